@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# ebb: memory of other machines as swap, brought back before it is missed.
+# `make help` lists the targets.  Every artefact goes under build/.
+
+VERSION := 0.1.0
+B := build$(if $(SANITIZE),/sanitize)
+V ?= 0
+PREFIX ?= /usr
+SYSCONFDIR ?= /etc
+CC ?= cc
+CLANG ?= clang
+BPFTOOL ?= $(firstword $(wildcard /usr/sbin/bpftool) bpftool)
+# Debian's python3: another one in PATH lacks what apt installed.
+PYTHON ?= /usr/bin/python3
+
+ifeq ($(V),1)
+Q :=
+say = @:
+else
+Q := @
+say = @printf '  %-8s %s\n' $(1) $(2)
+endif
+
+# Under sudo whoever called it compiles, so that nothing in build/ is root's;
+# only the recipes that install, need root or clean up are run as root.
+ROOT_TARGETS := deps check demo bench-scan bench-hooks bench-apps install clean
+ifeq ($(shell id -u),0)
+ifneq ($(filter-out 0,$(SUDO_UID)),)
+SHELL := /usr/bin/setpriv
+.SHELLFLAGS := --reuid=$(SUDO_UID) --regid=$(SUDO_GID) --init-groups /bin/sh -c
+$(ROOT_TARGETS): private SHELL := /bin/sh
+$(ROOT_TARGETS): private .SHELLFLAGS := -c
+endif
+endif
+
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.SECONDARY:
+.PHONY: all help deps check unit demo bench-scan bench-hooks bench-apps install clean format
+
+CFLAGS ?= -O2 -g
+WARN := -Wall -Wextra -Werror -Wno-unused-parameter
+override CFLAGS += -std=gnu11 $(WARN) -D_GNU_SOURCE -DEBB_VERSION='"$(VERSION)"' \
+	-DEBB_LIBDIR='"$(PREFIX)/lib/ebb"' -I. -Idaemon -I$(B) -ffile-prefix-map=$(CURDIR)=. -MMD -MP \
+	$(if $(SANITIZE),-fsanitize=address -fsanitize=undefined -fno-omit-frame-pointer)
+
+# Programs of one directory: $(call program,NAME,SOURCES,LIBRARIES)
+define program
+$(1)_objects := $$(patsubst %.c,$(B)/obj/%.o,$(2))
+all: $(B)/bin/$(1)
+$(B)/bin/$(1): $$($(1)_objects)
+	$$(call say,LINK,$$@)
+	$(Q)mkdir -p $$(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $(3)
+-include $$($(1)_objects:.o=.d)
+endef
+
+all:
+
+include bpf/build.mk
+include policies/build.mk
+include daemon/build.mk
+include tests/build.mk
+include packaging/build.mk
+
+$(B)/obj/%.o: %.c | deps
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -c -o $@ $<
+
+help:
+	@sed -n 's/^## *//p' Makefile
+
+## make                  build everything under build/
+## sudo make demo        five real programs on remote memory, with and without ebb
+## sudo make check       every test; skips are listed with their reasons
+## make unit             the unit tests alone (no root); SANITIZE=1 for ASan and UBSan
+## sudo make bench-scan  page walks: kernel readahead against ebb
+## sudo make bench-hooks what the hooks cost a fault
+## sudo make bench-apps  programs at 100, 75, 50 and 25 % of their memory
+## make install          install below DESTDIR=, PREFIX=/usr
+## make clean            remove build/
+## Variables: V=1 shows commands; NO_DEPS=1 installs no packages; GUEST=1 (demo) runs in a guest
+
+# --- what has to be installed, and by whom ---------------------------------
+
+# Debian 12 packages, one reason a line.
+DEPS_BUILD := \
+	gcc make pkg-config \
+	clang llvm bpftool libbpf-dev libelf-dev zlib1g-dev \
+	libsystemd-dev libjson-c-dev libinih-dev libcgroup-dev
+DEPS_CHECK := $(DEPS_BUILD) libcmocka-dev python3-pytest \
+	qemu-system-x86 busybox-static cpio kmod xz-utils
+DEPS_DEMO := $(DEPS_BUILD) python3-numpy python3-matplotlib \
+	sqlite3 redis-server redis-tools
+
+# check and demo name what they need beyond a build.
+DEPS := $(sort $(DEPS_BUILD) \
+	$(if $(filter check unit,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
+	$(if $(filter check demo bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)))
+
+deps:
+	$(Q)sh packaging/deps.sh "$(NO_DEPS)" $(DEPS)
+
+clean:
+	$(call say,CLEAN,$(B))
+	$(Q)rm -rf $(B)

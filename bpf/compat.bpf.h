@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * One accessor for each thing that kernels spell differently, newest first,
+ * with what changed it and when the older form can go.
+ */
+#ifndef EBB_COMPAT_BPF_H
+#define EBB_COMPAT_BPF_H
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+
+/* 6.2 made rss_stat an array of per-CPU counters (f1a7941243c1). */
+struct mm_rss_stat___before_6_2 {
+	atomic_long_t count[4];
+} __attribute__((preserve_access_index));
+struct mm_struct___before_6_2 {
+	struct mm_rss_stat___before_6_2 rss_stat;
+} __attribute__((preserve_access_index));
+
+/* Pages of one kind, without what other CPUs have not folded in yet. */
+static __always_inline __s64 mm_pages(struct mm_struct *mm, int member)
+{
+	struct mm_struct___before_6_2 *old = (void *)mm;
+	__s64 pages = 0;
+
+	if (bpf_core_field_exists(mm->rss_stat[0].count))
+		bpf_core_read(&pages, sizeof(pages), &mm->rss_stat[member].count);
+	else
+		bpf_core_read(&pages, sizeof(pages), &old->rss_stat.count[member].counter);
+	return pages > 0 ? pages : 0;
+}
+
+/* 6.18 renamed the count of a large folio (and 6.1 to 6.15 kept it so). */
+struct folio___before_6_16 {
+	unsigned int _folio_nr_pages;
+} __attribute__((preserve_access_index));
+struct folio___now {
+	unsigned int _nr_pages;
+} __attribute__((preserve_access_index));
+
+static __always_inline __u32 folio_pages(struct folio *folio)
+{
+	struct folio___now *now = (void *)folio;
+	struct folio___before_6_16 *old = (void *)folio;
+	unsigned long flags = 0;
+	__u32 pages = 1;
+
+	/* The flags word comes first; 6.18 wrapped it in a struct. */
+	bpf_probe_read_kernel(&flags, sizeof(flags), folio);
+	if (!(flags & (1UL << bpf_core_enum_value(enum pageflags, PG_head))))
+		return 1;
+	if (bpf_core_field_exists(now->_nr_pages))
+		bpf_core_read(&pages, sizeof(pages), &now->_nr_pages);
+	else if (bpf_core_field_exists(old->_folio_nr_pages))
+		bpf_core_read(&pages, sizeof(pages), &old->_folio_nr_pages);
+	return pages ? pages : 1;
+}
+
+#endif

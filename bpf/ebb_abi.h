@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the BPF programs and user space share.  Compiled by both sides; every
+ * type is fixed-width and every size asserted, so that a pinned map outlives
+ * the program that made it.  Raise EBB_ABI when any of it changes meaning.
+ */
+#ifndef EBB_ABI_H
+#define EBB_ABI_H
+
+#ifndef __bpf__
+#include <linux/types.h>
+#endif
+
+#define EBB_ABI 1
+
+#define EBB_PAGE_SHIFT 12
+#define EBB_MAX_CGROUPS 1024
+#define EBB_MAX_PROCS 8192
+#define EBB_MAX_PREFETCHED 65536    /* pages outstanding, machine-wide */
+#define EBB_MAX_POLICIES 32
+#define EBB_MAX_DEVICES 16
+#define EBB_PARAMS 8
+#define EBB_HIST 32                 /* log2 buckets: [i] counts 2^i <= ns < 2^(i+1) */
+#define EBB_QUIET_NS 2000000000ULL  /* policies go quiet when ebbd is silent for so long */
+
+/* maps/meta, one entry. */
+struct ebb_meta {
+	__u32 abi;
+	__u32 epoch_percent;        /* N: churn that ends an epoch, % of a process's anonymous pages */
+	__u64 heartbeat_ns;         /* CLOCK_MONOTONIC of ebbd's last sign of life */
+	__u32 daemon_tgid;          /* whose own swap reads are prefetches */
+	__u32 pad;
+	char version[32];
+};
+
+enum ebb_cgroup_flags {
+	EBB_CGROUP_ATTACHED = 1 << 0,   /* has a policy of its own */
+	EBB_CGROUP_INHERITED = 1 << 1,  /* found by walking up; a cache, dropped on any change */
+	EBB_CGROUP_UNTRACKED = 1 << 2,  /* walked up and found none; a cache likewise */
+	EBB_CGROUP_RECORD = 1 << 3,     /* every fault also goes to maps/trace */
+};
+
+/* maps/cgroups: memory cgroup id -> what governs its tasks. */
+struct ebb_cgroup {
+	__u64 owner;                /* id of the cgroup whose policy this is */
+	__u32 policy;               /* slot in maps/policies */
+	__u32 flags;                /* enum ebb_cgroup_flags, of the owner */
+};
+
+/* maps/params: owner id -> parameters of its policy, in the policy's order. */
+struct ebb_params {
+	__u64 v[EBB_PARAMS];
+};
+
+/* What one CPU counted for one cgroup (maps/counters, per CPU). */
+struct ebb_counters {
+	__u64 misses;               /* swap-ins that waited for a read of their own */
+	__u64 hits;                 /* faults on a prefetched page, no wait */
+	__u64 late;                 /* faults on a prefetched page that waited for its I/O */
+	__u64 wasted;               /* prefetched, gone again before the program asked */
+	__u64 file_majors;          /* major faults on file mappings */
+	__u64 zero_majors;          /* anonymous major faults that read nothing: zero-filled, zswap */
+	__u64 swapped_in;           /* pages read from an ebb device */
+	__u64 swapped_out;          /* pages written to an ebb device */
+	__u64 written;              /* anonymous pages reclaim sent to any swap device */
+	__u64 shared;               /* those of them that more than one process may map */
+	__u64 epochs;
+	__u64 requests;             /* prefetch requests policies made */
+	__u64 request_pages;        /* pages in them */
+	__u64 dropped;              /* requests lost because the ring was full */
+	__u64 miss_ns;              /* total time in misses */
+	__u64 late_ns;              /* total time in late hits */
+	__u64 miss_hist[EBB_HIST];  /* ns a miss took */
+	__u64 hit_hist[EBB_HIST];   /* ns a hit took, late ones included */
+};
+
+/* maps/cgroup_stats: totals for people and bpftool, one entry per tracked cgroup. */
+struct ebb_cgroup_stats {
+	char path[128];             /* below the memory hierarchy, NUL-terminated */
+	char policy[32];
+	__u64 misses;
+	__u64 hits;
+	__u64 late;
+	__u64 wasted;               /* includes pages given up unread after a while: an estimate */
+	__u64 prefetched;           /* pages brought in ahead = hits + late + wasted + outstanding */
+	__u64 outstanding;          /* prefetched, not yet asked for */
+	__u64 file_majors;
+	__u64 zero_majors;
+	__u64 swapped_in;
+	__u64 swapped_out;
+	__u64 written;
+	__u64 shared;
+	__u64 epochs;
+	__u64 requests;
+	__u64 request_pages;
+	__u64 dropped;
+	__u64 miss_ns;
+	__u64 late_ns;
+	__u64 miss_ns_log2[EBB_HIST];
+	__u64 hit_ns_log2[EBB_HIST];
+};
+
+/* maps/procs: tgid -> paging of one process. */
+struct ebb_proc {
+	__u64 cgroup;               /* owner id */
+	__u64 swapped_in;           /* pages read for it */
+	__u64 swapped_out;          /* pages that left it, written or dropped clean */
+	__u64 epoch;                /* advances each time churn exceeds epoch_percent */
+	__u64 base;                 /* swapped_in + swapped_out when the epoch began */
+	__s64 swapents;             /* pages out when it was first seen */
+	__u32 exec;                 /* task_struct.self_exec_id: another program, another life */
+	__u32 pad;
+	char comm[16];
+};
+
+/*
+ * One virtual page of one program.  The exec id stands for the address space:
+ * it changes with exec as the pid does with fork.
+ */
+struct ebb_page {
+	__u32 tgid;
+	__u32 exec;
+	__u64 vpn;
+};
+
+/* maps/prefetched: pages on their way in or waiting to be asked for. */
+struct ebb_prefetch {
+	__u64 issued_ns;
+	__u64 owner;                /* cgroup charged with the outcome */
+};
+
+enum ebb_fault_kind {
+	EBB_MISS = 0,
+	EBB_HIT = 1,
+	EBB_LATE = 2,
+};
+
+/* What a policy is told about a fault. */
+struct ebb_fault {
+	__u64 vpn;                  /* virtual page */
+	__u64 time_ns;              /* CLOCK_MONOTONIC at its end */
+	__u64 duration_ns;          /* 0 = not known */
+	__u64 owner;                /* cgroup whose policy runs */
+	__u32 tgid, tid;
+	__u32 exec;
+	__u32 kind;                 /* enum ebb_fault_kind */
+	__u32 policy;
+	__u32 pad;
+};
+
+/* maps/requests (ring buffer): what a policy asks ebbd for. */
+struct ebb_request {
+	__u64 first;                /* virtual page */
+	__s64 stride;               /* pages; never 0 */
+	__u64 owner;
+	__u64 time_ns;
+	__u32 tgid, exec;
+	__u32 count;                /* pages */
+	__u32 op;                   /* enum ebb_op */
+};
+
+enum ebb_op {
+	EBB_OP_PREFETCH = 0,
+	EBB_OP_COLD = 1,            /* make consumed pages the first to be reclaimed */
+};
+
+/* maps/trace (ring buffer): one fault, while a recording runs. */
+struct ebb_trace {
+	__u64 time_ns;
+	__u64 duration_ns;
+	__u64 vpn;
+	__u64 owner;
+	__u32 tgid, tid;
+	__u32 kind;                 /* enum ebb_fault_kind */
+	__u32 pad;
+};
+
+/* What a policy says of itself, in its section .rodata.policy. */
+struct ebb_param_info {
+	char name[24];
+	__u64 initial, min, max;
+	char help[104];
+};
+
+struct ebb_policy_info {
+	__u32 abi;
+	__u32 params;
+	char name[24];
+	char help[120];
+	struct ebb_param_info param[EBB_PARAMS];
+};
+
+/* maps/executor, one entry, written by ebbd: whose pages its reads bring in. */
+struct ebb_executor {
+	__u32 tgid, exec;
+};
+
+/* maps/devices: (major << 20 | minor), the kernel's dev_t -> 1 + index. */
+
+#define EBB_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type)
+EBB_ASSERT_SIZE(struct ebb_meta, 56);
+EBB_ASSERT_SIZE(struct ebb_cgroup, 16);
+EBB_ASSERT_SIZE(struct ebb_params, 64);
+EBB_ASSERT_SIZE(struct ebb_counters, 16 * 8 + 2 * EBB_HIST * 8);
+EBB_ASSERT_SIZE(struct ebb_cgroup_stats, 160 + 18 * 8 + 2 * EBB_HIST * 8);
+EBB_ASSERT_SIZE(struct ebb_proc, 72);
+EBB_ASSERT_SIZE(struct ebb_page, 16);
+EBB_ASSERT_SIZE(struct ebb_prefetch, 16);
+EBB_ASSERT_SIZE(struct ebb_fault, 56);
+EBB_ASSERT_SIZE(struct ebb_request, 48);
+EBB_ASSERT_SIZE(struct ebb_trace, 48);
+EBB_ASSERT_SIZE(struct ebb_param_info, 152);
+EBB_ASSERT_SIZE(struct ebb_policy_info, 152 + EBB_PARAMS * 152);
+
+#endif

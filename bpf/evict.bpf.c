@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Swap-outs, swap-ins and epochs, and the life cycle of what is tracked.
+ *
+ * All of it hangs on events that are rare beside faults: a page queued to a
+ * swap device, a folio written by reclaim, an exit, a cgroup removed.
+ */
+#include "vmlinux.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include "bpf/track.bpf.h"
+
+#define PAGE_MAPPING_FLAGS 3UL
+#define PAGE_MAPPING_ANON 1UL
+
+/* Counts the @pages read for the process that the executor is prefetching for. */
+static __always_inline void executor_read(__u32 pages)
+{
+	struct ebb_executor *x;
+	struct ebb_proc *p;
+	__u32 zero = 0, tgid;
+
+	x = bpf_map_lookup_elem(&executor, &zero);
+	if (!x)
+		return;
+	tgid = x->tgid;
+	p = bpf_map_lookup_elem(&procs, &tgid);
+	if (p && p->exec == x->exec)
+		__sync_fetch_and_add(&p->swapped_in, pages);
+}
+
+/* A page on its way to or from one of our devices. */
+SEC("tp_btf/block_bio_queue")
+int BPF_PROG(swap_bio, struct bio *bio)
+{
+	__u32 dev = BPF_CORE_READ(bio, bi_bdev, bd_dev), zero = 0, op, pages;
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct ebb_counters *c;
+	struct task_stamp *s;
+	struct folio *folio;
+	struct cgroup *cg;
+	struct ebb_meta *m;
+	struct ebb_proc *p;
+	__u64 owner = 0;
+
+	if (!bpf_map_lookup_elem(&devices, &dev))
+		return 0;
+	/* A bio's first page is the head of its folio, whatever its size. */
+	folio = (void *)BPF_CORE_READ(bio, bi_io_vec, bv_page);
+	cg = folio ? folio_cgroup(folio) : NULL;
+	if (!cg || !cgroup_governor(cg, &owner))
+		return 0;
+	c = counters_of(owner);
+	op = BPF_CORE_READ(bio, bi_opf) & 0xff;
+	pages = BPF_CORE_READ(bio, bi_iter.bi_size) >> EBB_PAGE_SHIFT;
+	if (op == REQ_OP_WRITE) {
+		count_atomic(c, swapped_out, pages);
+		return 0;
+	}
+	if (op != REQ_OP_READ)
+		return 0;
+	count_atomic(c, swapped_in, pages);
+
+	m = bpf_map_lookup_elem(&meta, &zero);
+	if (m && m->daemon_tgid == (__u32)task->tgid) {
+		executor_read(pages);
+		return 0;
+	}
+	if (!task->mm)
+		return 0;
+	s = bpf_task_storage_get(&stamps, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	/* The first of a cluster is the one the fault waits for. */
+	if (s && !s->read_ns)
+		s->read_ns = bpf_ktime_get_ns();
+	p = proc_get(task, task->mm, owner);
+	if (p)
+		__sync_fetch_and_add(&p->swapped_in, pages);
+	return 0;
+}
+
+/* Reclaim sends an anonymous folio to swap: whose was it? */
+SEC("tp_btf/mm_vmscan_write_folio")
+int BPF_PROG(swap_write, struct folio *folio)
+{
+	struct anon_vma_chain *avc;
+	struct vm_area_struct *vma;
+	unsigned long mapping = 0;
+	struct ebb_counters *c;
+	struct task_struct *task;
+	struct mm_struct *mm;
+	struct rb_node *node;
+	struct ebb_proc *p;
+	struct cgroup *cg;
+	__u64 owner = 0, index, first, pages;
+
+	bpf_core_read(&mapping, sizeof(mapping), &folio->mapping);
+	if ((mapping & PAGE_MAPPING_FLAGS) != PAGE_MAPPING_ANON)
+		return 0; /* shmem, KSM */
+	cg = folio_cgroup(folio);
+	if (!cg || !cgroup_governor(cg, &owner))
+		return 0;
+	c = counters_of(owner);
+	pages = folio_pages(folio);
+	count_atomic(c, written, pages);
+
+	node = BPF_CORE_READ((struct anon_vma *)(mapping & ~PAGE_MAPPING_FLAGS), rb_root.rb_root.rb_node);
+	if (!node)
+		return 0;
+	if (BPF_CORE_READ(node, rb_left) || BPF_CORE_READ(node, rb_right))
+		count_atomic(c, shared, pages);
+	avc = (void *)node - bpf_core_field_offset(struct anon_vma_chain, rb);
+	vma = BPF_CORE_READ(avc, vma);
+	index = BPF_CORE_READ(folio, index);
+	first = BPF_CORE_READ(vma, vm_pgoff);
+	pages = (BPF_CORE_READ(vma, vm_end) - BPF_CORE_READ(vma, vm_start)) >> EBB_PAGE_SHIFT;
+	if (index < first || index >= first + pages)
+		return 0; /* after a fork, the first sharer found need not map this page */
+	mm = BPF_CORE_READ(vma, vm_mm);
+	task = BPF_CORE_READ(mm, owner);
+	if (!task)
+		return 0;
+	p = proc_get(task, mm, owner);
+	if (p)
+		proc_look(p, mm, owner);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(proc_exit, struct task_struct *task)
+{
+	__u32 tgid = task->tgid;
+
+	if (BPF_CORE_READ(task, signal, live.counter) == 0)
+		bpf_map_delete_elem(&procs, &tgid);
+	return 0;
+}
+
+/* Ids are never reused, but the map's room is. */
+SEC("tp_btf/cgroup_rmdir")
+int BPF_PROG(cgroup_gone, struct cgroup *cg)
+{
+	__u64 id = BPF_CORE_READ(cg, kn, id);
+	struct ebb_cgroup *c = bpf_map_lookup_elem(&cgroups, &id);
+
+	if (c && !(c->flags & EBB_CGROUP_ATTACHED))
+		bpf_map_delete_elem(&cgroups, &id);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Faults: misses, hits, late hits, and the policy's turn.
+ *
+ * Three programs on software perf events, scoped to the attached cgroups:
+ *
+ *   fault_major  PERF_COUNT_SW_PAGE_FAULTS_MAJ, always on.  Costs a minor
+ *                fault nothing.
+ *   fault_enter  PERF_COUNT_SW_PAGE_FAULTS, at the start of every fault, and
+ *   fault_minor  PERF_COUNT_SW_PAGE_FAULTS_MIN, at the end of minor ones: on
+ *                only while prefetched pages are outstanding.
+ *
+ * What a fault was follows from facts that are the same on every kernel: is the
+ * page in the prefetched set, did the task queue a swap read of its own, and
+ * did it sleep.  The kernel's own major/minor flag would not do: a wait for a
+ * page that is on its way counts as major before 6.4 and as minor since.
+ */
+#include "vmlinux.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include "bpf/track.bpf.h"
+
+/* Totals for people; written by ebbd alone, here for its BTF. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, EBB_MAX_CGROUPS);
+	__type(key, __u64);
+	__type(value, struct ebb_cgroup_stats);
+} cgroup_stats SEC(".maps");
+
+static __always_inline __u32 log2_bucket(__u64 ns)
+{
+	__u32 bucket = 0;
+
+	if (ns >> 32) {
+		return EBB_HIST - 1;
+	}
+	if (ns >> 16) {
+		ns >>= 16;
+		bucket = 16;
+	}
+	if (ns >> 8) {
+		ns >>= 8;
+		bucket += 8;
+	}
+	if (ns >> 4) {
+		ns >>= 4;
+		bucket += 4;
+	}
+	if (ns >> 2) {
+		ns >>= 2;
+		bucket += 2;
+	}
+	if (ns >> 1)
+		bucket += 1;
+	return bucket & (EBB_HIST - 1);
+}
+
+static __always_inline void count_fault(struct ebb_counters *c, __u32 kind, __u64 ns)
+{
+	__u32 bucket = log2_bucket(ns);
+
+	if (kind == EBB_MISS) {
+		c->misses++;
+		c->miss_ns += ns;
+		if (ns)
+			c->miss_hist[bucket]++;
+		return;
+	}
+	if (kind == EBB_LATE) {
+		c->late++;
+		c->late_ns += ns;
+	} else {
+		c->hits++;
+	}
+	if (ns)
+		c->hit_hist[bucket]++;
+}
+
+static __always_inline void record(const struct ebb_fault *f)
+{
+	struct ebb_trace *t = bpf_ringbuf_reserve(&trace, sizeof(*t), 0);
+
+	if (!t)
+		return;
+	t->time_ns = f->time_ns;
+	t->duration_ns = f->duration_ns;
+	t->vpn = f->vpn;
+	t->owner = f->owner;
+	t->tgid = f->tgid;
+	t->tid = f->tid;
+	t->kind = f->kind;
+	t->pad = 0;
+	/* The reader polls: a wake-up a fault would be felt. */
+	bpf_ringbuf_submit(t, BPF_RB_NO_WAKEUP);
+}
+
+/* Counts a swap fault and hands it to the policy of @owner. */
+static __always_inline int swap_fault(void *ctx, struct task_struct *task, struct ebb_cgroup *cg,
+				      __u64 owner, struct task_stamp *stamp, __u64 vpn, __u32 kind,
+				      __u64 now, __u64 start)
+{
+	__u64 ids = bpf_get_current_pid_tgid();
+	struct ebb_counters *c = counters_of(owner);
+	struct ebb_fault *f;
+	struct ebb_meta *m;
+	__u32 zero = 0, policy = cg->policy;
+
+	f = bpf_map_lookup_elem(&fault_scratch, &zero);
+	m = bpf_map_lookup_elem(&meta, &zero);
+	if (!f || !m || !c)
+		return 0;
+	f->vpn = vpn;
+	f->time_ns = now;
+	f->duration_ns = start && start < now ? now - start : 0;
+	f->owner = owner;
+	f->tgid = ids >> 32;
+	f->tid = (__u32)ids;
+	f->exec = (__u32)task->self_exec_id;
+	f->kind = kind;
+	f->policy = policy;
+	count_fault(c, kind, f->duration_ns);
+	if (cg->flags & EBB_CGROUP_RECORD)
+		record(f);
+	if (kind != EBB_HIT || !stamp || !(stamp->hits++ & 15)) {
+		struct ebb_proc *p = proc_get(task, task->mm, owner);
+
+		if (p)
+			proc_look(p, task->mm, owner);
+	}
+	/* Without ebbd nobody would act on what a policy asks for. */
+	if (policy && now - m->heartbeat_ns < EBB_QUIET_NS)
+		bpf_tail_call(ctx, &policies, policy);
+	return 0;
+}
+
+SEC("perf_event")
+int fault_enter(struct bpf_perf_event_data *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_stamp *s;
+
+	s = bpf_task_storage_get(&stamps, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!s)
+		return 0;
+	s->vpn = ctx->addr >> EBB_PAGE_SHIFT;
+	s->enter_ns = bpf_ktime_get_ns();
+	s->nvcsw = task->nvcsw;
+	s->read_ns = 0;
+	return 0;
+}
+
+SEC("perf_event")
+int fault_minor(struct bpf_perf_event_data *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct ebb_page page = {
+		.tgid = bpf_get_current_pid_tgid() >> 32,
+		.exec = (__u32)task->self_exec_id,
+		.vpn = ctx->addr >> EBB_PAGE_SHIFT,
+	};
+	__u64 owner, start = 0, now;
+	struct ebb_prefetch *pre;
+	struct ebb_cgroup *cg;
+	struct task_stamp *s;
+	__u32 kind = EBB_HIT;
+
+	pre = bpf_map_lookup_elem(&prefetched, &page);
+	if (!pre)
+		return 0;
+	owner = pre->owner;
+	if (bpf_map_delete_elem(&prefetched, &page))
+		return 0; /* another thread's fault on the same page came first */
+	cg = bpf_map_lookup_elem(&cgroups, &owner);
+	if (!cg)
+		return 0;
+	now = bpf_ktime_get_ns();
+	s = bpf_task_storage_get(&stamps, task, 0, 0);
+	if (s && s->vpn == page.vpn) {
+		start = s->enter_ns;
+		if (s->nvcsw != task->nvcsw)
+			kind = EBB_LATE;
+	}
+	return swap_fault(ctx, task, cg, owner, s, page.vpn, kind, now, start);
+}
+
+static long vma_is_file(struct task_struct *task, struct vm_area_struct *vma, void *file)
+{
+	*(__u32 *)file = vma->vm_file != NULL;
+	return 0;
+}
+
+SEC("perf_event")
+int fault_major(struct bpf_perf_event_data *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct ebb_page page = {
+		.tgid = bpf_get_current_pid_tgid() >> 32,
+		.exec = (__u32)task->self_exec_id,
+		.vpn = ctx->addr >> EBB_PAGE_SHIFT,
+	};
+	__u64 owner = 0, start = 0, read_ns = 0, now = bpf_ktime_get_ns();
+	struct ebb_prefetch *pre;
+	struct ebb_counters *c;
+	struct ebb_cgroup *cg;
+	struct task_stamp *s;
+	__u32 file = 0;
+
+	if (!task->mm)
+		return 0;
+	cg = cgroup_governor(memory_cgroup(task), &owner);
+	if (!cg)
+		return 0;
+	c = counters_of(owner);
+	if (!c)
+		return 0;
+	s = bpf_task_storage_get(&stamps, task, 0, 0);
+	if (s) {
+		read_ns = s->read_ns;
+		s->read_ns = 0;
+		start = s->vpn == page.vpn && s->enter_ns ? s->enter_ns : read_ns;
+	}
+	pre = bpf_map_lookup_elem(&prefetched, &page);
+	if (pre && bpf_map_delete_elem(&prefetched, &page))
+		pre = NULL;
+	if (pre && !read_ns)
+		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_LATE, now, start);
+	if (pre)
+		c->wasted++; /* brought in, and gone again before it was asked for */
+	if (read_ns)
+		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_MISS, now, start);
+	bpf_find_vma(task, ctx->addr, vma_is_file, &file, 0);
+	if (file)
+		c->file_majors++;
+	else
+		c->zero_majors++;
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

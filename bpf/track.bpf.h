@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* From a task or a page to the cgroup that governs it, and the paging of a process. */
+#ifndef EBB_TRACK_BPF_H
+#define EBB_TRACK_BPF_H
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+
+#include "bpf/compat.bpf.h"
+#include "bpf/maps.bpf.h"
+
+#define CGROUP_DEPTH 16
+
+static __always_inline struct cgroup *memory_cgroup(struct task_struct *task)
+{
+	struct css_set *set = BPF_CORE_READ(task, cgroups);
+	struct cgroup_subsys_state *css = NULL;
+
+	bpf_core_read(&css, sizeof(css),
+		      &set->subsys[bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id)]);
+	return BPF_CORE_READ(css, cgroup);
+}
+
+/*
+ * The nearest ancestor, itself included, that has a policy; its id is left in
+ * @owner.  What the walk finds is cached in the same map, so that it is made
+ * once a cgroup; ebbd drops the cache whenever an attachment changes.
+ */
+static __always_inline struct ebb_cgroup *cgroup_governor(struct cgroup *cg, __u64 *owner)
+{
+	struct ebb_cgroup found = { .flags = EBB_CGROUP_UNTRACKED };
+	__u64 id = BPF_CORE_READ(cg, kn, id), up = id;
+	struct ebb_cgroup *c;
+
+	c = bpf_map_lookup_elem(&cgroups, &id);
+	for (int i = 0; !c && i < CGROUP_DEPTH; i++) {
+		/* The css in struct cgroup is its first member. */
+		cg = (void *)BPF_CORE_READ(cg, self.parent);
+		if (!cg)
+			break;
+		up = BPF_CORE_READ(cg, kn, id);
+		c = bpf_map_lookup_elem(&cgroups, &up);
+	}
+	if (up != id) {
+		if (c && !(c->flags & EBB_CGROUP_UNTRACKED)) {
+			found.owner = c->owner;
+			found.flags = EBB_CGROUP_INHERITED;
+		}
+		bpf_map_update_elem(&cgroups, &id, &found, BPF_NOEXIST);
+	}
+	if (!c || (c->flags & EBB_CGROUP_UNTRACKED))
+		return NULL;
+	*owner = c->owner;
+	if (c->flags & EBB_CGROUP_INHERITED) {
+		up = c->owner;
+		c = bpf_map_lookup_elem(&cgroups, &up);
+	}
+	return c;
+}
+
+static __always_inline struct cgroup *folio_cgroup(struct folio *folio)
+{
+	unsigned long memcg = BPF_CORE_READ(folio, memcg_data);
+
+	/* The low bits tell slab and kernel memory, which is never swapped. */
+	if (!memcg || (memcg & 3))
+		return NULL;
+	return BPF_CORE_READ((struct mem_cgroup *)memcg, css.cgroup);
+}
+
+static __always_inline struct ebb_counters *counters_of(__u64 owner)
+{
+	return bpf_map_lookup_elem(&counters, &owner);
+}
+
+/* tp_btf programs can be preempted and moved between load and store. */
+#define count_atomic(c, field, n) \
+	do { \
+		if (c) \
+			__sync_fetch_and_add(&(c)->field, (n)); \
+	} while (0)
+
+static __always_inline struct ebb_proc *proc_get(struct task_struct *task, struct mm_struct *mm,
+						 __u64 owner)
+{
+	__u32 tgid = BPF_CORE_READ(task, tgid), exec = (__u32)BPF_CORE_READ(task, self_exec_id);
+	struct ebb_proc *p = bpf_map_lookup_elem(&procs, &tgid);
+	struct ebb_proc fresh = {};
+
+	if (p && p->exec == exec)
+		return p;
+	fresh.cgroup = owner;
+	fresh.exec = exec;
+	fresh.swapents = mm_pages(mm, MM_SWAPENTS);
+	BPF_CORE_READ_STR_INTO(&fresh.comm, task, group_leader, comm);
+	bpf_map_update_elem(&procs, &tgid, &fresh, BPF_ANY);
+	return bpf_map_lookup_elem(&procs, &tgid);
+}
+
+/*
+ * Looks at how far a process's paging has come and ends the epoch when churn,
+ * pages in plus pages out, exceeds epoch_percent of its anonymous pages.
+ *
+ * Pages that left include those dropped clean, for which no event fires: what
+ * is out now is what was out at first, plus what left, minus what came back.
+ */
+static __always_inline void proc_look(struct ebb_proc *p, struct mm_struct *mm, __u64 owner)
+{
+	__s64 out = mm_pages(mm, MM_SWAPENTS), anon = mm_pages(mm, MM_ANONPAGES);
+	__u64 base = p->base, left, churn, length, n;
+	struct ebb_counters *c;
+	struct ebb_meta *m;
+	__u32 zero = 0;
+
+	left = p->swapped_in + out - p->swapents;
+	if ((__s64)left > (__s64)p->swapped_out)
+		p->swapped_out = left;
+	m = bpf_map_lookup_elem(&meta, &zero);
+	if (!m)
+		return;
+	length = (__u64)(anon + out) * m->epoch_percent / 100;
+	churn = p->swapped_in + p->swapped_out - base;
+	if (!length || churn <= length || (__s64)churn < 0)
+		return;
+	n = churn / length;
+	/* Of two CPUs that look at once, one ends the epoch. */
+	if (__sync_val_compare_and_swap(&p->base, base, base + n * length) != base)
+		return;
+	__sync_fetch_and_add(&p->epoch, n);
+	c = counters_of(owner);
+	count_atomic(c, epochs, n);
+}
+
+#endif

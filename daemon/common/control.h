@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The control socket: one JSON object a line each way, over a Unix stream
+ * socket that belongs to root.
+ *
+ *   -> {"verb":"policy.attach","cgroup":"/sys/fs/cgroup/x","policy":"leap"}
+ *   <- {"ok":true, ...}
+ *   <- {"ok":false,"error":"THING: CAUSE; REMEDY","code":22,"exit":2}
+ *
+ * ebbd answers on ebb_control_socket(), ebb-swapd on ebb_device_socket().
+ */
+#ifndef EBB_CONTROL_H
+#define EBB_CONTROL_H
+
+#include <json-c/json.h>
+
+#include "error.h"
+
+#define CONTROL_MAX_LINE (1 << 20)
+
+/*
+ * Sends @request to the socket at @path and waits up to @timeout_ms for the
+ * answer.  On success *@answer is the caller's (json_object_put()).  Fails with
+ * EXIT_NO_DAEMON when nobody listens and, when the peer answered "ok":false,
+ * with the peer's text, code and exit status.
+ */
+int control_call(const char *path, struct json_object *request, int timeout_ms,
+		 struct json_object **answer, struct error *e);
+
+/*
+ * A handler fills @answer (already {"ok":true}) or returns an error, which is
+ * sent instead.  @data is the server's.
+ */
+typedef int (*control_handler)(void *data, const char *verb, struct json_object *request,
+			       struct json_object *answer, struct error *e);
+
+/*
+ * Creates the listening socket at @path (mode 0600, a stale one is replaced)
+ * and returns its fd, or -errno.
+ */
+int control_listen(const char *path, struct error *e);
+
+/*
+ * Accepts one connection from the listening @fd, reads one request with a
+ * deadline of 1 s, calls @handler, writes the answer and closes.
+ */
+void control_serve_one(int fd, control_handler handler, void *data);
+
+/* Members of a request; the getters return @fallback when absent. */
+const char *control_str(struct json_object *o, const char *key, const char *fallback);
+int64_t control_int(struct json_object *o, const char *key, int64_t fallback);
+
+#endif

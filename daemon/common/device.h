@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The record of a swap device: ebb_device_record(NAME), written whole by
+ * ebbctl (staging file and rename) once the device is usable, removed by
+ * `device destroy`.  ebbd watches the directory and tells the BPF programs
+ * which block devices are ours.
+ */
+#ifndef EBB_DEVICE_H
+#define EBB_DEVICE_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "error.h"
+
+#define DEVICE_NAME_MAX 32
+
+struct device_record {
+	char name[DEVICE_NAME_MAX]; /* [a-z0-9][a-z0-9_-]* */
+	char frontend[16];          /* "fuse" */
+	char block[64];             /* "/dev/loop0" */
+	uint32_t major, minor;      /* of block */
+	uint64_t size;              /* bytes */
+	uint64_t slab;              /* bytes */
+	int priority;               /* swap priority */
+	int server_pid;             /* ebb-swapd */
+	char donor[256];            /* "host:port" */
+	char backup[PATH_MAX];      /* backup file */
+	char mount[PATH_MAX];       /* FUSE mount point */
+	char scope[16];             /* "any" or "attached" */
+};
+
+struct json_object;
+
+/* 0, or -EINVAL with the rule in @e. */
+int device_name_check(const char *name, struct error *e);
+
+int device_record_write(const struct device_record *d, struct error *e);
+/* -ENOENT when there is none, -EBADMSG when it is damaged; @d is untouched then. */
+int device_record_read(const char *name, struct device_record *d, struct error *e);
+/* No error when there is none. */
+int device_record_remove(const char *name);
+
+/* The record as the object its file holds; the caller's. */
+struct json_object *device_record_json(const struct device_record *d);
+
+/*
+ * Calls @each for every readable record, in name order; stops when it returns
+ * non-zero and returns that.
+ */
+int device_record_each(int (*each)(const struct device_record *d, void *data), void *data);
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Log lines on stderr.  Under the journal each line carries its priority as an
+ * sd-daemon(3) prefix; on a terminal it carries the program's name instead.
+ * Never call these on an I/O path: stderr may block.
+ */
+#ifndef EBB_LOG_H
+#define EBB_LOG_H
+
+enum log_level { LOG_LVL_ERR = 3, LOG_LVL_WARN = 4, LOG_LVL_INFO = 6, LOG_LVL_DEBUG = 7 };
+
+/* @program must outlive the process.  Lines above @level are dropped. */
+void log_setup(const char *program, enum log_level level);
+
+void log_line(enum log_level level, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+#define log_err(...) log_line(LOG_LVL_ERR, __VA_ARGS__)
+#define log_warn(...) log_line(LOG_LVL_WARN, __VA_ARGS__)
+#define log_info(...) log_line(LOG_LVL_INFO, __VA_ARGS__)
+#define log_debug(...) log_line(LOG_LVL_DEBUG, __VA_ARGS__)
+
+#endif

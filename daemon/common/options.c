@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "options.h"
+#include "size.h"
+
+static const struct option_spec *find_long(const struct option_spec *specs, const char *name,
+					   size_t len)
+{
+	for (; specs && specs->name; specs++)
+		if (strlen(specs->name) == len && !strncmp(specs->name, name, len))
+			return specs;
+	return NULL;
+}
+
+static const struct option_spec *find_letter(const struct option_spec *specs, char letter)
+{
+	for (; specs && specs->name; specs++)
+		if (specs->letter == letter)
+			return specs;
+	return NULL;
+}
+
+/* Whether @value is one of the words of "a|b|c". */
+static bool is_choice(const char *choices, const char *value)
+{
+	size_t len = strlen(value);
+
+	for (const char *c = strchr(value, '|') ? NULL : choices; c; c = strchr(c, '|')) {
+		c += *c == '|';
+		if (!strncmp(c, value, len) && (c[len] == '|' || !c[len]))
+			return len > 0;
+	}
+	return false;
+}
+
+static int check_range(const struct option_spec *s, const char *what, const char *value,
+		       uint64_t n, struct error *e)
+{
+	char min[32], max[32];
+
+	if (n >= s->min && (!s->max || n <= s->max))
+		return 0;
+	if (s->type == OPTION_SIZE) {
+		size_format(s->min, min, sizeof(min));
+		size_format(s->max, max, sizeof(max));
+	} else {
+		snprintf(min, sizeof(min), "%llu", (unsigned long long)s->min);
+		snprintf(max, sizeof(max), "%llu", (unsigned long long)s->max);
+	}
+	if (!s->max)
+		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is out of range; at least %s",
+				 what, value, min);
+	return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is out of range; from %s to %s",
+			 what, value, min, max);
+}
+
+static int parse_uint(const char *what, const char *value, uint64_t *n, struct error *e)
+{
+	unsigned long long v;
+	char *end;
+
+	errno = 0;
+	v = strtoull(value, &end, 10);
+	/* strtoull() takes a sign and leading blanks. */
+	if (*value < '0' || *value > '9' || *end)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "%s: '%s' is not a number; write a whole one, such as 10",
+				 what, value);
+	if (errno)
+		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is too large; write a smaller one",
+				 what, value);
+	*n = v;
+	return 0;
+}
+
+static int append(struct option_list *list, const char *what, const char *value, struct error *e)
+{
+	if (list->n == OPTION_LIST_MAX)
+		return fail_exit(e, EXIT_USAGE, E2BIG, "%s: given too often; at most %d times", what,
+				 OPTION_LIST_MAX);
+	list->v[list->n++] = value;
+	return 0;
+}
+
+static int store(const struct option_spec *s, const char *value, void *into, struct error *e)
+{
+	void *field = (char *)into + s->offset;
+	char what[64];
+	uint64_t n;
+	int r;
+
+	snprintf(what, sizeof(what), "--%s", s->name);
+	switch (s->type) {
+	case OPTION_FLAG:
+		*(bool *)field = true;
+		return 0;
+	case OPTION_STRING:
+		if (s->metavar && strchr(s->metavar, '|') && !is_choice(s->metavar, value))
+			return fail_exit(e, EXIT_USAGE, EINVAL, "%s: '%s' is not known; one of %s",
+					 what, value, s->metavar);
+		*(const char **)field = value;
+		return 0;
+	case OPTION_LIST:
+		return append(field, what, value, e);
+	case OPTION_DURATION:
+		return duration_parse(value, what, field, e);
+	case OPTION_SIZE:
+		r = size_parse(value, what, &n, e);
+		break;
+	default:
+		r = parse_uint(what, value, &n, e);
+		break;
+	}
+	if (!r)
+		r = check_range(s, what, value, n, e);
+	if (!r)
+		*(uint64_t *)field = n;
+	return r;
+}
+
+/* One pass over @argv. */
+struct cursor {
+	const struct option_spec *specs;
+	int argc, at;
+	char **argv;
+	void *into;
+};
+
+static int take_value(struct cursor *c, const struct option_spec *s, const char *value,
+		      struct error *e)
+{
+	if (s->type != OPTION_FLAG && !value) {
+		if (c->at >= c->argc)
+			return fail_exit(e, EXIT_USAGE, EINVAL, "--%s: lacks its value; give --%s %s",
+					 s->name, s->name, s->metavar ?: "VALUE");
+		value = c->argv[c->at++];
+	}
+	return store(s, value, c->into, e);
+}
+
+static int parse_long(struct cursor *c, const char *word, struct error *e)
+{
+	const char *equals = strchr(word, '=');
+	size_t len = equals ? (size_t)(equals - word) : strlen(word);
+	const struct option_spec *s = find_long(c->specs, word, len);
+
+	if (!s && !strcmp(word, "help"))
+		return OPTIONS_HELP;
+	if (!s)
+		return fail_exit(e, EXIT_USAGE, EINVAL, "--%.*s: no such option; see --help",
+				 (int)len, word);
+	if (s->type == OPTION_FLAG && equals)
+		return fail_exit(e, EXIT_USAGE, EINVAL, "--%s: takes no value; give it alone",
+				 s->name);
+	return take_value(c, s, equals ? equals + 1 : NULL, e);
+}
+
+static int parse_letters(struct cursor *c, const char *word, struct error *e)
+{
+	while (*word) {
+		const struct option_spec *s = find_letter(c->specs, *word++);
+		const char *value = NULL;
+		int r;
+
+		if (!s && word[-1] == 'h')
+			return OPTIONS_HELP;
+		if (!s)
+			return fail_exit(e, EXIT_USAGE, EINVAL, "-%c: no such option; see --help",
+					 word[-1]);
+		if (s->type != OPTION_FLAG && *word) {
+			value = word;
+			word = "";
+		}
+		r = take_value(c, s, value, e);
+		if (r)
+			return r;
+	}
+	return 0;
+}
+
+int options_parse(const struct option_spec *specs, int argc, char **argv, void *into,
+		  bool stop_at_positional, int *nargs, struct error *e)
+{
+	struct cursor c = { .specs = specs, .argc = argc, .argv = argv, .into = into };
+	int n = 0, r;
+
+	while (c.at < argc) {
+		char *word = argv[c.at++];
+
+		if (!strcmp(word, "--"))
+			break;
+		if (word[0] != '-' || !word[1]) {
+			argv[n++] = word;
+			if (stop_at_positional)
+				break;
+			continue;
+		}
+		r = word[1] == '-' ? parse_long(&c, word + 2, e) : parse_letters(&c, word + 1, e);
+		if (r)
+			return r;
+	}
+	while (c.at < argc)
+		argv[n++] = argv[c.at++];
+	if (n < argc)
+		argv[n] = NULL;
+	*nargs = n;
+	return 0;
+}
+
+static void print_option(const struct option_spec *s)
+{
+	char left[64];
+
+	snprintf(left, sizeof(left), "%c%c%c --%s%s%s", s->letter ? '-' : ' ',
+		 s->letter ?: ' ', s->letter ? ',' : ' ', s->name, s->metavar ? " " : "",
+		 s->metavar ?: "");
+	if (strlen(left) > 28)
+		printf("  %s\n  %28s  %s\n", left, "", s->help);
+	else
+		printf("  %-28s  %s\n", left, s->help);
+}
+
+void options_usage(const char *program, const struct command *c)
+{
+	const struct option_spec *s = c->options;
+
+	printf("Usage: %s%s%s%s%s%s%s%s\n%s.\n", program, c->object ? " " : "", c->object ?: "",
+	       c->action ? " " : "", c->action ?: "", s && s->name ? " [OPTION...]" : "",
+	       c->arguments && *c->arguments ? " " : "", c->arguments ?: "", c->help);
+	if (s && s->name)
+		printf("\n");
+	for (; s && s->name; s++)
+		print_option(s);
+	if (c->example)
+		printf("\nExample:\n%s%s", c->example,
+		       c->example[strlen(c->example) - 1] == '\n' ? "" : "\n");
+}
+
+int options_main(const struct command *c, const char *program, int argc, char **argv, void *into,
+		 int *nargs, int *exit_status)
+{
+	struct error e = { 0 };
+	int r;
+
+	memset(into, 0, c->options_size);
+	if (c->defaults)
+		memcpy(into, c->defaults, c->options_size);
+	if (argc == 2 && !strcmp(argv[1], "--version") && !find_long(c->options, "version", 7)) {
+		printf("%s %s\n", program, EBB_VERSION);
+		*exit_status = EXIT_OK;
+		return -1;
+	}
+	r = options_parse(c->options, argc - 1, argv + 1, into, false, nargs, &e);
+	if (r == OPTIONS_HELP) {
+		options_usage(program, c);
+		*exit_status = EXIT_OK;
+		return -1;
+	}
+	if (!r && (*nargs < c->min_args || (c->max_args >= 0 && *nargs > c->max_args)))
+		r = fail_exit(&e, EXIT_USAGE, EINVAL, "%s: %s; see --help",
+			      *nargs < c->min_args ? "arguments" : argv[c->max_args + 1],
+			      *nargs < c->min_args ? "too few were given" :
+						     "one argument too many");
+	if (!r)
+		return 0;
+	fprintf(stderr, "%s: %s\n", program, e.text);
+	*exit_status = e.exit_status;
+	return -1;
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "size.h"
+
+/*
+ * The number at the start of @text, which must be a plain decimal: strtod()
+ * would also take "inf", "nan", hex and leading blanks.
+ */
+static int number(const char *text, double *value, const char **rest)
+{
+	char *end;
+
+	if (!isdigit((unsigned char)*text) ||
+	    (text[0] == '0' && (text[1] == 'x' || text[1] == 'X')))
+		return -EINVAL;
+	*value = strtod(text, &end);
+	*rest = end;
+	return isfinite(*value) ? 0 : -ERANGE;
+}
+
+int size_parse(const char *text, const char *what, uint64_t *bytes, struct error *e)
+{
+	static const char units[] = "KMGTP";
+	const char *rest, *unit;
+	double value;
+	int r = number(text, &value, &rest);
+
+	if (r == 0 && *rest) {
+		unit = strchr(units, toupper((unsigned char)*rest));
+		if (unit) {
+			value = ldexp(value, 10 * (int)(unit - units + 1));
+			rest++;
+		}
+		if (*rest && strcasecmp(rest, "B") && (!unit || strcasecmp(rest, "iB")))
+			r = -EINVAL;
+	}
+	if (r == -EINVAL)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "%s: '%s' is not a size; write a number with K, M, G or T, such as 256M",
+				 what, text);
+	if (r || value >= 0x1p63)
+		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is too large; the limit is 8388607T",
+				 what, text);
+	*bytes = (uint64_t)value;
+	return 0;
+}
+
+int duration_parse(const char *text, const char *what, uint64_t *ns, struct error *e)
+{
+	static const struct { const char *unit; double ns; } units[] = {
+		{ "", 1e9 }, { "s", 1e9 }, { "ms", 1e6 }, { "us", 1e3 },
+		{ "m", 60e9 }, { "min", 60e9 }, { "h", 3600e9 },
+	};
+	const char *rest;
+	double value;
+
+	if (number(text, &value, &rest) == 0)
+		for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+			if (!strcmp(rest, units[i].unit) && value * units[i].ns < 0x1p63) {
+				*ns = (uint64_t)(value * units[i].ns);
+				return 0;
+			}
+	return fail_exit(e, EXIT_USAGE, EINVAL,
+			 "%s: '%s' is not a duration; write a number with ms, s, m or h, such as 500ms",
+			 what, text);
+}
+
+char *size_format(uint64_t bytes, char *buf, int len)
+{
+	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB" };
+	double v = (double)bytes;
+	size_t u = 0;
+
+	while (v >= 1024 && u + 1 < sizeof(units) / sizeof(units[0])) {
+		v /= 1024;
+		u++;
+	}
+	snprintf(buf, len, u && v < 100 ? "%.1f %s" : "%.0f %s", v, units[u]);
+	return buf;
+}
+
+char *duration_format(uint64_t ns, char *buf, int len)
+{
+	if (ns < 1000)
+		snprintf(buf, len, "%u ns", (unsigned)ns);
+	else if (ns < 1000000)
+		snprintf(buf, len, "%.1f us", ns / 1e3);
+	else if (ns < 1000000000)
+		snprintf(buf, len, "%.1f ms", ns / 1e6);
+	else
+		snprintf(buf, len, "%.1f s", ns / 1e9);
+	return buf;
+}

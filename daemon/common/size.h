@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Sizes, percentages and durations as people write them. */
+#ifndef EBB_SIZE_H
+#define EBB_SIZE_H
+
+#include <stdint.h>
+
+#include "error.h"
+
+/*
+ * Parses "4096", "64K", "256M", "1.5G", "2T" (powers of 1024, optional
+ * trailing "B" or "iB", any case) into bytes.  -EINVAL names @what and the
+ * accepted forms; -ERANGE when it does not fit in 63 bits.
+ */
+int size_parse(const char *text, const char *what, uint64_t *bytes, struct error *e);
+
+/* Parses "250ms", "2s", "1m" or a plain number of seconds into nanoseconds. */
+int duration_parse(const char *text, const char *what, uint64_t *ns, struct error *e);
+
+/* "1.5 GiB"; @buf of at least 16 bytes is returned. */
+char *size_format(uint64_t bytes, char *buf, int len);
+
+/* "12.3 us", "4.0 ms"; @buf of at least 16 bytes is returned. */
+char *duration_format(uint64_t ns, char *buf, int len);
+
+#endif

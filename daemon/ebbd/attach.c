@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "ebbd/attach.h"
+#include "ebbd/events.h"
+
+void attachments_init(struct attachments *a, struct plane *plane)
+{
+	memset(a, 0, sizeof(*a));
+	a->plane = plane;
+	a->cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
+	pthread_mutex_init(&a->lock, NULL);
+}
+
+struct attachment *attachments_find(struct attachments *a, uint64_t owner)
+{
+	for (uint32_t i = 0; i < a->n; i++)
+		if (a->item[i]->cgroup.id == owner)
+			return a->item[i];
+	return NULL;
+}
+
+/* The outermost attached cgroup that contains @t: the one with the events. */
+static struct attachment *outermost(const struct attachments *a, const struct attachment *t)
+{
+	struct attachment *best = (struct attachment *)t;
+
+	for (uint32_t i = 0; i < a->n; i++) {
+		const char *rel = a->item[i]->cgroup.rel;
+		size_t n = strlen(rel);
+
+		if (n < strlen(best->cgroup.rel) && !strncmp(rel, t->cgroup.rel, n) &&
+		    (t->cgroup.rel[n] == '/' || !strcmp(rel, "/")))
+			best = a->item[i];
+	}
+	return best;
+}
+
+/* Opens events where they are needed now, closes them where an ancestor has them. */
+static int rebalance(struct attachments *a, struct error *e)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < a->n && !r; i++)
+		if (!a->item[i]->events && outermost(a, a->item[i]) == a->item[i])
+			r = events_open(a->plane, &a->item[i]->cgroup, &a->item[i]->events, e);
+	for (uint32_t i = 0; i < a->n && !r; i++)
+		if (a->item[i]->events && outermost(a, a->item[i]) != a->item[i])
+			events_close(&a->item[i]->events, EVENTS_UNPIN);
+	for (uint32_t i = 0; i < a->n && !r; i++)
+		if (a->item[i]->detect == DETECT_ALWAYS)
+			events_detect_on(outermost(a, a->item[i])->events);
+	return r;
+}
+
+static int write_maps(struct attachments *a, struct attachment *t, uint32_t flags, struct error *e)
+{
+	struct ebb_cgroup c = { .owner = t->cgroup.id, .policy = t->slot,
+				.flags = EBB_CGROUP_ATTACHED | flags };
+	struct ebb_counters zero[a->plane->cpus];
+	struct plane *p = a->plane;
+
+	memset(zero, 0, sizeof(zero));
+	if (bpf_map_update_elem(p->params, &t->cgroup.id, &t->params, BPF_ANY) ||
+	    (bpf_map_update_elem(p->counters, &t->cgroup.id, zero, BPF_NOEXIST) &&
+	     errno != EEXIST) ||
+	    bpf_map_update_elem(p->cgroups, &t->cgroup.id, &c, BPF_ANY))
+		return fail(e, errno, "%s: cannot be tracked: %s; at most %u cgroups can",
+			    t->cgroup.path, strerror(errno), EBB_MAX_CGROUPS);
+	plane_flush_cache(p);
+	return 0;
+}
+
+static void clear_maps(struct plane *p, uint64_t owner)
+{
+	bpf_map_delete_elem(p->cgroups, &owner);
+	bpf_map_delete_elem(p->params, &owner);
+	bpf_map_delete_elem(p->counters, &owner);
+	bpf_map_delete_elem(p->cgroup_stats, &owner);
+	plane_flush_cache(p);
+}
+
+static void forget(struct attachments *a, struct attachment *t)
+{
+	for (uint32_t i = 0; i < a->n; i++)
+		if (a->item[i] == t) {
+			a->item[i] = a->item[--a->n];
+			break;
+		}
+	events_close(&t->events, EVENTS_UNPIN);
+	clear_maps(a->plane, t->cgroup.id);
+	free(t);
+	rebalance(a, NULL);
+}
+
+/* Sets parameters of @policy in @params; names what is unknown or out of range. */
+static int set_params(const struct policy *policy, struct ebb_params *params, enum detect *detect,
+		      uint32_t n, const char *const *names, const uint64_t *values, struct error *e)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		const struct ebb_param_info *info = NULL;
+		uint32_t k;
+
+		if (!strcmp(names[i], "detect")) {
+			*detect = values[i] ? DETECT_ALWAYS : DETECT_AUTO;
+			continue;
+		}
+		for (k = 0; k < policy->info.params && k < EBB_PARAMS; k++)
+			if (!strcmp(policy->info.param[k].name, names[i])) {
+				info = &policy->info.param[k];
+				break;
+			}
+		if (!info)
+			return fail_exit(e, EXIT_USAGE, EINVAL,
+					 "%s: policy '%s' has no such parameter; see ebbctl policy list",
+					 names[i], policy->name);
+		if (values[i] < info->min || values[i] > info->max)
+			return fail_exit(e, EXIT_USAGE, ERANGE,
+					 "%s: %llu is out of range; policy '%s' takes %llu to %llu", names[i],
+					 (unsigned long long)values[i], policy->name,
+					 (unsigned long long)info->min, (unsigned long long)info->max);
+		params->v[k] = values[i];
+	}
+	return 0;
+}
+
+static int attach_locked(struct attachments *a, const char *cgroup, const char *policy, uint32_t n,
+			 const char *const *names, const uint64_t *values, struct error *e)
+{
+	struct attachment fresh = { 0 }, *t;
+	int r;
+
+	fresh.policy = plane_policy(a->plane, policy, &fresh.slot);
+	if (!fresh.policy)
+		return fail_exit(e, EXIT_USAGE, ENOENT,
+				 "%s: no such policy; see ebbctl policy list", policy);
+	r = cgroup_resolve(cgroup, &fresh.cgroup, e);
+	if (r)
+		return r;
+	for (uint32_t i = 0; i < fresh.policy->info.params && i < EBB_PARAMS; i++)
+		fresh.params.v[i] = fresh.policy->info.param[i].initial;
+	r = set_params(fresh.policy, &fresh.params, &fresh.detect, n, names, values, e);
+	if (r)
+		return r;
+	t = attachments_find(a, fresh.cgroup.id);
+	if (t) {
+		t->policy = fresh.policy;
+		t->slot = fresh.slot;
+		t->params = fresh.params;
+		t->detect = fresh.detect;
+		return write_maps(a, t, 0, e);
+	}
+	t = a->n < EBB_MAX_CGROUPS ? malloc(sizeof(*t)) : NULL;
+	if (!t)
+		return fail(e, ENOMEM, "%s: no room for another attachment; at most %u", cgroup,
+			    EBB_MAX_CGROUPS);
+	*t = fresh;
+	t->limit = cgroup_limit(&t->cgroup);
+	r = write_maps(a, t, 0, e);
+	if (r) {
+		free(t);
+		return r;
+	}
+	a->item[a->n++] = t;
+	r = rebalance(a, e);
+	if (r)
+		forget(a, t);
+	return r;
+}
+
+int attach(struct attachments *a, const char *cgroup, const char *policy, uint32_t n,
+	   const char *const *names, const uint64_t *values, struct error *e)
+{
+	int r;
+
+	pthread_mutex_lock(&a->lock);
+	r = attach_locked(a, cgroup, policy, n, names, values, e);
+	pthread_mutex_unlock(&a->lock);
+	return r;
+}
+
+/* The attachment of @cgroup itself. */
+static struct attachment *find_named(struct attachments *a, const char *cgroup, struct error *e)
+{
+	struct attachment *t = NULL;
+	struct cgroup_ref c;
+
+	if (cgroup_resolve(cgroup, &c, e) == 0) {
+		t = attachments_find(a, c.id);
+		if (!t)
+			fail(e, ENOENT, "%s: has no policy of its own; see ebbctl status", c.path);
+	}
+	return t;
+}
+
+int attach_set(struct attachments *a, const char *cgroup, uint32_t n, const char *const *names,
+	       const uint64_t *values, struct error *e)
+{
+	struct ebb_params params;
+	struct attachment *t;
+	enum detect detect;
+	int r = -ENOENT;
+
+	pthread_mutex_lock(&a->lock);
+	t = find_named(a, cgroup, e);
+	if (t) {
+		params = t->params;
+		detect = t->detect;
+		r = set_params(t->policy, &params, &detect, n, names, values, e);
+		if (!r) {
+			t->params = params;
+			t->detect = detect;
+			r = write_maps(a, t, 0, e);
+		}
+		if (!r)
+			r = rebalance(a, e);
+	}
+	pthread_mutex_unlock(&a->lock);
+	return r;
+}
+
+int attach_detach(struct attachments *a, const char *cgroup, struct error *e)
+{
+	struct attachment *t;
+
+	pthread_mutex_lock(&a->lock);
+	t = find_named(a, cgroup, e);
+	if (t)
+		forget(a, t);
+	pthread_mutex_unlock(&a->lock);
+	return t ? 0 : -ENOENT;
+}
+
+int attach_record(struct attachments *a, const char *cgroup, enum record_switch on,
+		  uint64_t *owner, struct error *e)
+{
+	struct attachment *t;
+	int r = -ENOENT;
+
+	pthread_mutex_lock(&a->lock);
+	t = find_named(a, cgroup, e);
+	if (t) {
+		*owner = t->cgroup.id;
+		r = write_maps(a, t, on == RECORD_ON ? EBB_CGROUP_RECORD : 0, e);
+	}
+	pthread_mutex_unlock(&a->lock);
+	return r;
+}
+
+uint64_t attachment_outstanding(const struct attachments *a, const struct attachment *t)
+{
+	struct ebb_counters c;
+	uint64_t gone;
+
+	plane_counters(a->plane, t->cgroup.id, &c);
+	gone = c.hits + c.late + c.wasted + t->expired;
+	return t->prefetched > gone ? t->prefetched - gone : 0;
+}
+
+void attachment_detect(struct attachments *a, struct attachment *t)
+{
+	events_detect_on(outermost(a, t)->events);
+}
+
+bool attachment_detecting(const struct attachments *a, const struct attachment *t)
+{
+	return events_detecting(outermost(a, t)->events);
+}
+
+void attachments_tick(struct attachments *a)
+{
+	pthread_mutex_lock(&a->lock);
+	for (uint32_t i = 0; i < a->n; i++) {
+		struct attachment *root = a->item[i];
+		bool needed = false;
+
+		if (!events_detecting(root->events))
+			continue;
+		for (uint32_t k = 0; k < a->n && !needed; k++)
+			needed = outermost(a, a->item[k]) == root &&
+				 (a->item[k]->detect == DETECT_ALWAYS ||
+				  attachment_outstanding(a, a->item[k]));
+		if (!needed)
+			events_detect_off(root->events);
+	}
+	pthread_mutex_unlock(&a->lock);
+}
+
+void attachments_sweep(struct attachments *a)
+{
+	int cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
+
+	pthread_mutex_lock(&a->lock);
+	for (uint32_t i = a->n; i-- > 0;) {
+		struct attachment *t = a->item[i];
+
+		if (access(t->cgroup.path, F_OK) < 0) {
+			forget(a, t);
+			continue;
+		}
+		t->limit = cgroup_limit(&t->cgroup);
+		events_refresh(t->events);
+		if (cpus != a->cpus)
+			events_close(&t->events, EVENTS_UNPIN);
+	}
+	if (cpus != a->cpus) {
+		struct error e = { 0 };
+
+		if (rebalance(a, &e))
+			log_warn("%s", e.text);
+		a->cpus = cpus;
+	}
+	pthread_mutex_unlock(&a->lock);
+}
+
+void attachments_restore(struct attachments *a)
+{
+	struct plane *p = a->plane;
+	uint64_t id, ids[EBB_MAX_CGROUPS], *prev = NULL;
+	struct ebb_cgroup_stats s;
+	struct ebb_params params;
+	struct attachment *t;
+	struct cgroup_ref c;
+	struct ebb_counters sum;
+	struct error e;
+	uint32_t n = 0;
+
+	events_sweep_pins();
+	while (n < EBB_MAX_CGROUPS && bpf_map_get_next_key(p->cgroup_stats, prev, &id) == 0) {
+		ids[n++] = id;
+		prev = &id;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		e = (struct error){ 0 };
+		if (bpf_map_lookup_elem(p->cgroup_stats, &ids[i], &s) ||
+		    cgroup_resolve(s.path, &c, &e) || c.id != ids[i] ||
+		    bpf_map_lookup_elem(p->params, &ids[i], &params) ||
+		    attach_locked(a, c.path, s.policy, 0, NULL, NULL, &e)) {
+			log_warn("%s: not taken over%s%s", s.path, e.code ? ": " : "", e.text);
+			clear_maps(p, ids[i]);
+			continue;
+		}
+		t = attachments_find(a, ids[i]);
+		t->params = params;
+		write_maps(a, t, 0, NULL);
+		/* What was outstanding is found again by nobody: given up. */
+		plane_counters(p, ids[i], &sum);
+		t->prefetched = s.prefetched;
+		t->expired = s.prefetched - (sum.hits + sum.late + sum.wasted);
+		if (t->expired > s.prefetched)
+			t->expired = 0;
+		log_info("%s: taken over with policy %s", s.path, s.policy);
+	}
+	plane_flush_cache(p);
+}
+
+void attachments_close(struct attachments *a)
+{
+	for (uint32_t i = 0; i < a->n; i++) {
+		events_close(&a->item[i]->events, EVENTS_KEEP_PINS);
+		free(a->item[i]);
+	}
+	a->n = 0;
+	pthread_mutex_destroy(&a->lock);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Attachments: which cgroup has which policy, and the perf events that make
+ * its faults visible.
+ *
+ * Events are scoped to the cgroup's directory in the v2 hierarchy, so that
+ * other tasks pay nothing.  Nested cgroup events would fire once each, so only
+ * the outermost attached cgroup has events; the BPF side finds the nearest.
+ */
+#ifndef EBB_ATTACH_H
+#define EBB_ATTACH_H
+
+#include <pthread.h>
+
+#include "common/cgroup.h"
+#include "ebbd/plane.h"
+
+struct event_set;
+
+/* Hit detection costs a fault something; it is on only while it is needed. */
+enum detect { DETECT_AUTO, DETECT_ALWAYS };
+
+struct attachment {
+	struct cgroup_ref cgroup;
+	const struct policy *policy;
+	uint32_t slot;
+	struct ebb_params params;
+	enum detect detect;
+	uint64_t limit;           /* bytes, the tightest of its ancestors too */
+	uint64_t prefetched;      /* pages ebbd asked the kernel for */
+	uint64_t expired;         /* given up unread: wasted, by estimate */
+	struct event_set *events; /* NULL while an ancestor's cover it */
+};
+
+struct attachments {
+	struct plane *plane;
+	pthread_mutex_t lock;     /* main thread and executor */
+	struct attachment *item[EBB_MAX_CGROUPS];
+	uint32_t n;
+	int cpus;                 /* online when the events were opened */
+};
+
+void attachments_init(struct attachments *a, struct plane *plane);
+/* Takes over what an earlier ebbd left in the pinned maps. */
+void attachments_restore(struct attachments *a);
+/* Detaches nothing: the maps keep what is attached for a successor. */
+void attachments_close(struct attachments *a);
+
+/*
+ * Attaches @policy to @cgroup or changes its policy.  @names and @values (@n of
+ * them) set parameters, the others keep their initial values.
+ */
+int attach(struct attachments *a, const char *cgroup, const char *policy, uint32_t n,
+	   const char *const *names, const uint64_t *values, struct error *e);
+int attach_set(struct attachments *a, const char *cgroup, uint32_t n, const char *const *names,
+	       const uint64_t *values, struct error *e);
+int attach_detach(struct attachments *a, const char *cgroup, struct error *e);
+/* EBB_CGROUP_RECORD on or off for an attached cgroup; its id is returned in @owner. */
+enum record_switch { RECORD_OFF, RECORD_ON };
+int attach_record(struct attachments *a, const char *cgroup, enum record_switch on,
+		  uint64_t *owner, struct error *e);
+
+/* With the lock held. */
+struct attachment *attachments_find(struct attachments *a, uint64_t owner);
+
+/* Prefetched pages of @t nobody has asked for yet, by the counters. */
+uint64_t attachment_outstanding(const struct attachments *a, const struct attachment *t);
+
+/* With the lock held: detection on for @t now, before its first page is asked for. */
+void attachment_detect(struct attachments *a, struct attachment *t);
+/* True while hit detection is on for it. */
+bool attachment_detecting(const struct attachments *a, const struct attachment *t);
+
+/* Ten times a second: detection off where nothing is outstanding any more. */
+void attachments_tick(struct attachments *a);
+/* Once a second: limits, cgroups that are gone, CPUs that came and went. */
+void attachments_sweep(struct attachments *a);
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * ebb.conf: INI with drop-ins, EBB_CONF and then EBB_CONF_DIR/\*.conf in name
+ * order, later ones win.  A missing file is no error; an unknown key or a bad
+ * value is one, named by file and line.
+ */
+#ifndef EBB_CONFIG_H
+#define EBB_CONFIG_H
+
+#include "common/error.h"
+#include "ebbd/executor.h"
+
+struct config {
+	uint32_t epoch_percent;           /* [epochs] percent */
+	struct executor_config executor;  /* [prefetch] batch, headroom, stale, expire */
+};
+
+void config_defaults(struct config *c);
+
+/* Reads @file, or the standard ones when it is NULL. */
+int config_load(struct config *c, const char *file, struct error *e);
+
+#endif

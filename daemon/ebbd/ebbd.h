@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The daemon in one struct; every subsystem sees the others through it. */
+#ifndef EBB_EBBD_H
+#define EBB_EBBD_H
+
+#include "ebbd/attach.h"
+#include "ebbd/config.h"
+#include "ebbd/executor.h"
+#include "ebbd/recording.h"
+
+struct ebbd {
+	struct config config;
+	struct plane plane;
+	struct attachments attachments;
+	struct executor *executor;
+	struct recordings *recordings;
+	uint64_t started_ns;
+	int control;            /* listening socket */
+	const char *config_file;
+};
+
+/* Tells the BPF programs which block devices are ours, from the device records. */
+void ebbd_refresh_devices(struct ebbd *d);
+
+#endif

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <bpf/bpf.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/perf_event.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "common/paths.h"
+#include "ebbd/events.h"
+
+#define LINKS_DIR EBB_PINS "/links"
+
+/* One software event with its program. */
+struct event {
+	struct bpf_link *link;
+	int fd;               /* the perf event, owned by the link */
+	pid_t tid;            /* per-thread events: whose */
+};
+
+/*
+ * A v2 directory scopes events to a cgroup.  Where a v1 cgroup has no twin
+ * there, major-fault events are machine-wide (a filter in BPF costs a major
+ * fault nothing that counts) and detection has one inherited event a thread,
+ * so that tasks outside pay nothing either.
+ */
+struct event_set {
+	struct plane *plane;
+	struct cgroup_ref cgroup;
+	int cgroup_fd;        /* v2 directory, or -1 */
+	struct event *major;  /* one a CPU */
+	uint32_t majors;
+	struct event *detect; /* enter and minor, one pair a CPU or a thread */
+	uint32_t detects;
+	bool detecting;
+};
+
+static int event_open(struct event *ev, struct bpf_program *program, uint64_t config, pid_t pid,
+		      int cpu, unsigned long flags, unsigned long inherit)
+{
+	struct perf_event_attr attr = {
+		.type = PERF_TYPE_SOFTWARE, .size = sizeof(attr), .config = config,
+		.sample_period = 1, .disabled = 1, .inherit = inherit,
+	};
+	int fd, r;
+
+	fd = (int)syscall(SYS_perf_event_open, &attr, pid, cpu, -1, flags | PERF_FLAG_FD_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	ev->link = bpf_program__attach_perf_event(program, fd);
+	if (!ev->link) {
+		r = -errno;
+		close(fd);
+		return r;
+	}
+	ev->fd = fd;
+	return 0;
+}
+
+static void event_close(struct event *ev)
+{
+	bpf_link__destroy(ev->link);
+	*ev = (struct event){ .fd = -1 };
+}
+
+static void major_pin(const struct event_set *s, uint32_t cpu, char *path, size_t size)
+{
+	snprintf(path, size, LINKS_DIR "/major-%llu-%u", (unsigned long long)s->cgroup.id, cpu);
+}
+
+static int open_major(struct event_set *s, uint32_t cpus, struct error *e)
+{
+	char path[128];
+	int r;
+
+	s->major = calloc(cpus, sizeof(*s->major));
+	if (!s->major)
+		return fail(e, ENOMEM, "events: out of memory");
+	for (uint32_t cpu = 0; cpu < cpus; cpu++) {
+		struct event *ev = &s->major[cpu];
+
+		r = event_open(ev, plane_program(s->plane, PLANE_MAJOR),
+			       PERF_COUNT_SW_PAGE_FAULTS_MAJ, s->cgroup_fd, cpu,
+			       s->cgroup_fd >= 0 ? PERF_FLAG_PID_CGROUP : 0, 0);
+		if (r == -ENODEV)
+			continue; /* an offline CPU */
+		if (r)
+			return fail_exit(e, EXIT_UNSUPPORTED, r,
+					 "%s: cannot open its major-fault events: %s; "
+					 "the kernel needs CONFIG_CGROUP_PERF and BPF on perf events",
+					 s->cgroup.path, strerror(-r));
+		s->majors = cpu + 1;
+		major_pin(s, cpu, path, sizeof(path));
+		unlink(path);
+		bpf_link__pin(ev->link, path);
+	}
+	return 0;
+}
+
+static struct event *detect_slot(struct event_set *s)
+{
+	struct event *more = realloc(s->detect, (s->detects + 2) * sizeof(*more));
+
+	if (!more)
+		return NULL;
+	s->detect = more;
+	return &s->detect[s->detects];
+}
+
+/* Opens enter and minor for one CPU or one thread; all or nothing. */
+static int open_pair(struct event_set *s, pid_t pid, int cpu, unsigned long flags,
+		     unsigned long inherit)
+{
+	struct event *ev = detect_slot(s);
+	int r;
+
+	if (!ev)
+		return -ENOMEM;
+	r = event_open(&ev[0], plane_program(s->plane, PLANE_ENTER), PERF_COUNT_SW_PAGE_FAULTS, pid,
+		       cpu, flags, inherit);
+	if (r)
+		return r;
+	r = event_open(&ev[1], plane_program(s->plane, PLANE_MINOR), PERF_COUNT_SW_PAGE_FAULTS_MIN,
+		       pid, cpu, flags, inherit);
+	if (r) {
+		event_close(&ev[0]);
+		return r;
+	}
+	ev[0].tid = ev[1].tid = inherit ? pid : 0;
+	s->detects += 2;
+	return 0;
+}
+
+static bool has_thread(const struct event_set *s, pid_t tid)
+{
+	for (uint32_t i = 0; i < s->detects; i += 2)
+		if (s->detect[i].tid == tid)
+			return true;
+	return false;
+}
+
+/* One pair for every thread of the v1 cgroup at @path and below. */
+static void open_threads(struct event_set *s, const char *path)
+{
+	_cleanup_dir_ DIR *d = NULL;
+	_cleanup_file_ FILE *f = NULL;
+	char child[PATH_MAX];
+	struct dirent *entry;
+	int tid;
+
+	if (snprintf(child, sizeof(child), "%s/tasks", path) >= (int)sizeof(child))
+		return;
+	f = fopen(child, "re");
+	while (f && fscanf(f, "%d", &tid) == 1)
+		if (!has_thread(s, tid))
+			open_pair(s, tid, -1, 0, 1);
+	d = opendir(path);
+	while (d && (entry = readdir(d)))
+		if (entry->d_type == DT_DIR && entry->d_name[0] != '.' &&
+		    snprintf(child, sizeof(child), "%s/%s", path, entry->d_name) < (int)sizeof(child))
+			open_threads(s, child);
+}
+
+static void close_detect(struct event_set *s)
+{
+	for (uint32_t i = 0; i < s->detects; i++)
+		event_close(&s->detect[i]);
+	free(s->detect);
+	s->detect = NULL;
+	s->detects = 0;
+}
+
+int events_open(struct plane *p, const struct cgroup_ref *cgroup, struct event_set **set,
+		struct error *e)
+{
+	uint32_t cpus = (uint32_t)sysconf(_SC_NPROCESSORS_CONF);
+	struct event_set *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return fail(e, ENOMEM, "events: out of memory");
+	s->plane = p;
+	s->cgroup = *cgroup;
+	s->cgroup_fd = *cgroup->twin ? open(cgroup->twin, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	r = open_major(s, cpus, e);
+	for (uint32_t cpu = 0; !r && s->cgroup_fd >= 0 && cpu < cpus; cpu++) {
+		r = open_pair(s, s->cgroup_fd, cpu, PERF_FLAG_PID_CGROUP, 0);
+		if (r == -ENODEV)
+			r = 0;
+		else if (r)
+			fail(e, r, "%s: cannot open its minor-fault events: %s", cgroup->path,
+			     strerror(-r));
+	}
+	if (r) {
+		events_close(&s, EVENTS_UNPIN);
+		return r;
+	}
+	/* libbpf enables what it attaches. */
+	s->detecting = true;
+	events_detect_off(s);
+	*set = s;
+	return 0;
+}
+
+void events_close(struct event_set **set, enum events_pins pins)
+{
+	struct event_set *s = *set;
+	char path[128];
+
+	if (!s)
+		return;
+	for (uint32_t cpu = 0; cpu < s->majors; cpu++) {
+		major_pin(s, cpu, path, sizeof(path));
+		if (pins == EVENTS_UNPIN)
+			unlink(path);
+		event_close(&s->major[cpu]);
+	}
+	close_detect(s);
+	free(s->major);
+	if (s->cgroup_fd >= 0)
+		close(s->cgroup_fd);
+	free(s);
+	*set = NULL;
+}
+
+void events_detect_on(struct event_set *s)
+{
+	if (!s || s->detecting)
+		return;
+	s->detecting = true;
+	if (s->cgroup_fd < 0)
+		open_threads(s, s->cgroup.path);
+	for (uint32_t i = 0; i < s->detects; i++)
+		ioctl(s->detect[i].fd, PERF_EVENT_IOC_ENABLE, 0);
+}
+
+void events_detect_off(struct event_set *s)
+{
+	if (!s || !s->detecting)
+		return;
+	s->detecting = false;
+	if (s->cgroup_fd < 0) {
+		/* Disabling would miss what the threads' children inherited. */
+		close_detect(s);
+		return;
+	}
+	for (uint32_t i = 0; i < s->detects; i++)
+		ioctl(s->detect[i].fd, PERF_EVENT_IOC_DISABLE, 0);
+}
+
+bool events_detecting(const struct event_set *s)
+{
+	return s && s->detecting;
+}
+
+void events_refresh(struct event_set *s)
+{
+	if (s && s->detecting && s->cgroup_fd < 0)
+		open_threads(s, s->cgroup.path);
+}
+
+void events_sweep_pins(void)
+{
+	_cleanup_dir_ DIR *d = opendir(LINKS_DIR);
+	struct dirent *entry;
+
+	while (d && (entry = readdir(d)))
+		if (!strncmp(entry->d_name, "major-", 6))
+			unlinkat(dirfd(d), entry->d_name, 0);
+}

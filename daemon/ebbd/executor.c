@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "ebbd/executor.h"
+#include "ebbd/target.h"
+
+#define TARGETS 64
+#define BATCH_MAX 64
+#define SWEEP_NS 1000000000ULL
+#define RECENT 4096   /* slots of the memory of what was asked for; a power of two */
+
+/*
+ * What was asked for lately, so that overlapping windows cost no system call.
+ * Direct-mapped and forgetful: a page forgotten is looked up in the pagemap.
+ */
+struct recent {
+	struct ebb_page page;
+	uint64_t until_ns;
+};
+
+struct executor {
+	struct attachments *attachments;
+	struct plane *plane;
+	struct executor_config config;
+	struct executor_stats stats;   /* written by the thread alone */
+	struct target target[TARGETS];
+	struct recent recent[RECENT];
+	struct ring_buffer *ring;
+	pthread_t thread;
+	int wake;                      /* eventfd: stop */
+	uint64_t swept_ns;
+};
+
+static struct recent *recent_slot(struct executor *x, const struct ebb_page *page)
+{
+	uint64_t h = (page->vpn ^ ((uint64_t)page->tgid << 32)) * 0x9e3779b97f4a7c15ULL;
+
+	return &x->recent[h >> 52];
+}
+
+static bool recent_has(struct executor *x, const struct ebb_page *page, uint64_t now)
+{
+	struct recent *r = recent_slot(x, page);
+
+	return r->until_ns > now && !memcmp(&r->page, page, sizeof(*page));
+}
+
+
+static struct target *target_get(struct executor *x, const struct ebb_request *r, uint64_t now)
+{
+	struct target *oldest = &x->target[0];
+
+	for (struct target *t = x->target; t < x->target + TARGETS; t++) {
+		if (t->tgid == r->tgid && t->exec == r->exec) {
+			t->used_ns = now;
+			return t;
+		}
+		if (t->used_ns < oldest->used_ns)
+			oldest = t;
+	}
+	target_close(oldest);
+	if (target_open(oldest, r->tgid, r->exec)) {
+		oldest->tgid = 0;
+		oldest->used_ns = 0;
+		return NULL;
+	}
+	oldest->owner = r->owner;
+	oldest->used_ns = now;
+	return oldest;
+}
+
+/* How many more pages may be outstanding for @t. */
+static uint64_t room(struct executor *x, const struct attachment *t)
+{
+	uint64_t limit = t->limit == UINT64_MAX ? EBB_MAX_PREFETCHED / 2
+						: (t->limit >> EBB_PAGE_SHIFT) / x->config.headroom;
+	uint64_t out = attachment_outstanding(x->attachments, t);
+
+	if (limit > EBB_MAX_PREFETCHED / 2)
+		limit = EBB_MAX_PREFETCHED / 2;
+	return limit > out ? limit - out : 0;
+}
+
+/*
+ * Over memory.high the charge would throttle this thread, at memory.max it can
+ * reach the OOM killer: reclaim ahead what is about to be charged.  Version 1
+ * has no such file; there the charge itself reclaims.
+ */
+static void make_room(const struct cgroup_ref *c, uint64_t limit, uint32_t pages)
+{
+	uint64_t need = (uint64_t)pages << EBB_PAGE_SHIFT, usage;
+	char path[PATH_MAX], text[32];
+	_cleanup_close_ int fd = -1;
+	int n;
+
+	if (!c->v2 || limit == UINT64_MAX)
+		return;
+	usage = cgroup_usage(c);
+	if (usage + need <= limit)
+		return;
+	if (snprintf(path, sizeof(path), "%s/memory.reclaim", c->path) >= (int)sizeof(path))
+		return;
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	n = snprintf(text, sizeof(text), "%llu", (unsigned long long)(usage + need - limit));
+	if (fd >= 0 && write(fd, text, n) < 0)
+		log_debug("%s: memory.reclaim: %m", c->path);
+}
+
+static void prefetch_batch(struct executor *x, struct target *t, struct attachment *a, uint64_t *vpn,
+			   uint32_t n)
+{
+	struct ebb_prefetch value[BATCH_MAX];
+	struct ebb_page page[BATCH_MAX];
+	uint64_t now = monotonic_ns(), after;
+	uint32_t entered = n;
+	int taken;
+
+	for (uint32_t i = 0; i < n; i++) {
+		page[i] = (struct ebb_page){ t->tgid, t->exec, vpn[i] };
+		value[i] = (struct ebb_prefetch){ now, a->cgroup.id };
+		*recent_slot(x, &page[i]) = (struct recent){ page[i], now + x->config.stale_ns };
+	}
+	/* In the set before it is in the cache, or a quick hit would go unseen. */
+	if (bpf_map_update_batch(x->plane->prefetched, page, value, &entered, NULL) < 0 &&
+	    entered < n) {
+		x->stats.full += n - entered;
+		n = entered;
+	}
+	if (!n)
+		return;
+	a->prefetched += n;
+	*x->plane->executor = (struct ebb_executor){ t->tgid, t->exec };
+	taken = target_advise(t, vpn, n, MADV_WILLNEED);
+	after = monotonic_ns();
+	x->stats.calls++;
+	x->stats.call_ns += after - now;
+	if (taken < (int)n) {
+		/* What the kernel did not take is not on its way. */
+		uint32_t from = taken > 0 ? (uint32_t)taken : 0;
+
+		for (uint32_t i = from; i < n; i++)
+			if (bpf_map_delete_elem(x->plane->prefetched, &page[i]) == 0)
+				a->prefetched--;
+		x->stats.failed += n - from;
+		n = from;
+	}
+	x->stats.pages += n;
+}
+
+static void prefetch(struct executor *x, struct target *t, struct attachment *a,
+		     const struct ebb_request *r, uint64_t now)
+{
+	uint64_t vpn[BATCH_MAX], left = room(x, a), page = r->first;
+	uint32_t todo = r->count, n, kept;
+
+	if (todo > left) {
+		x->stats.full += todo - left;
+		todo = (uint32_t)left;
+	}
+	while (todo) {
+		for (n = 0; todo && n < x->config.batch; todo--, page += r->stride) {
+			struct ebb_page key = { t->tgid, t->exec, page };
+
+			if (recent_has(x, &key, now))
+				x->stats.repeated++;
+			else
+				vpn[n++] = page;
+		}
+		kept = target_keep_swapped(t, vpn, n);
+		x->stats.not_swapped += n - kept;
+		if (!kept)
+			continue;
+		attachment_detect(x->attachments, a);
+		make_room(&a->cgroup, a->limit, kept);
+		prefetch_batch(x, t, a, vpn, kept);
+	}
+}
+
+static void make_cold(struct executor *x, struct target *t, const struct ebb_request *r)
+{
+	uint64_t vpn[BATCH_MAX], page = r->first;
+	uint32_t todo = r->count, n;
+	int taken;
+
+	while (todo) {
+		for (n = 0; todo && n < BATCH_MAX; todo--, page += r->stride)
+			vpn[n++] = page;
+		taken = target_advise(t, vpn, n, MADV_COLD);
+		if (taken > 0)
+			x->stats.cold_pages += (uint32_t)taken;
+	}
+}
+
+static int on_request(void *data, void *record, size_t size)
+{
+	const struct ebb_request *r = record;
+	struct executor *x = data;
+	uint64_t now = monotonic_ns();
+	struct attachment *a;
+	struct target *t;
+
+	x->stats.requests++;
+	if (size < sizeof(*r) || !r->stride || now - r->time_ns > x->config.stale_ns) {
+		x->stats.stale++;
+		return 0;
+	}
+	pthread_mutex_lock(&x->attachments->lock);
+	a = attachments_find(x->attachments, r->owner);
+	t = a ? target_get(x, r, now) : NULL;
+	if (!t)
+		x->stats.stale++;
+	else if (r->op == EBB_OP_COLD)
+		make_cold(x, t, r);
+	else
+		prefetch(x, t, a, r, now);
+	pthread_mutex_unlock(&x->attachments->lock);
+	return 0;
+}
+
+static bool process_gone(uint32_t tgid)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/%u", tgid);
+	return access(path, F_OK) < 0;
+}
+
+/* Gives up pages that nobody asked for, and those of the dead. */
+static void sweep(struct executor *x, uint64_t now)
+{
+	struct ebb_prefetch value[512];
+	struct ebb_page page[512];
+	uint32_t in = 0, out, n, tgid = 0;
+	void *from = NULL;
+	bool gone = false;
+	int r;
+
+	for (struct target *t = x->target; t < x->target + TARGETS; t++)
+		if (t->tgid && process_gone(t->tgid)) {
+			target_close(t);
+			t->tgid = 0;
+		}
+	do {
+		n = 512;
+		r = bpf_map_lookup_batch(x->plane->prefetched, from, &out, page, value, &n, NULL);
+		if (r && errno != ENOENT)
+			break;
+		in = out;
+		from = &in;
+		for (uint32_t i = 0; i < n; i++) {
+			struct attachment *a;
+
+			if (page[i].tgid != tgid) {
+				tgid = page[i].tgid;
+				gone = process_gone(tgid);
+			}
+			if (!gone && value[i].issued_ns + x->config.expire_ns > now)
+				continue;
+			if (bpf_map_delete_elem(x->plane->prefetched, &page[i]))
+				continue;
+			pthread_mutex_lock(&x->attachments->lock);
+			a = attachments_find(x->attachments, value[i].owner);
+			if (a)
+				a->expired++;
+			pthread_mutex_unlock(&x->attachments->lock);
+		}
+	} while (!r);
+	x->swept_ns = now;
+}
+
+static void *run(void *data)
+{
+	struct epoll_event ev[2], ring = { .events = EPOLLIN, .data.u32 = 0 },
+			   wake = { .events = EPOLLIN, .data.u32 = 1 };
+	struct executor *x = data;
+	_cleanup_close_ int ep = epoll_create1(EPOLL_CLOEXEC);
+	uint64_t now;
+	int n;
+
+	pthread_setname_np(pthread_self(), "ebbd-prefetch");
+	/* A prefetch that waits for its turn comes too late. */
+	setpriority(PRIO_PROCESS, (id_t)gettid(), -10);
+	epoll_ctl(ep, EPOLL_CTL_ADD, ring_buffer__epoll_fd(x->ring), &ring);
+	epoll_ctl(ep, EPOLL_CTL_ADD, x->wake, &wake);
+	for (;;) {
+		n = epoll_wait(ep, ev, 2, 500);
+		for (int i = 0; i < n; i++)
+			if (ev[i].data.u32 == 1)
+				return NULL;
+		ring_buffer__consume(x->ring);
+		now = monotonic_ns();
+		if (now - x->swept_ns > SWEEP_NS)
+			sweep(x, now);
+	}
+}
+
+int executor_start(struct executor **out, struct attachments *a,
+		   const struct executor_config *config, struct error *e)
+{
+	struct executor *x = calloc(1, sizeof(*x));
+	int r;
+
+	if (!x)
+		return fail(e, ENOMEM, "executor: out of memory");
+	x->attachments = a;
+	x->plane = a->plane;
+	x->config = *config;
+	for (int i = 0; i < TARGETS; i++)
+		x->target[i].pidfd = x->target[i].pagemap = -1;
+	x->wake = eventfd(0, EFD_CLOEXEC);
+	x->ring = ring_buffer__new(x->plane->requests, on_request, x, NULL);
+	if (!x->ring || x->wake < 0) {
+		r = fail(e, errno, "executor: cannot read the ring buffer: %m");
+		goto out;
+	}
+	r = pthread_create(&x->thread, NULL, run, x);
+	if (r) {
+		r = fail(e, r, "executor: cannot start its thread: %s", strerror(r));
+		goto out;
+	}
+	*out = x;
+	return 0;
+out:
+	ring_buffer__free(x->ring);
+	if (x->wake >= 0)
+		close(x->wake);
+	free(x);
+	return r;
+}
+
+void executor_stop(struct executor **px)
+{
+	struct executor *x = *px;
+	uint64_t one = 1;
+
+	if (!x)
+		return;
+	if (write(x->wake, &one, sizeof(one)) < 0)
+		log_err("executor: cannot be stopped: %m");
+	pthread_join(x->thread, NULL);
+	ring_buffer__free(x->ring);
+	for (int i = 0; i < TARGETS; i++)
+		target_close(&x->target[i]);
+	close(x->wake);
+	free(x);
+	*px = NULL;
+}
+
+void executor_read_stats(const struct executor *x, struct executor_stats *s)
+{
+	*s = x->stats;
+}

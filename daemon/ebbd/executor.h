@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The prefetch executor: a thread of its own that turns the policies' requests
+ * into process_madvise(MADV_WILLNEED).
+ *
+ * For each request it drops what is stale or already asked for, keeps pages
+ * that the pagemap says are in swap, bounds what is outstanding by the cgroup's
+ * limit, makes room where the limit would be felt, enters the pages in the
+ * prefetched set and asks the kernel for them, at most 64 a call: the target's
+ * mmap_lock is held for as long as a call takes.
+ */
+#ifndef EBB_EXECUTOR_H
+#define EBB_EXECUTOR_H
+
+#include "ebbd/attach.h"
+
+struct executor;
+
+struct executor_config {
+	uint32_t batch;        /* pages a call, at most 64 */
+	uint32_t headroom;     /* outstanding pages stay below limit / headroom */
+	uint64_t stale_ns;     /* a request older than this is dropped */
+	uint64_t expire_ns;    /* a prefetched page nobody asks for is given up after this */
+};
+
+struct executor_stats {
+	uint64_t requests;     /* taken from the ring */
+	uint64_t stale;        /* dropped: too old, or the process is gone */
+	uint64_t full;         /* dropped or cut: enough is outstanding */
+	uint64_t calls;        /* process_madvise */
+	uint64_t pages;        /* asked of the kernel */
+	uint64_t not_swapped;  /* skipped: resident, never touched or not ours */
+	uint64_t repeated;     /* skipped: outstanding already */
+	uint64_t failed;       /* the kernel refused */
+	uint64_t cold_pages;   /* advised cold */
+	uint64_t call_ns;      /* time in process_madvise */
+};
+
+int executor_start(struct executor **x, struct attachments *a, const struct executor_config *config,
+		   struct error *e);
+void executor_stop(struct executor **x);
+void executor_read_stats(const struct executor *x, struct executor_stats *s);
+
+#endif

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* ebbd: options, prerequisites, start, loop, stop. */
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <systemd/sd-daemon.h>
+#include <systemd/sd-event.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/control.h"
+#include "common/device.h"
+#include "common/log.h"
+#include "common/options.h"
+#include "common/paths.h"
+#include "ebbd/ebbd.h"
+#include "ebbd/server.h"
+#include "ebbd/stats.h"
+
+#define TICK_USEC 100000
+#define TICKS_A_SECOND 10
+
+struct options {
+	const char *config, *policy_dir;
+	uint64_t ready_fd;
+	bool daemon, verbose, check_config, purge, version;
+};
+
+static const struct option_spec specs[] = {
+	{ "config", 'c', OPTION_STRING, offsetof(struct options, config), "FILE",
+	  "read FILE instead of " EBB_CONF " and its drop-ins", 0, 0 },
+	{ "check-config", 0, OPTION_FLAG, offsetof(struct options, check_config), NULL,
+	  "read the configuration, say what is wrong with it, and exit", 0, 0 },
+	{ "policy-dir", 0, OPTION_STRING, offsetof(struct options, policy_dir), "DIR",
+	  "load policies from DIR", 0, 0 },
+	{ "daemon", 'd', OPTION_FLAG, offsetof(struct options, daemon), NULL,
+	  "go to the background once ready", 0, 0 },
+	{ "ready-fd", 0, OPTION_UINT, offsetof(struct options, ready_fd), "FD",
+	  "write READY to this descriptor once ready", 0, 1 << 20 },
+	{ "purge", 0, OPTION_FLAG, offsetof(struct options, purge), NULL,
+	  "remove every pin on the way out instead of leaving it to a successor", 0, 0 },
+	{ "verbose", 'v', OPTION_FLAG, offsetof(struct options, verbose), NULL,
+	  "say more, the verifier's words too", 0, 0 },
+	{ "version", 0, OPTION_FLAG, offsetof(struct options, version), NULL,
+	  "print the version and exit", 0, 0 },
+	OPTIONS_END
+};
+
+static const struct command usage = {
+	.object = "", .arguments = "", .help = "the control plane of ebb", .options = specs,
+};
+
+static int set_device(const struct device_record *r, void *data)
+{
+	struct { int map; uint32_t index; } *d = data;
+	uint32_t dev = r->major << 20 | r->minor, index = ++d->index;
+
+	bpf_map_update_elem(d->map, &dev, &index, BPF_ANY);
+	return 0;
+}
+
+void ebbd_refresh_devices(struct ebbd *d)
+{
+	struct { int map; uint32_t index; } data = { d->plane.devices, 0 };
+	uint32_t key;
+
+	while (bpf_map_get_next_key(d->plane.devices, NULL, &key) == 0)
+		bpf_map_delete_elem(d->plane.devices, &key);
+	device_record_each(set_device, &data);
+}
+
+static int on_control(sd_event_source *s, int fd, uint32_t events, void *data)
+{
+	control_serve_one(fd, server_handle, data);
+	return 0;
+}
+
+static int on_tick(sd_event_source *s, uint64_t usec, void *data)
+{
+	struct ebbd *d = data;
+	static unsigned int ticks;
+
+	plane_heartbeat(&d->plane);
+	attachments_tick(&d->attachments);
+	recordings_drain(d->recordings);
+	if (++ticks % TICKS_A_SECOND == 0) {
+		attachments_sweep(&d->attachments);
+		stats_publish(&d->attachments);
+	}
+	sd_event_source_set_time_relative(s, TICK_USEC);
+	return sd_event_source_set_enabled(s, SD_EVENT_ONESHOT);
+}
+
+static int on_stop(sd_event_source *s, const struct signalfd_siginfo *info, void *data)
+{
+	return sd_event_exit(sd_event_source_get_event(s), 0);
+}
+
+static int on_reload(sd_event_source *s, const struct signalfd_siginfo *info, void *data)
+{
+	struct ebbd *d = data;
+	struct config fresh;
+	struct error e = { 0 };
+
+	sd_notify(0, "RELOADING=1");
+	config_defaults(&fresh);
+	if (config_load(&fresh, d->config_file, &e))
+		log_err("%s; the old configuration stays", e.text);
+	else
+		log_info("configuration read; [prefetch] and [epochs] take effect at the next start");
+	ebbd_refresh_devices(d);
+	sd_notify(0, "READY=1");
+	return 0;
+}
+
+/* One ebbd a machine: two would count everything twice. */
+static int lock_run_dir(int *lock, struct error *e)
+{
+	char path[PATH_MAX];
+
+	if (mkdir(ebb_run_dir(), 0755) < 0 && errno != EEXIST)
+		return fail(e, errno, "%s: cannot create: %m", ebb_run_dir());
+	if (mkdir(ebb_device_dir(), 0755) < 0 && errno != EEXIST)
+		return fail(e, errno, "%s: cannot create: %m", ebb_device_dir());
+	snprintf(path, sizeof(path), "%s/ebbd.lock", ebb_run_dir());
+	*lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (*lock < 0)
+		return fail(e, errno, "%s: %m", path);
+	if (flock(*lock, LOCK_EX | LOCK_NB) < 0)
+		return fail_exit(e, EXIT_REFUSED, EBUSY,
+				 "%s: another ebbd runs; see ebbctl status", path);
+	return 0;
+}
+
+static int start(struct ebbd *d, const struct options *o, struct error *e)
+{
+	int r;
+
+	r = plane_open(&d->plane, o->policy_dir ? o->policy_dir : ebb_policy_dir(),
+		       d->config.epoch_percent, e);
+	if (r)
+		return r;
+	attachments_init(&d->attachments, &d->plane);
+	ebbd_refresh_devices(d);
+	if (d->plane.took_over)
+		attachments_restore(&d->attachments);
+	r = executor_start(&d->executor, &d->attachments, &d->config.executor, e);
+	if (!r)
+		r = recordings_new(&d->recordings, &d->attachments, e);
+	if (!r)
+		r = d->control = control_listen(ebb_control_socket(), e);
+	return r < 0 ? r : 0;
+}
+
+static void stop(struct ebbd *d, enum plane_pins pins)
+{
+	if (!d->plane.fault)
+		return;
+	if (d->control >= 0) {
+		close(d->control);
+		unlink(ebb_control_socket());
+	}
+	recordings_free(&d->recordings);
+	executor_stop(&d->executor);
+	stats_publish(&d->attachments);
+	attachments_close(&d->attachments);
+	plane_close(&d->plane, pins);
+}
+
+static int loop(struct ebbd *d, struct error *e)
+{
+	_cleanup_(sd_event_unrefp) sd_event *event = NULL;
+	sigset_t mask;
+	int r;
+
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGTERM);
+	sigaddset(&mask, SIGINT);
+	sigaddset(&mask, SIGHUP);
+	sigprocmask(SIG_BLOCK, &mask, NULL);
+	r = sd_event_default(&event);
+	if (r >= 0)
+		r = sd_event_add_io(event, NULL, d->control, EPOLLIN, on_control, d);
+	if (r >= 0)
+		r = sd_event_add_time_relative(event, NULL, CLOCK_MONOTONIC, TICK_USEC, 1000, on_tick, d);
+	if (r >= 0)
+		r = sd_event_add_signal(event, NULL, SIGTERM, on_stop, d);
+	if (r >= 0)
+		r = sd_event_add_signal(event, NULL, SIGINT, on_stop, d);
+	if (r >= 0)
+		r = sd_event_add_signal(event, NULL, SIGHUP, on_reload, d);
+	sd_event_set_watchdog(event, 1);
+	if (r >= 0) {
+		sd_notify(0, "READY=1");
+		r = sd_event_loop(event);
+	}
+	sd_notify(0, "STOPPING=1");
+	return r < 0 ? fail(e, r, "event loop: %s", strerror(-r)) : 0;
+}
+
+/*
+ * Forks; the child goes on and the parent waits until it is ready or has
+ * failed, so that who started us sees the errors and the exit status.
+ */
+static int go_background(int *ready, struct error *e)
+{
+	int p[2], status = EXIT_FAILED;
+	char word[8];
+	pid_t pid;
+
+	if (pipe2(p, O_CLOEXEC) < 0)
+		return fail(e, errno, "pipe: %m");
+	pid = fork();
+	if (pid < 0)
+		return fail(e, errno, "fork: %m");
+	if (pid == 0) {
+		close(p[0]);
+		setsid();
+		*ready = p[1];
+		return 0;
+	}
+	close(p[1]);
+	if (read(p[0], word, sizeof(word)) > 0)
+		_exit(EXIT_OK);
+	waitpid(pid, &status, 0);
+	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILED);
+}
+
+static void say_ready(int fd)
+{
+	if (fd >= 0 && write(fd, "READY\n", 6) < 0)
+		log_warn("ready descriptor %d: %m", fd);
+	if (fd >= 0)
+		close(fd);
+}
+
+static void detach_terminal(void)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	char path[PATH_MAX];
+	int log;
+
+	snprintf(path, sizeof(path), "%s/ebbd.log", ebb_run_dir());
+	log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+	dup2(null, 0);
+	dup2(null, 1);
+	dup2(log >= 0 ? log : null, 2);
+	close(null);
+	if (log >= 0)
+		close(log);
+}
+
+int main(int argc, char **argv)
+{
+	struct ebbd d = { .control = -1, .started_ns = monotonic_ns() };
+	struct options o = { .ready_fd = 0 };
+	_cleanup_close_ int lock = -1;
+	struct error e = { 0 };
+	int nargs = 0, background = -1, r;
+
+	log_setup("ebbd", LOG_LVL_INFO);
+	for (int i = 1; i < argc; i++)
+		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+			options_usage("ebbd", &usage);
+			return EXIT_OK;
+		}
+	r = options_parse(specs, argc - 1, argv + 1, &o, false, &nargs, &e);
+	if (!r && nargs)
+		r = fail_exit(&e, EXIT_USAGE, EINVAL, "%s: unexpected argument; see ebbd --help", argv[1]);
+	if (r)
+		goto out;
+	if (o.version) {
+		puts("ebbd " EBB_VERSION);
+		return EXIT_OK;
+	}
+	log_setup("ebbd", o.verbose ? LOG_LVL_DEBUG : LOG_LVL_INFO);
+	d.config_file = o.config;
+	config_defaults(&d.config);
+	r = config_load(&d.config, o.config, &e);
+	if (r || o.check_config)
+		goto out;
+	if (geteuid() != 0) {
+		r = fail(&e, EPERM, "ebbd: needs root to load BPF programs; use sudo or systemctl start ebbd");
+		goto out;
+	}
+	if (o.daemon)
+		r = go_background(&background, &e);
+	if (!r)
+		r = lock_run_dir(&lock, &e);
+	if (!r)
+		r = start(&d, &o, &e);
+	if (!r) {
+		/* A prefetcher that is itself swapped out helps nobody. */
+		if (mlockall(MCL_CURRENT | MCL_FUTURE) < 0)
+			log_warn("memory is not locked (%m); raise LimitMEMLOCK");
+		log_info("ready: %u policies, %u cgroups%s", d.plane.policies, d.attachments.n,
+			 d.plane.took_over ? ", taken over" : "");
+		if (o.daemon)
+			detach_terminal();
+		say_ready(background);
+		say_ready(o.ready_fd ? (int)o.ready_fd : -1);
+		r = loop(&d, &e);
+	}
+	stop(&d, o.purge || (r && !d.plane.took_over) ? DROP_PINS : KEEP_PINS);
+out:
+	if (r)
+		log_err("%s", e.text);
+	return r ? (e.exit_status ? e.exit_status : EXIT_FAILED) : EXIT_OK;
+}

@@ -1,0 +1,3 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+$(eval $(call program,ebbd,$(wildcard daemon/ebbd/*.c) $(COMMON),-lbpf -lsystemd -ljson-c -linih -lcgroup -lm -lpthread))
+$(B)/obj/daemon/ebbd/plane.o: $(BPF_OBJECTS:%=$(B)/bpf/%.skel.h)

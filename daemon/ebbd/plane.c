@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <bpf/bpf.h>
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bpf/evict.skel.h"
+#include "bpf/fault.skel.h"
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "common/paths.h"
+#include "ebbd/plane.h"
+
+#define MAPS_DIR EBB_PINS "/maps"
+#define PROGS_DIR EBB_PINS "/progs"
+#define LINKS_DIR EBB_PINS "/links"
+#define BPF_FS_MAGIC_NUMBER 0xcafe4a11
+
+/* What is pinned by name, and so the contract with bpftool and libebbgc. */
+static const char *const pinned_maps[] = {
+	"meta", "params", "counters", "cgroups", "prefetched", "procs", "devices", "policies",
+	"cgroup_stats",
+};
+
+uint64_t monotonic_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ULL + t.tv_nsec;
+}
+
+/* libbpf's own messages come one level down: it warns about what is only tried. */
+static int libbpf_log(enum libbpf_print_level level, const char *fmt, va_list ap)
+{
+	char text[2048];
+
+	if (level == LIBBPF_DEBUG)
+		return 0;
+	vsnprintf(text, sizeof(text), fmt, ap);
+	text[strcspn(text, "\n")] = '\0';
+	log_debug("%s", text);
+	return 0;
+}
+
+static int mount_bpffs(struct plane *p, struct error *e)
+{
+	struct statfs fs;
+
+	if (statfs(EBB_BPFFS, &fs) == 0 && fs.f_type == BPF_FS_MAGIC_NUMBER)
+		return 0;
+	if (mount("bpf", EBB_BPFFS, "bpf", 0, "mode=0700") < 0)
+		return fail_exit(e, EXIT_UNSUPPORTED, errno,
+				 EBB_BPFFS ": no BPF file system and mounting one failed: %m; "
+				 "run as root on a kernel with CONFIG_BPF_SYSCALL");
+	p->mounted_bpffs = true;
+	return 0;
+}
+
+static void remove_tree(const char *path)
+{
+	_cleanup_dir_ DIR *d = opendir(path);
+	struct dirent *entry;
+	char child[PATH_MAX];
+
+	while (d && (entry = readdir(d))) {
+		if (entry->d_name[0] == '.')
+			continue;
+		snprintf(child, sizeof(child), "%s/%s", path, entry->d_name);
+		if (unlink(child) < 0)
+			remove_tree(child);
+	}
+	rmdir(path);
+}
+
+static int make_dirs(struct error *e)
+{
+	static const char *const dirs[] = { EBB_PINS, MAPS_DIR, PROGS_DIR, LINKS_DIR };
+
+	for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++)
+		if (mkdir(dirs[i], 0700) < 0 && errno != EEXIST)
+			return fail(e, errno, "%s: cannot create: %m", dirs[i]);
+	return 0;
+}
+
+/* True if pins of our own ABI are there; those of another are swept away. */
+static bool pins_usable(void)
+{
+	_cleanup_close_ int fd = bpf_obj_get(MAPS_DIR "/meta");
+	struct ebb_meta m = { 0 };
+	uint32_t zero = 0;
+
+	if (fd >= 0 && bpf_map_lookup_elem(fd, &zero, &m) == 0 && m.abi == EBB_ABI)
+		return true;
+	if (access(EBB_PINS, F_OK) == 0) {
+		log_warn(EBB_PINS ": pins of another version (ABI %u, ours is %u); starting afresh",
+			 m.abi, EBB_ABI);
+		remove_tree(EBB_PINS);
+	}
+	return false;
+}
+
+static int load_failed(struct error *e, const char *what, int r)
+{
+	return fail_exit(e, r == -EPERM || r == -EINVAL || r == -EACCES ? EXIT_UNSUPPORTED : EXIT_FAILED,
+			 r, "bpf/%s: the kernel refused it: %s; `ebbctl doctor` says what is missing, "
+			 "--verbose shows the verifier's words", what, strerror(-r));
+}
+
+static int share_maps(struct bpf_object *from, struct bpf_object *to)
+{
+	struct bpf_map *map, *ours;
+	int r;
+
+	bpf_object__for_each_map(map, to) {
+		ours = bpf_object__find_map_by_name(from, bpf_map__name(map));
+		if (!ours || strchr(bpf_map__name(map), '.'))
+			continue;
+		r = bpf_map__reuse_fd(map, bpf_map__fd(ours));
+		if (r)
+			return r;
+	}
+	return 0;
+}
+
+static int load_objects(struct plane *p, struct error *e)
+{
+	char path[PATH_MAX];
+	struct bpf_map *map;
+	int r;
+
+	p->fault = fault_bpf__open();
+	p->evict = evict_bpf__open();
+	if (!p->fault || !p->evict)
+		return load_failed(e, "fault", -errno);
+	/*
+	 * A map with a pin path is taken from there if it is compatible, made and
+	 * pinned otherwise.
+	 */
+	for (size_t i = 0; i < sizeof(pinned_maps) / sizeof(pinned_maps[0]); i++) {
+		map = bpf_object__find_map_by_name(p->fault->obj, pinned_maps[i]);
+		snprintf(path, sizeof(path), MAPS_DIR "/%s", pinned_maps[i]);
+		if (map && bpf_map__set_pin_path(map, path))
+			return load_failed(e, "fault", -errno);
+	}
+	r = fault_bpf__load(p->fault);
+	if (r)
+		return load_failed(e, "fault", r);
+	r = share_maps(p->fault->obj, p->evict->obj);
+	if (!r)
+		r = evict_bpf__load(p->evict);
+	return r ? load_failed(e, "evict", r) : 0;
+}
+
+static int load_policy(struct plane *p, const char *dir, const char *file, struct error *e)
+{
+	struct policy *policy = &p->policy[p->policies];
+	struct bpf_program *program;
+	struct bpf_object *o;
+	const struct ebb_policy_info *info = NULL;
+	char path[PATH_MAX];
+	struct bpf_map *map;
+	uint32_t slot = p->policies;
+	size_t size;
+	int fd, r;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, file);
+	o = bpf_object__open_file(path, NULL);
+	if (!o)
+		return fail(e, errno, "%s: not a BPF object: %m", path);
+	bpf_object__for_each_map(map, o) {
+		const char *name = strstr(bpf_map__name(map), ".rodata.policy");
+
+		if (name)
+			info = bpf_map__initial_value(map, &size);
+	}
+	program = bpf_object__next_program(o, NULL);
+	if (!info || size < sizeof(*info) || !program) {
+		bpf_object__close(o);
+		return fail(e, ENOEXEC, "%s: no policy in it; see docs/policy.md", path);
+	}
+	if (info->abi != EBB_ABI) {
+		r = fail(e, EPROTO, "%s: built for ABI %u, this ebbd has %u; rebuild it", path,
+			 info->abi, EBB_ABI);
+		bpf_object__close(o);
+		return r;
+	}
+	policy->info = *info;
+	snprintf(policy->name, sizeof(policy->name), "%s", info->name);
+	if (!strcmp(policy->name, "none") || plane_policy(p, policy->name, NULL)) {
+		/* "none" is slot 0 and has no program. */
+		if (!strcmp(policy->name, "none"))
+			p->policy[0].info = *info;
+		bpf_object__close(o);
+		return 0;
+	}
+	r = share_maps(p->fault->obj, o);
+	if (!r)
+		r = bpf_object__load(o);
+	if (r) {
+		bpf_object__close(o);
+		return load_failed(e, file, r);
+	}
+	fd = bpf_program__fd(program);
+	r = bpf_map_update_elem(bpf_map__fd(p->fault->maps.policies), &slot, &fd, BPF_ANY);
+	if (r) {
+		bpf_object__close(o);
+		return load_failed(e, file, r);
+	}
+	policy->object = o;
+	p->policies++;
+	return 0;
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+	return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int is_policy(const struct dirent *d)
+{
+	size_t n = strlen(d->d_name);
+
+	return n > 6 && !strcmp(d->d_name + n - 6, ".bpf.o");
+}
+
+static int load_policies(struct plane *p, const char *dir, struct error *e)
+{
+	struct dirent **files = NULL;
+	int n, r = 0;
+
+	strcpy(p->policy[0].name, "none");
+	p->policies = 1;
+	n = scandir(dir, &files, is_policy, by_name);
+	if (n < 0)
+		return fail(e, errno, "%s: cannot read policies: %m; set --policy-dir", dir);
+	for (int i = 0; i < n; i++) {
+		struct error one = { 0 };
+
+		/* One bad policy does not take the others with it. */
+		if (p->policies < EBB_MAX_POLICIES && load_policy(p, dir, files[i]->d_name, &one))
+			log_err("%s", one.text);
+		free(files[i]);
+	}
+	free(files);
+	if (p->policies == 1)
+		r = fail(e, ENOENT, "%s: no policy could be loaded; set --policy-dir", dir);
+	return r;
+}
+
+/* Pins the links of the programs that may go on without us. */
+static int attach_evict(struct plane *p, struct error *e)
+{
+	struct { struct bpf_program *program; struct bpf_link **link; const char *name; } t[] = {
+		{ p->evict->progs.swap_bio, &p->evict->links.swap_bio, "swap_bio" },
+		{ p->evict->progs.swap_write, &p->evict->links.swap_write, "swap_write" },
+		{ p->evict->progs.proc_exit, &p->evict->links.proc_exit, "proc_exit" },
+		{ p->evict->progs.cgroup_gone, &p->evict->links.cgroup_gone, "cgroup_gone" },
+	};
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		snprintf(path, sizeof(path), LINKS_DIR "/%s", t[i].name);
+		unlink(path); /* a predecessor's, or both would count */
+		*t[i].link = bpf_program__attach(t[i].program);
+		if (!*t[i].link)
+			return fail_exit(e, EXIT_UNSUPPORTED, errno,
+					 "bpf/evict: cannot attach %s: %m; the kernel needs BTF and tracepoints",
+					 t[i].name);
+		bpf_link__pin(*t[i].link, path);
+		snprintf(path, sizeof(path), PROGS_DIR "/%s", t[i].name);
+		unlink(path);
+		bpf_program__pin(t[i].program, path);
+	}
+	return 0;
+}
+
+static int open_meta(struct plane *p, uint32_t epoch_percent, struct error *e)
+{
+	struct ebb_meta m = {
+		.abi = EBB_ABI, .epoch_percent = epoch_percent, .heartbeat_ns = monotonic_ns(),
+		.daemon_tgid = getpid(), .version = EBB_VERSION,
+	};
+	uint32_t zero = 0;
+	void *x;
+
+	if (bpf_map_update_elem(p->meta, &zero, &m, BPF_ANY))
+		return fail(e, errno, "maps/meta: cannot write: %m");
+	x = mmap(NULL, sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE, MAP_SHARED,
+		 bpf_map__fd(p->fault->maps.executor), 0);
+	if (x == MAP_FAILED)
+		return fail(e, errno, "maps/executor: cannot map: %m");
+	p->executor = x;
+	return 0;
+}
+
+int plane_open(struct plane *p, const char *policy_dir, uint32_t epoch_percent, struct error *e)
+{
+	int r;
+
+	libbpf_set_print(libbpf_log);
+	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
+	p->cpus = libbpf_num_possible_cpus();
+	r = mount_bpffs(p, e);
+	if (r)
+		return r;
+	p->took_over = pins_usable();
+	r = make_dirs(e);
+	if (!r)
+		r = load_objects(p, e);
+	if (r)
+		goto out;
+	p->meta = bpf_map__fd(p->fault->maps.meta);
+	p->params = bpf_map__fd(p->fault->maps.params);
+	p->counters = bpf_map__fd(p->fault->maps.counters);
+	p->requests = bpf_map__fd(p->fault->maps.requests);
+	p->cgroups = bpf_map__fd(p->fault->maps.cgroups);
+	p->prefetched = bpf_map__fd(p->fault->maps.prefetched);
+	p->procs = bpf_map__fd(p->fault->maps.procs);
+	p->trace = bpf_map__fd(p->fault->maps.trace);
+	p->devices = bpf_map__fd(p->fault->maps.devices);
+	p->cgroup_stats = bpf_map__fd(p->fault->maps.cgroup_stats);
+	r = open_meta(p, epoch_percent, e);
+	if (!r)
+		r = load_policies(p, policy_dir, e);
+	if (!r)
+		r = attach_evict(p, e);
+out:
+	if (r)
+		plane_close(p, p->took_over ? KEEP_PINS : DROP_PINS);
+	return r;
+}
+
+void plane_close(struct plane *p, enum plane_pins pins)
+{
+	for (uint32_t i = 1; i < p->policies; i++)
+		bpf_object__close(p->policy[i].object);
+	p->policies = 0;
+	if (p->executor)
+		munmap(p->executor, sysconf(_SC_PAGESIZE));
+	p->executor = NULL;
+	evict_bpf__destroy(p->evict);
+	fault_bpf__destroy(p->fault);
+	p->evict = NULL;
+	p->fault = NULL;
+	if (pins == KEEP_PINS)
+		return;
+	remove_tree(EBB_PINS);
+	if (p->mounted_bpffs)
+		umount(EBB_BPFFS);
+}
+
+struct bpf_program *plane_program(struct plane *p, enum plane_program which)
+{
+	return which == PLANE_ENTER ? p->fault->progs.fault_enter :
+	       which == PLANE_MINOR ? p->fault->progs.fault_minor : p->fault->progs.fault_major;
+}
+
+void plane_heartbeat(struct plane *p)
+{
+	struct ebb_meta m;
+	uint32_t zero = 0;
+
+	if (bpf_map_lookup_elem(p->meta, &zero, &m))
+		return;
+	m.heartbeat_ns = monotonic_ns();
+	bpf_map_update_elem(p->meta, &zero, &m, BPF_ANY);
+}
+
+const struct policy *plane_policy(const struct plane *p, const char *name, uint32_t *slot)
+{
+	for (uint32_t i = 0; i < p->policies; i++)
+		if (!strcmp(p->policy[i].name, name)) {
+			if (slot)
+				*slot = i;
+			return &p->policy[i];
+		}
+	return NULL;
+}
+
+void plane_counters(const struct plane *p, uint64_t owner, struct ebb_counters *sum)
+{
+	struct ebb_counters each[p->cpus];
+	uint64_t *to = (uint64_t *)sum;
+
+	memset(sum, 0, sizeof(*sum));
+	if (bpf_map_lookup_elem(p->counters, &owner, each))
+		return;
+	for (int cpu = 0; cpu < p->cpus; cpu++)
+		for (size_t i = 0; i < sizeof(*sum) / sizeof(uint64_t); i++)
+			to[i] += ((uint64_t *)&each[cpu])[i];
+}
+
+void plane_flush_cache(struct plane *p)
+{
+	uint64_t gone[EBB_MAX_CGROUPS], key, *prev = NULL;
+	struct ebb_cgroup c;
+	uint32_t n = 0;
+
+	while (n < EBB_MAX_CGROUPS && bpf_map_get_next_key(p->cgroups, prev, &key) == 0) {
+		if (bpf_map_lookup_elem(p->cgroups, &key, &c) == 0 && !(c.flags & EBB_CGROUP_ATTACHED))
+			gone[n++] = key;
+		prev = &key;
+	}
+	while (n)
+		bpf_map_delete_elem(p->cgroups, &gone[--n]);
+}

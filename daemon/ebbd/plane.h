@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The BPF plane: objects, shared maps, pins and policies.
+ *
+ * Maps are pinned below EBB_PINS and outlive ebbd; a new ebbd whose ABI number
+ * is the same takes them over, another one starts afresh.  Programs belong to
+ * the running ebbd.  Those that cost a fault nothing (major faults, swap I/O,
+ * life cycle) stay attached without it, through pinned links; what costs
+ * something is gone the moment ebbd is.
+ */
+#ifndef EBB_PLANE_H
+#define EBB_PLANE_H
+
+#include <bpf/libbpf.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bpf/ebb_abi.h"
+#include "common/error.h"
+
+struct policy {
+	char name[24];
+	struct ebb_policy_info info;
+	struct bpf_object *object; /* NULL for "none", which is the absence of a program */
+};
+
+struct plane {
+	struct fault_bpf *fault;
+	struct evict_bpf *evict;
+	struct policy policy[EBB_MAX_POLICIES]; /* index = slot; [0] is "none" */
+	uint32_t policies;
+	int cpus;                /* possible CPUs: the length of per-CPU values */
+	bool mounted_bpffs;      /* it was not there and we put it there */
+	bool took_over;          /* found the pins of an earlier ebbd */
+	/* Descriptors of the shared maps, owned by the objects. */
+	int meta, params, counters, requests, cgroups, prefetched, procs, trace, devices,
+	    cgroup_stats;
+	struct ebb_executor *executor; /* mapped */
+};
+
+enum plane_program { PLANE_ENTER, PLANE_MINOR, PLANE_MAJOR };
+
+/* Loads, shares, pins and attaches.  On failure nothing of ours is left. */
+int plane_open(struct plane *p, const char *policy_dir, uint32_t epoch_percent,
+	       struct error *e);
+
+/*
+ * Leaves maps and cheap links pinned when @keep_pins is KEEP_PINS, so that a
+ * successor finds them; removes everything otherwise.
+ */
+enum plane_pins { DROP_PINS, KEEP_PINS };
+void plane_close(struct plane *p, enum plane_pins pins);
+
+struct bpf_program *plane_program(struct plane *p, enum plane_program which);
+
+/* Says that ebbd lives: policies go quiet EBB_QUIET_NS after the last call. */
+void plane_heartbeat(struct plane *p);
+
+/* The policy of that name, or NULL; @slot may be NULL. */
+const struct policy *plane_policy(const struct plane *p, const char *name, uint32_t *slot);
+
+/* Sum over CPUs of what is counted for @owner; zeros if nothing is. */
+void plane_counters(const struct plane *p, uint64_t owner, struct ebb_counters *sum);
+
+/* Forgets cached walks, and entries of cgroups that are gone. */
+void plane_flush_cache(struct plane *p);
+
+uint64_t monotonic_ns(void);
+
+#endif

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/control.h"
+#include "common/device.h"
+#include "ebbd/ebbd.h"
+#include "ebbd/server.h"
+#include "ebbd/stats.h"
+
+static void add_int(struct json_object *o, const char *key, uint64_t v)
+{
+	json_object_object_add(o, key, json_object_new_int64((int64_t)v));
+}
+
+static void add_str(struct json_object *o, const char *key, const char *v)
+{
+	json_object_object_add(o, key, json_object_new_string(v));
+}
+
+static struct json_object *add_array(struct json_object *o, const char *key)
+{
+	struct json_object *a = json_object_new_array();
+
+	json_object_object_add(o, key, a);
+	return a;
+}
+
+/* The "params" object of a request as arrays that live as long as it does. */
+static int get_params(struct json_object *request, const char **names, uint64_t *values,
+		      uint32_t *n, struct error *e)
+{
+	struct json_object *params;
+
+	*n = 0;
+	if (!json_object_object_get_ex(request, "params", &params))
+		return 0;
+	if (!json_object_is_type(params, json_type_object))
+		return fail_exit(e, EXIT_USAGE, EINVAL, "params: not an object of numbers");
+	json_object_object_foreach(params, key, value) {
+		int64_t v = json_object_get_int64(value);
+
+		if (*n == EBB_PARAMS + 1)
+			return fail_exit(e, EXIT_USAGE, E2BIG, "params: more than %u", EBB_PARAMS + 1);
+		if (!json_object_is_type(value, json_type_int) || v < 0)
+			return fail_exit(e, EXIT_USAGE, EINVAL, "%s: not a whole number", key);
+		names[*n] = key;
+		values[(*n)++] = (uint64_t)v;
+	}
+	return 0;
+}
+
+static const char *need_str(struct json_object *request, const char *key, struct error *e)
+{
+	const char *s = control_str(request, key, NULL);
+
+	if (!s)
+		fail_exit(e, EXIT_USAGE, EINVAL, "request: '%s' is missing", key);
+	return s;
+}
+
+static int policy_list(struct ebbd *d, struct json_object *request, struct json_object *answer,
+		       struct error *e)
+{
+	struct json_object *list = add_array(answer, "policies");
+
+	for (uint32_t i = 0; i < d->plane.policies; i++) {
+		const struct policy *p = &d->plane.policy[i];
+		struct json_object *o = json_object_new_object(), *params;
+
+		add_str(o, "name", p->name);
+		add_str(o, "help", p->info.help);
+		params = add_array(o, "params");
+		for (uint32_t k = 0; k < p->info.params && k < EBB_PARAMS; k++) {
+			struct json_object *q = json_object_new_object();
+
+			add_str(q, "name", p->info.param[k].name);
+			add_int(q, "initial", p->info.param[k].initial);
+			add_int(q, "min", p->info.param[k].min);
+			add_int(q, "max", p->info.param[k].max);
+			add_str(q, "help", p->info.param[k].help);
+			json_object_array_add(params, q);
+		}
+		json_object_array_add(list, o);
+	}
+	return 0;
+}
+
+static int policy_attach(struct ebbd *d, struct json_object *request, struct json_object *answer,
+			 struct error *e)
+{
+	const char *cgroup = need_str(request, "cgroup", e), *policy = need_str(request, "policy", e);
+	const char *names[EBB_PARAMS + 1];
+	uint64_t values[EBB_PARAMS + 1];
+	uint32_t n;
+	int r;
+
+	if (!cgroup || !policy)
+		return -EINVAL;
+	r = get_params(request, names, values, &n, e);
+	if (!r)
+		r = attach(&d->attachments, cgroup, policy, n, names, values, e);
+	if (!r)
+		stats_publish(&d->attachments);
+	return r;
+}
+
+static int policy_set(struct ebbd *d, struct json_object *request, struct json_object *answer,
+		      struct error *e)
+{
+	const char *cgroup = need_str(request, "cgroup", e), *names[EBB_PARAMS + 1];
+	uint64_t values[EBB_PARAMS + 1];
+	uint32_t n;
+	int r;
+
+	if (!cgroup)
+		return -EINVAL;
+	r = get_params(request, names, values, &n, e);
+	return r ? r : attach_set(&d->attachments, cgroup, n, names, values, e);
+}
+
+static int policy_detach(struct ebbd *d, struct json_object *request, struct json_object *answer,
+			 struct error *e)
+{
+	const char *cgroup = need_str(request, "cgroup", e);
+
+	return cgroup ? attach_detach(&d->attachments, cgroup, e) : -EINVAL;
+}
+
+static int add_device(const struct device_record *r, void *devices)
+{
+	struct json_object *o = json_object_new_object();
+
+	add_str(o, "name", r->name);
+	add_str(o, "block", r->block);
+	add_int(o, "size", r->size);
+	json_object_array_add(devices, o);
+	return 0;
+}
+
+static int status(struct ebbd *d, struct json_object *request, struct json_object *answer,
+		  struct error *e)
+{
+	struct json_object *list, *o, *params;
+	struct attachments *a = &d->attachments;
+	struct executor_stats x;
+
+	add_str(answer, "version", EBB_VERSION);
+	add_int(answer, "abi", EBB_ABI);
+	add_int(answer, "pid", getpid());
+	add_int(answer, "uptime_s", (monotonic_ns() - d->started_ns) / 1000000000);
+	list = add_array(answer, "attachments");
+	pthread_mutex_lock(&a->lock);
+	for (uint32_t i = 0; i < a->n; i++) {
+		const struct attachment *t = a->item[i];
+
+		o = json_object_new_object();
+		add_str(o, "cgroup", t->cgroup.path);
+		add_str(o, "policy", t->policy->name);
+		params = json_object_new_object();
+		for (uint32_t k = 0; k < t->policy->info.params && k < EBB_PARAMS; k++)
+			add_int(params, t->policy->info.param[k].name, t->params.v[k]);
+		json_object_object_add(o, "params", params);
+		json_object_object_add(o, "detect",
+				       json_object_new_boolean(attachment_detecting(a, t)));
+		json_object_object_add(o, "scoped", json_object_new_boolean(*t->cgroup.twin != 0));
+		add_int(o, "outstanding", attachment_outstanding(a, t));
+		json_object_array_add(list, o);
+	}
+	pthread_mutex_unlock(&a->lock);
+	device_record_each(add_device, add_array(answer, "devices"));
+	executor_read_stats(d->executor, &x);
+	o = json_object_new_object();
+	add_int(o, "requests", x.requests);
+	add_int(o, "stale", x.stale);
+	add_int(o, "full", x.full);
+	add_int(o, "calls", x.calls);
+	add_int(o, "pages", x.pages);
+	add_int(o, "not_swapped", x.not_swapped);
+	add_int(o, "repeated", x.repeated);
+	add_int(o, "failed", x.failed);
+	add_int(o, "cold_pages", x.cold_pages);
+	add_int(o, "call_ns", x.call_ns);
+	json_object_object_add(answer, "executor", o);
+	return policy_list(d, request, answer, e);
+}
+
+static int stats(struct ebbd *d, struct json_object *request, struct json_object *answer,
+		 struct error *e)
+{
+	const char *cgroup = control_str(request, "cgroup", NULL);
+	struct json_object *rows = add_array(answer, "cgroups");
+	struct cgroup_ref c = { .id = 0 };
+
+	if (cgroup && cgroup_resolve(cgroup, &c, e))
+		return -ENOENT;
+	stats_json(&d->attachments, c.id, rows);
+	if (cgroup && json_object_array_length(rows) == 0)
+		return fail(e, ENOENT, "%s: has no policy of its own; see ebbctl status", c.path);
+	return 0;
+}
+
+static int record_start(struct ebbd *d, struct json_object *request, struct json_object *answer,
+			struct error *e)
+{
+	const char *cgroup = need_str(request, "cgroup", e), *file = need_str(request, "file", e);
+
+	return cgroup && file ? recording_start(d->recordings, cgroup, file, e) : -EINVAL;
+}
+
+static int record_stop(struct ebbd *d, struct json_object *request, struct json_object *answer,
+		       struct error *e)
+{
+	const char *cgroup = need_str(request, "cgroup", e);
+
+	return cgroup ? recording_stop(d->recordings, cgroup, e) : -EINVAL;
+}
+
+static int device_refresh(struct ebbd *d, struct json_object *request, struct json_object *answer,
+			  struct error *e)
+{
+	ebbd_refresh_devices(d);
+	return 0;
+}
+
+int server_handle(void *data, const char *verb, struct json_object *request,
+		  struct json_object *answer, struct error *e)
+{
+	static const struct {
+		const char *verb;
+		int (*run)(struct ebbd *d, struct json_object *request, struct json_object *answer,
+			   struct error *e);
+	} verbs[] = {
+		{ "status", status },
+		{ "stats", stats },
+		{ "policy.list", policy_list },
+		{ "policy.attach", policy_attach },
+		{ "policy.set", policy_set },
+		{ "policy.detach", policy_detach },
+		{ "record.start", record_start },
+		{ "record.stop", record_stop },
+		{ "device.refresh", device_refresh },
+	};
+
+	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
+		if (!strcmp(verb, verbs[i].verb))
+			return verbs[i].run(data, request, answer, e);
+	return fail_exit(e, EXIT_USAGE, ENOSYS, "request: no such verb '%s'", verb);
+}

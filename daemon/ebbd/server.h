@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The verbs of ebbd's control socket; the protocol is in common/control.h. */
+#ifndef EBB_SERVER_H
+#define EBB_SERVER_H
+
+#include <json-c/json.h>
+
+#include "common/error.h"
+
+/* A control_handler; @data is the struct ebbd. */
+int server_handle(void *data, const char *verb, struct json_object *request,
+		  struct json_object *answer, struct error *e);
+
+#endif

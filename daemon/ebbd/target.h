@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* A process that pages are fetched for: its descriptors, and where its pages are. */
+#ifndef EBB_TARGET_H
+#define EBB_TARGET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stddef.h>
+
+struct target {
+	uint32_t tgid, exec;
+	int pidfd, pagemap;      /* -1 in an unused entry */
+	uint64_t owner;
+	uint64_t used_ns;
+};
+
+/* -ESRCH when it is gone. */
+int target_open(struct target *t, uint32_t tgid, uint32_t exec);
+void target_close(struct target *t);
+
+/*
+ * Of the @n pages @vpn, in ascending or descending order with a constant
+ * stride, keeps those that are in swap, in place; returns how many are left.
+ */
+uint32_t target_keep_swapped(const struct target *t, uint64_t *vpn, uint32_t n);
+
+/*
+ * process_madvise() over the @n pages @vpn; runs become one range each.
+ * Returns the number of pages the kernel took, which may be short, or -errno.
+ */
+int target_advise(const struct target *t, const uint64_t *vpn, uint32_t n, int advice);
+
+#endif
