@@ -145,7 +145,7 @@ struct ebb_fault {
 	__u32 exec;
 	__u32 kind;                 /* enum ebb_fault_kind */
 	__u32 policy;
-	__u32 pad;
+	__u32 cluster;              /* pages the kernel read on its own with a miss, itself included */
 };
 
 /* maps/requests (ring buffer): what a policy asks ebbd for. */

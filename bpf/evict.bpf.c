@@ -71,9 +71,11 @@ int BPF_PROG(swap_bio, struct bio *bio)
 	if (!task->mm)
 		return 0;
 	s = bpf_task_storage_get(&stamps, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	/* The first of a cluster is the one the fault waits for. */
-	if (s && !s->read_ns)
-		s->read_ns = bpf_ktime_get_ns();
+	if (s) {
+		if (!s->read_ns)
+			s->read_ns = bpf_ktime_get_ns();
+		s->reads += pages;
+	}
 	p = proc_get(task, task->mm, owner);
 	if (p)
 		__sync_fetch_and_add(&p->swapped_in, pages);

@@ -121,6 +121,11 @@ static __always_inline int swap_fault(void *ctx, struct task_struct *task, struc
 	f->exec = (__u32)task->self_exec_id;
 	f->kind = kind;
 	f->policy = policy;
+	f->cluster = 0;
+	if (stamp) {
+		f->cluster = stamp->reads;
+		stamp->reads = 0;
+	}
 	count_fault(c, kind, f->duration_ns);
 	if (cg->flags & EBB_CGROUP_RECORD)
 		record(f);
@@ -149,6 +154,7 @@ int fault_enter(struct bpf_perf_event_data *ctx)
 	s->enter_ns = bpf_ktime_get_ns();
 	s->nvcsw = task->nvcsw;
 	s->read_ns = 0;
+	s->reads = 0;
 	return 0;
 }
 

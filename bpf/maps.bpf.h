@@ -102,7 +102,8 @@ struct task_stamp {
 	__u64 enter_ns;     /* when it began */
 	__u64 nvcsw;        /* the task's voluntary switches then: has it slept since? */
 	__u64 read_ns;      /* when it queued a swap read of its own; 0 = has not */
-	__u64 hits;         /* to look at a process only every so often */
+	__u32 reads;        /* pages it queued since: the kernel's readahead reads a cluster */
+	__u32 hits;         /* to look at a process only every so often */
 };
 
 struct {

@@ -1,1 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
+
+PROGRAMS_SBIN := ebbd ebb-swapd ebb-donord ebbctl
+UNITS := $(wildcard packaging/systemd/*.service)
+MANS := $(wildcard docs/man/*.[0-9])
+
+install: all
+	$(call say,INSTALL,$(DESTDIR)$(PREFIX))
+	$(Q)install -d $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/lib/ebb/policies \
+		$(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(SYSCONFDIR)/ebb/ebb.conf.d
+	$(Q)install $(PROGRAMS_SBIN:%=$(B)/bin/%) $(DESTDIR)$(PREFIX)/sbin
+	$(Q)install -m 644 $(POLICY_OBJECTS) $(DESTDIR)$(PREFIX)/lib/ebb/policies
+	$(Q)install -m 644 packaging/ebb.conf $(DESTDIR)$(SYSCONFDIR)/ebb/ebb.conf
+	$(Q)for u in $(UNITS); do sed 's|@PREFIX@|$(PREFIX)|' $$u \
+		> $(DESTDIR)$(PREFIX)/lib/systemd/system/$${u##*/} || exit 1; done
+	$(Q)for m in $(MANS); do \
+		install -D -m 644 $$m $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/} || exit 1; done

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "completion.h"
+#include "output.h"
+#include "verbs.h"
+
+#define PROGRAM "ebbctl"
+
+static int run_version(int argc, char **argv, void *options, struct error *e);
+static int run_help(int argc, char **argv, void *options, struct error *e);
+static int run_completion(int argc, char **argv, void *options, struct error *e);
+
+static const struct option_spec only_json[] = { OPTION_JSON, OPTIONS_END };
+
+const struct command command_version = {
+	.object = "version", .help = "Shows the version", .options = only_json,
+	.options_size = sizeof(struct common_options), .run = run_version,
+};
+
+const struct command command_help = {
+	.object = "help", .arguments = "[OBJECT [ACTION]]", .help = "Shows this, or one command",
+	.run = run_help, .max_args = 2,
+};
+
+const struct command command_completion = {
+	.object = "completion", .arguments = "bash", .help = "Prints a completion script",
+	.example = "  source <(ebbctl completion bash)\n", .run = run_completion, .min_args = 1,
+	.max_args = 1,
+};
+
+const struct command *const commands[] = {
+	&command_doctor, &command_run, &command_device_create, &command_device_list,
+	&command_device_destroy, &command_device_abort, &command_policy_list,
+	&command_policy_attach, &command_policy_detach, &command_policy_set, &command_status,
+	&command_stats, &command_record, &command_completion, &command_version, &command_help,
+	NULL,
+};
+
+static bool same(const char *a, const char *b)
+{
+	return a == b || (a && b && !strcmp(a, b));
+}
+
+const struct command *command_find(const char *object, const char *action)
+{
+	for (const struct command *const *c = commands; *c; c++)
+		if (same((*c)->object, object) && same((*c)->action, action))
+			return *c;
+	return NULL;
+}
+
+int need_root(const char *what, struct error *e)
+{
+	return geteuid() ? fail_exit(e, EXIT_REFUSED, EPERM, "%s: needs root; use sudo", what) : 0;
+}
+
+static void print_overview(void)
+{
+	printf("Usage: " PROGRAM " OBJECT [ACTION] [OPTION...] [ARGUMENT...]\n"
+	       "Memory of other machines as swap, back before it is missed.\n\n");
+	for (const struct command *const *c = commands; *c; c++) {
+		char words[64];
+
+		snprintf(words, sizeof(words), "%s%s%s", (*c)->object, (*c)->action ? " " : "",
+			 (*c)->action ?: "");
+		printf("  %-16s  %s\n", words, (*c)->help);
+	}
+	printf("\n" PROGRAM " OBJECT ACTION --help shows the options.  Exit status: 0 done, 1 failed,\n"
+	       "2 wrong usage, 3 not supported here, 4 ebbd does not answer, 5 refused.\n");
+}
+
+/* Every command of @object; 0 when there is none. */
+static int print_object(const char *object)
+{
+	int n = 0;
+
+	for (const struct command *const *c = commands; *c; c++)
+		if (!strcmp((*c)->object, object)) {
+			if (n++)
+				printf("\n");
+			options_usage(PROGRAM, *c);
+		}
+	return n;
+}
+
+static int unknown(const char *object, const char *action, struct error *e)
+{
+	char actions[256] = "";
+	size_t len = 0;
+
+	for (const struct command *const *c = commands; *c; c++)
+		if (!strcmp((*c)->object, object) && (*c)->action && len < sizeof(actions))
+			len += snprintf(actions + len, sizeof(actions) - len, "%s%s", len ? ", " : "",
+					(*c)->action);
+	if (!len)
+		return fail_exit(e, EXIT_USAGE, EINVAL, "%.64s: no such command; see ebbctl help",
+				 object);
+	return fail_exit(e, EXIT_USAGE, EINVAL, "%s: %s%.64s%s; one of %s", object,
+			 action ? "'" : "", action ?: "lacks its action", action ? "' is no action" : "",
+			 actions);
+}
+
+static int run_help(int argc, char **argv, void *options, struct error *e)
+{
+	const struct command *c = argc == 2 ? command_find(argv[0], argv[1]) : NULL;
+
+	if (!argc)
+		print_overview();
+	else if (c)
+		options_usage(PROGRAM, c);
+	else if (argc == 2 || !print_object(argv[0]))
+		return unknown(argv[0], argc == 2 ? argv[1] : NULL, e);
+	return 0;
+}
+
+static void print_version(struct json_object *o)
+{
+	printf(PROGRAM " %s\n", EBB_VERSION);
+}
+
+static int run_version(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_json_ struct json_object *o = json_object_new_object();
+	const struct common_options *c = options;
+
+	put_str(o, "version", EBB_VERSION);
+	output(c->json, o, print_version);
+	return 0;
+}
+
+static int run_completion(int argc, char **argv, void *options, struct error *e)
+{
+	if (strcmp(argv[0], "bash"))
+		return fail_exit(e, EXIT_USAGE, EINVAL, "completion: '%.64s' is not known; write bash",
+				 argv[0]);
+	completion_bash(PROGRAM, commands, stdout);
+	return 0;
+}
+
+/* --json where it is a flag: errors then go to stdout as well. */
+static bool wants_json(const struct command *c, const void *options)
+{
+	for (const struct option_spec *s = c->options; s && s->name; s++)
+		if (!strcmp(s->name, "json") && s->type == OPTION_FLAG)
+			return *(const bool *)((const char *)options + s->offset);
+	return false;
+}
+
+static int run_command(const struct command *c, int argc, char **argv, struct error *e)
+{
+	size_t size = c->options_size ?: 1;
+	void *options = calloc(1, size);
+	int nargs, r;
+
+	if (!options)
+		return fail(e, ENOMEM, PROGRAM ": no memory");
+	if (c->defaults)
+		memcpy(options, c->defaults, c->options_size);
+	r = options_parse(c->options, argc, argv, options, c == &command_run, &nargs, e);
+	if (r == OPTIONS_HELP) {
+		options_usage(PROGRAM, c);
+		r = 0;
+	} else if (!r && (nargs < c->min_args || (c->max_args >= 0 && nargs > c->max_args))) {
+		r = fail_exit(e, EXIT_USAGE, EINVAL, "%s%s%s: %s '%.64s'; give %s", c->object,
+			      c->action ? " " : "", c->action ?: "",
+			      nargs < c->min_args ? "argument missing after" : "unexpected argument",
+			      nargs < c->min_args ? (nargs ? argv[nargs - 1] : c->action ?: c->object) :
+						    argv[c->max_args],
+			      c->arguments && *c->arguments ? c->arguments : "none");
+	} else if (!r) {
+		r = c->run(nargs, argv, options, e);
+	}
+	if (r && *e->text && wants_json(c, options)) {
+		_cleanup_json_ struct json_object *o = json_object_new_object();
+
+		put_str(o, "error", e->text);
+		put_int(o, "exit", e->exit_status);
+		output(true, o, NULL);
+	}
+	free(options);
+	return r;
+}
+
+static int dispatch(int argc, char **argv, struct error *e)
+{
+	const struct command *c;
+	const char *object = argc > 1 ? argv[1] : "help", *action = argc > 2 ? argv[2] : NULL;
+
+	if (!strcmp(object, "--help") || !strcmp(object, "-h"))
+		object = "help";
+	if (!strcmp(object, "--version"))
+		object = "version";
+	c = command_find(object, NULL);
+	if (c)
+		return run_command(c, argc > 2 ? argc - 2 : 0, argv + (argc > 2 ? 2 : argc), e);
+	if (action && (!strcmp(action, "--help") || !strcmp(action, "-h")) && print_object(object))
+		return 0;
+	c = action ? command_find(object, action) : NULL;
+	return c ? run_command(c, argc - 3, argv + 3, e) : unknown(object, action, e);
+}
+
+int ebbctl(int argc, char **argv)
+{
+	struct error e = { 0 };
+	int r = dispatch(argc, argv, &e);
+
+	if (r && *e.text)
+		fprintf(stderr, PROGRAM ": %s\n", e.text);
+	if (fflush(stdout) && !r) {
+		fprintf(stderr, PROGRAM ": stdout: %s\n", strerror(errno));
+		return EXIT_FAILED;
+	}
+	return r ? (e.code ? e.exit_status : EXIT_FAILED) : EXIT_OK;
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/control.h"
+#include "common/files.h"
+#include "common/paths.h"
+#include "common/size.h"
+#include "device_create.h"
+#include "device_parts.h"
+#include "loopdev.h"
+#include "output.h"
+#include "process.h"
+#include "scope.h"
+#include "swaps.h"
+#include "verbs.h"
+#include "wire/tcp.h"
+
+/* The one file ebb-swapd serves in its mount. */
+#define SERVED_FILE "swap"
+
+#define DONOR_MS 3000
+#define SERVER_START_MS 60000 /* it may have to write the whole backup file */
+#define PRIORITY_MAX 32767
+/* Above zram's usual 100 when nothing else is on. */
+#define PRIORITY_MIN 200
+
+/* A donor that does not even answer the telephone; the rest ebb-swapd tells. */
+static int check_donor(const char *device, const char *text, struct error *e)
+{
+	struct pollfd p = { .events = POLLOUT };
+	_cleanup_close_ int fd = -1;
+	struct tcp_address a;
+	socklen_t len = sizeof(int);
+	int r, cause = 0;
+
+	r = tcp_parse(text, "--donor", &a, e);
+	if (r)
+		return r;
+	fd = p.fd = tcp_connect(&a);
+	if (fd < 0)
+		cause = -fd;
+	else if (poll(&p, 1, DONOR_MS) <= 0)
+		cause = ETIMEDOUT;
+	else
+		getsockopt(fd, SOL_SOCKET, SO_ERROR, &cause, &len);
+	return cause ? fail(e, cause,
+			    "device %s: donor %s: %s; start ebb-donord there, or name another --donor",
+			    device, text, strerror(cause)) : 0;
+}
+
+static int check_backup(const char *name, const struct device_plan *plan, char *path, size_t size,
+			struct error *e)
+{
+	char need[16], have[16];
+	struct statvfs fs;
+	int r;
+
+	r = strcmp(plan->backup, DEVICE_BACKUP_DIR) ? 0 : file_make_dirs(plan->backup, 0700);
+	if (r)
+		return fail(e, r, "backup %s: cannot create: %s", plan->backup, strerror(-r));
+	if (plan->backup[0] != '/')
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "backup %s: not an absolute path; give one to --backup", plan->backup);
+	if (statvfs(plan->backup, &fs) < 0)
+		return fail_exit(e, EXIT_USAGE, errno, "backup %s: %s; create the directory first",
+				 plan->backup, strerror(errno));
+	if ((size_t)snprintf(path, size, "%s/%s.backup", plan->backup, name) >= size)
+		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "backup %.128s: its name is too long",
+				 plan->backup);
+	if (access(path, F_OK) == 0)
+		return fail_exit(e, EXIT_REFUSED, EEXIST,
+				 "backup %s: is there already; remove it if no device uses it", path);
+	if ((uint64_t)fs.f_bavail * fs.f_frsize >= plan->size)
+		return 0;
+	return fail(e, ENOSPC,
+		    "backup %s: %s of space, device %s needs %s; free some, or give another --backup",
+		    plan->backup, size_format((uint64_t)fs.f_bavail * fs.f_frsize, have, sizeof(have)),
+		    name, size_format(plan->size, need, sizeof(need)));
+}
+
+static int check_swap(const char *name, const struct device_plan *plan, int *priority,
+		      struct error *e)
+{
+	struct swap_area areas[SWAPS_MAX];
+	int n = swaps_read(areas), top = swaps_top_priority();
+
+	if (!strcmp(plan->scope, "attached") && n > 0)
+		return fail_exit(e, EXIT_REFUSED, EBUSY,
+				 "device %s: --scope attached while swap is on at %s: the kernel's limits know no devices; swapoff %s first",
+				 name, areas[0].path, areas[0].path);
+	if (n == SWAPS_MAX)
+		return fail_exit(e, EXIT_REFUSED, EMFILE, "device %s: all %d swap areas are in use",
+				 name, n);
+	*priority = (int)plan->priority;
+	if (!*priority)
+		*priority = top < PRIORITY_MIN ? PRIORITY_MIN : top < PRIORITY_MAX ? top + 1 : top;
+	return 0;
+}
+
+static int check(const char *name, const struct device_plan *plan, struct device_record *d,
+		 struct error *e)
+{
+	struct device_record other;
+	int r;
+
+	r = device_name_check(name, e);
+	if (!r)
+		r = need_root("device create", e);
+	if (r)
+		return r;
+	if (!plan->size)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "device %s: no size; give --size, such as --size 4G", name);
+	if (!plan->donors.n)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "device %s: no donor; give --donor HOST:PORT", name);
+	if (!device_find(name, &other, NULL))
+		return fail_exit(e, EXIT_REFUSED, EEXIST,
+				 "device %s: is there already; choose another name, or ebbctl device destroy %s",
+				 name, name);
+	if (access("/dev/fuse", R_OK | W_OK) < 0)
+		return fail_exit(e, EXIT_UNSUPPORTED, errno, "/dev/fuse: %s; modprobe fuse",
+				 strerror(errno));
+	r = check_swap(name, plan, &d->priority, e);
+	for (int i = 0; !r && i < plan->donors.n; i++)
+		r = check_donor(name, plan->donors.v[i], e);
+	return r ? r : check_backup(name, plan, d->backup, sizeof(d->backup), e);
+}
+
+static void fill_record(const char *name, const struct device_plan *plan, struct device_record *d)
+{
+	size_t len = 0;
+
+	snprintf(d->name, sizeof(d->name), "%s", name);
+	strcpy(d->frontend, "fuse");
+	d->size = plan->size;
+	d->slab = plan->slab;
+	for (int i = 0; i < plan->donors.n && len < sizeof(d->donor); i++)
+		len += snprintf(d->donor + len, sizeof(d->donor) - len, "%s%s", i ? "," : "",
+				plan->donors.v[i]);
+	snprintf(d->mount, sizeof(d->mount), "%s", device_mount(name));
+	snprintf(d->scope, sizeof(d->scope), "%s", plan->scope);
+}
+
+/* Says what is about to exist, for a destroy after we were killed half-way. */
+static int write_intent(const struct device_record *d, struct error *e)
+{
+	struct json_object *o = device_record_json(d);
+	int r = file_replace(device_intent(d->name), json_object_to_json_string(o));
+
+	json_object_put(o);
+	return r ? fail(e, r, "%s: cannot write: %s", device_intent(d->name), strerror(-r)) : 0;
+}
+
+static int start_server(const struct device_plan *plan, struct device_record *d, struct error *e)
+{
+	char size[32], slab[32], unit[80];
+	const char *argv[20 + 2 * OPTION_LIST_MAX];
+	int n = 0, r;
+
+	r = file_make_dirs(d->mount, 0700);
+	if (r)
+		return fail(e, r, "%s: cannot create: %s", d->mount, strerror(-r));
+	snprintf(size, sizeof(size), "%llu", (unsigned long long)d->size);
+	snprintf(slab, sizeof(slab), "%llu", (unsigned long long)d->slab);
+	snprintf(unit, sizeof(unit), "ebb-swapd-%s.scope", d->name);
+	argv[n++] = ebb_program(DEVICE_SERVER);
+	argv[n++] = "--name";
+	argv[n++] = d->name;
+	argv[n++] = "--size";
+	argv[n++] = size;
+	argv[n++] = "--slab";
+	argv[n++] = slab;
+	for (int i = 0; i < plan->donors.n; i++) {
+		argv[n++] = "--donor";
+		argv[n++] = plan->donors.v[i];
+	}
+	argv[n++] = "--backup";
+	argv[n++] = d->backup;
+	argv[n++] = "--mount";
+	argv[n++] = d->mount;
+	argv[n] = NULL;
+	r = process_start(argv, unit, device_log(d->name), SERVER_START_MS, e);
+	if (r)
+		return r;
+	d->server_pid = device_server(d->name);
+	return d->server_pid ? 0 : fail(e, ESRCH, "device %s: its server is gone again; see %s",
+					d->name, device_log(d->name));
+}
+
+static int attach(struct device_record *d, int *loop, struct error *e)
+{
+	char file[PATH_MAX + 16];
+	int r;
+
+	snprintf(file, sizeof(file), "%s/" SERVED_FILE, d->mount);
+	*loop = loop_attach(file, d->block, sizeof(d->block), e);
+	if (*loop < 0)
+		return *loop;
+	block_no_throttling(d->block);
+	r = block_number(d->block, &d->major, &d->minor);
+	return r ? fail(e, r, "%s: %s", d->block, strerror(-r)) : 0;
+}
+
+static int build(const struct device_plan *plan, struct device_record *d, struct error *e)
+{
+	_cleanup_close_ int loop = -1;
+	char label[48];
+	int r;
+
+	snprintf(label, sizeof(label), "ebb-%.11s", d->name); /* 16 bytes in the header */
+	r = write_intent(d, e);
+	if (!r)
+		r = start_server(plan, d, e);
+	if (!r)
+		r = attach(d, &loop, e);
+	if (!r && !strcmp(d->scope, "attached"))
+		r = scope_apply(d->name, NULL, e);
+	if (!r)
+		r = swaps_on(d->block, label, d->priority, e);
+	if (!r)
+		r = device_record_write(d, e);
+	return r;
+}
+
+int device_create(const char *name, const struct device_plan *plan, struct device_record *d,
+		  struct error *e)
+{
+	struct error also = { 0 };
+	_cleanup_close_ int lock = -1;
+	int r;
+
+	*d = (struct device_record){ .size = 0 };
+	r = need_root("device create", e);
+	if (r)
+		return r;
+	lock = device_lock(e);
+	if (lock < 0)
+		return lock;
+	r = check(name, plan, d, e);
+	if (r)
+		return r;
+	fill_record(name, plan, d);
+	r = build(plan, d, e);
+	if (!r) {
+		unlink(device_intent(name));
+		device_announce();
+		return 0;
+	}
+	if (!device_find(name, d, NULL) && device_teardown(d, SWAPOFF_MS, &also))
+		fprintf(stderr, "ebbctl: while undoing: %s\n", also.text);
+	return r;
+}
+
+static void print_created(struct json_object *o)
+{
+	struct json_object *others = get_member(o, "other_swap");
+	char size[16];
+
+	printf("device %s: %s of swap on %s, priority %d\n", control_str(o, "name", ""),
+	       size_format(control_int(o, "size", 0), size, sizeof(size)), control_str(o, "block", ""),
+	       (int)control_int(o, "priority", 0));
+	for (size_t i = 0; i < json_object_array_length(others); i++) {
+		struct json_object *a = json_object_array_get_idx(others, i);
+		int other = (int)control_int(a, "priority", 0);
+
+		printf("  %s %s (priority %d)\n",
+		       other < control_int(o, "priority", 0) ? "used before" :
+							       "NOT used before",
+		       control_str(a, "path", ""), other);
+	}
+}
+
+static int run(int argc, char **argv, void *options, struct error *e)
+{
+	const struct device_plan *plan = options;
+	_cleanup_json_ struct json_object *o = NULL;
+	struct swap_area areas[SWAPS_MAX];
+	struct json_object *others;
+	struct device_record d;
+	int n, r = device_create(argv[0], plan, &d, e);
+
+	if (r)
+		return r;
+	o = device_record_json(&d);
+	others = json_object_new_array();
+	json_object_object_add(o, "other_swap", others);
+	n = swaps_read(areas);
+	for (int i = 0; i < n; i++) {
+		struct json_object *a = json_object_new_object();
+
+		put_str(a, "path", areas[i].path);
+		put_int(a, "priority", areas[i].priority);
+		if (strcmp(areas[i].path, d.block))
+			json_object_array_add(others, a);
+		else
+			json_object_put(a);
+	}
+	output(plan->json, o, print_created);
+	return 0;
+}
+
+static const struct option_spec specs[] = {
+	OPTION(device_plan, size, "size", OPTION_SIZE, "SIZE", .help = "size of the device",
+	       .min = 4 << 20, .max = 1ULL << 44),
+	OPTION(device_plan, donors, "donor", OPTION_LIST, "HOST:PORT",
+	       .help = "who lends the memory; again for more than one"),
+	OPTION(device_plan, slab, "slab", OPTION_SIZE, "SIZE",
+	       .help = "unit of placement, a power of two [64M]", .min = 1 << 20, .max = 1 << 30),
+	OPTION(device_plan, backup, "backup", OPTION_STRING, "DIR",
+	       .help = "directory of the local backup [" DEVICE_BACKUP_DIR "]"),
+	OPTION(device_plan, priority, "priority", OPTION_UINT, "N",
+	       .help = "swap priority [above every other]", .min = 1, .max = PRIORITY_MAX),
+	OPTION(device_plan, scope, "scope", OPTION_STRING, "any|attached",
+	       .help = "who may swap there; attached: cgroups with a policy, best effort [any]"),
+	OPTION_JSON,
+	OPTIONS_END
+};
+
+static const struct device_plan defaults = {
+	.slab = DEVICE_SLAB, .backup = DEVICE_BACKUP_DIR, .scope = "any",
+};
+
+const struct command command_device_create = {
+	.object = "device", .action = "create", .arguments = "NAME",
+	.help = "Makes a swap device of donors' memory and switches it on",
+	.example = "  ebbctl device create ebb0 --size 4G --donor 127.0.0.1:7070\n",
+	.options = specs, .options_size = sizeof(struct device_plan), .defaults = &defaults,
+	.run = run, .min_args = 1, .max_args = 1,
+};

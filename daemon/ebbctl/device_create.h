@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#ifndef EBB_DEVICE_CREATE_H
+#define EBB_DEVICE_CREATE_H
+
+#include "common/device.h"
+#include "common/options.h"
+
+#define DEVICE_BACKUP_DIR "/var/lib/ebb"
+#define DEVICE_SLAB (64ULL << 20)
+#define SWAPOFF_MS 60000
+
+struct device_plan {
+	bool json;
+	uint64_t size, slab;        /* bytes */
+	uint64_t priority;          /* swap priority, 0 = above every other */
+	struct option_list donors;  /* "HOST:PORT" */
+	const char *backup;         /* directory */
+	const char *scope;          /* "any", "attached" */
+};
+
+/*
+ * Makes the swap device @name and switches it on.  On failure nothing of it is
+ * left; @d is its record.  @e says what was wrong.
+ */
+int device_create(const char *name, const struct device_plan *plan, struct device_record *d,
+		  struct error *e);
+
+#endif

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/control.h"
+#include "common/files.h"
+#include "device_create.h"
+#include "device_destroy.h"
+#include "device_parts.h"
+#include "output.h"
+#include "swaps.h"
+#include "verbs.h"
+
+#define CONNECTIONS "/sys/fs/fuse/connections"
+#define NS_PER_MS 1000000
+
+struct destroy_options {
+	bool json, force;
+	uint64_t timeout;
+};
+
+struct abort_options {
+	bool json, yes;
+};
+
+int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms, struct error *e)
+{
+	_cleanup_close_ int lock = -1;
+	struct device_record d;
+	struct swap_area area;
+	int r;
+
+	r = device_name_check(name, e);
+	if (!r)
+		r = need_root("device destroy", e);
+	if (r)
+		return r;
+	lock = device_lock(e);
+	if (lock < 0)
+		return lock;
+	r = device_find(name, &d, e);
+	if (r)
+		return r;
+	if (mode == DESTROY_POLITE && *d.block && !swaps_find(d.block, &area))
+		r = swaps_can_leave(name, &area, e);
+	if (!r && *d.block && !d.server_pid && !swaps_find(d.block, &area) && area.used)
+		return fail_exit(e, EXIT_REFUSED, EIO,
+				 "device %s: its server is dead and %llu MiB are still out there: swapoff would wait for ever; ebbctl device abort %s turns the waiting into errors",
+				 name, (unsigned long long)(area.used >> 20), name);
+	return r ? r : device_teardown(&d, timeout_ms, e);
+}
+
+static void print_destroyed(struct json_object *o)
+{
+	printf("device %s: gone\n", control_str(o, "name", ""));
+}
+
+static int run_destroy(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_json_ struct json_object *o = json_object_new_object();
+	const struct destroy_options *d = options;
+	int r = device_destroy(argv[0], d->force ? DESTROY_FORCED : DESTROY_POLITE,
+			       (int)(d->timeout / NS_PER_MS), e);
+
+	if (r)
+		return r;
+	put_str(o, "name", argv[0]);
+	put_bool(o, "destroyed", true);
+	output(d->json, o, print_destroyed);
+	return 0;
+}
+
+static void print_aborted(struct json_object *o)
+{
+	printf("device %s: FUSE connection %d aborted; now: ebbctl device destroy %s\n",
+	       control_str(o, "name", ""), (int)control_int(o, "connection", 0),
+	       control_str(o, "name", ""));
+}
+
+static int run_abort(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_json_ struct json_object *o = json_object_new_object();
+	const struct abort_options *a = options;
+	unsigned int minor;
+	char path[64];
+	int r;
+
+	r = device_name_check(argv[0], e);
+	if (!r)
+		r = need_root("device abort", e);
+	if (r)
+		return r;
+	if (!device_mounted(device_mount(argv[0]), &minor))
+		return fail_exit(e, EXIT_USAGE, ENOENT,
+				 "device %s: nothing is mounted at %s; see ebbctl device list", argv[0],
+				 device_mount(argv[0]));
+	if (!a->yes)
+		return fail_exit(e, EXIT_REFUSED, ECANCELED,
+				 "device %s: abort makes every read of a page that is out there fail: programs that touch one get SIGBUS, and the kernel panics if that is PID 1; say --yes if that is better than waiting",
+				 argv[0]);
+	snprintf(path, sizeof(path), CONNECTIONS "/%u/abort", minor);
+	r = file_write(path, "1");
+	/* systemd mounts it, others do not. */
+	if (r == -ENOENT && mount("fusectl", CONNECTIONS, "fusectl", 0, NULL) == 0)
+		r = file_write(path, "1");
+	if (r)
+		return fail(e, r, "%s: %s; mount -t fusectl fusectl " CONNECTIONS, path,
+			    strerror(-r));
+	put_str(o, "name", argv[0]);
+	put_int(o, "connection", minor);
+	output(a->json, o, print_aborted);
+	return 0;
+}
+
+static const struct option_spec destroy_specs[] = {
+	OPTION(destroy_options, force, "force", OPTION_FLAG, NULL,
+	       .help = "even if what is swapped out may not fit in memory"),
+	OPTION(destroy_options, timeout, "timeout", OPTION_DURATION, "TIME",
+	       .help = "how long taking swap off may take [60s]"),
+	OPTION_JSON,
+	OPTIONS_END
+};
+
+static const struct option_spec abort_specs[] = {
+	OPTION(abort_options, yes, "yes", OPTION_FLAG, NULL,
+	       .help = "yes, programs may get SIGBUS"),
+	OPTION_JSON,
+	OPTIONS_END
+};
+
+static const struct destroy_options destroy_defaults = {
+	.timeout = (uint64_t)SWAPOFF_MS * NS_PER_MS,
+};
+
+const struct command command_device_destroy = {
+	.object = "device", .action = "destroy", .arguments = "NAME",
+	.help = "Takes swap off and removes the device and its leftovers",
+	.options = destroy_specs, .options_size = sizeof(struct destroy_options),
+	.defaults = &destroy_defaults, .run = run_destroy, .min_args = 1, .max_args = 1,
+};
+
+const struct command command_device_abort = {
+	.object = "device", .action = "abort", .arguments = "NAME",
+	.help = "Turns a hung device into one that answers with I/O errors",
+	.options = abort_specs, .options_size = sizeof(struct abort_options), .run = run_abort,
+	.min_args = 1, .max_args = 1,
+};

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "common/control.h"
+#include "common/paths.h"
+#include "device_list.h"
+#include "device_parts.h"
+#include "output.h"
+#include "swaps.h"
+#include "verbs.h"
+
+#define SERVER_MS 1000
+
+/* What the server says of itself; NULL when it does not answer. */
+static struct json_object *ask_server(const char *name)
+{
+	struct json_object *request = json_object_new_object(), *answer = NULL;
+
+	put_str(request, "verb", "status");
+	if (control_call(ebb_device_socket(name), request, SERVER_MS, &answer, NULL))
+		answer = NULL;
+	json_object_put(request);
+	if (answer)
+		json_object_object_del(answer, "ok");
+	return answer;
+}
+
+static const char *state_of(const struct device_record *d, bool recorded, bool on, bool answers)
+{
+	if (!recorded)
+		return "half made";
+	if (!d->server_pid)
+		return on ? "DEAD" : "off, no server";
+	if (!on)
+		return "off";
+	return answers ? "on" : "on, silent";
+}
+
+struct json_object *device_describe(const char *name)
+{
+	struct device_record found, d = { .size = 0 };
+	struct swap_area area = { .used = 0 };
+	struct json_object *o, *server;
+	bool on, recorded;
+
+	if (device_find(name, &found, NULL))
+		return NULL;
+	recorded = !device_record_read(name, &d, NULL);
+	if (!recorded)
+		d = found;
+	d.server_pid = found.server_pid;
+	on = *found.block && !swaps_find(found.block, &area);
+	server = ask_server(name);
+	o = device_record_json(&d);
+	put_str(o, "state", state_of(&d, recorded, on, server != NULL));
+	put_bool(o, "on", on);
+	put_int(o, "used", area.used);
+	json_object_object_add(o, "server", server);
+	return o;
+}
+
+static int is_trace(const struct dirent *entry)
+{
+	const char *dot = strrchr(entry->d_name, '.');
+
+	return dot && (!strcmp(dot, ".json") || !strcmp(dot, ".partial"));
+}
+
+struct json_object *device_describe_all(void)
+{
+	struct json_object *rows = json_object_new_array();
+	struct dirent **entries;
+	char last[DEVICE_NAME_MAX] = "";
+	int n = scandir(ebb_device_dir(), &entries, is_trace, alphasort);
+
+	for (int i = 0; i < n; i++) {
+		struct json_object *o = NULL;
+
+		*strrchr(entries[i]->d_name, '.') = '\0';
+		if (strcmp(entries[i]->d_name, last))
+			o = device_describe(entries[i]->d_name);
+		snprintf(last, sizeof(last), "%.31s", entries[i]->d_name);
+		if (o)
+			json_object_array_add(rows, o);
+		free(entries[i]);
+	}
+	if (n >= 0)
+		free(entries);
+	return rows;
+}
+
+void device_print_table(struct json_object *rows)
+{
+	static const struct column columns[] = {
+		{ "name", "DEVICE", COLUMN_TEXT }, { "block", "BLOCK", COLUMN_TEXT },
+		{ "size", "SIZE", COLUMN_BYTES }, { "used", "USED", COLUMN_BYTES },
+		{ "priority", "PRIO", COLUMN_COUNT }, { "state", "STATE", COLUMN_TEXT },
+		{ "scope", "SCOPE", COLUMN_TEXT }, { "donor", "DONOR", COLUMN_TEXT },
+		{ NULL },
+	};
+
+	output_table(rows, columns, "no devices; make one with ebbctl device create");
+}
+
+static void print_list(struct json_object *o)
+{
+	device_print_table(get_member(o, "devices"));
+}
+
+static int run(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_json_ struct json_object *o = json_object_new_object();
+	const struct common_options *c = options;
+
+	json_object_object_add(o, "devices", device_describe_all());
+	output(c->json, o, print_list);
+	return 0;
+}
+
+static const struct option_spec specs[] = { OPTION_JSON, OPTIONS_END };
+
+const struct command command_device_list = {
+	.object = "device", .action = "list", .help = "Shows the devices, half-made ones too",
+	.options = specs, .options_size = sizeof(struct common_options), .run = run,
+};

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* `ebbctl doctor`: prerequisites, one row each. */
+#ifndef EBB_DOCTOR_H
+#define EBB_DOCTOR_H
+
+#include <json-c/json.h>
+
+enum verdict {
+	HAVE,      /* there */
+	MISSING,   /* ebb does not work without it */
+	DEGRADED,  /* ebb works, with the loss the remedy names */
+	NOTE,      /* good to know */
+};
+
+struct doctor {
+	struct json_object *checks; /* [{"name", "state", "found", "remedy"}] */
+	int missing;
+};
+
+/* Adds a row; @found as printf, @remedy NULL when there is nothing to do. */
+void doctor_add(struct doctor *d, enum verdict v, const char *name, const char *remedy,
+		const char *found, ...) __attribute__((format(printf, 5, 6)));
+
+/* The BPF rows: what loads, found by loading it. */
+void doctor_bpf(struct doctor *d);
+/* Perf events of page faults, and their scope on a cgroup. */
+void doctor_perf(struct doctor *d);
+/* Memory: controllers, swap, zram, zswap, THP, MGLRU, readahead. */
+void doctor_memory(struct doctor *d);
+/* The device: FUSE, loop, process_madvise, IO_FLUSHER, locked memory. */
+void doctor_device(struct doctor *d);
+/* What runs, and who else pages to our devices. */
+void doctor_running(struct doctor *d);
+
+#endif

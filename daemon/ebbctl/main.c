@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* ebbctl: the one command people type. */
+#include "verbs.h"
+
+int main(int argc, char **argv)
+{
+	return ebbctl(argc, argv);
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/size.h"
+#include "output.h"
+
+#define CELL 64
+#define MAX_COLUMNS 16
+
+void put_str(struct json_object *o, const char *key, const char *value)
+{
+	json_object_object_add(o, key, value ? json_object_new_string(value) : NULL);
+}
+
+void put_int(struct json_object *o, const char *key, int64_t value)
+{
+	json_object_object_add(o, key, json_object_new_int64(value));
+}
+
+void put_double(struct json_object *o, const char *key, double value)
+{
+	struct json_object *v = json_object_new_double(value);
+
+	json_object_set_serializer(v, json_object_double_to_json_string, "%.6g", NULL);
+	json_object_object_add(o, key, v);
+}
+
+void put_bool(struct json_object *o, const char *key, bool value)
+{
+	json_object_object_add(o, key, json_object_new_boolean(value));
+}
+
+struct json_object *get_member(struct json_object *o, const char *key)
+{
+	struct json_object *v;
+
+	return json_object_object_get_ex(o, key, &v) ? v : NULL;
+}
+
+double get_double(struct json_object *o, const char *key, double fallback)
+{
+	struct json_object *v = get_member(o, key);
+
+	return v ? json_object_get_double(v) : fallback;
+}
+
+void output(bool json, struct json_object *o, void (*plain)(struct json_object *o))
+{
+	if (json)
+		printf("%s\n", json_object_to_json_string_ext(o, JSON_C_TO_STRING_PRETTY |
+								 JSON_C_TO_STRING_NOSLASHESCAPE));
+	else
+		plain(o);
+}
+
+const char *output_cell(struct json_object *row, const struct column *column, char *buf, int len)
+{
+	struct json_object *v = get_member(row, column->key);
+
+	if (!v)
+		return "-";
+	switch (column->format) {
+	case COLUMN_COUNT:
+		snprintf(buf, len, "%" PRId64, json_object_get_int64(v));
+		return buf;
+	case COLUMN_BYTES:
+		return size_format(json_object_get_int64(v), buf, len);
+	case COLUMN_NS:
+		return duration_format(json_object_get_int64(v), buf, len);
+	case COLUMN_PERCENT:
+		snprintf(buf, len, "%.1f %%", 100 * json_object_get_double(v));
+		return buf;
+	default:
+		return json_object_get_string(v);
+	}
+}
+
+static void print_cell(const char *text, int width, bool right, bool last)
+{
+	if (right)
+		printf("%*s", width, text);
+	else if (last)
+		printf("%s", text);
+	else
+		printf("%-*s", width, text);
+	fputs(last ? "\n" : "  ", stdout);
+}
+
+void output_table(struct json_object *rows, const struct column *columns, const char *empty)
+{
+	int width[MAX_COLUMNS] = { 0 }, n = 0;
+	size_t count = rows ? json_object_array_length(rows) : 0;
+	char buf[CELL];
+
+	if (!count) {
+		printf("%s\n", empty);
+		return;
+	}
+	for (; n < MAX_COLUMNS && columns[n].key; n++)
+		width[n] = (int)strlen(columns[n].title);
+	for (size_t i = 0; i < count; i++)
+		for (int c = 0; c < n; c++) {
+			int len = (int)strlen(output_cell(json_object_array_get_idx(rows, i),
+							  &columns[c], buf, sizeof(buf)));
+
+			width[c] = len > width[c] ? len : width[c];
+		}
+	for (int c = 0; c < n; c++)
+		print_cell(columns[c].title, width[c], columns[c].format != COLUMN_TEXT, c == n - 1);
+	for (size_t i = 0; i < count; i++)
+		for (int c = 0; c < n; c++)
+			print_cell(output_cell(json_object_array_get_idx(rows, i), &columns[c], buf,
+					       sizeof(buf)),
+				   width[c], columns[c].format != COLUMN_TEXT, c == n - 1);
+}

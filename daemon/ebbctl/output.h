@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The one writer.  A verb builds its answer as a JSON object; --json prints it,
+ * the plain view is made from the same object, so that they cannot disagree.
+ */
+#ifndef EBB_OUTPUT_H
+#define EBB_OUTPUT_H
+
+#include <json-c/json.h>
+#include <stdbool.h>
+
+#define _cleanup_json_ __attribute__((cleanup(output_put)))
+
+static inline void output_put(struct json_object **o) { json_object_put(*o); }
+
+enum column_format {
+	COLUMN_TEXT,
+	COLUMN_COUNT,   /* 1234567 */
+	COLUMN_BYTES,   /* "1.5 GiB" */
+	COLUMN_NS,      /* "12.3 us" */
+	COLUMN_PERCENT, /* a ratio, 0.99 is "99.0 %" */
+};
+
+struct column {
+	const char *key;    /* member of a row */
+	const char *title;
+	enum column_format format;
+};
+
+/* Prints @o: as JSON when @json, else through @plain. */
+void output(bool json, struct json_object *o, void (*plain)(struct json_object *o));
+
+/*
+ * Prints @rows, an array of objects, as a table of @columns (which ends with a
+ * NULL key).  Absent and null members are "-".  @empty is printed instead when
+ * there are no rows.
+ */
+void output_table(struct json_object *rows, const struct column *columns, const char *empty);
+
+/* Formats one member; @buf (of at least 32 bytes) or a string of @row. */
+const char *output_cell(struct json_object *row, const struct column *column, char *buf, int len);
+
+/* Shorthands: members that replace what was there. */
+void put_str(struct json_object *o, const char *key, const char *value); /* NULL: null */
+void put_int(struct json_object *o, const char *key, int64_t value);
+void put_double(struct json_object *o, const char *key, double value);
+void put_bool(struct json_object *o, const char *key, bool value);
+double get_double(struct json_object *o, const char *key, double fallback);
+/* Borrowed; NULL when absent. */
+struct json_object *get_member(struct json_object *o, const char *key);
+
+#endif

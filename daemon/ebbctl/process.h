@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Starting, finding and ending ebb's other programs. */
+#ifndef EBB_PROCESS_H
+#define EBB_PROCESS_H
+
+#include <sys/types.h>
+
+#include "common/error.h"
+
+/*
+ * Starts the daemon @argv (NULL-terminated) in a session of its own, outside
+ * any limited memory cgroup, stdin from /dev/null, the rest into the file @log.
+ * Appends "--ready-fd N" to its arguments and waits up to @timeout_ms until it
+ * has written "READY\n" there; it may have daemonised itself by then.  When it
+ * ends before that, @e has the last line of @log and its exit status.  @unit names the systemd
+ * scope it gets where systemd runs.
+ */
+int process_start(const char *const *argv, const char *unit, const char *log, int timeout_ms,
+		  struct error *e);
+
+/*
+ * The pid of the process with command name @comm whose arguments contain the
+ * words @option @value, one after the other (both NULL: any); 0 when there is none.
+ */
+pid_t process_find(const char *comm, const char *option, const char *value);
+
+/*
+ * Ends @pid by SIGTERM if its command name is @comm, and waits for it; -ETIMEDOUT
+ * after @timeout_ms.  No error when it is gone already.
+ */
+int process_end(pid_t pid, const char *comm, int timeout_ms);
+
+/* Runs @argv to its end; its output goes to @output (NUL-terminated) when not NULL. */
+int process_run(const char *const *argv, char *output, size_t size, struct error *e);
+
+#endif

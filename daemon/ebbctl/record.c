@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "common/cgroup.h"
+#include "common/control.h"
+#include "common/size.h"
+#include "daemon_call.h"
+#include "output.h"
+#include "record.h"
+#include "verbs.h"
+
+#define NS_PER_S 1000000000ULL
+
+struct record_options {
+	bool json;
+	const char *output;
+	uint64_t seconds; /* ns */
+};
+
+int record_path(const char *name, char *path, size_t size, struct error *e)
+{
+	char dir[PATH_MAX];
+
+	if (name[0] == '/')
+		return snprintf(path, size, "%s", name) < (int)size ? 0 : -ENAMETOOLONG;
+	/* ebbd has a working directory of its own. */
+	if (!realpath(".", dir) || (size_t)snprintf(path, size, "%.2000s/%.2000s", dir, name) >= size)
+		return fail(e, errno, "%s: %s; give an absolute path", name, strerror(errno));
+	return 0;
+}
+
+static void wait_for(uint64_t ns)
+{
+	struct timespec t = { .tv_sec = ns / NS_PER_S, .tv_nsec = ns % NS_PER_S };
+	sigset_t stop;
+
+	/* ^C ends the recording, not the program that has to tell ebbd. */
+	sigemptyset(&stop);
+	sigaddset(&stop, SIGINT);
+	sigaddset(&stop, SIGTERM);
+	sigaddset(&stop, SIGHUP);
+	sigprocmask(SIG_BLOCK, &stop, NULL);
+	sigtimedwait(&stop, NULL, &t);
+}
+
+static void print_recorded(struct json_object *o)
+{
+	char size[16];
+
+	printf("%s: %s\n", control_str(o, "file", ""),
+	       size_format(control_int(o, "bytes", 0), size, sizeof(size)));
+}
+
+static int tell(const char *verb, const char *cgroup, const char *file, struct error *e)
+{
+	struct json_object *request = daemon_request(verb);
+
+	put_str(request, "cgroup", cgroup);
+	if (file)
+		put_str(request, "file", file);
+	return daemon_tell(request, e);
+}
+
+static int run(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_json_ struct json_object *o = json_object_new_object();
+	const struct record_options *opt = options;
+	char file[PATH_MAX];
+	struct cgroup_ref c;
+	struct stat st;
+	int r;
+
+	if (!opt->output)
+		return fail_exit(e, EXIT_USAGE, EINVAL, "record: no file; give -o FILE");
+	if (!opt->seconds)
+		return fail_exit(e, EXIT_USAGE, EINVAL, "record: no time; give --seconds, such as 10");
+	r = cgroup_resolve(argv[0], &c, e);
+	if (!r)
+		r = record_path(opt->output, file, sizeof(file), e);
+	if (!r)
+		r = tell("record.start", c.path, file, e);
+	if (r)
+		return r;
+	wait_for(opt->seconds);
+	r = tell("record.stop", c.path, NULL, e);
+	if (r)
+		return r;
+	put_str(o, "file", file);
+	put_int(o, "bytes", stat(file, &st) == 0 ? st.st_size : 0);
+	output(opt->json, o, print_recorded);
+	return 0;
+}
+
+static const struct option_spec specs[] = {
+	OPTION(record_options, output, "output", OPTION_STRING, "FILE", .letter = 'o',
+	       .help = "where the faults go"),
+	OPTION(record_options, seconds, "seconds", OPTION_DURATION, "N",
+	       .help = "how long, such as 10 or 500ms"),
+	OPTION_JSON,
+	OPTIONS_END
+};
+
+const struct command command_record = {
+	.object = "record", .arguments = "CGROUP",
+	.help = "Writes every fault of an attached cgroup to a file", .options = specs,
+	.example = "  ebbctl record spark.slice -o faults.trace --seconds 10\n",
+	.options_size = sizeof(struct record_options), .run = run, .min_args = 1, .max_args = 1,
+};

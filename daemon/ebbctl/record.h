@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#ifndef EBB_RECORD_H
+#define EBB_RECORD_H
+
+#include <stddef.h>
+
+#include "common/error.h"
+
+/* @name as an absolute path, for ebbd. */
+int record_path(const char *name, char *path, size_t size, struct error *e);
+
+#endif

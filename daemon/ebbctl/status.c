@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <stdio.h>
+#include <string.h>
+
+#include "common/cgroup.h"
+#include "common/control.h"
+#include "daemon_call.h"
+#include "device_list.h"
+#include "output.h"
+#include "verbs.h"
+
+/* {"leap": 1, "x": 2} as "leap=1 x=2", for the table. */
+static void flatten_params(struct json_object *row)
+{
+	struct json_object *params = get_member(row, "params");
+	char text[256] = "";
+	size_t len = 0;
+
+	if (!params)
+		return;
+	json_object_object_foreach(params, key, value) {
+		if (len < sizeof(text))
+			len += snprintf(text + len, sizeof(text) - len, "%s%s=%s", len ? " " : "",
+					key, json_object_get_string(value));
+	}
+	put_str(row, "params", text);
+}
+
+static void print_status(struct json_object *o)
+{
+	static const struct column columns[] = {
+		{ "policy", "POLICY", COLUMN_TEXT }, { "outstanding", "OUTSTANDING", COLUMN_COUNT },
+		{ "cgroup", "CGROUP", COLUMN_TEXT }, { "params", "PARAMETERS", COLUMN_TEXT },
+		{ NULL },
+	};
+	struct json_object *list = get_member(o, "attachments"), *x = get_member(o, "executor");
+	size_t n = list ? json_object_array_length(list) : 0;
+
+	printf("ebbd %s, pid %d, up %lld s\n", control_str(o, "version", "?"),
+	       (int)control_int(o, "pid", 0), (long long)control_int(o, "uptime_s", 0));
+	if (x)
+		printf("prefetch: %lld requests, %lld pages in %lld calls, %lld failed\n",
+		       (long long)control_int(x, "requests", 0), (long long)control_int(x, "pages", 0),
+		       (long long)control_int(x, "calls", 0), (long long)control_int(x, "failed", 0));
+	printf("\n");
+	for (size_t i = 0; i < n; i++)
+		flatten_params(json_object_array_get_idx(list, i));
+	output_table(list, columns, "no cgroup has a policy; see ebbctl policy attach");
+	printf("\n");
+	device_print_table(get_member(o, "devices"));
+}
+
+static int run_status(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_json_ struct json_object *answer = NULL;
+	const struct common_options *c = options;
+	int r = daemon_call(daemon_request("status"), &answer, e);
+
+	if (r)
+		return r;
+	json_object_object_add(answer, "devices", device_describe_all());
+	output(c->json, answer, print_status);
+	return 0;
+}
+
+static void print_stats(struct json_object *o)
+{
+	static const struct column columns[] = {
+		{ "path", "CGROUP", COLUMN_TEXT }, { "policy", "POLICY", COLUMN_TEXT },
+		{ "misses", "MISSES", COLUMN_COUNT }, { "hits", "HITS", COLUMN_COUNT },
+		{ "late", "LATE", COLUMN_COUNT }, { "wasted", "WASTED", COLUMN_COUNT },
+		{ "coverage", "COVERAGE", COLUMN_PERCENT },
+		{ "accuracy", "ACCURACY", COLUMN_PERCENT },
+		{ "miss_p50_ns", "MISS p50", COLUMN_NS }, { "miss_p99_ns", "p99", COLUMN_NS },
+		{ "swapped_in", "IN", COLUMN_COUNT }, { "swapped_out", "OUT", COLUMN_COUNT },
+		{ "epochs", "EPOCHS", COLUMN_COUNT }, { NULL },
+	};
+
+	output_table(get_member(o, "cgroups"), columns,
+		     "no cgroup has a policy; see ebbctl policy attach");
+}
+
+static int run_stats(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_json_ struct json_object *answer = NULL, *request = daemon_request("stats");
+	const struct common_options *c = options;
+	struct json_object *rows;
+	struct cgroup_ref ref;
+	int r = argc ? cgroup_resolve(argv[0], &ref, e) : 0;
+
+	if (!r && argc)
+		put_str(request, "cgroup", ref.path);
+	if (!r)
+		r = daemon_call(json_object_get(request), &answer, e);
+	if (r)
+		return r;
+	rows = get_member(answer, "cgroups");
+	for (size_t i = 0; rows && i < json_object_array_length(rows); i++)
+		daemon_derive(json_object_array_get_idx(rows, i));
+	output(c->json, answer, print_stats);
+	return 0;
+}
+
+static const struct option_spec specs[] = { OPTION_JSON, OPTIONS_END };
+
+const struct command command_status = {
+	.object = "status", .help = "Shows the daemon, attached policies and devices",
+	.options = specs, .options_size = sizeof(struct common_options), .run = run_status,
+};
+
+const struct command command_stats = {
+	.object = "stats", .arguments = "[CGROUP]",
+	.help = "Shows misses, hits, coverage and accuracy of attached cgroups", .options = specs,
+	.options_size = sizeof(struct common_options), .run = run_stats, .max_args = 1,
+};

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The verbs: each file defines its command, commands.c lists them. */
+#ifndef EBB_VERBS_H
+#define EBB_VERBS_H
+
+#include "common/options.h"
+
+extern const struct command command_doctor;
+extern const struct command command_device_create, command_device_list;
+extern const struct command command_device_destroy, command_device_abort;
+extern const struct command command_policy_list, command_policy_attach;
+extern const struct command command_policy_detach, command_policy_set;
+extern const struct command command_run, command_record;
+extern const struct command command_status, command_stats;
+extern const struct command command_completion, command_version, command_help;
+
+/* Every command, in the order of help; ends with NULL. */
+extern const struct command *const commands[];
+
+/* First member of every option struct. */
+struct common_options {
+	bool json;
+};
+
+#define OPTION_JSON \
+	{ .name = "json", .letter = 'j', .type = OPTION_FLAG, .help = "print JSON" }
+
+#define OPTION(of, field_name, option_name, kind, meta, ...) \
+	{ .name = option_name, .type = kind, .offset = offsetof(struct of, field_name), \
+	  .metavar = meta, __VA_ARGS__ }
+
+/* The command of @object and @action (NULL: a one-word command), or NULL. */
+const struct command *command_find(const char *object, const char *action);
+
+/* Fails unless root: @what needs it. */
+int need_root(const char *what, struct error *e);
+
+/* ebbctl's whole course; returns the exit status. */
+int ebbctl(int argc, char **argv);
+
+#endif

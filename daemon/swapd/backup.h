@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The backup file: a copy of every page on the local disk, written behind the
+ * donor's back by a thread of its own.
+ *
+ * Jobs are done strictly in the order they are handed over.  That is what makes
+ * a read see the newest acknowledged write: it queues behind it.
+ */
+#ifndef EBB_BACKUP_H
+#define EBB_BACKUP_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "slot.h"
+
+struct backup {
+	int fd;
+	char path[4096];
+	bool created;      /* by us, so removed by us */
+	bool direct;       /* O_DIRECT */
+	struct slots *slots;
+	pthread_t thread;
+	bool running;
+	int wake_fd;       /* to the thread */
+	int done_fd;       /* to the loop */
+	/* Ring of slot indices; each slot is on it once at most. */
+	uint16_t jobs[256];
+	uint32_t submitted; /* loop */
+	uint32_t completed; /* thread; results are visible up to here */
+	uint32_t reaped;    /* loop */
+	uint32_t sleeping;  /* the thread waits for wake_fd */
+	uint32_t notify;    /* the loop wants done_fd at the next completion */
+	uint32_t stop;
+};
+_Static_assert(SLOT_COUNT <= 256, "every slot has a place in the ring");
+
+/*
+ * Opens or creates the file at @path and preallocates @size bytes.  An error
+ * says how much is needed and how much there is; a file created here is removed
+ * again.  -EBUSY when another server uses it.
+ */
+int backup_open(struct backup *b, const char *path, uint64_t size, struct error *e);
+
+/* Starts the thread.  Its stack is small: everything is locked. */
+int backup_start(struct backup *b, struct slots *slots, struct error *e);
+
+/* Ends the thread, closes, and removes a file that backup_open() made. */
+void backup_close(struct backup *b);
+
+/*
+ * Loop thread.  Hands @slot over: a WRITE whole, a READ's pages cursor..cursor +
+ * run.  The thread owns the payload until backup_reap() returns the slot.
+ */
+void backup_submit(struct backup *b, struct slot *slot);
+/* Wakes the thread if it sleeps and has work; call once after some submits. */
+void backup_kick(struct backup *b);
+/* The next finished slot, with backup_result set, or NULL. */
+struct slot *backup_reap(struct backup *b);
+/*
+ * Asks for done_fd to become readable at the next completion.  True when one
+ * has come in between: reap before sleeping.
+ */
+bool backup_notify(struct backup *b);
+
+static inline uint32_t backup_queued(const struct backup *b)
+{
+	return __atomic_load_n(&b->submitted, __ATOMIC_RELAXED) -
+	       __atomic_load_n(&b->completed, __ATOMIC_RELAXED);
+}
+
+#endif

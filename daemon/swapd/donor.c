@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "bits.h"
+#include "page_io.h"
+#include "place.h"
+#include "swapd.h"
+
+#define MS 1000000ull
+#define SECOND (1000 * MS)
+#define CONNECT_TIMEOUT (2 * SECOND)
+#define PING_INTERVAL SECOND
+#define BACKOFF_FIRST (200 * MS)
+#define BACKOFF_MOST (5 * SECOND)
+#define RECEIVE_BUDGET (4u << 20)
+/* Legs of every slot, and MAPs and a PING beside them. */
+#define SEND_QUEUE (SLOT_COUNT + 64)
+
+/* A tag: what is asked for in the top byte, then sequence and slot, or the slab. */
+enum { TAG_SLOT = 1, TAG_SLAB, TAG_PING, TAG_HELLO };
+
+static uint64_t make_tag(uint64_t kind, uint32_t sequence, uint16_t index)
+{
+	return kind << 56 | (uint64_t)sequence << 16 | index;
+}
+
+const char *donor_state_text(uint8_t state)
+{
+	static const char *const texts[] = {
+		[DONOR_DOWN] = "down",
+		[DONOR_CONNECTING] = "connecting",
+		[DONOR_GREETING] = "greeting",
+		[DONOR_UP] = "up",
+	};
+
+	return texts[state];
+}
+
+static void set_state(struct donor *d, enum donor_state state, uint64_t now)
+{
+	d->state = state;
+	d->since = now;
+}
+
+/* Gives @d's slabs up and finds other ways for what waited for it. */
+static void lose_slabs(struct swapd *s, struct donor *d)
+{
+	for (uint32_t i = 0; i < s->table.count; i++) {
+		struct slab *slab = &s->table.slabs[i];
+		uint32_t first = i * s->table.pages, left = s->pages - first;
+
+		if (slab->donor != d->index ||
+		    (slab->state != SLAB_MAPPED && slab->state != SLAB_MAPPING))
+			continue;
+		slab_lose(slab);
+		bits_clear(s->valid, first, left < s->table.pages ? left : s->table.pages);
+	}
+	/* Only now, with every bit cleared, may requests look for another way. */
+	for (uint32_t i = 0; i < s->table.count; i++)
+		page_io_slab_settled(s, i);
+	while (d->waiting.head >= 0) {
+		struct slot *slot = &s->slots.slot[d->waiting.head];
+
+		slot_remove(&s->slots, &d->waiting, slot);
+		page_io_donor_gone(s, slot);
+	}
+}
+
+static void lose(struct swapd *s, struct donor *d, const char *why)
+{
+	uint64_t now = now_ns();
+	bool was_up = d->state == DONOR_UP;
+
+	close(d->fd);
+	d->fd = -1;
+	set_state(d, DONOR_DOWN, now);
+	d->retry_at = now + d->backoff;
+	d->backoff = d->backoff * 2 < BACKOFF_MOST ? d->backoff * 2 : BACKOFF_MOST;
+	stream_tx_reset(&d->tx, NULL, NULL);
+	stream_rx_reset(&d->rx);
+	d->arriving = NULL;
+	if (why != d->why)
+		strncpy(d->why, why, sizeof(d->why) - 1);
+	if (!was_up)
+		return;
+	d->losses++;
+	count_add(&s->count->donor_losses, 1);
+	note(&s->notes, LOG_LVL_WARN, "donor %s lost: %s; its pages come from the backup now",
+	     d->address.text, why);
+	lose_slabs(s, d);
+}
+
+static void watch(struct swapd *s, struct donor *d, bool write)
+{
+	struct epoll_event ev = {
+		.events = EPOLLIN | (write ? EPOLLOUT : 0),
+		.data.u64 = d->index,
+	};
+
+	if (d->watched_for_write != write)
+		epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, d->fd, &ev);
+	d->watched_for_write = write;
+}
+
+static int open_connection(struct swapd *s, struct donor *d)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT, .data.u64 = d->index };
+	int fd = tcp_connect(&d->address);
+
+	if (fd < 0)
+		return fd;
+	if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0) {
+		int r = -errno;
+
+		close(fd);
+		return r;
+	}
+	d->fd = fd;
+	d->watched_for_write = true;
+	set_state(d, DONOR_CONNECTING, now_ns());
+	return 0;
+}
+
+static void greet(struct swapd *s, struct donor *d)
+{
+	struct wire_frame f = { .op = WIRE_HELLO, .tag = make_tag(TAG_HELLO, 0, 0),
+				.length = WIRE_HELLO_SIZE };
+	struct wire_hello h = { .version = WIRE_VERSION, .borrower = s->borrower,
+				.slab_size = s->options.slab };
+	uint8_t payload[WIRE_HELLO_SIZE];
+
+	strncpy(h.name, s->options.name, sizeof(h.name) - 1);
+	wire_build_hello(payload, &h);
+	stream_push(&d->tx, &f, payload, 0);
+	set_state(d, DONOR_GREETING, now_ns());
+}
+
+/* The slot whose leg @f answers exactly, or NULL. */
+static struct slot *leg_of(struct swapd *s, struct donor *d, const struct wire_frame *f)
+{
+	uint16_t index = (uint16_t)f->tag;
+	struct slot *slot = index < SLOT_COUNT ? &s->slots.slot[index] : NULL;
+
+	if (!slot || slot->leg != LEG_DONOR || slot->donor != d->index ||
+	    slot->frame.tag != f->tag || slot->frame.op != f->op ||
+	    slot->frame.slab != f->slab || slot->frame.generation != f->generation ||
+	    slot->frame.offset != f->offset || slot->frame.length != f->length)
+		return NULL;
+	return slot;
+}
+
+struct donor_context {
+	struct swapd *s;
+	struct donor *d;
+};
+
+static int arrived(void *data, const struct wire_frame *f, void **payload)
+{
+	struct donor_context *c = data;
+
+	c->d->arriving = NULL;
+	if (f->op == WIRE_READ || f->op == WIRE_WRITE) {
+		c->d->arriving = leg_of(c->s, c->d, f);
+		if (c->d->arriving)
+			*payload = c->d->arriving->payload + c->d->arriving->cursor * (size_t)PAGE;
+	} else {
+		*payload = c->d->small;
+	}
+	return 0;
+}
+
+static void count_latency(struct swapd *s, uint64_t ns)
+{
+	int bucket = ns ? 63 - __builtin_clzll(ns) : 0;
+
+	count_add(&s->count->latency[bucket < LATENCY_BUCKETS ? bucket : LATENCY_BUCKETS - 1], 1);
+}
+
+static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame *f)
+{
+	struct wire_donor told;
+
+	if (d->state != DONOR_GREETING)
+		return -EPROTO;
+	if (f->status) {
+		strncpy(d->why, wire_status_text(f->status), sizeof(d->why) - 1);
+		return -ECONNREFUSED;
+	}
+	if (wire_parse_donor(d->small, f->length, &told) || told.version != WIRE_VERSION)
+		return -EPROTO;
+	d->total = told.total;
+	d->free = told.free;
+	d->backoff = BACKOFF_FIRST;
+	d->connects++;
+	d->pinged = 0;
+	set_state(d, DONOR_UP, now_ns());
+	d->ping_at = d->since + PING_INTERVAL;
+	if (d->connects > 1)
+		note(&s->notes, LOG_LVL_INFO, "donor %s is back", d->address.text);
+	return 0;
+}
+
+static int take_slab(struct swapd *s, struct donor *d, const struct wire_frame *f)
+{
+	uint32_t index = (uint32_t)(f->tag & 0xffffffffffffffull);
+	struct slab *slab = index < s->table.count ? &s->table.slabs[index] : NULL;
+
+	if (!slab || slab->state != SLAB_MAPPING || slab->donor != d->index)
+		return -EPROTO;
+	if (f->status) {
+		count_add(&s->count->map_refusals, 1);
+		/* What it told last was wrong; the next PING corrects it. */
+		d->free = 0;
+		slab_refuse(slab, 0);
+	} else {
+		count_add(&s->count->maps, 1);
+		slab_grant(slab, f->slab, f->generation);
+	}
+	page_io_slab_settled(s, index);
+	return 0;
+}
+
+static int finished(void *data, const struct wire_frame *f)
+{
+	struct donor_context *c = data;
+	struct donor *d = c->d;
+	struct slot *slot = d->arriving;
+	struct wire_donor told;
+
+	switch (f->op) {
+	case WIRE_HELLO:
+		return take_hello(c->s, d, f);
+	case WIRE_MAP:
+		return take_slab(c->s, d, f);
+	case WIRE_PING:
+		if (wire_parse_donor(d->small, f->length, &told))
+			return -EPROTO;
+		d->total = told.total;
+		d->free = told.free;
+		d->pinged = 0;
+		return 0;
+	case WIRE_READ:
+	case WIRE_WRITE:
+		d->arriving = NULL;
+		if (!slot) {
+			count_add(&c->s->count->late_replies, 1);
+			return 0;
+		}
+		if (f->status) {
+			/* We and it disagree about a slab: start afresh. */
+			count_add(&c->s->count->donor_errors, 1);
+			strncpy(d->why, wire_status_text(f->status), sizeof(d->why) - 1);
+			return -ECONNREFUSED;
+		}
+		if (f->op == WIRE_READ)
+			count_latency(c->s, now_ns() - slot->since);
+		slot_remove(&c->s->slots, &d->waiting, slot);
+		page_io_donor_reply(c->s, slot);
+		return 0;
+	}
+	return -EPROTO;
+}
+
+static const struct stream_rx_ops rx_ops = { arrived, finished };
+
+static void receive(struct swapd *s, struct donor *d)
+{
+	struct donor_context c = { s, d };
+	int r = stream_receive(&d->rx, d->fd, RECEIVE_BUDGET, &rx_ops, &c);
+
+	if (r < 0)
+		lose(s, d, r == -EPROTO ? "it broke the protocol" :
+		     r == -ECONNREFUSED ? d->why :
+		     r == -ECONNRESET ? "connection closed" : strerror(-r));
+}
+
+static void flush(struct swapd *s, struct donor *d)
+{
+	int r = stream_flush(&d->tx, d->fd, NULL, NULL);
+
+	if (r < 0)
+		lose(s, d, strerror(-r));
+	else
+		watch(s, d, r == 1);
+}
+
+void donors_flush(struct swapd *s)
+{
+	for (int i = 0; i < s->donor_count; i++) {
+		struct donor *d = &s->donors[i];
+
+		/* A full socket says itself when it takes more. */
+		if (d->tx.count && d->state >= DONOR_GREETING && !d->watched_for_write)
+			flush(s, d);
+	}
+}
+
+void donor_event(struct swapd *s, struct donor *d, uint32_t events)
+{
+	int error = 0;
+	socklen_t len = sizeof(error);
+
+	if (d->state == DONOR_CONNECTING) {
+		getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &error, &len);
+		if (error) {
+			lose(s, d, strerror(error));
+			return;
+		}
+		if (!(events & EPOLLOUT))
+			return;
+		greet(s, d);
+	}
+	if (d->state != DONOR_DOWN && events & EPOLLOUT)
+		flush(s, d);
+	if (d->state != DONOR_DOWN && events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+		receive(s, d);
+}
+
+void donor_ask(struct swapd *s, struct donor *d, struct slot *slot, enum wire_op op,
+	       uint32_t pages)
+{
+	uint32_t page = slot->first + slot->cursor;
+	const struct slab *slab = slab_of_page(&s->table, page);
+
+	slot->leg = LEG_DONOR;
+	slot->donor = d->index;
+	slot->run = pages;
+	slot->since = now_ns();
+	slot->sequence++;
+	slot->frame = (struct wire_frame){
+		.op = op,
+		.tag = make_tag(TAG_SLOT, slot->sequence, (uint16_t)slot_index(&s->slots, slot)),
+		.slab = slab->remote,
+		.generation = slab->generation,
+		.offset = slab_offset(&s->table, page),
+		.length = pages * PAGE,
+	};
+	slot_append(&s->slots, &d->waiting, slot);
+	/* The queue has room for a leg of every slot. */
+	stream_push(&d->tx, &slot->frame, slot->payload + slot->cursor * (size_t)PAGE, 0);
+}
+
+bool donor_ask_slab(struct swapd *s, uint32_t index)
+{
+	struct slab *slab = &s->table.slabs[index];
+	struct place_donor candidates[MAX_DONORS];
+	struct wire_frame f = { .op = WIRE_MAP, .tag = (uint64_t)TAG_SLAB << 56 | index,
+				.length = WIRE_MAP_SIZE };
+	uint8_t payload[WIRE_MAP_SIZE];
+	uint64_t now = now_ns();
+	struct donor *d;
+	int chosen;
+
+	if (!slab_may_map(slab, now))
+		return false;
+	for (int i = 0; i < s->donor_count; i++) {
+		d = &s->donors[i];
+		candidates[i] = (struct place_donor){
+			.usable = donor_up(d) && stream_tx_room(&d->tx) > SLOT_COUNT,
+			.total = d->total,
+			.free = d->free,
+			.slabs = slab_count(&s->table, SLAB_MAPPED, i) +
+				 slab_count(&s->table, SLAB_MAPPING, i),
+		};
+	}
+	chosen = place_choose(candidates, s->donor_count, s->options.slab, &s->seed);
+	if (chosen < 0) {
+		slab->since = now + SECOND;
+		return false;
+	}
+	d = &s->donors[chosen];
+	d->free -= s->options.slab;
+	slab_ask(slab, d->index, now);
+	wire_build_map(payload, WIRE_CLASS_SWAP);
+	stream_push(&d->tx, &f, payload, 0);
+	return true;
+}
+
+static bool overdue(struct swapd *s, struct donor *d, uint64_t now)
+{
+	uint64_t limit = s->options.deadline;
+
+	if (d->waiting.head >= 0 && now - s->slots.slot[d->waiting.head].since > limit)
+		return true;
+	if (d->pinged && now - d->pinged > limit)
+		return true;
+	for (uint32_t i = 0; i < s->table.count; i++) {
+		const struct slab *slab = &s->table.slabs[i];
+
+		if (slab->state == SLAB_MAPPING && slab->donor == d->index &&
+		    now - slab->since > limit)
+			return true;
+	}
+	return false;
+}
+
+static void ping(struct donor *d, uint64_t now)
+{
+	struct wire_frame f = { .op = WIRE_PING, .tag = make_tag(TAG_PING, 0, 0) };
+
+	if (stream_tx_room(&d->tx) <= SLOT_COUNT || stream_push(&d->tx, &f, NULL, 0))
+		return;
+	d->pinged = now;
+	d->ping_at = now + PING_INTERVAL;
+}
+
+void donors_tick(struct swapd *s, uint64_t now)
+{
+	for (int i = 0; i < s->donor_count; i++) {
+		struct donor *d = &s->donors[i];
+
+		switch (d->state) {
+		case DONOR_DOWN:
+			if (now < d->retry_at)
+				break;
+			if (open_connection(s, d)) {
+				d->retry_at = now + d->backoff;
+				d->backoff = BACKOFF_MOST;
+			}
+			break;
+		case DONOR_CONNECTING:
+		case DONOR_GREETING:
+			if (now - d->since > CONNECT_TIMEOUT)
+				lose(s, d, "no answer");
+			break;
+		case DONOR_UP:
+			if (overdue(s, d, now)) {
+				/* If it was us who slept, the answers are already here. */
+				receive(s, d);
+				if (d->state == DONOR_UP && overdue(s, d, now))
+					lose(s, d, "no answer within the deadline");
+			}
+			if (d->state == DONOR_UP && !d->pinged && now >= d->ping_at)
+				ping(d, now);
+			break;
+		}
+	}
+}
+
+int donor_add(struct swapd *s, const char *text, struct error *e)
+{
+	struct donor *d = &s->donors[s->donor_count];
+	uint64_t give_up = now_ns() + CONNECT_TIMEOUT;
+	int r;
+
+	*d = (struct donor){ .index = (uint16_t)s->donor_count, .fd = -1,
+			     .waiting = SLOT_LIST_EMPTY, .backoff = BACKOFF_FIRST };
+	r = tcp_parse(text, "donor", &d->address, e);
+	if (r)
+		return r;
+	r = stream_rx_init(&d->rx, WIRE_REPLY);
+	if (!r)
+		r = stream_tx_init(&d->tx, SEND_QUEUE);
+	if (r) {
+		stream_rx_free(&d->rx);
+		return fail(e, r, "donor %s: %s", text, strerror(-r));
+	}
+	s->donor_count++;
+	r = open_connection(s, d);
+	if (r)
+		return fail(e, r, "donor %s: %s; start ebb-donord there or correct --donor", text,
+			    strerror(-r));
+	while (d->state != DONOR_UP) {
+		struct pollfd p = { .fd = d->fd, .events = POLLIN };
+		uint64_t now = now_ns();
+
+		if (d->state == DONOR_CONNECTING || d->tx.count)
+			p.events |= POLLOUT;
+		if (now >= give_up)
+			lose(s, d, "no answer within 2 s");
+		else if (poll(&p, 1, (int)((give_up - now) / MS) + 1) > 0)
+			donor_event(s, d, (uint32_t)p.revents);
+		if (d->state == DONOR_DOWN)
+			return fail(e, ECONNREFUSED,
+				    "donor %s: %s; start ebb-donord there or correct --donor", text,
+				    d->why);
+	}
+	return 0;
+}
+
+void donors_free(struct swapd *s)
+{
+	for (int i = 0; i < s->donor_count; i++) {
+		struct donor *d = &s->donors[i];
+
+		if (d->fd >= 0)
+			close(d->fd);
+		stream_rx_free(&d->rx);
+		stream_tx_free(&d->tx);
+	}
+	s->donor_count = 0;
+}

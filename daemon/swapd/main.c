@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* ebb-swapd: serves a file whose pages live on donors, for a loop device to swap on. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "fuse_file.h"
+#include "serve.h"
+#include "start.h"
+
+#define OPTION(option, kind, field, meta, text) \
+	{ .name = option, .type = kind, .offset = offsetof(struct swapd_options, field), \
+	  .metavar = meta, .help = text }
+
+static const struct option_spec specs[] = {
+	OPTION("name", OPTION_STRING, name, "NAME", "name of the device"),
+	OPTION("size", OPTION_SIZE, size, "SIZE", "size of the device"),
+	OPTION("slab", OPTION_SIZE, slab, "SIZE", "unit of remote mapping, 1M to 1G [64M]"),
+	OPTION("donor", OPTION_LIST, donors, "HOST:PORT", "where ebb-donord listens; may be repeated"),
+	OPTION("backup", OPTION_STRING, backup, "FILE", "copy of every page on a local disk"),
+	OPTION("mount", OPTION_STRING, mount, "DIR", "where the file \"swap\" appears"),
+	OPTION("deadline", OPTION_DURATION, deadline, "TIME",
+	       "a donor that takes longer is lost [500ms]"),
+	OPTION("watchdog", OPTION_DURATION, watchdog, "TIME",
+	       "abort the device when nothing moves for so long [30s]"),
+	OPTION("spin", OPTION_UINT, spin, "USEC", "poll before sleeping while I/O is under way [0]"),
+	OPTION("ready-fd", OPTION_UINT, ready_fd, "N", "write READY to this descriptor"),
+	OPTION("foreground", OPTION_FLAG, foreground, NULL, "do not become a daemon"),
+	OPTION("version", OPTION_FLAG, version, NULL, "show the version"),
+	OPTIONS_END
+};
+
+static const struct command command = {
+	.help = "Serves DIR/swap, a file whose pages live on donors, until SIGTERM",
+	.example = "ebb-swapd --name ebb0 --size 4G --donor 127.0.0.1:7070 \\\n"
+		   "    --backup /var/lib/ebb/ebb0.backup --mount /run/ebb/devices/ebb0",
+	.options = specs,
+};
+
+static int serve(const struct swapd_options *o, char **argv, struct error *e)
+{
+	struct swapd *s = calloc(1, sizeof(*s));
+	struct device_control c;
+	int parent_fd = -1, r;
+
+	if (!s)
+		return fail(e, ENOMEM, "out of memory");
+	s->options = *o;
+	r = o->foreground ? 0 : swapd_daemonise(&parent_fd, e);
+	if (r) {
+		free(s);
+		return r;
+	}
+	r = swapd_start(s, &c, argv, e);
+	if (!r) {
+		log_info("device %s: serving %s/" FUSE_FILE_NAME, o->name, o->mount);
+		swapd_ready(s, parent_fd);
+		r = serve_run(s);
+		if (r)
+			fail(e, r, "device %s: aborted (%s); programs with pages there get SIGBUS; swapoff, then destroy it",
+			     o->name, strerror(-r));
+	}
+	swapd_stop(s, &c);
+	free(s);
+	return r;
+}
+
+int main(int argc, char **argv)
+{
+	struct swapd_options o = { .slab = 64 << 20, .deadline = 500000000,
+				   .watchdog = 30000000000 };
+	struct error e = { 0 };
+	int nargs, r;
+
+	log_setup("ebb-swapd", LOG_LVL_INFO);
+	r = options_parse(specs, argc - 1, argv + 1, &o, false, &nargs, &e);
+	if (r == OPTIONS_HELP) {
+		options_usage("ebb-swapd", &command);
+		return EXIT_OK;
+	}
+	if (!r && o.version) {
+		puts("ebb-swapd " EBB_VERSION);
+		return EXIT_OK;
+	}
+	if (!r && nargs)
+		r = fail_exit(&e, EXIT_USAGE, EINVAL, "%s: unexpected argument; see --help", argv[1]);
+	if (!r)
+		r = swapd_options_check(&o, &e);
+	if (!r)
+		serve(&o, argv, &e);
+	if (e.code) {
+		log_err("%s", e.text);
+		return e.exit_status;
+	}
+	return EXIT_OK;
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fuse_file.h"
+#include "page_io.h"
+#include "serve.h"
+#include "swapd.h"
+
+#define TICK_NS 100000000l
+/* Requests read at a time, before donors get what has gathered. */
+#define BATCH 16
+/* With fewer free slots than this the loop wants to hear of every backed one. */
+#define LOW_SLOTS 16
+
+enum { KEY_FUSE = MAX_DONORS, KEY_TIMER, KEY_SIGNAL, KEY_BACKUP };
+
+static int add(struct swapd *s, int fd, uint64_t key)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = key };
+
+	return epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
+}
+
+int serve_init(struct swapd *s, struct error *e)
+{
+	struct itimerspec tick = { { 0, TICK_NS }, { 0, TICK_NS } };
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	s->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (s->epoll_fd < 0 || s->timer_fd < 0 || s->signal_fd < 0 ||
+	    timerfd_settime(s->timer_fd, 0, &tick, NULL) < 0 ||
+	    add(s, s->timer_fd, KEY_TIMER) || add(s, s->signal_fd, KEY_SIGNAL))
+		return fail(e, errno, "event loop: %m");
+	return 0;
+}
+
+void serve_free(struct swapd *s)
+{
+	int *fds[] = { &s->epoll_fd, &s->timer_fd, &s->signal_fd };
+
+	for (int i = 0; i < 3; i++) {
+		if (*fds[i] >= 0)
+			close(*fds[i]);
+		*fds[i] = -1;
+	}
+}
+
+static void drain(int fd)
+{
+	uint64_t n;
+
+	while (read(fd, &n, sizeof(n)) > 0)
+		;
+}
+
+static void reap(struct swapd *s)
+{
+	struct slot *slot;
+
+	while ((slot = backup_reap(&s->backup)))
+		page_io_backed(s, slot);
+}
+
+static void take_signal(struct swapd *s)
+{
+	struct signalfd_siginfo si;
+
+	while (read(s->signal_fd, &si, sizeof(si)) == sizeof(si)) {
+		if (si.ssi_signo != SIGCHLD) {
+			__atomic_store_n(&s->stop_requests, s->stop_requests + 1,
+					 __ATOMIC_RELAXED);
+		} else if (waitpid(s->watchdog_pid, NULL, WNOHANG) == s->watchdog_pid) {
+			s->watchdog_pid = 0;
+			s->watchdog_works = false;
+			note(&s->notes, LOG_LVL_WARN, "the watchdog is gone");
+		}
+	}
+}
+
+/* Reads requests while they come; donors get theirs after each batch. */
+static int take_requests(struct swapd *s)
+{
+	int n;
+
+	do {
+		n = fuse_receive(s, BATCH);
+		if (n < 0)
+			return n;
+		donors_flush(s);
+	} while (n == BATCH);
+	return 0;
+}
+
+/* No slot, no request: the kernel keeps them until there is. */
+static void watch_fuse(struct swapd *s)
+{
+	bool want = s->slots.free_count > 0;
+	struct epoll_event ev = { .events = want ? EPOLLIN : 0, .data.u64 = KEY_FUSE };
+
+	if (want != s->fuse_watched)
+		epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, s->fuse_fd, &ev);
+	s->fuse_watched = want;
+}
+
+/* Waits for events; polls for options.spin microseconds before it sleeps. */
+static int wait_events(struct swapd *s, struct epoll_event *ev, int most)
+{
+	int n;
+
+	if (s->options.spin && s->slots.active_count) {
+		uint64_t until = now_ns() + s->options.spin * 1000;
+
+		do {
+			n = epoll_wait(s->epoll_fd, ev, most, 0);
+		} while (!n && now_ns() < until);
+		if (n)
+			return n;
+	}
+	return epoll_wait(s->epoll_fd, ev, most, -1);
+}
+
+int serve_run(struct swapd *s)
+{
+	int r = add(s, s->fuse_fd, KEY_FUSE);
+
+	if (!r)
+		r = add(s, s->backup.done_fd, KEY_BACKUP);
+	s->fuse_watched = true;
+	while (!r) {
+		struct epoll_event ev[MAX_DONORS + 4];
+		int n;
+
+		reap(s);
+		donors_flush(s);
+		backup_kick(&s->backup);
+		watch_fuse(s);
+		if ((s->need_backup || s->slots.free_count < LOW_SLOTS) &&
+		    backup_notify(&s->backup))
+			continue;
+		n = wait_events(s, ev, MAX_DONORS + 4);
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		/* Replies first: they free slots and answer who has waited longest. */
+		for (int i = 0; i < n; i++)
+			if (ev[i].data.u64 < (uint64_t)s->donor_count)
+				donor_event(s, &s->donors[ev[i].data.u64], ev[i].events);
+		for (int i = 0; i < n && !r; i++) {
+			switch (ev[i].data.u64) {
+			case KEY_FUSE:
+				r = take_requests(s);
+				break;
+			case KEY_TIMER:
+				drain(s->timer_fd);
+				donors_tick(s, now_ns());
+				break;
+			case KEY_SIGNAL:
+				take_signal(s);
+				break;
+			case KEY_BACKUP:
+				drain(s->backup.done_fd);
+				break;
+			}
+		}
+	}
+	/* Umounted is the good end; aborted, the mount is still there. */
+	return r == -ENODEV && !fuse_is_mounted(s) ? 0 : r;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Slots: locked room for one request each, from its arrival until nobody needs
+ * its pages any more.  A write keeps its slot until the backup file has it.
+ */
+#ifndef EBB_SLOT_H
+#define EBB_SLOT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "wire/wire.h"
+
+/* Largest request; a larger one comes in pieces. */
+#define SLOT_BYTES (1u << 20)
+#define SLOT_PAGES (SLOT_BYTES / 4096)
+/*
+ * A loop device has at most 128 requests under way.  The other slots may hold
+ * writes that are answered and wait for the backup disk: a slow disk holds up
+ * writes, never a read.
+ */
+#define SLOT_COUNT 160
+#define SLOT_BACKLOG (SLOT_COUNT - 128)
+
+enum slot_kind { SLOT_FREE, SLOT_NEW, SLOT_READ, SLOT_WRITE };
+
+/* What the next step of a request waits for. */
+enum slot_leg {
+	LEG_NONE,
+	LEG_DONOR,   /* a reply; slot->frame is what was asked */
+	LEG_SLAB,    /* its slab being mapped */
+	LEG_BACKUP,  /* READ: the backup file */
+	LEG_DONE,    /* WRITE: donors are through with it */
+};
+
+struct slot {
+	uint8_t *payload;     /* SLOT_BYTES, page-aligned; the page before is ours for headers */
+	uint8_t kind, leg;
+	bool blocked;         /* waits for an overlapping request */
+	bool answered;
+	bool degraded;        /* WRITE: some page reached no donor, so the backup decides */
+	bool backing;         /* handed to the backup thread */
+	int backup_result;    /* 0 or -errno, when no longer backing */
+	uint16_t donor;       /* LEG_DONOR */
+	uint32_t first, count; /* pages */
+	uint32_t cursor;      /* pages of it that are through */
+	uint32_t run;         /* pages of the present leg */
+	uint32_t sequence;    /* of uses: tells late replies apart */
+	uint64_t unique;      /* of the FUSE request */
+	uint64_t since;       /* ns: start of the leg */
+	struct wire_frame frame;
+	int previous, next;   /* in the one list it is on */
+	int active;           /* index in slots.active, or -1 */
+};
+
+/* A list of slots by index; a slot is on one at a time. */
+struct slot_list {
+	int head, tail; /* -1 = empty */
+};
+
+#define SLOT_LIST_EMPTY ((struct slot_list){ -1, -1 })
+
+struct slots {
+	struct slot *slot;     /* SLOT_COUNT */
+	uint8_t *memory;
+	size_t memory_size;
+	struct slot_list free;
+	uint32_t free_count;
+	struct slot_list blocked;  /* in order of arrival */
+	struct slot_list unanswered; /* writes that are through but for the backlog limit */
+	/* Unanswered requests under way, with their ranges side by side for the scan. */
+	uint32_t active_count, active_writes;
+	uint16_t active[SLOT_COUNT];
+	struct slot_range { uint32_t first, end; bool write; } range[SLOT_COUNT];
+};
+
+int slots_init(struct slots *s, struct error *e);
+void slots_free(struct slots *s);
+
+static inline int slot_index(const struct slots *s, const struct slot *slot)
+{
+	return (int)(slot - s->slot);
+}
+
+/* NULL when none is free.  The last one freed comes first: its pages are in cache. */
+struct slot *slot_get(struct slots *s);
+void slot_put(struct slots *s, struct slot *slot);
+
+void slot_append(struct slots *s, struct slot_list *list, struct slot *slot);
+void slot_remove(struct slots *s, struct slot_list *list, struct slot *slot);
+
+/* Marks a READ or WRITE as under way, and no longer. */
+void slot_activate(struct slots *s, struct slot *slot);
+void slot_retire(struct slots *s, struct slot *slot);
+
+/*
+ * Whether @slot must wait: its pages overlap those of a request under way, or
+ * of one blocked before it, and one of the two writes.
+ */
+bool slot_conflicts(const struct slots *s, const struct slot *slot);
+
+#endif

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include "bits.h"
+#include "common/files.h"
+#include "common/log.h"
+#include "common/paths.h"
+#include "common/size.h"
+#include "fuse_file.h"
+#include "serve.h"
+#include "start.h"
+#include "watchdog.h"
+
+#ifndef PR_SET_IO_FLUSHER
+#define PR_SET_IO_FLUSHER 57
+#endif
+
+#define NICE (-10)
+
+static int missing(const char *option, const char *example, struct error *e)
+{
+	return fail_exit(e, EXIT_USAGE, EINVAL, "--%s: not given; say --%s %s", option, option,
+			 example);
+}
+
+int swapd_options_check(const struct swapd_options *o, struct error *e)
+{
+	int r;
+
+	if (!o->name)
+		return missing("name", "ebb0", e);
+	r = device_name_check(o->name, e);
+	if (r)
+		return r;
+	if (!o->size)
+		return missing("size", "4G", e);
+	if (!o->backup)
+		return missing("backup", "/var/lib/ebb/ebb0.backup", e);
+	if (!o->mount)
+		return missing("mount", "/run/ebb/devices/ebb0", e);
+	if (!o->donors.n)
+		return missing("donor", "127.0.0.1:7070", e);
+	if (o->size % PAGE || o->size / PAGE > INT32_MAX)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "--size: must be whole pages of 4096 bytes, at most 8 TiB; round it");
+	if (o->slab % PAGE || o->slab < WIRE_MIN_SLAB || o->slab > WIRE_MAX_SLAB)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "--slab: must be 1M to 1G in whole pages; use 64M");
+	if (o->deadline < 10000000 || o->watchdog < 2 * o->deadline)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "--deadline, --watchdog: need at least 10ms, and a watchdog of twice the deadline; use 500ms and 30s");
+	return 0;
+}
+
+/* Logs of a daemon go beside its socket, unless the journal has them. */
+static void detach_output(const struct swapd *s)
+{
+	char path[PATH_MAX];
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC), log;
+
+	snprintf(path, sizeof(path), "%s/%s.log", ebb_device_dir(), s->options.name);
+	dup2(null, STDIN_FILENO);
+	dup2(null, STDOUT_FILENO);
+	if (!getenv("JOURNAL_STREAM")) {
+		log = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+		dup2(log >= 0 ? log : null, STDERR_FILENO);
+		if (log >= 0)
+			close(log);
+	}
+	close(null);
+}
+
+int swapd_daemonise(int *parent_fd, struct error *e)
+{
+	int fds[2], status = EXIT_FAILED;
+	pid_t pid;
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return fail(e, errno, "pipe: %m");
+	pid = fork();
+	if (pid < 0)
+		return fail(e, errno, "fork: %m");
+	if (!pid) {
+		close(fds[0]);
+		setsid();
+		*parent_fd = fds[1];
+		return 0;
+	}
+	close(fds[1]);
+	/* The child says OK, or ends and has said why on stderr. */
+	if (read(fds[0], &status, sizeof(status)) != sizeof(status) &&
+	    waitpid(pid, &status, 0) == pid)
+		status = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILED;
+	_exit(status);
+}
+
+void swapd_ready(const struct swapd *s, int parent_fd)
+{
+	int ok = EXIT_OK;
+
+	if (s->options.ready_fd) {
+		if (dprintf((int)s->options.ready_fd, "READY\n") < 0)
+			log_warn("--ready-fd %d: %m", (int)s->options.ready_fd);
+		/* Nobody shall wait for the end of what only said READY. */
+		if (s->options.ready_fd > STDERR_FILENO)
+			close((int)s->options.ready_fd);
+	}
+	sd_notifyf(0, "READY=1\nSTATUS=serving %s/" FUSE_FILE_NAME, s->options.mount);
+	if (parent_fd >= 0) {
+		detach_output(s);
+		if (write(parent_fd, &ok, sizeof(ok)) < 0)
+			log_warn("parent: %m");
+		close(parent_fd);
+	}
+}
+
+/* What stands between a page fault and its page is killed last and runs first. */
+static void protect(struct swapd *s, char **argv)
+{
+	argv[0][0] = '@'; /* systemd-shutdown(8) spares it until swap is off */
+	/* Threads inherit it, so before there are any. */
+	s->io_flusher = prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) == 0;
+	if (!s->io_flusher)
+		log_warn("PR_SET_IO_FLUSHER: %m (CAP_SYS_RESOURCE); use this device for limited cgroups only");
+	s->oom_protected = file_write("/proc/self/oom_score_adj", "-1000") == 0;
+	s->nice = setpriority(PRIO_PROCESS, 0, NICE) == 0;
+}
+
+/* Paths as seen from the root directory, where a daemon belongs. */
+static int settle_paths(struct swapd *s, struct error *e)
+{
+	char directory[PATH_MAX], *slash;
+
+	if (!realpath(s->options.mount, s->mount))
+		return fail(e, errno, "mount %s: %m; create the directory first", s->options.mount);
+	if (strlen(s->options.backup) >= sizeof(directory))
+		return fail(e, ENAMETOOLONG, "backup: path too long");
+	strcpy(directory, s->options.backup);
+	slash = strrchr(directory, '/');
+	if (slash)
+		*slash = '\0';
+	if (!realpath(!slash ? "." : slash == directory ? "/" : directory, s->backup_path))
+		return fail(e, errno, "backup %s: %m; create its directory first", s->options.backup);
+	slash = strrchr(s->options.backup, '/');
+	strncat(s->backup_path, "/", sizeof(s->backup_path) - strlen(s->backup_path) - 1);
+	strncat(s->backup_path, slash ? slash + 1 : s->options.backup,
+		sizeof(s->backup_path) - strlen(s->backup_path) - 1);
+	s->options.mount = s->mount;
+	s->options.backup = s->backup_path;
+	return s->options.foreground || chdir("/") == 0 ? 0 : fail(e, errno, "/: %m");
+}
+
+static int make_tables(struct swapd *s, struct error *e)
+{
+	uint64_t slabs = (s->options.size + s->options.slab - 1) / s->options.slab;
+	struct slab *slab;
+	size_t words;
+
+	s->pages = (uint32_t)(s->options.size / PAGE);
+	words = bits_words(s->pages);
+	s->valid = calloc(words, sizeof(*s->valid));
+	s->written = calloc(words, sizeof(*s->written));
+	s->spoilt = calloc(words, sizeof(*s->spoilt));
+	slab = calloc(slabs, sizeof(*slab));
+	if (!s->valid || !s->written || !s->spoilt || !slab) {
+		free(slab);
+		return fail(e, ENOMEM, "device %s: no memory for its tables", s->options.name);
+	}
+	slab_init(&s->table, slab, (uint32_t)slabs, (uint32_t)(s->options.slab / PAGE));
+	return slots_init(&s->slots, e);
+}
+
+static int make_shared(struct swapd *s, struct error *e)
+{
+	void *p = mmap(NULL, sizeof(*s->shared), PROT_READ | PROT_WRITE,
+		       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		return fail(e, errno, "shared memory: %m");
+	s->shared = p;
+	s->count = &s->shared->counters;
+	return 0;
+}
+
+static int connect_donors(struct swapd *s, struct error *e)
+{
+	if (getrandom(&s->borrower, sizeof(s->borrower), 0) != sizeof(s->borrower))
+		return fail(e, errno, "getrandom: %m");
+	s->seed = s->borrower | 1;
+	for (int i = 0; i < s->options.donors.n; i++) {
+		int r = donor_add(s, s->options.donors.v[i], e);
+
+		if (r)
+			return r;
+	}
+	return 0;
+}
+
+/* Locks what there is and what threads will still add. */
+static void lock_memory(struct swapd *s)
+{
+	s->locked = mlockall(MCL_CURRENT | MCL_FUTURE) == 0;
+	if (!s->locked)
+		log_warn("memory: cannot be locked: %m; the server itself may be paged out and hang");
+}
+
+int swapd_start(struct swapd *s, struct device_control *c, char **argv, struct error *e)
+{
+	int r;
+
+	s->fuse_fd = s->epoll_fd = s->timer_fd = s->signal_fd = s->backup.fd = -1;
+	c->listen_fd = c->stop_fd = -1;
+	protect(s, argv);
+	r = settle_paths(s, e);
+	if (!r)
+		r = make_shared(s, e);
+	/* Before anything that must not stay open in it. */
+	if (!r)
+		r = watchdog_fork(s, e);
+	if (!r)
+		r = serve_init(s, e);
+	if (!r)
+		r = device_control_open(c, s, e);
+	if (!r)
+		r = make_tables(s, e);
+	if (!r)
+		r = connect_donors(s, e);
+	if (!r)
+		r = backup_open(&s->backup, s->options.backup, s->options.size, e);
+	if (!r)
+		r = fuse_mount(s, e);
+	if (r)
+		return r;
+	watchdog_arm(s);
+	lock_memory(s);
+	r = backup_start(&s->backup, &s->slots, e);
+	if (!r)
+		r = device_control_start(c, e);
+	return r;
+}
+
+void swapd_stop(struct swapd *s, struct device_control *c)
+{
+	char path[PATH_MAX];
+
+	device_control_close(c);
+	fuse_unmount(s);
+	backup_close(&s->backup);
+	donors_free(s);
+	watchdog_stop(s);
+	serve_free(s);
+	slots_free(&s->slots);
+	free(s->table.slabs);
+	free(s->valid);
+	free(s->written);
+	free(s->spoilt);
+	if (s->shared)
+		munmap(s->shared, sizeof(*s->shared));
+	if (!s->options.foreground) {
+		snprintf(path, sizeof(path), "%s/%s.log", ebb_device_dir(), s->options.name);
+		unlink(path);
+	}
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The one context of ebb-swapd, and who may touch what:
+ *
+ *   loop thread    everything unless noted; allocates nothing, logs nothing
+ *   backup thread  the backup file, and the slots handed to it (backup.h)
+ *   control thread reads counters and states, formats, logs (device_control.h)
+ *   watchdog       a process of its own; reads struct shared (watchdog.h)
+ */
+#ifndef EBB_SWAPD_H
+#define EBB_SWAPD_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "backup.h"
+#include "common/device.h"
+#include "common/error.h"
+#include "common/options.h"
+#include "donor.h"
+#include "notes.h"
+#include "slab.h"
+#include "slot.h"
+
+#define PAGE 4096u
+#define MAX_DONORS OPTION_LIST_MAX
+#define LATENCY_BUCKETS 40
+
+struct swapd_options {
+	const char *name, *backup, *mount;
+	uint64_t size, slab;     /* bytes */
+	uint64_t deadline, watchdog; /* ns */
+	uint64_t spin;           /* us */
+	uint64_t ready_fd;       /* 0 = none */
+	struct option_list donors;
+	bool foreground, version;
+};
+
+/*
+ * Counters, written by the loop thread alone.  They live in memory shared with
+ * the watchdog.  Pages unless a name says requests or bytes.
+ */
+struct counters {
+	uint64_t completed;      /* requests answered; what the watchdog watches */
+	uint64_t received;       /* READ and WRITE requests */
+	uint64_t read_requests, write_requests;
+	uint64_t read_donor, read_backup, read_zero, read_failed;
+	uint64_t written_donor;  /* acknowledged by a donor */
+	uint64_t written_backup_only; /* no donor took them */
+	uint64_t write_failed;
+	uint64_t conflicts;      /* requests that waited for an overlapping one */
+	uint64_t donor_losses, late_replies, donor_errors;
+	uint64_t backup_errors;  /* requests the backup file failed */
+	uint64_t fuse_errors;    /* answers the kernel did not take */
+	uint64_t maps, map_refusals;
+	/* [i] counts donor reads that took 2^i .. 2^(i+1)-1 ns */
+	uint64_t latency[LATENCY_BUCKETS];
+};
+
+struct shared {
+	struct counters counters;
+	uint32_t aborted;        /* the watchdog cut the connection */
+};
+
+struct swapd {
+	struct swapd_options options;
+	char mount[PATH_MAX], backup_path[PATH_MAX]; /* absolute; options point here */
+	struct shared *shared;
+	struct counters *count;  /* &shared->counters */
+	struct notes notes;
+
+	/* the file */
+	int fuse_fd;
+	uint32_t connection;     /* /sys/fs/fuse/connections/N */
+	uint32_t opened;         /* handles on the file */
+	bool mounted, initialised;
+
+	/* the pages: one bit each */
+	uint32_t pages;
+	uint64_t *valid;         /* the donor of the page's slab has its newest content */
+	uint64_t *written;       /* was ever written */
+	uint64_t *spoilt;        /* the backup file failed to take its newest content */
+
+	struct slab_table table;
+	struct donor donors[MAX_DONORS];
+	int donor_count;
+	uint64_t borrower;       /* random, for HELLO */
+	uint64_t seed;           /* of the placement */
+
+	struct slots slots;
+	struct backup backup;
+	uint32_t backlog;        /* writes answered whose backup is under way */
+	uint32_t need_backup;    /* requests whose answer waits for the backup */
+
+	/* loop */
+	int epoll_fd, timer_fd, signal_fd;
+	bool fuse_watched;
+	uint32_t stop_requests;  /* SIGTERM seen, for the control thread */
+
+	/* what the machine allows */
+	bool io_flusher, locked, oom_protected, nice;
+
+	/* watchdog */
+	int watchdog_pid, watchdog_fd;
+	bool watchdog_works;
+};
+
+static inline uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+/* One writer, many readers: no lock prefix is needed. */
+static inline void count_add(uint64_t *counter, uint64_t n)
+{
+	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+
+static inline void count_open(struct swapd *s, int n)
+{
+	__atomic_store_n(&s->opened, s->opened + (uint32_t)n, __ATOMIC_RELAXED);
+}
+
+static inline uint64_t count_get(const uint64_t *counter)
+{
+	return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+#endif

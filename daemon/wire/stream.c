@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "stream.h"
+
+#define FLUSH_IOVECS 128
+
+int stream_rx_init(struct stream_rx *rx, enum wire_direction direction)
+{
+	uint8_t *buf = malloc(STREAM_RX_BUFFER);
+
+	if (!buf)
+		return -ENOMEM;
+	*rx = (struct stream_rx){ .direction = direction, .buf = buf };
+	return 0;
+}
+
+void stream_rx_reset(struct stream_rx *rx)
+{
+	*rx = (struct stream_rx){ .direction = rx->direction, .buf = rx->buf };
+}
+
+void stream_rx_free(struct stream_rx *rx)
+{
+	free(rx->buf);
+	*rx = (struct stream_rx){ 0 };
+}
+
+/* Moves buffered bytes to the payload under way. */
+static void drain_buffer(struct stream_rx *rx)
+{
+	uint32_t n = rx->tail - rx->head;
+
+	if (n > rx->left)
+		n = rx->left;
+	if (rx->dst) {
+		memcpy(rx->dst, rx->buf + rx->head, n);
+		rx->dst += n;
+	}
+	rx->head += n;
+	rx->left -= n;
+}
+
+/*
+ * Handles every complete frame in the buffer.  Returns 0 when more bytes are
+ * needed, 1 on "not now", or -errno.
+ */
+static int parse_buffer(struct stream_rx *rx, const struct stream_rx_ops *ops, void *data)
+{
+	for (;;) {
+		void *payload = NULL;
+		int r;
+
+		if (rx->busy) {
+			drain_buffer(rx);
+			if (rx->left)
+				return 0;
+			rx->busy = false;
+			r = ops->finished(data, &rx->frame);
+			if (r)
+				return r;
+		}
+		if (rx->head == rx->tail)
+			return 0;
+		r = wire_parse(rx->buf + rx->head, rx->tail - rx->head, rx->direction, &rx->frame);
+		if (r <= 0)
+			return r;
+		r = ops->arrived(data, &rx->frame, &payload);
+		if (r)
+			return r;
+		rx->head += WIRE_HEADER;
+		rx->left = wire_payload(&rx->frame);
+		rx->dst = payload;
+		rx->busy = true;
+	}
+}
+
+/* One system call: the rest of the payload under way, then the buffer. */
+static ssize_t receive_some(struct stream_rx *rx, int fd, size_t *wanted)
+{
+	struct iovec iov[2];
+	struct msghdr m = { .msg_iov = iov };
+	ssize_t n;
+
+	if (rx->head == rx->tail) {
+		rx->head = rx->tail = 0;
+	} else if (rx->head) {
+		memmove(rx->buf, rx->buf + rx->head, rx->tail - rx->head);
+		rx->tail -= rx->head;
+		rx->head = 0;
+	}
+	if (rx->left && rx->dst)
+		iov[m.msg_iovlen++] = (struct iovec){ rx->dst, rx->left };
+	iov[m.msg_iovlen++] = (struct iovec){ rx->buf + rx->tail, STREAM_RX_BUFFER - rx->tail };
+	*wanted = iov[0].iov_len + (m.msg_iovlen > 1 ? iov[1].iov_len : 0);
+	n = recvmsg(fd, &m, MSG_DONTWAIT);
+	if (n <= 0)
+		return n;
+	if (m.msg_iovlen > 1) {
+		uint32_t direct = (size_t)n < rx->left ? (uint32_t)n : rx->left;
+
+		rx->dst += direct;
+		rx->left -= direct;
+		rx->tail += (uint32_t)n - direct;
+	} else {
+		rx->tail += (uint32_t)n;
+	}
+	return n;
+}
+
+int stream_receive(struct stream_rx *rx, int fd, size_t budget,
+		   const struct stream_rx_ops *ops, void *data)
+{
+	/* First what an earlier call left behind on "not now". */
+	int r = parse_buffer(rx, ops, data);
+
+	while (!r) {
+		size_t wanted;
+		ssize_t n = receive_some(rx, fd, &wanted);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno == EAGAIN ? 0 : -errno;
+		if (!n)
+			return -ECONNRESET;
+		r = parse_buffer(rx, ops, data);
+		/* A short read means an empty socket: epoll tells when it is not. */
+		if (r || (size_t)n < wanted)
+			return r;
+		if ((size_t)n >= budget)
+			return 1;
+		budget -= (size_t)n;
+	}
+	return r;
+}
+
+int stream_tx_init(struct stream_tx *tx, uint32_t size)
+{
+	struct stream_entry *entries = calloc(size, sizeof(*entries));
+
+	if (!entries)
+		return -ENOMEM;
+	*tx = (struct stream_tx){ .entries = entries, .size = size };
+	return 0;
+}
+
+void stream_tx_free(struct stream_tx *tx)
+{
+	free(tx->entries);
+	*tx = (struct stream_tx){ 0 };
+}
+
+static struct stream_entry *entry_at(struct stream_tx *tx, uint32_t i)
+{
+	i += tx->head;
+	return &tx->entries[i < tx->size ? i : i - tx->size];
+}
+
+int stream_push(struct stream_tx *tx, const struct wire_frame *frame, const void *payload,
+		uint32_t cookie)
+{
+	struct stream_entry *en;
+	uint32_t length = wire_payload(frame);
+
+	if (!stream_tx_room(tx))
+		return -ENOSPC;
+	en = entry_at(tx, tx->count++);
+	wire_build(en->bytes, frame);
+	en->length = length;
+	en->cookie = cookie;
+	en->payload = payload;
+	if (length && length <= STREAM_INLINE) {
+		memcpy(en->bytes + WIRE_HEADER, payload, length);
+		en->payload = NULL;
+	}
+	return 0;
+}
+
+/* Appends to @iov what is unsent of @en, whose first @skip bytes are gone. */
+static int entry_iovecs(struct stream_entry *en, uint32_t skip, struct iovec *iov)
+{
+	uint32_t first = WIRE_HEADER + (en->payload ? 0 : en->length);
+	int n = 0;
+
+	if (skip < first)
+		iov[n++] = (struct iovec){ en->bytes + skip, first - skip };
+	skip = skip > first ? skip - first : 0;
+	if (en->payload && en->length > skip)
+		iov[n++] = (struct iovec){ (char *)en->payload + skip, en->length - skip };
+	return n;
+}
+
+/* Drops the first entry. */
+static void pop(struct stream_tx *tx, void (*sent)(void *data, uint32_t cookie), void *data)
+{
+	uint32_t cookie = entry_at(tx, 0)->cookie;
+
+	tx->head = tx->head + 1 < tx->size ? tx->head + 1 : 0;
+	tx->count--;
+	if (sent)
+		sent(data, cookie);
+}
+
+int stream_flush(struct stream_tx *tx, int fd, void (*sent)(void *data, uint32_t cookie),
+		 void *data)
+{
+	while (tx->count) {
+		struct iovec iov[FLUSH_IOVECS];
+		struct msghdr m = { .msg_iov = iov };
+		size_t wanted = 0;
+		ssize_t n;
+
+		for (uint32_t i = 0; i < tx->count && m.msg_iovlen + 2 <= FLUSH_IOVECS; i++)
+			m.msg_iovlen += entry_iovecs(entry_at(tx, i), i ? 0 : tx->sent,
+						     iov + m.msg_iovlen);
+		for (size_t i = 0; i < m.msg_iovlen; i++)
+			wanted += iov[i].iov_len;
+		n = sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno == EAGAIN ? 1 : -errno;
+		tx->sent += (uint32_t)n;
+		while (tx->count) {
+			uint32_t whole = WIRE_HEADER + entry_at(tx, 0)->length;
+
+			if (tx->sent < whole)
+				break;
+			tx->sent -= whole;
+			pop(tx, sent, data);
+		}
+		if ((size_t)n < wanted)
+			return 1;
+	}
+	return 0;
+}
+
+void stream_tx_reset(struct stream_tx *tx, void (*sent)(void *data, uint32_t cookie),
+		     void *data)
+{
+	while (tx->count)
+		pop(tx, sent, data);
+	tx->sent = 0;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Frames over a non-blocking stream socket, for both sides.
+ *
+ * Receiving: header and a small payload come with one recv(2) and are copied
+ * from there (a page out of the first-level cache is cheaper than a second
+ * system call); what is left of a larger payload is received straight to where
+ * it belongs.  Sending: entries refer to their payload, a flush sends many with
+ * one sendmsg(2).  Nothing is allocated after the *_init() calls.
+ */
+#ifndef EBB_STREAM_H
+#define EBB_STREAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "wire.h"
+
+#define STREAM_RX_BUFFER 16384u
+#define STREAM_INLINE 64u
+
+struct stream_rx {
+	enum wire_direction direction; /* of the frames that arrive */
+	uint8_t *buf;              /* STREAM_RX_BUFFER bytes, owned */
+	uint32_t head, tail;       /* unparsed bytes are buf[head..tail) */
+	struct wire_frame frame;   /* whose payload is arriving */
+	uint8_t *dst;              /* where the rest goes; NULL = thrown away */
+	uint32_t left;             /* payload bytes still to come */
+	bool busy;                 /* a frame arrived and is not finished */
+};
+
+struct stream_rx_ops {
+	/*
+	 * A header arrived.  Sets *@payload to room for wire_payload() bytes that
+	 * stays valid until finished(), or to NULL to throw the payload away.
+	 * Returns 0, -errno to give the connection up, or 1 for "not now": the
+	 * frame stays unread and stream_receive() returns 1.
+	 */
+	int (*arrived)(void *data, const struct wire_frame *frame, void **payload);
+	/* Header and payload are complete.  Returns 0 or -errno. */
+	int (*finished)(void *data, const struct wire_frame *frame);
+};
+
+int stream_rx_init(struct stream_rx *rx, enum wire_direction direction);
+void stream_rx_reset(struct stream_rx *rx); /* for a new connection */
+void stream_rx_free(struct stream_rx *rx);
+
+/*
+ * Receives what is there, at most about @budget bytes.  Returns 0 when the
+ * socket is drained, 1 when there may be more (or an operation said "not now"),
+ * -ECONNRESET at end of stream, -EPROTO on a malformed frame, other -errno.
+ */
+int stream_receive(struct stream_rx *rx, int fd, size_t budget,
+		   const struct stream_rx_ops *ops, void *data);
+
+struct stream_entry {
+	uint8_t bytes[WIRE_HEADER + STREAM_INLINE];
+	const void *payload; /* NULL: behind the header in bytes[] */
+	uint32_t length;     /* of the payload */
+	uint32_t cookie;
+};
+
+struct stream_tx {
+	struct stream_entry *entries; /* ring, owned */
+	uint32_t size, head, count;
+	uint32_t sent;                /* bytes of the first entry that are gone */
+};
+
+/* @size: most entries waiting. */
+int stream_tx_init(struct stream_tx *tx, uint32_t size);
+void stream_tx_free(struct stream_tx *tx);
+
+static inline uint32_t stream_tx_room(const struct stream_tx *tx)
+{
+	return tx->size - tx->count;
+}
+
+/*
+ * Queues @frame.  A @payload of up to STREAM_INLINE bytes is copied; a longer
+ * one must stay until the entry is sent.  -ENOSPC when the ring is full.
+ */
+int stream_push(struct stream_tx *tx, const struct wire_frame *frame, const void *payload,
+		uint32_t cookie);
+
+/*
+ * Sends what the socket takes; calls @sent (may be NULL) with the cookie of each
+ * entry that is gone.  0 = all sent, 1 = the socket is full, or -errno.
+ */
+int stream_flush(struct stream_tx *tx, int fd, void (*sent)(void *data, uint32_t cookie),
+		 void *data);
+
+/* Forgets every entry, calling @sent for each. */
+void stream_tx_reset(struct stream_tx *tx, void (*sent)(void *data, uint32_t cookie),
+		     void *data);
+
+#endif

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/paths.h"
+#include "tcp.h"
+
+/* Room for several of the largest requests in flight. */
+#define SOCKET_BUFFER (4 << 20)
+
+/* Splits "HOST[:PORT]" or "[HOST]:PORT"; -EINVAL when it is neither. */
+static int split(const char *text, char *host, size_t size, char port[6])
+{
+	const char *end, *colon;
+	long number = EBB_DONOR_PORT;
+
+	if (*text == '[') {
+		end = strchr(++text, ']');
+		if (!end || (end[1] && end[1] != ':'))
+			return -EINVAL;
+		colon = end[1] ? end + 1 : NULL;
+	} else {
+		colon = strrchr(text, ':');
+		/* A bare IPv6 address: which colon starts the port is anyone's guess. */
+		if (colon && memchr(text, ':', colon - text))
+			return -EINVAL;
+		end = colon ? colon : text + strlen(text);
+	}
+	if (end == text || (size_t)(end - text) >= size)
+		return -EINVAL;
+	memcpy(host, text, end - text);
+	host[end - text] = '\0';
+	if (colon) {
+		char *rest;
+
+		number = strtol(colon + 1, &rest, 10);
+		if (colon[1] < '0' || colon[1] > '9' || *rest || number > 65535)
+			return -EINVAL;
+	}
+	snprintf(port, 6, "%hu", (unsigned short)number);
+	return 0;
+}
+
+int tcp_parse(const char *text, const char *what, struct tcp_address *a, struct error *e)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list;
+	char host[256], port[6];
+	int r;
+
+	if (split(text, host, sizeof(host), port) || strlen(text) >= sizeof(a->text))
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "%s: \"%s\" is no address; use HOST:PORT, 127.0.0.1:%d for example",
+				 what, text, EBB_DONOR_PORT);
+	r = getaddrinfo(host, port, &hints, &list);
+	if (r)
+		return fail(e, ENOENT, "%s: %s has no address (%s); check its spelling, /etc/hosts and DNS",
+			    what, host, gai_strerror(r));
+	memset(a, 0, sizeof(*a));
+	memcpy(&a->sa, list->ai_addr, list->ai_addrlen);
+	a->len = list->ai_addrlen;
+	strcpy(a->text, text);
+	freeaddrinfo(list);
+	return 0;
+}
+
+bool tcp_is_loopback(const struct tcp_address *a)
+{
+	if (a->sa.ss_family == AF_INET)
+		return ntohl(((const struct sockaddr_in *)&a->sa)->sin_addr.s_addr) >> 24 == 127;
+	return a->sa.ss_family == AF_INET6 &&
+	       IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)&a->sa)->sin6_addr);
+}
+
+int tcp_listen(struct tcp_address *a, struct error *e)
+{
+	_cleanup_close_ int fd = -1;
+	int one = 1, r;
+
+	if (!tcp_is_loopback(a))
+		return fail_exit(e, EXIT_REFUSED, EACCES,
+				 "listen %s: not a loopback address, and borrowers are not authenticated; use 127.0.0.1",
+				 a->text);
+	fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return fail(e, errno, "listen %s: %m", a->text);
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	/* Before listen(): the window scale is settled in the handshake. */
+	tcp_tune(fd);
+	if (bind(fd, (struct sockaddr *)&a->sa, a->len) < 0 || listen(fd, 16) < 0) {
+		r = errno;
+		return fail(e, r, "listen %s: %s; %s", a->text, strerror(r),
+			    r == EADDRINUSE ? "stop what listens there or take another port" :
+			    "check --listen");
+	}
+	getsockname(fd, (struct sockaddr *)&a->sa, &a->len);
+	return TAKE_FD(fd);
+}
+
+int tcp_connect(const struct tcp_address *a)
+{
+	_cleanup_close_ int fd = socket(a->sa.ss_family,
+					SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return -errno;
+	tcp_tune(fd);
+	if (connect(fd, (const struct sockaddr *)&a->sa, a->len) < 0 && errno != EINPROGRESS)
+		return -errno;
+	return TAKE_FD(fd);
+}
+
+void tcp_tune(int fd)
+{
+	int one = 1, size = SOCKET_BUFFER;
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+}

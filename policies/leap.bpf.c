@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Leap: majority-trend prefetching, after Al Maruf and Chowdhury, "Effectively
+ * Prefetching Remote Memory with Leap", ATC 2020.  Reconstructed from the paper
+ * and the published accounts of it; docs/policy.md says where they leave room.
+ * Names are the paper's: Hsize, Nsplit, PWsize, Chit.
+ */
+#include "ebb_policy.h"
+
+enum { PW_MAX, AHEAD, SPECULATE, COLD, CLUSTER };
+
+#define HSIZE 32                /* deltas in AccessHistory */
+#define NSPLIT 4                /* the first vote is over HSIZE / NSPLIT of them */
+#define PROBES 4                /* see leap_follow() */
+
+EBB_POLICY(leap, "majority of the last deltas, window by hits (Leap, reconstructed)",
+	EBB_PARAM(PW_MAX, "pw_max", 64, 1, EBB_REQUEST_MAX,
+		  "most pages asked for at once (PWsize_max; paper: 8)"),
+	EBB_PARAM(AHEAD, "ahead", 1, 0, 1,
+		  "1: hits ask for more once half the window is used; paper: 0, only misses do"),
+	EBB_PARAM(SPECULATE, "speculate", 0, 0, 1,
+		  "1: without a majority still read along the last trend, as the paper does"),
+	EBB_PARAM(COLD, "cold", 0, 0, 1, "1: pages read and passed are the first to be reclaimed"),
+	EBB_PARAM(CLUSTER, "cluster", 8, 0, 32,
+		  "ahead: strides up to this may be the kernel's own readahead; paper: 0"))
+
+struct leap {
+	__s64 delta[HSIZE];     /* ring, newest at head - 1 */
+	__u64 last;             /* page of the newest */
+	__s64 trend;            /* last majority found */
+	__u32 head;
+	__u32 logged;           /* deltas in the ring; the others are 0, which no delta is */
+	__u32 window;           /* PWsize(t-1) */
+	__u32 hits;             /* Chit: since the last decision */
+	/* The rest is ours, for ahead = 1. */
+	__s64 stride;           /* what is asked along: trend, or a page at a time */
+	__u64 frontier;         /* last page asked for along it; 0 = none */
+	__u64 mark;             /* the page from which on to ask for more */
+	__u32 lost;             /* pages asked for that missed, since the last hit */
+	__u32 probes;           /* decisions left before trend is taken at its word */
+};
+
+static __always_inline void leap_log(struct leap *s, __s64 delta)
+{
+	s->delta[s->head % HSIZE] = delta;
+	s->head++;
+	if (s->logged < HSIZE)
+		s->logged++;
+}
+
+/*
+ * The delta that more than half of the w newest share (of fewer, at first); 0
+ * if none does.  Boyer-Moore, then a pass that verifies; without branches, of
+ * which the verifier would follow every combination.
+ */
+static __always_inline __s64 leap_majority(const struct leap *s, const __u32 w)
+{
+	__u32 n = s->logged < w ? s->logged : w;
+	__u64 votes = 0, seen = 0, candidate = 0;
+
+	EBB_ROLLED
+	for (__u32 i = 0; i < w; i++) {
+		__u64 d = s->delta[(s->head - 1 - i) % HSIZE];
+
+		if (!d)
+			break;  /* nothing older was logged */
+		/* At no votes d becomes the candidate; then it is for or against. */
+		candidate ^= (candidate ^ d) & (ebb_differ(votes, 0) - 1);
+		votes += 1 - 2 * ebb_differ(d, candidate);
+	}
+	EBB_ROLLED
+	for (__u32 i = 0; i < w; i++)
+		seen += 1 - ebb_differ(s->delta[(s->head - 1 - i) % HSIZE], candidate);
+	return seen > n / 2 ? (__s64)candidate : 0;
+}
+
+/*
+ * FindTrend: the shortest of the windows hsize / nsplit, twice that, ..., hsize
+ * that has a majority.  One delta is no trend.  Both are constants, so that each
+ * window has loops of a length the verifier knows.
+ */
+static __always_inline __s64 leap_trend(const struct leap *s, const __u32 hsize,
+					const __u32 nsplit)
+{
+	__s64 trend = 0;
+
+	if (s->logged < 2)
+		return 0;
+	EBB_UNROLLED
+	for (__u32 i = 0; i < 6; i++)
+		if (!trend && (hsize / nsplit) << i <= hsize)
+			trend = leap_majority(s, (hsize / nsplit) << i);
+	return trend;
+}
+
+/* GetPrefetchWindowSize; the shrink to no less than half takes 8, 4, 2, 1, 0. */
+static __always_inline __u64 leap_window(struct leap *s, __u64 hits, int follows, __u64 max)
+{
+	__u64 window = follows;
+
+	if (hits) {
+		/* The power of two above hits, that is hits + 1 rounded up. */
+		window = hits | hits >> 1;
+		window |= window >> 2;
+		window |= window >> 4;
+		window |= window >> 8;
+		window++;
+	}
+	if (window > max)
+		window = max;
+	if (window < s->window / 2)
+		window = s->window / 2;
+	s->window = window;
+	s->hits = 0;
+	return window;
+}
+
+/* The paper's reaction to a miss. */
+static __always_inline void leap_paper(const struct ebb_fault *f, struct leap *s, __s64 delta,
+				       __s64 trend, const struct ebb_params *p)
+{
+	__u64 window = leap_window(s, s->hits, trend && delta == trend, p->v[PW_MAX]);
+
+	if (trend)
+		s->trend = trend;
+	else if (!p->v[SPECULATE])
+		return;
+	ebb_prefetch(f, f->vpn + s->trend, s->trend, window);
+}
+
+/* Whether no more than half a window is left before a page. */
+static __always_inline int leap_due(const struct leap *s, __u64 vpn)
+{
+	return s->stride > 0 ? vpn >= s->mark : vpn <= s->mark;
+}
+
+/*
+ * The stride to ask along.  The kernel's own readahead hides pages: a process
+ * that reads page after page is seen at every 8th.  So a short stride is first
+ * probed page by page, and stands once a hit or a few probes without any confirm
+ * it; hits in between soon make another majority.
+ */
+static __always_inline void leap_follow(const struct ebb_fault *f, struct leap *s, __s64 delta,
+					__s64 trend, const struct ebb_params *p)
+{
+	__s64 stride = trend;
+
+	if (trend != s->trend) {
+		s->trend = trend;
+		s->probes = 0;
+		if (ebb_magnitude(trend) > 1 && ebb_magnitude(trend) <= p->v[CLUSTER])
+			s->probes = PROBES;
+	}
+	if (f->kind != EBB_MISS && delta == trend)
+		s->probes = 0;
+	if (s->probes)
+		stride = trend > 0 ? 1 : -1;
+	if (stride != s->stride) {
+		s->stride = stride;
+		s->frontier = 0;
+	}
+}
+
+/*
+ * Ours, because here a request returns before its pages do: keep window pages
+ * on their way ahead of the process, and ask for more, beyond the frontier,
+ * once only half of them are left.  Pages still to come count as hits to come,
+ * and a page that was asked for continues the trend whatever the majority says.
+ */
+static __always_inline void leap_ahead(const struct ebb_fault *f, struct leap *s, __s64 delta,
+				       __s64 trend, const struct ebb_params *p)
+{
+	__u64 max = p->v[PW_MAX], from, hits, window;
+	__s64 left;
+
+	if (trend)
+		leap_follow(f, s, delta, trend, p);
+	from = s->frontier;
+	left = from ? ebb_steps(f->vpn, from, s->stride) : -1;
+	if (left > 2 * (__s64)max)
+		left = -1;
+
+	if (left < 0 && trend && delta != trend)
+		return;         /* a page of something else: the stream will go on */
+	if (f->kind == EBB_MISS && (left >= 0 || s->lost > max)) {
+		/*
+		 * Predicted, and not here in time: as good as a hit, or the
+		 * window could never outgrow the latency.  When a whole window
+		 * got lost like that it is not the latency: ask for less and
+		 * less, and try again a while later.
+		 */
+		s->hits++;
+		if (++s->lost > 8 * max)
+			s->lost = 0;
+		if (left >= 0 && !leap_due(s, f->vpn))
+			return;
+	}
+
+	hits = s->hits;
+	if (s->lost > max)
+		window = leap_window(s, 0, 0, max);
+	else
+		window = leap_window(s, hits + (left > 0 ? left : 0), trend || left >= 0, max);
+	if (!trend && left < 0 && !p->v[SPECULATE])
+		return;
+	if (p->v[COLD] && hits)
+		ebb_cold(f, f->vpn - s->stride, -s->stride, hits);
+	if (left < 0 || f->kind == EBB_MISS) {
+		from = f->vpn;
+		left = 0;
+	}
+	if (window && s->probes) {
+		s->probes--;
+		/* Past what the kernel reads along with this page, by a latency. */
+		if (window < 4 * ebb_magnitude(s->trend))
+			window = 4 * ebb_magnitude(s->trend);
+		if (window > max)
+			window = max;
+	}
+	if (left < (__s64)window)
+		from += s->stride * ebb_prefetch(f, from + s->stride, s->stride, window - left);
+	s->frontier = from;
+	s->mark = from - s->stride * (__s64)(window / 2);
+}
+
+static __always_inline void leap_fault(const struct ebb_fault *f, struct leap *s,
+				       const struct ebb_params *p)
+{
+	__s64 delta = f->vpn - s->last, trend;
+
+	if (!delta)
+		return;
+	s->last = f->vpn;
+	leap_log(s, delta);
+	if (f->kind != EBB_MISS) {
+		s->hits++;
+		s->lost = 0;
+		if (!p->v[AHEAD] || !leap_due(s, f->vpn))
+			return;
+	}
+	trend = leap_trend(s, HSIZE, NSPLIT);
+	if (p->v[AHEAD])
+		leap_ahead(f, s, delta, trend, p);
+	else
+		leap_paper(f, s, delta, trend, p);
+}
+EBB_POLICY_ENTRY(leap, struct leap, leap_fault)

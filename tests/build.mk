@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Unit tests, the programs that tests run, and `make check` (tests/check.py).
+
+UNIT_SOURCES := $(wildcard tests/unit/test_*.c)
+UNIT_TESTS := $(UNIT_SOURCES:tests/unit/%.c=$(B)/tests/unit/%)
+TEST_PROGRAMS := $(patsubst tests/programs/%.c,$(B)/tests/%,$(wildcard tests/programs/*.c))
+
+# Every function of the programs but main(), so that any of them can be tested.
+LIBTEST := $(B)/tests/libebb-test.a
+LIBTEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(filter-out %/main.c,$(wildcard daemon/*/*.c)))
+LIBTEST_LIBS := -lcmocka -ljson-c -linih -lsystemd -lcgroup -lbpf -lm -lpthread
+
+# Two programs may each have a stats.c: `q` keeps both where `r` would replace one.
+$(LIBTEST): $(LIBTEST_OBJECTS)
+	$(call say,AR,$@)
+	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) qcs $@ $^
+
+$(B)/tests/unit/%: tests/unit/%.c $(LIBTEST) | deps
+	$(call say,TEST,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Ipolicies -o $@ $< $(LIBTEST) $(LIBTEST_LIBS)
+
+$(B)/tests/%: tests/programs/%.c | deps
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -o $@ $< -lm -lpthread
+
+-include $(UNIT_TESTS:=.d) $(TEST_PROGRAMS:=.d)
+-include $(LIBTEST_OBJECTS:.o=.d)
+
+.PHONY: test-programs test-build
+test-programs: $(TEST_PROGRAMS)
+test-build: all test-programs $(UNIT_TESTS)
+
+unit: $(UNIT_TESTS)
+	$(Q)$(PYTHON) -B tests/unit.py $^
+
+ifneq ($(filter check,$(MAKECMDGOALS)),)
+ifneq ($(shell id -u),0)
+$(error make check: needs root for swap, BPF and cgroups; run sudo make check)
+endif
+endif
+
+# EBB_SKIP_GUESTS=1 leaves the guests out and says so.
+check: test-build
+	$(Q)$(PYTHON) -B tests/check.py $(UNIT_TESTS)

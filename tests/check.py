@@ -1,0 +1,165 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+check.py UNIT_TEST...: every test there is, on a machine that is left as it was found.
+
+Unit tests, then the system tests on this kernel, then the guests.  Ends with what
+was skipped and why; a skip that tests/allowed-skips does not list is a failure.
+"""
+import fnmatch
+import os
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE / "harness"), str(HERE / "guest")]
+
+import machine
+import unit
+
+REPORTS = machine.BUILD / "tests"
+SYSTEM_SECONDS = 480
+PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest"]
+
+
+def heading(text):
+    print(f"== {text}", flush=True)
+
+
+def junit_rows(path, prefix):
+    """(id, outcome, reason) of each test in a JUnit report."""
+    rows = []
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        found = {child.tag: child for child in case}
+        file = (case.get("classname") or "").rsplit(".", 1)[-1]
+        name = f"{prefix} {file}.py::{case.get('name')}"
+        if "failure" in found or "error" in found:
+            bad = found.get("failure", found.get("error"))
+            rows.append((name, "failed", (bad.get("message") or "").split("\n")[0]))
+        elif "skipped" in found:
+            rows.append((name, "skipped", found["skipped"].get("message") or ""))
+        else:
+            rows.append((name, "passed", ""))
+    return rows
+
+
+def run_system():
+    report = REPORTS / "system.xml"
+    report.unlink(missing_ok=True)
+    try:
+        status = subprocess.run([*PYTEST, "-v", "--no-header", str(HERE / "system"),
+                                 f"--junitxml={report}"], timeout=SYSTEM_SECONDS,
+                                cwd=machine.REPO).returncode
+    except subprocess.TimeoutExpired:
+        status = f"none after {SYSTEM_SECONDS} s"
+    rows = junit_rows(report, "system") if report.exists() else []
+    if status and not any(r[1] == "failed" for r in rows):
+        rows.append(("system", "failed", f"pytest's exit status is {status}"))
+    return rows
+
+
+def run_guests():
+    """In a process of the user who called sudo: what guests write is not root's."""
+    report = REPORTS / "guests.xml"
+    report.unlink(missing_ok=True)
+    argv = [sys.executable, "-B", str(HERE / "guest/boots.py"), "--report", str(report)]
+    uid = os.environ.get("SUDO_UID", "0")
+    if os.geteuid() == 0 and uid != "0":
+        argv = ["setpriv", f"--reuid={uid}", f"--regid={os.environ['SUDO_GID']}",
+                "--init-groups", "--", *argv]
+    status = subprocess.run(argv, cwd=machine.REPO).returncode
+    rows = junit_rows(report, "guest") if report.exists() else []
+    if status and not any(r[1] == "failed" for r in rows):
+        rows.append(("guest", "failed", f"boots.py's exit status is {status}"))
+    return rows
+
+
+def allowed_skips():
+    """[(pattern, reason)] of tests/allowed-skips."""
+    rows = []
+    for number, line in enumerate((HERE / "allowed-skips").read_text().splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        pattern, colon, reason = line.partition(" : ")
+        if not colon or not reason.strip():
+            sys.exit(f"tests/allowed-skips:{number}: no reason; write PATTERN : REASON")
+        rows.append((pattern.strip(), reason.strip()))
+    return rows
+
+
+def summary(rows):
+    """Prints skips and failures; True when nothing is wrong."""
+    allowed = allowed_skips()
+    bad = [r for r in rows if r[1] == "failed"]
+    skipped = [r for r in rows if r[1] == "skipped"]
+    if skipped:
+        heading("skipped")
+    for name, _, reason in skipped:
+        listed = next((why for pattern, why in allowed if fnmatch.fnmatchcase(name, pattern)), None)
+        print(f"  {name}: {reason or 'no reason given'}")
+        if listed is None:
+            bad.append((name, "failed", f"skipped ({reason}), which tests/allowed-skips does not list"))
+        else:
+            print(f"      allowed: {listed}")
+    if bad:
+        heading("failed")
+    for name, _, reason in bad:
+        print(f"  {name}: {reason}")
+    passed = sum(r[1] == "passed" for r in rows)
+    print(f"{passed} passed, {len(bad)} failed, {len(skipped)} skipped")
+    return not bad and passed > 0
+
+
+def give_back():
+    """What tests wrote as root below build/ belongs to whoever called sudo."""
+    uid, gid = os.environ.get("SUDO_UID", "0"), os.environ.get("SUDO_GID", "0")
+    if uid != "0":
+        subprocess.run(["chown", "-R", "--from=0", f"{uid}:{gid}", str(machine.BUILD)], check=False)
+
+
+def stage(name, run, rows):
+    heading(name)
+    start = time.monotonic()
+    rows += run()
+    print(f"   {name}: {time.monotonic() - start:.0f} s", flush=True)
+    # Swap that a test left on would wedge the next one: nothing goes on before it is off.
+    left = machine.leftovers()
+    if left:
+        rows += [(name, "failed", f"left behind: {what}") for what in left]
+        machine.clean()
+        if machine.ebb_swaps():
+            raise machine.MachineError("swap could not be taken off; the remaining tests are not run")
+
+
+def main():
+    if sys.argv[1:] == ["--clean"]:
+        machine.clean()
+        return 0
+    left = machine.leftovers()
+    if left:
+        print("ebb is in use on this machine:\n  " + "\n  ".join(left) + "\n"
+              "end it, or have all of it removed: sudo python3 tests/check.py --clean")
+        return 1
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    rows, start = [], time.monotonic()
+    try:
+        stage("unit tests", lambda: unit.run_all(sys.argv[1:]), rows)
+        stage(f"system tests, kernel {os.uname().release}", run_system, rows)
+        if os.environ.get("EBB_SKIP_GUESTS"):
+            rows.append(("guest", "skipped", "EBB_SKIP_GUESTS is set"))
+        else:
+            stage("guests", run_guests, rows)
+    except machine.MachineError as e:
+        rows.append(("machine", "failed", str(e)))
+    finally:
+        give_back()
+    ok = summary(rows)
+    print(f"{'ok' if ok else 'FAILED'} after {time.monotonic() - start:.0f} s")
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

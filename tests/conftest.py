@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Fixtures of the system tests and of the cases inside guests.  Each takes down what it
+made, swap first; the order of a test's arguments does not matter.
+"""
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "harness"))
+
+import machine
+import parts
+
+
+def pytest_sessionstart(session):
+    if os.geteuid() != 0 and not session.config.option.collectonly:
+        pytest.exit("these tests need root; run sudo make check", 2)
+
+
+@pytest.fixture
+def swap_lock():
+    """Held while a swap device is on: one test at a time on this machine."""
+    with machine.swap_locked():
+        yield
+        left = machine.ebb_swaps()
+        for device in left:
+            machine.swapoff(device)
+        assert not left, f"swap was left on: {left}"
+
+
+@pytest.fixture
+def logs(request):
+    """Directory for the programs' logs of one test; kept below build/."""
+    name = request.node.name.replace("/", "_")
+    where = Path("/hostout") if machine.IN_GUEST else machine.BUILD / "tests"
+    directory = where / "logs" / name
+    directory.mkdir(parents=True, exist_ok=True)
+    for old in directory.iterdir():
+        old.unlink()
+    return directory
+
+
+@pytest.fixture
+def cgroup(request):
+    """cgroup(limit_mib=N, name=None) makes a parts.Cgroup; removed with all inside."""
+    made = []
+
+    def make(limit_mib=None, name=None):
+        c = parts.Cgroup(f"ebb-test-{os.getpid()}/{name or len(made)}", limit_mib)
+        made.append(c)
+        return c
+
+    def parent_enable():
+        """On v2 the parent hands the controllers down."""
+        root, version = machine.memory_root()
+        parent = root / f"ebb-test-{os.getpid()}"
+        parent.mkdir(exist_ok=True)
+        if version == 2:
+            offered = machine.read(parent / "cgroup.controllers").split()
+            for c in {"memory", "io", "pids"} & set(offered):
+                (parent / "cgroup.subtree_control").write_text(f"+{c}")
+
+    parent_enable()
+    yield make
+    for c in reversed(made):
+        c.remove()
+    for root in machine.cgroup_roots():
+        parent = root / f"ebb-test-{os.getpid()}"
+        if parent.exists():
+            parent.rmdir()
+
+
+@pytest.fixture
+def donor_factory(logs):
+    """donor_factory(port=7070, memory=, slab=, delay=) starts a parts.Donor."""
+    made = []
+
+    def make(**what):
+        made.append(parts.Donor(logs / f"donor{len(made)}.log", **what))
+        return made[-1]
+
+    yield make
+    for d in made:
+        d.stop()
+
+
+@pytest.fixture
+def donor(donor_factory):
+    return donor_factory()
+
+
+@pytest.fixture
+def ebbd(logs):
+    """A running ebbd; its pins are gone afterwards."""
+    d = parts.Ebbd(logs / "ebbd.log")
+    yield d
+    d.stop()
+    machine.pins_remove()
+
+
+@pytest.fixture
+def device(swap_lock, donor):
+    """A 256 MiB device on `donor`, switched on as swap."""
+    d = parts.Device(donor)
+    yield d
+    d.destroy()

@@ -1,0 +1,134 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+The guests of `make check`: boots each group of tests/guest/cases on each kernel, two
+guests at a time, and writes one JUnit report for all of them.
+
+  tests/guest/boots.py                       all of them
+  tests/guest/boots.py --kernel 6.1 faults   one group on one kernel
+"""
+import argparse
+import queue
+import sys
+import threading
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+
+import guest
+from kernel import GuestError, REPO, SERIES
+
+AT_ONCE = 2
+CASES = "tests/guest/cases"
+
+
+@dataclass
+class Boot:
+    """One boot: test files that can share a machine."""
+    group: str
+    files: tuple
+    memory: int = 1024
+    timeout: int = 420
+    append: str = ""
+
+
+BOOTS = (
+    Boot("road", ("test_boot.py", "test_road.py")),
+    Boot("faults", ("test_faults.py",)),
+    Boot("pressure", ("test_pressure.py",), memory=640),
+)
+
+printing = threading.Lock()
+
+
+def say(label, line):
+    with printing:
+        print(f"  {label:<14} {line}", flush=True)
+
+
+def run_boot(series, boot, results):
+    """Adds this boot's test suite to @results."""
+    label = f"{series} {boot.group}"
+    report = "/hostout/report.xml"
+    command = ["/usr/bin/python3", "-B", "-m", "pytest", "-v", "--no-header",
+               f"--junitxml={report}", *(f"{CASES}/{f}" for f in boot.files)]
+    try:
+        r = guest.guest_run(command, guest.Options(
+            kernel=series, memory=boot.memory, timeout=boot.timeout, append=boot.append,
+            name=f"check-{series}-{boot.group}"), lambda line: say(label, line))
+    except (GuestError, OSError) as e:
+        say(label, str(e))
+        results.append(failed_suite(label, "boot", str(e)))
+        return
+    say(label, f"{r.seconds:.0f} s, {'ok' if r.ok else r.reason}")
+    try:
+        suite = ElementTree.parse(r.directory / "report.xml").getroot().find("testsuite")
+        for case in suite.iter("testcase"):
+            case.set("name", f"{case.get('name')}[{series}]")
+    except (OSError, ElementTree.ParseError):
+        suite = ElementTree.Element("testsuite", name=label)
+    # A guest that dies takes its report along; the test it died in is on its last line.
+    if not r.ok and (r.trouble or r.status != 1):
+        log = (r.directory / "output.log").read_text(errors="replace").splitlines()
+        last = next((l for l in reversed(log) if "::" in l), "")
+        suite.append(failed_case(label, "guest", f"{r.reason}; last: {last.strip()}; see {r.directory}"))
+        for line in guest.console_tail(r).splitlines():
+            say(label, line)
+    results.append(suite)
+
+
+def failed_case(label, name, reason):
+    case = ElementTree.Element("testcase", classname=label, name=name)
+    ElementTree.SubElement(case, "failure", message=reason)
+    return case
+
+
+def failed_suite(label, name, reason):
+    suite = ElementTree.Element("testsuite", name=label)
+    suite.append(failed_case(label, name, reason))
+    return suite
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--kernel", choices=SERIES, action="append")
+    p.add_argument("--report", help="where to write the JUnit report")
+    p.add_argument("group", nargs="*", help=f"of {', '.join(b.group for b in BOOTS)}")
+    a = p.parse_args()
+    unknown = set(a.group) - {b.group for b in BOOTS}
+    if unknown:
+        p.error(f"no such group: {', '.join(unknown)}")
+
+    work, results = queue.Queue(), []
+    for boot in BOOTS:
+        if boot.group in a.group or not a.group:
+            for series in a.kernel or SERIES:
+                work.put((series, boot))
+
+    def worker():
+        while True:
+            try:
+                series, boot = work.get_nowait()
+            except queue.Empty:
+                return
+            run_boot(series, boot, results)
+
+    threads = [threading.Thread(target=worker, daemon=True) for _ in range(AT_ONCE)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+
+    root = ElementTree.Element("testsuites")
+    root.extend(results)
+    if a.report:
+        Path(a.report).parent.mkdir(parents=True, exist_ok=True)
+        ElementTree.ElementTree(root).write(a.report)
+    bad = sum(1 for c in root.iter("testcase")
+              if c.find("failure") is not None or c.find("error") is not None)
+    return 1 if bad or not results else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

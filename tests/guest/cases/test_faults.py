@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+What is not tried on a machine one works on: the processes that serve swap are killed
+and stopped while a program's pages are there.  A hung task or a warning ends the guest.
+"""
+import os
+import signal
+import time
+
+import machine
+import parts
+from machine import wait_for
+
+MIB, LIMIT = 48, 24
+
+
+def writer(cgroup, passes=6):
+    """A program that rewrites what it reads: every stale page is found."""
+    s = parts.Scan(mib=MIB, passes=passes, write=True, cgroup=cgroup)
+    s.go()
+    return s
+
+
+def busy(device, kib=8 << 10):
+    """Waits until the program's pages are on the device."""
+    wait_for(lambda: (device.used_kib() or 0) > kib, 60, "pages on the device")
+
+
+def test_donor_killed(road):
+    """Every page is read from the backup, newest content, and the program never knows."""
+    c = road.attached("leap", LIMIT)
+    s = writer(c)
+    try:
+        busy(road.device)
+        time.sleep(0.5)
+        assert s.process.poll() is None, "the program must still run when the donor dies"
+        road.donor.kill()
+        assert s.result()["bad"] == 0
+    finally:
+        s.kill()
+
+
+def test_control_plane_killed(road, logs):
+    """Paging goes on without ebbd, policies go quiet, and its successor takes over."""
+    c = road.attached("leap", LIMIT)
+    s = writer(c, passes=40)
+    try:
+        wait_for(lambda: parts.stats(c)["hits"] > 1000, 60, "hits before the kill")
+        road.ebbd.kill()
+        # Fetching ends with ebbd; asking ends by the heartbeat within two seconds.
+        time.sleep(2.5)
+        asked = parts.pinned_stats(c)["requests"]
+        time.sleep(2)
+        assert parts.pinned_stats(c)["requests"] == asked
+        assert s.process.poll() is None
+        successor = parts.Ebbd(logs / "ebbd-again.log")
+        try:
+            hits = parts.stats(c)["hits"]
+            wait_for(lambda: parts.stats(c)["hits"] > hits + 1000, 60, "hits after the restart")
+            s.process.terminate()
+            assert c.events("oom_kill") == 0
+        finally:
+            successor.stop()
+    finally:
+        s.kill()
+
+
+def test_program_is_right_when_the_control_plane_dies(road):
+    c = road.attached("leap", LIMIT)
+    s = writer(c)
+    try:
+        busy(road.device)
+        road.ebbd.kill()
+        assert s.result()["bad"] == 0
+    finally:
+        s.kill()
+
+
+def machine_usable(cgroup):
+    """Fork, exec, memory and files still work, and nobody sleeps uninterruptibly."""
+    assert parts.scan_json(mib=8)["bad"] == 0
+    stuck = [p for p in os.listdir("/proc") if p.isdigit()
+             and machine.read(f"/proc/{p}/stat").rpartition(")")[2].split()[:1] == ["D"]]
+    time.sleep(1)
+    stuck = [p for p in stuck
+             if machine.read(f"/proc/{p}/stat").rpartition(")")[2].split()[:1] == ["D"]]
+    assert not stuck, [machine.read(f"/proc/{p}/comm") for p in stuck]
+
+
+def end_of_device(road, act, seconds):
+    """@act stops the server; the program must end by a signal within @seconds."""
+    c = road.attached("leap", LIMIT)
+    s = writer(c, passes=1000)
+    try:
+        busy(road.device)
+        act(road.device.server)
+        status, said = s.outcome(timeout=seconds)
+        # Read errors arrive as SIGBUS.
+        assert status == -signal.SIGBUS, said
+        machine_usable(c)
+    finally:
+        s.kill()
+    return c
+
+
+def test_server_killed(road):
+    """kill -9 of ebb-swapd: input/output errors, not a machine that hangs."""
+    end_of_device(road, lambda pid: os.kill(pid, signal.SIGKILL), 60)
+
+
+def test_server_stopped(road):
+    """SIGSTOP of ebb-swapd: the watchdog turns the hung device into errors by its deadline."""
+    try:
+        end_of_device(road, lambda pid: os.kill(pid, signal.SIGSTOP), 60)
+    finally:
+        try:
+            os.kill(road.device.server, signal.SIGCONT)
+        except ProcessLookupError:
+            pass
+
+
+def test_abort_verb(road):
+    """`ebbctl device abort` does by hand what the watchdog does."""
+    def act(pid):
+        os.kill(pid, signal.SIGSTOP)
+        parts.ebbctl("device", "abort", road.device.name)
+    try:
+        end_of_device(road, act, 60)
+    finally:
+        try:
+            os.kill(road.device.server, signal.SIGCONT)
+        except ProcessLookupError:
+            pass

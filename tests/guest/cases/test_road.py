@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The whole road on cgroup v2: an unmodified program, a donor, a device, a policy."""
+import json
+
+import machine
+import parts
+
+# A 48 MiB program in 24 MiB: half of it is always elsewhere.
+MIB, LIMIT = 48, 24
+
+
+def block_pages(device):
+    """(read, written) pages the block layer carried for @device."""
+    name = device.block.removeprefix("/dev/")
+    fields = machine.read(f"/sys/block/{name}/stat").split()
+    return int(fields[2]) // 8, int(fields[6]) // 8
+
+
+def test_sequential_program_comes_back_before_it_asks(road):
+    c = road.attached("leap", LIMIT)
+    told = parts.scan_json(mib=MIB, passes=3, cgroup=c)
+    stats = parts.stats(c)
+    assert told["bad"] == 0
+    assert stats["hits"] + stats["late"] > told["pages"]
+    assert stats["hits"] + stats["late"] > 4 * stats["misses"]
+
+
+def test_rewritten_pages_are_right(road):
+    c = road.attached("leap", LIMIT)
+    told = parts.scan_json(mib=MIB, passes=3, pattern="stride:7", write=True, cgroup=c)
+    assert told["bad"] == 0
+    assert parts.stats(c)["swapped_out"] > told["pages"]
+
+
+def test_random_program_is_left_alone(road):
+    """What cannot be predicted is not fetched: prefetches stay a hundredth of the misses."""
+    c = road.attached("leap", LIMIT)
+    told = parts.scan_json(mib=MIB, passes=2, pattern="random", cgroup=c)
+    stats = parts.stats(c)
+    assert told["bad"] == 0
+    assert stats["misses"] > 1000
+    assert stats["prefetched"] <= stats["misses"] // 100
+
+
+def test_counters_reconcile_with_the_block_layer(road):
+    """Nothing else swaps in this guest, so pages in bios are the program's own."""
+    c = road.attached("leap", LIMIT)
+    before = block_pages(road.device)
+    told = parts.scan_json(mib=MIB, passes=3, write=True, cgroup=c)
+    read, written = (now - then for now, then in zip(block_pages(road.device), before))
+    stats = parts.stats(c)
+    assert told["bad"] == 0
+    assert abs(stats["swapped_in"] - read) <= read / 100
+    assert abs(stats["swapped_out"] - written) <= written / 100
+    accounted = stats["hits"] + stats["late"] + stats["wasted"] + stats["outstanding"]
+    assert abs(stats["prefetched"] - accounted) <= stats["prefetched"] / 100
+
+
+def test_huge_pages_reconcile_too(road):
+    c = road.attached("leap", LIMIT)
+    before = block_pages(road.device)
+    told = parts.scan_json(mib=MIB, passes=2, write=True, cgroup=c, options=["--thp"])
+    read, written = (now - then for now, then in zip(block_pages(road.device), before))
+    stats = parts.stats(c)
+    assert told["bad"] == 0
+    assert abs(stats["swapped_in"] - read) <= read / 100
+    assert abs(stats["swapped_out"] - written) <= written / 100
+
+
+def test_run_verb(road):
+    """One command: cgroup, limit, policy, program, its exit status and a summary."""
+    done = parts.ebbctl("run", "--mem", f"{LIMIT}M", "--policy", "leap", "--",
+                        *parts.scan_argv(mib=MIB, passes=2, write=True))
+    told = next(json.loads(line) for line in done.stdout.splitlines() if '"pattern"' in line)
+    assert told["bad"] == 0
+    assert "misses" in done.stderr + done.stdout
+    failed = parts.ebbctl("run", "--mem", "32M", "--", "sh", "-c", "exit 7", check=False)
+    assert failed.returncode == 7
+
+
+def test_small_cgroup_is_not_killed_by_prefetch(road):
+    """What is fetched ahead is charged to the program: it must fit beside what it uses."""
+    c = road.attached("leap", limit_mib=16)
+    told = parts.scan_json(mib=MIB, passes=3, cgroup=c)
+    assert told["bad"] == 0
+    assert parts.stats(c)["prefetched"] > 1000
+    assert c.events("oom") == 0 and c.events("oom_kill") == 0
+
+
+def test_memory_high_is_not_hit_more_often(road):
+    """A cgroup over memory.high throttles its program; prefetching must not push it there."""
+    plain, fetched = road.make_cgroup(), road.make_cgroup()
+    parts.ebbctl("policy", "attach", "leap", fetched.path)
+    high = {}
+    for c in (plain, fetched):
+        c.set("memory.high", LIMIT << 20)
+        assert parts.scan_json(mib=MIB, passes=3, cgroup=c)["bad"] == 0
+        high[c] = c.events("high")
+    assert parts.stats(fetched)["prefetched"] > 1000
+    # Both are throttled by their own growth; noise between two runs is a few percent.
+    assert high[fetched] <= high[plain] * 1.1

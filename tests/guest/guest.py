@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Boots a guest under software emulation, runs one command in it, judges the outcome."""
+import re
+import shlex
+import shutil
+import subprocess
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import kernel as kernels
+from kernel import GuestError, REPO, STORE, tool
+
+# Every check that a stock kernel offers, fatal: a dead guest leaves no verdict.
+HARDENED = (
+    "slub_debug=FZPU kfence.sample_interval=20 page_poison=1 init_on_free=1 "
+    "panic_on_warn=1 oops=panic softlockup_panic=1 "
+    "sysctl.kernel.hung_task_panic=1 sysctl.kernel.hung_task_timeout_secs=60 "
+    # Emulation on a busy machine stalls for seconds without anything being wrong.
+    "sysctl.kernel.watchdog_thresh=30")
+
+# What the kernel says when it found something that does not end in a panic.
+TROUBLE = re.compile(
+    r"Kernel panic|Oops[:#]|BUG[: ]|WARNING:|blocked for more than|soft lockup|"
+    r"KFENCE:|general protection fault|Object padding|Redzone|Poison overwritten|"
+    r"guest: cannot|guest: out of time")
+
+DISK_MIB = 4096
+
+
+@dataclass
+class Options:
+    kernel: str = "6.12"
+    memory: int = 1024          # MiB
+    cpus: int = 1
+    timeout: int = 300          # seconds of wall time, boot included
+    systemd: bool = False
+    append: str = ""            # further kernel parameters
+    name: str = ""              # of the directory for results
+    environment: dict = field(default_factory=dict)
+
+
+@dataclass
+class Result:
+    ok: bool
+    status: int                 # of the command; -1 without one
+    reason: str                 # empty when ok
+    directory: Path
+    seconds: float
+    trouble: list               # console lines that name a kernel fault
+
+
+def guest_run(command, options, output=print):
+    """Runs @command (a list) in a new guest; @output gets its lines as they come."""
+    k = kernels.fetch(options.kernel, lambda text: output(f"guest: {text}"))
+    name = options.name or f"{options.kernel}-{time.strftime('%H%M%S')}-{id(options) & 0xffff:04x}"
+    directory = STORE / "runs" / name
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    prepare(directory, k, command, options)
+
+    console = directory / "console.log"
+    # Whatever ends this process ends the guest.
+    argv = [tool("setpriv"), "--pdeathsig", "KILL", tool("qemu-system-x86_64"), "-accel", "tcg,thread=multi", "-cpu", "max",
+            "-smp", str(options.cpus), "-m", f"{options.memory}M",
+            "-machine", "q35", "-nodefaults", "-no-reboot", "-display", "none",
+            "-kernel", str(k.image), "-initrd", str(k.initrd),
+            "-serial", f"file:{console}", "-serial", "stdio",
+            "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,"
+                       "multidevs=remap",
+            "-virtfs", f"local,path={directory},mount_tag=out,security_model=none",
+            "-drive", f"file={directory}/disk.img,format=raw,if=virtio,cache=unsafe",
+            "-append", f"console=ttyS0 loglevel=5 panic=-1 mitigations=off "
+                       f"{HARDENED} {options.append}"]
+    started = time.monotonic()
+    qemu = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=open(directory / "qemu.log", "w"), text=True,
+                            errors="replace")
+    timed_out = threading.Event()
+
+    def stop():
+        timed_out.set()
+        qemu.kill()
+
+    timer = threading.Timer(options.timeout, stop)
+    timer.start()
+    try:
+        with open(directory / "output.log", "w") as log:
+            for line in qemu.stdout:
+                line = line.rstrip("\r\n")
+                log.write(line + "\n")
+                log.flush()
+                output(line)
+        qemu.wait()
+    finally:
+        timer.cancel()
+        if qemu.poll() is None:
+            qemu.kill()
+            qemu.wait()
+        (directory / "disk.img").unlink(missing_ok=True)
+    return judge(directory, options, time.monotonic() - started, timed_out.is_set(),
+                 qemu.returncode)
+
+
+def prepare(directory, k, command, options):
+    disk = directory / "disk.img"
+    with open(disk, "wb") as f:
+        f.truncate(DISK_MIB << 20)
+    kernels.run("mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-E",
+                "nodiscard,lazy_itable_init=1", str(disk))
+    shutil.copy(REPO / "tests/guest/init.sh", directory / "init.sh")
+    exports = "".join(f"export {key}={shlex.quote(value)}\n"
+                      for key, value in options.environment.items())
+    (directory / "command").write_text(exports + shlex.join(command) + "\n")
+    settings = {"repo": REPO, "modules": k.modules, "series": options.kernel,
+                "deadline": max(options.timeout - 30, 10), "systemd": int(options.systemd)}
+    (directory / "settings").write_text(
+        "".join(f"{key}={shlex.quote(str(value))}\n" for key, value in settings.items()))
+
+
+def judge(directory, options, seconds, timed_out, qemu_status):
+    console = directory / "console.log"
+    text = console.read_text(errors="replace") if console.exists() else ""
+    if (directory / "dmesg").exists():
+        text += (directory / "dmesg").read_text(errors="replace")
+    trouble = list(dict.fromkeys(line for line in text.splitlines() if TROUBLE.search(line)))
+    rc = directory / "rc"
+    status = int(rc.read_text() or -1) if rc.exists() else -1
+    reason = ""
+    if timed_out:
+        reason = f"no end after {options.timeout} s"
+    elif status == -1:
+        reason = "the guest died without a verdict"
+        if qemu_status > 0:
+            reason += f" (qemu: {(directory / 'qemu.log').read_text().strip()})"
+    elif trouble:
+        reason = f"the kernel complained: {trouble[0].strip()}"
+    elif status:
+        reason = f"the command's status is {status}"
+    return Result(not reason, status, reason, directory, seconds, trouble)
+
+
+def console_tail(result, lines=40):
+    console = result.directory / "console.log"
+    text = console.read_text(errors="replace") if console.exists() else ""
+    return "\n".join(text.splitlines()[-lines:])

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Sourced by init.sh before systemd takes over as PID 1: one unit that runs the
+# payload, and nothing of the host that only costs time.
+
+# With this file systemd believes to be in a container and ignores the command line.
+rm -f /.dockerenv /run/.containerenv
+# Emptying /tmp through the overlay takes longer than the test.
+mkdir -p /etc/tmpfiles.d /etc/systemd/system/multi-user.target.wants
+for f in tmp x11; do ln -sf /dev/null /etc/tmpfiles.d/$f.conf; done
+tmp_mount
+
+for u in postgresql.service postgresql@.service redis-server.service \
+	e2scrub_reap.service e2scrub_all.timer systemd-timesyncd.service systemd-pstore.service \
+	apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer fstrim.timer man-db.timer \
+	getty.target getty@.service serial-getty@.service systemd-ask-password-wall.path \
+	systemd-binfmt.service systemd-udev-trigger.service systemd-update-utmp.service \
+	systemd-update-utmp-runlevel.service dev-hugepages.mount; do
+	ln -sf /dev/null /etc/systemd/system/$u
+done
+
+cat >/etc/systemd/system/guest-payload.service <<-END
+	[Unit]
+	Description=Guest payload
+	After=multi-user.target
+	[Service]
+	Type=oneshot
+	StandardOutput=journal+console
+	ExecStart=/bin/bash $repo/tests/guest/payload.sh
+	ExecStopPost=/bin/systemctl --no-block poweroff -ff
+	Environment=HOME=/root TERM=dumb LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
+	[Install]
+	WantedBy=multi-user.target
+END
+ln -sf ../guest-payload.service /etc/systemd/system/multi-user.target.wants/

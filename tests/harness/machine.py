@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What ebb leaves on a machine, how to see it and how to take it away safely."""
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[2]
+BUILD = REPO / "build"
+BIN = BUILD / "bin"
+PROGRAMS = ("ebbd", "ebb-swapd", "ebb-donord", "ebbctl")
+PINS = Path("/sys/fs/bpf/ebb")
+IN_GUEST = "EBB_GUEST" in os.environ
+
+# Two tests with a swap device on one machine disturb each other, and one that
+# kills what another's swap needs stops the machine.
+SWAP_LOCK = "/tmp/ebb-native-swap.lock"
+SWAPOFF_SECONDS = 120
+
+
+class MachineError(Exception):
+    pass
+
+
+@contextmanager
+def swap_locked():
+    with open(SWAP_LOCK, "w") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        yield
+
+
+def read(path, otherwise=""):
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return otherwise
+
+
+def wait_for(condition, seconds, what, interval=0.05):
+    """Polls @condition; its first true value is returned."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise MachineError(f"{what}: not within {seconds} s")
+        time.sleep(interval)
+
+
+def swaps():
+    """{device: KiB in use} of every swap area."""
+    rows = [line.split() for line in read("/proc/swaps").splitlines()[1:]]
+    return {r[0]: int(r[3]) for r in rows}
+
+
+def loops():
+    """{device: backing file} of every loop device in use."""
+    found = {}
+    for f in Path("/sys/block").glob("loop*/loop/backing_file"):
+        backing = read(f).strip()
+        if backing:
+            found[f"/dev/{f.parts[3]}"] = backing
+    return found
+
+
+def mounts():
+    """[(source, directory, type)], in mounting order."""
+    unescape = lambda s: s.encode().decode("unicode_escape")
+    return [(unescape(f[0]), unescape(f[1]), f[2])
+            for f in (line.split() for line in read("/proc/self/mounts").splitlines())]
+
+
+def ebb_mounts():
+    return [d for source, d, kind in mounts()
+            if kind.startswith("fuse") and "ebb" in source + kind + d]
+
+
+def ebb_loops():
+    ours = ebb_mounts()
+    return [dev for dev, backing in loops().items()
+            if any(backing.startswith(d + "/") for d in ours) or "/ebb" in backing]
+
+
+def ebb_swaps():
+    ours = ebb_loops()
+    return [dev for dev in swaps() if dev in ours or dev.startswith("/dev/ebb")]
+
+
+def processes():
+    """{pid: program} of ebb's own processes."""
+    found = {}
+    for p in Path("/proc").glob("[0-9]*"):
+        try:
+            name = Path(os.readlink(p / "exe")).name.removesuffix(" (deleted)")
+        except OSError:
+            continue
+        # A zombie has no exe, so it is not counted.
+        if name in PROGRAMS:
+            found[int(p.name)] = name
+    return found
+
+
+def memory_root():
+    """(directory, version) of the hierarchy that has the memory controller."""
+    for source, directory, kind in mounts():
+        if kind == "cgroup" and (Path(directory) / "memory.limit_in_bytes").exists():
+            return Path(directory), 1
+    for source, directory, kind in mounts():
+        if kind == "cgroup2" and "memory" in read(f"{directory}/cgroup.controllers").split():
+            return Path(directory), 2
+    raise MachineError("no memory controller: neither cgroup v1 nor v2 offers one")
+
+
+def cgroup_roots():
+    roots = [Path(d) for _, d, kind in mounts() if kind == "cgroup2"]
+    return [memory_root()[0]] + [r for r in roots if r != memory_root()[0]]
+
+
+def ebb_cgroups():
+    """Every cgroup below a directory named ebb*, children first."""
+    found = []
+    for root in cgroup_roots():
+        for top in root.glob("**/ebb*"):
+            if top.is_dir():
+                found += [Path(d) for d, _, _ in os.walk(top, topdown=False)]
+    return list(dict.fromkeys(found))
+
+
+def leftovers():
+    """One line for each thing of ebb's on this machine."""
+    found = [f"swap is on: {d}" for d in ebb_swaps()]
+    found += [f"loop device: {d}" for d in ebb_loops()]
+    found += [f"FUSE mount: {d}" for d in ebb_mounts()]
+    found += [f"process: {name} ({pid})" for pid, name in processes().items()]
+    found += [f"cgroup: {c}" for c in ebb_cgroups()]
+    if PINS.is_dir() and any(PINS.rglob("*")):
+        found.append(f"BPF pins: {PINS}")
+    return found
+
+
+def swapoff(device, seconds=SWAPOFF_SECONDS):
+    """
+    Takes swap off in a child with a deadline: if the device's server is dead
+    the child sleeps for ever, and only the child.
+    """
+    child = subprocess.Popen(["/sbin/swapoff", device], stderr=subprocess.PIPE, text=True)
+    try:
+        _, said = child.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"{device}: swapoff did not end within {seconds} s; leave the processes "
+                           "that serve it alone, free memory and run swapoff again") from None
+    if child.returncode and device in swaps():
+        raise MachineError(f"{device}: swapoff: {said.strip()}")
+
+
+def end_process(pid, seconds=10):
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return
+        try:
+            wait_for(lambda: pid not in processes(), seconds, str(pid))
+            return
+        except MachineError:
+            pass
+
+
+def pins_remove():
+    """bpffs knows unlink and rmdir only."""
+    for d, _, files in os.walk(PINS, topdown=False):
+        for f in files:
+            os.unlink(os.path.join(d, f))
+        os.rmdir(d)
+
+
+def clean():
+    """Takes everything of ebb's away; swap first, and nothing else while it is on."""
+    for device in ebb_swaps():
+        swapoff(device)
+    for pid, name in processes().items():
+        if name in ("ebbd", "ebbctl"):
+            end_process(pid)
+    for device in ebb_loops():
+        subprocess.run(["/sbin/losetup", "-d", device], check=False)
+    for directory in ebb_mounts():
+        subprocess.run(["umount", directory], check=False)
+    for pid in processes():
+        end_process(pid)
+    for c in ebb_cgroups():
+        for pid in read(c / "cgroup.procs").split():
+            os.kill(int(pid), signal.SIGKILL)
+        try:
+            wait_for(lambda: not read(c / "cgroup.procs").strip(), 5, f"{c}: still populated")
+            c.rmdir()
+        except (OSError, MachineError):
+            pass
+    pins_remove()

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""ebb's programs, a cgroup and the scan program, for tests to drive."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import machine
+from machine import BIN, BUILD, MachineError, read, wait_for
+
+SCAN = BUILD / "tests" / "scan"
+
+
+class Cgroup:
+    """A memory cgroup (v1 with its v2 twin, or v2) below tests' own parent."""
+
+    def __init__(self, name, limit_mib=None):
+        root, self.version = machine.memory_root()
+        self.path = root / name
+        self.rel = f"/{name}"
+        self.twins = [r / name for r in machine.cgroup_roots() if r != root]
+        for d in (self.path, *self.twins):
+            d.mkdir(parents=True)
+        self.limit_mib = limit_mib
+        if limit_mib:
+            self.set_limit(limit_mib)
+
+    def set_limit(self, mib):
+        name = "memory.limit_in_bytes" if self.version == 1 else "memory.max"
+        (self.path / name).write_text(str(mib << 20))
+
+    def set(self, name, value):
+        (self.path / name).write_text(str(value))
+
+    def enter(self):
+        """For subprocess's preexec_fn: the child moves itself in."""
+        for d in (self.path, *self.twins):
+            (d / "cgroup.procs").write_text("0")
+
+    def usage(self):
+        name = "memory.usage_in_bytes" if self.version == 1 else "memory.current"
+        return int(read(self.path / name, "0"))
+
+    def events(self, key):
+        """A counter of memory.events, or of memory.oom_control on v1."""
+        name = "memory.oom_control" if self.version == 1 else "memory.events"
+        rows = dict(line.split() for line in read(self.path / name).splitlines())
+        return int(rows[key])
+
+    def pids(self):
+        return [int(p) for p in read(self.path / "cgroup.procs").split()]
+
+    def remove(self):
+        for pid in self.pids():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        wait_for(lambda: not self.pids(), 30, f"{self.path}: processes that do not end")
+        for d in (self.path, *self.twins):
+            if d.exists():
+                d.rmdir()
+
+
+def scan_argv(mib=64, pattern="seq", passes=1, write=False, seed=1, options=()):
+    argv = [str(SCAN), "--json", "--mib", str(mib), "--pattern", pattern,
+            "--passes", str(passes), "--seed", str(seed), *options]
+    return argv + ["--write"] if write else argv
+
+
+def scan(cgroup=None, check=True, timeout=240, **what):
+    """Runs scan to its end inside @cgroup."""
+    return subprocess.run(scan_argv(**what), text=True, capture_output=True, timeout=timeout,
+                          check=check, preexec_fn=cgroup.enter if cgroup else None)
+
+
+def scan_json(**what):
+    return json.loads(scan(**what).stdout.splitlines()[-1])
+
+
+class Scan:
+    """A scan that waits, filled, until go(); .ready has its pid, address and pages."""
+
+    def __init__(self, cgroup=None, options=(), **what):
+        self.process = subprocess.Popen(
+            scan_argv(options=("--pause", *options), **what), text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            preexec_fn=cgroup.enter if cgroup else None)
+        line = self.process.stdout.readline()
+        if not line:
+            raise MachineError(f"scan: ended with {self.process.wait()} before it was ready: "
+                               f"{self.process.stderr.read()}")
+        self.ready = json.loads(line)
+        self.pid = self.process.pid
+
+    def go(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def result(self, timeout=240):
+        """Its report; fails when a word was wrong or it was killed."""
+        status, told = self.outcome(timeout)
+        if status:
+            raise MachineError(f"scan: status {status}: {told}")
+        return told
+
+    def outcome(self, timeout=240):
+        """(exit status, report or what it said)."""
+        out, err = self.process.communicate(timeout=timeout)
+        lines = out.splitlines()
+        if self.process.returncode == 0 and lines:
+            return 0, json.loads(lines[-1])
+        return self.process.returncode, out + err
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        # On a dead swap device it may never end: do not wait for ever.
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            pass
+
+
+class Failed(Exception):
+    """A command of ebb's that did not exit 0."""
+
+    def __init__(self, argv, done):
+        self.status, self.said = done.returncode, (done.stderr or "") + (done.stdout or "")
+        super().__init__(f"{' '.join(map(str, argv))}: status {done.returncode}: {self.said.strip()}")
+
+
+def ebbctl(*argv, check=True, timeout=120, **kwargs):
+    """Runs ebbctl; returns the CompletedProcess, raises Failed when @check."""
+    argv = [str(BIN / "ebbctl"), *map(str, argv)]
+    done = subprocess.run(argv, text=True, capture_output=True, timeout=timeout, **kwargs)
+    if check and done.returncode:
+        raise Failed(argv, done)
+    return done
+
+
+def ebbctl_json(*argv, **kwargs):
+    """ebbctl VERB --json ..., decoded.  Options precede a program's own arguments."""
+    argv = list(argv)
+    at = argv.index("--") if "--" in argv else len(argv)
+    argv.insert(at, "--json")
+    return json.loads(ebbctl(*argv, **kwargs).stdout)
+
+
+class Daemon:
+    """A program of ebb's that says READY on a descriptor of ours."""
+
+    def __init__(self, argv, log, timeout=30, env=None):
+        self.argv, self.log = list(map(str, argv)), Path(log)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        ours, theirs = os.pipe()
+        with open(self.log, "a") as out:
+            self.process = subprocess.Popen(
+                [*self.argv, "--ready-fd", str(theirs)], pass_fds=(theirs,),
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
+                env={**os.environ, **(env or {})})
+        os.close(theirs)
+        self.pid = self.process.pid
+        try:
+            self.wait_ready(ours, timeout)
+        finally:
+            os.close(ours)
+
+    def wait_ready(self, fd, timeout):
+        os.set_blocking(fd, False)
+        said, deadline = b"", time.monotonic() + timeout
+        while b"READY\n" not in said:
+            try:
+                piece = os.read(fd, 64)
+            except BlockingIOError:
+                piece = None
+            if piece == b"":
+                # It may have gone to the background and answered before that.
+                status = self.process.wait(timeout)
+                raise MachineError(f"{self.argv[0]}: ended with {status}: {self.tail()}")
+            said += piece or b""
+            if time.monotonic() > deadline:
+                self.process.kill()
+                raise MachineError(f"{self.argv[0]}: not ready after {timeout} s: {self.tail()}")
+            if piece is None:
+                time.sleep(0.02)
+
+    def tail(self):
+        return " / ".join(read(self.log).splitlines()[-5:])
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def signal(self, number):
+        os.kill(self.pid, number)
+
+    def kill(self):
+        """SIGKILL: what a crash or the OOM killer would do."""
+        self.process.kill()
+        self.process.wait(30)
+
+    def stop(self, timeout=30):
+        if self.alive():
+            self.process.terminate()
+            try:
+                self.process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise MachineError(f"{self.argv[0]}: still there {timeout} s after SIGTERM") from None
+        return self.process.returncode
+
+
+class Donor(Daemon):
+    def __init__(self, log, port=7070, memory="512M", slab="16M", delay=None):
+        self.address = f"127.0.0.1:{port}"
+        argv = [BIN / "ebb-donord", "--listen", self.address, "--memory", memory, "--slab", slab]
+        super().__init__(argv + (["--delay", delay] if delay else []), log)
+
+
+class Ebbd(Daemon):
+    def __init__(self, log, config=None):
+        super().__init__([BIN / "ebbd"] + (["--config", config] if config else []), log)
+
+
+class Device:
+    """A swap device made by `ebbctl device create`, on until destroy()."""
+
+    def __init__(self, donor, name="test0", size="256M", slab="16M", options=()):
+        self.name, self.donor = name, donor
+        ebbctl("device", "create", name, "--size", size, "--slab", slab,
+               "--donor", donor.address, *options)
+        self.record = json.loads(Path(f"/run/ebb/devices/{name}.json").read_text())
+        self.block = self.record["block"]
+        self.server = self.record["server_pid"]
+
+    def used_kib(self):
+        return machine.swaps().get(self.block)
+
+    def destroy(self):
+        """Swap off first, with a deadline, then everything below it."""
+        if self.block in machine.swaps():
+            machine.swapoff(self.block)
+        done = ebbctl("device", "destroy", self.name, check=False)
+        if done.returncode and Path(f"/run/ebb/devices/{self.name}.json").exists():
+            raise Failed(["device", "destroy", self.name], done)
+
+
+def run_dir_clear():
+    """What a killed daemon left in /run/ebb must not meet the next test."""
+    shutil.rmtree("/run/ebb", ignore_errors=True)
+
+
+def stats(cgroup):
+    """The counters of one cgroup, as `ebbctl stats` tells them."""
+    rows = ebbctl_json("stats", cgroup.path)["cgroups"]
+    if len(rows) != 1:
+        raise MachineError(f"{cgroup.path}: {len(rows)} rows in ebbctl stats, not one")
+    return rows[0]
+
+
+def pinned_stats(cgroup):
+    """The same from the pinned map, which outlives ebbd: what bpftool shows a person."""
+    done = subprocess.run(["/usr/sbin/bpftool", "-j", "map", "dump", "pinned",
+                           str(machine.PINS / "maps" / "cgroup_stats")],
+                          text=True, capture_output=True, check=True)
+    for entry in json.loads(done.stdout):
+        value = entry.get("formatted", entry)["value"]
+        if value["path"] == cgroup.rel:
+            return value
+    raise MachineError(f"{cgroup.rel}: not in the pinned map cgroup_stats")

@@ -1,0 +1,604 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""ebbctl: bad input of every verb, then the verbs on real devices and a real ebbd."""
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+import machine
+import parts
+from machine import BIN, read
+from parts import ebbctl, ebbctl_json
+
+FAILED, USAGE, UNSUPPORTED, NO_DAEMON, REFUSED = 1, 2, 3, 4, 5
+MAN = machine.REPO / "docs" / "man" / "ebbctl.8"
+
+
+@pytest.fixture
+def away(tmp_path, monkeypatch):
+    """A run directory of its own: no daemon and no devices, whatever the machine has."""
+    monkeypatch.setenv("EBB_RUN_DIR", str(tmp_path / "run"))
+    return tmp_path
+
+
+def refuse(status, *argv, says=(), **kwargs):
+    """The command fails so, names thing, cause and remedy on one line, and prints nothing else."""
+    done = ebbctl(*argv, check=False, **kwargs)
+    assert done.returncode == status, done.stderr
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert re.fullmatch(r"ebbctl: [^:]+: .+", lines[0]), lines[0]
+    for word in says:
+        assert word in lines[0], lines[0]
+    return lines[0]
+
+
+def verbs():
+    """(object, action or None) of every command, from the help."""
+    text = ebbctl("help").stdout
+    rows = re.findall(r"^  ([a-z]+)(?: ([a-z]+))?  +\S", text, re.M)
+    assert len(rows) >= 16
+    return [(o, a or None) for o, a in rows]
+
+
+def words(verb):
+    return [w for w in verb if w]
+
+
+# --- what every verb has in common -----------------------------------------
+
+def test_help_of_every_verb():
+    for verb in verbs():
+        done = ebbctl(*words(verb), "--help")
+        assert done.stdout.startswith(f"Usage: ebbctl {' '.join(words(verb))}")
+        assert len(done.stdout.splitlines()) <= 24
+        assert ebbctl("help", *words(verb)).stdout == done.stdout
+
+
+def test_unknown_option_of_every_verb(away):
+    for verb in verbs():
+        refuse(USAGE, *words(verb), "--bogus", says=["--bogus"])
+
+
+def test_unknown_words(away):
+    refuse(USAGE, "frobnicate", says=["frobnicate", "help"])
+    refuse(USAGE, "device", "frobnicate", says=["frobnicate", "create", "destroy"])
+    refuse(USAGE, "device", says=["device", "create"])
+    refuse(USAGE, "help", "frobnicate", says=["frobnicate"])
+    refuse(USAGE, "status", "extra", says=["extra"])
+    refuse(USAGE, "completion", "csh", says=["csh", "bash"])
+
+
+def test_missing_arguments(away):
+    for argv in (["device", "create"], ["device", "destroy"], ["device", "abort"],
+                 ["policy", "attach"], ["policy", "attach", "leap"], ["policy", "detach"],
+                 ["policy", "set"], ["policy", "set", "x"], ["run"], ["record"]):
+        refuse(USAGE, *argv, says=["missing"])
+
+
+def test_version():
+    assert re.fullmatch(r"ebbctl \d+\.\d+\.\d+\n", ebbctl("version").stdout)
+    assert ebbctl("--version").stdout == ebbctl("version").stdout
+    assert ebbctl_json("version")["version"] in ebbctl("version").stdout
+
+
+def test_errors_in_json(away):
+    done = ebbctl("status", "--json", check=False)
+    assert done.returncode == NO_DAEMON
+    told = json.loads(done.stdout)
+    assert told["exit"] == NO_DAEMON
+    assert told["error"] in done.stderr
+
+
+def test_full_disk_is_noticed():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([BIN / "ebbctl", "help"], stdout=full, stderr=subprocess.PIPE,
+                              text=True)
+    assert done.returncode == FAILED
+    assert "stdout" in done.stderr
+
+
+def test_man_page_knows_every_option():
+    man = MAN.read_text().replace("\\-", "-")
+    for verb in verbs():
+        assert f".It Ic {' '.join(words(verb))}" in man, verb
+        usage = ebbctl(*words(verb), "--help").stdout
+        section = man.split(f".It Ic {' '.join(words(verb))}", 1)[1]
+        section = re.split(r"^\.(?:It Ic|Sh) ", section, maxsplit=1, flags=re.M)[0]
+        for option in set(re.findall(r"--([a-z-]+)", usage.split("Example")[0])):
+            if option not in ("json", "help"):
+                assert f"Fl -{option}" in section, f"{verb}: --{option}"
+
+
+def test_completion():
+    script = ebbctl("completion", "bash").stdout
+
+    def complete(line):
+        ask = (f'{script}\nCOMP_WORDS=({line} "")\n'
+               'w=${COMP_WORDS[-2]}\n[[ $w == *_ ]] && { unset "COMP_WORDS[-1]"; COMP_WORDS[-1]=${w%_}; }\n'
+               'COMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_ebbctl 2>/dev/null\nprintf "%s\\n" "${COMPREPLY[@]}"')
+        env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+        done = subprocess.run(["bash", "-c", ask], text=True, capture_output=True, env=env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    assert set(complete("ebbctl")) == {o for o, _ in verbs()}
+    assert set(complete("ebbctl device")) == {a for o, a in verbs() if o == "device"}
+    assert complete("ebbctl device cr_") == ["create"]
+    assert complete("ebbctl device create x --scope") == ["any", "attached"]
+    assert "--donor-memory" in complete("ebbctl run --_")
+    assert complete("ebbctl completion") == ["bash"]
+
+
+# --- bad input, verb by verb ------------------------------------------------
+
+CREATE = ["device", "create"]
+GOOD = ["--size", "64M", "--donor", "127.0.0.1:1"]
+
+
+@pytest.mark.parametrize("name", ["A", "-x", "a/b", "..", "", "x" * 32])
+def test_bad_device_names(away, name):
+    refuse(USAGE, *CREATE, *GOOD, "--", name, says=["device name"])
+    refuse(USAGE, "device", "destroy", "--", name, says=["device name"])
+    refuse(USAGE, "device", "abort", "--", name, says=["device name"])
+
+
+@pytest.mark.parametrize("option", ["--size", "--slab", "--priority"])
+@pytest.mark.parametrize("value", ["12Q", "-1", "", "1e", "99999999999999999999T"])
+def test_bad_sizes(away, option, value):
+    refuse(USAGE, *CREATE, "x", *GOOD, f"{option}={value}", says=[option, f"'{value}'"])
+
+
+def test_device_create_bad_input(away):
+    assert "--size" in refuse(USAGE, *CREATE, "x", "--donor", "127.0.0.1:1")
+    assert "--donor" in refuse(USAGE, *CREATE, "x", "--size", "64M")
+    refuse(USAGE, *CREATE, "x", *GOOD, "--size", "1M", says=["--size", "out of range"])
+    refuse(USAGE, *CREATE, "x", *GOOD, "--scope", "some", says=["some", "any|attached"])
+    refuse(USAGE, *CREATE, "x", "--size", "64M", "--donor", "127.0.0.1:99999", says=["99999"])
+    refuse(USAGE, *CREATE, "x", "y", *GOOD, says=["y"])
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@pytest.fixture
+def listener():
+    """Something that accepts connections and says nothing: not a donor."""
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        yield f"127.0.0.1:{s.getsockname()[1]}"
+
+
+def test_donor_that_refuses(away):
+    port = free_port()
+    refuse(FAILED, *CREATE, "x", "--size", "64M", "--donor", f"127.0.0.1:{port}", "--backup", away,
+           says=["device x", f"127.0.0.1:{port}", "refused", "ebb-donord"])
+    assert not list(away.glob("x*"))
+
+
+def test_backup_without_space(away, listener):
+    small = away / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8M", "ebb-small", small], check=True)
+    try:
+        refuse(FAILED, *CREATE, "x", "--size", "64M", "--donor", listener, "--backup", small,
+               says=[str(small), "8.0 MiB", "64.0 MiB", "--backup"])
+        assert not list(small.iterdir())
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_backup_directory_that_is_not_there(away, listener):
+    refuse(USAGE, *CREATE, "x", "--size", "64M", "--donor", listener, "--backup", away / "no",
+           says=[str(away / "no"), "No such file"])
+    refuse(USAGE, *CREATE, "x", "--size", "64M", "--donor", listener, "--backup", "relative",
+           says=["relative", "absolute"])
+
+
+def test_donor_that_is_none(away, listener):
+    """The server finds out; nothing of the device is left."""
+    before = set(machine.leftovers())
+    done = ebbctl(*CREATE, "x", "--size", "64M", "--donor", listener, "--backup", away, check=False)
+    if done.returncode == 0:
+        ebbctl("device", "destroy", "x")
+    assert set(machine.leftovers()) == before
+    assert not list(away.glob("x*"))
+    assert ebbctl_json("device", "list")["devices"] == []
+
+
+def test_backup_that_is_there_already(away, listener):
+    (away / "x.backup").write_text("precious")
+    refuse(REFUSED, *CREATE, "x", "--size", "64M", "--donor", listener, "--backup", away,
+           says=["x.backup", "already"])
+    assert (away / "x.backup").read_text() == "precious"
+
+
+def test_no_device_of_that_name(away):
+    refuse(USAGE, "device", "destroy", "nosuch", says=["nosuch", "device list"])
+    refuse(USAGE, "device", "abort", "nosuch", "--yes", says=["nosuch", "device list"])
+    assert ebbctl_json("device", "list") == {"devices": []}
+    assert "device create" in ebbctl("device", "list").stdout
+
+
+def test_destroy_of_damaged_record(away):
+    """What a broken creation left goes away, also without a readable record."""
+    devices = away / "run" / "devices"
+    devices.mkdir(parents=True)
+    (devices / "half.json").write_text('{"name": "ha')
+    (devices / "begun.partial").write_text(json.dumps({"backup": str(away / "begun.backup")}))
+    (away / "begun.backup").write_text("")
+    assert [d["state"] for d in ebbctl_json("device", "list")["devices"]] == ["half made"] * 2
+    ebbctl("device", "destroy", "half")
+    ebbctl("device", "destroy", "begun")
+    assert ebbctl_json("device", "list") == {"devices": []}
+    assert not (away / "begun.backup").exists()
+
+
+@pytest.mark.parametrize("argv", [
+    ["status"], ["stats"], ["policy", "list"],
+    ["run", "--mem", "64M", "--", "true"],
+])
+def test_without_daemon(away, argv):
+    before = set(machine.leftovers())
+    refuse(NO_DAEMON, *argv, says=["control.sock", "ebbd"])
+    assert set(machine.leftovers()) <= before
+
+
+def test_without_daemon_on_a_cgroup(away, cgroup):
+    c = cgroup(64).path
+    for argv in (["policy", "attach", "leap", c], ["policy", "detach", c],
+                 ["policy", "set", c, "x=1"], ["stats", c],
+                 ["record", c, "-o", "/dev/null", "--seconds", "1"]):
+        refuse(NO_DAEMON, *argv, says=["control.sock"])
+
+
+@pytest.mark.parametrize("argv", [
+    ["policy", "attach", "leap", "/no/such"], ["policy", "detach", "/no/such"],
+    ["policy", "set", "/no/such", "x=1"], ["stats", "/no/such"],
+    ["record", "/no/such", "-o", "/tmp/x", "--seconds", "1"],
+])
+def test_cgroup_that_does_not_exist(away, argv):
+    root, _ = machine.memory_root()
+    refuse(USAGE, *argv, says=["/no/such", str(root)])
+
+
+@pytest.mark.parametrize("word", ["x", "=1", "x=", "x=1k", "x=-1", "x=99999999999999999999"])
+def test_bad_parameters(away, cgroup, word):
+    c = cgroup(64).path
+    refuse(USAGE, "policy", "attach", "leap", c, word, says=[f"'{word}'"])
+    refuse(USAGE, "policy", "set", c, word, says=[f"'{word}'"])
+    refuse(USAGE, "run", "--mem", "64M", f"--param={word}", "true", says=[f"'{word}'"])
+
+
+def test_run_bad_input(away):
+    refuse(USAGE, "run", "--mem", "12Q", "true", says=["--mem", "'12Q'"])
+    refuse(USAGE, "run", "true", says=["--mem"])
+    refuse(USAGE, "run", "--mem", "64M", "--name", "a/b", "true", says=["a/b"])
+    refuse(USAGE, "run", "--mem", "64M", "--no-track", "--record", "x", "true", says=["--no-track"])
+    refuse(REFUSED, "run", "--mem", "64M", "--no-track", "true", says=["device create", "--start"])
+
+
+def test_record_bad_input(away, cgroup):
+    c = cgroup(64).path
+    assert "-o FILE" in refuse(USAGE, "record", c, "--seconds", "1")
+    assert "--seconds" in refuse(USAGE, "record", c, "-o", "x")
+    refuse(USAGE, "record", c, "-o", "x", "--seconds", "soon", says=["'soon'"])
+
+
+def test_no_root(away):
+    """As nobody: what needs root says so; the rest works."""
+    copy = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        copy.chmod(0o755)
+        shutil.copy(BIN / "ebbctl", copy)
+        as_nobody = dict(user=65534, group=65534, env={"EBB_RUN_DIR": "/nonexistent/ebb"})
+
+        def run(*argv):
+            return subprocess.run([copy / "ebbctl", *argv], text=True, capture_output=True, **as_nobody)
+
+        for argv in (["device", "create", "x", *GOOD], ["device", "destroy", "x"],
+                     ["device", "abort", "x", "--yes"], ["run", "--mem", "64M", "true"], ["doctor"]):
+            done = run(*argv)
+            assert done.returncode == REFUSED, done.stderr
+            assert "needs root; use sudo" in done.stderr
+        assert run("version").returncode == 0
+        assert run("device", "list").returncode == 0
+    finally:
+        shutil.rmtree(copy)
+
+
+# --- doctor ----------------------------------------------------------------
+
+def test_doctor():
+    done = ebbctl("doctor", "--json", check=False)
+    told = json.loads(done.stdout)
+    missing = [c for c in told["checks"] if c["state"] == "MISSING"]
+    assert told["missing"] == len(missing)
+    assert done.returncode == (UNSUPPORTED if missing else 0)
+    assert {"kernel BTF", "BPF perf_event", "memory controller", "/dev/fuse", "process_madvise",
+            "PR_SET_IO_FLUSHER", "locked memory", "zswap off", "vm.page-cluster",
+            "others on swap"} <= {c["name"] for c in told["checks"]}
+    for c in told["checks"]:
+        assert (c["remedy"] is None) == (c["state"] == "have"), c
+    plain = ebbctl("doctor", check=False)
+    assert plain.returncode == done.returncode
+    assert plain.stderr == ""
+
+
+def test_doctor_sees_what_is_missing():
+    """Without CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN nothing loads; it says so."""
+    done = subprocess.run(["setpriv", "--bounding-set=-bpf,-perfmon,-sys_admin",
+                           "--inh-caps=-bpf,-perfmon,-sys_admin", BIN / "ebbctl", "doctor", "--json"],
+                          text=True, capture_output=True)
+    told = json.loads(done.stdout)
+    states = {c["name"]: c for c in told["checks"]}
+    assert done.returncode == UNSUPPORTED
+    assert states["BPF perf_event"]["state"] == "MISSING"
+    assert "CAP_BPF" in states["BPF perf_event"]["remedy"]
+
+
+# --- devices ---------------------------------------------------------------
+
+def test_device_life(device):
+    assert device.block in machine.swaps()
+    [told] = [d for d in ebbctl_json("device", "list")["devices"] if d["name"] == device.name]
+    assert told["state"] == "on" and told["on"]
+    assert told["donor"] == device.donor.address
+    assert told["size"] == 256 << 20
+    assert told["server"]["pid"] == told["server_pid"] == device.server
+    assert device.name in ebbctl("device", "list").stdout
+    info = Path(f"/sys/block/{Path(device.block).name}")
+    assert read(info / "loop/dio").strip() == "1"
+    assert read(info / "queue/logical_block_size").strip() == "4096"
+    assert read(info / "queue/wbt_lat_usec", "0").strip() == "0"
+    areas = [line.split() for line in read("/proc/swaps").splitlines()[1:]]
+    mine = [int(a[4]) for a in areas if a[0] == device.block]
+    assert all(int(a[4]) < mine[0] for a in areas if a[0] != device.block)
+    # Not in the cgroup of who started it.
+    assert read(f"/proc/{device.server}/cgroup").find("ebb-test") < 0
+
+    refuse(REFUSED, "device", "create", device.name, "--size", "64M", "--donor",
+           device.donor.address, says=[device.name, "already"])
+    refuse(REFUSED, "device", "create", "other", "--size", "64M", "--donor", device.donor.address,
+           "--scope", "attached", says=["attached", device.block])
+    refuse(REFUSED, "device", "abort", device.name, says=["SIGBUS", "--yes"])
+    assert device.block in machine.swaps()
+
+    backup = Path(told["backup"])
+    assert backup.exists()
+    ebbctl("device", "destroy", device.name)
+    assert device.block not in machine.swaps()
+    assert device.block not in machine.loops()
+    assert not backup.exists()
+    assert not machine.ebb_mounts()
+    refuse(USAGE, "device", "destroy", device.name, says=[device.name])
+
+
+def test_destroy_refuses_what_would_kill(device, cgroup):
+    """A cgroup that is full could not take its swapped pages back."""
+    c = cgroup(32)
+    scan = parts.Scan(c, mib=96, pattern="seq", write=True)
+    try:
+        said = refuse(REFUSED, "device", "destroy", device.name, says=[device.name, "--force"])
+        assert c.rel in said
+        assert device.block in machine.swaps()
+        c.set_limit(512)
+        ebbctl("device", "destroy", device.name)
+        assert device.block not in machine.swaps()
+        scan.go()
+        scan.result()
+    finally:
+        scan.kill()
+
+
+def test_scope_attached(swap_lock, donor, cgroup):
+    if machine.swaps():
+        pytest.skip("other swap is on")
+    c = cgroup(64)
+    knob = c.path / ("memory.swappiness" if c.version == 1 else "memory.swap.max")
+    before = read(knob)
+    d = parts.Device(donor, name="scoped", options=["--scope", "attached"])
+    try:
+        assert read(knob).strip() == "0"
+    finally:
+        d.destroy()
+    assert read(knob) == before
+    assert not Path("/run/ebb/devices/scoped.scope").exists()
+
+
+# --- policies and statistics -------------------------------------------------
+
+def test_policies(ebbd, cgroup):
+    c = cgroup(64)
+    names = {p["name"]: p for p in ebbctl_json("policy", "list")["policies"]}
+    assert {"none", "stride", "leap"} <= set(names)
+    for name in names:
+        assert name in ebbctl("policy", "list").stdout
+    refuse(USAGE, "policy", "attach", "nosuch", c.path, says=["nosuch"])
+    param = names["leap"]["params"][0]
+    ebbctl("policy", "attach", "leap", c.path, f"{param['name']}={param['max']}")
+    [told] = [a for a in ebbctl_json("status")["attachments"] if a["cgroup"] == str(c.path)]
+    assert told["policy"] == "leap"
+    assert told["params"][param["name"]] == param["max"]
+    ebbctl("policy", "set", c.rel, f"{param['name']}={param['min']}")
+    [told] = [a for a in ebbctl_json("status")["attachments"] if a["cgroup"] == str(c.path)]
+    assert told["params"][param["name"]] == param["min"]
+    refuse(USAGE, "policy", "set", c.path, "nosuch=1", says=["nosuch"])
+    refuse(USAGE, "policy", "set", c.path, f"{param['name']}={param['max'] + 1}",
+           says=[param["name"]])
+    status = ebbctl("status").stdout
+    assert str(c.path) in status and "leap" in status
+    ebbctl("policy", "detach", c.path)
+    assert not ebbctl_json("status")["attachments"]
+
+
+def test_stats_of_a_scan(ebbd, device, cgroup):
+    c = cgroup(48)
+    ebbctl("policy", "attach", "leap", c.path)
+    parts.scan(c, mib=96, pattern="seq", passes=2, write=True)
+    [row] = ebbctl_json("stats", c.path)["cgroups"]
+    assert row["path"] == c.rel and row["policy"] == "leap"
+    used = row["hits"] + row["late"]
+    assert used > 1000
+    assert row["coverage"] == pytest.approx(used / (used + row["misses"]), rel=1e-4)
+    assert row["accuracy"] == pytest.approx(used / row["prefetched"], rel=1e-4)
+    assert 0 < row["miss_p50_ns"] <= row["miss_p99_ns"]
+    assert row["lost_ns"] == row["miss_ns"] + row["late_ns"]
+    assert c.rel in ebbctl("stats").stdout
+
+
+# --- run ---------------------------------------------------------------------
+
+def run(*argv, options=(), **kwargs):
+    return ebbctl("run", "--mem", "64M", *options, "--", *argv, check=False, **kwargs)
+
+
+def nothing_of_run_left():
+    return not [c for c in machine.ebb_cgroups() if "ebb-run-" in str(c)]
+
+
+def test_run_passes_status_and_streams(ebbd, device):
+    done = run("sh", "-c", "cat; echo err >&2; exit 7", input="hello\n")
+    assert done.returncode == 7
+    assert done.stdout == "hello\n"
+    assert "err\n" in done.stderr
+    assert "exit status 7" in done.stderr and "peak" in done.stderr
+    done = run("sh", "-c", "kill -SEGV $$")
+    assert done.returncode == 128 + signal.SIGSEGV
+    assert "Segmentation fault" in done.stderr
+    done = run("/no/such/program")
+    assert done.returncode == 127
+    done = run("/etc/passwd")
+    assert done.returncode == 126
+    assert nothing_of_run_left()
+
+
+def test_run_limits_and_counts(ebbd, device, tmp_path):
+    summary = tmp_path / "s.json"
+    argv = parts.scan_argv(mib=128, pattern="seq", passes=2, write=True)
+    done = run(*argv, options=["--json", summary])
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])
+    told = json.loads(summary.read_text())
+    assert told["limit"] == 64 << 20
+    assert 0 < told["peak"] <= 65 << 20
+    assert told["policy"] == "leap" and told["oom_kills"] == 0
+    assert told["stats"]["swapped_out"] > 1000
+    assert told["stats"]["coverage"] > 0.5
+    assert "coverage" in done.stderr and "lost to misses" in done.stderr
+    assert nothing_of_run_left()
+
+
+def test_run_without_tracking(ebbd, device, tmp_path):
+    summary = tmp_path / "s.json"
+    done = run("true", options=["--no-track", "--quiet", "--json", summary])
+    assert done.returncode == 0 and done.stderr == ""
+    told = json.loads(summary.read_text())
+    assert told["tracked"] is False and told["policy"] is None and "stats" not in told
+
+
+def test_run_unknown_policy(ebbd, device):
+    done = run("true", options=["--policy", "nosuch"])
+    assert done.returncode == USAGE
+    assert "nosuch" in done.stderr
+    assert nothing_of_run_left()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_run_passes_signals(ebbd, device, number):
+    p = subprocess.Popen([BIN / "ebbctl", "run", "--mem", "64M", "--", "sh", "-c",
+                          f"trap 'echo got; exit 9' {number.name[3:]}; echo up; while :; do sleep 0.1; done"],
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert p.stdout.readline() == "up\n"
+    p.send_signal(number)
+    out, _ = p.communicate(timeout=30)
+    assert (out, p.returncode) == ("got\n", 9)
+    assert nothing_of_run_left()
+
+
+def test_run_as_the_invoking_user(ebbd, device):
+    env = {**os.environ, "SUDO_UID": "65534", "SUDO_GID": "65534", "SUDO_USER": "nobody"}
+    ask = ["sh", "-c", "id -u; id -g; id -G; echo $USER"]
+    assert run(*ask, env=env).stdout.split() == ["65534", "65534", "65534", "nobody"]
+    assert run(*ask, options=["--root"], env=env).stdout.split()[0] == "0"
+
+
+def test_run_says_when_the_oom_killer_struck(ebbd, device):
+    """256 MiB of swap and 64 of memory do not hold 400."""
+    ask = "x = bytearray(400 << 20)\nfor i in range(0, len(x), 4096): x[i] = i >> 12 & 255"
+    done = run("/usr/bin/python3", "-c", ask)
+    assert done.returncode == 128 + signal.SIGKILL
+    assert "OOM killer" in done.stderr
+    assert nothing_of_run_left()
+
+
+def test_run_ends_what_the_program_left(ebbd, device):
+    done = run("sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!")
+    assert "ended 1 processes" in done.stderr
+    assert not Path(f"/proc/{done.stdout.strip()}/exe").exists()
+    assert nothing_of_run_left()
+
+
+def test_run_keep(ebbd, device):
+    done = run("true", options=["--keep", "--name", "kept"])
+    assert done.returncode == 0
+    root, _ = machine.memory_root()
+    kept = [c for c in machine.ebb_cgroups() if "ebb-kept" in c.name]
+    try:
+        assert root / "ebb-kept" in kept or root / "system.slice/ebb-kept.scope" in kept
+        assert run("true", options=["--name", "kept"]).returncode == REFUSED
+    finally:
+        ebbctl("policy", "detach", "ebb-kept", check=False)
+        for c in kept:
+            c.rmdir()
+
+
+def test_run_start(swap_lock):
+    """Everything missing is started for the program, and is gone after it."""
+    argv = parts.scan_argv(mib=128, pattern="seq", passes=2, write=True)
+    done = ebbctl("run", "--mem", "64M", "--start", "--donor-memory", "512M", "--", *argv,
+                  check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert "coverage" in done.stderr
+    assert not machine.ebb_swaps() and not machine.ebb_mounts() and not machine.processes()
+    machine.pins_remove()
+
+
+def test_run_start_that_fails_leaves_nothing(swap_lock, away):
+    done = ebbctl("run", "--mem", "64M", "--start", "--donor-memory", "512M", "--policy", "nosuch",
+                  "--", "true", check=False, timeout=240)
+    assert done.returncode == USAGE, done.stderr
+    assert "nosuch" in done.stderr
+    assert not machine.ebb_swaps() and not machine.ebb_mounts() and not machine.processes()
+    machine.pins_remove()
+
+
+def test_record(ebbd, device, cgroup, tmp_path):
+    c = cgroup(48)
+    ebbctl("policy", "attach", "none", c.path)
+    scan = parts.Scan(c, mib=96, pattern="seq", write=True)
+    try:
+        file = tmp_path / "faults"
+        recorder = subprocess.Popen([BIN / "ebbctl", "record", c.path, "-o", file, "--seconds", "60"],
+                                    stdout=subprocess.PIPE, text=True)
+        time.sleep(1)
+        scan.go()
+        scan.result()
+        # ^C ends the recording in good order.
+        recorder.send_signal(signal.SIGINT)
+        out, _ = recorder.communicate(timeout=30)
+        assert recorder.returncode == 0
+        assert str(file) in out and file.stat().st_size > 1000
+    finally:
+        scan.kill()

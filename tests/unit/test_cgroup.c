@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* On the machine's own hierarchies, with cgroups made for the test: needs root. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/cgroup.h"
+
+/* Last: it makes a macro of fail(). */
+#include <cmocka.h>
+
+static char rel[64];
+
+static void need_root(void)
+{
+	if (geteuid() || !cgroup_memory_mount(NULL)) {
+		print_message("skip: needs root and a memory controller\n");
+		skip();
+	}
+}
+
+static void create_and_remove(void **state)
+{
+	struct cgroup_ref c, again;
+	struct error e = { 0 };
+	struct stat st;
+	bool v2;
+
+	need_root();
+	assert_int_equal(cgroup_create(rel, 64 << 20, &c, &e), 0);
+	assert_int_equal(stat(c.path, &st), 0);
+	assert_int_equal(c.id, st.st_ino);
+	assert_string_equal(c.rel, rel);
+	assert_non_null(cgroup_memory_mount(&v2));
+	assert_int_equal(c.v2, v2);
+	assert_int_equal(cgroup_limit(&c), 64 << 20);
+	assert_int_equal(cgroup_oom_kills(&c), 0);
+	if (v2)
+		assert_string_equal(c.twin, c.path);
+	else if (cgroup_unified_mount())
+		assert_int_equal(access(c.twin, F_OK), 0);
+
+	assert_int_equal(cgroup_create(rel, 0, &again, &e), -EEXIST);
+	assert_int_equal(e.exit_status, EXIT_REFUSED);
+
+	/* Three ways to say the same. */
+	assert_int_equal(cgroup_resolve(rel, &again, NULL), 0);
+	assert_int_equal(again.id, c.id);
+	assert_int_equal(cgroup_resolve(rel + 1, &again, NULL), 0);
+	assert_int_equal(again.id, c.id);
+	assert_int_equal(cgroup_resolve(c.path, &again, NULL), 0);
+	assert_memory_equal(&again, &c, sizeof(c.id));
+	assert_string_equal(again.twin, c.twin);
+	if (*c.twin) {
+		assert_int_equal(cgroup_resolve(c.twin, &again, NULL), 0);
+		assert_int_equal(again.id, c.id);
+	}
+
+	assert_int_equal(cgroup_remove(&c, NULL), 0);
+	assert_int_equal(access(c.path, F_OK), -1);
+	assert_int_equal(access(c.twin, F_OK), -1);
+	assert_int_equal(cgroup_remove(&c, NULL), 0);
+}
+
+static void limits_of_ancestors(void **state)
+{
+	struct cgroup_ref parent, child;
+	char below[96];
+
+	need_root();
+	snprintf(below, sizeof(below), "%s/below", rel);
+	assert_int_equal(cgroup_create(rel, 32 << 20, &parent, NULL), 0);
+	assert_int_equal(cgroup_create(below, 0, &child, NULL), 0);
+	assert_int_equal(cgroup_limit(&child), 32 << 20);
+	assert_int_equal(cgroup_limit_set(&child, 16 << 20, NULL), 0);
+	assert_int_equal(cgroup_limit(&child), 16 << 20);
+	assert_int_equal(cgroup_limit_set(&child, 0, NULL), 0);
+	assert_int_equal(cgroup_limit_set(&parent, 0, NULL), 0);
+	assert_true(cgroup_limit(&child) > 1ULL << 40 || cgroup_limit(&child) == UINT64_MAX);
+	/* Takes what the program made below it too. */
+	assert_int_equal(cgroup_remove(&parent, NULL), 0);
+	assert_int_equal(access(child.path, F_OK), -1);
+}
+
+static void counts_and_names_who_is_inside(void **state)
+{
+	struct error e = { 0 };
+	struct cgroup_ref c;
+	int go[2], status;
+	char comm[32], byte;
+	pid_t pid;
+
+	need_root();
+	assert_int_equal(cgroup_create(rel, 64 << 20, &c, NULL), 0);
+	assert_int_equal(pipe(go), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		size_t len = 16 << 20;
+		char *p;
+
+		if (cgroup_enter(&c, NULL))
+			_exit(1);
+		p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE,
+			 -1, 0);
+		if (p == MAP_FAILED || write(go[1], "x", 1) != 1)
+			_exit(2);
+		pause();
+		_exit(0);
+	}
+	assert_int_equal(read(go[0], &byte, 1), 1);
+	assert_true(cgroup_usage(&c) >= 16 << 20);
+	assert_int_equal(cgroup_first_process(&c, comm, sizeof(comm)), pid);
+	assert_int_equal(cgroup_remove(&c, &e), -EBUSY);
+	assert_int_equal(e.exit_status, EXIT_REFUSED);
+	snprintf(comm, sizeof(comm), "process %d ", pid);
+	assert_non_null(strstr(e.text, comm));
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(WTERMSIG(status), SIGKILL);
+	assert_true(cgroup_peak(&c) == 0 || cgroup_peak(&c) >= 16 << 20);
+	assert_int_equal(cgroup_remove(&c, NULL), 0);
+	close(go[0]);
+	close(go[1]);
+}
+
+static void bad_names(void **state)
+{
+	struct cgroup_ref c;
+	struct error e = { 0 };
+
+	need_root();
+	assert_int_equal(cgroup_resolve("/no/such/cgroup", &c, &e), -ENOENT);
+	assert_int_equal(e.exit_status, EXIT_USAGE);
+	assert_non_null(strstr(e.text, "/no/such/cgroup"));
+	assert_non_null(strstr(e.text, cgroup_memory_mount(NULL)));
+	assert_int_equal(cgroup_resolve("", &c, NULL), -EINVAL);
+	assert_int_equal(cgroup_resolve("../../../../etc", &c, NULL), -EINVAL);
+	assert_int_equal(cgroup_create("relative", 0, &c, NULL), -EINVAL);
+	assert_int_equal(cgroup_create("/", 0, &c, NULL), -EINVAL);
+	assert_int_equal(cgroup_create("/a/../b", 0, &c, NULL), -EINVAL);
+}
+
+static int count(const char *dir, void *data)
+{
+	struct cgroup_ref *c = data;
+
+	return !strcmp(dir, c->path);
+}
+
+static void each_finds_it(void **state)
+{
+	struct cgroup_ref c;
+
+	need_root();
+	assert_int_equal(cgroup_create(rel, 0, &c, NULL), 0);
+	assert_int_equal(cgroup_each(count, &c), 1);
+	assert_int_equal(cgroup_remove(&c, NULL), 0);
+	assert_int_equal(cgroup_each(count, &c), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(create_and_remove), cmocka_unit_test(limits_of_ancestors),
+		cmocka_unit_test(counts_and_names_who_is_inside), cmocka_unit_test(bad_names),
+		cmocka_unit_test(each_finds_it),
+	};
+
+	snprintf(rel, sizeof(rel), "/ebb-test-%d", getpid());
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "swapd/bits.h"
+#include "swapd/slab.h"
+#include "swapd/slot.h"
+#include "swapd/watchdog.h"
+
+#include <cmocka.h>
+
+/* --- slabs -------------------------------------------------------------- */
+
+static void geometry(void **state)
+{
+	struct slab slabs[4];
+	struct slab_table t;
+
+	slab_init(&t, slabs, 4, 256);
+	assert_ptr_equal(slab_of_page(&t, 255), &slabs[0]);
+	assert_ptr_equal(slab_of_page(&t, 256), &slabs[1]);
+	assert_int_equal(slab_offset(&t, 257), 4096);
+	assert_int_equal(slab_run(&t, 250, 3), 3);
+	assert_int_equal(slab_run(&t, 250, 100), 6);
+	assert_int_equal(slab_run(&t, 256, 256), 256);
+	assert_int_equal(slab_count(&t, SLAB_UNMAPPED, -1), 4);
+}
+
+static void life(void **state)
+{
+	struct slab slabs[2];
+	struct slab_table t;
+	struct slab *s = &slabs[1];
+
+	slab_init(&t, slabs, 2, 256);
+	assert_true(slab_may_map(s, 0));
+	slab_ask(s, 3, 100);
+	assert_false(slab_may_map(s, 1000));
+	slab_refuse(s, 500);
+	assert_int_equal(s->state, SLAB_UNMAPPED);
+	assert_false(slab_may_map(s, 499));
+	assert_true(slab_may_map(s, 500));
+	slab_ask(s, 2, 600);
+	slab_grant(s, 17, 99);
+	assert_int_equal(s->remote, 17);
+	assert_int_equal(s->generation, 99);
+	assert_int_equal(slab_count(&t, SLAB_MAPPED, 2), 1);
+	assert_int_equal(slab_count(&t, SLAB_MAPPED, 3), 0);
+	slab_lose(s);
+	assert_int_equal(slab_count(&t, SLAB_LOST, -1), 1);
+	/* At once: the pages are in need of a donor. */
+	assert_true(slab_may_map(s, 601));
+	slab_ask(s, 0, 700);
+	slab_lose(s);
+	assert_int_equal(s->state, SLAB_LOST);
+}
+
+/* --- bits ---------------------------------------------------------------- */
+
+enum { BITS = 64 * 5 + 13 };
+
+/* The obvious way, against which the fast one is checked. */
+static void reference(bool *map, int first, int count, bool value)
+{
+	for (int i = first; i < first + count; i++)
+		map[i] = value;
+}
+
+static void bits_like_reference(void **state)
+{
+	uint64_t map[(BITS + 63) / 64] = { 0 };
+	bool want[BITS] = { 0 };
+
+	assert_int_equal(bits_words(BITS), sizeof(map) / sizeof(*map));
+	srandom(7);
+	for (int round = 0; round < 20000; round++) {
+		int first = (int)(random() % BITS), count = (int)(random() % (BITS - first) + 1);
+		int run = 1, set = 0;
+
+		if (round % 3)
+			count = count % 70 + 1 <= BITS - first ? count % 70 + 1 : 1;
+		if (random() & 1) {
+			bits_set(map, first, count);
+			reference(want, first, count, true);
+		} else {
+			bits_clear(map, first, count);
+			reference(want, first, count, false);
+		}
+		first = (int)(random() % BITS);
+		count = (int)(random() % (BITS - first) + 1);
+		while (run < count && want[first + run] == want[first])
+			run++;
+		for (int i = first; i < first + count; i++)
+			set += want[i];
+		assert_int_equal(bits_test(map, first), want[first]);
+		assert_int_equal(bits_run(map, first, count), run);
+		assert_int_equal(bits_count(map, first, count), set);
+	}
+}
+
+static void no_bits(void **state)
+{
+	uint64_t map[1] = { 5 };
+
+	bits_set(map, 0, 0);
+	bits_clear(map, 0, 0);
+	assert_int_equal(map[0], 5);
+	assert_int_equal(bits_count(map, 0, 0), 0);
+}
+
+/* --- slots --------------------------------------------------------------- */
+
+static struct slot *request(struct slots *s, enum slot_kind kind, uint32_t first, uint32_t count)
+{
+	struct slot *slot = slot_get(s);
+
+	assert_non_null(slot);
+	slot->kind = kind;
+	slot->first = first;
+	slot->count = count;
+	return slot;
+}
+
+static struct slot *under_way(struct slots *s, enum slot_kind kind, uint32_t first, uint32_t count)
+{
+	struct slot *slot = request(s, kind, first, count);
+
+	assert_false(slot_conflicts(s, slot));
+	slot_activate(s, slot);
+	return slot;
+}
+
+static bool would_wait(struct slots *s, enum slot_kind kind, uint32_t first, uint32_t count)
+{
+	struct slot *slot = request(s, kind, first, count);
+	bool r = slot_conflicts(s, slot);
+
+	slot_put(s, slot);
+	return r;
+}
+
+static int with_slots(void **state)
+{
+	struct slots *s = calloc(1, sizeof(*s));
+	struct error e = { 0 };
+
+	*state = s;
+	return slots_init(s, &e);
+}
+
+static int without_slots(void **state)
+{
+	slots_free(*state);
+	free(*state);
+	return 0;
+}
+
+static void overlaps_wait(void **state)
+{
+	struct slots *s = *state;
+	struct slot *w = under_way(s, SLOT_WRITE, 10, 4), *r = under_way(s, SLOT_READ, 20, 4);
+
+	assert_true(would_wait(s, SLOT_READ, 13, 1));
+	assert_true(would_wait(s, SLOT_WRITE, 8, 3));
+	assert_false(would_wait(s, SLOT_READ, 14, 6));
+	assert_false(would_wait(s, SLOT_WRITE, 5, 5));
+	assert_false(would_wait(s, SLOT_READ, 20, 4));
+	assert_true(would_wait(s, SLOT_WRITE, 23, 1));
+	slot_retire(s, w);
+	assert_false(would_wait(s, SLOT_READ, 13, 1));
+	assert_true(would_wait(s, SLOT_WRITE, 23, 1));
+	slot_retire(s, r);
+	assert_false(would_wait(s, SLOT_WRITE, 23, 1));
+}
+
+/* A read that came after a waiting write must not overtake it. */
+static void nobody_overtakes(void **state)
+{
+	struct slots *s = *state;
+	struct slot *first = under_way(s, SLOT_READ, 0, 4);
+	struct slot *second = request(s, SLOT_WRITE, 0, 8), *third = request(s, SLOT_READ, 6, 2);
+
+	assert_true(slot_conflicts(s, second));
+	slot_append(s, &s->blocked, second);
+	assert_true(slot_conflicts(s, third));
+	slot_append(s, &s->blocked, third);
+	slot_retire(s, first);
+	assert_false(slot_conflicts(s, second));
+	/* Still behind the second, which has not started. */
+	assert_true(slot_conflicts(s, third));
+}
+
+static void all_slots_are_used_and_come_back(void **state)
+{
+	struct slots *s = *state;
+	struct slot *held[SLOT_COUNT];
+
+	for (int i = 0; i < SLOT_COUNT; i++) {
+		held[i] = slot_get(s);
+		assert_non_null(held[i]);
+		assert_int_equal((uintptr_t)held[i]->payload % 4096, 0);
+	}
+	assert_null(slot_get(s));
+	for (int i = 0; i < SLOT_COUNT; i += 2)
+		slot_put(s, held[i]);
+	assert_int_equal(s->free_count, SLOT_COUNT / 2);
+	for (int i = 0; i < SLOT_COUNT; i += 2)
+		assert_non_null(slot_get(s));
+	assert_null(slot_get(s));
+}
+
+/* --- the watchdog's rule -------------------------------------------------- */
+
+static void only_a_standstill_is_stuck(void **state)
+{
+	struct watchdog_state w = { 0 };
+
+	for (uint64_t i = 1; i <= 100; i++)
+		assert_false(watchdog_stuck(&w, 3, i, 10, 50)); /* slow, but it moves */
+	for (int i = 0; i < 100; i++)
+		assert_false(watchdog_stuck(&w, 0, 100, 10, 50)); /* idle */
+	for (int i = 0; i < 4; i++)
+		assert_false(watchdog_stuck(&w, 1, 100, 10, 50));
+	assert_true(watchdog_stuck(&w, 1, 100, 10, 50));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(geometry),
+		cmocka_unit_test(life),
+		cmocka_unit_test(bits_like_reference),
+		cmocka_unit_test(no_bits),
+		cmocka_unit_test_setup_teardown(overlaps_wait, with_slots, without_slots),
+		cmocka_unit_test_setup_teardown(nobody_overtakes, with_slots, without_slots),
+		cmocka_unit_test_setup_teardown(all_slots_are_used_and_come_back, with_slots,
+						without_slots),
+		cmocka_unit_test(only_a_standstill_is_stuck),
+	};
+
+	return cmocka_run_group_tests_name("slab", tests, NULL, NULL);
+}
