@@ -104,6 +104,20 @@ static __always_inline __u64 ebb_magnitude(__s64 stride)
 }
 
 /*
+ * The delta as the program made it.  What the kernel's readahead brought in
+ * along with a miss is touched unseen: a process that reads page after page is
+ * seen at every 8th.  A delta within the cluster of the fault before is a step
+ * of one page.  Pages of the cluster that were there already were not read, so
+ * it may be up to twice as long as what was.
+ */
+static __always_inline __s64 ebb_unhide(__s64 delta, __u32 cluster)
+{
+	if (cluster < 2 || ebb_magnitude(delta) >= 2 * (__u64)cluster)
+		return delta;
+	return delta < 0 ? -1 : 1;
+}
+
+/*
  * How many times stride leads from one page to another; -1 when it does not
  * lead there.
  */

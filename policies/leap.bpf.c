@@ -7,11 +7,10 @@
  */
 #include "ebb_policy.h"
 
-enum { PW_MAX, AHEAD, SPECULATE, COLD, CLUSTER };
+enum { PW_MAX, AHEAD, SPECULATE, COLD };
 
 #define HSIZE 32                /* deltas in AccessHistory */
 #define NSPLIT 4                /* the first vote is over HSIZE / NSPLIT of them */
-#define PROBES 4                /* see leap_follow() */
 
 EBB_POLICY(leap, "majority of the last deltas, window by hits (Leap, reconstructed)",
 	EBB_PARAM(PW_MAX, "pw_max", 64, 1, EBB_REQUEST_MAX,
@@ -20,9 +19,7 @@ EBB_POLICY(leap, "majority of the last deltas, window by hits (Leap, reconstruct
 		  "1: hits ask for more once half the window is used; paper: 0, only misses do"),
 	EBB_PARAM(SPECULATE, "speculate", 0, 0, 1,
 		  "1: without a majority still read along the last trend, as the paper does"),
-	EBB_PARAM(COLD, "cold", 0, 0, 1, "1: pages read and passed are the first to be reclaimed"),
-	EBB_PARAM(CLUSTER, "cluster", 8, 0, 32,
-		  "ahead: strides up to this may be the kernel's own readahead; paper: 0"))
+	EBB_PARAM(COLD, "cold", 0, 0, 1, "1: pages read and passed are the first to be reclaimed"))
 
 struct leap {
 	__s64 delta[HSIZE];     /* ring, newest at head - 1 */
@@ -33,11 +30,10 @@ struct leap {
 	__u32 window;           /* PWsize(t-1) */
 	__u32 hits;             /* Chit: since the last decision */
 	/* The rest is ours, for ahead = 1. */
-	__s64 stride;           /* what is asked along: trend, or a page at a time */
 	__u64 frontier;         /* last page asked for along it; 0 = none */
 	__u64 mark;             /* the page from which on to ask for more */
 	__u32 lost;             /* pages asked for that missed, since the last hit */
-	__u32 probes;           /* decisions left before trend is taken at its word */
+	__u32 cluster;          /* pages around last that the kernel read with it */
 };
 
 static __always_inline void leap_log(struct leap *s, __s64 delta)
@@ -131,34 +127,7 @@ static __always_inline void leap_paper(const struct ebb_fault *f, struct leap *s
 /* Whether no more than half a window is left before a page. */
 static __always_inline int leap_due(const struct leap *s, __u64 vpn)
 {
-	return s->stride > 0 ? vpn >= s->mark : vpn <= s->mark;
-}
-
-/*
- * The stride to ask along.  The kernel's own readahead hides pages: a process
- * that reads page after page is seen at every 8th.  So a short stride is first
- * probed page by page, and stands once a hit or a few probes without any confirm
- * it; hits in between soon make another majority.
- */
-static __always_inline void leap_follow(const struct ebb_fault *f, struct leap *s, __s64 delta,
-					__s64 trend, const struct ebb_params *p)
-{
-	__s64 stride = trend;
-
-	if (trend != s->trend) {
-		s->trend = trend;
-		s->probes = 0;
-		if (ebb_magnitude(trend) > 1 && ebb_magnitude(trend) <= p->v[CLUSTER])
-			s->probes = PROBES;
-	}
-	if (f->kind != EBB_MISS && delta == trend)
-		s->probes = 0;
-	if (s->probes)
-		stride = trend > 0 ? 1 : -1;
-	if (stride != s->stride) {
-		s->stride = stride;
-		s->frontier = 0;
-	}
+	return s->trend > 0 ? vpn >= s->mark : vpn <= s->mark;
 }
 
 /*
@@ -173,10 +142,12 @@ static __always_inline void leap_ahead(const struct ebb_fault *f, struct leap *s
 	__u64 max = p->v[PW_MAX], from, hits, window;
 	__s64 left;
 
-	if (trend)
-		leap_follow(f, s, delta, trend, p);
+	if (trend && trend != s->trend) {
+		s->trend = trend;
+		s->frontier = 0;
+	}
 	from = s->frontier;
-	left = from ? ebb_steps(f->vpn, from, s->stride) : -1;
+	left = from ? ebb_steps(f->vpn, from, s->trend) : -1;
 	if (left > 2 * (__s64)max)
 		left = -1;
 
@@ -204,33 +175,29 @@ static __always_inline void leap_ahead(const struct ebb_fault *f, struct leap *s
 	if (!trend && left < 0 && !p->v[SPECULATE])
 		return;
 	if (p->v[COLD] && hits)
-		ebb_cold(f, f->vpn - s->stride, -s->stride, hits);
+		ebb_cold(f, f->vpn - s->trend, -s->trend, hits);
 	if (left < 0 || f->kind == EBB_MISS) {
 		from = f->vpn;
 		left = 0;
 	}
-	if (window && s->probes) {
-		s->probes--;
-		/* Past what the kernel reads along with this page, by a latency. */
-		if (window < 4 * ebb_magnitude(s->trend))
-			window = 4 * ebb_magnitude(s->trend);
-		if (window > max)
-			window = max;
-	}
 	if (left < (__s64)window)
-		from += s->stride * ebb_prefetch(f, from + s->stride, s->stride, window - left);
+		from += s->trend * ebb_prefetch(f, from + s->trend, s->trend, window - left);
 	s->frontier = from;
-	s->mark = from - s->stride * (__s64)(window / 2);
+	s->mark = from - s->trend * (__s64)(window / 2);
 }
 
 static __always_inline void leap_fault(const struct ebb_fault *f, struct leap *s,
 				       const struct ebb_params *p)
 {
-	__s64 delta = f->vpn - s->last, trend;
+	__s64 seen = f->vpn - s->last, delta, trend;
 
-	if (!delta)
+	if (!seen)
 		return;
+	delta = ebb_unhide(seen, s->cluster);
+	if (delta != seen) /* hits of the kernel's readahead are hits */
+		s->hits += ebb_magnitude(seen) - 1;
 	s->last = f->vpn;
+	s->cluster = f->cluster;
 	leap_log(s, delta);
 	if (f->kind != EBB_MISS) {
 		s->hits++;

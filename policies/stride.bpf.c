@@ -19,6 +19,7 @@ struct stride {
 	__u64 frontier;         /* last page asked for; 0 = none */
 	__u32 trust;
 	__u32 window;
+	__u32 cluster;          /* pages around last that the kernel read with it */
 };
 
 /* Whether faults still come along the stride; a new one must earn its trust. */
@@ -45,13 +46,14 @@ static __always_inline void stride_fault(const struct ebb_fault *f, struct strid
 					 const struct ebb_params *p)
 {
 	__u64 max = p->v[WINDOW];
-	__s64 delta = f->vpn - s->last;
+	__s64 delta = ebb_unhide(f->vpn - s->last, s->cluster);
 	__u64 from = s->frontier;
 	__s64 left;
 
 	if (!delta)
 		return;
 	s->last = f->vpn;
+	s->cluster = f->cluster;
 	if (!stride_holds(s, delta) || s->trust < TRUST)
 		return;
 

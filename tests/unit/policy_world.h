@@ -23,7 +23,7 @@ enum world_here { OUT, READ_AROUND, VISITED };
 struct world {
 	const struct ebb_policy *policy;
 	struct ebb_policy_sim sim;
-	uint64_t base;                  /* virtual page of the first page; the world ends at its end */
+	uint64_t base;                  /* virtual page of page 0; no page past WORLD_PAGES exists */
 	unsigned int latency, issue;
 	struct {                        /* the kernel's own, per VMA; its hits go unseen */
 		uint64_t page;
@@ -91,10 +91,11 @@ static inline void world_free(struct world *w)
 	free(w);
 }
 
-/* What swap_vma_readahead() of Linux 6.x reads along with a missed page. */
-static inline void world_read_around(struct world *w, uint64_t page)
+/* What swap_vma_readahead() of Linux 6.x reads for a missed page; returns how many. */
+static inline unsigned int world_read_around(struct world *w, uint64_t page)
 {
 	uint64_t prev = w->readahead.page, first = page, pages = w->readahead.hits + 2;
+	unsigned int read = 1;
 
 	if (pages > 2)
 		for (pages = 4; pages < w->readahead.hits + 2;)
@@ -114,8 +115,11 @@ static inline void world_read_around(struct world *w, uint64_t page)
 	else if (page != prev + 1)
 		first = page - (pages - 1) / 2;
 	for (uint64_t i = first; i < first + pages; i++)
-		if (i < WORLD_PAGES && !w->here[i] && i != page)
+		if (i < WORLD_PAGES && !w->here[i] && i != page) {
 			w->here[i] = READ_AROUND;
+			read++;
+		}
+	return read;
 }
 
 static inline void world_visit(struct world *w, uint64_t page)
@@ -147,7 +151,7 @@ static inline void world_visit(struct world *w, uint64_t page)
 		f.kind = EBB_MISS;
 		w->misses++;
 		if (w->readahead.max)
-			world_read_around(w, page);
+			f.cluster = world_read_around(w, page);
 	}
 	w->policy->run(&w->sim, &f);
 }

@@ -185,7 +185,9 @@ static void regular_walks(void **unused)
 	static const struct {
 		uint64_t first;
 		int64_t stride;
-	} walk[] = { { 100, 1 }, { 20000, -1 }, { 100, 7 }, { 100, 64 }, { 600000, -64 }, { 100, 2 } };
+	} walk[] = {
+		{ 100, 1 }, { 20000, -1 }, { 100, 7 }, { 100, 64 }, { 600000, -64 }, { 100, 2 },
+	};
 	static const unsigned int latency[] = { 0, 1, 4, 8, 16, 24 };
 	static const unsigned int readahead[] = { 0, 8 };
 
@@ -363,7 +365,7 @@ static void info(void **unused)
 
 	assert_int_equal(i->abi, EBB_ABI);
 	assert_string_equal(i->name, "leap");
-	assert_int_equal(i->params, 5);
+	assert_int_equal(i->params, 4);
 	for (unsigned int p = 0; p < i->params; p++) {
 		assert_true(i->param[p].name[0] && i->param[p].help[0]);
 		assert_in_range(i->param[p].initial, i->param[p].min, i->param[p].max);
