@@ -152,6 +152,7 @@ struct ebb_fault {
 struct ebb_request {
 	__u64 first;                /* virtual page */
 	__s64 stride;               /* pages; never 0 */
+	__u64 at;                   /* page of the fault that made it ask */
 	__u64 owner;
 	__u64 time_ns;
 	__u32 tgid, exec;
@@ -207,7 +208,7 @@ EBB_ASSERT_SIZE(struct ebb_proc, 72);
 EBB_ASSERT_SIZE(struct ebb_page, 16);
 EBB_ASSERT_SIZE(struct ebb_prefetch, 16);
 EBB_ASSERT_SIZE(struct ebb_fault, 56);
-EBB_ASSERT_SIZE(struct ebb_request, 48);
+EBB_ASSERT_SIZE(struct ebb_request, 56);
 EBB_ASSERT_SIZE(struct ebb_trace, 48);
 EBB_ASSERT_SIZE(struct ebb_param_info, 152);
 EBB_ASSERT_SIZE(struct ebb_policy_info, 152 + EBB_PARAMS * 152);

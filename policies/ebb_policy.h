@@ -168,6 +168,7 @@ static __always_inline __u64 ebb_ask(const struct ebb_fault *f, __u64 first, __s
 	}
 	r->first = first;
 	r->stride = stride;
+	r->at = f->vpn;
 	r->owner = owner;
 	r->time_ns = f->time_ns;
 	r->tgid = f->tgid;

@@ -13,7 +13,7 @@ enum { PW_MAX, AHEAD, SPECULATE, COLD };
 #define NSPLIT 4                /* the first vote is over HSIZE / NSPLIT of them */
 
 EBB_POLICY(leap, "majority of the last deltas, window by hits (Leap, reconstructed)",
-	EBB_PARAM(PW_MAX, "pw_max", 64, 1, EBB_REQUEST_MAX,
+	EBB_PARAM(PW_MAX, "pw_max", 256, 1, EBB_REQUEST_MAX,
 		  "most pages asked for at once (PWsize_max; paper: 8)"),
 	EBB_PARAM(AHEAD, "ahead", 1, 0, 1,
 		  "1: hits ask for more once half the window is used; paper: 0, only misses do"),

@@ -242,6 +242,7 @@ int device_create(const char *name, const struct device_plan *plan, struct devic
 	r = need_root("device create", e);
 	if (r)
 		return r;
+	process_defer_signals();
 	lock = device_lock(e);
 	if (lock < 0)
 		return lock;
@@ -255,7 +256,7 @@ int device_create(const char *name, const struct device_plan *plan, struct devic
 		device_announce();
 		return 0;
 	}
-	if (!device_find(name, d, NULL) && device_teardown(d, SWAPOFF_MS, &also))
+	if (!device_find(name, d, NULL) && device_teardown(d, SWAPOFF_MS, PATIENCE_TO_THE_END, &also))
 		fprintf(stderr, "ebbctl: while undoing: %s\n", also.text);
 	return r;
 }

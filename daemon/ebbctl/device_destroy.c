@@ -8,10 +8,12 @@
 #include "common/cleanup.h"
 #include "common/control.h"
 #include "common/files.h"
+#include "common/size.h"
 #include "device_create.h"
 #include "device_destroy.h"
 #include "device_parts.h"
 #include "output.h"
+#include "process.h"
 #include "swaps.h"
 #include "verbs.h"
 
@@ -27,6 +29,19 @@ struct abort_options {
 	bool json, yes;
 };
 
+static int check(const char *name, const struct device_record *d, const struct swap_area *area,
+		 struct error *e)
+{
+	char lost[16];
+
+	/* The kernel cuts the FUSE connection of a server that ends: reads fail, they do not wait. */
+	if (!d->server_pid && area->used)
+		return fail_exit(e, EXIT_REFUSED, EIO,
+				 "device %s: its server is gone and with it %s that are still out: programs get SIGBUS where they touch them; end them first, or --force",
+				 name, size_format(area->used, lost, sizeof(lost)));
+	return swaps_can_leave(name, area, e);
+}
+
 int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms, struct error *e)
 {
 	_cleanup_close_ int lock = -1;
@@ -39,6 +54,7 @@ int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms, str
 		r = need_root("device destroy", e);
 	if (r)
 		return r;
+	process_defer_signals();
 	lock = device_lock(e);
 	if (lock < 0)
 		return lock;
@@ -46,12 +62,9 @@ int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms, str
 	if (r)
 		return r;
 	if (mode == DESTROY_POLITE && *d.block && !swaps_find(d.block, &area))
-		r = swaps_can_leave(name, &area, e);
-	if (!r && *d.block && !d.server_pid && !swaps_find(d.block, &area) && area.used)
-		return fail_exit(e, EXIT_REFUSED, EIO,
-				 "device %s: its server is dead and %llu MiB are still out there: swapoff would wait for ever; ebbctl device abort %s turns the waiting into errors",
-				 name, (unsigned long long)(area.used >> 20), name);
-	return r ? r : device_teardown(&d, timeout_ms, e);
+		r = check(name, &d, &area, e);
+	return r ? r : device_teardown(&d, timeout_ms, mode == DESTROY_CLEANUP ?
+				   PATIENCE_TO_THE_END : PATIENCE_UNTIL_INTERRUPTED, e);
 }
 
 static void print_destroyed(struct json_object *o)
@@ -76,7 +89,7 @@ static int run_destroy(int argc, char **argv, void *options, struct error *e)
 
 static void print_aborted(struct json_object *o)
 {
-	printf("device %s: FUSE connection %d aborted; now: ebbctl device destroy %s\n",
+	printf("device %s: FUSE connection %d aborted; now: ebbctl device destroy %s --force\n",
 	       control_str(o, "name", ""), (int)control_int(o, "connection", 0),
 	       control_str(o, "name", ""));
 }

@@ -7,6 +7,7 @@
 enum destroy_mode {
 	DESTROY_POLITE, /* refuses while what is swapped out does not fit elsewhere */
 	DESTROY_FORCED,
+	DESTROY_CLEANUP, /* forced, and ^C does not stop it */
 };
 
 /* Takes the device off and apart; swapoff may take @timeout_ms. */

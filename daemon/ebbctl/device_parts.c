@@ -16,7 +16,6 @@
 #include "device_parts.h"
 #include "loopdev.h"
 #include "output.h"
-#include "process.h"
 #include "scope.h"
 #include "swaps.h"
 
@@ -168,13 +167,14 @@ static int remove_files(const struct device_record *d, struct error *e)
 	return r ? fail(e, r, "device %s: cannot remove its record: %s", d->name, strerror(-r)) : 0;
 }
 
-int device_teardown(const struct device_record *d, int timeout_ms, struct error *e)
+int device_teardown(const struct device_record *d, int timeout_ms, enum process_patience patience,
+		    struct error *e)
 {
 	struct swap_area area;
 	int r = 0;
 
 	if (*d->block && !swaps_find(d->block, &area))
-		r = swaps_off(d->name, d->block, timeout_ms, e);
+		r = swaps_off(d->name, d->block, timeout_ms, patience, e);
 	if (r)
 		return r;
 	if (*d->block) {

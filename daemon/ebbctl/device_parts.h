@@ -12,6 +12,7 @@
 
 #include "common/device.h"
 #include "common/error.h"
+#include "process.h"
 
 #define DEVICE_SERVER "ebb-swapd"
 
@@ -34,9 +35,11 @@ bool device_mounted(const char *mount, unsigned int *minor);
 
 /*
  * Takes @d apart, swap first, whatever of it is there.  Stops before anything
- * that needs the server when swap cannot be taken off in @timeout_ms.
+ * that needs the server when swap cannot be taken off in @timeout_ms; only that
+ * can be interrupted.
  */
-int device_teardown(const struct device_record *d, int timeout_ms, struct error *e);
+int device_teardown(const struct device_record *d, int timeout_ms, enum process_patience patience,
+		    struct error *e);
 
 /* Tells ebbd, if it runs, that devices have changed. */
 void device_announce(void);

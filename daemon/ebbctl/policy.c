@@ -4,9 +4,11 @@
 
 #include "common/cgroup.h"
 #include "common/control.h"
+#include "common/files.h"
 #include "daemon_call.h"
 #include "output.h"
 #include "scope.h"
+#include "swaps.h"
 #include "verbs.h"
 
 static void print_params(struct json_object *params)
@@ -82,6 +84,21 @@ static void report(const struct common_options *c, const char *cgroup, const cha
 	output(c->json, o, print_done);
 }
 
+/* Both serve faults behind our back, in memory: see `doctor`. */
+static void warn_of_rivals(void)
+{
+	struct swap_area areas[SWAPS_MAX];
+	int n = swaps_read(areas);
+	char on[8];
+
+	if (file_read("/sys/module/zswap/parameters/enabled", on, sizeof(on)) > 0 && *on == 'Y')
+		fprintf(stderr, "ebbctl: warning: zswap: is enabled: counts will be wrong; echo N > /sys/module/zswap/parameters/enabled\n");
+	for (int i = 0; i < n; i++)
+		if (!strncmp(areas[i].path, "/dev/zram", 9))
+			fprintf(stderr, "ebbctl: warning: %s: prefetching from it costs more than it gains; swapoff %s\n",
+				areas[i].path, areas[i].path);
+}
+
 static int run_attach(int argc, char **argv, void *options, struct error *e)
 {
 	_cleanup_json_ struct json_object *request = NULL;
@@ -98,6 +115,7 @@ static int run_attach(int argc, char **argv, void *options, struct error *e)
 	if (r)
 		return r;
 	scope_apply_all(c.path);
+	warn_of_rivals();
 	report(options, c.path, "attached ", argv[0]);
 	return 0;
 }

@@ -21,6 +21,32 @@
 #include "transient.h"
 
 #define MAX_ARGS 64
+/* How often to look whether somebody wants us to stop. */
+#define SLICE_MS 100
+
+static void deferred(sigset_t *set)
+{
+	sigemptyset(set);
+	sigaddset(set, SIGINT);
+	sigaddset(set, SIGTERM);
+	sigaddset(set, SIGHUP);
+}
+
+void process_defer_signals(void)
+{
+	sigset_t set;
+
+	deferred(&set);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
+bool process_interrupted(void)
+{
+	sigset_t set;
+
+	sigpending(&set);
+	return sigismember(&set, SIGINT) || sigismember(&set, SIGTERM) || sigismember(&set, SIGHUP);
+}
 
 /*
  * A server of memory must not be charged to, and reclaimed with, the cgroup
@@ -28,11 +54,12 @@
  */
 static void leave_limits(const char *unit)
 {
+	const pid_t self = getpid();
 	const char *mount;
 	char path[PATH_MAX];
 	bool v2;
 
-	if (transient_scope(unit, getpid(), NULL, 0, NULL) == 0)
+	if (transient_scope(unit, &self, 1, NULL, 0, NULL) == 0)
 		return;
 	mount = cgroup_memory_mount(&v2);
 	snprintf(path, sizeof(path), "%.4000s/cgroup.procs", mount ?: "");
@@ -82,11 +109,13 @@ static void last_line(const char *path, char *line, size_t size)
 	}
 }
 
-/* A log line without "PROGRAM: error: ". */
+/* A log line without "PROGRAM: error: ", or the journal's "<3>". */
 static const char *without_prefix(const char *line)
 {
 	const char *mark = strstr(line, ": error: ");
 
+	if (line[0] == '<' && line[1] && line[2] == '>')
+		return line + 3;
 	return mark ? mark + strlen(": error: ") : line;
 }
 
@@ -112,7 +141,9 @@ static int wait_ready(int fd, int timeout_ms)
 
 		if (left <= 0)
 			return -ETIMEDOUT;
-		if (poll(&p, 1, (int)left) <= 0)
+		if (process_interrupted())
+			return -EINTR;
+		if (poll(&p, 1, left < SLICE_MS ? (int)left : SLICE_MS) <= 0)
 			continue;
 		n = read(fd, text + len, 6 - len);
 		if (n < 0 && errno == EINTR)
@@ -148,6 +179,8 @@ int process_start(const char *const *argv, const char *unit, const char *log, in
 		return 0;
 	if (r != -ECONNRESET) {
 		kill(pid, SIGTERM);
+		if (r == -EINTR)
+			return fail(e, r, "%s: interrupted while it started", name);
 		return fail(e, r, "%s: not ready after %d s; see %s", name, timeout_ms / 1000, log);
 	}
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -203,6 +236,23 @@ pid_t process_find(const char *comm, const char *option, const char *value)
 			return pid;
 	}
 	return 0;
+}
+
+int process_wait(int pidfd, int timeout_ms, enum process_patience patience)
+{
+	struct pollfd p = { .fd = pidfd, .events = POLLIN };
+	int64_t deadline = now_ms() + timeout_ms;
+
+	for (;;) {
+		int64_t left = deadline - now_ms();
+
+		if (poll(&p, 1, left > SLICE_MS ? SLICE_MS : left > 0 ? (int)left : 0) > 0)
+			return 0;
+		if (left <= 0)
+			return -ETIMEDOUT;
+		if (patience == PATIENCE_UNTIL_INTERRUPTED && process_interrupted())
+			return -EINTR;
+	}
 }
 
 int process_end(pid_t pid, const char *comm, int timeout_ms)

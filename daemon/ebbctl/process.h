@@ -3,16 +3,25 @@
 #ifndef EBB_PROCESS_H
 #define EBB_PROCESS_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "common/error.h"
+
+/*
+ * From now on SIGINT, SIGTERM and SIGHUP only set process_interrupted(): what
+ * is being made or taken apart is finished or undone, never left half-way.
+ */
+void process_defer_signals(void);
+bool process_interrupted(void);
 
 /*
  * Starts the daemon @argv (NULL-terminated) in a session of its own, outside
  * any limited memory cgroup, stdin from /dev/null, the rest into the file @log.
  * Appends "--ready-fd N" to its arguments and waits up to @timeout_ms until it
  * has written "READY\n" there; it may have daemonised itself by then.  When it
- * ends before that, @e has the last line of @log and its exit status.  @unit names the systemd
+ * ends before that, @e has the last line of @log and its exit status; -EINTR
+ * when process_interrupted() meanwhile.  @unit names the systemd
  * scope it gets where systemd runs.
  */
 int process_start(const char *const *argv, const char *unit, const char *log, int timeout_ms,
@@ -29,6 +38,17 @@ pid_t process_find(const char *comm, const char *option, const char *value);
  * after @timeout_ms.  No error when it is gone already.
  */
 int process_end(pid_t pid, const char *comm, int timeout_ms);
+
+enum process_patience {
+	PATIENCE_UNTIL_INTERRUPTED,
+	PATIENCE_TO_THE_END,
+};
+
+/*
+ * Waits until the process behind @pidfd has ended: 0, -ETIMEDOUT, or -EINTR
+ * when process_interrupted() and @patience allows it.
+ */
+int process_wait(int pidfd, int timeout_ms, enum process_patience patience);
 
 /* Runs @argv to its end; its output goes to @output (NUL-terminated) when not NULL. */
 int process_run(const char *const *argv, char *output, size_t size, struct error *e);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -122,6 +123,29 @@ int program_fork(struct program *p, char **argv, enum program_user user, struct 
 	return p->pidfd < 0 ? fail(e, errno, "%s: fork: %s", argv[0], strerror(errno)) : 0;
 }
 
+int program_keep(struct program *p, struct error *e)
+{
+	p->keeper = fork();
+	if (p->keeper == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		prctl(PR_SET_NAME, "ebb-keeper");
+		/* The program's pipes are not to wait for this one. */
+		close_range(0, ~0u, 0);
+		for (;;)
+			pause();
+	}
+	return p->keeper < 0 ? fail(e, errno, "fork: %s", strerror(errno)) : 0;
+}
+
+void program_keep_end(struct program *p)
+{
+	if (p->keeper <= 0)
+		return;
+	kill(p->keeper, SIGKILL);
+	waitpid(p->keeper, NULL, 0);
+	p->keeper = 0;
+}
+
 int program_go(struct program *p, const struct cgroup_ref *c, struct error *e)
 {
 	struct order order = { .go = true, .enter = c != NULL };
@@ -190,6 +214,7 @@ int program_wait(struct program *p, struct program_end *end, struct error *e)
 
 void program_close(struct program *p)
 {
+	program_keep_end(p);
 	close_fdp(&p->go);
 	p->go = -1;
 	if (p->pid > 0) {

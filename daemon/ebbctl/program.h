@@ -26,6 +26,7 @@ enum program_user {
 struct program {
 	pid_t pid;
 	int pidfd;
+	pid_t keeper;   /* program_keep()'s, or 0 */
 	int go;         /* written to let it run; its exec closes it */
 	int failed;     /* errno of a failed exec comes here */
 	int signals;    /* signalfd of what is passed on */
@@ -50,6 +51,13 @@ bool program_interrupted(struct program *p);
 
 /* Forks; the child waits for program_go(). */
 int program_fork(struct program *p, char **argv, enum program_user user, struct error *e);
+
+/*
+ * Forks a process that does nothing: in the same cgroup, it keeps systemd from
+ * removing that before it has been read.
+ */
+int program_keep(struct program *p, struct error *e);
+void program_keep_end(struct program *p);
 
 /*
  * Lets it enter @c (NULL: it is there already) and exec.  A failed exec is an

@@ -114,27 +114,42 @@ static int prepare(struct run *run, struct error *e)
 
 /*
  * Where systemd owns the tree, its scope: then systemctl shows the program, and
- * a daemon-reload does not undo our limit.
+ * a daemon-reload does not undo our limit.  Not with --keep: systemd removes a
+ * scope when nothing runs in it.
  */
-static int make_cgroup(struct run *run, struct error *e)
+static int make_scope(struct run *run, const char *name)
 {
 	struct transient_limit limit = { .memory_max = run->o->mem };
-	char name[64], where[PATH_MAX];
+	char where[PATH_MAX];
+	pid_t pids[2];
 	bool v2;
+	int r;
+
+	cgroup_memory_mount(&v2);
+	if (!v2 || run->o->keep || program_keep(&run->program, NULL))
+		return -EOPNOTSUPP;
+	pids[0] = run->program.pid;
+	pids[1] = run->program.keeper;
+	snprintf(run->scope, sizeof(run->scope), "%.56s.scope", name);
+	r = transient_scope(run->scope, pids, 2, where, sizeof(where), &limit);
+	if (!r)
+		r = cgroup_resolve(where, &run->cgroup, NULL);
+	if (r) {
+		program_keep_end(&run->program);
+		run->scope[0] = '\0';
+	}
+	return r;
+}
+
+static int make_cgroup(struct run *run, struct error *e)
+{
+	char path[64];
 
 	if (run->o->name)
-		snprintf(name, sizeof(name), "ebb-%s", run->o->name);
+		snprintf(path, sizeof(path), "/ebb-%s", run->o->name);
 	else
-		snprintf(name, sizeof(name), "ebb-run-%d", getpid());
-	cgroup_memory_mount(&v2);
-	snprintf(run->scope, sizeof(run->scope), "%.56s.scope", name);
-	if (v2 && !transient_scope(run->scope, run->program.pid, where, sizeof(where), &limit) &&
-	    !cgroup_resolve(where, &run->cgroup, NULL))
-		return 0;
-	run->scope[0] = '\0';
-	memmove(name + 1, name, strlen(name) + 1);
-	name[0] = '/';
-	return cgroup_create(name, run->o->mem, &run->cgroup, e);
+		snprintf(path, sizeof(path), "/ebb-run-%d", getpid());
+	return make_scope(run, path + 1) ? cgroup_create(path, run->o->mem, &run->cgroup, e) : 0;
 }
 
 static int attach(struct run *run, struct error *e)
@@ -294,17 +309,17 @@ static void undo(struct run *run)
 {
 	struct error e = { 0 };
 
-	program_close(&run->program);
 	if (run->recording)
 		tell_about_cgroup(run, "record.stop");
+	if (run->attached && !run->o->keep)
+		tell_about_cgroup(run, "policy.detach");
+	program_close(&run->program);
 	if (run->created && !run->o->keep) {
 		int n = program_clear_cgroup(&run->cgroup, GRACE_MS);
 
 		if (n)
 			fprintf(stderr, "ebbctl: ended %d processes the program left behind; --keep leaves them\n",
 				n);
-		if (run->attached)
-			tell_about_cgroup(run, "policy.detach");
 		/* systemd removes an empty scope by itself, perhaps before we do. */
 		if (cgroup_remove(&run->cgroup, *run->scope ? NULL : &e) && e.code)
 			fprintf(stderr, "ebbctl: %s\n", e.text);

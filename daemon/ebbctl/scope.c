@@ -75,10 +75,14 @@ static bool is_changed(struct json_object *list, const char *dir, bool v2)
 /* systemd would write its own idea of the value again at the next reload. */
 static void tell_systemd(const char *dir, const char *value)
 {
+	static const char *const types[] = { ".slice", ".service", ".scope", ".mount", ".socket",
+					     ".swap" };
 	const char *unit = strrchr(dir, '/') + 1, *type = strrchr(unit, '.');
+	uint64_t bytes = strcmp(value, "max") ? strtoull(value, NULL, 10) : UINT64_MAX;
 
-	if (type && (!strcmp(type, ".slice") || !strcmp(type, ".service") || !strcmp(type, ".scope")))
-		transient_swap_max(unit, strcmp(value, "max") ? strtoull(value, NULL, 10) : UINT64_MAX);
+	for (size_t i = 0; type && i < sizeof(types) / sizeof(types[0]); i++)
+		if (!strcmp(type, types[i]))
+			transient_swap_max(unit, bytes);
 }
 
 static void set(const char *dir, const char *value, bool v2)

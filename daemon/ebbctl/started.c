@@ -48,7 +48,7 @@ static const char *log_of(const char *program)
 
 static int start_daemon(struct started *s, struct error *e)
 {
-	const char *const argv[] = { ebb_program(DAEMON), "--daemon", NULL };
+	const char *const argv[] = { ebb_program(DAEMON), "--daemon", "--purge", NULL };
 	int r = process_start(argv, "ebbd-run.scope", log_of(DAEMON), START_MS, e);
 
 	s->daemon = !r;
@@ -124,7 +124,7 @@ int started_end(struct started *s, struct error *e)
 	int r = 0, also;
 
 	if (s->device)
-		r = device_destroy(STARTED_DEVICE, DESTROY_FORCED, SWAPOFF_MS, e);
+		r = device_destroy(STARTED_DEVICE, DESTROY_CLEANUP, SWAPOFF_MS, e);
 	/* A device that is still on needs its donor. */
 	if (s->donor && !r) {
 		also = process_end(s->donor, DONOR, END_MS);

@@ -15,7 +15,6 @@
 #include "common/cleanup.h"
 #include "common/files.h"
 #include "common/size.h"
-#include "process.h"
 #include "swaps.h"
 
 /* How long a swapoff that was told to stop may take to do so. */
@@ -158,17 +157,6 @@ int swaps_can_leave(const char *device, const struct swap_area *area, struct err
 			 device, t.rel, used, free_memory, other);
 }
 
-static int wait_pidfd(int fd, int timeout_ms)
-{
-	struct pollfd p = { .fd = fd, .events = POLLIN };
-	int n;
-
-	do
-		n = poll(&p, 1, timeout_ms);
-	while (n < 0 && errno == EINTR);
-	return n > 0 ? 0 : -ETIMEDOUT;
-}
-
 static int off_in_child(const char *block)
 {
 	/* ^C is for ebbctl, which decides what it means. */
@@ -176,12 +164,14 @@ static int off_in_child(const char *block)
 	_exit(swapoff(block) < 0 ? errno : 0);
 }
 
-int swaps_off(const char *device, const char *block, int timeout_ms, struct error *e)
+int swaps_off(const char *device, const char *block, int timeout_ms,
+	      enum process_patience patience, struct error *e)
 {
 	_cleanup_close_ int fd = -1;
 	struct swap_area area = { .used = 0 };
+	struct pollfd p = { .events = POLLIN };
 	char left[16];
-	int status;
+	int status, r;
 	pid_t pid = fork();
 
 	if (pid == 0)
@@ -189,7 +179,8 @@ int swaps_off(const char *device, const char *block, int timeout_ms, struct erro
 	fd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
 	if (fd < 0)
 		return fail(e, errno, "device %s: swapoff: %s", device, strerror(errno));
-	if (wait_pidfd(fd, timeout_ms) == 0) {
+	r = process_wait(fd, timeout_ms, patience);
+	if (!r) {
 		waitpid(pid, &status, 0);
 		if (WIFEXITED(status) && (!WEXITSTATUS(status) || WEXITSTATUS(status) == EINVAL))
 			return 0; /* EINVAL: was off */
@@ -201,8 +192,12 @@ int swaps_off(const char *device, const char *block, int timeout_ms, struct erro
 	size_format(area.used, left, sizeof(left));
 	/* swapoff(2) looks for signals between pages, and then leaves swap on. */
 	kill(pid, SIGKILL);
-	if (wait_pidfd(fd, STOP_MS) == 0) {
+	p.fd = fd;
+	if (poll(&p, 1, STOP_MS) > 0) {
 		waitpid(pid, NULL, 0);
+		if (r == -EINTR)
+			return fail(e, r, "device %s: interrupted with %s still out; the device stays and works",
+				    device, left);
 		return fail(e, ETIMEDOUT,
 			    "device %s: swapoff not done in %d s, %s still out; the device stays and works, try again with a longer --timeout",
 			    device, timeout_ms / 1000, left);

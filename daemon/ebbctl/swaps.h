@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "process.h"
 
 struct swap_area {
 	char path[256];
@@ -36,10 +37,11 @@ int swaps_on(const char *block, const char *label, int priority, struct error *e
 int swaps_can_leave(const char *device, const struct swap_area *area, struct error *e);
 
 /*
- * swapoff(2) in a child, given up after @timeout_ms: then swap stays on and
- * works, or, when not even that ends, -ETIMEDOUT with a last word in @e.
+ * swapoff(2) in a child, given up after @timeout_ms or, as @patience says, when
+ * interrupted: then swap stays on and works, or, when not even that ends, -ETIMEDOUT with a last word in @e.
  */
-int swaps_off(const char *device, const char *block, int timeout_ms, struct error *e);
+int swaps_off(const char *device, const char *block, int timeout_ms,
+	      enum process_patience patience, struct error *e);
 
 /* MemAvailable in bytes. */
 uint64_t memory_available(void);

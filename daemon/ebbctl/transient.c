@@ -52,12 +52,26 @@ static int wait_for_scope(const char *unit, pid_t pid, char *cgroup, size_t size
 	return -ETIMEDOUT;
 }
 
-static int add_properties(sd_bus_message *m, pid_t pid, const struct transient_limit *limit)
+/* ("PIDs", <au>) */
+static int add_pids(sd_bus_message *m, const pid_t *pids, int n)
 {
-	int r = sd_bus_message_append(m, "(sv)", "PIDs", "au", 1, (uint32_t)pid);
+	int r = sd_bus_message_open_container(m, 'r', "sv");
 
 	if (r >= 0)
-		r = sd_bus_message_append(m, "(sv)", "CollectMode", "s", "inactive-or-failed");
+		r = sd_bus_message_append(m, "s", "PIDs");
+	if (r >= 0)
+		r = sd_bus_message_open_container(m, 'v', "au");
+	if (r >= 0)
+		r = sd_bus_message_append_array(m, 'u', pids, n * sizeof(*pids));
+	if (r >= 0)
+		r = sd_bus_message_close_container(m);
+	return r >= 0 ? sd_bus_message_close_container(m) : r;
+}
+
+static int add_properties(sd_bus_message *m, const struct transient_limit *limit)
+{
+	int r = sd_bus_message_append(m, "(sv)", "CollectMode", "s", "inactive-or-failed");
+
 	if (r >= 0 && !limit)
 		return sd_bus_message_append(m, "(sv)", "DefaultDependencies", "b", 0);
 	if (r >= 0)
@@ -67,7 +81,7 @@ static int add_properties(sd_bus_message *m, pid_t pid, const struct transient_l
 	return r;
 }
 
-int transient_scope(const char *unit, pid_t pid, char *cgroup, size_t size,
+int transient_scope(const char *unit, const pid_t *pids, int n, char *cgroup, size_t size,
 		    const struct transient_limit *limit)
 {
 	__attribute__((cleanup(put_bus))) sd_bus *bus = NULL;
@@ -87,14 +101,19 @@ int transient_scope(const char *unit, pid_t pid, char *cgroup, size_t size,
 	if (r >= 0)
 		r = sd_bus_message_open_container(m, 'a', "(sv)");
 	if (r >= 0)
-		r = add_properties(m, pid, limit);
+		r = add_pids(m, pids, n);
+	if (r >= 0)
+		r = add_properties(m, limit);
 	if (r >= 0)
 		r = sd_bus_message_close_container(m);
 	if (r >= 0)
 		r = sd_bus_message_append(m, "a(sa(sv))", 0);
 	if (r >= 0)
 		r = sd_bus_call(bus, m, WAIT_MS * 1000ULL, NULL, NULL);
-	return r < 0 ? r : wait_for_scope(unit, pid, cgroup, size);
+	r = r < 0 ? r : 0;
+	for (int i = 0; !r && i < n; i++)
+		r = wait_for_scope(unit, pids[i], cgroup, size);
+	return r;
 }
 
 int transient_swap_max(const char *unit, uint64_t bytes)

@@ -18,11 +18,12 @@ struct transient_limit {
 };
 
 /*
- * Puts @pid in a new scope @unit ("ebb-x.scope").  @limit NULL: a daemon's.
- * Waits until it is there and writes its cgroup ("/system.slice/ebb-x.scope")
- * to @cgroup when not NULL.  -EOPNOTSUPP where systemd does not run.
+ * Puts the @n processes @pids in a new scope @unit ("ebb-x.scope").  @limit
+ * NULL: a daemon's.  Waits until they are there and writes their cgroup
+ * ("/system.slice/ebb-x.scope") to @cgroup when not NULL.  -EOPNOTSUPP where
+ * systemd does not run.  systemd removes the scope when its last process ends.
  */
-int transient_scope(const char *unit, pid_t pid, char *cgroup, size_t size,
+int transient_scope(const char *unit, const pid_t *pids, int n, char *cgroup, size_t size,
 		    const struct transient_limit *limit);
 
 /* MemorySwapMax= of @unit until the next boot; @bytes UINT64_MAX = infinity. */

@@ -189,6 +189,52 @@ static void prefetch(struct executor *x, struct target *t, struct attachment *a,
 	}
 }
 
+/* Pages between the fault and what is paged out behind it: they may be in use still. */
+#define BEHIND_LAG 64
+/* A stream shorter than limit / this is left to the kernel's LRU. */
+#define BEHIND_SHARE 8
+
+/*
+ * Pages out behind a long stream what it brings in ahead.  A stream longer than
+ * the memory it may use comes back to a page only after LRU would have evicted
+ * it, and in the meantime LRU evicts what the stream has not reached yet; so
+ * the newest pages go first.  One call unmaps many pages with one TLB flush,
+ * while a charge over the limit would flush for every 32, and it keeps reclaim
+ * out of the faults.  (Leap evicts consumed pages eagerly, section 4.4; a stock
+ * kernel lets only mapped ones be paged out.)
+ */
+static void page_out_behind(struct executor *x, struct target *t, const struct attachment *a,
+			    const struct ebb_request *r)
+{
+	uint64_t vpn[BATCH_MAX], last = r->at - (uint64_t)r->stride * BEHIND_LAG, page;
+	uint64_t limit = a->limit >> EBB_PAGE_SHIFT;
+	uint64_t gap = t->stride < 0 ? t->next - r->first : r->first - t->next;
+	uint32_t n = 0;
+	int taken;
+
+	if (r->stride != t->stride || gap > 4 * (uint64_t)r->count * (uint64_t)llabs(r->stride)) {
+		/* A long walk that starts over stays one; a series of short ones does not. */
+		t->run = r->stride == t->stride ? t->run / 2 : 0;
+		t->stride = r->stride;
+		t->behind = 0;
+	}
+	t->next = r->first + (uint64_t)r->stride * r->count;
+	t->run += r->count;
+	if (a->limit == UINT64_MAX || t->run < limit / BEHIND_SHARE)
+		return;
+	page = t->behind ? t->behind : last - (uint64_t)r->stride * r->count;
+	for (; (r->stride > 0 ? page < last : page > last); page += (uint64_t)r->stride) {
+		vpn[n++] = page;
+		if (n < BATCH_MAX)
+			continue;
+		taken = target_advise(t, vpn, n, MADV_PAGEOUT);
+		x->stats.paged_out += taken > 0 ? (uint32_t)taken : 0;
+		n = 0;
+	}
+	/* What is short of a batch waits for the next request. */
+	t->behind = page - (uint64_t)r->stride * n;
+}
+
 static void make_cold(struct executor *x, struct target *t, const struct ebb_request *r)
 {
 	uint64_t vpn[BATCH_MAX], page = r->first;
@@ -224,8 +270,10 @@ static int on_request(void *data, void *record, size_t size)
 		x->stats.stale++;
 	else if (r->op == EBB_OP_COLD)
 		make_cold(x, t, r);
-	else
+	else {
+		page_out_behind(x, t, a, r);
 		prefetch(x, t, a, r, now);
+	}
 	pthread_mutex_unlock(&x->attachments->lock);
 	return 0;
 }

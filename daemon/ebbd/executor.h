@@ -33,6 +33,7 @@ struct executor_stats {
 	uint64_t repeated;     /* skipped: outstanding already */
 	uint64_t failed;       /* the kernel refused */
 	uint64_t cold_pages;   /* advised cold */
+	uint64_t paged_out;    /* paged out behind streams */
 	uint64_t call_ns;      /* time in process_madvise */
 };
 

@@ -12,6 +12,11 @@ struct target {
 	int pidfd, pagemap;      /* -1 in an unused entry */
 	uint64_t owner;
 	uint64_t used_ns;
+	/* The stream it follows: how far it went along one stride. */
+	int64_t stride;
+	uint64_t next;           /* page after the last one asked for */
+	uint64_t run;            /* pages */
+	uint64_t behind;         /* pages before this one were paged out; 0 = none yet */
 };
 
 /* -ESRCH when it is gone. */

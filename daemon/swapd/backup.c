@@ -143,7 +143,7 @@ static int do_io(struct backup *b, struct slot **slot, int count)
 /* The slot of job number @job, which has been submitted. */
 static struct slot *job_slot(struct backup *b, uint32_t job)
 {
-	return &b->slots->slot[b->jobs[job % 256]];
+	return &b->slots->slot[b->jobs[job % SLOT_COUNT]];
 }
 
 /* Does the oldest job, with those neighbours that fit into one transfer. */
@@ -239,7 +239,7 @@ void backup_close(struct backup *b)
 void backup_submit(struct backup *b, struct slot *slot)
 {
 	slot->backing = true;
-	b->jobs[b->submitted % 256] = (uint16_t)slot_index(b->slots, slot);
+	b->jobs[b->submitted % SLOT_COUNT] = (uint16_t)slot_index(b->slots, slot);
 	__atomic_store_n(&b->submitted, b->submitted + 1, __ATOMIC_SEQ_CST);
 }
 

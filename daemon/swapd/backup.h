@@ -27,7 +27,7 @@ struct backup {
 	int wake_fd;       /* to the thread */
 	int done_fd;       /* to the loop */
 	/* Ring of slot indices; each slot is on it once at most. */
-	uint16_t jobs[256];
+	uint16_t jobs[SLOT_COUNT];
 	uint32_t submitted; /* loop */
 	uint32_t completed; /* thread; results are visible up to here */
 	uint32_t reaped;    /* loop */
@@ -35,7 +35,7 @@ struct backup {
 	uint32_t notify;    /* the loop wants done_fd at the next completion */
 	uint32_t stop;
 };
-_Static_assert(SLOT_COUNT <= 256, "every slot has a place in the ring");
+_Static_assert((SLOT_COUNT & (SLOT_COUNT - 1)) == 0, "the ring's counters wrap at 2^32");
 
 /*
  * Opens or creates the file at @path and preallocates @size bytes.  An error

@@ -144,6 +144,7 @@ int serve_run(struct swapd *s)
 		struct epoll_event ev[MAX_DONORS + 4];
 		int n;
 
+		count_add(&s->shared->beats, 1);
 		reap(s);
 		donors_flush(s);
 		backup_kick(&s->backup);

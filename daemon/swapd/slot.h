@@ -12,15 +12,19 @@
 #include "common/error.h"
 #include "wire/wire.h"
 
-/* Largest request; a larger one comes in pieces. */
-#define SLOT_BYTES (1u << 20)
+/*
+ * Largest request; a larger one comes in pieces.  Measured, reads and writes of
+ * 1 MiB are as fast in pieces of 256 KiB as whole, and four times as many slots
+ * fit in the memory.
+ */
+#define SLOT_BYTES (256u << 10)
 #define SLOT_PAGES (SLOT_BYTES / 4096)
 /*
  * A loop device has at most 128 requests under way.  The other slots may hold
  * writes that are answered and wait for the backup disk: a slow disk holds up
  * writes, never a read.
  */
-#define SLOT_COUNT 160
+#define SLOT_COUNT 512
 #define SLOT_BACKLOG (SLOT_COUNT - 128)
 
 enum slot_kind { SLOT_FREE, SLOT_NEW, SLOT_READ, SLOT_WRITE };

@@ -61,6 +61,7 @@ struct counters {
 
 struct shared {
 	struct counters counters;
+	uint64_t beats;          /* rounds of the loop */
 	uint32_t aborted;        /* the watchdog cut the connection */
 };
 

@@ -23,16 +23,17 @@
 
 #define CONNECTIONS "/sys/fs/fuse/connections"
 
-int watchdog_stuck(struct watchdog_state *w, uint64_t waiting, uint64_t completed,
-		   uint64_t tick_ns, uint64_t limit_ns)
+enum watchdog_verdict watchdog_judge(struct watchdog_state *w, const struct watchdog_sight *now,
+				     uint64_t tick_ns, uint64_t limit_ns)
 {
-	if (!waiting || completed != w->completed) {
-		w->completed = completed;
-		w->stuck_ns = 0;
-		return 0;
-	}
-	w->stuck_ns += tick_ns;
-	return w->stuck_ns >= limit_ns;
+	bool answers_move = now->received == now->completed ||
+			    now->completed != w->last.completed;
+
+	w->answers_ns = answers_move ? 0 : w->answers_ns + tick_ns;
+	w->loop_ns = now->beats != w->last.beats ? 0 : w->loop_ns + tick_ns;
+	w->last = *now;
+	return w->answers_ns >= limit_ns ? WATCHDOG_STUCK :
+	       w->loop_ns >= limit_ns ? WATCHDOG_STOPPED : WATCHDOG_MOVES;
 }
 
 static int open_control(uint32_t connection, const char *file, int flags)
@@ -43,35 +44,48 @@ static int open_control(uint32_t connection, const char *file, int flags)
 	return open(path, flags | O_CLOEXEC);
 }
 
-/* Nothing from here on allocates: the machine may be waiting for us. */
-static void watch(const struct shared *shared, uint32_t *aborted, int server, int waiting_fd,
-		  int abort_fd, uint64_t limit_ns)
+/*
+ * Whether the kernel has requests for the server that stopped.  The file can be
+ * read once an open: the next one is made in advance, so that this one needs no
+ * memory.  In doubt there are: a swap device that stands is always asked.
+ */
+static bool requests_wait(int *waiting_fd, uint32_t connection)
 {
+	char text[24] = "";
+	ssize_t n = *waiting_fd < 0 ? -1 : read(*waiting_fd, text, sizeof(text) - 1);
+
+	if (*waiting_fd >= 0)
+		close(*waiting_fd);
+	*waiting_fd = open_control(connection, "waiting", O_RDONLY);
+	return n <= 0 || strtoull(text, NULL, 10) > 0;
+}
+
+/* Nothing in the loop allocates: the machine may be waiting for us. */
+static void watch(struct swapd *s, int server, uint32_t connection, int waiting_fd, int abort_fd)
+{
+	static const char line[] =
+		"ebb-swapd: error: watchdog: no answer for too long, device aborted\n";
+	uint64_t limit_ns = s->options.watchdog;
 	uint64_t tick_ns = limit_ns / 10 < 1000000000ull ? limit_ns / 10 : 1000000000ull;
+	const struct counters *c = &s->shared->counters;
 	struct watchdog_state w = { 0 };
 	struct pollfd p = { .fd = server, .events = POLLIN };
 
-	for (;;) {
-		char text[24] = "";
-		int n = poll(&p, 1, (int)(tick_ns / 1000000) + 1);
+	/* Readable: the server is gone, or does not want us any more. */
+	while (poll(&p, 1, (int)(tick_ns / 1000000) + 1) == 0) {
+		struct watchdog_sight now = {
+			.completed = count_get(&c->completed),
+			.received = count_get(&c->received),
+			.beats = count_get(&s->shared->beats),
+		};
+		enum watchdog_verdict v = watchdog_judge(&w, &now, tick_ns, limit_ns);
 
-		/* The server is gone, or does not want us any more. */
-		if (n > 0)
+		if (v == WATCHDOG_MOVES ||
+		    (v == WATCHDOG_STOPPED && !requests_wait(&waiting_fd, connection)))
+			continue;
+		__atomic_store_n(&s->shared->aborted, 1, __ATOMIC_RELAXED);
+		if (write(abort_fd, "1", 1) != 1 || write(STDERR_FILENO, line, sizeof(line) - 1) < 0)
 			return;
-		/* Nothing to read: umounted, and the server is about to end. */
-		if (pread(waiting_fd, text, sizeof(text) - 1, 0) <= 0)
-			continue;
-		if (!watchdog_stuck(&w, strtoull(text, NULL, 10),
-				    count_get(&shared->counters.completed), tick_ns, limit_ns))
-			continue;
-		__atomic_store_n(aborted, 1, __ATOMIC_RELAXED);
-		if (write(abort_fd, "1", 1) == 1) {
-			static const char line[] =
-				"ebb-swapd: error: watchdog: no answer for too long, device aborted\n";
-
-			if (write(STDERR_FILENO, line, sizeof(line) - 1) < 0)
-				return;
-		}
 		return;
 	}
 }
@@ -93,7 +107,7 @@ static void watchdog_main(struct swapd *s, int server)
 	r = waiting_fd < 0 || abort_fd < 0 || mlockall(MCL_CURRENT | MCL_FUTURE) < 0 ? errno : 0;
 	if (write(server, &r, sizeof(r)) != sizeof(r) || r)
 		_exit(1);
-	watch(s->shared, &s->shared->aborted, server, waiting_fd, abort_fd, s->options.watchdog);
+	watch(s, server, connection, waiting_fd, abort_fd);
 	_exit(0);
 }
 

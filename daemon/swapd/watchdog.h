@@ -31,15 +31,28 @@ void watchdog_arm(struct swapd *s);
 void watchdog_stop(struct swapd *s);
 
 /*
- * The rule, by itself: call it every @tick_ns with the requests waiting and the
- * counter of answered ones; true when nothing moved for @limit_ns.  Counts ticks,
- * not time, so that a machine that was stopped has not hung.
+ * The rule, by itself; call it every @tick_ns.  Two things may stand still: the
+ * answers while requests are under way, or the loop, which otherwise moves ten
+ * times a second.  Counts ticks, not time, so that a machine that was suspended
+ * has not hung.
  */
-struct watchdog_state {
-	uint64_t completed, stuck_ns;
+struct watchdog_sight {
+	uint64_t received, completed; /* requests */
+	uint64_t beats;               /* of the loop */
 };
 
-int watchdog_stuck(struct watchdog_state *w, uint64_t waiting, uint64_t completed,
-		   uint64_t tick_ns, uint64_t limit_ns);
+struct watchdog_state {
+	struct watchdog_sight last;
+	uint64_t answers_ns, loop_ns; /* for how long they have not moved */
+};
+
+enum watchdog_verdict {
+	WATCHDOG_MOVES,
+	WATCHDOG_STUCK,   /* requests are under way and none is answered */
+	WATCHDOG_STOPPED, /* the loop stands; there may be requests it has not seen */
+};
+
+enum watchdog_verdict watchdog_judge(struct watchdog_state *w, const struct watchdog_sight *now,
+				     uint64_t tick_ns, uint64_t limit_ns);
 
 #endif
