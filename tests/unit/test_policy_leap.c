@@ -285,6 +285,7 @@ static void lost_requests(void **unused)
 	struct world *w = defaults(8);
 	unsigned int asked;
 
+	w->sim.params.v[PW_MAX] = 64;
 	w->drop_from = 1000;
 	w->drop_to = 20000;
 	world_walk(w, 100, 1, 20000);
@@ -353,6 +354,7 @@ static void cold_on_request_only(void **unused)
 
 	w = defaults(0);
 	w->sim.params.v[COLD] = 1;
+	w->sim.params.v[PW_MAX] = 64;
 	world_walk(w, 100, 1, 2000);
 	/* Every consumed page but those since the last decision, none twice. */
 	assert_in_range(w->cold, 2000 - 64 - 10, 2000);

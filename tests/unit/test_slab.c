@@ -215,17 +215,41 @@ static void all_slots_are_used_and_come_back(void **state)
 
 /* --- the watchdog's rule -------------------------------------------------- */
 
+static enum watchdog_verdict see(struct watchdog_state *w, uint64_t received, uint64_t completed,
+				 uint64_t beats)
+{
+	struct watchdog_sight now = { received, completed, beats };
+
+	return watchdog_judge(w, &now, 10, 50);
+}
+
 static void only_a_standstill_is_stuck(void **state)
 {
 	struct watchdog_state w = { 0 };
+	uint64_t i;
 
-	for (uint64_t i = 1; i <= 100; i++)
-		assert_false(watchdog_stuck(&w, 3, i, 10, 50)); /* slow, but it moves */
-	for (int i = 0; i < 100; i++)
-		assert_false(watchdog_stuck(&w, 0, 100, 10, 50)); /* idle */
+	for (i = 1; i <= 100; i++) /* slow, but it moves */
+		assert_int_equal(see(&w, 200, i, i), WATCHDOG_MOVES);
+	for (; i <= 200; i++) /* idle */
+		assert_int_equal(see(&w, 100, 100, i), WATCHDOG_MOVES);
+	for (; i <= 204; i++)
+		assert_int_equal(see(&w, 103, 100, i), WATCHDOG_MOVES);
+	/* The loop runs, yet nobody gets an answer. */
+	assert_int_equal(see(&w, 103, 100, i), WATCHDOG_STUCK);
+	/* One answer starts the clock anew. */
+	assert_int_equal(see(&w, 103, 101, i + 1), WATCHDOG_MOVES);
+}
+
+static void a_stopped_loop_is_seen(void **state)
+{
+	struct watchdog_state w = { 0 };
+
+	assert_int_equal(see(&w, 7, 7, 1), WATCHDOG_MOVES);
 	for (int i = 0; i < 4; i++)
-		assert_false(watchdog_stuck(&w, 1, 100, 10, 50));
-	assert_true(watchdog_stuck(&w, 1, 100, 10, 50));
+		assert_int_equal(see(&w, 7, 7, 1), WATCHDOG_MOVES);
+	/* It knows of no request, but it cannot: it does not look. */
+	assert_int_equal(see(&w, 7, 7, 1), WATCHDOG_STOPPED);
+	assert_int_equal(see(&w, 7, 7, 2), WATCHDOG_MOVES);
 }
 
 int main(void)
@@ -240,6 +264,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(all_slots_are_used_and_come_back, with_slots,
 						without_slots),
 		cmocka_unit_test(only_a_standstill_is_stuck),
+		cmocka_unit_test(a_stopped_loop_is_seen),
 	};
 
 	return cmocka_run_group_tests_name("slab", tests, NULL, NULL);

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#undef fail
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ebbd/config.h"
+
+/* Loads @text as a file; the error's text is left in @e. */
+static int load(struct config *c, const char *text, struct error *e)
+{
+	char path[] = "/tmp/ebb-test-config.XXXXXX";
+	int fd = mkstemp(path), r;
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+	config_defaults(c);
+	*e = (struct error){ 0 };
+	r = config_load(c, path, e);
+	unlink(path);
+	return r;
+}
+
+static void every_key(void **unused)
+{
+	struct config c;
+	struct error e;
+
+	assert_int_equal(load(&c, "# a comment\n[epochs]\npercent = 25\n[prefetch]\nbatch = 32\n"
+				  "headroom=4\nstale = 10ms\nexpire = 1m\n", &e), 0);
+	assert_int_equal(c.epoch_percent, 25);
+	assert_int_equal(c.executor.batch, 32);
+	assert_int_equal(c.executor.headroom, 4);
+	assert_int_equal(c.executor.stale_ns, 10000000);
+	assert_int_equal(c.executor.expire_ns, 60000000000);
+}
+
+static void the_shipped_file_says_the_defaults(void **unused)
+{
+	struct config shipped, built;
+	char text[4096] = "", line[256];
+	FILE *f = fopen("packaging/ebb.conf", "r");
+	struct error e;
+
+	assert_non_null(f);
+	/* A default is a commented key; every other comment starts with a blank. */
+	while (fgets(line, sizeof(line), f))
+		strcat(text, line[0] == '#' && line[1] != ' ' ? line + 1 : line);
+	fclose(f);
+	assert_int_equal(load(&shipped, text, &e), 0);
+	config_defaults(&built);
+	assert_int_equal(shipped.epoch_percent, built.epoch_percent);
+	assert_int_equal(shipped.executor.batch, built.executor.batch);
+	assert_int_equal(shipped.executor.headroom, built.executor.headroom);
+	assert_int_equal(shipped.executor.stale_ns, built.executor.stale_ns);
+	assert_int_equal(shipped.executor.expire_ns, built.executor.expire_ns);
+}
+
+static void errors_name_file_and_line(void **unused)
+{
+	static const struct { const char *text, *line, *word; } bad[] = {
+		{ "[prefetch]\nbatch = 32\nspeed = 9\n", ":3:", "speed" },
+		{ "[nosuch]\nbatch = 32\n", ":2:", "nosuch" },
+		{ "[prefetch]\nbatch = many\n", ":2:", "many" },
+		{ "[prefetch]\nbatch = 65\n", ":2:", "64" },
+		{ "[prefetch]\nbatch = -1\n", ":2:", "-1" },
+		{ "[prefetch]\nbatch =\n", ":2:", "batch" },
+		{ "[prefetch]\nstale = 5 apples\n", ":2:", "apples" },
+		{ "[prefetch]\n\nexpire = 1ms\n", ":3:", "expire" },
+		{ "[epochs]\npercent = 0\n", ":2:", "percent" },
+		{ "[prefetch\nbatch = 1\n", ":", "" },
+		{ "no section or value\n", ":1:", "" },
+	};
+	struct config c;
+	struct error e;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_true(load(&c, bad[i].text, &e) < 0);
+		assert_int_equal(e.exit_status, EXIT_USAGE);
+		assert_non_null(strstr(e.text, "/tmp/ebb-test-config."));
+		assert_non_null(strstr(e.text, bad[i].line));
+		assert_non_null(strstr(e.text, bad[i].word));
+	}
+}
+
+static void a_named_file_must_exist(void **unused)
+{
+	struct error e = { 0 };
+	struct config c;
+
+	config_defaults(&c);
+	assert_int_equal(config_load(&c, "/nonexistent/ebb.conf", &e), -ENOENT);
+	assert_int_equal(e.exit_status, EXIT_USAGE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_key),
+		cmocka_unit_test(the_shipped_file_says_the_defaults),
+		cmocka_unit_test(errors_name_file_and_line),
+		cmocka_unit_test(a_named_file_must_exist),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
