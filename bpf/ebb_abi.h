@@ -123,6 +123,18 @@ struct ebb_page {
 	__u64 vpn;
 };
 
+/*
+ * A filter before maps/prefetched: one bit a page, by hash.  A clear bit means
+ * that the page is not in the set, which spares a minor fault the look-up.
+ */
+#define EBB_FILTER_BITS 20
+#define EBB_FILTER_WORDS (1u << (EBB_FILTER_BITS - 6))
+
+static inline __u32 ebb_filter_bit(__u32 tgid, __u64 vpn)
+{
+	return (__u32)(((vpn ^ ((__u64)tgid << 36)) * 0x9e3779b97f4a7c15ULL) >> (64 - EBB_FILTER_BITS));
+}
+
 /* maps/prefetched: pages on their way in or waiting to be asked for. */
 struct ebb_prefetch {
 	__u64 issued_ns;

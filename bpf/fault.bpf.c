@@ -30,6 +30,9 @@ struct {
 	__type(value, struct ebb_cgroup_stats);
 } cgroup_stats SEC(".maps");
 
+/* Written by ebbd alone; see ebb_filter_bit(). */
+__u64 filter[EBB_FILTER_WORDS];
+
 static __always_inline __u32 log2_bucket(__u64 ns)
 {
 	__u32 bucket = 0;
@@ -161,18 +164,21 @@ int fault_enter(struct bpf_perf_event_data *ctx)
 SEC("perf_event")
 int fault_minor(struct bpf_perf_event_data *ctx)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
 	struct ebb_page page = {
 		.tgid = bpf_get_current_pid_tgid() >> 32,
-		.exec = (__u32)task->self_exec_id,
 		.vpn = ctx->addr >> EBB_PAGE_SHIFT,
 	};
+	__u32 kind = EBB_HIT, bit = ebb_filter_bit(page.tgid, page.vpn);
 	__u64 owner, start = 0, now;
+	struct task_struct *task;
 	struct ebb_prefetch *pre;
 	struct ebb_cgroup *cg;
 	struct task_stamp *s;
-	__u32 kind = EBB_HIT;
 
+	if (!(filter[bit / 64 & (EBB_FILTER_WORDS - 1)] & 1ULL << (bit & 63)))
+		return 0;
+	task = bpf_get_current_task_btf();
+	page.exec = (__u32)task->self_exec_id;
 	pre = bpf_map_lookup_elem(&prefetched, &page);
 	if (!pre)
 		return 0;

@@ -335,6 +335,9 @@ int lender_new(struct lender **out, int listen_fd, struct lend_pool *pool, uint6
 
 	if (!l)
 		return fail(e, ENOMEM, "out of memory");
+	/* A reader of the log or a terminal that ends must not end the donor. */
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);

@@ -186,9 +186,9 @@ int process_start(const char *const *argv, const char *unit, const char *log, in
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	last_line(log, line, sizeof(line));
-	return fail_exit(e, WIFEXITED(status) && WEXITSTATUS(status) && WEXITSTATUS(status) <= EXIT_REFUSED ?
-			    WEXITSTATUS(status) : EXIT_FAILED, ECHILD, "%s: cannot start: %s", name,
-			 without_prefix(line));
+	status = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+	return fail_exit(e, status && status <= EXIT_REFUSED ? status : EXIT_FAILED, ECHILD,
+			 "%s: cannot start: %s", name, without_prefix(line));
 }
 
 /* Whether the NUL-separated @words of @len bytes contain @option then @value. */

@@ -42,6 +42,7 @@ struct executor {
 	pthread_t thread;
 	int wake;                      /* eventfd: stop */
 	uint64_t swept_ns;
+	uint64_t filter[EBB_FILTER_WORDS]; /* the next one, while it is made */
 };
 
 static struct recent *recent_slot(struct executor *x, const struct ebb_page *page)
@@ -119,6 +120,13 @@ static void make_room(const struct cgroup_ref *c, uint64_t limit, uint32_t pages
 		log_debug("%s: memory.reclaim: %m", c->path);
 }
 
+static void filter_add(uint64_t *filter, const struct ebb_page *page)
+{
+	uint32_t bit = ebb_filter_bit(page->tgid, page->vpn);
+
+	__atomic_fetch_or(&filter[bit / 64], 1ULL << (bit & 63), __ATOMIC_RELEASE);
+}
+
 static void prefetch_batch(struct executor *x, struct target *t, struct attachment *a, uint64_t *vpn,
 			   uint32_t n)
 {
@@ -133,6 +141,8 @@ static void prefetch_batch(struct executor *x, struct target *t, struct attachme
 		value[i] = (struct ebb_prefetch){ now, a->cgroup.id };
 		*recent_slot(x, &page[i]) = (struct recent){ page[i], now + x->config.stale_ns };
 	}
+	for (uint32_t i = 0; i < n; i++)
+		filter_add(x->plane->filter, &page[i]);
 	/* In the set before it is in the cache, or a quick hit would go unseen. */
 	if (bpf_map_update_batch(x->plane->prefetched, page, value, &entered, NULL) < 0 &&
 	    entered < n) {
@@ -286,7 +296,11 @@ static bool process_gone(uint32_t tgid)
 	return access(path, F_OK) < 0;
 }
 
-/* Gives up pages that nobody asked for, and those of the dead. */
+/*
+ * Gives up pages that nobody asked for, and those of the dead, and makes the
+ * filter anew from the others.  No page is added meanwhile: this is the thread
+ * that adds them.
+ */
 static void sweep(struct executor *x, uint64_t now)
 {
 	struct ebb_prefetch value[512];
@@ -296,6 +310,7 @@ static void sweep(struct executor *x, uint64_t now)
 	bool gone = false;
 	int r;
 
+	memset(x->filter, 0, sizeof(x->filter));
 	for (struct target *t = x->target; t < x->target + TARGETS; t++)
 		if (t->tgid && process_gone(t->tgid)) {
 			target_close(t);
@@ -315,8 +330,10 @@ static void sweep(struct executor *x, uint64_t now)
 				tgid = page[i].tgid;
 				gone = process_gone(tgid);
 			}
-			if (!gone && value[i].issued_ns + x->config.expire_ns > now)
+			if (!gone && value[i].issued_ns + x->config.expire_ns > now) {
+				filter_add(x->filter, &page[i]);
 				continue;
+			}
 			if (bpf_map_delete_elem(x->plane->prefetched, &page[i]))
 				continue;
 			pthread_mutex_lock(&x->attachments->lock);
@@ -326,6 +343,9 @@ static void sweep(struct executor *x, uint64_t now)
 			pthread_mutex_unlock(&x->attachments->lock);
 		}
 	} while (!r);
+	/* A look-up that failed half-way must not hide pages. */
+	if (r && errno == ENOENT)
+		memcpy(x->plane->filter, x->filter, sizeof(x->filter));
 	x->swept_ns = now;
 }
 

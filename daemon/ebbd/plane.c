@@ -327,6 +327,7 @@ int plane_open(struct plane *p, const char *policy_dir, uint32_t epoch_percent, 
 	p->procs = bpf_map__fd(p->fault->maps.procs);
 	p->trace = bpf_map__fd(p->fault->maps.trace);
 	p->devices = bpf_map__fd(p->fault->maps.devices);
+	p->filter = (uint64_t *)p->fault->bss->filter;
 	p->cgroup_stats = bpf_map__fd(p->fault->maps.cgroup_stats);
 	r = open_meta(p, epoch_percent, e);
 	if (!r)

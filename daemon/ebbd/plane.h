@@ -36,6 +36,7 @@ struct plane {
 	int meta, params, counters, requests, cgroups, prefetched, procs, trace, devices,
 	    cgroup_stats;
 	struct ebb_executor *executor; /* mapped */
+	uint64_t *filter;        /* mapped, EBB_FILTER_WORDS; the executor thread writes it */
 };
 
 enum plane_program { PLANE_ENTER, PLANE_MINOR, PLANE_MAJOR };

@@ -33,6 +33,10 @@ int serve_init(struct swapd *s, struct error *e)
 	struct itimerspec tick = { { 0, TICK_NS }, { 0, TICK_NS } };
 	sigset_t set;
 
+	/* A reader of the log, a terminal or a limit that ends must not end the server. */
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
@@ -91,17 +95,23 @@ static void take_signal(struct swapd *s)
 	}
 }
 
-/* Reads requests while they come; donors get theirs after each batch. */
+/*
+ * Reads requests while they come; donors get theirs after each batch.  A lone
+ * request is not followed by a look for another, which would find none: when
+ * there is one, epoll tells at once.
+ */
 static int take_requests(struct swapd *s)
 {
-	int n;
+	int n, total = 0, most = s->burst ? BATCH : 1;
 
 	do {
-		n = fuse_receive(s, BATCH);
+		n = fuse_receive(s, most);
 		if (n < 0)
 			return n;
 		donors_flush(s);
+		total += n;
 	} while (n == BATCH);
+	s->burst = total > 1 || (most == 1 && s->slots.active_count > 1);
 	return 0;
 }
 

@@ -98,6 +98,7 @@ struct swapd {
 	/* loop */
 	int epoll_fd, timer_fd, signal_fd;
 	bool fuse_watched;
+	bool burst;              /* requests come several at a time */
 	uint32_t stop_requests;  /* SIGTERM seen, for the control thread */
 
 	/* what the machine allows */
