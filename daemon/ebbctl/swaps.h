@@ -38,7 +38,8 @@ int swaps_can_leave(const char *device, const struct swap_area *area, struct err
 
 /*
  * swapoff(2) in a child, given up after @timeout_ms or, as @patience says, when
- * interrupted: then swap stays on and works, or, when not even that ends, -ETIMEDOUT with a last word in @e.
+ * interrupted: then swap stays on and works, or, when not even that ends,
+ * -ETIMEDOUT with a last word in @e.
  */
 int swaps_off(const char *device, const char *block, int timeout_ms,
 	      enum process_patience patience, struct error *e);

@@ -141,6 +141,18 @@ static int lock_run_dir(int *lock, struct error *e)
 	return 0;
 }
 
+/* Before any thread exists, or one of them would take the signal and die of it. */
+static void block_signals(void)
+{
+	sigset_t mask;
+
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGTERM);
+	sigaddset(&mask, SIGINT);
+	sigaddset(&mask, SIGHUP);
+	sigprocmask(SIG_BLOCK, &mask, NULL);
+}
+
 static int start(struct ebbd *d, const struct options *o, struct error *e)
 {
 	int r;
@@ -179,14 +191,8 @@ static void stop(struct ebbd *d, enum plane_pins pins)
 static int loop(struct ebbd *d, struct error *e)
 {
 	_cleanup_(sd_event_unrefp) sd_event *event = NULL;
-	sigset_t mask;
 	int r;
 
-	sigemptyset(&mask);
-	sigaddset(&mask, SIGTERM);
-	sigaddset(&mask, SIGINT);
-	sigaddset(&mask, SIGHUP);
-	sigprocmask(SIG_BLOCK, &mask, NULL);
 	r = sd_event_default(&event);
 	if (r >= 0)
 		r = sd_event_add_io(event, NULL, d->control, EPOLLIN, on_control, d);
@@ -296,6 +302,7 @@ int main(int argc, char **argv)
 		r = go_background(&background, &e);
 	if (!r)
 		r = lock_run_dir(&lock, &e);
+	block_signals();
 	if (!r)
 		r = start(&d, &o, &e);
 	if (!r) {

@@ -179,9 +179,10 @@ static void *backup_main(void *data)
 
 	prctl(PR_SET_NAME, "ebb-backup");
 	for (;;) {
-		uint32_t available = __atomic_load_n(&b->submitted, __ATOMIC_ACQUIRE) - b->completed;
+		uint32_t available, end = __atomic_load_n(&b->submitted, __ATOMIC_ACQUIRE);
 		uint64_t n;
 
+		available = end - b->completed;
 		if (available) {
 			do_jobs(b, available);
 			continue;

@@ -126,7 +126,7 @@ int watchdog_fork(struct swapd *s, struct error *e)
 		return fail(e, r, "watchdog: fork: %s", strerror(r));
 	}
 	if (!pid) {
-		/* Only stderr and our end: whoever waits for the others to close must not wait for us. */
+		/* Only stderr and our end: nobody shall wait for us to close the others. */
 		dup2(pair[1], 3);
 		close_range(4, ~0u, 0);
 		close(STDIN_FILENO);

@@ -212,7 +212,7 @@ def test_donor_that_is_none(away, listener):
     done = ebbctl(*CREATE, "x", "--size", "64M", "--donor", listener, "--backup", away, check=False)
     if done.returncode == 0:
         ebbctl("device", "destroy", "x")
-    assert set(machine.leftovers()) == before
+    assert set(machine.leftovers()) <= before
     assert not list(away.glob("x*"))
     assert ebbctl_json("device", "list")["devices"] == []
 
@@ -381,7 +381,8 @@ def test_device_life(device):
     assert device.block not in machine.swaps()
     assert device.block not in machine.loops()
     assert not backup.exists()
-    assert not machine.ebb_mounts()
+    assert told["mount"] not in machine.ebb_mounts()
+    assert device.server not in machine.processes()
     refuse(USAGE, "device", "destroy", device.name, says=[device.name])
 
 
@@ -406,7 +407,8 @@ def test_scope_attached(swap_lock, donor, cgroup):
     if machine.swaps():
         pytest.skip("other swap is on")
     c = cgroup(64)
-    knob = c.path / ("memory.swappiness" if c.version == 1 else "memory.swap.max")
+    # v2's limit holds for all below, so the outermost cgroup has it.
+    knob = c.path / "memory.swappiness" if c.version == 1 else c.path.parent / "memory.swap.max"
     before = read(knob)
     d = parts.Device(donor, name="scoped", options=["--scope", "attached"])
     try:
@@ -448,7 +450,7 @@ def test_stats_of_a_scan(ebbd, device, cgroup):
     ebbctl("policy", "attach", "leap", c.path)
     parts.scan(c, mib=96, pattern="seq", passes=2, write=True)
     [row] = ebbctl_json("stats", c.path)["cgroups"]
-    assert row["path"] == c.rel and row["policy"] == "leap"
+    assert row["path"].endswith(c.rel) and row["policy"] == "leap"
     used = row["hits"] + row["late"]
     assert used > 1000
     assert row["coverage"] == pytest.approx(used / (used + row["misses"]), rel=1e-4)
@@ -566,22 +568,22 @@ def test_run_keep(ebbd, device):
 
 def test_run_start(swap_lock):
     """Everything missing is started for the program, and is gone after it."""
+    before = set(machine.leftovers())
     argv = parts.scan_argv(mib=128, pattern="seq", passes=2, write=True)
     done = ebbctl("run", "--mem", "64M", "--start", "--donor-memory", "512M", "--", *argv,
                   check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     assert "coverage" in done.stderr
-    assert not machine.ebb_swaps() and not machine.ebb_mounts() and not machine.processes()
-    machine.pins_remove()
+    assert set(machine.leftovers()) <= before
 
 
 def test_run_start_that_fails_leaves_nothing(swap_lock, away):
+    before = set(machine.leftovers())
     done = ebbctl("run", "--mem", "64M", "--start", "--donor-memory", "512M", "--policy", "nosuch",
                   "--", "true", check=False, timeout=240)
     assert done.returncode == USAGE, done.stderr
     assert "nosuch" in done.stderr
-    assert not machine.ebb_swaps() and not machine.ebb_mounts() and not machine.processes()
-    machine.pins_remove()
+    assert set(machine.leftovers()) <= before
 
 
 def test_record(ebbd, device, cgroup, tmp_path):
@@ -602,3 +604,19 @@ def test_record(ebbd, device, cgroup, tmp_path):
         assert str(file) in out and file.stat().st_size > 1000
     finally:
         scan.kill()
+
+
+@pytest.mark.parametrize("delay", [0.01, 0.05, 0.1, 0.2, 0.4])
+def test_create_interrupted(swap_lock, donor, delay):
+    """At whatever moment ^C comes, there is a whole device or nothing."""
+    before = set(machine.leftovers())
+    p = subprocess.Popen([BIN / "ebbctl", "device", "create", "intr", "--size", "64M", "--slab", "16M",
+                          "--donor", donor.address], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(delay)
+    p.send_signal(signal.SIGINT)
+    p.communicate(timeout=60)
+    devices = ebbctl_json("device", "list")["devices"]
+    assert [d["state"] for d in devices] == (["on"] if p.returncode == 0 else [])
+    for d in devices:
+        ebbctl("device", "destroy", d["name"])
+    assert set(machine.leftovers()) <= before

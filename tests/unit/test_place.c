@@ -74,8 +74,10 @@ static int spread(int choices_of_one, uint64_t seed)
 		if (choices_of_one) {
 			/* One candidate: hide the others. */
 			struct place_donor one[DONORS];
-			uint64_t pick = (seed = seed * 6364136223846793005ull + 1442695040888963407ull)
-					>> 33;
+			uint64_t pick;
+
+			seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+			pick = seed >> 33;
 
 			for (int j = 0; j < DONORS; j++) {
 				one[j] = d[j];
