@@ -4,6 +4,7 @@ Fixtures of the system tests and of the cases inside guests.  Each takes down wh
 made, swap first; the order of a test's arguments does not matter.
 """
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -16,6 +17,8 @@ import parts
 
 
 def pytest_sessionstart(session):
+    # Whoever ends a run, fixtures still take swap off.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if os.geteuid() != 0 and not session.config.option.collectonly:
         pytest.exit("these tests need root; run sudo make check", 2)
 
@@ -93,8 +96,8 @@ def donor(donor_factory):
 
 
 @pytest.fixture
-def ebbd(logs):
-    """A running ebbd; its pins are gone afterwards."""
+def ebbd(swap_lock, logs):
+    """A running ebbd, the only one on this machine; its pins are gone afterwards."""
     d = parts.Ebbd(logs / "ebbd.log")
     yield d
     d.stop()

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Boots a guest under software emulation, runs one command in it, judges the outcome."""
+import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import threading
 import time
@@ -18,7 +20,7 @@ HARDENED = (
     "panic_on_warn=1 oops=panic softlockup_panic=1 "
     "sysctl.kernel.hung_task_panic=1 sysctl.kernel.hung_task_timeout_secs=60 "
     # Emulation on a busy machine stalls for seconds without anything being wrong.
-    "sysctl.kernel.watchdog_thresh=30")
+    "sysctl.kernel.watchdog_thresh=30 sysrq_always_enabled")
 
 # What the kernel says when it found something that does not end in a panic.
 TROUBLE = re.compile(
@@ -67,6 +69,7 @@ def guest_run(command, options, output=print):
             "-machine", "q35", "-nodefaults", "-no-reboot", "-display", "none",
             "-kernel", str(k.image), "-initrd", str(k.initrd),
             "-serial", f"file:{console}", "-serial", "stdio",
+            "-monitor", "unix:monitor,server=on,wait=off",
             "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,"
                        "multidevs=remap",
             "-virtfs", f"local,path={directory},mount_tag=out,security_model=none",
@@ -76,11 +79,12 @@ def guest_run(command, options, output=print):
     started = time.monotonic()
     qemu = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                             stderr=open(directory / "qemu.log", "w"), text=True,
-                            errors="replace")
+                            errors="replace", cwd=directory)
     timed_out = threading.Event()
 
     def stop():
         timed_out.set()
+        press_sysrq(directory, "9wml")
         qemu.kill()
 
     timer = threading.Timer(options.timeout, stop)
@@ -98,9 +102,25 @@ def guest_run(command, options, output=print):
         if qemu.poll() is None:
             qemu.kill()
             qemu.wait()
-        (directory / "disk.img").unlink(missing_ok=True)
+        for name in ("disk.img", "monitor"):
+            (directory / name).unlink(missing_ok=True)
     return judge(directory, options, time.monotonic() - started, timed_out.is_set(),
                  qemu.returncode)
+
+
+def press_sysrq(directory, keys):
+    """Has a guest that may run nothing any more say on its console where it is."""
+    try:
+        # By descriptor: the path of a socket is short, that of a repository need not be.
+        where = os.open(directory, os.O_PATH)
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(f"/proc/self/fd/{where}/monitor")
+            for key in keys:
+                s.sendall(f"sendkey alt-sysrq-{key}\n".encode())
+                time.sleep(1.5)
+        os.close(where)
+    except OSError as e:
+        print(f"guest: monitor: {e}")
 
 
 def prepare(directory, k, command, options):

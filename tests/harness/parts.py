@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -238,6 +239,22 @@ class Device:
 
     def used_kib(self):
         return machine.swaps().get(self.block)
+
+    def stats(self):
+        """What the server counts: pages_read_donor, pages_read_backup, donor_losses, ..."""
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(10)
+            s.connect(f"/run/ebb/devices/{self.name}.sock")
+            s.sendall(b'{"verb":"stats"}\n')
+            answer = json.loads(s.makefile().readline())
+        if not answer["ok"]:
+            raise MachineError(answer["error"])
+        return answer
+
+    def block_pages(self):
+        """(read, written) pages that the block layer has carried for it."""
+        fields = read(f"/sys/block/{self.block.removeprefix('/dev/')}/stat").split()
+        return int(fields[2]) // 8, int(fields[6]) // 8
 
     def destroy(self):
         """Swap off first, with a deadline, then everything below it."""

@@ -25,7 +25,7 @@ class Road:
     def __init__(self, donor, device, ebbd, cgroup):
         self.donor, self.device, self.ebbd, self.make_cgroup = donor, device, ebbd, cgroup
 
-    def attached(self, policy="leap", limit_mib=24):
+    def attached(self, policy="leap", limit_mib=16):
         """A limited cgroup with @policy."""
         c = self.make_cgroup(limit_mib=limit_mib)
         if policy:

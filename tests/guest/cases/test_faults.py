@@ -11,7 +11,7 @@ import machine
 import parts
 from machine import wait_for
 
-MIB, LIMIT = 48, 24
+MIB, LIMIT = 32, 16
 
 
 def writer(cgroup, passes=6):
@@ -34,8 +34,13 @@ def test_donor_killed(road):
         busy(road.device)
         time.sleep(0.5)
         assert s.process.poll() is None, "the program must still run when the donor dies"
+        before = road.device.stats()
+        assert before["pages_read_donor"] > 0
         road.donor.kill()
         assert s.result()["bad"] == 0
+        after = road.device.stats()
+        assert after["pages_read_backup"] - before["pages_read_backup"] > 1000
+        assert after["pages_read_failed"] == 0
     finally:
         s.kill()
 
@@ -123,7 +128,7 @@ def test_abort_verb(road):
     """`ebbctl device abort` does by hand what the watchdog does."""
     def act(pid):
         os.kill(pid, signal.SIGSTOP)
-        parts.ebbctl("device", "abort", road.device.name)
+        parts.ebbctl("device", "abort", "--yes", road.device.name)
     try:
         end_of_device(road, act, 60)
     finally:

@@ -1,0 +1,142 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+The demo's programs and some that prefetching cannot help, at PERCENTS= (100,75,50,25)
+of their peak: the kernel's readahead on ebb's device, zram, and ebb; RUNS= (5)
+interleaved rounds, on CPUS= (all,1).  ONLY=name,... picks programs.
+"""
+import os
+import statistics
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import measure
+import road
+import workloads
+from road import machine
+
+DEVICE = 1 << 30 # four times what the largest has out at 25 %
+INPUTS = road.REPO / "build" / "demo" / "input"
+MODES = ("kernel", "zram", "ebb")
+# Below this share of the kernel's speed, by the whole interval, ebb does harm.
+HARM = 0.98
+SMALLEST = 16 << 20
+ZRAM_FIRST = 32767
+
+
+class Zram:
+    """A zram device that takes everything while it is on; made and gone each time."""
+
+    CONTROL = Path("/sys/class/zram-control")
+
+    def __init__(self):
+        if not self.CONTROL.exists():
+            subprocess.run(["modprobe", "zram"], capture_output=True)
+        self.there = self.CONTROL.exists()
+
+    @contextmanager
+    def on(self):
+        with road.interrupts.deferred():
+            number = int((self.CONTROL / "hot_add").read_text())
+            device = f"/dev/zram{number}"
+            Path(f"/sys/block/zram{number}/disksize").write_text(str(DEVICE))
+            for argv in (["mkswap", device], ["swapon", "-p", str(ZRAM_FIRST), device]):
+                subprocess.run(argv, check=True, capture_output=True)
+        try:
+            yield
+        finally:
+            with road.interrupts.deferred():
+                machine.swapoff(device)
+                (self.CONTROL / "hot_remove").write_text(str(number))
+
+
+class Program:
+    """One workload on some CPUs: its peak, and what it took in each mode."""
+
+    def __init__(self, workload, cpus):
+        self.workload, self.cpus = workload, cpus
+        workload.prepare(INPUTS)
+        self.peak, alone = road.measure_peak(workload, INPUTS, measure.BENCH, cpus)
+        self.digest = alone.digest
+
+    def run(self, r, zram, mode, percent):
+        limit = max(self.peak * percent // 100, SMALLEST)
+        if mode == "zram":
+            with zram.on():
+                outcome = r.run(self.workload, INPUTS, limit, None)
+        else:
+            outcome = r.run(self.workload, INPUTS, limit, "leap" if mode == "ebb" else "none")
+        if outcome.digest != self.digest:
+            raise road.Failure(f"{self.workload.name} at {percent} %, {mode}: the output differs "
+                               "from that of a run with all the memory")
+        return outcome
+
+
+def rows_of(program, percent, taken, count):
+    ebb = taken["ebb"]
+    rows = []
+    for mode in MODES[:-1]:
+        if not taken[mode]:
+            continue
+        judged = mode == "kernel"
+        params = {"workload": program.workload.name, "local_percent": percent, "cpus": count,
+                  "against": "kernel readahead" if judged else "zram",
+                  "peak_mib": program.peak >> 20,
+                  "device_over_swapped": round(DEVICE / max(program.peak * (100 - percent) / 100,
+                                                            1 << 20), 1),
+                  "coverage": ebb[-1].stats.get("coverage"),
+                  "accuracy": ebb[-1].stats.get("accuracy"),
+                  "cpu_seconds_ebb": round(statistics.median(o.cpu for o in ebb), 2),
+                  "cpu_seconds_ebb_without_prefetch":
+                      round(statistics.median(o.cpu for o in taken[mode]), 2)}
+        rows.append(measure.row(
+            f"{program.workload.name}, {percent} %, {count} CPU, against {mode}", params,
+            [o.seconds for o in taken[mode]], [o.seconds for o in ebb], "s",
+            f"interval not below {HARM}" if judged else None,
+            (lambda ratio, low, high: (high or ratio) >= HARM) if judged else None))
+    return rows
+
+
+def compare(r, zram, program, percent, count):
+    taken = {m: [] for m in MODES}
+    modes = [m for m in MODES if m != "zram" or zram.there]
+    for i in range(measure.runs(5)):
+        # A copy: what runs out of memory leaves the rest of the rounds.
+        for mode in modes[i % len(modes):] + modes[:i % len(modes)]:
+            try:
+                taken[mode].append(program.run(r, zram, mode, percent))
+            except road.OutOfMemory as e:
+                if mode != "zram":
+                    raise
+                road.say(f"without zram from here on: {e}")
+                taken[mode], modes = [], [m for m in modes if m != mode]
+    told = "  ".join(f"{m} {statistics.median(o.seconds for o in taken[m]):.2f} s" for m in modes)
+    road.say(f"{program.workload.name:<16} {percent:>3} %  {count} CPU  {told}")
+    return rows_of(program, percent, taken, count)
+
+
+def bench():
+    chosen = workloads.choose(os.environ.get("ONLY"), workloads.DEMO + workloads.RANDOM)
+    percents = [int(p) for p in (os.environ.get("PERCENTS") or "100,75,50,25").split(",")]
+    road.check_machine(DEVICE + (2 << 30), DEVICE + (1 << 30), measure.BENCH,
+                       sorted({w.needs for w in chosen}))
+    INPUTS.mkdir(parents=True, exist_ok=True)
+    zram, rows = Zram(), []
+    if not zram.there:
+        road.say("zram: this kernel has none; its rows are left out")
+    everything = sorted(os.sched_getaffinity(0))
+    for word in (os.environ.get("CPUS") or "all,1").split(","):
+        cpus = everything if word == "all" else everything[:int(word)]
+        programs = [Program(w, cpus) for w in chosen]
+        # Ebb's processes share these CPUs with the program; the kernel's own workers roam.
+        with road.Road(measure.BENCH, DEVICE, cpus) as r:
+            for program in programs:
+                for percent in percents:
+                    rows += compare(r, zram, program, percent, len(cpus))
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(measure.main("apps", bench))

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# The demo and the benchmarks.  Knobs: RUNS=, MIB=, ONLY=, PERCENTS=, CPUS= (tests/bench/README.md).
+
+BENCH_PYTHON := $(PYTHON) -B
+export RUNS MIB ONLY PERCENTS CPUS
+
+ifeq ($(GUEST),1)
+# What it runs and reads is made out here, where that takes seconds.
+demo: all
+	$(Q)$(BENCH_PYTHON) tests/demo/demo.py --inputs-only
+	$(Q)$(BENCH_PYTHON) tests/guest/run.py --memory 4096 --timeout 5400 --name demo -- \
+		$(BENCH_PYTHON) tests/demo/demo.py
+else
+demo: all
+	$(Q)$(BENCH_PYTHON) tests/demo/demo.py
+endif
+
+bench-scan: all $(B)/tests/scan
+	$(Q)$(BENCH_PYTHON) tests/bench/scan.py
+
+bench-hooks: all $(B)/tests/minorfault
+	$(Q)$(BENCH_PYTHON) tests/bench/hooks.py
+
+bench-apps: all
+	$(Q)$(BENCH_PYTHON) tests/bench/apps.py

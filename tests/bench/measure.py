@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Paired measurements and the file they go to: build/bench/NAME.json."""
+import json
+import math
+import os
+import platform
+import statistics
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS / "demo"), str(TESTS / "harness")]
+
+import road
+
+BENCH = road.REPO / "build" / "bench"
+# Student's t, 97.5 %, by degrees of freedom; beyond the table the normal's 1.96 plus a little.
+T975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262,
+        10: 2.228, 11: 2.201, 12: 2.179, 13: 2.160, 14: 2.145, 15: 2.131, 20: 2.086, 30: 2.042}
+
+
+def t975(freedom):
+    return T975[max(f for f in T975 if f <= freedom)]
+
+
+def paired(baseline, ebb):
+    """
+    (ratio, low, high): geometric mean of baseline/ebb over pairs measured next to each
+    other, and its 95 % interval by Student's t on the logarithms.  Above 1 ebb is better.
+    """
+    logs = [math.log(b / e) for b, e in zip(baseline, ebb, strict=True)]
+    mean = statistics.fmean(logs)
+    if len(logs) < 2:
+        return math.exp(mean), None, None
+    half = t975(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+def row(name, params, baseline, ebb, unit, target=None, met=None):
+    """
+    @baseline and @ebb are lists of paired runs, smaller is better.  @target is for people;
+    @met decides it from (ratio, low, high).
+    """
+    ratio, low, high = paired(baseline, ebb)
+    return {"name": name, "params": params, "baseline": rounded(statistics.median(baseline)),
+            "ebb": rounded(statistics.median(ebb)), "unit": unit, "ratio": rounded(ratio),
+            "low": rounded(low), "high": rounded(high), "runs": len(ebb), "target": target,
+            "met": None if met is None else bool(met(ratio, low, high))}
+
+
+def share_row(name, params, values, at_least):
+    """A row without a baseline: a share such as coverage, its median against a bound."""
+    known = [v for v in values if v is not None]
+    value = statistics.median(known) if known else None
+    return {"name": name, "params": params, "baseline": None, "ebb": rounded(value),
+            "unit": "share", "ratio": None, "low": None, "high": None, "runs": len(values),
+            "target": f">= {at_least}", "met": value is not None and value >= at_least}
+
+
+def rounded(value):
+    return None if value is None else float(f"{value:.5g}")
+
+
+def write(name, rows):
+    BENCH.mkdir(parents=True, exist_ok=True)
+    path = BENCH / f"{name}.json"
+    path.write_text(json.dumps({"kernel": platform.release(), "cpus": os.cpu_count(),
+                                "rows": rows}, indent=1) + "\n")
+    road.say(f"\n{path}")
+
+
+def cell(value):
+    return "-" if value is None else f"{value:.4g}"
+
+
+def show(rows):
+    road.say(f"\n{'what':<44} {'baseline':>9} {'ebb':>9} {'unit':<9} {'ratio':>6}  "
+             f"{'95 % interval':<15} {'runs':>4}  target")
+    for r in rows:
+        interval = f"{cell(r['low'])} .. {cell(r['high'])}" if r["low"] is not None else ""
+        met = {True: "met", False: "MISSED", None: ""}[r["met"]]
+        road.say(f"{r['name']:<44} {cell(r['baseline']):>9} {cell(r['ebb']):>9} {r['unit']:<9} "
+                 f"{cell(r['ratio']):>6}  {interval:<15} {r['runs']:>4}  {r['target'] or ''} {met}")
+
+
+def runs(at_least):
+    """RUNS=, never fewer than the method wants unless said so."""
+    return max(int(os.environ.get("RUNS") or at_least), 1)
+
+
+def main(name, bench):
+    """Runs @bench() -> rows with ^C handled, shows and writes what it returns."""
+    with road.interrupts:
+        try:
+            rows = bench()
+        except road.Stopped as e:
+            road.say(f"stopped by {e}; swap is off and nothing is left running")
+            return 130
+        except (road.Failure, road.machine.MachineError, road.parts.Failed) as e:
+            road.say(f"\nbench-{name}: {e}")
+            return 1
+    show(rows)
+    write(name, rows)
+    return 0

@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+The road from a borrower to a donor on this machine, and how programs are run on
+it: donor, ebbd and device, up for as long as a `with Road(...)` lasts.
+"""
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "harness"))
+
+import machine
+import parts
+
+REPO = machine.REPO
+PAGE_CLUSTER = Path("/proc/sys/vm/page-cluster")
+DEVICE = "demo0"
+DESTROY_SECONDS = 150
+DONOR_SECONDS = 120
+SAMPLE_SECONDS = 0.02
+# A program that makes no progress is ended after this; the slowest takes a fifth of it.
+# Emulation is some forty times slower.
+RUN_SECONDS = 3600 if machine.IN_GUEST else 300
+
+
+class Stopped(Exception):
+    """^C, or a signal like it."""
+
+
+class Failure(Exception):
+    """Something did not work; the text says what and what to do."""
+
+
+class OutOfMemory(Failure):
+    """The OOM killer struck in a program's cgroup: its time means nothing."""
+
+
+def say(text=""):
+    print(text, flush=True)
+
+
+class Interrupts:
+    """
+    Turns SIGINT, SIGTERM and SIGHUP into Stopped, once: from then on they are
+    ignored, because cleaning up must not be cut short while swap is on.
+    """
+    NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self):
+        self.deferring, self.pending = 0, None
+
+    def __enter__(self):
+        self.before = {n: signal.signal(n, self.on_signal) for n in self.NUMBERS}
+        return self
+
+    def __exit__(self, *_):
+        for n in self.NUMBERS:
+            signal.signal(n, self.before[n])
+
+    def on_signal(self, number, frame):
+        if self.deferring:
+            self.pending = number
+        else:
+            self.stop(number)
+
+    def stop(self, number):
+        for n in self.NUMBERS:
+            signal.signal(n, signal.SIG_IGN)
+        say(f"\n{signal.Signals(number).name}: taking swap off and cleaning up, "
+            "which may take a minute; please do not kill anything")
+        raise Stopped(signal.Signals(number).name)
+
+    @contextmanager
+    def deferred(self):
+        """What must be whole: a device half made is worse than a second's wait."""
+        self.deferring += 1
+        try:
+            yield
+        finally:
+            self.deferring -= 1
+        if self.pending and not self.deferring:
+            number, self.pending = self.pending, None
+            self.stop(number)
+
+
+interrupts = Interrupts()
+
+
+@dataclass
+class Outcome:
+    """One run of one program."""
+    seconds: float
+    digest: str                 # of its output
+    stats: dict = field(default_factory=dict)   # as ebbctl stats --json has them
+    cpu: float = 0.0            # seconds ebb's own processes used meanwhile
+
+
+class Road:
+    """
+    @size bytes of remote memory and a device of that size.  Leaving takes swap off
+    first, with a deadline, and says what is left if that fails.
+    """
+
+    def __init__(self, directory, size, cpus=None):
+        self.directory, self.size, self.cpus = Path(directory), size, cpus
+        self.logs = self.directory / "log"
+        self.backup = backup_of(self.directory)
+        self.donor = self.ebbd = self.device = None
+        self.parts = {}
+        self.pinned_before = machine.PINS.is_dir()
+
+    def __enter__(self):
+        self.logs.mkdir(parents=True, exist_ok=True)
+        try:
+            with interrupts.deferred():
+                self.up()
+        except BaseException:
+            self.down()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        with interrupts.deferred():
+            self.down()
+
+    def up(self):
+        mib = f"{self.size >> 20}M"
+        with pinned(self.cpus):
+            self.address = f"127.0.0.1:{free_port()}"
+            # It touches and locks all it lends before it is ready.
+            self.donor = parts.Daemon(
+                [machine.BIN / "ebb-donord", "--listen", self.address, "--memory", mib, "--slab",
+                 "64M"], self.logs / "donor.log", timeout=DONOR_SECONDS)
+            self.ebbd = parts.Ebbd(self.logs / "ebbd.log")
+            self.backup.mkdir(parents=True, exist_ok=True)
+            self.device_on(mib)
+        self.parts = {"ebb-donord": self.donor.pid, "ebbd": self.ebbd.pid,
+                      "ebb-swapd": self.record()["server_pid"]}
+
+    def device_on(self, mib):
+        # In a session of its own: ^C must not reach the process that serves swap.
+        done = subprocess.run(
+            [machine.BIN / "ebbctl", "device", "create", DEVICE, "--size", mib, "--slab", "64M",
+             "--donor", self.address, "--backup", self.backup],
+            capture_output=True, text=True, start_new_session=True, timeout=120)
+        if done.returncode:
+            raise Failure(done.stderr.strip())
+        self.device = DEVICE
+
+    def record(self):
+        return json.loads(Path(f"/run/ebb/devices/{DEVICE}.json").read_text())
+
+    def down(self):
+        """Swap first.  Whoever serves it is only stopped once it is off."""
+        problems = []
+        clear_programs()
+        if Path(f"/run/ebb/devices/{DEVICE}.json").exists():
+            done = subprocess.run(
+                [machine.BIN / "ebbctl", "device", "destroy", DEVICE,
+                 "--timeout", str(DESTROY_SECONDS)],
+                capture_output=True, text=True, start_new_session=True)
+            if done.returncode:
+                problems.append(done.stderr.strip())
+        on = machine.ebb_swaps()
+        if on:
+            problems.append(f"swap is still on at {', '.join(on)} and its server still runs: "
+                            f"free memory, then: {machine.BIN}/ebbctl device destroy {DEVICE}")
+        else:
+            problems += [p for p in map(end, (self.ebbd, self.donor)) if p]
+            if not self.pinned_before and not problems and machine.PINS.is_dir():
+                machine.pins_remove()
+            self.backup_gone()
+        self.donor = self.ebbd = self.device = None
+        if problems:
+            raise Failure("cleaning up: " + "; ".join(problems))
+
+    def backup_gone(self):
+        try:
+            (self.backup / f"{DEVICE}.backup").unlink(missing_ok=True)
+            self.backup.rmdir()
+        except OSError:
+            pass    # a directory that others use, or a mount point: as it was
+
+    def cpu_seconds(self):
+        return sum(cpu_seconds(pid) for pid in self.parts.values())
+
+    def run(self, workload, inputs, limit, policy, record=None):
+        """
+        Runs @workload with @limit bytes of local memory; fails if it does.  @policy
+        "none" counts, None does not even that.
+        """
+        told = self.directory / "run.json"
+        told.unlink(missing_ok=True)
+        argv = [machine.BIN / "ebbctl", "run", "--quiet", "--mem", str(limit), "--json", told,
+                *(["--policy", policy] if policy else ["--no-track"])]
+        # One address layout for both recordings, so that a picture can compare them.
+        program = workload.argv(inputs)
+        if record:
+            argv += ["--record", record]
+            program = ["setarch", "-R", *program]
+        cpu = self.cpu_seconds()
+        try:
+            with pinned(self.cpus):
+                digest = run_hashed([*map(str, argv), "--", *program], workload.name,
+                                    self.logs / f"{workload.name}.log")
+        except Failure:
+            refuse_oom(told, workload.name, limit, policy)
+            raise
+        refuse_oom(told, workload.name, limit, policy)
+        summary = json.loads(told.read_text())
+        return Outcome(summary["seconds"], digest, summary.get("stats") or {},
+                       self.cpu_seconds() - cpu)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def backup_of(directory):
+    """In a guest the tree lies on memory that could itself be swapped out."""
+    return Path("/var/lib/ebb") if machine.IN_GUEST else directory / "backup"
+
+
+def refuse_oom(told, name, limit, policy):
+    """A shell may outlive the program it ran, so the exit status does not tell."""
+    kills = json.loads(machine.read(told, "{}")).get("oom_kills")
+    if kills:
+        raise OutOfMemory(f"{name}: the OOM killer struck {kills} times with {limit >> 20} MiB of "
+                          f"local memory, policy {policy}; see dmesg")
+
+
+def end(daemon):
+    """Stops one of ours; what went wrong, or None."""
+    try:
+        if daemon:
+            daemon.stop()
+    except machine.MachineError as e:
+        return str(e)
+    return None
+
+
+def clear_programs():
+    """Ends what runs under a limit of ours, so that swapoff finds little to bring back."""
+    for c in machine.ebb_cgroups():
+        for pid in machine.read(c / "cgroup.procs").split():
+            try:
+                os.kill(int(pid), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+@contextmanager
+def pinned(cpus):
+    """What is started meanwhile runs on @cpus only (None: anywhere)."""
+    before = os.sched_getaffinity(0)
+    if cpus:
+        os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def run_hashed(argv, name, log, **kwargs):
+    """Runs to the end; the SHA-256 of what it printed.  Its stderr goes to @log."""
+    digest = hashlib.sha256()
+    with open(log, "w") as err:
+        child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err,
+                                 start_new_session=True, **kwargs)
+        watchdog = threading.Timer(RUN_SECONDS, lambda: os.killpg(child.pid, signal.SIGTERM))
+        watchdog.start()
+        try:
+            while piece := os.read(child.stdout.fileno(), 1 << 20):
+                digest.update(piece)
+            status = child.wait()
+        except BaseException:
+            # ebbctl ends the program and removes its cgroup on SIGTERM.
+            os.killpg(child.pid, signal.SIGTERM)
+            try:
+                child.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+            raise
+        finally:
+            watchdog.cancel()
+            child.stdout.close()
+    if status:
+        tail = " / ".join(machine.read(log).splitlines()[-4:])
+        raise Failure(f"{name}: ended with {status}: {tail}; all it said is in {log}")
+    return digest.hexdigest()
+
+
+def cpu_seconds(pid):
+    """User and system time of a process so far."""
+    fields = machine.read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
+class PeakSampler(threading.Thread):
+    """Peak anonymous memory of a cgroup, bytes: page cache is not what swaps."""
+
+    def __init__(self, cgroup):
+        super().__init__(daemon=True)
+        key = "total_rss" if cgroup.version == 1 else "anon"
+        self.file, self.key = cgroup.path / "memory.stat", key + " "
+        self.peak, self.ended = 0, threading.Event()
+
+    def run(self):
+        while not self.ended.wait(SAMPLE_SECONDS):
+            for line in machine.read(self.file).splitlines():
+                if line.startswith(self.key):
+                    self.peak = max(self.peak, int(line.split()[1]))
+
+    def stop(self):
+        self.ended.set()
+        self.join()
+        return self.peak
+
+
+def measure_peak(workload, inputs, directory, cpus=None):
+    """(peak anonymous bytes, Outcome) of a run with all the memory it wants."""
+    (directory / "log").mkdir(parents=True, exist_ok=True)
+    cgroup = parts.Cgroup(f"ebb-peak-{os.getpid()}")
+    try:
+        sampler = PeakSampler(cgroup)
+        sampler.start()
+        began = time.monotonic()
+        try:
+            with pinned(cpus):
+                digest = run_hashed(workload.argv(inputs), workload.name,
+                                    directory / "log" / f"{workload.name}.log",
+                                    preexec_fn=cgroup.enter)
+        finally:
+            seconds = time.monotonic() - began
+            peak = sampler.stop()
+    finally:
+        cgroup.remove()
+    return peak, Outcome(seconds, digest)
+
+
+def check_machine(ram, disk, directory, programs):
+    """Everything that is missing, at once; then nothing has been touched."""
+    missing = []
+    if os.geteuid():
+        missing.append("not root: swap, BPF and cgroups need it; run it with sudo")
+    for name in machine.PROGRAMS:
+        if not (machine.BIN / name).exists():
+            missing.append(f"build/bin/{name}: not built; run make")
+    for name in programs:
+        if not shutil.which(name):
+            missing.append(f"{name}: not installed; run make deps")
+    if not Path("/sys/kernel/btf/vmlinux").exists():
+        missing.append(f"kernel {os.uname().release}: has no BTF; use one of Debian's own kernels")
+    available = mem_available()
+    if available < ram:
+        missing.append(f"memory: {available >> 20} MiB available, {ram >> 20} MiB needed; "
+                       "end something or use a larger machine")
+    directory.mkdir(parents=True, exist_ok=True)
+    place = backup_of(directory) if machine.IN_GUEST else directory
+    free = shutil.disk_usage(place).free
+    if free < disk:
+        missing.append(f"disk: {free >> 20} MiB free at {place}, {disk >> 20} MiB needed")
+    left = [f"{d} is on as swap" for d in machine.ebb_swaps()]
+    left += [f"ebbd runs ({pid})" for pid, name in machine.processes().items() if name == "ebbd"]
+    if left:
+        missing.append("ebb is in use here already (" + "; ".join(left) + "): ebbctl device "
+                       "destroy, then stop ebbd")
+    try:
+        machine.memory_root()
+    except machine.MachineError as e:
+        missing.append(str(e))
+    if missing:
+        raise Failure("cannot run here:\n  " + "\n  ".join(missing))
+
+
+def mem_available():
+    for line in machine.read("/proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def other_swap():
+    return [d for d in machine.swaps() if d not in machine.ebb_swaps()]

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Programs from Debian that nobody here wrote, with the input they get.
+
+Inputs are generated once, from fixed seeds, into the directory each function is
+given.  A workload's command prints little, always the same, and all of it is
+compared between runs.
+"""
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+PYTHON = "/usr/bin/python3"
+HERE = Path(__file__).resolve().parent
+PROGRAMS = HERE / "programs"
+GENERATOR = HERE / "generate.py"
+
+
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    program: str        # what is run, for people
+    order: str          # in which order it walks its memory
+    input: str          # the input, for people; also the key of report.json
+    needs: str          # the program itself, looked for before anything starts
+    files: tuple        # names in the input directory, made by generate.py
+    command: tuple      # {in} stands for the input directory
+
+    def argv(self, directory):
+        return [word.replace("{in}", str(directory)) for word in self.command]
+
+    def prepare(self, directory):
+        """Makes what is missing of the input, or older than its generator."""
+        for name in self.files:
+            path = directory / name
+            if not path.exists() or path.stat().st_mtime < GENERATOR.stat().st_mtime:
+                subprocess.run([PYTHON, "-B", str(GENERATOR), name, str(path)], check=True)
+
+
+DEMO = (
+    Workload(
+        "sqlite3", "sqlite3 :memory:", "table scans, front to back",
+        "1 200 000 orders from CSV, 6 aggregate queries", "sqlite3",
+        ("orders.csv",),
+        ("/bin/sh", "-c", f"cd {{in}} && exec sqlite3 -batch :memory: <{PROGRAMS}/orders.sql")),
+    Workload(
+        "redis", "redis-server, BITCOUNT", "bitmaps one after the other",
+        "40 daily bitmaps of 32 million users, counted 6 times", "redis-server",
+        ("bitmaps.resp",),
+        ("/bin/sh", f"{PROGRAMS}/redis-bitmaps.sh", "{in}/bitmaps.resp", "40", "6")),
+    Workload(
+        "jq", "jq", "a JSON document, parsed, then walked",
+        "100 000 events in JSON, two sums", "jq",
+        ("events.json",),
+        ("jq", "-c", "(map(.price) | add), (map(.tags | length) | add)", "{in}/events.json")),
+    Workload(
+        "python3", "python3, list of str", "objects in order of creation",
+        "500 000 DNA reads, 5 passes", "python3",
+        ("reads.txt",),
+        (PYTHON, f"{PROGRAMS}/reads.py", "{in}/reads.txt")),
+    Workload(
+        "numpy", "python3-numpy, matrix", "columns, then rows backwards",
+        "6000 x 8192 float32, 3 passes by column, 2 backwards", "python3",
+        (),
+        (PYTHON, f"{PROGRAMS}/matrix.py", "6000", "8192")),
+    Workload(
+        "graphicsmagick", "gm convert -rotate", "rows in, columns out",
+        "a photograph of 16 megapixels, turned, mirrored, brightened", "gm",
+        ("photo.ppm",),
+        ("gm", "convert", "-limit", "threads", "1", "{in}/photo.ppm", "-rotate", "90", "-flop",
+         "-gamma", "1.3", "-flip", "-resize", "10%", "ppm:-")),
+)
+
+# What no prefetcher can help: the next page follows from data, not from the last pages.
+RANDOM = (
+    Workload(
+        "redis-random", "redis-server, random GETs", "none: keys are hashed",
+        "600 000 values, 150 000 random GETs", "redis-server",
+        ("values.resp", "gets.txt"),
+        ("/bin/sh", f"{PROGRAMS}/redis-gets.sh", "{in}/values.resp", "{in}/gets.txt")),
+    Workload(
+        "python-join", "python3, hash join by dict", "none: keys are hashed",
+        "400 000 rows against 300 000", "python3",
+        (),
+        (PYTHON, f"{PROGRAMS}/join.py", "400000", "300000")),
+    Workload(
+        "sqlite-join", "sqlite3, join by random key", "none: B-tree descents",
+        "150 000 lookups in 1 200 000 orders", "sqlite3",
+        ("orders.csv",),
+        ("/bin/sh", "-c", f"cd {{in}} && exec sqlite3 -batch :memory: <{PROGRAMS}/join.sql")),
+    Workload(
+        "sort", "GNU sort in memory", "none: lines in sorted order",
+        "600 000 lines of a web server's log", "sort",
+        ("access.log",),
+        ("/bin/sh", "-c", "LC_ALL=C sort --parallel=1 -S 400M {in}/access.log | cksum")),
+)
+
+BY_NAME = {w.name: w for w in DEMO + RANDOM}
+
+
+def choose(names, otherwise):
+    """Workloads by name ("sqlite3,sort"), or @otherwise when @names is empty."""
+    if not names:
+        return otherwise
+    unknown = [n for n in names.split(",") if n not in BY_NAME]
+    if unknown:
+        sys.exit(f"workload {unknown[0]}: there is none of that name; there are "
+                 f"{', '.join(BY_NAME)}")
+    return tuple(BY_NAME[n] for n in names.split(","))

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+The whole road on this machine's kernel: a program larger than its cgroup, a donor, a
+device, ebbd and a policy.  What kills or stops the server of a device is in tests/guest.
+"""
+import time
+
+import pytest
+
+import machine
+import parts
+from machine import wait_for
+
+MIB, LIMIT = 128, 64
+
+
+@pytest.fixture
+def attached(ebbd, device, cgroup):
+    """attached(policy) makes a cgroup with half of what a scan needs."""
+    def make(policy="leap", limit_mib=LIMIT):
+        c = cgroup(limit_mib=limit_mib)
+        parts.ebbctl("policy", "attach", policy, c.path)
+        return c
+    return make
+
+
+def within(value, expected, share=0.01):
+    return abs(value - expected) <= max(expected * share, 1)
+
+
+@pytest.mark.parametrize("pattern", ["seq", "reverse", "stride:7"])
+def test_regular_programs_are_fetched_ahead(attached, pattern):
+    """
+    Coverage, and accuracy beside it: fetching everything would be no merit.  On a busy
+    machine some come too late to be hits; the benchmark asks for more than this.
+    """
+    c = attached("leap")
+    told = parts.scan_json(mib=MIB, passes=3, pattern=pattern, cgroup=c)
+    stats = parts.stats(c)
+    hits = stats["hits"] + stats["late"]
+    assert told["bad"] == 0
+    assert hits / (hits + stats["misses"]) >= 0.8
+    assert hits / stats["prefetched"] >= 0.9
+
+
+def test_random_program_is_left_alone(attached):
+    c = attached("leap")
+    told = parts.scan_json(mib=MIB, passes=2, pattern="random", cgroup=c)
+    stats = parts.stats(c)
+    assert told["bad"] == 0
+    assert stats["misses"] > 1000
+    assert stats["prefetched"] <= stats["misses"] / 100
+
+
+def test_policy_none_only_counts(attached):
+    c = attached("none")
+    told = parts.scan_json(mib=MIB, passes=2, cgroup=c)
+    stats = parts.stats(c)
+    assert told["bad"] == 0
+    assert stats["misses"] > 1000
+    assert stats["prefetched"] == stats["requests"] == 0
+
+
+@pytest.mark.parametrize("huge", ["--thp", "--no-thp"])
+def test_counters_reconcile_with_the_block_layer(attached, device, huge):
+    """
+    Pages in bios on the device equal what ebb counted.  Other tasks of the machine may
+    swap there too, so theirs are bounded: the device is theirs only for these seconds.
+    """
+    c = attached("leap")
+    before = device.block_pages()
+    told = parts.scan_json(mib=MIB, passes=3, write=True, cgroup=c, options=[huge])
+    read, written = (now - then for now, then in zip(device.block_pages(), before))
+    stats = parts.stats(c)
+    assert told["bad"] == 0
+    assert read > told["pages"] and written > told["pages"]
+    assert within(stats["swapped_in"], read)
+    assert within(stats["swapped_out"], written)
+    accounted = stats["hits"] + stats["late"] + stats["wasted"] + stats["outstanding"]
+    assert within(stats["prefetched"], accounted)
+
+
+def test_pinned_map_is_for_people(attached):
+    """bpftool alone shows it: path and policy as text, every counter by its name."""
+    c = attached("leap")
+    parts.scan_json(mib=MIB, passes=2, cgroup=c)
+    time.sleep(1.5)  # published once a second
+    pinned, told = parts.pinned_stats(c), parts.stats(c)
+    assert pinned["policy"] == "leap"
+    for name in ("misses", "hits", "late", "wasted", "swapped_in", "swapped_out", "epochs"):
+        assert within(pinned[name], told[name]), name
+    assert pinned["hits"] > 1000 and pinned["swapped_in"] > 1000 and pinned["epochs"] > 1
+
+
+def test_donor_serves_every_read(attached, device):
+    """The backup is for the day the donor is gone, and only for it."""
+    c = attached("leap")
+    assert parts.scan_json(mib=MIB, passes=3, write=True, cgroup=c)["bad"] == 0
+    stats = device.stats()
+    if stats["donor_losses"]:
+        pytest.fail("the donor was given up during the test: is this machine overloaded?")
+    assert stats["pages_read_donor"] > 1000
+    assert stats["pages_read_backup"] == 0
+
+
+def test_delay_of_the_donor_is_seen_in_every_miss(swap_lock, donor_factory, ebbd, cgroup):
+    """Pages come from the donor and nowhere else: 5 ms there are 5 ms in each miss."""
+    device = parts.Device(donor_factory(delay="5ms"))
+    try:
+        c = cgroup(limit_mib=32)
+        parts.ebbctl("policy", "attach", "none", c.path)
+        told = parts.scan_json(mib=40, pattern="random", cgroup=c,
+                               options=["--latency", "--slow-us", "5000"])
+        stats = parts.stats(c)
+        assert told["bad"] == 0
+        assert stats["misses"] > 100
+        # Not all misses are scan's own: its stack and libraries are paged too.
+        assert told["slow"] >= 0.98 * stats["misses"]
+        time.sleep(1.5)
+        histogram = parts.pinned_stats(c)["miss_ns_log2"]
+        assert sum(histogram[22:]) == sum(histogram) >= stats["misses"]  # 2^22 ns = 4.2 ms
+    finally:
+        device.destroy()
+
+
+def test_program_outlives_the_control_plane(attached, ebbd, logs):
+    """kill -9 of ebbd: pages go on, policies fall silent, a successor takes over."""
+    c = attached("leap")
+    s = parts.Scan(mib=MIB, passes=400, write=True, cgroup=c)
+    try:
+        s.go()
+        wait_for(lambda: parts.stats(c)["hits"] > 1000, 60, "hits before the kill")
+        ebbd.kill()
+        time.sleep(2.5)
+        asked = parts.pinned_stats(c)["requests"]
+        time.sleep(1)
+        assert s.process.poll() is None
+        assert parts.pinned_stats(c)["requests"] == asked
+        successor = parts.Ebbd(logs / "successor.log")
+        try:
+            assert any(row["policy"] == "leap" for row in parts.ebbctl_json("stats")["cgroups"])
+            hits = parts.stats(c)["hits"]
+            wait_for(lambda: parts.stats(c)["hits"] > hits + 1000, 60, "hits after the restart")
+        finally:
+            s.kill()
+            successor.stop()
+    finally:
+        s.kill()
+
+
+def test_words_are_right_after_the_control_plane_died(attached, ebbd):
+    c = attached("leap")
+    s = parts.Scan(mib=MIB, passes=6, write=True, cgroup=c)
+    try:
+        s.go()
+        wait_for(lambda: parts.stats(c)["hits"] > 1000, 60, "hits before the kill")
+        ebbd.kill()
+        assert s.result()["bad"] == 0
+    finally:
+        s.kill()
+
+
+def test_vm_settings_are_left_alone(attached):
+    """page-cluster is global and outlives us."""
+    names = [f"/proc/sys/vm/{n}" for n in ("page-cluster", "swappiness", "overcommit_memory")]
+    before = [machine.read(n) for n in names]
+    c = attached("leap")
+    parts.scan_json(mib=MIB, cgroup=c)
+    assert [machine.read(n) for n in names] == before
