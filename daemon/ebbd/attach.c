@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <bpf/bpf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,6 +95,7 @@ static void forget(struct attachments *a, struct attachment *t)
 			break;
 		}
 	events_close(&t->events, EVENTS_UNPIN);
+	close(t->stat_fd);
 	clear_maps(a->plane, t->cgroup.id);
 	free(t);
 	rebalance(a, NULL);
@@ -130,6 +132,15 @@ static int set_params(const struct policy *policy, struct ebb_params *params, en
 	return 0;
 }
 
+/* -1 when it cannot be opened; then reading it fails, which costs nothing else. */
+static int open_stat(const struct cgroup_ref *c)
+{
+	char path[PATH_MAX + 16];
+
+	snprintf(path, sizeof(path), "%s/memory.stat", c->path);
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
 static int attach_locked(struct attachments *a, const char *cgroup, const char *policy, uint32_t n,
 			 const char *const *names, const uint64_t *values, struct error *e)
 {
@@ -162,8 +173,10 @@ static int attach_locked(struct attachments *a, const char *cgroup, const char *
 			    EBB_MAX_CGROUPS);
 	*t = fresh;
 	t->limit = cgroup_limit(&t->cgroup);
+	t->stat_fd = open_stat(&t->cgroup);
 	r = write_maps(a, t, 0, e);
 	if (r) {
+		close(t->stat_fd);
 		free(t);
 		return r;
 	}
@@ -364,6 +377,7 @@ void attachments_close(struct attachments *a)
 {
 	for (uint32_t i = 0; i < a->n; i++) {
 		events_close(&a->item[i]->events, EVENTS_KEEP_PINS);
+		close(a->item[i]->stat_fd);
 		free(a->item[i]);
 	}
 	a->n = 0;

@@ -19,6 +19,7 @@
 
 #define TARGETS 64
 #define BATCH_MAX 64
+#define FLUSH_SHARE 16   /* see keep_stats_fresh() */
 #define SWEEP_NS 1000000000ULL
 #define RECENT 4096   /* slots of the memory of what was asked for; a power of two */
 
@@ -120,6 +121,25 @@ static void make_room(const struct cgroup_ref *c, uint64_t limit, uint32_t pages
 		log_debug("%s: memory.reclaim: %m", c->path);
 }
 
+/*
+ * Reclaim decides whether the active list must be shrunk by statistics that it
+ * flushes every two seconds only (since 6.8).  What comes back soon after it
+ * was paged out goes to the active list; at our pace the inactive list can run
+ * dry before that is noticed, and the OOM killer strikes a cgroup whose pages
+ * could all go to swap.  Reading memory.stat flushes.
+ */
+static void keep_stats_fresh(struct attachment *a, uint32_t pages)
+{
+	char first;
+
+	a->unflushed += pages;
+	if (a->limit == UINT64_MAX || a->unflushed < (a->limit >> EBB_PAGE_SHIFT) / FLUSH_SHARE)
+		return;
+	a->unflushed = 0;
+	if (pread(a->stat_fd, &first, 1, 0) < 0)
+		log_debug("%s/memory.stat: %m", a->cgroup.path);
+}
+
 static void filter_add(uint64_t *filter, const struct ebb_page *page)
 {
 	uint32_t bit = ebb_filter_bit(page->tgid, page->vpn);
@@ -168,6 +188,7 @@ static void prefetch_batch(struct executor *x, struct target *t, struct attachme
 		n = from;
 	}
 	x->stats.pages += n;
+	keep_stats_fresh(a, n);
 }
 
 static void prefetch(struct executor *x, struct target *t, struct attachment *a,
