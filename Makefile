@@ -90,7 +90,7 @@ DEPS_BUILD := \
 DEPS_CHECK := $(DEPS_BUILD) libcmocka-dev python3-pytest \
 	qemu-system-x86 busybox-static cpio kmod xz-utils
 DEPS_DEMO := $(DEPS_BUILD) python3-numpy python3-matplotlib \
-	sqlite3 redis-server redis-tools
+	sqlite3 redis-server redis-tools jq graphicsmagick
 
 # check and demo name what they need beyond a build.
 DEPS := $(sort $(DEPS_BUILD) \

@@ -42,3 +42,5 @@ endif
 # EBB_SKIP_GUESTS=1 leaves the guests out and says so.
 check: test-build
 	$(Q)$(PYTHON) -B tests/check.py $(UNIT_TESTS)
+
+include tests/bench/bench.mk

@@ -9,6 +9,7 @@
 #include "common/files.h"
 #include "common/log.h"
 #include "common/options.h"
+#include "common/realtime.h"
 #include "common/size.h"
 #include "lender.h"
 #include "wire/tcp.h"
@@ -48,6 +49,8 @@ static void protect(char **argv)
 		log_warn("memory: cannot lock the program itself: %m");
 	if (file_write("/proc/self/oom_score_adj", "-1000"))
 		log_debug("oom_score_adj: not allowed");
+	if (realtime_enter())
+		log_debug("SCHED_FIFO: not allowed");
 }
 
 static int serve(const struct donord_options *o, char **argv, struct error *e)

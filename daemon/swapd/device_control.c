@@ -108,6 +108,7 @@ static void status(const struct swapd *s, struct json_object *a)
 	add_bool(a, "locked", s->locked);
 	add_bool(a, "oom_protected", s->oom_protected);
 	add_bool(a, "nice", s->nice);
+	add_bool(a, "realtime", s->realtime);
 	json_object_object_add(a, "backup", backup_json(s));
 	json_object_object_add(a, "slabs", slabs_json(s));
 	json_object_object_add(a, "donors", donors_json(s));

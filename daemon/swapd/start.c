@@ -16,6 +16,7 @@
 #include "common/files.h"
 #include "common/log.h"
 #include "common/paths.h"
+#include "common/realtime.h"
 #include "common/size.h"
 #include "fuse_file.h"
 #include "serve.h"
@@ -135,6 +136,7 @@ static void protect(struct swapd *s, char **argv)
 		log_warn("PR_SET_IO_FLUSHER: %m (CAP_SYS_RESOURCE); use this device for limited cgroups only");
 	s->oom_protected = file_write("/proc/self/oom_score_adj", "-1000") == 0;
 	s->nice = setpriority(PRIO_PROCESS, 0, NICE) == 0;
+	s->realtime = realtime_enter() == 0;
 }
 
 /* Paths as seen from the root directory, where a daemon belongs. */

@@ -102,7 +102,7 @@ struct swapd {
 	uint32_t stop_requests;  /* SIGTERM seen, for the control thread */
 
 	/* what the machine allows */
-	bool io_flusher, locked, oom_protected, nice;
+	bool io_flusher, locked, oom_protected, nice, realtime;
 
 	/* watchdog */
 	int watchdog_pid, watchdog_fd;
