@@ -11,6 +11,9 @@
 #include "ebbd/attach.h"
 #include "ebbd/events.h"
 
+/* Switching costs more than a while of detecting: wait 2 s before it goes off. */
+#define DETECT_TICKS 20
+
 void attachments_init(struct attachments *a, struct plane *plane)
 {
 	memset(a, 0, sizeof(*a));
@@ -299,7 +302,8 @@ void attachments_tick(struct attachments *a)
 			needed = outermost(a, a->item[k]) == root &&
 				 (a->item[k]->detect == DETECT_ALWAYS ||
 				  attachment_outstanding(a, a->item[k]));
-		if (!needed)
+		root->quiet_ticks = needed ? 0 : root->quiet_ticks + 1;
+		if (root->quiet_ticks > DETECT_TICKS)
 			events_detect_off(root->events);
 	}
 	pthread_mutex_unlock(&a->lock);

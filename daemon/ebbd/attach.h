@@ -29,8 +29,10 @@ struct attachment {
 	uint64_t limit;           /* bytes, the tightest of its ancestors too */
 	uint64_t prefetched;      /* pages ebbd asked the kernel for */
 	uint64_t expired;         /* given up unread: wasted, by estimate */
+	uint64_t idle;            /* outstanding for so long that they are hardly on their way */
 	uint64_t unflushed;       /* pages brought in since its memory.stat was read */
 	int stat_fd;              /* memory.stat */
+	uint32_t quiet_ticks;     /* since hit detection was last needed */
 	struct event_set *events; /* NULL while an ancestor's cover it */
 };
 

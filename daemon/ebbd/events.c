@@ -6,7 +6,6 @@
 #include <linux/perf_event.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -189,21 +188,10 @@ int events_open(struct plane *p, const struct cgroup_ref *cgroup, struct event_s
 	s->cgroup = *cgroup;
 	s->cgroup_fd = *cgroup->twin ? open(cgroup->twin, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	r = open_major(s, cpus, e);
-	for (uint32_t cpu = 0; !r && s->cgroup_fd >= 0 && cpu < cpus; cpu++) {
-		r = open_pair(s, s->cgroup_fd, cpu, PERF_FLAG_PID_CGROUP, 0);
-		if (r == -ENODEV)
-			r = 0;
-		else if (r)
-			fail(e, r, "%s: cannot open its minor-fault events: %s", cgroup->path,
-			     strerror(-r));
-	}
 	if (r) {
 		events_close(&s, EVENTS_UNPIN);
 		return r;
 	}
-	/* libbpf enables what it attaches. */
-	s->detecting = true;
-	events_detect_off(s);
 	*set = s;
 	return 0;
 }
@@ -229,15 +217,27 @@ void events_close(struct event_set **set, enum events_pins pins)
 	*set = NULL;
 }
 
+/*
+ * Opened when needed and closed again, not just disabled: while an event of a
+ * kind exists, every fault of the machine takes the slow path to find out that
+ * it is not meant.
+ */
 void events_detect_on(struct event_set *s)
 {
+	int cpus = (int)sysconf(_SC_NPROCESSORS_CONF), r;
+
 	if (!s || s->detecting)
 		return;
 	s->detecting = true;
-	if (s->cgroup_fd < 0)
+	if (s->cgroup_fd < 0) {
 		open_threads(s, s->cgroup.path);
-	for (uint32_t i = 0; i < s->detects; i++)
-		ioctl(s->detect[i].fd, PERF_EVENT_IOC_ENABLE, 0);
+		return;
+	}
+	for (int cpu = 0; cpu < cpus; cpu++) {
+		r = open_pair(s, s->cgroup_fd, cpu, PERF_FLAG_PID_CGROUP, 0);
+		if (r && r != -ENODEV)
+			log_warn("%s: hits on CPU %d go uncounted: %s", s->cgroup.path, cpu, strerror(-r));
+	}
 }
 
 void events_detect_off(struct event_set *s)
@@ -245,13 +245,7 @@ void events_detect_off(struct event_set *s)
 	if (!s || !s->detecting)
 		return;
 	s->detecting = false;
-	if (s->cgroup_fd < 0) {
-		/* Disabling would miss what the threads' children inherited. */
-		close_detect(s);
-		return;
-	}
-	for (uint32_t i = 0; i < s->detects; i++)
-		ioctl(s->detect[i].fd, PERF_EVENT_IOC_DISABLE, 0);
+	close_detect(s);
 }
 
 bool events_detecting(const struct event_set *s)

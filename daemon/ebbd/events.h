@@ -12,7 +12,7 @@ struct event_set;
 
 /*
  * Opens the major-fault events, pinned so that misses are counted while no
- * ebbd runs, and the events of hit detection, which stay disabled.
+ * ebbd runs.  The events of hit detection are opened when it is switched on.
  */
 int events_open(struct plane *p, const struct cgroup_ref *cgroup, struct event_set **set,
 		struct error *e);

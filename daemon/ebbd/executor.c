@@ -20,7 +20,8 @@
 #define TARGETS 64
 #define BATCH_MAX 64
 #define FLUSH_SHARE 16   /* see keep_stats_fresh() */
-#define SWEEP_NS 1000000000ULL
+#define SWEEP_NS 500000000ULL
+#define IDLE_NS 500000000ULL
 #define RECENT 4096   /* slots of the memory of what was asked for; a power of two */
 
 /*
@@ -91,6 +92,9 @@ static uint64_t room(struct executor *x, const struct attachment *t)
 						: (t->limit >> EBB_PAGE_SHIFT) / x->config.headroom;
 	uint64_t out = attachment_outstanding(x->attachments, t);
 
+	/* What nobody asked for in a while is no longer in flight, or it would block the rest. */
+	out = out > t->idle ? out - t->idle : 0;
+
 	if (limit > EBB_MAX_PREFETCHED / 2)
 		limit = EBB_MAX_PREFETCHED / 2;
 	return limit > out ? limit - out : 0;
@@ -147,28 +151,39 @@ static void filter_add(uint64_t *filter, const struct ebb_page *page)
 	__atomic_fetch_or(&filter[bit / 64], 1ULL << (bit & 63), __ATOMIC_RELEASE);
 }
 
+/*
+ * Enters the @n pages @vpn in the prefetched set, before they are in the cache,
+ * or a quick hit would go unseen.  Keeps in @vpn those that were not in it yet
+ * (a page counts once however often it is asked for) and returns how many.
+ */
+static uint32_t enter_pages(struct executor *x, const struct target *t, const struct attachment *a,
+			    uint64_t *vpn, uint32_t n, uint64_t now)
+{
+	struct ebb_prefetch value = { now, a->cgroup.id };
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct ebb_page page = { t->tgid, t->exec, vpn[i] };
+
+		*recent_slot(x, &page) = (struct recent){ page, now + x->config.stale_ns };
+		filter_add(x->plane->filter, &page);
+		if (bpf_map_update_elem(x->plane->prefetched, &page, &value, BPF_NOEXIST) == 0)
+			vpn[kept++] = vpn[i];
+		else if (errno == EEXIST)
+			x->stats.repeated++;
+		else
+			x->stats.full++;
+	}
+	return kept;
+}
+
 static void prefetch_batch(struct executor *x, struct target *t, struct attachment *a, uint64_t *vpn,
 			   uint32_t n)
 {
-	struct ebb_prefetch value[BATCH_MAX];
-	struct ebb_page page[BATCH_MAX];
 	uint64_t now = monotonic_ns(), after;
-	uint32_t entered = n;
 	int taken;
 
-	for (uint32_t i = 0; i < n; i++) {
-		page[i] = (struct ebb_page){ t->tgid, t->exec, vpn[i] };
-		value[i] = (struct ebb_prefetch){ now, a->cgroup.id };
-		*recent_slot(x, &page[i]) = (struct recent){ page[i], now + x->config.stale_ns };
-	}
-	for (uint32_t i = 0; i < n; i++)
-		filter_add(x->plane->filter, &page[i]);
-	/* In the set before it is in the cache, or a quick hit would go unseen. */
-	if (bpf_map_update_batch(x->plane->prefetched, page, value, &entered, NULL) < 0 &&
-	    entered < n) {
-		x->stats.full += n - entered;
-		n = entered;
-	}
+	n = enter_pages(x, t, a, vpn, n, now);
 	if (!n)
 		return;
 	a->prefetched += n;
@@ -181,9 +196,12 @@ static void prefetch_batch(struct executor *x, struct target *t, struct attachme
 		/* What the kernel did not take is not on its way. */
 		uint32_t from = taken > 0 ? (uint32_t)taken : 0;
 
-		for (uint32_t i = from; i < n; i++)
-			if (bpf_map_delete_elem(x->plane->prefetched, &page[i]) == 0)
+		for (uint32_t i = from; i < n; i++) {
+			struct ebb_page page = { t->tgid, t->exec, vpn[i] };
+
+			if (bpf_map_delete_elem(x->plane->prefetched, &page) == 0)
 				a->prefetched--;
+		}
 		x->stats.failed += n - from;
 		n = from;
 	}
@@ -337,6 +355,9 @@ static void sweep(struct executor *x, uint64_t now)
 			target_close(t);
 			t->tgid = 0;
 		}
+	pthread_mutex_lock(&x->attachments->lock);
+	for (uint32_t i = 0; i < x->attachments->n; i++)
+		x->attachments->item[i]->idle = 0;
 	do {
 		n = 512;
 		r = bpf_map_lookup_batch(x->plane->prefetched, from, &out, page, value, &n, NULL);
@@ -345,7 +366,7 @@ static void sweep(struct executor *x, uint64_t now)
 		in = out;
 		from = &in;
 		for (uint32_t i = 0; i < n; i++) {
-			struct attachment *a;
+			struct attachment *a = attachments_find(x->attachments, value[i].owner);
 
 			if (page[i].tgid != tgid) {
 				tgid = page[i].tgid;
@@ -353,17 +374,15 @@ static void sweep(struct executor *x, uint64_t now)
 			}
 			if (!gone && value[i].issued_ns + x->config.expire_ns > now) {
 				filter_add(x->filter, &page[i]);
+				if (a && value[i].issued_ns + IDLE_NS < now)
+					a->idle++;
 				continue;
 			}
-			if (bpf_map_delete_elem(x->plane->prefetched, &page[i]))
-				continue;
-			pthread_mutex_lock(&x->attachments->lock);
-			a = attachments_find(x->attachments, value[i].owner);
-			if (a)
+			if (bpf_map_delete_elem(x->plane->prefetched, &page[i]) == 0 && a)
 				a->expired++;
-			pthread_mutex_unlock(&x->attachments->lock);
 		}
 	} while (!r);
+	pthread_mutex_unlock(&x->attachments->lock);
 	/* A look-up that failed half-way must not hide pages. */
 	if (r && errno == ENOENT)
 		memcpy(x->plane->filter, x->filter, sizeof(x->filter));
