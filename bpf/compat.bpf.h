@@ -30,8 +30,8 @@ static __always_inline __s64 mm_pages(struct mm_struct *mm, int member)
 	return pages > 0 ? pages : 0;
 }
 
-/* 6.18 renamed the count of a large folio (and 6.1 to 6.15 kept it so). */
-struct folio___before_6_16 {
+/* The count of a large folio: _folio_nr_pages on 6.1 and 6.12, _nr_pages on 6.18. */
+struct folio___old {
 	unsigned int _folio_nr_pages;
 } __attribute__((preserve_access_index));
 struct folio___now {
@@ -41,7 +41,7 @@ struct folio___now {
 static __always_inline __u32 folio_pages(struct folio *folio)
 {
 	struct folio___now *now = (void *)folio;
-	struct folio___before_6_16 *old = (void *)folio;
+	struct folio___old *old = (void *)folio;
 	unsigned long flags = 0;
 	__u32 pages = 1;
 

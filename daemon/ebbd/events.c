@@ -19,7 +19,6 @@
 /* One software event with its program. */
 struct event {
 	struct bpf_link *link;
-	int fd;               /* the perf event, owned by the link */
 	pid_t tid;            /* per-thread events: whose */
 };
 
@@ -58,14 +57,13 @@ static int event_open(struct event *ev, struct bpf_program *program, uint64_t co
 		close(fd);
 		return r;
 	}
-	ev->fd = fd;
 	return 0;
 }
 
 static void event_close(struct event *ev)
 {
 	bpf_link__destroy(ev->link);
-	*ev = (struct event){ .fd = -1 };
+	*ev = (struct event){ 0 };
 }
 
 static void major_pin(const struct event_set *s, uint32_t cpu, char *path, size_t size)
