@@ -19,7 +19,7 @@
 
 #define TARGETS 64
 #define BATCH_MAX 64
-#define FLUSH_SHARE 16   /* see keep_stats_fresh() */
+#define FLUSH_SHARE 256  /* see keep_stats_fresh() */
 #define SWEEP_NS 500000000ULL
 #define IDLE_NS 500000000ULL
 #define RECENT 4096   /* slots of the memory of what was asked for; a power of two */
