@@ -289,9 +289,28 @@ bool attachment_detecting(const struct attachments *a, const struct attachment *
 	return events_detecting(outermost(a, t)->events);
 }
 
+void attachment_refresh_stats(struct attachment *t)
+{
+	char first;
+
+	t->unflushed = 0;
+	if (pread(t->stat_fd, &first, 1, 0) < 0)
+		log_debug("%s/memory.stat: %m", t->cgroup.path);
+}
+
 void attachments_tick(struct attachments *a)
 {
+	struct ebb_counters c;
+
 	pthread_mutex_lock(&a->lock);
+	for (uint32_t i = 0; i < a->n; i++) {
+		struct attachment *t = a->item[i];
+
+		plane_counters(a->plane, t->cgroup.id, &c);
+		if (c.swapped_in != t->swapped_in)
+			attachment_refresh_stats(t);
+		t->swapped_in = c.swapped_in;
+	}
 	for (uint32_t i = 0; i < a->n; i++) {
 		struct attachment *root = a->item[i];
 		bool needed = false;

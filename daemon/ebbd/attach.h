@@ -31,6 +31,7 @@ struct attachment {
 	uint64_t expired;         /* given up unread: wasted, by estimate */
 	uint64_t idle;            /* outstanding for so long that they are hardly on their way */
 	uint64_t unflushed;       /* pages brought in since its memory.stat was read */
+	uint64_t swapped_in;      /* at the last tick */
 	int stat_fd;              /* memory.stat */
 	uint32_t quiet_ticks;     /* since hit detection was last needed */
 	struct event_set *events; /* NULL while an ancestor's cover it */
@@ -75,7 +76,22 @@ void attachment_detect(struct attachments *a, struct attachment *t);
 /* True while hit detection is on for it. */
 bool attachment_detecting(const struct attachments *a, const struct attachment *t);
 
-/* Ten times a second: detection off where nothing is outstanding any more. */
+/*
+ * Refreshes the statistics that reclaim of @t goes by.
+ *
+ * Reclaim decides whether the active list must be shrunk by statistics that
+ * the kernel flushes every 2 s.  A page that comes back soon after it was paged
+ * out goes to the active list; once the inactive list has run dry before that
+ * is noticed, nothing is reclaimed and the OOM killer strikes a cgroup whose
+ * pages could all go to swap.  Seen on 6.18 without ebb too: a random walk over
+ * twice its memory is killed one time in eight.  Reading memory.stat flushes.
+ */
+void attachment_refresh_stats(struct attachment *t);
+
+/*
+ * Ten times a second: statistics of those that swap in; detection off where
+ * nothing is outstanding any more.
+ */
 void attachments_tick(struct attachments *a);
 /* Once a second: limits, cgroups that are gone, CPUs that came and went. */
 void attachments_sweep(struct attachments *a);

@@ -124,23 +124,12 @@ static void make_room(const struct cgroup_ref *c, uint64_t limit, uint32_t pages
 		log_debug("%s: memory.reclaim: %m", c->path);
 }
 
-/*
- * Reclaim decides whether the active list must be shrunk by statistics that it
- * does not flush each time.  What comes back soon after it was paged out goes to
- * the active list; at our pace the inactive list can run dry before that is
- * noticed, and the OOM killer strikes a cgroup whose pages could all go to swap
- * (traced on 6.18: not one active page scanned).  Reading memory.stat flushes.
- */
+/* Between two ticks the inactive list can run dry at the pace of a prefetch. */
 static void keep_stats_fresh(struct attachment *a, uint32_t pages)
 {
-	char first;
-
 	a->unflushed += pages;
-	if (a->limit == UINT64_MAX || a->unflushed < (a->limit >> EBB_PAGE_SHIFT) / FLUSH_SHARE)
-		return;
-	a->unflushed = 0;
-	if (pread(a->stat_fd, &first, 1, 0) < 0)
-		log_debug("%s/memory.stat: %m", a->cgroup.path);
+	if (a->limit != UINT64_MAX && a->unflushed >= (a->limit >> EBB_PAGE_SHIFT) / FLUSH_SHARE)
+		attachment_refresh_stats(a);
 }
 
 static void filter_add(uint64_t *filter, const struct ebb_page *page)
