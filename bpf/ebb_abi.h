@@ -11,7 +11,7 @@
 #include <linux/types.h>
 #endif
 
-#define EBB_ABI 1
+#define EBB_ABI 2
 
 #define EBB_PAGE_SHIFT 12
 #define EBB_MAX_CGROUPS 1024
@@ -19,6 +19,7 @@
 #define EBB_MAX_PREFETCHED 65536    /* pages outstanding, machine-wide */
 #define EBB_MAX_POLICIES 32
 #define EBB_MAX_DEVICES 16
+#define EBB_MAX_ROLES 32
 #define EBB_PARAMS 8
 #define EBB_HIST 32                 /* log2 buckets: [i] counts 2^i <= ns < 2^(i+1) */
 #define EBB_QUIET_NS 2000000000ULL  /* policies go quiet when ebbd is silent for so long */
@@ -38,6 +39,7 @@ enum ebb_cgroup_flags {
 	EBB_CGROUP_INHERITED = 1 << 1,  /* found by walking up; a cache, dropped on any change */
 	EBB_CGROUP_UNTRACKED = 1 << 2,  /* walked up and found none; a cache likewise */
 	EBB_CGROUP_RECORD = 1 << 3,     /* every fault also goes to maps/trace */
+	EBB_CGROUP_DAEMON = 1 << 4,     /* its policy runs in ebbd, fed by maps/faults */
 };
 
 /* maps/cgroups: memory cgroup id -> what governs its tasks. */
@@ -70,6 +72,8 @@ struct ebb_counters {
 	__u64 dropped;              /* requests lost because the ring was full */
 	__u64 miss_ns;              /* total time in misses */
 	__u64 late_ns;              /* total time in late hits */
+	__u64 gc_misses;            /* those of misses a collector's threads caused */
+	__u64 gc_hits;              /* those of hits and late, likewise */
 	__u64 miss_hist[EBB_HIST];  /* ns a miss took */
 	__u64 hit_hist[EBB_HIST];   /* ns a hit took, late ones included */
 };
@@ -96,6 +100,8 @@ struct ebb_cgroup_stats {
 	__u64 dropped;
 	__u64 miss_ns;
 	__u64 late_ns;
+	__u64 gc_misses;
+	__u64 gc_hits;
 	__u64 miss_ns_log2[EBB_HIST];
 	__u64 hit_ns_log2[EBB_HIST];
 };
@@ -147,17 +153,34 @@ enum ebb_fault_kind {
 	EBB_LATE = 2,
 };
 
-/* What a policy is told about a fault. */
+/* What a thread is for, by its name (maps/roles). */
+enum ebb_role {
+	EBB_ROLE_APP = 0,
+	EBB_ROLE_GC = 1,            /* traces or moves objects: its order is not the program's */
+	EBB_ROLES
+};
+
+/* maps/roles: threads whose name begins with prefix. An unused entry has length 0. */
+struct ebb_role_pattern {
+	char prefix[16];            /* NUL-padded */
+	__u32 length;
+	__u32 role;                 /* enum ebb_role */
+};
+
+/* What a policy is told about a fault; also maps/faults (ring buffer). */
 struct ebb_fault {
 	__u64 vpn;                  /* virtual page */
 	__u64 time_ns;              /* CLOCK_MONOTONIC at its end */
 	__u64 duration_ns;          /* 0 = not known */
 	__u64 owner;                /* cgroup whose policy runs */
+	__u64 ip;                   /* the instruction that faulted, maybe the kernel's; 0 = not known */
 	__u32 tgid, tid;
 	__u32 exec;
 	__u32 kind;                 /* enum ebb_fault_kind */
 	__u32 policy;
 	__u32 cluster;              /* pages the kernel read on its own with a miss, itself included */
+	__u32 role;                 /* enum ebb_role of the thread */
+	__u32 pad;
 };
 
 /* maps/requests (ring buffer): what a policy asks ebbd for. */
@@ -170,22 +193,39 @@ struct ebb_request {
 	__u32 tgid, exec;
 	__u32 count;                /* pages */
 	__u32 op;                   /* enum ebb_op */
+	__u32 run;                  /* pages the stream has come so far; 0 = no stream */
+	__u32 passed;               /* those of them since the request before */
 };
 
 enum ebb_op {
 	EBB_OP_PREFETCH = 0,
 	EBB_OP_COLD = 1,            /* make consumed pages the first to be reclaimed */
+	EBB_OP_OUT = 2,             /* reclaim consumed pages now */
+	EBB_OP_LIST = 3,            /* prefetch the pages listed; a struct ebb_list_request */
 };
 
-/* maps/trace (ring buffer): one fault, while a recording runs. */
+#define EBB_LIST_MAX 16
+
+/* A request for pages in no order; first and stride of head mean nothing. */
+struct ebb_list_request {
+	struct ebb_request head;    /* op = EBB_OP_LIST, count <= EBB_LIST_MAX */
+	__u64 vpn[EBB_LIST_MAX];
+};
+
+/* Also a kind in maps/trace: reclaim sent the page to swap; tid is 0. */
+#define EBB_OUT 3
+
+/* maps/trace (ring buffer): one fault or swap-out, while a recording runs. */
 struct ebb_trace {
 	__u64 time_ns;
 	__u64 duration_ns;
 	__u64 vpn;
 	__u64 owner;
+	__u64 ip;
 	__u32 tgid, tid;
-	__u32 kind;                 /* enum ebb_fault_kind */
-	__u32 pad;
+	__u16 kind;                 /* enum ebb_fault_kind, or EBB_OUT */
+	__u16 role;                 /* enum ebb_role */
+	__u32 cluster;
 };
 
 /* What a policy says of itself, in its section .rodata.policy. */
@@ -214,14 +254,16 @@ struct ebb_executor {
 EBB_ASSERT_SIZE(struct ebb_meta, 56);
 EBB_ASSERT_SIZE(struct ebb_cgroup, 16);
 EBB_ASSERT_SIZE(struct ebb_params, 64);
-EBB_ASSERT_SIZE(struct ebb_counters, 16 * 8 + 2 * EBB_HIST * 8);
-EBB_ASSERT_SIZE(struct ebb_cgroup_stats, 160 + 18 * 8 + 2 * EBB_HIST * 8);
+EBB_ASSERT_SIZE(struct ebb_counters, 18 * 8 + 2 * EBB_HIST * 8);
+EBB_ASSERT_SIZE(struct ebb_cgroup_stats, 160 + 20 * 8 + 2 * EBB_HIST * 8);
 EBB_ASSERT_SIZE(struct ebb_proc, 72);
 EBB_ASSERT_SIZE(struct ebb_page, 16);
 EBB_ASSERT_SIZE(struct ebb_prefetch, 16);
-EBB_ASSERT_SIZE(struct ebb_fault, 56);
-EBB_ASSERT_SIZE(struct ebb_request, 56);
-EBB_ASSERT_SIZE(struct ebb_trace, 48);
+EBB_ASSERT_SIZE(struct ebb_role_pattern, 24);
+EBB_ASSERT_SIZE(struct ebb_fault, 72);
+EBB_ASSERT_SIZE(struct ebb_request, 64);
+EBB_ASSERT_SIZE(struct ebb_list_request, 64 + 8 * EBB_LIST_MAX);
+EBB_ASSERT_SIZE(struct ebb_trace, 56);
 EBB_ASSERT_SIZE(struct ebb_param_info, 152);
 EBB_ASSERT_SIZE(struct ebb_policy_info, 152 + EBB_PARAMS * 152);
 

@@ -82,6 +82,25 @@ int BPF_PROG(swap_bio, struct bio *bio)
 	return 0;
 }
 
+static __always_inline void record_out(__u64 owner, __u64 vpn, __u32 tgid)
+{
+	struct ebb_cgroup *cg = bpf_map_lookup_elem(&cgroups, &owner);
+	struct ebb_trace *t;
+
+	if (!cg || !(cg->flags & EBB_CGROUP_RECORD))
+		return;
+	t = bpf_ringbuf_reserve(&trace, sizeof(*t), 0);
+	if (!t)
+		return;
+	__builtin_memset(t, 0, sizeof(*t));
+	t->time_ns = bpf_ktime_get_ns();
+	t->vpn = vpn;
+	t->owner = owner;
+	t->tgid = tgid;
+	t->kind = EBB_OUT;
+	bpf_ringbuf_submit(t, BPF_RB_NO_WAKEUP);
+}
+
 /* Reclaim sends an anonymous folio to swap: whose was it? */
 SEC("tp_btf/mm_vmscan_write_folio")
 int BPF_PROG(swap_write, struct folio *folio)
@@ -123,6 +142,8 @@ int BPF_PROG(swap_write, struct folio *folio)
 	task = BPF_CORE_READ(mm, owner);
 	if (!task)
 		return 0;
+	record_out(owner, (BPF_CORE_READ(vma, vm_start) >> EBB_PAGE_SHIFT) + index - first,
+		   BPF_CORE_READ(task, tgid));
 	p = proc_get(task, mm, owner);
 	if (p)
 		proc_look(p, mm, owner);

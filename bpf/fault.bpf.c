@@ -61,9 +61,48 @@ static __always_inline __u32 log2_bucket(__u64 ns)
 	return bucket & (EBB_HIST - 1);
 }
 
-static __always_inline void count_fault(struct ebb_counters *c, __u32 kind, __u64 ns)
+/* By the thread's name, which may change at any time: looked up when it is new. */
+static __always_inline __u32 thread_role(struct task_stamp *s)
+{
+	struct ebb_role_pattern *r;
+	__u64 name[2], old[2];
+	__u32 i, k;
+
+	if (!s)
+		return EBB_ROLE_APP;
+	bpf_get_current_comm(name, sizeof(name));
+	__builtin_memcpy(old, s->comm, sizeof(old));
+	if (s->named && name[0] == old[0] && name[1] == old[1])
+		return s->role;
+	__builtin_memcpy(s->comm, name, sizeof(name));
+	s->named = 1;
+	s->role = EBB_ROLE_APP;
+	for (i = 0; i < EBB_MAX_ROLES; i++) {
+		k = i;
+		r = bpf_map_lookup_elem(&roles, &k);
+		if (!r || !r->length)
+			break;
+		for (k = 0; k < 16; k++)
+			if (k >= r->length || r->prefix[k] != s->comm[k])
+				break;
+		if (k == r->length) {
+			s->role = r->role;
+			break;
+		}
+	}
+	return s->role;
+}
+
+static __always_inline void count_fault(struct ebb_counters *c, __u32 kind, __u64 ns, __u32 role)
 {
 	__u32 bucket = log2_bucket(ns);
+
+	if (role == EBB_ROLE_GC) {
+		if (kind == EBB_MISS)
+			c->gc_misses++;
+		else
+			c->gc_hits++;
+	}
 
 	if (kind == EBB_MISS) {
 		c->misses++;
@@ -92,16 +131,18 @@ static __always_inline void record(const struct ebb_fault *f)
 	t->duration_ns = f->duration_ns;
 	t->vpn = f->vpn;
 	t->owner = f->owner;
+	t->ip = f->ip;
 	t->tgid = f->tgid;
 	t->tid = f->tid;
-	t->kind = f->kind;
-	t->pad = 0;
+	t->kind = (__u16)f->kind;
+	t->role = (__u16)f->role;
+	t->cluster = f->cluster;
 	/* The reader polls: a wake-up a fault would be felt. */
 	bpf_ringbuf_submit(t, BPF_RB_NO_WAKEUP);
 }
 
 /* Counts a swap fault and hands it to the policy of @owner. */
-static __always_inline int swap_fault(void *ctx, struct task_struct *task, struct ebb_cgroup *cg,
+static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct task_struct *task, struct ebb_cgroup *cg,
 				      __u64 owner, struct task_stamp *stamp, __u64 vpn, __u32 kind,
 				      __u64 now, __u64 start)
 {
@@ -124,12 +165,15 @@ static __always_inline int swap_fault(void *ctx, struct task_struct *task, struc
 	f->exec = (__u32)task->self_exec_id;
 	f->kind = kind;
 	f->policy = policy;
+	f->ip = PT_REGS_IP(&ctx->regs);
+	f->role = thread_role(stamp);
 	f->cluster = 0;
+	f->pad = 0;
 	if (stamp) {
 		f->cluster = stamp->reads;
 		stamp->reads = 0;
 	}
-	count_fault(c, kind, f->duration_ns);
+	count_fault(c, kind, f->duration_ns, f->role);
 	if (cg->flags & EBB_CGROUP_RECORD)
 		record(f);
 	if (kind != EBB_HIT || !stamp || !(stamp->hits++ & 15)) {
@@ -139,7 +183,11 @@ static __always_inline int swap_fault(void *ctx, struct task_struct *task, struc
 			proc_look(p, task->mm, owner);
 	}
 	/* Without ebbd nobody would act on what a policy asks for. */
-	if (policy && now - m->heartbeat_ns < EBB_QUIET_NS)
+	if (!policy || now - m->heartbeat_ns >= EBB_QUIET_NS)
+		return 0;
+	if (cg->flags & EBB_CGROUP_DAEMON)
+		bpf_ringbuf_output(&faults, f, sizeof(*f), 0);
+	else
 		bpf_tail_call(ctx, &policies, policy);
 	return 0;
 }

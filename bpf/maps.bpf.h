@@ -81,6 +81,19 @@ struct {
 	__uint(max_entries, 1024 * 1024);
 } trace SEC(".maps");
 
+/* Faults of cgroups whose policy runs in ebbd. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 512 * 1024);
+} faults SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, EBB_MAX_ROLES);
+	__type(key, __u32);
+	__type(value, struct ebb_role_pattern);
+} roles SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, EBB_MAX_DEVICES);
@@ -104,6 +117,9 @@ struct task_stamp {
 	__u64 read_ns;      /* when it queued a swap read of its own; 0 = has not */
 	__u32 reads;        /* pages it queued since: the kernel's readahead reads a cluster */
 	__u32 hits;         /* to look at a process only every so often */
+	__u32 role;         /* of a task with this name */
+	__u32 named;        /* the name has been looked at */
+	char comm[16];
 };
 
 struct {

@@ -147,41 +147,108 @@ static __always_inline __u64 ebb_clip(__u64 first, __s64 stride, __u64 count)
 	return count < EBB_REQUEST_MAX ? count : EBB_REQUEST_MAX;
 }
 
+/* Pages first, first + stride, ... */
+struct ebb_range {
+	__u64 first;
+	__s64 stride;
+	__u64 count;
+};
+
+/*
+ * EBB_TABLE(NAME, TYPE, N): memory that all processes under a policy share, N
+ * (a power of two) entries of TYPE that start as zeroes; NAME_at(hash) is the
+ * entry at hash mod N.  Entries must say whose they are (tgid, exec), because
+ * two that hash alike overwrite each other, and several CPUs may write at once.
+ */
+
 #ifdef __bpf__
 
-static __always_inline __u64 ebb_ask(const struct ebb_fault *f, __u64 first, __s64 stride,
-				     __u64 count, __u32 op)
+static __always_inline void ebb_head(struct ebb_request *r, const struct ebb_fault *f, __u64 count,
+				     __u32 op)
 {
-	struct ebb_counters *c;
-	struct ebb_request *r;
-	__u64 owner = f->owner;
-
-	count = ebb_clip(first, stride, count);
-	if (!count)
-		return 0;
-	c = bpf_map_lookup_elem(&counters, &owner);
-	r = bpf_ringbuf_reserve(&requests, sizeof(*r), 0);
-	if (!r) {
-		if (c)
-			c->dropped++;
-		return 0;
-	}
-	r->first = first;
-	r->stride = stride;
 	r->at = f->vpn;
-	r->owner = owner;
+	r->owner = f->owner;
 	r->time_ns = f->time_ns;
 	r->tgid = f->tgid;
 	r->exec = f->exec;
 	r->count = count;
 	r->op = op;
-	bpf_ringbuf_submit(r, 0);
-	if (c && op == EBB_OP_PREFETCH) {
+}
+
+static __always_inline void ebb_count(__u64 owner, __u64 asked, __u64 dropped)
+{
+	struct ebb_counters *c = bpf_map_lookup_elem(&counters, &owner);
+
+	if (!c)
+		return;
+	c->dropped += dropped;
+	if (asked) {
 		c->requests++;
-		c->request_pages += count;
+		c->request_pages += asked;
 	}
+}
+
+static __always_inline __u64 ebb_ask(const struct ebb_fault *f, struct ebb_range pages, __u32 op,
+				     __u64 run, __u64 passed)
+{
+	__u64 count = ebb_clip(pages.first, pages.stride, pages.count);
+	struct ebb_request *r;
+
+	if (!count)
+		return 0;
+	r = bpf_ringbuf_reserve(&requests, sizeof(*r), 0);
+	if (!r) {
+		ebb_count(f->owner, 0, 1);
+		return 0;
+	}
+	ebb_head(r, f, count, op);
+	r->first = pages.first;
+	r->stride = pages.stride;
+	r->run = run;
+	r->passed = passed;
+	bpf_ringbuf_submit(r, 0);
+	if (op == EBB_OP_PREFETCH)
+		ebb_count(f->owner, count, 0);
 	return count;
 }
+
+static __always_inline __u64 ebb_prefetch_list(const struct ebb_fault *f, const __u64 *vpn,
+					       __u64 count)
+{
+	struct ebb_list_request *r;
+
+	if (!count || count > EBB_LIST_MAX)
+		return 0;
+	r = bpf_ringbuf_reserve(&requests, sizeof(*r), 0);
+	if (!r) {
+		ebb_count(f->owner, 0, 1);
+		return 0;
+	}
+	ebb_head(&r->head, f, count, EBB_OP_LIST);
+	r->head.first = vpn[0];
+	r->head.stride = 1;
+	r->head.run = 0;
+	r->head.passed = 0;
+	for (int i = 0; i < EBB_LIST_MAX; i++)
+		r->vpn[i] = vpn[i];
+	bpf_ringbuf_submit(r, 0);
+	ebb_count(f->owner, count, 0);
+	return count;
+}
+
+#define EBB_TABLE(name, type, n)							\
+	struct {									\
+		__uint(type, BPF_MAP_TYPE_ARRAY);					\
+		__uint(max_entries, n);							\
+		__type(key, __u32);							\
+		__type(value, typeof(type));						\
+	} name SEC(".maps");								\
+	static __always_inline typeof(type) *name##_at(__u64 hash)			\
+	{										\
+		__u32 i = hash & ((n) - 1);						\
+											\
+		return bpf_map_lookup_elem(&name, &i);					\
+	}
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -262,7 +329,10 @@ struct ebb_policy_sim {
 	struct ebb_params params;
 	__u32 exec;
 	void *state;
-	/* Called for each request; returns 0, or -errno to drop it. */
+	/*
+	 * Called for each request; returns 0, or -errno to drop it.  With op
+	 * EBB_OP_LIST it is the head of a struct ebb_list_request.
+	 */
 	int (*request)(void *data, const struct ebb_request *request);
 	void *data;
 };
@@ -271,6 +341,7 @@ struct ebb_policy {
 	const struct ebb_policy_info *info;
 	size_t state_size;
 	void (*run)(struct ebb_policy_sim *sim, const struct ebb_fault *fault);
+	void (*reset)(void);    /* forgets what its tables hold of any process */
 };
 
 static inline void ebb_policy_defaults(const struct ebb_policy *policy, struct ebb_params *p)
@@ -281,24 +352,62 @@ static inline void ebb_policy_defaults(const struct ebb_policy *policy, struct e
 }
 
 /* f is always &sim->fault: that is how the request finds its way back without a global. */
-static inline __u64 ebb_ask(const struct ebb_fault *f, __u64 first, __s64 stride, __u64 count,
-			    __u32 op)
+static inline struct ebb_policy_sim *ebb_sim(const struct ebb_fault *f)
 {
-	struct ebb_policy_sim *sim =
-		(struct ebb_policy_sim *)((char *)f - offsetof(struct ebb_policy_sim, fault));
+	return (struct ebb_policy_sim *)((char *)f - offsetof(struct ebb_policy_sim, fault));
+}
+
+static inline __u64 ebb_ask(const struct ebb_fault *f, struct ebb_range pages, __u32 op, __u64 run,
+			    __u64 passed)
+{
+	struct ebb_policy_sim *sim = ebb_sim(f);
 	struct ebb_request r = {
-		.first = first, .stride = stride, .owner = f->owner, .time_ns = f->time_ns,
-		.tgid = f->tgid, .exec = f->exec, .op = op,
+		.first = pages.first, .stride = pages.stride, .at = f->vpn, .owner = f->owner,
+		.time_ns = f->time_ns, .tgid = f->tgid, .exec = f->exec, .op = op,
+		.run = (__u32)run, .passed = (__u32)passed,
 	};
 
-	r.count = ebb_clip(first, stride, count);
+	r.count = (__u32)ebb_clip(pages.first, pages.stride, pages.count);
 	return r.count && !sim->request(sim->data, &r) ? r.count : 0;
 }
 
+static inline __u64 ebb_prefetch_list(const struct ebb_fault *f, const __u64 *vpn, __u64 count)
+{
+	struct ebb_policy_sim *sim = ebb_sim(f);
+	struct ebb_list_request r = { .head = {
+		.first = vpn[0], .stride = 1, .at = f->vpn, .owner = f->owner,
+		.time_ns = f->time_ns, .tgid = f->tgid, .exec = f->exec, .op = EBB_OP_LIST,
+		.count = (__u32)count,
+	} };
+
+	if (!count || count > EBB_LIST_MAX)
+		return 0;
+	memcpy(r.vpn, vpn, count * sizeof(*vpn));
+	return !sim->request(sim->data, &r.head) ? count : 0;
+}
+
+/* One instance a process that compiles it in; policy->reset() zeroes it. */
+#define EBB_TABLE(name, type, n)							\
+	static typeof(type) name##_table[n] __attribute__((section("ebb_tables")));	\
+	static inline typeof(type) *name##_at(__u64 hash)				\
+	{										\
+		return &name##_table[hash & ((n) - 1)];					\
+	}
+
+extern char __start_ebb_tables[] __attribute__((weak, visibility("hidden")));
+extern char __stop_ebb_tables[] __attribute__((weak, visibility("hidden")));
+
 #define EBB_POLICY_NATIVE(policy, size)							\
+	static void policy##_reset(void)						\
+	{										\
+		if (__start_ebb_tables)							\
+			memset(__start_ebb_tables, 0,					\
+			       (size_t)(__stop_ebb_tables - __start_ebb_tables));	\
+	}										\
 	extern const struct ebb_policy policy##_policy;					\
 	const struct ebb_policy policy##_policy = {					\
 		.info = &policy##_info, .state_size = size, .run = policy##_run,	\
+		.reset = policy##_reset,						\
 	};
 
 #define EBB_POLICY_ENTRY(policy, state_type, policy_fault)				\
@@ -334,8 +443,24 @@ static inline __u64 ebb_ask(const struct ebb_fault *f, __u64 first, __s64 stride
 static __always_inline __u64 ebb_prefetch(const struct ebb_fault *f, __u64 first, __s64 stride,
 					  __u64 count)
 {
-	return ebb_ask(f, first, stride, count, EBB_OP_PREFETCH);
+	return ebb_ask(f, (struct ebb_range){ first, stride, count }, EBB_OP_PREFETCH, 0, 0);
 }
+
+/*
+ * The same for a stream that has come run pages so far, passed of them since it
+ * last asked: ebbd pages out behind a stream that is longer than the memory it
+ * may use, see docs/policy.md.
+ */
+static __always_inline __u64 ebb_prefetch_stream(const struct ebb_fault *f, struct ebb_range pages,
+						 __u64 run, __u64 passed)
+{
+	return ebb_ask(f, pages, EBB_OP_PREFETCH, run, passed);
+}
+
+/*
+ * ebb_prefetch_list(f, vpn, count): the same for pages in no order; vpn has room
+ * for EBB_LIST_MAX, of which count are meant.
+ */
 
 /*
  * The same for pages the program is done with: first in line for reclaim.
@@ -345,7 +470,14 @@ static __always_inline __u64 ebb_prefetch(const struct ebb_fault *f, __u64 first
 static __always_inline __u64 ebb_cold(const struct ebb_fault *f, __u64 first, __s64 stride,
 				      __u64 count)
 {
-	return ebb_ask(f, first, stride, count, EBB_OP_COLD);
+	return ebb_ask(f, (struct ebb_range){ first, stride, count }, EBB_OP_COLD, 0, 0);
+}
+
+/* The same, but they are reclaimed at once. */
+static __always_inline __u64 ebb_out(const struct ebb_fault *f, __u64 first, __s64 stride,
+				     __u64 count)
+{
+	return ebb_ask(f, (struct ebb_range){ first, stride, count }, EBB_OP_OUT, 0, 0);
 }
 
 #endif

@@ -20,6 +20,7 @@
 #define TARGETS 64
 #define BATCH_MAX 64
 #define FLUSH_SHARE 256  /* see keep_stats_fresh() */
+#define EXECUTOR_COUNT_MAX 1024  /* pages a request may name: EBB_REQUEST_MAX */
 #define SWEEP_NS 500000000ULL
 #define IDLE_NS 500000000ULL
 #define RECENT 4096   /* slots of the memory of what was asked for; a power of two */
@@ -197,33 +198,76 @@ static void prefetch_batch(struct executor *x, struct target *t, struct attachme
 	keep_stats_fresh(a, n);
 }
 
-static void prefetch(struct executor *x, struct target *t, struct attachment *a,
-		     const struct ebb_request *r, uint64_t now)
+static int by_page(const void *a, const void *b)
 {
-	uint64_t vpn[BATCH_MAX], left = room(x, a), page = r->first;
-	uint32_t todo = r->count, n, kept;
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static void prefetch_pages(struct executor *x, struct target *t, struct attachment *a, uint64_t *vpn,
+			   uint32_t n)
+{
+	uint32_t kept = target_keep_swapped(t, vpn, n);
+
+	x->stats.not_swapped += n - kept;
+	if (!kept)
+		return;
+	attachment_detect(x->attachments, a);
+	make_room(&a->cgroup, a->limit, kept);
+	prefetch_batch(x, t, a, vpn, kept);
+}
+
+/* @list holds the pages of an EBB_OP_LIST, NULL for others. */
+static void prefetch(struct executor *x, struct target *t, struct attachment *a,
+		     const struct ebb_request *r, const __u64 *list, uint64_t now)
+{
+	uint64_t vpn[BATCH_MAX], left = room(x, a);
+	uint32_t todo = r->count, n = 0;
 
 	if (todo > left) {
 		x->stats.full += todo - left;
 		todo = (uint32_t)left;
 	}
-	while (todo) {
-		for (n = 0; todo && n < x->config.batch; todo--, page += r->stride) {
-			struct ebb_page key = { t->tgid, t->exec, page };
+	for (uint32_t i = 0; i < todo; i++) {
+		uint64_t page = list ? list[i] : r->first + (uint64_t)r->stride * i;
+		struct ebb_page key = { t->tgid, t->exec, page };
 
-			if (recent_has(x, &key, now))
-				x->stats.repeated++;
-			else
-				vpn[n++] = page;
-		}
-		kept = target_keep_swapped(t, vpn, n);
-		x->stats.not_swapped += n - kept;
-		if (!kept)
+		if (recent_has(x, &key, now)) {
+			x->stats.repeated++;
 			continue;
-		attachment_detect(x->attachments, a);
-		make_room(&a->cgroup, a->limit, kept);
-		prefetch_batch(x, t, a, vpn, kept);
+		}
+		vpn[n++] = page;
+		if (n == x->config.batch && !list) {
+			prefetch_pages(x, t, a, vpn, n);
+			n = 0;
+		}
 	}
+	/* A list fits one batch; neighbours in it become one range. */
+	if (list)
+		qsort(vpn, n, sizeof(*vpn), by_page);
+	if (n)
+		prefetch_pages(x, t, a, vpn, n);
+}
+_Static_assert(EBB_LIST_MAX <= BATCH_MAX, "a list is one batch");
+
+/* Pages first, first + stride, ... of @t get @advice; returns how many it reached. */
+static uint64_t advise_range(const struct target *t, uint64_t first, int64_t stride, uint64_t count,
+			     int advice)
+{
+	uint64_t vpn[BATCH_MAX], reached = 0;
+	uint32_t n = 0;
+	int taken;
+
+	for (uint64_t i = 0; i < count; i++) {
+		vpn[n++] = first + (uint64_t)stride * i;
+		if (n < BATCH_MAX && i + 1 < count)
+			continue;
+		taken = target_advise(t, vpn, n, advice);
+		reached += taken > 0 ? (uint64_t)taken : 0;
+		n = 0;
+	}
+	return reached;
 }
 
 /* Pages between the fault and what is paged out behind it: they may be in use still. */
@@ -243,52 +287,18 @@ static void prefetch(struct executor *x, struct target *t, struct attachment *a,
 static void page_out_behind(struct executor *x, struct target *t, const struct attachment *a,
 			    const struct ebb_request *r)
 {
-	uint64_t vpn[BATCH_MAX], last = r->at - (uint64_t)r->stride * BEHIND_LAG, page;
-	uint64_t limit = a->limit >> EBB_PAGE_SHIFT;
-	uint64_t gap = t->stride < 0 ? t->next - r->first : r->first - t->next;
-	uint32_t n = 0;
-	int taken;
+	uint64_t back = (uint64_t)BEHIND_LAG + r->passed;
 
-	if (r->stride != t->stride || gap > 4 * (uint64_t)r->count * (uint64_t)llabs(r->stride)) {
-		/* A long walk that starts over stays one; a series of short ones does not. */
-		t->run = r->stride == t->stride ? t->run / 2 : 0;
-		t->stride = r->stride;
-		t->behind = 0;
-	}
-	t->next = r->first + (uint64_t)r->stride * r->count;
-	t->run += r->count;
-	if (a->limit == UINT64_MAX || t->run < limit / BEHIND_SHARE)
+	if (!r->passed || a->limit == UINT64_MAX ||
+	    r->run < (a->limit >> EBB_PAGE_SHIFT) / BEHIND_SHARE || r->run < back)
 		return;
-	page = t->behind ? t->behind : last - (uint64_t)r->stride * r->count;
-	for (; (r->stride > 0 ? page < last : page > last); page += (uint64_t)r->stride) {
-		vpn[n++] = page;
-		if (n < BATCH_MAX)
-			continue;
-		taken = target_advise(t, vpn, n, MADV_PAGEOUT);
-		x->stats.paged_out += taken > 0 ? (uint32_t)taken : 0;
-		n = 0;
-	}
-	/* What is short of a batch waits for the next request. */
-	t->behind = page - (uint64_t)r->stride * n;
-}
-
-static void make_cold(struct executor *x, struct target *t, const struct ebb_request *r)
-{
-	uint64_t vpn[BATCH_MAX], page = r->first;
-	uint32_t todo = r->count, n;
-	int taken;
-
-	while (todo) {
-		for (n = 0; todo && n < BATCH_MAX; todo--, page += r->stride)
-			vpn[n++] = page;
-		taken = target_advise(t, vpn, n, MADV_COLD);
-		if (taken > 0)
-			x->stats.cold_pages += (uint32_t)taken;
-	}
+	x->stats.paged_out += advise_range(t, r->at - (uint64_t)r->stride * back, r->stride, r->passed,
+					   MADV_PAGEOUT);
 }
 
 static int on_request(void *data, void *record, size_t size)
 {
+	const struct ebb_list_request *list = record;
 	const struct ebb_request *r = record;
 	struct executor *x = data;
 	uint64_t now = monotonic_ns();
@@ -296,21 +306,34 @@ static int on_request(void *data, void *record, size_t size)
 	struct target *t;
 
 	x->stats.requests++;
-	if (size < sizeof(*r) || !r->stride || now - r->time_ns > x->config.stale_ns) {
+	if (size < sizeof(*r) || !r->stride || r->count > EXECUTOR_COUNT_MAX ||
+	    (r->op == EBB_OP_LIST && (size < sizeof(*list) || r->count > EBB_LIST_MAX)) ||
+	    now - r->time_ns > x->config.stale_ns) {
 		x->stats.stale++;
 		return 0;
 	}
 	pthread_mutex_lock(&x->attachments->lock);
 	a = attachments_find(x->attachments, r->owner);
 	t = a ? target_get(x, r, now) : NULL;
-	if (!t)
+	if (!t) {
 		x->stats.stale++;
-	else if (r->op == EBB_OP_COLD)
-		make_cold(x, t, r);
-	else {
-		page_out_behind(x, t, a, r);
-		prefetch(x, t, a, r, now);
+		goto out;
 	}
+	switch (r->op) {
+	case EBB_OP_COLD:
+		x->stats.cold_pages += advise_range(t, r->first, r->stride, r->count, MADV_COLD);
+		break;
+	case EBB_OP_OUT:
+		x->stats.paged_out += advise_range(t, r->first, r->stride, r->count, MADV_PAGEOUT);
+		break;
+	case EBB_OP_LIST:
+		prefetch(x, t, a, r, list->vpn, now);
+		break;
+	default:
+		page_out_behind(x, t, a, r);
+		prefetch(x, t, a, r, NULL, now);
+	}
+out:
 	pthread_mutex_unlock(&x->attachments->lock);
 	return 0;
 }

@@ -23,6 +23,7 @@
 #include "common/options.h"
 #include "common/paths.h"
 #include "ebbd/ebbd.h"
+#include "ebbd/roles.h"
 #include "ebbd/server.h"
 #include "ebbd/stats.h"
 
@@ -159,6 +160,9 @@ static int start(struct ebbd *d, const struct options *o, struct error *e)
 
 	r = plane_open(&d->plane, o->policy_dir ? o->policy_dir : ebb_policy_dir(),
 		       d->config.epoch_percent, e);
+	if (r)
+		return r;
+	r = roles_write(&d->plane, e);
 	if (r)
 		return r;
 	attachments_init(&d->attachments, &d->plane);

@@ -327,6 +327,8 @@ int plane_open(struct plane *p, const char *policy_dir, uint32_t epoch_percent, 
 	p->procs = bpf_map__fd(p->fault->maps.procs);
 	p->trace = bpf_map__fd(p->fault->maps.trace);
 	p->devices = bpf_map__fd(p->fault->maps.devices);
+	p->roles = bpf_map__fd(p->fault->maps.roles);
+	p->faults = bpf_map__fd(p->fault->maps.faults);
 	p->filter = (uint64_t *)p->fault->bss->filter;
 	p->cgroup_stats = bpf_map__fd(p->fault->maps.cgroup_stats);
 	r = open_meta(p, epoch_percent, e);

@@ -34,7 +34,7 @@ struct plane {
 	bool took_over;          /* found the pins of an earlier ebbd */
 	/* Descriptors of the shared maps, owned by the objects. */
 	int meta, params, counters, requests, cgroups, prefetched, procs, trace, devices,
-	    cgroup_stats;
+	    cgroup_stats, roles, faults;
 	struct ebb_executor *executor; /* mapped */
 	uint64_t *filter;        /* mapped, EBB_FILTER_WORDS; the executor thread writes it */
 };

@@ -26,12 +26,12 @@ struct recordings {
 
 static int on_fault(void *data, void *record, size_t size)
 {
-	static const char *const kinds[] = { "miss", "hit", "late" };
+	static const char *const kinds[] = { "miss", "hit", "late", "out" };
 	const struct ebb_trace *t = record;
 	struct recordings *r = data;
 
 	for (int i = 0; size >= sizeof(*t) && i < RECORDINGS; i++)
-		if (r->slot[i].owner == t->owner && t->kind <= EBB_LATE)
+		if (r->slot[i].owner == t->owner && t->kind <= EBB_OUT)
 			fprintf(r->slot[i].file, "%llu,%llu,%llu,%u,%u,%s\n",
 				(unsigned long long)t->time_ns, (unsigned long long)t->duration_ns,
 				(unsigned long long)t->vpn, t->tgid, t->tid, kinds[t->kind]);

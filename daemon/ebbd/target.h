@@ -12,11 +12,6 @@ struct target {
 	int pidfd, pagemap;      /* -1 in an unused entry */
 	uint64_t owner;
 	uint64_t used_ns;
-	/* The stream it follows: how far it went along one stride. */
-	int64_t stride;
-	uint64_t next;           /* page after the last one asked for */
-	uint64_t run;            /* pages */
-	uint64_t behind;         /* pages before this one were paged out; 0 = none yet */
 };
 
 /* -ESRCH when it is gone. */
@@ -24,8 +19,7 @@ int target_open(struct target *t, uint32_t tgid, uint32_t exec);
 void target_close(struct target *t);
 
 /*
- * Of the @n pages @vpn, in ascending or descending order with a constant
- * stride, keeps those that are in swap, in place; returns how many are left.
+ * Of the @n pages @vpn, in ascending or descending order, keeps those that are in swap, in place; returns how many are left.
  */
 uint32_t target_keep_swapped(const struct target *t, uint64_t *vpn, uint32_t n);
 
