@@ -47,6 +47,8 @@ struct ebb_cgroup {
 	__u64 owner;                /* id of the cgroup whose policy this is */
 	__u32 policy;               /* slot in maps/policies */
 	__u32 flags;                /* enum ebb_cgroup_flags, of the owner */
+	__u32 room;                 /* pages it may have outstanding */
+	__u32 pad;
 };
 
 /* maps/params: owner id -> parameters of its policy, in the policy's order. */
@@ -180,7 +182,7 @@ struct ebb_fault {
 	__u32 policy;
 	__u32 cluster;              /* pages the kernel read on its own with a miss, itself included */
 	__u32 role;                 /* enum ebb_role of the thread */
-	__u32 pad;
+	__u32 room;                 /* pages the cgroup may have outstanding */
 };
 
 /* maps/requests (ring buffer): what a policy asks ebbd for. */
@@ -202,13 +204,14 @@ enum ebb_op {
 	EBB_OP_COLD = 1,            /* make consumed pages the first to be reclaimed */
 	EBB_OP_OUT = 2,             /* reclaim consumed pages now */
 	EBB_OP_LIST = 3,            /* prefetch the pages listed; a struct ebb_list_request */
+	EBB_OP_COLD_LIST = 4,       /* EBB_OP_COLD for the pages listed, likewise */
 };
 
 #define EBB_LIST_MAX 16
 
 /* A request for pages in no order; first and stride of head mean nothing. */
 struct ebb_list_request {
-	struct ebb_request head;    /* op = EBB_OP_LIST, count <= EBB_LIST_MAX */
+	struct ebb_request head;    /* op = EBB_OP_LIST or EBB_OP_COLD_LIST, count <= EBB_LIST_MAX */
 	__u64 vpn[EBB_LIST_MAX];
 };
 
@@ -252,7 +255,7 @@ struct ebb_executor {
 
 #define EBB_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type)
 EBB_ASSERT_SIZE(struct ebb_meta, 56);
-EBB_ASSERT_SIZE(struct ebb_cgroup, 16);
+EBB_ASSERT_SIZE(struct ebb_cgroup, 24);
 EBB_ASSERT_SIZE(struct ebb_params, 64);
 EBB_ASSERT_SIZE(struct ebb_counters, 18 * 8 + 2 * EBB_HIST * 8);
 EBB_ASSERT_SIZE(struct ebb_cgroup_stats, 160 + 20 * 8 + 2 * EBB_HIST * 8);

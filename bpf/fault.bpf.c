@@ -168,7 +168,7 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 	f->ip = PT_REGS_IP(&ctx->regs);
 	f->role = thread_role(stamp);
 	f->cluster = 0;
-	f->pad = 0;
+	f->room = cg->room;
 	if (stamp) {
 		f->cluster = stamp->reads;
 		stamp->reads = 0;

@@ -87,6 +87,17 @@
 #define EBB_UNROLLED
 #endif
 
+/*
+ * A function that the verifier looks at once, not for every way that leads to
+ * it: for loops with much in them.  Its arguments are numbers and pointers to
+ * state, which it must check for NULL.
+ */
+#ifdef __bpf__
+#define EBB_SUBPROGRAM __attribute__((noinline))
+#else
+#define EBB_SUBPROGRAM static inline
+#endif
+
 /* 1 if a and b differ, else 0, by arithmetic the compiler cannot turn into a branch. */
 static __always_inline __u64 ebb_differ(__u64 a, __u64 b)
 {
@@ -95,6 +106,21 @@ static __always_inline __u64 ebb_differ(__u64 a, __u64 b)
 	x |= -x;
 	asm volatile("" : "+r"(x));
 	return x >> 63;
+}
+
+/* 1 if a < b, else 0, likewise; both below 2^63. */
+static __always_inline __u64 ebb_less(__u64 a, __u64 b)
+{
+	__u64 x = a - b;
+
+	asm volatile("" : "+r"(x));
+	return x >> 63;
+}
+
+/* The smaller one, likewise. */
+static __always_inline __u64 ebb_min(__u64 a, __u64 b)
+{
+	return b + ((a - b) & -ebb_less(a, b));
 }
 
 /* |stride|; unsigned because that is the only division there is. */
@@ -212,8 +238,8 @@ static __always_inline __u64 ebb_ask(const struct ebb_fault *f, struct ebb_range
 	return count;
 }
 
-static __always_inline __u64 ebb_prefetch_list(const struct ebb_fault *f, const __u64 *vpn,
-					       __u64 count)
+static __always_inline __u64 ebb_ask_list(const struct ebb_fault *f, const __u64 *vpn, __u64 count,
+					  __u32 op)
 {
 	struct ebb_list_request *r;
 
@@ -224,7 +250,7 @@ static __always_inline __u64 ebb_prefetch_list(const struct ebb_fault *f, const 
 		ebb_count(f->owner, 0, 1);
 		return 0;
 	}
-	ebb_head(&r->head, f, count, EBB_OP_LIST);
+	ebb_head(&r->head, f, count, op);
 	r->head.first = vpn[0];
 	r->head.stride = 1;
 	r->head.run = 0;
@@ -232,7 +258,8 @@ static __always_inline __u64 ebb_prefetch_list(const struct ebb_fault *f, const 
 	for (int i = 0; i < EBB_LIST_MAX; i++)
 		r->vpn[i] = vpn[i];
 	bpf_ringbuf_submit(r, 0);
-	ebb_count(f->owner, count, 0);
+	if (op == EBB_OP_LIST)
+		ebb_count(f->owner, count, 0);
 	return count;
 }
 
@@ -270,6 +297,7 @@ char LICENSE[] SEC("license") = "GPL";
 	} state SEC(".maps");								\
 	SEC("perf_event") int policy(void *ctx)						\
 	{										\
+		struct task_struct *leader;						\
 		struct policy##_slot *slot;						\
 		const struct ebb_params *p;						\
 		const struct ebb_fault *f;						\
@@ -283,15 +311,17 @@ char LICENSE[] SEC("license") = "GPL";
 		p = bpf_map_lookup_elem(&params, &owner);				\
 		if (!p)									\
 			return 0;							\
-		slot = bpf_task_storage_get(&state,					\
-					    bpf_get_current_task_btf()->group_leader,	\
-					    NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);	\
+		leader = bpf_get_current_task_btf()->group_leader;			\
+		slot = bpf_task_storage_get(&state, leader, NULL,			\
+					    BPF_LOCAL_STORAGE_GET_F_CREATE);		\
+		if (slot && slot->exec && slot->exec != f->exec) {			\
+			bpf_task_storage_delete(&state, leader);			\
+			slot = bpf_task_storage_get(&state, leader, NULL,		\
+						    BPF_LOCAL_STORAGE_GET_F_CREATE);	\
+		}									\
 		if (!slot || __sync_val_compare_and_swap(&slot->busy, 0, 1))		\
 			return 0;							\
-		if (slot->exec != f->exec) {						\
-			__builtin_memset(&slot->state, 0, sizeof(slot->state));		\
-			slot->exec = f->exec;						\
-		}									\
+		slot->exec = f->exec;							\
 		fault(f, &slot->state, p);						\
 		__sync_lock_test_and_set(&slot->busy, 0);				\
 		return 0;								\
@@ -331,7 +361,7 @@ struct ebb_policy_sim {
 	void *state;
 	/*
 	 * Called for each request; returns 0, or -errno to drop it.  With op
-	 * EBB_OP_LIST it is the head of a struct ebb_list_request.
+	 * EBB_OP_LIST or EBB_OP_COLD_LIST it is the head of a struct ebb_list_request.
 	 */
 	int (*request)(void *data, const struct ebb_request *request);
 	void *data;
@@ -371,12 +401,12 @@ static inline __u64 ebb_ask(const struct ebb_fault *f, struct ebb_range pages, _
 	return r.count && !sim->request(sim->data, &r) ? r.count : 0;
 }
 
-static inline __u64 ebb_prefetch_list(const struct ebb_fault *f, const __u64 *vpn, __u64 count)
+static inline __u64 ebb_ask_list(const struct ebb_fault *f, const __u64 *vpn, __u64 count, __u32 op)
 {
 	struct ebb_policy_sim *sim = ebb_sim(f);
 	struct ebb_list_request r = { .head = {
 		.first = vpn[0], .stride = 1, .at = f->vpn, .owner = f->owner,
-		.time_ns = f->time_ns, .tgid = f->tgid, .exec = f->exec, .op = EBB_OP_LIST,
+		.time_ns = f->time_ns, .tgid = f->tgid, .exec = f->exec, .op = op,
 		.count = (__u32)count,
 	} };
 
@@ -457,10 +487,18 @@ static __always_inline __u64 ebb_prefetch_stream(const struct ebb_fault *f, stru
 	return ebb_ask(f, pages, EBB_OP_PREFETCH, run, passed);
 }
 
-/*
- * ebb_prefetch_list(f, vpn, count): the same for pages in no order; vpn has room
- * for EBB_LIST_MAX, of which count are meant.
- */
+/* The same for pages in no order; vpn has room for EBB_LIST_MAX, of which count are meant. */
+static __always_inline __u64 ebb_prefetch_list(const struct ebb_fault *f, const __u64 *vpn,
+					       __u64 count)
+{
+	return ebb_ask_list(f, vpn, count, EBB_OP_LIST);
+}
+
+/* ebb_cold() for such pages. */
+static __always_inline __u64 ebb_cold_list(const struct ebb_fault *f, const __u64 *vpn, __u64 count)
+{
+	return ebb_ask_list(f, vpn, count, EBB_OP_COLD_LIST);
+}
 
 /*
  * The same for pages the program is done with: first in line for reclaim.

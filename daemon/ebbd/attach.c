@@ -14,9 +14,10 @@
 /* Switching costs more than a while of detecting: wait 2 s before it goes off. */
 #define DETECT_TICKS 20
 
-void attachments_init(struct attachments *a, struct plane *plane)
+void attachments_init(struct attachments *a, struct plane *plane, uint32_t headroom)
 {
 	memset(a, 0, sizeof(*a));
+	a->headroom = headroom;
 	a->plane = plane;
 	a->cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
 	pthread_mutex_init(&a->lock, NULL);
@@ -65,7 +66,7 @@ static int rebalance(struct attachments *a, struct error *e)
 
 static int write_maps(struct attachments *a, struct attachment *t, uint32_t flags, struct error *e)
 {
-	struct ebb_cgroup c = { .owner = t->cgroup.id, .policy = t->slot,
+	struct ebb_cgroup c = { .owner = t->cgroup.id, .policy = t->slot, .room = t->room,
 				.flags = EBB_CGROUP_ATTACHED | flags };
 	struct ebb_counters zero[a->plane->cpus];
 	struct plane *p = a->plane;
@@ -77,8 +78,19 @@ static int write_maps(struct attachments *a, struct attachment *t, uint32_t flag
 	    bpf_map_update_elem(p->cgroups, &t->cgroup.id, &c, BPF_ANY))
 		return fail(e, errno, "%s: cannot be tracked: %s; at most %u cgroups can",
 			    t->cgroup.path, strerror(errno), EBB_MAX_CGROUPS);
+	t->flags = c.flags;
 	plane_flush_cache(p);
 	return 0;
+}
+
+static void read_limit(const struct attachments *a, struct attachment *t)
+{
+	uint64_t room = EBB_MAX_PREFETCHED / 2;
+
+	t->limit = cgroup_limit(&t->cgroup);
+	if (t->limit != UINT64_MAX && (t->limit >> EBB_PAGE_SHIFT) / a->headroom < room)
+		room = (t->limit >> EBB_PAGE_SHIFT) / a->headroom;
+	t->room = (uint32_t)room;
 }
 
 static void clear_maps(struct plane *p, uint64_t owner)
@@ -168,14 +180,14 @@ static int attach_locked(struct attachments *a, const char *cgroup, const char *
 		t->slot = fresh.slot;
 		t->params = fresh.params;
 		t->detect = fresh.detect;
-		return write_maps(a, t, 0, e);
+		return write_maps(a, t, t->flags, e);
 	}
 	t = a->n < EBB_MAX_CGROUPS ? malloc(sizeof(*t)) : NULL;
 	if (!t)
 		return fail(e, ENOMEM, "%s: no room for another attachment; at most %u", cgroup,
 			    EBB_MAX_CGROUPS);
 	*t = fresh;
-	t->limit = cgroup_limit(&t->cgroup);
+	read_limit(a, t);
 	t->stat_fd = open_stat(&t->cgroup);
 	r = write_maps(a, t, 0, e);
 	if (r) {
@@ -232,7 +244,7 @@ int attach_set(struct attachments *a, const char *cgroup, uint32_t n, const char
 		if (!r) {
 			t->params = params;
 			t->detect = detect;
-			r = write_maps(a, t, 0, e);
+			r = write_maps(a, t, t->flags, e);
 		}
 		if (!r)
 			r = rebalance(a, e);
@@ -331,6 +343,7 @@ void attachments_tick(struct attachments *a)
 void attachments_sweep(struct attachments *a)
 {
 	int cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
+	uint32_t room;
 
 	pthread_mutex_lock(&a->lock);
 	for (uint32_t i = a->n; i-- > 0;) {
@@ -340,7 +353,10 @@ void attachments_sweep(struct attachments *a)
 			forget(a, t);
 			continue;
 		}
-		t->limit = cgroup_limit(&t->cgroup);
+		room = t->room;
+		read_limit(a, t);
+		if (t->room != room)
+			write_maps(a, t, t->flags, NULL);
 		events_refresh(t->events);
 		if (cpus != a->cpus)
 			events_close(&t->events, EVENTS_UNPIN);

@@ -27,6 +27,8 @@ struct attachment {
 	struct ebb_params params;
 	enum detect detect;
 	uint64_t limit;           /* bytes, the tightest of its ancestors too */
+	uint32_t room;            /* pages that may be outstanding: limit / headroom */
+	uint32_t flags;           /* as in maps/cgroups */
 	uint64_t prefetched;      /* pages ebbd asked the kernel for */
 	uint64_t expired;         /* given up unread: wasted, by estimate */
 	uint64_t idle;            /* outstanding for so long that they are hardly on their way */
@@ -43,9 +45,11 @@ struct attachments {
 	struct attachment *item[EBB_MAX_CGROUPS];
 	uint32_t n;
 	int cpus;                 /* online when the events were opened */
+	uint32_t headroom;        /* see ebb.conf(5) */
 };
 
-void attachments_init(struct attachments *a, struct plane *plane);
+/* Prefetched pages not yet asked for stay below a cgroup's limit / @headroom. */
+void attachments_init(struct attachments *a, struct plane *plane, uint32_t headroom);
 /* Takes over what an earlier ebbd left in the pinned maps. */
 void attachments_restore(struct attachments *a);
 /* Detaches nothing: the maps keep what is attached for a successor. */

@@ -88,16 +88,11 @@ static struct target *target_get(struct executor *x, const struct ebb_request *r
 /* How many more pages may be outstanding for @t. */
 static uint64_t room(struct executor *x, const struct attachment *t)
 {
-	uint64_t limit = t->limit == UINT64_MAX ? EBB_MAX_PREFETCHED / 2
-						: (t->limit >> EBB_PAGE_SHIFT) / x->config.headroom;
 	uint64_t out = attachment_outstanding(x->attachments, t);
 
 	/* What nobody asked for in a while is no longer in flight, or it would block the rest. */
 	out = out > t->idle ? out - t->idle : 0;
-
-	if (limit > EBB_MAX_PREFETCHED / 2)
-		limit = EBB_MAX_PREFETCHED / 2;
-	return limit > out ? limit - out : 0;
+	return t->room > out ? t->room - out : 0;
 }
 
 /*
@@ -296,6 +291,18 @@ static void page_out_behind(struct executor *x, struct target *t, const struct a
 					   MADV_PAGEOUT);
 }
 
+static void cold_list(struct executor *x, const struct target *t, const struct ebb_list_request *list)
+{
+	uint64_t vpn[EBB_LIST_MAX];
+	int taken;
+
+	for (uint32_t i = 0; i < list->head.count; i++)
+		vpn[i] = list->vpn[i];
+	qsort(vpn, list->head.count, sizeof(*vpn), by_page);
+	taken = target_advise(t, vpn, list->head.count, MADV_COLD);
+	x->stats.cold_pages += taken > 0 ? (uint64_t)taken : 0;
+}
+
 static int on_request(void *data, void *record, size_t size)
 {
 	const struct ebb_list_request *list = record;
@@ -307,7 +314,8 @@ static int on_request(void *data, void *record, size_t size)
 
 	x->stats.requests++;
 	if (size < sizeof(*r) || !r->stride || r->count > EXECUTOR_COUNT_MAX ||
-	    (r->op == EBB_OP_LIST && (size < sizeof(*list) || r->count > EBB_LIST_MAX)) ||
+	    ((r->op == EBB_OP_LIST || r->op == EBB_OP_COLD_LIST) &&
+	     (size < sizeof(*list) || r->count > EBB_LIST_MAX)) ||
 	    now - r->time_ns > x->config.stale_ns) {
 		x->stats.stale++;
 		return 0;
@@ -325,6 +333,9 @@ static int on_request(void *data, void *record, size_t size)
 		break;
 	case EBB_OP_OUT:
 		x->stats.paged_out += advise_range(t, r->first, r->stride, r->count, MADV_PAGEOUT);
+		break;
+	case EBB_OP_COLD_LIST:
+		cold_list(x, t, list);
 		break;
 	case EBB_OP_LIST:
 		prefetch(x, t, a, r, list->vpn, now);

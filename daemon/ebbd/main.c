@@ -165,7 +165,7 @@ static int start(struct ebbd *d, const struct options *o, struct error *e)
 	r = roles_write(&d->plane, e);
 	if (r)
 		return r;
-	attachments_init(&d->attachments, &d->plane);
+	attachments_init(&d->attachments, &d->plane, d->config.executor.headroom);
 	ebbd_refresh_devices(d);
 	if (d->plane.took_over)
 		attachments_restore(&d->attachments);

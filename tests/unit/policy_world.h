@@ -25,6 +25,8 @@ struct world {
 	struct ebb_policy_sim sim;
 	uint64_t base;                  /* virtual page of page 0; no page past WORLD_PAGES exists */
 	unsigned int latency, issue;
+	uint32_t tid;                   /* of who visits */
+	uint32_t room;                  /* what faults say of it */
 	struct {                        /* the kernel's own, per VMA; its hits go unseen */
 		uint64_t page;
 		unsigned int max, window, hits;
@@ -44,8 +46,10 @@ static int world_request(void *data, const struct ebb_request *r)
 {
 	struct world *w = data;
 
+	const struct ebb_list_request *list = (const void *)r;
+
 	w->last = *r;
-	if (r->op == EBB_OP_COLD) {
+	if (r->op == EBB_OP_COLD || r->op == EBB_OP_COLD_LIST) {
 		w->cold += r->count;
 		return 0;
 	}
@@ -54,7 +58,9 @@ static int world_request(void *data, const struct ebb_request *r)
 	if (w->now >= w->drop_from && w->now < w->drop_to)
 		return 0;
 	for (uint32_t i = 0; i < r->count; i++) {
-		uint64_t page = r->first + (uint64_t)r->stride * i - w->base;
+		uint64_t page = r->op == EBB_OP_LIST ? list->vpn[i] : r->first + (uint64_t)r->stride * i;
+
+		page -= w->base;
 
 		if (page >= WORLD_PAGES) {
 			w->outside++;
@@ -74,6 +80,7 @@ static inline struct world *world_new(const struct ebb_policy *policy)
 
 	w->policy = policy;
 	w->base = 0x7f0000000;
+	w->tid = 1;
 	w->sim.state = calloc(1, policy->state_size ? policy->state_size : 1);
 	w->sim.request = world_request;
 	w->sim.data = w;
@@ -125,7 +132,7 @@ static inline unsigned int world_read_around(struct world *w, uint64_t page)
 static inline void world_visit(struct world *w, uint64_t page)
 {
 	struct ebb_fault f = {
-		.vpn = w->base + page, .time_ns = w->now * 1000, .owner = 1, .tgid = 1, .tid = 1,
+		.vpn = w->base + page, .time_ns = w->now * 1000, .owner = 1, .tgid = 1, .tid = w->tid, .room = w->room,
 		.exec = 1,
 	};
 	uint64_t since = w->asked[page] ? w->now + 1 - w->asked[page] : 0;

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Streams: several strided walks of one process at once, told apart by thread
+ * and place.  The algorithm of the policy streams, and part of gcaware and auto.
+ *
+ * A fault continues the stream of its thread that it lies ahead of, on the
+ * stride and within reach; otherwise it trains a stream that has no stride yet
+ * and whose last page is near; otherwise it takes the place of the stream that
+ * was idle longest.  Deltas are within a stream, so that no vote has to find one
+ * walk among many.
+ */
+#ifndef EBB_STREAMS_H
+#define EBB_STREAMS_H
+
+#include "ebb_policy.h"
+
+#define STREAMS 32
+#define STREAM_NEAR 1024        /* pages: a first stride is no longer than this */
+#define STREAM_FIRST 4          /* pages of the first request */
+#define STREAM_REACH 8          /* strides past the frontier that still continue a stream */
+#define STREAM_IDLE 2048        /* faults of the process after which a stream has no share in room */
+#define STREAM_JUDGE 256        /* pages asked for between two looks at how many were used */
+
+struct stream {
+	__u64 last;             /* newest page */
+	__s64 stride;           /* 0 = not known yet */
+	__u64 reach;            /* pages ahead of last that still belong to it */
+	__u64 frontier;         /* last page asked for */
+	__u64 asked;            /* page that made it ask last */
+	__s64 delta[3];         /* those before the next one, while there is no stride */
+	__u32 tid;              /* 0 = unused */
+	__u32 used;             /* clock of its newest fault */
+	__u32 run;              /* pages since it has its stride */
+	__u32 seen;             /* faults since then */
+	__u32 window;           /* pages it keeps on their way */
+	__u32 lost;             /* asked for and still missed, since the last hit */
+	__u32 cluster;          /* pages around last that the kernel read with it */
+};
+
+struct streams {
+	struct stream stream[STREAMS];
+	__u32 clock;            /* faults */
+	__u32 active;           /* streams with a stride that moved lately, and one */
+	__u32 asked, used;      /* pages since the last judgement */
+	__u32 doubt;            /* 1: little of what is asked for is used; ask for more proof */
+	/* For strides longer than STREAM_NEAR: the last fault that belonged to no stream. */
+	__u32 far_tid;
+	__u64 far_last;
+	__s64 far_delta;
+};
+
+/* What a fault was to the streams. */
+enum stream_match { STREAM_NONE, STREAM_TRAINING, STREAM_CONTINUED };
+
+static __always_inline __u64 stream_ahead(const struct stream *st, __u64 vpn)
+{
+	return st->stride < 0 ? st->last - vpn : vpn - st->last;
+}
+
+static __always_inline void stream_grow(struct stream *st, __u64 max)
+{
+	__u64 window = st->window ? 2 * (__u64)st->window : STREAM_FIRST;
+
+	/* No more than what it has shown: a short walk must not cost a long one's window. */
+	if (window > 2 * (__u64)st->seen)
+		window = 2 * (__u64)st->seen;
+	st->window = window < max ? window : max;
+}
+
+/*
+ * Asks for what is missing in the window ahead of @f once half of it is used.
+ * When a whole window of it was asked for and missed (requests are dropped, or
+ * pages evicted before use) it asks only now and then.
+ */
+static __always_inline void stream_ask(const struct ebb_fault *f, struct streams *s,
+				       struct stream *st, __u64 max)
+{
+	__s64 left = ebb_steps(f->vpn, st->frontier, st->stride), passed;
+	__u64 from = st->frontier, n;
+
+	if (left < 0 || left > 4 * EBB_REQUEST_MAX)
+		left = 0;
+	if (2 * left > st->window)
+		return;
+	if (st->lost > max) {
+		if (st->lost < 8 * max)
+			return;
+		st->lost = 0;
+		st->window = 0;
+	}
+	stream_grow(st, max);
+	if (!left || f->kind == EBB_MISS) {
+		from = f->vpn;
+		left = 0;
+	}
+	if (left >= st->window)
+		return;
+	passed = st->asked ? ebb_steps(st->asked, f->vpn, st->stride) : 0;
+	if (passed < 0 || passed > 4 * EBB_REQUEST_MAX)
+		passed = 0;
+	n = ebb_prefetch_stream(f, (struct ebb_range){ from + st->stride, st->stride,
+						       st->window - left }, st->run, passed);
+	st->asked = f->vpn;
+	st->frontier = from + st->stride * (__s64)n;
+	st->reach = ebb_magnitude(st->stride) * (st->window + STREAM_REACH);
+	s->asked += n;
+}
+
+static __always_inline void stream_begin(struct stream *st, __s64 stride, __u32 seen)
+{
+	st->stride = stride;
+	st->run = seen;
+	st->seen = seen;
+	st->window = 0;
+	st->lost = 0;
+	st->asked = 0;
+	st->frontier = 0;
+}
+
+/* One more delta of a stream without a stride; whether that gave it one. */
+static __always_inline int stream_train(struct stream *st, __s64 delta, __u32 doubt)
+{
+	__u32 same = (delta == st->delta[0]) + (delta == st->delta[1]) + (delta == st->delta[2]);
+
+	st->delta[2] = st->delta[1];
+	st->delta[1] = st->delta[0];
+	st->delta[0] = delta;
+	/* Among random pages nearby, two equal deltas are common; two steps to the next page are not. */
+	if (same < 1 + (ebb_magnitude(delta) > 1) + doubt)
+		return 0;
+	stream_begin(st, delta, 1 + same);
+	return 1;
+}
+
+static __always_inline void streams_judge(struct streams *s, __u32 kind)
+{
+	if (kind != EBB_MISS)
+		s->used++;
+	if (s->asked < STREAM_JUDGE)
+		return;
+	s->doubt = 2 * s->used < s->asked;
+	s->asked = 0;
+	s->used = 0;
+}
+
+/* In a score: the stream has no part in the fault, but could be given up for a new one. */
+#define SCORE_IDLE (1ULL << 62)
+
+/*
+ * The lower the better: distance of a stream that the fault may continue or
+ * train, then youth of the others, then index.  Without branches: the verifier
+ * would follow every combination of them.
+ */
+static __always_inline __u64 stream_score(const struct stream *st, __u32 i, __u64 vpn, __u32 tid,
+					  __u32 clock)
+{
+	__s64 d = vpn - st->last;
+	__u64 mine = 1 - ebb_differ(st->tid, tid), known = ebb_differ(st->stride, 0);
+	__u64 backward = -((__u64)st->stride >> 63), below = -((__u64)d >> 63);
+	__u64 ahead = (d ^ backward) - backward, distance = (d ^ below) - below;
+	__u64 youth = (__u32)~(clock - st->used) & -ebb_differ(st->tid, 0);
+	__u64 stride = ((__u64)st->stride ^ backward) - backward;
+	/* On the grid or not is found out later, for the best one alone. */
+	__u64 continued = mine & known & ~(ahead >> 63) & ebb_less(ahead, st->reach + 1) &
+			  (1 - ebb_less(ahead, stride));
+	__u64 near = mine & ~known & ebb_less(distance, STREAM_NEAR + 1);
+
+	return (-(continued | near) & distance << 8) |
+	       (-(1 - continued - near) & (SCORE_IDLE | youth << 8)) | i;
+}
+
+/* The best score of all but stream skip; counts those that have a share in room. */
+EBB_SUBPROGRAM __u64 streams_best(struct streams *s, __u64 vpn, __u32 tid, __u32 skip)
+{
+	__u64 best = ~0ULL >> 1;
+	__u32 active = 1;
+
+	if (!s)
+		return best;
+	EBB_ROLLED
+	for (__u32 i = 0; i < STREAMS; i++) {
+		const struct stream *st = &s->stream[i];
+		__u32 other = ebb_differ(i, skip);
+
+		best = ebb_min(stream_score(st, i, vpn, tid & -other, s->clock), best);
+		active += ebb_differ(st->stride, 0) & ebb_less(s->clock - st->used, STREAM_IDLE);
+	}
+	s->active = active;
+	return best;
+}
+
+/* Whether a thread's last faults without a stream are one long stride apart, twice. */
+static __always_inline int stream_far(struct streams *s, const struct ebb_fault *f)
+{
+	__s64 delta = s->far_tid == f->tid ? f->vpn - s->far_last : 0;
+	int far = delta && delta == s->far_delta && ebb_magnitude(delta) > STREAM_NEAR;
+
+	s->far_tid = f->tid;
+	s->far_last = f->vpn;
+	s->far_delta = delta;
+	return far;
+}
+
+static __always_inline enum stream_match streams_fault(const struct ebb_fault *f, struct streams *s,
+						       __u64 max)
+{
+	__u64 best, ahead, steps = 0, step;
+	struct stream *st;
+	__s64 delta;
+	__u32 i = STREAMS;
+
+	s->clock++;
+	for (int pass = 0; pass < 2; pass++) {
+		best = streams_best(s, f->vpn, f->tid, i);
+		i = best & 0xff;
+		if (i >= STREAMS)
+			return STREAM_NONE;
+		st = &s->stream[i];
+		if (best >= SCORE_IDLE || !st->stride)
+			break;
+		ahead = stream_ahead(st, f->vpn);
+		step = ebb_magnitude(st->stride);
+		steps = step ? ahead / step : 0;
+		if (steps * step == ahead)
+			break;
+		/* Between two pages of that one: look again without it. */
+		steps = 0;
+	}
+	if (f->room && s->active && max > f->room / s->active)
+		max = f->room / s->active;
+	if (max < STREAM_FIRST)
+		max = STREAM_FIRST;
+	streams_judge(s, f->kind);
+
+	if (best < SCORE_IDLE && st->stride) {
+		if (!steps)
+			return STREAM_NONE;
+		st->lost = f->kind == EBB_MISS ? st->lost + 1 : 0;
+		st->run += steps;
+		st->seen++;
+		st->last = f->vpn;
+		st->used = s->clock;
+		stream_ask(f, s, st, max);
+		return STREAM_CONTINUED;
+	}
+	if (best < SCORE_IDLE) {
+		delta = ebb_unhide(f->vpn - st->last, st->cluster);
+		st->last = f->vpn;
+		st->used = s->clock;
+		st->cluster = f->cluster;
+		if (!delta || !stream_train(st, delta, s->doubt))
+			return STREAM_TRAINING;
+		stream_ask(f, s, st, max);
+		return STREAM_CONTINUED;
+	}
+	stream_begin(st, 0, 0);
+	st->last = f->vpn;
+	st->reach = 0;
+	st->delta[0] = st->delta[1] = st->delta[2] = 0;
+	st->tid = f->tid;
+	st->used = s->clock;
+	st->cluster = f->cluster;
+	if (!stream_far(s, f))
+		return STREAM_NONE;
+	stream_begin(st, s->far_delta, 2);
+	stream_ask(f, s, st, max);
+	return STREAM_CONTINUED;
+}
+
+#endif
