@@ -187,6 +187,49 @@ struct ebb_range {
  * two that hash alike overwrite each other, and several CPUs may write at once.
  */
 
+/*
+ * How far a walk along one stride has come, for ebb_prefetch_stream().  A walk
+ * that goes on in other pages is all one; one that comes back to where it was
+ * is a loop, whose length is then known.
+ */
+struct ebb_walk {
+	__u64 at;               /* page it asked at last; 0 = none yet */
+	__u32 run;              /* pages since it began or came back */
+	__u32 loop;             /* pages between coming to a page and coming back to it; 0 = not known */
+};
+
+#define EBB_WALK_JITTER 64      /* steps back that do not make a loop */
+
+/* Moves on to vpn; returns the pages passed, 0 when it jumped. */
+static __always_inline __u64 ebb_walk_to(struct ebb_walk *w, __u64 vpn, __s64 stride)
+{
+	__s64 on = w->at ? ebb_steps(w->at, vpn, stride) : -1, back;
+
+	if (on < 0 && w->at) {
+		back = ebb_steps(vpn, w->at, stride);
+		if (back > EBB_WALK_JITTER) {
+			w->loop = back;
+			w->run = 0;
+		}
+	}
+	w->at = vpn;
+	if (on < 0)
+		return 0;
+	w->run += on;
+	return on < 2 * EBB_REQUEST_MAX ? on : 0;
+}
+
+/*
+ * What ebbd pages out behind when it exceeds an eighth of the limit.  A loop
+ * shorter than all of it is better left to the kernel: soon all of it is resident.
+ */
+static __always_inline __u64 ebb_walk_run(const struct ebb_walk *w)
+{
+	if (!w->loop)
+		return w->run;
+	return (w->run > w->loop ? w->run : w->loop) / 8;
+}
+
 #ifdef __bpf__
 
 static __always_inline void ebb_head(struct ebb_request *r, const struct ebb_fault *f, __u64 count,

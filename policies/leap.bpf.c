@@ -32,8 +32,7 @@ struct leap {
 	/* The rest is ours, for ahead = 1. */
 	__u64 frontier;         /* last page asked for along it; 0 = none */
 	__u64 mark;             /* the page from which on to ask for more */
-	__u64 asked;            /* page that made it ask last; 0 = none along this trend */
-	__u32 run;              /* pages it has come along this trend */
+	struct ebb_walk walk;   /* along this trend */
 	__u32 lost;             /* pages asked for that missed, since the last hit */
 	__u32 cluster;          /* pages around last that the kernel read with it */
 };
@@ -113,22 +112,6 @@ static __always_inline __u64 leap_window(struct leap *s, __u64 hits, int follows
 	return window;
 }
 
-/* Pages passed along the trend since it last asked; keeps run. */
-static __always_inline __u64 leap_passed(struct leap *s, __u64 vpn)
-{
-	__s64 passed = s->asked ? ebb_steps(s->asked, vpn, s->trend) : -1;
-
-	if (passed > 4 * EBB_REQUEST_MAX)
-		passed = -1;
-	/* A long walk that starts over stays one. */
-	if (passed < 0)
-		s->run /= 2;
-	else
-		s->run += passed;
-	s->asked = vpn;
-	return passed < 0 ? 0 : passed;
-}
-
 /* The paper's reaction to a miss. */
 static __always_inline void leap_paper(const struct ebb_fault *f, struct leap *s, __s64 delta,
 				       __s64 trend, const struct ebb_params *p)
@@ -163,8 +146,7 @@ static __always_inline void leap_ahead(const struct ebb_fault *f, struct leap *s
 	if (trend && trend != s->trend) {
 		s->trend = trend;
 		s->frontier = 0;
-		s->asked = 0;
-		s->run = 0;
+		s->walk = (struct ebb_walk){ 0 };
 	}
 	from = s->frontier;
 	left = from ? ebb_steps(f->vpn, from, s->trend) : -1;
@@ -200,11 +182,11 @@ static __always_inline void leap_ahead(const struct ebb_fault *f, struct leap *s
 		from = f->vpn;
 		left = 0;
 	}
-	passed = leap_passed(s, f->vpn);
+	passed = ebb_walk_to(&s->walk, f->vpn, s->trend);
 	if (left < (__s64)window)
 		from += s->trend * ebb_prefetch_stream(f,
 			(struct ebb_range){ from + s->trend, s->trend, window - left },
-			s->run, passed);
+			ebb_walk_run(&s->walk), passed);
 	s->frontier = from;
 	s->mark = from - s->trend * (__s64)(window / 2);
 }

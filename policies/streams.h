@@ -17,30 +17,36 @@
 #define STREAMS 32
 #define STREAM_NEAR 1024        /* pages: a first stride is no longer than this */
 #define STREAM_FIRST 4          /* pages of the first request */
-#define STREAM_REACH 8          /* strides past the frontier that still continue a stream */
+#define STREAM_REACH 8          /* strides past the window that still continue a stream */
+#define STREAM_LEAP 8192        /* and no more than so many of a long one: what is resident goes unseen */
 #define STREAM_IDLE 2048        /* faults of the process after which a stream has no share in room */
 #define STREAM_JUDGE 256        /* pages asked for between two looks at how many were used */
 
 struct stream {
 	__u64 last;             /* newest page */
 	__s64 stride;           /* 0 = not known yet */
-	__u64 reach;            /* pages ahead of last that still belong to it */
+	/* For stream_on(): the stride is (low + 1) * odd. */
+	__u64 inverse;          /* of odd, modulo 2^64 */
+	__u64 low;
+	__u64 reach;            /* pages ahead of last that still belong to it, over odd */
 	__u64 frontier;         /* last page asked for */
-	__u64 asked;            /* page that made it ask last */
+	struct ebb_walk walk;
 	__s64 delta[3];         /* those before the next one, while there is no stride */
 	__u32 tid;              /* 0 = unused */
 	__u32 used;             /* clock of its newest fault */
-	__u32 run;              /* pages since it has its stride */
-	__u32 seen;             /* faults since then */
+	__u32 seen;             /* faults since it has its stride */
 	__u32 window;           /* pages it keeps on their way */
 	__u32 lost;             /* asked for and still missed, since the last hit */
 	__u32 cluster;          /* pages around last that the kernel read with it */
+	__u32 kin;              /* while there is no stride: the stream that it may be the rest of */
+	__u32 born;             /* clock of its first fault */
 };
 
 struct streams {
 	struct stream stream[STREAMS];
 	__u32 clock;            /* faults */
 	__u32 active;           /* streams with a stride that moved lately, and one */
+	__u32 kin;              /* newest stream with a stride of the thread that faults, or STREAMS */
 	__u32 asked, used;      /* pages since the last judgement */
 	__u32 doubt;            /* 1: little of what is asked for is used; ask for more proof */
 	/* For strides longer than STREAM_NEAR: the last fault that belonged to no stream. */
@@ -75,12 +81,13 @@ static __always_inline void stream_grow(struct stream *st, __u64 max)
 static __always_inline void stream_ask(const struct ebb_fault *f, struct streams *s,
 				       struct stream *st, __u64 max)
 {
-	__s64 left = ebb_steps(f->vpn, st->frontier, st->stride), passed;
-	__u64 from = st->frontier, n;
+	__s64 left = ebb_steps(f->vpn, st->frontier, st->stride);
+	__u64 from = st->frontier, n, passed;
 
 	if (left < 0 || left > 4 * EBB_REQUEST_MAX)
 		left = 0;
-	if (2 * left > st->window)
+	/* In spite of all that should be on its way it misses: ask again. */
+	if (2 * left > st->window && st->lost < STREAM_FIRST)
 		return;
 	if (st->lost > max) {
 		if (st->lost < 8 * max)
@@ -95,40 +102,60 @@ static __always_inline void stream_ask(const struct ebb_fault *f, struct streams
 	}
 	if (left >= st->window)
 		return;
-	passed = st->asked ? ebb_steps(st->asked, f->vpn, st->stride) : 0;
-	if (passed < 0 || passed > 4 * EBB_REQUEST_MAX)
-		passed = 0;
+	passed = ebb_walk_to(&st->walk, f->vpn, st->stride);
 	n = ebb_prefetch_stream(f, (struct ebb_range){ from + st->stride, st->stride,
-						       st->window - left }, st->run, passed);
-	st->asked = f->vpn;
+						       st->window - left },
+				ebb_walk_run(&st->walk), passed);
 	st->frontier = from + st->stride * (__s64)n;
-	st->reach = ebb_magnitude(st->stride) * (st->window + STREAM_REACH);
+	st->reach = (st->low + 1) *
+		    (st->window + STREAM_REACH + (st->seen < STREAM_LEAP ? st->seen : STREAM_LEAP));
 	s->asked += n;
 }
 
 static __always_inline void stream_begin(struct stream *st, __s64 stride, __u32 seen)
 {
+	__u64 step = stride ? ebb_magnitude(stride) : 1, odd, inverse;
+
+	st->low = (step & -step) - 1;
+	/* Newton's iteration doubles the bits that are right; an odd number is its own inverse mod 8. */
+	odd = step / (st->low + 1);
+	inverse = odd;
+	for (int bits = 3; bits < 64; bits *= 2)
+		inverse *= 2 - odd * inverse;
+	st->inverse = inverse;
 	st->stride = stride;
-	st->run = seen;
 	st->seen = seen;
 	st->window = 0;
 	st->lost = 0;
-	st->asked = 0;
 	st->frontier = 0;
+}
+
+/* A walk that goes on elsewhere needs no more proof than one step like those before. */
+static __always_inline void stream_inherit(struct stream *st, const struct stream *kin, __u32 i)
+{
+	st->kin = i;
+	st->delta[0] = st->delta[1] = st->delta[2] = kin->stride;
+	st->walk = kin->walk;
+	st->seen = kin->seen / 4;
 }
 
 /* One more delta of a stream without a stride; whether that gave it one. */
 static __always_inline int stream_train(struct stream *st, __s64 delta, __u32 doubt)
 {
-	__u32 same = (delta == st->delta[0]) + (delta == st->delta[1]) + (delta == st->delta[2]);
+	__u32 same = (delta == st->delta[0]) + (delta == st->delta[1]) + (delta == st->delta[2]), heir;
 
+	heir = delta == st->delta[2];
 	st->delta[2] = st->delta[1];
 	st->delta[1] = st->delta[0];
 	st->delta[0] = delta;
 	/* Among random pages nearby, two equal deltas are common; two steps to the next page are not. */
 	if (same < 1 + (ebb_magnitude(delta) > 1) + doubt)
 		return 0;
-	stream_begin(st, delta, 1 + same);
+	if (!heir) {
+		st->walk = (struct ebb_walk){ 0 };
+		st->seen = 0;
+	}
+	stream_begin(st, delta, st->seen + 1 + same);
 	return 1;
 }
 
@@ -141,6 +168,19 @@ static __always_inline void streams_judge(struct streams *s, __u32 kind)
 	s->doubt = 2 * s->used < s->asked;
 	s->asked = 0;
 	s->used = 0;
+}
+
+/*
+ * 1 if ahead is a multiple of the stride and within reach, else 0, without a
+ * division: an exact multiple of odd times the inverse is the quotient, any other
+ * number becomes a huge one.
+ */
+static __always_inline __u64 stream_on(const struct stream *st, __u64 ahead)
+{
+	__u64 quotient = ahead * st->inverse;
+
+	return (1 - ebb_differ(ahead & st->low, 0)) & (1 - (quotient >> 63)) &
+	       ebb_less(quotient, st->reach + 1);
 }
 
 /* In a score: the stream has no part in the fault, but could be given up for a new one. */
@@ -159,20 +199,25 @@ static __always_inline __u64 stream_score(const struct stream *st, __u32 i, __u6
 	__u64 backward = -((__u64)st->stride >> 63), below = -((__u64)d >> 63);
 	__u64 ahead = (d ^ backward) - backward, distance = (d ^ below) - below;
 	__u64 youth = (__u32)~(clock - st->used) & -ebb_differ(st->tid, 0);
-	__u64 stride = ((__u64)st->stride ^ backward) - backward;
-	/* On the grid or not is found out later, for the best one alone. */
-	__u64 continued = mine & known & ~(ahead >> 63) & ebb_less(ahead, st->reach + 1) &
-			  (1 - ebb_less(ahead, stride));
+	__u64 continued = mine & known & stream_on(st, ahead);
 	__u64 near = mine & ~known & ebb_less(distance, STREAM_NEAR + 1);
 
 	return (-(continued | near) & distance << 8) |
 	       (-(1 - continued - near) & (SCORE_IDLE | youth << 8)) | i;
 }
 
-/* The best score of all but stream skip; counts those that have a share in room. */
-EBB_SUBPROGRAM __u64 streams_best(struct streams *s, __u64 vpn, __u32 tid, __u32 skip)
+/* Age and index of a stream of the thread with a stride; more than any for others. */
+static __always_inline __u64 stream_age(const struct stream *st, __u32 i, __u32 tid, __u32 clock)
 {
-	__u64 best = ~0ULL >> 1;
+	__u64 other = ebb_differ(st->tid, tid) | (1 - ebb_differ(st->stride, 0));
+
+	return (__u64)(__u32)(clock - st->used) << 8 | i | -other >> 2;
+}
+
+/* The best score; counts those that have a share in room. */
+EBB_SUBPROGRAM __u64 streams_best(struct streams *s, __u64 vpn, __u32 tid)
+{
+	__u64 best = ~0ULL >> 1, kin = ~0ULL >> 1;
 	__u32 active = 1;
 
 	if (!s)
@@ -180,12 +225,13 @@ EBB_SUBPROGRAM __u64 streams_best(struct streams *s, __u64 vpn, __u32 tid, __u32
 	EBB_ROLLED
 	for (__u32 i = 0; i < STREAMS; i++) {
 		const struct stream *st = &s->stream[i];
-		__u32 other = ebb_differ(i, skip);
 
-		best = ebb_min(stream_score(st, i, vpn, tid & -other, s->clock), best);
+		best = ebb_min(stream_score(st, i, vpn, tid, s->clock), best);
+		kin = ebb_min(stream_age(st, i, tid, s->clock), kin);
 		active += ebb_differ(st->stride, 0) & ebb_less(s->clock - st->used, STREAM_IDLE);
 	}
 	s->active = active;
+	s->kin = kin & 0xff;
 	return best;
 }
 
@@ -201,31 +247,32 @@ static __always_inline int stream_far(struct streams *s, const struct ebb_fault 
 	return far;
 }
 
+/* The walk goes on in @st: where it was before must not catch what comes by there. */
+static __always_inline void streams_bury(struct streams *s, const struct stream *st)
+{
+	struct stream *kin;
+
+	if (st->kin >= STREAMS)
+		return;
+	kin = &s->stream[st->kin];
+	if (kin->stride == st->stride && kin->tid == st->tid && (__s32)(kin->used - st->born) < 0)
+		kin->tid = 0;
+}
+
 static __always_inline enum stream_match streams_fault(const struct ebb_fault *f, struct streams *s,
 						       __u64 max)
 {
-	__u64 best, ahead, steps = 0, step;
 	struct stream *st;
+	__u64 best, steps;
 	__s64 delta;
-	__u32 i = STREAMS;
+	__u32 i;
 
 	s->clock++;
-	for (int pass = 0; pass < 2; pass++) {
-		best = streams_best(s, f->vpn, f->tid, i);
-		i = best & 0xff;
-		if (i >= STREAMS)
-			return STREAM_NONE;
-		st = &s->stream[i];
-		if (best >= SCORE_IDLE || !st->stride)
-			break;
-		ahead = stream_ahead(st, f->vpn);
-		step = ebb_magnitude(st->stride);
-		steps = step ? ahead / step : 0;
-		if (steps * step == ahead)
-			break;
-		/* Between two pages of that one: look again without it. */
-		steps = 0;
-	}
+	best = streams_best(s, f->vpn, f->tid);
+	i = best & 0xff;
+	if (i >= STREAMS)
+		return STREAM_NONE;
+	st = &s->stream[i];
 	if (f->room && s->active && max > f->room / s->active)
 		max = f->room / s->active;
 	if (max < STREAM_FIRST)
@@ -233,11 +280,10 @@ static __always_inline enum stream_match streams_fault(const struct ebb_fault *f
 	streams_judge(s, f->kind);
 
 	if (best < SCORE_IDLE && st->stride) {
-		if (!steps)
-			return STREAM_NONE;
+		steps = stream_ahead(st, f->vpn) / ebb_magnitude(st->stride);
 		st->lost = f->kind == EBB_MISS ? st->lost + 1 : 0;
-		st->run += steps;
-		st->seen++;
+		/* A leap over what is resident, or by chance: it will show. */
+		st->seen = steps > st->window + STREAM_REACH ? st->seen / 2 : st->seen + 1;
 		st->last = f->vpn;
 		st->used = s->clock;
 		stream_ask(f, s, st, max);
@@ -250,13 +296,19 @@ static __always_inline enum stream_match streams_fault(const struct ebb_fault *f
 		st->cluster = f->cluster;
 		if (!delta || !stream_train(st, delta, s->doubt))
 			return STREAM_TRAINING;
+		streams_bury(s, st);
 		stream_ask(f, s, st, max);
 		return STREAM_CONTINUED;
 	}
+	st->walk = (struct ebb_walk){ 0 };
 	stream_begin(st, 0, 0);
 	st->last = f->vpn;
 	st->reach = 0;
 	st->delta[0] = st->delta[1] = st->delta[2] = 0;
+	st->kin = STREAMS;
+	st->born = s->clock;
+	if (s->kin < STREAMS && s->kin != i)
+		stream_inherit(st, &s->stream[s->kin], s->kin);
 	st->tid = f->tid;
 	st->used = s->clock;
 	st->cluster = f->cluster;
