@@ -19,6 +19,7 @@
 #define STREAM_FIRST 4          /* pages of the first request */
 #define STREAM_REACH 8          /* strides past the window that still continue a stream */
 #define STREAM_LEAP 8192        /* and no more than so many of a long one: what is resident goes unseen */
+#define STREAM_AGE_SHIFT 6      /* one with a stride ages 64 times as slowly as one without */
 #define STREAM_IDLE 2048        /* faults of the process after which a stream has no share in room */
 #define STREAM_JUDGE 256        /* pages asked for between two looks at how many were used */
 
@@ -49,9 +50,12 @@ struct streams {
 	__u32 kin;              /* newest stream with a stride of the thread that faults, or STREAMS */
 	__u32 asked, used;      /* pages since the last judgement */
 	__u32 doubt;            /* 1: little of what is asked for is used; ask for more proof */
+	/* Pages passed by the stream that asked at this fault; 0 = none did. */
+	__u32 passed;
 	/* For strides longer than STREAM_NEAR: the last fault that belonged to no stream. */
 	__u32 far_tid;
 	__u64 far_last;
+	__s64 passed_stride;
 	__s64 far_delta;
 };
 
@@ -103,6 +107,8 @@ static __always_inline void stream_ask(const struct ebb_fault *f, struct streams
 	if (left >= st->window)
 		return;
 	passed = ebb_walk_to(&st->walk, f->vpn, st->stride);
+	s->passed = passed;
+	s->passed_stride = st->stride;
 	n = ebb_prefetch_stream(f, (struct ebb_range){ from + st->stride, st->stride,
 						       st->window - left },
 				ebb_walk_run(&st->walk), passed);
@@ -198,7 +204,8 @@ static __always_inline __u64 stream_score(const struct stream *st, __u32 i, __u6
 	__u64 mine = 1 - ebb_differ(st->tid, tid), known = ebb_differ(st->stride, 0);
 	__u64 backward = -((__u64)st->stride >> 63), below = -((__u64)d >> 63);
 	__u64 ahead = (d ^ backward) - backward, distance = (d ^ below) - below;
-	__u64 youth = (__u32)~(clock - st->used) & -ebb_differ(st->tid, 0);
+	__u32 age = clock - st->used;
+	__u64 youth = (__u32)~(age >> (known * STREAM_AGE_SHIFT)) & -ebb_differ(st->tid, 0);
 	__u64 continued = mine & known & stream_on(st, ahead);
 	__u64 near = mine & ~known & ebb_less(distance, STREAM_NEAR + 1);
 
@@ -268,6 +275,7 @@ static __always_inline enum stream_match streams_fault(const struct ebb_fault *f
 	__u32 i;
 
 	s->clock++;
+	s->passed = 0;
 	best = streams_best(s, f->vpn, f->tid);
 	i = best & 0xff;
 	if (i >= STREAMS)
