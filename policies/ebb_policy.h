@@ -306,18 +306,18 @@ static __always_inline __u64 ebb_ask_list(const struct ebb_fault *f, const __u64
 	return count;
 }
 
-#define EBB_TABLE(name, type, n)							\
+#define EBB_TABLE(table, entry, n)							\
 	struct {									\
 		__uint(type, BPF_MAP_TYPE_ARRAY);					\
 		__uint(max_entries, n);							\
 		__type(key, __u32);							\
-		__type(value, typeof(type));						\
-	} name SEC(".maps");								\
-	static __always_inline typeof(type) *name##_at(__u64 hash)			\
+		__type(value, entry);							\
+	} table SEC(".maps");								\
+	static __always_inline entry *table##_at(__u64 hash)				\
 	{										\
 		__u32 i = hash & ((n) - 1);						\
 											\
-		return bpf_map_lookup_elem(&name, &i);					\
+		return bpf_map_lookup_elem(&table, &i);					\
 	}
 
 char LICENSE[] SEC("license") = "GPL";
@@ -459,23 +459,47 @@ static inline __u64 ebb_ask_list(const struct ebb_fault *f, const __u64 *vpn, __
 	return !sim->request(sim->data, &r.head) ? count : 0;
 }
 
-/* One instance a process that compiles it in; policy->reset() zeroes it. */
-#define EBB_TABLE(name, type, n)							\
-	static typeof(type) name##_table[n] __attribute__((section("ebb_tables")));	\
-	static inline typeof(type) *name##_at(__u64 hash)				\
+/*
+ * One instance a process that compiles it in; policy->reset() zeroes it.  The
+ * tables of all policies in a program are listed in one section, each with an
+ * address that tells whose it is.
+ */
+struct ebb_table {
+	void *at;
+	size_t bytes;
+	const char *whose;
+};
+
+static const char ebb_this_policy = 0;
+
+#define EBB_TABLE(table, entry, n)							\
+	static entry table##_entries[n];						\
+	static const struct ebb_table table##_table = {					\
+		table##_entries, sizeof(table##_entries), &ebb_this_policy,		\
+	};										\
+	static const struct ebb_table *const table##_listed				\
+	__attribute__((section("ebb_tables"), used)) = &table##_table;			\
+	static inline entry *table##_at(__u64 hash)					\
 	{										\
-		return &name##_table[hash & ((n) - 1)];					\
+		return &table##_entries[hash & ((n) - 1)];				\
 	}
 
-extern char __start_ebb_tables[] __attribute__((weak, visibility("hidden")));
-extern char __stop_ebb_tables[] __attribute__((weak, visibility("hidden")));
+extern const struct ebb_table *const __start_ebb_tables[]
+	__attribute__((weak, visibility("hidden")));
+extern const struct ebb_table *const __stop_ebb_tables[]
+	__attribute__((weak, visibility("hidden")));
+
+static inline void ebb_tables_reset(void)
+{
+	for (const struct ebb_table *const *t = __start_ebb_tables; t < __stop_ebb_tables; t++)
+		if ((*t)->whose == &ebb_this_policy)
+			memset((*t)->at, 0, (*t)->bytes);
+}
 
 #define EBB_POLICY_NATIVE(policy, size)							\
 	static void policy##_reset(void)						\
 	{										\
-		if (__start_ebb_tables)							\
-			memset(__start_ebb_tables, 0,					\
-			       (size_t)(__stop_ebb_tables - __start_ebb_tables));	\
+		ebb_tables_reset();							\
 	}										\
 	extern const struct ebb_policy policy##_policy;					\
 	const struct ebb_policy policy##_policy = {					\

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Temporal replay: a log of the faults of each thread, an index from a page to
+ * where it was logged last, and a cursor that follows an old part of the log
+ * while the program repeats it.  The log-plus-index form is that of temporal
+ * memory streaming (Wenisch et al., "Practical Off-chip Meta-data for Temporal
+ * Memory Streaming", HPCA 2009), on pages and faults.
+ *
+ * The log is cut into chunks, each written by one thread, linked in the order
+ * that thread filled them, and reused oldest first.  A chunk's link leads to a
+ * younger chunk, so whatever can still be reached by links is in order.  The
+ * index names positions only; the log says whose they are and which page.
+ *
+ * A resident page faults not, so one turn of a loop logs other pages than the
+ * next.  A thread that follows its cursor past entries carries them over into
+ * what it logs now, up to `keep` turns in a row: the log is what the program
+ * visits rather than what happened to be out.
+ *
+ * Everything is in tables and nothing is waited for: threads of one process
+ * fault at once without losing a fault to each other.  Two threads whose ids
+ * are equal modulo REPLAY_THREADS take the entry from each other, which makes
+ * replay quiet for both.
+ */
+#ifndef EBB_REPLAY_H
+#define EBB_REPLAY_H
+
+#include "ebb_policy.h"
+
+#define REPLAY_ENTRIES 62               /* of a chunk of 512 bytes */
+#define REPLAY_CHUNKS 16384             /* 8 MiB, 1,015,808 faults */
+#define REPLAY_BUCKETS (512 * 1024)     /* 4 MiB, two positions each */
+#define REPLAY_THREADS 4096             /* 256 KiB */
+
+#define REPLAY_REACH 32                 /* entries ahead among which a fault is looked for */
+#define REPLAY_NEAR 8                   /* a match within so many speaks for the cursor */
+#define REPLAY_TRUSTED 3                /* such matches before anything is asked for */
+#define REPLAY_TRUST_MAX 16             /* strays in a row before the cursor is given up */
+#define REPLAY_CAUTION_MAX 6
+#define REPLAY_START 32                 /* first distance, entries */
+
+/* An entry: the page below, and above how many turns it was carried unseen. */
+#define REPLAY_PAGE (EBB_VPN_END - 1)
+#define REPLAY_TURN EBB_VPN_END
+#define REPLAY_KEEP_MAX 7
+
+/*
+ * A position is chunk << 6 | entry + 1; 0 is none.  The entry field is thus
+ * also the number of the entry that follows.
+ */
+#define REPLAY_SHIFT 6
+#define REPLAY_ENTRY ((1u << REPLAY_SHIFT) - 1)
+
+struct replay_chunk {
+	__u64 owner;                    /* exec << 32 | tgid of the process */
+	__u32 used;                     /* entries written */
+	__u32 next;                     /* 1 + chunk that the writer went on in; 0 = none yet */
+	__u64 entry[REPLAY_ENTRIES];
+};
+
+/* Newest first. */
+struct replay_bucket {
+	__u32 at[2];
+};
+
+struct replay_thread {
+	__u64 owner;
+	__u64 last;                     /* page of the newest fault */
+	__u32 tid;
+	__u32 head;                     /* position written last */
+	__u32 cursor;                   /* position of the fault before, when it is repeated */
+	__u32 frontier;                 /* position asked for last */
+	__u32 trial;                    /* another cursor, which may replace the first */
+	__u32 behind;                   /* where the cursor was 8 to 15 faults ago */
+	__u32 mark;                     /* where it was 0 to 7 faults ago */
+	__u32 run;                      /* faults the cursor foresaw */
+	__u32 since;                    /* of these since the distance was doubled */
+	__u32 lost;                     /* pages asked for that missed, since the last hit */
+	__u16 ahead;                    /* entries from the cursor to the frontier */
+	__u16 distance;                 /* entries to be asked for ahead; 0 = nothing known */
+	__u8 trust;                     /* of the cursor, 0..REPLAY_TRUST_MAX */
+	__u8 trial_trust;
+	__u8 caution;                   /* log2 of how much longer than its advance a run must be */
+	__u8 foreseen;                  /* this fault was on the path of a trusted cursor */
+};
+
+EBB_TABLE(replay_log, struct replay_chunk, REPLAY_CHUNKS)
+EBB_TABLE(replay_index, struct replay_bucket, REPLAY_BUCKETS)
+EBB_TABLE(replay_threads, struct replay_thread, REPLAY_THREADS)
+EBB_TABLE(replay_clock, __u64, 1)       /* chunks taken so far */
+
+static __always_inline __u64 replay_owner(const struct ebb_fault *f)
+{
+	return (__u64)f->exec << 32 | f->tgid;
+}
+
+static __always_inline struct replay_bucket *replay_bucket(__u64 owner, __u64 vpn)
+{
+	return replay_index_at(((vpn ^ owner << 36) * 0x9e3779b97f4a7c15ULL) >> 44);
+}
+
+/* The entry that follows *at, which moves there; 0 where the log ends. */
+static __always_inline __u64 replay_next(__u64 owner, __u32 *at)
+{
+	__u32 chunk = *at >> REPLAY_SHIFT, i = *at & REPLAY_ENTRY;
+	struct replay_chunk *c = replay_log_at(chunk);
+
+	if (!c || c->owner != owner)
+		return 0;
+	if (i >= REPLAY_ENTRIES) {
+		chunk = c->next - 1;
+		if (!c->next)
+			return 0;
+		c = replay_log_at(chunk);
+		if (!c || c->owner != owner)
+			return 0;
+		i = 0;
+	}
+	if (i >= c->used || i >= REPLAY_ENTRIES)
+		return 0;
+	*at = chunk << REPLAY_SHIFT | (i + 1);
+	return c->entry[i];
+}
+
+/*
+ * How many entries after `at` the page is, in the low half, and the position
+ * there in the high half; 0 = not within reach (<= REPLAY_REACH).
+ */
+EBB_SUBPROGRAM __u64 replay_match(__u64 owner, __u64 vpn, __u32 at, __u32 reach)
+{
+	EBB_ROLLED
+	for (__u32 n = 1; n <= REPLAY_REACH; n++) {
+		__u64 entry = replay_next(owner, &at);
+
+		if (!entry || n > reach)
+			break;
+		if ((entry & REPLAY_PAGE) == vpn)
+			return (__u64)at << 32 | n;
+	}
+	return 0;
+}
+
+/* Whether the log has the page at a position. */
+static __always_inline int replay_holds(__u64 owner, __u64 vpn, __u32 at)
+{
+	struct replay_chunk *c = replay_log_at(at >> REPLAY_SHIFT);
+	__u32 i = (at & REPLAY_ENTRY) - 1;
+
+	return c && c->owner == owner && i < c->used && i < REPLAY_ENTRIES &&
+	       (c->entry[i] & REPLAY_PAGE) == vpn;
+}
+
+/* Where the page was logged last; 0 = nowhere that is still known. */
+EBB_SUBPROGRAM __u64 replay_find(__u64 owner, __u64 vpn)
+{
+	struct replay_bucket *b = replay_bucket(owner, vpn);
+	__u32 newest, older;
+
+	if (!b)
+		return 0;
+	newest = b->at[0];
+	older = b->at[1];
+	if (newest && replay_holds(owner, vpn, newest))
+		return newest;
+	return older && replay_holds(owner, vpn, older) ? older : 0;
+}
+
+/* Another chunk for a thread whose last one is full, gone, or not there yet. */
+static __always_inline __u32 replay_take(__u64 owner, struct replay_chunk *full)
+{
+	__u64 *clock = replay_clock_at(0);
+	struct replay_chunk *c;
+	__u32 chunk;
+
+	if (!clock)
+		return 0;
+	chunk = __sync_fetch_and_add(clock, 1) & (REPLAY_CHUNKS - 1);
+	c = replay_log_at(chunk);
+	if (!c)
+		return 0;
+	c->used = 0;
+	c->next = 0;
+	c->owner = owner;
+	if (full)
+		full->next = chunk + 1;
+	return chunk << REPLAY_SHIFT;
+}
+
+/* Logs one entry; the thread's head moves there. */
+EBB_SUBPROGRAM int replay_append(struct replay_thread *t, __u64 entry)
+{
+	struct replay_chunk *c;
+	__u64 owner;
+	__u32 at, i;
+
+	if (!t)
+		return 0;
+	owner = t->owner;
+	at = t->head;
+	i = at & REPLAY_ENTRY;
+	c = replay_log_at(at >> REPLAY_SHIFT);
+	if (!c)
+		return 0;
+	/* A thread that slept for long finds its chunk in other hands. */
+	if (!at || c->owner != owner || c->used != i)
+		c = NULL;
+	if (!c || i >= REPLAY_ENTRIES) {
+		at = replay_take(owner, c);
+		i = 0;
+		c = replay_log_at(at >> REPLAY_SHIFT);
+		if (!c)
+			return 0;
+	}
+	if (i >= REPLAY_ENTRIES)
+		return 0;
+	c->entry[i] = entry;
+	c->used = i + 1;
+	t->head = (at & ~REPLAY_ENTRY) | (i + 1);
+	return 0;
+}
+
+/* Logs the entry after `from` once more, unless it was carried too often; moves on to it. */
+EBB_SUBPROGRAM __u32 replay_carry(struct replay_thread *t, __u32 from, __u64 keep)
+{
+	__u64 entry;
+
+	if (!t)
+		return 0;
+	entry = replay_next(t->owner, &from) + REPLAY_TURN;
+	if (entry / REPLAY_TURN <= keep)
+		replay_append(t, entry);
+	return from;
+}
+
+/* Logs an entry for the page, and before it the skipped ones after `from`. */
+static __always_inline void replay_record(struct replay_thread *t, __u64 vpn, __u64 entry,
+					  __u32 from, __u32 skipped, __u64 keep)
+{
+	struct replay_bucket *b = replay_bucket(t->owner, vpn);
+
+	EBB_ROLLED
+	for (__u32 n = 0; n < REPLAY_REACH; n++) {
+		if (n >= skipped)
+			break;
+		from = replay_carry(t, from, keep);
+	}
+	replay_append(t, entry);
+	if (b) {
+		b->at[1] = b->at[0];
+		b->at[0] = t->head;
+	}
+}
+
+/* The cursor was wrong: what it had asked for is wasted. */
+static __always_inline void replay_break(struct replay_thread *t)
+{
+	if (4 * (__u32)t->ahead > t->run) {
+		if (t->caution < REPLAY_CAUTION_MAX)
+			t->caution++;
+	} else if (t->run > 4 * REPLAY_START) {
+		t->caution /= 2;
+	}
+	t->cursor = 0;
+	t->behind = 0;
+	t->mark = 0;
+	t->frontier = 0;
+	t->ahead = 0;
+	t->run = 0;
+	t->trust = 0;
+}
+
+/* A fault n entries down the cursor's path. */
+static __always_inline void replay_advance(const struct ebb_fault *f, struct replay_thread *t,
+					   __u32 n, __u64 max)
+{
+	t->foreseen = t->trust >= REPLAY_TRUSTED;
+	if (n <= REPLAY_NEAR && t->trust < REPLAY_TRUST_MAX)
+		t->trust++;
+	if (!(t->run++ & 7)) {
+		t->behind = t->mark;
+		t->mark = t->cursor;
+	}
+	t->since++;
+	/*
+	 * More lost than can be a matter of time: requests come to nothing, or
+	 * their pages go before they are used.  Stop, and try again later.
+	 */
+	if (t->lost > max && ++t->lost > 16 * max)
+		t->lost = 0;
+	if (t->ahead < n) {
+		t->frontier = t->cursor;
+		t->ahead = 0;
+		return;
+	}
+	t->ahead -= n;
+	if (f->kind == EBB_HIT) {
+		t->lost = 0;
+		return;
+	}
+	/*
+	 * Asked for and not here in time.  What was asked for before the
+	 * distance grew tells nothing about it.
+	 */
+	if (t->since > t->distance && t->distance < max) {
+		t->distance *= 2;
+		t->since = 0;
+	}
+	if (f->kind == EBB_MISS)
+		t->lost++;
+}
+
+/*
+ * A fault that the cursor went past without it: two that changed places.  Says
+ * nothing against the cursor.
+ */
+static __always_inline int replay_passed(const struct replay_thread *t, __u64 vpn)
+{
+	return t->behind && replay_match(t->owner, vpn, t->behind, REPLAY_REACH);
+}
+
+/* A fault off the cursor's path: the trial cursor's, or the start of another trial. */
+static __always_inline void replay_stray(struct replay_thread *t, __u64 owner, __u64 vpn)
+{
+	__u32 trial = t->trial;
+	__u64 match = trial ? replay_match(owner, vpn, trial, REPLAY_NEAR) : 0;
+
+	if (t->cursor && (t->trust <= REPLAY_TRUSTED || !--t->trust))
+		replay_break(t);
+
+	if (match) {
+		trial = match >> 32;
+		t->trial_trust++;
+	} else {
+		trial = replay_find(owner, vpn);
+		t->trial_trust = 0;
+	}
+	t->trial = trial;
+	if (t->trial_trust > !!t->cursor) {
+		if (t->cursor)
+			replay_break(t);
+		t->cursor = trial;
+		t->behind = trial;
+		t->mark = trial;
+		t->frontier = trial;
+		t->trust = t->trial_trust;
+		t->trial = 0;
+		t->trial_trust = 0;
+	}
+}
+
+/*
+ * Learns from a fault, and follows it: at most `keep` turns (<= REPLAY_KEEP_MAX)
+ * for a page that is not seen, at most `max` entries ahead.  Returns the thread,
+ * or NULL for a fault that counts for nothing; its `foreseen` says whether the
+ * fault was on the path of a trusted cursor, asked for or not.
+ */
+static __always_inline struct replay_thread *replay_observe(const struct ebb_fault *f, __u64 keep,
+							    __u64 max)
+{
+	struct replay_thread *t = replay_threads_at(f->tid);
+	__u64 owner = replay_owner(f), vpn = f->vpn, entry = vpn;
+	__u32 from, n = 0;
+
+	if (!t || !vpn || vpn >= EBB_VPN_END)
+		return NULL;
+	if (t->tid != f->tid || t->owner != owner) {
+		__builtin_memset(t, 0, sizeof(*t));
+		t->tid = f->tid;
+		t->owner = owner;
+	}
+	if (vpn == t->last)
+		return NULL;
+	t->last = vpn;
+	t->foreseen = 0;
+	if (!t->distance)
+		t->distance = REPLAY_START;
+
+	from = t->cursor;
+	if (from) {
+		__u64 match = replay_match(owner, vpn, from, REPLAY_REACH);
+
+		n = (__u32)match;
+		if (n)
+			t->cursor = match >> 32;
+	}
+	if (n)
+		replay_advance(f, t, n, max);
+	else if (t->trust >= REPLAY_TRUSTED)
+		entry += keep * REPLAY_TURN;
+	if (!n && !replay_passed(t, vpn))
+		replay_stray(t, owner, vpn);
+	replay_record(t, vpn, entry, from, n ? n - 1 : 0, keep);
+	return t;
+}
+
+struct replay_list {
+	__u64 page[EBB_LIST_MAX];
+};
+
+/* Lists the next entries from the frontier on, which moves; returns how many. */
+EBB_SUBPROGRAM __u32 replay_collect(struct replay_thread *t, struct replay_list *list, __u32 due)
+{
+	__u32 at, count = 0;
+	__u64 owner;
+
+	if (!t || !list)
+		return 0;
+	at = t->frontier;
+	owner = t->owner;
+	EBB_ROLLED
+	for (__u32 i = 0; i < EBB_LIST_MAX; i++) {
+		__u64 entry;
+
+		if (i >= due)
+			break;
+		entry = replay_next(owner, &at);
+		if (!entry)
+			break;
+		list->page[i] = entry & REPLAY_PAGE;
+		count++;
+	}
+	t->frontier = at;
+	t->ahead += count;
+	return count;
+}
+
+/*
+ * Asks for what the cursor leads to, once a request's worth of it is due.  A
+ * run has to be longer than what is asked for ahead, by 2^caution: a program
+ * whose orders repeat only in short pieces is left alone.
+ */
+static __always_inline void replay_ask(const struct ebb_fault *f, struct replay_thread *t,
+				       __u64 max)
+{
+	struct replay_list list = { 0 };
+	__u32 limit = t->distance, due;
+
+	if (t->trust < REPLAY_TRUSTED || !t->cursor || t->lost > max)
+		return;
+	if (limit > max)
+		limit = max;
+	if (limit > t->run >> t->caution)
+		limit = t->run >> t->caution;
+	due = limit / 2 < EBB_LIST_MAX ? limit / 2 : EBB_LIST_MAX;
+	if (!due || t->ahead + due > limit)
+		return;
+	/* A request that is dropped is not repeated: its pages will be misses. */
+	ebb_prefetch_list(f, list.page, replay_collect(t, &list, due));
+}
+
+#endif

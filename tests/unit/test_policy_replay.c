@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* policies/replay.bpf.c, compiled natively: the code the kernel runs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <math.h>
+#include <cmocka.h>
+
+#include "policies/replay.bpf.c"
+#include "tests/unit/memory_world.h"
+
+#define PAGES 100000
+
+static void walk(struct memory *m, const uint32_t *order, uint32_t n)
+{
+	memory_count_anew(m);
+	for (uint32_t i = 0; i < n; i++)
+		memory_visit(m, 0, 0, order[i]);
+}
+
+/* The figures behind the assertions; unit.py shows them when one fails. */
+static void show(const char *what, const struct memory *m)
+{
+	print_message("%-24s coverage %.4f accuracy %.4f misses %lu late %lu wasted %lu\n", what,
+		      memory_coverage(m), memory_accuracy(m), m->count.misses, m->count.late,
+		      m->count.wasted);
+}
+
+static void assert_quiet(const char *what, const struct memory *m)
+{
+	show(what, m);
+	assert_true(m->count.misses > 0);
+	assert_true(m->count.asked * 100 <= m->count.misses);
+}
+
+static void assert_follows(const char *what, const struct memory *m, double coverage,
+			   double accuracy)
+{
+	show(what, m);
+	assert_true(memory_coverage(m) >= coverage);
+	assert_true(memory_accuracy(m) >= accuracy);
+	assert_int_equal(m->count.outside, 0);
+}
+
+static void permutation(void **unused)
+{
+	static const struct {
+		uint32_t percent, latency;
+	} row[] = { { 50, 0 }, { 50, 8 }, { 50, 64 }, { 25, 8 }, { 25, 64 }, { 2, 256 } };
+	uint64_t seed = 7;
+	uint32_t *order = memory_permutation(PAGES, &seed);
+
+	for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+		struct memory *m = memory_new(&replay_policy, 1, PAGES,
+					      PAGES / 100 * row[i].percent);
+
+		m->latency = row[i].latency;
+		m->issue = row[i].latency / 4;
+		walk(m, order, PAGES);
+		assert_int_equal(m->count.misses, PAGES);
+		assert_quiet("first turn", m);
+		for (int turn = 2; turn <= 3; turn++) {
+			walk(m, order, PAGES);
+			assert_follows("permutation", m, 0.98, 0.98);
+		}
+		memory_free(m);
+	}
+	free(order);
+}
+
+/* Other pages are resident each turn: their places in the order must not be lost. */
+static void other_pages_each_turn(void **unused)
+{
+	uint64_t seed = 7;
+	uint32_t *order = memory_permutation(PAGES, &seed);
+
+	for (uint32_t percent = 25; percent <= 75; percent += 25) {
+		struct memory *m = memory_new(&replay_policy, 1, PAGES, PAGES / 100 * percent);
+
+		m->eviction = EVICT_RANDOM;
+		walk(m, order, PAGES);
+		for (int turn = 2; turn <= 5; turn++) {
+			walk(m, order, PAGES);
+			assert_follows("random eviction", m, 0.95, 0.95);
+		}
+		memory_free(m);
+	}
+	free(order);
+}
+
+/* What is not carried is forgotten with the turn that saw it, here in the fourth. */
+static void keep(void **unused)
+{
+	uint64_t seed = 7;
+	uint32_t pages = REPLAY_CHUNKS * REPLAY_ENTRIES / 5 * 3;
+	uint32_t *order = memory_permutation(pages, &seed);
+	double coverage[2];
+
+	for (int k = 0; k < 2; k++) {
+		struct memory *m = memory_new(&replay_policy, 1, pages, pages / 4 * 3);
+
+		m->eviction = EVICT_RANDOM;
+		m->sim[0].params.v[KEEP] = 2 * k;
+		for (int turn = 1; turn <= 4; turn++)
+			walk(m, order, pages);
+		show(k ? "keep=2" : "keep=0", m);
+		coverage[k] = memory_coverage(m);
+		memory_free(m);
+	}
+	assert_true(coverage[1] > 0.95);
+	assert_true(coverage[1] > coverage[0] + 0.05);
+	free(order);
+}
+
+/* 2.5 % of the pages change places with as many others, anew each turn. */
+static void changing_order(void **unused)
+{
+	uint64_t seed = 7;
+	uint32_t *order = memory_permutation(PAGES, &seed);
+	struct memory *m = memory_new(&replay_policy, 1, PAGES, PAGES / 2);
+
+	walk(m, order, PAGES);
+	for (int turn = 2; turn <= 5; turn++) {
+		for (int i = 0; i < PAGES / 40; i++) {
+			uint32_t a = memory_random(&seed) % PAGES, b = memory_random(&seed) % PAGES;
+			uint32_t was = order[a];
+
+			order[a] = order[b];
+			order[b] = was;
+		}
+		walk(m, order, PAGES);
+		assert_follows("5 % changed", m, 0.95, 0.95);
+	}
+	memory_free(m);
+	free(order);
+}
+
+/* Two neighbours in the order come either way round, as with two cores at it. */
+static void swapped_neighbours(void **unused)
+{
+	uint64_t seed = 7;
+	uint32_t *order = memory_permutation(PAGES, &seed);
+	struct memory *m = memory_new(&replay_policy, 1, PAGES, PAGES / 4);
+
+	for (int turn = 1; turn <= 3; turn++) {
+		memory_count_anew(m);
+		for (uint32_t i = 0; i < PAGES; i += 2) {
+			uint32_t first = memory_random(&seed) & 1;
+
+			memory_visit(m, 0, 0, order[i + first]);
+			memory_visit(m, 0, 0, order[i + 1 - first]);
+		}
+	}
+	assert_follows("swapped neighbours", m, 0.95, 0.95);
+	memory_free(m);
+	free(order);
+}
+
+/* One visit in five goes to a random page of another part. */
+static void strays(void **unused)
+{
+	uint64_t seed = 7;
+	uint32_t half = PAGES / 2, *order = memory_permutation(half, &seed);
+	struct memory *m = memory_new(&replay_policy, 1, PAGES, PAGES / 4);
+
+	for (int turn = 1; turn <= 5; turn++) {
+		memory_count_anew(m);
+		for (uint32_t i = 0; i < half;)
+			if (memory_random(&seed) % 5)
+				memory_visit(m, 0, 0, order[i++]);
+			else
+				memory_visit(m, 0, 0, half + memory_random(&seed) % half);
+	}
+	assert_follows("a fifth is random", m, 0.8, 0.8);
+	memory_free(m);
+	free(order);
+}
+
+/* Two threads with chains of their own, in turns of random length. */
+static void two_threads(void **unused)
+{
+	uint64_t seed = 7;
+	uint32_t half = PAGES / 2;
+	uint32_t *a = memory_permutation(half, &seed), *b = memory_permutation(half, &seed);
+	struct memory *m = memory_new(&replay_policy, 1, PAGES, PAGES / 4);
+
+	for (int turn = 1; turn <= 3; turn++) {
+		uint32_t i = 0, j = 0;
+
+		memory_count_anew(m);
+		while (i < half || j < half)
+			if (j == half || (i < half && memory_random(&seed) & 1))
+				memory_visit(m, 0, 1, a[i++]);
+			else
+				memory_visit(m, 0, 2, half + b[j++]);
+		if (turn > 1)
+			assert_follows("two threads", m, 0.98, 0.98);
+	}
+	memory_free(m);
+	free(a);
+	free(b);
+}
+
+/* Every turn another thread does this part of the work. */
+static void threads_that_exchange(void **unused)
+{
+	uint64_t seed = 7;
+	uint32_t part = PAGES / 4, *order = memory_permutation(PAGES, &seed);
+	struct memory *m = memory_new(&replay_policy, 1, PAGES, PAGES / 4);
+
+	for (uint32_t turn = 1; turn <= 3; turn++) {
+		memory_count_anew(m);
+		for (uint32_t i = 0; i < PAGES; i++)
+			memory_visit(m, 0, i % 4 + 4 * turn,
+				     order[(i + turn) % 4 * part + i / 4]);
+		if (turn > 1)
+			assert_follows("threads that exchange", m, 0.98, 0.98);
+	}
+	memory_free(m);
+	free(order);
+}
+
+/* The same virtual pages, in other orders. */
+static void two_processes(void **unused)
+{
+	uint64_t seed = 7;
+	uint32_t half = PAGES / 2;
+	uint32_t *a = memory_permutation(half, &seed), *b = memory_permutation(half, &seed);
+	struct memory *m = memory_new(&replay_policy, 2, half, PAGES / 4);
+
+	for (int turn = 1; turn <= 3; turn++) {
+		memory_count_anew(m);
+		for (uint32_t i = 0; i < half; i++) {
+			memory_visit(m, 0, 0, a[i]);
+			memory_visit(m, 1, 0, b[i]);
+		}
+		if (turn > 1)
+			assert_follows("two processes", m, 0.98, 0.98);
+	}
+	memory_free(m);
+	free(a);
+	free(b);
+}
+
+/* An exec is another program: nothing of the old one is used. */
+static void exec_forgets(void **unused)
+{
+	uint64_t seed = 7;
+	uint32_t *order = memory_permutation(PAGES, &seed);
+	struct memory *m = memory_new(&replay_policy, 1, PAGES, PAGES / 4);
+
+	walk(m, order, PAGES);
+	m->exec = 2;
+	walk(m, order, PAGES);
+	assert_quiet("after exec", m);
+	memory_free(m);
+	free(order);
+}
+
+/* The log starts over in the second turn, and holds on to no page it has not. */
+static void log_wraps(void **unused)
+{
+	uint64_t seed = 7;
+	uint32_t most = REPLAY_CHUNKS * REPLAY_ENTRIES + 1000, fits = most / 5 * 3;
+	uint32_t *order = memory_permutation(fits, &seed);
+	struct memory *m = memory_new(&replay_policy, 1, fits, fits / 4);
+
+	assert_true(REPLAY_CHUNKS * REPLAY_ENTRIES >= 512 * 1024);
+	walk(m, order, fits);
+	for (int turn = 2; turn <= 3; turn++) {
+		walk(m, order, fits);
+		assert_follows("log wraps", m, 0.98, 0.98);
+	}
+	memory_free(m);
+	free(order);
+
+	order = memory_permutation(most, &seed);
+	m = memory_new(&replay_policy, 1, most, most / 4);
+	for (int turn = 1; turn <= 2; turn++) {
+		walk(m, order, most);
+		assert_quiet("longer than the log", m);
+	}
+	memory_free(m);
+	free(order);
+}
+
+static void uniform(void **unused)
+{
+	static const uint32_t pages[] = { 100000, 10000, 1000, 100 };
+
+	for (int k = 0; k < 4; k++) {
+		struct memory *m = memory_new(&replay_policy, 1, pages[k], pages[k] / 2);
+		uint64_t seed = 42;
+
+		for (int i = 0; i < 500000; i++)
+			memory_visit(m, 0, 0, memory_random(&seed) % pages[k]);
+		assert_quiet("uniform", m);
+		memory_free(m);
+	}
+}
+
+static void zipf(void **unused)
+{
+	uint64_t seed = 42;
+	uint32_t *where = memory_permutation(PAGES, &seed);
+	double *sum = malloc(PAGES * sizeof(*sum)), total = 0;
+
+	for (uint32_t i = 0; i < PAGES; i++)
+		sum[i] = total += pow(i + 1, -0.99);
+	for (int k = 2; k <= 4; k *= 2) {
+		struct memory *m = memory_new(&replay_policy, 1, PAGES, PAGES / k);
+
+		for (int i = 0; i < 500000; i++) {
+			double u = total * (memory_random(&seed) & 0xffffffff) / 0x1p32;
+			uint32_t low = 0, high = PAGES - 1;
+
+			while (low < high) {
+				uint32_t mid = (low + high) / 2;
+
+				if (sum[mid] < u)
+					low = mid + 1;
+				else
+					high = mid;
+			}
+			memory_visit(m, 0, 0, where[low]);
+		}
+		assert_quiet("zipf", m);
+		memory_free(m);
+	}
+	free(sum);
+	free(where);
+}
+
+/* Nothing at first, for nothing repeats; then like any order. */
+static void sequential(void **unused)
+{
+	struct memory *m = memory_new(&replay_policy, 1, PAGES, PAGES / 2);
+
+	for (int turn = 1; turn <= 2; turn++) {
+		memory_count_anew(m);
+		for (uint32_t i = 0; i < PAGES; i++)
+			memory_visit(m, 0, 0, i);
+		if (turn == 1)
+			assert_quiet("sequential", m);
+		else
+			assert_follows("sequential again", m, 0.98, 0.98);
+	}
+	memory_free(m);
+}
+
+/* Chains in a random order of chains: short ones do not pay, long ones do. */
+static void chains(void **unused)
+{
+	for (uint32_t length = 2; length <= 512; length *= 2) {
+		struct memory *m = memory_new(&replay_policy, 1, PAGES, PAGES / 4);
+		uint64_t seed = 3;
+		uint32_t *order = memory_permutation(PAGES, &seed);
+
+		for (uint32_t i = 0; i < 500000 / length; i++) {
+			uint32_t at = memory_random(&seed) % (PAGES / length) * length;
+
+			for (uint32_t j = 0; j < length; j++)
+				memory_visit(m, 0, 0, order[at + j]);
+		}
+		print_message("chains of %3u: ", length);
+		if (length <= 8)
+			assert_quiet("", m);
+		else if (length >= 256)
+			assert_follows("", m, 0.6, 0.75);
+		else
+			show("", m);
+		memory_free(m);
+		free(order);
+	}
+}
+
+/* PageRank: edges in sequence, ranks of neighbours at random, the same each turn. */
+static void pagerank(void **unused)
+{
+	const uint32_t ranks = 20000, edges = 40000;
+	struct memory *m = memory_new(&replay_policy, 1, ranks + edges, (ranks + edges) / 4);
+
+	for (int turn = 1; turn <= 3; turn++) {
+		uint64_t seed = 11;
+
+		memory_count_anew(m);
+		for (uint32_t i = 0; i < edges; i++) {
+			memory_visit(m, 0, 0, ranks + i);
+			for (uint32_t j = 0; j < 20; j++)
+				memory_visit(m, 0, 0, memory_random(&seed) % ranks);
+		}
+		if (turn > 1)
+			assert_follows("pagerank", m, 0.9, 0.95);
+	}
+	memory_free(m);
+}
+
+/* Far away devices: the distance grows until pages come in time, and no further. */
+static void distance(void **unused)
+{
+	uint64_t seed = 7;
+	uint32_t *order = memory_permutation(PAGES, &seed);
+	struct memory *m = memory_new(&replay_policy, 1, PAGES, PAGES / 4);
+	struct replay_thread *t = replay_threads_at(1);
+
+	walk(m, order, PAGES);
+	assert_int_equal(t->distance, REPLAY_START);
+	m->latency = 200;
+	walk(m, order, PAGES);
+	assert_in_range(t->distance, 200, 512);
+	m->sim[0].params.v[AHEAD] = 64;
+	walk(m, order, PAGES);
+	assert_true(m->count.late > PAGES / 2);
+	assert_true(t->ahead <= 64);
+	memory_free(m);
+	free(order);
+}
+
+/* Requests that come to nothing are given up, and tried again now and then. */
+static void futile_requests(void **unused)
+{
+	uint64_t seed = 7;
+	uint32_t *order = memory_permutation(PAGES, &seed);
+	struct memory *m = memory_new(&replay_policy, 1, PAGES, PAGES / 4);
+
+	walk(m, order, PAGES);
+	m->futile = 1;
+	walk(m, order, PAGES);
+	assert_true(m->count.asked > 0);
+	assert_true(m->count.asked * 4 <= m->count.misses);
+	m->futile = 0;
+	walk(m, order, PAGES);
+	assert_follows("requests work again", m, 0.9, 0.95);
+	memory_free(m);
+	free(order);
+}
+
+static void asks_in_the_address_space_only(void **unused)
+{
+	struct memory *m = memory_new(&replay_policy, 1, 64, 8);
+	uint64_t odd[] = { 0, ~0ULL, EBB_VPN_END, EBB_VPN_END - 1, 1 };
+
+	for (int i = 0; i < 100000; i++) {
+		struct ebb_fault f = { .vpn = odd[i % 5], .tgid = 1, .tid = 1, .exec = 1 };
+
+		m->policy->run(&m->sim[0], &f);
+	}
+	/* Three that come round are a loop like any other. */
+	assert_int_equal(replay_threads_at(1)->last, 1);
+	assert_int_equal(replay_find(1ULL << 32 | 1, EBB_VPN_END), 0);
+	assert_true(replay_find(1ULL << 32 | 1, EBB_VPN_END - 1));
+	memory_free(m);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(permutation),
+		cmocka_unit_test(other_pages_each_turn),
+		cmocka_unit_test(keep),
+		cmocka_unit_test(changing_order),
+		cmocka_unit_test(swapped_neighbours),
+		cmocka_unit_test(strays),
+		cmocka_unit_test(two_threads),
+		cmocka_unit_test(threads_that_exchange),
+		cmocka_unit_test(two_processes),
+		cmocka_unit_test(exec_forgets),
+		cmocka_unit_test(log_wraps),
+		cmocka_unit_test(uniform),
+		cmocka_unit_test(zipf),
+		cmocka_unit_test(sequential),
+		cmocka_unit_test(chains),
+		cmocka_unit_test(pagerank),
+		cmocka_unit_test(distance),
+		cmocka_unit_test(futile_requests),
+		cmocka_unit_test(asks_in_the_address_space_only),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
