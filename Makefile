@@ -73,6 +73,8 @@ help:
 ## sudo make demo        five real programs on remote memory, with and without ebb
 ## sudo make check       every test; skips are listed with their reasons
 ## make unit             the unit tests alone (no root); SANITIZE=1 for ASan and UBSan
+## make fuzz-policy [SECONDS=60]  faults made from anything, through every policy
+## make bench-policy     what a call of each policy takes, natively
 ## sudo make bench-scan  page walks: kernel readahead against ebb
 ## sudo make bench-hooks what the hooks cost a fault
 ## sudo make bench-apps  programs at 100, 75, 50 and 25 % of their memory

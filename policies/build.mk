@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # One BPF object for each policies/NAME.bpf.c; nothing to register.
 
-POLICIES := $(patsubst policies/%.bpf.c,%,$(wildcard policies/*.bpf.c))
+POLICIES := $(sort $(patsubst policies/%.bpf.c,%,$(wildcard policies/*.bpf.c)))
 POLICY_OBJECTS := $(POLICIES:%=$(B)/policies/%.bpf.o)
 
 all: $(POLICY_OBJECTS)
@@ -13,3 +13,34 @@ $(B)/policies/%.bpf.o: policies/%.bpf.c $(B)/bpf/vmlinux.h | deps
 		-I. -Ipolicies -I$(B)/bpf -c -o $@ $< && llvm-strip -g $@
 
 -include $(POLICY_OBJECTS:.o=.d)
+
+# The same files as objects of the machine, and a table of them (native.h).  In
+# an archive: a test that compiles one policy into itself does not get it twice.
+NATIVE_POLICIES := $(B)/policies/libebb-policies.a
+NATIVE_POLICY_OBJECTS := $(POLICIES:%=$(B)/obj/policies/native/%.o)
+
+$(B)/obj/policies/native/%.o: policies/%.bpf.c | deps
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Ipolicies -Wno-unknown-pragmas \
+		-Wno-unused-function -c -o $@ $<
+
+# Also when a policy is gone, hence not by the dates of files.
+.PHONY: native-table
+native-table:
+$(B)/policies/native.c: native-table
+	$(Q)mkdir -p $(@D) && { \
+		printf '#include "policies/native.h"\n'; \
+		printf 'extern const struct ebb_policy %s_policy;\n' $(POLICIES); \
+		printf 'const struct ebb_policy *const ebb_policies[] = {\n'; \
+		printf '\t&%s_policy,\n' $(POLICIES); printf '\tNULL\n};\n'; } > $@.new; \
+	cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+
+$(B)/obj/policies/native-table.o: $(B)/policies/native.c
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -c -o $@ $<
+
+$(NATIVE_POLICIES): $(NATIVE_POLICY_OBJECTS) $(B)/obj/policies/native-table.o
+	$(call say,AR,$@)
+	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) qcs $@ $^
+
+-include $(NATIVE_POLICY_OBJECTS:.o=.d)

@@ -188,7 +188,7 @@ static __always_inline void leap_ahead(const struct ebb_fault *f, struct leap *s
 			(struct ebb_range){ from + s->trend, s->trend, window - left },
 			ebb_walk_run(&s->walk), passed);
 	s->frontier = from;
-	s->mark = from - s->trend * (__s64)(window / 2);
+	s->mark = from - (__u64)s->trend * (window / 2);
 }
 
 static __always_inline void leap_fault(const struct ebb_fault *f, struct leap *s,

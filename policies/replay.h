@@ -36,6 +36,8 @@
 #define REPLAY_TRUSTED 3                /* such matches before anything is asked for */
 #define REPLAY_TRUST_MAX 16             /* strays in a row before the cursor is given up */
 #define REPLAY_CAUTION_MAX 6
+#define REPLAY_IDLE 64                  /* faults without a cursor, after which */
+#define REPLAY_REST 16                  /* one in so many is looked up */
 #define REPLAY_START 32                 /* first distance, entries */
 
 /* An entry: the page below, and above how many turns it was carried unseen. */
@@ -73,8 +75,9 @@ struct replay_thread {
 	__u32 behind;                   /* where the cursor was 8 to 15 faults ago */
 	__u32 mark;                     /* where it was 0 to 7 faults ago */
 	__u32 run;                      /* faults the cursor foresaw */
-	__u32 since;                    /* of these since the distance was doubled */
 	__u32 lost;                     /* pages asked for that missed, since the last hit */
+	__u16 since;                    /* of `run`, since the distance was doubled; saturates */
+	__u16 unfound;                  /* faults without any cursor */
 	__u16 ahead;                    /* entries from the cursor to the frontier */
 	__u16 distance;                 /* entries to be asked for ahead; 0 = nothing known */
 	__u8 trust;                     /* of the cursor, 0..REPLAY_TRUST_MAX */
@@ -279,7 +282,8 @@ static __always_inline void replay_advance(const struct ebb_fault *f, struct rep
 		t->behind = t->mark;
 		t->mark = t->cursor;
 	}
-	t->since++;
+	if (t->since <= t->distance)
+		t->since++;
 	/*
 	 * More lost than can be a matter of time: requests come to nothing, or
 	 * their pages go before they are used.  Stop, and try again later.
@@ -317,6 +321,17 @@ static __always_inline int replay_passed(const struct replay_thread *t, __u64 vp
 	return t->behind && replay_match(t->owner, vpn, t->behind, REPLAY_REACH);
 }
 
+/*
+ * Where to begin a trial; 0 = not here.  A thread that repeats nothing, or has
+ * done nothing yet that it could repeat, is looked at every now and then.
+ */
+static __always_inline __u32 replay_seek(struct replay_thread *t, __u64 owner, __u64 vpn)
+{
+	if (!t->cursor && t->unfound++ >= REPLAY_IDLE && t->unfound % REPLAY_REST)
+		return 0;
+	return replay_find(owner, vpn);
+}
+
 /* A fault off the cursor's path: the trial cursor's, or the start of another trial. */
 static __always_inline void replay_stray(struct replay_thread *t, __u64 owner, __u64 vpn)
 {
@@ -329,8 +344,9 @@ static __always_inline void replay_stray(struct replay_thread *t, __u64 owner, _
 	if (match) {
 		trial = match >> 32;
 		t->trial_trust++;
+		t->unfound = 0;
 	} else {
-		trial = replay_find(owner, vpn);
+		trial = replay_seek(t, owner, vpn);
 		t->trial_trust = 0;
 	}
 	t->trial = trial;
@@ -438,6 +454,8 @@ static __always_inline void replay_ask(const struct ebb_fault *f, struct replay_
 		return;
 	if (limit > max)
 		limit = max;
+	if (f->room && limit > f->room)
+		limit = f->room;
 	if (limit > t->run >> t->caution)
 		limit = t->run >> t->caution;
 	due = limit / 2 < EBB_LIST_MAX ? limit / 2 : EBB_LIST_MAX;

@@ -15,9 +15,10 @@ $(LIBTEST): $(LIBTEST_OBJECTS)
 	$(call say,AR,$@)
 	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) qcs $@ $^
 
-$(B)/tests/unit/%: tests/unit/%.c $(LIBTEST) | deps
+$(B)/tests/unit/%: tests/unit/%.c $(LIBTEST) $(NATIVE_POLICIES) | deps
 	$(call say,TEST,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Ipolicies -o $@ $< $(LIBTEST) $(LIBTEST_LIBS)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Ipolicies -o $@ $< $(filter %.o,$^) \
+		$(LIBTEST) $(NATIVE_POLICIES) $(LIBTEST_LIBS)
 
 $(B)/tests/%: tests/programs/%.c | deps
 	$(call say,CC,$@)
@@ -43,4 +44,5 @@ endif
 check: test-build
 	$(Q)$(PYTHON) -B tests/check.py $(UNIT_TESTS)
 
+include tests/fuzz/fuzz.mk
 include tests/bench/bench.mk

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Every policy there is, compiled natively, for programs that run them outside
+ * the kernel.  Link with $(NATIVE_POLICIES) (policies/build.mk); the table is
+ * generated from the files, in the order of their names.
+ */
+#ifndef EBB_POLICIES_NATIVE_H
+#define EBB_POLICIES_NATIVE_H
+
+#include "policies/ebb_policy.h"
+
+extern const struct ebb_policy *const ebb_policies[];   /* NULL at the end */
+
+/* NULL if there is no policy of that name. */
+static inline const struct ebb_policy *ebb_policy_find(const char *name)
+{
+	for (const struct ebb_policy *const *p = ebb_policies; *p; p++)
+		if (!strcmp((*p)->info->name, name))
+			return *p;
+	return NULL;
+}
+
+#endif

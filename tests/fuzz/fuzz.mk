@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# make fuzz-policy: every policy, with the sanitizers; by coverage (libFuzzer)
+# where clang has what that takes, and by counting in any case.
+
+SECONDS ?= 60
+FUZZ := build/fuzz
+FUZZ_SOURCES := tests/fuzz/policy.c tests/fuzz/fuzz_policy.c policies/native.h \
+	$(wildcard policies/*.bpf.c policies/*.h)
+FUZZ_FLAGS := -std=gnu11 -O1 -g -D_GNU_SOURCE -I. -Ipolicies -Wno-unknown-pragmas \
+	-fno-omit-frame-pointer -fno-sanitize-recover=all
+FUZZ_C = $(filter %.c,$^)
+FUZZ_ENV := UBSAN_OPTIONS=print_stacktrace=1
+
+$(B)/tests/unit/test_policy_fuzz: $(B)/obj/tests/fuzz/policy.o
+-include $(B)/obj/tests/fuzz/policy.d
+
+$(FUZZ)/counted: $(FUZZ_SOURCES) $(B)/policies/native.c | deps
+	$(call say,FUZZ,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(FUZZ_FLAGS) -fsanitize=address,undefined -o $@ $(FUZZ_C)
+
+# Empty if it cannot be built here.
+$(FUZZ)/covered: $(FUZZ_SOURCES) $(B)/policies/native.c | deps
+	$(call say,FUZZ,$@)
+	$(Q)mkdir -p $(@D) && if echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | \
+		$(CLANG) -x c -fsanitize=fuzzer,address -o $@ - 2>/dev/null; then \
+		$(CLANG) $(FUZZ_FLAGS) -DFUZZ_BY_COVERAGE -fsanitize=fuzzer,address,undefined \
+			-o $@ $(FUZZ_C); \
+	else : > $@; fi
+
+.PHONY: fuzz-policy
+fuzz-policy: $(FUZZ)/counted $(FUZZ)/covered
+	$(Q)half=$$((($(SECONDS) + 1) / 2)); $(FUZZ_ENV) $(FUZZ)/counted $$half
+	$(Q)half=$$((($(SECONDS) + 1) / 2)); mkdir -p $(FUZZ)/corpus; \
+	if [ ! -s $(FUZZ)/covered ]; then \
+		echo "not by coverage: $(CLANG) has no libFuzzer; install clang's runtime"; \
+	elif $(FUZZ_ENV) $(FUZZ)/covered -seed=1 -max_len=1024 -max_total_time=$$half \
+		-artifact_prefix=$(FUZZ)/ $(FUZZ)/corpus > $(FUZZ)/covered.log 2>&1; then \
+		echo "by coverage: $$(grep '^Done' $(FUZZ)/covered.log): nothing wrong"; \
+	else tail -50 $(FUZZ)/covered.log; false; fi
+
+$(B)/tests/policy_speed: tests/bench/policy_speed.c $(NATIVE_POLICIES) | deps
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -o $@ $< $(NATIVE_POLICIES)
+
+.PHONY: bench-policy
+bench-policy: $(B)/tests/policy_speed
+	$(Q)$<
