@@ -34,6 +34,8 @@ static __always_inline void collector_fault(const struct ebb_fault *f, const str
 				 s->passed_stride, s->passed);
 		return;
 	}
+	if (!f->vpn || f->vpn >= EBB_VPN_END)
+		return;
 	c->page[list][c->n % EBB_LIST_MAX] = f->vpn;
 	c->n = (c->n + 1) % (2 * EBB_LIST_MAX);
 	if (c->n % EBB_LIST_MAX)

@@ -338,7 +338,7 @@ char LICENSE[] SEC("license") = "GPL";
 		__type(key, int);							\
 		__type(value, struct policy##_slot);					\
 	} state SEC(".maps");								\
-	SEC("perf_event") int policy(void *ctx)						\
+	SEC("perf_event") int policy##_program(void *ctx)				\
 	{										\
 		struct task_struct *leader;						\
 		struct policy##_slot *slot;						\
@@ -372,7 +372,7 @@ char LICENSE[] SEC("license") = "GPL";
 
 /* For a policy that remembers nothing; fault(f, p). */
 #define EBB_POLICY_STATELESS(policy, fault)						\
-	SEC("perf_event") int policy(void *ctx)						\
+	SEC("perf_event") int policy##_program(void *ctx)				\
 	{										\
 		const struct ebb_params *p;						\
 		const struct ebb_fault *f;						\

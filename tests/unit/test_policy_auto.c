@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* policies/auto.bpf.c and with it collector.h, compiled natively. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "policies/auto.bpf.c"
+#include "tests/unit/memory_world.h"
+
+#define PAGES 40000
+#define APP 1
+#define GC 2
+
+static struct memory *half(void)
+{
+	return memory_new(&auto_policy, 1, PAGES, PAGES / 2);
+}
+
+static void follows(const struct memory *m, double coverage)
+{
+	assert_true(memory_coverage(m) >= coverage);
+	assert_true(memory_accuracy(m) >= 0.9);
+}
+
+static void streams_at_once(void **unused)
+{
+	struct memory *m = half();
+
+	for (uint32_t i = 0; i < PAGES; i++)
+		memory_visit(m, 0, 0, i);
+	follows(m, 0.98);
+	memory_free(m);
+}
+
+/* Random ranks between the pages of an edge list must not cost the list its stream. */
+static void stream_among_random(void **unused)
+{
+	struct memory *m = half();
+	uint64_t seed = 5;
+	uint32_t strays = 0;
+
+	for (uint32_t i = 0; i < PAGES / 4; i++) {
+		memory_visit(m, 0, 0, i);
+		for (uint32_t k = memory_random(&seed) % 40; k; k--, strays++)
+			memory_visit(m, 0, 0, PAGES / 4 + memory_random(&seed) % (PAGES * 3 / 4));
+	}
+	assert_true(m->count.hits > PAGES / 4 * 0.95);
+	memory_free(m);
+}
+
+static void order_on_its_second_turn(void **unused)
+{
+	uint64_t seed = 7;
+	uint32_t *order = memory_permutation(PAGES, &seed);
+	struct memory *m = half();
+
+	for (int turn = 0; turn < 3; turn++) {
+		memory_count_anew(m);
+		for (uint32_t i = 0; i < PAGES; i++)
+			memory_visit(m, 0, 0, order[i]);
+		if (turn)
+			follows(m, 0.9);
+		else
+			assert_true(m->count.asked * 100 <= m->count.misses);
+	}
+	memory_free(m);
+	free(order);
+}
+
+static void nothing_to_find(void **unused)
+{
+	struct memory *m = half();
+	uint64_t seed = 3;
+
+	for (uint32_t i = 0; i < 20 * PAGES; i++)
+		memory_visit(m, 0, 0, memory_random(&seed) % PAGES);
+	assert_true(m->count.asked * 100 <= m->count.misses);
+	memory_free(m);
+}
+
+/* One process fed by hand. */
+struct hand {
+	struct ebb_policy_sim sim;
+	uint32_t prefetched, cold, cold_lists;
+};
+
+static int on_request(void *data, const struct ebb_request *r)
+{
+	struct hand *h = data;
+
+	if (r->op == EBB_OP_PREFETCH || r->op == EBB_OP_LIST)
+		h->prefetched += r->count;
+	else
+		h->cold += r->count;
+	h->cold_lists += r->op == EBB_OP_COLD_LIST;
+	return 0;
+}
+
+static struct hand *hand_new(void)
+{
+	struct hand *h = calloc(1, sizeof(*h));
+
+	auto_policy.reset();
+	h->sim.state = calloc(1, auto_policy.state_size);
+	h->sim.request = on_request;
+	h->sim.data = h;
+	ebb_policy_defaults(&auto_policy, &h->sim.params);
+	return h;
+}
+
+static void hand_free(struct hand *h)
+{
+	free(h->sim.state);
+	free(h);
+}
+
+static void fault(struct hand *h, uint64_t vpn, uint32_t tid, uint32_t role, uint32_t kind,
+		  uint64_t ns)
+{
+	struct ebb_fault f = { .vpn = vpn, .duration_ns = ns, .owner = 1, .tgid = 1, .tid = tid,
+			       .exec = 1, .kind = kind, .role = role };
+
+	auto_policy.run(&h->sim, &f);
+}
+
+static void miss(struct hand *h, uint64_t vpn, uint32_t tid, uint32_t role, uint64_t ns)
+{
+	fault(h, vpn, tid, role, EBB_MISS, ns);
+}
+
+static void quiet_where_misses_cost_nothing(void **unused)
+{
+	struct hand *h = hand_new();
+	uint32_t before;
+
+	for (uint32_t i = 1; i < 500; i++)
+		miss(h, i, APP, EBB_ROLE_APP, 50000);
+	assert_true(h->prefetched > 0);
+	for (uint32_t i = 500; i < 1000; i++)
+		miss(h, i, APP, EBB_ROLE_APP, 900);
+	before = h->prefetched;
+	for (uint32_t i = 1000; i < 2000; i++)
+		miss(h, i, APP, EBB_ROLE_APP, 900);
+	assert_int_equal(h->prefetched, before);
+	/* And back when they do. */
+	for (uint32_t i = 2000; i < 2500; i++)
+		miss(h, i, APP, EBB_ROLE_APP, 50000);
+	assert_true(h->prefetched > before);
+	hand_free(h);
+}
+
+static void collectors_pages_are_made_cold(void **unused)
+{
+	struct hand *h = hand_new();
+	uint64_t seed = 9;
+
+	for (uint32_t i = 0; i < 1600; i++)
+		miss(h, 1000 + memory_random(&seed) % 1000000, GC, EBB_ROLE_GC, 50000);
+	/* All but the last lists, which are still in use. */
+	assert_in_range(h->cold, 1600 - 3 * EBB_LIST_MAX, 1600 - EBB_LIST_MAX);
+	assert_int_equal(h->cold, h->cold_lists * EBB_LIST_MAX);
+	hand_free(h);
+
+	h = hand_new();
+	for (uint32_t i = 0; i < 5000; i++)
+		fault(h, 1000 + i, GC, EBB_ROLE_GC, i < 4 ? EBB_MISS : EBB_HIT, 50000);
+	assert_true(h->cold > 4000);
+	hand_free(h);
+
+	h = hand_new();
+	for (uint32_t i = 0; i < 5000; i++)
+		miss(h, 1000 + i, APP, EBB_ROLE_APP, 50000);
+	assert_int_equal(h->cold, 0);
+	hand_free(h);
+}
+
+/* The collector's wanderings leave the program's stream alone. */
+static void collector_apart(void **unused)
+{
+	struct hand *h = hand_new();
+	uint64_t seed = 9;
+
+	for (uint32_t i = 0; i < 4000; i++) {
+		miss(h, 100000 + i, APP, EBB_ROLE_APP, 50000);
+		miss(h, 1000 + memory_random(&seed) % 1000000, GC, EBB_ROLE_GC, 50000);
+	}
+	assert_true(h->prefetched > 3500);
+	hand_free(h);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(streams_at_once), cmocka_unit_test(stream_among_random),
+		cmocka_unit_test(order_on_its_second_turn), cmocka_unit_test(nothing_to_find),
+		cmocka_unit_test(quiet_where_misses_cost_nothing),
+		cmocka_unit_test(collectors_pages_are_made_cold), cmocka_unit_test(collector_apart),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
