@@ -5,6 +5,14 @@ UNIT_SOURCES := $(wildcard tests/unit/test_*.c)
 UNIT_TESTS := $(UNIT_SOURCES:tests/unit/%.c=$(B)/tests/unit/%)
 TEST_PROGRAMS := $(patsubst tests/programs/%.c,$(B)/tests/%,$(wildcard tests/programs/*.c))
 
+# One program of several files.
+WALKS_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/programs/walks/*.c))
+TEST_PROGRAMS += $(B)/tests/walks
+
+$(B)/tests/walks: $(WALKS_OBJECTS)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -o $@ $^ -lm -lpthread
+
 # Every function of the programs but main(), so that any of them can be tested.
 LIBTEST := $(B)/tests/libebb-test.a
 LIBTEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(filter-out %/main.c,$(wildcard daemon/*/*.c)))
@@ -25,7 +33,7 @@ $(B)/tests/%: tests/programs/%.c | deps
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -o $@ $< -lm -lpthread
 
 -include $(UNIT_TESTS:=.d) $(TEST_PROGRAMS:=.d)
--include $(LIBTEST_OBJECTS:.o=.d)
+-include $(LIBTEST_OBJECTS:.o=.d) $(WALKS_OBJECTS:.o=.d)
 
 .PHONY: test-programs test-build
 test-programs: $(TEST_PROGRAMS)

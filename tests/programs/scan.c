@@ -15,15 +15,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
-#define PAGE 4096
-#define WORDS (PAGE / 8)
-#define MAX_PASSES 1024
+#include "walk.h"
 
-/* An odd multiplier (2^64 / golden ratio): no two pages share a base. */
-#define MIX 0x9e3779b97f4a7c15ULL
+#define MAX_PASSES 1024
+/* A guard, a link and something between them. */
+#define MIN_NODE 64
 
 enum pattern { SEQ, REVERSE, STRIDE, RANDOM, CHASE };
 
@@ -31,8 +29,12 @@ struct scan {
 	enum pattern pattern;
 	const char *pattern_name;
 	uint64_t stride;
+	uint64_t bytes;
+	uint64_t node;          /* bytes of what is called a page below; PAGE but for --node */
+	int words;              /* in a node */
 	uint64_t pages;
-	uint64_t passes;
+	uint64_t passes, warm;  /* the first @warm of them are not measured */
+	const char *mark;
 	uint64_t seed;
 	uint64_t slow_ns;
 	bool write, json, pause, latency, hold;
@@ -44,23 +46,6 @@ struct scan {
 	uint64_t visits, bad;
 	double pass_us[MAX_PASSES];
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ULL + t.tv_nsec;
-}
-
-/* xorshift64* (Vigna 2016). */
-static uint64_t next_random(uint64_t *state)
-{
-	*state ^= *state >> 12;
-	*state ^= *state << 25;
-	*state ^= *state >> 27;
-	return *state * 0x2545f4914f6cdd1dULL;
-}
 
 static uint64_t page_base(const struct scan *s, uint64_t page)
 {
@@ -75,24 +60,26 @@ static uint64_t page_base(const struct scan *s, uint64_t page)
  */
 static void page_fill(struct scan *s, uint64_t page, uint64_t next)
 {
-	uint64_t *w = s->memory + page * WORDS;
+	uint64_t *w = s->memory + page * s->words;
 	uint64_t base = page_base(s, page);
+	int last = s->words - 1;
 
 	w[0] = next;
-	for (int i = 1; i < WORDS - 1; i++)
+	for (int i = 1; i < last; i++)
 		w[i] = base + i;
-	w[WORDS - 1] = base ^ next;
+	w[last] = base ^ next;
 }
 
 /* Returns word 0 and counts the words that are wrong. */
 static uint64_t page_check(struct scan *s, uint64_t page)
 {
-	const uint64_t *w = s->memory + page * WORDS;
+	const uint64_t *w = s->memory + page * s->words;
 	uint64_t base = page_base(s, page), next = w[0], bad = 0;
+	int last = s->words - 1;
 
-	for (int i = 1; i < WORDS - 1; i++)
+	for (int i = 1; i < last; i++)
 		bad += w[i] != base + i;
-	bad += w[WORDS - 1] != (base ^ next);
+	bad += w[last] != (base ^ next);
 	if (s->pattern != CHASE)
 		bad += next != page;
 	else if (next >= s->pages) {
@@ -128,7 +115,7 @@ static uint32_t *random_cycle(uint64_t pages, uint64_t seed)
 static int scan_init(struct scan *s)
 {
 	uint32_t *cycle = NULL;
-	size_t bytes = s->pages * PAGE;
+	size_t bytes = s->bytes;
 
 	s->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (s->memory == MAP_FAILED) {
@@ -222,7 +209,7 @@ static void report(struct scan *s, double seconds, const struct rusage *before,
 {
 	long major = after->ru_majflt - before->ru_majflt;
 	long minor = after->ru_minflt - before->ru_minflt;
-	double us = seconds * 1e6 / s->visits;
+	double us = seconds * 1e6 / ((s->passes - s->warm) * s->pages);
 
 	if (!s->json) {
 		printf("%s: %.2f us a page, %ld major and %ld minor faults in %" PRIu64
@@ -236,7 +223,10 @@ static void report(struct scan *s, double seconds, const struct rusage *before,
 	       s->pattern_name, s->pages, s->passes, s->visits, seconds, us, major, minor, s->bad);
 	for (uint64_t i = 0; i < s->passes; i++)
 		printf("%s%.4f", i ? "," : "", s->pass_us[i]);
-	printf("]");
+	printf("],\"pass_seconds\":[");
+	for (uint64_t i = 0; i < s->passes; i++)
+		printf("%s%.6f", i ? "," : "", s->pass_us[i] * s->pages / 1e6);
+	printf("],\"warm\":%" PRIu64, s->warm);
 	if (s->latency) {
 		uint64_t slow = 0;
 
@@ -268,9 +258,12 @@ static void wait_for_line(const struct scan *s, const char *state)
 static const char usage[] =
 	"usage: scan [--mib N] [--pattern seq|reverse|stride:N|random|chase] [--passes K]\n"
 	"            [--write] [--json] [--seed S] [--pause] [--hold] [--thp|--no-thp]\n"
-	"            [--latency] [--slow-us N]\n"
+	"            [--latency] [--slow-us N] [--node BYTES] [--warm W] [--mark FIFO]\n"
 	"  --mib N       anonymous memory to walk (64)\n"
 	"  --passes K    walks over all of it (1); the filling before them is not timed\n"
+	"  --node BYTES  what a visit reads, 64 to 4096 (4096); the report's pages are then these\n"
+	"  --warm W      the first W passes are left out of seconds, misses and minor (0)\n"
+	"  --mark FIFO   writes a line there before what is measured and waits for one\n"
 	"  --write       rewrites each page it has checked\n"
 	"  --pause       says {\"ready\":true,...} when filled and waits for a line on stdin\n"
 	"  --hold        says {\"done\":true,...} when walked and waits before it gives memory back\n"
@@ -298,22 +291,10 @@ static int pattern_parse(struct scan *s, const char *text)
 	return -EINVAL;
 }
 
-static uint64_t number(const char *option, const char *text, uint64_t max)
-{
-	char *end;
-	uint64_t n = strtoull(text, &end, 10);
-
-	if (*end || end == text || n > max) {
-		fprintf(stderr, "scan: %s %s: not a number up to %" PRIu64 "\n", option, text, max);
-		exit(2);
-	}
-	return n;
-}
-
 static void parse(struct scan *s, int argc, char **argv)
 {
 	enum { MIB = 1, PATTERN, PASSES, WRITE, JSON, SEED, PAUSE, HOLD, THP, NO_THP, LATENCY,
-	       SLOW, HELP };
+	       SLOW, NODE, WARM, MARK, HELP };
 	static const struct option options[] = {
 		{ "mib", required_argument, NULL, MIB },
 		{ "pattern", required_argument, NULL, PATTERN },
@@ -327,6 +308,9 @@ static void parse(struct scan *s, int argc, char **argv)
 		{ "no-thp", no_argument, NULL, NO_THP },
 		{ "latency", no_argument, NULL, LATENCY },
 		{ "slow-us", required_argument, NULL, SLOW },
+		{ "node", required_argument, NULL, NODE },
+		{ "warm", required_argument, NULL, WARM },
+		{ "mark", required_argument, NULL, MARK },
 		{ "help", no_argument, NULL, HELP },
 		{ NULL }
 	};
@@ -336,7 +320,7 @@ static void parse(struct scan *s, int argc, char **argv)
 		switch (c) {
 		case MIB:
 			/* Visiting orders are kept in 32 bits. */
-			s->pages = number("--mib", optarg, 1 << 22) * (1048576 / PAGE);
+			s->bytes = number("scan", "--mib", optarg, 1 << 22) << 20;
 			break;
 		case PATTERN:
 			if (pattern_parse(s, optarg)) {
@@ -345,13 +329,22 @@ static void parse(struct scan *s, int argc, char **argv)
 			}
 			break;
 		case PASSES:
-			s->passes = number("--passes", optarg, MAX_PASSES);
+			s->passes = number("scan", "--passes", optarg, MAX_PASSES);
 			break;
 		case SEED:
-			s->seed = number("--seed", optarg, UINT32_MAX);
+			s->seed = number("scan", "--seed", optarg, UINT32_MAX);
 			break;
 		case SLOW:
-			s->slow_ns = number("--slow-us", optarg, 4000000) * 1000;
+			s->slow_ns = number("scan", "--slow-us", optarg, 4000000) * 1000;
+			break;
+		case NODE:
+			s->node = number("scan", "--node", optarg, PAGE);
+			break;
+		case WARM:
+			s->warm = number("scan", "--warm", optarg, MAX_PASSES);
+			break;
+		case MARK:
+			s->mark = optarg;
 			break;
 		case WRITE:
 			s->write = true;
@@ -382,16 +375,23 @@ static void parse(struct scan *s, int argc, char **argv)
 			exit(2);
 		}
 	}
-	if (optind < argc || !s->pages || !s->passes) {
+	if (s->node < MIN_NODE || PAGE % s->node || s->bytes / s->node > UINT32_MAX) {
+		fprintf(stderr, "scan: --node %" PRIu64 ": does not divide a page, or too many of them\n",
+			s->node);
+		exit(2);
+	}
+	if (optind < argc || !s->bytes || s->warm >= s->passes) {
 		fputs(usage, stderr);
 		exit(2);
 	}
+	s->pages = s->bytes / s->node;
+	s->words = s->node / sizeof(*s->memory);
 }
 
 int main(int argc, char **argv)
 {
 	struct scan s = {
-		.pattern_name = "seq", .pages = 64 * 256, .passes = 1, .seed = 1,
+		.pattern_name = "seq", .bytes = 64 << 20, .node = PAGE, .passes = 1, .seed = 1,
 		.slow_ns = 1000000,
 	};
 	struct rusage before, after;
@@ -404,11 +404,15 @@ int main(int argc, char **argv)
 	if (s.pause)
 		wait_for_line(&s, "ready");
 
-	getrusage(RUSAGE_SELF, &before);
 	start = at = now_ns();
 	for (uint64_t i = 0; i < s.passes; i++) {
 		uint64_t end;
 
+		if (i == s.warm) {
+			walk_mark(s.mark);
+			getrusage(RUSAGE_SELF, &before);
+			start = at = now_ns();
+		}
 		pass(&s, i);
 		end = now_ns();
 		s.pass_us[i] = (end - at) / 1e3 / s.pages;
