@@ -23,7 +23,8 @@ endif
 
 # Under sudo whoever called it compiles, so that nothing in build/ is root's;
 # only the recipes that install, need root or clean up are run as root.
-ROOT_TARGETS := deps check demo bench-scan bench-hooks bench-apps install clean
+ROOT_TARGETS := deps check demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
+	install clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
 SHELL := /usr/bin/setpriv
@@ -36,7 +37,8 @@ endif
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all help deps check unit demo bench-scan bench-hooks bench-apps install clean format
+.PHONY: all help deps check unit demo bench-scan bench-hooks bench-apps bench-prefetch \
+	bench-latency install clean format
 
 CFLAGS ?= -O2 -g
 WARN := -Wall -Wextra -Werror -Wno-unused-parameter
@@ -78,6 +80,8 @@ help:
 ## sudo make bench-scan  page walks: kernel readahead against ebb
 ## sudo make bench-hooks what the hooks cost a fault
 ## sudo make bench-apps  programs at 100, 75, 50 and 25 % of their memory
+## sudo make bench-prefetch  policies on programs of every order; a JVM's collectors, too
+## sudo make bench-latency   their gain against the latency of the device
 ## make install          install below DESTDIR=, PREFIX=/usr
 ## make clean            remove build/
 ## Variables: V=1 shows commands; NO_DEPS=1 installs no packages; GUEST=1 (demo) runs in a guest
@@ -93,11 +97,13 @@ DEPS_CHECK := $(DEPS_BUILD) libcmocka-dev python3-pytest \
 	qemu-system-x86 busybox-static cpio kmod xz-utils
 DEPS_DEMO := $(DEPS_BUILD) python3-numpy python3-matplotlib \
 	sqlite3 redis-server redis-tools jq graphicsmagick
+DEPS_JAVA := default-jdk-headless libh2-java libderby-java
 
 # check and demo name what they need beyond a build.
 DEPS := $(sort $(DEPS_BUILD) \
 	$(if $(filter check unit,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
-	$(if $(filter check demo bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)))
+	$(if $(filter check demo bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
+	$(if $(filter bench-prefetch bench-latency,$(MAKECMDGOALS)),$(DEPS_JAVA)))
 
 deps:
 	$(Q)sh packaging/deps.sh "$(NO_DEPS)" $(DEPS)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The demo and the benchmarks.  Knobs: RUNS=, MIB=, ONLY=, PERCENTS=, CPUS= (tests/bench/README.md).
+# The demo and the benchmarks.  Knobs: RUNS=, MIB=, ONLY=, PERCENTS=, CPUS=, DONOR=, DELAYS=
+# (tests/bench/README.md).
 
 BENCH_PYTHON := $(PYTHON) -B
-export RUNS MIB ONLY PERCENTS CPUS
+export RUNS MIB ONLY PERCENTS CPUS DONOR DELAYS
 
 ifeq ($(GUEST),1)
 # What it runs and reads is made out here, where that takes seconds.
@@ -23,3 +24,16 @@ bench-hooks: all $(B)/tests/minorfault
 
 bench-apps: all
 	$(Q)$(BENCH_PYTHON) tests/bench/apps.py
+
+JAVA_CLASSES := $(patsubst tests/programs/java/%.java,$(B)/tests/java/%.class,\
+	$(wildcard tests/programs/java/*.java))
+
+$(B)/tests/java/%.class: tests/programs/java/%.java | deps
+	$(call say,JAVAC,$@)
+	$(Q)mkdir -p $(@D) && javac -Xlint:all -Werror -d $(@D) $<
+
+bench-prefetch: all $(B)/tests/scan $(B)/tests/walks $(JAVA_CLASSES)
+	$(Q)$(BENCH_PYTHON) tests/bench/prefetch.py
+
+bench-latency: all $(B)/tests/scan $(B)/tests/walks $(JAVA_CLASSES)
+	$(Q)$(BENCH_PYTHON) tests/bench/latency.py

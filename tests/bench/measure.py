@@ -6,6 +6,7 @@ import os
 import platform
 import statistics
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -81,6 +82,18 @@ def show(rows):
         met = {True: "met", False: "MISSED", None: ""}[r["met"]]
         road.say(f"{r['name']:<44} {cell(r['baseline']):>9} {cell(r['ebb']):>9} {r['unit']:<9} "
                  f"{cell(r['ratio']):>6}  {interval:<15} {r['runs']:>4}  {r['target'] or ''} {met}")
+
+
+@contextmanager
+def page_cluster(value):
+    """The setting is the machine's: as it was on every way out.  None leaves it."""
+    before = road.PAGE_CLUSTER.read_text()
+    try:
+        if value is not None:
+            road.PAGE_CLUSTER.write_text(str(value))
+        yield
+    finally:
+        road.PAGE_CLUSTER.write_text(before)
 
 
 def runs(at_least):

@@ -8,7 +8,6 @@ import json
 import os
 import statistics
 import sys
-from contextlib import contextmanager
 
 import measure
 import road
@@ -26,18 +25,6 @@ SHARE = 0.95
 RANDOM_PREFETCHES = 0.01
 
 
-@contextmanager
-def page_cluster(value):
-    """The setting is the machine's: as it was on every way out.  None leaves it."""
-    before = road.PAGE_CLUSTER.read_text()
-    try:
-        if value is not None:
-            road.PAGE_CLUSTER.write_text(str(value))
-        yield
-    finally:
-        road.PAGE_CLUSTER.write_text(before)
-
-
 class Walk:
     """What Road.run() wants of a workload."""
 
@@ -53,7 +40,7 @@ def one(r, pattern, mode):
     """(us a page, ebb's counters) of one walk."""
     told = measure.BENCH / "scan-run.json"
     told.unlink(missing_ok=True)
-    with page_cluster(int(mode[-1]) if mode != "ebb" else None):
+    with measure.page_cluster(int(mode[-1]) if mode != "ebb" else None):
         outcome = r.run(Walk(pattern, told), "", (MIB << 20) * PERCENT // 100,
                         "leap" if mode == "ebb" else "none")
     report = json.loads(told.read_text())

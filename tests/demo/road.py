@@ -108,11 +108,13 @@ class Outcome:
 class Road:
     """
     @size bytes of remote memory and a device of that size.  Leaving takes swap off
-    first, with a deadline, and says what is left if that fails.
+    first, with a deadline, and says what is left if that fails.  @delay, such as "5us",
+    is what the donor waits before it answers a read.
     """
 
-    def __init__(self, directory, size, cpus=None):
+    def __init__(self, directory, size, cpus=None, delay=None):
         self.directory, self.size, self.cpus = Path(directory), size, cpus
+        self.delay = ["--delay", delay] if delay else []
         self.logs = self.directory / "log"
         self.backup = backup_of(self.directory)
         self.donor = self.ebbd = self.device = None
@@ -140,7 +142,7 @@ class Road:
             # It touches and locks all it lends before it is ready.
             self.donor = parts.Daemon(
                 [machine.BIN / "ebb-donord", "--listen", self.address, "--memory", mib, "--slab",
-                 "64M"], self.logs / "donor.log", timeout=DONOR_SECONDS)
+                 "64M", *self.delay], self.logs / "donor.log", timeout=DONOR_SECONDS)
             self.ebbd = parts.Ebbd(self.logs / "ebbd.log")
             self.backup.mkdir(parents=True, exist_ok=True)
             self.device_on(mib)

@@ -1,0 +1,120 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Gain against the latency of the device: the donor holds every read back for DELAYS=
+(0,5,20,50,100,500) us; programs, modes and knobs as in bench-prefetch, with a few
+programs unless ONLY= says otherwise, at PERCENTS= (50).
+"""
+import math
+import os
+import statistics
+import sys
+
+import contest
+import loads
+import measure
+import prefetch
+import road
+
+DELAYS = [int(d) for d in (os.environ.get("DELAYS") or "0,5,20,50,100,500").split(",")]
+PERCENTS = [int(p) for p in (os.environ.get("PERCENTS") or "50").split(",")]
+# One of each order, and none.
+CHOSEN = "seq,stride:7,sum:3,chase,uniform"
+QUIET = 0.01
+
+
+def crossover(points):
+    """
+    The latency at which the gain passes 1, of [(us, ratio)] in order of latency, on a
+    line through the logarithms of the neighbouring gains.  None: it never does;
+    the first latency: it never was below.
+    """
+    if points[0][1] >= 1:
+        return points[0][0]
+    for (x0, y0), (x1, y1) in zip(points, points[1:]):
+        if y0 < 1 <= y1:
+            a, b = math.log(y0), math.log(y1)
+            return x0 + (x1 - x0) * -a / (b - a)
+    return None
+
+
+def quiet_row(c, mode, row):
+    """Where nothing is to be gained, auto asks for next to nothing."""
+    asked = statistics.median(r.stats["prefetched"] / max(r.stats["misses"], 1)
+                              for r in c.runs[mode])
+    return {**measure.share_row(row["name"].split(":")[0] + ": auto, prefetches a miss",
+                                row["params"], [asked], 0),
+            "runs": len(c.runs[mode]), "target": f"<= {QUIET}", "met": asked <= QUIET}
+
+
+def crossover_row(load, percent, group, points):
+    """@points: [(us of a miss, us of delay, ratio)]"""
+    at = crossover([(miss, ratio) for miss, _, ratio in points])
+    if at is None:
+        said = "no gain at any latency"
+    elif at == points[0][0]:
+        said = f"gains from the device's own {at:.0f} us on"
+    else:
+        said = f"gains from {at:.0f} us on"
+    road.say(f"{load.name:<20} {percent:>3} %  {group:<6} {said}")
+    return {"name": f"{load.name} {percent} %: {group}, crossover", "baseline": None,
+            "params": {"workload": load.name, "local_percent": percent, "mode": group, "said": said,
+                       "points": [{"miss_us": measure.rounded(m), "delay_us": d,
+                                   "ratio": measure.rounded(r)} for m, d, r in points]},
+            "ebb": measure.rounded(at), "unit": "us a miss", "ratio": None, "low": None,
+            "high": None, "runs": len(points), "target": None, "met": None}
+
+
+class Curve:
+    """(us of a miss, us of delay, ratio) of one load at one percentage in one mode."""
+
+    def __init__(self):
+        self.points = {}
+
+    def add(self, c, delay):
+        rows = []
+        kernel = c.best("kernel")
+        # Read ahead or not, a miss waits for one read of the device.
+        miss = c.params(kernel)["miss_us"] or 0
+        for group in ("leap", "best", "auto"):
+            mode = c.best(group)
+            if not mode:
+                continue
+            row = c.row(mode, f"{c.title()} +{delay} us")
+            row["params"]["delay_us"] = delay
+            rows.append(row)
+            self.points.setdefault((c.load, c.percent, group), []).append(
+                (miss, delay, row["ratio"]))
+            if group == "auto" and (row["high"] or row["ratio"]) < 1:
+                rows.append(quiet_row(c, mode, row))
+        return rows
+
+    def rows(self):
+        return [crossover_row(load, percent, group, points)
+                for (load, percent, group), points in self.points.items()]
+
+
+def bench():
+    try:
+        chosen = loads.choose(os.environ.get("ONLY") or CHOSEN, ())
+    except ValueError as e:
+        raise road.Failure(str(e)) from None
+    size = prefetch.device_size(chosen)
+    prefetch.check(chosen, size)
+    rows, curve = [], Curve()
+    digests = {(load, mib): prefetch.digest_of(load, mib) for load in chosen
+               for mib in prefetch.MIB[:1]}
+    for delay in DELAYS:
+        road.say(f"the donor answers after an extra {delay} us")
+        with road.Road(measure.BENCH, size, delay=f"{delay}us" if delay else None) as r:
+            known = contest.policies()
+            contest.say_missing(known)
+            for (load, mib), digest in digests.items():
+                for percent in load.percents(PERCENTS):
+                    c = contest.Contest(r, load, mib, percent, known, digest)
+                    rows += curve.add(c.hold(measure.runs(5)), delay)
+    return rows + curve.rows()
+
+
+if __name__ == "__main__":
+    sys.exit(measure.main("latency", bench))

@@ -1,0 +1,143 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Policies on programs of every order, of MIB= (64, or several: 64,256) MiB at PERCENTS=
+(50,25) of it: the better of vm.page-cluster 3 and 0, leap, the best of ebb's policies
+and auto, RUNS= (5) interleaved rounds, on one device.  ONLY=name,... or ONLY=jvm
+picks programs; DONOR= (tcp) the transport.
+"""
+import math
+import os
+import statistics
+import sys
+import time
+
+import contest
+import loads
+import measure
+import road
+
+MIB = [int(m) for m in (os.environ.get("MIB") or "64").split(",")]
+PERCENTS = [int(p) for p in (os.environ.get("PERCENTS") or "50,25").split(",")]
+DONOR = os.environ.get("DONOR") or "tcp"
+TRANSPORTS = ("tcp",)
+UNREAD = 0.01
+JVM_GAIN = {"shm": 1.3}
+# What a virtual machine has out beyond its heap.
+JVM_EXTRA = 160 << 20
+
+
+def device_size(chosen):
+    """At least four times what is out: past half full the kernel frees clean slots."""
+    out = [1]
+    for load in chosen:
+        for mib in MIB:
+            least = min(load.limit(mib, p) for p in load.percents(PERCENTS))
+            extra = JVM_EXTRA if load.kind == loads.COLLECTED else 0
+            out.append(load.bytes(mib) + extra - least)
+    return max(-(-4 * max(out) // (64 << 20)) * (64 << 20), 1 << 30)
+
+
+def check(chosen, size):
+    if DONOR not in TRANSPORTS:
+        raise road.Failure(f"DONOR={DONOR}: there is no such transport in this ebb; "
+                           f"use DONOR={' or '.join(TRANSPORTS)}")
+    needed = {loads.JAVA} if any(x.kind == loads.COLLECTED for x in chosen) else set()
+    road.check_machine(size + (2 << 30), size + (1 << 30), measure.BENCH, sorted(needed))
+    for path in (loads.WALKS, loads.SCAN, loads.CLASSES):
+        if not path.exists():
+            raise road.Failure(f"{path}: not built; run make bench-prefetch")
+
+
+def rows_of(c):
+    target = c.load.targets.get(DONOR)
+    rows = []
+    for group in ("leap", "best", "auto"):
+        mode = c.best(group)
+        if not mode:
+            continue
+        aim, met = None, None
+        if mode == c.judged() and c.load.kind == loads.HARMLESS:
+            aim = "interval includes 1 or better"
+            met = lambda ratio, low, high: (high or ratio) >= 1
+        elif mode == c.judged() and target:
+            aim, met = f">= {target}", lambda ratio, low, high: ratio >= target
+        rows.append(c.row(mode, c.title(), aim, met))
+        if mode == c.judged():
+            rows += shares_of(c, mode)
+    return rows
+
+
+def shares_of(c, mode):
+    runs = c.runs[mode]
+    if c.load.coverage:
+        return [measure.share_row(f"{c.title()}: {mode.name}, coverage after the first pass",
+                                  c.params(mode), [r.coverage for r in runs], c.load.coverage)]
+    if c.load.kind != loads.HARMLESS:
+        return []
+    unread = statistics.median(r.unread for r in runs)
+    return [{**measure.share_row(f"{c.title()}: {mode.name}, unread prefetches a miss",
+                                 c.params(mode), [unread], 0),
+             "runs": len(runs), "target": f"<= {UNREAD}", "met": unread <= UNREAD}]
+
+
+def jvm_row(contests):
+    """The geometric mean over all JVM programs of what is judged."""
+    ratios = []
+    for c in contests:
+        kernel, mode = c.best("kernel"), c.judged()
+        ratios.append(measure.paired([r.seconds for r in c.runs[kernel]],
+                                     [r.seconds for r in c.runs[mode]])[0])
+    ratio = math.exp(statistics.fmean(map(math.log, ratios)))
+    least = JVM_GAIN.get(DONOR)
+    return {"name": "jvm: geometric mean", "baseline": None, "ebb": None, "unit": "s",
+            "params": {"programs": {c.load.name: measure.rounded(ratio)
+                                    for c, ratio in zip(contests, ratios)}},
+            "ratio": measure.rounded(ratio), "low": None, "high": None,
+            "runs": min(len(c.runs[c.judged()]) for c in contests),
+            "target": f">= {least}" if least else None, "met": ratio >= least if least else None}
+
+
+class Alone(contest.Program):
+    """With all the memory it wants."""
+
+    def __init__(self, load, mib):
+        super().__init__(load, mib, None, None)
+
+
+def digest_of(load, mib):
+    if load.marked:
+        return None     # it checks its own data
+    return road.measure_peak(Alone(load, mib), "", measure.BENCH)[1].digest
+
+
+def bench():
+    try:
+        chosen = loads.choose(os.environ.get("ONLY"), loads.ALL)
+    except ValueError as e:
+        raise road.Failure(str(e)) from None
+    size = device_size(chosen)
+    check(chosen, size)
+    rows, virtual, began = [], [], time.monotonic()
+    digests = {(load, mib): digest_of(load, mib) for load in chosen for mib in MIB}
+    with road.Road(measure.BENCH, size) as r:
+        known = contest.policies()
+        contest.say_missing(known)
+        for load in chosen:
+            for mib in MIB:
+                for percent in load.percents(PERCENTS):
+                    c = contest.Contest(r, load, mib, percent, known, digests[load, mib])
+                    c.hold(measure.runs(5))
+                    rows += rows_of(c)
+                    if load.kind == loads.COLLECTED:
+                        virtual.append(c)
+    if virtual:
+        rows.append(jvm_row(virtual))
+    for row in rows:
+        row["params"]["donor"] = DONOR
+    road.say(f"{time.monotonic() - began:.0f} s")
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(measure.main("prefetch", bench))
