@@ -17,8 +17,8 @@ import measure
 import road
 from road import parts
 
-# In the trial, what takes longer than this many times the best goes no further.
-CLOSE = 1.25
+# In the trial, what takes longer than this many times the best of its group goes no further.
+CLOSE = 1.1
 GO_SECONDS = 60
 COUNTED = ("misses", "hits", "late", "wasted", "prefetched", "requests", "swapped_in",
            "swapped_out", "miss_ns", "late_ns", "gc_misses", "gc_hits")

@@ -16,12 +16,12 @@ JAVA = "/usr/lib/jvm/default-java/bin/java"
 
 ORDERED, HARMLESS, COLLECTED = "ordered", "harmless", "collected"
 # ebb's policies that are tried on each kind; those ebbd does not have are left out.
-CANDIDATES = {ORDERED: ("stride", "streams", "replay"), HARMLESS: ("streams", "replay"),
+CANDIDATES = {ORDERED: ("streams", "replay"), HARMLESS: ("streams", "replay"),
               COLLECTED: ("gcaware", "streams")}
 # Local memory of what is to fit, per cent of its size.
 FITTING = 150
 # A heap of this many times MIB=, and local memory of a quarter of it.
-HEAP = 8
+HEAP = 4
 HEAP_PERCENT = 25
 
 
@@ -101,20 +101,20 @@ def least(tcp=None, shm=None):
 
 WALKED = (
     scan("seq", "seq", passes=3, targets=least(1.5, 1.8)),
-    scan("reverse", "reverse", passes=3, targets=least(1.5, 1.8)),
-    scan("stride:2", "stride:2", passes=3, targets=least(2.2, 3)),
+    scan("reverse", "reverse", passes=2, targets=least(1.5, 1.8)),
+    scan("stride:2", "stride:2", passes=2, targets=least(2.2, 3)),
     scan("stride:7", "stride:7", passes=2, targets=least(2.2, 3)),
     scan("stride:64", "stride:64", passes=2, targets=least(2.2, 3)),
     walk("sum:3", passes=2, targets=least(shm=2.5)),
     walk("sum:8", passes=2, targets=least(shm=2)),
     walk("threads:8", passes=3, targets=least(shm=1.3)),
-    walk("column", passes=2, targets=least(shm=3)),
+    walk("column", passes=1, targets=least(shm=3)),
     walk("multiply", passes=1, share=0.5, targets=least(shm=1.3)),
     scan("chase", "chase", passes=2, warm=1, share=0.5, targets=least(1.8, 2.5), coverage=0.8),
-    scan("chase:1024", "chase", "--node", "1024", passes=2, warm=1, share=0.25,
+    scan("chase:1024", "chase", "--node", "1024", passes=1, warm=1, share=0.25,
          targets=least(1.8, 2.5), coverage=0.8),
-    walk("pagerank", passes=9, warm=1, targets=least(shm=2), coverage=0.8),
-    walk("join", passes=2, warm=1, share=0.5, targets=least(shm=1.3), coverage=0.8),
+    walk("pagerank", passes=9, warm=1, share=0.5, targets=least(shm=2), coverage=0.8),
+    walk("join", passes=1, warm=1, share=0.5, targets=least(shm=1.3), coverage=0.8),
     scan("uniform", "random", passes=2, share=0.5, kind=HARMLESS),
     walk("zipf", passes=2, share=0.5, kind=HARMLESS),
     scan("fits", "seq", passes=40, kind=HARMLESS, fits=True),
@@ -123,10 +123,10 @@ WALKED = (
 # Concurrent: Shenandoah.  ZGC's heap is shared memory, whose faults carry no swap entry.
 COLLECTORS = ("G1", "Shenandoah")
 PROGRAMS = (
-    ("graph", ("GraphAnalytics", "{n}", "2"), 1800, None),
-    ("regression", ("BoxedRegression", "{n}", "8"), 1500, None),
-    ("h2", ("JdbcLoad", "jdbc:h2:mem:load", "{n}", "2000"), 300, "h2.jar"),
-    ("derby", ("JdbcLoad", "jdbc:derby:memory:load;create=true", "{n}", "1000"), 200, "derby.jar"),
+    ("graph", ("GraphAnalytics", "{n}", "1"), 900, None),
+    ("regression", ("BoxedRegression", "{n}", "4"), 900, None),
+    ("h2", ("JdbcLoad", "jdbc:h2:mem:load", "{n}", "400"), 90, "h2.jar"),
+    ("derby", ("JdbcLoad", "jdbc:derby:memory:load;create=true", "{n}", "250"), 60, "derby.jar"),
 )
 JVM = tuple(Java(f"{name}-{c.lower()}", c, words, per_mib, jar)
             for name, words, per_mib, jar in PROGRAMS for c in COLLECTORS)
