@@ -82,7 +82,7 @@ int BPF_PROG(swap_bio, struct bio *bio)
 	return 0;
 }
 
-static __always_inline void record_out(__u64 owner, __u64 vpn, __u32 tgid)
+static __always_inline void record_out(__u64 owner, __u64 vpn, __u32 tgid, __u64 pages)
 {
 	struct ebb_cgroup *cg = bpf_map_lookup_elem(&cgroups, &owner);
 	struct ebb_trace *t;
@@ -98,6 +98,7 @@ static __always_inline void record_out(__u64 owner, __u64 vpn, __u32 tgid)
 	t->owner = owner;
 	t->tgid = tgid;
 	t->kind = EBB_OUT;
+	t->cluster = pages > 1 ? (__u32)pages : 0;
 	bpf_ringbuf_submit(t, BPF_RB_NO_WAKEUP);
 }
 
@@ -114,7 +115,7 @@ int BPF_PROG(swap_write, struct folio *folio)
 	struct rb_node *node;
 	struct ebb_proc *p;
 	struct cgroup *cg;
-	__u64 owner = 0, index, first, pages;
+	__u64 owner = 0, index, first, pages, folio_size;
 
 	bpf_core_read(&mapping, sizeof(mapping), &folio->mapping);
 	if ((mapping & PAGE_MAPPING_FLAGS) != PAGE_MAPPING_ANON)
@@ -123,7 +124,7 @@ int BPF_PROG(swap_write, struct folio *folio)
 	if (!cg || !cgroup_governor(cg, &owner))
 		return 0;
 	c = counters_of(owner);
-	pages = folio_pages(folio);
+	folio_size = pages = folio_pages(folio);
 	count_atomic(c, written, pages);
 
 	node = BPF_CORE_READ((struct anon_vma *)(mapping & ~PAGE_MAPPING_FLAGS), rb_root.rb_root.rb_node);
@@ -143,7 +144,7 @@ int BPF_PROG(swap_write, struct folio *folio)
 	if (!task)
 		return 0;
 	record_out(owner, (BPF_CORE_READ(vma, vm_start) >> EBB_PAGE_SHIFT) + index - first,
-		   BPF_CORE_READ(task, tgid));
+		   BPF_CORE_READ(task, tgid), folio_size);
 	p = proc_get(task, mm, owner);
 	if (p)
 		proc_look(p, mm, owner);

@@ -17,6 +17,7 @@
 #include "verbs.h"
 
 #define NS_PER_S 1000000000ULL
+#define CHECK_NS (NS_PER_S / 2)
 
 struct record_options {
 	bool json;
@@ -36,26 +37,14 @@ int record_path(const char *name, char *path, size_t size, struct error *e)
 	return 0;
 }
 
-static void wait_for(uint64_t ns)
+/* ^C ends the recording, not the program that has to tell ebbd. */
+static void hold_signals(sigset_t *stop)
 {
-	struct timespec t = { .tv_sec = ns / NS_PER_S, .tv_nsec = ns % NS_PER_S };
-	sigset_t stop;
-
-	/* ^C ends the recording, not the program that has to tell ebbd. */
-	sigemptyset(&stop);
-	sigaddset(&stop, SIGINT);
-	sigaddset(&stop, SIGTERM);
-	sigaddset(&stop, SIGHUP);
-	sigprocmask(SIG_BLOCK, &stop, NULL);
-	sigtimedwait(&stop, NULL, &t);
-}
-
-static void print_recorded(struct json_object *o)
-{
-	char size[16];
-
-	printf("%s: %s\n", control_str(o, "file", ""),
-	       size_format(control_int(o, "bytes", 0), size, sizeof(size)));
+	sigemptyset(stop);
+	sigaddset(stop, SIGINT);
+	sigaddset(stop, SIGTERM);
+	sigaddset(stop, SIGHUP);
+	sigprocmask(SIG_BLOCK, stop, NULL);
 }
 
 static int tell(const char *verb, const char *cgroup, const char *file, struct error *e)
@@ -68,28 +57,63 @@ static int tell(const char *verb, const char *cgroup, const char *file, struct e
 	return daemon_tell(request, e);
 }
 
+/* Until a signal, @ns have passed (0: for ever), or the recording has ended by itself. */
+static void wait_for(const sigset_t *stop, uint64_t ns, const char *cgroup)
+{
+	for (;;) {
+		uint64_t turn = ns && ns < CHECK_NS ? ns : CHECK_NS;
+		struct timespec t = { .tv_sec = turn / NS_PER_S, .tv_nsec = turn % NS_PER_S };
+
+		if (sigtimedwait(stop, NULL, &t) > 0 || (ns && ns <= turn) ||
+		    tell("record.check", cgroup, NULL, NULL))
+			return;
+		ns -= ns ? turn : 0;
+	}
+}
+
+int record_stop(const char *cgroup, struct json_object **answer, struct error *e)
+{
+	struct json_object *request = daemon_request("record.stop");
+
+	put_str(request, "cgroup", cgroup);
+	return daemon_call(request, answer, e);
+}
+
+static void print_recorded(struct json_object *o)
+{
+	char size[16];
+
+	printf("%s: %lld records, %s", control_str(o, "file", ""),
+	       (long long)control_int(o, "records", 0),
+	       size_format(control_int(o, "bytes", 0), size, sizeof(size)));
+	if (control_int(o, "lost", 0))
+		printf(", %lld faults lost", (long long)control_int(o, "lost", 0));
+	printf("\n");
+}
+
 static int run(int argc, char **argv, void *options, struct error *e)
 {
-	_cleanup_json_ struct json_object *o = json_object_new_object();
+	_cleanup_json_ struct json_object *o = NULL;
 	const struct record_options *opt = options;
 	char file[PATH_MAX];
 	struct cgroup_ref c;
 	struct stat st;
+	sigset_t stop;
 	int r;
 
 	if (!opt->output)
 		return fail_exit(e, EXIT_USAGE, EINVAL, "record: no file; give -o FILE");
-	if (!opt->seconds)
-		return fail_exit(e, EXIT_USAGE, EINVAL, "record: no time; give --seconds, such as 10");
 	r = cgroup_resolve(argv[0], &c, e);
 	if (!r)
 		r = record_path(opt->output, file, sizeof(file), e);
-	if (!r)
-		r = tell("record.start", c.path, file, e);
 	if (r)
 		return r;
-	wait_for(opt->seconds);
-	r = tell("record.stop", c.path, NULL, e);
+	hold_signals(&stop);
+	r = tell("record.start", c.path, file, e);
+	if (r)
+		return r;
+	wait_for(&stop, opt->seconds, c.path);
+	r = record_stop(c.path, &o, e);
 	if (r)
 		return r;
 	put_str(o, "file", file);
@@ -100,16 +124,16 @@ static int run(int argc, char **argv, void *options, struct error *e)
 
 static const struct option_spec specs[] = {
 	OPTION(record_options, output, "output", OPTION_STRING, "FILE", .letter = 'o',
-	       .help = "where the faults go"),
+	       .help = "where the trace goes"),
 	OPTION(record_options, seconds, "seconds", OPTION_DURATION, "N",
-	       .help = "how long, such as 10 or 500ms"),
+	       .help = "how long, such as 10 or 500ms [until ^C]"),
 	OPTION_JSON,
 	OPTIONS_END
 };
 
 const struct command command_record = {
 	.object = "record", .arguments = "CGROUP",
-	.help = "Writes every fault of an attached cgroup to a file", .options = specs,
+	.help = "Records every fault of an attached cgroup as a trace", .options = specs,
 	.example = "  ebbctl record spark.slice -o faults.trace --seconds 10\n",
 	.options_size = sizeof(struct record_options), .run = run, .min_args = 1, .max_args = 1,
 };

@@ -304,13 +304,27 @@ static void tell_about_cgroup(struct run *run, const char *verb)
 	daemon_tell(request, NULL);
 }
 
+/* The program has run either way: a disk that was full is told, and no failure of it. */
+static void stop_recording(struct run *run)
+{
+	struct json_object *answer = NULL;
+	struct error e = { 0 };
+
+	if (record_stop(run->cgroup.path, &answer, &e))
+		fprintf(stderr, "ebbctl: %s\n", e.text);
+	else if (control_int(answer, "lost", 0))
+		fprintf(stderr, "ebbctl: %s: %lld faults are not in it: they came too fast\n",
+			run->o->record, (long long)control_int(answer, "lost", 0));
+	json_object_put(answer);
+}
+
 /* Undoes what was done, in reverse. */
 static void undo(struct run *run)
 {
 	struct error e = { 0 };
 
 	if (run->recording)
-		tell_about_cgroup(run, "record.stop");
+		stop_recording(run);
 	if (run->attached && !run->o->keep)
 		tell_about_cgroup(run, "policy.detach");
 	program_close(&run->program);
@@ -370,7 +384,7 @@ static const struct option_spec specs[] = {
 	       .help = "of --start's donor [16 times --mem, at most half of what is free]",
 	       .min = 64 << 20, .max = 1ULL << 44),
 	OPTION(run_options, record, "record", OPTION_STRING, "FILE",
-	       .help = "write every fault to FILE"),
+	       .help = "record every fault to the trace FILE"),
 	OPTION(run_options, name, "name", OPTION_STRING, "NAME",
 	       .help = "call the cgroup ebb-NAME [ebb-run-PID]"),
 	OPTION(run_options, keep, "keep", OPTION_FLAG, NULL,

@@ -92,7 +92,6 @@ static int on_tick(sd_event_source *s, uint64_t usec, void *data)
 
 	plane_heartbeat(&d->plane);
 	attachments_tick(&d->attachments);
-	recordings_drain(d->recordings);
 	if (++ticks % TICKS_A_SECOND == 0) {
 		attachments_sweep(&d->attachments);
 		stats_publish(&d->attachments);

@@ -1,133 +1,403 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/files.h"
 #include "common/log.h"
 #include "ebbd/recording.h"
+#include "trace/trace.h"
 
 #define RECORDINGS 8
+#define POLL_NS 5000000         /* the ring holds 16000 events: 3 million a second */
+#define THREADS 4096            /* named in a trace; a power of two */
+#define STACK_BYTES (256 << 10) /* ebbd locks all of its memory */
+
+_Static_assert(TRACE_MISS == (int)EBB_MISS && TRACE_HIT == (int)EBB_HIT &&
+	       TRACE_LATE == (int)EBB_LATE && TRACE_OUT == EBB_OUT, "kinds keep their numbers");
+
+struct named_thread {
+	struct trace_thread thread; /* tid 0 = unused */
+	uint64_t faults;
+};
 
 struct recording {
-	uint64_t owner;   /* 0 = unused */
-	FILE *file;
+	uint64_t owner;             /* 0 = unused */
+	uint64_t start_ns, faults;  /* counted by the BPF side before it began */
+	char cgroup[PATH_MAX];
+	struct trace_writer *writer;
+	struct error error;         /* what ended it early */
+	bool off;                   /* and the kernel has been told */
+	struct named_thread thread[THREADS];
 };
 
 struct recordings {
 	struct attachments *attachments;
 	struct ring_buffer *ring;
-	struct recording slot[RECORDINGS];
+	pthread_t thread;
+	pthread_mutex_t lock;       /* before that of the attachments */
+	pthread_cond_t change;
+	struct recording *slot[RECORDINGS];
 	uint32_t active;
+	bool stop;
 };
 
-static int on_fault(void *data, void *record, size_t size)
+static uint64_t count_faults(struct recordings *r, uint64_t owner)
 {
-	static const char *const kinds[] = { "miss", "hit", "late", "out" };
+	struct ebb_counters c;
+
+	plane_counters(r->attachments->plane, owner, &c);
+	return c.misses + c.hits + c.late;
+}
+
+/* Programs are named by exec, threads a little after they begin: look again later. */
+static bool name_is_due(uint64_t faults)
+{
+	return faults == 1 || faults == 64 || faults == 4096;
+}
+
+static void name_thread(struct recording *s, const struct ebb_trace *t)
+{
+	struct named_thread *n = NULL;
+	char path[64], comm[32];
+
+	for (uint32_t i = 0; i < 8 && !n; i++) {
+		struct named_thread *at = &s->thread[(t->tid + i) & (THREADS - 1)];
+
+		if (!at->thread.tid || (at->thread.tid == t->tid && at->thread.tgid == t->tgid))
+			n = at;
+	}
+	if (!n)
+		return;
+	n->thread.tgid = t->tgid;
+	n->thread.tid = t->tid;
+	if (!name_is_due(++n->faults))
+		return;
+	snprintf(path, sizeof(path), "/proc/%u/task/%u/comm", t->tgid, t->tid);
+	if (file_read(path, comm, sizeof(comm)) <= 0)
+		return;
+	comm[strcspn(comm, "\n")] = '\0';
+	if (!strncmp(comm, n->thread.comm, sizeof(n->thread.comm) - 1))
+		return;
+	snprintf(n->thread.comm, sizeof(n->thread.comm), "%.15s", comm);
+	trace_write_thread(s->writer, &n->thread, &s->error);
+}
+
+static const char *busiest_thread(const struct recording *s)
+{
+	const struct named_thread *best = &s->thread[0];
+
+	for (uint32_t i = 1; i < THREADS; i++)
+		if (s->thread[i].faults > best->faults)
+			best = &s->thread[i];
+	return best->thread.comm;
+}
+
+static void write_event(struct recording *s, const struct ebb_trace *t)
+{
+	struct trace_record record = {
+		.time_ns = t->time_ns > s->start_ns ? t->time_ns - s->start_ns : 0,
+		.duration_ns = t->duration_ns, .vpn = t->vpn, .ip = t->ip, .tgid = t->tgid,
+		.tid = t->tid, .cluster = t->cluster, .kind = t->kind, .role = t->role,
+	};
+
+	if (t->tid)
+		name_thread(s, t);
+	trace_write(s->writer, &record, &s->error);
+}
+
+static int on_event(void *data, void *record, size_t size)
+{
 	const struct ebb_trace *t = record;
 	struct recordings *r = data;
 
-	for (int i = 0; size >= sizeof(*t) && i < RECORDINGS; i++)
-		if (r->slot[i].owner == t->owner && t->kind <= EBB_OUT)
-			fprintf(r->slot[i].file, "%llu,%llu,%llu,%u,%u,%s\n",
-				(unsigned long long)t->time_ns, (unsigned long long)t->duration_ns,
-				(unsigned long long)t->vpn, t->tgid, t->tid, kinds[t->kind]);
+	for (int i = 0; size >= sizeof(*t) && t->kind <= EBB_OUT && i < RECORDINGS; i++)
+		if (r->slot[i] && r->slot[i]->owner == t->owner && !r->slot[i]->error.code)
+			write_event(r->slot[i], t);
 	return 0;
+}
+
+/* With the lock held. */
+static void drain(struct recordings *r)
+{
+	ring_buffer__consume(r->ring);
+	for (int i = 0; i < RECORDINGS; i++) {
+		struct recording *s = r->slot[i];
+		uint64_t owner;
+
+		if (!s || !s->error.code || s->off)
+			continue;
+		log_err("%s", s->error.text);
+		attach_record(r->attachments, s->cgroup, RECORD_OFF, &owner, NULL);
+		s->off = true;
+	}
+}
+
+static void *run(void *data)
+{
+	struct timespec poll = { .tv_nsec = POLL_NS };
+	struct recordings *r = data;
+
+	pthread_setname_np(pthread_self(), "ebbd-record");
+	pthread_mutex_lock(&r->lock);
+	while (!r->stop) {
+		if (!r->active) {
+			pthread_cond_wait(&r->change, &r->lock);
+			continue;
+		}
+		drain(r);
+		pthread_mutex_unlock(&r->lock);
+		nanosleep(&poll, NULL);
+		pthread_mutex_lock(&r->lock);
+	}
+	pthread_mutex_unlock(&r->lock);
+	return NULL;
+}
+
+static int start_thread(struct recordings *r)
+{
+	pthread_attr_t attr;
+	int ret;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	ret = pthread_create(&r->thread, &attr, run, r);
+	pthread_attr_destroy(&attr);
+	return ret;
 }
 
 int recordings_new(struct recordings **out, struct attachments *a, struct error *e)
 {
 	struct recordings *r = calloc(1, sizeof(*r));
+	int ret;
 
 	if (!r)
 		return fail(e, ENOMEM, "recordings: out of memory");
 	r->attachments = a;
-	r->ring = ring_buffer__new(a->plane->trace, on_fault, r, NULL);
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_cond_init(&r->change, NULL);
+	r->ring = ring_buffer__new(a->plane->trace, on_event, r, NULL);
 	if (!r->ring) {
+		ret = fail(e, errno, "recordings: cannot read the ring buffer: %m");
 		free(r);
-		return fail(e, errno, "recordings: cannot read the ring buffer: %m");
+		return ret;
+	}
+	ret = start_thread(r);
+	if (ret) {
+		ring_buffer__free(r->ring);
+		free(r);
+		return fail(e, ret, "recordings: cannot start their thread: %s", strerror(ret));
 	}
 	*out = r;
 	return 0;
 }
 
-static void slot_close(struct recordings *r, struct recording *slot)
+/* With the lock held; what came is written. */
+static int end_recording(struct recordings *r, struct recording **slot, uint64_t lost,
+			 struct recording_end *end, struct error *e)
 {
-	if (fclose(slot->file))
-		log_err("recording: the end of it could not be written: %m");
-	slot->owner = 0;
+	struct recording *s = *slot;
+	struct error late = { 0 };
+	int ret;
+
+	*end = (struct recording_end){ trace_written(s->writer), lost };
+	ret = trace_writer_end(&s->writer, lost, busiest_thread(s), &late);
+	if (ret)
+		fail(e, ret, "%s", s->error.code ? s->error.text : late.text);
+	free(s);
+	*slot = NULL;
 	r->active--;
+	return ret;
 }
 
 void recordings_free(struct recordings **pr)
 {
 	struct recordings *r = *pr;
+	struct recording_end end;
 
 	if (!r)
 		return;
-	recordings_drain(r);
-	for (int i = 0; i < RECORDINGS; i++)
-		if (r->slot[i].owner)
-			slot_close(r, &r->slot[i]);
+	pthread_mutex_lock(&r->lock);
+	r->stop = true;
+	pthread_cond_signal(&r->change);
+	pthread_mutex_unlock(&r->lock);
+	pthread_join(r->thread, NULL);
+	drain(r);
+	for (int i = 0; i < RECORDINGS; i++) {
+		struct error e = { 0 };
+		uint64_t owner;
+
+		if (!r->slot[i])
+			continue;
+		attach_record(r->attachments, r->slot[i]->cgroup, RECORD_OFF, &owner, NULL);
+		if (end_recording(r, &r->slot[i], 0, &end, &e))
+			log_err("%s", e.text);
+	}
 	ring_buffer__free(r->ring);
+	pthread_cond_destroy(&r->change);
+	pthread_mutex_destroy(&r->lock);
 	free(r);
 	*pr = NULL;
 }
 
-int recording_start(struct recordings *r, const char *cgroup, const char *file, struct error *e)
+static uint64_t realtime_ns(void)
 {
-	struct recording *slot = NULL;
-	uint64_t owner;
-	FILE *f;
-	int fd, ret;
+	struct timespec t;
 
-	for (int i = 0; i < RECORDINGS && !slot; i++)
-		if (!r->slot[i].owner)
-			slot = &r->slot[i];
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
+}
+
+/* What the header says of the attached cgroup @owner. */
+static void describe(struct recordings *r, uint64_t owner, struct trace_info *info)
+{
+	struct attachment *t;
+	struct utsname u;
+
+	info->page_shift = EBB_PAGE_SHIFT;
+	info->page_cluster = (uint32_t)file_number("/proc/sys/vm/page-cluster", 0);
+	info->start_ns = monotonic_ns();
+	info->start_unix_ns = realtime_ns();
+	if (!uname(&u))
+		snprintf(info->kernel, sizeof(info->kernel), "%.63s", u.release);
+	pthread_mutex_lock(&r->attachments->lock);
+	t = attachments_find(r->attachments, owner);
+	if (t) {
+		size_t n = strlen(t->cgroup.rel), room = sizeof(info->cgroup) - 1;
+
+		t->limit = cgroup_limit(&t->cgroup);
+		info->memory = t->limit == UINT64_MAX ? 0 : t->limit;
+		snprintf(info->policy, sizeof(info->policy), "%.31s", t->policy->name);
+		snprintf(info->cgroup, sizeof(info->cgroup), "%s",
+			 t->cgroup.rel + (n > room ? n - room : 0));
+	}
+	pthread_mutex_unlock(&r->attachments->lock);
+}
+
+/* A writer on @file, which is replaced: not through a link left in a shared directory. */
+static int open_file(const char *file, const struct trace_info *info, struct trace_writer **w,
+		     struct error *e)
+{
+	_cleanup_close_ int fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+				      0644);
+	struct stat st;
+	int ret;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return fail(e, errno, "%s: cannot be written: %m; give a file in a directory that exists",
+			    file);
+	if (!S_ISREG(st.st_mode))
+		return fail(e, EINVAL, "%s: is no regular file; give another", file);
+	if (ftruncate(fd, 0) < 0)
+		return fail(e, errno, "%s: cannot be written: %m", file);
+	ret = trace_writer_new(w, TAKE_FD(fd), file, info, e);
+	if (ret)
+		unlink(file);
+	return ret;
+}
+
+static struct recording **find_slot(struct recordings *r, uint64_t owner)
+{
+	for (int i = 0; i < RECORDINGS; i++)
+		if (owner ? r->slot[i] && r->slot[i]->owner == owner : !r->slot[i])
+			return &r->slot[i];
+	return NULL;
+}
+
+static int start_locked(struct recordings *r, const char *cgroup, const char *file,
+			struct error *e)
+{
+	struct recording **slot = find_slot(r, 0), *s;
+	struct trace_info info = { 0 };
+	uint64_t owner;
+	int ret;
+
 	if (!slot)
 		return fail(e, EBUSY, "%s: %d recordings run already; stop one", file, RECORDINGS);
-	/* Not through a link that somebody left in a shared directory. */
-	fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-	f = fd >= 0 ? fdopen(fd, "w") : NULL;
-	if (!f) {
-		ret = fail(e, errno, "%s: cannot be written: %m", file);
-		if (fd >= 0)
-			close(fd);
-		return ret;
-	}
 	ret = attach_record(r->attachments, cgroup, RECORD_ON, &owner, e);
+	if (ret)
+		return ret;
+	if (find_slot(r, owner))
+		return fail_exit(e, EXIT_REFUSED, EBUSY, "%s: is being recorded already; end that first",
+				 cgroup);
+	s = calloc(1, sizeof(*s));
+	ret = s ? 0 : fail(e, ENOMEM, "%s: out of memory", file);
+	if (!ret) {
+		describe(r, owner, &info);
+		ret = open_file(file, &info, &s->writer, e);
+	}
 	if (ret) {
-		fclose(f);
-		unlink(file);
+		attach_record(r->attachments, cgroup, RECORD_OFF, &owner, NULL);
+		free(s);
 		return ret;
 	}
-	fprintf(f, "time_ns,duration_ns,vpn,tgid,tid,kind\n");
-	*slot = (struct recording){ owner, f };
+	snprintf(s->cgroup, sizeof(s->cgroup), "%s", cgroup);
+	s->owner = owner;
+	s->start_ns = info.start_ns;
+	s->faults = count_faults(r, owner);
+	*slot = s;
 	r->active++;
+	pthread_cond_signal(&r->change);
 	return 0;
 }
 
-int recording_stop(struct recordings *r, const char *cgroup, struct error *e)
+int recording_start(struct recordings *r, const char *cgroup, const char *file, struct error *e)
 {
-	uint64_t owner;
-	int ret = attach_record(r->attachments, cgroup, RECORD_OFF, &owner, e);
+	int ret;
 
-	if (ret)
-		return ret;
-	recordings_drain(r);
-	for (int i = 0; i < RECORDINGS; i++)
-		if (r->slot[i].owner == owner) {
-			slot_close(r, &r->slot[i]);
-			return 0;
-		}
-	return fail(e, ENOENT, "%s: is not being recorded", cgroup);
+	pthread_mutex_lock(&r->lock);
+	ret = start_locked(r, cgroup, file, e);
+	pthread_mutex_unlock(&r->lock);
+	return ret;
 }
 
-void recordings_drain(struct recordings *r)
+static struct recording **find_cgroup(struct recordings *r, const char *cgroup, struct error *e)
 {
-	if (r->active)
-		ring_buffer__consume(r->ring);
+	for (int i = 0; i < RECORDINGS; i++)
+		if (r->slot[i] && !strcmp(r->slot[i]->cgroup, cgroup))
+			return &r->slot[i];
+	fail(e, ENOENT, "%s: is not being recorded; see ebbctl record", cgroup);
+	return NULL;
+}
+
+int recording_stop(struct recordings *r, const char *cgroup, struct recording_end *end,
+		   struct error *e)
+{
+	uint64_t faults = 0, written, owner;
+	struct recording **slot;
+	int ret = -ENOENT;
+
+	pthread_mutex_lock(&r->lock);
+	slot = find_cgroup(r, cgroup, e);
+	if (slot) {
+		/* Before it is switched off: what is counted by now is in the ring. */
+		faults = count_faults(r, (*slot)->owner) - (*slot)->faults;
+		attach_record(r->attachments, cgroup, RECORD_OFF, &owner, NULL);
+		drain(r);
+		written = trace_faults((*slot)->writer);
+		ret = end_recording(r, slot, faults > written ? faults - written : 0, end, e);
+	}
+	pthread_mutex_unlock(&r->lock);
+	return ret;
+}
+
+int recording_check(struct recordings *r, const char *cgroup, struct error *e)
+{
+	struct recording **slot;
+	int ret = -ENOENT;
+
+	pthread_mutex_lock(&r->lock);
+	slot = find_cgroup(r, cgroup, e);
+	if (slot)
+		ret = (*slot)->error.code ? fail(e, (*slot)->error.code, "%s", (*slot)->error.text) : 0;
+	pthread_mutex_unlock(&r->lock);
+	return ret;
 }

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Recordings: every swap fault of one cgroup, one CSV line each, until told to
- * stop.  Columns: time_ns,duration_ns,vpn,tgid,tid,kind (miss, hit, late).
- * The only time that events leave the kernel one by one.
+ * Recordings: every swap fault and swap-out of one cgroup into a trace
+ * (daemon/trace, docs/trace.md), until told to stop.  The only time that events
+ * leave the kernel one by one.
+ *
+ * A thread of its own takes them from the ring and writes them, so that a slow
+ * disk delays neither prefetches nor the heartbeat; it sleeps while nothing is
+ * recorded.  A disk that is full ends the recording and nothing else.
  */
 #ifndef EBB_RECORDING_H
 #define EBB_RECORDING_H
@@ -12,12 +16,22 @@
 struct recordings;
 
 int recordings_new(struct recordings **r, struct attachments *a, struct error *e);
+/* Ends all that run, in good order. */
 void recordings_free(struct recordings **r);
 
+/* Records the attached @cgroup into @file, which is replaced.  -EBUSY when it is recorded already. */
 int recording_start(struct recordings *r, const char *cgroup, const char *file, struct error *e);
-int recording_stop(struct recordings *r, const char *cgroup, struct error *e);
 
-/* Writes what came in; cheap when nothing is recorded. */
-void recordings_drain(struct recordings *r);
+/* What came of one. */
+struct recording_end {
+	uint64_t records, lost;
+};
+
+/* Fails with the reason when the recording had ended by itself. */
+int recording_stop(struct recordings *r, const char *cgroup, struct recording_end *end,
+		   struct error *e);
+
+/* 0 while @cgroup is being recorded, else why not. */
+int recording_check(struct recordings *r, const char *cgroup, struct error *e);
 
 #endif

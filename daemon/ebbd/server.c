@@ -216,7 +216,22 @@ static int record_stop(struct ebbd *d, struct json_object *request, struct json_
 {
 	const char *cgroup = need_str(request, "cgroup", e);
 
-	return cgroup ? recording_stop(d->recordings, cgroup, e) : -EINVAL;
+	struct recording_end end;
+	int r = cgroup ? recording_stop(d->recordings, cgroup, &end, e) : -EINVAL;
+
+	if (!r) {
+		add_int(answer, "records", end.records);
+		add_int(answer, "lost", end.lost);
+	}
+	return r;
+}
+
+static int record_check(struct ebbd *d, struct json_object *request, struct json_object *answer,
+			struct error *e)
+{
+	const char *cgroup = need_str(request, "cgroup", e);
+
+	return cgroup ? recording_check(d->recordings, cgroup, e) : -EINVAL;
 }
 
 static int device_refresh(struct ebbd *d, struct json_object *request, struct json_object *answer,
@@ -242,6 +257,7 @@ int server_handle(void *data, const char *verb, struct json_object *request,
 		{ "policy.detach", policy_detach },
 		{ "record.start", record_start },
 		{ "record.stop", record_stop },
+		{ "record.check", record_check },
 		{ "device.refresh", device_refresh },
 	};
 
