@@ -44,3 +44,4 @@ $(NATIVE_POLICIES): $(NATIVE_POLICY_OBJECTS) $(B)/obj/policies/native-table.o
 	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) qcs $@ $^
 
 -include $(NATIVE_POLICY_OBJECTS:.o=.d)
+include policies/sim/part.mk

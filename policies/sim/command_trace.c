@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <inttypes.h>
+#include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/size.h"
+#include "policies/sim/commands.h"
+#include "policies/sim/replay.h"
+
+#define HEADROOM 8      /* ebb.conf(5), [prefetch] */
+#define WAKEUP_NS 20000
+
+struct trace_options {
+	bool json, partial;
+	const char *policy;
+	uint64_t memory, latency, wakeup, bandwidth;
+};
+
+static int set_param(const struct ebb_policy *policy, struct ebb_params *params, const char *word,
+		     struct error *e)
+{
+	const struct ebb_policy_info *info = policy->info;
+	size_t n = strcspn(word, "=");
+	char *end;
+	uint64_t v;
+
+	for (uint32_t i = 0; i < info->params; i++) {
+		const struct ebb_param_info *p = &info->param[i];
+
+		if (strlen(p->name) != n || strncmp(p->name, word, n))
+			continue;
+		v = strtoull(word + n + !!word[n], &end, 10);
+		if (word[n] != '=' || end == word + n + 1 || *end)
+			return fail_exit(e, EXIT_USAGE, EINVAL,
+					 "--policy: '%.64s': not a whole number; write %s=%" PRIu64, word,
+					 p->name, (uint64_t)p->initial);
+		if (v < p->min || v > p->max)
+			return fail_exit(e, EXIT_USAGE, ERANGE,
+					 "--policy: '%.64s' is out of range; %s takes %" PRIu64 " to %" PRIu64,
+					 word, p->name, (uint64_t)p->min, (uint64_t)p->max);
+		params->v[i] = v;
+		return 0;
+	}
+	return fail_exit(e, EXIT_USAGE, EINVAL,
+			 "--policy: policy '%s' has no parameter '%.*s'; see ebb-sim policies",
+			 info->name, (int)n, word);
+}
+
+/* "leap,pw_max=8,ahead=0" */
+static int choose_policy(const char *text, struct sim_config *c, struct error *e)
+{
+	char words[512], *word, *rest = NULL;
+	int ret = 0;
+
+	if (snprintf(words, sizeof(words), "%s", text) >= (int)sizeof(words))
+		return fail_exit(e, EXIT_USAGE, EINVAL, "--policy: too long");
+	word = strtok_r(words, ",", &rest);
+	for (const struct ebb_policy *const *p = sim_policies; word && *p; p++)
+		if (!strcmp((*p)->info->name, word))
+			c->policy = *p;
+	if (!c->policy)
+		return fail_exit(e, EXIT_USAGE, ENOENT,
+				 "--policy: '%.64s': no such policy; see ebb-sim policies",
+				 word ? word : "");
+	ebb_policy_defaults(c->policy, &c->params);
+	while (!ret && (word = strtok_r(NULL, ",", &rest)))
+		ret = set_param(c->policy, &c->params, word, e);
+	return ret;
+}
+
+static void put(struct json_object *o, const char *key, uint64_t v)
+{
+	json_object_object_add(o, key, json_object_new_int64((int64_t)v));
+}
+
+static void put_ratio(struct json_object *o, const char *key, uint64_t part, uint64_t of)
+{
+	struct json_object *v = NULL;
+	char digits[32];
+
+	if (of) {
+		snprintf(digits, sizeof(digits), "%.6f", (double)part / (double)of);
+		v = json_object_new_double_s((double)part / (double)of, digits);
+	}
+	json_object_object_add(o, key, v);
+}
+
+static struct json_object *describe(const struct sim_history *h, const struct sim_config *c,
+				    const struct sim_result *x)
+{
+	struct json_object *o = json_object_new_object(), *params = json_object_new_object(),
+			   *recorded = json_object_new_object();
+	uint64_t used = x->hits + x->late;
+
+	json_object_object_add(o, "policy", json_object_new_string(c->policy->info->name));
+	for (uint32_t i = 0; i < c->policy->info->params; i++)
+		put(params, c->policy->info->param[i].name, c->params.v[i]);
+	json_object_object_add(o, "params", params);
+	put(o, "memory", c->memory);
+	put(o, "latency_ns", c->latency_ns);
+	put(o, "misses", x->misses);
+	put(o, "hits", x->hits);
+	put(o, "late", x->late);
+	put(o, "wasted", x->wasted);
+	put(o, "prefetched", x->prefetched);
+	put(o, "outstanding", x->outstanding);
+	put_ratio(o, "coverage", used, used + x->misses);
+	put_ratio(o, "accuracy", used, x->prefetched);
+	put(o, "requests", x->requests);
+	put(o, "request_pages", x->request_pages);
+	put(o, "gc_misses", x->gc_misses);
+	put(o, "gc_hits", x->gc_hits);
+	put(o, "miss_ns", x->miss_ns);
+	put(o, "late_ns", x->late_ns);
+	put(o, "lost_ns", x->miss_ns + x->late_ns);
+	put(o, "readahead", x->readahead);
+	put(o, "spared", x->spared);
+	put(o, "dropped", x->dropped);
+	put(o, "not_swapped", x->not_swapped);
+	put(o, "cold_pages", x->cold_pages);
+	put(o, "paged_out", x->paged_out);
+	put_ratio(o, "seconds", x->span_ns, 1000000000);
+	for (int i = 0; i < TRACE_KINDS; i++)
+		put(recorded, trace_kind_names[i], h->recorded[i]);
+	put(recorded, "lost", h->info.lost);
+	put(recorded, "memory", h->info.memory);
+	json_object_object_add(recorded, "policy", json_object_new_string(h->info.policy));
+	json_object_object_add(o, "recorded", recorded);
+	return o;
+}
+
+static void print_percent(const char *name, uint64_t part, uint64_t of)
+{
+	if (of)
+		printf(", %s %.1f %%", name, 100.0 * (double)part / (double)of);
+}
+
+static void print_plain(const struct sim_history *h, const struct sim_config *c,
+			const struct sim_result *x)
+{
+	uint64_t used = x->hits + x->late;
+	char memory[16], latency[16], lost[16], span[16];
+
+	printf("policy %s, memory %s, latency %s\n", c->policy->info->name,
+	       size_format(c->memory, memory, sizeof(memory)),
+	       duration_format(c->latency_ns, latency, sizeof(latency)));
+	printf("%" PRIu64 " misses, %" PRIu64 " hits, %" PRIu64 " late, %" PRIu64 " wasted",
+	       x->misses, x->hits, x->late, x->wasted);
+	print_percent("coverage", used, used + x->misses);
+	print_percent("accuracy", used, x->prefetched);
+	printf("\n%" PRIu64 " prefetched in %" PRIu64 " requests, %" PRIu64 " found by the kernel's readahead, %" PRIu64 " spared\n",
+	       x->prefetched, x->requests, x->readahead, x->spared);
+	printf("%s lost to misses of %s\n",
+	       duration_format(x->miss_ns + x->late_ns, lost, sizeof(lost)),
+	       duration_format(x->span_ns, span, sizeof(span)));
+	printf("recorded with policy %s: %" PRIu64 " misses, %" PRIu64 " hits, %" PRIu64 " late, %" PRIu64 " swap-outs\n",
+	       h->info.policy, h->recorded[TRACE_MISS], h->recorded[TRACE_HIT],
+	       h->recorded[TRACE_LATE], h->recorded[TRACE_OUT]);
+}
+
+static void warn_lost(const struct sim_history *h, const char *path)
+{
+	uint64_t faults = h->recorded[TRACE_MISS] + h->recorded[TRACE_HIT] +
+			  h->recorded[TRACE_LATE];
+
+	if (h->info.lost * 100 > faults)
+		fprintf(stderr, "ebb-sim: %s: %" PRIu64 " of %" PRIu64 " faults are not in it: expect errors of that size\n",
+			path, h->info.lost, faults + h->info.lost);
+	if (h->info.stopped)
+		fprintf(stderr, "ebb-sim: %s: its recording ended early: %s\n", path,
+			strerror(h->info.stopped));
+}
+
+static int run_trace(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_history_ struct sim_history h = { 0 };
+	_cleanup_trace_ struct trace_reader *reader = NULL;
+	const struct trace_options *o = options;
+	struct sim_config c = {
+		.latency_ns = o->latency, .wakeup_ns = o->wakeup, .bandwidth = o->bandwidth,
+		.headroom = HEADROOM,
+	};
+	struct sim_result x;
+	int ret = choose_policy(o->policy, &c, e);
+
+	if (!ret)
+		ret = trace_open(&reader, argv[0], o->partial ? TRACE_PARTIAL : TRACE_WHOLE, e);
+	if (!ret)
+		ret = sim_history_read(&h, reader, e);
+	if (ret)
+		return ret;
+	c.memory = o->memory ? o->memory : h.info.memory;
+	ret = sim_replay(&h, &c, &x, e);
+	if (ret)
+		return ret;
+	warn_lost(&h, argv[0]);
+	if (o->json) {
+		struct json_object *answer = describe(&h, &c, &x);
+
+		printf("%s\n", json_object_to_json_string_ext(answer, JSON_C_TO_STRING_PRETTY |
+							      JSON_C_TO_STRING_NOSLASHESCAPE));
+		json_object_put(answer);
+	} else {
+		print_plain(&h, &c, &x);
+	}
+	return 0;
+}
+
+#define OPTION(field_, name_, type_, metavar_, help_, ...) \
+	{ .name = name_, .type = type_, .offset = offsetof(struct trace_options, field_), \
+	  .metavar = metavar_, .help = help_, __VA_ARGS__ }
+
+static const struct option_spec specs[] = {
+	OPTION(policy, "policy", OPTION_STRING, "POLICY", "who prefetches: NAME[,KEY=NUMBER...] [none]",
+	       .letter = 'p'),
+	OPTION(memory, "memory", OPTION_SIZE, "SIZE", "local memory [as recorded]; no less than that",
+	       .letter = 'm'),
+	OPTION(latency, "latency", OPTION_DURATION, "TIME", "the device takes for a page [20us]",
+	       .letter = 'l'),
+	OPTION(bandwidth, "bandwidth", OPTION_SIZE, "SIZE", "the device moves in a second [no bound]"),
+	OPTION(wakeup, "wakeup", OPTION_DURATION, "TIME", "from a request to its first read [20us]"),
+	OPTION(partial, "partial", OPTION_FLAG, NULL, "take what is whole of a truncated trace"),
+	OPTION(json, "json", OPTION_FLAG, NULL, "print JSON", .letter = 'j'),
+	OPTIONS_END
+};
+
+static const struct trace_options defaults = {
+	.policy = "none", .latency = 20000, .wakeup = WAKEUP_NS,
+};
+
+const struct command sim_command_trace = {
+	.object = "trace", .arguments = "FILE",
+	.help = "Replays a trace under a policy, a memory size and a device",
+	.example = "  ebb-sim trace sort.trace --policy leap,pw_max=64 --latency 20us\n",
+	.options = specs, .options_size = sizeof(struct trace_options), .defaults = &defaults,
+	.run = run_trace, .min_args = 1, .max_args = 1,
+};

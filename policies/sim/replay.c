@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/size.h"
+#include "policies/sim/replay.h"
+#include "policies/sim/surplus.h"
+
+#define HIT_NS 1000             /* a fault that finds its page in the swap cache; docs/benchmarks.md */
+#define OWNER 1                 /* of all faults: one cgroup */
+/* As the executor does, daemon/ebbd/executor.c: paging out behind a long stream. */
+#define BEHIND_LAG 64
+#define BEHIND_SHARE 8
+
+enum where {
+	SWAPPED,
+	RESIDENT,               /* in the part of memory that was there when recorded */
+	AROUND,                 /* the kernel read it along with a miss */
+	COMING,                 /* prefetched, not yet asked for */
+	SURPLUS,                /* in the part that was not */
+};
+
+struct state {
+	enum where where;
+	bool early;             /* paged out by the policy before it left in the recording */
+	uint64_t issue_ns, ready_ns; /* of a prefetch */
+	uint64_t arrival;       /* its number among the pages that came in */
+};
+
+/* A prefetched page in order of arrival. */
+struct unread {
+	uint32_t page;
+	uint64_t arrival;
+};
+
+struct replay {
+	const struct sim_history *h;
+	const struct sim_config *config;
+	struct sim_result *result;
+	struct state *state;
+	struct surplus surplus;
+	struct surplus_page *surplus_page;
+	uint64_t surplus_max;   /* by how much memory is larger than when recorded, pages */
+	uint64_t early_pages;   /* whose place others have until they leave in the recording too */
+	uint64_t inactive;      /* pages that may come in before an unread one is reclaimed */
+	uint64_t arrivals, unread_pages;
+	struct unread *unread;  /* ring of pages + 1 */
+	uint32_t unread_first, unread_last;
+	uint64_t *clock;        /* of each thread: when it makes its next access */
+	uint32_t *at;           /* that access */
+	uint32_t *heap, heap_n; /* threads, the earliest first */
+	uint64_t channel_ns;    /* when the device has sent all it was asked for */
+	struct ebb_policy_sim *process;
+};
+
+int sim_memory_check(const struct sim_history *h, uint64_t memory, struct error *e)
+{
+	char had[16], asked[16];
+
+	if (!h->info.memory)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "trace: it was recorded without a limit of memory, so it tells nothing about any size; record under ebbctl run --mem");
+	if (memory < h->info.memory)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "--memory: %s is less than the %s the trace was recorded with, where touches of resident pages left no record; record it with that little",
+				 size_format(memory, asked, sizeof(asked)),
+				 size_format(h->info.memory, had, sizeof(had)));
+	return 0;
+}
+
+/* --- threads in order of time -------------------------------------------- */
+
+static bool earlier(const struct replay *r, uint32_t a, uint32_t b)
+{
+	return r->clock[a] != r->clock[b] ? r->clock[a] < r->clock[b] : r->at[a] < r->at[b];
+}
+
+static void sink(struct replay *r, uint32_t i)
+{
+	for (;;) {
+		uint32_t child = 2 * i + 1, t = r->heap[i];
+
+		if (child >= r->heap_n)
+			return;
+		if (child + 1 < r->heap_n && earlier(r, r->heap[child + 1], r->heap[child]))
+			child++;
+		if (!earlier(r, r->heap[child], t))
+			return;
+		r->heap[i] = r->heap[child];
+		r->heap[child] = t;
+		i = child;
+	}
+}
+
+/* --- memory -------------------------------------------------------------- */
+
+/*
+ * Room for pages that left in the recording: what memory is larger by, and what
+ * the policy has paged out early; prefetched pages take of it.
+ */
+static uint64_t surplus_room(const struct replay *r)
+{
+	uint64_t room = r->surplus_max + r->early_pages;
+
+	return room > r->unread_pages ? room - r->unread_pages : 0;
+}
+
+static void fit_surplus(struct replay *r)
+{
+	uint32_t page;
+
+	while (surplus_pages(&r->surplus) > surplus_room(r)) {
+		page = surplus_evict(&r->surplus);
+		if (page != SIM_NONE)
+			r->state[page].where = SWAPPED;
+	}
+}
+
+/* The recorded memory lets go of a page. */
+static void leave(struct replay *r, uint32_t page)
+{
+	struct state *s = &r->state[page];
+
+	if (s->early) {
+		s->early = false;
+		r->early_pages--;
+		fit_surplus(r);
+		return;
+	}
+	if (s->where != RESIDENT && s->where != AROUND)
+		return;
+	s->where = SURPLUS;
+	surplus_add(&r->surplus, page);
+	fit_surplus(r);
+}
+
+static void page_out(struct replay *r, uint32_t page)
+{
+	struct state *s = &r->state[page];
+
+	if (s->where == SURPLUS) {
+		surplus_take(&r->surplus, page);
+	} else if (s->where == RESIDENT || s->where == AROUND) {
+		s->early = true;
+		r->early_pages++;
+	} else {
+		return;
+	}
+	s->where = SWAPPED;
+	r->result->paged_out++;
+}
+
+/* Pages come in: prefetched ones nobody asked for reach the end of the inactive list. */
+static void arrive(struct replay *r, uint64_t pages)
+{
+	r->arrivals += pages;
+	while (r->unread_first != r->unread_last) {
+		struct unread *u = &r->unread[r->unread_first % (r->h->pages + 1)];
+		struct state *s = &r->state[u->page];
+		bool waits = s->where == COMING && s->arrival == u->arrival;
+
+		if (waits && r->arrivals - u->arrival <= r->inactive)
+			return;
+		r->unread_first++;
+		if (!waits)
+			continue;
+		s->where = SWAPPED;
+		r->unread_pages--;
+		r->result->wasted++;
+	}
+}
+
+/* --- the device ---------------------------------------------------------- */
+
+/* When a page asked for at @now is there. */
+static uint64_t device_read(struct replay *r, uint64_t now)
+{
+	uint64_t size = 1ULL << r->h->info.page_shift, done = now + r->config->latency_ns;
+
+	if (r->config->bandwidth) {
+		uint64_t begin = r->channel_ns > now ? r->channel_ns : now;
+
+		r->channel_ns = begin + size * 1000000000ULL / r->config->bandwidth;
+		if (r->channel_ns > done)
+			done = r->channel_ns;
+	}
+	return done;
+}
+
+/* --- what a policy asks for ---------------------------------------------- */
+
+static void prefetch_page(struct replay *r, uint32_t page, uint64_t issue_ns)
+{
+	struct state *s = page == SIM_NONE ? NULL : &r->state[page];
+
+	if (!s || s->where != SWAPPED) {
+		r->result->not_swapped++;
+		return;
+	}
+	arrive(r, 1);
+	s->where = COMING;
+	s->arrival = r->arrivals;
+	s->issue_ns = issue_ns;
+	s->ready_ns = device_read(r, issue_ns);
+	r->unread[r->unread_last++ % (r->h->pages + 1)] = (struct unread){ page, s->arrival };
+	r->unread_pages++;
+	r->result->prefetched++;
+	fit_surplus(r);
+}
+
+static void prefetch(struct replay *r, const struct ebb_request *q)
+{
+	const struct ebb_list_request *list = q->op == EBB_OP_LIST ? (const void *)q : NULL;
+	uint64_t max = (r->config->memory >> r->h->info.page_shift) / r->config->headroom;
+	uint64_t room = max > r->unread_pages ? max - r->unread_pages : 0, n = q->count;
+
+	r->result->requests++;
+	r->result->request_pages += n;
+	if (n > room) {
+		r->result->dropped += n - room;
+		n = room;
+	}
+	for (uint64_t i = 0; i < n; i++) {
+		uint64_t vpn = list ? list->vpn[i] : q->first + (uint64_t)q->stride * i;
+
+		prefetch_page(r, sim_page_find(r->h, q->tgid, vpn),
+			      q->time_ns + r->config->wakeup_ns);
+	}
+}
+
+static void page_out_range(struct replay *r, uint32_t tgid, struct ebb_range range)
+{
+	for (uint64_t i = 0; i < range.count; i++) {
+		uint32_t page = sim_page_find(r->h, tgid, range.first + (uint64_t)range.stride * i);
+
+		if (page != SIM_NONE)
+			page_out(r, page);
+	}
+}
+
+static void page_out_behind(struct replay *r, const struct ebb_request *q)
+{
+	uint64_t back = (uint64_t)BEHIND_LAG + q->passed;
+
+	if (q->passed && q->run >= back &&
+	    q->run >= (r->config->memory >> r->h->info.page_shift) / BEHIND_SHARE)
+		page_out_range(r, q->tgid, (struct ebb_range){
+			q->at - (uint64_t)q->stride * back, q->stride, q->passed });
+}
+
+static int on_request(void *data, const struct ebb_request *q)
+{
+	struct replay *r = data;
+
+	switch (q->op) {
+	case EBB_OP_COLD:
+		r->result->cold_pages += q->count;
+		break;
+	case EBB_OP_OUT:
+		page_out_range(r, q->tgid, (struct ebb_range){ q->first, q->stride, q->count });
+		break;
+	default:
+		page_out_behind(r, q);
+		prefetch(r, q);
+	}
+	return 0;
+}
+
+/* --- accesses ------------------------------------------------------------ */
+
+static void count(struct sim_result *x, const struct ebb_fault *f)
+{
+	uint64_t *of[] = { &x->misses, &x->hits, &x->late };
+
+	(*of[f->kind])++;
+	if (f->kind == EBB_MISS)
+		x->miss_ns += f->duration_ns;
+	if (f->kind == EBB_LATE)
+		x->late_ns += f->duration_ns;
+	if (f->role == EBB_ROLE_GC)
+		*(f->kind == EBB_MISS ? &x->gc_misses : &x->gc_hits) += 1;
+}
+
+/* The pages the kernel read with this one then, it reads now. */
+static uint32_t read_around(struct replay *r, uint32_t i)
+{
+	const struct sim_access *a = &r->h->access[i];
+	uint32_t read = 1, left = a->read_with;
+
+	while (left-- && a->next != SIM_NONE) {
+		a = &r->h->access[a->next];
+		if (r->state[a->page].where != SWAPPED)
+			continue;
+		r->state[a->page].where = AROUND;
+		read++;
+	}
+	arrive(r, read);
+	return read;
+}
+
+/* The fault of access @i at @now: its kind and duration; returns whether there is one. */
+static bool fault_of(struct replay *r, uint32_t i, uint64_t now, struct ebb_fault *f)
+{
+	uint32_t page = r->h->access[i].page;
+	struct state *s = &r->state[page];
+
+	switch (s->where) {
+	case AROUND:
+		r->result->readahead++;
+		return false;
+	case RESIDENT:
+		r->result->spared++;
+		return false;
+	case SURPLUS:
+		surplus_take(&r->surplus, page);
+		r->result->spared++;
+		return false;
+	case COMING:
+		r->unread_pages--;
+		if (now >= s->ready_ns) {
+			f->kind = EBB_HIT;
+			f->duration_ns = HIT_NS;
+			return true;
+		}
+		if (now >= s->issue_ns) {
+			f->kind = EBB_LATE;
+			f->duration_ns = s->ready_ns - now + HIT_NS;
+			return true;
+		}
+		/* The executor comes too late and finds it on its way. */
+		r->result->prefetched--;
+		break;
+	case SWAPPED:
+		break;
+	}
+	f->kind = EBB_MISS;
+	f->duration_ns = device_read(r, now) - now;
+	f->cluster = read_around(r, i);
+	surplus_refault(&r->surplus, page);
+	return true;
+}
+
+/* One access; returns when the thread goes on. */
+static uint64_t access_page(struct replay *r, uint32_t i, uint64_t now)
+{
+	const struct sim_access *a = &r->h->access[i];
+	const struct sim_thread *t = &r->h->thread[a->thread];
+	struct ebb_policy_sim *sim = &r->process[t->process];
+	struct ebb_fault f = {
+		.vpn = r->h->page[a->page].vpn, .owner = OWNER, .ip = a->ip, .tgid = t->tgid,
+		.tid = t->tid, .exec = 1, .policy = 1, .role = a->role,
+	};
+	struct state *s = &r->state[a->page];
+	bool faults = fault_of(r, i, now, &f);
+
+	s->where = RESIDENT;
+	if (s->early) {
+		s->early = false;
+		r->early_pages--;
+	}
+	if (!faults)
+		return now;
+	f.time_ns = now + f.duration_ns;
+	count(r->result, &f);
+	r->config->policy->run(sim, &f);
+	return f.time_ns;
+}
+
+/* Pages that left before access @i was made. */
+static void leave_before(struct replay *r, uint32_t i)
+{
+	const struct sim_history *h = r->h;
+
+	for (uint32_t k = h->leave_from[i]; k < h->leave_from[i + 1]; k++)
+		leave(r, h->leave[k]);
+}
+
+static void run(struct replay *r)
+{
+	const struct sim_history *h = r->h;
+	uint64_t begin = UINT64_MAX, end = 0;
+	uint32_t passed = 0;
+
+	while (r->heap_n) {
+		uint32_t t = r->heap[0], i = r->at[t];
+
+		if (r->clock[t] < begin)
+			begin = r->clock[t];
+		/* Threads may get ahead of each other; departures keep to the recorded order. */
+		while (passed <= i)
+			leave_before(r, passed++);
+		r->clock[t] = access_page(r, i, r->clock[t]);
+		if (r->clock[t] > end)
+			end = r->clock[t];
+		r->at[t] = h->access[i].next;
+		if (r->at[t] == SIM_NONE)
+			r->heap[0] = r->heap[--r->heap_n];
+		else
+			r->clock[t] += h->access[r->at[t]].think_ns;
+		sink(r, 0);
+	}
+	r->result->span_ns = end > begin ? end - begin : 0;
+	r->result->outstanding = r->unread_pages;
+}
+
+static int prepare(struct replay *r)
+{
+	const struct sim_history *h = r->h;
+	const struct ebb_policy *policy = r->config->policy;
+	uint64_t pages = r->config->memory >> h->info.page_shift;
+
+	r->state = calloc(h->pages + 1, sizeof(*r->state));
+	r->surplus_page = calloc(h->pages + 1, sizeof(*r->surplus_page));
+	r->unread = calloc(h->pages + 1, sizeof(*r->unread));
+	r->clock = calloc(h->threads + 1, sizeof(*r->clock));
+	r->at = calloc(h->threads + 1, sizeof(*r->at));
+	r->heap = calloc(h->threads + 1, sizeof(*r->heap));
+	r->process = calloc(h->processes + 1, sizeof(*r->process));
+	if (!r->state || !r->surplus_page || !r->unread || !r->clock || !r->at || !r->heap ||
+	    !r->process)
+		return -ENOMEM;
+	r->inactive = pages / 2;
+	r->surplus_max = (r->config->memory - h->info.memory) >> h->info.page_shift;
+	surplus_init(&r->surplus, r->surplus_page, pages / 2);
+	for (uint32_t i = 0; i < h->pages; i++)
+		r->state[i].where = h->page[i].resident ? RESIDENT : SWAPPED;
+	for (uint32_t i = 0; i < h->processes; i++) {
+		r->process[i] = (struct ebb_policy_sim){ .params = r->config->params,
+							 .request = on_request, .data = r };
+		r->process[i].state = calloc(1, policy->state_size ? policy->state_size : 1);
+		if (!r->process[i].state)
+			return -ENOMEM;
+	}
+	for (uint32_t i = 0; i < h->threads; i++)
+		if (h->thread[i].first != SIM_NONE) {
+			r->at[i] = h->thread[i].first;
+			r->clock[i] = h->access[r->at[i]].think_ns;
+			r->heap[r->heap_n++] = i;
+		}
+	for (uint32_t i = r->heap_n; i-- > 0;)
+		sink(r, i);
+	policy->reset();
+	return 0;
+}
+
+int sim_replay(const struct sim_history *h, const struct sim_config *config,
+	       struct sim_result *result, struct error *e)
+{
+	struct replay r = { .h = h, .config = config, .result = result };
+	int ret = sim_memory_check(h, config->memory, e);
+
+	if (ret)
+		return ret;
+	*result = (struct sim_result){ 0 };
+	ret = prepare(&r);
+	if (ret)
+		fail(e, ret, "trace: too large for this machine: %s", strerror(-ret));
+	else
+		run(&r);
+	for (uint32_t i = 0; r.process && i < h->processes; i++)
+		free(r.process[i].state);
+	free(r.state);
+	free(r.surplus_page);
+	free(r.unread);
+	free(r.clock);
+	free(r.at);
+	free(r.heap);
+	free(r.process);
+	return ret;
+}

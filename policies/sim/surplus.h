@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The part of a memory by which it is larger than the recorded one: it holds
+ * what that one evicted last.
+ *
+ * That much is exact for LRU, where a larger memory always contains a smaller
+ * one (Mattson et al. 1970, section 5), which is why a trace of misses suffices
+ * for larger memories (Smith 1977, "stack deletion").  Which page goes first is
+ * decided as Linux does: an inactive and an active list of about the same
+ * length, and a page that comes back within the length of the active list is
+ * active from then on (mm/workingset.c, refault distance).
+ */
+#ifndef EBB_SIM_SURPLUS_H
+#define EBB_SIM_SURPLUS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct surplus_page {
+	uint32_t older, newer;  /* in its list */
+	uint64_t evicted;       /* when, counted in evictions; 0 = never */
+	uint8_t list;           /* enum surplus_list */
+	bool active;            /* goes to the active list when it comes next */
+};
+
+enum surplus_list { SURPLUS_OUT, SURPLUS_INACTIVE, SURPLUS_ACTIVE, SURPLUS_LISTS };
+
+struct surplus {
+	struct surplus_page *page;
+	struct { uint32_t oldest, newest, n; } list[SURPLUS_LISTS];
+	uint64_t evictions;
+	uint64_t reach;         /* refault distance up to which a page becomes active */
+};
+
+/* @page has room for every page, zeroed; the caller's. */
+void surplus_init(struct surplus *s, struct surplus_page *page, uint64_t reach);
+void surplus_add(struct surplus *s, uint32_t page);
+/* Whether it was there; it is not afterwards. */
+bool surplus_take(struct surplus *s, uint32_t page);
+/* Page @page comes back from the device. */
+void surplus_refault(struct surplus *s, uint32_t page);
+/* Evicts one page and returns it; UINT32_MAX when there is none. */
+uint32_t surplus_evict(struct surplus *s);
+
+static inline uint32_t surplus_pages(const struct surplus *s)
+{
+	return s->list[SURPLUS_INACTIVE].n + s->list[SURPLUS_ACTIVE].n;
+}
+
+#endif
