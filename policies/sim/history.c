@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -336,7 +337,7 @@ static int add_unseen_departures(struct making *m)
 		uint32_t away = m->back[i].to - m->back[i].from;
 
 		ret = add_departure(m, m->back[i].page,
-				    m->back[i].from + 1 + (uint32_t)((away - 1) * share));
+				    m->back[i].from + 1 + (uint32_t)ceil((away - 1) * share));
 	}
 	for (uint32_t p = 0; p < h->pages && !ret; p++)
 		if (m->last[p].access != SIM_NONE && !m->last[p].left &&
