@@ -37,7 +37,8 @@ const struct command *const commands[] = {
 	&command_doctor, &command_run, &command_device_create, &command_device_list,
 	&command_device_destroy, &command_device_abort, &command_policy_list,
 	&command_policy_attach, &command_policy_detach, &command_policy_set, &command_status,
-	&command_stats, &command_record, &command_completion, &command_version, &command_help,
+	&command_stats, &command_record, &command_trace_show, &command_trace_plot,
+	&command_completion, &command_version, &command_help,
 	NULL,
 };
 

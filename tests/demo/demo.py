@@ -157,7 +157,7 @@ class Demo:
             if key not in RECORDED:
                 continue
             for mode in MODES:
-                trace = BUILD / f"{row.workload.name}-{row.percent}-{mode}.csv"
+                trace = BUILD / f"{row.workload.name}-{row.percent}-{mode}.trace"
                 self.progress(0, 1, f"{row.workload.name} at {row.percent} %: recording {mode}")
                 self.run_one(r, row, mode, trace)
                 self.traces[key + (mode,)] = trace

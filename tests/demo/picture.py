@@ -3,8 +3,12 @@
 The demo as one picture: where each program faulted over time, under the kernel's
 readahead and under ebb, and how long it took.
 """
+import subprocess
+
 import numpy as np
 import matplotlib
+
+import machine
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -21,9 +25,10 @@ GAP_PAGES = 256
 
 def read_trace(path):
     """(seconds since the first fault, virtual page, kind as an index into KINDS)."""
-    with open(path) as f:
-        f.readline()
-        rows = [line.rstrip("\n").split(",") for line in f]
+    told = subprocess.run([machine.BIN / "ebbctl", "trace", "show", "--csv", path], text=True,
+                          capture_output=True, check=True).stdout
+    rows = [line.split(",") for line in told.splitlines()[1:]]
+    rows = [r for r in rows if r[5] in KINDS]
     if not rows:
         return np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64)
     time = np.array([int(r[0]) for r in rows], np.int64)

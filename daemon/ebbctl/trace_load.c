@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trace_load.h"
+
+static int add_record(struct loaded_trace *t, const struct trace_record *r)
+{
+	if (!(t->records & (t->records - 1))) {
+		size_t room = t->records ? 2 * t->records : 1;
+		struct trace_record *grown = realloc(t->record, room * sizeof(*grown));
+
+		if (!grown)
+			return -ENOMEM;
+		t->record = grown;
+	}
+	t->record[t->records++] = *r;
+	return 0;
+}
+
+/* Its entry; faults come in runs of one thread, so @*last is tried first. */
+static struct loaded_thread *find_thread(struct loaded_trace *t, const struct trace_record *r,
+					 size_t *last)
+{
+	struct loaded_thread *grown;
+	size_t i = *last;
+
+	if (i >= t->threads || t->thread[i].tid != r->tid || t->thread[i].tgid != r->tgid)
+		for (i = 0; i < t->threads; i++)
+			if (t->thread[i].tid == r->tid && t->thread[i].tgid == r->tgid)
+				break;
+	*last = i;
+	if (i < t->threads)
+		return &t->thread[i];
+	grown = realloc(t->thread, (t->threads + 1) * sizeof(*grown));
+	if (!grown)
+		return NULL;
+	t->thread = grown;
+	t->thread[i] = (struct loaded_thread){ .tgid = r->tgid, .tid = r->tid };
+	t->threads++;
+	return &t->thread[i];
+}
+
+static uint64_t faults(const struct loaded_thread *t)
+{
+	return t->count[TRACE_MISS] + t->count[TRACE_HIT] + t->count[TRACE_LATE];
+}
+
+static int by_faults(const void *a, const void *b)
+{
+	const struct loaded_thread *x = a, *y = b;
+
+	if (faults(x) != faults(y))
+		return faults(x) > faults(y) ? -1 : 1;
+	return x->tid < y->tid ? -1 : x->tid > y->tid;
+}
+
+static int sum_up(struct loaded_trace *t)
+{
+	size_t last = 0;
+
+	for (size_t i = 0; i < t->records; i++) {
+		const struct trace_record *r = &t->record[i];
+		struct loaded_thread *thread;
+
+		t->count[r->kind]++;
+		if (r->time_ns > t->span_ns)
+			t->span_ns = r->time_ns;
+		if (r->kind == TRACE_OUT)
+			continue;
+		if (r->kind == TRACE_MISS)
+			t->miss_ns += r->duration_ns;
+		if (r->kind == TRACE_LATE)
+			t->late_ns += r->duration_ns;
+		thread = find_thread(t, r, &last);
+		if (!thread)
+			return -ENOMEM;
+		thread->role = r->role;
+		thread->count[r->kind]++;
+	}
+	return 0;
+}
+
+int traced_page_compare(const void *a, const void *b)
+{
+	const struct traced_page *x = a, *y = b;
+
+	if (x->tgid != y->tgid)
+		return x->tgid < y->tgid ? -1 : 1;
+	return x->vpn < y->vpn ? -1 : x->vpn > y->vpn;
+}
+
+static uint64_t sort_pages(const struct loaded_trace *t, struct traced_page *page)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < t->records; i++)
+		page[i] = (struct traced_page){ t->record[i].tgid, t->record[i].vpn };
+	qsort(page, t->records, sizeof(*page), traced_page_compare);
+	for (size_t i = 0; i < t->records; i++)
+		if (!i || traced_page_compare(&page[i], &page[n - 1]))
+			page[n++] = page[i];
+	return n;
+}
+
+struct traced_page *trace_pages(const struct loaded_trace *t)
+{
+	struct traced_page *page = malloc((t->records + 1) * sizeof(*page));
+
+	if (page)
+		sort_pages(t, page);
+	return page;
+}
+
+static int count_pages(struct loaded_trace *t)
+{
+	struct traced_page *page = malloc((t->records + 1) * sizeof(*page));
+
+	if (!page)
+		return -ENOMEM;
+	t->pages = sort_pages(t, page);
+	free(page);
+	return 0;
+}
+
+int trace_load(struct loaded_trace *t, const char *path, enum trace_demand demand, struct error *e)
+{
+	_cleanup_trace_ struct trace_reader *r = NULL;
+	struct trace_record record;
+	int ret = trace_open(&r, path, demand, e);
+
+	if (ret)
+		return ret;
+	t->info = *trace_info(r);
+	while ((ret = trace_next(r, &record, e)) == 1)
+		if (add_record(t, &record))
+			return fail(e, ENOMEM, "%s: too large for this machine's memory", path);
+	if (ret)
+		return ret;
+	if (sum_up(t) || count_pages(t))
+		return fail(e, ENOMEM, "%s: too large for this machine's memory", path);
+	for (size_t i = 0; i < t->threads; i++)
+		strncpy(t->thread[i].comm, trace_thread_name(r, t->thread[i].tgid, t->thread[i].tid),
+			sizeof(t->thread[i].comm) - 1);
+	qsort(t->thread, t->threads, sizeof(*t->thread), by_faults);
+	return 0;
+}
+
+void trace_unload(struct loaded_trace *t)
+{
+	free(t->record);
+	free(t->thread);
+}

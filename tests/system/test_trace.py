@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Traces from the program that faults to the simulator that agrees with the kernel.  The
+fixtures were recorded from real programs, see tests/fixtures/README.md.
+"""
+import json
+import signal
+import subprocess
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+import machine
+import parts
+from machine import BIN, MachineError, wait_for
+
+FIXTURES = sorted((machine.REPO / "tests" / "fixtures").glob("*.trace"))
+FAULTS = ("misses", "hits", "late")
+USAGE = 2
+
+
+def sim(*argv, check=True):
+    done = subprocess.run([BIN / "ebb-sim", *map(str, argv)], text=True, capture_output=True,
+                          timeout=60)
+    if check and done.returncode:
+        raise MachineError(f"ebb-sim: {done.stderr}")
+    return done
+
+
+def sim_json(file, policy="none", **options):
+    argv = [w for k, v in options.items() for w in (f"--{k}", v)]
+    return json.loads(sim("trace", file, "--policy", policy, "--json", *argv).stdout)
+
+
+def refused(done):
+    """It failed as wrong usage with one line; returns that."""
+    assert done.returncode == USAGE
+    assert done.stdout == "" and len(done.stderr.splitlines()) == 1
+    return done.stderr
+
+
+def within(value, expected, share):
+    return abs(value - expected) <= max(expected * share, 1)
+
+
+@pytest.fixture(params=FIXTURES, ids=lambda p: p.stem)
+def fixture(request):
+    return request.param
+
+
+def test_there_are_fixtures():
+    assert len(FIXTURES) >= 2
+    assert all(f.stat().st_size < 200_000 for f in FIXTURES)
+
+
+def test_simulator_agrees_with_the_kernel(fixture):
+    told = parts.ebbctl_json("trace", "show", fixture)
+    assert told["policy"] == "none" and told["misses"] > 1000 and told["lost"] == 0
+    assert within(sim_json(fixture)["misses"], told["misses"], 0.05)
+
+
+@pytest.mark.parametrize("policy", ["none", "stride", "leap,pw_max=8,ahead=0,speculate=1"])
+def test_simulator_is_deterministic(fixture, policy):
+    first, second = (sim("trace", fixture, "--policy", policy, "--json").stdout for _ in "ab")
+    assert first == second
+    x = json.loads(first)
+    assert x["prefetched"] == x["hits"] + x["late"] + x["wasted"] + x["outstanding"]
+
+
+def test_more_memory_is_never_worse(fixture):
+    had = parts.ebbctl_json("trace", "show", fixture)["memory"]
+    misses = [sim_json(fixture, memory=had * k // 4)["misses"] for k in (4, 5, 6, 8)]
+    assert misses == sorted(misses, reverse=True)
+    assert misses[-1] < misses[0]
+
+
+def test_simulator_refuses_less_memory(fixture):
+    had = parts.ebbctl_json("trace", "show", fixture)["memory"]
+    said = refused(sim("trace", fixture, "--memory", had - 4096, check=False))
+    assert "recorded with" in said and "record it" in said
+
+
+def test_slower_devices_cost_more(fixture):
+    lost = [sim_json(fixture, "leap", latency=f"{us}us")["lost_ns"] for us in (5, 50, 500)]
+    assert lost == sorted(lost) and lost[0] < lost[2]
+
+
+def test_simulator_knows_every_policy():
+    known = {p.name.removesuffix(".bpf.c") for p in (machine.REPO / "policies").glob("*.bpf.c")}
+    listed = {line.split()[0] for line in sim("policies").stdout.splitlines() if line[0] != " "}
+    assert listed == known
+
+
+@pytest.mark.parametrize("argv, says", [
+    (["--policy", "nosuch"], "nosuch"), (["--policy", "leap,nosuch=1"], "nosuch"),
+    (["--policy", "leap,pw_max=0"], "1 to"), (["--policy", "leap,pw_max=x"], "whole number"),
+    (["--memory", "12Q"], "12Q"), (["--latency", "soon"], "soon"), (["--nosuch"], "nosuch"),
+])
+def test_simulator_refuses_nonsense(argv, says):
+    assert says in refused(sim("trace", FIXTURES[0], *argv, check=False))
+
+
+@pytest.mark.parametrize("run", ["show", "plot", "sim"])
+def test_files_that_are_no_whole_trace(run, tmp_path):
+    picture = tmp_path / "out.svg"
+    file = tmp_path / "bad.trace"
+    whole = FIXTURES[0].read_bytes()
+
+    def told(content):
+        file.write_bytes(content)
+        if run == "sim":
+            return refused(sim("trace", file, check=False))
+        more = ["-o", picture] if run == "plot" else []
+        return refused(parts.ebbctl("trace", run, file, *more, check=False))
+
+    assert "is no trace" in told(b"time_ns,duration_ns,vpn\n1,2,3\n")
+    assert "is empty" in told(b"")
+    assert "truncated" in told(whole[:-1])
+    assert "truncated" in told(whole[:100])
+    assert "damaged" in told(whole[:-9] + b"\x55" + whole[-8:])
+    assert "version" in told(whole[:8] + b"\x09" + whole[9:])
+    assert not picture.exists()
+
+
+def test_what_is_whole_of_a_truncated_trace(tmp_path):
+    file = tmp_path / "cut.trace"
+    whole = FIXTURES[0].read_bytes()
+    # Behind the first block, whose size is in its head.
+    cut = 512 + 16 + int.from_bytes(whole[516:520], "little")
+    file.write_bytes(whole[:cut])
+    assert parts.ebbctl_json("trace", "show", file, "--partial")["records"] >= 0
+    assert "truncated" in refused(parts.ebbctl("trace", "show", file, check=False))
+
+
+def test_csv_has_every_record(fixture):
+    told = parts.ebbctl_json("trace", "show", fixture)
+    lines = parts.ebbctl("trace", "show", fixture, "--csv").stdout.splitlines()
+    head, rows = lines[0].split(","), [line.split(",") for line in lines[1:]]
+    assert head[:6] == ["time_ns", "duration_ns", "vpn", "tgid", "tid", "kind"]
+    assert len(rows) == told["records"]
+    assert sum(r[5] == "miss" for r in rows) == told["misses"]
+    assert len({(r[3], r[2]) for r in rows}) == told["pages"]
+
+
+@pytest.mark.parametrize("by", ["kind", "thread"])
+def test_plot(fixture, tmp_path, by):
+    svg, png = tmp_path / "out.svg", tmp_path / "out.png"
+    parts.ebbctl("trace", "plot", fixture, "-o", svg, "--by", by)
+    root = ElementTree.parse(svg).getroot()
+    paths = [p for p in root.iter("{http://www.w3.org/2000/svg}path")]
+    assert len(paths) >= 2 and any(len(p.get("d")) > 1000 for p in paths)
+    assert svg.stat().st_size < 1 << 20
+    parts.ebbctl("trace", "plot", fixture, "-o", png, "--by", by)
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.png", "out.svg"]
+
+
+def test_plot_refuses(tmp_path):
+    assert ".svg" in refused(parts.ebbctl("trace", "plot", FIXTURES[0], check=False))
+    assert ".png" in refused(parts.ebbctl("trace", "plot", FIXTURES[0], "-o", tmp_path / "x.gif",
+                                          check=False))
+    done = parts.ebbctl("trace", "plot", FIXTURES[0], "-o", tmp_path / "no" / "x.svg", check=False)
+    assert done.returncode == 1 and "directory" in done.stderr
+
+
+class Recorder:
+    """`ebbctl record`, ended by ^C or by itself."""
+
+    def __init__(self, cgroup, file, *options):
+        self.process = subprocess.Popen(
+            [BIN / "ebbctl", "record", "--json", cgroup.path, "-o", file, *options], text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        wait_for(lambda: file.exists() and file.stat().st_size >= 512 or
+                 self.process.poll() is not None, 10, "the recording to begin")
+
+    def end(self):
+        self.process.send_signal(signal.SIGINT)
+        return self.outcome()
+
+    def outcome(self, timeout=30):
+        out, err = self.process.communicate(timeout=timeout)
+        return self.process.returncode, json.loads(out), err
+
+
+@pytest.mark.parametrize("pattern", ["seq", "random"])
+def test_record_show_and_simulate(ebbd, device, cgroup, tmp_path, pattern):
+    """The same numbers by ebb's counters, in the trace, and from the simulator."""
+    c, file = cgroup(limit_mib=32), tmp_path / "scan.trace"
+    parts.ebbctl("policy", "attach", "none", c.path)
+    scan = parts.Scan(c, options=["--no-thp"], mib=48, passes=2, pattern=pattern)
+    try:
+        recorder = Recorder(c, file)
+        before = parts.stats(c)
+        scan.go()
+        assert scan.result()["bad"] == 0
+        counted = parts.stats(c)["misses"] - before["misses"]
+        status, answer, _ = recorder.end()
+    finally:
+        scan.kill()
+    assert status == 0 and answer["lost"] == 0 and counted > 500
+    told = parts.ebbctl_json("trace", "show", file)
+    assert within(told["misses"], counted, 0.01)
+    assert told["memory"] == 32 << 20 and told["cgroup"] == c.rel and told["policy"] == "none"
+    assert told["threads"][0]["comm"] == "scan" and told["threads"][0]["tid"] == scan.pid
+    assert within(sim_json(file)["misses"], counted, 0.05)
+    leap = sim_json(file, "leap", latency="80us")
+    assert leap["coverage"] >= 0.9 if pattern == "seq" else leap["prefetched"] <= counted / 50
+
+
+def test_run_records(ebbd, device, tmp_path):
+    file, summary = tmp_path / "run.trace", tmp_path / "run.json"
+    parts.ebbctl("run", "--mem", "24M", "--policy", "leap", "--record", file, "--json", summary,
+                 "--", *parts.scan_argv(mib=40, passes=2))
+    stats = json.loads(summary.read_text())["stats"]
+    told = parts.ebbctl_json("trace", "show", file)
+    assert all(within(told[k], stats[k], 0.01) for k in FAULTS)
+    assert told["hits"] > 1000 and told["finished"]
+
+
+def test_full_disk_ends_the_recording_only(ebbd, device, cgroup, tmp_path):
+    c = cgroup(limit_mib=32)
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", small], check=True)
+    try:
+        parts.ebbctl("policy", "attach", "none", c.path)
+        scan = parts.Scan(c, options=["--no-thp"], mib=48, passes=2, pattern="stride:7")
+        try:
+            recorder = Recorder(c, small / "x.trace", "--seconds", "100")
+            scan.go()
+            assert scan.result()["bad"] == 0
+            status, answer, said = recorder.outcome()
+        finally:
+            scan.kill()
+        assert status == 1
+        assert "No space left" in said and "x.trace" in said and answer["exit"] == 1
+        assert ebbd.alive()
+        told = parts.ebbctl_json("trace", "show", small / "x.trace")
+        assert told["records"] > 1000 and "No space left" in told["stopped"]
+        # Nothing of it is left: the next recording begins as the first did.
+        status, answer, _ = Recorder(c, tmp_path / "next.trace").end()
+        assert status == 0
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_record_refuses(ebbd, device, cgroup, tmp_path):
+    c, file = cgroup(limit_mib=32), tmp_path / "x.trace"
+    done = parts.ebbctl("record", c.path, "-o", file, "--seconds", "1", check=False)
+    assert done.returncode and "no policy" in done.stderr and not file.exists()
+    parts.ebbctl("policy", "attach", "none", c.path)
+    done = parts.ebbctl("record", c.path, "-o", "/dev/null", "--seconds", "1", check=False)
+    assert done.returncode and "regular file" in done.stderr
+    recorder = Recorder(c, file)
+    try:
+        done = parts.ebbctl("record", c.path, "-o", tmp_path / "y", "--seconds", "1", check=False)
+        assert done.returncode == 5 and "already" in done.stderr
+        assert not (tmp_path / "y").exists()
+    finally:
+        status, answer, _ = recorder.end()
+    assert status == 0 and answer["records"] == 0
