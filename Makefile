@@ -94,7 +94,8 @@ DEPS_BUILD := \
 	clang llvm bpftool libbpf-dev libelf-dev zlib1g-dev \
 	libsystemd-dev libjson-c-dev libinih-dev libcgroup-dev
 DEPS_CHECK := $(DEPS_BUILD) libcmocka-dev python3-pytest \
-	qemu-system-x86 busybox-static cpio kmod xz-utils
+	qemu-system-x86 busybox-static cpio kmod xz-utils \
+	librsvg2-bin fonts-dejavu-core
 DEPS_DEMO := $(DEPS_BUILD) python3-numpy python3-matplotlib \
 	sqlite3 redis-server redis-tools jq graphicsmagick
 DEPS_JAVA := default-jdk-headless libh2-java libderby-java

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 
 PROGRAMS_SBIN := ebbd ebb-swapd ebb-donord ebbctl
+PROGRAMS_BIN := ebb-sim
 UNITS := $(wildcard packaging/systemd/*.service)
 MANS := $(wildcard docs/man/*.[0-9])
 
 install: all
 	$(call say,INSTALL,$(DESTDIR)$(PREFIX))
-	$(Q)install -d $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/lib/ebb/policies \
+	$(Q)install -d $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/ebb/policies \
 		$(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(SYSCONFDIR)/ebb/ebb.conf.d
 	$(Q)install $(PROGRAMS_SBIN:%=$(B)/bin/%) $(DESTDIR)$(PREFIX)/sbin
+	$(Q)install $(PROGRAMS_BIN:%=$(B)/bin/%) $(DESTDIR)$(PREFIX)/bin
 	$(Q)install -m 644 $(POLICY_OBJECTS) $(DESTDIR)$(PREFIX)/lib/ebb/policies
 	$(Q)install -m 644 packaging/ebb.conf $(DESTDIR)$(SYSCONFDIR)/ebb/ebb.conf
 	$(Q)for u in $(UNITS); do sed 's|@PREFIX@|$(PREFIX)|' $$u \

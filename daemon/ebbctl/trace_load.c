@@ -143,7 +143,8 @@ int trace_load(struct loaded_trace *t, const char *path, enum trace_demand deman
 	for (size_t i = 0; i < t->threads; i++)
 		strncpy(t->thread[i].comm, trace_thread_name(r, t->thread[i].tgid, t->thread[i].tid),
 			sizeof(t->thread[i].comm) - 1);
-	qsort(t->thread, t->threads, sizeof(*t->thread), by_faults);
+	if (t->threads)
+		qsort(t->thread, t->threads, sizeof(*t->thread), by_faults);
 	return 0;
 }
 

@@ -100,6 +100,8 @@ static struct json_object *describe(const struct sim_history *h, const struct si
 		put(params, c->policy->info->param[i].name, c->params.v[i]);
 	json_object_object_add(o, "params", params);
 	put(o, "memory", c->memory);
+	/* Larger than recorded: what leaves first is a guess there. */
+	json_object_object_add(o, "estimate", json_object_new_boolean(c->memory > h->info.memory));
 	put(o, "latency_ns", c->latency_ns);
 	put(o, "misses", x->misses);
 	put(o, "hits", x->hits);
@@ -144,8 +146,9 @@ static void print_plain(const struct sim_history *h, const struct sim_config *c,
 	uint64_t used = x->hits + x->late;
 	char memory[16], latency[16], lost[16], span[16];
 
-	printf("policy %s, memory %s, latency %s\n", c->policy->info->name,
+	printf("policy %s, memory %s%s, latency %s\n", c->policy->info->name,
 	       size_format(c->memory, memory, sizeof(memory)),
+	       c->memory > h->info.memory ? " (more than recorded: an estimate)" : "",
 	       duration_format(c->latency_ns, latency, sizeof(latency)));
 	printf("%" PRIu64 " misses, %" PRIu64 " hits, %" PRIu64 " late, %" PRIu64 " wasted",
 	       x->misses, x->hits, x->late, x->wasted);

@@ -8,7 +8,7 @@
 #include "policies/sim/replay.h"
 #include "policies/sim/surplus.h"
 
-#define HIT_NS 1000             /* a fault that finds its page in the swap cache; docs/benchmarks.md */
+#define HIT_NS 1000             /* about what a fault that finds its page in the swap cache takes */
 #define OWNER 1                 /* of all faults: one cgroup */
 /* As the executor does, daemon/ebbd/executor.c: paging out behind a long stream. */
 #define BEHIND_LAG 64
