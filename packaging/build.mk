@@ -11,7 +11,11 @@ install: all
 		$(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(SYSCONFDIR)/ebb/ebb.conf.d
 	$(Q)install $(PROGRAMS_SBIN:%=$(B)/bin/%) $(DESTDIR)$(PREFIX)/sbin
 	$(Q)install $(PROGRAMS_BIN:%=$(B)/bin/%) $(DESTDIR)$(PREFIX)/bin
-	$(Q)install -m 644 $(POLICY_OBJECTS) $(DESTDIR)$(PREFIX)/lib/ebb/policies
+	$(Q)install -m 644 $(POLICY_OBJECTS) $(POLICY_NATIVES) $(DESTDIR)$(PREFIX)/lib/ebb/policies
+	$(Q)install -d $(DESTDIR)$(PREFIX)/include/ebb/bpf $(DESTDIR)$(PREFIX)/share/ebb
+	$(Q)install -m 644 policies/ebb_policy.h $(DESTDIR)$(PREFIX)/include/ebb
+	$(Q)install -m 644 bpf/ebb_abi.h bpf/maps.bpf.h $(DESTDIR)$(PREFIX)/include/ebb/bpf
+	$(Q)install -m 644 policies/policy.mk $(DESTDIR)$(PREFIX)/share/ebb
 	$(Q)install -m 644 packaging/ebb.conf $(DESTDIR)$(SYSCONFDIR)/ebb/ebb.conf
 	$(Q)for u in $(UNITS); do sed 's|@PREFIX@|$(PREFIX)|' $$u \
 		> $(DESTDIR)$(PREFIX)/lib/systemd/system/$${u##*/} || exit 1; done

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# One BPF object for each policies/NAME.bpf.c; nothing to register.
+# Of each policies/NAME.bpf.c one BPF object and, for run=daemon, one shared
+# object; nothing to register.
 
 POLICIES := $(sort $(patsubst policies/%.bpf.c,%,$(wildcard policies/*.bpf.c)))
 POLICY_OBJECTS := $(POLICIES:%=$(B)/policies/%.bpf.o)
 
-all: $(POLICY_OBJECTS)
+POLICY_NATIVES := $(POLICIES:%=$(B)/policies/%.so)
+
+all: $(POLICY_OBJECTS) $(POLICY_NATIVES)
 
 $(B)/policies/%.bpf.o: policies/%.bpf.c $(B)/bpf/vmlinux.h | deps
 	$(call say,BPF,$@)
 	$(Q)mkdir -p $(@D) && $(CLANG) -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_x86 \
 		-Wall -Wextra -Wno-unused-parameter -Werror -MMD -MP \
 		-I. -Ipolicies -I$(B)/bpf -c -o $@ $< && llvm-strip -g $@
-
--include $(POLICY_OBJECTS:.o=.d)
 
 # The same files as objects of the machine, and a table of them (native.h).  In
 # an archive: a test that compiles one policy into itself does not get it twice.
@@ -44,4 +45,13 @@ $(NATIVE_POLICIES): $(NATIVE_POLICY_OBJECTS) $(B)/obj/policies/native-table.o
 	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) qcs $@ $^
 
 -include $(NATIVE_POLICY_OBJECTS:.o=.d)
+
+# Not with the sanitizers: ebbd loads it, and so do simulations without them.
+$(B)/policies/%.so: policies/%.bpf.c | deps
+	$(call say,NATIVE,$@)
+	$(Q)mkdir -p $(@D) && $(CC) -O2 -g -std=gnu11 -Wall -Wextra -Wno-unused-parameter \
+		-Wno-unused-function -Wno-unknown-pragmas -Werror -fPIC -shared -fvisibility=hidden \
+		-ffile-prefix-map=$(CURDIR)=. -I. -Ipolicies -MMD -MP -MF $@.d -x c -o $@ $<
+
+-include $(POLICY_OBJECTS:.o=.d) $(POLICY_NATIVES:=.d)
 include policies/sim/part.mk

@@ -501,7 +501,8 @@ static inline void ebb_tables_reset(void)
 	{										\
 		ebb_tables_reset();							\
 	}										\
-	extern const struct ebb_policy policy##_policy;					\
+	extern const struct ebb_policy policy##_policy					\
+	__attribute__((visibility("default")));						\
 	const struct ebb_policy policy##_policy = {					\
 		.info = &policy##_info, .state_size = size, .run = policy##_run,	\
 		.reset = policy##_reset,						\
