@@ -13,7 +13,7 @@
 
 #define _cleanup_(fn) __attribute__((cleanup(fn)))
 
-static inline void free_charp(char **p) { free(*p); }
+static inline void free_charp(void *p) { free(*(void **)p); }
 static inline void close_fdp(int *fd) { if (*fd >= 0) close(*fd); }
 static inline void close_filep(FILE **f) { if (*f) fclose(*f); }
 static inline void close_dirp(DIR **d) { if (*d) closedir(*d); }

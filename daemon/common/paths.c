@@ -50,6 +50,21 @@ const char *ebb_device_socket(const char *name)
 	return path;
 }
 
+const char *ebb_state_dir(void)
+{
+	const char *dir = getenv("EBB_STATE_DIR");
+
+	return dir && *dir ? dir : "/var/lib/ebb";
+}
+
+const char *ebb_loaded_policy_dir(void)
+{
+	static char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/policies", ebb_state_dir());
+	return path;
+}
+
 /* Directory of the running program, without a trailing slash; "" on failure. */
 static void program_dir(char *dir, size_t size)
 {

@@ -23,6 +23,12 @@ const char *ebb_device_socket(const char *name);   /* .../NAME.sock */
  * running program (a build tree), else the installed one.
  */
 const char *ebb_policy_dir(void);
+/*
+ * What outlives a reboot: EBB_STATE_DIR, else /var/lib/ebb; and the policies
+ * that `ebbctl policy load` put there.
+ */
+const char *ebb_state_dir(void);
+const char *ebb_loaded_policy_dir(void);           /* /var/lib/ebb/policies */
 /* A sibling program (ebbd, ebb-swapd, ...): beside the running one, else by PATH name. */
 const char *ebb_program(const char *name);
 

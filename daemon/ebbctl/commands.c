@@ -36,9 +36,10 @@ const struct command command_completion = {
 const struct command *const commands[] = {
 	&command_doctor, &command_run, &command_device_create, &command_device_list,
 	&command_device_destroy, &command_device_abort, &command_policy_list,
-	&command_policy_attach, &command_policy_detach, &command_policy_set, &command_status,
-	&command_stats, &command_record, &command_trace_show, &command_trace_plot,
-	&command_completion, &command_version, &command_help,
+	&command_policy_load, &command_policy_unload, &command_policy_show, &command_policy_attach,
+	&command_policy_detach, &command_policy_set, &command_status, &command_stats,
+	&command_record, &command_trace_show, &command_trace_plot, &command_completion,
+	&command_version, &command_help,
 	NULL,
 };
 

@@ -94,7 +94,14 @@ static void print_arguments(const struct command *c, FILE *out)
 
 		if (len && function)
 			fprintf(out, "\t\t[ $nth -eq %d ] && %s\n", position, function);
-		else if (!len && strchr("abcdefghijklmnopqrstuvwxyz", *p)) {
+		while (len && p[len] == '|') { /* "POLICY|CGROUP": either */
+			p += len + 1;
+			len = word_length(p);
+			function = source_of(p, len);
+			if (function)
+				fprintf(out, "\t\t[ $nth -eq %d ] && %s\n", position, function);
+		}
+		if (!len && strchr("abcdefghijklmnopqrstuvwxyz", *p)) {
 			len = strspn(p, "abcdefghijklmnopqrstuvwxyz");
 			fprintf(out, "\t\t[ $nth -eq %d ] && _ebb_words \"%.*s\"\n", position,
 				(int)len, p);

@@ -51,6 +51,14 @@ int daemon_add_params(struct json_object *request, const char *const *words, int
 		char key[64], *end;
 		long long v;
 
+		if (!strncmp(words[i], "run=", 4)) {
+			if (strcmp(words[i] + 4, "daemon") && strcmp(words[i] + 4, "kernel"))
+				return fail_exit(e, EXIT_USAGE, EINVAL,
+						 "parameter '%s': a policy runs in the kernel or the daemon; run=kernel or run=daemon",
+						 words[i]);
+			put_str(request, "run", words[i] + 4);
+			continue;
+		}
 		errno = 0;
 		v = equals ? strtoll(equals + 1, &end, 10) : 0;
 		if (!equals || equals == words[i] || equals - words[i] >= (long)sizeof(key) ||

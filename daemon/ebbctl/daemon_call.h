@@ -21,7 +21,8 @@ int daemon_call(struct json_object *request, struct json_object **answer, struct
 int daemon_tell(struct json_object *request, struct error *e);
 
 /*
- * "params" of a request from words "key=value" (whole numbers); @n of them.
+ * "params" of a request from words "key=value" (whole numbers), and "run" from
+ * run=kernel or run=daemon; @n of them.
  * EXIT_USAGE names the word.
  */
 int daemon_add_params(struct json_object *request, const char *const *words, int n,

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/cgroup.h"
@@ -34,7 +37,8 @@ static void print_policies(struct json_object *o)
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *p = json_object_array_get_idx(list, i);
 
-		printf("%-10s  %s\n", control_str(p, "name", "?"), control_str(p, "help", ""));
+		printf("%-10s  %s%s\n", control_str(p, "name", "?"), control_str(p, "help", ""),
+		       !strcmp(control_str(p, "origin", ""), "loaded") ? " (loaded)" : "");
 		print_params(get_member(p, "params"));
 	}
 }
@@ -53,9 +57,12 @@ static int run_list(int argc, char **argv, void *options, struct error *e)
 static void print_done(struct json_object *o)
 {
 	const char *policy = control_str(o, "policy", NULL);
+	const char *declared = control_str(o, "declared", NULL);
 
 	printf("%s: %s%s\n", control_str(o, "cgroup", ""), control_str(o, "done", ""),
 	       policy ? policy : "");
+	if (declared)
+		printf("%s\n", declared);
 }
 
 /* The request for @verb about the cgroup called @name, checked here so that it
@@ -72,8 +79,9 @@ static int cgroup_request(const char *verb, const char *name, struct cgroup_ref 
 	return 0;
 }
 
+/* @declared: what ebbd says about declarations, or NULL. */
 static void report(const struct common_options *c, const char *cgroup, const char *done,
-		   const char *policy)
+		   const char *policy, const char *declared)
 {
 	_cleanup_json_ struct json_object *o = json_object_new_object();
 
@@ -81,6 +89,8 @@ static void report(const struct common_options *c, const char *cgroup, const cha
 	put_str(o, "done", done);
 	if (policy)
 		put_str(o, "policy", policy);
+	if (declared)
+		put_str(o, "declared", declared);
 	output(c->json, o, print_done);
 }
 
@@ -116,23 +126,23 @@ static int run_attach(int argc, char **argv, void *options, struct error *e)
 		return r;
 	scope_apply_all(c.path);
 	warn_of_rivals();
-	report(options, c.path, "attached ", argv[0]);
+	report(options, c.path, "attached ", argv[0], NULL);
 	return 0;
 }
 
 static int run_detach(int argc, char **argv, void *options, struct error *e)
 {
-	_cleanup_json_ struct json_object *request = NULL;
+	_cleanup_json_ struct json_object *request = NULL, *answer = NULL;
 	struct cgroup_ref c;
 	int r;
 
 	r = cgroup_request("policy.detach", argv[0], &c, &request, e);
 	if (!r)
-		r = daemon_tell(json_object_get(request), e);
+		r = daemon_call(json_object_get(request), &answer, e);
 	if (r)
 		return r;
 	scope_apply_all(NULL);
-	report(options, c.path, "detached", NULL);
+	report(options, c.path, "detached", NULL, control_str(answer, "declared", NULL));
 	return 0;
 }
 
@@ -149,7 +159,64 @@ static int run_set(int argc, char **argv, void *options, struct error *e)
 		r = daemon_tell(json_object_get(request), e);
 	if (r)
 		return r;
-	report(options, c.path, "parameters set", NULL);
+	report(options, c.path, "parameters set", NULL, NULL);
+	return 0;
+}
+
+static void print_loaded(struct json_object *o)
+{
+	printf("%s: %s", control_str(o, "name", "?"), control_str(o, "done", ""));
+	if (control_int(o, "instructions", 0))
+		printf(", %lld instructions", (long long)control_int(o, "instructions", 0));
+	if (control_int(o, "call_ns", 0))
+		printf(", %lld ns a call", (long long)control_int(o, "call_ns", 0));
+	printf("\n");
+	if (control_str(o, "dropped", NULL))
+		printf("back to their initial values: %s\n", control_str(o, "dropped", ""));
+}
+
+static int run_load(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_json_ struct json_object *answer = NULL;
+	const struct common_options *c = options;
+	struct json_object *request;
+	char file[PATH_MAX];
+	int r;
+
+	/* ebbd has a working directory of its own. */
+	if (!realpath(argv[0], file))
+		return fail_exit(e, EXIT_USAGE, errno, "%.200s: %m; give the file of a compiled policy",
+				 argv[0]);
+	request = daemon_request("policy.load");
+	put_str(request, "file", file);
+	r = daemon_call(request, &answer, e);
+	if (!r)
+		output(c->json, answer, print_loaded);
+	return r;
+}
+
+static void print_unloaded(struct json_object *o)
+{
+	const char *declared = control_str(o, "declared", NULL);
+
+	printf("%s: unloaded\n", control_str(o, "name", "?"));
+	if (declared)
+		printf("%s still names it: ebbd will not start with that\n", declared);
+}
+
+static int run_unload(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_json_ struct json_object *answer = NULL;
+	struct json_object *request = daemon_request("policy.unload");
+	const struct common_options *c = options;
+	int r;
+
+	put_str(request, "policy", argv[0]);
+	r = daemon_call(request, &answer, e);
+	if (r)
+		return r;
+	put_str(answer, "name", argv[0]);
+	output(c->json, answer, print_unloaded);
 	return 0;
 }
 
@@ -163,10 +230,23 @@ const struct command command_policy_list = {
 	.run = run_list,
 };
 
+const struct command command_policy_load = {
+	POLICY_COMMAND, .action = "load", .arguments = "FILE",
+	.help = "Loads a policy of your own, NAME.bpf.o or NAME.so, or a new version of it",
+	.example = "  make -f /usr/share/ebb/policy.mk next.bpf.o\n  ebbctl policy load next.bpf.o\n",
+	.run = run_load, .min_args = 1, .max_args = 1,
+};
+
+const struct command command_policy_unload = {
+	POLICY_COMMAND, .action = "unload", .arguments = "POLICY",
+	.help = "Forgets a loaded policy that is attached nowhere", .run = run_unload,
+	.min_args = 1, .max_args = 1,
+};
+
 const struct command command_policy_attach = {
-	POLICY_COMMAND, .action = "attach", .arguments = "POLICY CGROUP [KEY=NUMBER...]",
+	POLICY_COMMAND, .action = "attach", .arguments = "POLICY CGROUP [KEY=NUMBER...] [run=daemon]",
 	.help = "Lets a policy prefetch for a cgroup and all below it",
-	.example = "  ebbctl policy attach leap /sys/fs/cgroup/spark.slice window_max=16\n",
+	.example = "  ebbctl policy attach leap /sys/fs/cgroup/spark.slice pw_max=64\n",
 	.run = run_attach, .min_args = 2, .max_args = -1,
 };
 

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "ebbd/attach.h"
 #include "ebbd/events.h"
+#include "ebbd/policies.h"
 
 /* Switching costs more than a while of detecting: wait 2 s before it goes off. */
 #define DETECT_TICKS 20
@@ -71,6 +72,10 @@ static int write_maps(struct attachments *a, struct attachment *t, uint32_t flag
 	struct ebb_counters zero[a->plane->cpus];
 	struct plane *p = a->plane;
 
+	if (t->place == RUN_DAEMON)
+		c.flags |= EBB_CGROUP_DAEMON;
+	if (t->by == BY_DECLARATION)
+		c.flags |= EBB_CGROUP_DECLARED;
 	memset(zero, 0, sizeof(zero));
 	if (bpf_map_update_elem(p->params, &t->cgroup.id, &t->params, BPF_ANY) ||
 	    (bpf_map_update_elem(p->counters, &t->cgroup.id, zero, BPF_NOEXIST) &&
@@ -156,31 +161,81 @@ static int open_stat(const struct cgroup_ref *c)
 	return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-static int attach_locked(struct attachments *a, const char *cgroup, const char *policy, uint32_t n,
-			 const char *const *names, const uint64_t *values, struct error *e)
+/* Where @policy is to run; opens what it needs there. */
+static int choose_place(struct attachments *a, const struct policy *policy, enum run_place *place,
+			struct error *e)
+{
+	bool kernel = policy->object || policy == &a->plane->policy[0];
+
+	if (*place == RUN_DEFAULT)
+		*place = kernel ? RUN_KERNEL : RUN_DAEMON;
+	if (*place == RUN_DAEMON)
+		return policies_need_native(a->plane, policy, e);
+	return kernel ? 0 : fail_exit(e, EXIT_USAGE, EINVAL,
+				      "%s: is loaded for ebbd only; attach it with run=daemon, or load %s.bpf.o",
+				      policy->name, policy->name);
+}
+
+/* What of @wish does not depend on the cgroup, in @t. */
+static int grant(struct attachments *a, const struct attach_wish *wish, struct attachment *t,
+		 struct error *e)
+{
+	const struct policy *policy = plane_policy(a->plane, wish->policy, &t->slot);
+	int r;
+
+	if (!policy)
+		return fail_exit(e, EXIT_USAGE, ENOENT, "%.64s: no such policy; see ebbctl policy list",
+				 wish->policy);
+	t->policy = policy;
+	t->place = wish->place;
+	t->by = wish->by;
+	snprintf(t->source, sizeof(t->source), "%s", wish->source ?: "");
+	for (uint32_t i = 0; i < policy->info.params && i < EBB_PARAMS; i++)
+		t->params.v[i] = policy->info.param[i].initial;
+	r = choose_place(a, policy, &t->place, e);
+	return r ? r : set_params(policy, &t->params, &t->detect, wish->n, wish->names, wish->values, e);
+}
+
+int attach_check(struct attachments *a, const struct attach_wish *wish, struct error *e)
+{
+	struct attachment t = { 0 };
+
+	return grant(a, wish, &t, e);
+}
+
+bool attachment_is(const struct attachments *a, const struct attachment *t,
+		   const struct attach_wish *wish)
+{
+	struct attachment granted = { 0 };
+
+	return !grant((struct attachments *)a, wish, &granted, NULL) && granted.policy == t->policy &&
+	       granted.place == t->place && granted.by == t->by && granted.detect == t->detect &&
+	       !strcmp(granted.source, t->source) &&
+	       !memcmp(&granted.params, &t->params, sizeof(t->params));
+}
+
+static int attach_locked(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
+			 struct error *e)
 {
 	struct attachment fresh = { 0 }, *t;
 	int r;
 
-	fresh.policy = plane_policy(a->plane, policy, &fresh.slot);
-	if (!fresh.policy)
-		return fail_exit(e, EXIT_USAGE, ENOENT,
-				 "%s: no such policy; see ebbctl policy list", policy);
-	r = cgroup_resolve(cgroup, &fresh.cgroup, e);
-	if (r)
-		return r;
-	for (uint32_t i = 0; i < fresh.policy->info.params && i < EBB_PARAMS; i++)
-		fresh.params.v[i] = fresh.policy->info.param[i].initial;
-	r = set_params(fresh.policy, &fresh.params, &fresh.detect, n, names, values, e);
+	r = grant(a, wish, &fresh, e);
+	if (!r)
+		r = cgroup_resolve(cgroup, &fresh.cgroup, e);
 	if (r)
 		return r;
 	t = attachments_find(a, fresh.cgroup.id);
 	if (t) {
 		t->policy = fresh.policy;
 		t->slot = fresh.slot;
+		t->place = fresh.place;
+		t->by = fresh.by;
+		memcpy(t->source, fresh.source, sizeof(t->source));
 		t->params = fresh.params;
 		t->detect = fresh.detect;
-		return write_maps(a, t, t->flags, e);
+		r = write_maps(a, t, t->flags & EBB_CGROUP_RECORD, e);
+		return r ? r : rebalance(a, e);
 	}
 	t = a->n < EBB_MAX_CGROUPS ? malloc(sizeof(*t)) : NULL;
 	if (!t)
@@ -202,15 +257,88 @@ static int attach_locked(struct attachments *a, const char *cgroup, const char *
 	return r;
 }
 
-int attach(struct attachments *a, const char *cgroup, const char *policy, uint32_t n,
-	   const char *const *names, const uint64_t *values, struct error *e)
+int attach(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
+	   struct error *e)
 {
 	int r;
 
 	pthread_mutex_lock(&a->lock);
-	r = attach_locked(a, cgroup, policy, n, names, values, e);
+	r = attach_locked(a, cgroup, wish, e);
 	pthread_mutex_unlock(&a->lock);
 	return r;
+}
+
+uint32_t attachments_name(const struct attachments *a, const struct policy *policy,
+			  enum run_place place, char *text, size_t size)
+{
+	uint32_t found = 0;
+	size_t len = 0;
+
+	if (text)
+		*text = '\0';
+	for (uint32_t i = 0; i < a->n; i++) {
+		const struct attachment *t = a->item[i];
+
+		if (t->policy != policy || (place != RUN_DEFAULT && t->place != place))
+			continue;
+		if (text && len < size)
+			len += snprintf(text + len, size - len, "%s%s", found ? ", " : "", t->cgroup.path);
+		found++;
+	}
+	return found;
+}
+
+/* The value in @from of the parameter that @name is in @info, or NULL. */
+static const __u64 *value_of(const struct ebb_policy_info *info, const struct ebb_params *from,
+			     const char *name)
+{
+	for (uint32_t i = 0; i < info->params; i++)
+		if (!strcmp(info->param[i].name, name))
+			return &from->v[i];
+	return NULL;
+}
+
+/* Names of @info that @to has not, or whose value in @params it does not take. */
+static void name_dropped(const struct ebb_policy_info *info, const struct ebb_params *params,
+			 const struct ebb_policy_info *to, char *text, size_t size)
+{
+	size_t len = 0;
+
+	*text = '\0';
+	for (uint32_t i = 0; i < info->params && len < size; i++) {
+		bool kept = false;
+
+		for (uint32_t k = 0; k < to->params; k++)
+			kept |= !strcmp(to->param[k].name, info->param[i].name) &&
+				params->v[i] >= to->param[k].min && params->v[i] <= to->param[k].max;
+		if (!kept)
+			len += snprintf(text + len, size - len, "%s%s", len ? ", " : "",
+					info->param[i].name);
+	}
+}
+
+void attachments_translate(struct attachments *a, const struct policy *policy,
+			   const struct ebb_policy_info *to, char *dropped, size_t size)
+{
+	*dropped = '\0';
+	for (uint32_t i = 0; i < a->n; i++) {
+		struct attachment *t = a->item[i];
+		struct ebb_params params = { { 0 } };
+
+		if (t->policy != policy)
+			continue;
+		if (!*dropped)
+			name_dropped(&policy->info, &t->params, to, dropped, size);
+		for (uint32_t k = 0; k < to->params; k++) {
+			const struct ebb_param_info *p = &to->param[k];
+			const __u64 *v = value_of(&policy->info, &t->params, p->name);
+
+			params.v[k] = v && *v >= p->min && *v <= p->max ? *v : p->initial;
+		}
+		t->params = params;
+		if (bpf_map_update_elem(a->plane->params, &t->cgroup.id, &params, BPF_EXIST))
+			log_err("%s: parameters: %m", t->cgroup.path);
+	}
 }
 
 /* The attachment of @cgroup itself. */
@@ -227,11 +355,12 @@ static struct attachment *find_named(struct attachments *a, const char *cgroup, 
 	return t;
 }
 
-int attach_set(struct attachments *a, const char *cgroup, uint32_t n, const char *const *names,
-	       const uint64_t *values, struct error *e)
+int attach_set(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
+	       struct error *e)
 {
 	struct ebb_params params;
 	struct attachment *t;
+	enum run_place place;
 	enum detect detect;
 	int r = -ENOENT;
 
@@ -240,11 +369,17 @@ int attach_set(struct attachments *a, const char *cgroup, uint32_t n, const char
 	if (t) {
 		params = t->params;
 		detect = t->detect;
-		r = set_params(t->policy, &params, &detect, n, names, values, e);
+		place = wish->place == RUN_DEFAULT ? t->place : wish->place;
+		r = set_params(t->policy, &params, &detect, wish->n, wish->names, wish->values, e);
+		if (!r)
+			r = choose_place(a, t->policy, &place, e);
 		if (!r) {
 			t->params = params;
 			t->detect = detect;
-			r = write_maps(a, t, t->flags, e);
+			t->place = place;
+			t->by = BY_COMMAND;
+			*t->source = '\0';
+			r = write_maps(a, t, t->flags & EBB_CGROUP_RECORD, e);
 		}
 		if (!r)
 			r = rebalance(a, e);
@@ -340,10 +475,22 @@ void attachments_tick(struct attachments *a)
 	pthread_mutex_unlock(&a->lock);
 }
 
+/* Whether a v1 cgroup, attached as soon as it was made, has its v2 twin by now. */
+static bool twin_came(struct attachment *t)
+{
+	struct cgroup_ref c;
+
+	if (cgroup_resolve(t->cgroup.path, &c, NULL) || c.id != t->cgroup.id || !*c.twin)
+		return false;
+	t->cgroup = c;
+	return true;
+}
+
 void attachments_sweep(struct attachments *a)
 {
 	int cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
 	uint32_t room;
+	bool moved = false;
 
 	pthread_mutex_lock(&a->lock);
 	for (uint32_t i = a->n; i-- > 0;) {
@@ -357,11 +504,15 @@ void attachments_sweep(struct attachments *a)
 		read_limit(a, t);
 		if (t->room != room)
 			write_maps(a, t, t->flags, NULL);
+		if (!*t->cgroup.twin && twin_came(t)) {
+			events_close(&t->events, EVENTS_UNPIN);
+			moved = true;
+		}
 		events_refresh(t->events);
 		if (cpus != a->cpus)
 			events_close(&t->events, EVENTS_UNPIN);
 	}
-	if (cpus != a->cpus) {
+	if (cpus != a->cpus || moved) {
 		struct error e = { 0 };
 
 		if (rebalance(a, &e))
@@ -371,12 +522,22 @@ void attachments_sweep(struct attachments *a)
 	pthread_mutex_unlock(&a->lock);
 }
 
+/* Those of @old that its policy, perhaps another version by now, takes. */
+static void take_params(struct attachment *t, const struct ebb_params *old)
+{
+	for (uint32_t i = 0; i < t->policy->info.params; i++)
+		if (old->v[i] >= t->policy->info.param[i].min &&
+		    old->v[i] <= t->policy->info.param[i].max)
+			t->params.v[i] = old->v[i];
+}
+
 void attachments_restore(struct attachments *a)
 {
 	struct plane *p = a->plane;
 	uint64_t id, ids[EBB_MAX_CGROUPS], *prev = NULL;
 	struct ebb_cgroup_stats s;
 	struct ebb_params params;
+	struct ebb_cgroup entry;
 	struct attachment *t;
 	struct cgroup_ref c;
 	struct ebb_counters sum;
@@ -389,20 +550,28 @@ void attachments_restore(struct attachments *a)
 		prev = &id;
 	}
 	for (uint32_t i = 0; i < n; i++) {
+		struct attach_wish wish = { .policy = s.policy, .source = "before" };
+
 		e = (struct error){ 0 };
+		entry.flags = 0;
+		bpf_map_lookup_elem(p->cgroups, &ids[i], &entry);
+		wish.place = entry.flags & EBB_CGROUP_DAEMON ? RUN_DAEMON : RUN_KERNEL;
+		wish.by = entry.flags & EBB_CGROUP_DECLARED ? BY_DECLARATION : BY_COMMAND;
 		if (bpf_map_lookup_elem(p->cgroup_stats, &ids[i], &s) ||
 		    cgroup_resolve(s.path, &c, &e) || c.id != ids[i] ||
 		    bpf_map_lookup_elem(p->params, &ids[i], &params) ||
-		    attach_locked(a, c.path, s.policy, 0, NULL, NULL, &e)) {
+		    attach_locked(a, c.path, &wish, &e)) {
 			log_warn("%s: not taken over%s%s", s.path, e.code ? ": " : "", e.text);
 			clear_maps(p, ids[i]);
 			continue;
 		}
 		t = attachments_find(a, ids[i]);
-		t->params = params;
+		take_params(t, &params);
 		write_maps(a, t, 0, NULL);
 		/* What was outstanding is found again by nobody: given up. */
 		plane_counters(p, ids[i], &sum);
+		t->requests = s.requests - sum.requests;
+		t->request_pages = s.request_pages - sum.request_pages;
 		t->prefetched = s.prefetched;
 		t->expired = s.prefetched - (sum.hits + sum.late + sum.wasted);
 		if (t->expired > s.prefetched)

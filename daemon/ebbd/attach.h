@@ -20,10 +20,21 @@ struct event_set;
 /* Hit detection costs a fault something; it is on only while it is needed. */
 enum detect { DETECT_AUTO, DETECT_ALWAYS };
 
+/* Where its policy runs; by default in the kernel if it can. */
+enum run_place { RUN_DEFAULT, RUN_KERNEL, RUN_DAEMON };
+
+/* Who wanted it: what is explicit is not touched by declarations. */
+enum attach_by { BY_COMMAND, BY_DECLARATION };
+
 struct attachment {
 	struct cgroup_ref cgroup;
 	const struct policy *policy;
 	uint32_t slot;
+	enum run_place place;     /* never RUN_DEFAULT */
+	enum attach_by by;
+	char source[128];         /* of a declaration: "/etc/ebb/ebb.conf:12", "user.ebb.policy" */
+	uint64_t calls, call_ns;  /* of its policy in ebbd, and the time in them */
+	uint64_t requests, request_pages; /* made there */
 	struct ebb_params params;
 	enum detect detect;
 	uint64_t limit;           /* bytes, the tightest of its ancestors too */
@@ -55,19 +66,48 @@ void attachments_restore(struct attachments *a);
 /* Detaches nothing: the maps keep what is attached for a successor. */
 void attachments_close(struct attachments *a);
 
-/*
- * Attaches @policy to @cgroup or changes its policy.  @names and @values (@n of
- * them) set parameters, the others keep their initial values.
- */
-int attach(struct attachments *a, const char *cgroup, const char *policy, uint32_t n,
-	   const char *const *names, const uint64_t *values, struct error *e);
-int attach_set(struct attachments *a, const char *cgroup, uint32_t n, const char *const *names,
-	       const uint64_t *values, struct error *e);
+/* @names and @values (@n of them) set parameters, the others keep their initial values. */
+struct attach_wish {
+	const char *policy;
+	enum run_place place;
+	enum attach_by by;
+	const char *source;       /* of a declaration */
+	uint32_t n;
+	const char *const *names;
+	const uint64_t *values;
+};
+
+/* Attaches a policy to @cgroup or changes its policy. */
+int attach(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
+	   struct error *e);
+/* Changes parameters and, unless RUN_DEFAULT, the place; wish->policy is not looked at. */
+int attach_set(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
+	       struct error *e);
+/* Whether @wish could be granted, apart from the cgroup. */
+int attach_check(struct attachments *a, const struct attach_wish *wish, struct error *e);
+/* Whether @t is what @wish, which can be granted, would make of it. */
+bool attachment_is(const struct attachments *a, const struct attachment *t,
+		   const struct attach_wish *wish);
 int attach_detach(struct attachments *a, const char *cgroup, struct error *e);
 /* EBB_CGROUP_RECORD on or off for an attached cgroup; its id is returned in @owner. */
 enum record_switch { RECORD_OFF, RECORD_ON };
 int attach_record(struct attachments *a, const char *cgroup, enum record_switch on,
 		  uint64_t *owner, struct error *e);
+
+/*
+ * With the lock held: how many are under @policy (and run in @place, unless it
+ * is RUN_DEFAULT); their cgroups, ", " between them, go to @text if there is one.
+ */
+uint32_t attachments_name(const struct attachments *a, const struct policy *policy,
+			  enum run_place place, char *text, size_t size);
+
+/*
+ * With the lock held: @policy is about to be as @to says.  Parameters of its
+ * attachments keep their values where name and range allow; what does not is
+ * named in @dropped.
+ */
+void attachments_translate(struct attachments *a, const struct policy *policy,
+			   const struct ebb_policy_info *to, char *dropped, size_t size);
 
 /* With the lock held. */
 struct attachment *attachments_find(struct attachments *a, uint64_t owner);

@@ -6,10 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/paths.h"
 #include "common/size.h"
 #include "ebbd/config.h"
+#include "ebbd/policy_object.h"
 
 enum key_type { KEY_COUNT, KEY_DURATION };
 
@@ -32,7 +34,9 @@ static const struct key {
 struct reader {
 	struct config *config;
 	const char *file;
+	FILE *stream;
 	int line;
+	struct declaration *declaration; /* of the section it is in, or NULL */
 	struct error *e;
 };
 
@@ -86,7 +90,15 @@ static int set(struct reader *r, const struct key *k, const char *value)
 static int on_key(void *data, const char *section, const char *name, const char *value)
 {
 	struct reader *r = data;
+	struct error inner = { 0 };
 
+	if (r->e->code)
+		return 0;
+	if (r->declaration) {
+		if (declaration_key(r->declaration, name, value, r->line, &inner))
+			fail_exit(r->e, EXIT_USAGE, EINVAL, "%s:%d: %s", r->file, r->line, inner.text);
+		return !r->e->code;
+	}
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
 		if (!strcmp(section, keys[i].section) && !strcmp(name, keys[i].name))
 			return set(r, &keys[i], value) == 0;
@@ -95,28 +107,109 @@ static int on_key(void *data, const char *section, const char *name, const char 
 	return 0;
 }
 
-static char *next_line(char *text, int size, void *stream)
+/* A section without a policy would do nothing, which nobody means. */
+static void end_section(struct reader *r)
 {
-	struct { struct reader *r; FILE *f; } *s = stream;
+	const struct declaration *d = r->declaration;
 
-	s->r->line++;
-	return fgets(text, size, s->f);
+	if (d && !*d->policy)
+		fail_exit(r->e, EXIT_USAGE, EINVAL, "%s:%d: [cgroup \"%s\"] has no policy; add policy = NAME",
+			  r->file, d->line, d->glob);
+	r->declaration = NULL;
+}
+
+static int bad_section(struct reader *r, const char *cause)
+{
+	return fail_exit(r->e, EXIT_USAGE, EINVAL, "%s:%d: %s; write [cgroup \"/path/glob\"]", r->file,
+			 r->line, cause);
+}
+
+/* @text is what follows "[cgroup". */
+static int begin_declaration(struct reader *r, const char *text)
+{
+	struct config *c = r->config;
+	struct declaration *more, *d;
+	const char *from, *to;
+
+	from = strchr(text, '"');
+	to = from ? strrchr(from + 1, '"') : NULL;
+	if (!to || strspn(text, " \t") != (size_t)(from - text) || to[1] != ']')
+		return bad_section(r, "the cgroup's path is not between quotes");
+	if (from[1] != '/' || to - from - 1 >= PATH_MAX)
+		return bad_section(r, "the cgroup's path does not begin with /");
+	if (c->declarations == CONFIG_DECLARATIONS)
+		return fail_exit(r->e, EXIT_USAGE, E2BIG, "%s:%d: more than %d [cgroup] sections; use a glob",
+				 r->file, r->line, CONFIG_DECLARATIONS);
+	more = realloc(c->declaration, (c->declarations + 1) * sizeof(*more));
+	if (!more)
+		return fail(r->e, ENOMEM, "%s:%d: no memory", r->file, r->line);
+	c->declaration = more;
+	d = &more[c->declarations++];
+	memset(d, 0, sizeof(*d));
+	snprintf(d->glob, sizeof(d->glob), "%.*s", (int)(to - from - 1), from + 1);
+	/* A path ends without a slash, but for the root's. */
+	if (d->glob[1] && d->glob[strlen(d->glob) - 1] == '/')
+		d->glob[strlen(d->glob) - 1] = '\0';
+	snprintf(d->file, sizeof(d->file), "%s", r->file);
+	d->line = r->line;
+	r->declaration = d;
+	return 0;
+}
+
+/*
+ * The INI library cuts names of sections at 50 characters and long lines in two:
+ * sections that hold a path are read here, and long lines refused.
+ */
+static char *next_line(char *text, int size, void *data)
+{
+	struct reader *r = data;
+	const char *section = text;
+	size_t n;
+
+	r->line++;
+	if (r->e->code || !fgets(text, size, r->stream))
+		return NULL;
+	/* The library takes an indented line for more of the value before. */
+	n = strspn(text, " \t");
+	memmove(text, text + n, strlen(text + n) + 1);
+	n = strlen(text);
+	if (n && text[n - 1] != '\n' && !feof(r->stream)) {
+		char rest[256];
+
+		while (fgets(rest, sizeof(rest), r->stream) && !strchr(rest, '\n'))
+			;
+		if (*text != '#')
+			fail_exit(r->e, EXIT_USAGE, E2BIG, "%s:%d: longer than %d characters; shorten it",
+				  r->file, r->line, size - 2);
+	}
+	if (*section != '[')
+		return text;
+	end_section(r);
+	if (!strncmp(section, "[cgroup", 7)) {
+		text[strcspn(text, "\r\n")] = '\0';
+		for (n = strlen(text); n && (text[n - 1] == ' ' || text[n - 1] == '\t'); n--)
+			text[n - 1] = '\0';
+		if (!begin_declaration(r, section + 7))
+			strcpy(text, "[cgroup]\n");
+	}
+	return text;
 }
 
 static int load_file(struct config *c, const char *file, struct error *e)
 {
-	struct reader r = { .config = c, .file = file, .e = e };
-	struct { struct reader *r; FILE *f; } stream = { &r, fopen(file, "re") };
+	struct error own = { 0 };
+	struct reader r = { .config = c, .file = file, .stream = fopen(file, "re"), .e = e ?: &own };
 	int line;
 
-	if (!stream.f)
+	if (!r.stream)
 		return -errno;
-	line = ini_parse_stream(next_line, &stream, on_key, &r);
-	fclose(stream.f);
-	if (line && (!e || !e->code))
-		return fail_exit(e, EXIT_USAGE, EINVAL,
+	line = ini_parse_stream(next_line, &r, on_key, &r);
+	end_section(&r);
+	fclose(r.stream);
+	if (line && !r.e->code)
+		return fail_exit(r.e, EXIT_USAGE, EINVAL,
 				 "%s:%d: neither a [section] nor key = value", file, line);
-	return line ? -EINVAL : 0;
+	return r.e->code ? -EINVAL : 0;
 }
 
 static int by_name(const struct dirent **a, const struct dirent **b)
@@ -153,4 +246,74 @@ int config_load(struct config *c, const char *file, struct error *e)
 	}
 	free(drop);
 	return r;
+}
+
+void config_free(struct config *c)
+{
+	free(c->declaration);
+	c->declaration = NULL;
+	c->declarations = 0;
+}
+
+/* 0 and its description, 1 when it is there but cannot be read without running it. */
+static int find_policy(const char *dir, const char *name, struct ebb_policy_info *info)
+{
+	struct policy_object o = { 0 };
+	struct error e = { 0 };
+	char path[PATH_MAX];
+	int r;
+
+	snprintf(path, sizeof(path), "%s/%s.bpf.o", dir, name);
+	r = policy_object_read(path, &o, &e);
+	if (!r)
+		*info = o.info;
+	policy_object_free(&o);
+	snprintf(path, sizeof(path), "%s/%s.so", dir, name);
+	return r && access(path, R_OK) == 0 ? 1 : r;
+}
+
+static int check_params(const struct declaration *d, const struct ebb_policy_info *info,
+			struct error *e)
+{
+	char where[128];
+
+	for (uint32_t i = 0; i < d->n; i++) {
+		const struct ebb_param_info *p = NULL;
+
+		for (uint32_t k = 0; k < info->params; k++)
+			if (!strcmp(info->param[k].name, d->name[i]))
+				p = &info->param[k];
+		declaration_where(d, d->name[i], where, sizeof(where));
+		if (!p && strcmp(d->name[i], "detect"))
+			return fail_exit(e, EXIT_USAGE, EINVAL,
+					 "%s: %s: policy '%s' has no such parameter; see ebbctl policy list",
+					 where, d->name[i], d->policy);
+		if (p && (d->value[i] < p->min || d->value[i] > p->max))
+			return fail_exit(e, EXIT_USAGE, ERANGE,
+					 "%s: %s: %llu is out of range; policy '%s' takes %llu to %llu",
+					 where, d->name[i], (unsigned long long)d->value[i], d->policy,
+					 (unsigned long long)p->min, (unsigned long long)p->max);
+	}
+	return 0;
+}
+
+int config_check_policies(const struct config *c, const char *policy_dir, struct error *e)
+{
+	for (uint32_t i = 0; i < c->declarations; i++) {
+		const struct declaration *d = &c->declaration[i];
+		struct ebb_policy_info info;
+		char where[128];
+		int r = find_policy(policy_dir, d->policy, &info);
+
+		if (r < 0)
+			r = find_policy(ebb_loaded_policy_dir(), d->policy, &info);
+		if (r < 0)
+			return fail_exit(e, EXIT_USAGE, ENOENT,
+					 "%s: policy: %s: no such policy; see ebbctl policy list",
+					 declaration_where(d, NULL, where, sizeof(where)), d->policy);
+		r = r ? 0 : check_params(d, &info, e);
+		if (r)
+			return r;
+	}
+	return 0;
 }

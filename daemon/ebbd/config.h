@@ -8,16 +8,35 @@
 #define EBB_CONFIG_H
 
 #include "common/error.h"
+#include "ebbd/declaration.h"
 #include "ebbd/executor.h"
+
+#define CONFIG_DECLARATIONS 256
 
 struct config {
 	uint32_t epoch_percent;           /* [epochs] percent */
 	struct executor_config executor;  /* [prefetch] batch, headroom, stale, expire */
+	/*
+	 * [cgroup "/path/glob"] policy, run and parameters; the last that means
+	 * a cgroup wins, as a whole.
+	 */
+	struct declaration *declaration;
+	uint32_t declarations;
 };
 
 void config_defaults(struct config *c);
 
 /* Reads @file, or the standard ones when it is NULL. */
 int config_load(struct config *c, const char *file, struct error *e);
+
+/* Frees the declarations. */
+void config_free(struct config *c);
+
+/*
+ * What --check-config can say of declarations without loading anything: that
+ * each policy is there, in the files that ebbd would load, and takes the
+ * parameters.
+ */
+int config_check_policies(const struct config *c, const char *policy_dir, struct error *e);
 
 #endif

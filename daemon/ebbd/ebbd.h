@@ -5,6 +5,7 @@
 
 #include "ebbd/attach.h"
 #include "ebbd/config.h"
+#include "ebbd/declared.h"
 #include "ebbd/executor.h"
 #include "ebbd/recording.h"
 
@@ -14,6 +15,7 @@ struct ebbd {
 	struct attachments attachments;
 	struct executor *executor;
 	struct recordings *recordings;
+	struct declared *declared;
 	uint64_t started_ns;
 	int control;            /* listening socket */
 	const char *config_file;

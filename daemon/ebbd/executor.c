@@ -15,6 +15,7 @@
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "ebbd/executor.h"
+#include "ebbd/resident.h"
 #include "ebbd/target.h"
 
 #define TARGETS 64
@@ -41,7 +42,8 @@ struct executor {
 	struct executor_stats stats;   /* written by the thread alone */
 	struct target target[TARGETS];
 	struct recent recent[RECENT];
-	struct ring_buffer *ring;
+	struct ring_buffer *ring;      /* maps/requests and maps/faults */
+	struct residents *residents;
 	pthread_t thread;
 	int wake;                      /* eventfd: stop */
 	uint64_t swept_ns;
@@ -349,6 +351,30 @@ out:
 	return 0;
 }
 
+/*
+ * A fault of a cgroup whose policy runs here.  What it asks for takes the road
+ * of what comes from the kernel; the lock is not held then, for that takes it.
+ */
+static int on_fault(void *data, void *record, size_t size)
+{
+	struct ebb_list_request asked[RESIDENT_REQUESTS];
+	const struct ebb_fault *f = record;
+	struct executor *x = data;
+	struct attachment *a;
+	uint32_t n = 0;
+
+	if (size < sizeof(*f) || monotonic_ns() - f->time_ns > x->config.stale_ns)
+		return 0;
+	pthread_mutex_lock(&x->attachments->lock);
+	a = attachments_find(x->attachments, f->owner);
+	if (a)
+		n = resident_fault(x->residents, a, f, asked);
+	pthread_mutex_unlock(&x->attachments->lock);
+	for (uint32_t i = 0; i < n; i++)
+		on_request(x, &asked[i], sizeof(asked[i]));
+	return 0;
+}
+
 static bool process_gone(uint32_t tgid)
 {
 	char path[32];
@@ -371,6 +397,7 @@ static void sweep(struct executor *x, uint64_t now)
 	bool gone = false;
 	int r;
 
+	residents_sweep(x->residents);
 	memset(x->filter, 0, sizeof(x->filter));
 	for (struct target *t = x->target; t < x->target + TARGETS; t++)
 		if (t->tgid && process_gone(t->tgid)) {
@@ -452,7 +479,9 @@ int executor_start(struct executor **out, struct attachments *a,
 		x->target[i].pidfd = x->target[i].pagemap = -1;
 	x->wake = eventfd(0, EFD_CLOEXEC);
 	x->ring = ring_buffer__new(x->plane->requests, on_request, x, NULL);
-	if (!x->ring || x->wake < 0) {
+	x->residents = residents_new();
+	if (!x->ring || x->wake < 0 || !x->residents ||
+	    ring_buffer__add(x->ring, x->plane->faults, on_fault, x)) {
 		r = fail(e, errno, "executor: cannot read the ring buffer: %m");
 		goto out;
 	}
@@ -465,6 +494,7 @@ int executor_start(struct executor **out, struct attachments *a,
 	return 0;
 out:
 	ring_buffer__free(x->ring);
+	residents_free(&x->residents);
 	if (x->wake >= 0)
 		close(x->wake);
 	free(x);
@@ -482,6 +512,7 @@ void executor_stop(struct executor **px)
 		log_err("executor: cannot be stopped: %m");
 	pthread_join(x->thread, NULL);
 	ring_buffer__free(x->ring);
+	residents_free(&x->residents);
 	for (int i = 0; i < TARGETS; i++)
 		target_close(&x->target[i]);
 	close(x->wake);

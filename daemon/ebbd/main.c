@@ -85,6 +85,12 @@ static int on_control(sd_event_source *s, int fd, uint32_t events, void *data)
 	return 0;
 }
 
+static int on_cgroups(sd_event_source *s, int fd, uint32_t events, void *data)
+{
+	declared_events(((struct ebbd *)data)->declared);
+	return 0;
+}
+
 static int on_tick(sd_event_source *s, uint64_t usec, void *data)
 {
 	struct ebbd *d = data;
@@ -113,10 +119,17 @@ static int on_reload(sd_event_source *s, const struct signalfd_siginfo *info, vo
 
 	sd_notify(0, "RELOADING=1");
 	config_defaults(&fresh);
-	if (config_load(&fresh, d->config_file, &e))
+	if (config_load(&fresh, d->config_file, &e) ||
+	    declared_check(&d->attachments, &fresh, &e)) {
 		log_err("%s; the old configuration stays", e.text);
-	else
+		config_free(&fresh);
+	} else {
+		config_free(&d->config);
+		d->config.declaration = fresh.declaration;
+		d->config.declarations = fresh.declarations;
+		declared_apply(d->declared);
 		log_info("configuration read; [prefetch] and [epochs] take effect at the next start");
+	}
 	ebbd_refresh_devices(d);
 	sd_notify(0, "READY=1");
 	return 0;
@@ -172,6 +185,12 @@ static int start(struct ebbd *d, const struct options *o, struct error *e)
 	if (!r)
 		r = recordings_new(&d->recordings, &d->attachments, e);
 	if (!r)
+		r = declared_check(&d->attachments, &d->config, e);
+	if (!r)
+		r = declared_new(&d->declared, &d->attachments, &d->config, e);
+	if (!r)
+		declared_apply(d->declared);
+	if (!r)
 		r = d->control = control_listen(ebb_control_socket(), e);
 	return r < 0 ? r : 0;
 }
@@ -184,6 +203,7 @@ static void stop(struct ebbd *d, enum plane_pins pins)
 		close(d->control);
 		unlink(ebb_control_socket());
 	}
+	declared_free(&d->declared);
 	recordings_free(&d->recordings);
 	executor_stop(&d->executor);
 	stats_publish(&d->attachments);
@@ -199,6 +219,8 @@ static int loop(struct ebbd *d, struct error *e)
 	r = sd_event_default(&event);
 	if (r >= 0)
 		r = sd_event_add_io(event, NULL, d->control, EPOLLIN, on_control, d);
+	if (r >= 0)
+		r = sd_event_add_io(event, NULL, declared_fd(d->declared), EPOLLIN, on_cgroups, d);
 	if (r >= 0)
 		r = sd_event_add_time_relative(event, NULL, CLOCK_MONOTONIC, TICK_USEC, 1000, on_tick, d);
 	if (r >= 0)
@@ -295,6 +317,8 @@ int main(int argc, char **argv)
 	d.config_file = o.config;
 	config_defaults(&d.config);
 	r = config_load(&d.config, o.config, &e);
+	if (!r && o.check_config)
+		r = config_check_policies(&d.config, o.policy_dir ? o.policy_dir : ebb_policy_dir(), &e);
 	if (r || o.check_config)
 		goto out;
 	if (geteuid() != 0) {
@@ -322,6 +346,7 @@ int main(int argc, char **argv)
 	}
 	stop(&d, o.purge || (r && !d.plane.took_over) ? DROP_PINS : KEEP_PINS);
 out:
+	config_free(&d.config);
 	if (r)
 		log_err("%s", e.text);
 	return r ? (e.exit_status ? e.exit_status : EXIT_FAILED) : EXIT_OK;

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 $(eval $(call program,ebbd,$(wildcard daemon/ebbd/*.c daemon/trace/*.c) $(COMMON),\
-	-lbpf -lsystemd -ljson-c -linih -lcgroup -lz -lm -lpthread))
+	-lbpf -lelf -ldl -lsystemd -ljson-c -linih -lcgroup -lz -lm -lpthread))
 $(B)/obj/daemon/ebbd/plane.o: $(BPF_OBJECTS:%=$(B)/bpf/%.skel.h)

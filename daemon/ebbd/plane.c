@@ -18,6 +18,7 @@
 #include "common/log.h"
 #include "common/paths.h"
 #include "ebbd/plane.h"
+#include "ebbd/policies.h"
 
 #define MAPS_DIR EBB_PINS "/maps"
 #define PROGS_DIR EBB_PINS "/progs"
@@ -108,20 +109,20 @@ static bool pins_usable(void)
 	return false;
 }
 
-static int load_failed(struct error *e, const char *what, int r)
+int plane_load_failed(struct error *e, const char *what, int r)
 {
 	return fail_exit(e, r == -EPERM || r == -EINVAL || r == -EACCES ? EXIT_UNSUPPORTED : EXIT_FAILED,
 			 r, "bpf/%s: the kernel refused it: %s; `ebbctl doctor` says what is missing, "
 			 "--verbose shows the verifier's words", what, strerror(-r));
 }
 
-static int share_maps(struct bpf_object *from, struct bpf_object *to)
+int plane_share_maps(struct plane *p, struct bpf_object *to)
 {
 	struct bpf_map *map, *ours;
 	int r;
 
 	bpf_object__for_each_map(map, to) {
-		ours = bpf_object__find_map_by_name(from, bpf_map__name(map));
+		ours = bpf_object__find_map_by_name(p->fault->obj, bpf_map__name(map));
 		if (!ours || strchr(bpf_map__name(map), '.'))
 			continue;
 		r = bpf_map__reuse_fd(map, bpf_map__fd(ours));
@@ -140,7 +141,7 @@ static int load_objects(struct plane *p, struct error *e)
 	p->fault = fault_bpf__open();
 	p->evict = evict_bpf__open();
 	if (!p->fault || !p->evict)
-		return load_failed(e, "fault", -errno);
+		return plane_load_failed(e, "fault", -errno);
 	/*
 	 * A map with a pin path is taken from there if it is compatible, made and
 	 * pinned otherwise.
@@ -149,111 +150,15 @@ static int load_objects(struct plane *p, struct error *e)
 		map = bpf_object__find_map_by_name(p->fault->obj, pinned_maps[i]);
 		snprintf(path, sizeof(path), MAPS_DIR "/%s", pinned_maps[i]);
 		if (map && bpf_map__set_pin_path(map, path))
-			return load_failed(e, "fault", -errno);
+			return plane_load_failed(e, "fault", -errno);
 	}
 	r = fault_bpf__load(p->fault);
 	if (r)
-		return load_failed(e, "fault", r);
-	r = share_maps(p->fault->obj, p->evict->obj);
+		return plane_load_failed(e, "fault", r);
+	r = plane_share_maps(p, p->evict->obj);
 	if (!r)
 		r = evict_bpf__load(p->evict);
-	return r ? load_failed(e, "evict", r) : 0;
-}
-
-static int load_policy(struct plane *p, const char *dir, const char *file, struct error *e)
-{
-	struct policy *policy = &p->policy[p->policies];
-	struct bpf_program *program;
-	struct bpf_object *o;
-	const struct ebb_policy_info *info = NULL;
-	char path[PATH_MAX];
-	struct bpf_map *map;
-	uint32_t slot = p->policies;
-	size_t size;
-	int fd, r;
-
-	snprintf(path, sizeof(path), "%s/%s", dir, file);
-	o = bpf_object__open_file(path, NULL);
-	if (!o)
-		return fail(e, errno, "%s: not a BPF object: %m", path);
-	bpf_object__for_each_map(map, o) {
-		const char *name = strstr(bpf_map__name(map), ".rodata.policy");
-
-		if (name)
-			info = bpf_map__initial_value(map, &size);
-	}
-	program = bpf_object__next_program(o, NULL);
-	if (!info || size < sizeof(*info) || !program) {
-		bpf_object__close(o);
-		return fail(e, ENOEXEC, "%s: no policy in it; see docs/policy.md", path);
-	}
-	if (info->abi != EBB_ABI) {
-		r = fail(e, EPROTO, "%s: built for ABI %u, this ebbd has %u; rebuild it", path,
-			 info->abi, EBB_ABI);
-		bpf_object__close(o);
-		return r;
-	}
-	policy->info = *info;
-	snprintf(policy->name, sizeof(policy->name), "%s", info->name);
-	if (!strcmp(policy->name, "none") || plane_policy(p, policy->name, NULL)) {
-		/* "none" is slot 0 and has no program. */
-		if (!strcmp(policy->name, "none"))
-			p->policy[0].info = *info;
-		bpf_object__close(o);
-		return 0;
-	}
-	r = share_maps(p->fault->obj, o);
-	if (!r)
-		r = bpf_object__load(o);
-	if (r) {
-		bpf_object__close(o);
-		return load_failed(e, file, r);
-	}
-	fd = bpf_program__fd(program);
-	r = bpf_map_update_elem(bpf_map__fd(p->fault->maps.policies), &slot, &fd, BPF_ANY);
-	if (r) {
-		bpf_object__close(o);
-		return load_failed(e, file, r);
-	}
-	policy->object = o;
-	p->policies++;
-	return 0;
-}
-
-static int by_name(const struct dirent **a, const struct dirent **b)
-{
-	return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-static int is_policy(const struct dirent *d)
-{
-	size_t n = strlen(d->d_name);
-
-	return n > 6 && !strcmp(d->d_name + n - 6, ".bpf.o");
-}
-
-static int load_policies(struct plane *p, const char *dir, struct error *e)
-{
-	struct dirent **files = NULL;
-	int n, r = 0;
-
-	strcpy(p->policy[0].name, "none");
-	p->policies = 1;
-	n = scandir(dir, &files, is_policy, by_name);
-	if (n < 0)
-		return fail(e, errno, "%s: cannot read policies: %m; set --policy-dir", dir);
-	for (int i = 0; i < n; i++) {
-		struct error one = { 0 };
-
-		/* One bad policy does not take the others with it. */
-		if (p->policies < EBB_MAX_POLICIES && load_policy(p, dir, files[i]->d_name, &one))
-			log_err("%s", one.text);
-		free(files[i]);
-	}
-	free(files);
-	if (p->policies == 1)
-		r = fail(e, ENOENT, "%s: no policy could be loaded; set --policy-dir", dir);
-	return r;
+	return r ? plane_load_failed(e, "evict", r) : 0;
 }
 
 /* Pins the links of the programs that may go on without us. */
@@ -329,11 +234,12 @@ int plane_open(struct plane *p, const char *policy_dir, uint32_t epoch_percent, 
 	p->devices = bpf_map__fd(p->fault->maps.devices);
 	p->roles = bpf_map__fd(p->fault->maps.roles);
 	p->faults = bpf_map__fd(p->fault->maps.faults);
+	p->programs = bpf_map__fd(p->fault->maps.policies);
 	p->filter = (uint64_t *)p->fault->bss->filter;
 	p->cgroup_stats = bpf_map__fd(p->fault->maps.cgroup_stats);
 	r = open_meta(p, epoch_percent, e);
 	if (!r)
-		r = load_policies(p, policy_dir, e);
+		r = policies_open(p, policy_dir, e);
 	if (!r)
 		r = attach_evict(p, e);
 out:
@@ -344,9 +250,7 @@ out:
 
 void plane_close(struct plane *p, enum plane_pins pins)
 {
-	for (uint32_t i = 1; i < p->policies; i++)
-		bpf_object__close(p->policy[i].object);
-	p->policies = 0;
+	policies_close(p);
 	if (p->executor)
 		munmap(p->executor, sysconf(_SC_PAGESIZE));
 	p->executor = NULL;
@@ -381,7 +285,7 @@ void plane_heartbeat(struct plane *p)
 const struct policy *plane_policy(const struct plane *p, const char *name, uint32_t *slot)
 {
 	for (uint32_t i = 0; i < p->policies; i++)
-		if (!strcmp(p->policy[i].name, name)) {
+		if (*name && !strcmp(p->policy[i].name, name)) {
 			if (slot)
 				*slot = i;
 			return &p->policy[i];

@@ -12,29 +12,42 @@
 #define EBB_PLANE_H
 
 #include <bpf/libbpf.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "bpf/ebb_abi.h"
 #include "common/error.h"
+#include "ebbd/policy_trial.h"
+
+struct native;
+
+enum policy_origin { POLICY_BUILTIN, POLICY_LOADED };
 
 struct policy {
-	char name[24];
+	char name[24];             /* "" in a free slot */
 	struct ebb_policy_info info;
-	struct bpf_object *object; /* NULL for "none", which is the absence of a program */
+	struct bpf_object *object; /* NULL for "none", which is the absence of a program, and for
+				    * what runs in ebbd only */
+	struct native *native;     /* for run=daemon; NULL until it is needed */
+	enum policy_origin origin;
+	char file[PATH_MAX];       /* it was loaded from */
+	struct policy_cost cost;
 };
 
 struct plane {
 	struct fault_bpf *fault;
 	struct evict_bpf *evict;
 	struct policy policy[EBB_MAX_POLICIES]; /* index = slot; [0] is "none" */
-	uint32_t policies;
+	uint32_t policies;       /* slots used so far, free ones among them */
+	char policy_dir[PATH_MAX];
+	uint32_t natives;        /* opened so far */
 	int cpus;                /* possible CPUs: the length of per-CPU values */
 	bool mounted_bpffs;      /* it was not there and we put it there */
 	bool took_over;          /* found the pins of an earlier ebbd */
 	/* Descriptors of the shared maps, owned by the objects. */
 	int meta, params, counters, requests, cgroups, prefetched, procs, trace, devices,
-	    cgroup_stats, roles, faults;
+	    cgroup_stats, roles, faults, programs;
 	struct ebb_executor *executor; /* mapped */
 	uint64_t *filter;        /* mapped, EBB_FILTER_WORDS; the executor thread writes it */
 };
@@ -53,6 +66,12 @@ enum plane_pins { DROP_PINS, KEEP_PINS };
 void plane_close(struct plane *p, enum plane_pins pins);
 
 struct bpf_program *plane_program(struct plane *p, enum plane_program which);
+
+/* @to uses the maps of the fault program that have the same name.  Before it is loaded. */
+int plane_share_maps(struct plane *p, struct bpf_object *to);
+
+/* Why @what was not loaded, from -errno @r. */
+int plane_load_failed(struct error *e, const char *what, int r);
 
 /* Says that ebbd lives: policies go quiet EBB_QUIET_NS after the last call. */
 void plane_heartbeat(struct plane *p);

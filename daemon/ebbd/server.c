@@ -8,126 +8,8 @@
 #include "common/device.h"
 #include "ebbd/ebbd.h"
 #include "ebbd/server.h"
+#include "ebbd/server_policy.h"
 #include "ebbd/stats.h"
-
-static void add_int(struct json_object *o, const char *key, uint64_t v)
-{
-	json_object_object_add(o, key, json_object_new_int64((int64_t)v));
-}
-
-static void add_str(struct json_object *o, const char *key, const char *v)
-{
-	json_object_object_add(o, key, json_object_new_string(v));
-}
-
-static struct json_object *add_array(struct json_object *o, const char *key)
-{
-	struct json_object *a = json_object_new_array();
-
-	json_object_object_add(o, key, a);
-	return a;
-}
-
-/* The "params" object of a request as arrays that live as long as it does. */
-static int get_params(struct json_object *request, const char **names, uint64_t *values,
-		      uint32_t *n, struct error *e)
-{
-	struct json_object *params;
-
-	*n = 0;
-	if (!json_object_object_get_ex(request, "params", &params))
-		return 0;
-	if (!json_object_is_type(params, json_type_object))
-		return fail_exit(e, EXIT_USAGE, EINVAL, "params: not an object of numbers");
-	json_object_object_foreach(params, key, value) {
-		int64_t v = json_object_get_int64(value);
-
-		if (*n == EBB_PARAMS + 1)
-			return fail_exit(e, EXIT_USAGE, E2BIG, "params: more than %u", EBB_PARAMS + 1);
-		if (!json_object_is_type(value, json_type_int) || v < 0)
-			return fail_exit(e, EXIT_USAGE, EINVAL, "%s: not a whole number", key);
-		names[*n] = key;
-		values[(*n)++] = (uint64_t)v;
-	}
-	return 0;
-}
-
-static const char *need_str(struct json_object *request, const char *key, struct error *e)
-{
-	const char *s = control_str(request, key, NULL);
-
-	if (!s)
-		fail_exit(e, EXIT_USAGE, EINVAL, "request: '%s' is missing", key);
-	return s;
-}
-
-static int policy_list(struct ebbd *d, struct json_object *request, struct json_object *answer,
-		       struct error *e)
-{
-	struct json_object *list = add_array(answer, "policies");
-
-	for (uint32_t i = 0; i < d->plane.policies; i++) {
-		const struct policy *p = &d->plane.policy[i];
-		struct json_object *o = json_object_new_object(), *params;
-
-		add_str(o, "name", p->name);
-		add_str(o, "help", p->info.help);
-		params = add_array(o, "params");
-		for (uint32_t k = 0; k < p->info.params && k < EBB_PARAMS; k++) {
-			struct json_object *q = json_object_new_object();
-
-			add_str(q, "name", p->info.param[k].name);
-			add_int(q, "initial", p->info.param[k].initial);
-			add_int(q, "min", p->info.param[k].min);
-			add_int(q, "max", p->info.param[k].max);
-			add_str(q, "help", p->info.param[k].help);
-			json_object_array_add(params, q);
-		}
-		json_object_array_add(list, o);
-	}
-	return 0;
-}
-
-static int policy_attach(struct ebbd *d, struct json_object *request, struct json_object *answer,
-			 struct error *e)
-{
-	const char *cgroup = need_str(request, "cgroup", e), *policy = need_str(request, "policy", e);
-	const char *names[EBB_PARAMS + 1];
-	uint64_t values[EBB_PARAMS + 1];
-	uint32_t n;
-	int r;
-
-	if (!cgroup || !policy)
-		return -EINVAL;
-	r = get_params(request, names, values, &n, e);
-	if (!r)
-		r = attach(&d->attachments, cgroup, policy, n, names, values, e);
-	if (!r)
-		stats_publish(&d->attachments);
-	return r;
-}
-
-static int policy_set(struct ebbd *d, struct json_object *request, struct json_object *answer,
-		      struct error *e)
-{
-	const char *cgroup = need_str(request, "cgroup", e), *names[EBB_PARAMS + 1];
-	uint64_t values[EBB_PARAMS + 1];
-	uint32_t n;
-	int r;
-
-	if (!cgroup)
-		return -EINVAL;
-	r = get_params(request, names, values, &n, e);
-	return r ? r : attach_set(&d->attachments, cgroup, n, names, values, e);
-}
-
-static int policy_detach(struct ebbd *d, struct json_object *request, struct json_object *answer,
-			 struct error *e)
-{
-	const char *cgroup = need_str(request, "cgroup", e);
-
-	return cgroup ? attach_detach(&d->attachments, cgroup, e) : -EINVAL;
-}
 
 static int add_device(const struct device_record *r, void *devices)
 {
@@ -143,7 +25,7 @@ static int add_device(const struct device_record *r, void *devices)
 static int status(struct ebbd *d, struct json_object *request, struct json_object *answer,
 		  struct error *e)
 {
-	struct json_object *list, *o, *params;
+	struct json_object *list, *o;
 	struct attachments *a = &d->attachments;
 	struct executor_stats x;
 
@@ -159,10 +41,9 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 		o = json_object_new_object();
 		add_str(o, "cgroup", t->cgroup.path);
 		add_str(o, "policy", t->policy->name);
-		params = json_object_new_object();
-		for (uint32_t k = 0; k < t->policy->info.params && k < EBB_PARAMS; k++)
-			add_int(params, t->policy->info.param[k].name, t->params.v[k]);
-		json_object_object_add(o, "params", params);
+		json_object_object_add(o, "params", attachment_params(t));
+		add_str(o, "run", t->place == RUN_DAEMON ? "daemon" : "kernel");
+		add_str(o, "by", t->by == BY_DECLARATION ? t->source : "command");
 		json_object_object_add(o, "detect",
 				       json_object_new_boolean(attachment_detecting(a, t)));
 		json_object_object_add(o, "scoped", json_object_new_boolean(*t->cgroup.twin != 0));
@@ -255,6 +136,9 @@ int server_handle(void *data, const char *verb, struct json_object *request,
 		{ "policy.attach", policy_attach },
 		{ "policy.set", policy_set },
 		{ "policy.detach", policy_detach },
+		{ "policy.load", policy_load },
+		{ "policy.unload", policy_unload },
+		{ "policy.show", policy_show },
 		{ "record.start", record_start },
 		{ "record.stop", record_stop },
 		{ "record.check", record_check },

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* `policy show`: one policy or one attachment, what it did and what it costs. */
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/control.h"
+#include "daemon_call.h"
+#include "output.h"
+#include "verbs.h"
+
+struct show_options {
+	struct common_options common;
+	uint64_t time_ns;
+};
+
+static long long number(struct json_object *o, const char *key)
+{
+	return (long long)control_int(o, key, 0);
+}
+
+/* What the kernel has counted of the program @id since it was loaded. */
+static int run_time(uint32_t id, uint64_t *ns, uint64_t *calls)
+{
+	_cleanup_close_ int fd = bpf_prog_get_fd_by_id(id);
+	struct bpf_prog_info info = { 0 };
+	uint32_t size = sizeof(info);
+
+	if (fd < 0 || bpf_obj_get_info_by_fd(fd, &info, &size))
+		return -errno;
+	*ns = info.run_time_ns;
+	*calls = info.run_cnt;
+	return 0;
+}
+
+/* Adds "run_ns" and "runs" of @time_ns to each of @programs; the kernel counts only meanwhile. */
+static int add_times(struct json_object *programs, uint64_t time_ns, struct error *e)
+{
+	_cleanup_close_ int stats = bpf_enable_stats(BPF_STATS_RUN_TIME);
+	struct timespec t = { time_ns / 1000000000, time_ns % 1000000000 };
+	size_t n = json_object_array_length(programs);
+	uint64_t ns, calls;
+
+	if (stats < 0)
+		return fail_exit(e, EXIT_UNSUPPORTED, stats,
+				 "--time: the kernel does not measure: %s; it needs root and Linux 5.8",
+				 strerror(-stats));
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *p = json_object_array_get_idx(programs, i);
+
+		if (!run_time((uint32_t)control_int(p, "id", 0), &ns, &calls)) {
+			put_int(p, "run_ns", -(int64_t)ns);
+			put_int(p, "runs", -(int64_t)calls);
+		}
+	}
+	nanosleep(&t, NULL);
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *p = json_object_array_get_idx(programs, i);
+
+		if (!run_time((uint32_t)control_int(p, "id", 0), &ns, &calls)) {
+			put_int(p, "run_ns", control_int(p, "run_ns", 0) + (int64_t)ns);
+			put_int(p, "runs", control_int(p, "runs", 0) + (int64_t)calls);
+		}
+	}
+	return 0;
+}
+
+static void print_params(struct json_object *o)
+{
+	struct json_object *params = get_member(o, "params"), *values = get_member(o, "values");
+	size_t n = params ? json_object_array_length(params) : 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *p = json_object_array_get_idx(params, i);
+		const char *name = control_str(p, "name", "?");
+		char left[64];
+
+		snprintf(left, sizeof(left), "%s=%lld", name,
+			 (long long)control_int(values ?: p, values ? name : "initial", 0));
+		printf("  %-22s  %s (%lld to %lld)\n", left, control_str(p, "help", ""),
+		       number(p, "min"), number(p, "max"));
+	}
+}
+
+static void print_cgroup(struct json_object *o)
+{
+	struct json_object *s = get_member(o, "stats");
+
+	printf("%s: %s, in the %s, by %s\n", control_str(o, "cgroup", ""), control_str(o, "name", ""),
+	       control_str(o, "run", ""), control_str(o, "by", ""));
+	if (s)
+		printf("  %lld requests for %lld pages; %lld fetched, %lld hits, %lld late, %lld wasted, %lld misses\n",
+		       number(s, "requests"), number(s, "request_pages"), number(s, "prefetched"),
+		       number(s, "hits"), number(s, "late"), number(s, "wasted"), number(s, "misses"));
+	if (number(o, "daemon_calls"))
+		printf("  %lld calls in ebbd, %lld ns each\n", number(o, "daemon_calls"),
+		       number(o, "daemon_call_ns"));
+}
+
+static void print_show(struct json_object *o)
+{
+	struct json_object *cost = get_member(o, "cost"), *list = get_member(o, "cgroups"), *p;
+	bool attachment = control_str(o, "cgroup", NULL);
+
+	if (attachment)
+		print_cgroup(o);
+	else
+		printf("%s: %s\n  %s, from %s\n", control_str(o, "name", "?"), control_str(o, "help", ""),
+		       !strcmp(control_str(o, "origin", ""), "ebb") ? "comes with ebb" : "loaded",
+		       control_str(o, "file", ""));
+	print_params(o);
+	if (cost && number(cost, "instructions"))
+		printf("  %lld instructions (%lld walked by the verifier), %lld bytes of machine code\n",
+		       number(cost, "instructions"), number(cost, "verified"), number(cost, "machine_bytes"));
+	if (cost && number(cost, "calls"))
+		printf("  a call, on trial: %lld ns median, %lld on the costliest walk, %lld at most\n",
+		       number(cost, "median_ns"), number(cost, "slowest_ns"), number(cost, "max_ns"));
+	list = attachment ? NULL : list;
+	for (size_t i = 0; list && i < json_object_array_length(list); i++)
+		printf("  attached to %s\n", json_object_get_string(json_object_array_get_idx(list, i)));
+	list = get_member(o, "programs");
+	for (size_t i = 0; list && i < json_object_array_length(list); i++) {
+		p = json_object_array_get_idx(list, i);
+		if (get_member(p, "runs"))
+			printf("  %s: %lld calls, %lld ns each, policies included\n", control_str(p, "name", ""),
+			       number(p, "runs"), number(p, "runs") ? number(p, "run_ns") / number(p, "runs") : 0);
+	}
+}
+
+static int run_show(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_json_ struct json_object *answer = NULL;
+	struct json_object *request = daemon_request("policy.show");
+	const struct show_options *o = options;
+	int r;
+
+	put_str(request, "what", argv[0]);
+	r = daemon_call(request, &answer, e);
+	if (!r && o->time_ns && get_member(answer, "programs"))
+		r = add_times(get_member(answer, "programs"), o->time_ns, e);
+	if (r)
+		return r;
+	output(o->common.json, answer, print_show);
+	return 0;
+}
+
+static const struct option_spec specs[] = {
+	OPTION_JSON,
+	OPTION(show_options, time_ns, "time", OPTION_DURATION, "TIME",
+	       .help = "measure for so long what a fault pays for ebb's programs"),
+	OPTIONS_END
+};
+
+const struct command command_policy_show = {
+	.object = "policy", .action = "show", .arguments = "POLICY|CGROUP",
+	.help = "Shows a policy or an attachment: parameters, what it did, what it costs",
+	.example = "  ebbctl policy show spark.slice --time 5\n", .options = specs,
+	.options_size = sizeof(struct show_options), .run = run_show, .min_args = 1, .max_args = 1,
+};

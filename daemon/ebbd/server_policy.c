@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <string.h>
+
+#include "common/control.h"
+#include "ebbd/native.h"
+#include "ebbd/policies.h"
+#include "ebbd/server_policy.h"
+#include "ebbd/stats.h"
+
+void add_int(struct json_object *o, const char *key, uint64_t v)
+{
+	json_object_object_add(o, key, json_object_new_int64((int64_t)v));
+}
+
+void add_str(struct json_object *o, const char *key, const char *v)
+{
+	json_object_object_add(o, key, json_object_new_string(v));
+}
+
+struct json_object *add_array(struct json_object *o, const char *key)
+{
+	struct json_object *a = json_object_new_array();
+
+	json_object_object_add(o, key, a);
+	return a;
+}
+
+const char *need_str(struct json_object *request, const char *key, struct error *e)
+{
+	const char *s = control_str(request, key, NULL);
+
+	if (!s)
+		fail_exit(e, EXIT_USAGE, EINVAL, "request: '%s' is missing", key);
+	return s;
+}
+
+/* The wish in a request; what it points to lives as long as that and @values do. */
+struct wanted {
+	struct attach_wish wish;
+	const char *names[DECLARATION_PARAMS];
+	uint64_t values[DECLARATION_PARAMS];
+};
+
+static int get_place(struct json_object *request, enum run_place *place, struct error *e)
+{
+	const char *run = control_str(request, "run", NULL);
+
+	*place = !run ? RUN_DEFAULT : !strcmp(run, "daemon") ? RUN_DAEMON : RUN_KERNEL;
+	if (run && strcmp(run, "daemon") && strcmp(run, "kernel"))
+		return fail_exit(e, EXIT_USAGE, EINVAL, "run: '%.64s' is neither kernel nor daemon", run);
+	return 0;
+}
+
+static int get_wish(struct json_object *request, struct wanted *w, struct error *e)
+{
+	struct json_object *params;
+
+	w->wish = (struct attach_wish){ .names = w->names, .values = w->values };
+	if (get_place(request, &w->wish.place, e))
+		return -EINVAL;
+	if (!json_object_object_get_ex(request, "params", &params))
+		return 0;
+	if (!json_object_is_type(params, json_type_object))
+		return fail_exit(e, EXIT_USAGE, EINVAL, "params: not an object of numbers");
+	json_object_object_foreach(params, key, value) {
+		int64_t v = json_object_get_int64(value);
+
+		if (w->wish.n == DECLARATION_PARAMS)
+			return fail_exit(e, EXIT_USAGE, E2BIG, "params: more than %u", DECLARATION_PARAMS);
+		if (!json_object_is_type(value, json_type_int) || v < 0)
+			return fail_exit(e, EXIT_USAGE, EINVAL, "%s: not a whole number", key);
+		w->names[w->wish.n] = key;
+		w->values[w->wish.n++] = (uint64_t)v;
+	}
+	return 0;
+}
+
+static void describe(const struct policy *p, struct json_object *o)
+{
+	struct json_object *params;
+
+	add_str(o, "name", p->name);
+	add_str(o, "help", p->info.help);
+	add_str(o, "origin", p->origin == POLICY_BUILTIN ? "ebb" : "loaded");
+	add_str(o, "file", p->file);
+	json_object_object_add(o, "kernel", json_object_new_boolean(p->object != NULL));
+	params = add_array(o, "params");
+	for (uint32_t k = 0; k < p->info.params && k < EBB_PARAMS; k++) {
+		struct json_object *q = json_object_new_object();
+
+		add_str(q, "name", p->info.param[k].name);
+		add_int(q, "initial", p->info.param[k].initial);
+		add_int(q, "min", p->info.param[k].min);
+		add_int(q, "max", p->info.param[k].max);
+		add_str(q, "help", p->info.param[k].help);
+		json_object_array_add(params, q);
+	}
+}
+
+int policy_list(struct ebbd *d, struct json_object *request, struct json_object *answer,
+		struct error *e)
+{
+	struct json_object *list = add_array(answer, "policies");
+
+	for (uint32_t i = 0; i < d->plane.policies; i++) {
+		struct json_object *o;
+
+		if (!*d->plane.policy[i].name)
+			continue;
+		o = json_object_new_object();
+		describe(&d->plane.policy[i], o);
+		json_object_array_add(list, o);
+	}
+	return 0;
+}
+
+int policy_load(struct ebbd *d, struct json_object *request, struct json_object *answer,
+		struct error *e)
+{
+	const char *file = need_str(request, "file", e);
+	struct policy_change change;
+	int r = file ? policies_load(&d->attachments, file, &change, e) : -EINVAL;
+
+	if (r)
+		return r;
+	describe(change.policy, answer);
+	add_str(answer, "done", change.what == POLICY_REPLACED ? "replaced" : "loaded");
+	if (*change.dropped)
+		add_str(answer, "dropped", change.dropped);
+	add_int(answer, "instructions", change.policy->cost.instructions);
+	add_int(answer, "call_ns", change.policy->cost.median_ns);
+	stats_publish(&d->attachments);
+	return 0;
+}
+
+int policy_unload(struct ebbd *d, struct json_object *request, struct json_object *answer,
+		  struct error *e)
+{
+	const char *name = need_str(request, "policy", e);
+	char where[128];
+	int r = name ? policies_unload(&d->attachments, name, e) : -EINVAL;
+
+	for (uint32_t i = 0; !r && i < d->config.declarations; i++)
+		if (!strcmp(d->config.declaration[i].policy, name))
+			add_str(answer, "declared", declaration_where(&d->config.declaration[i], NULL,
+								      where, sizeof(where)));
+	return r;
+}
+
+int policy_attach(struct ebbd *d, struct json_object *request, struct json_object *answer,
+		  struct error *e)
+{
+	const char *cgroup = need_str(request, "cgroup", e), *policy = need_str(request, "policy", e);
+	struct cgroup_ref c;
+	struct wanted w;
+	int r;
+
+	if (!cgroup || !policy)
+		return -EINVAL;
+	r = get_wish(request, &w, e);
+	w.wish.policy = policy;
+	if (!r)
+		r = attach(&d->attachments, cgroup, &w.wish, e);
+	if (r)
+		return r;
+	if (!cgroup_resolve(cgroup, &c, NULL))
+		declared_attached(d->declared, c.id);
+	stats_publish(&d->attachments);
+	return 0;
+}
+
+int policy_set(struct ebbd *d, struct json_object *request, struct json_object *answer,
+	       struct error *e)
+{
+	const char *cgroup = need_str(request, "cgroup", e);
+	struct wanted w;
+	int r;
+
+	if (!cgroup)
+		return -EINVAL;
+	r = get_wish(request, &w, e);
+	return r ? r : attach_set(&d->attachments, cgroup, &w.wish, e);
+}
+
+int policy_detach(struct ebbd *d, struct json_object *request, struct json_object *answer,
+		  struct error *e)
+{
+	const char *cgroup = need_str(request, "cgroup", e);
+	struct cgroup_ref c;
+	char text[256];
+	int r = cgroup ? cgroup_resolve(cgroup, &c, e) : -EINVAL;
+
+	if (!r)
+		r = attach_detach(&d->attachments, cgroup, e);
+	if (!r && declared_detached(d->declared, c.id, c.path, text, sizeof(text)))
+		add_str(answer, "declared", text);
+	return r;
+}
+
+struct json_object *attachment_params(const struct attachment *t)
+{
+	struct json_object *params = json_object_new_object();
+
+	for (uint32_t k = 0; k < t->policy->info.params && k < EBB_PARAMS; k++)
+		add_int(params, t->policy->info.param[k].name, t->params.v[k]);
+	return params;
+}
+
+static void add_cost(struct ebbd *d, const struct policy *p, struct json_object *answer)
+{
+	struct json_object *o = json_object_new_object();
+
+	policies_measure(&d->plane, p);
+	add_int(o, "verified", p->cost.verified);
+	add_int(o, "instructions", p->cost.instructions);
+	add_int(o, "machine_bytes", p->cost.machine_bytes);
+	if (p->cost.calls) {
+		add_int(o, "calls", p->cost.calls);
+		add_int(o, "median_ns", p->cost.median_ns);
+		add_int(o, "slowest_ns", p->cost.slowest_ns);
+		add_int(o, "max_ns", p->cost.max_ns);
+	}
+	json_object_object_add(answer, "cost", o);
+}
+
+/* Whose run time the kernel keeps: the policies are part of it, entered by tail call. */
+static void add_programs(struct ebbd *d, struct json_object *answer)
+{
+	static const struct { enum plane_program which; const char *name; } hook[] = {
+		{ PLANE_ENTER, "fault_enter" }, { PLANE_MINOR, "fault_minor" },
+		{ PLANE_MAJOR, "fault_major" },
+	};
+	struct json_object *list = add_array(answer, "programs");
+
+	for (size_t i = 0; i < sizeof(hook) / sizeof(hook[0]); i++) {
+		struct bpf_prog_info info = { 0 };
+		uint32_t size = sizeof(info);
+		struct json_object *o;
+
+		if (bpf_obj_get_info_by_fd(bpf_program__fd(plane_program(&d->plane, hook[i].which)), &info,
+					   &size))
+			continue;
+		o = json_object_new_object();
+		add_str(o, "name", hook[i].name);
+		add_int(o, "id", info.id);
+		json_object_array_add(list, o);
+	}
+}
+
+static void show_attachment(struct ebbd *d, struct attachment *t, struct json_object *answer)
+{
+	struct json_object *rows = json_object_new_array();
+
+	stats_json(&d->attachments, t->cgroup.id, rows);
+	if (json_object_array_length(rows))
+		json_object_object_add(answer, "stats",
+				       json_object_get(json_object_array_get_idx(rows, 0)));
+	json_object_put(rows);
+	add_str(answer, "cgroup", t->cgroup.path);
+	add_str(answer, "run", t->place == RUN_DAEMON ? "daemon" : "kernel");
+	add_str(answer, "by", t->by == BY_DECLARATION ? t->source : "command");
+	json_object_object_add(answer, "values", attachment_params(t));
+	if (t->place == RUN_DAEMON && t->calls) {
+		add_int(answer, "daemon_calls", t->calls);
+		add_int(answer, "daemon_call_ns", t->call_ns / t->calls);
+	}
+}
+
+int policy_show(struct ebbd *d, struct json_object *request, struct json_object *answer,
+		struct error *e)
+{
+	const char *what = need_str(request, "what", e);
+	struct attachments *a = &d->attachments;
+	const struct policy *policy;
+	struct attachment *t;
+	struct cgroup_ref c;
+	struct json_object *list;
+
+	if (!what)
+		return -EINVAL;
+	policy = plane_policy(&d->plane, what, NULL);
+	if (!policy) {
+		if (!strchr(what, '/') && cgroup_resolve(what, &c, NULL))
+			return fail_exit(e, EXIT_USAGE, ENOENT,
+					 "%.128s: neither a policy nor a cgroup; see ebbctl policy list", what);
+		if (cgroup_resolve(what, &c, e))
+			return -ENOENT;
+		/* This thread alone adds and removes them. */
+		t = attachments_find(a, c.id);
+		if (!t)
+			return fail(e, ENOENT, "%s: has no policy of its own; see ebbctl status", c.path);
+		show_attachment(d, t, answer);
+		policy = t->policy;
+	}
+	describe(policy, answer);
+	list = add_array(answer, "cgroups");
+	for (uint32_t i = 0; i < a->n; i++)
+		if (a->item[i]->policy == policy)
+			json_object_array_add(list, json_object_new_string(a->item[i]->cgroup.path));
+	add_cost(d, policy, answer);
+	add_programs(d, answer);
+	return 0;
+}
