@@ -28,6 +28,9 @@ $(B)/tests/unit/%: tests/unit/%.c $(LIBTEST) $(NATIVE_POLICIES) | deps
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Ipolicies -o $@ $< $(filter %.o,$^) \
 		$(LIBTEST) $(NATIVE_POLICIES) $(LIBTEST_LIBS)
 
+# Reads one.
+$(B)/tests/unit/test_policy_object: | $(POLICY_OBJECTS)
+
 $(B)/tests/%: tests/programs/%.c | deps
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -o $@ $< -lm -lpthread

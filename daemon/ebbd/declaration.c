@@ -93,9 +93,12 @@ bool declaration_matches(const struct declaration *d, const char *mount, const c
 {
 	char path[PATH_MAX];
 
+	/* The root is all of the machine: it is meant by name only, not by a star. */
+	if (!strcmp(rel, "/"))
+		return !strcmp(d->glob, "/") || !strcmp(d->glob, mount);
 	if (!fnmatch(d->glob, rel, FNM_PATHNAME))
 		return true;
-	return (size_t)snprintf(path, sizeof(path), "%s%s", mount, strcmp(rel, "/") ? rel : "") <
+	return (size_t)snprintf(path, sizeof(path), "%s%s", mount, rel) <
 		       sizeof(path) &&
 	       !fnmatch(d->glob, path, FNM_PATHNAME);
 }
