@@ -6,7 +6,7 @@
 
 static int run_policies(int argc, char **argv, void *options, struct error *e)
 {
-	for (const struct ebb_policy *const *p = sim_policies; *p; p++) {
+	for (const struct ebb_policy *const *p = ebb_policies; *p; p++) {
 		const struct ebb_policy_info *info = (*p)->info;
 
 		printf("%-10s  %s\n", info->name, info->help);

@@ -58,7 +58,7 @@ static int choose_policy(const char *text, struct sim_config *c, struct error *e
 	if (snprintf(words, sizeof(words), "%s", text) >= (int)sizeof(words))
 		return fail_exit(e, EXIT_USAGE, EINVAL, "--policy: too long");
 	word = strtok_r(words, ",", &rest);
-	for (const struct ebb_policy *const *p = sim_policies; word && *p; p++)
+	for (const struct ebb_policy *const *p = ebb_policies; word && *p; p++)
 		if (!strcmp((*p)->info->name, word))
 			c->policy = *p;
 	if (!c->policy)
