@@ -24,7 +24,7 @@ endif
 # Under sudo whoever called it compiles, so that nothing in build/ is root's;
 # only the recipes that install, need root or clean up are run as root.
 ROOT_TARGETS := deps check demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
-	install clean
+	bench-neighbour install clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
 SHELL := /usr/bin/setpriv
@@ -37,7 +37,7 @@ endif
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all help deps check unit demo bench-scan bench-hooks bench-apps bench-prefetch \
+.PHONY: all help deps check unit demo bench-scan bench-hooks bench-apps bench-neighbour bench-prefetch \
 	bench-latency install clean format
 
 CFLAGS ?= -O2 -g
@@ -72,7 +72,7 @@ help:
 	@sed -n 's/^## *//p' Makefile
 
 ## make                  build everything under build/
-## sudo make demo        five real programs on remote memory, with and without ebb
+## sudo make demo        six real programs on remote memory, with and without ebb
 ## sudo make check       every test; skips are listed with their reasons
 ## make unit             the unit tests alone (no root); SANITIZE=1 for ASan and UBSan
 ## make fuzz-policy [SECONDS=60]  faults made from anything, through every policy
@@ -82,6 +82,7 @@ help:
 ## sudo make bench-apps  programs at 100, 75, 50 and 25 % of their memory
 ## sudo make bench-prefetch  policies on programs of every order; a JVM's collectors, too
 ## sudo make bench-latency   their gain against the latency of the device
+## sudo make bench-neighbour  what a greedy neighbour costs a miss
 ## make install          install below DESTDIR=, PREFIX=/usr
 ## make clean            remove build/
 ## Variables: V=1 shows commands; NO_DEPS=1 installs no packages; GUEST=1 (demo) runs in a guest

@@ -400,7 +400,7 @@ static const struct option_spec specs[] = {
 	OPTIONS_END
 };
 
-static const struct run_options defaults = { .policy = "leap" };
+static const struct run_options defaults = { .policy = "auto" };
 
 const struct command command_run = {
 	.object = "run", .arguments = "-- PROGRAM [ARG...]",

@@ -19,6 +19,9 @@ endif
 bench-scan: all $(B)/tests/scan
 	$(Q)$(BENCH_PYTHON) tests/bench/scan.py
 
+bench-neighbour: all $(B)/tests/scan
+	$(Q)$(BENCH_PYTHON) tests/bench/neighbour.py
+
 bench-hooks: all $(B)/tests/minorfault
 	$(Q)$(BENCH_PYTHON) tests/bench/hooks.py
 

@@ -1,0 +1,110 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+What a prefetch-greedy neighbour costs: p99 of a visit by a random walk over twice its
+memory, alone, beside a sequential walk that the kernel reads ahead for, and beside one
+that POLICY= (auto) prefetches for; RUNS= (5) interleaved rounds on one device.
+"""
+import json
+import os
+import statistics
+import sys
+import threading
+
+import measure
+import road
+
+MIB = int(os.environ.get("MIB") or 64)
+POLICY = os.environ.get("POLICY") or "auto"
+DEVICE = 1 << 30
+SCAN = road.machine.BUILD / "tests" / "scan"
+MODES = ("alone", "readahead", "prefetch")
+BOUND = 2.5
+ENDLESS = 100000
+
+
+class Walk:
+    """What Road.run() wants of a workload."""
+
+    def __init__(self, name, words, told):
+        self.name, self.words, self.told = name, words, told
+
+    def argv(self, _):
+        return ["/bin/sh", "-c", f"exec {SCAN} --json {self.words} >{self.told}"]
+
+
+class Neighbour:
+    """A sequential walk in a cgroup of its own, for as long as a `with` lasts."""
+
+    def __init__(self, policy):
+        self.cgroup = road.parts.Cgroup(f"ebb-neighbour-{os.getpid()}", limit_mib=MIB)
+        self.policy = policy
+        self.walk = None
+
+    def __enter__(self):
+        road.parts.ebbctl("policy", "attach", self.policy, self.cgroup.path)
+        self.walk = road.subprocess.Popen(
+            [SCAN, "--mib", str(2 * MIB), "--pattern", "seq", "--passes", str(ENDLESS)],
+            stdout=road.subprocess.DEVNULL, preexec_fn=self.cgroup.enter)
+        # It has walked once when half of it is out.
+        before = self.swapped_in()
+        pause = threading.Event()
+        while self.swapped_in() - before < MIB << 8:
+            if self.walk.poll() is not None:
+                raise road.Failure("the neighbour's walk ended by itself; see dmesg")
+            pause.wait(0.1)
+        self.before = self.swapped_in()
+        return self
+
+    def __exit__(self, *_):
+        self.pages = self.swapped_in() - self.before
+        self.walk.kill()
+        self.walk.wait()
+        self.cgroup.remove()
+
+    def swapped_in(self):
+        rows = road.parts.ebbctl_json("stats", self.cgroup.path)["cgroups"]
+        return rows[0]["swapped_in"]
+
+
+def visit(r):
+    """(p99, p50) in us of a visit of the random walk."""
+    told = measure.BENCH / "neighbour-run.json"
+    told.unlink(missing_ok=True)
+    words = f"--mib {2 * MIB} --pattern random --passes 1 --latency"
+    r.run(Walk("neighbour-random", words, told), "", MIB << 20, "none")
+    report = json.loads(told.read_text())
+    return report["p99_us"], report["p50_us"]
+
+
+def bench():
+    road.check_machine(DEVICE + (2 << 30), DEVICE + (1 << 30), measure.BENCH, [])
+    p99, pages = {m: [] for m in MODES}, {m: [] for m in MODES}
+    with road.Road(measure.BENCH, DEVICE) as r:
+        for i in range(measure.runs(5)):
+            for mode in MODES[i % 3:] + MODES[:i % 3]:
+                if mode == "alone":
+                    worst, middle = visit(r)
+                else:
+                    with Neighbour("none" if mode == "readahead" else POLICY) as n:
+                        worst, middle = visit(r)
+                    pages[mode].append(n.pages)
+                p99[mode].append(worst)
+                road.say(f"round {i + 1}  {mode:<10} p99 {worst:8.1f} us  p50 {middle:8.1f} us")
+    rows = []
+    for mode in MODES[1:]:
+        judged = mode == "prefetch"
+        # Paired the other way round: how many times as long as alone.
+        row = measure.row(f"p99 of a miss beside {mode}",
+                          {"mib": MIB, "policy": POLICY if judged else "none",
+                           "neighbour_pages": statistics.median(pages[mode])},
+                          p99[mode], p99["alone"], "us",
+                          f"<= {BOUND}" if judged else None,
+                          (lambda ratio, low, high: ratio <= BOUND) if judged else None)
+        row["baseline"], row["ebb"] = row["ebb"], row["baseline"]
+        rows.append(row)
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(measure.main("neighbour", bench))
