@@ -135,22 +135,24 @@ static int on_reload(sd_event_source *s, const struct signalfd_siginfo *info, vo
 	return 0;
 }
 
-/* One ebbd a machine: two would count everything twice. */
-static int lock_run_dir(int *lock, struct error *e)
-{
-	char path[PATH_MAX];
+/*
+ * One ebbd a machine, whatever its run directory: the pins are the machine's, and
+ * two would count everything twice.
+ */
+#define LOCK_FILE "/run/ebbd.lock"
 
+static int lock_machine(int *lock, struct error *e)
+{
 	if (mkdir(ebb_run_dir(), 0755) < 0 && errno != EEXIST)
 		return fail(e, errno, "%s: cannot create: %m", ebb_run_dir());
 	if (mkdir(ebb_device_dir(), 0755) < 0 && errno != EEXIST)
 		return fail(e, errno, "%s: cannot create: %m", ebb_device_dir());
-	snprintf(path, sizeof(path), "%s/ebbd.lock", ebb_run_dir());
-	*lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	*lock = open(LOCK_FILE, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (*lock < 0)
-		return fail(e, errno, "%s: %m", path);
+		return fail(e, errno, LOCK_FILE ": %m");
 	if (flock(*lock, LOCK_EX | LOCK_NB) < 0)
 		return fail_exit(e, EXIT_REFUSED, EBUSY,
-				 "%s: another ebbd runs; see ebbctl status", path);
+				 LOCK_FILE ": another ebbd runs; see ebbctl status");
 	return 0;
 }
 
@@ -328,7 +330,7 @@ int main(int argc, char **argv)
 	if (o.daemon)
 		r = go_background(&background, &e);
 	if (!r)
-		r = lock_run_dir(&lock, &e);
+		r = lock_machine(&lock, &e);
 	block_signals();
 	if (!r)
 		r = start(&d, &o, &e);
