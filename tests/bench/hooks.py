@@ -18,6 +18,8 @@ FAULT = ("fault", "15", "128")
 SWITCH = ("switch", "15", "20000")
 # State, most it may add to a fault of a process in that state.
 STATES = (("untracked", 0.02), ("tracked", 0.03), ("detecting", 0.35))
+# The same two after ebbd was killed while it detected: what it pinned is still there.
+ORPHANS = (("orphaned", 0.03), ("bystander", 0.02))
 
 
 def probe(words, cgroup=None):
@@ -53,9 +55,25 @@ def with_ebbd(cgroup, other, taken, order):
         daemon.stop()
 
 
+def after_a_kill(cgroup, other, taken):
+    daemon = parts.Daemon([machine.BIN / "ebbd"], measure.BENCH / "log" / "ebbd.log")
+    try:
+        for state in ("orphaned", "bystander"):
+            if state == "bystander":
+                daemon = parts.Daemon([machine.BIN / "ebbd"], measure.BENCH / "log" / "ebbd.log")
+                parts.ebbctl("policy", "detach", cgroup.path)
+            tracked = cgroup if state == "orphaned" else other
+            parts.ebbctl("policy", "attach", "leap", tracked.path, "detect=1")
+            daemon.kill()
+            sample(cgroup, taken, state)
+    finally:
+        daemon.kill()
+        machine.pins_remove()
+
+
 def rounds(cgroup, other):
     states = [s for s, _ in STATES]
-    taken = {(s, k): [] for s in ["none", *states] for k in ("fault", "switch")}
+    taken = {(s, k): [] for s in ["none", *states, *dict(ORPHANS)] for k in ("fault", "switch")}
     for i in range(measure.runs(9)):
         order = states[i % 3:] + states[:i % 3]
         if i % 2:
@@ -63,6 +81,7 @@ def rounds(cgroup, other):
         sample(cgroup, taken, "none")
         if not i % 2:
             with_ebbd(cgroup, other, taken, order)
+        after_a_kill(cgroup, other, taken)
     return taken
 
 
@@ -79,7 +98,7 @@ def bench():
         cgroup.remove()
         other.remove()
     rows = []
-    for state, most in STATES:
+    for state, most in STATES + ORPHANS:
         rows.append(measure.row(
             f"minor fault, {state}", {"state": state, "mib": int(FAULT[2])},
             taken["none", "fault"], taken[state, "fault"], "ns", f"adds <= {most:.0%}",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What ebb leaves on a machine, how to see it and how to take it away safely."""
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -168,6 +169,13 @@ def end_process(pid, seconds=10):
             return
         except MachineError:
             pass
+
+
+def bpf_programs():
+    """Names of the perf_event programs that are loaded, cut off at 15 characters."""
+    shown = subprocess.run(["bpftool", "-j", "prog", "show"], capture_output=True, text=True,
+                           check=True).stdout
+    return [p.get("name", "") for p in json.loads(shown) if p["type"] == "perf_event"]
 
 
 def pins_remove():

@@ -133,6 +133,8 @@ def test_program_outlives_the_control_plane(attached, ebbd, logs):
         ebbd.kill()
         time.sleep(2.5)
         asked = parts.pinned_stats(c)["requests"]
+        # What a minor fault would pay for went with the process that paid attention.
+        assert not {"fault_enter", "fault_minor"} & set(machine.bpf_programs())
         time.sleep(1)
         assert s.process.poll() is None
         assert parts.pinned_stats(c)["requests"] == asked
