@@ -38,7 +38,8 @@
 #define REPLAY_CAUTION_MAX 6
 #define REPLAY_IDLE 64                  /* faults without a cursor, after which */
 #define REPLAY_REST 16                  /* one in so many is looked up */
-#define REPLAY_START 32                 /* first distance, entries */
+#define REPLAY_START 32                 /* first and least distance, entries */
+#define REPLAY_LOST 8                   /* misses in a row that were asked for too late */
 
 /* An entry: the page below, and above how many turns it was carried unseen. */
 #define REPLAY_PAGE (EBB_VPN_END - 1)
@@ -301,15 +302,18 @@ static __always_inline void replay_advance(const struct ebb_fault *f, struct rep
 		return;
 	}
 	/*
-	 * Asked for and not here in time.  What was asked for before the
-	 * distance grew tells nothing about it.
+	 * A miss by itself was resident when it was asked for and went since:
+	 * too early.  Misses in a row are too late, as pages are whose I/O was
+	 * waited for.  What was asked for before the distance grew tells nothing
+	 * about it.
 	 */
-	if (t->since > t->distance && t->distance < max) {
+	if (f->kind == EBB_MISS && ++t->lost < REPLAY_LOST) {
+		if (t->distance > REPLAY_START)
+			t->distance -= t->distance / 64 + 1;
+	} else if (t->since > t->distance && t->distance < max) {
 		t->distance *= 2;
 		t->since = 0;
 	}
-	if (f->kind == EBB_MISS)
-		t->lost++;
 }
 
 /*

@@ -81,7 +81,7 @@ static void other_pages_each_turn(void **unused)
 		walk(m, order, PAGES);
 		for (int turn = 2; turn <= 5; turn++) {
 			walk(m, order, PAGES);
-			assert_follows("random eviction", m, 0.95, 0.95);
+			assert_follows("random eviction", m, 0.98, 0.98);
 		}
 		memory_free(m);
 	}
@@ -390,7 +390,7 @@ static void pagerank(void **unused)
 				memory_visit(m, 0, 0, memory_random(&seed) % ranks);
 		}
 		if (turn > 1)
-			assert_follows("pagerank", m, 0.9, 0.95);
+			assert_follows("pagerank", m, 0.98, 0.98);
 	}
 	memory_free(m);
 }
