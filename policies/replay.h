@@ -68,6 +68,7 @@ struct replay_bucket {
 struct replay_thread {
 	__u64 owner;
 	__u64 last;                     /* page of the newest fault */
+	__u64 window[2];                /* pages of the newest misses that the kernel read ahead at */
 	__u32 tid;
 	__u32 head;                     /* position written last */
 	__u32 cursor;                   /* position of the fault before, when it is repeated */
@@ -368,6 +369,28 @@ static __always_inline void replay_stray(struct replay_thread *t, __u64 owner, _
 }
 
 /*
+ * Whether a miss goes on where the kernel's readahead left off: two steps of a
+ * sequence, for which the kernel needs no help that this could give.  Pages
+ * brought in here would only keep it from reading the next window.
+ */
+static __always_inline int replay_leave(const struct ebb_fault *f, struct replay_thread *t)
+{
+	__u64 near = 2 * (__u64)f->cluster, vpn = f->vpn;
+
+	if (vpn - t->window[0] + near <= 2 * near) {
+		t->window[0] = vpn;
+		return 1;
+	}
+	if (vpn - t->window[1] + near <= 2 * near) {
+		t->window[1] = vpn;
+		return 1;
+	}
+	t->window[1] = t->window[0];
+	t->window[0] = vpn;
+	return 0;
+}
+
+/*
  * Learns from a fault, and follows it: at most `keep` turns (<= REPLAY_KEEP_MAX)
  * for a page that is not seen, at most `max` entries ahead.  Returns the thread,
  * or NULL for a fault that counts for nothing; its `foreseen` says whether the
@@ -387,7 +410,7 @@ static __always_inline struct replay_thread *replay_observe(const struct ebb_fau
 		t->tid = f->tid;
 		t->owner = owner;
 	}
-	if (vpn == t->last)
+	if (vpn == t->last || (f->kind == EBB_MISS && f->cluster > 1 && replay_leave(f, t)))
 		return NULL;
 	t->last = vpn;
 	t->foreseen = 0;
@@ -409,6 +432,13 @@ static __always_inline struct replay_thread *replay_observe(const struct ebb_fau
 	if (!n && !replay_passed(t, vpn))
 		replay_stray(t, owner, vpn);
 	replay_record(t, vpn, entry, from, n ? n - 1 : 0, keep);
+	/*
+	 * What the kernel read along with a miss is visited unseen, if at all.
+	 * Once that miss is a hit the kernel reads nothing along with it and
+	 * the page after it misses: try that one, once.
+	 */
+	if (f->kind == EBB_MISS && f->cluster > 1 && vpn + 1 < EBB_VPN_END)
+		replay_append(t, vpn + 1 + keep * REPLAY_TURN);
 	return t;
 }
 

@@ -6,7 +6,8 @@
  * Time is counted in visits.  A page asked for takes room at once and arrives
  * `latency` visits later; visited before, it is late, or a miss as long as it
  * has not been on its way for `issue` visits.  A page that goes unvisited after
- * it was fetched is wasted.
+ * it was fetched is wasted.  The kernel's readahead can be switched on; its hits
+ * go unseen.
  */
 #ifndef MEMORY_WORLD_H
 #define MEMORY_WORLD_H
@@ -16,7 +17,7 @@
 
 #include "policies/ebb_policy.h"
 
-enum memory_state { MEMORY_OUT, MEMORY_FETCHED, MEMORY_MAPPED };
+enum memory_state { MEMORY_OUT, MEMORY_FETCHED, MEMORY_READ_AROUND, MEMORY_MAPPED };
 enum memory_eviction { EVICT_OLDEST, EVICT_RANDOM };
 
 struct memory {
@@ -28,6 +29,10 @@ struct memory {
 	uint32_t latency, issue;
 	uint32_t exec;                  /* of all processes */
 	int futile;                     /* requests come to nothing */
+	struct {                        /* the kernel's, as swap_vma_readahead() of Linux 6.x */
+		uint64_t page;
+		uint32_t max, window, hits;
+	} readahead;
 	uint64_t base;
 	uint64_t now, seed;
 	struct memory_page {
@@ -39,7 +44,7 @@ struct memory {
 	uint32_t *resident;             /* pages in memory in no order */
 	uint32_t oldest, youngest;
 	struct memory_counts {
-		uint64_t hits, late, misses, fetched, wasted, requests, asked, outside;
+		uint64_t hits, late, misses, unseen, fetched, wasted, requests, asked, outside;
 	} count;
 };
 
@@ -159,6 +164,37 @@ static inline void memory_free(struct memory *m)
 	free(m);
 }
 
+/* Returns how many pages were read, the missed one included. */
+static inline uint32_t memory_read_around(struct memory *m, uint32_t process, uint32_t page)
+{
+	uint64_t prev = m->readahead.page, pages = 1, first;
+	uint32_t read = 1;
+
+	if (m->readahead.hits)
+		for (pages = 4; pages < m->readahead.hits + 2;)
+			pages *= 2;
+	else if (page == prev + 1 || page + 1 == prev)
+		pages = 2;
+	if (pages > m->readahead.max)
+		pages = m->readahead.max;
+	if (pages < m->readahead.window / 2)
+		pages = m->readahead.window / 2;
+	m->readahead.window = pages;
+	m->readahead.hits = 0;
+	m->readahead.page = page;
+	first = page == prev + 1 ? page : page + 1 == prev ? page - pages + 1
+							   : page - (pages - 1) / 2;
+	for (uint64_t i = first; i < first + pages; i++) {
+		uint32_t at = process * m->pages + i;
+
+		if (i == page || i >= m->pages || m->page[at].state != MEMORY_OUT)
+			continue;
+		memory_bring(m, at, MEMORY_READ_AROUND);
+		read++;
+	}
+	return read;
+}
+
 /* A thread (from 0) of a process (from 0) visits one of its pages. */
 static inline void memory_visit(struct memory *m, uint32_t process, uint32_t thread, uint32_t page)
 {
@@ -177,6 +213,14 @@ static inline void memory_visit(struct memory *m, uint32_t process, uint32_t thr
 	}
 	if (p->state == MEMORY_MAPPED)
 		return;
+	if (p->state != MEMORY_OUT)
+		m->readahead.page = page;
+	if (p->state == MEMORY_READ_AROUND) {
+		p->state = MEMORY_MAPPED;
+		m->readahead.hits++;
+		m->count.unseen++;
+		return;
+	}
 	if (p->state == MEMORY_OUT || since <= m->issue) {
 		f.kind = EBB_MISS;
 		m->count.misses++;
@@ -189,8 +233,11 @@ static inline void memory_visit(struct memory *m, uint32_t process, uint32_t thr
 		f.kind = EBB_HIT;
 		m->count.hits++;
 	}
-	if (p->state == MEMORY_OUT)
+	if (p->state == MEMORY_OUT) {
 		memory_bring(m, i, MEMORY_MAPPED);
+		if (m->readahead.max > 1)
+			f.cluster = memory_read_around(m, process, page);
+	}
 	p->state = MEMORY_MAPPED;
 	m->policy->run(&m->sim[process], &f);
 }

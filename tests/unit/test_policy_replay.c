@@ -21,9 +21,9 @@ static void walk(struct memory *m, const uint32_t *order, uint32_t n)
 /* The figures behind the assertions; unit.py shows them when one fails. */
 static void show(const char *what, const struct memory *m)
 {
-	print_message("%-24s coverage %.4f accuracy %.4f misses %lu late %lu wasted %lu\n", what,
-		      memory_coverage(m), memory_accuracy(m), m->count.misses, m->count.late,
-		      m->count.wasted);
+	print_message("%-24s coverage %.4f accuracy %.4f misses %lu late %lu wasted %lu unseen %lu\n",
+		      what, memory_coverage(m), memory_accuracy(m), m->count.misses, m->count.late,
+		      m->count.wasted, m->count.unseen);
 }
 
 static void assert_quiet(const char *what, const struct memory *m)
@@ -395,6 +395,64 @@ static void pagerank(void **unused)
 	memory_free(m);
 }
 
+/* What the kernel reads ahead well is left to it; the rest is not. */
+static void beside_readahead(void **unused)
+{
+	const uint32_t edges = PAGES / 2, objects = PAGES / 8;
+	uint64_t seed = 7;
+	uint32_t *order = memory_permutation(objects, &seed);
+	struct memory *m = memory_new(&replay_policy, 1, PAGES, PAGES / 4);
+	uint64_t misses = 0;
+
+	m->readahead.max = 8;
+	for (int turn = 1; turn <= 3; turn++) {
+		memory_count_anew(m);
+		for (uint32_t i = 0; i < PAGES; i++)
+			memory_visit(m, 0, 0, i);
+		show("sequential", m);
+		if (turn == 1)
+			misses = m->count.misses;
+		else
+			assert_in_range(m->count.misses, 1, misses + misses / 20);
+		assert_true(m->count.asked <= misses / 20);
+	}
+	memory_free(m);
+
+	/* Objects of four pages, in a random order. */
+	m = memory_new(&replay_policy, 1, PAGES, PAGES / 4);
+	m->readahead.max = 8;
+	for (int turn = 1; turn <= 5; turn++) {
+		memory_count_anew(m);
+		for (uint32_t i = 0; i < objects; i++)
+			for (uint32_t k = 0; k < 4; k++)
+				memory_visit(m, 0, 0, order[i] * 4 + k);
+		show("objects", m);
+		if (turn == 1)
+			misses = m->count.misses;
+	}
+	assert_follows("objects", m, 0.9, 0.9);
+	assert_true(m->count.misses < misses / 5);
+	memory_free(m);
+
+	/* A sequence, and random pages that come again: the misses are of these. */
+	m = memory_new(&replay_policy, 1, PAGES, PAGES / 4);
+	m->readahead.max = 8;
+	for (int turn = 1; turn <= 4; turn++) {
+		memory_count_anew(m);
+		for (uint32_t i = 0; i < edges; i++) {
+			memory_visit(m, 0, 0, i);
+			if (!(i & 3))
+				memory_visit(m, 0, 0, edges + order[i / 4] * 4);
+		}
+		show("sequence and random", m);
+		if (turn == 1)
+			misses = m->count.misses;
+	}
+	assert_true(m->count.misses < misses / 2);
+	memory_free(m);
+	free(order);
+}
+
 /* Far away devices: the distance grows until pages come in time, and no further. */
 static void distance(void **unused)
 {
@@ -471,6 +529,7 @@ int main(void)
 		cmocka_unit_test(sequential),
 		cmocka_unit_test(chains),
 		cmocka_unit_test(pagerank),
+		cmocka_unit_test(beside_readahead),
 		cmocka_unit_test(distance),
 		cmocka_unit_test(futile_requests),
 		cmocka_unit_test(asks_in_the_address_space_only),
