@@ -36,6 +36,7 @@
 #define REPLAY_TRUSTED 3                /* such matches before anything is asked for */
 #define REPLAY_TRUST_MAX 16             /* strays in a row before the cursor is given up */
 #define REPLAY_CAUTION_MAX 6
+#define REPLAY_SAMPLE 4                 /* one foreseen fault in so many is put into the index */
 #define REPLAY_IDLE 64                  /* faults without a cursor, after which */
 #define REPLAY_REST 16                  /* one in so many is looked up */
 #define REPLAY_START 32                 /* first and least distance, entries */
@@ -68,7 +69,7 @@ struct replay_bucket {
 struct replay_thread {
 	__u64 owner;
 	__u64 last;                     /* page of the newest fault */
-	__u64 window[2];                /* pages of the newest misses that the kernel read ahead at */
+	__u64 window[2];                /* newest misses that the kernel read further pages with */
 	__u32 tid;
 	__u32 head;                     /* position written last */
 	__u32 cursor;                   /* position of the fault before, when it is repeated */
@@ -240,7 +241,7 @@ EBB_SUBPROGRAM __u32 replay_carry(struct replay_thread *t, __u32 from, __u64 kee
 static __always_inline void replay_record(struct replay_thread *t, __u64 vpn, __u64 entry,
 					  __u32 from, __u32 skipped, __u64 keep)
 {
-	struct replay_bucket *b = replay_bucket(t->owner, vpn);
+	struct replay_bucket *b;
 
 	EBB_ROLLED
 	for (__u32 n = 0; n < REPLAY_REACH; n++) {
@@ -249,6 +250,10 @@ static __always_inline void replay_record(struct replay_thread *t, __u64 vpn, __
 		from = replay_carry(t, from, keep);
 	}
 	replay_append(t, entry);
+	/* It is in the index, at an older place; one page in so many will do to come back. */
+	if (t->foreseen && t->run % REPLAY_SAMPLE)
+		return;
+	b = replay_bucket(t->owner, vpn);
 	if (b) {
 		b->at[1] = b->at[0];
 		b->at[0] = t->head;
@@ -392,7 +397,7 @@ static __always_inline int replay_leave(const struct ebb_fault *f, struct replay
 
 /*
  * Learns from a fault, and follows it: at most `keep` turns (<= REPLAY_KEEP_MAX)
- * for a page that is not seen, at most `max` entries ahead.  Returns the thread,
+ * for a page that is not seen, at most `max` entries ahead (<= 16384).  Returns the thread,
  * or NULL for a fault that counts for nothing; its `foreseen` says whether the
  * fault was on the path of a trusted cursor, asked for or not.
  */

@@ -70,7 +70,9 @@ static void policies_are_reached(void **unused)
 }
 
 /* A policy that does what the fault's page says, to check the checker. */
-enum bad { GOOD, STRIDE_0, OUTSIDE, TOO_MANY, LONG_LIST, PAGE_0, OFTEN, NAME, BESIDE, PARAMS, BADS };
+enum bad {
+	GOOD, STRIDE_0, OUTSIDE, TOO_MANY, LONG_LIST, PAGE_0, OFTEN, NAME, BESIDE, PARAMS, BADS
+};
 
 static void bad_run(struct ebb_policy_sim *sim, const struct ebb_fault *f)
 {

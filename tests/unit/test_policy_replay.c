@@ -21,9 +21,10 @@ static void walk(struct memory *m, const uint32_t *order, uint32_t n)
 /* The figures behind the assertions; unit.py shows them when one fails. */
 static void show(const char *what, const struct memory *m)
 {
-	print_message("%-24s coverage %.4f accuracy %.4f misses %lu late %lu wasted %lu unseen %lu\n",
-		      what, memory_coverage(m), memory_accuracy(m), m->count.misses, m->count.late,
-		      m->count.wasted, m->count.unseen);
+	print_message("%-24s coverage %.4f accuracy %.4f misses %lu late %lu wasted %lu "
+		      "unseen %lu\n", what, memory_coverage(m),
+		      memory_accuracy(m), m->count.misses, m->count.late, m->count.wasted,
+		      m->count.unseen);
 }
 
 static void assert_quiet(const char *what, const struct memory *m)
