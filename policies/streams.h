@@ -17,6 +17,7 @@
 #define STREAMS 32
 #define STREAM_NEAR 1024        /* pages: a first stride is no longer than this */
 #define STREAM_FIRST 4          /* pages of the first request */
+#define STREAM_AGAIN 32         /* misses in a row of what was asked for, before it is asked for again */
 #define STREAM_REACH 8          /* strides past the window that still continue a stream */
 #define STREAM_LEAP 8192        /* and no more than so many of a long one: what is resident goes unseen */
 #define STREAM_AGE_SHIFT 6      /* one with a stride ages 64 times as slowly as one without */
@@ -90,8 +91,11 @@ static __always_inline void stream_ask(const struct ebb_fault *f, struct streams
 
 	if (left < 0 || left > 4 * EBB_REQUEST_MAX)
 		left = 0;
-	/* In spite of all that should be on its way it misses: ask again. */
-	if (2 * left > st->window && st->lost < STREAM_FIRST)
+	/*
+	 * In spite of all that should be on its way it misses: ask again, but not
+	 * each time, for a program that outruns ebbd misses what is still in line.
+	 */
+	if (2 * left > st->window && st->lost % STREAM_AGAIN != STREAM_AGAIN - 1)
 		return;
 	if (st->lost > max) {
 		if (st->lost < 8 * max)
