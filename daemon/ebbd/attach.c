@@ -77,6 +77,9 @@ static int write_maps(struct attachments *a, struct attachment *t, uint32_t flag
 	if (t->by == BY_DECLARATION)
 		c.flags |= EBB_CGROUP_DECLARED;
 	memset(zero, 0, sizeof(zero));
+	/* Whatever else changes about it: the recording goes on. */
+	if (t->recording)
+		c.flags |= EBB_CGROUP_RECORD;
 	if (bpf_map_update_elem(p->params, &t->cgroup.id, &t->params, BPF_ANY) ||
 	    (bpf_map_update_elem(p->counters, &t->cgroup.id, zero, BPF_NOEXIST) &&
 	     errno != EEXIST) ||
@@ -410,7 +413,8 @@ int attach_record(struct attachments *a, const char *cgroup, enum record_switch 
 	t = find_named(a, cgroup, e);
 	if (t) {
 		*owner = t->cgroup.id;
-		r = write_maps(a, t, on == RECORD_ON ? EBB_CGROUP_RECORD : 0, e);
+		t->recording = on == RECORD_ON;
+		r = write_maps(a, t, 0, e);
 	}
 	pthread_mutex_unlock(&a->lock);
 	return r;

@@ -46,6 +46,7 @@ struct attachment {
 	uint64_t unflushed;       /* pages brought in since its memory.stat was read */
 	uint64_t swapped_in;      /* at the last tick */
 	int stat_fd;              /* memory.stat */
+	bool recording;           /* its events also go to maps/trace */
 	uint32_t quiet_ticks;     /* since hit detection was last needed */
 	struct event_set *events; /* NULL while an ancestor's cover it */
 };

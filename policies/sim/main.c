@@ -64,6 +64,10 @@ int main(int argc, char **argv)
 			word = NULL;
 			break;
 		}
+	if (argc < 2) {
+		usage(stderr);
+		return EXIT_USAGE;
+	}
 	if (word)
 		fail_exit(&e, EXIT_USAGE, EINVAL, "'%.64s': no such command; see ebb-sim --help", word);
 	if (!r && fflush(stdout))

@@ -217,6 +217,26 @@ def test_run_records(ebbd, device, tmp_path):
     assert told["hits"] > 1000 and told["finished"]
 
 
+def test_recording_outlives_a_change_of_policy(ebbd, device, cgroup, tmp_path):
+    c, file = cgroup(limit_mib=32), tmp_path / "scan.trace"
+    parts.ebbctl("policy", "attach", "none", c.path)
+    scan = parts.Scan(c, options=["--no-thp"], mib=48, passes=4, pattern="seq")
+    try:
+        recorder = Recorder(c, file)
+        parts.ebbctl("policy", "attach", "leap", c.path)
+        parts.ebbctl("policy", "set", c.path, "pw_max=64")
+        before = parts.stats(c)
+        scan.go()
+        scan.result()
+        after = parts.stats(c)
+        assert recorder.end()[0] == 0
+    finally:
+        scan.kill()
+    told = parts.ebbctl_json("trace", "show", file)
+    assert told["hits"] > 1000
+    assert all(within(told[k], after[k] - before[k], 0.01) for k in FAULTS)
+
+
 def test_full_disk_ends_the_recording_only(ebbd, device, cgroup, tmp_path):
     c = cgroup(limit_mib=32)
     small = tmp_path / "small"
