@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "policies/native.h"
 #include "policies/sim/commands.h"
 
 static int run_policies(int argc, char **argv, void *options, struct error *e)

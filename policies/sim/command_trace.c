@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/size.h"
+#include "policies/native.h"
 #include "policies/sim/commands.h"
 #include "policies/sim/replay.h"
 
