@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/size.h"
-#include "policies/native.h"
+#include "policies/sim/choose.h"
 #include "policies/sim/commands.h"
 #include "policies/sim/replay.h"
 
@@ -19,58 +19,6 @@ struct trace_options {
 	const char *policy;
 	uint64_t memory, latency, wakeup, bandwidth;
 };
-
-static int set_param(const struct ebb_policy *policy, struct ebb_params *params, const char *word,
-		     struct error *e)
-{
-	const struct ebb_policy_info *info = policy->info;
-	size_t n = strcspn(word, "=");
-	char *end;
-	uint64_t v;
-
-	for (uint32_t i = 0; i < info->params; i++) {
-		const struct ebb_param_info *p = &info->param[i];
-
-		if (strlen(p->name) != n || strncmp(p->name, word, n))
-			continue;
-		v = strtoull(word + n + !!word[n], &end, 10);
-		if (word[n] != '=' || end == word + n + 1 || *end)
-			return fail_exit(e, EXIT_USAGE, EINVAL,
-					 "--policy: '%.64s': not a whole number; write %s=%" PRIu64, word,
-					 p->name, (uint64_t)p->initial);
-		if (v < p->min || v > p->max)
-			return fail_exit(e, EXIT_USAGE, ERANGE,
-					 "--policy: '%.64s' is out of range; %s takes %" PRIu64 " to %" PRIu64,
-					 word, p->name, (uint64_t)p->min, (uint64_t)p->max);
-		params->v[i] = v;
-		return 0;
-	}
-	return fail_exit(e, EXIT_USAGE, EINVAL,
-			 "--policy: policy '%s' has no parameter '%.*s'; see ebb-sim policies",
-			 info->name, (int)n, word);
-}
-
-/* "leap,pw_max=8,ahead=0" */
-static int choose_policy(const char *text, struct sim_config *c, struct error *e)
-{
-	char words[512], *word, *rest = NULL;
-	int ret = 0;
-
-	if (snprintf(words, sizeof(words), "%s", text) >= (int)sizeof(words))
-		return fail_exit(e, EXIT_USAGE, EINVAL, "--policy: too long");
-	word = strtok_r(words, ",", &rest);
-	for (const struct ebb_policy *const *p = ebb_policies; word && *p; p++)
-		if (!strcmp((*p)->info->name, word))
-			c->policy = *p;
-	if (!c->policy)
-		return fail_exit(e, EXIT_USAGE, ENOENT,
-				 "--policy: '%.64s': no such policy; see ebb-sim policies",
-				 word ? word : "");
-	ebb_policy_defaults(c->policy, &c->params);
-	while (!ret && (word = strtok_r(NULL, ",", &rest)))
-		ret = set_param(c->policy, &c->params, word, e);
-	return ret;
-}
 
 static void put(struct json_object *o, const char *key, uint64_t v)
 {
@@ -188,7 +136,7 @@ static int run_trace(int argc, char **argv, void *options, struct error *e)
 		.headroom = HEADROOM,
 	};
 	struct sim_result x;
-	int ret = choose_policy(o->policy, &c, e);
+	int ret = sim_choose_policy(o->policy, &c.policy, &c.params, e);
 
 	if (!ret)
 		ret = trace_open(&reader, argv[0], o->partial ? TRACE_PARTIAL : TRACE_WHOLE, e);
@@ -218,7 +166,7 @@ static int run_trace(int argc, char **argv, void *options, struct error *e)
 	  .metavar = metavar_, .help = help_, __VA_ARGS__ }
 
 static const struct option_spec specs[] = {
-	OPTION(policy, "policy", OPTION_STRING, "POLICY", "who prefetches: NAME[,KEY=NUMBER...] [none]",
+	OPTION(policy, "policy", OPTION_STRING, "POLICY", "who prefetches: NAME or ./NAME.so[,KEY=NUMBER...] [none]",
 	       .letter = 'p'),
 	OPTION(memory, "memory", OPTION_SIZE, "SIZE", "local memory [as recorded]; no less than that",
 	       .letter = 'm'),

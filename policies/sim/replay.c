@@ -256,14 +256,19 @@ static int on_request(void *data, const struct ebb_request *q)
 
 	switch (q->op) {
 	case EBB_OP_COLD:
+	case EBB_OP_COLD_LIST:
 		r->result->cold_pages += q->count;
 		break;
 	case EBB_OP_OUT:
 		page_out_range(r, q->tgid, (struct ebb_range){ q->first, q->stride, q->count });
 		break;
-	default:
+	case EBB_OP_PREFETCH:
+	case EBB_OP_LIST:
 		page_out_behind(r, q);
 		prefetch(r, q);
+		break;
+	default:
+		return -EOPNOTSUPP;
 	}
 	return 0;
 }

@@ -15,6 +15,8 @@ import parts
 from machine import BIN, MachineError, wait_for
 
 FIXTURES = sorted((machine.REPO / "tests" / "fixtures").glob("*.trace"))
+POLICIES = sorted(p.name.removesuffix(".bpf.c")
+                  for p in (machine.REPO / "policies").glob("*.bpf.c"))
 FAULTS = ("misses", "hits", "late")
 USAGE = 2
 
@@ -59,7 +61,7 @@ def test_simulator_agrees_with_the_kernel(fixture):
     assert within(sim_json(fixture)["misses"], told["misses"], 0.05)
 
 
-@pytest.mark.parametrize("policy", ["none", "stride", "leap,pw_max=8,ahead=0,speculate=1"])
+@pytest.mark.parametrize("policy", [*POLICIES, "leap,pw_max=8,ahead=0,speculate=1"])
 def test_simulator_is_deterministic(fixture, policy):
     first, second = (sim("trace", fixture, "--policy", policy, "--json").stdout for _ in "ab")
     assert first == second
@@ -86,9 +88,18 @@ def test_slower_devices_cost_more(fixture):
 
 
 def test_simulator_knows_every_policy():
-    known = {p.name.removesuffix(".bpf.c") for p in (machine.REPO / "policies").glob("*.bpf.c")}
-    listed = {line.split()[0] for line in sim("policies").stdout.splitlines() if line[0] != " "}
-    assert listed == known
+    listed = [line.split()[0] for line in sim("policies").stdout.splitlines() if line[0] != " "]
+    assert listed == POLICIES
+
+
+def test_simulator_takes_a_policy_from_a_file(tmp_path):
+    built = machine.BUILD / "policies" / "leap.so"
+    assert sim_json(FIXTURES[0], built) == sim_json(FIXTURES[0], "leap")
+    other = tmp_path / "other.so"
+    other.write_bytes(built.read_bytes())
+    assert "other_policy" in refused(sim("trace", FIXTURES[0], "-p", other, check=False))
+    other.write_text("")
+    assert "cannot be loaded" in refused(sim("trace", FIXTURES[0], "-p", other, check=False))
 
 
 @pytest.mark.parametrize("argv, says", [

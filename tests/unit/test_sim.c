@@ -37,6 +37,8 @@ static void probe_fault(const struct ebb_fault *f, const struct ebb_params *p)
 		for (uint64_t i = 0; i < EBB_LIST_MAX; i++)
 			list[i] = f->vpn + p->v[STEP] * (i + 1);
 		ebb_prefetch_list(f, list, p->v[COUNT]);
+	} else if (p->v[OP] == EBB_OP_COLD) {
+		ebb_cold(f, f->vpn, 1, p->v[COUNT]);
 	} else if (p->v[OP] == EBB_OP_OUT) {
 		/* Every other one: with all of them out, none would gain. */
 		if (f->vpn & 1)
@@ -350,6 +352,19 @@ static void paging_out_makes_room(void **unused)
 	assert_true(x.misses >= 150);
 }
 
+/* Cold pages stay: reclaim's order among resident pages is not simulated. */
+static void cold_is_counted(void **unused)
+{
+	_cleanup_history_ struct sim_history h = { 0 };
+	struct sim_result x;
+
+	walk(&h, 100, 150, 2);
+	x = replay(&h, probing(1, 3, EBB_OP_COLD));
+	assert_int_equal(x.cold_pages, 3 * x.misses);
+	assert_int_equal(x.misses, 300);
+	assert_int_equal(x.prefetched + x.requests, 0);
+}
+
 static void roles_are_kept_apart(void **unused)
 {
 	_cleanup_history_ struct sim_history h = { 0 };
@@ -425,6 +440,7 @@ int main(void)
 		cmocka_unit_test(swap_outs_are_departures),
 		cmocka_unit_test(folios_count_their_pages),
 		cmocka_unit_test(paging_out_makes_room),
+		cmocka_unit_test(cold_is_counted),
 		cmocka_unit_test(roles_are_kept_apart),
 		cmocka_unit_test(refuses_what_it_cannot_know),
 		cmocka_unit_test(empty_is_fine),
