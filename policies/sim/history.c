@@ -40,8 +40,11 @@ struct making {
 	struct last *last;      /* of each page */
 	uint32_t last_room;
 	uint32_t access_room, page_room, thread_room;
+	/* Pages known to be out, less those that were when the recording began. */
+	int64_t out, out_max;
+	double out_sum;         /* at each access */
 	/* Of clean pages that came back: touch and next touch. */
-	struct { uint32_t page, from, to; } *back;
+	struct { uint32_t page, from, to, read; } *back; /* read: the access that brought it */
 	uint32_t backs, back_room;
 };
 
@@ -188,14 +191,18 @@ static int add_out(struct making *m, const struct trace_record *r)
 		ret = get_page(m, r->tgid, r->vpn + i, true, &id);
 		if (!ret)
 			ret = add_departure(m, id, m->h->accesses);
-		if (!ret)
-			m->last[id].left = true;
+		if (ret || m->last[id].left)
+			continue;
+		m->last[id].left = true;
+		if (++m->out > m->out_max)
+			m->out_max = m->out;
 	}
 	return ret;
 }
 
-/* The thread's access number @id touches @vpn; remembers how long the page was away. */
-static int touch(struct making *m, const struct record *a, uint64_t vpn, uint64_t think_ns)
+/* The next access: it touches @vpn, which came with access @read or was there. */
+static int touch(struct making *m, const struct record *a, uint64_t vpn, uint64_t think_ns,
+		 uint32_t read)
 {
 	struct sim_history *h = m->h;
 	struct sim_access *access;
@@ -216,8 +223,11 @@ static int touch(struct making *m, const struct record *a, uint64_t vpn, uint64_
 	if (last->access != SIM_NONE && !last->left) {
 		if (reserve(&m->back, m->backs, &m->back_room, sizeof(*m->back)))
 			return -ENOMEM;
-		m->back[m->backs++] = (typeof(*m->back)){ page, last->access, id };
+		m->back[m->backs++] = (typeof(*m->back)){ page, last->access, id, read };
 	}
+	m->out_sum += (double)m->out;
+	if (last->left || last->access == SIM_NONE)
+		m->out--;
 	*last = (struct last){ .access = id };
 	h->accesses++;
 	return 0;
@@ -237,9 +247,10 @@ static int add_fault(struct making *m, const struct record *a, uint64_t think_ns
 
 	if (a->next != SIM_NONE && began(&m->record[a->next].r) > a->r.time_ns)
 		gap = began(&m->record[a->next].r) - a->r.time_ns;
-	ret = touch(m, a, a->r.vpn, think_ns);
+	ret = touch(m, a, a->r.vpn, think_ns, first);
 	for (uint32_t i = 1; i < steps && !ret; i++)
-		ret = touch(m, a, a->r.vpn + (uint64_t)(a->step * (int64_t)i), gap / steps);
+		ret = touch(m, a, a->r.vpn + (uint64_t)(a->step * (int64_t)i), gap / steps,
+			    first);
 	/* Whichever of them misses, the kernel reads the rest. */
 	for (uint32_t i = 0; i < steps && !ret; i++)
 		m->h->access[first + i].read_with = (uint32_t)steps - 1 - i;
@@ -293,18 +304,29 @@ static int by_number(const void *a, const void *b)
 }
 
 /*
- * Which share of the way to its return a clean page stayed.  At any time memory
- * holds its size of the pages there are, so on average a page is in memory for
- * that share of the time.  Where all pages known would fit, others that never
- * faulted take the room, and half is as good as any guess.
+ * Which share of the way to its return a clean page stayed.  Memory is full all
+ * the time, so at any time about as many pages are out as do not fit: all known
+ * but for those memory holds, or, where other pages that never fault take its
+ * room, as many as were known to be out at most.  What of that, summed over all
+ * accesses, are not pages whose departure was seen, are clean ones.
  */
-static double share_of_stay(const struct sim_history *h)
+static double share_of_stay(const struct making *m)
 {
-	double memory = (double)(h->info.memory >> h->info.page_shift), pages = h->pages;
+	const struct sim_history *h = m->h;
+	double memory = (double)(h->info.memory >> h->info.page_shift), before = 0, out, away = 0;
 
-	if (pages <= memory)
-		return 0.5;
-	return memory / pages < 0.95 ? memory / pages : 0.95;
+	for (uint32_t p = 0; p < h->pages; p++) {
+		before += !h->page[p].resident;
+		if (m->last[p].access != SIM_NONE && !m->last[p].left)
+			away += h->accesses - m->last[p].access;
+	}
+	for (uint32_t i = 0; i < m->backs; i++)
+		away += m->back[i].to - m->back[i].from;
+	out = h->pages > memory ? h->pages - memory : before + (double)m->out_max;
+	out = (out - before) * h->accesses - m->out_sum;
+	if (!away || out <= 0)
+		return 1;
+	return out < away ? 1 - out / away : 0;
 }
 
 /* For pages that never came back: as long as half of the others stayed. */
@@ -327,17 +349,20 @@ static int find_stay(struct making *m, double share)
 	return 0;
 }
 
+/* Between its touches, each at the same share of the way. */
 static int add_unseen_departures(struct making *m)
 {
 	struct sim_history *h = m->h;
-	double share = share_of_stay(h);
+	double share = share_of_stay(m);
 	int ret = find_stay(m, share);
 
 	for (uint32_t i = 0; i < m->backs && !ret; i++) {
 		uint32_t away = m->back[i].to - m->back[i].from;
+		uint32_t before = m->back[i].from + 1 + (uint32_t)ceil((away - 1) * share);
 
+		/* Not once it has been read again. */
 		ret = add_departure(m, m->back[i].page,
-				    m->back[i].from + 1 + (uint32_t)ceil((away - 1) * share));
+				    before < m->back[i].read ? before : m->back[i].read);
 	}
 	for (uint32_t p = 0; p < h->pages && !ret; p++)
 		if (m->last[p].access != SIM_NONE && !m->last[p].left &&

@@ -46,6 +46,7 @@ struct replay {
 	uint64_t early_pages;   /* whose place others have until they leave in the recording too */
 	uint64_t inactive;      /* pages that may come in before an unread one is reclaimed */
 	uint64_t arrivals, unread_pages;
+	uint64_t room;          /* pages that may be on their way */
 	struct unread *unread;  /* ring of pages + 1 */
 	uint32_t unread_first, unread_last;
 	uint64_t *clock;        /* of each thread: when it makes its next access */
@@ -213,8 +214,7 @@ static void prefetch_page(struct replay *r, uint32_t page, uint64_t issue_ns)
 static void prefetch(struct replay *r, const struct ebb_request *q)
 {
 	const struct ebb_list_request *list = q->op == EBB_OP_LIST ? (const void *)q : NULL;
-	uint64_t max = (r->config->memory >> r->h->info.page_shift) / r->config->headroom;
-	uint64_t room = max > r->unread_pages ? max - r->unread_pages : 0, n = q->count;
+	uint64_t room = r->room > r->unread_pages ? r->room - r->unread_pages : 0, n = q->count;
 
 	r->result->requests++;
 	r->result->request_pages += n;
@@ -356,6 +356,7 @@ static uint64_t access_page(struct replay *r, uint32_t i, uint64_t now)
 	struct ebb_fault f = {
 		.vpn = r->h->page[a->page].vpn, .owner = OWNER, .ip = a->ip, .tgid = t->tgid,
 		.tid = t->tid, .exec = 1, .policy = 1, .role = a->role,
+		.room = (uint32_t)r->room,
 	};
 	struct state *s = &r->state[a->page];
 	bool faults = fault_of(r, i, now, &f);
@@ -427,6 +428,9 @@ static int prepare(struct replay *r)
 	    !r->process)
 		return -ENOMEM;
 	r->inactive = pages / 2;
+	r->room = pages / r->config->headroom;
+	if (r->room > EBB_MAX_PREFETCHED / 2)
+		r->room = EBB_MAX_PREFETCHED / 2;
 	r->surplus_max = (r->config->memory - h->info.memory) >> h->info.page_shift;
 	surplus_init(&r->surplus, r->surplus_page, pages / 2);
 	for (uint32_t i = 0; i < h->pages; i++)
