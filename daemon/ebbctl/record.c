@@ -18,6 +18,8 @@
 
 #define NS_PER_S 1000000000ULL
 #define CHECK_NS (NS_PER_S / 2)
+/* ebbd ends a recording that nobody has asked about for so long: ours, if we are killed. */
+#define WATCH_NS (10 * NS_PER_S)
 
 struct record_options {
 	bool json;
@@ -52,8 +54,10 @@ static int tell(const char *verb, const char *cgroup, const char *file, struct e
 	struct json_object *request = daemon_request(verb);
 
 	put_str(request, "cgroup", cgroup);
-	if (file)
+	if (file) {
 		put_str(request, "file", file);
+		put_int(request, "watch_ns", WATCH_NS);
+	}
 	return daemon_tell(request, e);
 }
 

@@ -18,6 +18,7 @@
 
 #define RECORDINGS 8
 #define POLL_NS 5000000         /* the ring holds 16000 events: 3 million a second */
+#define LOOK_POLLS 200          /* between looks at what else may end one */
 #define THREADS 4096            /* named in a trace; a power of two */
 #define STACK_BYTES (256 << 10) /* ebbd locks all of its memory */
 
@@ -33,9 +34,12 @@ struct recording {
 	uint64_t owner;             /* 0 = unused */
 	uint64_t start_ns, faults;  /* counted by the BPF side before it began */
 	char cgroup[PATH_MAX];
-	struct trace_writer *writer;
+	struct trace_writer *writer; /* NULL when it has ended and waits to be asked about */
+	struct recording_end end;
 	struct error error;         /* what ended it early */
-	bool off;                   /* and the kernel has been told */
+	uint64_t watch_ns;          /* ends when nobody has asked about it for so long; 0 = never */
+	uint64_t asked_ns;
+	bool off;                   /* a failed one; and the kernel has been told */
 	struct named_thread thread[THREADS];
 };
 
@@ -46,7 +50,8 @@ struct recordings {
 	pthread_mutex_t lock;       /* before that of the attachments */
 	pthread_cond_t change;
 	struct recording *slot[RECORDINGS];
-	uint32_t active;
+	uint32_t active;            /* those with a writer */
+	uint32_t polls;
 	bool stop;
 };
 
@@ -120,24 +125,66 @@ static int on_event(void *data, void *record, size_t size)
 	struct recordings *r = data;
 
 	for (int i = 0; size >= sizeof(*t) && t->kind <= EBB_OUT && i < RECORDINGS; i++)
-		if (r->slot[i] && r->slot[i]->owner == t->owner && !r->slot[i]->error.code)
+		if (r->slot[i] && r->slot[i]->owner == t->owner && r->slot[i]->writer &&
+		    !r->slot[i]->error.code)
 			write_event(r->slot[i], t);
 	return 0;
+}
+
+/* With the lock held; what came is written. */
+static void end_recording(struct recordings *r, struct recording *s, uint64_t lost)
+{
+	struct error late = { 0 };
+
+	s->end = (struct recording_end){ trace_written(s->writer), lost };
+	if (trace_writer_end(&s->writer, lost, busiest_thread(s), &late) && !s->error.code)
+		s->error = late;
+	r->active--;
+}
+
+static bool is_attached(struct recordings *r, uint64_t owner)
+{
+	bool found;
+
+	pthread_mutex_lock(&r->attachments->lock);
+	found = attachments_find(r->attachments, owner) != NULL;
+	pthread_mutex_unlock(&r->attachments->lock);
+	return found;
+}
+
+/* Its cgroup is gone or has no policy any more, or whoever began it has died. */
+static void look_at(struct recordings *r, struct recording *s)
+{
+	bool forgotten = s->watch_ns && monotonic_ns() - s->asked_ns > s->watch_ns;
+	uint64_t owner;
+
+	if (is_attached(r, s->owner) && !forgotten)
+		return;
+	log_info("%s: recording ended: %s", s->cgroup,
+		 forgotten ? "nobody waits for it" : "it is attached no more");
+	attach_record(r->attachments, s->cgroup, RECORD_OFF, &owner, NULL);
+	end_recording(r, s, 0);
 }
 
 /* With the lock held. */
 static void drain(struct recordings *r)
 {
+	bool look = ++r->polls % LOOK_POLLS == 0;
+
 	ring_buffer__consume(r->ring);
 	for (int i = 0; i < RECORDINGS; i++) {
 		struct recording *s = r->slot[i];
 		uint64_t owner;
 
-		if (!s || !s->error.code || s->off)
+		if (!s || !s->writer)
 			continue;
-		log_err("%s", s->error.text);
-		attach_record(r->attachments, s->cgroup, RECORD_OFF, &owner, NULL);
-		s->off = true;
+		if (s->error.code && !s->off) {
+			log_err("%s", s->error.text);
+			attach_record(r->attachments, s->cgroup, RECORD_OFF, &owner, NULL);
+			s->off = true;
+		}
+		if (look)
+			look_at(r, s);
 	}
 }
 
@@ -200,28 +247,9 @@ int recordings_new(struct recordings **out, struct attachments *a, struct error 
 	return 0;
 }
 
-/* With the lock held; what came is written. */
-static int end_recording(struct recordings *r, struct recording **slot, uint64_t lost,
-			 struct recording_end *end, struct error *e)
-{
-	struct recording *s = *slot;
-	struct error late = { 0 };
-	int ret;
-
-	*end = (struct recording_end){ trace_written(s->writer), lost };
-	ret = trace_writer_end(&s->writer, lost, busiest_thread(s), &late);
-	if (ret)
-		fail(e, ret, "%s", s->error.code ? s->error.text : late.text);
-	free(s);
-	*slot = NULL;
-	r->active--;
-	return ret;
-}
-
 void recordings_free(struct recordings **pr)
 {
 	struct recordings *r = *pr;
-	struct recording_end end;
 
 	if (!r)
 		return;
@@ -232,14 +260,16 @@ void recordings_free(struct recordings **pr)
 	pthread_join(r->thread, NULL);
 	drain(r);
 	for (int i = 0; i < RECORDINGS; i++) {
-		struct error e = { 0 };
+		struct recording *s = r->slot[i];
 		uint64_t owner;
 
-		if (!r->slot[i])
-			continue;
-		attach_record(r->attachments, r->slot[i]->cgroup, RECORD_OFF, &owner, NULL);
-		if (end_recording(r, &r->slot[i], 0, &end, &e))
-			log_err("%s", e.text);
+		if (s && s->writer) {
+			attach_record(r->attachments, s->cgroup, RECORD_OFF, &owner, NULL);
+			end_recording(r, s, 0);
+			if (s->error.code)
+				log_err("%s", s->error.text);
+		}
+		free(s);
 	}
 	ring_buffer__free(r->ring);
 	pthread_cond_destroy(&r->change);
@@ -304,59 +334,27 @@ static int open_file(const char *file, const struct trace_info *info, struct tra
 	return ret;
 }
 
-static struct recording **find_slot(struct recordings *r, uint64_t owner)
+static struct recording *find_owner(struct recordings *r, uint64_t owner)
 {
 	for (int i = 0; i < RECORDINGS; i++)
-		if (owner ? r->slot[i] && r->slot[i]->owner == owner : !r->slot[i])
-			return &r->slot[i];
+		if (r->slot[i] && r->slot[i]->owner == owner && r->slot[i]->writer)
+			return r->slot[i];
 	return NULL;
 }
 
-static int start_locked(struct recordings *r, const char *cgroup, const char *file,
-			struct error *e)
+/* An empty slot, or one whose recording has ended and nobody asked. */
+static struct recording **free_slot(struct recordings *r)
 {
-	struct recording **slot = find_slot(r, 0), *s;
-	struct trace_info info = { 0 };
-	uint64_t owner;
-	int ret;
-
-	if (!slot)
-		return fail(e, EBUSY, "%s: %d recordings run already; stop one", file, RECORDINGS);
-	ret = attach_record(r->attachments, cgroup, RECORD_ON, &owner, e);
-	if (ret)
-		return ret;
-	if (find_slot(r, owner))
-		return fail_exit(e, EXIT_REFUSED, EBUSY, "%s: is being recorded already; end that first",
-				 cgroup);
-	s = calloc(1, sizeof(*s));
-	ret = s ? 0 : fail(e, ENOMEM, "%s: out of memory", file);
-	if (!ret) {
-		describe(r, owner, &info);
-		ret = open_file(file, &info, &s->writer, e);
-	}
-	if (ret) {
-		attach_record(r->attachments, cgroup, RECORD_OFF, &owner, NULL);
-		free(s);
-		return ret;
-	}
-	snprintf(s->cgroup, sizeof(s->cgroup), "%s", cgroup);
-	s->owner = owner;
-	s->start_ns = info.start_ns;
-	s->faults = count_faults(r, owner);
-	*slot = s;
-	r->active++;
-	pthread_cond_signal(&r->change);
-	return 0;
-}
-
-int recording_start(struct recordings *r, const char *cgroup, const char *file, struct error *e)
-{
-	int ret;
-
-	pthread_mutex_lock(&r->lock);
-	ret = start_locked(r, cgroup, file, e);
-	pthread_mutex_unlock(&r->lock);
-	return ret;
+	for (int i = 0; i < RECORDINGS; i++)
+		if (!r->slot[i])
+			return &r->slot[i];
+	for (int i = 0; i < RECORDINGS; i++)
+		if (!r->slot[i]->writer) {
+			free(r->slot[i]);
+			r->slot[i] = NULL;
+			return &r->slot[i];
+		}
+	return NULL;
 }
 
 static struct recording **find_cgroup(struct recordings *r, const char *cgroup, struct error *e)
@@ -368,22 +366,93 @@ static struct recording **find_cgroup(struct recordings *r, const char *cgroup, 
 	return NULL;
 }
 
+static int start_locked(struct recordings *r, const char *cgroup, const char *file,
+			uint64_t watch_ns, struct error *e)
+{
+	struct recording **slot, *s;
+	struct trace_info info = { 0 };
+	uint64_t owner;
+	int ret;
+
+	ret = attach_record(r->attachments, cgroup, RECORD_ON, &owner, e);
+	if (ret)
+		return ret;
+	if (find_owner(r, owner))
+		return fail_exit(e, EXIT_REFUSED, EBUSY,
+				 "%s: is being recorded already; end that first, or ebbctl policy detach it",
+				 cgroup);
+	/* What is left of one before. */
+	slot = find_cgroup(r, cgroup, NULL);
+	if (slot) {
+		free(*slot);
+		*slot = NULL;
+	}
+	slot = free_slot(r);
+	s = slot ? calloc(1, sizeof(*s)) : NULL;
+	ret = s ? 0 : slot ? fail(e, ENOMEM, "%s: out of memory", file) :
+			     fail(e, EBUSY, "%s: %d recordings run already; end one", file, RECORDINGS);
+	if (!ret) {
+		describe(r, owner, &info);
+		ret = open_file(file, &info, &s->writer, e);
+	}
+	if (ret) {
+		attach_record(r->attachments, cgroup, RECORD_OFF, &owner, NULL);
+		free(s);
+		return ret;
+	}
+	snprintf(s->cgroup, sizeof(s->cgroup), "%s", cgroup);
+	s->owner = owner;
+	s->start_ns = s->asked_ns = info.start_ns;
+	s->watch_ns = watch_ns;
+	s->faults = count_faults(r, owner);
+	*slot = s;
+	r->active++;
+	pthread_cond_signal(&r->change);
+	return 0;
+}
+
+int recording_start(struct recordings *r, const char *cgroup, const char *file, uint64_t watch_ns,
+		    struct error *e)
+{
+	int ret;
+
+	pthread_mutex_lock(&r->lock);
+	ret = start_locked(r, cgroup, file, watch_ns, e);
+	pthread_mutex_unlock(&r->lock);
+	return ret;
+}
+
+/* Tells the kernel first, then takes what is in the ring. */
+static void stop_locked(struct recordings *r, struct recording *s)
+{
+	uint64_t faults = count_faults(r, s->owner), written, owner;
+
+	/* The counters go with the attachment. */
+	faults = faults > s->faults ? faults - s->faults : 0;
+	attach_record(r->attachments, s->cgroup, RECORD_OFF, &owner, NULL);
+	drain(r);
+	if (!s->writer)
+		return;
+	written = trace_faults(s->writer);
+	end_recording(r, s, faults > written ? faults - written : 0);
+}
+
 int recording_stop(struct recordings *r, const char *cgroup, struct recording_end *end,
 		   struct error *e)
 {
-	uint64_t faults = 0, written, owner;
 	struct recording **slot;
 	int ret = -ENOENT;
 
 	pthread_mutex_lock(&r->lock);
 	slot = find_cgroup(r, cgroup, e);
 	if (slot) {
-		/* Before it is switched off: what is counted by now is in the ring. */
-		faults = count_faults(r, (*slot)->owner) - (*slot)->faults;
-		attach_record(r->attachments, cgroup, RECORD_OFF, &owner, NULL);
-		drain(r);
-		written = trace_faults((*slot)->writer);
-		ret = end_recording(r, slot, faults > written ? faults - written : 0, end, e);
+		if ((*slot)->writer)
+			stop_locked(r, *slot);
+		*end = (*slot)->end;
+		ret = (*slot)->error.code ?
+			      fail(e, (*slot)->error.code, "%s", (*slot)->error.text) : 0;
+		free(*slot);
+		*slot = NULL;
 	}
 	pthread_mutex_unlock(&r->lock);
 	return ret;
@@ -396,8 +465,12 @@ int recording_check(struct recordings *r, const char *cgroup, struct error *e)
 
 	pthread_mutex_lock(&r->lock);
 	slot = find_cgroup(r, cgroup, e);
-	if (slot)
-		ret = (*slot)->error.code ? fail(e, (*slot)->error.code, "%s", (*slot)->error.text) : 0;
+	if (slot) {
+		(*slot)->asked_ns = monotonic_ns();
+		ret = (*slot)->error.code ? fail(e, (*slot)->error.code, "%s", (*slot)->error.text) :
+		      (*slot)->writer     ? 0 :
+					    fail(e, ESRCH, "%s: its recording has ended", cgroup);
+	}
 	pthread_mutex_unlock(&r->lock);
 	return ret;
 }

@@ -19,8 +19,14 @@ int recordings_new(struct recordings **r, struct attachments *a, struct error *e
 /* Ends all that run, in good order. */
 void recordings_free(struct recordings **r);
 
-/* Records the attached @cgroup into @file, which is replaced.  -EBUSY when it is recorded already. */
-int recording_start(struct recordings *r, const char *cgroup, const char *file, struct error *e);
+/*
+ * Records the attached @cgroup into @file, which is replaced.  -EBUSY when it is
+ * recorded already.  It ends when the cgroup is attached no more, and when
+ * recording_check() was not called for @watch_ns (0: that does not matter);
+ * recording_stop() tells what came of it then too.
+ */
+int recording_start(struct recordings *r, const char *cgroup, const char *file, uint64_t watch_ns,
+		    struct error *e);
 
 /* What came of one. */
 struct recording_end {

@@ -89,7 +89,10 @@ static int record_start(struct ebbd *d, struct json_object *request, struct json
 {
 	const char *cgroup = need_str(request, "cgroup", e), *file = need_str(request, "file", e);
 
-	return cgroup && file ? recording_start(d->recordings, cgroup, file, e) : -EINVAL;
+	int64_t watch_ns = control_int(request, "watch_ns", 0);
+
+	return cgroup && file ? recording_start(d->recordings, cgroup, file, (uint64_t)watch_ns, e) :
+				-EINVAL;
 }
 
 static int record_stop(struct ebbd *d, struct json_object *request, struct json_object *answer,

@@ -275,6 +275,30 @@ def test_full_disk_ends_the_recording_only(ebbd, device, cgroup, tmp_path):
         subprocess.run(["umount", small], check=True)
 
 
+def test_record_ends_with_its_cgroup(ebbd, device, cgroup, tmp_path):
+    c, file = cgroup(limit_mib=32), tmp_path / "x.trace"
+    parts.ebbctl("policy", "attach", "none", c.path)
+    recorder = Recorder(c, file)
+    parts.ebbctl("policy", "detach", c.path)
+    status, answer, _ = recorder.outcome()
+    assert status == 0 and answer["records"] == 0
+    assert parts.ebbctl_json("trace", "show", file)["finished"]
+
+
+def test_record_ends_with_who_began_it(ebbd, device, cgroup, tmp_path):
+    """A recorder that is killed leaves no recording that goes on until the disk is full."""
+    c, file = cgroup(limit_mib=32), tmp_path / "x.trace"
+    parts.ebbctl("policy", "attach", "none", c.path)
+    recorder = Recorder(c, file)
+    recorder.process.kill()
+    recorder.process.wait()
+    assert parts.ebbctl("record", c.path, "-o", tmp_path / "y", "--seconds", "1",
+                        check=False).returncode == 5
+    wait_for(lambda: parts.ebbctl("trace", "show", file, check=False).returncode == 0, 20,
+             "the recording to end")
+    parts.ebbctl("record", c.path, "-o", tmp_path / "y", "--seconds", "0.2")
+
+
 def test_record_refuses(ebbd, device, cgroup, tmp_path):
     c, file = cgroup(limit_mib=32), tmp_path / "x.trace"
     done = parts.ebbctl("record", c.path, "-o", file, "--seconds", "1", check=False)
