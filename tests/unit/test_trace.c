@@ -223,6 +223,15 @@ static void truncated_anywhere(void **unused)
 	free(bytes);
 }
 
+/* One byte of the file, in place: a new file for each flipped bit would take long. */
+static void poke(size_t at, uint8_t byte)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
+	close(fd);
+}
+
 /* No flipped bit goes unnoticed, and none makes the reader invent a record. */
 static void flipped_bits(void **unused)
 {
@@ -234,15 +243,14 @@ static void flipped_bits(void **unused)
 	assert_int_equal(write_trace(40), 0);
 	size = load(&bytes);
 	for (size_t bit = 0; bit < 8 * size; bit++) {
-		bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
-		store(bytes, size);
+		poke(bit / 8, bytes[bit / 8] ^ (uint8_t)(1 << bit % 8));
 		e = (struct error){ 0 };
 		read_trace(TRACE_WHOLE, &result, &e);
 		if (result != -EINVAL)
 			print_message("bit %zu of byte %zu\n", bit % 8, bit / 8);
 		assert_int_equal(result, -EINVAL);
 		assert_true(*e.text);
-		bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		poke(bit / 8, bytes[bit / 8]);
 	}
 	free(bytes);
 }
@@ -254,7 +262,7 @@ static void hostile_blocks(void **unused)
 	struct trace_info info = about;
 	uint64_t seed = 99;
 
-	for (int turn = 0; turn < 20000; turn++) {
+	for (int turn = 0; turn < 5000; turn++) {
 		_cleanup_trace_ struct trace_reader *r = NULL;
 		struct trace_block b = { .type = 1 + turn % 3,
 					 .bytes = (uint32_t)(next_random(&seed) % sizeof(payload)),
