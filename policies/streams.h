@@ -17,6 +17,7 @@
 #define STREAMS 32
 #define STREAM_NEAR 1024        /* pages: a first stride is no longer than this */
 #define STREAM_FIRST 4          /* pages of the first request */
+#define STREAM_COARSER 3        /* equal steps over pages of a stream that make a stream of their own */
 #define STREAM_AGAIN 32         /* misses in a row of what was asked for, before it is asked for again */
 #define STREAM_REACH 8          /* strides past the window that still continue a stream */
 #define STREAM_LEAP 8192        /* and no more than so many of a long one: what is resident goes unseen */
@@ -40,6 +41,7 @@ struct stream {
 	__u32 window;           /* pages it keeps on their way */
 	__u32 lost;             /* asked for and still missed, since the last hit */
 	__u32 cluster;          /* pages around last that the kernel read with it */
+	__u32 step, same;       /* strides to its newest fault, and how often that many before it */
 	__u32 kin;              /* while there is no stride: the stream that it may be the rest of */
 	__u32 born;             /* clock of its first fault */
 };
@@ -138,6 +140,8 @@ static __always_inline void stream_begin(struct stream *st, __s64 stride, __u32 
 	st->window = 0;
 	st->lost = 0;
 	st->frontier = 0;
+	st->step = 0;
+	st->same = 0;
 }
 
 /* A walk that goes on elsewhere needs no more proof than one step like those before. */
@@ -258,6 +262,26 @@ static __always_inline int stream_far(struct streams *s, const struct ebb_fault 
 	return far;
 }
 
+/*
+ * A walk of longer steps on the grid of an old one: every page of it continues
+ * that, and most of what is asked for is never touched.  Steps over what the
+ * kernel read along with a miss are not the program's.
+ */
+static __always_inline int stream_coarser(struct stream *st, __u64 steps)
+{
+	if (steps < 2 || (st->cluster > 1 && steps < 2 * (__u64)st->cluster) || steps != st->step) {
+		st->step = steps < STREAM_NEAR ? steps : 0;
+		st->same = 0;
+		return 0;
+	}
+	if (++st->same < STREAM_COARSER)
+		return 0;
+	st->walk = (struct ebb_walk){ 0 };
+	stream_begin(st, st->stride * (__s64)steps, STREAM_COARSER);
+	st->same = 0;
+	return 1;
+}
+
 /* The walk goes on in @st: where it was before must not catch what comes by there. */
 static __always_inline void streams_bury(struct streams *s, const struct stream *st)
 {
@@ -294,10 +318,12 @@ static __always_inline enum stream_match streams_fault(const struct ebb_fault *f
 	if (best < SCORE_IDLE && st->stride) {
 		steps = stream_ahead(st, f->vpn) / ebb_magnitude(st->stride);
 		st->lost = f->kind == EBB_MISS ? st->lost + 1 : 0;
-		/* A leap over what is resident, or by chance: it will show. */
-		st->seen = steps > st->window + STREAM_REACH ? st->seen / 2 : st->seen + 1;
 		st->last = f->vpn;
 		st->used = s->clock;
+		/* A leap over what is resident, or by chance: it will show. */
+		if (!stream_coarser(st, steps))
+			st->seen = steps > st->window + STREAM_REACH ? st->seen / 2 : st->seen + 1;
+		st->cluster = f->cluster;
 		stream_ask(f, s, st, max);
 		return STREAM_CONTINUED;
 	}

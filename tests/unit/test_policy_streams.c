@@ -125,6 +125,21 @@ static void nothing_to_find(void **unused)
 	random_pages(1 << 14);
 }
 
+/* Filled front to back, then walked in lanes: the old stream must not catch every lane. */
+static void lanes(void **unused)
+{
+	struct world *w = world();
+	unsigned int asked;
+
+	world_walk(w, 0, 1, 30000);
+	asked = w->asked_pages;
+	for (unsigned int lane = 0; lane < 7; lane++)
+		world_walk(w, 100000 + lane, 7, 4000);
+	assert_true(w->asked_pages - asked < 7 * 4000 * 1.2);
+	assert_true(world_coverage(w) > 0.97);
+	world_free(w);
+}
+
 /* What is asked for ahead shares the cgroup's room. */
 static void shares_room(void **unused)
 {
@@ -155,7 +170,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_stream), cmocka_unit_test(many_streams),
 		cmocka_unit_test(many_threads), cmocka_unit_test(noise), cmocka_unit_test(crossing),
-		cmocka_unit_test(nothing_to_find), cmocka_unit_test(shares_room),
+		cmocka_unit_test(nothing_to_find), cmocka_unit_test(lanes),
+		cmocka_unit_test(shares_room),
 		cmocka_unit_test(tells_its_run),
 	};
 
