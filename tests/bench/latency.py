@@ -3,10 +3,9 @@
 """
 Gain against the latency of the device: the donor holds every read back for DELAYS=
 (0,5,20,50,100,500) us; programs, modes and knobs as in bench-prefetch, with a few
-programs unless ONLY= says otherwise, at PERCENTS= (50).
+programs unless ONLY= says otherwise, of MIB= (32) MiB at PERCENTS= (50).
 """
 import math
-import os
 import statistics
 import sys
 
@@ -16,8 +15,6 @@ import measure
 import prefetch
 import road
 
-DELAYS = [int(d) for d in (os.environ.get("DELAYS") or "0,5,20,50,100,500").split(",")]
-PERCENTS = [int(p) for p in (os.environ.get("PERCENTS") or "50").split(",")]
 # One of each order, and none.
 CHOSEN = "seq,stride:7,sum:3,chase,uniform"
 QUIET = 0.01
@@ -25,17 +22,20 @@ QUIET = 0.01
 
 def crossover(points):
     """
-    The latency at which the gain passes 1, of [(us, ratio)] in order of latency, on a
-    line through the logarithms of the neighbouring gains.  None: it never does;
-    the first latency: it never was below.
+    The latency from which on there is a gain, of [(us, ratio, low)] in order of latency:
+    where the line through the logarithms of the ratios passes 1 before the first that
+    is above 1 by its whole interval.  None: there is none such.
     """
-    if points[0][1] >= 1:
-        return points[0][0]
-    for (x0, y0), (x1, y1) in zip(points, points[1:]):
-        if y0 < 1 <= y1:
-            a, b = math.log(y0), math.log(y1)
-            return x0 + (x1 - x0) * -a / (b - a)
-    return None
+    gains = [(low or ratio) > 1 for _, ratio, low in points]
+    if True not in gains:
+        return None
+    i = gains.index(True)
+    x1, y1, _ = points[i]
+    if not i or points[i - 1][1] >= 1:
+        return x1
+    x0, y0, _ = points[i - 1]
+    a, b = math.log(y0), math.log(y1)
+    return x0 + (x1 - x0) * -a / (b - a)
 
 
 def quiet_row(c, mode, row):
@@ -48,11 +48,12 @@ def quiet_row(c, mode, row):
 
 
 def crossover_row(load, percent, group, points):
-    """@points: [(us of a miss, us of delay, ratio)]"""
-    at = crossover([(miss, ratio) for miss, _, ratio in points])
+    """@points: [(us of a miss, us of delay, row)]"""
+    at = crossover([(miss, row["ratio"], row["low"]) for miss, _, row in sorted(
+        points, key=lambda p: p[0])])
     if at is None:
         said = "no gain at any latency"
-    elif at == points[0][0]:
+    elif at <= points[0][0]:
         said = f"gains from the device's own {at:.0f} us on"
     else:
         said = f"gains from {at:.0f} us on"
@@ -60,13 +61,13 @@ def crossover_row(load, percent, group, points):
     return {"name": f"{load.name} {percent} %: {group}, crossover", "baseline": None,
             "params": {"workload": load.name, "local_percent": percent, "mode": group, "said": said,
                        "points": [{"miss_us": measure.rounded(m), "delay_us": d,
-                                   "ratio": measure.rounded(r)} for m, d, r in points]},
+                                   "ratio": row["ratio"]} for m, d, row in points]},
             "ebb": measure.rounded(at), "unit": "us a miss", "ratio": None, "low": None,
             "high": None, "runs": len(points), "target": None, "met": None}
 
 
 class Curve:
-    """(us of a miss, us of delay, ratio) of one load at one percentage in one mode."""
+    """[(us of a miss, us of delay, row)] of each load, percentage and mode."""
 
     def __init__(self):
         self.points = {}
@@ -84,7 +85,7 @@ class Curve:
             row["params"]["delay_us"] = delay
             rows.append(row)
             self.points.setdefault((c.load, c.percent, group), []).append(
-                (miss, delay, row["ratio"]))
+                (miss, delay, row))
             if group == "auto" and (row["high"] or row["ratio"]) < 1:
                 rows.append(quiet_row(c, mode, row))
         return rows
@@ -95,22 +96,20 @@ class Curve:
 
 
 def bench():
-    try:
-        chosen = loads.choose(os.environ.get("ONLY") or CHOSEN, ())
-    except ValueError as e:
-        raise road.Failure(str(e)) from None
-    size = prefetch.device_size(chosen)
+    chosen, sizes = prefetch.choose(CHOSEN), prefetch.numbers("MIB", "32")
+    percents = prefetch.numbers("PERCENTS", "50")
+    delays = prefetch.numbers("DELAYS", "0,5,20,50,100,500")
+    size = prefetch.device_size(chosen, sizes, percents)
     prefetch.check(chosen, size)
     rows, curve = [], Curve()
-    digests = {(load, mib): prefetch.digest_of(load, mib) for load in chosen
-               for mib in prefetch.MIB[:1]}
-    for delay in DELAYS:
+    digests = {(load, mib): prefetch.digest_of(load, mib) for load in chosen for mib in sizes[:1]}
+    for delay in sorted(delays):
         road.say(f"the donor answers after an extra {delay} us")
         with road.Road(measure.BENCH, size, delay=f"{delay}us" if delay else None) as r:
             known = contest.policies()
             contest.say_missing(known)
             for (load, mib), digest in digests.items():
-                for percent in load.percents(PERCENTS):
+                for percent in load.percents(percents):
                     c = contest.Contest(r, load, mib, percent, known, digest)
                     rows += curve.add(c.hold(measure.runs(5)), delay)
     return rows + curve.rows()

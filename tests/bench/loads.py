@@ -102,8 +102,8 @@ def least(tcp=None, shm=None):
 WALKED = (
     scan("seq", "seq", passes=3, targets=least(1.5, 1.8)),
     scan("reverse", "reverse", passes=2, targets=least(1.5, 1.8)),
-    scan("stride:2", "stride:2", passes=2, targets=least(2.2, 3)),
-    scan("stride:7", "stride:7", passes=2, targets=least(2.2, 3)),
+    scan("stride:2", "stride:2", passes=1, targets=least(2.2, 3)),
+    scan("stride:7", "stride:7", passes=1, targets=least(2.2, 3)),
     scan("stride:64", "stride:64", passes=2, targets=least(2.2, 3)),
     walk("sum:3", passes=2, targets=least(shm=2.5)),
     walk("sum:8", passes=2, targets=least(shm=2)),
@@ -125,8 +125,8 @@ COLLECTORS = ("G1", "Shenandoah")
 PROGRAMS = (
     ("graph", ("GraphAnalytics", "{n}", "1"), 900, None),
     ("regression", ("BoxedRegression", "{n}", "4"), 900, None),
-    ("h2", ("JdbcLoad", "jdbc:h2:mem:load", "{n}", "400"), 90, "h2.jar"),
-    ("derby", ("JdbcLoad", "jdbc:derby:memory:load;create=true", "{n}", "250"), 60, "derby.jar"),
+    ("h2", ("JdbcLoad", "jdbc:h2:mem:load", "{n}", "200"), 90, "h2.jar"),
+    ("derby", ("JdbcLoad", "jdbc:derby:memory:load;create=true", "{n}", "100"), 40, "derby.jar"),
 )
 JVM = tuple(Java(f"{name}-{c.lower()}", c, words, per_mib, jar)
             for name, words, per_mib, jar in PROGRAMS for c in COLLECTORS)

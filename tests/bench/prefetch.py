@@ -17,8 +17,6 @@ import loads
 import measure
 import road
 
-MIB = [int(m) for m in (os.environ.get("MIB") or "64").split(",")]
-PERCENTS = [int(p) for p in (os.environ.get("PERCENTS") or "50,25").split(",")]
 DONOR = os.environ.get("DONOR") or "tcp"
 TRANSPORTS = ("tcp",)
 UNREAD = 0.01
@@ -27,12 +25,28 @@ JVM_GAIN = {"shm": 1.3}
 JVM_EXTRA = 160 << 20
 
 
-def device_size(chosen):
+def numbers(knob, default):
+    """The numbers in the variable @knob, as 64 or 64,256."""
+    text = os.environ.get(knob) or default
+    try:
+        return [int(n) for n in text.split(",")]
+    except ValueError:
+        raise road.Failure(f"{knob}={text}: not a list of numbers; write {knob}={default}") from None
+
+
+def choose(default):
+    try:
+        return loads.choose(os.environ.get("ONLY") or default, loads.ALL)
+    except ValueError as e:
+        raise road.Failure(str(e)) from None
+
+
+def device_size(chosen, sizes, percents):
     """At least four times what is out: past half full the kernel frees clean slots."""
     out = [1]
     for load in chosen:
-        for mib in MIB:
-            least = min(load.limit(mib, p) for p in load.percents(PERCENTS))
+        for mib in sizes:
+            least = min(load.limit(mib, p) for p in load.percents(percents))
             extra = JVM_EXTRA if load.kind == loads.COLLECTED else 0
             out.append(load.bytes(mib) + extra - least)
     return max(-(-4 * max(out) // (64 << 20)) * (64 << 20), 1 << 30)
@@ -112,25 +126,21 @@ def digest_of(load, mib):
 
 
 def bench():
-    try:
-        chosen = loads.choose(os.environ.get("ONLY"), loads.ALL)
-    except ValueError as e:
-        raise road.Failure(str(e)) from None
-    size = device_size(chosen)
+    chosen, sizes, percents = choose(None), numbers("MIB", "64"), numbers("PERCENTS", "50,25")
+    size = device_size(chosen, sizes, percents)
     check(chosen, size)
     rows, virtual, began = [], [], time.monotonic()
-    digests = {(load, mib): digest_of(load, mib) for load in chosen for mib in MIB}
+    digests = {(load, mib): digest_of(load, mib) for load in chosen for mib in sizes}
     with road.Road(measure.BENCH, size) as r:
         known = contest.policies()
         contest.say_missing(known)
-        for load in chosen:
-            for mib in MIB:
-                for percent in load.percents(PERCENTS):
-                    c = contest.Contest(r, load, mib, percent, known, digests[load, mib])
-                    c.hold(measure.runs(5))
-                    rows += rows_of(c)
-                    if load.kind == loads.COLLECTED:
-                        virtual.append(c)
+        for (load, mib), digest in digests.items():
+            for percent in load.percents(percents):
+                c = contest.Contest(r, load, mib, percent, known, digest)
+                c.hold(measure.runs(5))
+                rows += rows_of(c)
+                if load.kind == loads.COLLECTED:
+                    virtual.append(c)
     if virtual:
         rows.append(jvm_row(virtual))
     for row in rows:
