@@ -20,6 +20,8 @@ from road import parts
 # In the trial, what takes longer than this many times the best of its group goes no further.
 CLOSE = 1.1
 GO_SECONDS = 60
+# Reclaim of a cgroup this small sometimes gives up while pages are on their way out.
+OOM_TRIES = 3
 COUNTED = ("misses", "hits", "late", "wasted", "prefetched", "requests", "swapped_in",
            "swapped_out", "miss_ns", "late_ns", "gc_misses", "gc_hits")
 
@@ -182,10 +184,19 @@ class Contest:
     digest: str = None          # of the output with all the memory, where that is compared
     runs: dict = field(default_factory=dict)    # mode -> [Run], paired by their place
     trial: dict = field(default_factory=dict)   # mode's name -> seconds
+    oom_kills: dict = field(default_factory=dict)       # mode -> runs it cost
+    lost: set = field(default_factory=set)      # modes that the OOM killer always ends
 
     def one(self, mode):
-        with measure.page_cluster(mode.cluster):
-            return self.walk(mode) if self.load.marked else self.whole(mode)
+        for left in reversed(range(OOM_TRIES)):
+            try:
+                with measure.page_cluster(mode.cluster):
+                    return self.walk(mode) if self.load.marked else self.whole(mode)
+            except road.OutOfMemory as e:
+                self.oom_kills[mode] = self.oom_kills.get(mode, 0) + 1
+                if not left:
+                    raise
+                road.say(f"once more: {e}")
 
     def limit(self):
         return self.load.limit(self.mib, self.percent)
@@ -220,7 +231,10 @@ class Contest:
         for i in range(rounds):
             at = i % len(modes)
             for mode in modes[at:] + modes[:at]:
-                self.runs[mode].append(self.one(mode))
+                if mode not in self.lost:
+                    self.keep(mode, self.runs[mode].append)
+        modes = [m for m in modes if m not in self.lost]
+        self.runs = {m: self.runs[m] for m in modes}
         told = "  ".join(f"{m.name} {self.median(m):.3f}" for m in modes)
         road.say(f"{self.load.name:<20} {self.mib:>4} MiB {self.percent:>3} %  {told} s")
         return self
@@ -233,10 +247,22 @@ class Contest:
             some = [m for m in modes if m.group == group]
             if len(some) < 2:
                 continue
-            took = {m: self.one(m).seconds for m in some}
+            took = {}
+            for m in some:
+                self.keep(m, lambda run, m=m: took.update({m: run.seconds}))
+            if not took:
+                continue
             self.trial.update({m.name: round(s, 4) for m, s in took.items()})
-            gone |= {m for m in some if took[m] > CLOSE * min(took.values())}
-        return [m for m in modes if m not in gone]
+            gone |= {m for m in took if took[m] > CLOSE * min(took.values())}
+        return [m for m in modes if m not in gone | self.lost]
+
+    def keep(self, mode, use):
+        """Runs @mode once for @use; one that cannot run here drops out, whatever it had."""
+        try:
+            use(self.one(mode))
+        except road.OutOfMemory as e:
+            road.say(f"without {mode.name} from here on: {e}")
+            self.lost.add(mode)
 
     def median(self, mode):
         return statistics.median(run.seconds for run in self.runs[mode])
@@ -261,7 +287,7 @@ class Contest:
         return {
             "workload": self.load.name, "mib": self.load.bytes(self.mib) >> 20,
             "local_percent": self.percent, "policy": mode.policy, "page_cluster": mode.cluster,
-            "trial_seconds": self.trial or None,
+            "trial_seconds": self.trial or None, "oom_kills": self.oom_kills.get(mode, 0),
             "device_over_swapped": round(self.r.size / out, 1) if out else None,
             "coverage": middle(r.coverage for r in runs),
             "accuracy": middle(r.accuracy for r in runs),
@@ -279,6 +305,15 @@ class Contest:
             {**self.params(mode), "mode": mode.group, "kernel": self.params(kernel)},
             [r.seconds for r in self.runs[kernel]], [r.seconds for r in self.runs[mode]], "s",
             target, met)
+
+    def lost_rows(self):
+        """A mode that cannot run is a result, too."""
+        return [{"name": f"{self.title()}: {m.name}, ended by the OOM killer", "baseline": None,
+                 "params": {"workload": self.load.name, "local_percent": self.percent,
+                            "mib": self.load.bytes(self.mib) >> 20, "policy": m.policy},
+                 "ebb": self.oom_kills[m], "unit": "kills", "ratio": None, "low": None,
+                 "high": None, "runs": 0, "target": None, "met": None}
+                for m in sorted(self.lost, key=lambda m: m.name)]
 
     def title(self):
         return f"{self.load.name} {self.percent} %"

@@ -73,8 +73,10 @@ class Curve:
         self.points = {}
 
     def add(self, c, delay):
-        rows = []
+        rows = c.lost_rows()
         kernel = c.best("kernel")
+        if not kernel:
+            return rows
         # Read ahead or not, a miss waits for one read of the device.
         miss = c.params(kernel)["miss_us"] or 0
         for group in ("leap", "best", "auto"):

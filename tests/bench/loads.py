@@ -32,7 +32,7 @@ class Walk:
     words: tuple                # of its command line
     passes: int
     warm: int = 0
-    share: float = 1.0          # of MIB=: what misses at random takes long
+    share: float = 1.0          # of MIB=: what computes a lot takes long
     kind: str = ORDERED
     targets: dict = field(default_factory=dict)     # least gain by transport
     coverage: float = None      # least, of the measured part
@@ -109,14 +109,14 @@ WALKED = (
     walk("sum:8", passes=2, targets=least(shm=2)),
     walk("threads:8", passes=3, targets=least(shm=1.3)),
     walk("column", passes=1, targets=least(shm=3)),
-    walk("multiply", passes=1, share=0.5, targets=least(shm=1.3)),
-    scan("chase", "chase", passes=2, warm=1, share=0.5, targets=least(1.8, 2.5), coverage=0.8),
-    scan("chase:1024", "chase", "--node", "1024", passes=1, warm=1, share=0.25,
-         targets=least(1.8, 2.5), coverage=0.8),
-    walk("pagerank", passes=9, warm=1, share=0.5, targets=least(shm=2), coverage=0.8),
-    walk("join", passes=1, warm=1, share=0.5, targets=least(shm=1.3), coverage=0.8),
-    scan("uniform", "random", passes=2, share=0.5, kind=HARMLESS),
-    walk("zipf", passes=2, share=0.5, kind=HARMLESS),
+    walk("multiply", passes=1, share=0.75, targets=least(shm=1.3)),
+    scan("chase", "chase", passes=1, warm=1, targets=least(1.8, 2.5), coverage=0.8),
+    scan("chase:2048", "chase", "--node", "2048", passes=1, warm=1, targets=least(1.8, 2.5),
+         coverage=0.8),
+    walk("pagerank", passes=9, warm=1, targets=least(shm=2), coverage=0.8),
+    walk("join", passes=1, warm=1, targets=least(shm=1.3), coverage=0.8),
+    scan("uniform", "random", passes=1, kind=HARMLESS),
+    walk("zipf", passes=1, kind=HARMLESS),
     scan("fits", "seq", passes=40, kind=HARMLESS, fits=True),
 )
 
@@ -124,9 +124,9 @@ WALKED = (
 COLLECTORS = ("G1", "Shenandoah")
 PROGRAMS = (
     ("graph", ("GraphAnalytics", "{n}", "1"), 900, None),
-    ("regression", ("BoxedRegression", "{n}", "4"), 900, None),
-    ("h2", ("JdbcLoad", "jdbc:h2:mem:load", "{n}", "200"), 90, "h2.jar"),
-    ("derby", ("JdbcLoad", "jdbc:derby:memory:load;create=true", "{n}", "100"), 40, "derby.jar"),
+    ("regression", ("BoxedRegression", "{n}", "2"), 900, None),
+    ("h2", ("JdbcLoad", "jdbc:h2:mem:load", "{n}", "100"), 60, "h2.jar"),
+    ("derby", ("JdbcLoad", "jdbc:derby:memory:load;create=true", "{n}", "60"), 25, "derby.jar"),
 )
 JVM = tuple(Java(f"{name}-{c.lower()}", c, words, per_mib, jar)
             for name, words, per_mib, jar in PROGRAMS for c in COLLECTORS)

@@ -65,7 +65,9 @@ def check(chosen, size):
 
 def rows_of(c):
     target = c.load.targets.get(DONOR)
-    rows = []
+    rows = c.lost_rows()
+    if not c.best("kernel"):
+        return rows     # nothing to compare with
     for group in ("leap", "best", "auto"):
         mode = c.best(group)
         if not mode:
@@ -139,7 +141,7 @@ def bench():
                 c = contest.Contest(r, load, mib, percent, known, digest)
                 c.hold(measure.runs(5))
                 rows += rows_of(c)
-                if load.kind == loads.COLLECTED:
+                if load.kind == loads.COLLECTED and c.best("kernel") and c.judged():
                     virtual.append(c)
     if virtual:
         rows.append(jvm_row(virtual))

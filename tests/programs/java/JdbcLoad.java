@@ -17,7 +17,7 @@ final class JdbcLoad {
     private static final int NOTE = 400;
     private static final int BATCH = 1000;
     /** A report for so many transactions. */
-    private static final int REPORT_EVERY = 100;
+    private static final int REPORT_EVERY = 50;
     private static final long MODULUS = 1_000_000_007L;
 
     private final Connection connection;
