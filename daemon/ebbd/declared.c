@@ -178,8 +178,16 @@ static void watch_add(struct declared *d, const char *path)
 		return;
 	}
 	for (uint32_t i = 0; i < d->watches; i++)
-		if (d->watch[i].wd == wd)
+		if (d->watch[i].wd == wd) {
+			/* Version 1 lets them be renamed. */
+			char *now = strdup(path);
+
+			if (now) {
+				free(d->watch[i].path);
+				d->watch[i].path = now;
+			}
 			return;
+		}
 	more = realloc(d->watch, (d->watches + 1) * sizeof(*more));
 	if (!more)
 		return;

@@ -368,7 +368,10 @@ static int may_replace(struct plane *p, const char *file, const char *name, stru
 	return !*old && !free_slot(p) ? no_slot(file, e) : 0;
 }
 
-/* With the lock held: no policy runs in that slot while its parameters change their meaning. */
+/*
+ * With the lock held: no policy runs in that slot while its parameters change
+ * their meaning.  @object is taken over if it is policy->object afterwards.
+ */
 static int swap_object(struct attachments *a, struct policy *policy,
 		       const struct ebb_policy_info *info, struct bpf_object *object,
 		       struct policy_change *change)
@@ -439,8 +442,9 @@ static int load_object(struct attachments *a, const char *file, struct policy_ch
 		policy = free_slot(p);
 		r = occupy(p, policy, &source.info, o, POLICY_LOADED, file);
 	}
-	if (!r) {
+	if (policy->object == o)
 		TAKE_PTR(o);
+	if (!r) {
 		policy->cost = cost;
 		snprintf(policy->file, sizeof(policy->file), "%s", file);
 		change->policy = policy;

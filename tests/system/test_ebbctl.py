@@ -81,7 +81,8 @@ def test_unknown_words(away):
 def test_missing_arguments(away):
     for argv in (["device", "create"], ["device", "destroy"], ["device", "abort"],
                  ["policy", "attach"], ["policy", "attach", "leap"], ["policy", "detach"],
-                 ["policy", "set"], ["policy", "set", "x"], ["run"], ["record"]):
+                 ["policy", "set"], ["policy", "set", "x"], ["policy", "load"],
+                 ["policy", "unload"], ["policy", "show"], ["run"], ["record"]):
         refuse(USAGE, *argv, says=["missing"])
 
 
@@ -246,7 +247,8 @@ def test_destroy_of_damaged_record(away):
 
 
 @pytest.mark.parametrize("argv", [
-    ["status"], ["stats"], ["policy", "list"],
+    ["status"], ["stats"], ["policy", "list"], ["policy", "load", "/etc/hostname"],
+    ["policy", "unload", "x"], ["policy", "show", "x"],
     ["run", "--mem", "64M", "--", "true"],
 ])
 def test_without_daemon(away, argv):
@@ -273,7 +275,8 @@ def test_cgroup_that_does_not_exist(away, argv):
     refuse(USAGE, *argv, says=["/no/such", str(root)])
 
 
-@pytest.mark.parametrize("word", ["x", "=1", "x=", "x=1k", "x=-1", "x=99999999999999999999"])
+@pytest.mark.parametrize("word", ["x", "=1", "x=", "x=1k", "x=-1", "x=99999999999999999999",
+                                  "run=moon"])
 def test_bad_parameters(away, cgroup, word):
     c = cgroup(64).path
     refuse(USAGE, "policy", "attach", "leap", c, word, says=[f"'{word}'"])

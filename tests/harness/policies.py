@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Policies that tests write, compiled as a user would: with policy.mk, anywhere."""
+import json
+import re
+import shutil
+import socket
+import subprocess
+
+import machine
+
+POLICY_MK = machine.REPO / "policies" / "policy.mk"
+
+# "forward" of docs/policy.md, as parts to put others in.
+SOURCE = """
+#include "ebb_policy.h"
+{before}
+enum {{ {indexes} }};
+EBB_POLICY({name}, "made by a test",
+	{params})
+
+struct {name} {{
+	__u64 last;
+}};
+
+static __always_inline void {name}_fault(const struct ebb_fault *f, struct {name} *s,
+					 const struct ebb_params *p)
+{{
+	{body}
+	s->last = f->vpn;
+}}
+EBB_POLICY_ENTRY({name}, struct {name}, {name}_fault)
+"""
+WINDOW = ("WINDOW", 'EBB_PARAM(WINDOW, "window", 8, 1, 64, "pages")')
+ASK = "ebb_prefetch(f, f->vpn + 1, 1, p->v[0]);"
+
+
+def source(name="mine", body=ASK, params=(WINDOW,), before=""):
+    return SOURCE.format(name=name, body=body, before=before,
+                         indexes=", ".join(i for i, _ in params),
+                         params=",\n\t".join(p for _, p in params))
+
+
+def compile_policy(directory, text, name="mine", kinds=("bpf.o",)):
+    """Writes NAME.bpf.c and makes NAME.bpf.o (or .so); returns the path of the first."""
+    directory.mkdir(parents=True, exist_ok=True)
+    types = directory / "vmlinux.h"
+    if not types.exists():
+        types.symlink_to(machine.BUILD / "bpf" / "vmlinux.h")
+    (directory / f"{name}.bpf.c").write_text(text)
+    targets = [f"{name}.{kind}" for kind in kinds]
+    for target in targets:
+        (directory / target).unlink(missing_ok=True)
+    done = subprocess.run(["make", "-s", "-f", POLICY_MK, *targets], cwd=directory, text=True,
+                          capture_output=True)
+    assert done.returncode == 0, done.stderr
+    return directory / targets[0]
+
+
+def patched(path, name, old, new):
+    """A copy called NAME with other bytes, as many; names in BTF change too."""
+    assert len(old) == len(new) and old in path.read_bytes()
+    other = path.with_name(f"{name}.bpf.o")
+    other.write_bytes(path.read_bytes().replace(old, new))
+    return other
+
+
+def renamed(path, old, new):
+    """A copy of an object whose policy is called otherwise; both names are equally long."""
+    return patched(path, new, old.encode(), new.encode())
+
+
+def document(language, nth=0):
+    """The nth block of that language in docs/policy.md."""
+    text = (machine.REPO / "docs" / "policy.md").read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)[nth]
+
+
+def call(verb, **members):
+    """One request to ebbd, without the time that starting ebbctl takes."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(10)
+        s.connect("/run/ebb/control.sock")
+        s.sendall(json.dumps({"verb": verb, **members}).encode() + b"\n")
+        answer = json.loads(s.makefile().readline())
+    assert answer["ok"], answer
+    return answer
+
+
+def attached():
+    """{path below the hierarchy: row of `ebbctl status`} of what is attached."""
+    root = str(machine.memory_root()[0])
+    return {row["cgroup"].removeprefix(root): row for row in call("status")["attachments"]}

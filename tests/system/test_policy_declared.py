@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Policies by declaration: [cgroup] sections, the xattr, and who wins."""
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+import machine
+import parts
+import policies
+from machine import wait_for
+from parts import ebbctl, ebbctl_json
+
+USAGE = 2
+AT_ONCE = 0.1  # seconds
+
+
+@pytest.fixture
+def declared(swap_lock, logs, tmp_path, monkeypatch):
+    """declared(text) starts ebbd with that configuration; .reload(text) changes it."""
+    monkeypatch.setenv("EBB_STATE_DIR", str(tmp_path / "state"))
+    conf, running = tmp_path / "ebb.conf", []
+
+    def start(text):
+        conf.write_text(text)
+        d = parts.Ebbd(logs / f"ebbd{len(running)}.log", config=conf)
+        running.append(d)
+
+        def reload(text):
+            conf.write_text(text)
+            said = len(machine.read(d.log))
+            d.signal(signal.SIGHUP)
+            new = lambda: machine.read(d.log)[said:]
+            wait_for(lambda: "configuration read" in new() or "stays" in new(), 5, "reload")
+            return new()
+        d.reload, d.conf = reload, conf
+        return d
+
+    yield start
+    for d in running:
+        d.stop()
+    if machine.PINS.is_dir():
+        machine.pins_remove()
+
+
+def section(glob, *lines):
+    return "\n".join([f'[cgroup "{glob}"]', *lines, ""])
+
+
+def parent():
+    return f"/ebb-test-{os.getpid()}"
+
+
+def policy_of(c):
+    row = policies.attached().get(c.rel)
+    return row and row["policy"]
+
+
+def test_existing_and_later_cgroups(declared, cgroup):
+    early, other = cgroup(name="web-1"), cgroup(name="db-1")
+    declared(section(f"{parent()}/web-*", "policy = leap", "pw_max = 32"))
+    assert policies.attached()[early.rel]["params"]["pw_max"] == 32
+    assert policies.attached()[early.rel]["by"].endswith("ebb.conf:2")
+    assert policy_of(other) is None
+    start = time.monotonic()
+    late = cgroup(name="web-2")
+    wait_for(lambda: policy_of(late) == "leap", 5, "attached", interval=0.005)
+    assert time.monotonic() - start < AT_ONCE
+    # Made together with its parents: each is seen.
+    deep = declared_path = machine.memory_root()[0] / parent()[1:] / "db-1" / "x" / "y"
+    deep.mkdir(parents=True)
+    try:
+        assert policy_of(other) is None
+    finally:
+        deep.rmdir()
+        deep.parent.rmdir()
+
+
+def test_nested_ones_made_in_one_go(declared, cgroup):
+    base = cgroup(name="base")
+    declared(section(f"{parent()}/base/x/y", "policy = stride"))
+    deep = base.path / "x" / "y"
+    deep.mkdir(parents=True)
+    try:
+        wait_for(lambda: policies.attached().get(f"{base.rel}/x/y"), 5, "attached")
+    finally:
+        deep.rmdir()
+        deep.parent.rmdir()
+    wait_for(lambda: f"{base.rel}/x/y" not in policies.attached(), 5, "forgotten")
+
+
+def test_the_last_section_counts_as_a_whole(declared, cgroup):
+    c = cgroup(name="web-1")
+    declared(section(f"{parent()}/web-1", "policy = leap", "pw_max = 32") +
+             section(f"{machine.memory_root()[0]}{parent()}/*", "policy = stride"))
+    row = policies.attached()[c.rel]
+    assert row["policy"] == "stride" and row["params"] == {"window": 64}
+
+
+def test_explicit_wins_and_detach_says_so(declared, cgroup):
+    c, text = cgroup(name="web-1"), section(f"{parent()}/*", "policy = leap")
+    d = declared(text)
+    ebbctl("policy", "attach", "stride", c.path)
+    d.reload(text)
+    assert policy_of(c) == "stride"
+    told = ebbctl("policy", "detach", c.path).stdout
+    assert f"{d.conf}:2" in told and "leap" in told
+    assert policy_of(c) is None
+    # Not behind somebody's back, whatever happens beside it ...
+    os.chmod(c.path, 0o755)
+    cgroup(name="web-2")
+    wait_for(lambda: f"{parent()}/web-2" in policies.attached(), 5, "the other is attached")
+    assert policy_of(c) is None
+    # ... but when it was said.
+    d.reload(text)
+    assert policy_of(c) == "leap"
+    ebbctl("policy", "set", c.path, "pw_max=7")
+    d.reload(text)
+    assert policies.attached()[c.rel]["params"]["pw_max"] == 7
+
+
+def test_reload_attaches_changes_and_detaches(declared, cgroup):
+    c, by_hand = cgroup(name="web-1"), cgroup(name="db-1")
+    d = declared("")
+    ebbctl("policy", "attach", "none", by_hand.path)
+    assert policy_of(c) is None
+    d.reload(section(f"{parent()}/web-1", "policy = leap"))
+    assert policy_of(c) == "leap"
+    d.reload(section(f"{parent()}/web-1", "policy = leap", "pw_max = 3", "run = daemon"))
+    row = policies.attached()[c.rel]
+    assert row["params"]["pw_max"] == 3 and row["run"] == "daemon"
+    d.reload("")
+    assert policy_of(c) is None and policy_of(by_hand) == "none"
+
+
+def test_restart_knows_who_attached(declared, cgroup):
+    c, by_hand = cgroup(name="web-1"), cgroup(name="db-1")
+    d = declared(section(f"{parent()}/web-1", "policy = leap"))
+    ebbctl("policy", "attach", "stride", by_hand.path, "run=daemon")
+    wait_for(lambda: parts.pinned_stats(c)["policy"] == "leap" and
+             parts.pinned_stats(by_hand)["policy"] == "stride", 5, "published")
+    d.kill()
+    declared(section(f"{parent()}/other", "policy = leap"))
+    assert policy_of(c) is None
+    row = policies.attached()[by_hand.rel]
+    assert (row["policy"], row["run"], row["by"]) == ("stride", "daemon", "command")
+
+
+BAD = [
+    (["policy = nosuch"], 2, "nosuch"),
+    (["policy = leap", "pw_max = 0"], 3, "out of range"),
+    (["policy = leap", "pw_max = 1", "nosuch = 1"], 4, "nosuch"),
+    (["policy = leap", "pw_max = x"], 3, "'x'"),
+    (["policy = leap", "run = moon"], 3, "moon"),
+    (["policy = none", "run = daemon"], 2, "none"),
+    (["pw_max = 3"], 1, "no policy"),
+]
+
+
+@pytest.mark.parametrize("lines, line, word", BAD)
+def test_bad_sections(declared, cgroup, lines, line, word):
+    """At a reload the old ones stay; at start there is no start; --check-config says most of it."""
+    c, good = cgroup(name="web-1"), section(f"{parent()}/*", "policy = stride")
+    d = declared(good)
+    said = d.reload(section("/a", *lines))
+    assert f"{d.conf}:{line}: " in said and word in said and "old configuration stays" in said
+    assert policy_of(c) == "stride"
+    later = cgroup(name="web-2")
+    wait_for(lambda: policy_of(later) == "stride", 5, "the old ones still count")
+    d.stop()
+    with pytest.raises(machine.MachineError, match=f"ended with {USAGE}: .*:{line}: .*{word}"):
+        declared(section("/a", *lines))
+    if lines[-1] != "run = daemon":
+        done = subprocess.run([machine.BIN / "ebbd", "--check-config", "--config", d.conf],
+                              capture_output=True, text=True)
+        assert done.returncode == USAGE and f":{line}: " in done.stderr and word in done.stderr
+
+
+def xattr(c, value):
+    os.setxattr(c.path, "user.ebb.policy", value.encode())
+
+
+def test_xattr(declared, cgroup):
+    c, d = cgroup(name="web-1"), declared(section(f"{parent()}/web-1", "policy = leap"))
+    start = time.monotonic()
+    xattr(c, "stride window=4")
+    wait_for(lambda: policy_of(c) == "stride", 5, "attached", interval=0.005)
+    assert time.monotonic() - start < AT_ONCE
+    assert policies.attached()[c.rel]["params"] == {"window": 4}
+    assert policies.attached()[c.rel]["by"] == "user.ebb.policy"
+    xattr(c, "stride window=5")
+    wait_for(lambda: policies.attached()[c.rel]["params"] == {"window": 5}, 5, "changed")
+    # What is wrong with one is said, and the section counts.
+    for bad in ("nosuch", "stride window=0", "stride nosuch=1", "stride window", ""):
+        said = len(machine.read(d.log))
+        xattr(c, bad)
+        wait_for(lambda: str(c.path) in machine.read(d.log)[said:], 5, f"complaint about '{bad}'")
+        wait_for(lambda: policy_of(c) == "leap", 5, "the section's")
+        xattr(c, "stride")
+        wait_for(lambda: policy_of(c) == "stride", 5, "attached again")
+    os.removexattr(c.path, "user.ebb.policy")
+    wait_for(lambda: policy_of(c) == "leap", 5, "the section's")
+
+
+def test_xattr_alone_comes_and_goes(declared, cgroup):
+    c, d = cgroup(name="web-1"), declared("")
+    xattr(c, "leap run=daemon")
+    wait_for(lambda: policy_of(c) == "leap", 5, "attached")
+    assert policies.attached()[c.rel]["run"] == "daemon"
+    told = ebbctl_json("policy", "detach", c.path)
+    assert "user.ebb.policy" in told["declared"]
+    d.reload("")
+    assert policy_of(c) == "leap"
+    os.removexattr(c.path, "user.ebb.policy")
+    wait_for(lambda: policy_of(c) is None, 5, "detached")

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`ebbctl policy load`, `unload`, `show`: policies of a user's own, good and bad."""
+import json
+import os
+import subprocess
+
+import pytest
+
+import machine
+import parts
+import policies
+from machine import wait_for
+from parts import ebbctl, ebbctl_json
+
+USAGE, REFUSED = 2, 5
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    """Where this ebbd keeps what it loads."""
+    directory = tmp_path / "state"
+    monkeypatch.setenv("EBB_STATE_DIR", str(directory))
+    return directory / "policies"
+
+
+def names():
+    return [p["name"] for p in ebbctl_json("policy", "list")["policies"]]
+
+
+def kept(state):
+    return sorted(p.name for p in state.iterdir()) if state.exists() else []
+
+
+def refuse(status, file, *says):
+    done = ebbctl("policy", "load", file, check=False)
+    assert done.returncode == status, (file, done.stderr)
+    assert done.stdout == "" and len(done.stderr.splitlines()) == 1, done.stderr
+    for word in says:
+        assert word in done.stderr, done.stderr
+    return done.stderr
+
+
+def test_life_of_a_policy(state, ebbd, tmp_path, cgroup):
+    before, c = names(), cgroup()
+    file = policies.compile_policy(tmp_path, policies.source())
+    told = ebbctl_json("policy", "load", file)
+    assert (told["name"], told["done"]) == ("mine", "loaded")
+    assert names() == before + ["mine"]
+    assert kept(state) == ["mine.bpf.o"]
+    assert (state / "mine.bpf.o").read_bytes() == file.read_bytes()
+
+    ebbctl("policy", "attach", "mine", c.path, "window=9")
+    shown = ebbctl_json("policy", "show", c.path)
+    assert shown["values"] == {"window": 9} and shown["run"] == "kernel"
+    assert shown["by"] == "command" and shown["stats"]["requests"] == 0
+    assert shown["cost"]["verified"] >= shown["cost"]["instructions"] // 2 > 0
+    shown = ebbctl_json("policy", "show", "mine")
+    assert shown["cgroups"] == [str(c.path)] and shown["origin"] == "loaded"
+    assert str(c.path) in ebbctl("policy", "show", "mine").stdout
+
+    done = ebbctl("policy", "unload", "mine", check=False)
+    assert done.returncode == REFUSED and str(c.path) in done.stderr
+    assert "mine" in names() and policies.attached()[c.rel]["policy"] == "mine"
+    ebbctl("policy", "detach", c.path)
+    ebbctl("policy", "unload", "mine")
+    assert names() == before and kept(state) == []
+    ebbctl("policy", "load", file)  # its slot is free again
+    assert names() == before + ["mine"]
+
+
+def test_cost_is_measured(state, ebbd, tmp_path):
+    """A loop of known length shows in the trial; what comes with ebb is measured when asked for."""
+    loop = ("__u64 x = f->vpn;\n\tEBB_ROLLED\n\tfor (int i = 0; i < 2000; i++)"
+            "\n\t\tx = x * 3 + (x >> 7);\n\t*(volatile __u64 *)&s->last = x;")
+    quick = ebbctl_json("policy", "load", policies.compile_policy(tmp_path, policies.source()))
+    slow = ebbctl_json("policy", "load", policies.compile_policy(
+        tmp_path, policies.source("loop", loop), "loop"))
+    assert 0 < quick["call_ns"] < 1000
+    assert slow["call_ns"] > quick["call_ns"] + 1000  # 2000 turns at 1 ns and more
+    leap = ebbctl_json("policy", "show", "leap", "--time", "200ms")
+    assert leap["cost"]["calls"] > 500 and leap["cost"]["median_ns"] > 0
+    assert {p["name"] for p in leap["programs"]} == {"fault_enter", "fault_minor", "fault_major"}
+    assert all("runs" in p for p in leap["programs"])
+
+
+def spoilt(tmp_path):
+    """(file, exit status, words of the message) of everything that is refused."""
+    good = policies.compile_policy(tmp_path / "good", policies.source())
+    make = lambda name, **how: policies.compile_policy(
+        tmp_path / name, policies.source(name, **how), name)
+    text, empty, fifo = tmp_path / "text.bpf.o", tmp_path / "empty.bpf.o", tmp_path / "fifo"
+    text.write_text("not an object\n")
+    empty.write_bytes(b"")
+    os.mkfifo(fifo)
+    abi = "#undef EBB_ABI\n#define EBB_ABI 77"
+    unchecked = ("__u64 k = f->vpn;\n\tstruct ebb_counters *c = bpf_map_lookup_elem(&counters, &k);"
+                 "\n\tc->misses++;")
+    turns = lambda n: (f"__u64 x = f->vpn;\n\tEBB_ROLLED\n\tfor (int i = 0; i < {n}; i++)"
+                       "\n\t\tx = x * 3 + (x >> 7);\n\t*(volatile __u64 *)&s->last = x;")
+    wrong_range = ("WINDOW", 'EBB_PARAM(WINDOW, "window", 8, 9, 64, "pages")')
+    reserved = ("WINDOW", 'EBB_PARAM(WINDOW, "detect", 8, 1, 64, "pages")')
+    truncated = tmp_path / "truncated.bpf.o"
+    truncated.write_bytes(good.read_bytes()[:good.stat().st_size // 2])
+    return [
+        (tmp_path / "nothing", USAGE, ["No such file"]),
+        (tmp_path, USAGE, ["not an object file"]),
+        (text, USAGE, ["not an object file"]),
+        (empty, USAGE, ["not an object file"]),
+        (fifo, USAGE, ["not an object file"]),
+        ("/dev/zero", USAGE, ["not an object file"]),
+        (truncated, USAGE, []),
+        (machine.BIN / "ebbctl", USAGE, ["not an object for BPF"]),
+        (machine.BUILD / "bpf" / "evict.bpf.o", USAGE, ["no policy in it"]),
+        (make("abi", before=abi), USAGE, ["ABI 77"]),
+        (policies.patched(good, "unlicensed", b"license\0", b"xicense\0"), USAGE, ["no license"]),
+        (policies.patched(good, "mit", b"GPL\0", b"MIT\0"), USAGE, ["'MIT'"]),
+        (policies.patched(good, "no-btf", b".BTF\0", b".XTF\0"), USAGE, ["BTF"]),
+        (policies.patched(good, "empty", b"perf_event\0", b"perf_xvent\0"), USAGE, ["program"]),
+        (make("range", params=(wrong_range,)), USAGE, ["window", "between 9 and 64"]),
+        (make("reserved", params=(reserved,)), USAGE, ["detect"]),
+        (policies.renamed(good, "mine", "leap"), REFUSED, ["comes with ebb"]),
+        (policies.renamed(good, "mine", "none"), REFUSED, ["comes with ebb"]),
+        (policies.renamed(good, "mine", "MINE"), USAGE, ["name"]),
+        (make("unchecked", body=unchecked), REFUSED,
+         ["verifier refused it", "map_value_or_null", "verifier.log"]),
+        (make("slow", body=turns(60000)), REFUSED, ["too slow"]),
+        (make("long", body=turns(160000)), REFUSED, ["too long"]),
+        (make("endless", body=turns(100000000)), REFUSED, ["verifier refused it"]),
+    ]
+
+
+def test_bad_ones_are_refused_and_change_nothing(state, ebbd, tmp_path, cgroup):
+    c = cgroup()
+    file = policies.compile_policy(tmp_path, policies.source())
+    ebbctl("policy", "load", file)
+    ebbctl("policy", "attach", "mine", c.path, "window=9")
+    before = (ebbctl("policy", "list").stdout, policies.attached(), kept(state))
+    for bad, status, says in spoilt(tmp_path / "bad"):
+        refuse(status, bad, *says)
+        assert (ebbctl("policy", "list").stdout, policies.attached(), kept(state)) == before, bad
+    assert "map_value_or_null" in machine.read("/run/ebb/verifier.log")
+    assert ebbd.alive()
+
+
+def test_full_and_missing_state_directories(state, ebbd, tmp_path):
+    """What cannot be kept is not loaded."""
+    file, before = policies.compile_policy(tmp_path, policies.source()), names()
+    state.parent.write_text("in the way\n")
+    refuse(1, file, str(state))
+    state.parent.unlink()
+    state.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "ebb-test", state], check=True)
+    try:
+        refuse(1, file, str(state), "No space left")
+        assert kept(state) == [] and names() == before
+    finally:
+        subprocess.run(["umount", state], check=True)
+    ebbctl("policy", "load", file)
+
+
+def test_no_more_than_fit(state, ebbd, tmp_path):
+    file = policies.compile_policy(tmp_path, policies.source())
+    room = 31 - (len(names()) - 1)
+    for i in range(room):
+        ebbctl("policy", "load", policies.renamed(file, "mine", f"p{i:03}"))
+    refuse(REFUSED, policies.renamed(file, "mine", "p999"), "31 policies")
+    assert len(names()) == 32 and len(kept(state)) == room
+    ebbctl("policy", "unload", "p007")
+    ebbctl("policy", "load", policies.renamed(file, "mine", "p999"))
+
+
+def test_replaced_where_it_is_attached(state, ebbd, tmp_path, cgroup):
+    c = cgroup()
+    params = (policies.WINDOW, ("DEPTH", 'EBB_PARAM(DEPTH, "depth", 3, 0, 9, "turns")'),
+              ("OLD", 'EBB_PARAM(OLD, "old", 1, 0, 9, "gone later")'))
+    ebbctl("policy", "load", policies.compile_policy(tmp_path, policies.source(params=params)))
+    ebbctl("policy", "attach", "mine", c.path, "window=60", "depth=7")
+    narrow = ("WINDOW", 'EBB_PARAM(WINDOW, "window", 8, 1, 32, "pages")')
+    told = ebbctl_json("policy", "load", policies.compile_policy(
+        tmp_path, policies.source(params=(("NEW", 'EBB_PARAM(NEW, "new", 5, 0, 9, "new")'),
+                                          params[1], narrow))))
+    assert told["done"] == "replaced"
+    assert set(told["dropped"].split(", ")) == {"window", "old"}
+    assert policies.attached()[c.rel]["params"] == {"new": 5, "depth": 7, "window": 8}
+
+
+def test_loaded_ones_outlive_ebbd(state, ebbd, tmp_path, cgroup, logs):
+    """And so do attachments; what is damaged meanwhile is left out and named."""
+    c, file = cgroup(), policies.compile_policy(tmp_path, policies.source())
+    other = policies.renamed(file, "mine", "your")
+    ebbctl("policy", "load", file)
+    ebbctl("policy", "load", other)
+    ebbctl("policy", "attach", "mine", c.path, "window=9")
+    wait_for(lambda: parts.pinned_stats(c)["policy"] == "mine", 5, "published")
+    file.unlink()
+    ebbd.kill()
+    (state / "your.bpf.o").write_bytes(b"damaged")
+    successor = parts.Ebbd(logs / "successor.log")
+    try:
+        assert "mine" in names() and "your" not in names()
+        row = policies.attached()[c.rel]
+        assert (row["policy"], row["params"]) == ("mine", {"window": 9})
+        assert "your.bpf.o: not an object file" in machine.read(successor.log)
+        ebbctl("policy", "load", other)
+    finally:
+        successor.stop()
+
+
+def test_native_files_that_are_not_to_be_trusted(state, ebbd, tmp_path, cgroup):
+    c = cgroup()
+    file = policies.compile_policy(tmp_path, policies.source(), kinds=("so", "bpf.o"))
+    file.chmod(0o666)
+    refuse(REFUSED, file, "others than root")
+    file.chmod(0o755)
+    os.chown(file, 65534, 65534)
+    refuse(REFUSED, file, "others than root")
+    os.chown(file, 0, 0)
+    wrong = file.with_name("other.so")
+    wrong.write_bytes(file.read_bytes())
+    refuse(USAGE, wrong, "other_policy")
+    text = file.with_name("text.so")
+    text.write_text("not a library\n")
+    refuse(USAGE, text, "cannot be loaded")
+    old = policies.compile_policy(tmp_path / "old", policies.source(
+        before="#undef EBB_ABI\n#define EBB_ABI 77"), kinds=("so",))
+    refuse(USAGE, old, "ABI 77")
+    assert "mine" not in names() and kept(state) == []
+
+    ebbctl("policy", "load", tmp_path / "mine.bpf.o")
+    done = ebbctl("policy", "attach", "mine", c.path, "run=daemon", check=False)
+    assert done.returncode == USAGE and "mine.so" in done.stderr
+    assert policies.attached() == {}
+    ebbctl("policy", "load", file)
+    ebbctl("policy", "attach", "mine", c.path, "run=daemon")
+    assert policies.attached()[c.rel]["run"] == "daemon"
+    assert kept(state) == ["mine.bpf.o", "mine.so"]
+
+
+def test_native_alone_runs_in_ebbd_only(state, ebbd, tmp_path, cgroup):
+    c = cgroup()
+    ebbctl("policy", "load", policies.compile_policy(tmp_path, policies.source(), kinds=("so",)))
+    done = ebbctl("policy", "attach", "mine", c.path, "run=kernel", check=False)
+    assert done.returncode == USAGE and "run=daemon" in done.stderr
+    ebbctl("policy", "attach", "mine", c.path)
+    assert policies.attached()[c.rel]["run"] == "daemon"
+    done = ebbctl("policy", "set", c.path, "run=moon", check=False)
+    assert done.returncode == USAGE and "run=moon" in done.stderr
