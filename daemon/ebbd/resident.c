@@ -53,7 +53,7 @@ static int ask(void *data, const struct ebb_request *request)
 
 	if (a->n == RESIDENT_REQUESTS)
 		return -ENOSPC;
-	if (request->op == EBB_OP_LIST)
+	if (request->op == EBB_OP_LIST || request->op == EBB_OP_COLD_LIST)
 		a->out[a->n] = *(const struct ebb_list_request *)request;
 	else
 		a->out[a->n].head = *request;

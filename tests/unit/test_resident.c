@@ -81,6 +81,37 @@ static void processes_do_not_see_each_other(void **unused)
 	world_free(w);
 }
 
+/* Asks for the pages before and after, to come or to go, and more often than fits. */
+static void list_run(struct ebb_policy_sim *sim, const struct ebb_fault *f)
+{
+	__u64 vpn[EBB_LIST_MAX] = { f->vpn - 1, f->vpn + 1 };
+
+	sim->fault = *f;
+	ebb_prefetch_list(&sim->fault, vpn, 2);
+	ebb_cold_list(&sim->fault, vpn, 2);
+	for (int i = 0; i < RESIDENT_REQUESTS; i++)
+		ebb_out(&sim->fault, f->vpn, 1, 1);
+}
+
+static void lists_are_whole(void **unused)
+{
+	static const struct ebb_policy policy = { .info = &stride_info, .run = list_run };
+	struct world *w = world_new();
+
+	w->native.policy = &policy;
+	assert_int_equal(fault(w, 100, 1, 1000), RESIDENT_REQUESTS);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(w->out[i].head.op, i ? EBB_OP_COLD_LIST : EBB_OP_LIST);
+		assert_int_equal(w->out[i].head.count, 2);
+		assert_int_equal(w->out[i].vpn[0], 999);
+		assert_int_equal(w->out[i].vpn[1], 1001);
+	}
+	assert_int_equal(w->out[2].head.op, EBB_OP_OUT);
+	assert_int_equal(w->t.requests, 1);
+	assert_int_equal(w->t.request_pages, 2);
+	world_free(w);
+}
+
 /* A new program, and new code, begin with nothing learnt. */
 static void exec_and_reload_start_over(void **unused)
 {
@@ -149,6 +180,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(requests_come_out),
 		cmocka_unit_test(processes_do_not_see_each_other),
+		cmocka_unit_test(lists_are_whole),
 		cmocka_unit_test(exec_and_reload_start_over),
 		cmocka_unit_test(kernel_place_and_no_code_do_nothing),
 		cmocka_unit_test(bounded_and_the_oldest_goes),
