@@ -46,7 +46,7 @@ struct executor {
 	struct residents *residents;
 	pthread_t thread;
 	int wake;                      /* eventfd: stop */
-	uint64_t swept_ns;
+	uint64_t swept_ns, beat_ns;
 	uint64_t filter[EBB_FILTER_WORDS]; /* the next one, while it is made */
 };
 
@@ -459,6 +459,11 @@ static void *run(void *data)
 				return NULL;
 		ring_buffer__consume(x->ring);
 		now = monotonic_ns();
+		/* The main thread is away for seconds while the verifier looks at a long policy. */
+		if (now - x->beat_ns > EBB_QUIET_NS / 8) {
+			plane_heartbeat(x->plane);
+			x->beat_ns = now;
+		}
 		if (now - x->swept_ns > SWEEP_NS)
 			sweep(x, now);
 	}

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import time
 
 import pytest
 
@@ -140,6 +141,24 @@ def test_bad_ones_are_refused_and_change_nothing(state, ebbd, tmp_path, cgroup):
         assert (ebbctl("policy", "list").stdout, policies.attached(), kept(state)) == before, bad
     assert "map_value_or_null" in machine.read("/run/ebb/verifier.log")
     assert ebbd.alive()
+
+
+def test_a_long_look_of_the_verifier_silences_nobody(state, ebbd, tmp_path):
+    """Policies go quiet when ebbd's heartbeat is 2 s old; a refusal may take longer than that."""
+    body = ("__u64 x = f->vpn;\n\tEBB_ROLLED\n\tfor (int i = 0; i < 100000000; i++)"
+            "\n\t\tx = x * 3 + (x >> 7);\n\t*(volatile __u64 *)&s->last = x;")
+    file = policies.compile_policy(tmp_path, policies.source(body=body))
+    load = subprocess.Popen([machine.BIN / "ebbctl", "policy", "load", file],
+                            stderr=subprocess.DEVNULL)
+    ages = []
+    while load.poll() is None:
+        done = subprocess.run(["/usr/sbin/bpftool", "-j", "map", "dump", "pinned",
+                               machine.PINS / "maps" / "meta"], capture_output=True, check=True)
+        entry = json.loads(done.stdout)[0]
+        ages.append(time.monotonic_ns() - entry.get("formatted", entry)["value"]["heartbeat_ns"])
+        time.sleep(0.05)
+    assert load.returncode == REFUSED
+    assert max(ages) < 1.5e9
 
 
 def test_full_and_missing_state_directories(state, ebbd, tmp_path):
