@@ -17,11 +17,12 @@
 #define STREAMS 32
 #define STREAM_NEAR 1024        /* pages: a first stride is no longer than this */
 #define STREAM_FIRST 4          /* pages of the first request */
+#define STREAM_TRAINS 256       /* faults of the process between two that train one stream */
 #define STREAM_COARSER 3        /* equal steps over pages of a stream that make a stream of their own */
 #define STREAM_AGAIN 32         /* misses in a row of what was asked for, before it is asked for again */
 #define STREAM_REACH 8          /* strides past the window that still continue a stream */
 #define STREAM_LEAP 8192        /* and no more than so many of a long one: what is resident goes unseen */
-#define STREAM_AGE_SHIFT 6      /* one with a stride ages 64 times as slowly as one without */
+#define STREAM_AGE_SHIFT 6      /* one that has seen much ages 64 times as slowly as one that has not */
 #define STREAM_IDLE 2048        /* faults of the process after which a stream has no share in room */
 #define STREAM_JUDGE 256        /* pages asked for between two looks at how many were used */
 
@@ -42,8 +43,6 @@ struct stream {
 	__u32 lost;             /* asked for and still missed, since the last hit */
 	__u32 cluster;          /* pages around last that the kernel read with it */
 	__u32 step, same;       /* strides to its newest fault, and how often that many before it */
-	__u32 kin;              /* while there is no stride: the stream that it may be the rest of */
-	__u32 born;             /* clock of its first fault */
 };
 
 struct streams {
@@ -144,32 +143,33 @@ static __always_inline void stream_begin(struct stream *st, __s64 stride, __u32 
 	st->same = 0;
 }
 
-/* A walk that goes on elsewhere needs no more proof than one step like those before. */
-static __always_inline void stream_inherit(struct stream *st, const struct stream *kin, __u32 i)
+/*
+ * One more delta of a stream without a stride, which had its newest fault when the
+ * clock was `before`; whether that gave it one.  A walk
+ * that goes on here since then needs no more proof than one step like those before;
+ * it takes along how far it came, and where it was before must not catch what
+ * comes by there.
+ */
+static __always_inline int stream_train(struct streams *s, struct stream *st, __s64 delta,
+					__u32 before)
 {
-	st->kin = i;
-	st->delta[0] = st->delta[1] = st->delta[2] = kin->stride;
-	st->walk = kin->walk;
-	st->seen = kin->seen / 4;
-}
+	__u32 same = (delta == st->delta[0]) + (delta == st->delta[1]) + (delta == st->delta[2]);
+	struct stream *kin = &s->stream[s->kin < STREAMS ? s->kin : 0];
+	__u32 moved = s->kin < STREAMS && kin->stride == delta && (__s32)(kin->used - before) < 0;
 
-/* One more delta of a stream without a stride; whether that gave it one. */
-static __always_inline int stream_train(struct stream *st, __s64 delta, __u32 doubt)
-{
-	__u32 same = (delta == st->delta[0]) + (delta == st->delta[1]) + (delta == st->delta[2]), heir;
-
-	heir = delta == st->delta[2];
 	st->delta[2] = st->delta[1];
 	st->delta[1] = st->delta[0];
 	st->delta[0] = delta;
 	/* Among random pages nearby, two equal deltas are common; two steps to the next page are not. */
-	if (same < 1 + (ebb_magnitude(delta) > 1) + doubt)
+	if (!moved && same < 1 + (ebb_magnitude(delta) > 1) + s->doubt)
 		return 0;
-	if (!heir) {
-		st->walk = (struct ebb_walk){ 0 };
-		st->seen = 0;
+	stream_begin(st, delta, 1 + same);
+	st->walk = (struct ebb_walk){ 0 };
+	if (moved) {
+		st->walk = kin->walk;
+		st->seen += kin->seen / 4;
+		kin->tid = 0;
 	}
-	stream_begin(st, delta, st->seen + 1 + same);
 	return 1;
 }
 
@@ -213,7 +213,8 @@ static __always_inline __u64 stream_score(const struct stream *st, __u32 i, __u6
 	__u64 backward = -((__u64)st->stride >> 63), below = -((__u64)d >> 63);
 	__u64 ahead = (d ^ backward) - backward, distance = (d ^ below) - below;
 	__u32 age = clock - st->used;
-	__u64 youth = (__u32)~(age >> (known * STREAM_AGE_SHIFT)) & -ebb_differ(st->tid, 0);
+	__u64 proven = ebb_less(STREAMS, st->seen) * STREAM_AGE_SHIFT;
+	__u64 youth = (__u32)~(age >> proven) & -ebb_differ(st->tid, 0);
 	__u64 continued = mine & known & stream_on(st, ahead);
 	__u64 near = mine & ~known & ebb_less(distance, STREAM_NEAR + 1);
 
@@ -282,18 +283,6 @@ static __always_inline int stream_coarser(struct stream *st, __u64 steps)
 	return 1;
 }
 
-/* The walk goes on in @st: where it was before must not catch what comes by there. */
-static __always_inline void streams_bury(struct streams *s, const struct stream *st)
-{
-	struct stream *kin;
-
-	if (st->kin >= STREAMS)
-		return;
-	kin = &s->stream[st->kin];
-	if (kin->stride == st->stride && kin->tid == st->tid && (__s32)(kin->used - st->born) < 0)
-		kin->tid = 0;
-}
-
 static __always_inline enum stream_match streams_fault(const struct ebb_fault *f, struct streams *s,
 						       __u64 max)
 {
@@ -328,13 +317,17 @@ static __always_inline enum stream_match streams_fault(const struct ebb_fault *f
 		return STREAM_CONTINUED;
 	}
 	if (best < SCORE_IDLE) {
+		__u32 before = st->used;
+
 		delta = ebb_unhide(f->vpn - st->last, st->cluster);
 		st->last = f->vpn;
 		st->used = s->clock;
 		st->cluster = f->cluster;
-		if (!delta || !stream_train(st, delta, s->doubt))
+		/* So long ago that it was something else. */
+		if (s->clock - before > STREAM_TRAINS)
+			delta = st->delta[0] = st->delta[1] = st->delta[2] = 0;
+		if (!delta || !stream_train(s, st, delta, before))
 			return STREAM_TRAINING;
-		streams_bury(s, st);
 		stream_ask(f, s, st, max);
 		return STREAM_CONTINUED;
 	}
@@ -343,10 +336,6 @@ static __always_inline enum stream_match streams_fault(const struct ebb_fault *f
 	st->last = f->vpn;
 	st->reach = 0;
 	st->delta[0] = st->delta[1] = st->delta[2] = 0;
-	st->kin = STREAMS;
-	st->born = s->clock;
-	if (s->kin < STREAMS && s->kin != i)
-		stream_inherit(st, &s->stream[s->kin], s->kin);
 	st->tid = f->tid;
 	st->used = s->clock;
 	st->cluster = f->cluster;
