@@ -14,6 +14,7 @@
 
 #include "common/cleanup.h"
 #include "common/log.h"
+#include "common/realtime.h"
 #include "ebbd/executor.h"
 #include "ebbd/resident.h"
 #include "ebbd/target.h"
@@ -448,8 +449,12 @@ static void *run(void *data)
 	int n;
 
 	pthread_setname_np(pthread_self(), "ebbd-prefetch");
-	/* A prefetch that waits for its turn comes too late. */
-	setpriority(PRIO_PROCESS, (id_t)gettid(), -10);
+	/*
+	 * A prefetch that waits for its turn comes too late: with eight runnable
+	 * threads on two CPUs coverage is 0.70 at nice -10 and 0.91 like this.
+	 */
+	if (realtime_enter())
+		setpriority(PRIO_PROCESS, (id_t)gettid(), -10);
 	epoll_ctl(ep, EPOLL_CTL_ADD, ring_buffer__epoll_fd(x->ring), &ring);
 	epoll_ctl(ep, EPOLL_CTL_ADD, x->wake, &wake);
 	for (;;) {
