@@ -139,7 +139,8 @@ static int on_reload(sd_event_source *s, const struct signalfd_siginfo *info, vo
  * One ebbd a machine, whatever its run directory: the pins are the machine's, and
  * two would count everything twice.
  */
-#define LOCK_FILE "/run/ebbd.lock"
+#define LOCK_DIR "/run/ebb"
+#define LOCK_FILE LOCK_DIR "/ebbd.lock"
 
 static int lock_machine(int *lock, struct error *e)
 {
@@ -147,6 +148,8 @@ static int lock_machine(int *lock, struct error *e)
 		return fail(e, errno, "%s: cannot create: %m", ebb_run_dir());
 	if (mkdir(ebb_device_dir(), 0755) < 0 && errno != EEXIST)
 		return fail(e, errno, "%s: cannot create: %m", ebb_device_dir());
+	if (mkdir(LOCK_DIR, 0755) < 0 && errno != EEXIST)
+		return fail(e, errno, LOCK_DIR ": cannot create: %m");
 	*lock = open(LOCK_FILE, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (*lock < 0)
 		return fail(e, errno, LOCK_FILE ": %m");
