@@ -40,15 +40,24 @@ static __always_inline int auto_quiet(const struct ebb_fault *f, struct automati
 	return s->misses >= MISSES_MIN && s->miss_ns < pays;
 }
 
+/* Whether the fault before was what replay had foreseen: then so is this one, more often than not. */
+static __always_inline int auto_replays(const struct ebb_fault *f)
+{
+	const struct replay_thread *t = replay_threads_at(f->tid);
+
+	return t && t->foreseen && t->tid == f->tid && t->owner == replay_owner(f);
+}
+
 static __always_inline void auto_fault(const struct ebb_fault *f, struct automatic *s,
 				       const struct ebb_params *p)
 {
+	enum stream_match match = STREAM_NONE;
 	struct replay_thread *t;
-	enum stream_match match;
 
 	if (auto_quiet(f, s, p->v[PAYS]))
 		return;
-	match = streams_fault(f, &s->streams, p->v[WINDOW]);
+	if (!auto_replays(f) || streams_guess(&s->streams, f) < STREAMS)
+		match = streams_fault(f, &s->streams, p->v[WINDOW]);
 	if (f->role == EBB_ROLE_GC) {
 		if (p->v[COLD])
 			collector_fault(f, &s->streams, match, &s->collector);

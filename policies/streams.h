@@ -15,6 +15,7 @@
 #include "ebb_policy.h"
 
 #define STREAMS 32
+#define GUESSES 16
 #define STREAM_NEAR 1024        /* pages: a first stride is no longer than this */
 #define STREAM_FIRST 4          /* pages of the first request */
 #define STREAM_TRAINS 256       /* faults of the process between two that train one stream */
@@ -52,6 +53,8 @@ struct streams {
 	__u32 kin;              /* newest stream with a stride of the thread that faults, or STREAMS */
 	__u32 asked, used;      /* pages since the last judgement */
 	__u32 doubt;            /* 1: little of what is asked for is used; ask for more proof */
+	/* Guesses which stream a fault belongs to, before all of them are looked at. */
+	__u8 by_thread[GUESSES], by_place[GUESSES];
 	/* Pages passed by the stream that asked at this fault; 0 = none did. */
 	__u32 passed;
 	/* For strides longer than STREAM_NEAR: the last fault that belonged to no stream. */
@@ -283,6 +286,27 @@ static __always_inline int stream_coarser(struct stream *st, __u64 steps)
 	return 1;
 }
 
+/* Whether the fault is one of the next few steps of stream i. */
+static __always_inline int stream_next(const struct streams *s, __u32 i, const struct ebb_fault *f)
+{
+	const struct stream *st = &s->stream[i % STREAMS];
+	__u64 ahead = stream_ahead(st, f->vpn);
+
+	return st->tid == f->tid && st->stride && ahead <= STREAM_REACH * ebb_magnitude(st->stride) &&
+	       stream_on(st, ahead);
+}
+
+/* Most faults go on where the thread, or somebody there, was: the index, or STREAMS. */
+static __always_inline __u64 streams_guess(const struct streams *s, const struct ebb_fault *f)
+{
+	__u32 i = s->by_thread[f->tid % GUESSES];
+
+	if (stream_next(s, i, f))
+		return i % STREAMS;
+	i = s->by_place[f->vpn / STREAM_NEAR % GUESSES];
+	return stream_next(s, i, f) ? i % STREAMS : STREAMS;
+}
+
 static __always_inline enum stream_match streams_fault(const struct ebb_fault *f, struct streams *s,
 						       __u64 max)
 {
@@ -293,7 +317,9 @@ static __always_inline enum stream_match streams_fault(const struct ebb_fault *f
 
 	s->clock++;
 	s->passed = 0;
-	best = streams_best(s, f->vpn, f->tid);
+	best = streams_guess(s, f);
+	if (best >= STREAMS)
+		best = streams_best(s, f->vpn, f->tid);
 	i = best & 0xff;
 	if (i >= STREAMS)
 		return STREAM_NONE;
@@ -313,6 +339,8 @@ static __always_inline enum stream_match streams_fault(const struct ebb_fault *f
 		if (!stream_coarser(st, steps))
 			st->seen = steps > st->window + STREAM_REACH ? st->seen / 2 : st->seen + 1;
 		st->cluster = f->cluster;
+		s->by_thread[f->tid % GUESSES] = i;
+		s->by_place[f->vpn / STREAM_NEAR % GUESSES] = i;
 		stream_ask(f, s, st, max);
 		return STREAM_CONTINUED;
 	}
