@@ -67,7 +67,7 @@ class Program:
             with zram.on():
                 outcome = r.run(self.workload, INPUTS, limit, None)
         else:
-            outcome = r.run(self.workload, INPUTS, limit, "leap" if mode == "ebb" else "none")
+            outcome = r.run(self.workload, INPUTS, limit, "auto" if mode == "ebb" else "none")
         if outcome.digest != self.digest:
             raise road.Failure(f"{self.workload.name} at {percent} %, {mode}: the output differs "
                                "from that of a run with all the memory")

@@ -31,7 +31,7 @@ PERCENTS = (50, 25)
 GUEST_PERCENTS = (50,)
 GUEST_WORKLOADS = "sqlite3,numpy"
 MODES = ("kernel", "ebb")
-POLICY = {"kernel": "none", "ebb": "leap"}
+POLICY = {"kernel": "none", "ebb": "auto"}
 SECONDS_PLANNED = 270
 MAX_ROUNDS = 3
 # Smallest limit: the programs' own code and page cache have to fit as well.
