@@ -247,9 +247,11 @@ struct ebb_policy_info {
 	struct ebb_param_info param[EBB_PARAMS];
 };
 
-/* maps/executor, one entry, written by ebbd: whose pages its reads bring in. */
+/* maps/executor, one entry. */
 struct ebb_executor {
-	__u32 tgid, exec;
+	__u32 tgid, exec;           /* written by ebbd: whose pages its reads bring in */
+	__u64 reads;                /* counted by bpf/evict: block reads of ebbd's own */
+	__u64 pages;                /* and the pages in them */
 };
 
 /* maps/devices: (major << 20 | minor), the kernel's dev_t -> 1 + index. */

@@ -25,6 +25,8 @@ static __always_inline void executor_read(__u32 pages)
 	x = bpf_map_lookup_elem(&executor, &zero);
 	if (!x)
 		return;
+	__sync_fetch_and_add(&x->reads, 1);
+	__sync_fetch_and_add(&x->pages, pages);
 	tgid = x->tgid;
 	p = bpf_map_lookup_elem(&procs, &tgid);
 	if (p && p->exec == x->exec)

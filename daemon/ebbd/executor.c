@@ -10,12 +10,14 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "common/realtime.h"
 #include "ebbd/executor.h"
+#include "ebbd/inflight.h"
 #include "ebbd/resident.h"
 #include "ebbd/target.h"
 
@@ -23,6 +25,8 @@
 #define BATCH_MAX 64
 #define FLUSH_SHARE 256  /* see keep_stats_fresh() */
 #define EXECUTOR_COUNT_MAX 1024  /* pages a request may name: EBB_REQUEST_MAX */
+#define WAIT_NS 2000000        /* at most, for the device: a request gets stale */
+#define PAUSE_NS 20000
 #define SWEEP_NS 500000000ULL
 #define IDLE_NS 500000000ULL
 #define RECENT 4096   /* slots of the memory of what was asked for; a power of two */
@@ -46,6 +50,8 @@ struct executor {
 	struct ring_buffer *ring;      /* maps/requests and maps/faults */
 	struct residents *residents;
 	pthread_t thread;
+	struct inflight inflight;
+	uint64_t reads, pages;         /* of the map, after the batch before */
 	int wake;                      /* eventfd: stop */
 	uint64_t swept_ns, beat_ns;
 	uint64_t filter[EBB_FILTER_WORDS]; /* the next one, while it is made */
@@ -164,17 +170,40 @@ static uint32_t enter_pages(struct executor *x, const struct target *t, const st
 	return kept;
 }
 
+/*
+ * Waits until the devices have less than config.inflight pages to read: whoever
+ * misses now waits behind all of them.  What a block read carries is known from the
+ * batch before: 64 pages in a row, one where there are strides.
+ */
+static void wait_for_device(struct executor *x)
+{
+	struct ebb_executor *counted = x->plane->executor;
+	uint64_t reads = counted->reads - x->reads, pages = counted->pages - x->pages;
+	uint64_t each = reads ? (pages + reads - 1) / reads : 1, until = monotonic_ns() + WAIT_NS;
+	struct timespec pause = { .tv_nsec = PAUSE_NS };
+
+	x->reads = counted->reads;
+	x->pages = counted->pages;
+	while (inflight_reads(&x->inflight) * each > x->config.inflight && monotonic_ns() < until) {
+		x->stats.waits++;
+		nanosleep(&pause, NULL);
+	}
+}
+
 static void prefetch_batch(struct executor *x, struct target *t, struct attachment *a, uint64_t *vpn,
 			   uint32_t n)
 {
-	uint64_t now = monotonic_ns(), after;
+	uint64_t now, after;
 	int taken;
 
+	wait_for_device(x);
+	now = monotonic_ns();
 	n = enter_pages(x, t, a, vpn, n, now);
 	if (!n)
 		return;
 	a->prefetched += n;
-	*x->plane->executor = (struct ebb_executor){ t->tgid, t->exec };
+	x->plane->executor->tgid = t->tgid;
+	x->plane->executor->exec = t->exec;
 	taken = target_advise(t, vpn, n, MADV_WILLNEED);
 	after = monotonic_ns();
 	x->stats.calls++;
@@ -399,6 +428,7 @@ static void sweep(struct executor *x, uint64_t now)
 	int r;
 
 	residents_sweep(x->residents);
+	inflight_refresh(&x->inflight);
 	memset(x->filter, 0, sizeof(x->filter));
 	for (struct target *t = x->target; t < x->target + TARGETS; t++)
 		if (t->tgid && process_gone(t->tgid)) {
@@ -525,6 +555,7 @@ void executor_stop(struct executor **px)
 	residents_free(&x->residents);
 	for (int i = 0; i < TARGETS; i++)
 		target_close(&x->target[i]);
+	inflight_close(&x->inflight);
 	close(x->wake);
 	free(x);
 	*px = NULL;

@@ -19,6 +19,7 @@ struct executor;
 struct executor_config {
 	uint32_t batch;        /* pages a call, at most 64 */
 	uint32_t headroom;     /* outstanding pages stay below limit / headroom */
+	uint32_t inflight;     /* pages the devices may have to read before more is asked for */
 	uint64_t stale_ns;     /* a request older than this is dropped */
 	uint64_t expire_ns;    /* a prefetched page nobody asks for is given up after this */
 };
@@ -35,6 +36,7 @@ struct executor_stats {
 	uint64_t cold_pages;   /* advised cold */
 	uint64_t paged_out;    /* paged out behind streams */
 	uint64_t call_ns;      /* time in process_madvise */
+	uint64_t waits;        /* pauses because the devices had enough to do */
 };
 
 int executor_start(struct executor **x, struct attachments *a, const struct executor_config *config,
