@@ -20,7 +20,7 @@ const char *ebb_run_dir(void)
 
 const char *ebb_control_socket(void)
 {
-	static char path[PATH_MAX];
+	static _Thread_local char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), "%s/control.sock", ebb_run_dir());
 	return path;
@@ -28,7 +28,7 @@ const char *ebb_control_socket(void)
 
 const char *ebb_device_dir(void)
 {
-	static char path[PATH_MAX];
+	static _Thread_local char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), "%s/devices", ebb_run_dir());
 	return path;
@@ -36,7 +36,7 @@ const char *ebb_device_dir(void)
 
 const char *ebb_device_record(const char *name)
 {
-	static char path[PATH_MAX];
+	static _Thread_local char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), "%s/devices/%s.json", ebb_run_dir(), name);
 	return path;
@@ -44,7 +44,7 @@ const char *ebb_device_record(const char *name)
 
 const char *ebb_device_socket(const char *name)
 {
-	static char path[PATH_MAX];
+	static _Thread_local char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), "%s/devices/%s.sock", ebb_run_dir(), name);
 	return path;
@@ -59,7 +59,7 @@ const char *ebb_state_dir(void)
 
 const char *ebb_loaded_policy_dir(void)
 {
-	static char path[PATH_MAX];
+	static _Thread_local char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), "%s/policies", ebb_state_dir());
 	return path;
@@ -79,7 +79,7 @@ static void program_dir(char *dir, size_t size)
 
 const char *ebb_policy_dir(void)
 {
-	static char path[PATH_MAX];
+	static _Thread_local char path[PATH_MAX];
 	const char *dir = getenv("EBB_POLICY_DIR");
 	char here[PATH_MAX / 2];
 
@@ -92,7 +92,7 @@ const char *ebb_policy_dir(void)
 
 const char *ebb_program(const char *name)
 {
-	static char path[PATH_MAX];
+	static _Thread_local char path[PATH_MAX];
 	char here[PATH_MAX / 2];
 
 	program_dir(here, sizeof(here));

@@ -11,7 +11,7 @@
 
 /*
  * All return a path in a static buffer of their own, valid until the next
- * call of the same function.
+ * call of the same function by the same thread.
  */
 const char *ebb_run_dir(void);                     /* /run/ebb */
 const char *ebb_control_socket(void);              /* /run/ebb/control.sock */

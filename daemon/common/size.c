@@ -52,6 +52,28 @@ int size_parse(const char *text, const char *what, uint64_t *bytes, struct error
 	return 0;
 }
 
+int percent_parse(const char *text, const char *what, uint32_t max, uint32_t *tenths,
+		  struct error *e)
+{
+	const char *rest = text;
+	double value = 0;
+	int r = strcmp(text, "off") ? number(text, &value, &rest) : 0;
+
+	if (!strcmp(text, "off"))
+		rest = "";
+	/* One decimal: what more of them would promise is not kept. */
+	if (r == -EINVAL || (*rest && strcmp(rest, "%")) ||
+	    (strchr(text, '.') && strcspn(strchr(text, '.') + 1, "%") > 1) || strpbrk(text, "eE"))
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "%s: '%.64s' is not a percentage; write a number with at most one decimal, such as 2%% or 0.5%%, or off",
+				 what, text);
+	if (r || value * 10 > max)
+		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%.64s' is out of range; 0 to %u%%", what, text,
+				 max / 10);
+	*tenths = (uint32_t)(value * 10 + 0.5);
+	return 0;
+}
+
 int duration_parse(const char *text, const char *what, uint64_t *ns, struct error *e)
 {
 	static const struct { const char *unit; double ns; } units[] = {

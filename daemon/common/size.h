@@ -7,6 +7,8 @@
 
 #include "error.h"
 
+#define SLOWDOWN_MAX 500 /* tenths of a percent: what offloading may be told to cost */
+
 /*
  * Parses "4096", "64K", "256M", "1.5G", "2T" (powers of 1024, optional
  * trailing "B" or "iB", any case) into bytes.  -EINVAL names @what and the
@@ -16,6 +18,13 @@ int size_parse(const char *text, const char *what, uint64_t *bytes, struct error
 
 /* Parses "250ms", "2s", "1m" or a plain number of seconds into nanoseconds. */
 int duration_parse(const char *text, const char *what, uint64_t *ns, struct error *e);
+
+/*
+ * Parses "2%", "2.5%", "2" or "off" into tenths of a percent, at most @max;
+ * 0 and "off" are 0.  -EINVAL names @what and the accepted forms.
+ */
+int percent_parse(const char *text, const char *what, uint32_t max, uint32_t *tenths,
+		  struct error *e);
 
 /* "1.5 GiB"; @buf of at least 16 bytes is returned. */
 char *size_format(uint64_t bytes, char *buf, int len);

@@ -52,6 +52,48 @@ static void bad_sizes(void **state)
 	}
 }
 
+static uint32_t tenths_of(const char *text)
+{
+	struct error e = { 0 };
+	uint32_t v = 12345;
+
+	assert_int_equal(percent_parse(text, "x", 500, &v, &e), 0);
+	assert_int_equal(e.code, 0);
+	return v;
+}
+
+static void percentages(void **state)
+{
+	assert_int_equal(tenths_of("2%"), 20);
+	assert_int_equal(tenths_of("2"), 20);
+	assert_int_equal(tenths_of("2.5%"), 25);
+	assert_int_equal(tenths_of("0.1"), 1);
+	assert_int_equal(tenths_of("0.3%"), 3);
+	assert_int_equal(tenths_of("50%"), 500);
+	assert_int_equal(tenths_of("50.0%"), 500);
+	assert_int_equal(tenths_of("0"), 0);
+	assert_int_equal(tenths_of("off"), 0);
+}
+
+static void bad_percentages(void **state)
+{
+	static const char *const bad[] = {
+		"", "%", "abc", "-1", "-1%", "+1", " 2", "2 %", "2%%", "2.55%", "0.01", "1e1", "0x2", "nan",
+		"offf", "OFF", "50.1%", "51", "1e300", "99999999999999999999%",
+	};
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct error e = { 0 };
+		uint32_t v = 77;
+
+		assert_true(percent_parse(bad[i], "slowdown", 500, &v, &e) < 0);
+		assert_int_equal(e.exit_status, EXIT_USAGE);
+		assert_int_equal(strncmp(e.text, "slowdown: '", 11), 0);
+		assert_non_null(strstr(e.text, bad[i]));
+		assert_int_equal(v, 77);
+	}
+}
+
 static void too_large(void **state)
 {
 	struct error e = { 0 };
@@ -105,6 +147,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sizes), cmocka_unit_test(bad_sizes), cmocka_unit_test(too_large),
+		cmocka_unit_test(percentages), cmocka_unit_test(bad_percentages),
 		cmocka_unit_test(durations), cmocka_unit_test(formats),
 	};
 
