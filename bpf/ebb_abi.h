@@ -49,7 +49,7 @@ struct ebb_cgroup {
 	__u32 policy;               /* slot in maps/policies */
 	__u32 flags;                /* enum ebb_cgroup_flags, of the owner */
 	__u32 room;                 /* pages it may have outstanding */
-	__u32 pad;
+	__u32 slowdown;             /* tenths of a percent offloading may cost; a note of ebbd's to itself */
 };
 
 /* maps/params: owner id -> parameters of its policy, in the policy's order. */

@@ -6,6 +6,7 @@
 
 #include "common/control.h"
 #include "common/paths.h"
+#include "common/size.h"
 #include "daemon_call.h"
 #include "output.h"
 
@@ -57,6 +58,15 @@ int daemon_add_params(struct json_object *request, const char *const *words, int
 						 "parameter '%s': a policy runs in the kernel or the daemon; run=kernel or run=daemon",
 						 words[i]);
 			put_str(request, "run", words[i] + 4);
+			continue;
+		}
+		if (!strncmp(words[i], "slowdown=", 9)) {
+			uint32_t tenths;
+			int r = percent_parse(words[i] + 9, "slowdown", SLOWDOWN_MAX, &tenths, e);
+
+			if (r)
+				return r;
+			put_int(params, "slowdown", tenths);
 			continue;
 		}
 		errno = 0;

@@ -244,7 +244,7 @@ const struct command command_policy_unload = {
 };
 
 const struct command command_policy_attach = {
-	POLICY_COMMAND, .action = "attach", .arguments = "POLICY CGROUP [KEY=NUMBER...] [run=daemon]",
+	POLICY_COMMAND, .action = "attach", .arguments = "POLICY CGROUP [KEY=NUMBER...] [run=daemon] [slowdown=PERCENT]",
 	.help = "Lets a policy prefetch for a cgroup and all below it",
 	.example = "  ebbctl policy attach leap /sys/fs/cgroup/spark.slice pw_max=64\n",
 	.run = run_attach, .min_args = 2, .max_args = -1,
@@ -257,7 +257,8 @@ const struct command command_policy_detach = {
 };
 
 const struct command command_policy_set = {
-	POLICY_COMMAND, .action = "set", .arguments = "CGROUP KEY=NUMBER...",
+	POLICY_COMMAND, .action = "set", .arguments = "CGROUP KEY=NUMBER... [slowdown=PERCENT]",
+	.example = "  ebbctl policy set spark.slice slowdown=2%\n",
 	.help = "Changes parameters of the cgroup's policy while it runs", .run = run_set,
 	.min_args = 2, .max_args = -1,
 };

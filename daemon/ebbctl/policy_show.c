@@ -88,7 +88,7 @@ static void print_params(struct json_object *o)
 
 static void print_cgroup(struct json_object *o)
 {
-	struct json_object *s = get_member(o, "stats");
+	struct json_object *s = get_member(o, "stats"), *offload;
 
 	printf("%s: %s, in the %s, by %s\n", control_str(o, "cgroup", ""), control_str(o, "name", ""),
 	       control_str(o, "run", ""), control_str(o, "by", ""));
@@ -96,6 +96,12 @@ static void print_cgroup(struct json_object *o)
 		printf("  %lld requests for %lld pages; %lld fetched, %lld hits, %lld late, %lld wasted, %lld misses\n",
 		       number(s, "requests"), number(s, "request_pages"), number(s, "prefetched"),
 		       number(s, "hits"), number(s, "late"), number(s, "wasted"), number(s, "misses"));
+	offload = s ? get_member(s, "offload") : NULL;
+	if (offload)
+		printf("  offloading: %.1f %% of %.1f %% slowdown, %lld MiB saved, %lld MiB swapped, %s\n",
+		       100 * get_double(offload, "slowdown", 0), 100 * get_double(offload, "target", 0),
+		       number(offload, "saved") >> 20, number(offload, "swapped") >> 20,
+		       control_str(offload, "state", "?"));
 	if (number(o, "daemon_calls"))
 		printf("  %lld calls in ebbd, %lld ns each\n", number(o, "daemon_calls"),
 		       number(o, "daemon_call_ns"));

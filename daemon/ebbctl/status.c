@@ -63,6 +63,34 @@ static int run_status(int argc, char **argv, void *options, struct error *e)
 	return 0;
 }
 
+/* What is paged out on purpose, of the cgroups that have a slowdown target. */
+static void print_offload(struct json_object *rows)
+{
+	static const struct column columns[] = {
+		{ "path", "OFFLOADED", COLUMN_TEXT }, { "target", "TARGET", COLUMN_PERCENT },
+		{ "slowdown", "SLOWDOWN", COLUMN_PERCENT }, { "resident", "RESIDENT", COLUMN_BYTES },
+		{ "saved", "SAVED", COLUMN_BYTES }, { "swapped", "SWAPPED", COLUMN_BYTES },
+		{ "reclaimed_pages", "RECLAIMED", COLUMN_COUNT }, { "state", "STATE", COLUMN_TEXT },
+		{ NULL },
+	};
+	_cleanup_json_ struct json_object *list = json_object_new_array();
+	size_t n = rows ? json_object_array_length(rows) : 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *row = json_object_array_get_idx(rows, i);
+		struct json_object *offload = get_member(row, "offload");
+
+		if (!offload)
+			continue;
+		put_str(offload, "path", control_str(row, "path", "?"));
+		json_object_array_add(list, json_object_get(offload));
+	}
+	if (!json_object_array_length(list))
+		return;
+	printf("\n");
+	output_table(list, columns, "");
+}
+
 static void print_stats(struct json_object *o)
 {
 	static const struct column columns[] = {
@@ -78,6 +106,7 @@ static void print_stats(struct json_object *o)
 
 	output_table(get_member(o, "cgroups"), columns,
 		     "no cgroup has a policy; see ebbctl policy attach");
+	print_offload(get_member(o, "cgroups"));
 }
 
 static int run_stats(int argc, char **argv, void *options, struct error *e)

@@ -68,7 +68,7 @@ static int rebalance(struct attachments *a, struct error *e)
 static int write_maps(struct attachments *a, struct attachment *t, uint32_t flags, struct error *e)
 {
 	struct ebb_cgroup c = { .owner = t->cgroup.id, .policy = t->slot, .room = t->room,
-				.flags = EBB_CGROUP_ATTACHED | flags };
+				.flags = EBB_CGROUP_ATTACHED | flags, .slowdown = t->slowdown };
 	struct ebb_counters zero[a->plane->cpus];
 	struct plane *p = a->plane;
 
@@ -126,14 +126,25 @@ static void forget(struct attachments *a, struct attachment *t)
 
 /* Sets parameters of @policy in @params; names what is unknown or out of range. */
 static int set_params(const struct policy *policy, struct ebb_params *params, enum detect *detect,
-		      uint32_t n, const char *const *names, const uint64_t *values, struct error *e)
+		      uint32_t *slowdown, const struct attach_wish *wish, struct error *e)
 {
-	for (uint32_t i = 0; i < n; i++) {
+	const char *const *names = wish->names;
+	const uint64_t *values = wish->values;
+
+	for (uint32_t i = 0; i < wish->n; i++) {
 		const struct ebb_param_info *info = NULL;
 		uint32_t k;
 
 		if (!strcmp(names[i], "detect")) {
 			*detect = values[i] ? DETECT_ALWAYS : DETECT_AUTO;
+			continue;
+		}
+		if (!strcmp(names[i], "slowdown")) {
+			if (values[i] > OFFLOAD_TARGET_MAX)
+				return fail_exit(e, EXIT_USAGE, ERANGE,
+						 "slowdown: %llu tenths of a percent is out of range; 0 to %u",
+						 (unsigned long long)values[i], OFFLOAD_TARGET_MAX);
+			*slowdown = (uint32_t)values[i];
 			continue;
 		}
 		for (k = 0; k < policy->info.params && k < EBB_PARAMS; k++)
@@ -196,7 +207,7 @@ static int grant(struct attachments *a, const struct attach_wish *wish, struct a
 	for (uint32_t i = 0; i < policy->info.params && i < EBB_PARAMS; i++)
 		t->params.v[i] = policy->info.param[i].initial;
 	r = choose_place(a, policy, &t->place, e);
-	return r ? r : set_params(policy, &t->params, &t->detect, wish->n, wish->names, wish->values, e);
+	return r ? r : set_params(policy, &t->params, &t->detect, &t->slowdown, wish, e);
 }
 
 int attach_check(struct attachments *a, const struct attach_wish *wish, struct error *e)
@@ -213,6 +224,7 @@ bool attachment_is(const struct attachments *a, const struct attachment *t,
 
 	return !grant((struct attachments *)a, wish, &granted, NULL) && granted.policy == t->policy &&
 	       granted.place == t->place && granted.by == t->by && granted.detect == t->detect &&
+	       granted.slowdown == t->slowdown &&
 	       !strcmp(granted.source, t->source) &&
 	       !memcmp(&granted.params, &t->params, sizeof(t->params));
 }
@@ -237,6 +249,7 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 		memcpy(t->source, fresh.source, sizeof(t->source));
 		t->params = fresh.params;
 		t->detect = fresh.detect;
+		t->slowdown = fresh.slowdown;
 		r = write_maps(a, t, t->flags & EBB_CGROUP_RECORD, e);
 		return r ? r : rebalance(a, e);
 	}
@@ -365,6 +378,7 @@ int attach_set(struct attachments *a, const char *cgroup, const struct attach_wi
 	struct attachment *t;
 	enum run_place place;
 	enum detect detect;
+	uint32_t slowdown;
 	int r = -ENOENT;
 
 	pthread_mutex_lock(&a->lock);
@@ -372,13 +386,15 @@ int attach_set(struct attachments *a, const char *cgroup, const struct attach_wi
 	if (t) {
 		params = t->params;
 		detect = t->detect;
+		slowdown = t->slowdown;
 		place = wish->place == RUN_DEFAULT ? t->place : wish->place;
-		r = set_params(t->policy, &params, &detect, wish->n, wish->names, wish->values, e);
+		r = set_params(t->policy, &params, &detect, &slowdown, wish, e);
 		if (!r)
 			r = choose_place(a, t->policy, &place, e);
 		if (!r) {
 			t->params = params;
 			t->detect = detect;
+			t->slowdown = slowdown;
 			t->place = place;
 			t->by = BY_COMMAND;
 			*t->source = '\0';
@@ -557,7 +573,7 @@ void attachments_restore(struct attachments *a)
 		struct attach_wish wish = { .policy = s.policy, .source = "before" };
 
 		e = (struct error){ 0 };
-		entry.flags = 0;
+		entry.flags = entry.slowdown = 0;
 		bpf_map_lookup_elem(p->cgroups, &ids[i], &entry);
 		wish.place = entry.flags & EBB_CGROUP_DAEMON ? RUN_DAEMON : RUN_KERNEL;
 		wish.by = entry.flags & EBB_CGROUP_DECLARED ? BY_DECLARATION : BY_COMMAND;
@@ -571,6 +587,7 @@ void attachments_restore(struct attachments *a)
 		}
 		t = attachments_find(a, ids[i]);
 		take_params(t, &params);
+		t->slowdown = entry.slowdown <= OFFLOAD_TARGET_MAX ? entry.slowdown : 0;
 		write_maps(a, t, 0, NULL);
 		/* What was outstanding is found again by nobody: given up. */
 		plane_counters(p, ids[i], &sum);

@@ -13,6 +13,7 @@
 #include <pthread.h>
 
 #include "common/cgroup.h"
+#include "ebbd/offload.h"
 #include "ebbd/plane.h"
 
 struct event_set;
@@ -37,6 +38,8 @@ struct attachment {
 	uint64_t requests, request_pages; /* made there */
 	struct ebb_params params;
 	enum detect detect;
+	uint32_t slowdown;        /* tenths of a percent offloading may cost, 0 = none */
+	struct offload_report offload;
 	uint64_t limit;           /* bytes, the tightest of its ancestors too */
 	uint32_t room;            /* pages that may be outstanding: limit / headroom */
 	uint32_t flags;           /* as in maps/cgroups */
@@ -67,7 +70,10 @@ void attachments_restore(struct attachments *a);
 /* Detaches nothing: the maps keep what is attached for a successor. */
 void attachments_close(struct attachments *a);
 
-/* @names and @values (@n of them) set parameters, the others keep their initial values. */
+/*
+ * @names and @values (@n of them) set parameters, the others keep their initial
+ * values.  Beside the policy's: detect, and slowdown in tenths of a percent.
+ */
 struct attach_wish {
 	const char *policy;
 	enum run_place place;

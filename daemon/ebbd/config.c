@@ -286,7 +286,7 @@ static int check_params(const struct declaration *d, const struct ebb_policy_inf
 			if (!strcmp(info->param[k].name, d->name[i]))
 				p = &info->param[k];
 		declaration_where(d, d->name[i], where, sizeof(where));
-		if (!p && strcmp(d->name[i], "detect"))
+		if (!p && strcmp(d->name[i], "detect") && strcmp(d->name[i], "slowdown"))
 			return fail_exit(e, EXIT_USAGE, EINVAL,
 					 "%s: %s: policy '%s' has no such parameter; see ebbctl policy list",
 					 where, d->name[i], d->policy);

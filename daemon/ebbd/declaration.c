@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/size.h"
 #include "ebbd/declaration.h"
 
 static int take_number(const char *key, const char *value, uint64_t *number, struct error *e)
@@ -48,7 +49,14 @@ int declaration_key(struct declaration *d, const char *key, const char *value, i
 	}
 	if (!strcmp(key, "run"))
 		return take_place(value, &d->place, e);
-	r = take_number(key, value, &number, e);
+	if (!strcmp(key, "slowdown")) {
+		uint32_t tenths = 0;
+
+		r = percent_parse(value, key, OFFLOAD_TARGET_MAX, &tenths, e);
+		number = tenths;
+	} else {
+		r = take_number(key, value, &number, e);
+	}
 	if (r)
 		return r;
 	if (strlen(key) >= sizeof(d->name[0]))

@@ -10,7 +10,7 @@
 
 #include "ebbd/attach.h"
 
-#define DECLARATION_PARAMS (EBB_PARAMS + 1) /* and detect */
+#define DECLARATION_PARAMS (EBB_PARAMS + 2) /* and detect, slowdown */
 #define DECLARATION_XATTR "user.ebb.policy"
 
 struct declaration {

@@ -14,6 +14,7 @@ struct ebbd {
 	struct plane plane;
 	struct attachments attachments;
 	struct executor *executor;
+	struct offload *offload;
 	struct recordings *recordings;
 	struct declared *declared;
 	uint64_t started_ns;

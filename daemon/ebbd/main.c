@@ -188,6 +188,8 @@ static int start(struct ebbd *d, const struct options *o, struct error *e)
 		attachments_restore(&d->attachments);
 	r = executor_start(&d->executor, &d->attachments, &d->config.executor, e);
 	if (!r)
+		r = offload_start(&d->offload, &d->attachments, e);
+	if (!r)
 		r = recordings_new(&d->recordings, &d->attachments, e);
 	if (!r)
 		r = declared_check(&d->attachments, &d->config, e);
@@ -210,6 +212,7 @@ static void stop(struct ebbd *d, enum plane_pins pins)
 	}
 	declared_free(&d->declared);
 	recordings_free(&d->recordings);
+	offload_stop(&d->offload);
 	executor_stop(&d->executor);
 	stats_publish(&d->attachments);
 	attachments_close(&d->attachments);

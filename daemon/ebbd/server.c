@@ -48,6 +48,8 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 				       json_object_new_boolean(attachment_detecting(a, t)));
 		json_object_object_add(o, "scoped", json_object_new_boolean(*t->cgroup.twin != 0));
 		add_int(o, "outstanding", attachment_outstanding(a, t));
+		if (t->slowdown)
+			json_object_object_add(o, "offload", offload_json(t));
 		json_object_array_add(list, o);
 	}
 	pthread_mutex_unlock(&a->lock);

@@ -205,6 +205,12 @@ struct json_object *attachment_params(const struct attachment *t)
 
 	for (uint32_t k = 0; k < t->policy->info.params && k < EBB_PARAMS; k++)
 		add_int(params, t->policy->info.param[k].name, t->params.v[k]);
+	if (t->slowdown) {
+		char text[16];
+
+		snprintf(text, sizeof(text), "%u.%u%%", t->slowdown / 10, t->slowdown % 10);
+		add_str(params, "slowdown", text);
+	}
 	return params;
 }
 

@@ -61,6 +61,25 @@ static struct json_object *histogram(const __u64 *bucket)
 	return o;
 }
 
+struct json_object *offload_json(const struct attachment *t)
+{
+	const struct offload_report *r = &t->offload;
+	struct json_object *o = json_object_new_object();
+	uint64_t saved = r->at_start > r->resident ? r->at_start - r->resident : 0;
+	const struct { const char *name; uint64_t value; } number[] = {
+		{ "resident", r->resident }, { "resident_at_start", r->at_start }, { "saved", saved },
+		{ "swapped", r->swapped }, { "reclaimed_pages", r->reclaimed },
+		{ "touched_on_trial", r->back },
+	};
+
+	json_object_object_add(o, "target", json_object_new_double(t->slowdown / 1000.0));
+	json_object_object_add(o, "slowdown", json_object_new_double(r->slowdown));
+	json_object_object_add(o, "state", json_object_new_string(offload_state_name(r->state)));
+	for (size_t i = 0; i < sizeof(number) / sizeof(number[0]); i++)
+		json_object_object_add(o, number[i].name, json_object_new_int64((int64_t)number[i].value));
+	return o;
+}
+
 void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows)
 {
 	static const struct { const char *name; size_t offset; } field[] = {
@@ -90,6 +109,8 @@ void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows)
 				*(int64_t *)((char *)&s + field[k].offset)));
 		json_object_object_add(o, "miss_ns_log2", histogram(s.miss_ns_log2));
 		json_object_object_add(o, "hit_ns_log2", histogram(s.hit_ns_log2));
+		if (t->slowdown)
+			json_object_object_add(o, "offload", offload_json(t));
 		json_object_array_add(rows, o);
 	}
 	pthread_mutex_unlock(&a->lock);

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""slowdown=: what a program does not use goes to the donors, what it uses stays."""
+import statistics
+import subprocess
+import time
+
+import pytest
+
+import machine
+import parts
+from machine import BUILD
+from parts import ebbctl, ebbctl_json
+
+USAGE = 2
+MIB = 1 << 20
+
+
+class Regions:
+    """tests/programs/regions in @cgroup; costs() are its own ns a page, one a second."""
+
+    def __init__(self, cgroup, total, hot, pass_ms):
+        self.process = subprocess.Popen(
+            [BUILD / "tests" / "regions", str(total), str(hot), str(pass_ms)], text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=cgroup.enter)
+        assert self.process.stdout.readline() == "filled\n"
+
+    def costs(self, seconds):
+        return [float(self.process.stdout.readline()) for _ in range(seconds)]
+
+    def resident(self):
+        """Bytes mapped, as the kernel tells, not ebb."""
+        for line in machine.read(f"/proc/{self.process.pid}/status").splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) << 10
+        raise AssertionError("no RssAnon")
+
+    def stop(self):
+        self.process.stdin.close()
+        assert self.process.wait(60) == 0
+
+
+def offload(cgroup):
+    return parts.stats(cgroup)["offload"]
+
+
+def wait_for(seconds, condition):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.5)
+    return condition()
+
+
+def test_cold_memory_goes(ebbd, device, cgroup):
+    group = cgroup()
+    ebbctl("policy", "attach", "none", group.path)
+    program = Regions(group, 128, 32, 200)
+    used_before = group.usage()
+    before = statistics.median(program.costs(4))
+    assert program.resident() > 120 * MIB
+    assert "offload" not in parts.stats(group)
+    ebbctl("policy", "set", group.path, "slowdown=2%")
+    assert wait_for(60, lambda: program.resident() < 64 * MIB), offload(group)
+    program.costs(2)
+    after = statistics.median(program.costs(8))
+    told = offload(group)
+    # Paged out and freed, not only unmapped.
+    assert group.usage() < used_before * 0.6, (group.usage(), told)
+    assert program.resident() > 28 * MIB
+    assert after < 2 * before + 100, (before, after, told)
+    assert told["target"] == 0.02
+    assert told["saved"] > 50 * MIB
+    assert told["swapped"] > 50 * MIB
+    assert told["reclaimed_pages"] > 50 * MIB // 4096
+    assert told["resident"] + told["saved"] == told["resident_at_start"]
+    assert device.used_kib() > 50 * 1024
+    assert "OFFLOADED" in ebbctl("stats").stdout
+    # Off: no more is taken, and what is out stays until it is asked for.
+    ebbctl("policy", "set", group.path, "slowdown=off")
+    time.sleep(1.5)
+    row = parts.stats(group)
+    assert "offload" not in row
+    program.stop()
+
+
+@pytest.mark.parametrize("pass_ms", [200, 4000])
+def test_even_use_is_backed_off_from(ebbd, device, cgroup, pass_ms):
+    group = cgroup()
+    ebbctl("policy", "attach", "none", group.path, "slowdown=2%")
+    program = Regions(group, 96, 96, pass_ms)
+    program.costs(20)
+    told = offload(group)
+    assert program.resident() > 80 * MIB, told
+    # It was tried: pages came back.
+    assert told["touched_on_trial"] + parts.stats(group)["misses"] > 0, told
+    assert told["slowdown"] < 0.10, told
+    program.stop()
+
+
+def test_nothing_goes_without_a_device(ebbd, cgroup):
+    group = cgroup()
+    ebbctl("policy", "attach", "none", group.path, "slowdown=10%")
+    program = Regions(group, 32, 4, 200)
+    program.costs(4)
+    told = offload(group)
+    assert told["state"] == "no room on a device"
+    assert told["reclaimed_pages"] == 0
+    assert program.resident() > 31 * MIB
+    program.stop()
+
+
+def test_target_outlives_ebbd(swap_lock, logs, cgroup):
+    group = cgroup()
+    ebbd = parts.Ebbd(logs / "ebbd.log")
+    try:
+        ebbctl("policy", "attach", "none", group.path, "slowdown=0.5%")
+        ebbd.kill()
+        ebbd = parts.Ebbd(logs / "ebbd.log")
+        rows = ebbctl_json("status")["attachments"]
+        assert [r["params"].get("slowdown") for r in rows if r["cgroup"] == str(group.path)] == ["0.5%"]
+        # A new policy with other parameters begins from their initial values.
+        ebbctl("policy", "attach", "none", group.path)
+        assert "offload" not in parts.stats(group)
+    finally:
+        ebbd.stop()
+        machine.pins_remove()
+
+
+def test_bad_targets(ebbd, cgroup):
+    group = cgroup()
+    ebbctl("policy", "attach", "none", group.path, "slowdown=2%")
+    for bad in ("abc", "-1", "-1%", "51%", "50.1", "2.55%", "", "1e1", "2 %", "%"):
+        for verb in (["policy", "set", group.path], ["policy", "attach", "none", group.path]):
+            done = ebbctl(*verb, f"slowdown={bad}", check=False)
+            assert done.returncode == USAGE, (bad, done)
+            assert done.stderr.startswith("ebbctl: slowdown: "), done.stderr
+            assert len(done.stderr.splitlines()) == 1
+    rows = ebbctl_json("status")["attachments"]
+    assert rows[0]["params"]["slowdown"] == "2.0%"
+    ebbctl("policy", "set", group.path, "slowdown=50")
+    ebbctl("policy", "set", group.path, "slowdown=0")
+    assert "slowdown" not in ebbctl_json("status")["attachments"][0]["params"]
