@@ -18,7 +18,8 @@
 #include "ebbd/offload_room.h"
 
 #define PERIOD_MS 500
-#define SOFT_FAULT_NS 2000      /* a fault that finds its page in the swap cache */
+#define SOFT_SPREAD 8           /* periods */
+#define SOFT_FAULT_NS 3000      /* a fault that finds its page in the swap cache */
 
 /* One cgroup at work. */
 struct job {
@@ -29,6 +30,7 @@ struct job {
 	bool primed;            /* what follows holds the round before */
 	uint64_t counted_ns, psi_us, running_us, measured_ns;
 	uint64_t cached;        /* bytes in the swap cache */
+	uint64_t soft_ns;       /* minor faults of trials that are not charged yet */
 	struct offload_control control;
 	struct offload_report report;
 	struct offload_pages *pages;
@@ -133,6 +135,9 @@ static bool measure(struct job *j, uint64_t lost, struct offload_sample *s)
 		.running_ns = (running - j->running_us) * 1000, .resident = j->report.resident,
 		.target = j->target,
 	};
+	/* Trials end together, the faults came one by one before that. */
+	s->lost_ns += j->soft_ns / SOFT_SPREAD;
+	j->soft_ns -= j->soft_ns / SOFT_SPREAD;
 	if (s->lost_ns < (psi - j->psi_us) * 1000)
 		s->lost_ns = (psi - j->psi_us) * 1000;
 	j->measured_ns = now;
@@ -183,8 +188,7 @@ static void advise(struct job *j, uint64_t bytes)
 	offload_pages_run(j->pages, &j->cgroup, monotonic_ns(), &round);
 	j->report.reclaimed += round.out;
 	j->report.back += round.back;
-	/* Counts as lost in the next round. */
-	j->counted_ns -= round.back * SOFT_FAULT_NS;
+	j->soft_ns += round.back * SOFT_FAULT_NS;
 }
 
 static void work(struct offload *o, struct job *j, uint64_t lost)

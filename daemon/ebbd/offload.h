@@ -11,7 +11,7 @@
  * would go to is not ebb's or is nearly full, and for a while after it lost a
  * donor.
  *
- * Time lost is what ebb counts itself: misses, late hits, and 2 us for every
+ * Time lost is what ebb counts itself: misses, late hits, and 3 us for every
  * hit and every page that came back while on trial.  PSI counts only pages that
  * the kernel takes for part of the working set, which pages paged out by advice
  * are not, and is off on some machines; where it is on, its "some" time is a

@@ -6,7 +6,7 @@
 #define GROW_BELOW 0.75         /* of the target */
 #define PAUSE_FIRST 4           /* periods */
 #define PAUSE_MAX 64
-#define FLOOR_DECAY 256         /* of the floor, each period */
+#define FLOOR_DECAY 1024        /* of the floor, each period */
 #define START_SHARE 64          /* of what is resident */
 
 double offload_slowdown(const struct offload_sample *s)

@@ -17,8 +17,11 @@
 #define SAMPLE 8                /* one page in so many */
 #define TRIALS 2048             /* chunks on trial at a time: 512 MiB */
 #define TRIAL_NS 1000000000ULL
+/* Pages beside some that are in use are hardly cold: they must prove it for longer. */
+#define TRIAL_PART_NS 16000000000ULL
 #define HEAT 16384              /* chunks remembered, 4 GiB; a power of two */
-#define LEVEL_MAX 6             /* left alone for up to 2^6 s */
+#define LEVEL_MAX 6             /* left alone for up to 2^5 s */
+#define EAGER_MAX 2             /* or a 2^2th of that, if only partly in use */
 #define LOOK_MAX 2048           /* chunks looked at in a round: some ms */
 #define PROCESSES 256
 #define PM_PRESENT (1ULL << 63)
@@ -30,15 +33,20 @@ struct trial {
 	uint64_t chunk;         /* first page / CHUNK */
 	uint64_t mask;          /* pages unmapped */
 	uint64_t within;        /* pages of the mapping */
-	uint64_t since_ns;
+	uint64_t used;          /* pages that came back */
+	uint64_t since_ns, wait_ns;
 };
+
+/* How much of a chunk came back. */
+enum use { USE_NONE, USE_PART, USE_MOST };
 
 /* Direct-mapped and forgetful: what is forgotten is tried once more. */
 struct heat {
 	uint64_t chunk;
-	uint64_t until_ns;      /* left alone */
+	uint64_t since_ns;      /* left alone for 2^(level - 1) s from then on */
 	uint32_t tgid;
-	uint16_t level;
+	uint8_t level;
+	uint8_t use;            /* enum use */
 	uint8_t on_trial;
 	uint8_t out;            /* was freed: pages that are there came back */
 };
@@ -50,6 +58,7 @@ struct offload_pages {
 	struct target target;   /* the process at hand */
 	uint32_t at_tgid;       /* where the next round begins */
 	uint64_t at_chunk;
+	uint32_t eager;         /* powers of two; see offload_pages_run() */
 };
 
 struct offload_pages *offload_pages_new(void)
@@ -69,7 +78,7 @@ void offload_pages_free(struct offload_pages **p)
 	*p = NULL;
 }
 
-static bool use(struct offload_pages *p, uint32_t tgid)
+static bool attend(struct offload_pages *p, uint32_t tgid)
 {
 	if (p->target.pidfd >= 0 && p->target.tgid == tgid)
 		return true;
@@ -88,14 +97,31 @@ static struct heat *heat_of(struct offload_pages *p, uint32_t tgid, uint64_t chu
 }
 _Static_assert(HEAT == 1 << (64 - 50), "the index is what the shift leaves");
 
-static void leave_alone(struct offload_pages *p, uint32_t tgid, uint64_t chunk, uint64_t now)
+static void leave_alone(struct offload_pages *p, uint32_t tgid, uint64_t chunk, enum use use,
+			uint64_t now)
 {
 	struct heat *heat = heat_of(p, tgid, chunk);
 
-	heat->until_ns = now + (1000000000ULL << heat->level);
 	if (heat->level < LEVEL_MAX)
 		heat->level++;
+	heat->use = use;
+	heat->since_ns = now;
 	heat->out = 0;
+}
+
+static bool left_alone(const struct offload_pages *p, const struct heat *heat, uint64_t now)
+{
+	uint64_t time = heat->level ? 500000000ULL << heat->level : 0;
+
+	return now - heat->since_ns < (heat->use == USE_PART ? time >> p->eager : time);
+}
+
+/* @part of @whole pages came back. */
+static enum use use_of(uint64_t part, uint64_t whole)
+{
+	int came = __builtin_popcountll(part), of = __builtin_popcountll(whole);
+
+	return !came ? USE_NONE : 2 * came < of ? USE_PART : USE_MOST;
 }
 
 /* The pages of @chunk that have @bit and not @without in the pagemap. */
@@ -160,22 +186,28 @@ static uint64_t every_eighth(uint64_t mask)
 static bool judge(struct offload_pages *p, struct trial *trial, uint64_t now,
 		  struct offload_round *round)
 {
+	struct heat *heat = heat_of(p, trial->tgid, trial->chunk);
 	uint64_t present, back;
-	struct heat *heat;
+	enum use used;
 
-	if (!use(p, trial->tgid))
+	if (!attend(p, trial->tgid))
 		return false;
 	present = look(&p->target, trial->chunk, PM_PRESENT, 0) & trial->within;
 	back = present & trial->mask;
-	if (back) {
-		round->back += (uint64_t)__builtin_popcountll(back);
-		leave_alone(p, trial->tgid, trial->chunk, now);
+	used = use_of(back, trial->mask);
+	round->back += (uint64_t)__builtin_popcountll(back);
+	trial->mask &= ~back;
+	trial->used |= back;
+	if (used == USE_MOST || (used == USE_PART && p->trials > TRIALS / 2)) {
+		leave_alone(p, trial->tgid, trial->chunk, used, now);
 		return false;
 	}
-	if (trial->stage == TRIAL_SAMPLE && present) {
-		trial->mask |= page_out(&p->target, trial->chunk, present);
+	if (trial->stage == TRIAL_SAMPLE && (present & ~trial->used)) {
+		trial->mask |= page_out(&p->target, trial->chunk, present & ~trial->used);
 		trial->stage = TRIAL_REST;
 		trial->since_ns = now;
+		if (used == USE_PART)
+			trial->wait_ns = TRIAL_PART_NS >> p->eager;
 		return true;
 	}
 	/* With the cgroup at its limit the kernel frees them by itself, and mapping would read. */
@@ -184,8 +216,9 @@ static bool judge(struct offload_pages *p, struct trial *trial, uint64_t now,
 		trial->mask = page_out(&p->target, trial->chunk, trial->mask);
 	}
 	round->out += (uint64_t)__builtin_popcountll(trial->mask);
-	heat = heat_of(p, trial->tgid, trial->chunk);
-	heat->out = 1;
+	if (trial->used)
+		leave_alone(p, trial->tgid, trial->chunk, USE_PART, now);
+	heat->out = !trial->used;
 	return false;
 }
 
@@ -199,7 +232,7 @@ static void judge_all(struct offload_pages *p, uint64_t now, struct offload_roun
 	if (round->cached < on_trial / 2)
 		round->cached = 0;
 	for (uint32_t i = 0; i < p->trials; i++)
-		if (now - p->trial[i].since_ns < TRIAL_NS || judge(p, &p->trial[i], now, round))
+		if (now - p->trial[i].since_ns < p->trial[i].wait_ns || judge(p, &p->trial[i], now, round))
 			p->trial[kept++] = p->trial[i];
 		else
 			heat_of(p, p->trial[i].tgid, p->trial[i].chunk)->on_trial = 0;
@@ -216,22 +249,25 @@ static uint64_t begin(struct offload_pages *p, uint32_t tgid, uint64_t chunk, ui
 	struct heat *heat = heat_of(p, tgid, chunk);
 	uint64_t present, mask;
 
-	if (heat->until_ns > now || heat->on_trial)
+	if (heat->on_trial || left_alone(p, heat, now))
 		return 0;
 	present = look(&p->target, chunk, PM_PRESENT, 0) & within;
 	if (!present)
 		return 0;
 	if (heat->out) {
-		leave_alone(p, tgid, chunk, now);
+		leave_alone(p, tgid, chunk, use_of(present, within), now);
 		return 0;
 	}
 	mask = page_out(&p->target, chunk, every_eighth(present));
 	if (!mask) {
 		/* Locked, shared, or there is no swap. */
-		leave_alone(p, tgid, chunk, now);
+		leave_alone(p, tgid, chunk, USE_MOST, now);
 		return 0;
 	}
-	p->trial[p->trials++] = (struct trial){ tgid, TRIAL_SAMPLE, chunk, mask, within, now };
+	p->trial[p->trials++] = (struct trial){
+		.tgid = tgid, .chunk = chunk, .mask = mask, .within = within, .since_ns = now,
+		.wait_ns = TRIAL_NS,
+	};
 	heat->on_trial = 1;
 	return (uint64_t)__builtin_popcountll(present);
 }
@@ -329,6 +365,8 @@ void offload_pages_run(struct offload_pages *p, const struct cgroup_ref *c, uint
 	uint32_t tgid[PROCESSES], n, first = 0, looks = LOOK_MAX;
 
 	judge_all(p, now_ns, round);
+	if (!pages && p->eager)
+		p->eager--;
 	n = pages ? processes(c->path, tgid) : 0;
 	while (first < n && tgid[first] < p->at_tgid)
 		first++;
@@ -338,9 +376,12 @@ void offload_pages_run(struct offload_pages *p, const struct cgroup_ref *c, uint
 	for (uint32_t i = 0; i <= n && n; i++, at = 0) {
 		uint32_t id = tgid[(first + i) % n];
 
-		if (use(p, id) && !walk(p, id, at, now_ns, &pages, &looks))
+		if (attend(p, id) && !walk(p, id, at, now_ns, &pages, &looks))
 			return;
 	}
 	p->at_tgid = 0;
 	p->at_chunk = 0;
+	/* All was looked at, and more might go: what is in use in part is tried sooner. */
+	if (pages && p->eager < EAGER_MAX)
+		p->eager++;
 }

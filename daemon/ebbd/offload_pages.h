@@ -8,11 +8,13 @@
  * So it is tried out.  MADV_PAGEOUT writes a page and unmaps it, but the page
  * stays in the swap cache, charged, until it is reclaimed once more.  Whoever
  * touches it meanwhile has it back by a minor fault, without any I/O.  Of a
- * chunk of 64 pages every eighth is unmapped; if none of them is back after a
- * second, the rest; if none of those is, they are mapped by a remote read,
- * which finds them clean in the cache, and paged out again, which then frees
- * them.  A chunk of which anything came back, before or after that, is left
- * alone for twice as long as the last time.
+ * chunk of 64 pages every eighth is unmapped; if fewer than half of them are
+ * back after a second, the rest; what is not back another second later (16 s
+ * if any of the first were) is mapped by a remote read, which finds it clean in
+ * the cache, and paged out again, which then frees it.  A chunk of which
+ * anything came back, before or after that, is left alone for twice as long as
+ * the last time; for a quarter of that if it is used in part only and nothing
+ * else is to be had.
  *
  * Only private anonymous memory; pages that several processes map are skipped
  * by the kernel.  Huge pages are split.
