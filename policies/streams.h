@@ -157,7 +157,8 @@ static __always_inline int stream_train(struct streams *s, struct stream *st, __
 					__u32 before)
 {
 	__u32 same = (delta == st->delta[0]) + (delta == st->delta[1]) + (delta == st->delta[2]);
-	struct stream *kin = &s->stream[s->kin < STREAMS ? s->kin : 0];
+	/* Masked: the verifier of 6.1 forgets a comparison. */
+	struct stream *kin = &s->stream[s->kin % STREAMS];
 	__u32 moved = s->kin < STREAMS && kin->stride == delta && (__s32)(kin->used - before) < 0;
 
 	st->delta[2] = st->delta[1];
