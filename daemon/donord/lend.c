@@ -1,21 +1,115 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include "common/log.h"
 #include "common/size.h"
 #include "lend.h"
 
 /* About 30 us of memset: what a request may have to wait. */
 #define ZERO_CHUNK (256u << 10)
 
-int lend_init(struct lend_pool *p, uint64_t memory, uint64_t slab_size, struct error *e)
+/* Descriptors besides those of slabs. */
+#define OTHER_FDS 128
+
+static uint8_t *slab_memory(const struct lend_pool *p, uint32_t slab)
 {
-	struct lend_pool pool = { .slab_size = slab_size };
+	return p->memory + (uint64_t)slab * p->slab_size;
+}
+
+/*
+ * Puts a new memfd in @slab's place, empty and locked: its pages are locked as
+ * they are touched.  It can neither shrink nor grow: a borrower's access to it
+ * cannot fail.
+ */
+static int fresh_memfd(struct lend_pool *p, uint32_t slab)
+{
+	struct lend_slab *s = &p->slabs[slab];
+	uint8_t *at = slab_memory(p, slab);
+	int fd = memfd_create("ebb-slab", MFD_CLOEXEC | MFD_ALLOW_SEALING), r;
+
+	/* Inaccessible at first, or mlockall(2) would touch all of it at once. */
+	if (fd < 0 || ftruncate(fd, (off_t)p->slab_size) < 0 ||
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0 ||
+	    mmap(at, p->slab_size, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED ||
+	    mprotect(at, p->slab_size, PROT_READ | PROT_WRITE) < 0 ||
+	    mlock2(at, p->slab_size, MLOCK_ONFAULT) < 0) {
+		r = -errno;
+		if (fd >= 0)
+			close(fd);
+		return r;
+	}
+	madvise(at, p->slab_size, MADV_HUGEPAGE);
+	madvise(at, p->slab_size, MADV_DONTDUMP);
+	if (s->fd >= 0)
+		close(s->fd);
+	s->fd = fd;
+	s->handed = false;
+	s->dirty_from = 0;
+	return 0;
+}
+
+/* One memfd each: as many descriptors as slabs. */
+static int make_shared(struct lend_pool *p, struct error *e)
+{
+	struct rlimit limit;
+	int r = 0;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < p->count + OTHER_FDS) {
+		limit.rlim_cur = p->count + OTHER_FDS;
+		if (limit.rlim_max < limit.rlim_cur)
+			limit.rlim_max = limit.rlim_cur;
+		if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+			return fail(e, EMFILE, "memory: %u slabs need as many descriptors: %m; use larger slabs or raise LimitNOFILE=",
+				    p->count);
+	}
+	for (uint32_t i = 0; !r && i < p->count; i++)
+		r = fresh_memfd(p, i);
+	return r ? fail(e, r, "memory: cannot make a slab: %s; lend less, run as root or raise LimitMEMLOCK=",
+			strerror(-r)) : 0;
+}
+
+static int make_memory(struct lend_pool *p, struct error *e)
+{
+	uint64_t bytes = p->count * p->slab_size;
+	bool shared = p->kind == LEND_SHARED;
+	char a[16];
+	void *m = mmap(NULL, bytes, shared ? PROT_NONE : PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	int r;
+
+	if (m == MAP_FAILED)
+		return fail(e, errno, "memory: cannot map %s: %m; lend less",
+			    size_format(bytes, a, sizeof(a)));
+	p->memory = m;
+	if (shared) {
+		r = make_shared(p, e);
+		if (r)
+			return r;
+	} else {
+		/* Copies between sockets and slabs are half as dear with huge pages. */
+		madvise(p->memory, bytes, MADV_HUGEPAGE);
+		madvise(p->memory, bytes, MADV_DONTDUMP);
+	}
+	/* Locking touches every page: nothing is allocated when a request comes. */
+	if (mlock(p->memory, bytes) < 0)
+		return fail(e, errno, "memory: cannot lock %s: %m; lend less, run as root or raise LimitMEMLOCK=",
+			    size_format(bytes, a, sizeof(a)));
+	return 0;
+}
+
+int lend_init(struct lend_pool *p, uint64_t memory, uint64_t slab_size, enum lend_memory kind,
+	      struct error *e)
+{
+	struct lend_pool pool = { .slab_size = slab_size, .kind = kind };
 	char a[16], b[16];
-	uint64_t bytes;
+	int r;
 
 	if (slab_size < WIRE_MIN_SLAB || slab_size > WIRE_MAX_SLAB || slab_size % WIRE_PAGE)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
@@ -27,28 +121,15 @@ int lend_init(struct lend_pool *p, uint64_t memory, uint64_t slab_size, struct e
 				 size_format(memory, a, sizeof(a)),
 				 size_format(slab_size, b, sizeof(b)));
 	pool.count = pool.clean = (uint32_t)(memory / slab_size);
-	bytes = pool.count * slab_size;
 	pool.slabs = calloc(pool.count, sizeof(*pool.slabs));
 	if (!pool.slabs)
 		return fail(e, ENOMEM, "memory: no room for %u slabs", pool.count);
-	pool.memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (pool.memory == MAP_FAILED) {
-		free(pool.slabs);
-		return fail(e, errno, "memory: cannot map %s: %m; lend less",
-			    size_format(bytes, a, sizeof(a)));
-	}
-	/* Copies between sockets and slabs are half as dear with huge pages. */
-	madvise(pool.memory, bytes, MADV_HUGEPAGE);
-	madvise(pool.memory, bytes, MADV_DONTDUMP);
-	/* Locking touches every page: nothing is allocated when a request comes. */
-	if (mlock(pool.memory, bytes) < 0) {
-		int r = errno;
-
-		munmap(pool.memory, bytes);
-		free(pool.slabs);
-		return fail(e, r, "memory: cannot lock %s: %s; lend less, run as root or raise LimitMEMLOCK=",
-			    size_format(bytes, a, sizeof(a)), strerror(r));
+	for (uint32_t i = 0; i < pool.count; i++)
+		pool.slabs[i].fd = -1;
+	r = make_memory(&pool, e);
+	if (r) {
+		lend_free(&pool);
+		return r;
 	}
 	/* A restarted donor must not give out generations a borrower remembers. */
 	if (getrandom(&pool.generation, sizeof(pool.generation), GRND_NONBLOCK) < 0)
@@ -61,13 +142,11 @@ void lend_free(struct lend_pool *p)
 {
 	if (p->memory)
 		munmap(p->memory, p->count * p->slab_size);
+	for (uint32_t i = 0; i < p->count; i++)
+		if (p->slabs[i].fd >= 0)
+			close(p->slabs[i].fd);
 	free(p->slabs);
 	*p = (struct lend_pool){ 0 };
-}
-
-static uint8_t *slab_memory(struct lend_pool *p, uint32_t slab)
-{
-	return p->memory + (uint64_t)slab * p->slab_size;
 }
 
 static void zero_to(struct lend_pool *p, uint32_t slab, uint64_t end)
@@ -81,6 +160,21 @@ static void zero_to(struct lend_pool *p, uint32_t slab, uint64_t end)
 		p->dirty--;
 		p->clean++;
 	}
+}
+
+/* What others may have mapped makes room for memory that nobody has. */
+static bool renew(struct lend_pool *p, uint32_t slab)
+{
+	struct lend_slab *s = &p->slabs[slab];
+	int r = s->handed ? fresh_memfd(p, slab) : 0;
+
+	if (r) {
+		log_warn("slab %u: no memory in its place: %s; lending one less", slab,
+			 strerror(-r));
+		s->state = LEND_GONE;
+		p->dirty--;
+	}
+	return !r;
 }
 
 enum wire_status lend_map(struct lend_pool *p, uint32_t owner, uint32_t *slab,
@@ -100,8 +194,11 @@ enum wire_status lend_map(struct lend_pool *p, uint32_t owner, uint32_t *slab,
 	}
 	if (found == p->count)
 		return WIRE_NO_SPACE;
-	if (p->slabs[found].state == LEND_DIRTY)
+	if (p->slabs[found].state == LEND_DIRTY) {
+		if (!renew(p, found))
+			return WIRE_NO_SPACE;
 		zero_to(p, found, p->slab_size);
+	}
 	p->clean--;
 	p->slabs[found].state = LEND_LENT;
 	p->slabs[found].owner = owner;
@@ -169,6 +266,21 @@ enum wire_status lend_access(struct lend_pool *p, uint32_t owner, const struct w
 	return WIRE_OK;
 }
 
+int lend_hand_over(struct lend_pool *p, uint32_t slab)
+{
+	p->slabs[slab].handed = true;
+	return p->slabs[slab].fd;
+}
+
+uint64_t lend_total_bytes(const struct lend_pool *p)
+{
+	uint32_t gone = 0;
+
+	for (uint32_t i = 0; i < p->count; i++)
+		gone += p->slabs[i].state == LEND_GONE;
+	return (p->count - gone) * p->slab_size;
+}
+
 void lend_pin(struct lend_pool *p, uint32_t slab)
 {
 	p->slabs[slab].pins++;
@@ -187,6 +299,11 @@ bool lend_zero_some(struct lend_pool *p)
 
 		if (s->state != LEND_DIRTY || s->pins)
 			continue;
+		if (s->handed) {
+			/* To let go of the old one takes as long as to zero a piece. */
+			renew(p, i);
+			return true;
+		}
 		zero_to(p, i, end < p->slab_size ? end : p->slab_size);
 		return true;
 	}

@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "lender.h"
 #include "wire/stream.h"
+#include "wire/local.h"
 #include "wire/tcp.h"
 
 #define CONNECTIONS 64
@@ -36,6 +37,7 @@ struct connection {
 	int fd; /* -1 = free */
 	uint32_t number;
 	bool greeted, reading, writing; /* the last two: epoll interest */
+	bool local;          /* by a unix socket: may map slabs */
 	uint64_t borrower;
 	char name[WIRE_NAME];
 	struct stream_rx rx;
@@ -49,7 +51,10 @@ struct connection {
 struct lender {
 	struct lend_pool *pool;
 	uint64_t delay_ns;
-	int epoll_fd, listen_fd, signal_fd;
+	int epoll_fd, signal_fd;
+	struct address places[LENDER_PLACES];
+	int listen_fds[LENDER_PLACES];
+	int place_count;
 	struct connection connections[CONNECTIONS];
 };
 
@@ -118,13 +123,30 @@ static void put_donor(struct connection *c, const struct wire_frame *f)
 	struct wire_donor d = {
 		.version = WIRE_VERSION,
 		.slab_size = p->slab_size,
-		.total = p->count * p->slab_size,
+		.total = lend_total_bytes(p),
 		.free = lend_free_bytes(p),
 	};
 	uint8_t buf[WIRE_DONOR_SIZE];
 
 	wire_build_donor(buf, &d);
 	put_reply(c, f, WIRE_OK, buf, sizeof(buf), NO_SLAB);
+}
+
+/* A borrower on this machine gets the memory with the reply. */
+static void put_slab(struct connection *c, const struct wire_frame *f)
+{
+	struct lend_pool *p = c->lender->pool;
+	struct wire_frame r = *f;
+	enum wire_status st = lend_map(p, c->number, &r.slab, &r.generation);
+
+	if (st != WIRE_OK || !c->local) {
+		put_reply(c, &r, st, NULL, 0, NO_SLAB);
+		return;
+	}
+	r.direction = WIRE_REPLY;
+	r.length = 0;
+	lend_pin(p, r.slab);
+	stream_push_fd(&c->tx, &r, lend_hand_over(p, r.slab), r.slab);
 }
 
 static int greet(struct connection *c, const struct wire_frame *f)
@@ -200,7 +222,6 @@ static int finished(void *data, const struct wire_frame *f)
 {
 	struct connection *c = data;
 	struct lend_pool *p = c->lender->pool;
-	struct wire_frame r = *f;
 	uint32_t class;
 
 	switch (f->op) {
@@ -221,8 +242,10 @@ static int finished(void *data, const struct wire_frame *f)
 	case WIRE_MAP:
 		if (wire_parse_map(c->small, f->length, &class))
 			return -EPROTO;
-		put_reply(c, &r, class != WIRE_CLASS_SWAP ? WIRE_BAD_CLASS :
-			  lend_map(p, c->number, &r.slab, &r.generation), NULL, 0, NO_SLAB);
+		if (class == WIRE_CLASS_SWAP)
+			put_slab(c, f);
+		else
+			put_reply(c, f, WIRE_BAD_CLASS, NULL, 0, NO_SLAB);
 		return 0;
 	}
 	return -EPROTO;
@@ -297,14 +320,21 @@ static int connection_buffers(struct connection *c)
 	return r;
 }
 
-static void accept_one(struct lender *l)
+static void accept_one(struct lender *l, int place)
 {
-	_cleanup_close_ int fd = accept4(l->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	_cleanup_close_ int fd = accept4(l->listen_fds[place], NULL, NULL,
+					 SOCK_NONBLOCK | SOCK_CLOEXEC);
+	bool local = address_is_local(&l->places[place]);
 	struct connection *c = NULL;
 	struct epoll_event ev = { .events = EPOLLIN };
 
 	if (fd < 0)
 		return;
+	if (local && !local_peer_trusted(fd)) {
+		log_warn("connection refused: %s is for root and its own user only",
+			 l->places[place].text);
+		return;
+	}
 	for (int i = 0; i < CONNECTIONS && !c; i++)
 		if (l->connections[i].fd < 0)
 			c = &l->connections[i];
@@ -312,9 +342,11 @@ static void accept_one(struct lender *l)
 		log_warn("connection refused: %s", c ? "out of memory" : "too many borrowers");
 		return;
 	}
-	tcp_tune(fd);
+	if (!local)
+		tcp_tune(fd);
 	stream_rx_reset(&c->rx);
 	c->greeted = c->writing = false;
+	c->local = local;
 	c->reading = true;
 	c->delayed_head = c->delayed_count = 0;
 	ev.data.u64 = c->number;
@@ -322,7 +354,7 @@ static void accept_one(struct lender *l)
 		c->fd = TAKE_FD(fd);
 }
 
-enum { KEY_LISTEN = CONNECTIONS, KEY_SIGNAL };
+enum { KEY_SIGNAL = CONNECTIONS, KEY_LISTEN };
 
 static int watch_fd(struct lender *l, int fd, uint64_t key)
 {
@@ -331,8 +363,7 @@ static int watch_fd(struct lender *l, int fd, uint64_t key)
 	return epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
 }
 
-int lender_new(struct lender **out, int listen_fd, struct lend_pool *pool, uint64_t delay_ns,
-	       struct error *e)
+int lender_new(struct lender **out, struct lend_pool *pool, uint64_t delay_ns, struct error *e)
 {
 	struct lender *l = calloc(1, sizeof(*l));
 	sigset_t set;
@@ -349,7 +380,6 @@ int lender_new(struct lender **out, int listen_fd, struct lend_pool *pool, uint6
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	l->pool = pool;
 	l->delay_ns = delay_ns;
-	l->listen_fd = listen_fd;
 	l->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	for (uint32_t i = 0; i < CONNECTIONS; i++) {
@@ -360,14 +390,36 @@ int lender_new(struct lender **out, int listen_fd, struct lend_pool *pool, uint6
 	/* The first borrower's buffers; further ones at their accept. */
 	r = connection_buffers(&l->connections[0]);
 	if (!r)
-		r = watch_fd(l, listen_fd, KEY_LISTEN);
-	if (!r)
 		r = watch_fd(l, l->signal_fd, KEY_SIGNAL);
 	if (r) {
 		lender_free(&l);
 		return fail(e, r, "event loop: %s", strerror(-r));
 	}
 	*out = l;
+	return 0;
+}
+
+int lender_listen(struct lender *l, struct address *a, struct error *e)
+{
+	int fd, r;
+
+	if (l->place_count == LENDER_PLACES)
+		return fail_exit(e, EXIT_USAGE, E2BIG, "listen %s: at most %d addresses; leave one out",
+				 a->text, LENDER_PLACES);
+	if (address_is_local(a) && l->delay_ns)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "listen %s: borrowers read there by themselves, which --delay cannot hold back; listen on HOST:PORT",
+				 a->text);
+	fd = address_listen(a, e);
+	if (fd < 0)
+		return fd;
+	r = watch_fd(l, fd, KEY_LISTEN + (uint64_t)l->place_count);
+	if (r) {
+		close(fd);
+		return fail(e, r, "event loop: %s", strerror(-r));
+	}
+	l->places[l->place_count] = *a;
+	l->listen_fds[l->place_count++] = fd;
 	return 0;
 }
 
@@ -388,7 +440,11 @@ void lender_free(struct lender **lp)
 	}
 	close(l->signal_fd);
 	close(l->epoll_fd);
-	close(l->listen_fd);
+	for (int i = 0; i < l->place_count; i++) {
+		close(l->listen_fds[i]);
+		if (address_is_local(&l->places[i]))
+			unlink(local_path(&l->places[i]));
+	}
 	free(l);
 	*lp = NULL;
 }
@@ -415,8 +471,8 @@ int lender_run(struct lender *l)
 
 			if (key == KEY_SIGNAL)
 				return 0;
-			if (key == KEY_LISTEN)
-				accept_one(l);
+			if (key >= KEY_LISTEN)
+				accept_one(l, (int)(key - KEY_LISTEN));
 			/* An earlier event of this round may have dropped it. */
 			if (!c || c->fd < 0)
 				continue;

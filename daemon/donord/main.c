@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* ebb-donord: lends memory to borrowers over TCP. */
+/* ebb-donord: lends memory to borrowers over TCP, or by sharing it. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,10 +12,9 @@
 #include "common/realtime.h"
 #include "common/size.h"
 #include "lender.h"
-#include "wire/tcp.h"
 
 struct donord_options {
-	const char *listen;
+	struct option_list listen;
 	uint64_t memory, slab, delay, ready_fd;
 	bool version;
 };
@@ -25,8 +24,9 @@ struct donord_options {
 	  .metavar = meta, .help = text }
 
 static const struct option_spec specs[] = {
-	OPTION("listen", OPTION_STRING, listen, "HOST:PORT",
-	       "address to listen on, loopback only [127.0.0.1:7070]"),
+	OPTION("listen", OPTION_LIST, listen, "HOST:PORT|unix:/PATH",
+	       "where to listen: loopback, or a socket through which borrowers on this machine\n"
+	       "map what they are lent; may be repeated [127.0.0.1:7070]"),
 	OPTION("memory", OPTION_SIZE, memory, "SIZE", "memory to lend"),
 	OPTION("slab", OPTION_SIZE, slab, "SIZE", "unit of lending, 1M to 1G [64M]"),
 	OPTION("delay", OPTION_DURATION, delay, "TIME", "hold every read back (for tests)"),
@@ -36,7 +36,7 @@ static const struct option_spec specs[] = {
 };
 
 static const struct command command = {
-	.help = "Lends memory to borrowers over TCP until it gets SIGTERM",
+	.help = "Lends memory to borrowers, over TCP or by sharing it, until it gets SIGTERM",
 	.example = "ebb-donord --listen 127.0.0.1:7070 --memory 4G",
 	.options = specs,
 };
@@ -53,31 +53,45 @@ static void protect(char **argv)
 		log_debug("SCHED_FIFO: not allowed");
 }
 
+/* Whether borrowers may come by one of the addresses to map slabs; parses them all. */
+static int parse_places(const struct option_list *list, struct address *a, enum lend_memory *kind,
+			struct error *e)
+{
+	*kind = LEND_PRIVATE;
+	for (int i = 0; i < list->n; i++) {
+		int r = address_parse(list->v[i], "listen", &a[i], e);
+
+		if (r)
+			return r;
+		if (address_is_local(&a[i]))
+			*kind = LEND_SHARED;
+	}
+	return 0;
+}
+
 static int serve(const struct donord_options *o, char **argv, struct error *e)
 {
-	struct tcp_address a;
+	struct address places[OPTION_LIST_MAX];
 	struct lend_pool pool = { 0 };
 	struct lender *l = NULL;
+	enum lend_memory kind;
 	char total[16], slab[16];
-	int fd, r;
+	int r = parse_places(&o->listen, places, &kind, e);
 
-	r = tcp_parse(o->listen, "listen", &a, e);
-	if (r)
-		return r;
-	fd = tcp_listen(&a, e);
-	if (fd < 0)
-		return fd;
-	r = lend_init(&pool, o->memory, o->slab, e);
-	if (r) {
-		close(fd);
-		return r;
-	}
-	r = lender_new(&l, fd, &pool, o->delay, e);
+	if (!r)
+		r = lender_new(&l, &pool, o->delay, e);
+	/* An address that cannot be had is told before memory is taken. */
+	for (int i = 0; !r && i < o->listen.n; i++)
+		r = lender_listen(l, &places[i], e);
+	if (!r)
+		r = lend_init(&pool, o->memory, o->slab, kind, e);
 	if (!r) {
 		protect(argv);
-		log_info("lending %s in %u slabs of %s on %s",
-			 size_format(pool.count * pool.slab_size, total, sizeof(total)),
-			 pool.count, size_format(pool.slab_size, slab, sizeof(slab)), a.text);
+		for (int i = 0; i < o->listen.n; i++)
+			log_info("lending %s in %u slabs of %s on %s",
+				 size_format(pool.count * pool.slab_size, total, sizeof(total)),
+				 pool.count, size_format(pool.slab_size, slab, sizeof(slab)),
+				 places[i].text);
 		if (o->ready_fd && dprintf((int)o->ready_fd, "READY\n") < 0)
 			log_warn("ready-fd %d: %m", (int)o->ready_fd);
 		r = lender_run(l);
@@ -91,7 +105,7 @@ static int serve(const struct donord_options *o, char **argv, struct error *e)
 
 int main(int argc, char **argv)
 {
-	struct donord_options o = { .listen = "127.0.0.1:7070", .slab = 64 << 20 };
+	struct donord_options o = { .slab = 64 << 20 };
 	struct error e = { 0 };
 	int nargs, r;
 
@@ -109,6 +123,8 @@ int main(int argc, char **argv)
 		fail_exit(&e, EXIT_USAGE, EINVAL, "%s: unexpected argument; see --help", argv[1]);
 	if (!e.code && !o.memory)
 		fail_exit(&e, EXIT_USAGE, EINVAL, "memory: not given; say how much to lend, --memory 4G");
+	if (!o.listen.n)
+		o.listen = (struct option_list){ { "127.0.0.1:7070" }, 1 };
 	if (!e.code)
 		serve(&o, argv, &e);
 	if (e.code) {

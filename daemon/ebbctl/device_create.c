@@ -21,7 +21,7 @@
 #include "scope.h"
 #include "swaps.h"
 #include "verbs.h"
-#include "wire/tcp.h"
+#include "wire/address.h"
 
 /* The one file ebb-swapd serves in its mount. */
 #define SERVED_FILE "swap"
@@ -37,14 +37,14 @@ static int check_donor(const char *device, const char *text, struct error *e)
 {
 	struct pollfd p = { .events = POLLOUT };
 	_cleanup_close_ int fd = -1;
-	struct tcp_address a;
+	struct address a;
 	socklen_t len = sizeof(int);
 	int r, cause = 0;
 
-	r = tcp_parse(text, "--donor", &a, e);
+	r = address_parse(text, "--donor", &a, e);
 	if (r)
 		return r;
-	fd = p.fd = tcp_connect(&a);
+	fd = p.fd = address_connect(&a);
 	if (fd < 0)
 		cause = -fd;
 	else if (poll(&p, 1, DONOR_MS) <= 0)
@@ -121,7 +121,7 @@ static int check(const char *name, const struct device_plan *plan, struct device
 				 "device %s: no size; give --size, such as --size 4G", name);
 	if (!plan->donors.n)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "device %s: no donor; give --donor HOST:PORT", name);
+				 "device %s: no donor; give --donor HOST:PORT or --donor unix:/PATH", name);
 	if (!device_find(name, &other, NULL))
 		return fail_exit(e, EXIT_REFUSED, EEXIST,
 				 "device %s: is there already; choose another name, or ebbctl device destroy %s",

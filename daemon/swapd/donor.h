@@ -21,7 +21,7 @@ struct swapd;
 enum donor_state { DONOR_DOWN, DONOR_CONNECTING, DONOR_GREETING, DONOR_UP };
 
 struct donor {
-	struct tcp_address address;
+	struct address address;
 	uint16_t index;
 	uint8_t state;           /* enum donor_state */
 	bool watched_for_write;  /* epoll interest in EPOLLOUT */

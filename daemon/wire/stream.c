@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include "stream.h"
 
@@ -19,15 +20,58 @@ int stream_rx_init(struct stream_rx *rx, enum wire_direction direction)
 	return 0;
 }
 
+static void close_fds(struct stream_rx *rx)
+{
+	while (rx->fd_count)
+		close(rx->fds[--rx->fd_count]);
+}
+
 void stream_rx_reset(struct stream_rx *rx)
 {
-	*rx = (struct stream_rx){ .direction = rx->direction, .buf = rx->buf };
+	close_fds(rx);
+	*rx = (struct stream_rx){ .direction = rx->direction, .buf = rx->buf,
+				  .takes_fds = rx->takes_fds };
 }
 
 void stream_rx_free(struct stream_rx *rx)
 {
+	close_fds(rx);
 	free(rx->buf);
 	*rx = (struct stream_rx){ 0 };
+}
+
+int stream_take_fd(struct stream_rx *rx)
+{
+	int fd = rx->fd_count ? rx->fds[0] : -1;
+
+	if (fd >= 0)
+		memmove(rx->fds, rx->fds + 1, --rx->fd_count * sizeof(*rx->fds));
+	return fd;
+}
+
+/* Keeps the descriptors that came with @m; -EPROTO when there are too many. */
+static int keep_fds(struct stream_rx *rx, struct msghdr *m)
+{
+	int r = m->msg_flags & MSG_CTRUNC ? -EPROTO : 0;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < n; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+			if (rx->fd_count < STREAM_FDS) {
+				rx->fds[rx->fd_count++] = fd;
+			} else {
+				close(fd);
+				r = -EPROTO;
+			}
+		}
+	}
+	return r;
 }
 
 /* Moves buffered bytes to the payload under way. */
@@ -82,6 +126,7 @@ static int parse_buffer(struct stream_rx *rx, const struct stream_rx_ops *ops, v
 /* One system call: the rest of the payload under way, then the buffer. */
 static ssize_t receive_some(struct stream_rx *rx, int fd, size_t *wanted)
 {
+	char control[CMSG_SPACE(STREAM_FDS * sizeof(int))] __attribute__((aligned(8)));
 	struct iovec iov[2];
 	struct msghdr m = { .msg_iov = iov };
 	ssize_t n;
@@ -97,9 +142,17 @@ static ssize_t receive_some(struct stream_rx *rx, int fd, size_t *wanted)
 		iov[m.msg_iovlen++] = (struct iovec){ rx->dst, rx->left };
 	iov[m.msg_iovlen++] = (struct iovec){ rx->buf + rx->tail, STREAM_RX_BUFFER - rx->tail };
 	*wanted = iov[0].iov_len + (m.msg_iovlen > 1 ? iov[1].iov_len : 0);
-	n = recvmsg(fd, &m, MSG_DONTWAIT);
+	if (rx->takes_fds) {
+		m.msg_control = control;
+		m.msg_controllen = sizeof(control);
+	}
+	n = recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (n <= 0)
 		return n;
+	if (rx->takes_fds && keep_fds(rx, &m)) {
+		errno = EPROTO;
+		return -1;
+	}
 	if (m.msg_iovlen > 1) {
 		uint32_t direct = (size_t)n < rx->left ? (uint32_t)n : rx->left;
 
@@ -129,8 +182,11 @@ int stream_receive(struct stream_rx *rx, int fd, size_t budget,
 		if (!n)
 			return -ECONNRESET;
 		r = parse_buffer(rx, ops, data);
-		/* A short read means an empty socket: epoll tells when it is not. */
-		if (r || (size_t)n < wanted)
+		/*
+		 * A short read means an empty socket: epoll tells when it is not.
+		 * Where descriptors come, it may end at one of them.
+		 */
+		if (r || ((size_t)n < wanted && !rx->takes_fds))
 			return r;
 		if ((size_t)n >= budget)
 			return 1;
@@ -174,11 +230,22 @@ int stream_push(struct stream_tx *tx, const struct wire_frame *frame, const void
 	en->length = length;
 	en->cookie = cookie;
 	en->payload = payload;
+	en->fd = -1;
 	if (length && length <= STREAM_INLINE) {
 		memcpy(en->bytes + WIRE_HEADER, payload, length);
 		en->payload = NULL;
 	}
 	return 0;
+}
+
+int stream_push_fd(struct stream_tx *tx, const struct wire_frame *frame, int fd,
+		   uint32_t cookie)
+{
+	int r = stream_push(tx, frame, NULL, cookie);
+
+	if (!r)
+		entry_at(tx, tx->count - 1)->fd = fd;
+	return r;
 }
 
 /* Appends to @iov what is unsent of @en, whose first @skip bytes are gone. */
@@ -206,18 +273,39 @@ static void pop(struct stream_tx *tx, void (*sent)(void *data, uint32_t cookie),
 		sent(data, cookie);
 }
 
+static void attach_fd(struct msghdr *m, char *control, size_t size, int fd)
+{
+	struct cmsghdr *c;
+
+	memset(control, 0, size);
+	m->msg_control = control;
+	m->msg_controllen = size;
+	c = CMSG_FIRSTHDR(m);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &fd, sizeof(int));
+}
+
 int stream_flush(struct stream_tx *tx, int fd, void (*sent)(void *data, uint32_t cookie),
 		 void *data)
 {
 	while (tx->count) {
+		char control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8)));
 		struct iovec iov[FLUSH_IOVECS];
 		struct msghdr m = { .msg_iov = iov };
 		size_t wanted = 0;
 		ssize_t n;
 
-		for (uint32_t i = 0; i < tx->count && m.msg_iovlen + 2 <= FLUSH_IOVECS; i++)
+		/* A descriptor goes with the first byte of its frame, so with the first entry. */
+		if (entry_at(tx, 0)->fd >= 0 && !tx->sent)
+			attach_fd(&m, control, sizeof(control), entry_at(tx, 0)->fd);
+		for (uint32_t i = 0; i < tx->count && m.msg_iovlen + 2 <= FLUSH_IOVECS; i++) {
+			if (i && entry_at(tx, i)->fd >= 0)
+				break;
 			m.msg_iovlen += entry_iovecs(entry_at(tx, i), i ? 0 : tx->sent,
 						     iov + m.msg_iovlen);
+		}
 		for (size_t i = 0; i < m.msg_iovlen; i++)
 			wanted += iov[i].iov_len;
 		n = sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);

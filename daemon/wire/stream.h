@@ -7,6 +7,8 @@
  * system call); what is left of a larger payload is received straight to where
  * it belongs.  Sending: entries refer to their payload, a flush sends many with
  * one sendmsg(2).  Nothing is allocated after the *_init() calls.
+ *
+ * Over a unix socket a frame may have a file descriptor with it.
  */
 #ifndef EBB_STREAM_H
 #define EBB_STREAM_H
@@ -19,6 +21,8 @@
 
 #define STREAM_RX_BUFFER 16384u
 #define STREAM_INLINE 64u
+/* Descriptors that arrived and were not taken; a sender sends one with a frame. */
+#define STREAM_FDS 4
 
 struct stream_rx {
 	enum wire_direction direction; /* of the frames that arrive */
@@ -28,6 +32,9 @@ struct stream_rx {
 	uint8_t *dst;              /* where the rest goes; NULL = thrown away */
 	uint32_t left;             /* payload bytes still to come */
 	bool busy;                 /* a frame arrived and is not finished */
+	bool takes_fds;            /* the connection may bring descriptors */
+	int fds[STREAM_FDS];       /* that came and were not taken, oldest first */
+	uint32_t fd_count;
 };
 
 struct stream_rx_ops {
@@ -47,9 +54,17 @@ void stream_rx_reset(struct stream_rx *rx); /* for a new connection */
 void stream_rx_free(struct stream_rx *rx);
 
 /*
+ * The descriptor that came with the frame at hand, now the caller's; -1 = none.
+ * To be called in finished() of every frame that has one: they are told apart
+ * by their order only.
+ */
+int stream_take_fd(struct stream_rx *rx);
+
+/*
  * Receives what is there, at most about @budget bytes.  Returns 0 when the
  * socket is drained, 1 when there may be more (or an operation said "not now"),
- * -ECONNRESET at end of stream, -EPROTO on a malformed frame, other -errno.
+ * -ECONNRESET at end of stream, -EPROTO on a malformed frame or on descriptors
+ * that nobody takes, other -errno.
  */
 int stream_receive(struct stream_rx *rx, int fd, size_t budget,
 		   const struct stream_rx_ops *ops, void *data);
@@ -59,6 +74,7 @@ struct stream_entry {
 	const void *payload; /* NULL: behind the header in bytes[] */
 	uint32_t length;     /* of the payload */
 	uint32_t cookie;
+	int fd;              /* goes along; -1 = none */
 };
 
 struct stream_tx {
@@ -82,6 +98,10 @@ static inline uint32_t stream_tx_room(const struct stream_tx *tx)
  */
 int stream_push(struct stream_tx *tx, const struct wire_frame *frame, const void *payload,
 		uint32_t cookie);
+
+/* The same with @fd, which must stay open until the entry is sent. */
+int stream_push_fd(struct stream_tx *tx, const struct wire_frame *frame, int fd,
+		   uint32_t cookie);
 
 /*
  * Sends what the socket takes; calls @sent (may be NULL) with the cookie of each

@@ -49,7 +49,7 @@ static int split(const char *text, char *host, size_t size, char port[6])
 	return 0;
 }
 
-int tcp_parse(const char *text, const char *what, struct tcp_address *a, struct error *e)
+int tcp_parse(const char *text, const char *what, struct address *a, struct error *e)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list;
 	char host[256], port[6];
@@ -57,7 +57,7 @@ int tcp_parse(const char *text, const char *what, struct tcp_address *a, struct 
 
 	if (split(text, host, sizeof(host), port) || strlen(text) >= sizeof(a->text))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "%s: \"%s\" is no address; use HOST:PORT, 127.0.0.1:%d for example",
+				 "%s: \"%s\" is no address; use HOST:PORT, 127.0.0.1:%d for example, or unix:/PATH",
 				 what, text, EBB_DONOR_PORT);
 	r = getaddrinfo(host, port, &hints, &list);
 	if (r)
@@ -71,7 +71,7 @@ int tcp_parse(const char *text, const char *what, struct tcp_address *a, struct 
 	return 0;
 }
 
-bool tcp_is_loopback(const struct tcp_address *a)
+bool tcp_is_loopback(const struct address *a)
 {
 	if (a->sa.ss_family == AF_INET)
 		return ntohl(((const struct sockaddr_in *)&a->sa)->sin_addr.s_addr) >> 24 == 127;
@@ -79,7 +79,7 @@ bool tcp_is_loopback(const struct tcp_address *a)
 	       IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)&a->sa)->sin6_addr);
 }
 
-int tcp_listen(struct tcp_address *a, struct error *e)
+int tcp_listen(struct address *a, struct error *e)
 {
 	_cleanup_close_ int fd = -1;
 	int one = 1, r;
@@ -104,7 +104,7 @@ int tcp_listen(struct tcp_address *a, struct error *e)
 	return TAKE_FD(fd);
 }
 
-int tcp_connect(const struct tcp_address *a)
+int tcp_connect(const struct address *a)
 {
 	_cleanup_close_ int fd = socket(a->sa.ss_family,
 					SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

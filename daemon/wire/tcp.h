@@ -3,35 +3,26 @@
 #ifndef EBB_TCP_H
 #define EBB_TCP_H
 
-#include <stdbool.h>
-#include <sys/socket.h>
-
-#include "common/error.h"
-
-struct tcp_address {
-	struct sockaddr_storage sa;
-	socklen_t len;
-	char text[64]; /* as given */
-};
+#include "address.h"
 
 /*
  * Parses "HOST:PORT" ("127.0.0.1:7070", "[::1]:7070", "donor3:7070"); the port
  * may be left out (7070).  -EINVAL names @what and the accepted forms;
  * -ENOENT when the host has no address.
  */
-int tcp_parse(const char *text, const char *what, struct tcp_address *a, struct error *e);
+int tcp_parse(const char *text, const char *what, struct address *a, struct error *e);
 
-bool tcp_is_loopback(const struct tcp_address *a);
+bool tcp_is_loopback(const struct address *a);
 
 /*
  * Listens on @a and returns the non-blocking fd.  -EACCES unless @a is loopback:
  * nothing authenticates a borrower yet.  Port 0 takes a free one, and @a is
  * updated with it.
  */
-int tcp_listen(struct tcp_address *a, struct error *e);
+int tcp_listen(struct address *a, struct error *e);
 
 /* Starts connecting, non-blocking; returns the fd or -errno. */
-int tcp_connect(const struct tcp_address *a);
+int tcp_connect(const struct address *a);
 
 /* No Nagle delay, large buffers, keepalive; failures are harmless. */
 void tcp_tune(int fd);

@@ -20,7 +20,7 @@ static int with_pool(void **state)
 
 	*state = &pool;
 	/* The half slab at the end is not lent. */
-	return lend_init(&pool, 3 * SLAB + SLAB / 2, SLAB, &e);
+	return lend_init(&pool, 3 * SLAB + SLAB / 2, SLAB, LEND_PRIVATE, &e);
 }
 
 static int without_pool(void **state)
@@ -130,10 +130,10 @@ static void bad_sizes(void **state)
 	struct lend_pool p;
 	struct error e = { 0 };
 
-	assert_int_equal(lend_init(&p, 1 << 30, 4096, &e), -EINVAL);
+	assert_int_equal(lend_init(&p, 1 << 30, 4096, LEND_PRIVATE, &e), -EINVAL);
 	assert_non_null(strstr(e.text, "1M to 1G"));
 	e.code = 0;
-	assert_int_equal(lend_init(&p, SLAB - 1, SLAB, &e), -EINVAL);
+	assert_int_equal(lend_init(&p, SLAB - 1, SLAB, LEND_PRIVATE, &e), -EINVAL);
 	assert_int_equal(e.exit_status, EXIT_USAGE);
 }
 

@@ -314,7 +314,7 @@ static void addresses(void **state)
 {
 	static const char *const bad[] = { "", ":1", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:x",
 					   "127.0.0.1:-1", "::1", "[::1", "[::1]7070", "a:1:2" };
-	struct tcp_address a;
+	struct address a;
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		struct error e = { 0 };
@@ -333,7 +333,7 @@ static void addresses(void **state)
 
 static void only_loopback_is_listened_on(void **state)
 {
-	struct tcp_address a;
+	struct address a;
 	struct error e = { 0 };
 
 	assert_int_equal(tcp_parse("0.0.0.0:0", "listen", &a, NULL), 0);

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "address.h"
+#include "local.h"
+#include "tcp.h"
+
+bool address_is_local(const struct address *a)
+{
+	return a->sa.ss_family == AF_UNIX;
+}
+
+int address_parse(const char *text, const char *what, struct address *a, struct error *e)
+{
+	return local_is(text) ? local_parse(text, what, a, e) : tcp_parse(text, what, a, e);
+}
+
+int address_listen(struct address *a, struct error *e)
+{
+	return address_is_local(a) ? local_listen(a, e) : tcp_listen(a, e);
+}
+
+int address_connect(const struct address *a)
+{
+	return address_is_local(a) ? local_connect(a) : tcp_connect(a);
+}

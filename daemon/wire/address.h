@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Where a donor listens.  The form of the text chooses the transport: "HOST:PORT"
+ * is tcp (tcp.h), "unix:/PATH" is shm (local.h).
+ */
+#ifndef EBB_ADDRESS_H
+#define EBB_ADDRESS_H
+
+#include <stdbool.h>
+#include <sys/socket.h>
+
+#include "common/error.h"
+
+struct address {
+	struct sockaddr_storage sa;
+	socklen_t len;
+	char text[128]; /* as given */
+};
+
+/* -EINVAL names @what and the accepted forms; -ENOENT: the host has no address. */
+int address_parse(const char *text, const char *what, struct address *a, struct error *e);
+
+/* On this machine, through a unix socket: slabs are handed over as file descriptors. */
+bool address_is_local(const struct address *a);
+
+/* A listening, non-blocking fd; errors as tcp_listen() and local_listen(). */
+int address_listen(struct address *a, struct error *e);
+
+/* Starts connecting, non-blocking; returns the fd or -errno. */
+int address_connect(const struct address *a);
+
+#endif

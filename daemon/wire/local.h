@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Addresses and sockets of the shm transport: "unix:/run/ebb/donor.sock". */
+#ifndef EBB_LOCAL_H
+#define EBB_LOCAL_H
+
+#include "address.h"
+
+/* Whether @text is meant as a path and not as a host. */
+bool local_is(const char *text);
+
+/* "unix:" and an absolute path that fits a socket address; else -EINVAL. */
+int local_parse(const char *text, const char *what, struct address *a, struct error *e);
+
+/*
+ * Listens on @a, for its own user and root only (mode 0600), and returns the
+ * non-blocking fd.  Takes the place of a socket that nobody answers; -EADDRINUSE
+ * when somebody does.
+ */
+int local_listen(const struct address *a, struct error *e);
+
+int local_connect(const struct address *a);
+
+/* The path to unlink(2) when no longer listened on. */
+const char *local_path(const struct address *a);
+
+/* Whether the other end of @fd is a process of our own user, or root's. */
+bool local_peer_trusted(int fd);
+
+#endif
