@@ -78,7 +78,7 @@ def cgroup(request):
 
 @pytest.fixture
 def donor_factory(logs):
-    """donor_factory(port=7070, memory=, slab=, delay=) starts a parts.Donor."""
+    """donor_factory(port=7070, memory=, slab=, delay=, path=) starts a parts.Donor."""
     made = []
 
     def make(**what):

@@ -62,6 +62,7 @@ static struct json_object *donors_json(const struct swapd *s)
 		uint8_t state = __atomic_load_n(&d->state, __ATOMIC_RELAXED);
 
 		add_text(o, "address", d->address.text);
+		add_text(o, "transport", d->transport->name);
 		add_text(o, "state", donor_state_text(state));
 		add_int(o, "total", count_get(&d->total));
 		add_int(o, "free", count_get(&d->free));
@@ -141,6 +142,7 @@ static void stats(const struct swapd *s, struct json_object *a)
 		{ "fuse_errors", count_get(&c->fuse_errors) },
 		{ "slab_maps", count_get(&c->maps) },
 		{ "slab_map_refusals", count_get(&c->map_refusals) },
+		{ "slab_map_failures", count_get(&c->map_failures) },
 		{ "slabs_mapped", slab_count(&s->table, SLAB_MAPPED, -1) },
 		{ "waiting", count_get(&c->received) - count_get(&c->completed) },
 	};

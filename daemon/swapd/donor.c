@@ -46,6 +46,12 @@ static void set_state(struct donor *d, enum donor_state state, uint64_t now)
 	d->since = now;
 }
 
+static void unreach(struct swapd *s, struct donor *d, struct slab *slab)
+{
+	if (slab->state == SLAB_MAPPED && d->transport->unmap_slab)
+		d->transport->unmap_slab(s, slab);
+}
+
 /* Gives @d's slabs up and finds other ways for what waited for it. */
 static void lose_slabs(struct swapd *s, struct donor *d)
 {
@@ -56,6 +62,7 @@ static void lose_slabs(struct swapd *s, struct donor *d)
 		if (slab->donor != d->index ||
 		    (slab->state != SLAB_MAPPED && slab->state != SLAB_MAPPING))
 			continue;
+		unreach(s, d, slab);
 		slab_lose(slab);
 		bits_clear(s->valid, first, left < s->table.pages ? left : s->table.pages);
 	}
@@ -77,12 +84,13 @@ static void lose(struct swapd *s, struct donor *d, const char *why)
 
 	close(d->fd);
 	d->fd = -1;
+	if (d->transport->close)
+		d->transport->close(s, d);
 	set_state(d, DONOR_DOWN, now);
 	d->retry_at = now + d->backoff;
 	d->backoff = d->backoff * 2 < BACKOFF_MOST ? d->backoff * 2 : BACKOFF_MOST;
 	stream_tx_reset(&d->tx, NULL, NULL);
 	stream_rx_reset(&d->rx);
-	d->arriving = NULL;
 	if (why != d->why)
 		strncpy(d->why, why, sizeof(d->why) - 1);
 	if (!was_up)
@@ -109,7 +117,7 @@ static void watch(struct swapd *s, struct donor *d, bool write)
 static int open_connection(struct swapd *s, struct donor *d)
 {
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT, .data.u64 = d->index };
-	int fd = tcp_connect(&d->address);
+	int fd = d->transport->open(s, d);
 
 	if (fd < 0)
 		return fd;
@@ -139,45 +147,25 @@ static void greet(struct swapd *s, struct donor *d)
 	set_state(d, DONOR_GREETING, now_ns());
 }
 
-/* The slot whose leg @f answers exactly, or NULL. */
-static struct slot *leg_of(struct swapd *s, struct donor *d, const struct wire_frame *f)
-{
-	uint16_t index = (uint16_t)f->tag;
-	struct slot *slot = index < SLOT_COUNT ? &s->slots.slot[index] : NULL;
-
-	if (!slot || slot->leg != LEG_DONOR || slot->donor != d->index ||
-	    slot->frame.tag != f->tag || slot->frame.op != f->op ||
-	    slot->frame.slab != f->slab || slot->frame.generation != f->generation ||
-	    slot->frame.offset != f->offset || slot->frame.length != f->length)
-		return NULL;
-	return slot;
-}
-
 struct donor_context {
 	struct swapd *s;
 	struct donor *d;
 };
 
+static bool moves_pages(const struct wire_frame *f)
+{
+	return f->op == WIRE_READ || f->op == WIRE_WRITE;
+}
+
 static int arrived(void *data, const struct wire_frame *f, void **payload)
 {
 	struct donor_context *c = data;
+	const struct transport *t = c->d->transport;
 
-	c->d->arriving = NULL;
-	if (f->op == WIRE_READ || f->op == WIRE_WRITE) {
-		c->d->arriving = leg_of(c->s, c->d, f);
-		if (c->d->arriving)
-			*payload = c->d->arriving->payload + c->d->arriving->cursor * (size_t)PAGE;
-	} else {
-		*payload = c->d->small;
-	}
+	if (moves_pages(f))
+		return t->arrived ? t->arrived(c->s, c->d, f, payload) : -EPROTO;
+	*payload = c->d->small;
 	return 0;
-}
-
-static void count_latency(struct swapd *s, uint64_t ns)
-{
-	int bucket = ns ? 63 - __builtin_clzll(ns) : 0;
-
-	count_add(&s->count->latency[bucket < LATENCY_BUCKETS ? bucket : LATENCY_BUCKETS - 1], 1);
 }
 
 static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame *f)
@@ -204,6 +192,22 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 	return 0;
 }
 
+/* We cannot reach the slab that @f grants: it is of no use here. */
+static void give_back(struct swapd *s, struct donor *d, uint32_t index,
+		      const struct wire_frame *f, int error)
+{
+	struct wire_frame back = { .op = WIRE_UNMAP, .tag = (uint64_t)TAG_SLAB << 56 | index,
+				   .slab = f->slab, .generation = f->generation };
+
+	stream_push(&d->tx, &back, NULL, 0);
+	slab_refuse(&s->table.slabs[index], now_ns() + SECOND);
+	if (!count_get(&s->count->map_failures))
+		note(&s->notes, LOG_LVL_ERR,
+		     "donor %s: a slab cannot be mapped and locked: %s; run as root or raise LimitMEMLOCK=",
+		     d->address.text, strerror(-error));
+	count_add(&s->count->map_failures, 1);
+}
+
 static int take_slab(struct swapd *s, struct donor *d, const struct wire_frame *f)
 {
 	uint32_t index = (uint32_t)(f->tag & 0xffffffffffffffull);
@@ -217,8 +221,15 @@ static int take_slab(struct swapd *s, struct donor *d, const struct wire_frame *
 		d->free = 0;
 		slab_refuse(slab, 0);
 	} else {
-		count_add(&s->count->maps, 1);
-		slab_grant(slab, f->slab, f->generation);
+		int r = d->transport->map_slab ? d->transport->map_slab(s, d, slab) : 0;
+
+		if (r == -EPROTO)
+			return r;
+		if (r)
+			give_back(s, d, index, f, r);
+		else
+			slab_grant(slab, f->slab, f->generation);
+		count_add(r ? &s->count->map_refusals : &s->count->maps, 1);
 	}
 	page_io_slab_settled(s, index);
 	return 0;
@@ -228,7 +239,6 @@ static int finished(void *data, const struct wire_frame *f)
 {
 	struct donor_context *c = data;
 	struct donor *d = c->d;
-	struct slot *slot = d->arriving;
 	struct wire_donor told;
 
 	switch (f->op) {
@@ -243,24 +253,11 @@ static int finished(void *data, const struct wire_frame *f)
 		d->free = told.free;
 		d->pinged = 0;
 		return 0;
+	case WIRE_UNMAP:
+		return 0;
 	case WIRE_READ:
 	case WIRE_WRITE:
-		d->arriving = NULL;
-		if (!slot) {
-			count_add(&c->s->count->late_replies, 1);
-			return 0;
-		}
-		if (f->status) {
-			/* We and it disagree about a slab: start afresh. */
-			count_add(&c->s->count->donor_errors, 1);
-			strncpy(d->why, wire_status_text(f->status), sizeof(d->why) - 1);
-			return -ECONNREFUSED;
-		}
-		if (f->op == WIRE_READ)
-			count_latency(c->s, now_ns() - slot->since);
-		slot_remove(&c->s->slots, &d->waiting, slot);
-		page_io_donor_reply(c->s, slot);
-		return 0;
+		return d->transport->finished(c->s, d, f);
 	}
 	return -EPROTO;
 }
@@ -316,32 +313,24 @@ void donor_event(struct swapd *s, struct donor *d, uint32_t events)
 	}
 	if (d->state != DONOR_DOWN && events & EPOLLOUT)
 		flush(s, d);
+	if (d->state != DONOR_DOWN && d->transport->complete)
+		d->transport->complete(s, d);
 	if (d->state != DONOR_DOWN && events & (EPOLLIN | EPOLLERR | EPOLLHUP))
 		receive(s, d);
 }
 
-void donor_ask(struct swapd *s, struct donor *d, struct slot *slot, enum wire_op op,
-	       uint32_t pages)
+uint64_t donor_slot_tag(const struct swapd *s, const struct slot *slot)
 {
-	uint32_t page = slot->first + slot->cursor;
-	const struct slab *slab = slab_of_page(&s->table, page);
+	return make_tag(TAG_SLOT, slot->sequence, (uint16_t)slot_index(&s->slots, slot));
+}
 
+void donor_wait(struct swapd *s, struct donor *d, struct slot *slot)
+{
 	slot->leg = LEG_DONOR;
 	slot->donor = d->index;
-	slot->run = pages;
 	slot->since = now_ns();
 	slot->sequence++;
-	slot->frame = (struct wire_frame){
-		.op = op,
-		.tag = make_tag(TAG_SLOT, slot->sequence, (uint16_t)slot_index(&s->slots, slot)),
-		.slab = slab->remote,
-		.generation = slab->generation,
-		.offset = slab_offset(&s->table, page),
-		.length = pages * PAGE,
-	};
 	slot_append(&s->slots, &d->waiting, slot);
-	/* The queue has room for a leg of every slot. */
-	stream_push(&d->tx, &slot->frame, slot->payload + slot->cursor * (size_t)PAGE, 0);
 }
 
 bool donor_ask_slab(struct swapd *s, uint32_t index)
@@ -449,9 +438,10 @@ int donor_add(struct swapd *s, const char *text, struct error *e)
 
 	*d = (struct donor){ .index = (uint16_t)s->donor_count, .fd = -1,
 			     .waiting = SLOT_LIST_EMPTY, .backoff = BACKOFF_FIRST };
-	r = tcp_parse(text, "donor", &d->address, e);
+	r = address_parse(text, "donor", &d->address, e);
 	if (r)
 		return r;
+	d->transport = address_is_local(&d->address) ? &transport_shm : &transport_tcp;
 	r = stream_rx_init(&d->rx, WIRE_REPLY);
 	if (!r)
 		r = stream_tx_init(&d->tx, SEND_QUEUE);
@@ -484,6 +474,8 @@ int donor_add(struct swapd *s, const char *text, struct error *e)
 
 void donors_free(struct swapd *s)
 {
+	for (uint32_t i = 0; i < s->table.count; i++)
+		unreach(s, &s->donors[s->table.slabs[i].donor], &s->table.slabs[i]);
 	for (int i = 0; i < s->donor_count; i++) {
 		struct donor *d = &s->donors[i];
 

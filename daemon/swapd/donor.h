@@ -13,8 +13,9 @@
 
 #include "common/error.h"
 #include "slot.h"
+#include "transport.h"
+#include "wire/address.h"
 #include "wire/stream.h"
-#include "wire/tcp.h"
 
 struct swapd;
 
@@ -22,6 +23,7 @@ enum donor_state { DONOR_DOWN, DONOR_CONNECTING, DONOR_GREETING, DONOR_UP };
 
 struct donor {
 	struct address address;
+	const struct transport *transport; /* as the address is */
 	uint16_t index;
 	uint8_t state;           /* enum donor_state */
 	bool watched_for_write;  /* epoll interest in EPOLLOUT */
@@ -59,11 +61,11 @@ static inline bool donor_up(const struct donor *d)
 }
 
 /*
- * Asks for @pages of @slot from its cursor on, which lie in one slab of @d, and
- * makes the slot wait for the reply (LEG_DONOR).
+ * For transports: makes @slot wait for a reply of @d (LEG_DONOR), under its
+ * deadline.  What answers it carries donor_slot_tag().
  */
-void donor_ask(struct swapd *s, struct donor *d, struct slot *slot, enum wire_op op,
-	       uint32_t pages);
+void donor_wait(struct swapd *s, struct donor *d, struct slot *slot);
+uint64_t donor_slot_tag(const struct swapd *s, const struct slot *slot);
 
 /*
  * Chooses a donor for the slab at @index and asks for it.  False when none has

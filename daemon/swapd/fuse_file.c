@@ -56,10 +56,17 @@ void fuse_answer_error(struct swapd *s, uint64_t unique, int error)
 void fuse_answer_read(struct swapd *s, struct slot *slot)
 {
 	struct fuse_out_header *out = (void *)(slot->payload - sizeof(*out));
-	struct iovec iov = { out, sizeof(*out) + slot->count * (size_t)PAGE };
+	size_t size = slot->count * (size_t)PAGE;
+	struct iovec iov[2] = { { out, sizeof(*out) }, { (void *)slot->source, size } };
 
-	*out = (struct fuse_out_header){ .len = (uint32_t)iov.iov_len, .unique = slot->unique };
-	send_iov(s, &iov, 1);
+	*out = (struct fuse_out_header){ .len = (uint32_t)(sizeof(*out) + size),
+					 .unique = slot->unique };
+	if (slot->source) {
+		send_iov(s, iov, 2);
+		return;
+	}
+	iov[0].iov_len += size;
+	send_iov(s, iov, 1);
 }
 
 void fuse_answer_write(struct swapd *s, struct slot *slot)

@@ -18,7 +18,7 @@ static const struct option_spec specs[] = {
 	OPTION("name", OPTION_STRING, name, "NAME", "name of the device"),
 	OPTION("size", OPTION_SIZE, size, "SIZE", "size of the device"),
 	OPTION("slab", OPTION_SIZE, slab, "SIZE", "unit of remote mapping, 1M to 1G [64M]"),
-	OPTION("donor", OPTION_LIST, donors, "HOST:PORT",
+	OPTION("donor", OPTION_LIST, donors, "HOST:PORT|unix:/PATH",
 	       "where ebb-donord listens; may be repeated"),
 	OPTION("backup", OPTION_STRING, backup, "FILE", "copy of every page on a local disk"),
 	OPTION("mount", OPTION_STRING, mount, "DIR", "where the file \"swap\" appears"),

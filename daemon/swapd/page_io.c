@@ -75,6 +75,31 @@ static void answer_read(struct swapd *s, struct slot *slot, int error)
 	answer(s, slot, error);
 }
 
+/* The donor has done the present run. */
+static void leg_done(struct swapd *s, struct slot *slot)
+{
+	if (slot->kind == SLOT_WRITE) {
+		bits_set(s->valid, slot->first + slot->cursor, slot->run);
+		count_add(&s->count->written_donor, slot->run);
+	} else {
+		count_add(&s->count->read_donor, slot->run);
+	}
+	slot->leg = LEG_NONE;
+	slot->cursor += slot->run;
+}
+
+/* True when @pages of @slot are through already; else page_io_donor_reply() comes. */
+static bool move(struct swapd *s, const struct slab *slab, struct slot *slot, enum wire_op op,
+		 uint32_t pages)
+{
+	struct donor *d = &s->donors[slab->donor];
+
+	if (d->transport->submit(s, d, slot, op, pages) == TRANSPORT_UNDER_WAY)
+		return false;
+	leg_done(s, slot);
+	return true;
+}
+
 static void read_on(struct swapd *s, struct slot *slot)
 {
 	while (slot->cursor < slot->count) {
@@ -84,8 +109,9 @@ static void read_on(struct swapd *s, struct slot *slot)
 
 		if (bits_test(s->valid, page)) {
 			run = bits_run(s->valid, page, slab_run(&s->table, page, left));
-			donor_ask(s, &s->donors[slab->donor], slot, WIRE_READ, run);
-			return;
+			if (!move(s, slab, slot, WIRE_READ, run))
+				return;
+			continue;
 		}
 		/* Up to where a donor has it, then up to where the source changes. */
 		run = bits_run(s->written, page, bits_run(s->valid, page, left));
@@ -151,8 +177,9 @@ static void write_on(struct swapd *s, struct slot *slot)
 		struct slab *slab = &s->table.slabs[index];
 
 		if (slab->state == SLAB_MAPPED) {
-			donor_ask(s, &s->donors[slab->donor], slot, WIRE_WRITE, run);
-			return;
+			if (!move(s, slab, slot, WIRE_WRITE, run))
+				return;
+			continue;
 		}
 		if (slab->state == SLAB_MAPPING || donor_ask_slab(s, index)) {
 			struct slot_list list = { slab->waiting_head, slab->waiting_tail };
@@ -172,14 +199,7 @@ static void write_on(struct swapd *s, struct slot *slot)
 
 void page_io_donor_reply(struct swapd *s, struct slot *slot)
 {
-	if (slot->kind == SLOT_WRITE) {
-		bits_set(s->valid, slot->first + slot->cursor, slot->run);
-		count_add(&s->count->written_donor, slot->run);
-	} else {
-		count_add(&s->count->read_donor, slot->run);
-	}
-	slot->leg = LEG_NONE;
-	slot->cursor += slot->run;
+	leg_done(s, slot);
 	go_on(s, slot);
 }
 

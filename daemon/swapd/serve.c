@@ -16,6 +16,8 @@
 #define TICK_NS 100000000l
 /* Requests read at a time, before donors get what has gathered. */
 #define BATCH 16
+/* Rounds of one request after which more are looked for: 1/16 of a read(2) a request. */
+#define LOOK_EVERY 16
 /* With fewer free slots than this the loop wants to hear of every backed one. */
 #define LOW_SLOTS 16
 
@@ -98,11 +100,13 @@ static void take_signal(struct swapd *s)
 /*
  * Reads requests while they come; donors get theirs after each batch.  A lone
  * request is not followed by a look for another, which would find none: when
- * there is one, epoll tells at once.
+ * there is one, epoll tells at once.  Where requests take time, those under way
+ * tell that they come several at a time; else a look now and then does.
  */
 static int take_requests(struct swapd *s)
 {
-	int n, total = 0, most = s->burst ? BATCH : 1;
+	bool look = ++s->rounds % LOOK_EVERY == 0;
+	int n, total = 0, most = s->burst ? BATCH : 1 + look;
 
 	do {
 		n = fuse_receive(s, most);

@@ -23,6 +23,7 @@ struct slab {
 	uint16_t donor;       /* index; meaningful in MAPPING and MAPPED */
 	uint32_t remote;      /* the donor's number of it */
 	uint32_t generation;  /* the donor's, of this loan */
+	uint8_t *memory;      /* the transport's, while MAPPED: where it has it in reach, or NULL */
 	uint64_t since;       /* ns: MAPPING since; else not to be asked for before */
 	int waiting_head, waiting_tail; /* requests that wait for MAPPING to end; -1 = none */
 };

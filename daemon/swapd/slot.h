@@ -40,6 +40,7 @@ enum slot_leg {
 
 struct slot {
 	uint8_t *payload;     /* SLOT_BYTES, page-aligned; the page before is ours for headers */
+	const uint8_t *source; /* READ: where its pages are instead, if not NULL */
 	uint8_t kind, leg;
 	bool blocked;         /* waits for an overlapping request */
 	bool answered;

@@ -55,7 +55,8 @@ struct counters {
 	uint64_t backup_errors;  /* requests the backup file failed */
 	uint64_t fuse_errors;    /* answers the kernel did not take */
 	uint64_t maps, map_refusals;
-	/* [i] counts donor reads that took 2^i .. 2^(i+1)-1 ns */
+	uint64_t map_failures;   /* slabs that we could not reach */
+	/* [i] counts donor reads that took 2^i .. 2^(i+1)-1 ns, where they take time */
 	uint64_t latency[LATENCY_BUCKETS];
 };
 
@@ -99,6 +100,7 @@ struct swapd {
 	int epoll_fd, timer_fd, signal_fd;
 	bool fuse_watched;
 	bool burst;              /* requests come several at a time */
+	uint32_t rounds;         /* in which requests were read */
 	uint32_t stop_requests;  /* SIGTERM seen, for the control thread */
 
 	/* what the machine allows */

@@ -215,9 +215,13 @@ class Daemon:
 
 
 class Donor(Daemon):
-    def __init__(self, log, port=7070, memory="512M", slab="16M", delay=None):
-        self.address = f"127.0.0.1:{port}"
+    """On loopback at @port, or sharing its memory through the socket @path; and @also there."""
+
+    def __init__(self, log, port=7070, memory="512M", slab="16M", delay=None, path=None, also=()):
+        self.address = f"unix:{path}" if path else f"127.0.0.1:{port}"
         argv = [BIN / "ebb-donord", "--listen", self.address, "--memory", memory, "--slab", slab]
+        self.also = list(also)
+        argv += [x for a in self.also for x in ("--listen", a)]
         super().__init__(argv + (["--delay", delay] if delay else []), log)
 
 

@@ -2,8 +2,10 @@
 """
 ebb-swapd and ebb-donord by their file: what is written to DIR/swap is read back, byte
 for byte, whatever happens to the donor.  No swap is on here, so donors may be killed.
+Tests run with each transport unless they say otherwise.
 """
 import hashlib
+import itertools
 import json
 import mmap
 import os
@@ -15,6 +17,7 @@ import struct
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -109,12 +112,34 @@ class Pages:
                 pytest.fail(f"pages {[at // PAGE + b for b in bad][:8]} are wrong")
 
 
+@pytest.fixture(params=["tcp", "shm"])
+def transport(request):
+    return request.param
+
+
+only_tcp = pytest.mark.parametrize("transport", ["tcp"], indirect=True)
+only_shm = pytest.mark.parametrize("transport", ["shm"], indirect=True)
+
+
 @pytest.fixture
-def donor_at(donor_factory):
-    """donor_at(**what) starts a donor on a port of its own."""
+def place(transport, tmp_path):
+    """place() is where a donor may listen, as keywords of donor_at."""
+    numbers = itertools.count()
+
+    def make():
+        if transport == "tcp":
+            return {"port": free_port()}
+        return {"path": tmp_path / f"donor{next(numbers)}.sock"}
+    return make
+
+
+@pytest.fixture
+def donor_at(donor_factory, place):
+    """donor_at(**what) starts a donor at a place of its own, or at place()'s."""
     def make(**what):
-        return donor_factory(port=what.pop("port", None) or free_port(), slab="1M",
-                             memory=what.pop("memory", "48M"), **what)
+        if not {"port", "path"} & set(what):
+            what.update(place())
+        return donor_factory(slab="1M", memory=what.pop("memory", "48M"), **what)
     return make
 
 
@@ -148,9 +173,10 @@ def pages():
 # Fixtures end in the reverse order of their set-up: files close before servers
 # stop, servers stop before donors.
 @pytest.fixture
-def world(donor_at, server, pages):
+def world(donor_at, server, pages, place, transport):
     class World:
         donor, serve, open = staticmethod(donor_at), staticmethod(server), staticmethod(pages)
+        new_place, shm = staticmethod(place), transport == "shm"
     return World
 
 
@@ -288,7 +314,8 @@ def test_overlapping_requests_are_not_torn(world):
         for t in crew:
             t.join()
     assert not errors, errors[0]
-    assert s.stats()["conflicts"] > 0
+    # One that needs no time may be through before the next is read.
+    assert s.stats()["conflicts"] > 0 or world.shm
 
 
 def test_killed_donor_costs_no_byte(world):
@@ -318,14 +345,14 @@ def test_donor_killed_under_load(world):
 
 
 def test_new_donor_is_used_again(world):
-    port = free_port()
-    first = world.donor(port=port)
+    at = world.new_place()
+    first = world.donor(**at)
     s = world.serve(first)
     p = world.open(s)
     p.write_random(100)
     first.kill()
     wait_for(lambda: s.donor_state() != "up", 5, "loss")
-    world.donor(port=port)
+    world.donor(**at)
     wait_for(lambda: s.donor_state() == "up", 15, "reconnect")
     # Old pages are on the disk only; what is written now is at the donor.
     p.write(0, os.urandom(MIB))
@@ -340,14 +367,14 @@ def test_new_donor_is_used_again(world):
 
 def test_donor_flapping_under_load(world):
     """Lost and found several times, and no page is ever old."""
-    port = free_port()
-    donors = [world.donor(port=port)]
+    at = world.new_place()
+    donors = [world.donor(**at)]
     s = world.serve(donors[0])
 
     def flap():
         for _ in range(4):
             donors[-1].kill()
-            donors.append(world.donor(port=port))
+            donors.append(world.donor(**at))
             wait_for(lambda: s.donor_state() == "up", 15, "reconnect")
             time.sleep(0.3)
 
@@ -357,6 +384,7 @@ def test_donor_flapping_under_load(world):
     assert told["pages_read_failed"] == told["pages_write_failed"] == 0
 
 
+@only_tcp
 def test_stopped_donor_is_lost_at_the_deadline(world):
     donor = world.donor()
     s = world.serve(donor, options=["--deadline", "300ms"])
@@ -372,6 +400,29 @@ def test_stopped_donor_is_lost_at_the_deadline(world):
     finally:
         donor.signal(signal.SIGCONT)
     # What the old connection still had on its way must not show.
+    wait_for(lambda: s.donor_state() == "up", 15, "reconnect")
+    p.write(300, os.urandom(MIB))
+    p.check()
+    assert s.stats()["donor_losses"] == 1
+
+
+@only_shm
+def test_stopped_donor_is_lost_by_its_silence(world):
+    """Until then its pages are as good as ever, and nothing waits for it."""
+    donor = world.donor()
+    s = world.serve(donor, options=["--deadline", "300ms"])
+    p = world.open(s)
+    p.write(0, os.urandom(MIB))
+    donor.signal(signal.SIGSTOP)
+    try:
+        p.write(10, os.urandom(PAGE))
+        assert p.read(0, 256) == p.model[:MIB]
+        assert s.stats()["pages_read_backup"] == 0
+        wait_for(lambda: s.donor_state() != "up", 5, "loss")
+        assert p.read(0, 256) == p.model[:MIB]
+        assert s.stats()["pages_read_backup"] == 256
+    finally:
+        donor.signal(signal.SIGCONT)
     wait_for(lambda: s.donor_state() == "up", 15, "reconnect")
     p.write(300, os.urandom(MIB))
     p.check()
@@ -438,6 +489,7 @@ def test_failing_backup_disk(world):
     p.check()
 
 
+@only_tcp
 def test_delay_is_seen_in_every_read(world):
     s = world.serve(world.donor(delay="5ms"))
     p = world.open(s)
@@ -451,6 +503,7 @@ def test_delay_is_seen_in_every_read(world):
     assert sum(histogram[:22]) == 0, "4.2 ms is the 22nd bucket's lower bound"
 
 
+@only_tcp
 def test_delays_do_not_add_up(world):
     """Sixteen pipelined requests are held back together, not one after the other."""
     s = world.serve(world.donor(delay="150ms"))
@@ -503,16 +556,19 @@ def test_bad_options(tmp_path):
     refused(tmp_path, 2, "Bad Name", name="Bad Name")
 
 
+@only_tcp
 def test_missing_mount_directory(tmp_path, donor_at):
     gone = str(tmp_path / "no such")
     refused(tmp_path, 1, f"mount {gone}: No such file", "create", donor=donor_at().address, mount=gone)
 
 
+@only_tcp
 def test_missing_backup_directory(tmp_path, donor_at):
     refused(tmp_path, 1, "backup", "create its directory", donor=donor_at().address,
             backup=str(tmp_path / "no such" / "backup"))
 
 
+@only_tcp
 def test_backup_without_space(tmp_path, donor_at):
     small = tmp_path / "small"
     small.mkdir()
@@ -529,6 +585,7 @@ def test_donor_with_smaller_slabs(tmp_path, donor_at):
     refused(tmp_path, 1, "slabs are smaller", donor=donor_at().address, slab="2M")
 
 
+@only_tcp
 def test_second_server_of_a_name(world, tmp_path):
     s = world.serve(world.donor())
     done = subprocess.run([*map(str, s.argv_made)], text=True, capture_output=True, timeout=30,
@@ -538,6 +595,7 @@ def test_second_server_of_a_name(world, tmp_path):
     assert s.status()["ok"] and os.path.ismount(s.mount) and s.backup.exists()
 
 
+@only_tcp
 def test_backup_file_of_another_server(world, tmp_path):
     s = world.serve(world.donor())
     argv = ["dp1" if a == "dp0" else str(a) for a in s.argv_made]
@@ -660,8 +718,12 @@ def hello(version=1, borrower=1, slab=SLAB, name=b"tester"):
 
 def connect(donor):
     host, port = donor.address.split(":")
-    s = socket.create_connection((host, int(port)), timeout=5)
-    return s
+    if host == "unix":
+        s = socket.socket(socket.AF_UNIX)
+        s.settimeout(5)
+        s.connect(port)
+        return s
+    return socket.create_connection((host, int(port)), timeout=5)
 
 
 def receive(s, n):
@@ -831,6 +893,99 @@ def donord(*argv):
     return subprocess.run([BIN / "ebb-donord", *argv], text=True, capture_output=True, timeout=30)
 
 
+@only_shm
+def test_what_was_handed_over_is_not_lent_again(donor_at):
+    """A borrower that keeps its mapping can neither see nor reach the next one's pages."""
+    donor = donor_at(memory="1M")
+
+    def borrow(s, borrower):
+        s.sendall(hello(borrower=borrower))
+        assert reply(s)["status"] == 0
+
+        def take():
+            s.sendall(frame(MAP, length=8) + bytes(8))
+            head, fds, _, _ = socket.recv_fds(s, 32, 4)
+            status = struct.unpack_from("<H", head, 6)[0]
+            assert len(fds) == (status == 0)
+            return fds or None
+        fd, = wait_for(take, 5, "a slab")
+        try:
+            with pytest.raises(OSError):
+                os.ftruncate(fd, PAGE)
+            return mmap.mmap(fd, MIB)
+        finally:
+            os.close(fd)
+
+    with connect(donor) as s:
+        kept = borrow(s, 1)
+        assert kept[:] == bytes(MIB)
+        kept[:] = b"1" * MIB
+    with connect(donor) as s, borrow(s, 2) as mine, kept:
+        assert mine[:] == bytes(MIB)
+        kept[:] = b"x" * MIB
+        assert mine[:] == bytes(MIB)
+        mine[:] = b"2" * MIB
+        assert kept[:] == b"x" * MIB
+
+
+@only_shm
+def test_donor_is_for_its_own_user(donor_at):
+    donor = donor_at()
+    os.chmod(donor.address.removeprefix("unix:"), 0o666)
+    os.chmod(Path(donor.address.removeprefix("unix:")).parent, 0o755)
+    stranger = subprocess.run(
+        ["/usr/bin/python3", "-c", "import os, socket, sys; s = socket.socket(socket.AF_UNIX); "
+         "os.chdir(sys.argv[1]); os.setuid(65534); s.connect('./' + sys.argv[2]); "
+         "print(s.recv(1))", *os.path.split(donor.address.removeprefix("unix:"))],
+        text=True, capture_output=True, timeout=30)
+    assert stranger.stdout == "b''\n", stranger
+    wait_for(lambda: "its own user only" in machine.read(donor.log), 5, "log line")
+
+
+def test_one_donor_two_transports(donor_factory, server, pages, tmp_path):
+    """Both kinds of borrower at one donor, whose memory is then shared memory for both."""
+    donor = donor_factory(slab="1M", memory="48M", path=tmp_path / "donor.sock",
+                          also=[f"127.0.0.1:{free_port()}"])
+    s = server(donor.also[0])
+    p = pages(s)
+    p.write_random(100)
+    p.check()
+    assert s.status()["donors"][0]["transport"] == "tcp"
+    with connect(donor) as other:
+        other.sendall(hello(borrower=5))
+        assert reply(other)["status"] == 0
+
+
+@only_shm
+def test_shared_pages_are_locked_on_both_sides(world):
+    """Shared memory can be swapped out but for a lock; the borrower's outlives the donor's."""
+    donor = world.donor()
+    s = world.serve(donor)
+    p = world.open(s)
+    p.write(0, os.urandom(3 * MIB))
+
+    def slabs(pid):
+        """Locked KiB and all KiB of each mapped slab."""
+        out, name = [], ""
+        for line in machine.read(f"/proc/{pid}/smaps").splitlines():
+            key, _, rest = line.partition(":")
+            if "-" in line.split()[0] and ":" not in line.split()[0]:
+                name = line
+            elif "ebb-slab" in name and key in ("Size", "Rss", "Locked"):
+                out.append((key, int(rest.split()[0])))
+        return out
+    for pid, count in ((s.pid, 3), (donor.pid, 48)):
+        told = slabs(pid)
+        assert [v for k, v in told if k == "Size"] == [1024] * count
+        assert [v for k, v in told if k == "Rss"] == [1024] * count
+        assert all(v for k, v in told if k == "Locked")
+    mapped = len(slabs(s.pid))
+    donor.kill()
+    wait_for(lambda: s.donor_state() != "up", 5, "loss")
+    assert mapped and not slabs(s.pid), "a lost donor's memory is let go"
+    p.check()
+
+
 def test_donor_refuses(donor_at):
     done = donord("--listen", "0.0.0.0:7070", "--memory", "64M")
     assert done.returncode == 5 and "not a loopback address" in done.stderr
@@ -844,7 +999,7 @@ def test_donor_refuses(donor_at):
     assert done.returncode == 2 and "not even one slab" in done.stderr
     taken = donor_at()
     done = donord("--listen", taken.address, "--memory", "2M", "--slab", "1M")
-    assert done.returncode == 1 and "another port" in done.stderr
+    assert done.returncode == 1 and "stop what listens there" in done.stderr
 
 
 # --- strangers at the borrower ----------------------------------------------------------
@@ -907,6 +1062,7 @@ BAD_REPLIES = {
 }
 
 
+@only_tcp
 @pytest.mark.parametrize("kind", BAD_REPLIES)
 def test_a_donor_that_lies_is_lost_and_nobody_notices(world, kind):
     fake = FakeDonor(BAD_REPLIES[kind])

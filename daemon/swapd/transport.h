@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * How pages travel between this machine and a donor.
+ *
+ * What is the same for all is donor.c's: the control connection, a stream socket
+ * with frames (HELLO, MAP, UNMAP, PING), its deadlines, its end and its
+ * reopening, and which donor has which slab.  A transport opens that connection
+ * and carries pages:
+ *
+ *	open --> [map_slab --> submit ... --> unmap_slab] ... --> close
+ *
+ * Slabs are pages that are read and written without the donor's doing anything,
+ * where the transport can do that: by a copy (shm) or by RDMA.  A transport that
+ * needs no time is done when submit() returns; one that does has the slot wait
+ * in donor->waiting (donor_wait()), under the donor's deadline, and tells
+ * page_io_donor_reply() at the end.
+ *
+ * All is called by the loop thread.
+ */
+#ifndef EBB_TRANSPORT_H
+#define EBB_TRANSPORT_H
+
+#include <stdint.h>
+
+#include "wire/stream.h"
+
+struct donor;
+struct slab;
+struct slot;
+struct swapd;
+
+enum transport_progress { TRANSPORT_UNDER_WAY, TRANSPORT_DONE };
+
+struct transport {
+	const char *name; /* for people: "tcp" */
+
+	/*
+	 * Starts the control connection and returns its fd, which is the donor's to
+	 * poll and to close, or -errno.  Completions that come by another
+	 * descriptor: add that to swapd.epoll_fd under the donor's index, and see to
+	 * it in complete().
+	 */
+	int (*open)(struct swapd *s, struct donor *d);
+
+	/*
+	 * The donor granted @slab, just so long that the frame in donor->rx is at
+	 * hand.  Makes it reachable.  0, -EPROTO when the grant is no good, other
+	 * -errno when this machine cannot reach it.  May be NULL.
+	 */
+	int (*map_slab)(struct swapd *s, struct donor *d, struct slab *slab);
+	/* Undoes that; nobody uses @slab any more.  May be NULL. */
+	void (*unmap_slab)(struct swapd *s, struct slab *slab);
+
+	/*
+	 * Moves @pages of @slot, from its cursor on, between its payload and the
+	 * mapped slab they lie in; slot->run says how many afterwards.  A READ that is done may have
+	 * set slot->source instead of filling the payload.  Cannot fail: a donor
+	 * that is found gone is lost by its deadline or by donor_event().
+	 */
+	enum transport_progress (*submit)(struct swapd *s, struct donor *d, struct slot *slot,
+					  enum wire_op op, uint32_t pages);
+	/* Something happened on a descriptor of the donor's.  May be NULL. */
+	void (*complete)(struct swapd *s, struct donor *d);
+
+	/*
+	 * A READ or WRITE frame came by the control connection: as the operations of
+	 * struct stream_rx_ops.  NULL where pages do not come that way; such a frame
+	 * then breaks the protocol.
+	 */
+	int (*arrived)(struct swapd *s, struct donor *d, const struct wire_frame *f,
+		       void **payload);
+	int (*finished)(struct swapd *s, struct donor *d, const struct wire_frame *f);
+
+	/*
+	 * The donor is lost or let go.  When it returns, nothing that was under way
+	 * touches a payload any more.  May be NULL.
+	 */
+	void (*close)(struct swapd *s, struct donor *d);
+};
+
+extern const struct transport transport_tcp; /* "HOST:PORT" */
+extern const struct transport transport_shm; /* "unix:/PATH" */
+
+#endif

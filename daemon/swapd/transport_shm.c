@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * A donor on this machine: its slabs are memfds, mapped here.  A page is copied,
+ * or the answer to a READ sent, straight from the slab: no system call, no
+ * donor.  What is mapped must never fault on a page that is out: it is locked
+ * here as well, which holds when the donor, and its lock, are gone.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "swapd.h"
+#include "wire/local.h"
+
+static int shm_open_donor(struct swapd *s, struct donor *d)
+{
+	_cleanup_close_ int fd = address_connect(&d->address);
+
+	(void)s;
+	if (fd < 0)
+		return fd;
+	/* It could read and change every page. */
+	if (!local_peer_trusted(fd))
+		return -EPERM;
+	d->rx.takes_fds = true;
+	return TAKE_FD(fd);
+}
+
+/* A memfd that could shrink would make an access a signal. */
+static bool is_slab(const struct swapd *s, int fd)
+{
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	return seals >= 0 && seals & F_SEAL_SHRINK && fstat(fd, &st) == 0 &&
+	       (uint64_t)st.st_size >= s->options.slab;
+}
+
+static int shm_map_slab(struct swapd *s, struct donor *d, struct slab *slab)
+{
+	_cleanup_close_ int fd = stream_take_fd(&d->rx);
+	size_t size = s->options.slab;
+	void *memory;
+
+	if (fd < 0 || !is_slab(s, fd))
+		return -EPROTO;
+	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (memory == MAP_FAILED)
+		return -errno;
+	madvise(memory, size, MADV_DONTDUMP);
+	/* mlockall(2) is only tried; this must succeed. */
+	if (mlock(memory, size) < 0) {
+		int r = -errno;
+
+		munmap(memory, size);
+		return r;
+	}
+	slab->memory = memory;
+	return 0;
+}
+
+static void shm_unmap_slab(struct swapd *s, struct slab *slab)
+{
+	munmap(slab->memory, s->options.slab);
+	slab->memory = NULL;
+}
+
+static enum transport_progress shm_submit(struct swapd *s, struct donor *d, struct slot *slot,
+					  enum wire_op op, uint32_t pages)
+{
+	uint32_t page = slot->first + slot->cursor;
+	uint8_t *there = slab_of_page(&s->table, page)->memory + slab_offset(&s->table, page);
+	uint8_t *here = slot->payload + slot->cursor * (size_t)PAGE;
+
+	(void)d;
+	slot->run = pages;
+	if (op == WIRE_WRITE)
+		memcpy(there, here, pages * (size_t)PAGE);
+	else if (pages == slot->count)
+		slot->source = there;
+	else
+		memcpy(here, there, pages * (size_t)PAGE);
+	return TRANSPORT_DONE;
+}
+
+const struct transport transport_shm = {
+	.name = "shm",
+	.open = shm_open_donor,
+	.map_slab = shm_map_slab,
+	.unmap_slab = shm_unmap_slab,
+	.submit = shm_submit,
+};
