@@ -91,8 +91,14 @@ def donor_factory(logs):
 
 
 @pytest.fixture
-def donor(donor_factory):
-    return donor_factory()
+def transport():
+    """"tcp"; a test that is parametrized with it, indirectly or not, says otherwise."""
+    return "tcp"
+
+
+@pytest.fixture
+def donor(donor_factory, transport):
+    return donor_factory(path="/run/ebb/donor.sock" if transport == "shm" else None)
 
 
 @pytest.fixture

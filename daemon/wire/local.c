@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/files.h"
 #include "local.h"
 
 #define SCHEME "unix:"
@@ -54,6 +55,16 @@ static int clear_place(const struct address *a)
 	return unlink(local_path(a)) < 0 ? -errno : 0;
 }
 
+/* /run is empty after each boot. */
+static int make_parent(const struct address *a)
+{
+	char directory[sizeof(((struct sockaddr_un *)0)->sun_path)];
+
+	strcpy(directory, local_path(a));
+	*strrchr(directory, '/') = '\0';
+	return *directory ? file_make_dirs(directory, 0755) : 0;
+}
+
 int local_listen(const struct address *a, struct error *e)
 {
 	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -62,7 +73,9 @@ int local_listen(const struct address *a, struct error *e)
 
 	if (fd < 0)
 		return fail(e, errno, "listen %s: %m", a->text);
-	r = clear_place(a);
+	r = make_parent(a);
+	if (!r)
+		r = clear_place(a);
 	if (!r) {
 		mask = umask(0177);
 		if (bind(fd, (const struct sockaddr *)&a->sa, a->len) < 0 || listen(fd, 16) < 0)
@@ -72,7 +85,7 @@ int local_listen(const struct address *a, struct error *e)
 	if (r)
 		return fail(e, r, "listen %s: %s; %s", a->text, strerror(-r),
 			    r == -EADDRINUSE ? "stop what listens there or take another path" :
-			    r == -ENOENT ? "create its directory first" : "check --listen");
+			    "check --listen");
 	return TAKE_FD(fd);
 }
 

@@ -13,7 +13,7 @@ int local_parse(const char *text, const char *what, struct address *a, struct er
 
 /*
  * Listens on @a, for its own user and root only (mode 0600), and returns the
- * non-blocking fd.  Takes the place of a socket that nobody answers; -EADDRINUSE
+ * non-blocking fd.  Makes its directory.  Takes the place of a socket that nobody answers; -EADDRINUSE
  * when somebody does.
  */
 int local_listen(const struct address *a, struct error *e);

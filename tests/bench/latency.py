@@ -98,6 +98,9 @@ class Curve:
 
 
 def bench():
+    if prefetch.DONOR != "tcp":
+        raise road.Failure(f"DONOR={prefetch.DONOR}: a donor can hold back only what it answers "
+                           "itself; use DONOR=tcp")
     chosen, sizes = prefetch.choose(CHOSEN), prefetch.numbers("MIB", "32")
     percents = prefetch.numbers("PERCENTS", "50")
     delays = prefetch.numbers("DELAYS", "0,5,20,50,100,500")

@@ -4,7 +4,7 @@
 Policies on programs of every order, of MIB= (64, or several: 64,256) MiB at PERCENTS=
 (50,25) of it: the better of vm.page-cluster 3 and 0, leap, the best of ebb's policies
 and auto, RUNS= (5) interleaved rounds, on one device.  ONLY=name,... or ONLY=jvm
-picks programs; DONOR= (tcp) the transport.
+picks programs; DONOR= (tcp, or shm) the transport.
 """
 import math
 import os
@@ -18,7 +18,8 @@ import measure
 import road
 
 DONOR = os.environ.get("DONOR") or "tcp"
-TRANSPORTS = ("tcp",)
+# Where the donor listens.
+TRANSPORTS = {"tcp": None, "shm": road.SHM}
 UNREAD = 0.01
 JVM_GAIN = {"shm": 1.3}
 # What a virtual machine has out beyond its heap.
@@ -133,7 +134,7 @@ def bench():
     check(chosen, size)
     rows, virtual, began = [], [], time.monotonic()
     digests = {(load, mib): digest_of(load, mib) for load in chosen for mib in sizes}
-    with road.Road(measure.BENCH, size) as r:
+    with road.Road(measure.BENCH, size, address=TRANSPORTS[DONOR]) as r:
         known = contest.policies()
         contest.say_missing(known)
         for (load, mib), digest in digests.items():

@@ -25,6 +25,8 @@ import parts
 REPO = machine.REPO
 PAGE_CLUSTER = Path("/proc/sys/vm/page-cluster")
 DEVICE = "demo0"
+# Where a donor on this machine shares its memory.
+SHM = "unix:/run/ebb/demo-donor.sock"
 DESTROY_SECONDS = 150
 DONOR_SECONDS = 120
 SAMPLE_SECONDS = 0.02
@@ -109,12 +111,14 @@ class Road:
     """
     @size bytes of remote memory and a device of that size.  Leaving takes swap off
     first, with a deadline, and says what is left if that fails.  @delay, such as "5us",
-    is what the donor waits before it answers a read.
+    is what the donor waits before it answers a read; @address where it listens, None: a
+    free port on loopback.
     """
 
-    def __init__(self, directory, size, cpus=None, delay=None):
+    def __init__(self, directory, size, cpus=None, delay=None, address=None):
         self.directory, self.size, self.cpus = Path(directory), size, cpus
         self.delay = ["--delay", delay] if delay else []
+        self.address = address
         self.logs = self.directory / "log"
         self.backup = backup_of(self.directory)
         self.donor = self.ebbd = self.device = None
@@ -138,7 +142,7 @@ class Road:
     def up(self):
         mib = f"{self.size >> 20}M"
         with pinned(self.cpus):
-            self.address = f"127.0.0.1:{free_port()}"
+            self.address = self.address or f"127.0.0.1:{free_port()}"
             # It touches and locks all it lends before it is ready.
             self.donor = parts.Daemon(
                 [machine.BIN / "ebb-donord", "--listen", self.address, "--memory", mib, "--slab",

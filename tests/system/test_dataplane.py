@@ -117,8 +117,8 @@ def transport(request):
     return request.param
 
 
-only_tcp = pytest.mark.parametrize("transport", ["tcp"], indirect=True)
-only_shm = pytest.mark.parametrize("transport", ["shm"], indirect=True)
+only_tcp = pytest.mark.parametrize("transport", ["tcp"])
+only_shm = pytest.mark.parametrize("transport", ["shm"])
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "donord/lend.h"
 
@@ -137,6 +139,57 @@ static void bad_sizes(void **state)
 	assert_int_equal(e.exit_status, EXIT_USAGE);
 }
 
+/* What a borrower may still have mapped is never another's. */
+static void handed_over_and_replaced(void **state)
+{
+	struct lend_pool p;
+	struct error e = { 0 };
+	uint32_t slab, again, g1, g2;
+	uint8_t *kept;
+	int seals;
+
+	assert_int_equal(lend_init(&p, SLAB, SLAB, LEND_SHARED, &e), 0);
+	assert_int_equal(lend_map(&p, OWNER, &slab, &g1), WIRE_OK);
+	seals = fcntl(lend_hand_over(&p, slab), F_GET_SEALS);
+	assert_int_equal(seals & F_SEAL_SHRINK, F_SEAL_SHRINK);
+	kept = mmap(NULL, SLAB, PROT_READ | PROT_WRITE, MAP_SHARED, lend_hand_over(&p, slab), 0);
+	assert_ptr_not_equal(kept, MAP_FAILED);
+	memset(kept, 0x5a, SLAB);
+	assert_int_equal(p.memory[SLAB - 1], 0x5a);
+	assert_int_equal(lend_unmap(&p, OWNER, slab, g1), WIRE_OK);
+	/* At once, without time to prepare it. */
+	assert_int_equal(lend_map(&p, OTHER, &again, &g2), WIRE_OK);
+	assert_int_equal(again, slab);
+	for (uint32_t i = 0; i < SLAB; i++)
+		assert_int_equal(p.memory[i], 0);
+	memset(kept, 0x11, SLAB);
+	assert_int_equal(p.memory[0], 0);
+	/* Now in idle time, and pinned at first. */
+	memset(p.memory, 0x22, SLAB);
+	lend_hand_over(&p, again);
+	lend_pin(&p, again);
+	assert_int_equal(lend_release_owner(&p, OTHER), 1);
+	assert_false(lend_zero_some(&p));
+	assert_int_equal(p.memory[0], 0x22);
+	lend_unpin(&p, again);
+	while (lend_zero_some(&p))
+		;
+	assert_int_equal(p.clean, 1);
+	assert_int_equal(p.dirty, 0);
+	for (uint32_t i = 0; i < SLAB; i++)
+		assert_int_equal(p.memory[i], 0);
+	/* Not handed over, a slab keeps its memory. */
+	assert_int_equal(lend_map(&p, OWNER, &slab, &g1), WIRE_OK);
+	seals = p.slabs[slab].fd;
+	assert_int_equal(lend_unmap(&p, OWNER, slab, g1), WIRE_OK);
+	while (lend_zero_some(&p))
+		;
+	assert_int_equal(p.slabs[slab].fd, seals);
+	assert_int_equal(lend_total_bytes(&p), SLAB);
+	munmap(kept, SLAB);
+	lend_free(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -145,6 +198,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(nothing_is_inherited, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(pinned_memory_stays, with_pool, without_pool),
 		cmocka_unit_test(bad_sizes),
+		cmocka_unit_test(handed_over_and_replaced),
 	};
 
 	return cmocka_run_group_tests_name("lend", tests, NULL, NULL);

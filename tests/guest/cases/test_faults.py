@@ -7,6 +7,8 @@ import os
 import signal
 import time
 
+import pytest
+
 import machine
 import parts
 from machine import wait_for
@@ -26,6 +28,7 @@ def busy(device, kib=8 << 10):
     wait_for(lambda: (device.used_kib() or 0) > kib, 60, "pages on the device")
 
 
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
 def test_donor_killed(road):
     """Every page is read from the backup, newest content, and the program never knows."""
     c = road.attached("leap", LIMIT)

@@ -1,0 +1,538 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* The shm transport: a borrower's donor.c and page_io.c with a donor in this process. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fuse.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "donord/lender.h"
+#include "swapd/bits.h"
+#include "swapd/page_io.h"
+#include "swapd/swapd.h"
+#include "wire/local.h"
+
+/* Last: it makes a macro of fail(). */
+#include <cmocka.h>
+
+enum { SLAB = 1 << 20, SLABS = 4, SLAB_PAGES = SLAB / PAGE };
+
+static char directory[64];
+
+static int with_directory(void **state)
+{
+	strcpy(directory, "/tmp/ebb-transport-XXXXXX");
+	return mkdtemp(directory) ? 0 : -1;
+}
+
+static int without_directory(void **state)
+{
+	return rmdir(directory);
+}
+
+static void parse(struct address *a, const char *name)
+{
+	char text[128];
+
+	snprintf(text, sizeof(text), "unix:%s/%s", directory, name);
+	assert_int_equal(address_parse(text, "test", a, NULL), 0);
+	assert_true(address_is_local(a));
+}
+
+/* --- a borrower --------------------------------------------------------------- */
+
+struct borrower {
+	struct swapd s;
+	struct shared shared;
+	struct slab slabs[SLABS];
+	uint64_t bits[3][SLABS * SLAB_PAGES / 64];
+	int kernel; /* where answers to FUSE requests come out */
+};
+
+static void borrower_init(struct borrower *b)
+{
+	struct error e = { 0 };
+	int fd[2], size = 2 * SLOT_BYTES;
+
+	memset(b, 0, sizeof(*b));
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fd), 0);
+	setsockopt(fd[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	b->kernel = fd[1];
+	b->s = (struct swapd){
+		.options = { .name = "unit", .slab = SLAB, .deadline = 500000000 },
+		.shared = &b->shared,
+		.count = &b->shared.counters,
+		.fuse_fd = fd[0],
+		.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
+		.pages = SLABS * SLAB_PAGES,
+		.valid = b->bits[0],
+		.written = b->bits[1],
+		.spoilt = b->bits[2],
+		.borrower = 5,
+		.seed = 5,
+	};
+	slab_init(&b->s.table, b->slabs, SLABS, SLAB_PAGES);
+	assert_int_equal(slots_init(&b->s.slots, &e), 0);
+	b->s.backup.slots = &b->s.slots;
+}
+
+static void borrower_free(struct borrower *b)
+{
+	donors_free(&b->s);
+	slots_free(&b->s.slots);
+	close(b->s.epoll_fd);
+	close(b->s.fuse_fd);
+	close(b->kernel);
+}
+
+/* What the event loop does, until slab @index is no longer being asked for. */
+static void settle(struct borrower *b, uint32_t index)
+{
+	struct donor *d = &b->s.donors[0];
+
+	for (int i = 0; i < 50 && b->slabs[index].state == SLAB_MAPPING; i++) {
+		struct pollfd p = { .fd = d->fd, .events = POLLIN };
+
+		donors_flush(&b->s);
+		if (poll(&p, 1, 100) > 0)
+			donor_event(&b->s, d, (uint32_t)p.revents);
+	}
+}
+
+/* Starts a request; @data is what a WRITE brings. */
+static void request(struct borrower *b, enum slot_kind kind, uint32_t first, uint32_t count,
+		    const void *data)
+{
+	struct slot *slot = slot_get(&b->s.slots);
+
+	slot->kind = kind;
+	slot->unique = first + 1;
+	slot->first = first;
+	slot->count = count;
+	if (data)
+		memcpy(slot->payload, data, count * PAGE);
+	page_io_start(&b->s, slot);
+}
+
+/* The answer that came to the kernel: its error, and its data in @data. */
+static int answered(struct borrower *b, uint32_t first, void *data, size_t size)
+{
+	static uint8_t buf[SLOT_BYTES + 64];
+	struct fuse_out_header out;
+	ssize_t n = recv(b->kernel, buf, sizeof(buf), MSG_DONTWAIT);
+
+	if (n < 0)
+		return -errno;
+	memcpy(&out, buf, sizeof(out));
+	assert_int_equal(out.len, n);
+	assert_int_equal(out.unique, first + 1);
+	if (data && !out.error) {
+		assert_int_equal(n, sizeof(out) + size);
+		memcpy(data, buf + sizeof(out), size);
+	}
+	return out.error;
+}
+
+/* The backup thread that is not there has done all its jobs. */
+static void back_up(struct borrower *b, int result)
+{
+	struct slot *slot;
+
+	for (uint32_t i = b->s.backup.completed; i != b->s.backup.submitted; i++)
+		b->s.slots.slot[b->s.backup.jobs[i % SLOT_COUNT]].backup_result = result;
+	b->s.backup.completed = b->s.backup.submitted;
+	while ((slot = backup_reap(&b->s.backup)))
+		page_io_backed(&b->s, slot);
+}
+
+/* --- a donor in a thread -------------------------------------------------------- */
+
+struct lending {
+	struct lend_pool pool;
+	struct lender *lender;
+	struct address address;
+	pthread_t thread;
+};
+
+static void *lending_main(void *data)
+{
+	struct lending *l = data;
+
+	lender_run(l->lender);
+	return NULL;
+}
+
+static void lending_start(struct lending *l)
+{
+	struct error e = { 0 };
+
+	memset(l, 0, sizeof(*l));
+	parse(&l->address, "donor");
+	assert_int_equal(lend_init(&l->pool, SLABS * SLAB, SLAB, LEND_SHARED, &e), 0);
+	assert_int_equal(lender_new(&l->lender, &l->pool, 0, &e), 0);
+	assert_int_equal(lender_listen(l->lender, &l->address, &e), 0);
+	assert_int_equal(pthread_create(&l->thread, NULL, lending_main, l), 0);
+}
+
+static void lending_stop(struct lending *l)
+{
+	struct timespec at_once = { 0 };
+	sigset_t set;
+
+	kill(getpid(), SIGTERM); /* blocked everywhere: it only makes a signalfd readable */
+	pthread_join(l->thread, NULL);
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigtimedwait(&set, NULL, &at_once);
+	lender_free(&l->lender);
+	lend_free(&l->pool);
+}
+
+/* --- tests ------------------------------------------------------------------------ */
+
+static void pages_through_shared_memory(void **state)
+{
+	static struct borrower b;
+	static uint8_t data[8 * PAGE], got[8 * PAGE];
+	struct lending l;
+	struct error e = { 0 };
+
+	lending_start(&l);
+	borrower_init(&b);
+	assert_int_equal(donor_add(&b.s, l.address.text, &e), 0);
+	assert_string_equal(b.s.donors[0].transport->name, "shm");
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)(i * 31 >> 5);
+
+	/* The first write of a slab waits for the slab, and for nothing else. */
+	request(&b, SLOT_WRITE, 3, 8, data);
+	assert_int_equal(answered(&b, 3, NULL, 0), -EAGAIN);
+	settle(&b, 0);
+	assert_int_equal(b.slabs[0].state, SLAB_MAPPED);
+	assert_int_equal(answered(&b, 3, NULL, 0), 0);
+	assert_memory_equal(b.slabs[0].memory + 3 * PAGE, data, sizeof(data));
+	/* It is the donor's memory. */
+	assert_memory_equal(l.pool.memory + b.slabs[0].remote * (size_t)SLAB + 3 * PAGE, data,
+			    sizeof(data));
+	request(&b, SLOT_WRITE, 40, 1, data);
+	assert_int_equal(answered(&b, 40, NULL, 0), 0);
+
+	request(&b, SLOT_READ, 3, 8, NULL);
+	assert_int_equal(answered(&b, 3, got, sizeof(got)), 0);
+	assert_memory_equal(got, data, sizeof(data));
+	/* Part of it was never written: pieces from two places. */
+	memset(got, 1, sizeof(got));
+	request(&b, SLOT_READ, 7, 8, NULL);
+	assert_int_equal(answered(&b, 7, got, sizeof(got)), 0);
+	assert_memory_equal(got, data + 4 * PAGE, 4 * PAGE);
+	for (size_t i = 4 * PAGE; i < sizeof(got); i++)
+		assert_int_equal(got[i], 0);
+	assert_int_equal(b.s.count->read_donor, 12);
+	assert_int_equal(b.s.count->written_donor, 9);
+	assert_int_equal(b.s.slots.active_count, 0);
+	back_up(&b, 0);
+	assert_int_equal(b.s.slots.free_count, SLOT_COUNT);
+
+	/* The donor goes, orderly or not: what it held comes from the backup. */
+	lending_stop(&l);
+	donor_event(&b.s, &b.s.donors[0], EPOLLIN | EPOLLHUP);
+	assert_int_equal(b.s.donors[0].state, DONOR_DOWN);
+	assert_int_equal(b.slabs[0].state, SLAB_LOST);
+	assert_null(b.slabs[0].memory);
+	request(&b, SLOT_READ, 3, 1, NULL);
+	assert_int_equal(answered(&b, 3, NULL, 0), -EAGAIN);
+	assert_int_equal(b.s.need_backup, 1);
+	back_up(&b, 0);
+	assert_int_equal(answered(&b, 3, NULL, 0), 0);
+	assert_int_equal(b.s.count->read_backup, 1);
+	borrower_free(&b);
+}
+
+static void a_full_donor_leaves_the_backup(void **state)
+{
+	static struct borrower b;
+	static uint8_t page[PAGE];
+	struct lending l;
+	struct error e = { 0 };
+	uint32_t slab, generation;
+
+	lending_start(&l);
+	for (int i = 0; i < SLABS; i++)
+		assert_int_equal(lend_map(&l.pool, 60, &slab, &generation), WIRE_OK);
+	borrower_init(&b);
+	assert_int_equal(donor_add(&b.s, l.address.text, &e), 0);
+	request(&b, SLOT_WRITE, 0, 1, page);
+	settle(&b, 0);
+	/* It has nowhere to go but the backup. */
+	assert_int_equal(answered(&b, 0, NULL, 0), -EAGAIN);
+	back_up(&b, 0);
+	assert_int_equal(answered(&b, 0, NULL, 0), 0);
+	assert_int_equal(b.s.count->written_backup_only, 1);
+	borrower_free(&b);
+	lending_stop(&l);
+}
+
+/* --- donors that hand over what is no slab ------------------------------------------ */
+
+enum gift { GIFT_NONE, GIFT_UNSEALED, GIFT_SMALL, GIFT_PIPE, GIFT_MANY };
+
+struct liar {
+	int listen_fd;
+	enum gift gift;
+};
+
+static void send_reply(int fd, struct wire_frame f, const void *payload, int gift, int times)
+{
+	uint8_t bytes[WIRE_HEADER + WIRE_DONOR_SIZE];
+	char control[CMSG_SPACE(8 * sizeof(int))] __attribute__((aligned(8))) = { 0 };
+	struct iovec iov = { bytes, WIRE_HEADER + f.length };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+	f.direction = WIRE_REPLY;
+	wire_build(bytes, &f);
+	if (payload)
+		memcpy(bytes + WIRE_HEADER, payload, f.length);
+	if (gift >= 0) {
+		struct cmsghdr *c = (void *)control;
+
+		m.msg_control = control;
+		m.msg_controllen = CMSG_SPACE(times * sizeof(int));
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(times * sizeof(int));
+		for (int i = 0; i < times; i++)
+			memcpy(CMSG_DATA(c) + i * sizeof(int), &gift, sizeof(int));
+	}
+	assert_int_equal(sendmsg(fd, &m, MSG_NOSIGNAL), iov.iov_len);
+}
+
+static int make_gift(enum gift gift)
+{
+	int fd[2] = { -1, -1 };
+
+	switch (gift) {
+	case GIFT_NONE:
+		break;
+	case GIFT_PIPE:
+		assert_int_equal(pipe(fd), 0);
+		close(fd[1]);
+		break;
+	case GIFT_UNSEALED:
+	case GIFT_SMALL:
+	case GIFT_MANY:
+		fd[0] = memfd_create("gift", MFD_ALLOW_SEALING);
+		assert_int_equal(ftruncate(fd[0], gift == GIFT_SMALL ? PAGE : SLAB), 0);
+		if (gift != GIFT_UNSEALED)
+			fcntl(fd[0], F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+		break;
+	}
+	return fd[0];
+}
+
+static void *liar_main(void *data)
+{
+	struct liar *l = data;
+	struct wire_donor told = { .version = WIRE_VERSION, .slab_size = SLAB, .total = 4 * SLAB,
+				   .free = 4 * SLAB };
+	uint8_t bytes[WIRE_HEADER + WIRE_HELLO_SIZE], donor[WIRE_DONOR_SIZE];
+	struct pollfd p = { .fd = l->listen_fd, .events = POLLIN };
+	struct wire_frame f;
+	int fd, gift;
+
+	if (poll(&p, 1, 5000) <= 0)
+		return NULL;
+	fd = accept(l->listen_fd, NULL, NULL);
+	wire_build_donor(donor, &told);
+	while (recv(fd, bytes, WIRE_HEADER, MSG_WAITALL) == WIRE_HEADER &&
+	       wire_parse(bytes, WIRE_HEADER, WIRE_REQUEST, &f) == 1) {
+		if (f.length)
+			assert_int_equal(recv(fd, bytes, f.length, MSG_WAITALL), f.length);
+		if (f.op != WIRE_MAP) {
+			f.length = WIRE_DONOR_SIZE;
+			send_reply(fd, f, donor, -1, 0);
+			continue;
+		}
+		f.length = 0;
+		f.generation = 1;
+		gift = make_gift(l->gift);
+		send_reply(fd, f, NULL, gift, l->gift == GIFT_MANY ? 6 : 1);
+		if (gift >= 0)
+			close(gift);
+	}
+	close(fd);
+	return NULL;
+}
+
+static int open_fds(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 256; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+static void a_gift_that_is_no_slab(void **state)
+{
+	static struct borrower b;
+	static uint8_t page[PAGE];
+
+	for (enum gift gift = GIFT_NONE; gift <= GIFT_MANY; gift++) {
+		struct error e = { 0 };
+		struct liar l = { .gift = gift };
+		struct address a;
+		pthread_t thread;
+		int before = open_fds();
+
+		parse(&a, "liar");
+		l.listen_fd = local_listen(&a, &e);
+		assert_true(l.listen_fd >= 0);
+		assert_int_equal(pthread_create(&thread, NULL, liar_main, &l), 0);
+		borrower_init(&b);
+		assert_int_equal(donor_add(&b.s, a.text, &e), 0);
+		request(&b, SLOT_WRITE, 0, 1, page);
+		settle(&b, 0);
+		assert_int_equal(b.slabs[0].state, SLAB_LOST);
+		assert_int_equal(b.s.donors[0].state, DONOR_DOWN);
+		assert_string_equal(b.s.donors[0].why, "it broke the protocol");
+		assert_null(b.slabs[0].memory);
+		pthread_join(thread, NULL);
+		borrower_free(&b);
+		close(l.listen_fd);
+		unlink(local_path(&a));
+		assert_int_equal(open_fds(), before);
+	}
+}
+
+static void sockets_and_their_places(void **state)
+{
+	struct error e = { 0 };
+	struct address a;
+	char text[200] = "unix:/";
+	int fd, pair[2];
+
+	assert_int_equal(address_parse("unix:relative", "donor", &a, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "unix:/run/ebb/donor.sock"));
+	memset(text + 6, 'x', 130);
+	assert_int_equal(address_parse(text, "donor", &a, &e), -EINVAL);
+	assert_int_equal(address_parse("unix:", "donor", &a, &e), -EINVAL);
+
+	e = (struct error){ 0 };
+	parse(&a, "socket");
+	fd = address_listen(&a, &e);
+	assert_true(fd >= 0);
+	assert_int_equal(address_listen(&a, &e), -EADDRINUSE);
+	assert_non_null(strstr(e.text, "another path"));
+	/* One that a killed donor left behind is nobody's. */
+	close(fd);
+	fd = address_listen(&a, &e);
+	assert_true(fd >= 0);
+	close(fd);
+	unlink(local_path(&a));
+	/* A file that is no socket is somebody's. */
+	fd = open(local_path(&a), O_CREAT | O_WRONLY, 0600);
+	assert_int_equal(address_listen(&a, &e), -EADDRINUSE);
+	close(fd);
+	assert_int_equal(access(local_path(&a), F_OK), 0);
+	unlink(local_path(&a));
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+	assert_true(local_peer_trusted(pair[0]));
+	close(pair[0]);
+	close(pair[1]);
+}
+
+/* --- descriptors in a stream ---------------------------------------------------------- */
+
+struct order {
+	struct stream_rx *rx;
+	int fds[8];
+	uint32_t count;
+};
+
+static int order_arrived(void *data, const struct wire_frame *f, void **payload)
+{
+	return 0;
+}
+
+static int order_finished(void *data, const struct wire_frame *f)
+{
+	struct order *o = data;
+
+	o->fds[o->count++] = f->op == WIRE_MAP ? stream_take_fd(o->rx) : -1;
+	return 0;
+}
+
+static void descriptors_come_with_their_frames(void **state)
+{
+	static const struct stream_rx_ops ops = { order_arrived, order_finished };
+	struct wire_frame map = { .op = WIRE_MAP, .direction = WIRE_REPLY };
+	struct wire_frame unmap = { .op = WIRE_UNMAP, .direction = WIRE_REPLY };
+	struct stream_rx rx;
+	struct stream_tx tx;
+	struct order o = { .rx = &rx };
+	int fd[2], sent[2];
+
+	assert_int_equal(stream_rx_init(&rx, WIRE_REPLY), 0);
+	rx.takes_fds = true;
+	assert_int_equal(stream_tx_init(&tx, 8), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
+	for (int i = 0; i < 2; i++) {
+		sent[i] = memfd_create("x", 0);
+		assert_int_equal(ftruncate(sent[i], 100 + i), 0);
+		stream_push(&tx, &unmap, NULL, 0);
+		stream_push_fd(&tx, &map, sent[i], 0);
+		stream_push(&tx, &unmap, NULL, 0);
+	}
+	assert_int_equal(stream_flush(&tx, fd[1], NULL, NULL), 0);
+	assert_int_equal(stream_receive(&rx, fd[0], 1 << 20, &ops, &o), 0);
+	assert_int_equal(o.count, 6);
+	for (int i = 0; i < 2; i++) {
+		int got = o.fds[3 * i + 1];
+
+		assert_int_equal(lseek(got, 0, SEEK_END), 100 + i);
+		assert_true(fcntl(got, F_GETFD) & FD_CLOEXEC);
+		assert_int_equal(o.fds[3 * i], -1);
+		close(got);
+		close(sent[i]);
+	}
+	/* One that nobody took is closed with the connection. */
+	sent[0] = memfd_create("x", 0);
+	stream_push_fd(&tx, &unmap, sent[0], 0);
+	assert_int_equal(stream_flush(&tx, fd[1], NULL, NULL), 0);
+	assert_int_equal(stream_receive(&rx, fd[0], 1 << 20, &ops, &o), 0);
+	assert_int_equal(rx.fd_count, 1);
+	sent[1] = rx.fds[0];
+	stream_rx_reset(&rx);
+	assert_int_equal(fcntl(sent[1], F_GETFD), -1);
+	close(sent[0]);
+	close(fd[0]);
+	close(fd[1]);
+	stream_rx_free(&rx);
+	stream_tx_free(&tx);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(pages_through_shared_memory),
+		cmocka_unit_test(a_full_donor_leaves_the_backup),
+		cmocka_unit_test(a_gift_that_is_no_slab),
+		cmocka_unit_test(sockets_and_their_places),
+		cmocka_unit_test(descriptors_come_with_their_frames),
+	};
+
+	return cmocka_run_group_tests(tests, with_directory, without_directory);
+}
