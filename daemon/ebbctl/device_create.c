@@ -312,7 +312,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 static const struct option_spec specs[] = {
 	OPTION(device_plan, size, "size", OPTION_SIZE, "SIZE", .help = "size of the device",
 	       .min = 4 << 20, .max = 1ULL << 44),
-	OPTION(device_plan, donors, "donor", OPTION_LIST, "HOST:PORT",
+	OPTION(device_plan, donors, "donor", OPTION_LIST, "HOST:PORT|unix:/PATH",
 	       .help = "who lends the memory; again for more than one"),
 	OPTION(device_plan, slab, "slab", OPTION_SIZE, "SIZE",
 	       .help = "unit of placement, a power of two [64M]", .min = 1 << 20, .max = 1 << 30),

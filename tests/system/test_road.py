@@ -43,6 +43,18 @@ def test_regular_programs_are_fetched_ahead(attached, pattern):
     assert hits / stats["prefetched"] >= 0.9
 
 
+@pytest.mark.parametrize("transport", ["shm"])
+def test_a_donor_on_this_machine(attached, device):
+    """Its shared memory is swapped to and from, and is not swapped out itself."""
+    c = attached("leap")
+    told = parts.scan_json(mib=MIB, passes=3, write=True, cgroup=c)
+    assert told["bad"] == 0
+    stats = device.stats()
+    assert stats["donors"][0]["transport"] == "shm"
+    assert stats["pages_read_donor"] > 1000
+    assert stats["pages_read_backup"] == stats["donor_losses"] == stats["slab_map_failures"] == 0
+
+
 def test_random_program_is_left_alone(attached):
     c = attached("leap")
     told = parts.scan_json(mib=MIB, passes=2, pattern="random", cgroup=c)
