@@ -38,7 +38,7 @@ endif
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: all help deps check unit demo bench-scan bench-hooks bench-apps bench-neighbour bench-prefetch \
-	bench-latency install clean format
+	bench-latency bench-device install clean format
 
 CFLAGS ?= -O2 -g
 WARN := -Wall -Wextra -Werror -Wno-unused-parameter
@@ -83,6 +83,7 @@ help:
 ## sudo make bench-prefetch  policies on programs of every order; a JVM's collectors, too
 ## sudo make bench-latency   their gain against the latency of the device
 ## sudo make bench-neighbour  what a greedy neighbour costs a miss
+## sudo make bench-device    a page through the device: transports against the bare FUSE file
 ## make install          install below DESTDIR=, PREFIX=/usr
 ## make clean            remove build/
 ## Variables: V=1 shows commands; NO_DEPS=1 installs no packages; GUEST=1 (demo) runs in a guest
@@ -105,6 +106,7 @@ DEPS_JAVA := default-jdk-headless libh2-java libderby-java
 DEPS := $(sort $(DEPS_BUILD) \
 	$(if $(filter check unit,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
 	$(if $(filter check demo bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
+	$(if $(filter bench-device,$(MAKECMDGOALS)),fio) \
 	$(if $(filter bench-prefetch bench-latency,$(MAKECMDGOALS)),$(DEPS_JAVA)))
 
 deps:

@@ -40,3 +40,6 @@ bench-prefetch: all $(B)/tests/scan $(B)/tests/walks $(JAVA_CLASSES)
 
 bench-latency: all $(B)/tests/scan $(B)/tests/walks $(JAVA_CLASSES)
 	$(Q)$(BENCH_PYTHON) tests/bench/latency.py
+
+bench-device: all $(B)/tests/barefuse
+	$(Q)$(BENCH_PYTHON) tests/bench/device.py
