@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/memfd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,6 +18,7 @@
 
 /* Descriptors besides those of slabs. */
 #define OTHER_FDS 128
+#define HUGE (2ull << 20)
 
 static uint8_t *slab_memory(const struct lend_pool *p, uint32_t slab)
 {
@@ -24,15 +26,13 @@ static uint8_t *slab_memory(const struct lend_pool *p, uint32_t slab)
 }
 
 /*
- * Puts a new memfd in @slab's place, empty and locked: its pages are locked as
- * they are touched.  It can neither shrink nor grow: a borrower's access to it
- * cannot fail.
+ * Maps a new memfd at @at, empty and locked: its pages are locked as they are
+ * touched.  It can neither shrink nor grow: a borrower's access to it cannot
+ * fail.  Returns its descriptor or -errno.
  */
-static int fresh_memfd(struct lend_pool *p, uint32_t slab)
+static int map_memfd(const struct lend_pool *p, uint8_t *at, unsigned int flags)
 {
-	struct lend_slab *s = &p->slabs[slab];
-	uint8_t *at = slab_memory(p, slab);
-	int fd = memfd_create("ebb-slab", MFD_CLOEXEC | MFD_ALLOW_SEALING), r;
+	int fd = memfd_create("ebb-slab", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags), r;
 
 	/* Inaccessible at first, or mlockall(2) would touch all of it at once. */
 	if (fd < 0 || ftruncate(fd, (off_t)p->slab_size) < 0 ||
@@ -47,6 +47,23 @@ static int fresh_memfd(struct lend_pool *p, uint32_t slab)
 	}
 	madvise(at, p->slab_size, MADV_HUGEPAGE);
 	madvise(at, p->slab_size, MADV_DONTDUMP);
+	return fd;
+}
+
+/* Puts a new memfd in @slab's place. */
+static int fresh_memfd(struct lend_pool *p, uint32_t slab)
+{
+	struct lend_slab *s = &p->slabs[slab];
+	uint8_t *at = slab_memory(p, slab);
+	int fd = -ENOMEM;
+
+	/* Mapping reserves its huge pages, or fails. */
+	if (p->slab_size % HUGE == 0)
+		fd = map_memfd(p, at, MFD_HUGETLB | MFD_HUGE_2MB);
+	if (fd < 0)
+		fd = map_memfd(p, at, 0);
+	if (fd < 0)
+		return fd;
 	if (s->fd >= 0)
 		close(s->fd);
 	s->fd = fd;
@@ -80,19 +97,26 @@ static int make_memory(struct lend_pool *p, struct error *e)
 	uint64_t bytes = p->count * p->slab_size;
 	bool shared = p->kind == LEND_SHARED;
 	char a[16];
-	void *m = mmap(NULL, bytes, shared ? PROT_NONE : PROT_READ | PROT_WRITE,
+	void *m = mmap(NULL, bytes + HUGE, PROT_NONE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	int r;
 
 	if (m == MAP_FAILED)
 		return fail(e, errno, "memory: cannot map %s: %m; lend less",
 			    size_format(bytes, a, sizeof(a)));
-	p->memory = m;
+	p->reserved = m;
+	p->reserved_size = bytes + HUGE;
+	p->memory = (uint8_t *)(((uintptr_t)m + HUGE - 1) & ~(HUGE - 1));
 	if (shared) {
 		r = make_shared(p, e);
 		if (r)
 			return r;
+		/* Huge pages are not touched by mlock(2). */
+		madvise(p->memory, bytes, MADV_POPULATE_WRITE);
 	} else {
+		if (mprotect(p->memory, bytes, PROT_READ | PROT_WRITE) < 0)
+			return fail(e, errno, "memory: cannot map %s: %m; lend less",
+				    size_format(bytes, a, sizeof(a)));
 		/* Copies between sockets and slabs are half as dear with huge pages. */
 		madvise(p->memory, bytes, MADV_HUGEPAGE);
 		madvise(p->memory, bytes, MADV_DONTDUMP);
@@ -140,8 +164,8 @@ int lend_init(struct lend_pool *p, uint64_t memory, uint64_t slab_size, enum len
 
 void lend_free(struct lend_pool *p)
 {
-	if (p->memory)
-		munmap(p->memory, p->count * p->slab_size);
+	if (p->reserved)
+		munmap(p->reserved, p->reserved_size);
 	for (uint32_t i = 0; i < p->count; i++)
 		if (p->slabs[i].fd >= 0)
 			close(p->slabs[i].fd);

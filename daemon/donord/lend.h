@@ -8,7 +8,8 @@
  * cannot be taken back, so what was handed over is never lent again: a fresh
  * memfd takes its place, and the old one goes when its borrower lets go.  memfd
  * pages can be swapped out: ours are locked, and a borrower locks its mapping,
- * so that they stay when we die.
+ * so that they stay when we die.  They are made of huge pages as long as the
+ * machine has some set aside (vm.nr_hugepages).
  */
 #ifndef EBB_LEND_H
 #define EBB_LEND_H
@@ -36,6 +37,8 @@ struct lend_slab {
 
 struct lend_pool {
 	uint8_t *memory;
+	uint8_t *reserved; /* the address space around it */
+	size_t reserved_size;
 	struct lend_slab *slabs;
 	uint32_t count, clean, dirty;
 	uint32_t generation; /* last one given */

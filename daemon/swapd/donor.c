@@ -180,6 +180,9 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 	}
 	if (wire_parse_donor(d->small, f->length, &told) || told.version != WIRE_VERSION)
 		return -EPROTO;
+	if (told.slab_size < s->options.slab)
+		return -EPROTO;
+	d->slab_size = told.slab_size;
 	d->total = told.total;
 	d->free = told.free;
 	d->backoff = BACKOFF_FIRST;

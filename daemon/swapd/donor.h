@@ -38,6 +38,7 @@ struct donor {
 	uint64_t pinged;         /* ns: PING under way since; 0 = none */
 	uint64_t ping_at;        /* ns: next PING */
 	uint64_t total, free;    /* bytes, as last told */
+	uint64_t slab_size;      /* bytes, of this connection; ours are not larger */
 	uint32_t connects, losses;
 	char why[96];            /* it was lost */
 };

@@ -31,22 +31,23 @@ static int shm_open_donor(struct swapd *s, struct donor *d)
 }
 
 /* A memfd that could shrink would make an access a signal. */
-static bool is_slab(const struct swapd *s, int fd)
+static bool is_slab(const struct donor *d, int fd)
 {
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
 
 	return seals >= 0 && seals & F_SEAL_SHRINK && fstat(fd, &st) == 0 &&
-	       (uint64_t)st.st_size >= s->options.slab;
+	       (uint64_t)st.st_size >= d->slab_size;
 }
 
 static int shm_map_slab(struct swapd *s, struct donor *d, struct slab *slab)
 {
 	_cleanup_close_ int fd = stream_take_fd(&d->rx);
-	size_t size = s->options.slab;
+	/* All of it: a part of a huge page cannot be mapped. */
+	size_t size = d->slab_size;
 	void *memory;
 
-	if (fd < 0 || !is_slab(s, fd))
+	if (fd < 0 || !is_slab(d, fd))
 		return -EPROTO;
 	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (memory == MAP_FAILED)
@@ -65,7 +66,7 @@ static int shm_map_slab(struct swapd *s, struct donor *d, struct slab *slab)
 
 static void shm_unmap_slab(struct swapd *s, struct slab *slab)
 {
-	munmap(slab->memory, s->options.slab);
+	munmap(slab->memory, s->donors[slab->donor].slab_size);
 	slab->memory = NULL;
 }
 

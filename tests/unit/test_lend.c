@@ -140,7 +140,7 @@ static void bad_sizes(void **state)
 }
 
 /* What a borrower may still have mapped is never another's. */
-static void handed_over_and_replaced(void **state)
+static void hand_over_and_replace(uint32_t size)
 {
 	struct lend_pool p;
 	struct error e = { 0 };
@@ -148,24 +148,24 @@ static void handed_over_and_replaced(void **state)
 	uint8_t *kept;
 	int seals;
 
-	assert_int_equal(lend_init(&p, SLAB, SLAB, LEND_SHARED, &e), 0);
+	assert_int_equal(lend_init(&p, size, size, LEND_SHARED, &e), 0);
 	assert_int_equal(lend_map(&p, OWNER, &slab, &g1), WIRE_OK);
 	seals = fcntl(lend_hand_over(&p, slab), F_GET_SEALS);
 	assert_int_equal(seals & F_SEAL_SHRINK, F_SEAL_SHRINK);
-	kept = mmap(NULL, SLAB, PROT_READ | PROT_WRITE, MAP_SHARED, lend_hand_over(&p, slab), 0);
+	kept = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, lend_hand_over(&p, slab), 0);
 	assert_ptr_not_equal(kept, MAP_FAILED);
-	memset(kept, 0x5a, SLAB);
-	assert_int_equal(p.memory[SLAB - 1], 0x5a);
+	memset(kept, 0x5a, size);
+	assert_int_equal(p.memory[size - 1], 0x5a);
 	assert_int_equal(lend_unmap(&p, OWNER, slab, g1), WIRE_OK);
 	/* At once, without time to prepare it. */
 	assert_int_equal(lend_map(&p, OTHER, &again, &g2), WIRE_OK);
 	assert_int_equal(again, slab);
-	for (uint32_t i = 0; i < SLAB; i++)
+	for (uint32_t i = 0; i < size; i++)
 		assert_int_equal(p.memory[i], 0);
-	memset(kept, 0x11, SLAB);
+	memset(kept, 0x11, size);
 	assert_int_equal(p.memory[0], 0);
 	/* Now in idle time, and pinned at first. */
-	memset(p.memory, 0x22, SLAB);
+	memset(p.memory, 0x22, size);
 	lend_hand_over(&p, again);
 	lend_pin(&p, again);
 	assert_int_equal(lend_release_owner(&p, OTHER), 1);
@@ -176,7 +176,7 @@ static void handed_over_and_replaced(void **state)
 		;
 	assert_int_equal(p.clean, 1);
 	assert_int_equal(p.dirty, 0);
-	for (uint32_t i = 0; i < SLAB; i++)
+	for (uint32_t i = 0; i < size; i++)
 		assert_int_equal(p.memory[i], 0);
 	/* Not handed over, a slab keeps its memory. */
 	assert_int_equal(lend_map(&p, OWNER, &slab, &g1), WIRE_OK);
@@ -185,9 +185,16 @@ static void handed_over_and_replaced(void **state)
 	while (lend_zero_some(&p))
 		;
 	assert_int_equal(p.slabs[slab].fd, seals);
-	assert_int_equal(lend_total_bytes(&p), SLAB);
-	munmap(kept, SLAB);
+	assert_int_equal(lend_total_bytes(&p), size);
+	munmap(kept, size);
 	lend_free(&p);
+}
+
+static void handed_over_and_replaced(void **state)
+{
+	hand_over_and_replace(SLAB);
+	/* Of a huge page, where there is one. */
+	hand_over_and_replace(2 * SLAB);
 }
 
 int main(void)
