@@ -9,11 +9,11 @@
  *
  *	open --> [map_slab --> submit ... --> unmap_slab] ... --> close
  *
- * Slabs are pages that are read and written without the donor's doing anything,
- * where the transport can do that: by a copy (shm) or by RDMA.  A transport that
- * needs no time is done when submit() returns; one that does has the slot wait
- * in donor->waiting (donor_wait()), under the donor's deadline, and tells
- * page_io_donor_reply() at the end.
+ * A mapped slab is an array of pages to read and to write; whether the donor has
+ * to do anything for that (tcp) or not (shm, RDMA) is the transport's affair.
+ * One that needs no time is done when submit() returns.  One that does has the
+ * slot wait (donor_wait()), under the donor's deadline, and ends that with
+ * slot_remove() from donor->waiting and page_io_donor_reply().
  *
  * All is called by the loop thread.
  */
@@ -53,9 +53,10 @@ struct transport {
 
 	/*
 	 * Moves @pages of @slot, from its cursor on, between its payload and the
-	 * mapped slab they lie in; slot->run says how many afterwards.  A READ that is done may have
-	 * set slot->source instead of filling the payload.  Cannot fail: a donor
-	 * that is found gone is lost by its deadline or by donor_event().
+	 * mapped slab they lie in, and sets slot->run to their number.  A READ of all
+	 * of @slot that is done may have set slot->source instead of filling the
+	 * payload.  Cannot fail: a donor that is found gone is lost by its deadline or
+	 * by donor_event().
 	 */
 	enum transport_progress (*submit)(struct swapd *s, struct donor *d, struct slot *slot,
 					  enum wire_op op, uint32_t pages);
