@@ -42,6 +42,14 @@ class Neighbour:
         self.walk = None
 
     def __enter__(self):
+        try:
+            self.begin()
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def begin(self):
         road.parts.ebbctl("policy", "attach", self.policy, self.cgroup.path)
         self.walk = road.subprocess.Popen(
             [SCAN, "--mib", str(2 * MIB), "--pattern", "seq", "--passes", str(ENDLESS)],
@@ -54,12 +62,15 @@ class Neighbour:
                 raise road.Failure("the neighbour's walk ended by itself; see dmesg")
             pause.wait(0.1)
         self.before = self.swapped_in()
-        return self
 
     def __exit__(self, *_):
         self.pages = self.swapped_in() - self.before
-        self.walk.kill()
-        self.walk.wait()
+        self.end()
+
+    def end(self):
+        if self.walk:
+            self.walk.kill()
+            self.walk.wait()
         self.cgroup.remove()
 
     def swapped_in(self):
