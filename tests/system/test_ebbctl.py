@@ -497,7 +497,7 @@ def test_run_limits_and_counts(ebbd, device, tmp_path):
     told = json.loads(summary.read_text())
     assert told["limit"] == 64 << 20
     assert 0 < told["peak"] <= 65 << 20
-    assert told["policy"] == "leap" and told["oom_kills"] == 0
+    assert told["policy"] == "auto" and told["oom_kills"] == 0
     assert told["stats"]["swapped_out"] > 1000
     assert told["stats"]["coverage"] > 0.5
     assert "coverage" in done.stderr and "lost to misses" in done.stderr
