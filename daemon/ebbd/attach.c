@@ -458,11 +458,20 @@ bool attachment_detecting(const struct attachments *a, const struct attachment *
 
 void attachment_refresh_stats(struct attachment *t)
 {
-	char first;
+	const char *key = t->cgroup.v2 ? "\nfile_writeback " : "\ntotal_writeback ", *at;
+	char text[4096];
+	ssize_t n;
 
 	t->unflushed = 0;
-	if (pread(t->stat_fd, &first, 1, 0) < 0)
+	n = pread(t->stat_fd, text, sizeof(text) - 1, 0);
+	if (n < 0) {
 		log_debug("%s/memory.stat: %m", t->cgroup.path);
+		return;
+	}
+	text[n] = '\0';
+	/* Anonymous pages included, whatever the name says. */
+	at = strstr(text, key);
+	t->writeback = at ? strtoull(at + strlen(key), NULL, 10) : 0;
 }
 
 void attachments_tick(struct attachments *a)

@@ -46,6 +46,7 @@ struct attachment {
 	uint64_t prefetched;      /* pages ebbd asked the kernel for */
 	uint64_t expired;         /* given up unread: wasted, by estimate */
 	uint64_t idle;            /* outstanding for so long that they are hardly on their way */
+	uint64_t writeback;       /* bytes on their way out, when memory.stat was read last */
 	uint64_t unflushed;       /* pages brought in since its memory.stat was read */
 	uint64_t swapped_in;      /* at the last tick */
 	int stat_fd;              /* memory.stat */
@@ -135,7 +136,8 @@ bool attachment_detecting(const struct attachments *a, const struct attachment *
  * out goes to the active list; once the inactive list has run dry before that
  * is noticed, nothing is reclaimed and the OOM killer strikes a cgroup whose
  * pages could all go to swap.  Seen on 6.18 without ebb too: a random walk over
- * twice its memory is killed one time in eight.  Reading memory.stat flushes.
+ * twice its memory is killed one time in eight.  Reading memory.stat flushes,
+ * and tells how much is on its way out.
  */
 void attachment_refresh_stats(struct attachment *t);
 

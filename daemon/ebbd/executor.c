@@ -104,29 +104,39 @@ static uint64_t room(struct executor *x, const struct attachment *t)
 	return t->room > out ? t->room - out : 0;
 }
 
+/* Of the limit: with more than this on its way out, nothing more is brought in. */
+#define WRITEBACK_SHARE 4
+
 /*
- * Over memory.high the charge would throttle this thread, at memory.max it can
- * reach the OOM killer: reclaim ahead what is about to be charged.  Version 1
- * has no such file; there the charge itself reclaims.
+ * Over memory.high a charge would throttle this thread, at memory.max it can reach
+ * the OOM killer, although pages on their way out will be free soon: reclaim
+ * ahead what is about to be charged, and bring nothing in where that fails.
+ * Version 1 has no file for it; there the charge itself reclaims.
  */
-static void make_room(const struct cgroup_ref *c, uint64_t limit, uint32_t pages)
+static bool make_room(struct attachment *a, uint32_t pages)
 {
 	uint64_t need = (uint64_t)pages << EBB_PAGE_SHIFT, usage;
 	char path[PATH_MAX], text[32];
 	_cleanup_close_ int fd = -1;
 	int n;
 
-	if (!c->v2 || limit == UINT64_MAX)
-		return;
-	usage = cgroup_usage(c);
-	if (usage + need <= limit)
-		return;
-	if (snprintf(path, sizeof(path), "%s/memory.reclaim", c->path) >= (int)sizeof(path))
-		return;
+	if (a->limit == UINT64_MAX)
+		return true;
+	if (a->writeback > a->limit / WRITEBACK_SHARE) {
+		attachment_refresh_stats(a);
+		if (a->writeback > a->limit / WRITEBACK_SHARE)
+			return false;
+	}
+	usage = a->cgroup.v2 ? cgroup_usage(&a->cgroup) : 0;
+	if (usage + need <= a->limit)
+		return true;
+	if (snprintf(path, sizeof(path), "%s/memory.reclaim", a->cgroup.path) >= (int)sizeof(path))
+		return true;
 	fd = open(path, O_WRONLY | O_CLOEXEC);
-	n = snprintf(text, sizeof(text), "%llu", (unsigned long long)(usage + need - limit));
-	if (fd >= 0 && write(fd, text, n) < 0)
-		log_debug("%s: memory.reclaim: %m", c->path);
+	if (fd < 0)
+		return true;
+	n = snprintf(text, sizeof(text), "%llu", (unsigned long long)(usage + need - a->limit));
+	return write(fd, text, n) == n || cgroup_usage(&a->cgroup) + need <= a->limit;
 }
 
 /* Between two ticks the inactive list can run dry at the pace of a prefetch. */
@@ -241,8 +251,10 @@ static void prefetch_pages(struct executor *x, struct target *t, struct attachme
 	if (!kept)
 		return;
 	attachment_detect(x->attachments, a);
-	make_room(&a->cgroup, a->limit, kept);
-	prefetch_batch(x, t, a, vpn, kept);
+	if (make_room(a, kept))
+		prefetch_batch(x, t, a, vpn, kept);
+	else
+		x->stats.full += kept;
 }
 
 /* @list holds the pages of an EBB_OP_LIST, NULL for others. */
@@ -481,9 +493,10 @@ static void *run(void *data)
 	pthread_setname_np(pthread_self(), "ebbd-prefetch");
 	/*
 	 * A prefetch that waits for its turn comes too late: with eight runnable
-	 * threads on two CPUs coverage is 0.70 at nice -10 and 0.91 like this.
+	 * threads on two CPUs coverage is 0.70 at nice -10 and 0.91 like this.  Not
+	 * on one CPU: reclaim in a charge would keep it from those who write pages out.
 	 */
-	if (realtime_enter())
+	if (sysconf(_SC_NPROCESSORS_ONLN) < 2 || realtime_enter())
 		setpriority(PRIO_PROCESS, (id_t)gettid(), -10);
 	epoll_ctl(ep, EPOLL_CTL_ADD, ring_buffer__epoll_fd(x->ring), &ring);
 	epoll_ctl(ep, EPOLL_CTL_ADD, x->wake, &wake);
