@@ -1,60 +1,97 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+#include "common/draw.h"
 #include "place.h"
 
-#define CHOICES 2
+/* Draws that may fail before everyone is looked at: with many donors most draws succeed. */
+#define GUESSES 16
 
-/* xorshift64*, Vigna 2016. */
-static uint64_t draw(uint64_t *seed, uint64_t below)
+struct draw {
+	const struct place_donor *donors;
+	int count;
+	uint64_t slab_size;
+	bool old;     /* from M_old */
+	int *chosen;
+	int n;
+};
+
+static bool eligible(const struct draw *w, int i)
 {
-	uint64_t x = *seed;
+	const struct place_donor *d = &w->donors[i];
 
-	x ^= x >> 12;
-	x ^= x << 25;
-	x ^= x >> 27;
-	*seed = x;
-	return (x * 0x2545F4914F6CDD1Dull >> 32) % below;
+	if (!d->usable || d->free < w->slab_size || (d->slabs > 0) != w->old)
+		return false;
+	for (int j = 0; j < w->n; j++)
+		if (w->chosen[j] == i)
+			return false;
+	return true;
 }
 
-static bool eligible(const struct place_donor *d, uint64_t slab_size, bool old)
+/* Adds one donor, each as likely as the others; false when there is none. */
+static bool draw_one(struct draw *w, uint64_t *seed)
 {
-	return d->usable && d->free >= slab_size && (d->slabs > 0) == old;
-}
-
-/* Adds one donor at random from M_old or M_new to @chosen; false when there is none. */
-static bool draw_one(const struct place_donor *donors, int count, uint64_t slab_size, bool old,
-		     int chosen[CHOICES], int *n, uint64_t *seed)
-{
-	uint64_t seen = 0;
+	uint32_t seen = 0;
 	int pick = -1;
 
-	for (int i = 0; i < count; i++) {
-		if (!eligible(&donors[i], slab_size, old) || (*n && chosen[0] == i))
-			continue;
-		/* Reservoir of one: every candidate is as likely as the others. */
-		if (draw(seed, ++seen) == 0)
+	/* A guess that fails and is repeated leaves the others equally likely, too. */
+	if (w->count > GUESSES)
+		for (int g = 0; g < GUESSES; g++) {
+			int i = (int)draw_below(seed, (uint32_t)w->count);
+
+			if (eligible(w, i)) {
+				w->chosen[w->n++] = i;
+				return true;
+			}
+		}
+	for (int i = 0; i < w->count; i++)
+		/* Reservoir of one. */
+		if (eligible(w, i) && draw_below(seed, ++seen) == 0)
 			pick = i;
-	}
 	if (pick >= 0)
-		chosen[(*n)++] = pick;
+		w->chosen[w->n++] = pick;
 	return pick >= 0;
 }
 
-/* Whether a larger part of @a than of @b is in use. */
-static bool busier(const struct place_donor *a, const struct place_donor *b)
+bool place_busier(const struct place_donor *a, const struct place_donor *b)
 {
-	return (unsigned __int128)(a->total - a->free) * b->total >
-	       (unsigned __int128)(b->total - b->free) * a->total;
+	uint64_t a_used = a->memory ? a->used : a->total - a->free;
+	uint64_t b_used = b->memory ? b->used : b->total - b->free;
+	uint64_t a_all = a->memory ? a->memory : a->total;
+	uint64_t b_all = b->memory ? b->memory : b->total;
+
+	return (unsigned __int128)a_used * b_all > (unsigned __int128)b_used * a_all;
 }
 
-int place_choose(const struct place_donor *donors, int count, uint64_t slab_size, uint64_t *seed)
+int place_draw(const struct place_donor *donors, int count, uint64_t slab_size, int choices,
+	       uint64_t *seed, int chosen[PLACE_CHOICES_MAX])
 {
-	int chosen[CHOICES], n = 0;
+	struct draw w = { .donors = donors, .count = count, .slab_size = slab_size,
+			  .chosen = chosen };
 
-	while (n < CHOICES && draw_one(donors, count, slab_size, false, chosen, &n, seed))
+	if (choices > PLACE_CHOICES_MAX)
+		choices = PLACE_CHOICES_MAX;
+	while (w.n < choices && draw_one(&w, seed))
 		;
-	while (n < CHOICES && draw_one(donors, count, slab_size, true, chosen, &n, seed))
+	w.old = true;
+	while (w.n < choices && draw_one(&w, seed))
 		;
-	if (!n)
-		return -1;
-	return n > 1 && busier(&donors[chosen[0]], &donors[chosen[1]]) ? chosen[1] : chosen[0];
+	return w.n;
+}
+
+int place_lowest(const struct place_donor *donors, const int *chosen, int n)
+{
+	int best = n ? chosen[0] : -1;
+
+	for (int i = 1; i < n; i++)
+		if (place_busier(&donors[best], &donors[chosen[i]]))
+			best = chosen[i];
+	return best;
+}
+
+int place_choose_of(const struct place_donor *donors, int count, uint64_t slab_size,
+		    int choices, uint64_t *seed)
+{
+	int chosen[PLACE_CHOICES_MAX];
+	int n = place_draw(donors, count, slab_size, choices, seed, chosen);
+
+	return place_lowest(donors, chosen, n);
 }

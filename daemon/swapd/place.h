@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Which donor gets a slab: Infiniswap's decentralised placement (NSDI'17,
- * section 4.3).  Two candidates are drawn at random, machines that hold no slab
+ * section 4.3).  A few candidates are drawn at random, machines that hold no slab
  * of this device yet (M_new) before those that do (M_old), so that one machine's
- * loss costs little; the one with the lower memory use wins.
+ * loss costs little; the one with the lowest memory use wins.
+ *
+ * Pure functions over plain structs; `ebb-sim cluster` runs the same ones.
  */
 #ifndef EBB_PLACE_H
 #define EBB_PLACE_H
@@ -11,18 +13,46 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define PLACE_CHOICES 2 /* the paper's */
+#define PLACE_CHOICES_MAX 8
+
 struct place_donor {
 	bool usable;     /* connected and not excluded by the caller */
 	uint64_t total;  /* bytes it lends */
 	uint64_t free;   /* bytes it has left */
 	uint32_t slabs;  /* of this device that it holds: 0 = M_new */
+	/*
+	 * The machine's memory, and what is in use of it: its own programs and
+	 * the slabs mapped there, in bytes.  0 where the donor does not tell:
+	 * then its use is what it has lent of what it lends.
+	 */
+	uint64_t memory, used;
 };
 
+/* Whether a larger part of @a's memory than of @b's is in use. */
+bool place_busier(const struct place_donor *a, const struct place_donor *b);
+
 /*
- * Index of the donor to ask for @slab_size bytes, or -1 when none has room.
- * @seed is the state of the generator: same seed, same draws; not 0.
+ * Draws up to @choices (1 to PLACE_CHOICES_MAX) different donors with room for
+ * @slab_size bytes, M_new before M_old, and returns how many; *@chosen holds
+ * their indices.  @seed is the state of the generator: same seed, same draws;
+ * not 0.
  */
-int place_choose(const struct place_donor *donors, int count, uint64_t slab_size,
-		 uint64_t *seed);
+int place_draw(const struct place_donor *donors, int count, uint64_t slab_size, int choices,
+	       uint64_t *seed, int chosen[PLACE_CHOICES_MAX]);
+
+/* The one with the lowest use of those place_draw() drew; of equals the first; -1 of none. */
+int place_lowest(const struct place_donor *donors, const int *chosen, int n);
+
+/* Both: the donor to ask for @slab_size bytes, -1 when none has room. */
+int place_choose_of(const struct place_donor *donors, int count, uint64_t slab_size,
+		    int choices, uint64_t *seed);
+
+/* Of PLACE_CHOICES. */
+static inline int place_choose(const struct place_donor *donors, int count, uint64_t slab_size,
+			       uint64_t *seed)
+{
+	return place_choose_of(donors, count, slab_size, PLACE_CHOICES, seed);
+}
 
 #endif

@@ -59,7 +59,7 @@ static void new_machines_first(void **state)
 		assert_int_not_equal(place_choose(d, 3, SLAB, &seed), 1);
 }
 
-static int spread(int choices_of_one, uint64_t seed)
+static double spread(int choices, uint64_t seed)
 {
 	enum { DONORS = 16, SLABS = 320 };
 	struct place_donor d[DONORS];
@@ -69,24 +69,8 @@ static int spread(int choices_of_one, uint64_t seed)
 		d[i] = (struct place_donor){ .usable = true, .total = 1000 * SLAB,
 					     .free = 1000 * SLAB };
 	for (int i = 0; i < SLABS; i++) {
-		int at = -1;
+		int at = place_choose_of(d, DONORS, SLAB, choices, &seed);
 
-		if (choices_of_one) {
-			/* One candidate: hide the others. */
-			struct place_donor one[DONORS];
-			uint64_t pick;
-
-			seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-			pick = seed >> 33;
-
-			for (int j = 0; j < DONORS; j++) {
-				one[j] = d[j];
-				one[j].usable = j == (int)(pick % DONORS);
-			}
-			at = place_choose(one, DONORS, SLAB, &seed);
-		} else {
-			at = place_choose(d, DONORS, SLAB, &seed);
-		}
 		assert_in_range(at, 0, DONORS - 1);
 		d[at].free -= SLAB;
 		d[at].slabs++;
@@ -103,14 +87,90 @@ static int spread(int choices_of_one, uint64_t seed)
  */
 static void two_choices_balance(void **state)
 {
-	int one = 0, two = 0;
+	double one = 0, two = 0, three = 0;
 
 	for (uint64_t seed = 1; seed <= 20; seed++) {
 		one += spread(1, seed);
-		two += spread(0, seed);
+		two += spread(PLACE_CHOICES, seed);
+		three += spread(3, seed);
 	}
+	assert_true(three <= two);
 	assert_true(two <= 20 * 22);
 	assert_true(one >= 20 * 25);
+}
+
+/*
+ * Where the donor tells it, use is the machine's: its programs and the slabs
+ * mapped there.  A donor that lends little of a full machine is not an idle one.
+ */
+static void machine_use_counts(void **state)
+{
+	struct place_donor d[2] = {
+		/* 1 of 10 lent, yet 95 % in use */
+		{ .usable = true, .total = 10 * G, .free = 9 * G, .memory = 64 * G,
+		  .used = 61 * G },
+		/* 5 of 10 lent, 50 % in use */
+		{ .usable = true, .total = 10 * G, .free = 5 * G, .memory = 64 * G,
+		  .used = 32 * G },
+	};
+	uint64_t seed = 11;
+
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(place_choose(d, 2, SLAB, &seed), 1);
+	assert_true(place_busier(&d[0], &d[1]));
+	assert_false(place_busier(&d[1], &d[0]));
+	assert_false(place_busier(&d[0], &d[0]));
+}
+
+/* With as many choices as donors the emptiest one always wins; none is drawn twice. */
+static void choices_are_different_donors(void **state)
+{
+	struct place_donor d[PLACE_CHOICES_MAX];
+	int chosen[PLACE_CHOICES_MAX];
+	uint64_t seed = 13;
+
+	for (int i = 0; i < PLACE_CHOICES_MAX; i++)
+		d[i] = (struct place_donor){ .usable = true, .total = 100 * G,
+					     .free = (uint64_t)(10 + i) * G, .slabs = i % 2 };
+	for (int round = 0; round < 100; round++) {
+		unsigned seen = 0;
+
+		/* One more than there are. */
+		assert_int_equal(place_draw(d, PLACE_CHOICES_MAX, SLAB, PLACE_CHOICES_MAX + 1,
+					    &seed, chosen), PLACE_CHOICES_MAX);
+		for (int i = 0; i < PLACE_CHOICES_MAX; i++) {
+			seen |= 1u << chosen[i];
+			/* M_new comes first. */
+			assert_int_equal(d[chosen[i]].slabs, i >= PLACE_CHOICES_MAX / 2);
+		}
+		assert_int_equal(seen, (1u << PLACE_CHOICES_MAX) - 1);
+		assert_int_equal(place_choose_of(d, PLACE_CHOICES_MAX, SLAB, PLACE_CHOICES_MAX,
+						 &seed), PLACE_CHOICES_MAX - 1);
+	}
+	assert_int_equal(place_lowest(d, chosen, 0), -1);
+}
+
+/* Many donors are drawn by guesses; what is rare must be found, evenly. */
+static void many_donors(void **state)
+{
+	enum { DONORS = 3000 };
+	static struct place_donor d[DONORS];
+	int seen[3] = { 0 };
+	uint64_t seed = 17;
+
+	for (int i = 0; i < DONORS; i++)
+		d[i] = (struct place_donor){ .usable = i % 1000 == 7, .total = G, .free = G };
+	for (int i = 0; i < 3000; i++) {
+		int at = place_choose_of(d, DONORS, SLAB, 1, &seed);
+
+		assert_int_equal(at % 1000, 7);
+		seen[at / 1000]++;
+	}
+	for (int i = 0; i < 3; i++)
+		assert_in_range(seen[i], 900, 1100);
+	for (int i = 0; i < 3; i++)
+		d[i * 1000 + 7].usable = false;
+	assert_int_equal(place_choose(d, DONORS, SLAB, &seed), -1);
 }
 
 /* Every donor gets its turn, and a seed says which. */
@@ -139,6 +199,9 @@ int main(void)
 		cmocka_unit_test(lower_use_wins),
 		cmocka_unit_test(new_machines_first),
 		cmocka_unit_test(two_choices_balance),
+		cmocka_unit_test(machine_use_counts),
+		cmocka_unit_test(choices_are_different_donors),
+		cmocka_unit_test(many_donors),
 		cmocka_unit_test(seeded),
 	};
 

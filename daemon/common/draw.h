@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Random numbers for decisions that are repeated by seed; of no use as secrets. */
+#ifndef EBB_DRAW_H
+#define EBB_DRAW_H
+
+#include <stdint.h>
+
+/* xorshift64*, Vigna 2016.  @seed is the state, never 0. */
+static inline uint32_t draw32(uint64_t *seed)
+{
+	uint64_t x = *seed;
+
+	x ^= x >> 12;
+	x ^= x << 25;
+	x ^= x >> 27;
+	*seed = x;
+	return (uint32_t)(x * 0x2545F4914F6CDD1Dull >> 32);
+}
+
+/* One of 0 .. @below - 1; @below is not 0.  Uneven by at most below / 2^32. */
+static inline uint32_t draw_below(uint64_t *seed, uint32_t below)
+{
+	return (uint32_t)((uint64_t)draw32(seed) * below >> 32);
+}
+
+#endif

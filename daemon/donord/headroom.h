@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * How much a donor lends: Infiniswap's daemon (NSDI'17, section 4.4).  HeadRoom
+ * bytes stay free for the machine's own programs.  Above that, free slabs are
+ * allocated ahead of those who will want them; below it memory is given back in
+ * two stages: free slabs first, then E mapped ones.  Which: of E + E' drawn at
+ * random, whose owners are asked, the E least active ("batched power of many
+ * choices").
+ *
+ * Pure functions over plain structs; `ebb-sim cluster` runs the same ones.
+ */
+#ifndef EBB_HEADROOM_H
+#define EBB_HEADROOM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* U_current = beta * U_measured + (1 - beta) * U_old, once a second. */
+#define HEADROOM_BETA 0.2
+#define HEADROOM_FREE_SLABS 2 /* kept ready when there is room */
+#define HEADROOM_EVICT 10     /* E a second at most: figure 8 has E = 10 */
+#define HEADROOM_EXTRA 5      /* E'; never above E */
+#define HEADROOM_PRESSURE 10.0 /* percent */
+
+struct headroom_rule {
+	uint64_t headroom;  /* HeadRoom, bytes; headroom_default() where nobody said */
+	uint64_t slab_size; /* bytes */
+	uint64_t most;      /* bytes to lend at most; 0 = what HeadRoom allows */
+	double beta;
+	uint32_t free_slabs; /* to have ready */
+	uint32_t evict, extra; /* E at most a round; E' */
+};
+
+/* A rule for a machine with @memory bytes. */
+struct headroom_rule headroom_rule_default(uint64_t memory, uint64_t slab_size);
+
+/* The larger of 1 GiB and 10 % of @memory. */
+uint64_t headroom_default(uint64_t memory);
+
+/* What a second's look at the machine found. */
+struct headroom_sample {
+	uint64_t memory;    /* MemTotal, bytes */
+	uint64_t available; /* MemAvailable, bytes: what programs could still get */
+	/* Percent of the last 10 s in which some task waited for memory (PSI); 0 if unknown. */
+	double pressure;
+};
+
+struct headroom {
+	uint64_t memory, available; /* of the last sample */
+	/*
+	 * Bytes in use that are not slabs, smoothed.  Smoothing the whole of the
+	 * machine's use would make the donor see what it has just given back a few
+	 * seconds late, and give back again.
+	 */
+	double others;
+	double pressure;
+	bool seen; /* a sample has been taken */
+};
+
+/* What to do now. */
+struct headroom_plan {
+	uint32_t allocate; /* free slabs to add */
+	uint32_t release;  /* first stage: free slabs to give back to the machine */
+	uint32_t evict;    /* second stage: E */
+};
+
+/*
+ * Takes a sample; @slabs of @rule's size are allocated, free and mapped.  When less
+ * than half of HeadRoom is available a rise counts at once: a machine that is
+ * about to run out does not wait for an average.
+ */
+void headroom_sample(struct headroom *h, const struct headroom_rule *rule,
+		     const struct headroom_sample *sample, uint32_t slabs);
+
+/* How many slabs the machine can have, HeadRoom kept; 0 before the first sample. */
+uint32_t headroom_slabs(const struct headroom *h, const struct headroom_rule *rule);
+
+/*
+ * What a donor with these slabs should do.  Never both gives and takes, and takes
+ * only what was there at the last sample: a short peak costs no slab, but during
+ * it none is added.
+ */
+void headroom_plan(const struct headroom *h, const struct headroom_rule *rule,
+		   uint32_t free_slabs, uint32_t mapped, struct headroom_plan *plan);
+
+/* E + E' candidates for E = @evict of @mapped slabs: how many owners are to be asked. */
+uint32_t headroom_candidates(const struct headroom_rule *rule, uint32_t evict, uint32_t mapped);
+
+/*
+ * Draws @n different numbers below @mapped (n <= mapped), each set as likely as
+ * any other, and stores them at @drawn.  @seed: see draw.h.
+ */
+void headroom_draw(uint32_t mapped, uint32_t n, uint64_t *seed, uint32_t *drawn);
+
+struct headroom_candidate {
+	uint32_t slab;   /* the caller's number of it */
+	double activity; /* what its owner reports; 0 for one that does not answer */
+};
+
+/* Moves the @evict least active of @n candidates to the front, least active first. */
+void headroom_least(struct headroom_candidate *candidates, uint32_t n, uint32_t evict);
+
+#endif
