@@ -6,6 +6,6 @@
 #include "common/options.h"
 #include "policies/native.h"
 
-extern const struct command sim_command_trace, sim_command_policies;
+extern const struct command sim_command_trace, sim_command_policies, sim_command_cluster;
 
 #endif

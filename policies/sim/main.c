@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* ebb-sim: policies without a kernel. */
+/* ebb-sim: policies without a kernel, clusters without machines. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,13 +11,13 @@
 #define PROGRAM "ebb-sim"
 
 static const struct command *const commands[] = {
-	&sim_command_trace, &sim_command_policies, NULL,
+	&sim_command_trace, &sim_command_policies, &sim_command_cluster, NULL,
 };
 
 static void usage(FILE *to)
 {
 	fprintf(to, "Usage: " PROGRAM " COMMAND [OPTION...] [ARGUMENT...]\n"
-		"Runs prefetch policies, the very source the kernel runs, in a simulation.\n\n");
+		"Runs prefetch policies and placement, the very source that ebb runs, in a simulation.\n\n");
 	for (const struct command *const *c = commands; *c; c++)
 		fprintf(to, "  %-10s  %s\n", (*c)->object, (*c)->help);
 	fprintf(to, "\n" PROGRAM " COMMAND --help shows the options.\n");
