@@ -16,13 +16,19 @@ uint64_t headroom_default(uint64_t memory)
 
 struct headroom_rule headroom_rule_default(uint64_t memory, uint64_t slab_size)
 {
+	uint64_t evict = HEADROOM_EVICT_BYTES / slab_size;
+
+	if (evict < HEADROOM_EVICT)
+		evict = HEADROOM_EVICT;
+	if (evict > HEADROOM_EVICT_MOST)
+		evict = HEADROOM_EVICT_MOST;
 	return (struct headroom_rule){
 		.headroom = headroom_default(memory),
 		.slab_size = slab_size,
 		.beta = HEADROOM_BETA,
 		.free_slabs = HEADROOM_FREE_SLABS,
-		.evict = HEADROOM_EVICT,
-		.extra = HEADROOM_EXTRA,
+		.evict = (uint32_t)evict,
+		.extra = (uint32_t)evict / 2,
 	};
 }
 

@@ -18,8 +18,13 @@
 /* U_current = beta * U_measured + (1 - beta) * U_old, once a second. */
 #define HEADROOM_BETA 0.2
 #define HEADROOM_FREE_SLABS 2 /* kept ready when there is room */
-#define HEADROOM_EVICT 10     /* E a second at most: figure 8 has E = 10 */
-#define HEADROOM_EXTRA 5      /* E'; never above E */
+/*
+ * E a second at most: figure 8 has E = 10, with slabs of 1 GB.  Smaller slabs go in
+ * larger batches, or a machine would wait for its own memory.
+ */
+#define HEADROOM_EVICT 10
+#define HEADROOM_EVICT_BYTES (2ull << 30)
+#define HEADROOM_EVICT_MOST 64
 #define HEADROOM_PRESSURE 10.0 /* percent */
 
 struct headroom_rule {
@@ -28,7 +33,7 @@ struct headroom_rule {
 	uint64_t most;      /* bytes to lend at most; 0 = what HeadRoom allows */
 	double beta;
 	uint32_t free_slabs; /* to have ready */
-	uint32_t evict, extra; /* E at most a round; E' */
+	uint32_t evict, extra; /* E at most a round, up to HEADROOM_EVICT_MOST; E', half of E */
 };
 
 /* A rule for a machine with @memory bytes. */

@@ -222,8 +222,8 @@ static void migrate(struct cluster *c, uint32_t s, uint32_t from)
 /* The second stage: asks the owners of E + E' slabs and evicts the E least active. */
 static void evict(struct cluster *c, uint32_t donor, uint32_t count)
 {
-	uint32_t drawn[HEADROOM_EVICT + HEADROOM_EXTRA];
-	struct headroom_candidate candidates[HEADROOM_EVICT + HEADROOM_EXTRA];
+	uint32_t drawn[2 * HEADROOM_EVICT_MOST];
+	struct headroom_candidate candidates[2 * HEADROOM_EVICT_MOST];
 	struct node *n = &c->nodes[donor];
 	uint32_t asked = headroom_candidates(&c->rule, count, n->hosted);
 	double mean = 0;
@@ -343,8 +343,10 @@ static void second(struct cluster *c)
 {
 	uint32_t nodes = c->config->nodes, start;
 
-	demand_step(c->demands, nodes, c->now, &c->demand_seed);
-	set_demands(c);
+	if (!c->config->still) {
+		demand_step(c->demands, nodes, c->now, &c->demand_seed);
+		set_demands(c);
+	}
 	/* Nobody is always the first to be served. */
 	start = draw_below(&c->seed, nodes);
 	for (uint32_t k = 0; k < nodes; k++)

@@ -8,6 +8,7 @@
 #ifndef EBB_SIM_CLUSTER_H
 #define EBB_SIM_CLUSTER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/error.h"
@@ -33,6 +34,7 @@ struct cluster_config {
 	uint64_t slab;       /* bytes; at most a quarter of memory */
 	uint64_t headroom;   /* bytes; 0 = headroom_default() */
 	double hot_slab;     /* HotSlab; 0 = map on first use */
+	bool still;          /* demand stays what it is at second 0 */
 	enum cluster_placer placer;
 	int choices;
 	uint64_t seed;       /* of demand and of decisions; the same demand for every placer */

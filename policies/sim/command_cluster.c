@@ -13,7 +13,7 @@
 
 struct cluster_options {
 	uint64_t nodes, choices, seed, seeds, hours, memory, slab, headroom, hot;
-	bool json;
+	bool json, still;
 };
 
 static const struct placer {
@@ -172,6 +172,7 @@ static void print_json(const struct cluster_options *o, const struct table *t)
 				       json_object_new_int64((int64_t)numbers[i].v));
 	for (int i = 0; i < ALONE; i++)
 		add_figure(alone, alone_names[i], &t->alone[i]);
+	json_object_object_add(answer, "still", json_object_new_boolean(o->still));
 	json_object_object_add(answer, "alone", alone);
 	for (size_t p = 0; p < PLACERS; p++) {
 		struct json_object *row;
@@ -242,7 +243,7 @@ static int run_cluster(int argc, char **argv, void *options, struct error *e)
 	struct cluster_config c = {
 		.nodes = (uint32_t)o->nodes, .seconds = (uint32_t)o->hours * 3600,
 		.memory = o->memory, .slab = o->slab, .headroom = o->headroom,
-		.hot_slab = (double)o->hot,
+		.hot_slab = (double)o->hot, .still = o->still,
 	};
 	struct table t = { 0 };
 	int r;
@@ -281,6 +282,7 @@ static const struct option_spec specs[] = {
 	OPTION(headroom, "headroom", OPTION_SIZE, "SIZE", "a donor keeps free [the larger of 1G and 10 %]"),
 	OPTION(hot, "hot", OPTION_UINT, "N", "HotSlab, page I/O a second; 0 = map on first use [0]",
 	       .max = 1000000),
+	OPTION(still, "still", OPTION_FLAG, NULL, "machines' demand does not change"),
 	OPTION(json, "json", OPTION_FLAG, NULL, "print JSON", .letter = 'j'),
 	OPTIONS_END
 };

@@ -45,6 +45,11 @@ static void defaults(void **state)
 	assert_int_equal(headroom_default(64 * G), 64 * G / 10);
 	assert_int_equal(headroom_default(4 * G), G);
 	assert_int_equal(headroom_default(10 * G), G);
+	/* E = 10, E' = 5 with the paper's slabs. */
+	assert_int_equal(paper().evict, 10);
+	assert_int_equal(paper().extra, 5);
+	assert_int_equal(headroom_rule_default(64 * G, 64 << 20).evict, 32);
+	assert_int_equal(headroom_rule_default(64 * G, 1 << 20).evict, HEADROOM_EVICT_MOST);
 }
 
 static void before_a_sample_nothing(void **state)
