@@ -76,6 +76,7 @@ help:
 ## sudo make check       every test; skips are listed with their reasons
 ## make unit             the unit tests alone (no root); SANITIZE=1 for ASan and UBSan
 ## make fuzz-policy [SECONDS=60]  faults made from anything, through every policy
+## make fuzz-protocol [SECONDS=60]  what a peer could send, to donor and borrower
 ## make bench-policy     what a call of each policy takes, natively
 ## sudo make bench-scan  page walks: kernel readahead against ebb
 ## sudo make bench-hooks what the hooks cost a fault

@@ -17,6 +17,7 @@ uint64_t headroom_default(uint64_t memory)
 struct headroom_rule headroom_rule_default(uint64_t memory, uint64_t slab_size)
 {
 	uint64_t evict = HEADROOM_EVICT_BYTES / slab_size;
+	uint64_t ready = HEADROOM_FREE_BYTES / slab_size;
 
 	if (evict < HEADROOM_EVICT)
 		evict = HEADROOM_EVICT;
@@ -26,7 +27,7 @@ struct headroom_rule headroom_rule_default(uint64_t memory, uint64_t slab_size)
 		.headroom = headroom_default(memory),
 		.slab_size = slab_size,
 		.beta = HEADROOM_BETA,
-		.free_slabs = HEADROOM_FREE_SLABS,
+		.free_slabs = ready > HEADROOM_FREE_SLABS ? (uint32_t)ready : HEADROOM_FREE_SLABS,
 		.evict = (uint32_t)evict,
 		.extra = (uint32_t)evict / 2,
 	};

@@ -17,7 +17,8 @@
 
 /* U_current = beta * U_measured + (1 - beta) * U_old, once a second. */
 #define HEADROOM_BETA 0.2
-#define HEADROOM_FREE_SLABS 2 /* kept ready when there is room */
+#define HEADROOM_FREE_SLABS 2 /* kept ready when there is room; at least */
+#define HEADROOM_FREE_BYTES (2ull << 30) /* so many bytes */
 /*
  * E a second at most: figure 8 has E = 10, with slabs of 1 GB.  Smaller slabs go in
  * larger batches, or a machine would wait for its own memory.

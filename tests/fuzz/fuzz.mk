@@ -38,6 +38,42 @@ fuzz-policy: $(FUZZ)/counted $(FUZZ)/covered
 		echo "by coverage: $$(grep '^Done' $(FUZZ)/covered.log): nothing wrong"; \
 	else tail -50 $(FUZZ)/covered.log; false; fi
 
+# make fuzz-protocol: what borrower and donor read from the network, the same two ways.
+PROTOCOL_SOURCES := tests/fuzz/protocol.c tests/fuzz/fuzz_protocol.c daemon/wire/wire.c \
+	daemon/wire/stream.c daemon/donord/lend.c daemon/common/error.c daemon/common/size.c
+PROTOCOL_HEADERS := $(wildcard tests/fuzz/*.h daemon/wire/*.h daemon/donord/*.h daemon/common/*.h)
+PROTOCOL_FLAGS := $(FUZZ_FLAGS) -Idaemon
+
+$(B)/tests/unit/test_protocol_fuzz: $(B)/obj/tests/fuzz/protocol.o
+-include $(B)/obj/tests/fuzz/protocol.d
+
+$(FUZZ)/protocol_counted: $(PROTOCOL_SOURCES) $(PROTOCOL_HEADERS) | deps
+	$(call say,FUZZ,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(PROTOCOL_FLAGS) -fsanitize=address,undefined -o $@ $(FUZZ_C)
+
+# Empty if it cannot be built here.
+$(FUZZ)/protocol_covered: $(PROTOCOL_SOURCES) $(PROTOCOL_HEADERS) | deps
+	$(call say,FUZZ,$@)
+	$(Q)mkdir -p $(@D) && if echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | \
+		$(CLANG) -x c -fsanitize=fuzzer,address -o $@ - 2>/dev/null; then \
+		$(CLANG) $(PROTOCOL_FLAGS) -DFUZZ_BY_COVERAGE -fsanitize=fuzzer,address,undefined \
+			-o $@ $(FUZZ_C); \
+	else : > $@; fi
+
+# What is new goes to the first directory, the one under build/.
+.PHONY: fuzz-protocol
+fuzz-protocol: $(FUZZ)/protocol_counted $(FUZZ)/protocol_covered
+	$(Q)short=$$((($(SECONDS) + 5) / 6)); $(FUZZ_ENV) $(FUZZ)/protocol_counted $$short
+	$(Q)long=$$(($(SECONDS) - ($(SECONDS) + 5) / 6)); mkdir -p $(FUZZ)/protocol; \
+	if [ ! -s $(FUZZ)/protocol_covered ]; then \
+		echo "not by coverage: $(CLANG) has no libFuzzer; install clang's runtime"; \
+	elif [ $$long -gt 0 ] && $(FUZZ_ENV) $(FUZZ)/protocol_covered -seed=1 -max_len=16384 \
+		-max_total_time=$$long -rss_limit_mb=512 -malloc_limit_mb=2 \
+		-artifact_prefix=$(FUZZ)/ $(FUZZ)/protocol tests/fuzz/corpus/protocol \
+		> $(FUZZ)/protocol.log 2>&1; then \
+		echo "by coverage: $$(grep '^Done' $(FUZZ)/protocol.log): nothing wrong"; \
+	else tail -50 $(FUZZ)/protocol.log; false; fi
+
 $(B)/tests/policy_speed: tests/bench/policy_speed.c $(NATIVE_POLICIES) | deps
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -o $@ $< $(NATIVE_POLICIES)

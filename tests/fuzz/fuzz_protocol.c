@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * `make fuzz-protocol`: bytes for tests/fuzz/protocol.c, from what is covered with
+ * libFuzzer, from a counter without it.
+ *
+ *	fuzz_protocol SECONDS [FIRST]
+ *	fuzz_protocol --write NUMBER FILE    what the counter makes of NUMBER
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tests/fuzz/protocol.h"
+
+#define MOST (64u << 10)
+
+static void run(const uint8_t *data, size_t size, uint64_t seed)
+{
+	struct fuzz_protocol_result r;
+
+	fuzz_protocol(data, size, &r);
+	if (*r.wrong) {
+		fprintf(stderr, "%s (number %llu, %zu bytes)\n", r.wrong,
+			(unsigned long long)seed, size);
+		abort();
+	}
+}
+
+static void set_up(void)
+{
+	struct error e = { 0 };
+
+	if (fuzz_protocol_set_up(&e)) {
+		fprintf(stderr, "%s\n", e.text);
+		exit(1);
+	}
+}
+
+#ifdef FUZZ_BY_COVERAGE
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	set_up();
+	return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	run(data, size, 0);
+	return 0;
+}
+
+#else
+
+static size_t size_of(uint64_t seed)
+{
+	/* Mostly short: a mistake ends the stream. */
+	return 1 + seed * 977 % (seed % 16 ? 2048 : MOST);
+}
+
+static int write_one(uint64_t seed, const char *path)
+{
+	static uint8_t data[MOST];
+	FILE *f = fopen(path, "wb");
+	size_t size = size_of(seed);
+
+	fuzz_protocol_bytes(seed, data, size);
+	if (!f || fwrite(data, size, 1, f) != 1 || fclose(f)) {
+		perror(path);
+		return 1;
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	time_t end = time(NULL) + (argc > 1 ? atoi(argv[1]) : 60);
+	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1, first = seed;
+	static uint8_t data[MOST];
+
+	if (argc == 4 && !strcmp(argv[1], "--write"))
+		return write_one(seed, argv[3]);
+	set_up();
+	do {
+		size_t size = size_of(seed);
+
+		fuzz_protocol_bytes(seed, data, size);
+		run(data, size, seed++);
+	} while (time(NULL) < end);
+	printf("numbers %llu to %llu: nothing wrong\n", (unsigned long long)first,
+	       (unsigned long long)seed - 1);
+	fuzz_protocol_tear_down();
+	return 0;
+}
+
+#endif

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/draw.h"
+#include "donord/lend.h"
+#include "tests/fuzz/protocol.h"
+#include "wire/stream.h"
+
+#define SLAB WIRE_MIN_SLAB
+#define OWNERS 2
+
+/* Locked memory, so made once. */
+static struct lend_pool pool;
+
+struct receiver {
+	struct fuzz_protocol_result *r;
+	uint8_t how;
+	uint32_t arrivals;
+	bool asked_again; /* the frame was refused once */
+	uint8_t *payload; /* of the frame under way */
+	uint8_t *owned;   /* the same, if it is to be freed */
+};
+
+static void wrong(struct fuzz_protocol_result *r, const char *what, const struct wire_frame *f)
+{
+	if (!*r->wrong)
+		snprintf(r->wrong, sizeof(r->wrong), "%s: op %u direction %u status %u offset %u length %u",
+			 what, f->op, f->direction, f->status, f->offset, f->length);
+}
+
+static void add(struct fuzz_protocol_result *r, const void *bytes, size_t n)
+{
+	const uint8_t *p = bytes;
+
+	/* FNV-1a. */
+	for (size_t i = 0; i < n; i++)
+		r->sum = (r->sum ^ p[i]) * 0x100000001b3ull;
+}
+
+static bool moves_pages(const struct wire_frame *f)
+{
+	return f->op == WIRE_READ || f->op == WIRE_WRITE;
+}
+
+static void check_frame(struct fuzz_protocol_result *r, const struct wire_frame *f,
+			enum wire_direction direction)
+{
+	uint8_t bytes[WIRE_HEADER];
+	struct wire_frame again;
+
+	if (f->direction != direction || !f->op || f->op >= WIRE_OPS || f->status >= WIRE_STATUSES)
+		wrong(r, "accepted", f);
+	if (direction == WIRE_REQUEST && f->status)
+		wrong(r, "a request with a status", f);
+	if (moves_pages(f) && (!f->length || f->length > WIRE_MAX_PAYLOAD ||
+			       f->length % WIRE_PAGE || f->offset % WIRE_PAGE))
+		wrong(r, "not whole pages", f);
+	if (wire_payload(f) > WIRE_MAX_PAYLOAD)
+		wrong(r, "payload unbounded", f);
+	wire_build(bytes, f);
+	if (wire_parse(bytes, sizeof(bytes), direction, &again) != 1)
+		wrong(r, "built but not parsed", f);
+	else if (again.op != f->op || again.status != f->status || again.tag != f->tag ||
+		 again.slab != f->slab || again.generation != f->generation ||
+		 again.offset != f->offset || again.length != f->length)
+		wrong(r, "another after building", f);
+	if (!wire_status_text(f->status))
+		wrong(r, "no text", f);
+	for (size_t n = 0; n < WIRE_HEADER; n++)
+		if (wire_parse(bytes, n, direction, &again) != 0)
+			wrong(r, "a part of it is refused, or taken", f);
+}
+
+/* Which of two borrowers' connections the request came by. */
+static uint32_t owner_of(const struct wire_frame *f)
+{
+	return (uint32_t)f->tag % OWNERS;
+}
+
+/* Whether the donor was right to give @memory to @f. */
+static void check_access(struct receiver *c, const struct wire_frame *f, const uint8_t *memory)
+{
+	const struct lend_slab *s = &pool.slabs[f->slab];
+
+	if (f->slab >= pool.count)
+		wrong(c->r, "no such slab", f);
+	else if (s->state != LEND_LENT || s->owner != owner_of(f) ||
+		 s->generation != f->generation)
+		wrong(c->r, "not its loan", f);
+	else if (memory != pool.memory + f->slab * SLAB + f->offset ||
+		 (uint64_t)f->offset + f->length > SLAB)
+		wrong(c->r, "beyond the slab", f);
+	c->r->accesses++;
+}
+
+/* What a reply says must be what the borrower's decoder takes. */
+static void answer(struct receiver *c, const struct wire_frame *f, enum wire_status status)
+{
+	struct wire_frame reply = *f, parsed;
+	uint8_t bytes[WIRE_HEADER];
+
+	reply.direction = WIRE_REPLY;
+	reply.status = status;
+	if (!moves_pages(f)) {
+		reply.offset = 0;
+		reply.length = !status && (f->op == WIRE_HELLO || f->op == WIRE_PING) ?
+			       WIRE_DONOR_SIZE : 0;
+	}
+	wire_build(bytes, &reply);
+	if (wire_parse(bytes, sizeof(bytes), WIRE_REPLY, &parsed) != 1)
+		wrong(c->r, "a reply nobody takes", &reply);
+	add(c->r, bytes, sizeof(bytes));
+}
+
+static void map(struct receiver *c, const struct wire_frame *f)
+{
+	struct wire_frame reply = *f;
+	enum wire_status status = WIRE_BAD_CLASS;
+	uint32_t class;
+
+	if (!wire_parse_map(c->payload, WIRE_MAP_SIZE, &class) && class == WIRE_CLASS_SWAP)
+		status = lend_map(&pool, owner_of(f), &reply.slab, &reply.generation);
+	if (status == WIRE_OK) {
+		const uint8_t *memory = pool.memory + reply.slab * SLAB;
+
+		c->r->loans++;
+		for (size_t i = 0; i < SLAB; i += WIRE_PAGE)
+			if (memory[i])
+				wrong(c->r, "not zeroed", &reply);
+	}
+	answer(c, &reply, status);
+}
+
+static void donor_finished(struct receiver *c, const struct wire_frame *f)
+{
+	struct wire_hello hello;
+	void *memory;
+	enum wire_status status = WIRE_OK;
+
+	switch (f->op) {
+	case WIRE_HELLO:
+		if (wire_parse_hello(c->payload, WIRE_HELLO_SIZE, &hello))
+			status = WIRE_BAD_VERSION;
+		else if (!memchr(hello.name, 0, sizeof(hello.name)))
+			wrong(c->r, "a name without end", f);
+		break;
+	case WIRE_MAP:
+		map(c, f);
+		return;
+	case WIRE_UNMAP:
+		status = lend_unmap(&pool, owner_of(f), f->slab, f->generation);
+		break;
+	case WIRE_READ:
+		status = lend_access(&pool, owner_of(f), f, &memory);
+		if (status == WIRE_OK) {
+			check_access(c, f, memory);
+			lend_pin(&pool, f->slab);
+			add(c->r, memory, WIRE_PAGE);
+			lend_unpin(&pool, f->slab);
+		}
+		break;
+	default:
+		break;
+	}
+	answer(c, f, status);
+}
+
+static void borrower_finished(struct receiver *c, const struct wire_frame *f)
+{
+	struct wire_donor donor;
+
+	if ((f->op != WIRE_HELLO && f->op != WIRE_PING) || f->status)
+		return;
+	if (wire_parse_donor(c->payload, WIRE_DONOR_SIZE, &donor))
+		return;
+	if (donor.free > donor.total)
+		wrong(c->r, "more free than there is", f);
+	add(c->r, &donor.free, sizeof(donor.free));
+}
+
+static enum wire_direction direction_of(uint8_t how)
+{
+	return (how & FUZZ_SIDE) == FUZZ_DONOR ? WIRE_REQUEST : WIRE_REPLY;
+}
+
+static int arrived(void *data, const struct wire_frame *f, void **payload)
+{
+	struct receiver *c = data;
+	uint32_t n = wire_payload(f);
+	void *memory;
+
+	if (c->how & FUZZ_NOT_NOW && !c->asked_again && c->arrivals % 3 == 2) {
+		c->asked_again = true;
+		return 1;
+	}
+	c->asked_again = false;
+	c->arrivals++;
+	check_frame(c->r, f, direction_of(c->how));
+	c->payload = c->owned = NULL;
+	if (f->op == WIRE_WRITE && f->direction == WIRE_REQUEST) {
+		/* To where it belongs, or away. */
+		if (lend_access(&pool, owner_of(f), f, &memory) == WIRE_OK) {
+			check_access(c, f, memory);
+			c->payload = memory;
+		}
+	} else if (n && !(moves_pages(f) && c->how & FUZZ_THROW_AWAY)) {
+		/* As large as was said, for the sanitizer to watch. */
+		c->payload = c->owned = malloc(n);
+		if (!c->owned)
+			return -ENOMEM;
+	}
+	*payload = c->payload;
+	return 0;
+}
+
+static int finished(void *data, const struct wire_frame *f)
+{
+	struct receiver *c = data;
+	uint8_t header[WIRE_HEADER];
+
+	c->r->frames++;
+	wire_build(header, f);
+	add(c->r, header, sizeof(header));
+	if (c->payload)
+		add(c->r, c->payload, wire_payload(f));
+	if (direction_of(c->how) == WIRE_REQUEST)
+		donor_finished(c, f);
+	else
+		borrower_finished(c, f);
+	free(c->owned);
+	c->payload = c->owned = NULL;
+	return 0;
+}
+
+static const struct stream_rx_ops ops = { arrived, finished };
+
+/* Receives what is there. */
+static int receive(struct stream_rx *rx, int fd, struct receiver *c)
+{
+	/* A frame may be put off, and a call may stop at its budget: not more often. */
+	for (int calls = 0; calls < 2000; calls++) {
+		int r = stream_receive(rx, fd, 5000, &ops, c);
+
+		if (rx->head > rx->tail || rx->tail > STREAM_RX_BUFFER)
+			wrong(c->r, "beyond the buffer", &rx->frame);
+		if (r != 1)
+			return r;
+	}
+	wrong(c->r, "never done", &rx->frame);
+	return 0;
+}
+
+static void run_stream(const uint8_t *data, size_t size, uint8_t how, size_t piece,
+		       struct fuzz_protocol_result *r)
+{
+	struct receiver c = { .r = r, .how = how };
+	struct stream_rx rx;
+	int fd[2], end = 0;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd) < 0 ||
+	    stream_rx_init(&rx, direction_of(how))) {
+		snprintf(r->wrong, sizeof(r->wrong), "no socket or no memory: %s", strerror(errno));
+		return;
+	}
+	for (uint32_t owner = 0; owner < OWNERS; owner++)
+		lend_release_owner(&pool, owner);
+	/* The same slabs and generations each time. */
+	while (lend_zero_some(&pool))
+		;
+	pool.generation = 0;
+	for (size_t sent = 0; sent < size && !end; ) {
+		size_t n = size - sent < piece ? size - sent : piece;
+		ssize_t done = send(fd[0], data + sent, n, MSG_NOSIGNAL);
+
+		if (done > 0)
+			sent += (size_t)done;
+		end = receive(&rx, fd[1], &c);
+	}
+	close(fd[0]);
+	while (!end)
+		end = receive(&rx, fd[1], &c);
+	r->end = end;
+	free(c.owned);
+	stream_rx_free(&rx);
+	close(fd[1]);
+}
+
+static void run_decoders(const uint8_t *data, size_t size, struct fuzz_protocol_result *r)
+{
+	uint8_t bytes[WIRE_HELLO_SIZE];
+	struct wire_hello hello, hello2;
+	struct wire_donor donor;
+	uint32_t class;
+
+	for (size_t n = 0; n <= size && n <= 64; n++) {
+		uint8_t *exact = malloc(n ? n : 1); /* so that a byte beyond is seen */
+
+		if (!exact)
+			return;
+		memcpy(exact, data, n);
+		if (!wire_parse_hello(exact, n, &hello)) {
+			wire_build_hello(bytes, &hello);
+			if (n != WIRE_HELLO_SIZE || wire_parse_hello(bytes, n, &hello2) ||
+			    strcmp(hello.name, hello2.name))
+				snprintf(r->wrong, sizeof(r->wrong), "HELLO of %zu bytes", n);
+		}
+		if (!wire_parse_donor(exact, n, &donor) && n != WIRE_DONOR_SIZE)
+			snprintf(r->wrong, sizeof(r->wrong), "donor of %zu bytes", n);
+		if (!wire_parse_map(exact, n, &class) && n != WIRE_MAP_SIZE)
+			snprintf(r->wrong, sizeof(r->wrong), "MAP of %zu bytes", n);
+		free(exact);
+	}
+}
+
+void fuzz_protocol(const uint8_t *data, size_t size, struct fuzz_protocol_result *result)
+{
+	struct fuzz_protocol_result other = { 0 };
+
+	*result = (struct fuzz_protocol_result){ 0 };
+	if (!size)
+		return;
+	run_stream(data + 1, size - 1, data[0], 65536, result);
+	if (*result->wrong)
+		return;
+	run_stream(data + 1, size - 1, data[0], 1 + (data[0] >> 3) * 7, &other);
+	if (*other.wrong)
+		*result = other;
+	else if (other.sum != result->sum || other.frames != result->frames ||
+		 other.end != result->end)
+		snprintf(result->wrong, sizeof(result->wrong),
+			 "in pieces: %llu frames for %llu, end %d for %d",
+			 (unsigned long long)other.frames, (unsigned long long)result->frames,
+			 other.end, result->end);
+	else
+		run_decoders(data + 1, size - 1, result);
+}
+
+int fuzz_protocol_set_up(struct error *e)
+{
+	return lend_init(&pool, FUZZ_PROTOCOL_SLABS * SLAB, SLAB, e);
+}
+
+void fuzz_protocol_tear_down(void)
+{
+	lend_free(&pool);
+}
+
+static struct wire_frame random_frame(uint64_t *seed, enum wire_direction direction)
+{
+	struct wire_frame f = {
+		.op = (uint8_t)(WIRE_HELLO + draw_below(seed, WIRE_OPS - WIRE_HELLO)),
+		.direction = (uint8_t)direction,
+		.tag = draw_below(seed, OWNERS),
+		.slab = draw_below(seed, FUZZ_PROTOCOL_SLABS + 1),
+		.generation = 1 + draw_below(seed, 4),
+	};
+
+	if (direction == WIRE_REPLY && draw_below(seed, 3) == 0)
+		f.status = (uint16_t)draw_below(seed, WIRE_STATUSES);
+	/* Loans first, or nothing else happens. */
+	if (direction == WIRE_REQUEST && draw_below(seed, 3) == 0)
+		f.op = WIRE_MAP;
+	if (f.op == WIRE_HELLO)
+		f.length = direction == WIRE_REQUEST ? WIRE_HELLO_SIZE :
+			   f.status ? 0 : WIRE_DONOR_SIZE;
+	else if (f.op == WIRE_PING)
+		f.length = direction == WIRE_REPLY && !f.status ? WIRE_DONOR_SIZE : 0;
+	else if (f.op == WIRE_MAP)
+		f.length = direction == WIRE_REQUEST ? WIRE_MAP_SIZE : 0;
+	else if (moves_pages(&f)) {
+		f.length = WIRE_PAGE * (1 + draw_below(seed, 2));
+		f.offset = WIRE_PAGE * draw_below(seed, 260);
+	}
+	return f;
+}
+
+void fuzz_protocol_bytes(uint64_t seed, uint8_t *data, size_t size)
+{
+	size_t at = 1;
+
+	data[0] = (uint8_t)draw32(&seed);
+	while (at < size) {
+		struct wire_frame f = random_frame(&seed, direction_of(data[0]));
+		uint8_t bytes[WIRE_HEADER + 64] = { 0 };
+		uint32_t payload = wire_payload(&f), n = WIRE_HEADER;
+
+		wire_build(bytes, &f);
+		if (f.op == WIRE_HELLO && payload == WIRE_HELLO_SIZE)
+			wire_build_hello(bytes + n, &(struct wire_hello){
+				.version = WIRE_VERSION, .borrower = seed, .slab_size = SLAB,
+				.name = "fuzz" });
+		else if (payload == WIRE_DONOR_SIZE)
+			wire_build_donor(bytes + n, &(struct wire_donor){
+				.version = WIRE_VERSION, .slab_size = SLAB, .total = 3 * SLAB,
+				.free = SLAB });
+		if (draw_below(&seed, 64) == 0)
+			bytes[draw_below(&seed, WIRE_HEADER)] ^= (uint8_t)(1u << draw_below(&seed, 8));
+		if (payload <= 64)
+			n += payload;
+		for (uint32_t i = 0; i < n && at < size; i++)
+			data[at++] = bytes[i];
+		/* Pages: any bytes. */
+		for (uint32_t i = n; i < WIRE_HEADER + payload && at < size; i++)
+			data[at++] = (uint8_t)i;
+	}
+}

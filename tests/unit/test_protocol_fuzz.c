@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* Two seconds of `make fuzz-protocol`, its corpus, and whether it gets anywhere. */
+#include <dirent.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "tests/fuzz/protocol.h"
+#include "wire/wire.h"
+
+#include <cmocka.h>
+
+#define CORPUS "tests/fuzz/corpus/protocol"
+#define MOST (64u << 10)
+
+static uint8_t data[MOST];
+
+static int set_up(void **state)
+{
+	struct error e = { 0 };
+
+	if (fuzz_protocol_set_up(&e))
+		fprintf(stderr, "%s\n", e.text);
+	return e.code;
+}
+
+static int tear_down(void **state)
+{
+	fuzz_protocol_tear_down();
+	return 0;
+}
+
+static void numbers(void **state)
+{
+	time_t end = time(NULL) + 2;
+	uint64_t frames[2] = { 0 }, loans = 0, accesses = 0, refused = 0, ended = 0;
+
+	for (uint64_t seed = 1; time(NULL) < end; seed++) {
+		size_t size = 1 + seed * 977 % (seed % 16 ? 2048 : MOST);
+		struct fuzz_protocol_result r;
+
+		fuzz_protocol_bytes(seed, data, size);
+		fuzz_protocol(data, size, &r);
+		if (*r.wrong)
+			fail_msg("%s (number %llu)", r.wrong, (unsigned long long)seed);
+		frames[data[0] & FUZZ_SIDE] += r.frames;
+		loans += r.loans;
+		accesses += r.accesses;
+		refused += r.end == -EPROTO;
+		ended += r.end == -ECONNRESET;
+	}
+	/* All of it is reached. */
+	assert_true(frames[FUZZ_DONOR] > 1000);
+	assert_true(frames[FUZZ_BORROWER] > 1000);
+	assert_true(loans > 100);
+	assert_true(accesses > 10);
+	assert_true(refused > 100);
+	assert_true(ended > 100);
+}
+
+static void corpus(void **state)
+{
+	DIR *d = opendir(CORPUS);
+	int files = 0;
+
+	assert_non_null(d);
+	for (struct dirent *entry; (entry = readdir(d)); ) {
+		struct fuzz_protocol_result r;
+		char path[512];
+		size_t size;
+		FILE *f;
+
+		if (*entry->d_name == '.')
+			continue;
+		snprintf(path, sizeof(path), CORPUS "/%s", entry->d_name);
+		f = fopen(path, "rb");
+		assert_non_null(f);
+		size = fread(data, 1, sizeof(data), f);
+		fclose(f);
+		fuzz_protocol(data, size, &r);
+		if (*r.wrong)
+			fail_msg("%s (%s)", r.wrong, path);
+		files++;
+	}
+	closedir(d);
+	assert_true(files > 5);
+}
+
+/* A frame of any kind, and the same with each bit of its header flipped. */
+static void one_bit(void **state)
+{
+	struct wire_frame f = { .op = WIRE_PING, .direction = WIRE_REQUEST, .tag = 77 };
+	int taken = 0;
+
+	for (int bit = -1; bit < (int)WIRE_HEADER * 8; bit++) {
+		struct fuzz_protocol_result r;
+
+		data[0] = FUZZ_DONOR;
+		wire_build(data + 1, &f);
+		if (bit >= 0)
+			data[1 + bit / 8] ^= (uint8_t)(1 << bit % 8);
+		fuzz_protocol(data, 1 + WIRE_HEADER, &r);
+		assert_string_equal(r.wrong, "");
+		taken += r.frames == 1;
+		if (bit < 0)
+			assert_int_equal(r.frames, 1);
+		if (bit >= 0 && bit < 32)
+			assert_int_equal(r.end, -EPROTO); /* the magic word */
+	}
+	/* Tag, slab and generation are anything; another opcode may be, too. */
+	assert_in_range(taken, 1 + 64 + 32 + 32, 1 + 64 + 32 + 32 + 4);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(numbers),
+		cmocka_unit_test(corpus),
+		cmocka_unit_test(one_bit),
+	};
+
+	return cmocka_run_group_tests_name("protocol fuzz", tests, set_up, tear_down);
+}
