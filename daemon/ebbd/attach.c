@@ -179,13 +179,13 @@ static int open_stat(const struct cgroup_ref *c)
 static int choose_place(struct attachments *a, const struct policy *policy, enum run_place *place,
 			struct error *e)
 {
-	bool kernel = policy->object || policy == &a->plane->policy[0];
+	bool kernel = policy->object || policy->deferred || policy == &a->plane->policy[0];
 
 	if (*place == RUN_DEFAULT)
 		*place = kernel ? RUN_KERNEL : RUN_DAEMON;
 	if (*place == RUN_DAEMON)
 		return policies_need_native(a->plane, policy, e);
-	return kernel ? 0 : fail_exit(e, EXIT_USAGE, EINVAL,
+	return kernel ? policies_need_kernel(a->plane, policy, e) : fail_exit(e, EXIT_USAGE, EINVAL,
 				      "%s: is loaded for ebbd only; attach it with run=daemon, or load %s.bpf.o",
 				      policy->name, policy->name);
 }
@@ -276,8 +276,14 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 int attach(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
 	   struct error *e)
 {
-	int r;
+	const struct policy *policy = plane_policy(a->plane, wish->policy, NULL);
+	int r = 0;
 
+	/* The verifier takes its time: not under the lock that the executor waits for. */
+	if (policy && wish->place != RUN_DAEMON)
+		r = policies_need_kernel(a->plane, policy, e);
+	if (r)
+		return r;
 	pthread_mutex_lock(&a->lock);
 	r = attach_locked(a, cgroup, wish, e);
 	pthread_mutex_unlock(&a->lock);

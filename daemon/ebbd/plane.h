@@ -29,6 +29,7 @@ struct policy {
 	struct ebb_policy_info info;
 	struct bpf_object *object; /* NULL for "none", which is the absence of a program, and for
 				    * what runs in ebbd only */
+	bool deferred;             /* its object is loaded when it is first needed */
 	struct native *native;     /* for run=daemon; NULL until it is needed */
 	enum policy_origin origin;
 	char file[PATH_MAX];       /* it was loaded from */

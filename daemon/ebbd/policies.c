@@ -170,9 +170,11 @@ static int open_object(struct plane *p, const char *file, enum policy_origin ori
 	policy = free_slot(p);
 	if (!policy)
 		return no_slot(file, e);
-	r = load(p, file, &source, MAPS_SHARED, &o, e);
+	if (origin != POLICY_BUILTIN)
+		r = load(p, file, &source, MAPS_SHARED, &o, e);
 	if (!r)
 		r = occupy(p, policy, &source.info, o, origin, file);
+	policy->deferred = !r && !o;
 	if (r)
 		return plane_load_failed(e, file, r);
 	TAKE_PTR(o);
@@ -604,6 +606,33 @@ int policies_need_native(struct plane *p, const struct policy *policy, struct er
 	return 0;
 }
 
+int policies_need_kernel(struct plane *p, const struct policy *policy, struct error *e)
+{
+	_cleanup_(policy_object_free) struct policy_object source = { 0 };
+	struct policy *own = &p->policy[slot_of(p, policy)];
+	struct bpf_object *o = NULL;
+	int r;
+
+	if (!own->deferred)
+		return 0;
+	r = policy_object_read(own->file, &source, e);
+	if (!r && !same_params(&own->info, &source.info))
+		r = fail(e, EPROTO, "%s: is another version than when ebbd started; restart ebbd", own->file);
+	if (!r)
+		r = load(p, own->file, &source, MAPS_SHARED, &o, e);
+	if (r)
+		return r;
+	r = put_program(p, slot_of(p, own), o);
+	if (r) {
+		bpf_object__close(o);
+		return plane_load_failed(e, own->file, r);
+	}
+	policy_cost_read(bpf_program__fd(bpf_object__next_program(o, NULL)), &own->cost);
+	own->object = o;
+	own->deferred = false;
+	return 0;
+}
+
 int policies_measure(struct plane *p, const struct policy *policy)
 {
 	_cleanup_(policy_object_free) struct policy_object source = { 0 };
@@ -613,6 +642,10 @@ int policies_measure(struct plane *p, const struct policy *policy)
 	struct error e = { 0 };
 	int r;
 
+	if (own->deferred && policies_need_kernel(p, own, &e)) {
+		log_warn("%s", e.text);
+		return -EINVAL;
+	}
 	if (own->cost.calls || !own->object)
 		return 0;
 	r = policy_object_read(own->file, &source, &e);

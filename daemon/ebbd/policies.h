@@ -20,7 +20,10 @@
 #define POLICY_MAX_NS 10000
 #define POLICY_MAX_VERIFIED 750000
 
-/* Loads every NAME.bpf.o of @dir, then what was loaded before; one that fails is logged. */
+/*
+ * Finds every NAME.bpf.o of @dir, whose programs are loaded when they are first
+ * needed, and loads what was loaded before; one that fails is logged.
+ */
 int policies_open(struct plane *p, const char *dir, struct error *e);
 void policies_close(struct plane *p);
 
@@ -40,6 +43,12 @@ int policies_load(struct attachments *a, const char *file, struct policy_change 
 
 /* EXIT_REFUSED while it is attached, and for those that come with ebb. */
 int policies_unload(struct attachments *a, const char *name, struct error *e);
+
+/*
+ * Loads the program of a policy that comes with ebb, if that has not been needed
+ * before: the verifier takes up to a fifth of a second for each.
+ */
+int policies_need_kernel(struct plane *p, const struct policy *policy, struct error *e);
 
 /* Opens what @policy needs to run in ebbd. */
 int policies_need_native(struct plane *p, const struct policy *policy, struct error *e);
