@@ -9,7 +9,7 @@ struct draw {
 	const struct place_donor *donors;
 	int count;
 	uint64_t slab_size;
-	bool old;     /* from M_old */
+	enum { NEW, OLD, ANY } from;
 	int *chosen;
 	int n;
 };
@@ -18,7 +18,9 @@ static bool eligible(const struct draw *w, int i)
 {
 	const struct place_donor *d = &w->donors[i];
 
-	if (!d->usable || d->free < w->slab_size || (d->slabs > 0) != w->old)
+	if (!d->usable || d->free < w->slab_size)
+		return false;
+	if (w->from != ANY && (d->slabs > 0) != (w->from == OLD))
 		return false;
 	for (int j = 0; j < w->n; j++)
 		if (w->chosen[j] == i)
@@ -61,17 +63,18 @@ bool place_busier(const struct place_donor *a, const struct place_donor *b)
 	return (unsigned __int128)a_used * b_all > (unsigned __int128)b_used * a_all;
 }
 
-int place_draw(const struct place_donor *donors, int count, uint64_t slab_size, int choices,
-	       uint64_t *seed, int chosen[PLACE_CHOICES_MAX])
+int place_draw(const struct place_donor *donors, int count, uint64_t slab_size,
+	       const struct place_rule *rule, uint64_t *seed, int chosen[PLACE_CHOICES_MAX])
 {
 	struct draw w = { .donors = donors, .count = count, .slab_size = slab_size,
-			  .chosen = chosen };
+			  .chosen = chosen, .from = rule->order == PLACE_ALIKE ? ANY : NEW };
+	int choices = rule->choices < PLACE_CHOICES_MAX ? rule->choices : PLACE_CHOICES_MAX;
 
-	if (choices > PLACE_CHOICES_MAX)
-		choices = PLACE_CHOICES_MAX;
 	while (w.n < choices && draw_one(&w, seed))
 		;
-	w.old = true;
+	if (w.from == ANY)
+		return w.n;
+	w.from = OLD;
 	while (w.n < choices && draw_one(&w, seed))
 		;
 	return w.n;
@@ -87,11 +90,11 @@ int place_lowest(const struct place_donor *donors, const int *chosen, int n)
 	return best;
 }
 
-int place_choose_of(const struct place_donor *donors, int count, uint64_t slab_size,
-		    int choices, uint64_t *seed)
+int place_choose_by(const struct place_donor *donors, int count, uint64_t slab_size,
+		    const struct place_rule *rule, uint64_t *seed)
 {
 	int chosen[PLACE_CHOICES_MAX];
-	int n = place_draw(donors, count, slab_size, choices, seed, chosen);
+	int n = place_draw(donors, count, slab_size, rule, seed, chosen);
 
 	return place_lowest(donors, chosen, n);
 }

@@ -29,30 +29,45 @@ struct place_donor {
 	uint64_t memory, used;
 };
 
+/*
+ * The paper's order spreads a device as far as it can, and pays with balance: a
+ * device that holds slabs nearly everywhere draws from the few machines that are
+ * left.  A caller may want it until the device is on so many machines that the loss
+ * of one is bearable, and then all machines alike (docs/placement.md has figures).
+ */
+enum place_order { PLACE_NEW_FIRST, PLACE_ALIKE };
+
+struct place_rule {
+	int choices; /* 1 to PLACE_CHOICES_MAX */
+	enum place_order order;
+};
+
 /* Whether a larger part of @a's memory than of @b's is in use. */
 bool place_busier(const struct place_donor *a, const struct place_donor *b);
 
 /*
- * Draws up to @choices (1 to PLACE_CHOICES_MAX) different donors with room for
- * @slab_size bytes, M_new before M_old, and returns how many; *@chosen holds
+ * Draws up to @rule->choices different donors with room for @slab_size bytes in
+ * @rule->order and returns how many; *@chosen holds
  * their indices.  @seed is the state of the generator: same seed, same draws;
  * not 0.
  */
-int place_draw(const struct place_donor *donors, int count, uint64_t slab_size, int choices,
-	       uint64_t *seed, int chosen[PLACE_CHOICES_MAX]);
+int place_draw(const struct place_donor *donors, int count, uint64_t slab_size,
+	       const struct place_rule *rule, uint64_t *seed, int chosen[PLACE_CHOICES_MAX]);
 
 /* The one with the lowest use of those place_draw() drew; of equals the first; -1 of none. */
 int place_lowest(const struct place_donor *donors, const int *chosen, int n);
 
 /* Both: the donor to ask for @slab_size bytes, -1 when none has room. */
-int place_choose_of(const struct place_donor *donors, int count, uint64_t slab_size,
-		    int choices, uint64_t *seed);
+int place_choose_by(const struct place_donor *donors, int count, uint64_t slab_size,
+		    const struct place_rule *rule, uint64_t *seed);
 
-/* Of PLACE_CHOICES. */
+/* By the paper's rule. */
 static inline int place_choose(const struct place_donor *donors, int count, uint64_t slab_size,
 			       uint64_t *seed)
 {
-	return place_choose_of(donors, count, slab_size, PLACE_CHOICES, seed);
+	const struct place_rule paper = { PLACE_CHOICES, PLACE_NEW_FIRST };
+
+	return place_choose_by(donors, count, slab_size, &paper, seed);
 }
 
 #endif

@@ -57,6 +57,7 @@ struct cluster {
 	struct slab *slabs;
 	uint32_t *hosted;         /* slabs' numbers, most_hosted a node */
 	struct lowest *lowest;    /* for the omniscient */
+	uint32_t held;            /* machines that hold slabs of the borrower at hand */
 	double evicted_heat, evicted_mean;
 	struct spread *spread;
 };
@@ -112,9 +113,10 @@ static void know(struct cluster *c, uint32_t borrower)
 {
 	const struct slab *s = &c->slabs[(size_t)borrower * c->most_own];
 
+	c->held = 0;
 	for (uint32_t i = 0; i < c->nodes[borrower].own; i++)
 		if (s[i].donor != NOWHERE)
-			c->view[s[i].donor].slabs++;
+			c->held += c->view[s[i].donor].slabs++ == 0;
 }
 
 static void forget(struct cluster *c, uint32_t borrower)
@@ -135,6 +137,7 @@ static void set_usable(struct cluster *c, uint32_t i, bool usable)
 /* Where the next slab goes; NOWHERE when nobody who was asked has room. */
 static uint32_t choose(struct cluster *c)
 {
+	struct place_rule rule = { c->config->choices, PLACE_NEW_FIRST };
 	int chosen[PLACE_CHOICES_MAX], n;
 	uint32_t i;
 
@@ -146,8 +149,10 @@ static uint32_t choose(struct cluster *c)
 		c->result->messages += 2;
 		return c->view[i].usable && c->view[i].free >= c->config->slab ? i : NOWHERE;
 	default:
-		n = place_draw(c->view, (int)c->config->nodes, c->config->slab, c->config->choices,
-			       &c->seed, chosen);
+		if (c->config->spread && c->held >= c->config->spread)
+			rule.order = PLACE_ALIKE;
+		n = place_draw(c->view, (int)c->config->nodes, c->config->slab, &rule, &c->seed,
+			       chosen);
 		c->result->messages += 2 * (uint64_t)n;
 		return n ? (uint32_t)place_lowest(c->view, chosen, n) : NOWHERE;
 	}
@@ -187,7 +192,7 @@ static void map_slabs(struct cluster *c, uint32_t borrower)
 		if (donor == NOWHERE)
 			continue;
 		attach(c, s, donor);
-		c->view[donor].slabs++;
+		c->held += c->view[donor].slabs++ == 0;
 		c->result->maps++;
 		n->unmapped--;
 	}

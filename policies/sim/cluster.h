@@ -37,6 +37,7 @@ struct cluster_config {
 	bool still;          /* demand stays what it is at second 0 */
 	enum cluster_placer placer;
 	int choices;
+	uint32_t spread;     /* machines a device is on from which all are alike; 0 = never */
 	uint64_t seed;       /* of demand and of decisions; the same demand for every placer */
 };
 

@@ -69,7 +69,8 @@ static double spread(int choices, uint64_t seed)
 		d[i] = (struct place_donor){ .usable = true, .total = 1000 * SLAB,
 					     .free = 1000 * SLAB };
 	for (int i = 0; i < SLABS; i++) {
-		int at = place_choose_of(d, DONORS, SLAB, choices, &seed);
+		struct place_rule rule = { choices, PLACE_NEW_FIRST };
+		int at = place_choose_by(d, DONORS, SLAB, &rule, &seed);
 
 		assert_in_range(at, 0, DONORS - 1);
 		d[at].free -= SLAB;
@@ -126,6 +127,7 @@ static void machine_use_counts(void **state)
 static void choices_are_different_donors(void **state)
 {
 	struct place_donor d[PLACE_CHOICES_MAX];
+	struct place_rule rule = { PLACE_CHOICES_MAX + 1, PLACE_NEW_FIRST };
 	int chosen[PLACE_CHOICES_MAX];
 	uint64_t seed = 13;
 
@@ -136,18 +138,42 @@ static void choices_are_different_donors(void **state)
 		unsigned seen = 0;
 
 		/* One more than there are. */
-		assert_int_equal(place_draw(d, PLACE_CHOICES_MAX, SLAB, PLACE_CHOICES_MAX + 1,
-					    &seed, chosen), PLACE_CHOICES_MAX);
+		assert_int_equal(place_draw(d, PLACE_CHOICES_MAX, SLAB, &rule, &seed, chosen),
+				 PLACE_CHOICES_MAX);
 		for (int i = 0; i < PLACE_CHOICES_MAX; i++) {
 			seen |= 1u << chosen[i];
 			/* M_new comes first. */
 			assert_int_equal(d[chosen[i]].slabs, i >= PLACE_CHOICES_MAX / 2);
 		}
 		assert_int_equal(seen, (1u << PLACE_CHOICES_MAX) - 1);
-		assert_int_equal(place_choose_of(d, PLACE_CHOICES_MAX, SLAB, PLACE_CHOICES_MAX,
-						 &seed), PLACE_CHOICES_MAX - 1);
+		assert_int_equal(place_choose_by(d, PLACE_CHOICES_MAX, SLAB, &rule, &seed),
+				 PLACE_CHOICES_MAX - 1);
 	}
 	assert_int_equal(place_lowest(d, chosen, 0), -1);
+}
+
+/* All machines alike: the emptiest wins, whoever holds slabs. */
+static void order_is_a_knob(void **state)
+{
+	struct place_donor d[3] = {
+		{ .usable = true, .total = 10 * G, .free = 9 * G, .slabs = 4 },
+		{ .usable = true, .total = 10 * G, .free = 2 * G },
+		{ .usable = true, .total = 10 * G, .free = 3 * G },
+	};
+	struct place_rule rule = { 3, PLACE_ALIKE };
+	uint64_t seed = 19;
+	int first = 0;
+
+	for (int i = 0; i < 300; i++)
+		assert_int_equal(place_choose_by(d, 3, SLAB, &rule, &seed), 0);
+	rule.choices = 1;
+	for (int i = 0; i < 3000; i++)
+		first += place_choose_by(d, 3, SLAB, &rule, &seed) == 0;
+	assert_in_range(first, 900, 1100);
+	rule.choices = 2;
+	rule.order = PLACE_NEW_FIRST;
+	for (int i = 0; i < 300; i++)
+		assert_int_equal(place_choose_by(d, 3, SLAB, &rule, &seed), 2);
 }
 
 /* Many donors are drawn by guesses; what is rare must be found, evenly. */
@@ -155,13 +181,14 @@ static void many_donors(void **state)
 {
 	enum { DONORS = 3000 };
 	static struct place_donor d[DONORS];
+	struct place_rule one = { 1, PLACE_NEW_FIRST };
 	int seen[3] = { 0 };
 	uint64_t seed = 17;
 
 	for (int i = 0; i < DONORS; i++)
 		d[i] = (struct place_donor){ .usable = i % 1000 == 7, .total = G, .free = G };
 	for (int i = 0; i < 3000; i++) {
-		int at = place_choose_of(d, DONORS, SLAB, 1, &seed);
+		int at = place_choose_by(d, DONORS, SLAB, &one, &seed);
 
 		assert_int_equal(at % 1000, 7);
 		seen[at / 1000]++;
@@ -201,6 +228,7 @@ int main(void)
 		cmocka_unit_test(two_choices_balance),
 		cmocka_unit_test(machine_use_counts),
 		cmocka_unit_test(choices_are_different_donors),
+		cmocka_unit_test(order_is_a_knob),
 		cmocka_unit_test(many_donors),
 		cmocka_unit_test(seeded),
 	};
