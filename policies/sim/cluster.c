@@ -368,6 +368,10 @@ static int set_up(struct cluster *c, struct error *e)
 
 	c->most_hosted = (uint32_t)(o->memory / o->slab);
 	c->most_own = (uint32_t)ceil((DEMAND_MOST - 1) * (double)o->memory / (double)o->slab) + 1;
+	if ((uint64_t)o->nodes * c->most_own > CLUSTER_SLABS)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "%u machines: too many slabs; simulate fewer machines or larger slabs",
+				 o->nodes);
 	c->rule = headroom_rule_default(o->memory, o->slab);
 	if (o->headroom)
 		c->rule.headroom = o->headroom;

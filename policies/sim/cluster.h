@@ -42,6 +42,7 @@ struct cluster_config {
 };
 
 #define CLUSTER_NODES 20000u
+#define CLUSTER_SLABS (1u << 26) /* that machines could ask for, in all */
 
 struct cluster_result {
 	/* Of the machines alone, without remote memory: the same for every placer. */
@@ -65,7 +66,7 @@ struct cluster_result {
 
 #define CLUSTER_SEVERE 2.0
 
-/* 0, or -ENOMEM. */
+/* 0, -ENOMEM, or -EINVAL for more slabs than CLUSTER_SLABS. */
 int cluster_run(const struct cluster_config *config, struct cluster_result *result,
 		struct error *e);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* The cluster simulator, and what the daemon's placement does in it. */
+#include <errno.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -162,6 +163,18 @@ static void still_cluster(void **state)
 	assert_int_equal(x.evictions, 0);
 }
 
+static void too_many_slabs(void **state)
+{
+	struct cluster_config c = config(CLUSTER_CHOICES, 2);
+	struct cluster_result x;
+	struct error e = { 0 };
+
+	c.nodes = CLUSTER_NODES;
+	c.slab = 1 << 20;
+	assert_int_equal(cluster_run(&c, &x, &e), -EINVAL);
+	assert_true(strstr(e.text, "larger slabs"));
+}
+
 static void lowest_of_many(void **state)
 {
 	enum { COUNT = 37 };
@@ -196,6 +209,7 @@ int main(void)
 		cmocka_unit_test(cold_slabs_stay),
 		cmocka_unit_test(headroom_protects),
 		cmocka_unit_test(still_cluster),
+		cmocka_unit_test(too_many_slabs),
 		cmocka_unit_test(lowest_of_many),
 	};
 
