@@ -24,7 +24,7 @@ endif
 # Under sudo whoever called it compiles, so that nothing in build/ is root's;
 # only the recipes that install, need root or clean up are run as root.
 ROOT_TARGETS := deps check demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
-	bench-neighbour install clean
+	bench-neighbour install install-gc clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
 SHELL := /usr/bin/setpriv
@@ -61,6 +61,7 @@ all:
 include bpf/build.mk
 include policies/build.mk
 include daemon/build.mk
+include userlib/build.mk
 include tests/build.mk
 include packaging/build.mk
 
@@ -75,6 +76,7 @@ help:
 ## sudo make demo        six real programs on remote memory, with and without ebb
 ## sudo make check       every test; skips are listed with their reasons
 ## make unit             the unit tests alone (no root); SANITIZE=1 for ASan and UBSan
+## make gc-sanitize       libebbgc's tests under ThreadSanitizer, AddressSanitizer and UBSan
 ## make fuzz-policy [SECONDS=60]  faults made from anything, through every policy
 ## make fuzz-protocol [SECONDS=60]  what a peer could send, to donor and borrower
 ## make bench-policy     what a call of each policy takes, natively
@@ -105,7 +107,7 @@ DEPS_JAVA := default-jdk-headless libh2-java libderby-java
 
 # check and demo name what they need beyond a build.
 DEPS := $(sort $(DEPS_BUILD) \
-	$(if $(filter check unit,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
+	$(if $(filter check unit gc-sanitize,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
 	$(if $(filter check demo bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
 	$(if $(filter bench-device,$(MAKECMDGOALS)),fio) \
 	$(if $(filter bench-prefetch bench-latency,$(MAKECMDGOALS)),$(DEPS_JAVA)))

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* The checking mode finds what is wrong: a store that hides an object, a root that is missing. */
+#include <pthread.h>
+#include <unistd.h>
+#include "gc_test.h"
+
+struct watch {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	int marking;		/* 1: the collector waits, 2: it may go on */
+	unsigned int failures;
+	char text[128];
+};
+
+static void on_event(void *arg, const struct ebbgc_event *e)
+{
+	struct watch *w = arg;
+
+	pthread_mutex_lock(&w->lock);
+	if (e->kind == EBBGC_EVENT_MARK_BEGIN && w->marking == 0) {
+		w->marking = 1;
+		pthread_cond_broadcast(&w->changed);
+		while (w->marking == 1)
+			pthread_cond_wait(&w->changed, &w->lock);
+	} else if (e->kind == EBBGC_EVENT_CHECK_FAILED) {
+		w->failures++;
+		strncpy(w->text, e->text, sizeof(w->text) - 1);
+	}
+	pthread_mutex_unlock(&w->lock);
+}
+
+enum store { STORE_FUSED, STORE_RAW };
+
+/*
+ * While the snapshot is taken and nothing is marked yet, moves a child from an object that is
+ * still to be traced to one that is new, hence black.
+ */
+static unsigned int hide(enum store how)
+{
+	struct watch watch = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, "" };
+	ebbgc_ref_t roots[3] = { 0 };
+	struct ebbgc_options o;
+	struct ebbgc_frame frame;
+	ebbgc_mutator_t *m;
+	ebbgc_heap_t *heap;
+	ebbgc_type_t node;
+
+	ebbgc_options_init(&o);
+	o.check = true;
+	o.event = on_event;
+	o.event_arg = &watch;
+	o.max_bytes = 16 << 20;
+	assert_int_equal(ebbgc_heap_create(&o, &heap), 0);
+	assert_int_equal(ebbgc_type_register(heap, &node_layout, &node), 0);
+	assert_int_equal(ebbgc_attach(heap, &m), 0);
+	ebbgc_frame_push(m, &frame, roots, 2);
+	roots[0] = ebbgc_alloc(m, node);
+	ebbgc_store(m, roots[0], &node_of(roots[0])->left, ebbgc_alloc(m, node));
+
+	ebbgc_collect_start(m);
+	for (int marking = 0; !marking; usleep(100)) {
+		ebbgc_poll(m);
+		pthread_mutex_lock(&watch.lock);
+		marking = watch.marking;
+		pthread_mutex_unlock(&watch.lock);
+	}
+	roots[1] = ebbgc_alloc(m, node);
+	ebbgc_store(m, roots[1], &node_of(roots[1])->left,
+		    ebbgc_load(m, roots[0], &node_of(roots[0])->left));
+	if (how == STORE_FUSED)
+		ebbgc_store(m, roots[0], &node_of(roots[0])->left, EBBGC_NULL);
+	else
+		ebbgc_init(&node_of(roots[0])->left, EBBGC_NULL);
+	pthread_mutex_lock(&watch.lock);
+	watch.marking = 2;
+	pthread_cond_broadcast(&watch.changed);
+	pthread_mutex_unlock(&watch.lock);
+	while (!stats_of(heap).cycles) {
+		ebbgc_poll(m);
+		usleep(100);
+	}
+	if (how == STORE_RAW)
+		assert_string_equal(watch.text, "reachable, but not marked");
+	assert_int_equal(stats_of(heap).check_failures, watch.failures);
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(heap), 0);
+	return watch.failures;
+}
+
+static void raw_store_is_found(void **state)
+{
+	assert_int_equal(hide(STORE_RAW), 1);
+}
+
+static void fused_store_hides_nothing(void **state)
+{
+	assert_int_equal(hide(STORE_FUSED), 0);
+}
+
+/* An object that no root named is freed; a later reference to it is told. */
+static void missing_root_is_found(void **state)
+{
+	struct watch watch = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 2, 0, "" };
+	ebbgc_ref_t root = { 0 }, unrooted;
+	struct ebbgc_options o;
+	struct ebbgc_frame frame;
+	ebbgc_mutator_t *m;
+	ebbgc_heap_t *heap;
+	ebbgc_type_t node;
+
+	ebbgc_options_init(&o);
+	o.check = true;
+	o.event = on_event;
+	o.event_arg = &watch;
+	assert_int_equal(ebbgc_heap_create(&o, &heap), 0);
+	assert_int_equal(ebbgc_type_register(heap, &node_layout, &node), 0);
+	assert_int_equal(ebbgc_attach(heap, &m), 0);
+	ebbgc_frame_push(m, &frame, &root, 1);
+	unrooted = ebbgc_alloc(m, node);
+	root = ebbgc_alloc(m, node);
+	assert_int_equal(ebbgc_collect(m), 0);
+	assert_int_equal(watch.failures, 0);
+	ebbgc_store(m, root, &node_of(root)->left, unrooted);
+	assert_int_equal(ebbgc_collect(m), 0);
+	assert_true(watch.failures >= 1);
+	assert_string_equal(watch.text, "refers to no object");
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(heap), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(raw_store_is_found),
+		cmocka_unit_test(fused_store_hides_nothing),
+		cmocka_unit_test(missing_root_is_found),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Random programs on libebbgc: threads that build, rewire, share and drop graphs while a heap in
+ * checking mode collects; each thread keeps a shadow of the values it may rely on.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include "gc_test.h"
+
+#define THREADS 3
+#define ROOTS 24
+#define SHARED 64
+
+struct world {
+	ebbgc_heap_t *heap;
+	ebbgc_type_t node, refs, leaf;
+	ebbgc_ref_t shared;		/* a root range: an array that all threads store to */
+	unsigned int steps;
+};
+
+struct worker {
+	struct world *world;
+	uint64_t seed;
+};
+
+static uint64_t next(uint64_t *s)
+{
+	*s ^= *s << 13;
+	*s ^= *s >> 7;
+	*s ^= *s << 17;
+	return *s;
+}
+
+/* Objects carry a checksum of their own address, so one that was freed and reused shows. */
+static uint64_t stamp(ebbgc_ref_t r)
+{
+	return (uint64_t)(uintptr_t)ebbgc_ptr(r) * 0x9e3779b97f4a7c15u;
+}
+
+static ebbgc_ref_t new_node(struct world *w, ebbgc_mutator_t *m)
+{
+	ebbgc_ref_t r = ebbgc_alloc(m, w->node);
+
+	assert_false(ebbgc_is_null(r));
+	node_of(r)->value = stamp(r);
+	return r;
+}
+
+/* Follows a random path and checks each node on it; returns the last. */
+static ebbgc_ref_t wander(ebbgc_mutator_t *m, ebbgc_ref_t r, uint64_t *s)
+{
+	for (int i = 0; i < 20; i++) {
+		ebbgc_ref_t to;
+
+		assert_int_equal(node_of(r)->value, stamp(r));
+		to = ebbgc_load(m, r, next(s) & 1 ? &node_of(r)->left : &node_of(r)->right);
+		if (ebbgc_is_null(to))
+			break;
+		r = to;
+	}
+	return r;
+}
+
+static void step(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t *roots, uint64_t *s)
+{
+	unsigned int a = next(s) % ROOTS, b = next(s) % ROOTS, c = next(s) % SHARED;
+	ebbgc_ref_t at, expected;
+
+	switch (next(s) % 12) {
+	case 0 ... 3:
+		at = new_node(w, m);
+		ebbgc_init(&node_of(at)->left, roots[a]);
+		ebbgc_init(&node_of(at)->right, roots[b]);
+		roots[a] = at;
+		break;
+	case 4:
+		roots[a] = EBBGC_NULL;
+		break;
+	case 5:
+		if (!ebbgc_is_null(roots[a]))
+			roots[b] = wander(m, roots[a], s);
+		break;
+	case 6: case 7:
+		if (ebbgc_is_null(roots[a]))
+			break;
+		at = wander(m, roots[a], s);
+		/* Moves a subgraph: the only path to it may be the local variable for a while. */
+		expected = ebbgc_load(m, at, &node_of(at)->left);
+		ebbgc_store(m, at, &node_of(at)->left, EBBGC_NULL);
+		if (next(s) & 1)
+			roots[b] = expected;
+		else
+			ebbgc_store(m, at, &node_of(at)->right, expected);
+		break;
+	case 8:
+		ebbgc_store(m, w->shared, &refs_of(w->shared)->slots[c], roots[a]);
+		break;
+	case 9:
+		roots[a] = ebbgc_load(m, w->shared, &refs_of(w->shared)->slots[c]);
+		break;
+	case 10:
+		expected = ebbgc_load(m, w->shared, &refs_of(w->shared)->slots[c]);
+		ebbgc_cas(m, w->shared, &refs_of(w->shared)->slots[c], &expected, roots[b]);
+		break;
+	case 11:
+		if (next(s) % 8 == 0) {
+			struct refs *shared = refs_of(w->shared);
+
+			ebbgc_copy(m, w->shared, &shared->slots[c / 2], w->shared,
+				   &shared->slots[c / 3], SHARED / 4);
+			ebbgc_fill(m, w->shared, &shared->slots[c / 2], roots[a], 3);
+		}
+		/* Bulk that dies at once, of every size. */
+		ebbgc_alloc_length(m, w->leaf, next(s) % 64 == 0 ? 100000 : next(s) % 4000);
+		break;
+	}
+	if (next(s) % 64 == 0)
+		ebbgc_poll(m);
+	if (next(s) % 512 == 0)
+		ebbgc_collect_start(m);
+	if (next(s) % 4096 == 0) {
+		uint64_t before = stats_of(w->heap).cycles;
+
+		/* However slow the collector is, it gets its cycles. */
+		for (ebbgc_collect_start(m); stats_of(w->heap).cycles == before; sched_yield())
+			ebbgc_poll(m);
+	}
+	if (next(s) % 8192 == 0)
+		ebbgc_collect(m);
+}
+
+static void *worker(void *arg)
+{
+	struct worker *self = arg;
+	struct world *w = self->world;
+	ebbgc_ref_t roots[ROOTS] = { 0 };
+	struct ebbgc_frame frame;
+	ebbgc_mutator_t *m;
+
+	assert_int_equal(ebbgc_attach(w->heap, &m), 0);
+	ebbgc_frame_push(m, &frame, roots, ROOTS);
+	for (unsigned int i = 0; i < w->steps; i++)
+		step(w, m, roots, &self->seed);
+	ebbgc_frame_pop(m, &frame);
+	ebbgc_detach(m);
+	return NULL;
+}
+
+static void random_program(enum ebbgc_mode mode, uint64_t seed)
+{
+	static const struct ebbgc_layout leaf = {
+		.name = "leaf", .flags = EBBGC_LEAF, .size = 8, .element_size = 1, .length_width = 8,
+	};
+	struct world w = { .steps = getenv("EBBGC_TEST_SHORT") ? 30000 : 200000 };
+	struct worker workers[THREADS];
+	pthread_t threads[THREADS];
+	struct ebbgc_stats s;
+	ebbgc_mutator_t *m;
+
+	w.heap = checked_heap(mode, 64 << 20);
+	assert_int_equal(ebbgc_type_register(w.heap, &node_layout, &w.node), 0);
+	assert_int_equal(ebbgc_type_register(w.heap, &refs_layout, &w.refs), 0);
+	assert_int_equal(ebbgc_type_register(w.heap, &leaf, &w.leaf), 0);
+	assert_int_equal(ebbgc_attach(w.heap, &m), 0);
+	assert_int_equal(ebbgc_roots_add(m, &w.shared, 1), 0);
+	w.shared = ebbgc_alloc_length(m, w.refs, SHARED);
+	assert_int_equal(ebbgc_blocked_begin(m), 0);
+	for (int i = 0; i < THREADS; i++) {
+		workers[i] = (struct worker){ &w, seed + 77 * (uint64_t)i };
+		assert_int_equal(pthread_create(&threads[i], NULL, worker, &workers[i]), 0);
+	}
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	ebbgc_blocked_end(m);
+
+	w.shared = EBBGC_NULL;
+	assert_int_equal(ebbgc_collect(m), 0);
+	s = stats_of(w.heap);
+	assert_int_equal(s.check_failures, 0);
+	assert_int_equal(s.checks, s.cycles);
+	assert_true(mode == EBBGC_STOP_WORLD || s.cycles - s.full_cycles > 3);
+	assert_true(s.cycles > 3);
+	/* Nothing is reachable any more, so no region is in use. */
+	assert_int_equal(s.live_bytes, 0);
+	assert_int_equal(ebbgc_roots_remove(m, &w.shared), 0);
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(w.heap), 0);
+}
+
+static void concurrent_programs(void **state)
+{
+	for (uint64_t seed = 1; seed <= 4; seed++)
+		random_program(EBBGC_CONCURRENT, seed * 1000003);
+}
+
+static void stopped_programs(void **state)
+{
+	for (uint64_t seed = 1; seed <= 2; seed++)
+		random_program(EBBGC_STOP_WORLD, seed * 999983);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(concurrent_programs),
+		cmocka_unit_test(stopped_programs),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* Threads that come, go, block and fork; conservative stacks; names of the collector's threads. */
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "gc_test.h"
+
+#ifdef __SANITIZE_THREAD__
+#define FORKS 0		/* ThreadSanitizer refuses threads' runtime in a child */
+#else
+#define FORKS 1
+#endif
+
+struct shared {
+	ebbgc_heap_t *heap;
+	ebbgc_type_t node;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	int stage;
+};
+
+static void stage_set(struct shared *s, int stage)
+{
+	pthread_mutex_lock(&s->lock);
+	s->stage = stage;
+	pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void stage_wait(struct shared *s, int stage)
+{
+	pthread_mutex_lock(&s->lock);
+	while (s->stage < stage)
+		pthread_cond_wait(&s->changed, &s->lock);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static struct shared shared_new(struct ebbgc_options *o)
+{
+	struct shared s = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+	o->check = true;
+	o->max_bytes = 32 << 20;
+	assert_int_equal(ebbgc_heap_create(o, &s.heap), 0);
+	assert_int_equal(ebbgc_type_register(s.heap, &node_layout, &s.node), 0);
+	return s;
+}
+
+/* Attached, with a list in a frame, and gone without a word. */
+static void *exits_attached(void *arg)
+{
+	struct shared *s = arg;
+	ebbgc_ref_t list = { 0 };
+	struct ebbgc_frame frame;
+	ebbgc_mutator_t *m, *twice;
+
+	assert_int_equal(ebbgc_attach(s->heap, &m), 0);
+	assert_int_equal(ebbgc_attach(s->heap, &twice), -EALREADY);
+	ebbgc_frame_push(m, &frame, &list, 1);
+	for (int i = 0; i < 1000; i++) {
+		ebbgc_ref_t r = ebbgc_alloc(m, s->node);
+
+		ebbgc_init(&node_of(r)->left, list);
+		list = r;
+	}
+	return NULL;
+}
+
+static void exit_detaches(void **state)
+{
+	struct ebbgc_options o;
+	struct shared s;
+	ebbgc_mutator_t *m;
+
+	ebbgc_options_init(&o);
+	s = shared_new(&o);
+	assert_int_equal(ebbgc_attach(s.heap, &m), 0);
+	for (int i = 0; i < 20; i++) {
+		pthread_t t;
+
+		assert_int_equal(pthread_create(&t, NULL, exits_attached, &s), 0);
+		ebbgc_collect_start(m);
+		for (int j = 0; j < 100; j++)
+			ebbgc_poll(m);
+		/* Joins while a collection may want this thread: so it blocks. */
+		assert_int_equal(ebbgc_blocked_begin(m), 0);
+		pthread_join(t, NULL);
+		ebbgc_blocked_end(m);
+	}
+	assert_int_equal(ebbgc_collect(m), 0);
+	assert_int_equal(stats_of(s.heap).live_bytes, 0);
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
+}
+
+static void *blocks(void *arg)
+{
+	struct shared *s = arg;
+	ebbgc_ref_t kept;
+	struct ebbgc_frame frame;
+	ebbgc_mutator_t *m;
+
+	assert_int_equal(ebbgc_attach(s->heap, &m), 0);
+	kept = ebbgc_alloc(m, s->node);
+	node_of(kept)->value = 7;
+	ebbgc_frame_push(m, &frame, &kept, 1);
+	assert_int_equal(ebbgc_blocked_begin(m), 0);
+	stage_set(s, 1);
+	stage_wait(s, 2);
+	ebbgc_blocked_end(m);
+	assert_int_equal(node_of(kept)->value, 7);
+	ebbgc_frame_pop(m, &frame);
+	ebbgc_detach(m);
+	return NULL;
+}
+
+/* A collection needs no help of a blocked thread, and keeps what its frames hold. */
+static void blocked_region(void **state)
+{
+	struct ebbgc_options o;
+	struct shared s;
+	ebbgc_mutator_t *m;
+	pthread_t t;
+
+	ebbgc_options_init(&o);
+	s = shared_new(&o);
+	assert_int_equal(ebbgc_attach(s.heap, &m), 0);
+	assert_int_equal(pthread_create(&t, NULL, blocks, &s), 0);
+	assert_int_equal(ebbgc_blocked_begin(m), 0);
+	stage_wait(&s, 1);
+	ebbgc_blocked_end(m);
+	assert_int_equal(ebbgc_collect(m), 0);
+	assert_true(stats_of(s.heap).live_bytes > 0);
+	stage_set(&s, 2);
+	assert_int_equal(ebbgc_blocked_begin(m), 0);
+	pthread_join(t, NULL);
+	ebbgc_blocked_end(m);
+	assert_int_equal(ebbgc_collect(m), 0);
+	assert_int_equal(stats_of(s.heap).live_bytes, 0);
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
+}
+
+static __attribute__((noinline)) void *collects(void *arg)
+{
+	ebbgc_mutator_t *m;
+
+	/* From another thread, while the caller is blocked. */
+	assert_int_equal(ebbgc_attach(arg, &m), 0);
+	assert_int_equal(ebbgc_collect(m), 0);
+	ebbgc_detach(m);
+	return NULL;
+}
+
+static void *collects_elsewhere(void *arg)
+{
+	pthread_t t;
+
+	assert_int_equal(pthread_create(&t, NULL, collects, arg), 0);
+	pthread_join(t, NULL);
+	return NULL;
+}
+
+/* A list that nothing but local variables hold, one of them an address in an object's middle. */
+static void conservative_stacks(void **state)
+{
+	struct ebbgc_options o;
+	struct shared s;
+	ebbgc_mutator_t *m;
+	ebbgc_ref_t list = { 0 };
+	uint64_t *volatile inside;
+
+	ebbgc_options_init(&o);
+	o.stacks = EBBGC_CONSERVATIVE;
+	s = shared_new(&o);
+	assert_int_equal(ebbgc_attach(s.heap, &m), 0);
+	assert_int_equal(ebbgc_blocked_begin(m), -EINVAL);
+	for (uint64_t i = 0; i < 10000; i++) {
+		ebbgc_ref_t r = ebbgc_alloc(m, s.node);
+
+		node_of(r)->value = i;
+		ebbgc_init(&node_of(r)->left, list);
+		list = r;
+		if (i % 3000 == 0)
+			assert_int_equal(ebbgc_collect(m), 0);
+	}
+	inside = &node_of(list)->value;
+	list = EBBGC_NULL;
+	ebbgc_blocked_call(m, collects_elsewhere, s.heap);
+	assert_int_equal(ebbgc_collect(m), 0);
+	for (struct node *n = (struct node *)(void *)((char *)inside - offsetof(struct node, value));
+	     ; n = node_of(n->left)) {
+		static uint64_t expected = 9999;
+
+		assert_int_equal(n->value, expected);
+		if (!expected--)
+			break;
+	}
+	assert_int_equal(stats_of(s.heap).check_failures, 0);
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
+}
+
+/* 1 if allocation fails with ECHILD in the end, and the rest is as promised. */
+static int child_of_fork(struct shared *s, ebbgc_mutator_t *m, ebbgc_ref_t kept)
+{
+	ebbgc_mutator_t *again;
+	int left = 1 << 20;
+
+	if (node_of(ebbgc_load(m, kept, &node_of(kept)->left))->value != 9)
+		return 2;
+	ebbgc_store(m, kept, &node_of(kept)->left, EBBGC_NULL);
+	while (left-- && !ebbgc_is_null(ebbgc_alloc(m, s->node)))
+		;
+	if (left <= 0 || errno != ECHILD)
+		return 3;
+	if (ebbgc_collect(m) != -ECHILD || ebbgc_attach(s->heap, &again) != -ECHILD)
+		return 4;
+	return ebbgc_heap_destroy(s->heap) ? 5 : 1;
+}
+
+static void fork_child(void **state)
+{
+	struct ebbgc_options o;
+	struct shared s;
+	ebbgc_mutator_t *m;
+	ebbgc_ref_t kept;
+	struct ebbgc_frame frame;
+	int status;
+	pid_t pid;
+
+	if (!FORKS)
+		skip();
+	ebbgc_options_init(&o);
+	s = shared_new(&o);
+	assert_int_equal(ebbgc_attach(s.heap, &m), 0);
+	kept = ebbgc_alloc(m, s.node);
+	ebbgc_frame_push(m, &frame, &kept, 1);
+	ebbgc_store(m, kept, &node_of(kept)->left, ebbgc_alloc(m, s.node));
+	node_of(ebbgc_load(m, kept, &node_of(kept)->left))->value = 9;
+	ebbgc_collect_start(m);
+	pid = fork();
+	if (!pid) {
+		alarm(20);
+		_exit(child_of_fork(&s, m, kept));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 1);
+	assert_int_equal(ebbgc_collect(m), 0);
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
+}
+
+/* The policy gcaware tells collectors by their name. */
+static void collector_names(void **state)
+{
+	unsigned int named = 0;
+	struct ebbgc_options o;
+	struct dirent *task;
+	ebbgc_mutator_t *m;
+	struct shared s;
+	DIR *tasks;
+
+	ebbgc_options_init(&o);
+	o.markers = 3;
+	s = shared_new(&o);
+	assert_int_equal(ebbgc_attach(s.heap, &m), 0);
+	/* They name themselves before they work. */
+	assert_int_equal(ebbgc_collect(m), 0);
+	tasks = opendir("/proc/self/task");
+	assert_non_null(tasks);
+	while ((task = readdir(tasks))) {
+		char path[300], name[32] = "";
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", task->d_name);
+		f = fopen(path, "r");
+		if (!f)
+			continue;
+		named += fgets(name, sizeof(name), f) && !strncmp(name, "ebb-gc", 6);
+		fclose(f);
+	}
+	closedir(tasks);
+	assert_int_equal(named, 3);
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(exit_detaches),
+		cmocka_unit_test(blocked_region),
+		cmocka_unit_test(conservative_stacks),
+		cmocka_unit_test(fork_child),
+		cmocka_unit_test(collector_names),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+/*
+ * Small objects are cut from runs of free slots that a thread takes from a region it owns; a
+ * run's allocation bits are set when it is taken, and its mark bits if marking is on, so that
+ * cutting costs an addition.  Slots of a run that hold no object yet have a zero header.
+ */
+#include <errno.h>
+#include <string.h>
+#include "heap.h"
+
+static void run_mark(struct ebbgc_heap *h, const char *from, const char *to, size_t size)
+{
+	for (; from < to; from += size)
+		bit_set(h->marks, granule_of(h, (uint64_t)(uintptr_t)from));
+}
+
+void supplies_blacken(struct ebbgc_heap *h, struct mutator *m)
+{
+	for (unsigned int k = 0; k < SMALL_KINDS; k++)
+		run_mark(h, m->supply[k].next, m->supply[k].end, h->slot_size[k]);
+}
+
+void supplies_drop_regions(struct ebbgc_heap *h, struct mutator *m)
+{
+	for (unsigned int k = 0; k < SMALL_KINDS; k++) {
+		if (m->supply[k].region != REGION_NONE)
+			list_push(h, &h->partial[k], m->supply[k].region);
+		m->supply[k].region = REGION_NONE;
+	}
+}
+
+static void count_allocated(struct ebbgc_heap *h, size_t bytes)
+{
+	uint64_t now = __atomic_add_fetch(&h->allocated_bytes, bytes, __ATOMIC_RELAXED);
+
+	if (now < __atomic_load_n(&h->trigger, __ATOMIC_RELAXED))
+		return;
+	pthread_mutex_lock(&h->lock);
+	if (now >= h->trigger && h->asked == h->ended)
+		collector_ask(h);
+	pthread_mutex_unlock(&h->lock);
+}
+
+/* Takes the next run of the supply's region; false if it has no free slot left. */
+static bool take_run(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
+{
+	struct supply *s = &m->supply[kind];
+	struct region *r = &h->regions[s->region];
+	size_t size = h->slot_size[kind], stride = size >> GRANULE_SHIFT;
+	uint64_t *bits = h->allocated + (size_t)s->region * REGION_WORDS;
+	uint32_t slots = (uint32_t)(REGION_SIZE / size), i = r->cursor, end;
+	uint32_t most = size < RUN_BYTES ? (uint32_t)(RUN_BYTES / size) : 1;
+
+	while (i < slots && bit_test(bits, i * stride))
+		i++;
+	for (end = i; end < slots && end - i < most && !bit_test(bits, end * stride); end++) {
+		uint64_t *word = &bits[end * stride >> 6];
+
+		/* The region is this thread's: no other writes the word. */
+		__atomic_store_n(word, *word | UINT64_C(1) << (end * stride & 63), __ATOMIC_RELAXED);
+	}
+	r->cursor = end;
+	if (i == end)
+		return false;
+	s->next = region_start(h, s->region) + i * size;
+	s->end = s->next + (end - i) * size;
+	if (!r->zero)
+		memset(s->next, 0, (size_t)(s->end - s->next));
+	if (h->marking)
+		run_mark(h, s->next, s->end, size);
+	count_allocated(h, (size_t)(s->end - s->next));
+	return true;
+}
+
+/*
+ * Lock held: what to do when no region is free.  0 to try again, or -errno.  `tries` counts how
+ * often this allocation has been here: it is 2 once a full collection has brought nothing.
+ */
+static int no_memory(struct ebbgc_heap *h, struct mutator *m, size_t bytes, unsigned int *tries)
+{
+	uint64_t since = now_ns();
+	enum ebbgc_oom verdict;
+
+	if (*tries < 2) {
+		/* A cycle on its way may do; its pauses are shorter. */
+		if (*tries == 0 && h->asked != h->ended) {
+			*tries = 1;
+			collector_wait(h, m);
+		} else {
+			*tries = 2;
+			collector_wait_full(h, m);
+		}
+		h->stats.stalls++;
+		h->stats.stall_total_ns += now_ns() - since;
+		return 0;
+	}
+	*tries = 0;
+	pthread_mutex_unlock(&h->lock);
+	event_send(h, EBBGC_EVENT_OUT_OF_MEMORY, bytes, NULL);
+	verdict = h->options.oom ? h->options.oom(h->options.oom_arg, h, bytes) : EBBGC_OOM_FAIL;
+	pthread_mutex_lock(&h->lock);
+	return verdict == EBBGC_OOM_RETRY ? 0 : -ENOMEM;
+}
+
+static int refill(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
+{
+	struct supply *s = &m->supply[kind];
+	unsigned int tries = 0;
+	int r = 0;
+
+	ebbgc_poll(&m->public);
+	if (s->region != REGION_NONE && take_run(h, m, kind))
+		return 0;
+	if (forked(h))
+		return -ECHILD;
+	pthread_mutex_lock(&h->lock);
+	for (;;) {
+		uint32_t region;
+
+		if (s->region != REGION_NONE) {
+			list_push(h, &h->full[kind], s->region);
+			s->region = REGION_NONE;
+		}
+		region = sweep_for(h, (uint8_t)kind);
+		if (region == REGION_NONE)
+			region = regions_take(h, 1, (uint8_t)kind);
+		if (region == REGION_NONE) {
+			r = no_memory(h, m, h->slot_size[kind], &tries);
+			if (r)
+				break;
+			continue;
+		}
+		s->region = region;
+		h->regions[region].cursor = 0;
+		pthread_mutex_unlock(&h->lock);
+		if (take_run(h, m, kind))
+			return 0;
+		pthread_mutex_lock(&h->lock);
+	}
+	pthread_mutex_unlock(&h->lock);
+	return r;
+}
+
+static ebbgc_ref_t alloc_small(struct mutator *m, ebbgc_type_t type, unsigned int kind)
+{
+	struct supply *s = &m->supply[kind];
+	char *p;
+
+	if (EBBGC_UNLIKELY(s->next == s->end)) {
+		int r = refill(m->heap, m, kind);
+
+		if (r) {
+			errno = -r;
+			return EBBGC_NULL;
+		}
+	}
+	p = s->next;
+	s->next = p + m->heap->slot_size[kind];
+	__atomic_store_n((uint64_t *)p, type, __ATOMIC_RELAXED);
+	return ebbgc_ref(p + HEADER);
+}
+
+static ebbgc_ref_t alloc_large(struct ebbgc_heap *h, struct mutator *m, ebbgc_type_t type,
+			       size_t total)
+{
+	bool leaf = h->types[type].flags & EBBGC_LEAF;
+	uint64_t regions = (total + REGION_SIZE - 1) >> REGION_SHIFT, object;
+	unsigned int tries = 0;
+	uint32_t first;
+	int r = 0;
+
+	ebbgc_poll(&m->public);
+	r = forked(h) ? -ECHILD : regions > h->region_count ? -ENOMEM : 0;
+	if (r) {
+		errno = -r;
+		return EBBGC_NULL;
+	}
+	pthread_mutex_lock(&h->lock);
+	for (;;) {
+		first = regions_take(h, (uint32_t)regions, leaf ? KIND_LARGE_LEAF : KIND_LARGE);
+		if (first != REGION_NONE)
+			break;
+		r = no_memory(h, m, total, &tries);
+		if (r) {
+			pthread_mutex_unlock(&h->lock);
+			errno = -r;
+			return EBBGC_NULL;
+		}
+	}
+	pthread_mutex_unlock(&h->lock);
+
+	/* No safepoint from here on, so no cycle sees the object half made. */
+	object = (uint64_t)(uintptr_t)region_start(h, first) + HEADER;
+	for (uint32_t i = first; i < first + regions; i++)
+		if (!h->regions[i].zero)
+			memset(region_start(h, i), 0, REGION_SIZE);
+	bit_set(h->allocated, granule_of(h, object));
+	if (h->marking)
+		bit_set(h->marks, granule_of(h, object));
+	__atomic_store_n(header_of(object), type, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&h->lock);
+	list_push(h, &h->large, first);
+	pthread_mutex_unlock(&h->lock);
+	count_allocated(h, regions << REGION_SHIFT);
+	return (ebbgc_ref_t){ object };
+}
+
+ebbgc_ref_t ebbgc_alloc(ebbgc_mutator_t *mutator, ebbgc_type_t type)
+{
+	struct mutator *m = mutator_of(mutator);
+	const struct type *t = &m->heap->types[type];
+
+	if (EBBGC_UNLIKELY(type >= TYPES_MAX || !t->size || t->length_width)) {
+		errno = EINVAL;
+		return EBBGC_NULL;
+	}
+	if (EBBGC_UNLIKELY(t->kind == KIND_FREE))
+		return alloc_large(m->heap, m, type, t->size + HEADER);
+	return alloc_small(m, type, t->kind);
+}
+
+ebbgc_ref_t ebbgc_alloc_length(ebbgc_mutator_t *mutator, ebbgc_type_t type, size_t length)
+{
+	struct mutator *m = mutator_of(mutator);
+	struct ebbgc_heap *h = m->heap;
+	const struct type *t = &h->types[type];
+	ebbgc_ref_t ref;
+	size_t total;
+	char *field;
+
+	if (EBBGC_UNLIKELY(type >= TYPES_MAX || !t->length_width)) {
+		errno = EINVAL;
+		return EBBGC_NULL;
+	}
+	if (__builtin_mul_overflow(length, t->element_size, &total) ||
+	    __builtin_add_overflow(total, t->size + HEADER, &total) || total > SIZE_MAX / 2 ||
+	    (t->length_width == 4 && length > UINT32_MAX)) {
+		errno = EOVERFLOW;
+		return EBBGC_NULL;
+	}
+	if (total <= SMALL_MAX)
+		ref = alloc_small(m, type, 2 * h->class_of[(total + GRANULE - 1) / GRANULE] +
+					   ((t->flags & EBBGC_LEAF) != 0));
+	else
+		ref = alloc_large(h, m, type, total);
+	if (ebbgc_is_null(ref))
+		return ref;
+	field = (char *)ebbgc_ptr(ref) + t->length_offset;
+	if (t->length_width == 4)
+		*(uint32_t *)field = (uint32_t)length;
+	else
+		*(uint64_t *)field = length;
+	return ref;
+}

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+# libebbgc, its tests under sanitizers, and the programs on it.
+
+GC_SONAME := libebbgc.so.0
+GC_SOURCES := $(wildcard userlib/*.c)
+GC_OBJECTS := $(GC_SOURCES:%.c=$(B)/obj/%.o)
+GC_STATIC := $(B)/lib/libebbgc.a
+GC_SHARED := $(B)/lib/$(GC_SONAME).$(VERSION)
+GC_LIBS := -lpthread -lm
+
+$(GC_OBJECTS): override CFLAGS += -fPIC -fvisibility=hidden
+
+$(GC_STATIC): $(GC_OBJECTS)
+	$(call say,AR,$@)
+	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) rcs $@ $^
+
+$(GC_SHARED): $(GC_OBJECTS)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,$(GC_SONAME) -Wl,-z,defs \
+		-o $@ $^ $(GC_LIBS)
+	$(Q)ln -sf $(@F) $(@D)/$(GC_SONAME) && ln -sf $(GC_SONAME) $(@D)/libebbgc.so
+
+-include $(GC_OBJECTS:.o=.d)
+
+.PHONY: gc gc-programs gc-sanitize
+gc: $(GC_STATIC) $(GC_SHARED)
+all: gc
+
+# Unit tests of the library link it and nothing of ebb's programs.
+$(B)/tests/unit/test_gc_%: tests/unit/test_gc_%.c $(GC_STATIC) | deps
+	$(call say,TEST,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib -o $@ $< $(GC_STATIC) -lcmocka $(GC_LIBS)
+
+# Programs: one source each; gcbench also on Debian's collector and on malloc, to compare with.
+GC_PROGRAMS := $(patsubst tests/gc/%.c,$(B)/tests/gc/%,$(wildcard tests/gc/*.c))
+GC_RIVALS := $(B)/tests/gc/gcbench-malloc \
+	$(if $(shell pkg-config --exists bdw-gc 2>/dev/null && echo yes),$(B)/tests/gc/gcbench-bdwgc)
+
+$(B)/tests/gc/%: tests/gc/%.c $(GC_STATIC)
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib -o $@ $< $(GC_STATIC) $(GC_LIBS)
+
+$(B)/tests/gc/gcbench-malloc: tests/gc/gcbench.c
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -DON_MALLOC -o $@ $< $(GC_LIBS)
+
+$(B)/tests/gc/gcbench-bdwgc: tests/gc/gcbench.c
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -DON_BDWGC -o $@ $< -lgc $(GC_LIBS)
+
+gc-programs: $(GC_PROGRAMS) $(GC_RIVALS)
+test-programs: $(GC_PROGRAMS)
+
+# The library and its tests under the sanitizers that catch what threads and frees do wrong.
+GC_UNIT := $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/test_gc_*.c))
+
+define gc_sanitized
+GC_SANITIZED += $$(GC_UNIT:%=build/gc-$(1)/%)
+build/gc-$(1)/%: tests/unit/%.c $$(GC_SOURCES) $$(wildcard userlib/*.h)
+	$$(call say,TEST,$$@)
+	$$(Q)mkdir -p $$(@D) && $$(CC) -std=gnu11 -O1 -g $$(WARN) -D_GNU_SOURCE -fsanitize=$(1) \
+		-fno-omit-frame-pointer -Iuserlib -o $$@ $$< $$(GC_SOURCES) -lcmocka $$(GC_LIBS)
+endef
+$(foreach s,thread address undefined,$(eval $(call gc_sanitized,$(s))))
+
+gc-sanitize: $(GC_SANITIZED)
+	$(Q)EBBGC_TEST_SHORT=1 $(PYTHON) -B tests/unit.py $^
+
+GC_INSTALL := $(DESTDIR)$(PREFIX)
+.PHONY: install-gc
+install: install-gc
+install-gc: gc
+	$(Q)install -d $(GC_INSTALL)/lib/pkgconfig $(GC_INSTALL)/include
+	$(Q)install -m 644 userlib/ebbgc.h $(GC_INSTALL)/include
+	$(Q)install -m 644 $(GC_STATIC) $(GC_SHARED) $(GC_INSTALL)/lib
+	$(Q)ln -sf $(notdir $(GC_SHARED)) $(GC_INSTALL)/lib/$(GC_SONAME)
+	$(Q)ln -sf $(GC_SONAME) $(GC_INSTALL)/lib/libebbgc.so
+	$(Q)sed 's|@PREFIX@|$(PREFIX)|;s|@VERSION@|$(VERSION)|' userlib/ebbgc.pc.in \
+		>$(GC_INSTALL)/lib/pkgconfig/ebbgc.pc

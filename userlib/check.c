@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+/*
+ * The checking mode: what marking found is compared with a walk of the graph that shares no code
+ * with it but type_visit(), at the end of each cycle and before threads run again.
+ *
+ * A full cycle must have marked exactly what is reachable.  A concurrent one must have marked all
+ * that is reachable at its end, and of what existed at its beginning nothing that was not
+ * reachable then by some path, weak ones included.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "heap.h"
+
+struct check {
+	uint64_t *reached;	/* at the end */
+	uint64_t *before;	/* reachable by any path at the snapshot */
+	uint64_t *existed;	/* allocated at the snapshot */
+	struct vector stack, ephemerons;
+};
+
+enum walk_kind { WALK_STRONG, WALK_ANY };
+
+struct walk {
+	struct ebbgc_heap *h;
+	uint64_t *seen;
+	enum walk_kind kind;
+	bool stacks;		/* words on stacks are roots */
+	uint64_t from;		/* the object whose slots are visited; 0 for a root */
+};
+
+static size_t bitmap_bytes(const struct ebbgc_heap *h)
+{
+	return (size_t)h->region_count * REGION_WORDS * sizeof(uint64_t);
+}
+
+int check_create(struct ebbgc_heap *h)
+{
+	struct check *c;
+
+	if (!h->options.check)
+		return 0;
+	c = h->check = calloc(1, sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	c->reached = map_pages(bitmap_bytes(h));
+	c->before = map_pages(bitmap_bytes(h));
+	c->existed = map_pages(bitmap_bytes(h));
+	return c->reached && c->before && c->existed ? 0 : -ENOMEM;
+}
+
+void check_destroy(struct ebbgc_heap *h)
+{
+	struct check *c = h->check;
+
+	if (!c)
+		return;
+	if (c->reached)
+		munmap(c->reached, bitmap_bytes(h));
+	if (c->before)
+		munmap(c->before, bitmap_bytes(h));
+	if (c->existed)
+		munmap(c->existed, bitmap_bytes(h));
+	free(c->stack.items);
+	free(c->ephemerons.items);
+	free(c);
+}
+
+static void failed(struct ebbgc_heap *h, uint64_t object, const char *text)
+{
+	h->counting.check_failures++;
+	event_send(h, EBBGC_EVENT_CHECK_FAILED, object, text);
+	if (h->options.event)
+		return;
+	fprintf(stderr, "ebbgc: object 0x%" PRIx64 ": %s; a store without ebbgc_store(), a missing "
+		"root or a wrong layout\n", object, text);
+	abort();
+}
+
+bool is_object(const struct ebbgc_heap *h, uint64_t object)
+{
+	uint64_t base = (uint64_t)(uintptr_t)h->base;
+	uint64_t top = __atomic_load_n(&h->top, __ATOMIC_RELAXED);
+
+	if (object < base || object >= base + (top << REGION_SHIFT))
+		return false;
+	return object % GRANULE == HEADER && bit_test(h->allocated, granule_of(h, object)) &&
+	       type_id(object) != TYPE_NONE && type_id(object) < __atomic_load_n(&h->type_count, __ATOMIC_RELAXED);
+}
+
+static void walk_slot(void *arg, ebbgc_ref_t *slot)
+{
+	struct walk *w = arg;
+	uint64_t object = ref_load(slot);
+
+	if (!object)
+		return;
+	if (!is_object(w->h, object))
+		return failed(w->h, w->from ? w->from : object, "refers to no object");
+	if (bit_set(w->seen, granule_of(w->h, object)) && !vector_push(&w->h->check->stack, object))
+		abort();	/* a check that cannot finish must not pass */
+}
+
+static void walk_object(struct walk *w, uint64_t object)
+{
+	const struct type *type = &w->h->types[type_id(object)];
+
+	w->from = object;
+	if (w->kind == WALK_STRONG && type_id(object) == TYPE_EPHEMERON) {
+		if (!vector_push(&w->h->check->ephemerons, object))
+			abort();
+	} else if (w->kind == WALK_ANY || !(type->flags & EBBGC_WEAK)) {
+		type_visit(type, object, walk_slot, w);
+	}
+}
+
+static bool walk_ephemerons(struct walk *w)
+{
+	struct vector *v = &w->h->check->ephemerons;
+	size_t kept = 0, count = v->count;
+
+	for (size_t i = 0; i < count; i++) {
+		ebbgc_ref_t *slots = (ebbgc_ref_t *)(uintptr_t)v->items[i];
+		uint64_t key = ref_load(&slots[0]);
+
+		w->from = v->items[i];
+		if (key && bit_test(w->seen, granule_of(w->h, key)))
+			walk_slot(w, &slots[1]);
+		else
+			v->items[kept++] = v->items[i];
+	}
+	v->count = kept;
+	return kept != count;
+}
+
+/* Sets w->seen for all that can be reached. */
+static void walk_all(struct walk *w)
+{
+	struct vector *stack = &w->h->check->stack;
+
+	memset(w->seen, 0, (size_t)w->h->top * REGION_WORDS * sizeof(uint64_t));
+	w->h->check->ephemerons.count = 0;
+	w->from = 0;
+	roots_each(w->h, walk_slot, w);
+	if (w->stacks)
+		stacks_each(w->h, walk_slot, w);
+	if (w->kind == WALK_ANY) {
+		struct finalizer_list *l = &w->h->finalizers;
+
+		for (size_t i = 0; i < l->count; i++) {
+			ebbgc_ref_t object = { l->items[i].object };
+
+			walk_slot(w, &object);
+		}
+	}
+	do {
+		while (stack->count)
+			walk_object(w, stack->items[--stack->count]);
+	} while (walk_ephemerons(w));
+}
+
+void check_snapshot(struct ebbgc_heap *h)
+{
+	struct walk w = { .h = h, .kind = WALK_ANY, .stacks = true };
+
+	if (!h->check)
+		return;
+	w.seen = h->check->before;
+	memcpy(h->check->existed, h->allocated, (size_t)h->top * REGION_WORDS * sizeof(uint64_t));
+	memset(h->check->existed + (size_t)h->top * REGION_WORDS, 0,
+	       (size_t)(h->region_count - h->top) * REGION_WORDS * sizeof(uint64_t));
+	for (struct mutator *m = h->mutators; m; m = m->next)
+		for (unsigned int k = 0; k < SMALL_KINDS; k++)
+			for (char *p = m->supply[k].next; p < m->supply[k].end; p += h->slot_size[k]) {
+				size_t i = granule_of(h, (uint64_t)(uintptr_t)p);
+
+				/* Not an object yet. */
+				h->check->existed[i >> 6] &= ~(UINT64_C(1) << (i & 63));
+			}
+	walk_all(&w);
+}
+
+struct weak_check {
+	struct ebbgc_heap *h;
+	uint64_t from;
+};
+
+static void check_weak_slot(void *arg, ebbgc_ref_t *slot)
+{
+	struct weak_check *c = arg;
+	uint64_t object = ref_load(slot);
+
+	if (object && !bit_test(c->h->marks, granule_of(c->h, object)))
+		failed(c->h, c->from, "weakly refers to what is about to be freed");
+}
+
+static void check_object(struct ebbgc_heap *h, uint64_t object, bool exact)
+{
+	size_t i = granule_of(h, object);
+	bool marked = bit_test(h->marks, i), reached = bit_test(h->check->reached, i);
+
+	if (reached && !marked)
+		return failed(h, object, "reachable, but not marked");
+	if (!marked)
+		return;
+	if (exact && !reached)
+		return failed(h, object, "survives, but is not reachable");
+	if (!exact && bit_test(h->check->existed, i) && !bit_test(h->check->before, i))
+		return failed(h, object, "survives, but was not reachable when the cycle began");
+	if ((h->types[type_id(object)].flags & EBBGC_WEAK) || type_id(object) == TYPE_EPHEMERON) {
+		struct weak_check c = { h, object };
+
+		type_visit(&h->types[type_id(object)], object, check_weak_slot, &c);
+	}
+}
+
+void check_marks(struct ebbgc_heap *h, bool exact)
+{
+	/*
+	 * A word on a stack that is there at the end of a concurrent cycle and was not at its
+	 * beginning may be left over from a frame long gone: it need not have been marked.
+	 */
+	struct walk w = { .h = h, .kind = WALK_STRONG, .stacks = exact };
+
+	if (!h->check)
+		return;
+	h->counting.checks++;
+	w.seen = h->check->reached;
+	walk_all(&w);
+	for (size_t word = 0; word < (size_t)h->top * REGION_WORDS; word++) {
+		uint64_t bits = h->allocated[word];
+
+		for (; bits; bits &= bits - 1) {
+			size_t granule = 64 * word + (size_t)__builtin_ctzll(bits);
+			uint64_t object = (uint64_t)(uintptr_t)h->base + (granule << GRANULE_SHIFT) + HEADER;
+
+			if (type_id(object) != TYPE_NONE)
+				check_object(h, object, exact);
+		}
+	}
+}

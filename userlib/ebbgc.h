@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+/*
+ * ebbgc: a garbage-collected heap for C programs and language runtimes.
+ *
+ * Objects do not move.  Their layout is told as data (struct ebbgc_layout), so references are
+ * found precisely; stacks are scanned precisely (frames) or conservatively, by choice of the
+ * heap.  Marking runs beside the program on threads named `ebb-gc...`, on a snapshot taken at
+ * its beginning (Yuasa, "Real-time garbage collection on general-purpose machines", 1990): a
+ * store logs the reference that it overwrites, a load costs nothing, new objects survive the
+ * cycle.  Mark and allocation bits live outside the heap's pages, so that neither sweeping nor
+ * a barrier touches a page that the program does not.
+ *
+ * Conventions.  Sizes are bytes, times nanoseconds.  Functions return 0 or a negative errno
+ * unless they say otherwise; an output is left untouched on failure.  A mutator is a thread's
+ * handle on one heap and is used by that thread only; functions that take a heap may be called
+ * by any thread.  A thread that is attached must reach a safepoint (ebbgc_poll(), an
+ * allocation, or a blocked region) within the pause that the program can bear.  References are
+ * valid in the variables of an attached thread as long as they are in a frame, a handle, a root
+ * range or a reachable object across every safepoint (in heaps with conservative stacks: also
+ * in any local variable or register).
+ *
+ * fork: the child has no collector.  There allocation fails with ECHILD as soon as it needs
+ * more than the thread has at hand, ebbgc_collect() returns -ECHILD, reading and storing
+ * work, and ebbgc_heap_destroy() only unmaps.
+ */
+#ifndef EBBGC_H
+#define EBBGC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EBBGC_API __attribute__((visibility("default")))
+#define EBBGC_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* --- references ------------------------------------------------------------------------- */
+
+/*
+ * A reference as it lies in objects, frames and handles: an address and, in its upper four
+ * bits, a stamp that is the collector's business.  All bits zero is the null reference, so
+ * zeroed memory holds valid references.  Compare with ebbgc_same(), never by bits.
+ */
+typedef struct ebbgc_ref {
+	uint64_t bits;
+} ebbgc_ref_t;
+
+#define EBBGC_NULL ((ebbgc_ref_t){ 0 })
+#define EBBGC_ADDRESS_MASK ((UINT64_C(1) << 60) - 1)
+
+/* The object's first byte (8-byte aligned), or NULL. */
+static inline void *ebbgc_ptr(ebbgc_ref_t ref)
+{
+	return (void *)(uintptr_t)(ref.bits & EBBGC_ADDRESS_MASK);
+}
+
+/* The reference of what ebbgc_ptr() gave; interior addresses are not references. */
+static inline ebbgc_ref_t ebbgc_ref(const void *object)
+{
+	return (ebbgc_ref_t){ (uint64_t)(uintptr_t)object };
+}
+
+static inline bool ebbgc_same(ebbgc_ref_t a, ebbgc_ref_t b)
+{
+	return ((a.bits ^ b.bits) & EBBGC_ADDRESS_MASK) == 0;
+}
+
+static inline bool ebbgc_is_null(ebbgc_ref_t ref)
+{
+	return (ref.bits & EBBGC_ADDRESS_MASK) == 0;
+}
+
+/* --- heaps ------------------------------------------------------------------------------ */
+
+typedef struct ebbgc_heap ebbgc_heap_t;
+
+/* How collections run. */
+enum ebbgc_mode {
+	EBBGC_CONCURRENT,	/* marking beside the program, two short pauses a cycle */
+	EBBGC_STOP_WORLD,	/* the whole marking in one pause, on all markers */
+};
+
+/* How references in the variables of threads are found. */
+enum ebbgc_stacks {
+	EBBGC_PRECISE,		/* frames and handles only */
+	EBBGC_CONSERVATIVE,	/* also every word on the stacks and in registers */
+};
+
+enum ebbgc_sizing {
+	EBBGC_GROWABLE,		/* follows the live size by `growth`, up to max_bytes */
+	EBBGC_FIXED,		/* all of max_bytes is used before the heap is collected */
+};
+
+/* What an out-of-memory handler wants: see struct ebbgc_options. */
+enum ebbgc_oom {
+	EBBGC_OOM_FAIL,		/* the allocation returns the null reference */
+	EBBGC_OOM_RETRY,	/* try again: the handler has let go of something */
+};
+
+enum ebbgc_event_kind {
+	EBBGC_EVENT_CYCLE_BEGIN,	/* value: bytes in use */
+	EBBGC_EVENT_PAUSE_BEGIN,	/* value: ns it took every thread to stop */
+	EBBGC_EVENT_PAUSE_END,		/* value: ns from the request to the release */
+	EBBGC_EVENT_MARK_BEGIN,		/* the world runs, marking is about to start */
+	EBBGC_EVENT_MARK_END,		/* value: bytes found live */
+	EBBGC_EVENT_CYCLE_END,		/* value: bytes of regions in use after sweeping */
+	EBBGC_EVENT_FINALIZERS_READY,	/* value: how many wait for ebbgc_finalizers_run() */
+	EBBGC_EVENT_OUT_OF_MEMORY,	/* value: bytes asked for; on the allocating thread */
+	EBBGC_EVENT_CHECK_FAILED,	/* value: address of the object; text says what is wrong */
+};
+
+struct ebbgc_event {
+	enum ebbgc_event_kind kind;
+	uint64_t time_ns;		/* CLOCK_MONOTONIC */
+	uint64_t value;
+	const char *text;		/* NULL unless the kind says otherwise */
+};
+
+struct ebbgc_options {
+	size_t struct_size;		/* sizeof(struct ebbgc_options), for later versions */
+	enum ebbgc_mode mode;
+	enum ebbgc_stacks stacks;
+	enum ebbgc_sizing sizing;
+	size_t max_bytes;		/* hard limit of the heap; reserved, not committed */
+	size_t min_bytes;		/* growable: below this nothing is collected */
+	double growth;			/* growable: heap size aimed at / live bytes, > 1 */
+	/*
+	 * Bytes of the heap that should be resident, 0 for no opinion.  After a cycle, memory
+	 * of free regions goes back to the kernel while more than this is resident.
+	 */
+	size_t resident_budget;
+	unsigned int markers;		/* marking threads; 0: a quarter of the cores, at least 1 */
+	uint64_t pause_budget_ns;	/* marking left over at the end that a pause may take on */
+	bool lock_side;			/* mlock() the side tables; see stats.side_locked */
+	bool check;			/* verify each cycle independently; slow */
+	/*
+	 * Called on the collector's threads, or on the allocating one for OUT_OF_MEMORY; must
+	 * not call functions of the heap except ebbgc_stats_get().  May be NULL.
+	 */
+	void (*event)(void *arg, const struct ebbgc_event *event);
+	void *event_arg;
+	/*
+	 * Called by the thread whose allocation of `bytes` finds no memory even after a full
+	 * collection; it may release handles and run finalizers.  NULL: allocation fails.
+	 */
+	enum ebbgc_oom (*oom)(void *arg, ebbgc_heap_t *heap, size_t bytes);
+	void *oom_arg;
+};
+
+/* Defaults: concurrent, precise, growable from 16 MiB by 2 up to half of the machine's memory. */
+EBBGC_API void ebbgc_options_init(struct ebbgc_options *options);
+
+/*
+ * Creates a heap and its collector threads; NULL options are the defaults.  -EINVAL for options
+ * that make no sense, -ENOMEM, -EAGAIN when no thread can be created.
+ */
+EBBGC_API int ebbgc_heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap);
+
+/*
+ * Ends the collector and unmaps everything.  No thread may be attached (-EBUSY) and no
+ * finalizer runs: who needs them calls ebbgc_finalizers_run() before.  In a child of fork()
+ * threads that no longer exist do not count.
+ */
+EBBGC_API int ebbgc_heap_destroy(ebbgc_heap_t *heap);
+
+/* --- types ------------------------------------------------------------------------------ */
+
+typedef uint32_t ebbgc_type_t;
+
+enum {
+	EBBGC_LEAF = 1 << 0,	/* no references: such objects are never read by the collector */
+	EBBGC_WEAK = 1 << 1,	/* the references are weak: nulled when what they name dies */
+};
+
+/* `count` in a run of references that is as long as the object's length field says. */
+#define EBBGC_COUNT_LENGTH UINT32_MAX
+
+/* References at offset, offset + stride, ... */
+struct ebbgc_run {
+	uint32_t offset;	/* bytes from the object's first byte, multiple of 8 */
+	uint32_t count;
+	uint32_t stride;	/* bytes, multiple of 8 */
+};
+
+typedef void (*ebbgc_visit_fn)(void *arg, ebbgc_ref_t *slot);
+
+/*
+ * A type's layout as data.  An object takes `size` bytes, plus its length times element_size
+ * if length_width is not 0.  References are: those of the bitmap, those of the runs, and those
+ * that trace() visits.
+ */
+struct ebbgc_layout {
+	const char *name;	/* copied */
+	uint32_t flags;		/* EBBGC_LEAF, EBBGC_WEAK */
+	size_t size;		/* fixed part, > 0 */
+	size_t element_size;	/* of the variable part, which follows the fixed one */
+	uint32_t length_offset;	/* of the length field: unsigned, in elements, never changed */
+	uint32_t length_width;	/* its size: 0 (none), 4 or 8 */
+	uint64_t bitmap;	/* bit i: a reference at byte 8 * i of the fixed part */
+	const struct ebbgc_run *runs;	/* copied */
+	size_t run_count;
+	/*
+	 * For layouts that data cannot describe: calls visit(arg, slot) for each reference of
+	 * the object.  Runs on marker threads beside the program and may read only what does
+	 * not change during the object's life.  Another process cannot trace such types.
+	 */
+	void (*trace)(void *object, ebbgc_visit_fn visit, void *arg);
+};
+
+/*
+ * Registers a type for the heap's life; any thread.  Who allocates with it must have got the
+ * id in an ordered way (a lock, thread creation).  -EINVAL for a layout whose references lie
+ * outside of the object or overlap its length field, -ENOSPC beyond 4095 types.
+ */
+EBBGC_API int ebbgc_type_register(ebbgc_heap_t *heap, const struct ebbgc_layout *layout,
+				  ebbgc_type_t *type);
+
+/* --- threads ---------------------------------------------------------------------------- */
+
+/* A precise root frame, on the stack of its function. */
+struct ebbgc_frame {
+	struct ebbgc_frame *up;
+	ebbgc_ref_t *slots;
+	size_t count;
+};
+
+/* The part of a thread's handle that inline functions need; the rest is private. */
+typedef struct ebbgc_mutator {
+	uint32_t flags;		/* changes at safepoints only */
+	uint32_t poll;		/* not 0: the collector waits for this thread */
+	struct ebbgc_frame *frames;
+} ebbgc_mutator_t;
+
+/* In ebbgc_mutator.flags: stores log what they overwrite. */
+#define EBBGC_MARKING UINT32_C(1)
+
+/*
+ * Attaches the calling thread, which may be attached once to each of several heaps.  Waits
+ * while the world is stopped.  A thread that exits attached is detached then.  -EALREADY,
+ * -ENOMEM, -ECHILD.
+ */
+EBBGC_API int ebbgc_attach(ebbgc_heap_t *heap, ebbgc_mutator_t **mutator);
+
+/* Detaches; its frames are gone with it, so no reference but in handles and objects stays. */
+EBBGC_API void ebbgc_detach(ebbgc_mutator_t *mutator);
+
+EBBGC_API void ebbgc_poll_slow(ebbgc_mutator_t *mutator);
+
+/* A safepoint: waits here if the collector has stopped the world. */
+static inline void ebbgc_poll(ebbgc_mutator_t *mutator)
+{
+	if (EBBGC_UNLIKELY(__atomic_load_n(&mutator->poll, __ATOMIC_RELAXED)))
+		ebbgc_poll_slow(mutator);
+}
+
+/*
+ * Between the two the thread may block for ever and holds up no collection, but must not touch
+ * the heap, its frames or handles.  Not nested.  Precise heaps only: where stacks are
+ * scanned, use ebbgc_blocked_call() (-EINVAL there, and then end must not be called).
+ */
+EBBGC_API int ebbgc_blocked_begin(ebbgc_mutator_t *mutator);
+EBBGC_API void ebbgc_blocked_end(ebbgc_mutator_t *mutator);
+
+/* fn(arg) as a blocked region, its caller's frame being kept as it is; returns what fn does. */
+EBBGC_API void *ebbgc_blocked_call(ebbgc_mutator_t *mutator, void *(*fn)(void *arg), void *arg);
+
+/* --- allocation ------------------------------------------------------------------------- */
+
+/*
+ * A zeroed object of a type without a length field; the null reference, with errno ENOMEM,
+ * ECHILD (fork) or EINVAL (type), when there is none.  A safepoint.
+ */
+EBBGC_API ebbgc_ref_t ebbgc_alloc(ebbgc_mutator_t *mutator, ebbgc_type_t type);
+
+/* As ebbgc_alloc() for a type with a length field, which is set to `length`; EOVERFLOW, too. */
+EBBGC_API ebbgc_ref_t ebbgc_alloc_length(ebbgc_mutator_t *mutator, ebbgc_type_t type,
+					 size_t length);
+
+/* The type an object was allocated with, and its bytes as the layout says. */
+EBBGC_API ebbgc_type_t ebbgc_type_of(ebbgc_ref_t object);
+EBBGC_API size_t ebbgc_size_of(ebbgc_mutator_t *mutator, ebbgc_ref_t object);
+
+/* --- access ----------------------------------------------------------------------------- */
+
+/*
+ * Every reference inside an object is read and written by these, `object` being the one that
+ * holds `slot`.  Loads acquire, stores release, so an object's contents are seen by who sees
+ * its reference.  Racing stores lose no reference: old value and new one are exchanged.
+ */
+EBBGC_API void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old);
+
+static inline ebbgc_ref_t ebbgc_load(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
+				     const ebbgc_ref_t *slot)
+{
+	(void)mutator;
+	(void)object;
+	return (ebbgc_ref_t){ __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) };
+}
+
+static inline void ebbgc_store(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
+			       ebbgc_ref_t value)
+{
+	(void)object;
+	if (EBBGC_UNLIKELY(mutator->flags & EBBGC_MARKING)) {
+		ebbgc_log_old(mutator, (ebbgc_ref_t){
+			__atomic_exchange_n(&slot->bits, value.bits, __ATOMIC_ACQ_REL) });
+		return;
+	}
+	__atomic_store_n(&slot->bits, value.bits, __ATOMIC_RELEASE);
+}
+
+/* A first store to a slot of an object that no other thread has seen; no safepoint since. */
+static inline void ebbgc_init(ebbgc_ref_t *slot, ebbgc_ref_t value)
+{
+	__atomic_store_n(&slot->bits, value.bits, __ATOMIC_RELEASE);
+}
+
+/* If *slot is *expected, makes it `value` and returns true; else updates *expected. */
+static inline bool ebbgc_cas(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
+			     ebbgc_ref_t *expected, ebbgc_ref_t value)
+{
+	ebbgc_ref_t was = { __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) };
+
+	(void)object;
+	/* Stamps may differ between two references to one object. */
+	while (ebbgc_same(was, *expected)) {
+		if (!__atomic_compare_exchange_n(&slot->bits, &was.bits, value.bits, false,
+						 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			continue;
+		if (EBBGC_UNLIKELY(mutator->flags & EBBGC_MARKING))
+			ebbgc_log_old(mutator, was);
+		return true;
+	}
+	*expected = was;
+	return false;
+}
+
+/* Copies `count` references from one object to another, or within one: may overlap. */
+EBBGC_API void ebbgc_copy(ebbgc_mutator_t *mutator, ebbgc_ref_t to_object, ebbgc_ref_t *to,
+			  ebbgc_ref_t from_object, const ebbgc_ref_t *from, size_t count);
+
+/* Stores `value` into `count` slots. */
+EBBGC_API void ebbgc_fill(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slots,
+			  ebbgc_ref_t value, size_t count);
+
+/* --- roots ------------------------------------------------------------------------------ */
+
+/*
+ * Makes `count` slots roots until ebbgc_frame_pop(), which is called in reverse order by the
+ * same thread.  Frame and slots are the caller's, must be initialised, and are read and
+ * written plainly.
+ */
+static inline void ebbgc_frame_push(ebbgc_mutator_t *mutator, struct ebbgc_frame *frame,
+				    ebbgc_ref_t *slots, size_t count)
+{
+	frame->up = mutator->frames;
+	frame->slots = slots;
+	frame->count = count;
+	mutator->frames = frame;
+}
+
+static inline void ebbgc_frame_pop(ebbgc_mutator_t *mutator, struct ebbgc_frame *frame)
+{
+	mutator->frames = frame->up;
+}
+
+/*
+ * A handle is a root that lives until it is freed, for references held by C structures.  NULL
+ * when out of memory.  Reading and writing one handle from two threads needs a lock.
+ */
+typedef struct ebbgc_handle ebbgc_handle_t;
+
+EBBGC_API ebbgc_handle_t *ebbgc_handle_new(ebbgc_mutator_t *mutator, ebbgc_ref_t ref);
+EBBGC_API void ebbgc_handle_free(ebbgc_mutator_t *mutator, ebbgc_handle_t *handle);
+EBBGC_API ebbgc_ref_t ebbgc_handle_get(const ebbgc_handle_t *handle);
+EBBGC_API void ebbgc_handle_set(ebbgc_handle_t *handle, ebbgc_ref_t ref);
+
+/*
+ * Makes caller's memory of `count` references a root, such as static variables, until it is
+ * removed.  -ENOMEM; -ENOENT from remove for a range that was not added.
+ */
+EBBGC_API int ebbgc_roots_add(ebbgc_mutator_t *mutator, ebbgc_ref_t *slots, size_t count);
+EBBGC_API int ebbgc_roots_remove(ebbgc_mutator_t *mutator, ebbgc_ref_t *slots);
+
+/* --- weak references, ephemerons, finalizers -------------------------------------------- */
+
+/*
+ * A weak reference is an object that does not keep its target alive; get gives the target, or
+ * null once it was collected.  It is cleared before a finalizer of the target runs.
+ */
+EBBGC_API ebbgc_ref_t ebbgc_weak_new(ebbgc_mutator_t *mutator, ebbgc_ref_t target);
+EBBGC_API ebbgc_ref_t ebbgc_weak_get(ebbgc_mutator_t *mutator, ebbgc_ref_t weak);
+
+/* Loads a reference of an object of a type that is EBBGC_WEAK (stores are ebbgc_store()). */
+EBBGC_API ebbgc_ref_t ebbgc_load_weak(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
+				      const ebbgc_ref_t *slot);
+
+/*
+ * An ephemeron keeps its value alive as long as its key is alive by other means, even if the
+ * value leads to the key (Hayes, "Ephemerons: a new finalization mechanism", 1997).  Both are
+ * null once the key was collected.
+ */
+EBBGC_API ebbgc_ref_t ebbgc_ephemeron_new(ebbgc_mutator_t *mutator, ebbgc_ref_t key,
+					  ebbgc_ref_t value);
+EBBGC_API ebbgc_ref_t ebbgc_ephemeron_key(ebbgc_mutator_t *mutator, ebbgc_ref_t ephemeron);
+EBBGC_API ebbgc_ref_t ebbgc_ephemeron_value(ebbgc_mutator_t *mutator, ebbgc_ref_t ephemeron);
+
+typedef void (*ebbgc_finalizer_fn)(ebbgc_mutator_t *mutator, ebbgc_ref_t object, void *data);
+
+/*
+ * Has fn(object, data) called once after a collection found the object dead, which comes back
+ * to life for it; all that died together are finalized, in the order they were added.  An object
+ * may have several.  -ENOMEM, -EINVAL for the null reference.
+ */
+EBBGC_API int ebbgc_finalizer_add(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
+				  ebbgc_finalizer_fn fn, void *data);
+
+/*
+ * Runs at most `limit` finalizers that are due, on this thread, where it is called and nowhere
+ * else, so they meet no lock by surprise.  Returns how many ran.
+ */
+EBBGC_API size_t ebbgc_finalizers_run(ebbgc_mutator_t *mutator, size_t limit);
+
+/* --- collection and figures ------------------------------------------------------------- */
+
+/* A complete collection with the world stopped; returns when it is done.  -ECHILD after fork. */
+EBBGC_API int ebbgc_collect(ebbgc_mutator_t *mutator);
+
+/* Asks for a cycle in the heap's own mode and does not wait for it. */
+EBBGC_API void ebbgc_collect_start(ebbgc_mutator_t *mutator);
+
+struct ebbgc_stats {
+	uint64_t cycles, full_cycles;	/* all of them; those of ebbgc_collect() and exhaustion */
+	uint64_t pauses, pause_total_ns, pause_max_ns;
+	uint64_t stop_max_ns;		/* the longest it took all threads to reach safepoints */
+	uint64_t mark_total_ns;		/* elapsed, marking with or without the world */
+	uint64_t allocated_bytes;	/* since creation */
+	uint64_t live_bytes;		/* found by the last cycle, and born during it */
+	uint64_t heap_bytes;		/* regions in use */
+	uint64_t resident_bytes;	/* of the heap, when last looked at (resident_budget) */
+	uint64_t released_bytes;	/* given back to the kernel unwritten */
+	uint64_t marked_objects, logged_references;
+	uint64_t weak_cleared, ephemerons_cleared, finalizers_ready;
+	uint64_t remarks;		/* pauses that put marking back beside the program */
+	uint64_t stalls, stall_total_ns;	/* allocations that waited for a cycle */
+	uint64_t side_bytes, side_locked;	/* side tables in use; those that are mlock()ed */
+	uint64_t checks, check_failures;	/* of the checking mode */
+};
+
+/* Copies the figures; size is sizeof(*stats), so that later versions may append.  Any thread. */
+EBBGC_API void ebbgc_stats_get(ebbgc_heap_t *heap, struct ebbgc_stats *stats, size_t size);
+
+/* The pause that a share q (0..1) of all pauses did not exceed, within 19 %; 0 without any. */
+EBBGC_API uint64_t ebbgc_pause_quantile(ebbgc_heap_t *heap, double q);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

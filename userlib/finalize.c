@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+/* Finalizers: dead objects come back to life until the program has run them. */
+#include <errno.h>
+#include <stdlib.h>
+#include "heap.h"
+
+static bool list_add(struct finalizer_list *l, const struct finalizer *f)
+{
+	if (l->count == l->capacity) {
+		size_t capacity = l->capacity ? 2 * l->capacity : 64;
+		struct finalizer *items = realloc(l->items, capacity * sizeof(*items));
+
+		if (!items)
+			return false;
+		l->items = items;
+		l->capacity = capacity;
+	}
+	l->items[l->count++] = *f;
+	return true;
+}
+
+int ebbgc_finalizer_add(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_finalizer_fn fn,
+			void *data)
+{
+	struct ebbgc_heap *h = mutator_of(mutator)->heap;
+	struct finalizer f = { object.bits & EBBGC_ADDRESS_MASK, fn, data };
+	bool added;
+
+	if (!f.object || !fn)
+		return -EINVAL;
+	pthread_mutex_lock(&h->lock);
+	added = list_add(&h->finalizers, &f);
+	pthread_mutex_unlock(&h->lock);
+	return added ? 0 : -ENOMEM;
+}
+
+/*
+ * Moves the finalizers of unmarked objects to those that are due, and only then marks the
+ * objects, so that all that died together are found.  Returns how many.
+ */
+size_t finalizers_collect(struct ebbgc_heap *h)
+{
+	struct finalizer_list *l = &h->finalizers, *ready = &h->finalizers_ready;
+	size_t kept = 0, from = ready->count, found;
+
+	for (size_t i = 0; i < l->count; i++) {
+		bool dead = !bit_test(h->marks, granule_of(h, l->items[i].object));
+
+		if (dead && list_add(ready, &l->items[i]))
+			continue;
+		/* No memory to say it died: it lives for another cycle. */
+		if (dead)
+			mark_object(&h->marker.tracers[0], l->items[i].object);
+		l->items[kept++] = l->items[i];
+	}
+	l->count = kept;
+	found = ready->count - from;
+	for (size_t i = from; i < ready->count; i++)
+		mark_object(&h->marker.tracers[0], ready->items[i].object);
+	h->counting.finalizers_ready += found;
+	return found;
+}
+
+size_t ebbgc_finalizers_run(ebbgc_mutator_t *mutator, size_t limit)
+{
+	struct ebbgc_heap *h = mutator_of(mutator)->heap;
+	struct finalizer_list *ready = &h->finalizers_ready;
+	size_t ran;
+
+	for (ran = 0; ran < limit; ran++) {
+		struct finalizer f = { 0 };
+		struct ebbgc_frame frame;
+		ebbgc_ref_t object;
+
+		pthread_mutex_lock(&h->lock);
+		if (ready->first < ready->count)
+			f = ready->items[ready->first++];
+		if (ready->first == ready->count)
+			ready->first = ready->count = 0;
+		pthread_mutex_unlock(&h->lock);
+		if (!f.fn)
+			break;
+		/* No safepoint since it left the list, where it was a root. */
+		object = (ebbgc_ref_t){ f.object };
+		if (EBBGC_UNLIKELY(mutator->flags & EBBGC_MARKING))
+			ebbgc_log_old(mutator, object);
+		ebbgc_frame_push(mutator, &frame, &object, 1);
+		f.fn(mutator, object, f.data);
+		ebbgc_frame_pop(mutator, &frame);
+	}
+	return ran;
+}
+
+void finalizers_destroy(struct ebbgc_heap *h)
+{
+	free(h->finalizers.items);
+	free(h->finalizers_ready.items);
+}

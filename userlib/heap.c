@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+/* Heaps: options, creation, the end. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "heap.h"
+
+void ebbgc_options_init(struct ebbgc_options *o)
+{
+	size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+
+	*o = (struct ebbgc_options){
+		.struct_size = sizeof(*o),
+		.mode = EBBGC_CONCURRENT,
+		.stacks = EBBGC_PRECISE,
+		.sizing = EBBGC_GROWABLE,
+		.max_bytes = memory / 2,
+		.min_bytes = (size_t)16 << 20,
+		.growth = 2.0,
+		.pause_budget_ns = 2000000,
+	};
+}
+
+/* Later versions append: what an older caller does not know keeps its default. */
+static int options_take(struct ebbgc_options *to, const struct ebbgc_options *from)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+	ebbgc_options_init(to);
+	if (from) {
+		if (from->struct_size < offsetof(struct ebbgc_options, oom_arg) ||
+		    from->struct_size > sizeof(*to))
+			return -EINVAL;
+		memcpy(to, from, from->struct_size);
+	}
+	if (!to->markers)
+		to->markers = cores >= 8 ? (unsigned int)cores / 4 : 1;
+	if (to->markers > MARKERS_MAX)
+		to->markers = MARKERS_MAX;
+	to->max_bytes = (to->max_bytes + REGION_SIZE - 1) & -REGION_SIZE;
+	if (to->max_bytes < (size_t)1 << 20 || to->max_bytes > (size_t)1 << 46 ||
+	    (to->sizing == EBBGC_GROWABLE && !(to->growth > 1)) ||
+	    (unsigned int)to->mode > EBBGC_STOP_WORLD ||
+	    (unsigned int)to->stacks > EBBGC_CONSERVATIVE || (unsigned int)to->sizing > EBBGC_FIXED)
+		return -EINVAL;
+	return 0;
+}
+
+static void heap_free(struct ebbgc_heap *h)
+{
+	while (h->mutators) {
+		/* Only in a child of fork(): threads of the parent. */
+		struct mutator *m = h->mutators;
+
+		h->mutators = m->next;
+		free(m);
+	}
+	check_destroy(h);
+	roots_destroy(h);
+	finalizers_destroy(h);
+	marker_destroy(h);
+	types_destroy(h);
+	regions_destroy(h);
+	free(h);
+}
+
+int ebbgc_heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap)
+{
+	struct ebbgc_heap *h = calloc(1, sizeof(*h));
+	int r;
+
+	if (!h)
+		return -ENOMEM;
+	r = options_take(&h->options, options);
+	if (r || pthread_key_create(&h->key, mutator_key_destructor)) {
+		free(h);
+		return r ? r : -EAGAIN;
+	}
+	h->pid = getpid();
+	h->bytes = h->options.max_bytes;
+	h->residency.provider = &residency_mincore;
+	pthread_mutex_init(&h->lock, NULL);
+	pthread_mutex_init(&h->marker.lock, NULL);
+	pthread_cond_init(&h->marker.changed, NULL);
+	pthread_cond_init(&h->resume, NULL);
+	pthread_cond_init(&h->stopped, NULL);
+	pthread_cond_init(&h->wanted, NULL);
+	pthread_cond_init(&h->done, NULL);
+	pthread_cond_init(&h->swept, NULL);
+	r = regions_create(h) ? -ENOMEM : types_create(h);
+	if (!r)
+		r = check_create(h);
+	if (!r)
+		r = marker_create(h);
+	if (!r)
+		r = collector_start(h);
+	if (r) {
+		pthread_key_delete(h->key);
+		heap_free(h);
+		return r;
+	}
+	*heap = h;
+	return 0;
+}
+
+int ebbgc_heap_destroy(ebbgc_heap_t *h)
+{
+	if (!h)
+		return 0;
+	if (!forked(h)) {
+		bool busy;
+
+		pthread_mutex_lock(&h->lock);
+		busy = h->mutators;
+		pthread_mutex_unlock(&h->lock);
+		if (busy)
+			return -EBUSY;
+	}
+	collector_stop(h);
+	pthread_key_delete(h->key);
+	heap_free(h);
+	return 0;
+}

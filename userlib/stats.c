@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+/* Figures and events. */
+#include <math.h>
+#include <string.h>
+#include "heap.h"
+
+void event_send(struct ebbgc_heap *h, enum ebbgc_event_kind kind, uint64_t value, const char *text)
+{
+	struct ebbgc_event event = { .kind = kind, .time_ns = now_ns(), .value = value, .text = text };
+
+	if (h->options.event)
+		h->options.event(h->options.event_arg, &event);
+}
+
+/* Bucket i holds pauses below 2^((i + 1) / 4) ns. */
+static unsigned int bucket_of(uint64_t ns)
+{
+	double i = ns > 1 ? floor(4 * log2((double)ns)) : 0;
+
+	return i < PAUSE_BUCKETS - 1 ? (unsigned int)i : PAUSE_BUCKETS - 1;
+}
+
+void pause_count(struct ebbgc_heap *h, uint64_t ns)
+{
+	h->stats.pauses++;
+	h->stats.pause_total_ns += ns;
+	if (ns > h->stats.pause_max_ns)
+		h->stats.pause_max_ns = ns;
+	h->pause_histogram[bucket_of(ns)]++;
+
+	h->stats.marked_objects += h->counting.marked_objects;
+	h->stats.weak_cleared += h->counting.weak_cleared;
+	h->stats.ephemerons_cleared += h->counting.ephemerons_cleared;
+	h->stats.finalizers_ready += h->counting.finalizers_ready;
+	h->stats.remarks += h->counting.remarks;
+	h->stats.checks += h->counting.checks;
+	h->stats.check_failures += h->counting.check_failures;
+	h->counting = (struct ebbgc_stats){ 0 };
+}
+
+uint64_t heap_bytes(struct ebbgc_heap *h)
+{
+	uint64_t bytes;
+
+	pthread_mutex_lock(&h->lock);
+	bytes = (uint64_t)h->used << REGION_SHIFT;
+	pthread_mutex_unlock(&h->lock);
+	return bytes;
+}
+
+uint64_t ebbgc_pause_quantile(ebbgc_heap_t *h, double q)
+{
+	uint64_t wanted, seen = 0, ns = 0;
+
+	pthread_mutex_lock(&h->lock);
+	wanted = (uint64_t)ceil(q * (double)h->stats.pauses);
+	for (unsigned int i = 0; i < PAUSE_BUCKETS && h->stats.pauses; i++) {
+		seen += h->pause_histogram[i];
+		if (seen >= wanted && seen) {
+			ns = (uint64_t)exp2((i + 1) / 4.0);
+			break;
+		}
+	}
+	if (ns > h->stats.pause_max_ns)
+		ns = h->stats.pause_max_ns;
+	pthread_mutex_unlock(&h->lock);
+	return ns;
+}
+
+void ebbgc_stats_get(ebbgc_heap_t *h, struct ebbgc_stats *stats, size_t size)
+{
+	const uint64_t per_region = 2 * REGION_WORDS * sizeof(uint64_t) + 1 + sizeof(struct region);
+	struct ebbgc_stats now;
+
+	pthread_mutex_lock(&h->lock);
+	now = h->stats;
+	now.allocated_bytes = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED);
+	now.logged_references = __atomic_load_n(&h->logged_references, __ATOMIC_RELAXED);
+	now.heap_bytes = (uint64_t)h->used << REGION_SHIFT;
+	now.side_bytes = h->top * per_region;
+	now.side_locked = h->side_locked * per_region;
+	pthread_mutex_unlock(&h->lock);
+	memset(stats, 0, size);
+	memcpy(stats, &now, size < sizeof(now) ? size : sizeof(now));
+}

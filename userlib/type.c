@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+/* Layouts as told by the embedder, checked and kept. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "heap.h"
+
+static bool in_length(const struct ebbgc_layout *l, uint64_t offset)
+{
+	return l->length_width && offset < (uint64_t)l->length_offset + l->length_width &&
+	       offset + 8 > l->length_offset;
+}
+
+static bool run_is_valid(const struct ebbgc_layout *l, const struct ebbgc_run *run)
+{
+	if (run->offset % 8 || run->stride % 8 || !run->stride)
+		return false;
+	if (run->count == EBBGC_COUNT_LENGTH)
+		/* The last element's slot must lie in it, so the first must. */
+		return l->length_width && run->stride == l->element_size &&
+		       run->offset >= l->size && run->offset + 8 <= l->size + l->element_size;
+	for (uint32_t i = 0; i < run->count; i++) {
+		uint64_t offset = run->offset + (uint64_t)i * run->stride;
+
+		if (offset + 8 > l->size || in_length(l, offset))
+			return false;
+	}
+	return true;
+}
+
+static bool layout_is_valid(const struct ebbgc_layout *l)
+{
+	bool references = l->bitmap || l->run_count || l->trace;
+
+	if (!l->size || l->size > UINT32_MAX || (l->flags & ~(uint32_t)(EBBGC_LEAF | EBBGC_WEAK)))
+		return false;
+	if (((l->flags & EBBGC_LEAF) != 0) == references || (l->run_count && !l->runs))
+		return false;
+	if (l->length_width) {
+		if ((l->length_width != 4 && l->length_width != 8) || !l->element_size ||
+		    l->length_offset % l->length_width ||
+		    (uint64_t)l->length_offset + l->length_width > l->size)
+			return false;
+	} else if (l->element_size) {
+		return false;
+	}
+	for (uint64_t bits = l->bitmap; bits; bits &= bits - 1) {
+		uint64_t offset = 8 * (uint64_t)__builtin_ctzll(bits);
+
+		if (offset + 8 > l->size || in_length(l, offset))
+			return false;
+	}
+	for (size_t i = 0; i < l->run_count; i++)
+		if (!run_is_valid(l, &l->runs[i]))
+			return false;
+	return true;
+}
+
+static int type_fill(struct ebbgc_heap *h, struct type *t, const struct ebbgc_layout *l)
+{
+	size_t total = l->size + HEADER;
+
+	*t = (struct type){
+		.name = strdup(l->name ? l->name : "unnamed"), .flags = l->flags, .kind = KIND_FREE,
+		.size = l->size, .element_size = l->element_size,
+		.length_offset = l->length_offset, .length_width = l->length_width,
+		.bitmap = l->bitmap, .run_count = l->run_count, .trace = l->trace,
+	};
+	if (l->run_count)
+		t->runs = malloc(l->run_count * sizeof(*l->runs));
+	if (!t->name || (l->run_count && !t->runs)) {
+		free(t->name);
+		free(t->runs);
+		*t = (struct type){ 0 };
+		return -ENOMEM;
+	}
+	if (l->run_count)
+		memcpy(t->runs, l->runs, l->run_count * sizeof(*l->runs));
+	if (!l->length_width && total <= SMALL_MAX)
+		t->kind = 2 * h->class_of[(total + GRANULE - 1) / GRANULE] +
+			  ((l->flags & EBBGC_LEAF) != 0);
+	return 0;
+}
+
+int ebbgc_type_register(ebbgc_heap_t *h, const struct ebbgc_layout *layout, ebbgc_type_t *type)
+{
+	int r;
+
+	if (!layout_is_valid(layout))
+		return -EINVAL;
+	pthread_mutex_lock(&h->lock);
+	if (h->type_count == TYPES_MAX) {
+		r = -ENOSPC;
+	} else {
+		r = type_fill(h, &h->types[h->type_count], layout);
+		if (!r) {
+			*type = h->type_count;
+			__atomic_store_n(&h->type_count, h->type_count + 1, __ATOMIC_RELAXED);
+		}
+	}
+	pthread_mutex_unlock(&h->lock);
+	return r;
+}
+
+int types_create(struct ebbgc_heap *h)
+{
+	static const struct ebbgc_layout weak_ref = {
+		.name = "weak reference", .flags = EBBGC_WEAK, .size = 8, .bitmap = 1,
+	};
+	static const struct ebbgc_layout ephemeron = {
+		.name = "ephemeron", .size = 16, .bitmap = 3,
+	};
+	ebbgc_type_t id;
+	int r;
+
+	h->types = map_pages(TYPES_MAX * sizeof(*h->types));
+	if (!h->types)
+		return -ENOMEM;
+	h->type_count = TYPE_WEAK_REF;
+	r = ebbgc_type_register(h, &weak_ref, &id);
+	return r ? r : ebbgc_type_register(h, &ephemeron, &id);
+}
+
+void types_destroy(struct ebbgc_heap *h)
+{
+	if (!h->types)
+		return;
+	for (uint32_t i = 0; i < h->type_count; i++) {
+		free(h->types[i].name);
+		free(h->types[i].runs);
+	}
+	munmap(h->types, TYPES_MAX * sizeof(*h->types));
+	h->types = NULL;
+}
+
+ebbgc_type_t ebbgc_type_of(ebbgc_ref_t object)
+{
+	return type_id(object.bits & EBBGC_ADDRESS_MASK);
+}
+
+size_t ebbgc_size_of(ebbgc_mutator_t *mutator, ebbgc_ref_t object)
+{
+	const struct type *t = &mutator_of(mutator)->heap->types[ebbgc_type_of(object)];
+
+	return t->size + type_length(t, ebbgc_ptr(object)) * t->element_size;
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+/*
+ * What is to be traced and by whom.  Each tracer has a stack of its own; what overflows goes to
+ * a pool of chunks that idle tracers take from, and that mutators add their logs to.  In which
+ * order work is done is the business of a struct order alone.
+ */
+#ifndef EBBGC_WORK_H
+#define EBBGC_WORK_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ebbgc.h"
+
+struct ebbgc_heap;
+struct tracer;
+
+#define CHUNK_ENTRIES 510
+#define STACK_ENTRIES 4096
+#define MARKERS_MAX 64u
+
+struct chunk {
+	struct chunk *next;
+	size_t count;
+	uint64_t entries[CHUNK_ENTRIES];
+};
+
+struct vector {
+	uint64_t *items;
+	size_t count, capacity;
+};
+
+/* One per marking thread; the first is the coordinator's. */
+struct tracer {
+	struct ebbgc_heap *heap;
+	size_t depth;
+	uint64_t marked_bytes, marked_objects;
+	struct vector weak;		/* marked objects whose references are weak */
+	struct vector ephemerons;	/* marked ones whose key was not when they were traced */
+	pthread_t thread;
+	unsigned int index;
+	uint64_t stack[STACK_ENTRIES];
+};
+
+/*
+ * An order of marking.  add() is told of an object whose mark bit has just been set and that
+ * may hold references; drain() traces until there is no work in reach of this tracer, or, if
+ * deadline is not 0, until then; true if it ran dry.
+ */
+struct order {
+	const char *name;
+	void (*add)(struct tracer *t, uint64_t object);
+	bool (*drain)(struct tracer *t, uint64_t deadline);
+};
+
+extern const struct order order_depth_first;
+
+struct marker {
+	const struct order *order;
+	struct tracer *tracers;
+	unsigned int tracer_count;
+	unsigned int started;
+
+	pthread_mutex_t lock;
+	pthread_cond_t changed;		/* chunks, phase or the end of one */
+	struct chunk *full, *spare;	/* lock */
+	unsigned int hungry;		/* tracers waiting for chunks; written under lock */
+	unsigned int active;		/* tracers in the phase */
+	uint64_t phase;
+	bool dry;			/* every tracer of the phase waits: it is over */
+	bool quit;
+	bool overflow;			/* a chunk could not be had: marked objects are untraced */
+};
+
+int marker_create(struct ebbgc_heap *h);
+void marker_destroy(struct ebbgc_heap *h);
+
+/* Sets the mark bit of an object and, if this call set it, adds it as work. */
+void mark_object(struct tracer *t, uint64_t object);
+/* The same for what a slot refers to, if anything; tracer is a struct tracer. */
+void mark_slot(void *tracer, ebbgc_ref_t *slot);
+/* Traces one object: for orders. */
+void trace_object(struct tracer *t, uint64_t object);
+
+/* All tracers until the work is done: the coordinator calls it. */
+void mark_all(struct ebbgc_heap *h);
+/* The coordinator alone, until the deadline (ns); true if the work is done. */
+bool mark_until(struct ebbgc_heap *h, uint64_t deadline);
+
+/* Adds references as work whose targets may be unmarked; any thread. */
+void work_give(struct ebbgc_heap *h, const uint64_t *objects, size_t count);
+/* For orders: moves half of the tracer's stack to the pool; false if there is no memory. */
+bool work_share(struct tracer *t);
+/* For orders: refills the stack from the pool without waiting. */
+bool work_take(struct tracer *t);
+
+/* false when out of memory */
+bool vector_push(struct vector *v, uint64_t item);
+
+#endif
