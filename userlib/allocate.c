@@ -8,10 +8,50 @@
 #include <string.h>
 #include "heap.h"
 
+/*
+ * Sets bits from, from + stride, ... below `to`.  Where a stride divides a word, slots begin at the
+ * same bits of every word.
+ */
+static void bits_fill(uint64_t *bits, size_t from, size_t to, size_t stride)
+{
+	uint64_t pattern;
+
+	if (stride >= 64 || 64 % stride) {
+		for (; from < to; from += stride)
+			bit_set(bits, from);
+		return;
+	}
+	pattern = ~UINT64_C(0) / ((UINT64_C(1) << stride) - 1);
+	while (from < to) {
+		size_t word = from >> 6, next = (word + 1) << 6;
+		uint64_t mask = pattern & (~UINT64_C(0) << (from & 63));
+
+		if (next > to)
+			mask &= (UINT64_C(1) << (to & 63)) - 1;
+		__atomic_fetch_or(&bits[word], mask, __ATOMIC_RELAXED);
+		from = next;
+	}
+}
+
+/* The first bit set from `from` on, or `to`. */
+static size_t bits_next(const uint64_t *bits, size_t from, size_t to)
+{
+	while (from < to) {
+		uint64_t word = __atomic_load_n(&bits[from >> 6], __ATOMIC_RELAXED) >> (from & 63);
+
+		if (word)
+			return from + (size_t)__builtin_ctzll(word) < to ?
+			       from + (size_t)__builtin_ctzll(word) : to;
+		from = ((from >> 6) + 1) << 6;
+	}
+	return to;
+}
+
 static void run_mark(struct ebbgc_heap *h, const char *from, const char *to, size_t size)
 {
-	for (; from < to; from += size)
-		bit_set(h->marks, granule_of(h, (uint64_t)(uintptr_t)from));
+	if (from < to)
+		bits_fill(h->marks, granule_of(h, (uint64_t)(uintptr_t)from),
+			  granule_of(h, (uint64_t)(uintptr_t)to), size >> GRANULE_SHIFT);
 }
 
 void supplies_blacken(struct ebbgc_heap *h, struct mutator *m)
@@ -29,15 +69,40 @@ void supplies_drop_regions(struct ebbgc_heap *h, struct mutator *m)
 	}
 }
 
-static void count_allocated(struct ebbgc_heap *h, size_t bytes)
+static void count_allocated(struct ebbgc_heap *h, struct mutator *m, size_t bytes)
 {
-	uint64_t now = __atomic_add_fetch(&h->allocated_bytes, bytes, __ATOMIC_RELAXED);
+	uint64_t now;
 
+	/* Runs are short in a heap with holes: no shared line is written for each. */
+	m->uncounted += bytes;
+	if (m->uncounted < RUN_BYTES)
+		return;
+	now = __atomic_add_fetch(&h->allocated_bytes, m->uncounted, __ATOMIC_RELAXED);
+	m->uncounted = 0;
 	if (now < __atomic_load_n(&h->trigger, __ATOMIC_RELAXED))
 		return;
 	pthread_mutex_lock(&h->lock);
 	if (now >= h->trigger && h->asked == h->ended)
 		collector_ask(h);
+	pthread_mutex_unlock(&h->lock);
+}
+
+/* A safepoint: a thread that outruns the collector waits for it here, with nothing in hand. */
+static void pace(struct ebbgc_heap *h, struct mutator *m)
+{
+	uint64_t since;
+
+	ebbgc_poll(&m->public);
+	if (__atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED) <
+	    __atomic_load_n(&h->stall_at, __ATOMIC_RELAXED) || forked(h))
+		return;
+	since = now_ns();
+	pthread_mutex_lock(&h->lock);
+	if (h->asked == h->ended)
+		collector_ask(h);
+	collector_wait(h, m);
+	h->stats.stalls++;
+	h->stats.stall_total_ns += now_ns() - since;
 	pthread_mutex_unlock(&h->lock);
 }
 
@@ -48,18 +113,15 @@ static bool take_run(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 	struct region *r = &h->regions[s->region];
 	size_t size = h->slot_size[kind], stride = size >> GRANULE_SHIFT;
 	uint64_t *bits = h->allocated + (size_t)s->region * REGION_WORDS;
-	uint32_t slots = (uint32_t)(REGION_SIZE / size), i = r->cursor, end;
-	uint32_t most = size < RUN_BYTES ? (uint32_t)(RUN_BYTES / size) : 1;
+	size_t slots = REGION_SIZE / size, i = r->cursor, end;
+	size_t most = size < RUN_BYTES ? RUN_BYTES / size : 1;
 
 	while (i < slots && bit_test(bits, i * stride))
 		i++;
-	for (end = i; end < slots && end - i < most && !bit_test(bits, end * stride); end++) {
-		uint64_t *word = &bits[end * stride >> 6];
-
-		/* The region is this thread's: no other writes the word. */
-		__atomic_store_n(word, *word | UINT64_C(1) << (end * stride & 63), __ATOMIC_RELAXED);
-	}
-	r->cursor = end;
+	end = i + most < slots ? i + most : slots;
+	end = bits_next(bits, i * stride, end * stride) / stride;
+	bits_fill(bits, i * stride, end * stride, stride);
+	r->cursor = (uint32_t)end;
 	if (i == end)
 		return false;
 	s->next = region_start(h, s->region) + i * size;
@@ -68,7 +130,7 @@ static bool take_run(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 		memset(s->next, 0, (size_t)(s->end - s->next));
 	if (h->marking)
 		run_mark(h, s->next, s->end, size);
-	count_allocated(h, (size_t)(s->end - s->next));
+	count_allocated(h, m, (size_t)(s->end - s->next));
 	return true;
 }
 
@@ -108,7 +170,7 @@ static int refill(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 	unsigned int tries = 0;
 	int r = 0;
 
-	ebbgc_poll(&m->public);
+	pace(h, m);
 	if (s->region != REGION_NONE && take_run(h, m, kind))
 		return 0;
 	if (forked(h))
@@ -169,7 +231,7 @@ static ebbgc_ref_t alloc_large(struct ebbgc_heap *h, struct mutator *m, ebbgc_ty
 	uint32_t first;
 	int r = 0;
 
-	ebbgc_poll(&m->public);
+	pace(h, m);
 	r = forked(h) ? -ECHILD : regions > h->region_count ? -ENOMEM : 0;
 	if (r) {
 		errno = -r;
@@ -201,7 +263,7 @@ static ebbgc_ref_t alloc_large(struct ebbgc_heap *h, struct mutator *m, ebbgc_ty
 	pthread_mutex_lock(&h->lock);
 	list_push(h, &h->large, first);
 	pthread_mutex_unlock(&h->lock);
-	count_allocated(h, regions << REGION_SHIFT);
+	count_allocated(h, m, regions << REGION_SHIFT);
 	return (ebbgc_ref_t){ object };
 }
 

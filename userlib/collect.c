@@ -14,6 +14,8 @@
 /* Of the room above the live bytes, what is used before marking starts beside the program. */
 #define CONCURRENT_SHARE 0.5
 #define TRIGGER_MIN ((uint64_t)1 << 20)
+/* Of that room, what may be used before allocation waits for a collector that lags behind. */
+#define STALL_SHARE 1.5
 
 enum cycle_kind { CYCLE_CONCURRENT, CYCLE_FULL };
 
@@ -56,18 +58,24 @@ static bool close_over(struct ebbgc_heap *h, enum cycle_kind kind, uint64_t dead
 static void trigger_set(struct ebbgc_heap *h, uint64_t live)
 {
 	const struct ebbgc_options *o = &h->options;
-	uint64_t aim = o->max_bytes, room;
+	uint64_t aim = o->max_bytes, room, stall, now;
 
 	if (o->sizing == EBBGC_GROWABLE) {
 		aim = (uint64_t)((double)live * o->growth);
 		aim = aim < o->min_bytes ? o->min_bytes : aim > o->max_bytes ? o->max_bytes : aim;
 	}
 	room = aim > live ? aim - live : 0;
-	if (o->mode == EBBGC_CONCURRENT)
-		room = (uint64_t)((double)room * CONCURRENT_SHARE);
 	if (room < TRIGGER_MIN)
 		room = TRIGGER_MIN;
-	__atomic_store_n(&h->trigger, __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED) + room,
+	stall = room;
+	if (o->mode == EBBGC_CONCURRENT) {
+		stall = (uint64_t)((double)room * STALL_SHARE);
+		room = (uint64_t)((double)room * CONCURRENT_SHARE);
+	}
+	now = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&h->trigger, now + room, __ATOMIC_RELAXED);
+	/* A fixed heap stalls when it is full. */
+	__atomic_store_n(&h->stall_at, o->sizing == EBBGC_FIXED ? UINT64_MAX : now + stall,
 			 __ATOMIC_RELAXED);
 }
 

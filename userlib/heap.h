@@ -75,6 +75,7 @@ struct mutator {
 	struct mutator *next;
 	enum mutator_state state;	/* heap->lock */
 	char *stack_base, *stack_top;	/* world stopped: what lies between is scanned */
+	size_t uncounted;		/* bytes taken, not yet in allocated_bytes */
 	size_t logged;
 	uint64_t log[SATB_ENTRIES];
 	struct supply supply[SMALL_KINDS];
@@ -155,6 +156,7 @@ struct ebbgc_heap {
 	/* When to collect: atomic. */
 	uint64_t allocated_bytes;	/* since creation */
 	uint64_t trigger;		/* value of allocated_bytes that asks for a cycle */
+	uint64_t stall_at;		/* value at which allocation waits for the cycle asked for */
 
 	/* Cycles: lock. */
 	uint64_t asked, asked_full;	/* tickets drawn */
