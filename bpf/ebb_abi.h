@@ -163,11 +163,14 @@ enum ebb_role {
 	EBB_ROLES
 };
 
-/* maps/roles: threads whose name begins with prefix. An unused entry has length 0. */
+/*
+ * maps/roles: threads whose name, as two words, agrees with name where mask has
+ * bits: those that begin alike.  The first entry with an empty mask ends the list.
+ */
 struct ebb_role_pattern {
-	char prefix[16];            /* NUL-padded */
-	__u32 length;
+	__u64 name[2], mask[2];
 	__u32 role;                 /* enum ebb_role */
+	__u32 pad;
 };
 
 /* What a policy is told about a fault; also maps/faults (ring buffer). */
@@ -265,7 +268,7 @@ EBB_ASSERT_SIZE(struct ebb_cgroup_stats, 160 + 20 * 8 + 2 * EBB_HIST * 8);
 EBB_ASSERT_SIZE(struct ebb_proc, 72);
 EBB_ASSERT_SIZE(struct ebb_page, 16);
 EBB_ASSERT_SIZE(struct ebb_prefetch, 16);
-EBB_ASSERT_SIZE(struct ebb_role_pattern, 24);
+EBB_ASSERT_SIZE(struct ebb_role_pattern, 40);
 EBB_ASSERT_SIZE(struct ebb_fault, 72);
 EBB_ASSERT_SIZE(struct ebb_request, 64);
 EBB_ASSERT_SIZE(struct ebb_list_request, 64 + 8 * EBB_LIST_MAX);

@@ -80,12 +80,9 @@ static __always_inline __u32 thread_role(struct task_stamp *s)
 	for (i = 0; i < EBB_MAX_ROLES; i++) {
 		k = i;
 		r = bpf_map_lookup_elem(&roles, &k);
-		if (!r || !r->length)
+		if (!r || !r->mask[0])
 			break;
-		for (k = 0; k < 16; k++)
-			if (k >= r->length || r->prefix[k] != s->comm[k])
-				break;
-		if (k == r->length) {
+		if (!(((name[0] ^ r->name[0]) & r->mask[0]) | ((name[1] ^ r->name[1]) & r->mask[1]))) {
 			s->role = r->role;
 			break;
 		}

@@ -55,12 +55,12 @@ struct streams {
 	__u32 doubt;            /* 1: little of what is asked for is used; ask for more proof */
 	/* Guesses which stream a fault belongs to, before all of them are looked at. */
 	__u8 by_thread[GUESSES], by_place[GUESSES];
-	/* Pages passed by the stream that asked at this fault; 0 = none did. */
+	/* Pages passed by the stream that asked at this fault, and its stride; 0 = none did. */
 	__u32 passed;
+	__s64 passed_stride;
 	/* For strides longer than STREAM_NEAR: the last fault that belonged to no stream. */
 	__u32 far_tid;
 	__u64 far_last;
-	__s64 passed_stride;
 	__s64 far_delta;
 };
 
@@ -148,10 +148,9 @@ static __always_inline void stream_begin(struct stream *st, __s64 stride, __u32 
 
 /*
  * One more delta of a stream without a stride, which had its newest fault when the
- * clock was `before`; whether that gave it one.  A walk
- * that goes on here since then needs no more proof than one step like those before;
- * it takes along how far it came, and where it was before must not catch what
- * comes by there.
+ * clock was `before`; whether that gave it one.  A walk that goes on here since
+ * then needs no more proof than one step like those before; it takes along how far
+ * it came, and where it was before must not catch what comes by there.
  */
 static __always_inline int stream_train(struct streams *s, struct stream *st, __s64 delta,
 					__u32 before)

@@ -21,9 +21,11 @@ int roles_write(struct plane *p, struct error *e)
 
 	_Static_assert(sizeof(collectors) / sizeof(collectors[0]) <= EBB_MAX_ROLES, "too many");
 	for (i = 0; i < sizeof(collectors) / sizeof(collectors[0]); i++) {
-		pattern = (struct ebb_role_pattern){ .length = (uint32_t)strlen(collectors[i]),
-						     .role = EBB_ROLE_GC };
-		memcpy(pattern.prefix, collectors[i], pattern.length);
+		size_t length = strlen(collectors[i]);
+
+		pattern = (struct ebb_role_pattern){ .role = EBB_ROLE_GC };
+		memcpy(pattern.name, collectors[i], length);
+		memset(pattern.mask, 0xff, length);
 		if (bpf_map_update_elem(p->roles, &i, &pattern, BPF_ANY))
 			return fail(e, errno, "maps/roles: cannot write: %s", strerror(errno));
 	}

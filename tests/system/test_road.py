@@ -3,6 +3,8 @@
 The whole road on this machine's kernel: a program larger than its cgroup, a donor, a
 device, ebbd and a policy.  What kills or stops the server of a device is in tests/guest.
 """
+import shutil
+import subprocess
 import time
 
 import pytest
@@ -181,3 +183,18 @@ def test_vm_settings_are_left_alone(attached):
     c = attached("leap")
     parts.scan_json(mib=MIB, cgroup=c)
     assert [machine.read(n) for n in names] == before
+
+
+def test_a_collector_is_told_by_its_name(attached, tmp_path):
+    """The same walk by a thread that is called like a collector's is counted apart."""
+    walker = tmp_path / "ebb-gc-walk"
+    for name, collects in ((None, False), (walker, True)):
+        c = attached("auto")
+        argv = parts.scan_argv(mib=MIB, pattern="random", passes=1)
+        if name:
+            shutil.copy(argv[0], walker)
+            argv[0] = str(walker)
+        subprocess.run(argv, check=True, capture_output=True, preexec_fn=c.enter, timeout=120)
+        stats = parts.stats(c)
+        assert stats["misses"] > 1000
+        assert stats["gc_misses"] == (stats["misses"] if collects else 0)
