@@ -211,7 +211,8 @@ enum ebb_op {
 	EBB_OP_COLD_LIST = 4,       /* EBB_OP_COLD for the pages listed, likewise */
 };
 
-#define EBB_LIST_MAX 16
+#define EBB_REQUEST_MAX 1024        /* pages in one request */
+#define EBB_LIST_MAX 16             /* of those in a list */
 
 /* A request for pages in no order; first and stride of head mean nothing. */
 struct ebb_list_request {

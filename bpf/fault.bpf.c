@@ -139,9 +139,9 @@ static __always_inline void record(const struct ebb_fault *f)
 }
 
 /* Counts a swap fault and hands it to the policy of @owner. */
-static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct task_struct *task, struct ebb_cgroup *cg,
-				      __u64 owner, struct task_stamp *stamp, __u64 vpn, __u32 kind,
-				      __u64 now, __u64 start)
+static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct task_struct *task,
+				      struct ebb_cgroup *cg, __u64 owner, struct task_stamp *stamp,
+				      __u64 vpn, __u32 kind, __u64 now, __u64 start)
 {
 	__u64 ids = bpf_get_current_pid_tgid();
 	struct ebb_counters *c = counters_of(owner);

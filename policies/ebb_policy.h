@@ -53,7 +53,6 @@
 #endif
 #endif
 
-#define EBB_REQUEST_MAX 1024            /* pages in one request: one iovec each */
 #define EBB_VPN_END (1ULL << (57 - EBB_PAGE_SHIFT)) /* past any user address, 5-level tables too */
 
 /*

@@ -65,10 +65,10 @@ static int rebalance(struct attachments *a, struct error *e)
 	return r;
 }
 
-static int write_maps(struct attachments *a, struct attachment *t, uint32_t flags, struct error *e)
+static int write_maps(struct attachments *a, const struct attachment *t, struct error *e)
 {
 	struct ebb_cgroup c = { .owner = t->cgroup.id, .policy = t->slot, .room = t->room,
-				.flags = EBB_CGROUP_ATTACHED | flags, .slowdown = t->slowdown };
+				.flags = EBB_CGROUP_ATTACHED, .slowdown = t->slowdown };
 	struct ebb_counters zero[a->plane->cpus];
 	struct plane *p = a->plane;
 
@@ -76,17 +76,15 @@ static int write_maps(struct attachments *a, struct attachment *t, uint32_t flag
 		c.flags |= EBB_CGROUP_DAEMON;
 	if (t->by == BY_DECLARATION)
 		c.flags |= EBB_CGROUP_DECLARED;
-	memset(zero, 0, sizeof(zero));
-	/* Whatever else changes about it: the recording goes on. */
 	if (t->recording)
 		c.flags |= EBB_CGROUP_RECORD;
+	memset(zero, 0, sizeof(zero));
 	if (bpf_map_update_elem(p->params, &t->cgroup.id, &t->params, BPF_ANY) ||
 	    (bpf_map_update_elem(p->counters, &t->cgroup.id, zero, BPF_NOEXIST) &&
 	     errno != EEXIST) ||
 	    bpf_map_update_elem(p->cgroups, &t->cgroup.id, &c, BPF_ANY))
 		return fail(e, errno, "%s: cannot be tracked: %s; at most %u cgroups can",
 			    t->cgroup.path, strerror(errno), EBB_MAX_CGROUPS);
-	t->flags = c.flags;
 	plane_flush_cache(p);
 	return 0;
 }
@@ -185,9 +183,11 @@ static int choose_place(struct attachments *a, const struct policy *policy, enum
 		*place = kernel ? RUN_KERNEL : RUN_DAEMON;
 	if (*place == RUN_DAEMON)
 		return policies_need_native(a->plane, policy, e);
-	return kernel ? policies_need_kernel(a->plane, policy, e) : fail_exit(e, EXIT_USAGE, EINVAL,
-				      "%s: is loaded for ebbd only; attach it with run=daemon, or load %s.bpf.o",
-				      policy->name, policy->name);
+	if (!kernel)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "%s: is loaded for ebbd only; attach it with run=daemon, or load %s.bpf.o",
+				 policy->name, policy->name);
+	return policies_need_kernel(a->plane, policy, e);
 }
 
 /* What of @wish does not depend on the cgroup, in @t. */
@@ -250,7 +250,7 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 		t->params = fresh.params;
 		t->detect = fresh.detect;
 		t->slowdown = fresh.slowdown;
-		r = write_maps(a, t, t->flags & EBB_CGROUP_RECORD, e);
+		r = write_maps(a, t, e);
 		return r ? r : rebalance(a, e);
 	}
 	t = a->n < EBB_MAX_CGROUPS ? malloc(sizeof(*t)) : NULL;
@@ -260,7 +260,7 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 	*t = fresh;
 	read_limit(a, t);
 	t->stat_fd = open_stat(&t->cgroup);
-	r = write_maps(a, t, 0, e);
+	r = write_maps(a, t, e);
 	if (r) {
 		close(t->stat_fd);
 		free(t);
@@ -404,7 +404,7 @@ int attach_set(struct attachments *a, const char *cgroup, const struct attach_wi
 			t->place = place;
 			t->by = BY_COMMAND;
 			*t->source = '\0';
-			r = write_maps(a, t, t->flags & EBB_CGROUP_RECORD, e);
+			r = write_maps(a, t, e);
 		}
 		if (!r)
 			r = rebalance(a, e);
@@ -436,7 +436,7 @@ int attach_record(struct attachments *a, const char *cgroup, enum record_switch 
 	if (t) {
 		*owner = t->cgroup.id;
 		t->recording = on == RECORD_ON;
-		r = write_maps(a, t, 0, e);
+		r = write_maps(a, t, e);
 	}
 	pthread_mutex_unlock(&a->lock);
 	return r;
@@ -538,7 +538,7 @@ void attachments_sweep(struct attachments *a)
 		room = t->room;
 		read_limit(a, t);
 		if (t->room != room)
-			write_maps(a, t, t->flags, NULL);
+			write_maps(a, t, NULL);
 		if (!*t->cgroup.twin && twin_came(t)) {
 			events_close(&t->events, EVENTS_UNPIN);
 			moved = true;
@@ -603,7 +603,7 @@ void attachments_restore(struct attachments *a)
 		t = attachments_find(a, ids[i]);
 		take_params(t, &params);
 		t->slowdown = entry.slowdown <= OFFLOAD_TARGET_MAX ? entry.slowdown : 0;
-		write_maps(a, t, 0, NULL);
+		write_maps(a, t, NULL);
 		/* What was outstanding is found again by nobody: given up. */
 		plane_counters(p, ids[i], &sum);
 		t->requests = s.requests - sum.requests;

@@ -42,7 +42,6 @@ struct attachment {
 	struct offload_report offload;
 	uint64_t limit;           /* bytes, the tightest of its ancestors too */
 	uint32_t room;            /* pages that may be outstanding: limit / headroom */
-	uint32_t flags;           /* as in maps/cgroups */
 	uint64_t prefetched;      /* pages ebbd asked the kernel for */
 	uint64_t expired;         /* given up unread: wasted, by estimate */
 	uint64_t idle;            /* outstanding for so long that they are hardly on their way */

@@ -24,7 +24,6 @@
 #define TARGETS 64
 #define BATCH_MAX 64
 #define FLUSH_SHARE 256  /* see keep_stats_fresh() */
-#define EXECUTOR_COUNT_MAX 1024  /* pages a request may name: EBB_REQUEST_MAX */
 #define WAIT_NS 2000000        /* at most, for the device: a request gets stale */
 #define PAUSE_NS 20000
 #define SWEEP_NS 500000000ULL
@@ -357,7 +356,7 @@ static int on_request(void *data, void *record, size_t size)
 	struct target *t;
 
 	x->stats.requests++;
-	if (size < sizeof(*r) || !r->stride || r->count > EXECUTOR_COUNT_MAX ||
+	if (size < sizeof(*r) || !r->stride || r->count > EBB_REQUEST_MAX ||
 	    ((r->op == EBB_OP_LIST || r->op == EBB_OP_COLD_LIST) &&
 	     (size < sizeof(*list) || r->count > EBB_LIST_MAX)) ||
 	    now - r->time_ns > x->config.stale_ns) {

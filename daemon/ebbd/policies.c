@@ -129,6 +129,9 @@ static int occupy(struct plane *p, struct policy *policy, const struct ebb_polic
 
 	if (r)
 		return r;
+	/* The pinned map may hold what an earlier ebbd had in this slot, tables and all. */
+	if (!object)
+		bpf_map_delete_elem(p->programs, &slot);
 	*policy = (struct policy){ .info = *info, .object = object, .origin = origin };
 	snprintf(policy->name, sizeof(policy->name), "%s", info->name);
 	snprintf(policy->file, sizeof(policy->file), "%s", file);

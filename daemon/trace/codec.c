@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include <endian.h>
 #include <errno.h>
 #include <string.h>
 #include <zlib.h>
 
+#include "common/bytes.h"
 #include "trace/codec.h"
 
 const char *const trace_kind_names[TRACE_KINDS] = { "miss", "hit", "late", "out" };
@@ -29,34 +29,6 @@ enum {
 };
 
 #define VPN_END (1ULL << 52)
-
-static void put32(uint8_t *to, uint32_t v)
-{
-	v = htole32(v);
-	memcpy(to, &v, sizeof(v));
-}
-
-static void put64(uint8_t *to, uint64_t v)
-{
-	v = htole64(v);
-	memcpy(to, &v, sizeof(v));
-}
-
-static uint32_t get32(const uint8_t *from)
-{
-	uint32_t v;
-
-	memcpy(&v, from, sizeof(v));
-	return le32toh(v);
-}
-
-static uint64_t get64(const uint8_t *from)
-{
-	uint64_t v;
-
-	memcpy(&v, from, sizeof(v));
-	return le64toh(v);
-}
 
 static uint32_t checksum(const uint8_t *from, size_t bytes)
 {

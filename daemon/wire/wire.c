@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "common/bytes.h"
 #include "wire.h"
 
 /* The header as it travels. */
@@ -18,34 +19,6 @@ struct wire_header {
 	uint32_t length;
 };
 _Static_assert(sizeof(struct wire_header) == WIRE_HEADER, "the header has no padding");
-
-static uint32_t get32(const uint8_t *p)
-{
-	uint32_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return le32toh(v);
-}
-
-static uint64_t get64(const uint8_t *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return le64toh(v);
-}
-
-static void put32(uint8_t *p, uint32_t v)
-{
-	v = htole32(v);
-	memcpy(p, &v, sizeof(v));
-}
-
-static void put64(uint8_t *p, uint64_t v)
-{
-	v = htole64(v);
-	memcpy(p, &v, sizeof(v));
-}
 
 /* What the length field of an opcode must be, when it is fixed. */
 static uint32_t fixed_length(const struct wire_frame *f)

@@ -10,22 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ebbd/config.h"
-
-static int load(struct config *c, const char *text, struct error *e)
-{
-	char path[] = "/tmp/ebb-test-declaration.XXXXXX";
-	int fd = mkstemp(path), r;
-
-	assert_true(fd >= 0);
-	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-	close(fd);
-	config_defaults(c);
-	*e = (struct error){ 0 };
-	r = config_load(c, path, e);
-	unlink(path);
-	return r;
-}
+#include "tests/unit/config_text.h"
 
 static void sections_and_their_lines(void **unused)
 {
@@ -110,7 +95,7 @@ static void errors_name_file_and_line(void **unused)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		assert_true(load(&c, bad[i].text, &e) < 0);
 		assert_int_equal(e.exit_status, EXIT_USAGE);
-		assert_non_null(strstr(e.text, "/tmp/ebb-test-declaration."));
+		assert_non_null(strstr(e.text, "/tmp/ebb-test-config."));
 		assert_non_null(strstr(e.text, bad[i].line));
 		assert_non_null(strstr(e.text, bad[i].word));
 		config_free(&c);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "policies/sim/replay.h"
+#include "tests/unit/trace_file.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
@@ -48,8 +49,6 @@ static void probe_fault(const struct ebb_fault *f, const struct ebb_params *p)
 	}
 }
 EBB_POLICY_STATELESS(probe, probe_fault)
-
-static char path[] = "/tmp/ebb-sim-XXXXXX";
 
 static struct trace_writer *begin(uint64_t pages)
 {
@@ -409,19 +408,6 @@ static void empty_is_fine(void **unused)
 	end(begin(100), &h);
 	x = replay(&h, probing(1, 1, 0));
 	assert_int_equal(x.misses + x.span_ns, 0);
-}
-
-static int make_file(void **unused)
-{
-	int fd = mkstemp(path);
-
-	return fd < 0 ? -1 : close(fd);
-}
-
-static int remove_file(void **unused)
-{
-	unlink(path);
-	return 0;
 }
 
 int main(void)

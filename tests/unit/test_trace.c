@@ -15,13 +15,12 @@
 #include <unistd.h>
 
 #include "trace/codec.h"
+#include "tests/unit/trace_file.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
 
 #define RECORDS 5000
-
-static char path[] = "/tmp/ebb-trace-XXXXXX";
 
 static const struct trace_info about = {
 	.page_shift = 12, .page_cluster = 3, .memory = 64 << 20, .start_ns = 123456789,
@@ -373,19 +372,6 @@ static void full_disk(void **unused)
 	trace_close(&r);
 	assert_true(read_trace(TRACE_WHOLE, &result, NULL) > 1000);
 	assert_int_equal(result, 0);
-}
-
-static int make_file(void **unused)
-{
-	int fd = mkstemp(path);
-
-	return fd < 0 ? -1 : close(fd);
-}
-
-static int remove_file(void **unused)
-{
-	unlink(path);
-	return 0;
 }
 
 int main(void)

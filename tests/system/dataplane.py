@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+A server and its donors without swap on, and its file with a model of what it holds;
+each test that uses these fixtures runs with each transport unless it says otherwise.
+"""
+import itertools
+import json
+import mmap
+import os
+import random
+import socket
+
+import pytest
+
+import parts
+from machine import BIN
+
+MIB = 1 << 20
+PAGE = 4096
+SLAB = MIB
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Server(parts.Daemon):
+    """An ebb-swapd in the foreground, with its own run directory."""
+
+    def __init__(self, directory, log, donors, size="32M", slab="1M", backup=None, options=()):
+        self.directory, self.mount = directory, directory / "mnt"
+        self.run, self.backup = directory / "run", backup or directory / "backup"
+        self.mount.mkdir(exist_ok=True)
+        self.argv_made = [BIN / "ebb-swapd", "--name", "dp0", "--size", size, "--slab", slab,
+                          "--backup", self.backup, "--mount", self.mount, "--foreground", *options]
+        for d in donors:
+            self.argv_made += ["--donor", d.address if hasattr(d, "address") else d]
+        super().__init__(self.argv_made, log, env={"EBB_RUN_DIR": str(self.run)})
+        self.file = self.mount / "swap"
+
+    def ask(self, verb):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(10)
+            s.connect(str(self.run / "devices" / "dp0.sock"))
+            s.sendall(json.dumps({"verb": verb}).encode() + b"\n")
+            return json.loads(s.makefile().readline())
+
+    def stats(self):
+        return self.ask("stats")
+
+    def status(self):
+        return self.ask("status")
+
+    def donor_state(self, i=0):
+        return self.status()["donors"][i]["state"]
+
+
+class Pages:
+    """Direct I/O on the file, with a model of what it must hold."""
+
+    def __init__(self, server, seed=1):
+        self.fd = os.open(server.file, os.O_RDWR | os.O_DIRECT)
+        self.size = os.fstat(self.fd).st_size
+        self.model = bytearray(self.size)
+        self.random = random.Random(seed)
+
+    def close(self):
+        if self.fd < 0:
+            return
+        try:
+            os.close(self.fd)
+        except OSError:
+            pass  # closing asks the server, which may be gone
+        self.fd = -1
+
+    def write(self, page, data):
+        with mmap.mmap(-1, len(data)) as buf:
+            buf[:] = data
+            assert os.pwritev(self.fd, [buf], page * PAGE) == len(data)
+        self.model[page * PAGE:page * PAGE + len(data)] = data
+
+    def read(self, page, count):
+        with mmap.mmap(-1, count * PAGE) as buf:
+            assert os.preadv(self.fd, [buf], page * PAGE) == count * PAGE
+            return buf[:]
+
+    def write_random(self, n, most=64):
+        for _ in range(n):
+            count = self.random.randint(1, most)
+            page = self.random.randrange(self.size // PAGE - count)
+            self.write(page, self.random.randbytes(count * PAGE))
+
+    def check(self, piece=MIB):
+        for at in range(0, self.size, piece):
+            want = self.model[at:at + piece]
+            got = self.read(at // PAGE, len(want) // PAGE)
+            if got != want:
+                bad = [i for i in range(len(want) // PAGE)
+                       if got[i * PAGE:(i + 1) * PAGE] != want[i * PAGE:(i + 1) * PAGE]]
+                pytest.fail(f"pages {[at // PAGE + b for b in bad][:8]} are wrong")
+
+
+@pytest.fixture(params=["tcp", "shm"])
+def transport(request):
+    return request.param
+
+
+only_tcp = pytest.mark.parametrize("transport", ["tcp"])
+only_shm = pytest.mark.parametrize("transport", ["shm"])
+
+
+@pytest.fixture
+def place(transport, tmp_path):
+    """place() is where a donor may listen, as keywords of donor_at."""
+    numbers = itertools.count()
+
+    def make():
+        if transport == "tcp":
+            return {"port": free_port()}
+        return {"path": tmp_path / f"donor{next(numbers)}.sock"}
+    return make
+
+
+@pytest.fixture
+def donor_at(donor_factory, place):
+    """donor_at(**what) starts a donor at a place of its own, or at place()'s."""
+    def make(**what):
+        if not {"port", "path"} & set(what):
+            what.update(place())
+        return donor_factory(slab="1M", memory=what.pop("memory", "48M"), **what)
+    return make
+
+
+@pytest.fixture
+def server(tmp_path, logs):
+    made = []
+
+    def make(*donors, **what):
+        made.append(Server(tmp_path, logs / f"swapd{len(made)}.log", donors, **what))
+        return made[-1]
+
+    yield make
+    for s in made:
+        s.stop()
+        assert not os.path.ismount(s.mount)
+
+
+@pytest.fixture
+def pages():
+    made = []
+
+    def make(server, **what):
+        made.append(Pages(server, **what))
+        return made[-1]
+
+    yield make
+    for p in made:
+        p.close()
+
+
+# Fixtures end in the reverse order of their set-up: files close before servers
+# stop, servers stop before donors.
+@pytest.fixture
+def world(donor_at, server, pages, place, transport):
+    class World:
+        donor, serve, open = staticmethod(donor_at), staticmethod(server), staticmethod(pages)
+        new_place, shm = staticmethod(place), transport == "shm"
+    return World

@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Both sides by their sockets: strangers and bad frames at the donor, what it lends to whom,
+and a donor that lies to its borrower.
+"""
+import mmap
+import os
+import random
+import socket
+import struct
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+import machine
+from dataplane import MIB, PAGE, SLAB, free_port, only_shm, only_tcp
+from dataplane import donor_at, pages, place, server, transport, world    # fixtures
+from machine import BIN, wait_for
+
+
+# --- strangers and bad frames at the donor ---------------------------------------------
+
+HELLO, MAP, UNMAP, READ, WRITE, PING = range(1, 7)
+
+
+def frame(op, tag=0, slab=0, generation=0, offset=0, length=0, magic=b"EBB1", direction=0, status=0):
+    return magic + struct.pack("<BBHQIIII", op, direction, status, tag, slab, generation, offset, length)
+
+
+def hello(version=1, borrower=1, slab=SLAB, name=b"tester"):
+    return frame(HELLO, length=48) + struct.pack("<IIQQ24s", version, 0, borrower, slab, name)
+
+
+def connect(donor):
+    host, port = donor.address.split(":")
+    if host == "unix":
+        s = socket.socket(socket.AF_UNIX)
+        s.settimeout(5)
+        s.connect(port)
+        return s
+    return socket.create_connection((host, int(port)), timeout=5)
+
+
+def receive(s, n):
+    got = b""
+    while len(got) < n:
+        piece = s.recv(n - len(got))
+        if not piece:
+            raise EOFError
+        got += piece
+    return got
+
+
+def reply(s):
+    head = struct.unpack("<4sBBHQIIII", receive(s, 32))
+    keys = ("magic", "op", "direction", "status", "tag", "slab", "generation", "offset", "length")
+    r = dict(zip(keys, head))
+    has = r["op"] in (HELLO, PING, READ) and not r["status"]
+    r["payload"] = receive(s, r["length"]) if has else b""
+    return r
+
+
+def closed(s):
+    """Whether the donor hung up."""
+    try:
+        return s.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+MALFORMED = {
+    "http": b"GET / HTTP/1.1\r\n\r\n",
+    "magic": frame(PING, magic=b"EBB2"),
+    "opcode": frame(99),
+    "direction": frame(PING, direction=1),
+    "status": frame(PING, status=1),
+    "oversized": frame(WRITE, length=2 * MIB),
+    "huge": frame(WRITE, length=0xfffff000),
+    "unaligned": frame(READ, length=100),
+    "hello length": frame(HELLO, length=4000),
+    "map length": frame(MAP, length=0),
+}
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+@pytest.mark.parametrize("greeted", [False, True])
+def test_malformed_frames_close_the_connection(donor_at, kind, greeted):
+    donor = donor_at()
+    with connect(donor) as s:
+        if greeted:
+            s.sendall(hello())
+            assert reply(s)["status"] == 0
+        s.sendall(MALFORMED[kind])
+        assert closed(s)
+    wait_for(lambda: "malformed frame" in machine.read(donor.log), 5, "log line")
+    with connect(donor) as s:
+        s.sendall(hello())
+        assert reply(s)["status"] == 0, "others are served"
+
+
+def test_requests_are_checked(donor_at):
+    donor = donor_at(memory="2M")
+    with connect(donor) as s:
+        s.sendall(hello(version=9))
+        assert reply(s)["status"] == 1
+        s.sendall(hello(slab=1 << 40))
+        assert reply(s)["status"] == 2
+        s.sendall(hello())
+        told = reply(s)
+        assert struct.unpack("<IIQQQ", told["payload"]) == (1, 0, MIB, 2 * MIB, 2 * MIB)
+        s.sendall(hello())
+        assert reply(s)["status"] == 3
+        s.sendall(frame(MAP, length=8) + struct.pack("<II", 1, 0))
+        assert reply(s)["status"] == 4, "heap slabs are not served"
+        s.sendall(frame(READ, slab=0, length=PAGE))
+        assert reply(s)["status"] == 6, "not mapped"
+        s.sendall(frame(MAP, tag=5, length=8) + bytes(8))
+        mine = reply(s)
+        assert (mine["status"], mine["tag"]) == (0, 5)
+        where = {"slab": mine["slab"], "generation": mine["generation"]}
+        s.sendall(frame(WRITE, **where, offset=SLAB - PAGE, length=PAGE) + b"w" * PAGE)
+        assert reply(s)["status"] == 0
+        s.sendall(frame(READ, **where, offset=SLAB - PAGE, length=PAGE))
+        assert reply(s)["payload"] == b"w" * PAGE
+        s.sendall(frame(WRITE, **where, offset=SLAB - PAGE, length=2 * PAGE) + b"x" * 2 * PAGE)
+        assert reply(s)["status"] == 8, "beyond the end; its payload is skipped"
+        stale = {**where, "generation": where["generation"] ^ 1}
+        s.sendall(frame(READ, **stale, length=PAGE))
+        assert reply(s)["status"] == 7
+        # Another connection cannot reach it.
+        with connect(donor) as other:
+            other.sendall(hello(borrower=2))
+            reply(other)
+            other.sendall(frame(READ, **where, offset=SLAB - PAGE, length=PAGE))
+            assert reply(other)["status"] == 6
+            other.sendall(frame(MAP, length=8) + bytes(8))
+            assert reply(other)["status"] == 0
+            other.sendall(frame(MAP, length=8) + bytes(8))
+            assert reply(other)["status"] == 5, "nothing left"
+
+
+def test_memory_is_zeroed_between_borrowers(donor_at):
+    donor = donor_at(memory="1M")
+    for borrower in (1, 2):
+        with connect(donor) as s:
+            s.sendall(hello(borrower=borrower))
+            reply(s)
+            wait_for(lambda: s.sendall(frame(MAP, length=8) + bytes(8)) or not
+                     (last := reply(s))["status"] and [last], 5, "a slab")
+            s.sendall(frame(PING))
+            assert struct.unpack("<IIQQQ", reply(s)["payload"])[4] == 0
+            # Generations are given in order, so the last one is what the log calls.
+            s.sendall(frame(UNMAP, slab=0, generation=0))
+            assert reply(s)["status"] == 7
+    with connect(donor) as s:
+        s.sendall(hello(borrower=3))
+        reply(s)
+        def take():
+            s.sendall(frame(MAP, length=8) + bytes(8))
+            r = reply(s)
+            return r if not r["status"] else None
+        mine = wait_for(take, 5, "a slab")
+        where = {"slab": mine["slab"], "generation": mine["generation"]}
+        s.sendall(frame(WRITE, **where, length=MIB) + b"s" * MIB)
+        assert reply(s)["status"] == 0
+        s.sendall(frame(UNMAP, **where))
+        assert reply(s)["status"] == 0
+        again = wait_for(take, 5, "a slab")
+        assert again["generation"] != mine["generation"]
+        s.sendall(frame(READ, slab=again["slab"], generation=again["generation"], length=MIB))
+        assert reply(s)["payload"] == bytes(MIB)
+        s.sendall(frame(READ, **where, length=PAGE))
+        assert reply(s)["status"] == 7, "the old loan is void"
+
+
+def test_a_new_connection_fences_the_old(donor_at):
+    donor = donor_at()
+    with connect(donor) as old, connect(donor) as new:
+        old.sendall(hello(borrower=77))
+        assert reply(old)["status"] == 0
+        new.sendall(hello(borrower=77))
+        assert reply(new)["status"] == 0
+        assert closed(old)
+
+
+def test_random_bytes_do_not_harm_the_donor(donor_at):
+    donor = donor_at()
+    rnd = random.Random(11)
+    for _ in range(200):
+        with connect(donor) as s:
+            s.sendall(hello())
+            reply(s)
+            junk = bytearray(frame(rnd.randint(0, 8), tag=rnd.getrandbits(64), slab=rnd.randint(0, 3),
+                                   offset=rnd.choice((0, PAGE, 1)), length=rnd.choice((0, PAGE, 8, MIB))))
+            for _ in range(rnd.randint(0, 6)):
+                junk[rnd.randrange(len(junk))] = rnd.getrandbits(8)
+            try:
+                s.sendall(bytes(junk) + rnd.randbytes(rnd.randint(0, 6000)))
+            except OSError:
+                pass
+    assert donor.alive()
+    with connect(donor) as s:
+        s.sendall(hello())
+        assert reply(s)["status"] == 0
+
+
+def donord(*argv):
+    return subprocess.run([BIN / "ebb-donord", *argv], text=True, capture_output=True, timeout=30)
+
+
+@only_shm
+def test_what_was_handed_over_is_not_lent_again(donor_at):
+    """A borrower that keeps its mapping can neither see nor reach the next one's pages."""
+    donor = donor_at(memory="1M")
+
+    def borrow(s, borrower):
+        s.sendall(hello(borrower=borrower))
+        assert reply(s)["status"] == 0
+
+        def take():
+            s.sendall(frame(MAP, length=8) + bytes(8))
+            head, fds, _, _ = socket.recv_fds(s, 32, 4)
+            status = struct.unpack_from("<H", head, 6)[0]
+            assert len(fds) == (status == 0)
+            return fds or None
+        fd, = wait_for(take, 5, "a slab")
+        try:
+            with pytest.raises(OSError):
+                os.ftruncate(fd, PAGE)
+            return mmap.mmap(fd, MIB)
+        finally:
+            os.close(fd)
+
+    with connect(donor) as s:
+        kept = borrow(s, 1)
+        assert kept[:] == bytes(MIB)
+        kept[:] = b"1" * MIB
+    with connect(donor) as s, borrow(s, 2) as mine, kept:
+        assert mine[:] == bytes(MIB)
+        kept[:] = b"x" * MIB
+        assert mine[:] == bytes(MIB)
+        mine[:] = b"2" * MIB
+        assert kept[:] == b"x" * MIB
+
+
+@only_shm
+def test_donor_is_for_its_own_user(donor_at):
+    donor = donor_at()
+    os.chmod(donor.address.removeprefix("unix:"), 0o666)
+    os.chmod(Path(donor.address.removeprefix("unix:")).parent, 0o755)
+    stranger = subprocess.run(
+        ["/usr/bin/python3", "-c", "import os, socket, sys; s = socket.socket(socket.AF_UNIX); "
+         "os.chdir(sys.argv[1]); os.setuid(65534); s.connect('./' + sys.argv[2]); "
+         "print(s.recv(1))", *os.path.split(donor.address.removeprefix("unix:"))],
+        text=True, capture_output=True, timeout=30)
+    assert stranger.stdout == "b''\n", stranger
+    wait_for(lambda: "its own user only" in machine.read(donor.log), 5, "log line")
+
+
+def test_one_donor_two_transports(donor_factory, server, pages, tmp_path):
+    """Both kinds of borrower at one donor, whose memory is then shared memory for both."""
+    donor = donor_factory(slab="1M", memory="48M", path=tmp_path / "donor.sock",
+                          also=[f"127.0.0.1:{free_port()}"])
+    s = server(donor.also[0])
+    p = pages(s)
+    p.write_random(100)
+    p.check()
+    assert s.status()["donors"][0]["transport"] == "tcp"
+    with connect(donor) as other:
+        other.sendall(hello(borrower=5))
+        assert reply(other)["status"] == 0
+
+
+@only_shm
+def test_shared_pages_are_locked_on_both_sides(world):
+    """Shared memory can be swapped out but for a lock; the borrower's outlives the donor's."""
+    donor = world.donor()
+    s = world.serve(donor)
+    p = world.open(s)
+    p.write(0, os.urandom(3 * MIB))
+
+    def slabs(pid):
+        """Locked KiB and all KiB of each mapped slab."""
+        out, name = [], ""
+        for line in machine.read(f"/proc/{pid}/smaps").splitlines():
+            key, _, rest = line.partition(":")
+            if "-" in line.split()[0] and ":" not in line.split()[0]:
+                name = line
+            elif "ebb-slab" in name and key in ("Size", "Rss", "Locked"):
+                out.append((key, int(rest.split()[0])))
+        return out
+    for pid, count in ((s.pid, 3), (donor.pid, 48)):
+        told = slabs(pid)
+        assert [v for k, v in told if k == "Size"] == [1024] * count
+        assert [v for k, v in told if k == "Rss"] == [1024] * count
+        assert all(v for k, v in told if k == "Locked")
+    mapped = len(slabs(s.pid))
+    donor.kill()
+    wait_for(lambda: s.donor_state() != "up", 5, "loss")
+    assert mapped and not slabs(s.pid), "a lost donor's memory is let go"
+    p.check()
+
+
+def test_donor_refuses(donor_at):
+    done = donord("--listen", "0.0.0.0:7070", "--memory", "64M")
+    assert done.returncode == 5 and "not a loopback address" in done.stderr
+    done = donord("--memory", "12Q")
+    assert done.returncode == 2 and "12Q" in done.stderr
+    done = donord()
+    assert done.returncode == 2 and "--memory 4G" in done.stderr
+    done = donord("--listen", "127.0.0.1:0", "--memory", "64M", "--slab", "64K")
+    assert done.returncode == 2 and "1M to 1G" in done.stderr
+    done = donord("--listen", "127.0.0.1:0", "--memory", "1M", "--slab", "2M")
+    assert done.returncode == 2 and "not even one slab" in done.stderr
+    taken = donor_at()
+    done = donord("--listen", taken.address, "--memory", "2M", "--slab", "1M")
+    assert done.returncode == 1 and "stop what listens there" in done.stderr
+
+
+# --- strangers at the borrower ----------------------------------------------------------
+
+
+class FakeDonor(threading.Thread):
+    """Answers HELLO and MAP properly and READ as @mutate says."""
+
+    def __init__(self, mutate):
+        super().__init__(daemon=True)
+        self.mutate, self.memory = mutate, {}
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.start()
+
+    def run(self):
+        while True:
+            try:
+                s, _ = self.listener.accept()
+            except OSError:
+                return
+            with s:
+                try:
+                    self.serve(s)
+                except (EOFError, OSError):
+                    pass
+
+    def serve(self, s):
+        info = struct.pack("<IIQQQ", 1, 0, SLAB, 64 * MIB, 64 * MIB)
+        while True:
+            h = struct.unpack("<4sBBHQIIII", receive(s, 32))
+            op, tag, slab, generation, offset, length = h[1], *h[4:9]
+            if op in (HELLO, PING):
+                receive(s, length)
+                s.sendall(frame(op, tag, direction=1, length=32) + info)
+            elif op == MAP:
+                receive(s, length)
+                s.sendall(frame(op, tag, slab=tag & 0xffff, generation=1, direction=1))
+            elif op == WRITE:
+                self.memory[slab, offset] = receive(s, length)
+                s.sendall(frame(op, tag, slab, generation, offset, length, direction=1))
+            elif op == READ:
+                data = self.memory[slab, offset]
+                s.sendall(self.mutate(frame(op, tag, slab, generation, offset, length, direction=1), data))
+
+    def stop(self):
+        self.listener.close()
+
+
+BAD_REPLIES = {
+    "magic": lambda h, d: b"XXXX" + h[4:] + d,
+    "length": lambda h, d: h[:28] + struct.pack("<I", 2 * MIB) + d,
+    "status": lambda h, d: h[:6] + struct.pack("<H", 7) + h[8:],
+    "unknown status": lambda h, d: h[:6] + struct.pack("<H", 700) + h[8:],
+    "as a request": lambda h, d: h[:5] + b"\0" + h[6:] + d,
+    "another tag, then nothing": lambda h, d: h[:8] + bytes([h[8] ^ 1]) + h[9:] + d,
+    "another generation": lambda h, d: h[:20] + b"\xff" + h[21:] + d,
+    "a longer payload": lambda h, d: h[:28] + struct.pack("<I", len(d) + PAGE) + d + bytes(PAGE),
+    "hang up in the middle": lambda h, d: h + d[:100],
+}
+
+
+@only_tcp
+@pytest.mark.parametrize("kind", BAD_REPLIES)
+def test_a_donor_that_lies_is_lost_and_nobody_notices(world, kind):
+    fake = FakeDonor(BAD_REPLIES[kind])
+    try:
+        s = world.serve(fake, options=["--deadline", "200ms"])
+        p = world.open(s)
+        p.write(0, os.urandom(8 * PAGE))
+        assert p.read(0, 8) == p.model[:8 * PAGE]
+        told = s.stats()
+        assert told["donor_losses"] >= 1
+        assert told["pages_read_backup"] == 8
+    finally:
+        fake.stop()
