@@ -62,9 +62,18 @@ def rounded(value):
     return None if value is None else float(f"{value:.5g}")
 
 
+def kept(path, rows):
+    """KEEP=1: what an earlier run of another selection measured stays in the file."""
+    if not os.environ.get("KEEP") or not path.exists():
+        return []
+    again = {r["name"] for r in rows}
+    return [r for r in json.loads(path.read_text())["rows"] if r["name"] not in again]
+
+
 def write(name, rows):
     BENCH.mkdir(parents=True, exist_ok=True)
     path = BENCH / f"{name}.json"
+    rows = kept(path, rows) + rows
     path.write_text(json.dumps({"kernel": platform.release(), "cpus": os.cpu_count(),
                                 "rows": rows}, indent=1) + "\n")
     road.say(f"\n{path}")

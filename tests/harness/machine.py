@@ -14,6 +14,7 @@ BUILD = REPO / "build"
 BIN = BUILD / "bin"
 PROGRAMS = ("ebbd", "ebb-swapd", "ebb-donord", "ebbctl")
 PINS = Path("/sys/fs/bpf/ebb")
+DEVICES = Path("/run/ebb/devices")
 IN_GUEST = "EBB_GUEST" in os.environ
 
 # Two tests with a swap device on one machine disturb each other, and one that
@@ -131,6 +132,11 @@ def ebb_cgroups():
     return list(dict.fromkeys(found))
 
 
+def device_records():
+    """What ebbctl remembers of its devices: of each a record, and its server's socket and log."""
+    return sorted(f for f in DEVICES.glob("*.*") if f.suffix in (".json", ".sock", ".log"))
+
+
 def leftovers():
     """One line for each thing of ebb's on this machine."""
     found = [f"swap is on: {d}" for d in ebb_swaps()]
@@ -138,6 +144,7 @@ def leftovers():
     found += [f"FUSE mount: {d}" for d in ebb_mounts()]
     found += [f"process: {name} ({pid})" for pid, name in processes().items()]
     found += [f"cgroup: {c}" for c in ebb_cgroups()]
+    found += [f"device record: {f}" for f in device_records()]
     if PINS.is_dir() and any(PINS.rglob("*")):
         found.append(f"BPF pins: {PINS}")
     return found
@@ -207,4 +214,6 @@ def clean():
             c.rmdir()
         except (OSError, MachineError):
             pass
+    for f in device_records():
+        f.unlink(missing_ok=True)
     pins_remove()
