@@ -42,7 +42,7 @@ struct connection {
 	char name[WIRE_NAME];
 	struct stream_rx rx;
 	struct stream_tx tx;
-	uint8_t small[STREAM_INLINE]; /* payloads that are not pages */
+	uint8_t small[WIRE_SMALL];    /* payloads that are not pages */
 	enum wire_status verdict;     /* on the WRITE whose payload is arriving */
 	struct delayed *delayed;      /* ring of REPLIES; only with a delay */
 	uint32_t delayed_head, delayed_count;
@@ -206,7 +206,7 @@ static int arrived(void *data, const struct wire_frame *f, void **payload)
 
 	if (stream_tx_room(&c->tx) <= c->delayed_count)
 		return 1;
-	if (!c->greeted && f->op != WIRE_HELLO)
+	if (!c->greeted && f->op != WIRE_HELLO && f->op != WIRE_JOIN)
 		return -EPROTO;
 	if (f->op == WIRE_WRITE) {
 		c->verdict = lend_access(c->lender->pool, c->number, f, payload);
@@ -247,7 +247,11 @@ static int finished(void *data, const struct wire_frame *f)
 		else
 			put_reply(c, f, WIRE_BAD_CLASS, NULL, 0, NO_SLAB);
 		return 0;
+	case WIRE_JOIN:
+		put_reply(c, f, WIRE_NO_SESSION, NULL, 0, NO_SLAB);
+		return 0;
 	}
+	/* Answers to what nobody asked. */
 	return -EPROTO;
 }
 
@@ -310,7 +314,7 @@ static int connection_buffers(struct connection *c)
 	int r = 0;
 
 	if (!c->rx.buf)
-		r = stream_rx_init(&c->rx, WIRE_REQUEST);
+		r = stream_rx_init(&c->rx, WIRE_AT_DONOR);
 	if (!r && !c->tx.entries)
 		r = stream_tx_init(&c->tx, REPLIES);
 	if (!r && c->lender->delay_ns && !c->delayed) {

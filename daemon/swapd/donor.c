@@ -17,8 +17,9 @@
 #define BACKOFF_FIRST (200 * MS)
 #define BACKOFF_MOST (5 * SECOND)
 #define RECEIVE_BUDGET (4u << 20)
-/* Legs of every slot, and MAPs and a PING beside them. */
-#define SEND_QUEUE (SLOT_COUNT + 64)
+/* Legs of every slot and replies to the donor always have room; MAPs and a PING beside them. */
+#define SEND_RESERVED (SLOT_COUNT + WIRE_ASKED)
+#define SEND_QUEUE (SEND_RESERVED + 64)
 
 /* A tag: what is asked for in the top byte, then sequence and slot, or the slab. */
 enum { TAG_SLOT = 1, TAG_SLAB, TAG_PING, TAG_HELLO };
@@ -238,6 +239,21 @@ static int take_slab(struct swapd *s, struct donor *d, const struct wire_frame *
 	return 0;
 }
 
+/* Nothing is known of activity, and nothing can be moved, yet. */
+static int answer_donor(struct donor *d, const struct wire_frame *f)
+{
+	static const uint8_t zeroes[WIRE_SMALL];
+	struct wire_frame reply = *f;
+
+	if (!donor_up(d))
+		return -EPROTO;
+	reply.direction = WIRE_REPLY;
+	if (f->op == WIRE_EVICT)
+		reply.status = WIRE_NO_ROOM;
+	/* -ENOSPC: it asked more than it may before it had answers. */
+	return stream_push(&d->tx, &reply, zeroes, 0) ? -EPROTO : 0;
+}
+
 static int finished(void *data, const struct wire_frame *f)
 {
 	struct donor_context *c = data;
@@ -261,6 +277,9 @@ static int finished(void *data, const struct wire_frame *f)
 	case WIRE_READ:
 	case WIRE_WRITE:
 		return d->transport->finished(c->s, d, f);
+	case WIRE_ACTIVITY:
+	case WIRE_EVICT:
+		return answer_donor(d, f);
 	}
 	return -EPROTO;
 }
@@ -352,7 +371,7 @@ bool donor_ask_slab(struct swapd *s, uint32_t index)
 	for (int i = 0; i < s->donor_count; i++) {
 		d = &s->donors[i];
 		candidates[i] = (struct place_donor){
-			.usable = donor_up(d) && stream_tx_room(&d->tx) > SLOT_COUNT,
+			.usable = donor_up(d) && stream_tx_room(&d->tx) > SEND_RESERVED,
 			.total = d->total,
 			.free = d->free,
 			.slabs = slab_count(&s->table, SLAB_MAPPED, i) +
@@ -394,7 +413,7 @@ static void ping(struct donor *d, uint64_t now)
 {
 	struct wire_frame f = { .op = WIRE_PING, .tag = make_tag(TAG_PING, 0, 0) };
 
-	if (stream_tx_room(&d->tx) <= SLOT_COUNT || stream_push(&d->tx, &f, NULL, 0))
+	if (stream_tx_room(&d->tx) <= SEND_RESERVED || stream_push(&d->tx, &f, NULL, 0))
 		return;
 	d->pinged = now;
 	d->ping_at = now + PING_INTERVAL;
@@ -445,7 +464,7 @@ int donor_add(struct swapd *s, const char *text, struct error *e)
 	if (r)
 		return r;
 	d->transport = address_is_local(&d->address) ? &transport_shm : &transport_tcp;
-	r = stream_rx_init(&d->rx, WIRE_REPLY);
+	r = stream_rx_init(&d->rx, WIRE_AT_BORROWER);
 	if (!r)
 		r = stream_tx_init(&d->tx, SEND_QUEUE);
 	if (r) {

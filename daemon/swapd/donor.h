@@ -30,7 +30,7 @@ struct donor {
 	int fd;
 	struct stream_rx rx;
 	struct stream_tx tx;
-	uint8_t small[STREAM_INLINE]; /* payloads that are not pages */
+	uint8_t small[WIRE_SMALL];    /* payloads that are not pages */
 	struct slot *arriving;        /* whose reply is arriving, or NULL */
 	struct slot_list waiting;     /* slots that wait for a reply, oldest first */
 	uint64_t since;          /* ns: start of the present state */

@@ -10,13 +10,13 @@
 
 #define FLUSH_IOVECS 128
 
-int stream_rx_init(struct stream_rx *rx, enum wire_direction direction)
+int stream_rx_init(struct stream_rx *rx, enum wire_side side)
 {
 	uint8_t *buf = malloc(STREAM_RX_BUFFER);
 
 	if (!buf)
 		return -ENOMEM;
-	*rx = (struct stream_rx){ .direction = direction, .buf = buf };
+	*rx = (struct stream_rx){ .side = side, .buf = buf };
 	return 0;
 }
 
@@ -29,7 +29,7 @@ static void close_fds(struct stream_rx *rx)
 void stream_rx_reset(struct stream_rx *rx)
 {
 	close_fds(rx);
-	*rx = (struct stream_rx){ .direction = rx->direction, .buf = rx->buf,
+	*rx = (struct stream_rx){ .side = rx->side, .buf = rx->buf,
 				  .takes_fds = rx->takes_fds };
 }
 
@@ -110,7 +110,7 @@ static int parse_buffer(struct stream_rx *rx, const struct stream_rx_ops *ops, v
 		}
 		if (rx->head == rx->tail)
 			return 0;
-		r = wire_parse(rx->buf + rx->head, rx->tail - rx->head, rx->direction, &rx->frame);
+		r = wire_parse(rx->buf + rx->head, rx->tail - rx->head, rx->side, &rx->frame);
 		if (r <= 0)
 			return r;
 		r = ops->arrived(data, &rx->frame, &payload);

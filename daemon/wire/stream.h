@@ -20,12 +20,12 @@
 #include "wire.h"
 
 #define STREAM_RX_BUFFER 16384u
-#define STREAM_INLINE 64u
+#define STREAM_INLINE 64u /* longer payloads are referred to: pages, and ACTIVITY's */
 /* Descriptors that arrived and were not taken; a sender sends one with a frame. */
 #define STREAM_FDS 4
 
 struct stream_rx {
-	enum wire_direction direction; /* of the frames that arrive */
+	enum wire_side side;       /* which we are */
 	uint8_t *buf;              /* STREAM_RX_BUFFER bytes, owned */
 	uint32_t head, tail;       /* unparsed bytes are buf[head..tail) */
 	struct wire_frame frame;   /* whose payload is arriving */
@@ -49,7 +49,8 @@ struct stream_rx_ops {
 	int (*finished)(void *data, const struct wire_frame *frame);
 };
 
-int stream_rx_init(struct stream_rx *rx, enum wire_direction direction);
+/* @side is who receives: with its requests the other side's replies arrive, too. */
+int stream_rx_init(struct stream_rx *rx, enum wire_side side);
 void stream_rx_reset(struct stream_rx *rx); /* for a new connection */
 void stream_rx_free(struct stream_rx *rx);
 

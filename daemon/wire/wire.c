@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <endian.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "common/bytes.h"
@@ -20,30 +21,45 @@ struct wire_header {
 };
 _Static_assert(sizeof(struct wire_header) == WIRE_HEADER, "the header has no padding");
 
-/* What the length field of an opcode must be, when it is fixed. */
-static uint32_t fixed_length(const struct wire_frame *f)
-{
-	switch (f->op) {
-	case WIRE_HELLO:
-		return f->direction == WIRE_REQUEST ? WIRE_HELLO_SIZE :
-		       f->status ? 0 : WIRE_DONOR_SIZE;
-	case WIRE_PING:
-		return f->direction == WIRE_REPLY && !f->status ? WIRE_DONOR_SIZE : 0;
-	case WIRE_MAP:
-		return f->direction == WIRE_REQUEST ? WIRE_MAP_SIZE : 0;
-	default:
-		return 0;
-	}
-}
-
-static int moves_pages(const struct wire_frame *f)
+static bool moves_pages(const struct wire_frame *f)
 {
 	return f->op == WIRE_READ || f->op == WIRE_WRITE;
 }
 
-int wire_parse(const void *buf, size_t len, enum wire_direction direction,
-	       struct wire_frame *frame)
+static bool asked_by_donor(const struct wire_frame *f)
 {
+	return f->op == WIRE_ACTIVITY || f->op == WIRE_EVICT;
+}
+
+/* Whether the length field is one that the opcode has; the payload's where it moves no pages. */
+static bool length_fits(const struct wire_frame *f)
+{
+	bool request = f->direction == WIRE_REQUEST;
+
+	if (moves_pages(f))
+		return f->length && f->length <= WIRE_MAX_PAYLOAD && f->length % WIRE_PAGE == 0;
+	if (f->status)
+		return !f->length;
+	switch (f->op) {
+	case WIRE_HELLO:
+		return f->length == (request ? WIRE_HELLO_SIZE : WIRE_DONOR_SIZE);
+	case WIRE_PING:
+		return f->length == (request ? 0 : WIRE_DONOR_SIZE);
+	case WIRE_MAP:
+		return f->length == (request ? WIRE_MAP_SIZE : 0);
+	case WIRE_JOIN:
+		return f->length == (request ? WIRE_JOIN_SIZE : 0);
+	case WIRE_ACTIVITY:
+		return f->length && f->length <= WIRE_LOANS * WIRE_LOAN_SIZE &&
+		       f->length % WIRE_LOAN_SIZE == 0;
+	default:
+		return !f->length;
+	}
+}
+
+int wire_parse(const void *buf, size_t len, enum wire_side side, struct wire_frame *frame)
+{
+	enum wire_direction direction;
 	struct wire_header h;
 	struct wire_frame f;
 
@@ -64,18 +80,14 @@ int wire_parse(const void *buf, size_t len, enum wire_direction direction,
 		.offset = le32toh(h.offset),
 		.length = le32toh(h.length),
 	};
+	direction = asked_by_donor(&f) == (side == WIRE_AT_BORROWER) ? WIRE_REQUEST : WIRE_REPLY;
 	if (le32toh(h.magic) != WIRE_MAGIC || f.direction != direction || f.op < WIRE_HELLO ||
 	    f.op >= WIRE_OPS || f.status >= WIRE_STATUSES)
 		return -EPROTO;
 	if (f.direction == WIRE_REQUEST && f.status)
 		return -EPROTO;
-	if (moves_pages(&f)) {
-		if (!f.length || f.length > WIRE_MAX_PAYLOAD || f.length % WIRE_PAGE ||
-		    f.offset % WIRE_PAGE)
-			return -EPROTO;
-	} else if (f.length != fixed_length(&f) || f.offset) {
+	if (!length_fits(&f) || f.offset % WIRE_PAGE || (f.offset && !moves_pages(&f)))
 		return -EPROTO;
-	}
 	*frame = f;
 	return 1;
 }
@@ -100,7 +112,7 @@ void wire_build(void *buf, const struct wire_frame *f)
 uint32_t wire_payload(const struct wire_frame *f)
 {
 	if (!moves_pages(f))
-		return fixed_length(f);
+		return f->length;
 	if (f->op == WIRE_WRITE)
 		return f->direction == WIRE_REQUEST ? f->length : 0;
 	return f->direction == WIRE_REPLY && !f->status ? f->length : 0;
@@ -142,29 +154,41 @@ int wire_parse_hello(const void *buf, size_t len, struct wire_hello *h)
 	return 0;
 }
 
-/* HELLO and PING replies: 0 version, 4 reserved, 8 slab size, 16 total, 24 free. */
+/*
+ * HELLO and PING replies: 0 version, 4 flags, 8 slab size, 16 total, 24 free,
+ * 32 memory, 40 used, 48 session, 56 reserved.
+ */
 void wire_build_donor(uint8_t buf[static WIRE_DONOR_SIZE], const struct wire_donor *d)
 {
 	put32(buf, d->version);
-	put32(buf + 4, 0);
+	put32(buf + 4, d->flags);
 	put64(buf + 8, d->slab_size);
 	put64(buf + 16, d->total);
 	put64(buf + 24, d->free);
+	put64(buf + 32, d->memory);
+	put64(buf + 40, d->used);
+	put64(buf + 48, d->session);
+	put64(buf + 56, 0);
 }
 
 int wire_parse_donor(const void *buf, size_t len, struct wire_donor *d)
 {
 	const uint8_t *p = buf;
 
-	if (len != WIRE_DONOR_SIZE || get32(p + 4))
+	if (len != WIRE_DONOR_SIZE || get64(p + 56))
 		return -EPROTO;
 	*d = (struct wire_donor){
 		.version = get32(p),
+		.flags = get32(p + 4),
 		.slab_size = get64(p + 8),
 		.total = get64(p + 16),
 		.free = get64(p + 24),
+		.memory = get64(p + 32),
+		.used = get64(p + 40),
+		.session = get64(p + 48),
 	};
-	return d->free <= d->total ? 0 : -EPROTO;
+	return d->flags & ~WIRE_DRAINING || d->free > d->total || d->used > d->memory ?
+	       -EPROTO : 0;
 }
 
 /* MAP: 0 class, 4 reserved. */
@@ -184,6 +208,49 @@ int wire_parse_map(const void *buf, size_t len, uint32_t *class)
 	return 0;
 }
 
+/* JOIN: 0 session, 8 number, 12 reserved, 16 MAC. */
+void wire_build_join(uint8_t buf[static WIRE_JOIN_SIZE], const struct wire_join *j)
+{
+	put64(buf, j->session);
+	put32(buf + 8, j->number);
+	put32(buf + 12, 0);
+	memcpy(buf + 16, j->mac, sizeof(j->mac));
+}
+
+int wire_parse_join(const void *buf, size_t len, struct wire_join *j)
+{
+	const uint8_t *p = buf;
+
+	if (len != WIRE_JOIN_SIZE || get32(p + 12))
+		return -EPROTO;
+	*j = (struct wire_join){ .session = get64(p), .number = get32(p + 8) };
+	memcpy(j->mac, p + 16, sizeof(j->mac));
+	return 0;
+}
+
+/* ACTIVITY request, each: 0 slab, 4 generation. */
+void wire_put_loan(uint8_t *buf, uint32_t i, struct wire_loan loan)
+{
+	put32(buf + i * WIRE_LOAN_SIZE, loan.slab);
+	put32(buf + i * WIRE_LOAN_SIZE + 4, loan.generation);
+}
+
+struct wire_loan wire_get_loan(const uint8_t *buf, uint32_t i)
+{
+	return (struct wire_loan){ get32(buf + i * WIRE_LOAN_SIZE),
+				   get32(buf + i * WIRE_LOAN_SIZE + 4) };
+}
+
+void wire_put_rate(uint8_t *buf, uint32_t i, uint64_t rate)
+{
+	put64(buf + i * WIRE_LOAN_SIZE, rate);
+}
+
+uint64_t wire_get_rate(const uint8_t *buf, uint32_t i)
+{
+	return get64(buf + i * WIRE_LOAN_SIZE);
+}
+
 const char *wire_status_text(uint16_t status)
 {
 	static const char *const texts[WIRE_STATUSES] = {
@@ -196,6 +263,11 @@ const char *wire_status_text(uint16_t status)
 		[WIRE_NO_SLAB] = "not a slab of this connection",
 		[WIRE_STALE] = "stale generation",
 		[WIRE_BAD_RANGE] = "beyond the end of the slab",
+		[WIRE_NO_ROOM] = "no room for its pages elsewhere",
+		[WIRE_NO_SESSION] = "no such session",
+		[WIRE_BAD_MAC] = "not made with the session's key",
+		[WIRE_NOT_HERE] = "not served on this connection",
+		[WIRE_OVER_QUOTA] = "quota used up",
 	};
 
 	return status < WIRE_STATUSES ? texts[status] : "unknown status";

@@ -4,8 +4,9 @@
  *
  * A connection carries frames both ways.  A frame is a header of WIRE_HEADER
  * bytes, little-endian, and, for the opcodes that have one, a payload of at
- * most WIRE_MAX_PAYLOAD bytes.  Requests may be pipelined; a reply carries the
- * tag of its request and replies may overtake one another.
+ * most WIRE_MAX_PAYLOAD bytes.  Either side sends requests, each its own; they
+ * may be pipelined.  A reply carries the tag of its request and replies may
+ * overtake one another.
  *
  * Everything here is a pure function over a buffer: no allocation, no I/O.
  */
@@ -16,13 +17,21 @@
 #include <stdint.h>
 
 #define WIRE_MAGIC 0x31424245u /* "EBB1" as bytes */
-#define WIRE_VERSION 1u
+#define WIRE_VERSION 2u
 #define WIRE_HEADER 32u
 #define WIRE_PAGE 4096u
 #define WIRE_MAX_PAYLOAD (1u << 20)
 #define WIRE_MAX_SLAB (1ull << 30) /* offsets are 32 bits wide */
 #define WIRE_MIN_SLAB (1ull << 20)
 #define WIRE_NAME 24
+#define WIRE_SMALL 1024u /* most bytes of a payload that is not pages */
+/*
+ * Requests of a donor's that are unanswered on a connection: at most so many
+ * EVICTs, and one ACTIVITY.  A borrower keeps room for the replies, so that
+ * neither side waits for the other to read.
+ */
+#define WIRE_EVICTS 16u
+#define WIRE_ASKED (WIRE_EVICTS + 1)
 
 enum wire_op {
 	WIRE_HELLO = 1, /* first frame each way */
@@ -31,6 +40,9 @@ enum wire_op {
 	WIRE_READ,
 	WIRE_WRITE,
 	WIRE_PING,      /* memory total and free, for placement and liveness */
+	WIRE_ACTIVITY,  /* donor asks: how active are these slabs? */
+	WIRE_EVICT,     /* donor asks: give this slab back; UNMAP follows in its time */
+	WIRE_JOIN,      /* first frame of a data connection */
 	WIRE_OPS
 };
 
@@ -44,6 +56,11 @@ enum wire_status {
 	WIRE_NO_SLAB,     /* the slab is not this connection's */
 	WIRE_STALE,       /* the slab's generation is another */
 	WIRE_BAD_RANGE,   /* beyond the end of the slab */
+	WIRE_NO_ROOM,     /* EVICT: its pages cannot go elsewhere now */
+	WIRE_NO_SESSION,  /* JOIN: no such session, or its number was used */
+	WIRE_BAD_MAC,     /* JOIN: not made with the session's key */
+	WIRE_NOT_HERE,    /* served on the session's other kind of connection */
+	WIRE_OVER_QUOTA,  /* MAP: the borrower has what it may have */
 	WIRE_STATUSES
 };
 
@@ -53,6 +70,12 @@ enum wire_class {
 };
 
 enum wire_direction { WIRE_REQUEST = 0, WIRE_REPLY = 1 };
+
+/*
+ * Who receives.  ACTIVITY and EVICT are asked by the donor, all else by the
+ * borrower: requests and replies arrive at both.
+ */
+enum wire_side { WIRE_AT_DONOR, WIRE_AT_BORROWER };
 
 /* A header in host order. */
 struct wire_frame {
@@ -75,28 +98,51 @@ struct wire_hello {
 	char name[WIRE_NAME]; /* for the donor's log; NUL-padded */
 };
 
+enum wire_donor_flags {
+	WIRE_DRAINING = 1, /* place nothing here, and expect EVICT for what is here */
+};
+
 /* Payload of the replies to HELLO and PING. */
 struct wire_donor {
 	uint32_t version;
+	uint32_t flags;     /* enum wire_donor_flags */
 	uint64_t slab_size; /* bytes */
 	uint64_t total;     /* bytes lent or to lend */
 	uint64_t free;      /* bytes to lend */
+	uint64_t memory;    /* bytes the machine has; 0 = not told */
+	uint64_t used;      /* in use of it: by its own programs and by mapped slabs */
+	uint64_t session;   /* for JOIN; 0 = pages go over this connection */
+};
+
+/* One of up to WIRE_LOANS in the payload of an ACTIVITY request. */
+struct wire_loan {
+	uint32_t slab, generation;
+};
+
+/* Payload of a JOIN request. */
+struct wire_join {
+	uint64_t session;
+	uint32_t number; /* of the connection; never used twice in a session */
+	uint8_t mac[32]; /* docs/protocol.md */
 };
 
 #define WIRE_HELLO_SIZE 48u
-#define WIRE_DONOR_SIZE 32u
+#define WIRE_DONOR_SIZE 64u
 #define WIRE_MAP_SIZE 8u
+#define WIRE_JOIN_SIZE 48u
+#define WIRE_LOAN_SIZE 8u
+#define WIRE_LOANS (WIRE_SMALL / WIRE_LOAN_SIZE)
 
 /*
- * Parses the header at @buf, of which @len bytes have arrived, sent in
- * @direction.  Returns 1 with *@frame filled in, 0 when more bytes are needed,
- * -EPROTO when the bytes cannot be a frame (unknown magic, opcode, status,
- * direction, reserved bits, a length outside what the opcode allows).  What it
- * accepts satisfies: READ and WRITE move 1..WIRE_MAX_PAYLOAD bytes in whole
- * pages at a page's start, and wire_payload() <= WIRE_MAX_PAYLOAD.
+ * Parses the header at @buf, of which @len bytes have arrived at @side.  Returns
+ * 1 with *@frame filled in, 0 when more bytes are needed, -EPROTO when the bytes
+ * cannot be a frame (unknown magic, opcode, status, a direction the opcode does
+ * not have there, reserved bits, a length outside what the opcode allows).  What
+ * it accepts satisfies: READ and WRITE move 1..WIRE_MAX_PAYLOAD bytes in whole
+ * pages at a page's start; any other payload is at most WIRE_SMALL bytes, and of
+ * ACTIVITY 1..WIRE_LOANS whole elements.
  */
-int wire_parse(const void *buf, size_t len, enum wire_direction direction,
-	       struct wire_frame *frame);
+int wire_parse(const void *buf, size_t len, enum wire_side side, struct wire_frame *frame);
 
 /* Writes the WIRE_HEADER bytes of @frame. */
 void wire_build(void *buf, const struct wire_frame *frame);
@@ -111,6 +157,17 @@ void wire_build_donor(uint8_t buf[static WIRE_DONOR_SIZE], const struct wire_don
 int wire_parse_donor(const void *buf, size_t len, struct wire_donor *d);
 void wire_build_map(uint8_t buf[static WIRE_MAP_SIZE], enum wire_class class);
 int wire_parse_map(const void *buf, size_t len, uint32_t *class);
+void wire_build_join(uint8_t buf[static WIRE_JOIN_SIZE], const struct wire_join *j);
+int wire_parse_join(const void *buf, size_t len, struct wire_join *j);
+
+/*
+ * Element @i of an ACTIVITY payload of frame length / WIRE_LOAN_SIZE elements:
+ * a loan in the request, its rate in thousandths of a page a second in the reply.
+ */
+void wire_put_loan(uint8_t *buf, uint32_t i, struct wire_loan loan);
+struct wire_loan wire_get_loan(const uint8_t *buf, uint32_t i);
+void wire_put_rate(uint8_t *buf, uint32_t i, uint64_t rate);
+uint64_t wire_get_rate(const uint8_t *buf, uint32_t i);
 
 /* "no free slab"; never NULL. */
 const char *wire_status_text(uint16_t status);

@@ -48,23 +48,32 @@ static bool moves_pages(const struct wire_frame *f)
 	return f->op == WIRE_READ || f->op == WIRE_WRITE;
 }
 
+static bool asked_by_donor(const struct wire_frame *f)
+{
+	return f->op == WIRE_ACTIVITY || f->op == WIRE_EVICT;
+}
+
 static void check_frame(struct fuzz_protocol_result *r, const struct wire_frame *f,
-			enum wire_direction direction)
+			enum wire_side side)
 {
 	uint8_t bytes[WIRE_HEADER];
 	struct wire_frame again;
 
-	if (f->direction != direction || !f->op || f->op >= WIRE_OPS || f->status >= WIRE_STATUSES)
+	if (!f->op || f->op >= WIRE_OPS || f->status >= WIRE_STATUSES)
 		wrong(r, "accepted", f);
-	if (direction == WIRE_REQUEST && f->status)
+	if ((f->direction == WIRE_REQUEST) != (asked_by_donor(f) == (side == WIRE_AT_BORROWER)))
+		wrong(r, "the other side's", f);
+	if (f->direction == WIRE_REQUEST && f->status)
 		wrong(r, "a request with a status", f);
 	if (moves_pages(f) && (!f->length || f->length > WIRE_MAX_PAYLOAD ||
 			       f->length % WIRE_PAGE || f->offset % WIRE_PAGE))
 		wrong(r, "not whole pages", f);
-	if (wire_payload(f) > WIRE_MAX_PAYLOAD)
+	if (wire_payload(f) > (moves_pages(f) ? WIRE_MAX_PAYLOAD : WIRE_SMALL))
 		wrong(r, "payload unbounded", f);
+	if (f->op == WIRE_ACTIVITY && f->length % WIRE_LOAN_SIZE)
+		wrong(r, "not whole elements", f);
 	wire_build(bytes, f);
-	if (wire_parse(bytes, sizeof(bytes), direction, &again) != 1)
+	if (wire_parse(bytes, sizeof(bytes), side, &again) != 1)
 		wrong(r, "built but not parsed", f);
 	else if (again.op != f->op || again.status != f->status || again.tag != f->tag ||
 		 again.slab != f->slab || again.generation != f->generation ||
@@ -73,7 +82,7 @@ static void check_frame(struct fuzz_protocol_result *r, const struct wire_frame 
 	if (!wire_status_text(f->status))
 		wrong(r, "no text", f);
 	for (size_t n = 0; n < WIRE_HEADER; n++)
-		if (wire_parse(bytes, n, direction, &again) != 0)
+		if (wire_parse(bytes, n, side, &again) != 0)
 			wrong(r, "a part of it is refused, or taken", f);
 }
 
@@ -99,21 +108,22 @@ static void check_access(struct receiver *c, const struct wire_frame *f, const u
 	c->r->accesses++;
 }
 
-/* What a reply says must be what the borrower's decoder takes. */
+/* What a reply says must be what the decoder of who asked takes. */
 static void answer(struct receiver *c, const struct wire_frame *f, enum wire_status status)
 {
+	enum wire_side asker = asked_by_donor(f) ? WIRE_AT_DONOR : WIRE_AT_BORROWER;
 	struct wire_frame reply = *f, parsed;
 	uint8_t bytes[WIRE_HEADER];
 
 	reply.direction = WIRE_REPLY;
 	reply.status = status;
-	if (!moves_pages(f)) {
+	if (!moves_pages(f) && f->op != WIRE_ACTIVITY) {
 		reply.offset = 0;
 		reply.length = !status && (f->op == WIRE_HELLO || f->op == WIRE_PING) ?
 			       WIRE_DONOR_SIZE : 0;
 	}
 	wire_build(bytes, &reply);
-	if (wire_parse(bytes, sizeof(bytes), WIRE_REPLY, &parsed) != 1)
+	if (wire_parse(bytes, sizeof(bytes), asker, &parsed) != 1)
 		wrong(c->r, "a reply nobody takes", &reply);
 	add(c->r, bytes, sizeof(bytes));
 }
@@ -140,10 +150,25 @@ static void map(struct receiver *c, const struct wire_frame *f)
 static void donor_finished(struct receiver *c, const struct wire_frame *f)
 {
 	struct wire_hello hello;
+	struct wire_join join;
 	void *memory;
 	enum wire_status status = WIRE_OK;
 
 	switch (f->op) {
+	case WIRE_ACTIVITY:
+	case WIRE_EVICT:
+		/* Answers: a rate for each. */
+		for (uint32_t i = 0; i < wire_payload(f) / WIRE_LOAN_SIZE; i++) {
+			uint64_t rate = wire_get_rate(c->payload, i);
+
+			add(c->r, &rate, sizeof(rate));
+		}
+		return;
+	case WIRE_JOIN:
+		if (!wire_parse_join(c->payload, WIRE_JOIN_SIZE, &join))
+			add(c->r, &join.session, sizeof(join.session));
+		status = WIRE_NO_SESSION;
+		break;
 	case WIRE_HELLO:
 		if (wire_parse_hello(c->payload, WIRE_HELLO_SIZE, &hello))
 			status = WIRE_BAD_VERSION;
@@ -175,18 +200,28 @@ static void borrower_finished(struct receiver *c, const struct wire_frame *f)
 {
 	struct wire_donor donor;
 
+	if (asked_by_donor(f)) {
+		for (uint32_t i = 0; i < wire_payload(f) / WIRE_LOAN_SIZE; i++) {
+			struct wire_loan loan = wire_get_loan(c->payload, i);
+
+			add(c->r, &loan, sizeof(loan));
+			wire_put_rate(c->payload, i, 0);
+		}
+		answer(c, f, WIRE_OK);
+		return;
+	}
 	if ((f->op != WIRE_HELLO && f->op != WIRE_PING) || f->status)
 		return;
 	if (wire_parse_donor(c->payload, WIRE_DONOR_SIZE, &donor))
 		return;
-	if (donor.free > donor.total)
-		wrong(c->r, "more free than there is", f);
+	if (donor.free > donor.total || donor.used > donor.memory)
+		wrong(c->r, "more than there is", f);
 	add(c->r, &donor.free, sizeof(donor.free));
 }
 
-static enum wire_direction direction_of(uint8_t how)
+static enum wire_side side_of(uint8_t how)
 {
-	return (how & FUZZ_SIDE) == FUZZ_DONOR ? WIRE_REQUEST : WIRE_REPLY;
+	return (how & FUZZ_SIDE) == FUZZ_DONOR ? WIRE_AT_DONOR : WIRE_AT_BORROWER;
 }
 
 static int arrived(void *data, const struct wire_frame *f, void **payload)
@@ -201,7 +236,7 @@ static int arrived(void *data, const struct wire_frame *f, void **payload)
 	}
 	c->asked_again = false;
 	c->arrivals++;
-	check_frame(c->r, f, direction_of(c->how));
+	check_frame(c->r, f, side_of(c->how));
 	c->payload = c->owned = NULL;
 	if (f->op == WIRE_WRITE && f->direction == WIRE_REQUEST) {
 		/* To where it belongs, or away. */
@@ -229,7 +264,7 @@ static int finished(void *data, const struct wire_frame *f)
 	add(c->r, header, sizeof(header));
 	if (c->payload)
 		add(c->r, c->payload, wire_payload(f));
-	if (direction_of(c->how) == WIRE_REQUEST)
+	if (side_of(c->how) == WIRE_AT_DONOR)
 		donor_finished(c, f);
 	else
 		borrower_finished(c, f);
@@ -264,7 +299,7 @@ static void run_stream(const uint8_t *data, size_t size, uint8_t how, size_t pie
 	int fd[2], end = 0;
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd) < 0 ||
-	    stream_rx_init(&rx, direction_of(how))) {
+	    stream_rx_init(&rx, side_of(how))) {
 		snprintf(r->wrong, sizeof(r->wrong), "no socket or no memory: %s", strerror(errno));
 		return;
 	}
@@ -293,12 +328,13 @@ static void run_stream(const uint8_t *data, size_t size, uint8_t how, size_t pie
 
 static void run_decoders(const uint8_t *data, size_t size, struct fuzz_protocol_result *r)
 {
-	uint8_t bytes[WIRE_HELLO_SIZE];
+	uint8_t bytes[WIRE_DONOR_SIZE];
 	struct wire_hello hello, hello2;
 	struct wire_donor donor;
+	struct wire_join join;
 	uint32_t class;
 
-	for (size_t n = 0; n <= size && n <= 64; n++) {
+	for (size_t n = 0; n <= size && n <= WIRE_DONOR_SIZE + 1; n++) {
 		uint8_t *exact = malloc(n ? n : 1); /* so that a byte beyond is seen */
 
 		if (!exact)
@@ -310,8 +346,16 @@ static void run_decoders(const uint8_t *data, size_t size, struct fuzz_protocol_
 			    strcmp(hello.name, hello2.name))
 				snprintf(r->wrong, sizeof(r->wrong), "HELLO of %zu bytes", n);
 		}
-		if (!wire_parse_donor(exact, n, &donor) && n != WIRE_DONOR_SIZE)
-			snprintf(r->wrong, sizeof(r->wrong), "donor of %zu bytes", n);
+		if (!wire_parse_donor(exact, n, &donor)) {
+			wire_build_donor(bytes, &donor);
+			if (n != WIRE_DONOR_SIZE || memcmp(bytes, exact, n))
+				snprintf(r->wrong, sizeof(r->wrong), "donor of %zu bytes", n);
+		}
+		if (!wire_parse_join(exact, n, &join)) {
+			wire_build_join(bytes, &join);
+			if (n != WIRE_JOIN_SIZE || memcmp(bytes, exact, n))
+				snprintf(r->wrong, sizeof(r->wrong), "JOIN of %zu bytes", n);
+		}
 		if (!wire_parse_map(exact, n, &class) && n != WIRE_MAP_SIZE)
 			snprintf(r->wrong, sizeof(r->wrong), "MAP of %zu bytes", n);
 		free(exact);
@@ -351,32 +395,48 @@ void fuzz_protocol_tear_down(void)
 	lend_free(&pool);
 }
 
-static struct wire_frame random_frame(uint64_t *seed, enum wire_direction direction)
+static uint32_t random_length(uint64_t *seed, const struct wire_frame *f)
+{
+	bool request = f->direction == WIRE_REQUEST;
+
+	if (moves_pages(f))
+		return WIRE_PAGE * (1 + draw_below(seed, 2));
+	if (f->status)
+		return 0;
+	switch (f->op) {
+	case WIRE_HELLO:
+		return request ? WIRE_HELLO_SIZE : WIRE_DONOR_SIZE;
+	case WIRE_PING:
+		return request ? 0 : WIRE_DONOR_SIZE;
+	case WIRE_MAP:
+		return request ? WIRE_MAP_SIZE : 0;
+	case WIRE_JOIN:
+		return request ? WIRE_JOIN_SIZE : 0;
+	case WIRE_ACTIVITY:
+		return WIRE_LOAN_SIZE * (1 + draw_below(seed, 9));
+	default:
+		return 0;
+	}
+}
+
+static struct wire_frame random_frame(uint64_t *seed, enum wire_side side)
 {
 	struct wire_frame f = {
 		.op = (uint8_t)(WIRE_HELLO + draw_below(seed, WIRE_OPS - WIRE_HELLO)),
-		.direction = (uint8_t)direction,
 		.tag = draw_below(seed, OWNERS),
 		.slab = draw_below(seed, FUZZ_PROTOCOL_SLABS + 1),
 		.generation = 1 + draw_below(seed, 4),
 	};
 
-	if (direction == WIRE_REPLY && draw_below(seed, 3) == 0)
-		f.status = (uint16_t)draw_below(seed, WIRE_STATUSES);
 	/* Loans first, or nothing else happens. */
-	if (direction == WIRE_REQUEST && draw_below(seed, 3) == 0)
+	if (side == WIRE_AT_DONOR && draw_below(seed, 3) == 0)
 		f.op = WIRE_MAP;
-	if (f.op == WIRE_HELLO)
-		f.length = direction == WIRE_REQUEST ? WIRE_HELLO_SIZE :
-			   f.status ? 0 : WIRE_DONOR_SIZE;
-	else if (f.op == WIRE_PING)
-		f.length = direction == WIRE_REPLY && !f.status ? WIRE_DONOR_SIZE : 0;
-	else if (f.op == WIRE_MAP)
-		f.length = direction == WIRE_REQUEST ? WIRE_MAP_SIZE : 0;
-	else if (moves_pages(&f)) {
-		f.length = WIRE_PAGE * (1 + draw_below(seed, 2));
+	f.direction = asked_by_donor(&f) == (side == WIRE_AT_BORROWER) ? WIRE_REQUEST : WIRE_REPLY;
+	if (f.direction == WIRE_REPLY && draw_below(seed, 3) == 0)
+		f.status = (uint16_t)draw_below(seed, WIRE_STATUSES);
+	f.length = random_length(seed, &f);
+	if (moves_pages(&f))
 		f.offset = WIRE_PAGE * draw_below(seed, 260);
-	}
 	return f;
 }
 
@@ -386,8 +446,8 @@ void fuzz_protocol_bytes(uint64_t seed, uint8_t *data, size_t size)
 
 	data[0] = (uint8_t)draw32(&seed);
 	while (at < size) {
-		struct wire_frame f = random_frame(&seed, direction_of(data[0]));
-		uint8_t bytes[WIRE_HEADER + 64] = { 0 };
+		struct wire_frame f = random_frame(&seed, side_of(data[0]));
+		uint8_t bytes[WIRE_HEADER + 72] = { 0 };
 		uint32_t payload = wire_payload(&f), n = WIRE_HEADER;
 
 		wire_build(bytes, &f);
@@ -395,13 +455,15 @@ void fuzz_protocol_bytes(uint64_t seed, uint8_t *data, size_t size)
 			wire_build_hello(bytes + n, &(struct wire_hello){
 				.version = WIRE_VERSION, .borrower = seed, .slab_size = SLAB,
 				.name = "fuzz" });
-		else if (payload == WIRE_DONOR_SIZE)
+		else if (f.op != WIRE_ACTIVITY && payload == WIRE_DONOR_SIZE)
 			wire_build_donor(bytes + n, &(struct wire_donor){
 				.version = WIRE_VERSION, .slab_size = SLAB, .total = 3 * SLAB,
-				.free = SLAB });
+				.free = SLAB, .memory = 8 * SLAB, .used = SLAB });
+		else if (f.op == WIRE_JOIN && payload)
+			wire_build_join(bytes + n, &(struct wire_join){ .session = seed });
 		if (draw_below(&seed, 64) == 0)
 			bytes[draw_below(&seed, WIRE_HEADER)] ^= (uint8_t)(1u << draw_below(&seed, 8));
-		if (payload <= 64)
+		if (payload <= sizeof(bytes) - WIRE_HEADER)
 			n += payload;
 		for (uint32_t i = 0; i < n && at < size; i++)
 			data[at++] = bytes[i];

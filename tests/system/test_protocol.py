@@ -22,14 +22,16 @@ from machine import BIN, wait_for
 
 # --- strangers and bad frames at the donor ---------------------------------------------
 
-HELLO, MAP, UNMAP, READ, WRITE, PING = range(1, 7)
+HELLO, MAP, UNMAP, READ, WRITE, PING, ACTIVITY, EVICT, JOIN = range(1, 10)
+VERSION = 2
+TOLD = struct.Struct("<IIQQQQQQQ")      # version, flags, slab, total, free, memory, used, session, 0
 
 
 def frame(op, tag=0, slab=0, generation=0, offset=0, length=0, magic=b"EBB1", direction=0, status=0):
     return magic + struct.pack("<BBHQIIII", op, direction, status, tag, slab, generation, offset, length)
 
 
-def hello(version=1, borrower=1, slab=SLAB, name=b"tester"):
+def hello(version=VERSION, borrower=1, slab=SLAB, name=b"tester"):
     return frame(HELLO, length=48) + struct.pack("<IIQQ24s", version, 0, borrower, slab, name)
 
 
@@ -81,6 +83,9 @@ MALFORMED = {
     "unaligned": frame(READ, length=100),
     "hello length": frame(HELLO, length=4000),
     "map length": frame(MAP, length=0),
+    "activity asked of the donor": frame(ACTIVITY, length=8) + bytes(8),
+    "an answer to nothing": frame(EVICT, direction=1),
+    "join length": frame(JOIN, length=8),
 }
 
 
@@ -109,7 +114,9 @@ def test_requests_are_checked(donor_at):
         assert reply(s)["status"] == 2
         s.sendall(hello())
         told = reply(s)
-        assert struct.unpack("<IIQQQ", told["payload"]) == (1, 0, MIB, 2 * MIB, 2 * MIB)
+        version, flags, slab, total, free, memory, used, session, reserved = TOLD.unpack(told["payload"])
+        assert (version, flags, slab, total, free) == (VERSION, 0, MIB, 2 * MIB, 2 * MIB)
+        assert used <= memory and (session, reserved) == (0, 0)
         s.sendall(hello())
         assert reply(s)["status"] == 3
         s.sendall(frame(MAP, length=8) + struct.pack("<II", 1, 0))
@@ -141,6 +148,15 @@ def test_requests_are_checked(donor_at):
             assert reply(other)["status"] == 5, "nothing left"
 
 
+def test_join_without_a_session_is_refused(donor_at):
+    donor = donor_at(memory="2M")
+    with connect(donor) as s:
+        s.sendall(frame(JOIN, length=48) + bytes(48))
+        assert reply(s)["status"] == 10
+        s.sendall(hello())
+        assert reply(s)["status"] == 0
+
+
 def test_memory_is_zeroed_between_borrowers(donor_at):
     donor = donor_at(memory="1M")
     for borrower in (1, 2):
@@ -150,7 +166,7 @@ def test_memory_is_zeroed_between_borrowers(donor_at):
             wait_for(lambda: s.sendall(frame(MAP, length=8) + bytes(8)) or not
                      (last := reply(s))["status"] and [last], 5, "a slab")
             s.sendall(frame(PING))
-            assert struct.unpack("<IIQQQ", reply(s)["payload"])[4] == 0
+            assert TOLD.unpack(reply(s)["payload"])[4] == 0
             # Generations are given in order, so the last one is what the log calls.
             s.sendall(frame(UNMAP, slab=0, generation=0))
             assert reply(s)["status"] == 7
@@ -345,13 +361,13 @@ class FakeDonor(threading.Thread):
                     pass
 
     def serve(self, s):
-        info = struct.pack("<IIQQQ", 1, 0, SLAB, 64 * MIB, 64 * MIB)
+        info = TOLD.pack(VERSION, 0, SLAB, 64 * MIB, 64 * MIB, 0, 0, 0, 0)
         while True:
             h = struct.unpack("<4sBBHQIIII", receive(s, 32))
             op, tag, slab, generation, offset, length = h[1], *h[4:9]
             if op in (HELLO, PING):
                 receive(s, length)
-                s.sendall(frame(op, tag, direction=1, length=32) + info)
+                s.sendall(frame(op, tag, direction=1, length=TOLD.size) + info)
             elif op == MAP:
                 receive(s, length)
                 s.sendall(frame(op, tag, slab=tag & 0xffff, generation=1, direction=1))

@@ -356,7 +356,7 @@ static void *liar_main(void *data)
 	fd = accept(l->listen_fd, NULL, NULL);
 	wire_build_donor(donor, &told);
 	while (recv(fd, bytes, WIRE_HEADER, MSG_WAITALL) == WIRE_HEADER &&
-	       wire_parse(bytes, WIRE_HEADER, WIRE_REQUEST, &f) == 1) {
+	       wire_parse(bytes, WIRE_HEADER, WIRE_AT_DONOR, &f) == 1) {
 		if (f.length)
 			assert_int_equal(recv(fd, bytes, f.length, MSG_WAITALL), f.length);
 		if (f.op != WIRE_MAP) {
@@ -485,7 +485,7 @@ static void descriptors_come_with_their_frames(void **state)
 	struct order o = { .rx = &rx };
 	int fd[2], sent[2];
 
-	assert_int_equal(stream_rx_init(&rx, WIRE_REPLY), 0);
+	assert_int_equal(stream_rx_init(&rx, WIRE_AT_BORROWER), 0);
 	rx.takes_fds = true;
 	assert_int_equal(stream_tx_init(&tx, 8), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);

@@ -40,27 +40,70 @@ static void header_layout(void **state)
 	assert_memory_equal(buf, expected, WIRE_HEADER);
 }
 
+/* The side at which a frame of @op sent in @direction arrives. */
+static enum wire_side receiver(int op, enum wire_direction direction)
+{
+	bool by_donor = op == WIRE_ACTIVITY || op == WIRE_EVICT;
+
+	return by_donor == (direction == WIRE_REQUEST) ? WIRE_AT_BORROWER : WIRE_AT_DONOR;
+}
+
 static void round_trip(void **state)
 {
+	static const uint32_t lengths[WIRE_OPS][2] = {
+		[WIRE_HELLO] = { WIRE_HELLO_SIZE, WIRE_DONOR_SIZE },
+		[WIRE_MAP] = { WIRE_MAP_SIZE, 0 },
+		[WIRE_READ] = { WIRE_PAGE, WIRE_PAGE },
+		[WIRE_WRITE] = { WIRE_PAGE, WIRE_PAGE },
+		[WIRE_PING] = { 0, WIRE_DONOR_SIZE },
+		[WIRE_ACTIVITY] = { 2 * WIRE_LOAN_SIZE, 2 * WIRE_LOAN_SIZE },
+		[WIRE_JOIN] = { WIRE_JOIN_SIZE, 0 },
+	};
+
 	for (int op = WIRE_HELLO; op < WIRE_OPS; op++) {
 		for (int direction = 0; direction < 2; direction++) {
-			struct wire_frame f = { .op = op, .direction = direction, .tag = op }, g;
+			struct wire_frame f = { .op = op, .direction = direction, .tag = op,
+						.length = lengths[op][direction] }, g;
+			enum wire_side at = receiver(op, direction);
 			uint8_t buf[WIRE_HEADER], again[WIRE_HEADER];
 
-			if (op == WIRE_READ || op == WIRE_WRITE)
-				f.length = WIRE_PAGE;
-			else if (op == WIRE_HELLO)
-				f.length = direction ? WIRE_DONOR_SIZE : WIRE_HELLO_SIZE;
-			else if (op == WIRE_PING)
-				f.length = direction ? WIRE_DONOR_SIZE : 0;
-			else if (op == WIRE_MAP)
-				f.length = direction ? 0 : WIRE_MAP_SIZE;
 			wire_build(buf, &f);
-			assert_int_equal(wire_parse(buf, sizeof(buf), direction, &g), 1);
+			assert_int_equal(wire_parse(buf, sizeof(buf), at, &g), 1);
 			wire_build(again, &g);
 			assert_memory_equal(buf, again, sizeof(buf));
-			/* In the other direction it is malformed. */
-			assert_int_equal(wire_parse(buf, sizeof(buf), !direction, &g), -EPROTO);
+			/* At the other side it is malformed. */
+			assert_int_equal(wire_parse(buf, sizeof(buf), !at, &g), -EPROTO);
+			if (op == WIRE_READ || op == WIRE_WRITE)
+				continue;
+			/* So it is with another length, and with a payload after a refusal. */
+			f.length += WIRE_LOAN_SIZE / 2;
+			wire_build(buf, &f);
+			assert_int_equal(wire_parse(buf, sizeof(buf), at, &g), -EPROTO);
+			f.length = lengths[op][direction];
+			f.status = WIRE_STATUSES - 1;
+			wire_build(buf, &f);
+			assert_int_equal(wire_parse(buf, sizeof(buf), at, &g),
+					 direction && !f.length ? 1 : -EPROTO);
+		}
+	}
+}
+
+/* ACTIVITY has as many elements as its length says, a frame's worth at most. */
+static void activity_lengths(void **state)
+{
+	for (int direction = 0; direction < 2; direction++) {
+		for (uint32_t n = 0; n < 2 * WIRE_SMALL; n++) {
+			struct wire_frame f = { .op = WIRE_ACTIVITY, .direction = direction,
+						.length = n }, g;
+			bool good = n && n <= WIRE_SMALL && n % WIRE_LOAN_SIZE == 0;
+			uint8_t buf[WIRE_HEADER];
+
+			wire_build(buf, &f);
+			assert_int_equal(wire_parse(buf, sizeof(buf),
+						    receiver(WIRE_ACTIVITY, direction), &g),
+					 good ? 1 : -EPROTO);
+			if (good)
+				assert_int_equal(wire_payload(&g), n);
 		}
 	}
 }
@@ -71,7 +114,7 @@ static int parse_changed(struct wire_frame f)
 	uint8_t buf[WIRE_HEADER];
 
 	wire_build(buf, &f);
-	return wire_parse(buf, sizeof(buf), WIRE_REQUEST, &g);
+	return wire_parse(buf, sizeof(buf), WIRE_AT_DONOR, &g);
 }
 
 #define CHANGED(...) ({ struct wire_frame f = a_read; __VA_ARGS__; parse_changed(f); })
@@ -96,12 +139,12 @@ static void malformed(void **state)
 	assert_int_equal(CHANGED(f.op = WIRE_HELLO; f.offset = 0), -EPROTO);
 	wire_build(buf, &a_read);
 	buf[0] = 'X';
-	assert_int_equal(wire_parse(buf, sizeof(buf), WIRE_REQUEST, &g), -EPROTO);
+	assert_int_equal(wire_parse(buf, sizeof(buf), WIRE_AT_DONOR, &g), -EPROTO);
 	/* At the first byte already: a web browser is not waited for. */
-	assert_int_equal(wire_parse("GET / HTTP/1.1", 3, WIRE_REQUEST, &g), -EPROTO);
+	assert_int_equal(wire_parse("GET / HTTP/1.1", 3, WIRE_AT_DONOR, &g), -EPROTO);
 	wire_build(buf, &a_read);
 	for (size_t n = 0; n < WIRE_HEADER; n++)
-		assert_int_equal(wire_parse(buf, n, WIRE_REQUEST, &g), 0);
+		assert_int_equal(wire_parse(buf, n, WIRE_AT_DONOR, &g), 0);
 }
 
 /* Whatever comes, what is accepted keeps the parser's promise. */
@@ -113,30 +156,33 @@ static void random_bytes(void **state)
 	for (int i = 0; i < 400000; i++) {
 		uint8_t buf[WIRE_HEADER];
 		struct wire_frame f;
-		enum wire_direction direction = random() & 1;
+		enum wire_side side = random() & 1;
 
 		wire_build(buf, &a_read);
-		buf[4] = random() % 8;
+		buf[4] = random() % (WIRE_OPS + 1);
 		buf[5] = random() % 3;
 		for (int n = random() % 4; n; n--)
 			buf[random() % WIRE_HEADER] = random() & 1 ? 0 : random();
-		if (wire_parse(buf, sizeof(buf), direction, &f) != 1)
+		if (wire_parse(buf, sizeof(buf), side, &f) != 1)
 			continue;
 		accepted++;
 		assert_true(wire_payload(&f) <= WIRE_MAX_PAYLOAD);
 		assert_in_range(f.op, WIRE_HELLO, WIRE_OPS - 1);
 		assert_true(f.status < WIRE_STATUSES);
 		if (f.op != WIRE_READ && f.op != WIRE_WRITE)
-			assert_true(wire_payload(&f) <= STREAM_INLINE);
+			assert_true(wire_payload(&f) <= WIRE_SMALL);
 	}
 	assert_true(accepted > 1000);
 }
 
 static void payloads(void **state)
 {
-	struct wire_hello h = { 1, 0x1122334455667788, 64 << 20, "ebb0" }, h2;
-	struct wire_donor d = { 1, 64 << 20, 1ull << 40, 1ull << 39 }, d2;
+	struct wire_hello h = { WIRE_VERSION, 0x1122334455667788, 64 << 20, "ebb0" }, h2;
+	struct wire_donor d = { WIRE_VERSION, WIRE_DRAINING, 64 << 20, 1ull << 40, 1ull << 39,
+				1ull << 41, 1ull << 38, 0x99aabbccddeeff00 }, d2;
+	struct wire_join j = { 0x1122334455667788, 5, { 1, 2, 3 } }, j2;
 	uint8_t buf[WIRE_HELLO_SIZE], donor[WIRE_DONOR_SIZE], map[WIRE_MAP_SIZE];
+	uint8_t join[WIRE_JOIN_SIZE], loans[2 * WIRE_LOAN_SIZE];
 	uint32_t class;
 
 	wire_build_hello(buf, &h);
@@ -152,8 +198,22 @@ static void payloads(void **state)
 
 	wire_build_donor(donor, &d);
 	assert_int_equal(wire_parse_donor(donor, sizeof(donor), &d2), 0);
-	assert_int_equal(d2.free, d.free);
+	assert_memory_equal(&d2, &d, sizeof(d));
+	assert_int_equal(wire_parse_donor(donor, sizeof(donor) - 1, &d2), -EPROTO);
+	for (size_t i = 56; i < sizeof(donor); i++) {
+		donor[i] = 1; /* reserved */
+		assert_int_equal(wire_parse_donor(donor, sizeof(donor), &d2), -EPROTO);
+		donor[i] = 0;
+	}
+	d.flags |= 2;
+	wire_build_donor(donor, &d);
+	assert_int_equal(wire_parse_donor(donor, sizeof(donor), &d2), -EPROTO);
+	d.flags = 0;
 	d.free = d.total + 1;
+	wire_build_donor(donor, &d);
+	assert_int_equal(wire_parse_donor(donor, sizeof(donor), &d2), -EPROTO);
+	d.free = d.total;
+	d.used = d.memory + 1;
 	wire_build_donor(donor, &d);
 	assert_int_equal(wire_parse_donor(donor, sizeof(donor), &d2), -EPROTO);
 
@@ -162,13 +222,40 @@ static void payloads(void **state)
 	assert_int_equal(class, WIRE_CLASS_HEAP);
 	map[4] = 1;
 	assert_int_equal(wire_parse_map(map, sizeof(map), &class), -EPROTO);
+
+	wire_build_join(join, &j);
+	assert_int_equal(wire_parse_join(join, sizeof(join), &j2), 0);
+	assert_int_equal(j2.session, j.session);
+	assert_int_equal(j2.number, j.number);
+	assert_memory_equal(j2.mac, j.mac, sizeof(j.mac));
+	assert_int_equal(wire_parse_join(join, sizeof(join) - 1, &j2), -EPROTO);
+	join[12] = 1;
+	assert_int_equal(wire_parse_join(join, sizeof(join), &j2), -EPROTO);
+
+	for (uint32_t i = 0; i < 2; i++)
+		wire_put_loan(loans, i, (struct wire_loan){ 7 + i, 0x01020304 });
+	assert_memory_equal(loans, "\x07\0\0\0\x04\x03\x02\x01\x08\0\0\0\x04\x03\x02\x01", 16);
+	assert_int_equal(wire_get_loan(loans, 1).slab, 8);
+	assert_int_equal(wire_get_loan(loans, 1).generation, 0x01020304);
+	wire_put_rate(loans, 1, 0x0102030405060708);
+	assert_memory_equal(loans + 8, "\x08\x07\x06\x05\x04\x03\x02\x01", 8);
+	assert_int_equal(wire_get_rate(loans, 1), 0x0102030405060708);
+}
+
+static void statuses_have_texts(void **state)
+{
+	for (uint16_t i = 0; i < WIRE_STATUSES; i++)
+		for (uint16_t j = 0; j <= i; j++)
+			assert_int_equal(strcmp(wire_status_text(i), wire_status_text(j)) == 0,
+					 i == j);
+	assert_string_equal(wire_status_text(WIRE_STATUSES), "unknown status");
 }
 
 /* --- frames over a socket ---------------------------------------------- */
 
 struct sink {
 	uint8_t page[4 * WIRE_PAGE];
-	uint8_t small[STREAM_INLINE];
+	uint8_t small[WIRE_SMALL];
 	int arrived, finished, refuse;
 	bool discard;
 	uint64_t tags[64];
@@ -197,6 +284,55 @@ static int on_finished(void *data, const struct wire_frame *f)
 
 static const struct stream_rx_ops ops = { on_arrived, on_finished };
 
+/* What the two sides ask each other arrives among the answers. */
+static void both_directions(void **state)
+{
+	struct wire_frame sent[2][3] = {
+		[WIRE_AT_DONOR] = {
+			{ .op = WIRE_PING, .tag = 1 },
+			{ .op = WIRE_EVICT, .direction = WIRE_REPLY, .status = WIRE_NO_ROOM, .tag = 2 },
+			{ .op = WIRE_ACTIVITY, .direction = WIRE_REPLY, .tag = 3, .length = WIRE_SMALL },
+		},
+		[WIRE_AT_BORROWER] = {
+			{ .op = WIRE_ACTIVITY, .tag = 1, .length = WIRE_SMALL },
+			{ .op = WIRE_PING, .direction = WIRE_REPLY, .tag = 2, .length = WIRE_DONOR_SIZE },
+			{ .op = WIRE_EVICT, .tag = 3, .slab = 5, .generation = 6 },
+		},
+	};
+	uint8_t payload[WIRE_SMALL];
+
+	for (size_t i = 0; i < sizeof(payload); i++)
+		payload[i] = (uint8_t)(i * 3);
+	for (enum wire_side side = WIRE_AT_DONOR; side <= WIRE_AT_BORROWER; side++) {
+		struct sink s = { 0 };
+		struct stream_rx rx;
+		struct stream_tx tx;
+		int fd[2];
+
+		assert_int_equal(stream_rx_init(&rx, side), 0);
+		assert_int_equal(stream_tx_init(&tx, 4), 0);
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
+		for (int i = 0; i < 3; i++)
+			assert_int_equal(stream_push(&tx, &sent[side][i], payload, 0), 0);
+		assert_int_equal(stream_flush(&tx, fd[1], NULL, NULL), 0);
+		assert_int_equal(stream_receive(&rx, fd[0], 1 << 20, &ops, &s), 0);
+		assert_int_equal(s.finished, 3);
+		for (int i = 0; i < 3; i++)
+			assert_int_equal(s.tags[i], i + 1);
+		assert_memory_equal(s.small, payload, sizeof(payload));
+		stream_rx_free(&rx);
+		/* The other side gives up at the first of them. */
+		assert_int_equal(stream_rx_init(&rx, !side), 0);
+		stream_push(&tx, &sent[side][0], payload, 0);
+		assert_int_equal(stream_flush(&tx, fd[1], NULL, NULL), 0);
+		assert_int_equal(stream_receive(&rx, fd[0], 1 << 20, &ops, &s), -EPROTO);
+		stream_rx_free(&rx);
+		stream_tx_free(&tx);
+		close(fd[0]);
+		close(fd[1]);
+	}
+}
+
 static const struct wire_frame a_write = {
 	.op = WIRE_WRITE, .tag = 42, .slab = 1, .generation = 1, .length = 2 * WIRE_PAGE,
 };
@@ -216,7 +352,7 @@ static void any_split(void **state)
 	memcpy(bytes + WIRE_HEADER, payload, sizeof(payload));
 	memcpy(bytes + sizeof(bytes) / 2, bytes, sizeof(bytes) / 2);
 	wire_build(bytes + sizeof(bytes) / 2, &second);
-	assert_int_equal(stream_rx_init(&rx, WIRE_REQUEST), 0);
+	assert_int_equal(stream_rx_init(&rx, WIRE_AT_DONOR), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
 	for (size_t cut = 1; cut < sizeof(bytes); cut += cut < 70 ? 1 : 509) {
 		struct sink s = { .refuse = cut % 2 };
@@ -247,7 +383,7 @@ static void thrown_away(void **state)
 	struct stream_tx tx;
 	int fd[2];
 
-	assert_int_equal(stream_rx_init(&rx, WIRE_REQUEST), 0);
+	assert_int_equal(stream_rx_init(&rx, WIRE_AT_DONOR), 0);
 	assert_int_equal(stream_tx_init(&tx, 4), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
 	for (int i = 0; i < 4; i++)
@@ -282,7 +418,7 @@ static void full_socket(void **state)
 	int fd[2], size = 4096, full = 0;
 
 	memset(payload, 0x5a, sizeof(payload));
-	assert_int_equal(stream_rx_init(&rx, WIRE_REQUEST), 0);
+	assert_int_equal(stream_rx_init(&rx, WIRE_AT_DONOR), 0);
 	assert_int_equal(stream_tx_init(&tx, FRAMES), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
 	setsockopt(fd[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
@@ -346,9 +482,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(header_layout),
 		cmocka_unit_test(round_trip),
+		cmocka_unit_test(activity_lengths),
 		cmocka_unit_test(malformed),
 		cmocka_unit_test(random_bytes),
 		cmocka_unit_test(payloads),
+		cmocka_unit_test(statuses_have_texts),
+		cmocka_unit_test(both_directions),
 		cmocka_unit_test(any_split),
 		cmocka_unit_test(thrown_away),
 		cmocka_unit_test(full_socket),
