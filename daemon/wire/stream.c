@@ -10,6 +10,23 @@
 
 #define FLUSH_IOVECS 128
 
+static ssize_t socket_receive(void *channel, int fd, struct msghdr *m)
+{
+	return recvmsg(fd, m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+}
+
+static ssize_t socket_send(void *channel, int fd, struct msghdr *m)
+{
+	return sendmsg(fd, m, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static const struct stream_io socket_io = { socket_receive, socket_send };
+
+static const struct stream_io *io_of(const struct stream_io *io)
+{
+	return io ? io : &socket_io;
+}
+
 int stream_rx_init(struct stream_rx *rx, enum wire_side side)
 {
 	uint8_t *buf = malloc(STREAM_RX_BUFFER);
@@ -146,7 +163,7 @@ static ssize_t receive_some(struct stream_rx *rx, int fd, size_t *wanted)
 		m.msg_control = control;
 		m.msg_controllen = sizeof(control);
 	}
-	n = recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	n = io_of(rx->io)->receive(rx->channel, fd, &m);
 	if (n <= 0)
 		return n;
 	if (rx->takes_fds && keep_fds(rx, &m)) {
@@ -290,6 +307,8 @@ static void attach_fd(struct msghdr *m, char *control, size_t size, int fd)
 int stream_flush(struct stream_tx *tx, int fd, void (*sent)(void *data, uint32_t cookie),
 		 void *data)
 {
+	size_t total = 0;
+
 	while (tx->count) {
 		char control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8)));
 		struct iovec iov[FLUSH_IOVECS];
@@ -301,14 +320,18 @@ int stream_flush(struct stream_tx *tx, int fd, void (*sent)(void *data, uint32_t
 		if (entry_at(tx, 0)->fd >= 0 && !tx->sent)
 			attach_fd(&m, control, sizeof(control), entry_at(tx, 0)->fd);
 		for (uint32_t i = 0; i < tx->count && m.msg_iovlen + 2 <= FLUSH_IOVECS; i++) {
-			if (i && entry_at(tx, i)->fd >= 0)
+			struct iovec *more = iov + m.msg_iovlen;
+			int count;
+
+			if (i && (entry_at(tx, i)->fd >= 0 ||
+				  (tx->budget && total + wanted >= tx->budget)))
 				break;
-			m.msg_iovlen += entry_iovecs(entry_at(tx, i), i ? 0 : tx->sent,
-						     iov + m.msg_iovlen);
+			count = entry_iovecs(entry_at(tx, i), i ? 0 : tx->sent, more);
+			for (int v = 0; v < count; v++)
+				wanted += more[v].iov_len;
+			m.msg_iovlen += (size_t)count;
 		}
-		for (size_t i = 0; i < m.msg_iovlen; i++)
-			wanted += iov[i].iov_len;
-		n = sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+		n = io_of(tx->io)->send(tx->channel, fd, &m);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
@@ -322,8 +345,9 @@ int stream_flush(struct stream_tx *tx, int fd, void (*sent)(void *data, uint32_t
 			tx->sent -= whole;
 			pop(tx, sent, data);
 		}
-		if ((size_t)n < wanted)
-			return 1;
+		total += (size_t)n;
+		if ((size_t)n < wanted || (tx->budget && total >= tx->budget))
+			return tx->count > 0;
 	}
 	return 0;
 }
@@ -334,4 +358,5 @@ void stream_tx_reset(struct stream_tx *tx, void (*sent)(void *data, uint32_t coo
 	while (tx->count)
 		pop(tx, sent, data);
 	tx->sent = 0;
+	tx->io = NULL;
 }

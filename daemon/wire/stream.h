@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "wire.h"
 
@@ -23,6 +24,18 @@
 #define STREAM_INLINE 64u /* longer payloads are referred to: pages, and ACTIVITY's */
 /* Descriptors that arrived and were not taken; a sender sends one with a frame. */
 #define STREAM_FDS 4
+
+/*
+ * What carries a connection's bytes, where that is not the socket itself; the
+ * only other way to them is in stream.c.  As recvmsg(2) and sendmsg(2) on a
+ * non-blocking socket, -1 with errno EAGAIN included, and like them they may
+ * move less than asked for.  What is received short is taken for all there is:
+ * nothing may be kept back that epoll would not tell of.
+ */
+struct stream_io {
+	ssize_t (*receive)(void *channel, int fd, struct msghdr *m);
+	ssize_t (*send)(void *channel, int fd, struct msghdr *m);
+};
 
 struct stream_rx {
 	enum wire_side side;       /* which we are */
@@ -35,6 +48,8 @@ struct stream_rx {
 	bool takes_fds;            /* the connection may bring descriptors */
 	int fds[STREAM_FDS];       /* that came and were not taken, oldest first */
 	uint32_t fd_count;
+	const struct stream_io *io; /* NULL = the socket; until the next reset */
+	void *channel;
 };
 
 struct stream_rx_ops {
@@ -82,6 +97,9 @@ struct stream_tx {
 	struct stream_entry *entries; /* ring, owned */
 	uint32_t size, head, count;
 	uint32_t sent;                /* bytes of the first entry that are gone */
+	size_t budget;                /* bytes a flush sends, about; 0 = what the socket takes */
+	const struct stream_io *io;   /* NULL = the socket; until the next reset */
+	void *channel;
 };
 
 /* @size: most entries waiting. */
@@ -106,12 +124,13 @@ int stream_push_fd(struct stream_tx *tx, const struct wire_frame *frame, int fd,
 
 /*
  * Sends what the socket takes; calls @sent (may be NULL) with the cookie of each
- * entry that is gone.  0 = all sent, 1 = the socket is full, or -errno.
+ * entry that is gone.  0 = all sent, 1 = the socket is full or the budget used up,
+ * or -errno.
  */
 int stream_flush(struct stream_tx *tx, int fd, void (*sent)(void *data, uint32_t cookie),
 		 void *data);
 
-/* Forgets every entry, calling @sent for each. */
+/* Forgets every entry, calling @sent for each; for a new connection. */
 void stream_tx_reset(struct stream_tx *tx, void (*sent)(void *data, uint32_t cookie),
 		     void *data);
 

@@ -446,6 +446,101 @@ static void full_socket(void **state)
 	stream_tx_free(&tx);
 }
 
+/* A channel that turns every byte over, a few at a time. */
+struct turner {
+	uint32_t calls;
+	uint8_t staged[64];
+};
+
+static ssize_t turned_receive(void *channel, int fd, struct msghdr *m)
+{
+	struct turner *t = channel;
+	ssize_t n;
+
+	t->calls++;
+	n = recv(fd, t->staged, sizeof(t->staged), MSG_DONTWAIT);
+	for (ssize_t i = 0, v = 0, at = 0; i < n; i++, at++) {
+		while ((size_t)at == m->msg_iov[v].iov_len)
+			v++, at = 0;
+		((uint8_t *)m->msg_iov[v].iov_base)[at] = t->staged[i] ^ 0xff;
+	}
+	return n;
+}
+
+static ssize_t turned_send(void *channel, int fd, struct msghdr *m)
+{
+	struct turner *t = channel;
+	size_t n = m->msg_iov[0].iov_len < sizeof(t->staged) ? m->msg_iov[0].iov_len :
+		   sizeof(t->staged);
+
+	t->calls++;
+	for (size_t i = 0; i < n; i++)
+		t->staged[i] = ((uint8_t *)m->msg_iov[0].iov_base)[i] ^ 0xff;
+	return send(fd, t->staged, n, MSG_DONTWAIT);
+}
+
+static void another_channel(void **state)
+{
+	static const struct stream_io turned = { turned_receive, turned_send };
+	struct turner to = { 0 }, from = { 0 };
+	uint8_t payload[2 * WIRE_PAGE];
+	struct sink s = { 0 };
+	struct stream_rx rx;
+	struct stream_tx tx;
+	int fd[2];
+
+	memset(payload, 0x3c, sizeof(payload));
+	assert_int_equal(stream_rx_init(&rx, WIRE_AT_DONOR), 0);
+	assert_int_equal(stream_tx_init(&tx, 4), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
+	rx.io = tx.io = &turned;
+	rx.channel = &from;
+	tx.channel = &to;
+	assert_int_equal(stream_push(&tx, &a_write, payload, 0), 0);
+	while (s.finished < 1) {
+		assert_true(stream_flush(&tx, fd[1], NULL, NULL) >= 0);
+		assert_true(stream_receive(&rx, fd[0], 1 << 20, &ops, &s) >= 0);
+	}
+	assert_memory_equal(s.page, payload, sizeof(payload));
+	assert_true(to.calls > sizeof(payload) / sizeof(to.staged));
+	/* The next connection has its own. */
+	stream_rx_reset(&rx);
+	stream_tx_reset(&tx, NULL, NULL);
+	assert_null(rx.io);
+	assert_null(tx.io);
+	close(fd[0]);
+	close(fd[1]);
+	stream_rx_free(&rx);
+	stream_tx_free(&tx);
+}
+
+/* A flush ends at its budget, however much the socket would take. */
+static void a_budget(void **state)
+{
+	uint8_t payload[2 * WIRE_PAGE] = { 0 };
+	struct stream_tx tx;
+	int fd[2], rounds = 1, size = 1 << 20;
+
+	assert_int_equal(stream_tx_init(&tx, 200), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
+	setsockopt(fd[1], SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
+	tx.budget = sizeof(payload);
+	for (int i = 0; i < 200; i++)
+		assert_int_equal(stream_push(&tx, i < 100 ? &a_read : &a_write, payload, 0), 0);
+	while (stream_flush(&tx, fd[1], NULL, NULL) == 1) {
+		uint8_t sink[1 << 16];
+
+		rounds++;
+		while (recv(fd[0], sink, sizeof(sink), MSG_DONTWAIT) > 0)
+			;
+	}
+	assert_int_equal(tx.count, 0);
+	assert_in_range(rounds, 50, 101);
+	close(fd[0]);
+	close(fd[1]);
+	stream_tx_free(&tx);
+}
+
 static void addresses(void **state)
 {
 	static const char *const bad[] = { "", ":1", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:x",
@@ -491,6 +586,8 @@ int main(void)
 		cmocka_unit_test(any_split),
 		cmocka_unit_test(thrown_away),
 		cmocka_unit_test(full_socket),
+		cmocka_unit_test(another_channel),
+		cmocka_unit_test(a_budget),
 		cmocka_unit_test(addresses),
 		cmocka_unit_test(only_loopback_is_listened_on),
 	};
