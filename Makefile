@@ -80,6 +80,7 @@ help:
 ## make fuzz-policy [SECONDS=60]  faults made from anything, through every policy
 ## make fuzz-protocol [SECONDS=60]  what a peer could send, to donor and borrower
 ## make bench-policy     what a call of each policy takes, natively
+## make bench-seal       what it takes to seal and to open a page
 ## sudo make bench-scan  page walks: kernel readahead against ebb
 ## sudo make bench-hooks what the hooks cost a fault
 ## sudo make bench-apps  programs at 100, 75, 50 and 25 % of their memory
@@ -97,7 +98,7 @@ help:
 DEPS_BUILD := \
 	gcc make pkg-config \
 	clang llvm bpftool libbpf-dev libelf-dev zlib1g-dev \
-	libsystemd-dev libjson-c-dev libinih-dev libcgroup-dev
+	libsystemd-dev libjson-c-dev libinih-dev libcgroup-dev libssl-dev
 DEPS_CHECK := $(DEPS_BUILD) libcmocka-dev python3-pytest \
 	qemu-system-x86 busybox-static cpio kmod xz-utils \
 	librsvg2-bin fonts-dejavu-core

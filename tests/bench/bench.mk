@@ -43,3 +43,11 @@ bench-latency: all $(B)/tests/scan $(B)/tests/walks $(JAVA_CLASSES)
 
 bench-device: all $(B)/tests/barefuse
 	$(Q)$(BENCH_PYTHON) tests/bench/device.py
+
+$(B)/tests/seal_speed: tests/bench/seal_speed.c $(LIBTEST) | deps
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -o $@ $< $(LIBTEST) -lcrypto
+
+.PHONY: bench-seal
+bench-seal: $(B)/tests/seal_speed
+	$(Q)$<
