@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/files.h"
+#include "wire/key.h"
+
+#include <cmocka.h>
+
+#define HEX "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1eff"
+#define GOOD "ebb-key-1 spark " HEX "\n"
+
+static char directory[64], path[96], other[96];
+
+static int setup(void **state)
+{
+	strcpy(directory, "/tmp/ebb-key-XXXXXX");
+	if (!mkdtemp(directory))
+		return -1;
+	snprintf(path, sizeof(path), "%s/one.key", directory);
+	snprintf(other, sizeof(other), "%s/two.key", directory);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	unlink(path);
+	unlink(other);
+	return rmdir(directory);
+}
+
+static void put(const char *file, const char *text, size_t len, mode_t mode)
+{
+	int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, len), len);
+	assert_int_equal(fchmod(fd, mode), 0);
+	close(fd);
+}
+
+/* Loading fails with @code and says @part; nothing is touched. */
+static void refuse(int code, const char *part)
+{
+	struct key k, before;
+	struct error e = { 0 };
+
+	memset(&k, 0x5a, sizeof(k));
+	before = k;
+	assert_int_equal(key_load(&k, path, &e), code);
+	assert_non_null(strstr(e.text, path));
+	assert_non_null(strstr(e.text, part));
+	assert_non_null(strchr(e.text, ';'));
+	assert_memory_equal(&k, &before, sizeof(k));
+}
+
+static void made_saved_loaded(void **state)
+{
+	struct error e = { 0 };
+	struct key k, again, third;
+	struct stat st;
+
+	assert_int_equal(key_make(&k, "spark", &e), 0);
+	assert_int_equal(key_save(&k, path, &e), 0);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0600);
+	assert_int_equal(key_load(&again, path, &e), 0);
+	assert_memory_equal(&k, &again, sizeof(k));
+	assert_int_equal(key_make(&third, "spark", &e), 0);
+	assert_memory_not_equal(k.bytes, third.bytes, KEY_BYTES);
+	assert_string_not_equal(k.fingerprint, third.fingerprint);
+	/* Never over another. */
+	assert_int_equal(key_save(&third, path, &e), -EEXIST);
+	assert_int_equal(e.exit_status, EXIT_REFUSED);
+	assert_int_equal(key_load(&again, path, NULL), 0);
+	assert_memory_equal(&k, &again, sizeof(k));
+}
+
+static void format_is_as_documented(void **state)
+{
+	struct key k, renamed;
+
+	put(path, GOOD, strlen(GOOD), 0400);
+	assert_int_equal(key_load(&k, path, NULL), 0);
+	assert_string_equal(k.name, "spark");
+	assert_int_equal(k.bytes[1], 1);
+	assert_int_equal(k.bytes[KEY_BYTES - 1], 0xff);
+	/* The end of the line may be missing. */
+	put(path, GOOD, strlen(GOOD) - 1, 0600);
+	assert_int_equal(key_load(&renamed, path, NULL), 0);
+	assert_memory_equal(&k, &renamed, sizeof(k));
+	/* The same key under another name is another key. */
+	put(path, "ebb-key-1 flink " HEX "\n", strlen(GOOD), 0600);
+	assert_int_equal(key_load(&renamed, path, NULL), 0);
+	assert_string_not_equal(k.fingerprint, renamed.fingerprint);
+}
+
+static void what_is_no_key_is_refused(void **state)
+{
+#define NO_KEY(text) { text, sizeof(text) - 1 }
+	static const struct { const char *text; size_t len; } wrong[] = {
+		NO_KEY(""),
+		NO_KEY("\n"),
+		NO_KEY("ebb-key-1"),
+		NO_KEY("ebb-key-1 \n"),
+		NO_KEY("ebb-key-1 spark\n"),
+		NO_KEY("ebb-key-2 spark " HEX "\n"),
+		NO_KEY("ebb-key-1  " HEX "\n"),
+		NO_KEY("ebb-key-1 Spark " HEX "\n"),
+		NO_KEY("ebb-key-1 -spark " HEX "\n"),
+		NO_KEY("ebb-key-1 spark  " HEX "\n"),
+		NO_KEY("ebb-key-1 spark " HEX "0\n"),
+		NO_KEY("ebb-key-1 spark " HEX " \n"),
+		NO_KEY("ebb-key-1 spark " HEX "\n\n"),
+		NO_KEY("ebb-key-1 spark " HEX "\0\n"),
+		NO_KEY(GOOD GOOD),
+		NO_KEY("ebb-key-1 spark 00010203\n"),
+		NO_KEY("ebb-key-1 spark zz0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1eff\n"),
+		NO_KEY("ebb-key-1 a123456789012345678901234567890b " HEX "\n"),
+	};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		put(path, wrong[i].text, wrong[i].len, 0600);
+		refuse(-EINVAL, "not a key file");
+	}
+	unlink(path);
+	refuse(-ENOENT, "ebbctl key create");
+	assert_int_equal(mkfifo(path, 0600), 0);
+	refuse(-EINVAL, "not a file");
+}
+
+static void who_else_may_use_it(void **state)
+{
+	static const mode_t open_modes[] = { 0640, 0604, 0620, 0610, 0644, 0601 };
+
+	for (size_t i = 0; i < sizeof(open_modes) / sizeof(*open_modes); i++) {
+		put(path, GOOD, strlen(GOOD), open_modes[i]);
+		refuse(-EACCES, "chmod 600");
+	}
+}
+
+static void whose_it_is(void **state)
+{
+	struct key k;
+
+	if (geteuid())
+		skip();
+	put(path, GOOD, strlen(GOOD), 0600);
+	assert_int_equal(chown(path, 12345, 0), 0);
+	refuse(-EACCES, "user 12345");
+	/* A link is as good as who can change it. */
+	unlink(path);
+	put(other, GOOD, strlen(GOOD), 0600);
+	assert_int_equal(symlink(other, path), 0);
+	assert_int_equal(key_load(&k, path, NULL), 0);
+	assert_int_equal(lchown(path, 12345, 0), 0);
+	refuse(-EACCES, "link");
+}
+
+static void names(void **state)
+{
+	static const char *const wrong[] = {
+		"", "-a", "_a", "A", "a b", "a/b", "a:b", "\xc3\xa4", "a1234567890123456789012345678901",
+	};
+	struct error e = { 0 };
+	struct key k;
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
+		assert_int_equal(key_make(&k, wrong[i], NULL), -EINVAL);
+	assert_int_equal(key_make(&k, "a123456789012345678901234567890", &e), 0);
+	assert_int_equal(key_make(&k, "0", &e), 0);
+}
+
+static void two_keys_of_one_name(void **state)
+{
+	char first[KEY_IDENTITY], second[KEY_IDENTITY];
+	struct keyring ring = { 0 };
+	struct error e = { 0 };
+	struct key k;
+
+	assert_int_equal(keyring_add(&ring, directory, &e), -ENOENT);
+	assert_int_equal(key_make(&k, "spark", NULL), 0);
+	assert_int_equal(key_save(&k, path, NULL), 0);
+	key_identity(&k, first);
+	assert_int_equal(key_make(&k, "spark", NULL), 0);
+	assert_int_equal(key_save(&k, other, NULL), 0);
+	key_identity(&k, second);
+
+	assert_int_equal(keyring_add(&ring, path, NULL), 0);
+	assert_non_null(keyring_find(&ring, first, strlen(first)));
+	assert_null(keyring_find(&ring, second, strlen(second)));
+	/* The one that is there already is not counted twice. */
+	assert_int_equal(keyring_add(&ring, directory, NULL), 0);
+	assert_int_equal(ring.count, 2);
+	assert_memory_equal(keyring_find(&ring, second, strlen(second))->bytes, k.bytes, KEY_BYTES);
+	assert_null(keyring_find(&ring, "spark", 5));
+	assert_null(keyring_find(&ring, first, strlen(first) - 1));
+	assert_null(keyring_find(&ring, "", 0));
+	keyring_free(&ring);
+	/* One bad file in a directory is told, not passed over. */
+	put(other, GOOD, strlen(GOOD), 0644);
+	memset(&e, 0, sizeof(e));
+	assert_int_equal(keyring_add(&ring, directory, &e), -EACCES);
+	assert_non_null(strstr(e.text, other));
+	keyring_free(&ring);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(made_saved_loaded, setup, teardown),
+		cmocka_unit_test_setup_teardown(format_is_as_documented, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_is_no_key_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(who_else_may_use_it, setup, teardown),
+		cmocka_unit_test_setup_teardown(whose_it_is, setup, teardown),
+		cmocka_unit_test_setup_teardown(names, setup, teardown),
+		cmocka_unit_test_setup_teardown(two_keys_of_one_name, setup, teardown),
+	};
+
+	return cmocka_run_group_tests_name("key", tests, NULL, NULL);
+}
