@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <stdio.h>
+
 #include "address.h"
 #include "local.h"
 #include "tcp.h"
@@ -11,6 +14,19 @@ bool address_is_local(const struct address *a)
 int address_parse(const char *text, const char *what, struct address *a, struct error *e)
 {
 	return local_is(text) ? local_parse(text, what, a, e) : tcp_parse(text, what, a, e);
+}
+
+int address_check(const char *text, const char *what, char *to, size_t size, struct error *e)
+{
+	struct address a;
+	int r;
+
+	if (!local_is(text))
+		return tcp_check(text, what, to, size, e);
+	r = local_parse(text, what, &a, e);
+	if (!r && snprintf(to, size, "%s", text) >= (int)size)
+		r = fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "%s: \"%.64s\": is too long", what, text);
+	return r;
 }
 
 int address_listen(struct address *a, struct error *e)

@@ -7,6 +7,7 @@
 #define EBB_ADDRESS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/socket.h>
 
 #include "common/error.h"
@@ -19,6 +20,13 @@ struct address {
 
 /* -EINVAL names @what and the accepted forms; -ENOENT: the host has no address. */
 int address_parse(const char *text, const char *what, struct address *a, struct error *e);
+
+/*
+ * Checks @text by its form alone, without asking for a name, and writes it with
+ * its port to @to of @size bytes, so that one place has one text.  -EINVAL names
+ * @what and the accepted forms.
+ */
+int address_check(const char *text, const char *what, char *to, size_t size, struct error *e);
 
 /* On this machine, through a unix socket: slabs are handed over as file descriptors. */
 bool address_is_local(const struct address *a);

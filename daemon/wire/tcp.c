@@ -49,6 +49,30 @@ static int split(const char *text, char *host, size_t size, char port[6])
 	return 0;
 }
 
+static int no_address(const char *what, const char *text, struct error *e)
+{
+	return fail_exit(e, EXIT_USAGE, EINVAL,
+			 "%s: \"%.128s\" is no address; use HOST:PORT, 127.0.0.1:%d for example, or unix:/PATH",
+			 what, text, EBB_DONOR_PORT);
+}
+
+int tcp_check(const char *text, const char *what, char *to, size_t size, struct error *e)
+{
+	char host[256], port[6];
+	bool six;
+	int n;
+
+	if (split(text, host, sizeof(host), port) || !strcmp(port, "0"))
+		return no_address(what, text, e);
+	six = strchr(host, ':');
+	if (strspn(host, six ? "0123456789abcdefABCDEF:.%" :
+			       "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_") !=
+	    strlen(host))
+		return no_address(what, text, e);
+	n = snprintf(to, size, six ? "[%s]:%s" : "%s:%s", host, port);
+	return n < (int)size ? 0 : no_address(what, text, e);
+}
+
 int tcp_parse(const char *text, const char *what, struct address *a, struct error *e)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list;
@@ -56,9 +80,7 @@ int tcp_parse(const char *text, const char *what, struct address *a, struct erro
 	int r;
 
 	if (split(text, host, sizeof(host), port) || strlen(text) >= sizeof(a->text))
-		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "%s: \"%s\" is no address; use HOST:PORT, 127.0.0.1:%d for example, or unix:/PATH",
-				 what, text, EBB_DONOR_PORT);
+		return no_address(what, text, e);
 	r = getaddrinfo(host, port, &hints, &list);
 	if (r)
 		return fail(e, ENOENT, "%s: %s has no address (%s); check its spelling, /etc/hosts and DNS",

@@ -12,6 +12,9 @@
  */
 int tcp_parse(const char *text, const char *what, struct address *a, struct error *e);
 
+/* address_check() of such an address: names may consist of letters, digits and ".-_". */
+int tcp_check(const char *text, const char *what, char *to, size_t size, struct error *e);
+
 bool tcp_is_loopback(const struct address *a);
 
 /*

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A client of etcd (3.4 and later) through its JSON gateway: leases, keys of a
+ * lease, ranges.  Calls block up to ETCD_CALL_MS for each endpoint and belong in
+ * a thread that nothing waits for.  An endpoint that fails is left for the next.
+ */
+#ifndef EBB_ETCD_H
+#define EBB_ETCD_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+#include "etcd_json.h"
+
+#define ETCD_ENDPOINTS 8
+#define ETCD_URL_MAX 256
+#define ETCD_CALL_MS 2000
+#define ETCD_PREFIX "/ebb/donors/"
+
+struct etcd_config {
+	char endpoint[ETCD_ENDPOINTS][ETCD_URL_MAX];
+	int endpoints;
+	/* Files; "" = none.  Without a CA those of the system count. */
+	char ca[PATH_MAX], cert[PATH_MAX], key[PATH_MAX];
+	char user[64], password_file[PATH_MAX];
+	char prefix[128]; /* of the donors' keys */
+};
+
+/* No endpoint; the standard prefix. */
+void etcd_config_defaults(struct etcd_config *c);
+
+/* Adds the URLs of "URL[, URL...]"; @what names their origin in an error. */
+int etcd_config_add(struct etcd_config *c, const char *urls, const char *what, struct error *e);
+
+/*
+ * What can be wrong with @c without asking anybody: a prefix, files that cannot
+ * be read, a key or a password that others may read.  EXIT_USAGE in @e.
+ */
+int etcd_config_check(const struct etcd_config *c, struct error *e);
+
+struct etcd;
+
+/* Once a process, before it has threads. */
+void etcd_global_init(void);
+
+/* Copies @c.  *@out is untouched on failure. */
+int etcd_open(struct etcd **out, const struct etcd_config *c, struct error *e);
+void etcd_close(struct etcd **p);
+
+/* Makes calls that are under way, or still come, fail with -ECANCELED; any thread may. */
+void etcd_interrupt(struct etcd *t);
+
+/*
+ * All return 0 or -errno with the endpoint, the cause and the remedy in @e.  A
+ * server that cannot be reached in time, or whose answer is none, is -EIO.
+ */
+int etcd_grant(struct etcd *t, uint32_t ttl_s, int64_t *lease, struct error *e);
+/* -ESTALE when the lease has ended. */
+int etcd_keep_alive(struct etcd *t, int64_t lease, struct error *e);
+/* Ends the lease, and with it its keys. */
+int etcd_revoke(struct etcd *t, int64_t lease, struct error *e);
+/* Puts @key for as long as @lease lives; -EEXIST when another lease has it. */
+int etcd_claim(struct etcd *t, const char *key, const char *value, int64_t lease, struct error *e);
+/*
+ * The pairs below @prefix that changed after @revision (0: all), and how many
+ * there are.  Fills @out, which must not own anything yet.
+ */
+int etcd_range(struct etcd *t, const char *prefix, int64_t revision, struct etcd_pairs *out,
+	       struct error *e);
+
+#endif
