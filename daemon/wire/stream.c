@@ -20,7 +20,7 @@ static ssize_t socket_send(void *channel, int fd, struct msghdr *m)
 	return sendmsg(fd, m, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static const struct stream_io socket_io = { socket_receive, socket_send };
+static const struct stream_io socket_io = { .receive = socket_receive, .send = socket_send };
 
 static const struct stream_io *io_of(const struct stream_io *io)
 {
@@ -205,9 +205,10 @@ int stream_receive(struct stream_rx *rx, int fd, size_t budget,
 		 */
 		if (r || ((size_t)n < wanted && !rx->takes_fds))
 			return r;
-		if ((size_t)n >= budget)
+		if ((size_t)n < budget)
+			budget -= (size_t)n;
+		else if (!io_of(rx->io)->pending || !rx->io->pending(rx->channel))
 			return 1;
-		budget -= (size_t)n;
 	}
 	return r;
 }

@@ -35,6 +35,11 @@
 struct stream_io {
 	ssize_t (*receive)(void *channel, int fd, struct msghdr *m);
 	ssize_t (*send)(void *channel, int fd, struct msghdr *m);
+	/*
+	 * Whether a receive that was not short left bytes in the channel: of those the
+	 * socket cannot tell, and no budget holds them back.  NULL = never.
+	 */
+	bool (*pending)(void *channel);
 };
 
 struct stream_rx {

@@ -481,7 +481,9 @@ static ssize_t turned_send(void *channel, int fd, struct msghdr *m)
 
 static void another_channel(void **state)
 {
-	static const struct stream_io turned = { turned_receive, turned_send };
+	static const struct stream_io turned = {
+		.receive = turned_receive, .send = turned_send,
+	};
 	struct turner to = { 0 }, from = { 0 };
 	uint8_t payload[2 * WIRE_PAGE];
 	struct sink s = { 0 };

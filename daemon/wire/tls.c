@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <limits.h>
+#include <malloc.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tls.h"
+
+#define SUITE "TLS_AES_256_GCM_SHA384"
+static const unsigned char suite_id[] = { 0x13, 0x02 };
+
+/* The most a record carries. */
+#define RECORD 16384
+/*
+ * Measured with OpenSSL 3.0: one end of a connection has 47 KiB, 76 KiB while its
+ * handshake goes on; holes take more.
+ */
+#define CONNECTION_BYTES (128u << 10)
+/* Contexts, providers, tables: 0.3 MiB, made once. */
+#define COMMON_BYTES (1u << 20)
+
+struct tls_context {
+	SSL_CTX *ctx;
+	struct key key;             /* the borrower's */
+	char identity[KEY_IDENTITY]; /* of that */
+	const struct keyring *ring; /* the donor's, else NULL */
+};
+
+static SSL_SESSION *session_of(SSL *ssl, const struct key *k)
+{
+	const SSL_CIPHER *suite = SSL_CIPHER_find(ssl, suite_id);
+	SSL_SESSION *session = SSL_SESSION_new();
+
+	if (session && suite && SSL_SESSION_set1_master_key(session, k->bytes, KEY_BYTES) &&
+	    SSL_SESSION_set_cipher(session, suite) &&
+	    SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION))
+		return session;
+	SSL_SESSION_free(session);
+	return NULL;
+}
+
+static void remember(struct tls *t, const struct key *k)
+{
+	strcpy(t->name, k->name);
+	strcpy(t->fingerprint, k->fingerprint);
+}
+
+/* The borrower's: which key it says to have. */
+static int offer(SSL *ssl, const EVP_MD *md, const unsigned char **identity, size_t *len,
+		 SSL_SESSION **session)
+{
+	const struct tls *t = SSL_get_app_data(ssl);
+
+	*session = session_of(ssl, &t->context->key);
+	*identity = (const unsigned char *)t->context->identity;
+	*len = strlen(t->context->identity);
+	return *session != NULL;
+}
+
+/* @identity, from the network, as far as it can be shown. */
+static void printable(char *to, size_t size, const unsigned char *identity, size_t len)
+{
+	size_t i;
+
+	for (i = 0; i < len && i < size - 1; i++)
+		to[i] = identity[i] > ' ' && identity[i] < 0x7f ? (char)identity[i] : '?';
+	to[i] = '\0';
+}
+
+static bool has_name(const struct keyring *ring, const char *identity)
+{
+	const char *colon = strchr(identity, ':');
+
+	for (uint32_t i = 0; colon && i < ring->count; i++)
+		if (strlen(ring->keys[i].name) == (size_t)(colon - identity) &&
+		    !memcmp(ring->keys[i].name, identity, (size_t)(colon - identity)))
+			return true;
+	return false;
+}
+
+/* The donor's: the key that the borrower says to have. */
+static int find(SSL *ssl, const unsigned char *identity, size_t len, SSL_SESSION **session)
+{
+	struct tls *t = SSL_get_app_data(ssl);
+	const struct keyring *ring = t->context->ring;
+	const struct key *k = keyring_find(ring, (const char *)identity, len);
+	char shown[KEY_IDENTITY];
+
+	*session = NULL;
+	if (k) {
+		remember(t, k);
+		*session = session_of(ssl, k);
+		return *session != NULL;
+	}
+	printable(shown, sizeof(shown), identity, len);
+	snprintf(t->why, sizeof(t->why), "unknown key %s; %s", shown, has_name(ring, shown) ?
+		 "the name is known with another key: copy the borrower's key file here" :
+		 "add the borrower's key file to --keys");
+	/* Without one OpenSSL looks for a certificate, finds none and ends it. */
+	return 1;
+}
+
+static int context_new(struct tls_context **out, const SSL_METHOD *method, struct error *e)
+{
+	struct tls_context *c = calloc(1, sizeof(*c));
+
+	if (c)
+		c->ctx = SSL_CTX_new(method);
+	if (!c || !c->ctx || !SSL_CTX_set_min_proto_version(c->ctx, TLS1_3_VERSION) ||
+	    !SSL_CTX_set_max_proto_version(c->ctx, TLS1_3_VERSION) ||
+	    !SSL_CTX_set_ciphersuites(c->ctx, SUITE) || !SSL_CTX_set_num_tickets(c->ctx, 0) ||
+	    !SSL_CTX_set_max_early_data(c->ctx, 0)) {
+		tls_context_free(&c);
+		return fail(e, ENOSYS, "TLS: OpenSSL has no TLS 1.3 with " SUITE " here; see openssl.cnf(5)");
+	}
+	SSL_CTX_set_options(c->ctx, SSL_OP_NO_TICKET);
+	SSL_CTX_set_session_cache_mode(c->ctx, SSL_SESS_CACHE_OFF);
+	/* What is sent again comes from the stream's ring, with more behind it. */
+	SSL_CTX_set_mode(c->ctx, SSL_MODE_ENABLE_PARTIAL_WRITE |
+				 SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+	*out = c;
+	return 0;
+}
+
+int tls_borrower(struct tls_context **out, const struct key *key, struct error *e)
+{
+	int r = context_new(out, TLS_client_method(), e);
+
+	if (r)
+		return r;
+	(*out)->key = *key;
+	key_identity(key, (*out)->identity);
+	SSL_CTX_set_psk_use_session_callback((*out)->ctx, offer);
+	/* A certificate instead of the key: there is nobody whose word for it counts. */
+	SSL_CTX_set_verify((*out)->ctx, SSL_VERIFY_PEER, NULL);
+	return 0;
+}
+
+int tls_donor(struct tls_context **out, const struct keyring *ring, struct error *e)
+{
+	int r = context_new(out, TLS_server_method(), e);
+
+	if (r)
+		return r;
+	(*out)->ring = ring;
+	SSL_CTX_set_psk_find_session_callback((*out)->ctx, find);
+	return 0;
+}
+
+void tls_context_free(struct tls_context **cp)
+{
+	struct tls_context *c = *cp;
+
+	if (!c)
+		return;
+	SSL_CTX_free(c->ctx);
+	key_forget(&c->key);
+	free(c);
+	*cp = NULL;
+}
+
+/* Sets errno to how a call ended that did not do all.  0 = end of stream, else -1. */
+static ssize_t outcome(struct tls *t, int result)
+{
+	int error = errno;
+
+	switch (SSL_get_error(t->ssl, result)) {
+	case SSL_ERROR_WANT_READ:
+	case SSL_ERROR_WANT_WRITE:
+		errno = EAGAIN;
+		return -1;
+	case SSL_ERROR_ZERO_RETURN:
+		return 0;
+	case SSL_ERROR_SYSCALL:
+		errno = error ? error : ECONNRESET;
+		return -1;
+	}
+	errno = ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING ?
+		ECONNRESET : EPROTO;
+	return -1;
+}
+
+static void forget_errors(void)
+{
+	ERR_clear_error();
+	errno = 0;
+}
+
+static ssize_t tls_receive(void *channel, int fd, struct msghdr *m)
+{
+	struct tls *t = channel;
+	ssize_t got = 0;
+
+	for (size_t i = 0; i < m->msg_iovlen; i++) {
+		const struct iovec *v = &m->msg_iov[i];
+		size_t some;
+
+		for (size_t done = 0; done < v->iov_len; done += some) {
+			int r;
+
+			forget_errors();
+			r = SSL_read_ex(t->ssl, (char *)v->iov_base + done, v->iov_len - done, &some);
+			/* What ends the connection comes again at the next call. */
+			if (r != 1)
+				return got ? got : outcome(t, r);
+			got += (ssize_t)some;
+		}
+	}
+	return got;
+}
+
+/* Copies up to @size bytes of @m from byte @skip on; how many. */
+static size_t gather(const struct msghdr *m, size_t skip, uint8_t *to, size_t size)
+{
+	size_t len = 0;
+
+	for (size_t i = 0; i < m->msg_iovlen && len < size; i++) {
+		size_t some = m->msg_iov[i].iov_len;
+
+		if (skip >= some) {
+			skip -= some;
+			continue;
+		}
+		some = some - skip < size - len ? some - skip : size - len;
+		memcpy(to + len, (uint8_t *)m->msg_iov[i].iov_base + skip, some);
+		len += some;
+		skip = 0;
+	}
+	return len;
+}
+
+static ssize_t tls_send(void *channel, int fd, struct msghdr *m)
+{
+	struct tls *t = channel;
+	/* Frames that leave together are one record. */
+	uint8_t record[RECORD];
+	size_t all = 0, len, sent;
+
+	while ((len = gather(m, all, record, sizeof(record)))) {
+		int r;
+
+		forget_errors();
+		r = SSL_write_ex(t->ssl, record, len, &sent);
+		if (r != 1)
+			return all ? (ssize_t)all : outcome(t, r) ?: -1;
+		all += sent;
+	}
+	return (ssize_t)all;
+}
+
+static bool tls_pending(void *channel)
+{
+	return SSL_pending(((struct tls *)channel)->ssl) > 0;
+}
+
+const struct stream_io tls_io = { tls_receive, tls_send, tls_pending };
+
+int tls_start(struct tls *t, struct tls_context *c, int fd)
+{
+	SSL *ssl = SSL_new(c->ctx);
+
+	if (!ssl || !SSL_set_fd(ssl, fd)) {
+		SSL_free(ssl);
+		return -ENOMEM;
+	}
+	*t = (struct tls){ .ssl = ssl, .context = c };
+	SSL_set_app_data(ssl, t);
+	if (c->ring) {
+		SSL_set_accept_state(ssl);
+	} else {
+		SSL_set_connect_state(ssl);
+		remember(t, &c->key);
+	}
+	return 0;
+}
+
+/* Fills t->why in: what a person can do about the failure. */
+static void explain(struct tls *t, int result)
+{
+	bool donor = t->context->ring != NULL;
+	unsigned long error = ERR_peek_error();
+	bool malformed = outcome(t, result) < 0 && errno == EPROTO;
+	const char *text;
+
+	if (*t->why)
+		return;
+	if (!malformed) {
+		snprintf(t->why, sizeof(t->why), "connection closed during the TLS handshake%s",
+			 donor ? "" : "; start the donor with --keys, or leave --key out");
+		return;
+	}
+	switch (ERR_GET_REASON(error)) {
+	case SSL_R_WRONG_VERSION_NUMBER:
+	case SSL_R_HTTP_REQUEST:
+	case SSL_R_PACKET_LENGTH_TOO_LONG:
+	case SSL_R_UNSOLICITED_EXTENSION:
+		snprintf(t->why, sizeof(t->why), "does not speak TLS; %s", donor ?
+			 "give the borrower a --key" : "start the donor with --keys, or leave --key out");
+		return;
+	case SSL_R_UNSUPPORTED_PROTOCOL:
+	case SSL_R_NO_PROTOCOLS_AVAILABLE:
+	case SSL_R_TLSV1_ALERT_PROTOCOL_VERSION:
+		strcpy(t->why, "speaks another version of TLS; both sides need TLS 1.3");
+		return;
+	case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
+	case SSL_R_TLSV1_ALERT_UNKNOWN_PSK_IDENTITY:
+		if (donor)
+			break;
+		snprintf(t->why, sizeof(t->why),
+			 "it does not know key %s:%s; add that key file to the donor's --keys",
+			 t->name, t->fingerprint);
+		return;
+	case SSL_R_NO_SHARED_CIPHER:
+	case SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM:
+	case SSL_R_CERTIFICATE_VERIFY_FAILED:
+		strcpy(t->why, donor ? "came without a key; give the borrower a --key" :
+		       "it does not use our key; start the donor with --keys");
+		return;
+	}
+	text = ERR_reason_error_string(error);
+	snprintf(t->why, sizeof(t->why), "TLS: %s; compare the key files of both sides",
+		 text ? text : "failed");
+}
+
+int tls_handshake(struct tls *t)
+{
+	int r;
+
+	forget_errors();
+	r = SSL_do_handshake(t->ssl);
+	if (r == 1) {
+		t->wants_write = false;
+		/* "Reused" is what OpenSSL calls a handshake that a key proved. */
+		if (SSL_session_reused(t->ssl))
+			return 0;
+		strcpy(t->why, "it does not use our key; both sides need the same key file");
+		return -EACCES;
+	}
+	switch (SSL_get_error(t->ssl, r)) {
+	case SSL_ERROR_WANT_READ:
+		t->wants_write = false;
+		return 1;
+	case SSL_ERROR_WANT_WRITE:
+		t->wants_write = true;
+		return 1;
+	}
+	explain(t, r);
+	return -EACCES;
+}
+
+void tls_stop(struct tls *t)
+{
+	SSL_free(t->ssl);
+	t->ssl = NULL;
+}
+
+int tls_export(struct tls *t, const char *label, void *out, size_t len)
+{
+	return SSL_export_keying_material(t->ssl, out, len, label, strlen(label), NULL, 0, 0) == 1 ?
+	       0 : -EIO;
+}
+
+int tls_reserve(unsigned connections, struct error *e)
+{
+	size_t size = COMMON_BYTES + connections * (size_t)CONNECTION_BYTES;
+	void *p;
+
+	/*
+	 * The heap of the main thread grows by brk(2) only and keeps what it has: what
+	 * is freed at the end of a connection is there for the next one.
+	 */
+	mallopt(M_MMAP_MAX, 0);
+	mallopt(M_TRIM_THRESHOLD, INT_MAX);
+	p = malloc(size);
+	if (!p)
+		return fail(e, ENOMEM, "TLS: no %zu MiB for its connections; leave donors out", size >> 20);
+	memset(p, 1, size);
+	/* Or the compiler sees that nobody reads it. */
+	__asm__ volatile("" : : "r"(p) : "memory");
+	free(p);
+	return 0;
+}
