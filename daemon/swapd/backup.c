@@ -244,11 +244,11 @@ void backup_submit(struct backup *b, struct slot *slot)
 	__atomic_store_n(&b->submitted, b->submitted + 1, __ATOMIC_SEQ_CST);
 }
 
-void backup_kick(struct backup *b)
+void backup_kick(struct backup *b, uint32_t jobs)
 {
 	uint64_t one = 1;
 
-	if (b->submitted == __atomic_load_n(&b->completed, __ATOMIC_RELAXED) ||
+	if (backup_queued(b) < jobs ||
 	    !__atomic_exchange_n(&b->sleeping, 0, __ATOMIC_SEQ_CST))
 		return;
 	if (write(b->wake_fd, &one, sizeof(one)) < 0)

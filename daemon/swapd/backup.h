@@ -55,8 +55,8 @@ void backup_close(struct backup *b);
  * run.  The thread owns the payload until backup_reap() returns the slot.
  */
 void backup_submit(struct backup *b, struct slot *slot);
-/* Wakes the thread if it sleeps and has work; call once after some submits. */
-void backup_kick(struct backup *b);
+/* Wakes the thread if it sleeps and @jobs are waiting for it; call once after some submits. */
+void backup_kick(struct backup *b, uint32_t jobs);
 /* The next finished slot, with backup_result set, or NULL. */
 struct slot *backup_reap(struct backup *b);
 /*

@@ -21,6 +21,13 @@
 /* With fewer free slots than this the loop wants to hear of every backed one. */
 #define LOW_SLOTS 16
 
+/*
+ * Writes that are answered wait for the backup thread until so many have come, or
+ * for the next tick: waking it for each costs more than the write, and those that
+ * lie side by side go to the disk as one.
+ */
+#define BACKUP_BATCH 32
+
 enum { KEY_FUSE = MAX_DONORS, KEY_TIMER, KEY_SIGNAL, KEY_BACKUP };
 
 static int add(struct swapd *s, int fd, uint64_t key)
@@ -130,6 +137,12 @@ static void watch_fuse(struct swapd *s)
 	s->fuse_watched = want;
 }
 
+/* Whether somebody waits for what the backup thread has to do. */
+static bool backup_urgent(const struct swapd *s)
+{
+	return s->need_backup || s->slots.free_count < LOW_SLOTS;
+}
+
 /* Waits for events; polls for options.spin microseconds before it sleeps. */
 static int wait_events(struct swapd *s, struct epoll_event *ev, int most)
 {
@@ -161,10 +174,9 @@ int serve_run(struct swapd *s)
 		count_add(&s->shared->beats, 1);
 		reap(s);
 		donors_flush(s);
-		backup_kick(&s->backup);
+		backup_kick(&s->backup, backup_urgent(s) ? 1 : BACKUP_BATCH);
 		watch_fuse(s);
-		if ((s->need_backup || s->slots.free_count < LOW_SLOTS) &&
-		    backup_notify(&s->backup))
+		if (backup_urgent(s) && backup_notify(&s->backup))
 			continue;
 		n = wait_events(s, ev, MAX_DONORS + 4);
 		if (n < 0 && errno != EINTR)
@@ -181,6 +193,7 @@ int serve_run(struct swapd *s)
 			case KEY_TIMER:
 				drain(s->timer_fd);
 				donors_tick(s, now_ns());
+				backup_kick(&s->backup, 1);
 				break;
 			case KEY_SIGNAL:
 				take_signal(s);
