@@ -7,7 +7,8 @@
  *   <- {"ok":true, ...}
  *   <- {"ok":false,"error":"THING: CAUSE; REMEDY","code":22,"exit":2}
  *
- * ebbd answers on ebb_control_socket(), ebb-swapd on ebb_device_socket().
+ * ebbd answers on ebb_control_socket(), ebb-swapd on ebb_device_socket(),
+ * ebb-donord on ebb_donor_socket().
  */
 #ifndef EBB_CONTROL_H
 #define EBB_CONTROL_H

@@ -26,6 +26,14 @@ const char *ebb_control_socket(void)
 	return path;
 }
 
+const char *ebb_donor_socket(void)
+{
+	static _Thread_local char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/donord.sock", ebb_run_dir());
+	return path;
+}
+
 const char *ebb_device_dir(void)
 {
 	static _Thread_local char path[PATH_MAX];

@@ -15,6 +15,7 @@
  */
 const char *ebb_run_dir(void);                     /* /run/ebb */
 const char *ebb_control_socket(void);              /* /run/ebb/control.sock */
+const char *ebb_donor_socket(void);                /* /run/ebb/donord.sock */
 const char *ebb_device_dir(void);                  /* /run/ebb/devices */
 const char *ebb_device_record(const char *name);   /* .../NAME.json */
 const char *ebb_device_socket(const char *name);   /* .../NAME.sock */

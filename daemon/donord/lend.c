@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/memfd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,122 +7,71 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "common/log.h"
 #include "common/size.h"
 #include "lend.h"
 
 /* About 30 us of memset: what a request may have to wait. */
 #define ZERO_CHUNK (256u << 10)
+/* About 10 ms: what all may have to wait for one that wants a slab now. */
+#define ZERO_AT_ONCE (64ull << 20)
 
 /* Descriptors besides those of slabs. */
-#define OTHER_FDS 128
-#define HUGE (2ull << 20)
+#define OTHER_FDS 512
 
 static uint8_t *slab_memory(const struct lend_pool *p, uint32_t slab)
 {
 	return p->memory + (uint64_t)slab * p->slab_size;
 }
 
-/*
- * Maps a new memfd at @at, empty and locked: its pages are locked as they are
- * touched.  It can neither shrink nor grow: a borrower's access to it cannot
- * fail.  Returns its descriptor or -errno.
- */
-static int map_memfd(const struct lend_pool *p, uint8_t *at, unsigned int flags)
+static void set_state(struct lend_pool *p, struct lend_slab *s, enum lend_state state)
 {
-	int fd = memfd_create("ebb-slab", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags), r;
-
-	/* Inaccessible at first, or mlockall(2) would touch all of it at once. */
-	if (fd < 0 || ftruncate(fd, (off_t)p->slab_size) < 0 ||
-	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0 ||
-	    mmap(at, p->slab_size, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED ||
-	    mprotect(at, p->slab_size, PROT_READ | PROT_WRITE) < 0 ||
-	    mlock2(at, p->slab_size, MLOCK_ONFAULT) < 0) {
-		r = -errno;
-		if (fd >= 0)
-			close(fd);
-		return r;
-	}
-	madvise(at, p->slab_size, MADV_HUGEPAGE);
-	madvise(at, p->slab_size, MADV_DONTDUMP);
-	return fd;
+	p->in[s->state]--;
+	p->in[state]++;
+	s->state = (uint8_t)state;
 }
 
-/* Puts a new memfd in @slab's place. */
-static int fresh_memfd(struct lend_pool *p, uint32_t slab)
+static void queue_put(struct lend_pool *p, struct lend_queue *q, uint32_t slab)
 {
-	struct lend_slab *s = &p->slabs[slab];
-	uint8_t *at = slab_memory(p, slab);
-	int fd = -ENOMEM;
+	q->slabs[q->put % p->count] = slab;
+	__atomic_store_n(&q->put, q->put + 1, __ATOMIC_RELEASE);
+}
 
-	/* Mapping reserves its huge pages, or fails. */
-	if (p->slab_size % HUGE == 0)
-		fd = map_memfd(p, at, MFD_HUGETLB | MFD_HUGE_2MB);
-	if (fd < 0)
-		fd = map_memfd(p, at, 0);
-	if (fd < 0)
-		return fd;
-	if (s->fd >= 0)
-		close(s->fd);
-	s->fd = fd;
-	s->handed = false;
-	s->dirty_from = 0;
-	return 0;
+static bool queue_take(struct lend_pool *p, struct lend_queue *q, uint32_t *slab)
+{
+	if (q->taken == __atomic_load_n(&q->put, __ATOMIC_ACQUIRE))
+		return false;
+	*slab = q->slabs[q->taken % p->count];
+	__atomic_store_n(&q->taken, q->taken + 1, __ATOMIC_RELEASE);
+	return true;
 }
 
 /* One memfd each: as many descriptors as slabs. */
-static int make_shared(struct lend_pool *p, struct error *e)
+static int allow_descriptors(struct lend_pool *p, struct error *e)
 {
 	struct rlimit limit;
-	int r = 0;
 
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < p->count + OTHER_FDS) {
-		limit.rlim_cur = p->count + OTHER_FDS;
-		if (limit.rlim_max < limit.rlim_cur)
-			limit.rlim_max = limit.rlim_cur;
-		if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
-			return fail(e, EMFILE, "memory: %u slabs need as many descriptors: %m; use larger slabs or raise LimitNOFILE=",
-				    p->count);
-	}
-	for (uint32_t i = 0; !r && i < p->count; i++)
-		r = fresh_memfd(p, i);
-	return r ? fail(e, r, "memory: cannot make a slab: %s; lend less, run as root or raise LimitMEMLOCK=",
-			strerror(-r)) : 0;
+	if (p->kind == LEND_PRIVATE || getrlimit(RLIMIT_NOFILE, &limit) < 0 ||
+	    limit.rlim_cur >= p->count + OTHER_FDS)
+		return 0;
+	limit.rlim_cur = p->count + OTHER_FDS;
+	if (limit.rlim_max < limit.rlim_cur)
+		limit.rlim_max = limit.rlim_cur;
+	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return fail(e, EMFILE, "memory: %u slabs need as many descriptors: %m; use larger slabs or raise LimitNOFILE=",
+			    p->count);
+	return 0;
 }
 
-static int make_memory(struct lend_pool *p, struct error *e)
+static int make_tables(struct lend_pool *p, struct error *e)
 {
-	uint64_t bytes = p->count * p->slab_size;
-	bool shared = p->kind == LEND_SHARED;
-	char a[16];
-	void *m = mmap(NULL, bytes + HUGE, PROT_NONE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	int r;
-
-	if (m == MAP_FAILED)
-		return fail(e, errno, "memory: cannot map %s: %m; lend less",
-			    size_format(bytes, a, sizeof(a)));
-	p->reserved = m;
-	p->reserved_size = bytes + HUGE;
-	p->memory = (uint8_t *)(((uintptr_t)m + HUGE - 1) & ~(HUGE - 1));
-	if (shared) {
-		r = make_shared(p, e);
-		if (r)
-			return r;
-		/* Huge pages are not touched by mlock(2). */
-		madvise(p->memory, bytes, MADV_POPULATE_WRITE);
-	} else {
-		if (mprotect(p->memory, bytes, PROT_READ | PROT_WRITE) < 0)
-			return fail(e, errno, "memory: cannot map %s: %m; lend less",
-				    size_format(bytes, a, sizeof(a)));
-		/* Copies between sockets and slabs are half as dear with huge pages. */
-		madvise(p->memory, bytes, MADV_HUGEPAGE);
-		madvise(p->memory, bytes, MADV_DONTDUMP);
-	}
-	/* Locking touches every page: nothing is allocated when a request comes. */
-	if (mlock(p->memory, bytes) < 0)
-		return fail(e, errno, "memory: cannot lock %s: %m; lend less, run as root or raise LimitMEMLOCK=",
-			    size_format(bytes, a, sizeof(a)));
+	p->slabs = calloc(p->count, sizeof(*p->slabs));
+	p->to_do.slabs = calloc(p->count, sizeof(*p->to_do.slabs));
+	p->done.slabs = calloc(p->count, sizeof(*p->done.slabs));
+	if (!p->slabs || !p->to_do.slabs || !p->done.slabs)
+		return fail(e, ENOMEM, "memory: no room for %u slabs", p->count);
+	p->in[LEND_ABSENT] = p->count;
+	for (uint32_t i = 0; i < p->count; i++)
+		p->slabs[i].fd = -1;
 	return 0;
 }
 
@@ -139,18 +86,22 @@ int lend_init(struct lend_pool *p, uint64_t memory, uint64_t slab_size, enum len
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "slab: %s is out of range; use 1M to 1G in whole pages",
 				 size_format(slab_size, a, sizeof(a)));
-	if (memory / slab_size == 0 || memory / slab_size > UINT32_MAX)
+	if (memory / slab_size == 0 || memory / slab_size > UINT32_MAX / 2)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "memory: %s is not even one slab of %s; lend more or use smaller slabs",
 				 size_format(memory, a, sizeof(a)),
 				 size_format(slab_size, b, sizeof(b)));
-	pool.count = pool.clean = (uint32_t)(memory / slab_size);
-	pool.slabs = calloc(pool.count, sizeof(*pool.slabs));
-	if (!pool.slabs)
-		return fail(e, ENOMEM, "memory: no room for %u slabs", pool.count);
-	for (uint32_t i = 0; i < pool.count; i++)
-		pool.slabs[i].fd = -1;
-	r = make_memory(&pool, e);
+	pool.count = (uint32_t)(memory / slab_size);
+	r = make_tables(&pool, e);
+	if (!r)
+		r = allow_descriptors(&pool, e);
+	if (!r) {
+		pool.reserved = slab_memory_reserve(pool.count * slab_size, &pool.memory,
+						    &pool.reserved_size);
+		if (!pool.reserved)
+			r = fail(e, errno, "memory: cannot map %s: %m; lend less",
+				 size_format(memory, a, sizeof(a)));
+	}
 	if (r) {
 		lend_free(&pool);
 		return r;
@@ -166,11 +117,102 @@ void lend_free(struct lend_pool *p)
 {
 	if (p->reserved)
 		munmap(p->reserved, p->reserved_size);
-	for (uint32_t i = 0; i < p->count; i++)
+	for (uint32_t i = 0; p->slabs && i < p->count; i++)
 		if (p->slabs[i].fd >= 0)
 			close(p->slabs[i].fd);
 	free(p->slabs);
+	free(p->to_do.slabs);
+	free(p->done.slabs);
 	*p = (struct lend_pool){ 0 };
+}
+
+int lend_fill(struct lend_pool *p, uint32_t n, struct error *e)
+{
+	char a[16];
+
+	for (uint32_t i = 0; i < n; i++) {
+		int r = slab_memory_make(slab_memory(p, i), p->slab_size, p->kind, &p->slabs[i].fd);
+
+		if (r)
+			return fail(e, r, "memory: cannot lock %s: %s; lend less, run as root or raise LimitMEMLOCK=",
+				    size_format(n * p->slab_size, a, sizeof(a)), strerror(-r));
+		set_state(p, &p->slabs[i], LEND_CLEAN);
+	}
+	return 0;
+}
+
+/* Hands @slab to the worker. */
+static void start(struct lend_pool *p, uint32_t slab, enum lend_state state)
+{
+	set_state(p, &p->slabs[slab], state);
+	queue_put(p, &p->to_do, slab);
+}
+
+uint32_t lend_grow(struct lend_pool *p, uint32_t n)
+{
+	uint32_t started = 0;
+
+	for (uint32_t i = 0; i < p->count && started < n && p->in[LEND_ABSENT]; i++) {
+		if (p->slabs[i].state != LEND_ABSENT)
+			continue;
+		start(p, i, LEND_COMING);
+		started++;
+	}
+	return started;
+}
+
+uint32_t lend_shrink(struct lend_pool *p, uint32_t n)
+{
+	static const enum lend_state order[] = { LEND_DIRTY, LEND_CLEAN };
+	uint32_t started = 0;
+
+	for (int which = 0; which < 2; which++)
+		/* From the end: what is lent gathers at the beginning. */
+		for (uint32_t i = p->count; i-- && started < n && p->in[order[which]]; ) {
+			if (p->slabs[i].state != order[which] || p->slabs[i].pins)
+				continue;
+			start(p, i, LEND_GOING);
+			started++;
+		}
+	return started;
+}
+
+bool lend_work(struct lend_pool *p)
+{
+	struct lend_slab *s;
+	uint32_t slab;
+
+	if (!queue_take(p, &p->to_do, &slab))
+		return false;
+	s = &p->slabs[slab];
+	if (s->state == LEND_COMING) {
+		s->result = slab_memory_make(slab_memory(p, slab), p->slab_size, p->kind, &s->fd);
+	} else {
+		slab_memory_drop(slab_memory(p, slab), p->slab_size, s->fd);
+		s->fd = -1;
+		s->result = 0;
+	}
+	queue_put(p, &p->done, slab);
+	return true;
+}
+
+int lend_settle(struct lend_pool *p)
+{
+	uint32_t slab;
+	int r = 0;
+
+	while (queue_take(p, &p->done, &slab)) {
+		struct lend_slab *s = &p->slabs[slab];
+
+		if (s->state == LEND_COMING && !s->result) {
+			s->handed = false;
+			set_state(p, s, LEND_CLEAN);
+			continue;
+		}
+		r = r ? r : s->result;
+		set_state(p, s, LEND_ABSENT);
+	}
+	return r;
 }
 
 static void zero_to(struct lend_pool *p, uint32_t slab, uint64_t end)
@@ -179,54 +221,43 @@ static void zero_to(struct lend_pool *p, uint32_t slab, uint64_t end)
 
 	memset(slab_memory(p, slab) + s->dirty_from, 0, end - s->dirty_from);
 	s->dirty_from = end;
-	if (end == p->slab_size) {
-		s->state = LEND_CLEAN;
-		p->dirty--;
-		p->clean++;
-	}
+	if (end == p->slab_size)
+		set_state(p, s, LEND_CLEAN);
 }
 
-/* What others may have mapped makes room for memory that nobody has. */
-static bool renew(struct lend_pool *p, uint32_t slab)
+/* A clean slab, or one that is soon zeroed; p->count = none. */
+static uint32_t find_free(const struct lend_pool *p)
 {
-	struct lend_slab *s = &p->slabs[slab];
-	int r = s->handed ? fresh_memfd(p, slab) : 0;
+	uint32_t found = p->count;
 
-	if (r) {
-		log_warn("slab %u: no memory in its place: %s; lending one less", slab,
-			 strerror(-r));
-		s->state = LEND_GONE;
-		p->dirty--;
+	for (uint32_t i = 0; i < p->count; i++) {
+		const struct lend_slab *s = &p->slabs[i];
+
+		if (s->state == LEND_CLEAN)
+			return i;
+		if (found == p->count && s->state == LEND_DIRTY && !s->pins && !s->handed &&
+		    p->slab_size - s->dirty_from <= ZERO_AT_ONCE)
+			found = i;
 	}
-	return !r;
+	return found;
 }
 
 enum wire_status lend_map(struct lend_pool *p, uint32_t owner, uint32_t *slab,
 			  uint32_t *generation)
 {
-	uint32_t found = p->count;
+	uint32_t found = lend_free_slabs(p) ? find_free(p) : p->count;
+	struct lend_slab *s;
 
-	for (uint32_t i = 0; i < p->count; i++) {
-		struct lend_slab *s = &p->slabs[i];
-
-		if (s->state == LEND_CLEAN) {
-			found = i;
-			break;
-		}
-		if (s->state == LEND_DIRTY && !s->pins && found == p->count)
-			found = i;
-	}
 	if (found == p->count)
 		return WIRE_NO_SPACE;
-	if (p->slabs[found].state == LEND_DIRTY) {
-		if (!renew(p, found))
-			return WIRE_NO_SPACE;
+	s = &p->slabs[found];
+	if (s->state == LEND_DIRTY)
 		zero_to(p, found, p->slab_size);
-	}
-	p->clean--;
-	p->slabs[found].state = LEND_LENT;
-	p->slabs[found].owner = owner;
-	p->slabs[found].generation = ++p->generation;
+	set_state(p, s, LEND_LENT);
+	s->owner = owner;
+	s->generation = ++p->generation;
+	s->asked = LEND_NOT_ASKED;
+	s->revoked = s->overdue = false;
 	*slab = found;
 	*generation = p->generation;
 	return WIRE_OK;
@@ -234,32 +265,29 @@ enum wire_status lend_map(struct lend_pool *p, uint32_t owner, uint32_t *slab,
 
 static void release(struct lend_pool *p, struct lend_slab *s)
 {
-	s->state = LEND_DIRTY;
 	s->dirty_from = 0;
-	p->dirty++;
+	set_state(p, s, LEND_DIRTY);
 }
 
-/* The slab if it is lent to @owner in @generation. */
-static enum wire_status find(struct lend_pool *p, uint32_t owner, uint32_t slab,
-			     uint32_t generation, struct lend_slab **s)
+enum wire_status lend_check(const struct lend_pool *p, uint32_t owner, uint32_t slab,
+			    uint32_t generation)
 {
-	if (slab >= p->count || p->slabs[slab].state != LEND_LENT ||
-	    p->slabs[slab].owner != owner)
+	const struct lend_slab *s = slab < p->count ? &p->slabs[slab] : NULL;
+
+	if (!s || s->owner != owner)
 		return WIRE_NO_SLAB;
-	if (p->slabs[slab].generation != generation)
-		return WIRE_STALE;
-	*s = &p->slabs[slab];
-	return WIRE_OK;
+	if (s->state != LEND_LENT)
+		return s->revoked && s->generation == generation ? WIRE_STALE : WIRE_NO_SLAB;
+	return s->generation == generation ? WIRE_OK : WIRE_STALE;
 }
 
 enum wire_status lend_unmap(struct lend_pool *p, uint32_t owner, uint32_t slab,
 			    uint32_t generation)
 {
-	struct lend_slab *s;
-	enum wire_status st = find(p, owner, slab, generation, &s);
+	enum wire_status st = lend_check(p, owner, slab, generation);
 
 	if (st == WIRE_OK)
-		release(p, s);
+		release(p, &p->slabs[slab]);
 	return st;
 }
 
@@ -268,19 +296,39 @@ uint32_t lend_release_owner(struct lend_pool *p, uint32_t owner)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < p->count; i++) {
-		if (p->slabs[i].state != LEND_LENT || p->slabs[i].owner != owner)
+		struct lend_slab *s = &p->slabs[i];
+
+		if (s->owner != owner)
 			continue;
-		release(p, &p->slabs[i]);
+		/* The number will be another borrower's. */
+		s->revoked = false;
+		if (s->state != LEND_LENT)
+			continue;
+		release(p, s);
 		n++;
 	}
 	return n;
 }
 
+uint32_t lend_owned(const struct lend_pool *p, uint32_t owner)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < p->count; i++)
+		n += p->slabs[i].state == LEND_LENT && p->slabs[i].owner == owner;
+	return n;
+}
+
+void lend_revoke(struct lend_pool *p, uint32_t slab)
+{
+	p->slabs[slab].revoked = true;
+	release(p, &p->slabs[slab]);
+}
+
 enum wire_status lend_access(struct lend_pool *p, uint32_t owner, const struct wire_frame *f,
 			     void **memory)
 {
-	struct lend_slab *s;
-	enum wire_status st = find(p, owner, f->slab, f->generation, &s);
+	enum wire_status st = lend_check(p, owner, f->slab, f->generation);
 
 	if (st != WIRE_OK)
 		return st;
@@ -296,15 +344,6 @@ int lend_hand_over(struct lend_pool *p, uint32_t slab)
 	return p->slabs[slab].fd;
 }
 
-uint64_t lend_total_bytes(const struct lend_pool *p)
-{
-	uint32_t gone = 0;
-
-	for (uint32_t i = 0; i < p->count; i++)
-		gone += p->slabs[i].state == LEND_GONE;
-	return (p->count - gone) * p->slab_size;
-}
-
 void lend_pin(struct lend_pool *p, uint32_t slab)
 {
 	p->slabs[slab].pins++;
@@ -317,18 +356,16 @@ void lend_unpin(struct lend_pool *p, uint32_t slab)
 
 bool lend_zero_some(struct lend_pool *p)
 {
-	for (uint32_t i = 0; p->dirty && i < p->count; i++) {
+	for (uint32_t i = 0; p->in[LEND_DIRTY] && i < p->count; i++) {
 		struct lend_slab *s = &p->slabs[i];
 		uint64_t end = s->dirty_from + ZERO_CHUNK;
 
 		if (s->state != LEND_DIRTY || s->pins)
 			continue;
-		if (s->handed) {
-			/* To let go of the old one takes as long as to zero a piece. */
-			renew(p, i);
-			return true;
-		}
-		zero_to(p, i, end < p->slab_size ? end : p->slab_size);
+		if (s->handed)
+			start(p, i, LEND_GOING);
+		else
+			zero_to(p, i, end < p->slab_size ? end : p->slab_size);
 		return true;
 	}
 	return false;

@@ -1,380 +1,351 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
 #include "common/log.h"
-#include "lender.h"
-#include "wire/stream.h"
+#include "common/size.h"
+#include "donord.h"
+#include "machine.h"
 #include "wire/local.h"
-#include "wire/tcp.h"
 
-#define CONNECTIONS 64
-/* Most replies a connection has under way; a borrower that pipelines more waits. */
-#define REPLIES 1024
-#define RECEIVE_BUDGET (4u << 20)
-#define NO_SLAB UINT32_MAX
+#define TICK_NS SECOND
 /*
  * A delay is slept but for its last part: what a timer and a core that wakes
  * up add to a sleep, in a virtual machine, is more than the shortest delays.
  */
 #define AWAKE_NS 50000
 
-struct delayed {
-	uint64_t due; /* ns, CLOCK_MONOTONIC */
-	struct wire_frame reply;
-	void *memory;
-};
+enum { KEY_SIGNAL = CONNECTIONS, KEY_WAKE, KEY_LISTEN };
 
-struct connection {
-	struct lender *lender;
-	int fd; /* -1 = free */
-	uint32_t number;
-	bool greeted, reading, writing; /* the last two: epoll interest */
-	bool local;          /* by a unix socket: may map slabs */
-	uint64_t borrower;
-	char name[WIRE_NAME];
-	struct stream_rx rx;
-	struct stream_tx tx;
-	uint8_t small[WIRE_SMALL];    /* payloads that are not pages */
-	enum wire_status verdict;     /* on the WRITE whose payload is arriving */
-	struct delayed *delayed;      /* ring of REPLIES; only with a delay */
-	uint32_t delayed_head, delayed_count;
-};
-
-struct lender {
-	struct lend_pool *pool;
-	uint64_t delay_ns;
-	int epoll_fd, signal_fd;
-	struct address places[LENDER_PLACES];
-	int listen_fds[LENDER_PLACES];
-	int place_count;
-	struct connection connections[CONNECTIONS];
-};
-
-static uint64_t now_ns(void)
+void lender_say(struct lender *l, enum log_level level, const char *fmt, ...)
 {
-	struct timespec t;
+	uint64_t now = now_ns(), more = (now - l->log_at) / (SECOND / LOG_RATE);
+	char text[240];
+	va_list ap;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ull + t.tv_nsec;
-}
-
-static void reply_sent(void *data, uint32_t slab)
-{
-	struct connection *c = data;
-
-	if (slab != NO_SLAB)
-		lend_unpin(c->lender->pool, slab);
-}
-
-static void watch(struct connection *c, bool reading, bool writing)
-{
-	struct epoll_event ev = {
-		.events = (reading ? EPOLLIN : 0) | (writing ? EPOLLOUT : 0),
-		.data.u64 = c->number,
-	};
-
-	if (c->reading == reading && c->writing == writing)
-		return;
-	epoll_ctl(c->lender->epoll_fd, EPOLL_CTL_MOD, c->fd, &ev);
-	c->reading = reading;
-	c->writing = writing;
-}
-
-static void drop(struct connection *c, const char *why)
-{
-	struct lender *l = c->lender;
-	uint32_t slabs;
-
-	stream_tx_reset(&c->tx, reply_sent, c);
-	for (; c->delayed_count; c->delayed_count--) {
-		lend_unpin(l->pool, c->delayed[c->delayed_head].reply.slab);
-		c->delayed_head = (c->delayed_head + 1) % REPLIES;
+	if (more) {
+		l->log_left = l->log_left + more < LOG_BURST ? l->log_left + (uint32_t)more :
+			      LOG_BURST;
+		l->log_at = now;
 	}
-	close(c->fd);
-	c->fd = -1;
-	slabs = lend_release_owner(l->pool, c->number);
-	log_info("borrower %s: %s; %u slabs taken back", c->greeted ? c->name : "(unknown)", why,
-		 slabs);
+	if (!l->log_left) {
+		l->log_dropped++;
+		return;
+	}
+	l->log_left--;
+	if (l->log_dropped)
+		note(&l->notes, LOG_LVL_WARN, "%u lines were not logged", l->log_dropped);
+	l->log_dropped = 0;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	note(&l->notes, level, "%s", text);
+	donor_control_wake(&l->control);
 }
 
-static void put_reply(struct connection *c, const struct wire_frame *f, enum wire_status st,
-		      const void *payload, uint32_t length, uint32_t cookie)
+static uint64_t bytes_of(const struct lender *l, uint32_t slabs)
 {
-	struct wire_frame r = *f;
-
-	r.direction = WIRE_REPLY;
-	r.status = st;
-	r.length = length;
-	/* arrived() made sure that there is room. */
-	stream_push(&c->tx, &r, payload, cookie);
+	return slabs * l->pool->slab_size;
 }
 
-static void put_donor(struct connection *c, const struct wire_frame *f)
+/* Slabs with memory, or with some of it. */
+static uint32_t allocated(const struct lender *l)
 {
-	struct lend_pool *p = c->lender->pool;
-	struct wire_donor d = {
+	return lend_present(l->pool) + l->pool->in[LEND_COMING] + l->pool->in[LEND_GOING];
+}
+
+static uint64_t total_bytes(const struct lender *l)
+{
+	uint32_t slabs = lend_present(l->pool), room = headroom_slabs(&l->room, &l->rule);
+
+	if (l->draining)
+		return bytes_of(l, slabs);
+	/* What was handed over is made anew; what HeadRoom leaves is made when it is wanted. */
+	if (!l->options.headroom)
+		return bytes_of(l, allocated(l));
+	room = room < l->pool->count ? room : l->pool->count;
+	return bytes_of(l, room > slabs ? room : slabs);
+}
+
+static uint64_t free_bytes(const struct lender *l)
+{
+	return l->draining ? 0 : bytes_of(l, lend_free_slabs(l->pool));
+}
+
+void lender_told(const struct lender *l, struct wire_donor *d)
+{
+	uint64_t lent = bytes_of(l, l->pool->in[LEND_LENT]);
+	uint64_t idle = bytes_of(l, allocated(l)) - lent;
+	uint64_t used = l->sample.memory - l->sample.available;
+
+	*d = (struct wire_donor){
 		.version = WIRE_VERSION,
-		.slab_size = p->slab_size,
-		.total = lend_total_bytes(p),
-		.free = lend_free_bytes(p),
+		.flags = l->draining ? WIRE_DRAINING : 0,
+		.slab_size = l->pool->slab_size,
+		.total = total_bytes(l),
+		.free = free_bytes(l),
+		.memory = l->sample.memory,
 	};
-	uint8_t buf[WIRE_DONOR_SIZE];
-
-	wire_build_donor(buf, &d);
-	put_reply(c, f, WIRE_OK, buf, sizeof(buf), NO_SLAB);
+	/* Slabs that nobody has are ready for use, not in use. */
+	used = used > idle + lent ? used - idle : lent;
+	d->used = used < d->memory ? used : d->memory;
 }
 
-/* A borrower on this machine gets the memory with the reply. */
-static void put_slab(struct connection *c, const struct wire_frame *f)
+static void count_asked(const struct lender *l, struct donor_status *status,
+			struct borrower_status *of[CONNECTIONS])
 {
-	struct lend_pool *p = c->lender->pool;
-	struct wire_frame r = *f;
-	enum wire_status st = lend_map(p, c->number, &r.slab, &r.generation);
+	for (uint32_t i = 0; i < l->pool->count; i++) {
+		const struct lend_slab *s = &l->pool->slabs[i];
+		struct borrower_status *b;
 
-	if (st != WIRE_OK || !c->local) {
-		put_reply(c, &r, st, NULL, 0, NO_SLAB);
-		return;
-	}
-	r.direction = WIRE_REPLY;
-	r.length = 0;
-	lend_pin(p, r.slab);
-	stream_push_fd(&c->tx, &r, lend_hand_over(p, r.slab), r.slab);
-}
-
-static int greet(struct connection *c, const struct wire_frame *f)
-{
-	struct lender *l = c->lender;
-	struct wire_hello h;
-
-	if (wire_parse_hello(c->small, f->length, &h))
-		return -EPROTO;
-	if (c->greeted || h.version != WIRE_VERSION || h.slab_size > l->pool->slab_size) {
-		put_reply(c, f, c->greeted ? WIRE_NOT_GREETED :
-			  h.version != WIRE_VERSION ? WIRE_BAD_VERSION : WIRE_BAD_SLAB_SIZE,
-			  NULL, 0, NO_SLAB);
-		return 0;
-	}
-	/*
-	 * An older connection of the same borrower may still have writes on the
-	 * way.  They must not land after this one's, so it goes first.
-	 */
-	for (int i = 0; i < CONNECTIONS; i++) {
-		struct connection *old = &l->connections[i];
-
-		if (old != c && old->fd >= 0 && old->greeted && old->borrower == h.borrower)
-			drop(old, "replaced by a newer connection");
-	}
-	c->greeted = true;
-	c->borrower = h.borrower;
-	memcpy(c->name, h.name, sizeof(c->name));
-	log_info("borrower %s: connected", c->name);
-	put_donor(c, f);
-	return 0;
-}
-
-static void put_read(struct connection *c, const struct wire_frame *f)
-{
-	struct lender *l = c->lender;
-	void *memory = NULL;
-	enum wire_status st = lend_access(l->pool, c->number, f, &memory);
-	struct delayed *d;
-
-	if (st != WIRE_OK) {
-		put_reply(c, f, st, NULL, f->length, NO_SLAB);
-		return;
-	}
-	lend_pin(l->pool, f->slab);
-	if (!l->delay_ns) {
-		put_reply(c, f, WIRE_OK, memory, f->length, f->slab);
-		return;
-	}
-	d = &c->delayed[(c->delayed_head + c->delayed_count++) % REPLIES];
-	*d = (struct delayed){ now_ns() + l->delay_ns, *f, memory };
-}
-
-static int arrived(void *data, const struct wire_frame *f, void **payload)
-{
-	struct connection *c = data;
-
-	if (stream_tx_room(&c->tx) <= c->delayed_count)
-		return 1;
-	if (!c->greeted && f->op != WIRE_HELLO && f->op != WIRE_JOIN)
-		return -EPROTO;
-	if (f->op == WIRE_WRITE) {
-		c->verdict = lend_access(c->lender->pool, c->number, f, payload);
-		if (c->verdict != WIRE_OK)
-			*payload = NULL;
-	} else {
-		*payload = c->small;
-	}
-	return 0;
-}
-
-static int finished(void *data, const struct wire_frame *f)
-{
-	struct connection *c = data;
-	struct lend_pool *p = c->lender->pool;
-	uint32_t class;
-
-	switch (f->op) {
-	case WIRE_HELLO:
-		return greet(c, f);
-	case WIRE_PING:
-		put_donor(c, f);
-		return 0;
-	case WIRE_READ:
-		put_read(c, f);
-		return 0;
-	case WIRE_WRITE:
-		put_reply(c, f, c->verdict, NULL, f->length, NO_SLAB);
-		return 0;
-	case WIRE_UNMAP:
-		put_reply(c, f, lend_unmap(p, c->number, f->slab, f->generation), NULL, 0, NO_SLAB);
-		return 0;
-	case WIRE_MAP:
-		if (wire_parse_map(c->small, f->length, &class))
-			return -EPROTO;
-		if (class == WIRE_CLASS_SWAP)
-			put_slab(c, f);
-		else
-			put_reply(c, f, WIRE_BAD_CLASS, NULL, 0, NO_SLAB);
-		return 0;
-	case WIRE_JOIN:
-		put_reply(c, f, WIRE_NO_SESSION, NULL, 0, NO_SLAB);
-		return 0;
-	}
-	/* Answers to what nobody asked. */
-	return -EPROTO;
-}
-
-static const struct stream_rx_ops rx_ops = { arrived, finished };
-
-static void flush(struct connection *c)
-{
-	int r = stream_flush(&c->tx, c->fd, reply_sent, c);
-
-	if (r < 0)
-		drop(c, strerror(-r));
-	else
-		watch(c, stream_tx_room(&c->tx) > c->delayed_count, r == 1);
-}
-
-static void receive(struct connection *c)
-{
-	int r = stream_receive(&c->rx, c->fd, RECEIVE_BUDGET, &rx_ops, c);
-
-	if (r == -EPROTO)
-		drop(c, "malformed frame");
-	else if (r == -ECONNRESET)
-		drop(c, "disconnected");
-	else if (r < 0)
-		drop(c, strerror(-r));
-	else
-		flush(c);
-}
-
-/* Sends what is due; returns ns until the next is, or UINT64_MAX. */
-static uint64_t send_delayed(struct lender *l)
-{
-	uint64_t now = now_ns(), next = UINT64_MAX;
-
-	for (int i = 0; i < CONNECTIONS; i++) {
-		struct connection *c = &l->connections[i];
-		bool any = false;
-
-		if (c->fd < 0 || !c->delayed_count)
+		if (s->state != LEND_LENT)
 			continue;
-		while (c->delayed_count && c->delayed[c->delayed_head].due <= now) {
-			struct delayed *d = &c->delayed[c->delayed_head];
-
-			put_reply(c, &d->reply, WIRE_OK, d->memory, d->reply.length, d->reply.slab);
-			c->delayed_head = (c->delayed_head + 1) % REPLIES;
-			c->delayed_count--;
-			any = true;
-		}
-		if (any)
-			flush(c);
-		if (c->fd >= 0 && c->delayed_count && c->delayed[c->delayed_head].due - now < next)
-			next = c->delayed[c->delayed_head].due - now;
+		b = of[s->owner];
+		b->slabs++;
+		b->asked_back += s->asked != LEND_NOT_ASKED;
+		b->refused += s->asked == LEND_REFUSED;
+		b->overdue += s->overdue;
+		status->asked_back += s->asked != LEND_NOT_ASKED;
+		status->refused += s->asked == LEND_REFUSED;
+		status->overdue += s->overdue;
 	}
-	return next;
 }
 
-/* Buffers are made at the first use of a place, not in the request path. */
-static int connection_buffers(struct connection *c)
+void lender_status(const struct lender *l, struct donor_status *s)
+{
+	struct borrower_status *of[CONNECTIONS] = { NULL };
+	uint64_t now = now_ns();
+
+	memset(s, 0, sizeof(*s));
+	s->slab_size = l->pool->slab_size;
+	s->headroom = l->options.headroom;
+	s->total = total_bytes(l);
+	s->free = free_bytes(l);
+	s->sample = l->sample;
+	memcpy(s->in, l->pool->in, sizeof(s->in));
+	s->evictions = l->eviction.counts;
+	s->draining = l->draining;
+	s->ending = l->ending;
+	s->ends_in = l->ending && l->drain_end > now ? (l->drain_end - now) / SECOND : 0;
+	for (int i = 0; i < CONNECTIONS; i++) {
+		const struct connection *c = &l->connections[i];
+		struct borrower_status *b = &s->borrowers[s->borrower_count];
+
+		if (c->fd < 0 || !c->greeted)
+			continue;
+		of[i] = b;
+		s->borrower_count++;
+		memcpy(b->name, c->name, sizeof(b->name));
+		connection_peer_text(c, b->peer, sizeof(b->peer));
+		b->borrower = c->borrower;
+		b->quota = c->quota;
+		b->reads = c->reads;
+		b->writes = c->writes;
+		b->connected = (now - c->since) / SECOND;
+		b->local = c->local;
+	}
+	count_asked(l, s, of);
+}
+
+/* --- once a second ---------------------------------------------------------- */
+
+static void look_at_machine(struct lender *l, uint64_t now)
+{
+	struct error e = { 0 };
+	bool is_short;
+
+	if (machine_sample(l->options.machine, &l->sample, &e)) {
+		if (!l->sample_failed)
+			lender_say(l, LOG_LVL_WARN, "%s", e.text);
+		l->sample_failed = true;
+		return;
+	}
+	l->sample_failed = false;
+	if (!l->options.headroom)
+		return;
+	headroom_sample(&l->room, &l->rule, &l->sample, allocated(l));
+	is_short = l->sample.available < l->rule.headroom / 2;
+	if (!is_short)
+		l->short_since = 0;
+	else if (!l->short_since)
+		l->short_since = now;
+}
+
+static void follow_headroom(struct lender *l, uint64_t now)
+{
+	const struct lend_pool *p = l->pool;
+	struct headroom_plan plan;
+
+	/* What is on its way here is as good as here, what is on its way back as good as back. */
+	headroom_plan(&l->room, &l->rule, lend_free_slabs(p) + p->in[LEND_COMING],
+		      p->in[LEND_LENT] - eviction_expected(l), &plan);
+	lend_grow(l->pool, plan.allocate);
+	lend_shrink(l->pool, plan.release);
+	eviction_start(l, plan.evict, now);
+}
+
+void lender_tick(struct lender *l, uint64_t now)
+{
+	struct lend_pool *p = l->pool;
+
+	look_at_machine(l, now);
+	if (l->draining)
+		lend_shrink(p, lend_free_slabs(p));
+	else if (l->options.headroom)
+		follow_headroom(l, now);
+	else
+		lend_grow(p, p->in[LEND_ABSENT]);
+	eviction_tick(l, now);
+	connections_tick(l, now);
+}
+
+void lender_drain(struct lender *l, enum lender_drain then)
+{
+	char wait[16];
+
+	if (!l->draining)
+		lender_say(l, LOG_LVL_INFO, "draining: %u slabs are lent", l->pool->in[LEND_LENT]);
+	__atomic_store_n(&l->draining, true, __ATOMIC_RELAXED);
+	l->tick_at = 0;
+	if (then == LENDER_END && !l->ending) {
+		l->drain_end = now_ns() + l->options.drain;
+		__atomic_store_n(&l->ending, true, __ATOMIC_RELAXED);
+		if (l->pool->in[LEND_LENT])
+			lender_say(l, LOG_LVL_INFO, "ends when they are back, or in %s",
+				   duration_format(l->options.drain, wait, sizeof(wait)));
+	}
+	donor_control_wake(&l->control);
+}
+
+/* --- the loop ------------------------------------------------------------------ */
+
+/* True when the loop is to end at once: it was told twice. */
+static bool take_signal(struct lender *l)
+{
+	struct signalfd_siginfo info;
+	bool again = l->ending;
+
+	if (read(l->signal_fd, &info, sizeof(info)) != sizeof(info))
+		return false;
+	lender_drain(l, LENDER_END);
+	return again;
+}
+
+static void take_wake(struct lender *l)
+{
+	eventfd_t ignored;
+	int r;
+
+	eventfd_read(l->wake_fd, &ignored);
+	r = lend_settle(l->pool);
+	if (r && !l->growth_failed)
+		lender_say(l, LOG_LVL_WARN,
+			   "memory: no slab can be made now: %s; lending less until there is room",
+			   strerror(-r));
+	l->growth_failed = r != 0;
+	donor_control_answer(l);
+}
+
+static void wake_worker(struct lender *l)
+{
+	if (l->worker.running && l->pool->to_do.put != l->worker_knows) {
+		l->worker_knows = l->pool->to_do.put;
+		worker_wake(&l->worker);
+	}
+}
+
+static uint64_t min64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* What is to be done without being asked; ns until there is more of it. */
+static uint64_t before_sleep(struct lender *l)
+{
+	uint64_t now = now_ns(), wait;
+	bool busy = connections_resume(l);
+
+	if (now >= l->tick_at) {
+		l->tick_at = now + TICK_NS;
+		lender_tick(l, now);
+	}
+	wait = min64(l->tick_at - now, eviction_turn(l, now));
+	if (l->options.delay) {
+		uint64_t due = connections_delayed(l);
+
+		wait = min64(wait, due > AWAKE_NS ? due - AWAKE_NS : 0);
+	}
+	if (lend_zero_some(l->pool))
+		busy = true;
+	wake_worker(l);
+	return busy ? 0 : wait;
+}
+
+int lender_turn(struct lender *l, uint64_t wait_ns)
+{
+	struct epoll_event ev[16];
+	uint64_t wait = min64(before_sleep(l), wait_ns);
+	struct timespec ts = { wait / SECOND, wait % SECOND };
+	bool told_twice = false;
+	int n;
+
+	if (l->ending && (!l->pool->in[LEND_LENT] || now_ns() >= l->drain_end))
+		return 1;
+	n = epoll_pwait2(l->epoll_fd, ev, 16, &ts, NULL);
+	if (n < 0 && errno != EINTR)
+		return -errno;
+	for (int i = 0; i < n; i++) {
+		uint64_t key = ev[i].data.u64;
+
+		if (key == KEY_SIGNAL)
+			told_twice = take_signal(l) || told_twice;
+		else if (key == KEY_WAKE)
+			take_wake(l);
+		else if (key >= KEY_LISTEN)
+			connection_accept(l, (int)(key - KEY_LISTEN));
+		else
+			/* An earlier event of this turn may have dropped it. */
+			connection_event(&l->connections[key], ev[i].events);
+	}
+	return told_twice;
+}
+
+int lender_run(struct lender *l)
 {
 	int r = 0;
 
-	if (!c->rx.buf)
-		r = stream_rx_init(&c->rx, WIRE_AT_DONOR);
-	if (!r && !c->tx.entries)
-		r = stream_tx_init(&c->tx, REPLIES);
-	if (!r && c->lender->delay_ns && !c->delayed) {
-		c->delayed = calloc(REPLIES, sizeof(*c->delayed));
-		r = c->delayed ? 0 : -ENOMEM;
-	}
-	return r;
+	while (!r)
+		r = lender_turn(l, UINT64_MAX);
+	if (l->pool->in[LEND_LENT])
+		lender_say(l, LOG_LVL_WARN, "ends with %u slabs lent", l->pool->in[LEND_LENT]);
+	return r < 0 ? r : 0;
 }
 
-static void accept_one(struct lender *l, int place)
-{
-	_cleanup_close_ int fd = accept4(l->listen_fds[place], NULL, NULL,
-					 SOCK_NONBLOCK | SOCK_CLOEXEC);
-	bool local = address_is_local(&l->places[place]);
-	struct connection *c = NULL;
-	struct epoll_event ev = { .events = EPOLLIN };
-
-	if (fd < 0)
-		return;
-	if (local && !local_peer_trusted(fd)) {
-		log_warn("connection refused: %s is for root and its own user only",
-			 l->places[place].text);
-		return;
-	}
-	for (int i = 0; i < CONNECTIONS && !c; i++)
-		if (l->connections[i].fd < 0)
-			c = &l->connections[i];
-	if (!c || connection_buffers(c)) {
-		log_warn("connection refused: %s", c ? "out of memory" : "too many borrowers");
-		return;
-	}
-	if (!local)
-		tcp_tune(fd);
-	stream_rx_reset(&c->rx);
-	c->greeted = c->writing = false;
-	c->local = local;
-	c->reading = true;
-	c->delayed_head = c->delayed_count = 0;
-	ev.data.u64 = c->number;
-	if (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &ev) == 0)
-		c->fd = TAKE_FD(fd);
-}
-
-enum { KEY_SIGNAL = CONNECTIONS, KEY_LISTEN };
+/* --- its life ------------------------------------------------------------------ */
 
 static int watch_fd(struct lender *l, int fd, uint64_t key)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = key };
 
+	if (fd < 0)
+		return -errno;
 	return epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
 }
 
-int lender_new(struct lender **out, struct lend_pool *pool, uint64_t delay_ns, struct error *e)
+static int make_loop(struct lender *l)
 {
-	struct lender *l = calloc(1, sizeof(*l));
 	sigset_t set;
 	int r;
 
-	if (!l)
-		return fail(e, ENOMEM, "out of memory");
 	/* A reader of the log or a terminal that ends must not end the donor. */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
@@ -382,19 +353,35 @@ int lender_new(struct lender **out, struct lend_pool *pool, uint64_t delay_ns, s
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
 	sigprocmask(SIG_BLOCK, &set, NULL);
-	l->pool = pool;
-	l->delay_ns = delay_ns;
 	l->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	l->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	for (uint32_t i = 0; i < CONNECTIONS; i++) {
+	r = watch_fd(l, l->signal_fd, KEY_SIGNAL);
+	return r ? r : watch_fd(l, l->wake_fd, KEY_WAKE);
+}
+
+int lender_new(struct lender **out, struct lend_pool *pool, const struct lender_options *o,
+	       struct error *e)
+{
+	struct lender *l = calloc(1, sizeof(*l));
+	int r;
+
+	if (!l)
+		return fail(e, ENOMEM, "out of memory");
+	l->pool = pool;
+	l->options = *o;
+	if (!l->options.machine)
+		l->options.machine = "/proc";
+	l->log_at = now_ns();
+	l->log_left = LOG_BURST;
+	l->control.listen_fd = l->signal_fd = l->wake_fd = l->epoll_fd = -1;
+	l->connections = calloc(CONNECTIONS, sizeof(*l->connections));
+	r = l->connections ? make_loop(l) : -ENOMEM;
+	for (uint32_t i = 0; l->connections && i < CONNECTIONS; i++) {
 		l->connections[i].lender = l;
 		l->connections[i].number = i;
 		l->connections[i].fd = -1;
 	}
-	/* The first borrower's buffers; further ones at their accept. */
-	r = connection_buffers(&l->connections[0]);
-	if (!r)
-		r = watch_fd(l, l->signal_fd, KEY_SIGNAL);
 	if (r) {
 		lender_free(&l);
 		return fail(e, r, "event loop: %s", strerror(-r));
@@ -410,7 +397,7 @@ int lender_listen(struct lender *l, struct address *a, struct error *e)
 	if (l->place_count == LENDER_PLACES)
 		return fail_exit(e, EXIT_USAGE, E2BIG, "listen %s: at most %d addresses; leave one out",
 				 a->text, LENDER_PLACES);
-	if (address_is_local(a) && l->delay_ns)
+	if (address_is_local(a) && l->options.delay)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "listen %s: borrowers read there by themselves, which --delay cannot hold back; listen on HOST:PORT",
 				 a->text);
@@ -427,23 +414,42 @@ int lender_listen(struct lender *l, struct address *a, struct error *e)
 	return 0;
 }
 
+int lender_start(struct lender *l, struct error *e)
+{
+	struct headroom_plan plan = { .allocate = l->pool->count };
+	int r = machine_sample(l->options.machine, &l->sample, l->options.headroom ? e : NULL);
+
+	if (r && l->options.headroom)
+		return r;
+	if (l->options.headroom) {
+		l->rule = headroom_rule_default(l->sample.memory, l->pool->slab_size);
+		l->rule.headroom = l->options.headroom;
+		l->rule.most = l->pool->count * l->pool->slab_size;
+		headroom_sample(&l->room, &l->rule, &l->sample, 0);
+		headroom_plan(&l->room, &l->rule, 0, 0, &plan);
+	}
+	r = lend_fill(l->pool, plan.allocate, e);
+	if (r)
+		return r;
+	r = eviction_init(l);
+	if (!r)
+		r = worker_start(&l->worker, l->pool, l->wake_fd);
+	return r ? fail(e, r, "memory thread: %s", strerror(-r)) : donor_control_start(l, e);
+}
+
 void lender_free(struct lender **lp)
 {
 	struct lender *l = *lp;
 
 	if (!l)
 		return;
-	for (int i = 0; i < CONNECTIONS; i++) {
-		struct connection *c = &l->connections[i];
-
-		if (c->fd >= 0)
-			drop(c, "the donor stops");
-		stream_rx_free(&c->rx);
-		stream_tx_free(&c->tx);
-		free(c->delayed);
-	}
-	close(l->signal_fd);
-	close(l->epoll_fd);
+	connections_free(l);
+	donor_control_stop(l);
+	worker_stop(&l->worker);
+	eviction_free(l);
+	close_fdp(&l->signal_fd);
+	close_fdp(&l->wake_fd);
+	close_fdp(&l->epoll_fd);
 	for (int i = 0; i < l->place_count; i++) {
 		close(l->listen_fds[i]);
 		if (address_is_local(&l->places[i]))
@@ -451,39 +457,4 @@ void lender_free(struct lender **lp)
 	}
 	free(l);
 	*lp = NULL;
-}
-
-int lender_run(struct lender *l)
-{
-	for (;;) {
-		struct epoll_event ev[16];
-		uint64_t wait = l->delay_ns ? send_delayed(l) : UINT64_MAX;
-		uint64_t sleep = wait > AWAKE_NS ? wait - AWAKE_NS : 0;
-		struct timespec ts = { sleep / 1000000000ull, sleep % 1000000000ull };
-		bool zeroing = lend_zero_some(l->pool);
-		int n;
-
-		if (zeroing)
-			ts = (struct timespec){ 0 };
-		n = epoll_pwait2(l->epoll_fd, ev, 16,
-				 zeroing || wait != UINT64_MAX ? &ts : NULL, NULL);
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		for (int i = 0; i < n; i++) {
-			uint64_t key = ev[i].data.u64;
-			struct connection *c = key < CONNECTIONS ? &l->connections[key] : NULL;
-
-			if (key == KEY_SIGNAL)
-				return 0;
-			if (key >= KEY_LISTEN)
-				accept_one(l, (int)(key - KEY_LISTEN));
-			/* An earlier event of this round may have dropped it. */
-			if (!c || c->fd < 0)
-				continue;
-			if (ev[i].events & EPOLLOUT)
-				flush(c);
-			if (c->fd >= 0 && ev[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP))
-				receive(c);
-		}
-	}
 }

@@ -16,20 +16,45 @@ struct lender;
 
 #define LENDER_PLACES 4
 
+struct lender_options {
+	/*
+	 * Bytes to leave to the machine's own programs: slabs come and go with its
+	 * needs, up to the pool's places.  0 = all places are filled at start and stay.
+	 */
+	uint64_t headroom;
+	uint64_t quota;       /* bytes a borrower may have; 0 = no limit */
+	uint64_t peer_connections; /* most from one address; 0 = as many as there are */
+	uint64_t drain;       /* ns to wait for slabs to leave before the end */
+	uint64_t overdue;     /* ns: what was asked back longer ago is reported */
+	uint64_t revoke;      /* ns: ... is taken when the machine runs out; 0 = never */
+	uint64_t delay;       /* ns: replies to READ are held back, each by itself */
+	const char *machine;  /* directory for machine_sample(); NULL = /proc */
+};
+
 /*
- * Replies to READ are held back for @delay_ns, each by itself.  *@out is
+ * @pool has no slabs yet.  Takes the signals SIGTERM and SIGINT.  *@out is
  * untouched on failure.
  */
-int lender_new(struct lender **out, struct lend_pool *pool, uint64_t delay_ns, struct error *e);
+int lender_new(struct lender **out, struct lend_pool *pool, const struct lender_options *o,
+	       struct error *e);
 
 /*
  * Listens at @a too, LENDER_PLACES times at most.  Who comes there by a unix
  * socket is given slabs to map, which needs a shared pool.
  */
 int lender_listen(struct lender *l, struct address *a, struct error *e);
+
+/*
+ * Makes the memory there is to be at start, then the other threads; the calling
+ * thread is the loop's from here on.
+ */
+int lender_start(struct lender *l, struct error *e);
 void lender_free(struct lender **l);
 
-/* Serves until SIGTERM or SIGINT.  0 or -errno. */
+/*
+ * Serves until SIGTERM or SIGINT, then until what was lent is back (or
+ * options.drain, or a second signal).  0 or -errno.
+ */
 int lender_run(struct lender *l);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include "common/files.h"
@@ -12,10 +13,13 @@
 #include "common/realtime.h"
 #include "common/size.h"
 #include "lender.h"
+#include "machine.h"
 
 struct donord_options {
 	struct option_list listen;
-	uint64_t memory, slab, delay, ready_fd;
+	const char *memory;
+	uint64_t slab, ready_fd;
+	struct lender_options lender;
 	bool version;
 };
 
@@ -27,9 +31,23 @@ static const struct option_spec specs[] = {
 	OPTION("listen", OPTION_LIST, listen, "HOST:PORT|unix:/PATH",
 	       "where to listen: loopback, or a socket through which borrowers on this machine\n"
 	       "map what they are lent; may be repeated [127.0.0.1:7070]"),
-	OPTION("memory", OPTION_SIZE, memory, "SIZE", "memory to lend"),
+	OPTION("memory", OPTION_STRING, memory, "SIZE",
+	       "memory to lend; auto = what --headroom leaves"),
+	OPTION("headroom", OPTION_SIZE, lender.headroom, "SIZE",
+	       "keep so much free for this machine's programs [none; with auto 10 %, at least 1G]"),
 	OPTION("slab", OPTION_SIZE, slab, "SIZE", "unit of lending, 1M to 1G [64M]"),
-	OPTION("delay", OPTION_DURATION, delay, "TIME", "hold every read back (for tests)"),
+	OPTION("quota", OPTION_SIZE, lender.quota, "SIZE", "most that one borrower gets"),
+	OPTION("peer-connections", OPTION_UINT, lender.peer_connections, "N",
+	       "most connections from one address [64]"),
+	OPTION("drain-timeout", OPTION_DURATION, lender.drain, "TIME",
+	       "after SIGTERM, wait so long for borrowers to take their pages elsewhere [60s]"),
+	OPTION("overdue", OPTION_DURATION, lender.overdue, "TIME",
+	       "report what was asked back and is not back after this [5m]"),
+	OPTION("revoke-after", OPTION_DURATION, lender.revoke, "TIME",
+	       "take what was asked back after this, when memory is about to run out [never]"),
+	OPTION("delay", OPTION_DURATION, lender.delay, "TIME", "hold every read back (for tests)"),
+	OPTION("machine", OPTION_STRING, lender.machine, "DIR",
+	       "read meminfo and pressure/memory there (for tests) [/proc]"),
 	OPTION("ready-fd", OPTION_UINT, ready_fd, "N", "write READY to this descriptor"),
 	OPTION("version", OPTION_FLAG, version, NULL, "show the version"),
 	OPTIONS_END
@@ -37,7 +55,7 @@ static const struct option_spec specs[] = {
 
 static const struct command command = {
 	.help = "Lends memory to borrowers, over TCP or by sharing it, until it gets SIGTERM",
-	.example = "ebb-donord --listen 127.0.0.1:7070 --memory 4G",
+	.example = "ebb-donord --listen 127.0.0.1:7070 --memory 4G\nebb-donord --memory auto",
 	.options = specs,
 };
 
@@ -53,47 +71,88 @@ static void protect(char **argv)
 		log_debug("SCHED_FIFO: not allowed");
 }
 
-/* Whether borrowers may come by one of the addresses to map slabs; parses them all. */
-static int parse_places(const struct option_list *list, struct address *a, enum lend_memory *kind,
+/* Parses all addresses; whether borrowers come by one of them to map slabs. */
+static int parse_places(const struct option_list *list, struct address *a, bool *shared,
 			struct error *e)
 {
-	*kind = LEND_PRIVATE;
+	*shared = false;
 	for (int i = 0; i < list->n; i++) {
 		int r = address_parse(list->v[i], "listen", &a[i], e);
 
 		if (r)
 			return r;
-		if (address_is_local(&a[i]))
-			*kind = LEND_SHARED;
+		*shared = *shared || address_is_local(&a[i]);
 	}
 	return 0;
 }
 
-static int serve(const struct donord_options *o, char **argv, struct error *e)
+/* How much there may be to lend, at most, and the HeadRoom that goes with it. */
+static int parse_memory(struct donord_options *o, uint64_t *memory, struct error *e)
+{
+	struct headroom_sample sample;
+	char a[16], b[16];
+	int r;
+
+	if (strcmp(o->memory, "auto"))
+		return size_parse(o->memory, "--memory", memory, e);
+	r = machine_sample(o->lender.machine ?: "/proc", &sample, e);
+	if (r)
+		return r;
+	if (!o->lender.headroom)
+		o->lender.headroom = headroom_default(sample.memory);
+	if (o->lender.headroom >= sample.memory)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "headroom: %s of %s leave nothing to lend; choose less",
+				 size_format(o->lender.headroom, a, sizeof(a)),
+				 size_format(sample.memory, b, sizeof(b)));
+	*memory = sample.memory - o->lender.headroom;
+	return 0;
+}
+
+static void say_what(const struct donord_options *o, const struct lend_pool *pool)
+{
+	char total[16], slab[16], headroom[16];
+
+	for (int i = 0; i < o->listen.n; i++) {
+		size_format(pool->count * pool->slab_size, total, sizeof(total));
+		size_format(pool->slab_size, slab, sizeof(slab));
+		if (o->lender.headroom)
+			log_info("lending up to %s in slabs of %s on %s, %s stay free", total, slab,
+				 o->listen.v[i],
+				 size_format(o->lender.headroom, headroom, sizeof(headroom)));
+		else
+			log_info("lending %s in %u slabs of %s on %s", total, pool->count, slab,
+				 o->listen.v[i]);
+	}
+}
+
+static int serve(struct donord_options *o, char **argv, struct error *e)
 {
 	struct address places[OPTION_LIST_MAX];
 	struct lend_pool pool = { 0 };
 	struct lender *l = NULL;
-	enum lend_memory kind;
-	char total[16], slab[16];
-	int r = parse_places(&o->listen, places, &kind, e);
+	uint64_t memory = 0;
+	bool shared;
+	int r = parse_places(&o->listen, places, &shared, e);
 
 	if (!r)
-		r = lender_new(&l, &pool, o->delay, e);
+		r = parse_memory(o, &memory, e);
+	if (!r)
+		r = lender_new(&l, &pool, &o->lender, e);
 	/* An address that cannot be had is told before memory is taken. */
 	for (int i = 0; !r && i < o->listen.n; i++)
 		r = lender_listen(l, &places[i], e);
 	if (!r)
-		r = lend_init(&pool, o->memory, o->slab, kind, e);
+		r = lend_init(&pool, memory, o->slab, !shared ? LEND_PRIVATE :
+			      o->lender.headroom ? LEND_SHARED : LEND_SHARED_HUGE, e);
+	if (!r)
+		r = lender_start(l, e);
 	if (!r) {
 		protect(argv);
-		for (int i = 0; i < o->listen.n; i++)
-			log_info("lending %s in %u slabs of %s on %s",
-				 size_format(pool.count * pool.slab_size, total, sizeof(total)),
-				 pool.count, size_format(pool.slab_size, slab, sizeof(slab)),
-				 places[i].text);
+		say_what(o, &pool);
 		if (o->ready_fd && dprintf((int)o->ready_fd, "READY\n") < 0)
 			log_warn("ready-fd %d: %m", (int)o->ready_fd);
+		sd_notify(0, "READY=1");
 		r = lender_run(l);
 		if (r)
 			fail(e, r, "event loop: %s", strerror(-r));
@@ -105,7 +164,11 @@ static int serve(const struct donord_options *o, char **argv, struct error *e)
 
 int main(int argc, char **argv)
 {
-	struct donord_options o = { .slab = 64 << 20 };
+	struct donord_options o = {
+		.slab = 64 << 20,
+		.lender = { .peer_connections = 64, .drain = 60000000000ull,
+			    .overdue = 300000000000ull },
+	};
 	struct error e = { 0 };
 	int nargs, r;
 
@@ -122,7 +185,7 @@ int main(int argc, char **argv)
 	if (!e.code && nargs)
 		fail_exit(&e, EXIT_USAGE, EINVAL, "%s: unexpected argument; see --help", argv[1]);
 	if (!e.code && !o.memory)
-		fail_exit(&e, EXIT_USAGE, EINVAL, "memory: not given; say how much to lend, --memory 4G");
+		fail_exit(&e, EXIT_USAGE, EINVAL, "memory: not given; say how much to lend, --memory 4G or --memory auto");
 	if (!o.listen.n)
 		o.listen = (struct option_list){ { "127.0.0.1:7070" }, 1 };
 	if (!e.code)

@@ -40,7 +40,7 @@ fuzz-policy: $(FUZZ)/counted $(FUZZ)/covered
 
 # make fuzz-protocol: what borrower and donor read from the network, the same two ways.
 PROTOCOL_SOURCES := tests/fuzz/protocol.c tests/fuzz/fuzz_protocol.c daemon/wire/wire.c \
-	daemon/wire/stream.c daemon/donord/lend.c $(addprefix daemon/common/,error.c log.c size.c)
+	daemon/wire/stream.c daemon/donord/lend.c daemon/donord/slab_memory.c $(addprefix daemon/common/,error.c log.c size.c)
 PROTOCOL_HEADERS := $(wildcard tests/fuzz/*.h daemon/wire/*.h daemon/donord/*.h daemon/common/*.h)
 PROTOCOL_FLAGS := $(FUZZ_FLAGS) -Idaemon
 

@@ -387,7 +387,9 @@ void fuzz_protocol(const uint8_t *data, size_t size, struct fuzz_protocol_result
 
 int fuzz_protocol_set_up(struct error *e)
 {
-	return lend_init(&pool, FUZZ_PROTOCOL_SLABS * SLAB, SLAB, LEND_PRIVATE, e);
+	int r = lend_init(&pool, FUZZ_PROTOCOL_SLABS * SLAB, SLAB, LEND_PRIVATE, e);
+
+	return r ? r : lend_fill(&pool, FUZZ_PROTOCOL_SLABS, e);
 }
 
 void fuzz_protocol_tear_down(void)

@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -215,14 +216,42 @@ class Daemon:
 
 
 class Donor(Daemon):
-    """On loopback at @port, or sharing its memory through the socket @path; and @also there."""
+    """
+    On loopback at @port, or sharing its memory through the socket @path; and @also there.
+    It has a run directory of its own, and does not wait for borrowers when it is stopped.
+    """
 
-    def __init__(self, log, port=7070, memory="512M", slab="16M", delay=None, path=None, also=()):
+    def __init__(self, log, port=7070, memory="512M", slab="16M", delay=None, path=None, also=(),
+                 drain="0", options=()):
         self.address = f"unix:{path}" if path else f"127.0.0.1:{port}"
-        argv = [BIN / "ebb-donord", "--listen", self.address, "--memory", memory, "--slab", slab]
+        argv = [BIN / "ebb-donord", "--listen", self.address, "--memory", memory, "--slab", slab,
+                "--drain-timeout", drain, *options]
         self.also = list(also)
         argv += [x for a in self.also for x in ("--listen", a)]
-        super().__init__(argv + (["--delay", delay] if delay else []), log)
+        self.run = Path(tempfile.mkdtemp(prefix="ebb-donor-"))
+        super().__init__(argv + (["--delay", delay] if delay else []), log,
+                         env={"EBB_RUN_DIR": str(self.run)})
+
+    def ask(self, verb="status", **what):
+        return control(self.run / "donord.sock", verb, **what)
+
+    def stop(self, timeout=30):
+        try:
+            return super().stop(timeout)
+        finally:
+            shutil.rmtree(self.run, ignore_errors=True)
+
+
+def control(path, verb, **what):
+    """Asks a control socket; the answer, or MachineError."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(10)
+        s.connect(str(path))
+        s.sendall(json.dumps({"verb": verb, **what}).encode() + b"\n")
+        answer = json.loads(s.makefile().readline())
+    if not answer["ok"]:
+        raise MachineError(answer["error"])
+    return answer
 
 
 class Ebbd(Daemon):

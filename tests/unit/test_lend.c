@@ -5,30 +5,51 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "common/files.h"
 #include "donord/lend.h"
+#include "donord/machine.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
 
 enum { SLAB = 1 << 20, OWNER = 3, OTHER = 4 };
 
+static void make_pool(struct lend_pool *p, uint64_t memory, uint64_t slab, uint32_t filled,
+		      enum lend_memory kind)
+{
+	struct error e = { 0 };
+
+	if (lend_init(p, memory, slab, kind, &e) || lend_fill(p, filled, &e))
+		fail_msg("%s", e.text);
+}
+
 static int with_pool(void **state)
 {
 	static struct lend_pool pool;
-	struct error e = { 0 };
 
 	*state = &pool;
 	/* The half slab at the end is not lent. */
-	return lend_init(&pool, 3 * SLAB + SLAB / 2, SLAB, LEND_PRIVATE, &e);
+	make_pool(&pool, 3 * SLAB + SLAB / 2, SLAB, 3, LEND_PRIVATE);
+	return 0;
 }
 
 static int without_pool(void **state)
 {
 	lend_free(*state);
 	return 0;
+}
+
+/* What the worker would do meanwhile. */
+static void work(struct lend_pool *p)
+{
+	while (lend_work(p))
+		;
+	assert_int_equal(lend_settle(p), 0);
 }
 
 static struct wire_frame access_to(uint32_t slab, uint32_t generation, uint32_t offset,
@@ -43,19 +64,22 @@ static void lend_and_return(void **state)
 	struct lend_pool *p = *state;
 	uint32_t slab[3], generation[3], none;
 
-	assert_int_equal(lend_free_bytes(p), 3 * SLAB);
+	assert_int_equal(lend_free_slabs(p), 3);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(lend_map(p, OWNER, &slab[i], &generation[i]), WIRE_OK);
-	assert_int_equal(lend_free_bytes(p), 0);
+	assert_int_equal(lend_free_slabs(p), 0);
+	assert_int_equal(lend_owned(p, OWNER), 3);
+	assert_int_equal(lend_owned(p, OTHER), 0);
 	assert_int_equal(lend_map(p, OWNER, &none, &none), WIRE_NO_SPACE);
 	assert_int_not_equal(generation[0], generation[1]);
 	assert_int_equal(lend_unmap(p, OTHER, slab[1], generation[1]), WIRE_NO_SLAB);
 	assert_int_equal(lend_unmap(p, OWNER, slab[1], generation[1] + 1), WIRE_STALE);
 	assert_int_equal(lend_unmap(p, OWNER, slab[1], generation[1]), WIRE_OK);
 	assert_int_equal(lend_unmap(p, OWNER, slab[1], generation[1]), WIRE_NO_SLAB);
-	assert_int_equal(lend_free_bytes(p), SLAB);
+	assert_int_equal(lend_free_slabs(p), 1);
 	assert_int_equal(lend_release_owner(p, OWNER), 2);
-	assert_int_equal(lend_free_bytes(p), 3 * SLAB);
+	assert_int_equal(lend_free_slabs(p), 3);
+	assert_int_equal(lend_present(p), 3);
 }
 
 static void accesses_are_checked(void **state)
@@ -97,7 +121,7 @@ static void nothing_is_inherited(void **state)
 		if (idle)
 			while (lend_zero_some(p))
 				;
-		assert_int_equal(p->dirty, idle ? 0 : 3);
+		assert_int_equal(p->in[LEND_DIRTY], idle ? 0 : 3);
 		for (int i = 0; i < 3; i++)
 			assert_int_equal(lend_map(p, OTHER, &slab, &g), WIRE_OK);
 		for (size_t i = 0; i < 3 * SLAB; i++)
@@ -107,7 +131,7 @@ static void nothing_is_inherited(void **state)
 	}
 }
 
-/* A reply on its way keeps the memory as it is. */
+/* A request under way keeps the memory as it is. */
 static void pinned_memory_stays(void **state)
 {
 	struct lend_pool *p = *state;
@@ -119,12 +143,119 @@ static void pinned_memory_stays(void **state)
 	lend_pin(p, slab);
 	assert_int_equal(lend_unmap(p, OWNER, slab, g), WIRE_OK);
 	assert_false(lend_zero_some(p));
+	assert_int_equal(lend_shrink(p, 3), 0);
 	assert_int_equal(lend_map(p, OTHER, &other, &g), WIRE_NO_SPACE);
 	assert_int_equal(p->memory[slab * SLAB], 0xdd);
 	lend_unpin(p, slab);
 	assert_int_equal(lend_map(p, OTHER, &other, &g), WIRE_OK);
 	assert_int_equal(other, slab);
 	assert_int_equal(p->memory[slab * SLAB], 0);
+}
+
+/* Resident pages of the pool. */
+static uint32_t resident(const struct lend_pool *p)
+{
+	static unsigned char there[16 * SLAB / 4096];
+	uint32_t n = 0, pages = p->count * (p->slab_size / 4096);
+
+	assert_true(pages <= sizeof(there));
+	assert_int_equal(mincore(p->memory, p->count * p->slab_size, there), 0);
+	for (uint32_t i = 0; i < pages; i++)
+		n += there[i] & 1;
+	return n;
+}
+
+/* KiB that this process has locked. */
+static uint64_t locked_kib(void)
+{
+	char text[4096];
+
+	file_read("/proc/self/status", text, sizeof(text));
+	assert_non_null(strstr(text, "VmLck:"));
+	return strtoull(strstr(text, "VmLck:") + 6, NULL, 10);
+}
+
+static void grows_and_shrinks(enum lend_memory kind)
+{
+	enum { PAGES = SLAB / 4096 };
+	uint64_t locked = locked_kib();
+	struct lend_pool p;
+	uint32_t slab, g;
+
+	make_pool(&p, 8 * SLAB, SLAB, 0, kind);
+	assert_int_equal(lend_present(&p), 0);
+	assert_int_equal(resident(&p), 0);
+	assert_int_equal(lend_map(&p, OWNER, &slab, &g), WIRE_NO_SPACE);
+	assert_int_equal(lend_grow(&p, 5), 5);
+	/* They are not there before the worker has made them. */
+	assert_int_equal(p.in[LEND_COMING], 5);
+	assert_int_equal(lend_free_slabs(&p), 0);
+	assert_int_equal(lend_map(&p, OWNER, &slab, &g), WIRE_NO_SPACE);
+	work(&p);
+	assert_int_equal(lend_free_slabs(&p), 5);
+	assert_int_equal(resident(&p), 5 * PAGES);
+	assert_int_equal(locked_kib() - locked, 5 * SLAB >> 10);
+	assert_int_equal(lend_grow(&p, 5), 3);
+	work(&p);
+	assert_int_equal(lend_grow(&p, 1), 0);
+
+	/* What is lent stays; what is dirty goes first. */
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(lend_map(&p, i < 2 ? OWNER : OTHER, &slab, &g), WIRE_OK);
+	memset(p.memory, 0x77, 4 * SLAB);
+	assert_int_equal(lend_release_owner(&p, OTHER), 2);
+	assert_int_equal(lend_shrink(&p, 3), 3);
+	assert_int_equal(p.in[LEND_DIRTY], 0);
+	work(&p);
+	assert_int_equal(lend_present(&p), 5);
+	assert_int_equal(resident(&p), 5 * PAGES);
+	assert_int_equal(lend_shrink(&p, 100), 3);
+	work(&p);
+	assert_int_equal(lend_owned(&p, OWNER), 2);
+	assert_int_equal(resident(&p), 2 * PAGES);
+	assert_int_equal(locked_kib() - locked, 2 * SLAB >> 10);
+	assert_int_equal(p.memory[0], 0x77);
+
+	/* What comes again is zeroes. */
+	assert_int_equal(lend_grow(&p, 6), 6);
+	work(&p);
+	assert_int_equal(lend_map(&p, OTHER, &slab, &g), WIRE_OK);
+	for (size_t i = 0; i < SLAB; i++)
+		assert_int_equal(p.memory[slab * SLAB + i], 0);
+	lend_free(&p);
+	assert_int_equal(locked_kib(), locked);
+}
+
+static void private_grows_and_shrinks(void **state)
+{
+	grows_and_shrinks(LEND_PRIVATE);
+}
+
+static void shared_grows_and_shrinks(void **state)
+{
+	grows_and_shrinks(LEND_SHARED);
+}
+
+/* A loan that is taken away is said to be gone, until the owner's number is another's. */
+static void revoked(void **state)
+{
+	struct lend_pool *p = *state;
+	uint32_t slab, g, other, g2;
+	struct wire_frame f;
+	void *at;
+
+	assert_int_equal(lend_map(p, OWNER, &slab, &g), WIRE_OK);
+	f = access_to(slab, g, 0, 4096);
+	lend_revoke(p, slab);
+	assert_int_equal(lend_access(p, OWNER, &f, &at), WIRE_STALE);
+	assert_int_equal(lend_access(p, OTHER, &f, &at), WIRE_NO_SLAB);
+	assert_int_equal(lend_unmap(p, OWNER, slab, g), WIRE_STALE);
+	assert_int_equal(p->in[LEND_DIRTY], 1);
+	assert_int_equal(lend_release_owner(p, OWNER), 0);
+	assert_int_equal(lend_access(p, OWNER, &f, &at), WIRE_NO_SLAB);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(lend_map(p, OTHER, &other, &g2), WIRE_OK);
+	assert_int_equal(lend_access(p, OWNER, &f, &at), WIRE_NO_SLAB);
 }
 
 static void bad_sizes(void **state)
@@ -143,12 +274,11 @@ static void bad_sizes(void **state)
 static void hand_over_and_replace(uint32_t size)
 {
 	struct lend_pool p;
-	struct error e = { 0 };
 	uint32_t slab, again, g1, g2;
 	uint8_t *kept;
 	int seals;
 
-	assert_int_equal(lend_init(&p, size, size, LEND_SHARED, &e), 0);
+	make_pool(&p, size, size, 1, LEND_SHARED_HUGE);
 	assert_int_equal(lend_map(&p, OWNER, &slab, &g1), WIRE_OK);
 	seals = fcntl(lend_hand_over(&p, slab), F_GET_SEALS);
 	assert_int_equal(seals & F_SEAL_SHRINK, F_SEAL_SHRINK);
@@ -157,14 +287,22 @@ static void hand_over_and_replace(uint32_t size)
 	memset(kept, 0x5a, size);
 	assert_int_equal(p.memory[size - 1], 0x5a);
 	assert_int_equal(lend_unmap(&p, OWNER, slab, g1), WIRE_OK);
-	/* At once, without time to prepare it. */
+	/* Not even after it has been zeroed: its borrower could write to it. */
+	assert_int_equal(lend_map(&p, OTHER, &again, &g2), WIRE_NO_SPACE);
+	while (lend_zero_some(&p))
+		;
+	assert_int_equal(p.in[LEND_GOING], 1);
+	work(&p);
+	assert_int_equal(lend_present(&p), 0);
+	assert_int_equal(lend_grow(&p, 1), 1);
+	work(&p);
 	assert_int_equal(lend_map(&p, OTHER, &again, &g2), WIRE_OK);
 	assert_int_equal(again, slab);
 	for (uint32_t i = 0; i < size; i++)
 		assert_int_equal(p.memory[i], 0);
 	memset(kept, 0x11, size);
 	assert_int_equal(p.memory[0], 0);
-	/* Now in idle time, and pinned at first. */
+	/* Pinned at first. */
 	memset(p.memory, 0x22, size);
 	lend_hand_over(&p, again);
 	lend_pin(&p, again);
@@ -174,8 +312,10 @@ static void hand_over_and_replace(uint32_t size)
 	lend_unpin(&p, again);
 	while (lend_zero_some(&p))
 		;
-	assert_int_equal(p.clean, 1);
-	assert_int_equal(p.dirty, 0);
+	work(&p);
+	lend_grow(&p, 1);
+	work(&p);
+	assert_int_equal(p.in[LEND_CLEAN], 1);
 	for (uint32_t i = 0; i < size; i++)
 		assert_int_equal(p.memory[i], 0);
 	/* Not handed over, a slab keeps its memory. */
@@ -185,7 +325,7 @@ static void hand_over_and_replace(uint32_t size)
 	while (lend_zero_some(&p))
 		;
 	assert_int_equal(p.slabs[slab].fd, seals);
-	assert_int_equal(lend_total_bytes(&p), size);
+	assert_int_equal(lend_present(&p), 1);
 	munmap(kept, size);
 	lend_free(&p);
 }
@@ -197,6 +337,33 @@ static void handed_over_and_replaced(void **state)
 	hand_over_and_replace(2 * SLAB);
 }
 
+static void the_machine(void **state)
+{
+	static const char meminfo[] = "MemTotal:       24691084 kB\nMemFree:         1000 kB\n"
+				      "MemAvailable:   12345678 kB\nBuffers: 1 kB\n";
+	static const char psi[] = "some avg10=12.50 avg60=1.00 avg300=0.00 total=1\n"
+				  "full avg10=99.00 avg60=0.00 avg300=0.00 total=0\n";
+	struct headroom_sample s;
+	struct error e = { 0 };
+
+	assert_int_equal(machine_parse(meminfo, psi, &s), 0);
+	assert_int_equal(s.memory, 24691084ull << 10);
+	assert_int_equal(s.available, 12345678ull << 10);
+	assert_true(s.pressure == 12.5);
+	assert_int_equal(machine_parse(meminfo, NULL, &s), 0);
+	assert_true(s.pressure == 0);
+	assert_int_equal(machine_parse("MemTotal: 5 kB\nXMemAvailable: 1 kB\n", "", &s), -EBADMSG);
+	assert_int_equal(machine_parse("MemTotal: 5 kB\n", "", &s), -EBADMSG);
+	assert_int_equal(machine_parse("", "", &s), -EBADMSG);
+	/* Of none, all is in use. */
+	assert_int_equal(machine_parse("MemTotal: 5 kB\nMemAvailable: 9 kB\n", "", &s), 0);
+	assert_int_equal(s.available, 5 << 10);
+	assert_int_equal(machine_sample("/proc", &s, &e), 0);
+	assert_true(s.memory > s.available && s.available > 0);
+	assert_int_equal(machine_sample("/proc/self/fdinfo", &s, &e), -ENOENT);
+	assert_non_null(strstr(e.text, "/meminfo"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -204,8 +371,12 @@ int main(void)
 		cmocka_unit_test_setup_teardown(accesses_are_checked, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(nothing_is_inherited, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(pinned_memory_stays, with_pool, without_pool),
+		cmocka_unit_test_setup_teardown(revoked, with_pool, without_pool),
+		cmocka_unit_test(private_grows_and_shrinks),
+		cmocka_unit_test(shared_grows_and_shrinks),
 		cmocka_unit_test(bad_sizes),
 		cmocka_unit_test(handed_over_and_replaced),
+		cmocka_unit_test(the_machine),
 	};
 
 	return cmocka_run_group_tests_name("lend", tests, NULL, NULL);

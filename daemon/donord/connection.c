@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "donord.h"
+#include "wire/local.h"
+#include "wire/tcp.h"
+
+/* Most replies a connection has under way; a borrower that pipelines more waits. */
+#define REPLIES 1024
+/*
+ * Bytes of one connection in a turn of the loop, each way: with 1 MiB some 0.2 ms, the
+ * time the others wait for a greedy one.
+ */
+#define TURN_BUDGET (1u << 20)
+/* Who says nothing, or takes no reply, for so long has no business here. */
+#define GREETING_NS (5 * SECOND)
+#define STALL_NS (10 * SECOND)
+
+static void reply_sent(void *data, uint32_t slab)
+{
+	struct connection *c = data;
+
+	c->sent_at = now_ns();
+	if (slab != NO_SLAB)
+		lend_unpin(c->lender->pool, slab);
+}
+
+static void watch(struct connection *c, bool reading, bool writing)
+{
+	struct epoll_event ev = {
+		.events = (reading ? EPOLLIN : 0) | (writing ? EPOLLOUT : 0),
+		.data.u64 = c->number,
+	};
+
+	if (c->reading == reading && c->writing == writing)
+		return;
+	epoll_ctl(c->lender->epoll_fd, EPOLL_CTL_MOD, c->fd, &ev);
+	c->reading = reading;
+	c->writing = writing;
+}
+
+static bool has_room(const struct connection *c)
+{
+	return stream_tx_room(&c->tx) > c->delayed_count + WIRE_ASKED;
+}
+
+static void end_arrival(struct connection *c)
+{
+	if (c->arriving != NO_SLAB)
+		lend_unpin(c->lender->pool, c->arriving);
+	c->arriving = NO_SLAB;
+}
+
+void connection_drop(struct connection *c, const char *why)
+{
+	struct lender *l = c->lender;
+	char peer[64];
+	uint32_t slabs;
+
+	stream_tx_reset(&c->tx, reply_sent, c);
+	for (; c->delayed_count; c->delayed_count--) {
+		lend_unpin(l->pool, c->delayed[c->delayed_head].reply.slab);
+		c->delayed_head = (c->delayed_head + 1) % REPLIES;
+	}
+	end_arrival(c);
+	close(c->fd);
+	c->fd = -1;
+	eviction_forget(l, c);
+	slabs = lend_release_owner(l->pool, c->number);
+	if (c->greeted)
+		lender_say(l, LOG_LVL_INFO, "borrower %s: %s; %u slabs taken back", c->name, why,
+			   slabs);
+	else
+		lender_say(l, LOG_LVL_INFO, "borrower (unknown, %s): %s",
+			   connection_peer_text(c, peer, sizeof(peer)), why);
+}
+
+static void push(struct connection *c, const struct wire_frame *f, const void *payload,
+		 uint32_t cookie)
+{
+	/* What waits for an empty queue waits since now. */
+	if (!c->tx.count)
+		c->sent_at = now_ns();
+	/* There is room: arrived() and the bounds of eviction.c see to it. */
+	stream_push(&c->tx, f, payload, cookie);
+}
+
+void connection_ask(struct connection *c, const struct wire_frame *f, const void *payload)
+{
+	push(c, f, payload, NO_SLAB);
+}
+
+static void put_reply(struct connection *c, const struct wire_frame *f, enum wire_status st,
+		      const void *payload, uint32_t length, uint32_t cookie)
+{
+	struct wire_frame r = *f;
+
+	r.direction = WIRE_REPLY;
+	r.status = st;
+	r.length = length;
+	push(c, &r, payload, cookie);
+}
+
+static void put_donor(struct connection *c, const struct wire_frame *f)
+{
+	struct wire_donor d;
+	uint8_t buf[WIRE_DONOR_SIZE];
+
+	lender_told(c->lender, &d);
+	wire_build_donor(buf, &d);
+	put_reply(c, f, WIRE_OK, buf, sizeof(buf), NO_SLAB);
+}
+
+static enum wire_status map(struct connection *c, struct wire_frame *r)
+{
+	struct lend_pool *p = c->lender->pool;
+
+	if (c->lender->draining)
+		return WIRE_NO_SPACE;
+	if (c->quota && (lend_owned(p, c->number) + 1) * p->slab_size > c->quota)
+		return WIRE_OVER_QUOTA;
+	return lend_map(p, c->number, &r->slab, &r->generation);
+}
+
+/* A borrower on this machine gets the memory with the reply. */
+static void put_slab(struct connection *c, const struct wire_frame *f)
+{
+	struct lend_pool *p = c->lender->pool;
+	struct wire_frame r = *f;
+	enum wire_status st = map(c, &r);
+
+	if (st != WIRE_OK || !c->local) {
+		put_reply(c, &r, st, NULL, 0, NO_SLAB);
+		return;
+	}
+	r.direction = WIRE_REPLY;
+	r.length = 0;
+	lend_pin(p, r.slab);
+	if (!c->tx.count)
+		c->sent_at = now_ns();
+	stream_push_fd(&c->tx, &r, lend_hand_over(p, r.slab), r.slab);
+}
+
+static void unmap(struct connection *c, const struct wire_frame *f)
+{
+	struct lender *l = c->lender;
+	enum wire_status st = lend_unmap(l->pool, c->number, f->slab, f->generation);
+
+	if (st == WIRE_OK)
+		eviction_returned(l, f->slab);
+	put_reply(c, f, st, NULL, 0, NO_SLAB);
+}
+
+static int greet(struct connection *c, const struct wire_frame *f)
+{
+	struct lender *l = c->lender;
+	struct wire_hello h;
+
+	if (wire_parse_hello(c->small, f->length, &h))
+		return -EPROTO;
+	if (c->greeted || h.version != WIRE_VERSION || h.slab_size > l->pool->slab_size) {
+		put_reply(c, f, c->greeted ? WIRE_NOT_GREETED :
+			  h.version != WIRE_VERSION ? WIRE_BAD_VERSION : WIRE_BAD_SLAB_SIZE,
+			  NULL, 0, NO_SLAB);
+		return 0;
+	}
+	/*
+	 * An older connection of the same borrower may still have writes on the
+	 * way.  They must not land after this one's, so it goes first.
+	 */
+	for (int i = 0; i < CONNECTIONS; i++) {
+		struct connection *old = &l->connections[i];
+
+		if (old != c && old->fd >= 0 && old->greeted && old->borrower == h.borrower)
+			connection_drop(old, "replaced by a newer connection");
+	}
+	c->greeted = true;
+	c->borrower = h.borrower;
+	memcpy(c->name, h.name, sizeof(c->name));
+	lender_say(l, LOG_LVL_INFO, "borrower %s: connected", c->name);
+	put_donor(c, f);
+	return 0;
+}
+
+static void put_read(struct connection *c, const struct wire_frame *f)
+{
+	struct lender *l = c->lender;
+	void *memory = NULL;
+	enum wire_status st = lend_access(l->pool, c->number, f, &memory);
+	struct delayed *d;
+
+	if (st != WIRE_OK) {
+		put_reply(c, f, st, NULL, f->length, NO_SLAB);
+		return;
+	}
+	c->reads += f->length / WIRE_PAGE;
+	lend_pin(l->pool, f->slab);
+	if (!l->options.delay) {
+		put_reply(c, f, WIRE_OK, memory, f->length, f->slab);
+		return;
+	}
+	d = &c->delayed[(c->delayed_head + c->delayed_count++) % REPLIES];
+	*d = (struct delayed){ now_ns() + l->options.delay, *f, memory };
+}
+
+/* Where a WRITE's payload goes, if anywhere. */
+static void begin_write(struct connection *c, const struct wire_frame *f, void **payload)
+{
+	struct lend_pool *p = c->lender->pool;
+
+	c->verdict = lend_access(p, c->number, f, payload);
+	if (c->verdict != WIRE_OK) {
+		*payload = NULL;
+		return;
+	}
+	c->writes += f->length / WIRE_PAGE;
+	/* The loan may end before the last byte is here. */
+	lend_pin(p, f->slab);
+	c->arriving = f->slab;
+}
+
+static int arrived(void *data, const struct wire_frame *f, void **payload)
+{
+	struct connection *c = data;
+
+	if (!c->greeted && f->op != WIRE_HELLO && f->op != WIRE_JOIN)
+		return -EPROTO;
+	if (f->direction == WIRE_REQUEST && !has_room(c))
+		return 1;
+	if (f->op == WIRE_WRITE)
+		begin_write(c, f, payload);
+	else
+		*payload = c->small;
+	return 0;
+}
+
+static int finished(void *data, const struct wire_frame *f)
+{
+	struct connection *c = data;
+	uint32_t class;
+
+	switch (f->op) {
+	case WIRE_HELLO:
+		return greet(c, f);
+	case WIRE_PING:
+		put_donor(c, f);
+		return 0;
+	case WIRE_READ:
+		put_read(c, f);
+		return 0;
+	case WIRE_WRITE:
+		end_arrival(c);
+		put_reply(c, f, c->verdict, NULL, f->length, NO_SLAB);
+		return 0;
+	case WIRE_UNMAP:
+		unmap(c, f);
+		return 0;
+	case WIRE_MAP:
+		if (wire_parse_map(c->small, f->length, &class))
+			return -EPROTO;
+		if (class == WIRE_CLASS_SWAP)
+			put_slab(c, f);
+		else
+			put_reply(c, f, WIRE_BAD_CLASS, NULL, 0, NO_SLAB);
+		return 0;
+	case WIRE_JOIN:
+		put_reply(c, f, WIRE_NO_SESSION, NULL, 0, NO_SLAB);
+		return 0;
+	case WIRE_ACTIVITY:
+		return eviction_activity(c->lender, c, f, c->small);
+	case WIRE_EVICT:
+		return eviction_answer(c->lender, c, f);
+	}
+	return -EPROTO;
+}
+
+static const struct stream_rx_ops rx_ops = { arrived, finished };
+
+void connection_flush(struct connection *c)
+{
+	int r = stream_flush(&c->tx, c->fd, reply_sent, c);
+
+	if (r < 0)
+		connection_drop(c, strerror(-r));
+	else
+		watch(c, has_room(c), r == 1);
+}
+
+static void receive(struct connection *c)
+{
+	int r = stream_receive(&c->rx, c->fd, TURN_BUDGET, &rx_ops, c);
+
+	c->held = r == 1 && !has_room(c);
+	if (r == -EPROTO)
+		connection_drop(c, "malformed frame");
+	else if (r == -ECONNRESET)
+		connection_drop(c, "disconnected");
+	else if (r < 0)
+		connection_drop(c, strerror(-r));
+	else
+		connection_flush(c);
+}
+
+void connection_event(struct connection *c, uint32_t events)
+{
+	if (c->fd >= 0 && events & EPOLLOUT)
+		connection_flush(c);
+	if (c->fd >= 0 && events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+		receive(c);
+}
+
+bool connections_resume(struct lender *l)
+{
+	bool more = false;
+
+	for (int i = 0; i < CONNECTIONS; i++) {
+		struct connection *c = &l->connections[i];
+
+		if (c->fd < 0 || !c->held || !has_room(c))
+			continue;
+		receive(c);
+		more = more || (c->fd >= 0 && c->held && has_room(c));
+	}
+	return more;
+}
+
+uint64_t connections_delayed(struct lender *l)
+{
+	uint64_t now = now_ns(), next = UINT64_MAX;
+
+	for (int i = 0; i < CONNECTIONS; i++) {
+		struct connection *c = &l->connections[i];
+		bool any = false;
+
+		if (c->fd < 0 || !c->delayed_count)
+			continue;
+		while (c->delayed_count && c->delayed[c->delayed_head].due <= now) {
+			struct delayed *d = &c->delayed[c->delayed_head];
+
+			put_reply(c, &d->reply, WIRE_OK, d->memory, d->reply.length, d->reply.slab);
+			c->delayed_head = (c->delayed_head + 1) % REPLIES;
+			c->delayed_count--;
+			any = true;
+		}
+		if (any)
+			connection_flush(c);
+		if (c->fd >= 0 && c->delayed_count && c->delayed[c->delayed_head].due - now < next)
+			next = c->delayed[c->delayed_head].due - now;
+	}
+	return next;
+}
+
+void connections_tick(struct lender *l, uint64_t now)
+{
+	for (int i = 0; i < CONNECTIONS; i++) {
+		struct connection *c = &l->connections[i];
+
+		if (c->fd < 0)
+			continue;
+		if (!c->greeted && now - c->since > GREETING_NS)
+			connection_drop(c, "no greeting");
+		else if (c->tx.count && now > c->sent_at && now - c->sent_at > STALL_NS)
+			connection_drop(c, "does not read what it asked for");
+	}
+}
+
+/* Buffers are made at the first use of a place, not in the request path. */
+static int make_buffers(struct connection *c)
+{
+	int r = 0;
+
+	if (!c->rx.buf)
+		r = stream_rx_init(&c->rx, WIRE_AT_DONOR);
+	if (!r && !c->tx.entries)
+		r = stream_tx_init(&c->tx, REPLIES + WIRE_ASKED);
+	if (!r && c->lender->options.delay && !c->delayed) {
+		c->delayed = calloc(REPLIES, sizeof(*c->delayed));
+		r = c->delayed ? 0 : -ENOMEM;
+	}
+	return r;
+}
+
+/* Whether both come from the same machine. */
+static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+	if (a->ss_family != b->ss_family)
+		return false;
+	if (a->ss_family == AF_INET)
+		return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+		       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+	return a->ss_family == AF_INET6 &&
+	       IN6_ARE_ADDR_EQUAL(&((const struct sockaddr_in6 *)a)->sin6_addr,
+				  &((const struct sockaddr_in6 *)b)->sin6_addr);
+}
+
+const char *connection_peer_text(const struct connection *c, char *buf, size_t size)
+{
+	const struct sockaddr_in *v4 = (const void *)&c->peer;
+	const struct sockaddr_in6 *v6 = (const void *)&c->peer;
+	char host[INET6_ADDRSTRLEN] = "?";
+
+	if (c->peer.ss_family == AF_INET)
+		snprintf(buf, size, "%s:%u", inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host)),
+			 ntohs(v4->sin_port));
+	else if (c->peer.ss_family == AF_INET6)
+		snprintf(buf, size, "[%s]:%u",
+			 inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host)),
+			 ntohs(v6->sin6_port));
+	else
+		snprintf(buf, size, "unix");
+	return buf;
+}
+
+/* A place for a connection from @peer, or NULL with the reason. */
+static struct connection *find_place(struct lender *l, const struct sockaddr_storage *peer,
+				     const char **why)
+{
+	struct connection *found = NULL;
+	uint64_t same = 0;
+
+	for (int i = 0; i < CONNECTIONS; i++) {
+		struct connection *c = &l->connections[i];
+
+		if (c->fd >= 0)
+			same += same_host(&c->peer, peer);
+		else if (!found)
+			found = c;
+	}
+	*why = !found ? "too many borrowers" : "too many from its address";
+	return l->options.peer_connections && same >= l->options.peer_connections ? NULL : found;
+}
+
+struct connection *connection_adopt(struct lender *l, int fd, const struct sockaddr_storage *peer)
+{
+	_cleanup_close_ int owned = fd;
+	struct epoll_event ev = { .events = EPOLLIN };
+	const char *why;
+	struct connection *c = find_place(l, peer, &why);
+
+	if (c && make_buffers(c)) {
+		c = NULL;
+		why = "out of memory";
+	}
+	if (!c) {
+		lender_say(l, LOG_LVL_WARN, "connection refused: %s", why);
+		return NULL;
+	}
+	stream_rx_reset(&c->rx);
+	stream_tx_reset(&c->tx, NULL, NULL);
+	c->tx.budget = TURN_BUDGET;
+	c->greeted = c->writing = c->held = false;
+	c->local = peer->ss_family == AF_UNIX;
+	c->reading = true;
+	c->peer = *peer;
+	c->quota = l->options.quota;
+	c->since = c->sent_at = now_ns();
+	c->arriving = NO_SLAB;
+	c->delayed_head = c->delayed_count = 0;
+	c->reads = c->writes = 0;
+	c->evicts = c->asked = 0;
+	ev.data.u64 = c->number;
+	if (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
+		return NULL;
+	c->fd = TAKE_FD(owned);
+	return c;
+}
+
+void connection_accept(struct lender *l, int place)
+{
+	struct sockaddr_storage peer = { 0 };
+	socklen_t len = sizeof(peer);
+	int fd = accept4(l->listen_fds[place], (struct sockaddr *)&peer, &len,
+			 SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	if (!address_is_local(&l->places[place])) {
+		tcp_tune(fd);
+	} else if (!local_peer_trusted(fd)) {
+		lender_say(l, LOG_LVL_WARN, "connection refused: %s is for root and its own user only",
+			   l->places[place].text);
+		close(fd);
+		return;
+	} else {
+		peer.ss_family = AF_UNIX;
+	}
+	connection_adopt(l, fd, &peer);
+}
+
+void connections_free(struct lender *l)
+{
+	for (int i = 0; l->connections && i < CONNECTIONS; i++) {
+		struct connection *c = &l->connections[i];
+
+		if (c->fd >= 0)
+			connection_drop(c, "the donor stops");
+		stream_rx_free(&c->rx);
+		stream_tx_free(&c->tx);
+		free(c->delayed);
+	}
+	free(l->connections);
+}

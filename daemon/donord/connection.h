@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A borrower's connection: its requests, the replies, and its end, which gives
+ * back all it was lent.  What one of them does is bounded for each turn of the
+ * loop, in bytes received and sent, so that none has the donor to itself.
+ */
+#ifndef EBB_CONNECTION_H
+#define EBB_CONNECTION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "wire/stream.h"
+
+#define CONNECTIONS 256
+#define NO_SLAB UINT32_MAX
+
+struct lender;
+
+struct delayed {
+	uint64_t due; /* ns, CLOCK_MONOTONIC */
+	struct wire_frame reply;
+	void *memory;
+};
+
+struct connection {
+	struct lender *lender;
+	int fd; /* -1 = free */
+	uint32_t number;
+	bool greeted, reading, writing; /* the last two: epoll interest */
+	bool held;           /* a request that has arrived waits for room for its reply */
+	bool local;          /* by a unix socket: may map slabs */
+	uint64_t borrower;
+	char name[WIRE_NAME];
+	struct sockaddr_storage peer;
+	uint64_t quota;      /* bytes; 0 = no limit */
+	uint64_t since;      /* ns: accepted */
+	uint64_t sent_at;    /* ns: a reply has left, or the first one began to wait */
+	struct stream_rx rx;
+	struct stream_tx tx;
+	uint8_t small[WIRE_SMALL];    /* payloads that are not pages */
+	enum wire_status verdict;     /* on the WRITE whose payload is arriving */
+	uint32_t arriving;            /* the slab it goes to, or NO_SLAB */
+	struct delayed *delayed;      /* ring; only with a delay */
+	uint32_t delayed_head, delayed_count;
+	uint64_t reads, writes;       /* pages */
+
+	/* eviction.c's: what it was asked and has not answered */
+	uint32_t evicts;
+	uint32_t asked;               /* loans in the ACTIVITY; 0 = none */
+	uint64_t asked_tag;
+	uint8_t asking[WIRE_SMALL];   /* its payload, while it may not have left */
+};
+
+/* Accepts from the listening socket of @place. */
+void connection_accept(struct lender *l, int place);
+/* Takes the connected socket @fd, which is closed on failure, as if it had been accepted. */
+struct connection *connection_adopt(struct lender *l, int fd, const struct sockaddr_storage *peer);
+
+/* Something happened on its socket; @events as epoll's. */
+void connection_event(struct connection *c, uint32_t events);
+/* Sends what is queued; may drop it. */
+void connection_flush(struct connection *c);
+/* Ends it; its slabs come back. */
+void connection_drop(struct connection *c, const char *why);
+
+/*
+ * Room for a request of ours: WIRE_ASKED places of the queue are kept for them, so
+ * that there always is within the protocol's bounds.
+ */
+void connection_ask(struct connection *c, const struct wire_frame *f, const void *payload);
+
+/* Goes on with held requests that have room now; true = there are more. */
+bool connections_resume(struct lender *l);
+/* Sends delayed replies that are due; returns ns until the next is, or UINT64_MAX. */
+uint64_t connections_delayed(struct lender *l);
+/* Once a second: who does not greet, or does not read, is hung up on. */
+void connections_tick(struct lender *l, uint64_t now);
+void connections_free(struct lender *l);
+
+/* "127.0.0.1:4711", "unix"; @buf of 64 bytes is returned. */
+const char *connection_peer_text(const struct connection *c, char *buf, size_t size);
+
+#endif

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/control.h"
+#include "common/files.h"
+#include "common/paths.h"
+#include "donord.h"
+
+#define STACK (512u << 10)
+#define PROGRESS_MS 1000
+/* The loop answers at once, unless the machine is in trouble. */
+#define ANSWER_S 5
+
+static void add_int(struct json_object *o, const char *key, uint64_t v)
+{
+	json_object_object_add(o, key, json_object_new_int64((int64_t)v));
+}
+
+static void add_text(struct json_object *o, const char *key, const char *v)
+{
+	json_object_object_add(o, key, json_object_new_string(v));
+}
+
+static void add_bool(struct json_object *o, const char *key, bool v)
+{
+	json_object_object_add(o, key, json_object_new_boolean(v));
+}
+
+static struct json_object *slabs_json(const struct donor_status *s)
+{
+	struct json_object *o = json_object_new_object();
+
+	add_int(o, "lent", s->in[LEND_LENT]);
+	add_int(o, "clean", s->in[LEND_CLEAN]);
+	add_int(o, "dirty", s->in[LEND_DIRTY]);
+	add_int(o, "coming", s->in[LEND_COMING]);
+	add_int(o, "going", s->in[LEND_GOING]);
+	add_int(o, "asked_back", s->asked_back);
+	add_int(o, "refused", s->refused);
+	add_int(o, "overdue", s->overdue);
+	return o;
+}
+
+static struct json_object *machine_json(const struct donor_status *s)
+{
+	struct json_object *o = json_object_new_object();
+
+	add_int(o, "memory", s->sample.memory);
+	add_int(o, "available", s->sample.available);
+	json_object_object_add(o, "pressure", json_object_new_double(s->sample.pressure));
+	return o;
+}
+
+static struct json_object *evictions_json(const struct eviction_counts *n)
+{
+	struct json_object *o = json_object_new_object();
+
+	add_int(o, "rounds", n->rounds);
+	add_int(o, "silent", n->silent);
+	add_int(o, "asked", n->asked);
+	add_int(o, "promised", n->promised);
+	add_int(o, "refused", n->refused);
+	add_int(o, "returned", n->returned);
+	add_int(o, "revoked", n->revoked);
+	return o;
+}
+
+static struct json_object *borrower_json(const struct donor_status *s,
+					 const struct borrower_status *b)
+{
+	struct json_object *o = json_object_new_object();
+	char number[17];
+
+	snprintf(number, sizeof(number), "%016llx", (unsigned long long)b->borrower);
+	add_text(o, "name", b->name);
+	add_text(o, "borrower", number);
+	add_text(o, "peer", b->peer);
+	add_text(o, "transport", b->local ? "shm" : "tcp");
+	add_int(o, "slabs", b->slabs);
+	add_int(o, "bytes", b->slabs * s->slab_size);
+	add_int(o, "quota", b->quota);
+	add_int(o, "asked_back", b->asked_back);
+	add_int(o, "refused", b->refused);
+	add_int(o, "overdue", b->overdue);
+	add_int(o, "reads", b->reads);
+	add_int(o, "writes", b->writes);
+	add_int(o, "connected", b->connected);
+	return o;
+}
+
+static void status_json(const struct lender *l, const struct donor_status *s,
+			struct json_object *o)
+{
+	struct json_object *listen = json_object_new_array(), *list = json_object_new_array();
+
+	add_int(o, "pid", (uint64_t)getpid());
+	add_int(o, "slab_size", s->slab_size);
+	json_object_object_add(o, "machine", machine_json(s));
+	add_int(o, "headroom", s->headroom);
+	add_int(o, "total", s->total);
+	add_int(o, "free", s->free);
+	add_int(o, "lent", s->in[LEND_LENT] * s->slab_size);
+	json_object_object_add(o, "slabs", slabs_json(s));
+	add_bool(o, "draining", s->draining);
+	add_bool(o, "ending", s->ending);
+	if (s->ending)
+		add_int(o, "ends_in", s->ends_in);
+	json_object_object_add(o, "evictions", evictions_json(&s->evictions));
+	for (int i = 0; i < l->place_count; i++)
+		json_object_array_add(listen, json_object_new_string(l->places[i].text));
+	json_object_object_add(o, "listen", listen);
+	for (uint32_t i = 0; i < s->borrower_count; i++)
+		json_object_array_add(list, borrower_json(s, &s->borrowers[i]));
+	json_object_object_add(o, "borrowers", list);
+}
+
+/* Has the loop do @request; then c->status is its answer. */
+static int ask_loop(struct lender *l, enum donor_request request)
+{
+	struct donor_control *c = &l->control;
+	struct timespec until;
+	int r = 0;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += ANSWER_S;
+	pthread_mutex_lock(&c->lock);
+	c->request = request;
+	c->pending = true;
+	eventfd_write(l->wake_fd, 1);
+	while (c->pending && !r)
+		r = pthread_cond_timedwait(&c->answered, &c->lock, &until);
+	c->pending = false;
+	pthread_mutex_unlock(&c->lock);
+	return -r;
+}
+
+static int handle(void *data, const char *verb, struct json_object *request,
+		  struct json_object *answer, struct error *e)
+{
+	struct lender *l = data;
+	enum donor_request what = DONOR_STATUS;
+	struct json_object *end;
+	int r;
+
+	if (!strcmp(verb, "drain"))
+		what = json_object_object_get_ex(request, "end", &end) &&
+		       json_object_get_boolean(end) ? DONOR_END : DONOR_DRAIN;
+	else if (strcmp(verb, "status"))
+		return fail_exit(e, EXIT_USAGE, EINVAL, "verb %s: unknown; use status or drain", verb);
+	r = ask_loop(l, what);
+	if (r)
+		return fail(e, r, "ebb-donord: its loop does not answer; see its log");
+	/* Only this thread asks, so nobody writes there now. */
+	status_json(l, &l->control.status, answer);
+	return 0;
+}
+
+void donor_control_answer(struct lender *l)
+{
+	struct donor_control *c = &l->control;
+
+	pthread_mutex_lock(&c->lock);
+	if (c->pending) {
+		if (c->request != DONOR_STATUS)
+			lender_drain(l, c->request == DONOR_END ? LENDER_END : LENDER_STAY);
+		lender_status(l, &c->status);
+		c->pending = false;
+		pthread_cond_signal(&c->answered);
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
+void donor_control_wake(struct donor_control *c)
+{
+	if (c->running)
+		eventfd_write(c->wake_fd, 1);
+}
+
+/* systemd waits as long as the drain may take. */
+static void tell_systemd(const struct lender *l, bool *told)
+{
+	if (!__atomic_load_n(&l->draining, __ATOMIC_RELAXED))
+		return;
+	if (!*told && __atomic_load_n(&l->ending, __ATOMIC_RELAXED)) {
+		sd_notifyf(0, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu",
+			   (unsigned long long)((l->options.drain + 10 * SECOND) / 1000));
+		*told = true;
+	}
+	sd_notifyf(0, "STATUS=draining, %u slabs are still lent",
+		   __atomic_load_n(&l->pool->in[LEND_LENT], __ATOMIC_RELAXED));
+}
+
+static void *control_main(void *data)
+{
+	struct lender *l = data;
+	struct donor_control *c = &l->control;
+	struct pollfd p[] = {
+		{ .fd = c->wake_fd, .events = POLLIN },
+		{ .fd = c->listen_fd, .events = POLLIN }, /* -1 is passed over */
+	};
+	bool told = false;
+	eventfd_t ignored;
+
+	while (!__atomic_load_n(&c->stop, __ATOMIC_ACQUIRE)) {
+		bool draining = __atomic_load_n(&l->draining, __ATOMIC_RELAXED);
+
+		p[1].revents = 0;
+		if (poll(p, 2, draining ? PROGRESS_MS : -1) > 0 && p[0].revents)
+			eventfd_read(c->wake_fd, &ignored);
+		notes_log(&l->notes);
+		tell_systemd(l, &told);
+		if (p[1].revents)
+			control_serve_one(c->listen_fd, handle, l);
+	}
+	return NULL;
+}
+
+/* Whether a donor answers there. */
+static bool is_served(const char *path)
+{
+	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+
+	if (fd < 0 || strlen(path) >= sizeof(sa.sun_path))
+		return false;
+	strcpy(sa.sun_path, path);
+	return connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0;
+}
+
+/* A donor without a control socket lends as well as any: only the log says so. */
+static int listen_there(const char *path)
+{
+	struct error e = { 0 };
+	int fd;
+
+	if (is_served(path)) {
+		log_warn("%s: another ebb-donord answers there, so this one has no control socket; set EBB_RUN_DIR",
+			 path);
+		return -1;
+	}
+	file_make_dirs(ebb_run_dir(), 0755);
+	fd = control_listen(path, &e);
+	if (fd < 0)
+		log_warn("%s; there is no control socket", e.text);
+	return fd < 0 ? -1 : fd;
+}
+
+int donor_control_start(struct lender *l, struct error *e)
+{
+	struct donor_control *c = &l->control;
+	pthread_attr_t attr;
+	int r;
+
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_cond_init(&c->answered, NULL);
+	c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (c->wake_fd < 0)
+		return fail(e, errno, "eventfd: %m");
+	c->listen_fd = listen_there(ebb_donor_socket());
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK);
+	r = pthread_create(&c->thread, &attr, control_main, l);
+	pthread_attr_destroy(&attr);
+	if (r) {
+		close(c->wake_fd);
+		if (c->listen_fd >= 0)
+			close(c->listen_fd);
+		return fail(e, r, "control thread: %s", strerror(r));
+	}
+	c->running = true;
+	return 0;
+}
+
+void donor_control_stop(struct lender *l)
+{
+	struct donor_control *c = &l->control;
+
+	if (c->running) {
+		__atomic_store_n(&c->stop, true, __ATOMIC_RELEASE);
+		eventfd_write(c->wake_fd, 1);
+		pthread_join(c->thread, NULL);
+		close(c->wake_fd);
+		if (c->listen_fd >= 0) {
+			close(c->listen_fd);
+			unlink(ebb_donor_socket());
+		}
+		c->running = false;
+	}
+	notes_log(&l->notes);
+}

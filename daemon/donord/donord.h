@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What the parts of ebb-donord share.  One thread, the loop's, owns all of it: it
+ * answers borrowers, and neither waits nor allocates while it does.  Three
+ * things go to other threads: making memory (worker.h), and log lines and the
+ * control socket (donor_control.h).
+ */
+#ifndef EBB_DONORD_H
+#define EBB_DONORD_H
+
+#include <time.h>
+
+#include "connection.h"
+#include "donor_control.h"
+#include "eviction.h"
+#include "headroom.h"
+#include "lend.h"
+#include "lender.h"
+#include "swapd/notes.h"
+#include "wire/address.h"
+#include "worker.h"
+
+#define MS 1000000ull
+#define SECOND (1000 * MS)
+
+/* Lines a second, and at once: a stranger must not fill the disk. */
+#define LOG_RATE 10
+#define LOG_BURST 40
+
+struct lender {
+	struct lend_pool *pool;
+	struct lender_options options;
+	int epoll_fd, signal_fd;
+	int wake_fd; /* eventfd: worker or control thread want the loop */
+	struct address places[LENDER_PLACES];
+	int listen_fds[LENDER_PLACES];
+	int place_count;
+	struct connection *connections; /* CONNECTIONS of them */
+	uint64_t tick_at;               /* ns: next look at the machine */
+
+	struct headroom_rule rule;
+	struct headroom room;
+	struct headroom_sample sample; /* the last one; memory 0 = none */
+	bool sample_failed;            /* has been said */
+	bool growth_failed;            /* has been said */
+	uint64_t short_since;          /* ns: less than half of HeadRoom is available; 0 = not */
+	struct eviction eviction;
+
+	bool draining;      /* read by the control thread, too */
+	bool ending;        /* the loop ends once all is back, or at drain_end */
+	uint64_t drain_end; /* ns */
+
+	struct worker worker;
+	uint32_t worker_knows; /* pool->to_do.put when it was last woken */
+	struct donor_control control;
+	struct notes notes;
+	uint64_t log_at;       /* ns: the bucket was filled up to here */
+	uint32_t log_left, log_dropped;
+};
+
+static inline uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * SECOND + t.tv_nsec;
+}
+
+/* Logs a line, some time; lines beyond LOG_RATE are counted. */
+void lender_say(struct lender *l, enum log_level level, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* What PING tells. */
+void lender_told(const struct lender *l, struct wire_donor *d);
+
+/*
+ * Lends nothing more and asks everything back.  With LENDER_END the loop ends when
+ * it is back, or after the drain timeout.
+ */
+enum lender_drain { LENDER_STAY, LENDER_END };
+void lender_drain(struct lender *l, enum lender_drain then);
+
+/* For donor_control.c, by the loop. */
+void lender_status(const struct lender *l, struct donor_status *status);
+
+/* One turn of the loop, waiting at most @wait_ns; 0, 1 = it is to end, or -errno. */
+int lender_turn(struct lender *l, uint64_t wait_ns);
+
+/* Once a second: samples the machine, grows, shrinks, evicts, looks at deadlines. */
+void lender_tick(struct lender *l, uint64_t now);
+
+#endif
