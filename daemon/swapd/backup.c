@@ -140,6 +140,16 @@ static int do_io(struct backup *b, struct slot **slot, int count)
 	return 0;
 }
 
+/*
+ * What was discarded is gone from the disk, too, but keeps its room there: a hole
+ * would let the disk be full when the page is written again.
+ */
+static int clear(struct backup *b, const struct slot *slot)
+{
+	return fallocate(b->fd, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE,
+			 (off_t)slot->first * 4096, (off_t)slot->count * 4096) < 0 ? -errno : 0;
+}
+
 /* The slot of job number @job, which has been submitted. */
 static struct slot *job_slot(struct backup *b, uint32_t job)
 {
@@ -160,7 +170,12 @@ static void do_jobs(struct backup *b, uint32_t available)
 			break;
 		slot[n++] = s;
 	}
-	r = do_io(b, slot, n);
+	if (slot[0]->kind == SLOT_DISCARD)
+		r = clear(b, slot[0]);
+	else if (slot[0]->kind == SLOT_ALONE)
+		r = 0;
+	else
+		r = do_io(b, slot, n);
 	for (int i = 0; i < n; i++)
 		slot[i]->backup_result = r && n > 1 ? do_io(b, &slot[i], 1) : r;
 	__atomic_store_n(&b->completed, b->completed + (uint32_t)n, __ATOMIC_SEQ_CST);

@@ -47,12 +47,20 @@ int backup_open(struct backup *b, const char *path, uint64_t size, struct error 
 /* Starts the thread.  Its stack is small: everything is locked. */
 int backup_start(struct backup *b, struct slots *slots, struct error *e);
 
+/* Whether there is one; else fd is -1 and nothing else is called. */
+static inline bool backup_there(const struct backup *b)
+{
+	return b->fd >= 0;
+}
+
 /* Ends the thread, closes, and removes a file that backup_open() made. */
 void backup_close(struct backup *b);
 
 /*
- * Loop thread.  Hands @slot over: a WRITE whole, a READ's pages cursor..cursor +
- * run.  The thread owns the payload until backup_reap() returns the slot.
+ * Loop thread.  Hands @slot over: a WRITE whole, pages cursor..cursor + run of a
+ * READ or FILL, a DISCARD, of which nothing is left in the file, or an ALONE, for
+ * its place in the queue.  The thread owns the payload until backup_reap() returns
+ * the slot.
  */
 void backup_submit(struct backup *b, struct slot *slot);
 /* Wakes the thread if it sleeps and @jobs are waiting for it; call once after some submits. */

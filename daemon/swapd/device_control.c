@@ -15,160 +15,142 @@
 #include "common/files.h"
 #include "common/paths.h"
 #include "device_control.h"
-#include "fuse_file.h"
+#include "device_status.h"
+#include "orders.h"
 #include "swapd.h"
 
 #define STACK (512u << 10)
 #define LOG_INTERVAL_MS 200
 
-static void add_int(struct json_object *o, const char *key, uint64_t v)
+/* --- verbs that change something -------------------------------------------------- */
+
+/* The donor a request names. */
+static int named_donor(struct swapd *s, struct json_object *request, const char *key,
+		       struct donor **d, struct error *e)
 {
-	json_object_object_add(o, key, json_object_new_int64((int64_t)v));
+	const char *text = control_str(request, key, "");
+
+	*d = donor_find(s, text);
+	return *d ? 0 : fail_exit(e, EXIT_USAGE, ENOENT,
+				  "donor %s: not one of device %s; see its status", text,
+				  s->options.name);
 }
 
-static void add_text(struct json_object *o, const char *key, const char *v)
+static int donor_order(struct swapd *s, struct json_object *request, enum order_kind kind,
+		       struct error *e)
 {
-	json_object_object_add(o, key, json_object_new_string(v));
+	struct order o = { .kind = kind };
+	struct donor *d;
+	char what[160];
+	int r = named_donor(s, request, "donor", &d, e);
+
+	if (r)
+		return r;
+	o.donor = d->index;
+	snprintf(what, sizeof(what), "donor %s", d->address.text);
+	return orders_give(&s->orders, &o, what, e);
 }
 
-static void add_bool(struct json_object *o, const char *key, bool v)
+static int migrate(struct swapd *s, struct json_object *request, struct error *e)
 {
-	json_object_object_add(o, key, json_object_new_boolean(v));
-}
+	int64_t slab = control_int(request, "slab", -1);
+	struct order o = { .kind = ORDER_MIGRATE, .donor = -1 };
+	struct donor *d;
+	char what[32];
+	int r;
 
-static struct json_object *slabs_json(const struct swapd *s)
-{
-	static const char *const names[SLAB_STATES] = {
-		[SLAB_UNMAPPED] = "unmapped",
-		[SLAB_MAPPING] = "mapping",
-		[SLAB_MAPPED] = "mapped",
-		[SLAB_LOST] = "lost",
-	};
-	struct json_object *o = json_object_new_object();
-
-	add_int(o, "total", s->table.count);
-	for (int i = 0; i < SLAB_STATES; i++)
-		add_int(o, names[i], slab_count(&s->table, i, -1));
-	return o;
-}
-
-static struct json_object *donors_json(const struct swapd *s)
-{
-	struct json_object *list = json_object_new_array();
-
-	for (int i = 0; i < s->donor_count; i++) {
-		const struct donor *d = &s->donors[i];
-		struct json_object *o = json_object_new_object();
-		uint8_t state = __atomic_load_n(&d->state, __ATOMIC_RELAXED);
-
-		add_text(o, "address", d->address.text);
-		add_text(o, "transport", d->transport->name);
-		add_text(o, "state", donor_state_text(state));
-		add_int(o, "total", count_get(&d->total));
-		add_int(o, "free", count_get(&d->free));
-		add_int(o, "slabs", slab_count(&s->table, SLAB_MAPPED, i));
-		add_int(o, "connects", d->connects);
-		add_int(o, "losses", d->losses);
-		if (d->losses)
-			add_text(o, "last_loss", d->why);
-		json_object_array_add(list, o);
+	if (slab < 0 || slab >= s->table.count)
+		return fail_exit(e, EXIT_USAGE, EINVAL, "slab %lld: device %s has 0 to %u",
+				 (long long)slab, s->options.name, s->table.count - 1);
+	if (control_str(request, "to", NULL)) {
+		r = named_donor(s, request, "to", &d, e);
+		if (r)
+			return r;
+		o.donor = d->index;
 	}
-	return list;
+	o.slab = (uint32_t)slab;
+	snprintf(what, sizeof(what), "slab %u", o.slab);
+	return orders_give(&s->orders, &o, what, e);
 }
 
-static struct json_object *backup_json(const struct swapd *s)
+static bool is_listed(struct json_object *list, const char *address)
 {
-	struct json_object *o = json_object_new_object();
+	struct address a;
 
-	add_text(o, "path", s->backup.path);
-	add_bool(o, "direct", s->backup.direct);
-	add_bool(o, "failing", count_get(&s->count->backup_errors) > 0);
-	add_int(o, "errors", count_get(&s->count->backup_errors));
-	add_int(o, "queue", backup_queued(&s->backup));
-	return o;
+	for (size_t i = 0; i < json_object_array_length(list); i++) {
+		const char *text = json_object_get_string(json_object_array_get_idx(list, i));
+
+		if (!address_parse(text, "donor", &a, NULL) && !strcmp(a.text, address))
+			return true;
+	}
+	return false;
 }
 
-static void status(const struct swapd *s, struct json_object *a)
+static int use_donor(struct swapd *s, const char *text, struct error *e)
 {
-	char file[PATH_MAX];
+	struct donor *d = donor_find(s, text);
+	struct order o = { .kind = ORDER_USE };
 
-	snprintf(file, sizeof(file), "%s/" FUSE_FILE_NAME, s->options.mount);
-	add_text(a, "name", s->options.name);
-	add_int(a, "pid", (uint64_t)getpid());
-	add_text(a, "file", file);
-	add_text(a, "mount", s->options.mount);
-	add_int(a, "size", (uint64_t)s->pages * PAGE);
-	add_int(a, "slab", s->options.slab);
-	add_int(a, "open", __atomic_load_n(&s->opened, __ATOMIC_RELAXED));
-	add_int(a, "fuse_connection", s->connection);
-	add_bool(a, "aborted", __atomic_load_n(&s->shared->aborted, __ATOMIC_RELAXED));
-	add_bool(a, "watchdog", s->watchdog_works);
-	add_int(a, "watchdog_ms", s->options.watchdog / 1000000);
-	add_int(a, "deadline_ms", s->options.deadline / 1000000);
-	add_bool(a, "io_flusher", s->io_flusher);
-	add_bool(a, "locked", s->locked);
-	add_bool(a, "oom_protected", s->oom_protected);
-	add_bool(a, "nice", s->nice);
-	add_bool(a, "realtime", s->realtime);
-	json_object_object_add(a, "backup", backup_json(s));
-	json_object_object_add(a, "slabs", slabs_json(s));
-	json_object_object_add(a, "donors", donors_json(s));
+	o.donor = d ? d->index : donor_new(s, text, e);
+	return o.donor < 0 ? o.donor : orders_give(&s->orders, &o, text, e);
 }
 
-static void stats(const struct swapd *s, struct json_object *a)
+static int set_donors(struct swapd *s, struct json_object *request, struct error *e)
 {
-	const struct counters *c = s->count;
-	struct json_object *histogram = json_object_new_array();
-	const struct { const char *key; uint64_t value; } list[] = {
-		{ "requests", count_get(&c->received) },
-		{ "read_requests", count_get(&c->read_requests) },
-		{ "write_requests", count_get(&c->write_requests) },
-		{ "pages_read_donor", count_get(&c->read_donor) },
-		{ "pages_read_backup", count_get(&c->read_backup) },
-		{ "pages_read_zero", count_get(&c->read_zero) },
-		{ "pages_read_failed", count_get(&c->read_failed) },
-		{ "pages_written_donor", count_get(&c->written_donor) },
-		{ "pages_written_backup_only", count_get(&c->written_backup_only) },
-		{ "pages_write_failed", count_get(&c->write_failed) },
-		{ "bytes_read_donor", count_get(&c->read_donor) * PAGE },
-		{ "bytes_read_backup", count_get(&c->read_backup) * PAGE },
-		{ "bytes_written_donor", count_get(&c->written_donor) * PAGE },
-		{ "conflicts", count_get(&c->conflicts) },
-		{ "donor_losses", count_get(&c->donor_losses) },
-		{ "donor_errors", count_get(&c->donor_errors) },
-		{ "late_replies", count_get(&c->late_replies) },
-		{ "backup_errors", count_get(&c->backup_errors) },
-		{ "backup_queue", backup_queued(&s->backup) },
-		{ "fuse_errors", count_get(&c->fuse_errors) },
-		{ "slab_maps", count_get(&c->maps) },
-		{ "slab_map_refusals", count_get(&c->map_refusals) },
-		{ "slab_map_failures", count_get(&c->map_failures) },
-		{ "slabs_mapped", slab_count(&s->table, SLAB_MAPPED, -1) },
-		{ "waiting", count_get(&c->received) - count_get(&c->completed) },
-	};
+	struct json_object *list;
+	struct address a;
+	int r = 0;
 
-	for (size_t i = 0; i < sizeof(list) / sizeof(*list); i++)
-		add_int(a, list[i].key, list[i].value);
-	add_bool(a, "io_flusher", s->io_flusher);
-	for (int i = 0; i < LATENCY_BUCKETS; i++)
-		json_object_array_add(histogram,
-				      json_object_new_int64((int64_t)count_get(&c->latency[i])));
-	/* [i]: donor reads that took 2^i .. 2^(i+1)-1 ns. */
-	json_object_object_add(a, "donor_read_ns_log2", histogram);
-	json_object_object_add(a, "donors", donors_json(s));
+	if (!json_object_object_get_ex(request, "donors", &list) ||
+	    !json_object_is_type(list, json_type_array) || !json_object_array_length(list))
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "donors: a list of HOST:PORT or unix:/PATH is needed; to use none, destroy the device");
+	/* All or nothing: a name that is wrong changes nothing. */
+	for (size_t i = 0; i < json_object_array_length(list) && !r; i++)
+		r = address_parse(json_object_get_string(json_object_array_get_idx(list, i)), "donor",
+				  &a, e);
+	for (size_t i = 0; i < json_object_array_length(list) && !r; i++)
+		r = use_donor(s, json_object_get_string(json_object_array_get_idx(list, i)), e);
+	for (int i = 0; i < s->donor_count && !r; i++) {
+		struct order o = { .kind = ORDER_REMOVE, .donor = i };
+
+		if (s->donors[i].state != DONOR_ABSENT &&
+		    !is_listed(list, s->donors[i].address.text))
+			r = orders_give(&s->orders, &o, s->donors[i].address.text, e);
+	}
+	return r;
 }
 
 static int handle(void *data, const char *verb, struct json_object *request,
 		  struct json_object *answer, struct error *e)
 {
+	static const struct { const char *verb; enum order_kind kind; } donor_verbs[] = {
+		{ "donor.drain", ORDER_DRAIN },
+		{ "donor.undrain", ORDER_UNDRAIN },
+		{ "donor.trust", ORDER_TRUST },
+	};
 	struct swapd *s = data;
+	int64_t from;
 
-	if (!strcmp(verb, "status"))
-		status(s, answer);
-	else if (!strcmp(verb, "stats"))
-		stats(s, answer);
-	else
-		return fail_exit(e, EXIT_USAGE, EINVAL, "%s: unknown verb; use status or stats", verb);
+	for (size_t i = 0; i < sizeof(donor_verbs) / sizeof(*donor_verbs); i++)
+		if (!strcmp(verb, donor_verbs[i].verb))
+			return donor_order(s, request, donor_verbs[i].kind, e);
+	if (!strcmp(verb, "slab.migrate"))
+		return migrate(s, request, e);
+	if (!strcmp(verb, "donors.set"))
+		return set_donors(s, request, e);
+	if (!strcmp(verb, "status")) {
+		device_status(s, answer);
+	} else if (!strcmp(verb, "stats")) {
+		device_stats(s, answer);
+	} else if (!strcmp(verb, "slab.list")) {
+		from = control_int(request, "from", 0);
+		device_slabs(s, from > 0 ? (uint32_t)from : 0, answer);
+	} else {
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "%s: unknown verb; use status, stats, slab.list, slab.migrate, donor.drain, donor.undrain, donor.trust or donors.set",
+				 verb);
+	}
 	return 0;
 }
 

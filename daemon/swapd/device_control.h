@@ -4,7 +4,39 @@
  * of the loop, and umounts on SIGTERM.  It may block and allocate; I/O does not
  * wait for it.
  *
- * Verbs: "status" (what there is and how it is), "stats" (counters).
+ * Verbs, with their arguments; an answer beyond "ok" where it says so:
+ *
+ *	status		what there is and how it is:
+ *		name, pid, file, mount, size, slab (bytes), open, ...
+ *		durability	"disk", "replicas=2", "replicas=3", "none"
+ *		live		bytes of pages that donors have to hold
+ *		mapped		bytes of slabs at donors, all copies
+ *		slabs		{total, unmapped, mapping, mapped, lost}
+ *		copies		{wanted (of a slab), present (complete ones), missing,
+ *				 filling, leaving}
+ *		repair		{rate, limit (bytes a second), bytes (copied so far), running}
+ *		backup		{path, queue, failing, ...}; only with durability disk
+ *		donors		[{address, transport,
+ *				  state: down, connecting, greeting, up, quarantined,
+ *				  leaving: draining (it says so), drained (by donor.drain),
+ *					removed (by donors.set); absent when it stays,
+ *				  slabs, total, free, memory, used (bytes), read_ns,
+ *				  connects, losses, last_loss}]
+ *	stats		counters
+ *	slab.list	from (0): slabs that have a copy or a live page
+ *		slab (bytes), total, wanted,
+ *		slabs	[{slab, state: unmapped, mapping, mapped, lost, live (pages),
+ *			  activity (page I/O a second, smoothed),
+ *			  copies: [{donor, state: mapping, filling, complete, leaving,
+ *				    pages (newest content is there)}]}]
+ *		next	only when there are more: the "from" to ask for
+ *	slab.migrate	slab, to (an address; any donor without): the copy at one donor
+ *			moves; slab.list shows how far
+ *	donor.drain	donor (an address): nothing is placed there, what is there moves away
+ *	donor.undrain	donor
+ *	donor.trust	donor: end of its quarantine
+ *	donors.set	donors [addresses]: those are used; others are drained and, when
+ *			nothing is left there, closed
  */
 #ifndef EBB_DEVICE_CONTROL_H
 #define EBB_DEVICE_CONTROL_H

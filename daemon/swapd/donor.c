@@ -5,9 +5,9 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "bits.h"
+#include "donor_asks.h"
 #include "page_io.h"
-#include "place.h"
+#include "placing.h"
 #include "swapd.h"
 
 #define MS 1000000ull
@@ -21,13 +21,8 @@
 #define SEND_RESERVED (SLOT_COUNT + WIRE_ASKED)
 #define SEND_QUEUE (SEND_RESERVED + 64)
 
-/* A tag: what is asked for in the top byte, then sequence and slot, or the slab. */
-enum { TAG_SLOT = 1, TAG_SLAB, TAG_PING, TAG_HELLO };
-
-static uint64_t make_tag(uint64_t kind, uint32_t sequence, uint16_t index)
-{
-	return kind << 56 | (uint64_t)sequence << 16 | index;
-}
+/* What is lost of a donor's latency in a tick: without reads it halves in about 2 s. */
+#define LATENCY_FADE 32
 
 const char *donor_state_text(uint8_t state)
 {
@@ -36,6 +31,8 @@ const char *donor_state_text(uint8_t state)
 		[DONOR_CONNECTING] = "connecting",
 		[DONOR_GREETING] = "greeting",
 		[DONOR_UP] = "up",
+		[DONOR_QUARANTINED] = "quarantined",
+		[DONOR_ABSENT] = "absent",
 	};
 
 	return texts[state];
@@ -43,47 +40,22 @@ const char *donor_state_text(uint8_t state)
 
 static void set_state(struct donor *d, enum donor_state state, uint64_t now)
 {
-	d->state = state;
+	__atomic_store_n(&d->state, (uint8_t)state, __ATOMIC_RELEASE);
 	d->since = now;
 }
 
-static void unreach(struct swapd *s, struct donor *d, struct slab *slab)
+bool donor_has_room(const struct donor *d)
 {
-	if (slab->state == SLAB_MAPPED && d->transport->unmap_slab)
-		d->transport->unmap_slab(s, slab);
+	return stream_tx_room(&d->tx) > SEND_RESERVED;
 }
 
-/* Gives @d's slabs up and finds other ways for what waited for it. */
-static void lose_slabs(struct swapd *s, struct donor *d)
-{
-	for (uint32_t i = 0; i < s->table.count; i++) {
-		struct slab *slab = &s->table.slabs[i];
-		uint32_t first = i * s->table.pages, left = s->pages - first;
-
-		if (slab->donor != d->index ||
-		    (slab->state != SLAB_MAPPED && slab->state != SLAB_MAPPING))
-			continue;
-		unreach(s, d, slab);
-		slab_lose(slab);
-		bits_clear(s->valid, first, left < s->table.pages ? left : s->table.pages);
-	}
-	/* Only now, with every bit cleared, may requests look for another way. */
-	for (uint32_t i = 0; i < s->table.count; i++)
-		page_io_slab_settled(s, i);
-	while (d->waiting.head >= 0) {
-		struct slot *slot = &s->slots.slot[d->waiting.head];
-
-		slot_remove(&s->slots, &d->waiting, slot);
-		page_io_donor_gone(s, slot);
-	}
-}
-
-static void lose(struct swapd *s, struct donor *d, const char *why)
+void donor_lose(struct swapd *s, struct donor *d, const char *why)
 {
 	uint64_t now = now_ns();
 	bool was_up = d->state == DONOR_UP;
 
-	close(d->fd);
+	if (d->fd >= 0)
+		close(d->fd);
 	d->fd = -1;
 	if (d->transport->close)
 		d->transport->close(s, d);
@@ -98,9 +70,34 @@ static void lose(struct swapd *s, struct donor *d, const char *why)
 		return;
 	d->losses++;
 	count_add(&s->count->donor_losses, 1);
-	note(&s->notes, LOG_LVL_WARN, "donor %s lost: %s; its pages come from the backup now",
+	note(&s->notes, LOG_LVL_WARN, "donor %s lost: %s; %s", d->address.text, why,
+	     backup_there(&s->backup) ? "its pages come from other copies or the backup now" :
+	     s->wanted > 1 ? "its pages come from other copies now" :
+			     "its pages are lost: there is neither a backup nor a second copy");
+	placing_lost(s, d);
+	while (d->waiting.head >= 0) {
+		int number = d->waiting.head;
+
+		donor_answered(s, d, number);
+		page_io_donor_gone(s, &s->slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
+	}
+}
+
+void donor_quarantine(struct swapd *s, struct donor *d, const char *why)
+{
+	note(&s->notes, LOG_LVL_ERR,
+	     "donor %s quarantined: %s; nothing is placed there until `donor trust`",
 	     d->address.text, why);
-	lose_slabs(s, d);
+	if (d->state != DONOR_DOWN)
+		donor_lose(s, d, why);
+	set_state(d, DONOR_QUARANTINED, now_ns());
+	d->retry_at = UINT64_MAX;
+}
+
+void donor_trust(struct donor *d, uint64_t now)
+{
+	if (d->state == DONOR_QUARANTINED)
+		donor_enter(d, now);
 }
 
 static void watch(struct swapd *s, struct donor *d, bool write)
@@ -136,7 +133,7 @@ static int open_connection(struct swapd *s, struct donor *d)
 
 static void greet(struct swapd *s, struct donor *d)
 {
-	struct wire_frame f = { .op = WIRE_HELLO, .tag = make_tag(TAG_HELLO, 0, 0),
+	struct wire_frame f = { .op = WIRE_HELLO, .tag = (uint64_t)TAG_HELLO << TAG_KIND,
 				.length = WIRE_HELLO_SIZE };
 	struct wire_hello h = { .version = WIRE_VERSION, .borrower = s->borrower,
 				.slab_size = s->options.slab };
@@ -169,7 +166,18 @@ static int arrived(void *data, const struct wire_frame *f, void **payload)
 	return 0;
 }
 
-static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame *f)
+static void take_figures(struct donor *d, const struct wire_donor *told)
+{
+	d->total = told->total;
+	d->free = told->free;
+	d->memory = told->memory;
+	d->used = told->used;
+	d->leaving = (d->leaving & ~DONOR_DRAINING) |
+		     (told->flags & WIRE_DRAINING ? DONOR_DRAINING : 0);
+}
+
+static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame *f,
+		      const uint8_t *payload)
 {
 	struct wire_donor told;
 
@@ -179,13 +187,12 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 		strncpy(d->why, wire_status_text(f->status), sizeof(d->why) - 1);
 		return -ECONNREFUSED;
 	}
-	if (wire_parse_donor(d->small, f->length, &told) || told.version != WIRE_VERSION)
+	if (wire_parse_donor(payload, f->length, &told) || told.version != WIRE_VERSION)
 		return -EPROTO;
 	if (told.slab_size < s->options.slab)
 		return -EPROTO;
 	d->slab_size = told.slab_size;
-	d->total = told.total;
-	d->free = told.free;
+	take_figures(d, &told);
 	d->backoff = BACKOFF_FIRST;
 	d->connects++;
 	d->pinged = 0;
@@ -196,92 +203,40 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 	return 0;
 }
 
-/* We cannot reach the slab that @f grants: it is of no use here. */
-static void give_back(struct swapd *s, struct donor *d, uint32_t index,
-		      const struct wire_frame *f, int error)
+int donor_frame(struct swapd *s, struct donor *d, const struct wire_frame *f,
+		const uint8_t *payload)
 {
-	struct wire_frame back = { .op = WIRE_UNMAP, .tag = (uint64_t)TAG_SLAB << 56 | index,
-				   .slab = f->slab, .generation = f->generation };
+	struct wire_donor told;
 
-	stream_push(&d->tx, &back, NULL, 0);
-	slab_refuse(&s->table.slabs[index], now_ns() + SECOND);
-	if (!count_get(&s->count->map_failures))
-		note(&s->notes, LOG_LVL_ERR,
-		     "donor %s: a slab cannot be mapped and locked: %s; run as root or raise LimitMEMLOCK=",
-		     d->address.text, strerror(-error));
-	count_add(&s->count->map_failures, 1);
-}
-
-static int take_slab(struct swapd *s, struct donor *d, const struct wire_frame *f)
-{
-	uint32_t index = (uint32_t)(f->tag & 0xffffffffffffffull);
-	struct slab *slab = index < s->table.count ? &s->table.slabs[index] : NULL;
-
-	if (!slab || slab->state != SLAB_MAPPING || slab->donor != d->index)
+	if (f->op != WIRE_HELLO && !donor_up(d))
 		return -EPROTO;
-	if (f->status) {
-		count_add(&s->count->map_refusals, 1);
-		/* What it told last was wrong; the next PING corrects it. */
-		d->free = 0;
-		slab_refuse(slab, 0);
-	} else {
-		int r = d->transport->map_slab ? d->transport->map_slab(s, d, slab) : 0;
-
-		if (r == -EPROTO)
-			return r;
-		if (r)
-			give_back(s, d, index, f, r);
-		else
-			slab_grant(slab, f->slab, f->generation);
-		count_add(r ? &s->count->map_refusals : &s->count->maps, 1);
+	switch (f->op) {
+	case WIRE_HELLO:
+		return take_hello(s, d, f, payload);
+	case WIRE_MAP:
+		return placing_answered(s, d, f);
+	case WIRE_PING:
+		if (f->status || wire_parse_donor(payload, f->length, &told))
+			return -EPROTO;
+		take_figures(d, &told);
+		d->pinged = 0;
+		return 0;
+	case WIRE_UNMAP:
+		return 0;
+	case WIRE_ACTIVITY:
+		return donor_asks_activity(s, d, f, payload);
+	case WIRE_EVICT:
+		return donor_asks_back(s, d, f);
 	}
-	page_io_slab_settled(s, index);
-	return 0;
-}
-
-/* Nothing is known of activity, and nothing can be moved, yet. */
-static int answer_donor(struct donor *d, const struct wire_frame *f)
-{
-	static const uint8_t zeroes[WIRE_SMALL];
-	struct wire_frame reply = *f;
-
-	if (!donor_up(d))
-		return -EPROTO;
-	reply.direction = WIRE_REPLY;
-	if (f->op == WIRE_EVICT)
-		reply.status = WIRE_NO_ROOM;
-	/* -ENOSPC: it asked more than it may before it had answers. */
-	return stream_push(&d->tx, &reply, zeroes, 0) ? -EPROTO : 0;
+	return -EPROTO;
 }
 
 static int finished(void *data, const struct wire_frame *f)
 {
 	struct donor_context *c = data;
-	struct donor *d = c->d;
-	struct wire_donor told;
 
-	switch (f->op) {
-	case WIRE_HELLO:
-		return take_hello(c->s, d, f);
-	case WIRE_MAP:
-		return take_slab(c->s, d, f);
-	case WIRE_PING:
-		if (wire_parse_donor(d->small, f->length, &told))
-			return -EPROTO;
-		d->total = told.total;
-		d->free = told.free;
-		d->pinged = 0;
-		return 0;
-	case WIRE_UNMAP:
-		return 0;
-	case WIRE_READ:
-	case WIRE_WRITE:
-		return d->transport->finished(c->s, d, f);
-	case WIRE_ACTIVITY:
-	case WIRE_EVICT:
-		return answer_donor(d, f);
-	}
-	return -EPROTO;
+	return moves_pages(f) ? c->d->transport->finished(c->s, c->d, f) :
+				donor_frame(c->s, c->d, f, c->d->small);
 }
 
 static const struct stream_rx_ops rx_ops = { arrived, finished };
@@ -292,7 +247,7 @@ static void receive(struct swapd *s, struct donor *d)
 	int r = stream_receive(&d->rx, d->fd, RECEIVE_BUDGET, &rx_ops, &c);
 
 	if (r < 0)
-		lose(s, d, r == -EPROTO ? "it broke the protocol" :
+		donor_lose(s, d, r == -EPROTO ? "it broke the protocol" :
 		     r == -ECONNREFUSED ? d->why :
 		     r == -ECONNRESET ? "connection closed" : strerror(-r));
 }
@@ -302,7 +257,7 @@ static void flush(struct swapd *s, struct donor *d)
 	int r = stream_flush(&d->tx, d->fd, NULL, NULL);
 
 	if (r < 0)
-		lose(s, d, strerror(-r));
+		donor_lose(s, d, strerror(-r));
 	else
 		watch(s, d, r == 1);
 }
@@ -326,7 +281,7 @@ void donor_event(struct swapd *s, struct donor *d, uint32_t events)
 	if (d->state == DONOR_CONNECTING) {
 		getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &error, &len);
 		if (error) {
-			lose(s, d, strerror(error));
+			donor_lose(s, d, strerror(error));
 			return;
 		}
 		if (!(events & EPOLLOUT))
@@ -341,82 +296,57 @@ void donor_event(struct swapd *s, struct donor *d, uint32_t events)
 		receive(s, d);
 }
 
-uint64_t donor_slot_tag(const struct swapd *s, const struct slot *slot)
+uint64_t donor_leg_tag(const struct swapd *s, const struct slot *slot, int leg)
 {
-	return make_tag(TAG_SLOT, slot->sequence, (uint16_t)slot_index(&s->slots, slot));
+	return (uint64_t)TAG_LEG << TAG_KIND | (uint64_t)slot->leg[leg].sequence << 16 |
+	       (uint32_t)leg_number(&s->slots, slot, leg);
 }
 
-void donor_wait(struct swapd *s, struct donor *d, struct slot *slot)
+void donor_wait(struct swapd *s, struct donor *d, struct slot *slot, int leg)
 {
-	slot->leg = LEG_DONOR;
-	slot->donor = d->index;
-	slot->since = now_ns();
-	slot->sequence++;
-	slot_append(&s->slots, &d->waiting, slot);
+	slot->leg[leg].donor = d->index;
+	slot->leg[leg].since = now_ns();
+	slot->leg[leg].sequence++;
+	leg_append(&s->slots, &d->waiting, leg_number(&s->slots, slot, leg));
 }
 
-bool donor_ask_slab(struct swapd *s, uint32_t index)
+void donor_answered(struct swapd *s, struct donor *d, int number)
 {
-	struct slab *slab = &s->table.slabs[index];
-	struct place_donor candidates[MAX_DONORS];
-	struct wire_frame f = { .op = WIRE_MAP, .tag = (uint64_t)TAG_SLAB << 56 | index,
-				.length = WIRE_MAP_SIZE };
-	uint8_t payload[WIRE_MAP_SIZE];
-	uint64_t now = now_ns();
-	struct donor *d;
-	int chosen;
-
-	if (!slab_may_map(slab, now))
-		return false;
-	for (int i = 0; i < s->donor_count; i++) {
-		d = &s->donors[i];
-		candidates[i] = (struct place_donor){
-			.usable = donor_up(d) && stream_tx_room(&d->tx) > SEND_RESERVED,
-			.total = d->total,
-			.free = d->free,
-			.slabs = slab_count(&s->table, SLAB_MAPPED, i) +
-				 slab_count(&s->table, SLAB_MAPPING, i),
-		};
-	}
-	chosen = place_choose(candidates, s->donor_count, s->options.slab, &s->seed);
-	if (chosen < 0) {
-		slab->since = now + SECOND;
-		return false;
-	}
-	d = &s->donors[chosen];
-	d->free -= s->options.slab;
-	slab_ask(slab, d->index, now);
-	wire_build_map(payload, WIRE_CLASS_SWAP);
-	stream_push(&d->tx, &f, payload, 0);
-	return true;
+	leg_remove(&s->slots, &d->waiting, number);
 }
 
 static bool overdue(struct swapd *s, struct donor *d, uint64_t now)
 {
 	uint64_t limit = s->options.deadline;
 
-	if (d->waiting.head >= 0 && now - s->slots.slot[d->waiting.head].since > limit)
+	if (d->waiting.head >= 0 && now - leg_at(&s->slots, d->waiting.head)->since > limit)
 		return true;
 	if (d->pinged && now - d->pinged > limit)
 		return true;
-	for (uint32_t i = 0; i < s->table.count; i++) {
-		const struct slab *slab = &s->table.slabs[i];
-
-		if (slab->state == SLAB_MAPPING && slab->donor == d->index &&
-		    now - slab->since > limit)
-			return true;
-	}
-	return false;
+	return d->mapping && now - placing_oldest(s, d) > limit;
 }
 
 static void ping(struct donor *d, uint64_t now)
 {
-	struct wire_frame f = { .op = WIRE_PING, .tag = make_tag(TAG_PING, 0, 0) };
+	struct wire_frame f = { .op = WIRE_PING, .tag = (uint64_t)TAG_PING << TAG_KIND };
 
-	if (stream_tx_room(&d->tx) <= SEND_RESERVED || stream_push(&d->tx, &f, NULL, 0))
+	if (!donor_has_room(d) || stream_push(&d->tx, &f, NULL, 0))
 		return;
 	d->pinged = now;
 	d->ping_at = now + PING_INTERVAL;
+}
+
+/* It has nothing of ours any more. */
+static void donor_let_go(struct swapd *s, struct donor *d, uint64_t now)
+{
+	close(d->fd);
+	d->fd = -1;
+	if (d->transport->close)
+		d->transport->close(s, d);
+	stream_tx_reset(&d->tx, NULL, NULL);
+	stream_rx_reset(&d->rx);
+	set_state(d, DONOR_ABSENT, now);
+	note(&s->notes, LOG_LVL_INFO, "donor %s is no longer used", d->address.text);
 }
 
 void donors_tick(struct swapd *s, uint64_t now)
@@ -424,8 +354,13 @@ void donors_tick(struct swapd *s, uint64_t now)
 	for (int i = 0; i < s->donor_count; i++) {
 		struct donor *d = &s->donors[i];
 
+		d->latency -= d->latency / LATENCY_FADE;
 		switch (d->state) {
 		case DONOR_DOWN:
+			if (d->leaving & DONOR_REMOVED) {
+				set_state(d, DONOR_ABSENT, now);
+				break;
+			}
 			if (now < d->retry_at)
 				break;
 			if (open_connection(s, d)) {
@@ -436,42 +371,100 @@ void donors_tick(struct swapd *s, uint64_t now)
 		case DONOR_CONNECTING:
 		case DONOR_GREETING:
 			if (now - d->since > CONNECT_TIMEOUT)
-				lose(s, d, "no answer");
+				donor_lose(s, d, "no answer");
 			break;
 		case DONOR_UP:
 			if (overdue(s, d, now)) {
 				/* If it was us who slept, the answers are already here. */
 				receive(s, d);
 				if (d->state == DONOR_UP && overdue(s, d, now))
-					lose(s, d, "no answer within the deadline");
+					donor_lose(s, d, "no answer within the deadline");
 			}
 			if (d->state == DONOR_UP && !d->pinged && now >= d->ping_at)
 				ping(d, now);
+			if (d->leaving & DONOR_REMOVED && !d->copies && !d->tx.count)
+				donor_let_go(s, d, now);
+			break;
+		case DONOR_QUARANTINED:
+			if (d->leaving & DONOR_REMOVED)
+				set_state(d, DONOR_ABSENT, now);
 			break;
 		}
 	}
 }
 
-int donor_add(struct swapd *s, const char *text, struct error *e)
+struct donor *donor_find(struct swapd *s, const char *text)
 {
-	struct donor *d = &s->donors[s->donor_count];
-	uint64_t give_up = now_ns() + CONNECT_TIMEOUT;
-	int r;
+	struct address a;
 
-	*d = (struct donor){ .index = (uint16_t)s->donor_count, .fd = -1,
-			     .waiting = SLOT_LIST_EMPTY, .backoff = BACKOFF_FIRST };
-	r = address_parse(text, "donor", &d->address, e);
+	if (address_parse(text, "donor", &a, NULL))
+		return NULL;
+	for (int i = 0; i < s->donor_count; i++)
+		if (s->donors[i].state != DONOR_ABSENT && !strcmp(s->donors[i].address.text, a.text))
+			return &s->donors[i];
+	return NULL;
+}
+
+/* Entries are used again, with their buffers; others are added behind. */
+static struct donor *free_entry(struct swapd *s)
+{
+	for (int i = 0; i < s->donor_count; i++)
+		if (s->donors[i].state == DONOR_ABSENT)
+			return &s->donors[i];
+	return s->donor_count < MAX_DONORS ? &s->donors[s->donor_count] : NULL;
+}
+
+int donor_new(struct swapd *s, const char *text, struct error *e)
+{
+	struct donor *d = free_entry(s);
+	struct address a;
+	int r = address_parse(text, "donor", &a, e);
+
 	if (r)
 		return r;
-	d->transport = address_is_local(&d->address) ? &transport_shm : &transport_tcp;
-	r = stream_rx_init(&d->rx, WIRE_AT_BORROWER);
-	if (!r)
-		r = stream_tx_init(&d->tx, SEND_QUEUE);
-	if (r) {
-		stream_rx_free(&d->rx);
-		return fail(e, r, "donor %s: %s", text, strerror(-r));
+	if (donor_find(s, text))
+		return fail(e, EEXIST, "donor %s: named twice; each copy needs a donor of its own",
+			    text);
+	if (!d)
+		return fail(e, ENOSPC, "donor %s: there are %d already; remove one first", text,
+			    MAX_DONORS);
+	if (d == &s->donors[s->donor_count]) {
+		*d = (struct donor){ .index = (uint16_t)s->donor_count, .fd = -1 };
+		r = stream_rx_init(&d->rx, WIRE_AT_BORROWER);
+		if (!r)
+			r = stream_tx_init(&d->tx, SEND_QUEUE);
+		if (r) {
+			stream_rx_free(&d->rx);
+			return fail(e, r, "donor %s: %s", text, strerror(-r));
+		}
+		d->state = DONOR_ABSENT;
+		__atomic_store_n(&s->donor_count, s->donor_count + 1, __ATOMIC_RELEASE);
 	}
-	s->donor_count++;
+	*d = (struct donor){ .index = d->index, .fd = -1, .rx = d->rx, .tx = d->tx, .address = a,
+			     .state = DONOR_ABSENT, .waiting = LEG_LIST_EMPTY, .arriving = -1,
+			     .backoff = BACKOFF_FIRST };
+	d->rx.takes_fds = false;
+	d->transport = address_is_local(&a) ? &transport_shm : &transport_tcp;
+	return d->index;
+}
+
+void donor_enter(struct donor *d, uint64_t now)
+{
+	set_state(d, DONOR_DOWN, now);
+	d->backoff = BACKOFF_FIRST;
+	d->retry_at = now;
+}
+
+int donor_add(struct swapd *s, const char *text, struct error *e)
+{
+	uint64_t give_up = now_ns() + CONNECT_TIMEOUT;
+	int r = donor_new(s, text, e);
+	struct donor *d;
+
+	if (r < 0)
+		return r;
+	d = &s->donors[r];
+	donor_enter(d, now_ns());
 	r = open_connection(s, d);
 	if (r)
 		return fail(e, r, "donor %s: %s; start ebb-donord there or correct --donor", text,
@@ -483,7 +476,7 @@ int donor_add(struct swapd *s, const char *text, struct error *e)
 		if (d->state == DONOR_CONNECTING || d->tx.count)
 			p.events |= POLLOUT;
 		if (now >= give_up)
-			lose(s, d, "no answer within 2 s");
+			donor_lose(s, d, "no answer within 2 s");
 		else if (poll(&p, 1, (int)((give_up - now) / MS) + 1) > 0)
 			donor_event(s, d, (uint32_t)p.revents);
 		if (d->state == DONOR_DOWN)
@@ -496,8 +489,7 @@ int donor_add(struct swapd *s, const char *text, struct error *e)
 
 void donors_free(struct swapd *s)
 {
-	for (uint32_t i = 0; i < s->table.count; i++)
-		unreach(s, &s->donors[s->table.slabs[i].donor], &s->table.slabs[i]);
+	placing_free(s);
 	for (int i = 0; i < s->donor_count; i++) {
 		struct donor *d = &s->donors[i];
 

@@ -19,7 +19,18 @@
 
 struct swapd;
 
-enum donor_state { DONOR_DOWN, DONOR_CONNECTING, DONOR_GREETING, DONOR_UP };
+enum donor_state {
+	DONOR_DOWN, DONOR_CONNECTING, DONOR_GREETING, DONOR_UP,
+	DONOR_QUARANTINED, /* it gave back what was not written; until the operator trusts it again */
+	DONOR_ABSENT,      /* the entry is free */
+};
+
+/* Why nothing is placed at a donor, and why what is there moves away. */
+enum donor_leaving {
+	DONOR_DRAINING = 1, /* it says so */
+	DONOR_DRAINED = 2,  /* the operator says so */
+	DONOR_REMOVED = 4,  /* it is no more on the list; its entry goes when it is empty */
+};
 
 struct donor {
 	struct address address;
@@ -31,25 +42,43 @@ struct donor {
 	struct stream_rx rx;
 	struct stream_tx tx;
 	uint8_t small[WIRE_SMALL];    /* payloads that are not pages */
-	struct slot *arriving;        /* whose reply is arriving, or NULL */
-	struct slot_list waiting;     /* slots that wait for a reply, oldest first */
+	uint8_t rates[WIRE_SMALL];    /* reply to the one ACTIVITY under way */
+	int arriving;            /* number of the leg whose reply is arriving, or -1 */
+	struct leg_list waiting; /* legs that wait for a reply, oldest first */
+	uint8_t leaving;         /* enum donor_leaving bits */
+	uint32_t copies;         /* of slabs, MAPPED or MAPPING */
+	uint32_t mapping;        /* of these, MAPPING */
 	uint64_t since;          /* ns: start of the present state */
 	uint64_t retry_at, backoff; /* ns */
 	uint64_t pinged;         /* ns: PING under way since; 0 = none */
 	uint64_t ping_at;        /* ns: next PING */
 	uint64_t total, free;    /* bytes, as last told */
+	uint64_t memory, used;   /* bytes of its machine, as last told; 0 = not told */
+	uint64_t latency;        /* ns: of recent reads; fades, so that it is looked at again */
 	uint64_t slab_size;      /* bytes, of this connection; ours are not larger */
 	uint32_t connects, losses;
 	char why[96];            /* it was lost */
 };
 
+/* A request's tag: what it asks for in the top byte; the rest tells which. */
+#define TAG_KIND 56
+enum { TAG_LEG = 1, TAG_COPY, TAG_PING, TAG_HELLO };
+
 /* "down", "connecting", ... */
 const char *donor_state_text(uint8_t state);
 
 /*
- * Adds the donor at @text and connects to it, waiting up to 2 s.  The error
- * names the address, the cause and what to do.
+ * Makes the entry for the donor at @text and returns its index; it is ABSENT until
+ * donor_enter().  -EEXIST when there is one with the same address.  The error names
+ * the address, the cause and what to do.
  */
+int donor_new(struct swapd *s, const char *text, struct error *e);
+/* The entry at @text, or NULL. */
+struct donor *donor_find(struct swapd *s, const char *text);
+/* The loop's: it is connected to from now on. */
+void donor_enter(struct donor *d, uint64_t now);
+
+/* Both, and waits up to 2 s for it to be up. */
 int donor_add(struct swapd *s, const char *text, struct error *e);
 void donors_free(struct swapd *s);
 
@@ -61,21 +90,36 @@ static inline bool donor_up(const struct donor *d)
 	return d->state == DONOR_UP;
 }
 
-/*
- * For transports: makes @slot wait for a reply of @d (LEG_DONOR), under its
- * deadline.  What answers it carries donor_slot_tag().
- */
-void donor_wait(struct swapd *s, struct donor *d, struct slot *slot);
-uint64_t donor_slot_tag(const struct swapd *s, const struct slot *slot);
+/* Whether slabs may be placed at @d. */
+static inline bool donor_takes(const struct donor *d)
+{
+	return donor_up(d) && !d->leaving;
+}
+
+/* Room in its queue for a frame beside legs and replies, for which there always is. */
+bool donor_has_room(const struct donor *d);
 
 /*
- * Chooses a donor for the slab at @index and asks for it.  False when none has
- * room; the slab is then left alone for a second.
+ * For transports: makes @leg of @slot wait for a reply of @d, under its deadline.
+ * What answers it carries donor_leg_tag(); donor_answered() takes it off the list.
  */
-bool donor_ask_slab(struct swapd *s, uint32_t index);
+void donor_wait(struct swapd *s, struct donor *d, struct slot *slot, int leg);
+uint64_t donor_leg_tag(const struct swapd *s, const struct slot *slot, int leg);
+void donor_answered(struct swapd *s, struct donor *d, int number);
 
 /* Something happened on its socket; @events as epoll's. */
 void donor_event(struct swapd *s, struct donor *d, uint32_t events);
+
+/* Handles a frame of @d's that is not READ or WRITE, with its payload; 0 or -errno. */
+int donor_frame(struct swapd *s, struct donor *d, const struct wire_frame *f,
+		const uint8_t *payload);
+
+/* Closes the connection: its copies are lost, what waited for it looks for another way. */
+void donor_lose(struct swapd *s, struct donor *d, const char *why);
+
+/* It gave back what was not written there: lost, and not used until donor_trust(). */
+void donor_quarantine(struct swapd *s, struct donor *d, const char *why);
+void donor_trust(struct donor *d, uint64_t now);
 
 /* Sends what is queued. */
 void donors_flush(struct swapd *s);

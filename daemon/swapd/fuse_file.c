@@ -217,6 +217,35 @@ static bool do_transfer(struct swapd *s, struct slot *slot, const struct fuse_in
 	return true;
 }
 
+/* Holes are what loop makes of a discard; both kinds read as zeroes afterwards. */
+static bool do_fallocate(struct swapd *s, struct slot *slot, const struct fuse_in_header *in,
+			 const struct fuse_fallocate_in *fa)
+{
+	uint64_t size = (uint64_t)s->pages * PAGE, end = fa->offset + fa->length;
+	uint64_t first = fa->offset / PAGE;
+	int error = 0;
+
+	if (in->nodeid != FILE_INO)
+		error = -EISDIR;
+	else if (fa->mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) &&
+		 fa->mode != (FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE))
+		error = -EOPNOTSUPP;
+	else if (fa->offset % PAGE || fa->length % PAGE || end < fa->offset)
+		error = -EINVAL;
+	if (end > size)
+		end = size;
+	if (error || first >= end / PAGE) {
+		fuse_answer_error(s, in->unique, error);
+		return false;
+	}
+	slot->kind = SLOT_DISCARD;
+	slot->unique = in->unique;
+	slot->first = (uint32_t)first;
+	slot->count = (uint32_t)(end / PAGE - first);
+	page_io_start(s, slot);
+	return true;
+}
+
 /* Whether the arguments of @in's opcode have all come. */
 static bool complete(const struct fuse_in_header *in, size_t got)
 {
@@ -229,6 +258,9 @@ static bool complete(const struct fuse_in_header *in, size_t got)
 	case FUSE_READ:
 	case FUSE_READDIR:
 		args = sizeof(struct fuse_read_in);
+		break;
+	case FUSE_FALLOCATE:
+		args = sizeof(struct fuse_fallocate_in);
 		break;
 	case FUSE_WRITE:
 		args = sizeof(struct fuse_write_in);
@@ -257,6 +289,8 @@ static bool handle(struct swapd *s, struct slot *slot, size_t got)
 		return do_transfer(s, slot, &in, rd->offset, rd->size);
 	case FUSE_WRITE:
 		return do_transfer(s, slot, &in, wr->offset, wr->size);
+	case FUSE_FALLOCATE:
+		return do_fallocate(s, slot, &in, arg);
 	case FUSE_INIT:
 		do_init(s, &in, arg);
 		break;

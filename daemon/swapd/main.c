@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "fuse_file.h"
+#include "place.h"
 #include "serve.h"
 #include "start.h"
 
@@ -20,12 +21,19 @@ static const struct option_spec specs[] = {
 	OPTION("slab", OPTION_SIZE, slab, "SIZE", "unit of remote mapping, 1M to 1G [64M]"),
 	OPTION("donor", OPTION_LIST, donors, "HOST:PORT|unix:/PATH",
 	       "where ebb-donord listens; may be repeated"),
+	OPTION("durability", OPTION_STRING, durability, "disk|replicas=2|replicas=3|none",
+	       "what keeps pages when a donor is lost: a local disk, other donors, or nothing [disk]"),
 	OPTION("backup", OPTION_STRING, backup, "FILE", "copy of every page on a local disk"),
 	OPTION("mount", OPTION_STRING, mount, "DIR", "where the file \"swap\" appears"),
 	OPTION("deadline", OPTION_DURATION, deadline, "TIME",
 	       "a donor that takes longer is lost [500ms]"),
 	OPTION("watchdog", OPTION_DURATION, watchdog, "TIME",
 	       "abort the device when nothing moves for so long [30s]"),
+	OPTION("choices", OPTION_UINT, choices, "N", "donors drawn for each slab, 1 to 8 [2]"),
+	OPTION("hot-slab", OPTION_UINT, hot_slab, "N",
+	       "map a slab above N page I/Os a second; 0: at its first page [0]"),
+	OPTION("repair-rate", OPTION_SIZE, repair_rate, "SIZE",
+	       "copy at most so much a second when slabs move [256M]"),
 	OPTION("spin", OPTION_UINT, spin, "USEC", "poll before sleeping while I/O is under way [0]"),
 	OPTION("ready-fd", OPTION_UINT, ready_fd, "N", "write READY to this descriptor"),
 	OPTION("foreground", OPTION_FLAG, foreground, NULL, "do not become a daemon"),
@@ -71,7 +79,8 @@ static int serve(const struct swapd_options *o, char **argv, struct error *e)
 int main(int argc, char **argv)
 {
 	struct swapd_options o = { .slab = 64 << 20, .deadline = 500000000,
-				   .watchdog = 30000000000 };
+				   .watchdog = 30000000000, .durability = "disk",
+				   .choices = PLACE_CHOICES, .repair_rate = 256 << 20 };
 	struct error e = { 0 };
 	int nargs, r;
 

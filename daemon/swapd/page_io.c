@@ -5,51 +5,44 @@
 #include "bits.h"
 #include "fuse_file.h"
 #include "page_io.h"
+#include "pages.h"
+#include "placing.h"
+#include "repair.h"
 #include "swapd.h"
 
 static void read_on(struct swapd *s, struct slot *slot);
 static void write_on(struct swapd *s, struct slot *slot);
+static void fill_on(struct swapd *s, struct slot *slot);
+static void launch(struct swapd *s, struct slot *slot);
 
-static void go_on(struct swapd *s, struct slot *slot)
+/* --- a payload's ends --------------------------------------------------------- */
+
+/* The payload of the WRITE @slot is complete: nothing has left yet. */
+static void payload_leaves(struct swapd *s, struct slot *slot)
 {
-	if (slot->kind == SLOT_READ)
-		read_on(s, slot);
-	else
-		write_on(s, slot);
+	(void)s;
+	(void)slot;
 }
 
-static void launch(struct swapd *s, struct slot *slot)
+/*
+ * The present run of the READ or FILL @slot has come, from @copy or, if that is -1,
+ * from the backup.  False when it is not what was written: whoever it came from does
+ * not have these pages.
+ */
+static bool payload_came(struct swapd *s, struct slot *slot, int copy)
 {
-	slot_activate(&s->slots, slot);
-	if (slot->kind == SLOT_WRITE)
-		backup_submit(&s->backup, slot);
-	go_on(s, slot);
+	(void)s;
+	(void)slot;
+	(void)copy;
+	return true;
 }
 
-void page_io_start(struct swapd *s, struct slot *slot)
-{
-	count_add(&s->count->received, 1);
-	if (slot_conflicts(&s->slots, slot)) {
-		count_add(&s->count->conflicts, 1);
-		slot->blocked = true;
-		slot_append(&s->slots, &s->slots.blocked, slot);
-		return;
-	}
-	launch(s, slot);
-}
+/* --- beginning and end ---------------------------------------------------------- */
 
-/* Answers @slot with @error (0 or -errno) and lets go those it held up. */
-static void answer(struct swapd *s, struct slot *slot, int error)
+static void finish(struct swapd *s, struct slot *slot)
 {
 	slot_retire(&s->slots, slot);
 	slot->answered = true;
-	if (error)
-		fuse_answer_error(s, slot->unique, error);
-	else if (slot->kind == SLOT_READ)
-		fuse_answer_read(s, slot);
-	else
-		fuse_answer_write(s, slot);
-	count_add(&s->count->completed, 1);
 	if (!slot->backing)
 		slot_put(&s->slots, slot);
 	for (int i = s->slots.blocked.head; i >= 0;) {
@@ -67,6 +60,19 @@ static void answer(struct swapd *s, struct slot *slot, int error)
 	}
 }
 
+/* Answers @slot with @error (0 or -errno) and lets go those it held up. */
+static void answer(struct swapd *s, struct slot *slot, int error)
+{
+	if (error || slot->kind == SLOT_DISCARD)
+		fuse_answer_error(s, slot->unique, error);
+	else if (slot->kind == SLOT_READ)
+		fuse_answer_read(s, slot);
+	else
+		fuse_answer_write(s, slot);
+	count_add(&s->count->completed, 1);
+	finish(s, slot);
+}
+
 static void answer_read(struct swapd *s, struct slot *slot, int error)
 {
 	count_add(&s->count->read_requests, 1);
@@ -75,63 +81,324 @@ static void answer_read(struct swapd *s, struct slot *slot, int error)
 	answer(s, slot, error);
 }
 
-/* The donor has done the present run. */
-static void leg_done(struct swapd *s, struct slot *slot)
+static void end_fill(struct swapd *s, struct slot *slot)
 {
-	if (slot->kind == SLOT_WRITE) {
-		bits_set(s->valid, slot->first + slot->cursor, slot->run);
-		count_add(&s->count->written_donor, slot->run);
-	} else {
-		count_add(&s->count->read_donor, slot->run);
+	repair_filled(s, slot);
+	finish(s, slot);
+}
+
+void page_io_end_alone(struct swapd *s, struct slot *slot)
+{
+	finish(s, slot);
+}
+
+static void count_activity(struct swapd *s, const struct slot *slot)
+{
+	for (uint32_t n, at = 0; at < slot->count; at += n) {
+		struct slab *slab = slab_of_page(&s->table, slot->first + at);
+
+		n = slab_run(&s->table, slot->first + at, slot->count - at);
+		if (slot->kind == SLOT_READ)
+			activity_read(&slab->activity, n);
+		else
+			activity_write(&slab->activity, n);
 	}
-	slot->leg = LEG_NONE;
+}
+
+static void begin_write(struct swapd *s, struct slot *slot)
+{
+	uint64_t all = slot->count < 64 ? (1ull << slot->count) - 1 : ~0ull;
+
+	pages_look(slot);
+	pages_write(s, slot);
+	count_add(&s->count->same, (uint64_t)__builtin_popcountll(slot->same));
+	if (slot->same == all)
+		return;
+	payload_leaves(s, slot);
+	if (backup_there(&s->backup))
+		backup_submit(&s->backup, slot);
+}
+
+/* Answered at once; the backup file follows, unless its queue is long: it need not. */
+static void discard(struct swapd *s, struct slot *slot)
+{
+	pages_discard(s, slot->first, slot->count);
+	count_add(&s->count->discarded, slot->count);
+	if (backup_there(&s->backup) && s->backlog < SLOT_BACKLOG / 2) {
+		s->backlog++;
+		backup_submit(&s->backup, slot);
+	}
+	answer(s, slot, 0);
+}
+
+static void go_on(struct swapd *s, struct slot *slot)
+{
+	if (slot->kind == SLOT_READ)
+		read_on(s, slot);
+	else if (slot->kind == SLOT_FILL)
+		fill_on(s, slot);
+	else
+		write_on(s, slot);
+}
+
+static void launch(struct swapd *s, struct slot *slot)
+{
+	slot_activate(&s->slots, slot);
+	switch (slot->kind) {
+	case SLOT_ALONE:
+		repair_alone(s, slot);
+		return;
+	case SLOT_DISCARD:
+		discard(s, slot);
+		return;
+	case SLOT_WRITE:
+		begin_write(s, slot);
+		/* fall through */
+	case SLOT_READ:
+		count_activity(s, slot);
+	}
+	go_on(s, slot);
+}
+
+void page_io_start_own(struct swapd *s, struct slot *slot)
+{
+	if (slot_conflicts(&s->slots, slot)) {
+		count_add(&s->count->conflicts, 1);
+		slot->blocked = true;
+		slot_append(&s->slots, &s->slots.blocked, slot);
+		return;
+	}
+	launch(s, slot);
+}
+
+void page_io_start(struct swapd *s, struct slot *slot)
+{
+	count_add(&s->count->received, 1);
+	page_io_start_own(s, slot);
+}
+
+/* --- legs ------------------------------------------------------------------------- */
+
+/* Ends the present run of @slot, whose legs have all ended well. */
+static void run_done(struct slot *slot)
+{
+	slot->wait = WAIT_NONE;
 	slot->cursor += slot->run;
 }
 
-/* True when @pages of @slot are through already; else page_io_donor_reply() comes. */
-static bool move(struct swapd *s, const struct slab *slab, struct slot *slot, enum wire_op op,
-		 uint32_t pages)
+/* The present run reached no copy: only the backup has it. */
+static void degrade(struct swapd *s, struct slot *slot)
 {
-	struct donor *d = &s->donors[slab->donor];
-
-	if (d->transport->submit(s, d, slot, op, pages) == TRANSPORT_UNDER_WAY)
-		return false;
-	leg_done(s, slot);
-	return true;
+	if (backup_there(&s->backup))
+		count_add(&s->count->written_backup_only, slot->run);
+	if (!slot->degraded)
+		s->need_backup += backup_there(&s->backup);
+	slot->degraded = true;
+	run_done(slot);
 }
+
+enum leg_end { LEG_TOOK, LEG_GONE };
+
+/* Leg @leg of the present run has ended. */
+static void leg_ended(struct swapd *s, struct slot *slot, int leg, enum leg_end end)
+{
+	uint32_t page = slot->first + slot->cursor;
+	const struct slab *slab = slab_of_page(&s->table, page);
+
+	slot->pending &= (uint8_t)~(1u << leg);
+	if (slot->kind == SLOT_WRITE) {
+		if (end == LEG_TOOK)
+			bits_set(s->valid[leg], page, slot->run);
+		if (slot->pending)
+			return;
+		/* A copy that took it may have been lost since: its bits tell. */
+		for (int c = 0; c < SLAB_COPIES; c++)
+			if (slab->copy[c].state == COPY_MAPPED && bits_test(s->valid[c], page)) {
+				count_add(&s->count->written_donor, slot->run);
+				run_done(slot);
+				return;
+			}
+		degrade(s, slot);
+		return;
+	}
+	slot->wait = WAIT_NONE;
+	/* It comes again, and finds the bits cleared. */
+	if (end == LEG_GONE)
+		return;
+	if (slot->fetched) {
+		bits_set(s->valid[leg], page, slot->run);
+		count_add(&s->count->repaired, slot->run);
+		slot->fetched = false;
+		run_done(slot);
+	} else if (!payload_came(s, slot, leg)) {
+		bits_clear(s->valid[leg], page, slot->run);
+	} else if (slot->kind == SLOT_FILL) {
+		slot->fetched = true;
+	} else {
+		count_add(&s->count->read_donor, slot->run);
+		run_done(slot);
+	}
+}
+
+/*
+ * Sends slot->run pages to, or asks for them from, the copies in @legs.  True when
+ * all of them have ended already; else page_io_donor_reply() or _gone() come.
+ */
+static bool move(struct swapd *s, struct slot *slot, uint8_t legs, enum wire_op op)
+{
+	const struct slab *slab = slab_of_page(&s->table, slot->first + slot->cursor);
+
+	slot->wait = WAIT_DONOR;
+	slot->pending = legs;
+	for (int c = 0; legs; c++, legs >>= 1) {
+		const struct copy *copy = &slab->copy[c];
+		struct donor *d = &s->donors[copy->donor];
+
+		if (legs & 1 && d->transport->submit(s, d, slot, c, copy, op) == TRANSPORT_DONE)
+			leg_ended(s, slot, c, LEG_TOOK);
+	}
+	return !slot->pending;
+}
+
+void page_io_donor_reply(struct swapd *s, struct slot *slot, int leg)
+{
+	leg_ended(s, slot, leg, LEG_TOOK);
+	if (!slot->pending)
+		go_on(s, slot);
+}
+
+void page_io_donor_gone(struct swapd *s, struct slot *slot, int leg)
+{
+	leg_ended(s, slot, leg, LEG_GONE);
+	if (!slot->pending)
+		go_on(s, slot);
+}
+
+static void from_backup(struct swapd *s, struct slot *slot)
+{
+	slot->wait = WAIT_BACKUP;
+	s->need_backup++;
+	backup_submit(&s->backup, slot);
+}
+
+/* --- READ --------------------------------------------------------------------------- */
 
 static void read_on(struct swapd *s, struct slot *slot)
 {
 	while (slot->cursor < slot->count) {
 		uint32_t page = slot->first + slot->cursor, left = slot->count - slot->cursor;
-		const struct slab *slab = slab_of_page(&s->table, page);
-		uint32_t run;
+		uint8_t *to = slot->payload + slot->cursor * (size_t)PAGE;
+		int copy;
+		enum page_source source = pages_source(s, page, &copy);
 
-		if (bits_test(s->valid, page)) {
-			run = bits_run(s->valid, page, slab_run(&s->table, page, left));
-			if (!move(s, slab, slot, WIRE_READ, run))
+		if (source == PAGE_COPY)
+			left = slab_run(&s->table, page, left);
+		slot->run = pages_run(s, page, left, source, copy);
+		switch (source) {
+		case PAGE_COPY:
+			if (!move(s, slot, (uint8_t)(1u << copy), WIRE_READ))
 				return;
-			continue;
-		}
-		/* Up to where a donor has it, then up to where the source changes. */
-		run = bits_run(s->written, page, bits_run(s->valid, page, left));
-		if (bits_test(s->written, page)) {
-			if (bits_test(s->spoilt, page)) {
-				answer_read(s, slot, -EIO);
-				return;
-			}
-			slot->run = bits_run(s->spoilt, page, run);
-			slot->leg = LEG_BACKUP;
-			s->need_backup++;
-			backup_submit(&s->backup, slot);
+			break;
+		case PAGE_BACKUP:
+			from_backup(s, slot);
 			return;
+		case PAGE_NOWHERE:
+			answer_read(s, slot, -EIO);
+			return;
+		case PAGE_SAME:
+			pages_fill(s, page, slot->run, to);
+			count_add(&s->count->read_same, slot->run);
+			run_done(slot);
+			break;
+		case PAGE_ZERO:
+			memset(to, 0, slot->run * (size_t)PAGE);
+			count_add(&s->count->read_zero, slot->run);
+			run_done(slot);
+			break;
 		}
-		memset(slot->payload + slot->cursor * (size_t)PAGE, 0, run * (size_t)PAGE);
-		count_add(&s->count->read_zero, run);
-		slot->cursor += run;
 	}
 	answer_read(s, slot, 0);
 }
+
+static void read_backed(struct swapd *s, struct slot *slot)
+{
+	uint32_t page = slot->first + slot->cursor;
+	/* A write queued before this read may have failed meanwhile. */
+	bool spoilt = bits_count(s->spoilt, page, slot->run);
+
+	s->need_backup--;
+	slot->wait = WAIT_NONE;
+	if (slot->backup_result) {
+		count_add(&s->count->backup_errors, 1);
+		spoilt = true;
+	}
+	if (spoilt || !payload_came(s, slot, -1)) {
+		if (slot->kind == SLOT_FILL)
+			run_done(slot);
+		else
+			answer_read(s, slot, -EIO);
+	} else if (slot->kind == SLOT_FILL) {
+		slot->fetched = true;
+	} else {
+		count_add(&s->count->read_backup, slot->run);
+		run_done(slot);
+		read_on(s, slot);
+		return;
+	}
+	if (slot->kind == SLOT_FILL)
+		fill_on(s, slot);
+}
+
+/* --- FILL --------------------------------------------------------------------------- */
+
+/* Of the @left pages from @page on, how many the copy lacks in a row. */
+static uint32_t lacking(const struct swapd *s, uint32_t page, uint32_t left, int copy)
+{
+	uint32_t n = 0;
+
+	while (n < left && pages_lacks(s, page + n, copy))
+		n++;
+	return n;
+}
+
+static void fill_on(struct swapd *s, struct slot *slot)
+{
+	const struct slab *slab = slab_of_page(&s->table, slot->first);
+	const struct copy *target = &slab->copy[slot->copy];
+
+	while (slot->cursor < slot->count) {
+		uint32_t page = slot->first + slot->cursor;
+		uint32_t lack = lacking(s, page, slot->count - slot->cursor, slot->copy);
+		enum page_source source;
+		int copy;
+
+		/* The copy that was to be filled is no more. */
+		if (target->state != COPY_MAPPED || target->serial != slot->serial)
+			break;
+		if (slot->fetched) {
+			if (!move(s, slot, (uint8_t)(1u << slot->copy), WIRE_WRITE))
+				return;
+			continue;
+		}
+		if (!lack) {
+			slot->cursor++;
+			continue;
+		}
+		source = pages_source(s, page, &copy);
+		slot->run = pages_run(s, page, lack, source, copy);
+		if (source == PAGE_BACKUP) {
+			from_backup(s, slot);
+			return;
+		}
+		if (source != PAGE_COPY)
+			slot->cursor += slot->run; /* nowhere: nobody can bring it back */
+		else if (!move(s, slot, (uint8_t)(1u << copy), WIRE_READ))
+			return;
+	}
+	end_fill(s, slot);
+}
+
+/* --- WRITE -------------------------------------------------------------------------- */
 
 /* Answers a write that is through with the donors, as soon as it may be. */
 static void write_settle(struct swapd *s, struct slot *slot)
@@ -141,8 +408,8 @@ static void write_settle(struct swapd *s, struct slot *slot)
 	if (slot->degraded) {
 		if (slot->backing)
 			return;
-		error = slot->backup_result;
-		s->need_backup--;
+		error = backup_there(&s->backup) ? slot->backup_result : -EIO;
+		s->need_backup -= backup_there(&s->backup);
 	} else if (slot->backing) {
 		if (s->backlog >= SLOT_BACKLOG) {
 			slot_append(&s->slots, &s->slots.unanswered, slot);
@@ -157,60 +424,62 @@ static void write_settle(struct swapd *s, struct slot *slot)
 	answer(s, slot, error);
 }
 
-/* The present run reached no donor: only the backup has it. */
-static void degrade(struct swapd *s, struct slot *slot, uint32_t run)
+static void wait_for_slab(struct swapd *s, struct slab *slab, struct slot *slot)
 {
-	bits_clear(s->valid, slot->first + slot->cursor, run);
-	count_add(&s->count->written_backup_only, run);
-	if (!slot->degraded)
-		s->need_backup++;
-	slot->degraded = true;
-	slot->cursor += run;
+	struct slot_list list = { slab->waiting_head, slab->waiting_tail };
+
+	slot->wait = WAIT_SLAB;
+	slot_append(&s->slots, &list, slot);
+	slab->waiting_head = list.head;
+	slab->waiting_tail = list.tail;
+}
+
+static uint8_t mapped_copies(const struct slab *slab)
+{
+	uint8_t legs = 0;
+
+	for (int c = 0; c < SLAB_COPIES; c++)
+		legs |= (uint8_t)((slab->copy[c].state == COPY_MAPPED) << c);
+	return legs;
+}
+
+/* How many of the pages from the cursor on are alike in being the same word, or not. */
+static uint32_t same_run(const struct slot *slot)
+{
+	uint64_t bits = slot->same >> slot->cursor;
+	uint64_t change = bits & 1 ? ~bits : bits;
+	uint32_t left = slot->count - slot->cursor, n = change ? (uint32_t)__builtin_ctzll(change) : 64;
+
+	return n < left ? n : left;
 }
 
 static void write_on(struct swapd *s, struct slot *slot)
 {
 	while (slot->cursor < slot->count) {
-		uint32_t page = slot->first + slot->cursor;
-		uint32_t run = slab_run(&s->table, page, slot->count - slot->cursor);
-		uint32_t index = page / s->table.pages;
+		uint32_t page = slot->first + slot->cursor, index = page / s->table.pages;
 		struct slab *slab = &s->table.slabs[index];
+		uint8_t legs = mapped_copies(slab);
 
-		if (slab->state == SLAB_MAPPED) {
-			if (!move(s, slab, slot, WIRE_WRITE, run))
+		slot->run = same_run(slot);
+		if (slot->same >> slot->cursor & 1) {
+			run_done(slot);
+			continue;
+		}
+		slot->run = slab_run(&s->table, page, slot->run);
+		if (legs && !slab->opening) {
+			if (!move(s, slot, legs, WIRE_WRITE))
 				return;
 			continue;
 		}
-		if (slab->state == SLAB_MAPPING || donor_ask_slab(s, index)) {
-			struct slot_list list = { slab->waiting_head, slab->waiting_tail };
-
-			slot->leg = LEG_SLAB;
-			slot_append(&s->slots, &list, slot);
-			slab->waiting_head = list.head;
-			slab->waiting_tail = list.tail;
+		if (slab->opening || slab_copies(slab, COPY_MAPPING) ||
+		    placing_open(s, index, now_ns())) {
+			wait_for_slab(s, slab, slot);
 			return;
 		}
-		degrade(s, slot, run);
+		degrade(s, slot);
 	}
-	slot->leg = LEG_DONE;
-	bits_set(s->written, slot->first, slot->count);
+	slot->wait = WAIT_DONE;
 	write_settle(s, slot);
-}
-
-void page_io_donor_reply(struct swapd *s, struct slot *slot)
-{
-	leg_done(s, slot);
-	go_on(s, slot);
-}
-
-void page_io_donor_gone(struct swapd *s, struct slot *slot)
-{
-	slot->leg = LEG_NONE;
-	/* A read comes again and finds the bits cleared. */
-	bits_clear(s->valid, slot->first + slot->cursor, slot->run);
-	if (slot->kind == SLOT_WRITE)
-		degrade(s, slot, slot->run);
-	go_on(s, slot);
 }
 
 void page_io_slab_settled(struct swapd *s, uint32_t index)
@@ -224,31 +493,12 @@ void page_io_slab_settled(struct swapd *s, uint32_t index)
 		struct slot *slot = &s->slots.slot[list.head];
 
 		slot_remove(&s->slots, &list, slot);
-		slot->leg = LEG_NONE;
+		slot->wait = WAIT_NONE;
 		go_on(s, slot);
 	}
 }
 
-static void read_backed(struct swapd *s, struct slot *slot)
-{
-	uint32_t page = slot->first + slot->cursor;
-
-	s->need_backup--;
-	slot->leg = LEG_NONE;
-	if (slot->backup_result) {
-		count_add(&s->count->backup_errors, 1);
-		answer_read(s, slot, slot->backup_result);
-		return;
-	}
-	/* A write queued before this read may have failed meanwhile. */
-	if (bits_count(s->spoilt, page, slot->run)) {
-		answer_read(s, slot, -EIO);
-		return;
-	}
-	count_add(&s->count->read_backup, slot->run);
-	slot->cursor += slot->run;
-	read_on(s, slot);
-}
+/* --- the backup ---------------------------------------------------------------------- */
 
 /* One place in the backlog is free. */
 static void answer_next(struct swapd *s)
@@ -262,12 +512,8 @@ static void answer_next(struct swapd *s)
 	write_settle(s, &s->slots.slot[i]);
 }
 
-void page_io_backed(struct swapd *s, struct slot *slot)
+static void write_backed(struct swapd *s, struct slot *slot)
 {
-	if (slot->kind == SLOT_READ) {
-		read_backed(s, slot);
-		return;
-	}
 	if (slot->backup_result) {
 		bits_set(s->spoilt, slot->first, slot->count);
 		count_add(&s->count->backup_errors, 1);
@@ -282,11 +528,34 @@ void page_io_backed(struct swapd *s, struct slot *slot)
 		s->backlog--;
 		slot_put(&s->slots, slot);
 		answer_next(s);
-	} else if (slot->leg == LEG_DONE) {
+	} else if (slot->wait == WAIT_DONE) {
 		if (!slot->degraded) {
 			slot_remove(&s->slots, &s->slots.unanswered, slot);
 			s->need_backup--;
 		}
 		write_settle(s, slot);
+	}
+}
+
+void page_io_backed(struct swapd *s, struct slot *slot)
+{
+	switch (slot->kind) {
+	case SLOT_READ:
+	case SLOT_FILL:
+		read_backed(s, slot);
+		break;
+	case SLOT_WRITE:
+		write_backed(s, slot);
+		break;
+	case SLOT_DISCARD:
+		/* What it failed to clear nobody reads. */
+		s->backlog--;
+		slot_put(&s->slots, slot);
+		answer_next(s);
+		break;
+	case SLOT_ALONE:
+		s->need_backup--;
+		repair_alone_backed(s, slot);
+		break;
 	}
 }

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What becomes of a READ and a WRITE.
+ * What becomes of a READ, a WRITE and a DISCARD, and of repair's FILL.
  *
- * A request goes through its pages leg by leg: a leg is a run of pages that
- * come from, or go to, one place.  Nearly all requests have one leg.
+ * A request goes through its pages run by run: a run is a number of pages that come
+ * from, or go to, the same places; nearly all requests have one.  pages.h says
+ * where a page is.  A run of a READ is one leg, to one donor; a run of a WRITE has a
+ * leg for each copy of its slab, and is done when all have ended: acknowledged, or
+ * with their donor lost.
  *
- * A page's newest content is where its bits say:
- *	not written            zeroes, without I/O
- *	valid                  at the donor of its slab
- *	neither, not spoilt    in the backup file, or queued for it
- *	neither, spoilt        nowhere: an I/O error, never an old content
- *
- * A write is answered when the donor has it and it is queued for the backup;
- * without a donor, when the backup file has it.  Overlapping requests of which
- * one writes are done one after the other, in the order they came.
+ * A write is answered when every live copy has it and it is queued for the backup;
+ * if no copy took a page, when the backup file has it; without one it fails.
+ * Overlapping requests of which one excludes others (all but READ and FILL) are done
+ * one after the other, in the order they came.
  */
 #ifndef EBB_PAGE_IO_H
 #define EBB_PAGE_IO_H
@@ -27,13 +25,19 @@ struct swapd;
 /* Starts @slot, whose kind, first, count and unique are set. */
 void page_io_start(struct swapd *s, struct slot *slot);
 
-/* The donor did @slot's leg; what a READ asked for is in its payload. */
-void page_io_donor_reply(struct swapd *s, struct slot *slot);
+/* The same for what nobody outside waits for: FILL and ALONE. */
+void page_io_start_own(struct swapd *s, struct slot *slot);
 
-/* The donor will never answer @slot's leg: its slabs are lost already. */
-void page_io_donor_gone(struct swapd *s, struct slot *slot);
+/* An ALONE is through: those it held up go on. */
+void page_io_end_alone(struct swapd *s, struct slot *slot);
 
-/* The slab at @index is no longer MAPPING: those who waited for that go on. */
+/* A donor did leg number @leg; what a READ asked for is in the payload. */
+void page_io_donor_reply(struct swapd *s, struct slot *slot, int leg);
+
+/* The donor of leg number @leg will never answer: its copies are lost already. */
+void page_io_donor_gone(struct swapd *s, struct slot *slot, int leg);
+
+/* A copy of the slab at @index is no longer MAPPING: those who waited for that go on. */
 void page_io_slab_settled(struct swapd *s, uint32_t index);
 
 /* The backup thread is through with @slot. */

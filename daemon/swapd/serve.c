@@ -9,11 +9,14 @@
 #include <unistd.h>
 
 #include "fuse_file.h"
+#include "donor_asks.h"
 #include "page_io.h"
+#include "repair.h"
 #include "serve.h"
 #include "swapd.h"
 
 #define TICK_NS 100000000l
+#define TICKS (1000000000l / TICK_NS)
 /* Requests read at a time, before donors get what has gathered. */
 #define BATCH 16
 /* Rounds of one request after which more are looked for: 1/16 of a read(2) a request. */
@@ -28,7 +31,7 @@
  */
 #define BACKUP_BATCH 32
 
-enum { KEY_FUSE = MAX_DONORS, KEY_TIMER, KEY_SIGNAL, KEY_BACKUP };
+enum { KEY_FUSE = MAX_DONORS, KEY_TIMER, KEY_SIGNAL, KEY_BACKUP, KEY_ORDER };
 
 static int add(struct swapd *s, int fd, uint64_t key)
 {
@@ -78,6 +81,22 @@ static void drain(int fd)
 
 	while (read(fd, &n, sizeof(n)) > 0)
 		;
+}
+
+static void tick(struct swapd *s)
+{
+	uint64_t periods = 0, now = now_ns();
+
+	if (read(s->timer_fd, &periods, sizeof(periods)) != sizeof(periods))
+		return;
+	donors_tick(s, now);
+	/* One that was late counts as those it missed. */
+	s->ticks += (uint32_t)periods;
+	if (s->ticks >= TICKS) {
+		donor_asks_tick(s, s->ticks / TICKS);
+		s->ticks %= TICKS;
+	}
+	repair_tick(s, now);
 }
 
 static void reap(struct swapd *s)
@@ -143,12 +162,15 @@ static bool backup_urgent(const struct swapd *s)
 	return s->need_backup || s->slots.free_count < LOW_SLOTS;
 }
 
-/* Waits for events; polls for options.spin microseconds before it sleeps. */
-static int wait_events(struct swapd *s, struct epoll_event *ev, int most)
+/*
+ * Waits for events, up to @patience ms (-1: for ever); polls for options.spin
+ * microseconds before it sleeps.
+ */
+static int wait_events(struct swapd *s, struct epoll_event *ev, int most, int patience)
 {
 	int n;
 
-	if (s->options.spin && s->slots.active_count) {
+	if (patience && s->options.spin && s->slots.active_count) {
 		uint64_t until = now_ns() + s->options.spin * 1000;
 
 		do {
@@ -157,28 +179,33 @@ static int wait_events(struct swapd *s, struct epoll_event *ev, int most)
 		if (n)
 			return n;
 	}
-	return epoll_wait(s->epoll_fd, ev, most, -1);
+	return epoll_wait(s->epoll_fd, ev, most, patience);
 }
 
 int serve_run(struct swapd *s)
 {
 	int r = add(s, s->fuse_fd, KEY_FUSE);
 
-	if (!r)
+	if (!r && backup_there(&s->backup))
 		r = add(s, s->backup.done_fd, KEY_BACKUP);
+	if (!r)
+		r = add(s, s->orders.post_fd, KEY_ORDER);
 	s->fuse_watched = true;
 	while (!r) {
-		struct epoll_event ev[MAX_DONORS + 4];
+		struct epoll_event ev[MAX_DONORS + 5];
+		bool more;
 		int n;
 
 		count_add(&s->shared->beats, 1);
 		reap(s);
+		more = repair_run(s);
 		donors_flush(s);
-		backup_kick(&s->backup, backup_urgent(s) ? 1 : BACKUP_BATCH);
+		if (backup_there(&s->backup))
+			backup_kick(&s->backup, backup_urgent(s) ? 1 : BACKUP_BATCH);
 		watch_fuse(s);
-		if (backup_urgent(s) && backup_notify(&s->backup))
+		if (backup_there(&s->backup) && backup_urgent(s) && backup_notify(&s->backup))
 			continue;
-		n = wait_events(s, ev, MAX_DONORS + 4);
+		n = wait_events(s, ev, MAX_DONORS + 5, more ? 0 : -1);
 		if (n < 0 && errno != EINTR)
 			return -errno;
 		/* Replies first: they free slots and answer who has waited longest. */
@@ -191,15 +218,18 @@ int serve_run(struct swapd *s)
 				r = take_requests(s);
 				break;
 			case KEY_TIMER:
-				drain(s->timer_fd);
-				donors_tick(s, now_ns());
-				backup_kick(&s->backup, 1);
+				tick(s);
+				if (backup_there(&s->backup))
+					backup_kick(&s->backup, 1);
 				break;
 			case KEY_SIGNAL:
 				take_signal(s);
 				break;
 			case KEY_BACKUP:
 				drain(s->backup.done_fd);
+				break;
+			case KEY_ORDER:
+				orders_take(s);
 				break;
 			}
 		}

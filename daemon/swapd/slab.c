@@ -17,48 +17,109 @@ uint32_t slab_run(const struct slab_table *t, uint32_t page, uint32_t count)
 	return count < left ? count : left;
 }
 
-bool slab_may_map(const struct slab *s, uint64_t now)
+int slab_copies(const struct slab *s, enum copy_state state)
 {
-	return (s->state == SLAB_UNMAPPED || s->state == SLAB_LOST) && now >= s->since;
+	int n = 0;
+
+	for (int c = 0; c < SLAB_COPIES; c++)
+		n += s->copy[c].state == state;
+	return n;
 }
 
-void slab_ask(struct slab *s, uint16_t donor, uint64_t now)
+int slab_copy_at(const struct slab *s, uint16_t donor)
 {
-	assert(s->state == SLAB_UNMAPPED || s->state == SLAB_LOST);
-	s->state = SLAB_MAPPING;
-	s->donor = donor;
-	s->since = now;
+	for (int c = 0; c < SLAB_COPIES; c++)
+		if (s->copy[c].state != COPY_NONE && s->copy[c].donor == donor)
+			return c;
+	return -1;
 }
 
-void slab_grant(struct slab *s, uint32_t remote, uint32_t generation)
+enum slab_state slab_state(const struct slab *s)
 {
-	assert(s->state == SLAB_MAPPING);
-	s->state = SLAB_MAPPED;
-	s->remote = remote;
-	s->generation = generation;
-	s->since = 0;
+	if (slab_copies(s, COPY_MAPPED))
+		return SLAB_MAPPED;
+	if (slab_copies(s, COPY_MAPPING))
+		return SLAB_MAPPING;
+	return s->lost ? SLAB_LOST : SLAB_UNMAPPED;
 }
 
-void slab_refuse(struct slab *s, uint64_t not_before)
+const char *slab_state_text(enum slab_state state)
 {
-	assert(s->state == SLAB_MAPPING);
-	s->state = SLAB_UNMAPPED;
-	s->since = not_before;
+	static const char *const texts[SLAB_STATES] = {
+		[SLAB_UNMAPPED] = "unmapped",
+		[SLAB_MAPPING] = "mapping",
+		[SLAB_MAPPED] = "mapped",
+		[SLAB_LOST] = "lost",
+	};
+
+	return texts[state];
 }
 
-void slab_lose(struct slab *s)
+int slab_ask(struct slab *s, uint16_t donor, uint64_t now)
 {
-	assert(s->state == SLAB_MAPPING || s->state == SLAB_MAPPED);
-	s->state = SLAB_LOST;
-	s->since = 0;
+	assert(slab_copy_at(s, donor) < 0);
+	for (int c = 0; c < SLAB_COPIES; c++) {
+		struct copy *copy = &s->copy[c];
+
+		if (copy->state != COPY_NONE)
+			continue;
+		*copy = (struct copy){ .state = COPY_MAPPING, .donor = donor, .since = now,
+				       .serial = copy->serial + 1 };
+		return c;
+	}
+	return -1;
 }
 
-uint32_t slab_count(const struct slab_table *t, enum slab_state state, int donor)
+static void settle(struct slab *s)
+{
+	if (!slab_copies(s, COPY_MAPPING))
+		s->opening = false;
+}
+
+void slab_grant(struct slab *s, int copy, uint32_t remote, uint32_t generation)
+{
+	struct copy *c = &s->copy[copy];
+
+	assert(c->state == COPY_MAPPING);
+	c->state = COPY_MAPPED;
+	c->remote = remote;
+	c->generation = generation;
+	c->partial = s->live > 0;
+	s->lost = false;
+	settle(s);
+}
+
+static void release(struct slab *s, int copy)
+{
+	s->copy[copy] = (struct copy){ .serial = s->copy[copy].serial };
+	settle(s);
+}
+
+void slab_refuse(struct slab *s, int copy)
+{
+	assert(s->copy[copy].state == COPY_MAPPING);
+	release(s, copy);
+}
+
+void slab_drop(struct slab *s, int copy)
+{
+	assert(s->copy[copy].state == COPY_MAPPED);
+	release(s, copy);
+}
+
+void slab_lose(struct slab *s, int copy)
+{
+	assert(s->copy[copy].state != COPY_NONE);
+	release(s, copy);
+	s->not_before = 0;
+	s->lost = slab_copies(s, COPY_NONE) == SLAB_COPIES;
+}
+
+uint32_t slab_count(const struct slab_table *t, enum slab_state state)
 {
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < t->count; i++)
-		if (t->slabs[i].state == state && (donor < 0 || t->slabs[i].donor == donor))
-			n++;
+		n += slab_state(&t->slabs[i]) == state;
 	return n;
 }

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The slab table: which donor holds which part of the device.  Pure functions
- * over plain structs; whoever talks to donors drives them.
+ * The slab table: which donors hold which part of the device.  Pure functions
+ * over plain structs; placing.c, which talks to donors, drives them.
  *
- *	UNMAPPED --map--> MAPPING --granted--> MAPPED
- *	   ^                 |                   |
- *	   +----refused------+                   | donor gone
- *	                     +--donor gone--> LOST --map--> MAPPING
+ * A slab has copies, each at another donor:
  *
- * LOST differs from UNMAPPED for the reader of the status only.
+ *	NONE --ask--> MAPPING --grant--> MAPPED
+ *	  ^              |                 |
+ *	  +----refused---+                 | donor lost, or given back
+ *	  +--------------------------------+
+ *
+ * A bit a page and copy (swapd.valid) says whether the copy has the page's newest
+ * content; only MAPPED copies have bits.  Every write goes to all MAPPED copies, so
+ * a copy that was complete stays so.
  */
 #ifndef EBB_SLAB_H
 #define EBB_SLAB_H
@@ -16,15 +20,40 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "activity.h"
+
+#define REPLICAS_MAX 3
+/* One more than replicas: what a copy that moves away needs at its new donor. */
+#define SLAB_COPIES (REPLICAS_MAX + 1)
+
+enum copy_state { COPY_NONE, COPY_MAPPING, COPY_MAPPED };
+
+struct copy {
+	uint8_t state;        /* enum copy_state */
+	bool leaving;         /* asked back: goes when its pages are elsewhere */
+	bool partial;         /* may lack pages; repair goes through them */
+	uint16_t donor;       /* index; meaningful unless NONE */
+	uint32_t remote;      /* the donor's number of the slab */
+	uint32_t generation;  /* the donor's, of this loan */
+	uint32_t serial;      /* of uses of this entry: tells a later copy from this one */
+	uint32_t repaired;    /* pages of the slab that repair is through with */
+	uint8_t *memory;      /* the transport's, while MAPPED: where it has it in reach, or NULL */
+	uint64_t since;       /* ns: MAPPING, or leaving, since */
+};
+
+/* What a slab is, for people. */
 enum slab_state { SLAB_UNMAPPED, SLAB_MAPPING, SLAB_MAPPED, SLAB_LOST, SLAB_STATES };
 
 struct slab {
-	uint8_t state;        /* enum slab_state */
-	uint16_t donor;       /* index; meaningful in MAPPING and MAPPED */
-	uint32_t remote;      /* the donor's number of it */
-	uint32_t generation;  /* the donor's, of this loan */
-	uint8_t *memory;      /* the transport's, while MAPPED: where it has it in reach, or NULL */
-	uint64_t since;       /* ns: MAPPING since; else not to be asked for before */
+	struct copy copy[SLAB_COPIES];
+	bool opening;         /* first copies are being asked for: writes wait for all answers */
+	bool lost;            /* its last copy ended with its donor */
+	uint8_t jobs;         /* repair's, under way */
+	uint16_t target;      /* donor + 1 that the next copy is to go to; 0 = any */
+	uint32_t live;        /* pages that copies have to hold: written, neither discarded nor same-filled */
+	uint64_t not_before;  /* ns: no donor is to be asked before */
+	uint64_t idle_since;  /* ns: has copies but no live page since; 0 = not so */
+	struct activity activity;
 	int waiting_head, waiting_tail; /* requests that wait for MAPPING to end; -1 = none */
 };
 
@@ -51,16 +80,27 @@ static inline uint32_t slab_offset(const struct slab_table *t, uint32_t page)
 /* Of @count pages from @page, how many lie in @page's slab. */
 uint32_t slab_run(const struct slab_table *t, uint32_t page, uint32_t count);
 
-/* Whether a write may ask a donor for @s at time @now. */
-bool slab_may_map(const struct slab *s, uint64_t now);
+/* Copies of @s in @state. */
+int slab_copies(const struct slab *s, enum copy_state state);
 
-/* The transitions; each asserts that it starts from a state that has it. */
-void slab_ask(struct slab *s, uint16_t donor, uint64_t now);
-void slab_grant(struct slab *s, uint32_t remote, uint32_t generation);
-void slab_refuse(struct slab *s, uint64_t not_before);
-void slab_lose(struct slab *s);
+/* The copy of @s at @donor, in whatever state, or -1. */
+int slab_copy_at(const struct slab *s, uint16_t donor);
 
-/* Slabs in @state; of @donor, unless that is -1. */
-uint32_t slab_count(const struct slab_table *t, enum slab_state state, int donor);
+enum slab_state slab_state(const struct slab *s);
+const char *slab_state_text(enum slab_state state);
+
+/*
+ * The transitions; each asserts that it starts from a state that has it.
+ * slab_ask() takes the first entry that is NONE and returns it, -1 when there is
+ * none.  The others leave the entry free.
+ */
+int slab_ask(struct slab *s, uint16_t donor, uint64_t now);
+void slab_grant(struct slab *s, int copy, uint32_t remote, uint32_t generation);
+void slab_refuse(struct slab *s, int copy);
+void slab_drop(struct slab *s, int copy);
+void slab_lose(struct slab *s, int copy);
+
+/* Slabs in @state. */
+uint32_t slab_count(const struct slab_table *t, enum slab_state state);
 
 #endif

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -67,13 +68,11 @@ void slot_put(struct slots *s, struct slot *slot)
 {
 	int i = slot_index(s, slot);
 
-	*slot = (struct slot){
-		.payload = slot->payload,
-		.sequence = slot->sequence + 1,
-		.previous = -1,
-		.next = s->free.head,
-		.active = -1,
-	};
+	/* Legs keep their sequence, and need nothing else. */
+	memset(&slot->source, 0, offsetof(struct slot, previous) - offsetof(struct slot, source));
+	slot->previous = -1;
+	slot->next = s->free.head;
+	slot->active = -1;
 	if (s->free.head >= 0)
 		s->slot[s->free.head].previous = i;
 	else
@@ -107,6 +106,33 @@ void slot_remove(struct slots *s, struct slot_list *list, struct slot *slot)
 		list->tail = slot->previous;
 }
 
+void leg_append(struct slots *s, struct leg_list *list, int number)
+{
+	struct leg *leg = leg_at(s, number);
+
+	leg->next = -1;
+	leg->previous = list->tail;
+	if (list->tail >= 0)
+		leg_at(s, list->tail)->next = number;
+	else
+		list->head = number;
+	list->tail = number;
+}
+
+void leg_remove(struct slots *s, struct leg_list *list, int number)
+{
+	struct leg *leg = leg_at(s, number);
+
+	if (leg->previous >= 0)
+		leg_at(s, leg->previous)->next = leg->next;
+	else
+		list->head = leg->next;
+	if (leg->next >= 0)
+		leg_at(s, leg->next)->previous = leg->previous;
+	else
+		list->tail = leg->previous;
+}
+
 void slot_activate(struct slots *s, struct slot *slot)
 {
 	uint32_t i = s->active_count++;
@@ -114,8 +140,8 @@ void slot_activate(struct slots *s, struct slot *slot)
 	slot->active = (int)i;
 	s->active[i] = (uint16_t)slot_index(s, slot);
 	s->range[i] = (struct slot_range){ slot->first, slot->first + slot->count,
-					   slot->kind == SLOT_WRITE };
-	s->active_writes += slot->kind == SLOT_WRITE;
+					   slot_excludes(slot->kind) };
+	s->active_excluding += slot_excludes(slot->kind);
 }
 
 void slot_retire(struct slots *s, struct slot *slot)
@@ -126,28 +152,28 @@ void slot_retire(struct slots *s, struct slot *slot)
 	s->range[slot->active] = s->range[last];
 	s->slot[s->active[last]].active = slot->active;
 	slot->active = -1;
-	s->active_writes -= slot->kind == SLOT_WRITE;
+	s->active_excluding -= slot_excludes(slot->kind);
 }
 
 bool slot_conflicts(const struct slots *s, const struct slot *slot)
 {
 	uint32_t first = slot->first, end = first + slot->count;
-	bool write = slot->kind == SLOT_WRITE;
+	bool excludes = slot_excludes(slot->kind);
 
 	/* The common case: reads beside reads. */
-	if (!write && !s->active_writes && s->blocked.head < 0)
+	if (!excludes && !s->active_excluding && s->blocked.head < 0)
 		return false;
 	for (uint32_t i = 0; i < s->active_count; i++) {
 		const struct slot_range *r = &s->range[i];
 
-		if (r->first < end && first < r->end && (r->write || write))
+		if (r->first < end && first < r->end && (r->excludes || excludes))
 			return true;
 	}
 	for (int i = s->blocked.head; i >= 0 && &s->slot[i] != slot; i = s->slot[i].next) {
 		const struct slot *b = &s->slot[i];
 
 		if (b->first < end && first < b->first + b->count &&
-		    (b->kind == SLOT_WRITE || write))
+		    (slot_excludes(b->kind) || excludes))
 			return true;
 	}
 	return false;

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "slab.h"
 #include "wire/wire.h"
 
 /*
@@ -27,37 +28,60 @@
 #define SLOT_COUNT 512
 #define SLOT_BACKLOG (SLOT_COUNT - 128)
 
-enum slot_kind { SLOT_FREE, SLOT_NEW, SLOT_READ, SLOT_WRITE };
+/*
+ * FILL brings pages to a copy that lacks them, ALONE has a slab to itself while a
+ * copy of it is given back: these two are repair's.
+ */
+enum slot_kind { SLOT_FREE, SLOT_NEW, SLOT_READ, SLOT_WRITE, SLOT_DISCARD, SLOT_FILL, SLOT_ALONE };
 
 /* What the next step of a request waits for. */
-enum slot_leg {
-	LEG_NONE,
-	LEG_DONOR,   /* a reply; slot->frame is what was asked */
-	LEG_SLAB,    /* its slab being mapped */
-	LEG_BACKUP,  /* READ: the backup file */
-	LEG_DONE,    /* WRITE: donors are through with it */
+enum slot_wait {
+	WAIT_NONE,
+	WAIT_DONOR,   /* replies to the legs in slot->pending */
+	WAIT_SLAB,    /* its slab being mapped */
+	WAIT_BACKUP,  /* the backup file */
+	WAIT_DONE,    /* WRITE: donors are through with it */
+};
+
+/* What one copy does of a request: the leg's number is the copy's in its slab. */
+struct leg {
+	uint16_t donor;
+	uint32_t sequence;       /* of uses: tells late replies apart */
+	uint64_t since;          /* ns: waits since */
+	struct wire_frame frame; /* what was asked */
+	int previous, next;      /* in its donor's list, by number */
 };
 
 struct slot {
 	uint8_t *payload;     /* SLOT_BYTES, page-aligned; the page before is ours for headers */
 	const uint8_t *source; /* READ: where its pages are instead, if not NULL */
-	uint8_t kind, leg;
+	uint8_t kind, wait;
+	uint8_t pending;      /* legs under way, a bit each */
 	bool blocked;         /* waits for an overlapping request */
 	bool answered;
 	bool degraded;        /* WRITE: some page reached no donor, so the backup decides */
 	bool backing;         /* handed to the backup thread */
+	bool fetched;         /* FILL: the present run is in the payload */
+	uint8_t copy;         /* FILL: to be filled; ALONE: to be given back */
+	uint8_t purpose;      /* ALONE: enum repair_purpose */
 	int backup_result;    /* 0 or -errno, when no longer backing */
-	uint16_t donor;       /* LEG_DONOR */
 	uint32_t first, count; /* pages */
 	uint32_t cursor;      /* pages of it that are through */
-	uint32_t run;         /* pages of the present leg */
-	uint32_t sequence;    /* of uses: tells late replies apart */
+	uint32_t run;         /* pages of the present legs */
+	uint32_t serial;      /* FILL, ALONE: of the copy */
+	uint64_t same;        /* WRITE: a bit for each page that is one word over and over */
 	uint64_t unique;      /* of the FUSE request */
-	uint64_t since;       /* ns: start of the leg */
-	struct wire_frame frame;
 	int previous, next;   /* in the one list it is on */
 	int active;           /* index in slots.active, or -1 */
+	struct leg leg[SLAB_COPIES];
 };
+_Static_assert(SLOT_PAGES <= 64, "slot.same has a bit a page");
+
+/* Whether requests of @kind have their pages to themselves; others share them. */
+static inline bool slot_excludes(uint8_t kind)
+{
+	return kind != SLOT_READ && kind != SLOT_FILL;
+}
 
 /* A list of slots by index; a slot is on one at a time. */
 struct slot_list {
@@ -65,6 +89,13 @@ struct slot_list {
 };
 
 #define SLOT_LIST_EMPTY ((struct slot_list){ -1, -1 })
+
+/* A list of legs by number, over all slots. */
+struct leg_list {
+	int head, tail; /* -1 = empty */
+};
+
+#define LEG_LIST_EMPTY ((struct leg_list){ -1, -1 })
 
 struct slots {
 	struct slot *slot;     /* SLOT_COUNT */
@@ -75,9 +106,9 @@ struct slots {
 	struct slot_list blocked;  /* in order of arrival */
 	struct slot_list unanswered; /* writes that are through but for the backlog limit */
 	/* Unanswered requests under way, with their ranges side by side for the scan. */
-	uint32_t active_count, active_writes;
+	uint32_t active_count, active_excluding;
 	uint16_t active[SLOT_COUNT];
-	struct slot_range { uint32_t first, end; bool write; } range[SLOT_COUNT];
+	struct slot_range { uint32_t first, end; bool excludes; } range[SLOT_COUNT];
 };
 
 int slots_init(struct slots *s, struct error *e);
@@ -95,13 +126,27 @@ void slot_put(struct slots *s, struct slot *slot);
 void slot_append(struct slots *s, struct slot_list *list, struct slot *slot);
 void slot_remove(struct slots *s, struct slot_list *list, struct slot *slot);
 
-/* Marks a READ or WRITE as under way, and no longer. */
+/* A leg's number, and back. */
+static inline int leg_number(const struct slots *s, const struct slot *slot, int leg)
+{
+	return slot_index(s, slot) * SLAB_COPIES + leg;
+}
+
+static inline struct leg *leg_at(const struct slots *s, int number)
+{
+	return &s->slot[number / SLAB_COPIES].leg[number % SLAB_COPIES];
+}
+
+void leg_append(struct slots *s, struct leg_list *list, int number);
+void leg_remove(struct slots *s, struct leg_list *list, int number);
+
+/* Marks a request as under way, and no longer. */
 void slot_activate(struct slots *s, struct slot *slot);
 void slot_retire(struct slots *s, struct slot *slot);
 
 /*
  * Whether @slot must wait: its pages overlap those of a request under way, or
- * of one blocked before it, and one of the two writes.
+ * of one blocked before it, and one of the two excludes others.
  */
 bool slot_conflicts(const struct slots *s, const struct slot *slot);
 

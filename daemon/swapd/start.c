@@ -12,13 +12,14 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-#include "bits.h"
 #include "common/files.h"
 #include "common/log.h"
 #include "common/paths.h"
 #include "common/realtime.h"
 #include "common/size.h"
 #include "fuse_file.h"
+#include "pages.h"
+#include "place.h"
 #include "serve.h"
 #include "start.h"
 #include "watchdog.h"
@@ -28,11 +29,26 @@
 #endif
 
 #define NICE (-10)
+/* Repair leaves so many slots to requests. */
+#define SLOTS_RESERVED 64
 
 static int missing(const char *option, const char *example, struct error *e)
 {
 	return fail_exit(e, EXIT_USAGE, EINVAL, "--%s: not given; say --%s %s", option, option,
 			 example);
+}
+
+static bool durability_is_disk(const struct swapd_options *o)
+{
+	return !strcmp(o->durability, "disk");
+}
+
+/* "replicas=2": the option's table lets no other numbers through. */
+static int durability_copies(const struct swapd_options *o)
+{
+	const char *number = strchr(o->durability, '=');
+
+	return number ? atoi(number + 1) : 1;
 }
 
 int swapd_options_check(const struct swapd_options *o, struct error *e)
@@ -46,8 +62,12 @@ int swapd_options_check(const struct swapd_options *o, struct error *e)
 		return r;
 	if (!o->size)
 		return missing("size", "4G", e);
-	if (!o->backup)
+	if (durability_is_disk(o) && !o->backup)
 		return missing("backup", "/var/lib/ebb/ebb0.backup", e);
+	if (!durability_is_disk(o) && o->backup)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "--backup: not used with --durability %s; leave it out, or say --durability disk",
+				 o->durability);
 	if (!o->mount)
 		return missing("mount", "/run/ebb/devices/ebb0", e);
 	if (!o->donors.n)
@@ -58,6 +78,18 @@ int swapd_options_check(const struct swapd_options *o, struct error *e)
 	if (o->slab % PAGE || o->slab < WIRE_MIN_SLAB || o->slab > WIRE_MAX_SLAB)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "--slab: must be 1M to 1G in whole pages; use 64M");
+	if (o->slab & (o->slab - 1))
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "--slab: must be a power of two; use 64M");
+	if (o->choices < 1 || o->choices > PLACE_CHOICES_MAX)
+		return fail_exit(e, EXIT_USAGE, EINVAL, "--choices: must be 1 to %d; use 2",
+				 PLACE_CHOICES_MAX);
+	if (!durability_is_disk(o) && o->hot_slab)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "--hot-slab: without a backup disk a slab needs a donor at its first page; leave it out");
+	if (o->repair_rate < PAGE * 10)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "--repair-rate: too small to get anywhere; use 256M");
 	if (o->deadline < 10000000 || o->watchdog < 2 * o->deadline)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "--deadline, --watchdog: need at least 10ms, and a watchdog of twice the deadline; use 500ms and 30s");
@@ -146,6 +178,9 @@ static int settle_paths(struct swapd *s, struct error *e)
 
 	if (!realpath(s->options.mount, s->mount))
 		return fail(e, errno, "mount %s: %m; create the directory first", s->options.mount);
+	s->options.mount = s->mount;
+	if (!s->options.backup)
+		return s->options.foreground || chdir("/") == 0 ? 0 : fail(e, errno, "/: %m");
 	if (strlen(s->options.backup) >= sizeof(directory))
 		return fail(e, ENAMETOOLONG, "backup: path too long");
 	strcpy(directory, s->options.backup);
@@ -158,7 +193,6 @@ static int settle_paths(struct swapd *s, struct error *e)
 	strncat(s->backup_path, "/", sizeof(s->backup_path) - strlen(s->backup_path) - 1);
 	strncat(s->backup_path, slash ? slash + 1 : s->options.backup,
 		sizeof(s->backup_path) - strlen(s->backup_path) - 1);
-	s->options.mount = s->mount;
 	s->options.backup = s->backup_path;
 	return s->options.foreground || chdir("/") == 0 ? 0 : fail(e, errno, "/: %m");
 }
@@ -166,21 +200,21 @@ static int settle_paths(struct swapd *s, struct error *e)
 static int make_tables(struct swapd *s, struct error *e)
 {
 	uint64_t slabs = (s->options.size + s->options.slab - 1) / s->options.slab;
-	struct slab *slab;
-	size_t words;
+	struct slab *slab = calloc(slabs, sizeof(*slab));
+	int r;
 
-	s->pages = (uint32_t)(s->options.size / PAGE);
-	words = bits_words(s->pages);
-	s->valid = calloc(words, sizeof(*s->valid));
-	s->written = calloc(words, sizeof(*s->written));
-	s->spoilt = calloc(words, sizeof(*s->spoilt));
-	slab = calloc(slabs, sizeof(*slab));
-	if (!s->valid || !s->written || !s->spoilt || !slab) {
-		free(slab);
+	if (!slab)
 		return fail(e, ENOMEM, "device %s: no memory for its tables", s->options.name);
-	}
+	s->pages = (uint32_t)(s->options.size / PAGE);
 	slab_init(&s->table, slab, (uint32_t)slabs, (uint32_t)(s->options.slab / PAGE));
-	return slots_init(&s->slots, e);
+	s->wanted = durability_copies(&s->options);
+	s->choices = (int)s->options.choices;
+	s->activity_rule = (struct activity_rule)ACTIVITY_RULE_DEFAULT;
+	s->activity_rule.hot_slab = (double)s->options.hot_slab;
+	s->slots_reserved = SLOTS_RESERVED;
+	/* One more than wanted: a copy that moves is in two places for a while. */
+	r = pages_init(s, s->wanted + 1, e);
+	return r ? r : slots_init(&s->slots, e);
 }
 
 static int make_shared(struct swapd *s, struct error *e)
@@ -195,6 +229,36 @@ static int make_shared(struct swapd *s, struct error *e)
 	return 0;
 }
 
+/*
+ * Copies of one slab are at different donors, so no donor holds more than the
+ * device once.  With a backup the disk, which has room for all, is enough.
+ */
+static int check_capacity(const struct swapd *s, struct error *e)
+{
+	uint64_t slabs = s->table.count, room = 0;
+	char want[16], have[16];
+
+	if (durability_is_disk(&s->options))
+		return 0;
+	if (s->donor_count < s->wanted)
+		return fail_exit(e, EXIT_REFUSED, ENOSPC,
+				 "device %s: %s needs %d donors, %d are named; add --donor, or choose another --durability",
+				 s->options.name, s->options.durability, s->wanted, s->donor_count);
+	for (int i = 0; i < s->donor_count; i++) {
+		const struct donor *d = &s->donors[i];
+		uint64_t fit = d->leaving ? 0 : d->free / d->slab_size;
+
+		room += fit < slabs ? fit : slabs;
+	}
+	if (room >= slabs * (uint64_t)s->wanted)
+		return 0;
+	return fail_exit(e, EXIT_REFUSED, ENOSPC,
+			 "device %s: %s in %d cop%s are more than its donors have free for it (%s); make it smaller, add donors, or use --durability disk",
+			 s->options.name, size_format(s->options.size, want, sizeof(want)), s->wanted,
+			 s->wanted > 1 ? "ies" : "y",
+			 size_format(room * s->options.slab, have, sizeof(have)));
+}
+
 static int connect_donors(struct swapd *s, struct error *e)
 {
 	if (getrandom(&s->borrower, sizeof(s->borrower), 0) != sizeof(s->borrower))
@@ -206,7 +270,7 @@ static int connect_donors(struct swapd *s, struct error *e)
 		if (r)
 			return r;
 	}
-	return 0;
+	return check_capacity(s, e);
 }
 
 /* Locks what there is and what threads will still add. */
@@ -222,6 +286,7 @@ int swapd_start(struct swapd *s, struct device_control *c, char **argv, struct e
 	int r;
 
 	s->fuse_fd = s->epoll_fd = s->timer_fd = s->signal_fd = s->backup.fd = -1;
+	s->orders.post_fd = s->orders.done_fd = -1;
 	c->listen_fd = c->stop_fd = -1;
 	protect(s, argv);
 	r = settle_paths(s, e);
@@ -235,10 +300,12 @@ int swapd_start(struct swapd *s, struct device_control *c, char **argv, struct e
 	if (!r)
 		r = device_control_open(c, s, e);
 	if (!r)
+		r = orders_open(&s->orders, e);
+	if (!r)
 		r = make_tables(s, e);
 	if (!r)
 		r = connect_donors(s, e);
-	if (!r)
+	if (!r && s->options.backup)
 		r = backup_open(&s->backup, s->options.backup, s->options.size, e);
 	if (!r)
 		r = fuse_mount(s, e);
@@ -246,7 +313,7 @@ int swapd_start(struct swapd *s, struct device_control *c, char **argv, struct e
 		return r;
 	watchdog_arm(s);
 	lock_memory(s);
-	r = backup_start(&s->backup, &s->slots, e);
+	r = s->options.backup ? backup_start(&s->backup, &s->slots, e) : 0;
 	if (!r)
 		r = device_control_start(c, e);
 	return r;
@@ -262,11 +329,10 @@ void swapd_stop(struct swapd *s, struct device_control *c)
 	donors_free(s);
 	watchdog_stop(s);
 	serve_free(s);
+	orders_close(&s->orders);
 	slots_free(&s->slots);
 	free(s->table.slabs);
-	free(s->valid);
-	free(s->written);
-	free(s->spoilt);
+	pages_free(s);
 	if (s->shared)
 		munmap(s->shared, sizeof(*s->shared));
 	if (!s->options.foreground) {

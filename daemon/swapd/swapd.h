@@ -15,24 +15,31 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "activity.h"
 #include "backup.h"
 #include "common/device.h"
 #include "common/error.h"
 #include "common/options.h"
 #include "donor.h"
 #include "notes.h"
+#include "orders.h"
+#include "repair.h"
 #include "slab.h"
 #include "slot.h"
 
 #define PAGE 4096u
-#define MAX_DONORS OPTION_LIST_MAX
+#define MAX_DONORS 64
 #define LATENCY_BUCKETS 40
 
 struct swapd_options {
 	const char *name, *backup, *mount;
+	const char *durability;  /* "disk", "replicas=N", "none" */
 	uint64_t size, slab;     /* bytes */
 	uint64_t deadline, watchdog; /* ns */
 	uint64_t spin;           /* us */
+	uint64_t choices;        /* donors drawn for a slab: d */
+	uint64_t hot_slab;       /* page I/O a second; 0 = map on first use */
+	uint64_t repair_rate;    /* bytes a second */
 	uint64_t ready_fd;       /* 0 = none */
 	struct option_list donors;
 	bool foreground, version;
@@ -54,7 +61,12 @@ struct counters {
 	uint64_t donor_losses, late_replies, donor_errors;
 	uint64_t backup_errors;  /* requests the backup file failed */
 	uint64_t fuse_errors;    /* answers the kernel did not take */
-	uint64_t maps, map_refusals;
+	uint64_t same, read_same; /* written and read, of one word over and over: not sent */
+	uint64_t discarded;
+	uint64_t repaired;       /* copied to a copy that lacked them */
+	uint64_t maps, map_refusals, unmaps;
+	uint64_t evictions, eviction_refusals; /* slabs that donors asked back */
+	uint64_t to_disk;        /* of them, with no other donor to go to */
 	uint64_t map_failures;   /* slabs that we could not reach */
 	/* [i] counts donor reads that took 2^i .. 2^(i+1)-1 ns, where they take time */
 	uint64_t latency[LATENCY_BUCKETS];
@@ -79,19 +91,29 @@ struct swapd {
 	uint32_t opened;         /* handles on the file */
 	bool mounted, initialised;
 
-	/* the pages: one bit each */
+	/* the pages: one bit each (pages.h) */
 	uint32_t pages;
-	uint64_t *valid;         /* the donor of the page's slab has its newest content */
-	uint64_t *written;       /* was ever written */
+	uint64_t *valid[SLAB_COPIES]; /* that copy has its newest content; NULL beyond what is wanted + 1 */
+	uint64_t *written;       /* has a content */
+	uint64_t *same;          /* one word over and over, which is in word[] */
 	uint64_t *spoilt;        /* the backup file failed to take its newest content */
+	uint64_t *word;          /* one a page */
+	uint64_t live;           /* pages that copies are for */
 
 	struct slab_table table;
 	struct donor donors[MAX_DONORS];
 	int donor_count;
 	uint64_t borrower;       /* random, for HELLO */
 	uint64_t seed;           /* of the placement */
+	int wanted;              /* copies of each slab */
+	int choices;
+	struct activity_rule activity_rule;
+	struct repair repair;
+	uint32_t ticks;          /* ten a second */
+	struct orders orders;
 
 	struct slots slots;
+	uint32_t slots_reserved; /* free ones that repair leaves to requests */
 	struct backup backup;
 	uint32_t backlog;        /* writes answered whose backup is under way */
 	uint32_t need_backup;    /* requests whose answer waits for the backup */

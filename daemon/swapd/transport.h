@@ -13,7 +13,7 @@
  * to do anything for that (tcp) or not (shm, RDMA) is the transport's affair.
  * One that needs no time is done when submit() returns.  One that does has the
  * slot wait (donor_wait()), under the donor's deadline, and ends that with
- * slot_remove() from donor->waiting and page_io_donor_reply().
+ * donor_answered() and page_io_donor_reply().
  *
  * All is called by the loop thread.
  */
@@ -24,8 +24,8 @@
 
 #include "wire/stream.h"
 
+struct copy;
 struct donor;
-struct slab;
 struct slot;
 struct swapd;
 
@@ -43,23 +43,23 @@ struct transport {
 	int (*open)(struct swapd *s, struct donor *d);
 
 	/*
-	 * The donor granted @slab, just so long that the frame in donor->rx is at
+	 * The donor granted @copy, just so long that the frame in donor->rx is at
 	 * hand.  Makes it reachable.  0, -EPROTO when the grant is no good, other
 	 * -errno when this machine cannot reach it.  May be NULL.
 	 */
-	int (*map_slab)(struct swapd *s, struct donor *d, struct slab *slab);
-	/* Undoes that; nobody uses @slab any more.  May be NULL. */
-	void (*unmap_slab)(struct swapd *s, struct slab *slab);
+	int (*map_slab)(struct swapd *s, struct donor *d, struct copy *copy);
+	/* Undoes that; nobody uses @copy any more.  May be NULL. */
+	void (*unmap_slab)(struct swapd *s, struct donor *d, struct copy *copy);
 
 	/*
-	 * Moves @pages of @slot, from its cursor on, between its payload and the
-	 * mapped slab they lie in, and sets slot->run to their number.  A READ of all
-	 * of @slot that is done may have set slot->source instead of filling the
-	 * payload.  Cannot fail: a donor that is found gone is lost by its deadline or
-	 * by donor_event().
+	 * Moves slot->run pages of @slot, from its cursor on, between its payload
+	 * and @copy of the slab they lie in, as leg number @leg of @slot.  A request
+	 * of kind READ whose pages are all moved at once may have slot->source set
+	 * instead of its payload filled.  Cannot fail: a donor that is found gone is
+	 * lost by its deadline or by donor_event().
 	 */
 	enum transport_progress (*submit)(struct swapd *s, struct donor *d, struct slot *slot,
-					  enum wire_op op, uint32_t pages);
+					  int leg, const struct copy *copy, enum wire_op op);
 	/* Something happened on a descriptor of the donor's.  May be NULL. */
 	void (*complete)(struct swapd *s, struct donor *d);
 

@@ -40,7 +40,7 @@ static bool is_slab(const struct donor *d, int fd)
 	       (uint64_t)st.st_size >= d->slab_size;
 }
 
-static int shm_map_slab(struct swapd *s, struct donor *d, struct slab *slab)
+static int shm_map_slab(struct swapd *s, struct donor *d, struct copy *copy)
 {
 	_cleanup_close_ int fd = stream_take_fd(&d->rx);
 	/* All of it: a part of a huge page cannot be mapped. */
@@ -60,31 +60,32 @@ static int shm_map_slab(struct swapd *s, struct donor *d, struct slab *slab)
 		munmap(memory, size);
 		return r;
 	}
-	slab->memory = memory;
+	copy->memory = memory;
 	return 0;
 }
 
-static void shm_unmap_slab(struct swapd *s, struct slab *slab)
+static void shm_unmap_slab(struct swapd *s, struct donor *d, struct copy *copy)
 {
-	munmap(slab->memory, s->donors[slab->donor].slab_size);
-	slab->memory = NULL;
+	(void)s;
+	munmap(copy->memory, d->slab_size);
+	copy->memory = NULL;
 }
 
 static enum transport_progress shm_submit(struct swapd *s, struct donor *d, struct slot *slot,
-					  enum wire_op op, uint32_t pages)
+					  int leg, const struct copy *copy, enum wire_op op)
 {
-	uint32_t page = slot->first + slot->cursor;
-	uint8_t *there = slab_of_page(&s->table, page)->memory + slab_offset(&s->table, page);
+	uint8_t *there = copy->memory + slab_offset(&s->table, slot->first + slot->cursor);
 	uint8_t *here = slot->payload + slot->cursor * (size_t)PAGE;
+	size_t size = slot->run * (size_t)PAGE;
 
 	(void)d;
-	slot->run = pages;
+	(void)leg;
 	if (op == WIRE_WRITE)
-		memcpy(there, here, pages * (size_t)PAGE);
-	else if (pages == slot->count)
+		memcpy(there, here, size);
+	else if (slot->run == slot->count && slot->kind == SLOT_READ)
 		slot->source = there;
 	else
-		memcpy(here, there, pages * (size_t)PAGE);
+		memcpy(here, there, size);
 	return TRANSPORT_DONE;
 }
 

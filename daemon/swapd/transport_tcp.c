@@ -6,6 +6,9 @@
 #include "page_io.h"
 #include "swapd.h"
 
+/* Of a donor's recent latency, the newest read is one part in so many. */
+#define LATENCY_SHARE 8
+
 static int tcp_open(struct swapd *s, struct donor *d)
 {
 	(void)s;
@@ -13,62 +16,70 @@ static int tcp_open(struct swapd *s, struct donor *d)
 }
 
 static enum transport_progress tcp_submit(struct swapd *s, struct donor *d, struct slot *slot,
-					  enum wire_op op, uint32_t pages)
+					  int leg, const struct copy *copy, enum wire_op op)
 {
 	uint32_t page = slot->first + slot->cursor;
-	const struct slab *slab = slab_of_page(&s->table, page);
+	struct wire_frame *f = &slot->leg[leg].frame;
 
-	slot->run = pages;
-	donor_wait(s, d, slot);
-	slot->frame = (struct wire_frame){
+	donor_wait(s, d, slot, leg);
+	*f = (struct wire_frame){
 		.op = op,
-		.tag = donor_slot_tag(s, slot),
-		.slab = slab->remote,
-		.generation = slab->generation,
+		.tag = donor_leg_tag(s, slot, leg),
+		.slab = copy->remote,
+		.generation = copy->generation,
 		.offset = slab_offset(&s->table, page),
-		.length = pages * PAGE,
+		.length = slot->run * PAGE,
 	};
 	/* The queue has room for a leg of every slot. */
-	stream_push(&d->tx, &slot->frame, slot->payload + slot->cursor * (size_t)PAGE, 0);
+	stream_push(&d->tx, f, slot->payload + slot->cursor * (size_t)PAGE, 0);
 	return TRANSPORT_UNDER_WAY;
 }
 
-/* The slot whose leg @f answers exactly, or NULL. */
-static struct slot *leg_of(struct swapd *s, struct donor *d, const struct wire_frame *f)
+/* The number of the leg that @f answers exactly, or -1. */
+static int leg_of(struct swapd *s, struct donor *d, const struct wire_frame *f)
 {
-	uint16_t index = (uint16_t)f->tag;
-	struct slot *slot = index < SLOT_COUNT ? &s->slots.slot[index] : NULL;
+	uint16_t number = (uint16_t)f->tag;
+	struct slot *slot = number < SLOT_COUNT * SLAB_COPIES ?
+			    &s->slots.slot[number / SLAB_COPIES] : NULL;
+	const struct leg *leg;
 
-	if (!slot || slot->leg != LEG_DONOR || slot->donor != d->index ||
-	    slot->frame.tag != f->tag || slot->frame.op != f->op ||
-	    slot->frame.slab != f->slab || slot->frame.generation != f->generation ||
-	    slot->frame.offset != f->offset || slot->frame.length != f->length)
-		return NULL;
-	return slot;
+	if (!slot || !(slot->pending >> number % SLAB_COPIES & 1))
+		return -1;
+	leg = leg_at(&s->slots, number);
+	if (leg->donor != d->index || leg->frame.tag != f->tag || leg->frame.op != f->op ||
+	    leg->frame.slab != f->slab || leg->frame.generation != f->generation ||
+	    leg->frame.offset != f->offset || leg->frame.length != f->length)
+		return -1;
+	return number;
 }
 
 static int tcp_arrived(struct swapd *s, struct donor *d, const struct wire_frame *f,
 		       void **payload)
 {
+	struct slot *slot;
+
 	d->arriving = leg_of(s, d, f);
-	if (d->arriving)
-		*payload = d->arriving->payload + d->arriving->cursor * (size_t)PAGE;
+	if (d->arriving >= 0) {
+		slot = &s->slots.slot[d->arriving / SLAB_COPIES];
+		*payload = slot->payload + slot->cursor * (size_t)PAGE;
+	}
 	return 0;
 }
 
-static void count_latency(struct swapd *s, uint64_t ns)
+static void count_latency(struct swapd *s, struct donor *d, uint64_t ns)
 {
 	int bucket = ns ? 63 - __builtin_clzll(ns) : 0;
 
+	d->latency += ((int64_t)ns - (int64_t)d->latency) / LATENCY_SHARE;
 	count_add(&s->count->latency[bucket < LATENCY_BUCKETS ? bucket : LATENCY_BUCKETS - 1], 1);
 }
 
 static int tcp_finished(struct swapd *s, struct donor *d, const struct wire_frame *f)
 {
-	struct slot *slot = d->arriving;
+	int number = d->arriving;
 
-	d->arriving = NULL;
-	if (!slot) {
+	d->arriving = -1;
+	if (number < 0) {
 		count_add(&s->count->late_replies, 1);
 		return 0;
 	}
@@ -79,16 +90,16 @@ static int tcp_finished(struct swapd *s, struct donor *d, const struct wire_fram
 		return -ECONNREFUSED;
 	}
 	if (f->op == WIRE_READ)
-		count_latency(s, now_ns() - slot->since);
-	slot_remove(&s->slots, &d->waiting, slot);
-	page_io_donor_reply(s, slot);
+		count_latency(s, d, now_ns() - leg_at(&s->slots, number)->since);
+	donor_answered(s, d, number);
+	page_io_donor_reply(s, &s->slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
 	return 0;
 }
 
 static void tcp_close(struct swapd *s, struct donor *d)
 {
 	(void)s;
-	d->arriving = NULL;
+	d->arriving = -1;
 }
 
 const struct transport transport_tcp = {

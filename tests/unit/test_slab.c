@@ -27,7 +27,7 @@ static void geometry(void **state)
 	assert_int_equal(slab_run(&t, 250, 3), 3);
 	assert_int_equal(slab_run(&t, 250, 100), 6);
 	assert_int_equal(slab_run(&t, 256, 256), 256);
-	assert_int_equal(slab_count(&t, SLAB_UNMAPPED, -1), 4);
+	assert_int_equal(slab_count(&t, SLAB_UNMAPPED), 4);
 }
 
 static void life(void **state)
@@ -37,26 +37,58 @@ static void life(void **state)
 	struct slab *s = &slabs[1];
 
 	slab_init(&t, slabs, 2, 256);
-	assert_true(slab_may_map(s, 0));
-	slab_ask(s, 3, 100);
-	assert_false(slab_may_map(s, 1000));
-	slab_refuse(s, 500);
-	assert_int_equal(s->state, SLAB_UNMAPPED);
-	assert_false(slab_may_map(s, 499));
-	assert_true(slab_may_map(s, 500));
-	slab_ask(s, 2, 600);
-	slab_grant(s, 17, 99);
-	assert_int_equal(s->remote, 17);
-	assert_int_equal(s->generation, 99);
-	assert_int_equal(slab_count(&t, SLAB_MAPPED, 2), 1);
-	assert_int_equal(slab_count(&t, SLAB_MAPPED, 3), 0);
-	slab_lose(s);
-	assert_int_equal(slab_count(&t, SLAB_LOST, -1), 1);
-	/* At once: the pages are in need of a donor. */
-	assert_true(slab_may_map(s, 601));
-	slab_ask(s, 0, 700);
-	slab_lose(s);
-	assert_int_equal(s->state, SLAB_LOST);
+	assert_int_equal(slab_ask(s, 3, 100), 0);
+	assert_int_equal(slab_state(s), SLAB_MAPPING);
+	slab_refuse(s, 0);
+	assert_int_equal(slab_state(s), SLAB_UNMAPPED);
+	assert_int_equal(slab_ask(s, 2, 600), 0);
+	slab_grant(s, 0, 17, 99);
+	assert_int_equal(s->copy[0].remote, 17);
+	assert_int_equal(s->copy[0].generation, 99);
+	assert_int_equal(slab_count(&t, SLAB_MAPPED), 1);
+	slab_lose(s, 0);
+	assert_int_equal(slab_count(&t, SLAB_LOST), 1);
+	assert_int_equal(slab_ask(s, 0, 700), 0);
+	slab_lose(s, 0);
+	assert_int_equal(slab_state(s), SLAB_LOST);
+}
+
+static void copies(void **state)
+{
+	struct slab slabs[1];
+	struct slab_table t;
+	struct slab *s = slabs;
+	uint32_t serial;
+
+	slab_init(&t, slabs, 1, 256);
+	s->opening = true;
+	for (uint16_t d = 0; d < SLAB_COPIES; d++)
+		assert_int_equal(slab_ask(s, d + 10, 1), d);
+	assert_int_equal(slab_ask(s, 99, 1), -1);
+	assert_int_equal(slab_copy_at(s, 12), 2);
+	assert_int_equal(slab_copy_at(s, 9), -1);
+	for (int c = 0; c < SLAB_COPIES - 1; c++)
+		slab_grant(s, c, 0, 1);
+	/* Writes wait for the last answer, whatever it is. */
+	assert_true(s->opening);
+	slab_refuse(s, SLAB_COPIES - 1);
+	assert_false(s->opening);
+	assert_int_equal(slab_copies(s, COPY_MAPPED), SLAB_COPIES - 1);
+	/* An entry that is used again is another copy. */
+	serial = s->copy[1].serial;
+	slab_lose(s, 1);
+	assert_int_equal(slab_state(s), SLAB_MAPPED);
+	assert_int_equal(slab_ask(s, 20, 1), 1);
+	assert_int_not_equal(s->copy[1].serial, serial);
+	/* One that comes when there are pages lacks them; the first of an empty slab does not. */
+	assert_false(s->copy[0].partial);
+	s->live = 3;
+	slab_grant(s, 1, 0, 1);
+	assert_true(s->copy[1].partial);
+	for (int c = 0; c < SLAB_COPIES - 1; c++)
+		slab_drop(s, c);
+	/* Given back, not lost. */
+	assert_int_equal(slab_state(s), SLAB_UNMAPPED);
 }
 
 /* --- bits ---------------------------------------------------------------- */
@@ -213,6 +245,28 @@ static void all_slots_are_used_and_come_back(void **state)
 	assert_null(slot_get(s));
 }
 
+/* Legs of one slot are on different lists, of one donor on one. */
+static void legs_in_lists(void **state)
+{
+	struct slots *s = *state;
+	struct leg_list a = LEG_LIST_EMPTY, b = LEG_LIST_EMPTY;
+	struct slot *x = request(s, SLOT_WRITE, 0, 1), *y = request(s, SLOT_WRITE, 5, 1);
+
+	leg_append(s, &a, leg_number(s, x, 0));
+	leg_append(s, &b, leg_number(s, x, 1));
+	leg_append(s, &a, leg_number(s, y, 3));
+	assert_ptr_equal(leg_at(s, a.head), &x->leg[0]);
+	assert_ptr_equal(leg_at(s, a.tail), &y->leg[3]);
+	leg_remove(s, &a, leg_number(s, x, 0));
+	assert_int_equal(a.head, leg_number(s, y, 3));
+	assert_int_equal(b.head, leg_number(s, x, 1));
+	leg_remove(s, &a, a.head);
+	assert_int_equal(a.head, -1);
+	assert_int_equal(a.tail, -1);
+	slot_put(s, x);
+	slot_put(s, y);
+}
+
 /* --- the watchdog's rule -------------------------------------------------- */
 
 static enum watchdog_verdict see(struct watchdog_state *w, uint64_t received, uint64_t completed,
@@ -257,6 +311,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(geometry),
 		cmocka_unit_test(life),
+		cmocka_unit_test(copies),
+		cmocka_unit_test_setup_teardown(legs_in_lists, with_slots, without_slots),
 		cmocka_unit_test(bits_like_reference),
 		cmocka_unit_test(no_bits),
 		cmocka_unit_test_setup_teardown(overlaps_wait, with_slots, without_slots),

@@ -21,6 +21,7 @@
 #include "donord/lender.h"
 #include "swapd/bits.h"
 #include "swapd/page_io.h"
+#include "swapd/pages.h"
 #include "swapd/swapd.h"
 #include "wire/local.h"
 
@@ -57,7 +58,6 @@ struct borrower {
 	struct swapd s;
 	struct shared shared;
 	struct slab slabs[SLABS];
-	uint64_t bits[3][SLABS * SLAB_PAGES / 64];
 	int kernel; /* where answers to FUSE requests come out */
 };
 
@@ -77,13 +77,13 @@ static void borrower_init(struct borrower *b)
 		.fuse_fd = fd[0],
 		.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 		.pages = SLABS * SLAB_PAGES,
-		.valid = b->bits[0],
-		.written = b->bits[1],
-		.spoilt = b->bits[2],
+		.wanted = 1,
+		.choices = 2,
 		.borrower = 5,
 		.seed = 5,
 	};
 	slab_init(&b->s.table, b->slabs, SLABS, SLAB_PAGES);
+	assert_int_equal(pages_init(&b->s, 2, &e), 0);
 	assert_int_equal(slots_init(&b->s.slots, &e), 0);
 	b->s.backup.slots = &b->s.slots;
 }
@@ -92,6 +92,7 @@ static void borrower_free(struct borrower *b)
 {
 	donors_free(&b->s);
 	slots_free(&b->s.slots);
+	pages_free(&b->s);
 	close(b->s.epoll_fd);
 	close(b->s.fuse_fd);
 	close(b->kernel);
@@ -102,7 +103,7 @@ static void settle(struct borrower *b, uint32_t index)
 {
 	struct donor *d = &b->s.donors[0];
 
-	for (int i = 0; i < 50 && b->slabs[index].state == SLAB_MAPPING; i++) {
+	for (int i = 0; i < 50 && slab_state(&b->slabs[index]) == SLAB_MAPPING; i++) {
 		struct pollfd p = { .fd = d->fd, .events = POLLIN };
 
 		donors_flush(&b->s);
@@ -220,11 +221,11 @@ static void pages_through_shared_memory(void **state)
 	request(&b, SLOT_WRITE, 3, 8, data);
 	assert_int_equal(answered(&b, 3, NULL, 0), -EAGAIN);
 	settle(&b, 0);
-	assert_int_equal(b.slabs[0].state, SLAB_MAPPED);
+	assert_int_equal(slab_state(&b.slabs[0]), SLAB_MAPPED);
 	assert_int_equal(answered(&b, 3, NULL, 0), 0);
-	assert_memory_equal(b.slabs[0].memory + 3 * PAGE, data, sizeof(data));
+	assert_memory_equal(b.slabs[0].copy[0].memory + 3 * PAGE, data, sizeof(data));
 	/* It is the donor's memory. */
-	assert_memory_equal(l.pool.memory + b.slabs[0].remote * (size_t)SLAB + 3 * PAGE, data,
+	assert_memory_equal(l.pool.memory + b.slabs[0].copy[0].remote * (size_t)SLAB + 3 * PAGE, data,
 			    sizeof(data));
 	request(&b, SLOT_WRITE, 40, 1, data);
 	assert_int_equal(answered(&b, 40, NULL, 0), 0);
@@ -249,8 +250,8 @@ static void pages_through_shared_memory(void **state)
 	lending_stop(&l);
 	donor_event(&b.s, &b.s.donors[0], EPOLLIN | EPOLLHUP);
 	assert_int_equal(b.s.donors[0].state, DONOR_DOWN);
-	assert_int_equal(b.slabs[0].state, SLAB_LOST);
-	assert_null(b.slabs[0].memory);
+	assert_int_equal(slab_state(&b.slabs[0]), SLAB_LOST);
+	assert_null(b.slabs[0].copy[0].memory);
 	request(&b, SLOT_READ, 3, 1, NULL);
 	assert_int_equal(answered(&b, 3, NULL, 0), -EAGAIN);
 	assert_int_equal(b.s.need_backup, 1);
@@ -263,7 +264,7 @@ static void pages_through_shared_memory(void **state)
 static void a_full_donor_leaves_the_backup(void **state)
 {
 	static struct borrower b;
-	static uint8_t page[PAGE];
+	static uint8_t page[PAGE] = { 1 };
 	struct lending l;
 	struct error e = { 0 };
 	uint32_t slab, generation;
@@ -387,7 +388,7 @@ static int open_fds(void)
 static void a_gift_that_is_no_slab(void **state)
 {
 	static struct borrower b;
-	static uint8_t page[PAGE];
+	static uint8_t page[PAGE] = { 1 };
 
 	for (enum gift gift = GIFT_NONE; gift <= GIFT_MANY; gift++) {
 		struct error e = { 0 };
@@ -404,10 +405,10 @@ static void a_gift_that_is_no_slab(void **state)
 		assert_int_equal(donor_add(&b.s, a.text, &e), 0);
 		request(&b, SLOT_WRITE, 0, 1, page);
 		settle(&b, 0);
-		assert_int_equal(b.slabs[0].state, SLAB_LOST);
+		assert_int_equal(slab_state(&b.slabs[0]), SLAB_LOST);
 		assert_int_equal(b.s.donors[0].state, DONOR_DOWN);
 		assert_string_equal(b.s.donors[0].why, "it broke the protocol");
-		assert_null(b.slabs[0].memory);
+		assert_null(b.slabs[0].copy[0].memory);
 		pthread_join(thread, NULL);
 		borrower_free(&b);
 		close(l.listen_fd);
@@ -456,7 +457,7 @@ static void sockets_and_their_places(void **state)
 
 /* --- descriptors in a stream ---------------------------------------------------------- */
 
-struct order {
+struct arrival {
 	struct stream_rx *rx;
 	int fds[8];
 	uint32_t count;
@@ -469,7 +470,7 @@ static int order_arrived(void *data, const struct wire_frame *f, void **payload)
 
 static int order_finished(void *data, const struct wire_frame *f)
 {
-	struct order *o = data;
+	struct arrival *o = data;
 
 	o->fds[o->count++] = f->op == WIRE_MAP ? stream_take_fd(o->rx) : -1;
 	return 0;
@@ -482,7 +483,7 @@ static void descriptors_come_with_their_frames(void **state)
 	struct wire_frame unmap = { .op = WIRE_UNMAP, .direction = WIRE_REPLY };
 	struct stream_rx rx;
 	struct stream_tx tx;
-	struct order o = { .rx = &rx };
+	struct arrival o = { .rx = &rx };
 	int fd[2], sent[2];
 
 	assert_int_equal(stream_rx_init(&rx, WIRE_AT_BORROWER), 0);

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <limits.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "bits.h"
+#include "device_status.h"
+#include "fuse_file.h"
+#include "repair.h"
+#include "swapd.h"
+
+/* Slabs in one answer: it is one line of at most CONTROL_MAX_LINE bytes. */
+#define SLABS_AT_ONCE 1500
+
+static void add_int(struct json_object *o, const char *key, uint64_t v)
+{
+	json_object_object_add(o, key, json_object_new_int64((int64_t)v));
+}
+
+static void add_text(struct json_object *o, const char *key, const char *v)
+{
+	json_object_object_add(o, key, json_object_new_string(v));
+}
+
+static void add_bool(struct json_object *o, const char *key, bool v)
+{
+	json_object_object_add(o, key, json_object_new_boolean(v));
+}
+
+static struct json_object *slabs_json(const struct swapd *s)
+{
+	struct json_object *o = json_object_new_object();
+
+	add_int(o, "total", s->table.count);
+	for (int i = 0; i < SLAB_STATES; i++)
+		add_int(o, slab_state_text(i), slab_count(&s->table, i));
+	return o;
+}
+
+static const char *leaving_text(uint8_t leaving)
+{
+	return leaving & DONOR_REMOVED ? "removed" : leaving & DONOR_DRAINED ? "drained" :
+	       leaving & DONOR_DRAINING ? "draining" : NULL;
+}
+
+static struct json_object *donors_json(const struct swapd *s)
+{
+	struct json_object *list = json_object_new_array();
+	int count = __atomic_load_n(&s->donor_count, __ATOMIC_ACQUIRE);
+
+	for (int i = 0; i < count; i++) {
+		const struct donor *d = &s->donors[i];
+		uint8_t state = __atomic_load_n(&d->state, __ATOMIC_ACQUIRE);
+		const char *leaving = leaving_text(__atomic_load_n(&d->leaving, __ATOMIC_RELAXED));
+		struct json_object *o;
+
+		if (state == DONOR_ABSENT)
+			continue;
+		o = json_object_new_object();
+		add_text(o, "address", d->address.text);
+		add_text(o, "transport", d->transport->name);
+		add_text(o, "state", donor_state_text(state));
+		if (leaving)
+			add_text(o, "leaving", leaving);
+		add_int(o, "total", count_get(&d->total));
+		add_int(o, "free", count_get(&d->free));
+		add_int(o, "memory", count_get(&d->memory));
+		add_int(o, "used", count_get(&d->used));
+		add_int(o, "read_ns", count_get(&d->latency));
+		add_int(o, "slabs", d->copies - d->mapping);
+		add_int(o, "connects", d->connects);
+		add_int(o, "losses", d->losses);
+		if (d->losses)
+			add_text(o, "last_loss", d->why);
+		json_object_array_add(list, o);
+	}
+	return list;
+}
+
+static struct json_object *backup_json(const struct swapd *s)
+{
+	struct json_object *o = json_object_new_object();
+
+	add_text(o, "path", s->backup.path);
+	add_bool(o, "direct", s->backup.direct);
+	add_bool(o, "failing", count_get(&s->count->backup_errors) > 0);
+	add_int(o, "errors", count_get(&s->count->backup_errors));
+	add_int(o, "queue", backup_queued(&s->backup));
+	return o;
+}
+
+/* Copies, over all slabs that are to have some. */
+static void add_copies(const struct swapd *s, struct json_object *a)
+{
+	struct json_object *copies = json_object_new_object(), *repair = json_object_new_object();
+	uint64_t present = 0, missing = 0, leaving = 0, partial = 0, mapped = 0;
+
+	for (uint32_t i = 0; i < s->table.count; i++) {
+		const struct slab *slab = &s->table.slabs[i];
+		int good = 0;
+
+		for (int c = 0; c < SLAB_COPIES; c++) {
+			const struct copy *copy = &slab->copy[c];
+
+			if (copy->state != COPY_MAPPED)
+				continue;
+			mapped++;
+			good += !copy->partial;
+			partial += copy->partial;
+			leaving += repair_leaving(s, i, c);
+		}
+		present += (uint64_t)good;
+		if (slab->live && good < s->wanted)
+			missing += (uint64_t)(s->wanted - good);
+	}
+	add_int(copies, "wanted", (uint64_t)s->wanted);
+	add_int(copies, "present", present);
+	add_int(copies, "missing", missing);
+	add_int(copies, "filling", partial);
+	add_int(copies, "leaving", leaving);
+	json_object_object_add(a, "copies", copies);
+	add_int(a, "live", count_get(&s->live) * PAGE);
+	add_int(a, "mapped", mapped * s->options.slab);
+	add_int(repair, "rate", count_get(&s->repair.rate));
+	add_int(repair, "limit", s->options.repair_rate);
+	add_int(repair, "bytes", count_get(&s->count->repaired) * PAGE);
+	add_int(repair, "running", s->repair.running);
+	json_object_object_add(a, "repair", repair);
+}
+
+void device_status(const struct swapd *s, struct json_object *a)
+{
+	char file[PATH_MAX];
+
+	snprintf(file, sizeof(file), "%s/" FUSE_FILE_NAME, s->options.mount);
+	add_text(a, "name", s->options.name);
+	add_int(a, "pid", (uint64_t)getpid());
+	add_text(a, "file", file);
+	add_text(a, "mount", s->options.mount);
+	add_int(a, "size", (uint64_t)s->pages * PAGE);
+	add_int(a, "slab", s->options.slab);
+	add_int(a, "open", __atomic_load_n(&s->opened, __ATOMIC_RELAXED));
+	add_int(a, "fuse_connection", s->connection);
+	add_bool(a, "aborted", __atomic_load_n(&s->shared->aborted, __ATOMIC_RELAXED));
+	add_bool(a, "watchdog", s->watchdog_works);
+	add_int(a, "watchdog_ms", s->options.watchdog / 1000000);
+	add_int(a, "deadline_ms", s->options.deadline / 1000000);
+	add_bool(a, "io_flusher", s->io_flusher);
+	add_bool(a, "locked", s->locked);
+	add_bool(a, "oom_protected", s->oom_protected);
+	add_bool(a, "nice", s->nice);
+	add_bool(a, "realtime", s->realtime);
+	add_text(a, "durability", s->options.durability);
+	add_int(a, "hot_slab", s->options.hot_slab);
+	if (backup_there(&s->backup))
+		json_object_object_add(a, "backup", backup_json(s));
+	add_copies(s, a);
+	json_object_object_add(a, "slabs", slabs_json(s));
+	json_object_object_add(a, "donors", donors_json(s));
+}
+
+void device_stats(const struct swapd *s, struct json_object *a)
+{
+	const struct counters *c = s->count;
+	struct json_object *histogram = json_object_new_array();
+	const struct { const char *key; uint64_t value; } list[] = {
+		{ "requests", count_get(&c->received) },
+		{ "read_requests", count_get(&c->read_requests) },
+		{ "write_requests", count_get(&c->write_requests) },
+		{ "pages_read_donor", count_get(&c->read_donor) },
+		{ "pages_read_backup", count_get(&c->read_backup) },
+		{ "pages_read_zero", count_get(&c->read_zero) },
+		{ "pages_read_failed", count_get(&c->read_failed) },
+		{ "pages_written_donor", count_get(&c->written_donor) },
+		{ "pages_written_backup_only", count_get(&c->written_backup_only) },
+		{ "pages_write_failed", count_get(&c->write_failed) },
+		{ "bytes_read_donor", count_get(&c->read_donor) * PAGE },
+		{ "bytes_read_backup", count_get(&c->read_backup) * PAGE },
+		{ "bytes_written_donor", count_get(&c->written_donor) * PAGE },
+		{ "conflicts", count_get(&c->conflicts) },
+		{ "donor_losses", count_get(&c->donor_losses) },
+		{ "donor_errors", count_get(&c->donor_errors) },
+		{ "late_replies", count_get(&c->late_replies) },
+		{ "backup_errors", count_get(&c->backup_errors) },
+		{ "backup_queue", backup_there(&s->backup) ? backup_queued(&s->backup) : 0 },
+		{ "fuse_errors", count_get(&c->fuse_errors) },
+		{ "slab_maps", count_get(&c->maps) },
+		{ "slab_map_refusals", count_get(&c->map_refusals) },
+		{ "slab_map_failures", count_get(&c->map_failures) },
+		{ "slab_unmaps", count_get(&c->unmaps) },
+		{ "slabs_mapped", slab_count(&s->table, SLAB_MAPPED) },
+		{ "slabs_asked_back", count_get(&c->evictions) },
+		{ "slabs_kept", count_get(&c->eviction_refusals) },
+		{ "slabs_to_disk", count_get(&c->to_disk) },
+		{ "pages_same", count_get(&c->same) },
+		{ "pages_read_same", count_get(&c->read_same) },
+		{ "pages_discarded", count_get(&c->discarded) },
+		{ "pages_repaired", count_get(&c->repaired) },
+		{ "waiting", count_get(&c->received) - count_get(&c->completed) },
+	};
+
+	for (size_t i = 0; i < sizeof(list) / sizeof(*list); i++)
+		add_int(a, list[i].key, list[i].value);
+	add_bool(a, "io_flusher", s->io_flusher);
+	for (int i = 0; i < LATENCY_BUCKETS; i++)
+		json_object_array_add(histogram,
+				      json_object_new_int64((int64_t)count_get(&c->latency[i])));
+	/* [i]: donor reads that took 2^i .. 2^(i+1)-1 ns. */
+	json_object_object_add(a, "donor_read_ns_log2", histogram);
+	json_object_object_add(a, "donors", donors_json(s));
+}
+
+static struct json_object *slab_json(const struct swapd *s, uint32_t index)
+{
+	const struct slab *slab = &s->table.slabs[index];
+	struct json_object *o = json_object_new_object(), *copies = json_object_new_array();
+	uint32_t first = index * s->table.pages, left = s->pages - first;
+	uint32_t pages = left < s->table.pages ? left : s->table.pages;
+
+	add_int(o, "slab", index);
+	add_text(o, "state", slab_state_text(slab_state(slab)));
+	add_int(o, "live", slab->live);
+	json_object_object_add(o, "activity", json_object_new_double(slab->activity.rate));
+	for (int c = 0; c < SLAB_COPIES; c++) {
+		const struct copy *copy = &slab->copy[c];
+		struct json_object *k;
+
+		if (copy->state == COPY_NONE)
+			continue;
+		k = json_object_new_object();
+		add_text(k, "donor", s->donors[copy->donor].address.text);
+		add_text(k, "state", copy->state == COPY_MAPPING ? "mapping" :
+				     repair_leaving(s, index, c) ? "leaving" :
+				     copy->partial ? "filling" : "complete");
+		add_int(k, "pages", s->valid[c] ? bits_count(s->valid[c], first, pages) : 0);
+		json_object_array_add(copies, k);
+	}
+	json_object_object_add(o, "copies", copies);
+	return o;
+}
+
+void device_slabs(const struct swapd *s, uint32_t from, struct json_object *a)
+{
+	struct json_object *list = json_object_new_array();
+	uint32_t i;
+
+	for (i = from; i < s->table.count && json_object_array_length(list) < SLABS_AT_ONCE; i++) {
+		const struct slab *slab = &s->table.slabs[i];
+
+		if (slab->live || slab_state(slab) != SLAB_UNMAPPED)
+			json_object_array_add(list, slab_json(s, i));
+	}
+	add_text(a, "name", s->options.name);
+	add_int(a, "slab", s->options.slab);
+	add_int(a, "total", s->table.count);
+	add_int(a, "wanted", (uint64_t)s->wanted);
+	json_object_object_add(a, "slabs", list);
+	if (i < s->table.count)
+		add_int(a, "next", i);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What the control thread tells of the loop's state, as JSON (device_control.h). */
+#ifndef EBB_DEVICE_STATUS_H
+#define EBB_DEVICE_STATUS_H
+
+#include <json-c/json.h>
+#include <stdint.h>
+
+struct swapd;
+
+void device_status(const struct swapd *s, struct json_object *a);
+void device_stats(const struct swapd *s, struct json_object *a);
+/* Slabs from number @from on. */
+void device_slabs(const struct swapd *s, uint32_t from, struct json_object *a);
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What donors ask of the borrower when they need memory (docs/protocol.md). */
+#ifndef EBB_DONOR_ASKS_H
+#define EBB_DONOR_ASKS_H
+
+#include <stdint.h>
+
+#include "wire/wire.h"
+
+struct donor;
+struct swapd;
+
+/* Loop thread; 0 or -errno. */
+
+/* ACTIVITY: answers with the rates of the slabs named in @payload. */
+int donor_asks_activity(struct swapd *s, struct donor *d, const struct wire_frame *f,
+		      const uint8_t *payload);
+
+/* EVICT: the copy is marked, and repair moves it away; or why not. */
+int donor_asks_back(struct swapd *s, struct donor *d, const struct wire_frame *f);
+
+/* Once a second: closes a period of @seconds of all slabs' activity. */
+void donor_asks_tick(struct swapd *s, uint32_t seconds);
+
+#endif

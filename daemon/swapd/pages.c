@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bits.h"
+#include "pages.h"
+#include "swapd.h"
+
+#define WORDS (PAGE / sizeof(uint64_t))
+
+int pages_init(struct swapd *s, int copies, struct error *e)
+{
+	size_t words = bits_words(s->pages);
+	bool ok;
+
+	s->written = calloc(words, sizeof(*s->written));
+	s->spoilt = calloc(words, sizeof(*s->spoilt));
+	s->same = calloc(words, sizeof(*s->same));
+	s->word = calloc(s->pages, sizeof(*s->word));
+	ok = s->written && s->spoilt && s->same && s->word;
+	for (int c = 0; c < copies; c++) {
+		s->valid[c] = calloc(words, sizeof(*s->valid[c]));
+		ok = ok && s->valid[c];
+	}
+	return ok ? 0 : fail(e, ENOMEM, "device %s: no memory for its tables", s->options.name);
+}
+
+void pages_free(struct swapd *s)
+{
+	free(s->written);
+	free(s->spoilt);
+	free(s->same);
+	free(s->word);
+	for (int c = 0; c < SLAB_COPIES; c++)
+		free(s->valid[c]);
+}
+
+static bool is_same(const uint64_t *page)
+{
+	for (size_t i = 1; i < WORDS; i++)
+		if (page[i] != page[0])
+			return false;
+	return true;
+}
+
+void pages_look(struct slot *slot)
+{
+	slot->same = 0;
+	for (uint32_t i = 0; i < slot->count; i++)
+		if (is_same((const void *)(slot->payload + i * (size_t)PAGE)))
+			slot->same |= 1ull << i;
+}
+
+/* No copy has @page's newest content. */
+static void forget(struct swapd *s, uint32_t page)
+{
+	for (int c = 0; c < SLAB_COPIES && s->valid[c]; c++)
+		bits_clear(s->valid[c], page, 1);
+}
+
+static void set_live(struct swapd *s, uint32_t page, bool was, bool is)
+{
+	slab_of_page(&s->table, page)->live += (uint32_t)is - (uint32_t)was;
+	s->live += (uint32_t)is - (uint32_t)was;
+}
+
+static bool is_live(const struct swapd *s, uint32_t page)
+{
+	return bits_test(s->written, page) && !bits_test(s->same, page);
+}
+
+void pages_write(struct swapd *s, const struct slot *slot)
+{
+	for (uint32_t i = 0; i < slot->count; i++) {
+		uint32_t page = slot->first + i;
+		bool same = slot->same >> i & 1;
+
+		set_live(s, page, is_live(s, page), !same);
+		bits_set(s->written, page, 1);
+		if (same) {
+			memcpy(&s->word[page], slot->payload + i * (size_t)PAGE, sizeof(*s->word));
+			bits_set(s->same, page, 1);
+			forget(s, page);
+		} else {
+			bits_clear(s->same, page, 1);
+		}
+	}
+}
+
+void pages_discard(struct swapd *s, uint32_t first, uint32_t count)
+{
+	for (uint32_t n, page = first; page < first + count; page += n) {
+		n = bits_run(s->written, page, first + count - page);
+		if (!bits_test(s->written, page))
+			continue;
+		for (uint32_t i = page; i < page + n; i++)
+			set_live(s, i, is_live(s, i), false);
+		bits_clear(s->written, page, n);
+		bits_clear(s->same, page, n);
+		for (int c = 0; c < SLAB_COPIES && s->valid[c]; c++)
+			bits_clear(s->valid[c], page, n);
+	}
+}
+
+enum page_source pages_source(const struct swapd *s, uint32_t page, int *copy)
+{
+	const struct slab *slab = slab_of_page(&s->table, page);
+	uint64_t best = UINT64_MAX;
+
+	*copy = -1;
+	for (int c = 0; c < SLAB_COPIES; c++) {
+		if (slab->copy[c].state != COPY_MAPPED || !bits_test(s->valid[c], page))
+			continue;
+		if (s->donors[slab->copy[c].donor].latency < best) {
+			best = s->donors[slab->copy[c].donor].latency;
+			*copy = c;
+		}
+	}
+	if (*copy >= 0)
+		return PAGE_COPY;
+	if (!bits_test(s->written, page))
+		return PAGE_ZERO;
+	if (bits_test(s->same, page))
+		return PAGE_SAME;
+	if (!backup_there(&s->backup))
+		return PAGE_NOWHERE;
+	return bits_test(s->spoilt, page) && !backup_queued(&s->backup) ? PAGE_NOWHERE : PAGE_BACKUP;
+}
+
+uint32_t pages_run(const struct swapd *s, uint32_t page, uint32_t count,
+		   enum page_source source, int copy)
+{
+	bool spoilt = source == PAGE_BACKUP && bits_test(s->spoilt, page);
+	uint32_t n = 1;
+	int other;
+
+	if (source == PAGE_COPY)
+		return bits_run(s->valid[copy], page, count);
+	while (n < count && pages_source(s, page + n, &other) == source &&
+	       (source != PAGE_BACKUP || bits_test(s->spoilt, page + n) == spoilt))
+		n++;
+	return n;
+}
+
+void pages_fill(const struct swapd *s, uint32_t page, uint32_t count, uint8_t *to)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		uint64_t *words = (void *)(to + i * (size_t)PAGE);
+
+		for (size_t w = 0; w < WORDS; w++)
+			words[w] = s->word[page + i];
+	}
+}
+
+bool pages_lacks(const struct swapd *s, uint32_t page, int copy)
+{
+	return is_live(s, page) && !bits_test(s->valid[copy], page);
+}

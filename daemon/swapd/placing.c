@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <string.h>
+
+#include "bits.h"
+#include "page_io.h"
+#include "place.h"
+#include "placing.h"
+#include "swapd.h"
+
+#define SECOND 1000000000ull
+/* Where the tag has the copy; the slab's index is below. */
+#define TAG_COPY_SHIFT 32
+
+static uint32_t pages_of(const struct swapd *s, uint32_t index)
+{
+	uint32_t first = index * s->table.pages, left = s->pages - first;
+
+	return left < s->table.pages ? left : s->table.pages;
+}
+
+static int choose(struct swapd *s, const struct slab *slab, uint64_t *seed)
+{
+	struct place_rule rule = { s->choices, PLACE_NEW_FIRST };
+	struct place_donor candidates[MAX_DONORS];
+
+	for (int i = 0; i < s->donor_count; i++) {
+		const struct donor *d = &s->donors[i];
+
+		candidates[i] = (struct place_donor){
+			.usable = donor_takes(d) && donor_has_room(d) &&
+				  slab_copy_at(slab, d->index) < 0,
+			.total = d->total,
+			.free = d->free,
+			.slabs = d->copies,
+			.memory = d->memory,
+			.used = d->used,
+		};
+	}
+	return place_choose_by(candidates, s->donor_count, s->options.slab, &rule, seed);
+}
+
+static bool ask(struct swapd *s, uint32_t index, int donor, uint64_t now)
+{
+	struct slab *slab = &s->table.slabs[index];
+	struct wire_frame f = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE };
+	uint8_t payload[WIRE_MAP_SIZE];
+	struct donor *d = &s->donors[donor];
+	int copy = slab_ask(slab, d->index, now);
+
+	if (copy < 0)
+		return false;
+	/* Until the next PING corrects it. */
+	d->free -= d->free < s->options.slab ? d->free : s->options.slab;
+	d->used += d->memory ? s->options.slab : 0;
+	d->copies++;
+	d->mapping++;
+	f.tag = (uint64_t)TAG_COPY << TAG_KIND | (uint64_t)copy << TAG_COPY_SHIFT | index;
+	wire_build_map(payload, WIRE_CLASS_SWAP);
+	stream_push(&d->tx, &f, payload, 0);
+	return true;
+}
+
+bool placing_add(struct swapd *s, uint32_t index, int donor, uint64_t now)
+{
+	struct slab *slab = &s->table.slabs[index];
+
+	if (donor < 0)
+		donor = choose(s, slab, &s->seed);
+	if (donor < 0 || !donor_takes(&s->donors[donor]) || !donor_has_room(&s->donors[donor]) ||
+	    slab_copy_at(slab, (uint16_t)donor) >= 0 || !ask(s, index, donor, now)) {
+		slab->not_before = now + SECOND;
+		return false;
+	}
+	return true;
+}
+
+bool placing_open(struct swapd *s, uint32_t index, uint64_t now)
+{
+	struct slab *slab = &s->table.slabs[index];
+
+	if (now < slab->not_before || !activity_hot(&slab->activity, &s->activity_rule))
+		return false;
+	for (int i = 0; i < s->wanted; i++)
+		slab->opening |= placing_add(s, index, -1, now);
+	return slab->opening;
+}
+
+bool placing_possible(struct swapd *s, uint32_t index)
+{
+	uint64_t seed = s->seed;
+
+	return choose(s, &s->table.slabs[index], &seed) >= 0;
+}
+
+/* We cannot reach the slab that @f grants: it is of no use here. */
+static void give_back(struct swapd *s, struct donor *d, const struct wire_frame *f, int error)
+{
+	struct wire_frame back = { .op = WIRE_UNMAP, .tag = f->tag, .slab = f->slab,
+				   .generation = f->generation };
+
+	stream_push(&d->tx, &back, NULL, 0);
+	if (!count_get(&s->count->map_failures))
+		note(&s->notes, LOG_LVL_ERR,
+		     "donor %s: a slab cannot be mapped and locked: %s; run as root or raise LimitMEMLOCK=",
+		     d->address.text, strerror(-error));
+	count_add(&s->count->map_failures, 1);
+}
+
+int placing_answered(struct swapd *s, struct donor *d, const struct wire_frame *f)
+{
+	uint32_t index = (uint32_t)f->tag, c = (uint32_t)(f->tag >> TAG_COPY_SHIFT) & 0xffffff;
+	struct slab *slab = index < s->table.count ? &s->table.slabs[index] : NULL;
+	int r = 0;
+
+	if (!slab || c >= SLAB_COPIES || slab->copy[c].state != COPY_MAPPING ||
+	    slab->copy[c].donor != d->index)
+		return -EPROTO;
+	if (!f->status && d->transport->map_slab)
+		r = d->transport->map_slab(s, d, &slab->copy[c]);
+	if (r == -EPROTO)
+		return r;
+	d->mapping--;
+	if (f->status || r) {
+		if (r) {
+			give_back(s, d, f, r);
+			slab->not_before = now_ns() + SECOND;
+		} else {
+			/* What it told last was wrong; the next PING corrects it. */
+			d->free = 0;
+		}
+		d->copies--;
+		slab_refuse(slab, (int)c);
+		count_add(&s->count->map_refusals, 1);
+	} else {
+		slab_grant(slab, (int)c, f->slab, f->generation);
+		count_add(&s->count->maps, 1);
+	}
+	page_io_slab_settled(s, index);
+	return 0;
+}
+
+bool placing_unmap(struct swapd *s, uint32_t index, int copy)
+{
+	struct slab *slab = &s->table.slabs[index];
+	struct copy *c = &slab->copy[copy];
+	struct donor *d = &s->donors[c->donor];
+	struct wire_frame f = { .op = WIRE_UNMAP, .slab = c->remote, .generation = c->generation,
+				.tag = (uint64_t)TAG_COPY << TAG_KIND | index };
+
+	if (!donor_has_room(d))
+		return false;
+	bits_clear(s->valid[copy], index * s->table.pages, pages_of(s, index));
+	if (d->transport->unmap_slab)
+		d->transport->unmap_slab(s, d, c);
+	stream_push(&d->tx, &f, NULL, 0);
+	d->copies--;
+	slab_drop(slab, copy);
+	count_add(&s->count->unmaps, 1);
+	return true;
+}
+
+void placing_lost(struct swapd *s, struct donor *d)
+{
+	for (uint32_t i = 0; d->copies && i < s->table.count; i++) {
+		struct slab *slab = &s->table.slabs[i];
+		int c = slab_copy_at(slab, d->index);
+
+		if (c < 0)
+			continue;
+		if (slab->copy[c].state == COPY_MAPPED && d->transport->unmap_slab)
+			d->transport->unmap_slab(s, d, &slab->copy[c]);
+		slab_lose(slab, c);
+		d->copies--;
+		bits_clear(s->valid[c], i * s->table.pages, pages_of(s, i));
+	}
+	d->mapping = 0;
+	/* Only now, with every bit cleared, may requests look for another way. */
+	for (uint32_t i = 0; i < s->table.count; i++)
+		page_io_slab_settled(s, i);
+}
+
+uint64_t placing_oldest(const struct swapd *s, const struct donor *d)
+{
+	uint64_t oldest = UINT64_MAX;
+
+	for (uint32_t i = 0; i < s->table.count; i++) {
+		const struct slab *slab = &s->table.slabs[i];
+		int c = slab_copy_at(slab, d->index);
+
+		if (c >= 0 && slab->copy[c].state == COPY_MAPPING && slab->copy[c].since < oldest)
+			oldest = slab->copy[c].since;
+	}
+	return oldest;
+}
+
+void placing_free(struct swapd *s)
+{
+	for (uint32_t i = 0; i < s->table.count; i++)
+		for (int c = 0; c < SLAB_COPIES; c++) {
+			struct copy *copy = &s->table.slabs[i].copy[c];
+			struct donor *d = &s->donors[copy->donor];
+
+			if (copy->state == COPY_MAPPED && d->transport->unmap_slab)
+				d->transport->unmap_slab(s, d, copy);
+		}
+}

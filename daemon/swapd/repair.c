@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <string.h>
+
+#include "backup.h"
+#include "bits.h"
+#include "page_io.h"
+#include "pages.h"
+#include "placing.h"
+#include "repair.h"
+#include "swapd.h"
+
+#define MS 1000000ull
+#define SECOND (1000 * MS)
+#define TICKS 10 /* a second */
+/* A slab without a live page is kept for so long: programs that end are followed by others. */
+#define EMPTY_FOR (5 * SECOND)
+/* Slabs looked at in a tick, and new copies asked for. */
+#define SCAN 4096
+#define ASKS 16
+/* FILLs under way: enough to keep a link busy, few enough to keep requests first. */
+#define RUNNING 4
+/*
+ * A slab that leaves for the disk is alone while the queue before it is worked off:
+ * for a while it waits for a short one.
+ */
+#define SHORT_QUEUE 32
+#define PATIENCE (5 * SECOND)
+
+static uint32_t pages_of(const struct swapd *s, uint32_t index)
+{
+	uint32_t first = index * s->table.pages, left = s->pages - first;
+
+	return left < s->table.pages ? left : s->table.pages;
+}
+
+bool repair_leaving(const struct swapd *s, uint32_t index, int copy)
+{
+	const struct copy *c = &s->table.slabs[index].copy[copy];
+
+	return c->state != COPY_NONE && (c->leaving || s->donors[c->donor].leaving);
+}
+
+/* Copies of the slab with every page it has, @except not counted (-1: all). */
+static int complete(const struct slab *slab, int except)
+{
+	int n = 0;
+
+	for (int c = 0; c < SLAB_COPIES; c++)
+		n += c != except && slab->copy[c].state == COPY_MAPPED && !slab->copy[c].partial;
+	return n;
+}
+
+/* Those that are there or asked for, and are to stay. */
+static int staying(const struct swapd *s, uint32_t index)
+{
+	int n = 0;
+
+	for (int c = 0; c < SLAB_COPIES; c++)
+		n += s->table.slabs[index].copy[c].state != COPY_NONE &&
+		     !repair_leaving(s, index, c);
+	return n;
+}
+
+bool repair_can_leave(struct swapd *s, uint32_t index, int copy)
+{
+	return backup_there(&s->backup) || !s->table.slabs[index].live ||
+	       complete(&s->table.slabs[index], copy) >= s->wanted || placing_possible(s, index);
+}
+
+static struct slot *take_slot(struct swapd *s, enum slot_kind kind, uint32_t index)
+{
+	struct slot *slot = s->slots.free_count > s->slots_reserved ? slot_get(&s->slots) : NULL;
+
+	if (!slot)
+		return NULL;
+	slot->kind = kind;
+	slot->first = index * s->table.pages;
+	slot->count = pages_of(s, index);
+	s->table.slabs[index].jobs++;
+	s->repair.running++;
+	return slot;
+}
+
+static void job_ended(struct swapd *s, const struct slot *slot)
+{
+	slab_of_page(&s->table, slot->first)->jobs--;
+	s->repair.running--;
+}
+
+/* --- copying -------------------------------------------------------------------- */
+
+/* A copy that may lack pages, one that stays before one that leaves; -1 = none. */
+static int partial_copy(const struct swapd *s, uint32_t index)
+{
+	const struct slab *slab = &s->table.slabs[index];
+	int any = -1;
+
+	for (int c = 0; c < SLAB_COPIES; c++) {
+		if (slab->copy[c].state != COPY_MAPPED || !slab->copy[c].partial)
+			continue;
+		if (!repair_leaving(s, index, c))
+			return c;
+		any = c;
+	}
+	return any;
+}
+
+/* Starts the next FILL of copy @c, or finds it complete; false when there is no slot. */
+static bool fill(struct swapd *s, uint32_t index, int c)
+{
+	struct slab *slab = &s->table.slabs[index];
+	struct copy *copy = &slab->copy[c];
+	uint32_t first = index * s->table.pages, end = pages_of(s, index), from, to;
+	struct slot *slot;
+
+	for (from = copy->repaired; from < end && !pages_lacks(s, first + from, c); from++)
+		;
+	if (from == end) {
+		copy->repaired = end;
+		/* What is under way may yet have to be done again. */
+		if (!slab->jobs)
+			copy->partial = false;
+		return true;
+	}
+	slot = take_slot(s, SLOT_FILL, index);
+	if (!slot)
+		return false;
+	to = from + SLOT_PAGES < end ? from + SLOT_PAGES : end;
+	copy->repaired = to;
+	slot->first = first + from;
+	slot->count = to - from;
+	slot->copy = (uint8_t)c;
+	slot->serial = copy->serial;
+	s->repair.budget -= slot->count;
+	page_io_start_own(s, slot);
+	return true;
+}
+
+void repair_filled(struct swapd *s, struct slot *slot)
+{
+	job_ended(s, slot);
+}
+
+bool repair_run(struct swapd *s)
+{
+	struct repair *r = &s->repair;
+	uint32_t running = r->running;
+
+	while (r->work_count && r->budget > 0 && r->running < RUNNING) {
+		uint32_t index = r->work[0];
+		int c = partial_copy(s, index);
+
+		if (c < 0) {
+			r->work[0] = r->work[--r->work_count];
+			continue;
+		}
+		if (s->table.slabs[index].copy[c].repaired >= pages_of(s, index) &&
+		    s->table.slabs[index].jobs)
+			return false;
+		if (!fill(s, index, c))
+			return false;
+		/* A transport that needs no time would copy for as long as there is something. */
+		if (r->running == running)
+			return true;
+		running = r->running;
+	}
+	return false;
+}
+
+static void add_work(struct repair *r, uint32_t index)
+{
+	for (uint32_t i = 0; i < r->work_count; i++)
+		if (r->work[i] == index)
+			return;
+	if (r->work_count < REPAIR_WORK)
+		r->work[r->work_count++] = index;
+}
+
+/* --- giving back ------------------------------------------------------------------- */
+
+static void alone(struct swapd *s, uint32_t index, int c, enum repair_purpose purpose)
+{
+	struct slot *slot = take_slot(s, SLOT_ALONE, index);
+
+	if (!slot)
+		return;
+	slot->purpose = (uint8_t)purpose;
+	slot->copy = (uint8_t)c;
+	slot->serial = s->table.slabs[index].copy[c].serial;
+	page_io_start_own(s, slot);
+}
+
+static void end_alone(struct swapd *s, struct slot *slot)
+{
+	job_ended(s, slot);
+	page_io_end_alone(s, slot);
+}
+
+/* The slab is alone; what was true when it was asked for may not be any more. */
+void repair_alone(struct swapd *s, struct slot *slot)
+{
+	uint32_t index = slot->first / s->table.pages;
+	struct slab *slab = &s->table.slabs[index];
+	struct copy *copy = &slab->copy[slot->copy];
+	bool there = copy->state == COPY_MAPPED && copy->serial == slot->serial;
+
+	switch ((enum repair_purpose)slot->purpose) {
+	case REPAIR_EMPTY:
+		for (int c = 0; c < SLAB_COPIES && !slab->live; c++)
+			if (slab->copy[c].state == COPY_MAPPED)
+				placing_unmap(s, index, c);
+		break;
+	case REPAIR_SURPLUS:
+		if (there && complete(slab, slot->copy) >= s->wanted)
+			placing_unmap(s, index, slot->copy);
+		break;
+	case REPAIR_TO_DISK:
+		if (!there || !repair_leaving(s, index, slot->copy))
+			break;
+		/* Behind all that was ever written of it. */
+		s->need_backup++;
+		slot->wait = WAIT_BACKUP;
+		backup_submit(&s->backup, slot);
+		return;
+	}
+	end_alone(s, slot);
+}
+
+/* Whether the backup has every page that copies are for. */
+static bool all_backed(const struct swapd *s, uint32_t index)
+{
+	uint32_t first = index * s->table.pages, count = pages_of(s, index);
+
+	if (!bits_count(s->spoilt, first, count))
+		return true;
+	for (uint32_t page = first; page < first + count; page++)
+		if (bits_test(s->spoilt, page) && bits_test(s->written, page) &&
+		    !bits_test(s->same, page))
+			return false;
+	return true;
+}
+
+void repair_alone_backed(struct swapd *s, struct slot *slot)
+{
+	uint32_t index = slot->first / s->table.pages;
+	struct slab *slab = &s->table.slabs[index];
+	const struct copy *copy = &slab->copy[slot->copy];
+
+	if (copy->state == COPY_MAPPED && copy->serial == slot->serial) {
+		if (all_backed(s, index)) {
+			if (placing_unmap(s, index, slot->copy))
+				count_add(&s->count->to_disk, 1);
+		}
+		slab->not_before = now_ns() + SECOND;
+	}
+	end_alone(s, slot);
+}
+
+/* --- looking ------------------------------------------------------------------------ */
+
+/* The copy to give up when others are as many as are wanted, or -1. */
+static int surplus(const struct swapd *s, uint32_t index)
+{
+	const struct slab *slab = &s->table.slabs[index];
+	int any = -1;
+
+	for (int c = 0; c < SLAB_COPIES; c++) {
+		if (slab->copy[c].state != COPY_MAPPED || complete(slab, c) < s->wanted)
+			continue;
+		if (repair_leaving(s, index, c))
+			return c;
+		any = c;
+	}
+	return any;
+}
+
+static int leaver(const struct swapd *s, uint32_t index)
+{
+	for (int c = 0; c < SLAB_COPIES; c++)
+		if (s->table.slabs[index].copy[c].state == COPY_MAPPED &&
+		    repair_leaving(s, index, c))
+			return c;
+	return -1;
+}
+
+/* No donor has room: a copy that is to leave does so when its pages are on the disk. */
+static bool to_disk(struct swapd *s, uint32_t index, uint64_t now)
+{
+	const struct slab *slab = &s->table.slabs[index];
+	int c = leaver(s, index);
+
+	if (c < 0 || !backup_there(&s->backup) || slab_copies(slab, COPY_MAPPING) ||
+	    (backup_queued(&s->backup) >= SHORT_QUEUE && now - slab->copy[c].since < PATIENCE))
+		return false;
+	alone(s, index, c, REPAIR_TO_DISK);
+	return true;
+}
+
+/* What the slab at @index needs next; true when a donor was asked. */
+static bool look_at(struct swapd *s, uint32_t index, uint64_t now)
+{
+	struct slab *slab = &s->table.slabs[index];
+	int copies = SLAB_COPIES - slab_copies(slab, COPY_NONE), c;
+
+	if (slab->jobs || slab->opening)
+		return false;
+	if (!slab->live) {
+		if (!slab_copies(slab, COPY_MAPPED))
+			slab->idle_since = 0;
+		else if (!slab->idle_since)
+			slab->idle_since = now;
+		else if (now - slab->idle_since >= EMPTY_FOR || leaver(s, index) >= 0)
+			alone(s, index, 0, REPAIR_EMPTY);
+		return false;
+	}
+	slab->idle_since = 0;
+	if (staying(s, index) < s->wanted && copies <= s->wanted && now >= slab->not_before &&
+	    (copies || s->activity_rule.hot_slab <= 0 ||
+	     activity_hot(&slab->activity, &s->activity_rule))) {
+		int target = slab->target - 1;
+
+		slab->target = 0;
+		if (placing_add(s, index, target, now))
+			return true;
+		if (to_disk(s, index, now))
+			return false;
+	}
+	c = surplus(s, index);
+	if (c >= 0 && (repair_leaving(s, index, c) || partial_copy(s, index) < 0))
+		alone(s, index, c, REPAIR_SURPLUS);
+	else if (partial_copy(s, index) >= 0)
+		add_work(&s->repair, index);
+	return false;
+}
+
+static void take_rate(struct swapd *s, uint64_t now)
+{
+	struct repair *r = &s->repair;
+	uint64_t pages = s->count->repaired;
+
+	if (now - r->reported_at < SECOND)
+		return;
+	r->rate = (pages - r->reported) * PAGE * SECOND / (now - r->reported_at);
+	r->reported = pages;
+	r->reported_at = now;
+}
+
+void repair_tick(struct swapd *s, uint64_t now)
+{
+	struct repair *r = &s->repair;
+	uint32_t n = s->table.count < SCAN ? s->table.count : SCAN, asks = 0;
+	int64_t share = (int64_t)(s->options.repair_rate / PAGE / TICKS);
+
+	/* What a FILL took beyond its share is owed. */
+	r->budget = r->budget + share < share ? r->budget + share : share;
+	take_rate(s, now);
+	for (uint32_t i = 0; i < n && asks < ASKS; i++) {
+		r->scan = r->scan + 1 < s->table.count ? r->scan + 1 : 0;
+		asks += look_at(s, r->scan, now);
+	}
+}
