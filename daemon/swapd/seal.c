@@ -123,23 +123,26 @@ static bool begin(EVP_CIPHER_CTX *c, const struct seal_memory *m, uint32_t page,
 static bool seal_one(EVP_CIPHER_CTX *c, const struct seal_memory *m, uint32_t page,
 		     struct seal *seal, uint8_t *payload)
 {
+	uint8_t none;
 	int n;
 
 	return begin(c, m, page, seal->counter) &&
 	       EVP_CipherUpdate(c, payload, &n, payload, SEAL_PAGE) == 1 &&
-	       EVP_CipherFinal_ex(c, payload + SEAL_PAGE, &n) == 1 &&
+	       EVP_CipherFinal_ex(c, &none, &n) == 1 &&
 	       EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_AEAD_GET_TAG, SEAL_TAG, seal->tag) == 1;
 }
 
 static bool open_one(EVP_CIPHER_CTX *c, const struct seal_memory *m, uint32_t page,
-		     const struct seal *seal, uint8_t *payload)
+		     const uint8_t *from, uint8_t *to)
 {
+	const struct seal *seal = &m->seal[page];
+	uint8_t none;
 	int n;
 
 	return seal->counter && begin(c, m, page, seal->counter) &&
-	       EVP_CipherUpdate(c, payload, &n, payload, SEAL_PAGE) == 1 &&
+	       EVP_CipherUpdate(c, to, &n, from, SEAL_PAGE) == 1 &&
 	       EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_AEAD_SET_TAG, SEAL_TAG, (void *)seal->tag) == 1 &&
-	       EVP_CipherFinal_ex(c, payload + SEAL_PAGE, &n) == 1;
+	       EVP_CipherFinal_ex(c, &none, &n) == 1;
 }
 
 static bool has_pages(const struct seal_table *t, uint32_t first, uint32_t count)
@@ -179,9 +182,27 @@ int seal_open(struct sealer *s, uint32_t first, uint32_t count, void *payload, u
 	for (uint32_t i = 0; i < count; i++) {
 		uint8_t *page = (uint8_t *)payload + i * (size_t)SEAL_PAGE;
 
-		if (open_one(s->open, m, first + i, &m->seal[first + i], page))
+		if (open_one(s->open, m, first + i, page, page))
 			continue;
 		memset(page, 0, SEAL_PAGE);
+		if (bad)
+			*bad = first + i;
+		return -EBADMSG;
+	}
+	return 0;
+}
+
+int seal_check(struct sealer *s, uint32_t first, uint32_t count, const void *payload,
+	       uint32_t *bad)
+{
+	const struct seal_memory *m = s->table->memory;
+
+	if (!has_pages(s->table, first, count))
+		return -ERANGE;
+	for (uint32_t i = 0; i < count; i++) {
+		if (open_one(s->open, m, first + i, (const uint8_t *)payload + i * (size_t)SEAL_PAGE,
+			     s->scratch))
+			continue;
 		if (bad)
 			*bad = first + i;
 		return -EBADMSG;

@@ -60,6 +60,7 @@ struct seal_table {
 struct sealer {
 	struct seal_table *table;
 	struct evp_cipher_ctx_st *seal, *open;
+	uint8_t scratch[SEAL_PAGE];
 };
 
 /* Bytes of memory that a table of @pages takes. */
@@ -100,6 +101,13 @@ int seal_pages(struct sealer *s, uint32_t first, uint32_t count, void *payload);
  * @payload must be memory that nobody else writes: not a donor's.
  */
 int seal_open(struct sealer *s, uint32_t first, uint32_t count, void *payload, uint32_t *bad);
+
+/*
+ * Whether seal_open() would open the pages, which stay sealed: for who passes
+ * them on.  0, -EBADMSG with *@bad, or -ERANGE.
+ */
+int seal_check(struct sealer *s, uint32_t first, uint32_t count, const void *payload,
+	       uint32_t *bad);
 
 /* From now on nothing opens as one of these pages, until it is sealed again. */
 void seal_forget(struct seal_table *t, uint32_t first, uint32_t count);

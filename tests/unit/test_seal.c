@@ -183,6 +183,23 @@ static void the_first_bad_page_is_named(void **state)
 	assert_memory_equal(w->buf[7], behind, SEAL_PAGE);
 }
 
+static void a_check_opens_nothing(void **state)
+{
+	struct world *w = *state;
+	uint8_t sealed[PAGES][SEAL_PAGE];
+	uint32_t bad;
+
+	seal_all(w);
+	w->buf[6][0] ^= 1;
+	memcpy(sealed, w->buf, sizeof(sealed));
+	assert_int_equal(seal_check(&w->sealer, 0, 6, w->buf, &bad), 0);
+	assert_int_equal(seal_check(&w->sealer, 0, PAGES, w->buf, &bad), -EBADMSG);
+	assert_int_equal(bad, 6);
+	assert_int_equal(seal_check(&w->sealer, PAGES - 1, 2, w->buf, &bad), -ERANGE);
+	assert_memory_equal(w->buf, sealed, sizeof(sealed));
+	assert_int_equal(seal_open(&w->sealer, 7, PAGES - 7, w->buf[7], &bad), 0);
+}
+
 static void what_was_never_sealed_does_not_open(void **state)
 {
 	struct world *w = *state;
@@ -319,6 +336,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(another_device_is_no_good, setup, teardown),
 		cmocka_unit_test_setup_teardown(an_old_version_is_seen, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_first_bad_page_is_named, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_check_opens_nothing, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_was_never_sealed_does_not_open, setup, teardown),
 		cmocka_unit_test_setup_teardown(bounds, setup, teardown),
 		cmocka_unit_test_setup_teardown(no_nonce_twice, setup, teardown),
