@@ -106,6 +106,19 @@ static void drain_buffer(struct stream_rx *rx)
 	rx->left -= n;
 }
 
+/* Once for each header, also if it is not taken at once.  1, 0 = not all is here, or -EBADMSG. */
+static int prove(struct stream_rx *rx)
+{
+	const uint8_t *header = rx->buf + rx->head;
+
+	if (rx->tail - rx->head < WIRE_HEADER + STREAM_MARK)
+		return 0;
+	if (!rx->proven && !rx->guard->genuine(rx->guard, header, header + WIRE_HEADER))
+		return -EBADMSG;
+	rx->proven = true;
+	return 1;
+}
+
 /*
  * Handles every complete frame in the buffer.  Returns 0 when more bytes are
  * needed, 1 on "not now", or -errno.
@@ -128,12 +141,15 @@ static int parse_buffer(struct stream_rx *rx, const struct stream_rx_ops *ops, v
 		if (rx->head == rx->tail)
 			return 0;
 		r = wire_parse(rx->buf + rx->head, rx->tail - rx->head, rx->side, &rx->frame);
+		if (r > 0 && rx->guard)
+			r = prove(rx);
 		if (r <= 0)
 			return r;
 		r = ops->arrived(data, &rx->frame, &payload);
 		if (r)
 			return r;
-		rx->head += WIRE_HEADER;
+		rx->head += WIRE_HEADER + (rx->guard ? STREAM_MARK : 0);
+		rx->proven = false;
 		rx->left = wire_payload(&rx->frame);
 		rx->dst = payload;
 		rx->busy = true;
@@ -245,12 +261,18 @@ int stream_push(struct stream_tx *tx, const struct wire_frame *frame, const void
 		return -ENOSPC;
 	en = entry_at(tx, tx->count++);
 	wire_build(en->bytes, frame);
+	en->first = WIRE_HEADER;
+	if (tx->guard) {
+		tx->guard->mark(tx->guard, en->bytes, en->bytes + WIRE_HEADER);
+		en->first += STREAM_MARK;
+	}
 	en->length = length;
 	en->cookie = cookie;
 	en->payload = payload;
 	en->fd = -1;
 	if (length && length <= STREAM_INLINE) {
-		memcpy(en->bytes + WIRE_HEADER, payload, length);
+		memcpy(en->bytes + en->first, payload, length);
+		en->first += length;
 		en->payload = NULL;
 	}
 	return 0;
@@ -269,12 +291,11 @@ int stream_push_fd(struct stream_tx *tx, const struct wire_frame *frame, int fd,
 /* Appends to @iov what is unsent of @en, whose first @skip bytes are gone. */
 static int entry_iovecs(struct stream_entry *en, uint32_t skip, struct iovec *iov)
 {
-	uint32_t first = WIRE_HEADER + (en->payload ? 0 : en->length);
 	int n = 0;
 
-	if (skip < first)
-		iov[n++] = (struct iovec){ en->bytes + skip, first - skip };
-	skip = skip > first ? skip - first : 0;
+	if (skip < en->first)
+		iov[n++] = (struct iovec){ en->bytes + skip, en->first - skip };
+	skip = skip > en->first ? skip - en->first : 0;
 	if (en->payload && en->length > skip)
 		iov[n++] = (struct iovec){ (char *)en->payload + skip, en->length - skip };
 	return n;
@@ -339,7 +360,8 @@ int stream_flush(struct stream_tx *tx, int fd, void (*sent)(void *data, uint32_t
 			return errno == EAGAIN ? 1 : -errno;
 		tx->sent += (uint32_t)n;
 		while (tx->count) {
-			uint32_t whole = WIRE_HEADER + entry_at(tx, 0)->length;
+			const struct stream_entry *en = entry_at(tx, 0);
+			uint32_t whole = en->first + (en->payload ? en->length : 0);
 
 			if (tx->sent < whole)
 				break;
@@ -360,4 +382,5 @@ void stream_tx_reset(struct stream_tx *tx, void (*sent)(void *data, uint32_t coo
 		pop(tx, sent, data);
 	tx->sent = 0;
 	tx->io = NULL;
+	tx->guard = NULL;
 }

@@ -42,6 +42,17 @@ struct stream_io {
 	bool (*pending)(void *channel);
 };
 
+/*
+ * What proves that a frame is the other side's, and the next one: a mark behind
+ * each header, made of the header and of the frames before it.
+ */
+#define STREAM_MARK 16u
+
+struct stream_guard {
+	void (*mark)(struct stream_guard *g, const uint8_t *header, uint8_t *mark);
+	bool (*genuine)(struct stream_guard *g, const uint8_t *header, const uint8_t *mark);
+};
+
 struct stream_rx {
 	enum wire_side side;       /* which we are */
 	uint8_t *buf;              /* STREAM_RX_BUFFER bytes, owned */
@@ -55,6 +66,8 @@ struct stream_rx {
 	uint32_t fd_count;
 	const struct stream_io *io; /* NULL = the socket; until the next reset */
 	void *channel;
+	struct stream_guard *guard; /* of the frames to come; NULL = none; until the next reset */
+	bool proven;               /* the guard has passed the header at head */
 };
 
 struct stream_rx_ops {
@@ -85,13 +98,14 @@ int stream_take_fd(struct stream_rx *rx);
  * Receives what is there, at most about @budget bytes.  Returns 0 when the
  * socket is drained, 1 when there may be more (or an operation said "not now"),
  * -ECONNRESET at end of stream, -EPROTO on a malformed frame or on descriptors
- * that nobody takes, other -errno.
+ * that nobody takes, -EBADMSG on a frame whose mark is wrong, other -errno.
  */
 int stream_receive(struct stream_rx *rx, int fd, size_t budget,
 		   const struct stream_rx_ops *ops, void *data);
 
 struct stream_entry {
-	uint8_t bytes[WIRE_HEADER + STREAM_INLINE];
+	uint8_t bytes[WIRE_HEADER + STREAM_MARK + STREAM_INLINE];
+	uint32_t first;      /* of these are sent; the payload, if not there, follows */
 	const void *payload; /* NULL: behind the header in bytes[] */
 	uint32_t length;     /* of the payload */
 	uint32_t cookie;
@@ -105,6 +119,7 @@ struct stream_tx {
 	size_t budget;                /* bytes a flush sends, about; 0 = what the socket takes */
 	const struct stream_io *io;   /* NULL = the socket; until the next reset */
 	void *channel;
+	struct stream_guard *guard;   /* of the frames pushed from now on; NULL = none; likewise */
 };
 
 /* @size: most entries waiting. */
