@@ -39,7 +39,7 @@ static struct json_object *slabs_json(const struct swapd *s)
 
 static const char *leaving_text(uint8_t leaving)
 {
-	return leaving & DONOR_REMOVED ? "removed" : leaving & DONOR_DRAINED ? "drained" :
+	return leaving & DONOR_SUSPECT ? "quarantined" : leaving & DONOR_REMOVED ? "removed" : leaving & DONOR_DRAINED ? "drained" :
 	       leaving & DONOR_DRAINING ? "draining" : NULL;
 }
 
@@ -70,6 +70,7 @@ static struct json_object *donors_json(const struct swapd *s)
 		add_int(o, "slabs", d->copies - d->mapping);
 		add_int(o, "connects", d->connects);
 		add_int(o, "losses", d->losses);
+		add_int(o, "bad_pages", count_get(&d->bad_pages));
 		if (d->losses)
 			add_text(o, "last_loss", d->why);
 		json_object_array_add(list, o);
@@ -151,6 +152,7 @@ void device_status(const struct swapd *s, struct json_object *a)
 	add_bool(a, "nice", s->nice);
 	add_bool(a, "realtime", s->realtime);
 	add_text(a, "durability", s->options.durability);
+	add_bool(a, "sealed", s->sealed);
 	add_int(a, "hot_slab", s->options.hot_slab);
 	if (backup_there(&s->backup))
 		json_object_object_add(a, "backup", backup_json(s));
@@ -181,6 +183,8 @@ void device_stats(const struct swapd *s, struct json_object *a)
 		{ "donor_losses", count_get(&c->donor_losses) },
 		{ "donor_errors", count_get(&c->donor_errors) },
 		{ "late_replies", count_get(&c->late_replies) },
+		{ "pages_bad_donor", count_get(&c->bad_donor) },
+		{ "pages_bad_backup", count_get(&c->bad_backup) },
 		{ "backup_errors", count_get(&c->backup_errors) },
 		{ "backup_queue", backup_there(&s->backup) ? backup_queued(&s->backup) : 0 },
 		{ "fuse_errors", count_get(&c->fuse_errors) },

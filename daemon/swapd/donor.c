@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -66,6 +67,10 @@ void donor_lose(struct swapd *s, struct donor *d, const char *why)
 	stream_rx_reset(&d->rx);
 	if (why != d->why)
 		strncpy(d->why, why, sizeof(d->why) - 1);
+	if (d->leaving & DONOR_SUSPECT) {
+		d->leaving &= (uint8_t)~DONOR_SUSPECT;
+		set_state(d, DONOR_QUARANTINED, now);
+	}
 	if (!was_up)
 		return;
 	d->losses++;
@@ -83,19 +88,30 @@ void donor_lose(struct swapd *s, struct donor *d, const char *why)
 	}
 }
 
+void donor_blame(struct donor *d, uint32_t page)
+{
+	count_add(&d->bad_pages, 1);
+	if (!d->blamed && !(d->leaving & DONOR_SUSPECT))
+		snprintf(d->why, sizeof(d->why), "it gave back a page that was not written there (%u)",
+			 page);
+	d->blamed = true;
+}
+
 void donor_quarantine(struct swapd *s, struct donor *d, const char *why)
 {
+	if (d->state == DONOR_QUARANTINED || d->leaving & DONOR_SUSPECT)
+		return;
 	note(&s->notes, LOG_LVL_ERR,
 	     "donor %s quarantined: %s; nothing is placed there until `donor trust`",
 	     d->address.text, why);
-	if (d->state != DONOR_DOWN)
+	d->leaving |= DONOR_SUSPECT;
+	if (d->state != DONOR_UP || backup_there(&s->backup))
 		donor_lose(s, d, why);
-	set_state(d, DONOR_QUARANTINED, now_ns());
-	d->retry_at = UINT64_MAX;
 }
 
 void donor_trust(struct donor *d, uint64_t now)
 {
+	d->leaving &= (uint8_t)~DONOR_SUSPECT;
 	if (d->state == DONOR_QUARANTINED)
 		donor_enter(d, now);
 }
@@ -267,6 +283,9 @@ void donors_flush(struct swapd *s)
 	for (int i = 0; i < s->donor_count; i++) {
 		struct donor *d = &s->donors[i];
 
+		if (d->blamed)
+			donor_quarantine(s, d, d->why);
+		d->blamed = false;
 		/* A full socket says itself when it takes more. */
 		if (d->tx.count && d->state >= DONOR_GREETING && !d->watched_for_write)
 			flush(s, d);
@@ -382,12 +401,13 @@ void donors_tick(struct swapd *s, uint64_t now)
 			}
 			if (d->state == DONOR_UP && !d->pinged && now >= d->ping_at)
 				ping(d, now);
-			if (d->leaving & DONOR_REMOVED && !d->copies && !d->tx.count)
+			if (d->state == DONOR_UP && d->leaving & DONOR_SUSPECT && !d->copies)
+				donor_lose(s, d, d->why);
+			else if (d->leaving & DONOR_REMOVED && !d->copies && !d->tx.count)
 				donor_let_go(s, d, now);
 			break;
 		case DONOR_QUARANTINED:
-			if (d->leaving & DONOR_REMOVED)
-				set_state(d, DONOR_ABSENT, now);
+			/* Also when it is removed: one that comes back is still not trusted. */
 			break;
 		}
 	}
@@ -422,6 +442,10 @@ int donor_new(struct swapd *s, const char *text, struct error *e)
 
 	if (r)
 		return r;
+	if (s->local_only && !address_is_local(&a))
+		return fail_exit(e, EXIT_REFUSED, EPERM,
+				 "donor %s: not on this machine as the others were, so pages are not sealed; create the device with --seal on",
+				 text);
 	if (donor_find(s, text))
 		return fail(e, EEXIST, "donor %s: named twice; each copy needs a donor of its own",
 			    text);

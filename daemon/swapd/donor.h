@@ -30,6 +30,7 @@ enum donor_leaving {
 	DONOR_DRAINING = 1, /* it says so */
 	DONOR_DRAINED = 2,  /* the operator says so */
 	DONOR_REMOVED = 4,  /* it is no more on the list; its entry goes when it is empty */
+	DONOR_SUSPECT = 8,  /* it is quarantined as soon as nothing is there that is nowhere else */
 };
 
 struct donor {
@@ -57,6 +58,8 @@ struct donor {
 	uint64_t latency;        /* ns: of recent reads; fades, so that it is looked at again */
 	uint64_t slab_size;      /* bytes, of this connection; ours are not larger */
 	uint32_t connects, losses;
+	uint64_t bad_pages;      /* it gave back other than they were written */
+	bool blamed;             /* for one of them, since the last flush */
 	char why[96];            /* it was lost */
 };
 
@@ -117,7 +120,16 @@ int donor_frame(struct swapd *s, struct donor *d, const struct wire_frame *f,
 /* Closes the connection: its copies are lost, what waited for it looks for another way. */
 void donor_lose(struct swapd *s, struct donor *d, const char *why);
 
-/* It gave back what was not written there: lost, and not used until donor_trust(). */
+/*
+ * @d gave back, for @page of the device, what was not written there.  Takes effect
+ * at donors_flush(): whoever finds it may be in the midst of its frames.
+ */
+void donor_blame(struct donor *d, uint32_t page);
+
+/*
+ * Not used until donor_trust().  With a backup it is closed at once; without one its
+ * pages move away first, since some may be nowhere else.
+ */
 void donor_quarantine(struct swapd *s, struct donor *d, const char *why);
 void donor_trust(struct donor *d, uint64_t now);
 

@@ -24,6 +24,8 @@ static const struct option_spec specs[] = {
 	OPTION("durability", OPTION_STRING, durability, "disk|replicas=2|replicas=3|none",
 	       "what keeps pages when a donor is lost: a local disk, other donors, or nothing [disk]"),
 	OPTION("backup", OPTION_STRING, backup, "FILE", "copy of every page on a local disk"),
+	OPTION("seal", OPTION_STRING, seal, "auto|on|off",
+	       "encrypt what leaves; auto: unless all donors are on this machine [auto]"),
 	OPTION("mount", OPTION_STRING, mount, "DIR", "where the file \"swap\" appears"),
 	OPTION("deadline", OPTION_DURATION, deadline, "TIME",
 	       "a donor that takes longer is lost [500ms]"),
@@ -79,7 +81,7 @@ static int serve(const struct swapd_options *o, char **argv, struct error *e)
 int main(int argc, char **argv)
 {
 	struct swapd_options o = { .slab = 64 << 20, .deadline = 500000000,
-				   .watchdog = 30000000000, .durability = "disk",
+				   .watchdog = 30000000000, .durability = "disk", .seal = "auto",
 				   .choices = PLACE_CHOICES, .repair_rate = 256 << 20 };
 	struct error e = { 0 };
 	int nargs, r;

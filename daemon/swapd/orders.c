@@ -101,7 +101,7 @@ static int carry_out(struct swapd *s, struct order *o)
 		d->leaving &= (uint8_t)~DONOR_DRAINED;
 		return 0;
 	case ORDER_TRUST:
-		if (d->state != DONOR_QUARANTINED)
+		if (d->state != DONOR_QUARANTINED && !(d->leaving & DONOR_SUSPECT))
 			return refuse(o, -EINVAL, "not quarantined; nothing to do");
 		donor_trust(d, now_ns());
 		return 0;

@@ -8,34 +8,13 @@
 #include "pages.h"
 #include "placing.h"
 #include "repair.h"
+#include "sealing.h"
 #include "swapd.h"
 
 static void read_on(struct swapd *s, struct slot *slot);
 static void write_on(struct swapd *s, struct slot *slot);
 static void fill_on(struct swapd *s, struct slot *slot);
 static void launch(struct swapd *s, struct slot *slot);
-
-/* --- a payload's ends --------------------------------------------------------- */
-
-/* The payload of the WRITE @slot is complete: nothing has left yet. */
-static void payload_leaves(struct swapd *s, struct slot *slot)
-{
-	(void)s;
-	(void)slot;
-}
-
-/*
- * The present run of the READ or FILL @slot has come, from @copy or, if that is -1,
- * from the backup.  False when it is not what was written: whoever it came from does
- * not have these pages.
- */
-static bool payload_came(struct swapd *s, struct slot *slot, int copy)
-{
-	(void)s;
-	(void)slot;
-	(void)copy;
-	return true;
-}
 
 /* --- beginning and end ---------------------------------------------------------- */
 
@@ -105,7 +84,8 @@ static void count_activity(struct swapd *s, const struct slot *slot)
 	}
 }
 
-static void begin_write(struct swapd *s, struct slot *slot)
+/* False when it is answered already. */
+static bool begin_write(struct swapd *s, struct slot *slot)
 {
 	uint64_t all = slot->count < 64 ? (1ull << slot->count) - 1 : ~0ull;
 
@@ -113,10 +93,16 @@ static void begin_write(struct swapd *s, struct slot *slot)
 	pages_write(s, slot);
 	count_add(&s->count->same, (uint64_t)__builtin_popcountll(slot->same));
 	if (slot->same == all)
-		return;
-	payload_leaves(s, slot);
+		return true;
+	if (!sealing_leaves(s, slot)) {
+		pages_lose(s, slot->first, slot->count);
+		count_add(&s->count->write_failed, slot->count);
+		answer(s, slot, -EIO);
+		return false;
+	}
 	if (backup_there(&s->backup))
 		backup_submit(&s->backup, slot);
+	return true;
 }
 
 /* Answered at once; the backup file follows, unless its queue is long: it need not. */
@@ -152,7 +138,8 @@ static void launch(struct swapd *s, struct slot *slot)
 		discard(s, slot);
 		return;
 	case SLOT_WRITE:
-		begin_write(s, slot);
+		if (!begin_write(s, slot))
+			return;
 		/* fall through */
 	case SLOT_READ:
 		count_activity(s, slot);
@@ -230,7 +217,7 @@ static void leg_ended(struct swapd *s, struct slot *slot, int leg, enum leg_end 
 		count_add(&s->count->repaired, slot->run);
 		slot->fetched = false;
 		run_done(slot);
-	} else if (!payload_came(s, slot, leg)) {
+	} else if (!sealing_came(s, slot, leg)) {
 		bits_clear(s->valid[leg], page, slot->run);
 	} else if (slot->kind == SLOT_FILL) {
 		slot->fetched = true;
@@ -332,7 +319,7 @@ static void read_backed(struct swapd *s, struct slot *slot)
 		count_add(&s->count->backup_errors, 1);
 		spoilt = true;
 	}
-	if (spoilt || !payload_came(s, slot, -1)) {
+	if (spoilt || !sealing_came(s, slot, -1)) {
 		if (slot->kind == SLOT_FILL)
 			run_done(slot);
 		else

@@ -88,6 +88,17 @@ void pages_write(struct swapd *s, const struct slot *slot)
 	}
 }
 
+void pages_lose(struct swapd *s, uint32_t first, uint32_t count)
+{
+	for (uint32_t i = first; i < first + count; i++) {
+		set_live(s, i, is_live(s, i), true);
+		forget(s, i);
+	}
+	bits_set(s->written, first, count);
+	bits_clear(s->same, first, count);
+	bits_set(s->spoilt, first, count);
+}
+
 void pages_discard(struct swapd *s, uint32_t first, uint32_t count)
 {
 	for (uint32_t n, page = first; page < first + count; page += n) {
@@ -106,14 +117,18 @@ void pages_discard(struct swapd *s, uint32_t first, uint32_t count)
 enum page_source pages_source(const struct swapd *s, uint32_t page, int *copy)
 {
 	const struct slab *slab = slab_of_page(&s->table, page);
-	uint64_t best = UINT64_MAX;
+	uint64_t best = UINT64_MAX, latency;
+	const struct donor *d;
 
 	*copy = -1;
 	for (int c = 0; c < SLAB_COPIES; c++) {
 		if (slab->copy[c].state != COPY_MAPPED || !bits_test(s->valid[c], page))
 			continue;
-		if (s->donors[slab->copy[c].donor].latency < best) {
-			best = s->donors[slab->copy[c].donor].latency;
+		d = &s->donors[slab->copy[c].donor];
+		/* One that is to be quarantined comes last. */
+		latency = d->latency + (d->leaving & DONOR_SUSPECT ? UINT64_MAX / 2 : 0);
+		if (latency < best) {
+			best = latency;
 			*copy = c;
 		}
 	}

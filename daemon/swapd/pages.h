@@ -40,6 +40,9 @@ void pages_write(struct swapd *s, const struct slot *slot);
 /* The pages read as zeroes from here on, and copies hold none of them. */
 void pages_discard(struct swapd *s, uint32_t first, uint32_t count);
 
+/* The pages' newest content is nowhere: reading them is an error until they are written. */
+void pages_lose(struct swapd *s, uint32_t first, uint32_t count);
+
 /*
  * Where @page is read from; PAGE_COPY sets *@copy, to the one that answers
  * fastest.  PAGE_BACKUP of a spoilt page: a newer write may be queued for it.

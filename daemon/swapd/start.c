@@ -20,6 +20,7 @@
 #include "fuse_file.h"
 #include "pages.h"
 #include "place.h"
+#include "sealing.h"
 #include "serve.h"
 #include "start.h"
 #include "watchdog.h"
@@ -214,6 +215,8 @@ static int make_tables(struct swapd *s, struct error *e)
 	s->slots_reserved = SLOTS_RESERVED;
 	/* One more than wanted: a copy that moves is in two places for a while. */
 	r = pages_init(s, s->wanted + 1, e);
+	if (!r)
+		r = sealing_init(s, e);
 	return r ? r : slots_init(&s->slots, e);
 }
 
@@ -333,6 +336,7 @@ void swapd_stop(struct swapd *s, struct device_control *c)
 	slots_free(&s->slots);
 	free(s->table.slabs);
 	pages_free(s);
+	sealing_free(s);
 	if (s->shared)
 		munmap(s->shared, sizeof(*s->shared));
 	if (!s->options.foreground) {

@@ -24,6 +24,7 @@
 #include "notes.h"
 #include "orders.h"
 #include "repair.h"
+#include "seal.h"
 #include "slab.h"
 #include "slot.h"
 
@@ -34,6 +35,7 @@
 struct swapd_options {
 	const char *name, *backup, *mount;
 	const char *durability;  /* "disk", "replicas=N", "none" */
+	const char *seal;        /* "auto", "on", "off" */
 	uint64_t size, slab;     /* bytes */
 	uint64_t deadline, watchdog; /* ns */
 	uint64_t spin;           /* us */
@@ -59,6 +61,7 @@ struct counters {
 	uint64_t write_failed;
 	uint64_t conflicts;      /* requests that waited for an overlapping one */
 	uint64_t donor_losses, late_replies, donor_errors;
+	uint64_t bad_donor, bad_backup; /* came back other than they were written */
 	uint64_t backup_errors;  /* requests the backup file failed */
 	uint64_t fuse_errors;    /* answers the kernel did not take */
 	uint64_t same, read_same; /* written and read, of one word over and over: not sent */
@@ -99,6 +102,12 @@ struct swapd {
 	uint64_t *spoilt;        /* the backup file failed to take its newest content */
 	uint64_t *word;          /* one a page */
 	uint64_t live;           /* pages that copies are for */
+
+	/* what leaves is sealed (sealing.h) */
+	bool sealed;
+	bool local_only;         /* it is not, because no donor is on another machine */
+	struct seal_table seals;
+	struct sealer sealer;    /* the loop thread's */
 
 	struct slab_table table;
 	struct donor donors[MAX_DONORS];

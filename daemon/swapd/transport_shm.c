@@ -3,7 +3,8 @@
  * A donor on this machine: its slabs are memfds, mapped here.  A page is copied,
  * or the answer to a READ sent, straight from the slab: no system call, no
  * donor.  What is mapped must never fault on a page that is out: it is locked
- * here as well, which holds when the donor, and its lock, are gone.
+ * here as well, which holds when the donor, and its lock, are gone.  What is sealed
+ * is copied before it is opened: the donor could change it meanwhile.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -82,7 +83,7 @@ static enum transport_progress shm_submit(struct swapd *s, struct donor *d, stru
 	(void)leg;
 	if (op == WIRE_WRITE)
 		memcpy(there, here, size);
-	else if (slot->run == slot->count && slot->kind == SLOT_READ)
+	else if (slot->run == slot->count && slot->kind == SLOT_READ && !s->sealed)
 		slot->source = there;
 	else
 		memcpy(here, there, size);

@@ -27,14 +27,16 @@ def free_port():
 
 
 class Server(parts.Daemon):
-    """An ebb-swapd in the foreground, with its own run directory."""
+    """An ebb-swapd in the foreground, with its own run directory; backup="": without one."""
 
     def __init__(self, directory, log, donors, size="32M", slab="1M", backup=None, options=()):
         self.directory, self.mount = directory, directory / "mnt"
-        self.run, self.backup = directory / "run", backup or directory / "backup"
+        self.run, self.backup = directory / "run", directory / "backup" if backup is None else backup
         self.mount.mkdir(exist_ok=True)
         self.argv_made = [BIN / "ebb-swapd", "--name", "dp0", "--size", size, "--slab", slab,
-                          "--backup", self.backup, "--mount", self.mount, "--foreground", *options]
+                          "--mount", self.mount, "--foreground", *options]
+        if self.backup:
+            self.argv_made += ["--backup", self.backup]
         for d in donors:
             self.argv_made += ["--donor", d.address if hasattr(d, "address") else d]
         super().__init__(self.argv_made, log, env={"EBB_RUN_DIR": str(self.run)})

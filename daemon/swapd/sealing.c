@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <string.h>
+
+#include "sealing.h"
+#include "swapd.h"
+#include "wire/local.h"
+
+_Static_assert(PAGE == SEAL_PAGE, "a seal is a page's");
+
+bool sealing_wanted(const struct swapd_options *o)
+{
+	if (strcmp(o->seal, "auto"))
+		return !strcmp(o->seal, "on");
+	for (int i = 0; i < o->donors.n; i++)
+		if (!local_is(o->donors.v[i]))
+			return true;
+	/* Without any, those to come may be anywhere. */
+	return !o->donors.n;
+}
+
+int sealing_init(struct swapd *s, struct error *e)
+{
+	int r;
+
+	if (!sealing_wanted(&s->options)) {
+		s->local_only = strcmp(s->options.seal, "off") != 0;
+		return 0;
+	}
+	r = seal_table_init(&s->seals, s->pages, e);
+	if (!r)
+		r = sealer_init(&s->sealer, &s->seals, e);
+	s->sealed = !r;
+	return r;
+}
+
+void sealing_free(struct swapd *s)
+{
+	sealer_free(&s->sealer);
+	seal_table_free(&s->seals);
+	s->sealed = false;
+}
+
+bool sealing_leaves(struct swapd *s, struct slot *slot)
+{
+	if (!s->sealed)
+		return true;
+	for (uint32_t run, i = 0; i < slot->count; i += run) {
+		for (run = 1; i + run < slot->count &&
+		     (slot->same >> (i + run) & 1) == (slot->same >> i & 1); run++)
+			;
+		if (slot->same >> i & 1)
+			continue;
+		if (seal_pages(&s->sealer, slot->first + i, run, slot->payload + i * (size_t)PAGE)) {
+			note(&s->notes, LOG_LVL_ERR,
+			     "a page cannot be sealed and is not sent; destroy the device and create it anew");
+			return false;
+		}
+	}
+	return true;
+}
+
+static void blame_backup(struct swapd *s)
+{
+	count_add(&s->count->bad_backup, 1);
+	if (s->count->bad_backup == 1)
+		note(&s->notes, LOG_LVL_ERR,
+		     "backup %s: gave a page that was not written there; check the disk, watch `stats`",
+		     s->backup.path);
+}
+
+bool sealing_came(struct swapd *s, struct slot *slot, int copy)
+{
+	uint32_t page = slot->first + slot->cursor, bad;
+	uint8_t *payload = slot->payload + slot->cursor * (size_t)PAGE;
+
+	if (!s->sealed ||
+	    !(slot->kind == SLOT_FILL ? seal_check(&s->sealer, page, slot->run, payload, &bad) :
+					seal_open(&s->sealer, page, slot->run, payload, &bad)))
+		return true;
+	if (bad > page) {
+		/* Those before it are good.  It comes again, as the first. */
+		slot->run = bad - page;
+		return true;
+	}
+	slot->run = 1;
+	if (copy < 0) {
+		blame_backup(s);
+	} else {
+		count_add(&s->count->bad_donor, 1);
+		donor_blame(&s->donors[slab_of_page(&s->table, page)->copy[copy].donor], page);
+	}
+	return false;
+}
