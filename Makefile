@@ -23,7 +23,7 @@ endif
 
 # Under sudo whoever called it compiles, so that nothing in build/ is root's;
 # only the recipes that install, need root or clean up are run as root.
-ROOT_TARGETS := deps check demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
+ROOT_TARGETS := deps check soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
 	bench-neighbour install install-gc clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
@@ -37,7 +37,7 @@ endif
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all help deps check unit demo bench-scan bench-hooks bench-apps bench-neighbour bench-prefetch \
+.PHONY: all help deps check soak unit demo bench-scan bench-hooks bench-apps bench-neighbour bench-prefetch \
 	bench-latency bench-device install clean format
 
 CFLAGS ?= -O2 -g
@@ -75,6 +75,7 @@ help:
 ## make                  build everything under build/
 ## sudo make demo        six real programs on remote memory, with and without ebb
 ## sudo make check       every test; skips are listed with their reasons
+## sudo make soak [HOURS=1] [SEED=n]  donors, links and disks fail at random; no page is lost; GUEST=1 swaps
 ## make unit             the unit tests alone (no root); SANITIZE=1 for ASan and UBSan
 ## make gc-sanitize       libebbgc's tests under ThreadSanitizer, AddressSanitizer and UBSan
 ## make fuzz-policy [SECONDS=60]  faults made from anything, through every policy
@@ -101,14 +102,14 @@ DEPS_BUILD := \
 	libsystemd-dev libjson-c-dev libinih-dev libcgroup-dev libssl-dev libcurl4-openssl-dev
 DEPS_CHECK := $(DEPS_BUILD) libcmocka-dev python3-pytest etcd-server \
 	qemu-system-x86 busybox-static cpio kmod xz-utils \
-	librsvg2-bin fonts-dejavu-core
+	librsvg2-bin fonts-dejavu-core nftables
 DEPS_DEMO := $(DEPS_BUILD) python3-numpy python3-matplotlib \
 	sqlite3 redis-server redis-tools jq graphicsmagick
 DEPS_JAVA := default-jdk-headless libh2-java libderby-java
 
 # check and demo name what they need beyond a build.
 DEPS := $(sort $(DEPS_BUILD) \
-	$(if $(filter check unit gc-sanitize,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
+	$(if $(filter check soak unit gc-sanitize,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
 	$(if $(filter check demo bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
 	$(if $(filter bench-device,$(MAKECMDGOALS)),fio) \
 	$(if $(filter bench-prefetch bench-latency,$(MAKECMDGOALS)),$(DEPS_JAVA)))

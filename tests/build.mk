@@ -5,11 +5,14 @@ UNIT_SOURCES := $(wildcard tests/unit/test_*.c)
 UNIT_TESTS := $(UNIT_SOURCES:tests/unit/%.c=$(B)/tests/unit/%)
 TEST_PROGRAMS := $(patsubst tests/programs/%.c,$(B)/tests/%,$(wildcard tests/programs/*.c))
 
-# One program of several files.
+# Programs of several files.
 WALKS_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/programs/walks/*.c))
-TEST_PROGRAMS += $(B)/tests/walks
+CHECKER_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/programs/checker/*.c))
+TEST_PROGRAMS += $(B)/tests/walks $(B)/tests/checker
 
 $(B)/tests/walks: $(WALKS_OBJECTS)
+$(B)/tests/checker: $(CHECKER_OBJECTS)
+$(B)/tests/walks $(B)/tests/checker:
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -o $@ $^ -lm -lpthread
 
@@ -36,7 +39,7 @@ $(B)/tests/%: tests/programs/%.c | deps
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -o $@ $< -lm -lpthread
 
 -include $(UNIT_TESTS:=.d) $(TEST_PROGRAMS:=.d)
--include $(LIBTEST_OBJECTS:.o=.d) $(WALKS_OBJECTS:.o=.d)
+-include $(LIBTEST_OBJECTS:.o=.d) $(WALKS_OBJECTS:.o=.d) $(CHECKER_OBJECTS:.o=.d)
 
 .PHONY: test-programs test-build
 test-programs: $(TEST_PROGRAMS)
@@ -45,15 +48,21 @@ test-build: all test-programs $(UNIT_TESTS)
 unit: $(UNIT_TESTS)
 	$(Q)$(PYTHON) -B tests/unit.py $^
 
-ifneq ($(filter check,$(MAKECMDGOALS)),)
+ifneq ($(filter check soak,$(MAKECMDGOALS)),)
 ifneq ($(shell id -u),0)
-$(error make check: needs root for swap, BPF and cgroups; run sudo make check)
+$(error make $(MAKECMDGOALS): needs root for swap, namespaces, BPF and cgroups; run sudo make $(MAKECMDGOALS))
 endif
 endif
 
 # EBB_SKIP_GUESTS=1 leaves the guests out and says so.
 check: test-build
 	$(Q)$(PYTHON) -B tests/check.py $(UNIT_TESTS)
+
+# SEED=0: a new one.  GUEST=1: a swapping program in a guest instead.
+HOURS ?= 1
+SEED ?= 0
+soak: all test-programs
+	$(Q)$(PYTHON) -B tests/chaos/soak.py --hours $(HOURS) --seed $(SEED) $(if $(GUEST),--guest)
 
 include tests/fuzz/fuzz.mk
 include tests/bench/bench.mk

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "harness"))
+for directory in ("harness", "chaos"):
+    sys.path.insert(0, str(Path(__file__).resolve().parent / directory))
 
 import machine
 import parts

@@ -35,6 +35,7 @@ class Boot:
 BOOTS = (
     Boot("road", ("test_boot.py", "test_road.py")),
     Boot("faults", ("test_faults.py",)),
+    Boot("chaos", ("test_chaos.py",)),
     Boot("pressure", ("test_pressure.py",), memory=640),
 )
 

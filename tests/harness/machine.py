@@ -81,6 +81,11 @@ def ebb_mounts():
             if kind.startswith("fuse") and "ebb" in source + kind + d]
 
 
+def test_mounts():
+    """What tests mounted for themselves, innermost first; see chaos/thin.py."""
+    return [d for _, d, _ in reversed(mounts()) if "/ebb-chaos" in d]
+
+
 def ebb_loops():
     ours = ebb_mounts()
     return [dev for dev, backing in loops().items()
@@ -142,6 +147,7 @@ def leftovers():
     found = [f"swap is on: {d}" for d in ebb_swaps()]
     found += [f"loop device: {d}" for d in ebb_loops()]
     found += [f"FUSE mount: {d}" for d in ebb_mounts()]
+    found += [f"mount of a test: {d}" for d in test_mounts()]
     found += [f"process: {name} ({pid})" for pid, name in processes().items()]
     found += [f"cgroup: {c}" for c in ebb_cgroups()]
     found += [f"device record: {f}" for f in device_records()]
@@ -202,7 +208,7 @@ def clean():
             end_process(pid)
     for device in ebb_loops():
         subprocess.run(["/sbin/losetup", "-d", device], check=False)
-    for directory in ebb_mounts():
+    for directory in ebb_mounts() + test_mounts():
         subprocess.run(["umount", directory], check=False)
     for pid in processes():
         end_process(pid)

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+One borrower and some donors, a machine each, and everything that may happen to them.
+Each fault has an undo; heal() undoes all.  No swap is on here: what serves the device
+may be killed, stopped and cut off.
+"""
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import machine
+import parts
+from machine import BIN, BUILD, MachineError, wait_for
+from network import Network
+
+CHECKER = BUILD / "tests" / "checker"
+PORT = 7070
+
+
+class Checker:
+    """
+    The checker program at work on @path, or on its own memory as @options say, until
+    stop(), which returns its report.  A bad page ends it at once: see failed().
+    """
+
+    def __init__(self, path, log, options=(), enter=None):
+        self.log = Path(log)
+        argv = [CHECKER, *map(str, options), *([path] if path else [])]
+        with open(self.log, "w") as err, open(self.output(), "w") as out:
+            self.process = subprocess.Popen(argv, text=True, stdout=out, stderr=err,
+                                            stdin=subprocess.DEVNULL, start_new_session=True,
+                                            preexec_fn=enter)
+
+    def output(self):
+        return self.log.with_suffix(".json")
+
+    def failed(self):
+        """What is wrong, or ""."""
+        if self.process.poll() in (None, 0):
+            return ""
+        return machine.read(self.log).strip() or f"checker: status {self.process.returncode}"
+
+    def stop(self, timeout=120):
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise MachineError(f"checker: still there {timeout} s after SIGTERM") from None
+        if self.failed():
+            raise MachineError(self.failed())
+        return json.loads(machine.read(self.output()).splitlines()[-1])
+
+    def kill(self):
+        self.process.kill()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            pass  # its I/O ends with the device
+
+
+class DonorMachine:
+    """An ebb-donord on a machine of its own, which may be down."""
+
+    def __init__(self, node, log, memory="64M", slab="1M", options=()):
+        self.node, self.log = node, log
+        self.address = f"{node.address}:{PORT}"
+        self.argv = [*node.prefix, BIN / "ebb-donord", "--listen", self.address,
+                     "--memory", memory, "--slab", slab, *options]
+        self.daemon = None
+        self.start()
+
+    def start(self):
+        if not self.up():
+            self.daemon = parts.Daemon(self.argv, self.log)
+
+    def up(self):
+        return self.daemon is not None and self.daemon.alive()
+
+    def kill(self):
+        self.daemon.kill()
+
+    def stop(self):
+        self.daemon.signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self.daemon.signal(signal.SIGCONT)
+
+    def drain(self, timeout=30):
+        """SIGTERM, and waits for its end."""
+        return self.daemon.stop(timeout)
+
+    def heal(self):
+        if self.up():
+            self.go_on()
+        self.node.plug()
+        self.node.heal()
+        self.start()
+
+    def close(self):
+        if self.up():
+            self.go_on()
+            self.daemon.stop()
+
+
+class Borrower(parts.Daemon):
+    """An ebb-swapd on @node with a directory of its own, and its file."""
+
+    def __init__(self, node, directory, log, donors, name="dp0", size="32M", slab="1M",
+                 options=(), backup=True):
+        self.name, self.directory = name, Path(directory)
+        self.mount, self.run = self.directory / "mnt", self.directory / "run"
+        self.mount.mkdir(parents=True, exist_ok=True)
+        self.backup = (backup if isinstance(backup, Path) else self.directory / "backup") if backup else None
+        argv = [*node.prefix, BIN / "ebb-swapd", "--name", name, "--size", size, "--slab", slab,
+                "--mount", self.mount, "--foreground", *options]
+        if self.backup:
+            argv += ["--backup", self.backup]
+        for d in donors:
+            argv += ["--donor", d if isinstance(d, str) else d.address]
+        super().__init__(argv, log, env={"EBB_RUN_DIR": str(self.run)})
+        self.file = self.mount / "swap"
+
+    def ask(self, verb, **what):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(10)
+            s.connect(str(self.run / "devices" / f"{self.name}.sock"))
+            s.sendall(json.dumps({"verb": verb, **what}).encode() + b"\n")
+            return json.loads(s.makefile().readline())
+
+    def stats(self):
+        return self.ask("stats")
+
+    def status(self):
+        return self.ask("status")
+
+    def states(self):
+        return [d["state"] for d in self.status()["donors"]]
+
+    def losses(self):
+        return [d["losses"] for d in self.status()["donors"]]
+
+    # --- faults
+
+    def disk_full(self):
+        """Nothing more can be written to the backup: each attempt fails, as on a full disk."""
+        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+
+    def disk_empty(self):
+        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+
+    def heal(self):
+        if self.alive():
+            self.disk_empty()
+
+    def close(self):
+        """Ends it; a mount that it left, dead, goes too."""
+        try:
+            self.stop()
+        finally:
+            if os.path.ismount(self.mount):
+                subprocess.run(["umount", "-l", self.mount], check=False)
+
+
+class Cluster:
+    """
+    @donors machines that lend, one that borrows.  serve() starts a device, check() a
+    checker on it; close() ends all, in that order reversed.
+    """
+
+    def __init__(self, directory, logs, donors=4, **donor_options):
+        self.directory, self.logs = Path(directory), Path(logs)
+        self.network, self.donors, self.borrowers, self.checkers = Network(), [], [], []
+        try:
+            self.node = self.network.add()
+            for i in range(donors):
+                self.donors.append(DonorMachine(self.network.add(), self.logs / f"donor{i}.log",
+                                                **donor_options))
+        except BaseException:
+            self.close()
+            raise
+
+    def serve(self, name="dp0", donors=None, options=("--deadline", "300ms"), **what):
+        b = Borrower(self.node, self.directory / name, self.logs / f"{name}.log",
+                     self.donors if donors is None else donors, name=name, options=options, **what)
+        self.borrowers.append(b)
+        return b
+
+    def check(self, borrower, options=("--pause", 300), path=None):
+        c = Checker(path or borrower.file, self.logs / f"checker{len(self.checkers)}.log", options)
+        self.checkers.append(c)
+        return c
+
+    def failed(self):
+        """The first thing that must not be: a bad page or a borrower that ended; or ""."""
+        for c in self.checkers:
+            if c.failed():
+                return c.failed()
+        for b in self.borrowers:
+            if not b.alive():
+                return f"{b.name}: ebb-swapd ended with {b.process.returncode}: {b.tail()}"
+        return ""
+
+    def run(self, seconds):
+        """Lets the load run, and fails with what it finds."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.failed():
+                raise MachineError(self.failed())
+            time.sleep(0.1)
+
+    def wait(self, condition, seconds, what):
+        """As wait_for(), but a bad page ends the waiting."""
+        def either():
+            if self.failed():
+                raise MachineError(self.failed())
+            return condition()
+        return wait_for(either, seconds, what)
+
+    def all_up(self, borrower, seconds=20):
+        self.wait(lambda: set(borrower.states()) == {"up"}, seconds, "all donors up")
+
+    def heal(self):
+        for what in (*self.donors, *self.borrowers, self.network.nodes[0]):
+            what.heal()
+        self.network.nodes[0].plug()
+
+    def end_load(self):
+        """Ends checkers and devices, not the donors."""
+        try:
+            for c in self.checkers:
+                c.kill()
+        finally:
+            self.checkers = []
+            borrowers, self.borrowers = self.borrowers, []
+            for b in borrowers:
+                b.close()
+
+    def close(self):
+        try:
+            self.end_load()
+        finally:
+            for d in self.donors:
+                d.close()
+            self.donors = []
+            self.network.close()

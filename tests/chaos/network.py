@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Machines for tests: network namespaces on one switch, with links that can be cut and
+made lossy.  The namespaces have no names: they live as long as this process and what
+runs in them, so that nothing is left even after kill -9.
+
+Addresses are 127.77.0.N.  On a real wire: lo keeps 127.0.0.1 only, and the interfaces
+have route_localnet set.  So programs that trust loopback alone can be tried over a
+network, and need no keys for it.
+"""
+import ctypes
+import os
+import subprocess
+import threading
+from pathlib import Path
+
+CLONE_NEWNET = 0x40000000
+NFT = "/usr/sbin/nft"
+
+
+class NetworkError(Exception):
+    pass
+
+
+def unshared_namespace():
+    """An open descriptor of a new network namespace, which lives as long as that is open."""
+    libc, made = ctypes.CDLL(None, use_errno=True), []
+
+    def make():
+        # Of this thread only, which ends at once.
+        if libc.unshare(CLONE_NEWNET) < 0:
+            made.append(OSError(ctypes.get_errno(), "unshare(CLONE_NEWNET)"))
+        else:
+            made.append(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    thread.join()
+    if isinstance(made[0], OSError):
+        raise made[0]
+    return made[0]
+
+
+class Namespace:
+    def __init__(self):
+        self.fd = unshared_namespace()
+        self.path = f"/proc/{os.getpid()}/fd/{self.fd}"
+        # A command run inside: prefix + argv.  It executes in place, the pid is the program's.
+        self.prefix = ["/usr/bin/nsenter", f"--net={self.path}", "--"]
+
+    def run(self, *argv, **kwargs):
+        done = subprocess.run([*self.prefix, *map(str, argv)], text=True, capture_output=True,
+                              timeout=30, **kwargs)
+        if done.returncode:
+            raise NetworkError(f"{' '.join(map(str, argv))}: {done.stderr.strip()}")
+        return done.stdout
+
+    def close(self):
+        os.close(self.fd)
+
+
+class Node(Namespace):
+    """One machine: its eth0 is connected to @port of the switch."""
+
+    def __init__(self, network, number):
+        super().__init__()
+        self.switch, self.port = network.switch, f"port{number}"
+        self.address = f"127.77.0.{number}"
+        self.switch.run("ip", "link", "add", self.port, "type", "veth",
+                        "peer", "name", "eth0", "netns", self.path)
+        self.switch.run("ip", "link", "set", self.port, "master", "switch", "up")
+        self.run("ip", "link", "set", "lo", "up")
+        self.run("ip", "address", "del", "127.0.0.1/8", "dev", "lo")
+        self.run("ip", "address", "add", "127.0.0.1/32", "dev", "lo")
+        self.run("sysctl", "-qw", "net.ipv4.conf.eth0.route_localnet=1")
+        self.run("ip", "address", "add", f"{self.address}/24", "dev", "eth0")
+        self.run("ip", "link", "set", "eth0", "up")
+
+    # --- faults: each is undone by plug() or heal(), which may be called at any time
+
+    def unplug(self):
+        self.switch.run("ip", "link", "set", self.port, "down")
+
+    def plug(self):
+        self.switch.run("ip", "link", "set", self.port, "up")
+
+    def lose(self, direction, percent=100):
+        """
+        Loses packets "from" this machine or "to" it.  On the wire, behind both ends'
+        stacks: nobody is told.
+        """
+        where, device = (self.switch, self.port) if direction == "from" else (self, "eth0")
+        chance = "" if percent >= 100 else f"numgen random mod 100 < {percent} "
+        # Neighbours are found all the same: what is lost is IP.
+        chain = f"netdev chaos {direction}_{device}"
+        rules = (f"add table netdev chaos; "
+                 f"add chain {chain} {{ type filter hook ingress device {device} priority 0; }}; "
+                 f"add rule {chain} meta protocol ip {chance}counter drop")
+        where.run(NFT, rules)
+
+    def lost(self):
+        """Packets that lose() has dropped."""
+        words = (self.switch.run(NFT, "list", "ruleset") + self.run(NFT, "list", "ruleset")).split()
+        return sum(int(words[i + 1]) for i, word in enumerate(words) if word == "packets")
+
+    def heal(self):
+        for where, device, direction in ((self.switch, self.port, "from"), (self, "eth0", "to")):
+            chain = f"{direction}_{device}"
+            if chain in where.run(NFT, "list", "ruleset"):
+                where.run(NFT, "delete", "chain", "netdev", "chaos", chain)
+
+    def delay(self, text):
+        self.switch.run("/usr/sbin/tc", "qdisc", "replace", "dev", self.port, "root", "netem",
+                        "delay", *text.split())
+
+    def retransmitted(self):
+        """TCP segments this machine has sent again."""
+        rows = [line.split() for line in self.run("cat", "/proc/net/snmp").splitlines()]
+        names, values = [r for r in rows if r[0] == "Tcp:"]
+        return int(values[names.index("RetransSegs")])
+
+
+class Network:
+    def __init__(self):
+        self.switch, self.nodes = Namespace(), []
+        self.switch.run("ip", "link", "add", "switch", "type", "bridge", "forward_delay", "0")
+        self.switch.run("ip", "link", "set", "switch", "up")
+
+    def add(self):
+        self.nodes.append(Node(self, len(self.nodes) + 1))
+        return self.nodes[-1]
+
+    def lacks(self, what):
+        """Why "loss" or "delay" cannot be had on this kernel; "" where it can."""
+        node = self.nodes[0]
+        try:
+            if what == "loss":
+                if not Path(NFT).exists():
+                    return "nft is not installed; apt-get install nftables"
+                node.lose("to", 1)
+                node.heal()
+            else:
+                node.delay("1ms")
+                self.switch.run("/usr/sbin/tc", "qdisc", "del", "dev", node.port, "root")
+        except NetworkError as e:
+            return f"this kernel has no {what} of packets: {e}"
+        return ""
+
+    def close(self):
+        for node in self.nodes:
+            node.close()
+        self.switch.close()

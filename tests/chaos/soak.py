@@ -1,0 +1,265 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+soak.py [--hours H] [--seed N]: random faults every few seconds on a borrower and four
+donors under load, as long as one likes.  One device lasts from the first minute to the
+last; beside it one after the other is made with every kind of durability there is, read
+to the last page, and destroyed.  Writes build/soak/report.json; status 1 when a page was
+bad, something failed or something leaked.
+"""
+import argparse
+import collections
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "harness")]
+
+import machine
+from cluster import Cluster
+from faults import DONOR_FAULTS
+from machine import MachineError
+
+DIRECTORY = machine.BUILD / "soak"
+ROUND_SECONDS = 60
+PROGRESS_SECONDS = 10
+# What a process may grow by after its first round: caches of libraries, no more.
+GROWTH_KIB = 8 << 10
+
+
+@dataclass
+class Kind:
+    """A kind of device, and what it bears."""
+    name: str
+    options: tuple = ()
+    at_once: int = 2          # donors that may have a fault at a time
+    backup: bool = True
+    disk_full: bool = False
+    local: bool = False       # slabs are shared, not sent
+    checker: tuple = ("--pause", 1000)
+
+
+KINDS = (
+    Kind("disk"),
+    Kind("disk, full now and then", disk_full=True, checker=("--pause", 1000, "--errors")),
+)
+
+
+def memory_kib(pid):
+    rows = dict(line.split(":", 1) for line in machine.read(f"/proc/{pid}/status").splitlines())
+    return {key: int(rows[key].split()[0]) for key in ("VmRSS", "VmLck")}
+
+
+def descriptors(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def namespaces():
+    """Network namespaces that some process is in."""
+    found = set()
+    for p in Path("/proc").glob("[0-9]*/ns/net"):
+        try:
+            found.add(os.readlink(p))
+        except OSError:
+            pass
+    return found
+
+
+class Soak:
+    def __init__(self, seconds, seed):
+        self.seconds, self.seed, self.random = seconds, seed, random.Random(seed)
+        self.start = time.monotonic()
+        self.next_progress = self.start + PROGRESS_SECONDS
+        self.faults = collections.Counter()
+        self.totals = collections.Counter()
+        self.rounds, self.baseline, self.trouble = [], {}, []
+
+    def say(self, text):
+        print(f"{time.monotonic() - self.start:6.0f} s  {text}", flush=True)
+
+    def over(self):
+        return time.monotonic() - self.start >= self.seconds
+
+    def progress(self):
+        if time.monotonic() < self.next_progress:
+            return
+        self.next_progress = time.monotonic() + PROGRESS_SECONDS
+        told = self.long.stats()
+        self.say(f"{sum(self.faults.values())} faults, {len(self.rounds)} rounds; dp0: "
+                 f"{told['donor_losses']} donors lost, {told['bytes_written_donor'] >> 20} MiB written, "
+                 f"{told['pages_read_backup']} pages from the disk; bad pages: 0")
+
+    def run(self, seconds):
+        """The load goes on for @seconds, and nothing is wrong."""
+        self.cluster.run(seconds)
+        self.progress()
+
+    # --- one fault
+
+    def choose(self, kind):
+        """[(fault, donor)], at different donors."""
+        n = self.random.choices((1, 2), (3, 1))[0] if kind.at_once > 1 else 1
+        donors = self.random.sample(self.cluster.donors, n)
+        usable = [f for f in DONOR_FAULTS if not (f.needs and self.cluster.network.lacks(f.needs))]
+        return [(self.random.choice(usable), d) for d in donors]
+
+    def losses(self, donor):
+        """How often the lasting device has lost @donor."""
+        return self.long.losses()[self.cluster.donors.index(donor)]
+
+    def one_fault(self, kind, b):
+        chosen = self.choose(kind)
+        before = {d: self.losses(d) for _, d in chosen}
+        with ExitStack() as undo:
+            if kind.disk_full and self.random.random() < 0.3:
+                b.disk_full()
+                undo.callback(b.disk_empty)
+                self.faults["disk full"] += 1
+            for fault, donor in chosen:
+                undo.enter_context(fault.of(donor))
+                self.faults[fault.name] += 1
+                self.run(self.random.uniform(0, 0.2))
+            self.run(max(self.random.uniform(*f.seconds) for f, _ in chosen))
+        for fault, donor in chosen:
+            if fault.loses:
+                self.cluster.wait(lambda: self.losses(donor) > before[donor], 5,
+                                  f"dp0 noticed \"{fault.name}\" of {donor.address}")
+        for device in (self.long, b):
+            self.cluster.all_up(device, 30)
+        self.run(self.random.uniform(0.2, 1.5))
+
+    # --- one round: a device from its birth to its end
+
+    def one_round(self, kind):
+        b = self.cluster.serve("dp1", options=("--deadline", "300ms", *kind.options),
+                               backup=kind.backup)
+        self.cluster.all_up(b)
+        checker = self.cluster.check(b, (*kind.checker, "--seed", self.random.randrange(1 << 30)))
+        end = min(time.monotonic() + ROUND_SECONDS, self.start + self.seconds)
+        while time.monotonic() < end:
+            self.one_fault(kind, b)
+        told = checker.stop()
+        self.cluster.checkers.remove(checker)
+        b.close()
+        self.cluster.borrowers.remove(b)
+        if b.process.returncode:
+            self.trouble.append(f"dp1: status {b.process.returncode}")
+        self.count(told)
+        self.rounds.append({"kind": kind.name, **told})
+        self.leaks()
+
+    def count(self, told):
+        for key in ("pages_read", "pages_written", "pages_discarded", "verified", "read_errors",
+                    "write_errors"):
+            self.totals[key] += told[key]
+
+    def leaks(self):
+        """With the lasting device alone again, all is as after the first round."""
+        def free():
+            return all(d["free"] == d["total"] - d["slabs"] * self.slab
+                       for d in self.long.status()["donors"])
+        try:
+            self.cluster.wait(free, 30, "slabs of a device that is gone are free")
+        except MachineError as e:
+            if self.cluster.failed():
+                raise
+            self.trouble.append(str(e))
+        who = {"ebb-swapd": self.long.pid,
+               **{f"donor {d.address}": d.daemon.pid for d in self.cluster.donors}}
+        for name, pid in who.items():
+            now = {"fds": descriptors(pid), **memory_kib(pid)}
+            first = self.baseline.setdefault(name, now)
+            for key, value in now.items():
+                allowed = first[key] + (0 if key == "fds" else GROWTH_KIB)
+                if value > allowed:
+                    self.trouble.append(f"{name}: {key} grew from {first[key]} to {value}")
+
+    # --- all of it
+
+    def body(self):
+        self.long = self.cluster.serve("dp0", size="64M")
+        self.slab = self.long.status()["slab"]
+        self.cluster.all_up(self.long)
+        checker = self.cluster.check(self.long, ("--pause", 1000, "--seed", self.seed))
+        n = 0
+        while not self.over():
+            self.one_round(KINDS[n % len(KINDS)])
+            n += 1
+        told = checker.stop()
+        self.count(told)
+        self.rounds.append({"kind": "the lasting device", **told})
+
+    def report(self, seconds):
+        per_hour = sum(self.faults.values()) * 3600 / seconds
+        bad = any("page " in t and " is " in t for t in self.trouble)
+        return {"ok": not self.trouble, "seconds": round(seconds, 1), "seed": self.seed,
+                "kernel": os.uname().release, "faults": dict(self.faults),
+                "faults_per_hour": round(per_hour), "bad_pages": int(bad), **self.totals,
+                "processes": self.baseline, "trouble": self.trouble, "rounds": self.rounds}
+
+    def main(self):
+        shutil.rmtree(DIRECTORY, ignore_errors=True)
+        DIRECTORY.mkdir(parents=True)
+        before = (set(machine.leftovers()), set(machine.mounts()), namespaces())
+        files = Path(tempfile.mkdtemp(prefix="ebb-soak-", dir=DIRECTORY))
+        self.say(f"seed {self.seed}, {self.seconds:.0f} s; logs in {DIRECTORY}")
+        self.cluster = Cluster(files, DIRECTORY)
+        try:
+            self.body()
+        except (MachineError, OSError) as e:
+            self.trouble.append(str(e))
+        finally:
+            self.cluster.close()
+            shutil.rmtree(files, ignore_errors=True)
+        seconds = time.monotonic() - self.start
+        after = (set(machine.leftovers()), set(machine.mounts()), namespaces())
+        for was, now in zip(before, after):
+            self.trouble += [f"left behind: {what}" for what in now - was]
+        told = self.report(seconds)
+        (DIRECTORY / "report.json").write_text(json.dumps(told, indent=1) + "\n")
+        for t in self.trouble:
+            print(f"FAILED: {t}")
+        self.say(f"{sum(self.faults.values())} faults ({told['faults_per_hour']} an hour), "
+                 f"{self.totals['verified']} pages verified at the end of {len(self.rounds)} devices, "
+                 f"bad pages: {told['bad_pages']}; {'ok' if told['ok'] else 'FAILED'}")
+        return 0 if told["ok"] else 1
+
+
+def in_guest(seconds, seed):
+    """Replaces this process; the guest's output goes where ours does."""
+    os.chdir(machine.REPO)
+    os.execv(sys.executable, [
+        sys.executable, "-B", "tests/guest/run.py", "--name", "soak", "--timeout", str(seconds + 600), "--",
+        "env", f"EBB_SOAK_SECONDS={seconds}", f"EBB_SOAK_SEED={seed}", "/usr/bin/python3", "-B",
+        "-m", "pytest", "-v", "-s", "tests/guest/cases/test_chaos.py"])
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--hours", type=float, default=1)
+    p.add_argument("--seed", type=int, default=0, help="0: a new one")
+    p.add_argument("--guest", action="store_true",
+                   help="a program that swaps, in a guest, while donors fail; no root")
+    a = p.parse_args()
+    a.seed = a.seed or random.randrange(1, 1 << 30)
+    if a.guest:
+        return in_guest(int(a.hours * 3600), a.seed)
+    if os.geteuid() != 0:
+        p.error("needs root; run sudo make soak")
+    # Whoever ends it, what it made is taken away.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return Soak(a.hours * 3600, a.seed).main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

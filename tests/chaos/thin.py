@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+A file system that promises more than there is below it: preallocation succeeds, and
+writes fail once the disk under it is full.  What a thinly provisioned volume does.
+"""
+import subprocess
+
+
+class ThinDisk:
+    """An ext4 of @size MiB at .directory, of which @room MiB can be written."""
+
+    def __init__(self, below, size=64, room=12):
+        # machine.py knows what the tests mounted by this name.
+        self.below = below / "ebb-chaos"
+        self.directory = self.below / "fs"
+        self.below.mkdir()
+        self.run("mount", "-t", "tmpfs", "-o", f"size={room}m", "ebb-chaos", self.below)
+        self.mounted = [self.below]
+        try:
+            self.directory.mkdir()
+            image = self.below / "image"
+            self.run("truncate", "-s", f"{size}M", image)
+            # A journal that cannot be written ends all writing for good.
+            self.run("mkfs.ext4", "-q", "-O", "^has_journal", "-E", "lazy_itable_init=1", image)
+            self.run("mount", "-o", "loop", image, self.directory)
+            self.mounted.append(self.directory)
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, *argv):
+        subprocess.run(list(map(str, argv)), check=True, capture_output=True)
+
+    def grow(self, room=256):
+        self.run("mount", "-o", f"remount,size={room}m", self.below)
+
+    def close(self):
+        for directory in reversed(self.mounted):
+            self.run("umount", directory)
+        self.below.rmdir()

@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+One borrower and four donors, a machine each, under load: whatever happens to donors,
+links and disks, no page is lost, stale or exchanged.  The verdict is the checker's; that
+a fault did happen is told by ebb-swapd's counters.  See tests/chaos.
+"""
+import mmap
+import os
+import subprocess
+import time
+
+import pytest
+
+import machine
+from cluster import Checker, Cluster
+from machine import MachineError, wait_for
+from thin import ThinDisk
+
+PAGE = 4096
+MIB = 1 << 20
+
+
+# --- the checker itself: what it is for, it finds -------------------------------------
+
+
+class Plain:
+    """A plain file under the checker, and direct I/O behind its back."""
+
+    def __init__(self, path, size=4 * MIB):
+        self.size = size
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+        os.ftruncate(self.fd, size)
+
+    def read(self):
+        with mmap.mmap(-1, self.size) as buf:
+            assert os.preadv(self.fd, [buf], 0) == self.size
+            return buf[:]
+
+    def write(self, data, page=0):
+        with mmap.mmap(-1, len(data)) as buf:
+            buf[:] = data
+            assert os.pwritev(self.fd, [buf], page * PAGE) == len(data)
+
+
+def pages_of(data):
+    return [data[at:at + PAGE] for at in range(0, len(data), PAGE)]
+
+
+def make_stale(plain):
+    """Every page is what it was a moment ago, but for those that were empty."""
+    before = pages_of(plain.read())
+    time.sleep(0.4)
+    for i, (old, now) in enumerate(zip(before, pages_of(plain.read()))):
+        if any(old) and old != now:
+            plain.write(old, i)
+
+
+def make_exchanged(plain):
+    data = plain.read()
+    plain.write(data[PAGE:] + data[:PAGE])
+
+
+def make_lost(plain):
+    plain.write(bytes(plain.size))
+
+
+def make_altered(plain):
+    data = bytearray(plain.read())
+    for at in range(2000, len(data), PAGE):
+        data[at] ^= 4
+    plain.write(data)
+
+
+@pytest.mark.parametrize("what", ["stale", "exchanged", "lost", "altered"])
+def test_checker_finds_what_is(what, tmp_path, logs):
+    plain = Plain(tmp_path / "file")
+    checker = Checker(tmp_path / "file", logs / "checker.log", ["--pause", 500])
+    try:
+        time.sleep(0.4)
+        assert not checker.failed()
+        globals()[f"make_{what}"](plain)
+        wait_for(checker.failed, 10, f"what is {what} is found")
+        assert f" is {what}: thread " in checker.failed()
+        assert "acknowledged" in checker.failed(), "the page's last operations"
+        with pytest.raises(MachineError):
+            checker.stop()
+    finally:
+        checker.kill()
+        os.close(plain.fd)
+
+
+def test_checker_is_content_with_a_plain_file(tmp_path, logs):
+    plain = Plain(tmp_path / "file")
+    checker = Checker(tmp_path / "file", logs / "checker.log", ["--threads", 8])
+    try:
+        time.sleep(1)
+        told = checker.stop()
+        assert told["bad"] == 0 and told["verified"] == told["pages"] == plain.size // PAGE
+        assert min(told[k] for k in ("reads", "writes", "discards", "same_filled")) > 0
+    finally:
+        checker.kill()
+        os.close(plain.fd)
+
+
+# --- the cluster ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory):
+    logs = machine.BUILD / "tests" / "logs" / "chaos-donors"
+    logs.mkdir(parents=True, exist_ok=True)
+    for old in logs.iterdir():
+        old.unlink()
+    c = Cluster(tmp_path_factory.mktemp("chaos"), logs)
+    yield c
+    c.close()
+
+
+# Before any test's own: what the module shares is no leftover.
+@pytest.fixture
+def nothing_left(machines):
+    before = set(machine.leftovers())
+    yield
+    assert set(machine.leftovers()) - {f"process: ebb-donord ({d.daemon.pid})"
+                                       for d in machines.donors} <= before
+
+
+@pytest.fixture
+def cluster(machines, tmp_path, logs):
+    machines.directory, machines.logs = tmp_path, logs
+    yield machines
+    try:
+        machines.heal()
+    finally:
+        machines.end_load()
+
+
+def serve(cluster, name="dp0", **what):
+    """A device that has got all donors, with nothing of anybody's left at them."""
+    b = cluster.serve(name, **what)
+    cluster.all_up(b)
+    return b
+
+
+def load(cluster, b, options=("--pause", 300), seconds=0.6):
+    c = cluster.check(b, options)
+    cluster.run(seconds)
+    return c
+
+
+def verdict(c, b, errors=0):
+    """The checker's report: no page was wrong, and nothing failed."""
+    told = c.stop()
+    assert told["bad"] == 0
+    assert told["verified"] == told["pages"] == b.file.stat().st_size // PAGE
+    assert told["reads"] > 50 and told["writes"] > 50, "there was load"
+    if errors is not None:
+        assert told["read_errors"] == told["write_errors"] == errors
+    return told
+
+
+def lost(b, *numbers):
+    """Whether these donors have been lost; on a busy machine others may be late, too."""
+    return all(b.losses()[i] > 0 for i in numbers)
+
+
+def test_a_quiet_day(cluster):
+    b = serve(cluster)
+    c = load(cluster, b, ["--threads", 8], seconds=2)
+    verdict(c, b)
+    assert b.stats()["pages_read_donor"] > 100
+    assert min(d["slabs"] for d in b.status()["donors"]) >= 4, "all four lend"
+
+
+def test_through_the_loop_device(cluster):
+    """As swap uses it, discards included."""
+    b = serve(cluster)
+    loop = subprocess.run(["/sbin/losetup", "--direct-io=on", "--sector-size", "4096", "-f", "--show",
+                           b.file], check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        c = cluster.check(b, ["--pause", 300], path=loop)
+        cluster.run(0.6)
+        cluster.donors[0].kill()
+        cluster.run(1)
+        verdict(c, b)
+        assert lost(b, 0)
+    finally:
+        for c in cluster.checkers:
+            c.kill()
+        subprocess.run(["/sbin/losetup", "-d", loop], check=True)
+
+
+def test_donor_killed_and_restarted(cluster):
+    b = serve(cluster)
+    c = load(cluster, b)
+    for i in (0, 2):
+        cluster.donors[i].kill()
+        cluster.wait(lambda: lost(b, i), 5, "loss")
+        cluster.run(0.3)
+        cluster.donors[i].start()
+        cluster.all_up(b)
+        cluster.run(0.5)
+    verdict(c, b)
+    assert lost(b, 0, 2)
+    assert min(b.status()["donors"][i]["connects"] for i in (0, 2)) >= 2
+
+
+def test_all_donors_killed(cluster):
+    b = serve(cluster)
+    c = load(cluster, b)
+    for d in cluster.donors:
+        d.kill()
+    cluster.run(0.7)
+    assert b.status()["slabs"]["mapped"] == 0
+    for d in cluster.donors:
+        d.start()
+    cluster.all_up(b)
+    cluster.run(0.7)
+    verdict(c, b)
+    assert lost(b, 0, 1, 2, 3)
+    assert b.status()["slabs"]["mapped"] > 0, "memory is used again"
+
+
+def test_donor_stopped_and_continued(cluster):
+    """What it still had on its way when it was given up must not show later."""
+    b = serve(cluster)
+    c = load(cluster, b)
+    for i in (1, 3):
+        cluster.donors[i].stop()
+        cluster.wait(lambda: lost(b, i), 5, "loss by the deadline")
+        cluster.run(0.4)
+        cluster.donors[i].go_on()
+        cluster.all_up(b)
+        cluster.run(0.5)
+    verdict(c, b)
+    assert lost(b, 1, 3)
+
+
+def test_link_down_and_up(cluster):
+    b = serve(cluster)
+    c = load(cluster, b)
+    cluster.donors[1].node.unplug()
+    cluster.wait(lambda: lost(b, 1), 5, "loss")
+    cluster.run(0.5)
+    cluster.donors[1].node.plug()
+    cluster.all_up(b)
+    cluster.run(0.5)
+    verdict(c, b)
+    assert lost(b, 1)
+
+
+def test_borrower_cut_off(cluster):
+    """All donors are gone at once, and all of them still hold old loans when they are back."""
+    b = serve(cluster)
+    c = load(cluster, b)
+    cluster.node.unplug()
+    cluster.wait(lambda: lost(b, 0, 1, 2, 3), 5, "loss of all")
+    cluster.run(0.5)
+    cluster.node.plug()
+    cluster.all_up(b)
+    cluster.run(0.7)
+    verdict(c, b)
+    assert b.stats()["donor_losses"] >= 4
+
+
+@pytest.fixture
+def lossy(cluster):
+    why = cluster.network.lacks("loss")
+    if why:
+        pytest.skip(why)
+    return cluster
+
+
+@pytest.mark.parametrize("direction", ["from", "to"])
+def test_one_way_loss(lossy, direction):
+    """The donor hears and cannot answer; the donor cannot hear."""
+    b = serve(lossy)
+    c = load(lossy, b)
+    node = lossy.donors[2].node
+    node.lose(direction)
+    lossy.wait(lambda: lost(b, 2), 5, "loss")
+    lossy.run(0.5)
+    assert node.lost() > 0
+    node.heal()
+    lossy.all_up(b)
+    lossy.run(0.5)
+    verdict(c, b)
+    assert lost(b, 2)
+
+
+def test_lossy_link(lossy):
+    """A tenth of all packets: donors may be lost for a while, pages never."""
+    b = serve(lossy)
+    nodes = [d.node for d in lossy.donors[:2]]
+    before = lossy.node.retransmitted()
+    for n in nodes:
+        n.lose("from", 10)
+        n.lose("to", 10)
+    c = load(lossy, b, seconds=4)
+    assert min(n.lost() for n in nodes) > 0
+    assert lossy.node.retransmitted() > before
+    for n in nodes:
+        n.heal()
+    lossy.all_up(b)
+    verdict(c, b)
+
+
+def test_slow_link(cluster):
+    why = cluster.network.lacks("delay")
+    if why:
+        pytest.skip(why)
+    b = serve(cluster)
+    cluster.donors[0].node.delay("20ms 15ms")
+    try:
+        c = load(cluster, b, seconds=3)
+    finally:
+        cluster.network.switch.run("tc", "qdisc", "del", "dev", cluster.donors[0].node.port, "root")
+    verdict(c, b)
+    assert sum(b.stats()["donor_read_ns_log2"][23:]) > 0, "reads of 8 ms and more"
+
+
+def test_donor_ended_by_sigterm(cluster):
+    b = serve(cluster)
+    c = load(cluster, b)
+    assert cluster.donors[3].drain() == 0
+    cluster.wait(lambda: b.states()[3] != "up", 5, "it is gone")
+    cluster.run(0.5)
+    cluster.donors[3].start()
+    cluster.all_up(b)
+    cluster.run(0.5)
+    verdict(c, b)
+
+
+# --- the disk -------------------------------------------------------------------------
+
+# No donor is lost because the machine is busy: that would cost pages here.
+PATIENT = ("--deadline", "5s")
+
+
+def test_backup_disk_full(cluster):
+    """Donors have every page meanwhile, so nothing fails; afterwards the disk is used again."""
+    b = serve(cluster, options=PATIENT)
+    c = load(cluster, b)
+    b.disk_full()
+    cluster.wait(lambda: b.status()["backup"]["failing"], 5, "failing backup")
+    cluster.run(1)
+    b.disk_empty()
+    cluster.run(0.5)
+    verdict(c, b)
+    assert b.stats()["backup_errors"] > 0
+
+
+def test_thin_disk_full(cluster, tmp_path):
+    """The backup was preallocated, and the disk below its file system is full all the same."""
+    thin = ThinDisk(tmp_path)
+    try:
+        b = serve(cluster, backup=thin.directory / "backup", options=PATIENT)
+        c = load(cluster, b)
+        cluster.wait(lambda: b.status()["backup"]["failing"], 10, "failing backup")
+        cluster.run(0.5)
+        thin.grow()
+        cluster.run(0.5)
+        verdict(c, b)
+    finally:
+        cluster.end_load()
+        thin.close()
+
+
+def test_disk_full_and_donor_killed(cluster):
+    """Pages that only the donor had are gone: an error says so, and nothing old is read."""
+    b = serve(cluster)
+    c = load(cluster, b, ["--pause", 300, "--errors"])
+    b.disk_full()
+    cluster.wait(lambda: b.status()["backup"]["failing"], 5, "failing backup")
+    cluster.run(0.5)
+    cluster.donors[0].kill()
+    cluster.wait(lambda: lost(b, 0), 5, "loss")
+    cluster.run(0.5)
+    b.disk_empty()
+    cluster.donors[0].start()
+    cluster.all_up(b)
+    cluster.run(0.5)
+    assert verdict(c, b, errors=None)["read_errors"] > 0
+
+
+# --- several devices ------------------------------------------------------------------
+
+
+def test_two_devices_at_the_same_donors(cluster):
+    """Never a page of the other's, also of slabs that go from one to the other."""
+    a, b = serve(cluster, "dp0"), serve(cluster, "dp1")
+    crew = [load(cluster, a), load(cluster, b)]
+    cluster.donors[0].kill()
+    cluster.wait(lambda: lost(a, 0) and lost(b, 0), 5, "loss")
+    cluster.donors[0].start()
+    cluster.all_up(a)
+    cluster.all_up(b)
+    # What the first gives back, the second is lent.
+    verdict(crew[0], a)
+    a.close()
+    cluster.borrowers.remove(a)
+    cluster.run(1)
+    verdict(crew[1], b)
+
+
+def test_slabs_return_to_their_donors(cluster):
+    """Also from a borrower that was killed, and from one that was cut off and then died."""
+    first = serve(cluster)
+    load(cluster, first)
+    cluster.end_load()
+    b = cluster.serve("dp0")
+    cluster.all_up(b)
+    told = b.status()["donors"]
+    assert [d["free"] for d in told] == [d["total"] for d in told]
+    c = load(cluster, b)
+    c.kill()
+    b.kill()
+    subprocess.run(["umount", "-l", b.mount], check=True)
+    b.backup.unlink()
+    cluster.checkers.clear()
+    cluster.borrowers.clear()
+    b = cluster.serve("dp1")
+    cluster.all_up(b)
+    cluster.wait(lambda: all(d["free"] == d["total"] for d in b.status()["donors"]), 10,
+                 "slabs of the dead are free")
