@@ -168,13 +168,17 @@ static enum history_verdict judge(struct history *h, struct history_page *p, uin
 
 		if (!op->start || op->kind != STAMP_ZERO || !may_be_read(p, op, start))
 			continue;
-		match = op;
 		matches++;
+		if (!match || op->end > match->end)
+			match = op;
 	}
-	/* Zeroes do not say which discard they are of. */
-	if (matches == 1)
+	/*
+	 * Zeroes do not say which discard they are of.  The last to end stands for all that
+	 * have: what comes after it comes after them.
+	 */
+	if (match && (match->end || matches == 1))
 		seen(match, start, tick(h));
-	return matches ? HISTORY_GOOD : HISTORY_LOST;
+	return match ? HISTORY_GOOD : HISTORY_LOST;
 }
 
 enum history_verdict history_read_end(struct history *h, uint32_t page, uint64_t start,
