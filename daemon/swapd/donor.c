@@ -334,15 +334,20 @@ void donor_answered(struct swapd *s, struct donor *d, int number)
 	leg_remove(&s->slots, &d->waiting, number);
 }
 
+/* What began after @now was read has not waited at all. */
+static bool waited(uint64_t since, uint64_t now, uint64_t limit)
+{
+	return since < now && now - since > limit;
+}
+
 static bool overdue(struct swapd *s, struct donor *d, uint64_t now)
 {
 	uint64_t limit = s->options.deadline;
 
-	if (d->waiting.head >= 0 && now - leg_at(&s->slots, d->waiting.head)->since > limit)
-		return true;
-	if (d->pinged && now - d->pinged > limit)
-		return true;
-	return d->mapping && now - placing_oldest(s, d) > limit;
+	return (d->waiting.head >= 0 &&
+		waited(leg_at(&s->slots, d->waiting.head)->since, now, limit)) ||
+	       (d->pinged && waited(d->pinged, now, limit)) ||
+	       (d->mapping && waited(placing_oldest(s, d), now, limit));
 }
 
 static void ping(struct donor *d, uint64_t now)

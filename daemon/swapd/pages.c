@@ -62,7 +62,7 @@ static void forget(struct swapd *s, uint32_t page)
 static void set_live(struct swapd *s, uint32_t page, bool was, bool is)
 {
 	slab_of_page(&s->table, page)->live += (uint32_t)is - (uint32_t)was;
-	s->live += (uint32_t)is - (uint32_t)was;
+	s->live += (uint64_t)is - (uint64_t)was;
 }
 
 static bool is_live(const struct swapd *s, uint32_t page)
