@@ -67,13 +67,18 @@ class Checker:
 
 
 class DonorMachine:
-    """An ebb-donord on a machine of its own, which may be down."""
+    """
+    An ebb-donord on a machine of its own, which may be down.  @path: a unix socket by
+    which the borrower reaches it, too, as if it were on the same machine.
+    """
 
-    def __init__(self, node, log, memory="64M", slab="1M", options=()):
+    def __init__(self, node, log, memory="64M", slab="1M", path=None, options=()):
         self.node, self.log = node, log
-        self.address = f"{node.address}:{PORT}"
+        self.address, self.local = f"{node.address}:{PORT}", f"unix:{path}" if path else None
         self.argv = [*node.prefix, BIN / "ebb-donord", "--listen", self.address,
                      "--memory", memory, "--slab", slab, *options]
+        if path:
+            self.argv += ["--listen", self.local]
         self.daemon = None
         self.start()
 
@@ -123,8 +128,8 @@ class Borrower(parts.Daemon):
                 "--mount", self.mount, "--foreground", *options]
         if self.backup:
             argv += ["--backup", self.backup]
-        for d in donors:
-            argv += ["--donor", d if isinstance(d, str) else d.address]
+        self.donors = [d if isinstance(d, str) else d.address for d in donors]
+        argv += [x for address in self.donors for x in ("--donor", address)]
         super().__init__(argv, log, env={"EBB_RUN_DIR": str(self.run)})
         self.file = self.mount / "swap"
 
@@ -146,6 +151,24 @@ class Borrower(parts.Daemon):
 
     def losses(self):
         return [d["losses"] for d in self.status()["donors"]]
+
+    def whole(self):
+        """Every slab has all its copies, and none is on its way."""
+        copies = self.status()["copies"]
+        return not (copies["missing"] or copies["filling"] or copies["leaving"])
+
+    def slabs(self):
+        """{slab: addresses of the donors that have all of it}"""
+        return {s["slab"]: [c["donor"] for c in s["copies"] if c["state"] == "complete"]
+                for s in self.ask("slab.list")["slabs"]}
+
+    def move(self, rnd, most=4):
+        """Sends up to @most slabs to other donors; how many orders were taken."""
+        where, taken = sorted(self.slabs()), 0
+        donors = [d["address"] for d in self.status()["donors"]]
+        for slab in rnd.sample(where, min(most, len(where))):
+            taken += bool(self.ask("slab.migrate", slab=slab, to=rnd.choice(donors))["ok"])
+        return taken
 
     # --- faults
 
@@ -171,18 +194,20 @@ class Borrower(parts.Daemon):
 
 class Cluster:
     """
-    @donors machines that lend, one that borrows.  serve() starts a device, check() a
+    @donors machines that lend, one that borrows; with @local they can be reached by unix
+    sockets, too.  serve() starts a device, check() a
     checker on it; close() ends all, in that order reversed.
     """
 
-    def __init__(self, directory, logs, donors=4, **donor_options):
+    def __init__(self, directory, logs, donors=4, local=False, **donor_options):
         self.directory, self.logs = Path(directory), Path(logs)
         self.network, self.donors, self.borrowers, self.checkers = Network(), [], [], []
         try:
             self.node = self.network.add()
             for i in range(donors):
+                path = self.directory / f"donor{i}.sock" if local else None
                 self.donors.append(DonorMachine(self.network.add(), self.logs / f"donor{i}.log",
-                                                **donor_options))
+                                                path=path, **donor_options))
         except BaseException:
             self.close()
             raise

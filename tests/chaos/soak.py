@@ -48,9 +48,14 @@ class Kind:
     checker: tuple = ("--pause", 1000)
 
 
+# Two copies bear one loss at a time: there no donor shall be lost only because the
+# machine is busy, and each loss is made good before the next fault.
 KINDS = (
     Kind("disk"),
+    Kind("replicas=2", ("--durability", "replicas=2", "--deadline", "2s"), at_once=1, backup=False),
     Kind("disk, full now and then", disk_full=True, checker=("--pause", 1000, "--errors")),
+    Kind("shm", local=True),
+    Kind("replicas=3", ("--durability", "replicas=3", "--deadline", "2s"), at_once=2, backup=False),
 )
 
 
@@ -116,7 +121,23 @@ class Soak:
         """How often the lasting device has lost @donor."""
         return self.long.losses()[self.cluster.donors.index(donor)]
 
+    def drained(self, donor, devices):
+        """An order of the operator's, and taken back."""
+        for device in devices:
+            address = donor.local if donor.local in device.donors else donor.address
+            device.ask("donor.drain", donor=address)
+        self.run(self.random.uniform(0.2, 1))
+        for device in devices:
+            address = donor.local if donor.local in device.donors else donor.address
+            device.ask("donor.undrain", donor=address)
+        self.faults["drain order"] += 1
+
     def one_fault(self, kind, b):
+        for device in (self.long, b):
+            if self.random.random() < 0.3 and device.move(self.random):
+                self.faults["slabs moved by order"] += 1
+        if self.random.random() < 0.1:
+            self.drained(self.random.choice(self.cluster.donors), (self.long, b))
         chosen = self.choose(kind)
         before = {d: self.losses(d) for _, d in chosen}
         with ExitStack() as undo:
@@ -135,13 +156,16 @@ class Soak:
                                   f"dp0 noticed \"{fault.name}\" of {donor.address}")
         for device in (self.long, b):
             self.cluster.all_up(device, 30)
+        if not kind.backup:
+            self.cluster.wait(b.whole, 60, "dp1 has all copies again")
         self.run(self.random.uniform(0.2, 1.5))
 
     # --- one round: a device from its birth to its end
 
     def one_round(self, kind):
         b = self.cluster.serve("dp1", options=("--deadline", "300ms", *kind.options),
-                               backup=kind.backup)
+                               backup=kind.backup,
+                               donors=[d.local for d in self.cluster.donors] if kind.local else None)
         self.cluster.all_up(b)
         checker = self.cluster.check(b, (*kind.checker, "--seed", self.random.randrange(1 << 30)))
         end = min(time.monotonic() + ROUND_SECONDS, self.start + self.seconds)
@@ -212,7 +236,7 @@ class Soak:
         before = (set(machine.leftovers()), set(machine.mounts()), namespaces())
         files = Path(tempfile.mkdtemp(prefix="ebb-soak-", dir=DIRECTORY))
         self.say(f"seed {self.seed}, {self.seconds:.0f} s; logs in {DIRECTORY}")
-        self.cluster = Cluster(files, DIRECTORY)
+        self.cluster = Cluster(files, DIRECTORY, local=True)
         try:
             self.body()
         except (MachineError, OSError) as e:

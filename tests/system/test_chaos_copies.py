@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Copies under load: replicas instead of a disk, slabs that move between donors, memory
+that is given back.  As in test_chaos.py the verdict is the checker's, and what happened
+is told by ebb-swapd's counters.
+"""
+import ctypes
+import mmap
+import os
+import random
+
+import pytest
+
+from chaosworld import PAGE, load, lost, serve, verdict
+from chaosworld import cluster, lossy, machines, nothing_left    # fixtures
+
+MIB = 1 << 20
+# Long deadlines where a donor that is lost by mere slowness would cost pages.
+REPLICAS = ("--durability", "replicas=2", "--deadline", "1500ms")
+NOTHING = ("--durability", "none", "--deadline", "300ms")
+PATIENT = ("--durability", "none", "--deadline", "5s")
+
+
+def made_whole(cluster, b, seconds=20):
+    cluster.wait(b.whole, seconds, "every copy in its place")
+
+
+def held(b, donor):
+    """How many slabs this donor has of the device."""
+    return next(d["slabs"] for d in b.status()["donors"] if d["address"] == donor.address)
+
+
+# --- replicas ---------------------------------------------------------------------------
+
+
+def test_replicas_are_enough(cluster):
+    """One donor after the other is killed, there is no disk, and no page is missed."""
+    b = serve(cluster, backup=False, options=REPLICAS)
+    c = load(cluster, b)
+    for i in (0, 1):
+        made_whole(cluster, b)
+        cluster.donors[i].kill()
+        cluster.wait(lambda: lost(b, i), 5, "loss")
+        made_whole(cluster, b)
+        cluster.run(0.3)
+        cluster.donors[i].start()
+        cluster.all_up(b)
+    verdict(c, b)
+    told = b.stats()
+    assert told["pages_repaired"] > 100 and told["pages_read_failed"] == 0
+
+
+@pytest.mark.parametrize("direction", ["from", "to"])
+def test_replicas_and_one_way_loss(lossy, direction):
+    """What one donor did not hear, or could not say, does not make the copies differ."""
+    b = serve(lossy, backup=False, options=REPLICAS)
+    c = load(lossy, b)
+    made_whole(lossy, b)
+    node = lossy.donors[1].node
+    node.lose(direction)
+    lossy.wait(lambda: lost(b, 1), 5, "loss")
+    lossy.run(0.3)
+    node.heal()
+    lossy.all_up(b)
+    made_whole(lossy, b)
+    # Whoever is left is read from now.
+    lossy.donors[2].kill()
+    lossy.run(0.5)
+    verdict(c, b)
+
+
+def test_all_replicas_lost(cluster):
+    """Two donors at once are more than two copies bear: errors, and never an old page."""
+    b = serve(cluster, backup=False, options=REPLICAS)
+    c = load(cluster, b, ["--pause", 300, "--errors"], seconds=1)
+    for d in cluster.donors[:3]:
+        d.kill()
+    cluster.wait(lambda: lost(b, 0, 1, 2), 5, "loss")
+    cluster.run(0.5)
+    for d in cluster.donors[:3]:
+        d.start()
+    cluster.all_up(b)
+    cluster.run(0.7)
+    assert verdict(c, b, errors=None)["read_errors"] > 0
+
+
+def test_no_durability_says_so(cluster):
+    """A lost donor's pages are errors until they are written again."""
+    b = serve(cluster, backup=False, options=NOTHING)
+    c = load(cluster, b, ["--pause", 300, "--errors"])
+    cluster.donors[0].kill()
+    cluster.wait(lambda: lost(b, 0), 5, "loss")
+    cluster.run(0.5)
+    cluster.donors[0].start()
+    cluster.all_up(b)
+    cluster.run(0.5)
+    assert verdict(c, b, errors=None)["read_errors"] > 0
+
+
+# --- moving -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", ["disk", "replicas=2", "none"])
+def test_slabs_move_under_load(cluster, durability):
+    b = serve(cluster, backup=durability == "disk",
+              options=("--durability", durability, "--deadline", "5s"))
+    c = load(cluster, b)
+    before, rnd, taken = b.slabs(), random.Random(1), 0
+    for _ in range(30):
+        taken += b.move(rnd)
+        cluster.run(0.05)
+    assert taken > 8, "orders to move"
+    made_whole(cluster, b)
+    after = b.slabs()
+    assert sum(before[s] != after.get(s) for s in before) >= 4
+    verdict(c, b)
+    told = b.stats()
+    assert told["pages_repaired"] > 500 and told["pages_read_failed"] == 0
+    assert told["slab_unmaps"] > 4, "where a slab was it is no more"
+
+
+@pytest.mark.parametrize("which", ["from", "to"])
+def test_donor_killed_while_slabs_move(cluster, which):
+    """The one they leave, or the one they go to."""
+    b = serve(cluster, options=("--deadline", "300ms", "--repair-rate", "8M"))
+    c = load(cluster, b, ["--pause", 300], seconds=1)
+    made_whole(cluster, b)
+    source, target = cluster.donors[0], cluster.donors[1]
+    leave = [s for s, at in b.slabs().items() if at == [source.address]]
+    taken = [b.ask("slab.migrate", slab=s, to=target.address)["ok"] for s in leave]
+    assert sum(taken) >= 3
+    cluster.wait(lambda: b.status()["copies"]["filling"] > 0, 5, "slabs on their way")
+    (source if which == "from" else target).kill()
+    cluster.run(0.7)
+    (source if which == "from" else target).start()
+    cluster.all_up(b)
+    made_whole(cluster, b)
+    verdict(c, b)
+    assert lost(b, 0 if which == "from" else 1)
+
+
+def test_donor_drained_by_order(cluster):
+    """Its slabs go elsewhere while they are used, and nothing is lost: there is one copy only."""
+    b = serve(cluster, backup=False, options=PATIENT)
+    c = load(cluster, b)
+    donor = cluster.donors[2]
+    assert held(b, donor) > 0
+    assert b.ask("donor.drain", donor=donor.address)["ok"]
+    cluster.wait(lambda: held(b, donor) == 0, 20, "no slab there")
+    donor.kill()
+    cluster.run(0.3)
+    donor.start()
+    cluster.all_up(b)
+    assert held(b, donor) == 0
+    assert b.ask("donor.undrain", donor=donor.address)["ok"]
+    verdict(c, b)
+
+
+# --- giving back --------------------------------------------------------------------------
+
+
+def punch(fd, at, size):
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+    keep_size_punch_hole = 3
+    if libc.fallocate(fd, keep_size_punch_hole, at, size) < 0:
+        raise OSError(ctypes.get_errno(), "fallocate")
+
+
+def test_discarded_memory_comes_back(cluster):
+    """Within ten seconds the donors have it again, and it reads as zeroes."""
+    b = serve(cluster)
+    c = load(cluster, b, ["--pause", 100], seconds=1.5)
+    told = verdict(c, b)
+    assert told["discards"] > 0 and told["same_filled"] > 0
+    stats = b.stats()
+    assert stats["pages_discarded"] >= told["pages_discarded"]
+    assert stats["pages_same"] >= told["same_filled"]
+    # Half of it stays.
+    half = b.status()["size"] // 2
+    fd = os.open(b.file, os.O_RDWR | os.O_DIRECT)
+    try:
+        punch(fd, 0, half)
+        wait = [d["total"] for d in b.status()["donors"]]
+        cluster.wait(lambda: b.status()["mapped"] <= half, 10, "slabs given back")
+        punch(fd, half, half)
+        cluster.wait(lambda: [d["free"] for d in b.status()["donors"]] == wait, 12,
+                     "all memory back at its donors")
+        with mmap.mmap(-1, MIB) as buf:
+            for at in range(0, 2 * half, MIB):
+                buf[:] = b"\xff" * MIB
+                assert os.preadv(fd, [buf], at) == MIB
+                assert not any(buf[:])
+    finally:
+        os.close(fd)
+    assert b.status()["live"] == 0
+
+
+def test_discards_while_donors_die(cluster):
+    """A discarded page reads as zeroes, whichever of its old places comes back."""
+    b = serve(cluster)
+    c = load(cluster, b, ["--pause", 100, "--threads", 6])
+    for i in (0, 1, 2, 3):
+        cluster.donors[i].kill()
+        cluster.run(0.2)
+        cluster.donors[i].start()
+        cluster.run(0.2)
+    cluster.all_up(b)
+    assert verdict(c, b)["discards"] > 0
+    assert lost(b, 0, 1, 2, 3)
