@@ -99,7 +99,7 @@ help:
 DEPS_BUILD := \
 	gcc make pkg-config \
 	clang llvm bpftool libbpf-dev libelf-dev zlib1g-dev \
-	libsystemd-dev libjson-c-dev libinih-dev libcgroup-dev libssl-dev libcurl4-openssl-dev
+	libsystemd-dev libjson-c-dev libinih-dev libcgroup-dev libssl-dev libcurl4-openssl-dev libaio-dev
 DEPS_CHECK := $(DEPS_BUILD) libcmocka-dev python3-pytest etcd-server \
 	qemu-system-x86 busybox-static cpio kmod xz-utils \
 	librsvg2-bin fonts-dejavu-core nftables

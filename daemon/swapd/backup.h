@@ -3,8 +3,9 @@
  * The backup file: a copy of every page on the local disk, written behind the
  * donor's back by a thread of its own.
  *
- * Jobs are done strictly in the order they are handed over.  That is what makes
- * a read see the newest acknowledged write: it queues behind it.
+ * Jobs on the same pages are done in the order they are handed over; that is what
+ * makes a read see the newest acknowledged write.  Others may overtake each other, but
+ * come back in that order.
  */
 #ifndef EBB_BACKUP_H
 #define EBB_BACKUP_H
@@ -28,7 +29,12 @@ struct backup {
 	int done_fd;       /* to the loop */
 	/* Ring of slot indices; each slot is on it once at most. */
 	uint16_t jobs[SLOT_COUNT];
+	bool through[SLOT_COUNT]; /* thread: job i % SLOT_COUNT is; of completed..taken */
+	struct io_context *aio;   /* NULL = none: one transfer at a time */
+	struct transfer *transfers;
+	uint32_t in_flight; /* thread: transfers */
 	uint32_t submitted; /* loop */
+	uint32_t taken;     /* thread: begun */
 	uint32_t completed; /* thread; results are visible up to here */
 	uint32_t reaped;    /* loop */
 	uint32_t sleeping;  /* the thread waits for wake_fd */
