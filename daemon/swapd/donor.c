@@ -214,6 +214,7 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 	d->pinged = 0;
 	set_state(d, DONOR_UP, now_ns());
 	d->ping_at = d->since + PING_INTERVAL;
+	placing_retry(s);
 	if (d->connects > 1)
 		note(&s->notes, LOG_LVL_INFO, "donor %s is back", d->address.text);
 	return 0;

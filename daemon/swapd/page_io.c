@@ -110,7 +110,7 @@ static void discard(struct swapd *s, struct slot *slot)
 {
 	pages_discard(s, slot->first, slot->count);
 	count_add(&s->count->discarded, slot->count);
-	if (backup_there(&s->backup) && s->backlog < SLOT_BACKLOG / 2) {
+	if (backup_there(&s->backup) && s->backlog < s->backlog_most / 2) {
 		s->backlog++;
 		backup_submit(&s->backup, slot);
 	}
@@ -398,7 +398,7 @@ static void write_settle(struct swapd *s, struct slot *slot)
 		error = backup_there(&s->backup) ? slot->backup_result : -EIO;
 		s->need_backup -= backup_there(&s->backup);
 	} else if (slot->backing) {
-		if (s->backlog >= SLOT_BACKLOG) {
+		if (s->backlog >= s->backlog_most) {
 			slot_append(&s->slots, &s->slots.unanswered, slot);
 			s->need_backup++;
 			return;
@@ -492,7 +492,7 @@ static void answer_next(struct swapd *s)
 {
 	int i = s->slots.unanswered.head;
 
-	if (i < 0 || s->backlog >= SLOT_BACKLOG)
+	if (i < 0 || s->backlog >= s->backlog_most)
 		return;
 	slot_remove(&s->slots, &s->slots.unanswered, &s->slots.slot[i]);
 	s->need_backup--;

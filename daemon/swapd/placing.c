@@ -86,6 +86,12 @@ bool placing_open(struct swapd *s, uint32_t index, uint64_t now)
 	return slab->opening;
 }
 
+void placing_retry(struct swapd *s)
+{
+	for (uint32_t i = 0; i < s->table.count; i++)
+		s->table.slabs[i].not_before = 0;
+}
+
 bool placing_possible(struct swapd *s, uint32_t index)
 {
 	uint64_t seed = s->seed;

@@ -213,6 +213,7 @@ static int make_tables(struct swapd *s, struct error *e)
 	s->activity_rule = (struct activity_rule)ACTIVITY_RULE_DEFAULT;
 	s->activity_rule.hot_slab = (double)s->options.hot_slab;
 	s->slots_reserved = SLOTS_RESERVED;
+	s->backlog_most = SLOT_BACKLOG;
 	/* One more than wanted: a copy that moves is in two places for a while. */
 	r = pages_init(s, s->wanted + 1, e);
 	if (!r)

@@ -125,6 +125,7 @@ struct swapd {
 	uint32_t slots_reserved; /* free ones that repair leaves to requests */
 	struct backup backup;
 	uint32_t backlog;        /* writes answered whose backup is under way */
+	uint32_t backlog_most;   /* of them; more wait for their answer */
 	uint32_t need_backup;    /* requests whose answer waits for the backup */
 
 	/* loop */

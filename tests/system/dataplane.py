@@ -3,6 +3,7 @@
 A server and its donors without swap on, and its file with a model of what it holds;
 each test that uses these fixtures runs with each transport unless it says otherwise.
 """
+import ctypes
 import itertools
 import json
 import mmap
@@ -29,25 +30,37 @@ def free_port():
 class Server(parts.Daemon):
     """An ebb-swapd in the foreground, with its own run directory; backup="": without one."""
 
-    def __init__(self, directory, log, donors, size="32M", slab="1M", backup=None, options=()):
+    def __init__(self, directory, log, donors, size="32M", slab="1M", backup=None, options=(),
+                 durability=None):
         self.directory, self.mount = directory, directory / "mnt"
         self.run, self.backup = directory / "run", directory / "backup" if backup is None else backup
         self.mount.mkdir(exist_ok=True)
         self.argv_made = [BIN / "ebb-swapd", "--name", "dp0", "--size", size, "--slab", slab,
                           "--mount", self.mount, "--foreground", *options]
-        if self.backup:
+        if durability:
+            self.argv_made += ["--durability", durability]
+        if self.backup and durability in (None, "disk"):
             self.argv_made += ["--backup", self.backup]
         for d in donors:
             self.argv_made += ["--donor", d.address if hasattr(d, "address") else d]
         super().__init__(self.argv_made, log, env={"EBB_RUN_DIR": str(self.run)})
         self.file = self.mount / "swap"
 
-    def ask(self, verb):
+    def ask(self, verb, **arguments):
         with socket.socket(socket.AF_UNIX) as s:
             s.settimeout(10)
             s.connect(str(self.run / "devices" / "dp0.sock"))
-            s.sendall(json.dumps({"verb": verb}).encode() + b"\n")
+            s.sendall(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
             return json.loads(s.makefile().readline())
+
+    def do(self, verb, **arguments):
+        """A verb that must succeed."""
+        told = self.ask(verb, **arguments)
+        assert told["ok"], told
+        return told
+
+    def slabs(self):
+        return {s["slab"]: s for s in self.do("slab.list")["slabs"]}
 
     def stats(self):
         return self.ask("stats")
@@ -87,6 +100,15 @@ class Pages:
         with mmap.mmap(-1, count * PAGE) as buf:
             assert os.preadv(self.fd, [buf], page * PAGE) == count * PAGE
             return buf[:]
+
+    def discard(self, page, count):
+        """What a loop device makes of a discard."""
+        punch_and_keep_size = 3
+        libc = ctypes.CDLL(None, use_errno=True)
+        r = libc.fallocate(self.fd, punch_and_keep_size, ctypes.c_long(page * PAGE),
+                           ctypes.c_long(count * PAGE))
+        assert r == 0, os.strerror(ctypes.get_errno())
+        self.model[page * PAGE:(page + count) * PAGE] = bytes(count * PAGE)
 
     def write_random(self, n, most=64):
         for _ in range(n):

@@ -79,6 +79,7 @@ static void borrower_init(struct borrower *b)
 		.pages = SLABS * SLAB_PAGES,
 		.wanted = 1,
 		.choices = 2,
+		.backlog_most = SLOT_BACKLOG,
 		.borrower = 5,
 		.seed = 5,
 	};

@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Copies of slabs: replicas, moves, what returns from the disk and what goes back to donors.
+No swap is on here, so donors may be killed.
+"""
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import machine
+from dataplane import MIB, PAGE, SLAB, only_tcp
+from dataplane import donor_at, pages, place, server, transport, world    # fixtures
+from machine import wait_for
+from test_dataplane import hammer_all, refused
+
+SLAB_PAGES = SLAB // PAGE
+
+
+def whole(s):
+    """Every slab has its copies, complete, and nothing is on its way."""
+    copies = s.status()["copies"]
+    return not copies["missing"] and not copies["filling"] and not copies["leaving"]
+
+
+def slabs_at(s, donor):
+    return next(d["slabs"] for d in s.status()["donors"] if d["address"] == donor.address)
+
+
+def test_a_write_is_at_every_copy(world):
+    a, b, c = world.donor(), world.donor(), world.donor()
+    s = world.serve(a, b, c, durability="replicas=3")
+    p = world.open(s)
+    p.write_random(100)
+    wait_for(lambda: whole(s), 5, "copies")
+    assert s.stats()["pages_repaired"] == 0, "they were made by the writes"
+    for slab in s.slabs().values():
+        assert len({k["donor"] for k in slab["copies"]}) == 3
+        assert {k["pages"] for k in slab["copies"]} == {slab["live"]}
+    # Any two may go.
+    b.kill()
+    p.check()
+    a.kill()
+    p.check()
+    p.write_random(50)
+    p.check()
+    told = s.stats()
+    assert told["pages_read_failed"] == told["pages_write_failed"] == 0
+
+
+def test_replicas_come_back_to_their_number(world):
+    donors = [world.donor() for _ in range(3)]
+    s = world.serve(*donors, durability="replicas=2")
+    p = world.open(s)
+    p.write_random(200)
+    donors[0].kill()
+    p.check()
+    wait_for(lambda: whole(s), 20, "copies")
+    assert s.stats()["pages_repaired"] > 0
+    # Now the copies that were made must do.
+    donors[1].kill()
+    p.check()
+    told = s.stats()
+    assert told["pages_read_failed"] == told["pages_write_failed"] == 0
+    # One donor is left: served, and said to be in need of another.
+    p.write_random(20)
+    p.check()
+    assert s.status()["copies"]["missing"] > 0
+
+
+def test_replicas_under_load(world):
+    """Killed and back, one after the other, with time to copy between."""
+    places = [world.new_place() for _ in range(3)]
+    donors = [world.donor(**at) for at in places]
+    s = world.serve(*donors, durability="replicas=2", size="16M")
+    p = world.open(s)
+
+    def rounds():
+        for i in range(3):
+            donors[i].kill()
+            wait_for(lambda: whole(s), 30, "copies")
+            donors[i] = world.donor(**places[i])
+            wait_for(lambda: s.donor_state(i) == "up", 15, "reconnect")
+
+    hammer_all(p, 2, meanwhile=rounds)
+    told = s.stats()
+    assert told["donor_losses"] == 3
+    assert told["pages_read_failed"] == told["pages_write_failed"] == 0
+
+
+def test_without_durability_a_lost_donor_is_an_error_never_an_old_page(world):
+    at = world.new_place()
+    donor = world.donor(**at)
+    s = world.serve(donor, durability="none")
+    p = world.open(s)
+    p.write(0, os.urandom(MIB))
+    donor.kill()
+    wait_for(lambda: s.donor_state() != "up", 5, "loss")
+    with pytest.raises(OSError):
+        p.read(3, 1)
+    with pytest.raises(OSError):
+        p.write(3, os.urandom(PAGE))
+    assert p.read(300, 1) == bytes(PAGE)
+    world.donor(**at)
+    wait_for(lambda: s.donor_state() == "up", 15, "reconnect")
+    with pytest.raises(OSError):
+        p.read(3, 1)
+    p.write(3, os.urandom(PAGE))
+    assert p.read(3, 1) == p.model[3 * PAGE:4 * PAGE]
+
+
+def test_pages_return_from_the_disk(world):
+    at = world.new_place()
+    first = world.donor(**at)
+    s = world.serve(first)
+    p = world.open(s)
+    p.write_random(200)
+    first.kill()
+    p.check()
+    assert s.stats()["pages_read_backup"] > 0
+    world.donor(**at)
+    wait_for(lambda: s.donor_state() == "up" and whole(s), 20, "return")
+    before = s.stats()["pages_read_backup"]
+    p.check()
+    assert s.stats()["pages_read_backup"] == before, "all of it is in memory again"
+
+
+def test_a_slab_moves_while_it_is_used(world):
+    a, b = world.donor(), world.donor()
+    s = world.serve(a, durability="none", size="16M")
+    p = world.open(s)
+    s.do("donors.set", donors=[a.address, b.address])
+    wait_for(lambda: s.donor_state(1) == "up", 10, "second donor")
+
+    def move_all():
+        for _ in range(2):
+            for to in (b, a):
+                for n in s.slabs():
+                    told = s.ask("slab.migrate", slab=n, to=to.address)
+                    assert told["ok"] or "already" in told["error"], told
+                wait_for(lambda: whole(s) and slabs_at(s, to) == len(s.slabs()), 30, "moves")
+
+    hammer_all(p, 2, meanwhile=move_all)
+    told = s.stats()
+    assert told["pages_read_failed"] == told["pages_write_failed"] == told["donor_losses"] == 0
+    assert told["slab_unmaps"] >= 16
+    # The other one has nothing of it any more.
+    b.kill()
+    p.read(0, 256)
+    assert s.stats()["pages_read_failed"] == 0
+
+
+def test_a_drained_donor_ends_up_empty(world):
+    a, b = world.donor(), world.donor()
+    s = world.serve(a, b)
+    p = world.open(s)
+    for i in range(32):
+        p.write(i * SLAB_PAGES, os.urandom(64 * PAGE))
+    held = slabs_at(s, b)
+    s.do("donor.drain", donor=a.address)
+    wait_for(lambda: slabs_at(s, a) == 0, 20, "drain")
+    assert slabs_at(s, b) > held
+    p.write_random(50)
+    p.check()
+    assert slabs_at(s, a) == 0
+    assert s.stats()["pages_read_backup"] == s.stats()["pages_written_backup_only"] == 0
+    s.do("donor.undrain", donor=a.address)
+    assert "leaving" not in s.status()["donors"][0]
+
+
+def test_without_another_donor_a_slab_leaves_for_the_disk(world):
+    a = world.donor()
+    s = world.serve(a)
+    p = world.open(s)
+    p.write_random(200)
+    s.do("donor.drain", donor=a.address)
+    wait_for(lambda: slabs_at(s, a) == 0, 20, "drain")
+    assert s.stats()["slabs_to_disk"] > 0
+    p.check()
+    assert s.stats()["donor_losses"] == 0
+    # Without a disk it stays where it is.
+    s.do("donor.undrain", donor=a.address)
+    wait_for(lambda: whole(s), 20, "return")
+
+
+def test_without_disk_and_room_a_slab_stays(world):
+    a = world.donor()
+    s = world.serve(a, durability="none")
+    p = world.open(s)
+    p.write_random(50)
+    held = slabs_at(s, a)
+    s.do("donor.drain", donor=a.address)
+    time.sleep(2)
+    assert slabs_at(s, a) == held
+    assert "no other donor has room" in s.ask("slab.migrate", slab=0)["error"] or 0 not in s.slabs()
+    p.check()
+
+
+def test_donors_come_and_go_while_it_runs(world):
+    a, b, c = world.donor(), world.donor(), world.donor()
+    s = world.serve(a, b)
+    p = world.open(s)
+    p.write_random(100)
+    s.do("donors.set", donors=[b.address, c.address])
+    wait_for(lambda: [d["address"] for d in s.status()["donors"]] == [b.address, c.address] or
+             {d["address"] for d in s.status()["donors"]} == {b.address, c.address}, 30, "change")
+    a.kill()
+    p.write_random(100)
+    p.check()
+    told = s.stats()
+    assert told["donor_losses"] == 0 and told["pages_read_backup"] == 0
+    for bad in ([], ["nonsense"], "x", [b.address, b.address, "127.0.0.1:99999"]):
+        before = {d["address"] for d in s.status()["donors"]}
+        assert not s.ask("donors.set", donors=bad)["ok"]
+        assert {d["address"] for d in s.status()["donors"]} == before
+
+
+def test_verbs_refuse_what_makes_no_sense(world):
+    a, b = world.donor(), world.donor()
+    s = world.serve(a, b)
+    p = world.open(s)
+    p.write(0, os.urandom(PAGE))
+    here = s.slabs()[0]["copies"][0]["donor"]
+    for verb, arguments, words in (
+            ("slab.migrate", {"slab": 32}, "0 to 31"),
+            ("slab.migrate", {"slab": 5}, "no donor has it"),
+            ("slab.migrate", {"slab": 0, "to": here}, "has it already"),
+            ("slab.migrate", {"slab": 0, "to": "127.0.0.1:1"}, "not one of"),
+            ("donor.drain", {"donor": "127.0.0.1:1"}, "not one of"),
+            ("donor.trust", {"donor": here}, "not quarantined"),
+            ("nonsense", {}, "unknown verb")):
+        told = s.ask(verb, **arguments)
+        assert not told["ok"] and words in told["error"], told
+    p.check()
+
+
+# --- memory comes back ---------------------------------------------------------------
+
+
+def test_discarded_pages_are_zeroes(world):
+    s = world.serve(world.donor())
+    p = world.open(s)
+    p.write(0, os.urandom(2 * MIB))
+    p.discard(10, 300)
+    p.check()
+    p.write(20, os.urandom(5 * PAGE))
+    p.discard(22, 1)
+    p.check()
+    assert s.status()["live"] == (512 - 300 + 4) * PAGE
+    assert s.stats()["pages_discarded"] == 301
+
+
+def test_an_empty_slab_is_back_at_its_donor_in_ten_seconds(world):
+    donor = world.donor()
+    s = world.serve(donor)
+    p = world.open(s)
+    p.write(0, os.urandom(4 * MIB))
+    assert s.status()["mapped"] == 4 * MIB
+    p.discard(0, 3 * SLAB_PAGES)
+    start = time.monotonic()
+    wait_for(lambda: s.status()["mapped"] == MIB, 15, "return")
+    assert time.monotonic() - start < 10
+    wait_for(lambda: s.status()["donors"][0]["free"] == 47 * MIB, 5, "free at the donor")
+    p.check()
+    p.write_random(50)
+    p.check()
+    assert s.stats()["donor_losses"] == 0
+
+
+def test_discards_under_load(world):
+    """Pages that come and go, slab by slab, beside others that stay."""
+    s = world.serve(world.donor())
+    p = world.open(s)
+    stop, errors = threading.Event(), []
+
+    def come_and_go(first):
+        mine = bytes(range(256)) * (PAGE // 256)
+        try:
+            while not stop.is_set():
+                q = memoryview(mine)
+                p.write(first, mine)
+                assert p.read(first, 1) == q
+                p.discard(first, 1)
+                assert p.read(first, 1) == bytes(PAGE)
+        except (OSError, AssertionError) as e:
+            errors.append(e)
+
+    crew = [threading.Thread(target=come_and_go, args=(31 * SLAB_PAGES + i,)) for i in range(4)]
+    for t in crew:
+        t.start()
+    time.sleep(2)
+    stop.set()
+    for t in crew:
+        t.join()
+    assert not errors, errors[0]
+    assert s.stats()["pages_discarded"] > 10
+
+
+def test_pages_of_one_word_are_not_sent(world):
+    s = world.serve(world.donor())
+    p = world.open(s)
+    p.write(0, bytes(64 * PAGE))
+    p.write(64, b"\x55" * (8 * PAGE))
+    assert s.stats()["pages_same"] == 72
+    assert s.status()["slabs"]["mapped"] == 0 and s.status()["live"] == 0
+    p.check()
+    # Between others, and over others.
+    p.write(100, os.urandom(3 * PAGE) + b"ebbswap!" * (PAGE // 4) + os.urandom(4 * PAGE))
+    p.write(0, os.urandom(10 * PAGE))
+    p.write(5, b"a" * PAGE)
+    p.check()
+    assert s.status()["live"] == (7 + 9) * PAGE
+    assert s.stats()["pages_read_same"] > 0
+
+
+# --- sequences that have lost pages elsewhere (research on Infiniswap's code) ----------
+
+
+def test_a_loss_does_not_make_pages_at_other_donors_old(world):
+    """
+    While one donor is torn down, pages at a healthy one are written again: reads
+    afterwards must not find what was there before.
+    """
+    a, b = world.donor(), world.donor()
+    s = world.serve(a, b)
+    p = world.open(s)
+    p.write(0, os.urandom(32 * MIB))
+    for i in range(3):
+        stop = threading.Event()
+
+        def rewrite():
+            while not stop.is_set():
+                for slab in range(0, 32, 3):
+                    p.write(slab * SLAB_PAGES + i, os.urandom(PAGE))
+
+        t = threading.Thread(target=rewrite)
+        t.start()
+        time.sleep(0.1)
+        if i == 1:
+            a.kill()
+            wait_for(lambda: s.donor_state(0) != "up", 5, "loss")
+        time.sleep(0.1)
+        stop.set()
+        t.join()
+        p.check()
+
+
+def test_a_write_whose_backup_is_under_way_survives_its_donor(world):
+    """Acknowledged by the donor, queued for the disk: the donor's end must find it there."""
+    at = world.new_place()
+    donor = world.donor(**at)
+    s = world.serve(donor)
+    p = world.open(s)
+    queued = 0
+    for _ in range(4):
+        p.write(0, os.urandom(16 * MIB))
+        for page in range(0, 4096, 7):
+            p.write(page, os.urandom(PAGE))
+        queued += s.stats()["backup_queue"]
+        donor.kill()
+        p.check()
+        donor = world.donor(**at)
+        wait_for(lambda: s.donor_state() == "up", 15, "reconnect")
+
+
+@only_tcp
+def test_a_slow_copy_is_not_read(world):
+    slow, fast = world.donor(delay="20ms"), world.donor()
+    s = world.serve(slow, fast, durability="replicas=2", options=["--deadline", "2s"])
+    p = world.open(s)
+    p.write(0, os.urandom(MIB))
+    start = time.monotonic()
+    for i in range(100):
+        p.read(i, 1)
+    # A few to the slow one, to know that it still is.
+    assert time.monotonic() - start < 0.6
+
+
+# --- what is refused --------------------------------------------------------------------
+
+
+@only_tcp
+def test_durability_and_what_it_needs(tmp_path, donor_at):
+    donor = donor_at(memory="16M").address
+    refused(tmp_path, 2, "--backup: not given", donor=donor, drop=("backup",))
+    refused(tmp_path, 2, "--backup: not used", donor=donor, durability="none")
+    refused(tmp_path, 2, "disk|replicas=2|replicas=3|none", donor=donor, durability="replicas=4")
+    refused(tmp_path, 5, "needs 2 donors, 1 are named", donor=donor, durability="replicas=2",
+            drop=("backup",))
+    refused(tmp_path, 5, "32.0 MiB in 1 copy", "16.0 MiB", "make it smaller", donor=donor,
+            durability="none", drop=("backup",))
+    refused(tmp_path, 2, "power of two", donor=donor, slab="3M")
