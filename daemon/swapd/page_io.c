@@ -190,7 +190,7 @@ enum leg_end { LEG_TOOK, LEG_GONE };
 static void leg_ended(struct swapd *s, struct slot *slot, int leg, enum leg_end end)
 {
 	uint32_t page = slot->first + slot->cursor;
-	const struct slab *slab = slab_of_page(&s->table, page);
+	struct slab *slab = slab_of_page(&s->table, page);
 
 	slot->pending &= (uint8_t)~(1u << leg);
 	if (slot->kind == SLOT_WRITE) {
@@ -219,6 +219,8 @@ static void leg_ended(struct swapd *s, struct slot *slot, int leg, enum leg_end 
 		run_done(slot);
 	} else if (!sealing_came(s, slot, leg)) {
 		bits_clear(s->valid[leg], page, slot->run);
+		slab->copy[leg].partial = true;
+		slab->copy[leg].repaired = 0;
 	} else if (slot->kind == SLOT_FILL) {
 		slot->fetched = true;
 	} else {
