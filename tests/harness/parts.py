@@ -222,13 +222,14 @@ class Donor(Daemon):
     """
 
     def __init__(self, log, port=7070, memory="512M", slab="16M", delay=None, path=None, also=(),
-                 drain="0", options=()):
+                 drain="0", options=(), run=None):
         self.address = f"unix:{path}" if path else f"127.0.0.1:{port}"
         argv = [BIN / "ebb-donord", "--listen", self.address, "--memory", memory, "--slab", slab,
                 "--drain-timeout", drain, *options]
         self.also = list(also)
         argv += [x for a in self.also for x in ("--listen", a)]
-        self.run = Path(tempfile.mkdtemp(prefix="ebb-donor-"))
+        self.own_run = None if run else tempfile.mkdtemp(prefix="ebb-donor-")
+        self.run = Path(run or self.own_run)
         super().__init__(argv + (["--delay", delay] if delay else []), log,
                          env={"EBB_RUN_DIR": str(self.run)})
 
@@ -239,7 +240,8 @@ class Donor(Daemon):
         try:
             return super().stop(timeout)
         finally:
-            shutil.rmtree(self.run, ignore_errors=True)
+            if self.own_run:
+                shutil.rmtree(self.own_run, ignore_errors=True)
 
 
 def control(path, verb, **what):

@@ -18,59 +18,11 @@ import machine
 from dataplane import MIB, PAGE, SLAB, free_port, only_shm, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import BIN, wait_for
+from protocol import (ACTIVITY, EVICT, HELLO, JOIN, MAP, PING, READ, TOLD, UNMAP, VERSION, WRITE,
+                      closed, connect, frame, hello, receive, reply)
 
 
 # --- strangers and bad frames at the donor ---------------------------------------------
-
-HELLO, MAP, UNMAP, READ, WRITE, PING, ACTIVITY, EVICT, JOIN = range(1, 10)
-VERSION = 2
-TOLD = struct.Struct("<IIQQQQQQQ")      # version, flags, slab, total, free, memory, used, session, 0
-
-
-def frame(op, tag=0, slab=0, generation=0, offset=0, length=0, magic=b"EBB1", direction=0, status=0):
-    return magic + struct.pack("<BBHQIIII", op, direction, status, tag, slab, generation, offset, length)
-
-
-def hello(version=VERSION, borrower=1, slab=SLAB, name=b"tester"):
-    return frame(HELLO, length=48) + struct.pack("<IIQQ24s", version, 0, borrower, slab, name)
-
-
-def connect(donor):
-    host, port = donor.address.split(":")
-    if host == "unix":
-        s = socket.socket(socket.AF_UNIX)
-        s.settimeout(5)
-        s.connect(port)
-        return s
-    return socket.create_connection((host, int(port)), timeout=5)
-
-
-def receive(s, n):
-    got = b""
-    while len(got) < n:
-        piece = s.recv(n - len(got))
-        if not piece:
-            raise EOFError
-        got += piece
-    return got
-
-
-def reply(s):
-    head = struct.unpack("<4sBBHQIIII", receive(s, 32))
-    keys = ("magic", "op", "direction", "status", "tag", "slab", "generation", "offset", "length")
-    r = dict(zip(keys, head))
-    has = r["op"] in (HELLO, PING, READ) and not r["status"]
-    r["payload"] = receive(s, r["length"]) if has else b""
-    return r
-
-
-def closed(s):
-    """Whether the donor hung up."""
-    try:
-        return s.recv(1) == b""
-    except ConnectionResetError:
-        return True
-
 
 MALFORMED = {
     "http": b"GET / HTTP/1.1\r\n\r\n",

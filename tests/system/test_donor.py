@@ -1,0 +1,530 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+The donor and its borrowers: memory that comes and goes with the machine's needs, who gets
+how much, who holds up nobody, and the end.
+"""
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import machine
+from dataplane import MIB, PAGE, only_tcp
+from dataplane import donor_at, place, transport    # fixtures
+from machine import wait_for
+from protocol import EVICT, READ, Borrower, closed, connect, frame, hello, receive, reply
+
+NO_SPACE, NO_SLAB, STALE, NO_ROOM, OVER_QUOTA = 5, 6, 7, 9, 13
+
+
+class Machine:
+    """What the donor takes for /proc: @total MiB, of which @available."""
+
+    def __init__(self, directory, total, available):
+        self.directory, self.total = directory / "proc", total
+        (self.directory / "pressure").mkdir(parents=True)
+        self.pressure(0)
+        self.available(available)
+
+    def replace(self, name, text):
+        new = self.directory / "new"
+        new.write_text(text)
+        new.rename(self.directory / name)
+
+    def available(self, mib):
+        self.replace("meminfo", f"MemTotal: {self.total << 10} kB\nMemFree: 0 kB\n"
+                                f"MemAvailable: {int(mib * 1024)} kB\n")
+
+    def follow(self, donor, programs):
+        """From now on what the donor allocates is missing, beside what .programs use, MiB."""
+        self.programs, self.donor = programs, donor
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        while self.donor.alive():
+            try:
+                told = self.donor.ask()
+            except (OSError, ValueError):
+                return
+            slabs = sum(told["slabs"][k] for k in ("lent", "clean", "dirty", "going"))
+            self.available(max(self.total - self.programs - slabs * told["slab_size"] // MIB, 0))
+            time.sleep(0.1)
+
+    def pressure(self, percent):
+        self.replace("pressure/memory", f"some avg10={percent:.2f} avg60=0.00 avg300=0.00 total=0\n")
+
+    def options(self, headroom, *more):
+        return ("--machine", str(self.directory), "--headroom", f"{headroom}M", *more)
+
+
+@pytest.fixture
+def simulated(tmp_path):
+    return lambda total, available: Machine(tmp_path, total, available)
+
+
+def wait_slabs(donor, seconds=10, **what):
+    """Until that many slabs are lent, clean, ..."""
+    def same():
+        told = donor.ask()["slabs"]
+        return all(told[k] == v for k, v in what.items()) and [told]
+    return wait_for(same, seconds, f"slabs {what}")
+
+
+# --- shares -------------------------------------------------------------------------------
+
+@only_tcp
+def test_quota(donor_at):
+    donor = donor_at(memory="8M", options=["--quota", "2M"])
+    with Borrower(donor, 1) as one, Borrower(donor, 2) as two:
+        one.map_many(2)
+        assert one.map() == OVER_QUOTA
+        two.map_many(2)
+        one.unmap(one.slabs[0])
+        one.map_many(1)
+        assert one.map() == OVER_QUOTA
+        told = donor.ask()["borrowers"]
+        assert [(b["slabs"], b["bytes"], b["quota"]) for b in told] == [(2, 2 * MIB, 2 * MIB)] * 2
+
+
+@only_tcp
+def test_connections_from_one_address_are_limited(donor_at):
+    donor = donor_at(options=["--peer-connections", "3"])
+    open_ones = [Borrower(donor, n) for n in range(3)]
+    with connect(donor) as s:
+        assert closed(s)
+    open_ones.pop().close()
+
+    def another():
+        try:
+            return Borrower(donor, 9)
+        except (EOFError, ConnectionError):
+            return None
+    open_ones.append(wait_for(another, 5, "room for another"))
+    assert open_ones[-1].map()
+    for b in open_ones:
+        b.close()
+
+
+@only_tcp
+def test_a_silent_peer_is_hung_up_on(donor_at):
+    donor = donor_at()
+    with Borrower(donor) as quiet, connect(donor) as silent, connect(donor) as half:
+        half.sendall(hello()[:50])
+        for s in (silent, half):
+            s.settimeout(15)
+            assert closed(s)
+        wait_for(lambda: "no greeting" in machine.read(donor.log), 5, "log line")
+        # Who has greeted may be quiet.
+        assert quiet.map()
+
+
+@only_tcp
+def test_a_peer_that_does_not_read(donor_at):
+    """Holds up nobody, and not its slabs for ever."""
+    donor = donor_at(memory="4M")
+    with Borrower(donor, 1) as slow, Borrower(donor, 2) as other:
+        loan = slow.map()
+        for _ in range(2000):
+            slow.socket.settimeout(0.5)
+            try:
+                slow.socket.sendall(frame(READ, 1, *loan, length=MIB))
+            except TimeoutError:
+                break  # the donor has stopped reading: that is right
+        # The socket buffers of both ends are full of replies now.
+        mine = other.map()
+        page = os.urandom(PAGE)
+        end = time.monotonic() + 20
+        while donor.ask()["slabs"]["lent"] > 1:
+            assert time.monotonic() < end, "it still has its slab"
+            assert other.write(mine, page) == 0 and other.read(mine) == page
+            time.sleep(0.2)
+        wait_for(lambda: "does not read" in machine.read(donor.log), 5, "log line")
+        assert other.ping()["free"] == 3 * MIB
+
+
+@only_tcp
+def test_a_greedy_borrower_leaves_room_for_others(donor_at):
+    donor = donor_at(memory="4M")
+    stop, moved = threading.Event(), [0]
+    with Borrower(donor, 1) as greedy, Borrower(donor, 2) as other:
+        loan = greedy.map()
+
+        def ask():
+            try:
+                while not stop.is_set():
+                    greedy.socket.sendall(frame(READ, 1, *loan, length=MIB) * 8)
+            except OSError:
+                pass
+
+        def take():
+            buffer = bytearray(4 * MIB)
+            while (n := greedy.socket.recv_into(buffer)):
+                moved[0] += n
+
+        threads = [threading.Thread(target=t, daemon=True) for t in (ask, take)]
+        greedy.socket.settimeout(None)
+        for t in threads:
+            t.start()
+        wait_for(lambda: moved[0] > 64 * MIB, 10, "a flood")
+        before, took = moved[0], []
+        for _ in range(50):
+            at = time.monotonic()
+            other.ping()
+            took.append(time.monotonic() - at)
+        assert moved[0] > before
+        # A flush of all it has asked for, 1000 MiB, takes some 200 ms.
+        assert sorted(took)[25] < 0.05, took
+        stop.set()
+        greedy.socket.shutdown(2)
+        for t in threads:
+            t.join(10)
+
+
+# --- memory that comes and goes --------------------------------------------------------------
+
+def test_free_slabs_follow_the_machine(donor_at, simulated, transport):
+    m = simulated(1024, 512)
+    donor = donor_at(memory="16M", options=m.options(64))
+    told = wait_slabs(donor, clean=16, lent=0)
+    with Borrower(donor) as b:
+        loan = b.map()
+        if transport == "tcp":
+            assert b.write(loan, b"x" * PAGE) == 0
+        ping = b.ping()
+        assert (ping["total"], ping["free"]) == (16 * MIB, 15 * MIB)
+        # 512 of the machine's own, and the slab that is mapped; what is free is not in use.
+        assert ping["memory"] == 1024 * MIB and ping["used"] == (512 - 16 + 1) * MIB
+        m.available(20)
+        # Nothing is taken from who has it; he is asked.
+        b.gives_back = False
+        b.serve(lambda: donor.ask()["slabs"]["clean"] == 0 and b.evicted)
+        wait_slabs(donor, lent=1, clean=0, dirty=0, going=0, asked_back=1)
+        assert b.map() == NO_SPACE and b.evicted == [loan]
+        if transport == "tcp":
+            assert b.read(loan) == b"x" * PAGE
+        vm = next(l for l in machine.read(f"/proc/{donor.pid}/status").splitlines() if "VmRSS" in l)
+        assert int(vm.split()[1]) < 12 * 1024, "the memory is the machine's again"
+        m.available(512)
+        # Programs' use is smoothed, so it takes a while.
+        wait_slabs(donor, 40, lent=1, clean=15)
+    assert told
+
+
+@only_tcp
+def test_no_slab_is_made_under_pressure(donor_at, simulated):
+    m = simulated(1024, 512)
+    m.pressure(50)
+    donor = donor_at(memory="16M", options=m.options(64))
+    time.sleep(2.5)
+    assert donor.ask()["slabs"]["clean"] == 0
+    m.pressure(0)
+    wait_slabs(donor, clean=16)
+
+
+@only_tcp
+def test_auto_leaves_headroom(donor_at, simulated):
+    m = simulated(80, 60)
+    donor = donor_at(memory="auto", options=m.options(32))
+    m.follow(donor, 20)
+    # 60 available, 32 of them to stay.
+    wait_slabs(donor, 30, clean=28, coming=0, going=0)
+    assert donor.ask()["headroom"] == 32 * MIB
+    m.programs = 30
+    wait_slabs(donor, 30, clean=18, coming=0, going=0)
+    wait_for(lambda: donor.ask()["machine"] == {"memory": 80 * MIB, "available": 32 * MIB, "pressure": 0},
+             10, "HeadRoom")
+    m.programs = 20
+    # 27 is near enough for an average, which ends just above 20.
+    wait_for(lambda: 27 <= donor.ask()["slabs"]["clean"] <= 28, 40, "what it had")
+
+
+# A machine whose programs leave room for 5 slabs of 1 MiB and 4 MiB of HeadRoom: with 8 slabs
+# there less than half of HeadRoom is available, so that nothing is averaged.
+TOTAL, HEADROOM, FEW, MANY = 1024, 4, 512, 1015
+
+
+@only_tcp
+def test_the_least_active_are_asked_back(donor_at, simulated):
+    m = simulated(TOTAL, TOTAL - FEW)
+    donor = donor_at(memory="8M", options=m.options(HEADROOM))
+    m.follow(donor, FEW)
+    with Borrower(donor) as b:
+        b.map_many(8)
+        pages = {loan: os.urandom(PAGE) for loan in b.slabs}
+        for loan, page in pages.items():
+            assert b.write(loan, page) == 0
+        b.rates = {loan: 10.5 * i for i, loan in enumerate(b.slabs)}
+        b.gives_back = False
+        m.programs = MANY
+        b.serve(lambda: len(b.evicted) == 3)
+        # E + E' of them were asked about, and the least active of those go.
+        assert len(b.asked) == 1 and len(set(b.asked[0])) == 6
+        assert sorted(b.evicted) == sorted(sorted(b.asked[0], key=b.rates.get)[:3])
+        told = donor.ask()
+        assert told["slabs"]["asked_back"] == 3 and told["slabs"]["lent"] == 8
+        wait_for(lambda: donor.ask()["evictions"]["promised"] == 3, 5, "three promises")
+        assert {k: told["evictions"][k] for k in ("rounds", "silent", "asked", "refused")} == \
+            {"rounds": 1, "silent": 0, "asked": 3, "refused": 0}
+        # Until they are given back they are served, and no more are asked for.
+        for loan, page in pages.items():
+            assert b.read(loan) == page
+        time.sleep(2)
+        assert b.ping()["free"] == 0 and len(b.evicted) == 3
+        for loan in b.evicted:
+            b.unmap(loan)
+        wait_slabs(donor, lent=5, asked_back=0, clean=0, dirty=0)
+        assert donor.ask()["evictions"]["returned"] == 3
+        for loan in b.slabs:
+            assert b.read(loan) == pages[loan]
+
+
+@only_tcp
+def test_who_does_not_answer_counts_as_idle(donor_at, simulated):
+    m = simulated(TOTAL, TOTAL - FEW)
+    donor = donor_at(memory="8M", options=m.options(HEADROOM))
+    m.follow(donor, FEW)
+    with Borrower(donor, 1, name=b"busy") as busy, Borrower(donor, 2, name=b"mute") as mute:
+        busy.map_many(4)
+        mute.map_many(4)
+        busy.rates = {loan: 1000 + i for i, loan in enumerate(busy.slabs)}
+        busy.gives_back = mute.gives_back = False
+        answers = threading.Thread(target=busy.serve, args=(lambda: len(busy.evicted + mute.evicted) == 3,))
+        answers.start()
+        m.programs = MANY
+        mute.serve(lambda: len(busy.evicted + mute.evicted) == 3)
+        answers.join(10)
+        drawn = len(mute.asked[0])
+        assert drawn + len(busy.asked[0]) == 6
+        assert len(mute.evicted) == min(drawn, 3)
+        assert donor.ask()["evictions"]["silent"] == 1
+
+
+@only_tcp
+def test_a_refusal_is_accepted(donor_at, simulated):
+    """And reported; memory without a copy elsewhere is not taken unless told so."""
+    m = simulated(TOTAL, TOTAL - FEW)
+    donor = donor_at(memory="8M", options=m.options(HEADROOM, "--overdue", "2s"))
+    m.follow(donor, FEW)
+    with Borrower(donor, evict_status=NO_ROOM) as b:
+        b.map_many(8)
+        page = os.urandom(PAGE)
+        for loan in b.slabs:
+            b.write(loan, page)
+        m.programs = MANY
+        b.serve(lambda: len(b.evicted) >= 3)
+        wait_for(lambda: "not back" in machine.read(donor.log), 10, "a warning")
+        b.serve(lambda: donor.ask()["slabs"]["overdue"] > 0)
+        told = donor.ask()
+        assert told["slabs"]["refused"] >= 3
+        assert told["borrowers"][0]["refused"] == told["slabs"]["refused"]
+        assert all(b.read(loan) == page for loan in b.slabs)
+        # The others have been asked as well; nobody is asked twice in a few seconds.
+        assert len(b.evicted) == len(set(b.evicted)) <= 8
+
+
+@only_tcp
+def test_revoked_when_told_so(donor_at, simulated):
+    m = simulated(TOTAL, TOTAL - FEW)
+    donor = donor_at(memory="4M", options=m.options(HEADROOM, "--revoke-after", "1s"))
+    with Borrower(donor, evict_status=NO_ROOM) as b:
+        b.map_many(4)
+        m.available(0)
+        b.serve(lambda: len(b.evicted) == 4)
+        at = time.monotonic()
+        b.serve(lambda: donor.ask()["evictions"]["revoked"], 30)
+        assert time.monotonic() - at > 7, "not before memory has been short for long"
+        assert STALE in {b.read(loan) for loan in b.slabs}
+        assert "revoked" in machine.read(donor.log)
+
+
+# --- the end ---------------------------------------------------------------------------------
+
+@only_tcp
+def test_sigterm_waits_for_slabs_to_leave(donor_at):
+    donor = donor_at(memory="24M", drain="30s")
+    with Borrower(donor, gives_back=False) as b:
+        b.map_many(20)
+        page = os.urandom(PAGE)
+        for loan in b.slabs:
+            b.write(loan, page)
+        donor.signal(signal.SIGTERM)
+        b.serve(lambda: len(b.evicted) == 16)
+        told = b.ping()
+        assert told["flags"] == 1 and told["free"] == 0
+        assert b.map() == NO_SPACE
+        assert all(b.read(loan) == page for loan in b.slabs), "served to the end"
+        told = donor.ask()
+        assert told["draining"] and told["ending"] and 0 < told["ends_in"] <= 30
+        assert (told["slabs"]["lent"], told["slabs"]["asked_back"]) == (20, 16)
+        b.gives_back = True
+        for loan in b.evicted[:]:
+            b.unmap(loan)
+        b.serve(lambda: len(b.evicted) == 20)
+        with pytest.raises((EOFError, ConnectionError)):
+            b.serve(lambda: False)
+    assert donor.process.wait(10) == 0
+
+
+@only_tcp
+def test_sigterm_does_not_wait_for_ever(donor_at):
+    donor = donor_at(memory="4M", drain="2s")
+    with Borrower(donor, evict_status=NO_ROOM) as b:
+        b.map_many(2)
+        donor.signal(signal.SIGTERM)
+        at = time.monotonic()
+        with pytest.raises((EOFError, ConnectionError)):
+            b.serve(lambda: False)
+        assert 1 < time.monotonic() - at < 8
+        assert len(b.evicted) == 2
+    assert donor.process.wait(10) == 0
+    assert "ends with 2 slabs lent" in machine.read(donor.log)
+
+
+@only_tcp
+def test_a_second_signal_ends_it(donor_at):
+    donor = donor_at(memory="4M", drain="60s")
+    with Borrower(donor, evict_status=None) as b:
+        b.map_many(2)
+        donor.signal(signal.SIGTERM)
+        b.serve(lambda: len(b.evicted) == 2)
+        donor.signal(signal.SIGTERM)
+        assert donor.process.wait(5) == 0
+
+
+@only_tcp
+def test_nothing_lent_nothing_to_wait_for(donor_at):
+    donor = donor_at(memory="4M", drain="60s")
+    with Borrower(donor):
+        donor.signal(signal.SIGTERM)
+        assert donor.process.wait(5) == 0
+
+
+@only_tcp
+def test_drain_by_the_control_socket_stays(donor_at):
+    donor = donor_at(memory="4M", drain="60s")
+    with Borrower(donor) as b:
+        b.map_many(3)
+        told = donor.ask("drain")
+        assert told["draining"] and not told["ending"]
+        b.serve(lambda: donor.ask()["slabs"]["lent"] == 0)
+        assert b.map() == NO_SPACE and donor.alive()
+        donor.ask("drain", end=True)
+        assert donor.process.wait(5) == 0
+
+
+# --- tenants ----------------------------------------------------------------------------------
+
+KILLED = """
+import sys
+sys.path[:0] = {path!r}
+import mmap
+from protocol import Borrower
+class Donor: address = {address!r}
+b = Borrower(Donor, 7)
+b.map_many(3)
+for loan in b.slabs:
+    if b.fds:
+        with mmap.mmap(b.fds[loan], 1 << 20) as m:
+            m[:] = b"s" * (1 << 20)
+    else:
+        assert b.write(loan, b"s" * (1 << 20)) == 0
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_killed_borrowers_slabs_come_back_empty(donor_at):
+    donor = donor_at(memory="3M")
+    code = KILLED.format(path=[p for p in sys.path if "tests" in p], address=donor.address)
+    process = subprocess.Popen([sys.executable, "-B", "-c", code], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    with Borrower(donor, 8) as other:
+        assert other.map() == NO_SPACE
+        process.kill()
+        process.wait(10)
+        for _ in range(3):
+            loan = wait_for(lambda: isinstance(x := other.map(), tuple) and x, 10, "a slab")
+            if other.fds:
+                with mmap.mmap(other.fds[loan], MIB) as m:
+                    assert m[:] == bytes(MIB)
+            assert other.read(loan, MIB // PAGE) == bytes(MIB)
+
+
+@only_tcp
+def test_answers_to_nothing_end_the_connection(donor_at):
+    donor = donor_at()
+    for bad in (frame(EVICT, 1, 0, 0, direction=1), frame(7, 1, length=8, direction=1) + bytes(8)):
+        with Borrower(donor) as b:
+            b.map()
+            b.socket.sendall(bad)
+            assert closed(b.socket)
+
+
+@only_tcp
+def test_requests_that_were_held_back_are_answered(donor_at):
+    """More requests than the donor queues replies for, all there before the first is read."""
+    donor = donor_at(memory="1M")
+    with Borrower(donor) as b:
+        loan = b.map()
+        n = 3000
+        sender = threading.Thread(target=b.socket.sendall, daemon=True,
+                                  args=(b"".join(frame(READ, i, *loan, length=PAGE) for i in range(n)),))
+        b.socket.settimeout(10)
+        sender.start()
+        got = [reply(b.socket)["tag"] for _ in range(n)]
+        assert got == list(range(n))
+        sender.join(5)
+
+
+# --- its control socket -----------------------------------------------------------------------
+
+@only_tcp
+def test_status(donor_at):
+    donor = donor_at(memory="4M", options=["--quota", "3M"])
+    with Borrower(donor, 0xabc, name=b"ebb0") as b:
+        b.map_many(2)
+        b.write(b.slabs[0], bytes(2 * PAGE))
+        b.read(b.slabs[0])
+        told = donor.ask()
+        assert told["pid"] == donor.pid and told["slab_size"] == MIB and told["headroom"] == 0
+        assert (told["total"], told["free"], told["lent"]) == (4 * MIB, 2 * MIB, 2 * MIB)
+        assert told["listen"] == [donor.address] and not told["draining"]
+        assert told["machine"]["memory"] > told["machine"]["available"] > 0
+        one, = told["borrowers"]
+        assert (one["name"], one["borrower"], one["transport"]) == ("ebb0", f"{0xabc:016x}", "tcp")
+        assert (one["slabs"], one["reads"], one["writes"]) == (2, 1, 2)
+        assert one["peer"].startswith("127.0.0.1:")
+    with pytest.raises(machine.MachineError, match="unknown"):
+        donor.ask("dance")
+    assert os.stat(donor.run / "donord.sock").st_mode & 0o777 == 0o600
+
+
+@only_tcp
+def test_a_run_directory_is_one_donors(donor_at, tmp_path):
+    first = donor_at()
+    second = donor_at(run=first.run)
+    assert "another ebb-donord answers there" in machine.read(second.log)
+    assert first.ask()["pid"] == first.pid
+    with Borrower(second) as b:
+        assert b.map()
+    second.stop()
+    assert first.ask()["pid"] == first.pid, "the socket is the first one's"
+
+
+def test_bad_options_of_memory(tmp_path):
+    def run(*argv):
+        return subprocess.run([machine.BIN / "ebb-donord", "--listen", "127.0.0.1:0", *argv],
+                              text=True, capture_output=True, timeout=30)
+    done = run("--memory", "auto", "--headroom", "1000T")
+    assert done.returncode == 2 and "nothing to lend" in done.stderr
+    done = run("--memory", "auto", "--machine", str(tmp_path))
+    assert done.returncode == 1 and "meminfo" in done.stderr and "fixed --memory" in done.stderr
+    done = run("--memory", "64M", "--headroom", "1G", "--machine", str(tmp_path))
+    assert done.returncode == 1 and "meminfo" in done.stderr
