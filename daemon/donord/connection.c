@@ -28,7 +28,7 @@ static void reply_sent(void *data, uint32_t slab)
 {
 	struct connection *c = data;
 
-	c->sent_at = now_ns();
+	c->sent_at = c->lender->now;
 	if (slab != NO_SLAB)
 		lend_unpin(c->lender->pool, slab);
 }
@@ -52,6 +52,12 @@ static bool has_room(const struct connection *c)
 	return stream_tx_room(&c->tx) > c->delayed_count + WIRE_ASKED;
 }
 
+static void set_held(struct connection *c, bool held)
+{
+	c->lender->held += held - c->held;
+	c->held = held;
+}
+
 static void end_arrival(struct connection *c)
 {
 	if (c->arriving != NO_SLAB)
@@ -71,6 +77,7 @@ void connection_drop(struct connection *c, const char *why)
 		c->delayed_head = (c->delayed_head + 1) % REPLIES;
 	}
 	end_arrival(c);
+	set_held(c, false);
 	close(c->fd);
 	c->fd = -1;
 	eviction_forget(l, c);
@@ -88,7 +95,7 @@ static void push(struct connection *c, const struct wire_frame *f, const void *p
 {
 	/* What waits for an empty queue waits since now. */
 	if (!c->tx.count)
-		c->sent_at = now_ns();
+		c->sent_at = c->lender->now;
 	/* There is room: arrived() and the bounds of eviction.c see to it. */
 	stream_push(&c->tx, f, payload, cookie);
 }
@@ -145,7 +152,7 @@ static void put_slab(struct connection *c, const struct wire_frame *f)
 	r.length = 0;
 	lend_pin(p, r.slab);
 	if (!c->tx.count)
-		c->sent_at = now_ns();
+		c->sent_at = c->lender->now;
 	stream_push_fd(&c->tx, &r, lend_hand_over(p, r.slab), r.slab);
 }
 
@@ -298,7 +305,7 @@ static void receive(struct connection *c)
 {
 	int r = stream_receive(&c->rx, c->fd, TURN_BUDGET, &rx_ops, c);
 
-	c->held = r == 1 && !has_room(c);
+	set_held(c, r == 1 && !has_room(c));
 	if (r == -EPROTO)
 		connection_drop(c, "malformed frame");
 	else if (r == -ECONNRESET)
@@ -321,7 +328,7 @@ bool connections_resume(struct lender *l)
 {
 	bool more = false;
 
-	for (int i = 0; i < CONNECTIONS; i++) {
+	for (int i = 0; l->held && i < CONNECTIONS; i++) {
 		struct connection *c = &l->connections[i];
 
 		if (c->fd < 0 || !c->held || !has_room(c))
@@ -456,12 +463,12 @@ struct connection *connection_adopt(struct lender *l, int fd, const struct socka
 	stream_rx_reset(&c->rx);
 	stream_tx_reset(&c->tx, NULL, NULL);
 	c->tx.budget = TURN_BUDGET;
-	c->greeted = c->writing = c->held = false;
+	c->greeted = c->writing = false;
 	c->local = peer->ss_family == AF_UNIX;
 	c->reading = true;
 	c->peer = *peer;
 	c->quota = l->options.quota;
-	c->since = c->sent_at = now_ns();
+	c->since = c->sent_at = l->now;
 	c->arriving = NO_SLAB;
 	c->delayed_head = c->delayed_count = 0;
 	c->reads = c->writes = 0;

@@ -196,7 +196,7 @@ static void tell_systemd(const struct lender *l, bool *told)
 		*told = true;
 	}
 	sd_notifyf(0, "STATUS=draining, %u slabs are still lent",
-		   __atomic_load_n(&l->pool->in[LEND_LENT], __ATOMIC_RELAXED));
+		   __atomic_load_n(&l->still_lent, __ATOMIC_RELAXED));
 }
 
 static void *control_main(void *data)

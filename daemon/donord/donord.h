@@ -31,12 +31,15 @@ struct lender {
 	struct lend_pool *pool;
 	struct lender_options options;
 	int epoll_fd, signal_fd;
-	int wake_fd; /* eventfd: worker or control thread want the loop */
+	int timer_fd; /* once a second */
+	int wake_fd;  /* eventfd: worker or control thread want the loop */
 	struct address places[LENDER_PLACES];
 	int listen_fds[LENDER_PLACES];
 	int place_count;
 	struct connection *connections; /* CONNECTIONS of them */
-	uint64_t tick_at;               /* ns: next look at the machine */
+	uint32_t held;                  /* connections with .held */
+	uint64_t now;                   /* ns: when this turn began */
+	bool tick_due;
 
 	struct headroom_rule rule;
 	struct headroom room;
@@ -49,6 +52,7 @@ struct lender {
 	bool draining;      /* read by the control thread, too */
 	bool ending;        /* the loop ends once all is back, or at drain_end */
 	uint64_t drain_end; /* ns */
+	uint32_t still_lent; /* slabs, for the control thread to tell */
 
 	struct worker worker;
 	uint32_t worker_knows; /* pool->to_do.put when it was last woken */

@@ -206,7 +206,7 @@ int eviction_answer(struct lender *l, struct connection *c, const struct wire_fr
 	/* UNMAP was quicker. */
 	if (lend_check(p, c->number, f->slab, f->generation) != WIRE_OK || s->asked != LEND_ASKED)
 		return 0;
-	s->answered_at = now_ns();
+	s->answered_at = l->now;
 	switch (f->status) {
 	case WIRE_OK:
 		s->asked = LEND_PROMISED;
@@ -255,7 +255,7 @@ static void report(struct lender *l, uint64_t now)
 {
 	uint32_t n = 0, first = 0;
 
-	for (uint32_t i = l->pool->count; i--; ) {
+	for (uint32_t i = l->options.overdue ? l->pool->count : 0; i--; ) {
 		struct lend_slab *s = &l->pool->slabs[i];
 
 		if (s->state != LEND_LENT || s->asked == LEND_NOT_ASKED || s->overdue ||

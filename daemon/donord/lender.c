@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -17,25 +18,24 @@
 #include "machine.h"
 #include "wire/local.h"
 
-#define TICK_NS SECOND
 /*
  * A delay is slept but for its last part: what a timer and a core that wakes
  * up add to a sleep, in a virtual machine, is more than the shortest delays.
  */
 #define AWAKE_NS 50000
 
-enum { KEY_SIGNAL = CONNECTIONS, KEY_WAKE, KEY_LISTEN };
+enum { KEY_SIGNAL = CONNECTIONS, KEY_WAKE, KEY_TIMER, KEY_LISTEN };
 
 void lender_say(struct lender *l, enum log_level level, const char *fmt, ...)
 {
-	uint64_t now = now_ns(), more = (now - l->log_at) / (SECOND / LOG_RATE);
+	uint64_t more = (l->now - l->log_at) / (SECOND / LOG_RATE);
 	char text[240];
 	va_list ap;
 
 	if (more) {
 		l->log_left = l->log_left + more < LOG_BURST ? l->log_left + (uint32_t)more :
 			      LOG_BURST;
-		l->log_at = now;
+		l->log_at = l->now;
 	}
 	if (!l->log_left) {
 		l->log_dropped++;
@@ -123,7 +123,7 @@ static void count_asked(const struct lender *l, struct donor_status *status,
 void lender_status(const struct lender *l, struct donor_status *s)
 {
 	struct borrower_status *of[CONNECTIONS] = { NULL };
-	uint64_t now = now_ns();
+	uint64_t now = l->now;
 
 	memset(s, 0, sizeof(*s));
 	s->slab_size = l->pool->slab_size;
@@ -197,6 +197,7 @@ void lender_tick(struct lender *l, uint64_t now)
 {
 	struct lend_pool *p = l->pool;
 
+	__atomic_store_n(&l->still_lent, p->in[LEND_LENT], __ATOMIC_RELAXED);
 	look_at_machine(l, now);
 	if (l->draining)
 		lend_shrink(p, lend_free_slabs(p));
@@ -215,11 +216,11 @@ void lender_drain(struct lender *l, enum lender_drain then)
 	if (!l->draining)
 		lender_say(l, LOG_LVL_INFO, "draining: %u slabs are lent", l->pool->in[LEND_LENT]);
 	__atomic_store_n(&l->draining, true, __ATOMIC_RELAXED);
-	l->tick_at = 0;
+	l->tick_due = true;
 	if (then == LENDER_END && !l->ending) {
-		l->drain_end = now_ns() + l->options.drain;
+		l->drain_end = l->now + l->options.drain;
 		__atomic_store_n(&l->ending, true, __ATOMIC_RELAXED);
-		if (l->pool->in[LEND_LENT])
+		if (l->pool->in[LEND_LENT] && l->options.drain)
 			lender_say(l, LOG_LVL_INFO, "ends when they are back, or in %s",
 				   duration_format(l->options.drain, wait, sizeof(wait)));
 	}
@@ -255,6 +256,14 @@ static void take_wake(struct lender *l)
 	donor_control_answer(l);
 }
 
+static void take_timer(struct lender *l)
+{
+	uint64_t ignored;
+
+	if (read(l->timer_fd, &ignored, sizeof(ignored)) == sizeof(ignored))
+		l->tick_due = true;
+}
+
 static void wake_worker(struct lender *l)
 {
 	if (l->worker.running && l->pool->to_do.put != l->worker_knows) {
@@ -271,19 +280,20 @@ static uint64_t min64(uint64_t a, uint64_t b)
 /* What is to be done without being asked; ns until there is more of it. */
 static uint64_t before_sleep(struct lender *l)
 {
-	uint64_t now = now_ns(), wait;
 	bool busy = connections_resume(l);
+	uint64_t wait;
 
-	if (now >= l->tick_at) {
-		l->tick_at = now + TICK_NS;
-		lender_tick(l, now);
-	}
-	wait = min64(l->tick_at - now, eviction_turn(l, now));
+	if (l->tick_due)
+		lender_tick(l, l->now);
+	l->tick_due = false;
+	wait = eviction_turn(l, l->now);
 	if (l->options.delay) {
 		uint64_t due = connections_delayed(l);
 
 		wait = min64(wait, due > AWAKE_NS ? due - AWAKE_NS : 0);
 	}
+	if (l->ending)
+		wait = min64(wait, l->drain_end > l->now ? l->drain_end - l->now : 0);
 	if (lend_zero_some(l->pool))
 		busy = true;
 	wake_worker(l);
@@ -298,11 +308,13 @@ int lender_turn(struct lender *l, uint64_t wait_ns)
 	bool told_twice = false;
 	int n;
 
-	if (l->ending && (!l->pool->in[LEND_LENT] || now_ns() >= l->drain_end))
+	if (l->ending && (!l->pool->in[LEND_LENT] || l->now >= l->drain_end))
 		return 1;
-	n = epoll_pwait2(l->epoll_fd, ev, 16, &ts, NULL);
+	/* A timeout is a timer to be set: not for each request. */
+	n = epoll_pwait2(l->epoll_fd, ev, 16, wait != UINT64_MAX ? &ts : NULL, NULL);
 	if (n < 0 && errno != EINTR)
 		return -errno;
+	l->now = now_ns();
 	for (int i = 0; i < n; i++) {
 		uint64_t key = ev[i].data.u64;
 
@@ -310,6 +322,8 @@ int lender_turn(struct lender *l, uint64_t wait_ns)
 			told_twice = take_signal(l) || told_twice;
 		else if (key == KEY_WAKE)
 			take_wake(l);
+		else if (key == KEY_TIMER)
+			take_timer(l);
 		else if (key >= KEY_LISTEN)
 			connection_accept(l, (int)(key - KEY_LISTEN));
 		else
@@ -343,6 +357,7 @@ static int watch_fd(struct lender *l, int fd, uint64_t key)
 
 static int make_loop(struct lender *l)
 {
+	struct itimerspec each_second = { { 1, 0 }, { 1, 0 } };
 	sigset_t set;
 	int r;
 
@@ -355,8 +370,12 @@ static int make_loop(struct lender *l)
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	l->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	l->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	l->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	timerfd_settime(l->timer_fd, 0, &each_second, NULL);
 	r = watch_fd(l, l->signal_fd, KEY_SIGNAL);
+	if (!r)
+		r = watch_fd(l, l->timer_fd, KEY_TIMER);
 	return r ? r : watch_fd(l, l->wake_fd, KEY_WAKE);
 }
 
@@ -372,9 +391,9 @@ int lender_new(struct lender **out, struct lend_pool *pool, const struct lender_
 	l->options = *o;
 	if (!l->options.machine)
 		l->options.machine = "/proc";
-	l->log_at = now_ns();
+	l->now = l->log_at = now_ns();
 	l->log_left = LOG_BURST;
-	l->control.listen_fd = l->signal_fd = l->wake_fd = l->epoll_fd = -1;
+	l->control.listen_fd = l->signal_fd = l->timer_fd = l->wake_fd = l->epoll_fd = -1;
 	l->connections = calloc(CONNECTIONS, sizeof(*l->connections));
 	r = l->connections ? make_loop(l) : -ENOMEM;
 	for (uint32_t i = 0; l->connections && i < CONNECTIONS; i++) {
@@ -448,6 +467,7 @@ void lender_free(struct lender **lp)
 	worker_stop(&l->worker);
 	eviction_free(l);
 	close_fdp(&l->signal_fd);
+	close_fdp(&l->timer_fd);
 	close_fdp(&l->wake_fd);
 	close_fdp(&l->epoll_fd);
 	for (int i = 0; i < l->place_count; i++) {

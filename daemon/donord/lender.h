@@ -25,7 +25,7 @@ struct lender_options {
 	uint64_t quota;       /* bytes a borrower may have; 0 = no limit */
 	uint64_t peer_connections; /* most from one address; 0 = as many as there are */
 	uint64_t drain;       /* ns to wait for slabs to leave before the end */
-	uint64_t overdue;     /* ns: what was asked back longer ago is reported */
+	uint64_t overdue;     /* ns: what was asked back longer ago is reported; 0 = nothing is */
 	uint64_t revoke;      /* ns: ... is taken when the machine runs out; 0 = never */
 	uint64_t delay;       /* ns: replies to READ are held back, each by itself */
 	const char *machine;  /* directory for machine_sample(); NULL = /proc */

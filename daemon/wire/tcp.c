@@ -15,6 +15,14 @@
 
 /* Room for several of the largest requests in flight. */
 #define SOCKET_BUFFER (4 << 20)
+/*
+ * A machine that is gone without a word is given up after five minutes: long, because a
+ * donor then gives its slabs to others, and it may only have been suspended.
+ */
+#define KEEPALIVE_IDLE 60
+#define KEEPALIVE_INTERVAL 20
+#define KEEPALIVE_COUNT 12
+#define GONE_MS (300 * 1000)
 
 /* Splits "HOST[:PORT]" or "[HOST]:PORT"; -EINVAL when it is neither. */
 static int split(const char *text, char *host, size_t size, char port[6])
@@ -142,9 +150,15 @@ int tcp_connect(const struct address *a)
 void tcp_tune(int fd)
 {
 	int one = 1, size = SOCKET_BUFFER;
+	int idle = KEEPALIVE_IDLE, interval = KEEPALIVE_INTERVAL, count = KEEPALIVE_COUNT;
+	unsigned int gone = GONE_MS;
 
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &gone, sizeof(gone));
 }

@@ -178,13 +178,16 @@ static void *lending_main(void *data)
 
 static void lending_start(struct lending *l)
 {
+	struct lender_options options = { 0 };
 	struct error e = { 0 };
 
 	memset(l, 0, sizeof(*l));
 	parse(&l->address, "donor");
+	setenv("EBB_RUN_DIR", directory, 1);
 	assert_int_equal(lend_init(&l->pool, SLABS * SLAB, SLAB, LEND_SHARED, &e), 0);
-	assert_int_equal(lender_new(&l->lender, &l->pool, 0, &e), 0);
+	assert_int_equal(lender_new(&l->lender, &l->pool, &options, &e), 0);
 	assert_int_equal(lender_listen(l->lender, &l->address, &e), 0);
+	assert_int_equal(lender_start(l->lender, &e), 0);
 	assert_int_equal(pthread_create(&l->thread, NULL, lending_main, l), 0);
 }
 

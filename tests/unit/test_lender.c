@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* A donor with borrowers at the other ends of socket pairs, turn by turn. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "common/files.h"
+#include "donord/donord.h"
+
+/* Last: it makes a macro of fail(). */
+#include <cmocka.h>
+
+enum { SLAB = 1 << 20, SLABS = 40 };
+
+struct donor {
+	struct lend_pool pool;
+	struct lender *l;
+	char run_dir[64], meminfo[80];
+};
+
+struct peer {
+	struct connection *c;
+	int fd;
+	struct wire_loan loans[SLABS];
+	uint32_t count;
+	uint8_t payload[WIRE_SMALL]; /* of the last frame */
+};
+
+/* Slabs that are not locked: that would take root. */
+static void make_slabs(struct lend_pool *p)
+{
+	assert_int_equal(mprotect(p->memory, SLABS * SLAB, PROT_READ | PROT_WRITE), 0);
+	for (int i = 0; i < SLABS; i++)
+		p->slabs[i].state = LEND_CLEAN;
+	p->in[LEND_ABSENT] = 0;
+	p->in[LEND_CLEAN] = SLABS;
+}
+
+static int make_donor(void **state, struct lender_options o)
+{
+	static struct donor d;
+	struct error e = { 0 };
+
+	d = (struct donor){ .run_dir = "/tmp/ebb-lender-XXXXXX" };
+	*state = &d;
+	assert_non_null(mkdtemp(d.run_dir));
+	setenv("EBB_RUN_DIR", d.run_dir, 1);
+	snprintf(d.meminfo, sizeof(d.meminfo), "%s/meminfo", d.run_dir);
+	assert_int_equal(file_replace(d.meminfo, "MemTotal: 1048576 kB\nMemAvailable: 0 kB\n"), 0);
+	o.overdue = o.drain = 1000 * SECOND;
+	/* A machine without room: it makes no slabs of its own. */
+	o.headroom = SLAB;
+	o.machine = d.run_dir;
+	if (lender_new(&d.l, &d.pool, &o, &e) ||
+	    lend_init(&d.pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e) || lender_start(d.l, &e))
+		fail_msg("%s", e.text);
+	make_slabs(&d.pool);
+	/* The tests say when to look at the machine, and what it wants. */
+	timerfd_settime(d.l->timer_fd, 0, &(struct itimerspec){ 0 }, NULL);
+	d.l->rule = headroom_rule_default(64ull << 30, SLAB);
+	return 0;
+}
+
+static int with_donor(void **state)
+{
+	return make_donor(state, (struct lender_options){ 0 });
+}
+
+static int with_quota(void **state)
+{
+	return make_donor(state, (struct lender_options){ .quota = 2 * SLAB + SLAB / 2 });
+}
+
+static int without_donor(void **state)
+{
+	struct donor *d = *state;
+
+	lender_free(&d->l);
+	lend_free(&d->pool);
+	unlink(d->meminfo);
+	return rmdir(d->run_dir);
+}
+
+static void turn(struct lender *l)
+{
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(lender_turn(l, 0), 0);
+}
+
+static void send_frame(struct donor *d, struct peer *p, struct wire_frame f, const void *payload)
+{
+	uint8_t bytes[WIRE_HEADER + WIRE_SMALL];
+
+	wire_build(bytes, &f);
+	if (payload)
+		memcpy(bytes + WIRE_HEADER, payload, f.length);
+	assert_int_equal(send(p->fd, bytes, WIRE_HEADER + (payload ? f.length : 0), 0),
+			 WIRE_HEADER + (payload ? f.length : 0));
+	turn(d->l);
+}
+
+/* The next frame that has arrived; false = none. */
+static bool take_frame(struct peer *p, struct wire_frame *f)
+{
+	uint8_t bytes[WIRE_HEADER];
+	uint32_t n;
+
+	if (recv(p->fd, bytes, sizeof(bytes), MSG_DONTWAIT) != sizeof(bytes))
+		return false;
+	assert_int_equal(wire_parse(bytes, sizeof(bytes), WIRE_AT_BORROWER, f), 1);
+	n = wire_payload(f);
+	assert_true(n <= sizeof(p->payload));
+	assert_int_equal(n ? recv(p->fd, p->payload, n, MSG_DONTWAIT) : 0, n);
+	return true;
+}
+
+static bool hung_up(struct peer *p)
+{
+	char byte;
+
+	return recv(p->fd, &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+static struct wire_frame take(struct peer *p, enum wire_op op)
+{
+	struct wire_frame f = { 0 };
+
+	assert_true(take_frame(p, &f));
+	assert_int_equal(f.op, op);
+	return f;
+}
+
+static enum wire_status map(struct donor *d, struct peer *p)
+{
+	uint8_t payload[WIRE_MAP_SIZE];
+	struct wire_frame f = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE };
+
+	wire_build_map(payload, WIRE_CLASS_SWAP);
+	send_frame(d, p, f, payload);
+	f = take(p, WIRE_MAP);
+	if (!f.status)
+		p->loans[p->count++] = (struct wire_loan){ f.slab, f.generation };
+	return f.status;
+}
+
+static void connect_peer(struct donor *d, struct peer *p, uint64_t number, int slabs)
+{
+	struct sockaddr_storage nobody = { .ss_family = AF_UNSPEC };
+	struct wire_hello h = { .version = WIRE_VERSION, .borrower = number, .slab_size = SLAB,
+				.name = "peer" };
+	uint8_t payload[WIRE_HELLO_SIZE];
+	int fd[2];
+
+	*p = (struct peer){ 0 };
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
+	p->fd = fd[0];
+	p->c = connection_adopt(d->l, fd[1], &nobody);
+	assert_non_null(p->c);
+	wire_build_hello(payload, &h);
+	send_frame(d, p, (struct wire_frame){ .op = WIRE_HELLO, .length = WIRE_HELLO_SIZE }, payload);
+	assert_int_equal(take(p, WIRE_HELLO).status, WIRE_OK);
+	for (int i = 0; i < slabs; i++)
+		assert_int_equal(map(d, p), WIRE_OK);
+}
+
+/* Answers an ACTIVITY: for the loan at index i of the peer's @rate[i]. */
+static void tell_rates(struct donor *d, struct peer *p, struct wire_frame f, const uint64_t *rate)
+{
+	uint8_t payload[WIRE_SMALL];
+
+	for (uint32_t i = 0; i < f.length / WIRE_LOAN_SIZE; i++) {
+		struct wire_loan loan = wire_get_loan(p->payload, i);
+		uint32_t at = 0;
+
+		while (at < p->count && p->loans[at].slab != loan.slab)
+			at++;
+		assert_true(at < p->count && p->loans[at].generation == loan.generation);
+		wire_put_rate(payload, i, rate[at]);
+	}
+	f.direction = WIRE_REPLY;
+	send_frame(d, p, f, payload);
+}
+
+static void answer(struct donor *d, struct peer *p, struct wire_frame f, enum wire_status status)
+{
+	f.direction = WIRE_REPLY;
+	f.status = status;
+	send_frame(d, p, f, NULL);
+}
+
+static void by_activity(void **state)
+{
+	static const uint64_t low[] = { 5, 1, 3, 2 }, high[] = { 50, 10, 30, 20 };
+	struct donor *d = *state;
+	struct peer a, b;
+	struct wire_frame f;
+
+	connect_peer(d, &a, 1, 4);
+	connect_peer(d, &b, 2, 4);
+	/* 5 + 3 of 8: all of them. */
+	eviction_start(d->l, 5, now_ns());
+	turn(d->l);
+	f = take(&a, WIRE_ACTIVITY);
+	assert_int_equal(f.length, 4 * WIRE_LOAN_SIZE);
+	tell_rates(d, &a, f, low);
+	/* Not before the others have told, or had their time. */
+	assert_false(take_frame(&a, &f));
+	tell_rates(d, &b, take(&b, WIRE_ACTIVITY), high);
+	for (int i = 0; i < 4; i++)
+		answer(d, &a, take(&a, WIRE_EVICT), WIRE_OK);
+	f = take(&b, WIRE_EVICT);
+	assert_int_equal(f.slab, b.loans[1].slab);
+	assert_int_equal(f.generation, b.loans[1].generation);
+	assert_false(take_frame(&b, &f));
+	assert_int_equal(eviction_expected(d->l), 5);
+	assert_int_equal(d->l->eviction.counts.promised, 4);
+	/* Who was asked is not drawn again. */
+	eviction_start(d->l, 8, now_ns());
+	turn(d->l);
+	assert_false(take_frame(&a, &f));
+	assert_int_equal(take(&b, WIRE_ACTIVITY).length, 3 * WIRE_LOAN_SIZE);
+	close(a.fd);
+	close(b.fd);
+	turn(d->l);
+	assert_int_equal(d->pool.in[LEND_LENT], 0);
+	assert_int_equal(d->l->eviction.waiting, 0);
+}
+
+static void a_late_answer(void **state)
+{
+	static const uint64_t rates[] = { 9, 9, 9, 9 };
+	struct donor *d = *state;
+	struct peer a, b;
+	struct wire_frame late, f;
+	uint64_t now = now_ns();
+
+	connect_peer(d, &a, 1, 4);
+	connect_peer(d, &b, 2, 4);
+	eviction_start(d->l, 4, now);
+	turn(d->l);
+	late = take(&a, WIRE_ACTIVITY);
+	f = take(&b, WIRE_ACTIVITY);
+	tell_rates(d, &b, f, rates);
+	assert_int_equal(d->l->eviction.waiting, 1);
+	eviction_turn(d->l, now + EVICTION_ACTIVITY_NS - 1);
+	assert_int_equal(d->l->eviction.want, 4);
+	eviction_turn(d->l, now + EVICTION_ACTIVITY_NS);
+	assert_int_equal(d->l->eviction.want, 0);
+	assert_int_equal(d->l->eviction.counts.silent, 1);
+	/* It owes an answer, so it is not asked again: one ACTIVITY at a time. */
+	eviction_start(d->l, 1, now);
+	turn(d->l);
+	while (take_frame(&a, &f))
+		assert_int_equal(f.op, WIRE_EVICT);
+	tell_rates(d, &a, late, rates);
+	assert_int_equal(a.c->asked, 0);
+	assert_false(hung_up(&a));
+	/* The same answer twice is one to nothing. */
+	tell_rates(d, &a, late, rates);
+	assert_true(hung_up(&a));
+	close(a.fd);
+	close(b.fd);
+}
+
+/* At most WIRE_EVICTS without an answer, however many are wanted. */
+static void evicts_are_bounded(void **state)
+{
+	static const uint64_t rates[SLABS];
+	struct donor *d = *state;
+	struct wire_frame f[WIRE_EVICTS], more;
+	struct peer a;
+
+	connect_peer(d, &a, 1, SLABS);
+	eviction_start(d->l, SLABS, now_ns());
+	turn(d->l);
+	tell_rates(d, &a, take(&a, WIRE_ACTIVITY), rates);
+	for (uint32_t i = 0; i < WIRE_EVICTS; i++)
+		f[i] = take(&a, WIRE_EVICT);
+	assert_false(take_frame(&a, &more));
+	for (uint32_t i = 0; i < WIRE_EVICTS; i++) {
+		answer(d, &a, f[i], i % 2 ? WIRE_NO_ROOM : WIRE_OK);
+		take(&a, WIRE_EVICT);
+		assert_false(take_frame(&a, &more));
+	}
+	assert_int_equal(d->l->eviction.counts.refused, WIRE_EVICTS / 2);
+	assert_int_equal(eviction_expected(d->l), SLABS - WIRE_EVICTS / 2);
+	close(a.fd);
+}
+
+static void what_is_not_there_is_back(void **state)
+{
+	static const uint64_t rates[SLABS];
+	struct donor *d = *state;
+	struct wire_frame f[3];
+	struct peer a;
+
+	connect_peer(d, &a, 1, 3);
+	eviction_start(d->l, 3, now_ns());
+	turn(d->l);
+	tell_rates(d, &a, take(&a, WIRE_ACTIVITY), rates);
+	for (int i = 0; i < 3; i++)
+		f[i] = take(&a, WIRE_EVICT);
+	answer(d, &a, f[0], WIRE_NO_SLAB);
+	assert_int_equal(d->pool.in[LEND_LENT], 2);
+	/* UNMAP and EVICT have crossed. */
+	send_frame(d, &a, (struct wire_frame){ .op = WIRE_UNMAP, .slab = f[1].slab,
+					       .generation = f[1].generation }, NULL);
+	assert_int_equal(take(&a, WIRE_UNMAP).status, WIRE_OK);
+	answer(d, &a, f[1], WIRE_NO_SLAB);
+	assert_int_equal(d->pool.in[LEND_LENT], 1);
+	assert_int_equal(d->l->eviction.counts.returned, 2);
+	assert_false(hung_up(&a));
+	/* Of another loan than asked for. */
+	f[2].generation++;
+	answer(d, &a, f[2], WIRE_OK);
+	assert_true(hung_up(&a));
+	assert_int_equal(d->pool.in[LEND_LENT], 0);
+	close(a.fd);
+}
+
+/* The loan may end while a page is on its way to it: the slab stays as it is. */
+static void a_write_under_way(void **state)
+{
+	struct donor *d = *state;
+	struct wire_frame f = { .op = WIRE_WRITE, .length = WIRE_PAGE };
+	uint8_t page[WIRE_PAGE];
+	struct peer a;
+	uint8_t *at;
+
+	memset(page, 0xab, sizeof(page));
+	connect_peer(d, &a, 1, 1);
+	f.slab = a.loans[0].slab;
+	f.generation = a.loans[0].generation;
+	at = d->pool.memory + f.slab * SLAB;
+	send_frame(d, &a, f, NULL);
+	assert_int_equal(send(a.fd, page, 1000, 0), 1000);
+	turn(d->l);
+	lend_revoke(&d->pool, f.slab);
+	turn(d->l);
+	assert_int_equal(at[0], 0xab);
+	assert_int_equal(d->pool.in[LEND_DIRTY], 1);
+	assert_int_equal(send(a.fd, page + 1000, WIRE_PAGE - 1000, 0), WIRE_PAGE - 1000);
+	for (int i = 0; i < 10; i++)
+		turn(d->l);
+	assert_int_equal(take(&a, WIRE_WRITE).status, WIRE_OK);
+	assert_int_equal(d->pool.in[LEND_DIRTY], 0);
+	for (int i = 0; i < SLAB; i++)
+		assert_int_equal(at[i], 0);
+	/* The next access is told. */
+	f.op = WIRE_READ;
+	send_frame(d, &a, f, NULL);
+	assert_int_equal(take(&a, WIRE_READ).status, WIRE_STALE);
+	close(a.fd);
+}
+
+static void quotas(void **state)
+{
+	struct donor *d = *state;
+	struct peer a, b;
+
+	connect_peer(d, &a, 1, 2);
+	assert_int_equal(map(d, &a), WIRE_OVER_QUOTA);
+	connect_peer(d, &b, 2, 2);
+	assert_int_equal(map(d, &b), WIRE_OVER_QUOTA);
+	/* A second connection of the first is the first's: it has nothing yet. */
+	connect_peer(d, &b, 1, 2);
+	assert_true(hung_up(&a));
+	close(a.fd);
+	close(b.fd);
+}
+
+static void drained(void **state)
+{
+	struct donor *d = *state;
+	struct wire_donor told;
+	struct wire_frame f;
+	struct peer a;
+
+	connect_peer(d, &a, 1, 2);
+	lender_drain(d->l, LENDER_END);
+	turn(d->l);
+	for (int i = 0; i < 2; i++) {
+		f = take(&a, WIRE_EVICT);
+		answer(d, &a, f, WIRE_OK);
+	}
+	send_frame(d, &a, (struct wire_frame){ .op = WIRE_PING }, NULL);
+	take(&a, WIRE_PING);
+	assert_int_equal(wire_parse_donor(a.payload, WIRE_DONOR_SIZE, &told), 0);
+	assert_int_equal(told.flags, WIRE_DRAINING);
+	assert_int_equal(told.free, 0);
+	assert_int_equal(map(d, &a), WIRE_NO_SPACE);
+	for (int i = 0; i < 2; i++) {
+		uint8_t bytes[WIRE_HEADER];
+
+		f = (struct wire_frame){ .op = WIRE_UNMAP, .slab = a.loans[i].slab,
+					 .generation = a.loans[i].generation };
+		wire_build(bytes, &f);
+		assert_int_equal(lender_turn(d->l, 0), 0);
+		assert_int_equal(send(a.fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+	}
+	for (int i = 0; i < 5; i++)
+		if (lender_turn(d->l, 0) == 1)
+			break;
+	assert_int_equal(lender_turn(d->l, 0), 1);
+	close(a.fd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(by_activity, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(a_late_answer, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(evicts_are_bounded, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(what_is_not_there_is_back, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(a_write_under_way, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(quotas, with_quota, without_donor),
+		cmocka_unit_test_setup_teardown(drained, with_donor, without_donor),
+	};
+
+	log_setup("lender", LOG_LVL_ERR);
+	return cmocka_run_group_tests_name("lender", tests, NULL, NULL);
+}
