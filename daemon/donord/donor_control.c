@@ -137,7 +137,7 @@ static int ask_loop(struct lender *l, enum donor_request request)
 	c->pending = true;
 	eventfd_write(l->wake_fd, 1);
 	while (c->pending && !r)
-		r = pthread_cond_timedwait(&c->answered, &c->lock, &until);
+		r = c->stop ? ESHUTDOWN : pthread_cond_timedwait(&c->answered, &c->lock, &until);
 	c->pending = false;
 	pthread_mutex_unlock(&c->lock);
 	return -r;
@@ -154,11 +154,15 @@ static int handle(void *data, const char *verb, struct json_object *request,
 	if (!strcmp(verb, "drain"))
 		what = json_object_object_get_ex(request, "end", &end) &&
 		       json_object_get_boolean(end) ? DONOR_END : DONOR_DRAIN;
+	else if (!strcmp(verb, "undrain"))
+		what = DONOR_UNDRAIN;
 	else if (strcmp(verb, "status"))
-		return fail_exit(e, EXIT_USAGE, EINVAL, "verb %s: unknown; use status or drain", verb);
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "verb %s: unknown; use status, drain or undrain", verb);
 	r = ask_loop(l, what);
 	if (r)
-		return fail(e, r, "ebb-donord: its loop does not answer; see its log");
+		return fail(e, r, "ebb-donord: %s; see its log",
+			    r == -ESHUTDOWN ? "it ends" : "its loop does not answer");
 	/* Only this thread asks, so nobody writes there now. */
 	status_json(l, &l->control.status, answer);
 	return 0;
@@ -170,7 +174,9 @@ void donor_control_answer(struct lender *l)
 
 	pthread_mutex_lock(&c->lock);
 	if (c->pending) {
-		if (c->request != DONOR_STATUS)
+		if (c->request == DONOR_UNDRAIN)
+			lender_undrain(l);
+		else if (c->request != DONOR_STATUS)
 			lender_drain(l, c->request == DONOR_END ? LENDER_END : LENDER_STAY);
 		lender_status(l, &c->status);
 		c->pending = false;
@@ -285,7 +291,10 @@ void donor_control_stop(struct lender *l)
 	struct donor_control *c = &l->control;
 
 	if (c->running) {
+		pthread_mutex_lock(&c->lock);
 		__atomic_store_n(&c->stop, true, __ATOMIC_RELEASE);
+		pthread_cond_signal(&c->answered);
+		pthread_mutex_unlock(&c->lock);
 		eventfd_write(c->wake_fd, 1);
 		pthread_join(c->thread, NULL);
 		close(c->wake_fd);

@@ -7,6 +7,8 @@
  *	{"verb":"status"}
  *	{"verb":"drain"}              lend nothing more, ask everything back, stay
  *	{"verb":"drain","end":true}   the same, and end, as SIGTERM does
+ *	{"verb":"undrain"}            lend again, unless it is to end; what has been asked
+ *	                              back still comes
  *
  * All answer with the status:
  *
@@ -55,7 +57,7 @@ struct donor_status {
 	struct borrower_status borrowers[CONNECTIONS];
 };
 
-enum donor_request { DONOR_STATUS, DONOR_DRAIN, DONOR_END };
+enum donor_request { DONOR_STATUS, DONOR_DRAIN, DONOR_END, DONOR_UNDRAIN };
 
 struct donor_control {
 	pthread_t thread;

@@ -83,6 +83,8 @@ void lender_told(const struct lender *l, struct wire_donor *d);
  */
 enum lender_drain { LENDER_STAY, LENDER_END };
 void lender_drain(struct lender *l, enum lender_drain then);
+/* Lends again, unless the loop is to end. */
+void lender_undrain(struct lender *l);
 
 /* For donor_control.c, by the loop. */
 void lender_status(const struct lender *l, struct donor_status *status);

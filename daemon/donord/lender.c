@@ -227,6 +227,15 @@ void lender_drain(struct lender *l, enum lender_drain then)
 	donor_control_wake(&l->control);
 }
 
+void lender_undrain(struct lender *l)
+{
+	if (l->ending || !l->draining)
+		return;
+	__atomic_store_n(&l->draining, false, __ATOMIC_RELAXED);
+	l->tick_due = true;
+	lender_say(l, LOG_LVL_INFO, "lending again");
+}
+
 /* --- the loop ------------------------------------------------------------------ */
 
 /* True when the loop is to end at once: it was told twice. */

@@ -5,6 +5,7 @@ how much, who holds up nobody, and the end.
 """
 import mmap
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,8 +15,8 @@ import time
 import pytest
 
 import machine
-from dataplane import MIB, PAGE, only_tcp
-from dataplane import donor_at, place, transport    # fixtures
+from dataplane import MIB, PAGE, SLAB, only_tcp
+from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import wait_for
 from protocol import EVICT, READ, Borrower, closed, connect, frame, hello, receive, reply
 
@@ -50,8 +51,8 @@ class Machine:
         while self.donor.alive():
             try:
                 told = self.donor.ask()
-            except (OSError, ValueError):
-                return
+            except (OSError, ValueError, machine.MachineError):
+                return  # it has ended
             slabs = sum(told["slabs"][k] for k in ("lent", "clean", "dirty", "going"))
             self.available(max(self.total - self.programs - slabs * told["slab_size"] // MIB, 0))
             time.sleep(0.1)
@@ -164,22 +165,25 @@ def test_a_greedy_borrower_leaves_room_for_others(donor_at):
 
         def take():
             buffer = bytearray(4 * MIB)
-            while (n := greedy.socket.recv_into(buffer)):
-                moved[0] += n
+            try:
+                while (n := greedy.socket.recv_into(buffer)):
+                    moved[0] += n
+            except OSError:
+                pass
 
         threads = [threading.Thread(target=t, daemon=True) for t in (ask, take)]
         greedy.socket.settimeout(None)
         for t in threads:
             t.start()
         wait_for(lambda: moved[0] > 64 * MIB, 10, "a flood")
-        before, took = moved[0], []
-        for _ in range(50):
+        enough, took, end = moved[0] + 256 * MIB, [], time.monotonic() + 30
+        while moved[0] < enough or len(took) < 50:
             at = time.monotonic()
+            assert at < end, "the flood has stopped"
             other.ping()
             took.append(time.monotonic() - at)
-        assert moved[0] > before
         # A flush of all it has asked for, 1000 MiB, takes some 200 ms.
-        assert sorted(took)[25] < 0.05, took
+        assert sorted(took)[len(took) // 2] < 0.05, took
         stop.set()
         greedy.socket.shutdown(2)
         for t in threads:
@@ -188,10 +192,17 @@ def test_a_greedy_borrower_leaves_room_for_others(donor_at):
 
 # --- memory that comes and goes --------------------------------------------------------------
 
+def resident(process):
+    """KiB."""
+    told = machine.read(f"/proc/{process.pid}/status")
+    return int(re.search(r"VmRSS:\s+(\d+)", told)[1])
+
+
 def test_free_slabs_follow_the_machine(donor_at, simulated, transport):
     m = simulated(1024, 512)
     donor = donor_at(memory="16M", options=m.options(64))
-    told = wait_slabs(donor, clean=16, lent=0)
+    wait_slabs(donor, clean=16, lent=0)
+    full = resident(donor)
     with Borrower(donor) as b:
         loan = b.map()
         if transport == "tcp":
@@ -208,12 +219,10 @@ def test_free_slabs_follow_the_machine(donor_at, simulated, transport):
         assert b.map() == NO_SPACE and b.evicted == [loan]
         if transport == "tcp":
             assert b.read(loan) == b"x" * PAGE
-        vm = next(l for l in machine.read(f"/proc/{donor.pid}/status").splitlines() if "VmRSS" in l)
-        assert int(vm.split()[1]) < 12 * 1024, "the memory is the machine's again"
+        assert full - resident(donor) > 14 << 10, "the memory is the machine's again"
         m.available(512)
         # Programs' use is smoothed, so it takes a while.
         wait_slabs(donor, 40, lent=1, clean=15)
-    assert told
 
 
 @only_tcp
@@ -414,8 +423,62 @@ def test_drain_by_the_control_socket_stays(donor_at):
         assert told["draining"] and not told["ending"]
         b.serve(lambda: donor.ask()["slabs"]["lent"] == 0)
         assert b.map() == NO_SPACE and donor.alive()
-        donor.ask("drain", end=True)
+        # On second thoughts.
+        assert not donor.ask("undrain")["draining"]
+        b.map_many(1)
+        donor.ask("drain")
+        b.serve(lambda: donor.ask()["slabs"]["lent"] == 0)
+        assert donor.ask("drain", end=True)["ending"]
         assert donor.process.wait(5) == 0
+
+
+# --- with a borrower that has other donors ---------------------------------------------------
+
+def fill(s, p):
+    for at in range(0, s.status()["size"], SLAB):
+        p.write(at // PAGE, os.urandom(16 * PAGE))
+
+
+def held(s, donor):
+    return next(d["slabs"] for d in s.status()["donors"] if d["address"] == donor.address)
+
+
+def test_pages_leave_before_the_donor_does(world):
+    a, b = world.donor(drain="60s"), world.donor()
+    s = world.serve(a, b, durability="none")
+    p = world.open(s)
+    fill(s, p)
+    assert held(s, a) > 4
+    a.signal(signal.SIGTERM)
+    p.write_random(100)
+    assert a.process.wait(40) == 0
+    assert "ends with" not in machine.read(a.log)
+    assert held(s, b) == 32
+    p.check()
+    assert s.stats()["pages_read_failed"] == s.stats()["pages_write_failed"] == 0
+
+
+@only_tcp
+def test_a_machine_gets_its_memory_back(world, simulated):
+    """And lends it again; nothing of it is seen by who reads and writes."""
+    # So little in use that it is chosen.
+    m = simulated(TOTAL, TOTAL - 10)
+    a = world.donor(memory="24M", options=m.options(HEADROOM))
+    b = world.donor()
+    m.follow(a, 10)
+    s = world.serve(a, b, durability="none")
+    p = world.open(s)
+    fill(s, p)
+    before = held(s, a)
+    assert before > 8
+    m.programs = MANY
+    end = time.monotonic() + 60
+    while (told := a.ask())["slabs"]["lent"] > 5 or told["slabs"]["clean"]:
+        assert time.monotonic() < end, told
+        p.write_random(10)
+    assert told["evictions"]["returned"] >= before - 5 and told["evictions"]["revoked"] == 0
+    p.check()
+    assert s.stats()["donor_losses"] == s.stats()["pages_read_failed"] == 0
 
 
 # --- tenants ----------------------------------------------------------------------------------
