@@ -14,6 +14,8 @@
  */
 #define DRAIN_AT_ONCE 16
 #define DRAIN_SLOW_NS (10 * SECOND)
+/* Who does not even answer EVICT in that time is not waited for. */
+#define SILENT_NS (10 * SECOND)
 /* So long the machine must be about to run out before anything is revoked. */
 #define SHORT_NS (10 * SECOND)
 
@@ -239,13 +241,17 @@ void eviction_forget(struct lender *l, struct connection *c)
 
 uint32_t eviction_expected(const struct lender *l)
 {
+	uint64_t long_ago = l->options.overdue ?: UINT64_MAX;
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < l->pool->count; i++) {
 		const struct lend_slab *s = &l->pool->slabs[i];
 
-		n += s->state == LEND_LENT && s->asked != LEND_NOT_ASKED &&
-		     s->asked != LEND_REFUSED;
+		if (s->state != LEND_LENT)
+			continue;
+		n += s->asked == LEND_PROMISED ? l->now - s->asked_at < long_ago :
+		     s->asked == LEND_ASKED || s->asked == LEND_TO_ASK ?
+		     l->now - s->asked_at < SILENT_NS : 0;
 	}
 	return n;
 }

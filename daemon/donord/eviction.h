@@ -69,7 +69,7 @@ void eviction_returned(struct lender *l, uint32_t slab);
 /* @c is gone, and its answers will not come. */
 void eviction_forget(struct lender *l, struct connection *c);
 
-/* Loans that were asked back and are expected: not those refused. */
+/* Loans that were asked back and may be expected: neither refused nor waited for too long. */
 uint32_t eviction_expected(const struct lender *l);
 
 #endif

@@ -7,6 +7,7 @@ import mmap
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,7 +16,8 @@ import time
 import pytest
 
 import machine
-from dataplane import MIB, PAGE, SLAB, only_tcp
+import parts
+from dataplane import MIB, PAGE, SLAB, free_port, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import wait_for
 from protocol import EVICT, READ, Borrower, closed, connect, frame, hello, receive, reply
@@ -567,6 +569,46 @@ def test_status(donor_at):
     with pytest.raises(machine.MachineError, match="unknown"):
         donor.ask("dance")
     assert os.stat(donor.run / "donord.sock").st_mode & 0o777 == 0o600
+
+
+def test_systemd_is_told(tmp_path, logs):
+    """When it serves, and how long its end may take."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.bind(str(tmp_path / "notify"))
+        notify.settimeout(10)
+        address = f"127.0.0.1:{free_port()}"
+        donor = parts.Daemon([machine.BIN / "ebb-donord", "--listen", address, "--memory", "2M", "--slab",
+                              "1M", "--drain-timeout", "20s"], logs / "donor.log",
+                             env={"NOTIFY_SOCKET": str(tmp_path / "notify"), "EBB_RUN_DIR": str(tmp_path)})
+        try:
+            assert notify.recv(4096) == b"READY=1"
+            with Borrower(type("Donor", (), {"address": address})) as b:
+                b.map()
+                donor.signal(signal.SIGTERM)
+                told = notify.recv(4096)
+                assert b"STOPPING=1" in told and b"EXTEND_TIMEOUT_USEC=30000000" in told
+                assert notify.recv(4096).startswith(b"STATUS=draining, ")
+                with pytest.raises((EOFError, ConnectionError)):
+                    b.serve(lambda: False)
+                assert donor.process.wait(5) == 0
+        finally:
+            donor.stop()
+
+
+@only_tcp
+def test_the_log_does_not_fill_up(donor_at):
+    donor = donor_at()
+    for _ in range(300):
+        with connect(donor) as s:
+            s.sendall(b"nonsense" * 8)
+    time.sleep(2)
+    with connect(donor) as s:
+        s.sendall(b"nonsense" * 8)
+        assert closed(s)
+    wait_for(lambda: "lines were not logged" in machine.read(donor.log), 5, "how many")
+    lines = machine.read(donor.log).count("malformed frame")
+    dropped = sum(map(int, re.findall(r"(\d+) lines were not logged", machine.read(donor.log))))
+    assert lines + dropped == 301 and lines < 150
 
 
 @only_tcp
