@@ -434,6 +434,29 @@ def test_drain_by_the_control_socket_stays(donor_at):
         assert donor.process.wait(5) == 0
 
 
+@only_tcp
+def test_a_request_allocates_nothing(donor_at):
+    """Two machines that lend to each other would wait for each other's memory."""
+    donor = donor_at(memory="8M")
+
+    def faults():
+        fields = machine.read(f"/proc/{donor.pid}/task/{donor.pid}/stat").rpartition(")")[2].split()
+        return int(fields[7]) + int(fields[9])
+
+    with Borrower(donor) as b:
+        for turn in range(4):
+            if turn == 1:   # the first one has used every path once
+                before = faults()
+            b.map_many(8)
+            for loan in b.slabs:
+                assert b.write(loan, b"x" * MIB) == 0
+                assert len(b.read(loan, MIB // PAGE)) == MIB
+            b.ping()
+            for loan in b.slabs[:]:
+                b.unmap(loan)
+        assert faults() == before
+
+
 # --- with a borrower that has other donors ---------------------------------------------------
 
 def fill(s, p):

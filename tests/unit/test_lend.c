@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "common/files.h"
 #include "donord/lend.h"
@@ -236,6 +238,35 @@ static void shared_grows_and_shrinks(void **state)
 	grows_and_shrinks(LEND_SHARED);
 }
 
+/* Memory that cannot be had is asked for again; nobody gets what is not there. */
+static void no_memory(void **state)
+{
+	struct rlimit old, few;
+	struct lend_pool p;
+	uint32_t slab, g;
+	int used = open("/dev/null", O_RDONLY);
+
+	make_pool(&p, 4 * SLAB, SLAB, 0, LEND_SHARED);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	few = old;
+	few.rlim_cur = (rlim_t)used + 2;
+	close(used);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	assert_int_equal(lend_grow(&p, 4), 4);
+	while (lend_work(&p))
+		;
+	assert_int_equal(lend_settle(&p), -EMFILE);
+	assert_int_equal(lend_present(&p), 2);
+	assert_int_equal(p.in[LEND_ABSENT], 2);
+	assert_int_equal(resident(&p), 2 * SLAB / 4096);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+	assert_int_equal(lend_grow(&p, 4), 2);
+	work(&p);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(lend_map(&p, OWNER, &slab, &g), WIRE_OK);
+	lend_free(&p);
+}
+
 /* A loan that is taken away is said to be gone, until the owner's number is another's. */
 static void revoked(void **state)
 {
@@ -374,6 +405,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(revoked, with_pool, without_pool),
 		cmocka_unit_test(private_grows_and_shrinks),
 		cmocka_unit_test(shared_grows_and_shrinks),
+		cmocka_unit_test(no_memory),
 		cmocka_unit_test(bad_sizes),
 		cmocka_unit_test(handed_over_and_replaced),
 		cmocka_unit_test(the_machine),
