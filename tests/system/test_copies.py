@@ -236,6 +236,65 @@ def test_verbs_refuse_what_makes_no_sense(world):
     p.check()
 
 
+class Machine:
+    """What a donor takes for /proc: a machine whose programs want more or less."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        (directory / "pressure").mkdir(parents=True)
+        (directory / "pressure" / "memory").write_text(
+            "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+            "full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
+        self.available(512)
+
+    def available(self, mib):
+        new = self.directory / "new"
+        new.write_text(f"MemTotal: {1 << 20} kB\nMemFree: {mib << 10} kB\n"
+                       f"MemAvailable: {mib << 10} kB\n")
+        new.rename(self.directory / "meminfo")
+
+
+@pytest.mark.parametrize("durability", ["disk", "none"])
+def test_a_donor_in_need_gets_its_memory_back(world, tmp_path, durability):
+    """Its slabs go to the other donor, least active first, and nobody waits or loses a page."""
+    machine_of_a = Machine(tmp_path / "machine")
+    a = world.donor(options=["--headroom", "256M", "--machine", machine_of_a.directory])
+    s = world.serve(a, durability=durability)
+    p = world.open(s)
+    b = world.donor()
+    s.do("donors.set", donors=[a.address, b.address])
+    s.do("donor.drain", donor=b.address)
+    p.write_random(200)
+    s.do("donor.undrain", donor=b.address)
+    held = slabs_at(s, a)
+    assert held > 20
+
+    def want():
+        machine_of_a.available(64)
+        wait_for(lambda: slabs_at(s, a) == 0, 40, "return")
+
+    hammer_all(p, 2, meanwhile=want)
+    told = s.stats()
+    assert told["slabs_asked_back"] > 0 and told["donor_losses"] == 0
+    assert told["pages_read_failed"] == told["pages_write_failed"] == 0
+    assert told["pages_read_backup"] == 0, "they went to memory, not to the disk"
+    assert slabs_at(s, b) >= held
+
+
+def test_a_donor_that_stops_lets_its_pages_go_first(world):
+    """SIGTERM: it says that it drains, its slabs move, then it ends."""
+    a, b = world.donor(drain="30s"), world.donor()
+    s = world.serve(a, b, durability="none")
+    p = world.open(s)
+    p.write_random(200)
+    a.signal(signal.SIGTERM)
+    a.process.wait(30)
+    p.check()
+    told = s.stats()
+    assert told["pages_read_failed"] == 0
+    assert slabs_at(s, b) == len(s.slabs())
+
+
 # --- memory comes back ---------------------------------------------------------------
 
 

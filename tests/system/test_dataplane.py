@@ -87,7 +87,7 @@ def test_through_a_loop_device(world):
 def hammer(p, first, count, seed, stop, errors):
     """Writes and checks pages of its own until told to stop."""
     rnd = random.Random(seed)
-    model = bytearray(count * PAGE)
+    model = bytearray(p.model[first * PAGE:(first + count) * PAGE])
     buf = mmap.mmap(-1, 32 * PAGE)
     try:
         while not stop.is_set():
