@@ -17,6 +17,11 @@
 #include "common/size.h"
 #include "swaps.h"
 
+#ifndef SWAP_FLAG_DISCARD
+#define SWAP_FLAG_DISCARD 0x10000 /* linux/swap.h, which is not for programs */
+#endif
+#define DISCARD_PAGES 0x40000     /* SWAP_FLAG_DISCARD_PAGES there */
+
 /* How long a swapoff that was told to stop may take to do so. */
 #define STOP_MS 5000
 
@@ -68,7 +73,13 @@ int swaps_top_priority(void)
 int swaps_on(const char *block, const char *label, int priority, struct error *e)
 {
 	const char *const mkswap[] = { "mkswap", "-L", label, block, NULL };
-	int flags = SWAP_FLAG_PREFER | (priority & SWAP_FLAG_PRIO_MASK);
+	/*
+	 * Freed slots are discarded by whole clusters of 2 MiB, behind the program's
+	 * back: that is how memory comes back to donors.  Not once more at swapon(2):
+	 * a device begins empty.
+	 */
+	int flags = SWAP_FLAG_PREFER | (priority & SWAP_FLAG_PRIO_MASK) | SWAP_FLAG_DISCARD |
+		    DISCARD_PAGES;
 	int r = process_run(mkswap, NULL, 0, e);
 
 	if (r)

@@ -277,14 +277,11 @@ class Device:
 
     def stats(self):
         """What the server counts: pages_read_donor, pages_read_backup, donor_losses, ..."""
-        with socket.socket(socket.AF_UNIX) as s:
-            s.settimeout(10)
-            s.connect(f"/run/ebb/devices/{self.name}.sock")
-            s.sendall(b'{"verb":"stats"}\n')
-            answer = json.loads(s.makefile().readline())
-        if not answer["ok"]:
-            raise MachineError(answer["error"])
-        return answer
+        return control(f"/run/ebb/devices/{self.name}.sock", "stats")
+
+    def status(self):
+        """How it is: live and mapped bytes, slabs, copies, donors, ..."""
+        return control(f"/run/ebb/devices/{self.name}.sock", "status")
 
     def block_pages(self):
         """(read, written) pages that the block layer has carried for it."""

@@ -57,6 +57,21 @@ def test_a_donor_on_this_machine(attached, device):
     assert stats["pages_read_backup"] == stats["donor_losses"] == stats["slab_map_failures"] == 0
 
 
+def test_memory_comes_back_when_a_program_ends(device, cgroup):
+    """Freed slots are discarded, their slabs are empty, and the donor has them again."""
+    c = cgroup(limit_mib=LIMIT)
+    s = parts.Scan(cgroup=c, mib=MIB)
+    full = device.status()
+    assert full["live"] > 32 << 20
+    s.go()
+    s.result()
+    # Idle pages of other programs are swapped out by the machine itself: not all is freed.
+    wait_for(lambda: device.status()["live"] < full["live"] / 4, 20, "discards")
+    wait_for(lambda: device.status()["mapped"] <= full["mapped"] / 2, 15, "slabs to be given back")
+    assert device.stats()["pages_discarded"] > 0
+    assert device.stats()["donor_losses"] == 0
+
+
 def test_random_program_is_left_alone(attached):
     c = attached("leap")
     told = parts.scan_json(mib=MIB, passes=2, pattern="random", cgroup=c)
