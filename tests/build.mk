@@ -31,6 +31,10 @@ $(B)/tests/unit/%: tests/unit/%.c $(LIBTEST) $(NATIVE_POLICIES) | deps
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Ipolicies -o $@ $< $(filter %.o,$^) \
 		$(LIBTEST) $(NATIVE_POLICIES) $(LIBTEST_LIBS)
 
+# The data plane's model has a world of its own.
+MODEL_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model/*.c))
+$(B)/tests/unit/test_model_slab: $(MODEL_OBJECTS)
+
 # Reads one.
 $(B)/tests/unit/test_policy_object: | $(POLICY_OBJECTS)
 
@@ -39,7 +43,7 @@ $(B)/tests/%: tests/programs/%.c | deps
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -o $@ $< -lm -lpthread
 
 -include $(UNIT_TESTS:=.d) $(TEST_PROGRAMS:=.d)
--include $(LIBTEST_OBJECTS:.o=.d) $(WALKS_OBJECTS:.o=.d) $(CHECKER_OBJECTS:.o=.d)
+-include $(LIBTEST_OBJECTS:.o=.d) $(WALKS_OBJECTS:.o=.d) $(MODEL_OBJECTS:.o=.d) $(CHECKER_OBJECTS:.o=.d)
 
 .PHONY: test-programs test-build
 test-programs: $(TEST_PROGRAMS)

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* What may happen next, and what is true after it. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "swapd/repair.h"
+#include "world.h"
+
+#include <cmocka.h>
+
+static const char *const names[STEP_KINDS] = {
+	"write", "same", "read", "discard", "deliver", "control", "disk", "disk-error", "tick",
+	"crash", "return", "evict", "late", "migrate", "drain", "forge",
+};
+
+/* Pages of a request: the first, the second, both. */
+static const struct { uint8_t first, count; } ranges[] = { { 0, 1 }, { 1, 1 }, { 0, 2 } };
+
+/* The steps that are possible; each kind of request only while there are slots. */
+int possible(struct step out[static 64])
+{
+	const struct budget *b = &W.left;
+	bool slot = m.s.slots.free_count > 0;
+	int n = 0;
+
+#define ADD(k, x, y) (out[n++] = (struct step){ (k), (uint8_t)(x), (uint8_t)(y) })
+	for (uint32_t i = 0; i < W.ops; i++)
+		ADD(STEP_DELIVER, i, 0);
+	/* A connection keeps the order of its frames. */
+	for (int d = 0; d < DONORS; d++)
+		for (uint32_t i = 0; i < W.controls; i++)
+			if (W.control[i].donor == d) {
+				ADD(STEP_CONTROL, i, 0);
+				break;
+			}
+	if (m.s.backup.completed != m.s.backup.submitted) {
+		ADD(STEP_DISK, 0, 0);
+		if (b->disk_errors)
+			ADD(STEP_DISK_ERROR, 0, 0);
+	}
+	for (int r = 0; r < 3 && slot; r++) {
+		if (b->writes)
+			ADD(STEP_WRITE, r, 0);
+		if (b->same)
+			ADD(STEP_SAME, r, 0);
+		if (b->reads)
+			ADD(STEP_READ, r, 0);
+		if (b->discards)
+			ADD(STEP_DISCARD, r, 0);
+	}
+	if (b->ticks)
+		ADD(STEP_TICK, 0, 0);
+	if (W.have_late)
+		ADD(STEP_LATE, 0, 0);
+	for (int d = 0; d < DONORS; d++) {
+		bool up = m.s.donors[d].state == DONOR_UP;
+
+		if (b->crashes && up)
+			ADD(STEP_CRASH, d, 0);
+		if (b->returns && !up)
+			ADD(STEP_RETURN, d, 0);
+		if (b->drains && up && !m.s.donors[d].leaving)
+			ADD(STEP_DRAIN, d, 0);
+		for (int r = 0; r < REMOTE; r++) {
+			if (b->evictions && up && W.loan[d][r].lent)
+				ADD(STEP_EVICT, d, r);
+			if (b->forgeries && up && W.loan[d][r].lent)
+				ADD(STEP_FORGE, d, r);
+		}
+	}
+	for (uint32_t i = 0; b->migrations && i < m.s.table.count; i++)
+		if (slab_copies(&W.slab[i], COPY_MAPPED))
+			ADD(STEP_MIGRATE, i, 0);
+#undef ADD
+	assert_in_range(n, 0, 63);
+	return n;
+}
+
+/* What the code under test has sent: it is on its way. */
+static void pump(void)
+{
+	for (int d = 0; d < DONORS; d++) {
+		struct stream_tx *tx = &m.s.donors[d].tx;
+
+		for (uint32_t i = 0; i < tx->count; i++) {
+			struct wire_frame f;
+
+			assert_int_equal(wire_parse(tx->entries[i].bytes, WIRE_HEADER,
+						    WIRE_AT_DONOR, &f), 1);
+			if (f.direction == WIRE_REPLY)
+				continue; /* to EVICT: only UNMAP counts */
+			assert_in_range(W.controls, 0, CONTROL - 1);
+			W.control[W.controls].donor = (uint8_t)d;
+			W.control[W.controls++].frame = f;
+		}
+		tx->head = tx->count = 0;
+	}
+}
+
+static void run_repair(void)
+{
+	while (repair_run(&m.s))
+		;
+}
+
+void take(const struct step *t)
+{
+	uint8_t first = ranges[t->a % 3].first, count = ranges[t->a % 3].count;
+	struct budget *b = &W.left;
+
+	snprintf(m.path[m.depth++], sizeof(m.path[0]), "%s:%u.%u", names[t->kind], t->a, t->b);
+	for (uint32_t i = 0; i < m.s.table.count; i++)
+		W.slab[i].not_before = 0;
+	switch ((enum step_kind)t->kind) {
+	case STEP_WRITE:
+		b->writes--;
+		request(SLOT_WRITE, first, count, false);
+		break;
+	case STEP_SAME:
+		b->same--;
+		request(SLOT_WRITE, first, count, true);
+		break;
+	case STEP_READ:
+		b->reads--;
+		request(SLOT_READ, first, count, false);
+		break;
+	case STEP_DISCARD:
+		b->discards--;
+		request(SLOT_DISCARD, first, count, false);
+		break;
+	case STEP_DELIVER:
+		deliver(t->a);
+		break;
+	case STEP_CONTROL:
+		take_control(t->a);
+		break;
+	case STEP_DISK:
+		disk_step(false);
+		break;
+	case STEP_DISK_ERROR:
+		b->disk_errors--;
+		disk_step(true);
+		break;
+	case STEP_TICK:
+		b->ticks--;
+		W.now += 10000000000ull;
+		repair_tick(&m.s, W.now);
+		break;
+	case STEP_CRASH:
+		b->crashes--;
+		crash(t->a);
+		break;
+	case STEP_RETURN:
+		b->returns--;
+		come_back(t->a);
+		break;
+	case STEP_EVICT:
+		b->evictions--;
+		evict(t->a, t->b);
+		break;
+	case STEP_DRAIN:
+		b->drains--;
+		m.s.donors[t->a].leaving = DONOR_DRAINED;
+		break;
+	case STEP_LATE:
+		W.have_late = false;
+		if (is_under_way(&W.late))
+			violated("a dead connection's answer was taken", W.late.tag, 0);
+		break;
+	case STEP_MIGRATE:
+		b->migrations--;
+		for (int c = 0; c < SLAB_COPIES; c++)
+			if (W.slab[t->a].copy[c].state == COPY_MAPPED) {
+				W.slab[t->a].copy[c].leaving = true;
+				break;
+			}
+		break;
+	case STEP_FORGE:
+		forge(t->a, t->b, b->forgeries-- % 3);
+		break;
+	case STEP_KINDS:
+		break;
+	}
+	run_repair();
+	quarantine();
+	pump();
+}
+
+/* --- what is always true -------------------------------------------------------------------- */
+
+static bool changes(uint32_t page)
+{
+	for (int i = 0; i < SLOTS; i++) {
+		const struct slot *slot = &W.slot[i];
+
+		if (slot->kind > SLOT_NEW && !slot->answered && slot_excludes(slot->kind) &&
+		    slot->kind != SLOT_ALONE && page >= slot->first && page < slot->first + slot->count)
+			return true;
+	}
+	return false;
+}
+
+void check_state(void)
+{
+	uint32_t live[PAGES] = { 0 }, copies[DONORS] = { 0 };
+
+	for (uint32_t page = 0; page < PAGES; page++) {
+		uint32_t index = page / m.model->slab_pages;
+		const struct slab *slab = &W.slab[index];
+
+		live[index] += (W.written & ~W.same) >> page & 1;
+		for (int c = 0; c < SLAB_COPIES; c++) {
+			const struct copy *copy = &slab->copy[c];
+			uint64_t held;
+
+			if (!(W.valid[c] >> page & 1))
+				continue;
+			if (copy->state != COPY_MAPPED)
+				violated("valid, and no copy", page, (uint64_t)c);
+			held = W.loan[copy->donor][copy->remote].stamp[page % m.model->slab_pages];
+			if (!changes(page) && held != W.newest[page] && held != FORGED)
+				violated("valid, and old", page, (uint64_t)c);
+		}
+	}
+	for (uint32_t i = 0; i < m.s.table.count; i++) {
+		if (live[i] != W.slab[i].live)
+			violated("live pages miscounted", live[i], W.slab[i].live);
+		for (int c = 0; c < SLAB_COPIES; c++)
+			if (W.slab[i].copy[c].state != COPY_NONE)
+				copies[W.slab[i].copy[c].donor]++;
+	}
+	if (m.s.live != (uint64_t)live[0] + live[1])
+		violated("live pages miscounted", live[0] + live[1], m.s.live);
+	for (int d = 0; d < DONORS; d++)
+		if (copies[d] != m.s.donors[d].copies)
+			violated("copies miscounted", copies[d], m.s.donors[d].copies);
+}
+
+/* No number is used for a second sealing, in all walks together. */
+void check_counters(void)
+{
+	for (uint32_t page = 0; page < PAGES; page++) {
+		uint64_t counter = m.s.seals.memory->seal[page].counter;
+
+		if (!counter || counter == m.counter[page])
+			continue;
+		if (counter >= COUNTERS || m.used[counter])
+			violated("a number used twice for sealing", page, counter);
+		m.used[counter] = 1;
+		m.counter[page] = counter;
+	}
+}

@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* The world outside the code under test: kernel, transport, donors, disk. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "swapd/fuse_file.h"
+#include "swapd/page_io.h"
+#include "swapd/pages.h"
+#include "world.h"
+
+/* Last: it makes a macro of fail(). */
+#include <cmocka.h>
+
+struct state m;
+
+void violated(const char *what, uint64_t a, uint64_t b)
+{
+	fprintf(stderr, "%s: %s (%llu, %llu) after:", m.model->name, what, (unsigned long long)a,
+		(unsigned long long)b);
+	for (int i = 0; i < m.depth; i++)
+		fprintf(stderr, " %s", m.path[i]);
+	fprintf(stderr, "\n");
+	fail_msg("%s", what);
+}
+
+uint64_t *payload_of(const struct slot *slot, uint32_t page)
+{
+	return (uint64_t *)(slot->payload + page * (size_t)PAGE);
+}
+
+static void put_stamp(const struct slot *slot, uint32_t page, uint64_t stamp)
+{
+	/* 0 is a page of zeroes; stamps of pages to be written are never one word. */
+	payload_of(slot, page)[0] = stamp;
+	payload_of(slot, page)[1] = stamp ? ~stamp : 0;
+}
+
+/* What page @i of @slot is in clear. */
+static uint64_t stamp_of(const struct slot *slot, uint32_t i)
+{
+	if (!m.model->sealed)
+		return payload_of(slot, i)[0];
+	return slot->kind == SLOT_WRITE ? W.expected[slot->unique].stamp[i] :
+					  m.arrived[slot_index(&m.s.slots, slot)][i];
+}
+
+/* Page @i of the WRITE or FILL @slot goes to @to, whose page has @stamp then. */
+static void page_out(const struct slot *slot, uint32_t i, uint64_t *stamp, struct bytes *to)
+{
+	*stamp = stamp_of(slot, i);
+	if (!m.model->sealed)
+		return;
+	memcpy(to->before, to->page, PAGE);
+	memcpy(to->page, payload_of(slot, i), PAGE);
+}
+
+/* The other way. */
+static void page_in(const struct slot *slot, uint32_t i, uint64_t stamp, const struct bytes *from)
+{
+	if (!m.model->sealed) {
+		put_stamp(slot, i, stamp);
+		return;
+	}
+	memcpy(payload_of(slot, i), from->page, PAGE);
+	m.arrived[slot_index(&m.s.slots, slot)][i] = stamp;
+}
+
+/* Whether UNMAP is on its way for it: its pages are nobody's any more. */
+static bool given_back(int donor, int remote)
+{
+	for (uint32_t i = 0; i < W.controls; i++)
+		if (W.control[i].donor == donor && W.control[i].frame.op == WIRE_UNMAP &&
+		    W.control[i].frame.slab == (uint32_t)remote)
+			return true;
+	return false;
+}
+
+/* Whether @stamp of @page is in memory or on disk anywhere, or on its way to the disk. */
+static bool exists(uint32_t page, uint64_t stamp)
+{
+	uint32_t slab = page / m.model->slab_pages, at = page % m.model->slab_pages;
+
+	if (!stamp)
+		return true;
+	for (int d = 0; d < DONORS; d++)
+		for (int r = 0; r < REMOTE; r++)
+			if (W.loan[d][r].lent && W.loan[d][r].slab == slab &&
+			    W.loan[d][r].stamp[at] == stamp && !given_back(d, r))
+				return true;
+	if (!m.model->backup)
+		return false;
+	if (W.disk[page] == stamp)
+		return true;
+	for (uint32_t i = m.s.backup.completed; i != m.s.backup.submitted; i++) {
+		const struct slot *slot = &W.slot[m.s.backup.jobs[i % SLOT_COUNT]];
+
+		if (slot->kind == SLOT_WRITE && page >= slot->first &&
+		    page < slot->first + slot->count &&
+		    stamp_of(slot, page - slot->first) == stamp)
+			return true;
+	}
+	return false;
+}
+
+/* The kernel's side; these take the place of fuse_file.c's. */
+static void check_answer(uint64_t unique, const struct slot *slot, int error)
+{
+	struct expected *e = &W.expected[unique];
+	bool gone = e->unreadable;
+
+	W.answered++;
+	if (error && e->kind == SLOT_DISCARD)
+		violated("a discard failed", unique, 0);
+	for (uint32_t i = 0; i < e->count; i++)
+		gone |= !exists(e->first + i, e->stamp[i]);
+	if (error && !gone)
+		violated("an error, and the page is there", unique, e->stamp[0]);
+	if (error || e->kind != SLOT_READ)
+		return;
+	for (uint32_t i = 0; i < e->count; i++)
+		if (payload_of(slot, i)[0] != e->stamp[i])
+			violated("a page that is not the newest", payload_of(slot, i)[0], e->stamp[i]);
+}
+
+void fuse_answer_error(struct swapd *s, uint64_t unique, int error)
+{
+	check_answer(unique, NULL, error);
+}
+
+void fuse_answer_read(struct swapd *s, struct slot *slot)
+{
+	check_answer(slot->unique, slot, 0);
+}
+
+void fuse_answer_write(struct swapd *s, struct slot *slot)
+{
+	check_answer(slot->unique, slot, 0);
+}
+
+/* --- the transport ------------------------------------------------------------------ */
+
+static enum transport_progress submit(struct swapd *s, struct donor *d, struct slot *slot,
+				      int leg, const struct copy *copy, enum wire_op op)
+{
+	uint32_t page = slot->first + slot->cursor;
+	struct op *o = &W.op[W.ops++];
+
+	assert_in_range(W.ops, 1, OPS);
+	donor_wait(s, d, slot, leg);
+	*o = (struct op){
+		.donor = (uint8_t)d->index,
+		.op = (uint8_t)op,
+		.first = (uint8_t)(page % s->table.pages),
+		.count = (uint8_t)slot->run,
+		.number = leg_number(&s->slots, slot, leg),
+		.remote = copy->remote,
+		.generation = copy->generation,
+		.tag = donor_leg_tag(s, slot, leg),
+	};
+	for (uint32_t i = 0; op == WIRE_WRITE && i < slot->run; i++)
+		o->stamp[i] = stamp_of(slot, slot->cursor + i);
+	return TRANSPORT_UNDER_WAY;
+}
+
+static const struct transport transport_model = { .name = "model", .submit = submit };
+
+/* Whether a completion of @o would be taken for one of a leg under way. */
+bool is_under_way(const struct op *o)
+{
+	const struct slot *slot = &W.slot[o->number / SLAB_COPIES];
+	int leg = o->number % SLAB_COPIES;
+
+	return slot->pending >> leg & 1 && slot->leg[leg].donor == o->donor &&
+	       donor_leg_tag(&m.s, slot, leg) == o->tag;
+}
+
+void deliver(uint32_t i)
+{
+	struct op o = W.op[i];
+	struct loan *loan = &W.loan[o.donor][o.remote];
+	struct slot *slot = &W.slot[o.number / SLAB_COPIES];
+
+	W.op[i] = W.op[--W.ops];
+	if (!loan->lent || loan->generation != o.generation)
+		violated("a page asked of what is not lent", o.remote, o.generation);
+	if (!is_under_way(&o))
+		violated("a leg that nobody waits for", (uint64_t)o.number, o.tag);
+	for (uint32_t j = 0; j < o.count; j++) {
+		struct bytes *bytes = &m.lent[o.donor][o.remote][o.first + j];
+
+		if (o.op == WIRE_READ) {
+			page_in(slot, slot->cursor + j, loan->stamp[o.first + j], bytes);
+			continue;
+		}
+		page_out(slot, slot->cursor + j, &loan->stamp[o.first + j], bytes);
+		if (loan->stamp[o.first + j] != o.stamp[j])
+			violated("a page changed on its way", loan->stamp[o.first + j], o.stamp[j]);
+	}
+	donor_answered(&m.s, &m.s.donors[o.donor], o.number);
+	page_io_donor_reply(&m.s, slot, o.number % SLAB_COPIES);
+}
+
+/* --- donors ---------------------------------------------------------------------------- */
+
+void take_control(uint32_t i)
+{
+	struct wire_frame f = W.control[i].frame;
+	struct donor *d = &m.s.donors[W.control[i].donor];
+	struct loan *loans = W.loan[d->index];
+	uint32_t free = 0;
+
+	memmove(&W.control[i], &W.control[i + 1], (--W.controls - i) * sizeof(W.control[0]));
+	if (f.op == WIRE_UNMAP) {
+		if (!loans[f.slab].lent || loans[f.slab].generation != f.generation)
+			violated("what is not lent was given back", f.slab, f.generation);
+		for (uint32_t j = 0; j < W.ops; j++)
+			if (W.op[j].donor == d->index && W.op[j].remote == f.slab)
+				violated("given back with a page under way", f.slab, 0);
+		loans[f.slab].lent = false;
+		f.direction = WIRE_REPLY;
+		assert_int_equal(donor_frame(&m.s, d, &f, NULL), 0);
+	} else if (f.op == WIRE_MAP) {
+		uint32_t r = 0;
+
+		while (r < m.model->room && loans[r].lent)
+			r++;
+		f.direction = WIRE_REPLY;
+		f.length = 0;
+		f.status = r < m.model->room ? WIRE_OK : WIRE_NO_SPACE;
+		if (!f.status) {
+			loans[r] = (struct loan){ .lent = true, .slab = (uint32_t)f.tag,
+						  .generation = loans[r].generation + 1 };
+			f.slab = r;
+			f.generation = loans[r].generation;
+		}
+		assert_int_equal(donor_frame(&m.s, d, &f, NULL), 0);
+	}
+	/* What a PING would tell. */
+	for (uint32_t r = 0; r < m.model->room; r++)
+		free += !loans[r].lent;
+	d->free = free * m.s.options.slab;
+}
+
+/* What is left of @donor's connection when it ends. */
+static void disconnect(int donor)
+{
+	uint32_t kept = 0;
+
+	for (int r = 0; r < REMOTE; r++)
+		W.loan[donor][r].lent = false;
+	/* One of its answers may come when all is over. */
+	for (uint32_t i = 0; i < W.ops; i++) {
+		if (W.op[i].donor != donor) {
+			W.op[kept++] = W.op[i];
+		} else if (!W.have_late) {
+			W.late = W.op[i];
+			W.have_late = true;
+		}
+	}
+	W.ops = kept;
+	kept = 0;
+	for (uint32_t i = 0; i < W.controls; i++)
+		if (W.control[i].donor != donor)
+			W.control[kept++] = W.control[i];
+	W.controls = kept;
+}
+
+void crash(int donor)
+{
+	disconnect(donor);
+	donor_lose(&m.s, &m.s.donors[donor], "killed");
+}
+
+/* A donor changes a bit, exchanges its two pages, or gives an older content. */
+void forge(int donor, int remote, int how)
+{
+	struct loan *loan = &W.loan[donor][remote];
+	struct bytes *b = m.lent[donor][remote];
+	static uint8_t page[PAGE];
+
+	if (how == 0) {
+		b[0].page[W.stamps % PAGE] ^= 1;
+		loan->stamp[0] = FORGED;
+	} else if (how == 1) {
+		memcpy(page, b[0].page, PAGE);
+		memcpy(b[0].page, b[1].page, PAGE);
+		memcpy(b[1].page, page, PAGE);
+		loan->stamp[0] = loan->stamp[1] = FORGED;
+	} else {
+		memcpy(b[1].page, b[1].before, PAGE);
+		loan->stamp[1] = FORGED;
+	}
+}
+
+/* What donors_flush() does about donors that gave other pages than were written. */
+void quarantine(void)
+{
+	for (int i = 0; i < DONORS; i++) {
+		struct donor *d = &m.s.donors[i];
+
+		if (!d->blamed)
+			continue;
+		m.bad_pages++;
+		if (m.model->backup)
+			disconnect(i);
+		donor_quarantine(&m.s, d, d->why);
+		d->blamed = false;
+	}
+}
+
+void come_back(int donor)
+{
+	struct donor *d = &m.s.donors[donor];
+
+	donor_trust(d, 0);
+	d->state = DONOR_UP;
+	d->free = m.model->room * m.s.options.slab;
+}
+
+void evict(int donor, int remote)
+{
+	struct wire_frame f = { .op = WIRE_EVICT, .slab = (uint32_t)remote,
+				.generation = W.loan[donor][remote].generation };
+
+	assert_int_equal(donor_frame(&m.s, &m.s.donors[donor], &f, NULL), 0);
+}
+
+/* --- the backup disk -------------------------------------------------------------------- */
+
+void disk_step(bool fails)
+{
+	struct backup *b = &m.s.backup;
+	struct slot *slot = &W.slot[b->jobs[b->completed % SLOT_COUNT]];
+	uint32_t at = slot->first + slot->cursor;
+
+	switch (slot->kind) {
+	case SLOT_WRITE:
+		for (uint32_t i = 0; i < slot->count && !fails; i++)
+			page_out(slot, i, &W.disk[slot->first + i], &m.disk[slot->first + i]);
+		break;
+	case SLOT_READ:
+	case SLOT_FILL:
+		for (uint32_t i = 0; i < slot->run && !fails; i++)
+			page_in(slot, slot->cursor + i, W.disk[at + i], &m.disk[at + i]);
+		break;
+	case SLOT_DISCARD:
+		for (uint32_t i = 0; i < slot->count && !fails; i++)
+			W.disk[slot->first + i] = 0;
+		break;
+	}
+	if (fails && slot->kind == SLOT_READ)
+		W.expected[slot->unique].unreadable = true;
+	slot->backup_result = fails ? -EIO : 0;
+	b->completed++;
+	page_io_backed(&m.s, backup_reap(b));
+}
+
+/* --- requests ------------------------------------------------------------------------------ */
+
+void request(enum slot_kind kind, uint32_t first, uint32_t count, bool same)
+{
+	struct slot *slot = slot_get(&m.s.slots);
+	struct expected *e = &W.expected[W.requests];
+
+	assert_in_range(W.requests, 0, REQUESTS - 1);
+	slot->kind = (uint8_t)kind;
+	slot->unique = W.requests++;
+	slot->first = first;
+	slot->count = count;
+	*e = (struct expected){ .kind = (uint8_t)kind, .first = (uint8_t)first,
+				.count = (uint8_t)count };
+	for (uint32_t i = 0; i < count; i++) {
+		uint64_t stamp = ++W.stamps;
+
+		if (kind == SLOT_WRITE && same)
+			for (uint32_t w = 0; w < PAGE / 8; w++)
+				payload_of(slot, i)[w] = stamp;
+		else if (kind == SLOT_WRITE)
+			put_stamp(slot, i, stamp);
+		if (kind != SLOT_READ)
+			W.newest[first + i] = kind == SLOT_WRITE ? stamp : 0;
+		e->stamp[i] = W.newest[first + i];
+	}
+	page_io_start(&m.s, slot);
+}
+
+void begin(const struct model *model)
+{
+	struct seal_table seals = m.s.seals;
+	struct sealer sealer = m.s.sealer;
+
+	W = (struct world){ .left = model->budget, .now = 1 };
+	m.model = model;
+	m.depth = 0;
+	m.shared = (struct shared){ .beats = 0 };
+	m.s = (struct swapd){
+		.options = { .name = "model", .slab = model->slab_pages * (uint64_t)PAGE,
+			     .repair_rate = 1 << 30 },
+		.shared = &m.shared, .count = &m.shared.counters,
+		.pages = PAGES,
+		.written = &W.written, .same = &W.same, .spoilt = &W.spoilt, .word = W.word,
+		.seed = 1, .wanted = model->wanted, .choices = 2,
+		.activity_rule = { .alpha = 0.2, .read_weight = 1, .write_weight = 1 },
+		.donor_count = DONORS,
+		.backlog_most = 1,
+		.backup = { .fd = model->backup ? 1 << 20 : -1 },
+		.slots = { .slot = W.slot, .free = SLOT_LIST_EMPTY, .blocked = SLOT_LIST_EMPTY,
+			   .unanswered = SLOT_LIST_EMPTY },
+	};
+	m.s.seals = seals;
+	m.s.sealer = sealer;
+	m.s.sealed = model->sealed;
+	memset(m.lent, 0, sizeof(m.lent));
+	for (int c = 0; c <= model->wanted; c++)
+		m.s.valid[c] = &W.valid[c];
+	slab_init(&m.s.table, W.slab, PAGES / model->slab_pages, model->slab_pages);
+	m.s.backup.slots = &m.s.slots;
+	for (int i = SLOTS - 1; i >= 0; i--) {
+		W.slot[i].payload = m.memory + i * PAGES * (size_t)PAGE;
+		slot_put(&m.s.slots, &W.slot[i]);
+	}
+	for (int d = 0; d < DONORS; d++)
+		m.s.donors[d] = (struct donor){
+			.index = (uint16_t)d, .transport = &transport_model, .state = DONOR_UP,
+			.fd = -1, .arriving = -1, .waiting = LEG_LIST_EMPTY,
+			.total = model->room * m.s.options.slab,
+			.free = model->room * m.s.options.slab,
+			.slab_size = m.s.options.slab,
+			.tx = { .entries = m.entries[d], .size = QUEUE },
+		};
+}
