@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/control.h"
+#include "common/files.h"
 #include "common/paths.h"
 #include "donor_list.h"
 #include "wire/address.h"
@@ -209,17 +211,30 @@ static int heavier(const void *a, const void *b)
 	return x->weight < y->weight ? 1 : x->weight > y->weight ? -1 : strcmp(x->address, y->address);
 }
 
-struct json_object *donor_list_choose(const struct donor_list *l, const char *who, int most)
+struct json_object *donor_list_choose(const struct donor_list *l, const char *who, uint64_t slab,
+				      int most)
 {
 	struct weighed *w = calloc(l->n ? l->n : 1, sizeof(*w));
 	struct json_object *list = w ? json_object_new_array() : NULL;
+	int n = 0;
 
 	for (int i = 0; w && i < l->n; i++)
-		w[i] = (struct weighed){ weight(who, l->v[i].address), l->v[i].address };
-	if (w && l->n > most)
-		qsort(w, l->n, sizeof(*w), heavier);
-	for (int i = 0; list && i < l->n && i < most; i++)
+		if (!l->v[i].slab || l->v[i].slab >= slab)
+			w[n++] = (struct weighed){ weight(who, l->v[i].address), l->v[i].address };
+	if (n > most)
+		qsort(w, n, sizeof(*w), heavier);
+	for (int i = 0; list && i < n && i < most; i++)
 		json_object_array_add(list, json_object_new_string(w[i].address));
 	free(w);
 	return list;
+}
+
+char *donor_list_who(const char *device, char *buf, size_t size)
+{
+	char host[65] = "", machine[64];
+
+	gethostname(host, sizeof(host) - 1);
+	file_read("/etc/machine-id", machine, sizeof(machine));
+	snprintf(buf, size, "%s/%s/%s", machine, host, device);
+	return buf;
 }

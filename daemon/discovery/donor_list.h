@@ -70,10 +70,18 @@ int donor_list_from_pairs(struct donor_list *out, const struct etcd_pairs *pairs
 bool donor_list_merge(struct donor_list *l, struct donor_list *fresh, uint64_t now, uint64_t grace);
 
 /*
- * At most @most of @l, an array of strings, the caller's.  Which ones depends on
+ * At most @most of those in @l that can lend slabs of @slab bytes (theirs are as
+ * large, or not known), an array of strings, the caller's.  Which ones depends on
  * @who alone and changes little as donors come and go (rendezvous hashing), so
  * that many borrowers spread over many donors.
  */
-struct json_object *donor_list_choose(const struct donor_list *l, const char *who, int most);
+struct json_object *donor_list_choose(const struct donor_list *l, const char *who, uint64_t slab,
+				      int most);
+
+/*
+ * Who chooses for @device of this machine: machines that share a host name or, being
+ * copies of one image, a machine id still choose apart.  Returns @buf.
+ */
+char *donor_list_who(const char *device, char *buf, size_t size);
 
 #endif

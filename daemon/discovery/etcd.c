@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <curl/curl.h>
 #include <errno.h>
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,8 @@ static void put_json(struct json_object **o) { json_object_put(*o); }
 
 void etcd_global_init(void)
 {
+	/* Where all memory is locked, a heap of each thread's own would be, too: 64 MiB. */
+	mallopt(M_ARENA_MAX, 1);
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
@@ -145,12 +148,22 @@ static int unreachable(struct etcd *t, const char *url, CURLcode c, struct error
 		    url, *t->cause ? t->cause : curl_easy_strerror(c));
 }
 
+/* What the server says went wrong, fit for logs and terminals. */
+static const char *reason(struct json_object *o, char *buf, size_t size)
+{
+	snprintf(buf, size, "%s", control_str(o, "error", "no reason given"));
+	for (char *c = buf; *c; c++)
+		if (*c < ' ' || *c > '~')
+			*c = '?';
+	return buf;
+}
+
 /* One call of one endpoint.  -EACCES when it wants to know who asks. */
 static int call_one(struct etcd *t, const char *path, const char *body,
 		    struct json_object **answer, struct error *e)
 {
 	const char *url = t->config.endpoint[t->endpoint];
-	char full[ETCD_URL_MAX + 64];
+	char full[ETCD_URL_MAX + 64], why[160];
 	struct json_object *o;
 	long status = 0;
 	CURLcode c;
@@ -174,11 +187,11 @@ static int call_one(struct etcd *t, const char *path, const char *body,
 	/* 16 = UNAUTHENTICATED; a call without a token is 3 (INVALID_ARGUMENT), "user name is empty" */
 	if (o && (status == 401 || control_int(o, "code", 0) == 16 ||
 		  strstr(control_str(o, "error", ""), "user name is empty")))
-		r = fail(e, EACCES, "etcd %s: does not know us (%.128s); give it a user and a password file",
-			 url, control_str(o, "error", "no reason given"));
+		r = fail(e, EACCES, "etcd %s: does not know us (%s); give it a user and a password file",
+			 url, reason(o, why, sizeof(why)));
 	else if (o)
-		r = fail(e, EIO, "etcd %s: refuses (status %ld): %.200s", url, status,
-			 control_str(o, "error", "no reason given"));
+		r = fail(e, EIO, "etcd %s: refuses (status %ld): %s", url, status,
+			 reason(o, why, sizeof(why)));
 	else
 		r = fail(e, EIO, "etcd %s: its answer (status %ld) is not etcd's; check the URL", url,
 			 status);

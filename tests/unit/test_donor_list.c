@@ -191,8 +191,8 @@ static void choosing_among_many(void **unused)
 		char who[32];
 
 		snprintf(who, sizeof(who), "machine%d/ebb0", b);
-		before = donor_list_choose(&l, who, 16);
-		again = donor_list_choose(&l, who, 16);
+		before = donor_list_choose(&l, who, 1 << 20, 16);
+		again = donor_list_choose(&l, who, 1 << 20, 16);
 		assert_int_equal(json_object_array_length(before), 16);
 		assert_true(json_object_equal(before, again));
 		l.n++;
@@ -200,7 +200,7 @@ static void choosing_among_many(void **unused)
 			l.n--;
 			assert_int_equal(donor_list_add(&l, "10.0.0.63:7070", "x", NULL), 0);
 		}
-		after = donor_list_choose(&l, who, 16);
+		after = donor_list_choose(&l, who, 1 << 20, 16);
 		for (int i = 0; i < 64; i++) {
 			snprintf(name, sizeof(name), "10.0.0.%d:7070", i);
 			all += chosen(before, name);
@@ -221,9 +221,15 @@ static void choosing_among_many(void **unused)
 
 	/* Few enough: all of them, in their order. */
 	assert_int_equal(donor_list_parse(&l, "b:1,a:1", "x", NULL), 0);
-	struct json_object *few = donor_list_choose(&l, "x", 16);
+	struct json_object *few = donor_list_choose(&l, "x", 1 << 20, 16);
 
 	assert_string_equal(json_object_to_json_string_ext(few, 0), "[\"b:1\",\"a:1\"]");
+	json_object_put(few);
+	/* Those whose slabs are too small are of no use. */
+	l.v[0].slab = 1 << 19;
+	l.v[1].slab = 1 << 20;
+	few = donor_list_choose(&l, "x", 1 << 20, 16);
+	assert_string_equal(json_object_to_json_string_ext(few, 0), "[\"a:1\"]");
 	json_object_put(few);
 	donor_list_free(&l);
 }
