@@ -13,6 +13,7 @@
 #include "common/control.h"
 #include "common/files.h"
 #include "common/paths.h"
+#include "discovery/registration.h"
 #include "donord.h"
 
 #define STACK (512u << 10)
@@ -97,6 +98,15 @@ static struct json_object *borrower_json(const struct donor_status *s,
 	return o;
 }
 
+static void add_registration(struct registration *r, struct json_object *o)
+{
+	char cause[256];
+
+	add_text(o, "etcd", registration_state_text(registration_state(r, cause, sizeof(cause))));
+	if (*cause)
+		add_text(o, "etcd_error", cause);
+}
+
 static void status_json(const struct lender *l, const struct donor_status *s,
 			struct json_object *o)
 {
@@ -114,6 +124,8 @@ static void status_json(const struct lender *l, const struct donor_status *s,
 	add_bool(o, "ending", s->ending);
 	if (s->ending)
 		add_int(o, "ends_in", s->ends_in);
+	if (l->options.registration)
+		add_registration(l->options.registration, o);
 	json_object_object_add(o, "evictions", evictions_json(&s->evictions));
 	for (int i = 0; i < l->place_count; i++)
 		json_object_array_add(listen, json_object_new_string(l->places[i].text));
@@ -205,6 +217,14 @@ static void tell_systemd(const struct lender *l, bool *told)
 		   __atomic_load_n(&l->still_lent, __ATOMIC_RELAXED));
 }
 
+/* Nobody shall be sent to who lends nothing more. */
+static void tell_etcd(const struct lender *l, bool draining, bool *told)
+{
+	if (l->options.registration && draining != *told)
+		(draining ? registration_withdraw : registration_return)(l->options.registration);
+	*told = draining;
+}
+
 static void *control_main(void *data)
 {
 	struct lender *l = data;
@@ -213,7 +233,7 @@ static void *control_main(void *data)
 		{ .fd = c->wake_fd, .events = POLLIN },
 		{ .fd = c->listen_fd, .events = POLLIN }, /* -1 is passed over */
 	};
-	bool told = false;
+	bool told = false, told_etcd = false;
 	eventfd_t ignored;
 
 	while (!__atomic_load_n(&c->stop, __ATOMIC_ACQUIRE)) {
@@ -224,6 +244,7 @@ static void *control_main(void *data)
 			eventfd_read(c->wake_fd, &ignored);
 		notes_log(&l->notes);
 		tell_systemd(l, &told);
+		tell_etcd(l, __atomic_load_n(&l->draining, __ATOMIC_RELAXED), &told_etcd);
 		if (p[1].revents)
 			control_serve_one(c->listen_fd, handle, l);
 	}

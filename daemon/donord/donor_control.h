@@ -20,6 +20,8 @@
  *	"slabs":     {"lent","clean","dirty","coming","going","asked_back","refused","overdue"}
  *	             asked_back: asked back and not back, those refused included
  *	"draining":  bool; "ending": bool, "ends_in": seconds, when ending
+ *	"etcd":      "registered", "trying" or "withdrawn"; absent without --etcd
+ *	"etcd_error": what stands in the way, if anything does
  *	"evictions": {"rounds","silent","asked","promised","refused","returned","revoked"}
  *	"listen":    ["127.0.0.1:7070", ...]
  *	"borrowers": [{"name","borrower","peer","transport","slabs","bytes","quota",

@@ -233,6 +233,7 @@ void lender_undrain(struct lender *l)
 		return;
 	__atomic_store_n(&l->draining, false, __ATOMIC_RELAXED);
 	l->tick_due = true;
+	donor_control_wake(&l->control);
 	lender_say(l, LOG_LVL_INFO, "lending again");
 }
 

@@ -13,6 +13,7 @@
 #include "wire/address.h"
 
 struct lender;
+struct registration;
 
 #define LENDER_PLACES 4
 
@@ -28,6 +29,7 @@ struct lender_options {
 	uint64_t overdue;     /* ns: what was asked back longer ago is reported; 0 = nothing is */
 	uint64_t revoke;      /* ns: ... is taken when the machine runs out; 0 = never */
 	uint64_t delay;       /* ns: replies to READ are held back, each by itself */
+	struct registration *registration; /* withdrawn while draining; or NULL */
 	const char *machine;  /* directory for machine_sample(); NULL = /proc */
 };
 

@@ -7,6 +7,7 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include "advertise.h"
 #include "common/files.h"
 #include "common/log.h"
 #include "common/options.h"
@@ -20,6 +21,7 @@ struct donord_options {
 	const char *memory;
 	uint64_t slab, ready_fd;
 	struct lender_options lender;
+	struct advertise_options advertise;
 	bool version;
 };
 
@@ -45,6 +47,7 @@ static const struct option_spec specs[] = {
 	       "report what was asked back and is not back after this [5m]"),
 	OPTION("revoke-after", OPTION_DURATION, lender.revoke, "TIME",
 	       "take what was asked back after this, when memory is about to run out [never]"),
+	ADVERTISE_OPTIONS(donord_options, advertise),
 	OPTION("delay", OPTION_DURATION, lender.delay, "TIME", "hold every read back (for tests)"),
 	OPTION("machine", OPTION_STRING, lender.machine, "DIR",
 	       "read meminfo and pressure/memory there (for tests) [/proc]"),
@@ -131,12 +134,16 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 	struct address places[OPTION_LIST_MAX];
 	struct lend_pool pool = { 0 };
 	struct lender *l = NULL;
+	struct registration *registration = NULL;
 	uint64_t memory = 0;
 	bool shared;
 	int r = parse_places(&o->listen, places, &shared, e);
 
 	if (!r)
 		r = parse_memory(o, &memory, e);
+	if (!r)
+		r = advertise_begin(&o->advertise, o->slab, memory, &registration, e);
+	o->lender.registration = registration;
 	if (!r)
 		r = lender_new(&l, &pool, &o->lender, e);
 	/* An address that cannot be had is told before memory is taken. */
@@ -153,12 +160,15 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 		if (o->ready_fd && dprintf((int)o->ready_fd, "READY\n") < 0)
 			log_warn("ready-fd %d: %m", (int)o->ready_fd);
 		sd_notify(0, "READY=1");
+		if (registration)
+			registration_return(registration);
 		r = lender_run(l);
 		if (r)
 			fail(e, r, "event loop: %s", strerror(-r));
 	}
 	lender_free(&l);
 	lend_free(&pool);
+	registration_stop(&registration);
 	return r;
 }
 
@@ -173,6 +183,7 @@ int main(int argc, char **argv)
 	int nargs, r;
 
 	log_setup("ebb-donord", LOG_LVL_INFO);
+	etcd_global_init();
 	r = options_parse(specs, argc - 1, argv + 1, &o, false, &nargs, &e);
 	if (r == OPTIONS_HELP) {
 		options_usage("ebb-donord", &command);

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # A donor has no business with cgroups, hence no libcgroup.
 $(eval $(call program,ebb-donord,$(wildcard daemon/donord/*.c daemon/wire/*.c) daemon/swapd/notes.c \
-	$(filter-out daemon/common/cgroup.c,$(COMMON)),-ljson-c -lsystemd -lssl -lcrypto -lpthread -lm))
+	$(filter-out daemon/discovery/discovery.c,$(wildcard daemon/discovery/*.c)) \
+	$(filter-out daemon/common/cgroup.c,$(COMMON)),-ljson-c -lsystemd -lssl -lcrypto -lcurl -lpthread -lm))
