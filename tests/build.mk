@@ -16,6 +16,10 @@ $(B)/tests/walks $(B)/tests/checker:
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -o $@ $^ -lm -lpthread
 
+# Programs that run parts of ours.
+WATCH_DONORS := $(B)/tests/watch_donors
+TEST_PROGRAMS += $(WATCH_DONORS)
+
 # Every function of the programs but main(), so that any of them can be tested.
 LIBTEST := $(B)/tests/libebb-test.a
 LIBTEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(filter-out %/main.c,$(wildcard daemon/*/*.c)) $(SIM_SOURCES))
@@ -34,6 +38,10 @@ $(B)/tests/unit/%: tests/unit/%.c $(LIBTEST) $(NATIVE_POLICIES) | deps
 # The data plane's model has a world of its own.
 MODEL_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/unit/model/*.c))
 $(B)/tests/unit/test_model_slab: $(MODEL_OBJECTS)
+
+$(WATCH_DONORS): tests/programs/discovery/watch_donors.c $(LIBTEST)
+	$(call say,TEST,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Ipolicies -o $@ $^ $(LIBTEST_LIBS)
 
 # Reads one.
 $(B)/tests/unit/test_policy_object: | $(POLICY_OBJECTS)

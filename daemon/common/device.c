@@ -14,7 +14,7 @@
 
 static void put_json(struct json_object **o) { json_object_put(*o); }
 
-enum field_type { TEXT, U32, U64, INT };
+enum field_type { TEXT, U32, U64, INT, NEW_TEXT /* empty in older records */ };
 
 /* The members of a record, in the order of the file. */
 static const struct {
@@ -37,10 +37,17 @@ static const struct {
 	FIELD(backup, TEXT),
 	FIELD(mount, TEXT),
 	FIELD(scope, TEXT),
+	FIELD(donors_from, NEW_TEXT),
+	FIELD(durability, NEW_TEXT),
 #undef FIELD
 };
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
+
+static bool is_text(size_t i)
+{
+	return fields[i].type == TEXT || fields[i].type == NEW_TEXT;
+}
 
 static bool name_char(char c)
 {
@@ -69,7 +76,7 @@ struct json_object *device_record_json(const struct device_record *d)
 		const void *p = (const char *)d + fields[i].offset;
 
 		json_object_object_add(o, fields[i].key,
-			fields[i].type == TEXT ? json_object_new_string(p) :
+			is_text(i) ? json_object_new_string(p) :
 			fields[i].type == U64 ? json_object_new_int64(*(const int64_t *)p) :
 			fields[i].type == U32 ? json_object_new_int64(*(const uint32_t *)p) :
 						json_object_new_int(*(const int *)p));
@@ -97,10 +104,11 @@ static int read_field(struct json_object *o, size_t i, struct device_record *d)
 	struct json_object *v;
 	int64_t n;
 
-	if (!json_object_object_get_ex(o, fields[i].key, &v) ||
-	    json_object_is_type(v, fields[i].type == TEXT ? json_type_string : json_type_int) == 0)
+	if (!json_object_object_get_ex(o, fields[i].key, &v))
+		return fields[i].type == NEW_TEXT ? 0 : -EBADMSG;
+	if (!json_object_is_type(v, is_text(i) ? json_type_string : json_type_int))
 		return -EBADMSG;
-	if (fields[i].type == TEXT) {
+	if (is_text(i)) {
 		const char *text = json_object_get_string(v);
 
 		if (strlen(text) >= fields[i].size)

@@ -15,6 +15,10 @@
 #include "error.h"
 
 #define DEVICE_NAME_MAX 32
+/* Most donors that a device uses at a time. */
+#define DEVICE_DONORS 16
+/* donors_from of a device whose donors are those that ebbd knows. */
+#define DEVICE_DONORS_CONFIGURED "configuration"
 
 struct device_record {
 	char name[DEVICE_NAME_MAX]; /* [a-z0-9][a-z0-9_-]* */
@@ -25,7 +29,9 @@ struct device_record {
 	uint64_t slab;              /* bytes */
 	int priority;               /* swap priority */
 	int server_pid;             /* ebb-swapd */
-	char donor[256];            /* "host:port" */
+	char donor[2304];           /* "host:port,...": those it began with */
+	char donors_from[16];       /* "command": they stay, or DEVICE_DONORS_CONFIGURED */
+	char durability[32];        /* "disk", "replicas=N" or "none" */
 	char backup[PATH_MAX];      /* backup file */
 	char mount[PATH_MAX];       /* FUSE mount point */
 	char scope[16];             /* "any" or "attached" */

@@ -11,6 +11,7 @@
 #include "common/paths.h"
 #include "common/size.h"
 #include "ebbd/config.h"
+#include "ebbd/config_donors.h"
 #include "ebbd/policy_object.h"
 
 enum key_type { KEY_COUNT, KEY_DURATION };
@@ -54,6 +55,7 @@ void config_defaults(struct config *c)
 			.expire_ns = 10000000000,
 		},
 	};
+	donors_config_defaults(&c->donors);
 }
 
 static int set(struct reader *r, const struct key *k, const char *value)
@@ -104,6 +106,16 @@ static int on_key(void *data, const char *section, const char *name, const char 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
 		if (!strcmp(section, keys[i].section) && !strcmp(name, keys[i].name))
 			return set(r, &keys[i], value) == 0;
+	if (!strcmp(section, "donors")) {
+		int s = config_donors_key(&r->config->donors, name, value, &inner);
+
+		if (s != -ENOENT) {
+			if (s)
+				fail_exit(r->e, EXIT_USAGE, EINVAL, "%s:%d: %s", r->file, r->line,
+					  inner.text);
+			return !s;
+		}
+	}
 	fail_exit(r->e, EXIT_USAGE, EINVAL, "%s:%d: unknown key '%s' in [%s]; see ebb.conf(5)",
 		  r->file, r->line, name, section);
 	return 0;
@@ -226,7 +238,7 @@ static int is_conf(const struct dirent *d)
 	return n > 5 && d->d_name[0] != '.' && !strcmp(d->d_name + n - 5, ".conf");
 }
 
-int config_load(struct config *c, const char *file, struct error *e)
+static int load(struct config *c, const char *file, struct error *e)
 {
 	struct dirent **drop = NULL;
 	char path[PATH_MAX];
@@ -250,8 +262,17 @@ int config_load(struct config *c, const char *file, struct error *e)
 	return r;
 }
 
+int config_load(struct config *c, const char *file, struct error *e)
+{
+	int r = load(c, file, e);
+
+	/* What only the whole of all files can get wrong. */
+	return r ? r : donors_config_check(&c->donors, e);
+}
+
 void config_free(struct config *c)
 {
+	donors_config_free(&c->donors);
 	free(c->declaration);
 	c->declaration = NULL;
 	c->declarations = 0;

@@ -8,6 +8,7 @@
 #define EBB_CONFIG_H
 
 #include "common/error.h"
+#include "discovery/discovery.h"
 #include "ebbd/declaration.h"
 #include "ebbd/executor.h"
 
@@ -16,6 +17,7 @@
 struct config {
 	uint32_t epoch_percent;           /* [epochs] percent */
 	struct executor_config executor;  /* [prefetch] batch, headroom, stale, expire */
+	struct donors_config donors;      /* [donors] list, etcd, ... */
 	/*
 	 * [cgroup "/path/glob"] policy, run and parameters; the last that means
 	 * a cgroup wins, as a whole.
@@ -29,7 +31,7 @@ void config_defaults(struct config *c);
 /* Reads @file, or the standard ones when it is NULL. */
 int config_load(struct config *c, const char *file, struct error *e);
 
-/* Frees the declarations. */
+/* Frees the declarations and the donors. */
 void config_free(struct config *c);
 
 /*

@@ -17,6 +17,7 @@ struct ebbd {
 	struct offload *offload;
 	struct recordings *recordings;
 	struct declared *declared;
+	struct discovery *discovery;
 	uint64_t started_ns;
 	int control;            /* listening socket */
 	const char *config_file;

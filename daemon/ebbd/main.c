@@ -77,6 +77,8 @@ void ebbd_refresh_devices(struct ebbd *d)
 	while (bpf_map_get_next_key(d->plane.devices, NULL, &key) == 0)
 		bpf_map_delete_elem(d->plane.devices, &key);
 	device_record_each(set_device, &data);
+	if (d->discovery)
+		discovery_refresh(d->discovery);
 }
 
 static int on_control(sd_event_source *s, int fd, uint32_t events, void *data)
@@ -120,7 +122,8 @@ static int on_reload(sd_event_source *s, const struct signalfd_siginfo *info, vo
 	sd_notify(0, "RELOADING=1");
 	config_defaults(&fresh);
 	if (config_load(&fresh, d->config_file, &e) ||
-	    declared_check(&d->attachments, &fresh, &e)) {
+	    declared_check(&d->attachments, &fresh, &e) ||
+	    discovery_configure(d->discovery, &fresh.donors, &e)) {
 		log_err("%s; the old configuration stays", e.text);
 		config_free(&fresh);
 	} else {
@@ -198,6 +201,8 @@ static int start(struct ebbd *d, const struct options *o, struct error *e)
 	if (!r)
 		declared_apply(d->declared);
 	if (!r)
+		r = discovery_start(&d->discovery, &d->config.donors, e);
+	if (!r)
 		r = d->control = control_listen(ebb_control_socket(), e);
 	return r < 0 ? r : 0;
 }
@@ -210,6 +215,7 @@ static void stop(struct ebbd *d, enum plane_pins pins)
 		close(d->control);
 		unlink(ebb_control_socket());
 	}
+	discovery_stop(&d->discovery);
 	declared_free(&d->declared);
 	recordings_free(&d->recordings);
 	offload_stop(&d->offload);
@@ -307,6 +313,7 @@ int main(int argc, char **argv)
 	int nargs = 0, background = -1, r;
 
 	log_setup("ebbd", LOG_LVL_INFO);
+	etcd_global_init();
 	for (int i = 1; i < argc; i++)
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
 			options_usage("ebbd", &usage);

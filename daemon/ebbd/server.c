@@ -128,6 +128,17 @@ static int device_refresh(struct ebbd *d, struct json_object *request, struct js
 	return 0;
 }
 
+static int donors(struct ebbd *d, struct json_object *request, struct json_object *answer,
+		  struct error *e)
+{
+	struct json_object *known = discovery_json(d->discovery);
+
+	json_object_object_foreach(known, key, value)
+		json_object_object_add(answer, key, json_object_get(value));
+	json_object_put(known);
+	return 0;
+}
+
 int server_handle(void *data, const char *verb, struct json_object *request,
 		  struct json_object *answer, struct error *e)
 {
@@ -149,6 +160,7 @@ int server_handle(void *data, const char *verb, struct json_object *request,
 		{ "record.stop", record_stop },
 		{ "record.check", record_check },
 		{ "device.refresh", device_refresh },
+		{ "donors", donors },
 	};
 
 	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)

@@ -60,6 +60,12 @@ static void errors_name_file_and_line(void **unused)
 		{ "[prefetch]\nstale = 5 apples\n", ":2:", "apples" },
 		{ "[prefetch]\n\nexpire = 1ms\n", ":3:", "expire" },
 		{ "[epochs]\npercent = 0\n", ":2:", "percent" },
+		{ "[donors]\nlist = a:1, a:1\n", ":2:", "twice" },
+		{ "[donors]\nlist = a:1\nlist = b, a:1\n", ":3:", "a:1 is in the list twice" },
+		{ "[donors]\nlist = a:x\n", ":2:", "a:x" },
+		{ "[donors]\netcd = http://10.0.0.1:2379\n", ":2:", "loopback" },
+		{ "[donors]\netcd = redis://127.0.0.1\n", ":2:", "HTTPS" },
+		{ "[donors]\netcds = https://a\n", ":2:", "etcds" },
 		{ "[prefetch\nbatch = 1\n", ":", "" },
 		{ "no section or value\n", ":1:", "" },
 	};
@@ -72,6 +78,60 @@ static void errors_name_file_and_line(void **unused)
 		assert_non_null(strstr(e.text, "/tmp/ebb-test-config."));
 		assert_non_null(strstr(e.text, bad[i].line));
 		assert_non_null(strstr(e.text, bad[i].word));
+		config_free(&c);
+	}
+}
+
+static void donors_by_hand(void **unused)
+{
+	struct config c;
+	struct error e;
+
+	/* Lines are short: a list goes on in the next, and can be begun anew. */
+	assert_int_equal(load(&c, "[donors]\nlist = x:1\nlist =\nlist = a:1, b\nlist = c:3\n", &e), 0);
+	assert_int_equal(c.donors.list.n, 3);
+	assert_string_equal(c.donors.list.v[1].address, "b:7070");
+	assert_int_equal(c.donors.etcd.endpoints, 0);
+	config_free(&c);
+}
+
+static void donors_of_etcd(void **unused)
+{
+	struct config c;
+	struct error e;
+
+	assert_int_equal(load(&c, "[donors]\netcd = https://a:1, https://b:1/\netcd = http://127.0.0.1:2\n"
+				  "prefix = /x/\netcd_ca = /dev/../etc/passwd\n", &e), 0);
+	assert_int_equal(c.donors.etcd.endpoints, 3);
+	assert_string_equal(c.donors.etcd.endpoint[1], "https://b:1");
+	assert_string_equal(c.donors.etcd.prefix, "/x/");
+	config_free(&c);
+}
+
+static void donors_that_contradict(void **unused)
+{
+	static const struct { const char *text, *word; } bad[] = {
+		{ "list = a:1\netcd = https://a:1\n", "one of them" },
+		{ "etcd = https://a:1\nprefix = x\n", "prefix" },
+		{ "etcd = https://a:1\netcd_ca = /nonexistent\n", "/nonexistent" },
+		{ "etcd = https://a:1\netcd_cert = /etc/passwd\n", "key" },
+		{ "etcd = https://a:1\netcd_cert = /etc/passwd\netcd_key = /etc/passwd\n", "chmod 600" },
+		{ "etcd = https://a:1\netcd_user = u\n", "password file" },
+		{ "etcd = https://a:1\netcd_user = u\netcd_password_file = /etc/passwd\n", "chmod 600" },
+		{ "etcd = https://a:1\netcd_ca = /etc\n", "not a file" },
+		{ "etcd_ca = /etc/passwd\n", "no etcd" },
+	};
+	struct config c;
+	struct error e;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		char text[256];
+
+		snprintf(text, sizeof(text), "[donors]\n%s", bad[i].text);
+		assert_true(load(&c, text, &e) < 0);
+		assert_int_equal(e.exit_status, EXIT_USAGE);
+		assert_non_null(strstr(e.text, bad[i].word));
+		config_free(&c);
 	}
 }
 
@@ -91,6 +151,9 @@ int main(void)
 		cmocka_unit_test(every_key),
 		cmocka_unit_test(the_shipped_file_says_the_defaults),
 		cmocka_unit_test(errors_name_file_and_line),
+		cmocka_unit_test(donors_by_hand),
+		cmocka_unit_test(donors_of_etcd),
+		cmocka_unit_test(donors_that_contradict),
 		cmocka_unit_test(a_named_file_must_exist),
 	};
 

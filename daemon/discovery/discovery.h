@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Which donors the devices of this machine use, kept current in a thread of its
+ * own: from the configuration, or from what donors say in etcd.  Devices whose
+ * record says that they follow it are told by their control sockets when the list
+ * changes, and now and then, because a server may have started anew.
+ *
+ * Nothing on the way of a page waits for it: without etcd the list stays as it was.
+ */
+#ifndef EBB_DISCOVERY_H
+#define EBB_DISCOVERY_H
+
+#include "donor_list.h"
+#include "etcd.h"
+
+#define DISCOVERY_PERIOD_MS 2000
+/* How long etcd, while it answers, must miss a donor before devices are told. */
+#define DISCOVERY_GRACE_MS 6000
+
+/* One of the two, or neither: etcd.endpoints, list.n. */
+struct donors_config {
+	struct etcd_config etcd;
+	struct donor_list list;
+};
+
+void donors_config_defaults(struct donors_config *c);
+void donors_config_free(struct donors_config *c);
+/* EXIT_USAGE in @e for both at once and for what etcd_config_check() finds. */
+int donors_config_check(const struct donors_config *c, struct error *e);
+
+struct discovery;
+
+/* Takes what @c owns.  *@out is untouched on failure. */
+int discovery_start(struct discovery **out, struct donors_config *c, struct error *e);
+
+/* From now on by @c, whose contents it takes; does not wait. */
+int discovery_configure(struct discovery *d, struct donors_config *c, struct error *e);
+
+/* A device has come: tell it soon. */
+void discovery_refresh(struct discovery *d);
+
+/*
+ * What is known, the caller's: "source" ("etcd", "list" or "none"), "error" (of
+ * etcd, or null), "donors" with "address", "slab", "total" (bytes, 0 where not
+ * known) and "missing" (etcd no longer has it).
+ */
+struct json_object *discovery_json(struct discovery *d);
+
+void discovery_stop(struct discovery **p);
+
+#endif

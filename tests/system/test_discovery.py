@@ -1,0 +1,479 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Donors that register in a real etcd on loopback, and borrowers that learn of them:
+joining, leaving, dying, etcd's own death, and servers that are no etcd.
+
+The borrower's side is watch_donors, which runs ebbd's discovery without ebbd; its
+devices are sockets that note what they are told.
+"""
+import base64
+import http.server
+import json
+import os
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+import machine
+import parts
+from control_server import ControlServer, write_record
+from dataplane import free_port, pages, server    # the last two: fixtures
+from etcd import PREFIX, Etcd
+from machine import BIN, BUILD, wait_for
+
+# A donor's lease, and how long a borrower waits on top: registration.h, discovery.h.
+LEASE, GRACE = 10, 6
+
+
+@pytest.fixture
+def etcd(tmp_path, logs):
+    made = Etcd(tmp_path / "etcd", logs / "etcd.log")
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def donor(logs, tmp_path):
+    """donor(etcd, ...) starts an ebb-donord that registers, at the address it returns."""
+    made = []
+
+    def make(url, *options, address=None):
+        address = address or f"127.0.0.1:{free_port()}"
+        listen = address if not made or address not in [d.address for d in made] else "127.0.0.1:0"
+        d = parts.Daemon([BIN / "ebb-donord", "--listen", listen, "--memory", "4M", "--slab", "1M",
+                          "--etcd", url, "--advertise", address, *options],
+                         logs / f"donor{len(made)}.log",
+                         env={"EBB_RUN_DIR": str(tmp_path / f"donor{len(made)}")})
+        d.address, d.socket = address, tmp_path / f"donor{len(made)}" / "donord.sock"
+        made.append(d)
+        return d
+
+    yield make
+    for d in made:
+        d.stop()
+
+
+class Device(ControlServer):
+    """What ebb-swapd is to ebbd: a record and a socket; notes what it is told."""
+
+    def __init__(self, run, name, donors_from="configuration"):
+        super().__init__(run / "devices" / f"{name}.sock")
+        write_record(run, name, donors_from=donors_from)
+
+    @property
+    def told(self):
+        assert all(a["verb"] == "donors.set" for a in self.asked)
+        return [set(a["donors"]) for a in self.asked]
+
+    def knows(self, *donors, within=5):
+        want = {getattr(d, "address", d) for d in donors}
+        wait_for(lambda: self.told and self.told[-1] == want, within,
+                 f"the device to hear of {sorted(want)}")
+
+
+class Watcher:
+    def __init__(self, run, log, config):
+        self.config = log.with_suffix(".conf")
+        self.config.write_text(f"[donors]\n{config}\n")
+        with open(log, "a") as err:
+            self.process = subprocess.Popen(
+                [BUILD / "tests/watch_donors", self.config], stdin=subprocess.PIPE, text=True,
+                stdout=subprocess.PIPE, stderr=err, env={**os.environ, "EBB_RUN_DIR": str(run)})
+        self.log = log
+
+    def known(self, word="show"):
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def stop(self):
+        """Ends it, which must not wait for an etcd that does not answer."""
+        if self.process.poll() is None:
+            began = time.monotonic()
+            self.process.stdin.close()
+            assert self.process.wait(30) == 0
+            assert time.monotonic() - began < 5
+
+
+@pytest.fixture
+def borrower(tmp_path, logs):
+    """borrower(config) is a watcher with its device ebb0, in .device."""
+    made = []
+
+    def make(config, **device):
+        run = tmp_path / f"run{len(made)}"
+        d = Device(run, "ebb0", **device)
+        w = Watcher(run, logs / f"watch{len(made)}.log", config)
+        w.device, w.run = d, run
+        made.append(w)
+        return w
+
+    yield make
+    for w in made:
+        w.stop()
+        w.device.close()
+
+
+def test_a_third_donor_joins(etcd, donor, borrower):
+    a, b = donor(etcd.url), donor(etcd.url)
+    wait_for(lambda: set(etcd.keys()) == {a.address, b.address}, 5, "two donors in etcd")
+    assert etcd.keys()[a.address] == {"address": a.address, "slab": 1 << 20, "total": 4 << 20}
+    w = borrower(f"etcd = {etcd.url}")
+    w.device.knows(a, b)
+    c = donor(etcd.url)
+    w.device.knows(a, b, c, within=5)
+    known = w.known()
+    assert known["source"] == "etcd" and known["error"] is None
+    assert {(d["address"], d["slab"], d["total"], d["missing"]) for d in known["donors"]} == \
+        {(d.address, 1 << 20, 4 << 20, False) for d in (a, b, c)}
+    # Its own word: gone from etcd at once, from the borrower after its grace.
+    c.stop()
+    assert set(etcd.keys()) == {a.address, b.address}
+    w.device.knows(a, b, within=GRACE + 5)
+    # Only its own device, and only one that follows the configuration, was told.
+    assert all(told <= {a.address, b.address, c.address} for told in w.device.told)
+
+
+def test_a_donor_dies_and_comes_back(etcd, donor, borrower):
+    a, b = donor(etcd.url), donor(etcd.url)
+    w = borrower(f"etcd = {etcd.url}")
+    w.device.knows(a, b)
+    b.kill()
+    assert b.address in etcd.keys()     # its lease lives on
+    w.device.knows(a, within=LEASE + GRACE + 6)
+    assert set(etcd.keys()) == {a.address}
+    again = donor(etcd.url, address=b.address)
+    w.device.knows(a, again)
+    # Killed and back before its lease ended: never gone.
+    told = len(w.device.told)
+    again.kill()
+    donor(etcd.url, address=b.address)
+    wait_for(lambda: "registered as" in made_log(logs_of(again), 3), LEASE + 6, "registering again")
+    assert all(t == {a.address, b.address} for t in w.device.told[told:])
+
+
+def logs_of(d):
+    return d.log.parent
+
+
+def made_log(directory, i):
+    return machine.read(directory / f"donor{i}.log")
+
+
+def test_etcd_dies_and_nothing_changes(etcd, donor, borrower):
+    a, b = donor(etcd.url), donor(etcd.url)
+    w = borrower(f"etcd = {etcd.url}")
+    w.device.knows(a, b)
+    before = len(w.device.told)
+    etcd.kill()
+    wait_for(lambda: w.known()["error"], 10, "the watcher to notice")
+    time.sleep(LEASE + 2)
+    told = w.device.told[before:]
+    assert told and all(t == {a.address, b.address} for t in told)
+    assert {d["address"] for d in w.known()["donors"]} == {a.address, b.address}
+    assert a.alive() and b.alive()
+    with socket.create_connection(tuple(a.address.split(":"))):
+        pass
+    assert "lending goes on" in a.log.read_text()
+    assert a.log.read_text().count("lending goes on") == 1, "said again and again"
+    # An etcd that lost its data hears from its donors, and the borrowers notice nothing.
+    etcd.start(fresh=True)
+    wait_for(lambda: set(etcd.keys()) == {a.address, b.address}, 10, "donors in the new etcd")
+    c = donor(etcd.url)
+    w.device.knows(a, b, c, within=8)
+    assert all({a.address, b.address} <= t for t in w.device.told[before:])
+
+
+def test_etcd_is_not_there_yet(donor, borrower, tmp_path, logs):
+    """Neither needs it to start."""
+    e = Etcd(tmp_path / "etcd", logs / "etcd.log")
+    e.kill()
+    a = donor(e.url)
+    w = borrower(f"etcd = {e.url}")
+    wait_for(lambda: w.known()["error"], 10, "the watcher to notice")
+    assert w.known()["donors"] == [] and w.device.told == []
+    try:
+        e.start()
+        w.device.knows(a, within=10)
+    finally:
+        e.kill()
+
+
+def test_the_second_endpoint_answers(etcd, donor, borrower):
+    dead = f"http://127.0.0.1:{free_port()}"
+    a = donor(dead, "--etcd", etcd.url)
+    w = borrower(f"etcd = {dead}, {etcd.url}")
+    w.device.knows(a)
+
+
+def test_two_donors_with_one_address(etcd, donor):
+    a = donor(etcd.url)
+    wait_for(lambda: a.address in etcd.keys(), 5, "the donor in etcd")
+    b = donor(etcd.url, address=a.address)
+    wait_for(lambda: "two donors have one address" in b.log.read_text(), 5, "the refusal")
+    assert b.alive() and "registered as" not in b.log.read_text()
+    a.stop()
+    wait_for(lambda: "registered as" in b.log.read_text(), 6, "the other one's turn")
+
+
+def test_who_drains_leaves_etcd(etcd, donor):
+    a, b = donor(etcd.url), donor(etcd.url)
+    wait_for(lambda: set(etcd.keys()) == {a.address, b.address}, 5, "two donors in etcd")
+    assert parts.control(a.socket, "status")["etcd"] == "registered"
+    assert parts.control(a.socket, "drain")["draining"]
+    wait_for(lambda: set(etcd.keys()) == {b.address}, 2, "the draining one to leave")
+    assert parts.control(a.socket, "status")["etcd"] == "withdrawn"
+    assert not parts.control(a.socket, "undrain")["draining"]
+    wait_for(lambda: set(etcd.keys()) == {a.address, b.address}, 5, "it to come back")
+    etcd.kill()
+    told = wait_for(lambda: parts.control(a.socket, "status").get("etcd_error"), 10, "the error")
+    assert etcd.url in told and parts.control(a.socket, "status")["etcd"] == "trying"
+
+
+def test_strange_keys_in_etcd(etcd, donor, borrower):
+    a = donor(etcd.url)
+    for key, value in {"x": "x", "10.0.0.1:1": "{}", "b:1": '{"address":"c:1"}', "": "",
+                       "long:1": '{"address":"long:1"}' + " " * 5000, "[::": "[]",
+                       "n:1": '{"address":"n:1","total":-5}'}.items():
+        etcd.put(key, value)
+    w = borrower(f"etcd = {etcd.url}")
+    w.device.knows(a)
+    assert "7 keys" in w.log.read_text()
+    etcd.put("127.9.9.9:9", '{"address":"127.9.9.9:9","total":1,"news":[1,2]}')
+    w.device.knows(a, "127.9.9.9:9")
+    # A host without an address keeps nobody else away.
+    etcd.put("nosuch.invalid:1", '{"address":"nosuch.invalid:1"}')
+    etcd.put("127.9.9.8:9", '{"address":"127.9.9.8:9"}')
+    w.device.knows(a, "127.9.9.9:9", "127.9.9.8:9", within=20)
+    assert "nosuch.invalid" in w.log.read_text()
+
+
+def test_two_clusters_in_one_etcd(etcd, donor, borrower):
+    a, b = donor(etcd.url), donor(etcd.url, "--etcd-prefix", "/other/")
+    one, two = borrower(f"etcd = {etcd.url}"), borrower(f"etcd = {etcd.url}\nprefix = /other/")
+    one.device.knows(a)
+    two.device.knows(b)
+
+
+def test_more_donors_than_a_device_uses(etcd, borrower):
+    code = lambda s: base64.b64encode(s.encode()).decode()
+    addresses = [f"127.1.{i // 250}.{i % 250}:7070" for i in range(1100)]
+    for at in range(0, 1100, 100):
+        etcd.call("kv/txn", {"success": [{"request_put": {
+            "key": code(PREFIX + a), "value": code(json.dumps({"address": a, "slab": 64 << 20}))}}
+            for a in addresses[at:at + 100]]})
+    w, other = borrower(f"etcd = {etcd.url}"), borrower(f"etcd = {etcd.url}")
+    wait_for(lambda: w.device.told and other.device.told, 10, "the devices to hear")
+    assert len(w.device.told[-1]) == 16 and w.device.told[-1] == other.device.told[-1]
+    assert len(w.known()["donors"]) == 1024
+    assert "1100 keys" in w.log.read_text() and "no donors" not in w.log.read_text()
+    # Again and again the same, also by one that knows nothing of the others.
+    wait_for(lambda: len(w.device.told) > 2, 25, "the device to hear again")
+    assert len(set(map(frozenset, w.device.told))) == 1
+
+
+class Liar(http.server.ThreadingHTTPServer):
+    """Answers POSTs with whatever answer(handler) writes."""
+
+    daemon_threads = True
+
+    def __init__(self, answer):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.server.asked += 1
+                self.rfile.read(int(self.headers["Content-Length"]))
+                try:
+                    answer(self)
+                except OSError:
+                    pass
+
+            def log_message(self, *_):
+                pass
+
+        self.asked = 0
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+def say(text, status=200, headers=()):
+    def answer(h):
+        h.send_response(status)
+        for name, value in headers:
+            h.send_header(name, value)
+        h.end_headers()
+        h.wfile.write(text)
+    return answer
+
+
+def endless(h):
+    h.send_response(200)
+    h.end_headers()
+    while True:
+        h.wfile.write(b'{"kvs":[' + b"[]," * 4000)
+
+
+def silent(h):
+    time.sleep(20)
+
+
+@pytest.mark.parametrize("answer, says", [
+    (say(b"<html>It works!</html>"), "not etcd's"),
+    (say(b""), "not etcd's"),
+    (say(b"{}"), "does not"),
+    (say(b'{"header":{"revision":"3"},"count":"-1"}'), "does not"),
+    (say(b'{"header":{"revision":"3"},"kvs":' + b"[" * 400 + b"]" * 400 + b"}"), "not etcd's"),
+    (say(b"", 302, [("Location", "http://127.0.0.1:1/")]), "not etcd's"),
+    (say(b'{"error":"no\\u001b[2Jsuch thing","code":5}', 500), "no?[2Jsuch"),
+    (endless, "more than 512 KiB"),
+    (silent, "timed out"),
+], ids=["html", "empty", "nothing", "negative", "deep", "redirect", "error", "endless", "silent"])
+def test_who_is_no_etcd(donor, borrower, answer, says):
+    liar = Liar(answer)
+    try:
+        w = borrower(f"etcd = {liar.url}")
+        told = wait_for(lambda: w.known()["error"], 10, "the watcher to notice")
+        assert says in told and liar.url in told and told.isprintable()
+        assert w.device.told == []
+        a = donor(liar.url)
+        wait_for(lambda: "lending goes on" in a.log.read_text(), 10, "the donor to notice")
+        with socket.create_connection(tuple(a.address.split(":"))):
+            pass
+        # What came in without end has not been kept.
+        assert int(machine.read(f"/proc/{w.process.pid}/status").split("VmHWM:")[1].split()[0]) < 64 << 10
+        began = time.monotonic()
+        a.stop()
+        assert time.monotonic() - began < 8
+    finally:
+        liar.shutdown()
+
+
+def test_a_list_by_hand(borrower):
+    w = borrower("list = 10.0.0.1:1, 10.0.0.2")
+    w.device.knows("10.0.0.1:1", "10.0.0.2:7070")
+    assert w.known()["source"] == "list"
+    w.config.write_text("[donors]\nlist = 10.0.0.2, 10.0.0.3\n")
+    w.known("reload")
+    w.device.knows("10.0.0.2:7070", "10.0.0.3:7070")
+    # What is wrong changes nothing.
+    w.config.write_text("[donors]\nlist = 10.0.0.2, 10.0.0.2\n")
+    assert len(w.known("reload")["donors"]) == 2
+    assert "twice" in w.log.read_text()
+
+
+def test_a_device_with_its_own_donors_is_left_alone(borrower):
+    w = borrower("list = 10.0.0.1:1", donors_from="command")
+    other = Device(w.run, "ebb1")
+    try:
+        other.knows("10.0.0.1:1", within=15)
+        assert w.device.told == []
+    finally:
+        other.close()
+
+
+def test_a_real_device_follows(etcd, donor, server, pages, tmp_path, logs):
+    """ebb-swapd uses who joins and leaves who goes, while it is written to."""
+    a, b = donor(etcd.url), donor(etcd.url)
+    s = server(a, b, size="2M", backup="", options=["--durability", "replicas=2"])
+    write_record(s.run, "dp0", donors_from="configuration")
+    p = pages(s)
+    p.write_random(30, most=16)
+    w = Watcher(s.run, logs / "watch.log", f"etcd = {etcd.url}")
+    try:
+        c = donor(etcd.url)
+        state = lambda: {d["address"]: d for d in s.status()["donors"]}
+        wait_for(lambda: state().get(c.address, {}).get("state") == "up", 6, "the third donor")
+        parts.control(b.socket, "drain")
+        # b is off the list once its slabs are at c; nothing is missing meanwhile.
+        for _ in range(3 * (GRACE + 10)):
+            p.write_random(5, most=16)
+            time.sleep(0.3)
+            if b.address not in state():
+                break
+        assert set(state()) == {a.address, c.address}
+        assert state()[c.address]["slabs"] == 2
+        p.check()
+    finally:
+        w.stop()
+
+
+def openssl(*argv, cwd):
+    subprocess.run(["openssl", *argv], cwd=cwd, check=True, capture_output=True)
+
+
+@pytest.fixture
+def certificates(tmp_path):
+    """A CA, etcd's certificate and a client's, of this test."""
+    d = tmp_path / "tls"
+    d.mkdir()
+    ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    openssl("req", "-x509", *ec, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=ca",
+            cwd=d)
+    (d / "ext").write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
+    for name in ("etcd", "us"):
+        openssl("req", "-new", *ec, "-keyout", f"{name}.key", "-out", "csr", "-subj", f"/CN={name}", cwd=d)
+        openssl("x509", "-req", "-in", "csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+                "-days", "2", "-extfile", "ext", "-out", f"{name}.pem", cwd=d)
+        (d / f"{name}.key").chmod(0o600)
+    return d
+
+
+def test_certificates(certificates, donor, borrower, tmp_path, logs):
+    d = certificates
+    e = Etcd(tmp_path / "etcd", logs / "etcd.log", tls=d)
+    try:
+        a = donor(e.url, "--etcd-ca", d / "ca.pem", "--etcd-cert", d / "us.pem",
+                  "--etcd-key", d / "us.key")
+        w = borrower(f"etcd = {e.url}\netcd_ca = {d}/ca.pem\netcd_cert = {d}/us.pem\netcd_key = {d}/us.key")
+        w.device.knows(a)
+        # A server whose CA we do not know, and a server that does not know us.
+        w = borrower(f"etcd = {e.url}\netcd_cert = {d}/us.pem\netcd_key = {d}/us.key")
+        assert "certificate" in wait_for(lambda: w.known()["error"], 10, "the refusal")
+        w = borrower(f"etcd = {e.url}\netcd_ca = {d}/ca.pem")
+        assert wait_for(lambda: w.known()["error"], 10, "the refusal")
+        assert w.device.told == []
+    finally:
+        e.kill()
+
+
+def test_a_user_with_a_password(etcd, donor, borrower, tmp_path):
+    for path, body in [("auth/user/add", {"name": "root", "password": "secret"}),
+                       ("auth/role/add", {"name": "root"}),
+                       ("auth/user/grant", {"user": "root", "role": "root"}), ("auth/enable", {})]:
+        etcd.call(path, body)
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    for f, text in ((good, "secret\n"), (bad, "guess\n")):
+        f.write_text(text)
+        f.chmod(0o600)
+    a = donor(etcd.url, "--etcd-user", "root", "--etcd-password-file", good)
+    w = borrower(f"etcd = {etcd.url}\netcd_user = root\netcd_password_file = {good}")
+    w.device.knows(a)
+    for config in ("", f"etcd_user = root\netcd_password_file = {bad}\n"):
+        w = borrower(f"etcd = {etcd.url}\n{config}")
+        assert wait_for(lambda: w.known()["error"], 10, "the refusal")
+        assert w.known()["donors"] == []
+
+
+@pytest.mark.parametrize("argv, says", [
+    (["--etcd", "http://127.0.0.1:2379"], "--advertise"),
+    (["--advertise", "10.0.0.1:7070"], "--etcd"),
+    (["--etcd-ca", "/etc/passwd"], "--etcd"),
+    (["--etcd", "http://10.0.0.1:2379", "--advertise", "10.0.0.1:1"], "loopback"),
+    (["--etcd", "ftp://127.0.0.1", "--advertise", "10.0.0.1:1"], "https://"),
+    (["--etcd", "https://a:1", "--advertise", "unix:/x"], "HOST:PORT"),
+    (["--etcd", "https://a:1", "--advertise", "0.0.0.0:1"], "machine's own"),
+    (["--etcd", "https://a:1", "--advertise", "a:b"], "HOST:PORT"),
+    (["--etcd", "https://a:1", "--advertise", "a:1", "--etcd-prefix", "x"], "prefix"),
+    (["--etcd", "https://a:1", "--advertise", "a:1", "--etcd-user", "u"], "password file"),
+    (["--etcd", "https://a:1", "--advertise", "a:1", "--etcd-ca", "/nonexistent"], "/nonexistent"),
+    (["--etcd", "https://a:1", "--advertise", "a:1", "--etcd-cert", "/etc/passwd", "--etcd-key",
+      "/etc/passwd"], "chmod 600"),
+])
+def test_bad_options(argv, says):
+    done = subprocess.run([BIN / "ebb-donord", "--memory", "4M", "--slab", "1M", "--listen",
+                           "127.0.0.1:0", *argv], capture_output=True, text=True, timeout=10)
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr and len(done.stderr.splitlines()) == 1
