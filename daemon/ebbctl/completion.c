@@ -10,6 +10,7 @@ static const struct {
 	{ "CGROUP", "_ebb_cgroups" },
 	{ "POLICY", "_ebb_policies" },
 	{ "NAME", "_ebb_devices" },
+	{ "DONOR", "_ebb_donors" },
 	{ "FILE", "_ebb_files" },
 	{ "DIR", "_ebb_dirs" },
 	{ "PROGRAM", "_ebb_commands" },
@@ -22,6 +23,8 @@ static const char *const functions =
 	"_ebb_commands() { COMPREPLY+=($(compgen -c -- \"$cur\")); }\n"
 	"_ebb_devices() { _ebb_words \"$(ebbctl device list --json 2>/dev/null |\n"
 	"\tsed -n 's/^      \"name\": *\"\\(.*\\)\".*/\\1/p')\"; }\n"
+	"_ebb_donors() { _ebb_words \"$(ebbctl donor list 2>/dev/null |\n"
+	"\tsed -n 's/^\\([^ ]*:[^ ]*\\)  .*/\\1/p')\"; }\n"
 	"_ebb_policies() { _ebb_words \"$(ebbctl policy list 2>/dev/null |\n"
 	"\tsed -n 's/^\\([a-z0-9_-]*\\)  .*/\\1/p')\"; }\n"
 	"_ebb_cgroups() {\n"
@@ -89,9 +92,12 @@ static void print_arguments(const struct command *c, FILE *out)
 	int position = 0;
 
 	for (; *p; p++) {
-		size_t len = word_length(p);
-		const char *function = source_of(p, len);
+		const char *function;
+		size_t len;
 
+		p += *p == '[';
+		len = word_length(p);
+		function = source_of(p, len);
 		if (len && function)
 			fprintf(out, "\t\t[ $nth -eq %d ] && %s\n", position, function);
 		while (len && p[len] == '|') { /* "POLICY|CGROUP": either */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -14,6 +14,7 @@
 #include "common/paths.h"
 #include "common/size.h"
 #include "device_create.h"
+#include "device_donors.h"
 #include "device_parts.h"
 #include "loopdev.h"
 #include "output.h"
@@ -21,39 +22,31 @@
 #include "scope.h"
 #include "swaps.h"
 #include "verbs.h"
-#include "wire/address.h"
 
 /* The one file ebb-swapd serves in its mount. */
 #define SERVED_FILE "swap"
 
-#define DONOR_MS 3000
 #define SERVER_START_MS 60000 /* it may have to write the whole backup file */
 #define PRIORITY_MAX 32767
 /* Above zram's usual 100 when nothing else is on. */
 #define PRIORITY_MIN 200
 
-/* A donor that does not even answer the telephone; the rest ebb-swapd tells. */
-static int check_donor(const char *device, const char *text, struct error *e)
+/* Each of the words that the option takes, against what else is given. */
+static int check_durability(const char *name, const struct device_plan *plan, int donors,
+			    struct error *e)
 {
-	struct pollfd p = { .events = POLLOUT };
-	_cleanup_close_ int fd = -1;
-	struct address a;
-	socklen_t len = sizeof(int);
-	int r, cause = 0;
+	const char *text = plan->durability;
+	int n = !strncmp(text, "replicas=", 9) ? atoi(text + 9) : 0;
 
-	r = address_parse(text, "--donor", &a, e);
-	if (r)
-		return r;
-	fd = p.fd = address_connect(&a);
-	if (fd < 0)
-		cause = -fd;
-	else if (poll(&p, 1, DONOR_MS) <= 0)
-		cause = ETIMEDOUT;
-	else
-		getsockopt(fd, SOL_SOCKET, SO_ERROR, &cause, &len);
-	return cause ? fail(e, cause,
-			    "device %s: donor %s: %s; start ebb-donord there, or name another --donor",
-			    device, text, strerror(cause)) : 0;
+	if (n > donors)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "device %s: %s needs as many donors, and there %s %d; name more with --donors",
+				 name, text, donors == 1 ? "is" : "are", donors);
+	if (strcmp(text, "disk") && plan->backup)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "device %s: --backup is for --durability disk, not %s; leave it out", name,
+				 text);
+	return 0;
 }
 
 static int check_backup(const char *name, const struct device_plan *plan, char *path, size_t size,
@@ -61,20 +54,23 @@ static int check_backup(const char *name, const struct device_plan *plan, char *
 {
 	char need[16], have[16];
 	struct statvfs fs;
+	const char *dir = plan->backup ?: DEVICE_BACKUP_DIR;
 	int r;
 
-	r = strcmp(plan->backup, DEVICE_BACKUP_DIR) ? 0 : file_make_dirs(plan->backup, 0700);
+	if (strcmp(plan->durability, "disk"))
+		return 0;
+	r = plan->backup ? 0 : file_make_dirs(dir, 0700);
 	if (r)
-		return fail(e, r, "backup %s: cannot create: %s", plan->backup, strerror(-r));
-	if (plan->backup[0] != '/')
+		return fail(e, r, "backup %s: cannot create: %s", dir, strerror(-r));
+	if (dir[0] != '/')
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "backup %s: not an absolute path; give one to --backup", plan->backup);
-	if (statvfs(plan->backup, &fs) < 0)
+				 "backup %s: not an absolute path; give one to --backup", dir);
+	if (statvfs(dir, &fs) < 0)
 		return fail_exit(e, EXIT_USAGE, errno, "backup %s: %s; create the directory first",
-				 plan->backup, strerror(errno));
-	if ((size_t)snprintf(path, size, "%s/%s.backup", plan->backup, name) >= size)
+				 dir, strerror(errno));
+	if ((size_t)snprintf(path, size, "%s/%s.backup", dir, name) >= size)
 		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "backup %.128s: its name is too long",
-				 plan->backup);
+				 dir);
 	if (access(path, F_OK) == 0)
 		return fail_exit(e, EXIT_REFUSED, EEXIST,
 				 "backup %s: is there already; remove it if no device uses it", path);
@@ -82,7 +78,7 @@ static int check_backup(const char *name, const struct device_plan *plan, char *
 		return 0;
 	return fail(e, ENOSPC,
 		    "backup %s: %s of space, device %s needs %s; free some, or give another --backup",
-		    plan->backup, size_format((uint64_t)fs.f_bavail * fs.f_frsize, have, sizeof(have)),
+		    dir, size_format((uint64_t)fs.f_bavail * fs.f_frsize, have, sizeof(have)),
 		    name, size_format(plan->size, need, sizeof(need)));
 }
 
@@ -106,7 +102,7 @@ static int check_swap(const char *name, const struct device_plan *plan, int *pri
 }
 
 static int check(const char *name, const struct device_plan *plan, struct device_record *d,
-		 struct error *e)
+		 struct donor_list *donors, struct error *e)
 {
 	struct device_record other;
 	int r;
@@ -119,9 +115,6 @@ static int check(const char *name, const struct device_plan *plan, struct device
 	if (!plan->size)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "device %s: no size; give --size, such as --size 4G", name);
-	if (!plan->donors.n)
-		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "device %s: no donor; give --donor HOST:PORT or --donor unix:/PATH", name);
 	if (!device_find(name, &other, NULL))
 		return fail_exit(e, EXIT_REFUSED, EEXIST,
 				 "device %s: is there already; choose another name, or ebbctl device destroy %s",
@@ -130,24 +123,22 @@ static int check(const char *name, const struct device_plan *plan, struct device
 		return fail_exit(e, EXIT_UNSUPPORTED, errno, "/dev/fuse: %s; modprobe fuse",
 				 strerror(errno));
 	r = check_swap(name, plan, &d->priority, e);
-	for (int i = 0; !r && i < plan->donors.n; i++)
-		r = check_donor(name, plan->donors.v[i], e);
+	strcpy(d->name, name);
+	d->slab = plan->slab;
+	if (!r)
+		r = device_donors(&plan->donors, donors, d, e);
+	if (!r)
+		r = check_durability(name, plan, donors->n, e);
 	return r ? r : check_backup(name, plan, d->backup, sizeof(d->backup), e);
 }
 
 static void fill_record(const char *name, const struct device_plan *plan, struct device_record *d)
 {
-	size_t len = 0;
-
-	snprintf(d->name, sizeof(d->name), "%s", name);
 	strcpy(d->frontend, "fuse");
 	d->size = plan->size;
-	d->slab = plan->slab;
-	for (int i = 0; i < plan->donors.n && len < sizeof(d->donor); i++)
-		len += snprintf(d->donor + len, sizeof(d->donor) - len, "%s%s", i ? "," : "",
-				plan->donors.v[i]);
 	snprintf(d->mount, sizeof(d->mount), "%s", device_mount(name));
 	snprintf(d->scope, sizeof(d->scope), "%s", plan->scope);
+	snprintf(d->durability, sizeof(d->durability), "%s", plan->durability);
 }
 
 /* Says what is about to exist, for a destroy after we were killed half-way. */
@@ -160,10 +151,19 @@ static int write_intent(const struct device_record *d, struct error *e)
 	return r ? fail(e, r, "%s: cannot write: %s", device_intent(d->name), strerror(-r)) : 0;
 }
 
-static int start_server(const struct device_plan *plan, struct device_record *d, struct error *e)
+static int start_server(const struct device_plan *plan, const struct donor_list *donors,
+			struct device_record *d, struct error *e)
 {
+	const struct { const char *option, *value; } more[] = {
+		{ "--backup", *d->backup ? d->backup : NULL },
+		/* The rule when nothing is said. */
+		{ "--durability", strcmp(d->durability, "disk") ? d->durability : NULL },
+		{ "--hot-slab", plan->extras.hot_slab },
+		{ "--key", plan->extras.key },
+		{ "--seal", plan->extras.seal },
+	};
 	char size[32], slab[32], unit[80];
-	const char *argv[20 + 2 * OPTION_LIST_MAX];
+	const char *argv[20 + 2 * DEVICE_DONORS + 2 * sizeof(more) / sizeof(more[0])];
 	int n = 0, r;
 
 	r = file_make_dirs(d->mount, 0700);
@@ -179,12 +179,15 @@ static int start_server(const struct device_plan *plan, struct device_record *d,
 	argv[n++] = size;
 	argv[n++] = "--slab";
 	argv[n++] = slab;
-	for (int i = 0; i < plan->donors.n; i++) {
+	for (int i = 0; i < donors->n; i++) {
 		argv[n++] = "--donor";
-		argv[n++] = plan->donors.v[i];
+		argv[n++] = donors->v[i].address;
 	}
-	argv[n++] = "--backup";
-	argv[n++] = d->backup;
+	for (size_t i = 0; i < sizeof(more) / sizeof(more[0]); i++)
+		if (more[i].value) {
+			argv[n++] = more[i].option;
+			argv[n++] = more[i].value;
+		}
 	argv[n++] = "--mount";
 	argv[n++] = d->mount;
 	argv[n] = NULL;
@@ -210,7 +213,8 @@ static int attach(struct device_record *d, int *loop, struct error *e)
 	return r ? fail(e, r, "%s: %s", d->block, strerror(-r)) : 0;
 }
 
-static int build(const struct device_plan *plan, struct device_record *d, struct error *e)
+static int build(const struct device_plan *plan, const struct donor_list *donors,
+		 struct device_record *d, struct error *e)
 {
 	_cleanup_close_ int loop = -1;
 	char label[48];
@@ -219,7 +223,7 @@ static int build(const struct device_plan *plan, struct device_record *d, struct
 	snprintf(label, sizeof(label), "ebb-%.11s", d->name); /* 16 bytes in the header */
 	r = write_intent(d, e);
 	if (!r)
-		r = start_server(plan, d, e);
+		r = start_server(plan, donors, d, e);
 	if (!r)
 		r = attach(d, &loop, e);
 	if (!r && !strcmp(d->scope, "attached"))
@@ -234,6 +238,7 @@ static int build(const struct device_plan *plan, struct device_record *d, struct
 int device_create(const char *name, const struct device_plan *plan, struct device_record *d,
 		  struct error *e)
 {
+	_cleanup_(donor_list_free) struct donor_list donors = { .n = 0 };
 	struct error also = { 0 };
 	_cleanup_close_ int lock = -1;
 	int r;
@@ -246,11 +251,11 @@ int device_create(const char *name, const struct device_plan *plan, struct devic
 	lock = device_lock(e);
 	if (lock < 0)
 		return lock;
-	r = check(name, plan, d, e);
+	r = check(name, plan, d, &donors, e);
 	if (r)
 		return r;
 	fill_record(name, plan, d);
-	r = build(plan, d, e);
+	r = build(plan, &donors, d, e);
 	if (!r) {
 		unlink(device_intent(name));
 		device_announce();
@@ -312,12 +317,22 @@ static int run(int argc, char **argv, void *options, struct error *e)
 static const struct option_spec specs[] = {
 	OPTION(device_plan, size, "size", OPTION_SIZE, "SIZE", .help = "size of the device",
 	       .min = 4 << 20, .max = 1ULL << 44),
+	OPTION(device_plan, donors, "donors", OPTION_LIST, "ADDRESS,...",
+	       .help = "who lends the memory [those that ebbd knows]"),
 	OPTION(device_plan, donors, "donor", OPTION_LIST, "HOST:PORT|unix:/PATH",
-	       .help = "who lends the memory; again for more than one"),
+	       .help = "one of them; may be repeated"),
+	OPTION(device_plan, durability, "durability", OPTION_STRING, "disk|replicas=2|replicas=3|none",
+	       .help = "what keeps a page when a donor is lost [disk]"),
 	OPTION(device_plan, slab, "slab", OPTION_SIZE, "SIZE",
 	       .help = "unit of placement, a power of two [64M]", .min = 1 << 20, .max = 1 << 30),
 	OPTION(device_plan, backup, "backup", OPTION_STRING, "DIR",
 	       .help = "directory of the local backup [" DEVICE_BACKUP_DIR "]"),
+	OPTION(device_plan, extras.hot_slab, "hot-slab", OPTION_STRING, "N",
+	       .help = "page I/O a second that makes a slab worth a donor; 0: the first write"),
+	OPTION(device_plan, extras.key, "key", OPTION_STRING, "FILE",
+	       .help = "the key that the donors share, see ebbctl key create"),
+	OPTION(device_plan, extras.seal, "seal", OPTION_STRING, "auto|on|off",
+	       .help = "encrypt pages before they leave; auto: unless all donors are unix: [auto]"),
 	OPTION(device_plan, priority, "priority", OPTION_UINT, "N",
 	       .help = "swap priority [above every other]", .min = 1, .max = PRIORITY_MAX),
 	OPTION(device_plan, scope, "scope", OPTION_STRING, "any|attached",
@@ -327,13 +342,14 @@ static const struct option_spec specs[] = {
 };
 
 static const struct device_plan defaults = {
-	.slab = DEVICE_SLAB, .backup = DEVICE_BACKUP_DIR, .scope = "any",
+	.slab = DEVICE_SLAB, .durability = "disk", .scope = "any",
 };
 
 const struct command command_device_create = {
 	.object = "device", .action = "create", .arguments = "NAME",
 	.help = "Makes a swap device of donors' memory and switches it on",
-	.example = "  ebbctl device create ebb0 --size 4G --donor 127.0.0.1:7070\n",
+	.example = "  ebbctl device create ebb0 --size 8G --durability replicas=2 \\\n"
+		   "      --donors 10.0.0.7:7070,10.0.0.8:7070,10.0.0.9:7070 --key /etc/ebb/spark.key\n",
 	.options = specs, .options_size = sizeof(struct device_plan), .defaults = &defaults,
 	.run = run, .min_args = 1, .max_args = 1,
 };

@@ -13,8 +13,12 @@ struct device_plan {
 	bool json;
 	uint64_t size, slab;        /* bytes */
 	uint64_t priority;          /* swap priority, 0 = above every other */
-	struct option_list donors;  /* "HOST:PORT" */
-	const char *backup;         /* directory */
+	struct option_list donors;  /* "HOST:PORT[,HOST:PORT...]" */
+	const char *durability;     /* "disk", "replicas=N", "none" */
+	const char *backup;         /* directory, only with "disk" */
+	struct device_extras {      /* handed to ebb-swapd as they are; NULL = not given */
+		const char *key, *seal, *hot_slab;
+	} extras;
 	const char *scope;          /* "any", "attached" */
 };
 

@@ -93,15 +93,51 @@ struct json_object *device_describe_all(void)
 	return rows;
 }
 
+/* "3 donors"; "256 copies, 2 missing": what a table has no room for. */
+static void put_summary(struct json_object *row)
+{
+	struct json_object *server = get_member(row, "server"), *copies = get_member(server, "copies");
+	const char *donors = control_str(row, "donor", "");
+	struct json_object *now = get_member(server, "donors");
+	static const char *const kinds[] = { "missing", "filling", "leaving" };
+	size_t n = now ? json_object_array_length(now) : 0, len;
+	char text[128];
+
+	if (n > 1 || (!now && strchr(donors, ','))) {
+		for (const char *c = donors; !now && c; c = strchr(c, ','), c += c != NULL)
+			n++;
+		snprintf(text, sizeof(text), "%zu donors", n);
+		put_str(row, "donor", text);
+	}
+	if (server) {
+		put_str(row, "durability", control_str(server, "durability", "disk"));
+		json_object_object_add(row, "live", json_object_get(get_member(server, "live")));
+		json_object_object_add(row, "mapped", json_object_get(get_member(server, "mapped")));
+	}
+	if (!copies)
+		return;
+	len = snprintf(text, sizeof(text), "%lld", (long long)control_int(copies, "present", 0));
+	for (int i = 0; i < 3 && len < sizeof(text); i++)
+		if (control_int(copies, kinds[i], 0))
+			len += snprintf(text + len, sizeof(text) - len, ", %lld %s",
+					(long long)control_int(copies, kinds[i], 0), kinds[i]);
+	put_str(row, "copies", text);
+}
+
 void device_print_table(struct json_object *rows)
 {
 	static const struct column columns[] = {
 		{ "name", "DEVICE", COLUMN_TEXT }, { "block", "BLOCK", COLUMN_TEXT },
 		{ "size", "SIZE", COLUMN_BYTES }, { "used", "USED", COLUMN_BYTES },
 		{ "priority", "PRIO", COLUMN_COUNT }, { "state", "STATE", COLUMN_TEXT },
-		{ "scope", "SCOPE", COLUMN_TEXT }, { "donor", "DONOR", COLUMN_TEXT },
+		{ "scope", "SCOPE", COLUMN_TEXT }, { "durability", "KEPT BY", COLUMN_TEXT },
+		{ "live", "LIVE", COLUMN_BYTES }, { "mapped", "MAPPED", COLUMN_BYTES },
+		{ "copies", "COPIES", COLUMN_TEXT }, { "donor", "DONOR", COLUMN_TEXT },
 		{ NULL },
 	};
+
+	for (size_t i = 0; rows && i < json_object_array_length(rows); i++)
+		put_summary(json_object_array_get_idx(rows, i));
 
 	output_table(rows, columns, "no devices; make one with ebbctl device create");
 }

@@ -82,7 +82,9 @@ def test_missing_arguments(away):
     for argv in (["device", "create"], ["device", "destroy"], ["device", "abort"],
                  ["policy", "attach"], ["policy", "attach", "leap"], ["policy", "detach"],
                  ["policy", "set"], ["policy", "set", "x"], ["policy", "load"],
-                 ["policy", "unload"], ["policy", "show"], ["run"], ["record"]):
+                 ["policy", "unload"], ["policy", "show"], ["run"], ["record"],
+                 ["donor", "drain"], ["donor", "undrain"], ["donor", "trust"],
+                 ["slab", "migrate"], ["slab", "migrate", "x"]):
         refuse(USAGE, *argv, says=["missing"])
 
 
@@ -161,7 +163,7 @@ def test_bad_sizes(away, option, value):
 
 def test_device_create_bad_input(away):
     assert "--size" in refuse(USAGE, *CREATE, "x", "--donor", "127.0.0.1:1")
-    assert "--donor" in refuse(USAGE, *CREATE, "x", "--size", "64M")
+    assert "--donors" in refuse(USAGE, *CREATE, "x", "--size", "64M")
     refuse(USAGE, *CREATE, "x", *GOOD, "--size", "1M", says=["--size", "out of range"])
     refuse(USAGE, *CREATE, "x", *GOOD, "--scope", "some", says=["some", "any|attached"])
     refuse(USAGE, *CREATE, "x", "--size", "64M", "--donor", "127.0.0.1:99999", says=["99999"])
@@ -386,6 +388,41 @@ def test_device_life(device):
     assert told["mount"] not in machine.ebb_mounts()
     assert device.server not in machine.processes()
     refuse(USAGE, "device", "destroy", device.name, says=[device.name])
+
+
+def test_device_of_configured_donors(swap_lock, donor_factory, logs, tmp_path):
+    """A device made without --donors begins with those of ebb.conf, and follows it."""
+    donors = [donor_factory(port=free_port(), memory="128M", slab="16M") for _ in range(3)]
+    a, b, c = (d.address for d in donors)
+    config = tmp_path / "ebb.conf"
+    dead = f"127.0.0.1:{free_port()}"
+    config.write_text(f"[donors]\nlist = {a}, {dead}, {b}\n")
+    daemon = parts.Ebbd(logs / "ebbd.log", config=config)
+    try:
+        ebbctl("device", "create", "test0", "--size", "64M", "--slab", "16M", "--durability", "replicas=2")
+        used = lambda: {d["address"]: d for d in ebbctl_json("donor", "list")["donors"]}
+        up = lambda: {x for x, d in used().items() if d["state"] == "up" and d["device"] == "test0"}
+        assert up() == {a, b}
+        machine.wait_for(lambda: dead in used() and used()[dead]["device"] == "test0", 15,
+                         "ebbd to tell of the dead one, too")
+        [told] = ebbctl_json("device", "list")["devices"]
+        assert told["donor"] == f"{a},{b}"
+        assert told["donors_from"] == "configuration" and told["durability"] == "replicas=2"
+        assert told["backup"] == "" and not Path("/var/lib/ebb/test0.backup").exists()
+
+        config.write_text(f"[donors]\nlist = {b}\nlist = {c}\n")
+        daemon.signal(signal.SIGHUP)
+        machine.wait_for(lambda: set(used()) == {b, c}, 20, "the device to follow")
+        # What is wrong changes nothing, and without ebbd nothing changes.
+        config.write_text(f"[donors]\nlist = {b}, {b}\n")
+        daemon.signal(signal.SIGHUP)
+        machine.wait_for(lambda: "twice" in read(daemon.log), 5, "the refusal")
+        daemon.stop()
+        assert set(used()) == {b, c}
+    finally:
+        ebbctl("device", "destroy", "test0", check=False)
+        daemon.stop()
+        machine.pins_remove()
 
 
 def test_destroy_refuses_what_would_kill(device, cgroup):

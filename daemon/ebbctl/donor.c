@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* ebbctl donor: who lends memory to this machine, and how one is left. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/control.h"
+#include "common/size.h"
+#include "common/paths.h"
+#include "daemon_call.h"
+#include "device_servers.h"
+#include "output.h"
+#include "verbs.h"
+#include "wire/address.h"
+
+#define LOCAL "local"
+#define LOCAL_MS 5000
+
+/* Asks the donor on this machine; takes @request. */
+static int local_call(struct json_object *request, struct json_object **answer, struct error *e)
+{
+	struct error inner = { 0 };
+	int r = control_call(ebb_donor_socket(), request, LOCAL_MS, answer, &inner);
+
+	json_object_put(request);
+	if (r && inner.exit_status == EXIT_NO_DAEMON)
+		return fail_exit(e, EXIT_NO_DAEMON, r,
+				 "donor " LOCAL ": no ebb-donord answers at %s; start it, or name a donor that devices use",
+				 ebb_donor_socket());
+	if (r)
+		return fail_exit(e, inner.exit_status, r, "%s", inner.text);
+	json_object_object_del(*answer, "ok");
+	return 0;
+}
+
+static int add_rows(const char *device, struct json_object *status, void *rows)
+{
+	struct json_object *donors = get_member(status, "donors");
+
+	for (size_t i = 0; donors && i < json_object_array_length(donors); i++) {
+		struct json_object *row = json_object_array_get_idx(donors, i);
+
+		put_str(row, "device", device);
+		json_object_array_add(rows, json_object_get(row));
+	}
+	return 0;
+}
+
+/* How many of @rows are of @address; marks them when etcd misses it. */
+static int mark(struct json_object *rows, const char *address, bool missing)
+{
+	int n = 0;
+
+	for (size_t i = 0; i < json_object_array_length(rows); i++) {
+		struct json_object *row = json_object_array_get_idx(rows, i);
+
+		if (strcmp(control_str(row, "address", ""), address))
+			continue;
+		n++;
+		if (missing)
+			put_bool(row, "missing", true);
+	}
+	return n;
+}
+
+/* Those that ebbd knows and no device uses; and which etcd misses. */
+static void add_known(struct json_object *rows, struct json_object *known)
+{
+	for (size_t i = 0; known && i < json_object_array_length(known); i++) {
+		struct json_object *row = json_object_array_get_idx(known, i);
+
+		if (mark(rows, control_str(row, "address", ""),
+			 json_object_get_boolean(get_member(row, "missing"))))
+			continue;
+		put_str(row, "device", NULL);
+		put_str(row, "state", "not used");
+		json_object_array_add(rows, json_object_get(row));
+	}
+}
+
+static void print_local(struct json_object *o)
+{
+	static const struct column columns[] = {
+		{ "name", "BORROWER", COLUMN_TEXT }, { "peer", "FROM", COLUMN_TEXT },
+		{ "transport", "BY", COLUMN_TEXT }, { "slabs", "SLABS", COLUMN_COUNT },
+		{ "bytes", "HOLDS", COLUMN_BYTES }, { "asked_back", "ASKED BACK", COLUMN_COUNT },
+		{ NULL },
+	};
+	char total[16], free_text[16];
+
+	const char *etcd = control_str(o, "etcd", NULL);
+
+	printf("this machine lends %s, %s of it free%s%s%s\n",
+	       size_format(control_int(o, "total", 0), total, sizeof(total)),
+	       size_format(control_int(o, "free", 0), free_text, sizeof(free_text)),
+	       json_object_get_boolean(get_member(o, "draining")) ? ", draining" : "",
+	       etcd ? "; etcd: " : "", etcd ?: "");
+	output_table(get_member(o, "borrowers"), columns, "nobody borrows");
+}
+
+/* "up, draining, missing in etcd" */
+static void put_whole_state(struct json_object *row)
+{
+	const char *leaving = control_str(row, "leaving", NULL);
+	bool missing = json_object_get_boolean(get_member(row, "missing"));
+	char text[96];
+
+	snprintf(text, sizeof(text), "%s%s%s%s", control_str(row, "state", "?"), leaving ? ", " : "",
+		 leaving ?: "", missing ? ", missing in etcd" : "");
+	put_str(row, "state", text);
+}
+
+static void print_list(struct json_object *o)
+{
+	static const struct column columns[] = {
+		{ "address", "DONOR", COLUMN_TEXT }, { "device", "DEVICE", COLUMN_TEXT },
+		{ "state", "STATE", COLUMN_TEXT }, { "transport", "BY", COLUMN_TEXT },
+		{ "slabs", "SLABS", COLUMN_COUNT }, { "free", "FREE", COLUMN_BYTES },
+		{ "total", "LENDS", COLUMN_BYTES }, { "losses", "LOST", COLUMN_COUNT },
+		{ NULL },
+	};
+	struct json_object *local = get_member(o, LOCAL), *rows = get_member(o, "donors");
+	const char *error = control_str(o, "error", NULL);
+
+	for (size_t i = 0; i < json_object_array_length(rows); i++)
+		put_whole_state(json_object_array_get_idx(rows, i));
+	output_table(rows, columns,
+		     "no donors; see ebbctl device create and [donors] in ebb.conf(5)");
+	if (error)
+		printf("\nebbd: %s\n", error);
+	if (local) {
+		printf("\n");
+		print_local(local);
+	}
+}
+
+static int run_list(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_json_ struct json_object *o = json_object_new_object(), *known = NULL;
+	struct json_object *rows = json_object_new_array(), *local = NULL;
+	const struct common_options *c = options;
+
+	json_object_object_add(o, "donors", rows);
+	servers_ask("status", add_rows, rows);
+	if (!daemon_call(daemon_request("donors"), &known, NULL)) {
+		add_known(rows, get_member(known, "donors"));
+		put_str(o, "source", control_str(known, "source", NULL));
+		put_str(o, "error", control_str(known, "error", NULL));
+	}
+	if (!local_call(server_request("status"), &local, NULL))
+		json_object_object_add(o, LOCAL, local);
+	output(c->json, o, print_list);
+	return 0;
+}
+
+/* One verb for every device that has a donor of one address. */
+struct telling {
+	const char *verb, *address;
+	struct json_object *devices; /* told */
+	struct error *e;
+};
+
+static int tell_user(const char *device, struct json_object *status, void *data)
+{
+	struct json_object *rows = get_member(status, "donors"), *request;
+	struct telling *t = data;
+	int r;
+
+	if (!rows || !mark(rows, t->address, false))
+		return 0;
+	request = server_request(t->verb);
+	put_str(request, "donor", t->address);
+	r = server_tell(device, request, t->e);
+	if (!r)
+		json_object_array_add(t->devices, json_object_new_string(device));
+	return r;
+}
+
+static int tell_devices(const char *verb, const char *address, struct json_object *o,
+			struct error *e)
+{
+	struct telling t = { verb, address, json_object_new_array(), e };
+	int r;
+
+	json_object_object_add(o, "devices", t.devices);
+	r = servers_ask("status", tell_user, &t);
+	if (r || json_object_array_length(t.devices))
+		return r;
+	return fail_exit(e, EXIT_USAGE, ENOENT,
+			 "donor %s: no device of this machine uses it; see ebbctl donor list", address);
+}
+
+static int tell(const char *verb, const char *local_verb, const char *what, const char *text,
+		void *options, void (*print)(struct json_object *o), struct error *e)
+{
+	_cleanup_json_ struct json_object *o = json_object_new_object(), *answer = NULL;
+	const struct common_options *c = options;
+	char address[128];
+	int r = need_root(what, e);
+
+	if (r)
+		return r;
+	if (!strcmp(text, LOCAL) && local_verb) {
+		put_str(o, "donor", LOCAL);
+		r = local_call(server_request(local_verb), &answer, e);
+	} else {
+		r = address_check(text, "donor", address, sizeof(address), e);
+		put_str(o, "donor", r ? "" : address);
+		if (!r)
+			r = tell_devices(verb, address, o, e);
+	}
+	if (!r)
+		output(c->json, o, print);
+	return r;
+}
+
+static void print_drain(struct json_object *o)
+{
+	printf("donor %s: its slabs are moving away; see ebbctl donor list\n",
+	       control_str(o, "donor", ""));
+}
+
+static void print_used(struct json_object *o)
+{
+	printf("donor %s: is used again\n", control_str(o, "donor", ""));
+}
+
+static int run_drain(int argc, char **argv, void *options, struct error *e)
+{
+	return tell("donor.drain", "drain", "donor drain", argv[0], options, print_drain, e);
+}
+
+static int run_undrain(int argc, char **argv, void *options, struct error *e)
+{
+	return tell("donor.undrain", "undrain", "donor undrain", argv[0], options, print_used, e);
+}
+
+static int run_trust(int argc, char **argv, void *options, struct error *e)
+{
+	return tell("donor.trust", NULL, "donor trust", argv[0], options, print_used, e);
+}
+
+static const struct option_spec only_json[] = { OPTION_JSON, OPTIONS_END };
+
+const struct command command_donor_list = {
+	.object = "donor", .action = "list",
+	.help = "Shows who lends memory to this machine, and what this machine lends",
+	.options = only_json, .options_size = sizeof(struct common_options), .run = run_list,
+};
+
+const struct command command_donor_drain = {
+	.object = "donor", .action = "drain", .arguments = "DONOR|" LOCAL,
+	.help = "Moves all slabs away from a donor, or all that this machine lends",
+	.example = "  ebbctl donor drain 10.0.0.7:7070\n  ebbctl donor drain local\n",
+	.options = only_json, .options_size = sizeof(struct common_options), .run = run_drain,
+	.min_args = 1, .max_args = 1,
+};
+
+const struct command command_donor_undrain = {
+	.object = "donor", .action = "undrain", .arguments = "DONOR|" LOCAL,
+	.help = "Lets slabs be placed there again", .options = only_json,
+	.options_size = sizeof(struct common_options), .run = run_undrain, .min_args = 1,
+	.max_args = 1,
+};
+
+const struct command command_donor_trust = {
+	.object = "donor", .action = "trust", .arguments = "DONOR",
+	.help = "Uses a donor again that gave back a page it was not given", .options = only_json,
+	.options_size = sizeof(struct common_options), .run = run_trust, .min_args = 1,
+	.max_args = 1,
+};

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+ebbctl's verbs about donors and slabs, against sockets that answer as ebb-swapd, ebb-donord
+and ebbd do; and what device create makes of donors and durability before anything exists.
+"""
+import os
+import re
+import socket
+
+import pytest
+
+from control_server import ControlServer, error, write_record
+from dataplane import donor_at, only_tcp, pages, place, server, transport, world    # fixtures
+from machine import wait_for
+from parts import ebbctl, ebbctl_json
+
+FAILED, USAGE, UNSUPPORTED, NO_DAEMON, REFUSED = 1, 2, 3, 4, 5
+CREATE = ["device", "create", "x", "--size", "64M"]
+GIB = 1 << 30
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A run directory of its own; run.serve(name, answer) is a socket in it, as ControlServer."""
+    monkeypatch.setenv("EBB_RUN_DIR", str(tmp_path))
+    made = []
+
+    class Run:
+        path = tmp_path
+
+        @staticmethod
+        def serve(name, answer):
+            made.append(ControlServer(tmp_path / f"{name}.sock", answer))
+            return made[-1]
+
+        @staticmethod
+        def device(name, answer, **members):
+            write_record(tmp_path, name, **{"size": GIB, "slab": 64 << 20, **members})
+            return Run.serve(f"devices/{name}", answer)
+
+    yield Run
+    for s in made:
+        s.close()
+
+
+def refuse(status, *argv, says=()):
+    done = ebbctl(*argv, check=False)
+    assert done.returncode == status, done.stderr
+    assert done.stdout == ""
+    line = done.stderr.splitlines()
+    assert len(line) == 1 and re.fullmatch(r"ebbctl: .+: .+", line[0]), done.stderr
+    for word in says:
+        assert word in line[0], line[0]
+    return line[0]
+
+
+def donor(address, **what):
+    return {"address": address, "transport": "tcp", "state": "up", "slabs": 3, "total": 4 * GIB,
+            "free": GIB, "losses": 0, **what}
+
+
+def status(*donors, **what):
+    return lambda request: {"donors": list(donors), **what} if request["verb"] == "status" else {}
+
+
+# --- donor ------------------------------------------------------------------
+
+def test_donor_list(run):
+    run.device("ebb0", status(donor("a:1"), donor("b:2", state="down", losses=2)))
+    run.device("ebb1", status(donor("b:2", leaving="draining")))
+    run.device("ebb2", lambda request: error("device ebb2: out of order"))
+    run.serve("control", lambda request: {
+        "source": "etcd", "error": "etcd https://e:1: gone", "donors": [
+            {"address": a, "slab": 1, "total": GIB, "missing": a != "c:3"} for a in ("b:2", "c:3", "d:4")]})
+    run.serve("donord", lambda request: {"total": 8 * GIB, "free": GIB, "draining": True,
+                                         "etcd": "registered", "borrowers": [
+        {"name": "spark", "peer": "10.0.0.9:1", "transport": "tcp", "slabs": 3, "bytes": GIB, "asked_back": 1}]})
+    done = ebbctl("donor", "list")
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert rows[1][:3] == ["a:1", "ebb0", "up"] and rows[2][:6] == ["b:2", "ebb0", "down,", "missing", "in", "etcd"]
+    assert rows[3][:7] == ["b:2", "ebb1", "up,", "draining,", "missing", "in", "etcd"]
+    assert rows[4][:5] == ["c:3", "-", "not", "used", "-"]
+    assert rows[5][:7] == ["d:4", "-", "not", "used,", "missing", "in", "etcd"]
+    assert "etcd https://e:1: gone" in done.stdout
+    assert "this machine lends 8.0 GiB, 1.0 GiB of it free, draining; etcd: registered" in done.stdout
+    assert re.search(r"spark +10\.0\.0\.9:1 +tcp +3 +1\.0 GiB +1\n", done.stdout)
+    assert "ebb2: device ebb2: out of order" in done.stderr
+    told = ebbctl_json("donor", "list")
+    assert [(d["address"], d["device"]) for d in told["donors"]] == \
+        [("a:1", "ebb0"), ("b:2", "ebb0"), ("b:2", "ebb1"), ("c:3", None), ("d:4", None)]
+    assert told["donors"][2]["leaving"] == "draining" and told["donors"][2]["state"] == "up"
+    assert told["local"]["total"] == 8 * GIB and told["source"] == "etcd"
+
+
+def test_donor_list_of_nothing(run):
+    assert "no donors" in ebbctl("donor", "list").stdout
+    assert ebbctl_json("donor", "list") == {"donors": []}
+
+
+@pytest.mark.parametrize("verb", ["drain", "undrain", "trust"])
+def test_who_uses_a_donor_is_told(run, verb):
+    users = [run.device(name, status(donor("a:7070"), donor("b:2"))) for name in ("ebb0", "ebb2")]
+    other = run.device("ebb1", status(donor("b:2")))
+    told = ebbctl_json("donor", verb, "a")      # its port is the usual one
+    assert told == {"donor": "a:7070", "devices": ["ebb0", "ebb2"]}
+    for u in users:
+        assert u.asked[-1] == {"verb": f"donor.{verb}", "donor": "a:7070"}
+    assert [a["verb"] for a in other.asked] == ["status"]
+    refuse(USAGE, "donor", verb, "c:3", says=["c:3", "no device"])
+    refuse(USAGE, "donor", verb, "c:x", says=["c:x", "HOST:PORT"])
+    refuse(USAGE, "donor", verb, says=["missing"])
+
+
+def test_a_server_that_refuses(run):
+    run.device("ebb0", lambda request: {"donors": [donor("a:1")]} if request["verb"] == "status"
+               else error("donor a:1: not quarantined; nothing to do", REFUSED))
+    refuse(REFUSED, "donor", "trust", "a:1", says=["ebb0", "not quarantined"])
+
+
+def test_the_local_donor(run):
+    refuse(NO_DAEMON, "donor", "drain", "local", says=["ebb-donord", "start it"])
+    local = run.serve("donord", lambda request: {})
+    ebbctl("donor", "drain", "local")
+    ebbctl("donor", "undrain", "local")
+    assert [a["verb"] for a in local.asked] == ["drain", "undrain"]
+    refuse(USAGE, "donor", "trust", "local", says=["local:7070", "no device"])
+
+
+# --- slab -------------------------------------------------------------------
+
+def slab(number, *copies, **what):
+    return {"slab": number, "state": "mapped", "live": 10, "activity": 2.4, "copies": [
+        {"donor": d, "state": s, "pages": 10} for d, s in copies], **what}
+
+
+def test_slab_list(run):
+    first = slab(0, ("a:1", "complete"), ("b:2", "filling"))
+    second = slab(700, ("a:1", "leaving"))
+
+    def answer(request):
+        assert request["verb"] == "slab.list"
+        return {"slabs": [first], "next": 1} if request["from"] == 0 else {"slabs": [second]}
+
+    asked = run.device("ebb0", answer)
+    run.device("ebb1", lambda request: {"slabs": [slab(3, state="lost")]})
+    rows = [line.split() for line in ebbctl("slab", "list").stdout.splitlines()]
+    assert rows[1] == ["ebb0", "0", "mapped", "10", "2", "a:1", "b:2(filling)"]
+    assert rows[2] == ["ebb0", "700", "mapped", "10", "2", "a:1(leaving)"]
+    assert rows[3][:3] == ["ebb1", "3", "lost"]
+    assert [a["from"] for a in asked.asked] == [0, 1]
+    told = ebbctl_json("slab", "list", "ebb1")["slabs"]
+    assert [(s["device"], s["slab"]) for s in told] == [("ebb1", 3)]
+    refuse(USAGE, "slab", "list", "nosuch", says=["nosuch", "device list"])
+
+
+def test_a_server_that_goes_round_in_circles(run):
+    asked = run.device("ebb0", lambda request: {"slabs": [slab(0)], "next": 5})
+    assert len(ebbctl_json("slab", "list", "ebb0")["slabs"]) == 2
+    assert len(asked.asked) == 2
+
+
+def test_slab_migrate(run):
+    s = run.device("ebb0", lambda request: {})
+    assert ebbctl_json("slab", "migrate", "ebb0", "15", "--to", "b") == \
+        {"device": "ebb0", "slab": 15, "to": "b:7070"}
+    assert s.asked[-1] == {"verb": "slab.migrate", "slab": 15, "to": "b:7070"}
+    assert "slab 3 is moving" in ebbctl("slab", "migrate", "ebb0", "3").stdout
+    assert s.asked[-1] == {"verb": "slab.migrate", "slab": 3}
+    refuse(USAGE, "slab", "migrate", "ebb0", "16", says=["0 to 15"])
+    for bad in ("x", "-1", "1x", "", "99999999999999999999"):
+        refuse(USAGE, "slab", "migrate", "--", "ebb0", bad, says=["not the number"])
+    refuse(USAGE, "slab", "migrate", "ebb0", "1", "--to", "b:x", says=["b:x"])
+    refuse(USAGE, "slab", "migrate", "nosuch", "1", says=["nosuch"])
+    refuse(USAGE, "slab", "migrate", "ebb0", says=["missing"])
+    assert len(s.asked) == 2
+    s.close()
+    assert "ebb0" in refuse(NO_DAEMON, "slab", "migrate", "ebb0", "1")
+
+
+# --- device list ------------------------------------------------------------
+
+def test_device_list_says_how_pages_are_kept(run):
+    run.device("ebb0", status(donor("a:1"), donor("b:2"), pid=1, durability="replicas=2", live=GIB,
+                              mapped=2 * GIB, copies={"wanted": 2, "present": 30, "missing": 2,
+                                                      "filling": 1, "leaving": 0}))
+    text = ebbctl("device", "list").stdout
+    row = text.splitlines()[1]
+    assert "replicas=2" in row and "2 donors" in row and "30, 2 missing, 1 filling" in row
+    assert re.search(r"1\.0 GiB +2\.0 GiB", row)
+
+
+# --- device create: donors and durability -----------------------------------
+
+@pytest.fixture
+def listener():
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        yield f"127.0.0.1:{s.getsockname()[1]}"
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def test_donors_given(run, listener):
+    refuse(USAGE, *CREATE, "--donors", f"{listener},{listener}", says=[listener, "twice"])
+    refuse(USAGE, *CREATE, "--donors", listener, "--donor", listener, says=[listener, "twice"])
+    refuse(USAGE, *CREATE, "--donors", "a,a:7070", says=["a:7070", "twice"])
+    refuse(USAGE, *CREATE, "--donors", f"{listener},b:x", says=["b:x"])
+    refuse(USAGE, *CREATE, "--donors", ",".join(f"127.0.0.1:{p}" for p in range(1, 18)), says=["16"])
+    dead = f"127.0.0.1:{free_port()}"
+    refuse(FAILED, *CREATE, "--donors", f"{listener},{dead}", says=[dead, "refused", "ebb-donord"])
+
+
+def test_donors_of_ebbd(run):
+    refuse(USAGE, *CREATE, says=["--donors", "ebbd", "does not answer"])
+    answers = [{"source": "none", "error": None, "donors": []},
+               {"source": "etcd", "error": "etcd https://e:1: gone", "donors": []},
+               {"source": "list", "error": None, "donors": [
+                   {"address": f"127.0.0.1:{free_port()}"}, {"address": f"127.0.0.1:{free_port()}"}]},
+               {"source": "etcd", "error": None, "donors": [{"address": "a:1", "slab": 1 << 20}]}]
+    run.serve("control", lambda request: answers.pop(0))
+    refuse(USAGE, *CREATE, says=["ebbd knows none", "ebb.conf(5)"])
+    refuse(USAGE, *CREATE, says=["etcd https://e:1: gone"])
+    refuse(FAILED, *CREATE, says=["none of 2 answers"])
+    refuse(USAGE, *CREATE, "--slab", "2M", says=["none of the 1", "--slab"])
+
+
+def test_durability(run, listener):
+    one = [*CREATE, "--donors", listener]
+    refuse(USAGE, *one, "--durability", "replicas=2", says=["replicas=2", "there is 1", "--donors"])
+    for bad in ("replicas=1", "replicas=4", "replicas", "raid", ""):
+        refuse(USAGE, *one, f"--durability={bad}", says=[f"'{bad}'", "replicas=2"])
+    refuse(USAGE, *one, "--durability", "none", "--backup", "/tmp", says=["--backup", "disk"])
+    refuse(USAGE, *one, "--seal", "maybe", says=["maybe", "auto|on|off"])
+    assert not list(run.path.glob("devices/*.json"))
+
+
+# --- on a real device, without swap on --------------------------------------
+
+@only_tcp
+def test_on_a_real_device(world, monkeypatch):
+    """What ebbctl asks is what ebb-swapd and ebb-donord answer."""
+    donors = [world.donor() for _ in range(3)]
+    a, b, c = (d.address for d in donors)
+    s = world.serve(*donors, size="8M", backup="", options=["--durability", "replicas=2"])
+    write_record(s.run, "dp0", size=8 << 20, slab=1 << 20)
+    monkeypatch.setenv("EBB_RUN_DIR", str(s.run))
+    pages = world.open(s)
+    pages.write_random(40, most=16)
+
+    def slabs():
+        return {r["slab"]: sorted(x["donor"] for x in r["copies"] if x["state"] == "complete")
+                for r in ebbctl_json("slab", "list", "dp0")["slabs"]}
+
+    def settled():
+        listed = ebbctl_json("slab", "list")["slabs"]
+        return listed and all(len(r["copies"]) == 2 and all(x["state"] == "complete" for x in r["copies"])
+                              for r in listed)
+
+    wait_for(settled, 10, "two copies of each slab")
+    assert all(len(holders) == 2 for holders in slabs().values())
+    rows = ebbctl_json("donor", "list")["donors"]
+    assert sorted(r["address"] for r in rows) == sorted([a, b, c])
+    assert sum(r["slabs"] for r in rows) == 2 * len(slabs()) and {r["state"] for r in rows} == {"up"}
+    assert ebbctl("donor", "list").stdout.count(" up ") == 3
+
+    # A slab goes to the donor that lacks it.
+    number, holders = next(iter(slabs().items()))
+    (to,) = {a, b, c} - set(holders)
+    ebbctl("slab", "migrate", "dp0", number, "--to", to)
+    wait_for(lambda: settled() and to in slabs()[number], 10, "the slab to move")
+    refuse(REFUSED, "slab", "migrate", "dp0", str(number), "--to", to, says=["already"])
+    refuse(USAGE, "slab", "migrate", "dp0", str(number), "--to", "127.0.0.1:1", says=["127.0.0.1:1"])
+
+    # Everything leaves a donor, which is used again afterwards.
+    ebbctl("donor", "drain", a)
+    assert "up, drained" in ebbctl("donor", "list").stdout
+    wait_for(lambda: settled() and all(a not in h for h in slabs().values()), 20, "the drain")
+    refuse(REFUSED, "donor", "trust", a, says=["dp0", "not quarantined"])
+    ebbctl("donor", "undrain", a)
+    assert "drained" not in ebbctl("donor", "list").stdout
+    row = ebbctl("device", "list").stdout.splitlines()[1]
+    assert "replicas=2" in row and "3 donors" in row
+
+    # The donor itself says that all is to leave.
+    there = {"env": {**os.environ, "EBB_RUN_DIR": str(donors[1].run)}}
+    ebbctl("donor", "drain", "local", **there)
+    wait_for(lambda: settled() and all(b not in h for h in slabs().values()), 20, "the local drain")
+    assert "0 B of it free, draining" in ebbctl("donor", "list", **there).stdout
+    assert "up, draining" in ebbctl("donor", "list").stdout
+    ebbctl("donor", "undrain", "local", **there)
+    assert ebbctl_json("donor", "list", **there)["local"]["draining"] is False
+    pages.check()
