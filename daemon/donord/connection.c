@@ -282,7 +282,7 @@ static int finished(void *data, const struct wire_frame *f)
 		put_reply(c, f, WIRE_NO_SESSION, NULL, 0, NO_SLAB);
 		return 0;
 	case WIRE_ACTIVITY:
-		return eviction_activity(c->lender, c, f, c->small);
+		return eviction_rates(c->lender, c, f, c->small);
 	case WIRE_EVICT:
 		return eviction_answer(c->lender, c, f);
 	}

@@ -116,7 +116,7 @@ void eviction_start(struct lender *l, uint32_t want, uint64_t now)
 			ask_activity(l, &l->connections[i]);
 }
 
-int eviction_activity(struct lender *l, struct connection *c, const struct wire_frame *f,
+int eviction_rates(struct lender *l, struct connection *c, const struct wire_frame *f,
 		      const uint8_t *payload)
 {
 	struct eviction *e = &l->eviction;
@@ -336,7 +336,7 @@ static void drain(struct lender *l, uint64_t now)
 	}
 }
 
-void eviction_tick(struct lender *l, uint64_t now)
+void eviction_second(struct lender *l, uint64_t now)
 {
 	if (l->draining)
 		drain(l, now);

@@ -57,10 +57,10 @@ void eviction_start(struct lender *l, uint32_t want, uint64_t now);
 uint64_t eviction_turn(struct lender *l, uint64_t now);
 
 /* Once a second: what is overdue, what is to be revoked, and the drain. */
-void eviction_tick(struct lender *l, uint64_t now);
+void eviction_second(struct lender *l, uint64_t now);
 
 /* Answers of a borrower.  0, or -EPROTO when it was not asked that. */
-int eviction_activity(struct lender *l, struct connection *c, const struct wire_frame *f,
+int eviction_rates(struct lender *l, struct connection *c, const struct wire_frame *f,
 		      const uint8_t *payload);
 int eviction_answer(struct lender *l, struct connection *c, const struct wire_frame *f);
 

@@ -205,7 +205,7 @@ void lender_tick(struct lender *l, uint64_t now)
 		follow_headroom(l, now);
 	else
 		lend_grow(p, p->in[LEND_ABSENT]);
-	eviction_tick(l, now);
+	eviction_second(l, now);
 	connections_tick(l, now);
 }
 
