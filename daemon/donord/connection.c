@@ -65,12 +65,26 @@ static void end_arrival(struct connection *c)
 	c->arriving = NO_SLAB;
 }
 
+static void drop_data(struct connection *c)
+{
+	struct lender *l = c->lender;
+
+	for (int i = 0; i < CONNECTIONS; i++) {
+		struct connection *data = &l->connections[i];
+
+		if (data != c && data->fd >= 0 && data->home == c->number)
+			connection_drop(data, "its control connection ended");
+	}
+}
+
 void connection_drop(struct connection *c, const char *why)
 {
 	struct lender *l = c->lender;
 	char peer[64];
 	uint32_t slabs;
 
+	/* Before its slabs are anybody else's. */
+	drop_data(c);
 	stream_tx_reset(&c->tx, reply_sent, c);
 	for (; c->delayed_count; c->delayed_count--) {
 		lend_unpin(l->pool, c->delayed[c->delayed_head].reply.slab);
@@ -82,12 +96,16 @@ void connection_drop(struct connection *c, const char *why)
 	c->fd = -1;
 	eviction_forget(l, c);
 	slabs = lend_release_owner(l->pool, c->number);
-	if (c->greeted)
+	if (connection_is_data(c))
+		lender_say(l, LOG_LVL_DEBUG, "borrower %s: data connection: %s", c->name, why);
+	else if (c->greeted)
 		lender_say(l, LOG_LVL_INFO, "borrower %s: %s; %u slabs taken back", c->name, why,
 			   slabs);
 	else
 		lender_say(l, LOG_LVL_INFO, "borrower (unknown, %s): %s",
 			   connection_peer_text(c, peer, sizeof(peer)), why);
+	/* Last: it may have @why. */
+	access_end(&c->access);
 }
 
 static void push(struct connection *c, const struct wire_frame *f, const void *payload,
@@ -122,8 +140,24 @@ static void put_donor(struct connection *c, const struct wire_frame *f)
 	uint8_t buf[WIRE_DONOR_SIZE];
 
 	lender_told(c->lender, &d);
+	d.session = c->access.session;
 	wire_build_donor(buf, &d);
 	put_reply(c, f, WIRE_OK, buf, sizeof(buf), NO_SLAB);
+}
+
+/* Slabs of the borrower's: with a key, of all who have one of its name. */
+static uint32_t owned(const struct connection *c)
+{
+	const struct lend_pool *p = c->lender->pool;
+	const char *name = c->access.tls.name;
+	uint32_t n = 0;
+
+	if (!*name)
+		return lend_owned(p, c->number);
+	for (uint32_t i = 0; i < p->count; i++)
+		n += p->slabs[i].state == LEND_LENT &&
+		     !strcmp(c->lender->connections[p->slabs[i].owner].access.tls.name, name);
+	return n;
 }
 
 static enum wire_status map(struct connection *c, struct wire_frame *r)
@@ -132,7 +166,7 @@ static enum wire_status map(struct connection *c, struct wire_frame *r)
 
 	if (c->lender->draining)
 		return WIRE_NO_SPACE;
-	if (c->quota && (lend_owned(p, c->number) + 1) * p->slab_size > c->quota)
+	if (c->quota && (owned(c) + 1) * p->slab_size > c->quota)
 		return WIRE_OVER_QUOTA;
 	return lend_map(p, c->number, &r->slab, &r->generation);
 }
@@ -181,19 +215,55 @@ static int greet(struct connection *c, const struct wire_frame *f)
 	}
 	/*
 	 * An older connection of the same borrower may still have writes on the
-	 * way.  They must not land after this one's, so it goes first.
+	 * way.  They must not land after this one's, so it goes first.  With keys,
+	 * the number alone does not make it the same.
 	 */
 	for (int i = 0; i < CONNECTIONS; i++) {
 		struct connection *old = &l->connections[i];
 
-		if (old != c && old->fd >= 0 && old->greeted && old->borrower == h.borrower)
+		if (old != c && old->fd >= 0 && old->greeted && old->borrower == h.borrower &&
+		    !connection_is_data(old) &&
+		    !strcmp(old->access.tls.name, c->access.tls.name))
 			connection_drop(old, "replaced by a newer connection");
 	}
+	if (access_greeted(&c->access))
+		return -EIO;
 	c->greeted = true;
 	c->borrower = h.borrower;
 	memcpy(c->name, h.name, sizeof(c->name));
-	lender_say(l, LOG_LVL_INFO, "borrower %s: connected", c->name);
+	if (*c->access.tls.name)
+		lender_say(l, LOG_LVL_INFO, "borrower %s: connected, key %s (%s)", c->name,
+			   c->access.tls.name, c->access.tls.fingerprint);
+	else
+		lender_say(l, LOG_LVL_INFO, "borrower %s: connected", c->name);
 	put_donor(c, f);
+	return 0;
+}
+
+/* A data connection says whose it is. */
+static int join(struct connection *c, const struct wire_frame *f)
+{
+	struct connection *control = NULL;
+	enum wire_status st;
+	struct wire_join j;
+
+	if (wire_parse_join(c->small, f->length, &j))
+		return -EPROTO;
+	for (int i = 0; i < CONNECTIONS && !control; i++)
+		if (c->lender->connections[i].fd >= 0 && j.session &&
+		    c->lender->connections[i].access.session == j.session)
+			control = &c->lender->connections[i];
+	st = access_join(&c->access, control ? &control->access : NULL, &j);
+	put_reply(c, f, st, NULL, 0, NO_SLAB);
+	if (st != WIRE_OK) {
+		lender_say(c->lender, LOG_LVL_WARN, "data connection refused: %s",
+			   wire_status_text(st));
+		return 0;
+	}
+	c->home = control->number;
+	c->greeted = true;
+	memcpy(c->name, control->name, sizeof(c->name));
+	access_guard(&c->access, &c->rx, &c->tx);
 	return 0;
 }
 
@@ -201,14 +271,14 @@ static void put_read(struct connection *c, const struct wire_frame *f)
 {
 	struct lender *l = c->lender;
 	void *memory = NULL;
-	enum wire_status st = lend_access(l->pool, c->number, f, &memory);
+	enum wire_status st = lend_access(l->pool, c->home, f, &memory);
 	struct delayed *d;
 
 	if (st != WIRE_OK) {
 		put_reply(c, f, st, NULL, f->length, NO_SLAB);
 		return;
 	}
-	c->reads += f->length / WIRE_PAGE;
+	l->connections[c->home].reads += f->length / WIRE_PAGE;
 	lend_pin(l->pool, f->slab);
 	if (!l->options.delay) {
 		put_reply(c, f, WIRE_OK, memory, f->length, f->slab);
@@ -223,12 +293,12 @@ static void begin_write(struct connection *c, const struct wire_frame *f, void *
 {
 	struct lend_pool *p = c->lender->pool;
 
-	c->verdict = lend_access(p, c->number, f, payload);
+	c->verdict = lend_access(p, c->home, f, payload);
 	if (c->verdict != WIRE_OK) {
 		*payload = NULL;
 		return;
 	}
-	c->writes += f->length / WIRE_PAGE;
+	c->lender->connections[c->home].writes += f->length / WIRE_PAGE;
 	/* The loan may end before the last byte is here. */
 	lend_pin(p, f->slab);
 	c->arriving = f->slab;
@@ -242,7 +312,12 @@ static int arrived(void *data, const struct wire_frame *f, void **payload)
 		return -EPROTO;
 	if (f->direction == WIRE_REQUEST && !has_room(c))
 		return 1;
-	if (f->op == WIRE_WRITE)
+	c->verdict = access_serves(&c->access, f->op);
+	if (c->verdict != WIRE_OK && f->direction == WIRE_REPLY)
+		return -EPROTO;
+	if (c->verdict != WIRE_OK)
+		*payload = f->op == WIRE_WRITE ? NULL : c->small;
+	else if (f->op == WIRE_WRITE)
 		begin_write(c, f, payload);
 	else
 		*payload = c->small;
@@ -254,6 +329,10 @@ static int finished(void *data, const struct wire_frame *f)
 	struct connection *c = data;
 	uint32_t class;
 
+	if (c->verdict != WIRE_OK && f->op != WIRE_WRITE) {
+		put_reply(c, f, c->verdict, NULL, f->op == WIRE_READ ? f->length : 0, NO_SLAB);
+		return 0;
+	}
 	switch (f->op) {
 	case WIRE_HELLO:
 		return greet(c, f);
@@ -279,8 +358,7 @@ static int finished(void *data, const struct wire_frame *f)
 			put_reply(c, f, WIRE_BAD_CLASS, NULL, 0, NO_SLAB);
 		return 0;
 	case WIRE_JOIN:
-		put_reply(c, f, WIRE_NO_SESSION, NULL, 0, NO_SLAB);
-		return 0;
+		return join(c, f);
 	case WIRE_ACTIVITY:
 		return eviction_rates(c->lender, c, f, c->small);
 	case WIRE_EVICT:
@@ -308,6 +386,8 @@ static void receive(struct connection *c)
 	set_held(c, r == 1 && !has_room(c));
 	if (r == -EPROTO)
 		connection_drop(c, "malformed frame");
+	else if (r == -EBADMSG)
+		connection_drop(c, "a frame that is not its own");
 	else if (r == -ECONNRESET)
 		connection_drop(c, "disconnected");
 	else if (r < 0)
@@ -316,8 +396,23 @@ static void receive(struct connection *c)
 		connection_flush(c);
 }
 
+/* Goes on with finding out who it is; true when it has frames to say. */
+static bool let_in(struct connection *c)
+{
+	int r = access_go_on(&c->access, c->lender->tls, c->fd, &c->rx, &c->tx);
+
+	if (r < 0)
+		connection_drop(c, r == -EACCES ? c->access.tls.why : r == -ECONNRESET ?
+				"disconnected" : strerror(-r));
+	else
+		watch(c, true, r == 1 && c->access.tls.wants_write);
+	return !r;
+}
+
 void connection_event(struct connection *c, uint32_t events)
 {
+	if (c->fd >= 0 && access_waits(&c->access) && !let_in(c))
+		return;
 	if (c->fd >= 0 && events & EPOLLOUT)
 		connection_flush(c);
 	if (c->fd >= 0 && events & (EPOLLIN | EPOLLERR | EPOLLHUP))
@@ -465,6 +560,9 @@ struct connection *connection_adopt(struct lender *l, int fd, const struct socka
 	c->tx.budget = TURN_BUDGET;
 	c->greeted = c->writing = false;
 	c->local = peer->ss_family == AF_UNIX;
+	access_begin(&c->access, c->local ? NULL : l->tls);
+	c->home = c->number;
+	c->borrower = 0;
 	c->reading = true;
 	c->peer = *peer;
 	c->quota = l->options.quota;

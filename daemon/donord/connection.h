@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "access.h"
 #include "wire/stream.h"
 
 #define CONNECTIONS 256
@@ -31,6 +32,8 @@ struct connection {
 	bool greeted, reading, writing; /* the last two: epoll interest */
 	bool held;           /* a request that has arrived waits for room for its reply */
 	bool local;          /* by a unix socket: may map slabs */
+	struct access access;
+	uint32_t home;       /* number of the connection whose slabs it moves pages of */
 	uint64_t borrower;
 	char name[WIRE_NAME];
 	struct sockaddr_storage peer;
@@ -40,7 +43,7 @@ struct connection {
 	struct stream_rx rx;
 	struct stream_tx tx;
 	uint8_t small[WIRE_SMALL];    /* payloads that are not pages */
-	enum wire_status verdict;     /* on the WRITE whose payload is arriving */
+	enum wire_status verdict;     /* on the request whose payload is arriving */
 	uint32_t arriving;            /* the slab it goes to, or NO_SLAB */
 	struct delayed *delayed;      /* ring; only with a delay */
 	uint32_t delayed_head, delayed_count;
@@ -57,6 +60,12 @@ struct connection {
 void connection_accept(struct lender *l, int place);
 /* Takes the connected socket @fd, which is closed on failure, as if it had been accepted. */
 struct connection *connection_adopt(struct lender *l, int fd, const struct sockaddr_storage *peer);
+
+/* Whether it moves pages of another one's slabs. */
+static inline bool connection_is_data(const struct connection *c)
+{
+	return c->home != c->number;
+}
 
 /* Something happened on its socket; @events as epoll's. */
 void connection_event(struct connection *c, uint32_t events);

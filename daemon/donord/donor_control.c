@@ -84,6 +84,8 @@ static struct json_object *borrower_json(const struct donor_status *s,
 	snprintf(number, sizeof(number), "%016llx", (unsigned long long)b->borrower);
 	add_text(o, "name", b->name);
 	add_text(o, "borrower", number);
+	if (*b->key)
+		add_text(o, "key", b->key);
 	add_text(o, "peer", b->peer);
 	add_text(o, "transport", b->local ? "shm" : "tcp");
 	add_int(o, "slabs", b->slabs);

@@ -24,7 +24,7 @@
  *	"etcd_error": what stands in the way, if anything does
  *	"evictions": {"rounds","silent","asked","promised","refused","returned","revoked"}
  *	"listen":    ["127.0.0.1:7070", ...]
- *	"borrowers": [{"name","borrower","peer","transport","slabs","bytes","quota",
+ *	"borrowers": [{"name","key","borrower","peer","transport","slabs","bytes","quota",
  *	               "asked_back","refused","overdue","reads","writes","connected"}, ...]
  *	             borrower: 16 hexadecimal digits; transport: "tcp" or "shm"; quota:
  *	             bytes, 0 = none; reads, writes: pages through the donor; connected: s
@@ -41,7 +41,7 @@
 #include "lend.h"
 
 struct borrower_status {
-	char name[WIRE_NAME], peer[64];
+	char name[WIRE_NAME], key[KEY_NAME], peer[64]; /* key "" = none */
 	uint64_t borrower, quota, reads, writes, connected; /* bytes, pages, s */
 	uint32_t slabs, asked_back, refused, overdue;
 	bool local;

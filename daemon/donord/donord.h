@@ -40,6 +40,8 @@ struct lender {
 	uint32_t held;                  /* connections with .held */
 	uint64_t now;                   /* ns: when this turn began */
 	bool tick_due;
+	struct keyring keys;
+	struct tls_context *tls;        /* with keys; NULL = without */
 
 	struct headroom_rule rule;
 	struct headroom room;

@@ -18,6 +18,8 @@
 #include "machine.h"
 #include "wire/local.h"
 
+/* Connections whose TLS finds its memory ready; more of them take what there is. */
+#define TLS_RESERVED 64
 /*
  * A delay is slept but for its last part: what a timer and a core that wakes
  * up add to a sleep, in a virtual machine, is more than the shortest delays.
@@ -140,11 +142,12 @@ void lender_status(const struct lender *l, struct donor_status *s)
 		const struct connection *c = &l->connections[i];
 		struct borrower_status *b = &s->borrowers[s->borrower_count];
 
-		if (c->fd < 0 || !c->greeted)
+		if (c->fd < 0 || !c->greeted || connection_is_data(c))
 			continue;
 		of[i] = b;
 		s->borrower_count++;
 		memcpy(b->name, c->name, sizeof(b->name));
+		memcpy(b->key, c->access.tls.name, sizeof(b->key));
 		connection_peer_text(c, b->peer, sizeof(b->peer));
 		b->borrower = c->borrower;
 		b->quota = c->quota;
@@ -239,6 +242,45 @@ void lender_undrain(struct lender *l)
 
 /* --- the loop ------------------------------------------------------------------ */
 
+static int read_keys(const struct option_list *list, struct keyring *ring, struct error *e)
+{
+	int r = 0;
+
+	for (int i = 0; i < list->n && !r; i++)
+		r = keyring_add(ring, list->v[i], e);
+	if (r)
+		keyring_free(ring);
+	return r;
+}
+
+/* Keys that are gone let nobody in, and nobody stay. */
+static void read_keys_again(struct lender *l)
+{
+	struct keyring ring = { 0 };
+	struct error e = { 0 };
+
+	if (!l->options.keys.n)
+		return;
+	if (read_keys(&l->options.keys, &ring, &e)) {
+		lender_say(l, LOG_LVL_ERR, "%s; the keys stay as they were", e.text);
+		return;
+	}
+	keyring_free(&l->keys);
+	l->keys = ring;
+	lender_say(l, LOG_LVL_INFO, "%u keys", ring.count);
+	for (int i = 0; i < CONNECTIONS; i++) {
+		struct connection *c = &l->connections[i];
+		char identity[KEY_IDENTITY];
+
+		if (c->fd < 0 || !*c->access.tls.name)
+			continue;
+		snprintf(identity, sizeof(identity), "%s:%s", c->access.tls.name,
+			 c->access.tls.fingerprint);
+		if (!keyring_find(&l->keys, identity, strlen(identity)))
+			connection_drop(c, "its key was taken away");
+	}
+}
+
 /* True when the loop is to end at once: it was told twice. */
 static bool take_signal(struct lender *l)
 {
@@ -247,6 +289,10 @@ static bool take_signal(struct lender *l)
 
 	if (read(l->signal_fd, &info, sizeof(info)) != sizeof(info))
 		return false;
+	if (info.ssi_signo == SIGHUP) {
+		read_keys_again(l);
+		return false;
+	}
 	lender_drain(l, LENDER_END);
 	return again;
 }
@@ -373,8 +419,8 @@ static int make_loop(struct lender *l)
 
 	/* A reader of the log or a terminal that ends must not end the donor. */
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGHUP, SIG_IGN);
 	sigemptyset(&set);
+	sigaddset(&set, SIGHUP);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
 	sigprocmask(SIG_BLOCK, &set, NULL);
@@ -387,6 +433,16 @@ static int make_loop(struct lender *l)
 	if (!r)
 		r = watch_fd(l, l->timer_fd, KEY_TIMER);
 	return r ? r : watch_fd(l, l->wake_fd, KEY_WAKE);
+}
+
+static int use_keys(struct lender *l, struct error *e)
+{
+	int r = read_keys(&l->options.keys, &l->keys, e);
+
+	if (r || !l->keys.count)
+		return r;
+	r = tls_donor(&l->tls, &l->keys, e);
+	return r ? r : tls_reserve(TLS_RESERVED, e);
 }
 
 int lender_new(struct lender **out, struct lend_pool *pool, const struct lender_options *o,
@@ -415,6 +471,11 @@ int lender_new(struct lender **out, struct lend_pool *pool, const struct lender_
 		lender_free(&l);
 		return fail(e, r, "event loop: %s", strerror(-r));
 	}
+	r = use_keys(l, e);
+	if (r) {
+		lender_free(&l);
+		return r;
+	}
 	*out = l;
 	return 0;
 }
@@ -430,7 +491,7 @@ int lender_listen(struct lender *l, struct address *a, struct error *e)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "listen %s: borrowers read there by themselves, which --delay cannot hold back; listen on HOST:PORT",
 				 a->text);
-	fd = address_listen(a, e);
+	fd = address_listen(a, l->tls ? ADDRESS_EVERYWHERE : ADDRESS_LOOPBACK, e);
 	if (fd < 0)
 		return fd;
 	r = watch_fd(l, fd, KEY_LISTEN + (uint64_t)l->place_count);
@@ -485,6 +546,8 @@ void lender_free(struct lender **lp)
 		if (address_is_local(&l->places[i]))
 			unlink(local_path(&l->places[i]));
 	}
+	tls_context_free(&l->tls);
+	keyring_free(&l->keys);
 	free(l);
 	*lp = NULL;
 }

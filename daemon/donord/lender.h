@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+#include "common/options.h"
 #include "lend.h"
 #include "wire/address.h"
 
@@ -30,12 +31,17 @@ struct lender_options {
 	uint64_t revoke;      /* ns: ... is taken when the machine runs out; 0 = never */
 	uint64_t delay;       /* ns: replies to READ are held back, each by itself */
 	struct registration *registration; /* withdrawn while draining; or NULL */
+	/*
+	 * Files and directories of borrowers' keys.  With one, who comes by the network
+	 * has to have a key; without, only this machine can come.
+	 */
+	struct option_list keys;
 	const char *machine;  /* directory for machine_sample(); NULL = /proc */
 };
 
 /*
- * @pool has no slabs yet.  Takes the signals SIGTERM and SIGINT.  *@out is
- * untouched on failure.
+ * @pool has no slabs yet.  Reads the keys; SIGHUP has it read them again.  Takes the
+ * signals SIGTERM, SIGINT and SIGHUP.  *@out is untouched on failure.
  */
 int lender_new(struct lender **out, struct lend_pool *pool, const struct lender_options *o,
 	       struct error *e);

@@ -31,13 +31,15 @@ struct donord_options {
 
 static const struct option_spec specs[] = {
 	OPTION("listen", OPTION_LIST, listen, "HOST:PORT|unix:/PATH",
-	       "where to listen: loopback, or a socket through which borrowers on this machine\n"
-	       "map what they are lent; may be repeated [127.0.0.1:7070]"),
+	       "where to listen: loopback, with --keys any address, or a socket through which borrowers\n"
+	       "on this machine map what they are lent; may be repeated [127.0.0.1:7070]"),
 	OPTION("memory", OPTION_STRING, memory, "SIZE",
 	       "memory to lend; auto = what --headroom leaves"),
 	OPTION("headroom", OPTION_SIZE, lender.headroom, "SIZE",
 	       "keep so much free for this machine's programs [none; with auto 10 %, at least 1G]"),
 	OPTION("slab", OPTION_SIZE, slab, "SIZE", "unit of lending, 1M to 1G [64M]"),
+	OPTION("keys", OPTION_LIST, lender.keys, "FILE|DIR",
+	       "keys of who may borrow by the network, which is then TLS; may be repeated"),
 	OPTION("quota", OPTION_SIZE, lender.quota, "SIZE", "most that one borrower gets"),
 	OPTION("peer-connections", OPTION_UINT, lender.peer_connections, "N",
 	       "most connections from one address [64]"),

@@ -29,9 +29,9 @@ int address_check(const char *text, const char *what, char *to, size_t size, str
 	return r;
 }
 
-int address_listen(struct address *a, struct error *e)
+int address_listen(struct address *a, enum address_reach reach, struct error *e)
 {
-	return address_is_local(a) ? local_listen(a, e) : tcp_listen(a, e);
+	return address_is_local(a) ? local_listen(a, e) : tcp_listen(a, reach, e);
 }
 
 int address_connect(const struct address *a)

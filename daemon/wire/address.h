@@ -31,8 +31,11 @@ int address_check(const char *text, const char *what, char *to, size_t size, str
 /* On this machine, through a unix socket: slabs are handed over as file descriptors. */
 bool address_is_local(const struct address *a);
 
+/* Who may come: from this machine, or from everywhere. */
+enum address_reach { ADDRESS_LOOPBACK, ADDRESS_EVERYWHERE };
+
 /* A listening, non-blocking fd; errors as tcp_listen() and local_listen(). */
-int address_listen(struct address *a, struct error *e);
+int address_listen(struct address *a, enum address_reach reach, struct error *e);
 
 /* Starts connecting, non-blocking; returns the fd or -errno. */
 int address_connect(const struct address *a);

@@ -109,14 +109,14 @@ bool tcp_is_loopback(const struct address *a)
 	       IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)&a->sa)->sin6_addr);
 }
 
-int tcp_listen(struct address *a, struct error *e)
+int tcp_listen(struct address *a, enum address_reach reach, struct error *e)
 {
 	_cleanup_close_ int fd = -1;
 	int one = 1, r;
 
-	if (!tcp_is_loopback(a))
+	if (reach == ADDRESS_LOOPBACK && !tcp_is_loopback(a))
 		return fail_exit(e, EXIT_REFUSED, EACCES,
-				 "listen %s: not a loopback address, and borrowers are not authenticated; use 127.0.0.1",
+				 "listen %s: not a loopback address, and without keys anybody could borrow; give --keys FILE, made by ebbctl key create, or use 127.0.0.1",
 				 a->text);
 	fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)

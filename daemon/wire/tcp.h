@@ -18,11 +18,11 @@ int tcp_check(const char *text, const char *what, char *to, size_t size, struct 
 bool tcp_is_loopback(const struct address *a);
 
 /*
- * Listens on @a and returns the non-blocking fd.  -EACCES unless @a is loopback:
- * nothing authenticates a borrower yet.  Port 0 takes a free one, and @a is
- * updated with it.
+ * Listens on @a and returns the non-blocking fd.  -EACCES if @a is farther than
+ * @reach: who comes from elsewhere must be known by a key.  Port 0 takes a free
+ * one, and @a is updated with it.
  */
-int tcp_listen(struct address *a, struct error *e);
+int tcp_listen(struct address *a, enum address_reach reach, struct error *e);
 
 /* Starts connecting, non-blocking; returns the fd or -errno. */
 int tcp_connect(const struct address *a);

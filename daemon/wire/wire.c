@@ -268,6 +268,7 @@ const char *wire_status_text(uint16_t status)
 		[WIRE_BAD_MAC] = "not made with the session's key",
 		[WIRE_NOT_HERE] = "not served on this connection",
 		[WIRE_OVER_QUOTA] = "quota used up",
+		[WIRE_NO_KEY] = "it wants a key; give --key FILE, which must be among its --keys",
 	};
 
 	return status < WIRE_STATUSES ? texts[status] : "unknown status";

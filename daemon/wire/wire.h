@@ -61,6 +61,7 @@ enum wire_status {
 	WIRE_BAD_MAC,     /* JOIN: not made with the session's key */
 	WIRE_NOT_HERE,    /* served on the session's other kind of connection */
 	WIRE_OVER_QUOTA,  /* MAP: the borrower has what it may have */
+	WIRE_NO_KEY,      /* HELLO: this donor talks TLS, by a key */
 	WIRE_STATUSES
 };
 

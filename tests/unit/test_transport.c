@@ -436,19 +436,19 @@ static void sockets_and_their_places(void **state)
 
 	e = (struct error){ 0 };
 	parse(&a, "socket");
-	fd = address_listen(&a, &e);
+	fd = address_listen(&a, ADDRESS_LOOPBACK, &e);
 	assert_true(fd >= 0);
-	assert_int_equal(address_listen(&a, &e), -EADDRINUSE);
+	assert_int_equal(address_listen(&a, ADDRESS_LOOPBACK, &e), -EADDRINUSE);
 	assert_non_null(strstr(e.text, "another path"));
 	/* One that a killed donor left behind is nobody's. */
 	close(fd);
-	fd = address_listen(&a, &e);
+	fd = address_listen(&a, ADDRESS_LOOPBACK, &e);
 	assert_true(fd >= 0);
 	close(fd);
 	unlink(local_path(&a));
 	/* A file that is no socket is somebody's. */
 	fd = open(local_path(&a), O_CREAT | O_WRONLY, 0600);
-	assert_int_equal(address_listen(&a, &e), -EADDRINUSE);
+	assert_int_equal(address_listen(&a, ADDRESS_LOOPBACK, &e), -EADDRINUSE);
 	close(fd);
 	assert_int_equal(access(local_path(&a), F_OK), 0);
 	unlink(local_path(&a));

@@ -570,7 +570,7 @@ static void only_loopback_is_listened_on(void **state)
 	struct error e = { 0 };
 
 	assert_int_equal(tcp_parse("0.0.0.0:0", "listen", &a, NULL), 0);
-	assert_int_equal(tcp_listen(&a, &e), -EACCES);
+	assert_int_equal(tcp_listen(&a, ADDRESS_LOOPBACK, &e), -EACCES);
 	assert_int_equal(e.exit_status, EXIT_REFUSED);
 }
 
