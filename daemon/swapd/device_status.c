@@ -62,6 +62,7 @@ static struct json_object *donors_json(const struct swapd *s)
 		add_text(o, "state", donor_state_text(state));
 		if (leaving)
 			add_text(o, "leaving", leaving);
+		add_bool(o, "tls", s->tls && !address_is_local(&d->address));
 		add_int(o, "total", count_get(&d->total));
 		add_int(o, "free", count_get(&d->free));
 		add_int(o, "memory", count_get(&d->memory));

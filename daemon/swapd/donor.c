@@ -10,6 +10,7 @@
 #include "page_io.h"
 #include "placing.h"
 #include "swapd.h"
+#include "wire/tcp.h"
 
 #define MS 1000000ull
 #define SECOND (1000 * MS)
@@ -30,6 +31,7 @@ const char *donor_state_text(uint8_t state)
 	static const char *const texts[] = {
 		[DONOR_DOWN] = "down",
 		[DONOR_CONNECTING] = "connecting",
+		[DONOR_SECURING] = "securing",
 		[DONOR_GREETING] = "greeting",
 		[DONOR_UP] = "up",
 		[DONOR_QUARANTINED] = "quarantined",
@@ -50,21 +52,27 @@ bool donor_has_room(const struct donor *d)
 	return stream_tx_room(&d->tx) > SEND_RESERVED;
 }
 
-void donor_lose(struct swapd *s, struct donor *d, const char *why)
+static void hang_up(struct swapd *s, struct donor *d)
 {
-	uint64_t now = now_ns();
-	bool was_up = d->state == DONOR_UP;
-
 	if (d->fd >= 0)
 		close(d->fd);
 	d->fd = -1;
 	if (d->transport->close)
 		d->transport->close(s, d);
+	stream_tx_reset(&d->tx, NULL, NULL);
+	stream_rx_reset(&d->rx);
+	tls_stop(&d->tls);
+}
+
+void donor_lose(struct swapd *s, struct donor *d, const char *why)
+{
+	uint64_t now = now_ns();
+	bool was_up = d->state == DONOR_UP;
+
+	hang_up(s, d);
 	set_state(d, DONOR_DOWN, now);
 	d->retry_at = now + d->backoff;
 	d->backoff = d->backoff * 2 < BACKOFF_MOST ? d->backoff * 2 : BACKOFF_MOST;
-	stream_tx_reset(&d->tx, NULL, NULL);
-	stream_rx_reset(&d->rx);
 	if (why != d->why)
 		strncpy(d->why, why, sizeof(d->why) - 1);
 	if (d->leaving & DONOR_SUSPECT) {
@@ -161,6 +169,49 @@ static void greet(struct swapd *s, struct donor *d)
 	set_state(d, DONOR_GREETING, now_ns());
 }
 
+static void flush(struct swapd *s, struct donor *d)
+{
+	int r = stream_flush(&d->tx, d->fd, NULL, NULL);
+
+	if (r < 0)
+		donor_lose(s, d, strerror(-r));
+	else
+		watch(s, d, r == 1);
+}
+
+/* Whom we cannot talk to is told once, until it answers. */
+static void explain(struct swapd *s, struct donor *d, const char *why)
+{
+	if (!d->explained)
+		note(&s->notes, LOG_LVL_ERR, "donor %s: %s", d->address.text, why);
+	d->explained = true;
+}
+
+static void secure(struct swapd *s, struct donor *d)
+{
+	int r = 0;
+
+	if (d->state != DONOR_SECURING) {
+		r = tls_start(&d->tls, s->tls, d->fd);
+		set_state(d, DONOR_SECURING, now_ns());
+	}
+	if (!r)
+		r = tls_handshake(&d->tls);
+	if (r == 1) {
+		watch(s, d, d->tls.wants_write);
+	} else if (r == -EACCES) {
+		explain(s, d, d->tls.why);
+		donor_lose(s, d, d->tls.why);
+	} else if (r) {
+		donor_lose(s, d, strerror(-r));
+	} else {
+		d->rx.io = d->tx.io = &tls_io;
+		d->rx.channel = d->tx.channel = &d->tls;
+		greet(s, d);
+		flush(s, d);
+	}
+}
+
 struct donor_context {
 	struct swapd *s;
 	struct donor *d;
@@ -196,11 +247,14 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 		      const uint8_t *payload)
 {
 	struct wire_donor told;
+	int r;
 
 	if (d->state != DONOR_GREETING)
 		return -EPROTO;
 	if (f->status) {
 		strncpy(d->why, wire_status_text(f->status), sizeof(d->why) - 1);
+		if (f->status == WIRE_NO_KEY)
+			explain(s, d, d->why);
 		return -ECONNREFUSED;
 	}
 	if (wire_parse_donor(payload, f->length, &told) || told.version != WIRE_VERSION)
@@ -209,7 +263,16 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 		return -EPROTO;
 	d->slab_size = told.slab_size;
 	take_figures(d, &told);
+	r = d->transport->greeted ? d->transport->greeted(s, d, told.session) : 0;
+	if (!r)
+		donor_ready(s, d);
+	return r < 0 ? r : 0;
+}
+
+void donor_ready(struct swapd *s, struct donor *d)
+{
 	d->backoff = BACKOFF_FIRST;
+	d->explained = false;
 	d->connects++;
 	d->pinged = 0;
 	set_state(d, DONOR_UP, now_ns());
@@ -217,7 +280,6 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 	placing_retry(s);
 	if (d->connects > 1)
 		note(&s->notes, LOG_LVL_INFO, "donor %s is back", d->address.text);
-	return 0;
 }
 
 int donor_frame(struct swapd *s, struct donor *d, const struct wire_frame *f,
@@ -269,16 +331,6 @@ static void receive(struct swapd *s, struct donor *d)
 		     r == -ECONNRESET ? "connection closed" : strerror(-r));
 }
 
-static void flush(struct swapd *s, struct donor *d)
-{
-	int r = stream_flush(&d->tx, d->fd, NULL, NULL);
-
-	if (r < 0)
-		donor_lose(s, d, strerror(-r));
-	else
-		watch(s, d, r == 1);
-}
-
 void donors_flush(struct swapd *s)
 {
 	for (int i = 0; i < s->donor_count; i++) {
@@ -290,6 +342,8 @@ void donors_flush(struct swapd *s)
 		/* A full socket says itself when it takes more. */
 		if (d->tx.count && d->state >= DONOR_GREETING && !d->watched_for_write)
 			flush(s, d);
+		if (d->state == DONOR_UP && d->transport->flush)
+			d->transport->flush(s, d);
 	}
 }
 
@@ -306,7 +360,14 @@ void donor_event(struct swapd *s, struct donor *d, uint32_t events)
 		}
 		if (!(events & EPOLLOUT))
 			return;
+		if (s->tls && !address_is_local(&d->address)) {
+			secure(s, d);
+			return;
+		}
 		greet(s, d);
+	} else if (d->state == DONOR_SECURING) {
+		secure(s, d);
+		return;
 	}
 	if (d->state != DONOR_DOWN && events & EPOLLOUT)
 		flush(s, d);
@@ -364,12 +425,7 @@ static void ping(struct donor *d, uint64_t now)
 /* It has nothing of ours any more. */
 static void donor_let_go(struct swapd *s, struct donor *d, uint64_t now)
 {
-	close(d->fd);
-	d->fd = -1;
-	if (d->transport->close)
-		d->transport->close(s, d);
-	stream_tx_reset(&d->tx, NULL, NULL);
-	stream_rx_reset(&d->rx);
+	hang_up(s, d);
 	set_state(d, DONOR_ABSENT, now);
 	note(&s->notes, LOG_LVL_INFO, "donor %s is no longer used", d->address.text);
 }
@@ -394,6 +450,7 @@ void donors_tick(struct swapd *s, uint64_t now)
 			}
 			break;
 		case DONOR_CONNECTING:
+		case DONOR_SECURING:
 		case DONOR_GREETING:
 			if (now - d->since > CONNECT_TIMEOUT)
 				donor_lose(s, d, "no answer");
@@ -448,6 +505,10 @@ int donor_new(struct swapd *s, const char *text, struct error *e)
 
 	if (r)
 		return r;
+	if (!s->tls && !address_is_local(&a) && !tcp_is_loopback(&a))
+		return fail_exit(e, EXIT_REFUSED, EPERM,
+				 "donor %s: not on this machine, and there is no key to know it by; give --key FILE, made by ebbctl key create",
+				 text);
 	if (s->local_only && !address_is_local(&a))
 		return fail_exit(e, EXIT_REFUSED, EPERM,
 				 "donor %s: not on this machine as the others were, so pages are not sealed; create the device with --seal on",
@@ -463,15 +524,19 @@ int donor_new(struct swapd *s, const char *text, struct error *e)
 		r = stream_rx_init(&d->rx, WIRE_AT_BORROWER);
 		if (!r)
 			r = stream_tx_init(&d->tx, SEND_QUEUE);
+		/* Used again by others, it may have to be there. */
+		if (!r && s->tls)
+			r = data_link_init(&d->link, SLOT_COUNT);
 		if (r) {
 			stream_rx_free(&d->rx);
+			stream_tx_free(&d->tx);
 			return fail(e, r, "donor %s: %s", text, strerror(-r));
 		}
 		d->state = DONOR_ABSENT;
 		__atomic_store_n(&s->donor_count, s->donor_count + 1, __ATOMIC_RELEASE);
 	}
-	*d = (struct donor){ .index = d->index, .fd = -1, .rx = d->rx, .tx = d->tx, .address = a,
-			     .state = DONOR_ABSENT, .waiting = LEG_LIST_EMPTY, .arriving = -1,
+	*d = (struct donor){ .index = d->index, .fd = -1, .rx = d->rx, .tx = d->tx,
+			     .link = d->link, .address = a, .state = DONOR_ABSENT, .waiting = LEG_LIST_EMPTY, .arriving = -1,
 			     .backoff = BACKOFF_FIRST };
 	d->rx.takes_fds = false;
 	d->transport = address_is_local(&a) ? &transport_shm : &transport_tcp;
@@ -500,15 +565,21 @@ int donor_add(struct swapd *s, const char *text, struct error *e)
 		return fail(e, r, "donor %s: %s; start ebb-donord there or correct --donor", text,
 			    strerror(-r));
 	while (d->state != DONOR_UP) {
-		struct pollfd p = { .fd = d->fd, .events = POLLIN };
+		struct pollfd p[] = {
+			{ .fd = d->fd, .events = POLLIN | (d->watched_for_write ? POLLOUT : 0) },
+			{ .fd = s->tls ? d->link.fd : -1,
+			  .events = POLLIN | (d->link.watched_for_write ? POLLOUT : 0) },
+		};
 		uint64_t now = now_ns();
 
-		if (d->state == DONOR_CONNECTING || d->tx.count)
-			p.events |= POLLOUT;
+		if (d->tx.count)
+			p[0].events |= POLLOUT;
 		if (now >= give_up)
 			donor_lose(s, d, "no answer within 2 s");
-		else if (poll(&p, 1, (int)((give_up - now) / MS) + 1) > 0)
-			donor_event(s, d, (uint32_t)p.revents);
+		else if (poll(p, 2, (int)((give_up - now) / MS) + 1) > 0)
+			donor_event(s, d, (uint32_t)p[0].revents);
+		if (d->state == DONOR_DOWN && d->explained)
+			return fail_exit(e, EXIT_REFUSED, EACCES, "donor %s: %s", text, d->why);
 		if (d->state == DONOR_DOWN)
 			return fail(e, ECONNREFUSED,
 				    "donor %s: %s; start ebb-donord there or correct --donor", text,
@@ -525,8 +596,11 @@ void donors_free(struct swapd *s)
 
 		if (d->fd >= 0)
 			close(d->fd);
+		tls_stop(&d->tls);
 		stream_rx_free(&d->rx);
 		stream_tx_free(&d->tx);
+		if (s->tls)
+			data_link_free(&d->link);
 	}
 	s->donor_count = 0;
 }

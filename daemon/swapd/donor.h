@@ -12,15 +12,20 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "data_link.h"
 #include "slot.h"
 #include "transport.h"
 #include "wire/address.h"
 #include "wire/stream.h"
+#include "wire/tls.h"
 
 struct swapd;
 
 enum donor_state {
-	DONOR_DOWN, DONOR_CONNECTING, DONOR_GREETING, DONOR_UP,
+	DONOR_DOWN, DONOR_CONNECTING,
+	DONOR_SECURING,    /* the TLS handshake */
+	DONOR_GREETING,    /* HELLO, and the data connection where there is one */
+	DONOR_UP,
 	DONOR_QUARANTINED, /* it gave back what was not written; until the operator trusts it again */
 	DONOR_ABSENT,      /* the entry is free */
 };
@@ -42,6 +47,9 @@ struct donor {
 	int fd;
 	struct stream_rx rx;
 	struct stream_tx tx;
+	struct tls tls;          /* the control connection's, where it has one */
+	struct data_link link;   /* with TLS: where its pages go */
+	bool explained;          /* why it cannot be talked to was told */
 	uint8_t small[WIRE_SMALL];    /* payloads that are not pages */
 	uint8_t rates[WIRE_SMALL];    /* reply to the one ACTIVITY under way */
 	int arriving;            /* number of the leg whose reply is arriving, or -1 */
@@ -60,7 +68,7 @@ struct donor {
 	uint32_t connects, losses;
 	uint64_t bad_pages;      /* it gave back other than they were written */
 	bool blamed;             /* for one of them, since the last flush */
-	char why[96];            /* it was lost */
+	char why[192];           /* it was lost */
 };
 
 /* A request's tag: what it asks for in the top byte; the rest tells which. */
@@ -116,6 +124,9 @@ void donor_event(struct swapd *s, struct donor *d, uint32_t events);
 /* Handles a frame of @d's that is not READ or WRITE, with its payload; 0 or -errno. */
 int donor_frame(struct swapd *s, struct donor *d, const struct wire_frame *f,
 		const uint8_t *payload);
+
+/* For transports: what greeted() waited for is there. */
+void donor_ready(struct swapd *s, struct donor *d);
 
 /* Closes the connection: its copies are lost, what waited for it looks for another way. */
 void donor_lose(struct swapd *s, struct donor *d, const char *why);

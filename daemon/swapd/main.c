@@ -23,6 +23,8 @@ static const struct option_spec specs[] = {
 	       "where ebb-donord listens; may be repeated"),
 	OPTION("durability", OPTION_STRING, durability, "disk|replicas=2|replicas=3|none",
 	       "what keeps pages when a donor is lost: a local disk, other donors, or nothing [disk]"),
+	OPTION("key", OPTION_STRING, key, "FILE",
+	       "key that the donors have, too; what comes by the network is then TLS"),
 	OPTION("backup", OPTION_STRING, backup, "FILE", "copy of every page on a local disk"),
 	OPTION("seal", OPTION_STRING, seal, "auto|on|off",
 	       "encrypt what leaves; auto: unless all donors are on this machine [auto]"),

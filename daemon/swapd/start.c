@@ -263,6 +263,20 @@ static int check_capacity(const struct swapd *s, struct error *e)
 			 size_format(room * s->options.slab, have, sizeof(have)));
 }
 
+static int load_key(struct swapd *s, struct error *e)
+{
+	struct key k;
+	int r;
+
+	if (!s->options.key)
+		return 0;
+	r = key_load(&k, s->options.key, e);
+	if (!r)
+		r = tls_borrower(&s->tls, &k, e);
+	key_forget(&k);
+	return r ? r : tls_reserve(MAX_DONORS, e);
+}
+
 static int connect_donors(struct swapd *s, struct error *e)
 {
 	if (getrandom(&s->borrower, sizeof(s->borrower), 0) != sizeof(s->borrower))
@@ -308,6 +322,8 @@ int swapd_start(struct swapd *s, struct device_control *c, char **argv, struct e
 	if (!r)
 		r = make_tables(s, e);
 	if (!r)
+		r = load_key(s, e);
+	if (!r)
 		r = connect_donors(s, e);
 	if (!r && s->options.backup)
 		r = backup_open(&s->backup, s->options.backup, s->options.size, e);
@@ -331,6 +347,7 @@ void swapd_stop(struct swapd *s, struct device_control *c)
 	fuse_unmount(s);
 	backup_close(&s->backup);
 	donors_free(s);
+	tls_context_free(&s->tls);
 	watchdog_stop(s);
 	serve_free(s);
 	orders_close(&s->orders);

@@ -33,7 +33,7 @@
 #define LATENCY_BUCKETS 40
 
 struct swapd_options {
-	const char *name, *backup, *mount;
+	const char *name, *backup, *mount, *key;
 	const char *durability;  /* "disk", "replicas=N", "none" */
 	const char *seal;        /* "auto", "on", "off" */
 	uint64_t size, slab;     /* bytes */
@@ -113,6 +113,7 @@ struct swapd {
 	struct donor donors[MAX_DONORS];
 	int donor_count;
 	uint64_t borrower;       /* random, for HELLO */
+	struct tls_context *tls; /* with a key; NULL = none */
 	uint64_t seed;           /* of the placement */
 	int wanted;              /* copies of each slab */
 	int choices;

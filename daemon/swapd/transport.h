@@ -43,6 +43,13 @@ struct transport {
 	int (*open)(struct swapd *s, struct donor *d);
 
 	/*
+	 * HELLO was answered, with @session (0 = none).  0 when pages can go; 1 when
+	 * the transport calls donor_ready() as soon as they can; -errno.  May be NULL
+	 * where there are no sessions.
+	 */
+	int (*greeted)(struct swapd *s, struct donor *d, uint64_t session);
+
+	/*
 	 * The donor granted @copy, just so long that the frame in donor->rx is at
 	 * hand.  Makes it reachable.  0, -EPROTO when the grant is no good, other
 	 * -errno when this machine cannot reach it.  May be NULL.
@@ -62,6 +69,8 @@ struct transport {
 					  int leg, const struct copy *copy, enum wire_op op);
 	/* Something happened on a descriptor of the donor's.  May be NULL. */
 	void (*complete)(struct swapd *s, struct donor *d);
+	/* Sends what submit() has queued by itself.  May be NULL. */
+	void (*flush)(struct swapd *s, struct donor *d);
 
 	/*
 	 * A READ or WRITE frame came by the control connection: as the operations of

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* A donor anywhere: pages are the payload of READ and WRITE frames. */
+/*
+ * A donor anywhere: pages are the payload of READ and WRITE frames, on the control
+ * connection or, where that is TLS, on a data connection beside it.
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -30,8 +33,8 @@ static enum transport_progress tcp_submit(struct swapd *s, struct donor *d, stru
 		.offset = slab_offset(&s->table, page),
 		.length = slot->run * PAGE,
 	};
-	/* The queue has room for a leg of every slot. */
-	stream_push(&d->tx, f, slot->payload + slot->cursor * (size_t)PAGE, 0);
+	/* Either queue has room for a leg of every slot. */
+	stream_push(d->link.state == LINK_UP ? &d->link.tx : &d->tx, f, slot->payload + slot->cursor * (size_t)PAGE, 0);
 	return TRANSPORT_UNDER_WAY;
 }
 
@@ -100,12 +103,29 @@ static void tcp_close(struct swapd *s, struct donor *d)
 {
 	(void)s;
 	d->arriving = -1;
+	data_link_close(&d->link);
+}
+
+/* With TLS, and only then, pages go by a connection of their own. */
+static int tcp_greeted(struct swapd *s, struct donor *d, uint64_t session)
+{
+	int r;
+
+	if (tls_used(&d->tls) != (session != 0))
+		return -EPROTO;
+	if (!session)
+		return 0;
+	r = data_link_open(s, d, session);
+	return r ? r : 1;
 }
 
 const struct transport transport_tcp = {
 	.name = "tcp",
 	.open = tcp_open,
+	.greeted = tcp_greeted,
 	.submit = tcp_submit,
+	.complete = data_link_event,
+	.flush = data_link_flush,
 	.arrived = tcp_arrived,
 	.finished = tcp_finished,
 	.close = tcp_close,

@@ -1,0 +1,445 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Keys and TLS between borrower and donor, by their sockets: who gets in, what the network
+can see, and what it can do.
+"""
+import os
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+
+import pytest
+
+import machine
+import parts
+from dataplane import MIB, PAGE, SLAB, free_port
+from dataplane import donor_at, pages, place, server, transport, world    # fixtures
+from machine import BIN, wait_for
+from test_protocol import HELLO, JOIN, READ, WRITE, frame, hello, receive, reply
+
+pytestmark = pytest.mark.parametrize("transport", ["tcp"])
+
+NO_SESSION, BAD_MAC, NO_KEY = 10, 11, 14
+MARK = 16
+# Python in between, on a busy machine.
+PATIENT = ["--deadline", "2s"]
+
+
+@pytest.fixture
+def key(tmp_path):
+    """key(name, file) makes a key file and returns its path."""
+    def make(name="spark", file=None):
+        path = tmp_path / (file or f"{name}.key")
+        subprocess.run([BIN / "ebbctl", "key", "create", path, "--name", name], check=True,
+                       stdout=subprocess.DEVNULL)
+        return path
+    return make
+
+
+def run(program, *options):
+    """A program that is to refuse: (exit status, what it says)."""
+    p = subprocess.run([BIN / program, *map(str, options)], capture_output=True, text=True, timeout=20)
+    return p.returncode, p.stderr
+
+
+def swapd(tmp_path, donor, *options):
+    mount = tmp_path / "refused"
+    mount.mkdir(exist_ok=True)
+    return run("ebb-swapd", "--name", "dp1", "--size", "8M", "--slab", "1M", "--donor", donor,
+               "--backup", tmp_path / "refused.backup", "--mount", mount, "--foreground", *options)
+
+
+class Frames:
+    """Cuts one direction of a data connection into frames."""
+
+    def __init__(self, payload_of):
+        self.buffer, self.payload_of, self.joined = b"", payload_of, False
+
+    def cut(self, data):
+        self.buffer += data
+        while len(self.buffer) >= 32:
+            op, length = self.buffer[4], struct.unpack_from("<I", self.buffer, 28)[0]
+            size = 32 + (MARK if self.joined else 0)
+            size += length if op == JOIN or op == self.payload_of else 0
+            if len(self.buffer) < size:
+                return
+            whole, self.buffer = self.buffer[:size], self.buffer[size:]
+            self.joined = True
+            yield op, whole
+
+
+class Network:
+    """Between borrower and donor: sees all, and passes on what change(op, frame) makes of it."""
+
+    def __init__(self, donor):
+        self.to = donor.address.split(":")
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.change = {"up": lambda op, f: f, "down": lambda op, f: f}
+        self.seen = {"control": b"", "data": b""}
+        self.kinds, self.sockets, self.join = [], [], None
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                s, _ = self.listener.accept()
+            except OSError:
+                return
+            first = s.recv(1, socket.MSG_PEEK)
+            kind = "data" if first == b"E" else "control"
+            there = socket.create_connection((self.to[0], int(self.to[1])))
+            self.kinds.append(kind)
+            self.sockets.append((kind, s, there))
+            for a, b, way in ((s, there, "up"), (there, s, "down")):
+                threading.Thread(target=self.pump, args=(kind, a, b, way), daemon=True).start()
+
+    def pump(self, kind, a, b, way):
+        frames = Frames(WRITE if way == "up" else READ)
+        try:
+            while data := a.recv(1 << 16):
+                self.seen[kind] += data
+                if kind == "control":
+                    b.sendall(data)
+                    continue
+                for op, f in frames.cut(data):
+                    if op == JOIN and way == "up":
+                        self.join = f
+                    b.sendall(self.change[way](op, f))
+        except OSError:
+            pass
+        for s in (a, b):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def cut(self, kind):
+        for k, a, b in self.sockets:
+            if k == kind:
+                for s in (a, b):
+                    try:
+                        s.shutdown(socket.SHUT_RDWR)
+                    except OSError:
+                        pass
+
+    def stop(self):
+        self.listener.close()
+        self.cut("control")
+        self.cut("data")
+
+
+@pytest.fixture
+def network():
+    made = []
+
+    def make(donor):
+        made.append(Network(donor))
+        return made[-1]
+
+    yield make
+    for n in made:
+        n.stop()
+
+
+def test_the_road(world, key, network):
+    k = key()
+    donor = world.donor(options=["--keys", k])
+    between = network(donor)
+    s = world.serve(between, options=["--key", k, *PATIENT])
+    p = world.open(s)
+    secret = b"the password is swordfish. " * 152
+    p.write(0, secret[:PAGE] * 4)
+    p.write_random(200)
+    p.check()
+    told = s.stats()
+    assert told["pages_read_donor"] > 100 and told["pages_read_backup"] == 0
+    assert told["donor_losses"] == told["pages_bad_donor"] == 0
+    status = s.status()
+    assert status["sealed"] is True and status["donors"][0]["tls"] is True
+    borrower = donor.ask()["borrowers"]
+    assert [b["key"] for b in borrower] == ["spark"] and borrower[0]["reads"] > 100
+    # Pages go by the one connection, all else by the other, and nothing of it can be read.
+    assert between.kinds == ["control", "data"]
+    assert b"swordfish" not in between.seen["data"] and b"swordfish" not in between.seen["control"]
+    assert b"EBB1" not in between.seen["control"] and b"dp0" not in between.seen["control"]
+    assert len(between.seen["data"]) > 100 * PAGE > len(between.seen["control"])
+    assert "key spark" in donor.log.read_text()
+
+
+def test_the_donor_comes_back(world, key):
+    k, where = key(), world.new_place()
+    donor = world.donor(**where, options=["--keys", k])
+    s = world.serve(donor, options=["--key", k])
+    p = world.open(s)
+    p.write_random(50)
+    donor.kill()
+    wait_for(lambda: s.donor_state() == "down", 5, "the donor is lost")
+    p.write_random(50)
+    world.donor(**where, options=["--keys", k])
+    wait_for(lambda: s.donor_state() == "up", 10, "the donor is back")
+    p.write_random(50)
+    p.check()
+
+
+REFUSALS = {
+    "unknown": ("other", "does not know key other", "unknown key other"),
+    "another of that name": ("spark", "does not know key spark", "known with another key"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSALS)
+def test_the_wrong_key(world, key, tmp_path, kind):
+    name, borrower_says, donor_says = REFUSALS[kind]
+    donor = world.donor(options=["--keys", key()])
+    status, text = swapd(tmp_path, donor.address, "--key", key(name, "borrower.key"))
+    assert status == 5 and borrower_says in text and "--keys" in text
+    wait_for(lambda: donor_says in donor.log.read_text(), 5, "the donor says so, too")
+
+
+def test_no_key_where_one_is_wanted(world, key, tmp_path):
+    donor = world.donor(options=["--keys", key()])
+    status, text = swapd(tmp_path, donor.address)
+    assert status == 5 and "wants a key; give --key" in text
+
+
+def test_a_key_where_none_is_wanted(world, key, tmp_path):
+    donor = world.donor()
+    status, text = swapd(tmp_path, donor.address, "--key", key())
+    assert status == 5 and "start the donor with --keys" in text
+
+
+BAD_FILES = {
+    "readable by others": (lambda p: p.chmod(0o640), "chmod 600"),
+    "somebody else's": (lambda p: os.chown(p, 12345, -1), "user 12345"),
+    "no key": (lambda p: p.write_text("hunter2\n"), "not a key file"),
+    "missing": (lambda p: p.unlink(), "ebbctl key create"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_FILES)
+def test_bad_key_files(world, key, tmp_path, kind):
+    spoil, says = BAD_FILES[kind]
+    good, bad = key(), key("other")
+    donor = world.donor(options=["--keys", good])
+    spoil(bad)
+    for status, text in (swapd(tmp_path, donor.address, "--key", bad),
+                         run("ebb-donord", "--listen", f"127.0.0.1:{free_port()}", "--memory", "4M",
+                             "--slab", "1M", "--keys", bad),
+                         run("ebbctl", "key", "show", bad)):
+        assert status in (1, 5) and says in text and str(bad) in text and ";" in text
+    # A reload that fails leaves the keys as they were.
+    if kind != "missing":
+        s = world.serve(donor, options=["--key", good])
+        good.chmod(0o644)
+        donor.signal(signal.SIGHUP)
+        wait_for(lambda: "stay as they were" in donor.log.read_text(), 5, "the donor says so")
+        assert s.donor_state() == "up"
+
+
+def test_a_key_is_changed(world, key, tmp_path):
+    """Both are good for a while; who still uses the old one when it goes is hung up on."""
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    old = key("spark", "keys/old.key")
+    donor = world.donor(options=["--keys", keys])
+    s = world.serve(donor, options=["--key", old])
+    key("spark", "keys/new.key")
+    donor.signal(signal.SIGHUP)
+    wait_for(lambda: "2 keys" in donor.log.read_text(), 5, "two keys")
+    p = world.open(s)
+    p.write_random(20)
+    p.check()
+    assert s.stats()["donor_losses"] == 0
+    copy = tmp_path / "copy.key"
+    old.rename(copy)
+    donor.signal(signal.SIGHUP)
+    wait_for(lambda: s.stats()["donor_losses"] == 1, 5, "the old key's connection ends")
+    wait_for(lambda: "does not know key spark" in s.log.read_text(), 5, "the borrower says why")
+    assert "its key was taken away" in donor.log.read_text()
+    p.check()
+    copy.rename(old)
+    donor.signal(signal.SIGHUP)
+    wait_for(lambda: s.donor_state() == "up", 10, "it is trusted again")
+    p.write_random(20)
+    p.check()
+
+
+def test_both_keys_at_once(tmp_path, world, key):
+    first, second = key("spark", "a.key"), key("spark", "b.key")
+    donor = world.donor(options=["--keys", first, "--keys", second])
+    for k in (first, second):
+        s = world.serve(donor, options=["--key", k])
+        p = world.open(s)
+        p.write_random(20)
+        p.check()
+        p.close()
+        s.stop()
+
+
+def test_beyond_loopback_only_with_keys(key, tmp_path, world):
+    port = free_port()
+    argv = ["--listen", f"0.0.0.0:{port}", "--memory", "4M", "--slab", "1M"]
+    status, text = run("ebb-donord", *argv)
+    assert status == 5 and "give --keys" in text
+    status, text = swapd(tmp_path, "192.0.2.1:7070")
+    assert status == 5 and "--key FILE" in text
+    k = key()
+    donor = parts.Donor(tmp_path / "wide.log", port=port, memory="4M", slab="1M",
+                        also=[f"0.0.0.0:{free_port()}"], options=["--keys", k])
+    try:
+        p = world.open(world.serve(donor, size="4M", options=["--key", k]))
+        p.write_random(5)
+        p.check()
+    finally:
+        donor.stop()
+
+
+def test_older_tls_is_refused(world, key):
+    donor = world.donor(options=["--keys", key()])
+    host, port = donor.address.split(":")
+    for newest in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        c = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        c.check_hostname, c.verify_mode, c.maximum_version = False, ssl.CERT_NONE, newest
+        with socket.create_connection((host, int(port)), timeout=5) as s:
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                # Nor does the newest get in without a key.
+                c.wrap_socket(s).recv(1)
+    for what in ("both sides need TLS 1.3", "without a key"):
+        wait_for(lambda: what in donor.log.read_text(), 5, f"the donor says: {what}")
+
+
+def connect(donor):
+    host, port = donor.address.split(":")
+    return socket.create_connection((host, int(port)), timeout=15)
+
+
+def test_who_says_nothing_is_cut_off(world, key):
+    donor = world.donor(options=["--keys", key()])
+    silent, slow = connect(donor), connect(donor)
+    slow.sendall(b"\x16\x03\x01\x02\x00\x01")    # a record that never ends
+    for s in (silent, slow):
+        assert s.recv(1) == b""
+        s.close()
+
+
+def test_strangers_at_the_data_port(world, key):
+    donor = world.donor(options=["--keys", key()])
+    with connect(donor) as s:
+        s.sendall(hello())
+        assert reply(s)["status"] == NO_KEY
+    with connect(donor) as s:
+        s.sendall(frame(READ, length=PAGE))
+        with pytest.raises((EOFError, ConnectionError)):
+            reply(s)
+    with connect(donor) as s:
+        s.sendall(frame(JOIN, length=48) + struct.pack("<QII", 12345, 0, 0) + bytes(32))
+        assert reply(s)["status"] == NO_SESSION
+    with connect(donor) as s:
+        s.sendall(frame(JOIN, length=48) + bytes(48))
+        assert reply(s)["status"] == NO_SESSION
+
+
+def test_nobody_joins_twice_or_by_guessing(world, key, network):
+    k = key()
+    donor = world.donor(options=["--keys", k])
+    between = network(donor)
+    s = world.serve(between, options=["--key", k, *PATIENT])
+    p = world.open(s)
+    p.write_random(20)
+    head, payload = between.join[:32], between.join[32:]
+    with connect(donor) as stranger:
+        stranger.sendall(head + payload)
+        assert reply(stranger)["status"] == NO_SESSION
+    with connect(donor) as stranger:
+        # Another number of the session: its MAC is another.
+        stranger.sendall(head + payload[:8] + struct.pack("<I", 1) + payload[12:])
+        assert reply(stranger)["status"] == BAD_MAC
+    p.check()
+    assert s.stats()["donor_losses"] == 0
+
+
+def flipped(f, at):
+    return f[:at] + bytes([f[at] ^ 1]) + f[at + 1:]
+
+
+class Once:
+    """Changes one frame of an op, then no more."""
+
+    def __init__(self, op, change):
+        self.op, self.change, self.done = op, change, False
+
+    def __call__(self, op, f):
+        if op != self.op or self.done:
+            return f
+        self.done = True
+        return self.change(f)
+
+
+FORGERIES = {
+    # direction, op, what becomes of a frame
+    "an acknowledgement of another page": ("down", WRITE, lambda f: flipped(f, 25)),
+    "an acknowledgement's mark": ("down", WRITE, lambda f: flipped(f, 40)),
+    "an acknowledgement twice": ("down", WRITE, lambda f: f + f),
+    "a request for another page": ("up", READ, lambda f: flipped(f, 25)),
+    "a request twice": ("up", WRITE, lambda f: f + f),
+    "a request left out": ("up", WRITE, lambda f: b""),
+    "an answer left out": ("down", READ, lambda f: b""),
+}
+
+
+@pytest.mark.parametrize("kind", FORGERIES)
+def test_forged_frames(world, key, network, kind):
+    """The connection ends, no page is lost, and the donor, which did nothing, is used again."""
+    way, op, change = FORGERIES[kind]
+    k = key()
+    donor = world.donor(options=["--keys", k])
+    between = network(donor)
+    s = world.serve(between, options=["--key", k, *PATIENT])
+    p = world.open(s)
+    p.write_random(20)
+    between.change[way] = Once(op, change)
+    p.write(0, os.urandom(4 * PAGE))
+    p.write(8, os.urandom(4 * PAGE))
+    assert p.read(0, 4) == p.model[:4 * PAGE]
+    assert p.read(8, 4) == p.model[8 * PAGE:12 * PAGE]
+    assert between.change[way].done
+    wait_for(lambda: s.stats()["donor_losses"] == 1, 5, "the connection is given up")
+    p.check()
+    wait_for(lambda: s.donor_state() == "up", 10, "the donor is used again")
+    p.write_random(20)
+    p.check()
+    assert s.stats()["pages_bad_donor"] == 0
+
+
+def test_a_page_changed_on_the_way(world, key, network):
+    k = key()
+    donor = world.donor(options=["--keys", k])
+    between = network(donor)
+    s = world.serve(between, options=["--key", k, *PATIENT])
+    p = world.open(s)
+    p.write(0, os.urandom(4 * PAGE))
+    between.change["down"] = Once(READ, lambda f: flipped(f, 32 + MARK + 100))
+    assert p.read(0, 4) == p.model[:4 * PAGE]
+    assert s.stats()["pages_bad_donor"] == 1
+    wait_for(lambda: s.donor_state() == "quarantined", 5, "whoever it was")
+
+
+@pytest.mark.parametrize("kind", ["control", "data"])
+def test_one_connection_does_not_outlive_the_other(world, key, network, kind):
+    k = key()
+    donor = world.donor(options=["--keys", k])
+    between = network(donor)
+    s = world.serve(between, options=["--key", k, *PATIENT])
+    p = world.open(s)
+    p.write_random(50)
+    between.cut(kind)
+    wait_for(lambda: s.stats()["donor_losses"] == 1, 5, "the donor is lost")
+    p.check()
+    wait_for(lambda: s.donor_state() == "up", 10, "it is back")
+    p.write_random(50)
+    p.check()
+    assert between.kinds == ["control", "data"] * 2
