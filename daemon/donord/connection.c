@@ -521,23 +521,45 @@ const char *connection_peer_text(const struct connection *c, char *buf, size_t s
 	return buf;
 }
 
-/* A place for a connection from @peer, or NULL with the reason. */
+/* The one that has been there longer without a greeting. */
+static struct connection *older(struct connection *a, struct connection *b)
+{
+	if (b->greeted)
+		return a;
+	return !a || b->since < a->since ? b : a;
+}
+
+/*
+ * A place for a connection from @peer, or NULL with the reason.  Who has not greeted
+ * keeps nobody out.
+ */
 static struct connection *find_place(struct lender *l, const struct sockaddr_storage *peer,
 				     const char **why)
 {
-	struct connection *found = NULL;
+	struct connection *found = NULL, *stranger = NULL, *neighbour = NULL;
 	uint64_t same = 0;
 
 	for (int i = 0; i < CONNECTIONS; i++) {
 		struct connection *c = &l->connections[i];
 
-		if (c->fd >= 0)
-			same += same_host(&c->peer, peer);
-		else if (!found)
-			found = c;
+		if (c->fd < 0) {
+			found = found ? found : c;
+			continue;
+		}
+		stranger = older(stranger, c);
+		if (same_host(&c->peer, peer)) {
+			same++;
+			neighbour = older(neighbour, c);
+		}
 	}
 	*why = !found ? "too many borrowers" : "too many from its address";
-	return l->options.peer_connections && same >= l->options.peer_connections ? NULL : found;
+	if (l->options.peer_connections && same >= l->options.peer_connections)
+		found = neighbour;
+	else if (!found)
+		found = stranger;
+	if (found && found->fd >= 0)
+		connection_drop(found, "no greeting, and others want its place");
+	return found;
 }
 
 struct connection *connection_adopt(struct lender *l, int fd, const struct sockaddr_storage *peer)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -441,6 +442,8 @@ static int use_keys(struct lender *l, struct error *e)
 
 	if (r || !l->keys.count)
 		return r;
+	/* Keys are not for core dumps. */
+	prctl(PR_SET_DUMPABLE, 0);
 	r = tls_donor(&l->tls, &l->keys, e);
 	return r ? r : tls_reserve(TLS_RESERVED, e);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "sealing.h"
 #include "swapd.h"
@@ -27,6 +28,8 @@ int sealing_init(struct swapd *s, struct error *e)
 		s->local_only = strcmp(s->options.seal, "off") != 0;
 		return 0;
 	}
+	/* The key's schedule is on the heap: it is not for core dumps. */
+	prctl(PR_SET_DUMPABLE, 0);
 	r = seal_table_init(&s->seals, s->pages, e);
 	if (!r)
 		r = sealer_init(&s->sealer, &s->seals, e);

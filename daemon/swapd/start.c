@@ -270,6 +270,7 @@ static int load_key(struct swapd *s, struct error *e)
 
 	if (!s->options.key)
 		return 0;
+	prctl(PR_SET_DUMPABLE, 0);
 	r = key_load(&k, s->options.key, e);
 	if (!r)
 		r = tls_borrower(&s->tls, &k, e);

@@ -443,3 +443,18 @@ def test_one_connection_does_not_outlive_the_other(world, key, network, kind):
     p.write_random(50)
     p.check()
     assert between.kinds == ["control", "data"] * 2
+
+
+def test_strangers_keep_nobody_out(world, key):
+    """Each that says nothing gives way to one that comes later."""
+    k = key()
+    donor = world.donor(options=["--keys", k, "--peer-connections", "8"])
+    silent = [connect(donor) for _ in range(40)]
+    s = world.serve(donor, options=["--key", k, *PATIENT])
+    silent += [connect(donor) for _ in range(40)]
+    p = world.open(s)
+    p.write_random(20)
+    p.check()
+    assert s.stats()["donor_losses"] == 0
+    for c in silent:
+        c.close()
