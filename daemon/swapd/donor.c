@@ -369,11 +369,11 @@ void donor_event(struct swapd *s, struct donor *d, uint32_t events)
 		secure(s, d);
 		return;
 	}
-	if (d->state != DONOR_DOWN && events & EPOLLOUT)
+	if (d->fd >= 0 && events & EPOLLOUT)
 		flush(s, d);
-	if (d->state != DONOR_DOWN && d->transport->complete)
+	if (d->fd >= 0 && d->transport->complete)
 		d->transport->complete(s, d);
-	if (d->state != DONOR_DOWN && events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+	if (d->fd >= 0 && events & (EPOLLIN | EPOLLERR | EPOLLHUP))
 		receive(s, d);
 }
 

@@ -39,7 +39,11 @@ class EvilDonor(FakeDonor):
     def honest(self, slab, page):
         return self.versions[slab, page][-1]
 
+    def hang_up(self):
+        self.socket.shutdown(socket.SHUT_RDWR)
+
     def serve(self, s):
+        self.socket = s
         info = TOLD.pack(VERSION, 0, SLAB, 64 * MIB, 64 * MIB, 0, 0, 0, 0)
         while True:
             h = struct.unpack("<4sBBHQIIII", receive(s, 32))
@@ -198,6 +202,21 @@ def test_one_bad_page_of_a_lone_donor_costs_one_page(world, evil_donor):
     status = s.status()["donors"][0]
     assert status["state"] == "up" and status["leaving"] == "quarantined"
     p.write(3, os.urandom(PAGE))
+
+
+@only_tcp
+def test_a_suspect_that_hangs_up_is_not_called_again(world, evil_donor):
+    fake = evil_donor(flip)
+    s = world.serve(fake, backup="", size="8M", options=["--durability", "none"])
+    p = world.open(s)
+    p.write(0, os.urandom(8 * PAGE))
+    with pytest.raises(OSError):
+        p.read(0, 8)
+    wait_for(lambda: s.status()["donors"][0].get("leaving") == "quarantined", 5, "it is a suspect")
+    fake.hang_up()
+    wait_for(lambda: s.donor_state() == "quarantined", 5, "quarantined")
+    with pytest.raises(Exception):
+        wait_for(lambda: fake.greetings > 1, 2, "the donor is used")
 
 
 @only_tcp
