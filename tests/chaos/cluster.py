@@ -21,6 +21,21 @@ from network import Network
 
 CHECKER = BUILD / "tests" / "checker"
 PORT = 7070
+MACHINE_MIB, HEADROOM_MIB = 2048, 256
+
+
+def left_of(directory):
+    """What is there of a cluster below @directory: mounts, loop devices, processes of this tree."""
+    inside = f"{directory}/"
+    found = {f"mount: {d}" for _, d, _ in machine.mounts() if d.startswith(inside)}
+    found |= {f"loop device: {d}" for d, file in machine.loops().items() if file.startswith(inside)}
+    for pid, name in machine.processes().items():
+        try:
+            if os.readlink(f"/proc/{pid}/exe").startswith(str(BIN)):
+                found.add(f"process: {name} ({pid})")
+        except OSError:
+            pass
+    return found
 
 
 class Checker:
@@ -72,19 +87,23 @@ class DonorMachine:
     which the borrower reaches it, too, as if it were on the same machine.
     """
 
-    def __init__(self, node, log, memory="64M", slab="1M", path=None, options=()):
+    def __init__(self, node, directory, log, memory="64M", slab="1M", path=None, options=()):
         self.node, self.log = node, log
         self.address, self.local = f"{node.address}:{PORT}", f"unix:{path}" if path else None
+        # What the donor takes for the memory of its machine, and a control socket of its own.
+        self.proc, self.run = Path(directory) / "proc", Path(directory) / "run"
         self.argv = [*node.prefix, BIN / "ebb-donord", "--listen", self.address,
-                     "--memory", memory, "--slab", slab, *options]
+                     "--memory", memory, "--slab", slab, "--headroom", f"{HEADROOM_MIB}M",
+                     "--machine", self.proc, *options]
         if path:
             self.argv += ["--listen", self.local]
         self.daemon = None
+        self.relax()
         self.start()
 
     def start(self):
         if not self.up():
-            self.daemon = parts.Daemon(self.argv, self.log)
+            self.daemon = parts.Daemon(self.argv, self.log, env={"EBB_RUN_DIR": str(self.run)})
 
     def up(self):
         return self.daemon is not None and self.daemon.alive()
@@ -98,11 +117,29 @@ class DonorMachine:
     def go_on(self):
         self.daemon.signal(signal.SIGCONT)
 
-    def drain(self, timeout=30):
+    def drain(self, timeout=60):
         """SIGTERM, and waits for its end."""
         return self.daemon.stop(timeout)
 
+    def tell_memory(self, available_mib):
+        (self.proc / "pressure").mkdir(parents=True, exist_ok=True)
+        (self.proc / "pressure" / "memory").write_text(
+            "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
+        # Whole at any time: the donor reads it once a second.
+        new = self.proc / "new"
+        new.write_text(f"MemTotal: {MACHINE_MIB << 10} kB\nMemFree: 0 kB\n"
+                       f"MemAvailable: {available_mib << 10} kB\n")
+        new.rename(self.proc / "meminfo")
+
+    def squeeze(self):
+        """The machine's own programs take nearly all of its memory: the donor wants all of its back."""
+        self.tell_memory(HEADROOM_MIB // 4)
+
+    def relax(self):
+        self.tell_memory(MACHINE_MIB - HEADROOM_MIB)
+
     def heal(self):
+        self.relax()
         if self.up():
             self.go_on()
         self.node.plug()
@@ -183,6 +220,13 @@ class Borrower(parts.Daemon):
         if self.alive():
             self.disk_empty()
 
+    def die(self):
+        """kill -9, and what the kernel of a dead machine would not keep either."""
+        self.kill()
+        subprocess.run(["umount", "-l", self.mount], check=True)
+        if self.backup:
+            self.backup.unlink()
+
     def close(self):
         """Ends it; a mount that it left, dead, goes too."""
         try:
@@ -205,9 +249,10 @@ class Cluster:
         try:
             self.node = self.network.add()
             for i in range(donors):
-                path = self.directory / f"donor{i}.sock" if local else None
-                self.donors.append(DonorMachine(self.network.add(), self.logs / f"donor{i}.log",
-                                                path=path, **donor_options))
+                own = self.directory / f"donor{i}"
+                self.donors.append(DonorMachine(
+                    self.network.add(), own, self.logs / f"donor{i}.log",
+                    path=own / "socket" if local else None, **donor_options))
         except BaseException:
             self.close()
             raise

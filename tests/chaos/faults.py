@@ -37,6 +37,14 @@ def unplugged(donor):
     donor.node.plug()
 
 
+@contextmanager
+def squeezed(donor):
+    """Its machine runs out of memory: it asks slabs back."""
+    donor.squeeze()
+    yield
+    donor.relax()
+
+
 def losing(direction, percent):
     @contextmanager
     def fault(donor):
@@ -66,5 +74,6 @@ DONOR_FAULTS = (
     Fault("short link down", unplugged, (0.02, 0.2), False),
     Fault("nothing from it", losing("from", 100), (1.8, 2.5), True, "loss"),
     Fault("nothing to it", losing("to", 100), (1.8, 2.5), True, "loss"),
+    Fault("out of memory", squeezed, (1, 3), False),
     Fault("a tenth lost", losing("both", 10), (0.5, 2.5), False, "loss"),
 )

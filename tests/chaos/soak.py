@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "harness")]
 
 import machine
-from cluster import Cluster
+from cluster import Cluster, left_of
 from faults import DONOR_FAULTS
 from machine import MachineError
 
@@ -233,10 +233,11 @@ class Soak:
     def main(self):
         shutil.rmtree(DIRECTORY, ignore_errors=True)
         DIRECTORY.mkdir(parents=True)
-        before = (set(machine.leftovers()), set(machine.mounts()), namespaces())
+        before = namespaces()
         files = Path(tempfile.mkdtemp(prefix="ebb-soak-", dir=DIRECTORY))
         self.say(f"seed {self.seed}, {self.seconds:.0f} s; logs in {DIRECTORY}")
-        self.cluster = Cluster(files, DIRECTORY, local=True)
+        self.cluster = Cluster(files, DIRECTORY, local=True,
+                               options=("--drain-timeout", "5s"))
         try:
             self.body()
         except (MachineError, OSError) as e:
@@ -245,9 +246,7 @@ class Soak:
             self.cluster.close()
             shutil.rmtree(files, ignore_errors=True)
         seconds = time.monotonic() - self.start
-        after = (set(machine.leftovers()), set(machine.mounts()), namespaces())
-        for was, now in zip(before, after):
-            self.trouble += [f"left behind: {what}" for what in now - was]
+        self.trouble += [f"left behind: {what}" for what in left_of(DIRECTORY) | namespaces() - before]
         told = self.report(seconds)
         (DIRECTORY / "report.json").write_text(json.dumps(told, indent=1) + "\n")
         for t in self.trouble:

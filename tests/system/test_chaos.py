@@ -13,7 +13,7 @@ import pytest
 
 from chaosworld import PAGE, load, lost, serve, verdict
 from chaosworld import cluster, lossy, machines, nothing_left    # fixtures
-from cluster import Checker
+from cluster import Checker, Cluster
 from machine import MachineError, wait_for
 from thin import ThinDisk
 
@@ -102,12 +102,34 @@ def test_checker_is_content_with_a_plain_file(tmp_path, logs):
         os.close(plain.fd)
 
 
+# --- what takes its time: begun with the first test, looked at by the last ---------------
+
+
+@pytest.fixture(scope="module", autouse=True)
+def vanished(tmp_path_factory):
+    """A donor whose borrower vanished, and another machine that could borrow."""
+    directory = tmp_path_factory.mktemp("vanished")
+    c = Cluster(directory, directory, donors=1)
+    try:
+        b = serve(c, "gone")
+        load(c, b)
+        assert b.status()["slabs"]["mapped"] > 0
+        c.node.unplug()
+        c.checkers.pop().kill()
+        c.borrowers.pop().die()
+        # The dead one stays unplugged.
+        c.node = c.network.add()
+        yield c
+    finally:
+        c.close()
+
+
 # --- the cluster ----------------------------------------------------------------------
 
 
 def test_a_quiet_day(cluster):
     b = serve(cluster)
-    c = load(cluster, b, ["--threads", 8], seconds=2)
+    c = load(cluster, b, ["--threads", 8], seconds=1)
     verdict(c, b)
     assert b.stats()["pages_read_donor"] > 100
     assert min(d["slabs"] for d in b.status()["donors"]) >= 4, "all four lend"
@@ -134,16 +156,14 @@ def test_through_the_loop_device(cluster):
 def test_donor_killed_and_restarted(cluster):
     b = serve(cluster)
     c = load(cluster, b)
-    for i in (0, 2):
-        cluster.donors[i].kill()
-        cluster.wait(lambda: lost(b, i), 5, "loss")
-        cluster.run(0.3)
-        cluster.donors[i].start()
-        cluster.all_up(b)
-        cluster.run(0.5)
+    cluster.donors[0].kill()
+    cluster.wait(lambda: lost(b, 0), 5, "loss")
+    cluster.run(0.3)
+    cluster.donors[0].start()
+    cluster.all_up(b)
+    cluster.run(0.4)
     verdict(c, b)
-    assert lost(b, 0, 2)
-    assert min(b.status()["donors"][i]["connects"] for i in (0, 2)) >= 2
+    assert b.status()["donors"][0]["connects"] == 2
 
 
 def test_all_donors_killed(cluster):
@@ -166,15 +186,13 @@ def test_donor_stopped_and_continued(cluster):
     """What it still had on its way when it was given up must not show later."""
     b = serve(cluster)
     c = load(cluster, b)
-    for i in (1, 3):
-        cluster.donors[i].stop()
-        cluster.wait(lambda: lost(b, i), 5, "loss by the deadline")
-        cluster.run(0.4)
-        cluster.donors[i].go_on()
-        cluster.all_up(b)
-        cluster.run(0.5)
+    cluster.donors[1].stop()
+    cluster.wait(lambda: lost(b, 1), 5, "loss by the deadline")
+    cluster.run(0.4)
+    cluster.donors[1].go_on()
+    cluster.all_up(b)
+    cluster.run(0.5)
     verdict(c, b)
-    assert lost(b, 1, 3)
 
 
 def test_link_down_and_up(cluster):
@@ -230,7 +248,7 @@ def test_lossy_link(lossy):
     for n in nodes:
         n.lose("from", 10)
         n.lose("to", 10)
-    c = load(lossy, b, seconds=4)
+    c = load(lossy, b, seconds=2)
     assert min(n.lost() for n in nodes) > 0
     assert lossy.node.retransmitted() > before
     for n in nodes:
@@ -251,18 +269,6 @@ def test_slow_link(cluster):
         cluster.network.switch.run("tc", "qdisc", "del", "dev", cluster.donors[0].node.port, "root")
     verdict(c, b)
     assert sum(b.stats()["donor_read_ns_log2"][23:]) > 0, "reads of 8 ms and more"
-
-
-def test_donor_ended_by_sigterm(cluster):
-    b = serve(cluster)
-    c = load(cluster, b)
-    assert cluster.donors[3].drain() == 0
-    cluster.wait(lambda: b.states()[3] != "up", 5, "it is gone")
-    cluster.run(0.5)
-    cluster.donors[3].start()
-    cluster.all_up(b)
-    cluster.run(0.5)
-    verdict(c, b)
 
 
 # --- the disk -------------------------------------------------------------------------
@@ -338,7 +344,7 @@ def test_two_devices_at_the_same_donors(cluster):
 
 
 def test_slabs_return_to_their_donors(cluster):
-    """Also from a borrower that was killed, and from one that was cut off and then died."""
+    """Also from a borrower that was killed."""
     first = serve(cluster)
     load(cluster, first)
     cluster.end_load()
@@ -346,14 +352,17 @@ def test_slabs_return_to_their_donors(cluster):
     cluster.all_up(b)
     told = b.status()["donors"]
     assert [d["free"] for d in told] == [d["total"] for d in told]
-    c = load(cluster, b)
-    c.kill()
-    b.kill()
-    subprocess.run(["umount", "-l", b.mount], check=True)
-    b.backup.unlink()
-    cluster.checkers.clear()
-    cluster.borrowers.clear()
-    b = cluster.serve("dp1")
-    cluster.all_up(b)
+    load(cluster, b)
+    cluster.checkers.pop().kill()
+    cluster.borrowers.pop().die()
+    b = serve(cluster, "dp1")
     cluster.wait(lambda: all(d["free"] == d["total"] for d in b.status()["donors"]), 10,
                  "slabs of the dead are free")
+
+
+def test_slabs_of_a_borrower_that_vanished(vanished):
+    """It was cut off and then died: no end of a connection ever reached the donor."""
+    b = serve(vanished)
+    vanished.wait(lambda: all(d["free"] == d["total"] for d in b.status()["donors"]), 45,
+                  "slabs of the vanished are free")
+    vanished.end_load()
