@@ -376,9 +376,9 @@ def test_sigterm_waits_for_slabs_to_leave(donor_at):
         b.gives_back = True
         for loan in b.evicted[:]:
             b.unmap(loan)
-        b.serve(lambda: len(b.evicted) == 20)
         with pytest.raises((EOFError, ConnectionError)):
             b.serve(lambda: False)
+        assert len(b.evicted) == 20 and not b.slabs
     assert donor.process.wait(10) == 0
 
 
