@@ -607,8 +607,14 @@ void connection_accept(struct lender *l, int place)
 	int fd = accept4(l->listen_fds[place], (struct sockaddr *)&peer, &len,
 			 SOCK_NONBLOCK | SOCK_CLOEXEC);
 
-	if (fd < 0)
+	if (fd < 0) {
+		/* What waits there would wake the loop again and again. */
+		if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR) {
+			lender_say(l, LOG_LVL_WARN, "connection refused: %s", strerror(errno));
+			lender_deafen(l);
+		}
 		return;
+	}
 	if (!address_is_local(&l->places[place])) {
 		tcp_tune(fd);
 	} else if (!local_peer_trusted(fd)) {

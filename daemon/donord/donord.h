@@ -36,6 +36,7 @@ struct lender {
 	struct address places[LENDER_PLACES];
 	int listen_fds[LENDER_PLACES];
 	int place_count;
+	bool deaf;                      /* nobody is accepted until the next tick */
 	struct connection *connections; /* CONNECTIONS of them */
 	uint32_t held;                  /* connections with .held */
 	uint64_t now;                   /* ns: when this turn began */
@@ -75,6 +76,9 @@ static inline uint64_t now_ns(void)
 /* Logs a line, some time; lines beyond LOG_RATE are counted. */
 void lender_say(struct lender *l, enum log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+
+/* Accepts nobody until the next tick: there is nothing left to accept them with. */
+void lender_deafen(struct lender *l);
 
 /* What PING tells. */
 void lender_told(const struct lender *l, struct wire_donor *d);

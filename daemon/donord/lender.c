@@ -26,6 +26,8 @@
  * up add to a sleep, in a virtual machine, is more than the shortest delays.
  */
 #define AWAKE_NS 50000
+/* Between two pieces that are zeroed, for who else wants the core: we have priority. */
+#define ZERO_REST_NS 30000
 
 enum { KEY_SIGNAL = CONNECTIONS, KEY_WAKE, KEY_TIMER, KEY_LISTEN };
 
@@ -160,6 +162,22 @@ void lender_status(const struct lender *l, struct donor_status *s)
 	count_asked(l, s, of);
 }
 
+static void listen_to(struct lender *l, uint32_t events)
+{
+	for (int i = 0; i < l->place_count; i++) {
+		struct epoll_event ev = { .events = events,
+					  .data.u64 = KEY_LISTEN + (uint64_t)i };
+
+		epoll_ctl(l->epoll_fd, EPOLL_CTL_MOD, l->listen_fds[i], &ev);
+	}
+	l->deaf = !events;
+}
+
+void lender_deafen(struct lender *l)
+{
+	listen_to(l, 0);
+}
+
 /* --- once a second ---------------------------------------------------------- */
 
 static void look_at_machine(struct lender *l, uint64_t now)
@@ -202,6 +220,8 @@ void lender_tick(struct lender *l, uint64_t now)
 	struct lend_pool *p = l->pool;
 
 	__atomic_store_n(&l->still_lent, p->in[LEND_LENT], __ATOMIC_RELAXED);
+	if (l->deaf)
+		listen_to(l, EPOLLIN);
 	look_at_machine(l, now);
 	if (l->draining)
 		lend_shrink(p, lend_free_slabs(p));
@@ -352,7 +372,7 @@ static uint64_t before_sleep(struct lender *l)
 	if (l->ending)
 		wait = min64(wait, l->drain_end > l->now ? l->drain_end - l->now : 0);
 	if (lend_zero_some(l->pool))
-		busy = true;
+		wait = min64(wait, ZERO_REST_NS);
 	wake_worker(l);
 	return busy ? 0 : wait;
 }

@@ -6,6 +6,7 @@ how much, who holds up nobody, and the end.
 import mmap
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -125,6 +126,34 @@ def test_a_silent_peer_is_hung_up_on(donor_at):
         wait_for(lambda: "no greeting" in machine.read(donor.log), 5, "log line")
         # Who has greeted may be quiet.
         assert quiet.map()
+
+
+@only_tcp
+def test_no_descriptor_is_left(donor_at):
+    """Nobody is accepted meanwhile; nobody suffers, and the donor does not spin."""
+    donor = donor_at(options=["--peer-connections", "200"])
+
+    def cpu():
+        fields = machine.read(f"/proc/{donor.pid}/stat").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    with Borrower(donor, 1) as b:
+        loan = b.map()
+        limits = resource.prlimit(donor.pid, resource.RLIMIT_NOFILE)
+        used = max(int(n) for n in os.listdir(f"/proc/{donor.pid}/fd"))
+        resource.prlimit(donor.pid, resource.RLIMIT_NOFILE, (used + 1, limits[1]))
+        waiting = [connect(donor) for _ in range(3)]
+        before = cpu()
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            assert b.write(loan, bytes(PAGE)) == 0
+            time.sleep(0.1)
+        assert cpu() - before < 0.5
+        resource.prlimit(donor.pid, resource.RLIMIT_NOFILE, limits)
+        for s in waiting:
+            s.sendall(hello(borrower=10 + s.fileno()))
+            assert reply(s)["status"] == 0
+            s.close()
 
 
 @only_tcp
