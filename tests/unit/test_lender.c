@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -362,6 +363,44 @@ static void a_write_under_way(void **state)
 	close(a.fd);
 }
 
+/* However much one asks for and its socket takes, the others have their turn. */
+static void a_greedy_one(void **state)
+{
+	enum { REQUESTS = 16 };
+	struct donor *d = *state;
+	uint8_t bytes[REQUESTS * WIRE_HEADER], ping[WIRE_HEADER];
+	static uint8_t sink[SLAB];
+	struct wire_frame f = { .op = WIRE_READ, .length = SLAB };
+	struct peer a, b;
+	int size = 2 * REQUESTS * SLAB, waiting, turns = 0;
+	size_t got = 0;
+
+	connect_peer(d, &a, 1, 1);
+	connect_peer(d, &b, 2, 0);
+	/* Without the right to it the socket takes less, and all is easier. */
+	setsockopt(a.c->fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
+	f.slab = a.loans[0].slab;
+	f.generation = a.loans[0].generation;
+	for (int i = 0; i < REQUESTS; i++)
+		wire_build(bytes + i * WIRE_HEADER, &f);
+	wire_build(ping, &(struct wire_frame){ .op = WIRE_PING });
+	assert_int_equal(send(a.fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+	while (got < REQUESTS * (size_t)(WIRE_HEADER + SLAB)) {
+		assert_int_equal(send(b.fd, ping, sizeof(ping), 0), sizeof(ping));
+		assert_int_equal(lender_turn(d->l, 0), 0);
+		take(&b, WIRE_PING);
+		assert_int_equal(ioctl(a.fd, FIONREAD, &waiting), 0);
+		/* A turn's worth, twice: to read and to flush are two events. */
+		assert_true(waiting <= 3 * SLAB);
+		for (ssize_t n; (n = recv(a.fd, sink, sizeof(sink), MSG_DONTWAIT)) > 0; )
+			got += (size_t)n;
+		assert_true(turns++ < 100000);
+	}
+	assert_true(turns >= REQUESTS / 3);
+	close(a.fd);
+	close(b.fd);
+}
+
 static void quotas(void **state)
 {
 	struct donor *d = *state;
@@ -422,6 +461,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(evicts_are_bounded, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(what_is_not_there_is_back, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_write_under_way, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(a_greedy_one, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(quotas, with_quota, without_donor),
 		cmocka_unit_test_setup_teardown(drained, with_donor, without_donor),
 	};
