@@ -1,25 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "common/cleanup.h"
 #include "donord.h"
-#include "wire/local.h"
-#include "wire/tcp.h"
 
-/* Most replies a connection has under way; a borrower that pipelines more waits. */
-#define REPLIES 1024
-/*
- * Bytes of one connection in a turn of the loop, each way: with 1 MiB some 0.2 ms, the
- * time the others wait for a greedy one.
- */
-#define TURN_BUDGET (1u << 20)
 /* Who says nothing, or takes no reply, for so long has no business here. */
 #define GREETING_NS (5 * SECOND)
 #define STALL_NS (10 * SECOND)
@@ -88,7 +75,7 @@ void connection_drop(struct connection *c, const char *why)
 	stream_tx_reset(&c->tx, reply_sent, c);
 	for (; c->delayed_count; c->delayed_count--) {
 		lend_unpin(l->pool, c->delayed[c->delayed_head].reply.slab);
-		c->delayed_head = (c->delayed_head + 1) % REPLIES;
+		c->delayed_head = (c->delayed_head + 1) % CONNECTION_REPLIES;
 	}
 	end_arrival(c);
 	set_held(c, false);
@@ -284,7 +271,7 @@ static void put_read(struct connection *c, const struct wire_frame *f)
 		put_reply(c, f, WIRE_OK, memory, f->length, f->slab);
 		return;
 	}
-	d = &c->delayed[(c->delayed_head + c->delayed_count++) % REPLIES];
+	d = &c->delayed[(c->delayed_head + c->delayed_count++) % CONNECTION_REPLIES];
 	*d = (struct delayed){ now_ns() + l->options.delay, *f, memory };
 }
 
@@ -381,7 +368,7 @@ void connection_flush(struct connection *c)
 
 static void receive(struct connection *c)
 {
-	int r = stream_receive(&c->rx, c->fd, TURN_BUDGET, &rx_ops, c);
+	int r = stream_receive(&c->rx, c->fd, CONNECTION_TURN, &rx_ops, c);
 
 	set_held(c, r == 1 && !has_room(c));
 	if (r == -EPROTO)
@@ -448,7 +435,7 @@ uint64_t connections_delayed(struct lender *l)
 			struct delayed *d = &c->delayed[c->delayed_head];
 
 			put_reply(c, &d->reply, WIRE_OK, d->memory, d->reply.length, d->reply.slab);
-			c->delayed_head = (c->delayed_head + 1) % REPLIES;
+			c->delayed_head = (c->delayed_head + 1) % CONNECTION_REPLIES;
 			c->delayed_count--;
 			any = true;
 		}
@@ -472,160 +459,6 @@ void connections_tick(struct lender *l, uint64_t now)
 		else if (c->tx.count && now > c->sent_at && now - c->sent_at > STALL_NS)
 			connection_drop(c, "does not read what it asked for");
 	}
-}
-
-/* Buffers are made at the first use of a place, not in the request path. */
-static int make_buffers(struct connection *c)
-{
-	int r = 0;
-
-	if (!c->rx.buf)
-		r = stream_rx_init(&c->rx, WIRE_AT_DONOR);
-	if (!r && !c->tx.entries)
-		r = stream_tx_init(&c->tx, REPLIES + WIRE_ASKED);
-	if (!r && c->lender->options.delay && !c->delayed) {
-		c->delayed = calloc(REPLIES, sizeof(*c->delayed));
-		r = c->delayed ? 0 : -ENOMEM;
-	}
-	return r;
-}
-
-/* Whether both come from the same machine. */
-static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
-{
-	if (a->ss_family != b->ss_family)
-		return false;
-	if (a->ss_family == AF_INET)
-		return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
-		       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
-	return a->ss_family == AF_INET6 &&
-	       IN6_ARE_ADDR_EQUAL(&((const struct sockaddr_in6 *)a)->sin6_addr,
-				  &((const struct sockaddr_in6 *)b)->sin6_addr);
-}
-
-const char *connection_peer_text(const struct connection *c, char *buf, size_t size)
-{
-	const struct sockaddr_in *v4 = (const void *)&c->peer;
-	const struct sockaddr_in6 *v6 = (const void *)&c->peer;
-	char host[INET6_ADDRSTRLEN] = "?";
-
-	if (c->peer.ss_family == AF_INET)
-		snprintf(buf, size, "%s:%u", inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host)),
-			 ntohs(v4->sin_port));
-	else if (c->peer.ss_family == AF_INET6)
-		snprintf(buf, size, "[%s]:%u",
-			 inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host)),
-			 ntohs(v6->sin6_port));
-	else
-		snprintf(buf, size, "unix");
-	return buf;
-}
-
-/* The one that has been there longer without a greeting. */
-static struct connection *older(struct connection *a, struct connection *b)
-{
-	if (b->greeted)
-		return a;
-	return !a || b->since < a->since ? b : a;
-}
-
-/*
- * A place for a connection from @peer, or NULL with the reason.  Who has not greeted
- * keeps nobody out.
- */
-static struct connection *find_place(struct lender *l, const struct sockaddr_storage *peer,
-				     const char **why)
-{
-	struct connection *found = NULL, *stranger = NULL, *neighbour = NULL;
-	uint64_t same = 0;
-
-	for (int i = 0; i < CONNECTIONS; i++) {
-		struct connection *c = &l->connections[i];
-
-		if (c->fd < 0) {
-			found = found ? found : c;
-			continue;
-		}
-		stranger = older(stranger, c);
-		if (same_host(&c->peer, peer)) {
-			same++;
-			neighbour = older(neighbour, c);
-		}
-	}
-	*why = !found ? "too many borrowers" : "too many from its address";
-	if (l->options.peer_connections && same >= l->options.peer_connections)
-		found = neighbour;
-	else if (!found)
-		found = stranger;
-	if (found && found->fd >= 0)
-		connection_drop(found, "no greeting, and others want its place");
-	return found;
-}
-
-struct connection *connection_adopt(struct lender *l, int fd, const struct sockaddr_storage *peer)
-{
-	_cleanup_close_ int owned = fd;
-	struct epoll_event ev = { .events = EPOLLIN };
-	const char *why;
-	struct connection *c = find_place(l, peer, &why);
-
-	if (c && make_buffers(c)) {
-		c = NULL;
-		why = "out of memory";
-	}
-	if (!c) {
-		lender_say(l, LOG_LVL_WARN, "connection refused: %s", why);
-		return NULL;
-	}
-	stream_rx_reset(&c->rx);
-	stream_tx_reset(&c->tx, NULL, NULL);
-	c->tx.budget = TURN_BUDGET;
-	c->greeted = c->writing = false;
-	c->local = peer->ss_family == AF_UNIX;
-	access_begin(&c->access, c->local ? NULL : l->tls);
-	c->home = c->number;
-	c->borrower = 0;
-	c->reading = true;
-	c->peer = *peer;
-	c->quota = l->options.quota;
-	c->since = c->sent_at = l->now;
-	c->arriving = NO_SLAB;
-	c->delayed_head = c->delayed_count = 0;
-	c->reads = c->writes = 0;
-	c->evicts = c->asked = 0;
-	ev.data.u64 = c->number;
-	if (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
-		return NULL;
-	c->fd = TAKE_FD(owned);
-	return c;
-}
-
-void connection_accept(struct lender *l, int place)
-{
-	struct sockaddr_storage peer = { 0 };
-	socklen_t len = sizeof(peer);
-	int fd = accept4(l->listen_fds[place], (struct sockaddr *)&peer, &len,
-			 SOCK_NONBLOCK | SOCK_CLOEXEC);
-
-	if (fd < 0) {
-		/* What waits there would wake the loop again and again. */
-		if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR) {
-			lender_say(l, LOG_LVL_WARN, "connection refused: %s", strerror(errno));
-			lender_deafen(l);
-		}
-		return;
-	}
-	if (!address_is_local(&l->places[place])) {
-		tcp_tune(fd);
-	} else if (!local_peer_trusted(fd)) {
-		lender_say(l, LOG_LVL_WARN, "connection refused: %s is for root and its own user only",
-			   l->places[place].text);
-		close(fd);
-		return;
-	} else {
-		peer.ss_family = AF_UNIX;
-	}
-	connection_adopt(l, fd, &peer);
 }
 
 void connections_free(struct lender *l)

@@ -15,6 +15,13 @@
 #include "wire/stream.h"
 
 #define CONNECTIONS 256
+/* Most replies a connection has under way; a borrower that pipelines more waits. */
+#define CONNECTION_REPLIES 1024
+/*
+ * Bytes of one connection in a turn of the loop, each way: with 1 MiB some 0.2 ms, the
+ * time the others wait for a greedy one.
+ */
+#define CONNECTION_TURN (1u << 20)
 #define NO_SLAB UINT32_MAX
 
 struct lender;

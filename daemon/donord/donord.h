@@ -80,6 +80,9 @@ void lender_say(struct lender *l, enum log_level level, const char *fmt, ...)
 /* Accepts nobody until the next tick: there is nothing left to accept them with. */
 void lender_deafen(struct lender *l);
 
+/* Slabs with memory, or with some of it. */
+uint32_t lender_allocated(const struct lender *l);
+
 /* What PING tells. */
 void lender_told(const struct lender *l, struct wire_donor *d);
 
