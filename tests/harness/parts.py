@@ -230,8 +230,16 @@ class Donor(Daemon):
         argv += [x for a in self.also for x in ("--listen", a)]
         self.own_run = None if run else tempfile.mkdtemp(prefix="ebb-donor-")
         self.run = Path(run or self.own_run)
-        super().__init__(argv + (["--delay", delay] if delay else []), log,
-                         env={"EBB_RUN_DIR": str(self.run)})
+        try:
+            super().__init__(argv + (["--delay", delay] if delay else []), log,
+                             env={"EBB_RUN_DIR": str(self.run)})
+        except BaseException:
+            self.remove_run()
+            raise
+
+    def remove_run(self):
+        if self.own_run:
+            shutil.rmtree(self.own_run, ignore_errors=True)
 
     def ask(self, verb="status", **what):
         return control(self.run / "donord.sock", verb, **what)
@@ -240,8 +248,7 @@ class Donor(Daemon):
         try:
             return super().stop(timeout)
         finally:
-            if self.own_run:
-                shutil.rmtree(self.own_run, ignore_errors=True)
+            self.remove_run()
 
 
 def control(path, verb, **what):
