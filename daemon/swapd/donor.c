@@ -336,6 +336,8 @@ void donors_flush(struct swapd *s)
 	for (int i = 0; i < s->donor_count; i++) {
 		struct donor *d = &s->donors[i];
 
+		if (d->state == DONOR_ABSENT)
+			continue;
 		if (d->blamed)
 			donor_quarantine(s, d, d->why);
 		d->blamed = false;
@@ -435,6 +437,8 @@ void donors_tick(struct swapd *s, uint64_t now)
 	for (int i = 0; i < s->donor_count; i++) {
 		struct donor *d = &s->donors[i];
 
+		if (d->state == DONOR_ABSENT)
+			continue;
 		d->latency -= d->latency / LATENCY_FADE;
 		switch (d->state) {
 		case DONOR_DOWN:

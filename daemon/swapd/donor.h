@@ -22,12 +22,12 @@
 struct swapd;
 
 enum donor_state {
+	DONOR_ABSENT,      /* the entry is free: the control thread's, which may zero it */
 	DONOR_DOWN, DONOR_CONNECTING,
 	DONOR_SECURING,    /* the TLS handshake */
 	DONOR_GREETING,    /* HELLO, and the data connection where there is one */
 	DONOR_UP,
 	DONOR_QUARANTINED, /* it gave back what was not written; until the operator trusts it again */
-	DONOR_ABSENT,      /* the entry is free */
 };
 
 /* Why nothing is placed at a donor, and why what is there moves away. */

@@ -127,6 +127,42 @@ def test_pages_return_from_the_disk(world):
     assert s.stats()["pages_read_backup"] == before, "all of it is in memory again"
 
 
+@only_tcp
+def test_copying_is_held_to_its_rate(world):
+    at = world.new_place()
+    first = world.donor(**at)
+    s = world.serve(first, options=["--repair-rate", "4M"])
+    p = world.open(s)
+    p.write(0, os.urandom(16 * MIB))
+    first.kill()
+    world.donor(**at)
+    wait_for(lambda: s.donor_state() == "up", 15, "reconnect")
+    start = time.monotonic()
+    wait_for(lambda: whole(s), 30, "return")
+    assert 2.5 < time.monotonic() - start < 15
+    assert s.stats()["pages_repaired"] == 16 * MIB // PAGE
+    p.check()
+
+
+def test_a_slab_is_on_the_disk_until_it_is_hot(world):
+    s = world.serve(world.donor(), options=["--hot-slab", "20"])
+    p = world.open(s)
+    p.write(0, os.urandom(8 * PAGE))
+    time.sleep(2)
+    assert s.status()["slabs"]["mapped"] == 0
+    assert s.stats()["pages_written_backup_only"] == 8
+    assert p.read(0, 8) == p.model[:8 * PAGE]
+    for _ in range(4):
+        p.write(SLAB_PAGES, os.urandom(100 * PAGE))
+    # It gets its copy in a second or two, and what the disk has comes along.
+    wait_for(lambda: s.slabs()[1]["state"] == "mapped" and whole(s), 10, "a donor")
+    assert s.slabs()[0]["state"] == "unmapped"
+    assert s.slabs()[1]["copies"][0]["pages"] == 100
+    before = s.stats()["pages_read_backup"]
+    assert p.read(SLAB_PAGES, 100) == p.model[MIB:MIB + 100 * PAGE]
+    assert s.stats()["pages_read_backup"] == before
+
+
 def test_a_slab_moves_while_it_is_used(world):
     a, b = world.donor(), world.donor()
     s = world.serve(a, durability="none", size="16M")
@@ -279,6 +315,25 @@ def test_a_donor_in_need_gets_its_memory_back(world, tmp_path, durability):
     assert told["pages_read_failed"] == told["pages_write_failed"] == 0
     assert told["pages_read_backup"] == 0, "they went to memory, not to the disk"
     assert slabs_at(s, b) >= held
+
+
+def test_what_has_no_other_place_is_not_given_back(world, tmp_path):
+    machine_of_a = Machine(tmp_path / "machine")
+    a = world.donor(options=["--headroom", "256M", "--machine", machine_of_a.directory])
+    s = world.serve(a, durability="none")
+    p = world.open(s)
+    p.write_random(100)
+    held = slabs_at(s, a)
+    machine_of_a.available(64)
+    wait_for(lambda: s.stats()["slabs_kept"] > 0, 20, "refusal")
+    assert slabs_at(s, a) == held and s.stats()["slabs_asked_back"] == 0
+    p.check()
+    # As soon as there is a place it goes there.
+    b = world.donor()
+    s.do("donors.set", donors=[a.address, b.address])
+    wait_for(lambda: slabs_at(s, a) == 0, 40, "return")
+    p.check()
+    assert s.stats()["donor_losses"] == s.stats()["pages_read_failed"] == 0
 
 
 def test_a_donor_that_stops_lets_its_pages_go_first(world):
