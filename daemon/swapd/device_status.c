@@ -99,7 +99,7 @@ static void add_copies(const struct swapd *s, struct json_object *a)
 
 	for (uint32_t i = 0; i < s->table.count; i++) {
 		const struct slab *slab = &s->table.slabs[i];
-		int good = 0;
+		int good = 0, wanted = repair_wanted(s, i);
 
 		for (int c = 0; c < SLAB_COPIES; c++) {
 			const struct copy *copy = &slab->copy[c];
@@ -112,8 +112,8 @@ static void add_copies(const struct swapd *s, struct json_object *a)
 			leaving += repair_leaving(s, i, c);
 		}
 		present += (uint64_t)good;
-		if (slab->live && good < s->wanted)
-			missing += (uint64_t)(s->wanted - good);
+		if (good < wanted)
+			missing += (uint64_t)(wanted - good);
 	}
 	add_int(copies, "wanted", (uint64_t)s->wanted);
 	add_int(copies, "present", present);

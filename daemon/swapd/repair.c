@@ -40,6 +40,18 @@ bool repair_leaving(const struct swapd *s, uint32_t index, int copy)
 	return c->state != COPY_NONE && (c->leaving || s->donors[c->donor].leaving);
 }
 
+int repair_wanted(const struct swapd *s, uint32_t index)
+{
+	const struct slab *slab = &s->table.slabs[index];
+	bool any = slab_copies(slab, COPY_NONE) < SLAB_COPIES;
+
+	if (!slab->live)
+		return 0;
+	/* What has a copy keeps it. */
+	return any || s->activity_rule.hot_slab <= 0 ||
+	       activity_hot(&slab->activity, &s->activity_rule) ? s->wanted : 0;
+}
+
 /* Copies of the slab with every page it has, @except not counted (-1: all). */
 static int complete(const struct slab *slab, int except)
 {
@@ -314,9 +326,8 @@ static bool look_at(struct swapd *s, uint32_t index, uint64_t now)
 		return false;
 	}
 	slab->idle_since = 0;
-	if (staying(s, index) < s->wanted && copies <= s->wanted && now >= slab->not_before &&
-	    (copies || s->activity_rule.hot_slab <= 0 ||
-	     activity_hot(&slab->activity, &s->activity_rule))) {
+	if (staying(s, index) < repair_wanted(s, index) && copies <= s->wanted &&
+	    now >= slab->not_before) {
 		int target = slab->target - 1;
 
 		slab->target = 0;
