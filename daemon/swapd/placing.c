@@ -51,8 +51,8 @@ static bool ask(struct swapd *s, uint32_t index, int donor, uint64_t now)
 	if (copy < 0)
 		return false;
 	/* Until the next PING corrects it. */
-	d->free -= d->free < s->options.slab ? d->free : s->options.slab;
-	d->used += d->memory ? s->options.slab : 0;
+	d->free -= d->free < d->slab_size ? d->free : d->slab_size;
+	d->used += d->memory ? d->slab_size : 0;
 	d->copies++;
 	d->mapping++;
 	f.tag = (uint64_t)TAG_COPY << TAG_KIND | (uint64_t)copy << TAG_COPY_SHIFT | index;

@@ -30,6 +30,7 @@
 #endif
 
 #define NICE (-10)
+#define STACK_ROOM (512u << 10)
 /* Repair leaves so many slots to requests. */
 #define SLOTS_RESERVED 64
 
@@ -292,9 +293,19 @@ static int connect_donors(struct swapd *s, struct error *e)
 	return check_capacity(s, e);
 }
 
+/* Requests that let others go are nested as deep as those; their stack is there before. */
+static __attribute__((noinline)) void grow_stack(void)
+{
+	volatile char room[STACK_ROOM];
+
+	for (size_t i = 0; i < sizeof(room); i += PAGE)
+		room[i] = 0;
+}
+
 /* Locks what there is and what threads will still add. */
 static void lock_memory(struct swapd *s)
 {
+	grow_stack();
 	s->locked = mlockall(MCL_CURRENT | MCL_FUTURE) == 0;
 	if (!s->locked)
 		log_warn("memory: cannot be locked: %m; the server itself may be paged out and hang");
