@@ -39,7 +39,9 @@ static struct json_object *slabs_json(const struct swapd *s)
 
 static const char *leaving_text(uint8_t leaving)
 {
-	return leaving & DONOR_SUSPECT ? "quarantined" : leaving & DONOR_REMOVED ? "removed" : leaving & DONOR_DRAINED ? "drained" :
+	return leaving & DONOR_SUSPECT ? "quarantined" :
+	       leaving & DONOR_REMOVED ? "removed" :
+	       leaving & DONOR_DRAINED ? "drained" :
 	       leaving & DONOR_DRAINING ? "draining" : NULL;
 }
 

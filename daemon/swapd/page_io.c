@@ -437,7 +437,8 @@ static uint32_t same_run(const struct slot *slot)
 {
 	uint64_t bits = slot->same >> slot->cursor;
 	uint64_t change = bits & 1 ? ~bits : bits;
-	uint32_t left = slot->count - slot->cursor, n = change ? (uint32_t)__builtin_ctzll(change) : 64;
+	uint32_t left = slot->count - slot->cursor;
+	uint32_t n = change ? (uint32_t)__builtin_ctzll(change) : 64;
 
 	return n < left ? n : left;
 }

@@ -140,7 +140,9 @@ enum page_source pages_source(const struct swapd *s, uint32_t page, int *copy)
 		return PAGE_SAME;
 	if (!backup_there(&s->backup))
 		return PAGE_NOWHERE;
-	return bits_test(s->spoilt, page) && !backup_queued(&s->backup) ? PAGE_NOWHERE : PAGE_BACKUP;
+	if (bits_test(s->spoilt, page) && !backup_queued(&s->backup))
+		return PAGE_NOWHERE;
+	return PAGE_BACKUP;
 }
 
 uint32_t pages_run(const struct swapd *s, uint32_t page, uint32_t count,

@@ -50,7 +50,7 @@ void repair_tick(struct swapd *s, uint64_t now);
  */
 bool repair_run(struct swapd *s);
 
-/* Of page_io.c: a FILL is through; an ALONE has its slab; and has its place in the backup's queue. */
+/* Called by page_io.c: a FILL is through; an ALONE has its slab, and its turn at the backup. */
 void repair_filled(struct swapd *s, struct slot *slot);
 void repair_alone(struct swapd *s, struct slot *slot);
 void repair_alone_backed(struct swapd *s, struct slot *slot);

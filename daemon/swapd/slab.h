@@ -50,7 +50,7 @@ struct slab {
 	bool lost;            /* its last copy ended with its donor */
 	uint8_t jobs;         /* repair's, under way */
 	uint16_t target;      /* donor + 1 that the next copy is to go to; 0 = any */
-	uint32_t live;        /* pages that copies have to hold: written, neither discarded nor same-filled */
+	uint32_t live;        /* pages that copies are for (pages.h) */
 	uint64_t not_before;  /* ns: no donor is to be asked before */
 	uint64_t idle_since;  /* ns: has copies but no live page since; 0 = not so */
 	struct activity activity;

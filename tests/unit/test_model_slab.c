@@ -16,7 +16,7 @@
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
 
-/* --- saving, restoring, recognising ------------------------------------------------------------ */
+/* --- saving, restoring, recognising ------------------------------------------ */
 
 static void save(struct saved *to)
 {
@@ -122,13 +122,15 @@ static uint64_t fingerprint(void)
 	for (int d = 0; d < DONORS; d++) {
 		const struct donor *dn = &m.s.donors[d];
 
-		mix(&h, dn->state | dn->leaving << 8 | (uint64_t)(dn->free / m.s.options.slab) << 16);
+		mix(&h, dn->state | dn->leaving << 8 |
+		    (uint64_t)(dn->free / m.s.options.slab) << 16);
 		for (int r = 0; r < REMOTE; r++) {
 			const struct loan *l = &W.loan[d][r];
 
 			mix(&h, l->lent);
 			for (uint32_t p = 0; l->lent && p < m.model->slab_pages; p++)
-				mix(&h, l->slab << 8 | rank(l->slab * m.model->slab_pages + p, l->stamp[p]));
+				mix(&h, l->slab << 8 |
+				    rank(l->slab * m.model->slab_pages + p, l->stamp[p]));
 		}
 		for (int n = dn->waiting.head; n >= 0; n = leg_at(&m.s.slots, n)->next)
 			mix(&h, (uint64_t)n + 7);
@@ -150,7 +152,8 @@ static uint64_t fingerprint(void)
 	for (uint32_t i = 0; i < W.ops; i++) {
 		const struct op *o = &W.op[i];
 
-		mix(&h, (uint64_t)o->number << 32 | o->donor << 24 | o->op << 16 | o->first << 8 | o->count);
+		mix(&h, (uint64_t)o->number << 32 | o->donor << 24 | o->op << 16 | o->first << 8 |
+		    o->count);
 	}
 	for (uint32_t i = 0; i < W.controls; i++)
 		mix(&h, W.control[i].donor | W.control[i].frame.op << 8 |
@@ -184,7 +187,7 @@ static bool is_new(uint64_t print)
 	return true;
 }
 
-/* --- the search ---------------------------------------------------------------------------------- */
+/* --- the search -------------------------------------------------------------- */
 
 /* Everything under way comes to its end, and each page is what it should be. */
 static void settle_and_check(void)
@@ -273,27 +276,47 @@ static void search(const struct model *model)
 static void every_interleaving(void **state)
 {
 	static const struct model models[] = {
-		{ "disk, a crash", 1, true, 2, 1,
-		  { .writes = 2, .reads = 1, .crashes = 1, .returns = 1, .ticks = 2 }, 200000, false },
-		{ "disk, an eviction", 1, true, 2, 1,
-		  { .writes = 2, .reads = 1, .evictions = 1, .ticks = 2 }, 100000, false },
-		{ "disk, a discard", 1, true, 2, 1,
-		  { .writes = 2, .discards = 1, .reads = 1, .ticks = 2 }, 150000, false },
-		{ "disk, one word", 1, true, 2, 1,
-		  { .writes = 1, .same = 1, .reads = 1, .evictions = 1, .ticks = 2 }, 25000, false },
-		{ "disk, errors", 1, true, 2, 1,
-		  { .writes = 2, .reads = 1, .crashes = 1, .disk_errors = 1, .evictions = 1,
-		    .ticks = 1 }, 300000, false },
-		{ "disk, two slabs", 1, true, 1, 1,
-		  { .writes = 2, .reads = 1, .crashes = 1, .ticks = 1 }, 50000, false },
-		{ "replicas, crashes", 2, false, 2, 1,
-		  { .writes = 2, .reads = 1, .crashes = 2, .returns = 1, .ticks = 2 }, 250000, false },
-		{ "replicas, a discard", 2, false, 2, 1,
-		  { .writes = 2, .discards = 1, .reads = 1, .crashes = 1, .ticks = 1 }, 100000, false },
-		{ "none, a migration", 1, false, 2, 1,
-		  { .writes = 2, .discards = 1, .reads = 1, .migrations = 1, .ticks = 2 }, 250000, false },
-		{ "none, a migration and a crash", 1, false, 2, 1,
-		  { .writes = 1, .reads = 2, .migrations = 1, .crashes = 1, .ticks = 3 }, 25000, false },
+		{ .name = "disk, a crash", .wanted = 1, .backup = true,
+		  .slab_pages = 2, .room = 1,
+		  .budget = { .writes = 2, .reads = 1, .crashes = 1, .returns = 1, .ticks = 2 },
+		  .states = 200000 },
+		{ .name = "disk, an eviction", .wanted = 1, .backup = true,
+		  .slab_pages = 2, .room = 1,
+		  .budget = { .writes = 2, .reads = 1, .evictions = 1, .ticks = 2 },
+		  .states = 100000 },
+		{ .name = "disk, a discard", .wanted = 1, .backup = true,
+		  .slab_pages = 2, .room = 1,
+		  .budget = { .writes = 2, .discards = 1, .reads = 1, .ticks = 2 },
+		  .states = 150000 },
+		{ .name = "disk, one word", .wanted = 1, .backup = true,
+		  .slab_pages = 2, .room = 1,
+		  .budget = { .writes = 1, .same = 1, .reads = 1, .evictions = 1, .ticks = 2 },
+		  .states = 25000 },
+		{ .name = "disk, errors", .wanted = 1, .backup = true,
+		  .slab_pages = 2, .room = 1,
+		  .budget = { .writes = 2, .reads = 1, .crashes = 1, .disk_errors = 1, .evictions = 1,
+		    .ticks = 1 },
+		  .states = 300000 },
+		{ .name = "disk, two slabs", .wanted = 1, .backup = true,
+		  .slab_pages = 1, .room = 1,
+		  .budget = { .writes = 2, .reads = 1, .crashes = 1, .ticks = 1 },
+		  .states = 50000 },
+		{ .name = "replicas, crashes", .wanted = 2, .backup = false,
+		  .slab_pages = 2, .room = 1,
+		  .budget = { .writes = 2, .reads = 1, .crashes = 2, .returns = 1, .ticks = 2 },
+		  .states = 250000 },
+		{ .name = "replicas, a discard", .wanted = 2, .backup = false,
+		  .slab_pages = 2, .room = 1,
+		  .budget = { .writes = 2, .discards = 1, .reads = 1, .crashes = 1, .ticks = 1 },
+		  .states = 100000 },
+		{ .name = "none, a migration", .wanted = 1, .backup = false,
+		  .slab_pages = 2, .room = 1,
+		  .budget = { .writes = 2, .discards = 1, .reads = 1, .migrations = 1, .ticks = 2 },
+		  .states = 250000 },
+		{ .name = "none, a migration and a crash", .wanted = 1, .backup = false,
+		  .slab_pages = 2, .room = 1,
+		  .budget = { .writes = 1, .reads = 2, .migrations = 1, .crashes = 1, .ticks = 3 },
+		  .states = 25000 },
 	};
 
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++)
@@ -321,15 +344,24 @@ static void walk(const struct model *model, int walks, uint64_t seed)
 	}
 }
 
+#define MANY .writes = 12, .same = 3, .reads = 12, .ticks = 12
+
 /* Longer histories than can all be looked at. */
 static void random_walks(void **state)
 {
 	static const struct model models[] = {
-		{ "disk", 1, true, 2, 1, { 12, 3, 12, 4, 3, 3, 3, 12, 2, 2, 1, 0 }, 0, false },
-		{ "disk, two slabs", 1, true, 1, 2,
-		  { 12, 3, 12, 4, 3, 3, 3, 12, 2, 2, 1, 0 }, 0, false },
-		{ "replicas", 2, false, 2, 2, { 12, 3, 12, 4, 3, 3, 3, 12, 2, 0, 1, 0 }, 0, false },
-		{ "none", 1, false, 1, 2, { 12, 3, 12, 4, 1, 1, 3, 12, 2, 0, 1, 0 }, 0, false },
+		{ .name = "disk", .wanted = 1, .backup = true, .slab_pages = 2, .room = 1,
+		  .budget = { MANY, .discards = 4, .crashes = 3, .returns = 3, .evictions = 3,
+			      .migrations = 2, .disk_errors = 2, .drains = 1 } },
+		{ .name = "disk, two slabs", .wanted = 1, .backup = true, .slab_pages = 1, .room = 2,
+		  .budget = { MANY, .discards = 4, .crashes = 3, .returns = 3, .evictions = 3,
+			      .migrations = 2, .disk_errors = 2, .drains = 1 } },
+		{ .name = "replicas", .wanted = 2, .slab_pages = 2, .room = 2,
+		  .budget = { MANY, .discards = 4, .crashes = 3, .returns = 3, .evictions = 3,
+			      .migrations = 2, .drains = 1 } },
+		{ .name = "none", .wanted = 1, .slab_pages = 1, .room = 2,
+		  .budget = { MANY, .discards = 4, .crashes = 1, .returns = 1, .evictions = 3,
+			      .migrations = 2, .drains = 1 } },
 	};
 
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++)
@@ -339,10 +371,16 @@ static void random_walks(void **state)
 static void donors_that_forge(void **state)
 {
 	static const struct model models[] = {
-		{ "sealed, disk", 1, true, 2, 1, { 12, 3, 12, 2, 1, 2, 2, 12, 1, 0, 0, 3 }, 0, true },
-		{ "sealed, replicas", 2, false, 2, 1,
-		  { 12, 3, 12, 2, 1, 2, 2, 12, 1, 0, 0, 3 }, 0, true },
-		{ "sealed, none", 1, false, 2, 1, { 12, 3, 12, 2, 0, 0, 1, 12, 2, 0, 0, 3 }, 0, true },
+		{ .name = "sealed, disk", .wanted = 1, .backup = true, .slab_pages = 2, .room = 1,
+		  .sealed = true,
+		  .budget = { MANY, .discards = 2, .crashes = 1, .returns = 2, .evictions = 2,
+			      .migrations = 1, .forgeries = 3 } },
+		{ .name = "sealed, replicas", .wanted = 2, .slab_pages = 2, .room = 1, .sealed = true,
+		  .budget = { MANY, .discards = 2, .crashes = 1, .returns = 2, .evictions = 2,
+			      .migrations = 1, .forgeries = 3 } },
+		{ .name = "sealed, none", .wanted = 1, .slab_pages = 2, .room = 1, .sealed = true,
+		  .budget = { MANY, .discards = 2, .evictions = 1, .migrations = 2,
+			      .forgeries = 3 } },
 	};
 
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++) {

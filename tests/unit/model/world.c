@@ -125,7 +125,8 @@ static void check_answer(uint64_t unique, const struct slot *slot, int error)
 		return;
 	for (uint32_t i = 0; i < e->count; i++)
 		if (payload_of(slot, i)[0] != e->stamp[i])
-			violated("a page that is not the newest", payload_of(slot, i)[0], e->stamp[i]);
+			violated("a page that is not the newest", payload_of(slot, i)[0],
+				 e->stamp[i]);
 }
 
 void fuse_answer_error(struct swapd *s, uint64_t unique, int error)
