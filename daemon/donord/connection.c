@@ -84,7 +84,7 @@ void connection_drop(struct connection *c, const char *why)
 	eviction_forget(l, c);
 	slabs = lend_release_owner(l->pool, c->number);
 	if (connection_is_data(c))
-		lender_say(l, LOG_LVL_DEBUG, "borrower %s: data connection: %s", c->name, why);
+		lender_say(l, LOG_LVL_INFO, "borrower %s: data connection: %s", c->name, why);
 	else if (c->greeted)
 		lender_say(l, LOG_LVL_INFO, "borrower %s: %s; %u slabs taken back", c->name, why,
 			   slabs);

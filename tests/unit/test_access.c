@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* A donor with keys, and borrowers at the other ends of socket pairs, turn by turn. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "donord/donord.h"
+
+/* Last: it makes a macro of fail(). */
+#include <cmocka.h>
+
+enum { SLAB = 1 << 20, SLABS = 8 };
+
+struct world {
+	struct lend_pool pool;
+	struct lender *l;
+	struct tls_context *tls[2]; /* of the borrowers "spark" and "flink" */
+	char directory[64], files[2][96];
+};
+
+static struct world w;
+
+static void make_key(int i, const char *name)
+{
+	struct key k;
+
+	snprintf(w.files[i], sizeof(w.files[i]), "%s/%s.key", w.directory, name);
+	assert_int_equal(key_make(&k, name, NULL), 0);
+	assert_int_equal(key_save(&k, w.files[i], NULL), 0);
+	assert_int_equal(tls_borrower(&w.tls[i], &k, NULL), 0);
+}
+
+static int with_donor(void **state)
+{
+	struct lender_options o = { .quota = 3 * SLAB };
+	struct error e = { 0 };
+
+	w = (struct world){ .directory = "/tmp/ebb-access-XXXXXX" };
+	assert_non_null(mkdtemp(w.directory));
+	setenv("EBB_RUN_DIR", w.directory, 1);
+	make_key(0, "spark");
+	make_key(1, "flink");
+	o.keys = (struct option_list){ { w.files[0], w.files[1] }, 2 };
+	if (lender_new(&w.l, &w.pool, &o, &e) ||
+	    lend_init(&w.pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e))
+		fail_msg("%s", e.text);
+	/* Not locked: that would take root. */
+	assert_int_equal(mprotect(w.pool.memory, SLABS * SLAB, PROT_READ | PROT_WRITE), 0);
+	for (int i = 0; i < SLABS; i++)
+		w.pool.slabs[i].state = LEND_CLEAN;
+	w.pool.in[LEND_ABSENT] = 0;
+	w.pool.in[LEND_CLEAN] = SLABS;
+	return 0;
+}
+
+static int without_donor(void **state)
+{
+	lender_free(&w.l);
+	lend_free(&w.pool);
+	for (int i = 0; i < 2; i++) {
+		tls_context_free(&w.tls[i]);
+		unlink(w.files[i]);
+	}
+	return rmdir(w.directory);
+}
+
+static void turn(void)
+{
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(lender_turn(w.l, 0), 0);
+}
+
+/* --- a borrower's end ------------------------------------------------------------- */
+
+struct end {
+	struct connection *c; /* the donor's */
+	int fd;
+	struct tls tls;
+	struct stream_rx rx;
+	struct stream_tx tx;
+	struct session_guard in, out;
+	uint8_t key[SESSION_KEY];
+	uint64_t session;
+	struct wire_frame last; /* that came */
+	int came;
+	uint8_t payload[WIRE_PAGE];
+};
+
+static int arrived(void *data, const struct wire_frame *f, void **payload)
+{
+	struct end *b = data;
+
+	assert_true(wire_payload(f) <= sizeof(b->payload));
+	*payload = b->payload;
+	return 0;
+}
+
+static int finished(void *data, const struct wire_frame *f)
+{
+	struct end *b = data;
+
+	b->last = *f;
+	b->came++;
+	return 0;
+}
+
+static const struct stream_rx_ops ops = { arrived, finished };
+
+static void end_open(struct end *b)
+{
+	struct sockaddr_storage peer = { .ss_family = AF_INET };
+	int fd[2];
+
+	memset(b, 0, sizeof(*b));
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
+	assert_int_equal(stream_rx_init(&b->rx, WIRE_AT_BORROWER), 0);
+	assert_int_equal(stream_tx_init(&b->tx, 16), 0);
+	assert_int_equal(session_guard_init(&b->in), 0);
+	assert_int_equal(session_guard_init(&b->out), 0);
+	b->fd = fd[0];
+	b->c = connection_adopt(w.l, fd[1], &peer);
+	assert_non_null(b->c);
+}
+
+static void end_close(struct end *b)
+{
+	tls_stop(&b->tls);
+	stream_rx_free(&b->rx);
+	stream_tx_free(&b->tx);
+	session_guard_free(&b->in);
+	session_guard_free(&b->out);
+	close(b->fd);
+	turn();
+}
+
+/* Sends a request; the status of its reply, or -errno when there is none. */
+static int ask(struct end *b, struct wire_frame f, const void *payload)
+{
+	int r, before = b->came;
+
+	assert_int_equal(stream_push(&b->tx, &f, payload, 0), 0);
+	r = stream_flush(&b->tx, b->fd, NULL, NULL);
+	if (r < 0)
+		return r;
+	turn();
+	r = stream_receive(&b->rx, b->fd, 1 << 20, &ops, b);
+	if (r < 0)
+		return r;
+	assert_int_equal(b->came, before + 1);
+	assert_int_equal(b->last.op, f.op);
+	return b->last.status;
+}
+
+static void shake_hands(struct end *b, int key)
+{
+	int r;
+
+	end_open(b);
+	assert_int_equal(tls_start(&b->tls, w.tls[key], b->fd), 0);
+	while ((r = tls_handshake(&b->tls)) == 1)
+		turn();
+	assert_int_equal(r, 0);
+	b->rx.io = b->tx.io = &tls_io;
+	b->rx.channel = b->tx.channel = &b->tls;
+}
+
+/* A control connection of the borrower @number. */
+static void greet(struct end *b, int key, uint64_t number)
+{
+	struct wire_hello h = { .version = WIRE_VERSION, .borrower = number, .slab_size = SLAB,
+				.name = "unit" };
+	struct wire_donor told;
+	uint8_t payload[WIRE_HELLO_SIZE];
+
+	shake_hands(b, key);
+	wire_build_hello(payload, &h);
+	assert_int_equal(ask(b, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) },
+			     payload), WIRE_OK);
+	assert_int_equal(wire_parse_donor(b->payload, WIRE_DONOR_SIZE, &told), 0);
+	assert_true(told.session != 0);
+	b->session = told.session;
+	assert_int_equal(tls_export(&b->tls, SESSION_LABEL, b->key, sizeof(b->key)), 0);
+}
+
+static int map(struct end *b)
+{
+	uint8_t payload[WIRE_MAP_SIZE];
+
+	wire_build_map(payload, WIRE_CLASS_SWAP);
+	return ask(b, (struct wire_frame){ .op = WIRE_MAP, .length = sizeof(payload) }, payload);
+}
+
+/* What @control lets its data connection @number say at first. */
+static struct wire_join ticket(const struct end *control, uint32_t number)
+{
+	struct wire_join j = { .session = control->session, .number = number };
+
+	assert_int_equal(session_sign(control->key, &j), 0);
+	return j;
+}
+
+static int say_join(struct end *b, const struct wire_join *j)
+{
+	uint8_t payload[WIRE_JOIN_SIZE];
+
+	wire_build_join(payload, j);
+	return ask(b, (struct wire_frame){ .op = WIRE_JOIN, .length = sizeof(payload) }, payload);
+}
+
+static void join(struct end *b, const struct end *control, uint32_t number)
+{
+	struct wire_join j = ticket(control, number);
+
+	end_open(b);
+	assert_int_equal(say_join(b, &j), WIRE_OK);
+	assert_int_equal(session_guard_start(&b->out, SESSION_SENDS, control->key, &j,
+					     WIRE_REQUEST), 0);
+	assert_int_equal(session_guard_start(&b->in, SESSION_RECEIVES, control->key, &j,
+					     WIRE_REPLY), 0);
+	b->tx.guard = &b->out.guard;
+	b->rx.guard = &b->in.guard;
+}
+
+/* READ or WRITE of the first page of the slab that @loan tells of. */
+static struct wire_frame page_of(enum wire_op op, const struct wire_frame *loan)
+{
+	return (struct wire_frame){ .op = op, .slab = loan->slab, .generation = loan->generation,
+				    .length = WIRE_PAGE };
+}
+
+static const uint8_t page[WIRE_PAGE] = { 1, 2, 3 };
+
+/* --- tests ------------------------------------------------------------------------- */
+
+static void each_on_its_connection(void **state)
+{
+	struct end control, data;
+	struct wire_frame loan;
+
+	greet(&control, 0, 7);
+	assert_string_equal(control.c->access.tls.name, "spark");
+	assert_int_equal(map(&control), WIRE_OK);
+	loan = control.last;
+	join(&data, &control, 0);
+	assert_int_equal(ask(&data, page_of(WIRE_WRITE, &loan), page), WIRE_OK);
+	assert_int_equal(ask(&data, page_of(WIRE_READ, &loan), NULL), WIRE_OK);
+	assert_memory_equal(data.payload, page, sizeof(page));
+	assert_int_equal(control.c->reads, 1);
+	assert_int_equal(control.c->writes, 1);
+	/* What is not served there is refused, and does no harm. */
+	assert_int_equal(ask(&control, page_of(WIRE_READ, &loan), NULL), WIRE_NOT_HERE);
+	assert_int_equal(ask(&control, page_of(WIRE_WRITE, &loan), page), WIRE_NOT_HERE);
+	assert_int_equal(map(&data), WIRE_NOT_HERE);
+	assert_int_equal(ask(&data, (struct wire_frame){ .op = WIRE_UNMAP, .slab = loan.slab,
+			     .generation = loan.generation }, NULL), WIRE_NOT_HERE);
+	assert_int_equal(ask(&data, (struct wire_frame){ .op = WIRE_PING }, NULL), WIRE_NOT_HERE);
+	assert_int_equal(ask(&control, (struct wire_frame){ .op = WIRE_PING }, NULL), WIRE_OK);
+	assert_int_equal(ask(&data, page_of(WIRE_READ, &loan), NULL), WIRE_OK);
+	end_close(&data);
+	end_close(&control);
+}
+
+static void no_number_twice(void **state)
+{
+	struct end control, data, other;
+	struct wire_join j;
+
+	greet(&control, 0, 7);
+	join(&data, &control, 5);
+	j = ticket(&control, 5);
+	end_open(&other);
+	assert_int_equal(say_join(&other, &j), WIRE_NO_SESSION);
+	end_close(&other);
+	/* Not even when the connection that had it has ended. */
+	end_close(&data);
+	end_open(&other);
+	assert_int_equal(say_join(&other, &j), WIRE_NO_SESSION);
+	end_close(&other);
+	join(&data, &control, 6);
+	end_close(&data);
+	end_close(&control);
+}
+
+static void a_guess_uses_no_number_up(void **state)
+{
+	struct end control, data, other;
+	struct wire_join j;
+
+	greet(&control, 0, 7);
+	for (int bit = 0; bit < 256; bit += 37) {
+		j = ticket(&control, 1);
+		j.mac[bit / 8] ^= 1 << bit % 8;
+		end_open(&other);
+		assert_int_equal(say_join(&other, &j), WIRE_BAD_MAC);
+		end_close(&other);
+	}
+	j = ticket(&control, 1);
+	j.session ^= 1;
+	end_open(&other);
+	assert_int_equal(say_join(&other, &j), WIRE_NO_SESSION);
+	end_close(&other);
+	join(&data, &control, 1);
+	end_close(&data);
+	end_close(&control);
+}
+
+static void another_ones_session_is_no_way_in(void **state)
+{
+	struct end control, other, data;
+	struct wire_frame loan;
+	struct wire_join j;
+
+	greet(&control, 0, 7);
+	greet(&other, 1, 8);
+	assert_int_equal(map(&control), WIRE_OK);
+	loan = control.last;
+	/* With its own key for the other's session. */
+	j = (struct wire_join){ .session = control.session, .number = 0 };
+	assert_int_equal(session_sign(other.key, &j), 0);
+	end_open(&data);
+	assert_int_equal(say_join(&data, &j), WIRE_BAD_MAC);
+	end_close(&data);
+	/* In its own, it has its own slabs only. */
+	join(&data, &other, 0);
+	assert_int_equal(ask(&data, page_of(WIRE_READ, &loan), NULL), WIRE_NO_SLAB);
+	assert_int_equal(ask(&data, page_of(WIRE_WRITE, &loan), page), WIRE_NO_SLAB);
+	end_close(&data);
+	end_close(&other);
+	end_close(&control);
+}
+
+static void data_ends_with_control(void **state)
+{
+	struct end control, data, other;
+	struct wire_frame loan;
+	struct wire_join j;
+
+	greet(&control, 0, 7);
+	assert_int_equal(map(&control), WIRE_OK);
+	loan = control.last;
+	join(&data, &control, 0);
+	j = ticket(&control, 1);
+	end_close(&control);
+	assert_int_equal(data.c->fd, -1);
+	assert_true(ask(&data, page_of(WIRE_WRITE, &loan), page) < 0);
+	end_close(&data);
+	end_open(&other);
+	assert_int_equal(say_join(&other, &j), WIRE_NO_SESSION);
+	end_close(&other);
+	assert_int_equal(w.pool.in[LEND_LENT], 0);
+}
+
+static void a_frame_of_anybody_elses_ends_it(void **state)
+{
+	struct end control, data;
+	struct wire_frame loan;
+
+	greet(&control, 0, 7);
+	assert_int_equal(map(&control), WIRE_OK);
+	loan = control.last;
+	join(&data, &control, 0);
+	assert_int_equal(ask(&data, page_of(WIRE_WRITE, &loan), page), WIRE_OK);
+	data.out.frames--;
+	assert_int_equal(ask(&data, page_of(WIRE_WRITE, &loan), page), -ECONNRESET);
+	assert_int_equal(data.c->fd, -1);
+	assert_true(control.c->fd >= 0);
+	end_close(&data);
+	end_close(&control);
+}
+
+static void replies_do_not_come_by_data(void **state)
+{
+	struct wire_frame f = { .op = WIRE_EVICT, .direction = WIRE_REPLY };
+	struct end control, data;
+
+	greet(&control, 0, 7);
+	join(&data, &control, 0);
+	assert_int_equal(ask(&data, f, NULL), -ECONNRESET);
+	end_close(&data);
+	end_close(&control);
+}
+
+static void a_quota_is_the_keys(void **state)
+{
+	struct end first, second, other;
+
+	greet(&first, 0, 7);
+	greet(&second, 0, 8);
+	greet(&other, 1, 9);
+	assert_int_equal(map(&first), WIRE_OK);
+	assert_int_equal(map(&second), WIRE_OK);
+	assert_int_equal(map(&first), WIRE_OK);
+	assert_int_equal(map(&second), WIRE_OVER_QUOTA);
+	assert_int_equal(map(&first), WIRE_OVER_QUOTA);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(map(&other), WIRE_OK);
+	assert_int_equal(map(&other), WIRE_OVER_QUOTA);
+	end_close(&first);
+	assert_int_equal(map(&second), WIRE_OK);
+	end_close(&second);
+	end_close(&other);
+}
+
+static void only_ones_own_connection_is_replaced(void **state)
+{
+	struct end first, second, other;
+
+	greet(&first, 0, 7);
+	/* The number is no secret; without the key it is worth nothing. */
+	greet(&other, 1, 7);
+	assert_true(first.c->fd >= 0);
+	greet(&second, 0, 7);
+	assert_int_equal(first.c->fd, -1);
+	assert_true(other.c->fd >= 0);
+	end_close(&first);
+	end_close(&second);
+	end_close(&other);
+}
+
+static void before_a_greeting(void **state)
+{
+	struct end b;
+
+	/* TLS, and then pages, or a JOIN. */
+	shake_hands(&b, 0);
+	assert_true(ask(&b, (struct wire_frame){ .op = WIRE_READ, .length = WIRE_PAGE }, NULL) < 0);
+	end_close(&b);
+	shake_hands(&b, 0);
+	assert_int_equal(say_join(&b, &(struct wire_join){ .session = 1 }), WIRE_NOT_HERE);
+	end_close(&b);
+	/* No TLS. */
+	end_open(&b);
+	assert_true(ask(&b, (struct wire_frame){ .op = WIRE_READ, .length = WIRE_PAGE }, NULL) < 0);
+	end_close(&b);
+	end_open(&b);
+	assert_int_equal(ask(&b, (struct wire_frame){ .op = WIRE_HELLO, .length = WIRE_HELLO_SIZE },
+			     page), WIRE_NO_KEY);
+	end_close(&b);
+}
+
+static void hung_up_on_in_the_midst(void **state)
+{
+	struct end b;
+
+	for (int rounds = 0; rounds < 4; rounds++) {
+		end_open(&b);
+		assert_int_equal(tls_start(&b.tls, w.tls[0], b.fd), 0);
+		for (int i = 0; i < rounds; i++) {
+			tls_handshake(&b.tls);
+			if (i < rounds - 1)
+				turn();
+		}
+		end_close(&b);
+		assert_int_equal(b.c->fd, -1);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, with_donor, without_donor)
+		TEST(each_on_its_connection),
+		TEST(no_number_twice),
+		TEST(a_guess_uses_no_number_up),
+		TEST(another_ones_session_is_no_way_in),
+		TEST(data_ends_with_control),
+		TEST(a_frame_of_anybody_elses_ends_it),
+		TEST(replies_do_not_come_by_data),
+		TEST(a_quota_is_the_keys),
+		TEST(only_ones_own_connection_is_replaced),
+		TEST(before_a_greeting),
+		TEST(hung_up_on_in_the_midst),
+	};
+
+	return cmocka_run_group_tests_name("access", tests, NULL, NULL);
+}
