@@ -166,7 +166,8 @@ def test_what_was_not_written_is_not_read(world, evil_donor, evil):
 @only_tcp
 @pytest.mark.parametrize("evil", [flip, replay], ids=lambda e: e.__name__)
 def test_another_copy_has_the_page(world, evil_donor, evil):
-    fake, honest, third = evil_donor(evil), world.donor(), world.donor()
+    # The others are slow, so that it is asked first.
+    fake, honest, third = evil_donor(evil), world.donor(delay="2ms"), world.donor(delay="2ms")
     s = world.serve(fake, honest, third, backup="", options=["--durability", "replicas=2"])
     p = world.open(s)
     for _ in range(2):
