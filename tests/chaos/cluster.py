@@ -20,7 +20,7 @@ from machine import BIN, BUILD, MachineError, wait_for
 from network import Network
 
 CHECKER = BUILD / "tests" / "checker"
-PORT = 7070
+PORT, PAGE, SLAB = 7070, 4096, 1 << 20
 MACHINE_MIB, HEADROOM_MIB = 2048, 256
 
 
@@ -121,6 +121,41 @@ class DonorMachine:
         """SIGTERM, and waits for its end."""
         return self.daemon.stop(timeout)
 
+    def lie(self, how):
+        """
+        Alters what it holds for borrowers, behind its own back, and returns in how many
+        pages.  "flip": a bit of each; "swap": each gets the one before it.
+        """
+        pages = 0
+        with open(f"/proc/{self.daemon.pid}/mem", "r+b", buffering=0) as memory:
+            for start, end in self.lent_memory():
+                memory.seek(start)
+                data = bytearray(memory.read(end - start))
+                used = [at for at in range(0, len(data), PAGE) if any(data[at:at + PAGE])]
+                old = bytes(data)
+                for i, at in enumerate(used):
+                    if how == "flip":
+                        data[at + 2000] ^= 16
+                    else:
+                        data[at:at + PAGE] = old[used[i - 1]:used[i - 1] + PAGE]
+                pages += len(used)
+                memory.seek(start)
+                memory.write(data)
+        return pages
+
+    def lent_memory(self):
+        """Its slabs: locked, writable, not for core dumps, whole slabs long."""
+        found, low = [], None
+        for line in machine.read(f"/proc/{self.daemon.pid}/smaps").splitlines():
+            key, _, rest = line.partition(" ")
+            if not key.endswith(":"):
+                low, _, high = key.partition("-")
+                low, high = int(low, 16), int(high, 16)
+            elif key == "VmFlags:" and {"wr", "lo", "dd"} <= set(rest.split()) and \
+                    not (high - low) % SLAB:
+                found.append((low, high))
+        return found
+
     def tell_memory(self, available_mib):
         (self.proc / "pressure").mkdir(parents=True, exist_ok=True)
         (self.proc / "pressure" / "memory").write_text(
@@ -207,6 +242,9 @@ class Borrower(parts.Daemon):
             taken += bool(self.ask("slab.migrate", slab=slab, to=rnd.choice(donors))["ok"])
         return taken
 
+    def trust(self, donor):
+        return self.ask("donor.trust", donor=donor)["ok"]
+
     # --- faults
 
     def disk_full(self):
@@ -239,25 +277,34 @@ class Borrower(parts.Daemon):
 class Cluster:
     """
     @donors machines that lend, one that borrows; with @local they can be reached by unix
-    sockets, too.  serve() starts a device, check() a
+    sockets, too; with @keyed all of them share a key and trust no address.  serve() starts a device, check() a
     checker on it; close() ends all, in that order reversed.
     """
 
-    def __init__(self, directory, logs, donors=4, local=False, **donor_options):
+    def __init__(self, directory, logs, donors=4, local=False, keyed=False,
+                 options=(), **donor_options):
         self.directory, self.logs = Path(directory), Path(logs)
-        self.network, self.donors, self.borrowers, self.checkers = Network(), [], [], []
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.network = Network(loopback=not keyed)
+        self.donors, self.borrowers, self.checkers = [], [], []
+        self.key = self.directory / "test.key" if keyed else None
+        if keyed:
+            parts.ebbctl("key", "create", self.key, "--name", "test")
+            options = (*options, "--keys", self.key)
         try:
             self.node = self.network.add()
             for i in range(donors):
                 own = self.directory / f"donor{i}"
                 self.donors.append(DonorMachine(
                     self.network.add(), own, self.logs / f"donor{i}.log",
-                    path=own / "socket" if local else None, **donor_options))
+                    path=own / "socket" if local else None, options=options, **donor_options))
         except BaseException:
             self.close()
             raise
 
     def serve(self, name="dp0", donors=None, options=("--deadline", "300ms"), **what):
+        if self.key:
+            options = (*options, "--key", self.key)
         b = Borrower(self.node, self.directory / name, self.logs / f"{name}.log",
                      self.donors if donors is None else donors, name=name, options=options, **what)
         self.borrowers.append(b)

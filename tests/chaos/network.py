@@ -4,9 +4,9 @@ Machines for tests: network namespaces on one switch, with links that can be cut
 made lossy.  The namespaces have no names: they live as long as this process and what
 runs in them, so that nothing is left even after kill -9.
 
-Addresses are 127.77.0.N.  On a real wire: lo keeps 127.0.0.1 only, and the interfaces
-have route_localnet set.  So programs that trust loopback alone can be tried over a
-network, and need no keys for it.
+Addresses are 10.77.0.N, or 127.77.0.N on as real a wire: lo keeps 127.0.0.1 only, and the
+interfaces have route_localnet set.  So what programs do for loopback alone, without
+keys, can be tried over a network, too.
 """
 import ctypes
 import os
@@ -65,7 +65,7 @@ class Node(Namespace):
     def __init__(self, network, number):
         super().__init__()
         self.switch, self.port = network.switch, f"port{number}"
-        self.address = f"127.77.0.{number}"
+        self.address = network.address(number)
         self.switch.run("ip", "link", "add", self.port, "type", "veth",
                         "peer", "name", "eth0", "netns", self.path)
         self.switch.run("ip", "link", "set", self.port, "master", "switch", "up")
@@ -121,10 +121,16 @@ class Node(Namespace):
 
 
 class Network:
-    def __init__(self):
+    """@loopback: addresses that programs take for their own machine's."""
+
+    def __init__(self, loopback=True):
+        self.loopback = loopback
         self.switch, self.nodes = Namespace(), []
         self.switch.run("ip", "link", "add", "switch", "type", "bridge", "forward_delay", "0")
         self.switch.run("ip", "link", "set", "switch", "up")
+
+    def address(self, number):
+        return f"{'127.77' if self.loopback else '10.77'}.0.{number}"
 
     def add(self):
         self.nodes.append(Node(self, len(self.nodes) + 1))

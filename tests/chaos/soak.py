@@ -32,6 +32,8 @@ from machine import MachineError
 DIRECTORY = machine.BUILD / "soak"
 ROUND_SECONDS = 60
 PROGRESS_SECONDS = 10
+# When a donor gives up a borrower that says nothing (GONE_MS of daemon/wire/tcp.c), and some.
+GONE_SECONDS = 340
 # What a process may grow by after its first round: caches of libraries, no more.
 GROWTH_KIB = 8 << 10
 
@@ -87,6 +89,7 @@ class Soak:
         self.faults = collections.Counter()
         self.totals = collections.Counter()
         self.rounds, self.baseline, self.trouble = [], {}, []
+        self.vanished = None
 
     def say(self, text):
         print(f"{time.monotonic() - self.start:6.0f} s  {text}", flush=True)
@@ -132,12 +135,32 @@ class Soak:
             device.ask("donor.undrain", donor=address)
         self.faults["drain order"] += 1
 
+    def lie(self, donor, devices):
+        """A donor whose memory is not what was written there: found, and trusted again when it is new."""
+        self.faults["pages altered at a donor"] += bool(donor.lie(self.random.choice(("flip", "swap"))))
+        self.run(self.random.uniform(0.2, 1))
+        donor.kill()
+        donor.start()
+        for device in devices:
+            i = device.donors.index(donor.address)
+
+            def up():
+                state = device.states()[i]
+                if state == "quarantined":
+                    self.totals["quarantines"] += device.trust(donor.address)
+                return state == "up"
+            self.cluster.wait(up, 30, f"{device.name} has {donor.address} again")
+
     def one_fault(self, kind, b):
         for device in (self.long, b):
             if self.random.random() < 0.3 and device.move(self.random):
                 self.faults["slabs moved by order"] += 1
         if self.random.random() < 0.1:
             self.drained(self.random.choice(self.cluster.donors), (self.long, b))
+        # On one machine pages are not sealed: its memory is trusted.
+        if not kind.local and self.random.random() < 0.1:
+            self.lie(self.random.choice(self.cluster.donors), (self.long, b))
+            self.made_whole(kind, b)
         chosen = self.choose(kind)
         before = {d: self.losses(d) for _, d in chosen}
         with ExitStack() as undo:
@@ -156,9 +179,12 @@ class Soak:
                                   f"dp0 noticed \"{fault.name}\" of {donor.address}")
         for device in (self.long, b):
             self.cluster.all_up(device, 30)
+        self.made_whole(kind, b)
+        self.run(self.random.uniform(0.2, 1.5))
+
+    def made_whole(self, kind, b):
         if not kind.backup:
             self.cluster.wait(b.whole, 60, "dp1 has all copies again")
-        self.run(self.random.uniform(0.2, 1.5))
 
     # --- one round: a device from its birth to its end
 
@@ -209,6 +235,28 @@ class Soak:
 
     # --- all of it
 
+    def vanish(self, files):
+        """A donor apart, whose borrower is cut off in the first minute and then dies."""
+        c = self.vanished = Cluster(files, files, donors=1, keyed=True)
+        c.all_up(c.serve("gone"))
+        c.check(c.borrowers[0])
+        c.run(0.5)
+        c.node.unplug()
+        c.checkers.pop().kill()
+        c.borrowers.pop().die()
+        # The dead one stays unplugged; another machine borrows.
+        c.node = c.network.add()
+
+    def look_for_vanished(self):
+        """No end of a connection ever reached that donor: minutes later it has its memory all the same."""
+        if time.monotonic() - self.start < GONE_SECONDS:
+            self.say(f"what a vanished borrower had is not looked at: that takes {GONE_SECONDS} s")
+            return
+        b = self.vanished.serve("next")
+        self.vanished.all_up(b)
+        self.vanished.wait(lambda: all(d["free"] == d["total"] for d in b.status()["donors"]), 10,
+                           "slabs of a borrower that vanished are free")
+
     def body(self):
         self.long = self.cluster.serve("dp0", size="64M")
         self.slab = self.long.status()["slab"]
@@ -221,6 +269,7 @@ class Soak:
         told = checker.stop()
         self.count(told)
         self.rounds.append({"kind": "the lasting device", **told})
+        self.look_for_vanished()
 
     def report(self, seconds):
         per_hour = sum(self.faults.values()) * 3600 / seconds
@@ -236,14 +285,17 @@ class Soak:
         before = namespaces()
         files = Path(tempfile.mkdtemp(prefix="ebb-soak-", dir=DIRECTORY))
         self.say(f"seed {self.seed}, {self.seconds:.0f} s; logs in {DIRECTORY}")
-        self.cluster = Cluster(files, DIRECTORY, local=True,
+        self.cluster = Cluster(files, DIRECTORY, local=True, memory="160M", keyed=True,
                                options=("--drain-timeout", "5s"))
         try:
+            self.vanish(files / "vanished")
             self.body()
         except (MachineError, OSError) as e:
             self.trouble.append(str(e))
         finally:
             self.cluster.close()
+            if self.vanished:
+                self.vanished.close()
             shutil.rmtree(files, ignore_errors=True)
         seconds = time.monotonic() - self.start
         self.trouble += [f"left behind: {what}" for what in left_of(DIRECTORY) | namespaces() - before]

@@ -12,12 +12,13 @@ PAGE = 4096
 
 
 @pytest.fixture(scope="module")
-def machines(tmp_path_factory):
+def machines(tmp_path_factory, request):
+    """A file that says KEYED = True has TLS, by a key, over addresses that nobody trusts."""
     logs = machine.BUILD / "tests" / "logs" / "chaos-donors"
     logs.mkdir(parents=True, exist_ok=True)
     for old in logs.iterdir():
         old.unlink()
-    c = Cluster(tmp_path_factory.mktemp("chaos"), logs)
+    c = Cluster(tmp_path_factory.mktemp("chaos"), logs, keyed=getattr(request.module, "KEYED", False))
     yield c
     c.close()
 

@@ -13,7 +13,7 @@ import pytest
 
 from chaosworld import PAGE, load, lost, serve, verdict
 from chaosworld import cluster, lossy, machines, nothing_left    # fixtures
-from cluster import Checker, Cluster
+from cluster import Checker
 from machine import MachineError, wait_for
 from thin import ThinDisk
 
@@ -100,28 +100,6 @@ def test_checker_is_content_with_a_plain_file(tmp_path, logs):
     finally:
         checker.kill()
         os.close(plain.fd)
-
-
-# --- what takes its time: begun with the first test, looked at by the last ---------------
-
-
-@pytest.fixture(scope="module", autouse=True)
-def vanished(tmp_path_factory):
-    """A donor whose borrower vanished, and another machine that could borrow."""
-    directory = tmp_path_factory.mktemp("vanished")
-    c = Cluster(directory, directory, donors=1)
-    try:
-        b = serve(c, "gone")
-        load(c, b)
-        assert b.status()["slabs"]["mapped"] > 0
-        c.node.unplug()
-        c.checkers.pop().kill()
-        c.borrowers.pop().die()
-        # The dead one stays unplugged.
-        c.node = c.network.add()
-        yield c
-    finally:
-        c.close()
 
 
 # --- the cluster ----------------------------------------------------------------------
@@ -358,11 +336,3 @@ def test_slabs_return_to_their_donors(cluster):
     b = serve(cluster, "dp1")
     cluster.wait(lambda: all(d["free"] == d["total"] for d in b.status()["donors"]), 10,
                  "slabs of the dead are free")
-
-
-def test_slabs_of_a_borrower_that_vanished(vanished):
-    """It was cut off and then died: no end of a connection ever reached the donor."""
-    b = serve(vanished)
-    vanished.wait(lambda: all(d["free"] == d["total"] for d in b.status()["donors"]), 45,
-                  "slabs of the vanished are free")
-    vanished.end_load()

@@ -15,6 +15,7 @@ from chaosworld import PAGE, load, lost, serve, verdict
 from chaosworld import cluster, lossy, machines, nothing_left    # fixtures
 
 MIB = 1 << 20
+KEYED = True
 # Long deadlines where a donor that is lost by mere slowness would cost pages.
 REPLICAS = ("--durability", "replicas=2", "--deadline", "1500ms")
 NOTHING = ("--durability", "none", "--deadline", "300ms")
@@ -95,6 +96,28 @@ def test_no_durability_says_so(cluster):
     cluster.all_up(b)
     cluster.run(0.5)
     assert verdict(c, b, errors=None)["read_errors"] > 0
+
+
+# --- donors that lie ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["flip", "swap"])
+def test_lying_donor(cluster, how):
+    """Found, read from the other copy, and not used any more until it is trusted again."""
+    b = serve(cluster, backup=False, options=REPLICAS)
+    c = load(cluster, b)
+    made_whole(cluster, b)
+    liar = cluster.donors[1]
+    assert liar.lie(how) > 50
+    cluster.wait(lambda: b.states()[1] == "quarantined", 10, "quarantine")
+    made_whole(cluster, b)
+    assert held(b, liar) == 0
+    liar.kill()
+    liar.start()
+    assert b.trust(liar.address)
+    cluster.all_up(b)
+    cluster.run(0.3)
+    verdict(c, b)
 
 
 # --- moving -----------------------------------------------------------------------------

@@ -23,7 +23,7 @@ class Donors:
         self.now = {port: self.make(port) for port in PORTS}
 
     def make(self, port):
-        return self.factory(port=port, memory="128M", slab="1M")
+        return self.factory(port=port, memory="64M", slab="1M")
 
     def fault(self, rnd):
         port, what = rnd.choice(PORTS), rnd.choice(("kill", "stop", "end"))
