@@ -163,17 +163,6 @@ static int do_io(struct backup *b, const struct slot *slot)
 	return 0;
 }
 
-/*
- * What was discarded is gone from the disk, too, but keeps its room there: a hole
- * would let the disk be full when the page is written again.
- */
-static void clear(struct backup *b, const struct slot *slot)
-{
-	if (fallocate(b->fd, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE,
-		      (off_t)slot->first * 4096, (off_t)slot->count * 4096) < 0)
-		return; /* the room is kept either way */
-}
-
 /* The slot of job number @job, which has been submitted. */
 static struct slot *job_slot(struct backup *b, uint32_t job)
 {
@@ -247,10 +236,7 @@ static void begin_transfer(struct backup *b, struct transfer *io)
 	struct iocb *cb = &io->cb;
 
 	b->in_flight++;
-	if (slot->kind == SLOT_DISCARD || slot->kind == SLOT_ALONE) {
-		/* Nobody asks how a discard went. */
-		if (slot->kind == SLOT_DISCARD)
-			clear(b, slot);
+	if (slot->kind == SLOT_ALONE) {
 		end_transfer(b, io, 0);
 		return;
 	}

@@ -64,9 +64,8 @@ void backup_close(struct backup *b);
 
 /*
  * Loop thread.  Hands @slot over: a WRITE whole, pages cursor..cursor + run of a
- * READ or FILL, a DISCARD, of which nothing is left in the file, or an ALONE, for
- * its place in the queue.  The thread owns the payload until backup_reap() returns
- * the slot.
+ * READ or FILL, or an ALONE, for its place in the queue.  The thread owns the payload
+ * until backup_reap() returns the slot.
  */
 void backup_submit(struct backup *b, struct slot *slot);
 /* Wakes the thread if it sleeps and @jobs are waiting for it; call once after some submits. */

@@ -105,15 +105,14 @@ static bool begin_write(struct swapd *s, struct slot *slot)
 	return true;
 }
 
-/* Answered at once; the backup file follows, unless its queue is long: it need not. */
+/*
+ * The backup file keeps what it has of the pages: nobody reads it, and clearing it
+ * would make room to be allocated anew by the next writes.
+ */
 static void discard(struct swapd *s, struct slot *slot)
 {
 	pages_discard(s, slot->first, slot->count);
 	count_add(&s->count->discarded, slot->count);
-	if (backup_there(&s->backup) && s->backlog < s->backlog_most / 2) {
-		s->backlog++;
-		backup_submit(&s->backup, slot);
-	}
 	answer(s, slot, 0);
 }
 
@@ -536,12 +535,6 @@ void page_io_backed(struct swapd *s, struct slot *slot)
 		break;
 	case SLOT_WRITE:
 		write_backed(s, slot);
-		break;
-	case SLOT_DISCARD:
-		/* What it failed to clear nobody reads. */
-		s->backlog--;
-		slot_put(&s->slots, slot);
-		answer_next(s);
 		break;
 	case SLOT_ALONE:
 		s->need_backup--;

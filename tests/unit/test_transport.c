@@ -262,6 +262,15 @@ static void pages_through_shared_memory(void **state)
 	back_up(&b, 0);
 	assert_int_equal(answered(&b, 3, NULL, 0), 0);
 	assert_int_equal(b.s.count->read_backup, 1);
+	/* What is discarded is of no interest to the backup any more, nor it to us. */
+	request(&b, SLOT_DISCARD, 3, 8, NULL);
+	assert_int_equal(answered(&b, 3, NULL, 0), 0);
+	assert_int_equal(b.s.backup.submitted, b.s.backup.completed);
+	assert_int_equal(b.s.slots.free_count, SLOT_COUNT);
+	request(&b, SLOT_READ, 3, 1, NULL);
+	assert_int_equal(answered(&b, 3, got, PAGE), 0);
+	for (size_t i = 0; i < PAGE; i++)
+		assert_int_equal(got[i], 0);
 	borrower_free(&b);
 }
 

@@ -350,10 +350,6 @@ void disk_step(bool fails)
 		for (uint32_t i = 0; i < slot->run && !fails; i++)
 			page_in(slot, slot->cursor + i, W.disk[at + i], &m.disk[at + i]);
 		break;
-	case SLOT_DISCARD:
-		for (uint32_t i = 0; i < slot->count && !fails; i++)
-			W.disk[slot->first + i] = 0;
-		break;
 	}
 	if (fails && slot->kind == SLOT_READ)
 		W.expected[slot->unique].unreadable = true;
