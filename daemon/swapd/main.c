@@ -76,6 +76,9 @@ static int serve(const struct swapd_options *o, char **argv, struct error *e)
 			     o->name, strerror(-r));
 	}
 	swapd_stop(s, &c);
+	/* What went wrong is there for who started it, or for who destroys the device. */
+	if (!r)
+		swapd_forget_log(o);
 	free(s);
 	return r;
 }

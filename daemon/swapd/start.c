@@ -98,13 +98,28 @@ int swapd_options_check(const struct swapd_options *o, struct error *e)
 	return 0;
 }
 
+static void log_path(const struct swapd_options *o, char path[static PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "%s/%s.log", ebb_device_dir(), o->name);
+}
+
+void swapd_forget_log(const struct swapd_options *o)
+{
+	char path[PATH_MAX];
+
+	if (o->foreground)
+		return;
+	log_path(o, path);
+	unlink(path);
+}
+
 /* Logs of a daemon go beside its socket, unless the journal has them. */
 static void detach_output(const struct swapd *s)
 {
 	char path[PATH_MAX];
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC), log;
 
-	snprintf(path, sizeof(path), "%s/%s.log", ebb_device_dir(), s->options.name);
+	log_path(&s->options, path);
 	dup2(null, STDIN_FILENO);
 	dup2(null, STDOUT_FILENO);
 	if (!getenv("JOURNAL_STREAM")) {
@@ -173,10 +188,31 @@ static void protect(struct swapd *s, char **argv)
 	s->realtime = realtime_enter() == 0;
 }
 
+/* Not resolved: who owns a link matters, too. */
+static int settle_key(struct swapd *s, struct error *e)
+{
+	char here[PATH_MAX];
+
+	if (!s->options.key || *s->options.key == '/')
+		return 0;
+	if (!getcwd(here, sizeof(here)))
+		return fail(e, errno, "key %s: %m; give its path from the root", s->options.key);
+	if (snprintf(s->key_path, sizeof(s->key_path), "%s/%s", here, s->options.key) >=
+	    (int)sizeof(s->key_path))
+		return fail(e, ENAMETOOLONG, "key %s: path too long; give a shorter one",
+			    s->options.key);
+	s->options.key = s->key_path;
+	return 0;
+}
+
 /* Paths as seen from the root directory, where a daemon belongs. */
 static int settle_paths(struct swapd *s, struct error *e)
 {
 	char directory[PATH_MAX], *slash;
+	int r = settle_key(s, e);
+
+	if (r)
+		return r;
 
 	if (!realpath(s->options.mount, s->mount))
 		return fail(e, errno, "mount %s: %m; create the directory first", s->options.mount);
@@ -353,8 +389,6 @@ int swapd_start(struct swapd *s, struct device_control *c, char **argv, struct e
 
 void swapd_stop(struct swapd *s, struct device_control *c)
 {
-	char path[PATH_MAX];
-
 	device_control_close(c);
 	fuse_unmount(s);
 	backup_close(&s->backup);
@@ -369,8 +403,4 @@ void swapd_stop(struct swapd *s, struct device_control *c)
 	sealing_free(s);
 	if (s->shared)
 		munmap(s->shared, sizeof(*s->shared));
-	if (!s->options.foreground) {
-		snprintf(path, sizeof(path), "%s/%s.log", ebb_device_dir(), s->options.name);
-		unlink(path);
-	}
 }

@@ -22,6 +22,9 @@ int swapd_daemonise(int *parent_fd, struct error *e);
 int swapd_start(struct swapd *s, struct device_control *c, char **argv, struct error *e);
 void swapd_stop(struct swapd *s, struct device_control *c);
 
+/* Removes the log of a daemon that has nothing more to tell. */
+void swapd_forget_log(const struct swapd_options *o);
+
 /* Tells whoever waits: --ready-fd, the service manager, the parent. */
 void swapd_ready(const struct swapd *s, int parent_fd);
 

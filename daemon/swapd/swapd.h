@@ -83,7 +83,8 @@ struct shared {
 
 struct swapd {
 	struct swapd_options options;
-	char mount[PATH_MAX], backup_path[PATH_MAX]; /* absolute; options point here */
+	/* absolute; options point here */
+	char mount[PATH_MAX], backup_path[PATH_MAX], key_path[PATH_MAX];
 	struct shared *shared;
 	struct counters *count;  /* &shared->counters */
 	struct notes notes;

@@ -200,6 +200,20 @@ def test_the_wrong_key(world, key, tmp_path, kind):
     wait_for(lambda: donor_says in donor.log.read_text(), 5, "the donor says so, too")
 
 
+def test_device_create_tells_what_the_server_said(world, key, tmp_path, monkeypatch):
+    """Whose last words are in its log; a key file is looked for where its name was written."""
+    directory = tmp_path / "run"
+    monkeypatch.setenv("EBB_RUN_DIR", str(directory))
+    monkeypatch.chdir(tmp_path)
+    donor = world.donor(options=["--keys", key()])
+    wrong = key("other")
+    for path in (wrong, wrong.name):
+        status, text = run("ebbctl", "device", "create", "x", "--size", "4M", "--slab", "1M", "--durability",
+                           "none", "--donors", donor.address, "--key", path)
+        assert status == 5 and "does not know key other" in text
+    assert not list(directory.glob("*/x*")), "nothing stays"
+
+
 def test_no_key_where_one_is_wanted(world, key, tmp_path):
     donor = world.donor(options=["--keys", key()])
     status, text = swapd(tmp_path, donor.address)
