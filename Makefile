@@ -63,6 +63,7 @@ include policies/build.mk
 include daemon/build.mk
 include userlib/build.mk
 include tests/build.mk
+include kmod-swap/build.mk
 include packaging/build.mk
 
 $(B)/obj/%.o: %.c | deps

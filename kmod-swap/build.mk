@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# `make kmod KDIR=...`: ebb_swap.ko for the kernel whose headers are there, in
+# build/kmod/RELEASE.  The kernel's build writes beside the sources, so it gets links.
+
+KDIR ?= /lib/modules/$(shell uname -r)/build
+KMOD_RELEASE = $(notdir $(patsubst %/build,%,$(abspath $(KDIR))))
+KMOD_DIR = $(abspath $(B))/kmod/$(KMOD_RELEASE:linux-headers-%=%)
+KMOD_SOURCES := $(wildcard kmod-swap/*.[ch]) kmod-swap/Kbuild $(wildcard daemon/wire/wire*.[ch])
+
+.PHONY: kmod
+kmod:
+	$(Q)test -e $(KDIR)/include/generated/autoconf.h || { \
+		echo "KDIR: no kernel headers in $(KDIR); name those of a kernel from 6.1 on" >&2; exit 1; }
+	$(call say,KMOD,$(KMOD_DIR:$(CURDIR)/%=%)/ebb_swap.ko)
+	$(Q)mkdir -p $(KMOD_DIR)/common
+	$(Q)ln -sfn $(CURDIR)/kmod-swap/shim $(KMOD_DIR)/shim
+	$(Q)ln -sf $(CURDIR)/daemon/common/bytes.h $(KMOD_DIR)/common/
+	$(Q)ln -sf $(addprefix $(CURDIR)/,$(KMOD_SOURCES)) $(KMOD_DIR)/
+	$(Q)$(MAKE) $(if $(Q),-s) -C $(KDIR) M=$(KMOD_DIR) \
+		$(if $(shell command -v pahole),,CONFIG_DEBUG_INFO_BTF_MODULES=) $(KMOD_FLAGS) modules
+
+# For the guests of `make check`.
+.PHONY: kmod-guest
+kmod-guest:
+	$(Q)for series in 6.12 6.1; do \
+		kdir=$$($(PYTHON) -B tests/guest/headers.py $$series) && \
+		$(MAKE) --no-print-directory NO_DEPS=$(NO_DEPS) kmod KDIR=$$kdir || exit 1; done

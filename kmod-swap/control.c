@@ -1,0 +1,612 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The generic netlink family "ebb_swap"; ebb_swap_abi.h documents it. */
+#include <linux/inet.h>
+#include <linux/mutex.h>
+#include <linux/slab.h>
+#include <net/genetlink.h>
+
+#include "internal.h"
+
+#define QUEUES_DEFAULT 8
+#define DEPTH_DEFAULT 64
+#define DEPTH_MAX 1024
+#define DEADLINE_DEFAULT 5000
+#define DEADLINE_MAX 600000
+#define SLAB_DEFAULT (64ull << 20)
+#define SLAB_MIN (1ull << 20)
+#define SLAB_MAX (1ull << 30)
+/* What find_next_bit() and the slab's number can name: 16 TiB. */
+#define PAGES_MAX (1ull << 32)
+#define SLABS_A_MESSAGE 64
+
+static DEFINE_MUTEX(control_lock);
+static LIST_HEAD(devices);
+static struct genl_family family;
+
+/* Refuses for @attr, or for want of it: the text begins with the field's name. */
+#define refuse(info, attr, error, text) ({ \
+	if ((info)->attrs[attr]) \
+		NL_SET_ERR_MSG_ATTR((info)->extack, (info)->attrs[attr], text); \
+	else \
+		NL_SET_ERR_MSG((info)->extack, text); \
+	error; \
+})
+
+/* For texts that are not literal here. */
+static int refuse_why(struct genl_info *info, int error, const char *why)
+{
+	if (info->extack && why)
+		info->extack->_msg = why;
+	return error;
+}
+
+static int permitted(struct sk_buff *skb, struct genl_info *info)
+{
+	if (netlink_capable(skb, CAP_SYS_ADMIN))
+		return 0;
+	NL_SET_ERR_MSG(info->extack, "ebb_swap: needs CAP_SYS_ADMIN");
+	return -EPERM;
+}
+
+static struct ebb_device *find_index(u32 index)
+{
+	struct ebb_device *d;
+
+	list_for_each_entry(d, &devices, node)
+		if (d->index == index)
+			return d;
+	return NULL;
+}
+
+/* Takes control_lock; the caller gives it back, when 0 is returned. */
+static int begin(struct sk_buff *skb, struct genl_info *info, struct ebb_device **device)
+{
+	int r = permitted(skb, info);
+
+	if (r)
+		return r;
+	if (!info->attrs[EBB_SWAP_A_DEVICE])
+		return refuse(info, EBB_SWAP_A_DEVICE, -EINVAL, "device: not given");
+	mutex_lock(&control_lock);
+	*device = find_index(nla_get_u32(info->attrs[EBB_SWAP_A_DEVICE]));
+	if (*device)
+		return 0;
+	mutex_unlock(&control_lock);
+	return refuse(info, EBB_SWAP_A_DEVICE, -ENODEV, "device: there is none of this number");
+}
+
+static int find_session(struct genl_info *info, struct ebb_device *d, struct ebb_session **out)
+{
+	struct ebb_session *s;
+
+	if (!info->attrs[EBB_SWAP_A_SESSION])
+		return refuse(info, EBB_SWAP_A_SESSION, -EINVAL, "session: not given");
+	list_for_each_entry(s, &d->sessions, node) {
+		if (s->index == nla_get_u32(info->attrs[EBB_SWAP_A_SESSION])) {
+			*out = s;
+			return 0;
+		}
+	}
+	return refuse(info, EBB_SWAP_A_SESSION, -ENOENT,
+		      "session: the device has none of this number");
+}
+
+static int find_slab(struct genl_info *info, struct ebb_device *d, struct ebb_slab **out)
+{
+	struct nlattr *attr = info->attrs[EBB_SWAP_A_SLAB];
+
+	if (!attr)
+		return refuse(info, EBB_SWAP_A_SLAB, -EINVAL, "slab: not given");
+	if (nla_get_u32(attr) >= d->slab_count)
+		return refuse(info, EBB_SWAP_A_SLAB, -ERANGE, "slab: beyond the device");
+	*out = &d->slabs[nla_get_u32(attr)];
+	return 0;
+}
+
+/* Replies with one number. */
+static int reply_number(struct genl_info *info, int command, int attr, u32 number)
+{
+	struct sk_buff *skb = genlmsg_new(nla_total_size(sizeof(u32)), GFP_KERNEL);
+	void *head;
+
+	if (!skb)
+		return -ENOMEM;
+	head = genlmsg_put_reply(skb, info, &family, 0, command);
+	if (!head || nla_put_u32(skb, attr, number)) {
+		nlmsg_free(skb);
+		return -EMSGSIZE;
+	}
+	genlmsg_end(skb, head);
+	return genlmsg_reply(skb, info);
+}
+
+/* A u32 that may be absent. */
+static u32 number_or(struct genl_info *info, int attr, u32 otherwise)
+{
+	return info->attrs[attr] ? nla_get_u32(info->attrs[attr]) : otherwise;
+}
+
+static int parse_sizes(struct genl_info *info, struct ebb_settings *s)
+{
+	struct nlattr *size = info->attrs[EBB_SWAP_A_SIZE];
+	struct nlattr *slab = info->attrs[EBB_SWAP_A_SLAB_SIZE];
+
+	s->slab_size = slab ? nla_get_u64(slab) : SLAB_DEFAULT;
+	if (s->slab_size < SLAB_MIN || s->slab_size > SLAB_MAX || !is_power_of_2(s->slab_size))
+		return refuse(info, EBB_SWAP_A_SLAB_SIZE, -EINVAL,
+			      "slab size: a power of two from 1 MiB to 1 GiB is wanted");
+	if (!size)
+		return refuse(info, EBB_SWAP_A_SIZE, -EINVAL, "size: not given");
+	s->size = nla_get_u64(size);
+	if (!s->size || s->size & (s->slab_size - 1))
+		return refuse(info, EBB_SWAP_A_SIZE, -EINVAL, "size: not a multiple of the slab size");
+	if (s->size >> PAGE_SHIFT > PAGES_MAX)
+		return refuse(info, EBB_SWAP_A_SIZE, -EFBIG, "size: more than 16 TiB");
+	return 0;
+}
+
+static int parse_settings(struct genl_info *info, struct ebb_settings *s)
+{
+	int r = parse_sizes(info, s);
+
+	if (r)
+		return r;
+	s->queues = number_or(info, EBB_SWAP_A_QUEUES, min_t(u32, num_online_cpus(),
+							     QUEUES_DEFAULT));
+	if (!s->queues || s->queues > EBB_SWAP_QUEUES)
+		return refuse(info, EBB_SWAP_A_QUEUES, -ERANGE, "queues: 1 to 16 are wanted");
+	s->depth = number_or(info, EBB_SWAP_A_DEPTH, DEPTH_DEFAULT);
+	if (!s->depth || s->depth > DEPTH_MAX)
+		return refuse(info, EBB_SWAP_A_DEPTH, -ERANGE, "depth: 1 to 1024 are wanted");
+	s->deadline = number_or(info, EBB_SWAP_A_DEADLINE, DEADLINE_DEFAULT);
+	if (!s->deadline || s->deadline > DEADLINE_MAX)
+		return refuse(info, EBB_SWAP_A_DEADLINE, -ERANGE,
+			      "deadline: 1 to 600000 milliseconds are wanted");
+	if (info->attrs[EBB_SWAP_A_BACKUP]) {
+		s->backup = nla_data(info->attrs[EBB_SWAP_A_BACKUP]);
+		if (!*s->backup)
+			return refuse(info, EBB_SWAP_A_BACKUP, -EINVAL, "backup: an empty path");
+	}
+	return 0;
+}
+
+static int pick_index(struct genl_info *info, u32 *index)
+{
+	struct nlattr *attr = info->attrs[EBB_SWAP_A_DEVICE];
+
+	if (attr) {
+		*index = nla_get_u32(attr);
+		if (*index >= EBB_SWAP_DEVICES)
+			return refuse(info, EBB_SWAP_A_DEVICE, -ERANGE, "device: 0 to 63 are wanted");
+		if (find_index(*index))
+			return refuse(info, EBB_SWAP_A_DEVICE, -EEXIST, "device: it exists");
+		return 0;
+	}
+	for (*index = 0; *index < EBB_SWAP_DEVICES; (*index)++)
+		if (!find_index(*index))
+			return 0;
+	return refuse(info, EBB_SWAP_A_DEVICE, -ENOSPC, "device: all 64 exist");
+}
+
+static int do_create(struct sk_buff *skb, struct genl_info *info)
+{
+	struct ebb_settings s = { };
+	const char *why = NULL;
+	struct ebb_device *d;
+	int r = permitted(skb, info);
+
+	if (!r)
+		r = parse_settings(info, &s);
+	if (r)
+		return r;
+	mutex_lock(&control_lock);
+	r = pick_index(info, &s.index);
+	if (r)
+		goto unlock;
+	r = device_new(&s, &d, &why);
+	if (r) {
+		refuse_why(info, r, why);
+		goto unlock;
+	}
+	list_add_tail(&d->node, &devices);
+	r = reply_number(info, EBB_SWAP_CMD_CREATE, EBB_SWAP_A_DEVICE, d->index);
+unlock:
+	mutex_unlock(&control_lock);
+	return r;
+}
+
+static int do_destroy(struct sk_buff *skb, struct genl_info *info)
+{
+	struct ebb_device *d;
+	int r = begin(skb, info, &d);
+
+	if (r)
+		return r;
+	list_del(&d->node);
+	r = device_free(d);
+	if (r) {
+		list_add_tail(&d->node, &devices);
+		refuse(info, EBB_SWAP_A_DEVICE, r, "device: it is open; swapoff or unmount it first");
+	}
+	mutex_unlock(&control_lock);
+	return r;
+}
+
+static int parse_address(struct genl_info *info, struct sockaddr_storage *to)
+{
+	struct nlattr *address = info->attrs[EBB_SWAP_A_ADDRESS];
+	struct nlattr *port = info->attrs[EBB_SWAP_A_PORT];
+	char text[8];
+
+	if (!address)
+		return refuse(info, EBB_SWAP_A_ADDRESS, -EINVAL, "address: not given");
+	if (!port || !nla_get_u16(port))
+		return refuse(info, EBB_SWAP_A_PORT, -EINVAL, "port: not given, or 0");
+	snprintf(text, sizeof(text), "%u", nla_get_u16(port));
+	if (inet_pton_with_scope(&init_net, AF_UNSPEC, nla_data(address), text, to))
+		return refuse(info, EBB_SWAP_A_ADDRESS, -EINVAL,
+			      "address: neither IPv4 nor IPv6");
+	return 0;
+}
+
+static int do_connect(struct sk_buff *skb, struct genl_info *info)
+{
+	struct sockaddr_storage to = { };
+	const char *why = NULL;
+	struct ebb_session *s;
+	struct ebb_device *d;
+	struct list_head *p;
+	u32 n = 0;
+	int r = begin(skb, info, &d);
+
+	if (r)
+		return r;
+	r = parse_address(info, &to);
+	list_for_each(p, &d->sessions)
+		n++;
+	if (!r && n >= EBB_SWAP_SESSIONS)
+		r = refuse(info, EBB_SWAP_A_DEVICE, -ENOSPC, "device: it has 64 sessions");
+	if (!r) {
+		r = session_open(d, &to, &s, &why);
+		if (r)
+			refuse_why(info, r, why);
+		else
+			r = reply_number(info, EBB_SWAP_CMD_CONNECT, EBB_SWAP_A_SESSION, s->index);
+	}
+	mutex_unlock(&control_lock);
+	return r;
+}
+
+/* Pages of @slab that would be lost without its donor. */
+static u32 donor_only(struct ebb_device *d, struct ebb_slab *slab)
+{
+	unsigned long flags;
+	u32 n;
+
+	spin_lock_irqsave(&slab->lock, flags);
+	n = slab_count_donor_only(d, slab - d->slabs);
+	spin_unlock_irqrestore(&slab->lock, flags);
+	return n;
+}
+
+static int do_disconnect(struct sk_buff *skb, struct genl_info *info)
+{
+	struct ebb_session *s;
+	struct ebb_device *d;
+	int r = begin(skb, info, &d);
+
+	if (r)
+		return r;
+	r = find_session(info, d, &s);
+	for (u32 i = 0; !r && !info->attrs[EBB_SWAP_A_FORCE] && i < d->slab_count; i++)
+		if (d->slabs[i].session == s && donor_only(d, &d->slabs[i]))
+			r = refuse(info, EBB_SWAP_A_SESSION, -EBUSY,
+				   "session: pages are at its donor alone; force loses them");
+	if (!r)
+		session_free(s, "disconnected");
+	mutex_unlock(&control_lock);
+	return r;
+}
+
+static int do_map(struct sk_buff *skb, struct genl_info *info)
+{
+	struct ebb_grant grant;
+	const char *why = NULL;
+	struct ebb_session *s;
+	struct ebb_device *d;
+	struct ebb_slab *slab;
+	unsigned long flags;
+	u32 copies;
+	int r = begin(skb, info, &d);
+
+	if (r)
+		return r;
+	r = find_slab(info, d, &slab) ?: find_session(info, d, &s);
+	if (r)
+		goto unlock;
+	copies = number_or(info, EBB_SWAP_A_COPIES, slab->copies);
+	if (!(copies & EBB_SWAP_DONOR) || copies & ~(EBB_SWAP_DONOR | EBB_SWAP_BACKUP))
+		r = refuse(info, EBB_SWAP_A_COPIES, -EINVAL,
+			   "copies: donor, or donor and backup, are wanted");
+	else if (copies & EBB_SWAP_BACKUP && !d->backup.bdev)
+		r = refuse(info, EBB_SWAP_A_COPIES, -EINVAL, "copies: the device has no backup");
+	else if (slab->session)
+		r = refuse(info, EBB_SWAP_A_SLAB, -EEXIST, "slab: it is mapped");
+	else if (!session_live(s))
+		r = refuse(info, EBB_SWAP_A_SESSION, -ENOTCONN, "session: it is over; connect anew");
+	if (r)
+		goto unlock;
+	r = session_map(s, &grant, &why);
+	if (r) {
+		refuse_why(info, r, why);
+		goto unlock;
+	}
+	spin_lock_irqsave(&slab->lock, flags);
+	/* One that failed meanwhile has been, or is about to be, detached from its slabs. */
+	if (session_live(s)) {
+		slab->session = s;
+		slab->address = grant.address;
+		slab->rkey = grant.rkey;
+		slab->remote = grant.remote;
+		slab->generation = grant.generation;
+		slab->copies = copies;
+		slab->epoch++;
+	} else {
+		r = refuse(info, EBB_SWAP_A_SESSION, -ENOTCONN, "session: it is over; connect anew");
+	}
+	spin_unlock_irqrestore(&slab->lock, flags);
+unlock:
+	mutex_unlock(&control_lock);
+	return r;
+}
+
+static int do_unmap(struct sk_buff *skb, struct genl_info *info)
+{
+	struct ebb_session *s;
+	const char *why = NULL;
+	struct ebb_device *d;
+	struct ebb_slab *slab;
+	unsigned long flags;
+	u32 remote, generation;
+	int r = begin(skb, info, &d);
+
+	if (r)
+		return r;
+	r = find_slab(info, d, &slab);
+	if (r)
+		goto unlock;
+	spin_lock_irqsave(&slab->lock, flags);
+	s = slab->session;
+	remote = slab->remote;
+	generation = slab->generation;
+	if (!s)
+		r = refuse(info, EBB_SWAP_A_SLAB, -ENOENT, "slab: it is not mapped");
+	else if (!list_empty(&slab->active))
+		r = refuse(info, EBB_SWAP_A_SLAB, -EAGAIN, "slab: requests are under way; try again");
+	else if (!info->attrs[EBB_SWAP_A_FORCE] && slab_count_donor_only(d, slab - d->slabs))
+		r = refuse(info, EBB_SWAP_A_SLAB, -EBUSY,
+			   "slab: pages are at its donor alone; force loses them");
+	else
+		slab_detach(d, slab);
+	spin_unlock_irqrestore(&slab->lock, flags);
+	if (!r) {
+		r = session_unmap(s, remote, generation, &why);
+		if (r)
+			refuse_why(info, r, why);
+	}
+unlock:
+	mutex_unlock(&control_lock);
+	return r;
+}
+
+static int put_session(struct sk_buff *skb, const struct ebb_session *s)
+{
+	struct nlattr *nest = nla_nest_start(skb, EBB_SWAP_A_SESSION_INFO);
+	char address[INET6_ADDRSTRLEN + 2];
+	u16 port;
+
+	if (!nest)
+		return -EMSGSIZE;
+	if (s->to.ss_family == AF_INET) {
+		const struct sockaddr_in *in = (const struct sockaddr_in *)&s->to;
+
+		snprintf(address, sizeof(address), "%pI4", &in->sin_addr);
+		port = ntohs(in->sin_port);
+	} else {
+		const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)&s->to;
+
+		snprintf(address, sizeof(address), "%pI6c", &in->sin6_addr);
+		port = ntohs(in->sin6_port);
+	}
+	if (nla_put_u32(skb, EBB_SWAP_A_SESSION, s->index) ||
+	    nla_put_u32(skb, EBB_SWAP_A_STATE, atomic_read(&s->state)) ||
+	    nla_put_string(skb, EBB_SWAP_A_REASON, READ_ONCE(s->reason)) ||
+	    nla_put_string(skb, EBB_SWAP_A_ADDRESS, address) ||
+	    nla_put_u16(skb, EBB_SWAP_A_PORT, port) ||
+	    nla_put_u64_64bit(skb, EBB_SWAP_A_DONOR_FREE, s->donor_free, EBB_SWAP_A_PAD))
+		return -EMSGSIZE;
+	nla_nest_end(skb, nest);
+	return 0;
+}
+
+static int put_counts(struct sk_buff *skb, const struct ebb_device *d)
+{
+	struct nlattr *nest = nla_nest_start(skb, EBB_SWAP_A_COUNTS);
+
+	if (!nest)
+		return -EMSGSIZE;
+	for (int i = 1; i < EBB_SWAP_COUNTS; i++) {
+		u64 sum = 0;
+		int cpu;
+
+		for_each_possible_cpu(cpu)
+			sum += per_cpu_ptr(d->counts, cpu)->n[i];
+		/* The type 0 is the padding's. */
+		if (nla_put_u64_64bit(skb, i, sum, 0))
+			return -EMSGSIZE;
+	}
+	nla_nest_end(skb, nest);
+	return 0;
+}
+
+static int put_status(struct sk_buff *skb, const struct ebb_device *d)
+{
+	const struct ebb_session *s;
+	int r = -EMSGSIZE;
+
+	if (nla_put_u32(skb, EBB_SWAP_A_DEVICE, d->index) ||
+	    nla_put_u64_64bit(skb, EBB_SWAP_A_SIZE, d->pages << PAGE_SHIFT, EBB_SWAP_A_PAD) ||
+	    nla_put_u64_64bit(skb, EBB_SWAP_A_SLAB_SIZE, (u64)d->slab_pages << PAGE_SHIFT,
+			      EBB_SWAP_A_PAD) ||
+	    nla_put_u32(skb, EBB_SWAP_A_QUEUES, d->queues) ||
+	    nla_put_u32(skb, EBB_SWAP_A_DEPTH, d->depth) ||
+	    nla_put_u32(skb, EBB_SWAP_A_DEADLINE, d->deadline) ||
+	    (d->backup.bdev && nla_put_string(skb, EBB_SWAP_A_BACKUP, d->backup_path)))
+		return r;
+	r = put_counts(skb, d);
+	list_for_each_entry(s, &d->sessions, node)
+		if (!r)
+			r = put_session(skb, s);
+	return r;
+}
+
+static int dump_status(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	struct ebb_device *d;
+	long i = 0;
+
+	mutex_lock(&control_lock);
+	list_for_each_entry(d, &devices, node) {
+		void *head;
+
+		if (i++ < cb->args[0])
+			continue;
+		head = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq, &family,
+				   NLM_F_MULTI, EBB_SWAP_CMD_STATUS);
+		if (!head)
+			break;
+		if (put_status(skb, d)) {
+			genlmsg_cancel(skb, head);
+			break;
+		}
+		genlmsg_end(skb, head);
+		cb->args[0] = i;
+	}
+	mutex_unlock(&control_lock);
+	return skb->len;
+}
+
+static void slab_tell(struct ebb_device *d, u32 index, struct ebb_swap_slab *to)
+{
+	struct ebb_slab *slab = &d->slabs[index];
+	unsigned long flags;
+
+	memset(to, 0, sizeof(*to));
+	spin_lock_irqsave(&slab->lock, flags);
+	to->session = slab->session ? slab->session->index : EBB_NO_SESSION;
+	to->copies = slab->copies;
+	to->remote = slab->remote;
+	to->generation = slab->generation;
+	to->written = slab_count_written(d, index);
+	to->donor_only = slab_count_donor_only(d, index);
+	to->reads = slab->reads;
+	to->writes = slab->writes;
+	spin_unlock_irqrestore(&slab->lock, flags);
+}
+
+static int dump_slabs(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	struct nlattr *device = compat_dump_attrs(cb)[EBB_SWAP_A_DEVICE];
+	struct ebb_device *d;
+	int r = 0;
+
+	if (!device) {
+		NL_SET_ERR_MSG(cb->extack, "device: not given");
+		return -EINVAL;
+	}
+	mutex_lock(&control_lock);
+	d = find_index(nla_get_u32(device));
+	if (!d) {
+		NL_SET_ERR_MSG_ATTR(cb->extack, device, "device: there is none of this number");
+		r = -ENODEV;
+	}
+	while (d && cb->args[0] < d->slab_count) {
+		u32 first = cb->args[0], n = min_t(u32, d->slab_count - first, SLABS_A_MESSAGE);
+		struct nlattr *table;
+		void *head = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
+					 &family, NLM_F_MULTI, EBB_SWAP_CMD_SLABS);
+
+		if (!head)
+			break;
+		if (nla_put_u32(skb, EBB_SWAP_A_DEVICE, d->index) ||
+		    nla_put_u32(skb, EBB_SWAP_A_SLAB_FIRST, first) ||
+		    !(table = nla_reserve(skb, EBB_SWAP_A_SLAB_TABLE,
+					  n * sizeof(struct ebb_swap_slab)))) {
+			genlmsg_cancel(skb, head);
+			break;
+		}
+		for (u32 i = 0; i < n; i++) {
+			struct ebb_swap_slab slab;
+
+			/* An attribute is aligned to four bytes only. */
+			slab_tell(d, first + i, &slab);
+			memcpy(nla_data(table) + i * sizeof(slab), &slab, sizeof(slab));
+		}
+		genlmsg_end(skb, head);
+		cb->args[0] += n;
+	}
+	mutex_unlock(&control_lock);
+	return r ?: skb->len;
+}
+
+/* An attribute that a command does not have is refused: each has its own policy. */
+#define A(name, kind) [EBB_SWAP_A_##name] = { .type = kind }
+#define POLICY(name, ...) \
+	static const struct nla_policy name##_policy[EBB_SWAP_ATTRIBUTES] = { __VA_ARGS__ }
+
+POLICY(create, A(DEVICE, NLA_U32), A(SIZE, NLA_U64), A(SLAB_SIZE, NLA_U64), A(QUEUES, NLA_U32),
+       A(DEPTH, NLA_U32), A(DEADLINE, NLA_U32),
+       [EBB_SWAP_A_BACKUP] = { .type = NLA_NUL_STRING, .len = EBB_SWAP_PATH - 1 });
+POLICY(device, A(DEVICE, NLA_U32));
+POLICY(connect, A(DEVICE, NLA_U32), A(PORT, NLA_U16),
+       [EBB_SWAP_A_ADDRESS] = { .type = NLA_NUL_STRING, .len = INET6_ADDRSTRLEN });
+POLICY(disconnect, A(DEVICE, NLA_U32), A(SESSION, NLA_U32), A(FORCE, NLA_FLAG));
+POLICY(map, A(DEVICE, NLA_U32), A(SLAB, NLA_U32), A(SESSION, NLA_U32), A(COPIES, NLA_U32));
+POLICY(unmap, A(DEVICE, NLA_U32), A(SLAB, NLA_U32), A(FORCE, NLA_FLAG));
+
+#define OP(name, call, value, rules) { \
+	.cmd = EBB_SWAP_CMD_##name, .call = value, .flags = GENL_ADMIN_PERM, \
+	.maxattr = EBB_SWAP_A_MAX, .policy = rules##_policy }
+
+static const struct genl_ops ops[] = {
+	OP(CREATE, doit, do_create, create),
+	OP(DESTROY, doit, do_destroy, device),
+	OP(CONNECT, doit, do_connect, connect),
+	OP(DISCONNECT, doit, do_disconnect, disconnect),
+	OP(MAP, doit, do_map, map),
+	OP(UNMAP, doit, do_unmap, unmap),
+	OP(STATUS, dumpit, dump_status, device),
+	OP(SLABS, dumpit, dump_slabs, device),
+};
+
+static struct genl_family family = {
+	.name = EBB_SWAP_FAMILY,
+	.version = EBB_SWAP_VERSION,
+	.maxattr = EBB_SWAP_A_MAX,
+	.module = THIS_MODULE,
+	.ops = ops,
+	.n_ops = ARRAY_SIZE(ops),
+	.resv_start_op = EBB_SWAP_CMDS,
+	/* A connect that takes seconds must hold up no other family. */
+	.parallel_ops = true,
+};
+
+int control_init(void)
+{
+	return genl_register_family(&family);
+}
+
+void control_exit(void)
+{
+	genl_unregister_family(&family);
+}

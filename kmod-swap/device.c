@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* /dev/ebbN: made and unmade. */
+#include <linux/module.h>
+#include <linux/slab.h>
+
+#include "internal.h"
+
+static int ebb_major;
+
+COMPAT_OPEN(device_open)
+{
+	struct ebb_device *d = COMPAT_OPEN_DISK->private_data;
+
+	return d->going ? -ENXIO : 0;
+}
+
+static const struct block_device_operations device_fops = {
+	.owner = THIS_MODULE,
+	.open = device_open,
+};
+
+static int batch_alloc(struct blk_mq_hw_ctx *hctx, void *data, unsigned int index)
+{
+	struct ebb_batch *batch = kzalloc(sizeof(*batch), GFP_KERNEL);
+
+	if (!batch)
+		return -ENOMEM;
+	batch_init(batch);
+	hctx->driver_data = batch;
+	return 0;
+}
+
+static void batch_free(struct blk_mq_hw_ctx *hctx, unsigned int index)
+{
+	kfree(hctx->driver_data);
+	hctx->driver_data = NULL;
+}
+
+static void commit(struct blk_mq_hw_ctx *hctx)
+{
+	batch_flush(hctx->driver_data);
+}
+
+static const struct blk_mq_ops device_mq_ops = {
+	.queue_rq = io_queue_request,
+	.commit_rqs = commit,
+	.timeout = io_timeout,
+	.init_request = io_init_request,
+	.init_hctx = batch_alloc,
+	.exit_hctx = batch_free,
+};
+
+static int backup_open(struct ebb_device *d, const char *path, const char **why)
+{
+	int r;
+
+	if (!path)
+		return 0;
+	strscpy(d->backup_path, path, sizeof(d->backup_path));
+	r = compat_bdev_open(&d->backup, path, d);
+	if (r) {
+		*why = r == -EBUSY ? "backup: in use; it must be this device's alone" :
+				     "backup: cannot be opened; give the path of a block device";
+		return r;
+	}
+	*why = NULL;
+	if (d->backup.bdev->bd_disk->fops == &device_fops)
+		*why = "backup: an ebb device; give a disk or a partition";
+	else if (bdev_logical_block_size(d->backup.bdev) > PAGE_SIZE)
+		*why = "backup: blocks larger than a page";
+	else if (bdev_nr_bytes(d->backup.bdev) < d->pages << PAGE_SHIFT)
+		*why = "backup: smaller than the device";
+	return *why ? -EINVAL : 0;
+}
+
+static int disk_add(struct ebb_device *d, const char **why)
+{
+	static const char none[] = "memory: not enough for the device";
+	const struct compat_limits limits = {
+		.block = PAGE_SIZE,
+		.segments = EBB_SEGMENTS,
+		.segment = EBB_IO_PAGES << PAGE_SHIFT,
+		.sectors = EBB_IO_PAGES << (PAGE_SHIFT - SECTOR_SHIFT),
+		.chunk = d->slab_pages << (PAGE_SHIFT - SECTOR_SHIFT),
+	};
+	int r;
+
+	*why = none;
+	d->set.ops = &device_mq_ops;
+	d->set.nr_hw_queues = d->queues;
+	d->set.queue_depth = d->depth;
+	d->set.numa_node = NUMA_NO_NODE;
+	d->set.cmd_size = sizeof(struct ebb_io);
+	d->set.flags = BLK_MQ_F_SHOULD_MERGE | BLK_MQ_F_NO_SCHED_BY_DEFAULT;
+	d->set.timeout = max_t(unsigned int, msecs_to_jiffies(d->deadline), 1);
+	d->set.driver_data = d;
+	r = blk_mq_alloc_tag_set(&d->set);
+	if (r)
+		return r;
+	/* May be fewer than asked for: one a CPU is the most. */
+	d->queues = d->set.nr_hw_queues;
+	d->disk = compat_alloc_disk(&d->set, &limits, d);
+	if (IS_ERR(d->disk)) {
+		r = PTR_ERR(d->disk);
+		d->disk = NULL;
+		goto free_set;
+	}
+	d->disk->major = ebb_major;
+	d->disk->first_minor = d->index;
+	d->disk->minors = 1;
+	d->disk->flags |= GENHD_FL_NO_PART;
+	d->disk->fops = &device_fops;
+	d->disk->private_data = d;
+	snprintf(d->disk->disk_name, DISK_NAME_LEN, "ebb%u", d->index);
+	set_capacity(d->disk, d->pages << (PAGE_SHIFT - SECTOR_SHIFT));
+	r = add_disk(d->disk);
+	if (!r)
+		return 0;
+	*why = "device: the block layer refuses it; is its name in use?";
+	put_disk(d->disk);
+	d->disk = NULL;
+free_set:
+	blk_mq_free_tag_set(&d->set);
+	return r;
+}
+
+static void device_release(struct ebb_device *d)
+{
+	compat_bdev_close(&d->backup, d);
+	if (d->wq)
+		destroy_workqueue(d->wq);
+	slabs_free(d);
+	free_percpu(d->counts);
+	kfree(d);
+	module_put(THIS_MODULE);
+}
+
+int device_new(const struct ebb_settings *s, struct ebb_device **out, const char **why)
+{
+	struct ebb_device *d = kzalloc(sizeof(*d), GFP_KERNEL);
+	int r = -ENOMEM;
+
+	*why = "memory: not enough for the device";
+	if (!d)
+		return -ENOMEM;
+	/* A device keeps the module: it may hold pages that nothing else has. */
+	__module_get(THIS_MODULE);
+	INIT_LIST_HEAD(&d->sessions);
+	d->index = s->index;
+	d->pages = s->size >> PAGE_SHIFT;
+	d->slab_pages = s->slab_size >> PAGE_SHIFT;
+	d->slab_shift = ilog2(d->slab_pages);
+	d->slab_count = d->pages >> d->slab_shift;
+	d->queues = s->queues;
+	d->depth = s->depth;
+	d->deadline = s->deadline;
+	d->counts = alloc_percpu(struct ebb_counts);
+	/* Swap-out goes through it, so it has a thread even when memory has run out. */
+	d->wq = alloc_workqueue("ebb%u", WQ_MEM_RECLAIM | WQ_HIGHPRI, 0, d->index);
+	if (!d->counts || !d->wq)
+		goto fail;
+	r = slabs_init(d);
+	if (!r)
+		r = backup_open(d, s->backup, why);
+	for (u32 i = 0; !r && i < d->slab_count; i++)
+		d->slabs[i].copies = d->backup.bdev ? EBB_SWAP_DONOR | EBB_SWAP_BACKUP :
+						      EBB_SWAP_DONOR;
+	if (!r)
+		r = disk_add(d, why);
+	if (r)
+		goto fail;
+	*out = d;
+	return 0;
+fail:
+	device_release(d);
+	return r;
+}
+
+int device_free(struct ebb_device *d)
+{
+	struct ebb_session *s, *next;
+
+	mutex_lock(&d->disk->open_mutex);
+	if (disk_openers(d->disk)) {
+		mutex_unlock(&d->disk->open_mutex);
+		return -EBUSY;
+	}
+	d->going = true;
+	mutex_unlock(&d->disk->open_mutex);
+	del_gendisk(d->disk);
+	list_for_each_entry_safe(s, next, &d->sessions, node)
+		session_free(s, "the device is destroyed");
+	put_disk(d->disk);
+	blk_mq_free_tag_set(&d->set);
+	device_release(d);
+	return 0;
+}
+
+int device_major_register(void)
+{
+	ebb_major = register_blkdev(0, "ebb");
+	return ebb_major < 0 ? ebb_major : 0;
+}
+
+void device_major_unregister(void)
+{
+	unregister_blkdev(ebb_major, "ebb");
+}

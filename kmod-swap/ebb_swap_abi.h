@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
+/*
+ * How user space drives ebb_swap.ko: the generic netlink family "ebb_swap".
+ * Every command needs CAP_NET_ADMIN in the initial user namespace, attributes are
+ * validated strictly, and a refusal's extended acknowledgement names the field.
+ */
+#ifndef EBB_SWAP_ABI_H
+#define EBB_SWAP_ABI_H
+
+#define EBB_SWAP_FAMILY "ebb_swap"
+#define EBB_SWAP_VERSION 1
+
+/* Limits that the commands check. */
+#define EBB_SWAP_DEVICES 64
+#define EBB_SWAP_QUEUES 16
+#define EBB_SWAP_SESSIONS 64
+#define EBB_SWAP_PATH 256
+
+enum ebb_swap_command {
+	EBB_SWAP_CMD_UNSPEC,
+	/* SIZE [DEVICE SLAB_SIZE BACKUP QUEUES DEPTH DEADLINE]; the reply has DEVICE. */
+	EBB_SWAP_CMD_CREATE,
+	/* DEVICE; refused while anyone has it open. */
+	EBB_SWAP_CMD_DESTROY,
+	/* DEVICE ADDRESS PORT; the reply has SESSION. */
+	EBB_SWAP_CMD_CONNECT,
+	/* DEVICE SESSION [FORCE]; its slabs fall back to the backup. */
+	EBB_SWAP_CMD_DISCONNECT,
+	/* DEVICE SLAB SESSION [COPIES]; asks the session's donor for memory. */
+	EBB_SWAP_CMD_MAP,
+	/* DEVICE SLAB [FORCE]; gives it back. */
+	EBB_SWAP_CMD_UNMAP,
+	/* Dump: DEVICE, its settings, COUNTS and one SESSION_INFO each. */
+	EBB_SWAP_CMD_STATUS,
+	/* Dump of one DEVICE: SLAB_FIRST and SLAB_TABLE, an array of struct ebb_swap_slab. */
+	EBB_SWAP_CMD_SLABS,
+	EBB_SWAP_CMDS
+};
+
+enum ebb_swap_attribute {
+	EBB_SWAP_A_UNSPEC,
+	EBB_SWAP_A_DEVICE,	 /* u32: N of /dev/ebbN */
+	EBB_SWAP_A_SIZE,	 /* u64: bytes, a multiple of SLAB_SIZE */
+	EBB_SWAP_A_SLAB_SIZE,	 /* u64: bytes, a power of two, 1 MiB - 1 GiB [64 MiB] */
+	EBB_SWAP_A_BACKUP,	 /* string: path of a block device, as large as SIZE */
+	EBB_SWAP_A_QUEUES,	 /* u32: hardware queues, and QPs per session [CPUs, at most 8] */
+	EBB_SWAP_A_DEPTH,	 /* u32: requests a queue [64] */
+	EBB_SWAP_A_DEADLINE,	 /* u32: milliseconds until a session is given up [5000] */
+	EBB_SWAP_A_ADDRESS,	 /* string: IPv4 or IPv6 address of a donor */
+	EBB_SWAP_A_PORT,	 /* u16 */
+	EBB_SWAP_A_SESSION,	 /* u32: number within its device */
+	EBB_SWAP_A_SLAB,	 /* u32: index in the device */
+	EBB_SWAP_A_COPIES,	 /* u32: enum ebb_swap_copy, where writes of a slab go */
+	EBB_SWAP_A_FORCE,	 /* flag: pages that only the donor has may be lost */
+	EBB_SWAP_A_COUNTS,	 /* nested: enum ebb_swap_count, u64 each */
+	EBB_SWAP_A_SESSION_INFO, /* nested: SESSION, STATE, REASON, ADDRESS, PORT, DONOR_FREE */
+	EBB_SWAP_A_STATE,	 /* u32: enum ebb_swap_session_state */
+	EBB_SWAP_A_REASON,	 /* string: why a session ended */
+	EBB_SWAP_A_DONOR_FREE,	 /* u64: bytes the donor had to lend when last asked */
+	EBB_SWAP_A_SLAB_FIRST,	 /* u32: index of the first element of SLAB_TABLE */
+	EBB_SWAP_A_SLAB_TABLE,	 /* binary: struct ebb_swap_slab[] */
+	EBB_SWAP_A_PAD,
+	EBB_SWAP_ATTRIBUTES
+};
+#define EBB_SWAP_A_MAX (EBB_SWAP_ATTRIBUTES - 1)
+
+enum ebb_swap_copy {
+	EBB_SWAP_DONOR = 1,
+	EBB_SWAP_BACKUP = 2,
+};
+
+enum ebb_swap_session_state {
+	EBB_SWAP_CONNECTING,
+	EBB_SWAP_LIVE,
+	EBB_SWAP_FAILED,  /* over; what is in flight comes back */
+	EBB_SWAP_CLOSED,  /* over, and nothing of it is left on the network device */
+};
+
+/* Pages unless it says otherwise; since the device was made. */
+enum ebb_swap_count {
+	EBB_SWAP_C_UNSPEC,
+	EBB_SWAP_C_READ_DONOR,
+	EBB_SWAP_C_READ_BACKUP,
+	EBB_SWAP_C_READ_ZERO,
+	EBB_SWAP_C_WRITE_DONOR,
+	EBB_SWAP_C_WRITE_BACKUP,
+	EBB_SWAP_C_DISCARDED,
+	EBB_SWAP_C_READ_FAILED,    /* requests */
+	EBB_SWAP_C_WRITE_FAILED,   /* requests */
+	EBB_SWAP_C_REQUESTS,	   /* reads and writes */
+	EBB_SWAP_C_MESSAGES,	   /* RDMA work requests of pages */
+	EBB_SWAP_C_DOORBELLS,	   /* calls that posted them */
+	EBB_SWAP_C_CONFLICTS,	   /* requests that waited for one with the same pages */
+	EBB_SWAP_C_DONOR_ERRORS,   /* requests that came back from a session undone */
+	EBB_SWAP_C_BACKUP_ERRORS,  /* requests that the backup failed */
+	EBB_SWAP_C_DEADLINES,	   /* sessions given up because of one */
+	EBB_SWAP_COUNTS
+};
+
+struct ebb_swap_slab {
+	__u32 session;	  /* 0xffffffff: not mapped */
+	__u32 copies;	  /* enum ebb_swap_copy */
+	__u32 remote;	  /* the donor's number of it */
+	__u32 generation;
+	__u32 written;	  /* pages with content */
+	__u32 donor_only; /* of them, with their newest content at the donor alone */
+	__u64 reads, writes; /* pages, since the device was made */
+};
+
+#endif

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The way of a request.  Reads go run by run to where the newest content is;
+ * writes go to every copy of the slab at once, to the backup alone when there is
+ * no donor or it failed.  A request ends when no copy's I/O names its pages any
+ * more, however long that takes: the pages belong to someone else from then on.
+ */
+#include <linux/highmem.h>
+#include <linux/ktime.h>
+
+#include "internal.h"
+
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
+static void io_work(struct work_struct *work);
+static void backup_done(struct bio *bio);
+static void read_go(struct ebb_io *io, struct ebb_batch *batch);
+
+int io_init_request(struct blk_mq_tag_set *set, struct request *rq, unsigned int hctx,
+		    unsigned int node)
+{
+	struct ebb_io *io = blk_mq_rq_to_pdu(rq);
+
+	io->device = set->driver_data;
+	INIT_WORK(&io->work, io_work);
+	INIT_LIST_HEAD(&io->node);
+	return 0;
+}
+
+static void go_later(struct ebb_io *io, enum ebb_step step)
+{
+	io->step = step;
+	queue_work(io->device->wq, &io->work);
+}
+
+/* Pages [@from, @from + @count) of the request, one call each. */
+static void each_page(struct ebb_io *io, u32 from, u32 count,
+		      void (*call)(struct ebb_io *, struct page *, unsigned int offset))
+{
+	struct request *rq = blk_mq_rq_from_pdu(io);
+	struct req_iterator iter;
+	struct bio_vec v;
+	u32 i = 0;
+
+	/* Whole pages: the logical block and the memory alignment are one page. */
+	rq_for_each_segment(v, rq, iter) {
+		if (i >= from && i < from + count)
+			call(io, v.bv_page, v.bv_offset);
+		i++;
+	}
+}
+
+static void zero_page_of(struct ebb_io *io, struct page *page, unsigned int offset)
+{
+	memzero_page(page, offset, PAGE_SIZE);
+}
+
+static void backup_add(struct ebb_io *io, struct page *page, unsigned int offset)
+{
+	/* There is a vec for each page. */
+	__bio_add_page(&io->bio, page, PAGE_SIZE, offset);
+}
+
+/* Only from the device's work queue: it may wait for the backup's queue. */
+static void backup_start(struct ebb_io *io, u32 from, u32 count)
+{
+	bio_init(&io->bio, io->device->backup.bdev, io->vecs, EBB_IO_PAGES,
+		 io->write ? REQ_OP_WRITE : REQ_OP_READ);
+	io->bio.bi_iter.bi_sector = (io->first + from) << (PAGE_SHIFT - SECTOR_SHIFT);
+	io->bio.bi_end_io = backup_done;
+	io->bio.bi_private = io;
+	each_page(io, from, count, backup_add);
+	submit_bio(&io->bio);
+}
+
+/* The last step: others may have its pages, its owner gets the answer. */
+static void finish(struct ebb_io *io, blk_status_t status)
+{
+	struct ebb_device *d = io->device;
+	struct ebb_slab *slab = io->slab;
+	struct ebb_io *other, *next;
+	unsigned long flags;
+	LIST_HEAD(waiting);
+
+	spin_lock_irqsave(&slab->lock, flags);
+	list_del_init(&io->node);
+	list_splice_init(&slab->waiting, &waiting);
+	spin_unlock_irqrestore(&slab->lock, flags);
+	/* Each looks again, and waits again if it must. */
+	list_for_each_entry_safe(other, next, &waiting, node) {
+		list_del_init(&other->node);
+		go_later(other, EBB_STEP_START);
+	}
+	if (status && io->write)
+		ebb_count(d, WRITE_FAILED, 1);
+	else if (status)
+		ebb_count(d, READ_FAILED, 1);
+	trace_ebb_swap_io(d->index, slab - d->slabs, io->first, io->count, io->write, io->sources,
+			  ktime_get_ns() - io->since, blk_status_to_errno(status));
+	blk_mq_end_request(blk_mq_rq_from_pdu(io), status);
+}
+
+/*
+ * Takes the slab's session for the pages from io->cursor on; true with io->session
+ * referenced and where they are.  slab->lock is held.
+ */
+static bool donor_take(struct ebb_io *io, u64 *address, u32 *rkey)
+{
+	struct ebb_slab *slab = io->slab;
+
+	if (!slab->session || !session_live(slab->session) ||
+	    !percpu_ref_tryget_live(&slab->session->ref))
+		return false;
+	io->session = slab->session;
+	io->epoch = slab->epoch;
+	*address = slab->address +
+		   (((io->first + io->cursor) & (io->device->slab_pages - 1)) << PAGE_SHIFT);
+	*rkey = slab->rkey;
+	return true;
+}
+
+static u32 queue_number(struct ebb_io *io)
+{
+	return blk_mq_rq_from_pdu(io)->mq_hctx->queue_num;
+}
+
+/* The donor does not have the present run of a READ after all. */
+static void donor_forget(struct ebb_io *io)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&io->slab->lock, flags);
+	if (io->slab->epoch == io->epoch)
+		bitmap_clear(io->device->at_donor, io->first + io->cursor, io->run);
+	spin_unlock_irqrestore(&io->slab->lock, flags);
+}
+
+/* True when io_donor_done() follows. */
+static bool read_from_donor(struct ebb_io *io, u64 address, u32 rkey, struct ebb_batch *batch)
+{
+	if (!donor_io_start(io, io->cursor, io->run, address, rkey, queue_number(io), batch))
+		return true;
+	donor_forget(io);
+	return false;
+}
+
+/* @batch is NULL in the work queue. */
+static void read_go(struct ebb_io *io, struct ebb_batch *batch)
+{
+	struct ebb_device *d = io->device;
+
+	while (io->cursor < io->count) {
+		u64 page = io->first + io->cursor, address = 0;
+		enum slab_source source;
+		unsigned long flags;
+		u32 rkey = 0;
+
+		io->run = io->count - io->cursor;
+		spin_lock_irqsave(&io->slab->lock, flags);
+		source = slab_source(d, page, &io->run);
+		if (source == SLAB_DONOR && !donor_take(io, &address, &rkey)) {
+			/* The session is over and about to be detached. */
+			bitmap_clear(d->at_donor, page, io->run);
+			spin_unlock_irqrestore(&io->slab->lock, flags);
+			continue;
+		}
+		spin_unlock_irqrestore(&io->slab->lock, flags);
+		switch (source) {
+		case SLAB_DONOR:
+			if (read_from_donor(io, address, rkey, batch))
+				return;
+			continue;
+		case SLAB_BACKUP:
+			if (batch)
+				go_later(io, EBB_STEP_READ);
+			else
+				backup_start(io, io->cursor, io->run);
+			return;
+		case SLAB_ZERO:
+			each_page(io, io->cursor, io->run, zero_page_of);
+			ebb_count(d, READ_ZERO, io->run);
+			io->cursor += io->run;
+			continue;
+		case SLAB_LOST:
+			finish(io, BLK_STS_IOERR);
+			return;
+		}
+	}
+	finish(io, BLK_STS_OK);
+}
+
+/* The present run of a READ is there. */
+static void read_done(struct ebb_io *io)
+{
+	io->cursor += io->run;
+	if (io->cursor == io->count)
+		finish(io, BLK_STS_OK);
+	else
+		go_later(io, EBB_STEP_READ);
+}
+
+/* No copy is being written any more. */
+static void write_settle(struct ebb_io *io)
+{
+	struct ebb_device *d = io->device;
+	struct ebb_slab *slab = io->slab;
+	unsigned long flags;
+	u32 copies;
+
+	spin_lock_irqsave(&slab->lock, flags);
+	/* Done, but by a donor that is gone by now. */
+	if (io->on_donor && (slab->epoch != io->epoch || !session_live(io->session)))
+		io->on_donor = false;
+	if (!io->on_donor && !io->on_backup && !io->backup_tried && d->backup.bdev) {
+		spin_unlock_irqrestore(&slab->lock, flags);
+		io->backup_tried = true;
+		atomic_set(&io->legs, 1);
+		go_later(io, EBB_STEP_BACKUP);
+		return;
+	}
+	copies = (io->on_donor ? EBB_SWAP_DONOR : 0) | (io->on_backup ? EBB_SWAP_BACKUP : 0);
+	slab_written(d, io->first, io->count, copies);
+	spin_unlock_irqrestore(&slab->lock, flags);
+	io->sources = copies;
+	if (io->on_donor)
+		ebb_count(d, WRITE_DONOR, io->count);
+	if (io->on_backup)
+		ebb_count(d, WRITE_BACKUP, io->count);
+	finish(io, copies ? BLK_STS_OK : BLK_STS_IOERR);
+}
+
+static void write_leg_put(struct ebb_io *io)
+{
+	if (atomic_dec_and_test(&io->legs))
+		write_settle(io);
+}
+
+static void write_go(struct ebb_io *io, struct ebb_batch *batch)
+{
+	struct ebb_device *d = io->device;
+	bool donor, backup;
+	unsigned long flags;
+	u64 address = 0;
+	u32 copies, rkey = 0;
+
+	spin_lock_irqsave(&io->slab->lock, flags);
+	copies = io->slab->copies;
+	donor = (copies & EBB_SWAP_DONOR) && donor_take(io, &address, &rkey);
+	spin_unlock_irqrestore(&io->slab->lock, flags);
+	backup = d->backup.bdev && ((copies & EBB_SWAP_BACKUP) || !donor);
+	/* One for this function, so that a fast copy does not settle it. */
+	atomic_set(&io->legs, 1 + donor + backup);
+	if (backup) {
+		io->backup_tried = true;
+		go_later(io, EBB_STEP_BACKUP);
+	}
+	if (donor && donor_io_start(io, 0, io->count, address, rkey, queue_number(io), batch))
+		write_leg_put(io);
+	write_leg_put(io);
+}
+
+void io_donor_done(struct ebb_io *io, int error)
+{
+	struct ebb_device *d = io->device;
+
+	if (error)
+		ebb_count(d, DONOR_ERRORS, 1);
+	if (io->write) {
+		io->on_donor = !error;
+		write_leg_put(io);
+	} else if (error) {
+		donor_forget(io);
+		go_later(io, EBB_STEP_READ);
+	} else {
+		ebb_count(d, READ_DONOR, io->run);
+		io->sources |= EBB_SWAP_DONOR;
+		read_done(io);
+	}
+}
+
+static void backup_done(struct bio *bio)
+{
+	struct ebb_io *io = bio->bi_private;
+	blk_status_t status = bio->bi_status;
+	struct ebb_device *d = io->device;
+
+	bio_uninit(bio);
+	if (status)
+		ebb_count(d, BACKUP_ERRORS, 1);
+	if (io->write) {
+		io->on_backup = !status;
+		write_leg_put(io);
+	} else if (status) {
+		finish(io, status);
+	} else {
+		ebb_count(d, READ_BACKUP, io->run);
+		io->sources |= EBB_SWAP_BACKUP;
+		read_done(io);
+	}
+}
+
+static bool overlap(const struct ebb_io *a, const struct ebb_io *b)
+{
+	return (a->write || b->write) && a->first < b->first + b->count &&
+	       b->first < a->first + a->count;
+}
+
+static void io_start(struct ebb_io *io, struct ebb_batch *batch)
+{
+	struct ebb_slab *slab = io->slab;
+	struct ebb_io *other;
+	unsigned long flags;
+
+	spin_lock_irqsave(&slab->lock, flags);
+	list_for_each_entry(other, &slab->active, node) {
+		if (overlap(io, other)) {
+			list_add_tail(&io->node, &slab->waiting);
+			spin_unlock_irqrestore(&slab->lock, flags);
+			ebb_count(io->device, CONFLICTS, 1);
+			return;
+		}
+	}
+	list_add_tail(&io->node, &slab->active);
+	if (io->write)
+		slab->writes += io->count;
+	else
+		slab->reads += io->count;
+	spin_unlock_irqrestore(&slab->lock, flags);
+	if (io->write)
+		write_go(io, batch);
+	else
+		read_go(io, batch);
+}
+
+static void io_work(struct work_struct *work)
+{
+	struct ebb_io *io = container_of(work, struct ebb_io, work);
+
+	switch (io->step) {
+	case EBB_STEP_START:
+		io_start(io, NULL);
+		break;
+	case EBB_STEP_READ:
+		read_go(io, NULL);
+		break;
+	case EBB_STEP_BACKUP:
+		backup_start(io, 0, io->count);
+		break;
+	}
+}
+
+blk_status_t io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_mq_queue_data *bd)
+{
+	struct ebb_batch *batch = hctx->driver_data;
+	struct request *rq = bd->rq;
+	struct ebb_io *io = blk_mq_rq_to_pdu(rq);
+	struct ebb_device *d = io->device;
+	u64 page = blk_rq_pos(rq) >> (PAGE_SHIFT - SECTOR_SHIFT);
+
+	blk_mq_start_request(rq);
+	switch (req_op(rq)) {
+	case REQ_OP_READ:
+	case REQ_OP_WRITE:
+		io->slab = slab_of(d, page);
+		io->first = page;
+		io->count = blk_rq_bytes(rq) >> PAGE_SHIFT;
+		io->cursor = io->run = 0;
+		io->write = req_op(rq) == REQ_OP_WRITE;
+		io->on_donor = io->on_backup = io->backup_tried = false;
+		io->sources = 0;
+		io->session = NULL;
+		io->since = ktime_get_ns();
+		ebb_count(d, REQUESTS, 1);
+		io_start(io, batch);
+		break;
+	case REQ_OP_DISCARD:
+	case REQ_OP_WRITE_ZEROES:
+		slab_discard(d, page, blk_rq_bytes(rq) >> PAGE_SHIFT);
+		ebb_count(d, DISCARDED, blk_rq_bytes(rq) >> PAGE_SHIFT);
+		blk_mq_end_request(rq, BLK_STS_OK);
+		break;
+	default:
+		blk_mq_end_request(rq, BLK_STS_NOTSUPP);
+	}
+	if (bd->last)
+		batch_flush(batch);
+	return BLK_STS_OK;
+}
+
+/*
+ * The deadline.  A work request cannot be taken back, so its session is given up:
+ * its queue pairs go to error and everything on them comes back.
+ */
+enum blk_eh_timer_return io_timeout(struct request *rq)
+{
+	struct ebb_io *io = blk_mq_rq_to_pdu(rq);
+	unsigned long flags;
+
+	if (req_op(rq) != REQ_OP_READ && req_op(rq) != REQ_OP_WRITE)
+		return BLK_EH_RESET_TIMER;
+	spin_lock_irqsave(&io->slab->lock, flags);
+	/* A session outlives its slabs' pointers to it, which this lock guards. */
+	if (READ_ONCE(io->leg_donor) && io->slab->session && io->slab->session == io->session &&
+	    session_live(io->session)) {
+		ebb_count(io->device, DEADLINES, 1);
+		session_fail(io->session, "a page took longer than the deadline");
+	}
+	spin_unlock_irqrestore(&io->slab->lock, flags);
+	return BLK_EH_RESET_TIMER;
+}

@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Sessions: connections to one donor, and the few frames that are exchanged over
+ * the first of them.  docs: daemon/wire/wire_rdma.h.
+ */
+#include <linux/random.h>
+#include <linux/slab.h>
+#include <linux/utsname.h>
+#include <net/net_namespace.h>
+
+#include "internal.h"
+#include "wire_rdma.h"
+
+#define RESOLVE_MS 2000
+#define CM_WAIT (5 * HZ)
+/*
+ * 4.096 us << 14 = 67 ms until a lost packet is sent again, six times: half a
+ * second until a silent donor is an error.  Soft-RoCE takes 7 for "for ever".
+ */
+#define ACK_TIMEOUT 14
+#define RETRIES 6
+#define READS_AT_ONCE 16
+
+static int cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
+{
+	struct ebb_queue *q = id->context;
+
+	switch (event->event) {
+	case RDMA_CM_EVENT_ADDR_RESOLVED:
+	case RDMA_CM_EVENT_ROUTE_RESOLVED:
+	case RDMA_CM_EVENT_ESTABLISHED:
+		q->cm_status = 0;
+		complete(&q->cm);
+		break;
+	case RDMA_CM_EVENT_ADDR_ERROR:
+	case RDMA_CM_EVENT_ROUTE_ERROR:
+	case RDMA_CM_EVENT_CONNECT_ERROR:
+	case RDMA_CM_EVENT_UNREACHABLE:
+	case RDMA_CM_EVENT_REJECTED:
+		/* A rejection's status is a reason, and positive. */
+		q->cm_status = event->status < 0 ? event->status : -ECONNREFUSED;
+		complete(&q->cm);
+		break;
+	case RDMA_CM_EVENT_DISCONNECTED:
+		session_fail(q->session, "the donor closed the connection");
+		break;
+	case RDMA_CM_EVENT_DEVICE_REMOVAL:
+		session_fail(q->session, "the network device was removed");
+		break;
+	case RDMA_CM_EVENT_ADDR_CHANGE:
+		session_fail(q->session, "the network address changed");
+		break;
+	default:
+		break;
+	}
+	return 0;
+}
+
+static int cm_wait(struct ebb_queue *q)
+{
+	if (!wait_for_completion_timeout(&q->cm, CM_WAIT))
+		return -ETIMEDOUT;
+	return q->cm_status;
+}
+
+/* Frames. */
+
+static void receive_post(struct ebb_session *s, struct ebb_message *m)
+{
+	struct ib_sge sge = {
+		.addr = m->dma, .length = EBB_FRAME, .lkey = s->pd->local_dma_lkey,
+	};
+	struct ib_recv_wr wr = { .wr_cqe = &m->cqe, .sg_list = &sge, .num_sge = 1 };
+
+	if (ib_post_recv(s->queue[0].id->qp, &wr, NULL))
+		session_fail(s, "the queue pair takes no receive");
+}
+
+static void received(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct ebb_message *m = container_of(wc->wr_cqe, struct ebb_message, cqe);
+	struct ebb_queue *q = cq->cq_context;
+	struct ebb_session *s = q->session;
+	struct wire_frame f;
+
+	if (wc->status != IB_WC_SUCCESS) {
+		session_fail(s, ib_wc_status_msg(wc->status));
+		return;
+	}
+	ib_dma_sync_single_for_cpu(s->ib, m->dma, EBB_FRAME, DMA_FROM_DEVICE);
+	if (wc->byte_len < WIRE_HEADER ||
+	    wire_parse(m->data, wc->byte_len, WIRE_AT_BORROWER, &f) != 1) {
+		session_fail(s, "the donor sent what is no frame");
+		return;
+	}
+	/* What donors ask (activity, eviction) goes unanswered so far. */
+	if (f.direction == WIRE_REPLY) {
+		if (f.tag != READ_ONCE(s->tag)) {
+			session_fail(s, "the donor answered what was not asked");
+			return;
+		}
+		memcpy(s->reply, m->data, wc->byte_len);
+		s->reply_length = wc->byte_len;
+		complete(&s->replied);
+	}
+	ib_dma_sync_single_for_device(s->ib, m->dma, EBB_FRAME, DMA_FROM_DEVICE);
+	receive_post(s, m);
+}
+
+static void sent(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct ebb_queue *q = cq->cq_context;
+
+	if (wc->status != IB_WC_SUCCESS)
+		session_fail(q->session, ib_wc_status_msg(wc->status));
+}
+
+/* Asks @f with @payload and waits; s->reply is a whole frame of the same opcode. */
+static int session_call(struct ebb_session *s, struct wire_frame *f, const void *payload,
+			struct wire_frame *reply, const char **why)
+{
+	struct ib_sge sge = { .addr = s->send.dma, .lkey = s->pd->local_dma_lkey };
+	struct ib_send_wr wr = {
+		.wr_cqe = &s->send.cqe, .sg_list = &sge, .num_sge = 1,
+		.opcode = IB_WR_SEND, .send_flags = IB_SEND_SIGNALED,
+	};
+
+	*why = "session: the donor does not answer";
+	ib_dma_sync_single_for_cpu(s->ib, s->send.dma, EBB_FRAME, DMA_TO_DEVICE);
+	f->tag = s->tag + 1;
+	wire_build(s->send.data, f);
+	memcpy(s->send.data + WIRE_HEADER, payload, f->length);
+	sge.length = WIRE_HEADER + f->length;
+	ib_dma_sync_single_for_device(s->ib, s->send.dma, EBB_FRAME, DMA_TO_DEVICE);
+	reinit_completion(&s->replied);
+	WRITE_ONCE(s->tag, f->tag);
+	/* After replied is new: whoever fails the session completes it. */
+	if (atomic_read(&s->state) > EBB_SWAP_LIVE || ib_post_send(s->queue[0].id->qp, &wr, NULL))
+		return -ENOTCONN;
+	if (!wait_for_completion_timeout(&s->replied, msecs_to_jiffies(s->device->deadline))) {
+		session_fail(s, "the donor does not answer");
+		return -ETIMEDOUT;
+	}
+	if (atomic_read(&s->state) > EBB_SWAP_LIVE)
+		return -ENOTCONN;
+	if (wire_parse(s->reply, s->reply_length, WIRE_AT_BORROWER, reply) != 1 ||
+	    reply->op != f->op) {
+		session_fail(s, "the donor answered something else");
+		return -EPROTO;
+	}
+	if (reply->status) {
+		*why = wire_status_text(reply->status);
+		return reply->status == WIRE_NO_SPACE || reply->status == WIRE_OVER_QUOTA ?
+		       -ENOSPC : -EPROTO;
+	}
+	return 0;
+}
+
+static int session_hello(struct ebb_session *s, const char **why)
+{
+	struct wire_frame f = { .op = WIRE_HELLO, .length = WIRE_HELLO_SIZE }, reply;
+	struct wire_hello h = {
+		.version = WIRE_VERSION,
+		.borrower = s->number,
+		.slab_size = (u64)s->device->slab_pages << PAGE_SHIFT,
+	};
+	u8 payload[WIRE_HELLO_SIZE];
+	struct wire_donor donor;
+	int r;
+
+	snprintf(h.name, sizeof(h.name), "%.16s/ebb%u", init_utsname()->nodename,
+		 s->device->index);
+	wire_build_hello(payload, &h);
+	r = session_call(s, &f, payload, &reply, why);
+	if (r)
+		return r;
+	if (s->reply_length != WIRE_HEADER + WIRE_DONOR_SIZE ||
+	    wire_parse_donor(s->reply + WIRE_HEADER, WIRE_DONOR_SIZE, &donor)) {
+		*why = "session: the donor's answer to HELLO is malformed";
+		return -EPROTO;
+	}
+	s->donor_free = donor.free;
+	s->donor_slab = donor.slab_size;
+	return 0;
+}
+
+int session_map(struct ebb_session *s, struct ebb_grant *grant, const char **why)
+{
+	struct wire_frame f = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE }, reply;
+	u8 payload[WIRE_MAP_SIZE];
+	struct wire_rdma_grant g;
+	int r;
+
+	wire_build_map(payload, WIRE_CLASS_SWAP);
+	r = session_call(s, &f, payload, &reply, why);
+	if (r)
+		return r;
+	if (s->reply_length != WIRE_HEADER + WIRE_RDMA_GRANT_SIZE ||
+	    wire_parse_rdma_grant(s->reply + WIRE_HEADER, WIRE_RDMA_GRANT_SIZE, &g) ||
+	    g.length < (u64)s->device->slab_pages << PAGE_SHIFT) {
+		session_fail(s, "the donor's grant is malformed");
+		*why = "session: the donor's grant is malformed";
+		return -EPROTO;
+	}
+	*grant = (struct ebb_grant){
+		.address = g.address, .rkey = g.key,
+		.remote = reply.slab, .generation = reply.generation,
+	};
+	s->donor_free -= min(s->donor_free, s->donor_slab);
+	return 0;
+}
+
+int session_unmap(struct ebb_session *s, u32 remote, u32 generation, const char **why)
+{
+	struct wire_frame f = { .op = WIRE_UNMAP, .slab = remote, .generation = generation };
+	struct wire_frame reply;
+	int r = session_call(s, &f, NULL, &reply, why);
+
+	if (!r)
+		s->donor_free += s->donor_slab;
+	return r;
+}
+
+static int message_init(struct ebb_session *s, struct ebb_message *m,
+			enum dma_data_direction direction,
+			void (*done)(struct ib_cq *, struct ib_wc *))
+{
+	m->data = kzalloc(EBB_FRAME, GFP_KERNEL);
+	if (!m->data)
+		return -ENOMEM;
+	m->dma = ib_dma_map_single(s->ib, m->data, EBB_FRAME, direction);
+	if (ib_dma_mapping_error(s->ib, m->dma)) {
+		kfree(m->data);
+		m->data = NULL;
+		return -ENOMEM;
+	}
+	m->cqe.done = done;
+	return 0;
+}
+
+static void message_free(struct ebb_session *s, struct ebb_message *m,
+			 enum dma_data_direction direction)
+{
+	if (!m->data)
+		return;
+	ib_dma_unmap_single(s->ib, m->dma, EBB_FRAME, direction);
+	kfree(m->data);
+	m->data = NULL;
+}
+
+static int messages_init(struct ebb_session *s)
+{
+	int r = message_init(s, &s->send, DMA_TO_DEVICE, sent);
+
+	for (int i = 0; !r && i < EBB_RECEIVES; i++)
+		r = message_init(s, &s->receive[i], DMA_FROM_DEVICE, received);
+	for (int i = 0; !r && i < EBB_RECEIVES; i++)
+		receive_post(s, &s->receive[i]);
+	return r;
+}
+
+/* Connections. */
+
+static int device_check(struct ebb_session *s, struct ib_device *ib, const char **why)
+{
+	if (s->ib && s->ib != ib) {
+		*why = "address: its connections leave by different network devices";
+		return -EINVAL;
+	}
+	if (rdma_protocol_iwarp(ib, 1)) {
+		*why = "address: iWARP is not supported; use InfiniBand or RoCE";
+		return -EOPNOTSUPP;
+	}
+	if (ib->attrs.max_send_sge < EBB_SEGMENTS || ib->attrs.max_sge_rd < EBB_SEGMENTS) {
+		*why = "address: the network device gathers fewer than 16 segments";
+		return -EOPNOTSUPP;
+	}
+	s->ib = ib;
+	return 0;
+}
+
+static int queue_create(struct ebb_session *s, struct ebb_queue *q, u32 index)
+{
+	struct ebb_device *d = s->device;
+	/* Of the device's requests each has one work request here; frames, the drain. */
+	struct ib_qp_init_attr attr = {
+		.qp_type = IB_QPT_RC,
+		.sq_sig_type = IB_SIGNAL_REQ_WR,
+		.cap = {
+			.max_send_wr = d->depth + 4,
+			.max_recv_wr = EBB_RECEIVES + 1,
+			.max_send_sge = EBB_SEGMENTS,
+			.max_recv_sge = 1,
+		},
+	};
+
+	if (!s->pd) {
+		struct ib_pd *pd = ib_alloc_pd(s->ib, 0);
+
+		if (IS_ERR(pd))
+			return PTR_ERR(pd);
+		s->pd = pd;
+	}
+	/*
+	 * Completions are polled in softirq context up to a budget, by interrupt
+	 * beyond it.
+	 */
+	q->cq = ib_alloc_cq(s->ib, q, attr.cap.max_send_wr + attr.cap.max_recv_wr + 2,
+			    index % s->ib->num_comp_vectors, IB_POLL_SOFTIRQ);
+	if (IS_ERR(q->cq)) {
+		int r = PTR_ERR(q->cq);
+
+		q->cq = NULL;
+		return r;
+	}
+	attr.send_cq = attr.recv_cq = q->cq;
+	return rdma_create_qp(q->id, s->pd, &attr);
+}
+
+static int queue_open(struct ebb_session *s, u32 index, const char **why)
+{
+	struct ebb_queue *q = &s->queue[index];
+	struct wire_rdma_open open = {
+		.queue = index, .queues = s->device->queues, .session = s->number,
+	};
+	u8 private[WIRE_RDMA_OPEN_SIZE];
+	struct rdma_conn_param param = {
+		.private_data = private,
+		.private_data_len = sizeof(private),
+		.retry_count = RETRIES,
+		.rnr_retry_count = RETRIES,
+	};
+	int r;
+
+	q->session = s;
+	init_completion(&q->cm);
+	*why = "session: not enough memory";
+	q->id = rdma_create_id(&init_net, cm_event, q, RDMA_PS_TCP, IB_QPT_RC);
+	if (IS_ERR(q->id)) {
+		r = PTR_ERR(q->id);
+		q->id = NULL;
+		return r;
+	}
+	*why = "address: no RDMA device leads there";
+	r = rdma_resolve_addr(q->id, NULL, (struct sockaddr *)&s->to, RESOLVE_MS) ?: cm_wait(q);
+	if (!r)
+		r = rdma_resolve_route(q->id, RESOLVE_MS) ?: cm_wait(q);
+	if (!r)
+		r = device_check(s, q->id->device, why);
+	if (r)
+		return r;
+	*why = "session: the network device gives no queue pair";
+	r = queue_create(s, q, index);
+	if (r)
+		return r;
+	rdma_set_ack_timeout(q->id, ACK_TIMEOUT);
+	wire_build_rdma_open(private, &open);
+	param.initiator_depth = min_t(int, READS_AT_ONCE, s->ib->attrs.max_qp_init_rd_atom);
+	*why = "address: nobody lends there; is ebb-donord listening for RDMA?";
+	r = rdma_connect(q->id, &param) ?: cm_wait(q);
+	q->connected = !r;
+	return r;
+}
+
+static void session_detach(struct ebb_session *s)
+{
+	struct ebb_device *d = s->device;
+
+	for (u32 i = 0; i < d->slab_count; i++) {
+		struct ebb_slab *slab = &d->slabs[i];
+		unsigned long flags;
+
+		spin_lock_irqsave(&slab->lock, flags);
+		if (slab->session == s)
+			slab_detach(d, slab);
+		spin_unlock_irqrestore(&slab->lock, flags);
+	}
+}
+
+/* Once: brings everything back that is in flight, then gives up the connections. */
+static void session_close(struct ebb_session *s)
+{
+	percpu_ref_kill(&s->ref);
+	session_detach(s);
+	for (u32 i = 0; i < s->device->queues; i++)
+		if (s->queue[i].connected)
+			rdma_disconnect(s->queue[i].id);
+	for (u32 i = 0; i < s->device->queues; i++)
+		if (s->queue[i].connected)
+			ib_drain_qp(s->queue[i].id->qp);
+	wait_for_completion(&s->idle);
+	for (u32 i = 0; i < s->device->queues; i++) {
+		struct ebb_queue *q = &s->queue[i];
+
+		if (!q->id)
+			continue;
+		if (q->id->qp)
+			rdma_destroy_qp(q->id);
+		if (q->cq)
+			ib_free_cq(q->cq);
+	}
+	message_free(s, &s->send, DMA_TO_DEVICE);
+	for (int i = 0; i < EBB_RECEIVES; i++)
+		message_free(s, &s->receive[i], DMA_FROM_DEVICE);
+	if (s->pd)
+		ib_dealloc_pd(s->pd);
+	/* Last: until then the network device waits for us before it goes. */
+	for (u32 i = 0; i < s->device->queues; i++)
+		if (s->queue[i].id)
+			rdma_destroy_id(s->queue[i].id);
+	atomic_set(&s->state, EBB_SWAP_CLOSED);
+}
+
+static void close_work(struct work_struct *work)
+{
+	struct ebb_session *s = container_of(work, struct ebb_session, close);
+
+	pr_warn("ebb%u: session %u: %s; its slabs are on the backup or lost\n",
+		s->device->index, s->index, s->reason);
+	session_close(s);
+	complete(&s->closed);
+}
+
+static void ref_zero(struct percpu_ref *ref)
+{
+	struct ebb_session *s = container_of(ref, struct ebb_session, ref);
+
+	complete(&s->idle);
+}
+
+void session_fail(struct ebb_session *s, const char *reason)
+{
+	int old = atomic_read(&s->state);
+
+	do {
+		if (old != EBB_SWAP_LIVE && old != EBB_SWAP_CONNECTING)
+			return;
+	} while (!atomic_try_cmpxchg(&s->state, &old, EBB_SWAP_FAILED));
+	WRITE_ONCE(s->reason, reason);
+	complete(&s->replied);
+	/* One that is being opened is closed by who opens it. */
+	if (old == EBB_SWAP_LIVE)
+		queue_work(ebb_closing, &s->close);
+}
+
+static void session_release(struct ebb_session *s)
+{
+	percpu_ref_exit(&s->ref);
+	kfree(s);
+}
+
+int session_open(struct ebb_device *d, const struct sockaddr_storage *to,
+		 struct ebb_session **out, const char **why)
+{
+	struct ebb_session *s = kzalloc(struct_size(s, queue, d->queues), GFP_KERNEL);
+	int state = EBB_SWAP_CONNECTING;
+	int r;
+
+	*why = "session: not enough memory";
+	if (!s)
+		return -ENOMEM;
+	r = percpu_ref_init(&s->ref, ref_zero, 0, GFP_KERNEL);
+	if (r) {
+		kfree(s);
+		return r;
+	}
+	s->device = d;
+	s->to = *to;
+	s->number = get_random_u64();
+	s->reason = "";
+	atomic_set(&s->state, state);
+	init_completion(&s->idle);
+	init_completion(&s->replied);
+	init_completion(&s->closed);
+	INIT_WORK(&s->close, close_work);
+	for (u32 i = 0; !r && i < d->queues; i++)
+		r = queue_open(s, i, why);
+	if (!r)
+		r = messages_init(s);
+	if (!r)
+		r = session_hello(s, why);
+	if (!r && !atomic_try_cmpxchg(&s->state, &state, EBB_SWAP_LIVE)) {
+		*why = "session: it broke while it was made";
+		r = -ENOTCONN;
+	}
+	if (r) {
+		session_close(s);
+		session_release(s);
+		return r;
+	}
+	s->index = d->next_session++;
+	list_add_tail(&s->node, &d->sessions);
+	*out = s;
+	return 0;
+}
+
+void session_free(struct ebb_session *s, const char *reason)
+{
+	session_fail(s, reason);
+	/* Who failed it may not have queued the work yet. */
+	wait_for_completion(&s->closed);
+	flush_work(&s->close);
+	list_del(&s->node);
+	session_release(s);
+}

@@ -1,0 +1,69 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Kernel headers of the guests' kernels, unpacked below build/, never installed.
+
+  tests/guest/headers.py 6.12        prints the directory for `make kmod KDIR=`
+"""
+import fcntl
+import re
+import shutil
+import subprocess
+import sys
+
+import kernel as kernels
+from kernel import GuestError, STORE, run
+
+
+def packages(version):
+    """The headers of one kernel and what they link to."""
+    top = f"linux-headers-{version}"
+    try:
+        text = run("apt-cache", "depends", "--no-recommends", "--no-suggests", top)
+    except subprocess.CalledProcessError as e:
+        raise GuestError(f"{top}: apt knows none; remove {STORE} to get a newer kernel") from e
+    return [top, *re.findall(r"Depends: (linux-(?:headers|kbuild)-\S+)", text)]
+
+
+def fetch(series, say=lambda text: None):
+    """Returns the directory that KDIR names, downloading it when build/ has none."""
+    version = kernels.fetch(series, say).version
+    root = STORE / f"headers-{series}"
+    directory = root / "usr/src" / f"linux-headers-{version}"
+    with open(STORE / f"headers-{series}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if directory.exists():
+            return directory
+        staging = STORE / f"headers-{series}.part"
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir()
+        names = packages(version)
+        say(f"fetching {' '.join(names)}")
+        try:
+            run("apt-get", "download", *names, cwd=staging)
+        except subprocess.CalledProcessError as e:
+            raise GuestError(f"{names[0]}: download failed: {e.stderr.strip()}; "
+                             "run apt-get update") from e
+        for deb in staging.glob("*.deb"):
+            run("dpkg-deb", "-x", str(deb), str(staging))
+            deb.unlink()
+        shutil.rmtree(root, ignore_errors=True)
+        staging.rename(root)
+        # Debian's includes its common part by the place it would be installed at.
+        makefile = directory / "Makefile"
+        makefile.write_text(makefile.read_text().replace("/usr/src/", f"{root}/usr/src/"))
+        return directory
+
+
+def main():
+    try:
+        for series in sys.argv[1:]:
+            print(fetch(series, lambda text: print(f"  {text}", file=sys.stderr)))
+    except GuestError as e:
+        print(e, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
