@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""ebb_swap.ko's netlink family (kmod-swap/ebb_swap_abi.h), spoken by hand: good messages and bad."""
+import os
+import re
+import socket
+import struct
+
+from machine import REPO
+
+NETLINK_GENERIC, NETLINK_EXT_ACK, SOL_NETLINK, NETLINK_CAP_ACK = 16, 11, 270, 10
+NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 1, 4, 0x300
+NLMSG_ERROR, NLMSG_DONE = 2, 3
+NLM_F_CAPPED, NLM_F_ACK_TLVS = 0x100, 0x200
+CTRL_ID, CTRL_GETFAMILY, CTRL_A_FAMILY_ID, CTRL_A_FAMILY_NAME = 16, 3, 1, 2
+
+
+def constants():
+    """The header's enums, so that there is one list of numbers."""
+    text = (REPO / "kmod-swap/ebb_swap_abi.h").read_text()
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    found = {}
+    for body in re.findall(r"enum \w+ \{(.*?)\}", text, re.S):
+        value = -1
+        for item in filter(None, (i.strip() for i in body.split(","))):
+            name, _, given = (p.strip() for p in item.partition("="))
+            value = int(given) if given else value + 1
+            found[name.removeprefix("EBB_SWAP_")] = value
+    return found
+
+
+C = constants()
+COMMAND = {n[4:].lower(): v for n, v in C.items() if n.startswith("CMD_")}
+ATTRIBUTE = {n[2:].lower(): v for n, v in C.items() if n.startswith("A_")}
+COUNT = {v: n[2:].lower() for n, v in C.items() if n.startswith("C_")}
+STATE = {C[n]: n.lower() for n in ("CONNECTING", "LIVE", "FAILED", "CLOSED")}
+DONOR, BACKUP = C["DONOR"], C["BACKUP"]
+SIZES = {"size": "Q", "slab_size": "Q", "port": "H", "donor_free": "Q"}
+STRINGS = ("backup", "address", "reason")
+SLAB = struct.Struct("=IIIIIIQQ")
+
+
+class Refused(OSError):
+    """The kernel's errno with the text of its extended acknowledgement and its attribute."""
+
+    def __init__(self, number, text, offset):
+        super().__init__(number, f"{os.strerror(number)}: {text}")
+        self.text, self.offset = text, offset
+
+
+def attribute(kind, payload):
+    return struct.pack("=HH", 4 + len(payload), kind) + payload + b"\0" * (-len(payload) % 4)
+
+
+def attributes(data):
+    while len(data) >= 4:
+        length, kind = struct.unpack_from("=HH", data)
+        if length < 4:
+            return
+        yield kind & 0x3fff, data[4:length]
+        data = data[(length + 3) & ~3:]
+
+
+def encode(fields):
+    out = b""
+    for name, value in fields.items():
+        if value is None or value is False:
+            continue
+        if name == "force":
+            payload = b""
+        elif name in STRINGS:
+            payload = str(value).encode() + b"\0"
+        else:
+            payload = struct.pack("=" + SIZES.get(name, "I"), value)
+        out += attribute(ATTRIBUTE[name], payload)
+    return out
+
+
+def number(data):
+    return int.from_bytes(data, "little")
+
+
+class Kswap:
+    """A socket to the module."""
+
+    def __init__(self):
+        self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_GENERIC)
+        self.socket.settimeout(60)
+        for option in (NETLINK_EXT_ACK, NETLINK_CAP_ACK):
+            self.socket.setsockopt(SOL_NETLINK, option, 1)
+        self.sequence = 0
+        body = self.send(CTRL_ID, CTRL_GETFAMILY, attribute(CTRL_A_FAMILY_NAME, b"ebb_swap\0"))[0]
+        self.family = number(dict(attributes(body))[CTRL_A_FAMILY_ID])
+
+    def close(self):
+        self.socket.close()
+
+    def send(self, family, command, body, flags=NLM_F_ACK, length=None):
+        """Bodies of the replies; @length: what the header says instead of the truth."""
+        self.sequence += 1
+        message = struct.pack("=BBH", command, 1, 0) + body
+        head = struct.pack("=IHHII", length or 16 + len(message), family, NLM_F_REQUEST | flags,
+                           self.sequence, 0)
+        self.socket.send(head + message)
+        replies = []
+        while True:
+            data = self.socket.recv(1 << 17)
+            while data:
+                size, kind, flags_, sequence, _ = struct.unpack_from("=IHHII", data)
+                message, data = data[16:size], data[(size + 3) & ~3:]
+                if sequence != self.sequence:
+                    continue
+                if kind in (NLMSG_ERROR, NLMSG_DONE):
+                    error = struct.unpack_from("=i", message)[0]
+                    if error:
+                        raise self.refusal(-error, kind, flags_, message)
+                    return replies
+                replies.append(message[4:])
+
+    @staticmethod
+    def refusal(error, kind, flags, message):
+        text, offset = "", None
+        if flags & NLM_F_ACK_TLVS:
+            start = 4 if kind == NLMSG_DONE else 20
+            for kind, payload in attributes(message[start:]):
+                if kind == 1:
+                    text = payload.rstrip(b"\0").decode()
+                elif kind == 2:
+                    offset = number(payload)
+        return Refused(error, text, offset)
+
+    def call(self, command, **fields):
+        return self.send(self.family, COMMAND[command], encode(fields))
+
+    def answer(self, command, name, **fields):
+        return number(dict(attributes(self.call(command, **fields)[0]))[ATTRIBUTE[name]])
+
+    def create(self, size, **fields):
+        return self.answer("create", "device", size=size, **fields)
+
+    def connect(self, device, address, port):
+        return self.answer("connect", "session", device=device, address=address, port=port)
+
+    def status(self, device):
+        """{..., counts: {name: number}, sessions: [{...}]} of one device."""
+        for body in self.send(self.family, COMMAND["status"], b"", NLM_F_DUMP):
+            told = self.decode(body)
+            if told["device"] == device:
+                return told
+        raise KeyError(device)
+
+    def devices(self):
+        return [self.decode(b)["device"]
+                for b in self.send(self.family, COMMAND["status"], b"", NLM_F_DUMP)]
+
+    def decode(self, body):
+        names = {v: k for k, v in ATTRIBUTE.items()}
+        told = {"sessions": [], "counts": {}}
+        for kind, payload in attributes(body):
+            name = names[kind]
+            if name == "counts":
+                told["counts"] = {COUNT[k]: number(p) for k, p in attributes(payload) if k}
+            elif name == "session_info":
+                s = self.decode(payload)
+                s["state"] = STATE[s["state"]]
+                told["sessions"].append(s)
+            elif name in STRINGS:
+                told[name] = payload.rstrip(b"\0").decode()
+            elif name != "pad":
+                told[name] = number(payload)
+        return told
+
+    def slabs(self, device):
+        """A list of dicts, one a slab."""
+        found = []
+        for body in self.send(self.family, COMMAND["slabs"], encode({"device": device}),
+                              NLM_F_DUMP):
+            table = dict(attributes(body))[ATTRIBUTE["slab_table"]]
+            for row in SLAB.iter_unpack(table):
+                found.append(dict(zip(("session", "copies", "remote", "generation", "written",
+                                       "donor_only", "reads", "writes"), row)))
+        return found
