@@ -15,11 +15,14 @@
 #include "common/size.h"
 #include "lender.h"
 #include "machine.h"
+#include "rdma_lender.h"
 
 struct donord_options {
 	struct option_list listen;
 	const char *memory;
 	uint64_t slab, ready_fd;
+	const char *rdma;
+	uint64_t rdma_memory;
 	struct lender_options lender;
 	struct advertise_options advertise;
 	bool version;
@@ -40,6 +43,9 @@ static const struct option_spec specs[] = {
 	OPTION("slab", OPTION_SIZE, slab, "SIZE", "unit of lending, 1M to 1G [64M]"),
 	OPTION("keys", OPTION_LIST, lender.keys, "FILE|DIR",
 	       "keys of who may borrow by the network, which is then TLS; may be repeated"),
+	OPTION("rdma", OPTION_STRING, rdma, "HOST:PORT",
+	       "lend by RDMA there, to kernel modules; anyone who reaches it may borrow"),
+	OPTION("rdma-memory", OPTION_SIZE, rdma_memory, "SIZE", "memory to lend by RDMA"),
 	OPTION("quota", OPTION_SIZE, lender.quota, "SIZE", "most that one borrower gets"),
 	OPTION("peer-connections", OPTION_UINT, lender.peer_connections, "N",
 	       "most connections from one address [64]"),
@@ -131,12 +137,26 @@ static void say_what(const struct donord_options *o, const struct lend_pool *poo
 	}
 }
 
+static int start_rdma(const struct donord_options *o, struct rdma_lender **l, struct error *e)
+{
+	struct address place;
+	int r;
+
+	if (!o->rdma)
+		return 0;
+	r = address_parse(o->rdma, "rdma", &place, e);
+	if (!r && address_is_local(&place))
+		r = fail_exit(e, EXIT_USAGE, EINVAL, "rdma: HOST:PORT is wanted");
+	return r ? r : rdma_lender_start(l, &place, o->rdma_memory, o->slab, e);
+}
+
 static int serve(struct donord_options *o, char **argv, struct error *e)
 {
 	struct address places[OPTION_LIST_MAX];
 	struct lend_pool pool = { 0 };
 	struct lender *l = NULL;
 	struct registration *registration = NULL;
+	struct rdma_lender *rdma = NULL;
 	uint64_t memory = 0;
 	bool shared;
 	int r = parse_places(&o->listen, places, &shared, e);
@@ -156,6 +176,8 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 			      o->lender.headroom ? LEND_SHARED : LEND_SHARED_HUGE, e);
 	if (!r)
 		r = lender_start(l, e);
+	if (!r)
+		r = start_rdma(o, &rdma, e);
 	if (!r) {
 		protect(argv);
 		say_what(o, &pool);
@@ -168,6 +190,7 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 		if (r)
 			fail(e, r, "event loop: %s", strerror(-r));
 	}
+	rdma_lender_stop(&rdma);
 	lender_free(&l);
 	lend_free(&pool);
 	registration_stop(&registration);

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "rdma_session.h"
+
+static uint8_t *message(struct rdma_session *s, uint64_t i)
+{
+	return s->messages + i * WIRE_RDMA_MESSAGE;
+}
+
+static int receive_post(struct rdma_session *s, uint64_t i)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)message(s, i), .length = WIRE_RDMA_MESSAGE,
+		.lkey = s->messages_key->lkey,
+	};
+	struct ibv_recv_wr wr = { .wr_id = i, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	return -ibv_post_recv(s->id[0]->qp, &wr, &bad);
+}
+
+/* The answer is in the message that asked, which listens again when it is sent. */
+static int reply_post(struct rdma_session *s, uint64_t i, uint32_t length)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)message(s, i), .length = length, .lkey = s->messages_key->lkey,
+	};
+	struct ibv_send_wr wr = {
+		.wr_id = i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+		.send_flags = IBV_SEND_SIGNALED,
+	}, *bad;
+
+	return -ibv_post_send(s->id[0]->qp, &wr, &bad);
+}
+
+static int session_init(struct rdma_session *s)
+{
+	s->pd = ibv_alloc_pd(s->verbs);
+	s->channel = s->pd ? ibv_create_comp_channel(s->verbs) : NULL;
+	if (!s->channel || fcntl(s->channel->fd, F_SETFL, O_NONBLOCK) < 0)
+		return -errno;
+	s->cq = ibv_create_cq(s->verbs, 4 * RDMA_MESSAGES, NULL, s->channel, 0);
+	s->messages = calloc(RDMA_MESSAGES, WIRE_RDMA_MESSAGE);
+	if (!s->cq || !s->messages)
+		return -ENOMEM;
+	s->messages_key = ibv_reg_mr(s->pd, s->messages, RDMA_MESSAGES * WIRE_RDMA_MESSAGE,
+				     IBV_ACCESS_LOCAL_WRITE);
+	return s->messages_key ? -ibv_req_notify_cq(s->cq, 0) : -errno;
+}
+
+int rdma_session_new(struct rdma_session **out, struct rdma_pool *pool, struct rdma_cm_id *id,
+		     const struct wire_rdma_open *open)
+{
+	struct rdma_session *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return -ENOMEM;
+	s->pool = pool;
+	s->number = open->session;
+	s->queues = open->queues;
+	s->verbs = id->verbs;
+	r = session_init(s);
+	if (r) {
+		rdma_session_free(s);
+		return r;
+	}
+	*out = s;
+	return 0;
+}
+
+int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
+		      const struct wire_rdma_open *open, uint8_t reads)
+{
+	struct ibv_qp_init_attr attr = {
+		.send_cq = s->cq, .recv_cq = s->cq, .qp_type = IBV_QPT_RC,
+		.cap = {
+			.max_send_wr = RDMA_MESSAGES, .max_recv_wr = RDMA_MESSAGES,
+			.max_send_sge = 1, .max_recv_sge = 1,
+		},
+	};
+	struct rdma_conn_param param = {
+		.responder_resources = reads, .rnr_retry_count = 6,
+	};
+	int r = 0;
+
+	if (s->id[open->queue] || s->queues != open->queues || s->verbs != id->verbs)
+		return -EINVAL;
+	if (rdma_create_qp(id, s->pd, &attr))
+		return -errno;
+	s->id[open->queue] = id;
+	/* Before the borrower may speak. */
+	for (uint64_t i = 0; !r && open->queue == 0 && i < RDMA_MESSAGES; i++)
+		r = receive_post(s, i);
+	if (!r && rdma_accept(id, &param))
+		r = -errno;
+	if (r) {
+		s->id[open->queue] = NULL;
+		rdma_destroy_qp(id);
+	}
+	return r;
+}
+
+static void slab_take_back(struct rdma_pool *p, struct rdma_slab *slab)
+{
+	if (slab->key)
+		ibv_dereg_mr(slab->key);
+	slab->key = NULL;
+	memset(p->memory + (slab - p->slabs) * p->slab_size, 0, p->slab_size);
+	slab->owner->lent--;
+	slab->owner = NULL;
+	p->free++;
+}
+
+static enum wire_status serve_hello(struct rdma_session *s, const uint8_t *payload, uint32_t length)
+{
+	struct wire_hello h;
+
+	if (s->greeted || wire_parse_hello(payload, length, &h))
+		return WIRE_NOT_GREETED;
+	if (h.version != WIRE_VERSION)
+		return WIRE_BAD_VERSION;
+	if (h.slab_size > s->pool->slab_size)
+		return WIRE_BAD_SLAB_SIZE;
+	memcpy(s->name, h.name, sizeof(s->name) - 1);
+	s->greeted = true;
+	log_info("rdma: %s borrows over %u connections", s->name, s->queues);
+	return WIRE_OK;
+}
+
+static enum wire_status serve_map(struct rdma_session *s, const uint8_t *payload, uint32_t length,
+				  struct wire_frame *reply, struct wire_rdma_grant *g)
+{
+	struct rdma_pool *p = s->pool;
+	struct rdma_slab *slab = p->slabs;
+	uint32_t class;
+	uint8_t *memory;
+
+	if (wire_parse_map(payload, length, &class) || class != WIRE_CLASS_SWAP)
+		return WIRE_BAD_CLASS;
+	while (slab < p->slabs + p->count && slab->owner)
+		slab++;
+	if (slab == p->slabs + p->count)
+		return WIRE_NO_SPACE;
+	memory = p->memory + (slab - p->slabs) * p->slab_size;
+	slab->key = ibv_reg_mr(s->pd, memory, p->slab_size, IBV_ACCESS_LOCAL_WRITE |
+			       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+	if (!slab->key) {
+		log_warn("rdma: %s: a slab cannot be registered: %m; see ulimit -l", s->name);
+		return WIRE_NO_SPACE;
+	}
+	slab->owner = s;
+	slab->generation = ++p->generation;
+	s->lent++;
+	p->free--;
+	reply->slab = (uint32_t)(slab - p->slabs);
+	reply->generation = slab->generation;
+	*g = (struct wire_rdma_grant){
+		.address = (uintptr_t)memory, .length = p->slab_size, .key = slab->key->rkey,
+	};
+	return WIRE_OK;
+}
+
+static enum wire_status serve_unmap(struct rdma_session *s, const struct wire_frame *f)
+{
+	struct rdma_pool *p = s->pool;
+
+	if (f->slab >= p->count || p->slabs[f->slab].owner != s)
+		return WIRE_NO_SLAB;
+	if (p->slabs[f->slab].generation != f->generation)
+		return WIRE_STALE;
+	slab_take_back(p, &p->slabs[f->slab]);
+	return WIRE_OK;
+}
+
+static void build_donor(const struct rdma_pool *p, uint8_t *to)
+{
+	struct wire_donor donor = {
+		.version = WIRE_VERSION,
+		.slab_size = p->slab_size,
+		.total = (uint64_t)p->count * p->slab_size,
+		.free = (uint64_t)p->free * p->slab_size,
+	};
+
+	wire_build_donor(to, &donor);
+}
+
+/* The frame in message @i, of @bytes bytes. */
+static int serve(struct rdma_session *s, uint64_t i, uint32_t bytes)
+{
+	uint8_t *m = message(s, i), *payload = m + WIRE_HEADER;
+	struct wire_frame f, reply;
+	struct wire_rdma_grant g = { 0 };
+	uint32_t length = WIRE_HEADER;
+
+	if (bytes < WIRE_HEADER || wire_parse(m, bytes, WIRE_AT_DONOR, &f) != 1 ||
+	    bytes != WIRE_HEADER + wire_payload(&f))
+		return -EPROTO;
+	reply = (struct wire_frame){
+		.op = f.op, .direction = WIRE_REPLY, .tag = f.tag, .slab = f.slab,
+		.generation = f.generation,
+	};
+	if (f.op == WIRE_HELLO)
+		reply.status = serve_hello(s, payload, f.length);
+	else if (!s->greeted)
+		reply.status = WIRE_NOT_GREETED;
+	else if (f.op == WIRE_MAP)
+		reply.status = serve_map(s, payload, f.length, &reply, &g);
+	else if (f.op == WIRE_UNMAP)
+		reply.status = serve_unmap(s, &f);
+	else if (f.op != WIRE_PING)
+		reply.status = WIRE_NOT_HERE;
+	if (!reply.status && (f.op == WIRE_HELLO || f.op == WIRE_PING)) {
+		build_donor(s->pool, payload);
+		reply.length = WIRE_DONOR_SIZE;
+		length += WIRE_DONOR_SIZE;
+	} else if (!reply.status && f.op == WIRE_MAP) {
+		wire_build_rdma_grant(payload, &g);
+		length += WIRE_RDMA_GRANT_SIZE;
+	}
+	wire_build(m, &reply);
+	return reply_post(s, i, length);
+}
+
+int rdma_session_turn(struct rdma_session *s)
+{
+	struct ibv_cq *cq;
+	struct ibv_wc wc;
+	void *context;
+	int n, r = 0;
+
+	if (ibv_get_cq_event(s->channel, &cq, &context))
+		return errno == EAGAIN ? 0 : -errno;
+	ibv_ack_cq_events(cq, 1);
+	if (ibv_req_notify_cq(s->cq, 0))
+		return -EIO;
+	while (!r && (n = ibv_poll_cq(s->cq, 1, &wc)) != 0) {
+		if (n < 0 || wc.status != IBV_WC_SUCCESS)
+			r = -EIO;
+		else if (wc.opcode & IBV_WC_RECV)
+			r = serve(s, wc.wr_id, wc.byte_len);
+		else
+			r = receive_post(s, wc.wr_id);
+	}
+	return r;
+}
+
+void rdma_session_free(struct rdma_session *s)
+{
+	for (uint32_t i = 0; i < WIRE_RDMA_QUEUES; i++) {
+		if (!s->id[i])
+			continue;
+		rdma_disconnect(s->id[i]);
+		rdma_destroy_qp(s->id[i]);
+	}
+	for (uint32_t i = 0; s->lent && i < s->pool->count; i++)
+		if (s->pool->slabs[i].owner == s)
+			slab_take_back(s->pool, &s->pool->slabs[i]);
+	for (uint32_t i = 0; i < WIRE_RDMA_QUEUES; i++)
+		if (s->id[i])
+			rdma_destroy_id(s->id[i]);
+	if (s->messages_key)
+		ibv_dereg_mr(s->messages_key);
+	if (s->cq)
+		ibv_destroy_cq(s->cq);
+	if (s->channel)
+		ibv_destroy_comp_channel(s->channel);
+	if (s->pd)
+		ibv_dealloc_pd(s->pd);
+	free(s->messages);
+	free(s);
+}
