@@ -30,6 +30,7 @@ class Boot:
     memory: int = 1024
     timeout: int = 420
     append: str = ""
+    cpus: int = 1
 
 
 BOOTS = (
@@ -37,6 +38,7 @@ BOOTS = (
     Boot("faults", ("test_faults.py",)),
     Boot("chaos", ("test_chaos.py",)),
     Boot("pressure", ("test_pressure.py",), memory=640),
+    Boot("kmod", ("test_kmod.py", "test_kmod_control.py"), cpus=2, timeout=600),
 )
 
 printing = threading.Lock()
@@ -56,7 +58,7 @@ def run_boot(series, boot, results):
     try:
         r = guest.guest_run(command, guest.Options(
             kernel=series, memory=boot.memory, timeout=boot.timeout, append=boot.append,
-            name=f"check-{series}-{boot.group}"), lambda line: say(label, line))
+            cpus=boot.cpus, name=f"check-{series}-{boot.group}"), lambda line: say(label, line))
     except (GuestError, OSError) as e:
         say(label, str(e))
         results.append(failed_suite(label, "boot", str(e)))

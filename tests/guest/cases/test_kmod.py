@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""ebb_swap.ko: pages by Soft-RoCE to a donor, to a backup disk, and what happens when they end."""
+import errno
+import random
+import signal
+import subprocess
+import threading
+import time
+
+import parts
+import pytest
+from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
+from kmodule import DONOR, BACKUP, PAGE, content, run
+from machine import wait_for
+
+BOTH = DONOR | BACKUP
+
+
+def test_every_page_by_the_donor_alone(kernel_device, donor):
+    """One-sided both ways: right, and in as few messages as the block layer makes requests."""
+    donor()
+    d = kernel_device()
+    d.map(d.connect(), DONOR)
+    for first in range(0, d.pages, 64):
+        d.write(first, 64, version=7)
+    assert sum((d.bad(first, 64, 7) for first in range(0, d.pages, 64)), []) == []
+    n = d.counts()
+    assert (n["write_donor"], n["read_donor"]) == (d.pages, d.pages)
+    assert n["write_backup"] == n["read_backup"] == n["donor_errors"] == 0
+    assert n["messages"] == n["requests"] < d.pages / 8
+    assert n["doorbells"] <= n["messages"]
+    assert [s["written"] for s in d.slab_table()] == [d.pages // d.slabs] * d.slabs
+    assert all(s["writes"] == s["reads"] == d.pages // d.slabs for s in d.slab_table())
+
+
+def test_program_swaps_to_a_donor(kernel_device, donor, cgroup):
+    donor()
+    d = kernel_device(mib=64)
+    d.map(d.connect(), DONOR)
+    d.swap_on()
+    before = d.counts()
+    told = parts.scan_json(mib=32, passes=2, pattern="random", write=True, cgroup=cgroup(16))
+    n = d.counts()
+    assert told["bad"] == 0
+    # What mkswap wrote before the mapping was used went to the donor, too.
+    assert n["write_donor"] - before["write_donor"] > 4096
+    assert n["read_donor"] - before["read_donor"] > 2048
+    assert n["read_backup"] == n["write_backup"] == n["read_failed"] == n["write_failed"] == 0
+    print(f"messages a page: {n['messages'] / (n['read_donor'] + n['write_donor']):.2f}, "
+          f"doorbells: {n['doorbells'] / (n['read_donor'] + n['write_donor']):.2f}")
+
+
+def test_donor_killed_under_a_swapping_program(kernel_device, donor, disk, cgroup):
+    lender = donor()
+    d = kernel_device(mib=64, backup=disk(64).path)
+    d.map(d.connect(), BOTH)
+    d.swap_on()
+    scan = parts.Scan(mib=32, passes=3, pattern="random", write=True, cgroup=cgroup(16))
+    scan.go()
+    start = d.counts()["read_donor"]
+    wait_for(lambda: d.counts()["read_donor"] > start + 500, 60, "no reads from the donor")
+    lender.kill()
+    assert scan.result()["bad"] == 0
+    n = d.counts()
+    assert d.session()["state"] == "closed"
+    assert n["read_backup"] > 0
+    assert n["read_failed"] == n["write_failed"] == 0
+
+
+def test_stopped_donor_process_is_not_missed(kernel_device, donor):
+    """The data path is one-sided: a donor under SIGSTOP serves as before."""
+    lender = donor()
+    d = kernel_device()
+    d.map(d.connect(), DONOR)
+    d.write(0, 64, version=1)
+    lender.signal(signal.SIGSTOP)
+    try:
+        for i in range(1500):
+            page = i * 37 % d.pages
+            d.write(page, 1, version=i)
+            assert d.bad(page, 1, version=i) == []
+    finally:
+        lender.signal(signal.SIGCONT)
+    assert d.session()["state"] == "live"
+    assert d.counts()["donor_errors"] == 0
+
+
+def test_in_flight_requests_survive_their_session(kernel_device, donor, disk):
+    """Killed at any moment: what was acknowledged is what is read, from the other copy."""
+    lender = donor()
+    d = kernel_device(backup=disk().path)
+    d.map(d.connect(), BOTH)
+    d.open()
+    versions, failed, stop = [0] * 256, [], threading.Event()
+
+    def writer(base):
+        rnd = random.Random(base)
+        try:
+            while not stop.is_set():
+                i = base + rnd.randrange(64)
+                d.write(i * 16, 8, versions[i] + 1)
+                versions[i] += 1
+                if d.bad(i * 16, 8, versions[i]):
+                    failed.append(i)
+        except OSError as e:
+            failed.append(e)
+
+    threads = [threading.Thread(target=writer, args=(b,)) for b in (0, 64, 128, 192)]
+    for t in threads:
+        t.start()
+    time.sleep(2)
+    lender.kill()
+    d.wait_closed()
+    time.sleep(1)
+    stop.set()
+    for t in threads:
+        t.join()
+    assert failed == []
+    for i, version in enumerate(versions):
+        if version:
+            assert d.bad(i * 16, 8, version) == []
+    assert sum(versions) > 50
+    assert d.counts()["read_backup"] > 0
+
+
+def test_pages_of_the_donor_alone_die_with_it_and_are_not_read_stale(kernel_device, donor, disk):
+    """An old version on the backup is no substitute for one that only the donor had."""
+    lender = donor()
+    d = kernel_device(backup=disk().path)
+    d.write(0, 16, version=1)             # no donor yet: on the backup
+    d.map(d.connect(), DONOR)
+    d.write(0, 8, version=2)              # the donor alone has these now
+    assert d.bad(0, 8, 2) == d.bad(8, 8, 1) == []
+    assert d.slab_table()[0]["donor_only"] == 8
+    lender.kill()
+    d.wait_closed()
+    for page in range(8):
+        with pytest.raises(OSError) as e:
+            d.read(page, 1)
+        assert e.value.errno == errno.EIO
+    assert d.bad(8, 8, 1) == []
+    d.write(0, 8, version=3)              # written anew: to the backup
+    assert d.bad(0, 8, 3) == []
+
+
+def test_write_to_a_lost_donor_goes_to_the_backup(kernel_device, donor, disk):
+    lender = donor()
+    d = kernel_device(backup=disk().path)
+    d.map(d.connect(), DONOR)
+    lender.kill()
+    d.write(0, 32, version=5)
+    assert d.bad(0, 32, 5) == []
+    assert d.counts()["write_backup"] == 32
+
+
+def test_link_down(kernel_device, donor, disk):
+    """Nobody says goodbye: the transport's own time-out ends the session."""
+    donor()
+    d = kernel_device(backup=disk().path)
+    d.map(d.connect(), BOTH)
+    d.write(0, 64, version=1)
+    run("ip", "link", "set", "v0", "down")
+    try:
+        began = time.monotonic()
+        assert d.bad(0, 64, 1) == []
+        d.write(0, 64, version=2)
+        assert time.monotonic() - began < 20
+        assert d.bad(0, 64, 2) == []
+        d.wait_closed()
+    finally:
+        run("ip", "link", "set", "v0", "up")
+        time.sleep(1)
+    assert d.counts()["read_backup"] > 0
+
+
+def test_backup_errors_hurt_only_what_the_donor_loses(kernel_device, donor, disk):
+    ram = disk()
+    lender = donor()
+    d = kernel_device(backup=ram.path)
+    d.map(d.connect(), BOTH)
+    d.write(0, 8, version=1)
+    ram.fail()
+    d.write(0, 4, version=2)              # the donor has it, so it is acknowledged
+    ram.heal()
+    assert d.bad(0, 4, 2) == d.bad(4, 4, 1) == []
+    assert d.counts()["backup_errors"] >= 1
+    assert d.slab_table()[0]["donor_only"] == 4
+    lender.kill()
+    d.wait_closed()
+    for page in range(4):                 # version 1 is there, and must not be shown
+        with pytest.raises(OSError):
+            d.read(page, 1)
+    assert d.bad(4, 4, 1) == []
+
+
+def test_both_copies_failing_is_an_error_and_no_more(kernel_device, disk):
+    ram = disk()
+    d = kernel_device(backup=ram.path)
+    d.write(0, 4, version=1)
+    ram.fail()
+    with pytest.raises(OSError) as e:
+        d.write(0, 4, version=2)
+    assert e.value.errno == errno.EIO
+    ram.heal()
+    d.write(0, 4, version=3)
+    assert d.bad(0, 4, 3) == []
+    assert d.counts()["write_failed"] == 1
+
+
+def test_overlapping_writes_leave_both_copies_alike(kernel_device, donor, disk):
+    """Whoever of many writers of a page is last, it is the same at the donor and behind it."""
+    lender = donor()
+    # A slow disk: the donor is through with the next writer before this has the first.
+    d = kernel_device(backup=disk(delay_us=3000).path)
+    d.map(d.connect(), BOTH)
+    d.open()
+
+    def writer(which):
+        for i in range(25):
+            d.write(i % 2 * 2, 4, version=which * 1000 + i)
+
+    threads = [threading.Thread(target=writer, args=(n,)) for n in range(1, 5)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    at_donor = d.read(0, 8)
+    assert d.counts()["conflicts"] > 0
+    lender.kill()
+    d.wait_closed()
+    assert d.read(0, 8) == at_donor
+    assert d.counts()["read_backup"] >= 6
+
+
+def test_mixed_places_in_one_request(kernel_device, donor, disk):
+    """A request whose pages are at the donor, on the backup and nowhere."""
+    donor()
+    d = kernel_device(backup=disk().path)
+    d.write(0, 16, version=1)
+    d.map(d.connect(), DONOR)
+    for page in range(0, 16, 4):
+        d.write(page, 1, version=2)
+    pages = d.read(0, 24)
+    assert pages[:16] == [content(i, 1 if i % 4 else 2) for i in range(16)]
+    assert pages[16:] == [bytes(PAGE)] * 8
+
+
+def test_discarded_pages_are_zeros_and_free(kernel_device, donor):
+    donor()
+    d = kernel_device()
+    d.map(d.connect(), DONOR)
+    d.write(0, 64, version=1)
+    run("/sbin/blkdiscard", "-o", 16 * PAGE, "-l", 16 * PAGE, d.path)
+    assert d.bad(0, 16, 1) == d.bad(32, 32, 1) == []
+    assert d.read(16, 16) == [bytes(PAGE)] * 16
+    assert d.slab_table()[0]["written"] == 48
+    run("/sbin/blkdiscard", d.path)
+    assert all(s["written"] == 0 for s in d.slab_table())
+    d.netlink.call("unmap", device=d.number, slab=0)
+
+
+def test_shallow_queue(kernel_device, donor):
+    """One request at a time, many who want one."""
+    donor()
+    d = kernel_device(queues=1, depth=1)
+    d.map(d.connect(), DONOR)
+    d.open()
+    bad = []
+
+    def user(which):
+        for i in range(40):
+            page = which * 1024 + i * 8
+            d.write(page, 8, version=i)
+            bad.extend(d.bad(page, 8, version=i))
+
+    threads = [threading.Thread(target=user, args=(n,)) for n in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert bad == []
+
+
+def test_donor_comes_back(kernel_device, donor, disk):
+    """A new session to the same place; the old one's pages are not taken for its own."""
+    first = donor()
+    d = kernel_device(backup=disk().path)
+    d.map(d.connect(), BOTH)
+    d.write(0, 32, version=1)
+    first.kill()
+    d.wait_closed()
+    donor()
+    again = d.connect()
+    d.map(again, BOTH)
+    assert d.bad(0, 32, 1) == []
+    assert d.counts()["read_backup"] == 32
+    d.write(0, 32, version=2)
+    assert d.bad(0, 32, 2) == []
+    assert d.counts()["read_donor"] == 32
+    d.netlink.call("disconnect", device=d.number, session=0)
+    assert [s["session"] for s in d.netlink.status(d.number)["sessions"]] == [again]
+
+
+def test_two_donors(kernel_device, donor, disk):
+    """The loss of one is no loss of the other."""
+    one, two = donor(), donor(port=7472)
+    d = kernel_device(backup=disk().path)
+    a, b = d.connect(), d.connect(7472)
+    d.map(a, BOTH, range(0, d.slabs, 2))
+    d.map(b, DONOR, range(1, d.slabs, 2))
+    for first in range(0, d.pages, 64):
+        d.write(first, 64, version=9)
+    one.kill()
+    d.wait_closed(a)
+    assert sum((d.bad(first, 64, 9) for first in range(0, d.pages, 64)), []) == []
+    assert d.session(b)["state"] == "live"
+
+
+def test_tracepoint(kernel_device, donor):
+    """One event a request: where from, how long."""
+    donor()
+    d = kernel_device()
+    d.map(d.connect(), DONOR)
+    tracing = "/sys/kernel/tracing"
+    event = f"{tracing}/events/ebb_swap/ebb_swap_io/enable"
+    subprocess.run(["sh", "-c", f"echo > {tracing}/trace; echo 1 > {event}"], check=True)
+    try:
+        d.write(1024, 4, version=1)
+        d.read(1024, 4)
+        lines = [line for line in open(f"{tracing}/trace") if "ebb_swap_io:" in line]
+    finally:
+        subprocess.run(["sh", "-c", f"echo 0 > {event}"], check=True)
+    assert len(lines) == 2
+    assert "ebb0 slab 1 page 1024+4 write copies 1" in lines[0]
+    assert "ebb0 slab 1 page 1024+4 read copies 1" in lines[1]
+    assert lines[1].rstrip().endswith("ns error 0")

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the module is told, rightly and wrongly, and when it may go."""
+import errno
+import os
+import struct
+import subprocess
+
+import kmodule
+import parts
+import pytest
+from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
+from kmodule import ADDRESS, BACKUP, DONOR, PORT
+from kswap import ATTRIBUTE, COMMAND, Kswap, Refused, attribute, encode
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def netlink(module):
+    k = Kswap()
+    yield k
+    for d in k.devices():
+        k.call("destroy", device=d)
+    k.close()
+
+
+def refused(call, *args, **fields):
+    with pytest.raises(Refused) as e:
+        call(*args, **fields)
+    return e.value.errno, e.value.text
+
+
+@pytest.mark.parametrize("field,number,fields", [
+    ("size", errno.EINVAL, {"size": None}),
+    ("size", errno.EINVAL, {"size": 0}),
+    ("size", errno.EINVAL, {"size": 3}),
+    ("size", errno.EINVAL, {"size": 5 * MIB}),
+    ("size", errno.EFBIG, {"size": 1 << 62}),
+    ("slab size", errno.EINVAL, {"slab_size": 0}),
+    ("slab size", errno.EINVAL, {"slab_size": 3 * MIB}),
+    ("slab size", errno.EINVAL, {"slab_size": 2048 * MIB}),
+    ("queues", errno.ERANGE, {"queues": 0}),
+    ("queues", errno.ERANGE, {"queues": 17}),
+    ("depth", errno.ERANGE, {"depth": 0}),
+    ("depth", errno.ERANGE, {"depth": 1 << 31}),
+    ("deadline", errno.ERANGE, {"deadline": 0}),
+    ("device", errno.ERANGE, {"device": 64}),
+    ("backup", errno.EINVAL, {"backup": ""}),
+    ("backup", errno.ENOENT, {"backup": "/dev/nothing"}),
+    ("backup", errno.ENOTBLK, {"backup": "/dev/null"}),
+    ("backup", errno.EBUSY, {"backup": "/dev/vda"}),
+])
+def test_create_refuses(netlink, field, number, fields):
+    settings = {"size": 8 * MIB, "slab_size": 4 * MIB, **fields}
+    got, text = refused(netlink.call, "create", **settings)
+    assert (got, text.partition(":")[0]) == (number, field)
+    assert netlink.devices() == []
+
+
+def test_names(netlink, disk):
+    small = disk(4)
+    assert netlink.create(8 * MIB, slab_size=4 * MIB, device=5) == 5
+    assert netlink.create(8 * MIB, slab_size=4 * MIB) == 0
+    assert refused(netlink.create, 8 * MIB, slab_size=4 * MIB, device=5) == \
+        (errno.EEXIST, "device: it exists")
+    assert refused(netlink.create, 8 * MIB, slab_size=4 * MIB, backup="/dev/ebb0") == \
+        (errno.EINVAL, "backup: an ebb device; give a disk or a partition")
+    assert refused(netlink.create, 8 * MIB, slab_size=4 * MIB, backup=small.path) == \
+        (errno.EINVAL, "backup: smaller than the device")
+    # Nothing of those refused is left: the disk can be had by the right one.
+    number = netlink.create(4 * MIB, slab_size=4 * MIB, backup=small.path)
+    assert refused(netlink.create, 4 * MIB, slab_size=4 * MIB, backup=small.path)[0] == errno.EBUSY
+    netlink.call("destroy", device=number)
+    assert sorted(netlink.devices()) == [0, 5]
+
+
+def test_create_and_destroy_often(netlink, donor):
+    donor()
+    for i in range(8):
+        number = netlink.create(8 * MIB, slab_size=4 * MIB)
+        session = netlink.connect(number, ADDRESS, PORT)
+        netlink.call("map", device=number, slab=0, session=session)
+        netlink.call("destroy", device=number)
+    assert netlink.devices() == []
+
+
+def test_unload_and_destroy_are_refused_while_in_use(kernel_device, disk, cgroup):
+    d = kernel_device(mib=64, backup=disk(64).path)
+    d.swap_on()
+    scan = parts.Scan(mib=24, passes=1, pattern="random", write=True, cgroup=cgroup(12))
+    scan.go()
+    for _ in range(5):
+        assert subprocess.run(["rmmod", "ebb_swap"], capture_output=True).returncode
+        assert refused(d.netlink.call, "destroy", device=d.number) == \
+            (errno.EBUSY, "device: it is open; swapoff or unmount it first")
+    assert scan.result()["bad"] == 0
+    assert d.counts()["read_backup"] > 0
+    parts.machine.swapoff(d.path)
+    # Nobody has it open, yet it may hold the only copy of something.
+    assert subprocess.run(["rmmod", "ebb_swap"], capture_output=True).returncode
+
+
+def test_connect_refuses(kernel_device):
+    d = kernel_device()
+    call = lambda **fields: refused(d.netlink.call, "connect", device=d.number, **fields)
+    assert call(port=PORT) == (errno.EINVAL, "address: not given")
+    assert call(address=ADDRESS) == (errno.EINVAL, "port: not given, or 0")
+    assert call(address=ADDRESS, port=0)[1].startswith("port:")
+    assert call(address="nonsense", port=PORT) == (errno.EINVAL, "address: neither IPv4 nor IPv6")
+    # Nobody listens; nothing leads there.
+    assert call(address=ADDRESS, port=9)[0] == errno.ECONNREFUSED
+    assert call(address="203.0.113.1", port=PORT)[1] == "address: no RDMA device leads there"
+    assert d.netlink.status(d.number)["sessions"] == []
+
+
+def test_map_refuses(kernel_device, donor):
+    lender = donor(memory="8M")
+    d = kernel_device()
+    s = d.connect()
+    call = lambda command="map", **fields: refused(
+        d.netlink.call, command, **{"device": d.number, "slab": 0, "session": s, **fields})
+    assert call(device=9) == (errno.ENODEV, "device: there is none of this number")
+    assert call(device=None) == (errno.EINVAL, "device: not given")
+    assert call(slab=None) == (errno.EINVAL, "slab: not given")
+    assert call(slab=d.slabs) == (errno.ERANGE, "slab: beyond the device")
+    assert call(session=s + 1)[0] == errno.ENOENT
+    assert call(copies=0)[1].startswith("copies:")
+    assert call(copies=BACKUP)[1].startswith("copies:")
+    assert call(copies=8 | DONOR)[1].startswith("copies:")
+    assert call(copies=DONOR | BACKUP) == (errno.EINVAL, "copies: the device has no backup")
+    assert call("unmap", session=None) == (errno.ENOENT, "slab: it is not mapped")
+    d.map(s, DONOR, [0, 1])
+    assert call() == (errno.EEXIST, "slab: it is mapped")
+    assert call(slab=2) == (errno.ENOSPC, "no free slab")
+    d.write(0, 4, version=1)
+    only = "pages are at its donor alone; force loses them"
+    assert call("unmap", session=None) == (errno.EBUSY, f"slab: {only}")
+    assert call("disconnect", slab=None) == (errno.EBUSY, f"session: {only}")
+    d.netlink.call("unmap", device=d.number, slab=0, force=True)
+    with pytest.raises(OSError):
+        d.read(0, 1)
+    lender.kill()
+    d.wait_closed()
+    assert call() == (errno.ENOTCONN, "session: it is over; connect anew")
+
+
+def test_slab_of_the_device_larger_than_the_donors(kernel_device, donor):
+    donor(slab="1M", memory="8M")
+    d = kernel_device(slab_mib=4)
+    number, text = refused(d.netlink.connect, d.number, ADDRESS, PORT)
+    assert number == errno.EPROTO and "slab" in text
+
+
+def test_attributes_of_another_command_are_refused(netlink):
+    number = netlink.create(8 * MIB, slab_size=4 * MIB)
+    for command, fields in (("create", {"size": 8 * MIB, "session": 0}),
+                            ("destroy", {"device": number, "force": True}),
+                            ("map", {"device": number, "slab": 0, "size": 1})):
+        assert refused(netlink.call, command, **fields)[0] == errno.EINVAL
+    assert netlink.devices() == [number]
+
+
+def test_malformed_messages(netlink):
+    number = netlink.create(8 * MIB, slab_size=4 * MIB)
+    family, destroy = netlink.family, COMMAND["destroy"]
+    device = ATTRIBUTE["device"]
+    bodies = [
+        b"",                                             # nothing
+        attribute(device, b"\1"),                        # too short
+        attribute(device, struct.pack("=Q", number)),    # too long
+        struct.pack("=HH", 400, device) + b"\0" * 4,     # longer than the message
+        struct.pack("=HH", 2, device),                   # shorter than itself
+        attribute(200, b"\0" * 4),                       # unknown
+        attribute(device, struct.pack("=I", number)) + b"\xff" * 7,  # trailing bytes
+    ]
+    for body in bodies:
+        with pytest.raises(Refused) as e:
+            netlink.send(family, destroy, body)
+        assert e.value.errno in (errno.EINVAL, errno.ERANGE), body
+    for command in (0, max(COMMAND.values()) + 1, 255):
+        with pytest.raises(Refused) as e:
+            netlink.send(family, command, encode({"device": number}))
+        assert e.value.errno == errno.EOPNOTSUPP
+    path = "x" * 300
+    assert refused(netlink.create, 8 * MIB, slab_size=4 * MIB, backup=path)[0] in \
+        (errno.EINVAL, errno.ERANGE)
+    rnd = os.urandom(1)
+    for length in range(0, 200, 3):
+        try:
+            netlink.send(family, COMMAND["create"], os.urandom(length))
+        except Refused:
+            pass
+    assert number in netlink.devices(), rnd
+
+
+def test_nobody_else_may(netlink):
+    """Every command, from a user without privileges."""
+    probe = """
+import os, sys
+sys.path.insert(0, "tests/harness")
+from kswap import COMMAND, Kswap, Refused, NLM_F_DUMP
+k = Kswap()
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+for name, number in COMMAND.items():
+    if name in ("unspec", "s"):
+        continue
+    try:
+        k.send(k.family, number, b"", NLM_F_DUMP if name in ("status", "slabs") else 4)
+        print(name, "allowed")
+    except Refused as e:
+        if e.errno != 1:
+            print(name, e)
+print("done")
+"""
+    done = subprocess.run(["/usr/bin/python3", "-c", probe], text=True, capture_output=True)
+    assert done.stdout == "done\n", done.stdout + done.stderr
+
+
+def test_status_of_many_slabs(kernel_device):
+    """More than one message's worth, without a call a slab."""
+    d = kernel_device(mib=256, slab_mib=1)
+    table = d.slab_table()
+    assert len(table) == 256
+    assert all(s["session"] == 0xffffffff and s["copies"] == DONOR for s in table)
+    assert refused(d.netlink.slabs, 63)[0] == errno.ENODEV

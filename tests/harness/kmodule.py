@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""ebb_swap.ko in a guest: the module, Soft-RoCE, a donor, a backup disk, a device."""
+import json
+import mmap
+import os
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+import machine
+import parts
+from kswap import BACKUP, DONOR, Kswap
+from machine import BUILD, wait_for
+
+PAGE = 4096
+ADDRESS, PORT = "10.9.0.1", 7471
+CONFIGFS = Path("/sys/kernel/config")
+
+
+def run(*argv):
+    return subprocess.run([str(a) for a in argv], check=True, text=True,
+                          capture_output=True).stdout
+
+
+def module_path():
+    return BUILD / "kmod" / os.uname().release / "ebb_swap.ko"
+
+
+def module_loaded():
+    return any(line.startswith("ebb_swap ") for line in machine.read("/proc/modules").splitlines())
+
+
+def soft_roce():
+    """rxe0 on one end of a veth; whole pages fit in one packet with an MTU from 4200 on."""
+    run("modprobe", "-a", "rdma_rxe", "rdma_ucm")
+    run("ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1")
+    run("ip", "addr", "add", f"{ADDRESS}/24", "dev", "v0")
+    for end in ("v0", "v1"):
+        run("ip", "link", "set", end, "mtu", "4200", "up")
+    run("rdma", "link", "add", "rxe0", "type", "rxe", "netdev", "v0")
+    # The address's GID appears a moment after the link.
+    gids = Path("/sys/class/infiniband/rxe0/ports/1/gids")
+    wait_for(lambda: any(machine.read(g).strip().endswith("ffff:0a09:0001")
+                         for g in gids.iterdir()), 10, "rxe0: no GID of its address")
+
+
+def rdma_objects():
+    """{"qp": N, ...} of what kernel users of rxe0 have; the CM keeps one QP of its own."""
+    told = json.loads(run("rdma", "-j", "resource", "show"))[0]
+    return {kind: told[kind] for kind in ("pd", "cq", "qp", "mr")}
+
+
+class Disk:
+    """A RAM disk with 4 KiB blocks that can be told to fail."""
+
+    def __init__(self, mib, delay_us=0):
+        run("modprobe", "null_blk", "nr_devices=0")
+        if not (CONFIGFS / "nullb").exists():
+            run("mount", "-t", "configfs", "configfs", CONFIGFS)
+        self.directory = CONFIGFS / "nullb" / "nullb0"
+        self.directory.mkdir()
+        for name, value in (("size", mib), ("memory_backed", 1), ("blocksize", PAGE),
+                            ("irqmode", 2 if delay_us else 0),
+                            ("completion_nsec", delay_us * 1000), ("power", 1)):
+            (self.directory / name).write_text(str(value))
+        self.sectors = mib << 11
+        self.path = "/dev/nullb0"
+
+    def fail(self):
+        (self.directory / "badblocks").write_text(f"+0-{self.sectors - 1}")
+
+    def heal(self):
+        (self.directory / "badblocks").write_text(f"-0-{self.sectors - 1}")
+
+    def remove(self):
+        (self.directory / "power").write_text("0")
+        self.directory.rmdir()
+
+
+class RdmaDonor(parts.Daemon):
+    def __init__(self, log, memory="64M", slab="4M", port=PORT):
+        self.port = port
+        super().__init__([machine.BIN / "ebb-donord", "--listen", "127.0.0.1:7070", "--memory",
+                          slab, "--slab", slab, "--drain-timeout", "0",
+                          "--rdma", f"{ADDRESS}:{port}", "--rdma-memory", memory], log)
+
+
+def content(page, version):
+    """What a page holds: its own number and a version in each 16 bytes."""
+    return struct.pack("<QQ", page, version) * (PAGE // 16)
+
+
+class KernelDevice:
+    """/dev/ebbN, used directly by pages."""
+
+    def __init__(self, mib=32, slab_mib=4, **settings):
+        self.netlink = Kswap()
+        self.number = self.netlink.create(mib << 20, slab_size=slab_mib << 20, **settings)
+        self.path = f"/dev/ebb{self.number}"
+        self.pages = mib << 8
+        self.slabs = mib // slab_mib
+        wait_for(lambda: os.path.exists(self.path), 10, self.path)
+        self.fd = -1
+
+    def connect(self, port=PORT):
+        return self.netlink.connect(self.number, ADDRESS, port)
+
+    def map(self, session, copies, slabs=None):
+        for slab in slabs if slabs is not None else range(self.slabs):
+            self.netlink.call("map", device=self.number, slab=slab, session=session,
+                              copies=copies)
+
+    def counts(self):
+        return self.netlink.status(self.number)["counts"]
+
+    def session(self, number=0):
+        return next(s for s in self.netlink.status(self.number)["sessions"]
+                    if s["session"] == number)
+
+    def wait_closed(self, number=0, seconds=20):
+        wait_for(lambda: self.session(number)["state"] == "closed", seconds,
+                 f"session {number}: not closed")
+
+    def slab_table(self):
+        return self.netlink.slabs(self.number)
+
+    def open(self):
+        if self.fd < 0:
+            self.fd = os.open(self.path, os.O_RDWR | os.O_DIRECT)
+        return self.fd
+
+    def close(self):
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+    def write(self, first, count, version):
+        with mmap.mmap(-1, count * PAGE) as buffer:
+            for i in range(count):
+                buffer[i * PAGE:(i + 1) * PAGE] = content(first + i, version)
+            assert os.pwritev(self.open(), [buffer], first * PAGE) == count * PAGE
+
+    def read(self, first, count):
+        """The pages' bytes."""
+        with mmap.mmap(-1, count * PAGE) as buffer:
+            assert os.preadv(self.open(), [buffer], first * PAGE) == count * PAGE
+            return [buffer[i * PAGE:(i + 1) * PAGE] for i in range(count)]
+
+    def bad(self, first, count, version):
+        """Which of the pages do not hold @version."""
+        return [first + i for i, page in enumerate(self.read(first, count))
+                if page != content(first + i, version)]
+
+    def swap_on(self):
+        run("/sbin/mkswap", self.path)
+        # Write-back throttling holds swap-out behind slow completions.
+        wbt = Path(f"/sys/block/ebb{self.number}/queue/wbt_lat_usec")
+        if wbt.exists():
+            wbt.write_text("0")
+        run("/sbin/swapon", "--discard", self.path)
+
+    def destroy(self):
+        self.close()
+        if self.path in machine.swaps():
+            machine.swapoff(self.path)
+        # udev is not there, but whoever probed it may still have it open.
+        for attempt in range(50):
+            try:
+                self.netlink.call("destroy", device=self.number)
+                break
+            except OSError:
+                if attempt == 49:
+                    raise
+                time.sleep(0.1)
+        self.netlink.close()
