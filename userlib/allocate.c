@@ -122,6 +122,7 @@ static bool take_run(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 	end = bits_next(bits, i * stride, end * stride) / stride;
 	bits_fill(bits, i * stride, end * stride, stride);
 	r->cursor = (uint32_t)end;
+	r->dropped = 0;
 	if (i == end)
 		return false;
 	s->next = region_start(h, s->region) + i * size;
@@ -203,6 +204,12 @@ static int refill(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 	return r;
 }
 
+/* New objects are in memory (dissertation, algorithm 4). */
+static uint64_t epoch_stamp(const struct mutator *m)
+{
+	return __atomic_load_n(&m->public.load_tag, __ATOMIC_RELAXED) & ~EBBGC_ADDRESS_MASK;
+}
+
 static ebbgc_ref_t alloc_small(struct mutator *m, ebbgc_type_t type, unsigned int kind)
 {
 	struct supply *s = &m->supply[kind];
@@ -219,7 +226,7 @@ static ebbgc_ref_t alloc_small(struct mutator *m, ebbgc_type_t type, unsigned in
 	p = s->next;
 	s->next = p + m->heap->slot_size[kind];
 	__atomic_store_n((uint64_t *)p, type, __ATOMIC_RELAXED);
-	return ebbgc_ref(p + HEADER);
+	return (ebbgc_ref_t){ (uint64_t)(uintptr_t)(p + HEADER) | epoch_stamp(m) };
 }
 
 static ebbgc_ref_t alloc_large(struct ebbgc_heap *h, struct mutator *m, ebbgc_type_t type,
@@ -264,7 +271,7 @@ static ebbgc_ref_t alloc_large(struct ebbgc_heap *h, struct mutator *m, ebbgc_ty
 	list_push(h, &h->large, first);
 	pthread_mutex_unlock(&h->lock);
 	count_allocated(h, m, regions << REGION_SHIFT);
-	return (ebbgc_ref_t){ object };
+	return (ebbgc_ref_t){ object | epoch_stamp(m) };
 }
 
 ebbgc_ref_t ebbgc_alloc(ebbgc_mutator_t *mutator, ebbgc_type_t type)

@@ -9,6 +9,7 @@
  * A full cycle does all but the sweeping in one pause.
  */
 #include <errno.h>
+#include <time.h>
 #include "heap.h"
 
 /* Of the room above the live bytes, what is used before marking starts beside the program. */
@@ -23,6 +24,7 @@ static void snapshot(struct ebbgc_heap *h, enum cycle_kind kind)
 {
 	if (kind == CYCLE_CONCURRENT)
 		check_snapshot(h);
+	memliner_begin(h);
 	for (unsigned int i = 0; i < h->marker.tracer_count; i++)
 		h->marker.tracers[i].marked_bytes = h->marker.tracers[i].marked_objects = 0;
 	__atomic_store_n(&h->logged_bytes, 0, __ATOMIC_RELAXED);
@@ -68,7 +70,7 @@ static void trigger_set(struct ebbgc_heap *h, uint64_t live)
 	if (room < TRIGGER_MIN)
 		room = TRIGGER_MIN;
 	stall = room;
-	if (o->mode == EBBGC_CONCURRENT) {
+	if (o->mode != EBBGC_STOP_WORLD) {
 		stall = (uint64_t)((double)room * STALL_SHARE);
 		room = (uint64_t)((double)room * CONCURRENT_SHARE);
 	}
@@ -77,6 +79,9 @@ static void trigger_set(struct ebbgc_heap *h, uint64_t live)
 	/* A fixed heap stalls when it is full. */
 	__atomic_store_n(&h->stall_at, o->sizing == EBBGC_FIXED ? UINT64_MAX : now + stall,
 			 __ATOMIC_RELAXED);
+	stall = o->sizing == EBBGC_FIXED ? aim > live ? aim - live : 0 : stall;
+	__atomic_store_n(&h->room, stall, __ATOMIC_RELAXED);
+	__atomic_store_n(&h->room_end, now + stall, __ATOMIC_RELAXED);
 }
 
 /* World stopped. */
@@ -95,6 +100,7 @@ static void marking_end(struct ebbgc_heap *h, enum cycle_kind kind)
 		supplies_drop_regions(h, m);
 	pthread_mutex_lock(&h->lock);
 	h->stats.live_bytes = live;
+	memliner_count(h);
 	sweep_begin(h);
 	trigger_set(h, live);
 	pthread_mutex_unlock(&h->lock);
@@ -151,6 +157,7 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 			if (try_finish(h, kind, &verdict))
 				break;
 			h->counting.remarks++;
+			h->cycle_remarks++;
 			world_resume(h, since);
 		}
 	} else {
@@ -173,19 +180,39 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 	event_send(h, EBBGC_EVENT_CYCLE_END, heap_bytes(h), NULL);
 }
 
+/* Lock held.  Epochs go on between cycles. */
+static void wait_wanted(struct ebbgc_heap *h)
+{
+	uint64_t ns = location_wait(h);
+	struct timespec until;
+
+	if (!ns) {
+		pthread_cond_wait(&h->wanted, &h->lock);
+		return;
+	}
+	clock_gettime(CLOCK_REALTIME, &until);
+	ns += (uint64_t)until.tv_nsec;
+	until.tv_sec += (time_t)(ns / 1000000000u);
+	until.tv_nsec = (long)(ns % 1000000000u);
+	if (pthread_cond_timedwait(&h->wanted, &h->lock, &until) != ETIMEDOUT)
+		return;
+	pthread_mutex_unlock(&h->lock);
+	location_look(h);
+	pthread_mutex_lock(&h->lock);
+}
+
 static void *collector_thread(void *arg)
 {
 	struct ebbgc_heap *h = arg;
 
-	/* The policy gcaware knows collectors by this prefix. */
-	pthread_setname_np(pthread_self(), "ebb-gc");
+	thread_name(h, "ebb-gc");
 	pthread_mutex_lock(&h->lock);
 	for (;;) {
 		uint64_t ticket, full;
 		enum cycle_kind kind;
 
 		while (!h->quit && h->asked == h->ended)
-			pthread_cond_wait(&h->wanted, &h->lock);
+			wait_wanted(h);
 		if (h->quit)
 			break;
 		ticket = h->begun = h->asked;
@@ -242,8 +269,10 @@ static void *wait_served(void *arg)
 	struct ebbgc_heap *h = w->m->heap;
 
 	mutator_block(w->m);
+	__atomic_fetch_add(&h->waiting, 1, __ATOMIC_RELAXED);
 	while (*w->served < w->ticket)
 		pthread_cond_wait(&h->done, &h->lock);
+	__atomic_fetch_sub(&h->waiting, 1, __ATOMIC_RELAXED);
 	mutator_unblock(w->m);
 	return NULL;
 }

@@ -6,7 +6,7 @@
  * found precisely; stacks are scanned precisely (frames) or conservatively, by choice of the
  * heap.  Marking runs beside the program on threads named `ebb-gc...`, on a snapshot taken at
  * its beginning (Yuasa, "Real-time garbage collection on general-purpose machines", 1990): a
- * store logs the reference that it overwrites, a load costs nothing, new objects survive the
+ * store logs the reference that it overwrites, a load costs a comparison, new objects survive the
  * cycle.  Mark and allocation bits live outside the heap's pages, so that neither sweeping nor
  * a barrier touches a page that the program does not.
  *
@@ -81,6 +81,42 @@ typedef struct ebbgc_heap ebbgc_heap_t;
 enum ebbgc_mode {
 	EBBGC_CONCURRENT,	/* marking beside the program, two short pauses a cycle */
 	EBBGC_STOP_WORLD,	/* the whole marking in one pause, on all markers */
+	/*
+	 * Concurrent, and lined up with the program: what it has just touched is marked first,
+	 * what seems to be swapped out is put off (MemLiner, OSDI 2022; chapter 4 of Ma's
+	 * dissertation).
+	 */
+	EBBGC_MEMLINER,
+};
+
+/* Switches for struct ebbgc_options.features. */
+enum {
+	/* EBBGC_MEMLINER: what is out is asked of the kernel, not estimated from stamps. */
+	EBBGC_EXACT = 1 << 0,
+	/*
+	 * EBBGC_MEMLINER: what is out is parked by page, woken when its page comes in, and at
+	 * last fetched in batches in the order of addresses.  Implies EBBGC_EXACT.
+	 */
+	EBBGC_PARK = 1 << 1,
+	/* Any mode: pages that hold only garbage are dropped instead of written to swap. */
+	EBBGC_DROP = 1 << 2,
+	/* Any mode: the threads are not named `ebb-gc...`, so ebb takes them for the program's. */
+	EBBGC_INCOGNITO = 1 << 3,
+};
+
+/* Who tells which pages are in memory; what the kernel lacks is replaced by the next one. */
+enum ebbgc_residency {
+	EBBGC_RESIDENCY_PAGEMAP_SCAN,	/* the default; Linux 6.7 */
+	EBBGC_RESIDENCY_PAGEMAP,	/* /proc/self/pagemap */
+	EBBGC_RESIDENCY_MINCORE,	/* mincore(2): what is in the swap cache counts as in */
+	EBBGC_RESIDENCY_SIMULATED,	/* for tests: pages come and go by chance */
+};
+
+/* Who counts epochs: see struct ebbgc_stats. */
+enum ebbgc_epoch_source {
+	EBBGC_EPOCH_NONE,		/* not EBBGC_MEMLINER, or EBBGC_EXACT */
+	EBBGC_EPOCH_EBBD,		/* ebb's BPF programs, by a plain load */
+	EBBGC_EPOCH_OWN,		/* this library, from what changed between two scans */
 };
 
 /* How references in the variables of threads are found. */
@@ -148,14 +184,40 @@ struct ebbgc_options {
 	 */
 	enum ebbgc_oom (*oom)(void *arg, ebbgc_heap_t *heap, size_t bytes);
 	void *oom_arg;
+
+	uint32_t features;		/* EBBGC_EXACT, ... */
+	enum ebbgc_residency residency;
+
+	/* EBBGC_MEMLINER, in the paper's words.  N and delta have no value there. */
+	unsigned int depth;		/* MAX_Depth: hops explored from an object just touched */
+	/* MAX_DL with more than 50 %, 15 % and less of the room above live objects unused; <= 6 */
+	unsigned int delays[3];
+	unsigned int delta;		/* a stamp at most this many epochs away means local; <= 7 */
+	unsigned int epoch_percent;	/* N: share of the pages that changes in an epoch; own count */
 };
 
-/* Defaults: concurrent, precise, growable from 16 MiB by 2 up to half of the machine's memory. */
+/*
+ * Defaults: concurrent, precise, growable from 16 MiB by 2 up to half of the machine's memory;
+ * no features, MAX_Depth 3, MAX_DL 4, 2, 0, delta 1, N 10 %.
+ */
 EBBGC_API void ebbgc_options_init(struct ebbgc_options *options);
 
 /*
- * Creates a heap and its collector threads; NULL options are the defaults.  -EINVAL for options
- * that make no sense, -ENOMEM, -EAGAIN when no thread can be created.
+ * Changes options by a text such as "mode=memliner,park,drop,delta=2":
+ *
+ *	mode=concurrent|stop|memliner  sizing=fixed|growable  growth=REAL
+ *	max, min, budget=BYTES[KMG]  markers, depth, delta, epoch=N  delays=N:N:N
+ *	residency=pagemap_scan|pagemap|mincore|simulated
+ *	exact, park, drop, incognito, lock, check
+ *
+ * -EINVAL, and nothing is changed, for anything else.
+ */
+EBBGC_API int ebbgc_options_parse(struct ebbgc_options *options, const char *text);
+
+/*
+ * Creates a heap and its collector threads; NULL options are the defaults.  The environment's
+ * EBBGC_OPTIONS, as for ebbgc_options_parse(), overrides them.  -EINVAL for options that make
+ * no sense, -ENOMEM, -EAGAIN when no thread can be created.
  */
 EBBGC_API int ebbgc_heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap);
 
@@ -232,7 +294,16 @@ typedef struct ebbgc_mutator {
 	uint32_t flags;		/* changes at safepoints only */
 	uint32_t poll;		/* not 0: the collector waits for this thread */
 	struct ebbgc_frame *frames;
+	/*
+	 * What the upper five bits of a reference must be for an access to need nothing more:
+	 * the stamp of this epoch, and a bit that no reference has while there is more to do.
+	 */
+	uint64_t load_tag, store_tag;
 } ebbgc_mutator_t;
+
+#define EBBGC_STAMP_SHIFT 60
+#define EBBGC_TAG_SHIFT 59
+#define EBBGC_TAG_NOTE (UINT64_C(1) << EBBGC_TAG_SHIFT)
 
 /* In ebbgc_mutator.flags: stores log what they overwrite. */
 #define EBBGC_MARKING UINT32_C(1)
@@ -288,10 +359,22 @@ EBBGC_API size_t ebbgc_size_of(ebbgc_mutator_t *mutator, ebbgc_ref_t object);
 /*
  * Every reference inside an object is read and written by these, `object` being the one that
  * holds `slot`.  Loads acquire, stores release, so an object's contents are seen by who sees
- * its reference.  Racing stores lose no reference: old value and new one are exchanged.
+ * its reference.  Racing stores lose no reference: old value and new one are exchanged.  A load
+ * may write the slot: the same reference with another stamp.
  */
 EBBGC_API void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old);
 
+/* The accessors' rare halves: for them only. */
+EBBGC_API ebbgc_ref_t ebbgc_load_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
+				      const ebbgc_ref_t *slot, ebbgc_ref_t ref);
+EBBGC_API void ebbgc_store_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
+				ebbgc_ref_t value);
+
+#ifdef EBBGC_NO_NOTES
+/*
+ * A program compiled so notes none of its loads: EBBGC_MEMLINER finds nothing to line up with, but
+ * a load is a load.
+ */
 static inline ebbgc_ref_t ebbgc_load(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
 				     const ebbgc_ref_t *slot)
 {
@@ -303,14 +386,38 @@ static inline ebbgc_ref_t ebbgc_load(ebbgc_mutator_t *mutator, ebbgc_ref_t objec
 static inline void ebbgc_store(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
 			       ebbgc_ref_t value)
 {
-	(void)object;
 	if (EBBGC_UNLIKELY(mutator->flags & EBBGC_MARKING)) {
-		ebbgc_log_old(mutator, (ebbgc_ref_t){
-			__atomic_exchange_n(&slot->bits, value.bits, __ATOMIC_ACQ_REL) });
+		ebbgc_store_slow(mutator, object, slot, value);
 		return;
 	}
 	__atomic_store_n(&slot->bits, value.bits, __ATOMIC_RELEASE);
 }
+#else
+static inline ebbgc_ref_t ebbgc_load(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
+				     const ebbgc_ref_t *slot)
+{
+	ebbgc_ref_t ref = { __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) };
+	uint64_t tag = __atomic_load_n(&mutator->load_tag, __ATOMIC_RELAXED);
+
+	/* Null has no stamp. */
+	if (EBBGC_UNLIKELY((ref.bits ^ tag) >> EBBGC_TAG_SHIFT) &&
+	    (ref.bits || (tag & EBBGC_TAG_NOTE)))
+		return ebbgc_load_slow(mutator, object, slot, ref);
+	return ref;
+}
+
+static inline void ebbgc_store(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
+			       ebbgc_ref_t value)
+{
+	uint64_t tag = __atomic_load_n(&mutator->store_tag, __ATOMIC_RELAXED);
+
+	if (EBBGC_UNLIKELY((value.bits ^ tag) >> EBBGC_TAG_SHIFT)) {
+		ebbgc_store_slow(mutator, object, slot, value);
+		return;
+	}
+	__atomic_store_n(&slot->bits, value.bits, __ATOMIC_RELEASE);
+}
+#endif
 
 /* A first store to a slot of an object that no other thread has seen; no safepoint since. */
 static inline void ebbgc_init(ebbgc_ref_t *slot, ebbgc_ref_t value)
@@ -448,6 +555,19 @@ struct ebbgc_stats {
 	uint64_t stalls, stall_total_ns;	/* allocations that waited for a cycle */
 	uint64_t side_bytes, side_locked;	/* side tables in use; those that are mlock()ed */
 	uint64_t checks, check_failures;	/* of the checking mode */
+
+	/* EBBGC_MEMLINER; figures of marking are as of the last cycle's end. */
+	enum ebbgc_epoch_source epoch_source;
+	enum ebbgc_residency residency;	/* the provider in use */
+	uint64_t epoch;
+	uint64_t noted, noted_lost;	/* accesses noted; those overwritten before they were read */
+	uint64_t red_objects;		/* objects marked because they were noted */
+	uint64_t explored_objects;	/* those marked at most MAX_Depth hops from there */
+	uint64_t postponed;		/* how often an object was put off by its stamp, or as out */
+	uint64_t parked_objects, woken_objects;	/* by page; those whose page came in by itself */
+	uint64_t fetch_calls, fetched_pages;	/* of the others, in batches */
+	uint64_t scans, scan_total_ns;	/* of residency */
+	uint64_t dropped_bytes;		/* EBBGC_DROP: told the kernel to be garbage */
 };
 
 /* Copies the figures; size is sizeof(*stats), so that later versions may append.  Any thread. */

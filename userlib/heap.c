@@ -19,6 +19,10 @@ void ebbgc_options_init(struct ebbgc_options *o)
 		.min_bytes = (size_t)16 << 20,
 		.growth = 2.0,
 		.pause_budget_ns = 2000000,
+		.depth = 3,
+		.delays = { 4, 2, 0 },
+		.delta = 1,
+		.epoch_percent = 10,
 	};
 }
 
@@ -26,6 +30,7 @@ void ebbgc_options_init(struct ebbgc_options *o)
 static int options_take(struct ebbgc_options *to, const struct ebbgc_options *from)
 {
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	const char *text;
 
 	ebbgc_options_init(to);
 	if (from) {
@@ -34,14 +39,25 @@ static int options_take(struct ebbgc_options *to, const struct ebbgc_options *fr
 			return -EINVAL;
 		memcpy(to, from, from->struct_size);
 	}
+	text = secure_getenv("EBBGC_OPTIONS");
+	if (text && ebbgc_options_parse(to, text))
+		return -EINVAL;
 	if (!to->markers)
 		to->markers = cores >= 8 ? (unsigned int)cores / 4 : 1;
 	if (to->markers > MARKERS_MAX)
 		to->markers = MARKERS_MAX;
-	to->max_bytes = (to->max_bytes + REGION_SIZE - 1) & -REGION_SIZE;
+	/* Bitmaps of pages have no broken word. */
+	to->max_bytes = (to->max_bytes + 4 * REGION_SIZE - 1) & -(4 * REGION_SIZE);
+	if (to->features & EBBGC_PARK)
+		to->features |= EBBGC_EXACT;
+	for (size_t i = 0; i < 3; i++)
+		if (to->delays[i] >= WORK_FORCED)
+			return -EINVAL;
 	if (to->max_bytes < (size_t)1 << 20 || to->max_bytes > (size_t)1 << 46 ||
 	    (to->sizing == EBBGC_GROWABLE && !(to->growth > 1)) ||
-	    (unsigned int)to->mode > EBBGC_STOP_WORLD ||
+	    (unsigned int)to->mode > EBBGC_MEMLINER ||
+	    (unsigned int)to->residency > EBBGC_RESIDENCY_SIMULATED ||
+	    to->delta > 7 || !to->epoch_percent || to->epoch_percent > 100 ||
 	    (unsigned int)to->stacks > EBBGC_CONSERVATIVE || (unsigned int)to->sizing > EBBGC_FIXED)
 		return -EINVAL;
 	return 0;
@@ -60,6 +76,9 @@ static void heap_free(struct ebbgc_heap *h)
 	roots_destroy(h);
 	finalizers_destroy(h);
 	marker_destroy(h);
+	notes_destroy(h);
+	park_destroy(h);
+	location_destroy(h);
 	types_destroy(h);
 	regions_destroy(h);
 	free(h);
@@ -79,7 +98,6 @@ int ebbgc_heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap)
 	}
 	h->pid = getpid();
 	h->bytes = h->options.max_bytes;
-	h->residency.provider = &residency_mincore;
 	pthread_mutex_init(&h->lock, NULL);
 	pthread_mutex_init(&h->marker.lock, NULL);
 	pthread_cond_init(&h->marker.changed, NULL);
@@ -89,6 +107,10 @@ int ebbgc_heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap)
 	pthread_cond_init(&h->done, NULL);
 	pthread_cond_init(&h->swept, NULL);
 	r = regions_create(h) ? -ENOMEM : types_create(h);
+	if (!r)
+		r = location_create(h);
+	if (!r)
+		r = park_create(h);
 	if (!r)
 		r = check_create(h);
 	if (!r)

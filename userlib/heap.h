@@ -13,6 +13,9 @@
 #include <pthread.h>
 #include <sys/types.h>
 #include "ebbgc.h"
+#include "epoch.h"
+#include "notes.h"
+#include "park.h"
 #include "residency.h"
 #include "work.h"
 
@@ -53,6 +56,7 @@ struct region {
 	uint32_t cursor;		/* first slot its owner has not looked at */
 	bool zero;			/* no object ever lay here since the kernel gave it */
 	bool committed;			/* free, and still backed by memory */
+	uint16_t dropped;		/* pages the kernel was told are garbage, and still are */
 };
 
 struct region_list {
@@ -77,6 +81,7 @@ struct mutator {
 	char *stack_base, *stack_top;	/* world stopped: what lies between is scanned */
 	size_t uncounted;		/* bytes taken, not yet in allocated_bytes */
 	size_t logged;
+	struct ring *ring;		/* EBBGC_MEMLINER */
 	uint64_t log[SATB_ENTRIES];
 	struct supply supply[SMALL_KINDS];
 };
@@ -157,6 +162,8 @@ struct ebbgc_heap {
 	uint64_t allocated_bytes;	/* since creation */
 	uint64_t trigger;		/* value of allocated_bytes that asks for a cycle */
 	uint64_t stall_at;		/* value at which allocation waits for the cycle asked for */
+	uint64_t room, room_end;	/* bytes above the live ones, and where they are used up */
+	unsigned int waiting;		/* threads that wait for a cycle's end */
 
 	/* Cycles: lock. */
 	uint64_t asked, asked_full;	/* tickets drawn */
@@ -175,7 +182,16 @@ struct ebbgc_heap {
 	/* Dead objects to finalize: lock; during marking the collector looks at the world stopped. */
 	struct finalizer_list finalizers, finalizers_ready;
 
+	/* Where objects are: memliner, or EBBGC_DROP. */
 	struct residency residency;
+	struct epoch epoch;
+	uint64_t tag;			/* the epoch's stamp, in place; written under lock */
+	pthread_mutex_t look_lock;	/* residency_scan(), epoch_churn() */
+	uint64_t look_at;		/* when to look again, ns; atomic */
+	struct ring *rings;		/* list: atomic; what is taken: lock */
+	struct park park;
+	unsigned int cycle_remarks;
+
 	struct check *check;
 	struct ebbgc_stats stats;	/* lock */
 	struct ebbgc_stats counting;	/* the collector's, added to stats at the end of a pause */
@@ -274,6 +290,32 @@ type_visit(const struct type *t, uint64_t address, ebbgc_visit_fn fn, void *arg)
 
 uint64_t now_ns(void);
 
+static inline size_t page_of(const struct ebbgc_heap *h, uint64_t object)
+{
+	return (object - (uint64_t)(uintptr_t)h->base) >> PAGE_SHIFT;
+}
+
+/* A slot's reference with its stamp. */
+static inline uint64_t work_load(const ebbgc_ref_t *slot)
+{
+	return __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE);
+}
+
+/* location.c */
+int location_create(struct ebbgc_heap *h);
+void location_destroy(struct ebbgc_heap *h);
+/* Looks at epoch and residency if it is time to; any thread of the collector. */
+void location_look(struct ebbgc_heap *h);
+/* ns until then; 0 if nobody needs to look. */
+uint64_t location_wait(const struct ebbgc_heap *h);
+/* Is touching what this work refers to likely to wait for a read? */
+bool location_far(const struct ebbgc_heap *h, uint64_t work);
+/* How often work may be put off now: MAX_DL. */
+unsigned int location_delays(const struct ebbgc_heap *h);
+/* Lock held: accesses of all threads compare with this epoch, and note if marking is on. */
+void tags_publish(struct ebbgc_heap *h);
+void tags_set(const struct ebbgc_heap *h, struct mutator *m);
+
 /* type.c */
 int types_create(struct ebbgc_heap *h);
 void types_destroy(struct ebbgc_heap *h);
@@ -324,6 +366,10 @@ void finalizers_destroy(struct ebbgc_heap *h);
 bool ephemerons_step(struct ebbgc_heap *h);
 void weak_clear(struct ebbgc_heap *h);
 
+/* memliner.c: world stopped. */
+void memliner_begin(struct ebbgc_heap *h);
+void memliner_count(struct ebbgc_heap *h);	/* into stats */
+
 /* collect.c */
 int collector_start(struct ebbgc_heap *h);
 void collector_stop(struct ebbgc_heap *h);
@@ -336,6 +382,8 @@ void collector_wait_full(struct ebbgc_heap *h, struct mutator *m);
 void event_send(struct ebbgc_heap *h, enum ebbgc_event_kind kind, uint64_t value, const char *text);
 void pause_count(struct ebbgc_heap *h, uint64_t ns);	/* lock held */
 uint64_t heap_bytes(struct ebbgc_heap *h);		/* takes the lock */
+/* Names the calling thread, for ebb to know it by. */
+void thread_name(const struct ebbgc_heap *h, const char *name);
 
 /* check.c: world stopped, but for is_object(). */
 int check_create(struct ebbgc_heap *h);

@@ -3,33 +3,45 @@
 #include <string.h>
 #include "heap.h"
 
-void mark_object(struct tracer *t, uint64_t object)
+bool mark_now(struct tracer *t, uint64_t object, uint8_t kind)
 {
 	struct ebbgc_heap *h = t->heap;
-	uint8_t kind;
 
 	if (!bit_set(h->marks, granule_of(h, object)))
-		return;
-	kind = h->kinds[region_of(h, object)];
+		return false;
 	t->marked_objects++;
 	t->marked_bytes += kind < SMALL_KINDS ? h->slot_size[kind] :
 			   (size_t)h->regions[region_of(h, object)].span << REGION_SHIFT;
+	return true;
+}
+
+void mark_object(struct tracer *t, uint64_t ref)
+{
+	struct ebbgc_heap *h = t->heap;
+	uint64_t object = ref & EBBGC_ADDRESS_MASK;
+	uint8_t kind;
+
+	if (bit_test(h->marks, granule_of(h, object)))
+		return;
+	kind = h->kinds[region_of(h, object)];
 	/* A leaf's page is not touched. */
-	if (!kind_is_leaf(kind))
-		h->marker.order->add(t, object);
+	if (kind_is_leaf(kind))
+		mark_now(t, object, kind);
+	else if (h->marker.late || mark_now(t, object, kind))
+		h->marker.order->add(t, ref);
 }
 
 void mark_slot(void *arg, ebbgc_ref_t *slot)
 {
 	struct tracer *t = arg;
-	uint64_t object = ref_load(slot);
+	uint64_t ref = work_load(slot);
 
-	if (!object)
+	if (!(ref & EBBGC_ADDRESS_MASK))
 		return;
 	/* What the checking mode is going to report must not crash before. */
-	if (EBBGC_UNLIKELY(t->heap->check) && !is_object(t->heap, object))
+	if (EBBGC_UNLIKELY(t->heap->check) && !is_object(t->heap, ref & EBBGC_ADDRESS_MASK))
 		return;
-	mark_object(t, object);
+	mark_object(t, ref);
 }
 
 /* The value is traced now if the key is known to live, else when ephemerons_step() finds so. */
@@ -76,7 +88,7 @@ void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old)
 			work_give(m->heap, m->log, m->logged);
 		m->logged = 0;
 	}
-	m->log[m->logged++] = object;
+	m->log[m->logged++] = old.bits;
 }
 
 void ebbgc_copy(ebbgc_mutator_t *mutator, ebbgc_ref_t to_object, ebbgc_ref_t *to,
@@ -106,15 +118,12 @@ void ebbgc_fill(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slots
 #define LOOK_AHEAD 8		/* objects between the prefetch of one and its tracing */
 #define DEADLINE_EVERY 256	/* objects between two looks at the clock */
 
-static void depth_first_add(struct tracer *t, uint64_t object)
+static void depth_first_add(struct tracer *t, uint64_t work)
 {
+	uint64_t object = work & WORK_ADDRESS;
+
 	__builtin_prefetch(header_of(object));
-	if (EBBGC_UNLIKELY(t->depth == STACK_ENTRIES) && !work_share(t)) {
-		/* Marked but not on any list: found again by its mark bit. */
-		__atomic_store_n(&t->heap->marker.overflow, true, __ATOMIC_RELAXED);
-		return;
-	}
-	t->stack[t->depth++] = object;
+	work_push(t, object);
 }
 
 static bool depth_first_drain(struct tracer *t, uint64_t deadline)
@@ -128,7 +137,7 @@ static bool depth_first_drain(struct tracer *t, uint64_t deadline)
 
 		/* A short queue between stack and tracing lets the prefetch arrive. */
 		if (t->depth || work_take(t)) {
-			ahead[turn % LOOK_AHEAD] = t->stack[--t->depth];
+			ahead[turn % LOOK_AHEAD] = t->stack[--t->depth] & WORK_ADDRESS;
 			__builtin_prefetch(header_of(ahead[turn % LOOK_AHEAD]));
 			idle = 0;
 		} else {

@@ -182,8 +182,7 @@ void regions_release(struct ebbgc_heap *h)
 	uint32_t i = h->top;
 
 	if (h->options.resident_budget) {
-		int64_t resident = h->residency.provider->resident(&h->residency, h->base,
-								   (size_t)h->top << REGION_SHIFT);
+		int64_t resident = residency_bytes(h->base, (size_t)h->top << REGION_SHIFT);
 		uint64_t excess = 0;
 
 		if (resident >= 0) {

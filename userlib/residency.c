@@ -1,31 +1,271 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include "residency.h"
+#include <unistd.h>
+#include "heap.h"
 
-#define PAGE 4096u
 #define BATCH 4096u		/* pages asked about at a time */
 
-static int64_t mincore_resident(struct residency *r, const void *start, size_t bytes)
+int64_t residency_bytes(const void *start, size_t bytes)
 {
 	unsigned char pages[BATCH];
 	const char *p = start;
 	int64_t resident = 0;
 
 	while (bytes) {
-		size_t part = bytes < (size_t)BATCH * PAGE ? bytes : (size_t)BATCH * PAGE;
+		size_t part = bytes < (size_t)BATCH * PAGE_BYTES ? bytes : (size_t)BATCH * PAGE_BYTES;
 
 		if (mincore((void *)p, part, pages))
 			return -errno;
-		for (size_t i = 0; i < part / PAGE; i++)
-			resident += (pages[i] & 1) * PAGE;
+		for (size_t i = 0; i < part / PAGE_BYTES; i++)
+			resident += (pages[i] & 1) * (int64_t)PAGE_BYTES;
 		p += part;
 		bytes -= part;
 	}
 	return resident;
 }
 
-const struct residency_provider residency_mincore = {
-	.name = "mincore",
-	.resident = mincore_resident,
+static void set(uint64_t *bits, size_t page)
+{
+	bits[page >> 6] |= UINT64_C(1) << (page & 63);
+}
+
+static void clear(uint64_t *bits, size_t page)
+{
+	bits[page >> 6] &= ~(UINT64_C(1) << (page & 63));
+}
+
+/* Of what is swapped, what mincore() finds in the swap cache is one lookup away. */
+static int find_cached(struct residency *r, size_t pages, uint64_t *out, uint64_t *cached)
+{
+	for (size_t at = 0; at < pages; at += BATCH) {
+		size_t n = pages - at < BATCH ? pages - at : BATCH;
+		uint64_t any = 0;
+
+		for (size_t w = at / 64; w < (at + n) / 64; w++)
+			any |= out[w];
+		if (!any)
+			continue;
+		if (mincore((void *)(r->base + at * PAGE_BYTES), n * PAGE_BYTES, r->vector))
+			return -errno;
+		for (size_t i = 0; i < n; i++) {
+			if (!(r->vector[i] & 1) || !(out[(at + i) >> 6] >> ((at + i) & 63) & 1))
+				continue;
+			clear(out, at + i);
+			set(cached, at + i);
+		}
+	}
+	return 0;
+}
+
+/* --- PAGEMAP_SCAN, as in Linux 6.7's <linux/fs.h> --------------------------------------- */
+
+struct scan_region {
+	uint64_t start, end, categories;
 };
+
+struct scan_arg {
+	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+	uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+
+#define SCAN _IOWR('f', 16, struct scan_arg)
+#define SCAN_SWAPPED (UINT64_C(1) << 4)
+#define SCAN_REGIONS 512
+
+static int pagemap_open(struct residency *r)
+{
+	r->fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	return r->fd < 0 ? -errno : 0;
+}
+
+static int scan_range(struct residency *r, size_t pages, uint64_t *out)
+{
+	struct scan_region regions[SCAN_REGIONS];
+	uint64_t base = (uint64_t)(uintptr_t)r->base;
+	struct scan_arg arg = {
+		.size = sizeof(arg), .start = base, .end = base + pages * PAGE_BYTES,
+		.vec = (uint64_t)(uintptr_t)regions, .vec_len = SCAN_REGIONS,
+		.category_mask = SCAN_SWAPPED, .return_mask = SCAN_SWAPPED,
+	};
+
+	while (arg.start < arg.end) {
+		int n = ioctl(r->fd, SCAN, &arg);
+
+		if (n < 0)
+			return -errno;
+		for (int i = 0; i < n; i++)
+			for (uint64_t a = regions[i].start; a < regions[i].end; a += PAGE_BYTES)
+				set(out, (a - base) >> PAGE_SHIFT);
+		if (arg.walk_end <= arg.start)
+			break;
+		arg.start = arg.walk_end;
+	}
+	return 0;
+}
+
+static int scan_open(struct residency *r)
+{
+	uint64_t ignored[1] = { 0 };
+	int e = pagemap_open(r);
+
+	return e ? e : scan_range(r, 1, ignored);
+}
+
+static int scan_scan(struct residency *r, size_t pages, uint64_t *out, uint64_t *cached)
+{
+	int e = scan_range(r, pages, out);
+
+	return e ? e : find_cached(r, pages, out, cached);
+}
+
+/* --- /proc/self/pagemap ----------------------------------------------------------------- */
+
+#define PAGEMAP_SWAPPED (UINT64_C(1) << 62)
+
+static int pagemap_scan(struct residency *r, size_t pages, uint64_t *out, uint64_t *cached)
+{
+	uint64_t entries[BATCH / 8];
+	uint64_t first = (uint64_t)(uintptr_t)r->base >> PAGE_SHIFT;
+
+	for (size_t at = 0; at < pages;) {
+		size_t n = pages - at < BATCH / 8 ? pages - at : BATCH / 8;
+		ssize_t got = pread(r->fd, entries, n * 8, (off_t)((first + at) * 8));
+
+		if (got < 8)
+			return got < 0 ? -errno : -EIO;
+		n = (size_t)got / 8;
+		for (size_t i = 0; i < n; i++)
+			if (entries[i] & PAGEMAP_SWAPPED)
+				set(out, at + i);
+		at += n;
+	}
+	return find_cached(r, pages, out, cached);
+}
+
+/* --- mincore ---------------------------------------------------------------------------- */
+
+/* It cannot tell a page that was never touched from one that is out: no object lies on it. */
+static int mincore_scan(struct residency *r, size_t pages, uint64_t *out, uint64_t *cached)
+{
+	(void)cached;
+	for (size_t at = 0; at < pages; at += BATCH) {
+		size_t n = pages - at < BATCH ? pages - at : BATCH;
+
+		if (mincore((void *)(r->base + at * PAGE_BYTES), n * PAGE_BYTES, r->vector))
+			return -errno;
+		for (size_t i = 0; i < n; i++)
+			if (!(r->vector[i] & 1))
+				set(out, at + i);
+	}
+	return 0;
+}
+
+static int mincore_open(struct residency *r)
+{
+	(void)r;
+	return 0;
+}
+
+/* --- simulated -------------------------------------------------------------------------- */
+
+/* Half of the pages are out, one in eight cached; another choice each time. */
+static int simulated_scan(struct residency *r, size_t pages, uint64_t *out, uint64_t *cached)
+{
+	uint64_t x = r->seed + r->scans + 1;
+
+	for (size_t w = 0; w < pages / 64; w++) {
+		uint64_t draw[3];
+
+		for (int i = 0; i < 3; i++) {
+			x ^= x << 13;
+			x ^= x >> 7;
+			x ^= x << 17;
+			draw[i] = x * 0x2545f4914f6cdd1du;
+		}
+		out[w] = draw[0];
+		cached[w] = ~draw[0] & draw[1] & draw[2];
+	}
+	return 0;
+}
+
+static const struct residency_provider providers[] = {
+	[EBBGC_RESIDENCY_PAGEMAP_SCAN] = { "pagemap_scan", scan_open, scan_scan },
+	[EBBGC_RESIDENCY_PAGEMAP] = { "pagemap", pagemap_open, pagemap_scan },
+	[EBBGC_RESIDENCY_MINCORE] = { "mincore", mincore_open, mincore_scan },
+	[EBBGC_RESIDENCY_SIMULATED] = { "simulated", mincore_open, simulated_scan },
+};
+
+static uint64_t *bitmap(size_t pages)
+{
+	return map_pages((pages + 63) / 64 * 8);
+}
+
+int residency_open(struct residency *r, enum ebbgc_residency kind, const void *base, size_t bytes)
+{
+	*r = (struct residency){
+		.base = base, .pages = bytes >> PAGE_SHIFT, .fd = -1, .seed = 0x9e3779b97f4a7c15u,
+	};
+	r->out = bitmap(r->pages);
+	r->cached = bitmap(r->pages);
+	r->last = bitmap(r->pages);
+	r->next = bitmap(r->pages);
+	r->next_cached = bitmap(r->pages);
+	r->vector = map_pages(BATCH);
+	if (!r->out || !r->cached || !r->last || !r->next || !r->next_cached || !r->vector) {
+		residency_close(r);
+		return -ENOMEM;
+	}
+	/* mincore() is everywhere. */
+	for (r->kind = kind; providers[r->kind].open(r); r->kind++) {
+		if (r->fd >= 0)
+			close(r->fd);
+		r->fd = -1;
+	}
+	r->provider = &providers[r->kind];
+	return 0;
+}
+
+void residency_close(struct residency *r)
+{
+	uint64_t *bitmaps[] = { r->out, r->cached, r->last, r->next, r->next_cached };
+
+	if (!r->pages)
+		return;
+	for (size_t i = 0; i < sizeof(bitmaps) / sizeof(bitmaps[0]); i++)
+		if (bitmaps[i])
+			munmap(bitmaps[i], (r->pages + 63) / 64 * 8);
+	if (r->vector)
+		munmap(r->vector, BATCH);
+	if (r->fd >= 0)
+		close(r->fd);
+	*r = (struct residency){ .fd = -1 };
+}
+
+int64_t residency_scan(struct residency *r, size_t bytes)
+{
+	size_t pages = ((bytes >> PAGE_SHIFT) + 63) & ~(size_t)63, words = pages / 64;
+	uint64_t since = now_ns();
+	int64_t changed = 0;
+	int e;
+
+	memset(r->next, 0, words * 8);
+	memset(r->next_cached, 0, words * 8);
+	e = r->provider->scan(r, pages, r->next, r->next_cached);
+	if (e)
+		return e;
+	for (size_t w = 0; w < words; w++) {
+		uint64_t gone = r->next[w] | r->next_cached[w];
+
+		changed += __builtin_popcountll(gone ^ r->last[w]);
+		r->last[w] = gone;
+		__atomic_store_n(&r->out[w], r->next[w], __ATOMIC_RELAXED);
+		__atomic_store_n(&r->cached[w], r->next_cached[w], __ATOMIC_RELAXED);
+	}
+	__atomic_fetch_add(&r->scans, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&r->scan_ns, now_ns() - since, __ATOMIC_RELAXED);
+	return changed;
+}

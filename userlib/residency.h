@@ -1,24 +1,76 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
-/* Which pages of a heap are in memory, behind one interface so that there can be several sources. */
+/*
+ * Which pages of a heap are in memory, behind one interface so that there can be several sources.
+ * Two bits a page are kept from one scan to the next; in between, who touches a page says so.
+ */
 #ifndef EBBGC_RESIDENCY_H
 #define EBBGC_RESIDENCY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "ebbgc.h"
+
+#define PAGE_SHIFT 12
+#define PAGE_BYTES ((size_t)1 << PAGE_SHIFT)
+
+enum page_state {
+	PAGE_HERE,		/* mapped, or never touched */
+	PAGE_CACHED,		/* not mapped, but in the swap cache or on its way: no read */
+	PAGE_OUT,		/* touching it waits for a read */
+};
 
 struct residency;
 
 struct residency_provider {
 	const char *name;
-	/* Bytes resident of [start, start + bytes), both multiples of a page; or -errno. */
-	int64_t (*resident)(struct residency *r, const void *start, size_t bytes);
+	/* -errno when this kernel lacks it; the next provider is tried then. */
+	int (*open)(struct residency *r);
+	/*
+	 * Sets the bits of the first `pages` pages that are PAGE_OUT or PAGE_CACHED in bitmaps
+	 * that are zero; a multiple of 64 pages.  0 or -errno.
+	 */
+	int (*scan)(struct residency *r, size_t pages, uint64_t *out, uint64_t *cached);
 };
 
 struct residency {
 	const struct residency_provider *provider;
+	enum ebbgc_residency kind;
+	const char *base;
+	size_t pages;
+	uint64_t *out, *cached;		/* atomic; of what is kept */
+	uint64_t *last, *next, *next_cached;	/* out, as the last scan said; scratch */
+	unsigned char *vector;		/* mincore's */
+	int fd;
+	uint64_t seed;			/* simulated */
+	uint64_t scans, scan_ns;	/* atomic */
 };
 
-/* mincore(2): works everywhere; counts what is in the swap cache as resident. */
-extern const struct residency_provider residency_mincore;
+/* For [base, base + bytes), bytes a multiple of 64 pages.  0, -ENOMEM. */
+int residency_open(struct residency *r, enum ebbgc_residency kind, const void *base, size_t bytes);
+void residency_close(struct residency *r);
+
+/* Looks at the first `bytes`; returns how many pages went or came since the scan before, or -errno. */
+int64_t residency_scan(struct residency *r, size_t bytes);
+
+/* Bytes resident of the first `bytes`, by mincore(2); or -errno.  Needs no residency_open(). */
+int64_t residency_bytes(const void *start, size_t bytes);
+
+static inline enum page_state residency_of(const struct residency *r, size_t page)
+{
+	if (__atomic_load_n(&r->out[page >> 6], __ATOMIC_RELAXED) >> (page & 63) & 1)
+		return PAGE_OUT;
+	return __atomic_load_n(&r->cached[page >> 6], __ATOMIC_RELAXED) >> (page & 63) & 1 ?
+	       PAGE_CACHED : PAGE_HERE;
+}
+
+/* Somebody has just touched the page. */
+static inline void residency_touched(struct residency *r, size_t page)
+{
+	uint64_t bit = UINT64_C(1) << (page & 63);
+
+	if (__atomic_load_n(&r->out[page >> 6], __ATOMIC_RELAXED) & bit)
+		__atomic_fetch_and(&r->out[page >> 6], ~bit, __ATOMIC_RELAXED);
+}
 
 #endif

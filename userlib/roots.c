@@ -47,8 +47,10 @@ static void stack_each(struct ebbgc_heap *h, struct mutator *m, ebbgc_visit_fn f
 	for (; p + 8 <= m->stack_base; p += 8) {
 		ebbgc_ref_t found = { object_containing(h, stack_word(p)) };
 
-		if (found.bits)
-			fn(arg, &found);
+		if (!found.bits)
+			continue;
+		found.bits |= h->tag;
+		fn(arg, &found);
 	}
 }
 

@@ -62,6 +62,9 @@ int ebbgc_attach(ebbgc_heap_t *h, ebbgc_mutator_t **mutator)
 	while (h->stop)
 		pthread_cond_wait(&h->resume, &h->lock);
 	m->public.flags = h->marking ? EBBGC_MARKING : 0;
+	tags_set(h, m);
+	if (h->options.mode == EBBGC_MEMLINER)
+		m->ring = ring_take(h);
 	m->next = h->mutators;
 	h->mutators = m;
 	h->running++;
@@ -91,6 +94,8 @@ static void detach(struct mutator *m)
 	if (m->logged)
 		work_give(h, m->log, m->logged);
 	supplies_drop_regions(h, m);
+	if (m->ring)
+		ring_leave(m->ring);
 	h->running--;
 	pthread_cond_signal(&h->stopped);
 	pthread_mutex_unlock(&h->lock);
@@ -239,6 +244,7 @@ void world_resume(struct ebbgc_heap *h, uint64_t since)
 		__atomic_store_n(&m->public.poll, 0, __ATOMIC_RELAXED);
 		m->public.flags = h->marking ? EBBGC_MARKING : 0;
 	}
+	tags_publish(h);
 	pthread_cond_broadcast(&h->resume);
 	ns = now_ns() - since;
 	pause_count(h, ns);

@@ -38,6 +38,14 @@ void pause_count(struct ebbgc_heap *h, uint64_t ns)
 	h->counting = (struct ebbgc_stats){ 0 };
 }
 
+void thread_name(const struct ebbgc_heap *h, const char *name)
+{
+	/* The policy gcaware knows collectors by the prefix. */
+	if (h->options.features & EBBGC_INCOGNITO)
+		name += sizeof("ebb-") - 1;
+	pthread_setname_np(pthread_self(), name);
+}
+
 uint64_t heap_bytes(struct ebbgc_heap *h)
 {
 	uint64_t bytes;
@@ -78,6 +86,12 @@ void ebbgc_stats_get(ebbgc_heap_t *h, struct ebbgc_stats *stats, size_t size)
 	now.logged_references = __atomic_load_n(&h->logged_references, __ATOMIC_RELAXED);
 	now.heap_bytes = (uint64_t)h->used << REGION_SHIFT;
 	now.side_bytes = h->top * per_region;
+	now.epoch_source = h->epoch.source;
+	now.residency = h->residency.kind;
+	now.epoch = epoch_now(&h->epoch);
+	now.scans = __atomic_load_n(&h->residency.scans, __ATOMIC_RELAXED);
+	now.scan_total_ns = __atomic_load_n(&h->residency.scan_ns, __ATOMIC_RELAXED);
+	notes_count(h, &now.noted, &now.noted_lost);
 	now.side_locked = h->side_locked * per_region;
 	pthread_mutex_unlock(&h->lock);
 	memset(stats, 0, size);

@@ -4,6 +4,7 @@
  * the heap.  Allocating threads sweep what they need, the collector's thread the rest.
  */
 #include <string.h>
+#include <sys/mman.h>
 #include "heap.h"
 
 /* What a dead object is overwritten with in checking mode; no valid type id. */
@@ -51,15 +52,65 @@ static uint32_t sweep_region(struct ebbgc_heap *h, uint32_t region, uint8_t kind
 	return live;
 }
 
+#define REGION_PAGES (REGION_SIZE / PAGE_BYTES)
+#define WORDS_PER_PAGE (REGION_WORDS / REGION_PAGES)
+
+/* Bit i: an object that is allocated lies at least partly on page i of the region. */
+static uint32_t pages_live(const struct ebbgc_heap *h, uint32_t region, uint8_t kind)
+{
+	const uint64_t *allocated = h->allocated + (size_t)region * REGION_WORDS;
+	size_t size = h->slot_size[kind];
+	uint32_t live = 0;
+
+	for (size_t w = 0; w < REGION_WORDS; w++) {
+		size_t first = w / WORDS_PER_PAGE, last;
+
+		if (!allocated[w])
+			continue;
+		/* A word's objects begin on one page; only its last may reach beyond the next word. */
+		last = ((64 * w + 63 - (size_t)__builtin_clzll(allocated[w])) * GRANULE + size - 1) /
+		       PAGE_BYTES;
+		live |= (UINT32_C(2) << last) - (UINT32_C(1) << first);
+	}
+	return live;
+}
+
+/*
+ * Nobody's region, swept: pages without objects are nothing that is worth writing.  If they are out
+ * their swap is free at once, else they stay for an allocation until the kernel wants them.
+ */
+static size_t drop_garbage(struct ebbgc_heap *h, uint32_t region, uint8_t kind)
+{
+	struct region *r = &h->regions[region];
+	uint32_t dead = ~pages_live(h, region, kind) & (uint32_t)((1u << REGION_PAGES) - 1);
+	uint32_t fresh = dead & ~(uint32_t)r->dropped;
+	size_t dropped = 0;
+
+	r->dropped = (uint16_t)dead;
+	while (fresh) {
+		size_t first = (size_t)__builtin_ctz(fresh);
+		size_t n = (size_t)__builtin_ctz(~(fresh >> first));
+
+		madvise(region_start(h, region) + first * PAGE_BYTES, n * PAGE_BYTES, MADV_FREE);
+		dropped += n * PAGE_BYTES;
+		fresh &= ~(uint32_t)(((UINT64_C(1) << n) - 1) << first);
+	}
+	return dropped;
+}
+
 /* Lock held; dropped while the region is swept.  Puts it where it belongs, or gives it to `mine`. */
 static void sweep_one(struct ebbgc_heap *h, uint32_t region, uint8_t kind, uint32_t *mine)
 {
+	size_t dropped = 0;
 	uint32_t live;
 
 	h->sweeping++;
 	pthread_mutex_unlock(&h->lock);
 	live = sweep_region(h, region, kind);
+	if ((h->options.features & EBBGC_DROP) && !mine)
+		dropped = drop_garbage(h, region, kind);
 	pthread_mutex_lock(&h->lock);
+	h->stats.dropped_bytes += dropped;
 	if (live == REGION_SIZE / h->slot_size[kind])
 		list_push(h, &h->full[kind], region);
 	else if (live == 0 && !mine)
@@ -104,6 +155,14 @@ static void sweep_large(struct ebbgc_heap *h)
 		__atomic_store_n(allocated, 0, __ATOMIC_RELAXED);
 		if (h->options.check)
 			memset(region_start(h, region), POISON, REGION_SIZE);
+		if (h->options.features & EBBGC_DROP) {
+			size_t bytes = (size_t)h->regions[region].span << REGION_SHIFT;
+
+			pthread_mutex_unlock(&h->lock);
+			madvise(region_start(h, region), bytes, MADV_FREE);
+			pthread_mutex_lock(&h->lock);
+			h->stats.dropped_bytes += bytes;
+		}
 		regions_free(h, region, h->regions[region].span);
 	}
 }

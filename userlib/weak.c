@@ -22,15 +22,13 @@ bool ephemerons_step(struct ebbgc_heap *h)
 
 		for (size_t j = 0; j < v->count; j++) {
 			ebbgc_ref_t *slots = (ebbgc_ref_t *)(uintptr_t)v->items[j];
-			uint64_t value = ref_load(&slots[1]);
 
 			if (!marked(h, ref_load(&slots[0]))) {
 				v->items[kept++] = v->items[j];
 				continue;
 			}
 			found = true;
-			if (value)
-				mark_object(&mk->tracers[0], value);
+			mark_slot(&mk->tracers[0], &slots[1]);
 		}
 		v->count = kept;
 	}

@@ -53,6 +53,21 @@ static bool pool_add(struct marker *mk, const uint64_t *objects, size_t count)
 	return true;
 }
 
+void work_push(struct tracer *t, uint64_t work)
+{
+	struct ebbgc_heap *h = t->heap;
+	uint64_t object = work & WORK_ADDRESS;
+
+	if (EBBGC_UNLIKELY(t->depth == STACK_ENTRIES) && !work_share(t)) {
+		/* On no list: found again by its mark bit. */
+		if (h->marker.late)
+			mark_now(t, object, h->kinds[region_of(h, object)]);
+		__atomic_store_n(&h->marker.overflow, true, __ATOMIC_RELAXED);
+		return;
+	}
+	t->stack[t->depth++] = work;
+}
+
 bool work_share(struct tracer *t)
 {
 	struct marker *mk = &t->heap->marker;
@@ -90,29 +105,45 @@ bool work_take(struct tracer *t)
 	return c;
 }
 
-/* Mutators' logs: mark bits are set here, so that only first mentions become work. */
-void work_give(struct ebbgc_heap *h, const uint64_t *objects, size_t count)
+/* Of what mutators log: sets and counts a mark bit; the kind says how much that is. */
+static void mark_logged(struct ebbgc_heap *h, uint64_t object, uint8_t kind)
+{
+	if (!bit_set(h->marks, granule_of(h, object)))
+		return;
+	__atomic_fetch_add(&h->logged_bytes, kind < SMALL_KINDS ? h->slot_size[kind] : REGION_SIZE,
+			   __ATOMIC_RELAXED);
+}
+
+/* Mutators' logs: only first mentions become work. */
+void work_give(struct ebbgc_heap *h, const uint64_t *refs, size_t count)
 {
 	struct marker *mk = &h->marker;
-	uint64_t fresh[SATB_ENTRIES], bytes = 0;
-	size_t n = 0, marked = 0;
+	uint64_t fresh[SATB_ENTRIES];
+	size_t n = 0, first = 0;
 
 	for (size_t i = 0; i < count; i++) {
+		uint64_t object = refs[i] & EBBGC_ADDRESS_MASK;
 		uint8_t kind;
 
-		if (!bit_set(h->marks, granule_of(h, objects[i])))
+		if (bit_test(h->marks, granule_of(h, object)))
 			continue;
-		kind = h->kinds[region_of(h, objects[i])];
-		marked++;
-		bytes += kind < SMALL_KINDS ? h->slot_size[kind] : REGION_SIZE;
+		first++;
+		kind = h->kinds[region_of(h, object)];
+		if (!mk->late || kind_is_leaf(kind))
+			mark_logged(h, object, kind);
 		if (!kind_is_leaf(kind))
-			fresh[n++] = objects[i];
+			fresh[n++] = refs[i];
 	}
-	__atomic_fetch_add(&h->logged_references, marked, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&h->logged_bytes, bytes, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&h->logged_references, first, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&mk->lock);
-	if (!pool_add(mk, fresh, n))
+	if (!pool_add(mk, fresh, n)) {
+		for (size_t i = 0; mk->late && i < n; i++) {
+			uint64_t object = fresh[i] & EBBGC_ADDRESS_MASK;
+
+			mark_logged(h, object, h->kinds[region_of(h, object)]);
+		}
 		__atomic_store_n(&mk->overflow, true, __ATOMIC_RELAXED);
+	}
 	pthread_mutex_unlock(&mk->lock);
 }
 
@@ -154,9 +185,8 @@ static void *tracer_thread(void *arg)
 	uint64_t seen = 0;
 	char name[16];
 
-	/* The policy gcaware knows collectors by this prefix. */
 	snprintf(name, sizeof(name), "ebb-gc-mark%u", t->index);
-	pthread_setname_np(pthread_self(), name);
+	thread_name(t->heap, name);
 	pthread_mutex_lock(&mk->lock);
 	for (;;) {
 		while (!mk->quit && mk->phase == seen)
@@ -235,7 +265,8 @@ int marker_create(struct ebbgc_heap *h)
 {
 	struct marker *mk = &h->marker;
 
-	mk->order = &order_depth_first;
+	mk->order = h->options.mode == EBBGC_MEMLINER ? &order_memliner : &order_depth_first;
+	mk->late = mk->order->marks_late;
 	mk->tracer_count = h->options.markers;
 	mk->tracers = map_pages(mk->tracer_count * sizeof(*mk->tracers));
 	if (!mk->tracers)
@@ -272,6 +303,10 @@ void marker_destroy(struct ebbgc_heap *h)
 	for (unsigned int i = 0; i < mk->tracer_count; i++) {
 		free(mk->tracers[i].weak.items);
 		free(mk->tracers[i].ephemerons.items);
+		for (struct chunk *c = mk->tracers[i].later; c; c = mk->tracers[i].later) {
+			mk->tracers[i].later = c->next;
+			free(c);
+		}
 	}
 	for (struct chunk *c = mk->full; c; c = mk->full) {
 		mk->full = c->next;

@@ -31,6 +31,11 @@ struct vector {
 	size_t count, capacity;
 };
 
+/* Of one tracer in one cycle. */
+struct order_counts {
+	uint64_t red, explored, postponed, parked, woken, fetch_calls, fetched;
+};
+
 /* One per marking thread; the first is the coordinator's. */
 struct tracer {
 	struct ebbgc_heap *heap;
@@ -40,24 +45,36 @@ struct tracer {
 	struct vector ephemerons;	/* marked ones whose key was not when they were traced */
 	pthread_t thread;
 	unsigned int index;
+	/* Of the order memliner. */
+	struct chunk *later, *later_tail;	/* postponed work, first in first out */
+	unsigned int hops;		/* from the noted object that is being explored */
+	unsigned int explore_left;	/* objects that may still be; 0 outside of exploring */
+	struct order_counts counts;
 	uint64_t stack[STACK_ENTRIES];
 };
 
 /*
- * An order of marking.  add() is told of an object whose mark bit has just been set and that
- * may hold references; drain() traces until there is no work in reach of this tracer, or, if
- * deadline is not 0, until then; true if it ran dry.
+ * An order of marking.  add() is told of an object that may hold references and whose mark bit
+ * has just been set; or is not set, if the order marks what it traces, as late as it does so.
+ * Work is a reference with its stamp, the lower three bits being the order's.  drain() traces
+ * until there is no work in reach of this tracer, or, if deadline is not 0, until then; true if
+ * it ran dry.
  */
 struct order {
 	const char *name;
-	void (*add)(struct tracer *t, uint64_t object);
+	bool marks_late;
+	void (*add)(struct tracer *t, uint64_t work);
 	bool (*drain)(struct tracer *t, uint64_t deadline);
 };
 
-extern const struct order order_depth_first;
+extern const struct order order_depth_first, order_memliner;
+
+#define WORK_ADDRESS (EBBGC_ADDRESS_MASK & ~UINT64_C(7))
+#define WORK_FORCED UINT64_C(7)	/* in place of the count of delays: no more of them */
 
 struct marker {
 	const struct order *order;
+	bool late;			/* order->marks_late */
 	struct tracer *tracers;
 	unsigned int tracer_count;
 	unsigned int started;
@@ -76,8 +93,10 @@ struct marker {
 int marker_create(struct ebbgc_heap *h);
 void marker_destroy(struct ebbgc_heap *h);
 
-/* Sets the mark bit of an object and, if this call set it, adds it as work. */
-void mark_object(struct tracer *t, uint64_t object);
+/* Makes a reference's target work unless it is marked; leaves are marked at once. */
+void mark_object(struct tracer *t, uint64_t ref);
+/* Sets and counts the mark bit of an object of that kind; false if it was set. */
+bool mark_now(struct tracer *t, uint64_t object, uint8_t kind);
 /* The same for what a slot refers to, if anything; tracer is a struct tracer. */
 void mark_slot(void *tracer, ebbgc_ref_t *slot);
 /* Traces one object: for orders. */
@@ -90,6 +109,8 @@ bool mark_until(struct ebbgc_heap *h, uint64_t deadline);
 
 /* Adds references as work whose targets may be unmarked; any thread. */
 void work_give(struct ebbgc_heap *h, const uint64_t *objects, size_t count);
+/* For orders: work to the tracer's stack, or the pool; what finds no memory is found again. */
+void work_push(struct tracer *t, uint64_t work);
 /* For orders: moves half of the tracer's stack to the pool; false if there is no memory. */
 bool work_share(struct tracer *t);
 /* For orders: refills the stack from the pool without waiting. */

@@ -43,20 +43,28 @@ static inline struct refs *refs_of(ebbgc_ref_t r)
 	return ebbgc_ptr(r);
 }
 
-/* A heap in checking mode, which aborts the test by itself if an event does not catch it. */
-static inline ebbgc_heap_t *checked_heap(enum ebbgc_mode mode, size_t max)
+/*
+ * A heap in checking mode, which aborts the test by itself if an event does not catch it; @words
+ * as for ebbgc_options_parse().
+ */
+static inline ebbgc_heap_t *checked_heap_with(const char *words, size_t max)
 {
 	struct ebbgc_options o;
 	ebbgc_heap_t *heap;
 
 	ebbgc_options_init(&o);
-	o.mode = mode;
+	assert_int_equal(ebbgc_options_parse(&o, words), 0);
 	o.check = true;
 	o.max_bytes = max;
 	o.min_bytes = 1 << 20;
 	o.markers = 2;
 	assert_int_equal(ebbgc_heap_create(&o, &heap), 0);
 	return heap;
+}
+
+static inline ebbgc_heap_t *checked_heap(enum ebbgc_mode mode, size_t max)
+{
+	return checked_heap_with(mode == EBBGC_CONCURRENT ? "mode=concurrent" : "mode=stop", max);
 }
 
 static inline struct ebbgc_stats stats_of(ebbgc_heap_t *heap)

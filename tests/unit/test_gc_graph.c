@@ -146,7 +146,7 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-static void random_program(enum ebbgc_mode mode, uint64_t seed)
+static void random_program(const char *options, uint64_t seed)
 {
 	static const struct ebbgc_layout leaf = {
 		.name = "leaf", .flags = EBBGC_LEAF, .size = 8, .element_size = 1, .length_width = 8,
@@ -157,7 +157,7 @@ static void random_program(enum ebbgc_mode mode, uint64_t seed)
 	struct ebbgc_stats s;
 	ebbgc_mutator_t *m;
 
-	w.heap = checked_heap(mode, 64 << 20);
+	w.heap = checked_heap_with(options, 64 << 20);
 	assert_int_equal(ebbgc_type_register(w.heap, &node_layout, &w.node), 0);
 	assert_int_equal(ebbgc_type_register(w.heap, &refs_layout, &w.refs), 0);
 	assert_int_equal(ebbgc_type_register(w.heap, &leaf, &w.leaf), 0);
@@ -178,7 +178,7 @@ static void random_program(enum ebbgc_mode mode, uint64_t seed)
 	s = stats_of(w.heap);
 	assert_int_equal(s.check_failures, 0);
 	assert_int_equal(s.checks, s.cycles);
-	assert_true(mode == EBBGC_STOP_WORLD || s.cycles - s.full_cycles > 3);
+	assert_true(strstr(options, "mode=stop") || s.cycles - s.full_cycles > 3);
 	assert_true(s.cycles > 3);
 	/* Nothing is reachable any more, so no region is in use. */
 	assert_int_equal(s.live_bytes, 0);
@@ -187,23 +187,28 @@ static void random_program(enum ebbgc_mode mode, uint64_t seed)
 	assert_int_equal(ebbgc_heap_destroy(w.heap), 0);
 }
 
-static void concurrent_programs(void **state)
+static void random_programs(void **state)
 {
-	for (uint64_t seed = 1; seed <= 4; seed++)
-		random_program(EBBGC_CONCURRENT, seed * 1000003);
+	const char *options = *state;
+
+	for (uint64_t seed = 1; seed <= 3; seed++)
+		random_program(options, seed * 1000003);
 }
 
-static void stopped_programs(void **state)
-{
-	for (uint64_t seed = 1; seed <= 2; seed++)
-		random_program(EBBGC_STOP_WORLD, seed * 999983);
-}
+#define PROGRAMS(options) { options, random_programs, NULL, NULL, (void *)(options) }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(concurrent_programs),
-		cmocka_unit_test(stopped_programs),
+		PROGRAMS("mode=concurrent"),
+		PROGRAMS("mode=stop"),
+		PROGRAMS("mode=concurrent,drop"),
+		PROGRAMS("mode=memliner"),
+		/* Every stamp is soon too old; every object far at first, and put off. */
+		PROGRAMS("mode=memliner,residency=simulated,epoch=1,delta=0,delays=6:6:6"),
+		PROGRAMS("mode=memliner,exact,residency=simulated,delays=3:3:3"),
+		PROGRAMS("mode=memliner,park,residency=simulated,drop"),
+		PROGRAMS("mode=memliner,park,drop,depth=0"),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+/*
+ * Epochs: periods in which the set of resident pages is relatively stable (dissertation, section
+ * 4.3.2.2).  ebbd's BPF programs count them and share the counter; without ebbd they are counted
+ * here, from what changed between two scans: what left and came back in between is missed.
+ */
+#ifndef EBBGC_EPOCH_H
+#define EBBGC_EPOCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "ebbgc.h"
+
+struct epoch {
+	enum ebbgc_epoch_source source;
+	const uint64_t *shared;		/* EBBGC_EPOCH_EBBD */
+	void *map;
+	size_t map_bytes;
+	uint64_t own;			/* EBBGC_EPOCH_OWN; atomic */
+	uint64_t churn;			/* pages changed in this epoch */
+};
+
+/* Asks ebbd's control socket once; waits for its answer for at most a fifth of a second. */
+void epoch_open(struct epoch *e);
+void epoch_close(struct epoch *e);
+
+/* EBBGC_EPOCH_OWN: `changed` of `pages` pages did; an epoch ends at `percent` of them. */
+void epoch_churn(struct epoch *e, uint64_t changed, uint64_t pages, unsigned int percent);
+
+static inline uint64_t epoch_now(const struct epoch *e)
+{
+	return __atomic_load_n(e->source == EBBGC_EPOCH_EBBD ? e->shared : &e->own, __ATOMIC_RELAXED);
+}
+
+#endif

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+/*
+ * Whether an object is likely to be in memory: by the epoch in which its reference was last used
+ * (dissertation, section 4.3.2.2), or by what the kernel says of its page.  And how long it is
+ * worth waiting for it to come in.
+ */
+#include "heap.h"
+
+#define LOOK_NS 5000000u	/* between two looks while marking */
+#define LOOK_IDLE_NS 100000000u	/* and otherwise */
+#define LOOK_SHARE 20u		/* a look takes at most one part in so many of the time */
+
+static bool stamping(const struct ebbgc_heap *h)
+{
+	return h->options.mode == EBBGC_MEMLINER && !(h->options.features & EBBGC_EXACT);
+}
+
+static bool exact(const struct ebbgc_heap *h)
+{
+	return h->options.mode == EBBGC_MEMLINER && (h->options.features & EBBGC_EXACT);
+}
+
+int location_create(struct ebbgc_heap *h)
+{
+	pthread_mutex_init(&h->look_lock, NULL);
+	if (h->options.mode != EBBGC_MEMLINER)
+		return 0;
+	if (stamping(h))
+		epoch_open(&h->epoch);
+	if (h->epoch.source == EBBGC_EPOCH_EBBD)
+		return 0;
+	return residency_open(&h->residency, h->options.residency, h->base, h->bytes);
+}
+
+void location_destroy(struct ebbgc_heap *h)
+{
+	epoch_close(&h->epoch);
+	residency_close(&h->residency);
+}
+
+void tags_set(const struct ebbgc_heap *h, struct mutator *m)
+{
+	uint64_t more = h->marking ? EBBGC_TAG_NOTE : 0;
+
+	__atomic_store_n(&m->public.store_tag, h->tag | more, __ATOMIC_RELAXED);
+	if (h->options.mode != EBBGC_MEMLINER)
+		more = 0;
+	__atomic_store_n(&m->public.load_tag, h->tag | more, __ATOMIC_RELAXED);
+}
+
+void tags_publish(struct ebbgc_heap *h)
+{
+	for (struct mutator *m = h->mutators; m; m = m->next)
+		tags_set(h, m);
+}
+
+uint64_t location_wait(const struct ebbgc_heap *h)
+{
+	uint64_t now = now_ns(), at = __atomic_load_n(&h->look_at, __ATOMIC_RELAXED);
+
+	if (h->options.mode != EBBGC_MEMLINER || (exact(h) && !h->marking))
+		return 0;
+	return at > now ? at - now : 1;
+}
+
+void location_look(struct ebbgc_heap *h)
+{
+	uint64_t now, cost, wait, top, tag;
+
+	if (h->options.mode != EBBGC_MEMLINER)
+		return;
+	now = now_ns();
+	if (now < __atomic_load_n(&h->look_at, __ATOMIC_RELAXED) ||
+	    pthread_mutex_trylock(&h->look_lock))
+		return;
+	top = __atomic_load_n(&h->top, __ATOMIC_RELAXED);
+	if (h->residency.provider && top) {
+		int64_t changed = residency_scan(&h->residency, top << REGION_SHIFT);
+
+		if (changed > 0 && h->epoch.source == EBBGC_EPOCH_OWN)
+			epoch_churn(&h->epoch, (uint64_t)changed, top << (REGION_SHIFT - PAGE_SHIFT),
+				    h->options.epoch_percent);
+	}
+	tag = stamping(h) ? epoch_now(&h->epoch) << EBBGC_STAMP_SHIFT : 0;
+	if (tag != __atomic_load_n(&h->tag, __ATOMIC_RELAXED)) {
+		pthread_mutex_lock(&h->lock);
+		__atomic_store_n(&h->tag, tag, __ATOMIC_RELAXED);
+		tags_publish(h);
+		pthread_mutex_unlock(&h->lock);
+	}
+	cost = now_ns() - now;
+	wait = h->marking ? LOOK_NS : LOOK_IDLE_NS;
+	if (wait < cost * LOOK_SHARE)
+		wait = cost * LOOK_SHARE;
+	__atomic_store_n(&h->look_at, now + cost + wait, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&h->look_lock);
+}
+
+bool location_far(const struct ebbgc_heap *h, uint64_t work)
+{
+	unsigned int age;
+
+	if (h->options.features & EBBGC_EXACT)
+		return residency_of(&h->residency, page_of(h, work & WORK_ADDRESS)) == PAGE_OUT;
+	age = (__atomic_load_n(&h->tag, __ATOMIC_RELAXED) - (work & ~EBBGC_ADDRESS_MASK)) >>
+	      EBBGC_STAMP_SHIFT;
+	/* Epochs are modulo 16, and a tracer may be the later one to hear of a new one. */
+	return (age < 8 ? age : 16 - age) > h->options.delta;
+}
+
+unsigned int location_delays(const struct ebbgc_heap *h)
+{
+	uint64_t used = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED);
+	uint64_t end = __atomic_load_n(&h->room_end, __ATOMIC_RELAXED);
+	uint64_t room = __atomic_load_n(&h->room, __ATOMIC_RELAXED), left;
+
+	if (h->stop || __atomic_load_n(&h->waiting, __ATOMIC_RELAXED))
+		return 0;
+	left = end > used ? end - used : 0;
+	return h->options.delays[left * 100 > room * 50 ? 0 : left * 100 >= room * 15 ? 1 : 2];
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include <sys/mman.h>
+#include "heap.h"
+
+struct ring *ring_take(struct ebbgc_heap *h)
+{
+	struct ring *r = h->rings;
+
+	while (r && r->taken)
+		r = r->next;
+	if (!r) {
+		r = map_pages(sizeof(*r));
+		if (!r)
+			return NULL;
+		if (h->options.lock_side)
+			(void)mlock(r, sizeof(*r));
+		r->next = h->rings;
+		/* Tracers walk the list without the lock. */
+		__atomic_store_n(&h->rings, r, __ATOMIC_RELEASE);
+	}
+	r->taken = true;
+	return r;
+}
+
+void ring_leave(struct ring *r)
+{
+	r->taken = false;
+}
+
+void note(struct mutator *m, uint64_t object)
+{
+	struct ring *r = m->ring;
+	uint64_t head;
+
+	if (!r || object == r->last || !object ||
+	    bit_test(m->heap->marks, granule_of(m->heap, object)))
+		return;
+	r->last = object;
+	head = __atomic_load_n(&r->head, __ATOMIC_RELAXED);
+	__atomic_store_n(&r->entries[head % RING_ENTRIES], object, __ATOMIC_RELAXED);
+	__atomic_store_n(&r->head, head + 1, __ATOMIC_RELEASE);
+}
+
+static uint64_t ring_next(struct ring *r)
+{
+	uint64_t tail = __atomic_load_n(&r->tail, __ATOMIC_RELAXED), head, from, object;
+
+	do {
+		head = __atomic_load_n(&r->head, __ATOMIC_ACQUIRE);
+		if (head == tail)
+			return 0;
+		/* What has been overwritten is lost; what is while we look is another valid one. */
+		from = head - tail > RING_ENTRIES ? head - RING_ENTRIES : tail;
+		object = __atomic_load_n(&r->entries[from % RING_ENTRIES], __ATOMIC_RELAXED);
+	} while (!__atomic_compare_exchange_n(&r->tail, &tail, from + 1, false, __ATOMIC_ACQ_REL,
+					      __ATOMIC_RELAXED));
+	if (from != tail)
+		__atomic_fetch_add(&r->lost, from - tail, __ATOMIC_RELAXED);
+	return object;
+}
+
+uint64_t notes_next(struct ebbgc_heap *h)
+{
+	struct ring *r = __atomic_load_n(&h->rings, __ATOMIC_ACQUIRE);
+
+	for (; r; r = r->next) {
+		uint64_t object = ring_next(r);
+
+		if (object)
+			return object;
+	}
+	return 0;
+}
+
+void notes_clear(struct ebbgc_heap *h)
+{
+	for (struct ring *r = h->rings; r; r = r->next) {
+		uint64_t head = __atomic_load_n(&r->head, __ATOMIC_RELAXED);
+
+		__atomic_fetch_add(&r->lost, head - r->tail, __ATOMIC_RELAXED);
+		__atomic_store_n(&r->tail, head, __ATOMIC_RELAXED);
+		r->last = 0;
+	}
+}
+
+void notes_destroy(struct ebbgc_heap *h)
+{
+	while (h->rings) {
+		struct ring *r = h->rings;
+
+		h->rings = r->next;
+		munmap(r, sizeof(*r));
+	}
+}
+
+void notes_count(struct ebbgc_heap *h, uint64_t *noted, uint64_t *lost)
+{
+	*noted = *lost = 0;
+	for (struct ring *r = h->rings; r; r = r->next) {
+		*noted += __atomic_load_n(&r->head, __ATOMIC_RELAXED);
+		*lost += __atomic_load_n(&r->lost, __ATOMIC_RELAXED);
+	}
+}
+
+/* --- the accessors' rare halves --------------------------------------------------------- */
+
+#define STAMP_MASK (~UINT64_C(0) << EBBGC_STAMP_SHIFT)
+
+static uint64_t stamped(uint64_t bits, uint64_t tag)
+{
+	return (bits & EBBGC_ADDRESS_MASK) | (tag & STAMP_MASK);
+}
+
+ebbgc_ref_t ebbgc_load_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const ebbgc_ref_t *slot,
+			    ebbgc_ref_t ref)
+{
+	uint64_t tag = __atomic_load_n(&mutator->load_tag, __ATOMIC_RELAXED), was = ref.bits;
+
+	if (tag & EBBGC_TAG_NOTE)
+		note(mutator_of(mutator), object.bits & EBBGC_ADDRESS_MASK);
+	if (ebbgc_is_null(ref) || !((was ^ tag) & STAMP_MASK))
+		return ref;
+	/* The slot, too, unless somebody stores to it: the store is not to be lost. */
+	ref.bits = stamped(was, tag);
+	__atomic_compare_exchange_n((uint64_t *)&slot->bits, &was, ref.bits, false, __ATOMIC_ACQ_REL,
+				    __ATOMIC_RELAXED);
+	return ref;
+}
+
+void ebbgc_store_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
+		      ebbgc_ref_t value)
+{
+	uint64_t tag = __atomic_load_n(&mutator->store_tag, __ATOMIC_RELAXED);
+
+	if (!ebbgc_is_null(value))
+		value.bits = stamped(value.bits, tag);
+	if (mutator->flags & EBBGC_MARKING) {
+		ebbgc_log_old(mutator, (ebbgc_ref_t){
+			__atomic_exchange_n(&slot->bits, value.bits, __ATOMIC_ACQ_REL) });
+		if (__atomic_load_n(&mutator->load_tag, __ATOMIC_RELAXED) & EBBGC_TAG_NOTE)
+			note(mutator_of(mutator), object.bits & EBBGC_ADDRESS_MASK);
+		return;
+	}
+	__atomic_store_n(&slot->bits, value.bits, __ATOMIC_RELEASE);
+}

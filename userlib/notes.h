@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+/*
+ * What mutators have just touched, told to the tracers: the paper's producer-consumer queues (PQ).
+ * One ring a mutator; it stores and never waits, so a slow tracer loses the oldest entries, which
+ * costs their priority and nothing else.  Tracers take entries with a compare-and-swap.
+ *
+ * An entry is an object that was live in this cycle, and nothing is freed before its end: rings
+ * are emptied when the next one begins, with the world stopped.
+ */
+#ifndef EBBGC_NOTES_H
+#define EBBGC_NOTES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ebbgc_heap;
+struct mutator;
+
+#define RING_ENTRIES 1024u	/* the paper's choice; a power of two */
+
+struct ring {
+	struct ring *next;		/* rings are added, and freed with the heap only */
+	bool taken;			/* heap's lock: by a mutator */
+	uint64_t last;			/* what the mutator noted last */
+	uint64_t entries[RING_ENTRIES];
+	/* Apart from each other and from what else the mutator writes. */
+	_Alignas(128) uint64_t head;
+	_Alignas(128) uint64_t tail;
+	uint64_t lost;			/* the tracers' */
+};
+
+/* Heap's lock held. */
+struct ring *ring_take(struct ebbgc_heap *h);
+void ring_leave(struct ring *r);
+
+/* Notes that m touches an object, unless it is marked or was what m noted last. */
+void note(struct mutator *m, uint64_t object);
+
+/* The oldest entry of any ring, or 0.  Any tracer. */
+uint64_t notes_next(struct ebbgc_heap *h);
+/* World stopped. */
+void notes_clear(struct ebbgc_heap *h);
+void notes_destroy(struct ebbgc_heap *h);
+/* Lock held: of all rings. */
+void notes_count(struct ebbgc_heap *h, uint64_t *noted, uint64_t *lost);
+
+#endif

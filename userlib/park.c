@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+#include "heap.h"
+
+#define PAGE_WORDS (PAGE_BYTES / GRANULE / 64)
+#define NAP_MIN_NS 1000000u
+#define NAP_MAX_NS 20000000u
+
+static size_t object_bytes(const struct ebbgc_heap *h)
+{
+	return h->bytes / GRANULE / 8;
+}
+
+static size_t page_bitmap_bytes(const struct ebbgc_heap *h)
+{
+	return h->bytes / PAGE_BYTES / 8;
+}
+
+int park_create(struct ebbgc_heap *h)
+{
+	struct park *p = &h->park;
+
+	pthread_mutex_init(&p->lock, NULL);
+	p->pidfd = -1;
+	if (!(h->options.features & EBBGC_PARK))
+		return 0;
+	p->objects = map_pages(object_bytes(h));
+	p->pages = map_pages(page_bitmap_bytes(h));
+	if (!p->objects || !p->pages)
+		return -ENOMEM;
+	p->pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	return 0;
+}
+
+void park_destroy(struct ebbgc_heap *h)
+{
+	struct park *p = &h->park;
+
+	if (p->objects)
+		munmap(p->objects, object_bytes(h));
+	if (p->pages)
+		munmap(p->pages, page_bitmap_bytes(h));
+	if (p->objects && p->pidfd >= 0)
+		close(p->pidfd);
+	p->objects = p->pages = NULL;
+}
+
+/* True if this call has set it. */
+static bool set_ordered(uint64_t *bits, size_t i)
+{
+	uint64_t bit = UINT64_C(1) << (i & 63);
+
+	return !(__atomic_fetch_or(&bits[i >> 6], bit, __ATOMIC_SEQ_CST) & bit);
+}
+
+void park_object(struct tracer *t, uint64_t object)
+{
+	struct ebbgc_heap *h = t->heap;
+
+	if (!set_ordered(h->park.objects, granule_of(h, object)))
+		return;
+	t->counts.parked++;
+	/* After the object's bit: who clears the page's then finds the object. */
+	if (set_ordered(h->park.pages, page_of(h, object)))
+		__atomic_fetch_add(&h->park.count, 1, __ATOMIC_RELAXED);
+}
+
+/* How many objects that were. */
+static unsigned int take_page(struct tracer *t, size_t page)
+{
+	struct ebbgc_heap *h = t->heap;
+	uint64_t bit = UINT64_C(1) << (page & 63);
+	unsigned int n = 0;
+
+	if (!(__atomic_load_n(&h->park.pages[page >> 6], __ATOMIC_RELAXED) & bit))
+		return 0;
+	if (__atomic_fetch_and(&h->park.pages[page >> 6], ~bit, __ATOMIC_SEQ_CST) & bit)
+		__atomic_fetch_sub(&h->park.count, 1, __ATOMIC_RELAXED);
+	for (size_t w = page * PAGE_WORDS; w < (page + 1) * PAGE_WORDS; w++) {
+		uint64_t bits = __atomic_exchange_n(&h->park.objects[w], 0, __ATOMIC_SEQ_CST);
+
+		for (; bits; bits &= bits - 1, n++) {
+			size_t granule = 64 * w + (size_t)__builtin_ctzll(bits);
+			uint64_t object = (uint64_t)(uintptr_t)h->base +
+					  (granule << GRANULE_SHIFT) + HEADER;
+
+			work_push(t, object | WORK_FORCED);
+		}
+	}
+	return n;
+}
+
+void park_wake(struct tracer *t, size_t page)
+{
+	t->counts.woken += take_page(t, page);
+}
+
+/* Pages that came in since they were parked. */
+static bool wake_all(struct tracer *t)
+{
+	struct ebbgc_heap *h = t->heap;
+	size_t words = ((size_t)__atomic_load_n(&h->top, __ATOMIC_RELAXED) << REGION_SHIFT >> PAGE_SHIFT) / 64 + 1;
+	uint64_t before = t->counts.woken;
+
+	if (words > page_bitmap_bytes(h) / 8)
+		words = page_bitmap_bytes(h) / 8;
+	for (size_t w = 0; w < words; w++) {
+		uint64_t here = __atomic_load_n(&h->park.pages[w], __ATOMIC_RELAXED);
+
+		if (!here)
+			continue;
+		here &= ~__atomic_load_n(&h->residency.out[w], __ATOMIC_RELAXED);
+		for (; here; here &= here - 1)
+			park_wake(t, 64 * w + (size_t)__builtin_ctzll(here));
+	}
+	return t->counts.woken != before;
+}
+
+static void nap(struct ebbgc_heap *h)
+{
+	uint64_t ns = location_wait(h);
+	struct timespec time = { 0 };
+
+	time.tv_nsec = ns < NAP_MIN_NS ? NAP_MIN_NS : ns > NAP_MAX_NS ? NAP_MAX_NS : (long)ns;
+	nanosleep(&time, NULL);
+}
+
+/* Pages in ascending order: one call if the kernel lets us, else one a run. */
+static void fetch(struct tracer *t, const uint32_t *pages, unsigned int n)
+{
+	struct park *p = &t->heap->park;
+	struct iovec runs[FETCH_PAGES];
+	size_t count = 0;
+
+	for (unsigned int i = 0; i < n; i++) {
+		char *at = t->heap->base + (size_t)pages[i] * PAGE_BYTES;
+
+		if (count && (char *)runs[count - 1].iov_base + runs[count - 1].iov_len == at)
+			runs[count - 1].iov_len += PAGE_BYTES;
+		else
+			runs[count++] = (struct iovec){ at, PAGE_BYTES };
+	}
+	t->counts.fetched += n;
+	if (p->pidfd >= 0) {
+		t->counts.fetch_calls++;
+		if (syscall(SYS_process_madvise, p->pidfd, runs, count, MADV_WILLNEED, 0) >= 0)
+			return;
+		close(p->pidfd);
+		p->pidfd = -1;
+	}
+	t->counts.fetch_calls += count;
+	for (size_t i = 0; i < count; i++)
+		madvise(runs[i].iov_base, runs[i].iov_len, MADV_WILLNEED);
+}
+
+/* The next pages with parked work from the cursor on; 0 at the end of the heap. */
+static unsigned int next_batch(struct ebbgc_heap *h, uint32_t *pages)
+{
+	size_t end = (size_t)__atomic_load_n(&h->top, __ATOMIC_RELAXED) <<
+		     REGION_SHIFT >> PAGE_SHIFT;
+	size_t page = h->park.cursor;
+	unsigned int n = 0;
+
+	while (n < FETCH_PAGES && page < end) {
+		uint64_t word = __atomic_load_n(&h->park.pages[page >> 6], __ATOMIC_RELAXED) >>
+				(page & 63);
+
+		if (!word) {
+			page = ((page >> 6) + 1) << 6;
+			continue;
+		}
+		page += (size_t)__builtin_ctzll(word);
+		if (page < end)
+			pages[n++] = (uint32_t)page++;
+	}
+	h->park.cursor = n ? page : 0;
+	return n;
+}
+
+/* Asks for a batch and traces the one before. */
+static void fetch_step(struct tracer *t)
+{
+	struct park *p = &t->heap->park;
+	uint32_t pages[FETCH_PAGES];
+	unsigned int n = next_batch(t->heap, pages);
+
+	if (n)
+		fetch(t, pages, n);
+	for (unsigned int i = 0; i < p->asked_count; i++)
+		take_page(t, p->asked[i]);
+	for (unsigned int i = 0; i < n; i++)
+		p->asked[i] = pages[i];
+	p->asked_count = n;
+}
+
+bool park_step(struct tracer *t)
+{
+	struct ebbgc_heap *h = t->heap;
+	struct park *p = &h->park;
+	bool sleepy = false;
+
+	if (!p->objects || !__atomic_load_n(&p->count, __ATOMIC_RELAXED))
+		return false;
+	location_look(h);
+	pthread_mutex_lock(&p->lock);
+	if (wake_all(t))
+		p->idle = 0;
+	else if (p->idle < location_delays(h))
+		sleepy = ++p->idle;
+	else
+		fetch_step(t);
+	pthread_mutex_unlock(&p->lock);
+	if (sleepy)
+		nap(h);
+	return true;
+}

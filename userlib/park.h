@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+/*
+ * Work whose page is out, parked by page: a bit an object and a bit a page, so that parking never
+ * needs memory and an object is parked once.  A page that comes in wakes its work; when nothing
+ * wakes for a while, pages are fetched in batches, by one call each, in the order of addresses:
+ * while one batch is read, the one before is traced.
+ */
+#ifndef EBBGC_PARK_H
+#define EBBGC_PARK_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ebbgc_heap;
+struct tracer;
+
+#define FETCH_PAGES 64u		/* in one call: the kernel holds mmap_lock meanwhile */
+
+struct park {
+	uint64_t *objects, *pages;	/* bitmaps; atomic */
+	uint64_t count;			/* pages; atomic */
+	pthread_mutex_t lock;		/* what follows */
+	unsigned int idle;		/* waits in a row in which no page woke */
+	size_t cursor;			/* page where the next batch begins */
+	uint32_t asked[FETCH_PAGES];	/* pages on their way */
+	unsigned int asked_count;
+	int pidfd;			/* of this process; -1: one madvise() a run of pages */
+};
+
+int park_create(struct ebbgc_heap *h);
+void park_destroy(struct ebbgc_heap *h);
+
+void park_object(struct tracer *t, uint64_t object);
+/* Work of a page that is known to be in becomes the tracer's. */
+void park_wake(struct tracer *t, size_t page);
+
+/*
+ * For a tracer that has nothing else to do: wakes, waits or fetches, all a little.  False when
+ * nothing is parked.
+ */
+bool park_step(struct tracer *t);
+
+#endif
