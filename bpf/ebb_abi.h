@@ -123,6 +123,12 @@ struct ebb_proc {
 };
 
 /*
+ * maps/epoch_slots: tgid -> index in maps/epochs, an array of 64-bit counters that
+ * user space maps: how many epochs of that process have ended since it was asked for.
+ */
+#define EBB_MAX_EPOCH_SLOTS 512
+
+/*
  * One virtual page of one program.  The exec id stands for the address space:
  * it changes with exec as the pid does with fork.
  */

@@ -149,7 +149,7 @@ int BPF_PROG(swap_write, struct folio *folio)
 		   BPF_CORE_READ(task, tgid), folio_size);
 	p = proc_get(task, mm, owner);
 	if (p)
-		proc_look(p, mm, owner);
+		proc_look(p, BPF_CORE_READ(task, tgid), mm, owner);
 	return 0;
 }
 
@@ -158,8 +158,10 @@ int BPF_PROG(proc_exit, struct task_struct *task)
 {
 	__u32 tgid = task->tgid;
 
-	if (BPF_CORE_READ(task, signal, live.counter) == 0)
+	if (BPF_CORE_READ(task, signal, live.counter) == 0) {
 		bpf_map_delete_elem(&procs, &tgid);
+		bpf_map_delete_elem(&epoch_slots, &tgid);
+	}
 	return 0;
 }
 

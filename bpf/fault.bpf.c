@@ -177,7 +177,7 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 		struct ebb_proc *p = proc_get(task, task->mm, owner);
 
 		if (p)
-			proc_look(p, task->mm, owner);
+			proc_look(p, f->tgid, task->mm, owner);
 	}
 	/* Without ebbd nobody would act on what a policy asks for. */
 	if (!policy || now - m->heartbeat_ns >= EBB_QUIET_NS)

@@ -77,6 +77,21 @@ struct {
 } procs SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, EBB_MAX_EPOCH_SLOTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} epoch_slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, EBB_MAX_EPOCH_SLOTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} epochs SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1024 * 1024);
 } trace SEC(".maps");

@@ -97,6 +97,20 @@ static __always_inline struct ebb_proc *proc_get(struct task_struct *task, struc
 	return bpf_map_lookup_elem(&procs, &tgid);
 }
 
+/* A process that asked for it reads its epoch by a plain load. */
+static __always_inline void epoch_publish(__u32 tgid, __u64 n)
+{
+	__u32 *slot = bpf_map_lookup_elem(&epoch_slots, &tgid), i;
+	__u64 *epoch;
+
+	if (!slot)
+		return;
+	i = *slot;
+	epoch = bpf_map_lookup_elem(&epochs, &i);
+	if (epoch)
+		__sync_fetch_and_add(epoch, n);
+}
+
 /*
  * Looks at how far a process's paging has come and ends the epoch when churn,
  * pages in plus pages out, exceeds epoch_percent of its anonymous pages.
@@ -104,7 +118,8 @@ static __always_inline struct ebb_proc *proc_get(struct task_struct *task, struc
  * Pages that left include those dropped clean, for which no event fires: what
  * is out now is what was out at first, plus what left, minus what came back.
  */
-static __always_inline void proc_look(struct ebb_proc *p, struct mm_struct *mm, __u64 owner)
+static __always_inline void proc_look(struct ebb_proc *p, __u32 tgid, struct mm_struct *mm,
+				      __u64 owner)
 {
 	__s64 out = mm_pages(mm, MM_SWAPENTS), anon = mm_pages(mm, MM_ANONPAGES);
 	__u64 base = p->base, left, churn, length, n;
@@ -127,6 +142,7 @@ static __always_inline void proc_look(struct ebb_proc *p, struct mm_struct *mm, 
 	if (__sync_val_compare_and_swap(&p->base, base, base + n * length) != base)
 		return;
 	__sync_fetch_and_add(&p->epoch, n);
+	epoch_publish(tgid, n);
 	c = counters_of(owner);
 	count_atomic(c, epochs, n);
 }

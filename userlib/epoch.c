@@ -84,13 +84,16 @@ out:
 	return r;
 }
 
-/* BPF_OBJ_GET of <linux/bpf.h>; a descriptor or -errno. */
+/*
+ * BPF_OBJ_GET of <linux/bpf.h>; a descriptor or -errno.  A map that is opened read-only cannot
+ * be mapped: the kernel takes such a mapping for a private one.
+ */
 static int object_get(const char *path)
 {
 	struct {
 		uint64_t pathname;
 		uint32_t bpf_fd, file_flags;
-	} attr = { .pathname = (uint64_t)(uintptr_t)path, .file_flags = 1U << 3 /* read only */ };
+	} attr = { .pathname = (uint64_t)(uintptr_t)path };
 	long fd = syscall(SYS_bpf, 7 /* BPF_OBJ_GET */, &attr, sizeof(attr));
 
 	return fd < 0 ? -errno : (int)fd;

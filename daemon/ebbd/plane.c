@@ -20,7 +20,6 @@
 #include "ebbd/plane.h"
 #include "ebbd/policies.h"
 
-#define MAPS_DIR EBB_PINS "/maps"
 #define PROGS_DIR EBB_PINS "/progs"
 #define LINKS_DIR EBB_PINS "/links"
 #define BPF_FS_MAGIC_NUMBER 0xcafe4a11
@@ -28,7 +27,7 @@
 /* What is pinned by name, and so the contract with bpftool and libebbgc. */
 static const char *const pinned_maps[] = {
 	"meta", "params", "counters", "cgroups", "prefetched", "procs", "devices", "policies",
-	"cgroup_stats",
+	"cgroup_stats", "epoch_slots", "epochs",
 };
 
 uint64_t monotonic_ns(void)
@@ -230,6 +229,8 @@ int plane_open(struct plane *p, const char *policy_dir, uint32_t epoch_percent, 
 	p->cgroups = bpf_map__fd(p->fault->maps.cgroups);
 	p->prefetched = bpf_map__fd(p->fault->maps.prefetched);
 	p->procs = bpf_map__fd(p->fault->maps.procs);
+	p->epoch_slots = bpf_map__fd(p->fault->maps.epoch_slots);
+	p->epochs = bpf_map__fd(p->fault->maps.epochs);
 	p->trace = bpf_map__fd(p->fault->maps.trace);
 	p->devices = bpf_map__fd(p->fault->maps.devices);
 	p->roles = bpf_map__fd(p->fault->maps.roles);

@@ -18,7 +18,10 @@
 
 #include "bpf/ebb_abi.h"
 #include "common/error.h"
+#include "common/paths.h"
 #include "ebbd/policy_trial.h"
+
+#define MAPS_DIR EBB_PINS "/maps"
 
 struct native;
 
@@ -48,7 +51,7 @@ struct plane {
 	bool took_over;          /* found the pins of an earlier ebbd */
 	/* Descriptors of the shared maps, owned by the objects. */
 	int meta, params, counters, requests, cgroups, prefetched, procs, trace, devices,
-	    cgroup_stats, roles, faults, programs;
+	    cgroup_stats, roles, faults, programs, epoch_slots, epochs;
 	struct ebb_executor *executor; /* mapped */
 	uint64_t *filter;        /* mapped, EBB_FILTER_WORDS; the executor thread writes it */
 };

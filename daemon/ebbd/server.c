@@ -7,6 +7,7 @@
 #include "common/control.h"
 #include "common/device.h"
 #include "ebbd/ebbd.h"
+#include "ebbd/epoch.h"
 #include "ebbd/server.h"
 #include "ebbd/server_policy.h"
 #include "ebbd/stats.h"
@@ -161,6 +162,7 @@ int server_handle(void *data, const char *verb, struct json_object *request,
 		{ "record.check", record_check },
 		{ "device.refresh", device_refresh },
 		{ "donors", donors },
+		{ "epoch.share", epoch_share },
 	};
 
 	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
