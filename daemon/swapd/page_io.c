@@ -112,6 +112,7 @@ static bool begin_write(struct swapd *s, struct slot *slot)
 static void discard(struct swapd *s, struct slot *slot)
 {
 	pages_discard(s, slot->first, slot->count);
+	sealing_forget(s, slot->first, slot->count);
 	count_add(&s->count->discarded, slot->count);
 	answer(s, slot, 0);
 }

@@ -63,6 +63,12 @@ bool sealing_leaves(struct swapd *s, struct slot *slot)
 	return true;
 }
 
+void sealing_forget(struct swapd *s, uint32_t first, uint32_t count)
+{
+	if (s->sealed)
+		seal_forget(&s->seals, first, count);
+}
+
 static void blame_backup(struct swapd *s)
 {
 	count_add(&s->count->bad_backup, 1);

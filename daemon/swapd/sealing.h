@@ -8,6 +8,7 @@
 #define EBB_SEALING_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "common/error.h"
 
@@ -29,6 +30,9 @@ void sealing_free(struct swapd *s);
  * over and over.  False when they cannot be sealed, and so must not leave.
  */
 bool sealing_leaves(struct swapd *s, struct slot *slot);
+
+/* The pages are discarded: what donors and disks still hold of them never opens again. */
+void sealing_forget(struct swapd *s, uint32_t first, uint32_t count);
 
 /*
  * The present run of @slot has come, from @copy or, if that is -1, from the backup.
