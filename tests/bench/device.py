@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 A page through the device: fio on loop devices over the smallest FUSE file there can be,
-ebb-swapd with a shm donor and with a tcp donor, RUNS= (5) interleaved rounds.  No swap.
+ebb-swapd with a shm donor and with a tcp donor, this one also without seals (open) and by
+keys (keyed: TLS beside, a mark on each header), RUNS= (5) interleaved rounds.  No swap.
 """
 import json
 import os
@@ -22,11 +23,14 @@ from road import machine, parts
 BARE = machine.BUILD / "tests" / "barefuse"
 MIB = 512
 SECONDS = 2
-# What, bytes a request, how many at a time, least share of the bare file's rate.
-JOBS = (("randread", 4, 1, {"shm": 0.9, "tcp": 0.5}),
-        ("randread", 4, 32, {"shm": 0.8, "tcp": 0.5}),
+# Pairs of devices, and the least share of the first one's rate, by what is done.
+PAIRS = (("bare", "shm"), ("bare", "tcp"), ("tcp", "shm"), ("open", "tcp"), ("tcp", "keyed"))
+SEALED = {("open", "tcp"): 0.9}
+# What, bytes a request, how many at a time.
+JOBS = (("randread", 4, 1, {("bare", "shm"): 0.9, ("bare", "tcp"): 0.5, **SEALED}),
+        ("randread", 4, 32, {("bare", "shm"): 0.8, ("bare", "tcp"): 0.5, **SEALED}),
         ("randread", 64, 1, {}), ("read", 128, 4, {}),
-        ("randwrite", 4, 1, {}), ("randwrite", 64, 1, {}))
+        ("randwrite", 4, 1, SEALED), ("randwrite", 64, 1, {}))
 
 
 @dataclass
@@ -83,19 +87,31 @@ def bare(stack, where):
     return stack.enter_context(Device(where / "swap", [server.pid]))
 
 
-def ours(stack, where, address):
+def ours(stack, where, address, lends=(), borrows=()):
     where.mkdir()
     log = measure.BENCH / "log"
     donor = parts.Daemon([machine.BIN / "ebb-donord", "--listen", address, "--memory",
-                          f"{MIB}M"], log / f"donor-{where.name}.log")
+                          f"{MIB}M", *lends], log / f"donor-{where.name}.log")
     stack.callback(donor.stop)
     backup = measure.BENCH / f"{where.name}.backup"
     server = parts.Daemon(
         [machine.BIN / "ebb-swapd", "--name", "bench", "--size", f"{MIB}M", "--donor", address,
-         "--backup", backup, "--mount", where, "--foreground"],
+         "--backup", backup, "--mount", where, "--foreground", *borrows],
         log / f"swapd-{where.name}.log", env={"EBB_RUN_DIR": str(where) + "-run"})
     stack.callback(server.stop)
     return stack.enter_context(Device(where / "swap", [server.pid, donor.pid]))
+
+
+def over_tcp(stack, where, lends=(), borrows=()):
+    return ours(stack, where, f"127.0.0.1:{road.free_port()}", lends, borrows)
+
+
+def key(top):
+    path = top / "bench.key"
+    if not path.exists():
+        subprocess.run([machine.BIN / "ebbctl", "key", "create", path, "--name", "bench"],
+                       check=True, capture_output=True)
+    return path
 
 
 def params(what, kib, depth, samples):
@@ -107,8 +123,8 @@ def params(what, kib, depth, samples):
 def rows_of(what, kib, depth, least, taken):
     rows = []
     title = f"{what} {kib} KiB, {depth} at a time"
-    for base, name in (("bare", "shm"), ("bare", "tcp"), ("tcp", "shm")):
-        target = least.get(name) if base == "bare" else None
+    for base, name in PAIRS:
+        target = least.get((base, name))
         rows.append(measure.row(
             f"{title}: {base} to {name}",
             params(what, kib, depth, {k: taken[k] for k in (base, name)}),
@@ -126,8 +142,8 @@ def check():
         missing.append("not root: mounts and loop devices need it; run it with sudo")
     if not shutil.which("fio"):
         missing.append("fio: not installed; run make deps")
-    if road.mem_available() < 5 * MIB << 20:
-        missing.append(f"memory: {5 * MIB} MiB needed; end something or use a larger machine")
+    if road.mem_available() < 7 * MIB << 20:
+        missing.append(f"memory: {7 * MIB} MiB needed; end something or use a larger machine")
     if missing:
         raise road.Failure("cannot run here:\n  " + "\n  ".join(missing))
 
@@ -139,15 +155,18 @@ def bench():
         top = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ebb-")))
         devices = {"bare": bare(stack, top / "bare"),
                    "shm": ours(stack, top / "shm", f"unix:{top}/donor.sock"),
-                   "tcp": ours(stack, top / "tcp", f"127.0.0.1:{road.free_port()}")}
+                   "tcp": over_tcp(stack, top / "tcp"),
+                   "open": over_tcp(stack, top / "open", borrows=["--seal", "off"]),
+                   "keyed": over_tcp(stack, top / "keyed", ["--keys", key(top)],
+                                     ["--key", key(top)])}
         order = list(devices)
         for what, kib, depth, least in JOBS:
             taken = {name: [] for name in devices}
             for i in range(measure.runs(5)):
-                for name in order[i % 3:] + order[:i % 3]:
+                for name in order[i % len(order):] + order[:i % len(order)]:
                     s = devices[name].sample(what, kib, depth)
                     taken[name].append(s)
-                    road.say(f"{what:<9} {kib:>3} KiB x {depth:<2} {name:<4} {s.us:7.2f} us  "
+                    road.say(f"{what:<9} {kib:>3} KiB x {depth:<2} {name:<5} {s.us:7.2f} us  "
                              f"p50 {s.p50:6.1f}  p99 {s.p99:7.1f}  CPU {s.cpu:5.2f} us/page")
             rows += rows_of(what, kib, depth, least, taken)
     return rows
