@@ -19,6 +19,8 @@
 #define TICKS (1000000000l / TICK_NS)
 /* Requests read at a time, before donors get what has gathered. */
 #define BATCH 16
+/* And before the loop looks at anything else: requests answered at once never run out. */
+#define ROUND 128
 /* Rounds of one request after which more are looked for: 1/16 of a read(2) a request. */
 #define LOOK_EVERY 16
 /* With fewer free slots than this the loop wants to hear of every backed one. */
@@ -140,7 +142,7 @@ static int take_requests(struct swapd *s)
 			return n;
 		donors_flush(s);
 		total += n;
-	} while (n == BATCH);
+	} while (n == BATCH && total < ROUND);
 	s->burst = total > 1 || (most == 1 && s->slots.active_count > 1);
 	return 0;
 }
