@@ -391,6 +391,18 @@ struct slot *backup_reap(struct backup *b)
 	return slot;
 }
 
+bool backup_holds(const struct backup *b, uint32_t first, uint32_t count)
+{
+	for (uint32_t job = b->reaped; job != b->submitted; job++) {
+		const struct slot *slot = &b->slots->slot[b->jobs[job % SLOT_COUNT]];
+
+		if (slot->kind == SLOT_WRITE && slot->first < first + count &&
+		    first < slot->first + slot->count)
+			return true;
+	}
+	return false;
+}
+
 bool backup_notify(struct backup *b)
 {
 	__atomic_store_n(&b->notify, 1, __ATOMIC_SEQ_CST);

@@ -72,6 +72,8 @@ void backup_submit(struct backup *b, struct slot *slot);
 void backup_kick(struct backup *b, uint32_t jobs);
 /* The next finished slot, with backup_result set, or NULL. */
 struct slot *backup_reap(struct backup *b);
+/* Loop thread.  Whether a WRITE of any of these pages is not reaped yet. */
+bool backup_holds(const struct backup *b, uint32_t first, uint32_t count);
 /*
  * Asks for done_fd to become readable at the next completion.  True when one
  * has come in between: reap before sleeping.

@@ -440,6 +440,8 @@ void donors_tick(struct swapd *s, uint64_t now)
 		if (d->state == DONOR_ABSENT)
 			continue;
 		d->latency -= d->latency / LATENCY_FADE;
+		if (!d->leaving)
+			d->stayed = now;
 		switch (d->state) {
 		case DONOR_DOWN:
 			if (d->leaving & DONOR_REMOVED) {

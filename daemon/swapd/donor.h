@@ -55,6 +55,7 @@ struct donor {
 	int arriving;            /* number of the leg whose reply is arriving, or -1 */
 	struct leg_list waiting; /* legs that wait for a reply, oldest first */
 	uint8_t leaving;         /* enum donor_leaving bits */
+	uint64_t stayed;         /* ns: when it was last seen not leaving */
 	uint32_t copies;         /* of slabs, MAPPED or MAPPING */
 	uint32_t mapping;        /* of these, MAPPING */
 	uint64_t since;          /* ns: start of the present state */

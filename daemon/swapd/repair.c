@@ -24,11 +24,12 @@
 /* FILLs under way: enough to keep a link busy, few enough to keep requests first. */
 #define RUNNING 4
 /*
- * A slab that leaves for the disk is alone while the queue before it is worked off:
- * for a while it waits for a short one.
+ * A slab with writes queued for the disk is alone, to leave, until they are there: for
+ * a while it waits for a moment without any.
  */
-#define SHORT_QUEUE 32
 #define PATIENCE (5 * SECOND)
+/* While so many slots are repair's, no further slab becomes alone for that. */
+#define CROWD (2 * RUNNING)
 
 static uint32_t pages_of(const struct swapd *s, uint32_t index)
 {
@@ -213,6 +214,28 @@ static void end_alone(struct swapd *s, struct slot *slot)
 	page_io_end_alone(s, slot);
 }
 
+/* Whether the backup has every page that copies are for. */
+static bool all_backed(const struct swapd *s, uint32_t index)
+{
+	uint32_t first = index * s->table.pages, count = pages_of(s, index);
+
+	if (!bits_count(s->spoilt, first, count))
+		return true;
+	for (uint32_t page = first; page < first + count; page++)
+		if (bits_test(s->spoilt, page) && bits_test(s->written, page) &&
+		    !bits_test(s->same, page))
+			return false;
+	return true;
+}
+
+/* The slab is alone, and nothing of it is queued for the backup. */
+static void leave_for_disk(struct swapd *s, uint32_t index, int copy)
+{
+	if (all_backed(s, index) && placing_unmap(s, index, copy))
+		count_add(&s->count->to_disk, 1);
+	s->table.slabs[index].not_before = now_ns() + SECOND;
+}
+
 /* The slab is alone; what was true when it was asked for may not be any more. */
 void repair_alone(struct swapd *s, struct slot *slot)
 {
@@ -234,6 +257,10 @@ void repair_alone(struct swapd *s, struct slot *slot)
 	case REPAIR_TO_DISK:
 		if (!there || !repair_leaving(s, index, slot->copy))
 			break;
+		if (!backup_holds(&s->backup, slot->first, slot->count)) {
+			leave_for_disk(s, index, slot->copy);
+			break;
+		}
 		/* Behind all that was ever written of it. */
 		s->need_backup++;
 		slot->wait = WAIT_BACKUP;
@@ -243,33 +270,13 @@ void repair_alone(struct swapd *s, struct slot *slot)
 	end_alone(s, slot);
 }
 
-/* Whether the backup has every page that copies are for. */
-static bool all_backed(const struct swapd *s, uint32_t index)
-{
-	uint32_t first = index * s->table.pages, count = pages_of(s, index);
-
-	if (!bits_count(s->spoilt, first, count))
-		return true;
-	for (uint32_t page = first; page < first + count; page++)
-		if (bits_test(s->spoilt, page) && bits_test(s->written, page) &&
-		    !bits_test(s->same, page))
-			return false;
-	return true;
-}
-
 void repair_alone_backed(struct swapd *s, struct slot *slot)
 {
 	uint32_t index = slot->first / s->table.pages;
-	struct slab *slab = &s->table.slabs[index];
-	const struct copy *copy = &slab->copy[slot->copy];
+	const struct copy *copy = &s->table.slabs[index].copy[slot->copy];
 
-	if (copy->state == COPY_MAPPED && copy->serial == slot->serial) {
-		if (all_backed(s, index)) {
-			if (placing_unmap(s, index, slot->copy))
-				count_add(&s->count->to_disk, 1);
-		}
-		slab->not_before = now_ns() + SECOND;
-	}
+	if (copy->state == COPY_MAPPED && copy->serial == slot->serial)
+		leave_for_disk(s, index, slot->copy);
 	end_alone(s, slot);
 }
 
@@ -304,10 +311,17 @@ static int leaver(const struct swapd *s, uint32_t index)
 static bool to_disk(struct swapd *s, uint32_t index, uint64_t now)
 {
 	const struct slab *slab = &s->table.slabs[index];
+	const struct copy *copy;
 	int c = leaver(s, index);
+	uint64_t since;
 
 	if (c < 0 || !backup_there(&s->backup) || slab_copies(slab, COPY_MAPPING) ||
-	    (backup_queued(&s->backup) >= SHORT_QUEUE && now - slab->copy[c].since < PATIENCE))
+	    s->repair.running >= CROWD)
+		return false;
+	copy = &slab->copy[c];
+	since = copy->leaving ? copy->since : s->donors[copy->donor].stayed;
+	if (backup_holds(&s->backup, index * s->table.pages, pages_of(s, index)) &&
+	    now - since < PATIENCE)
 		return false;
 	return alone(s, index, c, REPAIR_TO_DISK);
 }

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* Repair beside requests: pages.h to repair.h with a donor that needs no time and a slow disk. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "swapd/fuse_file.h"
+#include "swapd/page_io.h"
+#include "swapd/pages.h"
+#include "swapd/repair.h"
+#include "swapd/swapd.h"
+
+/* Last: it makes a macro of fail(). */
+#include <cmocka.h>
+
+enum { SLABS = 480, SLAB_PAGES = 256, DONORS = 2, QUEUE = 700 };
+#define SECOND 1000000000ull
+
+static struct swapd s;
+static struct shared shared;
+static struct slab slabs[SLABS];
+static struct stream_entry entries[DONORS][QUEUE];
+static uint32_t answered, failed;
+
+/* --- what is not under test ------------------------------------------------------- */
+
+void fuse_answer_error(struct swapd *swapd, uint64_t unique, int error)
+{
+	answered++;
+	failed += error != 0;
+}
+
+void fuse_answer_read(struct swapd *swapd, struct slot *slot)
+{
+	answered++;
+}
+
+void fuse_answer_write(struct swapd *swapd, struct slot *slot)
+{
+	answered++;
+}
+
+static bool slow; /* donors answer when told to */
+
+static enum transport_progress submit(struct swapd *swapd, struct donor *d, struct slot *slot,
+				      int leg, const struct copy *copy, enum wire_op op)
+{
+	if (!slow)
+		return TRANSPORT_DONE;
+	donor_wait(swapd, d, slot, leg);
+	return TRANSPORT_UNDER_WAY;
+}
+
+static const struct transport transport_fake = { .name = "fake", .submit = submit };
+
+static void begin(int wanted, bool backup)
+{
+	struct error e = { 0 };
+
+	memset(&shared, 0, sizeof(shared));
+	answered = failed = 0;
+	slow = false;
+	s = (struct swapd){
+		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .repair_rate = 1 << 30 },
+		.shared = &shared, .count = &shared.counters, .pages = SLABS * SLAB_PAGES,
+		.wanted = wanted, .choices = 2, .seed = 1, .donor_count = DONORS,
+		.slots_reserved = 64, .backlog_most = SLOT_BACKLOG,
+		.activity_rule = ACTIVITY_RULE_DEFAULT,
+		.backup = { .fd = backup ? 1 << 20 : -1 },
+	};
+	s.activity_rule.hot_slab = 0;
+	slab_init(&s.table, slabs, SLABS, SLAB_PAGES);
+	assert_int_equal(pages_init(&s, wanted + 1, &e), 0);
+	assert_int_equal(slots_init(&s.slots, &e), 0);
+	s.backup.slots = &s.slots;
+	for (uint16_t i = 0; i < DONORS; i++)
+		s.donors[i] = (struct donor){
+			.index = i, .transport = &transport_fake, .state = DONOR_UP, .fd = -1,
+			.arriving = -1, .waiting = LEG_LIST_EMPTY,
+			.total = 1ull << 40, .free = 1ull << 40, .slab_size = s.options.slab,
+			.tx = { .entries = entries[i], .size = QUEUE },
+		};
+}
+
+static void end(void)
+{
+	slots_free(&s.slots);
+	pages_free(&s);
+}
+
+/* Donors grant what they are asked for. */
+static void grant(void)
+{
+	static uint32_t generation;
+
+	for (int i = 0; i < DONORS; i++) {
+		struct stream_tx *tx = &s.donors[i].tx;
+
+		while (tx->count) {
+			struct wire_frame f;
+
+			assert_int_equal(wire_parse(tx->entries[tx->head].bytes, WIRE_HEADER,
+						    WIRE_AT_DONOR, &f), 1);
+			tx->head = (tx->head + 1) % tx->size;
+			tx->count--;
+			f.direction = WIRE_REPLY;
+			f.generation = ++generation;
+			if (f.op == WIRE_MAP)
+				f.length = 0;
+			assert_int_equal(donor_frame(&s, &s.donors[i], &f, NULL), 0);
+		}
+	}
+}
+
+static void request(enum slot_kind kind, uint32_t first, uint32_t count)
+{
+	struct slot *slot = slot_get(&s.slots);
+
+	assert_non_null(slot);
+	slot->kind = (uint8_t)kind;
+	slot->first = first;
+	slot->count = count;
+	for (uint32_t i = 0; i < count; i++)
+		memcpy(slot->payload + i * PAGE, "some", 4);
+	page_io_start(&s, slot);
+}
+
+/* The disk does the next @n jobs. */
+static void back_up(uint32_t n)
+{
+	struct slot *slot;
+
+	while (n-- && s.backup.completed != s.backup.submitted) {
+		s.slots.slot[s.backup.jobs[s.backup.completed++ % SLOT_COUNT]].backup_result = 0;
+		while ((slot = backup_reap(&s.backup)))
+			page_io_backed(&s, slot);
+	}
+}
+
+/* --- tests -------------------------------------------------------------------------- */
+
+/*
+ * A donor is drained, nobody else has room, and the disk is slow: slabs that wait for
+ * it hold up their own requests, but take the room of no others.
+ */
+static void a_drain_to_a_slow_disk(void **state)
+{
+	uint64_t now = now_ns();
+	uint32_t free_before;
+
+	begin(1, true);
+	s.donors[1].leaving = DONOR_DRAINED;
+	for (uint32_t i = 0; i < SLABS; i++) {
+		request(SLOT_WRITE, i * SLAB_PAGES, 1);
+		grant();
+		back_up(1);
+	}
+	assert_int_equal(s.donors[0].copies, SLABS);
+	assert_int_equal(s.slots.free_count, SLOT_COUNT);
+	for (uint32_t i = 0; i < 100; i++)
+		request(SLOT_WRITE, i * SLAB_PAGES, 1);
+	assert_int_equal(answered, SLABS + 100);
+	s.donors[0].leaving = DONOR_DRAINED;
+	free_before = s.slots.free_count;
+	for (int i = 0; i < 20; i++, now += SECOND)
+		repair_tick(&s, now);
+	assert_in_range(s.slots.free_count, free_before - 8, free_before);
+	/* And it comes to its end. */
+	for (int i = 0; i < 500 && s.donors[0].copies; i++, now += SECOND) {
+		repair_tick(&s, now);
+		back_up(SLOT_COUNT);
+		grant();
+	}
+	assert_int_equal(s.donors[0].copies, 0);
+	assert_int_equal(s.slots.free_count, SLOT_COUNT);
+	assert_int_equal(s.backlog + s.need_backup + s.repair.running, 0);
+	assert_int_equal(failed, 0);
+	end();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_drain_to_a_slow_disk),
+	};
+
+	return cmocka_run_group_tests_name("repair", tests, NULL, NULL);
+}
