@@ -205,7 +205,11 @@ static void leg_ended(struct swapd *s, struct slot *slot, int leg, enum leg_end 
 				run_done(slot);
 				return;
 			}
-		degrade(s, slot);
+		/* Without a backup it comes again: there may be another donor. */
+		if (backup_there(&s->backup))
+			degrade(s, slot);
+		else
+			slot->wait = WAIT_NONE;
 		return;
 	}
 	slot->wait = WAIT_NONE;

@@ -182,9 +182,38 @@ static void a_drain_to_a_slow_disk(void **state)
 	end();
 }
 
+/* Without a backup, a write whose donor is lost meanwhile goes to the next one. */
+static void a_write_outlives_its_donor(void **state)
+{
+	struct donor *first;
+
+	begin(1, false);
+	request(SLOT_WRITE, 0, 1);
+	grant();
+	assert_int_equal(answered, 1);
+	first = &s.donors[slabs[0].copy[0].donor];
+	slow = true;
+	request(SLOT_WRITE, 0, 4);
+	donor_lose(&s, first, "killed");
+	assert_int_equal(answered, 1);
+	slow = false;
+	grant();
+	assert_int_equal(answered, 2);
+	assert_int_equal(failed, 0);
+	/* With nobody left it fails. */
+	slow = true;
+	request(SLOT_WRITE, 0, 4);
+	donor_lose(&s, &s.donors[!first->index], "killed");
+	assert_int_equal(answered, 3);
+	assert_int_equal(failed, 1);
+	assert_int_equal(s.slots.free_count, SLOT_COUNT);
+	end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_write_outlives_its_donor),
 		cmocka_unit_test(a_drain_to_a_slow_disk),
 	};
 
