@@ -20,8 +20,8 @@
 #define BACKOFF_MOST (5 * SECOND)
 #define RECEIVE_BUDGET (4u << 20)
 /* Legs of every slot and replies to the donor always have room; MAPs and a PING beside them. */
-#define SEND_RESERVED (SLOT_COUNT + WIRE_ASKED)
-#define SEND_QUEUE (SEND_RESERVED + 64)
+#define SEND_BESIDE 64
+#define SEND_QUEUE (SLOT_COUNT + WIRE_ASKED + SEND_BESIDE)
 
 /* What is lost of a donor's latency in a tick: without reads it halves in about 2 s. */
 #define LATENCY_FADE 32
@@ -49,7 +49,15 @@ static void set_state(struct donor *d, enum donor_state state, uint64_t now)
 
 bool donor_has_room(const struct donor *d)
 {
-	return stream_tx_room(&d->tx) > SEND_RESERVED;
+	return d->tx.count - d->legs_queued < SEND_BESIDE;
+}
+
+/* A frame of @data's queue is gone; those of legs have a cookie. */
+static void sent(void *data, uint32_t cookie)
+{
+	struct donor *d = data;
+
+	d->legs_queued -= cookie;
 }
 
 static void hang_up(struct swapd *s, struct donor *d)
@@ -59,7 +67,7 @@ static void hang_up(struct swapd *s, struct donor *d)
 	d->fd = -1;
 	if (d->transport->close)
 		d->transport->close(s, d);
-	stream_tx_reset(&d->tx, NULL, NULL);
+	stream_tx_reset(&d->tx, sent, d);
 	stream_rx_reset(&d->rx);
 	tls_stop(&d->tls);
 }
@@ -171,7 +179,7 @@ static void greet(struct swapd *s, struct donor *d)
 
 static void flush(struct swapd *s, struct donor *d)
 {
-	int r = stream_flush(&d->tx, d->fd, NULL, NULL);
+	int r = stream_flush(&d->tx, d->fd, sent, d);
 
 	if (r < 0)
 		donor_lose(s, d, strerror(-r));

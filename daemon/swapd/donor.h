@@ -47,6 +47,7 @@ struct donor {
 	int fd;
 	struct stream_rx rx;
 	struct stream_tx tx;
+	uint32_t legs_queued;    /* frames of legs among those in tx */
 	struct tls tls;          /* the control connection's, where it has one */
 	struct data_link link;   /* with TLS: where its pages go */
 	bool explained;          /* why it cannot be talked to was told */

@@ -22,6 +22,7 @@ static enum transport_progress tcp_submit(struct swapd *s, struct donor *d, stru
 					  int leg, const struct copy *copy, enum wire_op op)
 {
 	uint32_t page = slot->first + slot->cursor;
+	uint8_t *payload = slot->payload + slot->cursor * (size_t)PAGE;
 	struct wire_frame *f = &slot->leg[leg].frame;
 
 	donor_wait(s, d, slot, leg);
@@ -34,7 +35,12 @@ static enum transport_progress tcp_submit(struct swapd *s, struct donor *d, stru
 		.length = slot->run * PAGE,
 	};
 	/* Either queue has room for a leg of every slot. */
-	stream_push(d->link.state == LINK_UP ? &d->link.tx : &d->tx, f, slot->payload + slot->cursor * (size_t)PAGE, 0);
+	if (d->link.state == LINK_UP) {
+		stream_push(&d->link.tx, f, payload, 0);
+	} else {
+		stream_push(&d->tx, f, payload, 1);
+		d->legs_queued++;
+	}
 	return TRANSPORT_UNDER_WAY;
 }
 

@@ -96,6 +96,7 @@ static void end(void)
 static void grant(void)
 {
 	static uint32_t generation;
+	void *none;
 
 	for (int i = 0; i < DONORS; i++) {
 		struct stream_tx *tx = &s.donors[i].tx;
@@ -105,10 +106,17 @@ static void grant(void)
 
 			assert_int_equal(wire_parse(tx->entries[tx->head].bytes, WIRE_HEADER,
 						    WIRE_AT_DONOR, &f), 1);
+			s.donors[i].legs_queued -= tx->entries[tx->head].cookie;
 			tx->head = (tx->head + 1) % tx->size;
 			tx->count--;
 			f.direction = WIRE_REPLY;
 			f.generation = ++generation;
+			if (f.op == WIRE_WRITE) {
+				f.generation = slabs[0].copy[0].generation;
+				assert_int_equal(transport_tcp.arrived(&s, &s.donors[i], &f, &none), 0);
+				assert_int_equal(transport_tcp.finished(&s, &s.donors[i], &f), 0);
+				continue;
+			}
 			if (f.op == WIRE_MAP)
 				f.length = 0;
 			assert_int_equal(donor_frame(&s, &s.donors[i], &f, NULL), 0);
@@ -182,6 +190,32 @@ static void a_drain_to_a_slow_disk(void **state)
 	end();
 }
 
+/* A queue full of pages has room for what else is to be asked. */
+static void a_slab_behind_many_pages(void **state)
+{
+	begin(1, false);
+	s.donors[0].transport = &transport_tcp;
+	s.donors[1].leaving = DONOR_DRAINED;
+	request(SLOT_WRITE, 0, 1);
+	grant();
+	assert_int_equal(answered, 1);
+	for (uint32_t i = 0; i < 200; i++)
+		request(SLOT_WRITE, i, 1);
+	assert_int_equal(s.donors[0].tx.count, 200);
+	assert_int_equal(s.donors[0].legs_queued, 200);
+	request(SLOT_WRITE, SLAB_PAGES, 1);
+	assert_int_equal(failed, 0);
+	assert_int_equal(slab_state(&slabs[1]), SLAB_MAPPING);
+	/* Of other frames there are so many at most. */
+	for (uint32_t i = 2; i < 100; i++)
+		request(SLOT_WRITE, i * SLAB_PAGES, 1);
+	assert_in_range(s.donors[0].tx.count, 202, QUEUE - SLOT_COUNT + 200);
+	donor_lose(&s, &s.donors[0], "killed");
+	assert_int_equal(s.donors[0].legs_queued, 0);
+	assert_int_equal(answered, 300);
+	end();
+}
+
 /* Without a backup, a write whose donor is lost meanwhile goes to the next one. */
 static void a_write_outlives_its_donor(void **state)
 {
@@ -214,6 +248,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_write_outlives_its_donor),
+		cmocka_unit_test(a_slab_behind_many_pages),
 		cmocka_unit_test(a_drain_to_a_slow_disk),
 	};
 
