@@ -480,7 +480,8 @@ void donors_tick(struct swapd *s, uint64_t now)
 				ping(d, now);
 			if (d->state == DONOR_UP && d->leaving & DONOR_SUSPECT && !d->copies)
 				donor_lose(s, d, d->why);
-			else if (d->leaving & DONOR_REMOVED && !d->copies && !d->tx.count)
+			else if (d->state == DONOR_UP && d->leaving & DONOR_REMOVED && !d->copies &&
+				 !d->tx.count)
 				donor_let_go(s, d, now);
 			break;
 		case DONOR_QUARANTINED:

@@ -57,6 +57,8 @@ bool sealing_leaves(struct swapd *s, struct slot *slot)
 		if (seal_pages(&s->sealer, slot->first + i, run, slot->payload + i * (size_t)PAGE)) {
 			note(&s->notes, LOG_LVL_ERR,
 			     "a page cannot be sealed and is not sent; destroy the device and create it anew");
+			/* An older content may still be on its way to the backup. */
+			seal_forget(&s->seals, slot->first, slot->count);
 			return false;
 		}
 	}

@@ -12,6 +12,7 @@
 #include "swapd/page_io.h"
 #include "swapd/pages.h"
 #include "swapd/repair.h"
+#include "swapd/sealing.h"
 #include "swapd/swapd.h"
 
 /* Last: it makes a macro of fail(). */
@@ -244,9 +245,53 @@ static void a_write_outlives_its_donor(void **state)
 	end();
 }
 
+/* What cannot be sealed is nowhere; an older content of its page is not taken for it. */
+static void a_page_that_cannot_be_sealed(void **state)
+{
+	struct error e = { 0 };
+
+	begin(1, true);
+	s.options.seal = "on";
+	assert_int_equal(sealing_init(&s, &e), 0);
+	request(SLOT_WRITE, 0, 2);
+	grant();
+	assert_int_equal(failed, 0);
+	assert_true(s.seals.memory->seal[0].counter);
+	s.seals.memory->writes = SEAL_MOST;
+	request(SLOT_WRITE, 0, 2);
+	assert_int_equal(failed, 1);
+	/* The disk takes the older one only now. */
+	back_up(1);
+	assert_int_equal(s.seals.memory->seal[0].counter, 0);
+	assert_int_equal(s.seals.memory->seal[1].counter, 0);
+	request(SLOT_READ, 0, 2);
+	back_up(1);
+	assert_int_equal(answered, 3);
+	assert_int_equal(failed, 2);
+	sealing_free(&s);
+	end();
+}
+
+/* A donor that gave wrong pages stays known for it, off the list or not. */
+static void nobody_is_forgiven(void **state)
+{
+	struct donor *d = &s.donors[0];
+
+	begin(1, false);
+	assert_int_equal(stream_rx_init(&d->rx, WIRE_AT_BORROWER), 0);
+	d->leaving = DONOR_SUSPECT | DONOR_REMOVED;
+	d->pinged = 1;
+	donors_tick(&s, now_ns());
+	assert_int_equal(d->state, DONOR_QUARANTINED);
+	stream_rx_free(&d->rx);
+	end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_page_that_cannot_be_sealed),
+		cmocka_unit_test(nobody_is_forgiven),
 		cmocka_unit_test(a_write_outlives_its_donor),
 		cmocka_unit_test(a_slab_behind_many_pages),
 		cmocka_unit_test(a_drain_to_a_slow_disk),
