@@ -21,8 +21,16 @@
  * that maps or unmaps them, 3 ms for 64 MiB in which no request is served.
  */
 #define MOVED (256u << 20)
-/* FILLs under way: enough to keep a link busy, few enough to keep requests first. */
+/*
+ * FILLs under way, and pages of each: enough to keep a link busy.  While there are
+ * requests, so few that one of them waits behind 64 KiB at most, half a millisecond
+ * at 1 Gbit/s.
+ */
 #define RUNNING 4
+#define RUNNING_BUSY 1
+#define PAGES_BUSY 16
+/* So many requests in a tick make it busy. */
+#define BUSY 10
 /*
  * A slab with writes queued for the disk is alone, to leave, until they are there: for
  * a while it waits for a moment without any.
@@ -127,7 +135,8 @@ static bool fill(struct swapd *s, uint32_t index, int c)
 {
 	struct slab *slab = &s->table.slabs[index];
 	struct copy *copy = &slab->copy[c];
-	uint32_t first = index * s->table.pages, end = pages_of(s, index), from, to;
+	uint32_t first = index * s->table.pages, end = pages_of(s, index);
+	uint32_t from, to, most;
 	struct slot *slot;
 
 	for (from = copy->repaired; from < end && !pages_lacks(s, first + from, c); from++)
@@ -142,7 +151,8 @@ static bool fill(struct swapd *s, uint32_t index, int c)
 	slot = take_slot(s, SLOT_FILL, index);
 	if (!slot)
 		return false;
-	to = from + SLOT_PAGES < end ? from + SLOT_PAGES : end;
+	most = s->repair.busy ? PAGES_BUSY : SLOT_PAGES;
+	to = from + most < end ? from + most : end;
 	copy->repaired = to;
 	slot->first = first + from;
 	slot->count = to - from;
@@ -161,9 +171,9 @@ void repair_filled(struct swapd *s, struct slot *slot)
 bool repair_run(struct swapd *s)
 {
 	struct repair *r = &s->repair;
-	uint32_t running = r->running;
+	uint32_t running = r->running, most = r->busy ? RUNNING_BUSY : RUNNING;
 
-	while (r->work_count && r->budget > 0 && r->running < RUNNING) {
+	while (r->work_count && r->budget > 0 && r->running < most) {
 		uint32_t index = r->work[0];
 		int c = partial_copy(s, index);
 
@@ -384,6 +394,8 @@ void repair_tick(struct swapd *s, uint64_t now)
 	/* What a FILL took beyond its share is owed. */
 	r->budget = r->budget + share < share ? r->budget + share : share;
 	take_rate(s, now);
+	r->busy = s->count->received - r->received > BUSY;
+	r->received = s->count->received;
 	for (uint32_t i = 0; i < n && moved < most; i++) {
 		r->scan = r->scan + 1 < s->table.count ? r->scan + 1 : 0;
 		moved += look_at(s, r->scan, now);

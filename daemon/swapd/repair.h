@@ -32,6 +32,8 @@ struct repair {
 	uint32_t work_count;
 	uint32_t running;           /* slots */
 	int64_t budget;             /* pages that may be copied before the next tick */
+	bool busy;                  /* there were requests in the last tick: they go first */
+	uint64_t received;          /* requests, until then */
 	uint64_t reported_at, reported; /* ns and pages: when rate was taken */
 	uint64_t rate;              /* bytes a second, of the last second */
 };

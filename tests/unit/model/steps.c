@@ -150,6 +150,8 @@ void take(const struct step *t)
 	case STEP_TICK:
 		b->ticks--;
 		W.now += 10000000000ull;
+		/* Counters are of all paths together; what they tell of business would be chance. */
+		m.s.repair.received = m.shared.counters.received;
 		repair_tick(&m.s, W.now);
 		break;
 	case STEP_CRASH:
