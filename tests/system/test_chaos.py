@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from chaosworld import PAGE, load, lost, serve, verdict
+from chaosworld import PAGE, UNSEALED, load, lost, serve, verdict
 from chaosworld import cluster, lossy, machines, nothing_left    # fixtures
 from cluster import Checker
 from machine import MachineError, wait_for
@@ -286,7 +286,7 @@ def test_thin_disk_full(cluster, tmp_path):
 
 def test_disk_full_and_donor_killed(cluster):
     """Pages that only the donor had are gone: an error says so, and nothing old is read."""
-    b = serve(cluster)
+    b = serve(cluster, options=("--deadline", "300ms", *UNSEALED))
     c = load(cluster, b, ["--pause", 300, "--errors"])
     b.disk_full()
     cluster.wait(lambda: b.status()["backup"]["failing"], 5, "failing backup")

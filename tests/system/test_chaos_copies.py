@@ -11,7 +11,7 @@ import random
 
 import pytest
 
-from chaosworld import PAGE, load, lost, serve, verdict
+from chaosworld import PAGE, UNSEALED, load, lost, serve, verdict
 from chaosworld import cluster, lossy, machines, nothing_left    # fixtures
 
 MIB = 1 << 20
@@ -72,7 +72,7 @@ def test_replicas_and_one_way_loss(lossy, direction):
 
 def test_all_replicas_lost(cluster):
     """Two donors at once are more than two copies bear: errors, and never an old page."""
-    b = serve(cluster, backup=False, options=REPLICAS)
+    b = serve(cluster, backup=False, options=(*REPLICAS, *UNSEALED))
     c = load(cluster, b, ["--pause", 300, "--errors"], seconds=1)
     for d in cluster.donors[:3]:
         d.kill()
@@ -87,7 +87,7 @@ def test_all_replicas_lost(cluster):
 
 def test_no_durability_says_so(cluster):
     """A lost donor's pages are errors until they are written again."""
-    b = serve(cluster, backup=False, options=NOTHING)
+    b = serve(cluster, backup=False, options=(*NOTHING, *UNSEALED))
     c = load(cluster, b, ["--pause", 300, "--errors"])
     cluster.donors[0].kill()
     cluster.wait(lambda: lost(b, 0), 5, "loss")
