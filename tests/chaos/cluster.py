@@ -25,17 +25,12 @@ MACHINE_MIB, HEADROOM_MIB = 2048, 256
 
 
 def left_of(directory):
-    """What is there of a cluster below @directory: mounts, loop devices, processes of this tree."""
+    """What is there of a cluster below @directory: mounts, loop devices, processes."""
     inside = f"{directory}/"
     found = {f"mount: {d}" for _, d, _ in machine.mounts() if d.startswith(inside)}
     found |= {f"loop device: {d}" for d, file in machine.loops().items() if file.startswith(inside)}
-    for pid, name in machine.processes().items():
-        try:
-            if os.readlink(f"/proc/{pid}/exe").startswith(str(BIN)):
-                found.add(f"process: {name} ({pid})")
-        except OSError:
-            pass
-    return found
+    return found | {f"process: {name} ({pid})" for pid, name in machine.processes().items()
+                    if inside in machine.read(f"/proc/{pid}/cmdline")}
 
 
 class Checker:

@@ -125,7 +125,8 @@ class Soak:
 
     def losses(self, donor):
         """How often the lasting device has lost @donor."""
-        return self.long.losses()[self.cluster.donors.index(donor)]
+        return next(d["losses"] for d in self.long.status()["donors"]
+                    if d["address"] == donor.address)
 
     def drained(self, donor, devices):
         """An order of the operator's, and taken back."""
@@ -137,6 +138,16 @@ class Soak:
             address = donor.local if donor.local in device.donors else donor.address
             device.ask("donor.undrain", donor=address)
         self.faults["drain order"] += 1
+
+    def unlisted(self, donor, devices):
+        """Taken off the list of donors, and put on it again: what ebbd tells devices."""
+        for device in devices:
+            device.ask("donors.set", donors=[a for a in device.donors
+                                             if a not in (donor.address, donor.local)])
+        self.run(self.random.uniform(0.2, 1))
+        for device in devices:
+            device.ask("donors.set", donors=device.donors)
+        self.faults["taken off the list"] += 1
 
     def lie(self, donor, devices):
         """A donor whose memory is not what was written there: found, and trusted again when it is new."""
@@ -160,6 +171,8 @@ class Soak:
                 self.faults["slabs moved by order"] += 1
         if self.random.random() < 0.1:
             self.drained(self.random.choice(self.cluster.donors), (self.long, b))
+        if self.random.random() < 0.1:
+            self.unlisted(self.random.choice(self.cluster.donors), (self.long, b))
         if kind.sealed and self.random.random() < 0.1:
             self.lie(self.random.choice(self.cluster.donors), (self.long, b))
             self.made_whole(kind, b)

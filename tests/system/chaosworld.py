@@ -29,7 +29,7 @@ def machines(tmp_path_factory, request):
 def nothing_left(tmp_path):
     """As for all tests, but donors are the module's."""
     yield
-    assert not [what for what in left_of(tmp_path) if "ebb-donord" not in what]
+    assert not left_of(tmp_path)
 
 
 @pytest.fixture

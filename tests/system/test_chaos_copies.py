@@ -179,6 +179,24 @@ def test_donor_drained_by_order(cluster):
     verdict(c, b)
 
 
+def test_list_of_donors_changes(cluster):
+    """As ebbd tells it: one comes, one goes, and its slabs go elsewhere first."""
+    b = serve(cluster, backup=False, options=PATIENT, donors=cluster.donors[:3])
+    c = load(cluster, b)
+    gone, new = cluster.donors[0], cluster.donors[3]
+    assert held(b, gone) > 0
+    assert b.ask("donors.set", donors=[d.address for d in cluster.donors])["ok"]
+    cluster.wait(lambda: b.states() == ["up"] * 4, 10, "the new one")
+    assert b.ask("donors.set", donors=[d.address for d in cluster.donors[1:]])["ok"]
+    cluster.wait(lambda: gone.address not in [d["address"] for d in b.status()["donors"]], 20,
+                 "the donor is let go")
+    gone.kill()
+    cluster.run(0.3)
+    gone.start()
+    verdict(c, b)
+    assert held(b, new) > 0
+
+
 @pytest.mark.parametrize("durability", ["disk", "none"])
 def test_donor_ends(cluster, durability):
     """SIGTERM: its slabs go elsewhere before it does, and nobody loses it before."""
