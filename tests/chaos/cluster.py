@@ -162,7 +162,7 @@ class DonorMachine:
         new.rename(self.proc / "meminfo")
 
     def squeeze(self):
-        """The machine's own programs take nearly all of its memory: the donor wants all of its back."""
+        """The machine's programs take nearly all of its memory: the donor wants its own back."""
         self.tell_memory(HEADROOM_MIB // 4)
 
     def relax(self):
@@ -190,7 +190,7 @@ class Borrower(parts.Daemon):
         self.name, self.directory = name, Path(directory)
         self.mount, self.run = self.directory / "mnt", self.directory / "run"
         self.mount.mkdir(parents=True, exist_ok=True)
-        self.backup = (backup if isinstance(backup, Path) else self.directory / "backup") if backup else None
+        self.backup = self.directory / "backup" if backup is True else backup or None
         argv = [*node.prefix, BIN / "ebb-swapd", "--name", name, "--size", size, "--slab", slab,
                 "--mount", self.mount, "--foreground", *options]
         if self.backup:
@@ -215,6 +215,11 @@ class Borrower(parts.Daemon):
 
     def states(self):
         return [d["state"] for d in self.status()["donors"]]
+
+    def donor(self, address):
+        """What status says of it; "absent" when it is not on the list."""
+        return next((d for d in self.status()["donors"] if d["address"] == address),
+                    {"state": "absent", "losses": 0, "slabs": 0})
 
     def losses(self):
         return [d["losses"] for d in self.status()["donors"]]
@@ -272,8 +277,8 @@ class Borrower(parts.Daemon):
 class Cluster:
     """
     @donors machines that lend, one that borrows; with @local they can be reached by unix
-    sockets, too; with @keyed all of them share a key and trust no address.  serve() starts a device, check() a
-    checker on it; close() ends all, in that order reversed.
+    sockets, too; with @keyed all of them share a key and trust no address.  serve() starts
+    a device, check() a checker on it; close() ends all, in that order reversed.
     """
 
     def __init__(self, directory, logs, donors=4, local=False, keyed=False,
@@ -337,7 +342,8 @@ class Cluster:
         return wait_for(either, seconds, what)
 
     def all_up(self, borrower, seconds=20):
-        self.wait(lambda: set(borrower.states()) == {"up"}, seconds, "all donors up")
+        all_of_them = ["up"] * len(borrower.donors)
+        self.wait(lambda: borrower.states() == all_of_them, seconds, "all donors up")
 
     def heal(self):
         for what in (*self.donors, *self.borrowers, self.network.nodes[0]):

@@ -106,7 +106,8 @@ class Soak:
         self.next_progress = time.monotonic() + PROGRESS_SECONDS
         told = self.long.stats()
         self.say(f"{sum(self.faults.values())} faults, {len(self.rounds)} rounds; dp0: "
-                 f"{told['donor_losses']} donors lost, {told['bytes_written_donor'] >> 20} MiB written, "
+                 f"{told['donor_losses']} donors lost, "
+                 f"{told['bytes_written_donor'] >> 20} MiB written, "
                  f"{told['pages_read_backup']} pages from the disk; bad pages: 0")
 
     def run(self, seconds):
@@ -120,23 +121,21 @@ class Soak:
         """[(fault, donor)], at different donors."""
         n = self.random.choices((1, 2), (3, 1))[0] if kind.at_once > 1 else 1
         donors = self.random.sample(self.cluster.donors, n)
-        usable = [f for f in DONOR_FAULTS if not (f.needs and self.cluster.network.lacks(f.needs))]
-        return [(self.random.choice(usable), d) for d in donors]
+        return [(self.random.choice(self.donor_faults), d) for d in donors]
 
     def losses(self, donor):
         """How often the lasting device has lost @donor."""
-        return next(d["losses"] for d in self.long.status()["donors"]
-                    if d["address"] == donor.address)
+        return self.long.donor(donor.address)["losses"]
 
     def drained(self, donor, devices):
         """An order of the operator's, and taken back."""
-        for device in devices:
-            address = donor.local if donor.local in device.donors else donor.address
-            device.ask("donor.drain", donor=address)
+        def order(verb):
+            for device in devices:
+                local = donor.local in device.donors
+                device.ask(verb, donor=donor.local if local else donor.address)
+        order("donor.drain")
         self.run(self.random.uniform(0.2, 1))
-        for device in devices:
-            address = donor.local if donor.local in device.donors else donor.address
-            device.ask("donor.undrain", donor=address)
+        order("donor.undrain")
         self.faults["drain order"] += 1
 
     def unlisted(self, donor, devices):
@@ -150,16 +149,15 @@ class Soak:
         self.faults["taken off the list"] += 1
 
     def lie(self, donor, devices):
-        """A donor whose memory is not what was written there: found, and trusted again when it is new."""
-        self.faults["pages altered at a donor"] += bool(donor.lie(self.random.choice(("flip", "swap"))))
+        """What a donor has is not what was written there: found, and trusted when it is new."""
+        if donor.lie(self.random.choice(("flip", "swap"))):
+            self.faults["pages altered at a donor"] += 1
         self.run(self.random.uniform(0.2, 1))
         donor.kill()
         donor.start()
         for device in devices:
-            i = device.donors.index(donor.address)
-
             def up():
-                state = device.states()[i]
+                state = device.donor(donor.address)["state"]
                 if state == "quarantined":
                     self.totals["quarantines"] += device.trust(donor.address)
                 return state == "up"
@@ -204,9 +202,9 @@ class Soak:
     # --- one round: a device from its birth to its end
 
     def one_round(self, kind):
+        local = [d.local for d in self.cluster.donors] if kind.local else None
         b = self.cluster.serve("dp1", options=("--deadline", "300ms", *kind.options),
-                               backup=kind.backup,
-                               donors=[d.local for d in self.cluster.donors] if kind.local else None)
+                               backup=kind.backup, donors=local)
         self.cluster.all_up(b)
         checker = self.cluster.check(b, (*kind.checker, "--seed", self.random.randrange(1 << 30)))
         end = min(time.monotonic() + ROUND_SECONDS, self.start + self.seconds)
@@ -263,7 +261,7 @@ class Soak:
         c.node = c.network.add()
 
     def look_for_vanished(self):
-        """No end of a connection ever reached that donor: minutes later it has its memory all the same."""
+        """No end of a connection reached that donor; minutes later it has its memory back."""
         if time.monotonic() - self.start < GONE_SECONDS:
             self.say(f"what a vanished borrower had is not looked at: that takes {GONE_SECONDS} s")
             return
@@ -275,6 +273,8 @@ class Soak:
     def body(self):
         self.long = self.cluster.serve("dp0", size="64M")
         self.slab = self.long.status()["slab"]
+        self.donor_faults = [f for f in DONOR_FAULTS
+                             if not (f.needs and self.cluster.network.lacks(f.needs))]
         self.cluster.all_up(self.long)
         checker = self.cluster.check(self.long, ("--pause", 1000, "--seed", self.seed))
         n = 0
@@ -313,13 +313,15 @@ class Soak:
                 self.vanished.close()
             shutil.rmtree(files, ignore_errors=True)
         seconds = time.monotonic() - self.start
-        self.trouble += [f"left behind: {what}" for what in left_of(DIRECTORY) | namespaces() - before]
+        left = left_of(DIRECTORY) | namespaces() - before
+        self.trouble += [f"left behind: {what}" for what in left]
         told = self.report(seconds)
         (DIRECTORY / "report.json").write_text(json.dumps(told, indent=1) + "\n")
         for t in self.trouble:
             print(f"FAILED: {t}")
         self.say(f"{sum(self.faults.values())} faults ({told['faults_per_hour']} an hour), "
-                 f"{self.totals['verified']} pages verified at the end of {len(self.rounds)} devices, "
+                 f"{self.totals['verified']} pages verified at the end of "
+                 f"{len(self.rounds)} devices, "
                  f"bad pages: {told['bad_pages']}; {'ok' if told['ok'] else 'FAILED'}")
         return 0 if told["ok"] else 1
 
@@ -328,7 +330,8 @@ def in_guest(seconds, seed):
     """Replaces this process; the guest's output goes where ours does."""
     os.chdir(machine.REPO)
     os.execv(sys.executable, [
-        sys.executable, "-B", "tests/guest/run.py", "--name", "soak", "--timeout", str(seconds + 600), "--",
+        sys.executable, "-B", "tests/guest/run.py", "--name", "soak",
+        "--timeout", str(seconds + 600), "--",
         "env", f"EBB_SOAK_SECONDS={seconds}", f"EBB_SOAK_SEED={seed}", "/usr/bin/python3", "-B",
         "-m", "pytest", "-v", "-s", "tests/guest/cases/test_chaos.py"])
 

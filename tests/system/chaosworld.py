@@ -20,7 +20,8 @@ def machines(tmp_path_factory, request):
     logs.mkdir(parents=True, exist_ok=True)
     for old in logs.iterdir():
         old.unlink()
-    c = Cluster(tmp_path_factory.mktemp("chaos"), logs, keyed=getattr(request.module, "KEYED", False))
+    keyed = getattr(request.module, "KEYED", False)
+    c = Cluster(tmp_path_factory.mktemp("chaos"), logs, keyed=keyed)
     yield c
     c.close()
 

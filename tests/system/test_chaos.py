@@ -116,8 +116,9 @@ def test_a_quiet_day(cluster):
 def test_through_the_loop_device(cluster):
     """As swap uses it, discards included."""
     b = serve(cluster)
-    loop = subprocess.run(["/sbin/losetup", "--direct-io=on", "--sector-size", "4096", "-f", "--show",
-                           b.file], check=True, capture_output=True, text=True).stdout.strip()
+    loop = subprocess.run(["/sbin/losetup", "--direct-io=on", "--sector-size", "4096", "-f",
+                           "--show", b.file], check=True, capture_output=True,
+                          text=True).stdout.strip()
     try:
         c = cluster.check(b, ["--pause", 300], path=loop)
         cluster.run(0.6)

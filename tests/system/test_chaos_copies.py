@@ -28,7 +28,7 @@ def made_whole(cluster, b, seconds=20):
 
 def held(b, donor):
     """How many slabs this donor has of the device."""
-    return next(d["slabs"] for d in b.status()["donors"] if d["address"] == donor.address)
+    return b.donor(donor.address)["slabs"]
 
 
 # --- replicas ---------------------------------------------------------------------------
@@ -186,10 +186,9 @@ def test_list_of_donors_changes(cluster):
     gone, new = cluster.donors[0], cluster.donors[3]
     assert held(b, gone) > 0
     assert b.ask("donors.set", donors=[d.address for d in cluster.donors])["ok"]
-    cluster.wait(lambda: b.states() == ["up"] * 4, 10, "the new one")
+    cluster.wait(lambda: b.donor(new.address)["state"] == "up", 10, "the new one")
     assert b.ask("donors.set", donors=[d.address for d in cluster.donors[1:]])["ok"]
-    cluster.wait(lambda: gone.address not in [d["address"] for d in b.status()["donors"]], 20,
-                 "the donor is let go")
+    cluster.wait(lambda: b.donor(gone.address)["state"] == "absent", 20, "it is let go")
     gone.kill()
     cluster.run(0.3)
     gone.start()

@@ -23,7 +23,7 @@ class Donors:
         self.now = {port: self.make(port) for port in PORTS}
 
     def make(self, port):
-        return self.factory(port=port, memory="64M", slab="1M")
+        return self.factory(port=port, memory="64M", slab="1M", drain="2s")
 
     def fault(self, rnd):
         port, what = rnd.choice(PORTS), rnd.choice(("kill", "stop", "end"))
@@ -43,8 +43,8 @@ def test_swapping_while_donors_fail(swap_lock, donor_factory, cgroup, logs):
     others = [x for port in PORTS[1:] for x in ("--donor", f"127.0.0.1:{port}")]
     device = parts.Device(donors.now[PORTS[0]], slab="1M", options=others)
     c = cgroup(limit_mib=LIMIT)
-    checker = Checker(None, logs / "checker.log", ("--memory", MIB, "--pause", 200, "--progress", 10),
-                      enter=c.enter)
+    options = ("--memory", MIB, "--pause", 200, "--progress", 10)
+    checker = Checker(None, logs / "checker.log", options, enter=c.enter)
     faults, last, end = 0, 0, time.monotonic() + SECONDS
     try:
         wait_for(lambda: (device.used_kib() or 0) > 4 << 10, 60, "pages on the device")
