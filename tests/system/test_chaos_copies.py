@@ -11,8 +11,11 @@ import random
 
 import pytest
 
+import machine
+import parts
 from chaosworld import PAGE, UNSEALED, load, lost, serve, verdict
 from chaosworld import cluster, lossy, machines, nothing_left    # fixtures
+from control_server import write_record
 
 MIB = 1 << 20
 KEYED = True
@@ -194,6 +197,28 @@ def test_list_of_donors_changes(cluster):
     gone.start()
     verdict(c, b)
     assert held(b, new) > 0
+
+
+def test_control_plane_killed_while_slabs_move(cluster, swap_lock, logs, tmp_path):
+    """ebbd takes a donor off the list and is killed: its slabs go elsewhere all the same."""
+    b = serve(cluster, backup=False, options=(*PATIENT, "--repair-rate", "4M"))
+    write_record(b.run, "dp0", donors_from="configuration")
+    c = load(cluster, b, seconds=1)
+    config = tmp_path / "ebb.conf"
+    config.write_text("[donors]\nlist = " + ", ".join(b.donors[1:]) + "\n")
+    before = b.donor(b.donors[0])["slabs"]
+    ebbd = parts.Daemon([machine.BIN / "ebbd", "--config", config], logs / "ebbd.log",
+                        env={"EBB_RUN_DIR": str(b.run)})
+    try:
+        cluster.wait(lambda: b.status()["copies"]["leaving"] > 0, 20, "slabs on their way")
+        ebbd.kill()
+        assert 0 < b.donor(b.donors[0])["slabs"] <= before
+        cluster.wait(lambda: b.donor(b.donors[0])["state"] == "absent", 30, "it is let go")
+        verdict(c, b)
+        assert b.stats()["pages_read_failed"] == 0
+    finally:
+        ebbd.stop()
+        machine.pins_remove()
 
 
 @pytest.mark.parametrize("durability", ["disk", "none"])
