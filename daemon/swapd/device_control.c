@@ -73,19 +73,17 @@ static int migrate(struct swapd *s, struct json_object *request, struct error *e
 	return orders_give(&s->orders, &o, what, e);
 }
 
-/* Element @i, or "" when it is null. */
-static const char *listed(struct json_object *list, size_t i)
-{
-	return json_object_get_string(json_object_array_get_idx(list, i)) ?: "";
-}
-
-static bool is_listed(struct json_object *list, const char *address)
+static bool is_listed(struct json_object *list, const struct address *address)
 {
 	struct address a;
 
-	for (size_t i = 0; i < json_object_array_length(list); i++)
-		if (!address_parse(listed(list, i), "donor", &a, NULL) && !strcmp(a.text, address))
+	for (size_t i = 0; i < json_object_array_length(list); i++) {
+		const char *text = json_object_get_string(json_object_array_get_idx(list, i));
+
+		if (!address_parse(text, "donor", &a, NULL) &&
+		    (!strcmp(a.text, address->text) || address_same(&a, address)))
 			return true;
+	}
 	return false;
 }
 
@@ -98,11 +96,19 @@ static int use_donor(struct swapd *s, const char *text, struct error *e)
 	return o.donor < 0 ? o.donor : orders_give(&s->orders, &o, text, e);
 }
 
+static int check_listed(struct json_object *donor, struct error *e)
+{
+	struct address a;
+
+	if (!json_object_is_type(donor, json_type_string))
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "donors: one of the list is no text; write HOST:PORT or unix:/PATH");
+	return address_parse(json_object_get_string(donor), "donor", &a, e);
+}
+
 static int set_donors(struct swapd *s, struct json_object *request, struct error *e)
 {
 	struct json_object *list;
-	struct address a;
-	size_t count;
 	int r = 0;
 
 	if (!json_object_object_get_ex(request, "donors", &list) ||
@@ -110,16 +116,15 @@ static int set_donors(struct swapd *s, struct json_object *request, struct error
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "donors: a list of HOST:PORT or unix:/PATH is needed; to use none, destroy the device");
 	/* All or nothing: a name that is wrong changes nothing. */
-	count = json_object_array_length(list);
-	for (size_t i = 0; i < count && !r; i++)
-		r = address_parse(listed(list, i), "donor", &a, e);
-	for (size_t i = 0; i < count && !r; i++)
-		r = use_donor(s, listed(list, i), e);
+	for (size_t i = 0; i < json_object_array_length(list) && !r; i++)
+		r = check_listed(json_object_array_get_idx(list, i), e);
+	for (size_t i = 0; i < json_object_array_length(list) && !r; i++)
+		r = use_donor(s, json_object_get_string(json_object_array_get_idx(list, i)), e);
 	for (int i = 0; i < s->donor_count && !r; i++) {
 		struct order o = { .kind = ORDER_REMOVE, .donor = i };
 
 		if (s->donors[i].state != DONOR_ABSENT &&
-		    !is_listed(list, s->donors[i].address.text))
+		    !is_listed(list, &s->donors[i].address))
 			r = orders_give(&s->orders, &o, s->donors[i].address.text, e);
 	}
 	return r;

@@ -493,14 +493,23 @@ void donors_tick(struct swapd *s, uint64_t now)
 
 struct donor *donor_find(struct swapd *s, const char *text)
 {
+	struct donor *same = NULL;
 	struct address a;
 
 	if (address_parse(text, "donor", &a, NULL))
 		return NULL;
-	for (int i = 0; i < s->donor_count; i++)
-		if (s->donors[i].state != DONOR_ABSENT && !strcmp(s->donors[i].address.text, a.text))
-			return &s->donors[i];
-	return NULL;
+	for (int i = 0; i < s->donor_count; i++) {
+		struct donor *d = &s->donors[i];
+
+		if (d->state == DONOR_ABSENT)
+			continue;
+		/* By its name first: what a name means may change. */
+		if (!strcmp(d->address.text, a.text))
+			return d;
+		if (address_same(&d->address, &a))
+			same = d;
+	}
+	return same;
 }
 
 /* Entries are used again, with their buffers; others are added behind. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "address.h"
 #include "local.h"
@@ -9,6 +10,11 @@
 bool address_is_local(const struct address *a)
 {
 	return a->sa.ss_family == AF_UNIX;
+}
+
+bool address_same(const struct address *a, const struct address *b)
+{
+	return a->len == b->len && !memcmp(&a->sa, &b->sa, a->len);
 }
 
 int address_parse(const char *text, const char *what, struct address *a, struct error *e)

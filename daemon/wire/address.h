@@ -28,6 +28,9 @@ int address_parse(const char *text, const char *what, struct address *a, struct 
  */
 int address_check(const char *text, const char *what, char *to, size_t size, struct error *e);
 
+/* Whether both are one place, whatever it was called. */
+bool address_same(const struct address *a, const struct address *b);
+
 /* On this machine, through a unix socket: slabs are handed over as file descriptors. */
 bool address_is_local(const struct address *a);
 

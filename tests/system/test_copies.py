@@ -249,7 +249,10 @@ def test_donors_come_and_go_while_it_runs(world):
     p.check()
     told = s.stats()
     assert told["donor_losses"] == 0 and told["pages_read_backup"] == 0
-    for bad in ([], ["nonsense"], "x", [b.address, b.address, "127.0.0.1:99999"]):
+    # Another name of the same donor makes no second one of it.
+    s.do("donors.set", donors=[b.address, c.address, c.address.replace("127.0.0.1", "localhost")])
+    assert len(s.status()["donors"]) == 2
+    for bad in ([], ["nonsense"], "x", [None], [b.address, 7], [b.address, b.address, "127.0.0.1:99999"]):
         before = {d["address"] for d in s.status()["donors"]}
         assert not s.ask("donors.set", donors=bad)["ok"]
         assert {d["address"] for d in s.status()["donors"]} == before
@@ -508,3 +511,6 @@ def test_durability_and_what_it_needs(tmp_path, donor_at):
     refused(tmp_path, 5, "32.0 MiB in 1 copy", "16.0 MiB", "make it smaller", donor=donor,
             durability="none", drop=("backup",))
     refused(tmp_path, 2, "power of two", donor=donor, slab="3M")
+    port = donor.rsplit(":", 1)[1]
+    for twice in (donor, f"localhost:{port}", f"127.1:{port}"):
+        refused(tmp_path, 1, f"{twice}: named twice", donor=[donor, twice])

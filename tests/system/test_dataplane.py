@@ -375,7 +375,8 @@ def refused(tmp_path, status, *words, drop=(), **changed):
     argv = [str(BIN / "ebb-swapd")]
     for key, value in options.items():
         if key not in drop:
-            argv += [f"--{key}", value]
+            for one in value if isinstance(value, list) else [value]:
+                argv += [f"--{key}", one]
     done = subprocess.run(argv, text=True, capture_output=True, timeout=30,
                           env={**os.environ, "EBB_RUN_DIR": str(tmp_path / "run")})
     assert done.returncode == status, done.stderr
