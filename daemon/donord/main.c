@@ -97,15 +97,56 @@ static int parse_places(const struct option_list *list, struct address *a, bool 
 	return 0;
 }
 
+/* A borrower's slab is a power of two, and what does not fit it would lie idle. */
+static int check_slab(const struct donord_options *o, struct error *e)
+{
+	char a[16], b[16];
+
+	if (o->slab < WIRE_MIN_SLAB || o->slab > WIRE_MAX_SLAB || o->slab & (o->slab - 1))
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "slab: %s is no power of two from 1M to 1G; use 64M",
+				 size_format(o->slab, a, sizeof(a)));
+	if (o->lender.quota && o->lender.quota < o->slab)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "quota: %s is not even one slab of %s, and nobody could borrow; raise it or use smaller slabs",
+				 size_format(o->lender.quota, a, sizeof(a)),
+				 size_format(o->slab, b, sizeof(b)));
+	return 0;
+}
+
+/*
+ * What is not there is not to be found out by the OOM killer.  Huge pages that are set
+ * aside, which shared slabs may be made of, do not count as available.
+ */
+static int check_fixed(const struct donord_options *o, uint64_t memory, bool shared,
+		       struct error *e)
+{
+	struct headroom_sample sample;
+	uint64_t most;
+	char a[16], b[16];
+
+	/* With HeadRoom it is a bound, and what there is decides. */
+	if (o->lender.headroom || machine_sample(o->lender.machine ?: "/proc", &sample, NULL))
+		return 0;
+	most = shared ? sample.memory : sample.available;
+	return memory <= most ? 0 :
+	       fail_exit(e, EXIT_REFUSED, ENOMEM,
+			 "memory: %s are more than the %s that this machine has %s; lend less, or --memory auto",
+			 size_format(memory, a, sizeof(a)), size_format(most, b, sizeof(b)),
+			 shared ? "in all" : "available");
+}
+
 /* How much there may be to lend, at most, and the HeadRoom that goes with it. */
-static int parse_memory(struct donord_options *o, uint64_t *memory, struct error *e)
+static int parse_memory(struct donord_options *o, bool shared, uint64_t *memory, struct error *e)
 {
 	struct headroom_sample sample;
 	char a[16], b[16];
 	int r;
 
-	if (strcmp(o->memory, "auto"))
-		return size_parse(o->memory, "--memory", memory, e);
+	if (strcmp(o->memory, "auto")) {
+		r = size_parse(o->memory, "--memory", memory, e);
+		return r ? r : check_fixed(o, *memory, shared, e);
+	}
 	r = machine_sample(o->lender.machine ?: "/proc", &sample, e);
 	if (r)
 		return r;
@@ -162,7 +203,9 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 	int r = parse_places(&o->listen, places, &shared, e);
 
 	if (!r)
-		r = parse_memory(o, &memory, e);
+		r = check_slab(o, e);
+	if (!r)
+		r = parse_memory(o, shared, &memory, e);
 	if (!r)
 		r = advertise_begin(&o->advertise, o->slab, memory, &registration, e);
 	o->lender.registration = registration;

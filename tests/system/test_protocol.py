@@ -271,7 +271,7 @@ def test_shared_pages_are_locked_on_both_sides(world):
     p.check()
 
 
-def test_donor_refuses(donor_at):
+def test_donor_refuses(donor_at, tmp_path):
     done = donord("--listen", "0.0.0.0:7070", "--memory", "64M")
     assert done.returncode == 5 and "not a loopback address" in done.stderr
     done = donord("--memory", "12Q")
@@ -280,6 +280,14 @@ def test_donor_refuses(donor_at):
     assert done.returncode == 2 and "--memory 4G" in done.stderr
     done = donord("--listen", "127.0.0.1:0", "--memory", "64M", "--slab", "64K")
     assert done.returncode == 2 and "1M to 1G" in done.stderr
+    for slab in ("0", "3M", "2G"):
+        done = donord("--listen", "127.0.0.1:0", "--memory", "64M", "--slab", slab)
+        assert done.returncode == 2 and "no power of two from 1M to 1G; use" in done.stderr
+    done = donord("--listen", "127.0.0.1:0", "--memory", "64M", "--quota", "1M")
+    assert done.returncode == 2 and "quota: 1.0 MiB" in done.stderr and "raise it" in done.stderr
+    for where, most in ("127.0.0.1:0", "available"), (f"unix:{tmp_path}/s", "in all"):
+        done = donord("--listen", where, "--memory", "1000T")
+        assert done.returncode == 5 and most in done.stderr and "lend less" in done.stderr
     done = donord("--listen", "127.0.0.1:0", "--memory", "1M", "--slab", "2M")
     assert done.returncode == 2 and "not even one slab" in done.stderr
     taken = donor_at()
