@@ -104,6 +104,16 @@ static int find(SSL *ssl, const unsigned char *identity, size_t len, SSL_SESSION
 	return 1;
 }
 
+/* Messages of TLS after the handshake: ours sends none, and each costs work and an answer. */
+static void look(int sent, int version, int type, const void *message, size_t len, SSL *ssl,
+		 void *arg)
+{
+	struct tls *t = SSL_get_app_data(ssl);
+
+	if (!sent && t && t->shaken && type == SSL3_RT_HANDSHAKE)
+		t->meddled = true;
+}
+
 static int context_new(struct tls_context **out, const SSL_METHOD *method, struct error *e)
 {
 	struct tls_context *c = calloc(1, sizeof(*c));
@@ -122,6 +132,9 @@ static int context_new(struct tls_context **out, const SSL_METHOD *method, struc
 	/* What is sent again comes from the stream's ring, with more behind it. */
 	SSL_CTX_set_mode(c->ctx, SSL_MODE_ENABLE_PARTIAL_WRITE |
 				 SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+	/* A read returns after such a message, too. */
+	SSL_CTX_clear_mode(c->ctx, SSL_MODE_AUTO_RETRY);
+	SSL_CTX_set_msg_callback(c->ctx, look);
 	*out = c;
 	return 0;
 }
@@ -204,6 +217,10 @@ static ssize_t tls_receive(void *channel, int fd, struct msghdr *m)
 
 			forget_errors();
 			r = SSL_read_ex(t->ssl, (char *)v->iov_base + done, v->iov_len - done, &some);
+			if (t->meddled) {
+				errno = EPROTO;
+				return -1;
+			}
 			/* What ends the connection comes again at the next call. */
 			if (r != 1)
 				return got ? got : outcome(t, r);
@@ -334,6 +351,7 @@ int tls_handshake(struct tls *t)
 	r = SSL_do_handshake(t->ssl);
 	if (r == 1) {
 		t->wants_write = false;
+		t->shaken = true;
 		/* "Reused" is what OpenSSL calls a handshake that a key proved. */
 		if (SSL_session_reused(t->ssl))
 			return 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * TLS 1.3 between borrower and donor, by a key that both have (key.h) and nothing
- * else: no certificates, no older version, no tickets, no early data.  The key
+ * else: no certificates, no older version, no tickets, no early data, and nothing
+ * after the handshake but what is sent here.  The key
  * proves each side to the other; a fresh Diffie-Hellman exchange makes what was
  * said before safe from who gets the key later.
  *
@@ -29,6 +30,8 @@ struct tls {
 	struct ssl_st *ssl;   /* NULL = not in use */
 	struct tls_context *context;
 	bool wants_write;     /* the handshake waits for the socket to take more */
+	bool shaken;          /* the handshake is over */
+	bool meddled;         /* then something else than frames came */
 	/* Whose key it is: the borrower's own, or what the donor found.  "" until then. */
 	char name[KEY_NAME], fingerprint[KEY_FINGERPRINT];
 	char why[192];        /* the handshake failed: "CAUSE; REMEDY" */

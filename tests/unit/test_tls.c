@@ -461,6 +461,43 @@ static void changed_on_the_way(void **state)
 	stream_tx_free(&tx);
 }
 
+/*
+ * TLS lets either side say more than frames after the handshake: KeyUpdate, each of which
+ * has an answer.  One that says nothing else would keep us busy, and with answers that it
+ * does not read, for ever.
+ */
+static void only_frames(void **state)
+{
+	static struct sink sink;
+	struct world *w = *state;
+
+	for (int side = 0; side < 2; side++) {
+		SSL *peer;
+		struct stream_rx rx;
+		int sent = 0;
+
+		if (side) {
+			tls_stop(&w->tls[0]);
+			tls_stop(&w->tls[1]);
+			sockets(w);
+		}
+		connect_both(w);
+		peer = w->tls[!side].ssl;
+		assert_int_equal(stream_rx_init(&rx, side ? WIRE_AT_DONOR : WIRE_AT_BORROWER), 0);
+		rx.io = &tls_io;
+		rx.channel = &w->tls[side];
+		assert_int_equal(stream_receive(&rx, w->fd[side], 4096, &ops, &sink), 0);
+		while (sent < 100 && SSL_key_update(peer, SSL_KEY_UPDATE_REQUESTED) == 1 &&
+		       SSL_do_handshake(peer) == 1)
+			sent++;
+		assert_true(sent > 10);
+		assert_int_equal(stream_receive(&rx, w->fd[side], 4096, &ops, &sink), -EPROTO);
+		/* After the first of them, not after all. */
+		assert_true(recv(w->fd[side], &(char){ 0 }, 1, MSG_PEEK) == 1);
+		stream_rx_free(&rx);
+	}
+}
+
 #define CONNECTIONS 8
 
 static void reserved_memory_is_enough(void **state)
@@ -511,6 +548,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(changed_or_replayed, setup, teardown),
 		cmocka_unit_test_setup_teardown(frames_pass, setup, teardown),
 		cmocka_unit_test_setup_teardown(changed_on_the_way, setup, teardown),
+		cmocka_unit_test_setup_teardown(only_frames, setup, teardown),
 	};
 
 	signal(SIGPIPE, SIG_IGN);
