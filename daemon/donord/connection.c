@@ -142,7 +142,7 @@ static uint32_t owned(const struct connection *c)
 	if (!*name)
 		return lend_owned(p, c->number);
 	for (uint32_t i = 0; i < p->count; i++)
-		n += p->slabs[i].state == LEND_LENT &&
+		n += lend_holds(&p->slabs[i]) &&
 		     !strcmp(c->lender->connections[p->slabs[i].owner].access.tls.name, name);
 	return n;
 }

@@ -315,7 +315,7 @@ uint32_t lend_owned(const struct lend_pool *p, uint32_t owner)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < p->count; i++)
-		n += p->slabs[i].state == LEND_LENT && p->slabs[i].owner == owner;
+		n += lend_holds(&p->slabs[i]) && p->slabs[i].owner == owner;
 	return n;
 }
 

@@ -109,7 +109,13 @@ enum wire_status lend_unmap(struct lend_pool *p, uint32_t owner, uint32_t slab,
 			    uint32_t generation);
 /* Takes back everything lent to @owner; returns how many slabs. */
 uint32_t lend_release_owner(struct lend_pool *p, uint32_t owner);
-/* How many slabs @owner has. */
+/* Whether its last owner has it, or requests of that are still under way. */
+static inline bool lend_holds(const struct lend_slab *s)
+{
+	return s->state == LEND_LENT || s->pins;
+}
+
+/* How many slabs @owner has, those included that it gave back and still uses. */
 uint32_t lend_owned(const struct lend_pool *p, uint32_t owner);
 /* Takes @slab, which is lent and not handed over, from its borrower, who gets WIRE_STALE. */
 void lend_revoke(struct lend_pool *p, uint32_t slab);

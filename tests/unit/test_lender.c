@@ -417,6 +417,36 @@ static void quotas(void **state)
 	close(b.fd);
 }
 
+/* What is given back while replies still refer to it is not lent to others: it counts. */
+static void a_quota_of_what_is_used(void **state)
+{
+	struct wire_frame read = { .op = WIRE_READ, .length = SLAB }, unmap = { .op = WIRE_UNMAP };
+	struct wire_frame map_one = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE };
+	static uint8_t sink[4 * SLAB];
+	uint8_t payload[WIRE_MAP_SIZE];
+	struct donor *d = *state;
+	struct peer a;
+
+	connect_peer(d, &a, 1, 2);
+	for (uint32_t i = 0; i < 2; i++) {
+		read.slab = unmap.slab = a.loans[i].slab;
+		read.generation = unmap.generation = a.loans[i].generation;
+		send_frame(d, &a, read, NULL);
+		send_frame(d, &a, unmap, NULL);
+	}
+	wire_build_map(payload, WIRE_CLASS_SWAP);
+	send_frame(d, &a, map_one, payload);
+	assert_int_equal(d->pool.in[LEND_LENT], 0);
+	for (int i = 0; i < 100; i++) {
+		recv(a.fd, sink, sizeof(sink), MSG_DONTWAIT);
+		turn(d->l);
+	}
+	assert_int_equal(map(d, &a), WIRE_OK);
+	assert_int_equal(map(d, &a), WIRE_OK);
+	assert_int_equal(map(d, &a), WIRE_OVER_QUOTA);
+	close(a.fd);
+}
+
 static void drained(void **state)
 {
 	struct donor *d = *state;
@@ -464,6 +494,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_greedy_one, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(quotas, with_quota, without_donor),
 		cmocka_unit_test_setup_teardown(drained, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(a_quota_of_what_is_used, with_quota, without_donor),
 	};
 
 	log_setup("lender", LOG_LVL_ERR);
