@@ -31,24 +31,32 @@ $(B)/tests/unit/test_gc_%: tests/unit/test_gc_%.c $(GC_STATIC) | deps
 	$(call say,TEST,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib -o $@ $< $(GC_STATIC) -lcmocka $(GC_LIBS)
 
-# Programs: one source each; gcbench also on Debian's collector and on malloc, to compare with.
-GC_PROGRAMS := $(patsubst tests/gc/%.c,$(B)/tests/gc/%,$(wildcard tests/gc/*.c))
-GC_RIVALS := $(B)/tests/gc/gcbench-malloc \
-	$(if $(shell pkg-config --exists bdw-gc 2>/dev/null && echo yes),$(B)/tests/gc/gcbench-bdwgc)
+# Programs: one source each, also on Debian's collector to compare with, and on malloc.
+GC_NAMES := $(patsubst tests/gc/%.c,%,$(wildcard tests/gc/*.c))
+GC_PROGRAMS := $(GC_NAMES:%=$(B)/tests/gc/%)
+GC_COMPARED := gcbench kv pagerank regression
+GC_RIVALS := $(B)/tests/gc/gcbench-malloc $(if $(shell pkg-config --exists bdw-gc 2>/dev/null && \
+	echo yes),$(GC_COMPARED:%=$(B)/tests/gc/%-bdwgc))
+# Without the load's barrier: what collectors that do not need it are measured with.
+GC_PLAIN := $(GC_COMPARED:%=$(B)/tests/gc/%-plain)
 
-$(B)/tests/gc/%: tests/gc/%.c $(GC_STATIC)
+$(B)/tests/gc/%: tests/gc/%.c tests/gc/system.h userlib/ebbgc.h $(GC_STATIC)
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib -o $@ $< $(GC_STATIC) $(GC_LIBS)
+
+$(B)/tests/gc/%-plain: tests/gc/%.c tests/gc/system.h userlib/ebbgc.h $(GC_STATIC)
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -DEBBGC_NO_NOTES -Iuserlib -o $@ $< $(GC_STATIC) $(GC_LIBS)
 
 $(B)/tests/gc/gcbench-malloc: tests/gc/gcbench.c
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -DON_MALLOC -o $@ $< $(GC_LIBS)
 
-$(B)/tests/gc/gcbench-bdwgc: tests/gc/gcbench.c
+$(B)/tests/gc/%-bdwgc: tests/gc/%.c tests/gc/system.h
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -DON_BDWGC -o $@ $< -lgc $(GC_LIBS)
 
-gc-programs: $(GC_PROGRAMS) $(GC_RIVALS)
+gc-programs: $(GC_PROGRAMS) $(GC_RIVALS) $(GC_PLAIN)
 test-programs: $(GC_PROGRAMS)
 
 # The library and its tests under the sanitizers that catch what threads and frees do wrong.

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * PageRank over a graph of linked objects, as Neo4j in the MemLiner paper's table 4.1: -n vertices
+ * with EDGES edges on the average, -r iterations.  Each iteration makes a new boxed rank for every
+ * vertex; its old one is garbage.
+ */
+#include <math.h>
+#include "system.h"
+
+#define EDGES 8
+#define DAMPING 0.85
+
+struct vertex {
+	ref edges, rank, next;
+	uint64_t id;
+};
+
+struct box {
+	double value;
+};
+
+static struct type vertex_type = { .name = "vertex", .size = sizeof(struct vertex), .bitmap = 7 };
+static struct type box_type = { .name = "box", .size = sizeof(struct box) };
+
+static ref box_new(ctx c, double value)
+{
+	ref r = object_new(c, &box_type);
+
+	((struct box *)PTR(r))->value = value;
+	return r;
+}
+
+static double unbox(ref r)
+{
+	return ((struct box *)PTR(r))->value;
+}
+
+/* The vertex at index i; vertices are in arrays of PART, as one object of millions is not usual. */
+#define PART 4096
+
+static ref part_of(ctx c, ref parts, size_t i)
+{
+	return LOAD(c, parts, &((struct refs *)PTR(parts))->at[i / PART]);
+}
+
+static ref vertex_at(ctx c, ref parts, size_t i)
+{
+	ref part = part_of(c, parts, i);
+
+	return LOAD(c, part, &((struct refs *)PTR(part))->at[i % PART]);
+}
+
+static void build_vertices(ctx c, ref parts, size_t n)
+{
+	ref slots[4] = { parts, NONE, NONE, NONE };
+
+	ROOTS(c, slots, 4);
+	for (size_t i = 0; i < n; i++) {
+		struct vertex *v;
+
+		if (i % PART == 0) {
+			slots[1] = refs_new(c, n - i < PART ? n - i : PART);
+			STORE(c, parts, &((struct refs *)PTR(parts))->at[i / PART], slots[1]);
+		}
+		slots[2] = object_new(c, &vertex_type);
+		STORE(c, slots[1], &((struct refs *)PTR(slots[1]))->at[i % PART], slots[2]);
+		slots[3] = box_new(c, 1.0 / (double)n);
+		v = PTR(slots[2]);
+		v->id = i;
+		STORE(c, slots[2], &v->rank, slots[3]);
+	}
+	UNROOT(c);
+}
+
+static void build_edges(ctx c, ref parts, size_t n, uint64_t *seed)
+{
+	ref slots[3] = { parts, NONE, NONE };
+
+	ROOTS(c, slots, 3);
+	for (size_t i = 0; i < n; i++) {
+		size_t degree = 1 + next_random(seed) % (2 * EDGES - 1);
+
+		slots[1] = refs_new(c, degree);
+		for (size_t j = 0; j < degree; j++) {
+			/* Most edges lead to few vertices. */
+			double u = next_unit(seed);
+			ref to = vertex_at(c, parts, (size_t)((double)n * u * u * u) % n);
+
+			STORE(c, slots[1], &((struct refs *)PTR(slots[1]))->at[j], to);
+		}
+		slots[2] = vertex_at(c, parts, i);
+		STORE(c, slots[2], &((struct vertex *)PTR(slots[2]))->edges, slots[1]);
+	}
+	UNROOT(c);
+}
+
+/* Adds to the boxed rank that a vertex will have. */
+static void give(ctx c, ref to, double share)
+{
+	struct vertex *v = PTR(to);
+	ref box = LOAD(c, to, &v->next);
+
+	((struct box *)PTR(box))->value += share;
+}
+
+static void iterate(ctx c, ref parts, size_t n)
+{
+	ref slots[3] = { parts, NONE, NONE };
+	double leak = (1 - DAMPING) / (double)n;
+
+	ROOTS(c, slots, 3);
+	for (size_t i = 0; i < n; i++) {
+		slots[1] = vertex_at(c, parts, i);
+		slots[2] = box_new(c, leak);
+		STORE(c, slots[1], &((struct vertex *)PTR(slots[1]))->next, slots[2]);
+	}
+	for (size_t i = 0; i < n; i++) {
+		struct vertex *v;
+		struct refs *edges;
+		double share;
+
+		POLL(c);
+		slots[1] = vertex_at(c, parts, i);
+		v = PTR(slots[1]);
+		slots[2] = LOAD(c, slots[1], &v->edges);
+		edges = PTR(slots[2]);
+		share = DAMPING * unbox(LOAD(c, slots[1], &v->rank)) / (double)edges->length;
+		for (size_t j = 0; j < edges->length; j++)
+			give(c, LOAD(c, slots[2], &edges->at[j]), share);
+	}
+	for (size_t i = 0; i < n; i++) {
+		struct vertex *v;
+
+		POLL(c);
+		slots[1] = vertex_at(c, parts, i);
+		v = PTR(slots[1]);
+		STORE(c, slots[1], &v->rank, LOAD(c, slots[1], &v->next));
+	}
+	UNROOT(c);
+}
+
+static double work(ctx c, unsigned int thread)
+{
+	uint64_t seed = 7046029254386353131u + thread * 1000003u;
+	size_t n = size / threads;
+	ref parts[1] = { NONE };
+	double sum = 0, odd = 0;
+
+	ROOTS(c, parts, 1);
+	parts[0] = refs_new(c, (n + PART - 1) / PART);
+	build_vertices(c, parts[0], n);
+	build_edges(c, parts[0], n, &seed);
+	built(c);
+	for (unsigned int i = 0; i < rounds; i++)
+		iterate(c, parts[0], n);
+	for (size_t i = 0; i < n; i++) {
+		ref v = vertex_at(c, parts[0], i);
+		double rank = unbox(LOAD(c, v, &((struct vertex *)PTR(v))->rank));
+
+		expect(((struct vertex *)PTR(v))->id == i, "a vertex is not where it was put");
+		sum += rank;
+		odd += i % 2 ? rank : 0;
+	}
+	expect(fabs(sum - 1) < 1e-6, "ranks do not add up to 1");
+	UNROOT(c);
+	return odd;
+}
+
+int main(int argc, char **argv)
+{
+	static struct type *types[] = { &vertex_type, &box_type, NULL };
+	struct program p = {
+		.name = "pagerank", .types = types, .size = 100000, .rounds = 10, .work = work,
+	};
+
+	return program_main(&p, argc, argv);
+}

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""libebbgc under ebbd: epochs by a plain load, collectors known by their threads' names."""
+import json
+import os
+import subprocess
+
+import pytest
+
+import machine
+import parts
+from parts import ebbctl
+
+LIMIT = 24
+KV = machine.BUILD / "tests" / "gc" / "kv"
+
+
+def run(cgroup, told, options, size=100000, rounds=1):
+    """The program's own figures of a run that has to be right."""
+    done = subprocess.run([KV, "-n", str(size), "-r", str(rounds), "-j", told],
+                          env={**os.environ, "EBBGC_OPTIONS": options}, text=True,
+                          capture_output=True, preexec_fn=cgroup.enter, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return json.loads(told.read_text()), done.stdout
+
+
+@pytest.fixture(autouse=True)
+def program():
+    if not KV.exists():
+        pytest.skip("build/tests/gc/kv: not built; run make gc-programs")
+
+
+def test_epochs_come_from_ebbd(ebbd, device, cgroup, tmp_path):
+    c = cgroup(limit_mib=LIMIT)
+    # Nobody counts for a cgroup without a policy.
+    own, result = run(c, tmp_path / "own.json", "mode=memliner", size=1000)
+    assert own["epoch_source"] == "own"
+    ebbctl("policy", "attach", "none", c.path)
+    told, first = run(c, tmp_path / "ebbd.json", "mode=memliner,check")
+    assert told["epoch_source"] == "ebbd" and told["scans"] == 0
+    # More than the heap's limit lives, so pages go and come, and epochs with them.
+    assert parts.stats(c)["swapped_out"] > 0
+    assert told["epoch"] > 0
+    assert told["postponed"] > 0
+    assert parts.stats(c)["epochs"] >= told["epoch"]
+    _, second = run(c, tmp_path / "park.json", "mode=memliner,park,drop,check")
+    assert first == second
+
+
+def test_slots_are_given_back(ebbd, device, cgroup, tmp_path):
+    c = cgroup(limit_mib=LIMIT)
+    ebbctl("policy", "attach", "none", c.path)
+    for _ in range(3):
+        told, _ = run(c, tmp_path / "told.json", "mode=memliner", size=1000)
+        assert told["epoch_source"] == "ebbd"
+    dump = subprocess.run(["/usr/sbin/bpftool", "-j", "map", "dump", "pinned",
+                           str(machine.PINS / "maps" / "epoch_slots")],
+                          text=True, capture_output=True, check=True)
+    assert json.loads(dump.stdout) == []
+
+
+def test_what_is_out_is_parked(ebbd, device, cgroup, tmp_path):
+    """The kernel's word for it: pages that are swapped are waited for, then fetched in batches."""
+    c = cgroup(limit_mib=40)
+    ebbctl("policy", "attach", "none", c.path)
+    # Not in checking mode, whose own walk brings everything in.
+    results = set()
+    for residency in ("pagemap_scan", "pagemap", "mincore"):
+        told, result = run(c, tmp_path / "told.json",
+                           f"mode=memliner,park,growth=1.3,residency={residency}",
+                           size=200000)
+        assert told["parked_objects"] > 0, residency
+        assert told["fetched_pages"] >= told["fetch_calls"] > 0, residency
+        results.add(result)
+    assert len(results) == 1
+
+
+def test_collectors_are_known(ebbd, device, cgroup, tmp_path):
+    c = cgroup(limit_mib=LIMIT)
+    ebbctl("policy", "attach", "none", c.path)
+    run(c, tmp_path / "told.json", "mode=concurrent,incognito")
+    assert parts.stats(c)["gc_misses"] == 0
+    run(c, tmp_path / "told.json", "mode=concurrent")
+    assert parts.stats(c)["gc_misses"] > 0
