@@ -24,7 +24,7 @@ endif
 # Under sudo whoever called it compiles, so that nothing in build/ is root's;
 # only the recipes that install, need root or clean up are run as root.
 ROOT_TARGETS := deps check soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
-	bench-neighbour install install-gc clean
+	bench-neighbour bench-gc install install-gc clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
 SHELL := /usr/bin/setpriv
@@ -86,6 +86,7 @@ help:
 ## sudo make bench-scan  page walks: kernel readahead against ebb
 ## sudo make bench-hooks what the hooks cost a fault
 ## sudo make bench-apps  programs at 100, 75, 50 and 25 % of their memory
+## sudo make bench-gc     collectors at 100, 50, 25 and 13 % of their memory
 ## sudo make bench-prefetch  policies on programs of every order; a JVM's collectors, too
 ## sudo make bench-latency   their gain against the latency of the device
 ## sudo make bench-neighbour  what a greedy neighbour costs a miss

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# The demo and the benchmarks.  Knobs: RUNS=, MIB=, ONLY=, PERCENTS=, CPUS=, DONOR=, DELAYS=
-# (tests/bench/README.md).
+# The demo and the benchmarks.  Knobs: RUNS=, MIB=, ONLY=, PERCENTS=, CPUS=, DONOR=, DELAYS=,
+# MODES=, POLICIES=, THREADS=, MARKERS=, ROUNDS= (tests/bench/README.md).
 
 BENCH_PYTHON := $(PYTHON) -B
-export RUNS MIB ONLY PERCENTS CPUS DONOR DELAYS
+export RUNS MIB ONLY PERCENTS CPUS DONOR DELAYS MODES POLICIES THREADS MARKERS ROUNDS
 
 ifeq ($(GUEST),1)
 # What it runs and reads is made out here, where that takes seconds.
@@ -40,6 +40,10 @@ bench-prefetch: all $(B)/tests/scan $(B)/tests/walks $(JAVA_CLASSES)
 
 bench-latency: all $(B)/tests/scan $(B)/tests/walks $(JAVA_CLASSES)
 	$(Q)$(BENCH_PYTHON) tests/bench/latency.py
+
+.PHONY: bench-gc
+bench-gc: all gc-programs
+	$(Q)$(BENCH_PYTHON) tests/bench/gc.py
 
 bench-device: all $(B)/tests/barefuse
 	$(Q)$(BENCH_PYTHON) tests/bench/device.py
