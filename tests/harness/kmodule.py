@@ -33,16 +33,27 @@ def module_loaded():
 
 def soft_roce():
     """rxe0 on one end of a veth; whole pages fit in one packet with an MTU from 4200 on."""
+    if Path("/sys/class/infiniband/rxe0").exists():
+        return
     run("modprobe", "-a", "rdma_rxe", "rdma_ucm")
     run("ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1")
     run("ip", "addr", "add", f"{ADDRESS}/24", "dev", "v0")
     for end in ("v0", "v1"):
         run("ip", "link", "set", end, "mtu", "4200", "up")
+    rxe_add()
+
+
+def rxe_add():
     run("rdma", "link", "add", "rxe0", "type", "rxe", "netdev", "v0")
     # The address's GID appears a moment after the link.
     gids = Path("/sys/class/infiniband/rxe0/ports/1/gids")
     wait_for(lambda: any(machine.read(g).strip().endswith("ffff:0a09:0001")
                          for g in gids.iterdir()), 10, "rxe0: no GID of its address")
+
+
+def rxe_remove():
+    """Returns when no program has it open any more: kill donors first, or at the same time."""
+    run("rdma", "link", "delete", "rxe0")
 
 
 def rdma_objects():
@@ -81,7 +92,7 @@ class Disk:
 class RdmaDonor(parts.Daemon):
     def __init__(self, log, memory="64M", slab="4M", port=PORT):
         self.port = port
-        super().__init__([machine.BIN / "ebb-donord", "--listen", "127.0.0.1:7070", "--memory",
+        super().__init__([machine.BIN / "ebb-donord", "--listen", f"127.0.0.1:{port}", "--memory",
                           slab, "--slab", slab, "--drain-timeout", "0",
                           "--rdma", f"{ADDRESS}:{port}", "--rdma-memory", memory], log)
 

@@ -10,7 +10,7 @@ import time
 import parts
 import pytest
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
-from kmodule import DONOR, BACKUP, PAGE, content, run
+from kmodule import BACKUP, DONOR, PAGE, content, run, rxe_add, rxe_remove
 from machine import wait_for
 
 BOTH = DONOR | BACKUP
@@ -155,7 +155,7 @@ def test_write_to_a_lost_donor_goes_to_the_backup(kernel_device, donor, disk):
 
 def test_link_down(kernel_device, donor, disk):
     """Nobody says goodbye: the transport's own time-out ends the session."""
-    donor()
+    lender = donor()
     d = kernel_device(backup=disk().path)
     d.map(d.connect(), BOTH)
     d.write(0, 64, version=1)
@@ -169,7 +169,43 @@ def test_link_down(kernel_device, donor, disk):
         d.wait_closed()
     finally:
         run("ip", "link", "set", "v0", "up")
-        time.sleep(1)
+        # On 6.12 an rxe whose link was down takes no new connections.
+        lender.kill()
+        rxe_remove()
+        rxe_add()
+    assert d.counts()["read_backup"] > 0
+
+
+def test_network_device_removed(kernel_device, donor, disk):
+    """It goes while pages are on their way, and does not wait for ever."""
+    lender = donor()
+    d = kernel_device(backup=disk().path)
+    d.map(d.connect(), BOTH)
+    d.open()
+    bad, stop = [], threading.Event()
+
+    def user():
+        version = 0
+        while not stop.is_set():
+            version += 1
+            d.write(0, 16, version)
+            bad.extend(d.bad(0, 16, version))
+
+    thread = threading.Thread(target=user)
+    removal = threading.Thread(target=rxe_remove)
+    thread.start()
+    time.sleep(1)
+    try:
+        removal.start()
+        d.wait_closed()
+        lender.kill()
+        removal.join()
+        time.sleep(0.5)
+    finally:
+        stop.set()
+        thread.join()
+        rxe_add()
+    assert bad == []
     assert d.counts()["read_backup"] > 0
 
 
