@@ -91,6 +91,7 @@ help:
 ## sudo make bench-latency   their gain against the latency of the device
 ## sudo make bench-neighbour  what a greedy neighbour costs a miss
 ## sudo make bench-device    a page through the device: transports against the bare FUSE file
+## make kmod KDIR=...     the kernel module for the headers in KDIR, 6.1 to 6.12
 ## make install          install below DESTDIR=, PREFIX=/usr
 ## make clean            remove build/
 ## Variables: V=1 shows commands; NO_DEPS=1 installs no packages; GUEST=1 (demo) runs in a guest

@@ -12,6 +12,8 @@
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
 #error "ebb_swap: kernels before 6.1 are not supported; use ebb-swapd (FUSE) there"
+#elif LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+#error "ebb_swap: kernels after 6.12 are not supported yet; use ebb-swapd there"
 #endif
 
 struct compat_limits {

@@ -4,6 +4,7 @@
  * the first of them.  docs: daemon/wire/wire_rdma.h.
  */
 #include <linux/random.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/utsname.h>
 #include <net/net_namespace.h>
@@ -380,6 +381,9 @@ static void session_detach(struct ebb_session *s)
 /* Once: brings everything back that is in flight, then gives up the connections. */
 static void session_close(struct ebb_session *s)
 {
+	/* To free memory by swapping it out to what is being closed would wait for us. */
+	unsigned int flags = memalloc_noio_save();
+
 	percpu_ref_kill(&s->ref);
 	session_detach(s);
 	for (u32 i = 0; i < s->device->queues; i++)
@@ -408,6 +412,7 @@ static void session_close(struct ebb_session *s)
 	for (u32 i = 0; i < s->device->queues; i++)
 		if (s->queue[i].id)
 			rdma_destroy_id(s->queue[i].id);
+	memalloc_noio_restore(flags);
 	atomic_set(&s->state, EBB_SWAP_CLOSED);
 }
 

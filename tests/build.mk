@@ -67,7 +67,7 @@ endif
 endif
 
 # EBB_SKIP_GUESTS=1 leaves the guests out and says so.
-check: test-build
+check: test-build $(if $(EBB_SKIP_GUESTS),,kmod-guest)
 	$(Q)$(PYTHON) -B tests/check.py $(UNIT_TESTS)
 
 # SEED=0: a new one.  GUEST=1: a swapping program in a guest instead.
