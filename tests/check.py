@@ -10,6 +10,7 @@ import fnmatch
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -21,7 +22,8 @@ import machine
 import unit
 
 REPORTS = machine.BUILD / "tests"
-SYSTEM_SECONDS = 480
+SYSTEM_SECONDS = 600
+WORKERS = 3
 PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest"]
 
 
@@ -46,10 +48,10 @@ def junit_rows(path, prefix):
     return rows
 
 
-def run_system():
-    report = REPORTS / "system.xml"
+def run_pytest(name, *options):
+    report = REPORTS / f"{name}.xml"
     report.unlink(missing_ok=True)
-    pytest = subprocess.Popen([*PYTEST, "-v", "--no-header", str(HERE / "system"),
+    pytest = subprocess.Popen([*PYTEST, "-v", "--no-header", str(HERE / "system"), *options,
                                f"--junitxml={report}"], cwd=machine.REPO)
     try:
         status = pytest.wait(SYSTEM_SECONDS)
@@ -62,8 +64,19 @@ def run_system():
         status = f"none after {SYSTEM_SECONDS} s"
     rows = junit_rows(report, "system") if report.exists() else []
     if status and not any(r[1] == "failed" for r in rows):
-        rows.append(("system", "failed", f"pytest's exit status is {status}"))
+        rows.append((name, "failed", f"pytest's exit status is {status}"))
     return rows
+
+
+def run_system():
+    return run_pytest("system", "-m", "not beside")
+
+
+def run_beside():
+    """Mostly they wait, so that a processor has time for more than one."""
+    with tempfile.TemporaryDirectory(prefix="ebb-check-") as directory:
+        return run_pytest("beside", "-m", "beside", "-n", str(WORKERS), "--dist", "loadscope",
+                          "--basetemp", f"{directory}/t")
 
 
 def run_guests():
@@ -157,6 +170,7 @@ def main():
     try:
         stage("unit tests", lambda: unit.run_all(sys.argv[1:]), rows)
         stage(f"system tests, kernel {os.uname().release}", run_system, rows)
+        stage("system tests beside each other", run_beside, rows)
         if os.environ.get("EBB_SKIP_GUESTS"):
             rows.append(("guest", "skipped", "EBB_SKIP_GUESTS is set"))
         else:

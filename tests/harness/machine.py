@@ -21,6 +21,8 @@ IN_GUEST = "EBB_GUEST" in os.environ
 # kills what another's swap needs stops the machine.
 SWAP_LOCK = "/tmp/ebb-native-swap.lock"
 SWAPOFF_SECONDS = 120
+# Directory of a part of the tests that runs beside other parts: tests/check.py.
+SHARD = "EBB_TEST_SHARD"
 
 
 class MachineError(Exception):
@@ -78,7 +80,7 @@ def mounts():
 
 def ebb_mounts():
     return [d for source, d, kind in mounts()
-            if kind.startswith("fuse") and "ebb" in source + kind + d]
+            if kind.startswith("fuse") and "ebb" in source + kind + d and belongs(d)]
 
 
 def test_mounts():
@@ -97,6 +99,20 @@ def ebb_swaps():
     return [dev for dev in swaps() if dev in ours or dev.startswith("/dev/ebb")]
 
 
+def shard_of(process):
+    """The directory of the tests that started it, if they are a part of all."""
+    try:
+        words = (process / "environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return ""
+    return next((w.partition("=")[2] for w in words if w.startswith(SHARD + "=")), "")
+
+
+def belongs(path):
+    """Tests that run beside others see what belongs to their directory, all others everything."""
+    return path.startswith(os.environ.get(SHARD, ""))
+
+
 def processes():
     """{pid: program} of ebb's own processes."""
     found = {}
@@ -106,7 +122,7 @@ def processes():
         except OSError:
             continue
         # A zombie has no exe, so it is not counted.
-        if name in PROGRAMS:
+        if name in PROGRAMS and belongs(shard_of(p)):
             found[int(p.name)] = name
     return found
 
@@ -144,11 +160,13 @@ def device_records():
 
 def leftovers():
     """One line for each thing of ebb's on this machine."""
-    found = [f"swap is on: {d}" for d in ebb_swaps()]
-    found += [f"loop device: {d}" for d in ebb_loops()]
-    found += [f"FUSE mount: {d}" for d in ebb_mounts()]
-    found += [f"mount of a test: {d}" for d in test_mounts()]
+    found = [f"FUSE mount: {d}" for d in ebb_mounts()]
+    found += [f"mount of a test: {d}" for d in test_mounts() if belongs(d)]
     found += [f"process: {name} ({pid})" for pid, name in processes().items()]
+    if SHARD in os.environ:
+        return found
+    found += [f"swap is on: {d}" for d in ebb_swaps()]
+    found += [f"loop device: {d}" for d in ebb_loops()]
     found += [f"cgroup: {c}" for c in ebb_cgroups()]
     found += [f"device record: {f}" for f in device_records()]
     if PINS.is_dir() and any(PINS.rglob("*")):

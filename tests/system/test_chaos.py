@@ -17,6 +17,8 @@ from cluster import Checker
 from machine import MachineError, wait_for
 from thin import ThinDisk
 
+pytestmark = pytest.mark.beside
+
 MIB = 1 << 20
 
 

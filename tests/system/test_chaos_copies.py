@@ -17,6 +17,8 @@ from chaosworld import PAGE, UNSEALED, load, lost, serve, verdict
 from chaosworld import cluster, lossy, machines, nothing_left    # fixtures
 from control_server import write_record
 
+pytestmark = pytest.mark.beside
+
 MIB = 1 << 20
 KEYED = True
 # Long deadlines where a donor that is lost by mere slowness would cost pages.

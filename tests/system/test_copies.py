@@ -16,6 +16,8 @@ from dataplane import donor_at, pages, place, server, transport, world    # fixt
 from machine import wait_for
 from test_dataplane import hammer_all, refused
 
+pytestmark = pytest.mark.beside
+
 SLAB_PAGES = SLAB // PAGE
 
 

@@ -22,6 +22,8 @@ from dataplane import MIB, PAGE, SLAB, free_port, only_shm, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import BIN, wait_for
 
+pytestmark = pytest.mark.beside
+
 
 def test_every_byte_comes_back_from_the_donor(world):
     s = world.serve(world.donor())

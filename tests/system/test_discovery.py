@@ -24,6 +24,8 @@ from dataplane import free_port, pages, server    # the last two: fixtures
 from etcd import PREFIX, Etcd
 from machine import BIN, BUILD, wait_for
 
+pytestmark = pytest.mark.beside
+
 # A donor's lease, and how long a borrower waits on top: registration.h, discovery.h.
 LEASE, GRACE = 10, 6
 

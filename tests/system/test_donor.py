@@ -23,6 +23,8 @@ from dataplane import donor_at, pages, place, server, transport, world    # fixt
 from machine import wait_for
 from protocol import EVICT, READ, Borrower, closed, connect, frame, hello, receive, reply
 
+pytestmark = pytest.mark.beside
+
 NO_SPACE, NO_SLAB, STALE, NO_ROOM, OVER_QUOTA = 5, 6, 7, 9, 13
 
 

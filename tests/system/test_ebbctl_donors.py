@@ -14,6 +14,8 @@ from dataplane import donor_at, only_tcp, pages, place, server, transport, world
 from machine import wait_for
 from parts import ebbctl, ebbctl_json
 
+pytestmark = pytest.mark.beside
+
 FAILED, USAGE, UNSUPPORTED, NO_DAEMON, REFUSED = 1, 2, 3, 4, 5
 CREATE = ["device", "create", "x", "--size", "64M"]
 GIB = 1 << 30

@@ -20,7 +20,7 @@ from dataplane import donor_at, pages, place, server, transport, world    # fixt
 from machine import BIN, wait_for
 from test_protocol import HELLO, JOIN, READ, WRITE, frame, hello, receive, reply
 
-pytestmark = pytest.mark.parametrize("transport", ["tcp"])
+pytestmark = [pytest.mark.beside, pytest.mark.parametrize("transport", ["tcp"])]
 
 NO_SESSION, BAD_MAC, NO_KEY = 10, 11, 14
 MARK = 16

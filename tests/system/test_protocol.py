@@ -21,6 +21,8 @@ from machine import BIN, wait_for
 from protocol import (ACTIVITY, EVICT, HELLO, JOIN, MAP, PING, READ, TOLD, UNMAP, VERSION, WRITE,
                       closed, connect, frame, hello, receive, reply)
 
+pytestmark = pytest.mark.beside
+
 
 # --- strangers and bad frames at the donor ---------------------------------------------
 

@@ -17,6 +17,8 @@ from machine import wait_for
 from test_protocol import (EVICT, HELLO, JOIN, MAP, PING, READ, TOLD, UNMAP, VERSION, WRITE, FakeDonor,
                            frame, receive)
 
+pytestmark = pytest.mark.beside
+
 SLAB_PAGES = SLAB // PAGE
 
 
