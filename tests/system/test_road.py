@@ -72,6 +72,32 @@ def test_memory_comes_back_when_a_program_ends(device, cgroup):
     assert device.stats()["donor_losses"] == 0
 
 
+@pytest.mark.parametrize("durability", ["disk", "replicas=2"])
+def test_slabs_move_under_a_swapping_program(swap_lock, donor_factory, cgroup, durability):
+    """One donor after the other is drained while its pages are in use."""
+    donors = [donor_factory(port=port) for port in (7070, 7071, 7072)]
+    d = parts.Device(donors[0], options=("--durability", durability, "--donor", donors[1].address,
+                                         "--donor", donors[2].address))
+    try:
+        c = cgroup(limit_mib=LIMIT)
+        s = parts.Scan(cgroup=c, mib=MIB, passes=4, write=True)
+        s.go()
+
+        def slabs_at(donor):
+            return next(x["slabs"] for x in d.status()["donors"] if x["address"] == donor.address)
+
+        for donor in donors:
+            parts.control(f"/run/ebb/devices/{d.name}.sock", "donor.drain", donor=donor.address)
+            wait_for(lambda: slabs_at(donor) == 0, 60, f"{donor.address} to be empty")
+            parts.control(f"/run/ebb/devices/{d.name}.sock", "donor.undrain", donor=donor.address)
+        assert s.result()["bad"] == 0
+        told = d.stats()
+        assert told["pages_repaired"] > 1000
+        assert told["donor_losses"] == told["pages_read_failed"] == told["pages_write_failed"] == 0
+    finally:
+        d.destroy()
+
+
 def test_random_program_is_left_alone(attached):
     c = attached("leap")
     told = parts.scan_json(mib=MIB, passes=2, pattern="random", cgroup=c)
