@@ -318,6 +318,7 @@ static void read_backed(struct swapd *s, struct slot *slot)
 	uint32_t page = slot->first + slot->cursor;
 	/* A write queued before this read may have failed meanwhile. */
 	bool spoilt = bits_count(s->spoilt, page, slot->run);
+	int copy;
 
 	s->need_backup--;
 	slot->wait = WAIT_NONE;
@@ -328,6 +329,8 @@ static void read_backed(struct swapd *s, struct slot *slot)
 	if (spoilt || !sealing_came(s, slot, -1)) {
 		if (slot->kind == SLOT_FILL)
 			run_done(slot);
+		else if (pages_source(s, page, &copy) == PAGE_COPY)
+			read_on(s, slot); /* a FILL that was under way has saved it */
 		else
 			answer_read(s, slot, -EIO);
 	} else if (slot->kind == SLOT_FILL) {

@@ -46,6 +46,7 @@ void fuse_answer_write(struct swapd *swapd, struct slot *slot)
 }
 
 static bool slow; /* donors answer when told to */
+static int disk;  /* what comes of a job of the backup: 0 or -errno */
 
 static enum transport_progress submit(struct swapd *swapd, struct donor *d, struct slot *slot,
 				      int leg, const struct copy *copy, enum wire_op op)
@@ -64,6 +65,7 @@ static void begin(int wanted, bool backup)
 
 	memset(&shared, 0, sizeof(shared));
 	answered = failed = 0;
+	disk = 0;
 	slow = false;
 	s = (struct swapd){
 		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .repair_rate = 1 << 30 },
@@ -138,13 +140,23 @@ static void request(enum slot_kind kind, uint32_t first, uint32_t count)
 	page_io_start(&s, slot);
 }
 
+/* @d does the leg that waits longest for it. */
+static void reply(struct donor *d)
+{
+	int number = d->waiting.head;
+
+	assert_true(number >= 0);
+	donor_answered(&s, d, number);
+	page_io_donor_reply(&s, &s.slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
+}
+
 /* The disk does the next @n jobs. */
 static void back_up(uint32_t n)
 {
 	struct slot *slot;
 
 	while (n-- && s.backup.completed != s.backup.submitted) {
-		s.slots.slot[s.backup.jobs[s.backup.completed++ % SLOT_COUNT]].backup_result = 0;
+		s.slots.slot[s.backup.jobs[s.backup.completed++ % SLOT_COUNT]].backup_result = disk;
 		while ((slot = backup_reap(&s.backup)))
 			page_io_backed(&s, slot);
 	}
@@ -245,6 +257,47 @@ static void a_write_outlives_its_donor(void **state)
 	end();
 }
 
+/*
+ * A page that the disk did not take is on its way to another donor when its own is
+ * lost: a read that went to the disk meanwhile finds it there.
+ */
+static void saved_in_the_last_moment(void **state)
+{
+	struct donor *from, *to;
+
+	begin(1, true);
+	request(SLOT_WRITE, 0, 1);
+	grant();
+	disk = -EIO;
+	back_up(1);
+	disk = 0;
+	from = &s.donors[slabs[0].copy[0].donor];
+	to = &s.donors[!from->index];
+	slow = true;
+	slabs[0].copy[0].leaving = true;
+	repair_tick(&s, now_ns());
+	grant();
+	repair_tick(&s, now_ns());
+	repair_run(&s);
+	reply(from);
+	assert_true(to->waiting.head >= 0);
+	donor_lose(&s, from, "killed");
+	/* Something is queued for the disk: it might be the page. */
+	request(SLOT_WRITE, 9 * SLAB_PAGES, 1);
+	request(SLOT_READ, 0, 1);
+	assert_int_equal(answered, 1);
+	reply(to);
+	back_up(2);
+	reply(to);
+	assert_int_equal(answered, 2);
+	assert_int_equal(failed, 0);
+	donor_lose(&s, to, "killed");
+	back_up(SLOT_COUNT);
+	assert_int_equal(s.slots.free_count, SLOT_COUNT);
+	assert_int_equal(s.backlog + s.need_backup + s.repair.running, 0);
+	end();
+}
+
 /* What cannot be sealed is nowhere; an older content of its page is not taken for it. */
 static void a_page_that_cannot_be_sealed(void **state)
 {
@@ -290,6 +343,7 @@ static void nobody_is_forgiven(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(saved_in_the_last_moment),
 		cmocka_unit_test(a_page_that_cannot_be_sealed),
 		cmocka_unit_test(nobody_is_forgiven),
 		cmocka_unit_test(a_write_outlives_its_donor),
