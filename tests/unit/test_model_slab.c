@@ -27,7 +27,7 @@ static void save(struct saved *to)
 			memcpy(W.payload[i][p], payload_of(&W.slot[i], p), 16);
 	to->w = W;
 	to->p = (struct parts){
-		.donor = { m.s.donors[0], m.s.donors[1] },
+		.donor = { m.s.donors[0], m.s.donors[1], m.s.donors[2] },
 		.free = sl->free, .blocked = sl->blocked, .unanswered = sl->unanswered,
 		.free_count = sl->free_count, .active_count = sl->active_count,
 		.active_excluding = sl->active_excluding,
@@ -51,6 +51,7 @@ static void restore(const struct saved *from)
 			memcpy(payload_of(&W.slot[i], p), W.payload[i][p], 16);
 	m.s.donors[0] = from->p.donor[0];
 	m.s.donors[1] = from->p.donor[1];
+	m.s.donors[2] = from->p.donor[2];
 	sl->free = from->p.free;
 	sl->blocked = from->p.blocked;
 	sl->unanswered = from->p.unanswered;
@@ -119,7 +120,7 @@ static uint64_t fingerprint(void)
 		mix(&h, rank(p, W.disk[p]) << 8 | (W.newest[p] == 0) |
 		    (uint64_t)(rank(p, W.word[p]) << 16));
 	mix(&h, W.written | W.same << 8 | W.spoilt << 16);
-	for (int d = 0; d < DONORS; d++) {
+	for (int d = 0; d < m.s.donor_count; d++) {
 		const struct donor *dn = &m.s.donors[d];
 
 		mix(&h, dn->state | dn->leaving << 8 |
@@ -192,7 +193,7 @@ static bool is_new(uint64_t print)
 /* Everything under way comes to its end, and each page is what it should be. */
 static void settle_and_check(void)
 {
-	struct step steps[64];
+	struct step steps[STEPS];
 	const struct budget some = { .reads = 1, .ticks = 1 };
 	int n;
 
@@ -220,7 +221,7 @@ static void settle_and_check(void)
 
 static void explore(int depth)
 {
-	struct step steps[64];
+	struct step steps[STEPS];
 	int n;
 
 	if (depth >= DEPTH - 130)
@@ -327,7 +328,7 @@ static void walk(const struct model *model, int walks, uint64_t seed)
 {
 	m.bad_pages = 0;
 	for (int i = 0; i < walks; i++) {
-		struct step steps[64];
+		struct step steps[STEPS];
 		int n;
 
 		begin(model);
@@ -362,6 +363,18 @@ static void random_walks(void **state)
 		{ .name = "none", .wanted = 1, .slab_pages = 1, .room = 2,
 		  .budget = { MANY, .discards = 4, .crashes = 1, .returns = 1, .evictions = 3,
 			      .migrations = 2, .drains = 1 } },
+		{ .name = "disk, three donors", .wanted = 1, .backup = true, .slab_pages = 1,
+		  .room = 2, .donors = 3,
+		  .budget = { MANY, .discards = 4, .crashes = 3, .returns = 3, .evictions = 3,
+			      .migrations = 2, .disk_errors = 6, .drains = 3 } },
+		{ .name = "replicas, three donors", .wanted = 2, .slab_pages = 2, .room = 2,
+		  .donors = 3,
+		  .budget = { MANY, .discards = 4, .crashes = 3, .returns = 3, .evictions = 3,
+			      .migrations = 2, .drains = 4 } },
+		{ .name = "replicas, three copies", .wanted = 3, .slab_pages = 1, .room = 2,
+		  .donors = 3,
+		  .budget = { MANY, .discards = 4, .crashes = 3, .returns = 3, .evictions = 3,
+			      .migrations = 2, .drains = 4 } },
 	};
 
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++)

@@ -23,7 +23,7 @@ static const char *const names[STEP_KINDS] = {
 static const struct { uint8_t first, count; } ranges[] = { { 0, 1 }, { 1, 1 }, { 0, 2 } };
 
 /* The steps that are possible; each kind of request only while there are slots. */
-int possible(struct step out[static 64])
+int possible(struct step out[static STEPS])
 {
 	const struct budget *b = &W.left;
 	bool slot = m.s.slots.free_count > 0;
@@ -33,7 +33,7 @@ int possible(struct step out[static 64])
 	for (uint32_t i = 0; i < W.ops; i++)
 		ADD(STEP_DELIVER, i, 0);
 	/* A connection keeps the order of its frames. */
-	for (int d = 0; d < DONORS; d++)
+	for (int d = 0; d < m.s.donor_count; d++)
 		for (uint32_t i = 0; i < W.controls; i++)
 			if (W.control[i].donor == d) {
 				ADD(STEP_CONTROL, i, 0);
@@ -58,14 +58,14 @@ int possible(struct step out[static 64])
 		ADD(STEP_TICK, 0, 0);
 	if (W.have_late)
 		ADD(STEP_LATE, 0, 0);
-	for (int d = 0; d < DONORS; d++) {
+	for (int d = 0; d < m.s.donor_count; d++) {
 		bool up = m.s.donors[d].state == DONOR_UP;
 
 		if (b->crashes && up)
 			ADD(STEP_CRASH, d, 0);
 		if (b->returns && !up)
 			ADD(STEP_RETURN, d, 0);
-		if (b->drains && up && !m.s.donors[d].leaving)
+		if (b->drains && up)
 			ADD(STEP_DRAIN, d, 0);
 		for (int r = 0; r < REMOTE; r++) {
 			if (b->evictions && up && W.loan[d][r].lent)
@@ -78,14 +78,14 @@ int possible(struct step out[static 64])
 		if (slab_copies(&W.slab[i], COPY_MAPPED))
 			ADD(STEP_MIGRATE, i, 0);
 #undef ADD
-	assert_in_range(n, 0, 63);
+	assert_in_range(n, 0, STEPS - 1);
 	return n;
 }
 
 /* What the code under test has sent: it is on its way. */
 static void pump(void)
 {
-	for (int d = 0; d < DONORS; d++) {
+	for (int d = 0; d < m.s.donor_count; d++) {
 		struct stream_tx *tx = &m.s.donors[d].tx;
 
 		for (uint32_t i = 0; i < tx->count; i++) {
@@ -168,7 +168,7 @@ void take(const struct step *t)
 		break;
 	case STEP_DRAIN:
 		b->drains--;
-		m.s.donors[t->a].leaving = DONOR_DRAINED;
+		m.s.donors[t->a].leaving ^= DONOR_DRAINED; /* or undrained */
 		break;
 	case STEP_LATE:
 		W.have_late = false;
@@ -240,7 +240,7 @@ void check_state(void)
 	}
 	if (m.s.live != (uint64_t)live[0] + live[1])
 		violated("live pages miscounted", live[0] + live[1], m.s.live);
-	for (int d = 0; d < DONORS; d++)
+	for (int d = 0; d < m.s.donor_count; d++)
 		if (copies[d] != m.s.donors[d].copies)
 			violated("copies miscounted", copies[d], m.s.donors[d].copies);
 }

@@ -88,7 +88,7 @@ static bool exists(uint32_t page, uint64_t stamp)
 
 	if (!stamp)
 		return true;
-	for (int d = 0; d < DONORS; d++)
+	for (int d = 0; d < m.s.donor_count; d++)
 		for (int r = 0; r < REMOTE; r++)
 			if (W.loan[d][r].lent && W.loan[d][r].slab == slab &&
 			    W.loan[d][r].stamp[at] == stamp && !given_back(d, r))
@@ -302,7 +302,7 @@ void forge(int donor, int remote, int how)
 /* What donors_flush() does about donors that gave other pages than were written. */
 void quarantine(void)
 {
-	for (int i = 0; i < DONORS; i++) {
+	for (int i = 0; i < m.s.donor_count; i++) {
 		struct donor *d = &m.s.donors[i];
 
 		if (!d->blamed)
@@ -404,7 +404,7 @@ void begin(const struct model *model)
 		.written = &W.written, .same = &W.same, .spoilt = &W.spoilt, .word = W.word,
 		.seed = 1, .wanted = model->wanted, .choices = 2,
 		.activity_rule = { .alpha = 0.2, .read_weight = 1, .write_weight = 1 },
-		.donor_count = DONORS,
+		.donor_count = model->donors ? model->donors : 2,
 		.backlog_most = 1,
 		.backup = { .fd = model->backup ? 1 << 20 : -1 },
 		.slots = { .slot = W.slot, .free = SLOT_LIST_EMPTY, .blocked = SLOT_LIST_EMPTY,
@@ -422,7 +422,7 @@ void begin(const struct model *model)
 		W.slot[i].payload = m.memory + i * PAGES * (size_t)PAGE;
 		slot_put(&m.s.slots, &W.slot[i]);
 	}
-	for (int d = 0; d < DONORS; d++)
+	for (int d = 0; d < m.s.donor_count; d++)
 		m.s.donors[d] = (struct donor){
 			.index = (uint16_t)d, .transport = &transport_model, .state = DONOR_UP,
 			.fd = -1, .arriving = -1, .waiting = LEG_LIST_EMPTY,

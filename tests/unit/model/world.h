@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Every interleaving on two pages and two donors: the real page, slab, slot, placing
+ * Every interleaving on two pages and two or three donors: the real page, slab, slot, placing
  * and repair code with a transport, donors and a backup disk that do one step when
  * they are told to.  The search takes each step that is possible in each state it
  * comes to, and comes to no state twice.
@@ -20,8 +20,8 @@
 
 #include "swapd/swapd.h"
 
-enum { PAGES = 2, DONORS = 2, REMOTE = 2, SLOTS = 5, OPS = 8, CONTROL = 8, REQUESTS = 64,
-       QUEUE = 600, DEPTH = 200, COUNTERS = 1 << 20 };
+enum { PAGES = 2, DONORS = 3, REMOTE = 2, SLOTS = 5, OPS = 20, CONTROL = 20, REQUESTS = 96,
+       QUEUE = 600, DEPTH = 200, STEPS = 128, COUNTERS = 1 << 20 };
 
 /* The stamp of what a donor made up. */
 #define FORGED UINT64_MAX
@@ -87,6 +87,7 @@ struct model {
 	struct budget budget;
 	uint32_t states;     /* at least so many are to be found: a search that ends early fails */
 	bool sealed;         /* for walks only */
+	int donors;          /* 0 = two */
 };
 
 /* Whole pages, of walks with seals. */
@@ -171,7 +172,7 @@ void quarantine(void);
 void request(enum slot_kind kind, uint32_t first, uint32_t count, bool same);
 
 /* The steps that are possible now, and one of them done. */
-int possible(struct step out[static 64]);
+int possible(struct step out[static STEPS]);
 void take(const struct step *t);
 
 /* What is always true. */
