@@ -138,6 +138,12 @@ static void slot_range(const struct slot *slot, uint32_t *first, uint32_t *end)
 	*end = *first + (part ? slot->run : slot->count);
 }
 
+/* Whether its pages go to the file. */
+static bool writes(const struct slot *slot)
+{
+	return slot->kind == SLOT_WRITE || (slot->kind == SLOT_FILL && slot->fetched);
+}
+
 /* One slot's transfer, waited for. */
 static int do_io(struct backup *b, const struct slot *slot)
 {
@@ -148,7 +154,7 @@ static int do_io(struct backup *b, const struct slot *slot)
 	slot_range(slot, &first, &end);
 	at = (off_t)first * 4096;
 	while (v.iov_len) {
-		ssize_t done = slot->kind == SLOT_WRITE ?
+		ssize_t done = writes(slot) ?
 			pwrite(b->fd, v.iov_base, v.iov_len, at) :
 			pread(b->fd, v.iov_base, v.iov_len, at);
 
@@ -240,7 +246,7 @@ static void begin_transfer(struct backup *b, struct transfer *io)
 		end_transfer(b, io, 0);
 		return;
 	}
-	if (slot->kind == SLOT_WRITE)
+	if (writes(slot))
 		io_prep_pwritev(cb, b->fd, io->iov, (int)io->count, (long long)io->first * 4096);
 	else
 		io_prep_preadv(cb, b->fd, io->iov, (int)io->count, (long long)io->first * 4096);

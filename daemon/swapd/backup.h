@@ -64,7 +64,7 @@ void backup_close(struct backup *b);
 
 /*
  * Loop thread.  Hands @slot over: a WRITE whole, pages cursor..cursor + run of a
- * READ or FILL, or an ALONE, for its place in the queue.  The thread owns the payload
+ * READ or FILL (to be written if they are fetched), or an ALONE, for its place in the queue.  The thread owns the payload
  * until backup_reap() returns the slot.
  */
 void backup_submit(struct backup *b, struct slot *slot);

@@ -267,7 +267,8 @@ void page_io_donor_gone(struct swapd *s, struct slot *slot, int leg)
 		go_on(s, slot);
 }
 
-static void from_backup(struct swapd *s, struct slot *slot)
+/* The present run comes from the backup, or a FILL's that is fetched goes there. */
+static void by_backup(struct swapd *s, struct slot *slot)
 {
 	slot->wait = WAIT_BACKUP;
 	s->need_backup++;
@@ -293,7 +294,7 @@ static void read_on(struct swapd *s, struct slot *slot)
 				return;
 			break;
 		case PAGE_BACKUP:
-			from_backup(s, slot);
+			by_backup(s, slot);
 			return;
 		case PAGE_NOWHERE:
 			answer_read(s, slot, -EIO);
@@ -360,7 +361,8 @@ static uint32_t lacking(const struct swapd *s, uint32_t page, uint32_t left, int
 static void fill_on(struct swapd *s, struct slot *slot)
 {
 	const struct slab *slab = slab_of_page(&s->table, slot->first);
-	const struct copy *target = &slab->copy[slot->copy];
+	bool rewrite = slot->copy == FILL_BACKUP;
+	const struct copy *target = rewrite ? NULL : &slab->copy[slot->copy];
 
 	while (slot->cursor < slot->count) {
 		uint32_t page = slot->first + slot->cursor;
@@ -369,8 +371,12 @@ static void fill_on(struct swapd *s, struct slot *slot)
 		int copy;
 
 		/* The copy that was to be filled is no more. */
-		if (target->state != COPY_MAPPED || target->serial != slot->serial)
+		if (target && (target->state != COPY_MAPPED || target->serial != slot->serial))
 			break;
+		if (slot->fetched && rewrite) {
+			by_backup(s, slot);
+			return;
+		}
 		if (slot->fetched) {
 			if (!move(s, slot, (uint8_t)(1u << slot->copy), WIRE_WRITE))
 				return;
@@ -382,8 +388,8 @@ static void fill_on(struct swapd *s, struct slot *slot)
 		}
 		source = pages_source(s, page, &copy);
 		slot->run = pages_run(s, page, lack, source, copy);
-		if (source == PAGE_BACKUP) {
-			from_backup(s, slot);
+		if (source == PAGE_BACKUP && !rewrite) {
+			by_backup(s, slot);
 			return;
 		}
 		if (source != PAGE_COPY)
@@ -392,6 +398,27 @@ static void fill_on(struct swapd *s, struct slot *slot)
 			return;
 	}
 	end_fill(s, slot);
+}
+
+/*
+ * The backup has taken what it failed to take before, or has not again.  Then a write
+ * that was queued before may have been taken: the bits tell, and it was the same content.
+ */
+static void fill_backed(struct swapd *s, struct slot *slot)
+{
+	uint32_t page = slot->first + slot->cursor;
+
+	s->need_backup--;
+	slot->fetched = false;
+	if (slot->backup_result) {
+		count_add(&s->count->backup_errors, 1);
+		end_fill(s, slot);
+		return;
+	}
+	bits_clear(s->spoilt, page, slot->run);
+	slab_of_page(&s->table, page)->rewrite_at = 0;
+	run_done(slot);
+	fill_on(s, slot);
 }
 
 /* --- WRITE -------------------------------------------------------------------------- */
@@ -538,8 +565,13 @@ void page_io_backed(struct swapd *s, struct slot *slot)
 {
 	switch (slot->kind) {
 	case SLOT_READ:
-	case SLOT_FILL:
 		read_backed(s, slot);
+		break;
+	case SLOT_FILL:
+		if (slot->fetched)
+			fill_backed(s, slot);
+		else
+			read_backed(s, slot);
 		break;
 	case SLOT_WRITE:
 		write_backed(s, slot);

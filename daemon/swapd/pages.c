@@ -172,5 +172,6 @@ void pages_fill(const struct swapd *s, uint32_t page, uint32_t count, uint8_t *t
 
 bool pages_lacks(const struct swapd *s, uint32_t page, int copy)
 {
-	return is_live(s, page) && !bits_test(s->valid[copy], page);
+	return is_live(s, page) && (copy == FILL_BACKUP ? bits_test(s->spoilt, page) :
+							  !bits_test(s->valid[copy], page));
 }

@@ -56,7 +56,7 @@ uint32_t pages_run(const struct swapd *s, uint32_t page, uint32_t count,
 /* Fills @count pages at @to with the words of the same-filled pages from @page on. */
 void pages_fill(const struct swapd *s, uint32_t page, uint32_t count, uint8_t *to);
 
-/* Whether copy @copy is to have @page and has not. */
+/* Whether copy @copy, or the backup for FILL_BACKUP, is to have @page and has not. */
 bool pages_lacks(const struct swapd *s, uint32_t page, int copy);
 
 #endif

@@ -36,6 +36,8 @@
  * a while it waits for a moment without any.
  */
 #define PATIENCE (5 * SECOND)
+/* Until the disk is tried again with what it failed to take. */
+#define REWRITE_AFTER (5 * SECOND)
 /* While so many slots are repair's, no further slab becomes alone for that. */
 #define CROWD (2 * RUNNING)
 
@@ -161,6 +163,29 @@ static bool fill(struct swapd *s, uint32_t index, int c)
 	s->repair.budget -= slot->count;
 	page_io_start_own(s, slot);
 	return true;
+}
+
+/* What the backup failed to take, and a copy has, goes there again: perhaps the disk is well. */
+static void rewrite(struct swapd *s, uint32_t index, uint64_t now)
+{
+	uint32_t first = index * s->table.pages, end = first + pages_of(s, index), from = first;
+	struct slab *slab = &s->table.slabs[index];
+	struct slot *slot;
+
+	if (!backup_there(&s->backup) || now < slab->rewrite_at || s->repair.running >= RUNNING ||
+	    !slab_copies(slab, COPY_MAPPED) || !bits_count(s->spoilt, first, end - first))
+		return;
+	while (from < end && !pages_lacks(s, from, FILL_BACKUP))
+		from++;
+	slot = from < end ? take_slot(s, SLOT_FILL, index) : NULL;
+	if (!slot)
+		return;
+	slab->rewrite_at = now + REWRITE_AFTER;
+	slot->first = from;
+	slot->count = from + SLOT_PAGES < end ? SLOT_PAGES : end - from;
+	slot->copy = FILL_BACKUP;
+	s->repair.budget -= slot->count;
+	page_io_start_own(s, slot);
 }
 
 void repair_filled(struct swapd *s, struct slot *slot)
@@ -326,7 +351,7 @@ static bool to_disk(struct swapd *s, uint32_t index, uint64_t now)
 	uint64_t since;
 
 	if (c < 0 || !backup_there(&s->backup) || slab_copies(slab, COPY_MAPPING) ||
-	    s->repair.running >= CROWD)
+	    s->repair.running >= CROWD || !all_backed(s, index))
 		return false;
 	copy = &slab->copy[c];
 	since = copy->leaving ? copy->since : s->donors[copy->donor].stayed;
@@ -364,6 +389,7 @@ static bool look_at(struct swapd *s, uint32_t index, uint64_t now)
 		if (to_disk(s, index, now))
 			return true;
 	}
+	rewrite(s, index, now);
 	c = surplus(s, index);
 	if (c >= 0 && (repair_leaving(s, index, c) || partial_copy(s, index) < 0))
 		return alone(s, index, c, REPAIR_SURPLUS);

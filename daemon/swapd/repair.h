@@ -6,6 +6,7 @@
  *
  *	too few copies       ask another donor for one
  *	a copy lacks pages   copy them there, from another copy or from the backup
+ *	the backup lacks them, having failed: copy them there
  *	a copy is too many   give it back, first the one that is to leave
  *	no page is live      give all copies back
  *

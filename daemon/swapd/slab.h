@@ -52,6 +52,7 @@ struct slab {
 	uint16_t target;      /* donor + 1 that the next copy is to go to; 0 = any */
 	uint32_t live;        /* pages that copies are for (pages.h) */
 	uint64_t not_before;  /* ns: no donor is to be asked before */
+	uint64_t rewrite_at;  /* ns: what the backup failed to take is not tried again before */
 	uint64_t idle_since;  /* ns: has copies but no live page since; 0 = not so */
 	struct activity activity;
 	int waiting_head, waiting_tail; /* requests that wait for MAPPING to end; -1 = none */

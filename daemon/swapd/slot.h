@@ -34,6 +34,9 @@
  */
 enum slot_kind { SLOT_FREE, SLOT_NEW, SLOT_READ, SLOT_WRITE, SLOT_DISCARD, SLOT_FILL, SLOT_ALONE };
 
+/* FILL: what lacks pages is the backup, which has failed to take them. */
+#define FILL_BACKUP SLAB_COPIES
+
 /* What the next step of a request waits for. */
 enum slot_wait {
 	WAIT_NONE,
@@ -62,7 +65,7 @@ struct slot {
 	bool degraded;        /* WRITE: some page reached no donor, so the backup decides */
 	bool backing;         /* handed to the backup thread */
 	bool fetched;         /* FILL: the present run is in the payload */
-	uint8_t copy;         /* FILL: to be filled; ALONE: to be given back */
+	uint8_t copy;         /* FILL: to be filled, or FILL_BACKUP; ALONE: to be given back */
 	uint8_t purpose;      /* ALONE: enum repair_purpose */
 	int backup_result;    /* 0 or -errno, when no longer backing */
 	uint32_t first, count; /* pages */

@@ -96,7 +96,8 @@ static void mix_slot(uint64_t *h, int i)
 	    slot->degraded << 18 | slot->backing << 19 | slot->fetched << 20 |
 	    (uint64_t)slot->copy << 24 | (uint64_t)slot->purpose << 32 | slot->same << 40);
 	mix(h, slot->first | slot->count << 8 | slot->cursor << 16 | (uint64_t)slot->run << 24 |
-	    (uint64_t)(slot->serial == slab->copy[slot->copy].serial) << 32);
+	    (uint64_t)(slot->copy != FILL_BACKUP &&
+		       slot->serial == slab->copy[slot->copy].serial) << 32);
 	mix(h, (uint64_t)(slot->next + 1) << 8 | (uint64_t)(slot->previous + 1));
 	for (uint32_t p = 0; p < slot->count && slot->kind != SLOT_ALONE; p++) {
 		mix(h, rank(slot->first + p, payload_of(slot, p)[0]));
@@ -141,6 +142,7 @@ static uint64_t fingerprint(void)
 
 		mix(&h, slab->opening | slab->lost << 1 | (uint64_t)slab->jobs << 8 |
 		    (uint64_t)(slab->idle_since != 0) << 16 |
+		    (uint64_t)(slab->rewrite_at > W.now) << 17 |
 		    (uint64_t)(slab->waiting_head + 1) << 24);
 		for (int c = 0; c < SLAB_COPIES; c++) {
 			const struct copy *k = &slab->copy[c];

@@ -274,6 +274,7 @@ static void saved_in_the_last_moment(void **state)
 	from = &s.donors[slabs[0].copy[0].donor];
 	to = &s.donors[!from->index];
 	slow = true;
+	slabs[0].rewrite_at = UINT64_MAX;
 	slabs[0].copy[0].leaving = true;
 	repair_tick(&s, now_ns());
 	grant();
@@ -293,6 +294,47 @@ static void saved_in_the_last_moment(void **state)
 	assert_int_equal(failed, 0);
 	donor_lose(&s, to, "killed");
 	back_up(SLOT_COUNT);
+	assert_int_equal(s.slots.free_count, SLOT_COUNT);
+	assert_int_equal(s.backlog + s.need_backup + s.repair.running, 0);
+	end();
+}
+
+/* What the disk has failed to take it gets again, and a drain comes to its end. */
+static void a_disk_that_recovers(void **state)
+{
+	uint64_t now = now_ns();
+	uint32_t errors;
+
+	begin(1, true);
+	s.donors[1].leaving = DONOR_DRAINED;
+	disk = -ENOSPC;
+	request(SLOT_WRITE, 3, 60);
+	grant();
+	back_up(1);
+	request(SLOT_WRITE, 100, 60);
+	back_up(1);
+	s.donors[0].leaving = DONOR_DRAINED;
+	for (int i = 0; i < 60; i++, now += SECOND) {
+		repair_tick(&s, now);
+		back_up(SLOT_COUNT);
+		grant();
+	}
+	/* Tried now and then, and kept where it is. */
+	errors = (uint32_t)s.count->backup_errors;
+	assert_in_range(errors, 4, 30);
+	assert_int_equal(s.donors[0].copies, 1);
+	disk = 0;
+	for (int i = 0; i < 60; i++, now += SECOND) {
+		repair_tick(&s, now);
+		back_up(SLOT_COUNT);
+		grant();
+	}
+	assert_int_equal(s.donors[0].copies, 0);
+	assert_int_equal(s.count->backup_errors, errors);
+	request(SLOT_READ, 100, 60);
+	back_up(1);
+	assert_int_equal(answered, 3);
+	assert_int_equal(failed, 0);
 	assert_int_equal(s.slots.free_count, SLOT_COUNT);
 	assert_int_equal(s.backlog + s.need_backup + s.repair.running, 0);
 	end();
@@ -343,6 +385,7 @@ static void nobody_is_forgiven(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_disk_that_recovers),
 		cmocka_unit_test(saved_in_the_last_moment),
 		cmocka_unit_test(a_page_that_cannot_be_sealed),
 		cmocka_unit_test(nobody_is_forgiven),

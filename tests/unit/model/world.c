@@ -347,7 +347,9 @@ void disk_step(bool fails)
 		break;
 	case SLOT_READ:
 	case SLOT_FILL:
-		for (uint32_t i = 0; i < slot->run && !fails; i++)
+		for (uint32_t i = 0; i < slot->run && slot->fetched && !fails; i++)
+			page_out(slot, slot->cursor + i, &W.disk[at + i], &m.disk[at + i]);
+		for (uint32_t i = 0; i < slot->run && !slot->fetched && !fails; i++)
 			page_in(slot, slot->cursor + i, W.disk[at + i], &m.disk[at + i]);
 		break;
 	}
