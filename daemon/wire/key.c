@@ -251,15 +251,34 @@ static int is_key_file(const struct dirent *d)
 	return len > suffix && *d->d_name != '.' && !strcmp(d->d_name + len - suffix, SUFFIX);
 }
 
+/* Who may write there may bring back a key that was taken away. */
+static int check_directory(const char *path, int fd, struct error *e)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return fail(e, errno, "keys %s: %m", path);
+	if (!trusted(st.st_uid))
+		return fail_exit(e, EXIT_REFUSED, EACCES,
+				 "keys %s: belongs to user %u; chown it to root, or to who runs this", path,
+				 st.st_uid);
+	if (st.st_mode & 022)
+		return fail_exit(e, EXIT_REFUSED, EACCES,
+				 "keys %s: others may write there (mode %04o); chmod 700 it, and see whose keys are there",
+				 path, st.st_mode & 07777);
+	return 0;
+}
+
 static int add_directory(struct keyring *ring, const char *path, struct error *e)
 {
 	_cleanup_dir_ DIR *dir = opendir(path);
 	char file[PATH_MAX];
 	struct dirent *d;
-	int r = 0, found = 0;
+	int r, found = 0;
 
 	if (!dir)
-		return fail(e, errno, "keys %s: %m", path);
+		return fail(e, errno, "keys %s: %s; run as who may read it", path, strerror(errno));
+	r = check_directory(path, dirfd(dir), e);
 	while (!r && (d = readdir(dir))) {
 		if (!is_key_file(d))
 			continue;

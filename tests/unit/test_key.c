@@ -212,6 +212,17 @@ static void two_keys_of_one_name(void **state)
 	assert_int_equal(keyring_add(&ring, directory, &e), -EACCES);
 	assert_non_null(strstr(e.text, other));
 	keyring_free(&ring);
+	assert_int_equal(chmod(other, 0600), 0);
+	/* Nor a directory where others could put one back. */
+	for (mode_t bit = 02; bit <= 020; bit <<= 3) {
+		assert_int_equal(chmod(directory, 0700 | bit), 0);
+		memset(&e, 0, sizeof(e));
+		assert_int_equal(keyring_add(&ring, directory, &e), -EACCES);
+		assert_non_null(strstr(e.text, "chmod 700"));
+	}
+	assert_int_equal(chmod(directory, 0755), 0);
+	assert_int_equal(keyring_add(&ring, directory, NULL), 0);
+	keyring_free(&ring);
 }
 
 int main(void)
