@@ -30,7 +30,8 @@ static __always_inline void collector_fault(const struct ebb_fault *f, const str
 
 	if (match == STREAM_CONTINUED) {
 		if (s->passed)
-			ebb_cold(f, f->vpn - s->passed_stride * (s->passed + COLLECTOR_LAG),
+			/* Unsigned: page numbers from anywhere may wrap. */
+			ebb_cold(f, f->vpn - (__u64)s->passed_stride * (s->passed + COLLECTOR_LAG),
 				 s->passed_stride, s->passed);
 		return;
 	}
