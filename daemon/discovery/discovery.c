@@ -18,6 +18,9 @@
 #define TELL_MS 2000
 /* What a device was told is told again after so many rounds. */
 #define TELL_AGAIN 5
+/* Names are asked for so long in a round, and one more. */
+#define LOOK_UP_NS 1000000000ull
+#define NAMELESS_LOGGED 8
 
 struct discovery {
 	pthread_t thread;
@@ -32,6 +35,7 @@ struct discovery {
 	bool crowded;          /* etcd has more keys than we take */
 	int bad;               /* entries in etcd that are none */
 	int nameless;          /* new ones whose host has no address (yet) */
+	int look_up;           /* with which of them the next round begins */
 
 	pthread_mutex_t lock;  /* of what follows; the thread alone changes list */
 	pthread_cond_t wake;
@@ -92,28 +96,58 @@ static int look_for_news(struct discovery *d, bool *news, struct error *e)
 	return 0;
 }
 
+static bool is_numeric(const char *address)
+{
+	return *address == '[' || strspn(address, "0123456789.:") == strlen(address);
+}
+
+/* Whether @address means something now.  What is to be asked for after @until is not. */
+static bool has_address(struct discovery *d, const char *address, uint64_t until, bool quiet)
+{
+	struct error e = { 0 };
+	struct address a;
+
+	/*
+	 * Who has had an address is not asked for again: when names cannot be resolved
+	 * for a while, nobody is to lose his place for that.
+	 */
+	if (donor_list_find(&d->list, address))
+		return true;
+	if (now_ns() >= until && !is_numeric(address))
+		return false;
+	if (!address_parse(address, "etcd", &a, &e))
+		return true;
+	if (!quiet)
+		log_warn("%s; it is left out until then", e.text);
+	return false;
+}
+
 /*
  * A device takes a list as a whole, so one name that nobody can resolve would keep
- * the others away.  Who has had an address is not asked for again: when names cannot
- * be resolved for a while, nobody is to lose his place for that.
+ * the others away.  Nor may many of them, each of which takes its time: a round asks
+ * for LOOK_UP_NS, and the next one begins behind those it asked for.
  */
 static void leave_out_nameless(struct discovery *d, struct donor_list *fresh)
 {
-	int kept = 0, nameless = 0;
+	uint64_t until = now_ns() + LOOK_UP_NS;
+	int kept = 0, nameless = 0, n = fresh->n, first = n ? d->look_up % n : 0;
+	bool late = false;
 
-	for (int i = 0; i < fresh->n; i++) {
-		struct error e = { 0 };
-		struct address a;
+	for (int i = 0; i < n; i++) {
+		struct donor_entry *donor = &fresh->v[(first + i) % n];
 
-		if (donor_list_find(&d->list, fresh->v[i].address) ||
-		    !address_parse(fresh->v[i].address, "etcd", &a, &e)) {
-			fresh->v[kept++] = fresh->v[i];
-		} else {
-			if (!d->nameless)
-				log_warn("%s; it is left out until then", e.text);
+		if (!has_address(d, donor->address, until, d->nameless || nameless >= NAMELESS_LOGGED)) {
+			donor->address[0] = '\0';
 			nameless++;
 		}
+		if (!late && now_ns() >= until) {
+			d->look_up = first + i + 1;
+			late = true;
+		}
 	}
+	for (int i = 0; i < n; i++)
+		if (*fresh->v[i].address)
+			fresh->v[kept++] = fresh->v[i];
 	fresh->n = kept;
 	d->nameless = nameless;
 }

@@ -77,12 +77,12 @@ class Device(ControlServer):
 
 
 class Watcher:
-    def __init__(self, run, log, config):
+    def __init__(self, run, log, config, within):
         self.config = log.with_suffix(".conf")
         self.config.write_text(f"[donors]\n{config}\n")
         with open(log, "a") as err:
             self.process = subprocess.Popen(
-                [BUILD / "tests/watch_donors", self.config], stdin=subprocess.PIPE, text=True,
+                [*within, BUILD / "tests/watch_donors", self.config], stdin=subprocess.PIPE, text=True,
                 stdout=subprocess.PIPE, stderr=err, env={**os.environ, "EBB_RUN_DIR": str(run)})
         self.log = log
 
@@ -102,13 +102,13 @@ class Watcher:
 
 @pytest.fixture
 def borrower(tmp_path, logs):
-    """borrower(config) is a watcher with its device ebb0, in .device."""
+    """borrower(config) is a watcher with its device ebb0, in .device; @within runs it."""
     made = []
 
-    def make(config, **device):
+    def make(config, within=(), **device):
         run = tmp_path / f"run{len(made)}"
         d = Device(run, "ebb0", **device)
-        w = Watcher(run, logs / f"watch{len(made)}.log", config)
+        w = Watcher(run, logs / f"watch{len(made)}.log", config, within)
         w.device, w.run = d, run
         made.append(w)
         return w
@@ -351,6 +351,28 @@ def test_who_is_no_etcd(donor, borrower, answer, says):
         assert time.monotonic() - began < 8
     finally:
         liar.shutdown()
+
+
+def test_names_that_nobody_resolves_keep_nobody_away(borrower, tmp_path):
+    """Each takes its second, as where no name server answers; and none the one who has an address."""
+    names = [f"{i}.donors.test:7070" for i in range(20)] + ["127.0.0.1:7070"]
+    liar = Liar(say(json.dumps({
+        "header": {"revision": "9"}, "count": str(len(names)),
+        "kvs": [{"key": base64.b64encode(f"{PREFIX}{n}".encode()).decode(),
+                 "value": base64.b64encode(json.dumps({"address": n}).encode()).decode()} for n in names],
+    }).encode()))
+    servers = tmp_path / "resolv.conf"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent_one:
+        where = f"127.{os.getpid() >> 16 & 255}.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}"
+        silent_one.bind((where, 53))
+        servers.write_text(f"nameserver {where}\noptions timeout:1 attempts:1\n")
+        try:
+            w = borrower(f"etcd = {liar.url}", within=["unshare", "--mount", "sh", "-c",
+                         f'mount --bind {servers} /etc/resolv.conf && exec "$@"', "sh"])
+            w.device.knows("127.0.0.1:7070", within=8)
+            w.stop()
+        finally:
+            liar.shutdown()
 
 
 def test_a_list_by_hand(borrower):
