@@ -79,7 +79,9 @@ bool placing_open(struct swapd *s, uint32_t index, uint64_t now)
 {
 	struct slab *slab = &s->table.slabs[index];
 
-	if (now < slab->not_before || !activity_hot(&slab->activity, &s->activity_rule))
+	/* Without a backup a write has nowhere else to go: who had no room may have some now. */
+	if ((backup_there(&s->backup) && now < slab->not_before) ||
+	    !activity_hot(&slab->activity, &s->activity_rule))
 		return false;
 	for (int i = 0; i < s->wanted; i++)
 		slab->opening |= placing_add(s, index, -1, now);
@@ -131,10 +133,9 @@ int placing_answered(struct swapd *s, struct donor *d, const struct wire_frame *
 		if (r) {
 			give_back(s, d, f, r);
 			slab->not_before = now_ns() + SECOND;
-		} else {
-			/* What it told last was wrong; the next PING corrects it. */
-			d->free = 0;
 		}
+		/* What it told last was wrong, or of no use to us; the next PING corrects it. */
+		d->free = 0;
 		d->copies--;
 		slab_refuse(slab, (int)c);
 		count_add(&s->count->map_refusals, 1);

@@ -309,6 +309,32 @@ def test_discarded_memory_comes_back(cluster):
         os.close(fd)
 
 
+def test_a_slab_given_back_is_opened_again_at_once(cluster):
+    """
+    Repair has just found no donor for a second copy.  That is no reason to refuse a write
+    to a slab that was given back meanwhile: without a disk it would fail.
+    """
+    a, b = cluster.donors[:2]
+    d = serve(cluster, backup=False, options=REPLICAS, donors=[a, b])
+    a.kill()
+    cluster.wait(lambda: d.donor(a.address)["state"] != "up", 5, "loss")
+    fd = os.open(d.file, os.O_RDWR | os.O_DIRECT)
+    try:
+        with mmap.mmap(-1, PAGE) as buf:
+            buf[:] = os.urandom(PAGE)
+            for _ in range(3):
+                assert os.pwritev(fd, [buf], 0) == PAGE
+                cluster.run(1.1)
+                # One that is to leave and has no page goes at once, not in five seconds.
+                assert d.ask("donor.drain", donor=b.address)["ok"]
+                punch(fd, 0, MIB)
+                cluster.wait(lambda: not d.status()["mapped"], 4, "the slab is given back")
+                assert d.ask("donor.undrain", donor=b.address)["ok"]
+        assert d.stats()["slab_unmaps"] == 3
+    finally:
+        os.close(fd)
+
+
 def test_discards_while_donors_die(cluster):
     """A discarded page reads as zeroes, whichever of its old places comes back."""
     b = serve(cluster)
