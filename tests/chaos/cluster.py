@@ -207,6 +207,12 @@ class Borrower(parts.Daemon):
             s.sendall(json.dumps({"verb": verb, **what}).encode() + b"\n")
             return json.loads(s.makefile().readline())
 
+    def order(self, verb, **what):
+        """As ask(), and it must be carried out."""
+        answer = self.ask(verb, **what)
+        if not answer["ok"]:
+            raise MachineError(f"{self.name}: {verb} {what}: {answer['error']}")
+
     def stats(self):
         return self.ask("stats")
 
@@ -343,7 +349,10 @@ class Cluster:
 
     def all_up(self, borrower, seconds=20):
         all_of_them = ["up"] * len(borrower.donors)
-        self.wait(lambda: borrower.states() == all_of_them, seconds, "all donors up")
+        try:
+            self.wait(lambda: borrower.states() == all_of_them, seconds, "all donors up")
+        except MachineError as e:
+            raise MachineError(f"{e}; {borrower.name}: {borrower.states()}") from None
 
     def heal(self):
         for what in (*self.donors, *self.borrowers, self.network.nodes[0]):

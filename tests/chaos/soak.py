@@ -132,7 +132,7 @@ class Soak:
         def order(verb):
             for device in devices:
                 local = donor.local in device.donors
-                device.ask(verb, donor=donor.local if local else donor.address)
+                device.order(verb, donor=donor.local if local else donor.address)
         order("donor.drain")
         self.run(self.random.uniform(0.2, 1))
         order("donor.undrain")
@@ -141,11 +141,11 @@ class Soak:
     def unlisted(self, donor, devices):
         """Taken off the list of donors, and put on it again: what ebbd tells devices."""
         for device in devices:
-            device.ask("donors.set", donors=[a for a in device.donors
-                                             if a not in (donor.address, donor.local)])
+            device.order("donors.set", donors=[a for a in device.donors
+                                               if a not in (donor.address, donor.local)])
         self.run(self.random.uniform(0.2, 1))
         for device in devices:
-            device.ask("donors.set", donors=device.donors)
+            device.order("donors.set", donors=device.donors)
         self.faults["taken off the list"] += 1
 
     def lie(self, donor, devices):
@@ -173,7 +173,7 @@ class Soak:
             self.unlisted(self.random.choice(self.cluster.donors), (self.long, b))
         if kind.sealed and self.random.random() < 0.1:
             self.lie(self.random.choice(self.cluster.donors), (self.long, b))
-            self.made_whole(kind, b)
+        self.all_well(kind, b)
         chosen = self.choose(kind)
         before = {d: self.losses(d) for _, d in chosen}
         with ExitStack() as undo:
@@ -190,12 +190,13 @@ class Soak:
             if fault.loses:
                 self.cluster.wait(lambda: self.losses(donor) > before[donor], 5,
                                   f"dp0 noticed \"{fault.name}\" of {donor.address}")
-        for device in (self.long, b):
-            self.cluster.all_up(device, 30)
-        self.made_whole(kind, b)
+        self.all_well(kind, b)
         self.run(self.random.uniform(0.2, 1.5))
 
-    def made_whole(self, kind, b):
+    def all_well(self, kind, b):
+        """Every donor is there again; where copies are all there is, so are they."""
+        for device in (self.long, b):
+            self.cluster.all_up(device, 30)
         if not kind.backup:
             self.cluster.wait(b.whole, 60, "dp1 has all copies again")
 
@@ -250,7 +251,8 @@ class Soak:
 
     def vanish(self, files):
         """A donor apart, whose borrower is cut off in the first minute and then dies."""
-        c = self.vanished = Cluster(files, files, donors=1, keyed=True)
+        c = self.vanished = Cluster(files, files, donors=1, keyed=True,
+                                    options=("--drain-timeout", "1s"))
         c.all_up(c.serve("gone"))
         c.check(c.borrowers[0])
         c.run(0.5)
@@ -308,9 +310,11 @@ class Soak:
         except (MachineError, OSError) as e:
             self.trouble.append(str(e))
         finally:
-            self.cluster.close()
-            if self.vanished:
-                self.vanished.close()
+            for c in filter(None, (self.vanished, self.cluster)):
+                try:
+                    c.close()
+                except MachineError as e:
+                    self.trouble.append(str(e))
             shutil.rmtree(files, ignore_errors=True)
         seconds = time.monotonic() - self.start
         left = left_of(DIRECTORY) | namespaces() - before
