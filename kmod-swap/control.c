@@ -17,6 +17,7 @@
 #define SLAB_MAX (1ull << 30)
 /* What find_next_bit() and the slab's number can name: 16 TiB. */
 #define PAGES_MAX (1ull << 32)
+#define SLABS_MAX (1u << 20)
 #define SLABS_A_MESSAGE 64
 
 static DEFINE_MUTEX(control_lock);
@@ -142,6 +143,9 @@ static int parse_sizes(struct genl_info *info, struct ebb_settings *s)
 		return refuse(info, EBB_SWAP_A_SIZE, -EINVAL, "size: not a multiple of the slab size");
 	if (s->size >> PAGE_SHIFT > PAGES_MAX)
 		return refuse(info, EBB_SWAP_A_SIZE, -EFBIG, "size: more than 16 TiB");
+	if (s->size / s->slab_size > SLABS_MAX)
+		return refuse(info, EBB_SWAP_A_SIZE, -EFBIG,
+			      "size: more than 1048576 slabs; give a larger slab size");
 	return 0;
 }
 

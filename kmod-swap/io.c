@@ -34,32 +34,41 @@ static void go_later(struct ebb_io *io, enum ebb_step step)
 	queue_work(io->device->wq, &io->work);
 }
 
-/* Pages [@from, @from + @count) of the request, one call each. */
-static void each_page(struct ebb_io *io, u32 from, u32 count,
-		      void (*call)(struct ebb_io *, struct page *, unsigned int offset))
+/* The memory of pages [@from, @from + @count) of the request, in pieces within a page. */
+static void each_piece(struct ebb_io *io, u32 from, u32 count,
+		       void (*call)(struct ebb_io *, const struct bio_vec *))
 {
 	struct request *rq = blk_mq_rq_from_pdu(io);
+	u32 skip = from << PAGE_SHIFT, left = count << PAGE_SHIFT;
 	struct req_iterator iter;
 	struct bio_vec v;
-	u32 i = 0;
 
-	/* Whole pages: the logical block and the memory alignment are one page. */
 	rq_for_each_segment(v, rq, iter) {
-		if (i >= from && i < from + count)
-			call(io, v.bv_page, v.bv_offset);
-		i++;
+		u32 drop = min(skip, v.bv_len);
+		/* The iterator goes on by the length of its own. */
+		const struct bio_vec piece = {
+			.bv_page = v.bv_page,
+			.bv_offset = v.bv_offset + drop,
+			.bv_len = min(v.bv_len - drop, left),
+		};
+
+		skip -= drop;
+		left -= piece.bv_len;
+		if (piece.bv_len)
+			call(io, &piece);
 	}
 }
 
-static void zero_page_of(struct ebb_io *io, struct page *page, unsigned int offset)
+static void zero_piece(struct ebb_io *io, const struct bio_vec *v)
 {
-	memzero_page(page, offset, PAGE_SIZE);
+	memzero_page(v->bv_page, v->bv_offset, v->bv_len);
 }
 
-static void backup_add(struct ebb_io *io, struct page *page, unsigned int offset)
+static void backup_add(struct ebb_io *io, const struct bio_vec *v)
 {
-	/* There is a vec for each page. */
-	__bio_add_page(&io->bio, page, PAGE_SIZE, offset);
+	/* Joins what is contiguous, so that segments are no more than there are vecs. */
+	if (bio_add_page(&io->bio, v->bv_page, v->bv_len, v->bv_offset) != v->bv_len)
+		io->bio.bi_status = BLK_STS_IOERR;
 }
 
 /* Only from the device's work queue: it may wait for the backup's queue. */
@@ -70,8 +79,11 @@ static void backup_start(struct ebb_io *io, u32 from, u32 count)
 	io->bio.bi_iter.bi_sector = (io->first + from) << (PAGE_SHIFT - SECTOR_SHIFT);
 	io->bio.bi_end_io = backup_done;
 	io->bio.bi_private = io;
-	each_page(io, from, count, backup_add);
-	submit_bio(&io->bio);
+	each_piece(io, from, count, backup_add);
+	if (WARN_ON_ONCE(io->bio.bi_status))
+		bio_endio(&io->bio);
+	else
+		submit_bio(&io->bio);
 }
 
 /* The last step: others may have its pages, its owner gets the answer. */
@@ -178,7 +190,7 @@ static void read_go(struct ebb_io *io, struct ebb_batch *batch)
 				backup_start(io, io->cursor, io->run);
 			return;
 		case SLAB_ZERO:
-			each_page(io, io->cursor, io->run, zero_page_of);
+			each_piece(io, io->cursor, io->run, zero_piece);
 			ebb_count(d, READ_ZERO, io->run);
 			io->cursor += io->run;
 			continue;
@@ -358,7 +370,6 @@ blk_status_t io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_mq_qu
 	struct ebb_device *d = io->device;
 	u64 page = blk_rq_pos(rq) >> (PAGE_SHIFT - SECTOR_SHIFT);
 
-	blk_mq_start_request(rq);
 	switch (req_op(rq)) {
 	case REQ_OP_READ:
 	case REQ_OP_WRITE:
@@ -372,15 +383,19 @@ blk_status_t io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_mq_qu
 		io->session = NULL;
 		io->since = ktime_get_ns();
 		ebb_count(d, REQUESTS, 1);
+		/* From here on the deadline may look at it. */
+		blk_mq_start_request(rq);
 		io_start(io, batch);
 		break;
 	case REQ_OP_DISCARD:
 	case REQ_OP_WRITE_ZEROES:
+		blk_mq_start_request(rq);
 		slab_discard(d, page, blk_rq_bytes(rq) >> PAGE_SHIFT);
 		ebb_count(d, DISCARDED, blk_rq_bytes(rq) >> PAGE_SHIFT);
 		blk_mq_end_request(rq, BLK_STS_OK);
 		break;
 	default:
+		blk_mq_start_request(rq);
 		blk_mq_end_request(rq, BLK_STS_NOTSUPP);
 	}
 	if (bd->last)

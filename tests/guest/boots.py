@@ -38,7 +38,7 @@ BOOTS = (
     Boot("faults", ("test_faults.py",)),
     Boot("chaos", ("test_chaos.py",)),
     Boot("pressure", ("test_pressure.py",), memory=640),
-    Boot("kmod", ("test_kmod.py", "test_kmod_control.py"), cpus=2, timeout=600),
+    Boot("kmod", ("test_kmod.py", "test_kmod_control.py"), cpus=2, timeout=900),
 )
 
 printing = threading.Lock()

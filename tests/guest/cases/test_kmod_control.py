@@ -36,6 +36,7 @@ def refused(call, *args, **fields):
     ("size", errno.EINVAL, {"size": 3}),
     ("size", errno.EINVAL, {"size": 5 * MIB}),
     ("size", errno.EFBIG, {"size": 1 << 62}),
+    ("size", errno.EFBIG, {"size": 1 << 41, "slab_size": MIB}),
     ("slab size", errno.EINVAL, {"slab_size": 0}),
     ("slab size", errno.EINVAL, {"slab_size": 3 * MIB}),
     ("slab size", errno.EINVAL, {"slab_size": 2048 * MIB}),
