@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
 /*
  * How user space drives ebb_swap.ko: the generic netlink family "ebb_swap".
- * Every command needs CAP_NET_ADMIN in the initial user namespace, attributes are
- * validated strictly, and a refusal's extended acknowledgement names the field.
+ * What changes something needs CAP_SYS_ADMIN, everything CAP_NET_ADMIN, both in the
+ * initial user namespace.  Attributes are validated strictly, and a refusal's
+ * extended acknowledgement names the field.
  */
 #ifndef EBB_SWAP_ABI_H
 #define EBB_SWAP_ABI_H
