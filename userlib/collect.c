@@ -141,6 +141,7 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 	struct verdict verdict = { .decided = false };
 
 	sweep_all(h);
+	sweep_decide(h);
 	event_send(h, EBBGC_EVENT_CYCLE_BEGIN, heap_bytes(h), NULL);
 	begin = since = now_ns();
 	world_stop(h);

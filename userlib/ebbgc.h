@@ -98,7 +98,10 @@ enum {
 	 * last fetched in batches in the order of addresses.  Implies EBBGC_EXACT.
 	 */
 	EBBGC_PARK = 1 << 1,
-	/* Any mode: pages that hold only garbage are dropped instead of written to swap. */
+	/*
+	 * Any mode: pages that hold only garbage are dropped instead of written to swap, as long
+	 * as some of the process is swapped; always in checking mode.
+	 */
 	EBBGC_DROP = 1 << 2,
 	/* Any mode: the threads are not named `ebb-gc...`, so ebb takes them for the program's. */
 	EBBGC_INCOGNITO = 1 << 3,
@@ -370,6 +373,19 @@ EBBGC_API ebbgc_ref_t ebbgc_load_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t obje
 EBBGC_API void ebbgc_store_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
 				ebbgc_ref_t value);
 
+/*
+ * A thread's tag, maybe as it was at its last safepoint: an epoch may be noticed late, marking
+ * begins and ends at safepoints.  So the compiler may keep it in a register.
+ */
+static inline uint64_t ebbgc_tag(const uint64_t *tag)
+{
+#ifdef __SANITIZE_THREAD__
+	return __atomic_load_n(tag, __ATOMIC_RELAXED);
+#else
+	return *tag;
+#endif
+}
+
 #ifdef EBBGC_NO_NOTES
 /*
  * A program compiled so notes none of its loads: EBBGC_MEMLINER finds nothing to line up with, but
@@ -397,7 +413,7 @@ static inline ebbgc_ref_t ebbgc_load(ebbgc_mutator_t *mutator, ebbgc_ref_t objec
 				     const ebbgc_ref_t *slot)
 {
 	ebbgc_ref_t ref = { __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) };
-	uint64_t tag = __atomic_load_n(&mutator->load_tag, __ATOMIC_RELAXED);
+	uint64_t tag = ebbgc_tag(&mutator->load_tag);
 
 	/* Null has no stamp. */
 	if (EBBGC_UNLIKELY((ref.bits ^ tag) >> EBBGC_TAG_SHIFT) &&
@@ -409,7 +425,7 @@ static inline ebbgc_ref_t ebbgc_load(ebbgc_mutator_t *mutator, ebbgc_ref_t objec
 static inline void ebbgc_store(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
 			       ebbgc_ref_t value)
 {
-	uint64_t tag = __atomic_load_n(&mutator->store_tag, __ATOMIC_RELAXED);
+	uint64_t tag = ebbgc_tag(&mutator->store_tag);
 
 	if (EBBGC_UNLIKELY((value.bits ^ tag) >> EBBGC_TAG_SHIFT)) {
 		ebbgc_store_slow(mutator, object, slot, value);

@@ -157,6 +157,7 @@ struct ebbgc_heap {
 	struct region_list large, large_unswept;
 	unsigned int sweeping;		/* regions taken off an unswept list and not back yet */
 	pthread_cond_t swept;
+	bool dropping;			/* this time EBBGC_DROP is worth it */
 
 	/* When to collect: atomic. */
 	uint64_t allocated_bytes;	/* since creation */
@@ -336,6 +337,7 @@ void supplies_blacken(struct ebbgc_heap *h, struct mutator *m);
 void supplies_drop_regions(struct ebbgc_heap *h, struct mutator *m);
 
 /* sweep.c */
+void sweep_decide(struct ebbgc_heap *h);	/* no lock held: whether garbage will be dropped */
 void sweep_begin(struct ebbgc_heap *h);		/* world stopped: all regions are unswept */
 /* Lock held, dropped meanwhile: a swept region with room, or REGION_NONE. */
 uint32_t sweep_for(struct ebbgc_heap *h, uint8_t kind);

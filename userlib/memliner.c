@@ -71,10 +71,33 @@ static bool trace_now(struct tracer *t, uint64_t object)
 	return true;
 }
 
+/* True if the work was put off. */
+static bool put_off(struct tracer *t, uint64_t work, uint64_t deadline)
+{
+	struct ebbgc_heap *h = t->heap;
+	uint64_t count = work & WORK_FORCED;
+
+	if (count == WORK_FORCED || !location_far(h, work))
+		return false;
+	if (h->options.features & EBBGC_PARK) {
+		/* A pause does not wait for it: marking goes on beside the program. */
+		if (deadline && h->cycle_remarks >= REMARKS_MAX)
+			return false;
+		park_object(t, work & WORK_ADDRESS);
+	} else if (deadline || count >= location_delays(h) || !later_push(t, work + 1)) {
+		return false;
+	}
+	t->counts.postponed++;
+	return true;
+}
+
 /* EXPLORE of algorithm 7: trace_object() comes back here for every reference it finds. */
 static void memliner_add(struct tracer *t, uint64_t work)
 {
 	if (t->explore_left && t->hops < t->heap->options.depth) {
+		/* With parking the program brings in what it needs; the paper's collector may, too. */
+		if ((t->heap->options.features & EBBGC_PARK) && put_off(t, work & ~WORK_FORCED, 0))
+			return;
 		t->explore_left--;
 		t->hops++;
 		t->counts.explored += trace_now(t, work & WORK_ADDRESS);
@@ -107,26 +130,6 @@ static void red_pass(struct tracer *t)
 		t->counts.red += trace_now(t, object);
 		t->explore_left = 0;
 	}
-}
-
-/* True if the work was put off. */
-static bool put_off(struct tracer *t, uint64_t work, uint64_t deadline)
-{
-	struct ebbgc_heap *h = t->heap;
-	uint64_t count = work & WORK_FORCED;
-
-	if (count == WORK_FORCED || !location_far(h, work))
-		return false;
-	if (h->options.features & EBBGC_PARK) {
-		/* A pause does not wait for it: marking goes on beside the program. */
-		if (deadline && h->cycle_remarks >= REMARKS_MAX)
-			return false;
-		park_object(t, work & WORK_ADDRESS);
-	} else if (deadline || count >= location_delays(h) || !later_push(t, work + 1)) {
-		return false;
-	}
-	t->counts.postponed++;
-	return true;
 }
 
 static bool parked(const struct ebbgc_heap *h)

@@ -32,10 +32,11 @@ void note(struct mutator *m, uint64_t object)
 	struct ring *r = m->ring;
 	uint64_t head;
 
-	if (!r || object == r->last || !object ||
-	    bit_test(m->heap->marks, granule_of(m->heap, object)))
+	if (!r || object == r->last || !object)
 		return;
 	r->last = object;
+	if (bit_test(m->heap->marks, granule_of(m->heap, object)))
+		return;
 	head = __atomic_load_n(&r->head, __ATOMIC_RELAXED);
 	__atomic_store_n(&r->entries[head % RING_ENTRIES], object, __ATOMIC_RELAXED);
 	__atomic_store_n(&r->head, head + 1, __ATOMIC_RELEASE);

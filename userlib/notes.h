@@ -21,7 +21,7 @@ struct mutator;
 struct ring {
 	struct ring *next;		/* rings are added, and freed with the heap only */
 	bool taken;			/* heap's lock: by a mutator */
-	uint64_t last;			/* what the mutator noted last */
+	uint64_t last;			/* what the mutator touched last */
 	uint64_t entries[RING_ENTRIES];
 	/* Apart from each other and from what else the mutator writes. */
 	_Alignas(128) uint64_t head;

@@ -11,6 +11,8 @@
 #define PAGE_WORDS (PAGE_BYTES / GRANULE / 64)
 #define NAP_MIN_NS 1000000u
 #define NAP_MAX_NS 20000000u
+#define ARRIVE_NS 50000u
+#define ARRIVE_TRIES 40		/* 2 ms, and what waking up takes */
 
 static size_t object_bytes(const struct ebbgc_heap *h)
 {
@@ -183,6 +185,19 @@ static unsigned int next_batch(struct ebbgc_heap *h, uint32_t *pages)
 	return n;
 }
 
+/* Until a batch has been read: sleeping costs less than faults that wait for the same pages. */
+static void await(struct ebbgc_heap *h, uint32_t last)
+{
+	const struct timespec time = { 0, ARRIVE_NS };
+	unsigned char in = 0;
+
+	for (unsigned int i = 0; i < ARRIVE_TRIES; i++) {
+		if (mincore(h->base + (size_t)last * PAGE_BYTES, PAGE_BYTES, &in) || (in & 1))
+			return;
+		nanosleep(&time, NULL);
+	}
+}
+
 /* Asks for a batch and traces the one before. */
 static void fetch_step(struct tracer *t)
 {
@@ -192,6 +207,8 @@ static void fetch_step(struct tracer *t)
 
 	if (n)
 		fetch(t, pages, n);
+	if (p->asked_count)
+		await(t->heap, p->asked[p->asked_count - 1]);
 	for (unsigned int i = 0; i < p->asked_count; i++)
 		take_page(t, p->asked[i]);
 	for (unsigned int i = 0; i < n; i++)

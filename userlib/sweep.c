@@ -3,12 +3,37 @@
  * Sweeping makes the mark bits of a region its allocation bits: 1 KiB of side tables, no page of
  * the heap.  Allocating threads sweep what they need, the collector's thread the rest.
  */
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include "heap.h"
 
 /* What a dead object is overwritten with in checking mode; no valid type id. */
 #define POISON 0xdb
+
+/* Is anything of this process swapped?  Where nothing is, nothing is saved by dropping. */
+static bool swapped(void)
+{
+	FILE *f = fopen("/proc/self/status", "re");
+	unsigned long kib = 0;
+	char line[256];
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "VmSwap: %lu", &kib) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return kib;
+}
+
+void sweep_decide(struct ebbgc_heap *h)
+{
+	bool dropping = (h->options.features & EBBGC_DROP) && (h->options.check || swapped());
+
+	pthread_mutex_lock(&h->lock);
+	h->dropping = dropping;
+	pthread_mutex_unlock(&h->lock);
+}
 
 void sweep_begin(struct ebbgc_heap *h)
 {
@@ -101,13 +126,14 @@ static size_t drop_garbage(struct ebbgc_heap *h, uint32_t region, uint8_t kind)
 /* Lock held; dropped while the region is swept.  Puts it where it belongs, or gives it to `mine`. */
 static void sweep_one(struct ebbgc_heap *h, uint32_t region, uint8_t kind, uint32_t *mine)
 {
+	bool dropping = h->dropping;
 	size_t dropped = 0;
 	uint32_t live;
 
 	h->sweeping++;
 	pthread_mutex_unlock(&h->lock);
 	live = sweep_region(h, region, kind);
-	if ((h->options.features & EBBGC_DROP) && !mine)
+	if (dropping && !mine)
 		dropped = drop_garbage(h, region, kind);
 	pthread_mutex_lock(&h->lock);
 	h->stats.dropped_bytes += dropped;
@@ -155,7 +181,7 @@ static void sweep_large(struct ebbgc_heap *h)
 		__atomic_store_n(allocated, 0, __ATOMIC_RELAXED);
 		if (h->options.check)
 			memset(region_start(h, region), POISON, REGION_SIZE);
-		if (h->options.features & EBBGC_DROP) {
+		if (h->dropping) {
 			size_t bytes = (size_t)h->regions[region].span << REGION_SHIFT;
 
 			pthread_mutex_unlock(&h->lock);

@@ -36,7 +36,7 @@ static double unbox(ref r)
 }
 
 /* The vertex at index i; vertices are in arrays of PART, as one object of millions is not usual. */
-#define PART 4096
+#define PART 1000
 
 static ref part_of(ctx c, ref parts, size_t i)
 {

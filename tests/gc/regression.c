@@ -9,7 +9,7 @@
 
 #define FEATURES 16
 #define RATE 0.5
-#define BLOCK 1024		/* rows in one array, and in a partial sum */
+#define BLOCK 1000		/* rows in one array */
 
 struct row {
 	ref features;
