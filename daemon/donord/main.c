@@ -43,7 +43,7 @@ static const struct option_spec specs[] = {
 	OPTION("slab", OPTION_SIZE, slab, "SIZE", "unit of lending, 1M to 1G [64M]"),
 	OPTION("keys", OPTION_LIST, lender.keys, "FILE|DIR",
 	       "keys of who may borrow by the network, which is then TLS; may be repeated"),
-	OPTION("rdma", OPTION_STRING, rdma, "HOST:PORT",
+	OPTION("rdma-open", OPTION_STRING, rdma, "HOST:PORT",
 	       "lend by RDMA there, to kernel modules; anyone who reaches it may borrow"),
 	OPTION("rdma-memory", OPTION_SIZE, rdma_memory, "SIZE", "memory to lend by RDMA"),
 	OPTION("quota", OPTION_SIZE, lender.quota, "SIZE", "most that one borrower gets"),
@@ -187,7 +187,7 @@ static int start_rdma(const struct donord_options *o, struct rdma_lender **l, st
 		return 0;
 	r = address_parse(o->rdma, "rdma", &place, e);
 	if (!r && address_is_local(&place))
-		r = fail_exit(e, EXIT_USAGE, EINVAL, "rdma: HOST:PORT is wanted");
+		r = fail_exit(e, EXIT_USAGE, EINVAL, "rdma-open: not an address of RDMA; write HOST:PORT");
 	return r ? r : rdma_lender_start(l, &place, o->rdma_memory, o->slab, e);
 }
 

@@ -96,7 +96,7 @@ class RdmaDonor(parts.Daemon):
         self.port = port
         super().__init__([machine.BIN / "ebb-donord", "--listen", f"127.0.0.1:{port}", "--memory",
                           slab, "--slab", slab, "--drain-timeout", "0",
-                          "--rdma", f"{ADDRESS}:{port}", "--rdma-memory", memory], log)
+                          "--rdma-open", f"{ADDRESS}:{port}", "--rdma-memory", memory], log)
 
 
 def content(page, version):
