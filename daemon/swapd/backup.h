@@ -80,6 +80,12 @@ bool backup_holds(const struct backup *b, uint32_t first, uint32_t count);
  */
 bool backup_notify(struct backup *b);
 
+/* Loop thread.  Jobs whose result it has not seen. */
+static inline uint32_t backup_pending(const struct backup *b)
+{
+	return b->submitted - b->reaped;
+}
+
 static inline uint32_t backup_queued(const struct backup *b)
 {
 	return __atomic_load_n(&b->submitted, __ATOMIC_RELAXED) -

@@ -140,7 +140,7 @@ enum page_source pages_source(const struct swapd *s, uint32_t page, int *copy)
 		return PAGE_SAME;
 	if (!backup_there(&s->backup))
 		return PAGE_NOWHERE;
-	if (bits_test(s->spoilt, page) && !backup_holds(&s->backup, page, 1))
+	if (bits_test(s->spoilt, page) && !backup_pending(&s->backup))
 		return PAGE_NOWHERE;
 	return PAGE_BACKUP;
 }
