@@ -77,7 +77,7 @@ class Device(ControlServer):
 
 
 class Watcher:
-    def __init__(self, run, log, config, within):
+    def __init__(self, run, log, config, within=()):
         self.config = log.with_suffix(".conf")
         self.config.write_text(f"[donors]\n{config}\n")
         with open(log, "a") as err:

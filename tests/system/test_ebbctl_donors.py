@@ -291,7 +291,7 @@ def test_on_a_real_device(world, monkeypatch):
     ebbctl("donor", "drain", "local", **there)
     wait_for(lambda: settled() and all(b not in h for h in slabs().values()), 20, "the local drain")
     assert "0 B of it free, draining" in ebbctl("donor", "list", **there).stdout
-    assert "up, draining" in ebbctl("donor", "list").stdout
+    wait_for(lambda: "up, draining" in ebbctl("donor", "list").stdout, 3, "the next answer to a ping")
     ebbctl("donor", "undrain", "local", **there)
     assert ebbctl_json("donor", "list", **there)["local"]["draining"] is False
     pages.check()
