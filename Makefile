@@ -37,7 +37,7 @@ endif
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all help deps check soak unit demo bench-scan bench-hooks bench-apps bench-neighbour bench-prefetch \
+.PHONY: all help deps check check-kmod soak unit demo bench-scan bench-hooks bench-apps bench-neighbour bench-prefetch \
 	bench-latency bench-device install clean format
 
 CFLAGS ?= -O2 -g
@@ -92,6 +92,7 @@ help:
 ## sudo make bench-neighbour  what a greedy neighbour costs a miss
 ## sudo make bench-device    a page through the device: transports against the bare FUSE file
 ## make kmod KDIR=...     the kernel module for the headers in KDIR, 6.1 to 6.12
+## make check-kmod       its tests, in guests with Soft-RoCE
 ## make install          install below DESTDIR=, PREFIX=/usr
 ## make clean            remove build/
 ## Variables: V=1 shows commands; NO_DEPS=1 installs no packages; GUEST=1 (demo) runs in a guest
@@ -112,7 +113,7 @@ DEPS_JAVA := default-jdk-headless libh2-java libderby-java
 
 # check and demo name what they need beyond a build.
 DEPS := $(sort $(DEPS_BUILD) \
-	$(if $(filter check soak unit gc-sanitize,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
+	$(if $(filter check check-kmod soak unit gc-sanitize,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
 	$(if $(filter check demo bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
 	$(if $(filter bench-device,$(MAKECMDGOALS)),fio) \
 	$(if $(filter bench-prefetch bench-latency,$(MAKECMDGOALS)),$(DEPS_JAVA)))

@@ -19,7 +19,7 @@ kmod:
 	$(Q)$(MAKE) $(if $(Q),-s) -C $(KDIR) M=$(KMOD_DIR) \
 		$(if $(shell command -v pahole),,CONFIG_DEBUG_INFO_BTF_MODULES=) $(KMOD_FLAGS) modules
 
-# For the guests of `make check`.
+# For the guests of `make check-kmod`.
 .PHONY: kmod-guest
 kmod-guest:
 	$(Q)for series in 6.12 6.1; do \
