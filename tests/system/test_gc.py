@@ -67,7 +67,7 @@ def test_what_is_out_is_parked(ebbd, device, cgroup, tmp_path):
     for residency in ("pagemap_scan", "pagemap", "mincore"):
         told, result = run(c, tmp_path / "told.json",
                            f"mode=memliner,park,growth=1.3,residency={residency}",
-                           size=200000)
+                           size=200000, rounds=4)
         assert told["parked_objects"] > 0, residency
         assert told["fetched_pages"] >= told["fetch_calls"] > 0, residency
         results.add(result)
