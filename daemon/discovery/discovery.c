@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+#include "common/clock.h"
 #include "common/control.h"
 #include "common/device.h"
 #include "common/log.h"
@@ -45,14 +46,6 @@ struct discovery {
 	struct etcd *next_etcd;
 	bool refresh, ending;
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ull + t.tv_nsec;
-}
 
 void donors_config_defaults(struct donors_config *c)
 {

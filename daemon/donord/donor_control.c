@@ -12,6 +12,7 @@
 #include "common/cleanup.h"
 #include "common/control.h"
 #include "common/files.h"
+#include "common/json.h"
 #include "common/paths.h"
 #include "discovery/registration.h"
 #include "donord.h"
@@ -21,33 +22,18 @@
 /* The loop answers at once, unless the machine is in trouble. */
 #define ANSWER_S 5
 
-static void add_int(struct json_object *o, const char *key, uint64_t v)
-{
-	json_object_object_add(o, key, json_object_new_int64((int64_t)v));
-}
-
-static void add_text(struct json_object *o, const char *key, const char *v)
-{
-	json_object_object_add(o, key, json_object_new_string(v));
-}
-
-static void add_bool(struct json_object *o, const char *key, bool v)
-{
-	json_object_object_add(o, key, json_object_new_boolean(v));
-}
-
 static struct json_object *slabs_json(const struct donor_status *s)
 {
 	struct json_object *o = json_object_new_object();
 
-	add_int(o, "lent", s->in[LEND_LENT]);
-	add_int(o, "clean", s->in[LEND_CLEAN]);
-	add_int(o, "dirty", s->in[LEND_DIRTY]);
-	add_int(o, "coming", s->in[LEND_COMING]);
-	add_int(o, "going", s->in[LEND_GOING]);
-	add_int(o, "asked_back", s->asked_back);
-	add_int(o, "refused", s->refused);
-	add_int(o, "overdue", s->overdue);
+	json_add_int(o, "lent", s->in[LEND_LENT]);
+	json_add_int(o, "clean", s->in[LEND_CLEAN]);
+	json_add_int(o, "dirty", s->in[LEND_DIRTY]);
+	json_add_int(o, "coming", s->in[LEND_COMING]);
+	json_add_int(o, "going", s->in[LEND_GOING]);
+	json_add_int(o, "asked_back", s->asked_back);
+	json_add_int(o, "refused", s->refused);
+	json_add_int(o, "overdue", s->overdue);
 	return o;
 }
 
@@ -55,8 +41,8 @@ static struct json_object *machine_json(const struct donor_status *s)
 {
 	struct json_object *o = json_object_new_object();
 
-	add_int(o, "memory", s->sample.memory);
-	add_int(o, "available", s->sample.available);
+	json_add_int(o, "memory", s->sample.memory);
+	json_add_int(o, "available", s->sample.available);
 	json_object_object_add(o, "pressure", json_object_new_double(s->sample.pressure));
 	return o;
 }
@@ -65,13 +51,13 @@ static struct json_object *evictions_json(const struct eviction_counts *n)
 {
 	struct json_object *o = json_object_new_object();
 
-	add_int(o, "rounds", n->rounds);
-	add_int(o, "silent", n->silent);
-	add_int(o, "asked", n->asked);
-	add_int(o, "promised", n->promised);
-	add_int(o, "refused", n->refused);
-	add_int(o, "returned", n->returned);
-	add_int(o, "revoked", n->revoked);
+	json_add_int(o, "rounds", n->rounds);
+	json_add_int(o, "silent", n->silent);
+	json_add_int(o, "asked", n->asked);
+	json_add_int(o, "promised", n->promised);
+	json_add_int(o, "refused", n->refused);
+	json_add_int(o, "returned", n->returned);
+	json_add_int(o, "revoked", n->revoked);
 	return o;
 }
 
@@ -82,21 +68,21 @@ static struct json_object *borrower_json(const struct donor_status *s,
 	char number[17];
 
 	snprintf(number, sizeof(number), "%016llx", (unsigned long long)b->borrower);
-	add_text(o, "name", b->name);
-	add_text(o, "borrower", number);
+	json_add_text(o, "name", b->name);
+	json_add_text(o, "borrower", number);
 	if (*b->key)
-		add_text(o, "key", b->key);
-	add_text(o, "peer", b->peer);
-	add_text(o, "transport", b->local ? "shm" : "tcp");
-	add_int(o, "slabs", b->slabs);
-	add_int(o, "bytes", b->slabs * s->slab_size);
-	add_int(o, "quota", b->quota);
-	add_int(o, "asked_back", b->asked_back);
-	add_int(o, "refused", b->refused);
-	add_int(o, "overdue", b->overdue);
-	add_int(o, "reads", b->reads);
-	add_int(o, "writes", b->writes);
-	add_int(o, "connected", b->connected);
+		json_add_text(o, "key", b->key);
+	json_add_text(o, "peer", b->peer);
+	json_add_text(o, "transport", b->local ? "shm" : "tcp");
+	json_add_int(o, "slabs", b->slabs);
+	json_add_int(o, "bytes", b->slabs * s->slab_size);
+	json_add_int(o, "quota", b->quota);
+	json_add_int(o, "asked_back", b->asked_back);
+	json_add_int(o, "refused", b->refused);
+	json_add_int(o, "overdue", b->overdue);
+	json_add_int(o, "reads", b->reads);
+	json_add_int(o, "writes", b->writes);
+	json_add_int(o, "connected", b->connected);
 	return o;
 }
 
@@ -104,9 +90,9 @@ static void add_registration(struct registration *r, struct json_object *o)
 {
 	char cause[256];
 
-	add_text(o, "etcd", registration_state_text(registration_state(r, cause, sizeof(cause))));
+	json_add_text(o, "etcd", registration_state_text(registration_state(r, cause, sizeof(cause))));
 	if (*cause)
-		add_text(o, "etcd_error", cause);
+		json_add_text(o, "etcd_error", cause);
 }
 
 static void status_json(const struct lender *l, const struct donor_status *s,
@@ -114,18 +100,18 @@ static void status_json(const struct lender *l, const struct donor_status *s,
 {
 	struct json_object *listen = json_object_new_array(), *list = json_object_new_array();
 
-	add_int(o, "pid", (uint64_t)getpid());
-	add_int(o, "slab_size", s->slab_size);
+	json_add_int(o, "pid", (uint64_t)getpid());
+	json_add_int(o, "slab_size", s->slab_size);
 	json_object_object_add(o, "machine", machine_json(s));
-	add_int(o, "headroom", s->headroom);
-	add_int(o, "total", s->total);
-	add_int(o, "free", s->free);
-	add_int(o, "lent", s->in[LEND_LENT] * s->slab_size);
+	json_add_int(o, "headroom", s->headroom);
+	json_add_int(o, "total", s->total);
+	json_add_int(o, "free", s->free);
+	json_add_int(o, "lent", s->in[LEND_LENT] * s->slab_size);
 	json_object_object_add(o, "slabs", slabs_json(s));
-	add_bool(o, "draining", s->draining);
-	add_bool(o, "ending", s->ending);
+	json_add_bool(o, "draining", s->draining);
+	json_add_bool(o, "ending", s->ending);
 	if (s->ending)
-		add_int(o, "ends_in", s->ends_in);
+		json_add_int(o, "ends_in", s->ends_in);
 	if (l->options.registration)
 		add_registration(l->options.registration, o);
 	json_object_object_add(o, "evictions", evictions_json(&s->evictions));

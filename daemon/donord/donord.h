@@ -10,13 +10,14 @@
 
 #include <time.h>
 
+#include "common/clock.h"
+#include "common/notes.h"
 #include "connection.h"
 #include "donor_control.h"
 #include "eviction.h"
 #include "headroom.h"
 #include "lend.h"
 #include "lender.h"
-#include "swapd/notes.h"
 #include "wire/address.h"
 #include "worker.h"
 
@@ -64,14 +65,6 @@ struct lender {
 	uint64_t log_at;       /* ns: the bucket was filled up to here */
 	uint32_t log_left, log_dropped;
 };
-
-static inline uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * SECOND + t.tv_nsec;
-}
 
 /* Logs a line, some time; lines beyond LOG_RATE are counted. */
 void lender_say(struct lender *l, enum log_level level, const char *fmt, ...)

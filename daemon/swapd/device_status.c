@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "bits.h"
+#include "common/json.h"
 #include "device_status.h"
 #include "fuse_file.h"
 #include "repair.h"
@@ -12,28 +13,13 @@
 /* Slabs in one answer: it is one line of at most CONTROL_MAX_LINE bytes. */
 #define SLABS_AT_ONCE 1500
 
-static void add_int(struct json_object *o, const char *key, uint64_t v)
-{
-	json_object_object_add(o, key, json_object_new_int64((int64_t)v));
-}
-
-static void add_text(struct json_object *o, const char *key, const char *v)
-{
-	json_object_object_add(o, key, json_object_new_string(v));
-}
-
-static void add_bool(struct json_object *o, const char *key, bool v)
-{
-	json_object_object_add(o, key, json_object_new_boolean(v));
-}
-
 static struct json_object *slabs_json(const struct swapd *s)
 {
 	struct json_object *o = json_object_new_object();
 
-	add_int(o, "total", s->table.count);
+	json_add_int(o, "total", s->table.count);
 	for (int i = 0; i < SLAB_STATES; i++)
-		add_int(o, slab_state_text(i), slab_count(&s->table, i));
+		json_add_int(o, slab_state_text(i), slab_count(&s->table, i));
 	return o;
 }
 
@@ -59,23 +45,23 @@ static struct json_object *donors_json(const struct swapd *s)
 		if (state == DONOR_ABSENT)
 			continue;
 		o = json_object_new_object();
-		add_text(o, "address", d->address.text);
-		add_text(o, "transport", d->transport->name);
-		add_text(o, "state", donor_state_text(state));
+		json_add_text(o, "address", d->address.text);
+		json_add_text(o, "transport", d->transport->name);
+		json_add_text(o, "state", donor_state_text(state));
 		if (leaving)
-			add_text(o, "leaving", leaving);
-		add_bool(o, "tls", s->tls && !address_is_local(&d->address));
-		add_int(o, "total", count_get(&d->total));
-		add_int(o, "free", count_get(&d->free));
-		add_int(o, "memory", count_get(&d->memory));
-		add_int(o, "used", count_get(&d->used));
-		add_int(o, "read_ns", count_get(&d->latency));
-		add_int(o, "slabs", d->copies - d->mapping);
-		add_int(o, "connects", d->connects);
-		add_int(o, "losses", d->losses);
-		add_int(o, "bad_pages", count_get(&d->bad_pages));
+			json_add_text(o, "leaving", leaving);
+		json_add_bool(o, "tls", s->tls && !address_is_local(&d->address));
+		json_add_int(o, "total", count_get(&d->total));
+		json_add_int(o, "free", count_get(&d->free));
+		json_add_int(o, "memory", count_get(&d->memory));
+		json_add_int(o, "used", count_get(&d->used));
+		json_add_int(o, "read_ns", count_get(&d->latency));
+		json_add_int(o, "slabs", d->copies - d->mapping);
+		json_add_int(o, "connects", d->connects);
+		json_add_int(o, "losses", d->losses);
+		json_add_int(o, "bad_pages", count_get(&d->bad_pages));
 		if (d->losses)
-			add_text(o, "last_loss", d->why);
+			json_add_text(o, "last_loss", d->why);
 		json_object_array_add(list, o);
 	}
 	return list;
@@ -85,11 +71,11 @@ static struct json_object *backup_json(const struct swapd *s)
 {
 	struct json_object *o = json_object_new_object();
 
-	add_text(o, "path", s->backup.path);
-	add_bool(o, "direct", s->backup.direct);
-	add_bool(o, "failing", count_get(&s->count->backup_errors) > 0);
-	add_int(o, "errors", count_get(&s->count->backup_errors));
-	add_int(o, "queue", backup_queued(&s->backup));
+	json_add_text(o, "path", s->backup.path);
+	json_add_bool(o, "direct", s->backup.direct);
+	json_add_bool(o, "failing", count_get(&s->count->backup_errors) > 0);
+	json_add_int(o, "errors", count_get(&s->count->backup_errors));
+	json_add_int(o, "queue", backup_queued(&s->backup));
 	return o;
 }
 
@@ -117,18 +103,18 @@ static void add_copies(const struct swapd *s, struct json_object *a)
 		if (good < wanted)
 			missing += (uint64_t)(wanted - good);
 	}
-	add_int(copies, "wanted", (uint64_t)s->wanted);
-	add_int(copies, "present", present);
-	add_int(copies, "missing", missing);
-	add_int(copies, "filling", partial);
-	add_int(copies, "leaving", leaving);
+	json_add_int(copies, "wanted", (uint64_t)s->wanted);
+	json_add_int(copies, "present", present);
+	json_add_int(copies, "missing", missing);
+	json_add_int(copies, "filling", partial);
+	json_add_int(copies, "leaving", leaving);
 	json_object_object_add(a, "copies", copies);
-	add_int(a, "live", count_get(&s->live) * PAGE);
-	add_int(a, "mapped", mapped * s->options.slab);
-	add_int(repair, "rate", count_get(&s->repair.rate));
-	add_int(repair, "limit", s->options.repair_rate);
-	add_int(repair, "bytes", count_get(&s->count->repaired) * PAGE);
-	add_int(repair, "running", s->repair.running);
+	json_add_int(a, "live", count_get(&s->live) * PAGE);
+	json_add_int(a, "mapped", mapped * s->options.slab);
+	json_add_int(repair, "rate", count_get(&s->repair.rate));
+	json_add_int(repair, "limit", s->options.repair_rate);
+	json_add_int(repair, "bytes", count_get(&s->count->repaired) * PAGE);
+	json_add_int(repair, "running", s->repair.running);
 	json_object_object_add(a, "repair", repair);
 }
 
@@ -137,26 +123,26 @@ void device_status(const struct swapd *s, struct json_object *a)
 	char file[PATH_MAX];
 
 	snprintf(file, sizeof(file), "%s/" FUSE_FILE_NAME, s->options.mount);
-	add_text(a, "name", s->options.name);
-	add_int(a, "pid", (uint64_t)getpid());
-	add_text(a, "file", file);
-	add_text(a, "mount", s->options.mount);
-	add_int(a, "size", (uint64_t)s->pages * PAGE);
-	add_int(a, "slab", s->options.slab);
-	add_int(a, "open", __atomic_load_n(&s->opened, __ATOMIC_RELAXED));
-	add_int(a, "fuse_connection", s->connection);
-	add_bool(a, "aborted", __atomic_load_n(&s->shared->aborted, __ATOMIC_RELAXED));
-	add_bool(a, "watchdog", s->watchdog_works);
-	add_int(a, "watchdog_ms", s->options.watchdog / 1000000);
-	add_int(a, "deadline_ms", s->options.deadline / 1000000);
-	add_bool(a, "io_flusher", s->io_flusher);
-	add_bool(a, "locked", s->locked);
-	add_bool(a, "oom_protected", s->oom_protected);
-	add_bool(a, "nice", s->nice);
-	add_bool(a, "realtime", s->realtime);
-	add_text(a, "durability", s->options.durability);
-	add_bool(a, "sealed", s->sealed);
-	add_int(a, "hot_slab", s->options.hot_slab);
+	json_add_text(a, "name", s->options.name);
+	json_add_int(a, "pid", (uint64_t)getpid());
+	json_add_text(a, "file", file);
+	json_add_text(a, "mount", s->options.mount);
+	json_add_int(a, "size", (uint64_t)s->pages * PAGE);
+	json_add_int(a, "slab", s->options.slab);
+	json_add_int(a, "open", __atomic_load_n(&s->opened, __ATOMIC_RELAXED));
+	json_add_int(a, "fuse_connection", s->connection);
+	json_add_bool(a, "aborted", __atomic_load_n(&s->shared->aborted, __ATOMIC_RELAXED));
+	json_add_bool(a, "watchdog", s->watchdog_works);
+	json_add_int(a, "watchdog_ms", s->options.watchdog / 1000000);
+	json_add_int(a, "deadline_ms", s->options.deadline / 1000000);
+	json_add_bool(a, "io_flusher", s->io_flusher);
+	json_add_bool(a, "locked", s->locked);
+	json_add_bool(a, "oom_protected", s->oom_protected);
+	json_add_bool(a, "nice", s->nice);
+	json_add_bool(a, "realtime", s->realtime);
+	json_add_text(a, "durability", s->options.durability);
+	json_add_bool(a, "sealed", s->sealed);
+	json_add_int(a, "hot_slab", s->options.hot_slab);
 	if (backup_there(&s->backup))
 		json_object_object_add(a, "backup", backup_json(s));
 	add_copies(s, a);
@@ -207,8 +193,8 @@ void device_stats(const struct swapd *s, struct json_object *a)
 	};
 
 	for (size_t i = 0; i < sizeof(list) / sizeof(*list); i++)
-		add_int(a, list[i].key, list[i].value);
-	add_bool(a, "io_flusher", s->io_flusher);
+		json_add_int(a, list[i].key, list[i].value);
+	json_add_bool(a, "io_flusher", s->io_flusher);
 	for (int i = 0; i < LATENCY_BUCKETS; i++)
 		json_object_array_add(histogram,
 				      json_object_new_int64((int64_t)count_get(&c->latency[i])));
@@ -224,9 +210,9 @@ static struct json_object *slab_json(const struct swapd *s, uint32_t index)
 	uint32_t first = index * s->table.pages, left = s->pages - first;
 	uint32_t pages = left < s->table.pages ? left : s->table.pages;
 
-	add_int(o, "slab", index);
-	add_text(o, "state", slab_state_text(slab_state(slab)));
-	add_int(o, "live", slab->live);
+	json_add_int(o, "slab", index);
+	json_add_text(o, "state", slab_state_text(slab_state(slab)));
+	json_add_int(o, "live", slab->live);
 	json_object_object_add(o, "activity", json_object_new_double(slab->activity.rate));
 	for (int c = 0; c < SLAB_COPIES; c++) {
 		const struct copy *copy = &slab->copy[c];
@@ -235,11 +221,11 @@ static struct json_object *slab_json(const struct swapd *s, uint32_t index)
 		if (copy->state == COPY_NONE)
 			continue;
 		k = json_object_new_object();
-		add_text(k, "donor", s->donors[copy->donor].address.text);
-		add_text(k, "state", copy->state == COPY_MAPPING ? "mapping" :
+		json_add_text(k, "donor", s->donors[copy->donor].address.text);
+		json_add_text(k, "state", copy->state == COPY_MAPPING ? "mapping" :
 				     repair_leaving(s, index, c) ? "leaving" :
 				     copy->partial ? "filling" : "complete");
-		add_int(k, "pages", s->valid[c] ? bits_count(s->valid[c], first, pages) : 0);
+		json_add_int(k, "pages", s->valid[c] ? bits_count(s->valid[c], first, pages) : 0);
 		json_object_array_add(copies, k);
 	}
 	json_object_object_add(o, "copies", copies);
@@ -257,11 +243,11 @@ void device_slabs(const struct swapd *s, uint32_t from, struct json_object *a)
 		if (slab->live || slab_state(slab) != SLAB_UNMAPPED)
 			json_object_array_add(list, slab_json(s, i));
 	}
-	add_text(a, "name", s->options.name);
-	add_int(a, "slab", s->options.slab);
-	add_int(a, "total", s->table.count);
-	add_int(a, "wanted", (uint64_t)s->wanted);
+	json_add_text(a, "name", s->options.name);
+	json_add_int(a, "slab", s->options.slab);
+	json_add_int(a, "total", s->table.count);
+	json_add_int(a, "wanted", (uint64_t)s->wanted);
 	json_object_object_add(a, "slabs", list);
 	if (i < s->table.count)
-		add_int(a, "next", i);
+		json_add_int(a, "next", i);
 }

@@ -17,11 +17,12 @@
 
 #include "activity.h"
 #include "backup.h"
+#include "common/clock.h"
 #include "common/device.h"
 #include "common/error.h"
+#include "common/notes.h"
 #include "common/options.h"
 #include "donor.h"
-#include "notes.h"
 #include "orders.h"
 #include "repair.h"
 #include "seal.h"
@@ -144,14 +145,6 @@ struct swapd {
 	int watchdog_pid, watchdog_fd;
 	bool watchdog_works;
 };
-
-static inline uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ull + t.tv_nsec;
-}
 
 /* One writer, many readers: no lock prefix is needed. */
 static inline void count_add(uint64_t *counter, uint64_t n)
