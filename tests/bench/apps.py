@@ -3,7 +3,8 @@
 """
 The demo's programs and some that prefetching cannot help, at PERCENTS= (100,75,50,25)
 of their peak: the kernel's readahead on ebb's device, zram, and ebb; RUNS= (5)
-interleaved rounds, on CPUS= (all,1).  ONLY=name,... picks programs.
+interleaved rounds, on CPUS= (all,1).  ONLY=name,... picks programs, MODES=kernel,ebb
+leaves zram out.
 """
 import os
 import statistics
@@ -124,7 +125,9 @@ def bench():
                        sorted({w.needs for w in chosen}))
     INPUTS.mkdir(parents=True, exist_ok=True)
     zram, rows = Zram(), []
-    if not zram.there:
+    if "zram" not in (os.environ.get("MODES") or "zram").split(","):
+        zram.there = False
+    elif not zram.there:
         road.say("zram: this kernel has none; its rows are left out")
     everything = sorted(os.sched_getaffinity(0))
     for word in (os.environ.get("CPUS") or "all,1").split(","):
