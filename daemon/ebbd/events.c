@@ -19,7 +19,8 @@
 /* One software event with its program. */
 struct event {
 	struct bpf_link *link;
-	pid_t tid;            /* per-thread events: whose */
+	pid_t tid;            /* per-thread events: whose, */
+	uint32_t round;       /* and when it was last seen in the cgroup */
 };
 
 /*
@@ -36,6 +37,7 @@ struct event_set {
 	uint32_t majors;
 	struct event *detect; /* enter and minor, one pair a CPU or a thread */
 	uint32_t detects;
+	uint32_t round;       /* of looking for threads */
 	bool detecting;
 };
 
@@ -130,20 +132,22 @@ static int open_pair(struct event_set *s, pid_t pid, int cpu, unsigned long flag
 		return r;
 	}
 	ev[0].tid = ev[1].tid = inherit ? pid : 0;
+	ev[0].round = ev[1].round = s->round;
 	s->detects += 2;
 	return 0;
 }
 
-static bool has_thread(const struct event_set *s, pid_t tid)
+static bool seen_thread(struct event_set *s, pid_t tid)
 {
 	for (uint32_t i = 0; i < s->detects; i += 2)
-		if (s->detect[i].tid == tid)
+		if (s->detect[i].tid == tid) {
+			s->detect[i].round = s->round;
 			return true;
+		}
 	return false;
 }
 
-/* One pair for every thread of the v1 cgroup at @path and below. */
-static void open_threads(struct event_set *s, const char *path)
+static void open_threads_below(struct event_set *s, const char *path)
 {
 	_cleanup_dir_ DIR *d = NULL;
 	_cleanup_file_ FILE *f = NULL;
@@ -155,13 +159,33 @@ static void open_threads(struct event_set *s, const char *path)
 		return;
 	f = fopen(child, "re");
 	while (f && fscanf(f, "%d", &tid) == 1)
-		if (!has_thread(s, tid))
+		if (!seen_thread(s, tid))
 			open_pair(s, tid, -1, 0, 1);
 	d = opendir(path);
 	while (d && (entry = readdir(d)))
 		if (entry->d_type == DT_DIR && entry->d_name[0] != '.' &&
 		    snprintf(child, sizeof(child), "%s/%s", path, entry->d_name) < (int)sizeof(child))
-			open_threads(s, child);
+			open_threads_below(s, child);
+}
+
+/*
+ * One pair for every thread of the v1 cgroup and below, none for those that
+ * ended or left.  A thread made since the last time has its maker's pair and
+ * gets its own here, which stays when the maker's goes.
+ */
+static void open_threads(struct event_set *s)
+{
+	s->round++;
+	open_threads_below(s, s->cgroup.path);
+	for (uint32_t i = s->detects; i > 0;) {
+		i -= 2;
+		if (s->detect[i].round == s->round)
+			continue;
+		event_close(&s->detect[i]);
+		event_close(&s->detect[i + 1]);
+		s->detects -= 2;
+		memmove(&s->detect[i], &s->detect[s->detects], 2 * sizeof(*s->detect));
+	}
 }
 
 static void close_detect(struct event_set *s)
@@ -228,7 +252,7 @@ void events_detect_on(struct event_set *s)
 		return;
 	s->detecting = true;
 	if (s->cgroup_fd < 0) {
-		open_threads(s, s->cgroup.path);
+		open_threads(s);
 		return;
 	}
 	for (int cpu = 0; cpu < cpus; cpu++) {
@@ -254,7 +278,7 @@ bool events_detecting(const struct event_set *s)
 void events_refresh(struct event_set *s)
 {
 	if (s && s->detecting && s->cgroup_fd < 0)
-		open_threads(s, s->cgroup.path);
+		open_threads(s);
 }
 
 void events_sweep_pins(void)

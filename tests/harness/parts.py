@@ -30,6 +30,10 @@ class Cgroup:
         if limit_mib:
             self.set_limit(limit_mib)
 
+    def remove_twins(self):
+        while self.twins:
+            self.twins.pop().rmdir()
+
     def set_limit(self, mib):
         name = "memory.limit_in_bytes" if self.version == 1 else "memory.max"
         (self.path / name).write_text(str(mib << 20))

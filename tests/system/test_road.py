@@ -6,6 +6,7 @@ device, ebbd and a policy.  What kills or stops the server of a device is in tes
 import shutil
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -19,8 +20,10 @@ MIB, LIMIT = 128, 64
 @pytest.fixture
 def attached(ebbd, device, cgroup):
     """attached(policy) makes a cgroup with half of what a scan needs."""
-    def make(policy="leap", limit_mib=LIMIT):
+    def make(policy="leap", limit_mib=LIMIT, twin=True):
         c = cgroup(limit_mib=limit_mib)
+        if not twin:
+            c.remove_twins()
         parts.ebbctl("policy", "attach", policy, c.path)
         return c
     return make
@@ -114,6 +117,32 @@ def test_policy_none_only_counts(attached):
     assert told["bad"] == 0
     assert stats["misses"] > 1000
     assert stats["prefetched"] == stats["requests"] == 0
+
+
+def test_a_cgroup_that_events_cannot_be_scoped_to(attached, ebbd):
+    """A v1 cgroup without a v2 directory of its name: events are its threads', and go with them."""
+    def descriptors():
+        return len(list(Path(f"/proc/{ebbd.pid}/fd").iterdir()))
+
+    c = attached("leap", twin=False)
+    row = next(a for a in parts.ebbctl_json("status")["attachments"] if a["cgroup"] == str(c.path))
+    assert row["scoped"] == (c.version == 2)
+    told = parts.scan_json(mib=MIB, passes=3, cgroup=c)
+    stats = parts.stats(c)
+    hits = stats["hits"] + stats["late"]
+    assert told["bad"] == 0
+    assert hits / (hits + stats["misses"]) >= 0.8
+
+    parts.ebbctl("policy", "set", c.path, "detect=1")
+    wait_for(lambda: "fault_minor" in machine.bpf_programs(), 10, "detection")
+    few = descriptors()
+    sleepers = [subprocess.Popen(["sleep", "60"], preexec_fn=c.enter) for _ in range(40)]
+    if c.version == 1:
+        wait_for(lambda: descriptors() >= few + 80, 10, "events of the new processes")
+    for s in sleepers:
+        s.kill()
+        s.wait()
+    wait_for(lambda: descriptors() <= few, 10, "their events to be closed")
 
 
 @pytest.mark.parametrize("huge", ["--thp", "--no-thp"])
