@@ -131,6 +131,30 @@ class Scan:
             pass
 
 
+class Regions:
+    """tests/programs/regions in @cgroup; costs() are its own ns a page, one a second."""
+
+    def __init__(self, cgroup, total, hot, pass_ms):
+        self.process = subprocess.Popen(
+            [BUILD / "tests" / "regions", str(total), str(hot), str(pass_ms)], text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=cgroup.enter)
+        assert self.process.stdout.readline() == "filled\n"
+
+    def costs(self, seconds):
+        return [float(self.process.stdout.readline()) for _ in range(seconds)]
+
+    def resident(self):
+        """Bytes mapped, as the kernel tells, not ebb."""
+        for line in read(f"/proc/{self.process.pid}/status").splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) << 10
+        raise AssertionError("no RssAnon")
+
+    def stop(self):
+        self.process.stdin.close()
+        assert self.process.wait(60) == 0
+
+
 class Failed(Exception):
     """A command of ebb's that did not exit 0."""
 

@@ -1,42 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """slowdown=: what a program does not use goes to the donors, what it uses stays."""
 import statistics
-import subprocess
 import time
 
 import pytest
 
 import machine
 import parts
-from machine import BUILD
 from parts import ebbctl, ebbctl_json
 
 USAGE = 2
 MIB = 1 << 20
-
-
-class Regions:
-    """tests/programs/regions in @cgroup; costs() are its own ns a page, one a second."""
-
-    def __init__(self, cgroup, total, hot, pass_ms):
-        self.process = subprocess.Popen(
-            [BUILD / "tests" / "regions", str(total), str(hot), str(pass_ms)], text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=cgroup.enter)
-        assert self.process.stdout.readline() == "filled\n"
-
-    def costs(self, seconds):
-        return [float(self.process.stdout.readline()) for _ in range(seconds)]
-
-    def resident(self):
-        """Bytes mapped, as the kernel tells, not ebb."""
-        for line in machine.read(f"/proc/{self.process.pid}/status").splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) << 10
-        raise AssertionError("no RssAnon")
-
-    def stop(self):
-        self.process.stdin.close()
-        assert self.process.wait(60) == 0
 
 
 def offload(cgroup):
@@ -55,7 +29,7 @@ def wait_for(seconds, condition):
 def test_cold_memory_goes(ebbd, device, cgroup):
     group = cgroup()
     ebbctl("policy", "attach", "none", group.path)
-    program = Regions(group, 128, 32, 200)
+    program = parts.Regions(group, 128, 32, 200)
     used_before = group.usage()
     before = statistics.median(program.costs(4))
     assert program.resident() > 120 * MIB
@@ -89,7 +63,7 @@ def test_cold_memory_goes(ebbd, device, cgroup):
 def test_even_use_is_backed_off_from(ebbd, device, cgroup, pass_ms):
     group = cgroup()
     ebbctl("policy", "attach", "none", group.path, "slowdown=2%")
-    program = Regions(group, 96, 96, pass_ms)
+    program = parts.Regions(group, 96, 96, pass_ms)
     program.costs(20)
     told = offload(group)
     assert program.resident() > 72 * MIB, told
@@ -102,7 +76,7 @@ def test_even_use_is_backed_off_from(ebbd, device, cgroup, pass_ms):
 def test_nothing_goes_without_a_device(ebbd, cgroup):
     group = cgroup()
     ebbctl("policy", "attach", "none", group.path, "slowdown=10%")
-    program = Regions(group, 32, 4, 200)
+    program = parts.Regions(group, 32, 4, 200)
     program.costs(4)
     told = offload(group)
     assert told["state"] == "no room on a device"
