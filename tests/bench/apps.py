@@ -124,7 +124,7 @@ def bench():
     road.check_machine(DEVICE + (2 << 30), DEVICE + (1 << 30), measure.BENCH,
                        sorted({w.needs for w in chosen}))
     INPUTS.mkdir(parents=True, exist_ok=True)
-    zram, rows = Zram(), []
+    zram = Zram()
     if "zram" not in (os.environ.get("MODES") or "zram").split(","):
         zram.there = False
     elif not zram.there:
@@ -137,8 +137,7 @@ def bench():
         with road.Road(measure.BENCH, DEVICE, cpus) as r:
             for program in programs:
                 for percent in percents:
-                    rows += compare(r, zram, program, percent, len(cpus))
-    return rows
+                    yield from compare(r, zram, program, percent, len(cpus))
 
 
 if __name__ == "__main__":

@@ -111,16 +111,22 @@ def runs(at_least):
 
 
 def main(name, bench):
-    """Runs @bench() -> rows with ^C handled, shows and writes what it returns."""
+    """
+    Runs @bench() -> rows with ^C handled, shows and writes them; of one that yields them,
+    also those it had when it was stopped.
+    """
+    rows, status = [], 0
     with road.interrupts:
         try:
-            rows = bench()
+            for row in bench():
+                rows.append(row)
         except road.Stopped as e:
             road.say(f"stopped by {e}; swap is off and nothing is left running")
-            return 130
+            status = 130
         except (road.Failure, road.machine.MachineError, road.parts.Failed) as e:
             road.say(f"\nbench-{name}: {e}")
-            return 1
-    show(rows)
-    write(name, rows)
-    return 0
+            status = 1
+    if rows:
+        show(rows)
+        write(name, rows)
+    return status
