@@ -15,6 +15,7 @@
 #include "common/cgroup.h"
 #include "ebbd/offload.h"
 #include "ebbd/plane.h"
+#include "ebbd/throttle.h"
 
 struct event_set;
 
@@ -44,6 +45,7 @@ struct attachment {
 	uint32_t room;            /* pages that may be outstanding: limit / headroom */
 	uint64_t prefetched;      /* pages ebbd asked the kernel for */
 	uint64_t expired;         /* given up unread: wasted, by estimate */
+	struct throttle throttle; /* of what its policy asks for */
 	uint64_t idle;            /* outstanding for so long that they are hardly on their way */
 	uint64_t writeback;       /* bytes on their way out, when memory.stat was read last */
 	uint64_t unflushed;       /* pages brought in since its memory.stat was read */

@@ -370,6 +370,10 @@ static int on_request(void *data, void *record, size_t size)
 		x->stats.stale++;
 		goto out;
 	}
+	if ((r->op == EBB_OP_PREFETCH || r->op == EBB_OP_LIST) && !throttle_passes(&a->throttle)) {
+		x->stats.throttled++;
+		goto out;
+	}
 	switch (r->op) {
 	case EBB_OP_COLD:
 		x->stats.cold_pages += advise_range(t, r->first, r->stride, r->count, MADV_COLD);

@@ -28,6 +28,7 @@ struct executor_stats {
 	uint64_t requests;     /* taken from the ring */
 	uint64_t stale;        /* dropped: too old, or the process is gone */
 	uint64_t full;         /* dropped or cut: enough is outstanding, or no room was to be had */
+	uint64_t throttled;    /* requests of cgroups that use little of what came in (throttle.h) */
 	uint64_t calls;        /* process_madvise */
 	uint64_t pages;        /* asked of the kernel */
 	uint64_t not_swapped;  /* skipped: resident, never touched or not ours */

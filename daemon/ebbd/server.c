@@ -60,6 +60,7 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 	add_int(o, "requests", x.requests);
 	add_int(o, "stale", x.stale);
 	add_int(o, "full", x.full);
+	add_int(o, "throttled", x.throttled);
 	add_int(o, "calls", x.calls);
 	add_int(o, "pages", x.pages);
 	add_int(o, "not_swapped", x.not_swapped);

@@ -69,6 +69,7 @@ static struct json_object *describe(const struct sim_history *h, const struct si
 	put(o, "lost_ns", x->miss_ns + x->late_ns);
 	put(o, "readahead", x->readahead);
 	put(o, "spared", x->spared);
+	put(o, "throttled", x->throttled);
 	put(o, "dropped", x->dropped);
 	put(o, "not_swapped", x->not_swapped);
 	put(o, "cold_pages", x->cold_pages);

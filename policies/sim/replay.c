@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/size.h"
+#include "ebbd/throttle.h"
 #include "policies/sim/replay.h"
 #include "policies/sim/surplus.h"
 
@@ -53,6 +54,7 @@ struct replay {
 	uint32_t *at;           /* that access */
 	uint32_t *heap, heap_n; /* threads, the earliest first */
 	uint64_t channel_ns;    /* when the device has sent all it was asked for */
+	struct throttle throttle;
 	struct ebb_policy_sim *process;
 };
 
@@ -264,6 +266,11 @@ static int on_request(void *data, const struct ebb_request *q)
 		break;
 	case EBB_OP_PREFETCH:
 	case EBB_OP_LIST:
+		throttle_judge(&r->throttle, r->result->hits + r->result->late, r->result->wasted);
+		if (!throttle_passes(&r->throttle)) {
+			r->result->throttled++;
+			break;
+		}
 		page_out_behind(r, q);
 		prefetch(r, q);
 		break;

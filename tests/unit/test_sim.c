@@ -223,24 +223,38 @@ static void bandwidth_bounds(void **unused)
 	assert_true(replay(&h, c).span_ns >= 1499 * 40 * US);
 }
 
-/* A prefetched page that nobody asks for goes when half of memory came in after it. */
-static void unread_pages_are_wasted(void **unused)
+/* @misses misses, each asking for a page that nobody wants, at a memory of 100 pages. */
+static struct sim_result useless(uint64_t misses)
 {
 	_cleanup_history_ struct sim_history h = { 0 };
 	struct trace_writer *w = begin(100);
-	struct sim_result x;
 
-	for (uint64_t i = 0; i < 500; i++) {
+	for (uint64_t i = 0; i < misses; i++) {
 		add(w, TRACE_OUT, 10, 10000 + i, 0, 0);
 		add(w, TRACE_MISS, 100 + 20 * i, i, 10, 1);
 	}
 	end(w, &h);
-	x = replay(&h, probing(10000, 1, 0));
-	assert_int_equal(x.misses, 500);
-	assert_int_equal(x.prefetched, 500);
+	return replay(&h, probing(10000, 1, 0));
+}
+
+/* A prefetched page that nobody asks for goes when half of memory came in after it. */
+static void unread_pages_are_wasted(void **unused)
+{
+	struct sim_result x = useless(200);
+
+	assert_int_equal(x.misses, 200);
+	assert_int_equal(x.prefetched, 200);
 	/* Each miss brings two pages: its own, and the one that is wasted. */
 	assert_int_equal(x.outstanding, 50 / 2 + 1);
-	assert_int_equal(x.wasted, 500 - 50 / 2 - 1);
+	assert_int_equal(x.wasted, 200 - 50 / 2 - 1);
+}
+
+static void who_wastes_is_throttled(void **unused)
+{
+	struct sim_result x = useless(3000);
+
+	assert_int_equal(x.prefetched + x.throttled, 3000);
+	assert_in_range(x.prefetched, 400, 500); /* 256, those under way, a sixteenth of the rest */
 }
 
 static void headroom_bounds(void **unused)
@@ -419,6 +433,7 @@ int main(void)
 		cmocka_unit_test(late_and_later),
 		cmocka_unit_test(bandwidth_bounds),
 		cmocka_unit_test(unread_pages_are_wasted),
+		cmocka_unit_test(who_wastes_is_throttled),
 		cmocka_unit_test(headroom_bounds),
 		cmocka_unit_test(what_readahead_hid),
 		cmocka_unit_test(jumps_hide_nothing),

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* Who wastes what is brought in gets little, until it is used again. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ebbd/throttle.h"
+
+/* Last: it makes a macro of fail(). */
+#include <cmocka.h>
+
+static uint32_t passed(struct throttle *t, uint32_t requests)
+{
+	uint32_t n = 0;
+
+	while (requests--)
+		n += throttle_passes(t);
+	return n;
+}
+
+static void nothing_is_judged_by_a_few_pages(void **state)
+{
+	struct throttle t = { 0 };
+
+	throttle_judge(&t, 0, THROTTLE_SETTLED - 1);
+	assert_int_equal(passed(&t, 1000), 1000);
+	throttle_judge(&t, 0, THROTTLE_SETTLED);
+	assert_true(t.on);
+}
+
+static void a_third_is_enough(void **state)
+{
+	struct throttle t = { 0 };
+
+	throttle_judge(&t, 100, 200);
+	assert_int_equal(passed(&t, 1000), 1000);
+	throttle_judge(&t, 199, 401);
+	assert_true(t.on);
+}
+
+static void a_sample_goes_on_and_opens_it_again(void **state)
+{
+	struct throttle t = { 0 };
+
+	throttle_judge(&t, 10, 990);
+	assert_int_equal(passed(&t, 160 * THROTTLE_SAMPLE), 160);
+	/* What came before the last judgement does not count. */
+	throttle_judge(&t, 10 + THROTTLE_SETTLED, 990);
+	assert_int_equal(passed(&t, 1000), 1000);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nothing_is_judged_by_a_few_pages),
+		cmocka_unit_test(a_third_is_enough),
+		cmocka_unit_test(a_sample_goes_on_and_opens_it_again),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
