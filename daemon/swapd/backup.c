@@ -26,11 +26,20 @@
  * Transfers under way.  What a disk takes from one at a time is its latency's
  * affair: with 1.5 ms, 600 writes a second; with 16 at a time 15,000.
  */
-#define DEPTH 16
+#define DEPTH 16 /* of each lane */
+/*
+ * Bytes of writes under way, which a read that comes meanwhile waits for: enough for
+ * 1 GB/s at 8 ms.
+ */
+#define WRITING (8u << 20)
+
+/* What the thread sleeps for. */
+enum { AWAKE, SLEEPS_IDLE, SLEEPS_BUSY /* for the end of a transfer, and for reads */ };
 
 struct transfer {
 	struct iocb cb;
 	struct iovec iov[MERGE];
+	struct backup_lane *lane;
 	uint32_t job, count;  /* jobs from job on; none = free */
 	uint32_t first, end;  /* pages */
 };
@@ -169,40 +178,51 @@ static int do_io(struct backup *b, const struct slot *slot)
 	return 0;
 }
 
-/* The slot of job number @job, which has been submitted. */
-static struct slot *job_slot(struct backup *b, uint32_t job)
+/* The slot of job number @job of @l, which has been submitted. */
+static struct slot *job_slot(const struct backup *b, const struct backup_lane *l, uint32_t job)
 {
-	return &b->slots->slot[b->jobs[job % SLOT_COUNT]];
+	return &b->slots->slot[l->jobs[job % SLOT_COUNT]];
 }
 
-/* Results are visible up to the first job that is not through. */
-static void retire(struct backup *b)
+/* Results are visible up to the first job that is not through.  True when there are new ones. */
+static bool retire(struct backup_lane *l)
 {
-	uint32_t completed = b->completed;
+	uint32_t completed = l->completed;
 
-	while (completed != b->taken && b->through[completed % SLOT_COUNT])
+	while (completed != l->taken && l->through[completed % SLOT_COUNT])
 		completed++;
-	if (completed == b->completed)
-		return;
-	__atomic_store_n(&b->completed, completed, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&b->notify, __ATOMIC_SEQ_CST)) {
-		uint64_t one = 1;
+	if (completed == l->completed)
+		return false;
+	__atomic_store_n(&l->completed, completed, __ATOMIC_SEQ_CST);
+	return true;
+}
 
-		__atomic_store_n(&b->notify, 0, __ATOMIC_SEQ_CST);
-		if (write(b->done_fd, &one, sizeof(one)) < 0)
-			return; /* full: the loop is going to wake anyway */
-	}
+static void tell_loop(struct backup *b)
+{
+	uint64_t one = 1;
+
+	if (!__atomic_load_n(&b->notify, __ATOMIC_SEQ_CST))
+		return;
+	__atomic_store_n(&b->notify, 0, __ATOMIC_SEQ_CST);
+	if (write(b->done_fd, &one, sizeof(one)) < 0)
+		return; /* full: the loop is going to wake anyway */
+}
+
+static uint64_t bytes_written(const struct backup *b, const struct transfer *io)
+{
+	return writes(job_slot(b, io->lane, io->job)) ? (io->end - io->first) * 4096ull : 0;
 }
 
 /* Jobs @io is for are through with @result, or are done again one by one. */
 static void end_transfer(struct backup *b, struct transfer *io, int result)
 {
 	for (uint32_t job = io->job; job != io->job + io->count; job++) {
-		struct slot *slot = job_slot(b, job);
+		struct slot *slot = job_slot(b, io->lane, job);
 
 		slot->backup_result = result ? do_io(b, slot) : 0;
-		b->through[job % SLOT_COUNT] = true;
+		io->lane->through[job % SLOT_COUNT] = true;
 	}
+	b->writing -= bytes_written(b, io);
 	io->count = 0;
 	b->in_flight--;
 }
@@ -210,13 +230,13 @@ static void end_transfer(struct backup *b, struct transfer *io, int result)
 /* The jobs from @io->job on that can be one transfer: the first, and a WRITE's neighbours. */
 static void gather(struct backup *b, struct transfer *io, uint32_t available)
 {
-	struct slot *slot = job_slot(b, io->job);
+	struct slot *slot = job_slot(b, io->lane, io->job);
 
 	slot_range(slot, &io->first, &io->end);
 	io->iov[0] = slot_iov(slot);
 	io->count = 1;
 	while (slot->kind == SLOT_WRITE && io->count < MERGE && io->count < available) {
-		slot = job_slot(b, io->job + io->count);
+		slot = job_slot(b, io->lane, io->job + io->count);
 		if (slot->kind != SLOT_WRITE || slot->first != io->end)
 			break;
 		io->iov[io->count++] = slot_iov(slot);
@@ -226,7 +246,7 @@ static void gather(struct backup *b, struct transfer *io, uint32_t available)
 
 static bool overlaps(const struct backup *b, const struct transfer *io)
 {
-	for (int i = 0; i < DEPTH; i++) {
+	for (int i = 0; i < 2 * DEPTH; i++) {
 		const struct transfer *other = &b->transfers[i];
 
 		if (other != io && other->count && other->first < io->end && io->first < other->end)
@@ -238,10 +258,11 @@ static bool overlaps(const struct backup *b, const struct transfer *io)
 /* What is gathered in @io goes to the disk; without asynchronous I/O it is done here. */
 static void begin_transfer(struct backup *b, struct transfer *io)
 {
-	const struct slot *slot = job_slot(b, io->job);
+	const struct slot *slot = job_slot(b, io->lane, io->job);
 	struct iocb *cb = &io->cb;
 
 	b->in_flight++;
+	b->writing += bytes_written(b, io);
 	if (slot->kind == SLOT_ALONE) {
 		end_transfer(b, io, 0);
 		return;
@@ -250,42 +271,58 @@ static void begin_transfer(struct backup *b, struct transfer *io)
 		io_prep_pwritev(cb, b->fd, io->iov, (int)io->count, (long long)io->first * 4096);
 	else
 		io_prep_preadv(cb, b->fd, io->iov, (int)io->count, (long long)io->first * 4096);
+	io_set_eventfd(cb, b->wake_fd);
 	cb->data = io;
 	if (!b->aio || io_submit(b->aio, 1, &cb) != 1)
 		end_transfer(b, io, -EAGAIN);
 }
 
-static struct transfer *free_transfer(struct backup *b)
+static struct transfer *free_transfer(struct backup *b, const struct backup_lane *l)
 {
+	struct transfer *of = b->transfers + (l == &b->reads ? DEPTH : 0);
+
 	for (int i = 0; i < DEPTH; i++)
-		if (!b->transfers[i].count)
-			return &b->transfers[i];
+		if (!of[i].count)
+			return &of[i];
 	return NULL;
 }
 
-/* Begins what may be begun: jobs that overlap one under way, and all behind them, wait. */
-static void begin_jobs(struct backup *b)
+/*
+ * Begins the next jobs of @l as one transfer, if they may be: those that overlap one
+ * under way, and all behind them, wait.
+ */
+static bool begin_next(struct backup *b, struct backup_lane *l)
 {
-	uint32_t end = __atomic_load_n(&b->submitted, __ATOMIC_ACQUIRE);
-	struct transfer *io;
+	uint32_t end = __atomic_load_n(&l->submitted, __ATOMIC_ACQUIRE);
+	struct transfer *io = l->taken != end ? free_transfer(b, l) : NULL;
 
-	while (b->taken != end && (io = free_transfer(b))) {
-		io->job = b->taken;
-		gather(b, io, end - b->taken);
-		if (overlaps(b, io)) {
-			io->count = 0;
-			return;
-		}
-		for (uint32_t i = 0; i < io->count; i++)
-			b->through[b->taken++ % SLOT_COUNT] = false;
-		begin_transfer(b, io);
+	if (!io)
+		return false;
+	io->lane = l;
+	io->job = l->taken;
+	gather(b, io, end - l->taken);
+	if (overlaps(b, io) || (b->writing && b->writing + bytes_written(b, io) > WRITING)) {
+		io->count = 0;
+		return false;
 	}
+	for (uint32_t i = 0; i < io->count; i++)
+		l->through[l->taken++ % SLOT_COUNT] = false;
+	begin_transfer(b, io);
+	return true;
 }
 
-static void await_transfers(struct backup *b)
+/* Whenever there is a read it is next: without asynchronous I/O each write takes its time. */
+static void begin_jobs(struct backup *b)
 {
-	struct io_event events[DEPTH];
-	int n = io_getevents(b->aio, 1, DEPTH, events, NULL);
+	while (begin_next(b, &b->reads) || begin_next(b, &b->queue))
+		;
+}
+
+static void end_transfers(struct backup *b)
+{
+	struct timespec at_once = { 0 };
+	struct io_event events[2 * DEPTH];
+	int n = io_getevents(b->aio, 0, 2 * DEPTH, events, &at_once);
 
 	for (int i = 0; i < n; i++) {
 		struct transfer *io = events[i].data;
@@ -294,28 +331,50 @@ static void await_transfers(struct backup *b)
 	}
 }
 
+static bool has_more(const struct backup_lane *l)
+{
+	return __atomic_load_n(&l->submitted, __ATOMIC_SEQ_CST) != l->taken;
+}
+
+/* Until a transfer has ended, or something has come that may be begun; -errno. */
+static int sleep_a_while(struct backup *b)
+{
+	uint32_t how = b->in_flight ? SLEEPS_BUSY : SLEEPS_IDLE;
+	int r = 0;
+	uint64_t n;
+
+	__atomic_store_n(&b->sleeping, how, __ATOMIC_SEQ_CST);
+	/* Work handed over before the flag was seen has woken nobody. */
+	if (!(has_more(&b->reads) && free_transfer(b, &b->reads)) &&
+	    (b->in_flight || (!has_more(&b->queue) && !__atomic_load_n(&b->stop, __ATOMIC_SEQ_CST))) &&
+	    read(b->wake_fd, &n, sizeof(n)) < 0 && errno != EINTR)
+		r = -errno;
+	__atomic_store_n(&b->sleeping, AWAKE, __ATOMIC_SEQ_CST);
+	return r;
+}
+
 static void *backup_main(void *data)
 {
 	struct backup *b = data;
-	uint64_t n;
 
 	prctl(PR_SET_NAME, "ebb-backup");
 	for (;;) {
+		bool news;
+
 		begin_jobs(b);
 		if (b->in_flight)
-			await_transfers(b);
-		retire(b);
-		if (b->in_flight || b->taken != __atomic_load_n(&b->submitted, __ATOMIC_ACQUIRE))
+			end_transfers(b);
+		news = retire(&b->queue);
+		news = retire(&b->reads) || news;
+		if (news) {
+			tell_loop(b);
 			continue;
-		if (__atomic_load_n(&b->stop, __ATOMIC_ACQUIRE))
+		}
+		if (!b->in_flight && !has_more(&b->queue) && !has_more(&b->reads) &&
+		    __atomic_load_n(&b->stop, __ATOMIC_ACQUIRE))
 			return NULL;
-		__atomic_store_n(&b->sleeping, 1, __ATOMIC_SEQ_CST);
-		/* Work handed over before the flag was seen has woken nobody. */
-		if (__atomic_load_n(&b->submitted, __ATOMIC_SEQ_CST) == b->taken &&
-		    !__atomic_load_n(&b->stop, __ATOMIC_SEQ_CST) &&
-		    read(b->wake_fd, &n, sizeof(n)) < 0 && errno != EINTR)
+		if (sleep_a_while(b))
 			return NULL;
-		__atomic_store_n(&b->sleeping, 0, __ATOMIC_SEQ_CST);
 	}
 }
 
@@ -329,11 +388,11 @@ int backup_start(struct backup *b, struct slots *slots, struct error *e)
 	b->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (b->wake_fd < 0 || b->done_fd < 0)
 		return fail(e, errno, "backup: eventfd: %m");
-	b->transfers = calloc(DEPTH, sizeof(*b->transfers));
+	b->transfers = calloc(2 * DEPTH, sizeof(*b->transfers));
 	if (!b->transfers)
 		return fail(e, ENOMEM, "backup: out of memory");
 	/* fs.aio-max-nr may be used up: then one at a time. */
-	if (io_setup(DEPTH, &b->aio) < 0)
+	if (io_setup(2 * DEPTH, &b->aio) < 0)
 		b->aio = NULL;
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, STACK);
@@ -370,17 +429,24 @@ void backup_close(struct backup *b)
 
 void backup_submit(struct backup *b, struct slot *slot)
 {
+	bool reads = slot->kind == SLOT_READ || (slot->kind == SLOT_FILL && !slot->fetched);
+	struct backup_lane *l = reads ? &b->reads : &b->queue;
+
 	slot->backing = true;
-	b->jobs[b->submitted % SLOT_COUNT] = (uint16_t)slot_index(b->slots, slot);
-	__atomic_store_n(&b->submitted, b->submitted + 1, __ATOMIC_SEQ_CST);
+	b->fresh = b->fresh || reads;
+	l->jobs[l->submitted % SLOT_COUNT] = (uint16_t)slot_index(b->slots, slot);
+	__atomic_store_n(&l->submitted, l->submitted + 1, __ATOMIC_SEQ_CST);
 }
 
 void backup_kick(struct backup *b, uint32_t jobs)
 {
+	uint32_t asleep = __atomic_load_n(&b->sleeping, __ATOMIC_SEQ_CST);
+	bool wanted = b->fresh || (asleep == SLEEPS_IDLE && backup_queued(b) >= jobs);
 	uint64_t one = 1;
 
-	if (backup_queued(b) < jobs ||
-	    !__atomic_exchange_n(&b->sleeping, 0, __ATOMIC_SEQ_CST))
+	/* If it is awake it looks before it sleeps. */
+	b->fresh = false;
+	if (!wanted || !__atomic_exchange_n(&b->sleeping, AWAKE, __ATOMIC_SEQ_CST))
 		return;
 	if (write(b->wake_fd, &one, sizeof(one)) < 0)
 		return; /* full: it is about to wake */
@@ -388,19 +454,25 @@ void backup_kick(struct backup *b, uint32_t jobs)
 
 struct slot *backup_reap(struct backup *b)
 {
-	struct slot *slot;
+	struct backup_lane *lanes[] = { &b->reads, &b->queue };
 
-	if (b->reaped == __atomic_load_n(&b->completed, __ATOMIC_ACQUIRE))
-		return NULL;
-	slot = job_slot(b, b->reaped++);
-	slot->backing = false;
-	return slot;
+	for (int i = 0; i < 2; i++) {
+		struct backup_lane *l = lanes[i];
+		struct slot *slot;
+
+		if (l->reaped == __atomic_load_n(&l->completed, __ATOMIC_ACQUIRE))
+			continue;
+		slot = job_slot(b, l, l->reaped++);
+		slot->backing = false;
+		return slot;
+	}
+	return NULL;
 }
 
 bool backup_holds(const struct backup *b, uint32_t first, uint32_t count)
 {
-	for (uint32_t job = b->reaped; job != b->submitted; job++) {
-		const struct slot *slot = &b->slots->slot[b->jobs[job % SLOT_COUNT]];
+	for (uint32_t job = b->queue.reaped; job != b->queue.submitted; job++) {
+		const struct slot *slot = job_slot(b, &b->queue, job);
 
 		if (slot->kind == SLOT_WRITE && slot->first < first + count &&
 		    first < slot->first + slot->count)
@@ -409,8 +481,42 @@ bool backup_holds(const struct backup *b, uint32_t first, uint32_t count)
 	return false;
 }
 
+/* The last that is queued for @page, or NULL.  *@same: of so many pages from it on, at most. */
+static const struct slot *last_queued(const struct backup *b, uint32_t page, uint32_t *same)
+{
+	for (uint32_t job = b->queue.submitted; job != b->queue.reaped; ) {
+		const struct slot *slot = job_slot(b, &b->queue, --job);
+		uint32_t first, end;
+
+		if (!writes(slot))
+			continue;
+		slot_range(slot, &first, &end);
+		if (first <= page && page < end) {
+			*same = *same < end - page ? *same : end - page;
+			return slot;
+		}
+		/* From there on it is that one's. */
+		if (first > page && first - page < *same)
+			*same = first - page;
+	}
+	return NULL;
+}
+
+bool backup_take_queued(const struct backup *b, struct slot *slot)
+{
+	uint32_t page = slot->first + slot->cursor;
+	const struct slot *queued = last_queued(b, page, &slot->run);
+
+	if (!queued)
+		return false;
+	memcpy(slot->payload + slot->cursor * 4096ul,
+	       queued->payload + (page - queued->first) * 4096ul, slot->run * 4096ul);
+	return true;
+}
+
 bool backup_notify(struct backup *b)
 {
 	__atomic_store_n(&b->notify, 1, __ATOMIC_SEQ_CST);
-	return b->reaped != __atomic_load_n(&b->completed, __ATOMIC_SEQ_CST);
+	return b->queue.reaped != __atomic_load_n(&b->queue.completed, __ATOMIC_SEQ_CST) ||
+	       b->reads.reaped != __atomic_load_n(&b->reads.completed, __ATOMIC_SEQ_CST);
 }

@@ -3,9 +3,11 @@
  * The backup file: a copy of every page on the local disk, written behind the
  * donor's back by a thread of its own.
  *
- * Jobs on the same pages are done in the order they are handed over; that is what
- * makes a read see the newest acknowledged write.  Others may overtake each other, but
- * come back in that order.
+ * Writes wait in a queue, which a slow disk makes long.  Jobs on the same pages are done
+ * in the order they are handed over there.  Reads do not wait behind it: they have a
+ * lane of their own, which is for pages that no queued write has; what one has is
+ * taken from its buffer.  So a read sees the newest acknowledged write.  In each lane
+ * jobs on different pages may overtake each other, but come back in order.
  */
 #ifndef EBB_BACKUP_H
 #define EBB_BACKUP_H
@@ -17,6 +19,16 @@
 #include "common/error.h"
 #include "slot.h"
 
+/* Slots on their way to the thread and back; each is in one lane, once. */
+struct backup_lane {
+	uint16_t jobs[SLOT_COUNT]; /* ring of slot indices */
+	bool through[SLOT_COUNT];  /* thread: job i % SLOT_COUNT is; of completed..taken */
+	uint32_t submitted;        /* loop */
+	uint32_t taken;            /* thread: begun */
+	uint32_t completed;        /* thread; results are visible up to here */
+	uint32_t reaped;           /* loop */
+};
+
 struct backup {
 	int fd;
 	char path[4096];
@@ -25,19 +37,16 @@ struct backup {
 	struct slots *slots;
 	pthread_t thread;
 	bool running;
-	int wake_fd;       /* to the thread */
+	int wake_fd;       /* to the thread, also from the kernel when a transfer ends */
 	int done_fd;       /* to the loop */
-	/* Ring of slot indices; each slot is on it once at most. */
-	uint16_t jobs[SLOT_COUNT];
-	bool through[SLOT_COUNT]; /* thread: job i % SLOT_COUNT is; of completed..taken */
+	struct backup_lane queue; /* all but */
+	struct backup_lane reads;
 	struct io_context *aio;   /* NULL = none: one transfer at a time */
 	struct transfer *transfers;
 	uint32_t in_flight; /* thread: transfers */
-	uint32_t submitted; /* loop */
-	uint32_t taken;     /* thread: begun */
-	uint32_t completed; /* thread; results are visible up to here */
-	uint32_t reaped;    /* loop */
-	uint32_t sleeping;  /* the thread waits for wake_fd */
+	uint64_t writing;   /* thread: bytes of those that write */
+	uint32_t sleeping;  /* the thread waits for wake_fd: enum in backup.c */
+	bool fresh;         /* loop: a read was handed over since the last kick */
 	uint32_t notify;    /* the loop wants done_fd at the next completion */
 	uint32_t stop;
 };
@@ -63,9 +72,17 @@ static inline bool backup_there(const struct backup *b)
 void backup_close(struct backup *b);
 
 /*
+ * Loop thread.  Fills the payload of @slot, a READ or FILL, from cursor on with what is
+ * queued for the file of its pages, and cuts @slot->run to those.  False when the
+ * first of them is not queued: the run is then cut to those that are not.
+ */
+bool backup_take_queued(const struct backup *b, struct slot *slot);
+
+/*
  * Loop thread.  Hands @slot over: a WRITE whole, pages cursor..cursor + run of a
- * READ or FILL (to be written if they are fetched), or an ALONE, for its place in the queue.  The thread owns the payload
- * until backup_reap() returns the slot.
+ * READ or FILL (to be written if they are fetched, else to be read, after
+ * backup_take_queued() has not found them), or an ALONE, for its place in the queue.
+ * The thread owns the payload until backup_reap() returns the slot.
  */
 void backup_submit(struct backup *b, struct slot *slot);
 /* Wakes the thread if it sleeps and @jobs are waiting for it; call once after some submits. */
@@ -80,16 +97,21 @@ bool backup_holds(const struct backup *b, uint32_t first, uint32_t count);
  */
 bool backup_notify(struct backup *b);
 
-/* Loop thread.  Jobs whose result it has not seen. */
+/* Loop thread.  Jobs of the queue whose result it has not seen. */
 static inline uint32_t backup_pending(const struct backup *b)
 {
-	return b->submitted - b->reaped;
+	return b->queue.submitted - b->queue.reaped;
+}
+
+static inline uint32_t backup_lane_queued(const struct backup_lane *l)
+{
+	return __atomic_load_n(&l->submitted, __ATOMIC_RELAXED) -
+	       __atomic_load_n(&l->completed, __ATOMIC_RELAXED);
 }
 
 static inline uint32_t backup_queued(const struct backup *b)
 {
-	return __atomic_load_n(&b->submitted, __ATOMIC_RELAXED) -
-	       __atomic_load_n(&b->completed, __ATOMIC_RELAXED);
+	return backup_lane_queued(&b->queue) + backup_lane_queued(&b->reads);
 }
 
 #endif

@@ -267,7 +267,21 @@ void page_io_donor_gone(struct swapd *s, struct slot *slot, int leg)
 		go_on(s, slot);
 }
 
-/* The present run comes from the backup, or a FILL's that is fetched goes there. */
+/* The present run has come from the backup; false when it is not what was written. */
+static bool take_backed(struct swapd *s, struct slot *slot)
+{
+	if (!sealing_came(s, slot, -1))
+		return false;
+	if (slot->kind == SLOT_FILL) {
+		slot->fetched = true;
+	} else {
+		count_add(&s->count->read_backup, slot->run);
+		run_done(slot);
+	}
+	return true;
+}
+
+/* The present run comes from the backup file, or a FILL's that is fetched goes there. */
 static void by_backup(struct swapd *s, struct slot *slot)
 {
 	slot->wait = WAIT_BACKUP;
@@ -294,8 +308,15 @@ static void read_on(struct swapd *s, struct slot *slot)
 				return;
 			break;
 		case PAGE_BACKUP:
-			by_backup(s, slot);
-			return;
+			if (!backup_take_queued(&s->backup, slot)) {
+				by_backup(s, slot);
+				return;
+			}
+			if (!take_backed(s, slot)) {
+				answer_read(s, slot, -EIO);
+				return;
+			}
+			break;
 		case PAGE_NOWHERE:
 			answer_read(s, slot, -EIO);
 			return;
@@ -317,7 +338,7 @@ static void read_on(struct swapd *s, struct slot *slot)
 static void read_backed(struct swapd *s, struct slot *slot)
 {
 	uint32_t page = slot->first + slot->cursor;
-	/* A write queued before this read may have failed meanwhile. */
+	/* Of what the file failed to take it has an older content. */
 	bool spoilt = bits_count(s->spoilt, page, slot->run);
 	int copy;
 
@@ -327,23 +348,16 @@ static void read_backed(struct swapd *s, struct slot *slot)
 		count_add(&s->count->backup_errors, 1);
 		spoilt = true;
 	}
-	if (spoilt || !sealing_came(s, slot, -1)) {
-		if (slot->kind == SLOT_FILL)
-			run_done(slot);
-		else if (pages_source(s, page, &copy) == PAGE_COPY)
-			read_on(s, slot); /* a FILL that was under way has saved it */
-		else
-			answer_read(s, slot, -EIO);
+	if (!spoilt && take_backed(s, slot)) {
+		go_on(s, slot);
 	} else if (slot->kind == SLOT_FILL) {
-		slot->fetched = true;
-	} else {
-		count_add(&s->count->read_backup, slot->run);
 		run_done(slot);
-		read_on(s, slot);
-		return;
-	}
-	if (slot->kind == SLOT_FILL)
 		fill_on(s, slot);
+	} else if (pages_source(s, page, &copy) == PAGE_COPY) {
+		read_on(s, slot); /* a FILL that was under way has saved it */
+	} else {
+		answer_read(s, slot, -EIO);
+	}
 }
 
 /* --- FILL --------------------------------------------------------------------------- */
@@ -389,8 +403,13 @@ static void fill_on(struct swapd *s, struct slot *slot)
 		source = pages_source(s, page, &copy);
 		slot->run = pages_run(s, page, lack, source, copy);
 		if (source == PAGE_BACKUP && !rewrite) {
-			by_backup(s, slot);
-			return;
+			if (!backup_take_queued(&s->backup, slot)) {
+				by_backup(s, slot);
+				return;
+			}
+			if (!take_backed(s, slot))
+				run_done(slot);
+			continue;
 		}
 		if (source != PAGE_COPY)
 			slot->cursor += slot->run; /* nowhere: nobody can bring it back */

@@ -22,14 +22,18 @@
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
 
-enum { PAGE = 4096, PAGES = 512, JOBS = 8000, WAITING = 200 };
+enum { PAGE = 4096, PAGES = 4096, JOBS = 8000, WAITING = 200 };
 
 /* --- what libaio does, and what it may do instead -------------------------------- */
 
-enum aio { AIO_WORKS, AIO_NO_SETUP, AIO_NO_SUBMIT, AIO_SHORT, AIOS };
+enum aio { AIO_WORKS, AIO_NO_SETUP, AIO_NO_SUBMIT, AIO_SHORT, AIOS, AIO_HOLDS_WRITES };
 
 static enum aio aio;
 static uint64_t turn;
+/* With AIO_HOLDS_WRITES: those the disk has not come to, until it is told to. */
+static struct iocb *held[64];
+static uint32_t held_count;
+static io_context_t context_of_held;
 
 int io_setup(int depth, io_context_t *context)
 {
@@ -40,6 +44,12 @@ int io_setup(int depth, io_context_t *context)
 
 int io_submit(io_context_t context, long n, struct iocb **cb)
 {
+	if (aio == AIO_HOLDS_WRITES && cb[0]->aio_lio_opcode == IO_CMD_PWRITEV) {
+		context_of_held = context;
+		held[held_count] = cb[0];
+		__atomic_store_n(&held_count, held_count + 1, __ATOMIC_RELEASE);
+		return 1;
+	}
 	/* Every third is refused, or ends early. */
 	if (aio == AIO_NO_SUBMIT && ++turn % 3 == 0)
 		return -EAGAIN;
@@ -54,10 +64,10 @@ struct queue {
 	struct backup b;
 	struct slots slots;
 	char path[64];
-	/* Stamps of pages: as handed over, and what each job is to find. */
-	uint32_t stamp[PAGES], want[SLOT_COUNT][SLOT_PAGES];
-	uint32_t order[SLOT_COUNT]; /* when handed over */
-	uint32_t submitted, reaped, failed;
+	uint32_t stamps, stamp[PAGES]; /* as handed over */
+	uint32_t order[SLOT_COUNT]; /* when handed over, among those of its lane */
+	uint32_t submitted[2], reaped[2], failed; /* [1]: reads */
+	uint8_t reading[PAGES]; /* READs under way, which no WRITE may overlap */
 };
 
 static struct queue q;
@@ -73,6 +83,7 @@ static void start(enum aio how)
 
 	memset(&q, 0, sizeof(q));
 	aio = how;
+	held_count = 0;
 	/* A disk, where there is one: tmpfs takes no direct I/O. */
 	strcpy(q.path, "/var/tmp/ebb-backup-XXXXXX");
 	close(mkstemp(q.path));
@@ -89,28 +100,41 @@ static void stop(void)
 	unlink(q.path);
 }
 
-static void submit(enum slot_kind kind, uint32_t first, uint32_t count)
+static uint32_t under_way(void)
 {
-	struct slot *slot = slot_get(&q.slots);
-	int index = slot_index(&q.slots, slot);
+	return q.submitted[0] + q.submitted[1] - q.reaped[0] - q.reaped[1];
+}
 
-	slot->kind = (uint8_t)kind;
-	slot->first = first;
-	slot->count = count;
-	/* Of a READ the thread gets a part. */
-	if (kind != SLOT_WRITE && count > 2)
-		slot->cursor = 1;
-	slot->run = count - slot->cursor;
-	q.order[index] = q.submitted++;
-	for (uint32_t i = 0; i < count; i++) {
-		if (kind == SLOT_WRITE)
-			page_of(slot, i)[0] = page_of(slot, i)[1023] = q.stamp[first + i] = q.submitted;
-		else if (kind != SLOT_ALONE)
-			page_of(slot, i)[0] = page_of(slot, i)[1023] = ~0u;
-		if (kind != SLOT_ALONE)
-			q.want[index][i] = q.stamp[first + i];
-	}
+static void hand_over(struct slot *slot)
+{
+	q.order[slot_index(&q.slots, slot)] = q.submitted[slot->kind == SLOT_READ]++;
 	backup_submit(&q.b, slot);
+}
+
+static void check_run(struct slot *slot)
+{
+	for (uint32_t i = slot->cursor; i < slot->cursor + slot->run; i++) {
+		assert_int_equal(page_of(slot, i)[0], q.stamp[slot->first + i]);
+		assert_int_equal(page_of(slot, i)[1023], q.stamp[slot->first + i]);
+	}
+	slot->cursor += slot->run;
+}
+
+/* What of the READ is queued is taken from there, what is not is read. */
+static void read_on(struct slot *slot)
+{
+	while (slot->cursor < slot->count) {
+		slot->run = slot->count - slot->cursor;
+		if (!backup_take_queued(&q.b, slot)) {
+			hand_over(slot);
+			return;
+		}
+		assert_true(slot->run && slot->cursor + slot->run <= slot->count);
+		check_run(slot);
+	}
+	for (uint32_t i = 0; i < slot->count; i++)
+		q.reading[slot->first + i]--;
+	slot_put(&q.slots, slot);
 }
 
 /* Takes what has come back; in the order it was handed over. */
@@ -119,23 +143,24 @@ static void reap(void)
 	struct slot *slot;
 
 	while ((slot = backup_reap(&q.b))) {
-		int index = slot_index(&q.slots, slot);
+		bool reads = slot->kind == SLOT_READ;
 
-		assert_int_equal(q.order[index], q.reaped++);
+		assert_int_equal(q.order[slot_index(&q.slots, slot)], q.reaped[reads]++);
 		q.failed += slot->backup_result != 0;
-		if (slot->kind == SLOT_READ && !slot->backup_result)
-			for (uint32_t i = slot->cursor; i < slot->cursor + slot->run; i++) {
-				assert_int_equal(page_of(slot, i)[0], q.want[index][i]);
-				assert_int_equal(page_of(slot, i)[1023], q.want[index][i]);
-			}
-		slot_put(&q.slots, slot);
+		if (!reads) {
+			slot_put(&q.slots, slot);
+			continue;
+		}
+		assert_int_equal(slot->backup_result, 0);
+		check_run(slot);
+		read_on(slot);
 	}
 }
 
 /* Until no more than @left jobs are under way, as the loop does it. */
 static void settle(uint32_t left)
 {
-	while (q.submitted - q.reaped > left) {
+	while (under_way() > left) {
 		struct pollfd p = { .fd = q.b.done_fd, .events = POLLIN };
 		uint64_t n;
 
@@ -146,6 +171,33 @@ static void settle(uint32_t left)
 		}
 		reap();
 	}
+}
+
+static void submit(enum slot_kind kind, uint32_t first, uint32_t count)
+{
+	struct slot *slot;
+
+	for (uint32_t i = 0; kind == SLOT_WRITE && i < count; i++)
+		if (q.reading[first + i])
+			settle(0);
+	slot = slot_get(&q.slots);
+	slot->kind = (uint8_t)kind;
+	slot->first = first;
+	slot->count = count;
+	for (uint32_t i = 0; kind == SLOT_WRITE && i < count; i++)
+		page_of(slot, i)[0] = page_of(slot, i)[1023] = q.stamp[first + i] = ++q.stamps;
+	if (kind != SLOT_READ) {
+		hand_over(slot);
+		return;
+	}
+	for (uint32_t i = 0; i < count; i++) {
+		page_of(slot, i)[0] = page_of(slot, i)[1023] = ~0u;
+		q.reading[first + i]++;
+	}
+	/* Of some the thread gets a part. */
+	if (count > 2)
+		slot->cursor = 1;
+	read_on(slot);
 }
 
 /* --- tests --------------------------------------------------------------------------- */
@@ -182,7 +234,7 @@ static void newest_content(void **state)
 			}
 			/* Kicked now and then, as the loop is lazy. */
 			backup_kick(&q.b, 32);
-			if (q.submitted - q.reaped > WAITING)
+			if (under_way() > WAITING)
 				settle(draw_below(&seed, WAITING));
 			reap();
 		}
@@ -193,6 +245,67 @@ static void newest_content(void **state)
 		assert_int_equal(q.failed, 0);
 		stop();
 	}
+}
+
+static void wait_for_held(uint32_t count)
+{
+	for (int i = 0; i < 5000 && __atomic_load_n(&held_count, __ATOMIC_ACQUIRE) < count; i++)
+		usleep(1000);
+	assert_int_equal(__atomic_load_n(&held_count, __ATOMIC_ACQUIRE), count);
+}
+
+/*
+ * The disk is at writes and does not get on: what is not among them is read all the same,
+ * what is comes from the queue, and of the writes not more are under way than a bound.
+ */
+static void a_read_overtakes_the_queue(void **state)
+{
+	enum { EVERY = 3, WRITES = 64 };
+
+	start(AIO_HOLDS_WRITES);
+	for (uint32_t i = 0; i < WRITES; i++)
+		submit(SLOT_WRITE, i * EVERY, 1);
+	submit(SLOT_WRITE, 0, 2);
+	backup_kick(&q.b, 1);
+	wait_for_held(16);
+	/* Now it sleeps, for the end of one of them. */
+	usleep(20000);
+	submit(SLOT_READ, 400, 8);
+	assert_int_equal(q.submitted[1], 1);
+	settle(WRITES + 1);
+	assert_int_equal(q.reaped[1], 1);
+	/* Queued and not queued, by turns; the newest of those that are queued twice. */
+	submit(SLOT_READ, 0, 9);
+	settle(WRITES + 1);
+	assert_int_equal(q.reaped[1], 4);
+	assert_int_equal(q.reaped[0], 0);
+	assert_int_equal(q.failed, 0);
+	/* It goes on, in the end. */
+	aio = AIO_WORKS;
+	for (uint32_t i = 0; i < 16; i++)
+		assert_int_equal(io_submit(context_of_held, 1, &held[i]), 1);
+	settle(0);
+	assert_int_equal(q.reaped[0], WRITES + 1);
+	for (uint32_t at = 0; at < PAGES; at += SLOT_PAGES)
+		submit(SLOT_READ, at, SLOT_PAGES);
+	settle(0);
+	assert_int_equal(q.failed, 0);
+	stop();
+
+	/* Neighbours, 4 MiB each once they are one: two of the four. */
+	start(AIO_HOLDS_WRITES);
+	for (uint32_t at = 0; at < PAGES; at += SLOT_PAGES)
+		submit(SLOT_WRITE, at, SLOT_PAGES);
+	backup_kick(&q.b, 1);
+	wait_for_held(2);
+	usleep(50000);
+	assert_int_equal(held_count, 2);
+	aio = AIO_WORKS;
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(io_submit(context_of_held, 1, &held[i]), 1);
+	settle(0);
+	assert_int_equal(q.failed, 0);
+	stop();
 }
 
 /* What the file does not take fails, each by itself, and nothing else does. */
@@ -234,7 +347,7 @@ static void the_end_waits(void **state)
 	unlink(q.path);
 	backup_close(&q.b);
 	reap();
-	assert_int_equal(q.reaped, 100);
+	assert_int_equal(q.reaped[0], 100);
 	for (uint32_t i = 0; i < 100; i++) {
 		assert_int_equal(pread(fd, &word, sizeof(word), i * (off_t)PAGE), sizeof(word));
 		assert_int_equal(word, q.stamp[i]);
@@ -247,6 +360,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(newest_content),
+		cmocka_unit_test(a_read_overtakes_the_queue),
 		cmocka_unit_test(a_limit_in_the_middle),
 		cmocka_unit_test(the_end_waits),
 	};

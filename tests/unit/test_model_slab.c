@@ -18,6 +18,22 @@
 
 /* --- saving, restoring, recognising ------------------------------------------ */
 
+static void save_lane(struct lane_parts *to, const struct backup_lane *l)
+{
+	to->submitted = l->submitted;
+	to->completed = l->completed;
+	to->reaped = l->reaped;
+	memcpy(to->jobs, l->jobs, sizeof(to->jobs));
+}
+
+static void restore_lane(const struct lane_parts *from, struct backup_lane *l)
+{
+	l->submitted = from->submitted;
+	l->completed = from->completed;
+	l->reaped = from->reaped;
+	memcpy(l->jobs, from->jobs, sizeof(from->jobs));
+}
+
 static void save(struct saved *to)
 {
 	struct slots *sl = &m.s.slots;
@@ -31,14 +47,13 @@ static void save(struct saved *to)
 		.free = sl->free, .blocked = sl->blocked, .unanswered = sl->unanswered,
 		.free_count = sl->free_count, .active_count = sl->active_count,
 		.active_excluding = sl->active_excluding,
-		.submitted = m.s.backup.submitted, .completed = m.s.backup.completed,
-		.reaped = m.s.backup.reaped,
 		.backlog = m.s.backlog, .need_backup = m.s.need_backup, .live = m.s.live,
 		.seed = m.s.seed, .repair = m.s.repair,
 	};
 	memcpy(to->p.active, sl->active, sizeof(to->p.active));
 	memcpy(to->p.range, sl->range, sizeof(to->p.range));
-	memcpy(to->p.jobs, m.s.backup.jobs, sizeof(to->p.jobs));
+	save_lane(&to->p.queue, &m.s.backup.queue);
+	save_lane(&to->p.reads, &m.s.backup.reads);
 }
 
 static void restore(const struct saved *from)
@@ -60,10 +75,8 @@ static void restore(const struct saved *from)
 	sl->active_excluding = from->p.active_excluding;
 	memcpy(sl->active, from->p.active, sizeof(from->p.active));
 	memcpy(sl->range, from->p.range, sizeof(from->p.range));
-	m.s.backup.submitted = from->p.submitted;
-	m.s.backup.completed = from->p.completed;
-	m.s.backup.reaped = from->p.reaped;
-	memcpy(m.s.backup.jobs, from->p.jobs, sizeof(from->p.jobs));
+	restore_lane(&from->p.queue, &m.s.backup.queue);
+	restore_lane(&from->p.reads, &m.s.backup.reads);
 	m.s.backlog = from->p.backlog;
 	m.s.need_backup = from->p.need_backup;
 	m.s.live = from->p.live;
@@ -167,8 +180,10 @@ static uint64_t fingerprint(void)
 		mix_slot(&h, i);
 	for (int i = m.s.slots.free.head; i >= 0; i = W.slot[i].next)
 		mix(&h, (uint64_t)i + 3);
-	for (uint32_t i = m.s.backup.completed; i != m.s.backup.submitted; i++)
-		mix(&h, m.s.backup.jobs[i % SLOT_COUNT]);
+	for (uint32_t i = m.s.backup.queue.completed; i != m.s.backup.queue.submitted; i++)
+		mix(&h, m.s.backup.queue.jobs[i % SLOT_COUNT]);
+	for (uint32_t i = m.s.backup.reads.completed; i != m.s.backup.reads.submitted; i++)
+		mix(&h, m.s.backup.reads.jobs[i % SLOT_COUNT] | 1 << 16);
 	mix(&h, m.s.backlog | m.s.need_backup << 8 | (uint64_t)m.s.repair.running << 16 |
 	    (uint64_t)m.s.repair.work_count << 24 | (uint64_t)(m.s.slots.blocked.head + 1) << 32 |
 	    (uint64_t)(m.s.slots.unanswered.head + 1) << 40);

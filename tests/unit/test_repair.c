@@ -150,13 +150,16 @@ static void reply(struct donor *d)
 	page_io_donor_reply(&s, &s.slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
 }
 
-/* The disk does the next @n jobs. */
+/* The disk does the next @n jobs, reads first. */
 static void back_up(uint32_t n)
 {
 	struct slot *slot;
 
-	while (n-- && s.backup.completed != s.backup.submitted) {
-		s.slots.slot[s.backup.jobs[s.backup.completed++ % SLOT_COUNT]].backup_result = disk;
+	while (n-- && backup_queued(&s.backup)) {
+		struct backup_lane *l = backup_lane_queued(&s.backup.reads) ? &s.backup.reads :
+				       &s.backup.queue;
+
+		s.slots.slot[l->jobs[l->completed++ % SLOT_COUNT]].backup_result = disk;
 		while ((slot = backup_reap(&s.backup)))
 			page_io_backed(&s, slot);
 	}

@@ -39,10 +39,12 @@ int possible(struct step out[static STEPS])
 				ADD(STEP_CONTROL, i, 0);
 				break;
 			}
-	if (m.s.backup.completed != m.s.backup.submitted) {
-		ADD(STEP_DISK, 0, 0);
+	for (int l = 0; l < 2; l++) {
+		if (!backup_lane_queued(lane_of(l)))
+			continue;
+		ADD(STEP_DISK, l, 0);
 		if (b->disk_errors)
-			ADD(STEP_DISK_ERROR, 0, 0);
+			ADD(STEP_DISK_ERROR, l, 0);
 	}
 	for (int r = 0; r < 3 && slot; r++) {
 		if (b->writes)
@@ -141,11 +143,11 @@ void take(const struct step *t)
 		take_control(t->a);
 		break;
 	case STEP_DISK:
-		disk_step(false);
+		disk_step(lane_of(t->a), false);
 		break;
 	case STEP_DISK_ERROR:
 		b->disk_errors--;
-		disk_step(true);
+		disk_step(lane_of(t->a), true);
 		break;
 	case STEP_TICK:
 		b->ticks--;

@@ -97,8 +97,8 @@ static bool exists(uint32_t page, uint64_t stamp)
 		return false;
 	if (W.disk[page] == stamp)
 		return true;
-	for (uint32_t i = m.s.backup.completed; i != m.s.backup.submitted; i++) {
-		const struct slot *slot = &W.slot[m.s.backup.jobs[i % SLOT_COUNT]];
+	for (uint32_t i = m.s.backup.queue.completed; i != m.s.backup.queue.submitted; i++) {
+		const struct slot *slot = &W.slot[m.s.backup.queue.jobs[i % SLOT_COUNT]];
 
 		if (slot->kind == SLOT_WRITE && page >= slot->first &&
 		    page < slot->first + slot->count &&
@@ -146,6 +146,21 @@ void fuse_answer_write(struct swapd *s, struct slot *slot)
 
 /* --- the transport ------------------------------------------------------------------ */
 
+/* What the FILL @slot got from the backup's queue came past page_in(): it is known by its seal. */
+static void learn_from_queue(const struct slot *slot)
+{
+	for (uint32_t i = slot->cursor; i < slot->cursor + slot->run; i++)
+		for (uint32_t j = m.s.backup.queue.reaped; j != m.s.backup.queue.submitted; j++) {
+			const struct slot *w = &W.slot[m.s.backup.queue.jobs[j % SLOT_COUNT]];
+			uint32_t at = slot->first + i - w->first;
+
+			if (w->kind == SLOT_WRITE && slot->first + i >= w->first && at < w->count &&
+			    !memcmp(payload_of(w, at), payload_of(slot, i), PAGE))
+				m.arrived[slot_index(&m.s.slots, slot)][i] =
+					W.expected[w->unique].stamp[at];
+		}
+}
+
 static enum transport_progress submit(struct swapd *s, struct donor *d, struct slot *slot,
 				      int leg, const struct copy *copy, enum wire_op op)
 {
@@ -153,6 +168,8 @@ static enum transport_progress submit(struct swapd *s, struct donor *d, struct s
 	struct op *o = &W.op[W.ops++];
 
 	assert_in_range(W.ops, 1, OPS);
+	if (m.model->sealed && slot->kind == SLOT_FILL && op == WIRE_WRITE)
+		learn_from_queue(slot);
 	donor_wait(s, d, slot, leg);
 	*o = (struct op){
 		.donor = (uint8_t)d->index,
@@ -334,10 +351,14 @@ void evict(int donor, int remote)
 
 /* --- the backup disk -------------------------------------------------------------------- */
 
-void disk_step(bool fails)
+struct backup_lane *lane_of(int which)
 {
-	struct backup *b = &m.s.backup;
-	struct slot *slot = &W.slot[b->jobs[b->completed % SLOT_COUNT]];
+	return which ? &m.s.backup.reads : &m.s.backup.queue;
+}
+
+void disk_step(struct backup_lane *l, bool fails)
+{
+	struct slot *slot = &W.slot[l->jobs[l->completed % SLOT_COUNT]];
 	uint32_t at = slot->first + slot->cursor;
 
 	switch (slot->kind) {
@@ -356,8 +377,8 @@ void disk_step(bool fails)
 	if (fails && slot->kind == SLOT_READ)
 		W.expected[slot->unique].unreadable = true;
 	slot->backup_result = fails ? -EIO : 0;
-	b->completed++;
-	page_io_backed(&m.s, backup_reap(b));
+	l->completed++;
+	page_io_backed(&m.s, backup_reap(&m.s.backup));
 }
 
 /* --- requests ------------------------------------------------------------------------------ */

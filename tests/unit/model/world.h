@@ -95,6 +95,11 @@ struct bytes {
 	uint8_t page[PAGE], before[PAGE];
 };
 
+struct lane_parts {
+	uint32_t submitted, completed, reaped;
+	uint16_t jobs[256];
+};
+
 /* What is saved and restored beside struct world. */
 struct parts {
 	struct donor donor[DONORS];
@@ -102,8 +107,7 @@ struct parts {
 	uint32_t free_count, active_count, active_excluding;
 	uint16_t active[SLOTS];
 	struct slot_range range[SLOTS];
-	uint32_t submitted, completed, reaped;
-	uint16_t jobs[256];
+	struct lane_parts queue, reads;
 	uint32_t backlog, need_backup;
 	uint64_t live, seed;
 	struct repair repair;
@@ -161,7 +165,10 @@ bool is_under_way(const struct op *o);
 /* What may happen outside. */
 void deliver(uint32_t i);
 void take_control(uint32_t i);
-void disk_step(bool fails);
+/* The disk does the next job of @lane. */
+void disk_step(struct backup_lane *lane, bool fails);
+/* The backup's queue, or its lane of reads (1). */
+struct backup_lane *lane_of(int which);
 void crash(int donor);
 void come_back(int donor);
 void evict(int donor, int remote);
