@@ -62,8 +62,12 @@ static void answer_read(struct swapd *s, struct slot *slot, int error)
 
 static void end_fill(struct swapd *s, struct slot *slot)
 {
+	uint32_t index = slot->first / s->table.pages;
+
 	repair_filled(s, slot);
 	finish(s, slot);
+	/* Reads may wait for what it had of pages that were nowhere else. */
+	page_io_slab_settled(s, index);
 }
 
 void page_io_end_alone(struct swapd *s, struct slot *slot)
@@ -289,6 +293,40 @@ static void by_backup(struct swapd *s, struct slot *slot)
 	backup_submit(&s->backup, slot);
 }
 
+static void wait_for_slab(struct swapd *s, struct slab *slab, struct slot *slot)
+{
+	struct slot_list list = { slab->waiting_head, slab->waiting_tail };
+
+	slot->wait = WAIT_SLAB;
+	slot_append(&s->slots, &list, slot);
+	slab->waiting_head = list.head;
+	slab->waiting_tail = list.tail;
+}
+
+/* Whether a FILL has @page's content on its way to a copy, or to the backup. */
+static bool being_saved(const struct swapd *s, uint32_t page)
+{
+	for (uint32_t i = 0; i < s->slots.active_count; i++) {
+		const struct slot *fill = &s->slots.slot[s->slots.active[i]];
+
+		if (fill->kind == SLOT_FILL && fill->fetched && page >= fill->first + fill->cursor &&
+		    page < fill->first + fill->cursor + fill->run)
+			return true;
+	}
+	return false;
+}
+
+/* The page at the cursor is in no copy and not in the backup: perhaps it is soon. */
+static void read_nowhere(struct swapd *s, struct slot *slot)
+{
+	uint32_t page = slot->first + slot->cursor;
+
+	if (being_saved(s, page))
+		wait_for_slab(s, slab_of_page(&s->table, page), slot);
+	else
+		answer_read(s, slot, -EIO);
+}
+
 /* --- READ --------------------------------------------------------------------------- */
 
 static void read_on(struct swapd *s, struct slot *slot)
@@ -318,7 +356,7 @@ static void read_on(struct swapd *s, struct slot *slot)
 			}
 			break;
 		case PAGE_NOWHERE:
-			answer_read(s, slot, -EIO);
+			read_nowhere(s, slot);
 			return;
 		case PAGE_SAME:
 			pages_fill(s, page, slot->run, to);
@@ -356,7 +394,7 @@ static void read_backed(struct swapd *s, struct slot *slot)
 	} else if (pages_source(s, page, &copy) == PAGE_COPY) {
 		read_on(s, slot); /* a FILL that was under way has saved it */
 	} else {
-		answer_read(s, slot, -EIO);
+		read_nowhere(s, slot);
 	}
 }
 
@@ -464,16 +502,6 @@ static void write_settle(struct swapd *s, struct slot *slot)
 	if (error)
 		count_add(&s->count->write_failed, slot->count);
 	answer(s, slot, error);
-}
-
-static void wait_for_slab(struct swapd *s, struct slab *slab, struct slot *slot)
-{
-	struct slot_list list = { slab->waiting_head, slab->waiting_tail };
-
-	slot->wait = WAIT_SLAB;
-	slot_append(&s->slots, &list, slot);
-	slab->waiting_head = list.head;
-	slab->waiting_tail = list.tail;
 }
 
 static uint8_t mapped_copies(const struct slab *slab)

@@ -37,7 +37,7 @@ void page_io_donor_reply(struct swapd *s, struct slot *slot, int leg);
 /* The donor of leg number @leg will never answer: its copies are lost already. */
 void page_io_donor_gone(struct swapd *s, struct slot *slot, int leg);
 
-/* A copy of the slab at @index is no longer MAPPING: those who waited for that go on. */
+/* A copy of the slab at @index is no longer MAPPING, or a FILL has ended: those who waited go on. */
 void page_io_slab_settled(struct swapd *s, uint32_t index);
 
 /* The backup thread is through with @slot. */

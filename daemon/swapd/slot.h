@@ -41,7 +41,7 @@ enum slot_kind { SLOT_FREE, SLOT_NEW, SLOT_READ, SLOT_WRITE, SLOT_DISCARD, SLOT_
 enum slot_wait {
 	WAIT_NONE,
 	WAIT_DONOR,   /* replies to the legs in slot->pending */
-	WAIT_SLAB,    /* its slab being mapped */
+	WAIT_SLAB,    /* its slab being mapped; READ: a FILL that has its page */
 	WAIT_BACKUP,  /* the backup file */
 	WAIT_DONE,    /* WRITE: donors are through with it */
 };

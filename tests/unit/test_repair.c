@@ -302,6 +302,48 @@ static void saved_in_the_last_moment(void **state)
 	end();
 }
 
+/*
+ * A page is on its way to another donor, and nowhere else, when its own is lost: a read
+ * waits for what comes of that.
+ */
+static void a_read_in_the_last_moment(void **state)
+{
+	struct donor *from, *to;
+
+	for (int dies = 0; dies < 2; dies++) {
+		begin(1, false);
+		request(SLOT_WRITE, 0, 4);
+		grant();
+		from = &s.donors[slabs[0].copy[0].donor];
+		to = &s.donors[!from->index];
+		slow = true;
+		slabs[0].copy[0].leaving = true;
+		repair_tick(&s, now_ns());
+		grant();
+		repair_tick(&s, now_ns());
+		repair_run(&s);
+		/* One that is there before, one that comes after. */
+		request(SLOT_READ, 1, 2);
+		reply(from);
+		assert_true(to->waiting.head >= 0);
+		donor_lose(&s, from, "killed");
+		request(SLOT_READ, 0, 4);
+		assert_int_equal(answered, 1);
+		if (dies) {
+			donor_lose(&s, to, "killed");
+		} else {
+			reply(to);
+			assert_int_equal(answered, 1);
+			reply(to);
+			reply(to);
+		}
+		assert_int_equal(answered, 3);
+		assert_int_equal(failed, dies ? 2 : 0);
+		assert_int_equal(s.slots.free_count, SLOT_COUNT);
+		end();
+	}
+}
+
 /* What the disk has failed to take it gets again, and a drain comes to its end. */
 static void a_disk_that_recovers(void **state)
 {
@@ -390,6 +432,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_disk_that_recovers),
 		cmocka_unit_test(saved_in_the_last_moment),
+		cmocka_unit_test(a_read_in_the_last_moment),
 		cmocka_unit_test(a_page_that_cannot_be_sealed),
 		cmocka_unit_test(nobody_is_forgiven),
 		cmocka_unit_test(a_write_outlives_its_donor),

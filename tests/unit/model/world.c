@@ -81,12 +81,27 @@ static bool given_back(int donor, int remote)
 	return false;
 }
 
-/* Whether @stamp of @page is in memory or on disk anywhere, or on its way to the disk. */
+/* Whether a FILL has it, on its way from one place to another. */
+static bool carried(uint32_t page, uint64_t stamp)
+{
+	for (int i = 0; i < SLOTS; i++) {
+		const struct slot *fill = &W.slot[i];
+		uint32_t at = page - fill->first;
+
+		if (fill->kind == SLOT_FILL && fill->fetched && page >= fill->first &&
+		    at >= fill->cursor && at < fill->cursor + fill->run &&
+		    stamp_of(fill, at) == stamp)
+			return true;
+	}
+	return false;
+}
+
+/* Whether @stamp of @page is in memory or on disk anywhere, or on its way. */
 static bool exists(uint32_t page, uint64_t stamp)
 {
 	uint32_t slab = page / m.model->slab_pages, at = page % m.model->slab_pages;
 
-	if (!stamp)
+	if (!stamp || carried(page, stamp))
 		return true;
 	for (int d = 0; d < m.s.donor_count; d++)
 		for (int r = 0; r < REMOTE; r++)
