@@ -59,7 +59,7 @@ int data_link_open(struct swapd *s, struct donor *d, uint64_t session)
 	if (tls_export(&d->tls, SESSION_LABEL, l->key, sizeof(l->key)) ||
 	    session_sign(l->key, &l->join))
 		return -EIO;
-	l->fd = address_connect(&d->address);
+	l->fd = address_connect(&d->at);
 	if (l->fd < 0)
 		return l->fd;
 	l->state = LINK_CONNECTING;

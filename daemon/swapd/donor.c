@@ -16,6 +16,8 @@
 #define SECOND (1000 * MS)
 #define CONNECT_TIMEOUT (2 * SECOND)
 #define PING_INTERVAL SECOND
+/* After so long without a word from a name server a donor is looked for where it was. */
+#define NAME_PATIENCE SECOND
 #define BACKOFF_FIRST (200 * MS)
 #define BACKOFF_MOST (5 * SECOND)
 #define RECEIVE_BUDGET (4u << 20)
@@ -72,6 +74,51 @@ static void hang_up(struct swapd *s, struct donor *d)
 	tls_stop(&d->tls);
 }
 
+/* What its name means is asked for, and all places are tried anew. */
+static void ask_name(struct swapd *s, struct donor *d, uint64_t now)
+{
+	d->place = d->place_count;
+	d->asked_name = now;
+	resolver_ask(&s->resolver, d->index, d->address.text);
+}
+
+/* Who comes from elsewhere must be known by a key. */
+static bool may_be_at(const struct swapd *s, const struct address *a)
+{
+	return s->tls || address_is_local(a) || tcp_is_loopback(a);
+}
+
+/* Takes what the resolver has found; false while it may still find something. */
+static bool name_answered(struct swapd *s, struct donor *d, uint64_t now)
+{
+	struct address found[RESOLVER_PLACES];
+	int n = resolver_take(&s->resolver, d->index, d->address.text, found), good = 0;
+
+	for (int i = 0; i < n; i++)
+		if (may_be_at(s, &found[i]))
+			d->places[good++] = found[i];
+	if (good)
+		d->place_count = (uint8_t)good;
+	return n || now - d->asked_name >= NAME_PATIENCE;
+}
+
+/* Sets d->at to where it is to be tried now; false while its name is being looked up. */
+static bool next_place(struct swapd *s, struct donor *d, uint64_t now)
+{
+	if (!d->place_count)
+		return true;
+	if (d->place >= d->place_count) {
+		if (!d->asked_name)
+			ask_name(s, d, now);
+		if (s->resolver.lookups && !name_answered(s, d, now))
+			return false;
+		d->asked_name = 0;
+		d->place = 0;
+	}
+	d->at = d->places[d->place++];
+	return true;
+}
+
 void donor_lose(struct swapd *s, struct donor *d, const char *why)
 {
 	uint64_t now = now_ns();
@@ -79,8 +126,14 @@ void donor_lose(struct swapd *s, struct donor *d, const char *why)
 
 	hang_up(s, d);
 	set_state(d, DONOR_DOWN, now);
-	d->retry_at = now + d->backoff;
-	d->backoff = d->backoff * 2 < BACKOFF_MOST ? d->backoff * 2 : BACKOFF_MOST;
+	if (was_up && d->place_count)
+		ask_name(s, d, now);
+	if (d->place < d->place_count) {
+		d->retry_at = now;
+	} else {
+		d->retry_at = now + d->backoff;
+		d->backoff = d->backoff * 2 < BACKOFF_MOST ? d->backoff * 2 : BACKOFF_MOST;
+	}
 	if (why != d->why)
 		strncpy(d->why, why, sizeof(d->why) - 1);
 	if (d->leaving & DONOR_SUSPECT) {
@@ -456,9 +509,9 @@ void donors_tick(struct swapd *s, uint64_t now)
 				set_state(d, DONOR_ABSENT, now);
 				break;
 			}
-			if (now < d->retry_at)
+			if (now < d->retry_at || !next_place(s, d, now))
 				break;
-			if (open_connection(s, d)) {
+			if (open_connection(s, d) && d->place >= d->place_count) {
 				d->retry_at = now + d->backoff;
 				d->backoff = BACKOFF_MOST;
 			}
@@ -529,7 +582,7 @@ int donor_new(struct swapd *s, const char *text, struct error *e)
 
 	if (r)
 		return r;
-	if (!s->tls && !address_is_local(&a) && !tcp_is_loopback(&a))
+	if (!may_be_at(s, &a))
 		return fail_exit(e, EXIT_REFUSED, EPERM,
 				 "donor %s: not on this machine, and there is no key to know it by; give --key FILE, made by ebbctl key create",
 				 text);
@@ -560,10 +613,21 @@ int donor_new(struct swapd *s, const char *text, struct error *e)
 		__atomic_store_n(&s->donor_count, s->donor_count + 1, __ATOMIC_RELEASE);
 	}
 	*d = (struct donor){ .index = d->index, .fd = -1, .rx = d->rx, .tx = d->tx,
-			     .link = d->link, .address = a, .state = DONOR_ABSENT, .waiting = LEG_LIST_EMPTY, .arriving = -1,
+			     .link = d->link, .address = a, .at = a, .state = DONOR_ABSENT, .waiting = LEG_LIST_EMPTY, .arriving = -1,
 			     .backoff = BACKOFF_FIRST };
 	d->rx.takes_fds = false;
 	d->transport = address_is_local(&a) ? &transport_shm : &transport_tcp;
+	if (address_is_name(text)) {
+		r = address_resolve(text, d->places, RESOLVER_PLACES);
+		d->place_count = r > 0 ? (uint8_t)r : 0;
+		for (int i = 0; i < d->place_count; i++)
+			if (!may_be_at(s, &d->places[i]))
+				d->place_count = (uint8_t)i;
+		if (!d->place_count) {
+			d->places[0] = a;
+			d->place_count = 1;
+		}
+	}
 	return d->index;
 }
 
@@ -574,21 +638,18 @@ void donor_enter(struct donor *d, uint64_t now)
 	d->retry_at = now;
 }
 
-int donor_add(struct swapd *s, const char *text, struct error *e)
+/* Connects @d where its next place is; it is up, or down with the reason. */
+static void try_place(struct swapd *s, struct donor *d)
 {
 	uint64_t give_up = now_ns() + CONNECT_TIMEOUT;
-	int r = donor_new(s, text, e);
-	struct donor *d;
+	int r;
 
-	if (r < 0)
-		return r;
-	d = &s->donors[r];
 	donor_enter(d, now_ns());
+	next_place(s, d, now_ns());
 	r = open_connection(s, d);
 	if (r)
-		return fail(e, r, "donor %s: %s; start ebb-donord there or correct --donor", text,
-			    strerror(-r));
-	while (d->state != DONOR_UP) {
+		donor_lose(s, d, strerror(-r));
+	while (d->state != DONOR_UP && d->state != DONOR_DOWN) {
 		struct pollfd p[] = {
 			{ .fd = d->fd, .events = POLLIN | (d->watched_for_write ? POLLOUT : 0) },
 			{ .fd = s->tls ? d->link.fd : -1,
@@ -602,14 +663,26 @@ int donor_add(struct swapd *s, const char *text, struct error *e)
 			donor_lose(s, d, "no answer within 2 s");
 		else if (poll(p, 2, (int)((give_up - now) / MS) + 1) > 0)
 			donor_event(s, d, (uint32_t)p[0].revents);
-		if (d->state == DONOR_DOWN && d->explained)
-			return fail_exit(e, EXIT_REFUSED, EACCES, "donor %s: %s", text, d->why);
-		if (d->state == DONOR_DOWN)
-			return fail(e, ECONNREFUSED,
-				    "donor %s: %s; start ebb-donord there or correct --donor", text,
-				    d->why);
 	}
-	return 0;
+}
+
+int donor_add(struct swapd *s, const char *text, struct error *e)
+{
+	int r = donor_new(s, text, e);
+	struct donor *d;
+
+	if (r < 0)
+		return r;
+	d = &s->donors[r];
+	do
+		try_place(s, d);
+	while (d->state != DONOR_UP && !d->explained && d->place < d->place_count);
+	if (d->state == DONOR_UP)
+		return 0;
+	if (d->explained)
+		return fail_exit(e, EXIT_REFUSED, EACCES, "donor %s: %s", text, d->why);
+	return fail(e, ECONNREFUSED, "donor %s: %s; start ebb-donord there or correct --donor", text,
+		    d->why);
 }
 
 void donors_free(struct swapd *s)

@@ -13,6 +13,7 @@
 
 #include "common/error.h"
 #include "data_link.h"
+#include "resolver.h"
 #include "slot.h"
 #include "transport.h"
 #include "wire/address.h"
@@ -39,7 +40,13 @@ enum donor_leaving {
 };
 
 struct donor {
-	struct address address;
+	struct address address;  /* as it was named, and what that meant then */
+	struct address at;       /* where its present or last connection goes */
+	/* What a name means, in the order they are tried: the loop's. */
+	struct address places[RESOLVER_PLACES];
+	uint8_t place_count;     /* 0 = not a name */
+	uint8_t place;           /* the next one */
+	uint64_t asked_name;     /* ns: the resolver was asked; 0 = it was not */
 	const struct transport *transport; /* as the address is */
 	uint16_t index;
 	uint8_t state;           /* enum donor_state */

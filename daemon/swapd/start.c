@@ -383,6 +383,8 @@ int swapd_start(struct swapd *s, struct device_control *c, char **argv, struct e
 	lock_memory(s);
 	r = s->options.backup ? backup_start(&s->backup, &s->slots, e) : 0;
 	if (!r)
+		r = resolver_start(&s->resolver, MAX_DONORS, e);
+	if (!r)
 		r = device_control_start(c, e);
 	return r;
 }
@@ -391,6 +393,7 @@ void swapd_stop(struct swapd *s, struct device_control *c)
 {
 	device_control_close(c);
 	fuse_unmount(s);
+	resolver_stop(&s->resolver);
 	backup_close(&s->backup);
 	donors_free(s);
 	tls_context_free(&s->tls);

@@ -4,6 +4,7 @@
  *
  *   loop thread    everything unless noted; allocates nothing, logs nothing
  *   backup thread  the backup file, and the slots handed to it (backup.h)
+ *   resolver       what names of donors mean (resolver.h)
  *   control thread reads counters and states, formats, logs (device_control.h)
  *   watchdog       a process of its own; reads struct shared (watchdog.h)
  */
@@ -116,6 +117,7 @@ struct swapd {
 	int donor_count;
 	uint64_t borrower;       /* random, for HELLO */
 	struct tls_context *tls; /* with a key; NULL = none */
+	struct resolver resolver;
 	uint64_t seed;           /* of the placement */
 	int wanted;              /* copies of each slab */
 	int choices;

@@ -15,7 +15,7 @@
 static int tcp_open(struct swapd *s, struct donor *d)
 {
 	(void)s;
-	return address_connect(&d->address);
+	return address_connect(&d->at);
 }
 
 static enum transport_progress tcp_submit(struct swapd *s, struct donor *d, struct slot *slot,

@@ -22,6 +22,18 @@ int address_parse(const char *text, const char *what, struct address *a, struct 
 	return local_is(text) ? local_parse(text, what, a, e) : tcp_parse(text, what, a, e);
 }
 
+int address_resolve(const char *text, struct address *found, int most)
+{
+	if (!local_is(text))
+		return tcp_resolve(text, found, most);
+	return local_parse(text, "donor", found, NULL) ? -EINVAL : 1;
+}
+
+bool address_is_name(const char *text)
+{
+	return !local_is(text) && tcp_is_name(text);
+}
+
 int address_check(const char *text, const char *what, char *to, size_t size, struct error *e)
 {
 	struct address a;

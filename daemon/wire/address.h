@@ -22,6 +22,16 @@ struct address {
 int address_parse(const char *text, const char *what, struct address *a, struct error *e);
 
 /*
+ * The first @most places that @text means now, in the order they are to be tried; how
+ * many, -EINVAL or -ENOENT.  A name is asked for, which may take as long as
+ * resolv.conf(5) allows.
+ */
+int address_resolve(const char *text, struct address *found, int most);
+
+/* Whether @text is a name, which may mean something else tomorrow. */
+bool address_is_name(const char *text);
+
+/*
  * Checks @text by its form alone, without asking for a name, and writes it with
  * its port to @to of @size bytes, so that one place has one text.  -EINVAL names
  * @what and the accepted forms.

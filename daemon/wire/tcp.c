@@ -81,24 +81,59 @@ int tcp_check(const char *text, const char *what, char *to, size_t size, struct 
 	return n < (int)size ? 0 : no_address(what, text, e);
 }
 
-int tcp_parse(const char *text, const char *what, struct address *a, struct error *e)
+/* The first @most addresses of @host to @found, all with @text; how many, or one of EAI_*. */
+static int look_up(const char *host, const char *port, const char *text, struct address *found,
+		   int most)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list;
+	int r = getaddrinfo(host, port, &hints, &list), n = 0;
+
+	if (r)
+		return r;
+	for (struct addrinfo *i = list; i && n < most; i = i->ai_next) {
+		struct address *a = &found[n++];
+
+		memset(a, 0, sizeof(*a));
+		memcpy(&a->sa, i->ai_addr, i->ai_addrlen);
+		a->len = i->ai_addrlen;
+		strcpy(a->text, text);
+	}
+	freeaddrinfo(list);
+	return n;
+}
+_Static_assert(EAI_AGAIN < 0 && EAI_NONAME < 0, "told from numbers of addresses");
+
+int tcp_parse(const char *text, const char *what, struct address *a, struct error *e)
+{
 	char host[256], port[6];
 	int r;
 
 	if (split(text, host, sizeof(host), port) || strlen(text) >= sizeof(a->text))
 		return no_address(what, text, e);
-	r = getaddrinfo(host, port, &hints, &list);
-	if (r)
-		return fail(e, ENOENT, "%s: %s has no address (%s); check its spelling, /etc/hosts and DNS",
-			    what, host, gai_strerror(r));
-	memset(a, 0, sizeof(*a));
-	memcpy(&a->sa, list->ai_addr, list->ai_addrlen);
-	a->len = list->ai_addrlen;
-	strcpy(a->text, text);
-	freeaddrinfo(list);
-	return 0;
+	r = look_up(host, port, text, a, 1);
+	return r > 0 ? 0 :
+	       fail(e, ENOENT, "%s: %s has no address (%s); check its spelling, /etc/hosts and DNS",
+		    what, host, gai_strerror(r));
+}
+
+int tcp_resolve(const char *text, struct address *found, int most)
+{
+	char host[256], port[6];
+	int r;
+
+	if (split(text, host, sizeof(host), port) || strlen(text) >= sizeof(found->text))
+		return -EINVAL;
+	r = look_up(host, port, text, found, most);
+	return r > 0 ? r : -ENOENT;
+}
+
+bool tcp_is_name(const char *text)
+{
+	char host[256], port[6];
+	struct in6_addr numeric;
+
+	return !split(text, host, sizeof(host), port) && !strchr(host, ':') &&
+	       inet_pton(AF_INET, host, &numeric) != 1;
 }
 
 bool tcp_is_loopback(const struct address *a)

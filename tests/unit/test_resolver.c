@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* A donor that is known by a name, whose meaning changes; donors are sockets here. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "swapd/swapd.h"
+#include "wire/tcp.h"
+
+/* Last: it makes a macro of fail(). */
+#include <cmocka.h>
+
+#define MS 1000000ull
+#define NAME "localhost:7"
+
+static struct swapd s;
+static struct shared shared;
+static struct slab slab;
+
+/* What the name means, and the one who tells. */
+static struct address meaning[RESOLVER_PLACES];
+static int meanings;
+static uint32_t asked;
+static sem_t tell;
+
+static int look_up(const char *text, struct address *found, int most)
+{
+	__atomic_add_fetch(&asked, 1, __ATOMIC_RELEASE);
+	assert_string_equal(text, NAME);
+	while (sem_wait(&tell) < 0)
+		;
+	assert_true(meanings <= most);
+	memcpy(found, meaning, sizeof(meaning));
+	return meanings;
+}
+
+/* A donor's socket; one that does not listen refuses. */
+static int make_place(struct address *a, bool listens)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(tcp_parse("127.0.0.1:0", "test", a, NULL), 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&a->sa, a->len), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&a->sa, &a->len), 0);
+	assert_true(!listens || listen(fd, 4) == 0);
+	return fd;
+}
+
+static void begin(void)
+{
+	struct error e = { 0 };
+
+	asked = 0;
+	sem_init(&tell, 0, 0);
+	s = (struct swapd){
+		.options = { .name = "unit", .slab = 1 << 20, .deadline = 500 * MS },
+		.shared = &shared, .count = &shared.counters, .pages = 256, .wanted = 1,
+		.choices = 2, .borrower = 5, .seed = 5, .backup = { .fd = -1 },
+		.epoll_fd = epoll_create1(EPOLL_CLOEXEC), .resolver = { .look_up = look_up },
+	};
+	slab_init(&s.table, &slab, 1, 256);
+	assert_int_equal(resolver_start(&s.resolver, MAX_DONORS, &e), 0);
+	assert_int_equal(donor_new(&s, NAME, &e), 0);
+	assert_true(s.donors[0].place_count >= 1);
+}
+
+static void end(void)
+{
+	resolver_stop(&s.resolver);
+	donors_free(&s);
+	close(s.epoll_fd);
+	sem_destroy(&tell);
+}
+
+/* Ticks and events, as the loop has them, until @fd has a connection, or @ms are over. */
+static bool called(int fd, uint64_t ms)
+{
+	uint64_t until = now_ns() + ms * MS;
+	struct donor *d = &s.donors[0];
+
+	while (now_ns() < until) {
+		struct pollfd p = { .fd = d->fd, .events = POLLIN | POLLOUT };
+		int accepted;
+
+		donors_tick(&s, now_ns());
+		p.fd = d->fd;
+		if (d->fd >= 0 && poll(&p, 1, 10) > 0)
+			donor_event(&s, d, (uint32_t)p.revents);
+		else
+			usleep(2000);
+		accepted = accept(fd, NULL, NULL);
+		if (accepted >= 0) {
+			close(accepted);
+			return true;
+		}
+	}
+	return false;
+}
+
+static void a_name_that_moves(void **state)
+{
+	struct address dead, second, third;
+	int dead_fd = make_place(&dead, false), fd = make_place(&second, true);
+	int third_fd = make_place(&third, true);
+	struct donor *d = &s.donors[0];
+
+	begin();
+	/* As it was when the device was made. */
+	d->places[0] = dead;
+	d->place_count = 1;
+	meaning[0] = dead;
+	meaning[1] = second;
+	meanings = 2;
+	donor_enter(d, now_ns());
+	/* Nobody is there, and the name server takes its time: nothing waits for it. */
+	assert_false(called(fd, 600));
+	assert_int_equal(__atomic_load_n(&asked, __ATOMIC_ACQUIRE), 1);
+	/* It has two addresses now; the first is tried first. */
+	sem_post(&tell);
+	assert_true(called(fd, 8000));
+	assert_int_equal(d->at.len, second.len);
+	assert_true(address_same(&d->at, &second));
+	assert_int_equal(d->place_count, 2);
+	/* It was up, and is lost: the name means a third machine. */
+	d->state = DONOR_UP;
+	meaning[0] = third;
+	meanings = 1;
+	donor_lose(&s, d, "killed");
+	sem_post(&tell);
+	assert_true(called(third_fd, 3000));
+	assert_int_equal(__atomic_load_n(&asked, __ATOMIC_ACQUIRE), 2);
+	assert_string_equal(d->address.text, NAME);
+	end();
+	close(dead_fd);
+	close(fd);
+	close(third_fd);
+}
+
+/* Without a key, and while no name server answers, it is looked for where it was. */
+static void a_name_that_leads_astray(void **state)
+{
+	struct address here;
+	int fd = make_place(&here, true);
+	struct donor *d = &s.donors[0];
+
+	begin();
+	d->places[0] = here;
+	d->place_count = 1;
+	donor_enter(d, now_ns());
+	assert_true(called(fd, 500));
+	d->state = DONOR_UP;
+	assert_int_equal(tcp_parse("10.1.2.3:7070", "test", &meaning[0], NULL), 0);
+	meanings = 1;
+	donor_lose(&s, d, "killed");
+	sem_post(&tell);
+	assert_true(called(fd, 3000));
+	assert_true(address_same(&d->at, &here));
+	d->state = DONOR_UP;
+	donor_lose(&s, d, "killed");
+	assert_true(called(fd, 3000));
+	assert_int_equal(__atomic_load_n(&asked, __ATOMIC_ACQUIRE), 2);
+	end();
+	close(fd);
+}
+
+static void what_is_a_name(void **state)
+{
+	struct address found[4];
+
+	assert_true(address_is_name("donor3"));
+	assert_true(address_is_name("donor3.example:7070"));
+	assert_false(address_is_name("127.0.0.1:7070"));
+	assert_false(address_is_name("[::1]:7070"));
+	assert_false(address_is_name("unix:/run/ebb/donor.sock"));
+	assert_int_equal(address_resolve("127.0.0.1:7071", found, 4), 1);
+	assert_string_equal(found[0].text, "127.0.0.1:7071");
+	assert_int_equal(address_resolve(":", found, 4), -EINVAL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_is_a_name),
+		cmocka_unit_test(a_name_that_moves),
+		cmocka_unit_test(a_name_that_leads_astray),
+	};
+
+	return cmocka_run_group_tests_name("resolver", tests, NULL, NULL);
+}
