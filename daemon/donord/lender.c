@@ -158,18 +158,22 @@ void lender_undrain(struct lender *l)
 
 /* --- the loop ------------------------------------------------------------------ */
 
-static int read_keys(const struct option_list *list, struct keyring *ring, struct error *e)
+static int read_keys(const struct option_list *list, enum keyring_absence absence,
+		     struct keyring *ring, struct error *e)
 {
 	int r = 0;
 
 	for (int i = 0; i < list->n && !r; i++)
-		r = keyring_add(ring, list->v[i], e);
+		r = keyring_add(ring, list->v[i], absence, e);
 	if (r)
 		keyring_free(ring);
 	return r;
 }
 
-/* Keys that are gone let nobody in, and nobody stay. */
+/*
+ * Keys that are gone let nobody in, and nobody stay, whatever he has here: who takes a
+ * key away wants him out.  The last one is no exception.
+ */
 static void read_keys_again(struct lender *l)
 {
 	struct keyring ring = { 0 };
@@ -177,13 +181,17 @@ static void read_keys_again(struct lender *l)
 
 	if (!l->options.keys.n)
 		return;
-	if (read_keys(&l->options.keys, &ring, &e)) {
+	if (read_keys(&l->options.keys, KEYRING_MAY_BE_GONE, &ring, &e)) {
 		lender_say(l, LOG_LVL_ERR, "%s; the keys stay as they were", e.text);
 		return;
 	}
 	keyring_free(&l->keys);
 	l->keys = ring;
-	lender_say(l, LOG_LVL_INFO, "%u keys", ring.count);
+	if (ring.count)
+		lender_say(l, LOG_LVL_INFO, "%u keys", ring.count);
+	else
+		lender_say(l, LOG_LVL_ERR,
+			   "no key is left: nobody may borrow by the network any more; add a key file and send SIGHUP");
 	for (int i = 0; i < CONNECTIONS; i++) {
 		struct connection *c = &l->connections[i];
 		char identity[KEY_IDENTITY];
@@ -192,8 +200,12 @@ static void read_keys_again(struct lender *l)
 			continue;
 		snprintf(identity, sizeof(identity), "%s:%s", c->access.tls.name,
 			 c->access.tls.fingerprint);
-		if (!keyring_find(&l->keys, identity, strlen(identity)))
-			connection_drop(c, "its key was taken away");
+		if (keyring_find(&l->keys, identity, strlen(identity)))
+			continue;
+		lender_say(l, LOG_LVL_WARN, "key %s (%s) is gone: who came with it is hung up on, %u slabs taken back",
+			   c->access.tls.name, c->access.tls.fingerprint,
+			   lend_owned(l->pool, c->number));
+		connection_drop(c, "its key was taken away");
 	}
 }
 
@@ -353,7 +365,7 @@ static int make_loop(struct lender *l)
 
 static int use_keys(struct lender *l, struct error *e)
 {
-	int r = read_keys(&l->options.keys, &l->keys, e);
+	int r = read_keys(&l->options.keys, KEYRING_NEEDED, &l->keys, e);
 
 	if (r || !l->keys.count)
 		return r;

@@ -269,7 +269,8 @@ static int check_directory(const char *path, int fd, struct error *e)
 	return 0;
 }
 
-static int add_directory(struct keyring *ring, const char *path, struct error *e)
+static int add_directory(struct keyring *ring, const char *path, enum keyring_absence absence,
+			 struct error *e)
 {
 	_cleanup_dir_ DIR *dir = opendir(path);
 	char file[PATH_MAX];
@@ -287,17 +288,21 @@ static int add_directory(struct keyring *ring, const char *path, struct error *e
 		    add_file(ring, file, e) :
 		    fail(e, ENAMETOOLONG, "keys %s: a path there is too long; move the directory", path);
 	}
-	if (!r && !found)
+	if (!r && !found && absence == KEYRING_NEEDED)
 		r = fail(e, ENOENT, "keys %s: has no file *" SUFFIX "; make one by ebbctl key create", path);
 	return r;
 }
 
-int keyring_add(struct keyring *ring, const char *path, struct error *e)
+int keyring_add(struct keyring *ring, const char *path, enum keyring_absence absence,
+		struct error *e)
 {
 	struct stat st;
+	int r = stat(path, &st) < 0 ? -errno : 0;
 
-	return stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? add_directory(ring, path, e) :
-							      add_file(ring, path, e);
+	if (absence == KEYRING_MAY_BE_GONE && (r == -ENOENT || (!r && S_ISREG(st.st_mode) && !st.st_size)))
+		return 0;
+	return !r && S_ISDIR(st.st_mode) ? add_directory(ring, path, absence, e) :
+					   add_file(ring, path, e);
 }
 
 void keyring_free(struct keyring *ring)

@@ -57,11 +57,15 @@ void key_forget(struct key *k);
 /* "NAME:FINGERPRINT": what a borrower says it is; no secret. */
 void key_identity(const struct key *k, char identity[static KEY_IDENTITY]);
 
+/* Whether there must be a key; else a file that is gone or empty, or such a directory, has none. */
+enum keyring_absence { KEYRING_NEEDED, KEYRING_MAY_BE_GONE };
+
 /*
- * Adds the key file @path, or all files "*.key" of the directory @path, of which
- * there must be one.  The same key twice is one.  *@ring is good to free on failure.
+ * Adds the key file @path, or all files "*.key" of the directory @path.  The same key
+ * twice is one.  *@ring is good to free on failure.
  */
-int keyring_add(struct keyring *ring, const char *path, struct error *e);
+int keyring_add(struct keyring *ring, const char *path, enum keyring_absence absence,
+		struct error *e);
 void keyring_free(struct keyring *ring);
 
 /* Who says to be @identity (@len bytes, from the network), or NULL. */

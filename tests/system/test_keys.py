@@ -282,6 +282,33 @@ def test_a_key_is_changed(world, key, tmp_path):
     p.check()
 
 
+def test_the_last_key_is_taken_away(world, key, tmp_path):
+    """Nobody may borrow any more; a key file that comes back lets him in again."""
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    only = key("spark", "keys/only.key")
+    donor = world.donor(options=["--keys", keys])
+    copy = tmp_path / "copy.key"
+    copy.write_bytes(only.read_bytes())
+    copy.chmod(0o600)
+    s = world.serve(donor, options=["--key", copy])
+    p = world.open(s)
+    p.write_random(20)
+    only.unlink()
+    donor.signal(signal.SIGHUP)
+    wait_for(lambda: s.stats()["donor_losses"] == 1, 5, "its connection ends")
+    wait_for(lambda: "no key is left: nobody may borrow" in donor.log.read_text(), 5, "the donor says so")
+    p.check()
+    status, text = swapd(tmp_path, donor.address, "--key", copy)
+    assert status == 5 and "does not know key spark" in text
+    only.write_bytes(copy.read_bytes())
+    only.chmod(0o600)
+    donor.signal(signal.SIGHUP)
+    wait_for(lambda: s.donor_state() == "up", 10, "it is let in again")
+    p.write_random(20)
+    p.check()
+
+
 def test_both_keys_at_once(tmp_path, world, key):
     first, second = key("spark", "a.key"), key("spark", "b.key")
     donor = world.donor(options=["--keys", first, "--keys", second])

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -464,6 +465,38 @@ static void hung_up_on_in_the_midst(void **state)
 	}
 }
 
+/* The last key, too: nobody comes in any more, and who was in is out. */
+static void the_last_key_is_taken_away(void **state)
+{
+	struct end spark, flink, late;
+	int r;
+
+	greet(&spark, 0, 1);
+	greet(&flink, 1, 2);
+	assert_int_equal(map(&spark), WIRE_OK);
+	assert_int_equal(map(&flink), WIRE_OK);
+	assert_int_equal(unlink(w.files[0]), 0);
+	raise(SIGHUP);
+	turn();
+	assert_int_equal(w.l->keys.count, 1);
+	assert_int_equal(w.pool.in[LEND_LENT], 1);
+	assert_int_equal(map(&flink), WIRE_OK);
+	/* Emptied is gone, too. */
+	assert_int_equal(truncate(w.files[1], 0), 0);
+	raise(SIGHUP);
+	turn();
+	assert_int_equal(w.l->keys.count, 0);
+	assert_int_equal(w.pool.in[LEND_LENT], 0);
+	end_open(&late);
+	assert_int_equal(tls_start(&late.tls, w.tls[1], late.fd), 0);
+	while ((r = tls_handshake(&late.tls)) == 1)
+		turn();
+	assert_int_equal(r, -EACCES);
+	end_close(&late);
+	end_close(&flink);
+	end_close(&spark);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -479,6 +512,7 @@ int main(void)
 		TEST(only_ones_own_connection_is_replaced),
 		TEST(before_a_greeting),
 		TEST(hung_up_on_in_the_midst),
+		TEST(the_last_key_is_taken_away),
 	};
 
 	return cmocka_run_group_tests_name("access", tests, NULL, NULL);

@@ -187,7 +187,7 @@ static void two_keys_of_one_name(void **state)
 	struct error e = { 0 };
 	struct key k;
 
-	assert_int_equal(keyring_add(&ring, directory, &e), -ENOENT);
+	assert_int_equal(keyring_add(&ring, directory, KEYRING_NEEDED, &e), -ENOENT);
 	assert_int_equal(key_make(&k, "spark", NULL), 0);
 	assert_int_equal(key_save(&k, path, NULL), 0);
 	key_identity(&k, first);
@@ -195,11 +195,11 @@ static void two_keys_of_one_name(void **state)
 	assert_int_equal(key_save(&k, other, NULL), 0);
 	key_identity(&k, second);
 
-	assert_int_equal(keyring_add(&ring, path, NULL), 0);
+	assert_int_equal(keyring_add(&ring, path, KEYRING_NEEDED, NULL), 0);
 	assert_non_null(keyring_find(&ring, first, strlen(first)));
 	assert_null(keyring_find(&ring, second, strlen(second)));
 	/* The one that is there already is not counted twice. */
-	assert_int_equal(keyring_add(&ring, directory, NULL), 0);
+	assert_int_equal(keyring_add(&ring, directory, KEYRING_NEEDED, NULL), 0);
 	assert_int_equal(ring.count, 2);
 	assert_memory_equal(keyring_find(&ring, second, strlen(second))->bytes, k.bytes, KEY_BYTES);
 	assert_null(keyring_find(&ring, "spark", 5));
@@ -209,7 +209,7 @@ static void two_keys_of_one_name(void **state)
 	/* One bad file in a directory is told, not passed over. */
 	put(other, GOOD, strlen(GOOD), 0644);
 	memset(&e, 0, sizeof(e));
-	assert_int_equal(keyring_add(&ring, directory, &e), -EACCES);
+	assert_int_equal(keyring_add(&ring, directory, KEYRING_NEEDED, &e), -EACCES);
 	assert_non_null(strstr(e.text, other));
 	keyring_free(&ring);
 	assert_int_equal(chmod(other, 0600), 0);
@@ -217,11 +217,37 @@ static void two_keys_of_one_name(void **state)
 	for (mode_t bit = 02; bit <= 020; bit <<= 3) {
 		assert_int_equal(chmod(directory, 0700 | bit), 0);
 		memset(&e, 0, sizeof(e));
-		assert_int_equal(keyring_add(&ring, directory, &e), -EACCES);
+		assert_int_equal(keyring_add(&ring, directory, KEYRING_NEEDED, &e), -EACCES);
 		assert_non_null(strstr(e.text, "chmod 700"));
 	}
 	assert_int_equal(chmod(directory, 0755), 0);
-	assert_int_equal(keyring_add(&ring, directory, NULL), 0);
+	assert_int_equal(keyring_add(&ring, directory, KEYRING_NEEDED, NULL), 0);
+	keyring_free(&ring);
+}
+
+/* What a donor that reads its keys again makes of those that are gone. */
+static void keys_that_are_gone(void **state)
+{
+	struct keyring ring = { 0 };
+	struct error e = { 0 };
+	struct key k;
+
+	assert_int_equal(keyring_add(&ring, directory, KEYRING_MAY_BE_GONE, &e), 0);
+	assert_int_equal(keyring_add(&ring, path, KEYRING_MAY_BE_GONE, &e), 0);
+	assert_int_equal(keyring_add(&ring, path, KEYRING_NEEDED, &e), -ENOENT);
+	assert_int_equal(ring.count, 0);
+	put(path, "", 0, 0600);
+	assert_int_equal(keyring_add(&ring, path, KEYRING_MAY_BE_GONE, &e), 0);
+	assert_int_equal(ring.count, 0);
+	/* What is there and no key is a mistake, not a wish. */
+	put(path, "ebb-key-1", 9, 0600);
+	assert_int_equal(keyring_add(&ring, path, KEYRING_MAY_BE_GONE, &e), -EINVAL);
+	assert_int_equal(keyring_add(&ring, directory, KEYRING_MAY_BE_GONE, &e), -EINVAL);
+	unlink(path);
+	assert_int_equal(key_make(&k, "spark", NULL), 0);
+	assert_int_equal(key_save(&k, path, NULL), 0);
+	assert_int_equal(keyring_add(&ring, directory, KEYRING_MAY_BE_GONE, &e), 0);
+	assert_int_equal(ring.count, 1);
 	keyring_free(&ring);
 }
 
@@ -235,6 +261,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(whose_it_is, setup, teardown),
 		cmocka_unit_test_setup_teardown(names, setup, teardown),
 		cmocka_unit_test_setup_teardown(two_keys_of_one_name, setup, teardown),
+		cmocka_unit_test_setup_teardown(keys_that_are_gone, setup, teardown),
 	};
 
 	return cmocka_run_group_tests_name("key", tests, NULL, NULL);
