@@ -93,6 +93,36 @@ struct json_object *device_describe_all(void)
 	return rows;
 }
 
+int64_t donor_stuck(struct json_object *row)
+{
+	struct json_object *outlook = get_member(row, "outlook");
+
+	return outlook ? control_int(outlook, "stuck", 0) : 0;
+}
+
+void donor_print_stuck(const char *donor, const char *device, struct json_object *row)
+{
+	struct json_object *outlook = get_member(row, "outlook");
+
+	if (donor_stuck(row))
+		printf("donor %s: %lld of the %lld slabs that device %s has there cannot move: %s\n",
+		       donor, (long long)donor_stuck(row),
+		       (long long)control_int(outlook, "slabs", 0), device,
+		       control_str(outlook, "why", "see its log"));
+}
+
+static void print_all_stuck(struct json_object *device)
+{
+	struct json_object *donors = get_member(get_member(device, "server"), "donors");
+
+	for (size_t i = 0; donors && i < json_object_array_length(donors); i++) {
+		struct json_object *donor = json_object_array_get_idx(donors, i);
+
+		donor_print_stuck(control_str(donor, "address", "?"),
+				  control_str(device, "name", "?"), donor);
+	}
+}
+
 /* "3 donors"; "256 copies, 2 missing": what a table has no room for. */
 static void put_summary(struct json_object *row)
 {
@@ -140,6 +170,8 @@ void device_print_table(struct json_object *rows)
 		put_summary(json_object_array_get_idx(rows, i));
 
 	output_table(rows, columns, "no devices; make one with ebbctl device create");
+	for (size_t i = 0; rows && i < json_object_array_length(rows); i++)
+		print_all_stuck(json_object_array_get_idx(rows, i));
 }
 
 static void print_list(struct json_object *o)

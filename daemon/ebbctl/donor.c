@@ -8,6 +8,7 @@
 #include "common/size.h"
 #include "common/paths.h"
 #include "daemon_call.h"
+#include "device_list.h"
 #include "device_servers.h"
 #include "output.h"
 #include "verbs.h"
@@ -98,15 +99,16 @@ static void print_local(struct json_object *o)
 	output_table(get_member(o, "borrowers"), columns, "nobody borrows");
 }
 
-/* "up, draining, missing in etcd" */
+/* "up, draining, stuck, missing in etcd" */
 static void put_whole_state(struct json_object *row)
 {
 	const char *leaving = control_str(row, "leaving", NULL);
 	bool missing = json_object_get_boolean(get_member(row, "missing"));
 	char text[96];
 
-	snprintf(text, sizeof(text), "%s%s%s%s", control_str(row, "state", "?"), leaving ? ", " : "",
-		 leaving ?: "", missing ? ", missing in etcd" : "");
+	snprintf(text, sizeof(text), "%s%s%s%s%s", control_str(row, "state", "?"),
+		 leaving ? ", " : "", leaving ?: "", donor_stuck(row) ? ", stuck" : "",
+		 missing ? ", missing in etcd" : "");
 	put_str(row, "state", text);
 }
 
@@ -126,6 +128,11 @@ static void print_list(struct json_object *o)
 		put_whole_state(json_object_array_get_idx(rows, i));
 	output_table(rows, columns,
 		     "no donors; see ebbctl device create and [donors] in ebb.conf(5)");
+	for (size_t i = 0; i < json_object_array_length(rows); i++) {
+		struct json_object *row = json_object_array_get_idx(rows, i);
+
+		donor_print_stuck(control_str(row, "address", "?"), control_str(row, "device", "?"), row);
+	}
 	if (error)
 		printf("\nebbd: %s\n", error);
 	if (local) {
@@ -157,11 +164,25 @@ static int run_list(int argc, char **argv, void *options, struct error *e)
 struct telling {
 	const char *verb, *address;
 	struct json_object *devices; /* told */
+	struct json_object *moves;   /* what they say of a drain: {device, outlook} */
 	struct error *e;
 };
 
+static void keep_outlook(struct telling *t, const char *device, struct json_object *answer)
+{
+	struct json_object *outlook = get_member(answer, "outlook"), *row;
+
+	if (!outlook)
+		return;
+	row = json_object_new_object();
+	put_str(row, "device", device);
+	json_object_object_add(row, "outlook", json_object_get(outlook));
+	json_object_array_add(t->moves, row);
+}
+
 static int tell_user(const char *device, struct json_object *status, void *data)
 {
+	_cleanup_json_ struct json_object *answer = NULL;
 	struct json_object *rows = get_member(status, "donors"), *request;
 	struct telling *t = data;
 	int r;
@@ -170,20 +191,26 @@ static int tell_user(const char *device, struct json_object *status, void *data)
 		return 0;
 	request = server_request(t->verb);
 	put_str(request, "donor", t->address);
-	r = server_tell(device, request, t->e);
-	if (!r)
-		json_object_array_add(t->devices, json_object_new_string(device));
-	return r;
+	r = server_call(device, request, &answer, t->e);
+	if (r)
+		return r;
+	json_object_array_add(t->devices, json_object_new_string(device));
+	keep_outlook(t, device, answer);
+	return 0;
 }
 
 static int tell_devices(const char *verb, const char *address, struct json_object *o,
 			struct error *e)
 {
-	struct telling t = { verb, address, json_object_new_array(), e };
+	struct telling t = { verb, address, json_object_new_array(), json_object_new_array(), e };
 	int r;
 
 	json_object_object_add(o, "devices", t.devices);
 	r = servers_ask("status", tell_user, &t);
+	if (json_object_array_length(t.moves))
+		json_object_object_add(o, "moves", t.moves);
+	else
+		json_object_put(t.moves);
 	if (r || json_object_array_length(t.devices))
 		return r;
 	return fail_exit(e, EXIT_USAGE, ENOENT,
@@ -216,8 +243,24 @@ static int tell(const char *verb, const char *local_verb, const char *what, cons
 
 static void print_drain(struct json_object *o)
 {
-	printf("donor %s: its slabs are moving away; see ebbctl donor list\n",
-	       control_str(o, "donor", ""));
+	const char *donor = control_str(o, "donor", "");
+	struct json_object *moves = get_member(o, "moves");
+
+	for (size_t i = 0; moves && i < json_object_array_length(moves); i++) {
+		struct json_object *row = json_object_array_get_idx(moves, i);
+		struct json_object *outlook = get_member(row, "outlook");
+		long long disk = control_int(outlook, "to_disk", 0);
+
+		printf("donor %s: %lld slabs of device %s move away", donor,
+		       (long long)control_int(outlook, "move", 0) + disk,
+		       control_str(row, "device", "?"));
+		if (disk)
+			printf(", %lld of them to its disk alone: no other donor has room", disk);
+		printf("; see ebbctl donor list\n");
+		donor_print_stuck(donor, control_str(row, "device", "?"), row);
+	}
+	if (!moves)
+		printf("donor %s: its slabs are moving away; see ebbctl donor list\n", donor);
 }
 
 static void print_used(struct json_object *o)

@@ -37,7 +37,7 @@ static int named_donor(struct swapd *s, struct json_object *request, const char 
 }
 
 static int donor_order(struct swapd *s, struct json_object *request, enum order_kind kind,
-		       struct error *e)
+		       struct json_object *answer, struct error *e)
 {
 	struct order o = { .kind = kind };
 	struct donor *d;
@@ -48,7 +48,10 @@ static int donor_order(struct swapd *s, struct json_object *request, enum order_
 		return r;
 	o.donor = d->index;
 	snprintf(what, sizeof(what), "donor %s", d->address.text);
-	return orders_give(&s->orders, &o, what, e);
+	r = orders_give(&s->orders, &o, what, e);
+	if (!r && kind == ORDER_DRAIN)
+		device_outlook(s, d, answer);
+	return r;
 }
 
 static int migrate(struct swapd *s, struct json_object *request, struct error *e)
@@ -143,7 +146,7 @@ static int handle(void *data, const char *verb, struct json_object *request,
 
 	for (size_t i = 0; i < sizeof(donor_verbs) / sizeof(*donor_verbs); i++)
 		if (!strcmp(verb, donor_verbs[i].verb))
-			return donor_order(s, request, donor_verbs[i].kind, e);
+			return donor_order(s, request, donor_verbs[i].kind, answer, e);
 	if (!strcmp(verb, "slab.migrate"))
 		return migrate(s, request, e);
 	if (!strcmp(verb, "donors.set"))

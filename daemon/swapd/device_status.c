@@ -7,6 +7,7 @@
 #include "common/json.h"
 #include "device_status.h"
 #include "fuse_file.h"
+#include "outlook.h"
 #include "repair.h"
 #include "swapd.h"
 
@@ -29,6 +30,21 @@ static const char *leaving_text(uint8_t leaving)
 	       leaving & DONOR_REMOVED ? "removed" :
 	       leaving & DONOR_DRAINED ? "drained" :
 	       leaving & DONOR_DRAINING ? "draining" : NULL;
+}
+
+void device_outlook(const struct swapd *s, const struct donor *d, struct json_object *a)
+{
+	struct json_object *o = json_object_new_object();
+	struct outlook told;
+
+	outlook(s, d, &told);
+	json_add_int(o, "slabs", told.slabs);
+	json_add_int(o, "move", told.move);
+	json_add_int(o, "to_disk", told.disk);
+	json_add_int(o, "stuck", told.stuck);
+	if (told.why)
+		json_add_text(o, "why", told.why);
+	json_object_object_add(a, "outlook", o);
 }
 
 static struct json_object *donors_json(const struct swapd *s)
@@ -62,6 +78,8 @@ static struct json_object *donors_json(const struct swapd *s)
 		json_add_int(o, "bad_pages", count_get(&d->bad_pages));
 		if (d->losses)
 			json_add_text(o, "last_loss", d->why);
+		if (leaving)
+			device_outlook(s, d, o);
 		json_object_array_add(list, o);
 	}
 	return list;

@@ -113,6 +113,28 @@ def test_who_uses_a_donor_is_told(run, verb):
     refuse(USAGE, "donor", verb, says=["missing"])
 
 
+def test_a_drain_that_is_stuck(run):
+    """How many slabs can move, how many cannot, why, and what to do."""
+    why = "no other donor has room; add one, or lend more there"
+    outlooks = {"ebb0": {"slabs": 5, "move": 2, "to_disk": 0, "stuck": 3, "why": why},
+                "ebb1": {"slabs": 4, "move": 1, "to_disk": 3, "stuck": 0}}
+    for name, outlook in outlooks.items():
+        def answer(request, outlook=outlook):
+            if request["verb"] == "status":
+                return {"donors": [donor("a:7070", leaving="drained", outlook=outlook)]}
+            return {"outlook": outlook}
+        run.device(name, answer)
+    stuck = f"donor a:7070: 3 of the 5 slabs that device ebb0 has there cannot move: {why}\n"
+    said = ebbctl("donor", "drain", "a").stdout
+    assert "2 slabs of device ebb0 move away; " in said and stuck in said
+    assert "4 slabs of device ebb1 move away, 3 of them to its disk alone" in said
+    told = ebbctl_json("donor", "drain", "a")
+    assert told["moves"] == [{"device": name, "outlook": outlook} for name, outlook in outlooks.items()]
+    listed = ebbctl("donor", "list").stdout
+    assert "up, drained, stuck" in listed and stuck in listed
+    assert stuck in ebbctl("device", "list").stdout
+
+
 def test_a_server_that_refuses(run):
     run.device("ebb0", lambda request: {"donors": [donor("a:1")]} if request["verb"] == "status"
                else error("donor a:1: not quarantined; nothing to do", REFUSED))

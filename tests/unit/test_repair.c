@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "swapd/fuse_file.h"
+#include "swapd/outlook.h"
 #include "swapd/page_io.h"
 #include "swapd/pages.h"
 #include "swapd/repair.h"
@@ -427,6 +428,73 @@ static void nobody_is_forgiven(void **state)
 	end();
 }
 
+static void check_outlook(const struct donor *d, uint32_t move, uint32_t to_disk, uint32_t stuck,
+			  const char *why)
+{
+	struct outlook o;
+
+	outlook(&s, d, &o);
+	assert_int_equal(o.slabs, move + to_disk + stuck);
+	assert_int_equal(o.move, move);
+	assert_int_equal(o.disk, to_disk);
+	assert_int_equal(o.stuck, stuck);
+	assert_int_equal(o.why != NULL, stuck != 0);
+	if (why)
+		assert_non_null(strstr(o.why, why));
+}
+
+/* What is said of a drain beforehand is what becomes of it. */
+static void what_a_drain_comes_to(void **state)
+{
+	uint64_t now = now_ns();
+
+	begin(1, false);
+	s.donors[1].leaving = DONOR_DRAINED;
+	for (uint32_t i = 0; i < 5; i++) {
+		request(SLOT_WRITE, i * SLAB_PAGES, 1);
+		grant();
+	}
+	s.donors[0].leaving = DONOR_DRAINED;
+	check_outlook(&s.donors[0], 0, 0, 5, "no other donor is up; ");
+	s.donors[1].leaving = 0;
+	s.donors[1].free = 0;
+	check_outlook(&s.donors[0], 0, 0, 5, "no other donor has room; ");
+	s.donors[1].free = 2 * s.options.slab;
+	check_outlook(&s.donors[0], 2, 0, 3, "not so much room; ");
+	for (int i = 0; i < 60; i++, now += SECOND) {
+		repair_tick(&s, now);
+		repair_run(&s);
+		grant();
+	}
+	assert_int_equal(s.donors[0].copies, 3);
+	check_outlook(&s.donors[0], 0, 0, 3, "no other donor has room; ");
+	s.donors[1].free = 1ull << 40;
+	check_outlook(&s.donors[0], 3, 0, 0, NULL);
+	end();
+
+	/* With a disk nothing is stuck. */
+	begin(1, true);
+	s.donors[1].leaving = DONOR_DRAINED;
+	for (uint32_t i = 0; i < 5; i++) {
+		request(SLOT_WRITE, i * SLAB_PAGES, 1);
+		grant();
+		back_up(1);
+	}
+	s.donors[0].leaving = DONOR_DRAINED;
+	s.donors[1].leaving = 0;
+	s.donors[1].free = s.options.slab;
+	check_outlook(&s.donors[0], 1, 4, 0, NULL);
+	end();
+
+	/* Copies want donors of their own. */
+	begin(2, false);
+	request(SLOT_WRITE, 0, 1);
+	grant();
+	s.donors[0].leaving = DONOR_DRAINED;
+	check_outlook(&s.donors[0], 0, 0, 1, "has a copy of them already; ");
+	end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -438,6 +506,7 @@ int main(void)
 		cmocka_unit_test(a_write_outlives_its_donor),
 		cmocka_unit_test(a_slab_behind_many_pages),
 		cmocka_unit_test(a_drain_to_a_slow_disk),
+		cmocka_unit_test(what_a_drain_comes_to),
 	};
 
 	return cmocka_run_group_tests_name("repair", tests, NULL, NULL);
