@@ -69,9 +69,23 @@ static struct connection *older(struct connection *a, struct connection *b)
 	return !a || b->since < a->since ? b : a;
 }
 
+uint64_t connections_with_key(const struct lender *l, const char *name)
+{
+	uint64_t n = 0;
+
+	for (int i = 0; i < CONNECTIONS; i++) {
+		const struct connection *c = &l->connections[i];
+
+		n += c->fd >= 0 && access_known(&c->access) &&
+		     !strcmp(l->connections[c->home].access.tls.name, name);
+	}
+	return n;
+}
+
 /*
  * A place for a connection from @peer, or NULL with the reason.  Who has not greeted
- * keeps nobody out.
+ * keeps nobody out.  Those that a key tells apart are limited by that: one address may
+ * have many borrowers behind it.
  */
 static struct connection *find_place(struct lender *l, const struct sockaddr_storage *peer,
 				     const char **why)
@@ -87,7 +101,7 @@ static struct connection *find_place(struct lender *l, const struct sockaddr_sto
 			continue;
 		}
 		stranger = older(stranger, c);
-		if (same_host(&c->peer, peer)) {
+		if (!access_known(&c->access) && same_host(&c->peer, peer)) {
 			same++;
 			neighbour = older(neighbour, c);
 		}

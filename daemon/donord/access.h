@@ -58,6 +58,12 @@ static inline bool access_waits(const struct access *a)
 	return a->state == ACCESS_PEEKING || a->state == ACCESS_SHAKING;
 }
 
+/* Whether a key has told who it is. */
+static inline bool access_known(const struct access *a)
+{
+	return a->state == ACCESS_CONTROL || a->state == ACCESS_DATA;
+}
+
 /* Whether frames of @op are served: WIRE_OK, or what such a request is answered with. */
 enum wire_status access_serves(const struct access *a, enum wire_op op);
 

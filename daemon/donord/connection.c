@@ -227,6 +227,20 @@ static int greet(struct connection *c, const struct wire_frame *f)
 	return 0;
 }
 
+/* Whether those of @c's key would be more than there may be, with @more to come. */
+static bool too_many(const struct connection *c, uint64_t more)
+{
+	struct lender *l = c->lender;
+	const char *name = c->access.tls.name;
+
+	if (!l->options.key_connections ||
+	    connections_with_key(l, name) + more <= l->options.key_connections)
+		return false;
+	lender_say(l, LOG_LVL_WARN, "key %s: more than %llu connections; see --key-connections", name,
+		   (unsigned long long)l->options.key_connections);
+	return true;
+}
+
 /* A data connection says whose it is. */
 static int join(struct connection *c, const struct wire_frame *f)
 {
@@ -240,7 +254,8 @@ static int join(struct connection *c, const struct wire_frame *f)
 		if (c->lender->connections[i].fd >= 0 && j.session &&
 		    c->lender->connections[i].access.session == j.session)
 			control = &c->lender->connections[i];
-	st = access_join(&c->access, control ? &control->access : NULL, &j);
+	st = control && too_many(control, 1) ? WIRE_NO_SESSION :
+	     access_join(&c->access, control ? &control->access : NULL, &j);
 	put_reply(c, f, st, NULL, 0, NO_SLAB);
 	if (st != WIRE_OK) {
 		lender_say(c->lender, LOG_LVL_WARN, "data connection refused: %s",
@@ -391,9 +406,11 @@ static bool let_in(struct connection *c)
 	if (r < 0)
 		connection_drop(c, r == -EACCES ? c->access.tls.why : r == -ECONNRESET ?
 				"disconnected" : strerror(-r));
+	else if (!r && access_known(&c->access) && too_many(c, 0))
+		connection_drop(c, "too many connections with its key");
 	else
 		watch(c, true, r == 1 && c->access.tls.wants_write);
-	return !r;
+	return !r && c->fd >= 0;
 }
 
 void connection_event(struct connection *c, uint32_t events)

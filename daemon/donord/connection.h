@@ -68,6 +68,9 @@ void connection_accept(struct lender *l, int place);
 /* Takes the connected socket @fd, which is closed on failure, as if it had been accepted. */
 struct connection *connection_adopt(struct lender *l, int fd, const struct sockaddr_storage *peer);
 
+/* Connections of all who have a key of @name, data connections included. */
+uint64_t connections_with_key(const struct lender *l, const char *name);
+
 /* Whether it moves pages of another one's slabs. */
 static inline bool connection_is_data(const struct connection *c)
 {

@@ -48,7 +48,9 @@ static const struct option_spec specs[] = {
 	OPTION("rdma-memory", OPTION_SIZE, rdma_memory, "SIZE", "memory to lend by RDMA"),
 	OPTION("quota", OPTION_SIZE, lender.quota, "SIZE", "most that one borrower gets"),
 	OPTION("peer-connections", OPTION_UINT, lender.peer_connections, "N",
-	       "most connections from one address [64]"),
+	       "most connections from one address, of those without a key [64]"),
+	OPTION("key-connections", OPTION_UINT, lender.key_connections, "N",
+	       "most connections with keys of one name [192]"),
 	OPTION("drain-timeout", OPTION_DURATION, lender.drain, "TIME",
 	       "after SIGTERM, wait so long for borrowers to take their pages elsewhere [60s]"),
 	OPTION("overdue", OPTION_DURATION, lender.overdue, "TIME",
@@ -244,7 +246,7 @@ int main(int argc, char **argv)
 {
 	struct donord_options o = {
 		.slab = 64 << 20,
-		.lender = { .peer_connections = 64, .drain = 60000000000ull,
+		.lender = { .peer_connections = 64, .key_connections = 192, .drain = 60000000000ull,
 			    .overdue = 300000000000ull },
 	};
 	struct error e = { 0 };

@@ -42,7 +42,7 @@ static void make_key(int i, const char *name)
 
 static int with_donor(void **state)
 {
-	struct lender_options o = { .quota = 3 * SLAB };
+	struct lender_options o = { .quota = 3 * SLAB, .peer_connections = 3, .key_connections = 5 };
 	struct error e = { 0 };
 
 	w = (struct world){ .directory = "/tmp/ebb-access-XXXXXX" };
@@ -141,6 +141,14 @@ static void end_close(struct end *b)
 	session_guard_free(&b->out);
 	close(b->fd);
 	turn();
+}
+
+static bool hung_up(const struct end *b)
+{
+	char byte;
+	ssize_t n = recv(b->fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
+
+	return n == 0 || (n < 0 && errno != EAGAIN);
 }
 
 /* Sends a request; the status of its reply, or -errno when there is none. */
@@ -465,6 +473,47 @@ static void hung_up_on_in_the_midst(void **state)
 	}
 }
 
+/* Places are limited by key; by address only until a key is known. */
+static void places_are_the_keys(void **state)
+{
+	struct end spark[4], flink, data, silent[5];
+	struct wire_join j;
+
+	/* More than may come from one address, which they all have. */
+	for (uint64_t i = 0; i < 4; i++)
+		greet(&spark[i], 0, i + 1);
+	join(&data, &spark[0], 0);
+	greet(&flink, 1, 9);
+	for (int i = 0; i < 4; i++)
+		assert_true(spark[i].c->greeted);
+	/* Five are enough for one key: neither a session more nor a data connection. */
+	shake_hands(&silent[0], 0);
+	turn();
+	assert_true(hung_up(&silent[0]));
+	j = ticket(&spark[1], 0);
+	end_open(&silent[1]);
+	assert_int_equal(say_join(&silent[1], &j), WIRE_NO_SESSION);
+	/* Those who do not say who they are: three, the oldest goes. */
+	end_close(&silent[0]);
+	end_close(&silent[1]);
+	for (int i = 0; i < 5; i++) {
+		end_open(&silent[i]);
+		turn();
+	}
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(hung_up(&silent[i]), i < 2);
+	/* With one less there is a place. */
+	end_close(&data);
+	greet(&data, 0, 7);
+	assert_int_equal(map(&data), WIRE_OK);
+	end_close(&data);
+	for (int i = 0; i < 5; i++)
+		end_close(&silent[i]);
+	for (int i = 0; i < 4; i++)
+		end_close(&spark[i]);
+	end_close(&flink);
+}
+
 /* The last key, too: nobody comes in any more, and who was in is out. */
 static void the_last_key_is_taken_away(void **state)
 {
@@ -513,6 +562,7 @@ int main(void)
 		TEST(before_a_greeting),
 		TEST(hung_up_on_in_the_midst),
 		TEST(the_last_key_is_taken_away),
+		TEST(places_are_the_keys),
 	};
 
 	return cmocka_run_group_tests_name("access", tests, NULL, NULL);
