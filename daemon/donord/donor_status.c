@@ -45,6 +45,7 @@ void lender_told(const struct lender *l, struct wire_donor *d)
 		.total = total_bytes(l),
 		.free = free_bytes(l),
 		.memory = l->sample.memory,
+		.identity = l->identity,
 	};
 	/* Slabs that nobody has are ready for use, not in use. */
 	used = used > idle + lent ? used - idle : lent;

@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -401,7 +402,12 @@ int lender_new(struct lender **out, struct lend_pool *pool, const struct lender_
 		lender_free(&l);
 		return fail(e, r, "event loop: %s", strerror(-r));
 	}
-	r = use_keys(l, e);
+	/* 0 stands for none. */
+	while (!r && !l->identity)
+		if (getrandom(&l->identity, sizeof(l->identity), 0) != sizeof(l->identity))
+			r = fail(e, errno, "getrandom: %m");
+	if (!r)
+		r = use_keys(l, e);
 	if (r) {
 		lender_free(&l);
 		return r;

@@ -211,6 +211,7 @@ static int open_connection(struct swapd *s, struct donor *d)
 		return r;
 	}
 	d->fd = fd;
+	d->identity = 0;
 	d->watched_for_write = true;
 	set_state(d, DONOR_CONNECTING, now_ns());
 	return 0;
@@ -220,7 +221,8 @@ static void greet(struct swapd *s, struct donor *d)
 {
 	struct wire_frame f = { .op = WIRE_HELLO, .tag = (uint64_t)TAG_HELLO << TAG_KIND,
 				.length = WIRE_HELLO_SIZE };
-	struct wire_hello h = { .version = WIRE_VERSION, .borrower = s->borrower,
+	/* One number for each: at a second address of a donor it must not end the first one. */
+	struct wire_hello h = { .version = WIRE_VERSION, .borrower = s->borrower + d->index,
 				.slab_size = s->options.slab };
 	uint8_t payload[WIRE_HELLO_SIZE];
 
@@ -304,9 +306,25 @@ static void take_figures(struct donor *d, const struct wire_donor *told)
 		     (told->flags & WIRE_DRAINING ? DONOR_DRAINING : 0);
 }
 
+/* Another entry for the donor with @identity, in use or not trusted; NULL = none. */
+static const struct donor *same_donor(const struct swapd *s, const struct donor *d,
+				      uint64_t identity)
+{
+	for (int i = 0; i < s->donor_count && identity; i++) {
+		const struct donor *other = &s->donors[i];
+
+		if (other != d && other->identity == identity &&
+		    (other->state == DONOR_GREETING || other->state == DONOR_UP ||
+		     other->state == DONOR_QUARANTINED))
+			return other;
+	}
+	return NULL;
+}
+
 static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame *f,
 		      const uint8_t *payload)
 {
+	const struct donor *other;
 	struct wire_donor told;
 	int r;
 
@@ -322,6 +340,15 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 		return -EPROTO;
 	if (told.slab_size < s->options.slab)
 		return -EPROTO;
+	/* Two copies of a slab there would be lost together. */
+	other = same_donor(s, d, told.identity);
+	if (other) {
+		snprintf(d->why, sizeof(d->why), "the same donor as %.100s; leave one of its addresses out",
+			 other->address.text);
+		explain(s, d, d->why);
+		return -ECONNREFUSED;
+	}
+	d->identity = told.identity;
 	d->slab_size = told.slab_size;
 	take_figures(d, &told);
 	r = d->transport->greeted ? d->transport->greeted(s, d, told.session) : 0;

@@ -74,6 +74,7 @@ struct donor {
 	uint64_t memory, used;   /* bytes of its machine, as last told; 0 = not told */
 	uint64_t latency;        /* ns: of recent reads; fades, so that it is looked at again */
 	uint64_t slab_size;      /* bytes, of this connection; ours are not larger */
+	uint64_t identity;       /* the donor's, as told at the greeting; 0 = not told */
 	uint32_t connects, losses;
 	uint64_t bad_pages;      /* it gave back other than they were written */
 	bool blamed;             /* for one of them, since the last flush */

@@ -156,7 +156,7 @@ int wire_parse_hello(const void *buf, size_t len, struct wire_hello *h)
 
 /*
  * HELLO and PING replies: 0 version, 4 flags, 8 slab size, 16 total, 24 free,
- * 32 memory, 40 used, 48 session, 56 reserved.
+ * 32 memory, 40 used, 48 session, 56 identity.
  */
 void wire_build_donor(uint8_t buf[static WIRE_DONOR_SIZE], const struct wire_donor *d)
 {
@@ -168,14 +168,14 @@ void wire_build_donor(uint8_t buf[static WIRE_DONOR_SIZE], const struct wire_don
 	put64(buf + 32, d->memory);
 	put64(buf + 40, d->used);
 	put64(buf + 48, d->session);
-	put64(buf + 56, 0);
+	put64(buf + 56, d->identity);
 }
 
 int wire_parse_donor(const void *buf, size_t len, struct wire_donor *d)
 {
 	const uint8_t *p = buf;
 
-	if (len != WIRE_DONOR_SIZE || get64(p + 56))
+	if (len != WIRE_DONOR_SIZE)
 		return -EPROTO;
 	*d = (struct wire_donor){
 		.version = get32(p),
@@ -186,6 +186,7 @@ int wire_parse_donor(const void *buf, size_t len, struct wire_donor *d)
 		.memory = get64(p + 32),
 		.used = get64(p + 40),
 		.session = get64(p + 48),
+		.identity = get64(p + 56),
 	};
 	return d->flags & ~WIRE_DRAINING || d->free > d->total || d->used > d->memory ?
 	       -EPROTO : 0;

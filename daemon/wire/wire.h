@@ -93,8 +93,8 @@ struct wire_frame {
 /* Payload of a HELLO request. */
 struct wire_hello {
 	uint32_t version;
-	uint64_t borrower;  /* random, one per borrower process: a second connection
-			     * with the same number fences the first */
+	uint64_t borrower;  /* random, one per borrower process and donor it knows of: a
+			     * second connection with the same number fences the first */
 	uint64_t slab_size; /* bytes the borrower will use of a slab */
 	char name[WIRE_NAME]; /* for the donor's log; NUL-padded */
 };
@@ -113,6 +113,7 @@ struct wire_donor {
 	uint64_t memory;    /* bytes the machine has; 0 = not told */
 	uint64_t used;      /* in use of it: by its own programs and by mapped slabs */
 	uint64_t session;   /* for JOIN; 0 = pages go over this connection */
+	uint64_t identity;  /* random, of the donor's process, by whatever address; 0 = not told */
 };
 
 /* One of up to WIRE_LOANS in the payload of an ACTIVITY request. */

@@ -9,7 +9,7 @@ from dataplane import PAGE, SLAB
 
 HELLO, MAP, UNMAP, READ, WRITE, PING, ACTIVITY, EVICT, JOIN = range(1, 10)
 VERSION = 2
-TOLD = struct.Struct("<IIQQQQQQQ")      # version, flags, slab, total, free, memory, used, session, 0
+TOLD = struct.Struct("<IIQQQQQQQ")      # version, flags, slab, total, free, memory, used, session, identity
 
 
 def frame(op, tag=0, slab=0, generation=0, offset=0, length=0, magic=b"EBB1", direction=0, status=0):

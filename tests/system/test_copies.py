@@ -11,7 +11,7 @@ import time
 import pytest
 
 import machine
-from dataplane import MIB, PAGE, SLAB, only_tcp
+from dataplane import MIB, PAGE, SLAB, free_port, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import wait_for
 from test_dataplane import hammer_all, refused
@@ -240,6 +240,26 @@ def test_without_disk_and_room_a_slab_stays(world):
     assert slabs_at(s, a) == held
     assert s.status()["donors"][0]["outlook"] == outlook
     assert "no other donor has room" in s.ask("slab.migrate", slab=0)["error"] or 0 not in s.slabs()
+    p.check()
+
+
+@only_tcp
+def test_one_donor_at_two_addresses(world):
+    """Copies would be lost together: the second is not used, and the first not disturbed."""
+    second = f"127.0.0.1:{free_port()}"
+    a, b = world.donor(options=["--listen", second]), world.donor()
+    s = world.serve(a, durability="none")
+    p = world.open(s)
+    p.write_random(50)
+    s.do("donors.set", donors=[a.address, second])
+    wait_for(lambda: "the same donor as" in s.log.read_text(), 5, "it is found out")
+    assert f"donor {second}: the same donor as {a.address}; " in s.log.read_text()
+    time.sleep(1)
+    assert s.donor_state(0) == "up" and s.donor_state(1) != "up"
+    assert s.stats()["donor_losses"] == 0
+    p.check()
+    s.do("donors.set", donors=[b.address])
+    wait_for(lambda: [d["address"] for d in s.status()["donors"]] == [b.address], 20, "change")
     p.check()
 
 

@@ -178,7 +178,8 @@ static void *lending_main(void *data)
 	return NULL;
 }
 
-static void lending_start(struct lending *l)
+/* At a second address, too, unless that is NULL. */
+static void lending_start(struct lending *l, struct address *second)
 {
 	struct lender_options options = { 0 };
 	struct error e = { 0 };
@@ -189,6 +190,7 @@ static void lending_start(struct lending *l)
 	assert_int_equal(lend_init(&l->pool, SLABS * SLAB, SLAB, LEND_SHARED, &e), 0);
 	assert_int_equal(lender_new(&l->lender, &l->pool, &options, &e), 0);
 	assert_int_equal(lender_listen(l->lender, &l->address, &e), 0);
+	assert_true(!second || lender_listen(l->lender, second, &e) == 0);
 	assert_int_equal(lender_start(l->lender, &e), 0);
 	assert_int_equal(pthread_create(&l->thread, NULL, lending_main, l), 0);
 }
@@ -216,7 +218,7 @@ static void pages_through_shared_memory(void **state)
 	struct lending l;
 	struct error e = { 0 };
 
-	lending_start(&l);
+	lending_start(&l, NULL);
 	borrower_init(&b);
 	assert_int_equal(donor_add(&b.s, l.address.text, &e), 0);
 	assert_string_equal(b.s.donors[0].transport->name, "shm");
@@ -276,6 +278,62 @@ static void pages_through_shared_memory(void **state)
 	borrower_free(&b);
 }
 
+/* One donor at two addresses: the second is refused, and nothing of the first is lost. */
+static void one_donor_at_two_addresses(void **state)
+{
+	static struct borrower b;
+	static uint8_t page[PAGE] = { 1 };
+	struct lending l;
+	struct error e = { 0 };
+	struct address second;
+	struct donor *d;
+
+	parse(&second, "second");
+	lending_start(&l, &second);
+	borrower_init(&b);
+	assert_int_equal(donor_add(&b.s, l.address.text, &e), 0);
+	request(&b, SLOT_WRITE, 0, 1, page);
+	settle(&b, 0);
+	assert_int_equal(answered(&b, 0, NULL, 0), 0);
+	assert_int_equal(donor_add(&b.s, second.text, &e), -EACCES);
+	assert_non_null(strstr(e.text, l.address.text));
+	assert_non_null(strstr(e.text, second.text));
+	assert_non_null(strstr(e.text, "the same donor as"));
+	assert_int_equal(b.s.donors[0].state, DONOR_UP);
+	request(&b, SLOT_WRITE, 1, 1, page);
+	assert_int_equal(answered(&b, 1, NULL, 0), 0);
+	/* It has not even been disturbed: the donor answers there. */
+	b.s.donors[0].ping_at = 0;
+	donors_tick(&b.s, now_ns());
+	for (int i = 0; i < 20 && b.s.donors[0].pinged; i++) {
+		struct pollfd p = { .fd = b.s.donors[0].fd, .events = POLLIN };
+
+		donors_flush(&b.s);
+		if (poll(&p, 1, 100) > 0)
+			donor_event(&b.s, &b.s.donors[0], (uint32_t)p.revents);
+	}
+	assert_int_equal(b.s.donors[0].state, DONOR_UP);
+	assert_int_equal(b.s.donors[0].pinged, 0);
+	/* When the first is lost, the second will do. */
+	donor_lose(&b.s, &b.s.donors[0], "killed");
+	b.s.donors[0].retry_at = UINT64_MAX;
+	d = &b.s.donors[1];
+	d->retry_at = 0;
+	for (int i = 0; i < 50 && d->state != DONOR_UP; i++) {
+		struct pollfd p = { .events = POLLIN };
+
+		donors_tick(&b.s, now_ns());
+		donors_flush(&b.s);
+		p.fd = d->fd;
+		if (poll(&p, 1, 20) >= 0 && d->fd >= 0)
+			donor_event(&b.s, d, (uint32_t)p.revents | EPOLLOUT);
+	}
+	assert_int_equal(d->state, DONOR_UP);
+	back_up(&b, 0);
+	borrower_free(&b);
+	lending_stop(&l);
+}
+
 static void a_full_donor_leaves_the_backup(void **state)
 {
 	static struct borrower b;
@@ -284,7 +342,7 @@ static void a_full_donor_leaves_the_backup(void **state)
 	struct error e = { 0 };
 	uint32_t slab, generation;
 
-	lending_start(&l);
+	lending_start(&l, NULL);
 	for (int i = 0; i < SLABS; i++)
 		assert_int_equal(lend_map(&l.pool, 60, &slab, &generation), WIRE_OK);
 	borrower_init(&b);
@@ -544,6 +602,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pages_through_shared_memory),
+		cmocka_unit_test(one_donor_at_two_addresses),
 		cmocka_unit_test(a_full_donor_leaves_the_backup),
 		cmocka_unit_test(a_gift_that_is_no_slab),
 		cmocka_unit_test(sockets_and_their_places),

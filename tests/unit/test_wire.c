@@ -179,7 +179,8 @@ static void payloads(void **state)
 {
 	struct wire_hello h = { WIRE_VERSION, 0x1122334455667788, 64 << 20, "ebb0" }, h2;
 	struct wire_donor d = { WIRE_VERSION, WIRE_DRAINING, 64 << 20, 1ull << 40, 1ull << 39,
-				1ull << 41, 1ull << 38, 0x99aabbccddeeff00 }, d2;
+				1ull << 41, 1ull << 38, 0x99aabbccddeeff00,
+				0x8877665544332211 }, d2;
 	struct wire_join j = { 0x1122334455667788, 5, { 1, 2, 3 } }, j2;
 	uint8_t buf[WIRE_HELLO_SIZE], donor[WIRE_DONOR_SIZE], map[WIRE_MAP_SIZE];
 	uint8_t join[WIRE_JOIN_SIZE], loans[2 * WIRE_LOAN_SIZE];
@@ -200,11 +201,7 @@ static void payloads(void **state)
 	assert_int_equal(wire_parse_donor(donor, sizeof(donor), &d2), 0);
 	assert_memory_equal(&d2, &d, sizeof(d));
 	assert_int_equal(wire_parse_donor(donor, sizeof(donor) - 1, &d2), -EPROTO);
-	for (size_t i = 56; i < sizeof(donor); i++) {
-		donor[i] = 1; /* reserved */
-		assert_int_equal(wire_parse_donor(donor, sizeof(donor), &d2), -EPROTO);
-		donor[i] = 0;
-	}
+	assert_int_equal(donor[56], 0x11);
 	d.flags |= 2;
 	wire_build_donor(donor, &d);
 	assert_int_equal(wire_parse_donor(donor, sizeof(donor), &d2), -EPROTO);
