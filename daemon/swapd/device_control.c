@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mount.h>
@@ -76,60 +77,87 @@ static int migrate(struct swapd *s, struct json_object *request, struct error *e
 	return orders_give(&s->orders, &o, what, e);
 }
 
-static bool is_listed(struct json_object *list, const struct address *address)
+/* The donors that are to be used. */
+struct listed {
+	struct address at[MAX_DONORS];
+	int n;
+};
+
+static int parse_listed(const struct swapd *s, struct json_object *list, struct listed *l,
+			struct error *e)
 {
-	struct address a;
+	if (json_object_array_length(list) > MAX_DONORS)
+		return fail_exit(e, EXIT_USAGE, E2BIG, "donors: more than %d; leave some out", MAX_DONORS);
+	for (l->n = 0; l->n < (int)json_object_array_length(list); l->n++) {
+		struct json_object *donor = json_object_array_get_idx(list, (size_t)l->n);
+		int r;
 
-	for (size_t i = 0; i < json_object_array_length(list); i++) {
-		const char *text = json_object_get_string(json_object_array_get_idx(list, i));
-
-		if (!address_parse(text, "donor", &a, NULL) &&
-		    (!strcmp(a.text, address->text) || address_same(&a, address)))
-			return true;
+		if (!json_object_is_type(donor, json_type_string))
+			return fail_exit(e, EXIT_USAGE, EINVAL,
+					 "donors: one of the list is no text; write HOST:PORT or unix:/PATH");
+		r = donor_check(s, json_object_get_string(donor), &l->at[l->n], e);
+		if (r)
+			return r;
 	}
+	return 0;
+}
+
+static bool is_listed(const struct listed *l, const struct address *a)
+{
+	for (int i = 0; i < l->n; i++)
+		if (!strcmp(l->at[i].text, a->text) || address_same(&l->at[i], a))
+			return true;
 	return false;
 }
 
-static int use_donor(struct swapd *s, const char *text, struct error *e)
+/* Everything that can go wrong does before the first donor comes or goes. */
+static int reserve_listed(struct swapd *s, const struct listed *l, struct error *e)
 {
-	struct donor *d = donor_find(s, text);
-	struct order o = { .kind = ORDER_USE };
+	int n = 0;
 
-	o.donor = d ? d->index : donor_new(s, text, e);
-	return o.donor < 0 ? o.donor : orders_give(&s->orders, &o, text, e);
+	for (int i = 0; i < l->n; i++)
+		n += !donor_at(s, &l->at[i]);
+	return donors_reserve(s, n, e);
 }
 
-static int check_listed(struct json_object *donor, struct error *e)
+static int use_donor(struct swapd *s, const struct address *a, struct error *e)
 {
-	struct address a;
+	struct donor *d = donor_at(s, a);
+	struct order o = { .kind = ORDER_USE, .donor = d ? d->index : donor_make(s, a) };
 
-	if (!json_object_is_type(donor, json_type_string))
-		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "donors: one of the list is no text; write HOST:PORT or unix:/PATH");
-	return address_parse(json_object_get_string(donor), "donor", &a, e);
+	return orders_give(&s->orders, &o, a->text, e);
+}
+
+static int set_listed(struct swapd *s, struct json_object *list, struct listed *l, struct error *e)
+{
+	int r = parse_listed(s, list, l, e);
+
+	if (!r)
+		r = reserve_listed(s, l, e);
+	for (int i = 0; i < l->n && !r; i++)
+		r = use_donor(s, &l->at[i], e);
+	for (int i = 0; i < s->donor_count && !r; i++) {
+		struct order o = { .kind = ORDER_REMOVE, .donor = i };
+
+		if (s->donors[i].state != DONOR_ABSENT && !is_listed(l, &s->donors[i].address))
+			r = orders_give(&s->orders, &o, s->donors[i].address.text, e);
+	}
+	return r;
 }
 
 static int set_donors(struct swapd *s, struct json_object *request, struct error *e)
 {
 	struct json_object *list;
-	int r = 0;
+	struct listed *l;
+	int r;
 
 	if (!json_object_object_get_ex(request, "donors", &list) ||
 	    !json_object_is_type(list, json_type_array) || !json_object_array_length(list))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "donors: a list of HOST:PORT or unix:/PATH is needed; to use none, destroy the device");
-	/* All or nothing: a name that is wrong changes nothing. */
-	for (size_t i = 0; i < json_object_array_length(list) && !r; i++)
-		r = check_listed(json_object_array_get_idx(list, i), e);
-	for (size_t i = 0; i < json_object_array_length(list) && !r; i++)
-		r = use_donor(s, json_object_get_string(json_object_array_get_idx(list, i)), e);
-	for (int i = 0; i < s->donor_count && !r; i++) {
-		struct order o = { .kind = ORDER_REMOVE, .donor = i };
-
-		if (s->donors[i].state != DONOR_ABSENT &&
-		    !is_listed(list, &s->donors[i].address))
-			r = orders_give(&s->orders, &o, s->donors[i].address.text, e);
-	}
+	l = calloc(1, sizeof(*l));
+	r = l ? set_listed(s, list, l, e) : fail(e, ENOMEM, "donors: out of memory");
+	free(l);
 	return r;
 }
 

@@ -40,7 +40,7 @@
  *	donor.undrain	donor
  *	donor.trust	donor: end of its quarantine
  *	donors.set	donors [addresses]: those are used; others are drained and, when
- *			nothing is left there, closed
+ *			nothing is left there, closed.  When one cannot be, nothing changes
  */
 #ifndef EBB_DEVICE_CONTROL_H
 #define EBB_DEVICE_CONTROL_H

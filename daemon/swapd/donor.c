@@ -571,91 +571,120 @@ void donors_tick(struct swapd *s, uint64_t now)
 	}
 }
 
-struct donor *donor_find(struct swapd *s, const char *text)
+struct donor *donor_at(struct swapd *s, const struct address *a)
 {
 	struct donor *same = NULL;
-	struct address a;
 
-	if (address_parse(text, "donor", &a, NULL))
-		return NULL;
 	for (int i = 0; i < s->donor_count; i++) {
 		struct donor *d = &s->donors[i];
 
 		if (d->state == DONOR_ABSENT)
 			continue;
 		/* By its name first: what a name means may change. */
-		if (!strcmp(d->address.text, a.text))
+		if (!strcmp(d->address.text, a->text))
 			return d;
-		if (address_same(&d->address, &a))
+		if (address_same(&d->address, a))
 			same = d;
 	}
 	return same;
 }
 
-/* Entries are used again, with their buffers; others are added behind. */
-static struct donor *free_entry(struct swapd *s)
+struct donor *donor_find(struct swapd *s, const char *text)
 {
+	struct address a;
+
+	return address_parse(text, "donor", &a, NULL) ? NULL : donor_at(s, &a);
+}
+
+int donor_check(const struct swapd *s, const char *text, struct address *a, struct error *e)
+{
+	int r = address_parse(text, "donor", a, e);
+
+	if (r)
+		return r;
+	if (!may_be_at(s, a))
+		return fail_exit(e, EXIT_REFUSED, EPERM,
+				 "donor %s: not on this machine, and there is no key to know it by; give --key FILE, made by ebbctl key create",
+				 text);
+	if (s->local_only && !address_is_local(a))
+		return fail_exit(e, EXIT_REFUSED, EPERM,
+				 "donor %s: not on this machine as the others were, so pages are not sealed; create the device with --seal on",
+				 text);
+	return 0;
+}
+
+/* A further entry, behind the others. */
+static int add_entry(struct swapd *s, struct error *e)
+{
+	struct donor *d = &s->donors[s->donor_count];
+	int r;
+
+	*d = (struct donor){ .index = (uint16_t)s->donor_count, .fd = -1 };
+	r = stream_rx_init(&d->rx, WIRE_AT_BORROWER);
+	if (!r)
+		r = stream_tx_init(&d->tx, SEND_QUEUE);
+	/* Used again by others, it may have to be there. */
+	if (!r && s->tls)
+		r = data_link_init(&d->link, SLOT_COUNT);
+	if (r) {
+		stream_rx_free(&d->rx);
+		stream_tx_free(&d->tx);
+		return fail(e, r, "donor: no room for one more: %s", strerror(-r));
+	}
+	d->state = DONOR_ABSENT;
+	__atomic_store_n(&s->donor_count, s->donor_count + 1, __ATOMIC_RELEASE);
+	return 0;
+}
+
+int donors_reserve(struct swapd *s, int n, struct error *e)
+{
+	int free_entries = 0, r = 0;
+
 	for (int i = 0; i < s->donor_count; i++)
-		if (s->donors[i].state == DONOR_ABSENT)
-			return &s->donors[i];
-	return s->donor_count < MAX_DONORS ? &s->donors[s->donor_count] : NULL;
+		free_entries += s->donors[i].state == DONOR_ABSENT;
+	if (free_entries + MAX_DONORS - s->donor_count < n)
+		return fail(e, ENOSPC, "donors: %d more would be more than %d; remove some first", n,
+			    MAX_DONORS);
+	for (; free_entries < n && !r; free_entries++)
+		r = add_entry(s, e);
+	return r;
+}
+
+int donor_make(struct swapd *s, const struct address *a)
+{
+	struct donor *d = s->donors;
+
+	while (d->state != DONOR_ABSENT)
+		d++;
+	/* Entries are used again, with their buffers. */
+	*d = (struct donor){ .index = d->index, .fd = -1, .rx = d->rx, .tx = d->tx,
+			     .link = d->link, .address = *a, .at = *a, .state = DONOR_ABSENT,
+			     .waiting = LEG_LIST_EMPTY, .arriving = -1, .backoff = BACKOFF_FIRST };
+	d->rx.takes_fds = false;
+	d->transport = address_is_local(a) ? &transport_shm : &transport_tcp;
+	if (address_is_name(a->text)) {
+		int n = address_resolve(a->text, d->places, RESOLVER_PLACES);
+
+		for (int i = 0; i < n && may_be_at(s, &d->places[i]); i++)
+			d->place_count = (uint8_t)(i + 1);
+		if (!d->place_count)
+			d->places[d->place_count++] = *a;
+	}
+	return d->index;
 }
 
 int donor_new(struct swapd *s, const char *text, struct error *e)
 {
-	struct donor *d = free_entry(s);
 	struct address a;
-	int r = address_parse(text, "donor", &a, e);
+	int r = donor_check(s, text, &a, e);
 
 	if (r)
 		return r;
-	if (!may_be_at(s, &a))
-		return fail_exit(e, EXIT_REFUSED, EPERM,
-				 "donor %s: not on this machine, and there is no key to know it by; give --key FILE, made by ebbctl key create",
-				 text);
-	if (s->local_only && !address_is_local(&a))
-		return fail_exit(e, EXIT_REFUSED, EPERM,
-				 "donor %s: not on this machine as the others were, so pages are not sealed; create the device with --seal on",
-				 text);
-	if (donor_find(s, text))
+	if (donor_at(s, &a))
 		return fail(e, EEXIST, "donor %s: named twice; each copy needs a donor of its own",
 			    text);
-	if (!d)
-		return fail(e, ENOSPC, "donor %s: there are %d already; remove one first", text,
-			    MAX_DONORS);
-	if (d == &s->donors[s->donor_count]) {
-		*d = (struct donor){ .index = (uint16_t)s->donor_count, .fd = -1 };
-		r = stream_rx_init(&d->rx, WIRE_AT_BORROWER);
-		if (!r)
-			r = stream_tx_init(&d->tx, SEND_QUEUE);
-		/* Used again by others, it may have to be there. */
-		if (!r && s->tls)
-			r = data_link_init(&d->link, SLOT_COUNT);
-		if (r) {
-			stream_rx_free(&d->rx);
-			stream_tx_free(&d->tx);
-			return fail(e, r, "donor %s: %s", text, strerror(-r));
-		}
-		d->state = DONOR_ABSENT;
-		__atomic_store_n(&s->donor_count, s->donor_count + 1, __ATOMIC_RELEASE);
-	}
-	*d = (struct donor){ .index = d->index, .fd = -1, .rx = d->rx, .tx = d->tx,
-			     .link = d->link, .address = a, .at = a, .state = DONOR_ABSENT, .waiting = LEG_LIST_EMPTY, .arriving = -1,
-			     .backoff = BACKOFF_FIRST };
-	d->rx.takes_fds = false;
-	d->transport = address_is_local(&a) ? &transport_shm : &transport_tcp;
-	if (address_is_name(text)) {
-		r = address_resolve(text, d->places, RESOLVER_PLACES);
-		d->place_count = r > 0 ? (uint8_t)r : 0;
-		for (int i = 0; i < d->place_count; i++)
-			if (!may_be_at(s, &d->places[i]))
-				d->place_count = (uint8_t)i;
-		if (!d->place_count) {
-			d->places[0] = a;
-			d->place_count = 1;
-		}
-	}
-	return d->index;
+	r = donors_reserve(s, 1, e);
+	return r ? r : donor_make(s, &a);
 }
 
 void donor_enter(struct donor *d, uint64_t now)

@@ -94,8 +94,18 @@ const char *donor_state_text(uint8_t state);
  * the address, the cause and what to do.
  */
 int donor_new(struct swapd *s, const char *text, struct error *e);
-/* The entry at @text, or NULL. */
+/*
+ * The same in steps, so that several come or none: whether there may be one at @text,
+ * and what that means; as many free entries as are wanted; one of these, which
+ * cannot fail.
+ */
+int donor_check(const struct swapd *s, const char *text, struct address *a, struct error *e);
+int donors_reserve(struct swapd *s, int n, struct error *e);
+int donor_make(struct swapd *s, const struct address *a);
+
+/* The entry at @text, or at @a, or NULL. */
 struct donor *donor_find(struct swapd *s, const char *text);
+struct donor *donor_at(struct swapd *s, const struct address *a);
 /* The loop's: it is connected to from now on. */
 void donor_enter(struct donor *d, uint64_t now);
 

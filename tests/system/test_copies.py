@@ -279,10 +279,13 @@ def test_donors_come_and_go_while_it_runs(world):
     # Another name of the same donor makes no second one of it.
     s.do("donors.set", donors=[b.address, c.address, c.address.replace("127.0.0.1", "localhost")])
     assert len(s.status()["donors"]) == 2
-    for bad in ([], ["nonsense"], "x", [None], [b.address, 7], [b.address, b.address, "127.0.0.1:99999"]):
+    # All or nothing: neither does the good one before the bad one come, nor anybody go.
+    for bad in ([], ["nonsense"], "x", [None], [b.address, 7], [b.address, b.address, "127.0.0.1:99999"],
+                [a.address, "10.255.0.1:7070"], [f"127.0.0.1:{port}" for port in range(1, 66)]):
         before = {d["address"] for d in s.status()["donors"]}
         assert not s.ask("donors.set", donors=bad)["ok"]
         assert {d["address"] for d in s.status()["donors"]} == before
+        assert not any("leaving" in d for d in s.status()["donors"])
 
 
 def test_verbs_refuse_what_makes_no_sense(world):
