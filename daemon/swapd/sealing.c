@@ -52,8 +52,11 @@ bool sealing_leaves(struct swapd *s, struct slot *slot)
 		for (run = 1; i + run < slot->count &&
 		     (slot->same >> (i + run) & 1) == (slot->same >> i & 1); run++)
 			;
-		if (slot->same >> i & 1)
+		if (slot->same >> i & 1) {
+			/* Their word is known here; the backup, which gets all of the slot, shall not. */
+			memset(slot->payload + i * (size_t)PAGE, 0, run * (size_t)PAGE);
 			continue;
+		}
 		if (seal_pages(&s->sealer, slot->first + i, run, slot->payload + i * (size_t)PAGE)) {
 			note(&s->notes, LOG_LVL_ERR,
 			     "a page cannot be sealed and is not sent; destroy the device and create it anew");

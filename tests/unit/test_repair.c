@@ -36,8 +36,11 @@ void fuse_answer_error(struct swapd *swapd, uint64_t unique, int error)
 	failed += error != 0;
 }
 
+static uint64_t read_word; /* the first of what was read last */
+
 void fuse_answer_read(struct swapd *swapd, struct slot *slot)
 {
+	memcpy(&read_word, slot->payload, sizeof(read_word));
 	answered++;
 }
 
@@ -413,6 +416,37 @@ static void a_page_that_cannot_be_sealed(void **state)
 	end();
 }
 
+/* Of a write with a page of one word among others nothing is in clear on the disk. */
+static void what_the_disk_sees(void **state)
+{
+	static const uint8_t secret[] = "hunter2!";
+	const struct slot *queued;
+	struct error e = { 0 };
+	struct slot *slot;
+
+	begin(1, true);
+	s.options.seal = "on";
+	assert_int_equal(sealing_init(&s, &e), 0);
+	slot = slot_get(&s.slots);
+	slot->kind = SLOT_WRITE;
+	slot->count = 3;
+	for (uint32_t i = 0; i < 3 * PAGE; i += 8)
+		memcpy(slot->payload + i, secret, 8);
+	slot->payload[9] = slot->payload[2 * PAGE + 9] = 'x';
+	page_io_start(&s, slot);
+	grant();
+	assert_int_equal(answered, 1);
+	assert_int_equal(backup_queued(&s.backup), 1);
+	queued = &s.slots.slot[s.backup.queue.jobs[0]];
+	assert_null(memmem(queued->payload, 3 * PAGE, secret, 8));
+	back_up(1);
+	request(SLOT_READ, 1, 1);
+	assert_int_equal(answered, 2);
+	assert_memory_equal(&read_word, secret, 8);
+	sealing_free(&s);
+	end();
+}
+
 /* A donor that gave wrong pages stays known for it, off the list or not. */
 static void nobody_is_forgiven(void **state)
 {
@@ -502,6 +536,7 @@ int main(void)
 		cmocka_unit_test(saved_in_the_last_moment),
 		cmocka_unit_test(a_read_in_the_last_moment),
 		cmocka_unit_test(a_page_that_cannot_be_sealed),
+		cmocka_unit_test(what_the_disk_sees),
 		cmocka_unit_test(nobody_is_forgiven),
 		cmocka_unit_test(a_write_outlives_its_donor),
 		cmocka_unit_test(a_slab_behind_many_pages),
