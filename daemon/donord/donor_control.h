@@ -13,7 +13,8 @@
  * All answer with the status:
  *
  *	"pid", "slab_size"
- *	"machine":   {"memory","available"} bytes, "pressure" percent;
+ *	"machine":   {"memory","available"} bytes, "pressure" percent; where the donor's own
+ *		     cgroups have limits the lowest, "limit", and what is "left" of all, bytes;
  *	             all 0 when /proc could not be read
  *	"headroom":  bytes kept free; 0 = a fixed amount is lent
  *	"total","free","lent"  bytes: lent or to lend, to lend now, lent

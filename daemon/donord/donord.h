@@ -18,6 +18,7 @@
 #include "headroom.h"
 #include "lend.h"
 #include "lender.h"
+#include "machine.h"
 #include "wire/address.h"
 #include "worker.h"
 
@@ -46,6 +47,7 @@ struct lender {
 	struct keyring keys;
 	struct tls_context *tls;        /* with keys; NULL = without */
 
+	struct machine machine;
 	struct headroom_rule rule;
 	struct headroom room;
 	struct headroom_sample sample; /* the last one; memory 0 = none */

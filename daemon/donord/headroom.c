@@ -45,6 +45,8 @@ void headroom_sample(struct headroom *h, const struct headroom_rule *rule,
 	h->memory = sample->memory;
 	h->available = sample->available;
 	h->pressure = sample->pressure;
+	h->limited = sample->limited;
+	h->allowed = ours + sample->own > HEADROOM_SELF ? ours + sample->own - HEADROOM_SELF : 0;
 	h->seen = true;
 }
 
@@ -57,6 +59,8 @@ uint32_t headroom_slabs(const struct headroom *h, const struct headroom_rule *ru
 		return 0;
 	if (rule->most && room > (double)rule->most)
 		room = (double)rule->most;
+	if (h->limited && room > (double)h->allowed)
+		room = (double)h->allowed;
 	slabs = room / (double)rule->slab_size;
 	return slabs < UINT32_MAX ? (uint32_t)slabs : UINT32_MAX;
 }

@@ -27,6 +27,11 @@
 #define HEADROOM_EVICT_BYTES (2ull << 30)
 #define HEADROOM_EVICT_MOST 64
 #define HEADROOM_PRESSURE 10.0 /* percent */
+/*
+ * What of its own cgroups' limit a donor leaves to itself: buffers of connections and
+ * TLS, and page tables.  HeadRoom is the machine's, not that of a cgroup without others.
+ */
+#define HEADROOM_SELF (64ull << 20)
 
 struct headroom_rule {
 	uint64_t headroom;  /* HeadRoom, bytes; headroom_default() where nobody said */
@@ -49,6 +54,9 @@ struct headroom_sample {
 	uint64_t available; /* MemAvailable, bytes: what programs could still get */
 	/* Percent of the last 10 s in which some task waited for memory (PSI); 0 if unknown. */
 	double pressure;
+	/* The donor's own cgroups, if .limited: bytes of the lowest limit, and still free of all. */
+	bool limited;
+	uint64_t limit, own;
 };
 
 struct headroom {
@@ -60,6 +68,8 @@ struct headroom {
 	 */
 	double others;
 	double pressure;
+	bool limited;
+	uint64_t allowed; /* if so: bytes of slabs that the donor's own cgroups allow */
 	bool seen; /* a sample has been taken */
 };
 

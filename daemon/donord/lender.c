@@ -17,7 +17,6 @@
 #include "common/log.h"
 #include "common/size.h"
 #include "donord.h"
-#include "machine.h"
 #include "wire/local.h"
 
 /* Connections whose TLS finds its memory ready; more of them take what there is. */
@@ -81,7 +80,7 @@ static void look_at_machine(struct lender *l, uint64_t now)
 	struct error e = { 0 };
 	bool is_short;
 
-	if (machine_sample(l->options.machine, &l->sample, &e)) {
+	if (machine_sample(&l->machine, &l->sample, &e)) {
 		if (!l->sample_failed)
 			lender_say(l, LOG_LVL_WARN, "%s", e.text);
 		l->sample_failed = true;
@@ -386,8 +385,7 @@ int lender_new(struct lender **out, struct lend_pool *pool, const struct lender_
 		return fail(e, ENOMEM, "out of memory");
 	l->pool = pool;
 	l->options = *o;
-	if (!l->options.machine)
-		l->options.machine = "/proc";
+	machine_find(&l->machine, l->options.machine ?: "/proc");
 	l->now = l->log_at = now_ns();
 	l->log_left = LOG_BURST;
 	l->control.listen_fd = l->signal_fd = l->timer_fd = l->wake_fd = l->epoll_fd = -1;
@@ -443,7 +441,7 @@ int lender_listen(struct lender *l, struct address *a, struct error *e)
 int lender_start(struct lender *l, struct error *e)
 {
 	struct headroom_plan plan = { .allocate = l->pool->count };
-	int r = machine_sample(l->options.machine, &l->sample, l->options.headroom ? e : NULL);
+	int r = machine_sample(&l->machine, &l->sample, l->options.headroom ? e : NULL);
 
 	if (r && l->options.headroom)
 		return r;

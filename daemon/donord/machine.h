@@ -1,13 +1,32 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the machine says of its memory: /proc/meminfo and /proc/pressure/memory. */
+/*
+ * What the machine says of its memory: /proc/meminfo and /proc/pressure/memory; and
+ * the cgroups that this process is in, whose limits may be lower.
+ */
 #ifndef EBB_MACHINE_H
 #define EBB_MACHINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
 
 #include "common/error.h"
 #include "headroom.h"
 
-/* @directory has "meminfo" and "pressure/memory": "/proc", or a test's. */
-int machine_sample(const char *directory, struct headroom_sample *sample, struct error *e);
+/* Where that is read. */
+struct machine {
+	const char *directory;
+	char cgroup[2048]; /* the directory of our own; "" = none with a memory controller */
+	size_t top;        /* of which so many bytes are the root's */
+	bool v2;
+};
+
+/*
+ * @directory has "meminfo" and "pressure/memory": "/proc", or a test's.  That may have
+ * cgroups, too: "self/cgroup", and a hierarchy below "cgroup".
+ */
+void machine_find(struct machine *m, const char *directory);
+
+int machine_sample(const struct machine *m, struct headroom_sample *sample, struct error *e);
 
 /*
  * The texts of the two files.  -EBADMSG when @meminfo lacks MemTotal or

@@ -124,12 +124,21 @@ static int check_fixed(const struct donord_options *o, uint64_t memory, bool sha
 		       struct error *e)
 {
 	struct headroom_sample sample;
+	struct machine machine;
 	uint64_t most;
 	char a[16], b[16];
 
+	machine_find(&machine, o->lender.machine ?: "/proc");
 	/* With HeadRoom it is a bound, and what there is decides. */
-	if (o->lender.headroom || machine_sample(o->lender.machine ?: "/proc", &sample, NULL))
+	if (o->lender.headroom || machine_sample(&machine, &sample, NULL))
 		return 0;
+	most = sample.own > HEADROOM_SELF ? sample.own - HEADROOM_SELF : 0;
+	if (sample.limited && memory > most &&
+	    !(shared && file_number("/proc/sys/vm/nr_hugepages", 0) > 0))
+		return fail_exit(e, EXIT_REFUSED, ENOMEM,
+				 "memory: %s are more than the %s that this process's cgroups still allow (%s); lend less, or raise MemoryMax= of its unit",
+				 size_format(memory, a, sizeof(a)), size_format(most, b, sizeof(b)),
+				 machine.cgroup);
 	most = shared ? sample.memory : sample.available;
 	return memory <= most ? 0 :
 	       fail_exit(e, EXIT_REFUSED, ENOMEM,
@@ -142,6 +151,7 @@ static int check_fixed(const struct donord_options *o, uint64_t memory, bool sha
 static int parse_memory(struct donord_options *o, bool shared, uint64_t *memory, struct error *e)
 {
 	struct headroom_sample sample;
+	struct machine machine;
 	char a[16], b[16];
 	int r;
 
@@ -149,7 +159,8 @@ static int parse_memory(struct donord_options *o, bool shared, uint64_t *memory,
 		r = size_parse(o->memory, "--memory", memory, e);
 		return r ? r : check_fixed(o, *memory, shared, e);
 	}
-	r = machine_sample(o->lender.machine ?: "/proc", &sample, e);
+	machine_find(&machine, o->lender.machine ?: "/proc");
+	r = machine_sample(&machine, &sample, e);
 	if (r)
 		return r;
 	if (!o->lender.headroom)
@@ -160,6 +171,8 @@ static int parse_memory(struct donord_options *o, bool shared, uint64_t *memory,
 				 size_format(o->lender.headroom, a, sizeof(a)),
 				 size_format(sample.memory, b, sizeof(b)));
 	*memory = sample.memory - o->lender.headroom;
+	if (sample.limited && *memory > sample.limit)
+		*memory = sample.limit;
 	return 0;
 }
 

@@ -687,3 +687,42 @@ def test_bad_options_of_memory(tmp_path):
     assert done.returncode == 1 and "meminfo" in done.stderr and "fixed --memory" in done.stderr
     done = run("--memory", "64M", "--headroom", "1G", "--machine", str(tmp_path))
     assert done.returncode == 1 and "meminfo" in done.stderr
+
+
+@only_tcp
+def test_limits_of_its_own_cgroup(donor_at, simulated):
+    """Room is the machine's or that of the donor's cgroups, whichever is less."""
+    m = simulated(1024, 900)
+    own = m.directory / "cgroup" / "unit"
+    own.mkdir(parents=True)
+    (m.directory / "self").mkdir()
+    (m.directory / "self/cgroup").write_text("4:memory:/unit\n0::/\n")
+
+    def use(name, mib):
+        m.replace(f"cgroup/unit/memory.{name}_in_bytes", f"{mib << 20}\n")
+    use("limit", 84)
+    use("usage", 4)
+    done = subprocess.run([machine.BIN / "ebb-donord", "--listen", "127.0.0.1:0", "--memory", "32M",
+                           "--slab", "1M", "--machine", str(m.directory)],
+                          text=True, capture_output=True, timeout=30)
+    assert done.returncode == 5 and "32.0 MiB are more than the 16.0 MiB" in done.stderr
+    assert "cgroup/unit" in done.stderr and "MemoryMax=" in done.stderr
+    donor = donor_at(memory="200M", options=m.options(32))
+
+    def slabs():
+        """How many there are; the cgroup uses as many MiB more."""
+        told = donor.ask()
+        n = sum(told["slabs"][k] for k in ("lent", "clean", "dirty", "coming", "going"))
+        use("usage", 4 + n)
+        return n, told
+    # 84, less 4 in use and 64 for itself; and so it stays.
+    wait_for(lambda: slabs()[0] == 16, 10, "slabs")
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        n, told = slabs()
+        assert n == 16 and told["machine"]["limit"] == 84 << 20
+        time.sleep(0.1)
+    assert told["machine"]["left"] == 64 << 20
+    # It is lowered, and what is free goes.
+    use("limit", 76)
+    wait_for(lambda: slabs()[0] == 8, 10, "slabs that go")

@@ -40,6 +40,36 @@ static void assert_plan(struct headroom_plan p, uint32_t allocate, uint32_t rele
 	assert_int_equal(p.evict, evict);
 }
 
+/* The donor's own cgroup: what is there of it, and what is left, less what it needs itself. */
+static void a_limit_of_its_own(void **state)
+{
+	struct headroom_rule rule = paper();
+	struct headroom_sample s = { .memory = 64 * G, .available = 60 * G, .limited = true,
+				     .limit = 8 * G, .own = 8 * G };
+	struct headroom_plan plan;
+	struct headroom h = { 0 };
+
+	headroom_sample(&h, &rule, &s, 0);
+	assert_int_equal(headroom_slabs(&h, &rule), 7);
+	headroom_plan(&h, &rule, 0, 7, &plan);
+	assert_plan(plan, 0, 0, 0);
+	/* The same with six of them made. */
+	s.own = 2 * G;
+	headroom_sample(&h, &rule, &s, 6);
+	assert_int_equal(headroom_slabs(&h, &rule), 7);
+	/* Others are in there, too, or it was lowered: slabs go. */
+	s.own = 0;
+	headroom_sample(&h, &rule, &s, 6);
+	headroom_plan(&h, &rule, 1, 5, &plan);
+	assert_plan(plan, 0, 1, 0);
+	/* The machine has less than it allows. */
+	s.own = 50 * G;
+	s.available = 10 * G;
+	h = (struct headroom){ 0 };
+	headroom_sample(&h, &rule, &s, 0);
+	assert_int_equal(headroom_slabs(&h, &rule), 2);
+}
+
 static void defaults(void **state)
 {
 	assert_int_equal(headroom_default(64 * G), 64 * G / 10);
@@ -242,6 +272,7 @@ static void batch_eviction(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_limit_of_its_own),
 		cmocka_unit_test(defaults),
 		cmocka_unit_test(before_a_sample_nothing),
 		cmocka_unit_test(allocates_ahead),

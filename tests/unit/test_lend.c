@@ -376,6 +376,7 @@ static void the_machine(void **state)
 				  "full avg10=99.00 avg60=0.00 avg300=0.00 total=0\n";
 	struct headroom_sample s;
 	struct error e = { 0 };
+	struct machine m;
 
 	assert_int_equal(machine_parse(meminfo, psi, &s), 0);
 	assert_int_equal(s.memory, 24691084ull << 10);
@@ -389,10 +390,83 @@ static void the_machine(void **state)
 	/* Of none, all is in use. */
 	assert_int_equal(machine_parse("MemTotal: 5 kB\nMemAvailable: 9 kB\n", "", &s), 0);
 	assert_int_equal(s.available, 5 << 10);
-	assert_int_equal(machine_sample("/proc", &s, &e), 0);
+	machine_find(&m, "/proc");
+	assert_int_equal(machine_sample(&m, &s, &e), 0);
 	assert_true(s.memory > s.available && s.available > 0);
-	assert_int_equal(machine_sample("/proc/self/fdinfo", &s, &e), -ENOENT);
+	machine_find(&m, "/proc/self/fdinfo");
+	assert_int_equal(machine_sample(&m, &s, &e), -ENOENT);
 	assert_non_null(strstr(e.text, "/meminfo"));
+}
+
+static char directory[] = "/tmp/ebb-machine-XXXXXX";
+
+static void put(const char *file, const char *text)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/%s", directory, file);
+	*strrchr(path, '/') = '\0';
+	assert_int_equal(file_make_dirs(path, 0755), 0);
+	snprintf(path, sizeof(path), "%s/%s", directory, file);
+	assert_int_equal(file_replace(path, text), 0);
+}
+
+static struct headroom_sample sample(void)
+{
+	struct headroom_sample s;
+	struct machine m;
+
+	machine_find(&m, directory);
+	assert_int_equal(machine_sample(&m, &s, NULL), 0);
+	return s;
+}
+
+/* The lowest limit of our cgroup and those above it, page cache not counted as used. */
+static void the_cgroups_we_are_in(void **state)
+{
+	struct headroom_sample s;
+	char command[256];
+
+	assert_non_null(mkdtemp(directory));
+	put("meminfo", "MemTotal: 1048576 kB\nMemAvailable: 524288 kB\n");
+	assert_false(sample().limited);
+	put("self/cgroup", "5:cpu:/x\n4:hugetlb,memory:/a/b\n1:name=systemd:/\n0::/v2/only\n");
+	put("cgroup/a/b/memory.limit_in_bytes", "9223372036854771712\n");
+	put("cgroup/a/memory.limit_in_bytes", "9223372036854771712\n");
+	assert_false(sample().limited);
+	put("cgroup/a/b/memory.limit_in_bytes", "1000000\n");
+	put("cgroup/a/b/memory.usage_in_bytes", "700000\n");
+	put("cgroup/a/b/memory.stat", "cache 1\ninactive_file 3\ntotal_inactive_file 100000\n"
+				      "total_active_file 50000\ntotal_unevictable 9\n");
+	s = sample();
+	assert_true(s.limited);
+	assert_int_equal(s.limit, 1000000);
+	assert_int_equal(s.own, 450000);
+	/* One above has less left, though its limit is higher. */
+	put("cgroup/a/memory.limit_in_bytes", "2000000\n");
+	put("cgroup/a/memory.usage_in_bytes", "1999000\n");
+	s = sample();
+	assert_int_equal(s.limit, 1000000);
+	assert_int_equal(s.own, 1000);
+	put("cgroup/a/memory.usage_in_bytes", "2999000\n");
+	assert_int_equal(sample().own, 0);
+
+	put("cgroup/cgroup.controllers", "cpu memory\n");
+	put("cgroup/v2/only/memory.max", "max\n");
+	assert_false(sample().limited);
+	put("cgroup/v2/only/memory.high", "5000\n");
+	put("cgroup/v2/only/memory.current", "2000\n");
+	put("cgroup/v2/only/memory.stat", "anon 7\ninactive_file 400\nactive_file 100\n");
+	s = sample();
+	assert_int_equal(s.limit, 5000);
+	assert_int_equal(s.own, 3500);
+	put("cgroup/v2/memory.max", "1500\n");
+	s = sample();
+	assert_int_equal(s.limit, 1500);
+	assert_int_equal(s.own, 1500);
+	assert_int_equal(s.memory, 1ull << 30);
+	snprintf(command, sizeof(command), "rm -r %s", directory);
+	assert_int_equal(system(command), 0);
 }
 
 int main(void)
@@ -409,6 +483,7 @@ int main(void)
 		cmocka_unit_test(bad_sizes),
 		cmocka_unit_test(handed_over_and_replaced),
 		cmocka_unit_test(the_machine),
+		cmocka_unit_test(the_cgroups_we_are_in),
 	};
 
 	return cmocka_run_group_tests_name("lend", tests, NULL, NULL);
