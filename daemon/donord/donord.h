@@ -56,6 +56,7 @@ struct lender {
 	uint64_t short_since;          /* ns: less than half of HeadRoom is available; 0 = not */
 	struct eviction eviction;
 
+	bool filled;        /* the memory there is to be at start is there */
 	bool draining;      /* read by the control thread, too */
 	bool ending;        /* the loop ends once all is back, or at drain_end */
 	uint64_t drain_end; /* ns */

@@ -131,8 +131,11 @@ int lend_fill(struct lend_pool *p, uint32_t n, struct error *e)
 	char a[16];
 
 	for (uint32_t i = 0; i < n; i++) {
-		int r = slab_memory_make(slab_memory(p, i), p->slab_size, p->kind, &p->slabs[i].fd);
+		int r = slab_memory_make(slab_memory(p, i), p->slab_size, p->kind, &p->patience,
+					 &p->slabs[i].fd);
 
+		if (r == -EINTR)
+			return r;
 		if (r)
 			return fail(e, r, "memory: cannot lock %s: %s; lend less, run as root or raise LimitMEMLOCK=",
 				    size_format(n * p->slab_size, a, sizeof(a)), strerror(-r));
@@ -186,7 +189,8 @@ bool lend_work(struct lend_pool *p)
 		return false;
 	s = &p->slabs[slab];
 	if (s->state == LEND_COMING) {
-		s->result = slab_memory_make(slab_memory(p, slab), p->slab_size, p->kind, &s->fd);
+		s->result = slab_memory_make(slab_memory(p, slab), p->slab_size, p->kind,
+					     &p->patience, &s->fd);
 	} else {
 		slab_memory_drop(slab_memory(p, slab), p->slab_size, s->fd);
 		s->fd = -1;

@@ -73,6 +73,7 @@ struct lend_pool {
 	uint32_t generation;        /* last one given */
 	uint64_t slab_size;
 	enum lend_memory kind;
+	struct patience patience;   /* of who makes memory; none after lend_init() */
 	struct lend_queue to_do, done;
 };
 
@@ -84,7 +85,10 @@ int lend_init(struct lend_pool *p, uint64_t memory, uint64_t slab_size, enum len
 	      struct error *e);
 void lend_free(struct lend_pool *p);
 
-/* Makes the first @n slabs now, in the calling thread, before any worker. */
+/*
+ * Makes the first @n slabs now, in the calling thread, before any worker.  -EINTR, without
+ * an error, when the patience is over.
+ */
 int lend_fill(struct lend_pool *p, uint32_t n, struct error *e);
 
 /*

@@ -438,6 +438,21 @@ int lender_listen(struct lender *l, struct address *a, struct error *e)
 	return 0;
 }
 
+/*
+ * Gigabytes take seconds to touch, and a terabyte minutes: SIGTERM, which is blocked for
+ * signal_fd, does not wait for that, nor does the end wait for the worker.
+ */
+static bool told_to_end(void *data)
+{
+	struct lender *l = data;
+	sigset_t pending;
+
+	if (l->filled)
+		return __atomic_load_n(&l->worker.stop, __ATOMIC_ACQUIRE);
+	sigpending(&pending);
+	return sigismember(&pending, SIGTERM) || sigismember(&pending, SIGINT);
+}
+
 int lender_start(struct lender *l, struct error *e)
 {
 	struct headroom_plan plan = { .allocate = l->pool->count };
@@ -452,9 +467,11 @@ int lender_start(struct lender *l, struct error *e)
 		headroom_sample(&l->room, &l->rule, &l->sample, 0);
 		headroom_plan(&l->room, &l->rule, 0, 0, &plan);
 	}
+	l->pool->patience = (struct patience){ told_to_end, l };
 	r = lend_fill(l->pool, plan.allocate, e);
 	if (r)
 		return r;
+	l->filled = true;
 	r = eviction_init(l);
 	if (!r)
 		r = worker_start(&l->worker, l->pool, l->wake_fd);

@@ -56,7 +56,8 @@ int lender_listen(struct lender *l, struct address *a, struct error *e);
 
 /*
  * Makes the memory there is to be at start, then the other threads; the calling
- * thread is the loop's from here on.
+ * thread is the loop's from here on.  -EINTR, without an error, when SIGTERM or SIGINT
+ * came meanwhile.
  */
 int lender_start(struct lender *l, struct error *e);
 void lender_free(struct lender **l);

@@ -248,6 +248,8 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 		if (r)
 			fail(e, r, "event loop: %s", strerror(-r));
 	}
+	if (r == -EINTR && !e->code)
+		log_info("told to end before its memory was there");
 	rdma_lender_stop(&rdma);
 	lender_free(&l);
 	lend_free(&pool);

@@ -58,7 +58,7 @@ static int map_memfd(uint8_t *at, uint64_t size, unsigned int flags)
 }
 
 /* Every page is there before anybody asks for it. */
-static int touch(uint8_t *at, uint64_t size)
+static int touch(uint8_t *at, uint64_t size, const struct patience *p)
 {
 	/* Copies between sockets and slabs are half as dear with huge pages. */
 	madvise(at, size, MADV_HUGEPAGE);
@@ -66,6 +66,8 @@ static int touch(uint8_t *at, uint64_t size)
 	for (uint64_t done = 0; done < size; done += PIECE) {
 		uint64_t n = size - done < PIECE ? size - done : PIECE;
 
+		if (p->over && p->over(p->data))
+			return -EINTR;
 		while (madvise(at + done, n, MADV_POPULATE_WRITE) < 0)
 			if (errno != EINTR && errno != EAGAIN)
 				return -errno;
@@ -73,7 +75,8 @@ static int touch(uint8_t *at, uint64_t size)
 	return 0;
 }
 
-static int make(uint8_t *at, uint64_t size, enum lend_memory kind, int *fd)
+static int make(uint8_t *at, uint64_t size, enum lend_memory kind, const struct patience *p,
+		int *fd)
 {
 	int r;
 
@@ -86,17 +89,18 @@ static int make(uint8_t *at, uint64_t size, enum lend_memory kind, int *fd)
 		r = r < 0 ? r : 0;
 	}
 	if (!r)
-		r = touch(at, size);
+		r = touch(at, size, p);
 	if (r)
 		slab_memory_drop(at, size, *fd);
 	return r;
 }
 
-int slab_memory_make(uint8_t *at, uint64_t size, enum lend_memory kind, int *fd)
+int slab_memory_make(uint8_t *at, uint64_t size, enum lend_memory kind, const struct patience *p,
+		     int *fd)
 {
-	if (kind == LEND_SHARED_HUGE && size % HUGE == 0 && !make(at, size, kind, fd))
+	if (kind == LEND_SHARED_HUGE && size % HUGE == 0 && !make(at, size, kind, p, fd))
 		return 0;
-	return make(at, size, kind == LEND_PRIVATE ? kind : LEND_SHARED, fd);
+	return make(at, size, kind == LEND_PRIVATE ? kind : LEND_SHARED, p, fd);
 }
 
 void slab_memory_drop(uint8_t *at, uint64_t size, int fd)

@@ -8,8 +8,15 @@
 #ifndef EBB_SLAB_MEMORY_H
 #define EBB_SLAB_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Asked now and then, by the thread that makes memory: whether nobody wants it any more. */
+struct patience {
+	bool (*over)(void *data); /* NULL = never */
+	void *data;
+};
 
 /*
  * Shared memory is a memfd, sealed against shrinking and growing, so that a
@@ -27,9 +34,10 @@ void *slab_memory_reserve(uint64_t size, uint8_t **memory, size_t *reserved_size
 
 /*
  * Makes @size bytes at @at, which is reserved.  *@fd is the memfd, or -1.  0 or
- * -errno, and then the place is as it was.
+ * -errno, -EINTR when the patience is over, and then the place is as it was.
  */
-int slab_memory_make(uint8_t *at, uint64_t size, enum lend_memory kind, int *fd);
+int slab_memory_make(uint8_t *at, uint64_t size, enum lend_memory kind, const struct patience *p,
+		     int *fd);
 
 /* Gives them back; @fd is closed.  What others have mapped of it stays theirs. */
 void slab_memory_drop(uint8_t *at, uint64_t size, int fd);

@@ -368,6 +368,31 @@ static void handed_over_and_replaced(void **state)
 	hand_over_and_replace(2 * SLAB);
 }
 
+static bool over_now(void *data)
+{
+	int *calls = data;
+
+	return ++*calls > 2;
+}
+
+/* Who makes memory is asked between pieces of it, not slabs, whether to go on. */
+static void told_to_stop(void **state)
+{
+	struct lend_pool p;
+	struct error e = { 0 };
+	int calls = 0;
+
+	assert_int_equal(lend_init(&p, 64 << 20, 64 << 20, LEND_PRIVATE, &e), 0);
+	p.patience = (struct patience){ over_now, &calls };
+	assert_int_equal(lend_fill(&p, 1, &e), -EINTR);
+	assert_int_equal(calls, 3);
+	assert_int_equal(e.code, 0);
+	assert_int_equal(p.in[LEND_ABSENT], 1);
+	assert_int_equal(mprotect(p.memory, 4096, PROT_READ), 0);
+	assert_int_equal(p.memory[0], 0);
+	lend_free(&p);
+}
+
 static void the_machine(void **state)
 {
 	static const char meminfo[] = "MemTotal:       24691084 kB\nMemFree:         1000 kB\n"
@@ -482,6 +507,7 @@ int main(void)
 		cmocka_unit_test(no_memory),
 		cmocka_unit_test(bad_sizes),
 		cmocka_unit_test(handed_over_and_replaced),
+		cmocka_unit_test(told_to_stop),
 		cmocka_unit_test(the_machine),
 		cmocka_unit_test(the_cgroups_we_are_in),
 	};

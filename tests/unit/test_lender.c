@@ -2,6 +2,7 @@
 /* A donor with borrowers at the other ends of socket pairs, turn by turn. */
 #include <errno.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -483,6 +484,29 @@ static void drained(void **state)
 	close(a.fd);
 }
 
+/* SIGTERM before all memory is there does not wait for it. */
+static void told_to_end_at_once(void **state)
+{
+	struct lender_options o = { 0 };
+	struct timespec at_once = { 0 };
+	struct lend_pool pool = { 0 };
+	struct lender *l = NULL;
+	struct error e = { 0 };
+	sigset_t set;
+
+	assert_int_equal(lender_new(&l, &pool, &o, &e), 0);
+	assert_int_equal(lend_init(&pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e), 0);
+	raise(SIGTERM);
+	assert_int_equal(lender_start(l, &e), -EINTR);
+	assert_int_equal(e.code, 0);
+	assert_int_equal(pool.in[LEND_CLEAN], 0);
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	assert_int_equal(sigtimedwait(&set, NULL, &at_once), SIGTERM);
+	lender_free(&l);
+	lend_free(&pool);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -494,6 +518,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_greedy_one, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(quotas, with_quota, without_donor),
 		cmocka_unit_test_setup_teardown(drained, with_donor, without_donor),
+		cmocka_unit_test(told_to_end_at_once),
 		cmocka_unit_test_setup_teardown(a_quota_of_what_is_used, with_quota, without_donor),
 	};
 
