@@ -202,6 +202,7 @@ void device_stats(const struct swapd *s, struct json_object *a)
 		{ "slabs_mapped", slab_count(&s->table, SLAB_MAPPED) },
 		{ "slabs_asked_back", count_get(&c->evictions) },
 		{ "slabs_kept", count_get(&c->eviction_refusals) },
+		{ "asks_ignored", count_get(&c->asks_ignored) },
 		{ "slabs_to_disk", count_get(&c->to_disk) },
 		{ "pages_same", count_get(&c->same) },
 		{ "pages_read_same", count_get(&c->read_same) },

@@ -13,6 +13,7 @@
 
 #include "common/error.h"
 #include "data_link.h"
+#include "donor_asks.h"
 #include "resolver.h"
 #include "slot.h"
 #include "transport.h"
@@ -58,6 +59,7 @@ struct donor {
 	struct tls tls;          /* the control connection's, where it has one */
 	struct data_link link;   /* with TLS: where its pages go */
 	bool explained;          /* why it cannot be talked to was told */
+	struct asks asks;        /* of its that cost time */
 	uint8_t small[WIRE_SMALL];    /* payloads that are not pages */
 	uint8_t rates[WIRE_SMALL];    /* reply to the one ACTIVITY under way */
 	int arriving;            /* number of the leg whose reply is arriving, or -1 */

@@ -11,6 +11,35 @@
 #define BUCKETS 256
 _Static_assert(BUCKETS >= 2 * WIRE_LOANS, "half empty at least");
 
+#define SECOND 1000000000ull
+#define ASKS_A_SECOND 256u
+#define ASKS_MOST (2 * ASKS_A_SECOND)
+#define ACTIVITY_COST 8u
+
+/* Whether @d may ask for something that costs @cost. */
+static bool may_ask(struct swapd *s, struct donor *d, uint32_t cost)
+{
+	struct asks *a = &d->asks;
+	uint64_t now = now_ns(), more = (now - a->at) / (SECOND / ASKS_A_SECOND);
+
+	if (more) {
+		a->left = more < ASKS_MOST - a->left ? a->left + (uint32_t)more : ASKS_MOST;
+		a->at = now;
+	}
+	if (a->left >= cost) {
+		a->told = a->told && a->left < ASKS_MOST;
+		a->left -= cost;
+		return true;
+	}
+	count_add(&s->count->asks_ignored, 1);
+	if (!a->told)
+		note(&s->notes, LOG_LVL_WARN,
+		     "donor %s: asks for slabs too often, and gets none until it does less; see its log",
+		     d->address.text);
+	a->told = true;
+	return false;
+}
+
 struct asked {
 	uint16_t bucket[BUCKETS]; /* element + 1; 0 = empty */
 };
@@ -26,6 +55,7 @@ int donor_asks_activity(struct swapd *s, struct donor *d, const struct wire_fram
 	uint32_t n = f->length / WIRE_LOAN_SIZE;
 	struct wire_frame reply = *f;
 	struct asked asked = { { 0 } };
+	bool look = may_ask(s, d, ACTIVITY_COST);
 
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t b = hash(wire_get_loan(payload, i).slab) % BUCKETS;
@@ -35,7 +65,7 @@ int donor_asks_activity(struct swapd *s, struct donor *d, const struct wire_fram
 		asked.bucket[b] = (uint16_t)(i + 1);
 		wire_put_rate(d->rates, i, 0);
 	}
-	for (uint32_t i = 0; i < s->table.count; i++) {
+	for (uint32_t i = 0; look && i < s->table.count; i++) {
 		const struct slab *slab = &s->table.slabs[i];
 		int c = slab_copy_at(slab, d->index);
 
@@ -60,6 +90,8 @@ static enum wire_status evict(struct swapd *s, struct donor *d, const struct wir
 {
 	enum wire_status status = WIRE_NO_SLAB;
 
+	if (!may_ask(s, d, 1))
+		return WIRE_NO_ROOM;
 	for (uint32_t i = 0; i < s->table.count; i++) {
 		struct slab *slab = &s->table.slabs[i];
 		int c = slab_copy_at(slab, d->index);

@@ -3,12 +3,24 @@
 #ifndef EBB_DONOR_ASKS_H
 #define EBB_DONOR_ASKS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "wire/wire.h"
 
 struct donor;
 struct swapd;
+
+/*
+ * What a donor may ask: each question is a walk through the slab table, in which no
+ * request is served.  One that follows HeadRoom or drains asks for 64 slabs and one
+ * ACTIVITY a second at most; beyond four times that it is answered without a look.
+ */
+struct asks {
+	uint32_t left;    /* EVICTs that it may ask at once; an ACTIVITY counts as several */
+	uint64_t at;      /* ns: as of then */
+	bool told;        /* that it asks too much, since it last was quiet */
+};
 
 /* Loop thread; 0 or -errno. */
 

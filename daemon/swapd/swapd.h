@@ -71,6 +71,7 @@ struct counters {
 	uint64_t repaired;       /* copied to a copy that lacked them */
 	uint64_t maps, map_refusals, unmaps;
 	uint64_t evictions, eviction_refusals; /* slabs that donors asked back */
+	uint64_t asks_ignored;   /* of donors that ask too often */
 	uint64_t to_disk;        /* of them, with no other donor to go to */
 	uint64_t map_failures;   /* slabs that we could not reach */
 	/* [i] counts donor reads that took 2^i .. 2^(i+1)-1 ns, where they take time */

@@ -529,6 +529,46 @@ static void what_a_drain_comes_to(void **state)
 	end();
 }
 
+/* A donor that asks without end is answered, but not looked up any more, until it is quiet. */
+static void a_donor_that_asks_too_often(void **state)
+{
+	struct wire_frame evict = { .op = WIRE_EVICT, .slab = 7, .generation = 1 };
+	struct wire_frame activity = { .op = WIRE_ACTIVITY, .length = WIRE_LOAN_SIZE };
+	uint8_t loan[WIRE_LOAN_SIZE];
+	struct donor *d = &s.donors[0];
+	uint32_t looked = 0;
+
+	begin(1, false);
+	s.donors[1].leaving = DONOR_DRAINED;
+	request(SLOT_WRITE, 0, 1);
+	grant();
+	slabs[0].activity.rate = 5;
+	wire_put_loan(loan, 0, (struct wire_loan){ slabs[0].copy[0].remote,
+						   slabs[0].copy[0].generation });
+	/* As fast as HeadRoom's rule and a drain ask: each is looked up. */
+	for (int i = 0; i < 64; i++) {
+		assert_int_equal(donor_frame(&s, d, &evict, NULL), 0);
+		d->tx.count = 0;
+	}
+	assert_int_equal(donor_frame(&s, d, &activity, loan), 0);
+	d->tx.count = 0;
+	assert_int_equal(wire_get_rate(d->rates, 0), 5000);
+	assert_int_equal(s.count->asks_ignored, 0);
+	for (int i = 0; i < 5000; i++) {
+		assert_int_equal(donor_frame(&s, d, &activity, loan), 0);
+		d->tx.count = 0;
+		looked += wire_get_rate(d->rates, 0) == 5000;
+	}
+	assert_in_range(looked, 1, 100);
+	assert_int_equal(s.count->asks_ignored, 5000 - looked);
+	/* It comes to its right again. */
+	d->asks.at -= 10 * SECOND;
+	assert_int_equal(donor_frame(&s, d, &activity, loan), 0);
+	d->tx.count = 0;
+	assert_int_equal(wire_get_rate(d->rates, 0), 5000);
+	end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -542,6 +582,7 @@ int main(void)
 		cmocka_unit_test(a_slab_behind_many_pages),
 		cmocka_unit_test(a_drain_to_a_slow_disk),
 		cmocka_unit_test(what_a_drain_comes_to),
+		cmocka_unit_test(a_donor_that_asks_too_often),
 	};
 
 	return cmocka_run_group_tests_name("repair", tests, NULL, NULL);
