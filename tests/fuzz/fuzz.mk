@@ -38,41 +38,54 @@ fuzz-policy: $(FUZZ)/counted $(FUZZ)/covered
 		echo "by coverage: $$(grep '^Done' $(FUZZ)/covered.log): nothing wrong"; \
 	else tail -50 $(FUZZ)/covered.log; false; fi
 
-# make fuzz-protocol: what borrower and donor read from the network, the same two ways.
+# make fuzz-protocol: what borrower and donor read from the network, the same two ways; first
+# without keys, then what is there with them.
 PROTOCOL_SOURCES := tests/fuzz/protocol.c tests/fuzz/fuzz_protocol.c daemon/wire/wire.c \
 	daemon/wire/stream.c daemon/donord/lend.c daemon/donord/slab_memory.c $(addprefix daemon/common/,error.c log.c size.c)
+SECURE_SOURCES := tests/fuzz/secure.c tests/fuzz/fuzz_protocol.c daemon/donord/access.c \
+	$(addprefix daemon/wire/,wire.c stream.c tls.c session.c key.c) \
+	$(addprefix daemon/common/,error.c log.c)
 PROTOCOL_HEADERS := $(wildcard tests/fuzz/*.h daemon/wire/*.h daemon/donord/*.h daemon/common/*.h)
 PROTOCOL_FLAGS := $(FUZZ_FLAGS) -Idaemon
 
-$(B)/tests/unit/test_protocol_fuzz: $(B)/obj/tests/fuzz/protocol.o
--include $(B)/obj/tests/fuzz/protocol.d
+$(B)/tests/unit/test_protocol_fuzz: $(B)/obj/tests/fuzz/protocol.o $(B)/obj/tests/fuzz/secure.o
+-include $(B)/obj/tests/fuzz/protocol.d $(B)/obj/tests/fuzz/secure.d
 
-$(FUZZ)/protocol_counted: $(PROTOCOL_SOURCES) $(PROTOCOL_HEADERS) | deps
+$(FUZZ)/protocol_counted $(FUZZ)/protocol_covered: $(PROTOCOL_SOURCES)
+$(FUZZ)/secure_counted $(FUZZ)/secure_covered: $(SECURE_SOURCES)
+$(FUZZ)/secure_%: override PROTOCOL_FLAGS += -DFUZZ_SECURE
+$(FUZZ)/secure_%: PROTOCOL_LIBS := -lssl -lcrypto
+
+$(FUZZ)/protocol_counted $(FUZZ)/secure_counted: $(PROTOCOL_HEADERS) | deps
 	$(call say,FUZZ,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(PROTOCOL_FLAGS) -fsanitize=address,undefined -o $@ $(FUZZ_C)
+	$(Q)mkdir -p $(@D) && $(CC) $(PROTOCOL_FLAGS) -fsanitize=address,undefined -o $@ $(FUZZ_C) \
+		$(PROTOCOL_LIBS)
 
 # Empty if it cannot be built here.
-$(FUZZ)/protocol_covered: $(PROTOCOL_SOURCES) $(PROTOCOL_HEADERS) | deps
+$(FUZZ)/protocol_covered $(FUZZ)/secure_covered: $(PROTOCOL_HEADERS) | deps
 	$(call say,FUZZ,$@)
 	$(Q)mkdir -p $(@D) && if echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | \
 		$(CLANG) -x c -fsanitize=fuzzer,address -o $@ - 2>/dev/null; then \
 		$(CLANG) $(PROTOCOL_FLAGS) -DFUZZ_BY_COVERAGE -fsanitize=fuzzer,address,undefined \
-			-o $@ $(FUZZ_C); \
+			-o $@ $(FUZZ_C) $(PROTOCOL_LIBS); \
 	else : > $@; fi
 
-# What is new goes to the first directory, the one under build/.
-.PHONY: fuzz-protocol
-fuzz-protocol: $(FUZZ)/protocol_counted $(FUZZ)/protocol_covered
-	$(Q)short=$$((($(SECONDS) + 5) / 6)); $(FUZZ_ENV) $(FUZZ)/protocol_counted $$short
-	$(Q)long=$$(($(SECONDS) - ($(SECONDS) + 5) / 6)); mkdir -p $(FUZZ)/protocol; \
-	if [ ! -s $(FUZZ)/protocol_covered ]; then \
+# $(call fuzz_one,NAME): a sixth of half the time by counting, the rest by coverage.  What is new
+# goes to the first directory, the one under build/.
+fuzz_one = short=$$((($(SECONDS) + 11) / 12)); $(FUZZ_ENV) $(FUZZ)/$1_counted $$short || exit 1; \
+	long=$$((($(SECONDS) + 1) / 2 - ($(SECONDS) + 11) / 12)); mkdir -p $(FUZZ)/$1; \
+	if [ ! -s $(FUZZ)/$1_covered ]; then \
 		echo "not by coverage: $(CLANG) has no libFuzzer; install clang's runtime"; \
-	elif [ $$long -gt 0 ] && $(FUZZ_ENV) $(FUZZ)/protocol_covered -seed=1 -max_len=16384 \
+	elif [ $$long -gt 0 ] && $(FUZZ_ENV) $(FUZZ)/$1_covered -seed=1 -max_len=16384 \
 		-max_total_time=$$long -rss_limit_mb=512 -malloc_limit_mb=2 \
-		-artifact_prefix=$(FUZZ)/ $(FUZZ)/protocol tests/fuzz/corpus/protocol \
-		> $(FUZZ)/protocol.log 2>&1; then \
-		echo "by coverage: $$(grep '^Done' $(FUZZ)/protocol.log): nothing wrong"; \
-	else tail -50 $(FUZZ)/protocol.log; false; fi
+		-artifact_prefix=$(FUZZ)/ $(FUZZ)/$1 tests/fuzz/corpus/$1 > $(FUZZ)/$1.log 2>&1; then \
+		echo "by coverage: $$(grep '^Done' $(FUZZ)/$1.log): nothing wrong"; \
+	else tail -50 $(FUZZ)/$1.log; exit 1; fi
+
+.PHONY: fuzz-protocol
+fuzz-protocol: $(addprefix $(FUZZ)/,protocol_counted protocol_covered secure_counted secure_covered)
+	$(Q)$(call fuzz_one,protocol)
+	$(Q)$(call fuzz_one,secure)
 
 $(B)/tests/policy_speed: tests/bench/policy_speed.c $(NATIVE_POLICIES) | deps
 	$(call say,CC,$@)

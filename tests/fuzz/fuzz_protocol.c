@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * `make fuzz-protocol`: bytes for tests/fuzz/protocol.c, from what is covered with
- * libFuzzer, from a counter without it.
+ * `make fuzz-protocol`: bytes for tests/fuzz/protocol.c or, with FUZZ_SECURE, for secure.c;
+ * from what is covered with libFuzzer, from a counter without it.
  *
  *	fuzz_protocol SECONDS [FIRST]
  *	fuzz_protocol --write NUMBER FILE    what the counter makes of NUMBER
@@ -11,7 +11,14 @@
 #include <string.h>
 #include <time.h>
 
-#include "tests/fuzz/protocol.h"
+#include "tests/fuzz/secure.h"
+
+#ifdef FUZZ_SECURE
+#define fuzz_protocol fuzz_secure
+#define fuzz_protocol_bytes fuzz_secure_bytes
+#define fuzz_protocol_set_up fuzz_secure_set_up
+#define fuzz_protocol_tear_down fuzz_secure_tear_down
+#endif
 
 #define MOST (64u << 10)
 
@@ -67,6 +74,7 @@ static int write_one(uint64_t seed, const char *path)
 	FILE *f = fopen(path, "wb");
 	size_t size = size_of(seed);
 
+	set_up();
 	fuzz_protocol_bytes(seed, data, size);
 	if (!f || fwrite(data, size, 1, f) != 1 || fclose(f)) {
 		perror(path);

@@ -10,12 +10,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "tests/fuzz/protocol.h"
+#include "tests/fuzz/secure.h"
 #include "wire/wire.h"
 
 #include <cmocka.h>
 
-#define CORPUS "tests/fuzz/corpus/protocol"
 #define MOST (64u << 10)
 
 static uint8_t data[MOST];
@@ -24,7 +23,7 @@ static int set_up(void **state)
 {
 	struct error e = { 0 };
 
-	if (fuzz_protocol_set_up(&e))
+	if (fuzz_protocol_set_up(&e) || fuzz_secure_set_up(&e))
 		fprintf(stderr, "%s\n", e.text);
 	return e.code;
 }
@@ -32,6 +31,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
 	fuzz_protocol_tear_down();
+	fuzz_secure_tear_down();
 	return 0;
 }
 
@@ -63,9 +63,42 @@ static void numbers(void **state)
 	assert_true(ended > 100);
 }
 
-static void corpus(void **state)
+/* The same with keys: marks, JOINs, handshakes, and who is in the middle. */
+static void secure_numbers(void **state)
 {
-	DIR *d = opendir(CORPUS);
+	uint64_t frames[FUZZ_SECURE_KINDS] = { 0 }, loans[FUZZ_SECURE_KINDS] = { 0 };
+	uint64_t bad_marks = 0, refused[FUZZ_SECURE_KINDS] = { 0 };
+	time_t end = time(NULL) + 2;
+
+	for (uint64_t seed = 1; time(NULL) < end; seed++) {
+		size_t size = 1 + seed * 977 % 2048;
+		struct fuzz_protocol_result r;
+		enum fuzz_secure_kind kind;
+
+		fuzz_secure_bytes(seed, data, size);
+		kind = fuzz_secure_kind(data[0]);
+		fuzz_secure(data, size, &r);
+		if (*r.wrong)
+			fail_msg("%s (number %llu)", r.wrong, (unsigned long long)seed);
+		frames[kind] += r.frames;
+		loans[kind] += r.loans;
+		bad_marks += r.end == -EBADMSG;
+		refused[kind] += r.end == -EACCES;
+	}
+	assert_true(frames[FUZZ_LINK] > 100);
+	assert_true(bad_marks > 10);
+	assert_true(loans[FUZZ_JOIN] > 100);
+	assert_true(refused[FUZZ_HELLO] > 10);
+	/* Handshakes that somebody meddled with, and some that he let through. */
+	assert_true(loans[FUZZ_MIDDLE] > 10);
+	assert_true(refused[FUZZ_MIDDLE] > 10);
+	assert_true(frames[FUZZ_MIDDLE] > 40);
+}
+
+static void run_corpus(const char *directory, void (*run)(const uint8_t *data, size_t size,
+							  struct fuzz_protocol_result *r))
+{
+	DIR *d = opendir(directory);
 	int files = 0;
 
 	assert_non_null(d);
@@ -77,18 +110,24 @@ static void corpus(void **state)
 
 		if (*entry->d_name == '.')
 			continue;
-		snprintf(path, sizeof(path), CORPUS "/%s", entry->d_name);
+		snprintf(path, sizeof(path), "%s/%s", directory, entry->d_name);
 		f = fopen(path, "rb");
 		assert_non_null(f);
 		size = fread(data, 1, sizeof(data), f);
 		fclose(f);
-		fuzz_protocol(data, size, &r);
+		run(data, size, &r);
 		if (*r.wrong)
 			fail_msg("%s (%s)", r.wrong, path);
 		files++;
 	}
 	closedir(d);
 	assert_true(files > 5);
+}
+
+static void corpus(void **state)
+{
+	run_corpus("tests/fuzz/corpus/protocol", fuzz_protocol);
+	run_corpus("tests/fuzz/corpus/secure", fuzz_secure);
 }
 
 /* A frame of any kind, and the same with each bit of its header flipped. */
@@ -120,6 +159,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(numbers),
+		cmocka_unit_test(secure_numbers),
 		cmocka_unit_test(corpus),
 		cmocka_unit_test(one_bit),
 	};
