@@ -4,6 +4,7 @@
 A page through the device: fio on loop devices over the smallest FUSE file there can be,
 ebb-swapd with a shm donor and with a tcp donor, this one also without seals (open) and by
 keys (keyed: TLS beside, a mark on each header), RUNS= (5) interleaved rounds.  No swap.
+With SPIN=USEC also one that polls for so long before it sleeps (spun).
 """
 import json
 import os
@@ -25,6 +26,9 @@ MIB = 512
 SECONDS = 2
 # Pairs of devices, and the least share of the first one's rate, by what is done.
 PAIRS = (("bare", "shm"), ("bare", "tcp"), ("tcp", "shm"), ("open", "tcp"), ("tcp", "keyed"))
+SPIN = os.environ.get("SPIN")
+if SPIN:
+    PAIRS += (("bare", "spun"), ("tcp", "spun"))
 SEALED = {("open", "tcp"): 0.9}
 # What, bytes a request, how many at a time.
 JOBS = (("randread", 4, 1, {("bare", "shm"): 0.9, ("bare", "tcp"): 0.5, **SEALED}),
@@ -159,6 +163,8 @@ def bench():
                    "open": over_tcp(stack, top / "open", borrows=["--seal", "off"]),
                    "keyed": over_tcp(stack, top / "keyed", ["--keys", key(top)],
                                      ["--key", key(top)])}
+        if SPIN:
+            devices["spun"] = over_tcp(stack, top / "spun", borrows=["--spin", SPIN])
         order = list(devices)
         for what, kib, depth, least in JOBS:
             taken = {name: [] for name in devices}
