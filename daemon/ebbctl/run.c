@@ -375,7 +375,7 @@ static const struct option_spec specs[] = {
 	OPTION(run_options, mem, "mem", OPTION_SIZE, "SIZE", .letter = 'm',
 	       .help = "limit of local memory", .min = 1 << 20, .max = 1ULL << 44),
 	OPTION(run_options, policy, "policy", OPTION_STRING, "POLICY", .letter = 'p',
-	       .help = "who prefetches; none only counts [leap]"),
+	       .help = "who prefetches; none only counts [auto]"),
 	OPTION(run_options, params, "param", OPTION_LIST, "KEY=NUMBER",
 	       .help = "a parameter of the policy; again for more"),
 	OPTION(run_options, start, "start", OPTION_FLAG, NULL,
