@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Policies that tests write, compiled as a user would: with policy.mk, anywhere."""
 import json
-import re
 import shutil
 import socket
 import subprocess
 
+import docs
 import machine
 
 POLICY_MK = machine.REPO / "policies" / "policy.mk"
@@ -69,10 +69,13 @@ def renamed(path, old, new):
     return patched(path, new, old.encode(), new.encode())
 
 
-def document(language, nth=0):
-    """The nth block of that language in docs/policy.md."""
-    text = (machine.REPO / "docs" / "policy.md").read_text()
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)[nth]
+DOCUMENT = machine.REPO / "docs" / "policy.md"
+
+
+def document():
+    """The code of docs/policy.md, and its commands, a text for each block of them."""
+    [code] = [b.lines for b in docs.blocks(DOCUMENT) if b.language == "c"]
+    return "\n".join(code) + "\n", *docs.commands(DOCUMENT)
 
 
 def call(verb, **members):

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs the examples of one document in one shell, and takes down what they left: swap first."""
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import docs
+import machine
+import parts
+from machine import BIN, REPO, MachineError
+
+HARNESS = Path(__file__).resolve().parent
+SECONDS = 120  # one command
+SHIMS = {
+    "systemctl": f'exec {sys.executable} -B {HARNESS}/systemctl.py "$@"',
+    "sudo": 'exec "$@"',
+    "scp": 'cp "$1" .',  # to HOST:, whose home is the same
+    # Debian's package attr has it, which nothing else here needs.
+    "setfattr": f'exec {sys.executable} -B {HARNESS}/setfattr.py "$@"',
+}
+CGROUP = "spark.slice"
+
+
+class Examples:
+    """
+    @how is one of docs.WORLDS.  Paths of the installed system in what a document shows are
+    this directory's, so that what it configures is not the machine's, and its machines
+    are addresses of this one.
+    """
+
+    def __init__(self, directory, how):
+        self.directory, self.how, self.count = Path(directory), how, 0
+        self.work = self.directory / "work"
+        self.pinned_before = machine.PINS.is_dir()
+        self.swaps_before = set(machine.ebb_swaps())
+        self.devices_before = self.devices() if how != "beside" else set()
+        self.cgroup = None
+        for d in ("work", "bin", "etc/ebb/ebb.conf.d", "etc/default", "run", "state"):
+            (self.directory / d).mkdir(parents=True)
+        for shim, text in SHIMS.items():
+            (self.directory / "bin" / shim).write_text(f"#!/bin/sh\n{text}\n")
+            (self.directory / "bin" / shim).chmod(0o755)
+        (self.work / "vmlinux.h").symlink_to(machine.BUILD / "bpf" / "vmlinux.h")
+        self.paths = [("/etc/", f"{self.directory}/etc/"),
+                      ("/usr/share/ebb/policy.mk", str(REPO / "policies" / "policy.mk")),
+                      ("/sys/fs/cgroup/", f"{machine.memory_root()[0]}/"),
+                      ("10.0.0.", "127.0.0.")]
+        env = {"PATH": f"{self.directory}/bin:{BIN}:/usr/sbin:/usr/bin:/sbin:/bin",
+               "HOME": str(self.work), "LC_ALL": "C.UTF-8", "EDITOR": "touch",
+               "EBB_EXAMPLES": str(self.directory), "EBB_STATE_DIR": str(self.directory / "state")}
+        if machine.SHARD in os.environ:
+            env[machine.SHARD] = os.environ[machine.SHARD]
+        if how == "beside":
+            env["EBB_RUN_DIR"] = str(self.directory / "run")
+            self.paths.append(("/run/ebb/", f"{self.directory}/run/"))
+        self.env = env
+        self.shell = None
+
+    def __enter__(self):
+        try:
+            self.shell = subprocess.Popen(
+                ["bash", "--norc", "--noprofile"], cwd=self.work, env=self.env, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+            self.run("set -o pipefail")
+            if self.how == "ebbd":
+                made = machine.memory_root()[0] / CGROUP
+                made.mkdir()
+                self.cgroup = made
+                status, said = self.run("systemctl start ebbd")
+                assert status == 0, said
+        except BaseException:
+            self.down()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.down()
+
+    def here(self, text):
+        """What the document means, on this machine."""
+        for real, ours in self.paths:
+            text = text.replace(real, ours)
+        return text
+
+    def run(self, text):
+        """(status, what it printed), by the same shell each time."""
+        self.count += 1
+        script, out = (self.directory / f"{self.count}.{kind}" for kind in ("sh", "out"))
+        script.write_text(self.here(text) + "\n")
+        self.shell.stdin.write(f". {script} >{out} 2>&1 </dev/null; echo $?\n")
+        self.shell.stdin.flush()
+        if not select.select([self.shell.stdout], [], [], SECONDS)[0]:
+            raise MachineError(f"{text}: not done after {SECONDS} s: {machine.read(out)[-400:]}")
+        status = self.shell.stdout.readline()
+        return int(status or -1), machine.read(out)
+
+    def down(self):
+        """Swap first; while it is on, nothing that serves it is touched."""
+        if self.how != "beside":
+            self.swap_off()
+        if self.shell:
+            try:
+                os.killpg(self.shell.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            self.shell.communicate()
+        for pid in self.directory.glob("*.pid"):
+            subprocess.run([self.directory / "bin" / "systemctl", "stop", pid.stem], env=self.env,
+                           check=True)
+        if self.how != "beside" and not self.pinned_before and machine.PINS.is_dir():
+            machine.pins_remove()
+        if self.cgroup:
+            self.cgroup.rmdir()
+
+    @staticmethod
+    def devices():
+        return {d["name"] for d in parts.ebbctl_json("device", "list")["devices"]}
+
+    def swap_off(self):
+        for device in self.devices() - self.devices_before:
+            parts.ebbctl("device", "destroy", device, check=False, start_new_session=True)
+        for device in set(machine.ebb_swaps()) - self.swaps_before:
+            machine.swapoff(device)
+
+
+def run(path, directory):
+    """Every example of a document in order; the first that fails is told as FILE:LINE."""
+    how = docs.world(path)
+    with Examples(directory, how) as examples:
+        for block in docs.consoles(path):
+            if block.directive[0] != "run" or block.directive[1] not in docs.WORLDS:
+                continue
+            for command in block.commands():
+                where = f"{docs.name(path)}:{command.line}: {command.text}"
+                status, said = examples.run(command.text)
+                assert status == 0, f"{where}\nstatus {status}:\n{said}"
+                if command.expected:
+                    shown = examples.here("\n".join(command.expected))
+                    assert docs.agrees(shown.split("\n"), said), \
+                        f"{where}\nthe document shows\n{shown}\nit printed\n{said}"
