@@ -19,6 +19,7 @@ install: all
 	$(Q)install -m 644 packaging/ebb.conf $(DESTDIR)$(SYSCONFDIR)/ebb/ebb.conf
 	$(Q)for u in $(UNITS); do sed 's|@PREFIX@|$(PREFIX)|' $$u \
 		> $(DESTDIR)$(PREFIX)/lib/systemd/system/$${u##*/} || exit 1; done
+	$(Q)install -D -m 644 packaging/systemd/ebb.catalog $(DESTDIR)$(PREFIX)/lib/systemd/catalog/ebb.catalog
 	$(Q)install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions && $(B)/bin/ebbctl completion bash \
 		> $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ebbctl
 	$(Q)for m in $(MANS); do \

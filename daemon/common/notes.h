@@ -13,7 +13,7 @@
 #define NOTES 64
 
 struct notes {
-	struct note { enum log_level level; char text[240]; } ring[NOTES];
+	struct note { enum log_level level; enum log_event event; char text[240]; } ring[NOTES];
 	uint32_t put, taken; /* one producer, one consumer */
 	uint32_t dropped;
 };
@@ -21,6 +21,10 @@ struct notes {
 /* Loop thread.  A full ring drops the line. */
 void note(struct notes *n, enum log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+
+/* The same of an event. */
+void note_event(struct notes *n, enum log_event event, enum log_level level, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
 
 /* Control thread: logs what has come. */
 void notes_log(struct notes *n);

@@ -186,7 +186,7 @@ static void ask_etcd(struct discovery *d)
 	if (!r && news)
 		r = read_all(d, &e);
 	if (r && r != -ECANCELED && !d->complained)
-		log_warn("%s; the %d known donors stay", e.text, d->list.n);
+		log_event(EVENT_ETCD_LOST, LOG_LVL_WARN, "%s; the %d known donors stay", e.text, d->list.n);
 	else if (!r && d->complained)
 		log_info("etcd: answers again");
 	d->complained = r != 0;

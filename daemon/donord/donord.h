@@ -71,8 +71,9 @@ struct lender {
 };
 
 /* Logs a line, some time; lines beyond LOG_RATE are counted. */
-void lender_say(struct lender *l, enum log_level level, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
+void lender_tell(struct lender *l, enum log_event event, enum log_level level, const char *fmt,
+		 ...) __attribute__((format(printf, 4, 5)));
+#define lender_say(l, level, ...) lender_tell(l, EVENT_NONE, level, __VA_ARGS__)
 
 /* Accepts nobody until the next tick: there is nothing left to accept them with. */
 void lender_deafen(struct lender *l);

@@ -306,7 +306,7 @@ static void revoke(struct lender *l, uint64_t now)
 
 		if (slab == l->pool->count)
 			return;
-		lender_say(l, LOG_LVL_WARN,
+		lender_tell(l, EVENT_SLAB_REVOKED, LOG_LVL_WARN,
 			   "slab %u of borrower %s: revoked, its pages there are lost; the machine is running out of memory",
 			   slab, l->connections[l->pool->slabs[slab].owner].name);
 		lend_revoke(l->pool, slab);

@@ -31,7 +31,8 @@
 
 enum { KEY_SIGNAL = CONNECTIONS, KEY_WAKE, KEY_TIMER, KEY_LISTEN };
 
-void lender_say(struct lender *l, enum log_level level, const char *fmt, ...)
+void lender_tell(struct lender *l, enum log_event event, enum log_level level, const char *fmt,
+		 ...)
 {
 	uint64_t more = (l->now - l->log_at) / (SECOND / LOG_RATE);
 	char text[240];
@@ -53,7 +54,7 @@ void lender_say(struct lender *l, enum log_level level, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	note(&l->notes, level, "%s", text);
+	note_event(&l->notes, event, level, "%s", text);
 	donor_control_wake(&l->control);
 }
 

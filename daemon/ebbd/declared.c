@@ -100,7 +100,8 @@ static int read_xattr(struct declared *d, const char *path, struct declaration *
 		return 1;
 	text[n] = '\0';
 	if (declaration_parse(own, text, &e) || declaration_check(own, d->attachments, &e)) {
-		log_err("%s: %s: %s; correct it with setfattr", path, DECLARATION_XATTR, e.text);
+		log_event(EVENT_DECLARATION_REFUSED, LOG_LVL_ERR, "%s: %s: %s; correct it with setfattr",
+			  path, DECLARATION_XATTR, e.text);
 		return 1;
 	}
 	return 0;
@@ -158,7 +159,7 @@ static bool settle(struct declared *d, const char *path)
 	if (attach(a, path, &wish, &e)) {
 		/* It may be gone again already. */
 		if (access(path, F_OK) == 0)
-			log_err("%s: %s", wish.source, e.text);
+			log_event(EVENT_DECLARATION_REFUSED, LOG_LVL_ERR, "%s: %s", wish.source, e.text);
 		return false;
 	}
 	log_info("%s: attached %s, by %s", path, wish.policy, wish.source);

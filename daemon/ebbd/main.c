@@ -124,7 +124,7 @@ static int on_reload(sd_event_source *s, const struct signalfd_siginfo *info, vo
 	if (config_load(&fresh, d->config_file, &e) ||
 	    declared_check(&d->attachments, &fresh, &e) ||
 	    discovery_configure(d->discovery, &fresh.donors, &e)) {
-		log_err("%s; the old configuration stays", e.text);
+		log_event(EVENT_CONFIG_REFUSED, LOG_LVL_ERR, "%s; the old configuration stays", e.text);
 		config_free(&fresh);
 	} else {
 		config_free(&d->config);
@@ -351,8 +351,8 @@ int main(int argc, char **argv)
 		/* A prefetcher that is itself swapped out helps nobody. */
 		if (mlockall(MCL_CURRENT | MCL_FUTURE) < 0)
 			log_warn("memory is not locked (%m); raise LimitMEMLOCK");
-		log_info("ready: %u policies, %u cgroups%s", d.plane.policies, d.attachments.n,
-			 d.plane.took_over ? ", taken over" : "");
+		log_event(EVENT_READY, LOG_LVL_INFO, "ready: %u policies, %u cgroups%s", d.plane.policies,
+			  d.attachments.n, d.plane.took_over ? ", taken over" : "");
 		if (o.daemon)
 			detach_terminal();
 		say_ready(background);

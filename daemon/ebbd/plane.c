@@ -101,8 +101,9 @@ static bool pins_usable(void)
 	if (fd >= 0 && bpf_map_lookup_elem(fd, &zero, &m) == 0 && m.abi == EBB_ABI)
 		return true;
 	if (access(EBB_PINS, F_OK) == 0) {
-		log_warn(EBB_PINS ": pins of another version (ABI %u, ours is %u); starting afresh",
-			 m.abi, EBB_ABI);
+		log_event(EVENT_PINS_DROPPED, LOG_LVL_WARN,
+			  EBB_PINS ": pins of another version (ABI %u, ours is %u); starting afresh",
+			  m.abi, EBB_ABI);
 		remove_tree(EBB_PINS);
 	}
 	return false;

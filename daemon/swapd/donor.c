@@ -144,10 +144,11 @@ void donor_lose(struct swapd *s, struct donor *d, const char *why)
 		return;
 	d->losses++;
 	count_add(&s->count->donor_losses, 1);
-	note(&s->notes, LOG_LVL_WARN, "donor %s lost: %s; %s", d->address.text, why,
-	     backup_there(&s->backup) ? "its pages come from other copies or the backup now" :
-	     s->wanted > 1 ? "its pages come from other copies now" :
-			     "its pages are lost: there is neither a backup nor a second copy");
+	note_event(&s->notes, EVENT_DONOR_LOST, LOG_LVL_WARN, "donor %s lost: %s; %s",
+		   d->address.text, why,
+		   backup_there(&s->backup) ? "its pages come from other copies or the backup now" :
+		   s->wanted > 1 ? "its pages come from other copies now" :
+				   "its pages are lost: there is neither a backup nor a second copy");
 	placing_lost(s, d);
 	while (d->waiting.head >= 0) {
 		int number = d->waiting.head;
@@ -170,9 +171,9 @@ void donor_quarantine(struct swapd *s, struct donor *d, const char *why)
 {
 	if (d->state == DONOR_QUARANTINED || d->leaving & DONOR_SUSPECT)
 		return;
-	note(&s->notes, LOG_LVL_ERR,
-	     "donor %s quarantined: %s; nothing is placed there until `donor trust`",
-	     d->address.text, why);
+	note_event(&s->notes, EVENT_DONOR_QUARANTINED, LOG_LVL_ERR,
+		   "donor %s quarantined: %s; nothing is placed there until `donor trust`",
+		   d->address.text, why);
 	d->leaving |= DONOR_SUSPECT;
 	if (d->state != DONOR_UP || backup_there(&s->backup))
 		donor_lose(s, d, why);
@@ -367,7 +368,7 @@ void donor_ready(struct swapd *s, struct donor *d)
 	d->ping_at = d->since + PING_INTERVAL;
 	placing_retry(s);
 	if (d->connects > 1)
-		note(&s->notes, LOG_LVL_INFO, "donor %s is back", d->address.text);
+		note_event(&s->notes, EVENT_DONOR_BACK, LOG_LVL_INFO, "donor %s is back", d->address.text);
 }
 
 int donor_frame(struct swapd *s, struct donor *d, const struct wire_frame *f,

@@ -61,6 +61,7 @@ static int serve(const struct swapd_options *o, char **argv, struct error *e)
 	if (!s)
 		return fail(e, ENOMEM, "out of memory");
 	s->options = *o;
+	log_field("EBB_DEVICE", o->name);
 	r = o->foreground ? 0 : swapd_daemonise(&parent_fd, e);
 	if (r) {
 		free(s);

@@ -589,9 +589,9 @@ static void write_backed(struct swapd *s, struct slot *slot)
 		bits_set(s->spoilt, slot->first, slot->count);
 		count_add(&s->count->backup_errors, 1);
 		if (s->count->backup_errors == 1)
-			note(&s->notes, LOG_LVL_ERR,
-			     "backup %s: %s; pages are safe at the donors only, watch `status`",
-			     s->backup.path, strerror(-slot->backup_result));
+			note_event(&s->notes, EVENT_BACKUP_FAILED, LOG_LVL_ERR,
+				   "backup %s: %s; pages are safe at the donors only, watch `status`",
+				   s->backup.path, strerror(-slot->backup_result));
 	} else {
 		bits_clear(s->spoilt, slot->first, slot->count);
 	}

@@ -78,9 +78,9 @@ static void blame_backup(struct swapd *s)
 {
 	count_add(&s->count->bad_backup, 1);
 	if (s->count->bad_backup == 1)
-		note(&s->notes, LOG_LVL_ERR,
-		     "backup %s: gave a page that was not written there; check the disk, watch `stats`",
-		     s->backup.path);
+		note_event(&s->notes, EVENT_BACKUP_BAD, LOG_LVL_ERR,
+			   "backup %s: gave a page that was not written there; check the disk, watch `stats`",
+			   s->backup.path);
 }
 
 bool sealing_came(struct swapd *s, struct slot *slot, int copy)

@@ -63,8 +63,6 @@ static bool requests_wait(int *waiting_fd, uint32_t connection)
 /* Nothing in the loop allocates: the machine may be waiting for us. */
 static void watch(struct swapd *s, int server, uint32_t connection, int waiting_fd, int abort_fd)
 {
-	static const char line[] =
-		"ebb-swapd: error: watchdog: no answer for too long, device aborted\n";
 	uint64_t limit_ns = s->options.watchdog;
 	uint64_t tick_ns = limit_ns / 10 < 1000000000ull ? limit_ns / 10 : 1000000000ull;
 	const struct counters *c = &s->shared->counters;
@@ -84,8 +82,9 @@ static void watch(struct swapd *s, int server, uint32_t connection, int waiting_
 		    (v == WATCHDOG_STOPPED && !requests_wait(&waiting_fd, connection)))
 			continue;
 		__atomic_store_n(&s->shared->aborted, 1, __ATOMIC_RELAXED);
-		if (write(abort_fd, "1", 1) != 1 || write(STDERR_FILENO, line, sizeof(line) - 1) < 0)
-			return;
+		if (write(abort_fd, "1", 1) == 1)
+			log_event(EVENT_DEVICE_ABORTED, LOG_LVL_ERR,
+				  "watchdog: no answer for too long, device aborted");
 		return;
 	}
 }
