@@ -63,6 +63,15 @@ static int fill(struct cgroup_ref *c, const char *path, const char *mount, bool 
 	return 0;
 }
 
+/* Whether one of the directories in @path is "..". */
+static bool climbs(const char *path)
+{
+	for (const char *at = strstr(path, ".."); at; at = strstr(at + 1, ".."))
+		if ((at == path || at[-1] == '/') && (!at[2] || at[2] == '/'))
+			return true;
+	return false;
+}
+
 int cgroup_resolve(const char *name, struct cgroup_ref *c, struct error *e)
 {
 	char wanted[PATH_MAX], path[PATH_MAX], stat_file[PATH_MAX + 16];
@@ -75,6 +84,10 @@ int cgroup_resolve(const char *name, struct cgroup_ref *c, struct error *e)
 	if (!*name)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "cgroup: its name is empty; give a path such as /spark.slice");
+	/* What is elsewhere is not to be told to who may only ask for cgroups. */
+	if (climbs(name))
+		return fail_exit(e, EXIT_USAGE, EINVAL, "cgroup %.128s: has .. in its path; give it without",
+				 name);
 	rel = below(name, mount);
 	if (!rel)
 		rel = below(name, cgroup_unified_mount());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -11,6 +12,7 @@
 
 #include "cleanup.h"
 #include "control.h"
+#include "log.h"
 
 static int64_t now_ms(void)
 {
@@ -30,23 +32,46 @@ static int address(const char *path, struct sockaddr_un *sa, struct error *e)
 	return 0;
 }
 
-static int send_line(int fd, struct json_object *o)
+/* Waits for @events until @deadline; 0, -ETIMEDOUT or -errno. */
+static int wait_for(int fd, short events, int64_t deadline)
+{
+	struct pollfd p = { .fd = fd, .events = events };
+
+	for (;;) {
+		int64_t left = deadline - now_ms();
+		int n = left > 0 ? poll(&p, 1, (int)left) : 0;
+
+		if (n > 0)
+			return 0;
+		if (!n)
+			return -ETIMEDOUT;
+		if (errno != EINTR)
+			return -errno;
+	}
+}
+
+/* All of it within @timeout_ms: who reads slowly must not hold the sender. */
+static int send_line(int fd, struct json_object *o, int timeout_ms)
 {
 	const char *text = json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN);
+	int64_t deadline = now_ms() + timeout_ms;
 	size_t len = strlen(text), done = 0;
+	int r = 0;
 
-	while (done <= len) {
+	while (!r && done <= len) {
 		/* The terminating newline goes where the NUL is. */
-		ssize_t n = done < len ? send(fd, text + done, len - done, MSG_NOSIGNAL)
-				       : send(fd, "\n", 1, MSG_NOSIGNAL);
+		ssize_t n = done < len ?
+			    send(fd, text + done, len - done, MSG_NOSIGNAL | MSG_DONTWAIT) :
+			    send(fd, "\n", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		done += n;
+		if (n > 0)
+			done += (size_t)n;
+		else if (errno == EAGAIN || errno == EWOULDBLOCK)
+			r = wait_for(fd, POLLOUT, deadline);
+		else if (errno != EINTR)
+			r = -errno;
 	}
-	return 0;
+	return r;
 }
 
 /* Reads one line into a new string; -ETIMEDOUT, -EMSGSIZE, -ECONNRESET. */
@@ -57,17 +82,11 @@ static int read_line(int fd, int timeout_ms, char **line)
 	size_t len = 0, size = 0;
 
 	for (;;) {
-		struct pollfd p = { .fd = fd, .events = POLLIN };
-		int64_t left = deadline - now_ms();
 		ssize_t n;
+		int r = wait_for(fd, POLLIN, deadline);
 
-		if (left <= 0)
-			return -ETIMEDOUT;
-		n = poll(&p, 1, (int)left);
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		if (n <= 0)
-			continue;
+		if (r)
+			return r;
 		if (len + 1 >= size) {
 			char *bigger;
 
@@ -124,13 +143,14 @@ int control_call(const char *path, struct json_object *request, int timeout_ms,
 		return r;
 	if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0) {
 		if (errno == EACCES || errno == EPERM)
-			return fail(e, errno, "%s: permission denied; run as root", path);
+			return fail_exit(e, EXIT_REFUSED, errno, "%s: permission denied; use sudo", path);
 		return fail_exit(e, EXIT_NO_DAEMON, errno,
 				 "%s: nobody answers (%s); start ebbd: systemctl start ebbd, or ebbctl run --start",
 				 path, strerror(errno));
 	}
-	r = send_line(fd, request);
-	if (!r)
+	r = send_line(fd, request, timeout_ms);
+	/* Who may not ask is refused before he has. */
+	if (!r || r == -EPIPE || r == -ECONNRESET)
 		r = read_line(fd, timeout_ms, &line);
 	if (r)
 		return fail_exit(e, EXIT_NO_DAEMON, r, "%s: no answer (%s); see its log", path,
@@ -165,7 +185,7 @@ int control_listen(const char *path, struct error *e)
 	if (r)
 		return r;
 	unlink(path);
-	mask = umask(0177);
+	mask = umask(0111);
 	r = bind(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0 || listen(fd, 16) < 0 ? -errno : 0;
 	umask(mask);
 	if (r)
@@ -173,34 +193,105 @@ int control_listen(const char *path, struct error *e)
 	return TAKE_FD(fd);
 }
 
-void control_serve_one(int fd, control_handler handler, void *data)
+static bool is_listed(const char *const *verbs, const char *verb)
+{
+	for (; verbs && *verbs; verbs++)
+		if (!strcmp(*verbs, verb))
+			return true;
+	return false;
+}
+
+static int not_a_member(const struct peer_info *p, const struct peer_group *g, const char *what,
+			struct error *e)
+{
+	if (g->gid == PEER_NO_GROUP)
+		return fail_exit(e, EXIT_REFUSED, EACCES,
+				 "%s: refused to user %u: there is no group %s here; as root: groupadd --system %s, then start the daemon anew",
+				 what, (unsigned int)p->uid, g->name, g->name);
+	return fail_exit(e, EXIT_REFUSED, EACCES,
+			 "%s: refused: user %u is not in group %s; as root: usermod -aG %s USER, then log in anew",
+			 what, (unsigned int)p->uid, g->name, g->name);
+}
+
+/* Whether @p may ask for @verb; for anything at all when it is NULL. */
+static int check(const struct control_rules *rules, const struct peer_info *p, const char *verb,
+		 struct error *e)
+{
+	bool read = verb && rules && is_listed(rules->read, verb);
+	bool admin = verb && rules && is_listed(rules->admin, verb);
+
+	if (p->level == PEER_OWNER)
+		return 0;
+	if (!rules || (verb && !read && !admin))
+		return fail_exit(e, EXIT_REFUSED, EACCES, "%.64s: is root's alone; use sudo",
+				 verb ?: "control socket");
+	if (p->level == PEER_STRANGER)
+		return not_a_member(p, &rules->groups.readers, "control socket", e);
+	if (admin && p->level < PEER_ADMIN)
+		return not_a_member(p, &rules->groups.admins, verb, e);
+	return 0;
+}
+
+static void refuse(struct json_object **answer, const struct error *e)
+{
+	json_object_put(*answer);
+	*answer = json_object_new_object();
+	json_object_object_add(*answer, "ok", json_object_new_boolean(0));
+	json_object_object_add(*answer, "error", json_object_new_string(e->text));
+	json_object_object_add(*answer, "code", json_object_new_int(-e->code));
+	json_object_object_add(*answer, "exit", json_object_new_int(e->exit_status));
+}
+
+/* What a person did that changes what programs get. */
+static void log_change(const struct peer_info *p, const char *verb, struct json_object *request)
+{
+	log_event(EVENT_POLICY_CHANGED, LOG_LVL_INFO, "%s %s %s, by user %u (process %d)", verb,
+		  control_str(request, "policy", ""), control_str(request, "cgroup", ""),
+		  (unsigned int)p->uid, (int)p->pid);
+}
+
+static void answer_request(const struct control_rules *rules, const struct peer_info *p,
+			   struct json_object *request, control_handler handler, void *data,
+			   struct json_object *answer, struct error *e)
+{
+	const char *verb;
+
+	if (!json_object_is_type(request, json_type_object)) {
+		fail_exit(e, EXIT_USAGE, EBADMSG, "request: not a JSON object");
+		return;
+	}
+	verb = control_str(request, "verb", "");
+	if (check(rules, p, verb, e))
+		return;
+	handler(data, verb, request, answer, e);
+	if (!e->code && rules && is_listed(rules->admin, verb))
+		log_change(p, verb, request);
+}
+
+void control_serve_one(int fd, const struct control_rules *rules, control_handler handler,
+		       void *data)
 {
 	_cleanup_close_ int c = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-	struct timeval deadline = { .tv_sec = 1 };
 	_cleanup_free_ char *line = NULL;
 	struct json_object *request = NULL, *answer;
 	struct error e = { 0 };
+	struct peer_info p;
+	int ms;
 
-	if (c < 0 || read_line(c, 1000, &line))
+	if (c < 0 || peer_read(c, rules ? &rules->groups : NULL, &p))
 		return;
-	/* A client that does not read must not hold the server. */
-	setsockopt(c, SOL_SOCKET, SO_SNDTIMEO, &deadline, sizeof(deadline));
+	ms = p.level == PEER_OWNER ? CONTROL_OWNER_MS : CONTROL_OTHERS_MS;
+	if (!check(rules, &p, NULL, &e) && read_line(c, ms, &line))
+		return;
 	answer = json_object_new_object();
 	json_object_object_add(answer, "ok", json_object_new_boolean(1));
-	request = json_tokener_parse(line);
-	if (!json_object_is_type(request, json_type_object))
-		fail_exit(&e, EXIT_USAGE, EBADMSG, "request: not a JSON object");
-	else
-		handler(data, control_str(request, "verb", ""), request, answer, &e);
-	if (e.code) {
-		json_object_put(answer);
-		answer = json_object_new_object();
-		json_object_object_add(answer, "ok", json_object_new_boolean(0));
-		json_object_object_add(answer, "error", json_object_new_string(e.text));
-		json_object_object_add(answer, "code", json_object_new_int(-e.code));
-		json_object_object_add(answer, "exit", json_object_new_int(e.exit_status));
+	if (line) {
+		request = json_tokener_parse(line);
+		answer_request(rules, &p, request, handler, data, answer, &e);
 	}
-	send_line(c, answer);
+	if (e.code)
+		refuse(&answer, &e);
+	send_line(c, answer, ms);
 	json_object_put(answer);
 	json_object_put(request);
 }

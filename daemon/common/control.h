@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The control socket: one JSON object a line each way, over a Unix stream
- * socket that belongs to root.
+ * socket.  Anybody may connect; who may ask for what is in peer.h.
  *
  *   -> {"verb":"policy.attach","cgroup":"/sys/fs/cgroup/x","policy":"leap"}
  *   <- {"ok":true, ...}
@@ -16,6 +16,7 @@
 #include <json-c/json.h>
 
 #include "error.h"
+#include "peer.h"
 
 #define CONTROL_MAX_LINE (1 << 20)
 
@@ -35,17 +36,29 @@ int control_call(const char *path, struct json_object *request, int timeout_ms,
 typedef int (*control_handler)(void *data, const char *verb, struct json_object *request,
 			       struct json_object *answer, struct error *e);
 
+/* What others than the owner may ask for. */
+struct control_rules {
+	struct peer_groups groups;
+	const char *const *read;  /* verbs of PEER_READER and above, NULL at the end */
+	const char *const *admin; /* verbs that PEER_ADMIN has besides, likewise; each is logged */
+};
+
 /*
- * Creates the listening socket at @path (mode 0600, a stale one is replaced)
+ * Creates the listening socket at @path (mode 0666, a stale one is replaced)
  * and returns its fd, or -errno.
  */
 int control_listen(const char *path, struct error *e);
 
 /*
- * Accepts one connection from the listening @fd, reads one request with a
- * deadline of 1 s, calls @handler, writes the answer and closes.
+ * Accepts one connection from the listening @fd, reads one request, calls
+ * @handler if @rules (NULL: only the owner) allow the verb, writes the answer
+ * and closes.  Takes at most CONTROL_OWNER_MS for each way, CONTROL_OTHERS_MS
+ * with others than the owner, and nothing for who may not ask at all.
  */
-void control_serve_one(int fd, control_handler handler, void *data);
+#define CONTROL_OWNER_MS 1000
+#define CONTROL_OTHERS_MS 500
+void control_serve_one(int fd, const struct control_rules *rules, control_handler handler,
+		       void *data);
 
 /* Members of a request; the getters return @fallback when absent. */
 const char *control_str(struct json_object *o, const char *key, const char *fallback);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cleanup.h"
@@ -95,6 +96,9 @@ int device_record_write(const struct device_record *d, struct error *e)
 		return fail(e, r, "%s: cannot create: %s", ebb_device_dir(), strerror(-r));
 	o = device_record_json(d);
 	r = file_replace(path, json_object_to_json_string_ext(o, JSON_C_TO_STRING_PRETTY));
+	/* Readers are not root (peer.h), whatever the umask of who makes devices. */
+	if (!r && chmod(path, 0644) < 0)
+		r = -errno;
 	return r ? fail(e, r, "device %s: cannot write %s: %s", d->name, path, strerror(-r)) : 0;
 }
 

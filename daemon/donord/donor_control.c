@@ -22,6 +22,9 @@
 /* The loop answers at once, unless the machine is in trouble. */
 #define ANSWER_S 5
 
+/* What a reader may ask for (common/peer.h); the rest is the owner's. */
+static const char *const read_verbs[] = { "status", NULL };
+
 static struct json_object *slabs_json(const struct donor_status *s)
 {
 	struct json_object *o = json_object_new_object();
@@ -238,7 +241,7 @@ static void *control_main(void *data)
 		tell_systemd(l, &told);
 		tell_etcd(l, __atomic_load_n(&l->draining, __ATOMIC_RELAXED), &told_etcd);
 		if (p[1].revents)
-			control_serve_one(c->listen_fd, handle, l);
+			control_serve_one(c->listen_fd, &c->rules, handle, l);
 	}
 	return NULL;
 }
@@ -284,6 +287,8 @@ int donor_control_start(struct lender *l, struct error *e)
 	c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (c->wake_fd < 0)
 		return fail(e, errno, "eventfd: %m");
+	c->rules.read = read_verbs;
+	peer_groups_find(&c->rules.groups);
 	c->listen_fd = listen_there(ebb_donor_socket());
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, STACK);

@@ -37,6 +37,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/control.h"
 #include "connection.h"
 #include "eviction.h"
 #include "lend.h"
@@ -64,6 +65,7 @@ enum donor_request { DONOR_STATUS, DONOR_DRAIN, DONOR_END, DONOR_UNDRAIN };
 
 struct donor_control {
 	pthread_t thread;
+	struct control_rules rules;
 	int listen_fd; /* -1 = the thread only logs */
 	int wake_fd;   /* eventfd: log lines, drain, stop */
 	bool running, stop;

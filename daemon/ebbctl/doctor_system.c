@@ -17,6 +17,7 @@
 #include "common/cleanup.h"
 #include "common/control.h"
 #include "common/files.h"
+#include "common/peer.h"
 #include "common/size.h"
 #include "daemon_call.h"
 #include "device_list.h"
@@ -106,9 +107,19 @@ static void knobs(struct doctor *d)
 		   setting("/proc/sys/vm/swappiness", buf, sizeof(buf)));
 }
 
+static void pressure(struct doctor *d)
+{
+	bool there = access("/proc/pressure/memory", R_OK) == 0;
+
+	doctor_add(d, there ? HAVE : NOTE, "memory pressure",
+		   "boot with psi=1: ebbctl top and metrics show it", "%s",
+		   there ? "/proc/pressure/memory" : "not kept by this kernel");
+}
+
 void doctor_memory(struct doctor *d)
 {
 	controllers(d);
+	pressure(d);
 	other_swap(d);
 	knobs(d);
 }
@@ -242,6 +253,26 @@ static void proactive_reclaim(struct doctor *d)
 		   on ? "a kernel DAMON thread runs" : "no DAMON thread");
 }
 
+/* Who may read, and change policies, without being root. */
+static void groups(struct doctor *d)
+{
+	static const char *const purpose[] = { "read statistics", "change policies" };
+	struct peer_groups g;
+	const struct peer_group *const each[] = { &g.readers, &g.admins };
+	char row[64], remedy[160];
+
+	peer_groups_find(&g);
+	for (int i = 0; i < 2; i++) {
+		snprintf(row, sizeof(row), "group %s", each[i]->name);
+		snprintf(remedy, sizeof(remedy), "groupadd --system %s: its members %s without root",
+			 each[i]->name, purpose[i]);
+		if (each[i]->gid == PEER_NO_GROUP)
+			doctor_add(d, NOTE, row, remedy, "none: root alone may %s", purpose[i]);
+		else
+			doctor_add(d, HAVE, row, NULL, "its members may %s", purpose[i]);
+	}
+}
+
 void doctor_running(struct doctor *d)
 {
 	struct json_object *status = NULL, *devices = device_describe_all();
@@ -253,6 +284,7 @@ void doctor_running(struct doctor *d)
 	doctor_add(d, status ? HAVE : NOTE, "ebbd", "systemctl start ebbd, or ebbctl run --start",
 		   status ? "runs, pid %d" : "does not answer", (int)control_int(status, "pid", 0));
 	proactive_reclaim(d);
+	groups(d);
 	for (size_t i = 0; i < json_object_array_length(devices); i++) {
 		struct json_object *o = json_object_array_get_idx(devices, i);
 		bool good = !strcmp(control_str(o, "state", ""), "on");

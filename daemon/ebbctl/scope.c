@@ -203,7 +203,12 @@ static int apply_one(const struct device_record *d, void *extra)
 {
 	struct error e = { 0 };
 
-	if (!strcmp(d->scope, "attached") && scope_apply(d->name, extra, &e))
+	if (strcmp(d->scope, "attached"))
+		return 0;
+	if (geteuid())
+		fprintf(stderr, "ebbctl: warning: device %s: its --scope attached is root's to follow: the limits of cgroups are as they were; have root do the same again\n",
+			d->name);
+	else if (scope_apply(d->name, extra, &e))
 		fprintf(stderr, "ebbctl: %s\n", e.text);
 	return 0;
 }

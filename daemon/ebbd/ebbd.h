@@ -3,6 +3,7 @@
 #ifndef EBB_EBBD_H
 #define EBB_EBBD_H
 
+#include "common/control.h"
 #include "ebbd/attach.h"
 #include "ebbd/config.h"
 #include "ebbd/declared.h"
@@ -20,6 +21,7 @@ struct ebbd {
 	struct discovery *discovery;
 	uint64_t started_ns;
 	int control;            /* listening socket */
+	struct control_rules rules;
 	const char *config_file;
 };
 

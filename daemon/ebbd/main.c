@@ -83,7 +83,9 @@ void ebbd_refresh_devices(struct ebbd *d)
 
 static int on_control(sd_event_source *s, int fd, uint32_t events, void *data)
 {
-	control_serve_one(fd, server_handle, data);
+	struct ebbd *d = data;
+
+	control_serve_one(fd, &d->rules, server_handle, d);
 	return 0;
 }
 
@@ -202,6 +204,7 @@ static int start(struct ebbd *d, const struct options *o, struct error *e)
 		declared_apply(d->declared);
 	if (!r)
 		r = discovery_start(&d->discovery, &d->config.donors, e);
+	server_rules(&d->rules);
 	if (!r)
 		r = d->control = control_listen(ebb_control_socket(), e);
 	return r < 0 ? r : 0;

@@ -141,6 +141,21 @@ static int donors(struct ebbd *d, struct json_object *request, struct json_objec
 	return 0;
 }
 
+static const char *const read_verbs[] = {
+	"status", "stats", "policy.list", "policy.show", "donors", NULL,
+};
+
+/* Not policy.load and policy.unload: what is loaded is code, and runs as root. */
+static const char *const admin_verbs[] = {
+	"policy.attach", "policy.set", "policy.detach", NULL,
+};
+
+void server_rules(struct control_rules *rules)
+{
+	*rules = (struct control_rules){ .read = read_verbs, .admin = admin_verbs };
+	peer_groups_find(&rules->groups);
+}
+
 int server_handle(void *data, const char *verb, struct json_object *request,
 		  struct json_object *answer, struct error *e)
 {

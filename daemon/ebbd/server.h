@@ -5,7 +5,11 @@
 
 #include <json-c/json.h>
 
+#include "common/control.h"
 #include "common/error.h"
+
+/* Who may ask for what. */
+void server_rules(struct control_rules *rules);
 
 /* A control_handler; @data is the struct ebbd. */
 int server_handle(void *data, const char *verb, struct json_object *request,

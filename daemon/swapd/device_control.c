@@ -23,6 +23,9 @@
 #define STACK (512u << 10)
 #define LOG_INTERVAL_MS 200
 
+/* What a reader may ask for (common/peer.h); the rest is the owner's. */
+static const char *const read_verbs[] = { "status", "stats", "slab.list", NULL };
+
 /* --- verbs that change something -------------------------------------------------- */
 
 /* The donor a request names. */
@@ -225,7 +228,7 @@ static void *control_main(void *data)
 			try_to_stop(s);
 		}
 		if (n > 0 && p[0].revents)
-			control_serve_one(c->listen_fd, handle, s);
+			control_serve_one(c->listen_fd, &c->rules, handle, s);
 	}
 }
 
@@ -256,6 +259,8 @@ int device_control_open(struct device_control *c, struct swapd *s, struct error 
 				 "device %s: another ebb-swapd serves it; choose another name or destroy it first",
 				 s->options.name);
 	strcpy(c->path, path);
+	c->rules.read = read_verbs;
+	peer_groups_find(&c->rules.groups);
 	c->stop_fd = eventfd(0, EFD_CLOEXEC);
 	c->listen_fd = control_listen(path, e);
 	return c->listen_fd < 0 ? c->listen_fd : 0;

@@ -47,13 +47,14 @@
 
 #include <pthread.h>
 
-#include "common/error.h"
+#include "common/control.h"
 
 struct swapd;
 
 struct device_control {
 	struct swapd *s;
 	char path[108];
+	struct control_rules rules;
 	int listen_fd;
 	int stop_fd;
 	pthread_t thread;

@@ -87,7 +87,7 @@ static void *serve(void *data)
 
 	while (!__atomic_load_n(&s->stop, __ATOMIC_RELAXED))
 		if (poll(&in, 1, 20) > 0)
-			control_serve_one(s->socket, answer_stats, s);
+			control_serve_one(s->socket, NULL, answer_stats, s);
 	return NULL;
 }
 

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Who is at the other end of a Unix socket, and what that lets him ask for.  The
+ * kernel tells (SO_PEERCRED, SO_PEERGROUPS): what counts is what the process was
+ * when it connected.
+ */
+#ifndef EBB_PEER_H
+#define EBB_PEER_H
+
+#include <sys/types.h>
+
+enum peer_level {
+	PEER_STRANGER, /* nothing */
+	PEER_READER,   /* group ebb: what tells and changes nothing */
+	PEER_ADMIN,    /* group ebb-admin: that, and the policies of cgroups */
+	PEER_OWNER,    /* root and the server's own user: everything */
+};
+
+#define PEER_NO_GROUP ((gid_t)-1)
+
+struct peer_group {
+	char name[33];
+	gid_t gid;     /* PEER_NO_GROUP: there is no such group here */
+};
+
+struct peer_groups {
+	struct peer_group readers, admins;
+};
+
+struct peer_info {
+	uid_t uid;
+	pid_t pid;
+	enum peer_level level;
+};
+
+/*
+ * The groups "ebb" and "ebb-admin" of /etc/group, or those that EBB_GROUP and
+ * EBB_ADMIN_GROUP name, by name or number.  Only /etc/group is read: to ask other
+ * sources would load their libraries into daemons that lock their memory.
+ */
+void peer_groups_find(struct peer_groups *g);
+
+/* The level of user @uid in the @n @groups; @own is the server's user. */
+enum peer_level peer_judge(const struct peer_groups *g, uid_t own, uid_t uid, const gid_t *groups,
+			   int n);
+
+/* The peer of the connected socket @fd, or -errno.  @g NULL: nobody but the owner has a level. */
+int peer_read(int fd, const struct peer_groups *g, struct peer_info *p);
+
+#endif
