@@ -103,10 +103,10 @@ help:
 DEPS_BUILD := \
 	gcc make pkg-config \
 	clang llvm bpftool libbpf-dev libelf-dev zlib1g-dev \
-	libsystemd-dev libjson-c-dev libinih-dev libcgroup-dev libssl-dev libcurl4-openssl-dev librdmacm-dev libibverbs-dev libaio-dev
+	libsystemd-dev libjson-c-dev libinih-dev libcgroup-dev libssl-dev libcurl4-openssl-dev librdmacm-dev libibverbs-dev libaio-dev libncurses-dev
 DEPS_CHECK := $(DEPS_BUILD) libcmocka-dev python3-pytest python3-pytest-xdist etcd-server \
 	qemu-system-x86 busybox-static cpio kmod xz-utils dwarves ibverbs-providers \
-	librsvg2-bin fonts-dejavu-core nftables
+	librsvg2-bin fonts-dejavu-core nftables prometheus
 DEPS_DEMO := $(DEPS_BUILD) python3-numpy python3-matplotlib \
 	sqlite3 redis-server redis-tools jq graphicsmagick
 DEPS_JAVA := default-jdk-headless libh2-java libderby-java

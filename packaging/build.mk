@@ -2,7 +2,7 @@
 
 PROGRAMS_SBIN := ebbd ebb-swapd ebb-donord ebbctl
 PROGRAMS_BIN := ebb-sim
-UNITS := $(wildcard packaging/systemd/*.service)
+UNITS := $(wildcard packaging/systemd/*.service packaging/systemd/*.socket)
 MANS := $(wildcard docs/man/*.[0-9])
 
 install: all
@@ -20,6 +20,8 @@ install: all
 	$(Q)for u in $(UNITS); do sed 's|@PREFIX@|$(PREFIX)|' $$u \
 		> $(DESTDIR)$(PREFIX)/lib/systemd/system/$${u##*/} || exit 1; done
 	$(Q)install -D -m 644 packaging/systemd/ebb.catalog $(DESTDIR)$(PREFIX)/lib/systemd/catalog/ebb.catalog
+	$(Q)install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/ebb/prometheus packaging/prometheus/*.yml
+	$(Q)install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/ebb/grafana packaging/grafana/*.json
 	$(Q)install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions && $(B)/bin/ebbctl completion bash \
 		> $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ebbctl
 	$(Q)for m in $(MANS); do \

@@ -7,6 +7,8 @@
 #include "options.h"
 #include "size.h"
 
+#define USAGE_COLUMNS 68
+
 static const struct option_spec *find_long(const struct option_spec *specs, const char *name,
 					   size_t len)
 {
@@ -211,17 +213,34 @@ int options_parse(const struct option_spec *specs, int argc, char **argv, void *
 	return 0;
 }
 
+/* A line of its own, or several where it is a long list of choices. */
+static void print_left(const char *left)
+{
+	for (const char *indent = "  "; *left; indent = "          ") {
+		size_t len = strlen(left), cut = len < USAGE_COLUMNS ? len : USAGE_COLUMNS;
+
+		while (cut < len && cut > 1 && left[cut - 1] != '|')
+			cut--;
+		if (cut == 1)
+			cut = len;
+		printf("%s%.*s\n", indent, (int)cut, left);
+		left += cut;
+	}
+}
+
 static void print_option(const struct option_spec *s)
 {
-	char left[64];
+	char left[192];
 
 	snprintf(left, sizeof(left), "%c%c%c --%s%s%s", s->letter ? '-' : ' ',
 		 s->letter ?: ' ', s->letter ? ',' : ' ', s->name, s->metavar ? " " : "",
 		 s->metavar ?: "");
-	if (strlen(left) > 28)
-		printf("  %s\n  %28s  %s\n", left, "", s->help);
-	else
+	if (strlen(left) > 28) {
+		print_left(left);
+		printf("  %28s  %s\n", "", s->help);
+	} else {
 		printf("  %-28s  %s\n", left, s->help);
+	}
 }
 
 void options_usage(const char *program, const struct command *c)

@@ -58,6 +58,7 @@ void output(bool json, struct json_object *o, void (*plain)(struct json_object *
 const char *output_cell(struct json_object *row, const struct column *column, char *buf, int len)
 {
 	struct json_object *v = get_member(row, column->key);
+	double rate;
 
 	if (!v)
 		return "-";
@@ -72,30 +73,43 @@ const char *output_cell(struct json_object *row, const struct column *column, ch
 	case COLUMN_PERCENT:
 		snprintf(buf, len, "%.1f %%", 100 * json_object_get_double(v));
 		return buf;
+	case COLUMN_RATE:
+		rate = json_object_get_double(v);
+		if (rate < 1e6)
+			snprintf(buf, len, rate < 100 ? "%.1f" : "%.0f", rate);
+		else
+			snprintf(buf, len, "%.1fM", rate / 1e6);
+		return buf;
 	default:
 		return json_object_get_string(v);
 	}
 }
 
-static void print_cell(const char *text, int width, bool right, bool last)
+static void print_cell(FILE *f, const char *text, int width, bool right, bool last)
 {
 	if (right)
-		printf("%*s", width, text);
+		fprintf(f, "%*s", width, text);
 	else if (last)
-		printf("%s", text);
+		fprintf(f, "%s", text);
 	else
-		printf("%-*s", width, text);
-	fputs(last ? "\n" : "  ", stdout);
+		fprintf(f, "%-*s", width, text);
+	fputs(last ? "\n" : "  ", f);
 }
 
 void output_table(struct json_object *rows, const struct column *columns, const char *empty)
+{
+	output_table_to(stdout, rows, columns, empty);
+}
+
+void output_table_to(FILE *f, struct json_object *rows, const struct column *columns,
+		     const char *empty)
 {
 	int width[MAX_COLUMNS] = { 0 }, n = 0;
 	size_t count = rows ? json_object_array_length(rows) : 0;
 	char buf[CELL];
 
 	if (!count) {
-		printf("%s\n", empty);
+		fprintf(f, "%s\n", empty);
 		return;
 	}
 	for (; n < MAX_COLUMNS && columns[n].key; n++)
@@ -108,10 +122,10 @@ void output_table(struct json_object *rows, const struct column *columns, const 
 			width[c] = len > width[c] ? len : width[c];
 		}
 	for (int c = 0; c < n; c++)
-		print_cell(columns[c].title, width[c], columns[c].format != COLUMN_TEXT, c == n - 1);
+		print_cell(f, columns[c].title, width[c], columns[c].format != COLUMN_TEXT, c == n - 1);
 	for (size_t i = 0; i < count; i++)
 		for (int c = 0; c < n; c++)
-			print_cell(output_cell(json_object_array_get_idx(rows, i), &columns[c], buf,
-					       sizeof(buf)),
+			print_cell(f, output_cell(json_object_array_get_idx(rows, i), &columns[c], buf,
+						  sizeof(buf)),
 				   width[c], columns[c].format != COLUMN_TEXT, c == n - 1);
 }

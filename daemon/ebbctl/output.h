@@ -8,6 +8,7 @@
 
 #include <json-c/json.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 #define _cleanup_json_ __attribute__((cleanup(output_put)))
 
@@ -19,6 +20,7 @@ enum column_format {
 	COLUMN_BYTES,   /* "1.5 GiB" */
 	COLUMN_NS,      /* "12.3 us" */
 	COLUMN_PERCENT, /* a ratio, 0.99 is "99.0 %" */
+	COLUMN_RATE,    /* 0.4, 12.5, 340, 1.2M: three digits or so */
 };
 
 struct column {
@@ -36,6 +38,10 @@ void output(bool json, struct json_object *o, void (*plain)(struct json_object *
  * there are no rows.
  */
 void output_table(struct json_object *rows, const struct column *columns, const char *empty);
+
+/* The same to @f. */
+void output_table_to(FILE *f, struct json_object *rows, const struct column *columns,
+		     const char *empty);
 
 /* Formats one member; @buf (of at least 32 bytes) or a string of @row. */
 const char *output_cell(struct json_object *row, const struct column *column, char *buf, int len);

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 $(eval $(call program,ebbctl,$(wildcard daemon/ebbctl/*.c) $(addprefix daemon/wire/,address.c key.c local.c tcp.c) \
 	$(addprefix daemon/discovery/,donor_list.c etcd_json.c base64.c) $(wildcard daemon/trace/*.c) $(COMMON),\
-	-lbpf -lsystemd -ljson-c -lcrypto -lcgroup -lz -lm))
+	-lbpf -lsystemd -ljson-c -lcrypto -lcgroup -lncursesw -ltinfo -lz -lm))

@@ -17,7 +17,7 @@ extern const struct command command_policy_load, command_policy_unload, command_
 extern const struct command command_key_create, command_key_show;
 extern const struct command command_run, command_record;
 extern const struct command command_trace_show, command_trace_plot;
-extern const struct command command_status, command_stats;
+extern const struct command command_status, command_stats, command_top, command_metrics;
 extern const struct command command_completion, command_version, command_help;
 
 /* Every command, in the order of help; ends with NULL. */

@@ -15,7 +15,9 @@
  *		copies		{wanted (of a slab), present (complete ones), missing,
  *				 filling, leaving}
  *		repair		{rate, limit (bytes a second), bytes (copied so far), running}
- *		backup		{path, queue, failing, ...}; only with durability disk
+ *		backup		{path, direct, failing, errors, queue, backlog (writes that were
+ *				 answered before the file has them), backlog_most (then writes
+ *				 wait for the file)}; only with durability disk
  *		donors		[{address, transport,
  *				  state: down, connecting, greeting, up, quarantined,
  *				  leaving: draining (it says so), drained (by donor.drain),

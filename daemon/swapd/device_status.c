@@ -94,6 +94,8 @@ static struct json_object *backup_json(const struct swapd *s)
 	json_add_bool(o, "failing", count_get(&s->count->backup_errors) > 0);
 	json_add_int(o, "errors", count_get(&s->count->backup_errors));
 	json_add_int(o, "queue", backup_queued(&s->backup));
+	json_add_int(o, "backlog", __atomic_load_n(&s->backlog, __ATOMIC_RELAXED));
+	json_add_int(o, "backlog_most", s->backlog_most);
 	return o;
 }
 

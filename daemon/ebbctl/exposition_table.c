@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <stddef.h>
+
+#include "exposition_table.h"
+
+#define NS 1e-9
+#define US 1e-6
+
+#define COUNTER(rows, name, path, help) { name, METRIC_COUNTER, rows, path, help, 0, NULL, NULL, { NULL } }
+#define SECONDS(rows, name, path, scale, help) \
+	{ name, METRIC_COUNTER, rows, path, help, scale, NULL, NULL, { NULL } }
+#define GAUGE(rows, name, path, help) { name, METRIC_GAUGE, rows, path, help, 0, NULL, NULL, { NULL } }
+#define IS(rows, name, path, is, help) { name, METRIC_IS, rows, path, help, 0, is, NULL, { NULL } }
+#define STATES(rows, name, path, help) { name, METRIC_STATES, rows, path, help, 0, NULL, NULL, { NULL } }
+#define HISTOGRAM(rows, name, path, sum, help) \
+	{ name, METRIC_HISTOGRAM, rows, path, help, 0, NULL, sum, { NULL } }
+#define INFO(rows, name, help, ...) \
+	{ name, METRIC_INFO, rows, NULL, help, 0, NULL, NULL, { __VA_ARGS__ } }
+
+#define EXECUTOR(name, path, help) COUNTER(ROWS_DAEMON, "ebb_prefetch_" name, "executor." path, help)
+#define CGROUP(name, help) COUNTER(ROWS_CGROUP, "ebb_cgroup_" name, name, help)
+#define SERVER(name, path, help) GAUGE(ROWS_DEVICE, "ebb_device_" name, "server." path, help)
+#define DEVICE(name, path, help) COUNTER(ROWS_DEVICE, "ebb_device_" name, "stats." path, help)
+#define DONOR(name, path, help) GAUGE(ROWS_DONOR, "ebb_donor_" name, path, help)
+#define LENDER(name, path, help) GAUGE(ROWS_LENDER, "ebb_lender_" name, path, help)
+#define LENT(name, path, help) COUNTER(ROWS_LENDER, "ebb_lender_" name, path, help)
+
+const struct metric metrics[] = {
+	INFO(ROWS_DAEMON, "ebb_build_info", "The running ebbd.", "version", "abi"),
+	GAUGE(ROWS_DAEMON, "ebb_uptime_seconds", "uptime_s", "Since ebbd started."),
+	EXECUTOR("requests", "requests", "Requests of policies that ebbd took."),
+	EXECUTOR("stale", "stale", "Requests dropped for their age."),
+	EXECUTOR("full", "full", "Requests cut because enough was outstanding."),
+	EXECUTOR("calls", "calls", "process_madvise calls."),
+	EXECUTOR("pages", "pages", "Pages asked for in them."),
+	EXECUTOR("not_swapped", "not_swapped", "Pages asked for that were not in swap."),
+	EXECUTOR("repeated", "repeated", "Pages asked for that were on their way already."),
+	EXECUTOR("failed", "failed", "Calls that failed."),
+	EXECUTOR("cold_pages", "cold_pages", "Used pages made the first to be reclaimed."),
+	EXECUTOR("paged_out_pages", "paged_out", "Used pages paged out behind a stream."),
+	SECONDS(ROWS_DAEMON, "ebb_prefetch_call_seconds", "executor.call_ns", NS,
+		"Time spent in process_madvise."),
+	EXECUTOR("waits", "waits", "Times the executor waited for the devices."),
+
+	INFO(ROWS_CGROUP, "ebb_cgroup_info", "The policy of a cgroup.", "policy"),
+	CGROUP("misses", "Faults that waited for a read."),
+	CGROUP("hits", "Faults on a prefetched page that did not wait."),
+	CGROUP("late", "Faults on a prefetched page that waited for its read."),
+	CGROUP("wasted", "Pages prefetched and dropped unread; an estimate."),
+	CGROUP("prefetched", "Pages brought in ahead."),
+	GAUGE(ROWS_CGROUP, "ebb_cgroup_outstanding_pages", "outstanding",
+	      "Pages prefetched and not asked for yet."),
+	CGROUP("file_majors", "Major faults of file mappings."),
+	CGROUP("zero_majors", "Anonymous major faults that read nothing."),
+	COUNTER(ROWS_CGROUP, "ebb_cgroup_swapped_in_pages", "swapped_in",
+		"Pages read from ebb's devices."),
+	COUNTER(ROWS_CGROUP, "ebb_cgroup_swapped_out_pages", "swapped_out",
+		"Pages written to ebb's devices."),
+	COUNTER(ROWS_CGROUP, "ebb_cgroup_written_pages", "written",
+		"Anonymous pages that reclaim sent to any swap."),
+	COUNTER(ROWS_CGROUP, "ebb_cgroup_shared_pages", "shared",
+		"Those of them that several processes may map."),
+	CGROUP("epochs", "Epochs that have ended."),
+	CGROUP("requests", "Prefetch requests of the policy."),
+	CGROUP("request_pages", "Pages in them."),
+	CGROUP("dropped", "Requests lost because the ring was full."),
+	CGROUP("gc_misses", "Misses of a collector's threads."),
+	CGROUP("gc_hits", "Hits of a collector's threads, late ones included."),
+	HISTOGRAM(ROWS_CGROUP, "ebb_cgroup_miss_seconds", "miss_ns_log2", "miss_ns",
+		  "How long misses took."),
+	HISTOGRAM(ROWS_CGROUP, "ebb_cgroup_hit_seconds", "hit_ns_log2", NULL,
+		  "How long hits took, late ones included."),
+	SECONDS(ROWS_CGROUP, "ebb_cgroup_late_seconds", "late_ns", NS, "Time in late hits."),
+	GAUGE(ROWS_CGROUP, "ebb_cgroup_memory_bytes", "memory", "Memory charged to the cgroup."),
+	GAUGE(ROWS_CGROUP, "ebb_cgroup_memory_limit_bytes", "limit",
+	      "Its smallest limit, those above it included; absent: none."),
+	SECONDS(ROWS_CGROUP, "ebb_cgroup_pressure_some_seconds", "pressure.some_us", US,
+		"Time in which some task waited for memory."),
+	SECONDS(ROWS_CGROUP, "ebb_cgroup_pressure_full_seconds", "pressure.full_us", US,
+		"Time in which all tasks waited for memory."),
+	GAUGE(ROWS_CGROUP, "ebb_cgroup_offload_target_ratio", "offload.target",
+	      "Slowdown that offloading may cost."),
+	GAUGE(ROWS_CGROUP, "ebb_cgroup_offload_slowdown_ratio", "offload.slowdown",
+	      "Slowdown that it costs."),
+	GAUGE(ROWS_CGROUP, "ebb_cgroup_offload_saved_bytes", "offload.saved",
+	      "Memory that offloading has freed."),
+	COUNTER(ROWS_CGROUP, "ebb_cgroup_offload_reclaimed_pages", "offload.reclaimed_pages",
+		"Pages that offloading has paged out."),
+
+	IS(ROWS_DEVICE, "ebb_device_swap_on", "on", NULL, "Whether the device is on as swap."),
+	IS(ROWS_DEVICE, "ebb_device_up", "server", NULL, "Whether its server answers."),
+	GAUGE(ROWS_DEVICE, "ebb_device_size_bytes", "size", "Size of the device."),
+	GAUGE(ROWS_DEVICE, "ebb_device_used_bytes", "used", "How much of it the kernel uses."),
+	SERVER("live_bytes", "live", "Pages that donors have to hold."),
+	SERVER("mapped_bytes", "mapped", "Slabs at donors, all copies."),
+	STATES(ROWS_DEVICE, "ebb_device_slabs", "server.slabs", "Slabs by state."),
+	STATES(ROWS_DEVICE, "ebb_device_copies", "server.copies",
+	       "Copies of slabs; wanted: of each slab."),
+	IS(ROWS_DEVICE, "ebb_device_aborted", "server.aborted", NULL,
+	   "Whether the watchdog has cut the device off."),
+	IS(ROWS_DEVICE, "ebb_device_sealed", "server.sealed", NULL, "Whether pages are encrypted."),
+	IS(ROWS_DEVICE, "ebb_device_backup_failing", "server.backup.failing", NULL,
+	   "Whether the backup has failed to take a page."),
+	SERVER("backup_queue", "backup.queue", "Transfers that wait for the backup."),
+	SERVER("backup_backlog", "backup.backlog",
+	       "Writes that were answered before the backup has them."),
+	SERVER("backup_backlog_limit", "backup.backlog_most", "Beyond it writes wait for the backup."),
+	SERVER("repair_bytes_per_second", "repair.rate", "How fast copies are made anew now."),
+	GAUGE(ROWS_DEVICE, "ebb_device_waiting_requests", "stats.waiting",
+	      "Requests that are not answered yet."),
+	DEVICE("requests", "requests", "Requests of the kernel."),
+	DEVICE("read_requests", "read_requests", "Reads among them."),
+	DEVICE("write_requests", "write_requests", "Writes among them."),
+	DEVICE("pages_read_donor", "pages_read_donor", "Pages read from donors."),
+	DEVICE("pages_read_backup", "pages_read_backup", "Pages read from the backup."),
+	DEVICE("pages_read_zero", "pages_read_zero", "Pages read that were never written."),
+	DEVICE("pages_read_same", "pages_read_same", "Pages read that are one word over and over."),
+	DEVICE("pages_read_failed", "pages_read_failed",
+	       "Pages that nobody could give back: their programs got SIGBUS."),
+	DEVICE("pages_written_donor", "pages_written_donor", "Pages that a donor took."),
+	DEVICE("pages_written_backup_only", "pages_written_backup_only",
+	       "Pages that no donor took."),
+	DEVICE("pages_write_failed", "pages_write_failed", "Pages that nobody took."),
+	DEVICE("pages_same", "pages_same", "Pages written that are one word over and over: not sent."),
+	DEVICE("pages_discarded", "pages_discarded", "Pages that the kernel gave up."),
+	DEVICE("pages_repaired", "pages_repaired", "Pages copied to a copy that lacked them."),
+	DEVICE("pages_bad_donor", "pages_bad_donor", "Pages that a donor gave back altered."),
+	DEVICE("pages_bad_backup", "pages_bad_backup", "Pages that the backup gave back altered."),
+	DEVICE("conflicts", "conflicts", "Requests that waited for an overlapping one."),
+	DEVICE("donor_losses", "donor_losses", "Times a donor was lost."),
+	DEVICE("donor_errors", "donor_errors", "Refusals and errors of donors."),
+	DEVICE("late_replies", "late_replies", "Answers that came after their deadline."),
+	DEVICE("backup_errors", "backup_errors", "Requests that the backup failed."),
+	DEVICE("fuse_errors", "fuse_errors", "Answers that the kernel did not take."),
+	DEVICE("slab_maps", "slab_maps", "Slabs mapped at a donor."),
+	DEVICE("slab_map_refusals", "slab_map_refusals", "Slabs that a donor refused."),
+	DEVICE("slab_map_failures", "slab_map_failures", "Slabs that could not be reached."),
+	DEVICE("slab_unmaps", "slab_unmaps", "Slabs given back."),
+	DEVICE("slabs_asked_back", "slabs_asked_back", "Slabs that donors asked back."),
+	DEVICE("slabs_kept", "slabs_kept", "Those of them that were refused."),
+	DEVICE("slabs_to_disk", "slabs_to_disk", "Those of them that found no other donor."),
+	HISTOGRAM(ROWS_DEVICE, "ebb_device_donor_read_seconds", "stats.donor_read_ns_log2", NULL,
+		  "How long reads from donors took."),
+
+	IS(ROWS_DONOR, "ebb_donor_up", "state", "up", "Whether the donor is connected."),
+	IS(ROWS_DONOR, "ebb_donor_quarantined", "quarantined", NULL,
+	   "Whether it gave back an altered page and is not used."),
+	DONOR("total_bytes", "total", "What it lends, to everybody."),
+	DONOR("free_bytes", "free", "What of that is free."),
+	DONOR("memory_bytes", "memory", "Memory of its machine."),
+	DONOR("memory_used_bytes", "used", "What of that is in use."),
+	DONOR("slabs", "slabs", "Slabs of this device there."),
+	{ "ebb_donor_read_seconds", METRIC_GAUGE, ROWS_DONOR, "read_ns",
+	  "How long a read takes, smoothed.", NS, NULL, NULL, { NULL } },
+	COUNTER(ROWS_DONOR, "ebb_donor_connects", "connects", "Connections made."),
+	COUNTER(ROWS_DONOR, "ebb_donor_losses", "losses", "Times it was lost."),
+	COUNTER(ROWS_DONOR, "ebb_donor_bad_pages", "bad_pages", "Pages it gave back altered."),
+
+	LENDER("total_bytes", "total", "What this machine lends."),
+	LENDER("free_bytes", "free", "What of that is free."),
+	LENDER("lent_bytes", "lent", "What of that is lent."),
+	LENDER("memory_bytes", "machine.memory", "Memory of this machine."),
+	LENDER("available_bytes", "machine.available", "What of that is available."),
+	IS(ROWS_LENDER, "ebb_lender_draining", "draining", NULL, "Whether it lends nothing more."),
+	STATES(ROWS_LENDER, "ebb_lender_slabs", "slabs", "Slabs by state."),
+	LENT("slabs_asked", "evictions.asked", "Slabs asked back."),
+	LENT("slabs_returned", "evictions.returned", "Slabs that came back."),
+	LENT("slabs_refused", "evictions.refused", "Slabs that borrowers kept."),
+	LENT("slabs_revoked", "evictions.revoked", "Slabs taken back by force; their pages are lost."),
+	{ NULL },
+};

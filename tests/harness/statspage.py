@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""ebb-stats(7) as a table, to compare with what there is."""
+from machine import REPO
+
+PAGE = REPO / "docs" / "man" / "ebb-stats.7"
+
+
+def sections():
+    """{title: {item: what is said of it}}."""
+    found, title, item = {}, None, None
+    for line in PAGE.read_text().replace("\\&", "").splitlines():
+        if line.startswith((".Sh ", ".Ss ")):
+            title, item = line[4:], None
+            found[title] = {}
+        elif line.startswith(".It Li ") and title:
+            item = line.split()[2]
+            assert item not in found[title], f"{title}: {item} twice"
+            found[title][item] = ""
+        elif item:
+            found[title][item] += line + "\n"
+    return found
+
+
+def maps():
+    """The pinned maps that it describes."""
+    titles = list(sections())
+    return titles[titles.index("MAPS") + 1:titles.index("JSON")]
+
+
+def differences(verb, answer):
+    """What the page lacks of the members of @answer, and what it has that is not there."""
+    page, wrong = sections(), []
+
+    def walk(path, o):
+        title = verb + (f": {path}" if path else "")
+        if title not in page:
+            return wrong.append(f"no section '{title}'")
+        said = page[title]
+        wrong.extend(f"{title}: {k} is not on the page" for k in o if k not in said)
+        wrong.extend(f"{title}: {k} is not there" for k, text in said.items()
+                     if k not in o and not text.startswith("Only "))
+        for k, v in o.items():
+            below = f"{path}.{k}" if path else k
+            # Its members are the policy's own.
+            if below == "attachments[].params":
+                continue
+            if isinstance(v, dict):
+                walk(below, v)
+            elif isinstance(v, list) and v and isinstance(v[0], dict):
+                for element in v:
+                    walk(below + "[]", element)
+
+    walk("", answer)
+    return sorted(set(wrong))

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Who may ask ebb-swapd and ebb-donord: real processes of other users, no swap.  ebbd: test_stats.py."""
+import os
+import socket
+import time
+
+import pytest
+
+import users
+from control_server import write_record
+from dataplane import Server
+from users import ADMINS, READERS
+
+pytestmark = pytest.mark.beside
+
+REFUSED = 5
+
+
+@pytest.fixture
+def place():
+    p = users.Place()
+    yield p
+    p.remove()
+
+
+@pytest.fixture
+def device(place, donor_factory, logs, monkeypatch, tmp_path):
+    """A device without swap on, its donor, and who may ask them."""
+    users.name_groups(monkeypatch)
+    donor = donor_factory(path=tmp_path / "donor.sock", memory="16M", slab="1M", run=place.path / "run")
+    s = Server(place.path, logs / "swapd.log", [donor], size="8M")
+    write_record(s.run, "dp0", size=8 << 20, slab=1 << 20)
+    monkeypatch.setenv("EBB_RUN_DIR", str(s.run))
+    yield s
+    s.stop()
+
+
+def test_readers_see_devices_and_donors(device, place):
+    for groups in ([READERS], [4, READERS], [ADMINS]):
+        listed = place.ctl(groups, "device", "list")
+        assert listed.returncode == 0 and "disk" in listed.stdout, listed.stdout
+        metrics = place.ctl(groups, "metrics").stdout
+        assert 'ebb_device_up{device="dp0"} 1' in metrics
+        assert "ebb_lender_total_bytes 16777216" in metrics
+        assert place.ctl(groups, "donor", "list").stdout.count(" up ") == 1
+        assert place.ctl(groups, "slab", "list", "dp0").returncode == 0
+
+
+def test_strangers_are_told_what_they_lack(device, place):
+    for groups in ([], [4, 27]):
+        done = place.ctl(groups, "slab", "list", "dp0")
+        assert done.returncode == REFUSED, done.stderr
+        for word in ("dp0", str(users.USER), str(READERS), "usermod -aG"):
+            assert word in done.stderr
+    metrics = place.ctl([], "metrics").stdout
+    assert 'ebb_device_up{device="dp0"} 0' in metrics and "ebb_lender" not in metrics
+
+
+@pytest.mark.parametrize("verb", ["donor.drain", "donors.set", "slab.migrate", "nosuch"])
+def test_nobody_but_the_owner_changes_a_device(device, place, verb):
+    what = {"donor": "x", "donors": ["x:1"], "slab": 0}
+    for groups in ([READERS], [ADMINS, READERS]):
+        told = place.ask(groups, device.run / "devices" / "dp0.sock", verb, **what)
+        assert not told["ok"] and told["exit"] == REFUSED and "root's alone" in told["error"], told
+    assert "root's alone" not in device.ask(verb, **what).get("error", "")
+
+
+def test_nobody_but_the_owner_drains_a_donor(device, place):
+    for verb in ("drain", "undrain"):
+        told = place.ask([READERS], device.run / "donord.sock", verb)
+        assert not told["ok"] and "root's alone" in told["error"]
+    assert place.ask([READERS], device.run / "donord.sock", "status")["draining"] is False
+
+
+def test_idle_connections_hold_nobody_up(device, place):
+    """Strangers are sent away at once, readers that say nothing soon."""
+    path = device.run / "devices" / "dp0.sock"
+    hold = ("import socket, sys, time\n"
+            "for _ in range(6):\n    s = socket.socket(socket.AF_UNIX)\n    s.connect(sys.argv[1])\n"
+            "    globals().setdefault('all', []).append(s)\n"
+            "s.settimeout(9)\nprint(repr(s.recv(400)))\n")
+    started = time.monotonic()
+    told = place.run([], "/usr/bin/python3", "-c", hold, path).stdout
+    assert "usermod" in told and time.monotonic() - started < 4
+    started = time.monotonic()
+    assert place.run([READERS], "/usr/bin/python3", "-c", hold, path).stdout.strip() == "b''"
+    # Half a second each, not one.
+    assert time.monotonic() - started < 6
+    assert device.ask("status")["ok"]
+    assert os.stat(path).st_mode & 0o777 == 0o666
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(5)
+        s.connect(str(path))
+        s.sendall(b'{"verb":"status"}\n')
+        assert s.recv(1) == b"{"
