@@ -124,6 +124,18 @@ static int count_pages(struct loaded_trace *t)
 	return 0;
 }
 
+static int copy_samples(struct loaded_trace *t, const struct trace_reader *r)
+{
+	const struct trace_sample *from = trace_samples(r, &t->samples);
+
+	t->sample = malloc((t->samples + 1) * sizeof(*t->sample));
+	if (!t->sample)
+		return -ENOMEM;
+	if (t->samples)
+		memcpy(t->sample, from, t->samples * sizeof(*from));
+	return 0;
+}
+
 int trace_load(struct loaded_trace *t, const char *path, enum trace_demand demand, struct error *e)
 {
 	_cleanup_trace_ struct trace_reader *r = NULL;
@@ -138,7 +150,7 @@ int trace_load(struct loaded_trace *t, const char *path, enum trace_demand deman
 			return fail(e, ENOMEM, "%s: too large for this machine's memory", path);
 	if (ret)
 		return ret;
-	if (sum_up(t) || count_pages(t))
+	if (sum_up(t) || count_pages(t) || copy_samples(t, r))
 		return fail(e, ENOMEM, "%s: too large for this machine's memory", path);
 	for (size_t i = 0; i < t->threads; i++)
 		strncpy(t->thread[i].comm, trace_thread_name(r, t->thread[i].tgid, t->thread[i].tid),
@@ -151,5 +163,6 @@ int trace_load(struct loaded_trace *t, const char *path, enum trace_demand deman
 void trace_unload(struct loaded_trace *t)
 {
 	free(t->record);
+	free(t->sample);
 	free(t->thread);
 }

@@ -16,6 +16,8 @@ struct loaded_trace {
 	struct trace_info info;
 	struct trace_record *record; /* as in the file */
 	size_t records;
+	struct trace_sample *sample; /* in order of time */
+	size_t samples;
 	struct loaded_thread *thread; /* those that faulted, most faults first */
 	size_t threads;
 	uint64_t count[TRACE_KINDS];

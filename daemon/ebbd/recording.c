@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/cgroup_memory.h"
 #include "common/cleanup.h"
 #include "common/files.h"
 #include "common/log.h"
@@ -18,6 +19,7 @@
 
 #define RECORDINGS 8
 #define POLL_NS 5000000         /* the ring holds 16000 events: 3 million a second */
+#define SAMPLE_POLLS 10         /* between samples */
 #define LOOK_POLLS 200          /* between looks at what else may end one */
 #define THREADS 4096            /* named in a trace; a power of two */
 #define STACK_BYTES (256 << 10) /* ebbd locks all of its memory */
@@ -166,10 +168,41 @@ static void look_at(struct recordings *r, struct recording *s)
 	end_recording(r, s, 0);
 }
 
+/* With the lock held; @r's before that of the attachments. */
+static void take_sample(struct recordings *r, struct recording *s)
+{
+	struct trace_sample sample = { .time_ns = monotonic_ns() - s->start_ns };
+	struct cgroup_memory memory;
+	char dir[PATH_MAX] = "";
+	struct ebb_counters c;
+	struct attachment *t;
+
+	plane_counters(r->attachments->plane, s->owner, &c);
+	sample.requests = c.requests;
+	sample.request_pages = c.request_pages;
+	sample.wasted = c.wasted;
+	sample.epochs = c.epochs;
+	pthread_mutex_lock(&r->attachments->lock);
+	t = attachments_find(r->attachments, s->owner);
+	if (t) {
+		sample.requests += t->requests;
+		sample.request_pages += t->request_pages;
+		sample.wasted += t->expired;
+		sample.prefetched = t->prefetched;
+		snprintf(dir, sizeof(dir), "%s", t->cgroup.path);
+	}
+	pthread_mutex_unlock(&r->attachments->lock);
+	if (!*dir || cgroup_memory_read(dir, &memory))
+		return;
+	sample.resident = memory.anon >> EBB_PAGE_SHIFT;
+	sample.swapped = memory.swapped >> EBB_PAGE_SHIFT;
+	trace_write_sample(s->writer, &sample, &s->error);
+}
+
 /* With the lock held. */
 static void drain(struct recordings *r)
 {
-	bool look = ++r->polls % LOOK_POLLS == 0;
+	bool look = ++r->polls % LOOK_POLLS == 0, sample = r->polls % SAMPLE_POLLS == 0;
 
 	ring_buffer__consume(r->ring);
 	for (int i = 0; i < RECORDINGS; i++) {
@@ -183,6 +216,8 @@ static void drain(struct recordings *r)
 			attach_record(r->attachments, s->cgroup, RECORD_OFF, &owner, NULL);
 			s->off = true;
 		}
+		if (sample && !s->error.code)
+			take_sample(r, s);
 		if (look)
 			look_at(r, s);
 	}
@@ -296,8 +331,11 @@ static void describe(struct recordings *r, uint64_t owner, struct trace_info *in
 	info->page_cluster = (uint32_t)file_number("/proc/sys/vm/page-cluster", 0);
 	info->start_ns = monotonic_ns();
 	info->start_unix_ns = realtime_ns();
-	if (!uname(&u))
+	if (!uname(&u)) {
 		snprintf(info->kernel, sizeof(info->kernel), "%.63s", u.release);
+		snprintf(info->machine, sizeof(info->machine), "%.31s", u.nodename);
+	}
+	info->cpus = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
 	pthread_mutex_lock(&r->attachments->lock);
 	t = attachments_find(r->attachments, owner);
 	if (t) {
@@ -405,6 +443,7 @@ static int start_locked(struct recordings *r, const char *cgroup, const char *fi
 	s->start_ns = s->asked_ns = info.start_ns;
 	s->watch_ns = watch_ns;
 	s->faults = count_faults(r, owner);
+	take_sample(r, s);
 	*slot = s;
 	r->active++;
 	pthread_cond_signal(&r->change);
@@ -433,6 +472,8 @@ static void stop_locked(struct recordings *r, struct recording *s)
 	drain(r);
 	if (!s->writer)
 		return;
+	if (!s->error.code)
+		take_sample(r, s);
 	written = trace_faults(s->writer);
 	end_recording(r, s, faults > written ? faults - written : 0);
 }

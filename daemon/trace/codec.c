@@ -12,7 +12,7 @@ const char *const trace_kind_names[TRACE_KINDS] = { "miss", "hit", "late", "out"
 enum {
 	AT_MAGIC = 0, AT_VERSION = 8, AT_LENGTH = 12, AT_PAGE_SHIFT = 16, AT_PAGE_CLUSTER = 20,
 	AT_MEMORY = 24, AT_START = 32, AT_START_UNIX = 40, AT_KERNEL = 48, AT_POLICY = 112,
-	AT_CGROUP = 144, AT_BEGIN_CRC = TRACE_HEADER_BEGIN - 4,
+	AT_CGROUP = 144, AT_MACHINE = 336, AT_CPUS = 368, AT_BEGIN_CRC = TRACE_HEADER_BEGIN - 4,
 	AT_COUNT = TRACE_HEADER_BEGIN, AT_LOST = 416, AT_SPAN = 424, AT_BYTES = 432,
 	AT_STOPPED = 440, AT_FINISHED = 444, AT_COMM = 448, AT_END_CRC = TRACE_HEADER - 4,
 };
@@ -209,6 +209,34 @@ int trace_decode(struct trace_coder *c, struct trace_span *s, struct trace_recor
 }
 
 /* Fixed-size text, padded with NULs; what does not fit loses its end. */
+/* In the order of the file. */
+static const size_t sample_field[] = {
+	offsetof(struct trace_sample, time_ns), offsetof(struct trace_sample, resident),
+	offsetof(struct trace_sample, swapped), offsetof(struct trace_sample, requests),
+	offsetof(struct trace_sample, request_pages), offsetof(struct trace_sample, prefetched),
+	offsetof(struct trace_sample, wasted), offsetof(struct trace_sample, epochs),
+};
+#define SAMPLE_FIELDS (sizeof(sample_field) / sizeof(sample_field[0]))
+_Static_assert(SAMPLE_FIELDS * 10 <= TRACE_RECORD_MAX, "varints of the largest numbers");
+
+size_t trace_encode_sample(const struct trace_sample *sample, uint8_t *to)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < SAMPLE_FIELDS; i++)
+		n += trace_put_varint(to + n, *(const uint64_t *)((const char *)sample +
+								  sample_field[i]));
+	return n;
+}
+
+int trace_decode_sample(struct trace_span *s, struct trace_sample *sample)
+{
+	for (size_t i = 0; i < SAMPLE_FIELDS; i++)
+		if (trace_get_varint(s, (uint64_t *)((char *)sample + sample_field[i])))
+			return -EINVAL;
+	return sample->time_ns <= INT64_MAX ? 0 : -EINVAL;
+}
+
 static void put_text(uint8_t *to, const char *text, size_t size)
 {
 	memset(to, 0, size);
@@ -235,6 +263,8 @@ void trace_put_begin(uint8_t h[TRACE_HEADER], const struct trace_info *info)
 	put_text(h + AT_KERNEL, info->kernel, sizeof(info->kernel));
 	put_text(h + AT_POLICY, info->policy, sizeof(info->policy));
 	put_text(h + AT_CGROUP, info->cgroup, sizeof(info->cgroup));
+	put_text(h + AT_MACHINE, info->machine, sizeof(info->machine));
+	put32(h + AT_CPUS, info->cpus);
 	put32(h + AT_BEGIN_CRC, checksum(h, AT_BEGIN_CRC));
 }
 
@@ -250,6 +280,8 @@ int trace_get_begin(const uint8_t h[TRACE_HEADER], struct trace_info *info)
 	get_text(info->kernel, h + AT_KERNEL, sizeof(info->kernel));
 	get_text(info->policy, h + AT_POLICY, sizeof(info->policy));
 	get_text(info->cgroup, h + AT_CGROUP, sizeof(info->cgroup));
+	get_text(info->machine, h + AT_MACHINE, sizeof(info->machine));
+	info->cpus = get32(h + AT_CPUS);
 	return get32(h + AT_LENGTH) == TRACE_HEADER && info->page_shift >= 12 &&
 	       info->page_shift <= 16 ? 0 : -EINVAL;
 }

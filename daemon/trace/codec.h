@@ -19,6 +19,7 @@
 enum trace_block_type {
 	TRACE_BLOCK_RECORDS = 1,
 	TRACE_BLOCK_THREAD = 2,         /* names of threads */
+	TRACE_BLOCK_SAMPLE = 3,
 };
 
 struct trace_block {
@@ -50,6 +51,10 @@ size_t trace_encode(struct trace_coder *c, const struct trace_record *record, ui
 
 /* The next record of @s; -EINVAL when the bytes are none. */
 int trace_decode(struct trace_coder *c, struct trace_span *s, struct trace_record *record);
+
+/* The same for samples, which are coded each on its own. */
+size_t trace_encode_sample(const struct trace_sample *sample, uint8_t *to);
+int trace_decode_sample(struct trace_span *s, struct trace_sample *sample);
 
 /* Unsigned LEB128, at most 10 bytes; the number written, or 0 / -EINVAL. */
 size_t trace_put_varint(uint8_t *to, uint64_t v);

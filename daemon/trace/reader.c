@@ -9,7 +9,9 @@
 #include "common/cleanup.h"
 #include "trace/codec.h"
 
-#define THREADS_MAX 65536 /* names kept; a bound, not a promise */
+/* Names and samples kept; bounds, not promises. */
+#define THREADS_MAX 65536
+#define SAMPLES_MAX (1 << 20)
 
 struct trace_reader {
 	FILE *file;
@@ -18,6 +20,8 @@ struct trace_reader {
 	struct trace_info info;
 	struct trace_thread *thread;
 	size_t threads;
+	struct trace_sample *sample;
+	size_t samples;
 	uint64_t at;                    /* in the file, of the block after this one */
 	uint64_t seen[TRACE_KINDS];
 	uint32_t left;                  /* records of this block still to come */
@@ -118,6 +122,7 @@ void trace_close(struct trace_reader **pr)
 	if (r->file)
 		fclose(r->file);
 	free(r->thread);
+	free(r->sample);
 	free(r->path);
 	free(r);
 	*pr = NULL;
@@ -156,6 +161,26 @@ static int read_names(struct trace_reader *r, uint32_t items)
 	return r->span.at == r->span.end ? 0 : -EINVAL;
 }
 
+static int read_samples(struct trace_reader *r, uint32_t items)
+{
+	struct trace_sample sample, *grown;
+
+	while (items--) {
+		if (trace_decode_sample(&r->span, &sample))
+			return -EINVAL;
+		if (r->samples == SAMPLES_MAX)
+			continue;
+		if (!(r->samples & (r->samples - 1))) {
+			grown = realloc(r->sample, (r->samples ? 2 * r->samples : 1) * sizeof(*grown));
+			if (!grown)
+				return -ENOMEM;
+			r->sample = grown;
+		}
+		r->sample[r->samples++] = sample;
+	}
+	return r->span.at == r->span.end ? 0 : -EINVAL;
+}
+
 /* The next block with records: 1, 0 at the end of the file, or -errno. */
 static int next_block(struct trace_reader *r, struct error *e)
 {
@@ -184,7 +209,8 @@ static int next_block(struct trace_reader *r, struct error *e)
 		r->left = b.items;
 		return 1;
 	case TRACE_BLOCK_THREAD:
-		ret = read_names(r, b.items);
+	case TRACE_BLOCK_SAMPLE:
+		ret = b.type == TRACE_BLOCK_THREAD ? read_names(r, b.items) : read_samples(r, b.items);
 		return !ret ? 1 : ret == -EINVAL ? damaged(r, at, e) :
 						   fail(e, ret, "%s: out of memory", r->path);
 	}
@@ -224,6 +250,12 @@ int trace_next(struct trace_reader *r, struct trace_record *record, struct error
 	}
 	r->seen[record->kind]++;
 	return 1;
+}
+
+const struct trace_sample *trace_samples(const struct trace_reader *r, size_t *n)
+{
+	*n = r->samples;
+	return r->sample;
 }
 
 const char *trace_thread_name(const struct trace_reader *r, uint32_t tgid, uint32_t tid)

@@ -57,6 +57,8 @@ struct trace_info {
 	char kernel[64];        /* release */
 	char policy[32];        /* who prefetched meanwhile */
 	char cgroup[192];       /* below the memory hierarchy; its end if it is longer */
+	char machine[32];       /* its name; "" in traces of older ebbs */
+	uint32_t cpus;          /* online; 0 likewise */
 	/* Known at its end. */
 	uint64_t count[TRACE_KINDS]; /* records of each kind */
 	uint64_t lost;          /* faults that were counted and are not in the file */
@@ -70,6 +72,18 @@ struct trace_info {
 struct trace_thread {
 	uint32_t tgid, tid;
 	char comm[16];
+};
+
+/* Where the cgroup and its policy were at one time; pages, counted from its attachment on. */
+struct trace_sample {
+	uint64_t time_ns;       /* since the recording began */
+	uint64_t resident;      /* anonymous pages in local memory */
+	uint64_t swapped;       /* and those that were not */
+	uint64_t requests;      /* prefetch requests of the policy */
+	uint64_t request_pages; /* pages in them */
+	uint64_t prefetched;    /* pages brought in */
+	uint64_t wasted;        /* those nobody asked for */
+	uint64_t epochs;
 };
 
 /* --- writing ------------------------------------------------------------- */
@@ -92,6 +106,9 @@ int trace_write(struct trace_writer *w, const struct trace_record *record, struc
 
 /* Names a thread; once each, at any time. */
 int trace_write_thread(struct trace_writer *w, const struct trace_thread *thread, struct error *e);
+
+/* Adds a sample; in order of time. */
+int trace_write_sample(struct trace_writer *w, const struct trace_sample *sample, struct error *e);
 
 /* Records taken so far, and those of them that are faults. */
 uint64_t trace_written(const struct trace_writer *w);
@@ -125,6 +142,9 @@ const struct trace_info *trace_info(const struct trace_reader *r);
 
 /* The next record: 1, 0 at the end, or -errno.  A damaged block yields no record. */
 int trace_next(struct trace_reader *r, struct trace_record *record, struct error *e);
+
+/* The samples as far as the file has been read, *@n of them; valid until the next trace_next(). */
+const struct trace_sample *trace_samples(const struct trace_reader *r, size_t *n);
 
 /* Its name as far as the file has been read, "" when it has none. */
 const char *trace_thread_name(const struct trace_reader *r, uint32_t tgid, uint32_t tid);

@@ -151,6 +151,17 @@ int trace_write_thread(struct trace_writer *w, const struct trace_thread *t, str
 	return 0;
 }
 
+int trace_write_sample(struct trace_writer *w, const struct trace_sample *sample, struct error *e)
+{
+	int r = make_room(w, TRACE_BLOCK_SAMPLE, TRACE_RECORD_MAX, e);
+
+	if (r)
+		return r;
+	w->block.bytes += (uint32_t)trace_encode_sample(sample, w->payload + w->block.bytes);
+	w->block.items++;
+	return 0;
+}
+
 uint64_t trace_written(const struct trace_writer *w)
 {
 	uint64_t n = 0;

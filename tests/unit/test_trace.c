@@ -25,7 +25,7 @@
 static const struct trace_info about = {
 	.page_shift = 12, .page_cluster = 3, .memory = 64 << 20, .start_ns = 123456789,
 	.start_unix_ns = 1795000000000000000ULL, .kernel = "6.18.0", .policy = "none",
-	.cgroup = "/ebb-run-1",
+	.cgroup = "/ebb-run-1", .machine = "box", .cpus = 2,
 };
 
 static uint64_t next_random(uint64_t *seed)
@@ -151,6 +151,8 @@ static void round_trip(void **unused)
 	assert_string_equal(i->kernel, "6.18.0");
 	assert_string_equal(i->cgroup, "/ebb-run-1");
 	assert_string_equal(i->policy, "none");
+	assert_string_equal(i->machine, "box");
+	assert_int_equal(i->cpus, 2);
 	assert_string_equal(i->comm, "worker");
 	assert_int_equal(i->lost, 5);
 	assert_int_equal(i->count[0] + i->count[1] + i->count[2] + i->count[3], RECORDS);
@@ -160,6 +162,48 @@ static void round_trip(void **unused)
 		;
 	assert_string_equal(trace_thread_name(r, 7, 3000), "worker");
 	assert_string_equal(trace_thread_name(r, 7, 3001), "");
+}
+
+/* Between records and by themselves; those of a file that is cut are whole, too. */
+static void samples(void **unused)
+{
+	_cleanup_trace_ struct trace_reader *r = NULL;
+	const struct trace_sample *sample;
+	struct trace_record got;
+	struct trace_writer *w;
+	size_t n;
+	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	assert_int_equal(trace_writer_new(&w, fd, path, &about, NULL), 0);
+	for (uint32_t i = 0; i < 3000; i++) {
+		struct trace_sample s = {
+			.time_ns = i * 50000000ULL, .resident = i, .swapped = UINT64_MAX - i,
+			.requests = 2 * i, .request_pages = 3 * i, .prefetched = 5 * i,
+			.wasted = 7 * i, .epochs = i / 100,
+		};
+		struct trace_record record = make(i);
+
+		assert_int_equal(trace_write_sample(w, &s, NULL), 0);
+		if (i % 2)
+			assert_int_equal(trace_write(w, &record, NULL), 0);
+	}
+	assert_int_equal(trace_written(w), 1500);
+	assert_int_equal(trace_writer_end(&w, 0, "", NULL), 0);
+	assert_int_equal(trace_open(&r, path, TRACE_WHOLE, NULL), 0);
+	while (trace_next(r, &got, NULL) == 1)
+		;
+	sample = trace_samples(r, &n);
+	assert_int_equal(n, 3000);
+	for (uint32_t i = 0; i < n; i++) {
+		assert_int_equal(sample[i].time_ns, i * 50000000ULL);
+		assert_int_equal(sample[i].resident, i);
+		assert_true(sample[i].swapped == UINT64_MAX - i);
+		assert_int_equal(sample[i].requests, 2 * i);
+		assert_int_equal(sample[i].request_pages, 3 * i);
+		assert_int_equal(sample[i].prefetched, 5 * i);
+		assert_int_equal(sample[i].wasted, 7 * i);
+		assert_int_equal(sample[i].epochs, i / 100);
+	}
 }
 
 static void empty_trace(void **unused)
@@ -263,7 +307,7 @@ static void hostile_blocks(void **unused)
 
 	for (int turn = 0; turn < 5000; turn++) {
 		_cleanup_trace_ struct trace_reader *r = NULL;
-		struct trace_block b = { .type = 1 + turn % 3,
+		struct trace_block b = { .type = 1 + turn % 4,
 					 .bytes = (uint32_t)(next_random(&seed) % sizeof(payload)),
 					 .items = (uint32_t)(next_random(&seed) % 300) };
 		struct trace_record got;
@@ -378,6 +422,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(round_trip),
+		cmocka_unit_test(samples),
 		cmocka_unit_test(empty_trace),
 		cmocka_unit_test(is_compact),
 		cmocka_unit_test(truncated_anywhere),
