@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/size.h"
+#include "page_axis.h"
 #include "plot.h"
 
 /* Pixels. */
@@ -18,9 +19,6 @@
 #define ROWS 266
 #define CLASSES 8
 #define NOTHING UINT8_MAX
-/* A hole between two pages is drawn no higher than this share of all pages, and a few pages. */
-#define HOLE_SHARE 64
-#define HOLE_MIN 4
 
 #define INK "#1c2733"
 #define FAINT "#8a97a5"
@@ -38,40 +36,10 @@ static const char *const thread_colour[CLASSES] = {
 struct plot {
 	const struct loaded_trace *t;
 	enum plot_by by;
-	struct traced_page *page;
-	uint64_t *height;       /* of each page, in pages above the lowest */
-	uint64_t top;           /* height of the highest, plus 1 */
+	struct page_axis axis;
 	uint32_t (*cell)[CLASSES];
 	uint8_t *class;         /* of each cell */
 };
-
-static int squeeze(struct plot *p)
-{
-	uint64_t hole = p->t->pages / HOLE_SHARE + HOLE_MIN, at = 0;
-
-	p->page = trace_pages(p->t);
-	p->height = malloc((p->t->pages + 1) * sizeof(*p->height));
-	if (!p->page || !p->height)
-		return -ENOMEM;
-	for (uint64_t i = 0; i < p->t->pages; i++) {
-		uint64_t step = hole;
-
-		if (i && p->page[i].tgid == p->page[i - 1].tgid)
-			step = p->page[i].vpn - p->page[i - 1].vpn;
-		at += !i ? 0 : step < hole ? step : hole;
-		p->height[i] = at;
-	}
-	p->top = at + 1;
-	return 0;
-}
-
-static uint64_t height_of(const struct plot *p, const struct trace_record *r)
-{
-	struct traced_page key = { r->tgid, r->vpn }, *found;
-
-	found = bsearch(&key, p->page, p->t->pages, sizeof(key), traced_page_compare);
-	return p->height[found - p->page];
-}
 
 /* The colour of a record by its thread: those with most faults have one of their own. */
 static uint32_t thread_class(const struct plot *p, const struct trace_record *r)
@@ -93,7 +61,8 @@ static int fill_cells(struct plot *p)
 	for (size_t i = 0; i < p->t->records; i++) {
 		const struct trace_record *r = &p->t->record[i];
 		uint32_t x = (uint32_t)((double)r->time_ns / span * (COLUMNS - 1));
-		uint32_t y = (uint32_t)((double)height_of(p, r) / (double)p->top * ROWS);
+		uint32_t y = (uint32_t)((double)page_axis_height(&p->axis, r) /
+				 (double)p->axis.top * ROWS);
 
 		if (p->by == PLOT_BY_KIND)
 			p->cell[y * COLUMNS + x][r->kind]++;
@@ -176,7 +145,7 @@ static double tick_step(double range, int n)
 static void draw_axes(const struct plot *p, FILE *to)
 {
 	double seconds = p->t->span_ns ? (double)p->t->span_ns / 1e9 : 1e-9;
-	double mib = (double)(p->top << p->t->info.page_shift) / (1 << 20);
+	double mib = (double)(p->axis.top << p->t->info.page_shift) / (1 << 20);
 	double right = LEFT + CELL * COLUMNS, bottom = TOP + CELL * ROWS, step;
 	char label[32];
 
@@ -251,14 +220,13 @@ static void draw(const struct plot *p, const char *title, FILE *to)
 int plot_svg(const struct loaded_trace *t, enum plot_by by, const char *title, FILE *to)
 {
 	struct plot p = { .t = t, .by = by };
-	int r = squeeze(&p);
+	int r = page_axis_init(&p.axis, t);
 
 	if (!r)
 		r = fill_cells(&p);
 	if (!r)
 		draw(&p, title, to);
-	free(p.page);
-	free(p.height);
+	page_axis_free(&p.axis);
 	free(p.cell);
 	free(p.class);
 	return r;
