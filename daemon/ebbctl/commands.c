@@ -41,7 +41,7 @@ const struct command *const commands[] = {
 	&command_policy_load, &command_policy_unload, &command_policy_show, &command_policy_attach,
 	&command_policy_detach, &command_policy_set, &command_status, &command_stats,
 	&command_top, &command_metrics,
-	&command_record, &command_trace_show, &command_trace_plot,
+	&command_record, &command_report, &command_trace_show, &command_trace_plot,
 	&command_key_create, &command_key_show, &command_completion,
 	&command_version, &command_help,
 	NULL,

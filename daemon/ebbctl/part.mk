@@ -2,3 +2,5 @@
 $(eval $(call program,ebbctl,$(wildcard daemon/ebbctl/*.c) $(addprefix daemon/wire/,address.c key.c local.c tcp.c) \
 	$(addprefix daemon/discovery/,donor_list.c etcd_json.c base64.c) $(wildcard daemon/trace/*.c) $(COMMON),\
 	-lbpf -lsystemd -ljson-c -lcrypto -lcgroup -lncursesw -ltinfo -lz -lm))
+# It has the page in it.
+$(B)/obj/daemon/ebbctl/report_page.o: daemon/ebbctl/report.html

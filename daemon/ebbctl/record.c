@@ -40,13 +40,15 @@ int record_path(const char *name, char *path, size_t size, struct error *e)
 }
 
 /* ^C ends the recording, not the program that has to tell ebbd. */
-static void hold_signals(sigset_t *stop)
+static sigset_t stop_signals(void)
 {
-	sigemptyset(stop);
-	sigaddset(stop, SIGINT);
-	sigaddset(stop, SIGTERM);
-	sigaddset(stop, SIGHUP);
-	sigprocmask(SIG_BLOCK, stop, NULL);
+	sigset_t stop;
+
+	sigemptyset(&stop);
+	sigaddset(&stop, SIGINT);
+	sigaddset(&stop, SIGTERM);
+	sigaddset(&stop, SIGHUP);
+	return stop;
 }
 
 static int tell(const char *verb, const char *cgroup, const char *file, struct error *e)
@@ -61,14 +63,23 @@ static int tell(const char *verb, const char *cgroup, const char *file, struct e
 	return daemon_tell(request, e);
 }
 
-/* Until a signal, @ns have passed (0: for ever), or the recording has ended by itself. */
-static void wait_for(const sigset_t *stop, uint64_t ns, const char *cgroup)
+int record_begin(const char *cgroup, const char *file, struct error *e)
 {
+	sigset_t stop = stop_signals();
+
+	sigprocmask(SIG_BLOCK, &stop, NULL);
+	return tell("record.start", cgroup, file, e);
+}
+
+void record_wait(const char *cgroup, uint64_t ns)
+{
+	sigset_t stop = stop_signals();
+
 	for (;;) {
 		uint64_t turn = ns && ns < CHECK_NS ? ns : CHECK_NS;
 		struct timespec t = { .tv_sec = turn / NS_PER_S, .tv_nsec = turn % NS_PER_S };
 
-		if (sigtimedwait(stop, NULL, &t) > 0 || (ns && ns <= turn) ||
+		if (sigtimedwait(&stop, NULL, &t) > 0 || (ns && ns <= turn) ||
 		    tell("record.check", cgroup, NULL, NULL))
 			return;
 		ns -= ns ? turn : 0;
@@ -102,7 +113,6 @@ static int run(int argc, char **argv, void *options, struct error *e)
 	char file[PATH_MAX];
 	struct cgroup_ref c;
 	struct stat st;
-	sigset_t stop;
 	int r;
 
 	if (!opt->output)
@@ -112,11 +122,10 @@ static int run(int argc, char **argv, void *options, struct error *e)
 		r = record_path(opt->output, file, sizeof(file), e);
 	if (r)
 		return r;
-	hold_signals(&stop);
-	r = tell("record.start", c.path, file, e);
+	r = record_begin(c.path, file, e);
 	if (r)
 		return r;
-	wait_for(&stop, opt->seconds, c.path);
+	record_wait(c.path, opt->seconds);
 	r = record_stop(c.path, &o, e);
 	if (r)
 		return r;

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "common/files.h"
+#include "report_page.h"
+
+#define PLACE "@DATA@"
+
+/* The file as it is, and a NUL. */
+extern const char report_html[];
+__asm__(".pushsection .rodata\n"
+	".globl report_html\n"
+	".hidden report_html\n"
+	"report_html:\n"
+	".incbin \"daemon/ebbctl/report.html\"\n"
+	".byte 0\n"
+	".popsection\n");
+
+/*
+ * JSON inside <script>: only in strings can a '<' be, and a name of a program
+ * may be "</script>".
+ */
+static void put_data(struct json_object *data, FILE *to)
+{
+	const char *at = json_object_to_json_string_ext(data, JSON_C_TO_STRING_PLAIN);
+
+	for (; *at; at++)
+		if (*at == '<')
+			fputs("\\u003c", to);
+		else
+			fputc(*at, to);
+}
+
+int report_page_write(struct json_object *data, const char *path, uint64_t *bytes, struct error *e)
+{
+	const char *place = strstr(report_html, PLACE);
+	_cleanup_free_ char *text = NULL;
+	size_t size = 0;
+	FILE *to = open_memstream(&text, &size);
+	int r;
+
+	if (!to)
+		return fail(e, ENOMEM, "%s: out of memory", path);
+	fwrite(report_html, 1, (size_t)(place - report_html), to);
+	put_data(data, to);
+	fputs(place + strlen(PLACE), to);
+	if (fclose(to))
+		return fail(e, ENOMEM, "%s: out of memory", path);
+	*bytes = size;
+	r = file_replace(path, text);
+	return r ? fail(e, r, "%s: cannot be written: %s; give a directory with room", path,
+			strerror(-r)) : 0;
+}
