@@ -24,7 +24,7 @@ endif
 # Under sudo whoever called it compiles, so that nothing in build/ is root's;
 # only the recipes that install, need root or clean up are run as root.
 ROOT_TARGETS := deps check soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
-	bench-neighbour bench-gc install install-gc clean
+	bench-neighbour bench-gc bench-advise install install-gc clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
 SHELL := /usr/bin/setpriv
@@ -86,6 +86,7 @@ help:
 ## sudo make bench-scan  page walks: kernel readahead against ebb
 ## sudo make bench-hooks what the hooks cost a fault
 ## sudo make bench-apps  programs at 100, 75, 50 and 25 % of their memory
+## sudo make bench-advise    what ebbctl advise says against what then happens
 ## sudo make bench-gc     collectors at 100, 50, 25 and 13 % of their memory
 ## sudo make bench-prefetch  policies on programs of every order; a JVM's collectors, too
 ## sudo make bench-latency   their gain against the latency of the device
@@ -106,7 +107,7 @@ DEPS_BUILD := \
 	libsystemd-dev libjson-c-dev libinih-dev libcgroup-dev libssl-dev libcurl4-openssl-dev librdmacm-dev libibverbs-dev libaio-dev libncurses-dev
 DEPS_CHECK := $(DEPS_BUILD) libcmocka-dev python3-pytest python3-pytest-xdist etcd-server \
 	qemu-system-x86 busybox-static cpio kmod xz-utils dwarves ibverbs-providers \
-	librsvg2-bin fonts-dejavu-core nftables prometheus
+	librsvg2-bin fonts-dejavu-core nftables prometheus chromium
 DEPS_DEMO := $(DEPS_BUILD) python3-numpy python3-matplotlib \
 	sqlite3 redis-server redis-tools jq graphicsmagick
 DEPS_JAVA := default-jdk-headless libh2-java libderby-java

@@ -41,7 +41,7 @@ const struct command *const commands[] = {
 	&command_policy_load, &command_policy_unload, &command_policy_show, &command_policy_attach,
 	&command_policy_detach, &command_policy_set, &command_status, &command_stats,
 	&command_top, &command_metrics,
-	&command_record, &command_report, &command_trace_show, &command_trace_plot,
+	&command_record, &command_report, &command_advise, &command_trace_show, &command_trace_plot,
 	&command_key_create, &command_key_show, &command_completion,
 	&command_version, &command_help,
 	NULL,
@@ -167,7 +167,8 @@ static int run_command(const struct command *c, int argc, char **argv, struct er
 		return fail(e, ENOMEM, PROGRAM ": no memory");
 	if (c->defaults)
 		memcpy(options, c->defaults, c->options_size);
-	r = options_parse(c->options, argc, argv, options, c == &command_run, &nargs, e);
+	r = options_parse(c->options, argc, argv, options,
+			  c == &command_run || c == &command_advise, &nargs, e);
 	if (r == OPTIONS_HELP) {
 		options_usage(PROGRAM, c);
 		r = 0;

@@ -197,8 +197,10 @@ int program_wait(struct program *p, struct program_end *end, struct error *e)
 	int status;
 
 	while (!(fds[0].revents & POLLIN)) {
-		if (poll(fds, 2, -1) < 0 && errno != EINTR)
+		if (poll(fds, 2, p->tick ? PROGRAM_TICK_MS : -1) < 0 && errno != EINTR)
 			return fail(e, errno, "poll: %s", strerror(errno));
+		if (p->tick)
+			p->tick(p->tick_data);
 		if (fds[1].revents & POLLIN)
 			pass_on(p);
 	}

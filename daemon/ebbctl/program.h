@@ -17,6 +17,7 @@
 
 #define PROGRAM_NOT_RUNNABLE 126 /* as env(1), timeout(1) */
 #define PROGRAM_NOT_FOUND 127
+#define PROGRAM_TICK_MS 20
 
 enum program_user {
 	USER_INVOKING, /* SUDO_UID's, under sudo(8) */
@@ -31,6 +32,8 @@ struct program {
 	int failed;     /* errno of a failed exec comes here */
 	int signals;    /* signalfd of what is passed on */
 	sigset_t mask;  /* before program_block_signals() */
+	void (*tick)(void *data); /* called every PROGRAM_TICK_MS while it runs; or NULL */
+	void *tick_data;
 };
 
 struct program_end {

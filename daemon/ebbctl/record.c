@@ -12,6 +12,7 @@
 #include "common/control.h"
 #include "common/size.h"
 #include "daemon_call.h"
+#include "memory_floor.h"
 #include "output.h"
 #include "record.h"
 #include "verbs.h"
@@ -25,6 +26,7 @@ struct record_options {
 	bool json;
 	const char *output;
 	uint64_t seconds; /* ns */
+	uint64_t full;    /* bytes */
 };
 
 int record_path(const char *name, char *path, size_t size, struct error *e)
@@ -63,15 +65,8 @@ static int tell(const char *verb, const char *cgroup, const char *file, struct e
 	return daemon_tell(request, e);
 }
 
-int record_begin(const char *cgroup, const char *file, struct error *e)
-{
-	sigset_t stop = stop_signals();
-
-	sigprocmask(SIG_BLOCK, &stop, NULL);
-	return tell("record.start", cgroup, file, e);
-}
-
-void record_wait(const char *cgroup, uint64_t ns)
+/* Until a signal, @ns have passed (0: for ever), or the recording has ended by itself. */
+static void wait_for(const char *cgroup, uint64_t ns)
 {
 	sigset_t stop = stop_signals();
 
@@ -92,6 +87,25 @@ int record_stop(const char *cgroup, struct json_object **answer, struct error *e
 
 	put_str(request, "cgroup", cgroup);
 	return daemon_call(request, answer, e);
+}
+
+int record_for(const struct cgroup_ref *c, const struct record_plan *plan,
+	       struct json_object **answer, struct error *e)
+{
+	struct memory_floor floor = { .hold = -1 };
+	sigset_t stop = stop_signals();
+	int r;
+
+	sigprocmask(SIG_BLOCK, &stop, NULL);
+	r = plan->full ? memory_floor_set(&floor, c, plan->full, e) : 0;
+	if (!r)
+		r = tell("record.start", c->path, plan->file, e);
+	if (!r) {
+		wait_for(c->path, plan->ns);
+		r = record_stop(c->path, answer, e);
+	}
+	memory_floor_end(&floor);
+	return r;
 }
 
 static void print_recorded(struct json_object *o)
@@ -122,11 +136,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 		r = record_path(opt->output, file, sizeof(file), e);
 	if (r)
 		return r;
-	r = record_begin(c.path, file, e);
-	if (r)
-		return r;
-	record_wait(c.path, opt->seconds);
-	r = record_stop(c.path, &o, e);
+	r = record_for(&c, &(struct record_plan){ file, opt->seconds, opt->full }, &o, e);
 	if (r)
 		return r;
 	put_str(o, "file", file);
@@ -140,6 +150,8 @@ static const struct option_spec specs[] = {
 	       .help = "where the trace goes"),
 	OPTION(record_options, seconds, "seconds", OPTION_DURATION, "N",
 	       .help = "how long, such as 10 or 500ms [until ^C]"),
+	OPTION(record_options, full, "full", OPTION_SIZE, "SIZE", .min = 1 << 20, .max = 1ULL << 44,
+	       .help = "leave it only SIZE meanwhile: touches of all other pages fault"),
 	OPTION_JSON,
 	OPTIONS_END
 };

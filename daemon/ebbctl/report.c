@@ -52,11 +52,7 @@ static int record(const char *cgroup, const char *file, uint64_t ns, struct erro
 	if (!r)
 		r = record_path(file, absolute, sizeof(absolute), e);
 	if (!r)
-		r = record_begin(c.path, absolute, e);
-	if (r)
-		return r;
-	record_wait(c.path, ns);
-	r = record_stop(c.path, &answer, e);
+		r = record_for(&c, &(struct record_plan){ .file = absolute, .ns = ns }, &answer, e);
 	json_object_put(answer);
 	return r;
 }

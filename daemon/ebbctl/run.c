@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/cgroup.h"
+#include "common/cgroup_memory.h"
 #include "common/cleanup.h"
 #include "common/control.h"
 #include "common/files.h"
@@ -12,10 +13,9 @@
 #include "daemon_call.h"
 #include "device_list.h"
 #include "output.h"
-#include "program.h"
 #include "record.h"
+#include "run.h"
 #include "scope.h"
-#include "started.h"
 #include "swaps.h"
 #include "transient.h"
 #include "verbs.h"
@@ -24,25 +24,6 @@
 /* Room for what a program at a quarter of its size has out, with slots to spare. */
 #define DEVICE_PER_LIMIT 16
 #define DEVICE_MIN (1ULL << 30)
-
-struct run_options {
-	const char *policy, *record, *name, *json_file;
-	uint64_t mem, donor_memory;
-	struct option_list params;
-	bool start, keep, no_track, as_root, quiet;
-};
-
-/* One `run`, from its checks to its summary. */
-struct run {
-	const struct run_options *o;
-	struct program program;
-	struct program_end end;
-	struct started started;
-	struct cgroup_ref cgroup;
-	char scope[64];             /* systemd's name of the cgroup, or "" */
-	bool created, attached, recording;
-	struct json_object *summary;
-};
 
 static bool device_is_on(void)
 {
@@ -92,6 +73,9 @@ static int prepare(struct run *run, struct error *e)
 	struct error no_daemon = { 0 };
 	bool daemon = o->no_track || daemon_runs(&no_daemon), device = device_is_on();
 
+	/* Without a limit nothing is paged. */
+	if (!o->mem)
+		return 0;
 	if (o->start) {
 		uint64_t half = memory_available() / 2;
 
@@ -181,6 +165,19 @@ static int start_recording(struct run *run, struct error *e)
 	r = daemon_tell(request, e);
 	run->recording = !r;
 	return r;
+}
+
+/* What it could not do without; page cache of files nobody maps goes first of all. */
+static void watch_memory(void *data)
+{
+	struct run *run = data;
+	struct cgroup_memory m;
+	uint64_t needed;
+
+	if (cgroup_memory_read(run->cgroup.path, &m))
+		return;
+	needed = m.anon + m.mapped + m.kernel;
+	run->needed = needed > run->needed ? needed : run->needed;
 }
 
 /* Everything up to the program's end. */
@@ -318,8 +315,27 @@ static void stop_recording(struct run *run)
 	json_object_put(answer);
 }
 
-/* Undoes what was done, in reverse. */
-static void undo(struct run *run)
+int run_begin(struct run *run, char **argv, struct error *e)
+{
+	int r = program_block_signals(&run->program, e);
+
+	if (r)
+		return r;
+	if (run->o->watch) {
+		run->program.tick = watch_memory;
+		run->program.tick_data = run;
+	}
+	r = execute(run, argv, e);
+	if (r)
+		return r;
+	/* Of one that was over before it was looked at. */
+	if (run->needed < (uint64_t)run->end.usage.ru_maxrss << 10)
+		run->needed = (uint64_t)run->end.usage.ru_maxrss << 10;
+	summarise(run, argv[0]);
+	return 0;
+}
+
+void run_end(struct run *run)
 {
 	struct error e = { 0 };
 
@@ -344,6 +360,8 @@ static void undo(struct run *run)
 		fprintf(stderr, "ebbctl: --keep: what --start started goes on; ebbctl device destroy " STARTED_DEVICE "\n");
 	else if (started_end(&run->started, &e))
 		fprintf(stderr, "ebbctl: %s\n", e.text);
+	json_object_put(run->summary);
+	run->summary = NULL;
 }
 
 static int run_run(int argc, char **argv, void *options, struct error *e)
@@ -351,20 +369,14 @@ static int run_run(int argc, char **argv, void *options, struct error *e)
 	struct run run = { .o = options };
 	int r = check_options(run.o, e);
 
-	if (!r)
-		r = program_block_signals(&run.program, e);
 	if (r)
 		return r;
-	r = execute(&run, argv, e);
-	if (!r) {
-		summarise(&run, argv[0]);
-		if (!run.o->quiet)
-			print_summary(&run);
-		if (run.o->json_file)
-			r = write_json(&run, e);
-	}
-	undo(&run);
-	json_object_put(run.summary);
+	r = run_begin(&run, argv, e);
+	if (!r && !run.o->quiet)
+		print_summary(&run);
+	if (!r && run.o->json_file)
+		r = write_json(&run, e);
+	run_end(&run);
 	/* Not an error of ours: nothing is printed, the status is the program's. */
 	if (!r && run.end.status)
 		r = fail_exit(e, run.end.status, ECHILD, "%s", "");

@@ -43,6 +43,9 @@ struct making {
 	/* Pages known to be out, less those that were when the recording began. */
 	int64_t out, out_max;
 	double out_sum;         /* at each access */
+	const struct trace_sample *sample;
+	size_t samples, sampled; /* of them, those before the record at hand */
+	double swapped_sum;     /* at each access, by the samples */
 	/* Of clean pages that came back: touch and next touch. */
 	struct { uint32_t page, from, to, read; } *back; /* read: the access that brought it */
 	uint32_t backs, back_room;
@@ -89,6 +92,8 @@ static int read_records(struct making *m, struct trace_reader *r, struct error *
 			break;
 		m->record[m->records].number = m->records;
 		m->h->recorded[m->record[m->records].r.kind]++;
+		if (m->record[m->records].r.kind == TRACE_MISS)
+			m->h->miss_ns += m->record[m->records].r.duration_ns;
 		m->records++;
 	}
 	/* CPUs hand in their records out of order. */
@@ -226,6 +231,8 @@ static int touch(struct making *m, const struct record *a, uint64_t vpn, uint64_
 		m->back[m->backs++] = (typeof(*m->back)){ page, last->access, id, read };
 	}
 	m->out_sum += (double)m->out;
+	if (m->samples)
+		m->swapped_sum += (double)m->sample[m->sampled ? m->sampled - 1 : 0].swapped;
 	if (last->left || last->access == SIM_NONE)
 		m->out--;
 	*last = (struct last){ .access = id };
@@ -271,6 +278,8 @@ static int make_accesses(struct making *m)
 		const struct record *a = &m->record[i];
 		uint64_t gap = 0, now = a->r.time_ns;
 
+		while (m->sampled < m->samples && m->sample[m->sampled].time_ns <= now)
+			m->sampled++;
 		if (a->r.kind == TRACE_OUT) {
 			ret = add_out(m, &a->r);
 			continue;
@@ -304,11 +313,12 @@ static int by_number(const void *a, const void *b)
 }
 
 /*
- * Which share of the way to its return a clean page stayed.  Memory is full all
- * the time, so at any time about as many pages are out as do not fit: all known
- * but for those memory holds, or, where other pages that never fault take its
- * room, as many as were known to be out at most.  What of that, summed over all
- * accesses, are not pages whose departure was seen, are clean ones.
+ * Which share of the way to its return a clean page stayed.  How many pages are
+ * out at any time the samples say.  Without samples: memory is full all the time,
+ * so about as many pages are out as do not fit: all known but for those memory
+ * holds, or, where other pages that never fault take its room, as many as were
+ * known to be out at most.  What of that, summed over all accesses, are not pages
+ * whose departure was seen, are clean ones.
  */
 static double share_of_stay(const struct making *m)
 {
@@ -323,7 +333,8 @@ static double share_of_stay(const struct making *m)
 	for (uint32_t i = 0; i < m->backs; i++)
 		away += m->back[i].to - m->back[i].from;
 	out = h->pages > memory ? h->pages - memory : before + (double)m->out_max;
-	out = (out - before) * h->accesses - m->out_sum;
+	out = m->samples ? m->swapped_sum : out * h->accesses;
+	out -= before * h->accesses + m->out_sum;
 	if (!away || out <= 0)
 		return 1;
 	return out < away ? 1 - out / away : 0;
@@ -397,6 +408,7 @@ int sim_history_read(struct sim_history *h, struct trace_reader *r, struct error
 
 	*h = (struct sim_history){ .info = *trace_info(r) };
 	ret = read_records(&m, r, e);
+	m.sample = trace_samples(r, &m.samples);
 	if (!ret)
 		ret = find_followers(&m);
 	if (!ret)
@@ -405,6 +417,10 @@ int sim_history_read(struct sim_history *h, struct trace_reader *r, struct error
 		ret = add_unseen_departures(&m);
 	if (!ret)
 		ret = sort_departures(&m);
+	h->out_max = m.out_max > 0 ? (uint64_t)m.out_max : 0;
+	for (size_t i = 0; i < m.samples; i++)
+		if (m.sample[i].swapped > h->out_max)
+			h->out_max = m.sample[i].swapped;
 	free(m.record);
 	free(m.departure);
 	free(m.last);

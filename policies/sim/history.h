@@ -46,6 +46,7 @@ struct sim_map {
 struct sim_history {
 	struct trace_info info;
 	uint64_t recorded[TRACE_KINDS];
+	uint64_t miss_ns;       /* of all misses */
 	struct sim_access *access;
 	uint32_t accesses;
 	struct sim_page *page;
@@ -57,6 +58,7 @@ struct sim_history {
 	 * left before access i; after the last one for i = accesses.
 	 */
 	uint32_t *leave, *leave_from;
+	uint64_t out_max;       /* pages that were out at once at most, as far as the trace tells */
 	uint32_t stay;          /* accesses a clean page that never came back is assumed to stay for */
 	struct sim_map by_page, by_thread, by_process;
 };

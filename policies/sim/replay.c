@@ -7,7 +7,6 @@
 #include "common/size.h"
 #include "ebbd/throttle.h"
 #include "policies/sim/replay.h"
-#include "policies/sim/surplus.h"
 
 #define HIT_NS 1000             /* about what a fault that finds its page in the swap cache takes */
 #define OWNER 1                 /* of all faults: one cgroup */
@@ -43,6 +42,7 @@ struct replay {
 	struct state *state;
 	struct surplus surplus;
 	struct surplus_page *surplus_page;
+	uint32_t *surplus_member;
 	uint64_t surplus_max;   /* by how much memory is larger than when recorded, pages */
 	uint64_t early_pages;   /* whose place others have until they leave in the recording too */
 	uint64_t inactive;      /* pages that may come in before an unread one is reclaimed */
@@ -426,20 +426,21 @@ static int prepare(struct replay *r)
 
 	r->state = calloc(h->pages + 1, sizeof(*r->state));
 	r->surplus_page = calloc(h->pages + 1, sizeof(*r->surplus_page));
+	r->surplus_member = calloc(h->pages + 1, sizeof(*r->surplus_member));
 	r->unread = calloc(h->pages + 1, sizeof(*r->unread));
 	r->clock = calloc(h->threads + 1, sizeof(*r->clock));
 	r->at = calloc(h->threads + 1, sizeof(*r->at));
 	r->heap = calloc(h->threads + 1, sizeof(*r->heap));
 	r->process = calloc(h->processes + 1, sizeof(*r->process));
-	if (!r->state || !r->surplus_page || !r->unread || !r->clock || !r->at || !r->heap ||
-	    !r->process)
+	if (!r->state || !r->surplus_page || !r->surplus_member || !r->unread || !r->clock ||
+	    !r->at || !r->heap || !r->process)
 		return -ENOMEM;
 	r->inactive = pages / 2;
 	r->room = pages / r->config->headroom;
 	if (r->room > EBB_MAX_PREFETCHED / 2)
 		r->room = EBB_MAX_PREFETCHED / 2;
 	r->surplus_max = (r->config->memory - h->info.memory) >> h->info.page_shift;
-	surplus_init(&r->surplus, r->surplus_page, pages / 2);
+	surplus_init(&r->surplus, r->config->order, r->surplus_page, r->surplus_member, pages / 2);
 	for (uint32_t i = 0; i < h->pages; i++)
 		r->state[i].where = h->page[i].resident ? RESIDENT : SWAPPED;
 	for (uint32_t i = 0; i < h->processes; i++) {
@@ -479,6 +480,7 @@ int sim_replay(const struct sim_history *h, const struct sim_config *config,
 		free(r.process[i].state);
 	free(r.state);
 	free(r.surplus_page);
+	free(r.surplus_member);
 	free(r.unread);
 	free(r.clock);
 	free(r.at);

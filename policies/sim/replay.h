@@ -10,6 +10,7 @@
 
 #include "policies/ebb_policy.h"
 #include "policies/sim/history.h"
+#include "policies/sim/surplus.h"
 
 struct sim_config {
 	const struct ebb_policy *policy;
@@ -18,6 +19,7 @@ struct sim_config {
 	uint64_t latency_ns;    /* of the device, one page */
 	uint64_t bandwidth;     /* of the device, bytes a second; 0 = no bound */
 	uint64_t wakeup_ns;     /* from a request to its first read */
+	enum surplus_order order; /* in which pages leave the memory beyond the recorded */
 	uint64_t headroom;      /* pages on their way stay below memory / headroom */
 };
 

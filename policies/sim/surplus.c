@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+#include "common/draw.h"
 #include "policies/sim/surplus.h"
 
 #define NONE UINT32_MAX
 
-void surplus_init(struct surplus *s, struct surplus_page *page, uint64_t reach)
+void surplus_init(struct surplus *s, enum surplus_order order, struct surplus_page *page,
+		  uint32_t *member, uint64_t reach)
 {
-	*s = (struct surplus){ .page = page, .reach = reach };
+	*s = (struct surplus){ .order = order, .page = page, .member = member, .reach = reach,
+			       .seed = 1 };
 	for (int i = 0; i < SURPLUS_LISTS; i++)
 		s->list[i].oldest = s->list[i].newest = NONE;
 }
@@ -42,9 +45,26 @@ static void drop(struct surplus *s, uint32_t page)
 	p->list = SURPLUS_OUT;
 }
 
+static void join(struct surplus *s, uint32_t page)
+{
+	s->page[page].at = s->members;
+	s->member[s->members++] = page;
+}
+
+static void depart(struct surplus *s, uint32_t page)
+{
+	uint32_t at = s->page[page].at, last = s->member[--s->members];
+
+	s->member[at] = last;
+	s->page[last].at = at;
+}
+
 void surplus_add(struct surplus *s, uint32_t page)
 {
-	append(s, page, s->page[page].active ? SURPLUS_ACTIVE : SURPLUS_INACTIVE);
+	bool active = s->page[page].active && s->order == SURPLUS_LINUX;
+
+	append(s, page, active ? SURPLUS_ACTIVE : SURPLUS_INACTIVE);
+	join(s, page);
 	s->page[page].active = false;
 }
 
@@ -57,6 +77,7 @@ bool surplus_take(struct surplus *s, uint32_t page)
 	/* Touched again where it was kept for that. */
 	p->active = true;
 	drop(s, page);
+	depart(s, page);
 	return true;
 }
 
@@ -80,7 +101,10 @@ uint32_t surplus_evict(struct surplus *s)
 	page = s->list[SURPLUS_INACTIVE].oldest;
 	if (page == NONE)
 		return NONE;
+	if (s->order == SURPLUS_RANDOM)
+		page = s->member[draw_below(&s->seed, s->members)];
 	drop(s, page);
+	depart(s, page);
 	s->page[page].evicted = ++s->evictions;
 	return page;
 }

@@ -8,7 +8,8 @@
  * for larger memories (Smith 1977, "stack deletion").  Which page goes first is
  * decided as Linux does: an inactive and an active list of about the same
  * length, and a page that comes back within the length of the active list is
- * active from then on (mm/workingset.c, refault distance).
+ * active from then on (mm/workingset.c, refault distance).  Two other orders tell
+ * how much hangs on that.
  */
 #ifndef EBB_SIM_SURPLUS_H
 #define EBB_SIM_SURPLUS_H
@@ -16,8 +17,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum surplus_order {
+	SURPLUS_LINUX,          /* two lists */
+	SURPLUS_LRU,            /* one */
+	SURPLUS_RANDOM,
+	SURPLUS_ORDERS
+};
+
 struct surplus_page {
 	uint32_t older, newer;  /* in its list */
+	uint32_t at;            /* its place among the members */
 	uint64_t evicted;       /* when, counted in evictions; 0 = never */
 	uint8_t list;           /* enum surplus_list */
 	bool active;            /* goes to the active list when it comes next */
@@ -27,13 +36,19 @@ enum surplus_list { SURPLUS_OUT, SURPLUS_INACTIVE, SURPLUS_ACTIVE, SURPLUS_LISTS
 
 struct surplus {
 	struct surplus_page *page;
+	enum surplus_order order;
+	uint32_t *member, members; /* SURPLUS_RANDOM chooses among them */
+	uint64_t seed;
 	struct { uint32_t oldest, newest, n; } list[SURPLUS_LISTS];
 	uint64_t evictions;
 	uint64_t reach;         /* refault distance up to which a page becomes active */
 };
 
-/* @page has room for every page, zeroed; the caller's. */
-void surplus_init(struct surplus *s, struct surplus_page *page, uint64_t reach);
+/*
+ * @page and @member have room for every page, @page zeroed; the caller's.
+ */
+void surplus_init(struct surplus *s, enum surplus_order order, struct surplus_page *page,
+		  uint32_t *member, uint64_t reach);
 void surplus_add(struct surplus *s, uint32_t page);
 /* Whether it was there; it is not afterwards. */
 bool surplus_take(struct surplus *s, uint32_t page);

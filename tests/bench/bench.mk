@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # The demo and the benchmarks.  Knobs: RUNS=, MIB=, ONLY=, PERCENTS=, CPUS=, DONOR=, DELAYS=,
-# MODES=, POLICIES=, THREADS=, MARKERS=, ROUNDS= (tests/bench/README.md).
+# MODES=, POLICIES=, THREADS=, MARKERS=, ROUNDS=, FLOOR= (tests/bench/README.md).
 
 BENCH_PYTHON := $(PYTHON) -B
-export RUNS MIB ONLY PERCENTS CPUS DONOR DELAYS MODES POLICIES THREADS MARKERS ROUNDS
+export RUNS MIB ONLY PERCENTS CPUS DONOR DELAYS MODES POLICIES THREADS MARKERS ROUNDS FLOOR
 
 ifeq ($(GUEST),1)
 # What it runs and reads is made out here, where that takes seconds.
@@ -27,6 +27,10 @@ bench-hooks: all $(B)/tests/minorfault
 
 bench-apps: all
 	$(Q)$(BENCH_PYTHON) tests/bench/apps.py
+
+.PHONY: bench-advise
+bench-advise: all
+	$(Q)$(BENCH_PYTHON) tests/bench/advise.py
 
 JAVA_CLASSES := $(patsubst tests/programs/java/%.java,$(B)/tests/java/%.class,\
 	$(wildcard tests/programs/java/*.java))

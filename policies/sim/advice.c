@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <string.h>
+
+#include "policies/native.h"
+#include "policies/sim/advice.h"
+
+#define WAKEUP_NS 20000
+/* A daemon that has to wait for a processor. */
+#define WAKEUP_LATE_NS (5 * WAKEUP_NS)
+/* How well misses agree even where nothing is assumed: at the recorded size, docs/trace.md. */
+#define AGREEMENT 0.05
+/* Of a device that the recording tells nothing of. */
+#define LATENCY_NS 80000
+
+uint32_t advice_policy_count(void)
+{
+	uint32_t n = 0;
+
+	while (ebb_policies[n])
+		n++;
+	return n;
+}
+
+uint32_t advice_rows(const struct advice_plan *plan)
+{
+	return plan->sizes * advice_policy_count();
+}
+
+uint64_t advice_latency(const struct sim_history *h)
+{
+	return h->recorded[TRACE_MISS] ? h->miss_ns / h->recorded[TRACE_MISS] : 0;
+}
+
+/* What all replays of one call have in common. */
+struct advising {
+	const struct sim_history *h;
+	const struct advice_plan *plan;
+	uint64_t latency_ns;
+	uint64_t free_ns;       /* the program's time if nothing ever missed */
+	double scale;           /* from simulated to measured loss */
+};
+
+static int replay(const struct advising *a, const struct ebb_policy *policy, uint64_t memory,
+		  enum surplus_order order, uint64_t wakeup_ns, struct sim_result *x,
+		  struct error *e)
+{
+	struct sim_config c = {
+		.policy = policy, .memory = memory, .latency_ns = a->latency_ns,
+		.wakeup_ns = wakeup_ns, .headroom = a->plan->headroom, .order = order,
+	};
+
+	ebb_policy_defaults(policy, &c.params);
+	return sim_replay(a->h, &c, x, e);
+}
+
+/* What the misses and late hits of @x cost, as a share of the time without any. */
+static double loss(const struct advising *a, const struct sim_result *x)
+{
+	if (!a->free_ns || x->span_ns < a->free_ns)
+		return 0;
+	return (double)(x->span_ns - a->free_ns) / (double)a->free_ns;
+}
+
+static double slowdown(const struct advising *a, const struct sim_result *x)
+{
+	return 1 + a->scale * loss(a, x);
+}
+
+/* The program's own time, and how much more than simulated a loss was when it was measured. */
+static int prepare(struct advising *a, struct error *e)
+{
+	const struct ebb_policy *none = ebb_policy_find("none");
+	uint64_t latency_ns = advice_latency(a->h);
+	struct sim_result x;
+	int r;
+
+	if (!none)
+		return fail(e, ENOENT, "policy none: is missing; build ebb again");
+	a->latency_ns = 0;
+	r = replay(a, none, a->h->info.memory, SURPLUS_LINUX, 0, &x, e);
+	a->free_ns = x.span_ns;
+	a->latency_ns = latency_ns ? latency_ns : LATENCY_NS;
+	if (!r)
+		r = replay(a, none, a->h->info.memory, SURPLUS_LINUX, WAKEUP_NS, &x, e);
+	if (r)
+		return r;
+	a->scale = 1;
+	if (a->plan->recorded_slowdown > 1 && loss(a, &x) > 0)
+		a->scale = (a->plan->recorded_slowdown - 1) / loss(a, &x);
+	return 0;
+}
+
+/* A range of factors. */
+struct range {
+	double low, high;
+};
+
+static void widen(struct range *r, double x)
+{
+	r->low = x < r->low ? x : r->low;
+	r->high = x > r->high ? x : r->high;
+}
+
+/* How the misses of none at @memory, as a multiple of those expected, hang on the order. */
+static int range_of_orders(const struct advising *a, uint64_t memory, struct range *range,
+			   struct error *e)
+{
+	const struct ebb_policy *none = ebb_policy_find("none");
+	struct sim_result expected, x;
+	int r = replay(a, none, memory, SURPLUS_LINUX, WAKEUP_NS, &expected, e);
+
+	*range = (struct range){ 1 - AGREEMENT, 1 + AGREEMENT };
+	for (enum surplus_order o = SURPLUS_LRU; o < SURPLUS_ORDERS && !r; o++) {
+		r = replay(a, none, memory, o, WAKEUP_NS, &x, e);
+		if (!r && expected.misses)
+			widen(range, (double)x.misses / (double)expected.misses);
+	}
+	return r;
+}
+
+static int advise_one(const struct advising *a, const struct range *range, struct advice *to,
+		      struct error *e)
+{
+	struct sim_result late;
+	uint64_t most;
+	double worst;
+	int r = replay(a, to->policy, to->memory, SURPLUS_LINUX, WAKEUP_NS, &to->result, e);
+
+	if (!r)
+		r = replay(a, to->policy, to->memory, SURPLUS_LINUX, WAKEUP_LATE_NS, &late, e);
+	if (r)
+		return r;
+	most = late.misses > to->result.misses ? late.misses : to->result.misses;
+	to->misses_low = (uint64_t)((double)to->result.misses * range->low);
+	to->misses_high = (uint64_t)((double)most * range->high + 0.5);
+	to->slowdown = slowdown(a, &to->result);
+	to->slowdown_low = 1 + (to->slowdown - 1) * range->low;
+	worst = slowdown(a, &late);
+	worst = worst > to->slowdown ? worst : to->slowdown;
+	to->slowdown_high = 1 + (worst - 1) * range->high;
+	return 0;
+}
+
+int advise(const struct sim_history *h, const struct advice_plan *plan, struct advice *advice,
+	   struct error *e)
+{
+	struct advising a = { .h = h, .plan = plan };
+	uint32_t n = advice_policy_count();
+	struct range range;
+	int r = 0;
+
+	for (uint32_t i = 0; i < plan->sizes && !r; i++)
+		r = sim_memory_check(h, plan->memory[i], e);
+	if (!r)
+		r = prepare(&a, e);
+	for (uint32_t i = 0; i < plan->sizes && !r; i++) {
+		r = range_of_orders(&a, plan->memory[i], &range, e);
+		for (uint32_t k = 0; k < n && !r; k++) {
+			struct advice *to = &advice[i * n + k];
+
+			*to = (struct advice){ .policy = ebb_policies[k],
+					       .memory = plan->memory[i] };
+			r = advise_one(&a, &range, to, e);
+		}
+	}
+	return r;
+}
+
+const struct advice *advice_best(const struct advice *advice, const struct advice_plan *plan,
+				 uint32_t size)
+{
+	uint32_t n = advice_policy_count();
+	const struct advice *row = &advice[size * n], *best = row, *none = NULL;
+
+	for (uint32_t k = 0; k < n; k++) {
+		if (row[k].slowdown < best->slowdown)
+			best = &row[k];
+		if (!strcmp(row[k].policy->info->name, "none"))
+			none = &row[k];
+	}
+	return none && none->slowdown <= best->slowdown * (1 + ADVICE_WORTH) ? none : best;
+}
