@@ -16,9 +16,21 @@
 
 struct trace_options {
 	bool json, partial;
-	const char *policy;
+	const char *policy, *order;
 	uint64_t memory, latency, wakeup, bandwidth;
 };
+
+static const char *const order_names[SURPLUS_ORDERS] = { "linux", "lru", "random" };
+
+/* The option's table lets nothing else through. */
+static enum surplus_order order_of(const char *name)
+{
+	enum surplus_order order = SURPLUS_LINUX;
+
+	while (order < SURPLUS_ORDERS - 1 && strcmp(order_names[order], name))
+		order++;
+	return order;
+}
 
 static void put(struct json_object *o, const char *key, uint64_t v)
 {
@@ -134,7 +146,7 @@ static int run_trace(int argc, char **argv, void *options, struct error *e)
 	const struct trace_options *o = options;
 	struct sim_config c = {
 		.latency_ns = o->latency, .wakeup_ns = o->wakeup, .bandwidth = o->bandwidth,
-		.headroom = HEADROOM,
+		.headroom = HEADROOM, .order = order_of(o->order),
 	};
 	struct sim_result x;
 	int ret = sim_choose_policy(o->policy, &c.policy, &c.params, e);
@@ -171,6 +183,8 @@ static const struct option_spec specs[] = {
 	       .letter = 'p'),
 	OPTION(memory, "memory", OPTION_SIZE, "SIZE", "local memory [as recorded]; no less than that",
 	       .letter = 'm'),
+	OPTION(order, "order", OPTION_STRING, "linux|lru|random",
+	       "in which pages leave what is larger than recorded [linux]"),
 	OPTION(latency, "latency", OPTION_DURATION, "TIME", "the device takes for a page [20us]",
 	       .letter = 'l'),
 	OPTION(bandwidth, "bandwidth", OPTION_SIZE, "SIZE", "the device moves in a second [no bound]"),
@@ -181,7 +195,7 @@ static const struct option_spec specs[] = {
 };
 
 static const struct trace_options defaults = {
-	.policy = "none", .latency = 20000, .wakeup = WAKEUP_NS,
+	.policy = "none", .order = "linux", .latency = 20000, .wakeup = WAKEUP_NS,
 };
 
 const struct command sim_command_trace = {

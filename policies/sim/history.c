@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -305,79 +304,86 @@ static int make_accesses(struct making *m)
 	return ret;
 }
 
-static int by_number(const void *a, const void *b)
+/*
+ * How many pages were out at the accesses, summed up, whose departure nobody saw:
+ * clean ones.  How many are out at any time the samples say.  Without samples:
+ * memory is full all the time, so about as many pages are out as do not fit: all
+ * known but for those memory holds, or, where other pages that never fault take
+ * its room, as many as were known to be out at most.
+ */
+static double unseen_out(const struct making *m)
 {
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+	const struct sim_history *h = m->h;
+	double memory = (double)(h->info.memory >> h->info.page_shift), before = 0, out;
 
-	return x < y ? -1 : x > y;
+	for (uint32_t p = 0; p < h->pages; p++)
+		before += !h->page[p].resident;
+	out = h->pages > memory ? h->pages - memory : before + (double)m->out_max;
+	out = m->samples ? m->swapped_sum : out * h->accesses;
+	return out - before * h->accesses - m->out_sum;
+}
+
+/* Whether nobody saw the page leave after its last touch, if it did. */
+static bool left_unseen(const struct making *m, uint32_t page)
+{
+	return m->last[page].access != SIM_NONE && !m->last[page].left;
+}
+
+/* The same sum if each clean page had stayed for @stay accesses, or until it was read again. */
+static double out_after(const struct making *m, uint64_t stay)
+{
+	const struct sim_history *h = m->h;
+	double sum = 0;
+
+	for (uint32_t i = 0; i < m->backs; i++) {
+		uint64_t gone = m->back[i].from + 1 + stay;
+
+		sum += gone < m->back[i].to ? (double)(m->back[i].to - gone) : 0;
+	}
+	for (uint32_t p = 0; p < h->pages; p++) {
+		uint64_t gone = (uint64_t)m->last[p].access + 1 + stay;
+
+		if (left_unseen(m, p) && gone < h->accesses)
+			sum += (double)(h->accesses - gone);
+	}
+	return sum;
 }
 
 /*
- * Which share of the way to its return a clean page stayed.  How many pages are
- * out at any time the samples say.  Without samples: memory is full all the time,
- * so about as many pages are out as do not fit: all known but for those memory
- * holds, or, where other pages that never fault take its room, as many as were
- * known to be out at most.  What of that, summed over all accesses, are not pages
- * whose departure was seen, are clean ones.
+ * How long clean pages stayed, in accesses: the same for all, as under LRU, and
+ * such that as many are out as there were.
  */
-static double share_of_stay(const struct making *m)
+static uint32_t length_of_stay(const struct making *m)
 {
-	const struct sim_history *h = m->h;
-	double memory = (double)(h->info.memory >> h->info.page_shift), before = 0, out, away = 0;
+	double out = unseen_out(m);
+	uint32_t low = 0, high = m->h->accesses;
 
-	for (uint32_t p = 0; p < h->pages; p++) {
-		before += !h->page[p].resident;
-		if (m->last[p].access != SIM_NONE && !m->last[p].left)
-			away += h->accesses - m->last[p].access;
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (out_after(m, middle) > out)
+			low = middle + 1;
+		else
+			high = middle;
 	}
-	for (uint32_t i = 0; i < m->backs; i++)
-		away += m->back[i].to - m->back[i].from;
-	out = h->pages > memory ? h->pages - memory : before + (double)m->out_max;
-	out = m->samples ? m->swapped_sum : out * h->accesses;
-	out -= before * h->accesses + m->out_sum;
-	if (!away || out <= 0)
-		return 1;
-	return out < away ? 1 - out / away : 0;
+	return low;
 }
 
-/* For pages that never came back: as long as half of the others stayed. */
-static int find_stay(struct making *m, double share)
-{
-	uint64_t pages = m->h->info.memory >> m->h->info.page_shift;
-	uint32_t *distance;
-
-	m->h->stay = pages < UINT32_MAX ? (uint32_t)pages : UINT32_MAX;
-	if (!m->backs)
-		return 0;
-	distance = malloc(m->backs * sizeof(*distance));
-	if (!distance)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < m->backs; i++)
-		distance[i] = m->back[i].to - m->back[i].from;
-	qsort(distance, m->backs, sizeof(*distance), by_number);
-	m->h->stay = (uint32_t)(distance[m->backs / 2] * share);
-	free(distance);
-	return 0;
-}
-
-/* Between its touches, each at the same share of the way. */
 static int add_unseen_departures(struct making *m)
 {
 	struct sim_history *h = m->h;
-	double share = share_of_stay(m);
-	int ret = find_stay(m, share);
+	int ret = 0;
 
+	h->stay = length_of_stay(m);
 	for (uint32_t i = 0; i < m->backs && !ret; i++) {
-		uint32_t away = m->back[i].to - m->back[i].from;
-		uint32_t before = m->back[i].from + 1 + (uint32_t)ceil((away - 1) * share);
+		uint64_t before = (uint64_t)m->back[i].from + 1 + h->stay;
 
 		/* Not once it has been read again. */
-		ret = add_departure(m, m->back[i].page,
-				    before < m->back[i].read ? before : m->back[i].read);
+		ret = add_departure(m, m->back[i].page, before < m->back[i].read ?
+				    (uint32_t)before : m->back[i].read);
 	}
 	for (uint32_t p = 0; p < h->pages && !ret; p++)
-		if (m->last[p].access != SIM_NONE && !m->last[p].left &&
-		    (uint64_t)m->last[p].access + 1 + h->stay < h->accesses)
+		if (left_unseen(m, p) && (uint64_t)m->last[p].access + 1 + h->stay < h->accesses)
 			ret = add_departure(m, p, m->last[p].access + 1 + h->stay);
 	return ret;
 }

@@ -59,7 +59,7 @@ struct sim_history {
 	 */
 	uint32_t *leave, *leave_from;
 	uint64_t out_max;       /* pages that were out at once at most, as far as the trace tells */
-	uint32_t stay;          /* accesses a clean page that never came back is assumed to stay for */
+	uint32_t stay;          /* accesses a clean page is assumed to stay for after its last touch */
 	struct sim_map by_page, by_thread, by_process;
 };
 

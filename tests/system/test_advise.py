@@ -78,7 +78,7 @@ def test_recorded_size_is_as_recorded(fixture):
     needed = advise("--trace", fixture, "--sizes", "100")["needed"]
     percent = -(-told["memory"] * 100 // needed)
     size = advise("--trace", fixture, "--sizes", percent)["sizes"][0]
-    assert told["memory"] <= size["memory"] <= told["memory"] * 1.02
+    assert told["memory"] <= size["memory"] <= told["memory"] * 1.05
     none = next(p for p in size["policies"] if p["policy"] == "none")
     assert none["misses"] <= told["misses"] * 1.05 and none["misses_high"] >= told["misses"] * 0.75
 
