@@ -64,6 +64,7 @@ static struct json_object *describe(const struct loaded_trace *t, const char *fi
 	put_int(o, "late", (int64_t)t->count[TRACE_LATE]);
 	put_int(o, "outs", (int64_t)t->count[TRACE_OUT]);
 	put_int(o, "pages", (int64_t)t->pages);
+	put_int(o, "samples", (int64_t)t->samples);
 	put_int(o, "lost", (int64_t)t->info.lost);
 	put_int(o, "miss_ns", (int64_t)t->miss_ns);
 	put_int(o, "late_ns", (int64_t)t->late_ns);

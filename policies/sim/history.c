@@ -351,13 +351,17 @@ static double out_after(const struct making *m, uint64_t stay)
 
 /*
  * How long clean pages stayed, in accesses: the same for all, as under LRU, and
- * such that as many are out as there were.
+ * such that as many are out as there were.  If none ever came back there is
+ * nothing to go by: then as many as memory holds.
  */
 static uint32_t length_of_stay(const struct making *m)
 {
-	double out = unseen_out(m);
+	uint64_t pages = m->h->info.memory >> m->h->info.page_shift;
 	uint32_t low = 0, high = m->h->accesses;
+	double out = unseen_out(m);
 
+	if (!m->backs && !m->samples)
+		return pages < UINT32_MAX ? (uint32_t)pages : UINT32_MAX;
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 

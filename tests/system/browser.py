@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A page in headless Chromium: what it became, what it said, what it asked for."""
 import json
-import re
 import shutil
 import subprocess
 import tempfile
@@ -16,6 +15,7 @@ SECONDS = 90
 OPTIONS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
            "--disable-background-networking", "--disable-component-update", "--disable-sync",
            "--disable-default-apps", "--disable-extensions", "--hide-scrollbars",
+           "--disable-features=NetworkTimeServiceQuerying,OptimizationHints,MediaRouter",
            "--enable-logging=stderr", "--virtual-time-budget=4000")
 
 
@@ -23,7 +23,7 @@ OPTIONS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm
 class Shown:
     dom: str            # after the page's script
     said: list          # lines of its console
-    asked: set          # what it tried to load, itself included
+    asked: set          # what it tried to load from a network
 
     def figures(self):
         """{id: value} of every <data id= value=>."""
@@ -78,12 +78,13 @@ def run(argv, home):
 
 
 def requests(log):
-    """URLs in Chromium's log of its network stack, those of the browser's own schemes left out."""
+    """URLs that a page asked for, by Chromium's log of its network stack."""
     text = log.read_text()
     try:
         events = json.loads(text)["events"]
     except json.JSONDecodeError:
         # It may end before the log's last bracket is written.
         events = json.loads(text.rstrip().rstrip(",") + "]}")["events"]
-    urls = {e["params"]["url"] for e in events if "url" in e.get("params", {})}
-    return {u for u in urls if not re.match(r"(chrome|chrome-extension|about|devtools):", u)}
+    begun = [e["params"] for e in events if "url" in e.get("params", {})]
+    # What no page began is the browser's own: the time of day, lists of its maker's.
+    return {p["url"] for p in begun if p.get("initiator", "not an origin") != "not an origin"}
