@@ -14,6 +14,7 @@
 
 #define PAGE_MAPPING_FLAGS 3UL
 #define PAGE_MAPPING_ANON 1UL
+#define ANON_VMA_DEPTH 24 /* a red-black tree of thousands of mappings */
 
 /* Counts the @pages read for the process that the executor is prefetching for. */
 static __always_inline void executor_read(__u32 pages)
@@ -104,11 +105,44 @@ static __always_inline void record_out(__u64 owner, __u64 vpn, __u32 tgid, __u64
 	bpf_ringbuf_submit(t, BPF_RB_NO_WAKEUP);
 }
 
+static __always_inline struct anon_vma_chain *chain_of(struct rb_node *node)
+{
+	return node ? (void *)node - bpf_core_field_offset(struct anon_vma_chain, rb) : NULL;
+}
+
+/*
+ * The mapping of an anon_vma that covers page @index of it, or NULL.  Mappings of
+ * one process share an anon_vma too, neighbours that could be merged one day:
+ * the heaps of many allocators.  The tree is an interval tree (mm/interval_tree.c):
+ * each node knows the last page of all below it.
+ */
+static __always_inline struct vm_area_struct *vma_covering(struct rb_node *node, __u64 index)
+{
+	for (int depth = 0; depth < ANON_VMA_DEPTH && node; depth++) {
+		struct anon_vma_chain *avc = chain_of(node), *left, *right;
+		struct vm_area_struct *vma = BPF_CORE_READ(avc, vma);
+		__u64 first = BPF_CORE_READ(vma, vm_pgoff), pages;
+
+		left = chain_of(BPF_CORE_READ(node, rb_left));
+		if (left && BPF_CORE_READ(left, rb_subtree_last) >= index) {
+			node = BPF_CORE_READ(node, rb_left);
+			continue;
+		}
+		pages = (BPF_CORE_READ(vma, vm_end) - BPF_CORE_READ(vma, vm_start)) >> EBB_PAGE_SHIFT;
+		if (index >= first && index < first + pages)
+			return vma;
+		right = chain_of(BPF_CORE_READ(node, rb_right));
+		if (index < first || !right || BPF_CORE_READ(right, rb_subtree_last) < index)
+			return NULL;
+		node = BPF_CORE_READ(node, rb_right);
+	}
+	return NULL;
+}
+
 /* Reclaim sends an anonymous folio to swap: whose was it? */
 SEC("tp_btf/mm_vmscan_write_folio")
 int BPF_PROG(swap_write, struct folio *folio)
 {
-	struct anon_vma_chain *avc;
 	struct vm_area_struct *vma;
 	unsigned long mapping = 0;
 	struct ebb_counters *c;
@@ -117,7 +151,7 @@ int BPF_PROG(swap_write, struct folio *folio)
 	struct rb_node *node;
 	struct ebb_proc *p;
 	struct cgroup *cg;
-	__u64 owner = 0, index, first, pages, folio_size;
+	__u64 owner = 0, index, pages;
 
 	bpf_core_read(&mapping, sizeof(mapping), &folio->mapping);
 	if ((mapping & PAGE_MAPPING_FLAGS) != PAGE_MAPPING_ANON)
@@ -126,7 +160,7 @@ int BPF_PROG(swap_write, struct folio *folio)
 	if (!cg || !cgroup_governor(cg, &owner))
 		return 0;
 	c = counters_of(owner);
-	folio_size = pages = folio_pages(folio);
+	pages = folio_pages(folio);
 	count_atomic(c, written, pages);
 
 	node = BPF_CORE_READ((struct anon_vma *)(mapping & ~PAGE_MAPPING_FLAGS), rb_root.rb_root.rb_node);
@@ -134,19 +168,17 @@ int BPF_PROG(swap_write, struct folio *folio)
 		return 0;
 	if (BPF_CORE_READ(node, rb_left) || BPF_CORE_READ(node, rb_right))
 		count_atomic(c, shared, pages);
-	avc = (void *)node - bpf_core_field_offset(struct anon_vma_chain, rb);
-	vma = BPF_CORE_READ(avc, vma);
 	index = BPF_CORE_READ(folio, index);
-	first = BPF_CORE_READ(vma, vm_pgoff);
-	pages = (BPF_CORE_READ(vma, vm_end) - BPF_CORE_READ(vma, vm_start)) >> EBB_PAGE_SHIFT;
-	if (index < first || index >= first + pages)
-		return 0; /* after a fork, the first sharer found need not map this page */
+	vma = vma_covering(node, index);
+	if (!vma)
+		return 0;
+	/* After a fork, the first sharer found need not map this page any more. */
 	mm = BPF_CORE_READ(vma, vm_mm);
 	task = BPF_CORE_READ(mm, owner);
 	if (!task)
 		return 0;
-	record_out(owner, (BPF_CORE_READ(vma, vm_start) >> EBB_PAGE_SHIFT) + index - first,
-		   BPF_CORE_READ(task, tgid), folio_size);
+	record_out(owner, (BPF_CORE_READ(vma, vm_start) >> EBB_PAGE_SHIFT) + index -
+		   BPF_CORE_READ(vma, vm_pgoff), BPF_CORE_READ(task, tgid), pages);
 	p = proc_get(task, mm, owner);
 	if (p)
 		proc_look(p, BPF_CORE_READ(task, tgid), mm, owner);
