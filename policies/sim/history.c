@@ -29,6 +29,11 @@ struct last {
 	bool left;              /* and seen to leave since */
 };
 
+struct instant {
+	uint32_t out;           /* pages known to be out */
+	uint32_t swapped;       /* pages that were out, by the samples */
+};
+
 /* What is needed while a history is made. */
 struct making {
 	struct sim_history *h;
@@ -39,12 +44,16 @@ struct making {
 	struct last *last;      /* of each page */
 	uint32_t last_room;
 	uint32_t access_room, page_room, thread_room;
-	/* Pages known to be out, less those that were when the recording began. */
-	int64_t out, out_max;
-	double out_sum;         /* at each access */
+	uint32_t out;           /* pages that were seen to leave and have not come back */
+	struct instant *instant; /* at each access */
+	uint32_t instant_room;
 	const struct trace_sample *sample;
 	size_t samples, sampled; /* of them, those before the record at hand */
-	double swapped_sum;     /* at each access, by the samples */
+	/* Pages that came in before they had been seen to leave, by their first touch. */
+	struct { uint32_t page, access, read; } *first;
+	uint32_t firsts, first_room;
+	uint32_t known_max;     /* pages known to be out at once at most */
+	double known_sum;       /* and at all accesses, summed up */
 	/* Of clean pages that came back: touch and next touch. */
 	struct { uint32_t page, from, to, read; } *back; /* read: the access that brought it */
 	uint32_t backs, back_room;
@@ -198,8 +207,7 @@ static int add_out(struct making *m, const struct trace_record *r)
 		if (ret || m->last[id].left)
 			continue;
 		m->last[id].left = true;
-		if (++m->out > m->out_max)
-			m->out_max = m->out;
+		m->out++;
 	}
 	return ret;
 }
@@ -215,6 +223,7 @@ static int touch(struct making *m, const struct record *a, uint64_t vpn, uint64_
 	int ret;
 
 	if (reserve(&h->access, id, &m->access_room, sizeof(*h->access)) ||
+	    reserve(&m->instant, id, &m->instant_room, sizeof(*m->instant)) ||
 	    get_page(m, a->r.tgid, vpn, false, &page))
 		return -ENOMEM;
 	access = &h->access[id];
@@ -229,11 +238,17 @@ static int touch(struct making *m, const struct record *a, uint64_t vpn, uint64_
 			return -ENOMEM;
 		m->back[m->backs++] = (typeof(*m->back)){ page, last->access, id, read };
 	}
-	m->out_sum += (double)m->out;
+	m->instant[id] = (struct instant){ .out = m->out };
 	if (m->samples)
-		m->swapped_sum += (double)m->sample[m->sampled ? m->sampled - 1 : 0].swapped;
-	if (last->left || last->access == SIM_NONE)
+		m->instant[id].swapped =
+			(uint32_t)m->sample[m->sampled ? m->sampled - 1 : 0].swapped;
+	if (last->left) {
 		m->out--;
+	} else if (last->access == SIM_NONE) {
+		if (reserve(&m->first, m->firsts, &m->first_room, sizeof(*m->first)))
+			return -ENOMEM;
+		m->first[m->firsts++] = (typeof(*m->first)){ page, id, read };
+	}
 	*last = (struct last){ .access = id };
 	h->accesses++;
 	return 0;
@@ -305,22 +320,58 @@ static int make_accesses(struct making *m)
 }
 
 /*
- * How many pages were out at the accesses, summed up, whose departure nobody saw:
- * clean ones.  How many are out at any time the samples say.  Without samples:
- * memory is full all the time, so about as many pages are out as do not fit: all
- * known but for those memory holds, or, where other pages that never fault take
- * its room, as many as were known to be out at most.
+ * Pages that came in without having been seen to leave.  As many as the samples
+ * say were out when the recording began.  The others left since; not every
+ * swap-out finds its page (bpf/evict).  They are taken to have left in the order
+ * in which they came back, as soon as more pages were out than is known of.
+ * Without samples all were out from the beginning.
+ */
+static int add_first_departures(struct making *m)
+{
+	uint32_t early = m->samples && m->sample[0].swapped < m->firsts ?
+			 (uint32_t)m->sample[0].swapped : m->firsts;
+	uint32_t next = early, away = early, came = 0;
+	int ret = 0;
+
+	for (uint32_t k = early; k < m->firsts; k++)
+		m->h->page[m->first[k].page].resident = true;
+	for (uint32_t i = 0; i < m->h->accesses && !ret; i++) {
+		struct instant *t = &m->instant[i];
+
+		while (next < m->firsts && !ret && (t->out + away < t->swapped ||
+						    m->first[next].read <= i)) {
+			ret = add_departure(m, m->first[next++].page, i);
+			away++;
+		}
+		t->out += away;
+		m->known_max = t->out > m->known_max ? t->out : m->known_max;
+		m->known_sum += t->out;
+		if (came < m->firsts && m->first[came].access == i) {
+			came++;
+			away--;
+		}
+	}
+	return ret;
+}
+
+/*
+ * How many pages were out at the accesses, summed up, whose departure nobody saw.
+ * How many are out at any time the samples say.  Without samples: memory is full
+ * all the time, so about as many pages are out as do not fit: all known but for
+ * those memory holds, or, where other pages that never fault take its room, as
+ * many as were known to be out at most.
  */
 static double unseen_out(const struct making *m)
 {
 	const struct sim_history *h = m->h;
-	double memory = (double)(h->info.memory >> h->info.page_shift), before = 0, out;
+	double memory = (double)(h->info.memory >> h->info.page_shift), out = 0;
 
-	for (uint32_t p = 0; p < h->pages; p++)
-		before += !h->page[p].resident;
-	out = h->pages > memory ? h->pages - memory : before + (double)m->out_max;
-	out = m->samples ? m->swapped_sum : out * h->accesses;
-	return out - before * h->accesses - m->out_sum;
+	if (!m->samples)
+		return (h->pages > memory ? h->pages - memory : m->known_max) * h->accesses -
+		       m->known_sum;
+	for (uint32_t i = 0; i < h->accesses; i++)
+		out += m->instant[i].swapped;
+	return out - m->known_sum;
 }
 
 /* Whether nobody saw the page leave after its last touch, if it did. */
@@ -424,10 +475,12 @@ int sim_history_read(struct sim_history *h, struct trace_reader *r, struct error
 	if (!ret)
 		ret = make_accesses(&m);
 	if (!ret)
+		ret = add_first_departures(&m);
+	if (!ret)
 		ret = add_unseen_departures(&m);
 	if (!ret)
 		ret = sort_departures(&m);
-	h->out_max = m.out_max > 0 ? (uint64_t)m.out_max : 0;
+	h->out_max = m.known_max;
 	for (size_t i = 0; i < m.samples; i++)
 		if (m.sample[i].swapped > h->out_max)
 			h->out_max = m.sample[i].swapped;
@@ -435,6 +488,8 @@ int sim_history_read(struct sim_history *h, struct trace_reader *r, struct error
 	free(m.departure);
 	free(m.last);
 	free(m.back);
+	free(m.first);
+	free(m.instant);
 	return ret ? fail(e, ret, "trace: too large for this machine: %s", strerror(-ret)) : 0;
 }
 

@@ -22,15 +22,15 @@ USAGE, REFUSED = 2, 5
 TRUE = "/bin/true"
 
 PYTHON = ["/usr/bin/python3", str(machine.REPO / "tests" / "demo" / "programs" / "join.py"),
-          "120000", "60000"]
+          "100000", "20000"]
 # Keys in no order, so that B-trees are descended anywhere.
 SQLITE = ["/bin/sh", "-c", """exec sqlite3 -batch :memory: "
 CREATE TABLE t(id INTEGER PRIMARY KEY, a TEXT, b INTEGER);
-WITH RECURSIVE c(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM c WHERE n < 300000)
+WITH RECURSIVE c(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM c WHERE n < 600000)
 INSERT INTO t SELECT n, hex(n * 2654435761 % 4294967296) || '-' || n || '-customer-of-the-year', n % 977 FROM c;
 WITH RECURSIVE p(n, id) AS (SELECT 0, 12345 UNION ALL
-SELECT n + 1, (id * 16807) % 2147483647 FROM p WHERE n < 40000)
-SELECT count(*), sum(b) FROM p JOIN t ON t.id = p.id % 300000;" """]
+SELECT n + 1, (id * 16807) % 2147483647 FROM p WHERE n < 20000)
+SELECT count(*), sum(b) FROM p JOIN t ON t.id = p.id % 600000;" """]
 SORT = ["/bin/sh", "-c",
         "seq 900000 -1 1 | awk '{ print $1 * 7919 % 900001, $1 }' | LC_ALL=C sort --parallel=1 -S 300M | cksum"]
 PROGRAMS = {"python3": PYTHON, "sqlite3": SQLITE, "sort": SORT}

@@ -88,8 +88,8 @@ static uint64_t misses_with(uint32_t room, order_of order)
 	return misses;
 }
 
-/* Whether a page that leaves has to be written each time, or only the first time. */
-enum program { WRITES, READS };
+/* Of pages that leave, those are seen that are written: all; the first time each; or nobody looks. */
+enum program { WRITES, READS, UNSEEN };
 
 static void sample(struct trace_writer *w, const struct memory *m, uint64_t us)
 {
@@ -125,7 +125,7 @@ static void record(struct sim_history *h, order_of order, enum program program)
 		out.time_ns = us * US;
 		if (i % (TOUCHES / 100) == 0)
 			sample(w, m, us);
-		if (leaves != NOBODY && (program == WRITES || !saved[leaves])) {
+		if (leaves != NOBODY && program != UNSEEN && (program == WRITES || !saved[leaves])) {
 			assert_int_equal(trace_write(w, &out, NULL), 0);
 			saved[leaves] = true;
 		}
@@ -210,6 +210,12 @@ static void lru_is_a_stack(void **unused)
 static void clean_pages(void **unused)
 {
 	check_lru(READS, 0.1);
+}
+
+/* Not even the first departure is seen. */
+static void unseen_pages(void **unused)
+{
+	check_lru(UNSEEN, 0.1);
 }
 
 static void expected_lies_between(void **unused)
@@ -306,6 +312,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lru_is_a_stack),
 		cmocka_unit_test(clean_pages),
+		cmocka_unit_test(unseen_pages),
 		cmocka_unit_test(expected_lies_between),
 		cmocka_unit_test(best_policy),
 		cmocka_unit_test(agrees_with_what_was_measured),
