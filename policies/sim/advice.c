@@ -10,6 +10,11 @@
 #define WAKEUP_LATE_NS (5 * WAKEUP_NS)
 /* How well misses agree even where nothing is assumed: at the recorded size, docs/trace.md. */
 #define AGREEMENT 0.05
+/*
+ * The part of the memory beyond the recorded one that may go elsewhere, or be there
+ * besides: page cache, page tables, what was freed.
+ */
+#define ELSEWHERE 0.1
 /* Of a device that the recording tells nothing of. */
 #define LATENCY_NS 80000
 
@@ -102,17 +107,22 @@ static void widen(struct range *r, double x)
 	r->high = x > r->high ? x : r->high;
 }
 
-/* How the misses of none at @memory, as a multiple of those expected, hang on the order. */
-static int range_of_orders(const struct advising *a, uint64_t memory, struct range *range,
+/* How the misses of none at @memory, as a multiple of those expected, hang on what is assumed. */
+static int range_of_misses(const struct advising *a, uint64_t memory, struct range *range,
 			   struct error *e)
 {
+	uint64_t part = (uint64_t)((double)(memory - a->h->info.memory) * ELSEWHERE);
+	const struct { uint64_t memory; enum surplus_order order; } other[] = {
+		{ memory, SURPLUS_LRU }, { memory, SURPLUS_RANDOM },
+		{ memory - part, SURPLUS_LINUX }, { memory + part, SURPLUS_LINUX },
+	};
 	const struct ebb_policy *none = ebb_policy_find("none");
 	struct sim_result expected, x;
 	int r = replay(a, none, memory, SURPLUS_LINUX, WAKEUP_NS, &expected, e);
 
 	*range = (struct range){ 1 - AGREEMENT, 1 + AGREEMENT };
-	for (enum surplus_order o = SURPLUS_LRU; o < SURPLUS_ORDERS && !r; o++) {
-		r = replay(a, none, memory, o, WAKEUP_NS, &x, e);
+	for (size_t i = 0; i < sizeof(other) / sizeof(other[0]) && !r; i++) {
+		r = replay(a, none, other[i].memory, other[i].order, WAKEUP_NS, &x, e);
 		if (!r && expected.misses)
 			widen(range, (double)x.misses / (double)expected.misses);
 	}
@@ -155,7 +165,7 @@ int advise(const struct sim_history *h, const struct advice_plan *plan, struct a
 	if (!r)
 		r = prepare(&a, e);
 	for (uint32_t i = 0; i < plan->sizes && !r; i++) {
-		r = range_of_orders(&a, plan->memory[i], &range, e);
+		r = range_of_misses(&a, plan->memory[i], &range, e);
 		for (uint32_t k = 0; k < n && !r; k++) {
 			struct advice *to = &advice[i * n + k];
 

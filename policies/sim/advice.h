@@ -5,7 +5,8 @@
  *
  * What is expected comes from one replay; how far off it may be from others that
  * assume something else about what nobody knows: the order in which Linux evicts
- * (surplus.h), and how soon the daemon looks at a request.  docs/trace.md says what
+ * (surplus.h), how much of the memory is the program's, and how soon the daemon
+ * looks at a request.  docs/trace.md says what
  * that leaves out and how well it agrees with what was measured.
  */
 #ifndef EBB_SIM_ADVICE_H

@@ -215,7 +215,7 @@ static void clean_pages(void **unused)
 /* Not even the first departure is seen. */
 static void unseen_pages(void **unused)
 {
-	check_lru(UNSEEN, 0.1);
+	check_lru(UNSEEN, 0.25);
 }
 
 static void expected_lies_between(void **unused)
