@@ -9,6 +9,7 @@
 #include <sys/swap.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/cgroup.h"
@@ -168,11 +169,26 @@ int swaps_can_leave(const char *device, const struct swap_area *area, struct err
 			 device, t.rel, used, free_memory, other);
 }
 
+/*
+ * EINVAL means that it is off, or that somebody else's swapoff(2) still reads pages back:
+ * systemd's at shutdown, of the swap unit that it makes for whatever /proc/swaps lists.  The
+ * area is listed as long as it does, and the server must stay.
+ */
 static int off_in_child(const char *block)
 {
+	const struct timespec tick = { .tv_nsec = 20000000 };
+	struct swap_area area;
+
 	/* ^C is for ebbctl, which decides what it means. */
 	setsid();
-	_exit(swapoff(block) < 0 ? errno : 0);
+	while (swapoff(block) < 0) {
+		if (errno != EINVAL)
+			_exit(errno);
+		if (swaps_find(block, &area) == -ENOENT)
+			break;
+		nanosleep(&tick, NULL);
+	}
+	_exit(0);
 }
 
 int swaps_off(const char *device, const char *block, int timeout_ms,
@@ -193,8 +209,8 @@ int swaps_off(const char *device, const char *block, int timeout_ms,
 	r = process_wait(fd, timeout_ms, patience);
 	if (!r) {
 		waitpid(pid, &status, 0);
-		if (WIFEXITED(status) && (!WEXITSTATUS(status) || WEXITSTATUS(status) == EINVAL))
-			return 0; /* EINVAL: was off */
+		if (WIFEXITED(status) && !WEXITSTATUS(status))
+			return 0;
 		return fail(e, WIFEXITED(status) ? WEXITSTATUS(status) : EINTR,
 			    "device %s: swapoff: %s; the device stays and works", device,
 			    WIFEXITED(status) ? strerror(WEXITSTATUS(status)) : "killed");

@@ -425,6 +425,27 @@ def test_device_of_configured_donors(swap_lock, donor_factory, logs, tmp_path):
         machine.pins_remove()
 
 
+def test_destroy_waits_for_another_swapoff(swap_lock, donor_factory, cgroup):
+    """systemd takes swap off at shutdown, too: the server stays until that is done."""
+    d = parts.Device(donor_factory(delay="1ms"))
+    try:
+        c = cgroup(limit_mib=32)
+        s = parts.Scan(cgroup=c, mib=96)
+        try:
+            c.set_limit(512)
+            other = subprocess.Popen(["/sbin/swapoff", d.block])
+            time.sleep(0.3)
+            assert machine.swaps()[d.block] > 16 << 10
+            ebbctl("device", "destroy", d.name)
+            assert other.wait(10) == 0
+            s.go()
+            assert s.result()["bad"] == 0
+        finally:
+            s.kill()
+    finally:
+        d.destroy()
+
+
 def test_destroy_refuses_what_would_kill(device, cgroup):
     """A cgroup that is full could not take its swapped pages back."""
     c = cgroup(32)
