@@ -28,7 +28,7 @@ const struct command command_help = {
 };
 
 const struct command command_completion = {
-	.object = "completion", .arguments = "bash", .help = "Prints a completion script",
+	.object = "completion", .arguments = "bash|zsh", .help = "Prints a completion script",
 	.example = "  source <(ebbctl completion bash)\n", .run = run_completion, .min_args = 1,
 	.max_args = 1,
 };
@@ -141,10 +141,13 @@ static int run_version(int argc, char **argv, void *options, struct error *e)
 
 static int run_completion(int argc, char **argv, void *options, struct error *e)
 {
-	if (strcmp(argv[0], "bash"))
-		return fail_exit(e, EXIT_USAGE, EINVAL, "completion: '%.64s' is not known; write bash",
-				 argv[0]);
-	completion_bash(PROGRAM, commands, stdout);
+	if (!strcmp(argv[0], "bash"))
+		completion_bash(PROGRAM, commands, stdout);
+	else if (!strcmp(argv[0], "zsh"))
+		completion_zsh(PROGRAM, commands, stdout);
+	else
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "completion: '%.64s' is not known; write bash or zsh", argv[0]);
 	return 0;
 }
 

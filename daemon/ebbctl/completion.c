@@ -3,7 +3,9 @@
 
 #include "completion.h"
 
-/* What completes a word of an option's value or of the arguments. */
+#define LOWER_CASE "abcdefghijklmnopqrstuvwxyz"
+
+/* What completes a word of an option's value or of the arguments, in either shell. */
 static const struct {
 	const char *word, *function;
 } sources[] = {
@@ -16,145 +18,58 @@ static const struct {
 	{ "PROGRAM", "_ebb_commands" },
 };
 
-static const char *const functions =
-	"_ebb_words() { COMPREPLY+=($(compgen -W \"$1\" -- \"$cur\")); }\n"
-	"_ebb_files() { compopt -o filenames; COMPREPLY+=($(compgen -f -- \"$cur\")); }\n"
-	"_ebb_dirs() { compopt -o filenames; COMPREPLY+=($(compgen -d -- \"$cur\")); }\n"
-	"_ebb_commands() { COMPREPLY+=($(compgen -c -- \"$cur\")); }\n"
-	"_ebb_devices() { _ebb_words \"$(ebbctl device list --json 2>/dev/null |\n"
-	"\tsed -n 's/^      \"name\": *\"\\(.*\\)\".*/\\1/p')\"; }\n"
-	"_ebb_donors() { _ebb_words \"$(ebbctl donor list 2>/dev/null |\n"
-	"\tsed -n 's/^\\([^ ]*:[^ ]*\\)  .*/\\1/p')\"; }\n"
-	"_ebb_policies() { _ebb_words \"$(ebbctl policy list 2>/dev/null |\n"
-	"\tsed -n 's/^\\([a-z0-9_-]*\\)  .*/\\1/p')\"; }\n"
-	"_ebb_cgroups() {\n"
-	"\tlocal root=/sys/fs/cgroup\n"
-	"\t[ -d $root/memory ] && root=$root/memory\n"
-	"\t[ -n \"$cur\" ] || cur=$root/\n"
-	"\t_ebb_dirs\n"
-	"}\n";
-
-static const char *source_of(const char *text, size_t len)
+const char *completion_function(const char *word, size_t len)
 {
 	for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++)
-		if (strlen(sources[i].word) == len && !strncmp(sources[i].word, text, len))
+		if (strlen(sources[i].word) == len && !strncmp(sources[i].word, word, len))
 			return sources[i].function;
 	return NULL;
 }
 
-static void print_words(const struct command *const *commands, const char *object, FILE *out)
+bool completion_literal(const char *word, size_t len)
 {
-	const char *last = "";
+	return len > 0 && strspn(word, LOWER_CASE) >= len;
+}
 
-	for (; *commands; commands++) {
-		const struct command *c = *commands;
+const char *completion_value_function(const struct option_spec *s)
+{
+	/* The NAME of an option is a new one. */
+	return s->metavar && strcmp(s->metavar, "NAME") ?
+	       completion_function(s->metavar, strlen(s->metavar)) : NULL;
+}
 
-		if (object ? !strcmp(c->object, object) && c->action : strcmp(c->object, last) != 0)
-			fprintf(out, "%s ", object ? c->action : c->object);
-		last = c->object;
+const char *completion_value_choices(const struct option_spec *s)
+{
+	return s->type == OPTION_STRING && s->metavar && strchr(s->metavar, '|') ? s->metavar : NULL;
+}
+
+bool completion_argument_next(const char **at, struct completion_argument *a)
+{
+	const char *p = *at + strspn(*at, " ");
+
+	if (!strncmp(p, "-- ", 3))
+		p += 3;
+	*a = (struct completion_argument){ .optional = *p == '[' };
+	p += a->optional;
+	a->text = p;
+	a->len = strcspn(p, " ");
+	*at = p + a->len;
+	while (a->len && p[a->len - 1] == ']')
+		a->len--;
+	if (a->len > 3 && !strncmp(p + a->len - 3, "...", 3)) {
+		a->repeated = true;
+		a->len -= 3;
 	}
+	return a->len > 0;
 }
 
-/* Cases of "previous word" for the options that take a value. */
-static void print_values(const struct command *c, FILE *out)
+bool completion_choice_next(struct completion_argument *a, const char **word, size_t *len)
 {
-	for (const struct option_spec *s = c->options; s && s->name; s++) {
-		const char *function;
+	const char *bar = a->len ? memchr(a->text, '|', a->len) : NULL;
 
-		if (s->type == OPTION_FLAG)
-			continue;
-		fprintf(out, "\t\t--%s", s->name);
-		if (s->letter)
-			fprintf(out, "|-%c", s->letter);
-		fprintf(out, ") ");
-		function = s->metavar ? source_of(s->metavar, strlen(s->metavar)) : NULL;
-		if (function && strcmp(function, "_ebb_devices"))
-			fprintf(out, "%s; ", function);
-		else if (s->metavar && strchr(s->metavar, '|')) {
-			fprintf(out, "_ebb_words \"");
-			for (const char *p = s->metavar; *p; p++)
-				fputc(*p == '|' ? ' ' : *p, out);
-			fprintf(out, "\"; ");
-		}
-		fprintf(out, "return ;;\n");
-	}
-}
-
-/* The first letters of a word of "POLICY [CGROUP] [KEY=NUMBER...]". */
-static size_t word_length(const char *p)
-{
-	return strspn(p, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
-}
-
-static void print_arguments(const struct command *c, FILE *out)
-{
-	const char *p = c->arguments ?: "";
-	int position = 0;
-
-	for (; *p; p++) {
-		const char *function;
-		size_t len;
-
-		p += *p == '[';
-		len = word_length(p);
-		function = source_of(p, len);
-		if (len && function)
-			fprintf(out, "\t\t[ $nth -eq %d ] && %s\n", position, function);
-		while (len && p[len] == '|') { /* "POLICY|CGROUP": either */
-			p += len + 1;
-			len = word_length(p);
-			function = source_of(p, len);
-			if (function)
-				fprintf(out, "\t\t[ $nth -eq %d ] && %s\n", position, function);
-		}
-		if (!len && strchr("abcdefghijklmnopqrstuvwxyz", *p)) {
-			len = strspn(p, "abcdefghijklmnopqrstuvwxyz");
-			fprintf(out, "\t\t[ $nth -eq %d ] && _ebb_words \"%.*s\"\n", position,
-				(int)len, p);
-		}
-		position += len != 0;
-		p += len;
-		p += strcspn(p, " ");
-		if (!*p)
-			break;
-	}
-}
-
-static void print_command(const char *program, const struct command *c, FILE *out)
-{
-	fprintf(out, "\t'%s%s%s')\n\t\tcase $prev in\n", c->object, c->action ? " " : "",
-		c->action ?: "");
-	print_values(c, out);
-	fprintf(out, "\t\tesac\n\t\t[[ $cur == -* ]] && { _ebb_words \"--help");
-	for (const struct option_spec *s = c->options; s && s->name; s++)
-		fprintf(out, " --%s", s->name);
-	fprintf(out, "\"; return; }\n");
-	print_arguments(c, out);
-	fprintf(out, "\t\t;;\n");
-}
-
-void completion_bash(const char *program, const struct command *const *commands, FILE *out)
-{
-	const char *last = "";
-
-	fprintf(out, "# bash completion of %s; printed by `%s completion bash`\n%s", program, program,
-		functions);
-	fprintf(out, "_%s() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
-		     "\tlocal words=\"${COMP_WORDS[1]}\" first=2 nth i\n\tCOMPREPLY=()\n"
-		     "\tif [ $COMP_CWORD -eq 1 ]; then\n\t\t_ebb_words \"", program);
-	print_words(commands, NULL, out);
-	fprintf(out, "\"\n\t\treturn\n\tfi\n\tcase $words in\n");
-	for (const struct command *const *c = commands; *c; c++) {
-		if (!(*c)->action || !strcmp((*c)->object, last))
-			continue;
-		last = (*c)->object;
-		fprintf(out, "\t%s)\n\t\tif [ $COMP_CWORD -eq 2 ]; then\n\t\t\t_ebb_words \"", last);
-		print_words(commands, last, out);
-		fprintf(out, "\"\n\t\t\treturn\n\t\tfi\n\t\twords=\"$words ${COMP_WORDS[2]}\" first=3 ;;\n");
-	}
-	fprintf(out, "\tesac\n\tnth=0\n\tfor ((i = first; i < COMP_CWORD; i++)); do\n"
-		     "\t\t[[ ${COMP_WORDS[i]} == -* ]] || ((nth++))\n\tdone\n\tcase $words in\n");
-	for (const struct command *const *c = commands; *c; c++)
-		print_command(program, *c, out);
-	fprintf(out, "\tesac\n}\ncomplete -F _%s %s\n", program, program);
+	*word = a->text;
+	*len = bar ? (size_t)(bar - a->text) : a->len;
+	a->text += *len + (bar != NULL);
+	a->len -= *len + (bar != NULL);
+	return *len > 0;
 }

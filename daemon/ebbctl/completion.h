@@ -2,11 +2,46 @@
 #ifndef EBB_COMPLETION_H
 #define EBB_COMPLETION_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "common/options.h"
 
-/* Writes a bash completion for @program from its tables (which end with NULL). */
+/* Writes a completion for @program from its tables (which end with NULL). */
 void completion_bash(const char *program, const struct command *const *commands, FILE *out);
+void completion_zsh(const char *program, const struct command *const *commands, FILE *out);
+
+/* --- what both shells share ----------------------------------------------- */
+
+/* Shell commands that print what there is, a line each. */
+#define COMPLETION_DEVICES \
+	"ebbctl device list --json 2>/dev/null |\n\tsed -n 's/^      \"name\": *\"\\(.*\\)\".*/\\1/p'"
+#define COMPLETION_DONORS \
+	"ebbctl donor list 2>/dev/null |\n\tsed -n 's/^\\([^ ]*:[^ ]*\\)  .*/\\1/p'"
+#define COMPLETION_POLICIES \
+	"ebbctl policy list 2>/dev/null |\n\tsed -n 's/^\\([a-z0-9_-]*\\)  .*/\\1/p'"
+
+/* One of the arguments "POLICY [CGROUP] [KEY=NUMBER...]", without brackets and dots. */
+struct completion_argument {
+	const char *text;
+	size_t len;
+	bool optional, repeated;
+};
+
+/* The next argument at *@at, which moves on; false at the end.  "--" is passed over. */
+bool completion_argument_next(const char **at, struct completion_argument *a);
+
+/* The next of the "POLICY|CGROUP" that @a may be, cut off its front; false at the end. */
+bool completion_choice_next(struct completion_argument *a, const char **word, size_t *len);
+
+/* The shell function that completes such a word ("_ebb_policies"), or NULL. */
+const char *completion_function(const char *word, size_t len);
+/* Whether it stands for itself: "local". */
+bool completion_literal(const char *word, size_t len);
+
+/* Of an option's value: NULL, too, when nothing is known of it. */
+const char *completion_value_function(const struct option_spec *s);
+/* "any|attached", the only values that it takes, or NULL. */
+const char *completion_value_choices(const struct option_spec *s);
 
 #endif

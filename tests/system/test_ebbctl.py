@@ -139,7 +139,7 @@ def test_completion():
     assert complete("ebbctl device cr_") == ["create"]
     assert complete("ebbctl device create x --scope") == ["any", "attached"]
     assert "--donor-memory" in complete("ebbctl run --_")
-    assert complete("ebbctl completion") == ["bash"]
+    assert complete("ebbctl completion") == ["bash", "zsh"]
 
 
 # --- bad input, verb by verb ------------------------------------------------
