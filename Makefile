@@ -7,6 +7,7 @@ B := build$(if $(SANITIZE),/sanitize)
 V ?= 0
 PREFIX ?= /usr
 SYSCONFDIR ?= /etc
+LIBDIR ?= $(PREFIX)/lib
 CC ?= cc
 CLANG ?= clang
 BPFTOOL ?= $(firstword $(wildcard /usr/sbin/bpftool) bpftool)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 # libebbgc, its tests under sanitizers, and the programs on it.
 
-GC_SONAME := libebbgc.so.0
+GC_SONAME := libebbgc.so.1
 GC_SOURCES := $(wildcard userlib/*.c)
 GC_OBJECTS := $(GC_SOURCES:%.c=$(B)/obj/%.o)
 GC_STATIC := $(B)/lib/libebbgc.a
@@ -74,14 +74,13 @@ $(foreach s,thread address undefined,$(eval $(call gc_sanitized,$(s))))
 gc-sanitize: $(GC_SANITIZED)
 	$(Q)EBBGC_TEST_SHORT=1 $(PYTHON) -B tests/unit.py $^
 
-GC_INSTALL := $(DESTDIR)$(PREFIX)
 .PHONY: install-gc
 install: install-gc
 install-gc: gc
-	$(Q)install -d $(GC_INSTALL)/lib/pkgconfig $(GC_INSTALL)/include
-	$(Q)install -m 644 userlib/ebbgc.h $(GC_INSTALL)/include
-	$(Q)install -m 644 $(GC_STATIC) $(GC_SHARED) $(GC_INSTALL)/lib
-	$(Q)ln -sf $(notdir $(GC_SHARED)) $(GC_INSTALL)/lib/$(GC_SONAME)
-	$(Q)ln -sf $(GC_SONAME) $(GC_INSTALL)/lib/libebbgc.so
-	$(Q)sed 's|@PREFIX@|$(PREFIX)|;s|@VERSION@|$(VERSION)|' userlib/ebbgc.pc.in \
-		>$(GC_INSTALL)/lib/pkgconfig/ebbgc.pc
+	$(Q)install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include
+	$(Q)install -m 644 userlib/ebbgc.h $(DESTDIR)$(PREFIX)/include
+	$(Q)install -m 644 $(GC_STATIC) $(GC_SHARED) $(DESTDIR)$(LIBDIR)
+	$(Q)ln -sf $(notdir $(GC_SHARED)) $(DESTDIR)$(LIBDIR)/$(GC_SONAME)
+	$(Q)ln -sf $(GC_SONAME) $(DESTDIR)$(LIBDIR)/libebbgc.so
+	$(Q)sed 's|@PREFIX@|$(PREFIX)|;s|@LIBDIR@|$(LIBDIR)|;s|@VERSION@|$(VERSION)|' userlib/ebbgc.pc.in \
+		>$(DESTDIR)$(LIBDIR)/pkgconfig/ebbgc.pc
