@@ -25,7 +25,7 @@ endif
 # Under sudo whoever called it compiles, so that nothing in build/ is root's;
 # only the recipes that install, need root or clean up are run as root.
 ROOT_TARGETS := deps check soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
-	bench-neighbour bench-gc bench-advise install install-gc install-config install-man clean
+	bench-neighbour bench-gc bench-advise install install-gc install-config install-man install-dkms clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
 SHELL := /usr/bin/setpriv
@@ -96,6 +96,9 @@ help:
 ## make kmod KDIR=...     the kernel module for the headers in KDIR, 6.1 to 6.12
 ## make check-kmod       its tests, in guests with Soft-RoCE
 ## make install          install below DESTDIR=, PREFIX=/usr
+## make deb              Debian packages in build/deb, and lintian
+## make guest-install    them in a guest with systemd: installed, upgraded while pages are out, purged
+## make rpm-lint         whether packaging/rpm/ebb.spec is one
 ## make clean            remove build/
 ## Variables: V=1 shows commands; NO_DEPS=1 installs no packages; GUEST=1 (demo) runs in a guest
 
@@ -108,16 +111,21 @@ DEPS_BUILD := \
 	libsystemd-dev libjson-c-dev libinih-dev libcgroup-dev libssl-dev libcurl4-openssl-dev librdmacm-dev libibverbs-dev libaio-dev libncurses-dev
 DEPS_CHECK := $(DEPS_BUILD) libcmocka-dev python3-pytest python3-pytest-xdist etcd-server \
 	qemu-system-x86 busybox-static cpio kmod xz-utils dwarves ibverbs-providers \
-	librsvg2-bin fonts-dejavu-core nftables prometheus chromium
+	librsvg2-bin fonts-dejavu-core nftables prometheus chromium mandoc zsh
 DEPS_DEMO := $(DEPS_BUILD) python3-numpy python3-matplotlib \
 	sqlite3 redis-server redis-tools jq graphicsmagick
+# Packages, of Debian and of others.
+DEPS_DEB := dpkg-dev debhelper dh-dkms lintian
+DEPS_RPM := rpm rpmlint
 DEPS_JAVA := default-jdk-headless libh2-java libderby-java
 
 # check and demo name what they need beyond a build.
 DEPS := $(sort $(DEPS_BUILD) \
-	$(if $(filter check check-kmod soak unit gc-sanitize,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
+	$(if $(filter check check-kmod guest-install soak unit gc-sanitize,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
 	$(if $(filter check demo bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
 	$(if $(filter bench-device,$(MAKECMDGOALS)),fio) \
+	$(if $(filter deb guest-install,$(MAKECMDGOALS)),$(DEPS_DEB)) \
+	$(if $(filter rpm-lint,$(MAKECMDGOALS)),$(DEPS_RPM)) \
 	$(if $(filter bench-prefetch bench-latency,$(MAKECMDGOALS)),$(DEPS_JAVA)))
 
 deps:

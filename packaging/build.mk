@@ -48,3 +48,42 @@ install-man:
 		install -D -m 644 $$m $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/} || exit 1; done
 	$(Q)for u in $(UNIT_MANS); do \
 		ln -sf ebb-units.7 $(DESTDIR)$(PREFIX)/share/man/man7/$$u.7 || exit 1; done
+
+# The kernel module as source, for dkms(8) to build for each kernel.
+DKMS_DIR = $(DESTDIR)$(PREFIX)/src/ebb-swap-$(VERSION)
+.PHONY: install-dkms
+install-dkms:
+	$(call say,INSTALL,$(DKMS_DIR))
+	$(Q)install -d $(DKMS_DIR)/shim $(DKMS_DIR)/common
+	$(Q)install -m 644 $(KMOD_SOURCES) $(DKMS_DIR)
+	$(Q)install -m 644 $(wildcard kmod-swap/shim/*.h) $(DKMS_DIR)/shim
+	$(Q)install -m 644 daemon/common/bytes.h $(DKMS_DIR)/common
+	$(Q)sed 's|@VERSION@|$(VERSION)|' packaging/dkms/dkms.conf > $(DKMS_DIR)/dkms.conf
+
+# `make deb`: the Debian packages, from a copy of the tree, and what lintian has to say.
+DEB := $(B)/deb
+DEB_TREE := $(DEB)/ebb-$(VERSION)
+
+.PHONY: deb rpm-lint
+deb: | deps
+	$(call say,DEB,$(DEB))
+	$(Q)rm -rf $(DEB) && mkdir -p $(DEB_TREE)
+	$(Q)tar -c --exclude=./build --exclude=./.git . | tar -x -C $(DEB_TREE)
+	$(Q)cp -r packaging/debian $(DEB_TREE)/debian
+	$(Q)cd $(DEB_TREE) && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES \
+		dpkg-buildpackage -b -us -uc >../build.log 2>&1 || { tail -40 ../build.log; exit 1; }
+	$(Q)rm -rf $(DEB_TREE)
+	$(call say,LINTIAN,$(DEB))
+	$(Q)lintian --fail-on error,warning --display-info --tag-display-limit 0 $(DEB)/*.changes
+	$(Q)ls -sh $(DEB)/*.deb
+
+# As far as that goes on Debian.
+rpm-lint: | deps
+	$(call say,RPMLINT,packaging/rpm/ebb.spec)
+	$(Q)rpmspec -P --define "_sourcedir $(CURDIR)" packaging/rpm/ebb.spec >/dev/null
+	$(Q)rpmlint --config packaging/rpm/rpmlint.toml packaging/rpm/ebb.spec
+
+# Them on a machine with systemd, installed, upgraded while pages are out, purged.
+.PHONY: guest-install
+guest-install: deb test-programs
+	$(Q)$(PYTHON) -B tests/guest/boots.py install

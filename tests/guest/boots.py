@@ -31,6 +31,7 @@ class Boot:
     timeout: int = 420
     append: str = ""
     cpus: int = 1
+    systemd: bool = False
     by_name: bool = False # only when its group is asked for: too long for `make check`
 
 
@@ -40,6 +41,7 @@ BOOTS = (
     Boot("chaos", ("test_chaos.py",)),
     Boot("pressure", ("test_pressure.py",), memory=640),
     Boot("kmod", ("test_kmod.py", "test_kmod_control.py"), cpus=2, timeout=900, by_name=True),
+    Boot("install", ("test_install.py",), memory=1536, timeout=900, systemd=True, by_name=True),
 )
 
 printing = threading.Lock()
@@ -59,7 +61,8 @@ def run_boot(series, boot, results):
     try:
         r = guest.guest_run(command, guest.Options(
             kernel=series, memory=boot.memory, timeout=boot.timeout, append=boot.append,
-            cpus=boot.cpus, name=f"check-{series}-{boot.group}"), lambda line: say(label, line))
+            cpus=boot.cpus, systemd=boot.systemd, name=f"check-{series}-{boot.group}"),
+            lambda line: say(label, line))
     except (GuestError, OSError) as e:
         say(label, str(e))
         results.append(failed_suite(label, "boot", str(e)))

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+What is installed: that man pages, completions, units and packages agree with the programs and
+with each other.  `make deb` and `make rpm-lint` build the packages.
+"""
+import fnmatch
+import os
+import re
+import shlex
+import subprocess
+
+import pytest
+
+import machine
+import parts
+import units
+import zsh
+from machine import BIN, REPO
+
+pytestmark = pytest.mark.beside
+
+MAN = REPO / "docs" / "man"
+PACKAGING = REPO / "packaging"
+SIM_COMMANDS = ("trace", "policies", "cluster")
+# What only says something of the machine that mandoc runs on.
+NOT_OURS = re.compile("referenced manual not found|outdated mandoc.db")
+# systemd-analyze security: 0 is best, 10 is worst.
+MOST_EXPOSED = {
+    "ebbd.service": 4.0,
+    "ebb-donord.service": 4.0,
+    # Its server's mount has to be seen by all, which a mount namespace, and half of what
+    # is scored, rules out.
+    "ebb-device@.service": 4.5,
+}
+
+
+def said(*argv):
+    done = subprocess.run(argv, text=True, capture_output=True, timeout=60, check=False)
+    return (done.stdout + done.stderr).strip()
+
+
+def without_make():
+    """The environment, but for what the make that runs these tests tells other makes."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """What `make install` and `make install-dkms` put below a directory."""
+    directory = tmp_path_factory.mktemp("install")
+    done = subprocess.run(["make", "-C", REPO, "NO_DEPS=1", f"DESTDIR={directory}",
+                           "install", "install-dkms"], text=True, capture_output=True,
+                          timeout=300, env=without_make(), check=False)
+    assert done.returncode == 0, done.stderr
+    return directory
+
+
+def files(tree):
+    return sorted(p.relative_to(tree) for p in tree.rglob("*") if not p.is_dir())
+
+
+# --- man pages -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", sorted(p.name for p in MAN.iterdir()))
+def test_man_page_is_clean(page):
+    lines = said("mandoc", "-T", "lint", MAN / page).splitlines()
+    assert [l for l in lines if not NOT_OURS.search(l)] == []
+    for name, section in re.findall(r"^\.Xr (ebb\S*) (\d)", (MAN / page).read_text(), re.M):
+        assert (MAN / f"{name}.{section}").exists(), f"{page}: {name}({section})"
+
+
+def table_options(*argv):
+    """Names and letters of a program's option table, which --help prints."""
+    text = subprocess.run([*argv, "--help"], text=True, capture_output=True, timeout=10,
+                          check=True).stdout
+    rows = re.findall(r"^  (?:-(\w),|   ) --([a-z-]+)", text, re.M)
+    return {x for row in rows for x in row if x}
+
+
+def page_options(text):
+    """Those that a man page lists, and all that its synopsis names."""
+    text = text.replace("\\-", "-")
+    listed = {o for line in re.findall(r"^\.It (?:Fl .*)", text, re.M)
+              for o in re.findall(r"Fl -?([a-z-]+)", line)}
+    synopsis = re.search(r"^\.Sh SYNOPSIS\n(.*?)^\.Sh", text, re.M | re.S)
+    named = re.findall(r"Fl -?([a-z][a-z-]*)", synopsis.group(1)) if synopsis else []
+    return listed, set(named)
+
+
+@pytest.mark.parametrize("program", ["ebbd", "ebb-swapd", "ebb-donord"])
+def test_man_page_agrees_with_the_option_table(program):
+    table = table_options(BIN / program)
+    listed, named = page_options((MAN / f"{program}.8").read_text())
+    assert len(table) >= 8
+    assert listed == table
+    assert named <= table
+
+
+def test_man_page_of_the_simulator():
+    text = (MAN / "ebb-sim.1").read_text()
+    sections = re.split(r"^\.It Cm (\w+).*\n", text.split(".Sh DESCRIPTION")[1], flags=re.M)
+    found = dict(zip(sections[1::2], sections[2::2]))
+    assert set(found) == set(SIM_COMMANDS)
+    for command, section in found.items():
+        assert page_options(section)[0] == table_options(BIN / "ebb-sim", command), command
+    for command in SIM_COMMANDS:
+        assert f"  {command} " in said(BIN / "ebb-sim", "--help")
+
+
+def verbs():
+    """"device create", "doctor", ... of ebbctl's help."""
+    return re.findall(r"^  ([a-z]+(?: [a-z]+)?)  +\S", said(BIN / "ebbctl", "help"), re.M)
+
+
+def test_man_page_of_ebbctl():
+    """Each verb has its place there and no other has; each has its options and no others."""
+    text = (MAN / "ebbctl.8").read_text()
+    commands = text.split(".Sh COMMANDS")[1].split("\n.Sh ")[0]
+    parts_ = re.split(r"^\.It Ic ([a-z]+(?: [a-z]+)?).*\n", commands, flags=re.M)
+    found = dict(zip(parts_[1::2], parts_[2::2]))
+    assert set(found) == set(verbs())
+    for verb, section in found.items():
+        listed = page_options(section)[0]
+        table = table_options(BIN / "ebbctl", *verb.split())
+        # Said of all verbs at the beginning, but for run's own.
+        common = {"json", "j"} if verb != "run" else set()
+        assert listed - common == table - common, verb
+
+
+def test_man_page_of_policies(tree, tmp_path):
+    """It names those that come with ebb, and its example compiles with what is installed."""
+    text = (MAN / "ebb-policy.7").read_text()
+    ours = {p.name.removesuffix(".bpf.o") for p in (tree / "usr/lib/ebb/policies").glob("*.bpf.o")}
+    assert ours == set(re.findall(r"^\.It Cm (\w+)$", text, re.M))
+    example = re.search(r"^\.Bd.*\n(// SPDX.*?)^\.Ed", text, re.M | re.S).group(1)
+    (tmp_path / "next.bpf.c").write_text(example)
+    done = subprocess.run(["make", "-f", tree / "usr/share/ebb/policy.mk", "next.bpf.o", "next.so"],
+                          cwd=tmp_path, env=without_make(), text=True, capture_output=True,
+                          timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# --- completion ----------------------------------------------------------------------------
+
+
+def bash_complete(script, line):
+    """What bash would offer; @line ends where Tab is pressed."""
+    ask = (f"{script}\nCOMP_WORDS=({shlex.join(line.split(' '))})\n"
+           "COMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_ebbctl 2>/dev/null\n"
+           'printf "%s\\n" "${COMPREPLY[@]}"')
+    done = subprocess.run(["bash", "-c", ask], text=True, capture_output=True, timeout=20,
+                          env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}, check=True)
+    return done.stdout.split()
+
+
+@pytest.fixture(scope="module", params=["bash", "zsh"])
+def complete(request, tmp_path_factory):
+    script = said(BIN / "ebbctl", "completion", request.param)
+    if request.param == "bash":
+        yield lambda line: bash_complete(script, line)
+        return
+    shell = zsh.Zsh(script, tmp_path_factory.mktemp("zsh"))
+    yield shell.complete
+    shell.close()
+
+
+def test_completion_agrees_with_the_option_tables(complete):
+    for verb in verbs():
+        table = {f"--{o}" for o in table_options(BIN / "ebbctl", *verb.split()) if len(o) > 1}
+        offered = {o.rstrip("=") for o in complete(f"ebbctl {verb} --")}
+        assert offered == table | {"--help"}, verb
+
+
+def test_completion_of_words(complete):
+    assert set(complete("ebbctl ")) == {v.split()[0] for v in verbs()}
+    for thing in ("device", "policy", "trace"):
+        assert set(complete(f"ebbctl {thing} ")) == {v.split()[1] for v in verbs()
+                                                     if v.startswith(f"{thing} ")}
+    assert complete("ebbctl device cr") == ["create"]
+    assert set(complete("ebbctl device create x --scope ")) == {"any", "attached"}
+    assert set(complete("ebbctl completion ")) == {"bash", "zsh"}
+    assert "local" in complete("ebbctl donor drain ")
+    assert "setpriv" in complete("ebbctl run --mem 1G -- setpr")
+
+
+# --- what is installed ---------------------------------------------------------------------
+
+
+def test_everything_has_a_man_page(tree):
+    names = {p.name for p in files(tree)}
+    man = {p.name.rsplit(".", 1)[0]: p for p in files(tree) if "man" in p.parts}
+    programs = [p.name for p in files(tree) if p.parent.name in ("bin", "sbin")]
+    assert len(programs) == 5
+    wanted = [*programs, *(u.name for u in units.UNITS.iterdir()), "ebb.conf", "ebbgc"]
+    assert [n for n in wanted if n not in man] == []
+    for name, page in man.items():
+        text = (tree / page).read_text()
+        assert re.search(rf"^\.Nm {re.escape(name)}\b", text, re.M), f"{page}: does not name {name}"
+    assert "ebb-donord" in names and "/etc/default/ebb-donord" in (MAN / "ebb-donord.8").read_text()
+
+
+@pytest.mark.parametrize("unit", sorted(p.name for p in units.UNITS.glob("*.service")))
+def test_unit_is_hardened(tree, unit):
+    path = tree / "usr/lib/systemd/system" / unit
+    text = said("systemd-analyze", "--no-pager", "security", "--offline=yes", path)
+    score = re.search(r"Overall exposure level for \S+: ([\d.]+)", text)
+    assert score, text
+    assert float(score.group(1)) <= MOST_EXPOSED[unit], text
+
+
+def test_units_are_right(tree, tmp_path):
+    for path in (tree / "usr/lib/systemd/system").iterdir():
+        text = path.read_text()
+        assert "@PREFIX@" not in text, path
+        (tmp_path / path.name).write_text(text.replace("=/usr/sbin/", f"={tree}/usr/sbin/"))
+    made = sorted(tmp_path.iterdir())
+    assert len(made) == 4
+    # It also tells what it thinks of the machine's own.
+    told = said("systemd-analyze", "verify", "--man=no", *made).splitlines()
+    assert [line for line in told if "ebb" in line] == []
+
+
+def test_users_and_directories(tree):
+    users = tree / "usr/lib/sysusers.d/ebb.conf"
+    told = said("systemd-sysusers", "--dry-run", users)
+    for name in ("ebb", "ebb-admin", "ebb-donord"):
+        assert re.search(rf"\b{name}\b", told) or said("getent", "group", name)
+    user = re.search(r"^u (\S+)", users.read_text(), re.M).group(1)
+    assert units.settings("ebb-donord.service", "User") == [user]
+    root = tree / "root"
+    root.mkdir()
+    directories = tree / "usr/lib/tmpfiles.d/ebb.conf"
+    assert said("systemd-tmpfiles", "--create", f"--root={root}", directories) == ""
+    assert (root / "run/ebb/devices").is_dir()
+    assert (root / "var/lib/ebb").stat().st_mode & 0o777 == 0o700
+
+
+# --- packages ------------------------------------------------------------------------------
+
+
+def version():
+    return re.search(r"^VERSION := (\S+)", (REPO / "Makefile").read_text(), re.M).group(1)
+
+
+def test_versions_agree():
+    assert f"ebb ({version()}) " in (PACKAGING / "debian/changelog").read_text().splitlines()[0]
+    spec = (PACKAGING / "rpm/ebb.spec").read_text()
+    assert re.search(rf"^Version: +{re.escape(version())}$", spec, re.M)
+    assert said(BIN / "ebbctl", "--version") == f"ebbctl {version()}"
+
+
+def test_build_dependencies_agree():
+    """What the Makefile has installed for a build, and what a package says it needs."""
+    text = (REPO / "Makefile").read_text().replace("\\\n", " ")
+    wanted = set(re.search(r"^DEPS_BUILD := (.*)", text, re.M).group(1).split())
+    control = (PACKAGING / "debian/control").read_text()
+    field = re.search(r"^Build-Depends:\n((?: .*\n)+)", control, re.M).group(1)
+    named = set(re.findall(r"^ ([a-z0-9.+-]+)", field, re.M))
+    assert wanted - {"gcc", "make"} <= named
+    assert named - wanted == {"debhelper-compat", "dh-dkms"}
+
+
+def debian_place(path):
+    """Where the Debian packages have what is installed elsewhere by default."""
+    path = str(path).replace("usr/lib/systemd/system", "lib/systemd/system")
+    path = path.replace("zsh/site-functions", "zsh/vendor-completions")
+    return re.sub(r"^usr/lib/(?=libebbgc|pkgconfig)", "usr/lib/x86_64-linux-gnu/", path)
+
+
+def test_every_file_is_in_one_debian_package(tree):
+    lists = {p.stem: p.read_text().split() for p in (PACKAGING / "debian").glob("*.install")}
+    assert set(lists) == {"ebb", "libebbgc1", "libebbgc-dev", "ebb-swap-dkms"}
+    used = set()
+    for path in files(tree):
+        where = debian_place(path)
+        owners = [(name, pattern) for name, patterns in lists.items() for pattern in patterns
+                  if fnmatch.fnmatch(where, pattern) or fnmatch.fnmatch(where, f"{pattern}/*")]
+        assert len(owners) == 1, f"{where}: {owners}"
+        used.update(owners)
+    assert {p for ps in lists.values() for p in ps} == {pattern for _, pattern in used}
+
+
+def test_the_library_is_named_after_its_version(tree):
+    text = said("objdump", "-p", tree / "usr/lib/libebbgc.so")
+    soname = re.search(r"SONAME +(\S+)", text).group(1)
+    assert f"Package: {soname.replace('.so.', '')}\n" in (PACKAGING / "debian/control").read_text()
+    assert (tree / "usr/lib" / soname).is_symlink()
+
+
+def test_the_module_can_be_built_from_what_is_installed(tree):
+    source = tree / f"usr/src/ebb-swap-{version()}"
+    conf = (source / "dkms.conf").read_text()
+    assert f'PACKAGE_VERSION="{version()}"' in conf
+    kernels = re.compile(re.search(r'BUILD_EXCLUSIVE_KERNEL="(.*)"', conf).group(1))
+    assert all(kernels.search(k) for k in ("6.1.0-37-amd64", "6.12.48+deb13-amd64", "6.6.1"))
+    assert not any(kernels.search(k) for k in ("5.15.0", "6.0.1", "6.13.0", "6.18.1", "16.1.0"))
+    line = re.search(r"^ebb_swap-y := (.*)", (source / "Kbuild").read_text(), re.M).group(1)
+    objects = re.findall(r"(\w+)\.o", line)
+    assert len(objects) > 5 and all((source / f"{o}.c").exists() for o in objects)
+    for path in source.rglob("*.[ch]"):
+        for name in re.findall(r'^#include "([^"]+)"', path.read_text(), re.M):
+            assert any((d / name).exists() for d in (source, source / "shim", path.parent)), \
+                f"{path.name}: {name}"
