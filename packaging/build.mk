@@ -9,7 +9,8 @@ PROGRAMS_BIN := ebb-sim
 UNITS := $(wildcard packaging/systemd/*.service packaging/systemd/*.slice packaging/systemd/*.socket)
 MANS := $(wildcard docs/man/*.[0-9])
 # Units that share a page: `man ebb.slice` finds it, too.
-UNIT_MANS := ebbd.service ebb-donord.service ebb-device@.service ebb.slice
+UNIT_MANS := ebbd.service ebb-donord.service ebb-device@.service ebb-metrics.socket \
+	ebb-metrics@.service ebb.slice
 
 install: all
 	$(call say,INSTALL,$(DESTDIR)$(PREFIX))

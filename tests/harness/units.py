@@ -5,6 +5,10 @@ import machine
 UNITS = machine.REPO / "packaging" / "systemd"
 
 
+def names():
+    return [p.name for p in UNITS.iterdir() if p.suffix != ".catalog"]
+
+
 def settings(unit, key):
     """The values of @key= in a unit file, in order."""
     lines = (UNITS / unit).read_text().splitlines()
