@@ -224,7 +224,7 @@ static void print_advice(struct json_object *o)
 /* With which memory nothing would have been out. */
 static uint64_t needed(const struct sim_history *h)
 {
-	return h->info.memory + (h->out_max << h->info.page_shift);
+	return h->info.memory + (h->beyond << h->info.page_shift);
 }
 
 static struct json_object *sort_out_sizes(struct sizes *s, const struct subject *subject,

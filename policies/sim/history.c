@@ -462,6 +462,20 @@ static int sort_departures(struct making *m)
 	return 0;
 }
 
+/* Memory is not full all the time: what was local at most is what it holds. */
+static uint64_t sampled_beyond(const struct making *m)
+{
+	uint64_t resident = 0, all = 0;
+
+	for (size_t i = 0; i < m->samples; i++) {
+		const struct trace_sample *s = &m->sample[i];
+
+		resident = s->resident > resident ? s->resident : resident;
+		all = s->resident + s->swapped > all ? s->resident + s->swapped : all;
+	}
+	return all - resident;
+}
+
 int sim_history_read(struct sim_history *h, struct trace_reader *r, struct error *e)
 {
 	struct making m = { .h = h };
@@ -480,10 +494,7 @@ int sim_history_read(struct sim_history *h, struct trace_reader *r, struct error
 		ret = add_unseen_departures(&m);
 	if (!ret)
 		ret = sort_departures(&m);
-	h->out_max = m.known_max;
-	for (size_t i = 0; i < m.samples; i++)
-		if (m.sample[i].swapped > h->out_max)
-			h->out_max = m.sample[i].swapped;
+	h->beyond = m.samples ? sampled_beyond(&m) : m.known_max;
 	free(m.record);
 	free(m.departure);
 	free(m.last);

@@ -81,7 +81,7 @@ def test_recorded_size_is_as_recorded(fixture):
     size = advise("--trace", fixture, "--sizes", percent)["sizes"][0]
     assert told["memory"] <= size["memory"] <= told["memory"] * 1.05
     none = next(p for p in size["policies"] if p["policy"] == "none")
-    assert none["misses"] <= told["misses"] * 1.05 and none["misses_high"] >= told["misses"] * 0.75
+    assert told["misses"] * 0.5 <= none["misses"] <= told["misses"] * 1.05
 
 
 @pytest.mark.beside
@@ -165,11 +165,11 @@ def test_full_recording_shows_more(ebbd, device, cgroup, tmp_path):
         scan.kill()
     told = parts.ebbctl_json("trace", "show", full)
     assert told["misses"] > 1000 and told["memory"] == 32 << 20 and told["samples"] >= 2
-    # 16 MiB of it were out at a time, and with 32 MiB it is as it was.
+    # 16 MiB of it found no room; what was out when it began is missed with any memory.
     answer = advise("--trace", full, "--sizes", "110,100")
     assert 46 << 20 < answer["needed"] < 56 << 20 and not answer["unknown"]
     none = [next(p for p in s["policies"] if p["policy"] == "none") for s in answer["sizes"]]
-    assert none[0]["misses"] < told["misses"] / 4
+    assert none[0]["misses"] < told["misses"] / 2
 
 
 def test_full_recording_ends_with_who_began_it(ebbd, device, cgroup, tmp_path):
