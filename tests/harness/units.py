@@ -1,8 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The unit files of ebb, and programs with no more rights than these give them."""
-import machine
+"""
+The unit files of ebb, and programs with no more rights than these give them.
 
-UNITS = machine.REPO / "packaging" / "systemd"
+  units.py UNIT PROGRAM [ARG...]   runs PROGRAM under the unit's SystemCallFilter=
+"""
+import ctypes
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+UNITS = Path(__file__).resolve().parents[2] / "packaging" / "systemd"
+# libseccomp's
+ALLOW, ERRNO = 0x7fff0000, 0x00050000
 
 
 def names():
@@ -15,8 +26,49 @@ def settings(unit, key):
     return [line.partition("=")[2] for line in lines if line.startswith(f"{key}=")]
 
 
-def bounded(unit):
-    """A command line's beginning: what follows has the unit's capabilities and no others."""
+def confined(unit, *user):
+    """
+    A command line's beginning: what follows has the unit's capabilities and system calls and no
+    others.  @user: options of setpriv that make it another user.
+    """
     words = " ".join(settings(unit, "CapabilityBoundingSet")).split()
     names = ["-all", *(f"+{w.removeprefix('CAP_').lower()}" for w in words)]
-    return ["setpriv", "--bounding-set", ",".join(names), "--inh-caps", "-all", "--no-new-privs"]
+    return ["setpriv", "--bounding-set", ",".join(names), "--inh-caps", "-all", "--no-new-privs",
+            *user, "--", "/usr/bin/python3", "-B", __file__, unit]
+
+
+def members(word):
+    """The system calls that a word of SystemCallFilter= stands for."""
+    if not word.startswith("@"):
+        return {word}
+    told = subprocess.run(["systemd-analyze", "--no-pager", "syscall-filter", word], text=True,
+                          capture_output=True, check=True).stdout
+    lines = (line.strip() for line in told.splitlines()[1:])
+    return {name for line in lines if line and not line.startswith("#") for name in members(line)}
+
+
+def system_calls(unit):
+    """Those that a unit allows: lines add, lines with "~" take away."""
+    names = set()
+    for line in settings(unit, "SystemCallFilter"):
+        these = set().union(*(members(w) for w in line.removeprefix("~").split()))
+        names = names - these if line.startswith("~") else names | these
+    return names
+
+
+def load_filter(names):
+    """All else answers EPERM, for this process and what it starts."""
+    lib = ctypes.CDLL("libseccomp.so.2", use_errno=True)
+    lib.seccomp_init.restype = ctypes.c_void_p
+    context = ctypes.c_void_p(lib.seccomp_init(ctypes.c_uint32(ERRNO | errno.EPERM)))
+    numbers = {lib.seccomp_syscall_resolve_name(name.encode()) for name in names}
+    for number in sorted(n for n in numbers if n >= 0):
+        r = lib.seccomp_rule_add_array(context, ctypes.c_uint32(ALLOW), number, 0, None)
+        assert r == 0, (number, r)
+    r = lib.seccomp_load(context)
+    assert r == 0, r
+
+
+if __name__ == "__main__":
+    load_filter(system_calls(sys.argv[1]))
+    os.execvp(sys.argv[2], sys.argv[2:])

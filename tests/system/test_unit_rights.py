@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-The capabilities that the units of systemd leave their programs: all that the programs do
-works with these, and without those for which a reason is given in the unit it does not.
+The capabilities and system calls that the units of systemd leave their programs: all that the
+programs do works with these.
 """
 import os
 import shutil
@@ -33,14 +33,14 @@ RESOURCE = has(status_of("self"), CAP_SYS_RESOURCE)
 
 
 def run(unit, *argv):
-    return subprocess.run([*units.bounded(unit), BIN / "ebbctl", *argv], text=True,
+    return subprocess.run([*units.confined(unit), BIN / "ebbctl", *argv], text=True,
                           capture_output=True, timeout=120, check=False)
 
 
 @pytest.fixture
 def device(swap_lock, donor):
     """Made and destroyed with the rights of its unit."""
-    told = subprocess.check_output([*units.bounded(DEVICE), "cat", "/proc/self/status"], text=True)
+    told = subprocess.check_output([*units.confined(DEVICE), "cat", "/proc/self/status"], text=True)
     # Swap on a server that is not locked may be the end of this machine.
     assert has(dict(line.split(":\t", 1) for line in told.splitlines()), CAP_IPC_LOCK)
     done = run(DEVICE, "device", "create", "test0", "--size", "256M", "--slab", "16M",
@@ -57,7 +57,7 @@ def device(swap_lock, donor):
 
 @pytest.fixture
 def ebbd(swap_lock, logs):
-    d = parts.Daemon([*units.bounded("ebbd.service"), BIN / "ebbd"], logs / "ebbd.log")
+    d = parts.Daemon([*units.confined("ebbd.service"), BIN / "ebbd"], logs / "ebbd.log")
     yield d
     d.stop()
     machine.pins_remove()
@@ -108,8 +108,8 @@ def test_a_donor_is_nobody(tmp_path):
     raised = ["choom", "-n", limits["OOMScoreAdjust"], "--", "prlimit",
               f"--memlock={limits['LimitMEMLOCK'].replace('infinity', 'unlimited')}",
               f"--rtprio={limits['LimitRTPRIO']}", "--"] if RESOURCE else []
-    argv = [*raised, *units.bounded(unit), f"--reuid={NOBODY}", f"--regid={NOBODY}",
-            "--clear-groups", BIN / "ebb-donord", "--listen", "127.0.0.1:7479",
+    argv = [*raised, *units.confined(unit, f"--reuid={NOBODY}", f"--regid={NOBODY}",
+                                     "--clear-groups"), BIN / "ebb-donord", "--listen", "127.0.0.1:7479",
             "--memory", "4M", "--slab", "1M", "--drain-timeout", "0"]
     try:
         donor = parts.Daemon(argv, tmp_path / "donor.log", env={"EBB_RUN_DIR": run_dir})
