@@ -90,14 +90,18 @@ uint64_t connections_with_key(const struct lender *l, const char *name)
 static struct connection *find_place(struct lender *l, const struct sockaddr_storage *peer,
 				     const char **why)
 {
-	struct connection *found = NULL, *stranger = NULL, *neighbour = NULL;
+	struct connection *found = NULL, *stranger = NULL, *neighbour = NULL, *kept = NULL;
 	uint64_t same = 0;
 
 	for (int i = 0; i < CONNECTIONS; i++) {
 		struct connection *c = &l->connections[i];
 
-		if (c->fd < 0) {
+		if (connection_is_free(c)) {
 			found = found ? found : c;
+			continue;
+		}
+		if (c->fd < 0) {
+			kept = !kept || c->kept_until < kept->kept_until ? c : kept;
 			continue;
 		}
 		stranger = older(stranger, c);
@@ -110,8 +114,8 @@ static struct connection *find_place(struct lender *l, const struct sockaddr_sto
 	if (l->options.peer_connections && same >= l->options.peer_connections)
 		found = neighbour;
 	else if (!found)
-		found = stranger;
-	if (found && found->fd >= 0)
+		found = stranger ? stranger : kept;
+	if (found && !connection_is_free(found))
 		connection_drop(found, "no greeting, and others want its place");
 	return found;
 }
@@ -134,7 +138,8 @@ struct connection *connection_adopt(struct lender *l, int fd, const struct socka
 	stream_rx_reset(&c->rx);
 	stream_tx_reset(&c->tx, NULL, NULL);
 	c->tx.budget = CONNECTION_TURN;
-	c->greeted = c->writing = false;
+	c->greeted = c->writing = c->keeps = false;
+	*c->key = '\0';
 	c->local = peer->ss_family == AF_UNIX;
 	access_begin(&c->access, c->local ? NULL : l->tls);
 	c->home = c->number;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "donord.h"
+#include "resume.h"
 
 /* Who says nothing, or takes no reply, for so long has no business here. */
 #define GREETING_NS (5 * SECOND)
@@ -64,11 +65,9 @@ static void drop_data(struct connection *c)
 	}
 }
 
-void connection_drop(struct connection *c, const char *why)
+void connection_hang_up(struct connection *c)
 {
 	struct lender *l = c->lender;
-	char peer[64];
-	uint32_t slabs;
 
 	/* Before its slabs are anybody else's. */
 	drop_data(c);
@@ -79,9 +78,20 @@ void connection_drop(struct connection *c, const char *why)
 	}
 	end_arrival(c);
 	set_held(c, false);
-	close(c->fd);
+	if (c->fd >= 0)
+		close(c->fd);
 	c->fd = -1;
 	eviction_forget(l, c);
+}
+
+void connection_drop(struct connection *c, const char *why)
+{
+	struct lender *l = c->lender;
+	char peer[64];
+	uint32_t slabs;
+
+	connection_hang_up(c);
+	c->kept_until = 0;
 	slabs = lend_release_owner(l->pool, c->number);
 	if (connection_is_data(c))
 		lender_say(l, LOG_LVL_INFO, "borrower %s: data connection: %s", c->name, why);
@@ -136,14 +146,14 @@ static void put_donor(struct connection *c, const struct wire_frame *f)
 static uint32_t owned(const struct connection *c)
 {
 	const struct lend_pool *p = c->lender->pool;
-	const char *name = c->access.tls.name;
+	const char *name = c->key;
 	uint32_t n = 0;
 
 	if (!*name)
 		return lend_owned(p, c->number);
 	for (uint32_t i = 0; i < p->count; i++)
 		n += lend_holds(&p->slabs[i]) &&
-		     !strcmp(c->lender->connections[p->slabs[i].owner].access.tls.name, name);
+		     !strcmp(c->lender->connections[p->slabs[i].owner].key, name);
 	return n;
 }
 
@@ -159,22 +169,40 @@ static enum wire_status map(struct connection *c, struct wire_frame *r)
 }
 
 /* A borrower on this machine gets the memory with the reply. */
-static void put_slab(struct connection *c, const struct wire_frame *f)
+static void hand_over(struct connection *c, struct wire_frame *r)
 {
 	struct lend_pool *p = c->lender->pool;
+
+	r->direction = WIRE_REPLY;
+	r->length = 0;
+	lend_pin(p, r->slab);
+	if (!c->tx.count)
+		c->sent_at = c->lender->now;
+	stream_push_fd(&c->tx, r, lend_hand_over(p, r->slab), r->slab);
+}
+
+static void put_slab(struct connection *c, const struct wire_frame *f)
+{
 	struct wire_frame r = *f;
 	enum wire_status st = map(c, &r);
 
-	if (st != WIRE_OK || !c->local) {
+	if (st != WIRE_OK || !c->local)
 		put_reply(c, &r, st, NULL, 0, NO_SLAB);
-		return;
-	}
-	r.direction = WIRE_REPLY;
-	r.length = 0;
-	lend_pin(p, r.slab);
-	if (!c->tx.count)
-		c->sent_at = c->lender->now;
-	stream_push_fd(&c->tx, &r, lend_hand_over(p, r.slab), r.slab);
+	else
+		hand_over(c, &r);
+}
+
+/* A slab of a session that was resumed: as the reply to MAP was. */
+static void put_again(struct connection *c, const struct wire_frame *f)
+{
+	struct lend_pool *p = c->lender->pool;
+	struct wire_frame r = *f;
+	enum wire_status st = lend_again(p, c->number, f->slab, f->generation);
+
+	if (st != WIRE_OK || !c->local)
+		put_reply(c, f, st, NULL, 0, NO_SLAB);
+	else
+		hand_over(c, &r);
 }
 
 static void unmap(struct connection *c, const struct wire_frame *f)
@@ -190,6 +218,7 @@ static void unmap(struct connection *c, const struct wire_frame *f)
 static int greet(struct connection *c, const struct wire_frame *f)
 {
 	struct lender *l = c->lender;
+	bool resumed = false;
 	struct wire_hello h;
 
 	if (wire_parse_hello(c->small, f->length, &h))
@@ -208,13 +237,21 @@ static int greet(struct connection *c, const struct wire_frame *f)
 	for (int i = 0; i < CONNECTIONS; i++) {
 		struct connection *old = &l->connections[i];
 
-		if (old != c && old->fd >= 0 && old->greeted && old->borrower == h.borrower &&
-		    !connection_is_data(old) &&
-		    !strcmp(old->access.tls.name, c->access.tls.name))
-			connection_drop(old, "replaced by a newer connection");
+		if (old == c || connection_is_free(old) || !old->greeted ||
+		    old->borrower != h.borrower || connection_is_data(old) ||
+		    strcmp(old->key, c->access.tls.name))
+			continue;
+		resumed |= h.flags & WIRE_RESUME && resume_take(c, old);
+		connection_drop(old, "replaced by a newer connection");
+	}
+	if (h.flags & WIRE_RESUME && !resumed) {
+		put_reply(c, f, WIRE_NO_SESSION, NULL, 0, NO_SLAB);
+		return 0;
 	}
 	if (access_greeted(&c->access))
 		return -EIO;
+	c->keeps = h.flags & WIRE_KEEP;
+	strcpy(c->key, c->access.tls.name);
 	c->greeted = true;
 	c->borrower = h.borrower;
 	memcpy(c->name, h.name, sizeof(c->name));
@@ -351,6 +388,17 @@ static int finished(void *data, const struct wire_frame *f)
 	case WIRE_UNMAP:
 		unmap(c, f);
 		return 0;
+	case WIRE_REMAP:
+		put_again(c, f);
+		return 0;
+	case WIRE_RELEASE:
+		resume_settle(c);
+		put_reply(c, f, WIRE_OK, NULL, 0, NO_SLAB);
+		return 0;
+	case WIRE_BYE:
+		c->keeps = false;
+		put_reply(c, f, WIRE_OK, NULL, 0, NO_SLAB);
+		return 0;
 	case WIRE_MAP:
 		if (wire_parse_map(c->small, f->length, &class))
 			return -EPROTO;
@@ -376,7 +424,7 @@ void connection_flush(struct connection *c)
 	int r = stream_flush(&c->tx, c->fd, reply_sent, c);
 
 	if (r < 0)
-		connection_drop(c, strerror(-r));
+		resume_wait(c, strerror(-r));
 	else
 		watch(c, has_room(c), r == 1);
 }
@@ -391,9 +439,9 @@ static void receive(struct connection *c)
 	else if (r == -EBADMSG)
 		connection_drop(c, "a frame that is not its own");
 	else if (r == -ECONNRESET)
-		connection_drop(c, "disconnected");
+		resume_wait(c, "disconnected");
 	else if (r < 0)
-		connection_drop(c, strerror(-r));
+		resume_wait(c, strerror(-r));
 	else
 		connection_flush(c);
 }
@@ -469,6 +517,8 @@ void connections_tick(struct lender *l, uint64_t now)
 	for (int i = 0; i < CONNECTIONS; i++) {
 		struct connection *c = &l->connections[i];
 
+		if (resume_given_up(c, now))
+			connection_drop(c, "no successor came");
 		if (c->fd < 0)
 			continue;
 		if (!c->greeted && now - c->since > GREETING_NS)
@@ -483,7 +533,7 @@ void connections_free(struct lender *l)
 	for (int i = 0; l->connections && i < CONNECTIONS; i++) {
 		struct connection *c = &l->connections[i];
 
-		if (c->fd >= 0)
+		if (!connection_is_free(c))
 			connection_drop(c, "the donor stops");
 		stream_rx_free(&c->rx);
 		stream_tx_free(&c->tx);

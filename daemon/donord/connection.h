@@ -37,12 +37,15 @@ struct connection {
 	int fd; /* -1 = free */
 	uint32_t number;
 	bool greeted, reading, writing; /* the last two: epoll interest */
+	bool keeps;          /* WIRE_KEEP */
+	uint64_t kept_until; /* ns: it ended, and a successor may come for its loans (resume.h); 0 = no */
 	bool held;           /* a request that has arrived waits for room for its reply */
 	bool local;          /* by a unix socket: may map slabs */
 	struct access access;
 	uint32_t home;       /* number of the connection whose slabs it moves pages of */
 	uint64_t borrower;
 	char name[WIRE_NAME];
+	char key[KEY_NAME];  /* name of its key; "" without */
 	struct sockaddr_storage peer;
 	uint64_t quota;      /* bytes; 0 = no limit */
 	uint64_t since;      /* ns: accepted */
@@ -81,8 +84,20 @@ static inline bool connection_is_data(const struct connection *c)
 void connection_event(struct connection *c, uint32_t events);
 /* Sends what is queued; may drop it. */
 void connection_flush(struct connection *c);
-/* Ends it; its slabs come back. */
+/* Ends it; its slabs come back, also those that were kept for a successor. */
 void connection_drop(struct connection *c, const char *why);
+
+/*
+ * Ends it but for its loans, and its data connections: when this returns, nothing that
+ * they sent can arrive in a slab any more.
+ */
+void connection_hang_up(struct connection *c);
+
+/* Whether its place is anybody's. */
+static inline bool connection_is_free(const struct connection *c)
+{
+	return c->fd < 0 && !c->kept_until;
+}
 
 /*
  * Room for a request of ours: WIRE_ASKED places of the queue are kept for them, so

@@ -92,12 +92,12 @@ void lender_status(const struct lender *l, struct donor_status *s)
 		const struct connection *c = &l->connections[i];
 		struct borrower_status *b = &s->borrowers[s->borrower_count];
 
-		if (c->fd < 0 || !c->greeted || connection_is_data(c))
+		if (connection_is_free(c) || !c->greeted || connection_is_data(c))
 			continue;
 		of[i] = b;
 		s->borrower_count++;
 		memcpy(b->name, c->name, sizeof(b->name));
-		memcpy(b->key, c->access.tls.name, sizeof(b->key));
+		memcpy(b->key, c->key, sizeof(b->key));
 		connection_peer_text(c, b->peer, sizeof(b->peer));
 		b->borrower = c->borrower;
 		b->quota = c->quota;

@@ -165,7 +165,8 @@ static void send_evicts(struct lender *l, uint64_t now)
 
 		if (s->state != LEND_LENT || s->asked != LEND_TO_ASK)
 			continue;
-		if (c->evicts == WIRE_EVICTS) {
+		/* Of one that is gone, the successor is asked. */
+		if (c->fd < 0 || c->evicts == WIRE_EVICTS) {
 			l->eviction.to_ask = true;
 			continue;
 		}

@@ -261,7 +261,7 @@ enum wire_status lend_map(struct lend_pool *p, uint32_t owner, uint32_t *slab,
 	s->owner = owner;
 	s->generation = ++p->generation;
 	s->asked = LEND_NOT_ASKED;
-	s->revoked = s->overdue = false;
+	s->revoked = s->overdue = s->unclaimed = false;
 	*slab = found;
 	*generation = p->generation;
 	return WIRE_OK;
@@ -307,6 +307,52 @@ uint32_t lend_release_owner(struct lend_pool *p, uint32_t owner)
 		/* The number will be another borrower's. */
 		s->revoked = false;
 		if (s->state != LEND_LENT)
+			continue;
+		release(p, s);
+		n++;
+	}
+	return n;
+}
+
+uint32_t lend_move(struct lend_pool *p, uint32_t from, uint32_t to)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < p->count; i++) {
+		struct lend_slab *s = &p->slabs[i];
+
+		if (s->owner != from || (s->state != LEND_LENT && !s->revoked))
+			continue;
+		s->owner = to;
+		if (s->state != LEND_LENT)
+			continue;
+		s->unclaimed = true;
+		/* The answer will not come. */
+		if (s->asked == LEND_ASKED)
+			s->asked = LEND_TO_ASK;
+		n++;
+	}
+	return n;
+}
+
+enum wire_status lend_again(struct lend_pool *p, uint32_t owner, uint32_t slab,
+			    uint32_t generation)
+{
+	enum wire_status st = lend_check(p, owner, slab, generation);
+
+	if (st == WIRE_OK)
+		p->slabs[slab].unclaimed = false;
+	return st;
+}
+
+uint32_t lend_release_rest(struct lend_pool *p, uint32_t owner)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < p->count; i++) {
+		struct lend_slab *s = &p->slabs[i];
+
+		if (s->owner != owner || s->state != LEND_LENT || !s->unclaimed)
 			continue;
 		release(p, s);
 		n++;

@@ -48,6 +48,7 @@ struct lend_slab {
 	bool handed;         /* somebody else may have it mapped */
 	bool revoked;        /* the last loan did not end by its borrower's will */
 	bool overdue;        /* has been reported */
+	bool unclaimed;      /* its borrower's successor has not named it yet */
 	int fd;              /* its memfd; -1 = private */
 	int result;          /* of the worker's */
 	uint32_t owner;      /* connection, of the present or last loan */
@@ -118,6 +119,15 @@ static inline bool lend_holds(const struct lend_slab *s)
 {
 	return s->state == LEND_LENT || s->pins;
 }
+
+/*
+ * What @from has is @to's, who is its successor: it names with lend_again() what it
+ * wants, and then lend_release_rest() takes the others back.  Return how many slabs.
+ */
+uint32_t lend_move(struct lend_pool *p, uint32_t from, uint32_t to);
+enum wire_status lend_again(struct lend_pool *p, uint32_t owner, uint32_t slab,
+			    uint32_t generation);
+uint32_t lend_release_rest(struct lend_pool *p, uint32_t owner);
 
 /* How many slabs @owner has, those included that it gave back and still uses. */
 uint32_t lend_owned(const struct lend_pool *p, uint32_t owner);

@@ -28,6 +28,7 @@ struct lender_options {
 	/* Most from one address, of those that no key tells apart; 0 = as many as there are. */
 	uint64_t peer_connections;
 	uint64_t key_connections; /* most with keys of one name, from wherever; 0 likewise */
+	uint64_t keep;        /* ns: what a borrower has waits so long for its successor */
 	uint64_t drain;       /* ns to wait for slabs to leave before the end */
 	uint64_t overdue;     /* ns: what was asked back longer ago is reported; 0 = nothing is */
 	uint64_t revoke;      /* ns: ... is taken when the machine runs out; 0 = never */

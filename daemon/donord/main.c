@@ -51,6 +51,8 @@ static const struct option_spec specs[] = {
 	       "most connections from one address, of those without a key [64]"),
 	OPTION("key-connections", OPTION_UINT, lender.key_connections, "N",
 	       "most connections with keys of one name [192]"),
+	OPTION("keep", OPTION_DURATION, lender.keep, "TIME",
+	       "what a borrower has waits so long for its successor when it dies [30s]"),
 	OPTION("drain-timeout", OPTION_DURATION, lender.drain, "TIME",
 	       "after SIGTERM, wait so long for borrowers to take their pages elsewhere [60s]"),
 	OPTION("overdue", OPTION_DURATION, lender.overdue, "TIME",
@@ -261,7 +263,8 @@ int main(int argc, char **argv)
 {
 	struct donord_options o = {
 		.slab = 64 << 20,
-		.lender = { .peer_connections = 64, .key_connections = 192, .drain = 60000000000ull,
+		.lender = { .peer_connections = 64, .key_connections = 192, .keep = 30000000000ull,
+			    .drain = 60000000000ull,
 			    .overdue = 300000000000ull },
 	};
 	struct error e = { 0 };

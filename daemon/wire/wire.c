@@ -119,12 +119,13 @@ uint32_t wire_payload(const struct wire_frame *f)
 }
 
 /*
- * HELLO: 0 version, 4 reserved, 8 borrower, 16 slab size, 24 name.
+ * HELLO: 0 version, 4 flags, 8 borrower, 16 slab size, 24 name.
  */
 void wire_build_hello(uint8_t buf[static WIRE_HELLO_SIZE], const struct wire_hello *h)
 {
 	memset(buf, 0, WIRE_HELLO_SIZE);
 	put32(buf, h->version);
+	put32(buf + 4, h->flags);
 	put64(buf + 8, h->borrower);
 	put64(buf + 16, h->slab_size);
 	memcpy(buf + 24, h->name, strnlen(h->name, WIRE_NAME - 1));
@@ -134,10 +135,11 @@ int wire_parse_hello(const void *buf, size_t len, struct wire_hello *h)
 {
 	const uint8_t *p = buf;
 
-	if (len != WIRE_HELLO_SIZE || get32(p + 4))
+	if (len != WIRE_HELLO_SIZE || get32(p + 4) & ~(WIRE_KEEP | WIRE_RESUME))
 		return -EPROTO;
 	*h = (struct wire_hello){
 		.version = get32(p),
+		.flags = get32(p + 4),
 		.borrower = get64(p + 8),
 		.slab_size = get64(p + 16),
 	};

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #define WIRE_MAGIC 0x31424245u /* "EBB1" as bytes */
-#define WIRE_VERSION 2u
+#define WIRE_VERSION 3u
 #define WIRE_HEADER 32u
 #define WIRE_PAGE 4096u
 #define WIRE_MAX_PAYLOAD (1u << 20)
@@ -43,6 +43,9 @@ enum wire_op {
 	WIRE_ACTIVITY,  /* donor asks: how active are these slabs? */
 	WIRE_EVICT,     /* donor asks: give this slab back; UNMAP follows in its time */
 	WIRE_JOIN,      /* first frame of a data connection */
+	WIRE_REMAP,     /* this slab is mine still: after HELLO has resumed a session */
+	WIRE_RELEASE,   /* ... and what I have not named so, take back */
+	WIRE_BYE,       /* no successor comes: what I have ends with this connection */
 	WIRE_OPS
 };
 
@@ -57,7 +60,7 @@ enum wire_status {
 	WIRE_STALE,       /* the slab's generation is another */
 	WIRE_BAD_RANGE,   /* beyond the end of the slab */
 	WIRE_NO_ROOM,     /* EVICT: its pages cannot go elsewhere now */
-	WIRE_NO_SESSION,  /* JOIN: no such session, or its number was used */
+	WIRE_NO_SESSION,  /* JOIN: no such session, or its number was used; HELLO: nothing to resume */
 	WIRE_BAD_MAC,     /* JOIN: not made with the session's key */
 	WIRE_NOT_HERE,    /* served on the session's other kind of connection */
 	WIRE_OVER_QUOTA,  /* MAP: the borrower has what it may have */
@@ -90,13 +93,24 @@ struct wire_frame {
 	uint32_t length;     /* READ, WRITE: bytes moved; else bytes of payload */
 };
 
+enum wire_hello_flags {
+	/*
+	 * When this connection ends without BYE, keep what I have for a while: a
+	 * successor may come for it.
+	 */
+	WIRE_KEEP = 1,
+	/* I am the successor: what the borrower of this number has is mine. */
+	WIRE_RESUME = 2,
+};
+
 /* Payload of a HELLO request. */
 struct wire_hello {
 	uint32_t version;
-	uint64_t borrower;  /* random, one per borrower process and donor it knows of: a
-			     * second connection with the same number fences the first */
+	uint64_t borrower;  /* random, one per device and donor it knows of: a second
+			     * connection with the same number fences the first */
 	uint64_t slab_size; /* bytes the borrower will use of a slab */
 	char name[WIRE_NAME]; /* for the donor's log; NUL-padded */
+	uint32_t flags;     /* enum wire_hello_flags */
 };
 
 enum wire_donor_flags {

@@ -7,8 +7,9 @@ import time
 
 from dataplane import PAGE, SLAB
 
-HELLO, MAP, UNMAP, READ, WRITE, PING, ACTIVITY, EVICT, JOIN = range(1, 10)
-VERSION = 2
+(HELLO, MAP, UNMAP, READ, WRITE, PING, ACTIVITY, EVICT, JOIN, REMAP, RELEASE, BYE) = range(1, 13)
+VERSION = 3
+KEEP, RESUME = 1, 2                    # HELLO's flags
 TOLD = struct.Struct("<IIQQQQQQQ")      # version, flags, slab, total, free, memory, used, session, identity
 
 
@@ -16,8 +17,8 @@ def frame(op, tag=0, slab=0, generation=0, offset=0, length=0, magic=b"EBB1", di
     return magic + struct.pack("<BBHQIIII", op, direction, status, tag, slab, generation, offset, length)
 
 
-def hello(version=VERSION, borrower=1, slab=SLAB, name=b"tester"):
-    return frame(HELLO, length=48) + struct.pack("<IIQQ24s", version, 0, borrower, slab, name)
+def hello(version=VERSION, borrower=1, slab=SLAB, name=b"tester", flags=0):
+    return frame(HELLO, length=48) + struct.pack("<IIQQ24s", version, flags, borrower, slab, name)
 
 
 def connect(donor):

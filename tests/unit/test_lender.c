@@ -154,11 +154,11 @@ static enum wire_status map(struct donor *d, struct peer *p)
 	return f.status;
 }
 
-static void connect_peer(struct donor *d, struct peer *p, uint64_t number, int slabs)
+static enum wire_status greet_as(struct donor *d, struct peer *p, uint64_t number, uint32_t flags)
 {
 	struct sockaddr_storage nobody = { .ss_family = AF_UNSPEC };
 	struct wire_hello h = { .version = WIRE_VERSION, .borrower = number, .slab_size = SLAB,
-				.name = "peer" };
+				.name = "peer", .flags = flags };
 	uint8_t payload[WIRE_HELLO_SIZE];
 	int fd[2];
 
@@ -169,7 +169,12 @@ static void connect_peer(struct donor *d, struct peer *p, uint64_t number, int s
 	assert_non_null(p->c);
 	wire_build_hello(payload, &h);
 	send_frame(d, p, (struct wire_frame){ .op = WIRE_HELLO, .length = WIRE_HELLO_SIZE }, payload);
-	assert_int_equal(take(p, WIRE_HELLO).status, WIRE_OK);
+	return take(p, WIRE_HELLO).status;
+}
+
+static void connect_peer(struct donor *d, struct peer *p, uint64_t number, int slabs)
+{
+	assert_int_equal(greet_as(d, p, number, 0), WIRE_OK);
 	for (int i = 0; i < slabs; i++)
 		assert_int_equal(map(d, p), WIRE_OK);
 }
@@ -197,6 +202,76 @@ static void answer(struct donor *d, struct peer *p, struct wire_frame f, enum wi
 	f.direction = WIRE_REPLY;
 	f.status = status;
 	send_frame(d, p, f, NULL);
+}
+
+/* The status of what @op says of @loan. */
+static enum wire_status say(struct donor *d, struct peer *p, enum wire_op op, struct wire_loan loan)
+{
+	send_frame(d, p, (struct wire_frame){ .op = op, .slab = loan.slab,
+					      .generation = loan.generation }, NULL);
+	return take(p, op).status;
+}
+
+static void kept_for_a_successor(void **state)
+{
+	struct donor *d = *state;
+	struct peer a, b, c;
+	struct wire_frame f;
+
+	d->l->options.keep = 30 * SECOND;
+	assert_int_equal(greet_as(d, &a, 1, WIRE_KEEP), WIRE_OK);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(map(d, &a), WIRE_OK);
+	connect_peer(d, &b, 2, 1);
+	/* It dies with a question unanswered. */
+	lender_drain(d->l, LENDER_STAY);
+	lender_tick(d->l, now_ns());
+	turn(d->l);
+	assert_int_equal(take(&a, WIRE_EVICT).slab, a.loans[0].slab);
+	assert_int_equal(take(&b, WIRE_EVICT).slab, b.loans[0].slab);
+	lender_undrain(d->l);
+	close(a.fd);
+	turn(d->l);
+	assert_int_equal(d->pool.in[LEND_LENT], 4);
+	assert_int_equal(say(d, &b, WIRE_REMAP, a.loans[0]), WIRE_NO_SLAB);
+
+	/* Another borrower has nothing to resume. */
+	assert_int_equal(greet_as(d, &c, 3, WIRE_KEEP | WIRE_RESUME), WIRE_NO_SESSION);
+	close(c.fd);
+	assert_int_equal(greet_as(d, &c, 1, WIRE_KEEP | WIRE_RESUME), WIRE_OK);
+	turn(d->l);
+	for (int i = 0; i < 3; i++) {
+		f = take(&c, WIRE_EVICT);
+		assert_int_equal(f.slab, a.loans[i].slab);
+		answer(d, &c, f, WIRE_NO_ROOM);
+	}
+	assert_int_equal(say(d, &c, WIRE_REMAP, a.loans[1]), WIRE_OK);
+	a.loans[2].generation++;
+	assert_int_equal(say(d, &c, WIRE_REMAP, a.loans[2]), WIRE_STALE);
+	assert_int_equal(say(d, &c, WIRE_RELEASE, (struct wire_loan){ 0 }), WIRE_OK);
+	assert_int_equal(d->pool.in[LEND_LENT], 2);
+	assert_int_equal(map(d, &c), WIRE_OK);
+	assert_int_equal(say(d, &c, WIRE_RELEASE, (struct wire_loan){ 0 }), WIRE_OK);
+	assert_int_equal(d->pool.in[LEND_LENT], 3);
+
+	/* Nobody comes. */
+	close(c.fd);
+	turn(d->l);
+	lender_tick(d->l, now_ns() + 29 * SECOND);
+	assert_int_equal(d->pool.in[LEND_LENT], 3);
+	lender_tick(d->l, now_ns() + 31 * SECOND);
+	assert_int_equal(d->pool.in[LEND_LENT], 1);
+
+	/* Who says so has no successor. */
+	assert_int_equal(greet_as(d, &c, 1, WIRE_KEEP), WIRE_OK);
+	assert_int_equal(map(d, &c), WIRE_OK);
+	assert_int_equal(say(d, &c, WIRE_BYE, (struct wire_loan){ 0 }), WIRE_OK);
+	close(c.fd);
+	turn(d->l);
+	assert_int_equal(d->pool.in[LEND_LENT], 1);
+	close(b.fd);
+	turn(d->l);
+	assert_int_equal(d->pool.in[LEND_LENT], 0);
 }
 
 static void by_activity(void **state)
@@ -510,6 +585,7 @@ static void told_to_end_at_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(kept_for_a_successor, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(by_activity, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_late_answer, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(evicts_are_bounded, with_donor, without_donor),

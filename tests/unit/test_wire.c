@@ -177,7 +177,7 @@ static void random_bytes(void **state)
 
 static void payloads(void **state)
 {
-	struct wire_hello h = { WIRE_VERSION, 0x1122334455667788, 64 << 20, "ebb0" }, h2;
+	struct wire_hello h = { WIRE_VERSION, 0x1122334455667788, 64 << 20, "ebb0", WIRE_KEEP }, h2;
 	struct wire_donor d = { WIRE_VERSION, WIRE_DRAINING, 64 << 20, 1ull << 40, 1ull << 39,
 				1ull << 41, 1ull << 38, 0x99aabbccddeeff00,
 				0x8877665544332211 }, d2;
@@ -191,7 +191,12 @@ static void payloads(void **state)
 	assert_int_equal(h2.borrower, h.borrower);
 	assert_int_equal(h2.slab_size, h.slab_size);
 	assert_string_equal(h2.name, "ebb0");
+	assert_int_equal(h2.flags, WIRE_KEEP);
 	assert_int_equal(wire_parse_hello(buf, sizeof(buf) - 1, &h2), -EPROTO);
+	buf[4] = 4; /* an unknown flag */
+	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), -EPROTO);
+	buf[4] = WIRE_KEEP | WIRE_RESUME;
+	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), 0);
 	buf[25] = '\n'; /* would break the donor's log */
 	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), -EPROTO);
 	memset(buf + 24, 'x', WIRE_NAME); /* no end */
