@@ -424,7 +424,7 @@ void connection_flush(struct connection *c)
 	int r = stream_flush(&c->tx, c->fd, reply_sent, c);
 
 	if (r < 0)
-		resume_wait(c, strerror(-r));
+		resume_wait(c, r == -EPIPE ? "disconnected" : strerror(-r));
 	else
 		watch(c, has_room(c), r == 1);
 }

@@ -123,6 +123,23 @@ static void print_all_stuck(struct json_object *device)
 	}
 }
 
+/* "1 takeover"; "no standby; 2 takeovers". */
+static void put_processes(struct json_object *row, struct json_object *server)
+{
+	int takeovers = (int)control_int(server, "takeovers", 0);
+	char text[96];
+
+	if (!control_int(server, "holder", 0))
+		snprintf(text, sizeof(text), "no holder; ");
+	else if (!control_int(server, "standby", 0))
+		snprintf(text, sizeof(text), "no standby; ");
+	else
+		*text = '\0';
+	snprintf(text + strlen(text), sizeof(text) - strlen(text), "%d takeover%s", takeovers,
+		 takeovers == 1 ? "" : "s");
+	put_str(row, "processes", text);
+}
+
 /* "3 donors"; "256 copies, 2 missing": what a table has no room for. */
 static void put_summary(struct json_object *row)
 {
@@ -140,6 +157,7 @@ static void put_summary(struct json_object *row)
 		put_str(row, "donor", text);
 	}
 	if (server) {
+		put_processes(row, server);
 		put_str(row, "durability", control_str(server, "durability", "disk"));
 		json_object_object_add(row, "live", json_object_get(get_member(server, "live")));
 		json_object_object_add(row, "mapped", json_object_get(get_member(server, "mapped")));
@@ -162,7 +180,8 @@ void device_print_table(struct json_object *rows)
 		{ "priority", "PRIO", COLUMN_COUNT }, { "state", "STATE", COLUMN_TEXT },
 		{ "scope", "SCOPE", COLUMN_TEXT }, { "durability", "KEPT BY", COLUMN_TEXT },
 		{ "live", "LIVE", COLUMN_BYTES }, { "mapped", "MAPPED", COLUMN_BYTES },
-		{ "copies", "COPIES", COLUMN_TEXT }, { "donor", "DONOR", COLUMN_TEXT },
+		{ "copies", "COPIES", COLUMN_TEXT }, { "processes", "SERVER", COLUMN_TEXT },
+		{ "donor", "DONOR", COLUMN_TEXT },
 		{ NULL },
 	};
 

@@ -47,3 +47,13 @@ uint32_t bits_count(const uint64_t *map, uint32_t first, uint32_t count)
 		n += (uint32_t)__builtin_popcountll(map[w] & mask(w, first, count));
 	return n;
 }
+
+uint32_t bits_count_without(const uint64_t *map, const uint64_t *other, uint32_t first,
+			    uint32_t count)
+{
+	uint32_t n = 0;
+
+	for (uint32_t w = first / 64; count && w <= (first + count - 1) / 64; w++)
+		n += (uint32_t)__builtin_popcountll(map[w] & ~other[w] & mask(w, first, count));
+	return n;
+}

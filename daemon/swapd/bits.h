@@ -24,6 +24,10 @@ void bits_clear(uint64_t *map, uint32_t first, uint32_t count);
 /* How many of the @count (> 0) bits from @first on equal the first of them. */
 uint32_t bits_run(const uint64_t *map, uint32_t first, uint32_t count);
 
+/* Bits among @count from @first that are set in @map and not in @other. */
+uint32_t bits_count_without(const uint64_t *map, const uint64_t *other, uint32_t first,
+			    uint32_t count);
+
 /* Set bits among @count from @first. */
 uint32_t bits_count(const uint64_t *map, uint32_t first, uint32_t count);
 

@@ -206,6 +206,17 @@ static void try_to_stop(struct swapd *s)
 		 s->options.name, s->options.mount, errno == EBUSY ? "in use" : strerror(errno));
 }
 
+/* The server can do without its holder; the next one cannot. */
+static void miss_holder(struct device_control *c)
+{
+	if (c->holder_missed || !c->s->shared->holder ||
+	    getppid() == (pid_t)c->s->shared->holder)
+		return;
+	c->holder_missed = true;
+	log_err("device %s: the holder is gone: no watchdog, and no further standby; take swap off and create the device anew",
+		c->s->options.name);
+}
+
 static void *control_main(void *data)
 {
 	struct device_control *c = data;
@@ -217,10 +228,13 @@ static void *control_main(void *data)
 	uint32_t stops = 0;
 
 	prctl(PR_SET_NAME, "ebb-control");
+	while (sem_wait(&c->go) < 0)
+		;
 	for (;;) {
 		int n = poll(p, 2, LOG_INTERVAL_MS);
 
 		notes_log(&s->notes);
+		miss_holder(c);
 		if (n > 0 && p[1].revents)
 			return NULL;
 		if (stops != __atomic_load_n(&s->stop_requests, __ATOMIC_RELAXED)) {
@@ -261,7 +275,6 @@ int device_control_open(struct device_control *c, struct swapd *s, struct error 
 	strcpy(c->path, path);
 	c->rules.read = read_verbs;
 	peer_groups_find(&c->rules.groups);
-	c->stop_fd = eventfd(0, EFD_CLOEXEC);
 	c->listen_fd = control_listen(path, e);
 	return c->listen_fd < 0 ? c->listen_fd : 0;
 }
@@ -271,6 +284,8 @@ int device_control_start(struct device_control *c, struct error *e)
 	pthread_attr_t attr;
 	int r;
 
+	c->stop_fd = eventfd(0, EFD_CLOEXEC);
+	sem_init(&c->go, 0, 0);
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, STACK);
 	r = pthread_create(&c->thread, &attr, control_main, c);
@@ -280,10 +295,17 @@ int device_control_start(struct device_control *c, struct error *e)
 	return r ? fail(e, r, "control thread: %s", strerror(r)) : 0;
 }
 
+void device_control_go(struct device_control *c)
+{
+	sem_post(&c->go);
+}
+
 void device_control_close(struct device_control *c)
 {
 	uint64_t one = 1;
 
+	if (c->thread)
+		sem_post(&c->go);
 	if (c->thread && write(c->stop_fd, &one, sizeof(one)) == sizeof(one))
 		pthread_join(c->thread, NULL);
 	c->thread = 0;

@@ -7,7 +7,11 @@
  * Verbs, with their arguments; an answer beyond "ok" where it says so:
  *
  *	status		what there is and how it is:
- *		name, pid, file, mount, size, slab (bytes), open, ...
+ *		name, file, mount, size, slab (bytes), open, ...
+ *		pid		of who ends last: the holder, or the server if that is gone
+ *		server, standby, holder	pids; 0 = there is none
+ *		takeovers	servers that died and had a successor; takeover_ms: how long
+ *				the last one took
  *		durability	"disk", "replicas=2", "replicas=3", "none"
  *		live		bytes of pages that donors have to hold
  *		mapped		bytes of slabs at donors, all copies
@@ -48,6 +52,8 @@
 #define EBB_DEVICE_CONTROL_H
 
 #include <pthread.h>
+#include <semaphore.h>
+#include <stdbool.h>
 
 #include "common/control.h"
 
@@ -59,12 +65,16 @@ struct device_control {
 	struct control_rules rules;
 	int listen_fd;
 	int stop_fd;
+	sem_t go;
+	bool holder_missed; /* has been said */
 	pthread_t thread;
 };
 
 /* -EEXIST when another server of that name answers. */
 int device_control_open(struct device_control *c, struct swapd *s, struct error *e);
+/* Makes the thread, which does nothing before device_control_go(). */
 int device_control_start(struct device_control *c, struct error *e);
+void device_control_go(struct device_control *c);
 /* Ends the thread, if it was started, and removes the socket. */
 void device_control_close(struct device_control *c);
 

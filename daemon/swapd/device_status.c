@@ -138,21 +138,40 @@ static void add_copies(const struct swapd *s, struct json_object *a)
 	json_object_object_add(a, "repair", repair);
 }
 
+static bool has_holder(const struct swapd *s)
+{
+	return s->shared->holder && getppid() == (pid_t)s->shared->holder;
+}
+
+static void add_processes(const struct swapd *s, struct json_object *a)
+{
+	bool holder = has_holder(s);
+
+	json_add_int(a, "pid", holder ? s->shared->holder : (uint64_t)getpid());
+	json_add_int(a, "holder", holder ? s->shared->holder : 0);
+	json_add_int(a, "server", (uint64_t)getpid());
+	/* Who would know that it is gone is the holder. */
+	json_add_int(a, "standby", holder ? __atomic_load_n(&s->shared->standby, __ATOMIC_RELAXED) : 0);
+	json_add_int(a, "takeovers", __atomic_load_n(&s->shared->takeovers, __ATOMIC_RELAXED));
+	json_add_int(a, "takeover_ms",
+		     __atomic_load_n(&s->shared->takeover_ns, __ATOMIC_RELAXED) / 1000000);
+}
+
 void device_status(const struct swapd *s, struct json_object *a)
 {
 	char file[PATH_MAX];
 
 	snprintf(file, sizeof(file), "%s/" FUSE_FILE_NAME, s->options.mount);
 	json_add_text(a, "name", s->options.name);
-	json_add_int(a, "pid", (uint64_t)getpid());
+	add_processes(s, a);
 	json_add_text(a, "file", file);
 	json_add_text(a, "mount", s->options.mount);
 	json_add_int(a, "size", (uint64_t)s->pages * PAGE);
 	json_add_int(a, "slab", s->options.slab);
-	json_add_int(a, "open", __atomic_load_n(&s->opened, __ATOMIC_RELAXED));
-	json_add_int(a, "fuse_connection", s->connection);
+	json_add_int(a, "open", __atomic_load_n(&s->shared->opened, __ATOMIC_RELAXED));
+	json_add_int(a, "fuse_connection", s->shared->connection);
 	json_add_bool(a, "aborted", __atomic_load_n(&s->shared->aborted, __ATOMIC_RELAXED));
-	json_add_bool(a, "watchdog", s->watchdog_works);
+	json_add_bool(a, "watchdog", s->shared->watchdog_works && has_holder(s));
 	json_add_int(a, "watchdog_ms", s->options.watchdog / 1000000);
 	json_add_int(a, "deadline_ms", s->options.deadline / 1000000);
 	json_add_bool(a, "io_flusher", s->io_flusher);
@@ -243,7 +262,7 @@ static struct json_object *slab_json(const struct swapd *s, uint32_t index)
 			continue;
 		k = json_object_new_object();
 		json_add_text(k, "donor", s->donors[copy->donor].address.text);
-		json_add_text(k, "state", copy->state == COPY_MAPPING ? "mapping" :
+		json_add_text(k, "state", copy->state != COPY_MAPPED ? "mapping" :
 				     repair_leaving(s, index, c) ? "leaving" :
 				     copy->partial ? "filling" : "complete");
 		json_add_int(k, "pages", s->valid[c] ? bits_count(s->valid[c], first, pages) : 0);

@@ -9,6 +9,7 @@
 #include "donor_asks.h"
 #include "page_io.h"
 #include "placing.h"
+#include "shared.h"
 #include "swapd.h"
 #include "wire/tcp.h"
 
@@ -21,6 +22,8 @@
 #define BACKOFF_FIRST (200 * MS)
 #define BACKOFF_MOST (5 * SECOND)
 #define RECEIVE_BUDGET (4u << 20)
+/* Between two tries to reach a donor that has what a predecessor had. */
+#define RESUME_RETRY (50 * MS)
 /* Legs of every slot and replies to the donor always have room; MAPs and a PING beside them. */
 #define SEND_BESIDE 64
 #define SEND_QUEUE (SLOT_COUNT + WIRE_ASKED + SEND_BESIDE)
@@ -60,6 +63,15 @@ static void sent(void *data, uint32_t cookie)
 	struct donor *d = data;
 
 	d->legs_queued -= cookie;
+}
+
+/* As far as it goes: a donor that does not hear it waits for a successor, in vain. */
+static void say_bye(struct donor *d)
+{
+	struct wire_frame f = { .op = WIRE_BYE, .tag = (uint64_t)TAG_BYE << TAG_KIND };
+
+	if (!stream_push(&d->tx, &f, NULL, 0))
+		stream_flush(&d->tx, d->fd, sent, d);
 }
 
 static void hang_up(struct swapd *s, struct donor *d)
@@ -123,11 +135,21 @@ void donor_lose(struct swapd *s, struct donor *d, const char *why)
 {
 	uint64_t now = now_ns();
 	bool was_up = d->state == DONOR_UP;
+	bool has_ours = was_up || d->resume;
 
+	/* It is trusted with nothing: nobody comes back for what is there. */
+	if (was_up && d->leaving & DONOR_SUSPECT)
+		say_bye(d);
 	hang_up(s, d);
 	set_state(d, DONOR_DOWN, now);
 	if (was_up && d->place_count)
 		ask_name(s, d, now);
+	if (d->resume == RESUME_WANTED && !was_up && now < s->resume_until) {
+		d->place = 0;
+		d->retry_at = now + RESUME_RETRY;
+		return;
+	}
+	d->resume = RESUME_NOTHING;
 	if (d->place < d->place_count) {
 		d->retry_at = now;
 	} else {
@@ -140,7 +162,7 @@ void donor_lose(struct swapd *s, struct donor *d, const char *why)
 		d->leaving &= (uint8_t)~DONOR_SUSPECT;
 		set_state(d, DONOR_QUARANTINED, now);
 	}
-	if (!was_up)
+	if (!has_ours)
 		return;
 	d->losses++;
 	count_add(&s->count->donor_losses, 1);
@@ -224,10 +246,11 @@ static void greet(struct swapd *s, struct donor *d)
 				.length = WIRE_HELLO_SIZE };
 	/* One number for each: at a second address of a donor it must not end the first one. */
 	struct wire_hello h = { .version = WIRE_VERSION, .borrower = s->borrower + d->index,
-				.slab_size = s->options.slab };
+				.slab_size = s->options.slab, .flags = WIRE_KEEP };
 	uint8_t payload[WIRE_HELLO_SIZE];
 
 	strncpy(h.name, s->options.name, sizeof(h.name) - 1);
+	h.flags |= d->resume ? WIRE_RESUME : 0;
 	wire_build_hello(payload, &h);
 	stream_push(&d->tx, &f, payload, 0);
 	set_state(d, DONOR_GREETING, now_ns());
@@ -335,6 +358,7 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 		strncpy(d->why, wire_status_text(f->status), sizeof(d->why) - 1);
 		if (f->status == WIRE_NO_KEY)
 			explain(s, d, d->why);
+		d->resume = d->resume ? RESUME_REFUSED : RESUME_NOTHING;
 		return -ECONNREFUSED;
 	}
 	if (wire_parse_donor(payload, f->length, &told) || told.version != WIRE_VERSION)
@@ -389,7 +413,11 @@ int donor_frame(struct swapd *s, struct donor *d, const struct wire_frame *f,
 		take_figures(d, &told);
 		d->pinged = 0;
 		return 0;
+	case WIRE_REMAP:
+		return placing_confirmed(s, d, f);
 	case WIRE_UNMAP:
+	case WIRE_RELEASE:
+	case WIRE_BYE:
 		return 0;
 	case WIRE_ACTIVITY:
 		return donor_asks_activity(s, d, f, payload);
@@ -533,13 +561,17 @@ void donors_tick(struct swapd *s, uint64_t now)
 			d->stayed = now;
 		switch (d->state) {
 		case DONOR_DOWN:
-			if (d->leaving & DONOR_REMOVED) {
+			if (d->leaving & DONOR_REMOVED && !d->resume) {
 				set_state(d, DONOR_ABSENT, now);
 				break;
 			}
 			if (now < d->retry_at || !next_place(s, d, now))
 				break;
-			if (open_connection(s, d) && d->place >= d->place_count) {
+			if (open_connection(s, d) && (d->resume || d->place >= d->place_count)) {
+				if (d->resume) {
+					donor_lose(s, d, "no answer");
+					break;
+				}
 				d->retry_at = now + d->backoff;
 				d->backoff = BACKOFF_MOST;
 			}
@@ -570,6 +602,7 @@ void donors_tick(struct swapd *s, uint64_t now)
 			break;
 		}
 	}
+	donors_record(s);
 }
 
 struct donor *donor_at(struct swapd *s, const struct address *a)
@@ -674,6 +707,20 @@ int donor_make(struct swapd *s, const struct address *a)
 	return d->index;
 }
 
+/* The entry at @d, not connected, as a predecessor had it. */
+static void reset_entry(struct donor *d, const struct donor_record *r)
+{
+	*d = (struct donor){ .index = d->index, .fd = -1, .rx = d->rx, .tx = d->tx,
+			     .link = d->link, .address = r->address, .at = r->at,
+			     .state = DONOR_ABSENT, .waiting = LEG_LIST_EMPTY, .arriving = -1,
+			     .backoff = BACKOFF_FIRST };
+	d->rx.takes_fds = false;
+	d->transport = address_is_local(&r->address) ? &transport_shm : &transport_tcp;
+	/* First where it was; what the name means else is asked when it is not there. */
+	if (address_is_name(r->address.text))
+		d->places[d->place_count++] = r->at;
+}
+
 int donor_new(struct swapd *s, const char *text, struct error *e)
 {
 	struct address a;
@@ -686,6 +733,54 @@ int donor_new(struct swapd *s, const char *text, struct error *e)
 			    text);
 	r = donors_reserve(s, 1, e);
 	return r ? r : donor_make(s, &a);
+}
+
+void donors_record(struct swapd *s)
+{
+	for (int i = 0; i < s->donor_count; i++) {
+		const struct donor *d = &s->donors[i];
+		struct donor_record *r = &s->shared->donors[i];
+
+		if (d->state == DONOR_ABSENT) {
+			r->used = false;
+			continue;
+		}
+		if (!r->used || memcmp(&r->address, &d->address, sizeof(d->address)))
+			r->address = d->address;
+		if (!r->used || memcmp(&r->at, &d->at, sizeof(d->at)))
+			r->at = d->at;
+		r->quarantined = d->state == DONOR_QUARANTINED;
+		r->leaving = d->leaving & (uint8_t)~DONOR_DRAINING;
+		shared_order();
+		r->used = true;
+	}
+}
+
+void donors_prepare(struct swapd *s)
+{
+	for (int i = 0; i < MAX_DONORS; i++)
+		while (s->shared->donors[i].used && s->donor_count <= i)
+			if (add_entry(s, NULL))
+				return;
+}
+
+void donors_take_over(struct swapd *s, uint64_t now)
+{
+	donors_prepare(s);
+	for (int i = 0; i < s->donor_count; i++) {
+		const struct donor_record *r = &s->shared->donors[i];
+		struct donor *d = &s->donors[i];
+
+		if (!r->used) {
+			d->state = DONOR_ABSENT;
+			continue;
+		}
+		reset_entry(d, r);
+		donor_enter(d, now);
+		d->leaving = r->leaving;
+		if (r->quarantined)
+			d->state = DONOR_QUARANTINED;
+	}
 }
 
 void donor_enter(struct donor *d, uint64_t now)
@@ -723,14 +818,10 @@ static void try_place(struct swapd *s, struct donor *d)
 	}
 }
 
-int donor_add(struct swapd *s, const char *text, struct error *e)
+int donor_join(struct swapd *s, struct donor *d, struct error *e)
 {
-	int r = donor_new(s, text, e);
-	struct donor *d;
+	const char *text = d->address.text;
 
-	if (r < 0)
-		return r;
-	d = &s->donors[r];
 	do
 		try_place(s, d);
 	while (d->state != DONOR_UP && !d->explained && d->place < d->place_count);
@@ -748,6 +839,8 @@ void donors_free(struct swapd *s)
 	for (int i = 0; i < s->donor_count; i++) {
 		struct donor *d = &s->donors[i];
 
+		if (donor_up(d))
+			say_bye(d);
 		if (d->fd >= 0)
 			close(d->fd);
 		tls_stop(&d->tls);

@@ -40,6 +40,13 @@ enum donor_leaving {
 	DONOR_SUSPECT = 8,  /* it is quarantined as soon as nothing is there that is nowhere else */
 };
 
+/* What a predecessor had there. */
+enum donor_resume {
+	RESUME_NOTHING,
+	RESUME_WANTED,   /* from HELLO until RELEASE: its copies are AWAY */
+	RESUME_REFUSED,  /* the donor has not kept it */
+};
+
 struct donor {
 	struct address address;  /* as it was named, and what that meant then */
 	struct address at;       /* where its present or last connection goes */
@@ -80,12 +87,14 @@ struct donor {
 	uint32_t connects, losses;
 	uint64_t bad_pages;      /* it gave back other than they were written */
 	bool blamed;             /* for one of them, since the last flush */
+	uint8_t resume;          /* enum donor_resume */
+	uint32_t resume_at;      /* slabs before this one are asked for */
 	char why[192];           /* it was lost */
 };
 
 /* A request's tag: what it asks for in the top byte; the rest tells which. */
 #define TAG_KIND 56
-enum { TAG_LEG = 1, TAG_COPY, TAG_PING, TAG_HELLO };
+enum { TAG_LEG = 1, TAG_COPY, TAG_PING, TAG_HELLO, TAG_RELEASE, TAG_BYE };
 
 /* "down", "connecting", ... */
 const char *donor_state_text(uint8_t state);
@@ -111,9 +120,20 @@ struct donor *donor_at(struct swapd *s, const struct address *a);
 /* The loop's: it is connected to from now on. */
 void donor_enter(struct donor *d, uint64_t now);
 
-/* Both, and waits up to 2 s for it to be up. */
-int donor_add(struct swapd *s, const char *text, struct error *e);
+/* Enters it, and waits up to 2 s for it to be up. */
+int donor_join(struct swapd *s, struct donor *d, struct error *e);
+/* Closes connections; donors give what is ours to others. */
 void donors_free(struct swapd *s);
+
+/*
+ * For a successor: donors_prepare() makes the entries that its predecessor has by now,
+ * which it needs memory for; donors_take_over(), by the loop thread, has them be what
+ * the predecessor's were, not connected.
+ */
+void donors_prepare(struct swapd *s);
+void donors_take_over(struct swapd *s, uint64_t now);
+/* Writes down for a successor what changes seldom. */
+void donors_record(struct swapd *s);
 
 /* The rest is the loop thread's. */
 

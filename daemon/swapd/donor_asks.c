@@ -96,7 +96,7 @@ static enum wire_status evict(struct swapd *s, struct donor *d, const struct wir
 		struct slab *slab = &s->table.slabs[i];
 		int c = slab_copy_at(slab, d->index);
 
-		if (c < 0 || slab->copy[c].state != COPY_MAPPED || slab->copy[c].remote != f->slab)
+		if (c < 0 || slab->copy[c].state == COPY_MAPPING || slab->copy[c].remote != f->slab)
 			continue;
 		if (slab->copy[c].generation != f->generation) {
 			status = WIRE_STALE;

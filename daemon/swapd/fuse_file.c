@@ -13,6 +13,7 @@
 #include "common/cleanup.h"
 #include "fuse_file.h"
 #include "page_io.h"
+#include "shared.h"
 #include "swapd.h"
 
 #define ROOT_INO FUSE_ROOT_ID
@@ -31,7 +32,8 @@ _Static_assert(BEFORE_PAGES == 80 && BEFORE_PAGES < PAGE, "pages land on a page 
 static void send_iov(struct swapd *s, const struct iovec *iov, int n)
 {
 	/*
-	 * ENOENT: the request was aborted meanwhile, nobody waits for it.
+	 * ENOENT: the request was aborted meanwhile, nobody waits for it; or a
+	 * predecessor, who died then, has answered it.
 	 */
 	if (writev(s->fuse_fd, iov, n) < 0 && errno != ENOENT)
 		count_add(&s->count->fuse_errors, 1);
@@ -189,6 +191,19 @@ static void do_statfs(struct swapd *s, const struct fuse_in_header *in)
 	answer(s, in->unique, &out, sizeof(out));
 }
 
+/* A successor believes the rest by the kind. */
+static void start(struct swapd *s, struct slot *slot, enum slot_kind kind, uint64_t unique,
+		  uint64_t first, uint64_t count)
+{
+	slot->unique = unique;
+	slot->first = (uint32_t)first;
+	slot->count = (uint32_t)count;
+	slot->order = ++s->shared->arrivals;
+	shared_order();
+	slot->kind = (uint8_t)kind;
+	page_io_start(s, slot);
+}
+
 /*
  * Starts a READ or WRITE; returns false when @slot is not needed any more.
  */
@@ -209,11 +224,8 @@ static bool do_transfer(struct swapd *s, struct slot *slot, const struct fuse_in
 		fuse_answer_error(s, in->unique, error);
 		return false;
 	}
-	slot->kind = write ? SLOT_WRITE : SLOT_READ;
-	slot->unique = in->unique;
-	slot->first = (uint32_t)(offset / PAGE);
-	slot->count = (uint32_t)((size < end - offset ? size : end - offset) / PAGE);
-	page_io_start(s, slot);
+	start(s, slot, write ? SLOT_WRITE : SLOT_READ, in->unique, offset / PAGE,
+	      (size < end - offset ? size : end - offset) / PAGE);
 	return true;
 }
 
@@ -238,11 +250,7 @@ static bool do_fallocate(struct swapd *s, struct slot *slot, const struct fuse_i
 		fuse_answer_error(s, in->unique, error);
 		return false;
 	}
-	slot->kind = SLOT_DISCARD;
-	slot->unique = in->unique;
-	slot->first = (uint32_t)first;
-	slot->count = (uint32_t)(end / PAGE - first);
-	page_io_start(s, slot);
+	start(s, slot, SLOT_DISCARD, in->unique, first, end / PAGE - first);
 	return true;
 }
 
@@ -340,6 +348,23 @@ static bool handle(struct swapd *s, struct slot *slot, size_t got)
 	return false;
 }
 
+/* Nothing is there until the kernel puts it there: the number of a request is never 0. */
+static void expect(struct slot *slot)
+{
+	((struct fuse_in_header *)(slot->payload - BEFORE_PAGES))->unique = 0;
+	shared_order();
+	slot->kind = SLOT_READING;
+	shared_order();
+}
+
+void fuse_receive_again(struct swapd *s, struct slot *slot)
+{
+	const struct fuse_in_header *in = (const void *)(slot->payload - BEFORE_PAGES);
+
+	if (!in->unique || !handle(s, slot, in->len))
+		slot_put(&s->slots, slot);
+}
+
 int fuse_receive(struct swapd *s, int most)
 {
 	int n = 0;
@@ -350,6 +375,7 @@ int fuse_receive(struct swapd *s, int most)
 
 		if (!slot)
 			return n;
+		expect(slot);
 		got = read(s->fuse_fd, slot->payload - BEFORE_PAGES, BEFORE_PAGES + SLOT_BYTES);
 		if (got < 0) {
 			int r = errno;
@@ -395,7 +421,7 @@ bool fuse_is_mounted(const struct swapd *s)
 	uint32_t connection;
 
 	return find_connection(s->options.mount, &connection) == 0 &&
-	       connection == s->connection;
+	       connection == s->shared->connection;
 }
 
 static int check_mount_point(const char *dir, struct error *e)
@@ -413,6 +439,13 @@ static int check_mount_point(const char *dir, struct error *e)
 	return 0;
 }
 
+int fuse_open(struct swapd *s, struct error *e)
+{
+	s->fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC | O_NONBLOCK);
+	return s->fuse_fd < 0 ? fail_exit(e, EXIT_UNSUPPORTED, errno, "/dev/fuse: %m; modprobe fuse") :
+				0;
+}
+
 int fuse_mount(struct swapd *s, struct error *e)
 {
 	const char *dir = s->options.mount;
@@ -423,19 +456,12 @@ int fuse_mount(struct swapd *s, struct error *e)
 	r = check_mount_point(dir, e);
 	if (r)
 		return r;
-	s->fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC | O_NONBLOCK);
-	if (s->fuse_fd < 0)
-		return fail_exit(e, EXIT_UNSUPPORTED, errno, "/dev/fuse: %m; modprobe fuse");
 	snprintf(options, sizeof(options), "fd=%d,rootmode=40000,user_id=0,group_id=0", s->fuse_fd);
 	snprintf(source, sizeof(source), "ebb-%s", s->options.name);
-	if (mount(source, dir, "fuse", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME, options) < 0) {
-		r = fail(e, errno, "mount %s: %m; root and the fuse file system are needed", dir);
-		close(s->fuse_fd);
-		s->fuse_fd = -1;
-		return r;
-	}
+	if (mount(source, dir, "fuse", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME, options) < 0)
+		return fail(e, errno, "mount %s: %m; root and the fuse file system are needed", dir);
 	s->mounted = true;
-	r = find_connection(dir, &s->connection);
+	r = find_connection(dir, &s->shared->connection);
 	if (r) {
 		fuse_unmount(s);
 		return fail(e, r, "mount %s: not found in /proc/self/mountinfo", dir);

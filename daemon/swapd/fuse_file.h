@@ -16,9 +16,12 @@ struct slot;
 
 #define FUSE_FILE_NAME "swap"
 
+/* Opens what the connection lives by: as long as a process has it open. */
+int fuse_open(struct swapd *s, struct error *e);
+
 /*
  * Mounts at options.mount and answers the kernel's INIT; sets fuse_fd and
- * connection.  Nothing stays mounted after a failure.
+ * shared->connection.  Nothing stays mounted after a failure.
  */
 int fuse_mount(struct swapd *s, struct error *e);
 
@@ -33,6 +36,12 @@ bool fuse_is_mounted(const struct swapd *s);
  * Returns how many, or -ENODEV when the connection has ended.
  */
 int fuse_receive(struct swapd *s, int most);
+
+/*
+ * For a successor: does what was being read into @slot when its predecessor died, if
+ * it came; the slot is free or a request's then.
+ */
+void fuse_receive_again(struct swapd *s, struct slot *slot);
 
 /* Answers; the connection being gone is noticed by fuse_receive(). */
 void fuse_answer_error(struct swapd *s, uint64_t unique, int error); /* 0 or -errno */

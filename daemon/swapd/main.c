@@ -7,8 +7,8 @@
 
 #include "common/log.h"
 #include "fuse_file.h"
+#include "holder.h"
 #include "place.h"
-#include "serve.h"
 #include "start.h"
 
 #define OPTION(option, kind, field, meta, text) \
@@ -55,7 +55,8 @@ static const struct command command = {
 static int serve(const struct swapd_options *o, char **argv, struct error *e)
 {
 	struct swapd *s = calloc(1, sizeof(*s));
-	struct device_control c;
+	struct device_control c = { .listen_fd = -1, .stop_fd = -1 };
+	struct holder h;
 	int parent_fd = -1, r;
 
 	if (!s)
@@ -67,21 +68,18 @@ static int serve(const struct swapd_options *o, char **argv, struct error *e)
 		free(s);
 		return r;
 	}
-	r = swapd_start(s, &c, argv, e);
-	if (!r) {
-		log_info("device %s: serving %s/" FUSE_FILE_NAME, o->name, o->mount);
-		swapd_ready(s, parent_fd);
-		r = serve_run(s);
-		if (r)
-			fail(e, r, "device %s: aborted (%s); programs with pages there get SIGBUS; swapoff, then destroy it",
-			     o->name, strerror(-r));
-	}
-	swapd_stop(s, &c);
-	/* What went wrong is there for who started it, or for who destroys the device. */
+	r = swapd_prepare(s, &c, argv, e);
 	if (!r)
-		swapd_forget_log(o);
-	free(s);
-	return r;
+		r = holder_start(&h, s, &c, e);
+	if (r) {
+		swapd_stop(s, &c);
+		free(s);
+		return r;
+	}
+	log_info("device %s: serving %s/" FUSE_FILE_NAME, o->name, o->mount);
+	swapd_ready(s, parent_fd);
+	/* The server has cleared away, and said why it ended. */
+	exit(holder_run(&h, parent_fd >= 0 ? OUTPUT_DETACHED : OUTPUT_AS_IS));
 }
 
 int main(int argc, char **argv)

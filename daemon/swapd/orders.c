@@ -118,6 +118,7 @@ void orders_take(struct swapd *s)
 	if (read(s->orders.post_fd, &n, sizeof(n)) < 0)
 		return;
 	s->orders.order.result = carry_out(s, &s->orders.order);
+	donors_record(s);
 	n = 1;
 	if (write(s->orders.done_fd, &n, sizeof(n)) < 0)
 		return; /* full: it was told of one before */

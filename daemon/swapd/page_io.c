@@ -9,6 +9,7 @@
 #include "placing.h"
 #include "repair.h"
 #include "sealing.h"
+#include "shared.h"
 #include "swapd.h"
 
 static void read_on(struct swapd *s, struct slot *slot);
@@ -93,9 +94,13 @@ static bool begin_write(struct swapd *s, struct slot *slot)
 {
 	uint64_t all = slot->count < 64 ? (1ull << slot->count) - 1 : ~0ull;
 
-	pages_look(slot);
-	pages_write(s, slot);
-	count_add(&s->count->same, (uint64_t)__builtin_popcountll(slot->same));
+	if (!slot->known) {
+		pages_look(slot);
+		pages_write(s, slot);
+		count_add(&s->count->same, (uint64_t)__builtin_popcountll(slot->same));
+		shared_order();
+		slot->known = true;
+	}
 	if (slot->same == all)
 		return true;
 	if (!sealing_leaves(s, slot)) {

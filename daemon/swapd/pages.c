@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "bits.h"
 #include "pages.h"
+#include "shared.h"
 #include "swapd.h"
 
 #define WORDS (PAGE / sizeof(uint64_t))
 
 int pages_init(struct swapd *s, int copies, struct error *e)
 {
-	size_t words = bits_words(s->pages);
+	size_t size = bits_words(s->pages) * sizeof(uint64_t);
 	bool ok;
 
-	s->written = calloc(words, sizeof(*s->written));
-	s->spoilt = calloc(words, sizeof(*s->spoilt));
-	s->same = calloc(words, sizeof(*s->same));
-	s->word = calloc(s->pages, sizeof(*s->word));
+	s->written = shared_new(size);
+	s->spoilt = shared_new(size);
+	s->same = shared_new(size);
+	s->word = shared_new(s->pages * sizeof(*s->word));
 	ok = s->written && s->spoilt && s->same && s->word;
 	for (int c = 0; c < copies; c++) {
-		s->valid[c] = calloc(words, sizeof(*s->valid[c]));
+		s->valid[c] = shared_new(size);
 		ok = ok && s->valid[c];
 	}
 	return ok ? 0 : fail(e, ENOMEM, "device %s: no memory for its tables", s->options.name);
@@ -28,12 +28,14 @@ int pages_init(struct swapd *s, int copies, struct error *e)
 
 void pages_free(struct swapd *s)
 {
-	free(s->written);
-	free(s->spoilt);
-	free(s->same);
-	free(s->word);
+	size_t size = bits_words(s->pages) * sizeof(uint64_t);
+
+	shared_free(s->written, size);
+	shared_free(s->spoilt, size);
+	shared_free(s->same, size);
+	shared_free(s->word, s->pages * sizeof(*s->word));
 	for (int c = 0; c < SLAB_COPIES; c++)
-		free(s->valid[c]);
+		shared_free(s->valid[c], size);
 }
 
 static bool is_same(const uint64_t *page)
@@ -107,10 +109,12 @@ void pages_discard(struct swapd *s, uint32_t first, uint32_t count)
 			continue;
 		for (uint32_t i = page; i < page + n; i++)
 			set_live(s, i, is_live(s, i), false);
-		bits_clear(s->written, page, n);
-		bits_clear(s->same, page, n);
 		for (int c = 0; c < SLAB_COPIES && s->valid[c]; c++)
 			bits_clear(s->valid[c], page, n);
+		bits_clear(s->same, page, n);
+		/* Last: by it a successor finds what is to be done again. */
+		shared_order();
+		bits_clear(s->written, page, n);
 	}
 }
 

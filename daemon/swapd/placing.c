@@ -101,6 +101,36 @@ bool placing_possible(struct swapd *s, uint32_t index)
 	return choose(s, &s->table.slabs[index], &seed) >= 0;
 }
 
+void placing_resume(struct swapd *s, struct donor *d)
+{
+	uint64_t now = now_ns();
+
+	for (; d->resume_at < s->table.count; d->resume_at++) {
+		uint32_t index = d->resume_at;
+		struct slab *slab = &s->table.slabs[index];
+		int c = slab_copy_at(slab, d->index);
+		struct wire_frame f = { .op = WIRE_REMAP };
+
+		if (c < 0 || slab->copy[c].state != COPY_AWAY)
+			continue;
+		if (!donor_has_room(d))
+			return;
+		f.slab = slab->copy[c].remote;
+		f.generation = slab->copy[c].generation;
+		f.tag = (uint64_t)TAG_COPY << TAG_KIND | (uint64_t)c << TAG_COPY_SHIFT | index;
+		slab->copy[c].since = now;
+		d->mapping++;
+		stream_push(&d->tx, &f, NULL, 0);
+	}
+	if (donor_has_room(d)) {
+		struct wire_frame f = { .op = WIRE_RELEASE,
+					.tag = (uint64_t)TAG_RELEASE << TAG_KIND };
+
+		stream_push(&d->tx, &f, NULL, 0);
+		d->resume = RESUME_NOTHING;
+	}
+}
+
 /* We cannot reach the slab that @f grants: it is of no use here. */
 static void give_back(struct swapd *s, struct donor *d, const struct wire_frame *f, int error)
 {
@@ -144,6 +174,33 @@ int placing_answered(struct swapd *s, struct donor *d, const struct wire_frame *
 		count_add(&s->count->maps, 1);
 	}
 	page_io_slab_settled(s, index);
+	return 0;
+}
+
+int placing_confirmed(struct swapd *s, struct donor *d, const struct wire_frame *f)
+{
+	uint32_t index = (uint32_t)f->tag, c = (uint32_t)(f->tag >> TAG_COPY_SHIFT) & 0xffffff;
+	struct slab *slab = index < s->table.count ? &s->table.slabs[index] : NULL;
+	int r = 0;
+
+	if (!slab || c >= SLAB_COPIES || slab->copy[c].state != COPY_AWAY ||
+	    !slab->copy[c].since || slab->copy[c].donor != d->index ||
+	    slab->copy[c].remote != f->slab || slab->copy[c].generation != f->generation)
+		return -EPROTO;
+	if (!f->status && d->transport->map_slab)
+		r = d->transport->map_slab(s, d, &slab->copy[c]);
+	if (r == -EPROTO)
+		return r;
+	d->mapping--;
+	if (!f->status && !r) {
+		slab_back(slab, (int)c);
+		return 0;
+	}
+	if (r)
+		give_back(s, d, f, r);
+	d->copies--;
+	slab_lose(slab, (int)c);
+	bits_clear(s->valid[c], index * s->table.pages, pages_of(s, index));
 	return 0;
 }
 
@@ -195,7 +252,9 @@ uint64_t placing_oldest(const struct swapd *s, const struct donor *d)
 		const struct slab *slab = &s->table.slabs[i];
 		int c = slab_copy_at(slab, d->index);
 
-		if (c >= 0 && slab->copy[c].state == COPY_MAPPING && slab->copy[c].since < oldest)
+		if (c >= 0 && slab->copy[c].since < oldest &&
+		    (slab->copy[c].state == COPY_MAPPING ||
+		     (slab->copy[c].state == COPY_AWAY && slab->copy[c].since)))
 			oldest = slab->copy[c].since;
 	}
 	return oldest;

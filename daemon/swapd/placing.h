@@ -36,6 +36,14 @@ bool placing_possible(struct swapd *s, uint32_t index);
 int placing_answered(struct swapd *s, struct donor *d, const struct wire_frame *f);
 
 /*
+ * For a successor.  placing_resume() asks @d, which is up, for the copies that are AWAY
+ * there, as far as its queue has room; in the end for no others.  It has answered:
+ * 0 or -errno.
+ */
+void placing_resume(struct swapd *s, struct donor *d);
+int placing_confirmed(struct swapd *s, struct donor *d, const struct wire_frame *f);
+
+/*
  * Gives copy @copy of the slab at @index back.  Nothing that uses it is under way.
  * False when its donor's queue is full: try again.
  */

@@ -367,7 +367,7 @@ static bool look_at(struct swapd *s, uint32_t index, uint64_t now)
 	struct slab *slab = &s->table.slabs[index];
 	int copies = SLAB_COPIES - slab_copies(slab, COPY_NONE), c;
 
-	if (slab->jobs || slab->opening)
+	if (slab->jobs || slab->opening || slab_copies(slab, COPY_AWAY))
 		return false;
 	if (!slab->live) {
 		if (!slab_copies(slab, COPY_MAPPED))

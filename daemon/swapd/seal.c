@@ -121,13 +121,13 @@ static bool begin(EVP_CIPHER_CTX *c, const struct seal_memory *m, uint32_t page,
 }
 
 static bool seal_one(EVP_CIPHER_CTX *c, const struct seal_memory *m, uint32_t page,
-		     struct seal *seal, uint8_t *payload)
+		     struct seal *seal, const uint8_t *from, uint8_t *to)
 {
 	uint8_t none;
 	int n;
 
 	return begin(c, m, page, seal->counter) &&
-	       EVP_CipherUpdate(c, payload, &n, payload, SEAL_PAGE) == 1 &&
+	       EVP_CipherUpdate(c, to, &n, from, SEAL_PAGE) == 1 &&
 	       EVP_CipherFinal_ex(c, &none, &n) == 1 &&
 	       EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_AEAD_GET_TAG, SEAL_TAG, seal->tag) == 1;
 }
@@ -150,7 +150,7 @@ static bool has_pages(const struct seal_table *t, uint32_t first, uint32_t count
 	return first <= t->pages && count <= t->pages - first;
 }
 
-int seal_pages(struct sealer *s, uint32_t first, uint32_t count, void *payload)
+static int seal_to(struct sealer *s, uint32_t first, uint32_t count, const void *from, void *to)
 {
 	struct seal_memory *m = s->table->memory;
 	uint64_t counter;
@@ -163,14 +163,25 @@ int seal_pages(struct sealer *s, uint32_t first, uint32_t count, void *payload)
 		return -EKEYEXPIRED;
 	for (uint32_t i = 0; i < count; i++) {
 		struct seal *seal = &m->seal[first + i];
+		const uint8_t *page = (const uint8_t *)from + i * (size_t)SEAL_PAGE;
 
 		seal->counter = counter + 1 + i;
-		if (!seal_one(s->seal, m, first + i, seal, (uint8_t *)payload + i * (size_t)SEAL_PAGE)) {
+		if (!seal_one(s->seal, m, first + i, seal, page, (uint8_t *)to + i * (size_t)SEAL_PAGE)) {
 			seal->counter = 0;
 			return -EIO;
 		}
 	}
 	return 0;
+}
+
+int seal_pages(struct sealer *s, uint32_t first, uint32_t count, void *payload)
+{
+	return seal_to(s, first, count, payload, payload);
+}
+
+int seal_page_to(struct sealer *s, uint32_t page, const void *from, void *to)
+{
+	return seal_to(s, page, 1, from, to);
 }
 
 int seal_open(struct sealer *s, uint32_t first, uint32_t count, void *payload, uint32_t *bad)

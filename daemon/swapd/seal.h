@@ -94,6 +94,12 @@ void sealer_free(struct sealer *s);
 int seal_pages(struct sealer *s, uint32_t first, uint32_t count, void *payload);
 
 /*
+ * The same for @page alone, from @from to @to: what dies half way leaves the page in
+ * clear, at @from, where it was.
+ */
+int seal_page_to(struct sealer *s, uint32_t page, const void *from, void *to);
+
+/*
  * Opens the @count pages at @payload.  0, or -EBADMSG when one is not the newest
  * content of its page: *@bad (may be NULL) is then its number.  Those before it
  * are open; it is wiped; those behind it are as they came.  -ERANGE as above.

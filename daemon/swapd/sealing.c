@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 
 #include "sealing.h"
+#include "shared.h"
 #include "swapd.h"
 #include "wire/local.h"
 
@@ -44,28 +45,53 @@ void sealing_free(struct swapd *s)
 	s->sealed = false;
 }
 
+static void deliver(struct swapd *s, struct sealed_page *p)
+{
+	struct slot *slot = &s->slots.slot[p->slot - 1];
+
+	shared_order();
+	memcpy(slot->payload + p->page * (size_t)PAGE, p->bytes, PAGE);
+	shared_order();
+	slot->sealed |= 1ull << p->page;
+	shared_order();
+	p->slot = 0;
+}
+
 bool sealing_leaves(struct swapd *s, struct slot *slot)
 {
 	if (!s->sealed)
 		return true;
-	for (uint32_t run, i = 0; i < slot->count; i += run) {
-		for (run = 1; i + run < slot->count &&
-		     (slot->same >> (i + run) & 1) == (slot->same >> i & 1); run++)
-			;
+	for (uint32_t i = 0; i < slot->count; i++) {
+		struct sealed_page *p = &s->shared->sealed;
+		uint8_t *page = slot->payload + i * (size_t)PAGE;
+
+		/* A predecessor may have sealed some. */
+		if (slot->sealed >> i & 1)
+			continue;
 		if (slot->same >> i & 1) {
 			/* Their word is known here; the backup, which gets all of the slot, shall not. */
-			memset(slot->payload + i * (size_t)PAGE, 0, run * (size_t)PAGE);
+			memset(page, 0, PAGE);
 			continue;
 		}
-		if (seal_pages(&s->sealer, slot->first + i, run, slot->payload + i * (size_t)PAGE)) {
+		if (seal_page_to(&s->sealer, slot->first + i, page, p->bytes)) {
 			note(&s->notes, LOG_LVL_ERR,
 			     "a page cannot be sealed and is not sent; destroy the device and create it anew");
 			/* An older content may still be on its way to the backup. */
 			seal_forget(&s->seals, slot->first, slot->count);
 			return false;
 		}
+		p->page = i;
+		shared_order();
+		p->slot = (uint32_t)slot_index(&s->slots, slot) + 1;
+		deliver(s, p);
 	}
 	return true;
+}
+
+void sealing_take_over(struct swapd *s)
+{
+	if (s->shared->sealed.slot)
+		deliver(s, &s->shared->sealed);
 }
 
 void sealing_forget(struct swapd *s, uint32_t first, uint32_t count)

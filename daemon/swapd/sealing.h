@@ -31,6 +31,19 @@ void sealing_free(struct swapd *s);
  */
 bool sealing_leaves(struct swapd *s, struct slot *slot);
 
+/*
+ * A page that a server has sealed goes from here to its slot, so that whenever the
+ * server dies it is somewhere whole: in clear in the slot, or sealed here.
+ */
+struct sealed_page {
+	uint8_t bytes[4096];
+	uint32_t slot; /* + 1, from when the page is whole until it is there; 0 = none */
+	uint32_t page; /* of the slot */
+};
+
+/* For a successor, before it looks at a slot: the page that was on its way gets there. */
+void sealing_take_over(struct swapd *s);
+
 /* The pages are discarded: what donors and disks still hold of them never opens again. */
 void sealing_forget(struct swapd *s, uint32_t first, uint32_t count);
 

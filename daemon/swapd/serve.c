@@ -5,7 +5,6 @@
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "fuse_file.h"
@@ -42,9 +41,8 @@ static int add(struct swapd *s, int fd, uint64_t key)
 	return epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
 }
 
-int serve_init(struct swapd *s, struct error *e)
+void serve_signals(void)
 {
-	struct itimerspec tick = { { 0, TICK_NS }, { 0, TICK_NS } };
 	sigset_t set;
 
 	/* A reader of the log, a terminal or a limit that ends must not end the server. */
@@ -56,6 +54,16 @@ int serve_init(struct swapd *s, struct error *e)
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
+int serve_init(struct swapd *s, struct error *e)
+{
+	struct itimerspec tick = { { 0, TICK_NS }, { 0, TICK_NS } };
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
 	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	s->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -113,16 +121,14 @@ static void take_signal(struct swapd *s)
 {
 	struct signalfd_siginfo si;
 
-	while (read(s->signal_fd, &si, sizeof(si)) == sizeof(si)) {
-		if (si.ssi_signo != SIGCHLD) {
-			__atomic_store_n(&s->stop_requests, s->stop_requests + 1,
-					 __ATOMIC_RELAXED);
-		} else if (waitpid(s->watchdog_pid, NULL, WNOHANG) == s->watchdog_pid) {
-			s->watchdog_pid = 0;
-			s->watchdog_works = false;
-			note(&s->notes, LOG_LVL_WARN, "the watchdog is gone");
-		}
-	}
+	while (read(s->signal_fd, &si, sizeof(si)) == sizeof(si))
+		__atomic_store_n(&s->stop_requests, s->stop_requests + 1, __ATOMIC_RELAXED);
+}
+
+void serve_tend(struct swapd *s)
+{
+	drain(s->timer_fd);
+	take_signal(s);
 }
 
 /*
@@ -193,6 +199,8 @@ int serve_run(struct swapd *s)
 	if (!r)
 		r = add(s, s->orders.post_fd, KEY_ORDER);
 	s->fuse_watched = true;
+	/* What a standby has slept through. */
+	drain(s->timer_fd);
 	while (!r) {
 		struct epoll_event ev[MAX_DONORS + 5];
 		bool more;

@@ -7,12 +7,21 @@
 
 struct swapd;
 
+/* Blocks SIGTERM, SIGINT and SIGCHLD, in the processes to come as well; ignores others. */
+void serve_signals(void);
+
 /*
- * Makes the epoll set, the timer and the signal descriptor; donors and the file
- * are added to it later.  Blocks SIGTERM, SIGINT and SIGCHLD.
+ * Makes the epoll set, the timer and the signal descriptor, which are this process's
+ * own; donors and the file are added to it later.
  */
 int serve_init(struct swapd *s, struct error *e);
 void serve_free(struct swapd *s);
+
+/*
+ * For who waits on the epoll set before that: takes what the timer and signals have left
+ * there, or the set is never quiet.  A signal is still obeyed, later.
+ */
+void serve_tend(struct swapd *s);
 
 /* Serves until the file system is umounted or aborted: 0, or -errno. */
 int serve_run(struct swapd *s);

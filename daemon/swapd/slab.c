@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <assert.h>
 
+#include "shared.h"
 #include "slab.h"
 
 void slab_init(struct slab_table *t, struct slab *slabs, uint32_t count, uint32_t pages)
@@ -38,7 +39,7 @@ enum slab_state slab_state(const struct slab *s)
 {
 	if (slab_copies(s, COPY_MAPPED))
 		return SLAB_MAPPED;
-	if (slab_copies(s, COPY_MAPPING))
+	if (slab_copies(s, COPY_MAPPING) || slab_copies(s, COPY_AWAY))
 		return SLAB_MAPPING;
 	return s->lost ? SLAB_LOST : SLAB_UNMAPPED;
 }
@@ -81,16 +82,19 @@ void slab_grant(struct slab *s, int copy, uint32_t remote, uint32_t generation)
 	struct copy *c = &s->copy[copy];
 
 	assert(c->state == COPY_MAPPING);
-	c->state = COPY_MAPPED;
 	c->remote = remote;
 	c->generation = generation;
 	c->partial = s->live > 0;
+	shared_order();
+	c->state = COPY_MAPPED;
 	s->lost = false;
 	settle(s);
 }
 
 static void release(struct slab *s, int copy)
 {
+	s->copy[copy].state = COPY_NONE;
+	shared_order();
 	s->copy[copy] = (struct copy){ .serial = s->copy[copy].serial };
 	settle(s);
 }
@@ -113,6 +117,38 @@ void slab_lose(struct slab *s, int copy)
 	release(s, copy);
 	s->not_before = 0;
 	s->lost = slab_copies(s, COPY_NONE) == SLAB_COPIES;
+}
+
+void slab_orphan(struct slab *s)
+{
+	s->opening = false;
+	s->jobs = 0;
+	s->not_before = s->rewrite_at = s->idle_since = 0;
+	s->waiting_head = s->waiting_tail = -1;
+	for (int i = 0; i < SLAB_COPIES; i++) {
+		struct copy *c = &s->copy[i];
+
+		if (c->state == COPY_NONE || c->state == COPY_MAPPING) {
+			release(s, i);
+			continue;
+		}
+		/* Repair looks anew what it lacks. */
+		c->partial = true;
+		c->repaired = 0;
+		c->memory = NULL;
+		c->since = 0;
+		c->state = COPY_AWAY;
+	}
+}
+
+void slab_back(struct slab *s, int copy)
+{
+	struct copy *c = &s->copy[copy];
+
+	assert(c->state == COPY_AWAY);
+	c->since = 0;
+	c->state = COPY_MAPPED;
+	s->lost = false;
 }
 
 uint32_t slab_count(const struct slab_table *t, enum slab_state state)

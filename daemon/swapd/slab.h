@@ -5,13 +5,16 @@
  *
  * A slab has copies, each at another donor:
  *
- *	NONE --ask--> MAPPING --grant--> MAPPED
- *	  ^              |                 |
+ *	NONE --ask--> MAPPING --grant--> MAPPED <--back-- AWAY
+ *	  ^              |                 |               |
  *	  +----refused---+                 | donor lost, or given back
- *	  +--------------------------------+
+ *	  +--------------------------------+---------------+
+ *
+ * AWAY is what was MAPPED by a server that has died: its donor has not yet confirmed it
+ * to the successor, who serves nothing before that (takeover.h).
  *
  * A bit a page and copy (swapd.valid) says whether the copy has the page's newest
- * content; only MAPPED copies have bits.  Every write goes to all MAPPED copies, so
+ * content; only MAPPED and AWAY copies have bits.  Every write goes to all MAPPED copies, so
  * a copy that was complete stays so.
  */
 #ifndef EBB_SLAB_H
@@ -26,7 +29,7 @@
 /* One more than replicas: what a copy that moves away needs at its new donor. */
 #define SLAB_COPIES (REPLICAS_MAX + 1)
 
-enum copy_state { COPY_NONE, COPY_MAPPING, COPY_MAPPED };
+enum copy_state { COPY_NONE, COPY_MAPPING, COPY_MAPPED, COPY_AWAY };
 
 struct copy {
 	uint8_t state;        /* enum copy_state */
@@ -38,7 +41,7 @@ struct copy {
 	uint32_t serial;      /* of uses of this entry: tells a later copy from this one */
 	uint32_t repaired;    /* pages of the slab that repair is through with */
 	uint8_t *memory;      /* the transport's, while MAPPED: where it has it in reach, or NULL */
-	uint64_t since;       /* ns: MAPPING, or leaving, since */
+	uint64_t since;       /* ns: MAPPING, leaving, or, AWAY, asked for since */
 };
 
 /* What a slab is, for people. */
@@ -100,6 +103,13 @@ void slab_grant(struct slab *s, int copy, uint32_t remote, uint32_t generation);
 void slab_refuse(struct slab *s, int copy);
 void slab_drop(struct slab *s, int copy);
 void slab_lose(struct slab *s, int copy);
+
+/*
+ * What its server's death left of the slab: copies are NONE or AWAY.  Safe to do twice,
+ * and to die in.  slab_back(): such a copy is confirmed.
+ */
+void slab_orphan(struct slab *s);
+void slab_back(struct slab *s, int copy);
 
 /* Slabs in @state. */
 uint32_t slab_count(const struct slab_table *t, enum slab_state state);

@@ -5,24 +5,25 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "shared.h"
 #include "slot.h"
 
 int slots_init(struct slots *s, struct error *e)
 {
 	size_t each = SLOT_BYTES + 4096, size = each * SLOT_COUNT;
-	struct slot *slot = calloc(SLOT_COUNT, sizeof(*slot));
+	struct slot *slot = shared_new(SLOT_COUNT * sizeof(*slot));
 	uint8_t *memory;
 
 	if (!slot)
 		return fail(e, ENOMEM, "request slots: out of memory");
 	memory = mmap(NULL, size, PROT_READ | PROT_WRITE,
-		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+		      MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (memory == MAP_FAILED || mlock(memory, size) < 0) {
 		int r = errno;
 
 		if (memory != MAP_FAILED)
 			munmap(memory, size);
-		free(slot);
+		shared_free(slot, SLOT_COUNT * sizeof(*slot));
 		return fail(e, r, "request slots: cannot lock %zu MiB: %s; run as root or raise LimitMEMLOCK=",
 			    size >> 20, strerror(r));
 	}
@@ -44,11 +45,29 @@ int slots_init(struct slots *s, struct error *e)
 	return 0;
 }
 
+void slots_forget(struct slots *s)
+{
+	s->free = s->blocked = s->unanswered = SLOT_LIST_EMPTY;
+	s->free_count = s->active_count = s->active_excluding = 0;
+}
+
+void slot_restart(struct slot *slot)
+{
+	slot->source = NULL;
+	slot->wait = WAIT_NONE;
+	slot->pending = 0;
+	slot->blocked = slot->degraded = slot->backing = slot->fetched = false;
+	slot->copy = slot->purpose = 0;
+	slot->backup_result = 0;
+	slot->cursor = slot->run = slot->serial = 0;
+	slot->previous = slot->next = slot->active = -1;
+}
+
 void slots_free(struct slots *s)
 {
 	if (s->memory)
 		munmap(s->memory, s->memory_size);
-	free(s->slot);
+	shared_free(s->slot, SLOT_COUNT * sizeof(*s->slot));
 	*s = (struct slots){ 0 };
 }
 
@@ -68,6 +87,8 @@ void slot_put(struct slots *s, struct slot *slot)
 {
 	int i = slot_index(s, slot);
 
+	slot->kind = SLOT_FREE;
+	shared_order();
 	/* Legs keep their sequence, and need nothing else. */
 	memset(&slot->source, 0, offsetof(struct slot, previous) - offsetof(struct slot, source));
 	slot->previous = -1;

@@ -32,7 +32,8 @@
  * FILL brings pages to a copy that lacks them, ALONE has a slab to itself while a
  * copy of it is given back: these two are repair's.
  */
-enum slot_kind { SLOT_FREE, SLOT_NEW, SLOT_READ, SLOT_WRITE, SLOT_DISCARD, SLOT_FILL, SLOT_ALONE };
+enum slot_kind { SLOT_FREE, SLOT_NEW, SLOT_READ, SLOT_WRITE, SLOT_DISCARD, SLOT_FILL, SLOT_ALONE,
+		 SLOT_READING /* a request is being read into it from the kernel */ };
 
 /* FILL: what lacks pages is the backup, which has failed to take them. */
 #define FILL_BACKUP SLAB_COPIES
@@ -57,8 +58,14 @@ struct leg {
 
 struct slot {
 	uint8_t *payload;     /* SLOT_BYTES, page-aligned; the page before is ours for headers */
+	/*
+	 * A successor believes what the slot says by its kind, which is stored last
+	 * when a request begins and first when it ends.  It goes by first, count,
+	 * unique, order, same, sealed, known and answered, and by the payload of a WRITE.
+	 */
+	uint8_t kind;
 	const uint8_t *source; /* READ: where its pages are instead, if not NULL */
-	uint8_t kind, wait;
+	uint8_t wait;
 	uint8_t pending;      /* legs under way, a bit each */
 	bool blocked;         /* waits for an overlapping request */
 	bool answered;
@@ -74,6 +81,9 @@ struct slot {
 	uint32_t serial;      /* FILL, ALONE: of the copy */
 	uint64_t same;        /* WRITE: a bit for each page that is one word over and over */
 	uint64_t unique;      /* of the FUSE request */
+	uint64_t order;       /* of arrival */
+	uint64_t sealed;      /* WRITE: a bit for each page of the payload that is sealed */
+	bool known;           /* WRITE: same is found, and pages.h has it; the payload may change then */
 	int previous, next;   /* in the one list it is on */
 	int active;           /* index in slots.active, or -1 */
 	struct leg leg[SLAB_COPIES];
@@ -121,6 +131,11 @@ static inline int slot_index(const struct slots *s, const struct slot *slot)
 {
 	return (int)(slot - s->slot);
 }
+
+/* All slots as after slots_init(), but for what slot_restart() keeps; none is on a list. */
+void slots_forget(struct slots *s);
+/* What a successor goes by stays; the rest is as of a request that has just come. */
+void slot_restart(struct slot *slot);
 
 /* NULL when none is free.  The last one freed comes first: its pages are in cache. */
 struct slot *slot_get(struct slots *s);

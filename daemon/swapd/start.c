@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +23,9 @@
 #include "place.h"
 #include "sealing.h"
 #include "serve.h"
+#include "shared.h"
 #include "start.h"
-#include "watchdog.h"
+#include "takeover.h"
 
 #ifndef PR_SET_IO_FLUSHER
 #define PR_SET_IO_FLUSHER 57
@@ -33,6 +35,7 @@
 #define STACK_ROOM (512u << 10)
 /* Repair leaves so many slots to requests. */
 #define SLOTS_RESERVED 64
+#define STANDBY_LOOK_MS 1000
 
 static int missing(const char *option, const char *example, struct error *e)
 {
@@ -114,7 +117,7 @@ void swapd_forget_log(const struct swapd_options *o)
 }
 
 /* Logs of a daemon go beside its socket, unless the journal has them. */
-static void detach_output(const struct swapd *s)
+static void detach_output(const struct swapd *s, int flags)
 {
 	char path[PATH_MAX];
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC), log;
@@ -123,7 +126,7 @@ static void detach_output(const struct swapd *s)
 	dup2(null, STDIN_FILENO);
 	dup2(null, STDOUT_FILENO);
 	if (!getenv("JOURNAL_STREAM")) {
-		log = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+		log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0600);
 		dup2(log >= 0 ? log : null, STDERR_FILENO);
 		if (log >= 0)
 			close(log);
@@ -168,7 +171,7 @@ void swapd_ready(const struct swapd *s, int parent_fd)
 	}
 	sd_notifyf(0, "READY=1\nSTATUS=serving %s/" FUSE_FILE_NAME, s->options.mount);
 	if (parent_fd >= 0) {
-		detach_output(s);
+		detach_output(s, O_TRUNC);
 		if (write(parent_fd, &ok, sizeof(ok)) < 0)
 			log_warn("parent: %m");
 		close(parent_fd);
@@ -238,7 +241,7 @@ static int settle_paths(struct swapd *s, struct error *e)
 static int make_tables(struct swapd *s, struct error *e)
 {
 	uint64_t slabs = (s->options.size + s->options.slab - 1) / s->options.slab;
-	struct slab *slab = calloc(slabs, sizeof(*slab));
+	struct slab *slab = shared_new(slabs * sizeof(*slab));
 	int r;
 
 	if (!slab)
@@ -260,13 +263,11 @@ static int make_tables(struct swapd *s, struct error *e)
 
 static int make_shared(struct swapd *s, struct error *e)
 {
-	void *p = mmap(NULL, sizeof(*s->shared), PROT_READ | PROT_WRITE,
-		       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-	if (p == MAP_FAILED)
+	s->shared = shared_new(sizeof(*s->shared));
+	if (!s->shared)
 		return fail(e, errno, "shared memory: %m");
-	s->shared = p;
 	s->count = &s->shared->counters;
+	s->shared->holder = (uint32_t)getpid();
 	return 0;
 }
 
@@ -315,18 +316,20 @@ static int load_key(struct swapd *s, struct error *e)
 	return r ? r : tls_reserve(MAX_DONORS, e);
 }
 
-static int connect_donors(struct swapd *s, struct error *e)
+static int name_donors(struct swapd *s, struct error *e)
 {
 	if (getrandom(&s->borrower, sizeof(s->borrower), 0) != sizeof(s->borrower))
 		return fail(e, errno, "getrandom: %m");
 	s->seed = s->borrower | 1;
 	for (int i = 0; i < s->options.donors.n; i++) {
-		int r = donor_add(s, s->options.donors.v[i], e);
+		int r = donor_new(s, s->options.donors.v[i], e);
 
-		if (r)
+		if (r < 0)
 			return r;
+		/* The next one is to have a place of its own. */
+		s->donors[r].state = DONOR_DOWN;
 	}
-	return check_capacity(s, e);
+	return 0;
 }
 
 /* Requests that let others go are nested as deep as those; their stack is there before. */
@@ -347,7 +350,7 @@ static void lock_memory(struct swapd *s)
 		log_warn("memory: cannot be locked: %m; the server itself may be paged out and hang");
 }
 
-int swapd_start(struct swapd *s, struct device_control *c, char **argv, struct error *e)
+int swapd_prepare(struct swapd *s, struct device_control *c, char **argv, struct error *e)
 {
 	int r;
 
@@ -355,31 +358,33 @@ int swapd_start(struct swapd *s, struct device_control *c, char **argv, struct e
 	s->orders.post_fd = s->orders.done_fd = -1;
 	c->listen_fd = c->stop_fd = -1;
 	protect(s, argv);
+	serve_signals();
 	r = settle_paths(s, e);
 	if (!r)
 		r = make_shared(s, e);
-	/* Before anything that must not stay open in it. */
-	if (!r)
-		r = watchdog_fork(s, e);
-	if (!r)
-		r = serve_init(s, e);
 	if (!r)
 		r = device_control_open(c, s, e);
-	if (!r)
-		r = orders_open(&s->orders, e);
 	if (!r)
 		r = make_tables(s, e);
 	if (!r)
 		r = load_key(s, e);
 	if (!r)
-		r = connect_donors(s, e);
+		r = name_donors(s, e);
 	if (!r && s->options.backup)
 		r = backup_open(&s->backup, s->options.backup, s->options.size, e);
 	if (!r)
-		r = fuse_mount(s, e);
-	if (r)
-		return r;
-	watchdog_arm(s);
+		r = fuse_open(s, e);
+	if (!r)
+		lock_memory(s);
+	return r;
+}
+
+/* What each process needs for itself, its threads included; its memory is locked then. */
+static int make_own(struct swapd *s, struct device_control *c, struct error *e)
+{
+	int r;
+
+	/* First: from here on its pages are not its parent's any more. */
 	lock_memory(s);
 	r = s->options.backup ? backup_start(&s->backup, &s->slots, e) : 0;
 	if (!r)
@@ -387,6 +392,87 @@ int swapd_start(struct swapd *s, struct device_control *c, char **argv, struct e
 	if (!r)
 		r = device_control_start(c, e);
 	return r;
+}
+
+static int make_loop(struct swapd *s, struct error *e)
+{
+	int r = serve_init(s, e);
+
+	return r ? r : orders_open(&s->orders, e);
+}
+
+int swapd_begin(struct swapd *s, struct device_control *c, struct error *e)
+{
+	int r = make_loop(s, e);
+
+	s->shared->server = (uint32_t)getpid();
+	for (int i = 0; i < s->donor_count && !r; i++)
+		r = donor_join(s, &s->donors[i], e);
+	if (!r)
+		r = check_capacity(s, e);
+	if (r)
+		return r;
+	donors_record(s);
+	r = fuse_mount(s, e);
+	if (!r)
+		r = make_own(s, c, e);
+	if (r)
+		fuse_unmount(s);
+	return r;
+}
+
+/* Serves to the end, which is to be known before anything else ends. */
+static __attribute__((noreturn)) void serve_out(struct swapd *s, struct device_control *c)
+{
+	int r;
+
+	device_control_go(c);
+	r = serve_run(s);
+	__atomic_store_n(&s->shared->ended, 1, __ATOMIC_SEQ_CST);
+	if (r)
+		log_err("device %s: aborted (%s); programs with pages there get SIGBUS; swapoff, then destroy it",
+			s->options.name, strerror(-r));
+	notes_log(&s->notes);
+	swapd_stop(s, c);
+	/* What went wrong is there for who started it, or for who destroys the device. */
+	if (!r)
+		swapd_forget_log(&s->options);
+	_exit(r ? EXIT_FAILED : EXIT_OK);
+}
+
+void swapd_serve(struct swapd *s, struct device_control *c, enum swapd_output output)
+{
+	if (s->options.ready_fd > STDERR_FILENO)
+		close((int)s->options.ready_fd);
+	if (output == OUTPUT_DETACHED)
+		detach_output(s, 0);
+	serve_out(s, c);
+}
+
+void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
+{
+	struct pollfd p = { .fd = alive_fd, .events = POLLIN };
+	struct error e = { 0 };
+
+	prctl(PR_SET_NAME, "ebb-standby");
+	if (make_loop(s, &e) || make_own(s, c, &e)) {
+		log_err("standby: %s", e.text);
+		_exit(EXIT_FAILED);
+	}
+	/* Donors that are new may need memory: now is the time. */
+	while (poll(&p, 1, STANDBY_LOOK_MS) <= 0)
+		donors_prepare(s);
+	if (__atomic_load_n(&s->shared->ended, __ATOMIC_SEQ_CST))
+		_exit(EXIT_OK);
+	prctl(PR_SET_NAME, "ebb-swapd");
+	__atomic_store_n(&s->shared->server, (uint32_t)getpid(), __ATOMIC_RELAXED);
+	__atomic_store_n(&s->shared->takeovers, s->shared->takeovers + 1, __ATOMIC_RELAXED);
+	takeover(s);
+	note(&s->notes, LOG_LVL_ERR,
+	     "device %s: its server is dead; served by its standby now (pid %d, after %llu ms, takeover %u)",
+	     s->options.name, getpid(), (unsigned long long)(s->shared->takeover_ns / 1000000),
+	     s->shared->takeovers);
+	serve_out(s, c);
 }
 
 void swapd_stop(struct swapd *s, struct device_control *c)
@@ -397,13 +483,11 @@ void swapd_stop(struct swapd *s, struct device_control *c)
 	backup_close(&s->backup);
 	donors_free(s);
 	tls_context_free(&s->tls);
-	watchdog_stop(s);
 	serve_free(s);
 	orders_close(&s->orders);
 	slots_free(&s->slots);
-	free(s->table.slabs);
+	shared_free(s->table.slabs, s->table.count * sizeof(*s->table.slabs));
 	pages_free(s);
 	sealing_free(s);
-	if (s->shared)
-		munmap(s->shared, sizeof(*s->shared));
+	/* struct shared stays: it tells that this is the end. */
 }

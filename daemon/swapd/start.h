@@ -16,11 +16,25 @@ int swapd_options_check(const struct swapd_options *o, struct error *e);
 int swapd_daemonise(int *parent_fd, struct error *e);
 
 /*
- * Sets everything up in the order that leaves the least behind when a later
- * step fails; swapd_stop() undoes it from any point.
+ * The holder: makes all that its processes share, and nothing that one of them is to
+ * have for itself; swapd_stop() undoes it from any point.
  */
-int swapd_start(struct swapd *s, struct device_control *c, char **argv, struct error *e);
+int swapd_prepare(struct swapd *s, struct device_control *c, char **argv, struct error *e);
 void swapd_stop(struct swapd *s, struct device_control *c);
+
+/* The first server: connects, mounts, makes its threads.  Nothing stays mounted on failure. */
+int swapd_begin(struct swapd *s, struct device_control *c, struct error *e);
+/* Then serves to the end of the device, and of the process. */
+enum swapd_output { OUTPUT_AS_IS, OUTPUT_DETACHED };
+void swapd_serve(struct swapd *s, struct device_control *c, enum swapd_output output)
+	__attribute__((noreturn));
+
+/*
+ * A standby: makes its threads and waits until nobody has the other end of @alive_fd
+ * open.  Then serves, unless that was the end.
+ */
+void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
+	__attribute__((noreturn));
 
 /* Removes the log of a daemon that has nothing more to tell. */
 void swapd_forget_log(const struct swapd_options *o);

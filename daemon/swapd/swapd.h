@@ -6,7 +6,11 @@
  *   backup thread  the backup file, and the slots handed to it (backup.h)
  *   resolver       what names of donors mean (resolver.h)
  *   control thread reads counters and states, formats, logs (device_control.h)
- *   watchdog       a process of its own; reads struct shared (watchdog.h)
+ *
+ * The holder (holder.h) makes it and forks server and standby, each of which then has
+ * its own.  What is to outlive a server is in memory that they share (shared.h): struct
+ * shared, the tables of pages and slabs, the slots, the seals.  All else a successor
+ * makes from that (takeover.h).
  */
 #ifndef EBB_SWAPD_H
 #define EBB_SWAPD_H
@@ -27,6 +31,7 @@
 #include "orders.h"
 #include "repair.h"
 #include "seal.h"
+#include "sealing.h"
 #include "slab.h"
 #include "slot.h"
 
@@ -51,7 +56,7 @@ struct swapd_options {
 
 /*
  * Counters, written by the loop thread alone.  They live in memory shared with
- * the watchdog.  Pages unless a name says requests or bytes.
+ * the holder.  Pages unless a name says requests or bytes.
  */
 struct counters {
 	uint64_t completed;      /* requests answered; what the watchdog watches */
@@ -78,10 +83,29 @@ struct counters {
 	uint64_t latency[LATENCY_BUCKETS];
 };
 
+/* A donor, as a successor has to know it: at the same index. */
+struct donor_record {
+	struct address address, at;
+	bool used;               /* written last */
+	bool quarantined;
+	uint8_t leaving;         /* enum donor_leaving bits */
+};
+
 struct shared {
 	struct counters counters;
 	uint64_t beats;          /* rounds of the loop */
 	uint32_t aborted;        /* the watchdog cut the connection */
+	uint32_t ended;          /* the server ends by itself: nobody is to follow it */
+	uint32_t connection;     /* /sys/fs/fuse/connections/N */
+	uint32_t opened;         /* handles on the file */
+	uint64_t arrivals;       /* requests, for slot.order */
+	/* the holder's: pids, 0 = there is none */
+	uint32_t holder, server, standby;
+	uint32_t takeovers;
+	uint64_t takeover_ns;    /* that the last one took */
+	bool watchdog_works;
+	struct donor_record donors[MAX_DONORS];
+	struct sealed_page sealed;
 };
 
 struct swapd {
@@ -94,8 +118,6 @@ struct swapd {
 
 	/* the file */
 	int fuse_fd;
-	uint32_t connection;     /* /sys/fs/fuse/connections/N */
-	uint32_t opened;         /* handles on the file */
 	bool mounted, initialised;
 
 	/* the pages: one bit each (pages.h) */
@@ -117,6 +139,7 @@ struct swapd {
 	struct donor donors[MAX_DONORS];
 	int donor_count;
 	uint64_t borrower;       /* random, for HELLO */
+	uint64_t resume_until;   /* ns: donors are tried again before what they have is given up */
 	struct tls_context *tls; /* with a key; NULL = none */
 	struct resolver resolver;
 	uint64_t seed;           /* of the placement */
@@ -143,10 +166,6 @@ struct swapd {
 
 	/* what the machine allows */
 	bool io_flusher, locked, oom_protected, nice, realtime;
-
-	/* watchdog */
-	int watchdog_pid, watchdog_fd;
-	bool watchdog_works;
 };
 
 /* One writer, many readers: no lock prefix is needed. */
@@ -157,7 +176,7 @@ static inline void count_add(uint64_t *counter, uint64_t n)
 
 static inline void count_open(struct swapd *s, int n)
 {
-	__atomic_store_n(&s->opened, s->opened + (uint32_t)n, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->shared->opened, s->shared->opened + (uint32_t)n, __ATOMIC_RELAXED);
 }
 
 static inline uint64_t count_get(const uint64_t *counter)

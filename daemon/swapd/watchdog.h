@@ -1,34 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A locked process beside the server.  When requests are waiting and none has
- * been answered for options.watchdog, it aborts the FUSE connection: programs
- * with pages on the device then get I/O errors (SIGBUS) instead of sleeping for
- * ever.  It holds no fuse descriptor, so the connection also ends by itself when
- * the server disappears.
+ * When requests are waiting and none has been answered for half of options.watchdog,
+ * the holder (holder.h) has the standby take over; when that does not help in the
+ * other half, it aborts the FUSE connection: programs with pages on the device then get I/O errors
+ * (SIGBUS) instead of sleeping for ever.
  */
 #ifndef EBB_WATCHDOG_H
 #define EBB_WATCHDOG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/error.h"
 
-struct swapd;
-
-/*
- * Forks it.  To be called before anything is opened that must not outlive the
- * server, and before there are threads.  Sets watchdog_pid and watchdog_fd.
- */
-int watchdog_fork(struct swapd *s, struct error *e);
-
-/*
- * Tells it the connection to watch and waits until it holds what it needs:
- * sets watchdog_works, and logs why when it does not.
- */
-void watchdog_arm(struct swapd *s);
-
-/* Ends it. */
-void watchdog_stop(struct swapd *s);
+struct shared;
 
 /*
  * The rule, by itself; call it every @tick_ns.  Two things may stand still: the
@@ -54,5 +39,20 @@ enum watchdog_verdict {
 
 enum watchdog_verdict watchdog_judge(struct watchdog_state *w, const struct watchdog_sight *now,
 				     uint64_t tick_ns, uint64_t limit_ns);
+
+struct watchdog {
+	uint32_t connection;
+	int waiting_fd, abort_fd;
+	uint64_t tick_ns, limit_ns;
+	struct watchdog_state state;
+};
+
+/* Opens what is needed to abort /sys/fs/fuse/connections/@connection.  0 or -errno. */
+int watchdog_arm(struct watchdog *w, uint32_t connection, uint64_t limit_ns);
+
+/* The rule, once every tick_ns: whether something is to be done.  Allocates nothing. */
+bool watchdog_barks(struct watchdog *w, const struct shared *shared);
+void watchdog_abort(struct watchdog *w, struct shared *shared);
+void watchdog_close(struct watchdog *w);
 
 #endif

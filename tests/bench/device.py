@@ -103,7 +103,9 @@ def ours(stack, where, address, lends=(), borrows=()):
          "--backup", backup, "--mount", where, "--foreground", *borrows],
         log / f"swapd-{where.name}.log", env={"EBB_RUN_DIR": str(where) + "-run"})
     stack.callback(server.stop)
-    return stack.enter_context(Device(where / "swap", [server.pid, donor.pid]))
+    # The holder only watches, but the others are its children.
+    processes = [server.pid, *machine.children(server.pid), donor.pid]
+    return stack.enter_context(Device(where / "swap", processes))
 
 
 def over_tcp(stack, where, lends=(), borrows=()):

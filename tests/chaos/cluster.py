@@ -89,6 +89,7 @@ class DonorMachine:
         self.proc, self.run = Path(directory) / "proc", Path(directory) / "run"
         self.argv = [*node.prefix, BIN / "ebb-donord", "--listen", self.address,
                      "--memory", memory, "--slab", slab, "--headroom", f"{HEADROOM_MIB}M",
+                     "--keep", "2s",
                      "--machine", self.proc, *options]
         if path:
             self.argv += ["--listen", self.local]
@@ -182,7 +183,7 @@ class DonorMachine:
             self.daemon.stop()
 
 
-class Borrower(parts.Daemon):
+class Borrower(parts.Swapd):
     """An ebb-swapd on @node with a directory of its own, and its file."""
 
     def __init__(self, node, directory, log, donors, name="dp0", size="32M", slab="1M",
@@ -255,10 +256,10 @@ class Borrower(parts.Daemon):
 
     def disk_full(self):
         """Nothing more can be written to the backup: each attempt fails, as on a full disk."""
-        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        resource.prlimit(self.server, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 
     def disk_empty(self):
-        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        resource.prlimit(self.server, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
 
     def heal(self):
         if self.alive():

@@ -171,6 +171,9 @@ class Soak:
             self.drained(self.random.choice(self.cluster.donors), (self.long, b))
         if self.random.random() < 0.1:
             self.unlisted(self.random.choice(self.cluster.donors), (self.long, b))
+        if self.random.random() < 0.2:
+            b.kill_server()
+            self.faults["servers killed"] += 1
         if kind.sealed and self.random.random() < 0.1:
             self.lie(self.random.choice(self.cluster.donors), (self.long, b))
         self.all_well(kind, b)
@@ -237,7 +240,7 @@ class Soak:
             if self.cluster.failed():
                 raise
             self.trouble.append(str(e))
-        who = {"ebb-swapd": self.long.pid,
+        who = {"ebb-swapd": self.long.server,
                **{f"donor {d.address}": d.daemon.pid for d in self.cluster.donors}}
         for name, pid in who.items():
             now = {"fds": descriptors(pid), **memory_kib(pid)}

@@ -151,7 +151,8 @@ class Road:
             self.backup.mkdir(parents=True, exist_ok=True)
             self.device_on(mib)
         self.parts = {"ebb-donord": self.donor.pid, "ebbd": self.ebbd.pid,
-                      "ebb-swapd": self.record()["server_pid"]}
+                      "ebb-swapd": parts.control(f"/run/ebb/devices/{DEVICE}.sock",
+                                                 "status")["server"]}
 
     def device_on(self, mib):
         # In a session of its own: ^C must not reach the process that serves swap.

@@ -55,6 +55,16 @@ def wait_for(condition, seconds, what, interval=0.05):
         time.sleep(interval)
 
 
+def children(pid):
+    """Processes whose parent is @pid, those that have ended and were not waited for left out."""
+    found = []
+    for p in filter(str.isdigit, os.listdir("/proc")):
+        fields = read(f"/proc/{p}/stat").rpartition(")")[2].split()
+        if len(fields) > 1 and fields[0] != "Z" and fields[1] == str(pid):
+            found.append(int(p))
+    return found
+
+
 def swaps():
     """{device: KiB in use} of every swap area."""
     rows = [line.split() for line in read("/proc/swaps").splitlines()[1:]]

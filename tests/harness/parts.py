@@ -243,6 +243,44 @@ class Daemon:
         return self.process.returncode
 
 
+class Swapd(Daemon):
+    """An ebb-swapd in the foreground: the holder is the process started; .status() is its own."""
+
+    @property
+    def server(self):
+        """The process that serves now."""
+        return self.status()["server"]
+
+    def children(self):
+        return machine.children(self.pid)
+
+    def told(self):
+        """Its status, or None from a server that dies while it answers."""
+        try:
+            return self.status()
+        except (OSError, ValueError):
+            return None
+
+    def ready(self):
+        """Its status, once there is a standby that would follow the server."""
+        told = self.told()
+        return told and read(f"/proc/{told['standby']}/comm").strip() == "ebb-standby" and told
+
+    def kill_server(self, seconds=20):
+        """Returns what its successor says of itself."""
+        told = wait_for(self.ready, seconds, "a standby")
+        os.kill(told["server"], signal.SIGKILL)
+        return wait_for(lambda: (now := self.told()) and now["server"] != told["server"] and now,
+                        seconds, "a successor")
+
+    def kill(self):
+        """All its processes: with one of them left the device would go on."""
+        self.signal(signal.SIGSTOP)
+        for pid in self.children():
+            os.kill(pid, signal.SIGKILL)
+        super().kill()
+
+
 class Donor(Daemon):
     """
     On loopback at @port, or sharing its memory through the socket @path; and @also there.
@@ -305,7 +343,7 @@ class Device:
                "--donor", donor.address, *options)
         self.record = json.loads(Path(f"/run/ebb/devices/{name}.json").read_text())
         self.block = self.record["block"]
-        self.server = self.record["server_pid"]
+        self.server = self.record["server_pid"]    # the holder: it ends last
 
     def used_kib(self):
         return machine.swaps().get(self.block)
@@ -317,6 +355,11 @@ class Device:
     def status(self):
         """How it is: live and mapped bytes, slabs, copies, donors, ..."""
         return control(f"/run/ebb/devices/{self.name}.sock", "status")
+
+    def processes(self):
+        """The holder, the server and its standby; without one of these the others go on."""
+        told = self.status()
+        return [p for p in (told["holder"], told["server"], told["standby"]) if p]
 
     def block_pages(self):
         """(read, written) pages that the block layer has carried for it."""

@@ -27,7 +27,7 @@ def free_port():
         return s.getsockname()[1]
 
 
-class Server(parts.Daemon):
+class Server(parts.Swapd):
     """An ebb-swapd in the foreground, with its own run directory; backup="": without one."""
 
     def __init__(self, directory, log, donors, size="32M", slab="1M", backup=None, options=(),

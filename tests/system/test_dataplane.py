@@ -316,7 +316,7 @@ def test_failing_backup_disk(world):
     p.write(2048, os.urandom(MIB))
     wait_for(lambda: not s.status()["backup"]["queue"], 10, "backup")
     # Nothing beyond 4 MiB can be written any more: what a full disk looks like.
-    resource.prlimit(s.pid, resource.RLIMIT_FSIZE, (4 * MIB, resource.RLIM_INFINITY))
+    resource.prlimit(s.server, resource.RLIMIT_FSIZE, (4 * MIB, resource.RLIM_INFINITY))
     p.write(10, os.urandom(PAGE))
     p.write(2050, os.urandom(4 * PAGE))
     p.check()
@@ -331,7 +331,7 @@ def test_failing_backup_disk(world):
     with pytest.raises(OSError):
         p.write(3000, os.urandom(PAGE))
     # The disk recovers, and a page that is written again is as good as any.
-    resource.prlimit(s.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    resource.prlimit(s.server, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
     p.write(2050, os.urandom(4 * PAGE))
     p.write(3000, os.urandom(PAGE))
     p.check()
@@ -475,7 +475,7 @@ def test_daemon_in_the_background(donor_at, tmp_path):
 
 
 def test_killed_server_leaves_io_errors_not_a_hang(world, tmp_path):
-    """No swap is on: the kernel ends the connection with the server."""
+    """No swap is on: the kernel ends the connection with the last process that has it."""
     s = world.serve(world.donor())
     p = world.open(s)
     p.write(0, os.urandom(PAGE))
@@ -501,15 +501,25 @@ def test_abort_turns_waiting_into_errors(world):
     assert "aborted" in machine.read(s.log)
 
 
-def test_watchdog_aborts_a_stopped_server(world):
+def signal_all(pids, number):
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+
+def test_watchdog_aborts_a_device_that_nobody_serves(world):
+    """Server and standby stand still: the first is killed, which does not help."""
     s = world.serve(world.donor(), options=["--deadline", "100ms", "--watchdog", "1s"])
     p = world.open(s)
     p.write(0, os.urandom(PAGE))
     assert s.status()["watchdog"]
+    both = [s.server, s.status()["standby"]]
     # Should the watchdog fail, this test still ends.
-    rescue = threading.Timer(20, s.signal, [signal.SIGCONT])
+    rescue = threading.Timer(20, signal_all, [both, signal.SIGCONT])
     rescue.start()
-    s.signal(signal.SIGSTOP)
+    signal_all(both, signal.SIGSTOP)
     try:
         start = time.monotonic()
         with pytest.raises(OSError):
@@ -517,15 +527,29 @@ def test_watchdog_aborts_a_stopped_server(world):
         assert 0.8 < time.monotonic() - start < 15
     finally:
         rescue.cancel()
-        s.signal(signal.SIGCONT)
+        signal_all(both, signal.SIGCONT)
     assert s.process.wait(10) == 1
+    assert "no answer for too long" in machine.read(s.log)
+
+
+def test_watchdog_replaces_a_stopped_server(world):
+    s = world.serve(world.donor(), options=["--deadline", "100ms", "--watchdog", "1s"])
+    p = world.open(s)
+    p.write_random(20)
+    stopped = s.server
+    os.kill(stopped, signal.SIGSTOP)
+    p.check()
+    told = s.status()
+    assert told["takeovers"] == 1 and told["server"] != stopped and not told["aborted"]
 
 
 def test_watchdog_leaves_a_stopped_idle_server_alone(world):
     s = world.serve(world.donor(), options=["--deadline", "100ms", "--watchdog", "500ms"])
-    s.signal(signal.SIGSTOP)
+    server = s.server
+    os.kill(server, signal.SIGSTOP)
     time.sleep(1.5)
-    s.signal(signal.SIGCONT)
+    os.kill(server, signal.SIGCONT)
+    assert s.server == server
     p = world.open(s)
     p.write(0, os.urandom(PAGE))
     p.check()

@@ -261,15 +261,16 @@ def test_shared_pages_are_locked_on_both_sides(world):
             elif "ebb-slab" in name and key in ("Size", "Rss", "Locked"):
                 out.append((key, int(rest.split()[0])))
         return out
-    for pid, count in ((s.pid, 3), (donor.pid, 48)):
+    server = s.server
+    for pid, count in ((server, 3), (donor.pid, 48)):
         told = slabs(pid)
         assert [v for k, v in told if k == "Size"] == [1024] * count
         assert [v for k, v in told if k == "Rss"] == [1024] * count
         assert all(v for k, v in told if k == "Locked")
-    mapped = len(slabs(s.pid))
+    mapped = len(slabs(server))
     donor.kill()
     wait_for(lambda: s.donor_state() != "up", 5, "loss")
-    assert mapped and not slabs(s.pid), "a lost donor's memory is let go"
+    assert mapped and not slabs(server), "a lost donor's memory is let go"
     p.check()
 
 

@@ -335,6 +335,26 @@ static void every_interleaving(void **state)
 		  .slab_pages = 2, .room = 1,
 		  .budget = { .writes = 1, .reads = 2, .migrations = 1, .crashes = 1, .ticks = 3 },
 		  .states = 25000 },
+		{ .name = "disk, a kill", .wanted = 1, .backup = true,
+		  .slab_pages = 2, .room = 1,
+		  .budget = { .writes = 2, .reads = 1, .kills = 1, .ticks = 1 },
+		  .states = 20000 },
+		{ .name = "disk, a kill and a crash", .wanted = 1, .backup = true,
+		  .slab_pages = 2, .room = 1,
+		  .budget = { .writes = 1, .reads = 1, .crashes = 1, .kills = 1, .ticks = 1 },
+		  .states = 3000 },
+		{ .name = "disk, two kills and a discard", .wanted = 1, .backup = true,
+		  .slab_pages = 2, .room = 1,
+		  .budget = { .writes = 1, .discards = 1, .reads = 1, .kills = 2, .ticks = 1 },
+		  .states = 3000 },
+		{ .name = "replicas, a kill and a crash", .wanted = 2, .backup = false,
+		  .slab_pages = 2, .room = 1,
+		  .budget = { .writes = 2, .reads = 1, .crashes = 1, .kills = 1, .ticks = 1 },
+		  .states = 20000 },
+		{ .name = "none, a kill and a migration", .wanted = 1, .backup = false,
+		  .slab_pages = 2, .room = 1,
+		  .budget = { .writes = 2, .reads = 1, .migrations = 1, .kills = 1, .ticks = 2 },
+		  .states = 20000 },
 	};
 
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++)
@@ -362,7 +382,7 @@ static void walk(const struct model *model, int walks, uint64_t seed)
 	}
 }
 
-#define MANY .writes = 12, .same = 3, .reads = 12, .ticks = 12
+#define MANY .writes = 12, .same = 3, .reads = 12, .ticks = 12, .kills = 3
 
 /* Longer histories than can all be looked at. */
 static void random_walks(void **state)

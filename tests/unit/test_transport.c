@@ -209,6 +209,15 @@ static void lending_stop(struct lending *l)
 	lend_free(&l->pool);
 }
 
+static void add_donor(struct swapd *s, const char *text)
+{
+	struct error e = { 0 };
+	int i = donor_new(s, text, &e);
+
+	assert_true(i >= 0);
+	assert_int_equal(donor_join(s, &s->donors[i], &e), 0);
+}
+
 /* --- tests ------------------------------------------------------------------------ */
 
 static void pages_through_shared_memory(void **state)
@@ -216,11 +225,10 @@ static void pages_through_shared_memory(void **state)
 	static struct borrower b;
 	static uint8_t data[8 * PAGE], got[8 * PAGE];
 	struct lending l;
-	struct error e = { 0 };
 
 	lending_start(&l, NULL);
 	borrower_init(&b);
-	assert_int_equal(donor_add(&b.s, l.address.text, &e), 0);
+	add_donor(&b.s, l.address.text);
 	assert_string_equal(b.s.donors[0].transport->name, "shm");
 	for (size_t i = 0; i < sizeof(data); i++)
 		data[i] = (uint8_t)(i * 31 >> 5);
@@ -291,11 +299,12 @@ static void one_donor_at_two_addresses(void **state)
 	parse(&second, "second");
 	lending_start(&l, &second);
 	borrower_init(&b);
-	assert_int_equal(donor_add(&b.s, l.address.text, &e), 0);
+	add_donor(&b.s, l.address.text);
 	request(&b, SLOT_WRITE, 0, 1, page);
 	settle(&b, 0);
 	assert_int_equal(answered(&b, 0, NULL, 0), 0);
-	assert_int_equal(donor_add(&b.s, second.text, &e), -EACCES);
+	assert_int_equal(donor_new(&b.s, second.text, &e), 1);
+	assert_int_equal(donor_join(&b.s, &b.s.donors[1], &e), -EACCES);
 	assert_non_null(strstr(e.text, l.address.text));
 	assert_non_null(strstr(e.text, second.text));
 	assert_non_null(strstr(e.text, "the same donor as"));
@@ -339,14 +348,13 @@ static void a_full_donor_leaves_the_backup(void **state)
 	static struct borrower b;
 	static uint8_t page[PAGE] = { 1 };
 	struct lending l;
-	struct error e = { 0 };
 	uint32_t slab, generation;
 
 	lending_start(&l, NULL);
 	for (int i = 0; i < SLABS; i++)
 		assert_int_equal(lend_map(&l.pool, 60, &slab, &generation), WIRE_OK);
 	borrower_init(&b);
-	assert_int_equal(donor_add(&b.s, l.address.text, &e), 0);
+	add_donor(&b.s, l.address.text);
 	request(&b, SLOT_WRITE, 0, 1, page);
 	settle(&b, 0);
 	/* It has nowhere to go but the backup. */
@@ -475,7 +483,7 @@ static void a_gift_that_is_no_slab(void **state)
 		assert_true(l.listen_fd >= 0);
 		assert_int_equal(pthread_create(&thread, NULL, liar_main, &l), 0);
 		borrower_init(&b);
-		assert_int_equal(donor_add(&b.s, a.text, &e), 0);
+		add_donor(&b.s, a.text);
 		request(&b, SLOT_WRITE, 0, 1, page);
 		settle(&b, 0);
 		assert_int_equal(slab_state(&b.slabs[0]), SLAB_LOST);

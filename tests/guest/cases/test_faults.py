@@ -95,13 +95,21 @@ def machine_usable(cgroup):
     assert not stuck, [machine.read(f"/proc/{p}/comm") for p in stuck]
 
 
+def signal_all(pids, number):
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+
 def end_of_device(road, act, seconds):
-    """@act stops the server; the program must end by a signal within @seconds."""
+    """@act stops those who serve; the program must end by a signal within @seconds."""
     c = road.attached("leap", LIMIT)
     s = writer(c, passes=1000)
     try:
         busy(road.device)
-        act(road.device.server)
+        act(road.device.processes())
         status, said = s.outcome(timeout=seconds)
         # Read errors arrive as SIGBUS.
         assert status == -signal.SIGBUS, said
@@ -112,30 +120,30 @@ def end_of_device(road, act, seconds):
 
 
 def test_server_killed(road):
-    """kill -9 of ebb-swapd: input/output errors, not a machine that hangs."""
-    end_of_device(road, lambda pid: os.kill(pid, signal.SIGKILL), 60)
+    """kill -9 of all of ebb-swapd: input/output errors, not a machine that hangs."""
+    end_of_device(road, lambda pids: signal_all(pids, signal.SIGKILL), 60)
 
 
 def test_server_stopped(road):
-    """SIGSTOP of ebb-swapd: the watchdog turns the hung device into errors by its deadline."""
+    """
+    SIGSTOP of server and standby: the watchdog first has the one replaced by the other, then
+    turns the hung device into errors.
+    """
+    processes = road.device.processes()[1:]
     try:
-        end_of_device(road, lambda pid: os.kill(pid, signal.SIGSTOP), 60)
+        end_of_device(road, lambda _: signal_all(processes, signal.SIGSTOP), 60)
     finally:
-        try:
-            os.kill(road.device.server, signal.SIGCONT)
-        except ProcessLookupError:
-            pass
+        signal_all(processes, signal.SIGCONT)
 
 
 def test_abort_verb(road):
     """`ebbctl device abort` does by hand what the watchdog does."""
-    def act(pid):
-        os.kill(pid, signal.SIGSTOP)
+    processes = road.device.processes()
+
+    def act(_):
+        signal_all(processes, signal.SIGSTOP)
         parts.ebbctl("device", "abort", "--yes", road.device.name)
     try:
         end_of_device(road, act, 60)
     finally:
-        try:
-            os.kill(road.device.server, signal.SIGCONT)
-        except ProcessLookupError:
-            pass
+        signal_all(processes, signal.SIGCONT)

@@ -16,7 +16,7 @@
 
 static const char *const names[STEP_KINDS] = {
 	"write", "same", "read", "discard", "deliver", "control", "disk", "disk-error", "tick",
-	"crash", "return", "evict", "late", "migrate", "drain", "forge",
+	"crash", "return", "evict", "late", "migrate", "drain", "forge", "kill",
 };
 
 /* Pages of a request: the first, the second, both. */
@@ -79,6 +79,10 @@ int possible(struct step out[static STEPS])
 	for (uint32_t i = 0; b->migrations && i < m.s.table.count; i++)
 		if (slab_copies(&W.slab[i], COPY_MAPPED))
 			ADD(STEP_MIGRATE, i, 0);
+	for (int how = 0; how < 4 && b->kills; how++)
+		if ((!(how & 1) || W.ops) &&
+		    (!(how & 2) || m.s.backup.queue.completed != m.s.backup.queue.submitted))
+			ADD(STEP_KILL, how, 0);
 #undef ADD
 	assert_in_range(n, 0, STEPS - 1);
 	return n;
@@ -187,6 +191,10 @@ void take(const struct step *t)
 		break;
 	case STEP_FORGE:
 		forge(t->a, t->b, b->forgeries-- % 3);
+		break;
+	case STEP_KILL:
+		b->kills--;
+		kill_server(t->a);
 		break;
 	case STEP_KINDS:
 		break;

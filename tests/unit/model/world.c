@@ -12,6 +12,7 @@
 #include "swapd/fuse_file.h"
 #include "swapd/page_io.h"
 #include "swapd/pages.h"
+#include "swapd/takeover.h"
 #include "world.h"
 
 /* Last: it makes a macro of fail(). */
@@ -157,6 +158,11 @@ void fuse_answer_read(struct swapd *s, struct slot *slot)
 void fuse_answer_write(struct swapd *s, struct slot *slot)
 {
 	check_answer(slot->unique, slot, 0);
+}
+
+void fuse_receive_again(struct swapd *s, struct slot *slot)
+{
+	violated("a request that is still being read", slot->unique, 0);
 }
 
 /* --- the transport ------------------------------------------------------------------ */
@@ -380,6 +386,10 @@ void disk_step(struct backup_lane *l, bool fails)
 	case SLOT_WRITE:
 		for (uint32_t i = 0; i < slot->count && !fails; i++)
 			page_out(slot, i, &W.disk[slot->first + i], &m.disk[slot->first + i]);
+		/* A predecessor had written it; it may be torn now. */
+		for (uint32_t i = 0; i < slot->count && fails; i++)
+			if (W.disk[slot->first + i] == stamp_of(slot, i))
+				W.disk[slot->first + i] = FORGED;
 		break;
 	case SLOT_READ:
 	case SLOT_FILL:
@@ -396,6 +406,97 @@ void disk_step(struct backup_lane *l, bool fails)
 	page_io_backed(&m.s, backup_reap(&m.s.backup));
 }
 
+/* --- the server dies ---------------------------------------------------------------------- */
+
+/* The pages of @slot's job that go to the disk. */
+static void write_out(const struct slot *slot)
+{
+	uint32_t from = slot->kind == SLOT_WRITE ? 0 : slot->cursor;
+	uint32_t count = slot->kind == SLOT_WRITE ? slot->count : slot->run;
+
+	if (slot->kind != SLOT_WRITE && !(slot->kind == SLOT_FILL && slot->fetched))
+		return;
+	for (uint32_t i = from; i < from + count; i++) {
+		page_out(slot, i, &W.disk[slot->first + i], &m.disk[slot->first + i]);
+		/* What was to mend it is forgotten: nobody knows that it is there. */
+		if (slot->kind == SLOT_FILL)
+			W.disk[slot->first + i] = FORGED;
+	}
+}
+
+/* What it has under way ends up somewhere, or nowhere. */
+static void leave_under_way(int how)
+{
+	struct backup *b = &m.s.backup;
+
+	for (uint32_t i = 0; i < W.ops && how & 1; i++) {
+		const struct op *o = &W.op[i];
+		const struct slot *slot = &W.slot[o->number / SLAB_COPIES];
+
+		for (uint32_t j = 0; j < o->count && o->op == WIRE_WRITE; j++)
+			page_out(slot, slot->cursor + j, &W.loan[o->donor][o->remote].stamp[o->first + j],
+				 &m.lent[o->donor][o->remote][o->first + j]);
+	}
+	for (uint32_t i = b->queue.completed; i != b->queue.submitted && how & 2; i++)
+		write_out(&W.slot[b->queue.jobs[i % SLOT_COUNT]]);
+	W.ops = W.controls = 0;
+	b->queue.submitted = b->queue.completed = b->queue.reaped = 0;
+	b->reads.submitted = b->reads.completed = b->reads.reaped = 0;
+}
+
+/* @donor is asked for what it has of ours, and takes the rest back. */
+static void resume(int donor)
+{
+	struct donor *d = &m.s.donors[donor];
+	bool known[REMOTE] = { false };
+	uint32_t free = 0;
+
+	for (uint32_t i = 0; i < m.s.table.count; i++) {
+		int c = slab_copy_at(&W.slab[i], d->index);
+		const struct copy *copy = &W.slab[i].copy[c];
+
+		if (c < 0 || copy->state != COPY_AWAY)
+			continue;
+		if (!W.loan[donor][copy->remote].lent ||
+		    W.loan[donor][copy->remote].generation != copy->generation)
+			violated("a copy that its donor does not know", i, copy->remote);
+		known[copy->remote] = true;
+		slab_back(&W.slab[i], c);
+	}
+	for (uint32_t r = 0; r < m.model->room; r++) {
+		W.loan[donor][r].lent &= known[r];
+		free += !W.loan[donor][r].lent;
+	}
+	d->free = free * m.s.options.slab;
+	d->resume = RESUME_NOTHING;
+}
+
+void kill_server(int how)
+{
+	uint8_t state[DONORS];
+
+	leave_under_way(how);
+	m.s.backlog = m.s.need_backup = 0;
+	m.s.repair = (struct repair){ 0 };
+	for (int i = 0; i < m.s.donor_count; i++) {
+		struct donor *d = &m.s.donors[i];
+
+		state[i] = d->state;
+		d->state = DONOR_DOWN;
+		d->waiting = LEG_LIST_EMPTY;
+		d->tx.head = d->tx.count = d->legs_queued = 0;
+		d->copies = d->mapping = 0;
+		d->blamed = false;
+	}
+	takeover_slabs(&m.s);
+	for (int i = 0; i < m.s.donor_count; i++) {
+		m.s.donors[i].state = state[i];
+		if (state[i] == DONOR_UP)
+			resume(i);
+	}
+	takeover_slots(&m.s, SLOTS);
+}
+
 /* --- requests ------------------------------------------------------------------------------ */
 
 void request(enum slot_kind kind, uint32_t first, uint32_t count, bool same)
@@ -406,6 +507,7 @@ void request(enum slot_kind kind, uint32_t first, uint32_t count, bool same)
 	assert_in_range(W.requests, 0, REQUESTS - 1);
 	slot->kind = (uint8_t)kind;
 	slot->unique = W.requests++;
+	slot->order = ++m.shared.arrivals;
 	slot->first = first;
 	slot->count = count;
 	*e = (struct expected){ .kind = (uint8_t)kind, .first = (uint8_t)first,

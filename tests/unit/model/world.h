@@ -53,7 +53,7 @@ struct expected {
 /* How often each may happen, still. */
 struct budget {
 	uint8_t writes, same, reads, discards, crashes, returns, evictions, ticks, migrations,
-		disk_errors, drains, forgeries;
+		disk_errors, drains, forgeries, kills;
 };
 
 struct world {
@@ -140,7 +140,7 @@ struct state {
 
 enum step_kind { STEP_WRITE, STEP_SAME, STEP_READ, STEP_DISCARD, STEP_DELIVER, STEP_CONTROL,
 		 STEP_DISK, STEP_DISK_ERROR, STEP_TICK, STEP_CRASH, STEP_RETURN, STEP_EVICT,
-		 STEP_LATE, STEP_MIGRATE, STEP_DRAIN, STEP_FORGE, STEP_KINDS };
+		 STEP_LATE, STEP_MIGRATE, STEP_DRAIN, STEP_FORGE, STEP_KILL, STEP_KINDS };
 
 struct step {
 	uint8_t kind, a, b;
@@ -176,6 +176,11 @@ void evict(int donor, int remote);
 void forge(int donor, int remote, int how);
 /* What donors_flush() does about donors that gave other pages than were written. */
 void quarantine(void);
+/*
+ * The server dies and another one takes over.  What it had on its way to donors has
+ * arrived if @how has bit 0, and to the disk if it has bit 1.
+ */
+void kill_server(int how);
 void request(enum slot_kind kind, uint32_t first, uint32_t count, bool same);
 
 /* The steps that are possible now, and one of them done. */

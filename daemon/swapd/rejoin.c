@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* A successor finds its predecessor's donors. */
+#include <sys/epoll.h>
+
+#include "placing.h"
+#include "serve.h"
+#include "swapd.h"
+#include "takeover.h"
+
+/*
+ * A donor that has something of ours is tried again for so long, at least: without a
+ * backup or another copy it is the only one who has it.
+ */
+#define PATIENCE 2000000000ull
+/* Between two looks at donors that are silent. */
+#define LOOK_MS 10
+#define OTHERS_LATER 300000000ull
+
+/* Whether it is worth to wait for @d before anything is served. */
+static bool is_expected(const struct donor *d, uint64_t now)
+{
+	switch (d->state) {
+	case DONOR_ABSENT:
+	case DONOR_QUARANTINED:
+		return false;
+	case DONOR_UP:
+		return d->resume || d->mapping;
+	case DONOR_DOWN:
+		return d->resume || d->retry_at <= now;
+	}
+	return true;
+}
+
+void takeover_donors(struct swapd *s)
+{
+	for (;;) {
+		struct epoll_event ev[MAX_DONORS];
+		uint64_t now = now_ns();
+		bool expected = false;
+		int n;
+
+		count_add(&s->shared->beats, 1);
+		for (int i = 0; i < s->donor_count; i++) {
+			struct donor *d = &s->donors[i];
+
+			if (now >= s->resume_until && d->state != DONOR_UP && d->resume)
+				donor_lose(s, d, "no answer to the new server");
+			else if (is_expected(d, now))
+				expected |= d->resume || donor_up(d) || now < s->resume_until;
+			if (donor_up(d) && d->resume)
+				placing_resume(s, d);
+		}
+		if (!expected)
+			return;
+		donors_flush(s);
+		n = epoll_wait(s->epoll_fd, ev, MAX_DONORS, LOOK_MS);
+		for (int i = 0; i < n; i++)
+			if (ev[i].data.u64 < (uint64_t)s->donor_count)
+				donor_event(s, &s->donors[ev[i].data.u64], ev[i].events);
+		serve_tend(s);
+		donors_tick(s, now_ns());
+	}
+}
+
+/*
+ * Who has something of ours comes first: one that is named twice would else be taken for
+ * the other, and refused.
+ */
+static void let_go_first(struct swapd *s, uint64_t now)
+{
+	bool any = false;
+
+	for (int i = 0; i < s->donor_count; i++)
+		any |= s->donors[i].resume != RESUME_NOTHING;
+	for (int i = 0; i < s->donor_count && any; i++)
+		if (!s->donors[i].resume)
+			s->donors[i].retry_at = now + OTHERS_LATER;
+}
+
+void takeover(struct swapd *s)
+{
+	uint64_t start = now_ns();
+
+	s->mounted = s->initialised = true;
+	/* They are counted again when they begin; until then nothing stands still. */
+	__atomic_store_n(&s->count->received, s->count->completed, __ATOMIC_RELAXED);
+	s->resume_until = start + (2 * s->options.deadline > PATIENCE ? 2 * s->options.deadline :
+				   PATIENCE);
+	donors_take_over(s, start);
+	takeover_slabs(s);
+	let_go_first(s, start);
+	takeover_donors(s);
+	takeover_slots(s, SLOT_COUNT);
+	donors_flush(s);
+	__atomic_store_n(&s->shared->takeover_ns, now_ns() - start, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "bits.h"
+#include "fuse_file.h"
+#include "page_io.h"
+#include "sealing.h"
+#include "swapd.h"
+#include "takeover.h"
+
+/* --- tables ----------------------------------------------------------------------- */
+
+static void take_slab(struct swapd *s, uint32_t index)
+{
+	struct slab *slab = &s->table.slabs[index];
+	uint32_t first = index * s->table.pages, left = s->pages - first;
+	uint32_t count = left < s->table.pages ? left : s->table.pages;
+
+	slab_orphan(slab);
+	slab->live = bits_count_without(s->written, s->same, first, count);
+	s->live += slab->live;
+	for (int c = 0; c < SLAB_COPIES && s->valid[c]; c++) {
+		struct donor *d = &s->donors[slab->copy[c].donor];
+
+		/* It died between taking a copy off the table and its bits, or before either. */
+		if (slab->copy[c].state == COPY_AWAY && d->state != DONOR_DOWN)
+			slab_lose(slab, c);
+		if (slab->copy[c].state == COPY_NONE) {
+			bits_clear(s->valid[c], first, count);
+			continue;
+		}
+		d->copies++;
+		d->resume = RESUME_WANTED;
+	}
+}
+
+void takeover_slabs(struct swapd *s)
+{
+	s->live = 0;
+	for (uint32_t i = 0; i < s->table.count; i++)
+		take_slab(s, i);
+}
+
+/* --- requests --------------------------------------------------------------------- */
+
+/* Slots with requests, by their order of arrival; how many. */
+static uint32_t requests(struct swapd *s, uint16_t list[static SLOT_COUNT], uint32_t slots)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < slots; i++) {
+		struct slot *slot = &s->slots.slot[i];
+		uint32_t at;
+
+		if (slot->kind != SLOT_READ && slot->kind != SLOT_WRITE &&
+		    slot->kind != SLOT_DISCARD)
+			continue;
+		slot_restart(slot);
+		for (at = n++; at && s->slots.slot[list[at - 1]].order > slot->order; at--)
+			list[at] = list[at - 1];
+		list[at] = (uint16_t)i;
+	}
+	return n;
+}
+
+void takeover_slots(struct swapd *s, uint32_t slots)
+{
+	struct slot *reading = NULL;
+	uint16_t list[SLOT_COUNT];
+	uint32_t n;
+
+	sealing_take_over(s);
+	slots_forget(&s->slots);
+	n = requests(s, list, slots);
+	for (uint32_t i = slots; i--; ) {
+		struct slot *slot = &s->slots.slot[i];
+
+		if (slot->kind == SLOT_READING) {
+			slot_restart(slot);
+			reading = slot;
+		} else if (slot->kind == SLOT_FREE || slot->kind == SLOT_NEW ||
+			   slot->kind == SLOT_FILL || slot->kind == SLOT_ALONE) {
+			slot_put(&s->slots, slot);
+		}
+	}
+	/* What was answered goes to the disk before anything that came later. */
+	for (uint32_t i = 0; i < n; i++) {
+		struct slot *slot = &s->slots.slot[list[i]];
+
+		if (!slot->answered)
+			continue;
+		if (slot->kind != SLOT_WRITE || !backup_there(&s->backup)) {
+			slot_put(&s->slots, slot);
+			continue;
+		}
+		s->backlog++;
+		backup_submit(&s->backup, slot);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		struct slot *slot = &s->slots.slot[list[i]];
+
+		if (slot->kind != SLOT_FREE && !slot->backing && !slot->answered)
+			page_io_start(s, slot);
+	}
+	if (reading)
+		fuse_receive_again(s, reading);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A server has died, anywhere in its work: another one goes on.  Nothing that the
+ * first one had under way is trusted to be half done; it is done again, from what is
+ * in shared memory (shared.h):
+ *
+ *	requests   those read from the kernel are in slots.  Whether they were answered
+ *		   or not, they are done again in their order of arrival: the kernel
+ *		   takes one answer and has asked nothing that depends on another.
+ *	backup     writes that were answered and are still in slots go to the file again,
+ *		   in that order.  What the kernel had of them is written before the
+ *		   process is gone (exit_aio()).
+ *	copies     stay at their donors, who keep them for a while.  Each is asked to
+ *		   resume the session, which ends the old connections: a WRITE of the
+ *		   dead server cannot come behind one of ours.  Copies that it does not
+ *		   confirm are lost.  What it lends and our table does not have, it
+ *		   takes back.
+ *	repair     begins anew; what it was copying counts as lacking.
+ *
+ * All of it can be interrupted by death, and be done by the next one.
+ */
+#ifndef EBB_TAKEOVER_H
+#define EBB_TAKEOVER_H
+
+#include <stdint.h>
+
+struct swapd;
+
+/*
+ * The loop thread's, in a process that has not served yet; @s is as the holder made
+ * it.  Waits for donors that have something of ours, for two seconds or two deadlines;
+ * then serve_run() can go on.
+ */
+void takeover(struct swapd *s);
+
+/* Its parts, in their order; before them donors_take_over(). */
+void takeover_slabs(struct swapd *s);
+void takeover_donors(struct swapd *s);
+/* Of @slots slots. */
+void takeover_slots(struct swapd *s, uint32_t slots);
+
+#endif

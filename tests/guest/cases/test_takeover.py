@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+The server of a swap device is killed while a program larger than its memory checks its
+own pages there: its standby takes over, and the program never knows.
+"""
+import ctypes
+import os
+import random
+import signal
+import time
+
+import pytest
+
+import machine
+import parts
+from cluster import Checker
+from machine import wait_for
+
+SECONDS = int(os.environ.get("EBB_SOAK_SECONDS", 25))
+SEED = int(os.environ.get("EBB_SOAK_SEED", 1))
+MIB, LIMIT = 48, 24
+SETUPS = [
+    ("tcp", []),
+    ("tcp", ["--durability", "none", "--seal", "on"]),
+    ("shm", ["--durability", "none"]),
+]
+
+
+def ready(device):
+    """Its processes, when there is a standby that has made itself ready."""
+    told = status(device)
+    return told and machine.read(f"/proc/{told['standby']}/comm").strip() == "ebb-standby" and told
+
+
+def status(device):
+    """None from a server that dies while it answers."""
+    try:
+        return device.status()
+    except (OSError, ValueError):
+        return None
+
+
+@pytest.mark.parametrize("transport,options", SETUPS)
+def test_swapping_while_servers_die(swap_lock, donor_factory, cgroup, logs, tmp_path, transport, options):
+    where = {"port": 7070} if transport == "tcp" else {"path": tmp_path / "donor.sock"}
+    donor, rnd = donor_factory(memory="128M", slab="1M", **where), random.Random(SEED)
+    device = parts.Device(donor, size="96M", slab="1M", options=options)
+    c = cgroup(limit_mib=LIMIT)
+    checker = Checker(None, logs / "checker.log", ("--memory", MIB, "--pause", 200, "--progress", 10),
+                      enter=c.enter)
+    kills, end = 0, time.monotonic() + SECONDS
+    try:
+        wait_for(lambda: (device.used_kib() or 0) > 4 << 10, 60, "pages on the device")
+        while time.monotonic() < end:
+            assert not checker.failed(), checker.failed()
+            told = wait_for(lambda: ready(device), 30, "a standby")
+            both = kills % 5 == 4
+            os.kill(told["server"], signal.SIGKILL)
+            if both:
+                time.sleep(rnd.uniform(0, 0.05))
+                os.kill(told["standby"], signal.SIGKILL)
+            kills += 1
+            gone = (told["server"], told["standby"] if both else 0)
+            wait_for(lambda: (now := status(device)) and now["server"] not in gone, 30, "a successor")
+            time.sleep(rnd.uniform(0.2, 3))
+        told = checker.stop(timeout=240)
+        assert told["bad"] == 0 and told["verified"] == told["pages"]
+        stats = device.stats()
+        assert stats["pages_read_failed"] == stats["pages_write_failed"] == 0
+        assert stats["donor_losses"] == 0
+        print(f"{kills} servers killed", flush=True)
+    finally:
+        checker.kill()
+        device.destroy()
+
+
+def test_everything_else_may_be_paged_out(swap_lock, donor_factory, cgroup, logs):
+    """A takeover needs nobody whose pages are on the device: PID 1's are, too."""
+    donor = donor_factory(port=7070, memory="128M", slab="1M")
+    device = parts.Device(donor, size="96M", slab="1M", options=["--durability", "none"])
+    c = cgroup(limit_mib=LIMIT)
+    checker = Checker(None, logs / "checker.log", ("--memory", MIB, "--pause", 200), enter=c.enter)
+    try:
+        wait_for(lambda: (device.used_kib() or 0) > 4 << 10, 60, "pages on the device")
+        for _ in range(5):
+            told = wait_for(lambda: ready(device), 30, "a standby")
+            page_out(1)
+            page_out(os.getpid())
+            os.kill(told["server"], signal.SIGKILL)
+            time.sleep(1)
+            assert not checker.failed(), checker.failed()
+            assert device.status()["server"] == told["standby"]
+        assert checker.stop(timeout=240)["bad"] == 0
+    finally:
+        checker.kill()
+        device.destroy()
+
+
+def page_out(pid):
+    """As far as its memory goes: process_madvise(MADV_PAGEOUT) of all private mappings."""
+    class Span(ctypes.Structure):
+        _fields_ = [("start", ctypes.c_void_p), ("size", ctypes.c_size_t)]
+
+    libc, process_madvise, pageout = ctypes.CDLL(None), 440, 21
+    pidfd = os.pidfd_open(pid)
+    try:
+        for line in machine.read(f"/proc/{pid}/maps").splitlines():
+            span, flags = line.split()[:2]
+            if not flags.startswith("rw") or not flags.endswith("p"):
+                continue
+            start, end = (int(x, 16) for x in span.split("-"))
+            span = Span(start, end - start)
+            libc.syscall(process_madvise, pidfd, ctypes.byref(span), ctypes.c_size_t(1), pageout, 0)
+    finally:
+        os.close(pidfd)

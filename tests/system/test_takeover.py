@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+The server dies, again and again, while its file is written, read and checked: no page is
+lost, old or exchanged, and no request fails.  No swap is on here.
+"""
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+import machine
+from dataplane import MIB, PAGE, SLAB, only_tcp
+from dataplane import donor_at, pages, place, server, transport, world    # fixtures
+from machine import BIN, wait_for
+from protocol import BYE, KEEP, MAP, READ, RELEASE, REMAP, RESUME, WRITE, connect, frame, hello, reply
+from test_copies import slabs_at, whole
+from test_dataplane import hammer
+
+pytestmark = pytest.mark.beside
+
+NO_SLAB, NO_SESSION = 6, 10
+SEED = int(os.environ.get("EBB_TAKEOVER_SEED", 1))
+KILLS = int(os.environ.get("EBB_TAKEOVER_KILLS", 10))
+
+
+@contextmanager
+def load(p, threads=4):
+    """Writers that check what they read, each on its part of the file."""
+    stop, errors = threading.Event(), []
+    each = p.size // PAGE // threads
+    crew = [threading.Thread(target=hammer, args=(p, i * each, each, i, stop, errors))
+            for i in range(threads)]
+    for t in crew:
+        t.start()
+    try:
+        yield errors
+    finally:
+        stop.set()
+        for t in crew:
+            t.join(60)
+    assert not any(t.is_alive() for t in crew), "a request was never answered"
+    assert not errors, errors[0]
+
+
+def failures(s):
+    told = s.stats()
+    return {k: told[k] for k in ("pages_read_failed", "pages_write_failed", "fuse_errors",
+                                 "pages_bad_donor", "pages_bad_backup") if told[k]}
+
+
+SETUPS = {
+    "disk": {"durability": "disk"},
+    "disk, sealed": {"durability": "disk", "options": ["--seal", "on"]},
+    "replicas": {"durability": "replicas=2", "donors": 3},
+    "replicas, sealed": {"durability": "replicas=2", "donors": 3, "options": ["--seal", "on"]},
+    "none": {"durability": "none", "donors": 2},
+    "none, sealed": {"durability": "none", "donors": 2, "options": ["--seal", "on"]},
+}
+
+
+@pytest.mark.parametrize("setup", SETUPS)
+def test_server_killed_again_and_again(world, setup):
+    what = dict(SETUPS[setup])
+    donors = [world.donor(memory="80M") for _ in range(what.pop("donors", 1))]
+    what["options"] = [*what.get("options", ()), "--deadline", "2s"]
+    s = world.serve(*donors, **what)
+    p, rnd = world.open(s), random.Random(SEED)
+    with load(p) as errors:
+        for i in range(KILLS):
+            time.sleep(rnd.uniform(0, 0.3))
+            told = s.kill_server()
+            assert told["takeovers"] == i + 1 and not errors
+    assert not failures(s)
+    assert s.stats()["donor_losses"] == 0, "each donor kept what it had"
+    assert s.status()["pid"] == s.pid
+
+
+@only_tcp
+def test_server_killed_with_tls(world, tmp_path):
+    key = tmp_path / "spark.key"
+    subprocess.run([BIN / "ebbctl", "key", "create", key, "--name", "spark"], check=True,
+                   stdout=subprocess.DEVNULL)
+    donor = world.donor(memory="80M", options=["--keys", key])
+    s = world.serve(donor, durability="none", options=["--key", key, "--deadline", "2s"])
+    assert s.status()["donors"][0]["tls"] and s.status()["sealed"]
+    p, rnd = world.open(s), random.Random(SEED)
+    with load(p) as errors:
+        for _ in range(KILLS):
+            time.sleep(rnd.uniform(0, 0.3))
+            s.kill_server()
+            assert not errors
+    assert not failures(s)
+    assert s.stats()["donor_losses"] == 0
+
+
+def test_every_page_is_there_after_a_takeover(world):
+    s = world.serve(world.donor(), durability="none")
+    p = world.open(s)
+    p.write_random(300)
+    p.write(5, bytes([7]) * PAGE * 4)                   # of one word
+    p.discard(100, 300)
+    for _ in range(3):
+        s.kill_server()
+        p.check()
+        p.write_random(50)
+        p.check()
+    assert not failures(s)
+
+
+@only_tcp
+def test_a_takeover_takes_no_memory(world):
+    """Every page that its loop touches was there before: not one fault."""
+    def faults(pid):
+        fields = machine.read(f"/proc/{pid}/task/{pid}/stat").rpartition(")")[2].split()
+        return int(fields[7]) + int(fields[9])
+    s = world.serve(world.donor(), durability="none", options=["--seal", "on"])
+    p = world.open(s)
+    p.write_random(300)
+    told = wait_for(s.ready, 10, "a standby")
+    time.sleep(1)
+    before = faults(told["standby"])
+    os.kill(told["server"], signal.SIGKILL)
+    p.check()
+    assert s.status()["server"] == told["standby"]
+    assert faults(told["standby"]) - before < 5
+
+
+def test_server_and_standby_killed_at_once(world):
+    s = world.serve(world.donor(memory="80M"), durability="none", options=["--deadline", "2s"])
+    p = world.open(s)
+    with load(p) as errors:
+        for _ in range(4):
+            told = wait_for(s.ready, 10, "a standby")
+            for pid in (told["server"], told["standby"]):
+                os.kill(pid, signal.SIGKILL)
+            wait_for(s.ready, 20, "two more")
+            time.sleep(0.3)
+            assert not errors
+    assert not failures(s)
+
+
+def test_standby_killed(world):
+    s = world.serve(world.donor(), durability="none")
+    p = world.open(s)
+    p.write_random(100)
+    first = wait_for(s.ready, 10, "a standby")
+    os.kill(first["standby"], signal.SIGKILL)
+    again = wait_for(lambda: (n := s.ready()) and n["standby"] != first["standby"] and n, 15, "another")
+    assert again["server"] == first["server"] and again["takeovers"] == 0
+    s.kill_server()
+    p.check()
+
+
+def test_successor_killed_in_its_takeover(world):
+    """The standby dies right after the server: in the midst of what it does."""
+    s = world.serve(world.donor(memory="80M"), durability="none", options=["--deadline", "2s"])
+    p, rnd = world.open(s), random.Random(SEED)
+    with load(p) as errors:
+        for _ in range(5):
+            told = wait_for(s.ready, 10, "a standby")
+            os.kill(told["server"], signal.SIGKILL)
+            time.sleep(rnd.uniform(0, 0.02))
+            os.kill(told["standby"], signal.SIGKILL)
+            wait_for(s.ready, 20, "two more")
+            assert not errors
+    assert not failures(s)
+
+
+def test_holder_killed(world):
+    """The others go on, and say what is missing; one more takeover is possible."""
+    s = world.serve(world.donor(memory="80M"), durability="none", options=["--deadline", "2s"])
+    p = world.open(s)
+    p.write_random(100)
+    told = wait_for(s.ready, 10, "a standby")
+    assert told["holder"] == told["pid"] == s.pid and told["watchdog"]
+    s.process.kill()
+    s.process.wait(10)
+    try:
+        wait_for(lambda: s.status()["holder"] == 0, 5, "notice")
+        now = s.status()
+        assert now["pid"] == now["server"] == told["server"] and not now["watchdog"]
+        wait_for(lambda: "the holder is gone" in machine.read(s.log), 5, "a line in the log")
+        p.check()
+        os.kill(now["server"], signal.SIGKILL)
+        p.check()
+        p.write_random(50)
+        p.check()
+        assert s.status()["pid"] == told["standby"]
+        p.close()
+    finally:
+        for pid in (told["server"], told["standby"]):
+            try:
+                os.kill(pid, signal.SIGTERM)
+            except ProcessLookupError:
+                pass
+    wait_for(lambda: told["standby"] not in machine.processes(), 10, "end")
+    assert not os.path.ismount(s.mount) and not list((s.run / "devices").iterdir())
+
+
+def test_server_killed_while_slabs_move(world):
+    a, b = world.donor(memory="80M"), world.donor(memory="80M")
+    s = world.serve(a, durability="none", options=["--deadline", "2s", "--repair-rate", "8M"])
+    p = world.open(s)
+    p.write_random(400)
+    s.do("donors.set", donors=[a.address, b.address])
+    wait_for(lambda: len(s.status()["donors"]) == 2 and s.donor_state(1) == "up", 5, "second donor")
+    s.do("donor.drain", donor=a.address)
+    for _ in range(6):
+        time.sleep(0.3)
+        s.kill_server()
+        p.check()
+    s.do("donor.drain", donor=a.address)
+    wait_for(lambda: slabs_at(s, a) == 0 and whole(s), 60, "slabs at the other donor")
+    p.check()
+    assert not failures(s)
+
+
+def test_donor_and_server_killed_at_once(world):
+    donors = [world.donor(memory="80M") for _ in range(3)]
+    s = world.serve(*donors, durability="replicas=2", options=["--deadline", "1s"])
+    with load(world.open(s)) as errors:
+        time.sleep(0.5)
+        told = wait_for(s.ready, 10, "a standby")
+        donors[0].kill()
+        os.kill(told["server"], signal.SIGKILL)
+        wait_for(s.ready, 20, "a successor")
+        time.sleep(1)
+        assert not errors
+    wait_for(lambda: whole(s), 60, "copies")
+    assert not failures(s)
+
+
+def free_at(donor):
+    with connect(donor) as c:
+        c.sendall(hello(borrower=77))
+        return int.from_bytes(reply(c)["payload"][24:32], "little")
+
+
+def test_nothing_stays_at_donors(world):
+    """What no table knows is taken back at once; at the end all is."""
+    donor = world.donor()
+    s = world.serve(donor, durability="none")
+    p = world.open(s)
+    free = s.status()["donors"][0]["free"]
+    for i in range(4):
+        p.write(i * SLAB // PAGE, os.urandom(PAGE))
+        s.kill_server()
+    # The figures come with the next PING.
+    wait_for(lambda: s.status()["donors"][0]["free"] == free - 4 * SLAB, 5, "four slabs")
+    p.discard(0, p.size // PAGE)
+    wait_for(lambda: s.status()["donors"][0]["free"] == free, 15, "none")
+    p.close()
+    s.stop()
+    # What was shared is made anew; without BYE it would be kept for half a minute.
+    wait_for(lambda: free_at(donor) == free, 5, "all of it")
+
+
+def test_backup_goes_on(world):
+    """Writes that were answered and not on the disk yet get there, in their order."""
+    donor = world.donor()
+    s = world.serve(donor)
+    p = world.open(s)
+    for _ in range(5):
+        for _ in range(60):
+            p.write_random(1, most=8)
+            p.write(3, os.urandom(PAGE))
+        s.kill_server()
+    donor.kill()
+    p.check()
+    assert not failures(s)
+
+
+def test_abort_after_a_takeover(world):
+    s = world.serve(world.donor(), durability="none")
+    p = world.open(s)
+    p.write(0, os.urandom(PAGE))
+    s.kill_server()
+    with open(f"/sys/fs/fuse/connections/{s.status()['fuse_connection']}/abort", "w") as f:
+        f.write("1")
+    with pytest.raises(OSError):
+        p.read(0, 1)
+    assert s.process.wait(10) == 1
+
+
+def test_stop_after_a_takeover(world):
+    s = world.serve(world.donor())
+    p = world.open(s)
+    p.write_random(20)
+    s.kill_server()
+    p.close()
+    processes = s.children()
+    assert s.stop() == 0
+    assert not set(processes) & set(machine.processes()), "nobody is left"
+    assert not s.backup.exists() and not list((s.run / "devices").iterdir())
+
+
+# --- the donor's side --------------------------------------------------------------------
+
+
+def greet(donor, number, flags=0):
+    c = connect(donor)
+    c.sendall(hello(borrower=number, flags=flags))
+    return c, reply(c)["status"]
+
+
+def ask(c, op, **what):
+    payload = what.pop("payload", b"")
+    c.sendall(frame(op, **what) + payload)
+    return reply(c)
+
+
+@only_tcp
+def test_a_successor_has_what_its_predecessor_had(donor_at):
+    donor = donor_at(memory="8M")
+    c, status = greet(donor, 5, KEEP)
+    assert status == 0
+    loans = [ask(c, MAP, tag=i, length=8, payload=bytes(8)) for i in range(3)]
+    content = os.urandom(PAGE)
+    for loan in loans:
+        assert ask(c, WRITE, slab=loan["slab"], generation=loan["generation"], length=PAGE,
+                   payload=content)["status"] == 0
+    c.close()
+    stranger, _ = greet(donor, 6, KEEP)
+    first = {"slab": loans[0]["slab"], "generation": loans[0]["generation"]}
+    assert ask(stranger, REMAP, **first)["status"] == NO_SLAB
+    again, status = greet(donor, 5, KEEP | RESUME)
+    assert status == 0
+    assert ask(again, REMAP, **first)["status"] == 0
+    assert ask(again, READ, length=PAGE, **first)["payload"] == content
+    assert ask(again, REMAP, slab=first["slab"], generation=first["generation"] ^ 1)["status"] == 7
+    assert ask(again, RELEASE)["status"] == 0
+    for loan in loans[1:]:
+        assert ask(again, READ, slab=loan["slab"], generation=loan["generation"],
+                   length=PAGE)["status"] in (NO_SLAB, 7)
+    assert ask(again, READ, length=PAGE, **first)["payload"] == content
+    # Who does not come to resume has nothing.
+    plain, status = greet(donor, 5, KEEP)
+    assert status == 0 and ask(plain, REMAP, **first)["status"] in (NO_SLAB, 7)
+    _, status = greet(donor, 5, KEEP | RESUME)
+    assert status == NO_SESSION
+    for s in (stranger, again, plain):
+        s.close()
+
+
+@only_tcp
+def test_a_predecessors_late_write_never_arrives(donor_at):
+    """Half of it has come when the successor greets: the other half is nobody's."""
+    donor = donor_at(memory="8M")
+    old, _ = greet(donor, 5, KEEP)
+    loan = ask(old, MAP, length=8, payload=bytes(8))
+    where = {"slab": loan["slab"], "generation": loan["generation"], "length": PAGE}
+    assert ask(old, WRITE, payload=b"1" * PAGE, **where)["status"] == 0
+    old.sendall(frame(WRITE, offset=PAGE, **where) + b"2" * 1000)
+    new, status = greet(donor, 5, KEEP | RESUME)
+    assert status == 0
+    assert ask(new, REMAP, slab=loan["slab"], generation=loan["generation"])["status"] == 0
+    assert ask(new, WRITE, payload=b"3" * PAGE, offset=PAGE, **where)["status"] == 0
+    try:
+        old.sendall(b"2" * (PAGE - 1000))
+        old.sendall(frame(WRITE, offset=PAGE, **where) + b"2" * PAGE)
+    except OSError:
+        pass
+    time.sleep(0.2)
+    assert ask(new, READ, offset=PAGE, **where)["payload"] == b"3" * PAGE
+    old.close(), new.close()
+
+
+@only_tcp
+@pytest.mark.parametrize("says", ["nothing", "bye"])
+def test_who_wants_no_successor_gives_back_at_once(donor_at, says):
+    donor = donor_at(memory="2M")
+    c, _ = greet(donor, 5, KEEP if says == "bye" else 0)
+    for _ in range(2):
+        assert ask(c, MAP, length=8, payload=bytes(8))["status"] == 0
+    if says == "bye":
+        assert ask(c, BYE)["status"] == 0
+    c.close()
+    other, _ = greet(donor, 6)
+    wait_for(lambda: ask(other, MAP, length=8, payload=bytes(8))["status"] == 0, 5, "a slab")
+    other.close()
