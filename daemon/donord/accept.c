@@ -76,8 +76,11 @@ uint64_t connections_with_key(const struct lender *l, const char *name)
 	for (int i = 0; i < CONNECTIONS; i++) {
 		const struct connection *c = &l->connections[i];
 
-		n += c->fd >= 0 && access_known(&c->access) &&
-		     !strcmp(l->connections[c->home].access.tls.name, name);
+		if (c->kept_until)
+			n += *name && !strcmp(c->key, name);
+		else
+			n += c->fd >= 0 && access_known(&c->access) &&
+			     !strcmp(l->connections[c->home].access.tls.name, name);
 	}
 	return n;
 }
@@ -85,7 +88,8 @@ uint64_t connections_with_key(const struct lender *l, const char *name)
 /*
  * A place for a connection from @peer, or NULL with the reason.  Who has not greeted
  * keeps nobody out.  Those that a key tells apart are limited by that: one address may
- * have many borrowers behind it.
+ * have many borrowers behind it.  What is kept for a successor counts, and gives way to
+ * nobody but another from its own address.
  */
 static struct connection *find_place(struct lender *l, const struct sockaddr_storage *peer,
 				     const char **why)
@@ -101,6 +105,9 @@ static struct connection *find_place(struct lender *l, const struct sockaddr_sto
 			continue;
 		}
 		if (c->fd < 0) {
+			if (!same_host(&c->peer, peer))
+				continue;
+			same += !*c->key;
 			kept = !kept || c->kept_until < kept->kept_until ? c : kept;
 			continue;
 		}
@@ -112,7 +119,7 @@ static struct connection *find_place(struct lender *l, const struct sockaddr_sto
 	}
 	*why = !found ? "too many borrowers" : "too many from its address";
 	if (l->options.peer_connections && same >= l->options.peer_connections)
-		found = neighbour;
+		found = neighbour ? neighbour : kept;
 	else if (!found)
 		found = stranger ? stranger : kept;
 	if (found && !connection_is_free(found))
@@ -139,7 +146,7 @@ struct connection *connection_adopt(struct lender *l, int fd, const struct socka
 	stream_tx_reset(&c->tx, NULL, NULL);
 	c->tx.budget = CONNECTION_TURN;
 	c->greeted = c->writing = c->keeps = false;
-	*c->key = '\0';
+	*c->key = *c->fingerprint = '\0';
 	c->local = peer->ss_family == AF_UNIX;
 	access_begin(&c->access, c->local ? NULL : l->tls);
 	c->home = c->number;

@@ -231,14 +231,15 @@ static int greet(struct connection *c, const struct wire_frame *f)
 	}
 	/*
 	 * An older connection of the same borrower may still have writes on the
-	 * way.  They must not land after this one's, so it goes first.  With keys,
-	 * the number alone does not make it the same.
+	 * way.  They must not land after this one's, so it goes first.  The number
+	 * alone does not make it the same: with keys that has to be of the same name,
+	 * and what came by a socket of root's is nobody's who comes by another way.
 	 */
 	for (int i = 0; i < CONNECTIONS; i++) {
 		struct connection *old = &l->connections[i];
 
 		if (old == c || connection_is_free(old) || !old->greeted ||
-		    old->borrower != h.borrower || connection_is_data(old) ||
+		    old->borrower != h.borrower || old->local != c->local || connection_is_data(old) ||
 		    strcmp(old->key, c->access.tls.name))
 			continue;
 		resumed |= h.flags & WIRE_RESUME && resume_take(c, old);
@@ -252,6 +253,7 @@ static int greet(struct connection *c, const struct wire_frame *f)
 		return -EIO;
 	c->keeps = h.flags & WIRE_KEEP;
 	strcpy(c->key, c->access.tls.name);
+	strcpy(c->fingerprint, c->access.tls.fingerprint);
 	c->greeted = true;
 	c->borrower = h.borrower;
 	memcpy(c->name, h.name, sizeof(c->name));

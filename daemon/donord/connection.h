@@ -45,7 +45,8 @@ struct connection {
 	uint32_t home;       /* number of the connection whose slabs it moves pages of */
 	uint64_t borrower;
 	char name[WIRE_NAME];
-	char key[KEY_NAME];  /* name of its key; "" without */
+	/* Of its key, also while it is kept; "" without. */
+	char key[KEY_NAME], fingerprint[KEY_FINGERPRINT];
 	struct sockaddr_storage peer;
 	uint64_t quota;      /* bytes; 0 = no limit */
 	uint64_t since;      /* ns: accepted */

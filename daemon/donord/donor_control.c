@@ -72,11 +72,7 @@ static struct json_object *borrower_json(const struct donor_status *s,
 					 const struct borrower_status *b)
 {
 	struct json_object *o = json_object_new_object();
-	char number[17];
-
-	snprintf(number, sizeof(number), "%016llx", (unsigned long long)b->borrower);
 	json_add_text(o, "name", b->name);
-	json_add_text(o, "borrower", number);
 	if (*b->key)
 		json_add_text(o, "key", b->key);
 	json_add_text(o, "peer", b->peer);

@@ -25,9 +25,9 @@
  *	"etcd_error": what stands in the way, if anything does
  *	"evictions": {"rounds","silent","asked","promised","refused","returned","revoked"}
  *	"listen":    ["127.0.0.1:7070", ...]
- *	"borrowers": [{"name","key","borrower","peer","transport","slabs","bytes","quota",
+ *	"borrowers": [{"name","key","peer","transport","slabs","bytes","quota",
  *	               "asked_back","refused","overdue","reads","writes","connected"}, ...]
- *	             borrower: 16 hexadecimal digits; transport: "tcp" or "shm"; quota:
+ *	             transport: "tcp" or "shm"; quota:
  *	             bytes, 0 = none; reads, writes: pages through the donor; connected: s
  */
 #ifndef EBB_DONOR_CONTROL_H
@@ -44,7 +44,7 @@
 
 struct borrower_status {
 	char name[WIRE_NAME], key[KEY_NAME], peer[64]; /* key "" = none */
-	uint64_t borrower, quota, reads, writes, connected; /* bytes, pages, s */
+	uint64_t quota, reads, writes, connected; /* bytes, pages, s */
 	uint32_t slabs, asked_back, refused, overdue;
 	bool local;
 };

@@ -99,7 +99,6 @@ void lender_status(const struct lender *l, struct donor_status *s)
 		memcpy(b->name, c->name, sizeof(b->name));
 		memcpy(b->key, c->key, sizeof(b->key));
 		connection_peer_text(c, b->peer, sizeof(b->peer));
-		b->borrower = c->borrower;
 		b->quota = c->quota;
 		b->reads = c->reads;
 		b->writes = c->writes;

@@ -195,17 +195,17 @@ static void read_keys_again(struct lender *l)
 			   "no key is left: nobody may borrow by the network any more; add a key file and send SIGHUP");
 	for (int i = 0; i < CONNECTIONS; i++) {
 		struct connection *c = &l->connections[i];
+		const char *name = c->kept_until ? c->key : c->access.tls.name;
+		const char *fingerprint = c->kept_until ? c->fingerprint : c->access.tls.fingerprint;
 		char identity[KEY_IDENTITY];
 
-		if (c->fd < 0 || !*c->access.tls.name)
+		if (connection_is_free(c) || !*name)
 			continue;
-		snprintf(identity, sizeof(identity), "%s:%s", c->access.tls.name,
-			 c->access.tls.fingerprint);
+		snprintf(identity, sizeof(identity), "%s:%s", name, fingerprint);
 		if (keyring_find(&l->keys, identity, strlen(identity)))
 			continue;
 		lender_say(l, LOG_LVL_WARN, "key %s (%s) is gone: who came with it is hung up on, %u slabs taken back",
-			   c->access.tls.name, c->access.tls.fingerprint,
-			   lend_owned(l->pool, c->number));
+			   name, fingerprint, lend_owned(l->pool, c->number));
 		connection_drop(c, "its key was taken away");
 	}
 }

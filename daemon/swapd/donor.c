@@ -749,6 +749,7 @@ void donors_record(struct swapd *s)
 			r->address = d->address;
 		if (!r->used || memcmp(&r->at, &d->at, sizeof(d->at)))
 			r->at = d->at;
+		r->identity = d->identity;
 		r->quarantined = d->state == DONOR_QUARANTINED;
 		r->leaving = d->leaving & (uint8_t)~DONOR_DRAINING;
 		shared_order();
@@ -778,8 +779,10 @@ void donors_take_over(struct swapd *s, uint64_t now)
 		reset_entry(d, r);
 		donor_enter(d, now);
 		d->leaving = r->leaving;
-		if (r->quarantined)
+		if (r->quarantined) {
 			d->state = DONOR_QUARANTINED;
+			d->identity = r->identity;
+		}
 	}
 }
 

@@ -181,6 +181,8 @@ void swapd_ready(const struct swapd *s, int parent_fd)
 /* What stands between a page fault and its page is killed last and runs first. */
 static void protect(struct swapd *s, char **argv)
 {
+	/* The standby waits for the end of the server, and that for a dump, if one is written. */
+	prctl(PR_SET_DUMPABLE, 0);
 	argv[0][0] = '@'; /* systemd-shutdown(8) spares it until swap is off */
 	/* Threads inherit it, so before there are any. */
 	s->io_flusher = prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) == 0;

@@ -86,6 +86,7 @@ struct counters {
 /* A donor, as a successor has to know it: at the same index. */
 struct donor_record {
 	struct address address, at;
+	uint64_t identity;       /* struct donor's */
 	bool used;               /* written last */
 	bool quarantined;
 	uint8_t leaving;         /* enum donor_leaving bits */

@@ -28,7 +28,7 @@ class Boot:
     group: str
     files: tuple
     memory: int = 1024
-    timeout: int = 420
+    timeout: int = 900 # emulation on a busy machine takes twice its time and more
     append: str = ""
     cpus: int = 1
     systemd: bool = False

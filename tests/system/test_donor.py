@@ -617,7 +617,9 @@ def test_status(donor_at):
         assert told["listen"] == [donor.address] and not told["draining"]
         assert told["machine"]["memory"] > told["machine"]["available"] > 0
         one, = told["borrowers"]
-        assert (one["name"], one["borrower"], one["transport"]) == ("ebb0", f"{0xabc:016x}", "tcp")
+        assert (one["name"], one["transport"]) == ("ebb0", "tcp")
+        # Who knows its number could come as its successor.
+        assert "borrower" not in one
         assert (one["slabs"], one["reads"], one["writes"]) == (2, 1, 2)
         assert one["peer"].startswith("127.0.0.1:")
     with pytest.raises(machine.MachineError, match="unknown"):
