@@ -25,7 +25,7 @@ pytestmark = pytest.mark.beside
 
 NO_SLAB, NO_SESSION = 6, 10
 SEED = int(os.environ.get("EBB_TAKEOVER_SEED", 1))
-KILLS = int(os.environ.get("EBB_TAKEOVER_KILLS", 10))
+KILLS = int(os.environ.get("EBB_TAKEOVER_KILLS", 6))
 
 
 @contextmanager
