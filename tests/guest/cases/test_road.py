@@ -3,7 +3,6 @@
 import json
 
 import parts
-from machine import wait_for
 
 # A 32 MiB program in 16 MiB: half of it is always elsewhere.
 MIB, LIMIT = 32, 16
@@ -92,19 +91,3 @@ def test_memory_high_is_not_hit_more_often(road):
     assert parts.stats(fetched)["prefetched"] > 1000
     # Both are throttled by their own growth; noise between two runs is a few percent.
     assert high[fetched] <= high[plain] * 1.1
-
-
-def test_cold_memory_goes_to_the_donor(road):
-    """slowdown=: by memory.reclaim, what a program does not use; what it uses stays."""
-    c = road.make_cgroup()
-    program = parts.Regions(c, 64, 16, 200)
-    used = c.usage()
-    parts.ebbctl("policy", "attach", "none", c.path, "slowdown=2%")
-    try:
-        wait_for(lambda: program.resident() < 40 << 20, 90, "the cold part to go")
-        told = parts.stats(c)["offload"]
-        assert c.usage() < used * 0.75, told
-        assert program.resident() > 14 << 20, told
-        assert road.device.used_kib() > 20 << 10, told
-    finally:
-        program.stop()
