@@ -34,7 +34,7 @@ struct delayed {
 
 struct connection {
 	struct lender *lender;
-	int fd; /* -1 = free */
+	int fd; /* -1 = nobody is there: free, or kept for a successor */
 	uint32_t number;
 	bool greeted, reading, writing; /* the last two: epoll interest */
 	bool keeps;          /* WIRE_KEEP */

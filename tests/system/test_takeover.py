@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -383,3 +384,30 @@ def test_who_wants_no_successor_gives_back_at_once(donor_at, says):
     other, _ = greet(donor, 6)
     wait_for(lambda: ask(other, MAP, length=8, payload=bytes(8))["status"] == 0, 5, "a slab")
     other.close()
+
+
+@only_tcp
+def test_a_successor_comes_the_way_its_predecessor_came(donor_at, tmp_path):
+    """What a unix socket's borrower shares may not be sealed: it is nobody's who comes by TCP."""
+    donor = donor_at(memory="8M", also=[f"unix:{tmp_path}/d.sock"])
+    local = SimpleNamespace(address=donor.also[0])
+    c, status = greet(local, 5, KEEP)
+    assert status == 0 and ask(c, MAP, length=8, payload=bytes(8))["status"] == 0
+    assert greet(donor, 5, KEEP | RESUME)[1] == NO_SESSION
+    assert ask(c, MAP, length=8, payload=bytes(8))["status"] == 0, "nor does it end the other"
+    c.close()
+    assert greet(donor, 5, KEEP | RESUME)[1] == NO_SESSION
+    assert greet(local, 5, KEEP | RESUME)[1] == 0
+
+
+@only_tcp
+def test_what_is_kept_counts(donor_at):
+    """An address has no more kept borrowers than it may have connections; the oldest give way."""
+    donor = donor_at(memory="16M", options=["--peer-connections", "4"])
+    for number in range(1, 11):
+        c, status = greet(donor, number, KEEP)
+        assert status == 0 and ask(c, MAP, length=8, payload=bytes(8))["status"] == 0
+        c.close()
+    assert donor.ask()["lent"] <= 4 << 20
+    assert greet(donor, 10, KEEP | RESUME)[1] == 0
+    assert greet(donor, 1, KEEP | RESUME)[1] == NO_SESSION
