@@ -6,6 +6,7 @@ made, swap first; the order of a test's arguments does not matter.
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,10 @@ import parts
 
 
 def pytest_sessionstart(session):
-    # Whoever ends a run, fixtures still take swap off.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Whoever ends a run, fixtures still take swap off.  A worker of xdist may run its tests in
+    # a second thread, where no handler can be set; it ends by word of the process it works for.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     if os.geteuid() != 0 and not session.config.option.collectonly:
         pytest.exit("these tests need root; run sudo make check", 2)
 

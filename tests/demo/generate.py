@@ -64,7 +64,7 @@ def values(out, r):
 
 
 def gets(out, r):
-    for _ in range(150_000):
+    for _ in range(60_000):
         out.write(b"GET user:%d\n" % r.randrange(600_000))
 
 

@@ -76,14 +76,14 @@ DEMO = (
 RANDOM = (
     Workload(
         "redis-random", "redis-server, random GETs", "none: keys are hashed",
-        "600 000 values, 150 000 random GETs", "redis-server",
+        "600 000 values, 60 000 random GETs", "redis-server",
         ("values.resp", "gets.txt"),
         ("/bin/sh", f"{PROGRAMS}/redis-gets.sh", "{in}/values.resp", "{in}/gets.txt")),
     Workload(
         "python-join", "python3, hash join by dict", "none: keys are hashed",
-        "400 000 rows against 300 000", "python3",
+        "250 000 rows against 200 000", "python3",
         (),
-        (PYTHON, f"{PROGRAMS}/join.py", "400000", "300000")),
+        (PYTHON, f"{PROGRAMS}/join.py", "250000", "200000")),
     Workload(
         "sqlite-join", "sqlite3, join by random key", "none: B-tree descents",
         "150 000 lookups in 1 200 000 orders", "sqlite3",
