@@ -47,6 +47,7 @@ struct attachment {
 	uint64_t expired;         /* given up unread: wasted, by estimate */
 	struct throttle throttle; /* of what its policy asks for */
 	uint64_t idle;            /* outstanding for so long that they are hardly on their way */
+	uint64_t unused;          /* outstanding for so long that they were hardly needed */
 	uint64_t writeback;       /* bytes on their way out, when memory.stat was read last */
 	uint64_t unflushed;       /* pages brought in since its memory.stat was read */
 	uint64_t swapped_in;      /* at the last tick */

@@ -429,6 +429,20 @@ static bool process_gone(uint32_t tgid)
 }
 
 /*
+ * What a throttled cgroup has outstanding for long is forgotten: where accesses are
+ * random some of it is used by chance, which would speak for the policy.
+ */
+static bool expired(const struct executor *x, const struct attachment *a,
+		    const struct ebb_prefetch *p, uint64_t now)
+{
+	uint64_t wait = x->config.expire_ns;
+
+	if (a && a->throttle.sample && wait > THROTTLE_WAIT_NS)
+		wait = THROTTLE_WAIT_NS;
+	return p->issued_ns + wait <= now;
+}
+
+/*
  * Gives up pages that nobody asked for, and those of the dead, and makes the
  * filter anew from the others.  No page is added meanwhile: this is the thread
  * that adds them.
@@ -452,7 +466,7 @@ static void sweep(struct executor *x, uint64_t now)
 		}
 	pthread_mutex_lock(&x->attachments->lock);
 	for (uint32_t i = 0; i < x->attachments->n; i++)
-		x->attachments->item[i]->idle = 0;
+		x->attachments->item[i]->idle = x->attachments->item[i]->unused = 0;
 	do {
 		n = 512;
 		r = bpf_map_lookup_batch(x->plane->prefetched, from, &out, page, value, &n, NULL);
@@ -467,10 +481,12 @@ static void sweep(struct executor *x, uint64_t now)
 				tgid = page[i].tgid;
 				gone = process_gone(tgid);
 			}
-			if (!gone && value[i].issued_ns + x->config.expire_ns > now) {
+			if (!gone && !expired(x, a, &value[i], now)) {
 				filter_add(x->filter, &page[i]);
 				if (a && value[i].issued_ns + IDLE_NS < now)
 					a->idle++;
+				if (a && value[i].issued_ns + THROTTLE_WAIT_NS < now)
+					a->unused++;
 				continue;
 			}
 			if (bpf_map_delete_elem(x->plane->prefetched, &page[i]) == 0 && a)

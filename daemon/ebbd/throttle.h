@@ -13,30 +13,44 @@
 
 #define THROTTLE_SETTLED 256    /* pages used or wasted between two judgements */
 #define THROTTLE_SHARE 3        /* throttled when less than 1 / this was used */
-#define THROTTLE_SAMPLE 16      /* then one request in so many is acted on */
+#define THROTTLE_SAMPLE 16      /* then one request in so many is acted on, */
+#define THROTTLE_SAMPLE_MOST 64 /* and in so many if that was of no more use */
+
+#define THROTTLE_WAIT_NS 1000000000ULL /* a page that waited so long counts as unused */
 
 struct throttle {
-	uint64_t used, wasted;  /* totals at the last judgement */
-	bool on;
+	uint64_t used, unused;  /* totals at the last judgement */
+	uint32_t sample;        /* one request in so many is acted on; 0: each */
 	uint32_t turn;
 };
 
-/* @used and @wasted are totals, in pages; neither ever falls. */
-static inline void throttle_judge(struct throttle *t, uint64_t used, uint64_t wasted)
+/*
+ * Totals, in pages.  @unused counts what was wasted and what waits for long: that a
+ * page was of no use is only known once it is lost, which may be thousands of
+ * pages later.  A page that is used after all leaves it, so that it may fall.
+ */
+static inline void throttle_judge(struct throttle *t, uint64_t used, uint64_t unused)
 {
-	uint64_t u = used - t->used, w = wasted - t->wasted;
+	int64_t u = (int64_t)(used - t->used), w = (int64_t)(unused - t->unused);
+	int64_t settled = THROTTLE_SETTLED;
 
-	if (u + w < THROTTLE_SETTLED)
+	/* A smaller sample is judged by less, or it would take as much longer to open again. */
+	if (t->sample)
+		settled = THROTTLE_SETTLED * THROTTLE_SAMPLE / THROTTLE_SAMPLE_MOST;
+	if (u + w < settled)
 		return;
-	t->on = THROTTLE_SHARE * u < u + w;
+	if (THROTTLE_SHARE * u >= u + w)
+		t->sample = 0;
+	else
+		t->sample = t->sample ? THROTTLE_SAMPLE_MOST : THROTTLE_SAMPLE;
 	t->used = used;
-	t->wasted = wasted;
+	t->unused = unused;
 }
 
 /* Whether the next request is acted on. */
 static inline bool throttle_passes(struct throttle *t)
 {
-	return !t->on || t->turn++ % THROTTLE_SAMPLE == 0;
+	return !t->sample || t->turn++ % t->sample == 0;
 }
 
 #endif

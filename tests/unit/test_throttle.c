@@ -26,7 +26,7 @@ static void nothing_is_judged_by_a_few_pages(void **state)
 	throttle_judge(&t, 0, THROTTLE_SETTLED - 1);
 	assert_int_equal(passed(&t, 1000), 1000);
 	throttle_judge(&t, 0, THROTTLE_SETTLED);
-	assert_true(t.on);
+	assert_int_equal(t.sample, THROTTLE_SAMPLE);
 }
 
 static void a_third_is_enough(void **state)
@@ -36,7 +36,7 @@ static void a_third_is_enough(void **state)
 	throttle_judge(&t, 100, 200);
 	assert_int_equal(passed(&t, 1000), 1000);
 	throttle_judge(&t, 199, 401);
-	assert_true(t.on);
+	assert_int_equal(t.sample, THROTTLE_SAMPLE);
 }
 
 static void a_sample_goes_on_and_opens_it_again(void **state)
@@ -50,12 +50,40 @@ static void a_sample_goes_on_and_opens_it_again(void **state)
 	assert_int_equal(passed(&t, 1000), 1000);
 }
 
+static void a_sample_of_no_use_gets_smaller_once(void **state)
+{
+	struct throttle t = { 0 };
+
+	throttle_judge(&t, 0, 1000);
+	throttle_judge(&t, 0, 2000);
+	assert_int_equal(passed(&t, 100 * THROTTLE_SAMPLE_MOST), 100);
+	throttle_judge(&t, 0, 3000);
+	assert_int_equal(t.sample, THROTTLE_SAMPLE_MOST);
+	/* A quarter of what it took to close is enough to open. */
+	throttle_judge(&t, THROTTLE_SETTLED / 4, 3000);
+	assert_int_equal(passed(&t, 1000), 1000);
+}
+
+static void what_is_used_late_is_used(void **state)
+{
+	struct throttle t = { 0 };
+
+	throttle_judge(&t, 0, 1000);
+	/* Of those that waited a hundred were used, which says nothing of others. */
+	throttle_judge(&t, 100, 900);
+	assert_int_equal(t.sample, THROTTLE_SAMPLE);
+	throttle_judge(&t, 200, 900);
+	assert_int_equal(t.sample, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_is_judged_by_a_few_pages),
 		cmocka_unit_test(a_third_is_enough),
 		cmocka_unit_test(a_sample_goes_on_and_opens_it_again),
+		cmocka_unit_test(a_sample_of_no_use_gets_smaller_once),
+		cmocka_unit_test(what_is_used_late_is_used),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
