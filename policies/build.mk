@@ -2,10 +2,10 @@
 # Of each policies/NAME.bpf.c one BPF object and, for run=daemon, one shared
 # object; nothing to register.
 
-POLICIES := $(sort $(patsubst policies/%.bpf.c,%,$(wildcard policies/*.bpf.c)))
-POLICY_OBJECTS := $(POLICIES:%=$(B)/policies/%.bpf.o)
+POLICY_NAMES := $(sort $(patsubst policies/%.bpf.c,%,$(wildcard policies/*.bpf.c)))
+POLICY_OBJECTS := $(POLICY_NAMES:%=$(B)/policies/%.bpf.o)
 
-POLICY_NATIVES := $(POLICIES:%=$(B)/policies/%.so)
+POLICY_NATIVES := $(POLICY_NAMES:%=$(B)/policies/%.so)
 
 all: $(POLICY_OBJECTS) $(POLICY_NATIVES)
 
@@ -18,7 +18,7 @@ $(B)/policies/%.bpf.o: policies/%.bpf.c $(B)/bpf/vmlinux.h | deps
 # The same files as objects of the machine, and a table of them (native.h).  In
 # an archive: a test that compiles one policy into itself does not get it twice.
 NATIVE_POLICIES := $(B)/policies/libebb-policies.a
-NATIVE_POLICY_OBJECTS := $(POLICIES:%=$(B)/obj/policies/native/%.o)
+NATIVE_POLICY_OBJECTS := $(POLICY_NAMES:%=$(B)/obj/policies/native/%.o)
 
 $(B)/obj/policies/native/%.o: policies/%.bpf.c | deps
 	$(call say,CC,$@)
@@ -31,9 +31,9 @@ native-table:
 $(B)/policies/native.c: native-table
 	$(Q)mkdir -p $(@D) && { \
 		printf '#include "policies/native.h"\n'; \
-		printf 'extern const struct ebb_policy %s_policy;\n' $(POLICIES); \
+		printf 'extern const struct ebb_policy %s_policy;\n' $(POLICY_NAMES); \
 		printf 'const struct ebb_policy *const ebb_policies[] = {\n'; \
-		printf '\t&%s_policy,\n' $(POLICIES); printf '\tNULL\n};\n'; } > $@.new; \
+		printf '\t&%s_policy,\n' $(POLICY_NAMES); printf '\tNULL\n};\n'; } > $@.new; \
 	cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
 $(B)/obj/policies/native-table.o: $(B)/policies/native.c
