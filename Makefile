@@ -25,7 +25,8 @@ endif
 # Under sudo whoever called it compiles, so that nothing in build/ is root's;
 # only the recipes that install, need root or clean up are run as root.
 ROOT_TARGETS := deps check soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
-	bench-neighbour bench-gc bench-advise install install-gc install-config install-man install-dkms clean
+	bench-neighbour bench-gc bench-advise bench-device bench-seal bench-policy bench \
+	install install-gc install-config install-man install-dkms clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
 SHELL := /usr/bin/setpriv
@@ -82,6 +83,8 @@ help:
 ## make gc-sanitize       libebbgc's tests under ThreadSanitizer, AddressSanitizer and UBSan
 ## make fuzz-policy [SECONDS=60]  faults made from anything, through every policy
 ## make fuzz-protocol [SECONDS=60]  what a peer could send, to donor and borrower
+## sudo make bench       all benchmarks below, with the time left, and docs/results; ONLY= SKIP= FRESH=1
+## make bench-results    docs/results from what benchmarks wrote to build/bench
 ## make bench-policy     what a call of each policy takes, natively
 ## make bench-seal       what it takes to seal and to open a page
 ## sudo make bench-scan  page walks: kernel readahead against ebb

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # The demo and the benchmarks.  Knobs: RUNS=, MIB=, ONLY=, PERCENTS=, CPUS=, DONOR=, DELAYS=,
-# MODES=, POLICIES=, THREADS=, MARKERS=, ROUNDS=, FLOOR= (tests/bench/README.md).
+# MODES=, POLICIES=, THREADS=, MARKERS=, ROUNDS=, FLOOR= (tests/bench/README.md); of `bench`
+# ONLY=, SKIP= and FRESH=, of `bench-results` MACHINE=.
 
 BENCH_PYTHON := $(PYTHON) -B
-export RUNS MIB ONLY PERCENTS CPUS DONOR DELAYS MODES POLICIES THREADS MARKERS ROUNDS FLOOR
+export RUNS MIB ONLY PERCENTS CPUS DONOR DELAYS MODES POLICIES THREADS MARKERS ROUNDS FLOOR \
+	SKIP FRESH MACHINE
 
 ifeq ($(GUEST),1)
 # What it runs and reads is made out here, where that takes seconds.
@@ -58,4 +60,12 @@ $(B)/tests/seal_speed: tests/bench/seal_speed.c $(LIBTEST) | deps
 
 .PHONY: bench-seal
 bench-seal: $(B)/tests/seal_speed
-	$(Q)$<
+	$(Q)$(BENCH_PYTHON) tests/bench/speed.py seal $<
+
+# All of them; then those that have told something are rendered.
+.PHONY: bench bench-results
+bench: all
+	$(Q)$(BENCH_PYTHON) tests/bench/run_all.py
+
+bench-results:
+	$(Q)$(BENCH_PYTHON) tests/bench/render.py

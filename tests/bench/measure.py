@@ -4,14 +4,18 @@ import json
 import math
 import os
 import platform
+import re
 import statistics
+import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS / "demo"), str(TESTS / "harness")]
 
+import benches
 import road
 
 BENCH = road.REPO / "build" / "bench"
@@ -70,12 +74,42 @@ def kept(path, rows):
     return [r for r in json.loads(path.read_text())["rows"] if r["name"] not in again]
 
 
-def write(name, rows):
+def machine_facts():
+    """What of this machine a result depends on."""
+    cpu = road.machine.read("/proc/cpuinfo")
+    model = re.search(r"^(?:model name|Processor|cpu model)\s*: (.*)$", cpu, re.M)
+    return {"kernel": platform.release(), "cpus": os.cpu_count(),
+            "cpu": model[1].strip() if model else platform.machine(),
+            "virtual": bool(re.search(r"^flags\s*:.*\bhypervisor\b", cpu, re.M)),
+            "memory_mib": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20}
+
+
+def commit():
+    """Of the tree, with -dirty where it was changed; None outside of git."""
+    try:
+        # Under sudo the tree is another user's.
+        done = subprocess.run(["git", "-c", "safe.directory=*", "-C", road.REPO, "describe",
+                               "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+                              capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() or None
+
+
+def knobs():
+    """Those that are set, so that nobody takes a part for the whole."""
+    return {k: os.environ[k] for k in benches.KNOBS if os.environ.get(k)}
+
+
+def write(name, rows, seconds, complete):
+    """@complete: nothing stopped it before its end."""
     BENCH.mkdir(parents=True, exist_ok=True)
     path = BENCH / f"{name}.json"
     rows = kept(path, rows) + rows
-    path.write_text(json.dumps({"kernel": platform.release(), "cpus": os.cpu_count(),
-                                "rows": rows}, indent=1) + "\n")
+    told = {**machine_facts(), "date": time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()),
+            "commit": commit(), "knobs": knobs(), "seconds": round(seconds), "complete": complete,
+            "rows": rows}
+    path.write_text(json.dumps(told, indent=1) + "\n")
     road.say(f"\n{path}")
 
 
@@ -115,7 +149,7 @@ def main(name, bench):
     Runs @bench() -> rows with ^C handled, shows and writes them; of one that yields them,
     also those it had when it was stopped.
     """
-    rows, status = [], 0
+    rows, status, began = [], 0, time.monotonic()
     with road.interrupts:
         try:
             for row in bench():
@@ -128,5 +162,5 @@ def main(name, bench):
             status = 1
     if rows:
         show(rows)
-        write(name, rows)
+        write(name, rows, time.monotonic() - began, not status)
     return status

@@ -2,7 +2,8 @@
 /*
  * `make bench-policy`: ns a call of each policy takes, natively, after it has
  * learned what there is to learn.  The price of the loop, as for `none`, is in
- * all figures; so is that of the requests, which are marked in a bitmap.
+ * all figures; so is that of the requests, which are marked in a bitmap.  A JSON
+ * line for each policy and walk.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -102,18 +103,14 @@ static double measure(const struct ebb_policy *policy, enum walk walk, double *h
 
 int main(void)
 {
-	printf("%-10s", "ns/call");
-	for (int w = 0; w < WALKS; w++)
-		printf("  %15s (hits)", walk_name[w]);
-	printf("\n");
 	for (const struct ebb_policy *const *p = ebb_policies; *p; p++) {
-		printf("%-10s", (*p)->info->name);
 		for (int w = 0; w < WALKS; w++) {
 			double hits, ns = measure(*p, (enum walk)w, &hits);
 
-			printf("  %15.0f (%3.0f%%)", ns, 100 * hits);
+			printf("{\"name\": \"%s, %s\", \"params\": {\"hits\": %.3f}, "
+			       "\"value\": %.1f, \"unit\": \"ns a call\", \"runs\": 1}\n",
+			       (*p)->info->name, walk_name[w], hits, ns);
 		}
-		printf("\n");
 	}
 	return 0;
 }

@@ -93,4 +93,4 @@ $(B)/tests/policy_speed: tests/bench/policy_speed.c $(NATIVE_POLICIES) | deps
 
 .PHONY: bench-policy
 bench-policy: $(B)/tests/policy_speed
-	$(Q)$<
+	$(Q)$(BENCH_PYTHON) tests/bench/speed.py policy $<

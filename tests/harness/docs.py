@@ -46,7 +46,8 @@ def documents():
     """Every document, in the order of reading."""
     parts = sorted(REPO.glob("*/README.md")) + sorted(REPO.glob("*/*/README.md"))
     parts = [p for p in parts if p.relative_to(REPO).parts[0] not in ("build", "docs")]
-    return [REPO / "README.md", *sorted((REPO / "docs").glob("*.md")), *parts]
+    docs = sorted((REPO / "docs").glob("*.md")) + sorted((REPO / "docs").glob("results/**/*.md"))
+    return [REPO / "README.md", *docs, *parts]
 
 
 def name(path):
