@@ -88,6 +88,7 @@ static struct json_object *describe_row(const struct advice *a)
 	put_int(o, "misses_high", (int64_t)a->misses_high);
 	put_int(o, "hits", (int64_t)a->result.hits);
 	put_int(o, "late", (int64_t)a->result.late);
+	put_int(o, "prefetched", (int64_t)a->result.prefetched);
 	json_object_object_add(o, "coverage", NULL);
 	if (used + a->result.misses)
 		put_double(o, "coverage", (double)used / (double)(used + a->result.misses));

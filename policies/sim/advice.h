@@ -5,8 +5,8 @@
  *
  * What is expected comes from one replay; how far off it may be from others that
  * assume something else about what nobody knows: the order in which Linux evicts
- * (surplus.h), how much of the memory is the program's, and how soon the daemon
- * looks at a request.  docs/trace.md says what
+ * (surplus.h), how much of the memory is the program's, how soon the daemon
+ * looks at a request, and how many pages at a time the device can send.  docs/trace.md says what
  * that leaves out and how well it agrees with what was measured.
  */
 #ifndef EBB_SIM_ADVICE_H
@@ -49,8 +49,8 @@ uint32_t advice_rows(const struct advice_plan *plan);
 uint32_t advice_policy_count(void);
 
 /*
- * Of the rows of one size the one to choose: the fastest, unless it gains less
- * than ADVICE_WORTH against none.
+ * Of the rows of one size the one to choose: of those that take at most ADVICE_WORTH longer
+ * than the fastest, none if it is one, or else the one that brings in the fewest pages.
  */
 #define ADVICE_WORTH 0.01
 const struct advice *advice_best(const struct advice *advice, const struct advice_plan *plan,

@@ -10,6 +10,10 @@
 
 #define HIT_NS 1000             /* about what a fault that finds its page in the swap cache takes */
 #define OWNER 1                 /* of all faults: one cgroup */
+/* Pages in a row are one request: each keeps the device busy this many times less (docs/trace.md). */
+#define IN_A_ROW 3
+/* Pages that whoever misses waits behind at most: ebb.conf(5), [prefetch] inflight. */
+#define INFLIGHT 128
 /* As the executor does, daemon/ebbd/executor.c: paging out behind a long stream. */
 #define BEHIND_LAG 64
 #define BEHIND_SHARE 8
@@ -54,6 +58,7 @@ struct replay {
 	uint32_t *at;           /* that access */
 	uint32_t *heap, heap_n; /* threads, the earliest first */
 	uint64_t channel_ns;    /* when the device has sent all it was asked for */
+	uint64_t asked_vpn;     /* that was prefetched last */
 	struct throttle throttle;
 	struct ebb_policy_sim *process;
 };
@@ -177,19 +182,57 @@ static void arrive(struct replay *r, uint64_t pages)
 
 /* --- the device ---------------------------------------------------------- */
 
-/* When a page asked for at @now is there. */
-static uint64_t device_read(struct replay *r, uint64_t now)
+enum place {
+	ANYWHERE,
+	NEXT,                   /* to the page that was read before */
+};
+
+/* How long a page keeps the device from others. */
+static uint64_t busy_ns(const struct replay *r, enum place place)
 {
-	uint64_t size = 1ULL << r->h->info.page_shift, done = now + r->config->latency_ns;
+	uint64_t size = 1ULL << r->h->info.page_shift, busy = r->config->busy_ns, sent = 0;
 
-	if (r->config->bandwidth) {
-		uint64_t begin = r->channel_ns > now ? r->channel_ns : now;
+	if (place == NEXT)
+		busy /= IN_A_ROW;
+	if (r->config->bandwidth)
+		sent = size * 1000000000ULL / r->config->bandwidth;
+	return busy > sent ? busy : sent;
+}
 
-		r->channel_ns = begin + size * 1000000000ULL / r->config->bandwidth;
-		if (r->channel_ns > done)
-			done = r->channel_ns;
-	}
-	return done;
+/* Adds a page to what the device has to do; returns when it begins with it. */
+static uint64_t device_add(struct replay *r, uint64_t now, enum place place)
+{
+	uint64_t begin = r->channel_ns > now ? r->channel_ns : now;
+
+	r->channel_ns = begin + busy_ns(r, place);
+	return begin;
+}
+
+/* When a page asked for at @now is there, if the device begins with it at @begin. */
+static uint64_t device_read(const struct replay *r, uint64_t begin, uint64_t now, enum place place)
+{
+	uint64_t done = now + r->config->latency_ns, sent = begin + busy_ns(r, place);
+
+	return done > sent ? done : sent;
+}
+
+static uint64_t device_prefetch(struct replay *r, uint64_t now, uint32_t page)
+{
+	uint64_t vpn = r->h->page[page].vpn;
+	enum place place = vpn == r->asked_vpn + 1 || vpn + 1 == r->asked_vpn ? NEXT : ANYWHERE;
+
+	r->asked_vpn = vpn;
+	return device_read(r, device_add(r, now, place), now, place);
+}
+
+/* The executor lets so much be on its way that a miss is held up by no more than INFLIGHT. */
+static uint64_t device_miss(struct replay *r, uint64_t now)
+{
+	uint64_t begin = device_add(r, now, ANYWHERE), most = now + INFLIGHT * r->config->busy_ns;
+
+	if (r->config->busy_ns && begin > most)
+		begin = most;
+	return device_read(r, begin, now, ANYWHERE);
 }
 
 /* --- what a policy asks for ---------------------------------------------- */
@@ -206,7 +249,7 @@ static void prefetch_page(struct replay *r, uint32_t page, uint64_t issue_ns)
 	s->where = COMING;
 	s->arrival = r->arrivals;
 	s->issue_ns = issue_ns;
-	s->ready_ns = device_read(r, issue_ns);
+	s->ready_ns = device_prefetch(r, issue_ns, page);
 	r->unread[r->unread_last++ % (r->h->pages + 1)] = (struct unread){ page, s->arrival };
 	r->unread_pages++;
 	r->result->prefetched++;
@@ -296,7 +339,7 @@ static void count(struct sim_result *x, const struct ebb_fault *f)
 }
 
 /* The pages the kernel read with this one then, it reads now. */
-static uint32_t read_around(struct replay *r, uint32_t i)
+static uint32_t read_around(struct replay *r, uint32_t i, uint64_t now)
 {
 	const struct sim_access *a = &r->h->access[i];
 	uint32_t read = 1, left = a->read_with;
@@ -306,6 +349,8 @@ static uint32_t read_around(struct replay *r, uint32_t i)
 		if (r->state[a->page].where != SWAPPED)
 			continue;
 		r->state[a->page].where = AROUND;
+		if (r->config->busy_ns)
+			device_add(r, now, NEXT);
 		read++;
 	}
 	arrive(r, read);
@@ -348,8 +393,8 @@ static bool fault_of(struct replay *r, uint32_t i, uint64_t now, struct ebb_faul
 		break;
 	}
 	f->kind = EBB_MISS;
-	f->duration_ns = device_read(r, now) - now;
-	f->cluster = read_around(r, i);
+	f->duration_ns = device_miss(r, now) - now;
+	f->cluster = read_around(r, i, now);
 	surplus_refault(&r->surplus, page);
 	return true;
 }

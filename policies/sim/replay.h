@@ -18,6 +18,7 @@ struct sim_config {
 	uint64_t memory;        /* bytes; at least what the trace was recorded with */
 	uint64_t latency_ns;    /* of the device, one page */
 	uint64_t bandwidth;     /* of the device, bytes a second; 0 = no bound */
+	uint64_t busy_ns;       /* a page keeps the device so long from the next; 0 = no bound */
 	uint64_t wakeup_ns;     /* from a request to its first read */
 	enum surplus_order order; /* in which pages leave the memory beyond the recorded */
 	uint64_t headroom;      /* pages on their way stay below memory / headroom */

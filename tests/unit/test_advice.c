@@ -272,6 +272,33 @@ static void best_policy(void **unused)
 	free(a);
 }
 
+/* Of policies that take as long the one that brings in less, and none rather than any. */
+static void as_fast_with_less(void **unused)
+{
+	uint64_t size = FLOOR * PAGE;
+	struct advice_plan plan = { .memory = &size, .sizes = 1 };
+	_cleanup_history_ struct sim_history h = { 0 };
+	struct advice *a, *leap, *streams, *none;
+
+	record(&h, sweeps, WRITES);
+	a = ask(&h, &plan);
+	for (uint32_t i = 0; i < advice_policy_count(); i++)
+		a[i].slowdown = 9;
+	leap = &a[find(a, "leap") - a];
+	streams = &a[find(a, "streams") - a];
+	none = &a[find(a, "none") - a];
+	leap->slowdown = 2.01;
+	leap->result.prefetched = 10;
+	streams->slowdown = 2;
+	streams->result.prefetched = 11;
+	assert_ptr_equal(advice_best(a, &plan, 0), leap);
+	leap->slowdown = 2.03;
+	assert_ptr_equal(advice_best(a, &plan, 0), streams);
+	none->slowdown = 2.01;
+	assert_ptr_equal(advice_best(a, &plan, 0), none);
+	free(a);
+}
+
 /* What was measured when it was recorded is what is said of that size. */
 static void agrees_with_what_was_measured(void **unused)
 {
@@ -315,6 +342,7 @@ int main(void)
 		cmocka_unit_test(unseen_pages),
 		cmocka_unit_test(expected_lies_between),
 		cmocka_unit_test(best_policy),
+		cmocka_unit_test(as_fast_with_less),
 		cmocka_unit_test(agrees_with_what_was_measured),
 		cmocka_unit_test(refuses_what_was_not_recorded),
 	};

@@ -223,6 +223,27 @@ static void bandwidth_bounds(void **unused)
 	assert_true(replay(&h, c).span_ns >= 1499 * 40 * US);
 }
 
+/* Pages in a row keep the device busy a third of the time that others do. */
+static void busy_device(void **unused)
+{
+	_cleanup_history_ struct sim_history h = { 0 };
+	struct sim_config row = probing(1, 64, 0), apart = probing(0, 1, EBB_OP_LIST);
+	struct sim_result x;
+
+	walk(&h, 1000, 1500, 1);
+	row.busy_ns = 90 * US;
+	x = replay(&h, row);
+	assert_true(x.late > 1000);
+	assert_in_range(x.span_ns, 1400 * 30 * US, 1600 * 30 * US);
+	/* Each miss is read alone: it waits for nobody. */
+	apart.params.v[COUNT] = 0;
+	apart.busy_ns = 90 * US;
+	x = replay(&h, apart);
+	assert_int_equal(x.miss_ns, 1500 * 90 * US);
+	apart.busy_ns = 4 * US;
+	assert_int_equal(replay(&h, apart).miss_ns, 1500 * 5 * US);
+}
+
 /* @misses misses, each asking for a page that nobody wants, at a memory of 100 pages. */
 static struct sim_result useless(uint64_t misses)
 {
@@ -247,6 +268,25 @@ static void unread_pages_are_wasted(void **unused)
 	/* Each miss brings two pages: its own, and the one that is wasted. */
 	assert_int_equal(x.outstanding, 50 / 2 + 1);
 	assert_int_equal(x.wasted, 200 - 50 / 2 - 1);
+}
+
+/* What nobody wants holds up what is missed, but by no more than the executor lets be on its way. */
+static void vain_reads_hold_up_misses(void **unused)
+{
+	_cleanup_history_ struct sim_history h = { 0 };
+	struct sim_config c = probing(10000, 1024, 0);
+	struct trace_writer *w = begin(10000);
+
+	for (uint64_t i = 0; i < 512; i++)
+		add(w, TRACE_OUT, 10, 10000 + 2 * i, 0, 0);
+	for (uint64_t i = 0; i < 4; i++)
+		add(w, TRACE_MISS, 100 + 20 * i, 2 * i, 10, 1);
+	end(w, &h);
+	c.busy_ns = 15 * US;
+	/* The first asks for 512 pages; the others would wait for all of them. */
+	assert_int_equal(replay(&h, c).miss_ns, (15 + 3 * (128 + 1) * 15) * US);
+	c.params.v[COUNT] = 0;
+	assert_int_equal(replay(&h, c).miss_ns, 4 * 15 * US);
 }
 
 static void who_wastes_is_throttled(void **unused)
@@ -432,6 +472,8 @@ int main(void)
 		cmocka_unit_test(next_page_in_time),
 		cmocka_unit_test(late_and_later),
 		cmocka_unit_test(bandwidth_bounds),
+		cmocka_unit_test(busy_device),
+		cmocka_unit_test(vain_reads_hold_up_misses),
 		cmocka_unit_test(unread_pages_are_wasted),
 		cmocka_unit_test(who_wastes_is_throttled),
 		cmocka_unit_test(headroom_bounds),
