@@ -156,7 +156,6 @@ def check():
 
 def bench():
     check()
-    rows = []
     with ExitStack() as stack:
         top = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ebb-")))
         devices = {"bare": bare(stack, top / "bare"),
@@ -176,8 +175,7 @@ def bench():
                     taken[name].append(s)
                     road.say(f"{what:<9} {kib:>3} KiB x {depth:<2} {name:<5} {s.us:7.2f} us  "
                              f"p50 {s.p50:6.1f}  p99 {s.p99:7.1f}  CPU {s.cpu:5.2f} us/page")
-            rows += rows_of(what, kib, depth, least, taken)
-    return rows
+            yield from rows_of(what, kib, depth, least, taken)
 
 
 if __name__ == "__main__":

@@ -254,7 +254,7 @@ def bench():
     device = max(8 * number("MIB", 256) << 20, 1 << 30)
     road.check_machine(device + (4 * number("MIB", 256) << 20) + (1 << 30), device + (1 << 30),
                        measure.BENCH, [])
-    peaks, taken, rows = {}, {}, []
+    peaks, taken = {}, {}
     for program in programs:
         peaks[program], _ = road.measure_peak(Job(program, BASE), "", measure.BENCH)
         road.say(f"{program.name}: peak {peaks[program] >> 20} MiB")
@@ -270,9 +270,9 @@ def bench():
                         if mode == BASE.name:
                             continue
                         params = params_of(program, percent, policy, peak, runs, device)
-                        rows += rows_of(f"{program.name}, {percent} %, {policy}", params,
-                                        t[BASE.name], mode, runs)
-    return rows + geomeans(taken)
+                        yield from rows_of(f"{program.name}, {percent} %, {policy}", params,
+                                           t[BASE.name], mode, runs)
+    yield from geomeans(taken)
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ def bench():
     delays = prefetch.numbers("DELAYS", "0,5,20,50,100,500")
     size = prefetch.device_size(chosen, sizes, percents)
     prefetch.check(chosen, size)
-    rows, curve = [], Curve()
+    curve = Curve()
     digests = {(load, mib): prefetch.digest_of(load, mib) for load in chosen for mib in sizes[:1]}
     for delay in sorted(delays):
         road.say(f"the donor answers after an extra {delay} us")
@@ -116,8 +116,8 @@ def bench():
             for (load, mib), digest in digests.items():
                 for percent in load.percents(percents):
                     c = contest.Contest(r, load, mib, percent, known, digest)
-                    rows += curve.add(c.hold(measure.runs(5)), delay)
-    return rows + curve.rows()
+                    yield from curve.add(c.hold(measure.runs(5)), delay)
+    yield from curve.rows()
 
 
 if __name__ == "__main__":

@@ -128,11 +128,16 @@ def digest_of(load, mib):
     return road.measure_peak(Alone(load, mib), "", measure.BENCH)[1].digest
 
 
+def with_donor(row):
+    row["params"]["donor"] = DONOR
+    return row
+
+
 def bench():
     chosen, sizes, percents = choose(None), numbers("MIB", "64"), numbers("PERCENTS", "50,25")
     size = device_size(chosen, sizes, percents)
     check(chosen, size)
-    rows, virtual, began = [], [], time.monotonic()
+    virtual, began = [], time.monotonic()
     digests = {(load, mib): digest_of(load, mib) for load in chosen for mib in sizes}
     with road.Road(measure.BENCH, size, address=TRANSPORTS[DONOR]) as r:
         known = contest.policies()
@@ -141,15 +146,12 @@ def bench():
             for percent in load.percents(percents):
                 c = contest.Contest(r, load, mib, percent, known, digest)
                 c.hold(measure.runs(5))
-                rows += rows_of(c)
+                yield from map(with_donor, rows_of(c))
                 if load.kind == loads.COLLECTED and c.best("kernel") and c.judged():
                     virtual.append(c)
     if virtual:
-        rows.append(jvm_row(virtual))
-    for row in rows:
-        row["params"]["donor"] = DONOR
+        yield with_donor(jvm_row(virtual))
     road.say(f"{time.monotonic() - began:.0f} s")
-    return rows
 
 
 if __name__ == "__main__":

@@ -94,12 +94,10 @@ def bench():
     if not SCAN.exists():
         raise road.Failure(f"{SCAN}: not built; run make test-programs")
     only = os.environ.get("ONLY")
-    rows = []
     with road.Road(measure.BENCH, DEVICE) as r:
         for pattern, least in PATTERNS:
             if not only or pattern in only.split(","):
-                rows += rows_of(pattern, least, *walk(r, pattern, measure.runs(5)))
-    return rows
+                yield from rows_of(pattern, least, *walk(r, pattern, measure.runs(5)))
 
 
 if __name__ == "__main__":

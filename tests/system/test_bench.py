@@ -12,14 +12,17 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from types import SimpleNamespace
 
 import pytest
 
 import machine
 
 sys.path.insert(0, str(machine.REPO / "tests" / "bench"))
+import advise
 import benches
 import dots
+import measure
 
 pytestmark = pytest.mark.beside
 
@@ -231,6 +234,63 @@ def test_table_of_benchmarks():
     for b in benches.ALL:
         assert f"make {b.goal}`" in document
         assert not b.method or f"\n## {b.method}\n" in document.lower(), b.method
+
+
+class Stops(Exception):
+    """What ends a benchmark half way."""
+
+
+def test_rows_of_a_stopped_benchmark_are_kept(tmp_path, monkeypatch):
+    """And the file says that they are not all, with which machine, commit and knobs."""
+    monkeypatch.setattr(measure, "BENCH", tmp_path)
+    for k in benches.KNOBS:
+        monkeypatch.delenv(k, raising=False)
+    monkeypatch.setenv("RUNS", "2")
+
+    def bench():
+        yield row("first", 2.0)
+        raise measure.road.Failure("no more")
+
+    assert measure.main("scan", bench) == 1
+    told = json.loads((tmp_path / "scan.json").read_text())
+    assert [r["name"] for r in told["rows"]] == ["first"] and told["complete"] is False
+    assert told["knobs"] == {"RUNS": "2"} and told["kernel"] == os.uname().release
+    assert told["cpu"] and told["cpus"] >= 1 and told["memory_mib"] > 100
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\dZ", told["date"])
+    assert measure.main("scan", lambda: [row("second", 2.0)]) == 0
+    assert json.loads((tmp_path / "scan.json").read_text())["complete"] is True
+
+
+ANSWER = {"seconds": 2.0, "needed": 64 << 20, "recorded": {"memory": 16 << 20, "misses": 900}}
+
+
+def size_of(best, misses):
+    return {"percent": 50, "memory": 32 << 20, "best": best, "policies": [
+        {"policy": p, "misses": misses, "misses_low": misses // 2, "misses_high": misses * 2, "slowdown": 2.0}
+        for p in ("auto", "leap", "none")]}
+
+
+def outcomes(misses, *seconds):
+    return [SimpleNamespace(stats={"misses": misses}, seconds=s) for s in seconds]
+
+
+@pytest.mark.parametrize("said, counted, met", [(120, 100, True), (121, 100, False), (80, 100, True),
+                                               (79, 100, False), (0, 0, True), (1, 0, False), (0, 5, False)])
+def test_predicted_misses_are_judged(said, counted, met):
+    told = advise.misses_row(SimpleNamespace(name="x"), size_of("auto", said), ANSWER,
+                             outcomes(counted, 1, 1, 1), 0)
+    assert told["met"] is met and told["ebb"] == said and told["baseline"] == counted
+
+
+@pytest.mark.parametrize("factor, met", [(1.0, True), (1.04, True), (1.06, False)])
+def test_advised_policy_is_judged(factor, met):
+    """Against what was fastest in the same rounds, however much slower some of them were."""
+    rounds = (2.0, 4.0, 3.0)
+    taken = {"none": outcomes(1, 9, 9, 9), "leap": outcomes(1, *rounds),
+             "auto": outcomes(1, *(s * factor for s in rounds))}
+    told = advise.best_row(SimpleNamespace(name="x"), size_of("auto", 5), ANSWER, taken, 0)
+    assert told["met"] is met and told["high"] - told["low"] < 0.01
+    assert told["params"]["slowdown_measured"]["none"] == 4.5
 
 
 # --- the pages -------------------------------------------------------------
