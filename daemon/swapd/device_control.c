@@ -198,12 +198,28 @@ static int handle(void *data, const char *verb, struct json_object *request,
 }
 
 /* The loop goes on serving meanwhile: umount(2) may need it. */
-static void try_to_stop(struct swapd *s)
+static void try_to_stop(struct device_control *c)
 {
-	if (umount2(s->options.mount, UMOUNT_NOFOLLOW) == 0)
+	struct swapd *s = c->s;
+
+	if (c->stopped || umount2(s->options.mount, UMOUNT_NOFOLLOW) == 0) {
+		c->stopped = true;
 		return;
+	}
 	log_warn("device %s: not stopped: %s is %s; swapoff, losetup -d, then try again",
 		 s->options.name, s->options.mount, errno == EBUSY ? "in use" : strerror(errno));
+}
+
+/* Tried is what has been wanted before: who dies meanwhile leaves it to the next one. */
+static void look_for_stop(struct device_control *c)
+{
+	struct shared *shared = c->s->shared;
+	uint32_t wanted = __atomic_load_n(&shared->stops, __ATOMIC_RELAXED);
+
+	if (wanted == shared->stops_tried)
+		return;
+	try_to_stop(c);
+	shared->stops_tried = wanted;
 }
 
 /* The server can do without its holder; the next one cannot. */
@@ -225,7 +241,6 @@ static void *control_main(void *data)
 		{ .fd = c->listen_fd, .events = POLLIN },
 		{ .fd = c->stop_fd, .events = POLLIN },
 	};
-	uint32_t stops = 0;
 
 	prctl(PR_SET_NAME, "ebb-control");
 	while (sem_wait(&c->go) < 0)
@@ -237,10 +252,7 @@ static void *control_main(void *data)
 		miss_holder(c);
 		if (n > 0 && p[1].revents)
 			return NULL;
-		if (stops != __atomic_load_n(&s->stop_requests, __ATOMIC_RELAXED)) {
-			stops = __atomic_load_n(&s->stop_requests, __ATOMIC_RELAXED);
-			try_to_stop(s);
-		}
+		look_for_stop(c);
 		if (n > 0 && p[0].revents)
 			control_serve_one(c->listen_fd, &c->rules, handle, s);
 	}

@@ -67,6 +67,7 @@ struct device_control {
 	int stop_fd;
 	sem_t go;
 	bool holder_missed; /* has been said */
+	bool stopped;       /* it is umounted, and ends */
 	pthread_t thread;
 };
 

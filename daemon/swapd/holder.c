@@ -281,8 +281,8 @@ static void take_signals(struct holder *h)
 	struct signalfd_siginfo si;
 
 	while (read(h->signal_fd, &si, sizeof(si)) == sizeof(si))
-		if (si.ssi_signo != SIGCHLD && h->server.pid)
-			kill(h->server.pid, SIGTERM);
+		if (si.ssi_signo != SIGCHLD)
+			want_stop(h->s->shared);
 }
 
 int holder_run(struct holder *h, enum swapd_output output)

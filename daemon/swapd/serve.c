@@ -117,18 +117,18 @@ static void reap(struct swapd *s)
 		page_io_backed(s, slot);
 }
 
-static void take_signal(struct swapd *s)
+void serve_take_signals(struct swapd *s)
 {
 	struct signalfd_siginfo si;
 
 	while (read(s->signal_fd, &si, sizeof(si)) == sizeof(si))
-		__atomic_store_n(&s->stop_requests, s->stop_requests + 1, __ATOMIC_RELAXED);
+		want_stop(s->shared);
 }
 
 void serve_tend(struct swapd *s)
 {
 	drain(s->timer_fd);
-	take_signal(s);
+	serve_take_signals(s);
 }
 
 /*
@@ -233,7 +233,7 @@ int serve_run(struct swapd *s)
 					backup_kick(&s->backup, 1);
 				break;
 			case KEY_SIGNAL:
-				take_signal(s);
+				serve_take_signals(s);
 				break;
 			case KEY_BACKUP:
 				drain(s->backup.done_fd);

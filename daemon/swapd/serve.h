@@ -23,6 +23,9 @@ void serve_free(struct swapd *s);
  */
 void serve_tend(struct swapd *s);
 
+/* SIGTERMs that have come are wanted stops. */
+void serve_take_signals(struct swapd *s);
+
 /* Serves until the file system is umounted or aborted: 0, or -errno. */
 int serve_run(struct swapd *s);
 

@@ -453,7 +453,7 @@ void swapd_serve(struct swapd *s, struct device_control *c, enum swapd_output ou
 
 void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
 {
-	struct pollfd p = { .fd = alive_fd, .events = POLLIN };
+	struct pollfd p[2] = { { .fd = alive_fd, .events = POLLIN }, { .events = POLLIN } };
 	struct error e = { 0 };
 
 	prctl(PR_SET_NAME, "ebb-standby");
@@ -461,9 +461,13 @@ void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
 		log_err("standby: %s", e.text);
 		_exit(EXIT_FAILED);
 	}
-	/* Donors that are new may need memory: now is the time. */
-	while (poll(&p, 1, STANDBY_LOOK_MS) <= 0)
+	p[1].fd = s->signal_fd;
+	while (poll(p, 2, STANDBY_LOOK_MS) <= 0 || !p[0].revents) {
+		/* Who stops a unit tells all of its processes: not what is to be done later. */
+		serve_take_signals(s);
+		/* Donors that are new may need memory: now is the time. */
 		donors_prepare(s);
+	}
 	if (__atomic_load_n(&s->shared->ended, __ATOMIC_SEQ_CST))
 		_exit(EXIT_OK);
 	prctl(PR_SET_NAME, "ebb-swapd");

@@ -103,6 +103,8 @@ struct shared {
 	/* the holder's: pids, 0 = there is none */
 	uint32_t holder, server, standby;
 	uint32_t takeovers;
+	/* SIGTERMs, whichever of the processes got them; the first is the control thread's */
+	uint32_t stops_tried, stops;
 	uint64_t takeover_ns;    /* that the last one took */
 	bool watchdog_works;
 	struct donor_record donors[MAX_DONORS];
@@ -163,7 +165,6 @@ struct swapd {
 	bool fuse_watched;
 	bool burst;              /* requests come several at a time */
 	uint32_t rounds;         /* in which requests were read */
-	uint32_t stop_requests;  /* SIGTERM seen, for the control thread */
 
 	/* what the machine allows */
 	bool io_flusher, locked, oom_protected, nice, realtime;
@@ -173,6 +174,12 @@ struct swapd {
 static inline void count_add(uint64_t *counter, uint64_t n)
 {
 	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+
+/* Somebody wants the device to end: its server, or the next one, tries that. */
+static inline void want_stop(struct shared *shared)
+{
+	__atomic_add_fetch(&shared->stops, 1, __ATOMIC_RELAXED);
 }
 
 static inline void count_open(struct swapd *s, int n)

@@ -300,6 +300,54 @@ def test_stop_after_a_takeover(world):
     assert not s.backup.exists() and not list((s.run / "devices").iterdir())
 
 
+def kill_both(told):
+    for pid in (told["server"], told["standby"]):
+        os.kill(pid, signal.SIGKILL)
+
+
+@only_tcp
+def test_stop_between_two_servers(world):
+    """Nobody is there who could obey: the next server does."""
+    s = world.serve(world.donor())
+    p = world.open(s)
+    p.write_random(20)
+    p.close()
+    kill_both(wait_for(s.ready, 10, "a standby"))
+    told = wait_for(s.told, 10, "a server")
+    # This one was just made: the holder waits a second before it makes another.
+    for pid in s.children():
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not s.children(), 5, "the end of both")
+    os.kill(s.pid, signal.SIGTERM)
+    assert s.process.wait(10) == 0
+    assert not os.path.ismount(s.mount) and told["pid"] not in machine.processes()
+
+
+@only_tcp
+def test_a_stop_that_the_standby_got(world):
+    s = world.serve(world.donor())
+    told = wait_for(s.ready, 10, "a standby")
+    os.kill(told["standby"], signal.SIGTERM)
+    assert s.process.wait(10) == 0
+
+
+@only_tcp
+def test_a_stop_that_was_refused_is_not_done_later(world):
+    """All processes of a unit are told; the standby does not keep it for its time as a server."""
+    s = world.serve(world.donor())
+    p = world.open(s)
+    p.write_random(20)
+    told = wait_for(s.ready, 10, "a standby")
+    for pid in (s.pid, told["server"], told["standby"]):
+        os.kill(pid, signal.SIGTERM)
+    wait_for(lambda: "not stopped" in machine.read(s.log), 5, "a line in the log")
+    time.sleep(0.5)
+    p.close()
+    s.kill_server()
+    time.sleep(0.7)
+    assert os.path.ismount(s.mount) and s.told()
+
+
 # --- the donor's side --------------------------------------------------------------------
 
 
