@@ -838,7 +838,6 @@ int donor_join(struct swapd *s, struct donor *d, struct error *e)
 
 void donors_free(struct swapd *s)
 {
-	placing_free(s);
 	for (int i = 0; i < s->donor_count; i++) {
 		struct donor *d = &s->donors[i];
 

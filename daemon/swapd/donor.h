@@ -122,7 +122,10 @@ void donor_enter(struct donor *d, uint64_t now);
 
 /* Enters it, and waits up to 2 s for it to be up. */
 int donor_join(struct swapd *s, struct donor *d, struct error *e);
-/* Closes connections; donors give what is ours to others. */
+/*
+ * Closes connections; donors give what is ours to others.  What is mapped of theirs, and
+ * where, the server alone knows: that goes with its process.
+ */
 void donors_free(struct swapd *s);
 
 /*

@@ -259,15 +259,3 @@ uint64_t placing_oldest(const struct swapd *s, const struct donor *d)
 	}
 	return oldest;
 }
-
-void placing_free(struct swapd *s)
-{
-	for (uint32_t i = 0; i < s->table.count; i++)
-		for (int c = 0; c < SLAB_COPIES; c++) {
-			struct copy *copy = &s->table.slabs[i].copy[c];
-			struct donor *d = &s->donors[copy->donor];
-
-			if (copy->state == COPY_MAPPED && d->transport->unmap_slab)
-				d->transport->unmap_slab(s, d, copy);
-		}
-}

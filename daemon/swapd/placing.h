@@ -55,7 +55,4 @@ void placing_lost(struct swapd *s, struct donor *d);
 /* ns: since when @d, which has a MAP to answer, has had it. */
 uint64_t placing_oldest(const struct swapd *s, const struct donor *d);
 
-/* At the end: nothing stays mapped. */
-void placing_free(struct swapd *s);
-
 #endif
