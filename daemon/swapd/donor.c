@@ -22,8 +22,6 @@
 #define BACKOFF_FIRST (200 * MS)
 #define BACKOFF_MOST (5 * SECOND)
 #define RECEIVE_BUDGET (4u << 20)
-/* Between two tries to reach a donor that has what a predecessor had. */
-#define RESUME_RETRY (50 * MS)
 /* Legs of every slot and replies to the donor always have room; MAPs and a PING beside them. */
 #define SEND_BESIDE 64
 #define SEND_QUEUE (SLOT_COUNT + WIRE_ASKED + SEND_BESIDE)

@@ -89,6 +89,7 @@ struct donor {
 	bool blamed;             /* for one of them, since the last flush */
 	uint8_t resume;          /* enum donor_resume */
 	uint32_t resume_at;      /* slabs before this one are asked for */
+	int unreachable;         /* -errno of what is there, nowhere else, and not in our reach */
 	char why[192];           /* it was lost */
 };
 
@@ -145,6 +146,9 @@ static inline bool donor_up(const struct donor *d)
 {
 	return d->state == DONOR_UP;
 }
+
+/* ns between two tries to reach what a predecessor had. */
+#define RESUME_RETRY 50000000ull
 
 /* Whether slabs may be placed at @d. */
 static inline bool donor_takes(const struct donor *d)

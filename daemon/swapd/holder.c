@@ -175,6 +175,10 @@ static enum outcome server_died(struct holder *h, int status, uint64_t now)
 		WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
 		h->standby.pid ? "its standby takes over" :
 				 "there is no standby: one is made, if there is memory");
+	if (*h->s->shared->last_words)
+		log_err("device %s: its last words: %s", h->s->options.name,
+			h->s->shared->last_words);
+	*h->s->shared->last_words = '\0';
 	h->server.pid = 0;
 	if (!h->standby.pid) {
 		/* At once, unless it died of being made. */

@@ -111,7 +111,7 @@ void placing_resume(struct swapd *s, struct donor *d)
 		int c = slab_copy_at(slab, d->index);
 		struct wire_frame f = { .op = WIRE_REMAP };
 
-		if (c < 0 || slab->copy[c].state != COPY_AWAY)
+		if (c < 0 || slab->copy[c].state != COPY_AWAY || slab->copy[c].since)
 			continue;
 		if (!donor_has_room(d))
 			return;
@@ -131,6 +131,15 @@ void placing_resume(struct swapd *s, struct donor *d)
 	}
 }
 
+static void tell_unmappable(struct swapd *s, struct donor *d, int error)
+{
+	if (!count_get(&s->count->map_failures))
+		note(&s->notes, LOG_LVL_ERR,
+		     "donor %s: a slab cannot be mapped and locked: %s; run as root or raise LimitMEMLOCK=",
+		     d->address.text, strerror(-error));
+	count_add(&s->count->map_failures, 1);
+}
+
 /* We cannot reach the slab that @f grants: it is of no use here. */
 static void give_back(struct swapd *s, struct donor *d, const struct wire_frame *f, int error)
 {
@@ -138,11 +147,45 @@ static void give_back(struct swapd *s, struct donor *d, const struct wire_frame 
 				   .generation = f->generation };
 
 	stream_push(&d->tx, &back, NULL, 0);
-	if (!count_get(&s->count->map_failures))
-		note(&s->notes, LOG_LVL_ERR,
-		     "donor %s: a slab cannot be mapped and locked: %s; run as root or raise LimitMEMLOCK=",
-		     d->address.text, strerror(-error));
-	count_add(&s->count->map_failures, 1);
+	tell_unmappable(s, d, error);
+}
+
+/* Whether a page has its newest content in @copy of the slab at @index alone. */
+static bool is_only(const struct swapd *s, uint32_t index, int copy)
+{
+	const struct slab *slab = &s->table.slabs[index];
+	uint32_t first = index * s->table.pages;
+
+	for (uint32_t page = first; page < first + pages_of(s, index); page++) {
+		bool elsewhere = backup_there(&s->backup) && !bits_test(s->spoilt, page);
+
+		for (int c = 0; c < SLAB_COPIES; c++)
+			elsewhere |= c != copy && slab->copy[c].state == COPY_MAPPED &&
+				     bits_test(s->valid[c], page);
+		if (!elsewhere && bits_test(s->valid[copy], page))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * What we cannot reach now we may in a moment, or another process of ours may: it stays
+ * AWAY.  False when it is not worth to wait for.
+ */
+static bool ask_again(struct swapd *s, struct donor *d, uint32_t index, int c, int error)
+{
+	uint64_t now = now_ns();
+	bool late = now >= s->resume_until;
+
+	if (late && !is_only(s, index, c))
+		return false;
+	tell_unmappable(s, d, error);
+	s->table.slabs[index].copy[c].since = 0;
+	d->resume = RESUME_WANTED;
+	d->resume_at = index < d->resume_at ? index : d->resume_at;
+	d->retry_at = now + RESUME_RETRY;
+	d->unreachable = late ? error : 0;
+	return true;
 }
 
 int placing_answered(struct swapd *s, struct donor *d, const struct wire_frame *f)
@@ -196,6 +239,8 @@ int placing_confirmed(struct swapd *s, struct donor *d, const struct wire_frame 
 		slab_back(slab, (int)c);
 		return 0;
 	}
+	if (r && ask_again(s, d, index, (int)c, r))
+		return 0;
 	if (r)
 		give_back(s, d, f, r);
 	d->copies--;

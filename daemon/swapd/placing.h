@@ -38,7 +38,8 @@ int placing_answered(struct swapd *s, struct donor *d, const struct wire_frame *
 /*
  * For a successor.  placing_resume() asks @d, which is up, for the copies that are AWAY
  * there, as far as its queue has room; in the end for no others.  It has answered:
- * 0 or -errno.
+ * 0 or -errno.  What it confirms and we cannot reach is asked for again, and when that
+ * has been tried for long enough given up; unless it is nowhere else: donor.unreachable.
  */
 void placing_resume(struct swapd *s, struct donor *d);
 int placing_confirmed(struct swapd *s, struct donor *d, const struct wire_frame *f);

@@ -31,7 +31,7 @@ static bool is_expected(const struct donor *d, uint64_t now)
 	return true;
 }
 
-void takeover_donors(struct swapd *s)
+int takeover_donors(struct swapd *s)
 {
 	for (;;) {
 		struct epoll_event ev[MAX_DONORS];
@@ -47,11 +47,13 @@ void takeover_donors(struct swapd *s)
 				donor_lose(s, d, "no answer to the new server");
 			else if (is_expected(d, now))
 				expected |= d->resume || donor_up(d) || now < s->resume_until;
-			if (donor_up(d) && d->resume)
+			if (donor_up(d) && d->unreachable)
+				return d->unreachable;
+			if (donor_up(d) && d->resume && now >= d->retry_at)
 				placing_resume(s, d);
 		}
 		if (!expected)
-			return;
+			return 0;
 		donors_flush(s);
 		n = epoll_wait(s->epoll_fd, ev, MAX_DONORS, LOOK_MS);
 		for (int i = 0; i < n; i++)
@@ -77,9 +79,10 @@ static void let_go_first(struct swapd *s, uint64_t now)
 			s->donors[i].retry_at = now + OTHERS_LATER;
 }
 
-void takeover(struct swapd *s)
+int takeover(struct swapd *s)
 {
 	uint64_t start = now_ns();
+	int r;
 
 	s->mounted = s->initialised = true;
 	/* They are counted again when they begin; until then nothing stands still. */
@@ -89,8 +92,11 @@ void takeover(struct swapd *s)
 	donors_take_over(s, start);
 	takeover_slabs(s);
 	let_go_first(s, start);
-	takeover_donors(s);
+	r = takeover_donors(s);
+	if (r)
+		return r;
 	takeover_slots(s, SLOT_COUNT);
 	donors_flush(s);
 	__atomic_store_n(&s->shared->takeover_ns, now_ns() - start, __ATOMIC_RELAXED);
+	return 0;
 }

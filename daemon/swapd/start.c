@@ -455,6 +455,7 @@ void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
 {
 	struct pollfd p[2] = { { .fd = alive_fd, .events = POLLIN }, { .events = POLLIN } };
 	struct error e = { 0 };
+	int r;
 
 	prctl(PR_SET_NAME, "ebb-standby");
 	if (make_loop(s, &e) || make_own(s, c, &e)) {
@@ -473,7 +474,14 @@ void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
 	prctl(PR_SET_NAME, "ebb-swapd");
 	__atomic_store_n(&s->shared->server, (uint32_t)getpid(), __ATOMIC_RELAXED);
 	__atomic_store_n(&s->shared->takeovers, s->shared->takeovers + 1, __ATOMIC_RELAXED);
-	takeover(s);
+	r = takeover(s);
+	if (r) {
+		/* Who writes to the log may wait for who is swapped out: not before our end. */
+		snprintf(s->shared->last_words, sizeof(s->shared->last_words),
+			 "slabs at a donor cannot be mapped: %s; raise LimitMEMLOCK= or free memory",
+			 strerror(-r));
+		_exit(EXIT_FAILED);
+	}
 	note(&s->notes, LOG_LVL_ERR,
 	     "device %s: its server is dead; served by its standby now (pid %d, after %llu ms, takeover %u)",
 	     s->options.name, getpid(), (unsigned long long)(s->shared->takeover_ns / 1000000),

@@ -106,6 +106,7 @@ struct shared {
 	/* SIGTERMs, whichever of the processes got them; the first is the control thread's */
 	uint32_t stops_tried, stops;
 	uint64_t takeover_ns;    /* that the last one took */
+	char last_words[160];    /* of a server that ends of its own will; the holder says them */
 	bool watchdog_works;
 	struct donor_record donors[MAX_DONORS];
 	struct sealed_page sealed;

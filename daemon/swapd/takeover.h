@@ -29,13 +29,14 @@ struct swapd;
 /*
  * The loop thread's, in a process that has not served yet; @s is as the holder made
  * it.  Waits for donors that have something of ours, for two seconds or two deadlines;
- * then serve_run() can go on.
+ * then serve_run() can go on.  -errno when there is something that this process cannot
+ * reach, and that is nowhere else: the process is to end, and another one may do better.
  */
-void takeover(struct swapd *s);
+int takeover(struct swapd *s);
 
 /* Its parts, in their order; before them donors_take_over(). */
 void takeover_slabs(struct swapd *s);
-void takeover_donors(struct swapd *s);
+int takeover_donors(struct swapd *s);
 /* Of @slots slots. */
 void takeover_slots(struct swapd *s, uint32_t slots);
 

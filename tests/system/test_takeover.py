@@ -5,6 +5,7 @@ lost, old or exchanged, and no request fails.  No swap is on here.
 """
 import os
 import random
+import resource
 import signal
 import subprocess
 import threading
@@ -15,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 import machine
-from dataplane import MIB, PAGE, SLAB, only_tcp
+from dataplane import MIB, PAGE, SLAB, only_shm, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import BIN, wait_for
 from protocol import BYE, KEEP, MAP, READ, RELEASE, REMAP, RESUME, WRITE, connect, frame, hello, reply
@@ -298,6 +299,44 @@ def test_stop_after_a_takeover(world):
     assert s.stop() == 0
     assert not set(processes) & set(machine.processes()), "nobody is left"
     assert not s.backup.exists() and not list((s.run / "devices").iterdir())
+
+
+def no_more_mappings(pid, limit=PAGE):
+    resource.prlimit(pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+
+
+@only_shm
+@pytest.mark.parametrize("for_long", [False, True], ids=["a moment", "for long"])
+def test_a_standby_that_cannot_map_what_is_there(world, for_long):
+    """It tries again, and then lets another process try: nothing is given back."""
+    s = world.serve(world.donor(), durability="none")
+    p = world.open(s)
+    p.write_random(100)
+    told = wait_for(s.ready, 10, "a standby")
+    no_more_mappings(told["standby"])
+    os.kill(told["server"], signal.SIGKILL)
+    time.sleep(0.5)
+    if not for_long:
+        no_more_mappings(told["standby"], resource.RLIM_INFINITY)
+    now = wait_for(s.told, 20, "a successor")
+    p.check()
+    assert now["takeovers"] == 1 + for_long and (now["server"] == told["standby"]) != for_long
+    assert not failures(s)
+    assert not for_long or "its last words: slabs at a donor cannot be mapped" in machine.read(s.log)
+
+
+@only_shm
+def test_a_copy_that_cannot_be_mapped_is_given_up_if_another_is_there(world):
+    s = world.serve(world.donor())
+    p = world.open(s)
+    p.write_random(100)
+    told = wait_for(s.ready, 10, "a standby")
+    no_more_mappings(told["standby"])
+    os.kill(told["server"], signal.SIGKILL)
+    p.check()
+    no_more_mappings(told["standby"], resource.RLIM_INFINITY)
+    assert wait_for(s.told, 20, "a successor")["server"] == told["standby"]
+    assert s.stats()["pages_read_backup"] and not failures(s)
 
 
 def kill_both(told):
