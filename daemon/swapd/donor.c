@@ -529,11 +529,11 @@ static bool overdue(struct swapd *s, struct donor *d, uint64_t now)
 	       (d->mapping && waited(placing_oldest(s, d), now, limit));
 }
 
-static void ping(struct donor *d, uint64_t now)
+void donor_ping(struct donor *d, uint64_t now)
 {
 	struct wire_frame f = { .op = WIRE_PING, .tag = (uint64_t)TAG_PING << TAG_KIND };
 
-	if (!donor_has_room(d) || stream_push(&d->tx, &f, NULL, 0))
+	if (stream_push(&d->tx, &f, NULL, 0))
 		return;
 	d->pinged = now;
 	d->ping_at = now + PING_INTERVAL;
@@ -587,8 +587,9 @@ void donors_tick(struct swapd *s, uint64_t now)
 				if (d->state == DONOR_UP && overdue(s, d, now))
 					donor_lose(s, d, "no answer within the deadline");
 			}
-			if (d->state == DONOR_UP && !d->pinged && now >= d->ping_at)
-				ping(d, now);
+			if (d->state == DONOR_UP && !d->pinged && now >= d->ping_at &&
+			    donor_has_room(d))
+				donor_ping(d, now);
 			if (d->state == DONOR_UP && d->leaving & DONOR_SUSPECT && !d->copies)
 				donor_lose(s, d, d->why);
 			else if (d->state == DONOR_UP && d->leaving & DONOR_REMOVED && !d->copies &&

@@ -156,6 +156,9 @@ static inline bool donor_takes(const struct donor *d)
 	return donor_up(d) && !d->leaving;
 }
 
+/* Asks @d, of whom no answer to another PING is due, for its figures. */
+void donor_ping(struct donor *d, uint64_t now);
+
 /* Room in its queue for a frame beside legs and replies, for which there always is. */
 bool donor_has_room(const struct donor *d);
 

@@ -122,11 +122,13 @@ void placing_resume(struct swapd *s, struct donor *d)
 		d->mapping++;
 		stream_push(&d->tx, &f, NULL, 0);
 	}
-	if (donor_has_room(d)) {
+	/* What is free is known when that is back, so no older figures may still be on their way. */
+	if (donor_has_room(d) && !d->pinged) {
 		struct wire_frame f = { .op = WIRE_RELEASE,
 					.tag = (uint64_t)TAG_RELEASE << TAG_KIND };
 
 		stream_push(&d->tx, &f, NULL, 0);
+		donor_ping(d, now);
 		d->resume = RESUME_NOTHING;
 	}
 }

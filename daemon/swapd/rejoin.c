@@ -24,7 +24,8 @@ static bool is_expected(const struct donor *d, uint64_t now)
 	case DONOR_QUARANTINED:
 		return false;
 	case DONOR_UP:
-		return d->resume || d->mapping;
+		/* Without figures that are true a first write might find no room. */
+		return d->resume || d->mapping || d->pinged;
 	case DONOR_DOWN:
 		return d->resume || d->retry_at <= now;
 	}

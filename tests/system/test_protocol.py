@@ -306,7 +306,7 @@ class FakeDonor(threading.Thread):
 
     def __init__(self, mutate):
         super().__init__(daemon=True)
-        self.mutate, self.memory = mutate, {}
+        self.mutate, self.memory, self.free = mutate, {}, 64 * MIB
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
         self.start()
@@ -323,14 +323,16 @@ class FakeDonor(threading.Thread):
                 except (EOFError, OSError):
                     pass
 
+    def told(self):
+        return TOLD.pack(VERSION, 0, SLAB, 64 * MIB, self.free, 0, 0, 0, 0)
+
     def serve(self, s):
-        info = TOLD.pack(VERSION, 0, SLAB, 64 * MIB, 64 * MIB, 0, 0, 0, 0)
         while True:
             h = struct.unpack("<4sBBHQIIII", receive(s, 32))
             op, tag, slab, generation, offset, length = h[1], *h[4:9]
             if op in (HELLO, PING):
                 receive(s, length)
-                s.sendall(frame(op, tag, direction=1, length=TOLD.size) + info)
+                s.sendall(frame(op, tag, direction=1, length=TOLD.size) + self.told())
             elif op == MAP:
                 receive(s, length)
                 s.sendall(frame(op, tag, slab=tag & 0xffff, generation=1, direction=1))
@@ -340,6 +342,12 @@ class FakeDonor(threading.Thread):
             elif op == READ:
                 data = self.memory[slab, offset]
                 s.sendall(self.mutate(frame(op, tag, slab, generation, offset, length, direction=1), data))
+            else:
+                self.other(op)
+                s.sendall(frame(op, tag, slab, generation, direction=1))
+
+    def other(self, op):
+        """UNMAP, REMAP, RELEASE, BYE."""
 
     def stop(self):
         self.listener.close()

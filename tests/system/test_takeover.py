@@ -22,6 +22,7 @@ from machine import BIN, wait_for
 from protocol import BYE, KEEP, MAP, READ, RELEASE, REMAP, RESUME, WRITE, connect, frame, hello, reply
 from test_copies import slabs_at, whole
 from test_dataplane import hammer
+from test_protocol import FakeDonor
 
 pytestmark = pytest.mark.beside
 
@@ -260,6 +261,30 @@ def test_nothing_stays_at_donors(world):
     s.stop()
     # What was shared is made anew; without BYE it would be kept for half a minute.
     wait_for(lambda: free_at(donor) == free, 5, "all of it")
+
+
+@only_tcp
+def test_room_that_comes_back_is_known_at_once(world):
+    """What the dead server was granted, and had no time to write down, is there for a first write."""
+    class Donor(FakeDonor):
+        def other(self, op):
+            if op == RELEASE:
+                self.free = 64 * MIB
+
+    donor = Donor(lambda head, data: head + data)
+    try:
+        s = world.serve(donor, durability="none", options=["--deadline", "2s"])
+        p = world.open(s)
+        p.write(0, os.urandom(PAGE))
+        for i in range(1, 4):
+            told = wait_for(s.ready, 10, "a standby")
+            donor.free = 0
+            os.kill(told["server"], signal.SIGKILL)
+            p.write(i * SLAB // PAGE, os.urandom(PAGE))
+        assert not failures(s)
+        p.check()
+    finally:
+        donor.stop()
 
 
 def test_backup_goes_on(world):
