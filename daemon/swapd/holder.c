@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -164,8 +165,34 @@ static void end_standby(struct holder *h)
 	waitpid(h->standby.pid, NULL, 0);
 }
 
+/* True when it is one too many. */
+static bool count_crash(struct holder *h, int status, uint64_t now)
+{
+	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+		return false;
+	h->crashed[h->crashes++ % HOLDER_CRASHES] = now;
+	return h->crashes >= HOLDER_CRASHES &&
+	       now - h->crashed[h->crashes % HOLDER_CRASHES] < HOLDER_CRASH_SPAN * SECOND;
+}
+
+/* Nobody is to serve any more: errors are better than waiting for ever. */
+static void give_up(struct holder *h)
+{
+	char why[160];
+
+	snprintf(why, sizeof(why),
+		 "device %s: its servers crash, %d within %d s; see the lines before, then destroy it and make it anew",
+		 h->s->options.name, HOLDER_CRASHES, HOLDER_CRASH_SPAN);
+	h->s->shared->watchdog_works = false;
+	/* The connection ends, too, when all of us have closed it. */
+	if (watchdog_abort(&h->watchdog, h->s->shared, why) && h->server.pid)
+		kill(h->server.pid, SIGKILL);
+}
+
 static enum outcome server_died(struct holder *h, int status, uint64_t now)
 {
+	bool crashes_on;
+
 	if (__atomic_load_n(&h->s->shared->ended, __ATOMIC_SEQ_CST)) {
 		end_standby(h);
 		return ENDED;
@@ -180,16 +207,19 @@ static enum outcome server_died(struct holder *h, int status, uint64_t now)
 			h->s->shared->last_words);
 	*h->s->shared->last_words = '\0';
 	h->server.pid = 0;
+	crashes_on = count_crash(h, status, now);
 	if (!h->standby.pid) {
 		/* At once, unless it died of being made. */
 		h->fork_at = now - h->forked >= SECOND ? now : now + SECOND;
-		return GOES_ON;
+	} else {
+		close(h->server.alive_fd);
+		h->server = h->standby;
+		set_standby(h, (struct child){ 0, -1 });
+		h->fork_wait = FORK_WAIT_FIRST;
+		h->fork_at = now + FORK_AFTER;
 	}
-	close(h->server.alive_fd);
-	h->server = h->standby;
-	set_standby(h, (struct child){ 0, -1 });
-	h->fork_wait = FORK_WAIT_FIRST;
-	h->fork_at = now + FORK_AFTER;
+	if (crashes_on)
+		give_up(h);
 	return GOES_ON;
 }
 
@@ -228,7 +258,7 @@ static void mend(struct holder *h, uint64_t now)
 	struct child child;
 	int r;
 
-	if ((h->server.pid && h->standby.pid) || now < h->fork_at)
+	if ((h->server.pid && h->standby.pid) || now < h->fork_at || h->s->shared->aborted)
 		return;
 	if (!h->server.pid)
 		h->fork_wait = FORK_WAIT_FIRST;
@@ -276,7 +306,7 @@ static void watch(struct holder *h, uint64_t now)
 			h->s->options.name, h->server.pid);
 		return;
 	}
-	watchdog_abort(&h->watchdog, h->s->shared);
+	watchdog_abort(&h->watchdog, h->s->shared, "watchdog: no answer for too long");
 	h->s->shared->watchdog_works = false;
 }
 
@@ -287,6 +317,14 @@ static void take_signals(struct holder *h)
 	while (read(h->signal_fd, &si, sizeof(si)) == sizeof(si))
 		if (si.ssi_signo != SIGCHLD)
 			want_stop(h->s->shared);
+}
+
+/* Nobody is left who could. */
+static int clear_away(struct holder *h)
+{
+	h->s->mounted = true;
+	swapd_stop(h->s, h->c);
+	return EXIT_FAILED;
 }
 
 int holder_run(struct holder *h, enum swapd_output output)
@@ -304,12 +342,9 @@ int holder_run(struct holder *h, enum swapd_output output)
 
 		take_signals(h);
 		if (reap(h, now, &status) == ENDED)
-			return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILED;
-		if (h->s->shared->aborted && !h->server.pid) {
-			h->s->mounted = true;
-			swapd_stop(h->s, h->c);
-			return EXIT_FAILED;
-		}
+			return WIFEXITED(status) ? WEXITSTATUS(status) : clear_away(h);
+		if (h->s->shared->aborted && !h->server.pid)
+			return clear_away(h);
 		mend(h, now);
 		watch(h, now);
 		if (!h->standby.pid && wait > (int)(FORK_AFTER / MS))

@@ -38,6 +38,14 @@ struct child {
 	int alive_fd; /* end of file: it is gone */
 };
 
+/*
+ * So many servers may die of their own doing in such a time: then the device is aborted.
+ * A request that is the death of each of them would otherwise be served for ever, while
+ * everybody waits.  Who is killed by another (SIGKILL) does not count.
+ */
+#define HOLDER_CRASHES 10
+#define HOLDER_CRASH_SPAN 60 /* s */
+
 struct holder {
 	struct swapd *s;
 	struct device_control *c;
@@ -47,6 +55,8 @@ struct holder {
 	uint64_t fork_at;      /* ns: the next standby is not made before */
 	uint64_t fork_wait;    /* ns: between two tries */
 	uint64_t forked;       /* ns: the last one was made */
+	uint64_t crashed[HOLDER_CRASHES]; /* ns: the last ones, in a ring */
+	uint32_t crashes;
 	struct watchdog watchdog;
 	uint64_t bark_at;      /* ns: the watchdog's next look */
 	bool replaced;         /* nothing moved, so the server was killed if another could follow ... */

@@ -89,13 +89,15 @@ bool watchdog_barks(struct watchdog *w, const struct shared *shared)
 	return v == WATCHDOG_STUCK || (v == WATCHDOG_STOPPED && requests_wait(w));
 }
 
-void watchdog_abort(struct watchdog *w, struct shared *shared)
+int watchdog_abort(struct watchdog *w, struct shared *shared, const char *why)
 {
+	int r;
+
 	__atomic_store_n(&shared->aborted, 1, __ATOMIC_RELAXED);
+	r = write(w->abort_fd, "1", 1) == 1 ? 0 : -errno;
 	/* The line second: who reads it may be who waits. */
-	if (write(w->abort_fd, "1", 1) == 1)
-		log_event(EVENT_DEVICE_ABORTED, LOG_LVL_ERR,
-			  "watchdog: no answer for too long, device aborted");
+	log_event(EVENT_DEVICE_ABORTED, LOG_LVL_ERR, "%s, device aborted", why);
+	return r;
 }
 
 void watchdog_close(struct watchdog *w)

@@ -369,6 +369,33 @@ def kill_both(told):
         os.kill(pid, signal.SIGKILL)
 
 
+@only_shm
+def test_servers_that_crash_again_and_again(world):
+    """Not for ever: after ten of them there are errors, and the log says why."""
+    a, b = world.donor(), world.donor()
+    s = world.serve(a, durability="none")
+    p = world.open(s)
+    # The holder knows nothing of who came later.
+    s.do("donors.set", donors=[a.address, b.address])
+    wait_for(lambda: len(s.status()["donors"]) == 2 and s.donor_state(1) == "up", 5, "second donor")
+    p.write_random(200)
+    for _ in range(9):
+        told = s.told()
+        os.kill(told["server"], signal.SIGSEGV)
+        wait_for(lambda: (now := s.told()) and now["server"] != told["server"], 10, "another")
+    p.check()
+    # With nobody left to clear away, the holder does.
+    told = wait_for(s.ready, 10, "a standby")
+    for pid in (told["standby"], told["server"]):
+        os.kill(pid, signal.SIGSEGV)
+    assert s.process.wait(10) == 1
+    with pytest.raises(OSError):
+        p.read(0, 1)
+    log = machine.read(s.log)
+    assert "its servers crash, 10 within 60 s; see the lines before, then destroy it" in log
+    assert not os.path.ismount(s.mount) and not list((s.run / "devices").iterdir())
+
+
 @only_tcp
 def test_stop_between_two_servers(world):
     """Nobody is there who could obey: the next server does."""
