@@ -129,6 +129,32 @@ static bool next_place(struct swapd *s, struct donor *d, uint64_t now)
 	return true;
 }
 
+/* Writes down for a successor what it has to know of @d. */
+static void record(struct swapd *s, const struct donor *d)
+{
+	struct donor_record *r = &s->shared->donors[d->index];
+
+	if (d->state == DONOR_ABSENT) {
+		r->used = false;
+		return;
+	}
+	if (!r->used || memcmp(&r->address, &d->address, sizeof(d->address)))
+		r->address = d->address;
+	if (!r->used || memcmp(&r->at, &d->at, sizeof(d->at)))
+		r->at = d->at;
+	r->identity = d->identity;
+	r->quarantined = d->state == DONOR_QUARANTINED;
+	r->leaving = d->leaving & (uint8_t)~DONOR_DRAINING;
+	shared_order();
+	r->used = true;
+}
+
+void donors_record(struct swapd *s)
+{
+	for (int i = 0; i < s->donor_count; i++)
+		record(s, &s->donors[i]);
+}
+
 void donor_lose(struct swapd *s, struct donor *d, const char *why)
 {
 	uint64_t now = now_ns();
@@ -159,6 +185,7 @@ void donor_lose(struct swapd *s, struct donor *d, const char *why)
 	if (d->leaving & DONOR_SUSPECT) {
 		d->leaving &= (uint8_t)~DONOR_SUSPECT;
 		set_state(d, DONOR_QUARANTINED, now);
+		record(s, d);
 	}
 	if (!has_ours)
 		return;
@@ -195,6 +222,8 @@ void donor_quarantine(struct swapd *s, struct donor *d, const char *why)
 		   "donor %s quarantined: %s; nothing is placed there until `donor trust`",
 		   d->address.text, why);
 	d->leaving |= DONOR_SUSPECT;
+	/* At once: a successor is not to trust it again. */
+	record(s, d);
 	if (d->state != DONOR_UP || backup_there(&s->backup))
 		donor_lose(s, d, why);
 }
@@ -232,7 +261,9 @@ static int open_connection(struct swapd *s, struct donor *d)
 		return r;
 	}
 	d->fd = fd;
-	d->identity = 0;
+	/* Until it has what a predecessor had there, it is that one. */
+	if (!d->resume)
+		d->identity = 0;
 	d->watched_for_write = true;
 	set_state(d, DONOR_CONNECTING, now_ns());
 	return 0;
@@ -328,7 +359,10 @@ static void take_figures(struct donor *d, const struct wire_donor *told)
 		     (told->flags & WIRE_DRAINING ? DONOR_DRAINING : 0);
 }
 
-/* Another entry for the donor with @identity, in use or not trusted; NULL = none. */
+/*
+ * Another entry for the donor with @identity, in use or not trusted; NULL = none.  One
+ * that still is to have what a predecessor had there is in use, connected or not.
+ */
 static const struct donor *same_donor(const struct swapd *s, const struct donor *d,
 				      uint64_t identity)
 {
@@ -337,7 +371,7 @@ static const struct donor *same_donor(const struct swapd *s, const struct donor 
 
 		if (other != d && other->identity == identity &&
 		    (other->state == DONOR_GREETING || other->state == DONOR_UP ||
-		     other->state == DONOR_QUARANTINED))
+		     other->state == DONOR_QUARANTINED || other->resume))
 			return other;
 	}
 	return NULL;
@@ -372,6 +406,7 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 		return -ECONNREFUSED;
 	}
 	d->identity = told.identity;
+	record(s, d);
 	d->slab_size = told.slab_size;
 	take_figures(d, &told);
 	r = d->transport->greeted ? d->transport->greeted(s, d, told.session) : 0;
@@ -734,28 +769,6 @@ int donor_new(struct swapd *s, const char *text, struct error *e)
 	return r ? r : donor_make(s, &a);
 }
 
-void donors_record(struct swapd *s)
-{
-	for (int i = 0; i < s->donor_count; i++) {
-		const struct donor *d = &s->donors[i];
-		struct donor_record *r = &s->shared->donors[i];
-
-		if (d->state == DONOR_ABSENT) {
-			r->used = false;
-			continue;
-		}
-		if (!r->used || memcmp(&r->address, &d->address, sizeof(d->address)))
-			r->address = d->address;
-		if (!r->used || memcmp(&r->at, &d->at, sizeof(d->at)))
-			r->at = d->at;
-		r->identity = d->identity;
-		r->quarantined = d->state == DONOR_QUARANTINED;
-		r->leaving = d->leaving & (uint8_t)~DONOR_DRAINING;
-		shared_order();
-		r->used = true;
-	}
-}
-
 void donors_prepare(struct swapd *s)
 {
 	for (int i = 0; i < MAX_DONORS; i++)
@@ -778,10 +791,9 @@ void donors_take_over(struct swapd *s, uint64_t now)
 		reset_entry(d, r);
 		donor_enter(d, now);
 		d->leaving = r->leaving;
-		if (r->quarantined) {
+		d->identity = r->identity;
+		if (r->quarantined)
 			d->state = DONOR_QUARANTINED;
-			d->identity = r->identity;
-		}
 	}
 }
 
