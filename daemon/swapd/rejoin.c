@@ -66,8 +66,8 @@ int takeover_donors(struct swapd *s)
 }
 
 /*
- * Who has something of ours comes first: one that is named twice would else be taken for
- * the other, and refused.
+ * Who has something of ours comes first, and is waited for.  So is, without a backup, who
+ * was there before: a first write may find no room elsewhere.
  */
 static void let_go_first(struct swapd *s, uint64_t now)
 {
@@ -75,9 +75,12 @@ static void let_go_first(struct swapd *s, uint64_t now)
 
 	for (int i = 0; i < s->donor_count; i++)
 		any |= s->donors[i].resume != RESUME_NOTHING;
-	for (int i = 0; i < s->donor_count && any; i++)
-		if (!s->donors[i].resume)
-			s->donors[i].retry_at = now + OTHERS_LATER;
+	for (int i = 0; i < s->donor_count && any; i++) {
+		struct donor *d = &s->donors[i];
+
+		if (!d->resume && (backup_there(&s->backup) || !d->identity))
+			d->retry_at = now + OTHERS_LATER;
+	}
 }
 
 int takeover(struct swapd *s)

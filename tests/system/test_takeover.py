@@ -287,6 +287,26 @@ def test_room_that_comes_back_is_known_at_once(world):
         donor.stop()
 
 
+@only_tcp
+def test_room_elsewhere_is_known_at_once(world):
+    """One donor has all there is, and no room; the other is empty."""
+    full, empty = FakeDonor(lambda head, data: head + data), world.donor()
+    try:
+        s = world.serve(full, durability="none", options=["--deadline", "2s"])
+        p = world.open(s)
+        p.write(0, os.urandom(PAGE))
+        full.free = 0
+        s.do("donors.set", donors=[full.address, empty.address])
+        wait_for(lambda: len(s.status()["donors"]) == 2 and s.donor_state(1) == "up", 5, "second donor")
+        told = wait_for(s.ready, 10, "a standby")
+        os.kill(told["server"], signal.SIGKILL)
+        p.write(SLAB // PAGE, os.urandom(PAGE))
+        p.check()
+        assert not failures(s)
+    finally:
+        full.stop()
+
+
 def test_backup_goes_on(world):
     """Writes that were answered and not on the disk yet get there, in their order."""
     donor = world.donor()
