@@ -61,6 +61,19 @@ static uint32_t requests(struct swapd *s, uint16_t list[static SLOT_COUNT], uint
 	return n;
 }
 
+/*
+ * Whether @slot, which was answered, may have something for the backup yet.  Pages that are
+ * one word over and over never had, and are there in clear until the slot is free; so is
+ * what could not be sealed.
+ */
+static bool is_for_backup(const struct swapd *s, const struct slot *slot)
+{
+	uint64_t all = slot->count < 64 ? (1ull << slot->count) - 1 : ~0ull;
+
+	return slot->kind == SLOT_WRITE && backup_there(&s->backup) && slot->same != all &&
+	       (!s->sealed || (slot->same | slot->sealed) == all);
+}
+
 void takeover_slots(struct swapd *s, uint32_t slots)
 {
 	struct slot *reading = NULL;
@@ -87,7 +100,7 @@ void takeover_slots(struct swapd *s, uint32_t slots)
 
 		if (!slot->answered)
 			continue;
-		if (slot->kind != SLOT_WRITE || !backup_there(&s->backup)) {
+		if (!is_for_backup(s, slot)) {
 			slot_put(&s->slots, slot);
 			continue;
 		}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* What a server leaves to its successor, between any two of its instructions. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "swapd/bits.h"
+#include "swapd/pages.h"
+#include "swapd/placing.h"
+#include "swapd/swapd.h"
+#include "swapd/takeover.h"
+
+/* Last: it makes a macro of fail(). */
+#include <cmocka.h>
+
+enum { SLABS = 2, SLAB_PAGES = 256, IDENTITY = 77 };
+#define SECOND 1000000000ull
+
+static struct swapd s;
+static struct shared shared;
+static struct slab slabs[SLABS];
+
+static int map_result; /* of the next slabs */
+
+static int map_slab(struct swapd *swapd, struct donor *d, struct copy *copy)
+{
+	return map_result;
+}
+
+static const struct transport transport_fake = { .name = "fake", .map_slab = map_slab };
+
+enum { NO_BACKUP = -1, BACKUP = 1 << 20 /* a descriptor that is not used */ };
+
+static void begin(int backup)
+{
+	struct error e = { 0 };
+
+	memset(&shared, 0, sizeof(shared));
+	map_result = 0;
+	s = (struct swapd){
+		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .deadline = SECOND / 2 },
+		.shared = &shared, .count = &shared.counters, .pages = SLABS * SLAB_PAGES,
+		.wanted = 1, .choices = 2, .seed = 1, .backlog_most = SLOT_BACKLOG,
+		.backup = { .fd = backup }, .epoll_fd = epoll_create1(EPOLL_CLOEXEC),
+	};
+	slab_init(&s.table, slabs, SLABS, SLAB_PAGES);
+	assert_int_equal(pages_init(&s, 2, &e), 0);
+	assert_int_equal(slots_init(&s.slots, &e), 0);
+	s.backup.slots = &s.slots;
+}
+
+static void end(void)
+{
+	donors_free(&s);
+	slots_free(&s.slots);
+	pages_free(&s);
+	close(s.epoll_fd);
+}
+
+/* One that a predecessor had, up, and a copy of slab 0 there. */
+static struct donor *take_over_donor(const char *text)
+{
+	struct donor_record *r = &shared.donors[s.donor_count];
+	struct donor *d;
+
+	assert_int_equal(address_parse(text, "donor", &r->address, NULL), 0);
+	r->at = r->address;
+	r->identity = IDENTITY;
+	r->used = true;
+	donors_take_over(&s, now_ns());
+	d = &s.donors[s.donor_count - 1];
+	assert_int_equal(d->state, DONOR_DOWN);
+	d->transport = &transport_fake;
+	return d;
+}
+
+static void copy_at(struct donor *d, uint32_t index)
+{
+	int c = slab_ask(&slabs[index], d->index, 1);
+
+	slab_grant(&slabs[index], c, index, 9);
+	bits_set(s.written, index * SLAB_PAGES, 1);
+	bits_set(s.valid[c], index * SLAB_PAGES, 1);
+}
+
+static void greeted(struct donor *d)
+{
+	d->state = DONOR_UP;
+	d->slab_size = s.options.slab;
+}
+
+/* The next frame for @d, or 0. */
+static uint8_t sent(struct donor *d, struct wire_frame *f)
+{
+	if (!d->tx.count)
+		return 0;
+	assert_int_equal(wire_parse(d->tx.entries[d->tx.head].bytes, WIRE_HEADER, WIRE_AT_DONOR, f),
+			 1);
+	d->tx.head = (d->tx.head + 1) % d->tx.size;
+	d->tx.count--;
+	return f->op;
+}
+
+static int answered(struct donor *d, struct wire_frame f)
+{
+	f.direction = WIRE_REPLY;
+	return donor_frame(&s, d, &f, NULL);
+}
+
+/* --- slabs that cannot be mapped -------------------------------------------------------- */
+
+static void kept_and_asked_for_again(void **state)
+{
+	struct wire_frame f, ignored;
+	struct donor *d;
+
+	begin(NO_BACKUP);
+	d = take_over_donor("127.0.0.1:1");
+	copy_at(d, 0);
+	copy_at(d, 1);
+	takeover_slabs(&s);
+	greeted(d);
+	s.resume_until = now_ns() + 100 * SECOND;
+	placing_resume(&s, d);
+	assert_int_equal(sent(d, &f), WIRE_REMAP);
+	assert_int_equal(sent(d, &ignored), WIRE_REMAP);
+	assert_int_equal(answered(d, ignored), 0);
+	assert_int_equal(sent(d, &ignored), WIRE_RELEASE);
+	/* Figures from before the RELEASE are of no use. */
+	assert_int_equal(sent(d, &ignored), WIRE_PING);
+	assert_int_not_equal(d->pinged, 0);
+	d->pinged = 0;
+
+	map_result = -ENOMEM;
+	assert_int_equal(answered(d, f), 0);
+	assert_int_equal(sent(d, &ignored), 0);
+	assert_int_equal(slabs[0].copy[0].state, COPY_AWAY);
+	assert_true(bits_test(s.valid[0], 0));
+	assert_int_equal(d->resume, RESUME_WANTED);
+	assert_int_equal(d->copies, 2);
+
+	/* It alone, and not at once. */
+	assert_true(d->retry_at > now_ns());
+	placing_resume(&s, d);
+	assert_int_equal(sent(d, &f), WIRE_REMAP);
+	assert_int_equal(f.slab, 0);
+	assert_int_equal(sent(d, &ignored), WIRE_RELEASE);
+	assert_int_equal(sent(d, &ignored), WIRE_PING);
+	assert_int_equal(sent(d, &ignored), 0);
+	map_result = 0;
+	assert_int_equal(answered(d, f), 0);
+	assert_int_equal(slabs[0].copy[0].state, COPY_MAPPED);
+	assert_int_equal(d->mapping, 0);
+	assert_int_equal(d->unreachable, 0);
+	end();
+}
+
+/* When the time is over: given back if it is elsewhere, else for another process. */
+static void given_up_in_the_end(void **state)
+{
+	static const int backups[] = { BACKUP, NO_BACKUP };
+	struct wire_frame f;
+	struct donor *d;
+
+	for (int i = 0; i < 2; i++) {
+		begin(backups[i]);
+		d = take_over_donor("127.0.0.1:1");
+		copy_at(d, 0);
+		takeover_slabs(&s);
+		greeted(d);
+		placing_resume(&s, d);
+		assert_int_equal(sent(d, &f), WIRE_REMAP);
+		d->tx.count = 0;
+		map_result = -ENOMEM;
+		assert_int_equal(answered(d, f), 0);
+		if (i) {
+			assert_int_equal(slabs[0].copy[0].state, COPY_AWAY);
+			assert_int_equal(sent(d, &f), 0);
+			assert_int_equal(takeover_donors(&s), -ENOMEM);
+		} else {
+			assert_int_equal(slabs[0].copy[0].state, COPY_NONE);
+			assert_int_equal(sent(d, &f), WIRE_UNMAP);
+			assert_int_equal(d->unreachable, 0);
+		}
+		end();
+	}
+}
+
+/* --- donors ------------------------------------------------------------------------------ */
+
+static void a_quarantine_is_known_at_once(void **state)
+{
+	struct donor *d;
+
+	begin(BACKUP);
+	d = take_over_donor("127.0.0.1:1");
+	greeted(d);
+	assert_false(shared.donors[0].quarantined);
+	donor_blame(d, 3);
+	donors_flush(&s);
+	assert_true(shared.donors[0].quarantined);
+	donors_take_over(&s, now_ns());
+	assert_int_equal(d->state, DONOR_QUARANTINED);
+	end();
+
+	/* Without a backup its pages move away first; that, too, is known. */
+	begin(NO_BACKUP);
+	d = take_over_donor("127.0.0.1:1");
+	greeted(d);
+	donor_blame(d, 3);
+	donors_flush(&s);
+	assert_int_equal(d->state, DONOR_UP);
+	donors_take_over(&s, now_ns());
+	assert_int_equal(d->leaving, DONOR_SUSPECT);
+	end();
+}
+
+static int greet(struct donor *d, uint64_t identity)
+{
+	struct wire_frame f = { .op = WIRE_HELLO, .direction = WIRE_REPLY,
+				.length = WIRE_DONOR_SIZE };
+	struct wire_donor told = { .version = WIRE_VERSION, .slab_size = s.options.slab,
+				   .total = 1 << 30, .free = 1 << 30, .identity = identity };
+	uint8_t payload[WIRE_DONOR_SIZE];
+
+	wire_build_donor(payload, &told);
+	d->state = DONOR_GREETING;
+	return donor_frame(&s, d, &f, payload);
+}
+
+/* A donor's second address is faster than the first, at which it has something of ours. */
+static void who_has_something_is_not_refused(void **state)
+{
+	struct donor *first, *second;
+
+	begin(NO_BACKUP);
+	first = take_over_donor("127.0.0.1:1");
+	second = take_over_donor("127.0.0.1:2");
+	first = &s.donors[0];
+	first->transport = &transport_fake;
+	copy_at(first, 0);
+	takeover_slabs(&s);
+	assert_int_equal(first->resume, RESUME_WANTED);
+	assert_int_equal(greet(second, IDENTITY), -ECONNREFUSED);
+	assert_non_null(strstr(second->why, first->address.text));
+	donor_lose(&s, second, second->why);
+	assert_int_equal(greet(first, IDENTITY), 0);
+	assert_int_equal(first->state, DONOR_UP);
+	/* Written down at once, for the next one. */
+	shared.donors[0].identity = 0;
+	assert_int_equal(greet(first, IDENTITY), 0);
+	assert_int_equal(shared.donors[0].identity, IDENTITY);
+	end();
+}
+
+/* --- requests ---------------------------------------------------------------------------- */
+
+static struct slot *answered_write(uint32_t first, uint64_t same, uint64_t sealed)
+{
+	struct slot *slot = slot_get(&s.slots);
+
+	slot->kind = SLOT_WRITE;
+	slot->first = first;
+	slot->count = 2;
+	slot->same = same;
+	slot->sealed = sealed;
+	slot->known = slot->answered = true;
+	slot->order = ++shared.arrivals;
+	return slot;
+}
+
+/* Its server died before the slot was free. */
+static void nothing_in_clear_goes_to_the_disk(void **state)
+{
+	struct slot *sealed;
+
+	begin(BACKUP);
+	s.sealed = true;
+	answered_write(0, 3, 0);
+	sealed = answered_write(10, 1, 2);
+	answered_write(20, 1, 0); /* could not be sealed */
+	takeover_slots(&s, SLOT_COUNT);
+	assert_int_equal(backup_pending(&s.backup), 1);
+	assert_int_equal(s.backup.queue.jobs[0], slot_index(&s.slots, sealed));
+	assert_int_equal(s.slots.free_count, SLOT_COUNT - 1);
+	assert_int_equal(s.backlog, 1);
+	s.sealed = false;
+	end();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(kept_and_asked_for_again),
+		cmocka_unit_test(given_up_in_the_end),
+		cmocka_unit_test(a_quarantine_is_known_at_once),
+		cmocka_unit_test(who_has_something_is_not_refused),
+		cmocka_unit_test(nothing_in_clear_goes_to_the_disk),
+	};
+
+	return cmocka_run_group_tests_name("takeover", tests, NULL, NULL);
+}
