@@ -560,6 +560,33 @@ def test_a_successor_comes_the_way_its_predecessor_came(donor_at, tmp_path):
 
 
 @only_tcp
+def test_a_key_that_is_taken_away_takes_along_what_is_kept(world, tmp_path):
+    """Who borrowed with it is gone, and nobody may come for what it had."""
+    keys = [tmp_path / f"{name}.key" for name in ("spark", "flink")]
+    for key in keys:
+        subprocess.run([BIN / "ebbctl", "key", "create", key, "--name", key.stem], check=True,
+                       stdout=subprocess.DEVNULL)
+    donor = world.donor(memory="80M", options=["--keys", keys[0], "--keys", keys[1]])
+    s = world.serve(donor, durability="none", options=["--key", keys[0]])
+    p = world.open(s)
+    p.write(0, os.urandom(PAGE))
+    p.write(SLAB // PAGE, os.urandom(PAGE))
+    s.kill()
+    p.close()
+    subprocess.run(["umount", s.mount], check=True)
+    time.sleep(0.3)
+    assert donor.ask()["lent"] == 2 * SLAB, "kept"
+    keys[1].unlink()
+    donor.signal(signal.SIGHUP)
+    wait_for(lambda: "1 keys" in machine.read(donor.log), 5, "keys read again")
+    assert donor.ask()["lent"] == 2 * SLAB, "another one's key is no reason"
+    keys[0].unlink()
+    donor.signal(signal.SIGHUP)
+    wait_for(lambda: donor.ask()["lent"] == 0, 5, "all of it back")
+    assert "is gone: who came with it is hung up on, 2 slabs taken back" in machine.read(donor.log)
+
+
+@only_tcp
 def test_what_is_kept_counts(donor_at):
     """An address has no more kept borrowers than it may have connections; the oldest give way."""
     donor = donor_at(memory="16M", options=["--peer-connections", "4"])
