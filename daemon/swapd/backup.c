@@ -127,6 +127,7 @@ int backup_open(struct backup *b, const char *path, uint64_t size, struct error 
 	if (!b->direct)
 		log_warn("backup %s: no direct I/O here (%m), the page cache is used", path);
 	b->fd = TAKE_FD(fd);
+	b->shared_fd = -1;
 	return 0;
 }
 
@@ -378,11 +379,38 @@ static void *backup_main(void *data)
 	}
 }
 
+static int open_own(struct backup *b)
+{
+	int flags = O_RDWR | O_CLOEXEC | (b->direct ? O_DIRECT : 0);
+	char path[32];
+	int fd;
+
+	/* It may have been renamed or removed since. */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", b->fd);
+	fd = open(path, flags);
+	if (fd < 0)
+		return -errno;
+	b->shared_fd = b->fd;
+	b->fd = fd;
+	return 0;
+}
+
+int backup_claim(struct backup *b)
+{
+	struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+
+	/* A file system without locks has nothing to tell. */
+	return fcntl(b->fd, F_OFD_SETLK, &whole) < 0 && (errno == EAGAIN || errno == EACCES) ?
+		       -EAGAIN : 0;
+}
+
 int backup_start(struct backup *b, struct slots *slots, struct error *e)
 {
 	pthread_attr_t attr;
-	int r;
+	int r = open_own(b);
 
+	if (r)
+		return fail(e, r, "backup %s: %s", b->path, strerror(-r));
 	b->slots = slots;
 	b->wake_fd = eventfd(0, EFD_CLOEXEC);
 	b->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -421,7 +449,9 @@ void backup_close(struct backup *b)
 	b->transfers = NULL;
 	if (b->fd >= 0)
 		close(b->fd);
-	b->fd = -1;
+	if (b->shared_fd >= 0)
+		close(b->shared_fd);
+	b->fd = b->shared_fd = -1;
 	if (b->created)
 		unlink(b->path);
 	b->created = false;

@@ -30,7 +30,8 @@ struct backup_lane {
 };
 
 struct backup {
-	int fd;
+	int fd;            /* this process's own, from backup_start() on */
+	int shared_fd;     /* as opened, for all processes of a device; -1 before backup_start() */
 	char path[4096];
 	bool created;      /* by us, so removed by us */
 	bool direct;       /* O_DIRECT */
@@ -59,8 +60,21 @@ _Static_assert((SLOT_COUNT & (SLOT_COUNT - 1)) == 0, "the ring's counters wrap a
  */
 int backup_open(struct backup *b, const char *path, uint64_t size, struct error *e);
 
-/* Starts the thread.  Its stack is small: everything is locked. */
+/*
+ * Opens the file once more, for this process alone, and starts the thread.  Its stack is
+ * small: everything is locked.
+ */
 int backup_start(struct backup *b, struct slots *slots, struct error *e);
+
+/*
+ * For who is to serve: -EAGAIN while what a predecessor had the kernel read and write is under
+ * way.  The kernel waits for that before a process is gone, but not if somebody else
+ * holds its memory, as who reads /proc/PID/smaps or uses process_vm_readv(2) does for
+ * a while; it would change the file, or a slot, behind our back.
+ * Transfers hold the file they go to, so a lock of that open file is there until the
+ * last of them has ended.
+ */
+int backup_claim(struct backup *b);
 
 /* Whether there is one; else fd is -1 and nothing else is called. */
 static inline bool backup_there(const struct backup *b)

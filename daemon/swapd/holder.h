@@ -11,8 +11,8 @@
  * All three have /dev/fuse open, so the kernel keeps the connection, and the requests
  * that were not answered, until the last of them is gone.  The server is the only
  * one with the other end of a pipe that the standby reads: the kernel closes it
- * when no thread of the server runs any more and what it had the kernel write is written.  So
- * a takeover (takeover.h) needs neither the holder nor a fork, nor memory.
+ * when no thread of the server runs any more.  So a takeover (takeover.h) needs neither
+ * the holder nor a fork, nor memory.
  *
  * The holder makes the next standby afterwards; that needs memory, and is tried
  * until there is some.  Without a holder server and standby go on, but nobody follows

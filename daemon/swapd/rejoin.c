@@ -14,6 +14,8 @@
 #define PATIENCE 2000000000ull
 /* Between two looks at donors that are silent. */
 #define LOOK_MS 10
+/* Between two looks at a file that a predecessor has: a moment, as a rule. */
+#define CLAIM_MS 1
 #define OTHERS_LATER 300000000ull
 
 /* Whether it is worth to wait for @d before anything is served. */
@@ -34,13 +36,18 @@ static bool is_expected(const struct donor *d, uint64_t now)
 
 int takeover_donors(struct swapd *s)
 {
+	bool claimed = false;
+
 	for (;;) {
 		struct epoll_event ev[MAX_DONORS];
 		uint64_t now = now_ns();
 		bool expected = false;
 		int n;
 
-		count_add(&s->shared->beats, 1);
+		claimed = claimed || !backup_there(&s->backup) || !backup_claim(&s->backup);
+		/* A disk may keep us waiting for ever: then the watchdog is to see that. */
+		if (claimed || now < s->resume_until)
+			count_add(&s->shared->beats, 1);
 		for (int i = 0; i < s->donor_count; i++) {
 			struct donor *d = &s->donors[i];
 
@@ -53,10 +60,10 @@ int takeover_donors(struct swapd *s)
 			if (donor_up(d) && d->resume && now >= d->retry_at)
 				placing_resume(s, d);
 		}
-		if (!expected)
+		if (!expected && claimed)
 			return 0;
 		donors_flush(s);
-		n = epoll_wait(s->epoll_fd, ev, MAX_DONORS, LOOK_MS);
+		n = epoll_wait(s->epoll_fd, ev, MAX_DONORS, claimed ? LOOK_MS : CLAIM_MS);
 		for (int i = 0; i < n; i++)
 			if (ev[i].data.u64 < (uint64_t)s->donor_count)
 				donor_event(s, &s->donors[ev[i].data.u64], ev[i].events);

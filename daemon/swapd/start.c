@@ -356,7 +356,8 @@ int swapd_prepare(struct swapd *s, struct device_control *c, char **argv, struct
 {
 	int r;
 
-	s->fuse_fd = s->epoll_fd = s->timer_fd = s->signal_fd = s->backup.fd = -1;
+	s->fuse_fd = s->epoll_fd = s->timer_fd = s->signal_fd = -1;
+	s->backup.fd = s->backup.shared_fd = -1;
 	s->orders.post_fd = s->orders.done_fd = -1;
 	c->listen_fd = c->stop_fd = -1;
 	protect(s, argv);
@@ -418,6 +419,8 @@ int swapd_begin(struct swapd *s, struct device_control *c, struct error *e)
 	r = fuse_mount(s, e);
 	if (!r)
 		r = make_own(s, c, e);
+	if (!r && backup_there(&s->backup))
+		backup_claim(&s->backup);
 	if (r)
 		fuse_unmount(s);
 	return r;

@@ -8,8 +8,8 @@
  *		   or not, they are done again in their order of arrival: the kernel
  *		   takes one answer and has asked nothing that depends on another.
  *	backup     writes that were answered and are still in slots go to the file again,
- *		   in that order.  What the kernel had of them is written before the
- *		   process is gone (exit_aio()).
+ *		   in that order.  What the kernel had of them is written before
+ *		   that, and what it was reading has come (backup_claim()).
  *	copies     stay at their donors, who keep them for a while.  Each is asked to
  *		   resume the session, which ends the old connections: a WRITE of the
  *		   dead server cannot come behind one of ours.  Copies that it does not

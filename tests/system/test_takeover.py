@@ -3,6 +3,8 @@
 The server dies, again and again, while its file is written, read and checked: no page is
 lost, old or exchanged, and no request fails.  No swap is on here.
 """
+import ctypes
+import mmap
 import os
 import random
 import resource
@@ -10,13 +12,13 @@ import signal
 import subprocess
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 
 import pytest
 
 import machine
-from dataplane import MIB, PAGE, SLAB, only_shm, only_tcp
+from dataplane import MIB, PAGE, SLAB, Server, only_shm, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import BIN, wait_for
 from protocol import BYE, KEEP, MAP, READ, RELEASE, REMAP, RESUME, WRITE, connect, frame, hello, reply
@@ -320,6 +322,60 @@ def test_backup_goes_on(world):
     donor.kill()
     p.check()
     assert not failures(s)
+
+
+def hold_memory(pid, at):
+    """Reads a word of @pid's memory to @at: it cannot be given up before that is done."""
+    class Span(ctypes.Structure):
+        _fields_ = [("start", ctypes.c_void_p), ("size", ctypes.c_size_t)]
+
+    where = next(int(line.split("-")[0], 16) for line in machine.read(f"/proc/{pid}/maps").splitlines()
+                 if line.split()[1].startswith("r"))
+    here, there = Span(at, 8), Span(where, 8)
+    ctypes.CDLL(None).process_vm_readv(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+
+
+@only_tcp
+def test_what_a_dead_server_still_writes_comes_first(world, tmp_path):
+    """
+    The kernel waits for it before a process is gone, unless somebody else holds its memory, as
+    ps(1) does.  The disk here is another device's file, and slow when that is stopped.
+    """
+    (tmp_path / "disk").mkdir()
+    with ExitStack() as undo:
+        disk = Server(tmp_path / "disk", tmp_path / "disk.log", [world.donor()], durability="none",
+                      options=["--watchdog", "60s"])
+        undo.callback(disk.stop)
+        open(disk.file, "rb").close()    # it has no FLUSH: then the kernel knows
+        s = world.serve(world.donor(), backup=disk.file)
+        undo.callback(s.stop)
+        p = world.open(s)
+        undo.callback(p.close)
+        page = undo.enter_context(mmap.mmap(undo.enter_context(open(disk.file, "rb")).fileno(), PAGE,
+                                            mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE))
+        p.write_random(50)
+        told = wait_for(s.ready, 10, "a standby")
+        wait_for(lambda: s.status()["backup"]["queue"] == 0, 10, "an empty queue")
+        processes = [disk.pid, *disk.children()]
+        for pid in processes:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            reader = threading.Thread(target=hold_memory, args=(
+                told["server"], ctypes.addressof(ctypes.c_char.from_buffer(page))))
+            reader.start()
+            p.write(7, os.urandom(PAGE))
+            time.sleep(0.5)
+            os.kill(told["server"], signal.SIGKILL)
+            time.sleep(1)
+            early = "served by its standby now" in machine.read(s.log)
+        finally:
+            for pid in processes:
+                os.kill(pid, signal.SIGCONT)
+        reader.join(10)
+        assert not early, "it still writes"
+        wait_for(s.told, 10, "a successor")
+        p.check()
+        assert not failures(s)
 
 
 def test_abort_after_a_takeover(world):
