@@ -188,6 +188,9 @@ class Soak:
                 undo.enter_context(fault.of(donor))
                 self.faults[fault.name] += 1
                 self.run(self.random.uniform(0, 0.2))
+            if self.random.random() < 0.15:
+                b.kill_server()
+                self.faults["servers killed in the midst"] += 1
             self.run(max(self.random.uniform(*f.seconds) for f, _ in chosen))
         for fault, donor in chosen:
             if fault.loses:

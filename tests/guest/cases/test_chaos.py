@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 A program larger than its memory checks its own pages while donors die, stop and come
-back.  EBB_SOAK_SECONDS says for how long; `make soak GUEST=1` sets it.
+back, and the server of its device dies as well.  EBB_SOAK_SECONDS says for how long; `make soak GUEST=1` sets it.
 """
 import os
 import random
@@ -11,6 +11,7 @@ import time
 import parts
 from cluster import Checker
 from machine import wait_for
+from test_takeover import ready
 
 SECONDS = int(os.environ.get("EBB_SOAK_SECONDS", 40))
 SEED = int(os.environ.get("EBB_SOAK_SEED", 1))
@@ -45,17 +46,22 @@ def test_swapping_while_donors_fail(swap_lock, donor_factory, cgroup, logs):
     c = cgroup(limit_mib=LIMIT)
     options = ("--memory", MIB, "--pause", 200, "--progress", 10)
     checker = Checker(None, logs / "checker.log", options, enter=c.enter)
-    faults, last, end = 0, 0, time.monotonic() + SECONDS
+    faults, kills, last, end = 0, 0, 0, time.monotonic() + SECONDS
     try:
         wait_for(lambda: (device.used_kib() or 0) > 4 << 10, 60, "pages on the device")
         while time.monotonic() < end:
             assert not checker.failed(), checker.failed()
+            if rnd.random() < 0.3:
+                # Before the fault: the successor looks for its donors in the midst of it.
+                os.kill(wait_for(lambda: ready(device), 30, "a standby")["server"], signal.SIGKILL)
+                kills += 1
             donors.fault(rnd)
             faults += 1
             time.sleep(rnd.uniform(0.5, 2))
             if time.monotonic() - last > 10:
                 last = time.monotonic()
-                print(f"{faults} faults, {device.stats()['donor_losses']} donors lost", flush=True)
+                print(f"{faults} faults, {kills} servers killed, {device.stats()['donor_losses']} donors lost",
+                      flush=True)
         told = checker.stop(timeout=240)
         assert told["bad"] == 0 and told["verified"] == told["pages"]
         assert device.stats()["donor_losses"] >= faults / 4
