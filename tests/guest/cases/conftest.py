@@ -13,6 +13,21 @@ def pytest_collection(session):
         pytest.exit("these tests stop what serves swap: run them with tests/guest/boots.py", 2)
 
 
+class Reasons:
+    """Says why a test failed at once: a guest that dies later tells nothing at its end."""
+
+    def __init__(self, config):
+        self.config = config
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            self.config.pluginmanager.get_plugin("terminalreporter").write_line(report.longreprtext)
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(Reasons(config))
+
+
 @pytest.fixture(scope="session")
 def series():
     """"6.12" or "6.1"."""
