@@ -42,7 +42,7 @@ BOOTS = (
     Boot("takeover", ("test_takeover.py",)),
     Boot("pressure", ("test_pressure.py",), memory=640),
     Boot("kmod", ("test_kmod.py", "test_kmod_control.py"), cpus=2, timeout=900, by_name=True),
-    Boot("install", ("test_install.py",), memory=1536, timeout=900, systemd=True, by_name=True),
+    Boot("install", ("test_install.py",), memory=1536, timeout=1800, systemd=True, by_name=True),
 )
 
 printing = threading.Lock()

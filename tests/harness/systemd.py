@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Units, for tests in a guest that systemd runs."""
+import subprocess
+from pathlib import Path
+
+UNITS = Path("/etc/systemd/system")
+
+
+def run(*argv, check=True, timeout=600):
+    """What a command says; with @check it has to succeed."""
+    done = subprocess.run(argv, text=True, capture_output=True, timeout=timeout, check=False)
+    said = f"{' '.join(map(str, argv))}: {done.returncode}: {done.stdout}{done.stderr}"
+    assert not check or done.returncode == 0, said
+    return done.stdout.strip()
+
+
+def main_pid(unit):
+    return int(run("systemctl", "show", "-p", "MainPID", "--value", unit))
+
+
+def service_drop_in(service, name, lines, section="Service"):
+    """A drop-in of @service, in force."""
+    directory = UNITS / f"{service}.service.d"
+    directory.mkdir(exist_ok=True)
+    (directory / f"{name}.conf").write_text(f"[{section}]\n{lines}")
+    run("systemctl", "daemon-reload")
