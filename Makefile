@@ -100,7 +100,7 @@ help:
 ## make check-kmod       its tests, in guests with Soft-RoCE
 ## make install          install below DESTDIR=, PREFIX=/usr
 ## make deb              Debian packages in build/deb, and lintian
-## make guest-install    them in a guest with systemd: installed, upgraded while pages are out, purged
+## make guest-install    them in a guest with systemd: installed, upgraded under load, purged; services, logins, containers
 ## make rpm-lint         whether packaging/rpm/ebb.spec is one
 ## make clean            remove build/
 ## Variables: V=1 shows commands; NO_DEPS=1 installs no packages; GUEST=1 (demo) runs in a guest
@@ -120,6 +120,8 @@ DEPS_DEMO := $(DEPS_BUILD) python3-numpy python3-matplotlib \
 # Packages, of Debian and of others.
 DEPS_DEB := dpkg-dev debhelper dh-dkms lintian
 DEPS_RPM := rpm rpmlint
+# Who else is to run programs beside systemd, in its guest.
+DEPS_PLACES := redis-server redis-tools attr podman crun debootstrap
 DEPS_JAVA := default-jdk-headless libh2-java libderby-java
 
 # check and demo name what they need beyond a build.
@@ -128,6 +130,7 @@ DEPS := $(sort $(DEPS_BUILD) \
 	$(if $(filter check demo bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
 	$(if $(filter bench-device,$(MAKECMDGOALS)),fio) \
 	$(if $(filter deb guest-install,$(MAKECMDGOALS)),$(DEPS_DEB)) \
+	$(if $(filter guest-install,$(MAKECMDGOALS)),$(DEPS_PLACES)) \
 	$(if $(filter rpm-lint,$(MAKECMDGOALS)),$(DEPS_RPM)) \
 	$(if $(filter bench-prefetch bench-latency,$(MAKECMDGOALS)),$(DEPS_JAVA)))
 

@@ -84,7 +84,17 @@ rpm-lint: | deps
 	$(Q)rpmspec -P --define "_sourcedir $(CURDIR)" packaging/rpm/ebb.spec >/dev/null
 	$(Q)rpmlint --config packaging/rpm/rpmlint.toml packaging/rpm/ebb.spec
 
-# Them on a machine with systemd, installed, upgraded while pages are out, purged.
+# The root file system of a container: Debian's own, without a registry.
+CONTAINER := $(B)/guest/container
+$(CONTAINER): | deps
+	$(call say,BOOTSTRAP,$@)
+	$(Q)rm -rf $@.part
+	$(Q)mkdir -p $(@D)
+	$(Q)debootstrap --variant=minbase bookworm $@.part >$@.log 2>&1 || { tail -5 $@.log; exit 1; }
+	$(Q)mv $@.part $@
+
+# Them on a machine with systemd, installed, upgraded while pages are out, purged; and services,
+# logins and containers on one.
 .PHONY: guest-install
-guest-install: deb test-programs
-	$(Q)$(PYTHON) -B tests/guest/boots.py install
+guest-install: deb all test-programs $(CONTAINER)
+	$(Q)$(PYTHON) -B tests/guest/boots.py install places

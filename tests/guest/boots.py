@@ -43,6 +43,7 @@ BOOTS = (
     Boot("pressure", ("test_pressure.py",), memory=640),
     Boot("kmod", ("test_kmod.py", "test_kmod_control.py"), cpus=2, timeout=900, by_name=True),
     Boot("install", ("test_install.py",), memory=1536, timeout=1800, systemd=True, by_name=True),
+    Boot("places", ("test_places.py",), memory=1280, timeout=1800, systemd=True, by_name=True),
 )
 
 printing = threading.Lock()

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Where people run things, on a machine with systemd: a service whose drop-in carries its policy,
+a login, a Podman container.  The program knows nothing; whoever starts it makes the cgroup.
+`make guest-install`; docs/running.md says the same to people.
+"""
+import json
+from pathlib import Path
+
+import pytest
+
+import machine
+import parts
+from machine import read, wait_for
+from systemd import UNITS, run, service_drop_in
+
+LOGS = Path("/hostout/logs/places")
+# Made by debootstrap: see packaging/build.mk.
+CONTAINER = machine.BUILD / "guest" / "container"
+LIMIT_MIB = 16
+WALK = "--json --mib 24 --passes 2 --hold"
+# Reads nothing and goes on until its unit is stopped, as a service does.
+PROGRAM = f"sleep infinity | {parts.SCAN} {WALK}"
+
+CONFIG = """
+[cgroup "/user.slice/user-*.slice"]
+policy = leap
+pw_max = 16
+
+[cgroup "/machine.slice/libpod-*.scope"]
+policy = leap
+pw_max = 24
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ready():
+    """A donor, a device, an ebbd with CONFIG."""
+    LOGS.mkdir(parents=True)
+    config = LOGS / "ebb.conf"
+    config.write_text(CONFIG)
+    donor = parts.Donor(LOGS / "donor.log", memory="128M")
+    device = parts.Device(donor, size="128M")
+    ebbd = parts.Ebbd(LOGS / "ebbd.log", config)
+    yield
+    ebbd.stop()
+    machine.pins_remove()
+    device.destroy()
+    donor.stop()
+
+
+def attached(path):
+    """What ebbd says of the cgroup at @path, without its mount; None without a policy."""
+    for row in parts.ebbctl_json("status")["attachments"]:
+        if row["cgroup"] == f"/sys/fs/cgroup{path}":
+            return row
+    return None
+
+
+def cgroup_of(pid):
+    return read(f"/proc/{pid}/cgroup").strip().rpartition(":")[2]
+
+
+def judge(output, path):
+    """The program read what it had written, and pages of the cgroup at @path came in time."""
+    wait_for(lambda: '"bad"' in read(output), 300, f"{output}: the program's end", 0.5)
+    told = json.loads(read(output).splitlines()[0])
+    assert told["bad"] == 0
+    stats = parts.ebbctl_json("stats", f"/sys/fs/cgroup{path}")["cgroups"][0]
+    print(path, stats)
+    assert stats["swapped_out"] > 1000
+    assert stats["hits"] + stats["late"] > stats["misses"] > 0
+
+
+def test_a_service_whose_drop_in_carries_the_policy():
+    (UNITS / "spark.service").write_text(
+        f"[Service]\nExecStart=/bin/sh -c '{PROGRAM}'\nStandardOutput=file:/tmp/spark\nUser=nobody\n")
+    service_drop_in("spark", "ebb", f"""Slice=spark.slice
+MemoryMax={LIMIT_MIB}M
+ExecStartPost=+/usr/bin/setfattr -n user.ebb.policy -v "leap pw_max=48" /sys/fs/cgroup/spark.slice/%n
+""")
+    run("systemctl", "start", "spark")
+    path = "/spark.slice/spark.service"
+    row = wait_for(lambda: attached(path), 60, "a policy")
+    assert row["by"] == "user.ebb.policy" and row["params"]["pw_max"] == 48
+    judge("/tmp/spark", path)
+    run("systemctl", "stop", "spark")
+    wait_for(lambda: not attached(path), 20, "a policy that ends with its cgroup")
+
+
+def test_a_login():
+    run("useradd", "-m", "-s", "/bin/bash", "ada")
+    uid = run("id", "-u", "ada")
+    path = f"/user.slice/user-{uid}.slice"
+    (UNITS / "user-.slice.d").mkdir(exist_ok=True)
+    (UNITS / "user-.slice.d" / "memory.conf").write_text("[Slice]\nMemoryMax=24M\n")
+    run("systemctl", "daemon-reload")
+    # Nothing but PAM and logind says where this goes.
+    run("systemd-run", "--unit=ada-login", "su", "-l", "ada", "-c",
+        f"cat /proc/self/cgroup >/tmp/ada.cgroup; {PROGRAM} >/tmp/ada")
+    row = wait_for(lambda: attached(path), 120, "a policy")
+    assert "ebb.conf:" in row["by"] and row["params"]["pw_max"] == 16
+    wait_for(lambda: read("/tmp/ada.cgroup"), 120, "the login's shell")
+    assert read("/tmp/ada.cgroup").strip().rpartition(":")[2].startswith(f"{path}/session-")
+    judge("/tmp/ada", path)
+    # The cgroup of her own manager is hers.
+    hers = f"{path}/user@{uid}.service"
+    run("su", "-l", "ada", "-c",
+        f"setfattr -n user.ebb.policy -v 'leap pw_max=8' /sys/fs/cgroup{hers}")
+    row = wait_for(lambda: attached(hers), 60, "her own policy")
+    assert row["by"] == "user.ebb.policy" and row["params"]["pw_max"] == 8
+    run("loginctl", "terminate-user", "ada")
+    wait_for(lambda: not attached(path), 120, "a policy that ends with the last login")
+
+
+def test_a_container():
+    assert CONTAINER.exists(), f"{CONTAINER}: missing; run make guest-install"
+    # Podman's own files cannot be on the guest's root, which is an overlay already.
+    podman = ("podman", "--root", "/mnt/disk/podman", "--runroot", "/run/podman",
+              "--cgroup-manager", "systemd", "--log-level", "warn")
+    output = Path("/tmp/container")
+    output.mkdir()
+    made = run(*podman, "run", "--detach", "--network", "none", "--name", "spark",
+               f"--memory={LIMIT_MIB}m", "--memory-swap=-1", "--read-only",
+               "-v", f"{parts.SCAN}:/scan:ro", "-v", f"{output}:/output", "--rootfs", str(CONTAINER),
+               "/bin/sh", "-c", f"sleep infinity | /scan {WALK} >/output/scan")
+    path = f"/machine.slice/libpod-{made.splitlines()[-1]}.scope"
+    row = wait_for(lambda: attached(path), 60, "a policy")
+    assert "ebb.conf:" in row["by"] and row["params"]["pw_max"] == 24
+    pid = run(*podman, "inspect", "-f", "{{.State.Pid}}", "spark")
+    assert cgroup_of(pid).startswith(path)
+    judge(output / "scan", path)
+    run(*podman, "rm", "-f", "-t", "0", "spark")
+    wait_for(lambda: not attached(path), 60, "a policy that ends with its container")
