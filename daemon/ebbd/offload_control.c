@@ -6,7 +6,9 @@
 #define GROW_BELOW 0.75         /* of the target */
 #define PAUSE_FIRST 4           /* periods */
 #define PAUSE_MAX 64
-#define FLOOR_DECAY 1024        /* of the floor, each period */
+#define DECAY_FIRST 64          /* of the floor, each period; that one period was bad may be chance */
+#define DECAY_LAST 1024         /* where it was so again and again */
+#define FLOOR_SAME 16           /* floors that differ by less than 1 / this are the same */
 #define START_SHARE 64          /* of what is resident */
 
 double offload_slowdown(const struct offload_sample *s)
@@ -23,9 +25,17 @@ static uint64_t clamp(uint64_t v, uint64_t low, uint64_t high)
 	return v > high ? high : v < low ? low : v;
 }
 
-/* What it lost last says that @floor is what it works with. */
+/*
+ * What it lost last says that it needs what is resident.  Once, that may be chance: a
+ * few misses are a disaster for who mostly sleeps, and a kernel that has just begun to
+ * reclaim does not know yet what is in use.  So a floor sinks fast until it is found anew.
+ */
 static void back_off(struct offload_control *c, uint64_t resident)
 {
+	uint64_t apart = resident > c->floor ? resident - c->floor : c->floor - resident;
+
+	c->decay = !c->floor || apart > resident / FLOOR_SAME ?
+		   DECAY_FIRST : (uint32_t)clamp(c->decay * 2ULL, DECAY_FIRST, DECAY_LAST);
 	c->floor = resident;
 	c->penalty = clamp(c->penalty * 2ULL, PAUSE_FIRST, PAUSE_MAX);
 	c->pause = c->penalty;
@@ -47,7 +57,8 @@ uint64_t offload_next(struct offload_control *c, const struct offload_sample *s)
 		most = OFFLOAD_STEP_MAX;
 	if (!c->step)
 		c->step = s->resident / START_SHARE;
-	c->floor -= c->floor / FLOOR_DECAY;
+	if (c->floor)
+		c->floor -= c->floor / c->decay;
 	/* A pause is not prolonged by what goes on coming back, or a slow program never ends it. */
 	if (c->pause) {
 		c->pause--;

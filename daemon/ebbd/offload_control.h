@@ -37,6 +37,7 @@ enum offload_state {
 struct offload_control {
 	uint64_t step;          /* bytes a period */
 	uint64_t floor;         /* bytes; decays, for programs change */
+	uint32_t decay;         /* 1 / this of the floor a period; set with it */
 	uint32_t pause;         /* periods still to be left alone */
 	uint32_t penalty;       /* periods of the last pause */
 	double slowdown;        /* smoothed, 0.02 = 2 % */

@@ -141,6 +141,30 @@ static void what_is_cold_goes(void **unused)
 	free(p);
 }
 
+/*
+ * Six misses of 23 ms in one period, as a guest in emulation had them while reclaim had yet
+ * to find out what was in use: more than the target, and no reason to leave it all there.
+ */
+static void one_bad_period_is_not_the_floor(void **unused)
+{
+	struct program *p = program_new(20);
+	struct offload_sample s;
+	struct course c;
+
+	for (int i = 0; i < PAGES / 4; i++)
+		p->rate[i] = 20;
+	s = run(p);
+	offload_next(&p->control, &s);
+	s = run(p);
+	s.lost_ns = 6 * 23000000ULL;
+	assert_int_equal(offload_next(&p->control, &s), 0);
+	assert_int_equal(p->control.state, OFFLOAD_BACKS_OFF);
+	c = drive(p, 0, 80);
+	assert_true(c.resident < 64 * MIB);
+	assert_true(c.mean < 0.02);
+	free(p);
+}
+
 /* Rates over five orders of magnitude: any slowdown can be had, and the target is. */
 static void the_target_is_met(void **unused)
 {
@@ -245,6 +269,7 @@ int main(void)
 		cmocka_unit_test(slowdown_is_time_lost_for_time_run),
 		cmocka_unit_test(bounds),
 		cmocka_unit_test(what_is_cold_goes),
+		cmocka_unit_test(one_bad_period_is_not_the_floor),
 		cmocka_unit_test(the_target_is_met),
 		cmocka_unit_test(even_use_is_left_alone),
 		cmocka_unit_test(backs_off_at_once),
