@@ -257,11 +257,20 @@ struct ebb_policy_info {
 	struct ebb_param_info param[EBB_PARAMS];
 };
 
+#define EBB_MAX_WORKERS 8
+
+/* Written by ebbd: whose pages the reads of one of its threads bring in. */
+struct ebb_worker {
+	__u32 tid;                  /* 0 = none */
+	__u32 tgid, exec;
+	__u32 pad;
+};
+
 /* maps/executor, one entry. */
 struct ebb_executor {
-	__u32 tgid, exec;           /* written by ebbd: whose pages its reads bring in */
 	__u64 reads;                /* counted by bpf/evict: block reads of ebbd's own */
 	__u64 pages;                /* and the pages in them */
+	struct ebb_worker worker[EBB_MAX_WORKERS];
 };
 
 /* maps/devices: (major << 20 | minor), the kernel's dev_t -> 1 + index. */

@@ -16,8 +16,8 @@
 #define PAGE_MAPPING_ANON 1UL
 #define ANON_VMA_DEPTH 24 /* a red-black tree of thousands of mappings */
 
-/* Counts the @pages read for the process that the executor is prefetching for. */
-static __always_inline void executor_read(__u32 pages)
+/* Counts the @pages that @tid, a thread of ebbd, reads for the process it is prefetching for. */
+static __always_inline void executor_read(__u32 tid, __u32 pages)
 {
 	struct ebb_executor *x;
 	struct ebb_proc *p;
@@ -28,10 +28,15 @@ static __always_inline void executor_read(__u32 pages)
 		return;
 	__sync_fetch_and_add(&x->reads, 1);
 	__sync_fetch_and_add(&x->pages, pages);
-	tgid = x->tgid;
-	p = bpf_map_lookup_elem(&procs, &tgid);
-	if (p && p->exec == x->exec)
-		__sync_fetch_and_add(&p->swapped_in, pages);
+	for (__u32 i = 0; i < EBB_MAX_WORKERS; i++) {
+		if (x->worker[i].tid != tid)
+			continue;
+		tgid = x->worker[i].tgid;
+		p = bpf_map_lookup_elem(&procs, &tgid);
+		if (p && p->exec == x->worker[i].exec)
+			__sync_fetch_and_add(&p->swapped_in, pages);
+		break;
+	}
 }
 
 /* A page on its way to or from one of our devices. */
@@ -68,7 +73,7 @@ int BPF_PROG(swap_bio, struct bio *bio)
 
 	m = bpf_map_lookup_elem(&meta, &zero);
 	if (m && m->daemon_tgid == (__u32)task->tgid) {
-		executor_read(pages);
+		executor_read((__u32)task->pid, pages);
 		return 0;
 	}
 	if (!task->mm)

@@ -108,6 +108,12 @@ static void clear_maps(struct plane *p, uint64_t owner)
 	plane_flush_cache(p);
 }
 
+static void discard(struct attachment *t)
+{
+	close(t->stat_fd);
+	free(t);
+}
+
 static void forget(struct attachments *a, struct attachment *t)
 {
 	for (uint32_t i = 0; i < a->n; i++)
@@ -116,10 +122,22 @@ static void forget(struct attachments *a, struct attachment *t)
 			break;
 		}
 	events_close(&t->events, EVENTS_UNPIN);
-	close(t->stat_fd);
 	clear_maps(a->plane, t->cgroup.id);
-	free(t);
+	t->detached = true;
+	if (!t->held)
+		discard(t);
 	rebalance(a, NULL);
+}
+
+void attachment_hold(struct attachment *t)
+{
+	t->held++;
+}
+
+void attachment_release(struct attachment *t)
+{
+	if (!--t->held && t->detached)
+		discard(t);
 }
 
 /* Sets parameters of @policy in @params; names what is unknown or out of range. */

@@ -55,11 +55,13 @@ struct attachment {
 	bool recording;           /* its events also go to maps/trace */
 	uint32_t quiet_ticks;     /* since hit detection was last needed */
 	struct event_set *events; /* NULL while an ancestor's cover it */
+	uint32_t held;            /* by workers; what is detached meanwhile goes with the last */
+	bool detached;
 };
 
 struct attachments {
 	struct plane *plane;
-	pthread_mutex_t lock;     /* main thread and executor */
+	pthread_mutex_t lock;     /* main thread, executor and its workers, offloading */
 	struct attachment *item[EBB_MAX_CGROUPS];
 	uint32_t n;
 	int cpus;                 /* online when the events were opened */
@@ -121,6 +123,13 @@ void attachments_translate(struct attachments *a, const struct policy *policy,
 
 /* With the lock held. */
 struct attachment *attachments_find(struct attachments *a, uint64_t owner);
+
+/*
+ * With the lock held.  Between the two @t stays valid without it, but what is in it may
+ * change, and counts for nothing once it is detached.
+ */
+void attachment_hold(struct attachment *t);
+void attachment_release(struct attachment *t);
 
 /* Prefetched pages of @t nobody has asked for yet, by the counters. */
 uint64_t attachment_outstanding(const struct attachments *a, const struct attachment *t);

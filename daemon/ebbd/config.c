@@ -27,6 +27,8 @@ static const struct key {
 	{ "prefetch", "batch", KEY_COUNT, offsetof(struct config, executor.batch), 1, 64 },
 	{ "prefetch", "headroom", KEY_COUNT, offsetof(struct config, executor.headroom), 2, 1024 },
 	{ "prefetch", "inflight", KEY_COUNT, offsetof(struct config, executor.inflight), 16, 65536 },
+	{ "prefetch", "workers", KEY_COUNT, offsetof(struct config, executor.workers), 1,
+	  EXECUTOR_WORKERS_MAX },
 	{ "prefetch", "stale", KEY_DURATION, offsetof(struct config, executor.stale_ns),
 	  1000000, 60000000000 },
 	{ "prefetch", "expire", KEY_DURATION, offsetof(struct config, executor.expire_ns),
@@ -51,6 +53,7 @@ void config_defaults(struct config *c)
 			/* Early pages must not push out what the program works on. */
 			.headroom = 8,
 			.inflight = 128,
+			.workers = 1,
 			.stale_ns = 50000000,
 			.expire_ns = 10000000000,
 		},

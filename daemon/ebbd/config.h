@@ -16,7 +16,7 @@
 
 struct config {
 	uint32_t epoch_percent;           /* [epochs] percent */
-	struct executor_config executor;  /* [prefetch] batch, headroom, stale, expire */
+	struct executor_config executor;  /* [prefetch] */
 	struct donors_config donors;      /* [donors] list, etcd, ... */
 	/*
 	 * [cgroup "/path/glob"] policy, run and parameters; the last that means
