@@ -510,6 +510,7 @@ void attachments_tick(struct attachments *a)
 		if (c.swapped_in != t->swapped_in)
 			attachment_refresh_stats(t);
 		t->swapped_in = c.swapped_in;
+		neighbour_tick(&t->neighbour, c.misses, c.hits + c.late);
 		throttle_judge(&t->throttle, c.hits + c.late, c.wasted + t->expired + t->unused);
 	}
 	for (uint32_t i = 0; i < a->n; i++) {

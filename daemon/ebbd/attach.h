@@ -13,6 +13,7 @@
 #include <pthread.h>
 
 #include "common/cgroup.h"
+#include "ebbd/neighbour.h"
 #include "ebbd/offload.h"
 #include "ebbd/plane.h"
 #include "ebbd/throttle.h"
@@ -46,6 +47,7 @@ struct attachment {
 	uint64_t prefetched;      /* pages ebbd asked the kernel for */
 	uint64_t expired;         /* given up unread: wasted, by estimate */
 	struct throttle throttle; /* of what its policy asks for */
+	struct neighbour neighbour; /* whether it waits behind what others are fetched */
 	uint64_t idle;            /* outstanding for so long that they are hardly on their way */
 	uint64_t unused;          /* outstanding for so long that they were hardly needed */
 	uint64_t writeback;       /* bytes on their way out, when memory.stat was read last */

@@ -27,6 +27,7 @@ static const struct key {
 	{ "prefetch", "batch", KEY_COUNT, offsetof(struct config, executor.batch), 1, 64 },
 	{ "prefetch", "headroom", KEY_COUNT, offsetof(struct config, executor.headroom), 2, 1024 },
 	{ "prefetch", "inflight", KEY_COUNT, offsetof(struct config, executor.inflight), 16, 65536 },
+	{ "prefetch", "beside", KEY_COUNT, offsetof(struct config, executor.beside), 1, 65536 },
 	{ "prefetch", "workers", KEY_COUNT, offsetof(struct config, executor.workers), 1,
 	  EXECUTOR_WORKERS_MAX },
 	{ "prefetch", "stale", KEY_DURATION, offsetof(struct config, executor.stale_ns),
@@ -53,6 +54,11 @@ void config_defaults(struct config *c)
 			/* Early pages must not push out what the program works on. */
 			.headroom = 8,
 			.inflight = 128,
+			/*
+			 * A page takes the device some 5 us in a row, a miss alone 90: with
+			 * 16 before it, it takes twice as long.
+			 */
+			.beside = 16,
 			.workers = 1,
 			.stale_ns = 50000000,
 			.expire_ns = 10000000000,

@@ -20,6 +20,7 @@ struct executor_config {
 	uint32_t headroom;     /* outstanding pages stay below limit / headroom */
 	uint32_t inflight;     /* pages the devices may have to read before more is asked for; each
 				* worker looks by itself, so a batch each may come on top */
+	uint32_t beside;       /* the same, those asked for included, while another cgroup misses */
 	uint64_t stale_ns;     /* a request older than this is dropped */
 	uint64_t expire_ns;    /* a prefetched page nobody asks for is given up after this */
 };

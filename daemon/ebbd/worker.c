@@ -203,12 +203,25 @@ static uint32_t enter_pages(struct worker *w, const struct target *t, struct att
 	return kept;
 }
 
+/* How fast @a may go, by who else uses the devices. */
+static struct pace pace_for(struct worker *w, const struct attachment *a)
+{
+	const struct attachments *all = w->attachments;
+	uint32_t others = 0;
+
+	lock(w);
+	for (uint32_t i = 0; i < all->n; i++)
+		others += all->item[i] != a && neighbour_waits(&all->item[i]->neighbour);
+	unlock(w);
+	return pace_of(w->config->batch, w->config->inflight, w->config->beside, others);
+}
+
 /*
- * Waits until the devices have less than config.inflight pages to read: whoever
+ * Waits until the devices have no more than @most pages to read: whoever
  * misses now waits behind all of them.  What a block read carries is known from the
  * batch before: 64 pages in a row, one where there are strides.
  */
-static void wait_for_device(struct worker *w)
+static void wait_for_device(struct worker *w, uint32_t most)
 {
 	struct ebb_executor *counted = w->plane->executor;
 	uint64_t reads = counted->reads - w->reads, pages = counted->pages - w->pages;
@@ -217,19 +230,19 @@ static void wait_for_device(struct worker *w)
 
 	w->reads = counted->reads;
 	w->pages = counted->pages;
-	while (inflight_reads(&w->inflight) * each > w->config->inflight && monotonic_ns() < until) {
+	while (inflight_reads(&w->inflight) * each > most && monotonic_ns() < until) {
 		w->stats.waits++;
 		nanosleep(&pause, NULL);
 	}
 }
 
 static void prefetch_batch(struct worker *w, struct target *t, struct attachment *a, uint64_t *vpn,
-			   uint32_t n)
+			   uint32_t n, uint32_t before)
 {
 	uint64_t now, after;
 	int taken;
 
-	wait_for_device(w);
+	wait_for_device(w, before);
 	now = monotonic_ns();
 	n = enter_pages(w, t, a, vpn, n, now);
 	if (!n)
@@ -267,7 +280,7 @@ static int by_page(const void *a, const void *b)
 }
 
 static void prefetch_pages(struct worker *w, struct target *t, struct attachment *a, uint64_t *vpn,
-			   uint32_t n)
+			   uint32_t n, uint32_t before)
 {
 	uint32_t kept = target_keep_swapped(t, vpn, n);
 
@@ -275,7 +288,7 @@ static void prefetch_pages(struct worker *w, struct target *t, struct attachment
 	if (!kept)
 		return;
 	if (make_room(w, a, kept))
-		prefetch_batch(w, t, a, vpn, kept);
+		prefetch_batch(w, t, a, vpn, kept, before);
 	else
 		w->stats.full += kept;
 }
@@ -284,6 +297,7 @@ static void prefetch_pages(struct worker *w, struct target *t, struct attachment
 static void prefetch(struct worker *w, struct target *t, struct attachment *a,
 		     const struct ebb_request *r, const __u64 *list, uint64_t now)
 {
+	struct pace pace = pace_for(w, a);
 	uint64_t vpn[BATCH_MAX], left;
 	uint32_t todo = r->count, n = 0;
 
@@ -303,8 +317,8 @@ static void prefetch(struct worker *w, struct target *t, struct attachment *a,
 			continue;
 		}
 		vpn[n++] = page;
-		if (n == w->config->batch && !list) {
-			prefetch_pages(w, t, a, vpn, n);
+		if (n == pace.batch && !list) {
+			prefetch_pages(w, t, a, vpn, n, pace.before);
 			n = 0;
 		}
 	}
@@ -312,7 +326,7 @@ static void prefetch(struct worker *w, struct target *t, struct attachment *a,
 	if (list)
 		qsort(vpn, n, sizeof(*vpn), by_page);
 	if (n)
-		prefetch_pages(w, t, a, vpn, n);
+		prefetch_pages(w, t, a, vpn, n, pace.before);
 }
 _Static_assert(EBB_LIST_MAX <= BATCH_MAX, "a list is one batch");
 

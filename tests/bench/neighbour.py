@@ -3,7 +3,8 @@
 """
 What a prefetch-greedy neighbour costs: p99 of a visit by a random walk over twice its
 memory, alone, beside a sequential walk that the kernel reads ahead for, and beside one
-that POLICY= (auto) prefetches for; RUNS= (5) interleaved rounds on one device.
+that POLICY= (auto) prefetches for; RUNS= (5) interleaved rounds on one device, for each
+of BESIDE= (ebbd's own, or such as 16,64,128), pages in flight while somebody else misses.
 """
 import json
 import os
@@ -88,10 +89,9 @@ def visit(r):
     return report["p99_us"], report["p50_us"]
 
 
-def bench():
-    road.check_machine(DEVICE + (2 << 30), DEVICE + (1 << 30), measure.BENCH, [])
+def rounds(beside):
     p99, pages = {m: [] for m in MODES}, {m: [] for m in MODES}
-    with road.Road(measure.BENCH, DEVICE) as r:
+    with road.Road(measure.BENCH, DEVICE, prefetch=[f"beside = {beside}"] if beside else []) as r:
         for i in range(measure.runs(5)):
             for mode in MODES[i % 3:] + MODES[:i % 3]:
                 if mode == "alone":
@@ -101,13 +101,19 @@ def bench():
                         worst, middle = visit(r)
                     pages[mode].append(n.pages)
                 p99[mode].append(worst)
-                road.say(f"round {i + 1}  {mode:<10} p99 {worst:8.1f} us  p50 {middle:8.1f} us")
+                road.say(f"{beside or 'default':<8} round {i + 1}  {mode:<10} p99 {worst:8.1f} us  "
+                         f"p50 {middle:8.1f} us")
+    return p99, pages
+
+
+def rows_of(beside):
+    p99, pages = rounds(beside)
     rows = []
     for mode in MODES[1:]:
         judged = mode == "prefetch"
         # Paired the other way round: how many times as long as alone.
-        row = measure.row(f"p99 of a miss beside {mode}",
-                          {"mib": MIB, "policy": POLICY if judged else "none",
+        row = measure.row(f"p99 of a miss beside {mode}" + (f", beside = {beside}" if beside else ""),
+                          {"mib": MIB, "policy": POLICY if judged else "none", "beside": beside or None,
                            "neighbour_pages": statistics.median(pages[mode])},
                           p99[mode], p99["alone"], "us",
                           f"<= {BOUND}" if judged else None,
@@ -115,6 +121,11 @@ def bench():
         row["baseline"], row["ebb"] = row["ebb"], row["baseline"]
         rows.append(row)
     return rows
+
+
+def bench():
+    road.check_machine(DEVICE + (2 << 30), DEVICE + (1 << 30), measure.BENCH, [])
+    return [row for beside in (os.environ.get("BESIDE") or "").split(",") for row in rows_of(beside)]
 
 
 if __name__ == "__main__":

@@ -112,13 +112,13 @@ class Road:
     @size bytes of remote memory and a device of that size.  Leaving takes swap off
     first, with a deadline, and says what is left if that fails.  @delay, such as "5us",
     is what the donor waits before it answers a read; @address where it listens, None: a
-    free port on loopback.
+    free port on loopback; @prefetch lines of [prefetch] for ebbd.
     """
 
-    def __init__(self, directory, size, cpus=None, delay=None, address=None):
+    def __init__(self, directory, size, cpus=None, delay=None, address=None, prefetch=()):
         self.directory, self.size, self.cpus = Path(directory), size, cpus
         self.delay = ["--delay", delay] if delay else []
-        self.address = address
+        self.address, self.prefetch = address, prefetch
         self.logs = self.directory / "log"
         self.backup = backup_of(self.directory)
         self.donor = self.ebbd = self.device = None
@@ -147,7 +147,9 @@ class Road:
             self.donor = parts.Daemon(
                 [machine.BIN / "ebb-donord", "--listen", self.address, "--memory", mib, "--slab",
                  "64M", *self.delay], self.logs / "donor.log", timeout=DONOR_SECONDS)
-            self.ebbd = parts.Ebbd(self.logs / "ebbd.log")
+            config = self.logs / "ebb.conf"
+            config.write_text("\n".join(["[prefetch]", *self.prefetch, ""]))
+            self.ebbd = parts.Ebbd(self.logs / "ebbd.log", config=config)
             self.backup.mkdir(parents=True, exist_ok=True)
             self.device_on(mib)
         self.parts = {"ebb-donord": self.donor.pid, "ebbd": self.ebbd.pid,

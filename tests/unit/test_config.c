@@ -19,11 +19,12 @@ static void every_key(void **unused)
 	struct error e;
 
 	assert_int_equal(load(&c, "# a comment\n[epochs]\npercent = 25\n[prefetch]\nbatch = 32\n"
-				  "headroom=4\nworkers = 3\nstale = 10ms\nexpire = 1m\n", &e), 0);
+				  "headroom=4\nworkers = 3\nbeside = 8\nstale = 10ms\nexpire = 1m\n", &e), 0);
 	assert_int_equal(c.epoch_percent, 25);
 	assert_int_equal(c.executor.batch, 32);
 	assert_int_equal(c.executor.headroom, 4);
 	assert_int_equal(c.executor.workers, 3);
+	assert_int_equal(c.executor.beside, 8);
 	assert_int_equal(c.executor.stale_ns, 10000000);
 	assert_int_equal(c.executor.expire_ns, 60000000000);
 }
@@ -45,6 +46,7 @@ static void the_shipped_file_says_the_defaults(void **unused)
 	assert_int_equal(shipped.epoch_percent, built.epoch_percent);
 	assert_int_equal(shipped.executor.batch, built.executor.batch);
 	assert_int_equal(shipped.executor.headroom, built.executor.headroom);
+	assert_int_equal(shipped.executor.beside, built.executor.beside);
 	assert_int_equal(shipped.executor.workers, built.executor.workers);
 	assert_int_equal(shipped.executor.stale_ns, built.executor.stale_ns);
 	assert_int_equal(shipped.executor.expire_ns, built.executor.expire_ns);

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Who waits behind other cgroups' prefetches.
+ *
+ * A device serves reads in the order they came, whoever asked.  A miss so waits for all
+ * that was asked for before it: nobody minds while only programs that are prefetched for
+ * use the devices, for they hardly miss.  A program that mostly misses does mind; while
+ * there is one, the others get less in flight.
+ */
+#ifndef EBB_NEIGHBOUR_H
+#define EBB_NEIGHBOUR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define NEIGHBOUR_MISSES 16     /* in a tick of a tenth of a second: fewer are not worth it */
+#define NEIGHBOUR_TICKS 10      /* one that missed is taken to go on for so long */
+
+struct neighbour {
+	uint64_t misses, hits;  /* totals at the last tick */
+	uint32_t left;          /* ticks for which it counts as one that waits */
+};
+
+/* @misses and @hits are totals; late hits are hits. */
+static inline void neighbour_tick(struct neighbour *n, uint64_t misses, uint64_t hits)
+{
+	uint64_t m = misses - n->misses, h = hits - n->hits;
+
+	if (m >= NEIGHBOUR_MISSES && m > h)
+		n->left = NEIGHBOUR_TICKS;
+	else if (n->left)
+		n->left--;
+	n->misses = misses;
+	n->hits = hits;
+}
+
+static inline bool neighbour_waits(const struct neighbour *n)
+{
+	return n->left;
+}
+
+/* How much may be asked for at once, in pages. */
+struct pace {
+	uint32_t batch;         /* in a call */
+	uint32_t before;        /* on their way when the call is made */
+};
+
+/*
+ * Alone, @inflight may be on their way when the next batch is asked for: the devices
+ * always have something to do.  With @others that wait, batch and all are @beside.
+ */
+static inline struct pace pace_of(uint32_t batch, uint32_t inflight, uint32_t beside, uint32_t others)
+{
+	struct pace p = { batch, inflight };
+
+	if (others && beside < inflight) {
+		p.batch = beside < batch ? beside : batch;
+		p.before = beside - p.batch;
+	}
+	return p;
+}
+
+#endif
