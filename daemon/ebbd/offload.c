@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,33 +148,6 @@ static bool measure(struct job *j, uint64_t lost, struct offload_sample *s)
 	return primed;
 }
 
-static bool reclaim_file(const struct cgroup_ref *c, char *path, size_t size)
-{
-	return c->v2 && snprintf(path, size, "%s/memory.reclaim", c->path) < (int)size &&
-	       access(path, W_OK) == 0;
-}
-
-/* Its pages go to donors, not its files out of the page cache: swappiness says so, where known. */
-static void reclaim(struct job *j, const char *file, uint64_t bytes)
-{
-	uint64_t before = j->report.resident;
-	char text[64];
-	int r;
-
-	snprintf(text, sizeof(text), "%" PRIu64 " swappiness=200", bytes);
-	r = file_write(file, text);
-	if (r == -EINVAL) {
-		*strchr(text, ' ') = '\0';
-		r = file_write(file, text);
-	}
-	/* -EAGAIN: there was less to be had. */
-	if (r && r != -EAGAIN)
-		log_debug("%s: %s", file, strerror(-r));
-	measure_memory(j);
-	if (j->report.resident < before)
-		j->report.reclaimed += (before - j->report.resident) >> EBB_PAGE_SHIFT;
-}
-
 static void advise(struct job *j, uint64_t bytes)
 {
 	struct offload_round round = { .bytes = bytes, .cached = j->cached };
@@ -194,7 +165,6 @@ static void advise(struct job *j, uint64_t bytes)
 static void work(struct offload *o, struct job *j, uint64_t lost)
 {
 	struct offload_sample s;
-	char file[PATH_MAX];
 	uint64_t bytes;
 
 	if (!measure(j, lost, &s))
@@ -206,13 +176,9 @@ static void work(struct offload *o, struct job *j, uint64_t lost)
 		j->report.state = o->room.why;
 		bytes = 0;
 	}
-	if (reclaim_file(&j->cgroup, file, sizeof(file))) {
-		if (bytes)
-			reclaim(j, file, bytes);
-	} else if (bytes || j->pages) {
-		/* What is on trial is judged in any case. */
+	/* What is on trial is judged in any case. */
+	if (bytes || j->pages)
 		advise(j, bytes);
-	}
 }
 
 static struct job *job_of(struct offload *o, uint64_t owner)

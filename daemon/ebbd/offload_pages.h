@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Pages out what the processes of a cgroup have not touched for a while, where
- * the kernel offers no memory.reclaim (cgroup version 1).
+ * Pages out what the processes of a cgroup have not touched for a while.
  *
  * A stock kernel does not tell user space which pages were touched: idle page
  * tracking is compiled out everywhere we run, and smaps knows mappings only.
