@@ -25,7 +25,7 @@ endif
 # Under sudo whoever called it compiles, so that nothing in build/ is root's;
 # only the recipes that install, need root or clean up are run as root.
 ROOT_TARGETS := deps check soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
-	bench-neighbour bench-gc bench-advise bench-device bench-seal bench-policy bench \
+	bench-neighbour bench-map-ahead bench-gc bench-advise bench-device bench-seal bench-policy bench \
 	install install-gc install-config install-man install-dkms clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
@@ -95,6 +95,7 @@ help:
 ## sudo make bench-prefetch  policies on programs of every order; a JVM's collectors, too
 ## sudo make bench-latency   their gain against the latency of the device
 ## sudo make bench-neighbour  what a greedy neighbour costs a miss
+## sudo make bench-map-ahead  fetched pages mapped before the program comes, against not
 ## sudo make bench-device    a page through the device: transports against the bare FUSE file
 ## make kmod KDIR=...     the kernel module for the headers in KDIR, 6.1 to 6.12
 ## make check-kmod       its tests, in guests with Soft-RoCE

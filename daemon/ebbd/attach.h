@@ -46,6 +46,7 @@ struct attachment {
 	uint32_t room;            /* pages that may be outstanding: limit / headroom */
 	uint64_t prefetched;      /* pages ebbd asked the kernel for */
 	uint64_t expired;         /* given up unread: wasted, by estimate */
+	uint64_t mapped_used;     /* hits that took no fault, by estimate (map_ahead.h) */
 	struct throttle throttle; /* of what its policy asks for */
 	struct neighbour neighbour; /* whether it waits behind what others are fetched */
 	uint64_t idle;            /* outstanding for so long that they are hardly on their way */

@@ -14,7 +14,7 @@
 #include "ebbd/config_donors.h"
 #include "ebbd/policy_object.h"
 
-enum key_type { KEY_COUNT, KEY_DURATION };
+enum key_type { KEY_COUNT, KEY_DURATION, KEY_SWITCH };
 
 /* Every key: parsing, the message about a bad value and ebb.conf(5) follow it. */
 static const struct key {
@@ -30,6 +30,7 @@ static const struct key {
 	{ "prefetch", "beside", KEY_COUNT, offsetof(struct config, executor.beside), 1, 65536 },
 	{ "prefetch", "workers", KEY_COUNT, offsetof(struct config, executor.workers), 1,
 	  EXECUTOR_WORKERS_MAX },
+	{ "prefetch", "map_ahead", KEY_SWITCH, offsetof(struct config, executor.map_ahead), 0, 1 },
 	{ "prefetch", "stale", KEY_DURATION, offsetof(struct config, executor.stale_ns),
 	  1000000, 60000000000 },
 	{ "prefetch", "expire", KEY_DURATION, offsetof(struct config, executor.expire_ns),
@@ -87,6 +88,13 @@ static int set(struct reader *r, const struct key *k, const char *value)
 					 (unsigned long long)k->min / 1000000,
 					 (unsigned long long)k->max / 1000000);
 		*(uint64_t *)field = ns;
+		return 0;
+	}
+	if (k->type == KEY_SWITCH) {
+		if (strcmp(value, "on") && strcmp(value, "off"))
+			return fail_exit(r->e, EXIT_USAGE, EINVAL, "%s:%d: %s: '%s' is neither on nor off",
+					 r->file, r->line, k->name, value);
+		*(uint32_t *)field = !strcmp(value, "on");
 		return 0;
 	}
 	errno = 0;

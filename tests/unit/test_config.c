@@ -19,12 +19,13 @@ static void every_key(void **unused)
 	struct error e;
 
 	assert_int_equal(load(&c, "# a comment\n[epochs]\npercent = 25\n[prefetch]\nbatch = 32\n"
-				  "headroom=4\nworkers = 3\nbeside = 8\nstale = 10ms\nexpire = 1m\n", &e), 0);
+				  "headroom=4\nworkers = 3\nbeside = 8\nmap_ahead = on\nstale = 10ms\nexpire = 1m\n", &e), 0);
 	assert_int_equal(c.epoch_percent, 25);
 	assert_int_equal(c.executor.batch, 32);
 	assert_int_equal(c.executor.headroom, 4);
 	assert_int_equal(c.executor.workers, 3);
 	assert_int_equal(c.executor.beside, 8);
+	assert_int_equal(c.executor.map_ahead, 1);
 	assert_int_equal(c.executor.stale_ns, 10000000);
 	assert_int_equal(c.executor.expire_ns, 60000000000);
 }
@@ -47,6 +48,7 @@ static void the_shipped_file_says_the_defaults(void **unused)
 	assert_int_equal(shipped.executor.batch, built.executor.batch);
 	assert_int_equal(shipped.executor.headroom, built.executor.headroom);
 	assert_int_equal(shipped.executor.beside, built.executor.beside);
+	assert_int_equal(shipped.executor.map_ahead, built.executor.map_ahead);
 	assert_int_equal(shipped.executor.workers, built.executor.workers);
 	assert_int_equal(shipped.executor.stale_ns, built.executor.stale_ns);
 	assert_int_equal(shipped.executor.expire_ns, built.executor.expire_ns);
@@ -60,6 +62,7 @@ static void errors_name_file_and_line(void **unused)
 		{ "[prefetch]\nbatch = many\n", ":2:", "many" },
 		{ "[prefetch]\nbatch = 65\n", ":2:", "64" },
 		{ "[prefetch]\nbatch = -1\n", ":2:", "-1" },
+		{ "[prefetch]\nmap_ahead = 1\n", ":2:", "neither" },
 		{ "[prefetch]\nworkers = 0\n", ":2:", "workers" },
 		{ "[prefetch]\nworkers = 9\n", ":2:", "8" },
 		{ "[prefetch]\nbatch =\n", ":2:", "batch" },
