@@ -207,7 +207,7 @@ static int refill(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 /* New objects are in memory (dissertation, algorithm 4). */
 static uint64_t epoch_stamp(const struct mutator *m)
 {
-	return __atomic_load_n(&m->public.load_tag, __ATOMIC_RELAXED) & ~EBBGC_ADDRESS_MASK;
+	return __atomic_load_n(&m->public.stamp, __ATOMIC_RELAXED);
 }
 
 static ebbgc_ref_t alloc_small(struct mutator *m, ebbgc_type_t type, unsigned int kind)

@@ -142,6 +142,8 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 
 	sweep_all(h);
 	sweep_decide(h);
+	__atomic_store_n(&h->look_at, 0, __ATOMIC_RELAXED);
+	location_look(h);
 	event_send(h, EBBGC_EVENT_CYCLE_BEGIN, heap_bytes(h), NULL);
 	begin = since = now_ns();
 	world_stop(h);

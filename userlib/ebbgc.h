@@ -37,6 +37,14 @@ extern "C" {
 #define EBBGC_API __attribute__((visibility("default")))
 #define EBBGC_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
+#if defined(__SANITIZE_THREAD__)
+#define EBBGC_SANITIZE_THREAD
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define EBBGC_SANITIZE_THREAD
+#endif
+#endif
+
 /* --- references ------------------------------------------------------------------------- */
 
 /*
@@ -294,22 +302,18 @@ struct ebbgc_frame {
 
 /* The part of a thread's handle that inline functions need; the rest is private. */
 typedef struct ebbgc_mutator {
-	uint32_t flags;		/* changes at safepoints only */
+	uint32_t flags;		/* what accesses have to do besides; 0 most of the time */
 	uint32_t poll;		/* not 0: the collector waits for this thread */
 	struct ebbgc_frame *frames;
-	/*
-	 * What the upper five bits of a reference must be for an access to need nothing more:
-	 * the stamp of this epoch, and a bit that no reference has while there is more to do.
-	 */
-	uint64_t load_tag, store_tag;
+	uint64_t stamp;		/* of this epoch, in place */
 } ebbgc_mutator_t;
 
 #define EBBGC_STAMP_SHIFT 60
-#define EBBGC_TAG_SHIFT 59
-#define EBBGC_TAG_NOTE (UINT64_C(1) << EBBGC_TAG_SHIFT)
 
-/* In ebbgc_mutator.flags: stores log what they overwrite. */
-#define EBBGC_MARKING UINT32_C(1)
+/* In ebbgc_mutator.flags. */
+#define EBBGC_MARKING UINT32_C(1)	/* stores log what they overwrite; changes at safepoints */
+#define EBBGC_NOTING UINT32_C(2)	/* what is accessed is noted, for a while */
+#define EBBGC_STAMPED UINT32_C(4)	/* epochs have passed, so references' stamps differ */
 
 /*
  * Attaches the calling thread, which may be attached once to each of several heaps.  Waits
@@ -361,8 +365,8 @@ EBBGC_API size_t ebbgc_size_of(ebbgc_mutator_t *mutator, ebbgc_ref_t object);
 
 /*
  * Every reference inside an object is read and written by these, `object` being the one that
- * holds `slot`.  Loads acquire, stores release, so an object's contents are seen by who sees
- * its reference.  Racing stores lose no reference: old value and new one are exchanged.  A load
+ * holds `slot`.  Stores release, and what is read through a loaded reference is read after it, so
+ * an object's contents are seen by who sees its reference.  Racing stores lose no reference: old value and new one are exchanged.  A load
  * may write the slot: the same reference with another stamp.
  */
 EBBGC_API void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old);
@@ -374,16 +378,37 @@ EBBGC_API void ebbgc_store_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, eb
 				ebbgc_ref_t value);
 
 /*
- * A thread's tag, maybe as it was at its last safepoint: an epoch may be noticed late, marking
- * begins and ends at safepoints.  So the compiler may keep it in a register.
+ * A thread's flags, maybe as they were at its last safepoint: noting and epochs may be noticed
+ * late, marking begins and ends at safepoints.  So the compiler may keep them in a register.
  */
-static inline uint64_t ebbgc_tag(const uint64_t *tag)
+static inline uint32_t ebbgc_flags(const ebbgc_mutator_t *mutator)
 {
-#ifdef __SANITIZE_THREAD__
-	return __atomic_load_n(tag, __ATOMIC_RELAXED);
+#ifdef EBBGC_SANITIZE_THREAD
+	return __atomic_load_n(&mutator->flags, __ATOMIC_RELAXED);
 #else
-	return *tag;
+	return mutator->flags;
 #endif
+}
+
+/*
+ * One access, as what is reached through the reference is ordered after it by depending on it.  An
+ * acquire would be no stronger for that, and would make the compiler read the flags each time.
+ */
+static inline ebbgc_ref_t ebbgc_read(const ebbgc_ref_t *slot)
+{
+#ifdef EBBGC_SANITIZE_THREAD
+	return (ebbgc_ref_t){ __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) };
+#else
+	return (ebbgc_ref_t){ *(const volatile uint64_t *)&slot->bits };
+#endif
+}
+
+/* Has the reference another stamp than this epoch's?  The null reference has none. */
+static inline bool ebbgc_is_stale(const ebbgc_mutator_t *mutator, ebbgc_ref_t ref)
+{
+	uint64_t stamp = __atomic_load_n(&mutator->stamp, __ATOMIC_RELAXED);
+
+	return (ref.bits ^ stamp) >> EBBGC_STAMP_SHIFT && ref.bits;
 }
 
 #ifdef EBBGC_NO_NOTES
@@ -396,13 +421,13 @@ static inline ebbgc_ref_t ebbgc_load(ebbgc_mutator_t *mutator, ebbgc_ref_t objec
 {
 	(void)mutator;
 	(void)object;
-	return (ebbgc_ref_t){ __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) };
+	return ebbgc_read(slot);
 }
 
 static inline void ebbgc_store(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
 			       ebbgc_ref_t value)
 {
-	if (EBBGC_UNLIKELY(mutator->flags & EBBGC_MARKING)) {
+	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING)) {
 		ebbgc_store_slow(mutator, object, slot, value);
 		return;
 	}
@@ -412,12 +437,11 @@ static inline void ebbgc_store(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebb
 static inline ebbgc_ref_t ebbgc_load(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
 				     const ebbgc_ref_t *slot)
 {
-	ebbgc_ref_t ref = { __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) };
-	uint64_t tag = ebbgc_tag(&mutator->load_tag);
+	ebbgc_ref_t ref = ebbgc_read(slot);
+	uint32_t flags = ebbgc_flags(mutator) & (EBBGC_NOTING | EBBGC_STAMPED);
 
-	/* Null has no stamp. */
-	if (EBBGC_UNLIKELY((ref.bits ^ tag) >> EBBGC_TAG_SHIFT) &&
-	    (ref.bits || (tag & EBBGC_TAG_NOTE)))
+	/* The first test does not wait for the reference, which may take a cache miss. */
+	if (EBBGC_UNLIKELY(flags) && ((flags & EBBGC_NOTING) || ebbgc_is_stale(mutator, ref)))
 		return ebbgc_load_slow(mutator, object, slot, ref);
 	return ref;
 }
@@ -425,9 +449,9 @@ static inline ebbgc_ref_t ebbgc_load(ebbgc_mutator_t *mutator, ebbgc_ref_t objec
 static inline void ebbgc_store(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
 			       ebbgc_ref_t value)
 {
-	uint64_t tag = ebbgc_tag(&mutator->store_tag);
+	uint32_t flags = ebbgc_flags(mutator) & (EBBGC_MARKING | EBBGC_STAMPED);
 
-	if (EBBGC_UNLIKELY((value.bits ^ tag) >> EBBGC_TAG_SHIFT)) {
+	if (EBBGC_UNLIKELY(flags) && ((flags & EBBGC_MARKING) || ebbgc_is_stale(mutator, value))) {
 		ebbgc_store_slow(mutator, object, slot, value);
 		return;
 	}
@@ -453,7 +477,7 @@ static inline bool ebbgc_cas(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc
 		if (!__atomic_compare_exchange_n(&slot->bits, &was.bits, value.bits, false,
 						 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			continue;
-		if (EBBGC_UNLIKELY(mutator->flags & EBBGC_MARKING))
+		if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
 			ebbgc_log_old(mutator, was);
 		return true;
 	}

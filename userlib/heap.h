@@ -187,6 +187,7 @@ struct ebbgc_heap {
 	struct residency residency;
 	struct epoch epoch;
 	uint64_t tag;			/* the epoch's stamp, in place; written under lock */
+	bool stamped;			/* it has not always been 0; lock */
 	pthread_mutex_t look_lock;	/* residency_scan(), epoch_churn() */
 	uint64_t look_at;		/* when to look again, ns; atomic */
 	struct ring *rings;		/* list: atomic; what is taken: lock */
@@ -313,9 +314,10 @@ uint64_t location_wait(const struct ebbgc_heap *h);
 bool location_far(const struct ebbgc_heap *h, uint64_t work);
 /* How often work may be put off now: MAX_DL. */
 unsigned int location_delays(const struct ebbgc_heap *h);
-/* Lock held: accesses of all threads compare with this epoch, and note if marking is on. */
-void tags_publish(struct ebbgc_heap *h);
-void tags_set(const struct ebbgc_heap *h, struct mutator *m);
+/* Is enough of the heap out, as last looked at, for the order of marking to matter? */
+bool location_scarce(const struct ebbgc_heap *h);
+/* Lock held: what m's accesses do from now on, by epoch and marking. */
+void barriers_set(const struct ebbgc_heap *h, struct mutator *m);
 
 /* type.c */
 int types_create(struct ebbgc_heap *h);

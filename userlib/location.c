@@ -38,20 +38,27 @@ void location_destroy(struct ebbgc_heap *h)
 	residency_close(&h->residency);
 }
 
-void tags_set(const struct ebbgc_heap *h, struct mutator *m)
+void barriers_set(const struct ebbgc_heap *h, struct mutator *m)
 {
-	uint64_t more = h->marking ? EBBGC_TAG_NOTE : 0;
+	uint32_t flags = h->marking ? EBBGC_MARKING : 0;
 
-	__atomic_store_n(&m->public.store_tag, h->tag | more, __ATOMIC_RELAXED);
-	if (h->options.mode != EBBGC_MEMLINER)
-		more = 0;
-	__atomic_store_n(&m->public.load_tag, h->tag | more, __ATOMIC_RELAXED);
+	if (h->marking && h->marker.order == &order_memliner)
+		flags |= EBBGC_NOTING;
+	if (h->stamped)
+		flags |= EBBGC_STAMPED;
+	__atomic_store_n(&m->public.stamp, h->tag, __ATOMIC_RELAXED);
+	__atomic_store_n(&m->public.flags, flags, __ATOMIC_RELAXED);
 }
 
-void tags_publish(struct ebbgc_heap *h)
+static void barriers_publish(struct ebbgc_heap *h)
 {
 	for (struct mutator *m = h->mutators; m; m = m->next)
-		tags_set(h, m);
+		barriers_set(h, m);
+}
+
+bool location_scarce(const struct ebbgc_heap *h)
+{
+	return h->options.check || (stamping(h) ? h->stamped : residency_scarce(&h->residency));
 }
 
 uint64_t location_wait(const struct ebbgc_heap *h)
@@ -85,7 +92,8 @@ void location_look(struct ebbgc_heap *h)
 	if (tag != __atomic_load_n(&h->tag, __ATOMIC_RELAXED)) {
 		pthread_mutex_lock(&h->lock);
 		__atomic_store_n(&h->tag, tag, __ATOMIC_RELAXED);
-		tags_publish(h);
+		h->stamped = true;
+		barriers_publish(h);
 		pthread_mutex_unlock(&h->lock);
 	}
 	cost = now_ns() - now;

@@ -156,6 +156,9 @@ static bool depth_first_drain(struct tracer *t, uint64_t deadline)
 					depth_first_add(t, ahead[i]);
 			return false;
 		}
+		/* Epochs pass in these cycles, too. */
+		if (!deadline)
+			location_look(t->heap);
 		if (t->depth > 64 && __atomic_load_n(&mk->hungry, __ATOMIC_RELAXED))
 			work_share(t);
 	}

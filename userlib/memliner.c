@@ -108,11 +108,19 @@ static void memliner_add(struct tracer *t, uint64_t work)
 	work_push(t, work & ~WORK_FORCED);
 }
 
-/* What the program touches is in memory, so it and what lies around it is traced at once. */
-static void red_pass(struct tracer *t)
+/*
+ * What the program touches is in memory, so it and what lies around it is traced at once.  At
+ * *noting_at more of it is asked for.
+ */
+static void red_pass(struct tracer *t, uint64_t *noting_at)
 {
 	struct ebbgc_heap *h = t->heap;
-	uint64_t object;
+	uint64_t object, now = now_ns();
+
+	if (now >= *noting_at) {
+		*noting_at = now + NOTES_EVERY_NS;
+		notes_want(h);
+	}
 
 	while ((object = notes_next(h))) {
 		uint8_t kind = h->kinds[region_of(h, object)];
@@ -143,13 +151,14 @@ static bool memliner_drain(struct tracer *t, uint64_t deadline)
 	struct marker *mk = &h->marker;
 	uint64_t ahead[LOOK_AHEAD] = { 0 };
 	unsigned int turn = 0, idle = 0;
+	uint64_t noting_at = 0;
 
 	for (;;) {
 		uint64_t work = ahead[turn % LOOK_AHEAD];
 
 		/* Notes are hints; a pause has no time for them. */
 		if (!deadline && turn % RED_EVERY == 0)
-			red_pass(t);
+			red_pass(t, &noting_at);
 		if (t->depth || work_take(t) || (idle >= LOOK_AHEAD && later_take(t))) {
 			ahead[turn % LOOK_AHEAD] = t->stack[--t->depth];
 			__builtin_prefetch(header_of(ahead[turn % LOOK_AHEAD] & WORK_ADDRESS));
@@ -182,12 +191,15 @@ static bool memliner_drain(struct tracer *t, uint64_t deadline)
 
 void memliner_begin(struct ebbgc_heap *h)
 {
+	if (h->options.mode != EBBGC_MEMLINER)
+		return;
+	h->marker.order = location_scarce(h) ? &order_memliner : &order_depth_first;
+	h->marker.late = h->marker.order->marks_late;
 	notes_clear(h);
 	h->park.idle = 0;
 	h->park.cursor = 0;
 	h->park.asked_count = 0;
 	h->cycle_remarks = 0;
-	__atomic_store_n(&h->look_at, 0, __ATOMIC_RELAXED);
 	for (unsigned int i = 0; i < h->marker.tracer_count; i++)
 		h->marker.tracers[i].counts = (struct order_counts){ 0 };
 }

@@ -19,6 +19,7 @@ struct ring *ring_take(struct ebbgc_heap *h)
 		__atomic_store_n(&h->rings, r, __ATOMIC_RELEASE);
 	}
 	r->taken = true;
+	r->left = NOTES_BURST;
 	return r;
 }
 
@@ -32,7 +33,13 @@ void note(struct mutator *m, uint64_t object)
 	struct ring *r = m->ring;
 	uint64_t head;
 
-	if (!r || object == r->last || !object)
+	if (!r)
+		return;
+	if (!--r->left) {
+		r->left = NOTES_BURST;
+		__atomic_fetch_and(&m->public.flags, ~EBBGC_NOTING, __ATOMIC_RELAXED);
+	}
+	if (object == r->last || !object)
 		return;
 	r->last = object;
 	if (bit_test(m->heap->marks, granule_of(m->heap, object)))
@@ -73,6 +80,17 @@ uint64_t notes_next(struct ebbgc_heap *h)
 	return 0;
 }
 
+void notes_want(struct ebbgc_heap *h)
+{
+	/* Who has the lock is about to set the flags, or holds up everybody anyway. */
+	if (pthread_mutex_trylock(&h->lock))
+		return;
+	for (struct mutator *m = h->mutators; m; m = m->next)
+		if (!(__atomic_load_n(&m->public.flags, __ATOMIC_RELAXED) & EBBGC_NOTING))
+			__atomic_fetch_or(&m->public.flags, EBBGC_NOTING, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&h->lock);
+}
+
 void notes_clear(struct ebbgc_heap *h)
 {
 	for (struct ring *r = h->rings; r; r = r->next) {
@@ -105,24 +123,22 @@ void notes_count(struct ebbgc_heap *h, uint64_t *noted, uint64_t *lost)
 
 /* --- the accessors' rare halves --------------------------------------------------------- */
 
-#define STAMP_MASK (~UINT64_C(0) << EBBGC_STAMP_SHIFT)
-
-static uint64_t stamped(uint64_t bits, uint64_t tag)
+static uint64_t stamped(uint64_t bits, const ebbgc_mutator_t *mutator)
 {
-	return (bits & EBBGC_ADDRESS_MASK) | (tag & STAMP_MASK);
+	return (bits & EBBGC_ADDRESS_MASK) | __atomic_load_n(&mutator->stamp, __ATOMIC_RELAXED);
 }
 
 ebbgc_ref_t ebbgc_load_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const ebbgc_ref_t *slot,
 			    ebbgc_ref_t ref)
 {
-	uint64_t tag = __atomic_load_n(&mutator->load_tag, __ATOMIC_RELAXED), was = ref.bits;
+	uint64_t was = ref.bits;
 
-	if (tag & EBBGC_TAG_NOTE)
+	if (__atomic_load_n(&mutator->flags, __ATOMIC_RELAXED) & EBBGC_NOTING)
 		note(mutator_of(mutator), object.bits & EBBGC_ADDRESS_MASK);
-	if (ebbgc_is_null(ref) || !((was ^ tag) & STAMP_MASK))
+	if (!ebbgc_is_stale(mutator, ref))
 		return ref;
 	/* The slot, too, unless somebody stores to it: the store is not to be lost. */
-	ref.bits = stamped(was, tag);
+	ref.bits = stamped(was, mutator);
 	__atomic_compare_exchange_n((uint64_t *)&slot->bits, &was, ref.bits, false, __ATOMIC_ACQ_REL,
 				    __ATOMIC_RELAXED);
 	return ref;
@@ -131,14 +147,14 @@ ebbgc_ref_t ebbgc_load_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const 
 void ebbgc_store_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
 		      ebbgc_ref_t value)
 {
-	uint64_t tag = __atomic_load_n(&mutator->store_tag, __ATOMIC_RELAXED);
+	uint32_t flags = __atomic_load_n(&mutator->flags, __ATOMIC_RELAXED);
 
 	if (!ebbgc_is_null(value))
-		value.bits = stamped(value.bits, tag);
-	if (mutator->flags & EBBGC_MARKING) {
+		value.bits = stamped(value.bits, mutator);
+	if (flags & EBBGC_MARKING) {
 		ebbgc_log_old(mutator, (ebbgc_ref_t){
 			__atomic_exchange_n(&slot->bits, value.bits, __ATOMIC_ACQ_REL) });
-		if (__atomic_load_n(&mutator->load_tag, __ATOMIC_RELAXED) & EBBGC_TAG_NOTE)
+		if (flags & EBBGC_NOTING)
 			note(mutator_of(mutator), object.bits & EBBGC_ADDRESS_MASK);
 		return;
 	}

@@ -4,6 +4,9 @@
  * One ring a mutator; it stores and never waits, so a slow tracer loses the oldest entries, which
  * costs their priority and nothing else.  Tracers take entries with a compare-and-swap.
  *
+ * A mutator notes a burst of accesses and then stops to, until the tracers want more: what it
+ * touches changes far more slowly than it touches, and a load that is noted costs ten others.
+ *
  * An entry is an object that was live in this cycle, and nothing is freed before its end: rings
  * are emptied when the next one begins, with the world stopped.
  */
@@ -17,10 +20,13 @@ struct ebbgc_heap;
 struct mutator;
 
 #define RING_ENTRIES 1024u	/* the paper's choice; a power of two */
+#define NOTES_BURST 128u	/* accesses of a mutator */
+#define NOTES_EVERY_NS 50000u	/* between bursts: about a read from far memory */
 
 struct ring {
 	struct ring *next;		/* rings are added, and freed with the heap only */
 	bool taken;			/* heap's lock: by a mutator */
+	unsigned int left;		/* accesses to look at in this burst; the mutator's */
 	uint64_t last;			/* what the mutator touched last */
 	uint64_t entries[RING_ENTRIES];
 	/* Apart from each other and from what else the mutator writes. */
@@ -33,11 +39,16 @@ struct ring {
 struct ring *ring_take(struct ebbgc_heap *h);
 void ring_leave(struct ring *r);
 
-/* Notes that m touches an object, unless it is marked or was what m noted last. */
+/*
+ * Notes that m touches an object, unless it is marked or was what m noted last; m's own thread.
+ * Takes EBBGC_NOTING off m's flags at the end of a burst.
+ */
 void note(struct mutator *m, uint64_t object);
 
 /* The oldest entry of any ring, or 0.  Any tracer. */
 uint64_t notes_next(struct ebbgc_heap *h);
+/* The next burst may begin; any tracer. */
+void notes_want(struct ebbgc_heap *h);
 /* World stopped. */
 void notes_clear(struct ebbgc_heap *h);
 void notes_destroy(struct ebbgc_heap *h);

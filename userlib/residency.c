@@ -8,6 +8,7 @@
 #include "heap.h"
 
 #define BATCH 4096u		/* pages asked about at a time */
+#define FEW_PAGES 256		/* of the heap, one in so many that are out is nothing */
 
 int64_t residency_bytes(const void *start, size_t bytes)
 {
@@ -250,6 +251,7 @@ int64_t residency_scan(struct residency *r, size_t bytes)
 	size_t pages = ((bytes >> PAGE_SHIFT) + 63) & ~(size_t)63, words = pages / 64;
 	uint64_t since = now_ns();
 	int64_t changed = 0;
+	size_t out = 0;
 	int e;
 
 	memset(r->next, 0, words * 8);
@@ -262,9 +264,11 @@ int64_t residency_scan(struct residency *r, size_t bytes)
 
 		changed += __builtin_popcountll(gone ^ r->last[w]);
 		r->last[w] = gone;
+		out += (size_t)__builtin_popcountll(r->next[w]);
 		__atomic_store_n(&r->out[w], r->next[w], __ATOMIC_RELAXED);
 		__atomic_store_n(&r->cached[w], r->next_cached[w], __ATOMIC_RELAXED);
 	}
+	__atomic_store_n(&r->scarce, out > pages / FEW_PAGES, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&r->scans, 1, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&r->scan_ns, now_ns() - since, __ATOMIC_RELAXED);
 	return changed;

@@ -44,6 +44,7 @@ struct residency {
 	int fd;
 	uint64_t seed;			/* simulated */
 	uint64_t scans, scan_ns;	/* atomic */
+	bool scarce;			/* atomic; as the last scan said */
 };
 
 /* For [base, base + bytes), bytes a multiple of 64 pages.  0, -ENOMEM. */
@@ -55,6 +56,12 @@ int64_t residency_scan(struct residency *r, size_t bytes);
 
 /* Bytes resident of the first `bytes`, by mincore(2); or -errno.  Needs no residency_open(). */
 int64_t residency_bytes(const void *start, size_t bytes);
+
+/* Did the last scan find more than a few pages out? */
+static inline bool residency_scarce(const struct residency *r)
+{
+	return __atomic_load_n(&r->scarce, __ATOMIC_RELAXED);
+}
 
 static inline enum page_state residency_of(const struct residency *r, size_t page)
 {

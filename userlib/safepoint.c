@@ -61,8 +61,7 @@ int ebbgc_attach(ebbgc_heap_t *h, ebbgc_mutator_t **mutator)
 	pthread_mutex_lock(&h->lock);
 	while (h->stop)
 		pthread_cond_wait(&h->resume, &h->lock);
-	m->public.flags = h->marking ? EBBGC_MARKING : 0;
-	tags_set(h, m);
+	barriers_set(h, m);
 	if (h->options.mode == EBBGC_MEMLINER)
 		m->ring = ring_take(h);
 	m->next = h->mutators;
@@ -242,9 +241,8 @@ void world_resume(struct ebbgc_heap *h, uint64_t since)
 	h->stop = false;
 	for (struct mutator *m = h->mutators; m; m = m->next) {
 		__atomic_store_n(&m->public.poll, 0, __ATOMIC_RELAXED);
-		m->public.flags = h->marking ? EBBGC_MARKING : 0;
+		barriers_set(h, m);
 	}
-	tags_publish(h);
 	pthread_cond_broadcast(&h->resume);
 	ns = now_ns() - since;
 	pause_count(h, ns);

@@ -8,6 +8,7 @@
 #include "heap.h"
 
 #define LIST 20000
+#define LONG_LIST 200000	/* marking it takes longer than a thread's time slice */
 
 static ebbgc_ref_t list_new(ebbgc_mutator_t *m, ebbgc_type_t type, long n)
 {
@@ -203,9 +204,9 @@ static void touched_objects_come_first(void **state)
 	struct fixture f;
 
 	begin(&f, "mode=memliner");
-	f.roots[0] = list_new(f.m, f.node, LIST);
+	f.roots[0] = list_new(f.m, f.node, LONG_LIST);
 	/* On a busy machine this thread may not run at all during a cycle. */
-	for (int i = 0; i < 500 && !(i > 4 && stats_of(f.heap).explored_objects); i++)
+	for (int i = 0; i < 100 && !(i > 4 && stats_of(f.heap).explored_objects); i++)
 		cycle_beside(&f, f.roots[0]);
 	s = end(&f);
 	assert_true(s.noted > 0);
@@ -250,6 +251,55 @@ static void old_stamps_are_put_off(void **state)
 	assert_int_equal(s.marked_objects, 100);
 }
 
+/* Cycles until there is something to return, or so many. */
+static uint64_t explored_in(const char *options, uint64_t epoch, int cycles)
+{
+	struct ebbgc_stats s;
+	struct fixture f;
+
+	begin(&f, options);
+	/* In checking mode every cycle follows the program. */
+	f.heap->options.check = false;
+	f.roots[0] = list_new(f.m, f.node, LONG_LIST);
+	if (epoch)
+		epoch_set(&f, epoch);
+	for (int i = 0; i < cycles && !stats_of(f.heap).red_objects; i++)
+		cycle_beside(&f, f.roots[0]);
+	s = end(&f);
+	assert_true(s.marked_objects >= LONG_LIST);
+	return s.noted + s.explored_objects;
+}
+
+/* While everything is in memory no order is better than another. */
+static void all_in_memory_is_marked_depth_first(void **state)
+{
+	assert_int_equal(explored_in("mode=memliner", 0, 4), 0);
+	assert_int_equal(explored_in("mode=memliner,park", 0, 4), 0);
+	assert_true(explored_in("mode=memliner", 1, 100) > 0);
+	assert_true(explored_in("mode=memliner,park,residency=simulated", 0, 100) > 0);
+}
+
+/* A load is worth noting now and then only. */
+static void bursts_end_and_begin(void **state)
+{
+	struct fixture f;
+	struct mutator *m;
+	uint64_t base;
+
+	begin(&f, "mode=memliner");
+	m = mutator_of(f.m);
+	base = (uint64_t)(uintptr_t)f.heap->base + HEADER;
+	for (int burst = 0; burst < 3; burst++) {
+		notes_want(f.heap);
+		for (unsigned int i = 0; i < NOTES_BURST; i++) {
+			assert_true(f.m->flags & EBBGC_NOTING);
+			note(m, base + 16 * (i % 2));
+		}
+		assert_false(f.m->flags & EBBGC_NOTING);
+	}
+	end(&f);
+}
+
 static void delays_follow_the_room(void **state)
 {
 	struct fixture f;
@@ -275,8 +325,8 @@ static void parked_work_is_woken_and_fetched(void **state)
 	struct fixture f;
 
 	begin(&f, "mode=memliner,park,residency=simulated,delays=2:2:2,min=32M");
-	f.roots[0] = list_new(f.m, f.node, LIST);
-	for (int i = 0; i < 3; i++)
+	f.roots[0] = list_new(f.m, f.node, LONG_LIST);
+	for (int i = 0; i < 100 && !(i > 2 && stats_of(f.heap).woken_objects); i++)
 		cycle_beside(&f, f.roots[0]);
 	assert_int_equal(ebbgc_collect(f.m), 0);
 	assert_int_equal(f.heap->park.count, 0);
@@ -456,6 +506,8 @@ int main(void)
 		cmocka_unit_test(touched_objects_come_first),
 		cmocka_unit_test(nothing_is_noted_elsewhere),
 		cmocka_unit_test(old_stamps_are_put_off),
+		cmocka_unit_test(all_in_memory_is_marked_depth_first),
+		cmocka_unit_test(bursts_end_and_begin),
 		cmocka_unit_test(delays_follow_the_room),
 		cmocka_unit_test(parked_work_is_woken_and_fetched),
 		cmocka_unit_test(providers_agree_on_what_lives),
