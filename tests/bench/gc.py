@@ -46,6 +46,10 @@ PROGRAMS = (
     Program("kv-read", "kv", 3400, 3, ("KV_WRITES=20",)),
     Program("pagerank", "pagerank", 4700, 6),
     Program("regression", "regression", 5400, 12),
+    Program("kmeans", "kmeans", 6500, 12),
+    Program("closure", "closure", 1750, 3),
+    Program("triangles", "triangles", 2800, 20),
+    Program("orders", "orders", 8200, 4),
 )
 
 

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Triangle counting over a graph of linked objects, as Neo4j in the MemLiner paper's table 4.1: -n
+ * vertices, -r counts.  A vertex's neighbours are a list of edge objects in descending order, as a
+ * merge of two lists wants them.  Each count boxes what it found at every vertex.
+ *
+ * The graph is made of cliques joined to a ring, so the number of triangles is known.
+ */
+#include "system.h"
+
+#define CLIQUE 10
+#define PART 1000		/* vertices in one array */
+
+struct vertex {
+	ref edges, found;
+	uint64_t id;
+};
+
+struct edge {
+	ref next, to;
+	uint64_t id;		/* of `to` */
+};
+
+struct box {
+	uint64_t value;
+};
+
+static struct type vertex_type = { .name = "vertex", .size = sizeof(struct vertex), .bitmap = 3 };
+static struct type edge_type = { .name = "edge", .size = sizeof(struct edge), .bitmap = 3 };
+static struct type box_type = { .name = "box", .size = sizeof(struct box) };
+
+static ref vertex_at(ctx c, ref parts, size_t i)
+{
+	ref part = LOAD(c, parts, &((struct refs *)PTR(parts))->at[i / PART]);
+
+	return LOAD(c, part, &((struct refs *)PTR(part))->at[i % PART]);
+}
+
+/* Members of a clique lie apart: their places are a permutation of 0 .. n - 1. */
+static size_t place(size_t member, size_t n)
+{
+	return (size_t)((unsigned __int128)member * 1000003u % n);
+}
+
+/* At most n, and a number for which place() is a permutation: 1000003 is prime. */
+static size_t coprime(size_t n)
+{
+	return n % 1000003u ? n : n - 1;
+}
+
+static void add_edge(ctx c, ref parts, size_t from, size_t to)
+{
+	ref slots[3] = { parts, NONE, NONE };
+	struct vertex *v;
+	struct edge *e;
+	ref at, before = NONE;
+
+	ROOTS(c, slots, 3);
+	slots[2] = object_new(c, &edge_type);
+	slots[1] = vertex_at(c, slots[0], from);
+	v = PTR(slots[1]);
+	e = PTR(slots[2]);
+	e->id = to;
+	INIT(&e->to, vertex_at(c, slots[0], to));
+	at = LOAD(c, slots[1], &v->edges);
+	while (!IS_NULL(at) && ((struct edge *)PTR(at))->id > to) {
+		before = at;
+		at = LOAD(c, at, &((struct edge *)PTR(at))->next);
+	}
+	INIT(&e->next, at);
+	if (IS_NULL(before))
+		STORE(c, slots[1], &v->edges, slots[2]);
+	else
+		STORE(c, before, &((struct edge *)PTR(before))->next, slots[2]);
+	UNROOT(c);
+}
+
+static void join(ctx c, ref parts, size_t a, size_t b)
+{
+	add_edge(c, parts, a, b);
+	add_edge(c, parts, b, a);
+}
+
+static void build(ctx c, ref parts, size_t n)
+{
+	ref slots[3] = { parts, NONE, NONE };
+
+	ROOTS(c, slots, 3);
+	for (size_t i = 0; i < n; i++) {
+		if (i % PART == 0) {
+			slots[1] = refs_new(c, n - i < PART ? n - i : PART);
+			STORE(c, parts, &((struct refs *)PTR(parts))->at[i / PART], slots[1]);
+		}
+		slots[2] = object_new(c, &vertex_type);
+		((struct vertex *)PTR(slots[2]))->id = i;
+		STORE(c, slots[1], &((struct refs *)PTR(slots[1]))->at[i % PART], slots[2]);
+	}
+	for (size_t first = 0; first < n; first += CLIQUE) {
+		size_t end = first + CLIQUE < n ? first + CLIQUE : n;
+
+		for (size_t a = first; a < end; a++)
+			for (size_t b = a + 1; b < end; b++)
+				join(c, parts, place(a, n), place(b, n));
+		if (end < n)
+			join(c, parts, place(end - 1, n), place(end, n));
+	}
+	UNROOT(c);
+}
+
+/* How many lists of two have in common below `limit`. */
+static uint64_t common(ctx c, ref v, ref w, uint64_t limit)
+{
+	ref a = LOAD(c, v, &((struct vertex *)PTR(v))->edges);
+	ref b = LOAD(c, w, &((struct vertex *)PTR(w))->edges);
+	uint64_t n = 0;
+
+	while (!IS_NULL(a) && !IS_NULL(b)) {
+		struct edge *x = PTR(a), *y = PTR(b);
+
+		n += x->id == y->id && x->id < limit;
+		if (x->id >= y->id)
+			a = LOAD(c, a, &x->next);
+		if (y->id >= x->id)
+			b = LOAD(c, b, &y->next);
+	}
+	return n;
+}
+
+/* Each triangle is found once, at its vertex of the greatest number. */
+static uint64_t count(ctx c, ref parts, size_t n)
+{
+	ref slots[2] = { parts, NONE };
+	uint64_t sum = 0;
+
+	ROOTS(c, slots, 2);
+	for (size_t i = 0; i < n; i++) {
+		uint64_t here = 0;
+		ref at, box;
+
+		slots[1] = vertex_at(c, slots[0], i);
+		at = LOAD(c, slots[1], &((struct vertex *)PTR(slots[1]))->edges);
+		for (; !IS_NULL(at); at = LOAD(c, at, &((struct edge *)PTR(at))->next)) {
+			struct edge *e = PTR(at);
+
+			if (e->id < i)
+				here += common(c, slots[1], LOAD(c, at, &e->to), e->id);
+		}
+		box = object_new(c, &box_type);
+		((struct box *)PTR(box))->value = here;
+		STORE(c, slots[1], &((struct vertex *)PTR(slots[1]))->found, box);
+	}
+	for (size_t i = 0; i < n; i++) {
+		ref v = vertex_at(c, slots[0], i);
+
+		sum += ((struct box *)PTR(LOAD(c, v, &((struct vertex *)PTR(v))->found)))->value;
+		POLL(c);
+	}
+	UNROOT(c);
+	return sum;
+}
+
+static double work(ctx c, unsigned int thread)
+{
+	size_t n = coprime(size / threads), rest = n % CLIQUE;
+	uint64_t truth = n / CLIQUE * (CLIQUE * (CLIQUE - 1) * (CLIQUE - 2) / 6);
+	ref parts[1] = { NONE };
+	double sum = 0;
+
+	(void)thread;
+	truth += rest > 2 ? rest * (rest - 1) * (rest - 2) / 6 : 0;
+	ROOTS(c, parts, 1);
+	parts[0] = refs_new(c, (n + PART - 1) / PART);
+	build(c, parts[0], n);
+	built(c);
+	for (unsigned int i = 0; i < rounds; i++) {
+		uint64_t found = count(c, parts[0], n);
+
+		expect(found == truth, "triangles are missing or too many");
+		sum += (double)found;
+	}
+	UNROOT(c);
+	return sum;
+}
+
+int main(int argc, char **argv)
+{
+	static struct type *types[] = { &vertex_type, &edge_type, &box_type, NULL };
+	struct program p = {
+		.name = "triangles", .types = types, .size = 50000, .rounds = 10, .work = work,
+	};
+
+	return program_main(&p, argc, argv);
+}

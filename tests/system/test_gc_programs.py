@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The programs of tests/gc/, small: right by their own checks and the heap's, in every mode."""
+import json
+import os
+import subprocess
+
+import pytest
+
+import machine
+
+PROGRAMS = machine.BUILD / "tests" / "gc"
+pytestmark = pytest.mark.beside
+
+# Objects that make a few megabytes.
+SMALL = {"closure": 3000, "kmeans": 10000, "kv": 10000, "orders": 20000, "pagerank": 10000,
+         "regression": 10000, "triangles": 8000}
+MODES = ("mode=stop", "mode=concurrent,drop", "mode=memliner", "mode=memliner,park,drop",
+         "mode=memliner,park,residency=simulated,delays=2:1:0")
+
+
+def run(binary, size, options, told):
+    done = subprocess.run([PROGRAMS / binary, "-n", str(size), "-r", "3", "-t", "2", "-j", told],
+                          env={**os.environ, "EBBGC_OPTIONS": options}, text=True,
+                          capture_output=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads(told.read_text())
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_mode_computes_the_same(name, tmp_path):
+    if not (PROGRAMS / name).exists():
+        pytest.skip(f"build/tests/gc/{name}: not built; run make gc-programs")
+    results = set()
+    for mode in MODES:
+        result, told = run(name, SMALL[name], f"{mode},check,min=1M,growth=1.3", tmp_path / "told")
+        assert told["cycles"] > 0 and told["check_failures"] == 0
+        results.add(result)
+    if (PROGRAMS / f"{name}-bdwgc").exists():
+        result, _ = run(f"{name}-bdwgc", SMALL[name], "", tmp_path / "told")
+        results.add(result)
+    assert len(results) == 1
