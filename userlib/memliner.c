@@ -182,8 +182,10 @@ static bool memliner_drain(struct tracer *t, uint64_t deadline)
 					work_push(t, ahead[i]);
 			return false;
 		}
-		if (!deadline)
+		if (!deadline) {
 			location_look(h);
+			park_look(t);
+		}
 		if (t->depth > 64 && __atomic_load_n(&mk->hungry, __ATOMIC_RELAXED))
 			work_share(t);
 	}

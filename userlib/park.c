@@ -124,6 +124,17 @@ static bool wake_all(struct tracer *t)
 	return t->counts.woken != before;
 }
 
+void park_look(struct tracer *t)
+{
+	struct park *p = &t->heap->park;
+	uint64_t scan = __atomic_load_n(&t->heap->residency.scans, __ATOMIC_RELAXED);
+
+	if (!p->objects || !__atomic_load_n(&p->count, __ATOMIC_RELAXED) ||
+	    __atomic_exchange_n(&p->scan, scan, __ATOMIC_RELAXED) == scan)
+		return;
+	wake_all(t);
+}
+
 static void nap(struct ebbgc_heap *h)
 {
 	uint64_t ns = location_wait(h);

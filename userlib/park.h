@@ -20,6 +20,7 @@ struct tracer;
 struct park {
 	uint64_t *objects, *pages;	/* bitmaps; atomic */
 	uint64_t count;			/* pages; atomic */
+	uint64_t scan;			/* of residency, whose pages have been woken; atomic */
 	pthread_mutex_t lock;		/* what follows */
 	unsigned int idle;		/* waits in a row in which no page woke */
 	size_t cursor;			/* page where the next batch begins */
@@ -34,6 +35,12 @@ void park_destroy(struct ebbgc_heap *h);
 void park_object(struct tracer *t, uint64_t object);
 /* Work of a page that is known to be in becomes the tracer's. */
 void park_wake(struct tracer *t, size_t page);
+
+/*
+ * Wakes what the last scan of residency found to have come in, unless that has been done: red
+ * objects by the program's page faults, without a note.
+ */
+void park_look(struct tracer *t);
 
 /*
  * For a tracer that has nothing else to do: wakes, waits or fetches, all a little.  False when

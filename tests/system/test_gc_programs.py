@@ -39,3 +39,18 @@ def test_every_mode_computes_the_same(name, tmp_path):
         result, _ = run(f"{name}-bdwgc", SMALL[name], "", tmp_path / "told")
         results.add(result)
     assert len(results) == 1
+
+
+@pytest.mark.parametrize("argv", [["gcbench", "-d", "12", "-t", "2", "-c", "-m", "stop"],
+                                  ["gcbench", "-d", "12", "-t", "2", "-c", "-m", "concurrent"],
+                                  ["afterlife", "-t", "4", "-n", "3000"],
+                                  ["afterlife", "-t", "4", "-n", "3000", "-m", "stop"]],
+                         ids=lambda argv: "-".join(a.strip("-") for a in argv))
+def test_without_failures(argv):
+    if not (PROGRAMS / argv[0]).exists():
+        pytest.skip(f"build/tests/gc/{argv[0]}: not built; run make gc-programs")
+    done = subprocess.run([PROGRAMS / argv[0], *argv[1:]], text=True, capture_output=True,
+                          timeout=200)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["cycles"] > 0 and told["check_failures"] == 0

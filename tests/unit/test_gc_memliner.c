@@ -340,6 +340,41 @@ static void parked_work_is_woken_and_fetched(void **state)
 	assert_true(s.scans > 0);
 }
 
+/* A page that came in wakes its work, whether or not somebody noted an access. */
+static void a_scan_wakes(void **state)
+{
+	struct tracer *t;
+	struct fixture f;
+	uint64_t here, there;
+
+	begin(&f, "mode=memliner,park,residency=simulated,min=32M");
+	t = &f.heap->marker.tracers[0];
+	here = (uint64_t)(uintptr_t)f.heap->base + HEADER;
+	there = here + PAGE_BYTES;
+	f.heap->residency.out[0] = 3;
+	__atomic_store_n(&f.heap->top, 1, __ATOMIC_RELAXED);
+	park_object(t, here);
+	park_object(t, there);
+	f.heap->residency.scans++;
+	park_look(t);
+	assert_int_equal(t->depth, 0);
+	/* Not before the next scan. */
+	f.heap->residency.out[0] = 2;
+	park_look(t);
+	assert_int_equal(t->depth, 0);
+	f.heap->residency.scans++;
+	park_look(t);
+	assert_int_equal(t->depth, 1);
+	assert_int_equal(t->stack[0] & WORK_ADDRESS, here);
+	assert_int_equal(f.heap->park.count, 1);
+	f.heap->residency.out[0] = 0;
+	park_wake(t, 1);
+	assert_int_equal(t->depth, 2);
+	t->depth = 0;
+	__atomic_store_n(&f.heap->top, 0, __ATOMIC_RELAXED);
+	end(&f);
+}
+
 /* The same graph, the same live set: whoever says where pages are, and even if it is wrong. */
 static void providers_agree_on_what_lives(void **state)
 {
@@ -510,6 +545,7 @@ int main(void)
 		cmocka_unit_test(bursts_end_and_begin),
 		cmocka_unit_test(delays_follow_the_room),
 		cmocka_unit_test(parked_work_is_woken_and_fetched),
+		cmocka_unit_test(a_scan_wakes),
 		cmocka_unit_test(providers_agree_on_what_lives),
 		cmocka_unit_test(residency_is_the_kernels),
 		cmocka_unit_test(epochs_are_churn),
