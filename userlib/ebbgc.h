@@ -113,6 +113,11 @@ enum {
 	EBBGC_DROP = 1 << 2,
 	/* Any mode: the threads are not named `ebb-gc...`, so ebb takes them for the program's. */
 	EBBGC_INCOGNITO = 1 << 3,
+	/*
+	 * EBBGC_PARK: pages that the collector fetched are the first to go once it has traced
+	 * them, before those that the program uses.
+	 */
+	EBBGC_COLD = 1 << 4,
 };
 
 /* Who tells which pages are in memory; what the kernel lacks is replaced by the next one. */
@@ -205,11 +210,13 @@ struct ebbgc_options {
 	unsigned int delays[3];
 	unsigned int delta;		/* a stamp at most this many epochs away means local; <= 7 */
 	unsigned int epoch_percent;	/* N: share of the pages that changes in an epoch; own count */
+
+	unsigned int scan_percent;	/* at most this share of a marker's time goes to scans */
 };
 
 /*
  * Defaults: concurrent, precise, growable from 16 MiB by 2 up to half of the machine's memory;
- * no features, MAX_Depth 3, MAX_DL 4, 2, 0, delta 1, N 10 %.
+ * no features, MAX_Depth 3, MAX_DL 4, 2, 0, delta 1, N 10 %, scans 5 %.
  */
 EBBGC_API void ebbgc_options_init(struct ebbgc_options *options);
 
@@ -217,9 +224,9 @@ EBBGC_API void ebbgc_options_init(struct ebbgc_options *options);
  * Changes options by a text such as "mode=memliner,park,drop,delta=2":
  *
  *	mode=concurrent|stop|memliner  sizing=fixed|growable  growth=REAL
- *	max, min, budget=BYTES[KMG]  markers, depth, delta, epoch=N  delays=N:N:N
+ *	max, min, budget=BYTES[KMG]  markers, depth, delta, epoch, scan=N  delays=N:N:N
  *	residency=pagemap_scan|pagemap|mincore|simulated
- *	exact, park, drop, incognito, lock, check
+ *	exact, park, cold, drop, incognito, lock, check
  *
  * -EINVAL, and nothing is changed, for anything else.
  */
@@ -608,6 +615,7 @@ struct ebbgc_stats {
 	uint64_t fetch_calls, fetched_pages;	/* of the others, in batches */
 	uint64_t scans, scan_total_ns;	/* of residency */
 	uint64_t dropped_bytes;		/* EBBGC_DROP: told the kernel to be garbage */
+	uint64_t cooled_pages;		/* EBBGC_COLD: told the kernel to be unused */
 };
 
 /* Copies the figures; size is sizeof(*stats), so that later versions may append.  Any thread. */

@@ -23,6 +23,7 @@ void ebbgc_options_init(struct ebbgc_options *o)
 		.delays = { 4, 2, 0 },
 		.delta = 1,
 		.epoch_percent = 10,
+		.scan_percent = 5,
 	};
 }
 
@@ -57,7 +58,8 @@ static int options_take(struct ebbgc_options *to, const struct ebbgc_options *fr
 	    (to->sizing == EBBGC_GROWABLE && !(to->growth > 1)) ||
 	    (unsigned int)to->mode > EBBGC_MEMLINER ||
 	    (unsigned int)to->residency > EBBGC_RESIDENCY_SIMULATED ||
-	    to->delta > 7 || !to->epoch_percent || to->epoch_percent > 100 ||
+	    to->delta > 7 || !to->epoch_percent || to->epoch_percent > 100 || !to->scan_percent ||
+	    to->scan_percent > 100 ||
 	    (unsigned int)to->stacks > EBBGC_CONSERVATIVE || (unsigned int)to->sizing > EBBGC_FIXED)
 		return -EINVAL;
 	return 0;

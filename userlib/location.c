@@ -8,7 +8,6 @@
 
 #define LOOK_NS 5000000u	/* between two looks while marking */
 #define LOOK_IDLE_NS 100000000u	/* and otherwise */
-#define LOOK_SHARE 20u		/* a look takes at most one part in so many of the time */
 
 static bool stamping(const struct ebbgc_heap *h)
 {
@@ -98,8 +97,8 @@ void location_look(struct ebbgc_heap *h)
 	}
 	cost = now_ns() - now;
 	wait = h->marking ? LOOK_NS : LOOK_IDLE_NS;
-	if (wait < cost * LOOK_SHARE)
-		wait = cost * LOOK_SHARE;
+	if (wait < cost * 100 / h->options.scan_percent)
+		wait = cost * 100 / h->options.scan_percent;
 	__atomic_store_n(&h->look_at, now + cost + wait, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&h->look_lock);
 }

@@ -200,7 +200,7 @@ void memliner_begin(struct ebbgc_heap *h)
 	notes_clear(h);
 	h->park.idle = 0;
 	h->park.cursor = 0;
-	h->park.asked_count = 0;
+	h->park.asked_count = h->park.traced_count = 0;
 	h->cycle_remarks = 0;
 	for (unsigned int i = 0; i < h->marker.tracer_count; i++)
 		h->marker.tracers[i].counts = (struct order_counts){ 0 };
@@ -220,6 +220,7 @@ void memliner_count(struct ebbgc_heap *h)
 		s->woken_objects += c->woken;
 		s->fetch_calls += c->fetch_calls;
 		s->fetched_pages += c->fetched;
+		s->cooled_pages += c->cooled;
 	}
 }
 

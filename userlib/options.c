@@ -133,6 +133,8 @@ static int set_valued(struct ebbgc_options *o, const char *key, const char *valu
 		r = small(value, &o->delta);
 	} else if (!strcmp(key, "epoch")) {
 		r = small(value, &o->epoch_percent);
+	} else if (!strcmp(key, "scan")) {
+		r = small(value, &o->scan_percent);
 	} else if (!strcmp(key, "delays")) {
 		r = delays(value, o->delays);
 	}
@@ -143,7 +145,7 @@ static int set_plain(struct ebbgc_options *o, const char *key)
 {
 	static const struct word features[] = {
 		{ "exact", EBBGC_EXACT }, { "park", EBBGC_PARK }, { "drop", EBBGC_DROP },
-		{ "incognito", EBBGC_INCOGNITO }, { 0 },
+		{ "incognito", EBBGC_INCOGNITO }, { "cold", EBBGC_COLD }, { 0 },
 	};
 	unsigned int feature;
 

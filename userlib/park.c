@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -144,8 +145,8 @@ static void nap(struct ebbgc_heap *h)
 	nanosleep(&time, NULL);
 }
 
-/* Pages in ascending order: one call if the kernel lets us, else one a run. */
-static void fetch(struct tracer *t, const uint32_t *pages, unsigned int n)
+/* Pages in ascending order: one call if the kernel lets us, else one a run.  How many that took. */
+static size_t advise(struct tracer *t, const uint32_t *pages, unsigned int n, int advice)
 {
 	struct park *p = &t->heap->park;
 	struct iovec runs[FETCH_PAGES];
@@ -159,17 +160,15 @@ static void fetch(struct tracer *t, const uint32_t *pages, unsigned int n)
 		else
 			runs[count++] = (struct iovec){ at, PAGE_BYTES };
 	}
-	t->counts.fetched += n;
 	if (p->pidfd >= 0) {
-		t->counts.fetch_calls++;
-		if (syscall(SYS_process_madvise, p->pidfd, runs, count, MADV_WILLNEED, 0) >= 0)
-			return;
+		if (syscall(SYS_process_madvise, p->pidfd, runs, count, advice, 0) >= 0)
+			return 1;
 		close(p->pidfd);
 		p->pidfd = -1;
 	}
-	t->counts.fetch_calls += count;
 	for (size_t i = 0; i < count; i++)
-		madvise(runs[i].iov_base, runs[i].iov_len, MADV_WILLNEED);
+		madvise(runs[i].iov_base, runs[i].iov_len, advice);
+	return count;
 }
 
 /* The next pages with parked work from the cursor on; 0 at the end of the heap. */
@@ -209,7 +208,7 @@ static void await(struct ebbgc_heap *h, uint32_t last)
 	}
 }
 
-/* Asks for a batch and traces the one before. */
+/* Asks for a batch, traces the one before, and has done with the one before that. */
 static void fetch_step(struct tracer *t)
 {
 	struct park *p = &t->heap->park;
@@ -217,13 +216,20 @@ static void fetch_step(struct tracer *t)
 	unsigned int n = next_batch(t->heap, pages);
 
 	if (n)
-		fetch(t, pages, n);
+		t->counts.fetch_calls += advise(t, pages, n, MADV_WILLNEED);
+	t->counts.fetched += n;
+	/* What the program uses of it is used again before it is reclaimed. */
+	if ((t->heap->options.features & EBBGC_COLD) && p->traced_count) {
+		advise(t, p->traced, p->traced_count, MADV_COLD);
+		t->counts.cooled += p->traced_count;
+	}
 	if (p->asked_count)
 		await(t->heap, p->asked[p->asked_count - 1]);
 	for (unsigned int i = 0; i < p->asked_count; i++)
 		take_page(t, p->asked[i]);
-	for (unsigned int i = 0; i < n; i++)
-		p->asked[i] = pages[i];
+	memcpy(p->traced, p->asked, sizeof(p->traced));
+	p->traced_count = p->asked_count;
+	memcpy(p->asked, pages, n * sizeof(*pages));
 	p->asked_count = n;
 }
 

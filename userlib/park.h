@@ -25,7 +25,8 @@ struct park {
 	unsigned int idle;		/* waits in a row in which no page woke */
 	size_t cursor;			/* page where the next batch begins */
 	uint32_t asked[FETCH_PAGES];	/* pages on their way */
-	unsigned int asked_count;
+	uint32_t traced[FETCH_PAGES];	/* pages whose work was taken in the last step */
+	unsigned int asked_count, traced_count;
 	int pidfd;			/* of this process; -1: one madvise() a run of pages */
 };
 

@@ -68,10 +68,15 @@ MODES = (
     Mode("ebb", "mode=memliner,park,drop,lock", ""),
     # Compiled without the barrier: what the program brings in is seen by scans alone.
     Mode("ebb-unnoted", "mode=memliner,park,drop,lock"),
+    Mode("ebb+cold", "mode=memliner,park,cold,drop,lock", ""),
+    Mode("ebb+scan20", "mode=memliner,park,drop,lock,scan=20", ""),
+    # Nobody waits for the program to bring in what is parked.
+    Mode("ebb+eager", "mode=memliner,park,drop,lock,delays=0:0:0", ""),
     Mode("bdwgc", None, "-bdwgc"),
     # Switches alone.
     Mode("memliner+exact", "mode=memliner,exact", ""),
     Mode("memliner+park", "mode=memliner,park", ""),
+    Mode("memliner+park+cold", "mode=memliner,park,cold", ""),
     Mode("concurrent+drop", "mode=concurrent,drop"),
     Mode("concurrent+lock", "mode=concurrent,lock"),
     Mode("concurrent+incognito", "mode=concurrent,incognito"),
@@ -165,7 +170,7 @@ def median(runs, source, key, scale=1):
 def params_of(program, percent, policy, peak, runs, device):
     told = ("epoch_source", "cycles", "epoch", "noted", "noted_lost", "red_objects",
             "explored_objects", "postponed", "parked_objects", "woken_objects", "fetched_pages",
-            "fetch_calls", "stalls", "remarks", "scans")
+            "fetch_calls", "cooled_pages", "stalls", "remarks", "scans", "mutator_cpu_seconds")
     p = {"program": program.name, "local_percent": percent, "policy": policy,
          "peak_mib": peak >> 20, "live_mib": number("MIB", 256), "threads": number("THREADS", 1),
          "markers": number("MARKERS", 1),
@@ -212,8 +217,7 @@ def rows_of(where, params, base, mode, runs):
     target, met = target_of(mode, percent)
     rows.append(measure.row(f"{where}, {mode}", params, [r.seconds for r in base],
                             [r.seconds for r in runs], "s", target, met))
-    if percent >= 100 or mode not in ("memliner", "ebb", "ebb-unnoted", "memliner+exact",
-                                      "memliner+park"):
+    if percent >= 100 or not mode.startswith(("memliner", "ebb")):
         return rows
     judged = mode == "ebb"
     for count, what, bound in ((collector_misses, "collector's misses", FEWER_MISSES),

@@ -324,7 +324,7 @@ static void parked_work_is_woken_and_fetched(void **state)
 	struct ebbgc_stats s;
 	struct fixture f;
 
-	begin(&f, "mode=memliner,park,residency=simulated,delays=2:2:2,min=32M");
+	begin(&f, "mode=memliner,park,cold,residency=simulated,delays=2:2:2,min=32M");
 	f.roots[0] = list_new(f.m, f.node, LONG_LIST);
 	for (int i = 0; i < 100 && !(i > 2 && stats_of(f.heap).woken_objects); i++)
 		cycle_beside(&f, f.roots[0]);
@@ -337,6 +337,8 @@ static void parked_work_is_woken_and_fetched(void **state)
 	assert_true(s.woken_objects > 0);
 	assert_true(s.fetched_pages > 0);
 	assert_true(s.fetch_calls > 0);
+	assert_true(s.cooled_pages > 0);
+	assert_true(s.cooled_pages <= s.fetched_pages);
 	assert_true(s.scans > 0);
 }
 
