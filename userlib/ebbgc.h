@@ -373,8 +373,9 @@ EBBGC_API size_t ebbgc_size_of(ebbgc_mutator_t *mutator, ebbgc_ref_t object);
 /*
  * Every reference inside an object is read and written by these, `object` being the one that
  * holds `slot`.  Stores release, and what is read through a loaded reference is read after it, so
- * an object's contents are seen by who sees its reference.  Racing stores lose no reference: old value and new one are exchanged.  A load
- * may write the slot: the same reference with another stamp.
+ * an object's contents are seen by who sees its reference.  Racing stores lose no reference: old
+ * value and new one are exchanged.  A load may write the slot: the same reference with another
+ * stamp.
  */
 EBBGC_API void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old);
 

@@ -260,8 +260,8 @@ static void report(const char *path, double began, double ended)
 		mutators += mutator_seconds[i];
 	fprintf(f, "{\"program\": \"%s\", \"system\": \"%s\", \"size\": %zu, \"rounds\": %u, "
 		"\"threads\": %u, \"seconds\": %.4f, \"build_seconds\": %.4f, \"cpu_seconds\": %.3f, "
-		"\"mutator_cpu_seconds\": %.4f, \"major_faults\": %ld, \"max_rss_mib\": %ld", program->name, SYSTEM, size, rounds,
-		threads, ended - built_at, built_at - began,
+		"\"mutator_cpu_seconds\": %.4f, \"major_faults\": %ld, \"max_rss_mib\": %ld",
+		program->name, SYSTEM, size, rounds, threads, ended - built_at, built_at - began,
 		(double)usage.ru_utime.tv_sec + (double)usage.ru_utime.tv_usec / 1e6 +
 		(double)usage.ru_stime.tv_sec + (double)usage.ru_stime.tv_usec / 1e6,
 		mutators, usage.ru_majflt, usage.ru_maxrss >> 10);
