@@ -48,7 +48,7 @@ PROGRAMS = (
     Program("regression", "regression", 5400, 12),
     Program("kmeans", "kmeans", 6500, 12),
     Program("closure", "closure", 1750, 3),
-    Program("triangles", "triangles", 2800, 20),
+    Program("triangles", "triangles", 2800, 5),
     Program("orders", "orders", 8200, 4),
 )
 
