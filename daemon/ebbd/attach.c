@@ -500,6 +500,7 @@ void attachment_refresh_stats(struct attachment *t)
 
 void attachments_tick(struct attachments *a)
 {
+	uint64_t now = monotonic_ns();
 	struct ebb_counters c;
 
 	pthread_mutex_lock(&a->lock);
@@ -511,6 +512,7 @@ void attachments_tick(struct attachments *a)
 			attachment_refresh_stats(t);
 		t->swapped_in = c.swapped_in;
 		neighbour_tick(&t->neighbour, c.misses, c.hits + t->mapped_used + c.late);
+		throttle_tick(&t->throttle, c.misses + c.hits + c.late, now);
 		throttle_judge(&t->throttle, c.hits + t->mapped_used + c.late,
 			       c.wasted + t->expired + t->unused);
 	}

@@ -102,11 +102,9 @@ static int on_fault(void *data, void *record, size_t size)
 static bool expired(const struct executor *x, const struct attachment *a,
 		    const struct ebb_prefetch *p, uint64_t now)
 {
-	uint64_t wait = x->config.expire_ns;
-
-	if (a && a->throttle.sample && wait > THROTTLE_WAIT_NS)
-		wait = THROTTLE_WAIT_NS;
-	return p->issued_ns + wait <= now;
+	if (p->issued_ns + x->config.expire_ns <= now)
+		return true;
+	return a && a->throttle.sample && throttle_waited(&a->throttle, p->issued_ns);
 }
 
 /*
@@ -145,7 +143,7 @@ static void sweep(struct executor *x, uint64_t now)
 				filter_add(x->filter, &page[i]);
 				if (a && value[i].issued_ns + IDLE_NS < now)
 					a->idle++;
-				if (a && value[i].issued_ns + THROTTLE_WAIT_NS < now)
+				if (a && throttle_waited(&a->throttle, value[i].issued_ns))
 					a->unused++;
 				continue;
 			}

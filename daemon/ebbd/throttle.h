@@ -17,12 +17,35 @@
 #define THROTTLE_SAMPLE_MOST 64 /* and in so many if that was of no more use */
 
 #define THROTTLE_WAIT_NS 1000000000ULL /* a page that waited so long counts as unused */
+#define THROTTLE_PAUSE_NS 300000000ULL /* without a fault: the program does something else */
 
 struct throttle {
 	uint64_t used, unused;  /* totals at the last judgement */
 	uint32_t sample;        /* one request in so many is acted on; 0: each */
 	uint32_t turn;
+	uint64_t faults;        /* at the last tick */
+	uint64_t active_ns;     /* of the last tick that saw a fault */
+	uint64_t resumed_ns;    /* of the first such after a pause */
 };
+
+/* A tick at @now; @faults is a total: misses and hits. */
+static inline void throttle_tick(struct throttle *t, uint64_t faults, uint64_t now)
+{
+	if (faults == t->faults)
+		return;
+	if (now - t->active_ns > THROTTLE_PAUSE_NS)
+		t->resumed_ns = now;
+	t->active_ns = now;
+	t->faults = faults;
+}
+
+/* Whether there was time to use what was brought in at @issued_ns; a pause is none. */
+static inline bool throttle_waited(const struct throttle *t, uint64_t issued_ns)
+{
+	uint64_t since = issued_ns > t->resumed_ns ? issued_ns : t->resumed_ns;
+
+	return since + THROTTLE_WAIT_NS <= t->active_ns;
+}
 
 /*
  * Totals, in pages.  @unused counts what was wasted and what waits for long: that a

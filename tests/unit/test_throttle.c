@@ -76,6 +76,28 @@ static void what_is_used_late_is_used(void **state)
 	assert_int_equal(t.sample, 0);
 }
 
+#define MS 1000000ULL
+
+static void a_pause_is_no_time_to_use_pages(void **state)
+{
+	struct throttle t = { 0 };
+	uint64_t issued = 10000 * MS, faults = 0;
+
+	for (uint64_t now = 9000 * MS; now <= 10500 * MS; now += 100 * MS)
+		throttle_tick(&t, ++faults, now);
+	assert_false(throttle_waited(&t, issued));
+	throttle_tick(&t, faults, 15000 * MS);
+	assert_false(throttle_waited(&t, issued));
+	/* It goes on: from now on its time runs again. */
+	for (uint64_t now = 20000 * MS; now < 21000 * MS; now += 100 * MS) {
+		throttle_tick(&t, ++faults, now);
+		assert_false(throttle_waited(&t, issued));
+	}
+	throttle_tick(&t, ++faults, 21000 * MS);
+	assert_true(throttle_waited(&t, issued));
+	assert_false(throttle_waited(&t, 20001 * MS));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -84,6 +106,7 @@ int main(void)
 		cmocka_unit_test(a_sample_goes_on_and_opens_it_again),
 		cmocka_unit_test(a_sample_of_no_use_gets_smaller_once),
 		cmocka_unit_test(what_is_used_late_is_used),
+		cmocka_unit_test(a_pause_is_no_time_to_use_pages),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
