@@ -105,7 +105,9 @@ static enum wire_status evict(struct swapd *s, struct donor *d, const struct wir
 		if (!repair_can_leave(s, i, c))
 			return WIRE_NO_ROOM;
 		slab->copy[c].leaving = true;
-		slab->copy[c].since = now_ns();
+		/* Of one that is AWAY it says that REMAP was sent. */
+		if (slab->copy[c].state == COPY_MAPPED)
+			slab->copy[c].since = now_ns();
 		slab->not_before = 0;
 		count_add(&s->count->evictions, 1);
 		return WIRE_OK;

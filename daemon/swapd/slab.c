@@ -146,7 +146,6 @@ void slab_back(struct slab *s, int copy)
 	struct copy *c = &s->copy[copy];
 
 	assert(c->state == COPY_AWAY);
-	c->since = 0;
 	c->state = COPY_MAPPED;
 	s->lost = false;
 }

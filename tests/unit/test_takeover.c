@@ -191,6 +191,39 @@ static void given_up_in_the_end(void **state)
 	}
 }
 
+/* Who is asked for its slabs back resumes them first, and then lets them go. */
+static void asked_back_before_it_is_there(void **state)
+{
+	struct wire_frame evict = { .op = WIRE_EVICT, .generation = 9 }, f;
+	struct donor *d;
+
+	begin(BACKUP);
+	d = take_over_donor("127.0.0.1:1");
+	copy_at(d, 0);
+	copy_at(d, 1);
+	takeover_slabs(&s);
+	greeted(d);
+	assert_int_equal(donor_frame(&s, d, &evict, NULL), 0);
+	assert_int_equal(sent(d, &f), WIRE_EVICT);
+	assert_int_equal(f.status, WIRE_OK);
+	placing_resume(&s, d);
+	for (uint32_t i = 0; i < SLABS; i++) {
+		assert_int_equal(d->tx.count, SLABS + 2 - i);
+		assert_int_equal(sent(d, &f), WIRE_REMAP);
+		assert_int_equal(f.slab, i);
+		assert_int_equal(answered(d, f), 0);
+	}
+	assert_int_equal(sent(d, &f), WIRE_RELEASE);
+	assert_int_equal(sent(d, &f), WIRE_PING);
+	d->pinged = 0;
+	assert_int_equal(takeover_donors(&s), 0);
+	for (uint32_t i = 0; i < SLABS; i++)
+		assert_int_equal(slab_copies(&slabs[i], COPY_AWAY), 0);
+	assert_true(slabs[0].copy[0].leaving);
+	assert_int_not_equal(slabs[0].copy[0].since, 0);
+	end();
+}
+
 /* --- donors ------------------------------------------------------------------------------ */
 
 static void a_quarantine_is_known_at_once(void **state)
@@ -298,6 +331,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(kept_and_asked_for_again),
 		cmocka_unit_test(given_up_in_the_end),
+		cmocka_unit_test(asked_back_before_it_is_there),
 		cmocka_unit_test(a_quarantine_is_known_at_once),
 		cmocka_unit_test(who_has_something_is_not_refused),
 		cmocka_unit_test(nothing_in_clear_goes_to_the_disk),
