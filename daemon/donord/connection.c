@@ -255,6 +255,7 @@ static int greet(struct connection *c, const struct wire_frame *f)
 	strcpy(c->key, c->access.tls.name);
 	strcpy(c->fingerprint, c->access.tls.fingerprint);
 	c->greeted = true;
+	c->answers = c->access.state == ACCESS_BARE;
 	c->borrower = h.borrower;
 	memcpy(c->name, h.name, sizeof(c->name));
 	if (*c->access.tls.name)
@@ -302,7 +303,7 @@ static int join(struct connection *c, const struct wire_frame *f)
 		return 0;
 	}
 	c->home = control->number;
-	c->greeted = true;
+	c->greeted = control->answers = true;
 	memcpy(c->name, control->name, sizeof(c->name));
 	access_guard(&c->access, &c->rx, &c->tx);
 	return 0;

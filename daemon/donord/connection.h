@@ -37,6 +37,7 @@ struct connection {
 	int fd; /* -1 = nobody is there: free, or kept for a successor */
 	uint32_t number;
 	bool greeted, reading, writing; /* the last two: epoll interest */
+	bool answers;        /* greeted and, with a key, its data connection has joined */
 	bool keeps;          /* WIRE_KEEP */
 	uint64_t kept_until; /* ns: it ended, and a successor may come for its loans (resume.h); 0 = no */
 	bool held;           /* a request that has arrived waits for room for its reply */
@@ -98,6 +99,12 @@ void connection_hang_up(struct connection *c);
 static inline bool connection_is_free(const struct connection *c)
 {
 	return c->fd < 0 && !c->kept_until;
+}
+
+/* Whether it takes questions: one that resumes its slabs does not before it can use them. */
+static inline bool connection_may_be_asked(const struct connection *c)
+{
+	return c->fd >= 0 && c->answers;
 }
 
 /*

@@ -69,7 +69,7 @@ static void ask_activity(struct lender *l, struct connection *c)
 	struct wire_frame f = { .op = WIRE_ACTIVITY, .tag = e->round };
 	uint32_t n = 0;
 
-	if (c->asked)
+	if (!connection_may_be_asked(c) || c->asked)
 		return;
 	for (uint32_t i = 0; i < e->count; i++)
 		if (e->drawn[i].owner == c->number)
@@ -112,8 +112,7 @@ void eviction_start(struct lender *l, uint32_t want, uint64_t now)
 	e->deadline = now + EVICTION_ACTIVITY_NS;
 	e->waiting = 0;
 	for (int i = 0; i < CONNECTIONS; i++)
-		if (l->connections[i].fd >= 0)
-			ask_activity(l, &l->connections[i]);
+		ask_activity(l, &l->connections[i]);
 }
 
 int eviction_rates(struct lender *l, struct connection *c, const struct wire_frame *f,
@@ -166,7 +165,7 @@ static void send_evicts(struct lender *l, uint64_t now)
 		if (s->state != LEND_LENT || s->asked != LEND_TO_ASK)
 			continue;
 		/* Of one that is gone, the successor is asked. */
-		if (c->fd < 0 || c->evicts == WIRE_EVICTS) {
+		if (!connection_may_be_asked(c) || c->evicts == WIRE_EVICTS) {
 			l->eviction.to_ask = true;
 			continue;
 		}

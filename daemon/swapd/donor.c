@@ -433,7 +433,9 @@ int donor_frame(struct swapd *s, struct donor *d, const struct wire_frame *f,
 {
 	struct wire_donor told;
 
-	if (f->op != WIRE_HELLO && !donor_up(d))
+	/* What it asks may overtake, on another connection, what its data connection says. */
+	if (f->op != WIRE_HELLO && !donor_up(d) &&
+	    !(d->state == DONOR_GREETING && f->direction == WIRE_REQUEST))
 		return -EPROTO;
 	switch (f->op) {
 	case WIRE_HELLO:

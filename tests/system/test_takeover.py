@@ -85,13 +85,19 @@ def test_server_killed_again_and_again(world, setup):
     assert s.status()["pid"] == s.pid
 
 
+def keyed(tmp_path, name="spark"):
+    """Options of a donor, and of a server, with the same key."""
+    key = tmp_path / f"{name}.key"
+    subprocess.run([BIN / "ebbctl", "key", "create", key, "--name", name], check=True,
+                   stdout=subprocess.DEVNULL)
+    return ["--keys", key], ["--key", key]
+
+
 @only_tcp
 def test_server_killed_with_tls(world, tmp_path):
-    key = tmp_path / "spark.key"
-    subprocess.run([BIN / "ebbctl", "key", "create", key, "--name", "spark"], check=True,
-                   stdout=subprocess.DEVNULL)
-    donor = world.donor(memory="80M", options=["--keys", key])
-    s = world.serve(donor, durability="none", options=["--key", key, "--deadline", "2s"])
+    there, here = keyed(tmp_path)
+    donor = world.donor(memory="80M", options=there)
+    s = world.serve(donor, durability="none", options=[*here, "--deadline", "2s"])
     assert s.status()["donors"][0]["tls"] and s.status()["sealed"]
     p, rnd = world.open(s), random.Random(SEED)
     with load(p) as errors:
@@ -263,6 +269,29 @@ def test_nothing_stays_at_donors(world):
     s.stop()
     # What was shared is made anew; without BYE it would be kept for half a minute.
     wait_for(lambda: free_at(donor) == free, 5, "all of it")
+
+
+@only_tcp
+@pytest.mark.parametrize("durability, key", [("disk", False), ("none", True)], ids=["disk", "keyed"])
+def test_slabs_that_were_asked_back_as_the_server_died(world, tmp_path, durability, key):
+    """The question is the first thing that its successor hears; it has what was there all the same."""
+    there, here = keyed(tmp_path) if key else ([], [])
+    a, b = world.donor(options=there), world.donor(options=there)
+    s = world.serve(a, b, durability=durability, options=[*here, "--deadline", "2s"])
+    p = world.open(s)
+    p.write_random(100)
+    told = wait_for(s.ready, 10, "a standby")
+    os.kill(told["server"], signal.SIGSTOP)
+    a.ask("drain")
+    wait_for(lambda: a.ask()["evictions"]["asked"], 5, "a question")
+    os.kill(told["server"], signal.SIGKILL)
+    p.check()
+    assert wait_for(s.told, 10, "a successor")["server"] == told["standby"]
+    assert s.stats()["donor_losses"] == 0
+    assert not any(slab["state"] == "mapping" for slab in s.slabs().values())
+    wait_for(lambda: a.ask()["lent"] == 0, 30, "all of it back")
+    p.check()
+    assert not failures(s)
 
 
 @only_tcp

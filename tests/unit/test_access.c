@@ -398,6 +398,28 @@ static void replies_do_not_come_by_data(void **state)
 	end_close(&control);
 }
 
+static void nothing_is_asked_before_the_data_connection(void **state)
+{
+	struct end control, data;
+	struct wire_frame loan;
+
+	greet(&control, 0, 7);
+	assert_int_equal(map(&control), WIRE_OK);
+	loan = control.last;
+	w.pool.slabs[loan.slab].asked = LEND_TO_ASK;
+	w.l->eviction.to_ask = true;
+	turn();
+	assert_int_equal(control.c->evicts, 0);
+	join(&data, &control, 0);
+	turn();
+	assert_int_equal(control.c->evicts, 1);
+	assert_int_equal(stream_receive(&control.rx, control.fd, 1 << 20, &ops, &control), 0);
+	assert_int_equal(control.last.op, WIRE_EVICT);
+	assert_int_equal(control.last.slab, loan.slab);
+	end_close(&data);
+	end_close(&control);
+}
+
 static void a_quota_is_the_keys(void **state)
 {
 	struct end first, second, other;
@@ -557,6 +579,7 @@ int main(void)
 		TEST(data_ends_with_control),
 		TEST(a_frame_of_anybody_elses_ends_it),
 		TEST(replies_do_not_come_by_data),
+		TEST(nothing_is_asked_before_the_data_connection),
 		TEST(a_quota_is_the_keys),
 		TEST(only_ones_own_connection_is_replaced),
 		TEST(before_a_greeting),

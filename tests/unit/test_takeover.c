@@ -195,6 +195,7 @@ static void given_up_in_the_end(void **state)
 static void asked_back_before_it_is_there(void **state)
 {
 	struct wire_frame evict = { .op = WIRE_EVICT, .generation = 9 }, f;
+	struct wire_frame remap = { .op = WIRE_REMAP, .direction = WIRE_REPLY };
 	struct donor *d;
 
 	begin(BACKUP);
@@ -202,10 +203,18 @@ static void asked_back_before_it_is_there(void **state)
 	copy_at(d, 0);
 	copy_at(d, 1);
 	takeover_slabs(&s);
-	greeted(d);
+	/* Its data connection has joined, and we have not read that yet. */
+	d->state = DONOR_GREETING;
+	assert_int_equal(donor_frame(&s, d, &remap, NULL), -EPROTO);
 	assert_int_equal(donor_frame(&s, d, &evict, NULL), 0);
-	assert_int_equal(sent(d, &f), WIRE_EVICT);
-	assert_int_equal(f.status, WIRE_OK);
+	greeted(d);
+	evict.slab = 1;
+	assert_int_equal(donor_frame(&s, d, &evict, NULL), 0);
+	for (uint32_t i = 0; i < SLABS; i++) {
+		assert_int_equal(sent(d, &f), WIRE_EVICT);
+		assert_int_equal(f.slab, i);
+		assert_int_equal(f.status, WIRE_OK);
+	}
 	placing_resume(&s, d);
 	for (uint32_t i = 0; i < SLABS; i++) {
 		assert_int_equal(d->tx.count, SLABS + 2 - i);
