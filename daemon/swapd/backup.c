@@ -379,7 +379,8 @@ static void *backup_main(void *data)
 	}
 }
 
-static int open_own(struct backup *b)
+/* What cannot be opened any more (its file system became read-only) is used as it is. */
+static void open_own(struct backup *b)
 {
 	int flags = O_RDWR | O_CLOEXEC | (b->direct ? O_DIRECT : 0);
 	char path[32];
@@ -389,16 +390,17 @@ static int open_own(struct backup *b)
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", b->fd);
 	fd = open(path, flags);
 	if (fd < 0)
-		return -errno;
+		return;
 	b->shared_fd = b->fd;
 	b->fd = fd;
-	return 0;
 }
 
 int backup_claim(struct backup *b)
 {
 	struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 
+	if (b->shared_fd < 0)
+		return 0;
 	/* A file system without locks has nothing to tell. */
 	return fcntl(b->fd, F_OFD_SETLK, &whole) < 0 && (errno == EAGAIN || errno == EACCES) ?
 		       -EAGAIN : 0;
@@ -407,10 +409,9 @@ int backup_claim(struct backup *b)
 int backup_start(struct backup *b, struct slots *slots, struct error *e)
 {
 	pthread_attr_t attr;
-	int r = open_own(b);
+	int r;
 
-	if (r)
-		return fail(e, r, "backup %s: %s", b->path, strerror(-r));
+	open_own(b);
 	b->slots = slots;
 	b->wake_fd = eventfd(0, EFD_CLOEXEC);
 	b->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

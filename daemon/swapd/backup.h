@@ -30,8 +30,8 @@ struct backup_lane {
 };
 
 struct backup {
-	int fd;            /* this process's own, from backup_start() on */
-	int shared_fd;     /* as opened, for all processes of a device; -1 before backup_start() */
+	int fd;            /* this process's own, from backup_start() on, or the shared one */
+	int shared_fd;     /* as opened, for all processes of a device; -1 = that is fd */
 	char path[4096];
 	bool created;      /* by us, so removed by us */
 	bool direct;       /* O_DIRECT */
@@ -61,8 +61,8 @@ _Static_assert((SLOT_COUNT & (SLOT_COUNT - 1)) == 0, "the ring's counters wrap a
 int backup_open(struct backup *b, const char *path, uint64_t size, struct error *e);
 
 /*
- * Opens the file once more, for this process alone, and starts the thread.  Its stack is
- * small: everything is locked.
+ * Opens the file once more, for this process alone, if that can be done, and starts the
+ * thread.  Its stack is small: everything is locked.
  */
 int backup_start(struct backup *b, struct slots *slots, struct error *e);
 
@@ -72,7 +72,9 @@ int backup_start(struct backup *b, struct slots *slots, struct error *e);
  * holds its memory, as who reads /proc/PID/smaps or uses process_vm_readv(2) does for
  * a while; it would change the file, or a slot, behind our back.
  * Transfers hold the file they go to, so a lock of that open file is there until the
- * last of them has ended.
+ * last of them has ended.  0, too, for a process that has no file of its own.  Where it
+ * fails before there is a predecessor, as on NFS, whose flock(2) is such a lock and the
+ * holder's, it tells nothing.
  */
 int backup_claim(struct backup *b);
 

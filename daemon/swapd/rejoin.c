@@ -36,7 +36,7 @@ static bool is_expected(const struct donor *d, uint64_t now)
 
 int takeover_donors(struct swapd *s)
 {
-	bool claimed = false;
+	bool claimed = !backup_there(&s->backup) || s->shared->no_claim;
 
 	for (;;) {
 		struct epoll_event ev[MAX_DONORS];
@@ -44,7 +44,7 @@ int takeover_donors(struct swapd *s)
 		bool expected = false;
 		int n;
 
-		claimed = claimed || !backup_there(&s->backup) || !backup_claim(&s->backup);
+		claimed = claimed || !backup_claim(&s->backup);
 		/* A disk may keep us waiting for ever: then the watchdog is to see that. */
 		if (claimed || now < s->resume_until)
 			count_add(&s->shared->beats, 1);

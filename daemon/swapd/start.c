@@ -420,7 +420,7 @@ int swapd_begin(struct swapd *s, struct device_control *c, struct error *e)
 	if (!r)
 		r = make_own(s, c, e);
 	if (!r && backup_there(&s->backup))
-		backup_claim(&s->backup);
+		s->shared->no_claim = backup_claim(&s->backup) != 0;
 	if (r)
 		fuse_unmount(s);
 	return r;

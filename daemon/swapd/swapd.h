@@ -108,6 +108,7 @@ struct shared {
 	uint64_t takeover_ns;    /* that the last one took */
 	char last_words[160];    /* of a server that ends of its own will; the holder says them */
 	bool watchdog_works;
+	bool no_claim;           /* the backup's locks tell nothing (backup_claim()) */
 	struct donor_record donors[MAX_DONORS];
 	struct sealed_page sealed;
 };

@@ -4,11 +4,13 @@ The server dies, again and again, while its file is written, read and checked: n
 lost, old or exchanged, and no request fails.  No swap is on here.
 """
 import ctypes
+import fcntl
 import mmap
 import os
 import random
 import resource
 import signal
+import struct
 import subprocess
 import threading
 import time
@@ -403,6 +405,20 @@ def test_what_a_dead_server_still_writes_comes_first(world, tmp_path):
         reader.join(10)
         assert not early, "it still writes"
         wait_for(s.told, 10, "a successor")
+        p.check()
+        assert not failures(s)
+
+
+@only_tcp
+def test_a_file_whose_locks_tell_nothing(world, tmp_path):
+    """As on NFS, where the holder's flock(2) is such a lock: nobody waits for them."""
+    with open(tmp_path / "locked", "wb+") as f:
+        lock = struct.pack("hhqqi", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+        fcntl.fcntl(f, fcntl.F_OFD_SETLK, lock)
+        s = world.serve(world.donor(), backup=tmp_path / "locked")
+        p = world.open(s)
+        p.write_random(50)
+        s.kill_server()
         p.check()
         assert not failures(s)
 
