@@ -57,10 +57,13 @@ static void leave_holder(struct holder *h)
  */
 static int fork_child(struct holder *h, struct child *child)
 {
+	uint8_t life = h->server.pid && !h->server.life;
 	int pair[2], pid, r;
 
 	if (pipe2(pair, O_CLOEXEC) < 0)
 		return -errno;
+	h->s->life = &h->s->shared->life[life];
+	*h->s->life = LIFE_WAITS;
 	pid = fork();
 	r = -errno;
 	close(pair[pid ? 1 : 0]);
@@ -69,7 +72,7 @@ static int fork_child(struct holder *h, struct child *child)
 		return r;
 	}
 	if (pid)
-		*child = (struct child){ pid, pair[0] };
+		*child = (struct child){ pid, pair[0], life };
 	else
 		leave_holder(h);
 	return pid;
@@ -165,23 +168,36 @@ static void end_standby(struct holder *h)
 	waitpid(h->standby.pid, NULL, 0);
 }
 
-/* True when it is one too many. */
-static bool count_crash(struct holder *h, int status, uint64_t now)
+bool crashes_count(struct crashes *c, enum server_death death, uint64_t now)
 {
-	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+	if (death == DEATH_NOT_COUNTED)
 		return false;
-	h->crashed[h->crashes++ % HOLDER_CRASHES] = now;
-	return h->crashes >= HOLDER_CRASHES &&
-	       now - h->crashed[h->crashes % HOLDER_CRASHES] < HOLDER_CRASH_SPAN * SECOND;
+	c->in_a_row = death == DEATH_TAKING_OVER ? c->in_a_row + 1 : 0;
+	c->at[c->count++ % HOLDER_CRASHES] = now;
+	return c->in_a_row >= HOLDER_CRASHES ||
+	       (c->count >= HOLDER_CRASHES &&
+		now - c->at[c->count % HOLDER_CRASHES] < HOLDER_CRASH_SPAN * SECOND);
+}
+
+/* Of the server, which has ended with @status. */
+static enum server_death cause_of_death(struct holder *h, int status)
+{
+	uint8_t life = h->s->shared->life[h->server.life];
+
+	if (life == LIFE_SERVES)
+		h->crashes.in_a_row = 0;
+	if (life == LIFE_WAITS || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL))
+		return DEATH_NOT_COUNTED;
+	return life == LIFE_SERVES ? DEATH_SERVING : DEATH_TAKING_OVER;
 }
 
 /* Nobody is to serve any more: errors are better than waiting for ever. */
 static void give_up(struct holder *h)
 {
-	char why[160];
+	char why[192];
 
 	snprintf(why, sizeof(why),
-		 "device %s: its servers crash, %d within %d s; see the lines before, then destroy it and make it anew",
+		 "device %s: its servers crash, %d within %d s or in a row; see the lines before, then destroy it and make it anew",
 		 h->s->options.name, HOLDER_CRASHES, HOLDER_CRASH_SPAN);
 	h->s->shared->watchdog_works = false;
 	/* The connection ends, too, when all of us have closed it. */
@@ -206,15 +222,15 @@ static enum outcome server_died(struct holder *h, int status, uint64_t now)
 		log_err("device %s: its last words: %s", h->s->options.name,
 			h->s->shared->last_words);
 	*h->s->shared->last_words = '\0';
+	crashes_on = crashes_count(&h->crashes, cause_of_death(h, status), now);
 	h->server.pid = 0;
-	crashes_on = count_crash(h, status, now);
 	if (!h->standby.pid) {
 		/* At once, unless it died of being made. */
 		h->fork_at = now - h->forked >= SECOND ? now : now + SECOND;
 	} else {
 		close(h->server.alive_fd);
 		h->server = h->standby;
-		set_standby(h, (struct child){ 0, -1 });
+		set_standby(h, (struct child){ .alive_fd = -1 });
 		h->fork_wait = FORK_WAIT_FIRST;
 		h->fork_at = now + FORK_AFTER;
 	}
@@ -228,7 +244,7 @@ static void standby_died(struct holder *h, uint64_t now)
 	log_err("device %s: standby %d is gone; another one is made", h->s->options.name,
 		h->standby.pid);
 	close(h->standby.alive_fd);
-	set_standby(h, (struct child){ 0, -1 });
+	set_standby(h, (struct child){ .alive_fd = -1 });
 	if (now - h->forked >= LIVED)
 		h->fork_wait = FORK_WAIT_FIRST;
 	h->fork_at = now + h->fork_wait;

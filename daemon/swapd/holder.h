@@ -36,15 +36,31 @@ struct swapd;
 struct child {
 	int pid;      /* 0 = there is none */
 	int alive_fd; /* end of file: it is gone */
+	uint8_t life; /* index of its shared.life[] */
 };
 
 /*
- * So many servers may die of their own doing in such a time: then the device is aborted.
- * A request that is the death of each of them would otherwise be served for ever, while
- * everybody waits.  Who is killed by another (SIGKILL) does not count.
+ * So many servers may die of their own doing in such a time, or one after the other before
+ * they serve, however long each takes: then the device is aborted.  A request that is the
+ * death of each of them would otherwise be served for ever, while everybody waits.
  */
 #define HOLDER_CRASHES 10
 #define HOLDER_CRASH_SPAN 60 /* s */
+
+enum server_death {
+	DEATH_NOT_COUNTED, /* SIGKILL is another's doing; who could not be made never began */
+	DEATH_TAKING_OVER,
+	DEATH_SERVING,
+};
+
+struct crashes {
+	uint64_t at[HOLDER_CRASHES]; /* ns: the last ones, in a ring */
+	uint32_t count;
+	uint32_t in_a_row;           /* takeovers that failed since one succeeded */
+};
+
+/* True when it is one too many. */
+bool crashes_count(struct crashes *c, enum server_death death, uint64_t now);
 
 struct holder {
 	struct swapd *s;
@@ -55,8 +71,7 @@ struct holder {
 	uint64_t fork_at;      /* ns: the next standby is not made before */
 	uint64_t fork_wait;    /* ns: between two tries */
 	uint64_t forked;       /* ns: the last one was made */
-	uint64_t crashed[HOLDER_CRASHES]; /* ns: the last ones, in a ring */
-	uint32_t crashes;
+	struct crashes crashes;
 	struct watchdog watchdog;
 	uint64_t bark_at;      /* ns: the watchdog's next look */
 	bool replaced;         /* nothing moved, so the server was killed if another could follow ... */

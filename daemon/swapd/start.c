@@ -431,6 +431,7 @@ static __attribute__((noreturn)) void serve_out(struct swapd *s, struct device_c
 {
 	int r;
 
+	__atomic_store_n(s->life, LIFE_SERVES, __ATOMIC_RELAXED);
 	device_control_go(c);
 	r = serve_run(s);
 	__atomic_store_n(&s->shared->ended, 1, __ATOMIC_SEQ_CST);
@@ -477,6 +478,7 @@ void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
 	prctl(PR_SET_NAME, "ebb-swapd");
 	__atomic_store_n(&s->shared->server, (uint32_t)getpid(), __ATOMIC_RELAXED);
 	__atomic_store_n(&s->shared->takeovers, s->shared->takeovers + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(s->life, LIFE_TAKES_OVER, __ATOMIC_RELAXED);
 	r = takeover(s);
 	if (r) {
 		/* Who writes to the log may wait for who is swapped out: not before our end. */

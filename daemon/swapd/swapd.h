@@ -92,6 +92,8 @@ struct donor_record {
 	uint8_t leaving;         /* enum donor_leaving bits */
 };
 
+enum life { LIFE_WAITS, LIFE_TAKES_OVER, LIFE_SERVES };
+
 struct shared {
 	struct counters counters;
 	uint64_t beats;          /* rounds of the loop */
@@ -103,6 +105,7 @@ struct shared {
 	/* the holder's: pids, 0 = there is none */
 	uint32_t holder, server, standby;
 	uint32_t takeovers;
+	uint8_t life[2];         /* enum life, of the server and of the standby, each its own */
 	/* SIGTERMs, whichever of the processes got them; the first is the control thread's */
 	uint32_t stops_tried, stops;
 	uint64_t takeover_ns;    /* that the last one took */
@@ -118,6 +121,7 @@ struct swapd {
 	/* absolute; options point here */
 	char mount[PATH_MAX], backup_path[PATH_MAX], key_path[PATH_MAX];
 	struct shared *shared;
+	uint8_t *life;           /* this process's in there */
 	struct counters *count;  /* &shared->counters */
 	struct notes notes;
 

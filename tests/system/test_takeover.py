@@ -513,8 +513,26 @@ def test_servers_that_crash_again_and_again(world):
     with pytest.raises(OSError):
         p.read(0, 1)
     log = machine.read(s.log)
-    assert "its servers crash, 10 within 60 s; see the lines before, then destroy it" in log
+    assert "its servers crash, 10 within 60 s or in a row; see the lines before, then destroy it" in log
     assert not os.path.ismount(s.mount) and not list((s.run / "devices").iterdir())
+
+
+@only_tcp
+def test_servers_that_cannot_be_made_do_not_count(world):
+    """Nor does anybody who waits get an error: it is tried until it can be done."""
+    s = world.serve(world.donor(), durability="none")
+    p = world.open(s)
+    p.write_random(50)
+    told = wait_for(s.ready, 10, "a standby")
+    soft = resource.prlimit(s.pid, resource.RLIMIT_AS, (PAGE, resource.RLIM_INFINITY))[0]
+    kill_both(told)
+    tried = set()
+    wait_for(lambda: tried.update(s.children()) or len(tried - {told["server"], told["standby"]}) > 1,
+             15, "two tries", interval=0.01)
+    resource.prlimit(s.pid, resource.RLIMIT_AS, (soft, resource.RLIM_INFINITY))
+    p.check()
+    assert wait_for(s.told, 10, "a server")["takeovers"] == 1
+    assert not failures(s)
 
 
 @only_tcp

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "swapd/bits.h"
+#include "swapd/holder.h"
 #include "swapd/pages.h"
 #include "swapd/placing.h"
 #include "swapd/swapd.h"
@@ -335,6 +336,34 @@ static void nothing_in_clear_goes_to_the_disk(void **state)
 	end();
 }
 
+/* --- crashes ------------------------------------------------------------------------------ */
+
+static void one_too_many(void **state)
+{
+	struct crashes c = { 0 };
+	uint64_t now = 1000 * SECOND;
+
+	/* As often as somebody likes. */
+	for (int i = 0; i < 100; i++)
+		assert_false(crashes_count(&c, DEATH_NOT_COUNTED, now));
+	/* Within a minute. */
+	for (int i = 0; i < 9; i++)
+		assert_false(crashes_count(&c, i % 2 ? DEATH_SERVING : DEATH_TAKING_OVER, now += SECOND));
+	assert_true(crashes_count(&c, DEATH_SERVING, now + 50 * SECOND));
+	/* Not within one. */
+	c = (struct crashes){ 0 };
+	for (int i = 0; i < 100; i++)
+		assert_false(crashes_count(&c, DEATH_SERVING, now += 7 * SECOND));
+	/* None that serves, however slow they are. */
+	for (int i = 0; i < 9; i++)
+		assert_false(crashes_count(&c, DEATH_TAKING_OVER, now += 100 * SECOND));
+	assert_false(crashes_count(&c, DEATH_SERVING, now += 100 * SECOND));
+	for (int i = 0; i < 9; i++)
+		assert_false(crashes_count(&c, DEATH_TAKING_OVER, now += 100 * SECOND));
+	assert_false(crashes_count(&c, DEATH_NOT_COUNTED, now));
+	assert_true(crashes_count(&c, DEATH_TAKING_OVER, now + 100 * SECOND));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -344,6 +373,7 @@ int main(void)
 		cmocka_unit_test(a_quarantine_is_known_at_once),
 		cmocka_unit_test(who_has_something_is_not_refused),
 		cmocka_unit_test(nothing_in_clear_goes_to_the_disk),
+		cmocka_unit_test(one_too_many),
 	};
 
 	return cmocka_run_group_tests_name("takeover", tests, NULL, NULL);
