@@ -89,6 +89,7 @@ struct donor {
 	bool blamed;             /* for one of them, since the last flush */
 	uint8_t resume;          /* enum donor_resume */
 	uint32_t resume_at;      /* slabs before this one are asked for */
+	uint64_t unmapped_since; /* ns: a slab of a predecessor's could not be mapped; 0 = all could */
 	int unreachable;         /* -errno of what is there, nowhere else, and not in our reach */
 	char why[192];           /* it was lost */
 };

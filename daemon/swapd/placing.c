@@ -177,8 +177,12 @@ static bool is_only(const struct swapd *s, uint32_t index, int copy)
 static bool ask_again(struct swapd *s, struct donor *d, uint32_t index, int c, int error)
 {
 	uint64_t now = now_ns();
-	bool late = now >= s->resume_until;
+	bool late;
 
+	/* Its donor may have come only just in time. */
+	if (!d->unmapped_since)
+		d->unmapped_since = now;
+	late = now - d->unmapped_since >= s->resume_for;
 	if (late && !is_only(s, index, c))
 		return false;
 	tell_unmappable(s, d, error);

@@ -98,8 +98,8 @@ int takeover(struct swapd *s)
 	s->mounted = s->initialised = true;
 	/* They are counted again when they begin; until then nothing stands still. */
 	__atomic_store_n(&s->count->received, s->count->completed, __ATOMIC_RELAXED);
-	s->resume_until = start + (2 * s->options.deadline > PATIENCE ? 2 * s->options.deadline :
-				   PATIENCE);
+	s->resume_for = 2 * s->options.deadline > PATIENCE ? 2 * s->options.deadline : PATIENCE;
+	s->resume_until = start + s->resume_for;
 	donors_take_over(s, start);
 	takeover_slabs(s);
 	let_go_first(s, start);

@@ -148,7 +148,8 @@ struct swapd {
 	struct donor donors[MAX_DONORS];
 	int donor_count;
 	uint64_t borrower;       /* random, for HELLO */
-	uint64_t resume_until;   /* ns: donors are tried again before what they have is given up */
+	/* ns: for so long, until then, donors are tried again before what they have is given up */
+	uint64_t resume_for, resume_until;
 	struct tls_context *tls; /* with a key; NULL = none */
 	struct resolver resolver;
 	uint64_t seed;           /* of the placement */
