@@ -192,17 +192,30 @@ static enum server_death cause_of_death(struct holder *h, int status)
 }
 
 /* Nobody is to serve any more: errors are better than waiting for ever. */
+static void cut(struct holder *h)
+{
+	h->s->shared->watchdog_works = false;
+	h->cut = !watchdog_abort(&h->watchdog, h->s->shared);
+	/* The connection ends, too, when all of us have closed it. */
+	if (!h->cut && h->server.pid)
+		kill(h->server.pid, SIGKILL);
+}
+
 static void give_up(struct holder *h)
 {
-	char why[192];
+	cut(h);
+	note_event(&h->notes, EVENT_DEVICE_ABORTED, LOG_LVL_ERR,
+		   "device %s: its servers crash, %d within %d s or in a row; see the lines before, then destroy it and make it anew",
+		   h->s->options.name, HOLDER_CRASHES, HOLDER_CRASH_SPAN);
+}
 
-	snprintf(why, sizeof(why),
-		 "device %s: its servers crash, %d within %d s or in a row; see the lines before, then destroy it and make it anew",
-		 h->s->options.name, HOLDER_CRASHES, HOLDER_CRASH_SPAN);
-	h->s->shared->watchdog_works = false;
-	/* The connection ends, too, when all of us have closed it. */
-	if (watchdog_abort(&h->watchdog, h->s->shared, why) && h->server.pid)
-		kill(h->server.pid, SIGKILL);
+/* Why a child has ended, if it had the time to say. */
+static void note_last_words(struct holder *h)
+{
+	if (*h->s->shared->last_words)
+		note(&h->notes, LOG_LVL_ERR, "device %s: its last words: %s", h->s->options.name,
+		     h->s->shared->last_words);
+	*h->s->shared->last_words = '\0';
 }
 
 static enum outcome server_died(struct holder *h, int status, uint64_t now)
@@ -213,15 +226,12 @@ static enum outcome server_died(struct holder *h, int status, uint64_t now)
 		end_standby(h);
 		return ENDED;
 	}
-	log_err("device %s: server %d is dead (%s %d); %s", h->s->options.name, h->server.pid,
-		WIFSIGNALED(status) ? "signal" : "exit status",
-		WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
-		h->standby.pid ? "its standby takes over" :
-				 "there is no standby: one is made, if there is memory");
-	if (*h->s->shared->last_words)
-		log_err("device %s: its last words: %s", h->s->options.name,
-			h->s->shared->last_words);
-	*h->s->shared->last_words = '\0';
+	note(&h->notes, LOG_LVL_ERR, "device %s: server %d is dead (%s %d); %s",
+	     h->s->options.name, h->server.pid, WIFSIGNALED(status) ? "signal" : "exit status",
+	     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
+	     h->standby.pid ? "its standby takes over" :
+			      "there is no standby: one is made, if there is memory");
+	note_last_words(h);
 	crashes_on = crashes_count(&h->crashes, cause_of_death(h, status), now);
 	h->server.pid = 0;
 	if (!h->standby.pid) {
@@ -241,8 +251,9 @@ static enum outcome server_died(struct holder *h, int status, uint64_t now)
 
 static void standby_died(struct holder *h, uint64_t now)
 {
-	log_err("device %s: standby %d is gone; another one is made", h->s->options.name,
-		h->standby.pid);
+	note(&h->notes, LOG_LVL_ERR, "device %s: standby %d is gone; another one is made",
+	     h->s->options.name, h->standby.pid);
+	note_last_words(h);
 	close(h->standby.alive_fd);
 	set_standby(h, (struct child){ .alive_fd = -1 });
 	if (now - h->forked >= LIVED)
@@ -280,8 +291,9 @@ static void mend(struct holder *h, uint64_t now)
 		h->fork_wait = FORK_WAIT_FIRST;
 	r = fork_standby(h, &child);
 	if (r) {
-		log_err("device %s: no standby can be made: %s; tried again in %llu s",
-			h->s->options.name, strerror(-r), h->fork_wait / SECOND);
+		note(&h->notes, LOG_LVL_ERR,
+		     "device %s: no standby can be made: %s; tried again in %llu s",
+		     h->s->options.name, strerror(-r), h->fork_wait / SECOND);
 		h->fork_at = now + h->fork_wait;
 		h->fork_wait = h->fork_wait * 2 < FORK_WAIT_MOST ? h->fork_wait * 2 :
 			       FORK_WAIT_MOST;
@@ -318,12 +330,31 @@ static void watch(struct holder *h, uint64_t now)
 		if (!h->server.pid || !h->standby.pid)
 			return;
 		kill(h->server.pid, SIGKILL);
-		log_err("device %s: watchdog: no answer for too long; server %d is killed",
-			h->s->options.name, h->server.pid);
+		note(&h->notes, LOG_LVL_ERR,
+		     "device %s: watchdog: no answer for too long; server %d is killed",
+		     h->s->options.name, h->server.pid);
 		return;
 	}
-	watchdog_abort(&h->watchdog, h->s->shared, "watchdog: no answer for too long");
-	h->s->shared->watchdog_works = false;
+	cut(h);
+	note_event(&h->notes, EVENT_DEVICE_ABORTED, LOG_LVL_ERR,
+		   "watchdog: no answer for too long, device aborted");
+}
+
+/*
+ * The log may be a file on tmpfs, with its page out on this very device: who writes there
+ * waits for who serves.  So that is done when somebody does, and another one would follow
+ * him without us; or when there are errors instead of waiting.
+ */
+static void write_notes(struct holder *h)
+{
+	const struct shared *shared = h->s->shared;
+	uint64_t beats = count_get(&shared->beats);
+	bool served = h->server.pid && shared->life[h->server.life] == LIFE_SERVES &&
+		      beats != h->beats;
+
+	h->beats = beats;
+	if (h->cut || (served && (h->standby.pid || h->fork_wait > FORK_WAIT_FIRST)))
+		notes_log(&h->notes);
 }
 
 static void take_signals(struct holder *h)
@@ -340,6 +371,7 @@ static int clear_away(struct holder *h)
 {
 	h->s->mounted = true;
 	swapd_stop(h->s, h->c);
+	notes_log(&h->notes);
 	return EXIT_FAILED;
 }
 
@@ -357,15 +389,21 @@ int holder_run(struct holder *h, enum swapd_output output)
 		int wait = (int)(h->watchdog.tick_ns / MS) + 1;
 
 		take_signals(h);
-		if (reap(h, now, &status) == ENDED)
-			return WIFEXITED(status) ? WEXITSTATUS(status) : clear_away(h);
+		if (reap(h, now, &status) == ENDED) {
+			if (!WIFEXITED(status))
+				return clear_away(h);
+			notes_log(&h->notes);
+			return WEXITSTATUS(status);
+		}
 		if (h->s->shared->aborted && !h->server.pid)
 			return clear_away(h);
 		mend(h, now);
 		watch(h, now);
-		if (!h->standby.pid && wait > (int)(FORK_AFTER / MS))
+		write_notes(h);
+		if ((!h->standby.pid || h->notes.taken != h->notes.put) &&
+		    wait > (int)(FORK_AFTER / MS))
 			wait = (int)(FORK_AFTER / MS);
 		if (poll(&p, 1, wait) < 0 && errno != EINTR)
-			log_warn("holder: poll: %m");
+			note(&h->notes, LOG_LVL_WARN, "holder: poll: %s", strerror(errno));
 	}
 }

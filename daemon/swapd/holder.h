@@ -27,6 +27,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "common/notes.h"
 #include "start.h"
 #include "watchdog.h"
 
@@ -72,6 +73,9 @@ struct holder {
 	uint64_t fork_wait;    /* ns: between two tries */
 	uint64_t forked;       /* ns: the last one was made */
 	struct crashes crashes;
+	bool cut;              /* there are errors now, instead of waiting */
+	struct notes notes;    /* the holder's: log lines that wait for somebody who serves */
+	uint64_t beats;        /* of the loop, at the last look */
 	struct watchdog watchdog;
 	uint64_t bark_at;      /* ns: the watchdog's next look */
 	bool replaced;         /* nothing moved, so the server was killed if another could follow ... */

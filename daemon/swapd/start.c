@@ -463,7 +463,8 @@ void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
 
 	prctl(PR_SET_NAME, "ebb-standby");
 	if (make_loop(s, &e) || make_own(s, c, &e)) {
-		log_err("standby: %s", e.text);
+		/* Not by the log: it may wait for who is swapped out, and nobody may be serving. */
+		snprintf(s->shared->last_words, sizeof(s->shared->last_words), "%.159s", e.text);
 		_exit(EXIT_FAILED);
 	}
 	p[1].fd = s->signal_fd;
@@ -481,7 +482,6 @@ void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
 	__atomic_store_n(s->life, LIFE_TAKES_OVER, __ATOMIC_RELAXED);
 	r = takeover(s);
 	if (r) {
-		/* Who writes to the log may wait for who is swapped out: not before our end. */
 		snprintf(s->shared->last_words, sizeof(s->shared->last_words),
 			 "slabs at a donor cannot be mapped: %s; raise LimitMEMLOCK= or free memory",
 			 strerror(-r));

@@ -89,15 +89,10 @@ bool watchdog_barks(struct watchdog *w, const struct shared *shared)
 	return v == WATCHDOG_STUCK || (v == WATCHDOG_STOPPED && requests_wait(w));
 }
 
-int watchdog_abort(struct watchdog *w, struct shared *shared, const char *why)
+int watchdog_abort(struct watchdog *w, struct shared *shared)
 {
-	int r;
-
 	__atomic_store_n(&shared->aborted, 1, __ATOMIC_RELAXED);
-	r = write(w->abort_fd, "1", 1) == 1 ? 0 : -errno;
-	/* The line second: who reads it may be who waits. */
-	log_event(EVENT_DEVICE_ABORTED, LOG_LVL_ERR, "%s, device aborted", why);
-	return r;
+	return write(w->abort_fd, "1", 1) == 1 ? 0 : -errno;
 }
 
 void watchdog_close(struct watchdog *w)

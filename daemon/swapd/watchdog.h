@@ -52,8 +52,8 @@ int watchdog_arm(struct watchdog *w, uint32_t connection, uint64_t limit_ns);
 
 /* The rule, once every tick_ns: whether something is to be done.  Allocates nothing. */
 bool watchdog_barks(struct watchdog *w, const struct shared *shared);
-/* Cuts the connection, if that can be done: 0 or -errno; @why is logged. */
-int watchdog_abort(struct watchdog *w, struct shared *shared, const char *why);
+/* Cuts the connection, if that can be done: 0 or -errno. */
+int watchdog_abort(struct watchdog *w, struct shared *shared);
 void watchdog_close(struct watchdog *w);
 
 #endif

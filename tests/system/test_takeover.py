@@ -468,7 +468,8 @@ def test_a_standby_that_cannot_map_what_is_there(world, for_long):
     p.check()
     assert now["takeovers"] == 1 + for_long and (now["server"] == told["standby"]) != for_long
     assert not failures(s)
-    assert not for_long or "its last words: slabs at a donor cannot be mapped" in machine.read(s.log)
+    wait_for(lambda: not for_long or "its last words: slabs at a donor cannot be mapped" in machine.read(s.log),
+             10, "a line in the log")
 
 
 @only_shm
@@ -529,9 +530,11 @@ def test_servers_that_cannot_be_made_do_not_count(world):
     tried = set()
     wait_for(lambda: tried.update(s.children()) or len(tried - {told["server"], told["standby"]}) > 1,
              15, "two tries", interval=0.01)
+    assert "is dead" not in machine.read(s.log), "who writes it may wait for a server"
     resource.prlimit(s.pid, resource.RLIMIT_AS, (soft, resource.RLIM_INFINITY))
     p.check()
     assert wait_for(s.told, 10, "a server")["takeovers"] == 1
+    wait_for(lambda: "is dead (exit status 1); there is no standby" in machine.read(s.log), 10, "a line")
     assert not failures(s)
 
 
