@@ -14,7 +14,7 @@ import struct
 import subprocess
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -396,6 +396,7 @@ def test_what_a_dead_server_still_writes_comes_first(world, tmp_path):
             reader.start()
             p.write(7, os.urandom(PAGE))
             time.sleep(0.5)
+            assert reader.is_alive(), "it holds no memory"
             os.kill(told["server"], signal.SIGKILL)
             time.sleep(1)
             early = "served by its standby now" in machine.read(s.log)
@@ -455,7 +456,8 @@ def no_more_mappings(pid, limit=PAGE):
 @pytest.mark.parametrize("for_long", [False, True], ids=["a moment", "for long"])
 def test_a_standby_that_cannot_map_what_is_there(world, for_long):
     """It tries again, and then lets another process try: nothing is given back."""
-    s = world.serve(world.donor(), durability="none")
+    s = world.serve(world.donor(), durability="none",
+                    options=["--deadline", "500ms" if for_long else "3s"])
     p = world.open(s)
     p.write_random(100)
     told = wait_for(s.ready, 10, "a standby")
@@ -491,6 +493,14 @@ def kill_both(told):
         os.kill(pid, signal.SIGKILL)
 
 
+def kill_all(processes):
+    """True when there is none."""
+    for pid in processes:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return not processes
+
+
 @only_shm
 def test_servers_that_crash_again_and_again(world):
     """Not for ever: after ten of them there are errors, and the log says why."""
@@ -501,8 +511,9 @@ def test_servers_that_crash_again_and_again(world):
     s.do("donors.set", donors=[a.address, b.address])
     wait_for(lambda: len(s.status()["donors"]) == 2 and s.donor_state(1) == "up", 5, "second donor")
     p.write_random(200)
-    for _ in range(9):
-        told = s.told()
+    for i in range(9):
+        # Now and then before there is a standby.
+        told = wait_for(s.ready if i % 3 else s.told, 10, "a server")
         os.kill(told["server"], signal.SIGSEGV)
         wait_for(lambda: (now := s.told()) and now["server"] != told["server"], 10, "another")
     p.check()
@@ -548,9 +559,7 @@ def test_stop_between_two_servers(world):
     kill_both(wait_for(s.ready, 10, "a standby"))
     told = wait_for(s.told, 10, "a server")
     # This one was just made: the holder waits a second before it makes another.
-    for pid in s.children():
-        os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not s.children(), 5, "the end of both")
+    wait_for(lambda: kill_all(s.children()), 5, "the end of both", interval=0.01)
     os.kill(s.pid, signal.SIGTERM)
     assert s.process.wait(10) == 0
     assert not os.path.ismount(s.mount) and told["pid"] not in machine.processes()
