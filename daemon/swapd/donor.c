@@ -624,6 +624,8 @@ void donors_tick(struct swapd *s, uint64_t now)
 				if (d->state == DONOR_UP && overdue(s, d, now))
 					donor_lose(s, d, "no answer within the deadline");
 			}
+			if (d->state == DONOR_UP && d->mapping)
+				placing_ask_later(s, d, now);
 			if (d->state == DONOR_UP && !d->pinged && now >= d->ping_at &&
 			    donor_has_room(d))
 				donor_ping(d, now);

@@ -9,6 +9,8 @@
 #include "swapd.h"
 
 #define SECOND 1000000000ull
+/* In copy.since, MAPPING: refused for now, to be asked for again. */
+#define LATER UINT64_MAX
 /* Where the tag has the copy; the slab's index is below. */
 #define TAG_COPY_SHIFT 32
 
@@ -40,11 +42,19 @@ static int choose(struct swapd *s, const struct slab *slab, uint64_t *seed)
 	return place_choose_by(candidates, s->donor_count, s->options.slab, &rule, seed);
 }
 
+static void send_map(struct donor *d, uint32_t index, int copy)
+{
+	struct wire_frame f = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE };
+	uint8_t payload[WIRE_MAP_SIZE];
+
+	f.tag = (uint64_t)TAG_COPY << TAG_KIND | (uint64_t)copy << TAG_COPY_SHIFT | index;
+	wire_build_map(payload, WIRE_CLASS_SWAP);
+	stream_push(&d->tx, &f, payload, 0);
+}
+
 static bool ask(struct swapd *s, uint32_t index, int donor, uint64_t now)
 {
 	struct slab *slab = &s->table.slabs[index];
-	struct wire_frame f = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE };
-	uint8_t payload[WIRE_MAP_SIZE];
 	struct donor *d = &s->donors[donor];
 	int copy = slab_ask(slab, d->index, now);
 
@@ -55,10 +65,32 @@ static bool ask(struct swapd *s, uint32_t index, int donor, uint64_t now)
 	d->used += d->memory ? d->slab_size : 0;
 	d->copies++;
 	d->mapping++;
-	f.tag = (uint64_t)TAG_COPY << TAG_KIND | (uint64_t)copy << TAG_COPY_SHIFT | index;
-	wire_build_map(payload, WIRE_CLASS_SWAP);
-	stream_push(&d->tx, &f, payload, 0);
+	send_map(d, index, copy);
 	return true;
+}
+
+void placing_ask_later(struct swapd *s, struct donor *d, uint64_t now)
+{
+	for (uint32_t i = 0; i < s->table.count && donor_has_room(d); i++) {
+		struct slab *slab = &s->table.slabs[i];
+		int c = slab_copy_at(slab, d->index);
+
+		if (c < 0 || slab->copy[c].state != COPY_MAPPING || slab->copy[c].since != LATER)
+			continue;
+		slab->copy[c].since = now;
+		send_map(d, i, c);
+	}
+}
+
+/*
+ * What a predecessor was granted and had not written down comes back when we take over, and is
+ * zeroed, or made anew, before it is lent again.  Until then its donor has no room for us,
+ * who had it; and without a backup there may be no other.
+ */
+static bool room_comes_back(struct swapd *s, uint32_t index, uint16_t status)
+{
+	return status == WIRE_NO_SPACE && !backup_there(&s->backup) && now_ns() < s->room_until &&
+	       !placing_possible(s, index);
 }
 
 bool placing_add(struct swapd *s, uint32_t index, int donor, uint64_t now)
@@ -203,6 +235,10 @@ int placing_answered(struct swapd *s, struct donor *d, const struct wire_frame *
 	if (!slab || c >= SLAB_COPIES || slab->copy[c].state != COPY_MAPPING ||
 	    slab->copy[c].donor != d->index)
 		return -EPROTO;
+	if (room_comes_back(s, index, f->status)) {
+		slab->copy[c].since = LATER;
+		return 0;
+	}
 	if (!f->status && d->transport->map_slab)
 		r = d->transport->map_slab(s, d, &slab->copy[c]);
 	if (r == -EPROTO)

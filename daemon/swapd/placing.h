@@ -26,6 +26,9 @@ bool placing_open(struct swapd *s, uint32_t index, uint64_t now);
  */
 bool placing_add(struct swapd *s, uint32_t index, int donor, uint64_t now);
 
+/* Ten times a second: MAPs that @d, which is up, refused and may grant by now. */
+void placing_ask_later(struct swapd *s, struct donor *d, uint64_t now);
+
 /* There may be room again, at a donor that is up: no slab is left alone. */
 void placing_retry(struct swapd *s);
 

@@ -12,6 +12,8 @@
  * backup or another copy it is the only one who has it.
  */
 #define PATIENCE 2000000000ull
+/* A donor makes anew what came back within its second, or little more. */
+#define ROOM_PATIENCE 2000000000ull
 /* Between two looks at donors that are silent. */
 #define LOOK_MS 10
 /* Between two looks at a file that a predecessor has: a moment, as a rule. */
@@ -106,6 +108,7 @@ int takeover(struct swapd *s)
 	r = takeover_donors(s);
 	if (r)
 		return r;
+	s->room_until = now_ns() + ROOM_PATIENCE;
 	takeover_slots(s, SLOT_COUNT);
 	donors_flush(s);
 	__atomic_store_n(&s->shared->takeover_ns, now_ns() - start, __ATOMIC_RELAXED);

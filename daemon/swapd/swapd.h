@@ -150,6 +150,7 @@ struct swapd {
 	uint64_t borrower;       /* random, for HELLO */
 	/* ns: for so long, until then, donors are tried again before what they have is given up */
 	uint64_t resume_for, resume_until;
+	uint64_t room_until;     /* ns: what came back to donors may not be there again before */
 	struct tls_context *tls; /* with a key; NULL = none */
 	struct resolver resolver;
 	uint64_t seed;           /* of the placement */

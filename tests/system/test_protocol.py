@@ -335,7 +335,8 @@ class FakeDonor(threading.Thread):
                 s.sendall(frame(op, tag, direction=1, length=TOLD.size) + self.told())
             elif op == MAP:
                 receive(s, length)
-                s.sendall(frame(op, tag, slab=tag & 0xffff, generation=1, direction=1))
+                s.sendall(frame(op, tag, slab=tag & 0xffff, generation=1, direction=1,
+                                status=self.map_status()))
             elif op == WRITE:
                 self.memory[slab, offset] = receive(s, length)
                 s.sendall(frame(op, tag, slab, generation, offset, length, direction=1))
@@ -345,6 +346,9 @@ class FakeDonor(threading.Thread):
             else:
                 self.other(op)
                 s.sendall(frame(op, tag, slab, generation, direction=1))
+
+    def map_status(self):
+        return 0
 
     def other(self, op):
         """UNMAP, REMAP, RELEASE, BYE."""

@@ -237,6 +237,40 @@ static void asked_back_before_it_is_there(void **state)
 	end();
 }
 
+/* What the dead server gave back, or was about to have, is not there again at once. */
+static void room_that_comes_back(void **state)
+{
+	struct wire_frame f;
+	struct donor *d;
+
+	begin(NO_BACKUP);
+	d = take_over_donor("127.0.0.1:1");
+	greeted(d);
+	d->free = 2 * s.options.slab;
+	s.room_until = now_ns() + 100 * SECOND;
+	activity_write(&slabs[0].activity, 1);
+	assert_true(placing_open(&s, 0, now_ns()));
+	assert_int_equal(sent(d, &f), WIRE_MAP);
+	f.status = WIRE_NO_SPACE;
+	assert_int_equal(answered(d, f), 0);
+	assert_int_equal(slabs[0].copy[0].state, COPY_MAPPING);
+	assert_true(placing_oldest(&s, d) > now_ns());
+	assert_int_equal(sent(d, &f), 0);
+	placing_ask_later(&s, d, now_ns());
+	assert_true(placing_oldest(&s, d) <= now_ns());
+	assert_int_equal(sent(d, &f), WIRE_MAP);
+	/* Once. */
+	placing_ask_later(&s, d, now_ns());
+	assert_int_equal(d->tx.count, 0);
+	f.status = WIRE_NO_SPACE;
+	s.room_until = now_ns();
+	assert_int_equal(answered(d, f), 0);
+	assert_int_equal(slabs[0].copy[0].state, COPY_NONE);
+	assert_false(slabs[0].opening);
+	assert_int_equal(d->mapping, 0);
+	end();
+}
+
 /* --- donors ------------------------------------------------------------------------------ */
 
 static void a_quarantine_is_known_at_once(void **state)
@@ -373,6 +407,7 @@ int main(void)
 		cmocka_unit_test(kept_and_asked_for_again),
 		cmocka_unit_test(given_up_in_the_end),
 		cmocka_unit_test(asked_back_before_it_is_there),
+		cmocka_unit_test(room_that_comes_back),
 		cmocka_unit_test(a_quarantine_is_known_at_once),
 		cmocka_unit_test(who_has_something_is_not_refused),
 		cmocka_unit_test(nothing_in_clear_goes_to_the_disk),
