@@ -102,6 +102,9 @@ static void start(enum aio how)
 	assert_int_equal(slots_init(&q.slots, &e), 0);
 	assert_int_equal(backup_open(&q.b, q.path, PAGES * PAGE, &e), 0);
 	assert_int_equal(backup_start(&q.b, &q.slots, &e), 0);
+	/* One that comes upon the first jobs by itself takes them, and lets the rest gather. */
+	while (!__atomic_load_n(&q.b.sleeping, __ATOMIC_SEQ_CST))
+		usleep(100);
 }
 
 static void stop(void)
