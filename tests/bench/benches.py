@@ -5,7 +5,7 @@ from dataclasses import dataclass
 BETTER = "baseline / ebb: right of 1 ebb is better"
 # What a run can be narrowed or widened with: tests/bench/README.md.
 KNOBS = ("ONLY", "RUNS", "MIB", "PERCENTS", "CPUS", "DONOR", "DELAYS", "MODES", "POLICIES",
-         "POLICY", "THREADS", "MARKERS", "ROUNDS", "FLOOR", "SPIN", "KEEP")
+         "POLICY", "THREADS", "MARKERS", "ROUNDS", "FLOOR", "BESIDE", "SPIN", "KEEP")
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ ALL = (
     Bench("seal", 0.2, "what does it take to seal and to open a page?"),
     Bench("policy", 0.5, "what does a call of each policy take?", also=("hits",)),
     Bench("hooks", 6, "what does a fault cost those who gain nothing?", "method"),
+    Bench("map-ahead", 5, "does it pay to map what was fetched before the program comes?",
+          "method"),
     Bench("neighbour", 6, "what does a greedy neighbour cost a miss?", "method",
           "p99 beside it / p99 alone: right of 1 a miss waits longer"),
     Bench("device", 8, "what does a page cost on its way through the device?", "bench-device",

@@ -66,7 +66,7 @@ class Times:
 
 def built(programs, bench):
     """When the newest was made of what a benchmark measures with."""
-    paths = [*programs.glob("*"), road.REPO / "tests" / "bench" / f"{bench.name}.py"]
+    paths = [*programs.glob("*"), road.REPO / "tests" / "bench" / f"{bench.name.replace('-', '_')}.py"]
     return max((p.stat().st_mtime for p in paths if p.exists()), default=0)
 
 

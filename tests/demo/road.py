@@ -62,12 +62,14 @@ class Interrupts:
         self.deferring, self.pending = 0, None
 
     def __enter__(self):
-        self.before = {n: signal.signal(n, self.on_signal) for n in self.NUMBERS}
+        # Signals come to the main thread; a test may be in another one.
+        ours = threading.current_thread() is threading.main_thread()
+        self.before = {n: signal.signal(n, self.on_signal) for n in self.NUMBERS if ours}
         return self
 
     def __exit__(self, *_):
-        for n in self.NUMBERS:
-            signal.signal(n, self.before[n])
+        for n, handler in self.before.items():
+            signal.signal(n, handler)
 
     def on_signal(self, number, frame):
         if self.deferring:
