@@ -33,7 +33,7 @@ class Boot:
     cpus: int = 1
     systemd: bool = False
     by_name: bool = False # only when its group is asked for: too long for `make check`
-    kernels: tuple = SERIES # of these, when no kernel is asked for
+    kernels: tuple = tuple(SERIES) # of these, when no kernel is asked for
 
 
 BOOTS = (
