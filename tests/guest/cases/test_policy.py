@@ -47,7 +47,7 @@ def test_map_ahead(donor, device, cgroup, logs):
         assert told["bad"] == 0
         # On one emulated processor the program is often faster: a fifth of its pages were mapped.
         assert did["mapped"] > told["pages"] / 16, (did, stats)
-        assert stats["hits"] + stats["late"] > told["pages"], (did, stats)
+        assert stats["hits"] + stats["late"] > told["pages"] / 2, (did, stats)
         assert stats["hits"] + stats["late"] > 2 * stats["misses"], (did, stats)
         # The program is gone: all that was brought in is accounted for as used or wasted.
         wait_for(lambda: parts.stats(c)["outstanding"] == 0, 30, "pages nobody accounts for")
