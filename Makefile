@@ -77,7 +77,7 @@ help:
 
 ## make                  build everything under build/
 ## sudo make demo        six real programs on remote memory, with and without ebb
-## sudo make check       every test but the kernel module's; skips are listed with their reasons
+## sudo make check       every test but the kernel module's and the packages'; skips are listed with their reasons
 ## sudo make soak [HOURS=1] [SEED=n]  donors, links and disks fail at random; no page is lost; GUEST=1 swaps
 ## make unit             the unit tests alone (no root); SANITIZE=1 for ASan and UBSan
 ## make gc-sanitize       libebbgc's tests under ThreadSanitizer, AddressSanitizer and UBSan

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -108,7 +109,9 @@ def hammer(p, first, count, seed, stop, errors):
         errors.append(e)
 
 
-def hammer_all(p, seconds, meanwhile=lambda: None, threads=6):
+@contextmanager
+def load(p, threads=4):
+    """Writers that check what they read, each on its part of the file."""
     stop, errors = threading.Event(), []
     each = p.size // PAGE // threads
     crew = [threading.Thread(target=hammer, args=(p, i * each, each, i, stop, errors))
@@ -116,15 +119,20 @@ def hammer_all(p, seconds, meanwhile=lambda: None, threads=6):
     for t in crew:
         t.start()
     try:
-        time.sleep(seconds / 2)
-        meanwhile()
-        time.sleep(seconds / 2)
+        yield errors
     finally:
         stop.set()
         for t in crew:
             t.join(60)
-    assert not any(t.is_alive() for t in crew)
+    assert not any(t.is_alive() for t in crew), "a request was never answered"
     assert not errors, errors[0]
+
+
+def hammer_all(p, seconds, meanwhile=lambda: None):
+    with load(p, threads=6):
+        time.sleep(seconds / 2)
+        meanwhile()
+        time.sleep(seconds / 2)
 
 
 def test_concurrent_requests(world):

@@ -14,7 +14,7 @@ import struct
 import subprocess
 import threading
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -25,7 +25,7 @@ from dataplane import donor_at, pages, place, server, transport, world    # fixt
 from machine import BIN, wait_for
 from protocol import BYE, KEEP, MAP, READ, RELEASE, REMAP, RESUME, WRITE, connect, frame, hello, reply
 from test_copies import slabs_at, whole
-from test_dataplane import hammer
+from test_dataplane import load
 from test_protocol import FakeDonor
 
 pytestmark = pytest.mark.beside
@@ -33,25 +33,6 @@ pytestmark = pytest.mark.beside
 NO_SPACE, NO_SLAB, NO_SESSION = 5, 6, 10
 SEED = int(os.environ.get("EBB_TAKEOVER_SEED", 1))
 KILLS = int(os.environ.get("EBB_TAKEOVER_KILLS", 6))
-
-
-@contextmanager
-def load(p, threads=4):
-    """Writers that check what they read, each on its part of the file."""
-    stop, errors = threading.Event(), []
-    each = p.size // PAGE // threads
-    crew = [threading.Thread(target=hammer, args=(p, i * each, each, i, stop, errors))
-            for i in range(threads)]
-    for t in crew:
-        t.start()
-    try:
-        yield errors
-    finally:
-        stop.set()
-        for t in crew:
-            t.join(60)
-    assert not any(t.is_alive() for t in crew), "a request was never answered"
-    assert not errors, errors[0]
 
 
 def failures(s):
