@@ -58,8 +58,10 @@ def make_stale(plain):
 
 
 def make_exchanged(plain):
-    data = plain.read()
-    plain.write(data[PAGE:] + data[:PAGE])
+    """Pages with something in them, each in its neighbour's place."""
+    pages = [(i, page) for i, page in enumerate(pages_of(plain.read())) if any(page)]
+    for (i, _), (_, other) in zip(pages, pages[1:]):
+        plain.write(other, i)
 
 
 def make_lost(plain):
