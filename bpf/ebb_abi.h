@@ -11,7 +11,7 @@
 #include <linux/types.h>
 #endif
 
-#define EBB_ABI 2
+#define EBB_ABI 3
 
 #define EBB_PAGE_SHIFT 12
 #define EBB_MAX_CGROUPS 1024
@@ -50,6 +50,7 @@ struct ebb_cgroup {
 	__u32 flags;                /* enum ebb_cgroup_flags, of the owner */
 	__u32 room;                 /* pages it may have outstanding */
 	__u32 slowdown;             /* tenths of a percent offloading may cost; a note of ebbd's to itself */
+	__u64 timely_ns;            /* a prefetched page is used within so long, or by chance; 0 = not known */
 };
 
 /* maps/params: owner id -> parameters of its policy, in the policy's order. */
@@ -77,6 +78,7 @@ struct ebb_counters {
 	__u64 late_ns;              /* total time in late hits */
 	__u64 gc_misses;            /* those of misses a collector's threads caused */
 	__u64 gc_hits;              /* those of hits and late, likewise */
+	__u64 by_chance;            /* those of hits that came after timely_ns */
 	__u64 miss_hist[EBB_HIST];  /* ns a miss took */
 	__u64 hit_hist[EBB_HIST];   /* ns a hit took, late ones included */
 };
@@ -105,6 +107,7 @@ struct ebb_cgroup_stats {
 	__u64 late_ns;
 	__u64 gc_misses;
 	__u64 gc_hits;
+	__u64 by_chance;
 	__u64 miss_ns_log2[EBB_HIST];
 	__u64 hit_ns_log2[EBB_HIST];
 };
@@ -277,10 +280,10 @@ struct ebb_executor {
 
 #define EBB_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type)
 EBB_ASSERT_SIZE(struct ebb_meta, 56);
-EBB_ASSERT_SIZE(struct ebb_cgroup, 24);
+EBB_ASSERT_SIZE(struct ebb_cgroup, 32);
 EBB_ASSERT_SIZE(struct ebb_params, 64);
-EBB_ASSERT_SIZE(struct ebb_counters, 18 * 8 + 2 * EBB_HIST * 8);
-EBB_ASSERT_SIZE(struct ebb_cgroup_stats, 160 + 20 * 8 + 2 * EBB_HIST * 8);
+EBB_ASSERT_SIZE(struct ebb_counters, 19 * 8 + 2 * EBB_HIST * 8);
+EBB_ASSERT_SIZE(struct ebb_cgroup_stats, 160 + 21 * 8 + 2 * EBB_HIST * 8);
 EBB_ASSERT_SIZE(struct ebb_proc, 72);
 EBB_ASSERT_SIZE(struct ebb_page, 16);
 EBB_ASSERT_SIZE(struct ebb_prefetch, 16);

@@ -138,10 +138,10 @@ static __always_inline void record(const struct ebb_fault *f)
 	bpf_ringbuf_submit(t, BPF_RB_NO_WAKEUP);
 }
 
-/* Counts a swap fault and hands it to the policy of @owner. */
+/* Counts a swap fault and hands it to the policy of @owner; @issued: when its page was asked for. */
 static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct task_struct *task,
 				      struct ebb_cgroup *cg, __u64 owner, struct task_stamp *stamp,
-				      __u64 vpn, __u32 kind, __u64 now, __u64 start)
+				      __u64 vpn, __u32 kind, __u64 now, __u64 start, __u64 issued)
 {
 	__u64 ids = bpf_get_current_pid_tgid();
 	struct ebb_counters *c = counters_of(owner);
@@ -171,6 +171,8 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 		stamp->reads = 0;
 	}
 	count_fault(c, kind, f->duration_ns, f->role);
+	if (kind == EBB_HIT && cg->timely_ns && now - issued > cg->timely_ns)
+		c->by_chance++;
 	if (cg->flags & EBB_CGROUP_RECORD)
 		record(f);
 	if (kind != EBB_HIT || !stamp || !(stamp->hits++ & 15)) {
@@ -214,7 +216,7 @@ int fault_minor(struct bpf_perf_event_data *ctx)
 		.vpn = ctx->addr >> EBB_PAGE_SHIFT,
 	};
 	__u32 kind = EBB_HIT, bit = ebb_filter_bit(page.tgid, page.vpn);
-	__u64 owner, start = 0, now;
+	__u64 owner, issued, start = 0, now;
 	struct task_struct *task;
 	struct ebb_prefetch *pre;
 	struct ebb_cgroup *cg;
@@ -228,6 +230,7 @@ int fault_minor(struct bpf_perf_event_data *ctx)
 	if (!pre)
 		return 0;
 	owner = pre->owner;
+	issued = pre->issued_ns;
 	if (bpf_map_delete_elem(&prefetched, &page))
 		return 0; /* another thread's fault on the same page came first */
 	cg = bpf_map_lookup_elem(&cgroups, &owner);
@@ -240,7 +243,7 @@ int fault_minor(struct bpf_perf_event_data *ctx)
 		if (s->nvcsw != task->nvcsw)
 			kind = EBB_LATE;
 	}
-	return swap_fault(ctx, task, cg, owner, s, page.vpn, kind, now, start);
+	return swap_fault(ctx, task, cg, owner, s, page.vpn, kind, now, start, issued);
 }
 
 static long vma_is_file(struct task_struct *task, struct vm_area_struct *vma, void *file)
@@ -283,11 +286,11 @@ int fault_major(struct bpf_perf_event_data *ctx)
 	if (pre && bpf_map_delete_elem(&prefetched, &page))
 		pre = NULL;
 	if (pre && !read_ns)
-		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_LATE, now, start);
+		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_LATE, now, start, now);
 	if (pre)
 		c->wasted++; /* brought in, and gone again before it was asked for */
 	if (read_ns)
-		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_MISS, now, start);
+		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_MISS, now, start, now);
 	bpf_find_vma(task, ctx->addr, vma_is_file, &file, 0);
 	if (file)
 		c->file_majors++;

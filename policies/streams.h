@@ -25,6 +25,10 @@
 #define STREAM_LEAP 8192        /* and no more than so many of a long one: what is resident goes unseen */
 #define STREAM_AGE_SHIFT 6      /* one that has seen much ages 64 times as slowly as one that has not */
 #define STREAM_IDLE 2048        /* faults of the process after which a stream has no share in room */
+#define STREAM_SPAN 1024        /* faults of the process between two looks at how many continue a stream */
+#define STREAM_RARE 64          /* fewer than so many of them are hardly worth a search each: */
+#define STREAM_REST 512         /* then, of so many that no guess finds a stream for, */
+#define STREAM_BURST 64         /* these in a row are searched for one */
 #define STREAM_JUDGE 256        /* pages asked for between two looks at how many were used */
 
 struct stream {
@@ -53,6 +57,8 @@ struct streams {
 	__u32 kin;              /* newest stream with a stride of the thread that faults, or STREAMS */
 	__u32 asked, used;      /* pages since the last judgement */
 	__u32 doubt;            /* 1: little of what is asked for is used; ask for more proof */
+	__u32 continued;        /* faults that continued a stream, since the last multiple of STREAM_SPAN */
+	__u32 rare;             /* 1: few do */
 	/* Guesses which stream a fault belongs to, before all of them are looked at. */
 	__u8 by_thread[GUESSES], by_place[GUESSES];
 	/* Pages passed by the stream that asked at this fault, and its stride; 0 = none did. */
@@ -307,6 +313,20 @@ static __always_inline __u64 streams_guess(const struct streams *s, const struct
 	return stream_next(s, i, f) ? i % STREAMS : STREAMS;
 }
 
+/* Whether to look at all streams for one: where accesses are random that costs more than it finds. */
+static __always_inline int streams_search(const struct streams *s)
+{
+	return !s->rare || s->clock % STREAM_REST < STREAM_BURST;
+}
+
+static __always_inline void streams_tick(struct streams *s)
+{
+	if (++s->clock % STREAM_SPAN)
+		return;
+	s->rare = s->continued < STREAM_RARE;
+	s->continued = 0;
+}
+
 static __always_inline enum stream_match streams_fault(const struct ebb_fault *f, struct streams *s,
 						       __u64 max)
 {
@@ -315,11 +335,14 @@ static __always_inline enum stream_match streams_fault(const struct ebb_fault *f
 	__s64 delta;
 	__u32 i;
 
-	s->clock++;
+	streams_tick(s);
 	s->passed = 0;
 	best = streams_guess(s, f);
-	if (best >= STREAMS)
+	if (best >= STREAMS) {
+		if (!streams_search(s))
+			return STREAM_NONE;
 		best = streams_best(s, f->vpn, f->tid);
+	}
 	i = best & 0xff;
 	if (i >= STREAMS)
 		return STREAM_NONE;
@@ -341,6 +364,7 @@ static __always_inline enum stream_match streams_fault(const struct ebb_fault *f
 		st->cluster = f->cluster;
 		s->by_thread[f->tid % GUESSES] = i;
 		s->by_place[f->vpn / STREAM_NEAR % GUESSES] = i;
+		s->continued++;
 		stream_ask(f, s, st, max);
 		return STREAM_CONTINUED;
 	}

@@ -66,6 +66,7 @@ const struct metric metrics[] = {
 	CGROUP("dropped", "Requests lost because the ring was full."),
 	CGROUP("gc_misses", "Misses of a collector's threads."),
 	CGROUP("gc_hits", "Hits of a collector's threads, late ones included."),
+	CGROUP("by_chance", "Hits on pages that had waited for so long that chance explains them."),
 	HISTOGRAM(ROWS_CGROUP, "ebb_cgroup_miss_seconds", "miss_ns_log2", "miss_ns",
 		  "How long misses took."),
 	HISTOGRAM(ROWS_CGROUP, "ebb_cgroup_hit_seconds", "hit_ns_log2", NULL,

@@ -65,12 +65,11 @@ static int rebalance(struct attachments *a, struct error *e)
 	return r;
 }
 
-static int write_maps(struct attachments *a, const struct attachment *t, struct error *e)
+static int write_entry(struct attachments *a, struct attachment *t)
 {
 	struct ebb_cgroup c = { .owner = t->cgroup.id, .policy = t->slot, .room = t->room,
-				.flags = EBB_CGROUP_ATTACHED, .slowdown = t->slowdown };
-	struct ebb_counters zero[a->plane->cpus];
-	struct plane *p = a->plane;
+				.flags = EBB_CGROUP_ATTACHED, .slowdown = t->slowdown,
+				.timely_ns = t->throttle.timely_ns };
 
 	if (t->place == RUN_DAEMON)
 		c.flags |= EBB_CGROUP_DAEMON;
@@ -78,11 +77,20 @@ static int write_maps(struct attachments *a, const struct attachment *t, struct 
 		c.flags |= EBB_CGROUP_DECLARED;
 	if (t->recording)
 		c.flags |= EBB_CGROUP_RECORD;
+	t->timely_told = c.timely_ns;
+	return bpf_map_update_elem(a->plane->cgroups, &t->cgroup.id, &c, BPF_ANY);
+}
+
+static int write_maps(struct attachments *a, struct attachment *t, struct error *e)
+{
+	struct ebb_counters zero[a->plane->cpus];
+	struct plane *p = a->plane;
+
 	memset(zero, 0, sizeof(zero));
 	if (bpf_map_update_elem(p->params, &t->cgroup.id, &t->params, BPF_ANY) ||
 	    (bpf_map_update_elem(p->counters, &t->cgroup.id, zero, BPF_NOEXIST) &&
 	     errno != EEXIST) ||
-	    bpf_map_update_elem(p->cgroups, &t->cgroup.id, &c, BPF_ANY))
+	    write_entry(a, t))
 		return fail(e, errno, "%s: cannot be tracked: %s; at most %u cgroups can",
 			    t->cgroup.path, strerror(errno), EBB_MAX_CGROUPS);
 	plane_flush_cache(p);
@@ -498,6 +506,12 @@ void attachment_refresh_stats(struct attachment *t)
 	t->writeback = at ? strtoull(at + strlen(key), NULL, 10) : 0;
 }
 
+/* Whether one is over a quarter more than the other. */
+static bool apart(uint64_t a, uint64_t b)
+{
+	return 4 * a > 5 * b || 4 * b > 5 * a;
+}
+
 void attachments_tick(struct attachments *a)
 {
 	uint64_t now = monotonic_ns();
@@ -512,9 +526,12 @@ void attachments_tick(struct attachments *a)
 			attachment_refresh_stats(t);
 		t->swapped_in = c.swapped_in;
 		neighbour_tick(&t->neighbour, c.misses, c.hits + t->mapped_used + c.late);
-		throttle_tick(&t->throttle, c.misses + c.hits + c.late, now);
-		throttle_judge(&t->throttle, c.hits + t->mapped_used + c.late,
-			       c.wasted + t->expired + t->unused);
+		throttle_tick(&t->throttle, c.misses + c.hits + c.late, c.by_chance, t->room, now);
+		throttle_judge(&t->throttle,
+			       c.hits - t->throttle.by_chance + t->mapped_used + c.late,
+			       c.wasted + t->expired + t->unused + t->throttle.by_chance);
+		if (apart(t->throttle.timely_ns, t->timely_told))
+			write_entry(a, t);
 	}
 	for (uint32_t i = 0; i < a->n; i++) {
 		struct attachment *root = a->item[i];

@@ -48,6 +48,7 @@ struct attachment {
 	uint64_t expired;         /* given up unread: wasted, by estimate */
 	uint64_t mapped_used;     /* hits that took no fault, by estimate (map_ahead.h) */
 	struct throttle throttle; /* of what its policy asks for */
+	uint64_t timely_told;     /* its timely_ns as the BPF programs know it */
 	struct neighbour neighbour; /* whether it waits behind what others are fetched */
 	uint64_t idle;            /* outstanding for so long that they are hardly on their way */
 	uint64_t unused;          /* outstanding for so long that they were hardly needed */

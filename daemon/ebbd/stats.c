@@ -36,6 +36,7 @@ static void total(const struct attachments *a, const struct attachment *t,
 	s->late_ns = c.late_ns;
 	s->gc_misses = c.gc_misses;
 	s->gc_hits = c.gc_hits;
+	s->by_chance = c.by_chance;
 	memcpy(s->miss_ns_log2, c.miss_hist, sizeof(s->miss_ns_log2));
 	memcpy(s->hit_ns_log2, c.hit_hist, sizeof(s->hit_ns_log2));
 }
@@ -88,7 +89,7 @@ void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows)
 		FIELD(outstanding), FIELD(file_majors), FIELD(zero_majors), FIELD(swapped_in),
 		FIELD(swapped_out), FIELD(written), FIELD(shared), FIELD(epochs), FIELD(requests),
 		FIELD(request_pages), FIELD(dropped), FIELD(miss_ns), FIELD(late_ns),
-		FIELD(gc_misses), FIELD(gc_hits),
+		FIELD(gc_misses), FIELD(gc_hits), FIELD(by_chance),
 #undef FIELD
 	};
 	struct ebb_cgroup_stats s;

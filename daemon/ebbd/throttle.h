@@ -12,11 +12,14 @@
 #include <stdint.h>
 
 #define THROTTLE_SETTLED 256    /* pages used or wasted between two judgements */
-#define THROTTLE_SHARE 3        /* throttled when less than 1 / this was used */
+#define THROTTLE_SHARE 2        /* throttled when less than 1 / this was used */
 #define THROTTLE_SAMPLE 16      /* then one request in so many is acted on, */
 #define THROTTLE_SAMPLE_MOST 64 /* and in so many if that was of no more use */
 
-#define THROTTLE_WAIT_NS 1000000000ULL /* a page that waited so long counts as unused */
+/* A page that waited so long is unused, or used by chance: see throttle_tick(). */
+#define THROTTLE_TIMELY_MIN 100000000ULL
+#define THROTTLE_TIMELY_MAX 10000000000ULL
+#define THROTTLE_SLACK 256      /* faults */
 #define THROTTLE_PAUSE_NS 300000000ULL /* without a fault: the program does something else */
 
 struct throttle {
@@ -24,17 +27,43 @@ struct throttle {
 	uint32_t sample;        /* one request in so many is acted on; 0: each */
 	uint32_t turn;
 	uint64_t faults;        /* at the last tick */
+	uint64_t fault_ns;      /* mean time from one to the next, pauses apart; 0: not known */
+	uint64_t timely_ns;     /* 0: not known */
+	uint64_t told;          /* @by_chance at the last tick */
+	uint64_t by_chance;     /* of those, what does not follow from a pause */
 	uint64_t active_ns;     /* of the last tick that saw a fault */
 	uint64_t resumed_ns;    /* of the first such after a pause */
 };
 
-/* A tick at @now; @faults is a total: misses and hits. */
-static inline void throttle_tick(struct throttle *t, uint64_t faults, uint64_t now)
+/*
+ * A tick at @now; totals: @faults, misses and hits, and of the hits those that
+ * came after timely_ns, @by_chance.
+ *
+ * Where accesses are random, any page is touched sooner or later, and half of
+ * what was brought in for nothing is used before it is evicted.  What a policy
+ * foresaw is used before @room other pages are: no more than these may wait.
+ * Whoever pauses uses what it had on its way when it goes on.
+ */
+static inline void throttle_tick(struct throttle *t, uint64_t faults, uint64_t by_chance,
+				 uint32_t room, uint64_t now)
 {
+	uint64_t mean, timely;
+
 	if (faults == t->faults)
 		return;
 	if (now - t->active_ns > THROTTLE_PAUSE_NS)
 		t->resumed_ns = now;
+	if (now - t->resumed_ns > t->timely_ns)
+		t->by_chance += by_chance - t->told;
+	t->told = by_chance;
+	if (now != t->resumed_ns) {
+		mean = (now - t->active_ns) / (faults - t->faults);
+		t->fault_ns = t->fault_ns ? (3 * t->fault_ns + mean) / 4 : mean;
+		timely = t->fault_ns * (room + THROTTLE_SLACK);
+		if (timely < THROTTLE_TIMELY_MIN)
+			timely = THROTTLE_TIMELY_MIN;
+		t->timely_ns = timely < THROTTLE_TIMELY_MAX ? timely : THROTTLE_TIMELY_MAX;
+	}
 	t->active_ns = now;
 	t->faults = faults;
 }
@@ -44,13 +73,13 @@ static inline bool throttle_waited(const struct throttle *t, uint64_t issued_ns)
 {
 	uint64_t since = issued_ns > t->resumed_ns ? issued_ns : t->resumed_ns;
 
-	return since + THROTTLE_WAIT_NS <= t->active_ns;
+	return since + (t->timely_ns ? t->timely_ns : THROTTLE_TIMELY_MAX) <= t->active_ns;
 }
 
 /*
- * Totals, in pages.  @unused counts what was wasted and what waits for long: that a
- * page was of no use is only known once it is lost, which may be thousands of
- * pages later.  A page that is used after all leaves it, so that it may fall.
+ * Totals, in pages.  @unused counts what was wasted, what was used by chance, and what
+ * waits for long: that a page was of no use is only known once it is lost, which may be
+ * thousands of pages later.  A page that is used after all leaves it, so that it may fall.
  */
 static inline void throttle_judge(struct throttle *t, uint64_t used, uint64_t unused)
 {

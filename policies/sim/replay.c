@@ -9,6 +9,7 @@
 #include "policies/sim/replay.h"
 
 #define HIT_NS 1000             /* about what a fault that finds its page in the swap cache takes */
+#define TICK_NS 100000000       /* as daemon/ebbd/main.c */
 #define OWNER 1                 /* of all faults: one cgroup */
 /* Pages in a row are one request: each keeps the device busy this many times less (docs/trace.md). */
 #define IN_A_ROW 3
@@ -60,6 +61,8 @@ struct replay {
 	uint64_t channel_ns;    /* when the device has sent all it was asked for */
 	uint64_t asked_vpn;     /* that was prefetched last */
 	struct throttle throttle;
+	uint64_t ticked_ns;     /* when that was told the faults so far */
+	uint64_t by_chance;     /* hits that came too late to have been foreseen */
 	struct ebb_policy_sim *process;
 };
 
@@ -295,6 +298,19 @@ static void page_out_behind(struct replay *r, const struct ebb_request *q)
 			q->at - (uint64_t)q->stride * back, q->stride, q->passed });
 }
 
+/* As ebbd does at its ticks. */
+static void judge(struct replay *r, uint64_t now)
+{
+	const struct sim_result *x = r->result;
+	struct throttle *t = &r->throttle;
+
+	if (now - r->ticked_ns >= TICK_NS) {
+		throttle_tick(t, x->misses + x->hits + x->late, r->by_chance, (uint32_t)r->room, now);
+		r->ticked_ns = now;
+	}
+	throttle_judge(t, x->hits - t->by_chance + x->late, x->wasted + t->by_chance);
+}
+
 static int on_request(void *data, const struct ebb_request *q)
 {
 	struct replay *r = data;
@@ -309,7 +325,7 @@ static int on_request(void *data, const struct ebb_request *q)
 		break;
 	case EBB_OP_PREFETCH:
 	case EBB_OP_LIST:
-		throttle_judge(&r->throttle, r->result->hits + r->result->late, r->result->wasted);
+		judge(r, q->time_ns);
 		if (!throttle_passes(&r->throttle)) {
 			r->result->throttled++;
 			break;
@@ -377,6 +393,8 @@ static bool fault_of(struct replay *r, uint32_t i, uint64_t now, struct ebb_faul
 	case COMING:
 		r->unread_pages--;
 		if (now >= s->ready_ns) {
+			if (r->throttle.timely_ns && now - s->issue_ns > r->throttle.timely_ns)
+				r->by_chance++;
 			f->kind = EBB_HIT;
 			f->duration_ns = HIT_NS;
 			return true;

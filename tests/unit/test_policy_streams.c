@@ -125,6 +125,23 @@ static void nothing_to_find(void **unused)
 	random_pages(1 << 14);
 }
 
+/* Where accesses were random it is looked for streams in bursts: those that begin are found. */
+static void after_random_pages(void **unused)
+{
+	struct world *w = world();
+	unsigned int misses;
+	uint64_t seed = 5;
+
+	for (unsigned int i = 0; i < 20000; i++)
+		world_visit(w, world_random(&seed) % (WORLD_PAGES / 2));
+	misses = w->misses;
+	for (unsigned int i = 0; i < 4000; i++)
+		for (unsigned int k = 0; k < 4; k++)
+			world_visit(w, WORLD_PAGES / 2 + k * 100000 + (uint64_t)i * (k + 1));
+	assert_in_range(w->misses - misses, 4, STREAM_REST + 100);
+	world_free(w);
+}
+
 /* Filled front to back, then walked in lanes: the old stream must not catch every lane. */
 static void lanes(void **unused)
 {
@@ -170,8 +187,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_stream), cmocka_unit_test(many_streams),
 		cmocka_unit_test(many_threads), cmocka_unit_test(noise), cmocka_unit_test(crossing),
-		cmocka_unit_test(nothing_to_find), cmocka_unit_test(lanes),
-		cmocka_unit_test(shares_room),
+		cmocka_unit_test(nothing_to_find), cmocka_unit_test(after_random_pages),
+		cmocka_unit_test(lanes), cmocka_unit_test(shares_room),
 		cmocka_unit_test(tells_its_run),
 	};
 
