@@ -7,14 +7,9 @@ import subprocess
 import urllib.request
 
 from machine import MachineError, wait_for
+from ports import free_port
 
 PREFIX = "/ebb/donors/"
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Etcd:

@@ -9,8 +9,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from etcd import free_port
 from machine import BIN, REPO, MachineError, wait_for
+from ports import free_port
 
 # Metrics that are read from a cgroup's own files.
 OF_CGROUPS = {"ebb_cgroup_memory_bytes", "ebb_cgroup_memory_limit_bytes",

@@ -15,16 +15,11 @@ import pytest
 
 import parts
 from machine import BIN
+from ports import free_port
 
 MIB = 1 << 20
 PAGE = 4096
 SLAB = MIB
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Server(parts.Swapd):

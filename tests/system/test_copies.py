@@ -11,9 +11,10 @@ import time
 import pytest
 
 import machine
-from dataplane import MIB, PAGE, SLAB, free_port, only_tcp
+from dataplane import MIB, PAGE, SLAB, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import wait_for
+from ports import free_port
 from test_dataplane import hammer_all, refused
 
 pytestmark = pytest.mark.beside

@@ -19,9 +19,10 @@ from contextlib import contextmanager
 import pytest
 
 import machine
-from dataplane import MIB, PAGE, SLAB, free_port, only_shm, only_tcp
+from dataplane import MIB, PAGE, SLAB, only_shm, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import BIN, wait_for
+from ports import free_port
 
 pytestmark = pytest.mark.beside
 

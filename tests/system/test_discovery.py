@@ -20,9 +20,10 @@ import pytest
 import machine
 import parts
 from control_server import ControlServer, write_record
-from dataplane import free_port, pages, server    # the last two: fixtures
+from dataplane import pages, server    # fixtures
 from etcd import PREFIX, Etcd
 from machine import BIN, BUILD, wait_for
+from ports import free_port
 
 pytestmark = pytest.mark.beside
 

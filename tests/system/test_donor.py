@@ -18,9 +18,10 @@ import pytest
 
 import machine
 import parts
-from dataplane import MIB, PAGE, SLAB, free_port, only_tcp
+from dataplane import MIB, PAGE, SLAB, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import wait_for
+from ports import free_port
 from protocol import EVICT, READ, Borrower, closed, connect, frame, hello, receive, reply
 
 pytestmark = pytest.mark.beside

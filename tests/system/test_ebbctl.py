@@ -17,6 +17,7 @@ import machine
 import parts
 from machine import BIN, read
 from parts import ebbctl, ebbctl_json
+from ports import free_port
 
 FAILED, USAGE, UNSUPPORTED, NO_DAEMON, REFUSED = 1, 2, 3, 4, 5
 MAN = machine.REPO / "docs" / "man" / "ebbctl.8"
@@ -168,12 +169,6 @@ def test_device_create_bad_input(away):
     refuse(USAGE, *CREATE, "x", *GOOD, "--scope", "some", says=["some", "any|attached"])
     refuse(USAGE, *CREATE, "x", "--size", "64M", "--donor", "127.0.0.1:99999", says=["99999"])
     refuse(USAGE, *CREATE, "x", "y", *GOOD, says=["y"])
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from control_server import ControlServer, error, write_record
 from dataplane import donor_at, only_tcp, pages, place, server, transport, world    # fixtures
 from machine import wait_for
 from parts import ebbctl, ebbctl_json
+from ports import free_port
 
 pytestmark = pytest.mark.beside
 
@@ -219,12 +220,6 @@ def test_device_list_says_how_pages_are_kept(run):
 def listener():
     with socket.create_server(("127.0.0.1", 0)) as s:
         yield f"127.0.0.1:{s.getsockname()[1]}"
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def test_donors_given(run, listener):

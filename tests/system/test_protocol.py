@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 import machine
-from dataplane import MIB, PAGE, SLAB, free_port, only_shm, only_tcp
+from dataplane import MIB, PAGE, SLAB, only_shm, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import BIN, wait_for
+from ports import free_port
 from protocol import (ACTIVITY, EVICT, HELLO, JOIN, MAP, PING, READ, TOLD, UNMAP, VERSION, WRITE,
                       closed, connect, frame, hello, receive, reply)
 

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Ports on loopback for servers that tests start."""
+import itertools
+import os
+import random
+import socket
+
+# Below those that the kernel gives to connections (ip_local_port_range): whoever connects in the
+# meantime, or asks for any port, does not get one of these.
+FIRST, LAST = 10000, 32000
+# Tests that run at the same time begin in different places, and none soon comes to another's.
+mine = itertools.count(random.Random(os.getpid()).randrange(LAST - FIRST))
+
+
+def free_port():
+    """Nobody has it, and no other test is told of it before its server is there."""
+    while True:
+        port = FIRST + next(mine) % (LAST - FIRST)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
