@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A page in headless Chromium: what it became, what it said, what it asked for."""
 import json
+import re
 import shutil
 import subprocess
 import tempfile
@@ -17,6 +18,9 @@ OPTIONS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm
            "--disable-default-apps", "--disable-extensions", "--hide-scrollbars",
            "--disable-features=NetworkTimeServiceQuerying,OptimizationHints,MediaRouter",
            "--enable-logging=stderr", "--virtual-time-budget=4000")
+
+# It has pages of its own besides, which complain where it is slow.
+OWN = re.compile(r", source: chrome://\S+ \(\d+\)$")
 
 
 @dataclass
@@ -65,7 +69,7 @@ def show(page, screenshot=None, width=1280, height=2100, dark=False):
         asked = requests(log)
         if screenshot:
             run([*argv, f"--screenshot={screenshot}", f"file://{page}"], home)
-    said = [line for line in dom.stderr.splitlines() if "CONSOLE" in line]
+    said = [line for line in dom.stderr.splitlines() if "CONSOLE" in line and not OWN.search(line)]
     return Shown(dom.stdout, said, asked)
 
 
