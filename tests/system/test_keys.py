@@ -57,7 +57,7 @@ class Frames:
     """Cuts one direction of a data connection into frames."""
 
     def __init__(self, payload_of):
-        self.buffer, self.payload_of, self.joined = b"", payload_of, False
+        self.buffer, self.payload_of, self.joined = bytearray(), payload_of, False
 
     def cut(self, data):
         self.buffer += data
@@ -67,7 +67,8 @@ class Frames:
             size += length if op == JOIN or op == self.payload_of else 0
             if len(self.buffer) < size:
                 return
-            whole, self.buffer = self.buffer[:size], self.buffer[size:]
+            whole = bytes(self.buffer[:size])
+            del self.buffer[:size]
             self.joined = True
             yield op, whole
 
@@ -80,7 +81,7 @@ class Network:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
         self.change = {"up": lambda op, f: f, "down": lambda op, f: f}
-        self.seen = {"control": b"", "data": b""}
+        self.seen = {"control": bytearray(), "data": bytearray()}
         self.kinds, self.sockets, self.join = [], [], None
         threading.Thread(target=self.accept, daemon=True).start()
 
