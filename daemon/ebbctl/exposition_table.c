@@ -31,6 +31,8 @@ const struct metric metrics[] = {
 	EXECUTOR("requests", "requests", "Requests of policies that ebbd took."),
 	EXECUTOR("stale", "stale", "Requests dropped for their age."),
 	EXECUTOR("full", "full", "Requests cut because enough was outstanding."),
+	EXECUTOR("throttled", "throttled",
+		 "Requests not acted on: too little of what came in was used."),
 	EXECUTOR("calls", "calls", "process_madvise calls."),
 	EXECUTOR("pages", "pages", "Pages asked for in them."),
 	EXECUTOR("not_swapped", "not_swapped", "Pages asked for that were not in swap."),
@@ -41,6 +43,9 @@ const struct metric metrics[] = {
 	SECONDS(ROWS_DAEMON, "ebb_prefetch_call_seconds", "executor.call_ns", NS,
 		"Time spent in process_madvise."),
 	EXECUTOR("waits", "waits", "Times the executor waited for the devices."),
+	EXECUTOR("mapped_pages", "mapped", "Pages mapped ahead of their programs."),
+	SECONDS(ROWS_DAEMON, "ebb_prefetch_map_seconds", "executor.map_ns", NS,
+		"Time spent mapping them."),
 
 	INFO(ROWS_CGROUP, "ebb_cgroup_info", "The policy of a cgroup.", "policy"),
 	CGROUP("misses", "Faults that waited for a read."),

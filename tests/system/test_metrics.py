@@ -35,6 +35,9 @@ SERVER_COUNTERS = (
     "donor_losses donor_errors late_replies pages_bad_donor pages_bad_backup backup_errors fuse_errors "
     "slab_maps slab_map_refusals slab_map_failures slab_unmaps slabs_asked_back slabs_kept "
     "slabs_to_disk pages_same pages_read_same pages_discarded pages_repaired waiting").split()
+# Of the real one's status the page has all: test_stats.py.
+EXECUTOR = {name: (10 ** 9 if name.endswith("_ns") else 1) * (7000 + i)
+            for i, name in enumerate(statspage.sections()["status: executor"])}
 
 
 class World:
@@ -52,9 +55,7 @@ class World:
 
     def ebbd(self, request):
         if request["verb"] == "status":
-            names = "requests stale full calls pages not_swapped repeated failed cold_pages paged_out call_ns waits"
-            return {"version": "9.8.7", "abi": 2, "uptime_s": 60, "attachments": [],
-                    "executor": dict.fromkeys(names.split(), self.asked)}
+            return {"version": "9.8.7", "abi": 2, "uptime_s": 60, "attachments": [], "executor": EXECUTOR}
         self.asked += self.step
         row = lambda i, name: {
             "path": name, "policy": "leap", **dict.fromkeys(COUNTERS, self.asked * (i + 1)),
@@ -127,6 +128,12 @@ def test_openmetrics_is_what_the_standard_says(world):
             name = re.match(r"\w+", line)[0]
             assert name in [current + s for s in suffixes], line
     assert len(seen) > 90
+
+
+def test_all_of_the_executor_is_there(world):
+    """Each with its own number; those in nanoseconds are seconds."""
+    told = re.findall(r"^ebb_prefetch_\w+ (\S+)$", ebbctl("metrics").stdout, re.M)
+    assert sorted(map(float, told)) == list(range(7000, 7000 + len(EXECUTOR)))
 
 
 def test_no_daemon_is_told_not_an_error(tmp_path, monkeypatch):
