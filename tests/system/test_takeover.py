@@ -542,7 +542,9 @@ def test_servers_that_cannot_be_made_do_not_count(world):
     p = world.open(s)
     p.write_random(50)
     told = wait_for(s.ready, 10, "a standby")
-    soft = resource.prlimit(s.pid, resource.RLIMIT_AS, (PAGE, resource.RLIM_INFINITY))[0]
+    # Too little for a server's thread, and enough for a stack to grow: that it may not is a crash.
+    size = int(machine.read(f"/proc/{s.pid}/statm").split()[0]) * PAGE
+    soft = resource.prlimit(s.pid, resource.RLIMIT_AS, (size + MIB // 2, resource.RLIM_INFINITY))[0]
     kill_both(told)
     time.sleep(2.5)    # a try a second
     assert "is dead" not in machine.read(s.log), "who writes it may wait for a server"
