@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.beside, pytest.mark.parametrize("transport", ["tcp"])]
 NO_SESSION, BAD_MAC, NO_KEY = 10, 11, 14
 MARK = 16
 # Python in between, on a busy machine.
-PATIENT = ["--deadline", "2s"]
+PATIENT = ["--deadline", "5s"]
 
 
 @pytest.fixture
@@ -444,15 +444,16 @@ def test_forged_frames(world, key, network, kind):
     s = world.serve(between, options=["--key", k, *PATIENT])
     p = world.open(s)
     p.write_random(20)
+    before = s.stats()["donor_losses"]
     between.change[way] = Once(op, change)
     p.write(0, os.urandom(4 * PAGE))
     p.write(8, os.urandom(4 * PAGE))
     assert p.read(0, 4) == p.model[:4 * PAGE]
     assert p.read(8, 4) == p.model[8 * PAGE:12 * PAGE]
     assert between.change[way].done
-    wait_for(lambda: s.stats()["donor_losses"] == 1, 5, "the connection is given up")
+    wait_for(lambda: s.stats()["donor_losses"] > before, 15, "the connection is given up")
     p.check()
-    wait_for(lambda: s.donor_state() == "up", 10, "the donor is used again")
+    wait_for(lambda: s.donor_state() == "up", 15, "the donor is used again")
     p.write_random(20)
     p.check()
     assert s.stats()["pages_bad_donor"] == 0
