@@ -23,7 +23,7 @@ import unit
 
 REPORTS = machine.BUILD / "tests"
 SYSTEM_SECONDS = 600
-WORKERS = 3
+WORKERS = 5
 PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest"]
 
 
@@ -37,7 +37,8 @@ def junit_rows(path, prefix):
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         found = {child.tag: child for child in case}
         file = (case.get("classname") or "").rsplit(".", 1)[-1]
-        name = f"{prefix} {file}.py::{case.get('name')}"
+        # xdist adds the group of those that stay together.
+        name = f"{prefix} {file}.py::{case.get('name').removesuffix('@' + file)}"
         if "failure" in found or "error" in found:
             bad = found.get("failure", found.get("error"))
             rows.append((name, "failed", (bad.get("message") or "").split("\n")[0]))
@@ -75,7 +76,7 @@ def run_system():
 def run_beside():
     """Mostly they wait, so that a processor has time for more than one."""
     with tempfile.TemporaryDirectory(prefix="ebb-check-") as directory:
-        return run_pytest("beside", "-m", "beside", "-n", str(WORKERS), "--dist", "loadscope",
+        return run_pytest("beside", "-m", "beside", "-n", str(WORKERS), "--dist", "loadgroup",
                           "--basetemp", f"{directory}/t")
 
 

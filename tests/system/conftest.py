@@ -3,8 +3,10 @@
 System tests run on the machine's own kernel.  They never kill, stop or starve what
 serves a swap device: that is for tests/guest.  Fixtures: see tests/conftest.py.
 
-Those marked `beside` have all they use to themselves (directories, sockets, network
-namespaces), so that several run at a time; the others have the machine.
+Those that do not ask for `swap_lock`, of themselves or by a fixture, have all they use to
+themselves (directories, sockets, network namespaces) and are marked `beside`: several run at a
+time; the others have the machine.  A worker takes one test after the other, wherever it is; those
+that share a fixture of their module stay together.
 """
 import os
 
@@ -16,6 +18,16 @@ import machine
 def pytest_configure(config):
     if hasattr(config, "workerinput"):
         os.environ[machine.SHARD] = str(config.option.basetemp)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "swap_lock" not in item.fixturenames:
+            item.add_marker(pytest.mark.beside)
+        fixtures = [f for found in item._fixtureinfo.name2fixturedefs.values() for f in found]
+        if any(f.scope == "module" for f in fixtures):
+            item.add_marker(pytest.mark.xdist_group(item.module.__name__))
 
 
 @pytest.fixture(autouse=True)
