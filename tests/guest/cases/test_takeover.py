@@ -87,9 +87,11 @@ def test_everything_else_may_be_paged_out(swap_lock, donor_factory, cgroup, logs
             page_out(1)
             page_out(os.getpid())
             os.kill(told["server"], signal.SIGKILL)
-            time.sleep(1)
+            now = wait_for(lambda: (now := status(device)) and now["server"] != told["server"] and now, 30,
+                           "a successor")
+            assert now["server"] == told["standby"]
+            time.sleep(0.5)
             assert not checker.failed(), checker.failed()
-            assert device.status()["server"] == told["standby"]
         assert checker.stop(timeout=240)["bad"] == 0
     finally:
         checker.kill()
