@@ -19,7 +19,8 @@ bash /hostout/command >/dev/ttyS1 2>&1 </dev/null
 rc=$?
 # Everything the command started and left must not keep the results from the disk.
 dmesg >/hostout/dmesg
-echo "guest: done with status $rc after $(cut -d' ' -f1 /proc/uptime) s" >/dev/console
+read -r up idle </proc/uptime
+echo "guest: done with status $rc after $up s, of which its processors were idle for $idle s" >/dev/console
 echo $rc >/hostout/rc
 sync -f /hostout/rc
 if [ $$ = 1 ]; then
