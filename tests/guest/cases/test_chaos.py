@@ -13,7 +13,7 @@ from cluster import Checker
 from machine import wait_for
 from test_takeover import ready
 
-SECONDS = int(os.environ.get("EBB_SOAK_SECONDS", 40))
+SECONDS = int(os.environ.get("EBB_SOAK_SECONDS", 30))
 SEED = int(os.environ.get("EBB_SOAK_SEED", 1))
 MIB, LIMIT, PORTS = 48, 24, (7070, 7071, 7072)
 

@@ -75,7 +75,7 @@ def test_control_plane_killed(road, logs):
 
 def test_program_is_right_when_the_control_plane_dies(road):
     c = road.attached("leap", LIMIT)
-    s = writer(c)
+    s = writer(c, passes=3)
     try:
         busy(road.device)
         road.ebbd.kill()
