@@ -58,16 +58,26 @@ def policy_of(c):
     return row and row["policy"]
 
 
+def at_once(*changes):
+    """Three times (act, whether it has taken effect); a busy machine may hold up one of them."""
+    took = []
+    for act, done in changes:
+        start = time.monotonic()
+        act()
+        wait_for(done, 5, "effect", interval=0.005)
+        took.append(time.monotonic() - start)
+    assert sorted(took)[1] < AT_ONCE, took
+
+
 def test_existing_and_later_cgroups(declared, cgroup):
     early, other = cgroup(name="web-1"), cgroup(name="db-1")
     declared(section(f"{parent()}/web-*", "policy = leap", "pw_max = 32"))
     assert policies.attached()[early.rel]["params"]["pw_max"] == 32
     assert policies.attached()[early.rel]["by"].endswith("ebb.conf:2")
     assert policy_of(other) is None
-    start = time.monotonic()
-    late = cgroup(name="web-2")
-    wait_for(lambda: policy_of(late) == "leap", 5, "attached", interval=0.005)
-    assert time.monotonic() - start < AT_ONCE
+    late = []
+    at_once(*((lambda i=i: late.append(cgroup(name=f"web-{i}")), lambda: policy_of(late[-1]) == "leap")
+              for i in (2, 3, 4)))
     # Made together with its parents: each is seen.
     deep = declared_path = machine.memory_root()[0] / parent()[1:] / "db-1" / "x" / "y"
     deep.mkdir(parents=True)
@@ -184,10 +194,8 @@ def xattr(c, value):
 
 def test_xattr(declared, cgroup):
     c, d = cgroup(name="web-1"), declared(section(f"{parent()}/web-1", "policy = leap"))
-    start = time.monotonic()
-    xattr(c, "stride window=4")
-    wait_for(lambda: policy_of(c) == "stride", 5, "attached", interval=0.005)
-    assert time.monotonic() - start < AT_ONCE
+    marked = lambda: xattr(c, "stride window=4"), lambda: policy_of(c) == "stride"
+    at_once(marked, (lambda: os.removexattr(c.path, "user.ebb.policy"), lambda: policy_of(c) == "leap"), marked)
     assert policies.attached()[c.rel]["params"] == {"window": 4}
     assert policies.attached()[c.rel]["by"] == "user.ebb.policy"
     xattr(c, "stride window=5")
