@@ -501,11 +501,12 @@ def held(s, donor):
 
 
 def test_pages_leave_before_the_donor_does(world):
-    a, b = world.donor(drain="60s"), world.donor()
-    s = world.serve(a, b, durability="none")
+    donors = [world.donor(drain="60s") for _ in "ab"]
+    s = world.serve(*donors, durability="none")
     p = world.open(s)
     fill(s, p)
-    assert held(s, a) > 4
+    # Who got how many is chance: both tell of the same machine's memory.
+    b, a = sorted(donors, key=lambda d: held(s, d))
     a.signal(signal.SIGTERM)
     p.write_random(100)
     assert a.process.wait(40) == 0
