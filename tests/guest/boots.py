@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import guest
+import kernel
 from kernel import GuestError, REPO, SERIES
 
 AT_ONCE = 2
@@ -108,11 +109,17 @@ def main():
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--kernel", choices=SERIES, action="append")
     p.add_argument("--report", help="where to write the JUnit report")
+    p.add_argument("--fetch", action="store_true", help="only fetches the kernels")
     p.add_argument("group", nargs="*", help=f"of {', '.join(b.group for b in BOOTS)}")
     a = p.parse_args()
     unknown = set(a.group) - {b.group for b in BOOTS}
     if unknown:
         p.error(f"no such group: {', '.join(unknown)}")
+
+    if a.fetch:
+        for series in a.kernel or SERIES:
+            kernel.fetch(series)
+        return 0
 
     work, results = queue.Queue(), []
     for boot in BOOTS:
