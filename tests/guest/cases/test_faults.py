@@ -16,7 +16,7 @@ from machine import wait_for
 MIB, LIMIT = 32, 16
 
 
-def writer(cgroup, passes=6):
+def writer(cgroup, passes=4):
     """A program that rewrites what it reads: every stale page is found."""
     s = parts.Scan(mib=MIB, passes=passes, write=True, cgroup=cgroup)
     s.go()

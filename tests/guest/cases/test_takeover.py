@@ -19,10 +19,10 @@ from machine import wait_for
 SECONDS = int(os.environ.get("EBB_SOAK_SECONDS", 18))
 SEED = int(os.environ.get("EBB_SOAK_SEED", 1))
 MIB, LIMIT = 48, 24
+# system/test_takeover.py has all that can be combined, without swap.
 SETUPS = [
-    ("tcp", []),
     ("tcp", ["--durability", "none", "--seal", "on"]),
-    ("shm", ["--durability", "none"]),
+    ("shm", []),
 ]
 
 
