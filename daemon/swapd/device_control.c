@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -17,6 +16,7 @@
 #include "common/paths.h"
 #include "device_control.h"
 #include "device_status.h"
+#include "frontend.h"
 #include "orders.h"
 #include "swapd.h"
 
@@ -197,17 +197,20 @@ static int handle(void *data, const char *verb, struct json_object *request,
 	return 0;
 }
 
-/* The loop goes on serving meanwhile: umount(2) may need it. */
+/* The loop goes on serving meanwhile: stopping may need it. */
 static void try_to_stop(struct device_control *c)
 {
 	struct swapd *s = c->s;
+	char where[PATH_MAX];
+	int r = c->stopped ? 0 : s->frontend->stop(s);
 
-	if (c->stopped || umount2(s->options.mount, UMOUNT_NOFOLLOW) == 0) {
+	if (!r) {
 		c->stopped = true;
 		return;
 	}
+	s->frontend->where(s, where, sizeof(where));
 	log_warn("device %s: not stopped: %s is %s; swapoff, losetup -d, then try again",
-		 s->options.name, s->options.mount, errno == EBUSY ? "in use" : strerror(errno));
+		 s->options.name, where, r == -EBUSY ? "in use" : strerror(-r));
 }
 
 /* Tried is what has been wanted before: who dies meanwhile leaves it to the next one. */

@@ -6,7 +6,6 @@
 #include "bits.h"
 #include "common/json.h"
 #include "device_status.h"
-#include "fuse_file.h"
 #include "outlook.h"
 #include "repair.h"
 #include "swapd.h"
@@ -161,9 +160,10 @@ void device_status(const struct swapd *s, struct json_object *a)
 {
 	char file[PATH_MAX];
 
-	snprintf(file, sizeof(file), "%s/" FUSE_FILE_NAME, s->options.mount);
+	s->frontend->where(s, file, sizeof(file));
 	json_add_text(a, "name", s->options.name);
 	add_processes(s, a);
+	json_add_text(a, "frontend", s->frontend->name);
 	json_add_text(a, "file", file);
 	json_add_text(a, "mount", s->options.mount);
 	json_add_int(a, "size", (uint64_t)s->pages * PAGE);

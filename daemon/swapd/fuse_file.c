@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "frontend.h"
 #include "fuse_file.h"
-#include "page_io.h"
 #include "shared.h"
 #include "swapd.h"
 
@@ -47,7 +47,7 @@ static void answer(struct swapd *s, uint64_t unique, const void *data, size_t si
 	send_iov(s, iov, size ? 2 : 1);
 }
 
-void fuse_answer_error(struct swapd *s, uint64_t unique, int error)
+static void answer_error(struct swapd *s, uint64_t unique, int error)
 {
 	struct fuse_out_header out = { .len = sizeof(out), .error = error, .unique = unique };
 	struct iovec iov = { &out, sizeof(out) };
@@ -55,7 +55,7 @@ void fuse_answer_error(struct swapd *s, uint64_t unique, int error)
 	send_iov(s, &iov, 1);
 }
 
-void fuse_answer_read(struct swapd *s, struct slot *slot)
+static void answer_read(struct swapd *s, struct slot *slot)
 {
 	struct fuse_out_header *out = (void *)(slot->payload - sizeof(*out));
 	size_t size = slot->count * (size_t)PAGE;
@@ -71,7 +71,7 @@ void fuse_answer_read(struct swapd *s, struct slot *slot)
 	send_iov(s, iov, 1);
 }
 
-void fuse_answer_write(struct swapd *s, struct slot *slot)
+static void answer_write(struct swapd *s, struct slot *slot)
 {
 	struct {
 		struct fuse_out_header header;
@@ -83,6 +83,18 @@ void fuse_answer_write(struct swapd *s, struct slot *slot)
 	struct iovec iov = { &out, sizeof(out) };
 
 	send_iov(s, &iov, 1);
+}
+
+/* The connection being gone is noticed by receive(). */
+static enum slot_after fuse_answer(struct swapd *s, struct slot *slot, int error)
+{
+	if (error || slot->kind == SLOT_DISCARD)
+		answer_error(s, slot->unique, error);
+	else if (slot->kind == SLOT_READ)
+		answer_read(s, slot);
+	else
+		answer_write(s, slot);
+	return SLOT_DONE;
 }
 
 static struct fuse_attr attributes(const struct swapd *s, uint64_t ino)
@@ -115,7 +127,7 @@ static void do_init(struct swapd *s, const struct fuse_in_header *in, const void
 	};
 
 	if (init->major != FUSE_KERNEL_VERSION) {
-		fuse_answer_error(s, in->unique, -EPROTO);
+		answer_error(s, in->unique, -EPROTO);
 		return;
 	}
 	answer(s, in->unique, &out, sizeof(out));
@@ -134,7 +146,7 @@ static void do_lookup(struct swapd *s, const struct fuse_in_header *in, const vo
 	/* A name comes with its NUL. */
 	if (in->nodeid != ROOT_INO || in->len != sizeof(*in) + sizeof(FUSE_FILE_NAME) ||
 	    memcmp(arg, FUSE_FILE_NAME, sizeof(FUSE_FILE_NAME)))
-		fuse_answer_error(s, in->unique, -ENOENT);
+		answer_error(s, in->unique, -ENOENT);
 	else
 		answer(s, in->unique, &out, sizeof(out));
 }
@@ -146,7 +158,7 @@ static void do_open(struct swapd *s, const struct fuse_in_header *in)
 	};
 
 	if (in->nodeid != FILE_INO) {
-		fuse_answer_error(s, in->unique, -EISDIR);
+		answer_error(s, in->unique, -EISDIR);
 		return;
 	}
 	count_open(s, 1);
@@ -191,19 +203,6 @@ static void do_statfs(struct swapd *s, const struct fuse_in_header *in)
 	answer(s, in->unique, &out, sizeof(out));
 }
 
-/* A successor believes the rest by the kind. */
-static void start(struct swapd *s, struct slot *slot, enum slot_kind kind, uint64_t unique,
-		  uint64_t first, uint64_t count)
-{
-	slot->unique = unique;
-	slot->first = (uint32_t)first;
-	slot->count = (uint32_t)count;
-	slot->order = ++s->shared->arrivals;
-	shared_order();
-	slot->kind = (uint8_t)kind;
-	page_io_start(s, slot);
-}
-
 /*
  * Starts a READ or WRITE; returns false when @slot is not needed any more.
  */
@@ -221,11 +220,11 @@ static bool do_transfer(struct swapd *s, struct slot *slot, const struct fuse_in
 	else if (write && (offset > end || size > end - offset))
 		error = -EFBIG;
 	if (error || !size || offset >= end) {
-		fuse_answer_error(s, in->unique, error);
+		answer_error(s, in->unique, error);
 		return false;
 	}
-	start(s, slot, write ? SLOT_WRITE : SLOT_READ, in->unique, offset / PAGE,
-	      (size < end - offset ? size : end - offset) / PAGE);
+	frontend_start(s, slot, write ? SLOT_WRITE : SLOT_READ, in->unique, offset / PAGE,
+		       (size < end - offset ? size : end - offset) / PAGE);
 	return true;
 }
 
@@ -247,10 +246,10 @@ static bool do_fallocate(struct swapd *s, struct slot *slot, const struct fuse_i
 	if (end > size)
 		end = size;
 	if (error || first >= end / PAGE) {
-		fuse_answer_error(s, in->unique, error);
+		answer_error(s, in->unique, error);
 		return false;
 	}
-	start(s, slot, SLOT_DISCARD, in->unique, first, end / PAGE - first);
+	frontend_start(s, slot, SLOT_DISCARD, in->unique, first, end / PAGE - first);
 	return true;
 }
 
@@ -289,7 +288,7 @@ static bool handle(struct swapd *s, struct slot *slot, size_t got)
 	const struct fuse_write_in *wr = arg;
 
 	if (!complete((const void *)(slot->payload - BEFORE_PAGES), got)) {
-		fuse_answer_error(s, in.unique, -EIO);
+		answer_error(s, in.unique, -EIO);
 		return false;
 	}
 	switch (in.opcode) {
@@ -317,7 +316,7 @@ static bool handle(struct swapd *s, struct slot *slot, size_t got)
 		break;
 	case FUSE_RELEASE:
 		count_open(s, -1);
-		fuse_answer_error(s, in.unique, 0);
+		answer_error(s, in.unique, 0);
 		break;
 	case FUSE_OPENDIR: {
 		struct fuse_open_out out = { 0 };
@@ -330,7 +329,7 @@ static bool handle(struct swapd *s, struct slot *slot, size_t got)
 		break;
 	case FUSE_RELEASEDIR:
 	case FUSE_DESTROY:
-		fuse_answer_error(s, in.unique, 0);
+		answer_error(s, in.unique, 0);
 		break;
 	case FUSE_STATFS:
 		do_statfs(s, &in);
@@ -343,7 +342,7 @@ static bool handle(struct swapd *s, struct slot *slot, size_t got)
 		 * FLUSH and FSYNC among them: the kernel then takes them for done
 		 * and does not ask again.  An answered write is as safe as it gets.
 		 */
-		fuse_answer_error(s, in.unique, -ENOSYS);
+		answer_error(s, in.unique, -ENOSYS);
 	}
 	return false;
 }
@@ -357,15 +356,21 @@ static void expect(struct slot *slot)
 	shared_order();
 }
 
-void fuse_receive_again(struct swapd *s, struct slot *slot)
+/* What was being read when the predecessor died is done, if it came. */
+static int fuse_take_over(struct swapd *s, struct slot *slot)
 {
-	const struct fuse_in_header *in = (const void *)(slot->payload - BEFORE_PAGES);
+	const struct fuse_in_header *in;
 
+	s->initialised = true;
+	if (!slot)
+		return 0;
+	in = (const void *)(slot->payload - BEFORE_PAGES);
 	if (!in->unique || !handle(s, slot, in->len))
 		slot_put(&s->slots, slot);
+	return 0;
 }
 
-int fuse_receive(struct swapd *s, int most)
+static int fuse_receive(struct swapd *s, int most)
 {
 	int n = 0;
 
@@ -416,12 +421,13 @@ static int find_connection(const char *dir, uint32_t *connection)
 	return r;
 }
 
-bool fuse_is_mounted(const struct swapd *s)
+/* An aborted mount is still there, an umounted one is not. */
+static bool fuse_stopped(const struct swapd *s)
 {
 	uint32_t connection;
 
-	return find_connection(s->options.mount, &connection) == 0 &&
-	       connection == s->shared->connection;
+	return find_connection(s->options.mount, &connection) < 0 ||
+	       connection != s->shared->connection;
 }
 
 static int check_mount_point(const char *dir, struct error *e)
@@ -439,14 +445,33 @@ static int check_mount_point(const char *dir, struct error *e)
 	return 0;
 }
 
-int fuse_open(struct swapd *s, struct error *e)
+/* As long as a process has it open, the connection lives. */
+static int fuse_open(struct swapd *s, struct error *e)
 {
 	s->fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	return s->fuse_fd < 0 ? fail_exit(e, EXIT_UNSUPPORTED, errno, "/dev/fuse: %m; modprobe fuse") :
 				0;
 }
 
-int fuse_mount(struct swapd *s, struct error *e)
+static int fuse_prepare(struct swapd *s, struct error *e)
+{
+	return 0;
+}
+
+/* Cuts the connection and takes the mount away. */
+static void fuse_end(struct swapd *s)
+{
+	if (s->fuse_fd >= 0)
+		close(s->fuse_fd); /* aborts what is left */
+	s->fuse_fd = -1;
+	if (s->shared && s->shared->connection) {
+		umount2(s->options.mount, MNT_DETACH | UMOUNT_NOFOLLOW);
+		s->shared->connection = 0;
+	}
+}
+
+/* Mounts at options.mount and answers the kernel's INIT; sets shared->connection. */
+static int fuse_begin(struct swapd *s, struct error *e)
 {
 	const char *dir = s->options.mount;
 	char options[64], source[64];
@@ -460,29 +485,48 @@ int fuse_mount(struct swapd *s, struct error *e)
 	snprintf(source, sizeof(source), "ebb-%s", s->options.name);
 	if (mount(source, dir, "fuse", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME, options) < 0)
 		return fail(e, errno, "mount %s: %m; root and the fuse file system are needed", dir);
-	s->mounted = true;
 	r = find_connection(dir, &s->shared->connection);
 	if (r) {
-		fuse_unmount(s);
+		umount2(dir, MNT_DETACH | UMOUNT_NOFOLLOW);
 		return fail(e, r, "mount %s: not found in /proc/self/mountinfo", dir);
 	}
 	p.fd = s->fuse_fd;
 	while (!s->initialised && r >= 0)
 		r = poll(&p, 1, 5000) <= 0 ? -ETIMEDOUT : fuse_receive(s, 1);
 	if (!s->initialised) {
-		fuse_unmount(s);
+		fuse_end(s);
 		return fail_exit(e, EXIT_UNSUPPORTED, r, "mount %s: the kernel's FUSE did not greet: %s",
 				 dir, strerror(-r));
 	}
 	return 0;
 }
 
-void fuse_unmount(struct swapd *s)
+static int fuse_fd(const struct swapd *s)
 {
-	if (s->fuse_fd >= 0)
-		close(s->fuse_fd); /* aborts what is left */
-	s->fuse_fd = -1;
-	if (s->mounted)
-		umount2(s->options.mount, MNT_DETACH | UMOUNT_NOFOLLOW);
-	s->mounted = false;
+	return s->fuse_fd;
 }
+
+static int fuse_stop(struct swapd *s)
+{
+	return umount2(s->options.mount, UMOUNT_NOFOLLOW) < 0 ? -errno : 0;
+}
+
+static void fuse_where(const struct swapd *s, char *text, size_t size)
+{
+	snprintf(text, size, "%s/" FUSE_FILE_NAME, s->options.mount);
+}
+
+const struct frontend fuse_frontend = {
+	.name = "fuse",
+	.open = fuse_open,
+	.prepare = fuse_prepare,
+	.begin = fuse_begin,
+	.take_over = fuse_take_over,
+	.end = fuse_end,
+	.fd = fuse_fd,
+	.receive = fuse_receive,
+	.answer = fuse_answer,
+	.stop = fuse_stop,
+	.stopped = fuse_stopped,
+	.where = fuse_where,
+};

@@ -132,7 +132,6 @@ int holder_start(struct holder *h, struct swapd *s, struct device_control *c, st
 	}
 	if (recv(h->report_fd, &report, sizeof(report), 0) != sizeof(report)) {
 		report.result = -ECHILD;
-		s->mounted = s->shared->connection != 0;
 		fail(&report.error, ECHILD, "device %s: its server died at its start; see the log",
 		     s->options.name);
 	}
@@ -369,7 +368,6 @@ static void take_signals(struct holder *h)
 /* Nobody is left who could. */
 static int clear_away(struct holder *h)
 {
-	h->s->mounted = true;
 	swapd_stop(h->s, h->c);
 	notes_log(&h->notes);
 	return EXIT_FAILED;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "fuse_file.h"
+#include "frontend.h"
 #include "holder.h"
 #include "place.h"
 #include "start.h"
@@ -56,6 +56,7 @@ static int serve(const struct swapd_options *o, char **argv, struct error *e)
 {
 	struct swapd *s = calloc(1, sizeof(*s));
 	struct device_control c = { .listen_fd = -1, .stop_fd = -1 };
+	char where[PATH_MAX];
 	struct holder h;
 	int parent_fd = -1, r;
 
@@ -76,7 +77,8 @@ static int serve(const struct swapd_options *o, char **argv, struct error *e)
 		free(s);
 		return r;
 	}
-	log_info("device %s: serving %s/" FUSE_FILE_NAME, o->name, o->mount);
+	s->frontend->where(s, where, sizeof(where));
+	log_info("device %s: serving %s", o->name, where);
 	swapd_ready(s, parent_fd);
 	/* The server has cleared away, and said why it ended. */
 	exit(holder_run(&h, parent_fd >= 0 ? OUTPUT_DETACHED : OUTPUT_AS_IS));
@@ -85,7 +87,7 @@ static int serve(const struct swapd_options *o, char **argv, struct error *e)
 int main(int argc, char **argv)
 {
 	struct swapd_options o = { .slab = 64 << 20, .deadline = 500000000,
-				   .watchdog = 30000000000, .durability = "disk", .seal = "auto",
+				   .watchdog = 30000000000, .frontend = "fuse", .durability = "disk", .seal = "auto",
 				   .choices = PLACE_CHOICES, .repair_rate = 256 << 20 };
 	struct error e = { 0 };
 	int nargs, r;

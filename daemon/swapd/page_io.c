@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "bits.h"
-#include "fuse_file.h"
+#include "frontend.h"
 #include "page_io.h"
 #include "pages.h"
 #include "placing.h"
@@ -19,11 +19,13 @@ static void launch(struct swapd *s, struct slot *slot);
 
 /* --- beginning and end ---------------------------------------------------------- */
 
-static void finish(struct swapd *s, struct slot *slot)
+static void finish(struct swapd *s, struct slot *slot, enum slot_after after)
 {
 	slot_retire(&s->slots, slot);
 	slot->answered = true;
-	if (!slot->backing)
+	if (after == SLOT_KEPT)
+		slot_renew(slot);
+	else if (!slot->backing)
 		slot_put(&s->slots, slot);
 	for (int i = s->slots.blocked.head; i >= 0;) {
 		struct slot *b = &s->slots.slot[i];
@@ -43,14 +45,10 @@ static void finish(struct swapd *s, struct slot *slot)
 /* Answers @slot with @error (0 or -errno) and lets go those it held up. */
 static void answer(struct swapd *s, struct slot *slot, int error)
 {
-	if (error || slot->kind == SLOT_DISCARD)
-		fuse_answer_error(s, slot->unique, error);
-	else if (slot->kind == SLOT_READ)
-		fuse_answer_read(s, slot);
-	else
-		fuse_answer_write(s, slot);
+	enum slot_after after = s->frontend->answer(s, slot, error);
+
 	count_add(&s->count->completed, 1);
-	finish(s, slot);
+	finish(s, slot, after);
 }
 
 static void answer_read(struct swapd *s, struct slot *slot, int error)
@@ -66,14 +64,14 @@ static void end_fill(struct swapd *s, struct slot *slot)
 	uint32_t index = slot->first / s->table.pages;
 
 	repair_filled(s, slot);
-	finish(s, slot);
+	finish(s, slot, SLOT_DONE);
 	/* Reads may wait for what it had of pages that were nowhere else. */
 	page_io_slab_settled(s, index);
 }
 
 void page_io_end_alone(struct swapd *s, struct slot *slot)
 {
-	finish(s, slot);
+	finish(s, slot, SLOT_DONE);
 }
 
 static void count_activity(struct swapd *s, const struct slot *slot)

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* A successor finds its predecessor's donors. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/epoll.h>
 
 #include "placing.h"
@@ -92,12 +95,20 @@ static void let_go_first(struct swapd *s, uint64_t now)
 	}
 }
 
+void takeover_last_words(struct swapd *s, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(s->shared->last_words, sizeof(s->shared->last_words), format, args);
+	va_end(args);
+}
+
 int takeover(struct swapd *s)
 {
 	uint64_t start = now_ns();
 	int r;
 
-	s->mounted = s->initialised = true;
 	/* They are counted again when they begin; until then nothing stands still. */
 	__atomic_store_n(&s->count->received, s->count->completed, __ATOMIC_RELAXED);
 	s->resume_for = 2 * s->options.deadline > PATIENCE ? 2 * s->options.deadline : PATIENCE;
@@ -106,10 +117,15 @@ int takeover(struct swapd *s)
 	takeover_slabs(s);
 	let_go_first(s, start);
 	r = takeover_donors(s);
+	if (r) {
+		takeover_last_words(s, "slabs at a donor cannot be mapped: %s; raise LimitMEMLOCK= or free memory",
+				    strerror(-r));
+		return r;
+	}
+	s->room_until = now_ns() + ROOM_PATIENCE;
+	r = takeover_slots(s, SLOT_COUNT);
 	if (r)
 		return r;
-	s->room_until = now_ns() + ROOM_PATIENCE;
-	takeover_slots(s, SLOT_COUNT);
 	donors_flush(s);
 	__atomic_store_n(&s->shared->takeover_ns, now_ns() - start, __ATOMIC_RELAXED);
 	return 0;

@@ -7,8 +7,8 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "fuse_file.h"
 #include "donor_asks.h"
+#include "frontend.h"
 #include "page_io.h"
 #include "repair.h"
 #include "serve.h"
@@ -32,7 +32,7 @@
  */
 #define BACKUP_BATCH 32
 
-enum { KEY_FUSE = MAX_DONORS, KEY_TIMER, KEY_SIGNAL, KEY_BACKUP, KEY_ORDER };
+enum { KEY_FRONTEND = MAX_DONORS, KEY_TIMER, KEY_SIGNAL, KEY_BACKUP, KEY_ORDER };
 
 static int add(struct swapd *s, int fd, uint64_t key)
 {
@@ -143,7 +143,7 @@ static int take_requests(struct swapd *s)
 	int n, total = 0, most = s->burst ? BATCH : 1 + look;
 
 	do {
-		n = fuse_receive(s, most);
+		n = s->frontend->receive(s, most);
 		if (n < 0)
 			return n;
 		donors_flush(s);
@@ -154,14 +154,14 @@ static int take_requests(struct swapd *s)
 }
 
 /* No slot, no request: the kernel keeps them until there is. */
-static void watch_fuse(struct swapd *s)
+static void watch_frontend(struct swapd *s)
 {
 	bool want = s->slots.free_count > 0;
-	struct epoll_event ev = { .events = want ? EPOLLIN : 0, .data.u64 = KEY_FUSE };
+	struct epoll_event ev = { .events = want ? EPOLLIN : 0, .data.u64 = KEY_FRONTEND };
 
-	if (want != s->fuse_watched)
-		epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, s->fuse_fd, &ev);
-	s->fuse_watched = want;
+	if (want != s->watched)
+		epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, s->frontend->fd(s), &ev);
+	s->watched = want;
 }
 
 /* Whether somebody waits for what the backup thread has to do. */
@@ -192,13 +192,13 @@ static int wait_events(struct swapd *s, struct epoll_event *ev, int most, int pa
 
 int serve_run(struct swapd *s)
 {
-	int r = add(s, s->fuse_fd, KEY_FUSE);
+	int r = add(s, s->frontend->fd(s), KEY_FRONTEND);
 
 	if (!r && backup_there(&s->backup))
 		r = add(s, s->backup.done_fd, KEY_BACKUP);
 	if (!r)
 		r = add(s, s->orders.post_fd, KEY_ORDER);
-	s->fuse_watched = true;
+	s->watched = true;
 	/* What a standby has slept through. */
 	drain(s->timer_fd);
 	while (!r) {
@@ -212,7 +212,9 @@ int serve_run(struct swapd *s)
 		donors_flush(s);
 		if (backup_there(&s->backup))
 			backup_kick(&s->backup, backup_urgent(s) ? 1 : BACKUP_BATCH);
-		watch_fuse(s);
+		watch_frontend(s);
+		if (s->frontend->flush)
+			s->frontend->flush(s);
 		if (backup_there(&s->backup) && backup_urgent(s) && backup_notify(&s->backup))
 			continue;
 		n = wait_events(s, ev, MAX_DONORS + 5, more ? 0 : -1);
@@ -224,7 +226,7 @@ int serve_run(struct swapd *s)
 				donor_event(s, &s->donors[ev[i].data.u64], ev[i].events);
 		for (int i = 0; i < n && !r; i++) {
 			switch (ev[i].data.u64) {
-			case KEY_FUSE:
+			case KEY_FRONTEND:
 				r = take_requests(s);
 				break;
 			case KEY_TIMER:
@@ -244,6 +246,5 @@ int serve_run(struct swapd *s)
 			}
 		}
 	}
-	/* Umounted is the good end; aborted, the mount is still there. */
-	return r == -ENODEV && !fuse_is_mounted(s) ? 0 : r;
+	return r == -ENODEV && s->frontend->stopped(s) ? 0 : r;
 }

@@ -12,7 +12,7 @@ void serve_signals(void);
 
 /*
  * Makes the epoll set, the timer and the signal descriptor, which are this process's
- * own; donors and the file are added to it later.
+ * own; donors and the frontend are added to it later.
  */
 int serve_init(struct swapd *s, struct error *e);
 void serve_free(struct swapd *s);
@@ -26,7 +26,7 @@ void serve_tend(struct swapd *s);
 /* SIGTERMs that have come are wanted stops. */
 void serve_take_signals(struct swapd *s);
 
-/* Serves until the file system is umounted or aborted: 0, or -errno. */
+/* Serves until the device is stopped, or aborted: 0, or -errno. */
 int serve_run(struct swapd *s);
 
 #endif

@@ -83,14 +83,25 @@ struct slot *slot_get(struct slots *s)
 	return &s->slot[i];
 }
 
+/* Legs keep their sequence, and need nothing else. */
+static void forget_request(struct slot *slot, enum slot_kind kind)
+{
+	slot->kind = (uint8_t)kind;
+	shared_order();
+	memset(&slot->source, 0, offsetof(struct slot, previous) - offsetof(struct slot, source));
+}
+
+void slot_renew(struct slot *slot)
+{
+	forget_request(slot, SLOT_NEW);
+	slot->previous = slot->next = slot->active = -1;
+}
+
 void slot_put(struct slots *s, struct slot *slot)
 {
 	int i = slot_index(s, slot);
 
-	slot->kind = SLOT_FREE;
-	shared_order();
-	/* Legs keep their sequence, and need nothing else. */
-	memset(&slot->source, 0, offsetof(struct slot, previous) - offsetof(struct slot, source));
+	forget_request(slot, SLOT_FREE);
 	slot->previous = -1;
 	slot->next = s->free.head;
 	slot->active = -1;

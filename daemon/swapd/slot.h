@@ -80,7 +80,7 @@ struct slot {
 	uint32_t run;         /* pages of the present legs */
 	uint32_t serial;      /* FILL, ALONE: of the copy */
 	uint64_t same;        /* WRITE: a bit for each page that is one word over and over */
-	uint64_t unique;      /* of the FUSE request */
+	uint64_t unique;      /* the frontend's name of the request; 0: asked again (takeover.c) */
 	uint64_t order;       /* of arrival */
 	uint64_t sealed;      /* WRITE: a bit for each page of the payload that is sealed */
 	bool known;           /* WRITE: same is found, and pages.h has it; the payload may change then */
@@ -140,6 +140,8 @@ void slot_restart(struct slot *slot);
 /* NULL when none is free.  The last one freed comes first: its pages are in cache. */
 struct slot *slot_get(struct slots *s);
 void slot_put(struct slots *s, struct slot *slot);
+/* As slot_put() and slot_get() of the same. */
+void slot_renew(struct slot *slot);
 
 void slot_append(struct slots *s, struct slot_list *list, struct slot *slot);
 void slot_remove(struct slots *s, struct slot_list *list, struct slot *slot);

@@ -18,7 +18,6 @@
 #include "common/paths.h"
 #include "common/realtime.h"
 #include "common/size.h"
-#include "fuse_file.h"
 #include "pages.h"
 #include "place.h"
 #include "sealing.h"
@@ -160,8 +159,10 @@ int swapd_daemonise(int *parent_fd, struct error *e)
 
 void swapd_ready(const struct swapd *s, int parent_fd)
 {
+	char where[PATH_MAX];
 	int ok = EXIT_OK;
 
+	s->frontend->where(s, where, sizeof(where));
 	if (s->options.ready_fd) {
 		if (dprintf((int)s->options.ready_fd, "READY\n") < 0)
 			log_warn("--ready-fd %d: %m", (int)s->options.ready_fd);
@@ -169,7 +170,7 @@ void swapd_ready(const struct swapd *s, int parent_fd)
 		if (s->options.ready_fd > STDERR_FILENO)
 			close((int)s->options.ready_fd);
 	}
-	sd_notifyf(0, "READY=1\nSTATUS=serving %s/" FUSE_FILE_NAME, s->options.mount);
+	sd_notifyf(0, "READY=1\nSTATUS=serving %s", where);
 	if (parent_fd >= 0) {
 		detach_output(s, O_TRUNC);
 		if (write(parent_fd, &ok, sizeof(ok)) < 0)
@@ -358,6 +359,7 @@ int swapd_prepare(struct swapd *s, struct device_control *c, char **argv, struct
 
 	s->fuse_fd = s->epoll_fd = s->timer_fd = s->signal_fd = -1;
 	s->backup.fd = s->backup.shared_fd = -1;
+	s->frontend = frontend_find(s->options.frontend);
 	s->orders.post_fd = s->orders.done_fd = -1;
 	c->listen_fd = c->stop_fd = -1;
 	protect(s, argv);
@@ -376,7 +378,7 @@ int swapd_prepare(struct swapd *s, struct device_control *c, char **argv, struct
 	if (!r && s->options.backup)
 		r = backup_open(&s->backup, s->options.backup, s->options.size, e);
 	if (!r)
-		r = fuse_open(s, e);
+		r = s->frontend->open(s, e);
 	if (!r)
 		lock_memory(s);
 	return r;
@@ -401,7 +403,9 @@ static int make_loop(struct swapd *s, struct error *e)
 {
 	int r = serve_init(s, e);
 
-	return r ? r : orders_open(&s->orders, e);
+	if (!r)
+		r = orders_open(&s->orders, e);
+	return r ? r : s->frontend->prepare(s, e);
 }
 
 int swapd_begin(struct swapd *s, struct device_control *c, struct error *e)
@@ -416,13 +420,13 @@ int swapd_begin(struct swapd *s, struct device_control *c, struct error *e)
 	if (r)
 		return r;
 	donors_record(s);
-	r = fuse_mount(s, e);
+	r = s->frontend->begin(s, e);
 	if (!r)
 		r = make_own(s, c, e);
 	if (!r && backup_there(&s->backup))
 		s->shared->no_claim = backup_claim(&s->backup) != 0;
 	if (r)
-		fuse_unmount(s);
+		s->frontend->end(s);
 	return r;
 }
 
@@ -459,7 +463,6 @@ void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
 {
 	struct pollfd p[2] = { { .fd = alive_fd, .events = POLLIN }, { .events = POLLIN } };
 	struct error e = { 0 };
-	int r;
 
 	prctl(PR_SET_NAME, "ebb-standby");
 	if (make_loop(s, &e) || make_own(s, c, &e)) {
@@ -480,13 +483,8 @@ void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
 	__atomic_store_n(&s->shared->server, (uint32_t)getpid(), __ATOMIC_RELAXED);
 	__atomic_store_n(&s->shared->takeovers, s->shared->takeovers + 1, __ATOMIC_RELAXED);
 	__atomic_store_n(s->life, LIFE_TAKES_OVER, __ATOMIC_RELAXED);
-	r = takeover(s);
-	if (r) {
-		snprintf(s->shared->last_words, sizeof(s->shared->last_words),
-			 "slabs at a donor cannot be mapped: %s; raise LimitMEMLOCK= or free memory",
-			 strerror(-r));
+	if (takeover(s))
 		_exit(EXIT_FAILED);
-	}
 	note(&s->notes, LOG_LVL_ERR,
 	     "device %s: its server is dead; served by its standby now (pid %d, after %llu ms, takeover %u)",
 	     s->options.name, getpid(), (unsigned long long)(s->shared->takeover_ns / 1000000),
@@ -497,7 +495,7 @@ void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
 void swapd_stop(struct swapd *s, struct device_control *c)
 {
 	device_control_close(c);
-	fuse_unmount(s);
+	s->frontend->end(s);
 	resolver_stop(&s->resolver);
 	backup_close(&s->backup);
 	donors_free(s);

@@ -28,6 +28,7 @@
 #include "common/notes.h"
 #include "common/options.h"
 #include "donor.h"
+#include "frontend.h"
 #include "orders.h"
 #include "repair.h"
 #include "seal.h"
@@ -41,6 +42,7 @@
 
 struct swapd_options {
 	const char *name, *backup, *mount, *key;
+	const char *frontend;    /* "fuse" */
 	const char *durability;  /* "disk", "replicas=N", "none" */
 	const char *seal;        /* "auto", "on", "off" */
 	uint64_t size, slab;     /* bytes */
@@ -99,7 +101,7 @@ struct shared {
 	uint64_t beats;          /* rounds of the loop */
 	uint32_t aborted;        /* the watchdog cut the connection */
 	uint32_t ended;          /* the server ends by itself: nobody is to follow it */
-	uint32_t connection;     /* /sys/fs/fuse/connections/N */
+	uint32_t connection;     /* FUSE: /sys/fs/fuse/connections/N */
 	uint32_t opened;         /* handles on the file */
 	uint64_t arrivals;       /* requests, for slot.order */
 	/* the holder's: pids, 0 = there is none */
@@ -125,9 +127,10 @@ struct swapd {
 	struct counters *count;  /* &shared->counters */
 	struct notes notes;
 
-	/* the file */
+	/* what the kernel sees */
+	const struct frontend *frontend;
 	int fuse_fd;
-	bool mounted, initialised;
+	bool initialised;        /* FUSE has greeted */
 
 	/* the pages: one bit each (pages.h) */
 	uint32_t pages;
@@ -170,7 +173,7 @@ struct swapd {
 
 	/* loop */
 	int epoll_fd, timer_fd, signal_fd;
-	bool fuse_watched;
+	bool watched;            /* the frontend */
 	bool burst;              /* requests come several at a time */
 	uint32_t rounds;         /* in which requests were read */
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "bits.h"
-#include "fuse_file.h"
+#include "frontend.h"
 #include "page_io.h"
 #include "sealing.h"
 #include "swapd.h"
@@ -53,6 +53,9 @@ static uint32_t requests(struct swapd *s, uint16_t list[static SLOT_COUNT], uint
 		if (slot->kind != SLOT_READ && slot->kind != SLOT_WRITE &&
 		    slot->kind != SLOT_DISCARD)
 			continue;
+		/* What is asked again comes behind this; what was begun is not to stay half done. */
+		if (s->frontend->asks_again)
+			slot->unique = 0;
 		slot_restart(slot);
 		for (at = n++; at && s->slots.slot[list[at - 1]].order > slot->order; at--)
 			list[at] = list[at - 1];
@@ -74,7 +77,7 @@ static bool is_for_backup(const struct swapd *s, const struct slot *slot)
 	       (!s->sealed || (slot->same | slot->sealed) == all);
 }
 
-void takeover_slots(struct swapd *s, uint32_t slots)
+int takeover_slots(struct swapd *s, uint32_t slots)
 {
 	struct slot *reading = NULL;
 	uint16_t list[SLOT_COUNT];
@@ -113,6 +116,5 @@ void takeover_slots(struct swapd *s, uint32_t slots)
 		if (slot->kind != SLOT_FREE && !slot->backing && !slot->answered)
 			page_io_start(s, slot);
 	}
-	if (reading)
-		fuse_receive_again(s, reading);
+	return s->frontend->take_over(s, reading);
 }

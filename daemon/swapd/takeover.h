@@ -7,6 +7,7 @@
  *	requests   those read from the kernel are in slots.  Whether they were answered
  *		   or not, they are done again in their order of arrival: the kernel
  *		   takes one answer and has asked nothing that depends on another.
+ *		   A frontend that is asked again (ublk) answers only what comes then.
  *	backup     writes that were answered and are still in slots go to the file again,
  *		   in that order.  What the kernel had of them is written before
  *		   that, and what it was reading has come (backup_claim()).
@@ -30,14 +31,22 @@ struct swapd;
  * The loop thread's, in a process that has not served yet; @s is as the holder made
  * it.  Waits for donors that have something of ours, for two seconds or two deadlines;
  * then serve_run() can go on.  -errno when there is something that this process cannot
- * reach, and that is nowhere else: the process is to end, and another one may do better.
+ * reach, and that is nowhere else, or the kernel does not take its answers: the process
+ * is to end, and another one may do better.  Why is in shared.last_words.
  */
 int takeover(struct swapd *s);
 
 /* Its parts, in their order; before them donors_take_over(). */
 void takeover_slabs(struct swapd *s);
 int takeover_donors(struct swapd *s);
-/* Of @slots slots. */
-void takeover_slots(struct swapd *s, uint32_t slots);
+/* Of @slots slots; what the frontend says of it. */
+int takeover_slots(struct swapd *s, uint32_t slots);
+
+/*
+ * Who writes to the log may wait for who is swapped out, and so for us: what a process
+ * has to say that cannot take over, the holder logs after its end.
+ */
+void takeover_last_words(struct swapd *s, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 
 #endif

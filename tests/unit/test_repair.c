@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "swapd/fuse_file.h"
+#include "swapd/frontend.h"
 #include "swapd/outlook.h"
 #include "swapd/page_io.h"
 #include "swapd/pages.h"
@@ -30,24 +30,18 @@ static uint32_t answered, failed;
 
 /* --- what is not under test ------------------------------------------------------- */
 
-void fuse_answer_error(struct swapd *swapd, uint64_t unique, int error)
+static uint64_t read_word; /* the first of what was read last */
+
+static enum slot_after answer(struct swapd *swapd, struct slot *slot, int error)
 {
 	answered++;
 	failed += error != 0;
+	if (!error && slot->kind == SLOT_READ)
+		memcpy(&read_word, slot->payload, sizeof(read_word));
+	return SLOT_DONE;
 }
 
-static uint64_t read_word; /* the first of what was read last */
-
-void fuse_answer_read(struct swapd *swapd, struct slot *slot)
-{
-	memcpy(&read_word, slot->payload, sizeof(read_word));
-	answered++;
-}
-
-void fuse_answer_write(struct swapd *swapd, struct slot *slot)
-{
-	answered++;
-}
+static const struct frontend frontend_fake = { .name = "fake", .answer = answer };
 
 static bool slow; /* donors answer when told to */
 static int disk;  /* what comes of a job of the backup: 0 or -errno */
@@ -72,6 +66,7 @@ static void begin(int wanted, bool backup)
 	disk = 0;
 	slow = false;
 	s = (struct swapd){
+		.frontend = &frontend_fake,
 		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .repair_rate = 1 << 30 },
 		.shared = &shared, .count = &shared.counters, .pages = SLABS * SLAB_PAGES,
 		.wanted = wanted, .choices = 2, .seed = 1, .donor_count = DONORS,

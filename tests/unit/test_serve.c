@@ -68,7 +68,7 @@ static void requests_without_end(void **state)
 		.options = { .name = "unit", .slab = PAGES * PAGE, .mount = "/",
 			     .repair_rate = 1 << 20 },
 		.shared = &shared, .count = &shared.counters, .pages = PAGES, .wanted = 1,
-		.backup = { .fd = -1 }, .fuse_fd = eventfd(1, EFD_CLOEXEC),
+		.backup = { .fd = -1 }, .frontend = &fuse_frontend, .fuse_fd = eventfd(1, EFD_CLOEXEC),
 	};
 	slab_init(&s.table, &slab, 1, PAGES);
 	assert_int_equal(pages_init(&s, 2, &e), 0);

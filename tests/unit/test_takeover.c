@@ -45,6 +45,7 @@ static void begin(int backup)
 	map_result = 0;
 	s = (struct swapd){
 		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .deadline = SECOND / 2 },
+		.frontend = &fuse_frontend,
 		.shared = &shared, .count = &shared.counters, .pages = SLABS * SLAB_PAGES,
 		.wanted = 1, .choices = 2, .seed = 1, .backlog_most = SLOT_BACKLOG,
 		.backup = { .fd = backup }, .epoll_fd = epoll_create1(EPOLL_CLOEXEC),

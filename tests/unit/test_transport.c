@@ -74,6 +74,7 @@ static void borrower_init(struct borrower *b)
 		.options = { .name = "unit", .slab = SLAB, .deadline = 500000000 },
 		.shared = &b->shared,
 		.count = &b->shared.counters,
+		.frontend = &fuse_frontend,
 		.fuse_fd = fd[0],
 		.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 		.pages = SLABS * SLAB_PAGES,

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "swapd/fuse_file.h"
+#include "swapd/frontend.h"
 #include "swapd/page_io.h"
 #include "swapd/pages.h"
 #include "swapd/takeover.h"
@@ -124,7 +124,7 @@ static bool exists(uint32_t page, uint64_t stamp)
 	return false;
 }
 
-/* The kernel's side; these take the place of fuse_file.c's. */
+/* The kernel's side. */
 static void check_answer(uint64_t unique, const struct slot *slot, int error)
 {
 	struct expected *e = &W.expected[unique];
@@ -145,25 +145,22 @@ static void check_answer(uint64_t unique, const struct slot *slot, int error)
 				 e->stamp[i]);
 }
 
-void fuse_answer_error(struct swapd *s, uint64_t unique, int error)
+static enum slot_after answer(struct swapd *s, struct slot *slot, int error)
 {
-	check_answer(unique, NULL, error);
+	check_answer(slot->unique, slot, error);
+	return SLOT_DONE;
 }
 
-void fuse_answer_read(struct swapd *s, struct slot *slot)
+static int take_over(struct swapd *s, struct slot *reading)
 {
-	check_answer(slot->unique, slot, 0);
+	if (reading)
+		violated("a request that is still being read", reading->unique, 0);
+	return 0;
 }
 
-void fuse_answer_write(struct swapd *s, struct slot *slot)
-{
-	check_answer(slot->unique, slot, 0);
-}
-
-void fuse_receive_again(struct swapd *s, struct slot *slot)
-{
-	violated("a request that is still being read", slot->unique, 0);
-}
+static const struct frontend frontend_fake = {
+	.name = "fake", .answer = answer, .take_over = take_over,
+};
 
 /* --- the transport ------------------------------------------------------------------ */
 
@@ -539,7 +536,7 @@ void begin(const struct model *model)
 	m.s = (struct swapd){
 		.options = { .name = "model", .slab = model->slab_pages * (uint64_t)PAGE,
 			     .repair_rate = 1 << 30 },
-		.shared = &m.shared, .count = &m.shared.counters,
+		.frontend = &frontend_fake, .shared = &m.shared, .count = &m.shared.counters,
 		.pages = PAGES,
 		.written = &W.written, .same = &W.same, .spoilt = &W.spoilt, .word = W.word,
 		.seed = 1, .wanted = model->wanted, .choices = 2,
