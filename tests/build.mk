@@ -23,7 +23,7 @@ TEST_PROGRAMS += $(WATCH_DONORS)
 # Every function of the programs but main(), so that any of them can be tested.
 LIBTEST := $(B)/tests/libebb-test.a
 LIBTEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(filter-out %/main.c,$(wildcard daemon/*/*.c)) $(SIM_SOURCES))
-LIBTEST_LIBS := -lcmocka -ljson-c -linih -lsystemd -lcgroup -lbpf -lelf -lcurl -laio -ldl -lz -lm -lpthread -lssl -lcrypto -lrdmacm -libverbs -lncursesw -ltinfo
+LIBTEST_LIBS := -lcmocka -ljson-c -linih -lsystemd -lcgroup -lbpf -lelf -lcurl -laio -luring -ldl -lz -lm -lpthread -lssl -lcrypto -lrdmacm -libverbs -lncursesw -ltinfo
 
 # Two programs may each have a stats.c: `q` keeps both where `r` would replace one.
 $(LIBTEST): $(LIBTEST_OBJECTS)

@@ -8,7 +8,7 @@
 
 const struct frontend *frontend_find(const char *name)
 {
-	static const struct frontend *const all[] = { &fuse_frontend };
+	static const struct frontend *const all[] = { &fuse_frontend, &ublk_frontend };
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
 		if (!strcmp(name, all[i]->name))

@@ -4,6 +4,7 @@
  * server does.  One is chosen when the device is made (--frontend).
  *
  *	fuse   a file in a FUSE mount, for a loop device (fuse_file.c)
+ *	ublk   /dev/ublkbN (ublk.c)
  */
 #ifndef EBB_FRONTEND_H
 #define EBB_FRONTEND_H
@@ -65,7 +66,7 @@ struct frontend {
 	void (*where)(const struct swapd *s, char *text, size_t size);
 };
 
-extern const struct frontend fuse_frontend;
+extern const struct frontend fuse_frontend, ublk_frontend;
 
 /* NULL when there is none of this name; the option's table lets none through. */
 const struct frontend *frontend_find(const char *name);

@@ -141,11 +141,11 @@ int holder_start(struct holder *h, struct swapd *s, struct device_control *c, st
 		*e = report.error;
 		return report.result;
 	}
-	r = watchdog_arm(&h->watchdog, s->shared->connection, s->options.watchdog / 2);
+	r = watchdog_arm(&h->watchdog, s->shared, s->options.watchdog / 2);
 	s->shared->watchdog_works = !r;
 	if (r)
-		log_warn("watchdog: /sys/fs/fuse/connections: %s; a hung device is not aborted by itself",
-			 strerror(-r));
+		log_warn("watchdog: %s: %s; a hung device is not aborted by itself",
+			 s->shared->ublk ? "/sys/block" : "/sys/fs/fuse/connections", strerror(-r));
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
@@ -190,13 +190,20 @@ static enum server_death cause_of_death(struct holder *h, int status)
 	return life == LIFE_SERVES ? DEATH_SERVING : DEATH_TAKING_OVER;
 }
 
-/* Nobody is to serve any more: errors are better than waiting for ever. */
+/*
+ * Nobody is to serve any more: errors are better than waiting for ever.  What cannot be cut
+ * ends, too, when nobody serves it and we clear away.
+ */
 static void cut(struct holder *h)
 {
 	h->s->shared->watchdog_works = false;
 	h->cut = !watchdog_abort(&h->watchdog, h->s->shared);
-	/* The connection ends, too, when all of us have closed it. */
-	if (!h->cut && h->server.pid)
+	if (h->cut)
+		return;
+	/* The standby first, or it takes over. */
+	if (h->standby.pid)
+		kill(h->standby.pid, SIGKILL);
+	if (h->server.pid)
 		kill(h->server.pid, SIGKILL);
 }
 

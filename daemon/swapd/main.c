@@ -28,6 +28,8 @@ static const struct option_spec specs[] = {
 	OPTION("backup", OPTION_STRING, backup, "FILE", "copy of every page on a local disk"),
 	OPTION("seal", OPTION_STRING, seal, "auto|on|off",
 	       "encrypt what leaves; auto: unless all donors are on this machine [auto]"),
+	OPTION("frontend", OPTION_STRING, frontend, "fuse|ublk",
+	       "what the kernel has of it: a file for a loop device, or /dev/ublkbN [fuse]"),
 	OPTION("mount", OPTION_STRING, mount, "DIR", "where the file \"swap\" appears"),
 	OPTION("deadline", OPTION_DURATION, deadline, "TIME",
 	       "a donor that takes longer is lost [500ms]"),

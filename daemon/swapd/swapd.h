@@ -42,7 +42,7 @@
 
 struct swapd_options {
 	const char *name, *backup, *mount, *key;
-	const char *frontend;    /* "fuse" */
+	const char *frontend;    /* "fuse", "ublk" */
 	const char *durability;  /* "disk", "replicas=N", "none" */
 	const char *seal;        /* "auto", "on", "off" */
 	uint64_t size, slab;     /* bytes */
@@ -102,6 +102,7 @@ struct shared {
 	uint32_t aborted;        /* the watchdog cut the connection */
 	uint32_t ended;          /* the server ends by itself: nobody is to follow it */
 	uint32_t connection;     /* FUSE: /sys/fs/fuse/connections/N */
+	uint32_t ublk;           /* ublk: N + 1 of /dev/ublkbN; 0 = there is none */
 	uint32_t opened;         /* handles on the file */
 	uint64_t arrivals;       /* requests, for slot.order */
 	/* the holder's: pids, 0 = there is none */
@@ -130,6 +131,7 @@ struct swapd {
 	/* what the kernel sees */
 	const struct frontend *frontend;
 	int fuse_fd;
+	struct ublk *ublk;       /* ublk.c's; NULL = none */
 	bool initialised;        /* FUSE has greeted */
 
 	/* the pages: one bit each (pages.h) */

@@ -47,29 +47,57 @@ static int mount_fusectl(uint32_t connection)
 	return access(path, F_OK) == 0 ? 0 : -errno;
 }
 
-int watchdog_arm(struct watchdog *w, uint32_t connection, uint64_t limit_ns)
+static int arm_fuse(struct watchdog *w)
 {
-	int r = mount_fusectl(connection);
+	int r = mount_fusectl(w->connection);
 
-	*w = (struct watchdog){ .connection = connection, .limit_ns = limit_ns,
-				.waiting_fd = -1, .abort_fd = -1 };
-	w->tick_ns = limit_ns / 10 < 1000000000ull ? limit_ns / 10 : 1000000000ull;
 	if (r)
 		return r;
-	w->waiting_fd = open_control(connection, "waiting", O_RDONLY);
-	w->abort_fd = open_control(connection, "abort", O_WRONLY);
+	w->waiting_fd = open_control(w->connection, "waiting", O_RDONLY);
+	w->abort_fd = open_control(w->connection, "abort", O_WRONLY);
 	return w->waiting_fd < 0 || w->abort_fd < 0 ? -errno : 0;
 }
 
+static int arm_ublk(struct watchdog *w, uint32_t device)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/sys/block/ublkb%u/inflight", device);
+	w->waiting_fd = open(path, O_RDONLY | O_CLOEXEC);
+	return w->waiting_fd < 0 ? -errno : 0;
+}
+
+int watchdog_arm(struct watchdog *w, const struct shared *shared, uint64_t limit_ns)
+{
+	*w = (struct watchdog){ .connection = shared->connection, .limit_ns = limit_ns,
+				.waiting_fd = -1, .abort_fd = -1 };
+	w->tick_ns = limit_ns / 10 < 1000000000ull ? limit_ns / 10 : 1000000000ull;
+	return shared->ublk ? arm_ublk(w, shared->ublk - 1) : arm_fuse(w);
+}
+
+/* Reads and writes under way, a number each. */
+static bool inflight(const struct watchdog *w)
+{
+	unsigned int reads, writes;
+	char text[64] = "";
+
+	return pread(w->waiting_fd, text, sizeof(text) - 1, 0) <= 0 ||
+	       sscanf(text, "%u %u", &reads, &writes) != 2 || reads || writes;
+}
+
 /*
- * Whether the kernel has requests for the server that stopped.  The file can be
+ * Whether the kernel has requests for the server that stopped.  FUSE's file can be
  * read once an open: the next one is made in advance, so that this one needs no
  * memory.  In doubt there are: a swap device that stands is always asked.
  */
 static bool requests_wait(struct watchdog *w)
 {
 	char text[24] = "";
-	ssize_t n = w->waiting_fd < 0 ? -1 : read(w->waiting_fd, text, sizeof(text) - 1);
+	ssize_t n;
+
+	if (!w->connection)
+		return inflight(w);
+	n = w->waiting_fd < 0 ? -1 : read(w->waiting_fd, text, sizeof(text) - 1);
 
 	if (w->waiting_fd >= 0)
 		close(w->waiting_fd);

@@ -2,7 +2,7 @@
 /*
  * When requests are waiting and none has been answered for half of options.watchdog,
  * the holder (holder.h) has the standby take over; when that does not help in the
- * other half, it aborts the FUSE connection: programs with pages on the device then get I/O errors
+ * other half, it aborts the device: programs with pages on the device then get I/O errors
  * (SIGBUS) instead of sleeping for ever.
  */
 #ifndef EBB_WATCHDOG_H
@@ -41,18 +41,24 @@ enum watchdog_verdict watchdog_judge(struct watchdog_state *w, const struct watc
 				     uint64_t tick_ns, uint64_t limit_ns);
 
 struct watchdog {
-	uint32_t connection;
-	int waiting_fd, abort_fd;
+	uint32_t connection;     /* FUSE's; 0 = none */
+	int waiting_fd, abort_fd; /* the latter FUSE's alone */
 	uint64_t tick_ns, limit_ns;
 	struct watchdog_state state;
 };
 
-/* Opens what is needed to abort /sys/fs/fuse/connections/@connection.  0 or -errno. */
-int watchdog_arm(struct watchdog *w, uint32_t connection, uint64_t limit_ns);
+/*
+ * Opens what tells of waiting requests, and what is needed to abort the FUSE connection if
+ * it is one.  0 or -errno.
+ */
+int watchdog_arm(struct watchdog *w, const struct shared *shared, uint64_t limit_ns);
 
 /* The rule, once every tick_ns: whether something is to be done.  Allocates nothing. */
 bool watchdog_barks(struct watchdog *w, const struct shared *shared);
-/* Cuts the connection, if that can be done: 0 or -errno. */
+/*
+ * Cuts the connection, if that can be done: 0 or -errno.  A ublk device has none, and is
+ * taken away when it has no server.
+ */
 int watchdog_abort(struct watchdog *w, struct shared *shared);
 void watchdog_close(struct watchdog *w);
 

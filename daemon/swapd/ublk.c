@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * /dev/ublkbN: requests come by an io_uring, from Linux's ublk_drv.
+ *
+ * The kernel has one queue of DEPTH tags for us.  Each tag has a slot while the kernel
+ * owns it ("armed": it may copy a WRITE's pages there at any time) and while its request
+ * is under way.  An answer gives the tag the slot of its next request: the same one,
+ * unless that still waits for the backup.
+ *
+ * One queue, as one thread does all I/O: of several, each would want a thread of
+ * its own, which fetches and answers (the kernel takes neither from another).
+ *
+ * When the server dies the device stays.  What was not answered is asked again, once a
+ * successor has told the kernel that it is one (UBLK_F_USER_RECOVERY_REISSUE).  Before, it
+ * begins again the writes that are in slots: of what was half done nothing may be
+ * left to be read.  See drivers/block/ublk_drv.c of Linux 6.12 for what is said of it here.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/files.h"
+#include "common/paths.h"
+#include "frontend.h"
+#include "shared.h"
+#include "swapd.h"
+#include "ublk_control.h"
+
+/* As many as a loop device has. */
+#define DEPTH 128
+#define SECTOR_SHIFT 9
+#define PAGE_SHIFT 12
+/*
+ * Slots are armed, under way for a predecessor, answered and waiting for the
+ * backup, or repair's, who takes few: an answer always finds one.
+ */
+#define BACKLOG (SLOT_COUNT - 2 * DEPTH - 32)
+_Static_assert(BACKLOG >= DEPTH, "writes do not wait for the backup one by one");
+
+#define COMMAND_MS 10000
+/* DEL_DEV waits for the last who has the device open. */
+#define DELETE_MS 3000
+#define NODE_MS 5000
+/* The kernel needs this long to see the end of a server at most, if it does at all. */
+#define RECOVER_MS 40000
+
+#define NEEDED (UBLK_F_USER_RECOVERY | UBLK_F_USER_RECOVERY_REISSUE | UBLK_F_CMD_IOCTL_ENCODE)
+
+struct ublk {
+	struct ublk_control control;
+	struct io_uring ring;
+	bool has_ring;
+	int fd;                     /* /dev/ublkcN: open in one process at a time */
+	const struct ublksrv_io_desc *requests; /* DEPTH, the kernel's */
+	struct slot *slot[DEPTH];   /* each tag's; NULL: the kernel will ask nothing more there */
+	int ended;                  /* of the tags */
+	bool stopping;
+};
+
+static size_t requests_size(void)
+{
+	size_t size = DEPTH * sizeof(struct ublksrv_io_desc);
+
+	return (size + PAGE - 1) / PAGE * PAGE; /* the kernel maps no other */
+}
+
+static uint32_t device(const struct swapd *s)
+{
+	return s->shared->ublk - 1;
+}
+
+/* Who comes when all processes are dead finds the device by this. */
+static void note_path(const struct swapd *s, char path[static PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "%s/%s.ublk", ebb_device_dir(), s->options.name);
+}
+
+/* --- requests and answers ---------------------------------------------------------- */
+
+/* The kernel gets tag @tag again, with the slot of its next request. */
+static void arm(struct ublk *u, uint16_t tag, uint32_t op, int result, struct slot *slot)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
+	struct ublksrv_io_cmd cmd = {
+		.q_id = 0, .tag = tag, .result = result, .addr = (uintptr_t)slot->payload,
+	};
+
+	/* There is an entry for each tag: never. */
+	while (!sqe) {
+		io_uring_submit(&u->ring);
+		sqe = io_uring_get_sqe(&u->ring);
+	}
+	u->slot[tag] = slot;
+	memset(sqe, 0, sizeof(*sqe));
+	sqe->opcode = IORING_OP_URING_CMD;
+	sqe->fd = u->fd;
+	sqe->cmd_op = op;
+	sqe->user_data = tag;
+	memcpy(sqe->cmd, &cmd, sizeof(cmd));
+}
+
+static void ublk_flush(struct swapd *s)
+{
+	int r = 0;
+
+	while (io_uring_sq_ready(&s->ublk->ring) && (r >= 0 || r == -EINTR || r == -EAGAIN))
+		r = io_uring_submit(&s->ublk->ring);
+	if (r < 0)
+		count_add(&s->count->fuse_errors, 1);
+}
+
+static enum slot_after ublk_answer(struct swapd *s, struct slot *slot, int error)
+{
+	struct ublk *u = s->ublk;
+	uint16_t tag = (uint16_t)(slot->unique - 1);
+	int result = slot->kind == SLOT_DISCARD ? 0 : (int)(slot->count * PAGE);
+
+	/* A predecessor's. */
+	if (!slot->unique)
+		return SLOT_DONE;
+	/* What the kernel reads from is what it will write to. */
+	if (!error && slot->source)
+		memcpy(slot->payload, slot->source, slot->count * (size_t)PAGE);
+	arm(u, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, error ? error : result,
+	    slot->backing ? slot_get(&s->slots) : slot);
+	return slot->backing ? SLOT_DONE : SLOT_KEPT;
+}
+
+/* Starts the request that has come by @tag. */
+static void take(struct swapd *s, uint16_t tag)
+{
+	struct ublk *u = s->ublk;
+	const struct ublksrv_io_desc *d = &u->requests[tag];
+	uint64_t first = d->start_sector >> (PAGE_SHIFT - SECTOR_SHIFT);
+	uint64_t count = d->nr_sectors >> (PAGE_SHIFT - SECTOR_SHIFT);
+	enum slot_kind kind;
+
+	switch (ublksrv_get_op(d)) {
+	case UBLK_IO_OP_READ:
+		kind = SLOT_READ;
+		break;
+	case UBLK_IO_OP_WRITE:
+		kind = SLOT_WRITE;
+		break;
+	case UBLK_IO_OP_DISCARD:
+	case UBLK_IO_OP_WRITE_ZEROES:
+		kind = SLOT_DISCARD;
+		break;
+	case UBLK_IO_OP_FLUSH:
+		arm(u, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, 0, u->slot[tag]);
+		return;
+	default:
+		arm(u, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, -EOPNOTSUPP, u->slot[tag]);
+		return;
+	}
+	/* The block layer sees to it; a wrong one must not leave its slot. */
+	if (!count || first > s->pages || count > s->pages - first ||
+	    (kind != SLOT_DISCARD && count > SLOT_PAGES)) {
+		arm(u, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, -EIO, u->slot[tag]);
+		return;
+	}
+	frontend_start(s, u->slot[tag], kind, tag + 1u, first, count);
+}
+
+static int ublk_receive(struct swapd *s, int most)
+{
+	struct ublk *u = s->ublk;
+	struct io_uring_cqe *cqe;
+	int n = 0;
+
+	while (n < most && io_uring_peek_cqe(&u->ring, &cqe) == 0) {
+		uint16_t tag = (uint16_t)cqe->user_data;
+		int result = cqe->res;
+
+		io_uring_cqe_seen(&u->ring, cqe);
+		n++;
+		if (result == UBLK_IO_RES_OK) {
+			take(s, tag);
+			continue;
+		}
+		slot_put(&s->slots, u->slot[tag]);
+		u->slot[tag] = NULL;
+		u->ended++;
+	}
+	return u->ended == DEPTH ? -ENODEV : n;
+}
+
+/* --- beginning and end ------------------------------------------------------------- */
+
+static int ublk_open(struct swapd *s, struct error *e)
+{
+	struct ublk_control c;
+	int r = ublk_control_open(&c);
+
+	if (r)
+		return fail_exit(e, EXIT_UNSUPPORTED, r, UBLK_CONTROL_PATH ": %s; modprobe ublk_drv, or use --frontend fuse",
+				 strerror(-r));
+	ublk_control_close(&c);
+	if (s->backlog_most > BACKLOG)
+		s->backlog_most = BACKLOG;
+	return 0;
+}
+
+static int ublk_prepare(struct swapd *s, struct error *e)
+{
+	struct ublk *u = calloc(1, sizeof(*u));
+	struct ublksrv_ctrl_dev_info info;
+	int r;
+
+	if (!u)
+		return fail(e, ENOMEM, "ublk: out of memory");
+	s->ublk = u;
+	u->fd = u->control.fd = -1;
+	r = ublk_control_open(&u->control);
+	/* Requests are made known to this thread when it enters the kernel: nothing interrupts it. */
+	if (!r)
+		r = io_uring_queue_init(DEPTH, &u->ring,
+					IORING_SETUP_COOP_TASKRUN | IORING_SETUP_SINGLE_ISSUER);
+	u->has_ring = !r;
+	if (r)
+		return fail(e, r, "ublk: io_uring: %s; see sysctl kernel.io_uring_disabled",
+			    strerror(-r));
+	/* Commands are done by a kernel thread that stays: a takeover needs no other. */
+	ublk_control_do(&u->control, UBLK_U_CMD_GET_DEV_INFO, s->shared->ublk ? device(s) : 0,
+			&info, sizeof(info), 0, COMMAND_MS);
+	return 0;
+}
+
+/* /dev/ublkcN, its requests, and a slot for each tag. */
+static int attach(struct swapd *s)
+{
+	struct ublk *u = s->ublk;
+	char path[32];
+	void *requests;
+
+	snprintf(path, sizeof(path), "/dev/ublkc%u", device(s));
+	/* devtmpfs makes it at once, a udev of another kind later. */
+	for (int ms = 0; ms < NODE_MS; ms += 10) {
+		u->fd = open(path, O_RDWR | O_CLOEXEC);
+		if (u->fd >= 0 || errno != ENOENT)
+			break;
+		usleep(10000);
+	}
+	if (u->fd < 0)
+		return -errno;
+	requests = mmap(NULL, requests_size(), PROT_READ, MAP_SHARED | MAP_POPULATE, u->fd,
+			UBLKSRV_CMD_BUF_OFFSET);
+	if (requests == MAP_FAILED)
+		return -errno;
+	u->requests = requests;
+	for (uint16_t tag = 0; tag < DEPTH; tag++) {
+		struct slot *slot = slot_get(&s->slots);
+
+		if (!slot)
+			return -ENOBUFS;
+		arm(u, tag, UBLK_U_IO_FETCH_REQ, -1, slot);
+	}
+	ublk_flush(s);
+	return 0;
+}
+
+static int set_parameters(struct swapd *s)
+{
+	struct ublk_params p = {
+		.len = sizeof(p),
+		.types = UBLK_PARAM_TYPE_BASIC | UBLK_PARAM_TYPE_DISCARD,
+		/* An answered write is as safe as it gets: no volatile cache, hence no FLUSH. */
+		.basic = {
+			.logical_bs_shift = PAGE_SHIFT, .physical_bs_shift = PAGE_SHIFT,
+			.io_opt_shift = PAGE_SHIFT, .io_min_shift = PAGE_SHIFT,
+			.max_sectors = SLOT_BYTES >> SECTOR_SHIFT,
+			.dev_sectors = (uint64_t)s->pages << (PAGE_SHIFT - SECTOR_SHIFT),
+		},
+		.discard = {
+			.discard_granularity = PAGE, .max_discard_segments = 1,
+			.max_discard_sectors = 1u << 30 >> SECTOR_SHIFT,
+			.max_write_zeroes_sectors = 1u << 30 >> SECTOR_SHIFT,
+		},
+	};
+
+	return ublk_control_do(&s->ublk->control, UBLK_U_CMD_SET_PARAMS, device(s), &p, sizeof(p),
+			       0, COMMAND_MS);
+}
+
+/* The kernel looks for partitions before it is done: it is served meanwhile. */
+static int start_device(struct swapd *s)
+{
+	struct ublk *u = s->ublk;
+	struct pollfd p[] = {
+		{ .fd = u->control.ring.ring_fd, .events = POLLIN },
+		{ .fd = u->ring.ring_fd, .events = POLLIN },
+	};
+	int r = ublk_control_give(&u->control, UBLK_U_CMD_START_DEV, device(s), NULL, 0,
+				  (uint64_t)getpid());
+
+	if (r)
+		return r;
+	for (int rounds = 0; rounds < COMMAND_MS / 10; rounds++) {
+		r = ublk_control_result(&u->control, 0);
+		if (r != -ETIME)
+			return r;
+		poll(p, 2, 10);
+		r = ublk_receive(s, DEPTH);
+		if (r < 0)
+			return r;
+		ublk_flush(s);
+	}
+	return -ETIMEDOUT;
+}
+
+static void ublk_end(struct swapd *s);
+
+static int ublk_begin(struct swapd *s, struct error *e)
+{
+	struct ublksrv_ctrl_dev_info info = {
+		.nr_hw_queues = 1, .queue_depth = DEPTH, .max_io_buf_bytes = SLOT_BYTES,
+		.dev_id = (uint32_t)-1, .flags = NEEDED,
+	};
+	char path[PATH_MAX], number[16];
+	int r;
+
+	r = ublk_control_do(&s->ublk->control, UBLK_U_CMD_ADD_DEV, (uint32_t)-1, &info,
+			    sizeof(info), 0, COMMAND_MS);
+	if (r)
+		return fail_exit(e, EXIT_UNSUPPORTED, r, "ublk: no new device: %s; it needs Linux 6.4 and root, else use --frontend fuse",
+				 strerror(-r));
+	s->shared->ublk = info.dev_id + 1;
+	if ((info.flags & NEEDED) != NEEDED) {
+		ublk_end(s);
+		return fail_exit(e, EXIT_UNSUPPORTED, EOPNOTSUPP,
+				 "ublk: this kernel's devices do not outlive a server; use --frontend fuse");
+	}
+	note_path(s, path);
+	snprintf(number, sizeof(number), "%u\n", info.dev_id);
+	r = file_replace(path, number);
+	if (!r)
+		r = set_parameters(s);
+	if (!r)
+		r = attach(s);
+	if (!r)
+		r = start_device(s);
+	if (r) {
+		ublk_end(s);
+		return fail(e, r, "/dev/ublkb%u: %s; see dmesg, or use --frontend fuse", info.dev_id,
+			    strerror(-r));
+	}
+	return 0;
+}
+
+/*
+ * START_USER_RECOVERY is refused as long as the kernel is not done with the dead
+ * server.  A successor that dies between this and its last FETCH leaves a device
+ * that takes no other: it is aborted then, or it would be waited for without end.
+ */
+static int recover(struct swapd *s)
+{
+	const struct timespec tick = { .tv_nsec = 1000000 };
+	int r;
+
+	for (int ms = 0; ms < RECOVER_MS; ms++) {
+		r = ublk_control_do(&s->ublk->control, UBLK_U_CMD_START_USER_RECOVERY, device(s),
+				    NULL, 0, 0, COMMAND_MS);
+		if (r != -EBUSY)
+			break;
+		count_add(&s->shared->beats, 1);
+		nanosleep(&tick, NULL);
+	}
+	if (!r)
+		r = attach(s);
+	return r ? r : ublk_control_do(&s->ublk->control, UBLK_U_CMD_END_USER_RECOVERY, device(s),
+				       NULL, 0, (uint64_t)getpid(), COMMAND_MS);
+}
+
+static int ublk_take_over(struct swapd *s, struct slot *reading)
+{
+	int r = recover(s);
+
+	if (r)
+		__atomic_store_n(&s->shared->aborted, 1, __ATOMIC_RELAXED);
+	return r;
+}
+
+static void delete(struct swapd *s)
+{
+	struct ublk_control c;
+	char path[PATH_MAX];
+
+	/* Another than the server's: the holder does this, too. */
+	if (ublk_control_open(&c) == 0) {
+		ublk_control_do(&c, UBLK_U_CMD_DEL_DEV, device(s), NULL, 0, 0, DELETE_MS);
+		ublk_control_close(&c);
+	}
+	note_path(s, path);
+	unlink(path);
+	s->shared->ublk = 0;
+}
+
+static void ublk_end(struct swapd *s)
+{
+	struct ublk *u = s->ublk;
+
+	if (u && u->has_ring)
+		io_uring_queue_exit(&u->ring);
+	if (u && u->requests)
+		munmap((void *)u->requests, requests_size());
+	if (u && u->fd >= 0)
+		close(u->fd);
+	if (u)
+		ublk_control_close(&u->control);
+	free(u);
+	s->ublk = NULL;
+	if (s->shared && s->shared->ublk)
+		delete(s);
+}
+
+static int ublk_fd(const struct swapd *s)
+{
+	return s->ublk->ring.ring_fd;
+}
+
+static void ublk_where(const struct swapd *s, char *text, size_t size)
+{
+	snprintf(text, size, "/dev/ublkb%u", device(s));
+}
+
+/* Swap and file systems have it for themselves, and so has who asks here. */
+static int ublk_stop(struct swapd *s)
+{
+	_cleanup_close_ int block = -1;
+	struct ublk_control c;
+	char path[32];
+	int r;
+
+	ublk_where(s, path, sizeof(path));
+	block = open(path, O_RDONLY | O_EXCL | O_CLOEXEC);
+	if (block < 0)
+		return -errno;
+	r = ublk_control_open(&c);
+	if (r)
+		return r;
+	s->ublk->stopping = true;
+	r = ublk_control_do(&c, UBLK_U_CMD_STOP_DEV, device(s), NULL, 0, 0, COMMAND_MS);
+	s->ublk->stopping = !r;
+	ublk_control_close(&c);
+	return r;
+}
+
+static bool ublk_stopped(const struct swapd *s)
+{
+	return s->ublk->stopping;
+}
+
+const struct frontend ublk_frontend = {
+	.name = "ublk",
+	.asks_again = true,
+	.open = ublk_open,
+	.prepare = ublk_prepare,
+	.begin = ublk_begin,
+	.take_over = ublk_take_over,
+	.end = ublk_end,
+	.fd = ublk_fd,
+	.receive = ublk_receive,
+	.answer = ublk_answer,
+	.flush = ublk_flush,
+	.stop = ublk_stop,
+	.stopped = ublk_stopped,
+	.where = ublk_where,
+};

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Commands for ublk devices: /dev/ublk-control by io_uring.  With the commands of Linux
+ * 6.4 (UBLK_F_CMD_IOCTL_ENCODE), which the header of Debian 12 does not have yet.
+ */
+#ifndef EBB_UBLK_CONTROL_H
+#define EBB_UBLK_CONTROL_H
+
+#include <liburing.h>
+#include <linux/ublk_cmd.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+
+#define UBLK_CONTROL_PATH "/dev/ublk-control"
+
+#ifndef UBLK_U_CMD_ADD_DEV
+#define UBLK_U_CMD_GET_DEV_INFO _IOR('u', UBLK_CMD_GET_DEV_INFO, struct ublksrv_ctrl_cmd)
+#define UBLK_U_CMD_ADD_DEV _IOWR('u', UBLK_CMD_ADD_DEV, struct ublksrv_ctrl_cmd)
+#define UBLK_U_CMD_DEL_DEV _IOWR('u', UBLK_CMD_DEL_DEV, struct ublksrv_ctrl_cmd)
+#define UBLK_U_CMD_START_DEV _IOWR('u', UBLK_CMD_START_DEV, struct ublksrv_ctrl_cmd)
+#define UBLK_U_CMD_STOP_DEV _IOWR('u', UBLK_CMD_STOP_DEV, struct ublksrv_ctrl_cmd)
+#define UBLK_U_CMD_SET_PARAMS _IOWR('u', UBLK_CMD_SET_PARAMS, struct ublksrv_ctrl_cmd)
+#define UBLK_U_CMD_START_USER_RECOVERY \
+	_IOWR('u', UBLK_CMD_START_USER_RECOVERY, struct ublksrv_ctrl_cmd)
+#define UBLK_U_CMD_END_USER_RECOVERY \
+	_IOWR('u', UBLK_CMD_END_USER_RECOVERY, struct ublksrv_ctrl_cmd)
+#define UBLK_U_IO_FETCH_REQ _IOWR('u', UBLK_IO_FETCH_REQ, struct ublksrv_io_cmd)
+#define UBLK_U_IO_COMMIT_AND_FETCH_REQ \
+	_IOWR('u', UBLK_IO_COMMIT_AND_FETCH_REQ, struct ublksrv_io_cmd)
+#endif
+#ifndef UBLK_F_CMD_IOCTL_ENCODE
+#define UBLK_F_CMD_IOCTL_ENCODE (1ULL << 6)
+#endif
+
+struct ublk_control {
+	int fd; /* -1 = closed */
+	struct io_uring ring;
+};
+
+/* 0, or -errno; @c is closed then.  Belongs to one thread at a time. */
+int ublk_control_open(struct ublk_control *c);
+void ublk_control_close(struct ublk_control *c);
+
+/*
+ * Gives the kernel a command for device @dev, (uint32_t)-1 for a new one, with @length
+ * bytes at @data, which are to stay until its result has come, or with @word.
+ */
+int ublk_control_give(struct ublk_control *c, uint32_t op, uint32_t dev, void *data,
+		      uint16_t length, uint64_t word);
+
+/* The result, 0 or -errno; -ETIME when there is none in @timeout_ms. */
+int ublk_control_result(struct ublk_control *c, int timeout_ms);
+
+/* Both: a command, and its result. */
+int ublk_control_do(struct ublk_control *c, uint32_t op, uint32_t dev, void *data,
+		    uint16_t length, uint64_t word, int timeout_ms);
+
+#endif
