@@ -21,6 +21,7 @@
 #include "process.h"
 #include "scope.h"
 #include "swaps.h"
+#include "ublkdev.h"
 #include "verbs.h"
 
 /* The one file ebb-swapd serves in its mount. */
@@ -101,6 +102,18 @@ static int check_swap(const char *name, const struct device_plan *plan, int *pri
 	return 0;
 }
 
+static bool is_ublk(const char *frontend)
+{
+	return !strcmp(frontend, "ublk");
+}
+
+static int check_fuse(struct error *e)
+{
+	if (access("/dev/fuse", R_OK | W_OK) == 0)
+		return 0;
+	return fail_exit(e, EXIT_UNSUPPORTED, errno, "/dev/fuse: %s; modprobe fuse", strerror(errno));
+}
+
 static int check(const char *name, const struct device_plan *plan, struct device_record *d,
 		 struct donor_list *donors, struct error *e)
 {
@@ -119,9 +132,9 @@ static int check(const char *name, const struct device_plan *plan, struct device
 		return fail_exit(e, EXIT_REFUSED, EEXIST,
 				 "device %s: is there already; choose another name, or ebbctl device destroy %s",
 				 name, name);
-	if (access("/dev/fuse", R_OK | W_OK) < 0)
-		return fail_exit(e, EXIT_UNSUPPORTED, errno, "/dev/fuse: %s; modprobe fuse",
-				 strerror(errno));
+	r = is_ublk(plan->frontend) ? ublk_check(e) : check_fuse(e);
+	if (r)
+		return r;
 	r = check_swap(name, plan, &d->priority, e);
 	strcpy(d->name, name);
 	d->slab = plan->slab;
@@ -134,7 +147,7 @@ static int check(const char *name, const struct device_plan *plan, struct device
 
 static void fill_record(const char *name, const struct device_plan *plan, struct device_record *d)
 {
-	strcpy(d->frontend, "fuse");
+	snprintf(d->frontend, sizeof(d->frontend), "%s", plan->frontend);
 	d->size = plan->size;
 	snprintf(d->mount, sizeof(d->mount), "%s", device_mount(name));
 	snprintf(d->scope, sizeof(d->scope), "%s", plan->scope);
@@ -156,7 +169,8 @@ static int start_server(const struct device_plan *plan, const struct donor_list 
 {
 	const struct { const char *option, *value; } more[] = {
 		{ "--backup", *d->backup ? d->backup : NULL },
-		/* The rule when nothing is said. */
+		/* The rules when nothing is said. */
+		{ "--frontend", is_ublk(d->frontend) ? d->frontend : NULL },
 		{ "--durability", strcmp(d->durability, "disk") ? d->durability : NULL },
 		{ "--hot-slab", plan->extras.hot_slab },
 		{ "--key", plan->extras.key },
@@ -199,18 +213,32 @@ static int start_server(const struct device_plan *plan, const struct donor_list 
 					d->name, device_log(d->name));
 }
 
+static int number_of(struct device_record *d, struct error *e)
+{
+	int r = block_number(d->block, &d->major, &d->minor);
+
+	block_no_throttling(d->block);
+	return r ? fail(e, r, "%s: %s", d->block, strerror(-r)) : 0;
+}
+
 static int attach(struct device_record *d, int *loop, struct error *e)
 {
 	char file[PATH_MAX + 16];
 	int r;
 
+	if (is_ublk(d->frontend)) {
+		r = ublk_find(d->name, d->block, sizeof(d->block));
+		if (r)
+			return fail(e, r, "device %s: its server made no block device; see %s", d->name,
+				    device_log(d->name));
+		ublk_settle(d->block);
+		return number_of(d, e);
+	}
 	snprintf(file, sizeof(file), "%s/" SERVED_FILE, d->mount);
 	*loop = loop_attach(file, d->block, sizeof(d->block), e);
 	if (*loop < 0)
 		return *loop;
-	block_no_throttling(d->block);
-	r = block_number(d->block, &d->major, &d->minor);
-	return r ? fail(e, r, "%s: %s", d->block, strerror(-r)) : 0;
+	return number_of(d, e);
 }
 
 static int build(const struct device_plan *plan, const struct donor_list *donors,
@@ -321,6 +349,8 @@ static const struct option_spec specs[] = {
 	       .help = "who lends the memory [those that ebbd knows]"),
 	OPTION(device_plan, donors, "donor", OPTION_LIST, "HOST:PORT|unix:/PATH",
 	       .help = "one of them; may be repeated"),
+	OPTION(device_plan, frontend, "frontend", OPTION_STRING, "fuse|ublk",
+	       .help = "what the kernel has: a loop device on a FUSE file, or /dev/ublkbN [fuse]"),
 	OPTION(device_plan, durability, "durability", OPTION_STRING, "disk|replicas=2|replicas=3|none",
 	       .help = "what keeps a page when a donor is lost [disk]"),
 	OPTION(device_plan, slab, "slab", OPTION_SIZE, "SIZE",
@@ -342,7 +372,7 @@ static const struct option_spec specs[] = {
 };
 
 static const struct device_plan defaults = {
-	.slab = DEVICE_SLAB, .durability = "disk", .scope = "any",
+	.slab = DEVICE_SLAB, .frontend = "fuse", .durability = "disk", .scope = "any",
 };
 
 const struct command command_device_create = {

@@ -14,6 +14,7 @@ struct device_plan {
 	uint64_t size, slab;        /* bytes */
 	uint64_t priority;          /* swap priority, 0 = above every other */
 	struct option_list donors;  /* "HOST:PORT[,HOST:PORT...]" */
+	const char *frontend;       /* "fuse", "ublk" */
 	const char *durability;     /* "disk", "replicas=N", "none" */
 	const char *backup;         /* directory, only with "disk" */
 	struct device_extras {      /* handed to ebb-swapd as they are; NULL = not given */

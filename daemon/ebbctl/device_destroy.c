@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -15,6 +17,7 @@
 #include "output.h"
 #include "process.h"
 #include "swaps.h"
+#include "ublkdev.h"
 #include "verbs.h"
 
 #define CONNECTIONS "/sys/fs/fuse/connections"
@@ -89,17 +92,51 @@ static int run_destroy(int argc, char **argv, void *options, struct error *e)
 
 static void print_aborted(struct json_object *o)
 {
-	printf("device %s: FUSE connection %d aborted; now: ebbctl device destroy %s --force\n",
-	       control_str(o, "name", ""), (int)control_int(o, "connection", 0),
-	       control_str(o, "name", ""));
+	printf("device %s: aborted; now: ebbctl device destroy %s --force\n",
+	       control_str(o, "name", ""), control_str(o, "name", ""));
+}
+
+static int abort_fuse(unsigned int connection, struct error *e)
+{
+	char path[64];
+	int r;
+
+	snprintf(path, sizeof(path), CONNECTIONS "/%u/abort", connection);
+	r = file_write(path, "1");
+	/* systemd mounts it, others do not. */
+	if (r == -ENOENT && mount("fusectl", CONNECTIONS, "fusectl", 0, NULL) == 0)
+		r = file_write(path, "1");
+	return r ? fail(e, r, "%s: %s; mount -t fusectl fusectl " CONNECTIONS, path, strerror(-r)) : 0;
+}
+
+/* The kernel takes a device away from a server that is dead, not from one that hangs. */
+static int abort_ublk(const char *name, struct error *e)
+{
+	static const char *const processes[] = { "ebb-standby", DEVICE_SERVER };
+	const struct timespec tick = { .tv_nsec = 20000000 };
+
+	for (int i = 0, calm = 0; i < 200 && calm < 3; i++) {
+		calm++;
+		for (int j = 0; j < 2; j++) {
+			pid_t pid = process_find(processes[j], "--mount", device_mount(name));
+
+			if (pid) {
+				kill(pid, SIGKILL);
+				calm = 0;
+			}
+		}
+		nanosleep(&tick, NULL);
+	}
+	return ublk_cut(name, e);
 }
 
 static int run_abort(int argc, char **argv, void *options, struct error *e)
 {
 	_cleanup_json_ struct json_object *o = json_object_new_object();
 	const struct abort_options *a = options;
-	unsigned int minor;
-	char path[64];
+	unsigned int minor = 0;
+	char ublk[64];
+	bool is_ublk;
 	int r;
 
 	r = device_name_check(argv[0], e);
@@ -107,7 +144,8 @@ static int run_abort(int argc, char **argv, void *options, struct error *e)
 		r = need_root("device abort", e);
 	if (r)
 		return r;
-	if (!device_mounted(device_mount(argv[0]), &minor))
+	is_ublk = !ublk_find(argv[0], ublk, sizeof(ublk));
+	if (!is_ublk && !device_mounted(device_mount(argv[0]), &minor))
 		return fail_exit(e, EXIT_USAGE, ENOENT,
 				 "device %s: nothing is mounted at %s; see ebbctl device list", argv[0],
 				 device_mount(argv[0]));
@@ -115,16 +153,12 @@ static int run_abort(int argc, char **argv, void *options, struct error *e)
 		return fail_exit(e, EXIT_REFUSED, ECANCELED,
 				 "device %s: abort makes every read of a page that is out there fail: programs that touch one get SIGBUS, and the kernel panics if that is PID 1; say --yes if that is better than waiting",
 				 argv[0]);
-	snprintf(path, sizeof(path), CONNECTIONS "/%u/abort", minor);
-	r = file_write(path, "1");
-	/* systemd mounts it, others do not. */
-	if (r == -ENOENT && mount("fusectl", CONNECTIONS, "fusectl", 0, NULL) == 0)
-		r = file_write(path, "1");
+	r = is_ublk ? abort_ublk(argv[0], e) : abort_fuse(minor, e);
 	if (r)
-		return fail(e, r, "%s: %s; mount -t fusectl fusectl " CONNECTIONS, path,
-			    strerror(-r));
+		return r;
 	put_str(o, "name", argv[0]);
-	put_int(o, "connection", minor);
+	if (!is_ublk)
+		put_int(o, "connection", minor);
 	output(a->json, o, print_aborted);
 	return 0;
 }

@@ -18,6 +18,7 @@
 #include "output.h"
 #include "scope.h"
 #include "swaps.h"
+#include "ublkdev.h"
 
 /* ebb-swapd has nothing left to do but to unmap its slabs. */
 #define SERVER_END_MS 15000
@@ -127,8 +128,9 @@ int device_find(const char *name, struct device_record *d, struct error *e)
 	found |= d->server_pid > 0;
 	found |= device_mounted(d->mount, NULL);
 	/* The recorded number may be someone else's by now. */
-	if (loop_find(d->mount, d->block, sizeof(d->block)))
-		d->block[0] = '\0';
+	d->block[0] = '\0';
+	if (ublk_find(name, d->block, sizeof(d->block)))
+		loop_find(d->mount, d->block, sizeof(d->block));
 	found |= d->block[0];
 	return found ? 0 : fail_exit(e, EXIT_USAGE, ENOENT,
 				     "device %s: there is none of this name; see ebbctl device list",
@@ -171,13 +173,15 @@ int device_teardown(const struct device_record *d, int timeout_ms, enum process_
 		    struct error *e)
 {
 	struct swap_area area;
+	char ublk[64];
 	int r = 0;
 
 	if (*d->block && !swaps_find(d->block, &area))
 		r = swaps_off(d->name, d->block, timeout_ms, patience, e);
 	if (r)
 		return r;
-	if (*d->block) {
+	/* The other kind is its server's to take away. */
+	if (*d->block && ublk_find(d->name, ublk, sizeof(ublk))) {
 		r = loop_detach(d->block);
 		if (r)
 			return fail(e, r, "device %s: cannot detach %s: %s", d->name, d->block,
@@ -189,7 +193,9 @@ int device_teardown(const struct device_record *d, int timeout_ms, enum process_
 			return fail(e, r, "device %s: %s (pid %d) does not end: %s; swap is off, it may be killed",
 				    d->name, DEVICE_SERVER, d->server_pid, strerror(-r));
 	}
-	r = unmount(d->mount, e);
+	r = ublk_remove(d->name, e);
+	if (!r)
+		r = unmount(d->mount, e);
 	if (!r)
 		r = scope_undo(d->name, e);
 	if (!r)

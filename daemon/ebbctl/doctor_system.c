@@ -171,6 +171,8 @@ void doctor_device(struct doctor *d)
 {
 	_cleanup_close_ int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC), loop = -1;
 	int error = errno;
+	_cleanup_close_ int ublk = open("/dev/ublk-control", O_RDWR | O_CLOEXEC);
+	int ublk_error = errno;
 
 	doctor_add(d, fuse < 0 ? MISSING : HAVE, "/dev/fuse", "modprobe fuse", "%s",
 		   fuse < 0 ? strerror(error) : "opens");
@@ -178,6 +180,9 @@ void doctor_device(struct doctor *d)
 	error = errno;
 	doctor_add(d, loop < 0 ? MISSING : HAVE, "/dev/loop-control", "modprobe loop", "%s",
 		   loop < 0 ? strerror(error) : "opens");
+	doctor_add(d, ublk < 0 ? NOTE : HAVE, "/dev/ublk-control",
+		   "modprobe ublk_drv, for device create --frontend ublk", "%s",
+		   ublk < 0 ? strerror(ublk_error) : "opens");
 	remote_advice(d);
 	io_flusher(d);
 	locked_memory(d);

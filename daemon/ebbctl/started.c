@@ -76,7 +76,7 @@ static int start_donor(struct started *s, uint64_t memory, struct error *e)
 static int start_device(struct started *s, uint64_t memory, struct error *e)
 {
 	struct device_plan plan = {
-		.size = memory, .slab = DEVICE_SLAB, .durability = "disk", .scope = "any",
+		.size = memory, .slab = DEVICE_SLAB, .frontend = "fuse", .durability = "disk", .scope = "any",
 		.donors = { .v = { s->donor_address }, .n = 1 },
 	};
 	struct device_record d;

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/files.h"
+#include "common/paths.h"
+#include "swapd/ublk_control.h"
+#include "ublkdev.h"
+
+#define COMMAND_MS 10000
+/* Below the tags that ebb-swapd asks for: swapd/ublk.c. */
+#define REQUESTS "120"
+
+static void note_path(const char *name, char path[static PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "%s/%s.ublk", ebb_device_dir(), name);
+}
+
+static int number(const char *name, unsigned int *n)
+{
+	char path[PATH_MAX], text[32];
+
+	note_path(name, path);
+	return file_read(path, text, sizeof(text)) > 0 && sscanf(text, "%u", n) == 1 ? 0 : -ENOENT;
+}
+
+int ublk_check(struct error *e)
+{
+	if (access(UBLK_CONTROL_PATH, R_OK | W_OK) == 0)
+		return 0;
+	return fail_exit(e, EXIT_UNSUPPORTED, errno,
+			 UBLK_CONTROL_PATH ": %s; modprobe ublk_drv, or use --frontend fuse",
+			 strerror(errno));
+}
+
+int ublk_find(const char *name, char *block, size_t size)
+{
+	unsigned int n;
+	int r = number(name, &n);
+
+	if (!r)
+		snprintf(block, size, "/dev/ublkb%u", n);
+	return r;
+}
+
+static void set(const char *block, const char *attribute, const char *value)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "/sys/block/%.64s/queue/%s", strrchr(block, '/') + 1, attribute);
+	file_write(path, value);
+}
+
+void ublk_settle(const char *block)
+{
+	/* It would have as many tags taken as there are. */
+	set(block, "scheduler", "none");
+	set(block, "nr_requests", REQUESTS);
+}
+
+static int command(const char *name, uint32_t op, struct error *e)
+{
+	struct ublk_control c;
+	unsigned int n;
+	int r;
+
+	if (number(name, &n))
+		return 0;
+	r = ublk_control_open(&c);
+	if (r)
+		return fail(e, r, UBLK_CONTROL_PATH ": %s; modprobe ublk_drv", strerror(-r));
+	r = ublk_control_do(&c, op, n, NULL, 0, 0, COMMAND_MS);
+	ublk_control_close(&c);
+	if (!r || r == -ENODEV)
+		return 0;
+	return fail(e, r, "/dev/ublkb%u: not taken away: %s; see what has it open", n, strerror(-r));
+}
+
+int ublk_cut(const char *name, struct error *e)
+{
+	return command(name, UBLK_U_CMD_STOP_DEV, e);
+}
+
+int ublk_remove(const char *name, struct error *e)
+{
+	char path[PATH_MAX];
+	int r = command(name, UBLK_U_CMD_DEL_DEV, e);
+
+	note_path(name, path);
+	if (!r)
+		unlink(path);
+	return r;
+}
