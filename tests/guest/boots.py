@@ -44,7 +44,7 @@ BOOTS = (
     # Of these the kernel has no part but what the other groups try on both: that reclaim, FUSE
     # and loop get by with what they reserve.  What pressure and policy try is what ebb needs.
     Boot("pressure", ("test_pressure.py",), memory=640, kernels=("6.12",)),
-    Boot("takeover", ("test_takeover.py",)),
+    Boot("takeover", ("test_takeover.py", "test_ublk.py"), timeout=1200),
     Boot("policy", ("test_policy.py",), kernels=("6.12",)),
     Boot("chaos", ("test_chaos.py",), kernels=("6.12",)),
     Boot("kmod", ("test_kmod.py", "test_kmod_control.py"), cpus=2, timeout=900, by_name=True),

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+The ublk frontend: pages by /dev/ublkbN, and a program that swaps there while servers are
+killed.  Debian's 6.1 has no ublk_drv: there the frontend is refused, and says so.
+"""
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import machine
+import parts
+from cluster import Checker
+from machine import wait_for
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "system"))
+from dataplane import MIB, PAGE, Pages, Server
+
+
+SECONDS = int(os.environ.get("EBB_SOAK_SECONDS", 15))
+SEED = int(os.environ.get("EBB_SOAK_SEED", 1))
+MIB_USED, LIMIT = 48, 24
+
+
+@pytest.fixture(autouse=True)
+def ublk(series):
+    """Whether there is ublk."""
+    subprocess.run(["modprobe", "ublk_drv"], check=series != "6.1", capture_output=True)
+    return series != "6.1"
+
+
+@pytest.fixture
+def needs_ublk(ublk):
+    if not ublk:
+        pytest.skip("Debian's 6.1 has no ublk_drv")
+
+
+@pytest.fixture
+def server(donor_factory, logs, tmp_path):
+    made = []
+
+    def make(name="s", transport="tcp", **keywords):
+        where = {"port": 7070} if transport == "tcp" else {"path": tmp_path / "donor.sock"}
+        donor = donor_factory(memory="128M", slab="1M", **where)
+        directory = tmp_path / name
+        directory.mkdir()
+        options = ["--frontend", "ublk", *keywords.pop("options", ())]
+        s = Server(directory, logs / f"{name}.log", [donor], options=options, **keywords)
+        made.append(s)
+        s.file = Path(s.status()["file"])
+        assert str(s.file).startswith("/dev/ublkb")
+        return s
+
+    yield make
+    for s in made:
+        s.stop()
+        assert not s.file.exists()
+
+
+class Block(Pages):
+    """As of a file, but for its size and how pages are discarded."""
+
+    def __init__(self, server, seed=1):
+        super().__init__(server, seed)
+        self.path = server.file
+        self.size = os.lseek(self.fd, 0, os.SEEK_END)
+        self.model = bytearray(self.size)
+
+    def discard(self, page, count):
+        subprocess.run(["blkdiscard", "-o", str(page * PAGE), "-l", str(count * PAGE),
+                        self.path], check=True)
+        self.model[page * PAGE:(page + count) * PAGE] = bytes(count * PAGE)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+def test_pages(needs_ublk, server, transport):
+    s = server(transport=transport, size="16M")
+    pages = Block(s)
+    try:
+        assert pages.size == 16 * MIB
+        pages.check()
+        pages.write_random(60)
+        pages.discard(100, 300)
+        pages.write(0, bytes(8 * PAGE))
+        pages.check()
+        for _ in range(3):
+            pages.write_random(20)
+            s.kill_server(60)
+            pages.check()
+        told = s.stats()
+        assert told["pages_read_failed"] == told["pages_write_failed"] == 0
+        assert s.status()["takeovers"] == 3
+        print(s.status()["takeover_ms"], "ms", flush=True)
+    finally:
+        pages.close()
+
+
+def test_says_what_is_there(ublk, donor_factory):
+    """Doctor tells, and a device that cannot be made leaves nothing."""
+    rows = {c["name"]: c for c in json.loads(parts.ebbctl("doctor", "--json", check=False).stdout)["checks"]}
+    assert (rows["/dev/ublk-control"]["state"] == "have") == ublk
+    if ublk:
+        return
+    assert "modprobe ublk_drv" in rows["/dev/ublk-control"]["remedy"]
+    donor = donor_factory(port=7070, memory="32M", slab="1M")
+    done = parts.ebbctl("device", "create", "test0", "--size", "16M", "--donor", donor.address,
+                        "--frontend", "ublk", check=False)
+    assert done.returncode == 3 and "modprobe ublk_drv" in done.stderr
+
+
+def test_an_open_device_is_not_stopped(needs_ublk, server):
+    s = server(size="16M")
+    holder = os.open(s.file, os.O_RDONLY | os.O_EXCL)
+    try:
+        s.signal(signal.SIGTERM)
+        time.sleep(2)
+        assert s.file.exists() and s.status()["frontend"] == "ublk"
+    finally:
+        os.close(holder)
+
+
+@pytest.mark.parametrize("transport,options", [
+    ("tcp", ["--seal", "on"]),
+    ("shm", ["--durability", "none"]),
+])
+def test_swapping_while_servers_die(needs_ublk, swap_lock, donor_factory, cgroup, logs, tmp_path,
+                                    transport, options):
+    where = {"port": 7070} if transport == "tcp" else {"path": tmp_path / "donor.sock"}
+    donor, rnd = donor_factory(memory="128M", slab="1M", **where), random.Random(SEED)
+    device = parts.Device(donor, size="96M", slab="1M", options=["--frontend", "ublk", *options])
+    c = cgroup(limit_mib=LIMIT)
+    checker = Checker(None, logs / "checker.log",
+                      ("--memory", MIB_USED, "--pause", 200, "--progress", 10), enter=c.enter)
+    kills, longest, end = 0, 0, time.monotonic() + SECONDS
+    try:
+        assert device.record["frontend"] == "ublk" and device.block.startswith("/dev/ublkb")
+        wait_for(lambda: (device.used_kib() or 0) > 4 << 10, 60, "pages on the device")
+        while time.monotonic() < end:
+            assert not checker.failed(), checker.failed()
+            told = wait_for(lambda: ready(device), 30, "a standby")
+            os.kill(told["server"], signal.SIGKILL)
+            kills += 1
+            now = wait_for(lambda: (now := status(device)) and now["server"] != told["server"] and now,
+                           40, "a successor")
+            longest = max(longest, now["takeover_ms"])
+            time.sleep(rnd.uniform(0.2, 2))
+        told = checker.stop(timeout=240)
+        assert told["bad"] == 0 and told["verified"] == told["pages"]
+        stats = device.stats()
+        assert stats["pages_read_failed"] == stats["pages_write_failed"] == 0
+        assert stats["donor_losses"] == 0
+        print(f"{kills} servers killed, the longest takeover {longest} ms", flush=True)
+    finally:
+        checker.kill()
+        device.destroy()
+    assert not Path(device.block).exists()
+
+
+def ready(device):
+    """Its processes, when there is a standby that has made itself ready."""
+    told = status(device)
+    return told and machine.read(f"/proc/{told['standby']}/comm").strip() == "ebb-standby" and told
+
+
+def status(device):
+    """None from a server that dies while it answers."""
+    try:
+        return device.status()
+    except (OSError, ValueError):
+        return None
