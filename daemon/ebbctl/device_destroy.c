@@ -35,8 +35,12 @@ struct abort_options {
 static int check(const char *name, const struct device_record *d, const struct swap_area *area,
 		 struct error *e)
 {
-	char lost[16];
+	char lost[16], ublk[64];
 
+	if (!d->server_pid && area->used && !ublk_find(name, ublk, sizeof(ublk)))
+		return fail_exit(e, EXIT_REFUSED, EIO,
+				 "device %s: its server is gone and with it %s that are still out: programs wait where they touch them; ebbctl device abort %s, then destroy it",
+				 name, size_format(area->used, lost, sizeof(lost)), name);
 	/* The kernel cuts the FUSE connection of a server that ends: reads fail, they do not wait. */
 	if (!d->server_pid && area->used)
 		return fail_exit(e, EXIT_REFUSED, EIO,

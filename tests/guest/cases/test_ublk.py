@@ -174,3 +174,30 @@ def status(device):
         return device.status()
     except (OSError, ValueError):
         return None
+
+
+def test_nobody_is_left(needs_ublk, donor_factory, cgroup, logs):
+    """All processes dead: programs wait, until the device is aborted; then they get SIGBUS."""
+    donor = donor_factory(port=7070, memory="128M", slab="1M")
+    device = parts.Device(donor, size="96M", slab="1M",
+                          options=["--frontend", "ublk", "--durability", "none"])
+    c = cgroup(limit_mib=LIMIT)
+    checker = Checker(None, logs / "checker.log", ("--memory", MIB_USED, "--pause", 200), enter=c.enter)
+    try:
+        wait_for(lambda: (device.used_kib() or 0) > 4 << 10, 60, "pages on the device")
+        told = wait_for(lambda: ready(device), 30, "a standby")
+        for who in ("holder", "standby", "server"):
+            os.kill(told[who], signal.SIGKILL)
+        time.sleep(3)
+        done = parts.ebbctl("device", "destroy", device.name, check=False)
+        assert done.returncode == 5 and "its server is gone" in done.stderr
+        assert not checker.failed()
+        parts.ebbctl("device", "abort", device.name, "--yes")
+        assert checker.process.wait(60) == -signal.SIGBUS
+    finally:
+        checker.kill()
+        done = parts.ebbctl("device", "destroy", device.name, "--force", check=False)
+    assert done.returncode == 0, done.stderr
+    assert not Path("/sys/block", Path(device.block).name).exists()
+    # The kernel has no name for it any more by which it could be taken off.
+    assert machine.read("/proc/swaps").count("(deleted)") == 1
