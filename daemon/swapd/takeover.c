@@ -41,6 +41,25 @@ void takeover_slabs(struct swapd *s)
 
 /* --- requests --------------------------------------------------------------------- */
 
+/*
+ * Whether the request at @i of @n in @list need not be begun again, as the kernel asks for it
+ * again: it is no write, or a later one brings all of its pages.  That is the same one as a
+ * rule, which a predecessor was asked again: else each death would take more slots.
+ */
+static bool is_needless(const struct swapd *s, const uint16_t *list, uint32_t n, uint32_t i)
+{
+	const struct slot *slot = &s->slots.slot[list[i]];
+
+	for (uint32_t j = i + 1; j < n && slot->kind == SLOT_WRITE; j++) {
+		const struct slot *later = &s->slots.slot[list[j]];
+
+		if (later->kind == SLOT_WRITE && !later->answered && later->first <= slot->first &&
+		    later->first + later->count >= slot->first + slot->count)
+			return true;
+	}
+	return slot->kind != SLOT_WRITE;
+}
+
 /* Slots with requests, by their order of arrival; how many. */
 static uint32_t requests(struct swapd *s, uint16_t list[static SLOT_COUNT], uint32_t slots)
 {
@@ -113,7 +132,11 @@ int takeover_slots(struct swapd *s, uint32_t slots)
 	for (uint32_t i = 0; i < n; i++) {
 		struct slot *slot = &s->slots.slot[list[i]];
 
-		if (slot->kind != SLOT_FREE && !slot->backing && !slot->answered)
+		if (slot->kind == SLOT_FREE || slot->backing || slot->answered)
+			continue;
+		if (s->frontend->asks_again && is_needless(s, list, n, i))
+			slot_put(&s->slots, slot);
+		else
 			page_io_start(s, slot);
 	}
 	return s->frontend->take_over(s, reading);

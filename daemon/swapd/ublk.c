@@ -38,8 +38,8 @@
 #define SECTOR_SHIFT 9
 #define PAGE_SHIFT 12
 /*
- * Slots are armed, under way for a predecessor, answered and waiting for the
- * backup, or repair's, who takes few: an answer always finds one.
+ * Slots are armed, under way for predecessors (takeover.c: one for each tag at most), answered
+ * and waiting for the backup, or repair's, who takes few: an answer always finds one.
  */
 #define BACKLOG (SLOT_COUNT - 2 * DEPTH - 32)
 _Static_assert(BACKLOG >= DEPTH, "writes do not wait for the backup one by one");

@@ -374,6 +374,68 @@ static void nothing_in_clear_goes_to_the_disk(void **state)
 	end();
 }
 
+static struct slot *begun(enum slot_kind kind, uint32_t first, uint32_t count)
+{
+	struct slot *slot = slot_get(&s.slots);
+
+	slot->kind = (uint8_t)kind;
+	slot->first = first;
+	slot->count = count;
+	slot->unique = 5;
+	slot->order = ++shared.arrivals;
+	/* No page is one word over and over. */
+	for (uint32_t i = 0; i < count; i++)
+		slot->payload[i * PAGE] = 1;
+	return slot;
+}
+
+static int takeovers;
+
+static int take_over(struct swapd *swapd, struct slot *reading)
+{
+	takeovers++;
+	assert_null(reading);
+	return -EIO;
+}
+
+static enum slot_after answer(struct swapd *swapd, struct slot *slot, int error)
+{
+	return SLOT_DONE;
+}
+
+/* A frontend that is asked again: writes are not left half done, and take no more slots each time. */
+static void what_is_asked_again(void **state)
+{
+	static const struct frontend again = {
+		.name = "again", .asks_again = true, .take_over = take_over, .answer = answer,
+	};
+	struct slot *older, *same, *other;
+
+	begin(NO_BACKUP);
+	s.frontend = &again;
+	/* For a predecessor's predecessor, and asked again since. */
+	older = begun(SLOT_WRITE, 4, 2);
+	begun(SLOT_READ, 4, 1);
+	begun(SLOT_DISCARD, 8, 1);
+	same = begun(SLOT_WRITE, 4, 2);
+	other = begun(SLOT_WRITE, 5, 2);
+	/* They wait until their slab is there. */
+	slab_ask(&slabs[0], 0, 1);
+	takeovers = 0;
+	assert_int_equal(takeover_slots(&s, SLOT_COUNT), -EIO);
+	assert_int_equal(takeovers, 1);
+	assert_int_equal(older->kind, SLOT_FREE);
+	assert_int_equal(same->kind, SLOT_WRITE);
+	assert_int_equal(other->kind, SLOT_WRITE);
+	assert_int_equal(same->unique, 0);
+	assert_int_equal(s.slots.free_count, SLOT_COUNT - 2);
+	/* What was asked first goes first. */
+	assert_false(same->blocked);
+	assert_true(other->blocked);
+	s.frontend = &fuse_frontend;
+	end();
+}
+
 /* --- crashes ------------------------------------------------------------------------------ */
 
 static void one_too_many(void **state)
@@ -412,6 +474,7 @@ int main(void)
 		cmocka_unit_test(a_quarantine_is_known_at_once),
 		cmocka_unit_test(who_has_something_is_not_refused),
 		cmocka_unit_test(nothing_in_clear_goes_to_the_disk),
+		cmocka_unit_test(what_is_asked_again),
 		cmocka_unit_test(one_too_many),
 	};
 
