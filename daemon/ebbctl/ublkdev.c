@@ -19,12 +19,23 @@ static void note_path(const char *name, char path[static PATH_MAX])
 	snprintf(path, PATH_MAX, "%s/%s.ublk", ebb_device_dir(), name);
 }
 
+/* A note may be older than what has its number now. */
 static int number(const char *name, unsigned int *n)
 {
 	char path[PATH_MAX], text[32];
+	struct ublk_control c;
+	int r;
 
 	note_path(name, path);
-	return file_read(path, text, sizeof(text)) > 0 && sscanf(text, "%u", n) == 1 ? 0 : -ENOENT;
+	if (file_read(path, text, sizeof(text)) <= 0 || sscanf(text, "%u", n) != 1)
+		return -ENOENT;
+	r = ublk_control_open(&c);
+	if (!r) {
+		r = ublk_control_check(&c, *n, name, COMMAND_MS);
+		ublk_control_close(&c);
+	}
+	/* Without the module there is none. */
+	return r == -ENODEV || r == -ENOENT ? -ENOENT : 0;
 }
 
 int ublk_check(struct error *e)

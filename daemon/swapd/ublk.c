@@ -322,6 +322,7 @@ static int ublk_begin(struct swapd *s, struct error *e)
 	struct ublksrv_ctrl_dev_info info = {
 		.nr_hw_queues = 1, .queue_depth = DEPTH, .max_io_buf_bytes = SLOT_BYTES,
 		.dev_id = (uint32_t)-1, .flags = NEEDED,
+		.ublksrv_flags = ublk_control_mark(s->options.name),
 	};
 	char path[PATH_MAX], number[16];
 	int r;

@@ -80,3 +80,22 @@ int ublk_control_do(struct ublk_control *c, uint32_t op, uint32_t dev, void *dat
 
 	return r ? r : ublk_control_result(c, timeout_ms);
 }
+
+/* FNV-1a. */
+uint64_t ublk_control_mark(const char *name)
+{
+	uint64_t hash = 0xcbf29ce484222325;
+
+	for (; *name; name++)
+		hash = (hash ^ (uint8_t)*name) * 0x100000001b3;
+	return hash;
+}
+
+int ublk_control_check(struct ublk_control *c, uint32_t dev, const char *name, int timeout_ms)
+{
+	struct ublksrv_ctrl_dev_info info = { 0 };
+	int r = ublk_control_do(c, UBLK_U_CMD_GET_DEV_INFO, dev, &info, sizeof(info), 0,
+				timeout_ms);
+
+	return r ? r : info.ublksrv_flags == ublk_control_mark(name) ? 0 : -ENODEV;
+}

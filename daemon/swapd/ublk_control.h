@@ -55,4 +55,12 @@ int ublk_control_result(struct ublk_control *c, int timeout_ms);
 int ublk_control_do(struct ublk_control *c, uint32_t op, uint32_t dev, void *data,
 		    uint16_t length, uint64_t word, int timeout_ms);
 
+/*
+ * What the kernel is given to keep with the block device of device @name
+ * (ublksrv_ctrl_dev_info.ublksrv_flags), as its number may be another's by the time it is
+ * looked for; and whether @dev has it: 0, -ENODEV, or -errno when that is not known.
+ */
+uint64_t ublk_control_mark(const char *name);
+int ublk_control_check(struct ublk_control *c, uint32_t dev, const char *name, int timeout_ms);
+
 #endif
