@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The control thread: answers on ebb_device_socket(NAME), writes the log lines
- * of the loop, and umounts on SIGTERM.  It may block and allocate; I/O does not
+ * of the loop, and stops the device on SIGTERM.  It may block and allocate; I/O does not
  * wait for it.
  *
  * Verbs, with their arguments; an answer beyond "ok" where it says so:
  *
  *	status		what there is and how it is:
- *		name, file, mount, size, slab (bytes), open, ...
+ *		name, frontend, file, mount, size, slab (bytes), open, ...
  *		pid		of who ends last: the holder, or the server if that is gone
  *		server, standby, holder	pids; 0 = there is none
  *		takeovers	servers that died and had a successor; takeover_ms: how long
@@ -67,7 +67,7 @@ struct device_control {
 	int stop_fd;
 	sem_t go;
 	bool holder_missed; /* has been said */
-	bool stopped;       /* it is umounted, and ends */
+	bool stopped;       /* the device is, and ends */
 	pthread_t thread;
 };
 

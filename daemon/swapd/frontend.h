@@ -40,7 +40,8 @@ struct frontend {
 	int (*begin)(struct swapd *s, struct error *e);
 	/*
 	 * A successor, whose slots are as it found them but for requests that it has begun
-	 * again; @reading was being read into, or NULL.  0, or -errno: it cannot serve.
+	 * again; @reading was being read into, or NULL.  0, or -errno: it cannot serve, and
+	 * has said why (takeover_last_words()).
 	 */
 	int (*take_over)(struct swapd *s, struct slot *reading);
 	/* Takes the device away, whatever is left of it, and lets go of what the above made. */

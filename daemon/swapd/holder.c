@@ -210,6 +210,12 @@ static void cut(struct holder *h)
 static void give_up(struct holder *h)
 {
 	cut(h);
+	if (h->s->shared->refused) {
+		note_event(&h->notes, EVENT_DEVICE_ABORTED, LOG_LVL_ERR,
+			   "device %s: nobody can take over; see the lines before, then destroy it and make it anew",
+			   h->s->options.name);
+		return;
+	}
 	note_event(&h->notes, EVENT_DEVICE_ABORTED, LOG_LVL_ERR,
 		   "device %s: its servers crash, %d within %d s or in a row; see the lines before, then destroy it and make it anew",
 		   h->s->options.name, HOLDER_CRASHES, HOLDER_CRASH_SPAN);
@@ -250,7 +256,7 @@ static enum outcome server_died(struct holder *h, int status, uint64_t now)
 		h->fork_wait = FORK_WAIT_FIRST;
 		h->fork_at = now + FORK_AFTER;
 	}
-	if (crashes_on)
+	if ((crashes_on || h->s->shared->refused) && !h->s->shared->aborted)
 		give_up(h);
 	return GOES_ON;
 }

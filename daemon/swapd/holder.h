@@ -9,10 +9,10 @@
  *		 locked and touched; and waits for the server's death.
  *
  * All three have /dev/fuse open, so the kernel keeps the connection, and the requests
- * that were not answered, until the last of them is gone.  The server is the only
- * one with the other end of a pipe that the standby reads: the kernel closes it
- * when no thread of the server runs any more.  So a takeover (takeover.h) needs neither
- * the holder nor a fork, nor memory.
+ * that were not answered, until the last of them is gone; those of ublk it keeps by
+ * itself.  The server is the only one with the other end of a pipe that the standby
+ * reads: the kernel closes it when no thread of the server runs any more.  So a takeover
+ * (takeover.h) needs neither the holder nor a fork, nor memory, but for what ublk needs.
  *
  * The holder makes the next standby afterwards; that needs memory, and is tried
  * until there is some.  Without a holder server and standby go on, but nobody follows

@@ -39,15 +39,27 @@ static bool is_expected(const struct donor *d, uint64_t now)
 	return true;
 }
 
+void takeover_tend(struct swapd *s, int ms)
+{
+	struct epoll_event ev[MAX_DONORS];
+	int n;
+
+	donors_flush(s);
+	n = epoll_wait(s->epoll_fd, ev, MAX_DONORS, ms);
+	for (int i = 0; i < n; i++)
+		if (ev[i].data.u64 < (uint64_t)s->donor_count)
+			donor_event(s, &s->donors[ev[i].data.u64], ev[i].events);
+	serve_tend(s);
+	donors_tick(s, now_ns());
+}
+
 int takeover_donors(struct swapd *s)
 {
 	bool claimed = !backup_there(&s->backup) || s->shared->no_claim;
 
 	for (;;) {
-		struct epoll_event ev[MAX_DONORS];
 		uint64_t now = now_ns();
 		bool expected = false;
-		int n;
 
 		claimed = claimed || !backup_claim(&s->backup);
 		/* A disk may keep us waiting for ever: then the watchdog is to see that. */
@@ -67,13 +79,7 @@ int takeover_donors(struct swapd *s)
 		}
 		if (!expected && claimed)
 			return 0;
-		donors_flush(s);
-		n = epoll_wait(s->epoll_fd, ev, MAX_DONORS, claimed ? LOOK_MS : CLAIM_MS);
-		for (int i = 0; i < n; i++)
-			if (ev[i].data.u64 < (uint64_t)s->donor_count)
-				donor_event(s, &s->donors[ev[i].data.u64], ev[i].events);
-		serve_tend(s);
-		donors_tick(s, now_ns());
+		takeover_tend(s, claimed ? LOOK_MS : CLAIM_MS);
 	}
 }
 

@@ -103,6 +103,7 @@ struct shared {
 	uint32_t ended;          /* the server ends by itself: nobody is to follow it */
 	uint32_t connection;     /* FUSE: /sys/fs/fuse/connections/N */
 	uint32_t ublk;           /* ublk: N + 1 of /dev/ublkbN; 0 = there is none */
+	uint32_t refused;        /* the kernel takes no other server: the holder is to abort */
 	uint32_t opened;         /* handles on the file */
 	uint64_t arrivals;       /* requests, for slot.order */
 	/* the holder's: pids, 0 = there is none */

@@ -43,6 +43,12 @@ int takeover_donors(struct swapd *s);
 int takeover_slots(struct swapd *s, uint32_t slots);
 
 /*
+ * For a frontend that waits for the kernel meanwhile: sends what donors are to have, and takes
+ * what they answer, for up to @ms or until something has come.
+ */
+void takeover_tend(struct swapd *s, int ms);
+
+/*
  * Who writes to the log may wait for who is swapped out, and so for us: what a process
  * has to say that cannot take over, the holder logs after its end.
  */

@@ -22,15 +22,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
 #include "common/files.h"
+#include "common/log.h"
 #include "common/paths.h"
 #include "frontend.h"
 #include "shared.h"
 #include "swapd.h"
+#include "takeover.h"
 #include "ublk_control.h"
 
 /* As many as a loop device has. */
@@ -47,9 +48,10 @@ _Static_assert(BACKLOG >= DEPTH, "writes do not wait for the backup one by one")
 #define COMMAND_MS 10000
 /* DEL_DEV waits for the last who has the device open. */
 #define DELETE_MS 3000
+/* For /dev/ublkcN to appear, to be free, or for the memory to open it. */
 #define NODE_MS 5000
-/* The kernel needs this long to see the end of a server at most, if it does at all. */
-#define RECOVER_MS 40000
+/* The kernel needs 30 s to see the end of a server at most, if it does at all. */
+#define RECOVER_NS 40000000000ull
 
 #define NEEDED (UBLK_F_USER_RECOVERY | UBLK_F_USER_RECOVERY_REISSUE | UBLK_F_CMD_IOCTL_ENCODE)
 
@@ -233,21 +235,14 @@ static int ublk_prepare(struct swapd *s, struct error *e)
 	return 0;
 }
 
-/* /dev/ublkcN, its requests, and a slot for each tag. */
-static int attach(struct swapd *s)
+static int open_node(struct ublk *u, uint32_t number)
 {
-	struct ublk *u = s->ublk;
 	char path[32];
 	void *requests;
 
-	snprintf(path, sizeof(path), "/dev/ublkc%u", device(s));
-	/* devtmpfs makes it at once, a udev of another kind later. */
-	for (int ms = 0; ms < NODE_MS; ms += 10) {
+	snprintf(path, sizeof(path), "/dev/ublkc%u", number);
+	if (u->fd < 0)
 		u->fd = open(path, O_RDWR | O_CLOEXEC);
-		if (u->fd >= 0 || errno != ENOENT)
-			break;
-		usleep(10000);
-	}
 	if (u->fd < 0)
 		return -errno;
 	requests = mmap(NULL, requests_size(), PROT_READ, MAP_SHARED | MAP_POPULATE, u->fd,
@@ -255,15 +250,26 @@ static int attach(struct swapd *s)
 	if (requests == MAP_FAILED)
 		return -errno;
 	u->requests = requests;
-	for (uint16_t tag = 0; tag < DEPTH; tag++) {
-		struct slot *slot = slot_get(&s->slots);
-
-		if (!slot)
-			return -ENOBUFS;
-		arm(u, tag, UBLK_U_IO_FETCH_REQ, -1, slot);
-	}
-	ublk_flush(s);
 	return 0;
+}
+
+/* /dev/ublkcN, its requests, and a slot for each tag: there are enough. */
+static int attach(struct swapd *s)
+{
+	struct ublk *u = s->ublk;
+	int r = open_node(u, device(s));
+
+	/* devtmpfs makes it at once, a udev of another kind later; what is short may come. */
+	for (int ms = 0; r && r != -EINVAL && ms < NODE_MS; ms += 10) {
+		usleep(10000);
+		count_add(&s->shared->beats, 1);
+		r = open_node(u, device(s));
+	}
+	for (uint16_t tag = 0; tag < DEPTH && !r; tag++)
+		arm(u, tag, UBLK_U_IO_FETCH_REQ, -1, slot_get(&s->slots));
+	if (!r)
+		ublk_flush(s);
+	return r;
 }
 
 static int set_parameters(struct swapd *s)
@@ -355,36 +361,61 @@ static int ublk_begin(struct swapd *s, struct error *e)
 	return 0;
 }
 
-/*
- * START_USER_RECOVERY is refused as long as the kernel is not done with the dead
- * server.  A successor that dies between this and its last FETCH leaves a device
- * that takes no other: it is aborted then, or it would be waited for without end.
- */
-static int recover(struct swapd *s)
+/* Whether somebody has stopped the device meanwhile, or taken it away. */
+static bool is_stopped(struct swapd *s)
 {
-	const struct timespec tick = { .tv_nsec = 1000000 };
-	int r;
+	struct ublksrv_ctrl_dev_info info = { .state = UBLK_S_DEV_LIVE };
+	int r = ublk_control_do(&s->ublk->control, UBLK_U_CMD_GET_DEV_INFO, device(s), &info,
+				sizeof(info), 0, COMMAND_MS);
 
-	for (int ms = 0; ms < RECOVER_MS; ms++) {
-		r = ublk_control_do(&s->ublk->control, UBLK_U_CMD_START_USER_RECOVERY, device(s),
-				    NULL, 0, 0, COMMAND_MS);
-		if (r != -EBUSY)
-			break;
-		count_add(&s->shared->beats, 1);
-		nanosleep(&tick, NULL);
-	}
-	if (!r)
-		r = attach(s);
-	return r ? r : ublk_control_do(&s->ublk->control, UBLK_U_CMD_END_USER_RECOVERY, device(s),
-				       NULL, 0, (uint64_t)getpid(), COMMAND_MS);
+	return r == -ENODEV || (!r && info.state == UBLK_S_DEV_DEAD);
 }
 
+/* -EBUSY as long as the kernel is not done with the dead server. */
+static int start_recovery(struct swapd *s)
+{
+	uint64_t until = now_ns() + RECOVER_NS;
+
+	for (;;) {
+		int r = ublk_control_do(&s->ublk->control, UBLK_U_CMD_START_USER_RECOVERY,
+					device(s), NULL, 0, 0, COMMAND_MS);
+
+		if (r != -EBUSY || now_ns() >= until)
+			return r;
+		if (is_stopped(s))
+			return -ENODEV;
+		count_add(&s->shared->beats, 1);
+		takeover_tend(s, 1);
+	}
+}
+
+/*
+ * What can fail for want of anything of ours does so before the kernel is told: it lets
+ * Linux 6.12 begin this once for each dead server.  A successor that begins and dies, or
+ * gives up, before its last FETCH leaves a device that tells the next one so (-EINVAL); that
+ * one may go on if the first had not mapped the requests yet.  Later kernels begin anew.
+ */
 static int ublk_take_over(struct swapd *s, struct slot *reading)
 {
-	int r = recover(s);
+	int begun, r = s->slots.free_count < DEPTH ? -ENOBUFS : 0;
 
-	if (r)
-		__atomic_store_n(&s->shared->aborted, 1, __ATOMIC_RELAXED);
+	/* The kernel may take its time: donors have what they are to do. */
+	donors_flush(s);
+	begun = r ? 0 : start_recovery(s);
+	if (!r && begun != -EINVAL)
+		r = begun;
+	if (!r)
+		r = attach(s);
+	if (!r)
+		r = ublk_control_do(&s->ublk->control, UBLK_U_CMD_END_USER_RECOVERY, device(s),
+				    NULL, 0, (uint64_t)getpid(), COMMAND_MS);
+	if (!r)
+		return 0;
+	/* The next one would not do better, and everybody would wait. */
+	if (begun)
+		__atomic_store_n(&s->shared->refused, 1, __ATOMIC_RELAXED);
+	takeover_last_words(s, "the kernel does not let another server take over /dev/ublkb%u: %s",
+			    device(s), strerror(-r));
 	return r;
 }
 
@@ -392,14 +423,21 @@ static void delete(struct swapd *s)
 {
 	struct ublk_control c;
 	char path[PATH_MAX];
+	int r;
 
 	/* Another than the server's: the holder does this, too. */
-	if (ublk_control_open(&c) == 0) {
-		ublk_control_do(&c, UBLK_U_CMD_DEL_DEV, device(s), NULL, 0, 0, DELETE_MS);
+	r = ublk_control_open(&c);
+	if (!r) {
+		r = ublk_control_do(&c, UBLK_U_CMD_DEL_DEV, device(s), NULL, 0, 0, DELETE_MS);
 		ublk_control_close(&c);
 	}
 	note_path(s, path);
-	unlink(path);
+	/* -ETIME: it is deleted, and somebody has it open yet. */
+	if (!r || r == -ENODEV || r == -ETIME)
+		unlink(path);
+	else
+		log_err("/dev/ublkb%u: not taken away: %s; ebbctl device destroy %s --force",
+			device(s), strerror(-r), s->options.name);
 	s->shared->ublk = 0;
 }
 
@@ -448,7 +486,8 @@ static int ublk_stop(struct swapd *s)
 		return r;
 	s->ublk->stopping = true;
 	r = ublk_control_do(&c, UBLK_U_CMD_STOP_DEV, device(s), NULL, 0, 0, COMMAND_MS);
-	s->ublk->stopping = !r;
+	/* It goes on after that, too. */
+	s->ublk->stopping = !r || r == -ETIME;
 	ublk_control_close(&c);
 	return r;
 }
