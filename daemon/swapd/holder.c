@@ -327,13 +327,15 @@ static void mend(struct holder *h, uint64_t now)
 static void watch(struct holder *h, uint64_t now)
 {
 	uint64_t completed = count_get(&h->s->count->completed);
+	uint8_t life;
 
 	if (!h->s->shared->watchdog_works || now < h->bark_at)
 		return;
 	h->bark_at = now + h->watchdog.tick_ns;
 	if (completed != h->completed)
 		h->replaced = false;
-	if (!watchdog_barks(&h->watchdog, h->s->shared))
+	life = h->server.pid ? h->s->shared->life[h->server.life] : LIFE_WAITS;
+	if (!watchdog_barks(&h->watchdog, h->s->shared, life))
 		return;
 	h->watchdog.state = (struct watchdog_state){ .answers_ns = 0 };
 	if (!h->replaced) {

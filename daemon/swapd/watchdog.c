@@ -58,23 +58,6 @@ static int arm_fuse(struct watchdog *w)
 	return w->waiting_fd < 0 || w->abort_fd < 0 ? -errno : 0;
 }
 
-static int arm_ublk(struct watchdog *w, uint32_t device)
-{
-	char path[64];
-
-	snprintf(path, sizeof(path), "/sys/block/ublkb%u/inflight", device);
-	w->waiting_fd = open(path, O_RDONLY | O_CLOEXEC);
-	return w->waiting_fd < 0 ? -errno : 0;
-}
-
-int watchdog_arm(struct watchdog *w, const struct shared *shared, uint64_t limit_ns)
-{
-	*w = (struct watchdog){ .connection = shared->connection, .limit_ns = limit_ns,
-				.waiting_fd = -1, .abort_fd = -1 };
-	w->tick_ns = limit_ns / 10 < 1000000000ull ? limit_ns / 10 : 1000000000ull;
-	return shared->ublk ? arm_ublk(w, shared->ublk - 1) : arm_fuse(w);
-}
-
 /* Reads and writes under way, a number each. */
 static bool inflight(const struct watchdog *w)
 {
@@ -85,27 +68,48 @@ static bool inflight(const struct watchdog *w)
 	       sscanf(text, "%u %u", &reads, &writes) != 2 || reads || writes;
 }
 
+static int arm_ublk(struct watchdog *w, uint32_t device)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/sys/block/ublkb%u/inflight", device);
+	w->waiting_fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (w->waiting_fd < 0)
+		return -errno;
+	/* The first look needs memory, the others use it again. */
+	inflight(w);
+	return 0;
+}
+
+int watchdog_arm(struct watchdog *w, const struct shared *shared, uint64_t limit_ns)
+{
+	*w = (struct watchdog){ .connection = shared->connection, .limit_ns = limit_ns,
+				.waiting_fd = -1, .abort_fd = -1 };
+	w->tick_ns = limit_ns / 10 < 1000000000ull ? limit_ns / 10 : 1000000000ull;
+	return shared->ublk ? arm_ublk(w, shared->ublk - 1) : arm_fuse(w);
+}
+
 /*
  * Whether the kernel has requests for the server that stopped.  FUSE's file can be
  * read once an open: the next one is made in advance, so that this one needs no
  * memory.  In doubt there are: a swap device that stands is always asked.
  */
-static bool requests_wait(struct watchdog *w)
+static bool requests_wait(struct watchdog *w, uint8_t life)
 {
 	char text[24] = "";
 	ssize_t n;
 
+	/* What waits for a successor is not under way in the eyes of ublk. */
 	if (!w->connection)
-		return inflight(w);
+		return life != LIFE_SERVES || inflight(w);
 	n = w->waiting_fd < 0 ? -1 : read(w->waiting_fd, text, sizeof(text) - 1);
-
 	if (w->waiting_fd >= 0)
 		close(w->waiting_fd);
 	w->waiting_fd = open_control(w->connection, "waiting", O_RDONLY);
 	return n <= 0 || strtoull(text, NULL, 10) > 0;
 }
 
-bool watchdog_barks(struct watchdog *w, const struct shared *shared)
+bool watchdog_barks(struct watchdog *w, const struct shared *shared, uint8_t life)
 {
 	struct watchdog_sight now = {
 		.completed = count_get(&shared->counters.completed),
@@ -114,7 +118,7 @@ bool watchdog_barks(struct watchdog *w, const struct shared *shared)
 	};
 	enum watchdog_verdict v = watchdog_judge(&w->state, &now, w->tick_ns, w->limit_ns);
 
-	return v == WATCHDOG_STUCK || (v == WATCHDOG_STOPPED && requests_wait(w));
+	return v == WATCHDOG_STUCK || (v == WATCHDOG_STOPPED && requests_wait(w, life));
 }
 
 int watchdog_abort(struct watchdog *w, struct shared *shared)

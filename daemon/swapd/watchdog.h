@@ -53,8 +53,11 @@ struct watchdog {
  */
 int watchdog_arm(struct watchdog *w, const struct shared *shared, uint64_t limit_ns);
 
-/* The rule, once every tick_ns: whether something is to be done.  Allocates nothing. */
-bool watchdog_barks(struct watchdog *w, const struct shared *shared);
+/*
+ * The rule, once every tick_ns: whether something is to be done; @life is the server's.
+ * Allocates nothing.
+ */
+bool watchdog_barks(struct watchdog *w, const struct shared *shared, uint8_t life);
 /*
  * Cuts the connection, if that can be done: 0 or -errno.  A ublk device has none, and is
  * taken away when it has no server.
