@@ -125,6 +125,27 @@ def test_an_open_device_is_not_stopped(needs_ublk, server):
         os.close(holder)
 
 
+def test_servers_that_crash_again_and_again(needs_ublk, server):
+    """The holder takes the device away, and programs get errors."""
+    s = server(size="16M")
+    pages = Block(s)
+    try:
+        pages.write_random(20)
+        for _ in range(9):
+            told = wait_for(s.told, 20, "a server")
+            os.kill(told["server"], signal.SIGSEGV)
+            wait_for(lambda: (now := s.told()) and now["server"] != told["server"], 20, "another")
+        pages.check()
+        os.kill(wait_for(s.told, 20, "a server")["server"], signal.SIGSEGV)
+        assert s.process.wait(30) == 1
+        with pytest.raises(OSError):
+            pages.read(0, 1)
+    finally:
+        pages.close()
+    assert "its servers crash, 10 within 60 s" in machine.read(s.log)
+    assert not s.file.exists() and not list((s.run / "devices").iterdir())
+
+
 @pytest.mark.parametrize("transport,options", [
     ("tcp", ["--seal", "on"]),
     ("shm", ["--durability", "none"]),
