@@ -63,7 +63,9 @@ struct ublk {
 	const struct ublksrv_io_desc *requests; /* DEPTH, the kernel's */
 	struct slot *slot[DEPTH];   /* each tag's; NULL: the kernel will ask nothing more there */
 	int ended;                  /* of the tags */
-	bool stopping;
+	uint32_t stopping;
+	/* Where the kernel writes: there may be nobody who waits for it any more. */
+	struct ublksrv_ctrl_dev_info info;
 };
 
 static size_t requests_size(void)
@@ -213,7 +215,6 @@ static int ublk_open(struct swapd *s, struct error *e)
 static int ublk_prepare(struct swapd *s, struct error *e)
 {
 	struct ublk *u = calloc(1, sizeof(*u));
-	struct ublksrv_ctrl_dev_info info;
 	int r;
 
 	if (!u)
@@ -231,7 +232,7 @@ static int ublk_prepare(struct swapd *s, struct error *e)
 			    strerror(-r));
 	/* Commands are done by a kernel thread that stays: a takeover needs no other. */
 	ublk_control_do(&u->control, UBLK_U_CMD_GET_DEV_INFO, s->shared->ublk ? device(s) : 0,
-			&info, sizeof(info), 0, COMMAND_MS);
+			&u->info, sizeof(u->info), 0, COMMAND_MS);
 	return 0;
 }
 
@@ -364,11 +365,11 @@ static int ublk_begin(struct swapd *s, struct error *e)
 /* Whether somebody has stopped the device meanwhile, or taken it away. */
 static bool is_stopped(struct swapd *s)
 {
-	struct ublksrv_ctrl_dev_info info = { .state = UBLK_S_DEV_LIVE };
-	int r = ublk_control_do(&s->ublk->control, UBLK_U_CMD_GET_DEV_INFO, device(s), &info,
-				sizeof(info), 0, COMMAND_MS);
+	struct ublksrv_ctrl_dev_info *info = &s->ublk->info;
+	int r = ublk_control_do(&s->ublk->control, UBLK_U_CMD_GET_DEV_INFO, device(s), info,
+				sizeof(*info), 0, COMMAND_MS);
 
-	return r == -ENODEV || (!r && info.state == UBLK_S_DEV_DEAD);
+	return r == -ENODEV || (!r && info->state == UBLK_S_DEV_DEAD);
 }
 
 /* -EBUSY as long as the kernel is not done with the dead server. */
@@ -484,17 +485,17 @@ static int ublk_stop(struct swapd *s)
 	r = ublk_control_open(&c);
 	if (r)
 		return r;
-	s->ublk->stopping = true;
+	__atomic_store_n(&s->ublk->stopping, 1, __ATOMIC_SEQ_CST);
 	r = ublk_control_do(&c, UBLK_U_CMD_STOP_DEV, device(s), NULL, 0, 0, COMMAND_MS);
 	/* It goes on after that, too. */
-	s->ublk->stopping = !r || r == -ETIME;
+	__atomic_store_n(&s->ublk->stopping, !r || r == -ETIME, __ATOMIC_SEQ_CST);
 	ublk_control_close(&c);
 	return r;
 }
 
 static bool ublk_stopped(const struct swapd *s)
 {
-	return s->ublk->stopping;
+	return __atomic_load_n(&s->ublk->stopping, __ATOMIC_SEQ_CST);
 }
 
 const struct frontend ublk_frontend = {

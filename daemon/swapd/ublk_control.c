@@ -13,6 +13,7 @@ int ublk_control_open(struct ublk_control *c)
 {
 	int r;
 
+	c->given = 0;
 	c->fd = open(UBLK_CONTROL_PATH, O_RDWR | O_CLOEXEC);
 	if (c->fd < 0)
 		return -errno;
@@ -50,6 +51,7 @@ int ublk_control_give(struct ublk_control *c, uint32_t op, uint32_t dev, void *d
 	sqe->opcode = IORING_OP_URING_CMD;
 	sqe->fd = c->fd;
 	sqe->cmd_op = op;
+	sqe->user_data = ++c->given;
 	memcpy(sqe->cmd, &cmd, sizeof(cmd));
 	do {
 		r = io_uring_submit(&c->ring);
@@ -61,15 +63,19 @@ int ublk_control_result(struct ublk_control *c, int timeout_ms)
 {
 	struct __kernel_timespec t = { timeout_ms / 1000, timeout_ms % 1000 * NS_PER_MS };
 	struct io_uring_cqe *cqe;
+	uint64_t which;
 	int r;
 
 	do {
-		r = io_uring_wait_cqe_timeout(&c->ring, &cqe, &t);
-	} while (r == -EINTR);
-	if (r)
-		return r;
-	r = cqe->res;
-	io_uring_cqe_seen(&c->ring, cqe);
+		do {
+			r = io_uring_wait_cqe_timeout(&c->ring, &cqe, &t);
+		} while (r == -EINTR);
+		if (r)
+			return r;
+		which = cqe->user_data;
+		r = cqe->res;
+		io_uring_cqe_seen(&c->ring, cqe);
+	} while (which != c->given);
 	return r;
 }
 

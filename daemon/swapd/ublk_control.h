@@ -35,6 +35,7 @@
 struct ublk_control {
 	int fd; /* -1 = closed */
 	struct io_uring ring;
+	uint64_t given; /* commands: the number of the last one */
 };
 
 /* 0, or -errno; @c is closed then.  Belongs to one thread at a time. */
@@ -43,12 +44,16 @@ void ublk_control_close(struct ublk_control *c);
 
 /*
  * Gives the kernel a command for device @dev, (uint32_t)-1 for a new one, with @length
- * bytes at @data, which are to stay until its result has come, or with @word.
+ * bytes at @data, which are to stay until its result has come (or as long as the process, if
+ * that may not come in time), or with @word.
  */
 int ublk_control_give(struct ublk_control *c, uint32_t op, uint32_t dev, void *data,
 		      uint16_t length, uint64_t word);
 
-/* The result, 0 or -errno; -ETIME when there is none in @timeout_ms. */
+/*
+ * The result of the last command, 0 or -errno; -ETIME when there is none in @timeout_ms: the
+ * command goes on then.  Those of others, which nobody waited for any more, are dropped.
+ */
 int ublk_control_result(struct ublk_control *c, int timeout_ms);
 
 /* Both: a command, and its result. */
