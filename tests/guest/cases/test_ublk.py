@@ -81,7 +81,7 @@ class Block(Pages):
 
 
 def test_pages(needs_ublk, server):
-    s = server(transport="shm", size="16M")
+    s = server(transport="shm", size="16M", options=["--watchdog", "6s"])
     pages = Block(s)
     try:
         assert pages.size == 16 * MIB
@@ -90,18 +90,35 @@ def test_pages(needs_ublk, server):
         pages.discard(100, 300)
         pages.write(0, bytes(8 * PAGE))
         pages.check()
-        for _ in range(3):
+        for _ in range(2):
             pages.write_random(20)
             s.kill_server(60)
             pages.check()
+        # One that hangs is killed.
+        os.kill(wait_for(s.ready, 20, "a standby")["server"], signal.SIGSTOP)
+        pages.check()
         told = s.stats()
         assert told["pages_read_failed"] == told["pages_write_failed"] == 0
         assert s.status()["takeovers"] == 3
         print(s.status()["takeover_ms"], "ms", flush=True)
         stop_is_refused(s)
         pages.check()
+        # With a successor that hangs, too, programs get errors instead of waiting.
+        told = wait_for(s.ready, 20, "a standby")
+        for who in "standby", "server":
+            os.kill(told[who], signal.SIGSTOP)
+        assert is_gone(pages)
+        assert s.process.wait(30) == 1
+        assert "no answer for too long, device aborted" in machine.read(s.log)
     finally:
         pages.close()
+
+
+def is_gone(pages):
+    """A device that is taken away ends at its first byte, or fails."""
+    with contextlib.suppress(OSError), mmap.mmap(-1, PAGE) as page:
+        return os.preadv(pages.fd, [page], 0) == 0
+    return True
 
 
 def stop_is_refused(s):
@@ -141,9 +158,7 @@ def test_servers_that_crash_again_and_again(needs_ublk, server):
         pages.check()
         os.kill(wait_for(s.told, 20, "a server")["server"], signal.SIGSEGV)
         assert s.process.wait(30) == 1
-        # It ends at its first byte, or fails.
-        with contextlib.suppress(OSError):
-            assert os.preadv(pages.fd, [mmap.mmap(-1, PAGE)], 0) == 0
+        assert is_gone(pages)
     finally:
         pages.close()
     assert "its servers crash, 10 within 60 s" in machine.read(s.log)
