@@ -76,19 +76,21 @@ static int begin(struct sk_buff *skb, struct genl_info *info, struct ebb_device 
 	return refuse(info, EBB_SWAP_A_DEVICE, -ENODEV, "device: there is none of this number");
 }
 
-static int find_session(struct genl_info *info, struct ebb_device *d, struct ebb_session **out)
+/* The one that @attr names. */
+static int find_session(struct genl_info *info, struct ebb_device *d, int attr,
+			struct ebb_session **out)
 {
 	struct ebb_session *s;
 
-	if (!info->attrs[EBB_SWAP_A_SESSION])
-		return refuse(info, EBB_SWAP_A_SESSION, -EINVAL, "session: not given");
+	if (!info->attrs[attr])
+		return refuse(info, attr, -EINVAL, "session: not given");
 	list_for_each_entry(s, &d->sessions, node) {
-		if (s->index == nla_get_u32(info->attrs[EBB_SWAP_A_SESSION])) {
+		if (s->index == nla_get_u32(info->attrs[attr])) {
 			*out = s;
 			return 0;
 		}
 	}
-	return refuse(info, EBB_SWAP_A_SESSION, -ENOENT,
+	return refuse(info, attr, -ENOENT,
 		      "session: the device has none of this number");
 }
 
@@ -281,14 +283,17 @@ static int do_connect(struct sk_buff *skb, struct genl_info *info)
 	return r;
 }
 
-/* Pages of @slab that would be lost without its donor. */
-static u32 donor_only(struct ebb_device *d, struct ebb_slab *slab)
+/* Pages of @slab that would be lost without @s. */
+static u32 only_at(struct ebb_device *d, struct ebb_slab *slab, const struct ebb_session *s)
 {
+	u32 index = slab - d->slabs, n = 0;
 	unsigned long flags;
-	u32 n;
 
 	spin_lock_irqsave(&slab->lock, flags);
-	n = slab_count_donor_only(d, slab - d->slabs);
+	if (slab->donor.session == s)
+		n = slab_count_only(d, index, AT_DONOR, BIT(AT_SOURCE) | BIT(AT_BACKUP));
+	if (slab->source.session == s)
+		n += slab_count_only(d, index, AT_SOURCE, BIT(AT_DONOR) | BIT(AT_BACKUP));
 	spin_unlock_irqrestore(&slab->lock, flags);
 	return n;
 }
@@ -301,9 +306,9 @@ static int do_disconnect(struct sk_buff *skb, struct genl_info *info)
 
 	if (r)
 		return r;
-	r = find_session(info, d, &s);
+	r = find_session(info, d, EBB_SWAP_A_SESSION, &s);
 	for (u32 i = 0; !r && !info->attrs[EBB_SWAP_A_FORCE] && i < d->slab_count; i++)
-		if (d->slabs[i].session == s && donor_only(d, &d->slabs[i]))
+		if (only_at(d, &d->slabs[i], s))
 			r = refuse(info, EBB_SWAP_A_SESSION, -EBUSY,
 				   "session: pages are at its donor alone; force loses them");
 	if (!r)
@@ -312,20 +317,49 @@ static int do_disconnect(struct sk_buff *skb, struct genl_info *info)
 	return r;
 }
 
+/* It is one that slabs can be given to. */
+static int check_session(struct genl_info *info, int attr, const struct ebb_session *s)
+{
+	if (!session_live(s))
+		return refuse(info, attr, -ENOTCONN, "session: it is over; connect anew");
+	if (s->draining)
+		return refuse(info, attr, -ESHUTDOWN, "session: it is drained; give another");
+	return 0;
+}
+
+/* Gives @slab to the donor of @s, NULL = to the backup; what it had becomes its source. */
+static int give(struct genl_info *info, struct ebb_device *d, struct ebb_slab *slab,
+		struct ebb_session *s)
+{
+	struct ebb_place place = { };
+	const char *why = NULL;
+	unsigned long flags;
+	int r = s ? session_map(s, &place, &why) : 0;
+
+	if (r)
+		return refuse_why(info, r, why);
+	spin_lock_irqsave(&slab->lock, flags);
+	/* One that failed meanwhile has been, or is about to be, detached from its slabs. */
+	if (s && !session_live(s))
+		r = refuse_why(info, -ENOTCONN, "session: it is over; connect anew");
+	else
+		slab_move(d, slab, &place);
+	spin_unlock_irqrestore(&slab->lock, flags);
+	copier_kick(d);
+	return r;
+}
+
 static int do_map(struct sk_buff *skb, struct genl_info *info)
 {
-	struct ebb_grant grant;
-	const char *why = NULL;
 	struct ebb_session *s;
 	struct ebb_device *d;
 	struct ebb_slab *slab;
-	unsigned long flags;
 	u32 copies;
 	int r = begin(skb, info, &d);
 
 	if (r)
 		return r;
-	r = find_slab(info, d, &slab) ?: find_session(info, d, &s);
+	r = find_slab(info, d, &slab) ?: find_session(info, d, EBB_SWAP_A_SESSION, &s);
 	if (r)
 		goto unlock;
 	copies = number_or(info, EBB_SWAP_A_COPIES, slab->copies);
@@ -334,44 +368,93 @@ static int do_map(struct sk_buff *skb, struct genl_info *info)
 			   "copies: donor, or donor and backup, are wanted");
 	else if (copies & EBB_SWAP_BACKUP && !d->backup.bdev)
 		r = refuse(info, EBB_SWAP_A_COPIES, -EINVAL, "copies: the device has no backup");
-	else if (slab->session)
+	else if (READ_ONCE(slab->donor.session))
 		r = refuse(info, EBB_SWAP_A_SLAB, -EEXIST, "slab: it is mapped");
-	else if (!session_live(s))
-		r = refuse(info, EBB_SWAP_A_SESSION, -ENOTCONN, "session: it is over; connect anew");
+	else if (READ_ONCE(slab->source.session))
+		r = refuse(info, EBB_SWAP_A_SLAB, -EBUSY, "slab: it migrates; wait until it has");
+	else
+		r = check_session(info, EBB_SWAP_A_SESSION, s);
 	if (r)
 		goto unlock;
-	r = session_map(s, &grant, &why);
-	if (r) {
-		refuse_why(info, r, why);
-		goto unlock;
-	}
-	spin_lock_irqsave(&slab->lock, flags);
-	/* One that failed meanwhile has been, or is about to be, detached from its slabs. */
-	if (session_live(s)) {
-		slab->session = s;
-		slab->address = grant.address;
-		slab->rkey = grant.rkey;
-		slab->remote = grant.remote;
-		slab->generation = grant.generation;
-		slab->copies = copies;
-		slab->epoch++;
-	} else {
-		r = refuse(info, EBB_SWAP_A_SESSION, -ENOTCONN, "session: it is over; connect anew");
-	}
-	spin_unlock_irqrestore(&slab->lock, flags);
+	/* Only commands write it, one at a time. */
+	WRITE_ONCE(slab->copies, copies);
+	r = give(info, d, slab, s);
 unlock:
+	mutex_unlock(&control_lock);
+	return r;
+}
+
+/* Why @slab cannot leave where it is for @to, NULL = the backup, now. */
+static int check_leave(struct genl_info *info, const struct ebb_device *d,
+		       const struct ebb_slab *slab, const struct ebb_session *to)
+{
+	if (!READ_ONCE(slab->donor.session))
+		return refuse(info, EBB_SWAP_A_SLAB, -ENOENT, "slab: it is not mapped");
+	if (READ_ONCE(slab->source.session))
+		return refuse(info, EBB_SWAP_A_SLAB, -EBUSY,
+			      "slab: it migrates; wait until it has");
+	if (!to && !d->backup.bdev)
+		return refuse_why(info, -EINVAL, "session: not given, and the device has no backup");
+	if (slab->donor.session == to)
+		return refuse(info, EBB_SWAP_A_SESSION, -EEXIST, "session: the slab is there");
+	return 0;
+}
+
+static int do_migrate(struct sk_buff *skb, struct genl_info *info)
+{
+	struct ebb_session *s = NULL;
+	struct ebb_device *d;
+	struct ebb_slab *slab;
+	int r = begin(skb, info, &d);
+
+	if (r)
+		return r;
+	r = find_slab(info, d, &slab);
+	if (!r && info->attrs[EBB_SWAP_A_SESSION])
+		r = find_session(info, d, EBB_SWAP_A_SESSION, &s) ?:
+		    check_session(info, EBB_SWAP_A_SESSION, s);
+	if (!r)
+		r = check_leave(info, d, slab, s);
+	if (!r)
+		r = give(info, d, slab, s);
+	mutex_unlock(&control_lock);
+	return r;
+}
+
+static int do_drain(struct sk_buff *skb, struct genl_info *info)
+{
+	struct ebb_session *s, *to = NULL;
+	struct ebb_device *d;
+	int r = begin(skb, info, &d);
+
+	if (r)
+		return r;
+	r = find_session(info, d, EBB_SWAP_A_SESSION, &s);
+	if (!r && info->attrs[EBB_SWAP_A_TARGET])
+		r = find_session(info, d, EBB_SWAP_A_TARGET, &to) ?:
+		    check_session(info, EBB_SWAP_A_TARGET, to);
+	else if (!r && !d->backup.bdev)
+		r = refuse_why(info, -EINVAL, "target: not given, and the device has no backup");
+	if (!r && s == to)
+		r = refuse(info, EBB_SWAP_A_TARGET, -EINVAL, "target: the session itself");
+	if (!r)
+		s->draining = true;
+	/* Those that migrate are behind the copier, not lost: the next call takes them. */
+	for (u32 i = 0; !r && i < d->slab_count; i++)
+		if (READ_ONCE(d->slabs[i].donor.session) == s)
+			r = check_leave(info, d, &d->slabs[i], to) ?:
+			    give(info, d, &d->slabs[i], to);
 	mutex_unlock(&control_lock);
 	return r;
 }
 
 static int do_unmap(struct sk_buff *skb, struct genl_info *info)
 {
-	struct ebb_session *s;
+	struct ebb_place place;
 	const char *why = NULL;
 	struct ebb_device *d;
 	struct ebb_slab *slab;
 	unsigned long flags;
-	u32 remote, generation;
 	int r = begin(skb, info, &d);
 
 	if (r)
@@ -380,21 +463,22 @@ static int do_unmap(struct sk_buff *skb, struct genl_info *info)
 	if (r)
 		goto unlock;
 	spin_lock_irqsave(&slab->lock, flags);
-	s = slab->session;
-	remote = slab->remote;
-	generation = slab->generation;
-	if (!s)
+	place = slab->donor;
+	if (slab->source.session)
+		r = refuse(info, EBB_SWAP_A_SLAB, -EBUSY, "slab: it migrates; wait until it has");
+	else if (!place.session)
 		r = refuse(info, EBB_SWAP_A_SLAB, -ENOENT, "slab: it is not mapped");
 	else if (!list_empty(&slab->active))
 		r = refuse(info, EBB_SWAP_A_SLAB, -EAGAIN, "slab: requests are under way; try again");
-	else if (!info->attrs[EBB_SWAP_A_FORCE] && slab_count_donor_only(d, slab - d->slabs))
+	else if (!info->attrs[EBB_SWAP_A_FORCE] &&
+		 slab_count_only(d, slab - d->slabs, AT_DONOR, BIT(AT_BACKUP)))
 		r = refuse(info, EBB_SWAP_A_SLAB, -EBUSY,
 			   "slab: pages are at its donor alone; force loses them");
 	else
-		slab_detach(d, slab);
+		slab_detach(d, slab, place.session);
 	spin_unlock_irqrestore(&slab->lock, flags);
 	if (!r) {
-		r = session_unmap(s, remote, generation, &why);
+		r = session_unmap(place.session, place.remote, place.generation, &why);
 		if (r)
 			refuse_why(info, r, why);
 	}
@@ -507,12 +591,16 @@ static void slab_tell(struct ebb_device *d, u32 index, struct ebb_swap_slab *to)
 
 	memset(to, 0, sizeof(*to));
 	spin_lock_irqsave(&slab->lock, flags);
-	to->session = slab->session ? slab->session->index : EBB_NO_SESSION;
+	to->session = slab->donor.session ? slab->donor.session->index : EBB_NO_SESSION;
 	to->copies = slab->copies;
-	to->remote = slab->remote;
-	to->generation = slab->generation;
-	to->written = slab_count_written(d, index);
-	to->donor_only = slab_count_donor_only(d, index);
+	to->remote = slab->donor.remote;
+	to->generation = slab->donor.generation;
+	to->written = slab_count(d, index, WRITTEN);
+	/* Those at both donors once. */
+	to->donor_only = slab_count_only(d, index, AT_DONOR, BIT(AT_BACKUP)) +
+			 slab_count_only(d, index, AT_SOURCE, BIT(AT_DONOR) | BIT(AT_BACKUP));
+	to->source = slab->source.session ? slab->source.session->index : EBB_NO_SESSION;
+	to->uncopied = slab_count_wanted(d, index);
 	to->reads = slab->reads;
 	to->writes = slab->writes;
 	spin_unlock_irqrestore(&slab->lock, flags);
@@ -576,6 +664,8 @@ POLICY(connect, A(DEVICE, NLA_U32), A(PORT, NLA_U16),
        [EBB_SWAP_A_ADDRESS] = { .type = NLA_NUL_STRING, .len = INET6_ADDRSTRLEN });
 POLICY(disconnect, A(DEVICE, NLA_U32), A(SESSION, NLA_U32), A(FORCE, NLA_FLAG));
 POLICY(map, A(DEVICE, NLA_U32), A(SLAB, NLA_U32), A(SESSION, NLA_U32), A(COPIES, NLA_U32));
+POLICY(migrate, A(DEVICE, NLA_U32), A(SLAB, NLA_U32), A(SESSION, NLA_U32));
+POLICY(drain, A(DEVICE, NLA_U32), A(SESSION, NLA_U32), A(TARGET, NLA_U32));
 POLICY(unmap, A(DEVICE, NLA_U32), A(SLAB, NLA_U32), A(FORCE, NLA_FLAG));
 
 #define OP(name, call, value, rules) { \
@@ -589,6 +679,8 @@ static const struct genl_ops ops[] = {
 	OP(DISCONNECT, doit, do_disconnect, disconnect),
 	OP(MAP, doit, do_map, map),
 	OP(UNMAP, doit, do_unmap, unmap),
+	OP(MIGRATE, doit, do_migrate, migrate),
+	OP(DRAIN, doit, do_drain, drain),
 	OP(STATUS, dumpit, dump_status, device),
 	OP(SLABS, dumpit, dump_slabs, device),
 };

@@ -126,6 +126,7 @@ free_set:
 
 static void device_release(struct ebb_device *d)
 {
+	copier_free(d);
 	compat_bdev_close(&d->backup, d);
 	if (d->wq)
 		destroy_workqueue(d->wq);
@@ -166,6 +167,8 @@ int device_new(const struct ebb_settings *s, struct ebb_device **out, const char
 		d->slabs[i].copies = d->backup.bdev ? EBB_SWAP_DONOR | EBB_SWAP_BACKUP :
 						      EBB_SWAP_DONOR;
 	if (!r)
+		r = copier_init(d);
+	if (!r)
 		r = disk_add(d, why);
 	if (r)
 		goto fail;
@@ -188,6 +191,7 @@ int device_free(struct ebb_device *d)
 	d->going = true;
 	mutex_unlock(&d->disk->open_mutex);
 	del_gendisk(d->disk);
+	copier_stop(d);
 	list_for_each_entry_safe(s, next, &d->sessions, node)
 		session_free(s, "the device is destroyed");
 	put_disk(d->disk);

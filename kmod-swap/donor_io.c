@@ -1,37 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Pages of a request as one RDMA READ or WRITE: the device reads and writes them
- * where they are, by the local DMA key, so nothing is registered or copied.
+ * Pages as one RDMA READ or WRITE: the device reads and writes them where they
+ * are, by the local DMA key, so nothing is registered or copied.
  */
 #include "internal.h"
 
-static enum dma_data_direction direction(const struct ebb_io *io)
+/* The pages are ours again, then whoever waits goes on. */
+static void leg_over(struct ebb_leg *leg, int error)
 {
-	return io->write ? DMA_TO_DEVICE : DMA_FROM_DEVICE;
-}
+	struct ebb_session *s = leg->session;
 
-/* The donor leg is over: the pages are ours again, then whoever waits goes on. */
-static void leg_over(struct ebb_io *io, int error)
-{
-	struct ebb_session *s = io->session;
-
-	ib_dma_unmap_sg(s->ib, io->sg, io->mapped, direction(io));
-	WRITE_ONCE(io->leg_donor, false);
-	io_donor_done(io, error);
+	ib_dma_unmap_sg(s->ib, leg->sg, leg->entries, leg->direction);
+	WRITE_ONCE(leg->under_way, false);
+	leg->done(leg, error);
 	/* Last: the session's end waits for those who may still look at its state. */
 	percpu_ref_put(&s->ref);
 }
 
 static void page_completion(struct ib_cq *cq, struct ib_wc *wc)
 {
-	struct ebb_io *io = container_of(wc->wr_cqe, struct ebb_io, cqe);
+	struct ebb_leg *leg = container_of(wc->wr_cqe, struct ebb_leg, cqe);
 
 	if (unlikely(wc->status != IB_WC_SUCCESS)) {
-		session_fail(io->session, ib_wc_status_msg(wc->status));
-		leg_over(io, -EIO);
+		session_fail(leg->session, ib_wc_status_msg(wc->status));
+		leg_over(leg, -EIO);
 		return;
 	}
-	leg_over(io, 0);
+	leg_over(leg, 0);
 }
 
 void batch_init(struct ebb_batch *batch)
@@ -52,10 +47,10 @@ static void post(struct ebb_queue *queue, struct ib_send_wr *first)
 	session_fail(s, "the queue pair takes no work");
 	/* From @bad on they were not taken and nobody else will end them. */
 	while (bad) {
-		struct ebb_io *io = container_of(bad->wr_cqe, struct ebb_io, cqe);
+		struct ebb_leg *leg = container_of(bad->wr_cqe, struct ebb_leg, cqe);
 
 		bad = bad->next;
-		leg_over(io, -EIO);
+		leg_over(leg, -EIO);
 	}
 }
 
@@ -97,12 +92,12 @@ static void batch_add(struct ebb_batch *batch, struct ebb_queue *queue, struct i
 }
 
 /* Elements for @length bytes from byte @skip of the mapped list; how many. */
-static int gather(struct ebb_io *io, int mapped, u32 skip, u32 length)
+static int gather(struct ebb_leg *leg, int mapped, u32 skip, u32 length)
 {
 	struct scatterlist *sg;
 	int i, n = 0;
 
-	for_each_sg(io->sg, sg, mapped, i) {
+	for_each_sg(leg->sg, sg, mapped, i) {
 		u32 bytes = sg_dma_len(sg);
 		u32 take;
 
@@ -111,10 +106,10 @@ static int gather(struct ebb_io *io, int mapped, u32 skip, u32 length)
 			continue;
 		}
 		take = min(bytes - skip, length);
-		io->sge[n++] = (struct ib_sge){
+		leg->sge[n++] = (struct ib_sge){
 			.addr = sg_dma_address(sg) + skip,
 			.length = take,
-			.lkey = io->session->pd->local_dma_lkey,
+			.lkey = leg->session->pd->local_dma_lkey,
 		};
 		skip = 0;
 		length -= take;
@@ -124,37 +119,34 @@ static int gather(struct ebb_io *io, int mapped, u32 skip, u32 length)
 	return n;
 }
 
-int donor_io_start(struct ebb_io *io, u32 from, u32 count, u64 address, u32 rkey,
-		   u32 queue, struct ebb_batch *batch)
+int leg_start(struct ebb_leg *leg, u32 skip, u32 bytes, u64 address, u32 rkey, u32 queue,
+	      struct ebb_batch *batch)
 {
-	struct request *rq = blk_mq_rq_from_pdu(io);
-	struct ebb_session *s = io->session;
-	int mapped;
+	struct ebb_session *s = leg->session;
+	int mapped = ib_dma_map_sg(s->ib, leg->sg, leg->entries, leg->direction);
 
-	sg_init_table(io->sg, EBB_SEGMENTS);
-	io->mapped = blk_rq_map_sg(rq->q, rq, io->sg);
-	mapped = ib_dma_map_sg(s->ib, io->sg, io->mapped, direction(io));
 	if (unlikely(!mapped)) {
 		percpu_ref_put(&s->ref);
 		return -ENOMEM;
 	}
-	io->cqe.done = page_completion;
-	io->wr = (struct ib_rdma_wr){
+	leg->cqe.done = page_completion;
+	leg->wr = (struct ib_rdma_wr){
 		.wr = {
-			.wr_cqe = &io->cqe,
-			.sg_list = io->sge,
-			.num_sge = gather(io, mapped, from << PAGE_SHIFT, count << PAGE_SHIFT),
-			.opcode = io->write ? IB_WR_RDMA_WRITE : IB_WR_RDMA_READ,
+			.wr_cqe = &leg->cqe,
+			.sg_list = leg->sge,
+			.num_sge = gather(leg, mapped, skip, bytes),
+			.opcode = leg->direction == DMA_TO_DEVICE ? IB_WR_RDMA_WRITE :
+								    IB_WR_RDMA_READ,
 			.send_flags = IB_SEND_SIGNALED,
 		},
 		.remote_addr = address,
 		.rkey = rkey,
 	};
-	WRITE_ONCE(io->leg_donor, true);
-	ebb_count(io->device, MESSAGES, 1);
+	WRITE_ONCE(leg->under_way, true);
+	ebb_count(s->device, MESSAGES, 1);
 	if (batch)
-		batch_add(batch, &s->queue[queue], &io->wr.wr);
+		batch_add(batch, &s->queue[queue], &leg->wr.wr);
 	else
-		post(&s->queue[queue], &io->wr.wr);
+		post(&s->queue[queue], &leg->wr.wr);
 	return 0;
 }

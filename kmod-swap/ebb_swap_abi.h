@@ -31,6 +31,14 @@ enum ebb_swap_command {
 	EBB_SWAP_CMD_MAP,
 	/* DEVICE SLAB [FORCE]; gives it back. */
 	EBB_SWAP_CMD_UNMAP,
+	/*
+	 * DEVICE SLAB [SESSION]; the slab is of that donor, without one of the backup
+	 * alone, at once.  What it had is copied there in the background, and then
+	 * given back; it can be read and written all the time.
+	 */
+	EBB_SWAP_CMD_MIGRATE,
+	/* DEVICE SESSION [TARGET]; MIGRATE to it of all its slabs, and no more is mapped there. */
+	EBB_SWAP_CMD_DRAIN,
 	/* Dump: DEVICE, its settings, COUNTS and one SESSION_INFO each. */
 	EBB_SWAP_CMD_STATUS,
 	/* Dump of one DEVICE: SLAB_FIRST and SLAB_TABLE, an array of struct ebb_swap_slab. */
@@ -61,6 +69,7 @@ enum ebb_swap_attribute {
 	EBB_SWAP_A_SLAB_FIRST,	 /* u32: index of the first element of SLAB_TABLE */
 	EBB_SWAP_A_SLAB_TABLE,	 /* binary: struct ebb_swap_slab[] */
 	EBB_SWAP_A_PAD,
+	EBB_SWAP_A_TARGET,	 /* u32: session that slabs go to */
 	EBB_SWAP_ATTRIBUTES
 };
 #define EBB_SWAP_A_MAX (EBB_SWAP_ATTRIBUTES - 1)
@@ -95,6 +104,8 @@ enum ebb_swap_count {
 	EBB_SWAP_C_DONOR_ERRORS,   /* requests that came back from a session undone */
 	EBB_SWAP_C_BACKUP_ERRORS,  /* requests that the backup failed */
 	EBB_SWAP_C_DEADLINES,	   /* sessions given up because of one */
+	EBB_SWAP_C_COPIED,	   /* by migration and repair */
+	EBB_SWAP_C_COPY_ERRORS,	   /* copies of up to 64 pages that failed, to be tried again */
 	EBB_SWAP_COUNTS
 };
 
@@ -104,7 +115,9 @@ struct ebb_swap_slab {
 	__u32 remote;	  /* the donor's number of it */
 	__u32 generation;
 	__u32 written;	  /* pages with content */
-	__u32 donor_only; /* of them, with their newest content at the donor alone */
+	__u32 donor_only; /* of them, with their newest content at donors alone */
+	__u32 source;	  /* session it leaves; 0xffffffff: it does not migrate */
+	__u32 uncopied;	  /* pages that are to be copied to where the slab is now */
 	__u64 reads, writes; /* pages, since the device was made */
 };
 

@@ -3,7 +3,8 @@
  * What the files of ebb_swap.ko share.
  *
  * Locks, outermost first: control_lock (control.c; all of create, destroy, connect,
- * map...), slab->lock (interrupts off), batch->lock beside it, never both.
+ * map...), session->calls, slab->lock (interrupts off), batch->lock beside it, never
+ * both.  The copier takes no control_lock: it is waited for under it.
  */
 #ifndef EBB_SWAP_INTERNAL_H
 #define EBB_SWAP_INTERNAL_H
@@ -33,19 +34,47 @@
 
 struct ebb_session;
 
-/* A part of the device; what is in flight on it and where its pages are. */
-struct ebb_slab {
-	spinlock_t lock;
-	struct list_head active;  /* ebb_io; no two overlap if one of them writes */
-	struct list_head waiting; /* ebb_io; each overlaps an active one */
-	struct ebb_session *session; /* NULL = no donor */
+/* Where a slab is at a donor. */
+struct ebb_place {
+	struct ebb_session *session; /* NULL = nowhere */
 	u64 address;              /* in the donor's memory */
 	u32 rkey;
 	u32 remote, generation;   /* the donor's names of it */
-	u32 epoch;                /* of mappings: what was sent under an older one is void */
+	u32 epoch;                /* of mappings: what was sent under a place that is gone is void */
+};
+
+/* Pages that something is done with: no two of a slab overlap if one of them writes. */
+struct ebb_span {
+	struct list_head node;    /* of slab->active, or slab->waiting */
+	u64 first;                /* page of the device */
+	u32 count;
+	u32 epoch;                /* of the last place that was asked for them; 0 = none */
+	bool write;
+};
+
+/* A part of the device; what is in flight on it and where its pages are. */
+struct ebb_slab {
+	spinlock_t lock;
+	struct list_head active;  /* ebb_span */
+	struct list_head waiting; /* spans of ebb_io; each overlaps an active one */
+	/*
+	 * Writes go to the donor.  The source is the place the slab leaves: only read,
+	 * and given up once the copier has what the slab's new place has to have.
+	 * Without a donor the new place is the backup.
+	 */
+	struct ebb_place donor, source;
+	u32 epoch;                /* last one given */
 	u32 copies;               /* enum ebb_swap_copy */
 	u64 reads, writes;        /* pages */
 };
+
+/*
+ * Where each page's newest content is, a bit a page and place, under its slab's
+ * lock; a slab has whole words of them.  A place implies written.  Written and
+ * in no place = lost: reading fails.  Not written = zeros.  In the order in
+ * which reads prefer them.
+ */
+enum ebb_at { AT_DONOR, AT_SOURCE, AT_BACKUP, AT_PLACES, WRITTEN = AT_PLACES, EBB_BITS };
 
 struct ebb_counts {
 	u64 n[EBB_SWAP_COUNTS];
@@ -60,17 +89,13 @@ struct ebb_device {
 	u32 deadline;             /* ms */
 	bool going;               /* no one may open it any more; disk->open_mutex */
 	struct ebb_slab *slabs;
-	/*
-	 * Where each page's newest content is, a bit a page, under its slab's lock; a
-	 * slab has whole words of them.  at_donor and at_backup imply written.  Written
-	 * and in neither = lost: reading fails.  Not written = zeros.
-	 */
-	unsigned long *written, *at_donor, *at_backup;
+	unsigned long *bits[EBB_BITS]; /* enum ebb_at */
 	struct compat_bdev backup;
 	char backup_path[EBB_SWAP_PATH];
 	struct workqueue_struct *wq;
 	struct list_head sessions; /* control_lock */
 	u32 next_session;
+	struct ebb_copier *copier;
 	struct blk_mq_tag_set set;
 	struct gendisk *disk;
 	struct ebb_counts __percpu *counts;
@@ -85,33 +110,37 @@ struct ebb_batch {
 	struct ib_send_wr *first, *last;
 };
 
-enum ebb_step { EBB_STEP_START, EBB_STEP_READ, EBB_STEP_BACKUP };
+/* Pages on their way to or from a donor: one RDMA READ or WRITE. */
+struct ebb_leg {
+	struct ebb_session *session; /* referenced while it is under way */
+	enum dma_data_direction direction; /* DMA_TO_DEVICE: a WRITE */
+	bool under_way;           /* a work request names its pages */
+	int entries;              /* of sg, which the caller fills */
+	/* From any context: it is over, with 0 or -errno. */
+	void (*done)(struct ebb_leg *leg, int error);
+	struct ib_cqe cqe;
+	struct ib_rdma_wr wr;
+	struct ib_sge sge[EBB_SEGMENTS];
+	struct scatterlist sg[EBB_SEGMENTS];
+};
+
+enum ebb_step { EBB_STEP_START, EBB_STEP_READ, EBB_STEP_WRITE, EBB_STEP_BACKUP };
 
 /* A request; lives beside it in the tag set, so that the data path allocates nothing. */
 struct ebb_io {
 	struct ebb_device *device;
 	struct ebb_slab *slab;
-	struct list_head node;
+	struct ebb_span span;
 	u64 since;                /* ns */
-	u64 first;                /* page of the device */
-	u32 count;                /* pages; all in @slab */
 	u32 cursor, run;          /* READ: pages through; pages of the present leg */
-	u32 epoch;                /* of the slab when @session was taken */
-	bool write;
 	bool on_donor, on_backup; /* WRITE: which copies succeeded */
 	bool backup_tried;        /* WRITE */
+	bool again;               /* WRITE: to another donor, as the first one failed */
 	u8 sources;               /* READ: enum ebb_swap_copy of all runs, for the trace */
-	bool leg_donor;           /* a work request names its pages */
 	atomic_t legs;            /* WRITE: copies under way */
 	enum ebb_step step;
 	struct work_struct work;
-	/* Donor leg. */
-	struct ebb_session *session;
-	int mapped;               /* entries of sg given to the device; 0 = none */
-	struct ib_cqe cqe;
-	struct ib_rdma_wr wr;
-	struct ib_sge sge[EBB_SEGMENTS];
-	struct scatterlist sg[EBB_SEGMENTS];
+	struct ebb_leg donor;
 	/* Backup leg. */
 	struct bio bio;
 	struct bio_vec vecs[EBB_IO_PAGES];
@@ -155,7 +184,8 @@ struct ebb_session {
 	u64 number;               /* random; the donor knows the session by it */
 	u64 donor_free, donor_slab; /* bytes */
 	struct ebb_message send, receive[EBB_RECEIVES];
-	/* One call at a time: control_lock. */
+	bool draining;            /* control_lock: nothing more is placed there */
+	struct mutex calls;       /* one call at a time: */
 	struct completion replied;
 	u64 tag;
 	u8 reply[EBB_FRAME];
@@ -163,51 +193,75 @@ struct ebb_session {
 	struct ebb_queue queue[];
 };
 
-/* What a donor lends: the reply to MAP. */
-struct ebb_grant {
-	u64 address;
-	u32 rkey;
-	u32 remote, generation;
-};
-
 /* io.c */
 int io_init_request(struct blk_mq_tag_set *set, struct request *rq, unsigned int hctx,
 		    unsigned int node);
 blk_status_t io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_mq_queue_data *bd);
 enum blk_eh_timer_return io_timeout(struct request *rq);
-/* From any context: the donor leg is over, with 0 or -errno. */
-void io_donor_done(struct ebb_io *io, int error);
+/* Takes @span, which is active, away; who waits for its pages looks again. */
+void span_end(struct ebb_slab *slab, struct ebb_span *span);
+/* An active span that @span has to wait for.  slab->lock is held. */
+bool span_conflicts(const struct ebb_slab *slab, const struct ebb_span *span);
 
 /* donor_io.c: pages to and from a donor. */
 void batch_init(struct ebb_batch *batch);
 /*
- * Sends pages [@from, @from + @count) of the request, which the caller has
- * taken a reference to io->session for, to or from @address.  On 0
- * io_donor_done() follows, from any context; else nothing has happened, and
- * the reference is given back.  With a @batch it leaves at the next flush.
+ * Sends @bytes bytes from byte @skip of leg->sg on to or from @address.  The caller
+ * has taken a reference to leg->session and set direction, entries and done.  On 0
+ * done() follows, from any context; else nothing has happened, and the reference
+ * is given back.  With a @batch it leaves at the next flush.
  */
-int donor_io_start(struct ebb_io *io, u32 from, u32 count, u64 address, u32 rkey,
-		   u32 queue, struct ebb_batch *batch);
+int leg_start(struct ebb_leg *leg, u32 skip, u32 bytes, u64 address, u32 rkey, u32 queue,
+	      struct ebb_batch *batch);
 void batch_flush(struct ebb_batch *batch);
 
 /* slab.c; all but init and free want slab->lock held. */
 int slabs_init(struct ebb_device *device);
 void slabs_free(struct ebb_device *device);
-enum slab_source { SLAB_ZERO, SLAB_DONOR, SLAB_BACKUP, SLAB_LOST };
-/* Where the pages from @page on are; *@run, @count at first, becomes how many there. */
-enum slab_source slab_source(const struct ebb_device *device, u64 page, u32 *run);
-/* A write of the pages is over, with the copies that have it. */
-void slab_written(struct ebb_device *device, u64 page, u32 count, u32 copies);
+/*
+ * Where the pages from @page on are to be read; *@run, @count at first, becomes how
+ * many there.  WRITTEN = they are lost; EBB_BITS = they are zeros.
+ */
+enum ebb_at slab_source(const struct ebb_device *device, u64 page, u32 *run);
+/* A write of the pages is over, with @places, BIT(enum ebb_at), that have it. */
+void slab_written(struct ebb_device *device, u64 page, u32 count, u32 places);
 void slab_discard(struct ebb_device *device, u64 page, u64 count); /* takes the locks itself */
-u32 slab_count_written(const struct ebb_device *device, u32 slab);
-u32 slab_count_donor_only(const struct ebb_device *device, u32 slab);
-/* The donor's copies are void from now on. */
-void slab_detach(struct ebb_device *device, struct ebb_slab *slab);
+u32 slab_count(const struct ebb_device *device, u32 slab, enum ebb_at what);
+/* Pages that @place (AT_DONOR, AT_SOURCE) has and no place of @others, BIT(enum ebb_at). */
+u32 slab_count_only(const struct ebb_device *device, u32 slab, enum ebb_at place, u32 others);
+/* Pages that the copier has yet to copy. */
+u32 slab_count_wanted(const struct ebb_device *device, u32 slab);
+/*
+ * The first pages from *@page on that the copier has to copy, at most *@count and
+ * all in one place, which is returned; EBB_BITS = none.
+ */
+enum ebb_at slab_wanted(const struct ebb_device *device, const struct ebb_slab *slab, u64 *page,
+			u32 *count);
+/* The slab has @place, where nothing of it is yet; what it had becomes the source. */
+void slab_move(struct ebb_device *device, struct ebb_slab *slab, const struct ebb_place *place);
+/* What @s has of the slab is void from now on; a source that is left is its donor again. */
+void slab_detach(struct ebb_device *device, struct ebb_slab *slab, const struct ebb_session *s);
+/* Nothing of the slab is at its source any more. */
+void slab_leave(struct ebb_device *device, struct ebb_slab *slab);
 
 static inline struct ebb_slab *slab_of(const struct ebb_device *device, u64 page)
 {
 	return &device->slabs[page >> device->slab_shift];
 }
+
+/* The place a leg went to under @epoch, or NULL when that is void. */
+static inline struct ebb_place *slab_place(struct ebb_slab *slab, u32 epoch)
+{
+	return slab->donor.session && slab->donor.epoch == epoch ? &slab->donor :
+	       slab->source.session && slab->source.epoch == epoch ? &slab->source : NULL;
+}
+
+/* copy.c: pages brought to where they belong, in the background. */
+int copier_init(struct ebb_device *device);
+void copier_stop(struct ebb_device *device); /* waits for it; it does not go on */
+void copier_free(struct ebb_device *device);
+/* From any context: there may be something to copy. */
+void copier_kick(struct ebb_device *device);
 
 /* session.c.  *@why gets a static text on failure. */
 int session_open(struct ebb_device *device, const struct sockaddr_storage *to,
@@ -216,12 +270,20 @@ int session_open(struct ebb_device *device, const struct sockaddr_storage *to,
 void session_fail(struct ebb_session *s, const char *reason);
 /* Ends it, waits until nothing of it is in flight, frees it. */
 void session_free(struct ebb_session *s, const char *reason);
-int session_map(struct ebb_session *s, struct ebb_grant *grant, const char **why);
+/* A slab of the donor's; the epoch is the caller's to set. */
+int session_map(struct ebb_session *s, struct ebb_place *place, const char **why);
 int session_unmap(struct ebb_session *s, u32 remote, u32 generation, const char **why);
 
 static inline bool session_live(const struct ebb_session *s)
 {
 	return atomic_read(&s->state) == EBB_SWAP_LIVE;
+}
+
+/* True: a reference to the place's session has been taken.  The slab's lock is held. */
+static inline bool place_take(const struct ebb_place *place)
+{
+	return place->session && session_live(place->session) &&
+	       percpu_ref_tryget_live(&place->session->ref);
 }
 
 /* device.c */

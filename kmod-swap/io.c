@@ -2,7 +2,7 @@
 /*
  * The way of a request.  Reads go run by run to where the newest content is;
  * writes go to every copy of the slab at once, to the backup alone when there is
- * no donor or it failed.  A request ends when no copy's I/O names its pages any
+ * no donor or it failed, to another donor when the slab moved.  A request ends when no copy's I/O names its pages any
  * more, however long that takes: the pages belong to someone else from then on.
  */
 #include <linux/highmem.h>
@@ -15,7 +15,7 @@
 
 static void io_work(struct work_struct *work);
 static void backup_done(struct bio *bio);
-static void read_go(struct ebb_io *io, struct ebb_batch *batch);
+static void donor_done(struct ebb_leg *leg, int error);
 
 int io_init_request(struct blk_mq_tag_set *set, struct request *rq, unsigned int hctx,
 		    unsigned int node)
@@ -24,7 +24,7 @@ int io_init_request(struct blk_mq_tag_set *set, struct request *rq, unsigned int
 
 	io->device = set->driver_data;
 	INIT_WORK(&io->work, io_work);
-	INIT_LIST_HEAD(&io->node);
+	INIT_LIST_HEAD(&io->span.node);
 	return 0;
 }
 
@@ -75,8 +75,8 @@ static void backup_add(struct ebb_io *io, const struct bio_vec *v)
 static void backup_start(struct ebb_io *io, u32 from, u32 count)
 {
 	bio_init(&io->bio, io->device->backup.bdev, io->vecs, EBB_IO_PAGES,
-		 io->write ? REQ_OP_WRITE : REQ_OP_READ);
-	io->bio.bi_iter.bi_sector = (io->first + from) << (PAGE_SHIFT - SECTOR_SHIFT);
+		 io->span.write ? REQ_OP_WRITE : REQ_OP_READ);
+	io->bio.bi_iter.bi_sector = (io->span.first + from) << (PAGE_SHIFT - SECTOR_SHIFT);
 	io->bio.bi_end_io = backup_done;
 	io->bio.bi_private = io;
 	each_piece(io, from, count, backup_add);
@@ -86,72 +86,87 @@ static void backup_start(struct ebb_io *io, u32 from, u32 count)
 		submit_bio(&io->bio);
 }
 
-/* The last step: others may have its pages, its owner gets the answer. */
-static void finish(struct ebb_io *io, blk_status_t status)
+void span_end(struct ebb_slab *slab, struct ebb_span *span)
 {
-	struct ebb_device *d = io->device;
-	struct ebb_slab *slab = io->slab;
-	struct ebb_io *other, *next;
+	struct ebb_span *other, *next;
 	unsigned long flags;
 	LIST_HEAD(waiting);
 
 	spin_lock_irqsave(&slab->lock, flags);
-	list_del_init(&io->node);
+	list_del_init(&span->node);
 	list_splice_init(&slab->waiting, &waiting);
 	spin_unlock_irqrestore(&slab->lock, flags);
 	/* Each looks again, and waits again if it must. */
 	list_for_each_entry_safe(other, next, &waiting, node) {
 		list_del_init(&other->node);
-		go_later(other, EBB_STEP_START);
+		go_later(container_of(other, struct ebb_io, span), EBB_STEP_START);
 	}
-	if (status && io->write)
+}
+
+/* The last step: others may have its pages, its owner gets the answer. */
+static void finish(struct ebb_io *io, blk_status_t status)
+{
+	struct ebb_device *d = io->device;
+
+	span_end(io->slab, &io->span);
+	if (status && io->span.write)
 		ebb_count(d, WRITE_FAILED, 1);
 	else if (status)
 		ebb_count(d, READ_FAILED, 1);
-	trace_ebb_swap_io(d->index, slab - d->slabs, io->first, io->count, io->write, io->sources,
-			  ktime_get_ns() - io->since, blk_status_to_errno(status));
+	trace_ebb_swap_io(d->index, io->slab - d->slabs, io->span.first, io->span.count,
+			  io->span.write, io->sources, ktime_get_ns() - io->since,
+			  blk_status_to_errno(status));
 	blk_mq_end_request(blk_mq_rq_from_pdu(io), status);
 }
 
 /*
- * Takes the slab's session for the pages from io->cursor on; true with io->session
+ * Takes @place for the pages from io->cursor on; true with the leg's session
  * referenced and where they are.  slab->lock is held.
  */
-static bool donor_take(struct ebb_io *io, u64 *address, u32 *rkey)
+static bool donor_take(struct ebb_io *io, const struct ebb_place *place, u64 *address, u32 *rkey)
 {
-	struct ebb_slab *slab = io->slab;
-
-	if (!slab->session || !session_live(slab->session) ||
-	    !percpu_ref_tryget_live(&slab->session->ref))
+	if (!place_take(place))
 		return false;
-	io->session = slab->session;
-	io->epoch = slab->epoch;
-	*address = slab->address +
-		   (((io->first + io->cursor) & (io->device->slab_pages - 1)) << PAGE_SHIFT);
-	*rkey = slab->rkey;
+	io->donor.session = place->session;
+	io->span.epoch = place->epoch;
+	*address = place->address +
+		   (((io->span.first + io->cursor) & (io->device->slab_pages - 1)) << PAGE_SHIFT);
+	*rkey = place->rkey;
 	return true;
 }
 
-static u32 queue_number(struct ebb_io *io)
+static int donor_start(struct ebb_io *io, u32 count, u64 address, u32 rkey,
+		       struct ebb_batch *batch)
 {
-	return blk_mq_rq_from_pdu(io)->mq_hctx->queue_num;
+	struct request *rq = blk_mq_rq_from_pdu(io);
+	struct ebb_leg *leg = &io->donor;
+
+	leg->direction = io->span.write ? DMA_TO_DEVICE : DMA_FROM_DEVICE;
+	leg->done = donor_done;
+	sg_init_table(leg->sg, EBB_SEGMENTS);
+	leg->entries = blk_rq_map_sg(rq->q, rq, leg->sg);
+	return leg_start(leg, io->cursor << PAGE_SHIFT, count << PAGE_SHIFT, address, rkey,
+			 rq->mq_hctx->queue_num, batch);
 }
 
-/* The donor does not have the present run of a READ after all. */
+/* The place that was asked does not have the present run of a READ after all. */
 static void donor_forget(struct ebb_io *io)
 {
+	const struct ebb_place *place;
 	unsigned long flags;
 
 	spin_lock_irqsave(&io->slab->lock, flags);
-	if (io->slab->epoch == io->epoch)
-		bitmap_clear(io->device->at_donor, io->first + io->cursor, io->run);
+	place = slab_place(io->slab, io->span.epoch);
+	if (place)
+		bitmap_clear(io->device->bits[place == &io->slab->donor ? AT_DONOR : AT_SOURCE],
+			     io->span.first + io->cursor, io->run);
 	spin_unlock_irqrestore(&io->slab->lock, flags);
 }
 
-/* True when io_donor_done() follows. */
+/* True when donor_done() follows. */
 static bool read_from_donor(struct ebb_io *io, u64 address, u32 rkey, struct ebb_batch *batch)
 {
-	if (!donor_io_start(io, io->cursor, io->run, address, rkey, queue_number(io), batch))
+	if (!donor_start(io, io->run, address, rkey, batch))
 		return true;
 	donor_forget(io);
 	return false;
@@ -161,42 +176,45 @@ static bool read_from_donor(struct ebb_io *io, u64 address, u32 rkey, struct ebb
 static void read_go(struct ebb_io *io, struct ebb_batch *batch)
 {
 	struct ebb_device *d = io->device;
+	struct ebb_slab *slab = io->slab;
 
-	while (io->cursor < io->count) {
-		u64 page = io->first + io->cursor, address = 0;
-		enum slab_source source;
+	while (io->cursor < io->span.count) {
+		u64 page = io->span.first + io->cursor, address = 0;
 		unsigned long flags;
+		enum ebb_at at;
 		u32 rkey = 0;
 
-		io->run = io->count - io->cursor;
-		spin_lock_irqsave(&io->slab->lock, flags);
-		source = slab_source(d, page, &io->run);
-		if (source == SLAB_DONOR && !donor_take(io, &address, &rkey)) {
+		io->run = io->span.count - io->cursor;
+		spin_lock_irqsave(&slab->lock, flags);
+		at = slab_source(d, page, &io->run);
+		if ((at == AT_DONOR && !donor_take(io, &slab->donor, &address, &rkey)) ||
+		    (at == AT_SOURCE && !donor_take(io, &slab->source, &address, &rkey))) {
 			/* The session is over and about to be detached. */
-			bitmap_clear(d->at_donor, page, io->run);
-			spin_unlock_irqrestore(&io->slab->lock, flags);
+			bitmap_clear(d->bits[at], page, io->run);
+			spin_unlock_irqrestore(&slab->lock, flags);
 			continue;
 		}
-		spin_unlock_irqrestore(&io->slab->lock, flags);
-		switch (source) {
-		case SLAB_DONOR:
+		spin_unlock_irqrestore(&slab->lock, flags);
+		switch (at) {
+		case AT_DONOR:
+		case AT_SOURCE:
 			if (read_from_donor(io, address, rkey, batch))
 				return;
 			continue;
-		case SLAB_BACKUP:
+		case AT_BACKUP:
 			if (batch)
 				go_later(io, EBB_STEP_READ);
 			else
 				backup_start(io, io->cursor, io->run);
 			return;
-		case SLAB_ZERO:
+		case WRITTEN:
+			finish(io, BLK_STS_IOERR);
+			return;
+		case EBB_BITS:
 			each_piece(io, io->cursor, io->run, zero_piece);
 			ebb_count(d, READ_ZERO, io->run);
 			io->cursor += io->run;
 			continue;
-		case SLAB_LOST:
-			finish(io, BLK_STS_IOERR);
-			return;
 		}
 	}
 	finish(io, BLK_STS_OK);
@@ -206,10 +224,19 @@ static void read_go(struct ebb_io *io, struct ebb_batch *batch)
 static void read_done(struct ebb_io *io)
 {
 	io->cursor += io->run;
-	if (io->cursor == io->count)
+	if (io->cursor == io->span.count)
 		finish(io, BLK_STS_OK);
 	else
 		go_later(io, EBB_STEP_READ);
+}
+
+/* A donor that was not asked yet can be: the slab moved while the write was under way. */
+static bool donor_left(const struct ebb_io *io)
+{
+	const struct ebb_place *donor = &io->slab->donor;
+
+	return !io->again && donor->session && donor->epoch != io->span.epoch &&
+	       session_live(donor->session);
 }
 
 /* No copy is being written any more. */
@@ -217,29 +244,41 @@ static void write_settle(struct ebb_io *io)
 {
 	struct ebb_device *d = io->device;
 	struct ebb_slab *slab = io->slab;
+	const struct ebb_place *place;
 	unsigned long flags;
-	u32 copies;
+	u32 places = io->on_backup ? BIT(AT_BACKUP) : 0;
 
 	spin_lock_irqsave(&slab->lock, flags);
+	place = slab_place(slab, io->span.epoch);
 	/* Done, but by a donor that is gone by now. */
-	if (io->on_donor && (slab->epoch != io->epoch || !session_live(io->session)))
+	if (io->on_donor && !(place && session_live(place->session)))
 		io->on_donor = false;
-	if (!io->on_donor && !io->on_backup && !io->backup_tried && d->backup.bdev) {
+	/* By the donor that the slab is leaving: the copier takes it along. */
+	if (io->on_donor)
+		places |= BIT(place == &slab->donor ? AT_DONOR : AT_SOURCE);
+	if (!places && donor_left(io)) {
+		spin_unlock_irqrestore(&slab->lock, flags);
+		io->again = true;
+		go_later(io, EBB_STEP_WRITE);
+		return;
+	}
+	if (!places && !io->backup_tried && d->backup.bdev) {
 		spin_unlock_irqrestore(&slab->lock, flags);
 		io->backup_tried = true;
 		atomic_set(&io->legs, 1);
 		go_later(io, EBB_STEP_BACKUP);
 		return;
 	}
-	copies = (io->on_donor ? EBB_SWAP_DONOR : 0) | (io->on_backup ? EBB_SWAP_BACKUP : 0);
-	slab_written(d, io->first, io->count, copies);
+	slab_written(d, io->span.first, io->span.count, places);
 	spin_unlock_irqrestore(&slab->lock, flags);
-	io->sources = copies;
+	io->sources = (io->on_donor ? EBB_SWAP_DONOR : 0) | (io->on_backup ? EBB_SWAP_BACKUP : 0);
 	if (io->on_donor)
-		ebb_count(d, WRITE_DONOR, io->count);
+		ebb_count(d, WRITE_DONOR, io->span.count);
 	if (io->on_backup)
-		ebb_count(d, WRITE_BACKUP, io->count);
-	finish(io, copies ? BLK_STS_OK : BLK_STS_IOERR);
+		ebb_count(d, WRITE_BACKUP, io->span.count);
+	if (places & BIT(AT_SOURCE))
+		copier_kick(d);
+	finish(io, places ? BLK_STS_OK : BLK_STS_IOERR);
 }
 
 static void write_leg_put(struct ebb_io *io)
@@ -258,7 +297,7 @@ static void write_go(struct ebb_io *io, struct ebb_batch *batch)
 
 	spin_lock_irqsave(&io->slab->lock, flags);
 	copies = io->slab->copies;
-	donor = (copies & EBB_SWAP_DONOR) && donor_take(io, &address, &rkey);
+	donor = donor_take(io, &io->slab->donor, &address, &rkey);
 	spin_unlock_irqrestore(&io->slab->lock, flags);
 	backup = d->backup.bdev && ((copies & EBB_SWAP_BACKUP) || !donor);
 	/* One for this function, so that a fast copy does not settle it. */
@@ -267,18 +306,19 @@ static void write_go(struct ebb_io *io, struct ebb_batch *batch)
 		io->backup_tried = true;
 		go_later(io, EBB_STEP_BACKUP);
 	}
-	if (donor && donor_io_start(io, 0, io->count, address, rkey, queue_number(io), batch))
+	if (donor && donor_start(io, io->span.count, address, rkey, batch))
 		write_leg_put(io);
 	write_leg_put(io);
 }
 
-void io_donor_done(struct ebb_io *io, int error)
+static void donor_done(struct ebb_leg *leg, int error)
 {
+	struct ebb_io *io = container_of(leg, struct ebb_io, donor);
 	struct ebb_device *d = io->device;
 
 	if (error)
 		ebb_count(d, DONOR_ERRORS, 1);
-	if (io->write) {
+	if (io->span.write) {
 		io->on_donor = !error;
 		write_leg_put(io);
 	} else if (error) {
@@ -300,7 +340,7 @@ static void backup_done(struct bio *bio)
 	bio_uninit(bio);
 	if (status)
 		ebb_count(d, BACKUP_ERRORS, 1);
-	if (io->write) {
+	if (io->span.write) {
 		io->on_backup = !status;
 		write_leg_put(io);
 	} else if (status) {
@@ -312,34 +352,36 @@ static void backup_done(struct bio *bio)
 	}
 }
 
-static bool overlap(const struct ebb_io *a, const struct ebb_io *b)
+bool span_conflicts(const struct ebb_slab *slab, const struct ebb_span *span)
 {
-	return (a->write || b->write) && a->first < b->first + b->count &&
-	       b->first < a->first + a->count;
+	const struct ebb_span *other;
+
+	list_for_each_entry(other, &slab->active, node)
+		if ((span->write || other->write) && span->first < other->first + other->count &&
+		    other->first < span->first + span->count)
+			return true;
+	return false;
 }
 
 static void io_start(struct ebb_io *io, struct ebb_batch *batch)
 {
 	struct ebb_slab *slab = io->slab;
-	struct ebb_io *other;
 	unsigned long flags;
 
 	spin_lock_irqsave(&slab->lock, flags);
-	list_for_each_entry(other, &slab->active, node) {
-		if (overlap(io, other)) {
-			list_add_tail(&io->node, &slab->waiting);
-			spin_unlock_irqrestore(&slab->lock, flags);
-			ebb_count(io->device, CONFLICTS, 1);
-			return;
-		}
+	if (span_conflicts(slab, &io->span)) {
+		list_add_tail(&io->span.node, &slab->waiting);
+		spin_unlock_irqrestore(&slab->lock, flags);
+		ebb_count(io->device, CONFLICTS, 1);
+		return;
 	}
-	list_add_tail(&io->node, &slab->active);
-	if (io->write)
-		slab->writes += io->count;
+	list_add_tail(&io->span.node, &slab->active);
+	if (io->span.write)
+		slab->writes += io->span.count;
 	else
-		slab->reads += io->count;
+		slab->reads += io->span.count;
 	spin_unlock_irqrestore(&slab->lock, flags);
-	if (io->write)
+	if (io->span.write)
 		write_go(io, batch);
 	else
 		read_go(io, batch);
@@ -356,8 +398,11 @@ static void io_work(struct work_struct *work)
 	case EBB_STEP_READ:
 		read_go(io, NULL);
 		break;
+	case EBB_STEP_WRITE:
+		write_go(io, NULL);
+		break;
 	case EBB_STEP_BACKUP:
-		backup_start(io, 0, io->count);
+		backup_start(io, 0, io->span.count);
 		break;
 	}
 }
@@ -374,13 +419,13 @@ blk_status_t io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_mq_qu
 	case REQ_OP_READ:
 	case REQ_OP_WRITE:
 		io->slab = slab_of(d, page);
-		io->first = page;
-		io->count = blk_rq_bytes(rq) >> PAGE_SHIFT;
+		io->span.first = page;
+		io->span.count = blk_rq_bytes(rq) >> PAGE_SHIFT;
+		io->span.epoch = 0;
+		io->span.write = req_op(rq) == REQ_OP_WRITE;
 		io->cursor = io->run = 0;
-		io->write = req_op(rq) == REQ_OP_WRITE;
-		io->on_donor = io->on_backup = io->backup_tried = false;
+		io->on_donor = io->on_backup = io->backup_tried = io->again = false;
 		io->sources = 0;
-		io->session = NULL;
 		io->since = ktime_get_ns();
 		ebb_count(d, REQUESTS, 1);
 		/* From here on the deadline may look at it. */
@@ -410,16 +455,17 @@ blk_status_t io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_mq_qu
 enum blk_eh_timer_return io_timeout(struct request *rq)
 {
 	struct ebb_io *io = blk_mq_rq_to_pdu(rq);
+	const struct ebb_place *place;
 	unsigned long flags;
 
 	if (req_op(rq) != REQ_OP_READ && req_op(rq) != REQ_OP_WRITE)
 		return BLK_EH_RESET_TIMER;
 	spin_lock_irqsave(&io->slab->lock, flags);
 	/* A session outlives its slabs' pointers to it, which this lock guards. */
-	if (READ_ONCE(io->leg_donor) && io->slab->session && io->slab->session == io->session &&
-	    session_live(io->session)) {
+	place = slab_place(io->slab, io->span.epoch);
+	if (READ_ONCE(io->donor.under_way) && place && session_live(place->session)) {
 		ebb_count(io->device, DEADLINES, 1);
-		session_fail(io->session, "a page took longer than the deadline");
+		session_fail(place->session, "a page took longer than the deadline");
 	}
 	spin_unlock_irqrestore(&io->slab->lock, flags);
 	return BLK_EH_RESET_TIMER;

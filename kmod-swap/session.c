@@ -116,7 +116,10 @@ static void sent(struct ib_cq *cq, struct ib_wc *wc)
 		session_fail(q->session, ib_wc_status_msg(wc->status));
 }
 
-/* Asks @f with @payload and waits; s->reply is a whole frame of the same opcode. */
+/*
+ * Asks @f with @payload and waits; s->reply is a whole frame of the same opcode.
+ * s->calls is held.
+ */
 static int session_call(struct ebb_session *s, struct wire_frame *f, const void *payload,
 			struct wire_frame *reply, const char **why)
 {
@@ -172,9 +175,12 @@ static int session_hello(struct ebb_session *s, const char **why)
 	snprintf(h.name, sizeof(h.name), "%.16s/ebb%u", init_utsname()->nodename,
 		 s->device->index);
 	wire_build_hello(payload, &h);
+	mutex_lock(&s->calls);
 	r = session_call(s, &f, payload, &reply, why);
+	mutex_unlock(&s->calls);
 	if (r)
 		return r;
+	/* Nobody else can call before it is open. */
 	if (s->reply_length != WIRE_HEADER + WIRE_DONOR_SIZE ||
 	    wire_parse_donor(s->reply + WIRE_HEADER, WIRE_DONOR_SIZE, &donor)) {
 		*why = "session: the donor's answer to HELLO is malformed";
@@ -185,7 +191,7 @@ static int session_hello(struct ebb_session *s, const char **why)
 	return 0;
 }
 
-int session_map(struct ebb_session *s, struct ebb_grant *grant, const char **why)
+static int map_locked(struct ebb_session *s, struct ebb_place *place, const char **why)
 {
 	struct wire_frame f = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE }, reply;
 	u8 payload[WIRE_MAP_SIZE];
@@ -203,22 +209,35 @@ int session_map(struct ebb_session *s, struct ebb_grant *grant, const char **why
 		*why = "session: the donor's grant is malformed";
 		return -EPROTO;
 	}
-	*grant = (struct ebb_grant){
-		.address = g.address, .rkey = g.key,
+	*place = (struct ebb_place){
+		.session = s, .address = g.address, .rkey = g.key,
 		.remote = reply.slab, .generation = reply.generation,
 	};
 	s->donor_free -= min(s->donor_free, s->donor_slab);
 	return 0;
 }
 
+int session_map(struct ebb_session *s, struct ebb_place *place, const char **why)
+{
+	int r;
+
+	mutex_lock(&s->calls);
+	r = map_locked(s, place, why);
+	mutex_unlock(&s->calls);
+	return r;
+}
+
 int session_unmap(struct ebb_session *s, u32 remote, u32 generation, const char **why)
 {
 	struct wire_frame f = { .op = WIRE_UNMAP, .slab = remote, .generation = generation };
 	struct wire_frame reply;
-	int r = session_call(s, &f, NULL, &reply, why);
+	int r;
 
+	mutex_lock(&s->calls);
+	r = session_call(s, &f, NULL, &reply, why);
 	if (!r)
 		s->donor_free += s->donor_slab;
+	mutex_unlock(&s->calls);
 	return r;
 }
 
@@ -283,12 +302,12 @@ static int device_check(struct ebb_session *s, struct ib_device *ib, const char 
 static int queue_create(struct ebb_session *s, struct ebb_queue *q, u32 index)
 {
 	struct ebb_device *d = s->device;
-	/* Of the device's requests each has one work request here; frames, the drain. */
+	/* Each of the device's requests has one work request here; the copier, frames, the drain. */
 	struct ib_qp_init_attr attr = {
 		.qp_type = IB_QPT_RC,
 		.sq_sig_type = IB_SIGNAL_REQ_WR,
 		.cap = {
-			.max_send_wr = d->depth + 4,
+			.max_send_wr = d->depth + 6,
 			.max_recv_wr = EBB_RECEIVES + 1,
 			.max_send_sge = EBB_SEGMENTS,
 			.max_recv_sge = 1,
@@ -372,8 +391,7 @@ static void session_detach(struct ebb_session *s)
 		unsigned long flags;
 
 		spin_lock_irqsave(&slab->lock, flags);
-		if (slab->session == s)
-			slab_detach(d, slab);
+		slab_detach(d, slab, s);
 		spin_unlock_irqrestore(&slab->lock, flags);
 	}
 }
@@ -403,6 +421,8 @@ static void session_close(struct ebb_session *s)
 		if (q->cq)
 			ib_free_cq(q->cq);
 	}
+	/* A slab without this donor may have what is to be copied for its other. */
+	copier_kick(s->device);
 	message_free(s, &s->send, DMA_TO_DEVICE);
 	for (int i = 0; i < EBB_RECEIVES; i++)
 		message_free(s, &s->receive[i], DMA_FROM_DEVICE);
@@ -477,6 +497,7 @@ int session_open(struct ebb_device *d, const struct sockaddr_storage *to,
 	init_completion(&s->idle);
 	init_completion(&s->replied);
 	init_completion(&s->closed);
+	mutex_init(&s->calls);
 	INIT_WORK(&s->close, close_work);
 	for (u32 i = 0; !r && i < d->queues; i++)
 		r = queue_open(s, i, why);

@@ -6,15 +6,15 @@
 
 int slabs_init(struct ebb_device *d)
 {
-	size_t bytes = BITS_TO_LONGS(d->pages) * sizeof(long);
-
 	d->slabs = kvcalloc(d->slab_count, sizeof(*d->slabs), GFP_KERNEL);
-	d->written = kvzalloc(bytes, GFP_KERNEL);
-	d->at_donor = kvzalloc(bytes, GFP_KERNEL);
-	d->at_backup = kvzalloc(bytes, GFP_KERNEL);
-	if (!d->slabs || !d->written || !d->at_donor || !d->at_backup) {
-		slabs_free(d);
+	if (!d->slabs)
 		return -ENOMEM;
+	for (int i = 0; i < EBB_BITS; i++) {
+		d->bits[i] = kvcalloc(BITS_TO_LONGS(d->pages), sizeof(long), GFP_KERNEL);
+		if (!d->bits[i]) {
+			slabs_free(d);
+			return -ENOMEM;
+		}
 	}
 	for (u32 i = 0; i < d->slab_count; i++) {
 		spin_lock_init(&d->slabs[i].lock);
@@ -26,44 +26,39 @@ int slabs_init(struct ebb_device *d)
 
 void slabs_free(struct ebb_device *d)
 {
-	kvfree(d->at_backup);
-	kvfree(d->at_donor);
-	kvfree(d->written);
+	for (int i = 0; i < EBB_BITS; i++) {
+		kvfree(d->bits[i]);
+		d->bits[i] = NULL;
+	}
 	kvfree(d->slabs);
-	d->at_backup = d->at_donor = d->written = NULL;
 	d->slabs = NULL;
 }
 
-enum slab_source slab_source(const struct ebb_device *d, u64 page, u32 *run)
+enum ebb_at slab_source(const struct ebb_device *d, u64 page, u32 *run)
 {
 	u64 end = page + *run;
 
-	if (test_bit(page, d->at_donor)) {
-		*run = find_next_zero_bit(d->at_donor, end, page) - page;
-		return SLAB_DONOR;
+	for (int at = 0; at < EBB_BITS; at++) {
+		if (test_bit(page, d->bits[at])) {
+			*run = find_next_zero_bit(d->bits[at], end, page) - page;
+			return at;
+		}
+		/* What is in a better place from some page on is read there. */
+		end = find_next_bit(d->bits[at], end, page);
 	}
-	end = find_next_bit(d->at_donor, end, page);
-	if (test_bit(page, d->at_backup)) {
-		*run = find_next_zero_bit(d->at_backup, end, page) - page;
-		return SLAB_BACKUP;
-	}
-	*run = find_next_bit(d->written, end, page) - page;
-	return test_bit(page, d->written) ? SLAB_LOST : SLAB_ZERO;
+	*run = end - page;
+	return EBB_BITS;
 }
 
-static void assign(unsigned long *map, u64 page, u32 count, u32 copies, u32 copy)
+void slab_written(struct ebb_device *d, u64 page, u32 count, u32 places)
 {
-	if (copies & copy)
-		bitmap_set(map, page, count);
-	else
-		bitmap_clear(map, page, count);
-}
-
-void slab_written(struct ebb_device *d, u64 page, u32 count, u32 copies)
-{
-	bitmap_set(d->written, page, count);
-	assign(d->at_donor, page, count, copies, EBB_SWAP_DONOR);
-	assign(d->at_backup, page, count, copies, EBB_SWAP_BACKUP);
+	bitmap_set(d->bits[WRITTEN], page, count);
+	for (int at = 0; at < AT_PLACES; at++) {
+		if (places & BIT(at))
+			bitmap_set(d->bits[at], page, count);
+		else
+			bitmap_clear(d->bits[at], page, count);
+	}
 }
 
 void slab_discard(struct ebb_device *d, u64 page, u64 count)
@@ -74,9 +69,8 @@ void slab_discard(struct ebb_device *d, u64 page, u64 count)
 		unsigned long flags;
 
 		spin_lock_irqsave(&slab->lock, flags);
-		bitmap_clear(d->written, page, run);
-		bitmap_clear(d->at_donor, page, run);
-		bitmap_clear(d->at_backup, page, run);
+		for (int i = 0; i < EBB_BITS; i++)
+			bitmap_clear(d->bits[i], page, run);
 		spin_unlock_irqrestore(&slab->lock, flags);
 		page += run;
 		count -= run;
@@ -89,27 +83,111 @@ static size_t first_word(const struct ebb_device *d, u32 slab)
 	return BIT_WORD((u64)slab << d->slab_shift);
 }
 
-u32 slab_count_written(const struct ebb_device *d, u32 slab)
+u32 slab_count(const struct ebb_device *d, u32 slab, enum ebb_at what)
 {
-	return bitmap_weight(d->written + first_word(d, slab), d->slab_pages);
+	return bitmap_weight(d->bits[what] + first_word(d, slab), d->slab_pages);
 }
 
-u32 slab_count_donor_only(const struct ebb_device *d, u32 slab)
+u32 slab_count_only(const struct ebb_device *d, u32 slab, enum ebb_at place, u32 others)
 {
-	const unsigned long *donor = d->at_donor + first_word(d, slab);
-	const unsigned long *backup = d->at_backup + first_word(d, slab);
+	size_t word = first_word(d, slab), end = word + BITS_TO_LONGS(d->slab_pages);
 	u32 n = 0;
 
-	for (u32 i = 0; i < BITS_TO_LONGS(d->slab_pages); i++)
-		n += hweight_long(donor[i] & ~backup[i]);
+	for (; word < end; word++) {
+		unsigned long only = d->bits[place][word];
+
+		for (int at = 0; at < AT_PLACES; at++)
+			if (others & BIT(at))
+				only &= ~d->bits[at][word];
+		n += hweight_long(only);
+	}
 	return n;
 }
 
-void slab_detach(struct ebb_device *d, struct ebb_slab *slab)
+/*
+ * With a donor, what it has not got and another place has; with a source alone,
+ * what only that has: it is to go to the backup.
+ */
+static unsigned long wanted_word(const struct ebb_device *d, const struct ebb_slab *slab,
+				 size_t word)
 {
-	u64 page = (u64)(slab - d->slabs) << d->slab_shift;
+	unsigned long source = d->bits[AT_SOURCE][word], backup = d->bits[AT_BACKUP][word];
 
-	slab->session = NULL;
-	slab->epoch++;
-	bitmap_clear(d->at_donor, page, d->slab_pages);
+	if (slab->donor.session)
+		return (source | backup) & ~d->bits[AT_DONOR][word];
+	return slab->source.session ? source & ~backup : 0;
+}
+
+u32 slab_count_wanted(const struct ebb_device *d, u32 slab)
+{
+	size_t word = first_word(d, slab), end = word + BITS_TO_LONGS(d->slab_pages);
+	u32 n = 0;
+
+	for (; word < end; word++)
+		n += hweight_long(wanted_word(d, &d->slabs[slab], word));
+	return n;
+}
+
+enum ebb_at slab_wanted(const struct ebb_device *d, const struct ebb_slab *slab, u64 *page,
+			u32 *count)
+{
+	u64 end = ((u64)(slab - d->slabs) + 1) << d->slab_shift, first = *page;
+	unsigned long word = 0;
+	enum ebb_at from;
+	u32 n = 0;
+
+	for (; first < end; first = round_down(first, BITS_PER_LONG) + BITS_PER_LONG) {
+		word = wanted_word(d, slab, BIT_WORD(first)) & BITMAP_FIRST_WORD_MASK(first);
+		if (word)
+			break;
+	}
+	if (first >= end)
+		return EBB_BITS;
+	first = round_down(first, BITS_PER_LONG) + __ffs(word);
+	from = test_bit(first, d->bits[AT_SOURCE]) ? AT_SOURCE : AT_BACKUP;
+	for (u64 p = first; n < *count && p < end; p++, n++)
+		if (!(wanted_word(d, slab, BIT_WORD(p)) & BIT_MASK(p)) ||
+		    test_bit(p, d->bits[AT_SOURCE]) != (from == AT_SOURCE))
+			break;
+	*page = first;
+	*count = n;
+	return from;
+}
+
+/* All bits of one place of a slab: become those of @from, or none with EBB_BITS. */
+static void bits_become(struct ebb_device *d, const struct ebb_slab *slab, enum ebb_at to,
+			enum ebb_at from)
+{
+	size_t word = first_word(d, slab - d->slabs);
+
+	if (from == EBB_BITS)
+		bitmap_zero(d->bits[to] + word, d->slab_pages);
+	else
+		bitmap_copy(d->bits[to] + word, d->bits[from] + word, d->slab_pages);
+}
+
+void slab_move(struct ebb_device *d, struct ebb_slab *slab, const struct ebb_place *place)
+{
+	slab->source = slab->donor;
+	bits_become(d, slab, AT_SOURCE, AT_DONOR);
+	bits_become(d, slab, AT_DONOR, EBB_BITS);
+	slab->donor = *place;
+	slab->donor.epoch = ++slab->epoch;
+}
+
+void slab_leave(struct ebb_device *d, struct ebb_slab *slab)
+{
+	slab->source.session = NULL;
+	bits_become(d, slab, AT_SOURCE, EBB_BITS);
+}
+
+void slab_detach(struct ebb_device *d, struct ebb_slab *slab, const struct ebb_session *s)
+{
+	if (slab->source.session == s)
+		slab_leave(d, slab);
+	if (slab->donor.session != s)
+		return;
+	slab->donor = slab->source;
+	bits_become(d, slab, AT_DONOR, AT_SOURCE);
+	slab_leave(d, slab);
 }

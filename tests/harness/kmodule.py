@@ -10,7 +10,7 @@ from pathlib import Path
 
 import machine
 import parts
-from kswap import BACKUP, DONOR, Kswap
+from kswap import BACKUP, DONOR, NO_SESSION, Kswap
 from machine import BUILD, wait_for
 
 PAGE = 4096
@@ -138,6 +138,14 @@ class KernelDevice:
     def slab_table(self):
         return self.netlink.slabs(self.number)
 
+    def wait_copied(self, seconds=60):
+        """No slab migrates, and all are where they belong."""
+        wait_for(lambda: all(s["source"] == NO_SESSION and not s["uncopied"]
+                             for s in self.slab_table()), seconds, "the copier is not through")
+
+    def wait_behind(self):
+        """What was written behind is on the backup."""
+
     def open(self):
         if self.fd < 0:
             self.fd = os.open(self.path, os.O_RDWR | os.O_DIRECT)
@@ -174,6 +182,9 @@ class KernelDevice:
         run("/sbin/swapon", "--discard", self.path)
 
     def destroy(self):
+        """Once; a second call does nothing."""
+        if not self.netlink:
+            return
         self.close()
         if self.path in machine.swaps():
             machine.swapoff(self.path)
@@ -187,3 +198,4 @@ class KernelDevice:
                     raise
                 time.sleep(0.1)
         self.netlink.close()
+        self.netlink = None

@@ -34,9 +34,10 @@ ATTRIBUTE = {n[2:].lower(): v for n, v in C.items() if n.startswith("A_")}
 COUNT = {v: n[2:].lower() for n, v in C.items() if n.startswith("C_")}
 STATE = {C[n]: n.lower() for n in ("CONNECTING", "LIVE", "FAILED", "CLOSED")}
 DONOR, BACKUP = C["DONOR"], C["BACKUP"]
+NO_SESSION = 0xffffffff
 SIZES = {"size": "Q", "slab_size": "Q", "port": "H", "donor_free": "Q"}
 STRINGS = ("backup", "address", "reason")
-SLAB = struct.Struct("=IIIIIIQQ")
+SLAB = struct.Struct("=IIIIIIIIQQ")
 
 
 class Refused(OSError):
@@ -177,5 +178,5 @@ class Kswap:
             table = dict(attributes(body))[ATTRIBUTE["slab_table"]]
             for row in SLAB.iter_unpack(table):
                 found.append(dict(zip(("session", "copies", "remote", "generation", "written",
-                                       "donor_only", "reads", "writes"), row)))
+                                       "donor_only", "source", "uncopied", "reads", "writes"), row)))
         return found

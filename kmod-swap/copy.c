@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The copier: brings pages to where their slab belongs, in the background.
+ *
+ *  - repair: the slab has a new donor, and pages are on the backup alone;
+ *  - migration: it has a new donor, and pages are at the one that it leaves;
+ *  - retreat: it has no donor any more, and pages are at the one that it leaves alone.
+ *
+ * While a chunk is copied its pages are an active span, which only reads: readers
+ * go on, writers of these very pages wait.  So what is copied is the newest content
+ * from the first byte to the last, and only the copier's lock decides that the
+ * copy counts: not if the place that was written to, or the page, is gone.
+ *
+ * It never has more than one chunk under way, and pauses after each while there are
+ * requests.
+ */
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+
+#include "internal.h"
+
+#define SEGMENT_ORDER 2
+#define CHUNK_PAGES (EBB_SEGMENTS << SEGMENT_ORDER)
+/* One chunk in it: with a tick of 4 ms at most 64 MB/s beside demand I/O. */
+#define PAUSE_MS 4
+#define RETRY_MS 1000
+
+struct ebb_copier {
+	struct ebb_device *device;
+	struct workqueue_struct *wq;
+	struct delayed_work work;
+	bool stopped;
+	atomic_t kicked;
+	u32 slab;               /* the one it is at, */
+	u64 page;               /* and from where on; 0 = from its start */
+	bool all_done, failed;  /* of the present round, which began at slab 0 */
+	u64 requests;           /* of the device when it last looked */
+	struct page *segments[EBB_SEGMENTS];
+	struct ebb_span span;
+	struct ebb_leg leg;
+	struct completion done;
+	int error;
+	struct bio bio;
+	struct bio_vec vecs[EBB_SEGMENTS];
+};
+
+static void leg_done(struct ebb_leg *leg, int error)
+{
+	struct ebb_copier *c = container_of(leg, struct ebb_copier, leg);
+
+	c->error = error;
+	complete(&c->done);
+}
+
+/* @place has been taken; its reference is used up. */
+static int copy_donor(struct ebb_copier *c, const struct ebb_place *place,
+		      enum dma_data_direction direction)
+{
+	u64 offset = (c->span.first & (c->device->slab_pages - 1)) << PAGE_SHIFT;
+	u32 left = c->span.count << PAGE_SHIFT;
+	struct ebb_session *s = place->session;
+	int r;
+
+	c->leg.session = s;
+	c->leg.direction = direction;
+	c->leg.done = leg_done;
+	c->leg.entries = DIV_ROUND_UP(left, PAGE_SIZE << SEGMENT_ORDER);
+	sg_init_table(c->leg.sg, c->leg.entries);
+	for (int i = 0; i < c->leg.entries; i++) {
+		u32 take = min_t(u32, left, PAGE_SIZE << SEGMENT_ORDER);
+
+		sg_set_page(&c->leg.sg[i], c->segments[i], take, 0);
+		left -= take;
+	}
+	reinit_completion(&c->done);
+	/* One of our own: the session is looked at after the leg has given back its. */
+	percpu_ref_get(&s->ref);
+	r = leg_start(&c->leg, 0, c->span.count << PAGE_SHIFT, place->address + offset,
+		      place->rkey, 0, NULL);
+	if (!r) {
+		if (!wait_for_completion_timeout(&c->done,
+						 msecs_to_jiffies(c->device->deadline))) {
+			ebb_count(c->device, DEADLINES, 1);
+			session_fail(s, "a copy took longer than the deadline");
+			wait_for_completion(&c->done);
+		}
+		r = c->error;
+	}
+	percpu_ref_put(&s->ref);
+	return r;
+}
+
+static int copy_backup(struct ebb_copier *c, enum req_op op)
+{
+	u32 left = c->span.count << PAGE_SHIFT;
+	int r;
+
+	bio_init(&c->bio, c->device->backup.bdev, c->vecs, EBB_SEGMENTS, op);
+	c->bio.bi_iter.bi_sector = c->span.first << (PAGE_SHIFT - SECTOR_SHIFT);
+	for (int i = 0; left; i++) {
+		u32 take = min_t(u32, left, PAGE_SIZE << SEGMENT_ORDER);
+
+		__bio_add_page(&c->bio, c->segments[i], take, 0);
+		left -= take;
+	}
+	r = submit_bio_wait(&c->bio);
+	bio_uninit(&c->bio);
+	if (r)
+		ebb_count(c->device, BACKUP_ERRORS, 1);
+	return r;
+}
+
+/* The pages of the span are at @to, too.  Some may have been discarded, none written. */
+static u32 copied(struct ebb_device *d, const struct ebb_span *span, enum ebb_at to)
+{
+	u32 n = 0;
+
+	for (u64 page = span->first; page < span->first + span->count; page++)
+		if (test_bit(page, d->bits[WRITTEN])) {
+			__set_bit(page, d->bits[to]);
+			n++;
+		}
+	return n;
+}
+
+enum outcome { COPY_DONE, COPY_SOME, COPY_BUSY, COPY_FAILED };
+
+static int copy_span(struct ebb_copier *c, struct ebb_slab *slab, enum ebb_at from,
+		     const struct ebb_place *source)
+{
+	struct ebb_device *d = c->device;
+	struct ebb_place target;
+	enum ebb_at to = AT_DONOR;
+	unsigned long flags;
+	bool taken;
+	int r;
+
+	r = from == AT_SOURCE ? copy_donor(c, source, DMA_FROM_DEVICE) :
+				copy_backup(c, REQ_OP_READ);
+	if (r)
+		return r;
+	spin_lock_irqsave(&slab->lock, flags);
+	target = slab->donor;
+	taken = place_take(&target);
+	if (!target.session)
+		to = AT_BACKUP;
+	spin_unlock_irqrestore(&slab->lock, flags);
+	if (to == AT_DONOR && !taken)
+		return -ENOTCONN;
+	r = to == AT_DONOR ? copy_donor(c, &target, DMA_TO_DEVICE) : copy_backup(c, REQ_OP_WRITE);
+	if (r)
+		return r;
+	spin_lock_irqsave(&slab->lock, flags);
+	if (to == AT_DONOR && slab_place(slab, target.epoch) != &slab->donor)
+		r = -ENOTCONN;
+	else
+		ebb_count(d, COPIED, copied(d, &c->span, to));
+	spin_unlock_irqrestore(&slab->lock, flags);
+	return r;
+}
+
+/* The next chunk of @slab from c->page on. */
+static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
+{
+	struct ebb_device *d = c->device;
+	struct ebb_place source;
+	unsigned long flags;
+	enum ebb_at from;
+	int r;
+
+	c->span = (struct ebb_span){ .first = c->page, .count = CHUNK_PAGES };
+	spin_lock_irqsave(&slab->lock, flags);
+	from = slab_wanted(d, slab, &c->span.first, &c->span.count);
+	if (from == EBB_BITS) {
+		spin_unlock_irqrestore(&slab->lock, flags);
+		return COPY_DONE;
+	}
+	c->page = c->span.first + c->span.count;
+	source = slab->source;
+	/* Who writes them now will most likely have spared us the work. */
+	if (span_conflicts(slab, &c->span) || (from == AT_SOURCE && !place_take(&source))) {
+		spin_unlock_irqrestore(&slab->lock, flags);
+		return COPY_BUSY;
+	}
+	list_add_tail(&c->span.node, &slab->active);
+	spin_unlock_irqrestore(&slab->lock, flags);
+	r = copy_span(c, slab, from, &source);
+	span_end(slab, &c->span);
+	if (r)
+		ebb_count(d, COPY_ERRORS, 1);
+	return r ? COPY_FAILED : COPY_SOME;
+}
+
+static bool names_source(const struct ebb_slab *slab)
+{
+	const struct ebb_span *span;
+
+	list_for_each_entry(span, &slab->active, node)
+		if (span->epoch == slab->source.epoch)
+			return true;
+	return false;
+}
+
+/* The end of @slab is reached.  Gives its source back if it has all; else another round. */
+static void slab_end(struct ebb_copier *c, struct ebb_slab *slab)
+{
+	struct ebb_device *d = c->device;
+	struct ebb_place source;
+	const char *why;
+	unsigned long flags;
+
+	spin_lock_irqsave(&slab->lock, flags);
+	source = slab->source;
+	if (slab_count_wanted(d, slab - d->slabs) || (source.session && names_source(slab)))
+		c->all_done = false;
+	else if (source.session)
+		slab_leave(d, slab);
+	if (slab->source.session == source.session || !place_take(&source))
+		source.session = NULL;
+	spin_unlock_irqrestore(&slab->lock, flags);
+	if (!source.session)
+		return;
+	/* What fails ends the session, and its donor has everything back. */
+	session_unmap(source.session, source.remote, source.generation, &why);
+	percpu_ref_put(&source.session->ref);
+}
+
+static bool quiet(struct ebb_copier *c)
+{
+	u64 sum = 0;
+	bool same;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		sum += per_cpu_ptr(c->device->counts, cpu)->n[EBB_SWAP_C_REQUESTS];
+	same = sum == c->requests;
+	c->requests = sum;
+	return same;
+}
+
+static void again(struct ebb_copier *c, unsigned int ms)
+{
+	if (!READ_ONCE(c->stopped))
+		queue_delayed_work(c->wq, &c->work, msecs_to_jiffies(ms));
+}
+
+/* One chunk, or a round over what has none. */
+static void copy_work(struct work_struct *work)
+{
+	struct ebb_copier *c = container_of(work, struct ebb_copier, work.work);
+	struct ebb_device *d = c->device;
+	/* Memory that it needs is not to come from the device it serves. */
+	unsigned int noio = memalloc_noio_save();
+
+	if (!c->slab && !c->page) {
+		atomic_set(&c->kicked, 0);
+		c->all_done = true;
+	}
+	while (c->slab < d->slab_count) {
+		enum outcome o = copy_chunk(c, &d->slabs[c->slab]);
+
+		if (o != COPY_DONE) {
+			if (o == COPY_FAILED)
+				c->failed = true;
+			again(c, quiet(c) ? 0 : PAUSE_MS);
+			goto out;
+		}
+		slab_end(c, &d->slabs[c->slab]);
+		c->slab++;
+		c->page = (u64)c->slab << d->slab_shift;
+		cond_resched();
+	}
+	c->slab = 0;
+	c->page = 0;
+	if (!c->all_done)
+		again(c, c->failed ? RETRY_MS : PAUSE_MS);
+	else if (atomic_read(&c->kicked))
+		again(c, 0);
+	c->failed = false;
+out:
+	memalloc_noio_restore(noio);
+}
+
+void copier_kick(struct ebb_device *d)
+{
+	atomic_set(&d->copier->kicked, 1);
+	if (!READ_ONCE(d->copier->stopped))
+		mod_delayed_work(d->copier->wq, &d->copier->work, 0);
+}
+
+int copier_init(struct ebb_device *d)
+{
+	struct ebb_copier *c = kzalloc(sizeof(*c), GFP_KERNEL);
+
+	if (!c)
+		return -ENOMEM;
+	d->copier = c;
+	c->device = d;
+	init_completion(&c->done);
+	INIT_DELAYED_WORK(&c->work, copy_work);
+	INIT_LIST_HEAD(&c->span.node);
+	for (int i = 0; i < EBB_SEGMENTS; i++) {
+		c->segments[i] = alloc_pages(GFP_KERNEL, SEGMENT_ORDER);
+		if (!c->segments[i])
+			return -ENOMEM;
+	}
+	/* On it a page's way out of memory may depend: that of the donor it leaves. */
+	c->wq = alloc_ordered_workqueue("ebb%u-copy", WQ_MEM_RECLAIM, d->index);
+	return c->wq ? 0 : -ENOMEM;
+}
+
+void copier_stop(struct ebb_device *d)
+{
+	WRITE_ONCE(d->copier->stopped, true);
+	cancel_delayed_work_sync(&d->copier->work);
+}
+
+void copier_free(struct ebb_device *d)
+{
+	struct ebb_copier *c = d->copier;
+
+	if (!c)
+		return;
+	if (c->wq)
+		destroy_workqueue(c->wq);
+	for (int i = 0; i < EBB_SEGMENTS; i++)
+		if (c->segments[i])
+			__free_pages(c->segments[i], SEGMENT_ORDER);
+	kfree(c);
+	d->copier = NULL;
+}

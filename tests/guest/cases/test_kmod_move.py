@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""ebb_swap.ko: slabs that get another donor: repair, migration, drain; what ends in the middle of it."""
+import errno
+import random
+import threading
+import time
+
+import parts
+import pytest
+from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
+from kmodule import BACKUP, DONOR
+from kswap import NO_SESSION, Refused
+from machine import wait_for
+
+BOTH = DONOR | BACKUP
+
+
+def fill(d, version):
+    for first in range(0, d.pages, 64):
+        d.write(first, 64, version)
+
+
+def wait_free(d, session, mib):
+    """The donor has back what it does not lend any more: a moment after nothing is there."""
+    wait_for(lambda: d.session(session)["donor_free"] == mib << 20, 20,
+             f"session {session}: its donor has not {mib} MiB to lend")
+
+
+def refused(d, command, **fields):
+    with pytest.raises(Refused) as e:
+        d.netlink.call(command, device=d.number, **fields)
+    return e.value.errno, e.value.text
+
+
+class Users:
+    """Threads that write pages, read them back and remember which version each block has."""
+
+    def __init__(self, device, versions=(), count=3):
+        self.device, self.versions, self.failed = device, dict(versions), []
+        self.stopping = threading.Event()
+        device.open()
+        self.threads = [threading.Thread(target=self.use, args=(i, count)) for i in range(count)]
+        for t in self.threads:
+            t.start()
+
+    def use(self, which, count):
+        rnd = random.Random(which)
+        blocks = range(which, self.device.pages // 16, count)
+        try:
+            while not self.stopping.is_set():
+                block = rnd.choice(blocks)
+                version = self.versions.get(block, 1) + 1
+                self.device.write(block * 16, 8, version)
+                self.versions[block] = version
+                block = rnd.choice(blocks)
+                if self.device.bad(block * 16, 8, self.versions.get(block, 1)):
+                    self.failed.append(block)
+        except OSError as e:
+            self.failed.append(e)
+
+    def stop(self):
+        self.stopping.set()
+        for t in self.threads:
+            t.join()
+        assert self.failed == []
+
+    def verify(self):
+        """Every page of the device, which was filled with version 1 before."""
+        for block in range(self.device.pages // 16):
+            first = block * 16
+            assert self.device.bad(first, 8, self.versions.get(block, 1)) == []
+            assert self.device.bad(first + 8, 8, 1) == []
+
+
+def test_repair_from_the_backup(kernel_device, donor, disk):
+    """A new donor gets what the lost one had; then nothing is read from the backup any more."""
+    first = donor()
+    d = kernel_device(backup=disk().path)
+    d.map(d.connect(), BOTH)
+    fill(d, 1)
+    d.wait_behind()
+    first.kill()
+    d.wait_closed()
+    d.write(0, 8, 2)
+    donor()
+    d.map(d.connect(), BOTH)
+    users = Users(d, {0: 2})
+    d.wait_copied()
+    users.stop()
+    before = d.counts()
+    assert 0 < before["copied"] <= d.pages
+    users.verify()
+    after = d.counts()
+    assert after["read_backup"] == before["read_backup"]
+    assert after["read_donor"] - before["read_donor"] == d.pages
+
+
+def test_migrate_under_readers_and_writers(kernel_device, donor):
+    """To and fro, without a backup: nothing is lost, and the donor that is left is not missed."""
+    _, two = donor(), donor(port=7472)
+    d = kernel_device(mib=16)
+    a, b = d.connect(), d.connect(7472)
+    d.map(a, DONOR)
+    fill(d, 1)
+    users = Users(d)
+    for to in (b, a):
+        for slab in range(d.slabs):
+            d.netlink.call("migrate", device=d.number, slab=slab, session=to)
+        d.wait_copied()
+        assert {s["session"] for s in d.slab_table()} == {to}
+    users.stop()
+    n = d.counts()
+    assert n["copied"] > d.pages and n["donor_errors"] == n["write_failed"] == 0
+    wait_free(d, a, 64 - 16)
+    wait_free(d, b, 64)
+    d.netlink.call("disconnect", device=d.number, session=b)
+    two.kill()
+    users.verify()
+
+
+def test_program_swaps_while_its_pages_migrate(kernel_device, donor, cgroup):
+    donor(), donor(port=7472)
+    d = kernel_device(mib=64)
+    a, b = d.connect(), d.connect(7472)
+    d.map(a, DONOR)
+    d.swap_on()
+    scan = parts.Scan(mib=24, passes=2, pattern="random", write=True, cgroup=cgroup(12))
+    scan.go()
+    wait_for(lambda: d.counts()["read_donor"] > 200, 60, "no reads from the donor")
+    for to in (b, a):
+        for slab in range(d.slabs):
+            d.netlink.call("migrate", device=d.number, slab=slab, session=to)
+        d.wait_copied()
+    assert scan.result()["bad"] == 0
+    n = d.counts()
+    assert n["copied"] > 0 and n["read_failed"] == n["write_failed"] == 0
+
+
+def test_target_dies_while_slabs_come_to_it(kernel_device, donor):
+    """The source is theirs again, and still has every page."""
+    donor()
+    two = donor(port=7472)
+    d = kernel_device()
+    a, b = d.connect(), d.connect(7472)
+    d.map(a, DONOR)
+    fill(d, 1)
+    for slab in range(d.slabs - 1):
+        d.netlink.call("migrate", device=d.number, slab=slab, session=b)
+        if d.counts()["copied"] > d.pages // 4:
+            break
+    two.kill()
+    d.wait_closed(b)
+    d.wait_copied()
+    for index, slab in enumerate(d.slab_table()):
+        # What had left the source for good is lost with the target; nothing else is.
+        if slab["session"] == a:
+            first = index * d.pages // d.slabs
+            assert d.bad(first, d.pages // d.slabs // 16, 1) == []
+            d.write(first, 16, 2)
+            assert d.bad(first, 16, 2) == []
+        else:
+            assert slab["session"] == NO_SESSION
+    assert d.slab_table()[-1]["session"] == a
+
+
+def test_source_dies_while_slabs_leave_it(kernel_device, donor, disk):
+    """What was not copied yet comes from the backup, under writers."""
+    one, _ = donor(), donor(port=7472)
+    d = kernel_device(mib=16, backup=disk().path)
+    a, b = d.connect(), d.connect(7472)
+    d.map(a, BOTH)
+    fill(d, 1)
+    d.wait_behind()
+    users = Users(d)
+    for slab in range(d.slabs):
+        d.netlink.call("migrate", device=d.number, slab=slab, session=b)
+    one.kill()
+    d.wait_closed(a)
+    d.wait_copied()
+    time.sleep(0.5)
+    users.stop()
+    assert {(s["session"], s["source"]) for s in d.slab_table()} == {(b, NO_SESSION)}
+    before = d.counts()["read_backup"]
+    users.verify()
+    assert d.counts()["read_backup"] == before
+
+
+def test_drain_to_another_donor_and_to_the_backup(kernel_device, donor, disk):
+    """Also of pages that only the donor had; then it can be disconnected, and nothing is missed."""
+    one, _ = donor(), donor(port=7472, memory="16M")
+    d = kernel_device(backup=disk().path)
+    a, b = d.connect(), d.connect(7472)
+    d.map(a, DONOR)
+    fill(d, 1)
+    users = Users(d)
+    # It has room for half of them.
+    assert refused(d, "drain", session=a, target=b) == (errno.ENOSPC, "no free slab")
+    d.wait_copied()
+    assert sorted(s["session"] for s in d.slab_table()) == [a] * 4 + [b] * 4
+    assert refused(d, "migrate", slab=0, session=a)[0] == errno.ESHUTDOWN
+    assert refused(d, "disconnect", session=a)[0] == errno.EBUSY
+    d.netlink.call("drain", device=d.number, session=a)
+    d.wait_copied()
+    assert sorted(s["session"] for s in d.slab_table()) == [b] * 4 + [NO_SESSION] * 4
+    wait_free(d, a, 64)
+    d.netlink.call("disconnect", device=d.number, session=a)
+    one.kill()
+    users.stop()
+    users.verify()
+    assert d.counts()["read_backup"] > 0
+
+
+def test_migrate_and_drain_refuse(kernel_device, donor):
+    donor()
+    d = kernel_device()
+    a = d.connect()
+    assert refused(d, "migrate", session=a) == (errno.EINVAL, "slab: not given")
+    assert refused(d, "migrate", slab=d.slabs, session=a)[0] == errno.ERANGE
+    assert refused(d, "migrate", slab=0, session=a + 9)[0] == errno.ENOENT
+    assert refused(d, "migrate", slab=0, session=a) == (errno.ENOENT, "slab: it is not mapped")
+    d.map(a, DONOR, [0])
+    assert refused(d, "migrate", slab=0, session=a) == (errno.EEXIST, "session: the slab is there")
+    assert refused(d, "migrate", slab=0) == \
+        (errno.EINVAL, "session: not given, and the device has no backup")
+    assert refused(d, "drain", session=a) == \
+        (errno.EINVAL, "target: not given, and the device has no backup")
+    assert refused(d, "drain", session=a, target=a) == (errno.EINVAL, "target: the session itself")
+    assert refused(d, "drain", target=a) == (errno.EINVAL, "session: not given")
+    d.write(0, 4, 1)
+    assert d.bad(0, 4, 1) == []
+
+
+def test_destroyed_while_it_copies(kernel_device, donor, disk):
+    """The copier ends first, whatever it was at."""
+    one, _ = donor(), donor(port=7472)
+    ram = disk()
+    for i in range(3):
+        d = kernel_device(backup=ram.path)
+        a, b = d.connect(), d.connect(7472)
+        d.map(a, BOTH)
+        fill(d, 1)
+        for slab in range(d.slabs):
+            d.netlink.call("migrate", device=d.number, slab=slab, session=b)
+        d.destroy()
+    assert one.process.poll() is None
