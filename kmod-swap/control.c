@@ -487,6 +487,35 @@ unlock:
 	return r;
 }
 
+void event_tell(const struct ebb_device *d, u32 event, u32 session, u32 slab, const char *reason)
+{
+	struct sk_buff *skb;
+	void *head;
+
+	if (!event_heard())
+		return;
+	/* Who listens polls, too: an event that does not fit into memory is lost. */
+	skb = genlmsg_new(NLMSG_GOODSIZE, GFP_NOWAIT);
+	if (!skb)
+		return;
+	head = genlmsg_put(skb, 0, 0, &family, 0, EBB_SWAP_CMD_EVENT);
+	if (!head || nla_put_u32(skb, EBB_SWAP_A_DEVICE, d->index) ||
+	    nla_put_u32(skb, EBB_SWAP_A_EVENT, event) ||
+	    nla_put_u32(skb, EBB_SWAP_A_SESSION, session) ||
+	    (slab != EBB_NO_SLAB && nla_put_u32(skb, EBB_SWAP_A_SLAB, slab)) ||
+	    (reason && nla_put_string(skb, EBB_SWAP_A_REASON, reason))) {
+		nlmsg_free(skb);
+		return;
+	}
+	genlmsg_end(skb, head);
+	genlmsg_multicast(&family, skb, 0, 0, GFP_NOWAIT);
+}
+
+bool event_heard(void)
+{
+	return genl_has_listeners(&family, &init_net, 0);
+}
+
 static int put_session(struct sk_buff *skb, const struct ebb_session *s)
 {
 	struct nlattr *nest = nla_nest_start(skb, EBB_SWAP_A_SESSION_INFO);
@@ -685,6 +714,10 @@ static const struct genl_ops ops[] = {
 	OP(SLABS, dumpit, dump_slabs, device),
 };
 
+static const struct genl_multicast_group groups[] = {
+	{ .name = EBB_SWAP_GROUP, .flags = GENL_MCAST_CAP_NET_ADMIN },
+};
+
 static struct genl_family family = {
 	.name = EBB_SWAP_FAMILY,
 	.version = EBB_SWAP_VERSION,
@@ -692,6 +725,8 @@ static struct genl_family family = {
 	.module = THIS_MODULE,
 	.ops = ops,
 	.n_ops = ARRAY_SIZE(ops),
+	.mcgrps = groups,
+	.n_mcgrps = ARRAY_SIZE(groups),
 	.resv_start_op = EBB_SWAP_CMDS,
 	/* A connect that takes seconds must hold up no other family. */
 	.parallel_ops = true,

@@ -33,7 +33,8 @@ struct ebb_copier {
 	atomic_t kicked;
 	u32 slab;               /* the one it is at, */
 	u64 page;               /* and from where on; 0 = from its start */
-	bool all_done, failed;  /* of the present round, which began at slab 0 */
+	bool all_done;          /* of the present round, which began at slab 0 */
+	bool later;             /* the next round is to wait for something */
 	u64 requests;           /* of the device when it last looked */
 	struct page *segments[EBB_SEGMENTS];
 	struct ebb_span span;
@@ -220,6 +221,7 @@ static void slab_end(struct ebb_copier *c, struct ebb_slab *slab)
 	spin_unlock_irqrestore(&slab->lock, flags);
 	if (!source.session)
 		return;
+	event_tell(d, EBB_SWAP_EVENT_LEFT, source.session->index, slab - d->slabs, NULL);
 	/* What fails ends the session, and its donor has everything back. */
 	session_unmap(source.session, source.remote, source.generation, &why);
 	percpu_ref_put(&source.session->ref);
@@ -257,11 +259,16 @@ static void copy_work(struct work_struct *work)
 		c->all_done = true;
 	}
 	while (c->slab < d->slab_count) {
-		enum outcome o = copy_chunk(c, &d->slabs[c->slab]);
+		enum outcome o;
 
+		if (evict_overdue(d, &d->slabs[c->slab]) == EVICT_LATER) {
+			c->all_done = false;
+			c->later = true;
+		}
+		o = copy_chunk(c, &d->slabs[c->slab]);
 		if (o != COPY_DONE) {
 			if (o == COPY_FAILED)
-				c->failed = true;
+				c->later = true;
 			again(c, quiet(c) ? 0 : PAUSE_MS);
 			goto out;
 		}
@@ -273,10 +280,10 @@ static void copy_work(struct work_struct *work)
 	c->slab = 0;
 	c->page = 0;
 	if (!c->all_done)
-		again(c, c->failed ? RETRY_MS : PAUSE_MS);
+		again(c, c->later ? RETRY_MS : PAUSE_MS);
 	else if (atomic_read(&c->kicked))
 		again(c, 0);
-	c->failed = false;
+	c->later = false;
 out:
 	memalloc_noio_restore(noio);
 }

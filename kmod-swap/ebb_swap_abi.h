@@ -10,6 +10,7 @@
 
 #define EBB_SWAP_FAMILY "ebb_swap"
 #define EBB_SWAP_VERSION 1
+#define EBB_SWAP_GROUP "events" /* multicast: EVENT */
 
 /* Limits that the commands check. */
 #define EBB_SWAP_DEVICES 64
@@ -43,6 +44,8 @@ enum ebb_swap_command {
 	EBB_SWAP_CMD_STATUS,
 	/* Dump of one DEVICE: SLAB_FIRST and SLAB_TABLE, an array of struct ebb_swap_slab. */
 	EBB_SWAP_CMD_SLABS,
+	/* Only sent: DEVICE EVENT SESSION, and what the event says. */
+	EBB_SWAP_CMD_EVENT,
 	EBB_SWAP_CMDS
 };
 
@@ -70,6 +73,7 @@ enum ebb_swap_attribute {
 	EBB_SWAP_A_SLAB_TABLE,	 /* binary: struct ebb_swap_slab[] */
 	EBB_SWAP_A_PAD,
 	EBB_SWAP_A_TARGET,	 /* u32: session that slabs go to */
+	EBB_SWAP_A_EVENT,	 /* u32: enum ebb_swap_event */
 	EBB_SWAP_ATTRIBUTES
 };
 #define EBB_SWAP_A_MAX (EBB_SWAP_ATTRIBUTES - 1)
@@ -77,6 +81,18 @@ enum ebb_swap_attribute {
 enum ebb_swap_copy {
 	EBB_SWAP_DONOR = 1,
 	EBB_SWAP_BACKUP = 2,
+};
+
+/* To whoever listens: some may be lost, when they come faster than they are read. */
+enum ebb_swap_event {
+	EBB_SWAP_EVENT_UNSPEC,
+	EBB_SWAP_EVENT_ENDED,	 /* the session, for REASON: give its slabs other donors */
+	/*
+	 * The session's donor wants SLAB back, and it was promised: MIGRATE it.  With a
+	 * backup it goes there by itself when nobody has told it to after a second.
+	 */
+	EBB_SWAP_EVENT_EVICT,
+	EBB_SWAP_EVENT_LEFT,	 /* SLAB has left the session: a migration is complete */
 };
 
 enum ebb_swap_session_state {

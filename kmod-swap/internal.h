@@ -64,6 +64,8 @@ struct ebb_slab {
 	 */
 	struct ebb_place donor, source;
 	u32 epoch;                /* last one given */
+	u32 evict_epoch;          /* of the place that its donor wants back; 0 = none */
+	unsigned long evict_at;   /* jiffies: then it goes to the backup */
 	u32 copies;               /* enum ebb_swap_copy */
 	u64 reads, writes;        /* pages */
 };
@@ -156,7 +158,15 @@ struct ebb_queue {
 };
 
 #define EBB_FRAME 128 /* bytes of a message, more than any has */
-#define EBB_RECEIVES 4
+/* What a donor may have asked unanswered, and a reply. */
+#define EBB_ASKED 16
+#define EBB_RECEIVES (EBB_ASKED + 2)
+
+/* An EVICT of the donor's. */
+struct ebb_asked {
+	u64 tag;
+	u32 remote, generation;
+};
 
 struct ebb_message {
 	struct ib_cqe cqe;
@@ -183,7 +193,12 @@ struct ebb_session {
 	struct ib_pd *pd;
 	u64 number;               /* random; the donor knows the session by it */
 	u64 donor_free, donor_slab; /* bytes */
-	struct ebb_message send, receive[EBB_RECEIVES];
+	struct ebb_message send, answer, receive[EBB_RECEIVES];
+	spinlock_t asked_lock;    /* interrupts off */
+	struct ebb_asked asked[EBB_ASKED];
+	u32 asked_count;
+	struct work_struct answering;
+	struct completion answered;
 	bool draining;            /* control_lock: nothing more is placed there */
 	struct mutex calls;       /* one call at a time: */
 	struct completion replied;
@@ -273,6 +288,8 @@ void session_free(struct ebb_session *s, const char *reason);
 /* A slab of the donor's; the epoch is the caller's to set. */
 int session_map(struct ebb_session *s, struct ebb_place *place, const char **why);
 int session_unmap(struct ebb_session *s, u32 remote, u32 generation, const char **why);
+/* Answers one EVICT, with a wire_status; returns when that has left or the session is over. */
+void session_answer(struct ebb_session *s, const struct ebb_asked *asked, u16 status);
 
 static inline bool session_live(const struct ebb_session *s)
 {
@@ -285,6 +302,12 @@ static inline bool place_take(const struct ebb_place *place)
 	return place->session && session_live(place->session) &&
 	       percpu_ref_tryget_live(&place->session->ref);
 }
+
+/* evict.c: answers what the session's donor asked back. */
+void evict_answer(struct work_struct *work);
+/* The slab goes to the backup if its donor wants it back and nobody else took it. */
+enum evict_state { EVICT_NONE, EVICT_LATER, EVICT_NOW };
+enum evict_state evict_overdue(struct ebb_device *device, struct ebb_slab *slab);
 
 /* device.c */
 struct ebb_settings {
@@ -300,6 +323,11 @@ int device_major_register(void);
 void device_major_unregister(void);
 
 /* control.c */
+#define EBB_NO_SLAB U32_MAX
+/* Tells who listens; may sleep.  @reason may be NULL. */
+void event_tell(const struct ebb_device *device, u32 event, u32 session, u32 slab,
+		const char *reason);
+bool event_heard(void);
 int control_init(void);
 void control_exit(void);
 

@@ -77,6 +77,27 @@ static void receive_post(struct ebb_session *s, struct ebb_message *m)
 		session_fail(s, "the queue pair takes no receive");
 }
 
+/* What donors ask about activity goes unanswered so far. */
+static void asked(struct ebb_session *s, const struct wire_frame *f)
+{
+	unsigned long flags;
+	bool full;
+
+	if (f->op != WIRE_EVICT)
+		return;
+	spin_lock_irqsave(&s->asked_lock, flags);
+	full = s->asked_count == EBB_ASKED;
+	if (!full)
+		s->asked[s->asked_count++] = (struct ebb_asked){
+			.tag = f->tag, .remote = f->slab, .generation = f->generation,
+		};
+	spin_unlock_irqrestore(&s->asked_lock, flags);
+	if (full)
+		session_fail(s, "the donor asks more than it may");
+	else
+		queue_work(ebb_closing, &s->answering);
+}
+
 static void received(struct ib_cq *cq, struct ib_wc *wc)
 {
 	struct ebb_message *m = container_of(wc->wr_cqe, struct ebb_message, cqe);
@@ -94,8 +115,9 @@ static void received(struct ib_cq *cq, struct ib_wc *wc)
 		session_fail(s, "the donor sent what is no frame");
 		return;
 	}
-	/* What donors ask (activity, eviction) goes unanswered so far. */
-	if (f.direction == WIRE_REPLY) {
+	if (f.direction == WIRE_REQUEST) {
+		asked(s, &f);
+	} else {
 		if (f.tag != READ_ONCE(s->tag)) {
 			session_fail(s, "the donor answered what was not asked");
 			return;
@@ -114,6 +136,38 @@ static void sent(struct ib_cq *cq, struct ib_wc *wc)
 
 	if (wc->status != IB_WC_SUCCESS)
 		session_fail(q->session, ib_wc_status_msg(wc->status));
+}
+
+static void answer_sent(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct ebb_queue *q = cq->cq_context;
+
+	if (wc->status != IB_WC_SUCCESS)
+		session_fail(q->session, ib_wc_status_msg(wc->status));
+	complete(&q->session->answered);
+}
+
+void session_answer(struct ebb_session *s, const struct ebb_asked *asked, u16 status)
+{
+	struct wire_frame f = {
+		.op = WIRE_EVICT, .direction = WIRE_REPLY, .status = status, .tag = asked->tag,
+		.slab = asked->remote, .generation = asked->generation,
+	};
+	struct ib_sge sge = {
+		.addr = s->answer.dma, .length = WIRE_HEADER, .lkey = s->pd->local_dma_lkey,
+	};
+	struct ib_send_wr wr = {
+		.wr_cqe = &s->answer.cqe, .sg_list = &sge, .num_sge = 1,
+		.opcode = IB_WR_SEND, .send_flags = IB_SEND_SIGNALED,
+	};
+
+	ib_dma_sync_single_for_cpu(s->ib, s->answer.dma, EBB_FRAME, DMA_TO_DEVICE);
+	wire_build(s->answer.data, &f);
+	ib_dma_sync_single_for_device(s->ib, s->answer.dma, EBB_FRAME, DMA_TO_DEVICE);
+	reinit_completion(&s->answered);
+	/* Completed even when the session is over: its queue pair is there until we are through. */
+	if (!ib_post_send(s->queue[0].id->qp, &wr, NULL))
+		wait_for_completion(&s->answered);
 }
 
 /*
@@ -270,7 +324,8 @@ static void message_free(struct ebb_session *s, struct ebb_message *m,
 
 static int messages_init(struct ebb_session *s)
 {
-	int r = message_init(s, &s->send, DMA_TO_DEVICE, sent);
+	int r = message_init(s, &s->send, DMA_TO_DEVICE, sent) ?:
+		message_init(s, &s->answer, DMA_TO_DEVICE, answer_sent);
 
 	for (int i = 0; !r && i < EBB_RECEIVES; i++)
 		r = message_init(s, &s->receive[i], DMA_FROM_DEVICE, received);
@@ -410,6 +465,8 @@ static void session_close(struct ebb_session *s)
 	for (u32 i = 0; i < s->device->queues; i++)
 		if (s->queue[i].connected)
 			ib_drain_qp(s->queue[i].id->qp);
+	/* No message comes any more. */
+	cancel_work_sync(&s->answering);
 	wait_for_completion(&s->idle);
 	for (u32 i = 0; i < s->device->queues; i++) {
 		struct ebb_queue *q = &s->queue[i];
@@ -424,6 +481,7 @@ static void session_close(struct ebb_session *s)
 	/* A slab without this donor may have what is to be copied for its other. */
 	copier_kick(s->device);
 	message_free(s, &s->send, DMA_TO_DEVICE);
+	message_free(s, &s->answer, DMA_TO_DEVICE);
 	for (int i = 0; i < EBB_RECEIVES; i++)
 		message_free(s, &s->receive[i], DMA_FROM_DEVICE);
 	if (s->pd)
@@ -443,6 +501,7 @@ static void close_work(struct work_struct *work)
 	pr_warn("ebb%u: session %u: %s; its slabs are on the backup or lost\n",
 		s->device->index, s->index, s->reason);
 	session_close(s);
+	event_tell(s->device, EBB_SWAP_EVENT_ENDED, s->index, EBB_NO_SLAB, s->reason);
 	complete(&s->closed);
 }
 
@@ -496,6 +555,9 @@ int session_open(struct ebb_device *d, const struct sockaddr_storage *to,
 	atomic_set(&s->state, state);
 	init_completion(&s->idle);
 	init_completion(&s->replied);
+	init_completion(&s->answered);
+	spin_lock_init(&s->asked_lock);
+	INIT_WORK(&s->answering, evict_answer);
 	init_completion(&s->closed);
 	mutex_init(&s->calls);
 	INIT_WORK(&s->close, close_work);

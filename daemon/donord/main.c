@@ -252,6 +252,8 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 	}
 	if (r == -EINTR && !e->code)
 		log_info("told to end before its memory was there");
+	if (!r && rdma_lender_drain(rdma, o->lender.drain))
+		log_warn("rdma: ends with slabs lent");
 	rdma_lender_stop(&rdma);
 	lender_free(&l);
 	lend_free(&pool);

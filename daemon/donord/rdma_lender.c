@@ -2,27 +2,35 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "rdma_lender.h"
 #include "rdma_session.h"
 
 #define SESSIONS_MAX 64
+#define MS 1000000ull
+/* What was refused, or promised and has not come, is asked for again. */
+#define ASK_AGAIN_MS 1000
 
 struct rdma_lender {
 	struct rdma_pool pool;
 	struct rdma_event_channel *events;
 	struct rdma_cm_id *listener;
-	int stop; /* eventfd */
+	int wake; /* eventfd: look at stopping, pool.draining */
+	bool stopping;
 	pthread_t thread;
 	bool running;
 	struct rdma_session *sessions;
 	uint32_t session_count;
+	uint64_t asked_at; /* ns: when all was last asked back */
 };
 
 static struct rdma_session **session_find(struct rdma_lender *l, uint64_t number)
@@ -127,22 +135,48 @@ static void connection_event(struct rdma_lender *l)
 	}
 }
 
+/* Asks for what was not asked for yet, and from time to time for all of it. */
+static void ask_back(struct rdma_lender *l)
+{
+	struct rdma_session **p = &l->sessions;
+	uint64_t now = now_ns();
+	bool again = now - l->asked_at > ASK_AGAIN_MS * MS;
+
+	if (again)
+		l->asked_at = now;
+	while (*p) {
+		int r;
+
+		if (again)
+			rdma_session_ask_again(*p);
+		r = rdma_session_ask(*p);
+		if (r)
+			session_end(l, p, strerror(-r));
+		else
+			p = &(*p)->next;
+	}
+}
+
 static void *lend(void *argument)
 {
 	struct rdma_lender *l = argument;
 	struct pollfd fds[2 + SESSIONS_MAX];
+	bool draining = false;
 
 	for (;;) {
 		struct rdma_session **p;
+		eventfd_t count;
 		nfds_t n = 2;
 
-		fds[0] = (struct pollfd){ .fd = l->stop, .events = POLLIN };
+		fds[0] = (struct pollfd){ .fd = l->wake, .events = POLLIN };
 		fds[1] = (struct pollfd){ .fd = l->events->fd, .events = POLLIN };
 		for (p = &l->sessions; *p; p = &(*p)->next)
 			fds[n++] = (struct pollfd){ .fd = (*p)->channel->fd, .events = POLLIN };
-		if (poll(fds, n, -1) < 0 && errno != EINTR)
+		if (poll(fds, n, draining ? ASK_AGAIN_MS : -1) < 0 && errno != EINTR)
 			break;
-		if (fds[0].revents)
+		if (fds[0].revents && eventfd_read(l->wake, &count))
+			break;
+		if (__atomic_load_n(&l->stopping, __ATOMIC_ACQUIRE))
 			break;
 		/* Turns first: they match the list that was polled. */
 		p = &l->sessions;
@@ -156,6 +190,9 @@ static void *lend(void *argument)
 		}
 		if (fds[1].revents)
 			connection_event(l);
+		draining = __atomic_load_n(&l->pool.draining, __ATOMIC_ACQUIRE);
+		if (draining)
+			ask_back(l);
 	}
 	while (l->sessions)
 		session_end(l, &l->sessions, "the donor stops");
@@ -187,7 +224,7 @@ int rdma_lender_start(struct rdma_lender **out, struct address *place, uint64_t 
 
 	if (!l)
 		return fail(e, ENOMEM, "rdma: out of memory");
-	l->stop = eventfd(0, EFD_CLOEXEC);
+	l->wake = eventfd(0, EFD_CLOEXEC);
 	l->events = rdma_create_event_channel();
 	if (!l->events || rdma_create_id(l->events, &l->listener, l, RDMA_PS_TCP))
 		r = fail_exit(e, EXIT_UNSUPPORTED, errno,
@@ -209,6 +246,30 @@ int rdma_lender_start(struct rdma_lender **out, struct address *place, uint64_t 
 	return r;
 }
 
+uint32_t rdma_lender_drain(struct rdma_lender *l, uint64_t timeout_ns)
+{
+	const struct timespec tenth = { .tv_nsec = 100 * MS };
+	uint64_t end;
+	uint32_t lent;
+	sigset_t pending;
+
+	if (!l)
+		return 0;
+	lent = rdma_pool_lent(&l->pool);
+	if (lent && timeout_ns)
+		log_info("rdma: %u slabs are asked back", lent);
+	end = now_ns() + timeout_ns;
+	__atomic_store_n(&l->pool.draining, true, __ATOMIC_RELEASE);
+	eventfd_write(l->wake, 1);
+	while ((lent = rdma_pool_lent(&l->pool)) && now_ns() < end) {
+		sigpending(&pending);
+		if (sigismember(&pending, SIGTERM) || sigismember(&pending, SIGINT))
+			break;
+		nanosleep(&tenth, NULL);
+	}
+	return lent;
+}
+
 void rdma_lender_stop(struct rdma_lender **lp)
 {
 	struct rdma_lender *l = *lp;
@@ -217,7 +278,8 @@ void rdma_lender_stop(struct rdma_lender **lp)
 	if (!l)
 		return;
 	if (l->running) {
-		if (eventfd_write(l->stop, 1))
+		__atomic_store_n(&l->stopping, true, __ATOMIC_RELEASE);
+		if (eventfd_write(l->wake, 1))
 			log_warn("rdma: cannot be stopped: %m");
 		pthread_join(l->thread, NULL);
 	}
@@ -228,6 +290,6 @@ void rdma_lender_stop(struct rdma_lender **lp)
 	if (l->pool.memory && l->pool.memory != MAP_FAILED)
 		munmap(l->pool.memory, l->pool.count * l->pool.slab_size);
 	free(l->pool.slabs);
-	close(l->stop);
+	close(l->wake);
 	free(l);
 }

@@ -23,8 +23,8 @@ static int receive_post(struct rdma_session *s, uint64_t i)
 	return -ibv_post_recv(s->id[0]->qp, &wr, &bad);
 }
 
-/* The answer is in the message that asked, which listens again when it is sent. */
-static int reply_post(struct rdma_session *s, uint64_t i, uint32_t length)
+/* An answer is in the message that asked, which listens again when it is sent. */
+static int message_post(struct rdma_session *s, uint64_t i, uint32_t length)
 {
 	struct ibv_sge sge = {
 		.addr = (uintptr_t)message(s, i), .length = length, .lkey = s->messages_key->lkey,
@@ -43,11 +43,12 @@ static int session_init(struct rdma_session *s)
 	s->channel = s->pd ? ibv_create_comp_channel(s->verbs) : NULL;
 	if (!s->channel || fcntl(s->channel->fd, F_SETFL, O_NONBLOCK) < 0)
 		return -errno;
-	s->cq = ibv_create_cq(s->verbs, 4 * RDMA_MESSAGES, NULL, s->channel, 0);
-	s->messages = calloc(RDMA_MESSAGES, WIRE_RDMA_MESSAGE);
+	s->cq = ibv_create_cq(s->verbs, 4 * (RDMA_MESSAGES + RDMA_ASKED), NULL, s->channel, 0);
+	s->messages = calloc(RDMA_MESSAGES + RDMA_ASKED, WIRE_RDMA_MESSAGE);
 	if (!s->cq || !s->messages)
 		return -ENOMEM;
-	s->messages_key = ibv_reg_mr(s->pd, s->messages, RDMA_MESSAGES * WIRE_RDMA_MESSAGE,
+	s->messages_key = ibv_reg_mr(s->pd, s->messages,
+				     (RDMA_MESSAGES + RDMA_ASKED) * WIRE_RDMA_MESSAGE,
 				     IBV_ACCESS_LOCAL_WRITE);
 	return s->messages_key ? -ibv_req_notify_cq(s->cq, 0) : -errno;
 }
@@ -79,7 +80,7 @@ int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
 	struct ibv_qp_init_attr attr = {
 		.send_cq = s->cq, .recv_cq = s->cq, .qp_type = IBV_QPT_RC,
 		.cap = {
-			.max_send_wr = RDMA_MESSAGES, .max_recv_wr = RDMA_MESSAGES,
+			.max_send_wr = RDMA_MESSAGES + RDMA_ASKED, .max_recv_wr = RDMA_MESSAGES,
 			.max_send_sge = 1, .max_recv_sge = 1,
 		},
 	};
@@ -113,7 +114,8 @@ static void slab_take_back(struct rdma_pool *p, struct rdma_slab *slab)
 	memset(p->memory + (slab - p->slabs) * p->slab_size, 0, p->slab_size);
 	slab->owner->lent--;
 	slab->owner = NULL;
-	p->free++;
+	slab->asked = false;
+	__atomic_fetch_add(&p->free, 1, __ATOMIC_RELAXED);
 }
 
 static enum wire_status serve_hello(struct rdma_session *s, const uint8_t *payload, uint32_t length)
@@ -142,6 +144,8 @@ static enum wire_status serve_map(struct rdma_session *s, const uint8_t *payload
 
 	if (wire_parse_map(payload, length, &class) || class != WIRE_CLASS_SWAP)
 		return WIRE_BAD_CLASS;
+	if (p->draining)
+		return WIRE_NO_SPACE;
 	while (slab < p->slabs + p->count && slab->owner)
 		slab++;
 	if (slab == p->slabs + p->count)
@@ -156,7 +160,7 @@ static enum wire_status serve_map(struct rdma_session *s, const uint8_t *payload
 	slab->owner = s;
 	slab->generation = ++p->generation;
 	s->lent++;
-	p->free--;
+	__atomic_fetch_sub(&p->free, 1, __ATOMIC_RELAXED);
 	reply->slab = (uint32_t)(slab - p->slabs);
 	reply->generation = slab->generation;
 	*g = (struct wire_rdma_grant){
@@ -181,12 +185,60 @@ static void build_donor(const struct rdma_pool *p, uint8_t *to)
 {
 	struct wire_donor donor = {
 		.version = WIRE_VERSION,
+		.flags = p->draining ? WIRE_DRAINING : 0,
 		.slab_size = p->slab_size,
 		.total = (uint64_t)p->count * p->slab_size,
 		.free = (uint64_t)p->free * p->slab_size,
 	};
 
 	wire_build_donor(to, &donor);
+}
+
+int rdma_session_ask(struct rdma_session *s)
+{
+	struct rdma_pool *p = s->pool;
+
+	for (uint32_t i = 0, slab = 0; i < RDMA_ASKED; i++) {
+		struct wire_frame f = { .op = WIRE_EVICT, .tag = i };
+		int r;
+
+		if ((s->asking | s->leaving) & 1u << i)
+			continue;
+		while (slab < p->count && (p->slabs[slab].owner != s || p->slabs[slab].asked))
+			slab++;
+		if (slab == p->count)
+			return 0;
+		p->slabs[slab].asked = true;
+		f.slab = slab;
+		f.generation = p->slabs[slab].generation;
+		s->asking |= 1u << i;
+		s->leaving |= 1u << i;
+		wire_build(message(s, RDMA_MESSAGES + i), &f);
+		r = message_post(s, RDMA_MESSAGES + i, WIRE_HEADER);
+		if (r)
+			return r;
+	}
+	return 0;
+}
+
+void rdma_session_ask_again(struct rdma_session *s)
+{
+	struct rdma_pool *p = s->pool;
+
+	if (s->asking)
+		return;
+	for (uint32_t i = 0; i < p->count; i++)
+		if (p->slabs[i].owner == s)
+			p->slabs[i].asked = false;
+}
+
+/* The borrower's answer to an EVICT. */
+static int answered(struct rdma_session *s, const struct wire_frame *f)
+{
+	if (f->op != WIRE_EVICT || f->tag >= RDMA_ASKED || !(s->asking & 1u << f->tag))
+		return -EPROTO;
+	s->asking &= ~(1u << f->tag);
+	return rdma_session_ask(s);
 }
 
 /* The frame in message @i, of @bytes bytes. */
@@ -200,6 +252,8 @@ static int serve(struct rdma_session *s, uint64_t i, uint32_t bytes)
 	if (bytes < WIRE_HEADER || wire_parse(m, bytes, WIRE_AT_DONOR, &f) != 1 ||
 	    bytes != WIRE_HEADER + wire_payload(&f))
 		return -EPROTO;
+	if (f.direction == WIRE_REPLY)
+		return answered(s, &f) ?: receive_post(s, i);
 	reply = (struct wire_frame){
 		.op = f.op, .direction = WIRE_REPLY, .tag = f.tag, .slab = f.slab,
 		.generation = f.generation,
@@ -223,7 +277,7 @@ static int serve(struct rdma_session *s, uint64_t i, uint32_t bytes)
 		length += WIRE_RDMA_GRANT_SIZE;
 	}
 	wire_build(m, &reply);
-	return reply_post(s, i, length);
+	return message_post(s, i, length);
 }
 
 int rdma_session_turn(struct rdma_session *s)
@@ -243,6 +297,8 @@ int rdma_session_turn(struct rdma_session *s)
 			r = -EIO;
 		else if (wc.opcode & IBV_WC_RECV)
 			r = serve(s, wc.wr_id, wc.byte_len);
+		else if (wc.wr_id >= RDMA_MESSAGES)
+			s->leaving &= ~(1u << (wc.wr_id - RDMA_MESSAGES));
 		else
 			r = receive_post(s, wc.wr_id);
 	}

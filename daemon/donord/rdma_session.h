@@ -15,17 +15,21 @@ struct rdma_slab {
 	struct rdma_session *owner; /* NULL = free, and zeroed */
 	struct ibv_mr *key;         /* while lent */
 	uint32_t generation;
+	bool asked;                 /* ... back, and unanswered or promised */
 };
 
 struct rdma_pool {
 	uint8_t *memory;
 	size_t slab_size;
 	struct rdma_slab *slabs;
-	uint32_t count, free;
+	uint32_t count;
+	uint32_t free;              /* read by other threads, too: rdma_pool_lent() */
+	bool draining;              /* lends nothing more, asks everything back */
 	uint32_t generation;        /* last one given */
 };
 
 #define RDMA_MESSAGES 8
+#define RDMA_ASKED 4                /* EVICTs unanswered at a time */
 
 struct rdma_session {
 	struct rdma_session *next;
@@ -37,12 +41,21 @@ struct rdma_session {
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel; /* readable: rdma_session_turn() */
 	struct ibv_cq *cq;
-	uint8_t *messages;                /* RDMA_MESSAGES of WIRE_RDMA_MESSAGE bytes */
+	/* Of WIRE_RDMA_MESSAGE bytes: RDMA_MESSAGES to receive in and to answer from,
+	 * then RDMA_ASKED to ask from. */
+	uint8_t *messages;
 	struct ibv_mr *messages_key;
 	bool greeted;
 	char name[WIRE_NAME];
 	uint32_t lent;                    /* slabs */
+	uint32_t asking;                  /* EVICTs unanswered: a bit each message of theirs */
+	uint32_t leaving;                 /* messages of theirs that have not left yet */
 };
+
+static inline uint32_t rdma_pool_lent(const struct rdma_pool *p)
+{
+	return p->count - __atomic_load_n(&p->free, __ATOMIC_RELAXED);
+}
 
 /* For the borrower whose first connection request @id is; 0 or -errno. */
 int rdma_session_new(struct rdma_session **out, struct rdma_pool *pool, struct rdma_cm_id *id,
@@ -55,6 +68,10 @@ int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
 		      const struct wire_rdma_open *open, uint8_t reads);
 /* Answers what came in.  -errno: the session is to be ended. */
 int rdma_session_turn(struct rdma_session *s);
+/* Asks back as much as may be asked now; 0 or -errno. */
+int rdma_session_ask(struct rdma_session *s);
+/* What was refused, or lent as it was asked for, is to be asked for again. */
+void rdma_session_ask_again(struct rdma_session *s);
 /*
  * Destroys its queue pairs, so that nothing of it can reach the memory any more;
  * then invalidates its keys and zeroes what it was lent.

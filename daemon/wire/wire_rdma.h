@@ -6,9 +6,10 @@
  * A session is 1 to WIRE_RDMA_QUEUES connections (queue pairs).  Each says in its
  * request's private data which session and which of its connections it is; a
  * session's number is random, so that only its borrower can add to it.  Connection
- * 0 carries frames, one in each SEND: HELLO, MAP, UNMAP, PING.  The reply to MAP
- * is followed in its message by a grant.  A session ends with its first
- * connection that ends: the donor invalidates the keys, then zeroes the memory.
+ * 0 carries frames, one in each SEND: HELLO, MAP, UNMAP, PING, and the donor's
+ * EVICT.  The reply to MAP is followed in its message by a grant.  A session ends
+ * with its first connection that ends: the donor invalidates the keys, then zeroes
+ * the memory.
  */
 #ifndef EBB_WIRE_RDMA_H
 #define EBB_WIRE_RDMA_H

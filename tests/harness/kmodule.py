@@ -92,10 +92,10 @@ class Disk:
 
 
 class RdmaDonor(parts.Daemon):
-    def __init__(self, log, memory="64M", slab="4M", port=PORT):
+    def __init__(self, log, memory="64M", slab="4M", port=PORT, drain="0"):
         self.port = port
         super().__init__([machine.BIN / "ebb-donord", "--listen", f"127.0.0.1:{port}", "--memory",
-                          slab, "--slab", slab, "--drain-timeout", "0",
+                          slab, "--slab", slab, "--drain-timeout", drain,
                           "--rdma-open", f"{ADDRESS}:{port}", "--rdma-memory", memory], log)
 
 

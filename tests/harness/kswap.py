@@ -8,10 +8,12 @@ import struct
 from machine import REPO
 
 NETLINK_GENERIC, NETLINK_EXT_ACK, SOL_NETLINK, NETLINK_CAP_ACK = 16, 11, 270, 10
+NETLINK_ADD_MEMBERSHIP = 1
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 1, 4, 0x300
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 NLM_F_CAPPED, NLM_F_ACK_TLVS = 0x100, 0x200
 CTRL_ID, CTRL_GETFAMILY, CTRL_A_FAMILY_ID, CTRL_A_FAMILY_NAME = 16, 3, 1, 2
+CTRL_A_MCAST_GROUPS, CTRL_A_MCAST_GRP_ID = 7, 2
 
 
 def constants():
@@ -32,6 +34,7 @@ C = constants()
 COMMAND = {n[4:].lower(): v for n, v in C.items() if n.startswith("CMD_")}
 ATTRIBUTE = {n[2:].lower(): v for n, v in C.items() if n.startswith("A_")}
 COUNT = {v: n[2:].lower() for n, v in C.items() if n.startswith("C_")}
+EVENT = {v: n[6:].lower() for n, v in C.items() if n.startswith("EVENT_")}
 STATE = {C[n]: n.lower() for n in ("CONNECTING", "LIVE", "FAILED", "CLOSED")}
 DONOR, BACKUP = C["DONOR"], C["BACKUP"]
 NO_SESSION = 0xffffffff
@@ -90,7 +93,11 @@ class Kswap:
             self.socket.setsockopt(SOL_NETLINK, option, 1)
         self.sequence = 0
         body = self.send(CTRL_ID, CTRL_GETFAMILY, attribute(CTRL_A_FAMILY_NAME, b"ebb_swap\0"))[0]
-        self.family = number(dict(attributes(body))[CTRL_A_FAMILY_ID])
+        told = dict(attributes(body))
+        self.family = number(told[CTRL_A_FAMILY_ID])
+        # The family has one group: events.
+        group = next(attributes(told[CTRL_A_MCAST_GROUPS]))[1]
+        self.group = number(dict(attributes(group))[CTRL_A_MCAST_GRP_ID])
 
     def close(self):
         self.socket.close()
@@ -180,3 +187,21 @@ class Kswap:
                 found.append(dict(zip(("session", "copies", "remote", "generation", "written",
                                        "donor_only", "source", "uncopied", "reads", "writes"), row)))
         return found
+
+
+class Events(Kswap):
+    """A socket that hears what the module tells."""
+
+    def __init__(self):
+        super().__init__()
+        self.socket.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, self.group)
+
+    def next(self, seconds=20):
+        """{"event": name, "device": N, "session": N, ...}; TimeoutError when there is none."""
+        self.socket.settimeout(seconds)
+        data = self.socket.recv(1 << 16)
+        size, kind = struct.unpack_from("=IH", data)
+        assert kind == self.family and data[16] == COMMAND["event"]
+        told = self.decode(data[20:size])
+        return {**{k: v for k, v in told.items() if k not in ("sessions", "counts")},
+                "event": EVENT[told["event"]]}

@@ -203,7 +203,7 @@ from kswap import COMMAND, Kswap, Refused, NLM_F_DUMP
 k = Kswap()
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 for name, number in COMMAND.items():
-    if name in ("unspec", "s"):
+    if name in ("unspec", "event"):
         continue
     try:
         k.send(k.family, number, b"", NLM_F_DUMP if name in ("status", "slabs") else 4)
