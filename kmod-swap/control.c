@@ -12,6 +12,8 @@
 #define DEPTH_MAX 1024
 #define DEADLINE_DEFAULT 5000
 #define DEADLINE_MAX 600000
+#define POOL_DEFAULT (4ull << 20)
+#define POOL_MAX (1ull << 30)
 #define SLAB_DEFAULT (64ull << 20)
 #define SLAB_MIN (1ull << 20)
 #define SLAB_MAX (1ull << 30)
@@ -168,6 +170,10 @@ static int parse_settings(struct genl_info *info, struct ebb_settings *s)
 	if (!s->deadline || s->deadline > DEADLINE_MAX)
 		return refuse(info, EBB_SWAP_A_DEADLINE, -ERANGE,
 			      "deadline: 1 to 600000 milliseconds are wanted");
+	s->pool = info->attrs[EBB_SWAP_A_POOL] ? nla_get_u64(info->attrs[EBB_SWAP_A_POOL]) :
+						 POOL_DEFAULT;
+	if (s->pool > POOL_MAX)
+		return refuse(info, EBB_SWAP_A_POOL, -ERANGE, "pool: at most 1 GiB");
 	if (info->attrs[EBB_SWAP_A_BACKUP]) {
 		s->backup = nla_data(info->attrs[EBB_SWAP_A_BACKUP]);
 		if (!*s->backup)
@@ -291,9 +297,11 @@ static u32 only_at(struct ebb_device *d, struct ebb_slab *slab, const struct ebb
 
 	spin_lock_irqsave(&slab->lock, flags);
 	if (slab->donor.session == s)
-		n = slab_count_only(d, index, AT_DONOR, BIT(AT_SOURCE) | BIT(AT_BACKUP));
+		n = slab_count_only(d, index, AT_DONOR,
+				    BIT(AT_SOURCE) | BIT(AT_POOL) | BIT(AT_BACKUP));
 	if (slab->source.session == s)
-		n += slab_count_only(d, index, AT_SOURCE, BIT(AT_DONOR) | BIT(AT_BACKUP));
+		n += slab_count_only(d, index, AT_SOURCE,
+				     BIT(AT_DONOR) | BIT(AT_POOL) | BIT(AT_BACKUP));
 	spin_unlock_irqrestore(&slab->lock, flags);
 	return n;
 }
@@ -471,7 +479,7 @@ static int do_unmap(struct sk_buff *skb, struct genl_info *info)
 	else if (!list_empty(&slab->active))
 		r = refuse(info, EBB_SWAP_A_SLAB, -EAGAIN, "slab: requests are under way; try again");
 	else if (!info->attrs[EBB_SWAP_A_FORCE] &&
-		 slab_count_only(d, slab - d->slabs, AT_DONOR, BIT(AT_BACKUP)))
+		 slab_count_only(d, slab - d->slabs, AT_DONOR, BIT(AT_POOL) | BIT(AT_BACKUP)))
 		r = refuse(info, EBB_SWAP_A_SLAB, -EBUSY,
 			   "slab: pages are at its donor alone; force loses them");
 	else
@@ -570,7 +578,9 @@ static int put_status(struct sk_buff *skb, const struct ebb_device *d)
 {
 	const struct ebb_session *s;
 	int r = -EMSGSIZE;
+	u64 pool, used;
 
+	pool_told(d, &pool, &used);
 	if (nla_put_u32(skb, EBB_SWAP_A_DEVICE, d->index) ||
 	    nla_put_u64_64bit(skb, EBB_SWAP_A_SIZE, d->pages << PAGE_SHIFT, EBB_SWAP_A_PAD) ||
 	    nla_put_u64_64bit(skb, EBB_SWAP_A_SLAB_SIZE, (u64)d->slab_pages << PAGE_SHIFT,
@@ -578,6 +588,8 @@ static int put_status(struct sk_buff *skb, const struct ebb_device *d)
 	    nla_put_u32(skb, EBB_SWAP_A_QUEUES, d->queues) ||
 	    nla_put_u32(skb, EBB_SWAP_A_DEPTH, d->depth) ||
 	    nla_put_u32(skb, EBB_SWAP_A_DEADLINE, d->deadline) ||
+	    nla_put_u64_64bit(skb, EBB_SWAP_A_POOL, pool, EBB_SWAP_A_PAD) ||
+	    nla_put_u64_64bit(skb, EBB_SWAP_A_POOL_USED, used, EBB_SWAP_A_PAD) ||
 	    (d->backup.bdev && nla_put_string(skb, EBB_SWAP_A_BACKUP, d->backup_path)))
 		return r;
 	r = put_counts(skb, d);
@@ -626,8 +638,9 @@ static void slab_tell(struct ebb_device *d, u32 index, struct ebb_swap_slab *to)
 	to->generation = slab->donor.generation;
 	to->written = slab_count(d, index, WRITTEN);
 	/* Those at both donors once. */
-	to->donor_only = slab_count_only(d, index, AT_DONOR, BIT(AT_BACKUP)) +
-			 slab_count_only(d, index, AT_SOURCE, BIT(AT_DONOR) | BIT(AT_BACKUP));
+	to->donor_only = slab_count_only(d, index, AT_DONOR, BIT(AT_POOL) | BIT(AT_BACKUP)) +
+			 slab_count_only(d, index, AT_SOURCE,
+					 BIT(AT_DONOR) | BIT(AT_POOL) | BIT(AT_BACKUP));
 	to->source = slab->source.session ? slab->source.session->index : EBB_NO_SESSION;
 	to->uncopied = slab_count_wanted(d, index);
 	to->reads = slab->reads;
@@ -686,7 +699,7 @@ static int dump_slabs(struct sk_buff *skb, struct netlink_callback *cb)
 	static const struct nla_policy name##_policy[EBB_SWAP_ATTRIBUTES] = { __VA_ARGS__ }
 
 POLICY(create, A(DEVICE, NLA_U32), A(SIZE, NLA_U64), A(SLAB_SIZE, NLA_U64), A(QUEUES, NLA_U32),
-       A(DEPTH, NLA_U32), A(DEADLINE, NLA_U32),
+       A(DEPTH, NLA_U32), A(DEADLINE, NLA_U32), A(POOL, NLA_U64),
        [EBB_SWAP_A_BACKUP] = { .type = NLA_NUL_STRING, .len = EBB_SWAP_PATH - 1 });
 POLICY(device, A(DEVICE, NLA_U32));
 POLICY(connect, A(DEVICE, NLA_U32), A(PORT, NLA_U16),

@@ -186,7 +186,7 @@ static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 	list_add_tail(&c->span.node, &slab->active);
 	spin_unlock_irqrestore(&slab->lock, flags);
 	r = copy_span(c, slab, from, &source);
-	span_end(slab, &c->span);
+	span_end(slab, &c->span, NULL);
 	if (r)
 		ebb_count(d, COPY_ERRORS, 1);
 	return r ? COPY_FAILED : COPY_SOME;

@@ -127,6 +127,7 @@ free_set:
 static void device_release(struct ebb_device *d)
 {
 	copier_free(d);
+	pool_free(d);
 	compat_bdev_close(&d->backup, d);
 	if (d->wq)
 		destroy_workqueue(d->wq);
@@ -166,6 +167,8 @@ int device_new(const struct ebb_settings *s, struct ebb_device **out, const char
 	for (u32 i = 0; !r && i < d->slab_count; i++)
 		d->slabs[i].copies = d->backup.bdev ? EBB_SWAP_DONOR | EBB_SWAP_BACKUP :
 						      EBB_SWAP_DONOR;
+	if (!r && d->backup.bdev && s->pool)
+		r = pool_init(d, s->pool >> PAGE_SHIFT);
 	if (!r)
 		r = copier_init(d);
 	if (!r)
@@ -191,6 +194,7 @@ int device_free(struct ebb_device *d)
 	d->going = true;
 	mutex_unlock(&d->disk->open_mutex);
 	del_gendisk(d->disk);
+	pool_stop(d);
 	copier_stop(d);
 	list_for_each_entry_safe(s, next, &d->sessions, node)
 		session_free(s, "the device is destroyed");

@@ -20,7 +20,7 @@
 
 enum ebb_swap_command {
 	EBB_SWAP_CMD_UNSPEC,
-	/* SIZE [DEVICE SLAB_SIZE BACKUP QUEUES DEPTH DEADLINE]; the reply has DEVICE. */
+	/* SIZE [DEVICE SLAB_SIZE BACKUP QUEUES DEPTH DEADLINE POOL]; the reply has DEVICE. */
 	EBB_SWAP_CMD_CREATE,
 	/* DEVICE; refused while anyone has it open. */
 	EBB_SWAP_CMD_DESTROY,
@@ -74,6 +74,8 @@ enum ebb_swap_attribute {
 	EBB_SWAP_A_PAD,
 	EBB_SWAP_A_TARGET,	 /* u32: session that slabs go to */
 	EBB_SWAP_A_EVENT,	 /* u32: enum ebb_swap_event */
+	EBB_SWAP_A_POOL,	 /* u64: bytes that writes to the backup may be behind [4 MiB] */
+	EBB_SWAP_A_POOL_USED,	 /* u64: bytes that they are */
 	EBB_SWAP_ATTRIBUTES
 };
 #define EBB_SWAP_A_MAX (EBB_SWAP_ATTRIBUTES - 1)
@@ -122,6 +124,9 @@ enum ebb_swap_count {
 	EBB_SWAP_C_DEADLINES,	   /* sessions given up because of one */
 	EBB_SWAP_C_COPIED,	   /* by migration and repair */
 	EBB_SWAP_C_COPY_ERRORS,	   /* copies of up to 64 pages that failed, to be tried again */
+	EBB_SWAP_C_BEHIND,	   /* written, and acknowledged before the backup had them */
+	EBB_SWAP_C_READ_POOL,	   /* of those, read before it had */
+	EBB_SWAP_C_POOL_FULL,	   /* requests that waited for the backup instead */
 	EBB_SWAP_COUNTS
 };
 

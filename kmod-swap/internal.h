@@ -50,6 +50,7 @@ struct ebb_span {
 	u32 count;
 	u32 epoch;                /* of the last place that was asked for them; 0 = none */
 	bool write;
+	bool behind;              /* an ebb_behind's */
 };
 
 /* A part of the device; what is in flight on it and where its pages are. */
@@ -57,6 +58,7 @@ struct ebb_slab {
 	spinlock_t lock;
 	struct list_head active;  /* ebb_span */
 	struct list_head waiting; /* spans of ebb_io; each overlaps an active one */
+	struct list_head stuck;   /* spans of ebb_behind that the backup has refused */
 	/*
 	 * Writes go to the donor.  The source is the place the slab leaves: only read,
 	 * and given up once the copier has what the slab's new place has to have.
@@ -76,7 +78,7 @@ struct ebb_slab {
  * in no place = lost: reading fails.  Not written = zeros.  In the order in
  * which reads prefer them.
  */
-enum ebb_at { AT_DONOR, AT_SOURCE, AT_BACKUP, AT_PLACES, WRITTEN = AT_PLACES, EBB_BITS };
+enum ebb_at { AT_DONOR, AT_SOURCE, AT_POOL, AT_BACKUP, AT_PLACES, WRITTEN = AT_PLACES, EBB_BITS };
 
 struct ebb_counts {
 	u64 n[EBB_SWAP_COUNTS];
@@ -89,6 +91,7 @@ struct ebb_device {
 	u32 slab_pages, slab_count, slab_shift; /* shift: page -> slab */
 	u32 queues, depth;
 	u32 deadline;             /* ms */
+	struct ebb_pool *pool;    /* NULL = without */
 	bool going;               /* no one may open it any more; disk->open_mutex */
 	struct ebb_slab *slabs;
 	unsigned long *bits[EBB_BITS]; /* enum ebb_at */
@@ -143,6 +146,8 @@ struct ebb_io {
 	enum ebb_step step;
 	struct work_struct work;
 	struct ebb_leg donor;
+	struct ebb_behind *behind; /* WRITE: the copy for the backup; READ: what is read from */
+	u32 behind_at;            /* bytes into it */
 	/* Backup leg. */
 	struct bio bio;
 	struct bio_vec vecs[EBB_IO_PAGES];
@@ -213,8 +218,11 @@ int io_init_request(struct blk_mq_tag_set *set, struct request *rq, unsigned int
 		    unsigned int node);
 blk_status_t io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_mq_queue_data *bd);
 enum blk_eh_timer_return io_timeout(struct request *rq);
-/* Takes @span, which is active, away; who waits for its pages looks again. */
-void span_end(struct ebb_slab *slab, struct ebb_span *span);
+/*
+ * @span, which is active, is not any more; who waits for its pages looks again.  It
+ * becomes the first of @to, unless that is NULL.
+ */
+void span_end(struct ebb_slab *slab, struct ebb_span *span, struct list_head *to);
 /* An active span that @span has to wait for.  slab->lock is held. */
 bool span_conflicts(const struct ebb_slab *slab, const struct ebb_span *span);
 
@@ -271,6 +279,36 @@ static inline struct ebb_place *slab_place(struct ebb_slab *slab, u32 epoch)
 	       slab->source.session && slab->source.epoch == epoch ? &slab->source : NULL;
 }
 
+/*
+ * behind.c: a bounded pool of pages that the donor has and the backup is to get.
+ * Theirs is an active span until they are there: writers wait, readers do not.
+ */
+struct ebb_behind {
+	struct ebb_device *device;
+	struct ebb_slab *slab;
+	struct ebb_span span;     /* or its place in the list of free ones */
+	u64 live;                 /* a bit a page: it is the newest content, as far as we know */
+	bool stuck;
+	struct delayed_work work;
+	struct bio bio;
+	struct bio_vec vecs[EBB_IO_PAGES];
+	struct page *pages[EBB_IO_PAGES];
+};
+int pool_init(struct ebb_device *device, u32 pages);
+void pool_stop(struct ebb_device *device); /* waits until it is empty */
+void pool_free(struct ebb_device *device);
+void pool_told(const struct ebb_device *device, u64 *size, u64 *used); /* bytes */
+/* Room for the pages of @span, or NULL: the pool is full. */
+struct ebb_behind *behind_take(struct ebb_device *device, const struct ebb_span *span);
+void behind_put(struct ebb_behind *behind);
+/* What is in it is acknowledged.  slab->lock is held; behind_go() follows without it. */
+void behind_begin(struct ebb_slab *slab, struct ebb_behind *behind);
+void behind_go(struct ebb_behind *behind);
+/* Pages of @span are written anew: what of them is stuck is void.  slab->lock is held. */
+void behind_supersede(struct ebb_slab *slab, const struct ebb_span *span);
+/* Where @page is in the pool, and of *@run pages from there on; slab->lock is held. */
+struct ebb_behind *behind_find(struct ebb_slab *slab, u64 page, u32 *run);
+
 /* copy.c: pages brought to where they belong, in the background. */
 int copier_init(struct ebb_device *device);
 void copier_stop(struct ebb_device *device); /* waits for it; it does not go on */
@@ -314,6 +352,7 @@ struct ebb_settings {
 	u32 index;
 	u64 size, slab_size;      /* bytes */
 	u32 queues, depth, deadline;
+	u64 pool;                 /* bytes */
 	const char *backup;       /* path, or NULL */
 };
 int device_new(const struct ebb_settings *settings, struct ebb_device **out, const char **why);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The way of a request.  Reads go run by run to where the newest content is;
- * writes go to every copy of the slab at once, to the backup alone when there is
+ * writes go to every copy of the slab at once, with room in the pool to the backup
+ * later, to the backup alone when there is
  * no donor or it failed, to another donor when the slab moved.  A request ends when no copy's I/O names its pages any
  * more, however long that takes: the pages belong to someone else from then on.
  */
@@ -9,6 +10,9 @@
 #include <linux/ktime.h>
 
 #include "internal.h"
+
+/* Pages copied at a time with interrupts off. */
+#define POOL_RUN 8
 
 #define CREATE_TRACE_POINTS
 #include "trace.h"
@@ -59,6 +63,22 @@ static void each_piece(struct ebb_io *io, u32 from, u32 count,
 	}
 }
 
+/* Between the request's pages and the copy in the pool. */
+static void behind_piece(struct ebb_io *io, const struct bio_vec *v)
+{
+	for (u32 done = 0, take; done < v->bv_len; done += take) {
+		struct page *page = io->behind->pages[io->behind_at >> PAGE_SHIFT];
+		u32 offset = offset_in_page(io->behind_at);
+
+		take = min_t(u32, v->bv_len - done, PAGE_SIZE - offset);
+		if (io->span.write)
+			memcpy_page(page, offset, v->bv_page, v->bv_offset + done, take);
+		else
+			memcpy_page(v->bv_page, v->bv_offset + done, page, offset, take);
+		io->behind_at += take;
+	}
+}
+
 static void zero_piece(struct ebb_io *io, const struct bio_vec *v)
 {
 	memzero_page(v->bv_page, v->bv_offset, v->bv_len);
@@ -86,14 +106,17 @@ static void backup_start(struct ebb_io *io, u32 from, u32 count)
 		submit_bio(&io->bio);
 }
 
-void span_end(struct ebb_slab *slab, struct ebb_span *span)
+void span_end(struct ebb_slab *slab, struct ebb_span *span, struct list_head *to)
 {
 	struct ebb_span *other, *next;
 	unsigned long flags;
 	LIST_HEAD(waiting);
 
 	spin_lock_irqsave(&slab->lock, flags);
-	list_del_init(&span->node);
+	if (to)
+		list_move(&span->node, to);
+	else
+		list_del_init(&span->node);
 	list_splice_init(&slab->waiting, &waiting);
 	spin_unlock_irqrestore(&slab->lock, flags);
 	/* Each looks again, and waits again if it must. */
@@ -108,7 +131,7 @@ static void finish(struct ebb_io *io, blk_status_t status)
 {
 	struct ebb_device *d = io->device;
 
-	span_end(io->slab, &io->span);
+	span_end(io->slab, &io->span, NULL);
 	if (status && io->span.write)
 		ebb_count(d, WRITE_FAILED, 1);
 	else if (status)
@@ -163,13 +186,22 @@ static void donor_forget(struct ebb_io *io)
 	spin_unlock_irqrestore(&io->slab->lock, flags);
 }
 
-/* True when donor_done() follows. */
-static bool read_from_donor(struct ebb_io *io, u64 address, u32 rkey, struct ebb_batch *batch)
+/* The present run, or some of it, from the pool.  slab->lock is held. */
+static void read_pool(struct ebb_io *io)
 {
-	if (!donor_start(io, io->run, address, rkey, batch))
-		return true;
-	donor_forget(io);
-	return false;
+	u64 page = io->span.first + io->cursor;
+
+	/* Interrupts are off. */
+	io->run = min_t(u32, io->run, POOL_RUN);
+	io->behind = behind_find(io->slab, page, &io->run);
+	if (WARN_ON_ONCE(!io->behind)) {
+		bitmap_clear(io->device->bits[AT_POOL], page, io->run);
+		return;
+	}
+	io->behind_at = (page - io->behind->span.first) << PAGE_SHIFT;
+	each_piece(io, io->cursor, io->run, behind_piece);
+	io->cursor += io->run;
+	ebb_count(io->device, READ_POOL, io->run);
 }
 
 /* @batch is NULL in the work queue. */
@@ -194,13 +226,18 @@ static void read_go(struct ebb_io *io, struct ebb_batch *batch)
 			spin_unlock_irqrestore(&slab->lock, flags);
 			continue;
 		}
+		if (at == AT_POOL)
+			read_pool(io);
 		spin_unlock_irqrestore(&slab->lock, flags);
 		switch (at) {
+		case AT_POOL:
+			continue;
 		case AT_DONOR:
 		case AT_SOURCE:
-			if (read_from_donor(io, address, rkey, batch))
-				return;
-			continue;
+			/* The network device can map no more just now: only this donor may have it. */
+			if (donor_start(io, io->run, address, rkey, batch))
+				go_later(io, EBB_STEP_READ);
+			return;
 		case AT_BACKUP:
 			if (batch)
 				go_later(io, EBB_STEP_READ);
@@ -245,6 +282,7 @@ static void write_settle(struct ebb_io *io)
 	struct ebb_device *d = io->device;
 	struct ebb_slab *slab = io->slab;
 	const struct ebb_place *place;
+	struct ebb_behind *behind;
 	unsigned long flags;
 	u32 places = io->on_backup ? BIT(AT_BACKUP) : 0;
 
@@ -256,6 +294,11 @@ static void write_settle(struct ebb_io *io)
 	/* By the donor that the slab is leaving: the copier takes it along. */
 	if (io->on_donor)
 		places |= BIT(place == &slab->donor ? AT_DONOR : AT_SOURCE);
+	if (io->behind && !io->on_donor) {
+		/* Nobody has it yet: the request itself has to wait for the backup. */
+		behind_put(io->behind);
+		io->behind = NULL;
+	}
 	if (!places && donor_left(io)) {
 		spin_unlock_irqrestore(&slab->lock, flags);
 		io->again = true;
@@ -269,6 +312,12 @@ static void write_settle(struct ebb_io *io)
 		go_later(io, EBB_STEP_BACKUP);
 		return;
 	}
+	behind_supersede(slab, &io->span);
+	behind = io->behind;
+	if (behind) {
+		places |= BIT(AT_POOL);
+		behind_begin(slab, behind);
+	}
 	slab_written(d, io->span.first, io->span.count, places);
 	spin_unlock_irqrestore(&slab->lock, flags);
 	io->sources = (io->on_donor ? EBB_SWAP_DONOR : 0) | (io->on_backup ? EBB_SWAP_BACKUP : 0);
@@ -279,6 +328,8 @@ static void write_settle(struct ebb_io *io)
 	if (places & BIT(AT_SOURCE))
 		copier_kick(d);
 	finish(io, places ? BLK_STS_OK : BLK_STS_IOERR);
+	if (behind)
+		behind_go(behind);
 }
 
 static void write_leg_put(struct ebb_io *io)
@@ -299,7 +350,14 @@ static void write_go(struct ebb_io *io, struct ebb_batch *batch)
 	copies = io->slab->copies;
 	donor = donor_take(io, &io->slab->donor, &address, &rkey);
 	spin_unlock_irqrestore(&io->slab->lock, flags);
-	backup = d->backup.bdev && ((copies & EBB_SWAP_BACKUP) || !donor);
+	backup = d->backup.bdev && !io->backup_tried && ((copies & EBB_SWAP_BACKUP) || !donor);
+	if (backup && donor && d->pool) {
+		io->behind = behind_take(d, &io->span);
+		io->behind_at = 0;
+		backup = !io->behind;
+		if (backup)
+			ebb_count(d, POOL_FULL, 1);
+	}
 	/* One for this function, so that a fast copy does not settle it. */
 	atomic_set(&io->legs, 1 + donor + backup);
 	if (backup) {
@@ -308,6 +366,9 @@ static void write_go(struct ebb_io *io, struct ebb_batch *batch)
 	}
 	if (donor && donor_start(io, io->span.count, address, rkey, batch))
 		write_leg_put(io);
+	/* Beside the donor's leg: only its end settles the write. */
+	if (io->behind)
+		each_piece(io, 0, io->span.count, behind_piece);
 	write_leg_put(io);
 }
 
@@ -426,6 +487,7 @@ blk_status_t io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_mq_qu
 		io->cursor = io->run = 0;
 		io->on_donor = io->on_backup = io->backup_tried = io->again = false;
 		io->sources = 0;
+		io->behind = NULL;
 		io->since = ktime_get_ns();
 		ebb_count(d, REQUESTS, 1);
 		/* From here on the deadline may look at it. */

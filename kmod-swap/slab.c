@@ -20,6 +20,7 @@ int slabs_init(struct ebb_device *d)
 		spin_lock_init(&d->slabs[i].lock);
 		INIT_LIST_HEAD(&d->slabs[i].active);
 		INIT_LIST_HEAD(&d->slabs[i].waiting);
+		INIT_LIST_HEAD(&d->slabs[i].stuck);
 	}
 	return 0;
 }
@@ -106,7 +107,7 @@ u32 slab_count_only(const struct ebb_device *d, u32 slab, enum ebb_at place, u32
 
 /*
  * With a donor, what it has not got and another place has; with a source alone,
- * what only that has: it is to go to the backup.
+ * what only that has: it is to go to the backup.  What is in the pool is going there.
  */
 static unsigned long wanted_word(const struct ebb_device *d, const struct ebb_slab *slab,
 				 size_t word)
@@ -115,7 +116,7 @@ static unsigned long wanted_word(const struct ebb_device *d, const struct ebb_sl
 
 	if (slab->donor.session)
 		return (source | backup) & ~d->bits[AT_DONOR][word];
-	return slab->source.session ? source & ~backup : 0;
+	return slab->source.session ? source & ~backup & ~d->bits[AT_POOL][word] : 0;
 }
 
 u32 slab_count_wanted(const struct ebb_device *d, u32 slab)

@@ -143,8 +143,10 @@ class KernelDevice:
         wait_for(lambda: all(s["source"] == NO_SESSION and not s["uncopied"]
                              for s in self.slab_table()), seconds, "the copier is not through")
 
-    def wait_behind(self):
+    def wait_behind(self, seconds=60):
         """What was written behind is on the backup."""
+        wait_for(lambda: not self.netlink.status(self.number)["pool_used"], seconds,
+                 "the pool is not empty")
 
     def open(self):
         if self.fd < 0:

@@ -38,7 +38,7 @@ EVENT = {v: n[6:].lower() for n, v in C.items() if n.startswith("EVENT_")}
 STATE = {C[n]: n.lower() for n in ("CONNECTING", "LIVE", "FAILED", "CLOSED")}
 DONOR, BACKUP = C["DONOR"], C["BACKUP"]
 NO_SESSION = 0xffffffff
-SIZES = {"size": "Q", "slab_size": "Q", "port": "H", "donor_free": "Q"}
+SIZES = {"size": "Q", "slab_size": "Q", "port": "H", "donor_free": "Q", "pool": "Q"}
 STRINGS = ("backup", "address", "reason")
 SLAB = struct.Struct("=IIIIIIIIQQ")
 

@@ -159,6 +159,7 @@ def test_link_down(kernel_device, donor, disk):
     d = kernel_device(backup=disk().path)
     d.map(d.connect(), BOTH)
     d.write(0, 64, version=1)
+    d.wait_behind()
     run("ip", "link", "set", "v0", "down")
     try:
         began = time.monotonic()
@@ -215,8 +216,10 @@ def test_backup_errors_hurt_only_what_the_donor_loses(kernel_device, donor, disk
     d = kernel_device(backup=ram.path)
     d.map(d.connect(), BOTH)
     d.write(0, 8, version=1)
+    d.wait_behind()
     ram.fail()
     d.write(0, 4, version=2)              # the donor has it, so it is acknowledged
+    d.wait_behind()
     ram.heal()
     assert d.bad(0, 4, 2) == d.bad(4, 4, 1) == []
     assert d.counts()["backup_errors"] >= 1
@@ -260,6 +263,7 @@ def test_overlapping_writes_leave_both_copies_alike(kernel_device, donor, disk):
         t.start()
     for t in threads:
         t.join()
+    d.wait_behind()
     at_donor = d.read(0, 8)
     assert d.counts()["conflicts"] > 0
     lender.kill()
@@ -323,6 +327,7 @@ def test_donor_comes_back(kernel_device, donor, disk):
     d = kernel_device(backup=disk().path)
     d.map(d.connect(), BOTH)
     d.write(0, 32, version=1)
+    d.wait_behind()
     first.kill()
     d.wait_closed()
     donor()

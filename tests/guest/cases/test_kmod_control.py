@@ -46,6 +46,7 @@ def refused(call, *args, **fields):
     ("depth", errno.ERANGE, {"depth": 1 << 31}),
     ("deadline", errno.ERANGE, {"deadline": 0}),
     ("device", errno.ERANGE, {"device": 64}),
+    ("pool", errno.ERANGE, {"pool": 1 << 31}),
     ("backup", errno.EINVAL, {"backup": ""}),
     ("backup", errno.ENOENT, {"backup": "/dev/nothing"}),
     ("backup", errno.ENOTBLK, {"backup": "/dev/null"}),

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""ebb_swap.ko: writes whose backup comes later are at a donor, in the pool or on the disk at any time."""
+import errno
+import time
+
+import parts
+import pytest
+from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
+from kmodule import BACKUP, DONOR, PAGE, run
+from machine import wait_for
+
+BOTH = DONOR | BACKUP
+SECOND = 1000000
+
+
+def used(d):
+    return d.netlink.status(d.number)["pool_used"]
+
+
+def test_a_slow_backup_is_not_waited_for(kernel_device, donor, disk):
+    lender = donor()
+    d = kernel_device(backup=disk(delay_us=4 * SECOND).path)
+    d.map(d.connect(), BOTH)
+    began = time.monotonic()
+    for first in range(0, 128, 8):
+        d.write(first, 8, version=1)
+    assert time.monotonic() - began < 3.5
+    assert used(d) == 128 * PAGE
+    n = d.counts()
+    assert (n["behind"], n["write_backup"], n["pool_full"]) == (128, 0, 0)
+    d.wait_behind()
+    n = d.counts()
+    assert (n["write_donor"], n["write_backup"], n["read_pool"]) == (128, 128, 0)
+    lender.kill()
+    d.wait_closed()
+    assert d.bad(0, 128, 1) == []
+    assert d.counts()["read_backup"] == 128
+
+
+def test_donor_dies_while_the_backup_is_behind(kernel_device, donor, disk):
+    """What was acknowledged is read from the pool, then from the disk."""
+    lender = donor()
+    d = kernel_device(backup=disk(delay_us=8 * SECOND).path)
+    d.map(d.connect(), BOTH)
+    for first in range(0, 128, 8):
+        d.write(first, 8, version=1)
+    lender.kill()
+    d.wait_closed()
+    assert d.bad(0, 32, 1) == d.bad(100, 28, 1) == d.bad(45, 2, 1) == []
+    assert d.counts()["read_pool"] == 62
+    d.wait_behind()
+    assert d.bad(0, 128, 1) == []
+    n = d.counts()
+    assert (n["read_pool"], n["read_backup"]) == (62, 128)
+    assert n["read_failed"] == n["write_failed"] == 0
+
+
+def test_a_full_pool_pushes_back(kernel_device, donor, disk):
+    """Never more than its size is behind; every write is somewhere, whatever happens."""
+    lender = donor()
+    d = kernel_device(backup=disk(delay_us=SECOND // 20).path, pool=16 * PAGE)
+    d.map(d.connect(), BOTH)
+    most = 0
+    for i in range(40):
+        d.write(i * 4, 4, version=1)
+        most = max(most, used(d))
+    assert 0 < most <= 16 * PAGE
+    n = d.counts()
+    assert n["pool_full"] > 0 and n["behind"] > 0
+    lender.kill()
+    assert d.bad(0, 160, 1) == []
+    d.wait_behind()
+    assert d.counts()["write_backup"] == 160
+
+
+def test_without_a_pool(kernel_device, donor, disk):
+    donor()
+    d = kernel_device(backup=disk().path, pool=0)
+    d.map(d.connect(), BOTH)
+    d.write(0, 64, version=1)
+    n = d.counts()
+    assert (n["write_donor"], n["write_backup"], n["behind"], n["pool_full"]) == (64, 64, 0, 0)
+
+
+def test_neither_donor_nor_backup(kernel_device, donor, disk):
+    """Acknowledged pages stay in the pool until the disk takes them; nobody hangs on them."""
+    ram = disk(delay_us=4 * SECOND)
+    lender = donor()
+    d = kernel_device(backup=ram.path)
+    d.map(d.connect(), BOTH)
+    ram.fail()
+    d.write(0, 8, version=1)
+    lender.kill()
+    d.wait_closed()
+    wait_for(lambda: d.counts()["backup_errors"] > 0, 30, "the backup did not fail")
+    assert d.bad(0, 8, 1) == []
+    with pytest.raises(OSError) as e:
+        d.write(0, 4, version=2)          # nowhere to put it: its writer still has it
+    assert e.value.errno == errno.EIO
+    with pytest.raises(OSError):
+        d.read(0, 4)                      # and version 1 is not shown any more
+    assert d.bad(4, 4, 1) == []
+    ram.heal()
+    d.wait_behind()
+    before = d.counts()
+    assert d.bad(4, 4, 1) == []
+    d.write(0, 4, version=3)
+    assert d.bad(0, 4, 3) == d.bad(4, 4, 1) == []
+    after = d.counts()
+    assert after["read_backup"] - before["read_backup"] == 12
+    assert after["read_pool"] == before["read_pool"] >= 12
+
+
+def test_discarded_while_behind(kernel_device, donor, disk):
+    """What is discarded before it is on the disk does not come back from there."""
+    lender = donor()
+    d = kernel_device(backup=disk(delay_us=2 * SECOND).path)
+    d.map(d.connect(), BOTH)
+    d.write(0, 16, version=1)
+    run("/sbin/blkdiscard", "-o", 4 * PAGE, "-l", 4 * PAGE, d.path)
+    d.wait_behind()
+    lender.kill()
+    d.wait_closed()
+    assert d.bad(0, 4, 1) == d.bad(8, 8, 1) == []
+    assert d.read(4, 4) == [bytes(PAGE)] * 4
+    d.write(4, 4, version=2)
+    assert d.bad(4, 4, 2) == []
+
+
+def test_destroyed_while_behind(kernel_device, donor, disk):
+    """It waits for the disk, but not for one that is broken."""
+    ram = disk(delay_us=2 * SECOND)
+    donor()
+    for broken in (False, True):
+        d = kernel_device(backup=ram.path)
+        d.map(d.connect(), BOTH)
+        if broken:
+            ram.fail()
+        d.write(0, 64, version=1)
+        if broken:
+            d.netlink.call("disconnect", device=d.number, session=0)
+        d.destroy()
+    ram.heal()
+    d = kernel_device(backup=ram.path)
+    assert d.netlink.status(d.number)["pool"] == 4 << 20
+
+
+def test_program_swaps_with_a_small_pool(kernel_device, donor, disk, cgroup):
+    """Full and empty in turn, while the donor dies."""
+    lender = donor()
+    d = kernel_device(mib=64, backup=disk(64, delay_us=2000).path, pool=64 * PAGE)
+    d.map(d.connect(), BOTH)
+    d.swap_on()
+    scan = parts.Scan(mib=24, passes=2, pattern="random", write=True, cgroup=cgroup(12))
+    scan.go()
+    wait_for(lambda: d.counts()["read_donor"] > 200, 60, "no reads from the donor")
+    lender.kill()
+    assert scan.result()["bad"] == 0
+    n = d.counts()
+    assert n["behind"] > 0 and n["pool_full"] > 0
+    assert n["read_failed"] == n["write_failed"] == 0
