@@ -402,7 +402,8 @@ static int check_leave(struct genl_info *info, const struct ebb_device *d,
 		return refuse(info, EBB_SWAP_A_SLAB, -EBUSY,
 			      "slab: it migrates; wait until it has");
 	if (!to && !d->backup.bdev)
-		return refuse_why(info, -EINVAL, "session: not given, and the device has no backup");
+		return refuse_why(info, -EINVAL,
+				  "session: not given, and the device has no backup");
 	if (slab->donor.session == to)
 		return refuse(info, EBB_SWAP_A_SESSION, -EEXIST, "session: the slab is there");
 	return 0;

@@ -123,7 +123,7 @@ enum ebb_swap_count {
 	EBB_SWAP_C_BACKUP_ERRORS,  /* requests that the backup failed */
 	EBB_SWAP_C_DEADLINES,	   /* sessions given up because of one */
 	EBB_SWAP_C_COPIED,	   /* by migration and repair */
-	EBB_SWAP_C_COPY_ERRORS,	   /* copies of up to 64 pages that failed, to be tried again */
+	EBB_SWAP_C_COPY_ERRORS,	   /* copies of up to 64 pages that failed; tried again */
 	EBB_SWAP_C_BEHIND,	   /* written, and acknowledged before the backup had them */
 	EBB_SWAP_C_READ_POOL,	   /* of those, read before it had */
 	EBB_SWAP_C_POOL_FULL,	   /* requests that waited for the backup instead */

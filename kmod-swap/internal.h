@@ -40,7 +40,7 @@ struct ebb_place {
 	u64 address;              /* in the donor's memory */
 	u32 rkey;
 	u32 remote, generation;   /* the donor's names of it */
-	u32 epoch;                /* of mappings: what was sent under a place that is gone is void */
+	u32 epoch;                /* of mappings: what was sent under one that is gone is void */
 };
 
 /* Pages that something is done with: no two of a slab overlap if one of them writes. */

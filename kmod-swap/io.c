@@ -2,9 +2,9 @@
 /*
  * The way of a request.  Reads go run by run to where the newest content is;
  * writes go to every copy of the slab at once, with room in the pool to the backup
- * later, to the backup alone when there is
- * no donor or it failed, to another donor when the slab moved.  A request ends when no copy's I/O names its pages any
- * more, however long that takes: the pages belong to someone else from then on.
+ * later, to the backup alone when there is no donor or it failed, to another donor
+ * when the slab moved.  A request ends when no copy's I/O names its pages any more,
+ * however long that takes: the pages belong to someone else from then on.
  */
 #include <linux/highmem.h>
 #include <linux/ktime.h>
@@ -234,7 +234,7 @@ static void read_go(struct ebb_io *io, struct ebb_batch *batch)
 			continue;
 		case AT_DONOR:
 		case AT_SOURCE:
-			/* The network device can map no more just now: only this donor may have it. */
+			/* The network device can map no more just now; try again. */
 			if (donor_start(io, io->run, address, rkey, batch))
 				go_later(io, EBB_STEP_READ);
 			return;

@@ -357,7 +357,7 @@ static int device_check(struct ebb_session *s, struct ib_device *ib, const char 
 static int queue_create(struct ebb_session *s, struct ebb_queue *q, u32 index)
 {
 	struct ebb_device *d = s->device;
-	/* Each of the device's requests has one work request here; the copier, frames, the drain. */
+	/* One work request for each request of the device; the copier, frames, the drain. */
 	struct ib_qp_init_attr attr = {
 		.qp_type = IB_QPT_RC,
 		.sq_sig_type = IB_SIGNAL_REQ_WR,

@@ -2,7 +2,8 @@
 /*
  * Lends memory to kernel borrowers (kmod-swap) over RDMA: they read and write it
  * themselves, this program only answers HELLO, MAP, UNMAP and PING, and asks
- * everything back before it ends.  It has its own memory and its own thread.  docs: daemon/wire/wire_rdma.h.
+ * everything back before it ends.  It has its own memory and its own thread.
+ * docs: daemon/wire/wire_rdma.h.
  *
  * A session's queue pairs and the keys of what it was lent belong to one
  * protection domain, so that no other session's can use them.  Nobody is
