@@ -226,6 +226,9 @@ static int write_run(struct ebb_behind *b, u32 from, u32 count)
 static void settle_run(struct ebb_behind *b, u32 from, u32 count, int error)
 {
 	unsigned long **bits = b->device->bits;
+	const struct ebb_slab *slab = b->slab;
+	/* The bits of one that is over are about to go. */
+	bool donor = place_live(&slab->donor), source = place_live(&slab->source);
 
 	for (u64 page = b->span.first + from; count--; page++, from++) {
 		/* Discarded meanwhile. */
@@ -233,7 +236,8 @@ static void settle_run(struct ebb_behind *b, u32 from, u32 count, int error)
 			continue;
 		if (!error)
 			__set_bit(page, bits[AT_BACKUP]);
-		else if (!test_bit(page, bits[AT_DONOR]) && !test_bit(page, bits[AT_SOURCE]))
+		else if (!(donor && test_bit(page, bits[AT_DONOR])) &&
+			 !(source && test_bit(page, bits[AT_SOURCE])))
 			continue;
 		__clear_bit(page, bits[AT_POOL]);
 		b->live &= ~mask(from, 1);
@@ -271,6 +275,7 @@ static void behind_work(struct work_struct *work)
 	struct ebb_device *d = b->device;
 	struct ebb_slab *slab = b->slab;
 	bool stopping = READ_ONCE(d->pool->stopping), left, elsewhere;
+	u64 end = b->span.first + b->span.count;
 	unsigned long flags;
 	u32 from = 0, count;
 
@@ -296,7 +301,8 @@ static void behind_work(struct work_struct *work)
 	spin_lock_irqsave(&slab->lock, flags);
 	from = 0;
 	left = next_run(b, &from);
-	elsewhere = slab->donor.session && !test_bit(b->span.first, d->bits[AT_DONOR]);
+	elsewhere = slab->donor.session &&
+		    find_next_zero_bit(d->bits[AT_DONOR], end, b->span.first) < end;
 	spin_unlock_irqrestore(&slab->lock, flags);
 	if (left && !stopping) {
 		stick(b);

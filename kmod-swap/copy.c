@@ -212,7 +212,10 @@ static void slab_end(struct ebb_copier *c, struct ebb_slab *slab)
 
 	spin_lock_irqsave(&slab->lock, flags);
 	source = slab->source;
-	if (slab_count_wanted(d, slab - d->slabs) || (source.session && names_source(slab)))
+	/* A donor that is over, and about to be detached, has nothing. */
+	if (slab_count_wanted(d, slab - d->slabs) ||
+	    (source.session && (names_source(slab) ||
+				(slab->donor.session && !place_live(&slab->donor)))))
 		c->all_done = false;
 	else if (source.session)
 		slab_leave(d, slab);

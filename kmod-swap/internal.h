@@ -260,7 +260,10 @@ u32 slab_count_wanted(const struct ebb_device *device, u32 slab);
  */
 enum ebb_at slab_wanted(const struct ebb_device *device, const struct ebb_slab *slab, u64 *page,
 			u32 *count);
-/* The slab has @place, where nothing of it is yet; what it had becomes the source. */
+/*
+ * The slab has @place, where nothing of it is yet.  The donor it had becomes its
+ * source; a slab with both does not move.
+ */
 void slab_move(struct ebb_device *device, struct ebb_slab *slab, const struct ebb_place *place);
 /* What @s has of the slab is void from now on; a source that is left is its donor again. */
 void slab_detach(struct ebb_device *device, struct ebb_slab *slab, const struct ebb_session *s);
@@ -334,11 +337,16 @@ static inline bool session_live(const struct ebb_session *s)
 	return atomic_read(&s->state) == EBB_SWAP_LIVE;
 }
 
+/* The slab's lock is held. */
+static inline bool place_live(const struct ebb_place *place)
+{
+	return place->session && session_live(place->session);
+}
+
 /* True: a reference to the place's session has been taken.  The slab's lock is held. */
 static inline bool place_take(const struct ebb_place *place)
 {
-	return place->session && session_live(place->session) &&
-	       percpu_ref_tryget_live(&place->session->ref);
+	return place_live(place) && percpu_ref_tryget_live(&place->session->ref);
 }
 
 /* evict.c: answers what the session's donor asked back. */

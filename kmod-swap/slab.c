@@ -169,9 +169,12 @@ static void bits_become(struct ebb_device *d, const struct ebb_slab *slab, enum 
 
 void slab_move(struct ebb_device *d, struct ebb_slab *slab, const struct ebb_place *place)
 {
-	slab->source = slab->donor;
-	bits_become(d, slab, AT_SOURCE, AT_DONOR);
-	bits_become(d, slab, AT_DONOR, EBB_BITS);
+	/* One that retreats has a source already, and only that. */
+	if (slab->donor.session) {
+		slab->source = slab->donor;
+		bits_become(d, slab, AT_SOURCE, AT_DONOR);
+		bits_become(d, slab, AT_DONOR, EBB_BITS);
+	}
 	slab->donor = *place;
 	slab->donor.epoch = ++slab->epoch;
 }

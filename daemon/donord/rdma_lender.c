@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <systemd/sd-daemon.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -256,8 +257,12 @@ uint32_t rdma_lender_drain(struct rdma_lender *l, uint64_t timeout_ns)
 	if (!l)
 		return 0;
 	lent = rdma_pool_lent(&l->pool);
-	if (lent && timeout_ns)
+	if (lent && timeout_ns) {
 		log_info("rdma: %u slabs are asked back", lent);
+		/* The unit's time may be used up by those that --memory lent. */
+		sd_notifyf(0, "EXTEND_TIMEOUT_USEC=%llu",
+			   (unsigned long long)(timeout_ns / 1000 + 30000000));
+	}
 	end = now_ns() + timeout_ns;
 	__atomic_store_n(&l->pool.draining, true, __ATOMIC_RELEASE);
 	eventfd_write(l->wake, 1);
