@@ -309,8 +309,9 @@ static void behind_work(struct work_struct *work)
 		return;
 	}
 	span_end(slab, &b->span, NULL);
-	behind_put(b);
 	/* The donor that the slab has now lacks it. */
 	if (elsewhere)
 		copier_kick(d);
+	/* Last: who waits for the empty pool frees the device. */
+	behind_put(b);
 }

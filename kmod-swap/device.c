@@ -126,8 +126,9 @@ free_set:
 
 static void device_release(struct ebb_device *d)
 {
-	copier_free(d);
+	/* What is behind wakes the copier, so it goes first. */
 	pool_free(d);
+	copier_free(d);
 	compat_bdev_close(&d->backup, d);
 	if (d->wq)
 		destroy_workqueue(d->wq);
