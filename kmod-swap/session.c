@@ -184,6 +184,9 @@ static int session_call(struct ebb_session *s, struct wire_frame *f, const void 
 	};
 
 	*why = "session: the donor does not answer";
+	/* Its end frees the messages once nobody is in here. */
+	if (atomic_read(&s->state) > EBB_SWAP_LIVE)
+		return -ENOTCONN;
 	ib_dma_sync_single_for_cpu(s->ib, s->send.dma, EBB_FRAME, DMA_TO_DEVICE);
 	f->tag = s->tag + 1;
 	wire_build(s->send.data, f);
@@ -467,6 +470,9 @@ static void session_close(struct ebb_session *s)
 			ib_drain_qp(s->queue[i].id->qp);
 	/* No message comes any more. */
 	cancel_work_sync(&s->answering);
+	/* A call that saw it alive is through with its queue pair; later ones do not begin. */
+	mutex_lock(&s->calls);
+	mutex_unlock(&s->calls);
 	wait_for_completion(&s->idle);
 	for (u32 i = 0; i < s->device->queues; i++) {
 		struct ebb_queue *q = &s->queue[i];
