@@ -172,8 +172,8 @@ static int parse_settings(struct genl_info *info, struct ebb_settings *s)
 			      "deadline: 1 to 600000 milliseconds are wanted");
 	s->pool = info->attrs[EBB_SWAP_A_POOL] ? nla_get_u64(info->attrs[EBB_SWAP_A_POOL]) :
 						 POOL_DEFAULT;
-	if (s->pool > POOL_MAX)
-		return refuse(info, EBB_SWAP_A_POOL, -ERANGE, "pool: at most 1 GiB");
+	if (s->pool > POOL_MAX || s->pool & ~PAGE_MASK)
+		return refuse(info, EBB_SWAP_A_POOL, -ERANGE, "pool: whole pages, at most 1 GiB");
 	if (info->attrs[EBB_SWAP_A_BACKUP]) {
 		s->backup = nla_data(info->attrs[EBB_SWAP_A_BACKUP]);
 		if (!*s->backup)

@@ -47,6 +47,7 @@ def refused(call, *args, **fields):
     ("deadline", errno.ERANGE, {"deadline": 0}),
     ("device", errno.ERANGE, {"device": 64}),
     ("pool", errno.ERANGE, {"pool": 1 << 31}),
+    ("pool", errno.ERANGE, {"pool": 4095}),
     ("backup", errno.EINVAL, {"backup": ""}),
     ("backup", errno.ENOENT, {"backup": "/dev/nothing"}),
     ("backup", errno.ENOTBLK, {"backup": "/dev/null"}),
