@@ -47,10 +47,10 @@ BOOTS = (
     Boot("takeover", ("test_takeover.py", "test_ublk.py"), timeout=1200),
     Boot("policy", ("test_policy.py",), kernels=("6.12",)),
     Boot("chaos", ("test_chaos.py",), kernels=("6.12",)),
-    Boot("kmod", ("test_kmod.py", "test_kmod_control.py"), cpus=2, timeout=900, by_name=True),
-    Boot("kmod-behind", ("test_kmod_behind.py", "test_kmod_events.py"), cpus=2, timeout=900,
+    Boot("kmod", ("test_kmod.py", "test_kmod_control.py"), cpus=2, timeout=1800, by_name=True),
+    Boot("kmod-behind", ("test_kmod_behind.py", "test_kmod_events.py"), cpus=2, timeout=1800,
          by_name=True),
-    Boot("kmod-move", ("test_kmod_move.py",), cpus=2, timeout=900, by_name=True),
+    Boot("kmod-move", ("test_kmod_move.py",), cpus=2, timeout=1800, by_name=True),
     Boot("install", ("test_install.py",), memory=1536, timeout=1800, systemd=True, by_name=True),
     Boot("places", ("test_places.py",), memory=1280, timeout=1800, systemd=True, by_name=True),
 )

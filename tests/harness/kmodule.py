@@ -115,6 +115,7 @@ class KernelDevice:
         self.slabs = mib // slab_mib
         wait_for(lambda: os.path.exists(self.path), 10, self.path)
         self.fd = -1
+        self.users = [] # what uses it has end()
 
     def connect(self, port=PORT):
         return self.netlink.connect(self.number, ADDRESS, port)
@@ -187,6 +188,8 @@ class KernelDevice:
         """Once; a second call does nothing."""
         if not self.netlink:
             return
+        for user in self.users:
+            user.end()
         self.close()
         if self.path in machine.swaps():
             machine.swapoff(self.path)

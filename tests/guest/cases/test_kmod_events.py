@@ -51,13 +51,13 @@ def test_end_of_a_migration_is_told(kernel_device, donor, events):
 
 def test_donor_that_ends_gets_back_what_goes_to_the_backup(kernel_device, donor, disk):
     """Nobody listens: pages that the donor alone had are on the backup when it ends."""
-    lender = donor(drain="60s")
+    lender = donor(drain="120s")
     d = kernel_device(backup=disk().path)
     d.map(d.connect(), DONOR)
     fill(d, 1)
     users = Users(d)
     lender.process.terminate()
-    assert ended(lender.process, 50) == 0
+    assert ended(lender.process, 100) == 0, (d.slab_table(), d.counts())
     users.stop()
     d.wait_closed()
     assert all(s["session"] == s["source"] == NO_SESSION for s in d.slab_table())
@@ -67,9 +67,9 @@ def test_donor_that_ends_gets_back_what_goes_to_the_backup(kernel_device, donor,
 
 def test_donor_that_ends_gets_back_what_migrates(kernel_device, donor, events):
     """Who listens gives the slabs to another donor; there is no backup."""
-    lender = donor(drain="60s")
+    lender = donor(drain="120s")
     donor(port=7472)
-    d = kernel_device()
+    d = kernel_device(mib=16)
     a, b = d.connect(), d.connect(7472)
     d.map(a, DONOR)
     fill(d, 1)
@@ -82,7 +82,7 @@ def test_donor_that_ends_gets_back_what_migrates(kernel_device, donor, events):
             assert told["session"] == a and told["slab"] not in asked
             asked.add(told["slab"])
             d.netlink.call("migrate", device=d.number, slab=told["slab"], session=b)
-    assert ended(lender.process, 50) == 0
+    assert ended(lender.process, 100) == 0, (d.slab_table(), d.counts())
     users.stop()
     assert {s["session"] for s in d.slab_table()} == {b}
     users.verify()

@@ -39,6 +39,7 @@ class Users:
         self.device, self.versions, self.failed = device, dict(versions), []
         self.stopping = threading.Event()
         device.open()
+        device.users.append(self)
         self.threads = [threading.Thread(target=self.use, args=(i, count)) for i in range(count)]
         for t in self.threads:
             t.start()
@@ -58,10 +59,13 @@ class Users:
         except OSError as e:
             self.failed.append(e)
 
-    def stop(self):
+    def end(self):
         self.stopping.set()
         for t in self.threads:
             t.join()
+
+    def stop(self):
+        self.end()
         assert self.failed == []
 
     def verify(self):
