@@ -289,8 +289,14 @@ static int do_connect(struct sk_buff *skb, struct genl_info *info)
 	return r;
 }
 
-/* Pages of @slab that would be lost without @s. */
-static u32 only_at(struct ebb_device *d, struct ebb_slab *slab, const struct ebb_session *s)
+enum leave { LEAVE_ASK, LEAVE_DO };
+
+/*
+ * Pages of @slab that would be lost without @s.  LEAVE_DO: if there are none it is
+ * detached, so that no write is acknowledged by that donor alone from here on.
+ */
+static u32 only_at(struct ebb_device *d, struct ebb_slab *slab, const struct ebb_session *s,
+		   enum leave leave)
 {
 	u32 index = slab - d->slabs, n = 0;
 	unsigned long flags;
@@ -302,6 +308,8 @@ static u32 only_at(struct ebb_device *d, struct ebb_slab *slab, const struct ebb
 	if (slab->source.session == s)
 		n += slab_count_only(d, index, AT_SOURCE,
 				     BIT(AT_DONOR) | BIT(AT_POOL) | BIT(AT_BACKUP));
+	if (!n && leave == LEAVE_DO)
+		slab_detach(d, slab, s);
 	spin_unlock_irqrestore(&slab->lock, flags);
 	return n;
 }
@@ -315,10 +323,12 @@ static int do_disconnect(struct sk_buff *skb, struct genl_info *info)
 	if (r)
 		return r;
 	r = find_session(info, d, EBB_SWAP_A_SESSION, &s);
-	for (u32 i = 0; !r && !info->attrs[EBB_SWAP_A_FORCE] && i < d->slab_count; i++)
-		if (only_at(d, &d->slabs[i], s))
-			r = refuse(info, EBB_SWAP_A_SESSION, -EBUSY,
-				   "session: pages are at its donor alone; force loses them");
+	/* All are asked before the first is detached. */
+	for (enum leave leave = LEAVE_ASK; leave <= LEAVE_DO; leave++)
+		for (u32 i = 0; !r && !info->attrs[EBB_SWAP_A_FORCE] && i < d->slab_count; i++)
+			if (only_at(d, &d->slabs[i], s, leave))
+				r = refuse(info, EBB_SWAP_A_SESSION, -EBUSY,
+					   "session: pages are at its donor alone; force loses them");
 	if (!r)
 		session_free(s, "disconnected");
 	mutex_unlock(&control_lock);
