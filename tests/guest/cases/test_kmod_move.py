@@ -214,6 +214,24 @@ def test_drain_to_another_donor_and_to_the_backup(kernel_device, donor, disk):
     assert d.counts()["read_backup"] > 0
 
 
+def test_disconnected_under_readers_and_writers(kernel_device, donor, disk):
+    """Nothing was at its donor alone, so nothing is missed, nor is a write that was under way."""
+    donor()
+    d = kernel_device(mib=16, backup=disk().path)
+    a = d.connect()
+    d.map(a, BOTH)
+    fill(d, 1)
+    users = Users(d)
+    before = d.counts()["write_donor"]
+    wait_for(lambda: d.counts()["write_donor"] > before + 64, 30, "no writes")
+    d.netlink.call("disconnect", device=d.number, session=a)
+    users.stop()
+    assert {(s["session"], s["donor_only"]) for s in d.slab_table()} == {(NO_SESSION, 0)}
+    users.verify()
+    n = d.counts()
+    assert n["read_failed"] == n["write_failed"] == 0
+
+
 def test_migrate_and_drain_refuse(kernel_device, donor):
     donor()
     d = kernel_device()
