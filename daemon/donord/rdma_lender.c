@@ -191,7 +191,7 @@ static void *lend(void *argument)
 		}
 		if (fds[1].revents)
 			connection_event(l);
-		draining = __atomic_load_n(&l->pool.draining, __ATOMIC_ACQUIRE);
+		draining = rdma_pool_draining(&l->pool);
 		if (draining)
 			ask_back(l);
 	}

@@ -144,7 +144,7 @@ static enum wire_status serve_map(struct rdma_session *s, const uint8_t *payload
 
 	if (wire_parse_map(payload, length, &class) || class != WIRE_CLASS_SWAP)
 		return WIRE_BAD_CLASS;
-	if (p->draining)
+	if (rdma_pool_draining(p))
 		return WIRE_NO_SPACE;
 	while (slab < p->slabs + p->count && slab->owner)
 		slab++;
@@ -185,7 +185,7 @@ static void build_donor(const struct rdma_pool *p, uint8_t *to)
 {
 	struct wire_donor donor = {
 		.version = WIRE_VERSION,
-		.flags = p->draining ? WIRE_DRAINING : 0,
+		.flags = rdma_pool_draining(p) ? WIRE_DRAINING : 0,
 		.slab_size = p->slab_size,
 		.total = (uint64_t)p->count * p->slab_size,
 		.free = (uint64_t)p->free * p->slab_size,

@@ -24,7 +24,7 @@ struct rdma_pool {
 	struct rdma_slab *slabs;
 	uint32_t count;
 	uint32_t free;              /* read by other threads, too: rdma_pool_lent() */
-	bool draining;              /* lends nothing more, asks everything back */
+	bool draining;              /* set by another thread: rdma_pool_draining() */
 	uint32_t generation;        /* last one given */
 };
 
@@ -55,6 +55,12 @@ struct rdma_session {
 static inline uint32_t rdma_pool_lent(const struct rdma_pool *p)
 {
 	return p->count - __atomic_load_n(&p->free, __ATOMIC_RELAXED);
+}
+
+/* It lends nothing more, and asks everything back. */
+static inline bool rdma_pool_draining(const struct rdma_pool *p)
+{
+	return __atomic_load_n(&p->draining, __ATOMIC_ACQUIRE);
 }
 
 /* For the borrower whose first connection request @id is; 0 or -errno. */
