@@ -132,6 +132,32 @@ struct ebb_proc {
 #define EBB_MAX_EPOCH_SLOTS 512
 
 /*
+ * maps/arrivals: the same index, below EBB_MAX_ARRIVALS -> where that process faulted on a page
+ * that was out or on its way, one memory page that it maps.  The n-th fault, from 0 on, is
+ * entry[n % EBB_ARRIVALS]: who reads slowly loses the oldest.  An entry carries the round it was
+ * written in, so that one not yet written, or written over, is told from the one wanted.
+ */
+#define EBB_MAX_ARRIVALS 64
+#define EBB_ARRIVALS 256
+#define EBB_ARRIVAL_ROUND 56        /* n / EBB_ARRIVALS modulo 256, from this bit on */
+#define EBB_ARRIVAL_KIND 54         /* enum ebb_fault_kind */
+#define EBB_ARRIVAL_ROLE 53         /* enum ebb_role */
+#define EBB_ARRIVAL_SHIFT 4         /* below: the address by 2^4 */
+
+struct ebb_arrivals {
+	__u64 head;                 /* faults so far; is ahead of the entries for a moment */
+	__u64 entry[EBB_ARRIVALS];
+	__u64 unused[255];
+};
+
+static inline __u64 ebb_arrival(__u64 n, __u64 address, __u32 kind, __u32 role)
+{
+	return n / EBB_ARRIVALS << EBB_ARRIVAL_ROUND | (__u64)(kind & 3) << EBB_ARRIVAL_KIND |
+	       (__u64)(role & 1) << EBB_ARRIVAL_ROLE |
+	       (address >> EBB_ARRIVAL_SHIFT & ((1ULL << EBB_ARRIVAL_ROLE) - 1));
+}
+
+/*
  * One virtual page of one program.  The exec id stands for the address space:
  * it changes with exec as the pid does with fork.
  */
@@ -285,6 +311,7 @@ EBB_ASSERT_SIZE(struct ebb_params, 64);
 EBB_ASSERT_SIZE(struct ebb_counters, 19 * 8 + 2 * EBB_HIST * 8);
 EBB_ASSERT_SIZE(struct ebb_cgroup_stats, 160 + 21 * 8 + 2 * EBB_HIST * 8);
 EBB_ASSERT_SIZE(struct ebb_proc, 72);
+EBB_ASSERT_SIZE(struct ebb_arrivals, 1 << EBB_PAGE_SHIFT);
 EBB_ASSERT_SIZE(struct ebb_page, 16);
 EBB_ASSERT_SIZE(struct ebb_prefetch, 16);
 EBB_ASSERT_SIZE(struct ebb_role_pattern, 40);

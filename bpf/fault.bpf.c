@@ -138,6 +138,23 @@ static __always_inline void record(const struct ebb_fault *f)
 	bpf_ringbuf_submit(t, BPF_RB_NO_WAKEUP);
 }
 
+/* Where its pages come in is told to a process that asked.  Other CPUs may write, too. */
+static __always_inline void arrival(const struct ebb_fault *f, __u64 address)
+{
+	__u32 tgid = f->tgid, *slot = bpf_map_lookup_elem(&epoch_slots, &tgid), i;
+	struct ebb_arrivals *a;
+	__u64 n;
+
+	if (!slot)
+		return;
+	i = *slot;
+	a = bpf_map_lookup_elem(&arrivals, &i);
+	if (!a)
+		return;
+	n = __sync_fetch_and_add(&a->head, 1);
+	a->entry[n % EBB_ARRIVALS] = ebb_arrival(n, address, f->kind, f->role);
+}
+
 /* Counts a swap fault and hands it to the policy of @owner; @issued: when its page was asked for. */
 static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct task_struct *task,
 				      struct ebb_cgroup *cg, __u64 owner, struct task_stamp *stamp,
@@ -175,6 +192,9 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 		c->by_chance++;
 	if (cg->flags & EBB_CGROUP_RECORD)
 		record(f);
+	/* A collector's is not to pass for the program's: whose it is only a stamp tells. */
+	if (stamp)
+		arrival(f, ctx->addr);
 	if (kind != EBB_HIT || !stamp || !(stamp->hits++ & 15)) {
 		struct ebb_proc *p = proc_get(task, task->mm, owner);
 

@@ -92,6 +92,14 @@ struct {
 } epochs SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, EBB_MAX_ARRIVALS);
+	__type(key, __u32);
+	__type(value, struct ebb_arrivals);
+} arrivals SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1024 * 1024);
 } trace SEC(".maps");

@@ -18,7 +18,7 @@ static void bits_fill(uint64_t *bits, size_t from, size_t to, size_t stride)
 
 	if (stride >= 64 || 64 % stride) {
 		for (; from < to; from += stride)
-			bit_set(bits, from);
+			bits_publish(&bits[from >> 6], UINT64_C(1) << (from & 63));
 		return;
 	}
 	pattern = ~UINT64_C(0) / ((UINT64_C(1) << stride) - 1);
@@ -28,7 +28,7 @@ static void bits_fill(uint64_t *bits, size_t from, size_t to, size_t stride)
 
 		if (next > to)
 			mask &= (UINT64_C(1) << (to & 63)) - 1;
-		__atomic_fetch_or(&bits[word], mask, __ATOMIC_RELAXED);
+		bits_publish(&bits[word], mask);
 		from = next;
 	}
 }
@@ -120,7 +120,6 @@ static bool take_run(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 		i++;
 	end = i + most < slots ? i + most : slots;
 	end = bits_next(bits, i * stride, end * stride) / stride;
-	bits_fill(bits, i * stride, end * stride, stride);
 	r->cursor = (uint32_t)end;
 	r->dropped = 0;
 	if (i == end)
@@ -131,6 +130,8 @@ static bool take_run(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 		memset(s->next, 0, (size_t)(s->end - s->next));
 	if (h->marking)
 		run_mark(h, s->next, s->end, size);
+	/* Last, for who comes here by an arrival: what is taken is zeroed, and marked. */
+	bits_fill(bits, i * stride, end * stride, stride);
 	count_allocated(h, m, (size_t)(s->end - s->next));
 	return true;
 }
@@ -263,9 +264,9 @@ static ebbgc_ref_t alloc_large(struct ebbgc_heap *h, struct mutator *m, ebbgc_ty
 	for (uint32_t i = first; i < first + regions; i++)
 		if (!h->regions[i].zero)
 			memset(region_start(h, i), 0, REGION_SIZE);
-	bit_set(h->allocated, granule_of(h, object));
 	if (h->marking)
 		bit_set(h->marks, granule_of(h, object));
+	bits_fill(h->allocated, granule_of(h, object), granule_of(h, object) + 1, 64);
 	__atomic_store_n(header_of(object), type, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&h->lock);
 	list_push(h, &h->large, first);

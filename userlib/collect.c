@@ -183,12 +183,14 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 	event_send(h, EBBGC_EVENT_CYCLE_END, heap_bytes(h), NULL);
 }
 
-/* Lock held.  Epochs go on between cycles. */
+/* Lock held.  Epochs go on between cycles, and so do hints. */
 static void wait_wanted(struct ebbgc_heap *h)
 {
-	uint64_t ns = location_wait(h);
+	uint64_t ns = location_wait(h), hints_ns = hints_wait(h);
 	struct timespec until;
 
+	if (hints_ns && hints_ns < ns)
+		ns = hints_ns;
 	if (!ns) {
 		pthread_cond_wait(&h->wanted, &h->lock);
 		return;
@@ -201,6 +203,7 @@ static void wait_wanted(struct ebbgc_heap *h)
 		return;
 	pthread_mutex_unlock(&h->lock);
 	location_look(h);
+	hints_between(h);
 	pthread_mutex_lock(&h->lock);
 }
 

@@ -118,6 +118,19 @@ enum {
 	 * them, before those that the program uses.
 	 */
 	EBBGC_COLD = 1 << 4,
+	/*
+	 * EBBGC_MEMLINER, with ebbd: what the program faults on is marked next, and work that is
+	 * parked on the page woken, at once.  Needs no barrier of loads; nothing happens without
+	 * ebbd.  Not with EBBGC_INCOGNITO (-EINVAL): the collector's own faults are to be told
+	 * from the program's.
+	 */
+	EBBGC_ARRIVALS = 1 << 5,
+	/*
+	 * EBBGC_MEMLINER, with ebbd, also between cycles: what is referred to from a page that the
+	 * program has just faulted on, and is out, is read ahead, at most 64 pages a time.
+	 * Implies EBBGC_EXACT; not with EBBGC_INCOGNITO.
+	 */
+	EBBGC_HINTS = 1 << 6,
 };
 
 /* Who tells which pages are in memory; what the kernel lacks is replaced by the next one. */
@@ -226,7 +239,7 @@ EBBGC_API void ebbgc_options_init(struct ebbgc_options *options);
  *	mode=concurrent|stop|memliner  sizing=fixed|growable  growth=REAL
  *	max, min, budget=BYTES[KMG]  markers, depth, delta, epoch, scan=N  delays=N:N:N
  *	residency=pagemap_scan|pagemap|mincore|simulated
- *	exact, park, cold, drop, incognito, lock, check
+ *	exact, park, cold, drop, incognito, arrivals, hints, lock, check
  *
  * -EINVAL, and nothing is changed, for anything else.
  */
@@ -617,6 +630,12 @@ struct ebbgc_stats {
 	uint64_t scans, scan_total_ns;	/* of residency */
 	uint64_t dropped_bytes;		/* EBBGC_DROP: told the kernel to be garbage */
 	uint64_t cooled_pages;		/* EBBGC_COLD: told the kernel to be unused */
+
+	/* EBBGC_ARRIVALS, EBBGC_HINTS. */
+	uint64_t arrivals_shared;	/* 1 if ebbd tells of faults, else 0 */
+	uint64_t arrivals, arrivals_lost;	/* faults in this heap; of the process, not seen */
+	uint64_t arrived_objects;	/* marked because the program faulted on them */
+	uint64_t hint_calls, hinted_pages;	/* read ahead for the program */
 };
 
 /* Copies the figures; size is sizeof(*stats), so that later versions may append.  Any thread. */

@@ -14,15 +14,12 @@
 struct epoch {
 	enum ebbgc_epoch_source source;
 	const uint64_t *shared;		/* EBBGC_EPOCH_EBBD */
-	void *map;
-	size_t map_bytes;
 	uint64_t own;			/* EBBGC_EPOCH_OWN; atomic */
 	uint64_t churn;			/* pages changed in this epoch */
 };
 
-/* Asks ebbd's control socket once; waits for its answer for at most a fifth of a second. */
-void epoch_open(struct epoch *e);
-void epoch_close(struct epoch *e);
+/* With ebbd's counter, or NULL. */
+void epoch_open(struct epoch *e, const uint64_t *shared);
 
 /* EBBGC_EPOCH_OWN: `changed` of `pages` pages did; an epoch ends at `percent` of them. */
 void epoch_churn(struct epoch *e, uint64_t changed, uint64_t pages, unsigned int percent);

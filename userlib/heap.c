@@ -49,8 +49,10 @@ static int options_take(struct ebbgc_options *to, const struct ebbgc_options *fr
 		to->markers = MARKERS_MAX;
 	/* Bitmaps of pages have no broken word. */
 	to->max_bytes = (to->max_bytes + 4 * REGION_SIZE - 1) & -(4 * REGION_SIZE);
-	if (to->features & EBBGC_PARK)
+	if (to->features & (EBBGC_PARK | EBBGC_HINTS))
 		to->features |= EBBGC_EXACT;
+	if ((to->features & EBBGC_INCOGNITO) && (to->features & (EBBGC_ARRIVALS | EBBGC_HINTS)))
+		return -EINVAL;
 	for (size_t i = 0; i < 3; i++)
 		if (to->delays[i] >= WORK_FORCED)
 			return -EINVAL;
@@ -99,6 +101,7 @@ int ebbgc_heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap)
 		return r ? r : -EAGAIN;
 	}
 	h->pid = getpid();
+	h->park.pidfd = -1;
 	h->bytes = h->options.max_bytes;
 	pthread_mutex_init(&h->lock, NULL);
 	pthread_mutex_init(&h->marker.lock, NULL);

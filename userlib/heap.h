@@ -12,11 +12,13 @@
 
 #include <pthread.h>
 #include <sys/types.h>
+#include "arrivals.h"
 #include "ebbgc.h"
 #include "epoch.h"
 #include "notes.h"
 #include "park.h"
 #include "residency.h"
+#include "share.h"
 #include "work.h"
 
 #define GRANULE_SHIFT 4
@@ -185,6 +187,8 @@ struct ebbgc_heap {
 
 	/* Where objects are: memliner, or EBBGC_DROP. */
 	struct residency residency;
+	struct share share;
+	struct arrivals arrivals;
 	struct epoch epoch;
 	uint64_t tag;			/* the epoch's stamp, in place; written under lock */
 	bool stamped;			/* it has not always been 0; lock */
@@ -243,6 +247,17 @@ static inline bool bit_set(uint64_t *bits, size_t i)
 	if (__atomic_load_n(&bits[i >> 6], __ATOMIC_RELAXED) & bit)
 		return false;
 	return !(__atomic_fetch_or(&bits[i >> 6], bit, __ATOMIC_RELAXED) & bit);
+}
+
+/* Who sees a bit that was published sees what was written before. */
+static inline void bits_publish(uint64_t *word, uint64_t bits)
+{
+	__atomic_fetch_or(word, bits, __ATOMIC_RELEASE);
+}
+
+static inline bool bit_published(const uint64_t *bits, size_t i)
+{
+	return __atomic_load_n(&bits[i >> 6], __ATOMIC_ACQUIRE) >> (i & 63) & 1;
 }
 
 static inline bool kind_is_leaf(uint8_t kind)
@@ -370,7 +385,9 @@ void finalizers_destroy(struct ebbgc_heap *h);
 bool ephemerons_step(struct ebbgc_heap *h);
 void weak_clear(struct ebbgc_heap *h);
 
-/* memliner.c: world stopped. */
+/* memliner.c.  Arrivals: marks, wakes and hints by them; during marking, any tracer. */
+void memliner_arrivals(struct tracer *t);
+/* World stopped. */
 void memliner_begin(struct ebbgc_heap *h);
 void memliner_count(struct ebbgc_heap *h);	/* into stats */
 

@@ -24,8 +24,12 @@ int location_create(struct ebbgc_heap *h)
 	pthread_mutex_init(&h->look_lock, NULL);
 	if (h->options.mode != EBBGC_MEMLINER)
 		return 0;
+	if (stamping(h) || (h->options.features & (EBBGC_ARRIVALS | EBBGC_HINTS)))
+		share_open(&h->share);
 	if (stamping(h))
-		epoch_open(&h->epoch);
+		epoch_open(&h->epoch, h->share.epoch);
+	if (h->options.features & (EBBGC_ARRIVALS | EBBGC_HINTS))
+		arrivals_open(&h->arrivals, h->share.arrivals);
 	if (h->epoch.source == EBBGC_EPOCH_EBBD)
 		return 0;
 	return residency_open(&h->residency, h->options.residency, h->base, h->bytes);
@@ -33,7 +37,7 @@ int location_create(struct ebbgc_heap *h)
 
 void location_destroy(struct ebbgc_heap *h)
 {
-	epoch_close(&h->epoch);
+	share_close(&h->share);
 	residency_close(&h->residency);
 }
 
@@ -64,7 +68,8 @@ uint64_t location_wait(const struct ebbgc_heap *h)
 {
 	uint64_t now = now_ns(), at = __atomic_load_n(&h->look_at, __ATOMIC_RELAXED);
 
-	if (h->options.mode != EBBGC_MEMLINER || (exact(h) && !h->marking))
+	/* Between cycles nobody asks where pages are but hints. */
+	if (h->options.mode != EBBGC_MEMLINER || (exact(h) && !h->marking && !hints_wait(h)))
 		return 0;
 	return at > now ? at - now : 1;
 }

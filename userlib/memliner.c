@@ -108,6 +108,63 @@ static void memliner_add(struct tracer *t, uint64_t work)
 	work_push(t, work & ~WORK_FORCED);
 }
 
+/* The program has just touched it: true if it was not marked. */
+static bool red(struct tracer *t, uint64_t object)
+{
+	uint8_t kind = t->heap->kinds[region_of(t->heap, object)];
+	bool fresh;
+
+	if (kind_is_leaf(kind))
+		return mark_now(t, object, kind);
+	t->hops = 0;
+	t->explore_left = EXPLORE_MAX;
+	fresh = trace_now(t, object);
+	t->explore_left = 0;
+	return fresh;
+}
+
+static void page_is_in(struct tracer *t, uint64_t address)
+{
+	struct ebbgc_heap *h = t->heap;
+
+	if (h->options.features & EBBGC_EXACT)
+		residency_touched(&h->residency, page_of(h, address));
+	if (h->options.features & EBBGC_PARK)
+		park_wake(t, page_of(h, address));
+}
+
+/* What the program faults on it touches without a note, too. */
+static void arrived(struct tracer *t, const struct arrival *a)
+{
+	struct ebbgc_heap *h = t->heap;
+	uint64_t object;
+
+	if (a->collectors || !(h->options.features & EBBGC_ARRIVALS))
+		return;
+	/* What is new was marked before its slot was seen to be taken. */
+	object = object_containing(h, a->address);
+	/* Its first page, which the fault need not have been on, may be out. */
+	if (object && !((h->options.features & EBBGC_EXACT) && location_far(h, object)))
+		t->counts.arrived += red(t, object);
+}
+
+void memliner_arrivals(struct tracer *t)
+{
+	struct ebbgc_heap *h = t->heap;
+	struct hints hints = { .count = 0 };
+	struct arrival a;
+
+	while (arrivals_next(h, &a)) {
+		page_is_in(t, a.address);
+		/* Before tracing: reading takes its time. */
+		if (!a.collectors && (h->options.features & EBBGC_HINTS)) {
+			hints_add(h, &hints, a.address);
+			hints_send(h, &hints);
+		}
+		arrived(t, &a);
+	}
+}
+
 /*
  * What the program touches is in memory, so it and what lies around it is traced at once.  At
  * *noting_at more of it is asked for.
@@ -123,21 +180,11 @@ static void red_pass(struct tracer *t, uint64_t *noting_at)
 	}
 
 	while ((object = notes_next(h))) {
-		uint8_t kind = h->kinds[region_of(h, object)];
-
-		if (h->options.features & EBBGC_EXACT)
-			residency_touched(&h->residency, page_of(h, object));
-		if (h->options.features & EBBGC_PARK)
-			park_wake(t, page_of(h, object));
-		if (kind_is_leaf(kind)) {
-			t->counts.red += mark_now(t, object, kind);
-			continue;
-		}
-		t->hops = 0;
-		t->explore_left = EXPLORE_MAX;
-		t->counts.red += trace_now(t, object);
-		t->explore_left = 0;
+		page_is_in(t, object);
+		t->counts.red += red(t, object);
 	}
+	if (arrivals_waiting(&h->arrivals))
+		memliner_arrivals(t);
 }
 
 static bool parked(const struct ebbgc_heap *h)
@@ -198,6 +245,7 @@ void memliner_begin(struct ebbgc_heap *h)
 	h->marker.order = location_scarce(h) ? &order_memliner : &order_depth_first;
 	h->marker.late = h->marker.order->marks_late;
 	notes_clear(h);
+	arrivals_clear(&h->arrivals);
 	h->park.idle = 0;
 	h->park.cursor = 0;
 	h->park.asked_count = h->park.traced_count = 0;
@@ -221,6 +269,7 @@ void memliner_count(struct ebbgc_heap *h)
 		s->fetch_calls += c->fetch_calls;
 		s->fetched_pages += c->fetched;
 		s->cooled_pages += c->cooled;
+		s->arrived_objects += c->arrived;
 	}
 }
 

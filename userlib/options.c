@@ -145,7 +145,8 @@ static int set_plain(struct ebbgc_options *o, const char *key)
 {
 	static const struct word features[] = {
 		{ "exact", EBBGC_EXACT }, { "park", EBBGC_PARK }, { "drop", EBBGC_DROP },
-		{ "incognito", EBBGC_INCOGNITO }, { "cold", EBBGC_COLD }, { 0 },
+		{ "incognito", EBBGC_INCOGNITO }, { "cold", EBBGC_COLD },
+		{ "arrivals", EBBGC_ARRIVALS }, { "hints", EBBGC_HINTS }, { 0 },
 	};
 	unsigned int feature;
 

@@ -12,6 +12,7 @@
 #define PAGE_WORDS (PAGE_BYTES / GRANULE / 64)
 #define NAP_MIN_NS 1000000u
 #define NAP_MAX_NS 20000000u
+#define NAP_ARRIVALS_NS 200000u	/* between two looks at what has arrived */
 #define ARRIVE_NS 50000u
 #define ARRIVE_TRIES 40		/* 2 ms, and what waking up takes */
 
@@ -30,14 +31,14 @@ int park_create(struct ebbgc_heap *h)
 	struct park *p = &h->park;
 
 	pthread_mutex_init(&p->lock, NULL);
-	p->pidfd = -1;
+	if (h->options.features & (EBBGC_PARK | EBBGC_HINTS))
+		p->pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
 	if (!(h->options.features & EBBGC_PARK))
 		return 0;
 	p->objects = map_pages(object_bytes(h));
 	p->pages = map_pages(page_bitmap_bytes(h));
 	if (!p->objects || !p->pages)
 		return -ENOMEM;
-	p->pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
 	return 0;
 }
 
@@ -49,8 +50,9 @@ void park_destroy(struct ebbgc_heap *h)
 		munmap(p->objects, object_bytes(h));
 	if (p->pages)
 		munmap(p->pages, page_bitmap_bytes(h));
-	if (p->objects && p->pidfd >= 0)
+	if (p->pidfd >= 0)
 		close(p->pidfd);
+	p->pidfd = -1;
 	p->objects = p->pages = NULL;
 }
 
@@ -136,35 +138,46 @@ void park_look(struct tracer *t)
 	wake_all(t);
 }
 
-static void nap(struct ebbgc_heap *h)
+/* False if there is something to do before the time is up: what has arrived. */
+static bool nap(struct tracer *t)
 {
-	uint64_t ns = location_wait(h);
+	struct ebbgc_heap *h = t->heap;
+	uint64_t ns = location_wait(h), slice;
 	struct timespec time = { 0 };
 
-	time.tv_nsec = ns < NAP_MIN_NS ? NAP_MIN_NS : ns > NAP_MAX_NS ? NAP_MAX_NS : (long)ns;
-	nanosleep(&time, NULL);
+	ns = ns < NAP_MIN_NS ? NAP_MIN_NS : ns > NAP_MAX_NS ? NAP_MAX_NS : ns;
+	slice = h->arrivals.ring ? NAP_ARRIVALS_NS : ns;
+	for (; ns; ns -= slice) {
+		if (slice > ns)
+			slice = ns;
+		time.tv_nsec = (long)slice;
+		nanosleep(&time, NULL);
+		if (arrivals_waiting(&h->arrivals))
+			memliner_arrivals(t);
+		if (t->depth)
+			return false;
+	}
+	return true;
 }
 
-/* Pages in ascending order: one call if the kernel lets us, else one a run.  How many that took. */
-static size_t advise(struct tracer *t, const uint32_t *pages, unsigned int n, int advice)
+size_t pages_advise(struct ebbgc_heap *h, const uint32_t *pages, unsigned int n, int advice)
 {
-	struct park *p = &t->heap->park;
+	struct park *p = &h->park;
 	struct iovec runs[FETCH_PAGES];
 	size_t count = 0;
 
 	for (unsigned int i = 0; i < n; i++) {
-		char *at = t->heap->base + (size_t)pages[i] * PAGE_BYTES;
+		char *at = h->base + (size_t)pages[i] * PAGE_BYTES;
 
 		if (count && (char *)runs[count - 1].iov_base + runs[count - 1].iov_len == at)
 			runs[count - 1].iov_len += PAGE_BYTES;
 		else
 			runs[count++] = (struct iovec){ at, PAGE_BYTES };
 	}
-	if (p->pidfd >= 0) {
+	if (p->pidfd >= 0 && !__atomic_load_n(&p->one_by_one, __ATOMIC_RELAXED)) {
 		if (syscall(SYS_process_madvise, p->pidfd, runs, count, advice, 0) >= 0)
 			return 1;
-		close(p->pidfd);
-		p->pidfd = -1;
+		__atomic_store_n(&p->one_by_one, true, __ATOMIC_RELAXED);
 	}
 	for (size_t i = 0; i < count; i++)
 		madvise(runs[i].iov_base, runs[i].iov_len, advice);
@@ -216,11 +229,11 @@ static void fetch_step(struct tracer *t)
 	unsigned int n = next_batch(t->heap, pages);
 
 	if (n)
-		t->counts.fetch_calls += advise(t, pages, n, MADV_WILLNEED);
+		t->counts.fetch_calls += pages_advise(t->heap, pages, n, MADV_WILLNEED);
 	t->counts.fetched += n;
 	/* What the program uses of it is used again before it is reclaimed. */
 	if ((t->heap->options.features & EBBGC_COLD) && p->traced_count) {
-		advise(t, p->traced, p->traced_count, MADV_COLD);
+		pages_advise(t->heap, p->traced, p->traced_count, MADV_COLD);
 		t->counts.cooled += p->traced_count;
 	}
 	if (p->asked_count)
@@ -250,7 +263,11 @@ bool park_step(struct tracer *t)
 	else
 		fetch_step(t);
 	pthread_mutex_unlock(&p->lock);
-	if (sleepy)
-		nap(h);
+	/* A page that came in ends the wait, which then was not in vain. */
+	if (sleepy && !nap(t)) {
+		pthread_mutex_lock(&p->lock);
+		p->idle -= p->idle > 0;
+		pthread_mutex_unlock(&p->lock);
+	}
 	return true;
 }

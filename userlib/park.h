@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct ebbgc_heap;
@@ -27,7 +28,8 @@ struct park {
 	uint32_t asked[FETCH_PAGES];	/* pages on their way */
 	uint32_t traced[FETCH_PAGES];	/* pages whose work was taken in the last step */
 	unsigned int asked_count, traced_count;
-	int pidfd;			/* of this process; -1: one madvise() a run of pages */
+	int pidfd;			/* of this process, or -1 */
+	bool one_by_one;		/* atomic; the kernel wants one madvise() a run of pages */
 };
 
 int park_create(struct ebbgc_heap *h);
@@ -42,6 +44,12 @@ void park_wake(struct tracer *t, size_t page);
  * objects by the program's page faults, without a note.
  */
 void park_look(struct tracer *t);
+
+/*
+ * Gives the kernel advice about at most FETCH_PAGES pages of the heap in ascending order; by how
+ * many calls.  Any thread.
+ */
+size_t pages_advise(struct ebbgc_heap *h, const uint32_t *pages, unsigned int n, int advice);
 
 /*
  * For a tracer that has nothing else to do: wakes, waits or fetches, all a little.  False when

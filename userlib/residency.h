@@ -80,4 +80,13 @@ static inline void residency_touched(struct residency *r, size_t page)
 		__atomic_fetch_and(&r->out[page >> 6], ~bit, __ATOMIC_RELAXED);
 }
 
+/* Somebody has asked for the page to be read: it is on its way. */
+static inline void residency_asked(struct residency *r, size_t page)
+{
+	uint64_t bit = UINT64_C(1) << (page & 63);
+
+	if (__atomic_fetch_and(&r->out[page >> 6], ~bit, __ATOMIC_RELAXED) & bit)
+		__atomic_fetch_or(&r->cached[page >> 6], bit, __ATOMIC_RELAXED);
+}
+
 #endif

@@ -10,7 +10,8 @@ uint64_t object_containing(const struct ebbgc_heap *h, uint64_t word)
 	uint32_t region;
 	uint8_t kind;
 
-	if (address < base || address >= base + ((uint64_t)h->top << REGION_SHIFT))
+	if (address < base ||
+	    address >= base + ((uint64_t)__atomic_load_n(&h->top, __ATOMIC_RELAXED) << REGION_SHIFT))
 		return 0;
 	region = region_of(h, address);
 	kind = h->kinds[region];
@@ -28,7 +29,7 @@ uint64_t object_containing(const struct ebbgc_heap *h, uint64_t word)
 	} else if (!is_large(kind)) {
 		return 0;
 	}
-	if (!bit_test(h->allocated, granule_of(h, object)) || type_id(object) == TYPE_NONE)
+	if (!bit_published(h->allocated, granule_of(h, object)) || type_id(object) == TYPE_NONE)
 		return 0;
 	return object;
 }

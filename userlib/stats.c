@@ -92,6 +92,11 @@ void ebbgc_stats_get(ebbgc_heap_t *h, struct ebbgc_stats *stats, size_t size)
 	now.scans = __atomic_load_n(&h->residency.scans, __ATOMIC_RELAXED);
 	now.scan_total_ns = __atomic_load_n(&h->residency.scan_ns, __ATOMIC_RELAXED);
 	notes_count(h, &now.noted, &now.noted_lost);
+	now.arrivals_shared = h->arrivals.ring != NULL;
+	now.arrivals = __atomic_load_n(&h->arrivals.taken, __ATOMIC_RELAXED);
+	now.arrivals_lost = __atomic_load_n(&h->arrivals.lost, __ATOMIC_RELAXED);
+	now.hint_calls = __atomic_load_n(&h->arrivals.hint_calls, __ATOMIC_RELAXED);
+	now.hinted_pages = __atomic_load_n(&h->arrivals.hinted, __ATOMIC_RELAXED);
 	now.side_locked = h->side_locked * per_region;
 	pthread_mutex_unlock(&h->lock);
 	memset(stats, 0, size);

@@ -33,7 +33,7 @@ struct vector {
 
 /* Of one tracer in one cycle. */
 struct order_counts {
-	uint64_t red, explored, postponed, parked, woken, fetch_calls, fetched, cooled;
+	uint64_t red, explored, postponed, parked, woken, fetch_calls, fetched, cooled, arrived;
 };
 
 /* One per marking thread; the first is the coordinator's. */

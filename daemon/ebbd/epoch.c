@@ -108,5 +108,7 @@ int epoch_share(struct ebbd *d, struct json_object *request, struct json_object 
 	add_str(answer, "map", MAPS_DIR "/epochs");
 	add_int(answer, "slot", slot);
 	add_int(answer, "slots", EBB_MAX_EPOCH_SLOTS);
+	if (slot < EBB_MAX_ARRIVALS)
+		add_str(answer, "arrivals", MAPS_DIR "/arrivals");
 	return 0;
 }

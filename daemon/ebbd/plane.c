@@ -27,7 +27,7 @@
 /* What is pinned by name, and so the contract with bpftool and libebbgc. */
 static const char *const pinned_maps[] = {
 	"meta", "params", "counters", "cgroups", "prefetched", "procs", "devices", "policies",
-	"cgroup_stats", "epoch_slots", "epochs",
+	"cgroup_stats", "epoch_slots", "epochs", "arrivals",
 };
 
 uint64_t monotonic_ns(void)

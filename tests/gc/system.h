@@ -281,7 +281,8 @@ static void report(const char *path, double began, double ended)
 		FIELD(epoch); FIELD(noted); FIELD(noted_lost); FIELD(red_objects);
 		FIELD(explored_objects); FIELD(postponed); FIELD(parked_objects); FIELD(woken_objects);
 		FIELD(fetch_calls); FIELD(fetched_pages); FIELD(scans); FIELD(scan_total_ns);
-		FIELD(dropped_bytes); FIELD(cooled_pages);
+		FIELD(dropped_bytes); FIELD(cooled_pages); FIELD(arrivals_shared); FIELD(arrivals);
+		FIELD(arrivals_lost); FIELD(arrived_objects); FIELD(hint_calls); FIELD(hinted_pages);
 #undef FIELD
 		fprintf(f, ", \"epoch_source\": \"%s\", \"pause_p50_ns\": %lu, \"pause_p99_ns\": %lu}\n",
 			sources[s.epoch_source], (unsigned long)ebbgc_pause_quantile(heap, 0.5),

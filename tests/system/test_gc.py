@@ -8,6 +8,7 @@ import pytest
 
 import machine
 import parts
+from machine import wait_for
 from parts import ebbctl
 
 LIMIT = 32
@@ -75,6 +76,70 @@ def test_what_is_out_is_parked(ebbd, device, cgroup, tmp_path):
         assert told["fetched_pages"] >= told["fetch_calls"] > 0, residency
         results.add(result)
     assert len(results) == 1
+
+
+def test_faults_are_told(ebbd, device, cgroup, tmp_path):
+    """The road of an arrival: fault, BPF, the mapped ring, the collector; and of a hint back."""
+    c = cgroup(limit_mib=LIMIT)
+    # Nobody tells of a cgroup without a policy.
+    told, _ = run(c, tmp_path / "told.json", "mode=memliner,park,arrivals,hints", size=1000)
+    assert told["arrivals_shared"] == told["arrivals"] == told["hinted_pages"] == 0
+    ebbctl("policy", "attach", "none", c.path)
+    results, seen, arrived = set(), 0, 0
+    # The program may fault on nothing while a cycle marks, but not each time.
+    for options in ("park", "hints") + ("park,arrivals,hints",) * 5:
+        told, result = run(c, tmp_path / "told.json", f"mode=memliner,{options},growth=1.3",
+                           size=150000, rounds=2)
+        results.add(result)
+        shared = int("hints" in options)
+        assert told["arrivals_shared"] == shared and (told["arrivals"] > 0) == shared, options
+        assert (told["hinted_pages"] > 0) == shared, options
+        # With hints alone nothing is marked for them.
+        assert told["arrived_objects"] == 0 or "arrivals" in options, options
+        seen += told["arrivals"] + told["arrivals_lost"]
+        arrived += told["arrived_objects"]
+        if arrived:
+            break
+    assert len(results) == 1
+    assert arrived > 0
+    # No more than ebbd counts, of the program and its collector.
+    s = parts.stats(c)
+    assert 0 < seen <= s["misses"] + s["hits"] + s["late"]
+
+
+def arrivals_head():
+    """How many faults have been told of the process with the first slot."""
+    done = subprocess.run(["/usr/sbin/bpftool", "-j", "map", "lookup", "pinned",
+                           str(machine.PINS / "maps" / "arrivals"), "key", "0", "0", "0", "0"],
+                          text=True, capture_output=True, check=True)
+    return json.loads(done.stdout)["formatted"]["value"]["head"]
+
+
+def test_faults_are_told_without_ebbd(ebbd, device, cgroup, logs, tmp_path):
+    """What tells of misses is pinned: it outlives ebbd, and its successor takes it over."""
+    c = cgroup(limit_mib=40)
+    ebbctl("policy", "attach", "none", c.path)
+    program = subprocess.Popen(
+        [KV, "-n", "200000", "-r", "200"], stdout=subprocess.DEVNULL,
+        env={**os.environ, "EBBGC_OPTIONS": "mode=memliner,park,arrivals,hints,growth=1.3"},
+        preexec_fn=c.enter)
+    try:
+        wait_for(lambda: arrivals_head() > 100, 60, "faults before the kill")
+        ebbd.kill()
+        before = arrivals_head()
+        wait_for(lambda: arrivals_head() > before + 100, 60, "faults without ebbd")
+        successor = parts.Ebbd(logs / "successor.log")
+        try:
+            before = arrivals_head()
+            wait_for(lambda: arrivals_head() > before + 100, 60, "faults after the restart")
+            assert program.poll() is None
+        finally:
+            program.kill()
+            program.wait()
+            successor.stop()
+    finally:
+        program.kill()
+        program.wait()
 
 
 def test_collectors_are_known(ebbd, device, cgroup, tmp_path):

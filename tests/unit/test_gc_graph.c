@@ -6,12 +6,14 @@
 #include <pthread.h>
 #include <sched.h>
 #include "gc_test.h"
+#include "heap.h"
 
 #define THREADS 3
 #define ROOTS 24
 #define SHARED 64
 
 struct world {
+	struct arrival_ring *ring;	/* NULL: nobody tells of faults */
 	ebbgc_heap_t *heap;
 	ebbgc_type_t node, refs, leaf;
 	ebbgc_ref_t shared;		/* a root range: an array that all threads store to */
@@ -37,21 +39,36 @@ static uint64_t stamp(ebbgc_ref_t r)
 	return (uint64_t)(uintptr_t)ebbgc_ptr(r) * 0x9e3779b97f4a7c15u;
 }
 
+/* As if the page had been out: what ebbd's BPF programs write. */
+static void fault(struct world *w, ebbgc_ref_t r)
+{
+	uint64_t n;
+
+	if (!w->ring)
+		return;
+	n = __atomic_fetch_add(&w->ring->head, 1, __ATOMIC_ACQ_REL);
+	__atomic_store_n(&w->ring->entry[n % ARRIVALS],
+			 n / ARRIVALS << ARRIVAL_ROUND |
+			 (r.bits & EBBGC_ADDRESS_MASK) >> ARRIVAL_SHIFT, __ATOMIC_RELEASE);
+}
+
 static ebbgc_ref_t new_node(struct world *w, ebbgc_mutator_t *m)
 {
 	ebbgc_ref_t r = ebbgc_alloc(m, w->node);
 
 	assert_false(ebbgc_is_null(r));
+	fault(w, r);
 	node_of(r)->value = stamp(r);
 	return r;
 }
 
 /* Follows a random path and checks each node on it; returns the last. */
-static ebbgc_ref_t wander(ebbgc_mutator_t *m, ebbgc_ref_t r, uint64_t *s)
+static ebbgc_ref_t wander(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t r, uint64_t *s)
 {
 	for (int i = 0; i < 20; i++) {
 		ebbgc_ref_t to;
 
+		fault(w, r);
 		assert_int_equal(node_of(r)->value, stamp(r));
 		to = ebbgc_load(m, r, next(s) & 1 ? &node_of(r)->left : &node_of(r)->right);
 		if (ebbgc_is_null(to))
@@ -78,12 +95,12 @@ static void step(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t *roots, uint64
 		break;
 	case 5:
 		if (!ebbgc_is_null(roots[a]))
-			roots[b] = wander(m, roots[a], s);
+			roots[b] = wander(w, m, roots[a], s);
 		break;
 	case 6: case 7:
 		if (ebbgc_is_null(roots[a]))
 			break;
-		at = wander(m, roots[a], s);
+		at = wander(w, m, roots[a], s);
 		/* Moves a subgraph: the only path to it may be the local variable for a while. */
 		expected = ebbgc_load(m, at, &node_of(at)->left);
 		ebbgc_store(m, at, &node_of(at)->left, EBBGC_NULL);
@@ -111,7 +128,7 @@ static void step(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t *roots, uint64
 			ebbgc_fill(m, w->shared, &shared->slots[c / 2], roots[a], 3);
 		}
 		/* Bulk that dies at once, of every size. */
-		ebbgc_alloc_length(m, w->leaf, next(s) % 64 == 0 ? 100000 : next(s) % 4000);
+		fault(w, ebbgc_alloc_length(m, w->leaf, next(s) % 64 == 0 ? 100000 : next(s) % 4000));
 		break;
 	}
 	if (next(s) % 64 == 0)
@@ -158,6 +175,13 @@ static void random_program(const char *options, uint64_t seed)
 	ebbgc_mutator_t *m;
 
 	w.heap = checked_heap_with(options, 64 << 20);
+	if (strstr(options, "arrivals")) {
+		w.ring = calloc(1, sizeof(*w.ring));
+		assert_non_null(w.ring);
+		pthread_mutex_lock(&w.heap->lock);
+		arrivals_open(&w.heap->arrivals, w.ring);
+		pthread_mutex_unlock(&w.heap->lock);
+	}
 	assert_int_equal(ebbgc_type_register(w.heap, &node_layout, &w.node), 0);
 	assert_int_equal(ebbgc_type_register(w.heap, &refs_layout, &w.refs), 0);
 	assert_int_equal(ebbgc_type_register(w.heap, &leaf, &w.leaf), 0);
@@ -184,7 +208,10 @@ static void random_program(const char *options, uint64_t seed)
 	assert_int_equal(s.live_bytes, 0);
 	assert_int_equal(ebbgc_roots_remove(m, &w.shared), 0);
 	ebbgc_detach(m);
+	/* A cycle that never waits may be over before another thread has run. */
+	assert_true(!strstr(options, "arrivals,hints") || s.arrivals > 0);
 	assert_int_equal(ebbgc_heap_destroy(w.heap), 0);
+	free(w.ring);
 }
 
 static void random_programs(void **state)
@@ -209,6 +236,8 @@ int main(void)
 		PROGRAMS("mode=memliner,exact,residency=simulated,delays=3:3:3"),
 		PROGRAMS("mode=memliner,park,residency=simulated,drop"),
 		PROGRAMS("mode=memliner,park,drop,depth=0"),
+		PROGRAMS("mode=memliner,arrivals"),
+		PROGRAMS("mode=memliner,park,arrivals,hints,residency=simulated,drop"),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

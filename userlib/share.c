@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include "arrivals.h"
+#include "share.h"
+
+#define SOCKET_PATH "/run/ebb/control.sock"
+#define ANSWER_MS 200
+#define ANSWER_BYTES 4096
+#define PATH_BYTES 256
+
+/* ebbd's answer, one line of JSON that it wrote itself. */
+struct answer {
+	char map[PATH_BYTES];		/* pinned BPF array of 64-bit counters, mappable */
+	char arrivals[PATH_BYTES];	/* likewise, of struct arrival_ring; "": none for this slot */
+	unsigned int slot, slots;
+};
+
+/* The number after "key":, or false. */
+static int number_of(const char *text, const char *key, unsigned int *value)
+{
+	char quoted[32];
+	const char *p;
+
+	snprintf(quoted, sizeof(quoted), "\"%s\":", key);
+	p = strstr(text, quoted);
+	return p && sscanf(p + strlen(quoted), " %u", value) == 1;
+}
+
+/* The string after "key":, or false. */
+static int path_of(const char *text, const char *key, char path[PATH_BYTES])
+{
+	char quoted[32];
+	const char *p;
+	size_t n = 0;
+
+	snprintf(quoted, sizeof(quoted), "\"%s\":", key);
+	p = strstr(text, quoted);
+	p = p ? strchr(p + strlen(quoted), '"') : NULL;
+	if (!p)
+		return 0;
+	/* A solidus may be escaped. */
+	for (p++; *p && *p != '"' && n < PATH_BYTES - 1; p++)
+		if (*p != '\\')
+			path[n++] = *p;
+	path[n] = '\0';
+	return *p == '"';
+}
+
+static int answer_parse(const char *text, struct answer *a)
+{
+	if (!path_of(text, "map", a->map) || !number_of(text, "slot", &a->slot) ||
+	    !number_of(text, "slots", &a->slots) || a->slot >= a->slots)
+		return -EPROTO;
+	if (!path_of(text, "arrivals", a->arrivals))
+		a->arrivals[0] = '\0';
+	return 0;
+}
+
+static int ask(struct answer *a)
+{
+	struct timeval patience = { 0, ANSWER_MS * 1000 };
+	struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = SOCKET_PATH };
+	char text[ANSWER_BYTES];
+	ssize_t n;
+	size_t got = 0;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), r = -EPROTO;
+
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	n = snprintf(text, sizeof(text), "{\"verb\":\"epoch.share\",\"pid\":%d}\n", (int)getpid());
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) ||
+	    send(fd, text, (size_t)n, MSG_NOSIGNAL) != n) {
+		r = -errno;
+		goto out;
+	}
+	while (got < sizeof(text) - 1) {
+		n = recv(fd, text + got, sizeof(text) - 1 - got, 0);
+		if (n <= 0)
+			break;
+		got += (size_t)n;
+		if (memchr(text, '\n', got))
+			break;
+	}
+	text[got] = '\0';
+	if (strstr(text, "\"ok\":true") || strstr(text, "\"ok\": true"))
+		r = answer_parse(text, a);
+out:
+	close(fd);
+	return r;
+}
+
+/*
+ * BPF_OBJ_GET of <linux/bpf.h>; a descriptor or -errno.  A map that is opened read-only cannot
+ * be mapped: the kernel takes such a mapping for a private one.
+ */
+static int object_get(const char *path)
+{
+	struct {
+		uint64_t pathname;
+		uint32_t bpf_fd, file_flags;
+	} attr = { .pathname = (uint64_t)(uintptr_t)path };
+	long fd = syscall(SYS_bpf, 7 /* BPF_OBJ_GET */, &attr, sizeof(attr));
+
+	return fd < 0 ? -errno : (int)fd;
+}
+
+/* NULL if it cannot be had. */
+static void *map_shared(const char *path, size_t bytes, size_t offset)
+{
+	int fd = object_get(path);
+	void *map;
+
+	if (fd < 0)
+		return NULL;
+	map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, (off_t)offset);
+	close(fd);
+	return map == MAP_FAILED ? NULL : map;
+}
+
+void share_open(struct share *s)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct answer a;
+
+	*s = (struct share){ 0 };
+	if (ask(&a))
+		return;
+	s->epochs_bytes = (a.slots * sizeof(uint64_t) + page - 1) / page * page;
+	s->epochs = map_shared(a.map, s->epochs_bytes, 0);
+	if (s->epochs)
+		s->epoch = (const uint64_t *)s->epochs + a.slot;
+	/* Other processes' faults are not mapped. */
+	if (a.arrivals[0] && page == sizeof(struct arrival_ring))
+		s->arrivals = map_shared(a.arrivals, page, a.slot * page);
+}
+
+void share_close(struct share *s)
+{
+	if (s->epochs)
+		munmap(s->epochs, s->epochs_bytes);
+	if (s->arrivals)
+		munmap((void *)s->arrivals, sizeof(*s->arrivals));
+	*s = (struct share){ 0 };
+}
