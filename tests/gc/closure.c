@@ -10,7 +10,6 @@
 
 #define CHAIN 16		/* vertices */
 #define SHORTCUTS 2		/* of a vertex, besides the edge to the next one */
-#define PART 1000		/* vertices in one array */
 
 struct vertex {
 	ref edges;		/* vertices */
@@ -26,13 +25,6 @@ struct path {
 static struct type vertex_type = { .name = "vertex", .size = sizeof(struct vertex), .bitmap = 1 };
 static struct type path_type = { .name = "path", .size = sizeof(struct path), .bitmap = 3 };
 
-static ref vertex_at(ctx c, ref parts, size_t i)
-{
-	ref part = LOAD(c, parts, &((struct refs *)PTR(parts))->at[i / PART]);
-
-	return LOAD(c, part, &((struct refs *)PTR(part))->at[i % PART]);
-}
-
 /* Members of a chain are as far apart as can be. */
 static size_t place(size_t chain, size_t member, size_t chains)
 {
@@ -46,13 +38,10 @@ static void build(ctx c, ref parts, size_t chains, uint64_t *seed)
 
 	ROOTS(c, slots, 3);
 	for (size_t i = 0; i < n; i++) {
-		if (i % PART == 0) {
-			slots[1] = refs_new(c, n - i < PART ? n - i : PART);
-			STORE(c, parts, &((struct refs *)PTR(parts))->at[i / PART], slots[1]);
-		}
-		slots[2] = object_new(c, &vertex_type);
-		((struct vertex *)PTR(slots[2]))->id = i;
-		STORE(c, slots[1], &((struct refs *)PTR(slots[1]))->at[i % PART], slots[2]);
+		ref v = object_new(c, &vertex_type);
+
+		((struct vertex *)PTR(v))->id = i;
+		parts_put(c, slots[0], i, v);
 	}
 	for (size_t i = 0; i < n; i++) {
 		size_t member = i / chains, later = CHAIN - 1 - member;
@@ -65,10 +54,10 @@ static void build(ctx c, ref parts, size_t chains, uint64_t *seed)
 		for (size_t j = 0; j < 1 + SHORTCUTS; j++) {
 			size_t hop = j ? 1 + next_random(seed) % later : 1;
 
-			STORE(c, slots[1], &edges->at[j], vertex_at(c, slots[0],
+			STORE(c, slots[1], &edges->at[j], parts_at(c, slots[0],
 			      place(i % chains, member + hop, chains)));
 		}
-		slots[2] = vertex_at(c, slots[0], i);
+		slots[2] = parts_at(c, slots[0], i);
 		STORE(c, slots[2], &((struct vertex *)PTR(slots[2]))->edges, slots[1]);
 	}
 	UNROOT(c);
@@ -123,7 +112,7 @@ static uint64_t closure(ctx c, ref parts, size_t n)
 			POLL(c);
 			p = PTR(slots[3]);
 			from = p->from;
-			v = vertex_at(c, slots[0], p->to);
+			v = parts_at(c, slots[0], p->to);
 			slots[4] = LOAD(c, v, &((struct vertex *)PTR(v))->edges);
 			for (size_t j = 0; !IS_NULL(slots[4]) && j < 1 + SHORTCUTS; j++) {
 				struct refs *edges = PTR(slots[4]);
@@ -146,7 +135,7 @@ static double work(ctx c, unsigned int thread)
 	double sum = 0;
 
 	ROOTS(c, parts, 1);
-	parts[0] = refs_new(c, (n + PART - 1) / PART);
+	parts[0] = parts_new(c, n);
 	build(c, parts[0], chains, &seed);
 	built(c);
 	for (unsigned int i = 0; i < rounds; i++) {

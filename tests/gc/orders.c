@@ -11,7 +11,6 @@
 #define NEAR 64			/* most orders are that near to the middle */
 #define QUANTITY 100
 #define MEMO 64			/* bytes that come with an order */
-#define PART 1000		/* slots in one array */
 
 enum side { BUY, SELL };
 
@@ -55,26 +54,6 @@ static void put(ctx c, ref table, size_t i, ref value)
 	STORE(c, table, &((struct refs *)PTR(table))->at[i], value);
 }
 
-static ref parted_at(ctx c, ref parts, size_t i)
-{
-	return at(c, at(c, parts, i / PART), i % PART);
-}
-
-static void parted_put(ctx c, ref parts, size_t i, ref value)
-{
-	put(c, at(c, parts, i / PART), i % PART, value);
-}
-
-static void parted_new(ctx c, ref *result, size_t n)
-{
-	*result = refs_new(c, (n + PART - 1) / PART);
-	for (size_t i = 0; i < n; i += PART) {
-		ref part = refs_new(c, PART);
-
-		put(c, *result, i / PART, part);
-	}
-}
-
 static void book_new(ctx c, struct book *b, size_t slots)
 {
 	b->slots = slots;
@@ -88,8 +67,8 @@ static void book_new(ctx c, struct book *b, size_t slots)
 			put(c, b->roots[LEVELS + side], i, level);
 		}
 	}
-	parted_new(c, &b->roots[SLOTS], slots);
-	parted_new(c, &b->roots[TRADES], slots / 8 + 1);
+	b->roots[SLOTS] = parts_new(c, slots);
+	b->roots[TRADES] = parts_new(c, slots / 8 + 1);
 }
 
 static void book_remove(ctx c, struct book *b, ref order)
@@ -110,7 +89,7 @@ static void book_remove(ctx c, struct book *b, ref order)
 	/* A trade may keep it; what lies beside it is none of its business then. */
 	STORE(c, order, &o->older, NONE);
 	STORE(c, order, &o->younger, NONE);
-	parted_put(c, b->roots[SLOTS], o->slot, NONE);
+	parts_put(c, b->roots[SLOTS], o->slot, NONE);
 }
 
 static void book_rest(ctx c, struct book *b, ref order)
@@ -126,7 +105,7 @@ static void book_rest(ctx c, struct book *b, ref order)
 	else
 		STORE(c, youngest, &((struct order *)PTR(youngest))->younger, order);
 	STORE(c, level, &l->youngest, order);
-	parted_put(c, b->roots[SLOTS], o->slot, order);
+	parts_put(c, b->roots[SLOTS], o->slot, order);
 	if (o->side == BUY ? o->price > b->best[BUY] : o->price < b->best[SELL])
 		b->best[o->side] = o->price;
 }
@@ -164,7 +143,7 @@ static void trade(ctx c, struct book *b, ref taker, ref maker)
 	t->left -= d->quantity;
 	m->left -= d->quantity;
 	b->checksum = b->checksum * 31 + d->price * QUANTITY + d->quantity;
-	parted_put(c, b->roots[TRADES], b->traded % (b->slots / 8 + 1), made);
+	parts_put(c, b->roots[TRADES], b->traded % (b->slots / 8 + 1), made);
 	b->traded += d->quantity;
 }
 
@@ -229,14 +208,14 @@ static void check_memo(ctx c, ref order)
 static void operate(ctx c, struct book *b, uint64_t *seed)
 {
 	size_t slot = next_random(seed) % b->slots;
-	ref order = parted_at(c, b->roots[SLOTS], slot);
+	ref order = parts_at(c, b->roots[SLOTS], slot);
 
 	if (IS_NULL(order)) {
 		submit(c, b, slot, seed);
 		return;
 	}
 	POLL(c);
-	order = parted_at(c, b->roots[SLOTS], slot);
+	order = parts_at(c, b->roots[SLOTS], slot);
 	check_memo(c, order);
 	b->cancelled[((struct order *)PTR(order))->side] += ((struct order *)PTR(order))->left;
 	book_remove(c, b, order);
@@ -269,7 +248,7 @@ static void check_book(ctx c, struct book *b)
 		       "quantities do not add up");
 	}
 	for (size_t i = 0; i < b->slots; i++)
-		taken += !IS_NULL(parted_at(c, b->roots[SLOTS], i));
+		taken += !IS_NULL(parts_at(c, b->roots[SLOTS], i));
 	expect(orders == taken, "slots and levels disagree");
 	expect(IS_NULL(best_of(c, b, BUY)) || IS_NULL(best_of(c, b, SELL)) ||
 	       b->best[BUY] < b->best[SELL], "bid and ask cross");
@@ -284,7 +263,7 @@ static double work(ctx c, unsigned int thread)
 	ROOTS(c, b.roots, 4);
 	book_new(c, &b, n);
 	for (size_t i = 0; i < n; i += 2)
-		if (IS_NULL(parted_at(c, b.roots[SLOTS], i)))
+		if (IS_NULL(parts_at(c, b.roots[SLOTS], i)))
 			submit(c, &b, i, &seed);
 	built(c);
 	for (size_t i = 0; i < n * rounds; i++)

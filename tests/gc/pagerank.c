@@ -35,39 +35,21 @@ static double unbox(ref r)
 	return ((struct box *)PTR(r))->value;
 }
 
-/* The vertex at index i; vertices are in arrays of PART, as one object of millions is not usual. */
-#define PART 1000
-
-static ref part_of(ctx c, ref parts, size_t i)
-{
-	return LOAD(c, parts, &((struct refs *)PTR(parts))->at[i / PART]);
-}
-
-static ref vertex_at(ctx c, ref parts, size_t i)
-{
-	ref part = part_of(c, parts, i);
-
-	return LOAD(c, part, &((struct refs *)PTR(part))->at[i % PART]);
-}
-
 static void build_vertices(ctx c, ref parts, size_t n)
 {
-	ref slots[4] = { parts, NONE, NONE, NONE };
+	ref slots[2] = { parts, NONE };
 
-	ROOTS(c, slots, 4);
+	ROOTS(c, slots, 2);
 	for (size_t i = 0; i < n; i++) {
 		struct vertex *v;
+		ref rank;
 
-		if (i % PART == 0) {
-			slots[1] = refs_new(c, n - i < PART ? n - i : PART);
-			STORE(c, parts, &((struct refs *)PTR(parts))->at[i / PART], slots[1]);
-		}
-		slots[2] = object_new(c, &vertex_type);
-		STORE(c, slots[1], &((struct refs *)PTR(slots[1]))->at[i % PART], slots[2]);
-		slots[3] = box_new(c, 1.0 / (double)n);
-		v = PTR(slots[2]);
+		slots[1] = object_new(c, &vertex_type);
+		rank = box_new(c, 1.0 / (double)n);
+		v = PTR(slots[1]);
 		v->id = i;
-		STORE(c, slots[2], &v->rank, slots[3]);
+		STORE(c, slots[1], &v->rank, rank);
+		parts_put(c, slots[0], i, slots[1]);
 	}
 	UNROOT(c);
 }
@@ -84,11 +66,11 @@ static void build_edges(ctx c, ref parts, size_t n, uint64_t *seed)
 		for (size_t j = 0; j < degree; j++) {
 			/* Most edges lead to few vertices. */
 			double u = next_unit(seed);
-			ref to = vertex_at(c, parts, (size_t)((double)n * u * u * u) % n);
+			ref to = parts_at(c, parts, (size_t)((double)n * u * u * u) % n);
 
 			STORE(c, slots[1], &((struct refs *)PTR(slots[1]))->at[j], to);
 		}
-		slots[2] = vertex_at(c, parts, i);
+		slots[2] = parts_at(c, parts, i);
 		STORE(c, slots[2], &((struct vertex *)PTR(slots[2]))->edges, slots[1]);
 	}
 	UNROOT(c);
@@ -110,7 +92,7 @@ static void iterate(ctx c, ref parts, size_t n)
 
 	ROOTS(c, slots, 3);
 	for (size_t i = 0; i < n; i++) {
-		slots[1] = vertex_at(c, parts, i);
+		slots[1] = parts_at(c, parts, i);
 		slots[2] = box_new(c, leak);
 		STORE(c, slots[1], &((struct vertex *)PTR(slots[1]))->next, slots[2]);
 	}
@@ -120,7 +102,7 @@ static void iterate(ctx c, ref parts, size_t n)
 		double share;
 
 		POLL(c);
-		slots[1] = vertex_at(c, parts, i);
+		slots[1] = parts_at(c, parts, i);
 		v = PTR(slots[1]);
 		slots[2] = LOAD(c, slots[1], &v->edges);
 		edges = PTR(slots[2]);
@@ -132,7 +114,7 @@ static void iterate(ctx c, ref parts, size_t n)
 		struct vertex *v;
 
 		POLL(c);
-		slots[1] = vertex_at(c, parts, i);
+		slots[1] = parts_at(c, parts, i);
 		v = PTR(slots[1]);
 		STORE(c, slots[1], &v->rank, LOAD(c, slots[1], &v->next));
 	}
@@ -147,14 +129,14 @@ static double work(ctx c, unsigned int thread)
 	double sum = 0, odd = 0;
 
 	ROOTS(c, parts, 1);
-	parts[0] = refs_new(c, (n + PART - 1) / PART);
+	parts[0] = parts_new(c, n);
 	build_vertices(c, parts[0], n);
 	build_edges(c, parts[0], n, &seed);
 	built(c);
 	for (unsigned int i = 0; i < rounds; i++)
 		iterate(c, parts[0], n);
 	for (size_t i = 0; i < n; i++) {
-		ref v = vertex_at(c, parts[0], i);
+		ref v = parts_at(c, parts[0], i);
 		double rank = unbox(LOAD(c, v, &((struct vertex *)PTR(v))->rank));
 
 		expect(((struct vertex *)PTR(v))->id == i, "a vertex is not where it was put");

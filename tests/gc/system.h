@@ -162,6 +162,41 @@ static inline ref doubles_new(ctx c, size_t n)
 	return leaf_new(c, n * sizeof(double));
 }
 
+/*
+ * References by index in arrays of PART, as one object of millions is not usual: an array of
+ * arrays, to begin with of null references.  @parts is in a root of the caller's.
+ */
+#define PART 1000
+
+static inline ref parts_new(ctx c, size_t n)
+{
+	ref slots[1] = { NONE };
+
+	ROOTS(c, slots, 1);
+	slots[0] = refs_new(c, (n + PART - 1) / PART);
+	for (size_t i = 0; i < n; i += PART) {
+		ref part = refs_new(c, n - i < PART ? n - i : PART);
+
+		STORE(c, slots[0], &((struct refs *)PTR(slots[0]))->at[i / PART], part);
+	}
+	UNROOT(c);
+	return slots[0];
+}
+
+static inline ref parts_at(ctx c, ref parts, size_t i)
+{
+	ref part = LOAD(c, parts, &((struct refs *)PTR(parts))->at[i / PART]);
+
+	return LOAD(c, part, &((struct refs *)PTR(part))->at[i % PART]);
+}
+
+static inline void parts_put(ctx c, ref parts, size_t i, ref value)
+{
+	ref part = LOAD(c, parts, &((struct refs *)PTR(parts))->at[i / PART]);
+
+	STORE(c, part, &((struct refs *)PTR(part))->at[i % PART], value);
+}
+
 static inline void expect(bool right, const char *what)
 {
 	if (right)

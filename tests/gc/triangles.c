@@ -9,7 +9,6 @@
 #include "system.h"
 
 #define CLIQUE 10
-#define PART 1000		/* vertices in one array */
 
 struct vertex {
 	ref edges, found;
@@ -28,13 +27,6 @@ struct box {
 static struct type vertex_type = { .name = "vertex", .size = sizeof(struct vertex), .bitmap = 3 };
 static struct type edge_type = { .name = "edge", .size = sizeof(struct edge), .bitmap = 3 };
 static struct type box_type = { .name = "box", .size = sizeof(struct box) };
-
-static ref vertex_at(ctx c, ref parts, size_t i)
-{
-	ref part = LOAD(c, parts, &((struct refs *)PTR(parts))->at[i / PART]);
-
-	return LOAD(c, part, &((struct refs *)PTR(part))->at[i % PART]);
-}
 
 /* Members of a clique lie apart: their places are a permutation of 0 .. n - 1. */
 static size_t place(size_t member, size_t n)
@@ -57,11 +49,11 @@ static void add_edge(ctx c, ref parts, size_t from, size_t to)
 
 	ROOTS(c, slots, 3);
 	slots[2] = object_new(c, &edge_type);
-	slots[1] = vertex_at(c, slots[0], from);
+	slots[1] = parts_at(c, slots[0], from);
 	v = PTR(slots[1]);
 	e = PTR(slots[2]);
 	e->id = to;
-	INIT(&e->to, vertex_at(c, slots[0], to));
+	INIT(&e->to, parts_at(c, slots[0], to));
 	at = LOAD(c, slots[1], &v->edges);
 	while (!IS_NULL(at) && ((struct edge *)PTR(at))->id > to) {
 		before = at;
@@ -83,26 +75,23 @@ static void join(ctx c, ref parts, size_t a, size_t b)
 
 static void build(ctx c, ref parts, size_t n)
 {
-	ref slots[3] = { parts, NONE, NONE };
+	ref slots[1] = { parts };
 
-	ROOTS(c, slots, 3);
+	ROOTS(c, slots, 1);
 	for (size_t i = 0; i < n; i++) {
-		if (i % PART == 0) {
-			slots[1] = refs_new(c, n - i < PART ? n - i : PART);
-			STORE(c, parts, &((struct refs *)PTR(parts))->at[i / PART], slots[1]);
-		}
-		slots[2] = object_new(c, &vertex_type);
-		((struct vertex *)PTR(slots[2]))->id = i;
-		STORE(c, slots[1], &((struct refs *)PTR(slots[1]))->at[i % PART], slots[2]);
+		ref v = object_new(c, &vertex_type);
+
+		((struct vertex *)PTR(v))->id = i;
+		parts_put(c, slots[0], i, v);
 	}
 	for (size_t first = 0; first < n; first += CLIQUE) {
 		size_t end = first + CLIQUE < n ? first + CLIQUE : n;
 
 		for (size_t a = first; a < end; a++)
 			for (size_t b = a + 1; b < end; b++)
-				join(c, parts, place(a, n), place(b, n));
+				join(c, slots[0], place(a, n), place(b, n));
 		if (end < n)
-			join(c, parts, place(end - 1, n), place(end, n));
+			join(c, slots[0], place(end - 1, n), place(end, n));
 	}
 	UNROOT(c);
 }
@@ -137,7 +126,7 @@ static uint64_t count(ctx c, ref parts, size_t n)
 		uint64_t here = 0;
 		ref at, box;
 
-		slots[1] = vertex_at(c, slots[0], i);
+		slots[1] = parts_at(c, slots[0], i);
 		at = LOAD(c, slots[1], &((struct vertex *)PTR(slots[1]))->edges);
 		for (; !IS_NULL(at); at = LOAD(c, at, &((struct edge *)PTR(at))->next)) {
 			struct edge *e = PTR(at);
@@ -150,7 +139,7 @@ static uint64_t count(ctx c, ref parts, size_t n)
 		STORE(c, slots[1], &((struct vertex *)PTR(slots[1]))->found, box);
 	}
 	for (size_t i = 0; i < n; i++) {
-		ref v = vertex_at(c, slots[0], i);
+		ref v = parts_at(c, slots[0], i);
 
 		sum += ((struct box *)PTR(LOAD(c, v, &((struct vertex *)PTR(v))->found)))->value;
 		POLL(c);
@@ -169,7 +158,7 @@ static double work(ctx c, unsigned int thread)
 	(void)thread;
 	truth += rest > 2 ? rest * (rest - 1) * (rest - 2) / 6 : 0;
 	ROOTS(c, parts, 1);
-	parts[0] = refs_new(c, (n + PART - 1) / PART);
+	parts[0] = parts_new(c, n);
 	build(c, parts[0], n);
 	built(c);
 	for (unsigned int i = 0; i < rounds; i++) {
