@@ -70,6 +70,12 @@ MODES = (
     Mode("ebb-unnoted", "mode=memliner,park,drop,lock"),
     Mode("ebb+cold", "mode=memliner,park,cold,drop,lock", ""),
     Mode("ebb+scan20", "mode=memliner,park,drop,lock,scan=20", ""),
+    # What the program faults on, told by ebbd: with the barrier's notes, instead of them, and with
+    # what it refers to read ahead.
+    Mode("ebb+arrivals", "mode=memliner,park,arrivals,drop,lock", ""),
+    Mode("ebb-unnoted+arrivals", "mode=memliner,park,arrivals,drop,lock"),
+    Mode("ebb+hints", "mode=memliner,park,arrivals,hints,drop,lock", ""),
+    Mode("ebb-unnoted+hints", "mode=memliner,park,arrivals,hints,drop,lock"),
     # Nobody waits for the program to bring in what is parked.
     Mode("ebb+eager", "mode=memliner,park,drop,lock,delays=0:0:0", ""),
     Mode("bdwgc", None, "-bdwgc"),
@@ -77,6 +83,8 @@ MODES = (
     Mode("memliner+exact", "mode=memliner,exact", ""),
     Mode("memliner+park", "mode=memliner,park", ""),
     Mode("memliner+park+cold", "mode=memliner,park,cold", ""),
+    Mode("memliner+arrivals", "mode=memliner,arrivals", ""),
+    Mode("memliner+hints", "mode=memliner,hints", ""),
     Mode("concurrent+drop", "mode=concurrent,drop"),
     Mode("concurrent+lock", "mode=concurrent,lock"),
     Mode("concurrent+incognito", "mode=concurrent,incognito"),
@@ -170,7 +178,8 @@ def median(runs, source, key, scale=1):
 def params_of(program, percent, policy, peak, runs, device):
     told = ("epoch_source", "cycles", "epoch", "noted", "noted_lost", "red_objects",
             "explored_objects", "postponed", "parked_objects", "woken_objects", "fetched_pages",
-            "fetch_calls", "cooled_pages", "stalls", "remarks", "scans", "mutator_cpu_seconds")
+            "fetch_calls", "cooled_pages", "stalls", "remarks", "scans", "mutator_cpu_seconds",
+            "arrivals", "arrivals_lost", "arrived_objects", "hint_calls", "hinted_pages")
     p = {"program": program.name, "local_percent": percent, "policy": policy,
          "peak_mib": peak >> 20, "live_mib": number("MIB", 256), "threads": number("THREADS", 1),
          "markers": number("MARKERS", 1),
@@ -193,7 +202,7 @@ def swap_ins(run):
 
 
 def collector_misses(run):
-    """What it fetches in batches counts as missed."""
+    """What it fetches in batches counts as missed; what it reads ahead for the program is swap-ins."""
     return run.stats.get("gc_misses", 0) + run.told.get("fetched_pages", 0)
 
 
