@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # The demo and the benchmarks.  Knobs: RUNS=, MIB=, ONLY=, PERCENTS=, CPUS=, DONOR=, DELAYS=,
-# MODES=, POLICIES=, THREADS=, MARKERS=, ROUNDS=, FLOOR=, BESIDE= (tests/bench/README.md); of `bench`
-# ONLY=, SKIP= and FRESH=, of `bench-results` MACHINE=.
+# MODES=, POLICIES=, THREADS=, MARKERS=, ROUNDS=, FLOOR=, BESIDE=, AWAKE= (tests/bench/README.md);
+# of `bench` ONLY=, SKIP= and FRESH=, of `bench-results` MACHINE=.
 
 BENCH_PYTHON := $(PYTHON) -B
 export RUNS MIB ONLY PERCENTS CPUS DONOR DELAYS MODES POLICIES THREADS MARKERS ROUNDS FLOOR \
-	SKIP FRESH MACHINE BESIDE
+	SKIP FRESH MACHINE BESIDE AWAKE
 
 ifeq ($(GUEST),1)
 # What it runs and reads is made out here, where that takes seconds.

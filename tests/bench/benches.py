@@ -5,7 +5,7 @@ from dataclasses import dataclass
 BETTER = "baseline / ebb: right of 1 ebb is better"
 # What a run can be narrowed or widened with: tests/bench/README.md.
 KNOBS = ("ONLY", "RUNS", "MIB", "PERCENTS", "CPUS", "DONOR", "DELAYS", "MODES", "POLICIES",
-         "POLICY", "THREADS", "MARKERS", "ROUNDS", "FLOOR", "BESIDE", "SPIN", "KEEP")
+         "POLICY", "THREADS", "MARKERS", "ROUNDS", "FLOOR", "BESIDE", "SPIN", "KEEP", "AWAKE")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ ALL = (
           "method"),
     Bench("latency", 60, "from which device latency on does it pay?", "bench-latency",
           also=("miss_us",)),
-    Bench("apps", 150, "does ebb ever do harm?", "method", also=("coverage", "accuracy")),
+    Bench("apps", 150, "does ebb ever do harm?", "method",
+          also=("coverage", "accuracy", "awake")),
     Bench("advise", 160, "does what `ebbctl advise` says come true?", "bench-advise",
           "misses: predicted / measured; time: of the best policy / of the advised one"),
     Bench("prefetch", 180, "which policy finds which order, and what is it worth?",
