@@ -9,6 +9,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import tempfile
 import threading
 
 import pytest
@@ -42,7 +43,10 @@ def key(tmp_path):
 
 def run(program, *options):
     """A program that is to refuse: (exit status, what it says)."""
-    p = subprocess.run([BIN / program, *map(str, options)], capture_output=True, text=True, timeout=20)
+    # No other test's device has its name.
+    with tempfile.TemporaryDirectory(prefix="ebb-run-") as directory:
+        p = subprocess.run([BIN / program, *map(str, options)], capture_output=True, text=True,
+                           timeout=20, env={"EBB_RUN_DIR": directory, **os.environ})
     return p.returncode, p.stderr
 
 
