@@ -7,6 +7,7 @@
 
 #include "common/control.h"
 #include "common/files.h"
+#include "common/fnv.h"
 #include "common/paths.h"
 #include "donor_list.h"
 #include "wire/address.h"
@@ -188,12 +189,8 @@ bool donor_list_merge(struct donor_list *l, struct donor_list *fresh, uint64_t n
 /* FNV-1a, mixed so that near addresses end up far apart. */
 static uint64_t weight(const char *who, const char *address)
 {
-	const char *const parts[] = { who, "\n", address };
-	uint64_t h = 0xcbf29ce484222325;
+	uint64_t h = fnv1a(fnv1a(fnv1a(FNV1A_START, who), "\n"), address);
 
-	for (int i = 0; i < 3; i++)
-		for (const char *c = parts[i]; *c; c++)
-			h = (h ^ (uint8_t)*c) * 0x100000001b3;
 	h ^= h >> 33;
 	h *= 0xff51afd7ed558ccd;
 	return h ^ h >> 33;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/fnv.h"
 #include "ublk_control.h"
 
 #define COMMANDS 4
@@ -87,14 +88,9 @@ int ublk_control_do(struct ublk_control *c, uint32_t op, uint32_t dev, void *dat
 	return r ? r : ublk_control_result(c, timeout_ms);
 }
 
-/* FNV-1a. */
 uint64_t ublk_control_mark(const char *name)
 {
-	uint64_t hash = 0xcbf29ce484222325;
-
-	for (; *name; name++)
-		hash = (hash ^ (uint8_t)*name) * 0x100000001b3;
-	return hash;
+	return fnv1a(FNV1A_START, name);
 }
 
 int ublk_control_check(struct ublk_control *c, uint32_t dev, const char *name, int timeout_ms)
