@@ -356,6 +356,25 @@ class Device:
         """How it is: live and mapped bytes, slabs, copies, donors, ..."""
         return control(f"/run/ebb/devices/{self.name}.sock", "status")
 
+    def status_if_any(self):
+        """None from a server that dies while it answers."""
+        try:
+            return self.status()
+        except (OSError, ValueError):
+            return None
+
+    def successor(self, gone, seconds=30):
+        """The status from a server that is none of the processes @gone."""
+        return wait_for(lambda: (now := self.status_if_any()) and now["server"] not in gone and now,
+                        seconds, "a successor")
+
+    def status_with_standby(self):
+        """The same, also when there is no standby that has made itself ready."""
+        told = self.status_if_any()
+        if told and read(f"/proc/{told['standby']}/comm").strip() == "ebb-standby":
+            return told
+        return None
+
     def processes(self):
         """The holder, the server and its standby; without one of these the others go on."""
         told = self.status()

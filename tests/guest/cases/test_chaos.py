@@ -11,7 +11,6 @@ import time
 import parts
 from cluster import Checker
 from machine import wait_for
-from test_takeover import ready
 
 SECONDS = int(os.environ.get("EBB_SOAK_SECONDS", 30))
 SEED = int(os.environ.get("EBB_SOAK_SEED", 1))
@@ -53,7 +52,7 @@ def test_swapping_while_donors_fail(swap_lock, donor_factory, cgroup, logs):
             assert not checker.failed(), checker.failed()
             if rnd.random() < 0.3:
                 # Before the fault: the successor looks for its donors in the midst of it.
-                os.kill(wait_for(lambda: ready(device), 30, "a standby")["server"], signal.SIGKILL)
+                os.kill(wait_for(device.status_with_standby, 30, "a standby")["server"], signal.SIGKILL)
                 kills += 1
             donors.fault(rnd)
             faults += 1

@@ -26,20 +26,6 @@ SETUPS = [
 ]
 
 
-def ready(device):
-    """Its processes, when there is a standby that has made itself ready."""
-    told = status(device)
-    return told and machine.read(f"/proc/{told['standby']}/comm").strip() == "ebb-standby" and told
-
-
-def status(device):
-    """None from a server that dies while it answers."""
-    try:
-        return device.status()
-    except (OSError, ValueError):
-        return None
-
-
 @pytest.mark.parametrize("transport,options", SETUPS)
 def test_swapping_while_servers_die(swap_lock, donor_factory, cgroup, logs, tmp_path, transport, options):
     where = {"port": 7070} if transport == "tcp" else {"path": tmp_path / "donor.sock"}
@@ -53,7 +39,7 @@ def test_swapping_while_servers_die(swap_lock, donor_factory, cgroup, logs, tmp_
         wait_for(lambda: (device.used_kib() or 0) > 4 << 10, 60, "pages on the device")
         while time.monotonic() < end or kills < 5:
             assert not checker.failed(), checker.failed()
-            told = wait_for(lambda: ready(device), 30, "a standby")
+            told = wait_for(device.status_with_standby, 30, "a standby")
             both = kills % 5 == 4
             os.kill(told["server"], signal.SIGKILL)
             if both:
@@ -61,7 +47,7 @@ def test_swapping_while_servers_die(swap_lock, donor_factory, cgroup, logs, tmp_
                 os.kill(told["standby"], signal.SIGKILL)
             kills += 1
             gone = (told["server"], told["standby"] if both else 0)
-            wait_for(lambda: (now := status(device)) and now["server"] not in gone, 30, "a successor")
+            device.successor(gone)
             time.sleep(rnd.uniform(0.2, 3))
         told = checker.stop(timeout=240)
         assert told["bad"] == 0 and told["verified"] == told["pages"]
@@ -84,12 +70,11 @@ def test_everything_else_may_be_paged_out(swap_lock, donor_factory, cgroup, logs
     try:
         wait_for(lambda: (device.used_kib() or 0) > 4 << 10, 60, "pages on the device")
         for _ in range(5):
-            told = wait_for(lambda: ready(device), 30, "a standby")
+            told = wait_for(device.status_with_standby, 30, "a standby")
             page_out(1)
             page_out(os.getpid())
             os.kill(told["server"], signal.SIGKILL)
-            now = wait_for(lambda: (now := status(device)) and now["server"] != told["server"] and now, 30,
-                           "a successor")
+            now = device.successor([told["server"]])
             assert now["server"] == told["standby"]
             time.sleep(0.5)
             assert not checker.failed(), checker.failed()

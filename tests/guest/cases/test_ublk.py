@@ -178,11 +178,10 @@ def test_swapping_while_servers_die(needs_ublk, swap_lock, donor_factory, cgroup
         wait_for(lambda: (device.used_kib() or 0) > 4 << 10, 60, "pages on the device")
         while time.monotonic() < end:
             assert not checker.failed(), checker.failed()
-            told = wait_for(lambda: ready(device), 30, "a standby")
+            told = wait_for(device.status_with_standby, 30, "a standby")
             os.kill(told["server"], signal.SIGKILL)
             kills += 1
-            now = wait_for(lambda: (now := status(device)) and now["server"] != told["server"] and now,
-                           40, "a successor")
+            now = device.successor([told["server"]], 40)
             longest = max(longest, now["takeover_ms"])
             time.sleep(rnd.uniform(0.2, 2))
         told = checker.stop(timeout=240)
@@ -198,20 +197,6 @@ def test_swapping_while_servers_die(needs_ublk, swap_lock, donor_factory, cgroup
     assert not Path(device.block).exists()
 
 
-def ready(device):
-    """Its processes, when there is a standby that has made itself ready."""
-    told = status(device)
-    return told and machine.read(f"/proc/{told['standby']}/comm").strip() == "ebb-standby" and told
-
-
-def status(device):
-    """None from a server that dies while it answers."""
-    try:
-        return device.status()
-    except (OSError, ValueError):
-        return None
-
-
 def test_nobody_is_left(needs_ublk, donor_factory, cgroup, logs):
     """All processes dead: programs wait, until the device is aborted; then they get SIGBUS."""
     donor = donor_factory(port=7070, memory="128M", slab="1M")
@@ -221,7 +206,7 @@ def test_nobody_is_left(needs_ublk, donor_factory, cgroup, logs):
     checker = Checker(None, logs / "checker.log", ("--memory", MIB_USED, "--pause", 200), enter=c.enter)
     try:
         wait_for(lambda: (device.used_kib() or 0) > 4 << 10, 60, "pages on the device")
-        told = wait_for(lambda: ready(device), 30, "a standby")
+        told = wait_for(device.status_with_standby, 30, "a standby")
         for who in ("holder", "standby", "server"):
             os.kill(told[who], signal.SIGKILL)
         time.sleep(3)
