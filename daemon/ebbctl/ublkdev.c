@@ -6,18 +6,12 @@
 #include <unistd.h>
 
 #include "common/files.h"
-#include "common/paths.h"
 #include "swapd/ublk_control.h"
 #include "ublkdev.h"
 
 #define COMMAND_MS 5000
 /* Below the tags that ebb-swapd asks for: swapd/ublk.c. */
 #define REQUESTS "120"
-
-static void note_path(const char *name, char path[static PATH_MAX])
-{
-	snprintf(path, PATH_MAX, "%s/%s.ublk", ebb_device_dir(), name);
-}
 
 /* A note may be older than what has its number now. */
 static int number(const char *name, unsigned int *n)
@@ -26,7 +20,7 @@ static int number(const char *name, unsigned int *n)
 	struct ublk_control c;
 	int r;
 
-	note_path(name, path);
+	ublk_control_note(name, path);
 	if (file_read(path, text, sizeof(text)) <= 0 || sscanf(text, "%u", n) != 1)
 		return -ENOENT;
 	r = ublk_control_open(&c);
@@ -101,7 +95,7 @@ int ublk_remove(const char *name, struct error *e)
 	char path[PATH_MAX];
 	int r = command(name, UBLK_U_CMD_DEL_DEV, e);
 
-	note_path(name, path);
+	ublk_control_note(name, path);
 	if (!r)
 		unlink(path);
 	return r;

@@ -209,7 +209,7 @@ static void try_to_stop(struct device_control *c)
 		return;
 	}
 	s->frontend->where(s, where, sizeof(where));
-	log_warn("device %s: not stopped: %s is %s; swapoff, losetup -d, then try again",
+	log_warn("device %s: not stopped: %s is %s; swapoff (and losetup -d of its loop device, if it has one), then try again",
 		 s->options.name, where, r == -EBUSY ? "in use" : strerror(-r));
 }
 

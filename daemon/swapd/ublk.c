@@ -27,7 +27,6 @@
 #include "common/cleanup.h"
 #include "common/files.h"
 #include "common/log.h"
-#include "common/paths.h"
 #include "frontend.h"
 #include "shared.h"
 #include "swapd.h"
@@ -78,12 +77,6 @@ static size_t requests_size(void)
 static uint32_t device(const struct swapd *s)
 {
 	return s->shared->ublk - 1;
-}
-
-/* Who comes when all processes are dead finds the device by this. */
-static void note_path(const struct swapd *s, char path[static PATH_MAX])
-{
-	snprintf(path, PATH_MAX, "%s/%s.ublk", ebb_device_dir(), s->options.name);
 }
 
 /* --- requests and answers ---------------------------------------------------------- */
@@ -345,7 +338,7 @@ static int ublk_begin(struct swapd *s, struct error *e)
 		return fail_exit(e, EXIT_UNSUPPORTED, EOPNOTSUPP,
 				 "ublk: this kernel's devices do not outlive a server; use --frontend fuse");
 	}
-	note_path(s, path);
+	ublk_control_note(s->options.name, path);
 	snprintf(number, sizeof(number), "%u\n", info.dev_id);
 	r = file_replace(path, number);
 	if (!r)
@@ -432,7 +425,7 @@ static void delete(struct swapd *s)
 		r = ublk_control_do(&c, UBLK_U_CMD_DEL_DEV, device(s), NULL, 0, 0, DELETE_MS);
 		ublk_control_close(&c);
 	}
-	note_path(s, path);
+	ublk_control_note(s->options.name, path);
 	/* -ETIME: it is deleted, and somebody has it open yet. */
 	if (!r || r == -ENODEV || r == -ETIME)
 		unlink(path);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/fnv.h"
+#include "common/paths.h"
 #include "ublk_control.h"
 
 #define COMMANDS 4
@@ -86,6 +88,11 @@ int ublk_control_do(struct ublk_control *c, uint32_t op, uint32_t dev, void *dat
 	int r = ublk_control_give(c, op, dev, data, length, word);
 
 	return r ? r : ublk_control_result(c, timeout_ms);
+}
+
+void ublk_control_note(const char *name, char path[static PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "%s/%s.ublk", ebb_device_dir(), name);
 }
 
 uint64_t ublk_control_mark(const char *name)

@@ -7,6 +7,7 @@
 #define EBB_UBLK_CONTROL_H
 
 #include <liburing.h>
+#include <limits.h>
 #include <linux/ublk_cmd.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
@@ -59,6 +60,9 @@ int ublk_control_result(struct ublk_control *c, int timeout_ms);
 /* Both: a command, and its result. */
 int ublk_control_do(struct ublk_control *c, uint32_t op, uint32_t dev, void *data,
 		    uint16_t length, uint64_t word, int timeout_ms);
+
+/* The file with the number of device @name: who comes when all processes are dead finds it by this. */
+void ublk_control_note(const char *name, char path[static PATH_MAX]);
 
 /*
  * What the kernel is given to keep with the block device of device @name
