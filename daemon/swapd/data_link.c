@@ -137,10 +137,12 @@ static int arrived(void *data, const struct wire_frame *f, void **payload)
 {
 	struct link_context *c = data;
 
-	*payload = c->d->link.small;
 	if (c->d->link.state == LINK_UP)
 		return c->d->transport->arrived(c->s, c->d, f, payload);
-	return wire_payload(f) <= sizeof(c->d->link.small) ? 0 : -EPROTO;
+	if (wire_payload(f) > sizeof(c->d->link.small))
+		return -EPROTO;
+	*payload = c->d->link.small;
+	return 0;
 }
 
 static int finished(void *data, const struct wire_frame *f)

@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "swapd/frontend.h"
 #include "swapd/outlook.h"
@@ -228,6 +230,36 @@ static void a_slab_behind_many_pages(void **state)
 	donor_lose(&s, &s.donors[0], "killed");
 	assert_int_equal(s.donors[0].legs_queued, 0);
 	assert_int_equal(answered, 300);
+	end();
+}
+
+/* Pages that nobody waits for, by a data connection, are written nowhere. */
+static void pages_that_nobody_asked_for(void **state)
+{
+	static const uint8_t pages[4 * PAGE] = { [0 ... 4 * PAGE - 1] = 0xaa };
+	struct wire_frame f = { .op = WIRE_READ, .direction = WIRE_REPLY, .tag = ~0ull,
+				.length = sizeof(pages) };
+	struct donor *d = &s.donors[0];
+	uint8_t header[WIRE_HEADER];
+	int pair[2];
+
+	begin(1, false);
+	d->transport = &transport_tcp;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+	assert_int_equal(data_link_init(&d->link, 1), 0);
+	d->link.state = LINK_UP;
+	d->link.fd = pair[0];
+	wire_build(header, &f);
+	assert_int_equal(write(pair[1], header, sizeof(header)), sizeof(header));
+	assert_int_equal(write(pair[1], pages, sizeof(pages)), sizeof(pages));
+	data_link_event(&s, d);
+	assert_int_equal(s.count->late_replies, 1);
+	assert_int_equal(d->state, DONOR_UP);
+	/* All that is behind the link in the entry would be, too. */
+	for (size_t i = 0; i < sizeof(d->rates); i++)
+		assert_int_equal(d->rates[i], 0);
+	data_link_free(&d->link);
+	close(pair[1]);
 	end();
 }
 
@@ -574,6 +606,7 @@ int main(void)
 		cmocka_unit_test(what_the_disk_sees),
 		cmocka_unit_test(nobody_is_forgiven),
 		cmocka_unit_test(a_write_outlives_its_donor),
+		cmocka_unit_test(pages_that_nobody_asked_for),
 		cmocka_unit_test(a_slab_behind_many_pages),
 		cmocka_unit_test(a_drain_to_a_slow_disk),
 		cmocka_unit_test(what_a_drain_comes_to),
