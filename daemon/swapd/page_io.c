@@ -413,11 +413,42 @@ static uint32_t lacking(const struct swapd *s, uint32_t page, uint32_t left, int
 	return n;
 }
 
+/* Whether the present run of @slot has a page that is at hand and nowhere else. */
+static bool is_last(const struct swapd *s, const struct slot *slot)
+{
+	uint32_t page = slot->first + slot->cursor;
+	int copy;
+
+	for (uint32_t i = 0; slot->fetched && i < slot->run; i++)
+		if (pages_source(s, page + i, &copy) == PAGE_NOWHERE)
+			return true;
+	return false;
+}
+
+/* The copy that was to be filled is no more; true when @slot has another, or waits for one. */
+static bool find_target(struct swapd *s, struct slot *slot)
+{
+	uint32_t index = slot->first / s->table.pages;
+	struct slab *slab = &s->table.slabs[index];
+
+	for (int c = 0; c < SLAB_COPIES; c++) {
+		if (slab->copy[c].state != COPY_MAPPED)
+			continue;
+		slot->copy = (uint8_t)c;
+		slot->serial = slab->copy[c].serial;
+		return true;
+	}
+	if (!slab->opening && !slab_copies(slab, COPY_MAPPING) &&
+	    !placing_open(s, index, now_ns()))
+		return false;
+	wait_for_slab(s, slab, slot);
+	return true;
+}
+
 static void fill_on(struct swapd *s, struct slot *slot)
 {
 	const struct slab *slab = slab_of_page(&s->table, slot->first);
 	bool rewrite = slot->copy == FILL_BACKUP;
-	const struct copy *target = rewrite ? NULL : &slab->copy[slot->copy];
 
 	while (slot->cursor < slot->count) {
 		uint32_t page = slot->first + slot->cursor;
@@ -425,9 +456,14 @@ static void fill_on(struct swapd *s, struct slot *slot)
 		enum page_source source;
 		int copy;
 
-		/* The copy that was to be filled is no more. */
-		if (target && (target->state != COPY_MAPPED || target->serial != slot->serial))
-			break;
+		if (!rewrite && (slab->copy[slot->copy].state != COPY_MAPPED ||
+				 slab->copy[slot->copy].serial != slot->serial)) {
+			if (!is_last(s, slot) || !find_target(s, slot))
+				break;
+			if (slot->wait == WAIT_SLAB)
+				return;
+			continue;
+		}
 		if (slot->fetched && rewrite) {
 			by_backup(s, slot);
 			return;

@@ -335,13 +335,14 @@ static void saved_in_the_last_moment(void **state)
 
 /*
  * A page is on its way to another donor, and nowhere else, when its own is lost: a read
- * waits for what comes of that.
+ * waits for what comes of that.  When the other is lost, too, it goes to whoever is there.
  */
 static void a_read_in_the_last_moment(void **state)
 {
+	enum { GOES_WELL, DIES, DIES_WITH_ANOTHER_THERE, CASES };
 	struct donor *from, *to;
 
-	for (int dies = 0; dies < 2; dies++) {
+	for (int other = 0; other < CASES; other++) {
 		begin(1, false);
 		request(SLOT_WRITE, 0, 4);
 		grant();
@@ -360,16 +361,21 @@ static void a_read_in_the_last_moment(void **state)
 		donor_lose(&s, from, "killed");
 		request(SLOT_READ, 0, 4);
 		assert_int_equal(answered, 1);
-		if (dies) {
+		if (other == DIES_WITH_ANOTHER_THERE)
+			from->state = DONOR_UP;
+		if (other != GOES_WELL)
 			donor_lose(&s, to, "killed");
-		} else {
-			reply(to);
+		if (other == DIES_WITH_ANOTHER_THERE) {
 			assert_int_equal(answered, 1);
-			reply(to);
+			grant();
+			to = from;
+		}
+		for (int i = 0; i < 3 && other != DIES; i++) {
+			assert_int_equal(answered, 1 + (i > 1));
 			reply(to);
 		}
 		assert_int_equal(answered, 3);
-		assert_int_equal(failed, dies ? 2 : 0);
+		assert_int_equal(failed, other == DIES ? 2 : 0);
 		assert_int_equal(s.slots.free_count, SLOT_COUNT);
 		end();
 	}
