@@ -17,8 +17,8 @@
 /* Slabs looked at in a tick. */
 #define SCAN 4096
 /*
- * Bytes of slabs asked for or given back in a tick: with a donor on this machine
- * that maps or unmaps them, 3 ms for 64 MiB in which no request is served.
+ * Bytes of slabs asked for in a tick, or given back to a donor on this machine: that maps
+ * or unmaps them, 3 ms for 64 MiB in which no request is served.  Others get a frame.
  */
 #define MOVED (256u << 20)
 /*
@@ -361,7 +361,17 @@ static bool to_disk(struct swapd *s, uint32_t index, uint64_t now)
 	return alone(s, index, c, REPAIR_TO_DISK);
 }
 
-/* What the slab at @index needs next; true when a copy was asked for or is given back. */
+/* Whether it takes time to give the slab back. */
+static bool in_reach(const struct swapd *s, const struct slab *slab)
+{
+	for (int c = 0; c < SLAB_COPIES; c++)
+		if (slab->copy[c].state == COPY_MAPPED &&
+		    s->donors[slab->copy[c].donor].transport->unmap_slab)
+			return true;
+	return false;
+}
+
+/* What the slab at @index needs next; true when that counts against MOVED. */
 static bool look_at(struct swapd *s, uint32_t index, uint64_t now)
 {
 	struct slab *slab = &s->table.slabs[index];
@@ -370,12 +380,15 @@ static bool look_at(struct swapd *s, uint32_t index, uint64_t now)
 	if (slab->jobs || slab->opening || slab_copies(slab, COPY_AWAY))
 		return false;
 	if (!slab->live) {
-		if (!slab_copies(slab, COPY_MAPPED))
+		if (!slab_copies(slab, COPY_MAPPED)) {
 			slab->idle_since = 0;
-		else if (!slab->idle_since)
+		} else if (!slab->idle_since) {
 			slab->idle_since = now;
-		else if (now - slab->idle_since >= EMPTY_FOR || leaver(s, index) >= 0)
-			return alone(s, index, 0, REPAIR_EMPTY);
+		} else if (now - slab->idle_since >= EMPTY_FOR || leaver(s, index) >= 0) {
+			bool takes_time = in_reach(s, slab);
+
+			return alone(s, index, 0, REPAIR_EMPTY) && takes_time;
+		}
 		return false;
 	}
 	slab->idle_since = 0;

@@ -602,9 +602,35 @@ static void a_donor_that_asks_too_often(void **state)
 	end();
 }
 
+/* However much a program had, what it frees is on its way back within 10 s. */
+static void memory_comes_back_in_time(void **state)
+{
+	uint64_t start = now_ns(), now = start;
+
+	begin(1, false);
+	s.options.slab = 64 << 20;
+	for (uint32_t i = 0; i < SLABS; i++) {
+		request(SLOT_WRITE, i * SLAB_PAGES, 1);
+		grant();
+	}
+	assert_int_equal(s.donors[0].copies + s.donors[1].copies, SLABS);
+	for (uint32_t i = 0; i < SLABS; i++)
+		request(SLOT_DISCARD, i * SLAB_PAGES, 1);
+	for (; now - start < 9 * SECOND; now += SECOND / 10) {
+		repair_tick(&s, now);
+		grant();
+	}
+	assert_int_equal(s.donors[0].copies + s.donors[1].copies, 0);
+	assert_int_equal(s.count->unmaps, SLABS);
+	assert_int_equal(failed, 0);
+	assert_int_equal(s.slots.free_count, SLOT_COUNT);
+	end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(memory_comes_back_in_time),
 		cmocka_unit_test(a_disk_that_recovers),
 		cmocka_unit_test(saved_in_the_last_moment),
 		cmocka_unit_test(a_read_in_the_last_moment),
