@@ -167,7 +167,11 @@ void placing_resume(struct swapd *s, struct donor *d)
 
 static void tell_unmappable(struct swapd *s, struct donor *d, int error)
 {
-	if (!count_get(&s->count->map_failures))
+	if (!count_get(&s->count->map_failures) && error == -EMFILE)
+		note(&s->notes, LOG_LVL_ERR,
+		     "donor %s: a slab cannot be taken: %s; raise LimitNOFILE=", d->address.text,
+		     strerror(-error));
+	else if (!count_get(&s->count->map_failures))
 		note(&s->notes, LOG_LVL_ERR,
 		     "donor %s: a slab cannot be mapped and locked: %s; run as root or raise LimitMEMLOCK=",
 		     d->address.text, strerror(-error));

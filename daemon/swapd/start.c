@@ -32,6 +32,8 @@
 
 #define NICE (-10)
 #define STACK_ROOM (512u << 10)
+/* Connections to MAX_DONORS, several each, what the frontend needs, and slabs on their way in. */
+#define DESCRIPTORS 4096
 /* Repair leaves so many slots to requests. */
 #define SLOTS_RESERVED 64
 #define STANDBY_LOOK_MS 1000
@@ -177,6 +179,22 @@ void swapd_ready(const struct swapd *s, int parent_fd)
 			log_warn("parent: %m");
 		close(parent_fd);
 	}
+}
+
+/*
+ * Where there is none left a donor that comes back is not connected, and a slab of one on
+ * this machine is not taken.
+ */
+static void allow_descriptors(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= DESCRIPTORS)
+		return;
+	limit.rlim_cur = limit.rlim_max < DESCRIPTORS ? limit.rlim_max : DESCRIPTORS;
+	if (setrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur < DESCRIPTORS)
+		log_warn("descriptors: %llu are allowed; with many donors raise LimitNOFILE= to %d",
+			 (unsigned long long)limit.rlim_cur, DESCRIPTORS);
 }
 
 /* What stands between a page fault and its page is killed last and runs first. */
@@ -362,6 +380,7 @@ int swapd_prepare(struct swapd *s, struct device_control *c, char **argv, struct
 	s->frontend = frontend_find(s->options.frontend);
 	s->orders.post_fd = s->orders.done_fd = -1;
 	c->listen_fd = c->stop_fd = -1;
+	allow_descriptors();
 	protect(s, argv);
 	serve_signals();
 	r = settle_paths(s, e);

@@ -48,6 +48,9 @@ static int shm_map_slab(struct swapd *s, struct donor *d, struct copy *copy)
 	size_t size = d->slab_size;
 	void *memory;
 
+	/* No fault of the donor's: what it lent before is as good as it was. */
+	if (fd == -EMFILE)
+		return fd;
 	if (fd < 0 || !is_slab(d, fd))
 		return -EPROTO;
 	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
 #include "stream.h"
 
 #define FLUSH_IOVECS 128
@@ -40,7 +41,7 @@ int stream_rx_init(struct stream_rx *rx, enum wire_side side)
 static void close_fds(struct stream_rx *rx)
 {
 	while (rx->fd_count)
-		close(rx->fds[--rx->fd_count]);
+		close_fdp(&rx->fds[--rx->fd_count]);
 }
 
 void stream_rx_reset(struct stream_rx *rx)
@@ -59,17 +60,32 @@ void stream_rx_free(struct stream_rx *rx)
 
 int stream_take_fd(struct stream_rx *rx)
 {
-	int fd = rx->fd_count ? rx->fds[0] : -1;
+	int fd = rx->fd_count ? rx->fds[0] : -ENODATA;
 
-	if (fd >= 0)
+	if (rx->fd_count)
 		memmove(rx->fds, rx->fds + 1, --rx->fd_count * sizeof(*rx->fds));
 	return fd;
 }
 
-/* Keeps the descriptors that came with @m; -EPROTO when there are too many. */
+/* Keeps @fd, or closes it and says -EPROTO: there are too many. */
+static int keep_fd(struct stream_rx *rx, int fd)
+{
+	if (rx->fd_count == STREAM_FDS) {
+		close_fdp(&fd);
+		return -EPROTO;
+	}
+	rx->fds[rx->fd_count++] = fd;
+	return 0;
+}
+
+/*
+ * Keeps the descriptors that came with @m; -EPROTO when there are too many.  One that
+ * the kernel could not give us leaves its place: those that follow are other frames'.
+ */
 static int keep_fds(struct stream_rx *rx, struct msghdr *m)
 {
-	int r = m->msg_flags & MSG_CTRUNC ? -EPROTO : 0;
+	size_t came = 0;
+	int r = 0;
 
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
 		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -80,14 +96,13 @@ static int keep_fds(struct stream_rx *rx, struct msghdr *m)
 			int fd;
 
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-			if (rx->fd_count < STREAM_FDS) {
-				rx->fds[rx->fd_count++] = fd;
-			} else {
-				close(fd);
+			came++;
+			if (keep_fd(rx, fd))
 				r = -EPROTO;
-			}
 		}
 	}
+	if (m->msg_flags & MSG_CTRUNC)
+		r = came ? -EPROTO : keep_fd(rx, -EMFILE);
 	return r;
 }
 

@@ -62,7 +62,7 @@ struct stream_rx {
 	uint32_t left;             /* payload bytes still to come */
 	bool busy;                 /* a frame arrived and is not finished */
 	bool takes_fds;            /* the connection may bring descriptors */
-	int fds[STREAM_FDS];       /* that came and were not taken, oldest first */
+	int fds[STREAM_FDS];       /* that came and were not taken, oldest first; or -EMFILE */
 	uint32_t fd_count;
 	const struct stream_io *io; /* NULL = the socket; until the next reset */
 	void *channel;
@@ -88,9 +88,9 @@ void stream_rx_reset(struct stream_rx *rx); /* for a new connection */
 void stream_rx_free(struct stream_rx *rx);
 
 /*
- * The descriptor that came with the frame at hand, now the caller's; -1 = none.
- * To be called in finished() of every frame that has one: they are told apart
- * by their order only.
+ * The descriptor that came with the frame at hand, now the caller's; -ENODATA = none
+ * came, -EMFILE = one was sent and this process could not have it.  To be called in
+ * finished() of every frame that has one: they are told apart by their order only.
  */
 int stream_take_fd(struct stream_rx *rx);
 

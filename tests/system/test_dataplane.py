@@ -4,6 +4,7 @@ ebb-swapd and ebb-donord by their file: what is written to DIR/swap is read back
 for byte, whatever happens to the donor.  No swap is on here, so donors may be killed.
 """
 import hashlib
+import itertools
 import json
 import mmap
 import os
@@ -319,6 +320,36 @@ def test_full_donor(world):
     assert told["slabs_mapped"] == 4
     assert told["pages_written_backup_only"] == 28 * 32
     assert told["donor_losses"] == 0
+
+
+@only_shm
+def test_a_slab_that_cannot_be_taken_costs_no_other(world):
+    """Without descriptors there is no copy more, and every copy that was there."""
+    donor, (usual, hard) = world.donor(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    try:
+        s = world.serve(donor, durability="none")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (usual, hard))
+    p = world.open(s)
+    p.write(0, os.urandom(PAGE))
+    pid = s.server
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    assert soft >= min(hard, 4096)
+    used = {int(fd) for fd in os.listdir(f"/proc/{pid}/fd")}
+    few = next(fd for fd in itertools.count() if fd not in used)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (few, hard))
+    with pytest.raises(OSError):
+        p.write(SLAB // PAGE, os.urandom(PAGE))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+    line = "a slab cannot be taken: Too many open files; raise LimitNOFILE="
+    wait_for(lambda: line in machine.read(s.log), 10, "a line in the log")
+    assert s.stats()["donor_losses"] == 0
+    assert p.read(0, 1) == p.model[:PAGE]
+    # The donor's next word is that it has room.
+    wait_for(lambda: s.status()["donors"][0]["free"] > 0, 10, "room at the donor")
+    p.write(SLAB // PAGE, os.urandom(PAGE))
+    p.check()
 
 
 def test_failing_backup_disk(world):

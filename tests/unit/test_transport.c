@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -558,6 +559,14 @@ static int order_finished(void *data, const struct wire_frame *f)
 	return 0;
 }
 
+static void pair_for_descriptors(struct stream_rx *rx, struct stream_tx *tx, int fd[static 2])
+{
+	assert_int_equal(stream_rx_init(rx, WIRE_AT_BORROWER), 0);
+	rx->takes_fds = true;
+	assert_int_equal(stream_tx_init(tx, 8), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
+}
+
 static void descriptors_come_with_their_frames(void **state)
 {
 	static const struct stream_rx_ops ops = { order_arrived, order_finished };
@@ -568,10 +577,7 @@ static void descriptors_come_with_their_frames(void **state)
 	struct arrival o = { .rx = &rx };
 	int fd[2], sent[2];
 
-	assert_int_equal(stream_rx_init(&rx, WIRE_AT_BORROWER), 0);
-	rx.takes_fds = true;
-	assert_int_equal(stream_tx_init(&tx, 8), 0);
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
+	pair_for_descriptors(&rx, &tx, fd);
 	for (int i = 0; i < 2; i++) {
 		sent[i] = memfd_create("x", 0);
 		assert_int_equal(ftruncate(sent[i], 100 + i), 0);
@@ -607,6 +613,44 @@ static void descriptors_come_with_their_frames(void **state)
 	stream_tx_free(&tx);
 }
 
+/* A descriptor that this process cannot have is known by its frame, and is no other frame's. */
+static void a_descriptor_too_many(void **state)
+{
+	static const struct stream_rx_ops ops = { order_arrived, order_finished };
+	struct wire_frame map = { .op = WIRE_MAP, .direction = WIRE_REPLY };
+	struct rlimit old, few;
+	struct stream_rx rx;
+	struct stream_tx tx;
+	struct arrival o = { .rx = &rx };
+	int fd[2], sent[2];
+
+	pair_for_descriptors(&rx, &tx, fd);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	for (int i = 0; i < 2; i++) {
+		few = old;
+		sent[i] = memfd_create("x", 0);
+		assert_int_equal(ftruncate(sent[i], 100 + i), 0);
+		stream_push_fd(&tx, &map, sent[i], 0);
+		assert_int_equal(stream_flush(&tx, fd[1], NULL, NULL), 0);
+		/* The lowest that is free is the first that is not allowed. */
+		few.rlim_cur = (rlim_t)dup(sent[i]);
+		close((int)few.rlim_cur);
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, i ? &old : &few), 0);
+		assert_int_equal(stream_receive(&rx, fd[0], 1 << 20, &ops, &o), 0);
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+		close(sent[i]);
+	}
+	assert_int_equal(o.count, 2);
+	assert_int_equal(o.fds[0], -EMFILE);
+	assert_int_equal(lseek(o.fds[1], 0, SEEK_END), 101);
+	assert_int_equal(stream_take_fd(&rx), -ENODATA);
+	close(o.fds[1]);
+	close(fd[0]);
+	close(fd[1]);
+	stream_rx_free(&rx);
+	stream_tx_free(&tx);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -616,6 +660,7 @@ int main(void)
 		cmocka_unit_test(a_gift_that_is_no_slab),
 		cmocka_unit_test(sockets_and_their_places),
 		cmocka_unit_test(descriptors_come_with_their_frames),
+		cmocka_unit_test(a_descriptor_too_many),
 	};
 
 	return cmocka_run_group_tests(tests, with_directory, without_directory);
