@@ -4,6 +4,7 @@
 #include <libaio.h>
 #include <limits.h>
 #include <linux/magic.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,14 +25,18 @@
 #define STACK (128u << 10)
 /*
  * Transfers under way.  What a disk takes from one at a time is its latency's
- * affair: with 1.5 ms, 600 writes a second; with 16 at a time 15,000.
+ * affair: with 1.5 ms, 600 writes a second; with 32 at a time 20,000.
  */
-#define DEPTH 16 /* of each lane */
+#define DEPTH 32 /* of each lane */
 /*
  * Bytes of writes under way, which a read that comes meanwhile waits for: enough for
  * 1 GB/s at 8 ms.
  */
 #define WRITING (8u << 20)
+/* The thread wakes for one write in so many; the disk has the others to do until then. */
+#define WAKE_EVERY 8
+/* Those that ended after the last one that wakes are looked for so often. */
+#define LOOK_MS 1
 
 /* What the thread sleeps for. */
 enum { AWAKE, SLEEPS_IDLE, SLEEPS_BUSY /* for the end of a transfer, and for reads */ };
@@ -41,6 +46,7 @@ struct transfer {
 	struct iovec iov[MERGE];
 	struct backup_lane *lane;
 	uint32_t job, count;  /* jobs from job on; none = free */
+	bool wakes;           /* its end is told by wake_fd */
 	uint32_t first, end;  /* pages */
 };
 
@@ -224,6 +230,7 @@ static void end_transfer(struct backup *b, struct transfer *io, int result)
 		io->lane->through[job % SLOT_COUNT] = true;
 	}
 	b->writing -= bytes_written(b, io);
+	b->wakers -= io->wakes;
 	io->count = 0;
 	b->in_flight--;
 }
@@ -256,13 +263,14 @@ static bool overlaps(const struct backup *b, const struct transfer *io)
 	return false;
 }
 
-/* What is gathered in @io goes to the disk; without asynchronous I/O it is done here. */
+/* What is gathered in @io is to go to the disk; without asynchronous I/O it is done here. */
 static void begin_transfer(struct backup *b, struct transfer *io)
 {
 	const struct slot *slot = job_slot(b, io->lane, io->job);
 	struct iocb *cb = &io->cb;
 
 	b->in_flight++;
+	io->wakes = false;
 	b->writing += bytes_written(b, io);
 	if (slot->kind == SLOT_ALONE) {
 		end_transfer(b, io, 0);
@@ -272,10 +280,47 @@ static void begin_transfer(struct backup *b, struct transfer *io)
 		io_prep_pwritev(cb, b->fd, io->iov, (int)io->count, (long long)io->first * 4096);
 	else
 		io_prep_preadv(cb, b->fd, io->iov, (int)io->count, (long long)io->first * 4096);
-	io_set_eventfd(cb, b->wake_fd);
 	cb->data = io;
-	if (!b->aio || io_submit(b->aio, 1, &cb) != 1)
+	if (b->aio)
+		b->ready[b->ready_count++] = cb;
+	else
 		end_transfer(b, io, -EAGAIN);
+}
+
+/*
+ * Whether the end of @io is to end the thread's sleep: of each read, of some writes, and
+ * of the last that are there (@last) if none of the others' does.
+ */
+static void choose_wake(struct backup *b, struct transfer *io, bool last)
+{
+	if (io->lane != &b->reads && ++b->silent < WAKE_EVERY && !(last && !b->wakers))
+		return;
+	if (io->lane != &b->reads)
+		b->silent = 0;
+	io_set_eventfd(&io->cb, b->wake_fd);
+	io->wakes = true;
+	b->wakers++;
+}
+
+/*
+ * What has been begun goes to the kernel in one call, so that the disk is told once of all
+ * of it: in a virtual machine that costs more than a page, and being woken does, too.
+ */
+static void submit_ready(struct backup *b)
+{
+	uint32_t done = 0;
+
+	for (uint32_t i = 0; i < b->ready_count; i++)
+		choose_wake(b, b->ready[i]->data, i + 1 == b->ready_count);
+	while (done < b->ready_count) {
+		int n = io_submit(b->aio, (long)(b->ready_count - done), b->ready + done);
+
+		if (n > 0)
+			done += (uint32_t)n;
+		else
+			end_transfer(b, b->ready[done++]->data, -EAGAIN);
+	}
+	b->ready_count = 0;
 }
 
 static struct transfer *free_transfer(struct backup *b, const struct backup_lane *l)
@@ -317,6 +362,7 @@ static void begin_jobs(struct backup *b)
 {
 	while (begin_next(b, &b->reads) || begin_next(b, &b->queue))
 		;
+	submit_ready(b);
 }
 
 static void end_transfers(struct backup *b)
@@ -341,6 +387,7 @@ static bool has_more(const struct backup_lane *l)
 static int sleep_a_while(struct backup *b)
 {
 	uint32_t how = b->in_flight ? SLEEPS_BUSY : SLEEPS_IDLE;
+	struct pollfd wake = { .fd = b->wake_fd, .events = POLLIN };
 	int r = 0;
 	uint64_t n;
 
@@ -348,6 +395,7 @@ static int sleep_a_while(struct backup *b)
 	/* Work handed over before the flag was seen has woken nobody. */
 	if (!(has_more(&b->reads) && free_transfer(b, &b->reads)) &&
 	    (b->in_flight || (!has_more(&b->queue) && !__atomic_load_n(&b->stop, __ATOMIC_SEQ_CST))) &&
+	    (b->wakers || !b->in_flight || poll(&wake, 1, LOOK_MS) > 0) &&
 	    read(b->wake_fd, &n, sizeof(n)) < 0 && errno != EINTR)
 		r = -errno;
 	__atomic_store_n(&b->sleeping, AWAKE, __ATOMIC_SEQ_CST);
@@ -418,7 +466,8 @@ int backup_start(struct backup *b, struct slots *slots, struct error *e)
 	if (b->wake_fd < 0 || b->done_fd < 0)
 		return fail(e, errno, "backup: eventfd: %m");
 	b->transfers = calloc(2 * DEPTH, sizeof(*b->transfers));
-	if (!b->transfers)
+	b->ready = calloc(2 * DEPTH, sizeof(struct iocb *));
+	if (!b->transfers || !b->ready)
 		return fail(e, ENOMEM, "backup: out of memory");
 	/* fs.aio-max-nr may be used up: then one at a time. */
 	if (io_setup(2 * DEPTH, &b->aio) < 0)
@@ -448,6 +497,8 @@ void backup_close(struct backup *b)
 	b->aio = NULL;
 	free(b->transfers);
 	b->transfers = NULL;
+	free(b->ready);
+	b->ready = NULL;
 	if (b->fd >= 0)
 		close(b->fd);
 	if (b->shared_fd >= 0)

@@ -44,7 +44,11 @@ struct backup {
 	struct backup_lane reads;
 	struct io_context *aio;   /* NULL = none: one transfer at a time */
 	struct transfer *transfers;
+	struct iocb **ready; /* thread: begun, and not with the kernel yet */
+	uint32_t ready_count;
 	uint32_t in_flight; /* thread: transfers */
+	uint32_t wakers;    /* thread: of these, those whose end is told by wake_fd */
+	uint32_t silent;    /* thread: writes since the last one of them */
 	uint64_t writing;   /* thread: bytes of those that write */
 	uint32_t sleeping;  /* the thread waits for wake_fd: enum in backup.c */
 	bool fresh;         /* loop: a read was handed over since the last kick */

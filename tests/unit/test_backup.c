@@ -282,7 +282,7 @@ static void a_read_overtakes_the_queue(void **state)
 		submit(SLOT_WRITE, i * EVERY, 1);
 	submit(SLOT_WRITE, 0, 2);
 	backup_kick(&q.b, 1);
-	wait_for_held(16);
+	wait_for_held(32);
 	/* Now it sleeps, for the end of one of them. */
 	usleep(20000);
 	submit(SLOT_READ, 400, 8);
@@ -297,7 +297,7 @@ static void a_read_overtakes_the_queue(void **state)
 	assert_int_equal(q.failed, 0);
 	/* It goes on, in the end. */
 	aio = AIO_WORKS;
-	for (uint32_t i = 0; i < 16; i++)
+	for (uint32_t i = 0; i < 32; i++)
 		assert_int_equal(io_submit(context_of_held, 1, &held[i]), 1);
 	settle(0);
 	assert_int_equal(q.reaped[0], WRITES + 1);
