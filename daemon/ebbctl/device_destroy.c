@@ -113,10 +113,25 @@ static int abort_fuse(unsigned int connection, struct error *e)
 	return r ? fail(e, r, "%s: %s; mount -t fusectl fusectl " CONNECTIONS, path, strerror(-r)) : 0;
 }
 
+static const char *const processes[] = { "ebb-standby", DEVICE_SERVER };
+
+/* A server that a unit of systemd started mounts in a namespace that is its own. */
+static bool find_connection(const char *name, unsigned int *connection)
+{
+	const char *mount = device_mount(name);
+	bool found = device_mounted(0, mount, connection);
+
+	for (int i = 0; !found && i < 2; i++) {
+		pid_t pid = process_find(processes[i], "--mount", mount);
+
+		found = pid && device_mounted(pid, mount, connection);
+	}
+	return found;
+}
+
 /* The kernel takes a device away from a server that is dead, not from one that hangs. */
 static int abort_ublk(const char *name, struct error *e)
 {
-	static const char *const processes[] = { "ebb-standby", DEVICE_SERVER };
 	const struct timespec tick = { .tv_nsec = 20000000 };
 
 	for (int i = 0, calm = 0; i < 200 && calm < 3; i++) {
@@ -149,7 +164,7 @@ static int run_abort(int argc, char **argv, void *options, struct error *e)
 	if (r)
 		return r;
 	is_ublk = !ublk_find(argv[0], ublk, sizeof(ublk));
-	if (!is_ublk && !device_mounted(device_mount(argv[0]), &minor))
+	if (!is_ublk && !find_connection(argv[0], &minor))
 		return fail_exit(e, EXIT_USAGE, ENOENT,
 				 "device %s: nothing is mounted at %s; see ebbctl device list", argv[0],
 				 device_mount(argv[0]));

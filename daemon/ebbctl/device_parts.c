@@ -64,12 +64,14 @@ int device_lock(struct error *e)
 	return TAKE_FD(fd);
 }
 
-bool device_mounted(const char *mount, unsigned int *minor)
+bool device_mounted(pid_t pid, const char *mount, unsigned int *minor)
 {
-	_cleanup_file_ FILE *f = fopen("/proc/self/mountinfo", "re");
+	_cleanup_file_ FILE *f = NULL;
 	char line[2 * PATH_MAX], point[PATH_MAX];
 	unsigned int major_of, minor_of;
 
+	snprintf(line, sizeof(line), "/proc/%d/mountinfo", pid ?: getpid());
+	f = fopen(line, "re");
 	while (f && fgets(line, sizeof(line), f))
 		if (sscanf(line, "%*d %*d %u:%u %*s %4095s", &major_of, &minor_of, point) == 3 &&
 		    !strcmp(point, mount)) {
@@ -126,7 +128,7 @@ int device_find(const char *name, struct device_record *d, struct error *e)
 	snprintf(d->mount, sizeof(d->mount), "%s", device_mount(name));
 	d->server_pid = device_server(name);
 	found |= d->server_pid > 0;
-	found |= device_mounted(d->mount, NULL);
+	found |= device_mounted(0, d->mount, NULL);
 	/* The recorded number may be someone else's by now. */
 	d->block[0] = '\0';
 	if (ublk_find(name, d->block, sizeof(d->block)))
@@ -142,7 +144,7 @@ static int unmount(const char *mount, struct error *e)
 	const struct timespec tick = { .tv_nsec = 20000000 };
 	int ms;
 
-	for (ms = 0; device_mounted(mount, NULL) && ms < UMOUNT_MS; ms += 20) {
+	for (ms = 0; device_mounted(0, mount, NULL) && ms < UMOUNT_MS; ms += 20) {
 		if (umount2(mount, UMOUNT_NOFOLLOW) == 0)
 			continue;
 		if (errno != EBUSY)

@@ -30,8 +30,11 @@ int device_find(const char *name, struct device_record *d, struct error *e);
 /* The pid of its ebb-swapd, answering or not; 0 when there is none. */
 pid_t device_server(const char *name);
 
-/* Whether @mount is mounted; @minor of its FUSE connection.  Asks no server. */
-bool device_mounted(const char *mount, unsigned int *minor);
+/*
+ * Whether @mount is mounted where the process @pid sees it, or where we do (0); @minor of its FUSE
+ * connection.  Asks no server.
+ */
+bool device_mounted(pid_t pid, const char *mount, unsigned int *minor);
 
 /*
  * Takes @d apart, swap first, whatever of it is there.  Stops before anything

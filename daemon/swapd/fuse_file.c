@@ -508,7 +508,10 @@ static int fuse_fd(const struct swapd *s)
 
 static int fuse_stop(struct swapd *s)
 {
-	return umount2(s->options.mount, UMOUNT_NOFOLLOW) < 0 ? -errno : 0;
+	if (umount2(s->options.mount, UMOUNT_NOFOLLOW) < 0)
+		return -errno;
+	__atomic_store_n(&s->shared->unmounted, 1, __ATOMIC_RELAXED);
+	return 0;
 }
 
 static void fuse_where(const struct swapd *s, char *text, size_t size)

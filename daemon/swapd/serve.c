@@ -109,6 +109,12 @@ static void tick(struct swapd *s)
 	repair_tick(s, now);
 }
 
+/* Unmounted, and open nowhere: copies of the mount elsewhere would keep it for nobody. */
+static bool left_alone(const struct swapd *s)
+{
+	return __atomic_load_n(&s->shared->unmounted, __ATOMIC_RELAXED) && !s->shared->opened;
+}
+
 static void reap(struct swapd *s)
 {
 	struct slot *slot;
@@ -233,6 +239,8 @@ int serve_run(struct swapd *s)
 				tick(s);
 				if (backup_there(&s->backup))
 					backup_kick(&s->backup, 1);
+				if (left_alone(s))
+					r = -ENODEV;
 				break;
 			case KEY_SIGNAL:
 				serve_take_signals(s);

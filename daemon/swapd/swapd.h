@@ -105,6 +105,7 @@ struct shared {
 	uint32_t ublk;           /* ublk: N + 1 of /dev/ublkbN; 0 = there is none */
 	uint32_t refused;        /* the kernel takes no other server: the holder is to abort */
 	uint32_t opened;         /* handles on the file */
+	uint32_t unmounted;      /* here; a mount namespace made meanwhile may have a copy */
 	uint64_t arrivals;       /* requests, for slot.order */
 	/* the holder's: pids, 0 = there is none */
 	uint32_t holder, server, standby;

@@ -29,11 +29,14 @@ def settings(unit, key):
 def confined(unit, *user):
     """
     A command line's beginning: what follows has the unit's capabilities and system calls and no
-    others.  @user: options of setpriv that make it another user.
+    others, and mounts that it alone sees where the unit says so.  @user: options of setpriv that
+    make it another user.
     """
     words = " ".join(settings(unit, "CapabilityBoundingSet")).split()
     names = ["-all", *(f"+{w.removeprefix('CAP_').lower()}" for w in words)]
-    return ["setpriv", "--bounding-set", ",".join(names), "--inh-caps", "-all", "--no-new-privs",
+    mounts = ["unshare", "--mount", "--propagation", "slave", "--"] \
+        if settings(unit, "PrivateMounts") == ["yes"] else []
+    return [*mounts, "setpriv", "--bounding-set", ",".join(names), "--inh-caps", "-all", "--no-new-privs",
             *user, "--", "/usr/bin/python3", "-B", __file__, unit]
 
 

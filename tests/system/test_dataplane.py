@@ -519,6 +519,25 @@ def test_daemon_in_the_background(donor_at, tmp_path):
     assert not list((tmp_path / "run/devices").iterdir())
 
 
+def test_it_ends_though_a_mount_namespace_has_a_copy(world):
+    """One made while the device was up, such as a container's: the copy keeps nobody."""
+    s = world.serve(world.donor())
+    p = world.open(s)
+    p.write_random(20)
+    other = subprocess.Popen(["unshare", "--mount", "--propagation", "private", "sh", "-c",
+                              "echo; exec sleep 60"], stdout=subprocess.PIPE)
+    try:
+        other.stdout.readline()
+        p.check()
+        p.close()
+        s.signal(signal.SIGTERM)
+        wait_for(lambda: not s.alive(), 10, "end")
+        assert str(s.mount) in machine.read(f"/proc/{other.pid}/mountinfo")
+    finally:
+        other.kill()
+        other.communicate()
+
+
 def test_killed_server_leaves_io_errors_not_a_hang(world, tmp_path):
     """No swap is on: the kernel ends the connection with the last process that has it."""
     s = world.serve(world.donor())

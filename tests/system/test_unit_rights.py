@@ -48,6 +48,10 @@ def device(swap_lock, donor):
     assert done.returncode == 0, done.stderr
     try:
         yield parts.control("/run/ebb/devices/test0.sock", "status")
+        # Its server's mounts are not ours: who aborts it finds it all the same, and is asked.
+        assert "/run/ebb/mnt/test0" not in read("/proc/self/mounts")
+        asked = parts.ebbctl("device", "abort", "test0", check=False)
+        assert asked.returncode == 5 and "--yes" in asked.stderr, asked.stderr
     finally:
         done = run(DEVICE, "device", "destroy", "test0")
         if done.returncode:

@@ -105,7 +105,8 @@ def test_device_of_a_unit():
     assert len(machine.ebb_swaps()) == 1
     for pid in server():
         assert "ebb-swapd-ebb0.scope" in read(f"/proc/{pid}/cgroup")
-    assert "/run/ebb/mnt/ebb0" in read("/proc/self/mounts")
+    assert "/run/ebb/mnt/ebb0" in read(f"/proc/{pid}/mounts")
+    assert "/run/ebb/mnt/ebb0" not in read("/proc/self/mounts")
     status = parts.control("/run/ebb/devices/ebb0.sock", "status")
     assert {k: status[k] for k in ("locked", "realtime", "oom_protected", "io_flusher", "sealed")} == \
         dict.fromkeys(("locked", "realtime", "oom_protected", "io_flusher", "sealed"), True)
