@@ -174,6 +174,7 @@ static int start_server(const struct device_plan *plan, const struct donor_list 
 		{ "--durability", strcmp(d->durability, "disk") ? d->durability : NULL },
 		{ "--hot-slab", plan->extras.hot_slab },
 		{ "--key", plan->extras.key },
+		{ "--connections", plan->extras.connections },
 		{ "--seal", plan->extras.seal },
 	};
 	char size[32], slab[32], unit[80];
@@ -361,6 +362,8 @@ static const struct option_spec specs[] = {
 	       .help = "page I/O a second that makes a slab worth a donor; 0: the first write"),
 	OPTION(device_plan, extras.key, "key", OPTION_STRING, "FILE",
 	       .help = "the key that the donors share, see ebbctl key create"),
+	OPTION(device_plan, extras.connections, "connections", OPTION_STRING, "N",
+	       .help = "with --key: so many connections for pages to each donor, 1 to 8 [1]"),
 	OPTION(device_plan, extras.seal, "seal", OPTION_STRING, "auto|on|off",
 	       .help = "encrypt pages before they leave; auto: unless all donors are unix: [auto]"),
 	OPTION(device_plan, priority, "priority", OPTION_UINT, "N",

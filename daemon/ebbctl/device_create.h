@@ -18,7 +18,7 @@ struct device_plan {
 	const char *durability;     /* "disk", "replicas=N", "none" */
 	const char *backup;         /* directory, only with "disk" */
 	struct device_extras {      /* handed to ebb-swapd as they are; NULL = not given */
-		const char *key, *seal, *hot_slab;
+		const char *key, *seal, *hot_slab, *connections;
 	} extras;
 	const char *scope;          /* "any", "attached" */
 };

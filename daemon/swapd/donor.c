@@ -28,6 +28,8 @@
 
 /* What is lost of a donor's latency in a tick: without reads it halves in about 2 s. */
 #define LATENCY_FADE 32
+/* Of a donor's recent latency, the newest read is one part in so many. */
+#define LATENCY_SHARE 8
 
 const char *donor_state_text(uint8_t state)
 {
@@ -239,7 +241,7 @@ static void watch(struct swapd *s, struct donor *d, bool write)
 {
 	struct epoll_event ev = {
 		.events = EPOLLIN | (write ? EPOLLOUT : 0),
-		.data.u64 = d->index,
+		.data.u64 = donor_key(d, 0),
 	};
 
 	if (d->watched_for_write != write)
@@ -249,7 +251,7 @@ static void watch(struct swapd *s, struct donor *d, bool write)
 
 static int open_connection(struct swapd *s, struct donor *d)
 {
-	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT, .data.u64 = d->index };
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT, .data.u64 = donor_key(d, 0) };
 	int fd = d->transport->open(s, d);
 
 	if (fd < 0)
@@ -296,7 +298,7 @@ static void flush(struct swapd *s, struct donor *d)
 }
 
 /* Whom we cannot talk to is told once, until it answers. */
-static void explain(struct swapd *s, struct donor *d, const char *why)
+void donor_explain(struct swapd *s, struct donor *d, const char *why)
 {
 	if (!d->explained)
 		note(&s->notes, LOG_LVL_ERR, "donor %s: %s", d->address.text, why);
@@ -316,7 +318,7 @@ static void secure(struct swapd *s, struct donor *d)
 	if (r == 1) {
 		watch(s, d, d->tls.wants_write);
 	} else if (r == -EACCES) {
-		explain(s, d, d->tls.why);
+		donor_explain(s, d, d->tls.why);
 		donor_lose(s, d, d->tls.why);
 	} else if (r) {
 		donor_lose(s, d, strerror(-r));
@@ -344,7 +346,7 @@ static int arrived(void *data, const struct wire_frame *f, void **payload)
 	const struct transport *t = c->d->transport;
 
 	if (moves_pages(f))
-		return t->arrived ? t->arrived(c->s, c->d, f, payload) : -EPROTO;
+		return t->arrived ? t->arrived(c->s, c->d, 0, f, payload) : -EPROTO;
 	*payload = c->d->small;
 	return 0;
 }
@@ -389,7 +391,7 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 	if (f->status) {
 		strncpy(d->why, wire_status_text(f->status), sizeof(d->why) - 1);
 		if (f->status == WIRE_NO_KEY)
-			explain(s, d, d->why);
+			donor_explain(s, d, d->why);
 		d->resume = d->resume ? RESUME_REFUSED : RESUME_NOTHING;
 		return -ECONNREFUSED;
 	}
@@ -402,7 +404,7 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 	if (other) {
 		snprintf(d->why, sizeof(d->why), "the same donor as %.100s; leave one of its addresses out",
 			 other->address.text);
-		explain(s, d, d->why);
+		donor_explain(s, d, d->why);
 		return -ECONNREFUSED;
 	}
 	d->identity = told.identity;
@@ -466,7 +468,7 @@ static int finished(void *data, const struct wire_frame *f)
 {
 	struct donor_context *c = data;
 
-	return moves_pages(f) ? c->d->transport->finished(c->s, c->d, f) :
+	return moves_pages(f) ? c->d->transport->finished(c->s, c->d, 0, f) :
 				donor_frame(c->s, c->d, f, c->d->small);
 }
 
@@ -525,10 +527,27 @@ void donor_event(struct swapd *s, struct donor *d, uint32_t events)
 	}
 	if (d->fd >= 0 && events & EPOLLOUT)
 		flush(s, d);
-	if (d->fd >= 0 && d->transport->complete)
-		d->transport->complete(s, d);
 	if (d->fd >= 0 && events & (EPOLLIN | EPOLLERR | EPOLLHUP))
 		receive(s, d);
+}
+
+/* Something happened on @channel, or, with 0, perhaps on any but the control connection. */
+static void completed(struct swapd *s, struct donor *d, uint32_t channel)
+{
+	if (d->fd >= 0 && d->transport->complete)
+		d->transport->complete(s, d, channel);
+}
+
+void donors_event(struct swapd *s, const struct epoll_event *ev)
+{
+	uint32_t index = (uint32_t)ev->data.u64, channel = (uint32_t)(ev->data.u64 >> 32);
+
+	if (index >= (uint32_t)s->donor_count)
+		return;
+	if (channel)
+		completed(s, &s->donors[index], channel);
+	else
+		donor_event(s, &s->donors[index], ev->events);
 }
 
 uint64_t donor_leg_tag(const struct swapd *s, const struct slot *slot, int leg)
@@ -548,6 +567,14 @@ void donor_wait(struct swapd *s, struct donor *d, struct slot *slot, int leg)
 void donor_answered(struct swapd *s, struct donor *d, int number)
 {
 	leg_remove(&s->slots, &d->waiting, number);
+}
+
+void donor_count_latency(struct swapd *s, struct donor *d, uint64_t ns)
+{
+	int bucket = ns ? 63 - __builtin_clzll(ns) : 0;
+
+	d->latency += ((int64_t)ns - (int64_t)d->latency) / LATENCY_SHARE;
+	count_add(&s->count->latency[bucket < LATENCY_BUCKETS ? bucket : LATENCY_BUCKETS - 1], 1);
 }
 
 /* What began after @now was read has not waited at all. */
@@ -685,6 +712,12 @@ int donor_check(const struct swapd *s, const char *text, struct address *a, stru
 	return 0;
 }
 
+static void free_links(struct swapd *s, struct donor *d)
+{
+	for (uint64_t i = 0; s->tls && i < s->options.connections; i++)
+		data_link_free(&d->link[i]);
+}
+
 /* A further entry, behind the others. */
 static int add_entry(struct swapd *s, struct error *e)
 {
@@ -695,10 +728,11 @@ static int add_entry(struct swapd *s, struct error *e)
 	r = stream_rx_init(&d->rx, WIRE_AT_BORROWER);
 	if (!r)
 		r = stream_tx_init(&d->tx, SEND_QUEUE);
-	/* Used again by others, it may have to be there. */
-	if (!r && s->tls)
-		r = data_link_init(&d->link, SLOT_COUNT);
+	/* Used again by others, they may have to be there. */
+	for (uint64_t i = 0; s->tls && i < s->options.connections && !r; i++)
+		r = data_link_init(&d->link[i], (uint8_t)i, SLOT_COUNT);
 	if (r) {
+		free_links(s, d);
 		stream_rx_free(&d->rx);
 		stream_tx_free(&d->tx);
 		return fail(e, r, "donor: no room for one more: %s", strerror(-r));
@@ -722,18 +756,31 @@ int donors_reserve(struct swapd *s, int n, struct error *e)
 	return r;
 }
 
+static const struct transport *transport_for(const struct address *a)
+{
+	return address_is_local(a) ? &transport_shm : &transport_tcp;
+}
+
+/* Entries are used again, with their buffers. */
+static void renew(struct donor *d, const struct address *address, const struct address *at)
+{
+	struct donor fresh = { .index = d->index, .fd = -1, .rx = d->rx, .tx = d->tx,
+			       .address = *address, .at = *at, .state = DONOR_ABSENT,
+			       .waiting = LEG_LIST_EMPTY, .backoff = BACKOFF_FIRST };
+
+	memcpy(fresh.link, d->link, sizeof(d->link));
+	fresh.rx.takes_fds = false;
+	fresh.transport = transport_for(address);
+	*d = fresh;
+}
+
 int donor_make(struct swapd *s, const struct address *a)
 {
 	struct donor *d = s->donors;
 
 	while (d->state != DONOR_ABSENT)
 		d++;
-	/* Entries are used again, with their buffers. */
-	*d = (struct donor){ .index = d->index, .fd = -1, .rx = d->rx, .tx = d->tx,
-			     .link = d->link, .address = *a, .at = *a, .state = DONOR_ABSENT,
-			     .waiting = LEG_LIST_EMPTY, .arriving = -1, .backoff = BACKOFF_FIRST };
-	d->rx.takes_fds = false;
-	d->transport = address_is_local(a) ? &transport_shm : &transport_tcp;
+	renew(d, a, a);
 	if (address_is_name(a->text)) {
 		int n = address_resolve(a->text, d->places, RESOLVER_PLACES);
 
@@ -748,12 +795,7 @@ int donor_make(struct swapd *s, const struct address *a)
 /* The entry at @d, not connected, as a predecessor had it. */
 static void reset_entry(struct donor *d, const struct donor_record *r)
 {
-	*d = (struct donor){ .index = d->index, .fd = -1, .rx = d->rx, .tx = d->tx,
-			     .link = d->link, .address = r->address, .at = r->at,
-			     .state = DONOR_ABSENT, .waiting = LEG_LIST_EMPTY, .arriving = -1,
-			     .backoff = BACKOFF_FIRST };
-	d->rx.takes_fds = false;
-	d->transport = address_is_local(&r->address) ? &transport_shm : &transport_tcp;
+	renew(d, &r->address, &r->at);
 	/* First where it was; what the name means else is asked when it is not there. */
 	if (address_is_name(r->address.text))
 		d->places[d->place_count++] = r->at;
@@ -808,6 +850,15 @@ void donor_enter(struct donor *d, uint64_t now)
 	d->retry_at = now;
 }
 
+static void take_events(struct swapd *s, struct donor *d, const struct pollfd *p)
+{
+	if (p[0].revents)
+		donor_event(s, d, (uint32_t)p[0].revents);
+	for (uint32_t i = 1; i <= DATA_LINKS; i++)
+		if (p[i].revents)
+			completed(s, d, i);
+}
+
 /* Connects @d where its next place is; it is up, or down with the reason. */
 static void try_place(struct swapd *s, struct donor *d)
 {
@@ -820,19 +871,23 @@ static void try_place(struct swapd *s, struct donor *d)
 	if (r)
 		donor_lose(s, d, strerror(-r));
 	while (d->state != DONOR_UP && d->state != DONOR_DOWN) {
-		struct pollfd p[] = {
+		struct pollfd p[1 + DATA_LINKS] = {
 			{ .fd = d->fd, .events = POLLIN | (d->watched_for_write ? POLLOUT : 0) },
-			{ .fd = s->tls ? d->link.fd : -1,
-			  .events = POLLIN | (d->link.watched_for_write ? POLLOUT : 0) },
 		};
 		uint64_t now = now_ns();
 
+		for (int i = 0; i < DATA_LINKS; i++) {
+			const struct data_link *l = &d->link[i];
+
+			p[1 + i].fd = l->state ? l->fd : -1;
+			p[1 + i].events = POLLIN | (l->watched_for_write ? POLLOUT : 0);
+		}
 		if (d->tx.count)
 			p[0].events |= POLLOUT;
 		if (now >= give_up)
 			donor_lose(s, d, "no answer within 2 s");
-		else if (poll(p, 2, (int)((give_up - now) / MS) + 1) > 0)
-			donor_event(s, d, (uint32_t)p[0].revents);
+		else if (poll(p, 1 + DATA_LINKS, (int)((give_up - now) / MS) + 1) > 0)
+			take_events(s, d, p);
 	}
 }
 
@@ -863,8 +918,7 @@ void donors_free(struct swapd *s)
 		tls_stop(&d->tls);
 		stream_rx_free(&d->rx);
 		stream_tx_free(&d->tx);
-		if (s->tls)
-			data_link_free(&d->link);
+		free_links(s, d);
 	}
 	s->donor_count = 0;
 }

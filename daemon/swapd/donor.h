@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/epoll.h>
 
 #include "common/error.h"
 #include "data_link.h"
@@ -64,12 +65,13 @@ struct donor {
 	struct stream_tx tx;
 	uint32_t legs_queued;    /* frames of legs among those in tx */
 	struct tls tls;          /* the control connection's, where it has one */
-	struct data_link link;   /* with TLS: where its pages go */
+	struct data_link link[DATA_LINKS]; /* with TLS: where its pages go; link[i] is channel i + 1 */
 	bool explained;          /* why it cannot be talked to was told */
 	struct asks asks;        /* of its that cost time */
 	uint8_t small[WIRE_SMALL];    /* payloads that are not pages */
 	uint8_t rates[WIRE_SMALL];    /* reply to the one ACTIVITY under way */
-	int arriving;            /* number of the leg whose reply is arriving, or -1 */
+	/* by channel: 1 + number of the leg whose reply is arriving there; 0 = none */
+	uint16_t arriving[1 + DATA_LINKS];
 	struct leg_list waiting; /* legs that wait for a reply, oldest first */
 	uint8_t leaving;         /* enum donor_leaving bits */
 	uint64_t stayed;         /* ns: when it was last seen not leaving */
@@ -170,9 +172,23 @@ bool donor_has_room(const struct donor *d);
 void donor_wait(struct swapd *s, struct donor *d, struct slot *slot, int leg);
 uint64_t donor_leg_tag(const struct swapd *s, const struct slot *slot, int leg);
 void donor_answered(struct swapd *s, struct donor *d, int number);
+/* A read of @d's took so many ns. */
+void donor_count_latency(struct swapd *s, struct donor *d, uint64_t ns);
 
-/* Something happened on its socket; @events as epoll's. */
+/* Something happened on its control connection; @events as epoll's. */
 void donor_event(struct swapd *s, struct donor *d, uint32_t events);
+
+/*
+ * What epoll knows a donor's descriptor by.  Channel 0 is the control connection; what
+ * the others are, the transport says.
+ */
+static inline uint64_t donor_key(const struct donor *d, uint32_t channel)
+{
+	return (uint64_t)channel << 32 | d->index;
+}
+
+/* Sees to what epoll has told, if it is a donor's. */
+void donors_event(struct swapd *s, const struct epoll_event *ev);
 
 /* Handles a frame of @d's that is not READ or WRITE, with its payload; 0 or -errno. */
 int donor_frame(struct swapd *s, struct donor *d, const struct wire_frame *f,
@@ -180,6 +196,9 @@ int donor_frame(struct swapd *s, struct donor *d, const struct wire_frame *f,
 
 /* For transports: what greeted() waited for is there. */
 void donor_ready(struct swapd *s, struct donor *d);
+
+/* Why @d cannot be used until somebody has changed something: told once, until it can. */
+void donor_explain(struct swapd *s, struct donor *d, const char *why);
 
 /* Closes the connection: its copies are lost, what waited for it looks for another way. */
 void donor_lose(struct swapd *s, struct donor *d, const char *why);

@@ -40,6 +40,8 @@ static const struct option_spec specs[] = {
 	       "map a slab above N page I/Os a second; 0: at its first page [0]"),
 	OPTION("repair-rate", OPTION_SIZE, repair_rate, "SIZE",
 	       "copy at most so much a second when slabs move [256M]"),
+	OPTION("connections", OPTION_UINT, connections, "N",
+	       "with --key: so many connections for pages to each donor, 1 to 8 [1]"),
 	OPTION("spin", OPTION_UINT, spin, "USEC", "poll before sleeping while I/O is under way [0]"),
 	OPTION("ready-fd", OPTION_UINT, ready_fd, "N", "write READY to this descriptor"),
 	OPTION("foreground", OPTION_FLAG, foreground, NULL, "do not become a daemon"),
@@ -90,7 +92,8 @@ int main(int argc, char **argv)
 {
 	struct swapd_options o = { .slab = 64 << 20, .deadline = 500000000,
 				   .watchdog = 30000000000, .frontend = "fuse", .durability = "disk", .seal = "auto",
-				   .choices = PLACE_CHOICES, .repair_rate = 256 << 20 };
+				   .choices = PLACE_CHOICES, .repair_rate = 256 << 20,
+				   .connections = 1 };
 	struct error e = { 0 };
 	int nargs, r;
 

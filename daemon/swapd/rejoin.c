@@ -47,8 +47,7 @@ void takeover_tend(struct swapd *s, int ms)
 	donors_flush(s);
 	n = epoll_wait(s->epoll_fd, ev, MAX_DONORS, ms);
 	for (int i = 0; i < n; i++)
-		if (ev[i].data.u64 < (uint64_t)s->donor_count)
-			donor_event(s, &s->donors[ev[i].data.u64], ev[i].events);
+		donors_event(s, &ev[i]);
 	serve_tend(s);
 	donors_tick(s, now_ns());
 }

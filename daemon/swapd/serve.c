@@ -228,8 +228,7 @@ int serve_run(struct swapd *s)
 			return -errno;
 		/* Replies first: they free slots and answer who has waited longest. */
 		for (int i = 0; i < n; i++)
-			if (ev[i].data.u64 < (uint64_t)s->donor_count)
-				donor_event(s, &s->donors[ev[i].data.u64], ev[i].events);
+			donors_event(s, &ev[i]);
 		for (int i = 0; i < n && !r; i++) {
 			switch (ev[i].data.u64) {
 			case KEY_FRONTEND:

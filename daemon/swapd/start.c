@@ -96,6 +96,12 @@ int swapd_options_check(const struct swapd_options *o, struct error *e)
 	if (o->repair_rate < PAGE * 10)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "--repair-rate: too small to get anywhere; use 256M");
+	if (o->connections < 1 || o->connections > DATA_LINKS)
+		return fail_exit(e, EXIT_USAGE, EINVAL, "--connections: must be 1 to %d; use 1",
+				 DATA_LINKS);
+	if (o->connections > 1 && !o->key)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "--connections: only with a key pages have connections of their own; give --key FILE, or leave it out");
 	if (o->deadline < 10000000 || o->watchdog < 2 * o->deadline)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "--deadline, --watchdog: need at least 10ms, and a watchdog of twice the deadline; use 500ms and 30s");

@@ -48,6 +48,7 @@ struct swapd_options {
 	uint64_t size, slab;     /* bytes */
 	uint64_t deadline, watchdog; /* ns */
 	uint64_t spin;           /* us */
+	uint64_t connections;    /* data connections to each donor, with a key */
 	uint64_t choices;        /* donors drawn for a slab: d */
 	uint64_t hot_slab;       /* page I/O a second; 0 = map on first use */
 	uint64_t repair_rate;    /* bytes a second */

@@ -36,9 +36,9 @@ struct transport {
 
 	/*
 	 * Starts the control connection and returns its fd, which is the donor's to
-	 * poll and to close, or -errno.  Completions that come by another
-	 * descriptor: add that to swapd.epoll_fd under the donor's index, and see to
-	 * it in complete().
+	 * poll and to close, or -errno.  Completions that come by other descriptors:
+	 * add those to swapd.epoll_fd under a donor_key() each, and see to them in
+	 * complete().
 	 */
 	int (*open)(struct swapd *s, struct donor *d);
 
@@ -67,19 +67,24 @@ struct transport {
 	 */
 	enum transport_progress (*submit)(struct swapd *s, struct donor *d, struct slot *slot,
 					  int leg, const struct copy *copy, enum wire_op op);
-	/* Something happened on a descriptor of the donor's.  May be NULL. */
-	void (*complete)(struct swapd *s, struct donor *d);
+	/*
+	 * Something happened on the donor's @channel, which is not the control
+	 * connection; 0 = on any, perhaps.  It may have been an earlier donor's of that
+	 * entry.  May be NULL where there are none.
+	 */
+	void (*complete)(struct swapd *s, struct donor *d, uint32_t channel);
 	/* Sends what submit() has queued by itself.  May be NULL. */
 	void (*flush)(struct swapd *s, struct donor *d);
 
 	/*
-	 * A READ or WRITE frame came by the control connection: as the operations of
+	 * A READ or WRITE frame came by the donor's @channel: as the operations of
 	 * struct stream_rx_ops.  NULL where pages do not come that way; such a frame
 	 * then breaks the protocol.
 	 */
-	int (*arrived)(struct swapd *s, struct donor *d, const struct wire_frame *f,
-		       void **payload);
-	int (*finished)(struct swapd *s, struct donor *d, const struct wire_frame *f);
+	int (*arrived)(struct swapd *s, struct donor *d, uint32_t channel,
+		       const struct wire_frame *f, void **payload);
+	int (*finished)(struct swapd *s, struct donor *d, uint32_t channel,
+			const struct wire_frame *f);
 
 	/*
 	 * The donor is lost or let go.  When it returns, nothing that was under way

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * A donor anywhere: pages are the payload of READ and WRITE frames, on the control
- * connection or, where that is TLS, on a data connection beside it.
+ * connection or, where that is TLS, on data connections beside it.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "page_io.h"
 #include "swapd.h"
-
-/* Of a donor's recent latency, the newest read is one part in so many. */
-#define LATENCY_SHARE 8
 
 static int tcp_open(struct swapd *s, struct donor *d)
 {
@@ -24,6 +21,7 @@ static enum transport_progress tcp_submit(struct swapd *s, struct donor *d, stru
 	uint32_t page = slot->first + slot->cursor;
 	uint8_t *payload = slot->payload + slot->cursor * (size_t)PAGE;
 	struct wire_frame *f = &slot->leg[leg].frame;
+	uint32_t channel = data_channel(s, d, page);
 
 	donor_wait(s, d, slot, leg);
 	*f = (struct wire_frame){
@@ -34,9 +32,9 @@ static enum transport_progress tcp_submit(struct swapd *s, struct donor *d, stru
 		.offset = slab_offset(&s->table, page),
 		.length = slot->run * PAGE,
 	};
-	/* Either queue has room for a leg of every slot. */
-	if (d->link.state == LINK_UP) {
-		stream_push(&d->link.tx, f, payload, 0);
+	/* Each queue has room for a leg of every slot. */
+	if (channel) {
+		stream_push(&d->link[channel - 1].tx, f, payload, 0);
 	} else {
 		stream_push(&d->tx, f, payload, 1);
 		d->legs_queued++;
@@ -44,8 +42,12 @@ static enum transport_progress tcp_submit(struct swapd *s, struct donor *d, stru
 	return TRANSPORT_UNDER_WAY;
 }
 
-/* The number of the leg that @f answers exactly, or -1. */
-static int leg_of(struct swapd *s, struct donor *d, const struct wire_frame *f)
+/*
+ * The number of the leg that @f answers exactly, or -1.  Only where it was asked: after a
+ * second reply, by another connection, the first one's pages might go on arriving in a
+ * slot that is another request's by then.
+ */
+static int leg_of(struct swapd *s, struct donor *d, uint32_t channel, const struct wire_frame *f)
 {
 	uint16_t number = (uint16_t)f->tag;
 	struct slot *slot = number < SLOT_COUNT * SLAB_COPIES ?
@@ -55,39 +57,34 @@ static int leg_of(struct swapd *s, struct donor *d, const struct wire_frame *f)
 	if (!slot || !(slot->pending >> number % SLAB_COPIES & 1))
 		return -1;
 	leg = leg_at(&s->slots, number);
-	if (leg->donor != d->index || leg->frame.tag != f->tag || leg->frame.op != f->op ||
+	if (data_channel(s, d, slot->first + slot->cursor) != channel ||
+	    leg->donor != d->index || leg->frame.tag != f->tag || leg->frame.op != f->op ||
 	    leg->frame.slab != f->slab || leg->frame.generation != f->generation ||
 	    leg->frame.offset != f->offset || leg->frame.length != f->length)
 		return -1;
 	return number;
 }
 
-static int tcp_arrived(struct swapd *s, struct donor *d, const struct wire_frame *f,
-		       void **payload)
+static int tcp_arrived(struct swapd *s, struct donor *d, uint32_t channel,
+		       const struct wire_frame *f, void **payload)
 {
-	struct slot *slot;
+	int number = leg_of(s, d, channel, f);
 
-	d->arriving = leg_of(s, d, f);
-	if (d->arriving >= 0) {
-		slot = &s->slots.slot[d->arriving / SLAB_COPIES];
+	d->arriving[channel] = (uint16_t)(number + 1);
+	if (number >= 0) {
+		struct slot *slot = &s->slots.slot[number / SLAB_COPIES];
+
 		*payload = slot->payload + slot->cursor * (size_t)PAGE;
 	}
 	return 0;
 }
 
-static void count_latency(struct swapd *s, struct donor *d, uint64_t ns)
+static int tcp_finished(struct swapd *s, struct donor *d, uint32_t channel,
+			const struct wire_frame *f)
 {
-	int bucket = ns ? 63 - __builtin_clzll(ns) : 0;
+	int number = d->arriving[channel] - 1;
 
-	d->latency += ((int64_t)ns - (int64_t)d->latency) / LATENCY_SHARE;
-	count_add(&s->count->latency[bucket < LATENCY_BUCKETS ? bucket : LATENCY_BUCKETS - 1], 1);
-}
-
-static int tcp_finished(struct swapd *s, struct donor *d, const struct wire_frame *f)
-{
-	int number = d->arriving;
-
-	d->arriving = -1;
+	d->arriving[channel] = 0;
 	if (number < 0) {
 		count_add(&s->count->late_replies, 1);
 		return 0;
@@ -99,7 +96,7 @@ static int tcp_finished(struct swapd *s, struct donor *d, const struct wire_fram
 		return -ECONNREFUSED;
 	}
 	if (f->op == WIRE_READ)
-		count_latency(s, d, now_ns() - leg_at(&s->slots, number)->since);
+		donor_count_latency(s, d, now_ns() - leg_at(&s->slots, number)->since);
 	donor_answered(s, d, number);
 	page_io_donor_reply(s, &s->slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
 	return 0;
@@ -107,12 +104,12 @@ static int tcp_finished(struct swapd *s, struct donor *d, const struct wire_fram
 
 static void tcp_close(struct swapd *s, struct donor *d)
 {
-	(void)s;
-	d->arriving = -1;
-	data_link_close(&d->link);
+	memset(d->arriving, 0, sizeof(d->arriving));
+	for (uint64_t i = 0; i < s->options.connections; i++)
+		data_link_close(&d->link[i]);
 }
 
-/* With TLS, and only then, pages go by a connection of their own. */
+/* With TLS, and only then, pages go by connections of their own. */
 static int tcp_greeted(struct swapd *s, struct donor *d, uint64_t session)
 {
 	int r;
@@ -121,7 +118,7 @@ static int tcp_greeted(struct swapd *s, struct donor *d, uint64_t session)
 		return -EPROTO;
 	if (!session)
 		return 0;
-	r = data_link_open(s, d, session);
+	r = data_links_open(s, d, session);
 	return r ? r : 1;
 }
 
@@ -130,8 +127,8 @@ const struct transport transport_tcp = {
 	.open = tcp_open,
 	.greeted = tcp_greeted,
 	.submit = tcp_submit,
-	.complete = data_link_event,
-	.flush = data_link_flush,
+	.complete = data_links_event,
+	.flush = data_links_flush,
 	.arrived = tcp_arrived,
 	.finished = tcp_finished,
 	.close = tcp_close,

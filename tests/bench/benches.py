@@ -5,7 +5,8 @@ from dataclasses import dataclass
 BETTER = "baseline / ebb: right of 1 ebb is better"
 # What a run can be narrowed or widened with: tests/bench/README.md.
 KNOBS = ("ONLY", "RUNS", "MIB", "PERCENTS", "CPUS", "DONOR", "DELAYS", "MODES", "POLICIES",
-         "POLICY", "THREADS", "MARKERS", "ROUNDS", "FLOOR", "BESIDE", "SPIN", "KEEP", "AWAKE")
+         "POLICY", "THREADS", "MARKERS", "ROUNDS", "FLOOR", "BESIDE", "SPIN", "CONNECTIONS", "KEEP",
+         "AWAKE")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@
 A page through the device: fio on loop devices over the smallest FUSE file there can be,
 ebb-swapd with a shm donor and with a tcp donor, this one also without seals (open) and by
 keys (keyed: TLS beside, a mark on each header), RUNS= (5) interleaved rounds.  No swap.
-With SPIN=USEC also one that polls for so long before it sleeps (spun).
+With SPIN=USEC also one that polls for so long before it sleeps (spun), with CONNECTIONS=N
+one by keys with so many data connections (several).
 """
 import json
 import os
@@ -29,6 +30,9 @@ PAIRS = (("bare", "shm"), ("bare", "tcp"), ("tcp", "shm"), ("open", "tcp"), ("tc
 SPIN = os.environ.get("SPIN")
 if SPIN:
     PAIRS += (("bare", "spun"), ("tcp", "spun"))
+CONNECTIONS = os.environ.get("CONNECTIONS")
+if CONNECTIONS:
+    PAIRS += (("keyed", "several"),)
 SEALED = {("open", "tcp"): 0.9}
 # What, bytes a request, how many at a time.
 JOBS = (("randread", 4, 1, {("bare", "shm"): 0.9, ("bare", "tcp"): 0.5, **SEALED}),
@@ -166,6 +170,9 @@ def bench():
                                      ["--key", key(top)])}
         if SPIN:
             devices["spun"] = over_tcp(stack, top / "spun", borrows=["--spin", SPIN])
+        if CONNECTIONS:
+            devices["several"] = over_tcp(stack, top / "several", ["--keys", key(top)],
+                                          ["--key", key(top), "--connections", CONNECTIONS])
         order = list(devices)
         for what, kib, depth, least in JOBS:
             taken = {name: [] for name in devices}

@@ -86,7 +86,7 @@ class Network:
         self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
         self.change = {"up": lambda op, f: f, "down": lambda op, f: f}
         self.seen = {"control": bytearray(), "data": bytearray()}
-        self.kinds, self.sockets, self.join = [], [], None
+        self.kinds, self.sockets, self.join, self.carried = [], [], None, {}
         threading.Thread(target=self.accept, daemon=True).start()
 
     def accept(self):
@@ -108,6 +108,7 @@ class Network:
         try:
             while data := a.recv(1 << 16):
                 self.seen[kind] += data
+                self.carried[b] = self.carried.get(b, 0) + len(data)
                 if kind == "control":
                     b.sendall(data)
                     continue
@@ -123,14 +124,13 @@ class Network:
             except OSError:
                 pass
 
-    def cut(self, kind):
-        for k, a, b in self.sockets:
-            if k == kind:
-                for s in (a, b):
-                    try:
-                        s.shutdown(socket.SHUT_RDWR)
-                    except OSError:
-                        pass
+    def cut(self, kind, which=slice(None)):
+        for _, a, b in [x for x in self.sockets if x[0] == kind][which]:
+            for s in (a, b):
+                try:
+                    s.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
 
     def stop(self):
         self.listener.close()
@@ -491,6 +491,50 @@ def test_one_connection_does_not_outlive_the_other(world, key, network, kind):
     p.write_random(50)
     p.check()
     assert between.kinds == ["control", "data"] * 2
+
+
+def test_several_connections(world, key, network):
+    """Pages go by all of them; when one of them ends the others do, and nothing is lost."""
+    k = key()
+    donor = world.donor(options=["--keys", k])
+    between = network(donor)
+    s = world.serve(between, options=["--key", k, "--connections", "3", *PATIENT])
+    p = world.open(s)
+    p.write_random(100)
+    p.check()
+    assert between.kinds == ["control"] + ["data"] * 3
+    told = s.stats()
+    assert told["pages_read_donor"] > 100 and told["pages_read_backup"] == told["donor_losses"] == 0
+    for kind, there, here in between.sockets:
+        if kind == "data":
+            assert between.carried[there] > 20 * PAGE and between.carried[here] > 20 * PAGE
+    for which in range(3):
+        # Of those that are there now; three of each session before are gone.
+        between.cut("data", slice(4 * which, 4 * which + 1))
+        wait_for(lambda: s.stats()["donor_losses"] == which + 1, 5, "the donor is lost")
+        p.check()
+        wait_for(lambda: s.donor_state() == "up", 10, "it is back")
+        p.write_random(20)
+        p.check()
+    assert between.kinds == (["control"] + ["data"] * 3) * 4
+
+
+def test_more_connections_than_there_may_be(world, key, tmp_path):
+    donor = world.donor(options=["--keys", key(), "--key-connections", "3"])
+    k = ["--key", tmp_path / "spark.key"]
+    status, text = swapd(tmp_path, donor.address, *k, "--connections", "3")
+    assert status == 5 and "lower --connections, or raise its --key-connections" in text
+    wait_for(lambda: "--key-connections" in donor.log.read_text(), 5, "the donor's word")
+    status, text = swapd(tmp_path, donor.address, "--connections", "2")
+    assert status == 2 and "give --key FILE" in text
+    for n in ("0", "9"):
+        status, text = swapd(tmp_path, donor.address, *k, "--connections", n)
+        assert status == 2 and "must be 1 to 8" in text
+    s = world.serve(donor, options=[*k, "--connections", "2", *PATIENT])
+    p = world.open(s)
+    p.write_random(20)
+    p.check()
+    assert s.stats()["donor_losses"] == 0
 
 
 def test_strangers_keep_nobody_out(world, key):

@@ -77,10 +77,12 @@ def keyed(tmp_path, name="spark"):
 
 
 @only_tcp
-def test_server_killed_with_tls(world, tmp_path):
+@pytest.mark.parametrize("connections", ["1", "4"])
+def test_server_killed_with_tls(world, tmp_path, connections):
     there, here = keyed(tmp_path)
     donor = world.donor(memory="80M", options=there)
-    s = world.serve(donor, durability="none", options=[*here, "--deadline", "2s"])
+    s = world.serve(donor, durability="none",
+                    options=[*here, "--connections", connections, "--deadline", "2s"])
     assert s.status()["donors"][0]["tls"] and s.status()["sealed"]
     p, rnd = world.open(s), random.Random(SEED)
     with load(p) as errors:

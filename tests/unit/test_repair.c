@@ -84,7 +84,7 @@ static void begin(int wanted, bool backup)
 	for (uint16_t i = 0; i < DONORS; i++)
 		s.donors[i] = (struct donor){
 			.index = i, .transport = &transport_fake, .state = DONOR_UP, .fd = -1,
-			.arriving = -1, .waiting = LEG_LIST_EMPTY,
+			.waiting = LEG_LIST_EMPTY,
 			.total = 1ull << 40, .free = 1ull << 40, .slab_size = s.options.slab,
 			.tx = { .entries = entries[i], .size = QUEUE },
 		};
@@ -117,8 +117,8 @@ static void grant(void)
 			f.generation = ++generation;
 			if (f.op == WIRE_WRITE) {
 				f.generation = slabs[0].copy[0].generation;
-				assert_int_equal(transport_tcp.arrived(&s, &s.donors[i], &f, &none), 0);
-				assert_int_equal(transport_tcp.finished(&s, &s.donors[i], &f), 0);
+				assert_int_equal(transport_tcp.arrived(&s, &s.donors[i], 0, &f, &none), 0);
+				assert_int_equal(transport_tcp.finished(&s, &s.donors[i], 0, &f), 0);
 				continue;
 			}
 			if (f.op == WIRE_MAP)
@@ -246,20 +246,86 @@ static void pages_that_nobody_asked_for(void **state)
 	begin(1, false);
 	d->transport = &transport_tcp;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-	assert_int_equal(data_link_init(&d->link, 1), 0);
-	d->link.state = LINK_UP;
-	d->link.fd = pair[0];
+	s.options.connections = 1;
+	assert_int_equal(data_link_init(&d->link[0], 0, 1), 0);
+	d->link[0].state = LINK_UP;
+	d->link[0].fd = pair[0];
 	wire_build(header, &f);
 	assert_int_equal(write(pair[1], header, sizeof(header)), sizeof(header));
 	assert_int_equal(write(pair[1], pages, sizeof(pages)), sizeof(pages));
-	data_link_event(&s, d);
+	data_links_event(&s, d, 1);
 	assert_int_equal(s.count->late_replies, 1);
 	assert_int_equal(d->state, DONOR_UP);
 	/* All that is behind the link in the entry would be, too. */
 	for (size_t i = 0; i < sizeof(d->rates); i++)
 		assert_int_equal(d->rates[i], 0);
-	data_link_free(&d->link);
+	data_link_free(&d->link[0]);
 	close(pair[1]);
+	end();
+}
+
+/* The frame that waits in @tx, as its reply. */
+static struct wire_frame reply_to(const struct stream_tx *tx)
+{
+	struct wire_frame f;
+
+	assert_int_equal(tx->count, 1);
+	assert_int_equal(wire_parse(tx->entries[0].bytes, WIRE_HEADER, WIRE_AT_DONOR, &f), 1);
+	f.direction = WIRE_REPLY;
+	return f;
+}
+
+static int arrive(struct donor *d, uint32_t channel, const struct wire_frame *f, void **to)
+{
+	*to = NULL;
+	return transport_tcp.arrived(&s, d, channel, f, to);
+}
+
+/*
+ * While a page arrives by the connection that it was asked by, the same reply by another
+ * ends nothing: the rest would go to a slot that is somebody else's.
+ */
+static void a_reply_by_another_connection(void **state)
+{
+	static struct stream_entry queued[2][4];
+	struct donor *d = &s.donors[0];
+	struct wire_frame read, written;
+	void *to, *other;
+
+	begin(1, false);
+	s.options.connections = 2;
+	d->transport = &transport_tcp;
+	s.donors[1].leaving = DONOR_DRAINED;
+	request(SLOT_WRITE, 0, 1);
+	grant();
+	assert_int_equal(answered, 1);
+	for (uint8_t i = 0; i < 2; i++)
+		d->link[i] = (struct data_link){ .number = i, .state = LINK_UP, .fd = -1,
+						 .tx = { .entries = queued[i], .size = 4 } };
+	request(SLOT_READ, 0, 1);
+	request(SLOT_WRITE, SLOT_PAGES, 1);
+	assert_int_equal(d->tx.count, 0);
+	read = reply_to(&d->link[0].tx);
+	written = reply_to(&d->link[1].tx);
+	assert_int_equal(arrive(d, 1, &read, &to), 0);
+	assert_non_null(to);
+	for (uint32_t channel = 0; channel <= 2; channel += 2) {
+		assert_int_equal(arrive(d, channel, &read, &other), 0);
+		assert_null(other);
+		assert_int_equal(transport_tcp.finished(&s, d, channel, &read), 0);
+	}
+	assert_int_equal(arrive(d, 0, &written, &other), 0);
+	assert_int_equal(transport_tcp.finished(&s, d, 0, &written), 0);
+	assert_int_equal(answered, 1);
+	assert_int_equal(s.count->late_replies, 3);
+	memcpy(to, "that", 4);
+	assert_int_equal(transport_tcp.finished(&s, d, 1, &read), 0);
+	assert_int_equal(answered, 2);
+	assert_memory_equal(&read_word, "that", 4);
+	assert_int_equal(arrive(d, 2, &written, &other), 0);
+	assert_int_equal(transport_tcp.finished(&s, d, 2, &written), 0);
+	assert_int_equal(answered, 3);
+	assert_int_equal(s.slots.free_count, SLOT_COUNT);
 	end();
 }
 
@@ -639,6 +705,7 @@ int main(void)
 		cmocka_unit_test(nobody_is_forgiven),
 		cmocka_unit_test(a_write_outlives_its_donor),
 		cmocka_unit_test(pages_that_nobody_asked_for),
+		cmocka_unit_test(a_reply_by_another_connection),
 		cmocka_unit_test(a_slab_behind_many_pages),
 		cmocka_unit_test(a_drain_to_a_slow_disk),
 		cmocka_unit_test(what_a_drain_comes_to),

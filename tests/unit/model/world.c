@@ -562,7 +562,7 @@ void begin(const struct model *model)
 	for (int d = 0; d < m.s.donor_count; d++)
 		m.s.donors[d] = (struct donor){
 			.index = (uint16_t)d, .transport = &transport_model, .state = DONOR_UP,
-			.fd = -1, .arriving = -1, .waiting = LEG_LIST_EMPTY,
+			.fd = -1, .waiting = LEG_LIST_EMPTY,
 			.total = model->room * m.s.options.slab,
 			.free = model->room * m.s.options.slab,
 			.slab_size = m.s.options.slab,
