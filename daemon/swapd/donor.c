@@ -21,6 +21,8 @@
 #define NAME_PATIENCE SECOND
 #define BACKOFF_FIRST (200 * MS)
 #define BACKOFF_MOST (5 * SECOND)
+/* So many deadlines at most may an answer take, whatever else comes. */
+#define PATIENCE 8
 #define RECEIVE_BUDGET (4u << 20)
 /* Legs of every slot and replies to the donor always have room; MAPs and a PING beside them. */
 #define SEND_BESIDE 64
@@ -550,6 +552,13 @@ void donors_event(struct swapd *s, const struct epoll_event *ev)
 		donor_event(s, &s->donors[index], ev->events);
 }
 
+/* Takes what is here, if it was us who slept. */
+static void receive_all(struct swapd *s, struct donor *d)
+{
+	receive(s, d);
+	completed(s, d, 0);
+}
+
 uint64_t donor_leg_tag(const struct swapd *s, const struct slot *slot, int leg)
 {
 	return (uint64_t)TAG_LEG << TAG_KIND | (uint64_t)slot->leg[leg].sequence << 16 |
@@ -583,14 +592,26 @@ static bool waited(uint64_t since, uint64_t now, uint64_t limit)
 	return since < now && now - since > limit;
 }
 
+/*
+ * Whether what @d was asked at @since is too late.  Not as long as pages come and go: what was
+ * asked last waits for all before it, and a link that is full has megabytes of that.  Nor is
+ * the time in which we did not look the donor's.
+ */
+static bool is_late(const struct swapd *s, const struct donor *d, uint64_t since, uint64_t now)
+{
+	uint64_t from = since > d->moved ? since : d->moved;
+
+	from = from > s->awake_since ? from : s->awake_since;
+	return waited(from, now, s->options.deadline) ||
+	       waited(since, now, PATIENCE * s->options.deadline);
+}
+
 static bool overdue(struct swapd *s, struct donor *d, uint64_t now)
 {
-	uint64_t limit = s->options.deadline;
-
 	return (d->waiting.head >= 0 &&
-		waited(leg_at(&s->slots, d->waiting.head)->since, now, limit)) ||
-	       (d->pinged && waited(d->pinged, now, limit)) ||
-	       (d->mapping && waited(placing_oldest(s, d), now, limit));
+		is_late(s, d, leg_at(&s->slots, d->waiting.head)->since, now)) ||
+	       (d->pinged && is_late(s, d, d->pinged, now)) ||
+	       (d->mapping && is_late(s, d, placing_oldest(s, d), now));
 }
 
 void donor_ping(struct donor *d, uint64_t now)
@@ -645,9 +666,11 @@ void donors_tick(struct swapd *s, uint64_t now)
 				donor_lose(s, d, "no answer");
 			break;
 		case DONOR_UP:
+			if (d->moves)
+				d->moved = now;
+			d->moves = false;
 			if (overdue(s, d, now)) {
-				/* If it was us who slept, the answers are already here. */
-				receive(s, d);
+				receive_all(s, d);
 				if (d->state == DONOR_UP && overdue(s, d, now))
 					donor_lose(s, d, "no answer within the deadline");
 			}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Connections to donors.  A donor is lost when its connection breaks, when it
- * breaks the protocol, or when a request is older than the deadline; it is
- * tried again with growing intervals.  Its connection is closed before any page
+ * breaks the protocol, or when it answers nothing for the deadline; it is tried
+ * again with growing intervals.  Its connection is closed before any page
  * goes elsewhere, so that nothing of a dead generation can arrive later.
  */
 #ifndef EBB_DONOR_H
@@ -79,6 +79,8 @@ struct donor {
 	uint32_t mapping;        /* of these, MAPPING */
 	uint64_t since;          /* ns: start of the present state */
 	uint64_t retry_at, backoff; /* ns */
+	bool moves;              /* it has answered for pages since the last tick */
+	uint64_t moved;          /* ns: the last tick at which it had */
 	uint64_t pinged;         /* ns: PING under way since; 0 = none */
 	uint64_t ping_at;        /* ns: next PING */
 	uint64_t total, free;    /* bytes, as last told */

@@ -32,7 +32,7 @@ static const struct option_spec specs[] = {
 	       "what the kernel has of it: a file for a loop device, or /dev/ublkbN [fuse]"),
 	OPTION("mount", OPTION_STRING, mount, "DIR", "where the file \"swap\" appears"),
 	OPTION("deadline", OPTION_DURATION, deadline, "TIME",
-	       "a donor that takes longer is lost [500ms]"),
+	       "a donor that is silent for longer is lost [500ms]"),
 	OPTION("watchdog", OPTION_DURATION, watchdog, "TIME",
 	       "abort the device when nothing moves for so long [30s]"),
 	OPTION("choices", OPTION_UINT, choices, "N", "donors drawn for each slab, 1 to 8 [2]"),

@@ -16,6 +16,8 @@
 
 #define TICK_NS 100000000l
 #define TICKS (1000000000l / TICK_NS)
+/* A tick that is so many late: we have had no processor, or much else to do. */
+#define TICKS_SLEPT 3
 /* Requests read at a time, before donors get what has gathered. */
 #define BATCH 16
 /* And before the loop looks at anything else: requests answered at once never run out. */
@@ -99,6 +101,8 @@ static void tick(struct swapd *s)
 
 	if (read(s->timer_fd, &periods, sizeof(periods)) != sizeof(periods))
 		return;
+	if (periods > TICKS_SLEPT)
+		s->awake_since = now;
 	donors_tick(s, now);
 	/* One that was late counts as those it missed. */
 	s->ticks += (uint32_t)periods;

@@ -181,6 +181,7 @@ struct swapd {
 	bool watched;            /* the frontend */
 	bool burst;              /* requests come several at a time */
 	uint32_t rounds;         /* in which requests were read */
+	uint64_t awake_since;    /* ns: the last tick that was late; 0 = none was */
 
 	/* what the machine allows */
 	bool io_flusher, locked, oom_protected, nice, realtime;

@@ -267,6 +267,32 @@ def test_stopped_donor_is_lost_at_the_deadline(world):
     assert s.stats()["donor_losses"] == 1
 
 
+@only_tcp
+def test_a_server_that_slept_gives_its_donor_time(world):
+    """As after a machine was stopped, on which both are."""
+    donor = world.donor()
+    s = world.serve(donor, options=["--deadline", "500ms"])
+    p = world.open(s)
+    p.write(0, os.urandom(PAGE))
+    server = s.server
+    reader = threading.Thread(target=p.read, args=(0, 1))
+    donor.signal(signal.SIGSTOP)
+    try:
+        reader.start()
+        time.sleep(0.1)
+        os.kill(server, signal.SIGSTOP)
+        time.sleep(0.7)
+        os.kill(server, signal.SIGCONT)
+        time.sleep(0.2)
+    finally:
+        os.kill(server, signal.SIGCONT)
+        donor.signal(signal.SIGCONT)
+        reader.join(10)
+    told = s.stats()
+    assert told["donor_losses"] == told["pages_read_backup"] == 0
+    assert told["pages_read_donor"] == 1
+
+
 @only_shm
 def test_stopped_donor_is_lost_by_its_silence(world):
     """Until then its pages are as good as ever, and nothing waits for it."""

@@ -10,6 +10,8 @@ import socket
 import struct
 import subprocess
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -356,6 +358,25 @@ class FakeDonor(threading.Thread):
 
     def stop(self):
         self.listener.close()
+
+
+@only_tcp
+def test_a_donor_that_is_slow_is_not_silent(world):
+    """What is asked last waits for all before it, for longer than the deadline."""
+    fake = FakeDonor(lambda header, data: time.sleep(0.1) or header + data)
+    try:
+        s = world.serve(fake, options=["--deadline", "200ms"])
+        p = world.open(s)
+        for i in range(8):
+            p.write(i, os.urandom(PAGE))
+        with ThreadPoolExecutor(8) as readers:
+            started = time.monotonic()
+            assert b"".join(readers.map(lambda i: p.read(i, 1), range(8))) == p.model[:8 * PAGE]
+        assert time.monotonic() - started > 0.6
+        told = s.stats()
+        assert told["donor_losses"] == told["pages_read_backup"] == 0
+    finally:
+        fake.stop()
 
 
 BAD_REPLIES = {

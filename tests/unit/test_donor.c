@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* When a donor is lost for its silence. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "swapd/pages.h"
+#include "swapd/swapd.h"
+
+/* Last: it makes a macro of fail(). */
+#include <cmocka.h>
+
+enum { SLABS = 2, SLAB_PAGES = 256 };
+#define MS 1000000ull
+/* When it was asked. */
+#define THEN (1000000 * MS)
+
+static struct swapd s;
+static struct shared shared;
+static struct slab slabs[SLABS];
+static struct donor *d;
+static int peer;
+static bool answer_is_here; /* on another connection than the first */
+
+static void complete(struct swapd *swapd, struct donor *donor, uint32_t channel)
+{
+	if (answer_is_here)
+		donor->pinged = 0;
+}
+
+static const struct transport transport_fake = { .name = "fake", .complete = complete };
+
+/* One that is up and was asked something. */
+static int asked(void **state)
+{
+	struct error e = { 0 };
+	struct address a;
+	int pair[2];
+
+	memset(&shared, 0, sizeof(shared));
+	answer_is_here = false;
+	s = (struct swapd){
+		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .deadline = 500 * MS,
+			     .connections = 1 },
+		.frontend = &fuse_frontend,
+		.shared = &shared, .count = &shared.counters, .pages = SLABS * SLAB_PAGES,
+		.wanted = 1, .choices = 2, .seed = 1,
+		.backup = { .fd = -1 }, .epoll_fd = epoll_create1(EPOLL_CLOEXEC),
+	};
+	slab_init(&s.table, slabs, SLABS, SLAB_PAGES);
+	assert_int_equal(pages_init(&s, 2, &e), 0);
+	assert_int_equal(slots_init(&s.slots, &e), 0);
+	assert_int_equal(address_parse("127.0.0.1:1", "donor", &a, &e), 0);
+	assert_int_equal(donors_reserve(&s, 1, &e), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	d = &s.donors[donor_make(&s, &a)];
+	d->transport = &transport_fake;
+	d->state = DONOR_UP;
+	d->fd = pair[0];
+	peer = pair[1];
+	d->pinged = THEN;
+	d->ping_at = UINT64_MAX;
+	return 0;
+}
+
+static int end(void **state)
+{
+	donors_free(&s);
+	slots_free(&s.slots);
+	pages_free(&s);
+	close(s.epoll_fd);
+	close(peer);
+	return 0;
+}
+
+static bool is_up_after(uint64_t ms)
+{
+	donors_tick(&s, THEN + ms * MS);
+	return d->state == DONOR_UP;
+}
+
+static void silent_for_the_deadline(void **state)
+{
+	assert_true(is_up_after(400));
+	assert_true(is_up_after(500));
+	assert_false(is_up_after(501));
+	assert_int_equal(d->losses, 1);
+}
+
+/* An answer comes behind those that were asked for before. */
+static void slow_and_not_silent(void **state)
+{
+	d->moves = true;
+	assert_true(is_up_after(450));
+	assert_true(is_up_after(950));
+	d->moves = true;
+	assert_true(is_up_after(960));
+	assert_true(is_up_after(1400));
+	assert_false(is_up_after(1461));
+}
+
+/* But not for ever: somebody waits for it. */
+static void what_never_comes(void **state)
+{
+	for (uint64_t ms = 100; ms <= 8 * 500; ms += 100) {
+		d->moves = true;
+		assert_true(is_up_after(ms));
+	}
+	d->moves = true;
+	assert_false(is_up_after(8 * 500 + 1));
+}
+
+static void nobody_looked(void **state)
+{
+	s.awake_since = THEN + 3000 * MS;
+	assert_true(is_up_after(3000));
+	assert_true(is_up_after(3500));
+	assert_false(is_up_after(3501));
+}
+
+/* Where pages have a connection of their own it is looked at there, too. */
+static void answer_on_another_connection(void **state)
+{
+	answer_is_here = true;
+	assert_true(is_up_after(501));
+	assert_int_equal(d->losses, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(silent_for_the_deadline, asked, end),
+		cmocka_unit_test_setup_teardown(slow_and_not_silent, asked, end),
+		cmocka_unit_test_setup_teardown(what_never_comes, asked, end),
+		cmocka_unit_test_setup_teardown(nobody_looked, asked, end),
+		cmocka_unit_test_setup_teardown(answer_on_another_connection, asked, end),
+	};
+
+	return cmocka_run_group_tests_name("donor", tests, NULL, NULL);
+}
