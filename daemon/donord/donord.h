@@ -32,7 +32,7 @@
 struct lender {
 	struct lend_pool *pool;
 	struct lender_options options;
-	uint64_t identity;              /* random: tells borrowers that two addresses are one donor */
+	uint64_t identity;              /* tells borrowers that two addresses are one donor (wire.h) */
 	int epoll_fd, signal_fd;
 	int timer_fd; /* once a second */
 	int wake_fd;  /* eventfd: worker or control thread want the loop */

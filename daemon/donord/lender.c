@@ -376,6 +376,18 @@ static int use_keys(struct lender *l, struct error *e)
 	return r ? r : tls_reserve(TLS_RESERVED, e);
 }
 
+static int make_identity(struct lender *l, struct error *e)
+{
+	uint32_t machine = machine_number(&l->machine), half[2] = { 0 };
+
+	/* 0 stands for none. */
+	while (!half[0] || !half[1])
+		if (getrandom(half, sizeof(half), 0) != sizeof(half))
+			return fail(e, errno, "getrandom: %m");
+	l->identity = (uint64_t)(machine ?: half[1]) << 32 | half[0];
+	return 0;
+}
+
 int lender_new(struct lender **out, struct lend_pool *pool, const struct lender_options *o,
 	       struct error *e)
 {
@@ -401,10 +413,7 @@ int lender_new(struct lender **out, struct lend_pool *pool, const struct lender_
 		lender_free(&l);
 		return fail(e, r, "event loop: %s", strerror(-r));
 	}
-	/* 0 stands for none. */
-	while (!r && !l->identity)
-		if (getrandom(&l->identity, sizeof(l->identity), 0) != sizeof(l->identity))
-			r = fail(e, errno, "getrandom: %m");
+	r = make_identity(l, e);
 	if (!r)
 		r = use_keys(l, e);
 	if (r) {

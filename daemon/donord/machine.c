@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <limits.h>
+#include <openssl/evp.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/bytes.h"
 #include "common/cgroup.h"
 #include "common/files.h"
 #include "machine.h"
@@ -93,6 +95,21 @@ void machine_find(struct machine *m, const char *directory)
 	if ((size_t)snprintf(m->cgroup, sizeof(m->cgroup), "%s%s", mount, strcmp(rel, "/") ? rel : "") >=
 	    sizeof(m->cgroup))
 		*m->cgroup = '\0';
+}
+
+/* Of this boot: /etc/machine-id is each container's own, and the same in copied disks. */
+uint32_t machine_number(const struct machine *m)
+{
+	uint8_t digest[EVP_MAX_MD_SIZE];
+	char path[PATH_MAX], text[64];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "%s/sys/kernel/random/boot_id", m->directory);
+	n = file_read(path, text, sizeof(text));
+	/* Others are told no more of it than they need. */
+	if (n <= 0 || !EVP_Digest(text, (size_t)n, digest, NULL, EVP_sha256(), NULL))
+		return 0;
+	return get32(digest) ?: 1;
 }
 
 /* Bytes in @dir/@file; UINT64_MAX when there is no limit, or no such file. */

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/error.h"
 #include "headroom.h"
@@ -22,9 +23,16 @@ struct machine {
 
 /*
  * @directory has "meminfo" and "pressure/memory": "/proc", or a test's.  That may have
- * cgroups, too: "self/cgroup", and a hierarchy below "cgroup".
+ * cgroups, too: "self/cgroup", and a hierarchy below "cgroup"; and a machine of its own:
+ * "sys/kernel/random/boot_id".
  */
 void machine_find(struct machine *m, const char *directory);
+
+/*
+ * Tells machines apart: the same in every process until the machine is booted again, and
+ * hardly another one's.  0 = there is no boot_id.
+ */
+uint32_t machine_number(const struct machine *m);
 
 int machine_sample(const struct machine *m, struct headroom_sample *sample, struct error *e);
 

@@ -6,6 +6,7 @@
 #include "page_io.h"
 #include "place.h"
 #include "placing.h"
+#include "repair.h"
 #include "swapd.h"
 
 #define SECOND 1000000000ull
@@ -21,9 +22,25 @@ static uint32_t pages_of(const struct swapd *s, uint32_t index)
 	return left < s->table.pages ? left : s->table.pages;
 }
 
-static int choose(struct swapd *s, const struct slab *slab, uint64_t *seed)
+/* Whether a copy of slab @index that is to stay is on the machine of @d. */
+static bool has_neighbour(const struct swapd *s, uint32_t index, const struct donor *d)
+{
+	const struct slab *slab = &s->table.slabs[index];
+	uint32_t machine = wire_machine(d->identity);
+
+	for (int c = 0; c < SLAB_COPIES && machine; c++)
+		if (slab->copy[c].state != COPY_NONE && !repair_leaving(s, index, c) &&
+		    wire_machine(s->donors[slab->copy[c].donor].identity) == machine)
+			return true;
+	return false;
+}
+
+enum among { OTHER_MACHINES, ALL_MACHINES };
+
+static int choose_among(struct swapd *s, uint32_t index, enum among among, uint64_t *seed)
 {
 	struct place_rule rule = { s->choices, PLACE_NEW_FIRST };
+	const struct slab *slab = &s->table.slabs[index];
 	struct place_donor candidates[MAX_DONORS];
 
 	for (int i = 0; i < s->donor_count; i++) {
@@ -31,7 +48,8 @@ static int choose(struct swapd *s, const struct slab *slab, uint64_t *seed)
 
 		candidates[i] = (struct place_donor){
 			.usable = donor_takes(d) && donor_has_room(d) &&
-				  slab_copy_at(slab, d->index) < 0,
+				  slab_copy_at(slab, d->index) < 0 &&
+				  (among == ALL_MACHINES || !has_neighbour(s, index, d)),
 			.total = d->total,
 			.free = d->free,
 			.slabs = d->copies,
@@ -40,6 +58,14 @@ static int choose(struct swapd *s, const struct slab *slab, uint64_t *seed)
 		};
 	}
 	return place_choose_by(candidates, s->donor_count, s->options.slab, &rule, seed);
+}
+
+/* Copies that one machine takes with it when it goes are better than one. */
+static int choose(struct swapd *s, uint32_t index, uint64_t *seed)
+{
+	int donor = choose_among(s, index, OTHER_MACHINES, seed);
+
+	return donor >= 0 ? donor : choose_among(s, index, ALL_MACHINES, seed);
 }
 
 static void send_map(struct donor *d, uint32_t index, int copy)
@@ -98,7 +124,7 @@ bool placing_add(struct swapd *s, uint32_t index, int donor, uint64_t now)
 	struct slab *slab = &s->table.slabs[index];
 
 	if (donor < 0)
-		donor = choose(s, slab, &s->seed);
+		donor = choose(s, index, &s->seed);
 	if (donor < 0 || !donor_takes(&s->donors[donor]) || !donor_has_room(&s->donors[donor]) ||
 	    slab_copy_at(slab, (uint16_t)donor) >= 0 || !ask(s, index, donor, now)) {
 		slab->not_before = now + SECOND;
@@ -130,7 +156,7 @@ bool placing_possible(struct swapd *s, uint32_t index)
 {
 	uint64_t seed = s->seed;
 
-	return choose(s, &s->table.slabs[index], &seed) >= 0;
+	return choose(s, index, &seed) >= 0;
 }
 
 void placing_resume(struct swapd *s, struct donor *d)

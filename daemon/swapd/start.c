@@ -298,6 +298,25 @@ static int make_shared(struct swapd *s, struct error *e)
 	return 0;
 }
 
+/* Copies at donors of one machine are lost with it. */
+static void look_at_machines(const struct swapd *s)
+{
+	int machines = 0;
+
+	for (int i = 0; i < s->donor_count; i++) {
+		uint32_t machine = wire_machine(s->donors[i].identity);
+		bool seen = false;
+
+		for (int j = 0; j < i; j++)
+			seen |= machine && wire_machine(s->donors[j].identity) == machine;
+		machines += !seen;
+	}
+	if (machines < s->wanted)
+		log_warn("device %s: its %d donors are on %d machine%s: %s outlives the loss of a donor, not of a machine; add donors on others",
+			 s->options.name, s->donor_count, machines, machines > 1 ? "s" : "",
+			 s->options.durability);
+}
+
 /*
  * Copies of one slab are at different donors, so no donor holds more than the
  * device once.  With a backup the disk, which has room for all, is enough.
@@ -319,8 +338,10 @@ static int check_capacity(const struct swapd *s, struct error *e)
 
 		room += fit < slabs ? fit : slabs;
 	}
-	if (room >= slabs * (uint64_t)s->wanted)
+	if (room >= slabs * (uint64_t)s->wanted) {
+		look_at_machines(s);
 		return 0;
+	}
 	return fail_exit(e, EXIT_REFUSED, ENOSPC,
 			 "device %s: %s in %d cop%s are more than its donors have free for it (%s); make it smaller, add donors, or use --durability disk",
 			 s->options.name, size_format(s->options.size, want, sizeof(want)), s->wanted,

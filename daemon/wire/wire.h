@@ -127,8 +127,18 @@ struct wire_donor {
 	uint64_t memory;    /* bytes the machine has; 0 = not told */
 	uint64_t used;      /* in use of it: by its own programs and by mapped slabs */
 	uint64_t session;   /* for JOIN; 0 = pages go over this connection */
-	uint64_t identity;  /* random, of the donor's process, by whatever address; 0 = not told */
+	/*
+	 * Of the donor's process, by whatever address; 0 = not told.  Random, but for the
+	 * upper half, which donors of one machine have in common.
+	 */
+	uint64_t identity;
 };
+
+/* Two donors of one machine have the same; 0 = not told. */
+static inline uint32_t wire_machine(uint64_t identity)
+{
+	return (uint32_t)(identity >> 32);
+}
 
 /* One of up to WIRE_LOANS in the payload of an ACTIVITY request. */
 struct wire_loan {

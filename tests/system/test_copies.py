@@ -75,6 +75,39 @@ def test_replicas_come_back_to_their_number(world):
     assert s.status()["copies"]["missing"] > 0
 
 
+@only_tcp
+def test_copies_on_one_machine(world, tmp_path):
+    """Of two donors on one machine one has a copy, as long as there is another machine."""
+    def on(boot):
+        proc = tmp_path / f"machine-{boot}"
+        (proc / "sys/kernel/random").mkdir(parents=True, exist_ok=True)
+        (proc / "sys/kernel/random/boot_id").write_text(f"{boot}\n")
+        (proc / "meminfo").write_text("MemTotal: 1048576 kB\nMemAvailable: 1048576 kB\n")
+        return world.donor(options=["--machine", proc])
+    a, also_a, b = on("a"), on("a"), on("b")
+    s = world.serve(a, also_a, b, durability="replicas=2")
+    said = lambda server: "on 1 machine: replicas=2 outlives" in server.log.read_text()
+    assert not said(s)
+    p = world.open(s)
+    p.write(0, os.urandom(p.size))
+    where = [{c["donor"] for c in slab["copies"]} for slab in s.slabs().values()]
+    assert len(where) == 32 and all(len(w) == 2 and b.address in w for w in where)
+    s.do("donor.drain", donor=a.address)
+    wait_for(lambda: slabs_at(s, a) == 0 and whole(s), 20, "its slabs are elsewhere")
+    assert slabs_at(s, also_a) == slabs_at(s, b) == 32
+    # Better one machine than one copy.
+    s.do("donor.undrain", donor=a.address)
+    b.kill()
+    wait_for(lambda: slabs_at(s, b) == 0 and whole(s), 20, "copies at those that are left")
+    assert slabs_at(s, a) == slabs_at(s, also_a) == 32
+    p.check()
+    p.close()
+    s.stop()
+    s = world.serve(a, also_a, durability="replicas=2")
+    s.stop()
+    assert said(s)
+
+
 def test_replicas_under_load(world):
     """Killed and back, one after the other, with time to copy between."""
     places = [world.new_place() for _ in range(3)]

@@ -418,7 +418,9 @@ static void the_machine(void **state)
 	machine_find(&m, "/proc");
 	assert_int_equal(machine_sample(&m, &s, &e), 0);
 	assert_true(s.memory > s.available && s.available > 0);
+	assert_int_not_equal(machine_number(&m), 0);
 	machine_find(&m, "/proc/self/fdinfo");
+	assert_int_equal(machine_number(&m), 0);
 	assert_int_equal(machine_sample(&m, &s, &e), -ENOENT);
 	assert_non_null(strstr(e.text, "/meminfo"));
 }
