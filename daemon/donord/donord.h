@@ -53,6 +53,7 @@ struct lender {
 	struct headroom_sample sample; /* the last one; memory 0 = none */
 	bool sample_failed;            /* has been said */
 	bool growth_failed;            /* has been said */
+	bool gives_back;               /* the machine is to have memory back: no slab is made */
 	uint64_t short_since;          /* ns: less than half of HeadRoom is available; 0 = not */
 	struct eviction eviction;
 

@@ -126,13 +126,24 @@ void lend_free(struct lend_pool *p)
 	*p = (struct lend_pool){ 0 };
 }
 
+static void drop(struct lend_pool *p, uint32_t slab)
+{
+	slab_memory_drop(slab_memory(p, slab), p->slab_size, p->slabs[slab].fd);
+	p->slabs[slab].fd = -1;
+}
+
+static int make(struct lend_pool *p, uint32_t slab)
+{
+	return slab_memory_make(slab_memory(p, slab), p->slab_size, p->kind, &p->patience,
+				&p->slabs[slab].fd);
+}
+
 int lend_fill(struct lend_pool *p, uint32_t n, struct error *e)
 {
 	char a[16];
 
 	for (uint32_t i = 0; i < n; i++) {
-		int r = slab_memory_make(slab_memory(p, i), p->slab_size, p->kind, &p->patience,
-					 &p->slabs[i].fd);
+		int r = make(p, i);
 
 		if (r == -EINTR)
 			return r;
@@ -189,11 +200,11 @@ bool lend_work(struct lend_pool *p)
 		return false;
 	s = &p->slabs[slab];
 	if (s->state == LEND_COMING) {
-		s->result = slab_memory_make(slab_memory(p, slab), p->slab_size, p->kind,
-					     &p->patience, &s->fd);
+		if (s->handed)
+			drop(p, slab);
+		s->result = make(p, slab);
 	} else {
-		slab_memory_drop(slab_memory(p, slab), p->slab_size, s->fd);
-		s->fd = -1;
+		drop(p, slab);
 		s->result = 0;
 	}
 	queue_put(p, &p->done, slab);
@@ -208,8 +219,8 @@ int lend_settle(struct lend_pool *p)
 	while (queue_take(p, &p->done, &slab)) {
 		struct lend_slab *s = &p->slabs[slab];
 
+		s->handed = false;
 		if (s->state == LEND_COMING && !s->result) {
-			s->handed = false;
 			set_state(p, s, LEND_CLEAN);
 			continue;
 		}
@@ -404,7 +415,7 @@ void lend_unpin(struct lend_pool *p, uint32_t slab)
 	p->slabs[slab].pins--;
 }
 
-bool lend_zero_some(struct lend_pool *p)
+bool lend_zero_some(struct lend_pool *p, enum lend_return handed)
 {
 	for (uint32_t i = 0; p->in[LEND_DIRTY] && i < p->count; i++) {
 		struct lend_slab *s = &p->slabs[i];
@@ -413,7 +424,7 @@ bool lend_zero_some(struct lend_pool *p)
 		if (s->state != LEND_DIRTY || s->pins)
 			continue;
 		if (s->handed)
-			start(p, i, LEND_GOING);
+			start(p, i, handed == LEND_RENEW ? LEND_COMING : LEND_GOING);
 		else
 			zero_to(p, i, end < p->slab_size ? end : p->slab_size);
 		return true;

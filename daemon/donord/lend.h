@@ -5,8 +5,8 @@
  * slab held before: it is zeroed after its release, before it is lent again.
  *
  * A borrower on this machine maps a shared slab.  That cannot be taken back, so
- * what was handed over is never lent again: it is given up, and goes when its
- * borrower lets go.  memfd pages can be swapped out: ours are locked, and a
+ * what was handed over is never lent again: it is given up, for its borrower to let go,
+ * and another one made in its place.  memfd pages can be swapped out: ours are locked, and a
  * borrower locks its mapping, so that they stay when we die.
  *
  * Two threads: the loop's, which calls everything but lend_work(), and a worker,
@@ -24,7 +24,7 @@
 
 enum lend_state {
 	LEND_ABSENT, /* a place without memory */
-	LEND_COMING, /* the worker's: being made */
+	LEND_COMING, /* the worker's: being made, or made anew */
 	LEND_CLEAN,  /* zeroes, to lend */
 	LEND_LENT,
 	LEND_DIRTY,  /* came back, to be zeroed */
@@ -153,11 +153,17 @@ int lend_hand_over(struct lend_pool *p, uint32_t slab);
 void lend_pin(struct lend_pool *p, uint32_t slab);
 void lend_unpin(struct lend_pool *p, uint32_t slab);
 
+/* What becomes of a slab that comes back and was handed over. */
+enum lend_return {
+	LEND_RENEW,   /* another one is made in its place at once */
+	LEND_GIVE_UP, /* its memory goes to the machine */
+};
+
 /*
- * Zeroes a piece of a released slab, to be called while nothing else is to be
- * done.  True while there is more.
+ * Zeroes a piece of a released slab, or has the worker replace or drop one that was
+ * handed over; to be called while nothing else is to be done.  True while there is more.
  */
-bool lend_zero_some(struct lend_pool *p);
+bool lend_zero_some(struct lend_pool *p, enum lend_return handed);
 
 /* Slabs with memory. */
 static inline uint32_t lend_present(const struct lend_pool *p)

@@ -109,6 +109,7 @@ static void follow_headroom(struct lender *l, uint64_t now)
 	lend_grow(l->pool, plan.allocate);
 	lend_shrink(l->pool, plan.release);
 	eviction_start(l, plan.evict, now);
+	l->gives_back = plan.release || plan.evict || eviction_expected(l);
 }
 
 void lender_tick(struct lender *l, uint64_t now)
@@ -119,6 +120,7 @@ void lender_tick(struct lender *l, uint64_t now)
 	if (l->deaf)
 		listen_to(l, EPOLLIN);
 	look_at_machine(l, now);
+	l->gives_back = l->draining;
 	if (l->draining)
 		lend_shrink(p, lend_free_slabs(p));
 	else if (l->options.headroom)
@@ -279,7 +281,7 @@ static uint64_t before_sleep(struct lender *l)
 	}
 	if (l->ending)
 		wait = min64(wait, l->drain_end > l->now ? l->drain_end - l->now : 0);
-	if (lend_zero_some(l->pool))
+	if (lend_zero_some(l->pool, l->gives_back ? LEND_GIVE_UP : LEND_RENEW))
 		wait = min64(wait, ZERO_REST_NS);
 	wake_worker(l);
 	return busy ? 0 : wait;

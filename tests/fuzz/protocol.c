@@ -306,7 +306,7 @@ static void run_stream(const uint8_t *data, size_t size, uint8_t how, size_t pie
 	for (uint32_t owner = 0; owner < OWNERS; owner++)
 		lend_release_owner(&pool, owner);
 	/* The same slabs and generations each time. */
-	while (lend_zero_some(&pool))
+	while (lend_zero_some(&pool, LEND_RENEW))
 		;
 	pool.generation = 0;
 	for (size_t sent = 0; sent < size && !end; ) {

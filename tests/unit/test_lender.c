@@ -559,6 +559,34 @@ static void drained(void **state)
 	close(a.fd);
 }
 
+/* Another one is made in its place before the next second, unless the machine is to have it. */
+static void what_was_handed_over(void **state)
+{
+	struct donor *d = *state;
+	const uint32_t *in = d->pool.in;
+
+	for (int drains = 0; drains < 2; drains++) {
+		struct wire_frame f = { .op = WIRE_UNMAP };
+		struct peer a;
+
+		connect_peer(d, &a, 1, 1);
+		f.slab = a.loans[0].slab;
+		f.generation = a.loans[0].generation;
+		lend_hand_over(&d->pool, f.slab);
+		if (drains)
+			lender_drain(d->l, LENDER_STAY);
+		send_frame(d, &a, f, NULL);
+		for (int i = 0; i < 2000 && in[LEND_DIRTY] + in[LEND_COMING] + in[LEND_GOING]; i++) {
+			turn(d->l);
+			usleep(1000);
+		}
+		assert_int_equal(in[LEND_CLEAN], drains ? 0 : SLABS);
+		assert_int_equal(in[LEND_ABSENT], drains ? SLABS : 0);
+		close(a.fd);
+		turn(d->l);
+	}
+}
+
 /* SIGTERM before all memory is there does not wait for it. */
 static void told_to_end_at_once(void **state)
 {
@@ -591,6 +619,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(evicts_are_bounded, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(what_is_not_there_is_back, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_write_under_way, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(what_was_handed_over, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_greedy_one, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(quotas, with_quota, without_donor),
 		cmocka_unit_test_setup_teardown(drained, with_donor, without_donor),
