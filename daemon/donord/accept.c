@@ -145,7 +145,7 @@ struct connection *connection_adopt(struct lender *l, int fd, const struct socka
 	stream_rx_reset(&c->rx);
 	stream_tx_reset(&c->tx, NULL, NULL);
 	c->tx.budget = CONNECTION_TURN;
-	c->greeted = c->writing = c->answers = c->keeps = false;
+	c->greeted = c->writing = c->answers = c->keeps = c->by_rdma = false;
 	*c->key = *c->fingerprint = '\0';
 	c->local = peer->ss_family == AF_UNIX;
 	access_begin(&c->access, c->local ? NULL : l->tls);

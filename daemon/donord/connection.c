@@ -37,7 +37,8 @@ static void watch(struct connection *c, bool reading, bool writing)
 
 static bool has_room(const struct connection *c)
 {
-	return stream_tx_room(&c->tx) > c->delayed_count + WIRE_ASKED;
+	return stream_tx_room(&c->tx) > c->delayed_count + c->queue.binding + WIRE_ASKED &&
+	       rdma_queue_has_room(&c->queue);
 }
 
 static void set_held(struct connection *c, bool held)
@@ -71,6 +72,7 @@ void connection_hang_up(struct connection *c)
 
 	/* Before its slabs are anybody else's. */
 	drop_data(c);
+	rdma_queue_end(c);
 	stream_tx_reset(&c->tx, reply_sent, c);
 	for (; c->delayed_count; c->delayed_count--) {
 		lend_unpin(l->pool, c->delayed[c->delayed_head].reply.slab);
@@ -138,6 +140,7 @@ static void put_donor(struct connection *c, const struct wire_frame *f)
 
 	lender_told(c->lender, &d);
 	d.session = c->access.session;
+	d.rdma = c->by_rdma ? rdma_place_port(c->lender->rdma) : 0;
 	wire_build_donor(buf, &d);
 	put_reply(c, f, WIRE_OK, buf, sizeof(buf), NO_SLAB);
 }
@@ -181,15 +184,47 @@ static void hand_over(struct connection *c, struct wire_frame *r)
 	stream_push_fd(&c->tx, r, lend_hand_over(p, r->slab), r->slab);
 }
 
+/* One that reads and writes by RDMA gets where the memory is, and the key to it. */
+static void put_grant(struct connection *c, const struct wire_frame *r)
+{
+	enum wire_status st = rdma_queue_grant(c, r);
+
+	if (st == WIRE_OK)
+		return;
+	lend_unmap(c->lender->pool, c->number, r->slab, r->generation);
+	put_reply(c, r, st, NULL, 0, NO_SLAB);
+}
+
+void connection_granted(struct connection *c, const struct wire_frame *reply,
+			const uint8_t *payload)
+{
+	if (!payload)
+		lend_unmap(c->lender->pool, c->number, reply->slab, reply->generation);
+	put_reply(c, reply, payload ? WIRE_OK : WIRE_NO_SPACE, payload,
+		  payload ? WIRE_RDMA_GRANT_SIZE : 0, NO_SLAB);
+	connection_flush(c);
+}
+
+/* @r names the slab that @c was lent: the reply says how to get at it. */
+static void put_loan(struct connection *c, struct wire_frame *r)
+{
+	if (c->by_rdma)
+		put_grant(c, r);
+	else if (c->local)
+		hand_over(c, r);
+	else
+		put_reply(c, r, WIRE_OK, NULL, 0, NO_SLAB);
+}
+
 static void put_slab(struct connection *c, const struct wire_frame *f)
 {
 	struct wire_frame r = *f;
 	enum wire_status st = map(c, &r);
 
-	if (st != WIRE_OK || !c->local)
-		put_reply(c, &r, st, NULL, 0, NO_SLAB);
+	if (st == WIRE_OK)
+		put_loan(c, &r);
 	else
-		hand_over(c, &r);
+		put_reply(c, &r, st, NULL, 0, NO_SLAB);
 }
 
 /* A slab of a session that was resumed: as the reply to MAP was. */
@@ -199,10 +234,10 @@ static void put_again(struct connection *c, const struct wire_frame *f)
 	struct wire_frame r = *f;
 	enum wire_status st = lend_again(p, c->number, f->slab, f->generation);
 
-	if (st != WIRE_OK || !c->local)
-		put_reply(c, f, st, NULL, 0, NO_SLAB);
+	if (st == WIRE_OK)
+		put_loan(c, &r);
 	else
-		hand_over(c, &r);
+		put_reply(c, f, st, NULL, 0, NO_SLAB);
 }
 
 static void unmap(struct connection *c, const struct wire_frame *f)
@@ -210,8 +245,10 @@ static void unmap(struct connection *c, const struct wire_frame *f)
 	struct lender *l = c->lender;
 	enum wire_status st = lend_unmap(l->pool, c->number, f->slab, f->generation);
 
-	if (st == WIRE_OK)
+	if (st == WIRE_OK) {
+		rdma_queue_forget(l, f->slab);
 		eviction_returned(l, f->slab);
+	}
 	put_reply(c, f, st, NULL, 0, NO_SLAB);
 }
 
@@ -227,6 +264,10 @@ static int greet(struct connection *c, const struct wire_frame *f)
 		put_reply(c, f, c->greeted ? WIRE_NOT_GREETED :
 			  h.version != WIRE_VERSION ? WIRE_BAD_VERSION : WIRE_BAD_SLAB_SIZE,
 			  NULL, 0, NO_SLAB);
+		return 0;
+	}
+	if (h.flags & WIRE_RDMA && (!l->rdma || c->access.state != ACCESS_CONTROL)) {
+		put_reply(c, f, WIRE_NO_RDMA, NULL, 0, NO_SLAB);
 		return 0;
 	}
 	/*
@@ -252,6 +293,7 @@ static int greet(struct connection *c, const struct wire_frame *f)
 	if (access_greeted(&c->access))
 		return -EIO;
 	c->keeps = h.flags & WIRE_KEEP;
+	c->by_rdma = h.flags & WIRE_RDMA;
 	strcpy(c->key, c->access.tls.name);
 	strcpy(c->fingerprint, c->access.tls.fingerprint);
 	c->greeted = true;

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 
 #include "access.h"
+#include "rdma_queue.h"
 #include "wire/stream.h"
 
 #define CONNECTIONS 256
@@ -37,11 +38,13 @@ struct connection {
 	int fd; /* -1 = nobody is there: free, or kept for a successor */
 	uint32_t number;
 	bool greeted, reading, writing; /* the last two: epoll interest */
-	bool answers;        /* greeted and, with a key, its data connection has joined */
+	bool answers;        /* greeted and, with a key, its data connection or queue has joined */
 	bool keeps;          /* WIRE_KEEP */
 	uint64_t kept_until; /* ns: it ended, and a successor may come for its loans (resume.h); 0 = no */
 	bool held;           /* a request that has arrived waits for room for its reply */
 	bool local;          /* by a unix socket: may map slabs */
+	bool by_rdma;        /* moves pages by its queue, when that has joined */
+	struct rdma_queue queue;
 	struct access access;
 	uint32_t home;       /* number of the connection whose slabs it moves pages of */
 	uint64_t borrower;
@@ -94,6 +97,13 @@ void connection_drop(struct connection *c, const char *why);
  * they sent can arrive in a slab any more.
  */
 void connection_hang_up(struct connection *c);
+
+/*
+ * What rdma_queue_grant() was asked for: @c can use the loan that @reply names, with
+ * @payload of WIRE_RDMA_GRANT_SIZE bytes; NULL = it never will.
+ */
+void connection_granted(struct connection *c, const struct wire_frame *reply,
+			const uint8_t *payload);
 
 /* Whether its place is anybody's. */
 static inline bool connection_is_free(const struct connection *c)

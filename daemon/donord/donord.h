@@ -38,6 +38,7 @@ struct lender {
 	int wake_fd;  /* eventfd: worker or control thread want the loop */
 	struct address places[LENDER_PLACES];
 	int listen_fds[LENDER_PLACES];
+	struct rdma_place *rdma;        /* NULL = not by RDMA */
 	int place_count;
 	bool deaf;                      /* nobody is accepted until the next tick */
 	struct connection *connections; /* CONNECTIONS of them */

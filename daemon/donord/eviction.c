@@ -309,6 +309,8 @@ static void revoke(struct lender *l, uint64_t now)
 		lender_tell(l, EVENT_SLAB_REVOKED, LOG_LVL_WARN,
 			   "slab %u of borrower %s: revoked, its pages there are lost; the machine is running out of memory",
 			   slab, l->connections[l->pool->slabs[slab].owner].name);
+		/* Before anybody else may be lent it. */
+		rdma_queue_forget(l, slab);
 		lend_revoke(l->pool, slab);
 		l->eviction.counts.revoked++;
 	}

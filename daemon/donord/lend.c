@@ -132,10 +132,24 @@ static void drop(struct lend_pool *p, uint32_t slab)
 	p->slabs[slab].fd = -1;
 }
 
+static void let_go(struct lend_pool *p, uint32_t slab)
+{
+	if (p->care.goes)
+		p->care.goes(p->care.data, slab);
+	drop(p, slab);
+}
+
 static int make(struct lend_pool *p, uint32_t slab)
 {
-	return slab_memory_make(slab_memory(p, slab), p->slab_size, p->kind, &p->patience,
-				&p->slabs[slab].fd);
+	int r = slab_memory_make(slab_memory(p, slab), p->slab_size, p->kind, &p->patience,
+				 &p->slabs[slab].fd);
+
+	if (r || !p->care.made)
+		return r;
+	r = p->care.made(p->care.data, slab);
+	if (r)
+		drop(p, slab);
+	return r;
 }
 
 int lend_fill(struct lend_pool *p, uint32_t n, struct error *e)
@@ -201,10 +215,10 @@ bool lend_work(struct lend_pool *p)
 	s = &p->slabs[slab];
 	if (s->state == LEND_COMING) {
 		if (s->handed)
-			drop(p, slab);
+			let_go(p, slab);
 		s->result = make(p, slab);
 	} else {
-		drop(p, slab);
+		let_go(p, slab);
 		s->result = 0;
 	}
 	queue_put(p, &p->done, slab);

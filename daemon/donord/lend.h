@@ -58,6 +58,16 @@ struct lend_slab {
 	uint64_t asked_at, answered_at; /* ns: first asked back; last answer */
 };
 
+/*
+ * What else memory needs before it can be lent, and when it goes; done by the thread that
+ * makes it, or gives it back.
+ */
+struct lend_care {
+	int (*made)(void *data, uint32_t slab); /* 0 or -errno; NULL = nothing */
+	void (*goes)(void *data, uint32_t slab);
+	void *data;
+};
+
 /* Slabs on their way from one thread to the other; none is there twice. */
 struct lend_queue {
 	uint32_t *slabs;     /* ring of lend_pool.count, owned */
@@ -75,6 +85,7 @@ struct lend_pool {
 	uint64_t slab_size;
 	enum lend_memory kind;
 	struct patience patience;   /* of who makes memory; none after lend_init() */
+	struct lend_care care;      /* likewise */
 	struct lend_queue to_do, done;
 };
 

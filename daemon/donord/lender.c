@@ -29,7 +29,7 @@
 /* Between two pieces that are zeroed, for who else wants the core: we have priority. */
 #define ZERO_REST_NS 30000
 
-enum { KEY_SIGNAL = CONNECTIONS, KEY_WAKE, KEY_TIMER, KEY_LISTEN };
+enum { KEY_SIGNAL = CONNECTIONS, KEY_WAKE, KEY_TIMER, KEY_RDMA, KEY_LISTEN };
 
 void lender_tell(struct lender *l, enum log_event event, enum log_level level, const char *fmt,
 		 ...)
@@ -311,6 +311,8 @@ int lender_turn(struct lender *l, uint64_t wait_ns)
 			take_wake(l);
 		else if (key == KEY_TIMER)
 			take_timer(l);
+		else if (key == KEY_RDMA)
+			rdma_place_event(l);
 		else if (key >= KEY_LISTEN)
 			connection_accept(l, (int)(key - KEY_LISTEN));
 		else
@@ -450,6 +452,23 @@ int lender_listen(struct lender *l, struct address *a, struct error *e)
 	return 0;
 }
 
+int lender_listen_rdma(struct lender *l, const struct address *a, struct error *e)
+{
+	int fds[2], r;
+
+	if (!l->tls)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "rdma: without keys nobody is known who comes; give --keys FILE, made by ebbctl key create");
+	r = rdma_place_open(&l->rdma, l, a, e);
+	if (r)
+		return r;
+	rdma_place_fds(l->rdma, fds);
+	r = watch_fd(l, fds[0], KEY_RDMA);
+	if (!r)
+		r = watch_fd(l, fds[1], KEY_RDMA);
+	return r ? fail(e, r, "event loop: %s", strerror(-r)) : 0;
+}
+
 /*
  * Gigabytes take seconds to touch, and a terabyte minutes: SIGTERM, which is blocked for
  * signal_fd, does not wait for that, nor does the end wait for the worker.
@@ -509,6 +528,7 @@ void lender_free(struct lender **lp)
 		if (address_is_local(&l->places[i]))
 			unlink(local_path(&l->places[i]));
 	}
+	rdma_place_close(&l->rdma);
 	tls_context_free(&l->tls);
 	keyring_free(&l->keys);
 	free(l);

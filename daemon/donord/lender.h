@@ -56,6 +56,12 @@ int lender_new(struct lender **out, struct lend_pool *pool, const struct lender_
 int lender_listen(struct lender *l, struct address *a, struct error *e);
 
 /*
+ * Takes RDMA at @a, from those who come with a key to where lender_listen() listens; the
+ * pool has its places.
+ */
+int lender_listen_rdma(struct lender *l, const struct address *a, struct error *e);
+
+/*
  * Makes the memory there is to be at start, then the other threads; the calling
  * thread is the loop's from here on.  -EINTR, without an error, when SIGTERM or SIGINT
  * came meanwhile.

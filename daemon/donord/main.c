@@ -21,7 +21,7 @@ struct donord_options {
 	struct option_list listen;
 	const char *memory;
 	uint64_t slab, ready_fd;
-	const char *rdma;
+	const char *rdma, *rdma_open;
 	uint64_t rdma_memory;
 	struct lender_options lender;
 	struct advertise_options advertise;
@@ -43,7 +43,10 @@ static const struct option_spec specs[] = {
 	OPTION("slab", OPTION_SIZE, slab, "SIZE", "unit of lending, 1M to 1G [64M]"),
 	OPTION("keys", OPTION_LIST, lender.keys, "FILE|DIR",
 	       "keys of who may borrow by the network, which is then TLS; may be repeated"),
-	OPTION("rdma-open", OPTION_STRING, rdma, "HOST:PORT",
+	OPTION("rdma", OPTION_STRING, rdma, "HOST:PORT",
+	       "take RDMA there from borrowers with a key, who say rdma: before an address of --listen;\n"
+	       "HOST is the same, of an RDMA device"),
+	OPTION("rdma-open", OPTION_STRING, rdma_open, "HOST:PORT",
 	       "lend by RDMA there, to kernel modules; anyone who reaches it may borrow"),
 	OPTION("rdma-memory", OPTION_SIZE, rdma_memory, "SIZE", "memory to lend by RDMA"),
 	OPTION("quota", OPTION_SIZE, lender.quota, "SIZE", "most that one borrower gets"),
@@ -94,6 +97,10 @@ static int parse_places(const struct option_list *list, struct address *a, bool 
 	for (int i = 0; i < list->n; i++) {
 		int r = address_parse(list->v[i], "listen", &a[i], e);
 
+		if (!r && address_is_rdma(&a[i]))
+			r = fail_exit(e, EXIT_USAGE, EINVAL,
+				      "listen: %s is what borrowers say; listen at HOST:PORT, and give --rdma, too",
+				      list->v[i]);
 		if (r)
 			return r;
 		*shared = *shared || address_is_local(&a[i]);
@@ -195,16 +202,35 @@ static void say_what(const struct donord_options *o, const struct lend_pool *poo
 	}
 }
 
-static int start_rdma(const struct donord_options *o, struct rdma_lender **l, struct error *e)
+static int parse_rdma(const char *text, const char *option, struct address *a, struct error *e)
+{
+	int r = address_parse(text, option, a, e);
+
+	if (!r && (address_is_local(a) || address_is_rdma(a)))
+		r = fail_exit(e, EXIT_USAGE, EINVAL, "%s: not an address of RDMA; write HOST:PORT",
+			      option);
+	return r;
+}
+
+static int listen_rdma(const struct donord_options *o, struct lender *l, struct error *e)
 {
 	struct address place;
 	int r;
 
 	if (!o->rdma)
 		return 0;
-	r = address_parse(o->rdma, "rdma", &place, e);
-	if (!r && address_is_local(&place))
-		r = fail_exit(e, EXIT_USAGE, EINVAL, "rdma-open: not an address of RDMA; write HOST:PORT");
+	r = parse_rdma(o->rdma, "rdma", &place, e);
+	return r ? r : lender_listen_rdma(l, &place, e);
+}
+
+static int start_rdma(const struct donord_options *o, struct rdma_lender **l, struct error *e)
+{
+	struct address place;
+	int r;
+
+	if (!o->rdma_open)
+		return 0;
+	r = parse_rdma(o->rdma_open, "rdma-open", &place, e);
 	return r ? r : rdma_lender_start(l, &place, o->rdma_memory, o->slab, e);
 }
 
@@ -234,6 +260,8 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 	if (!r)
 		r = lend_init(&pool, memory, o->slab, !shared ? LEND_PRIVATE :
 			      o->lender.headroom ? LEND_SHARED : LEND_SHARED_HUGE, e);
+	if (!r)
+		r = listen_rdma(o, l, e);
 	if (!r)
 		r = lender_start(l, e);
 	if (!r)

@@ -348,7 +348,7 @@ static const struct option_spec specs[] = {
 	       .min = 4 << 20, .max = 1ULL << 44),
 	OPTION(device_plan, donors, "donors", OPTION_LIST, "ADDRESS,...",
 	       .help = "who lends the memory [those that ebbd knows]"),
-	OPTION(device_plan, donors, "donor", OPTION_LIST, "HOST:PORT|unix:/PATH",
+	OPTION(device_plan, donors, "donor", OPTION_LIST, "HOST:PORT|rdma:HOST:PORT|unix:/PATH",
 	       .help = "one of them; may be repeated"),
 	OPTION(device_plan, frontend, "frontend", OPTION_STRING, "fuse|ublk",
 	       .help = "what the kernel has: a loop device on a FUSE file, or /dev/ublkbN [fuse]"),

@@ -97,7 +97,7 @@ static int parse_listed(const struct swapd *s, struct json_object *list, struct 
 
 		if (!json_object_is_type(donor, json_type_string))
 			return fail_exit(e, EXIT_USAGE, EINVAL,
-					 "donors: one of the list is no text; write HOST:PORT or unix:/PATH");
+					 "donors: one of the list is no text; write HOST:PORT, rdma:HOST:PORT or unix:/PATH");
 		r = donor_check(s, json_object_get_string(donor), &l->at[l->n], e);
 		if (r)
 			return r;
@@ -120,6 +120,12 @@ static int reserve_listed(struct swapd *s, const struct listed *l, struct error 
 
 	for (int i = 0; i < l->n; i++)
 		n += !donor_at(s, &l->at[i]);
+	for (int i = 0; i < l->n; i++) {
+		int r = address_is_rdma(&l->at[i]) ? transport_rdma_prepare(s, e) : 0;
+
+		if (r)
+			return r;
+	}
 	return donors_reserve(s, n, e);
 }
 
@@ -157,7 +163,7 @@ static int set_donors(struct swapd *s, struct json_object *request, struct error
 	if (!json_object_object_get_ex(request, "donors", &list) ||
 	    !json_object_is_type(list, json_type_array) || !json_object_array_length(list))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "donors: a list of HOST:PORT or unix:/PATH is needed; to use none, destroy the device");
+				 "donors: a list of HOST:PORT, rdma:HOST:PORT or unix:/PATH is needed; to use none, destroy the device");
 	l = calloc(1, sizeof(*l));
 	r = l ? set_listed(s, list, l, e) : fail(e, ENOMEM, "donors: out of memory");
 	free(l);

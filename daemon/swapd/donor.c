@@ -9,6 +9,7 @@
 #include "donor_asks.h"
 #include "page_io.h"
 #include "placing.h"
+#include "rdma_links.h"
 #include "shared.h"
 #include "swapd.h"
 #include "wire/tcp.h"
@@ -284,6 +285,7 @@ static void greet(struct swapd *s, struct donor *d)
 
 	strncpy(h.name, s->options.name, sizeof(h.name) - 1);
 	h.flags |= d->resume ? WIRE_RESUME : 0;
+	h.flags |= d->transport == &transport_rdma ? WIRE_RDMA : 0;
 	wire_build_hello(payload, &h);
 	stream_push(&d->tx, &f, payload, 0);
 	set_state(d, DONOR_GREETING, now_ns());
@@ -392,7 +394,7 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 		return -EPROTO;
 	if (f->status) {
 		strncpy(d->why, wire_status_text(f->status), sizeof(d->why) - 1);
-		if (f->status == WIRE_NO_KEY)
+		if (f->status == WIRE_NO_KEY || f->status == WIRE_NO_RDMA)
 			donor_explain(s, d, d->why);
 		d->resume = d->resume ? RESUME_REFUSED : RESUME_NOTHING;
 		return -ECONNREFUSED;
@@ -413,7 +415,7 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 	record(s, d);
 	d->slab_size = told.slab_size;
 	take_figures(d, &told);
-	r = d->transport->greeted ? d->transport->greeted(s, d, told.session) : 0;
+	r = d->transport->greeted ? d->transport->greeted(s, d, &told) : 0;
 	if (!r)
 		donor_ready(s, d);
 	return r < 0 ? r : 0;
@@ -724,6 +726,10 @@ int donor_check(const struct swapd *s, const char *text, struct address *a, stru
 
 	if (r)
 		return r;
+	if (address_is_rdma(a) && !s->tls)
+		return fail_exit(e, EXIT_REFUSED, EPERM,
+				 "donor %s: by RDMA only who has a key is let in; give --key FILE, made by ebbctl key create, and have it among the donor's --keys",
+				 text);
 	if (!may_be_at(s, a))
 		return fail_exit(e, EXIT_REFUSED, EPERM,
 				 "donor %s: not on this machine, and there is no key to know it by; give --key FILE, made by ebbctl key create",
@@ -781,7 +787,8 @@ int donors_reserve(struct swapd *s, int n, struct error *e)
 
 static const struct transport *transport_for(const struct address *a)
 {
-	return address_is_local(a) ? &transport_shm : &transport_tcp;
+	return address_is_local(a) ? &transport_shm :
+	       address_is_rdma(a) ? &transport_rdma : &transport_tcp;
 }
 
 /* Entries are used again, with their buffers. */
@@ -840,10 +847,15 @@ int donor_new(struct swapd *s, const char *text, struct error *e)
 
 void donors_prepare(struct swapd *s)
 {
-	for (int i = 0; i < MAX_DONORS; i++)
-		while (s->shared->donors[i].used && s->donor_count <= i)
+	for (int i = 0; i < MAX_DONORS; i++) {
+		const struct donor_record *r = &s->shared->donors[i];
+
+		while (r->used && s->donor_count <= i)
 			if (add_entry(s, NULL))
 				return;
+		if (r->used && address_is_rdma(&r->address) && transport_rdma_prepare(s, NULL))
+			return;
+	}
 }
 
 void donors_take_over(struct swapd *s, uint64_t now)
@@ -875,11 +887,15 @@ void donor_enter(struct donor *d, uint64_t now)
 
 static void take_events(struct swapd *s, struct donor *d, const struct pollfd *p)
 {
+	uint64_t wakes;
+
 	if (p[0].revents)
 		donor_event(s, d, (uint32_t)p[0].revents);
 	for (uint32_t i = 1; i <= DATA_LINKS; i++)
 		if (p[i].revents)
 			completed(s, d, i);
+	if (p[1 + DATA_LINKS].revents && read(p[1 + DATA_LINKS].fd, &wakes, sizeof(wakes)) > 0)
+		completed(s, d, RDMA_CHANNEL);
 }
 
 /* Connects @d where its next place is; it is up, or down with the reason. */
@@ -894,8 +910,9 @@ static void try_place(struct swapd *s, struct donor *d)
 	if (r)
 		donor_lose(s, d, strerror(-r));
 	while (d->state != DONOR_UP && d->state != DONOR_DOWN) {
-		struct pollfd p[1 + DATA_LINKS] = {
+		struct pollfd p[2 + DATA_LINKS] = {
 			{ .fd = d->fd, .events = POLLIN | (d->watched_for_write ? POLLOUT : 0) },
+			[1 + DATA_LINKS] = { .fd = transport_rdma_fd(s, d), .events = POLLIN },
 		};
 		uint64_t now = now_ns();
 
@@ -909,7 +926,7 @@ static void try_place(struct swapd *s, struct donor *d)
 			p[0].events |= POLLOUT;
 		if (now >= give_up)
 			donor_lose(s, d, "no answer within 2 s");
-		else if (poll(p, 1 + DATA_LINKS, (int)((give_up - now) / MS) + 1) > 0)
+		else if (poll(p, 2 + DATA_LINKS, (int)((give_up - now) / MS) + 1) > 0)
 			take_events(s, d, p);
 	}
 }

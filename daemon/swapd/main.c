@@ -19,7 +19,7 @@ static const struct option_spec specs[] = {
 	OPTION("name", OPTION_STRING, name, "NAME", "name of the device"),
 	OPTION("size", OPTION_SIZE, size, "SIZE", "size of the device"),
 	OPTION("slab", OPTION_SIZE, slab, "SIZE", "unit of remote mapping, 1M to 1G [64M]"),
-	OPTION("donor", OPTION_LIST, donors, "HOST:PORT|unix:/PATH",
+	OPTION("donor", OPTION_LIST, donors, "HOST:PORT|rdma:HOST:PORT|unix:/PATH",
 	       "where ebb-donord listens; may be repeated"),
 	OPTION("durability", OPTION_STRING, durability, "disk|replicas=2|replicas=3|none",
 	       "what keeps pages when a donor is lost: a local disk, other donors, or nothing [disk]"),

@@ -41,6 +41,8 @@ struct copy {
 	uint32_t serial;      /* of uses of this entry: tells a later copy from this one */
 	uint32_t repaired;    /* pages of the slab that repair is through with */
 	uint8_t *memory;      /* the transport's, while MAPPED: where it has it in reach, or NULL */
+	uint64_t address;     /* likewise, of RDMA: where it is at the donor, */
+	uint32_t key;         /* and what lets it be reached there */
 	/* ns: MAPPING (UINT64_MAX: to be asked for again), leaving, or, AWAY, asked for since */
 	uint64_t since;
 };

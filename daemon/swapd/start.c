@@ -20,6 +20,7 @@
 #include "common/size.h"
 #include "pages.h"
 #include "place.h"
+#include "rdma_links.h"
 #include "sealing.h"
 #include "serve.h"
 #include "shared.h"
@@ -451,6 +452,9 @@ static int make_loop(struct swapd *s, struct error *e)
 
 	if (!r)
 		r = orders_open(&s->orders, e);
+	for (int i = 0; i < s->donor_count && !r; i++)
+		if (s->donors[i].transport == &transport_rdma)
+			r = transport_rdma_prepare(s, e);
 	return r ? r : s->frontend->prepare(s, e);
 }
 
@@ -543,6 +547,7 @@ void swapd_stop(struct swapd *s, struct device_control *c)
 	device_control_close(c);
 	s->frontend->end(s);
 	resolver_stop(&s->resolver);
+	rdma_links_stop(&s->rdma);
 	backup_close(&s->backup);
 	donors_free(s);
 	tls_context_free(&s->tls);

@@ -160,6 +160,7 @@ struct swapd {
 	uint64_t resume_for, resume_until;
 	uint64_t room_until;     /* ns: what came back to donors may not be there again before */
 	struct tls_context *tls; /* with a key; NULL = none */
+	struct rdma_links *rdma; /* this process's; NULL = no donor is reached so */
 	struct resolver resolver;
 	uint64_t seed;           /* of the placement */
 	int wanted;              /* copies of each slab */

@@ -22,6 +22,7 @@
 
 #include <stdint.h>
 
+#include "common/error.h"
 #include "wire/stream.h"
 
 struct copy;
@@ -43,11 +44,11 @@ struct transport {
 	int (*open)(struct swapd *s, struct donor *d);
 
 	/*
-	 * HELLO was answered, with @session (0 = none).  0 when pages can go; 1 when
+	 * HELLO was answered, with what the donor @told.  0 when pages can go; 1 when
 	 * the transport calls donor_ready() as soon as they can; -errno.  May be NULL
 	 * where there are no sessions.
 	 */
-	int (*greeted)(struct swapd *s, struct donor *d, uint64_t session);
+	int (*greeted)(struct swapd *s, struct donor *d, const struct wire_donor *told);
 
 	/*
 	 * The donor granted @copy, just so long that the frame in donor->rx is at
@@ -95,5 +96,14 @@ struct transport {
 
 extern const struct transport transport_tcp; /* "HOST:PORT" */
 extern const struct transport transport_shm; /* "unix:/PATH" */
+extern const struct transport transport_rdma; /* "rdma:HOST:PORT" */
+
+/*
+ * Whatever RDMA needs of memory and threads, in this process, before the first donor is
+ * reached by it; once, further calls do nothing.  Not in the loop thread once it serves.
+ */
+int transport_rdma_prepare(struct swapd *s, struct error *e);
+/* What is to be polled for @d besides its socket, by who does not use epoll; -1 = nothing. */
+int transport_rdma_fd(struct swapd *s, const struct donor *d);
 
 #endif

@@ -111,15 +111,15 @@ static void tcp_close(struct swapd *s, struct donor *d)
 }
 
 /* With TLS, and only then, pages go by connections of their own. */
-static int tcp_greeted(struct swapd *s, struct donor *d, uint64_t session)
+static int tcp_greeted(struct swapd *s, struct donor *d, const struct wire_donor *told)
 {
 	int r;
 
-	if (tls_used(&d->tls) != (session != 0))
+	if (tls_used(&d->tls) != (told->session != 0))
 		return -EPROTO;
-	if (!session)
+	if (!told->session)
 		return 0;
-	r = data_links_open(s, d, session);
+	r = data_links_open(s, d, told->session);
 	return r ? r : 1;
 }
 

@@ -7,9 +7,27 @@
 #include "local.h"
 #include "tcp.h"
 
+#define RDMA "rdma:"
+
+static bool is_rdma(const char *text)
+{
+	return !strncmp(text, RDMA, strlen(RDMA));
+}
+
+/* What is to be connected to. */
+static const char *place(const char *text)
+{
+	return is_rdma(text) ? text + strlen(RDMA) : text;
+}
+
 bool address_is_local(const struct address *a)
 {
 	return a->sa.ss_family == AF_UNIX;
+}
+
+bool address_is_rdma(const struct address *a)
+{
+	return is_rdma(a->text);
 }
 
 bool address_same(const struct address *a, const struct address *b)
@@ -17,21 +35,35 @@ bool address_same(const struct address *a, const struct address *b)
 	return a->len == b->len && !memcmp(&a->sa, &b->sa, a->len);
 }
 
+static int too_long(const char *text, const char *what, struct error *e)
+{
+	return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "%s: \"%.64s\": is too long", what, text);
+}
+
 int address_parse(const char *text, const char *what, struct address *a, struct error *e)
 {
-	return local_is(text) ? local_parse(text, what, a, e) : tcp_parse(text, what, a, e);
+	int r;
+
+	if (local_is(text))
+		return local_parse(text, what, a, e);
+	if (is_rdma(text) && strlen(text) >= sizeof(a->text))
+		return too_long(text, what, e);
+	r = tcp_parse(place(text), what, a, e);
+	if (!r)
+		strcpy(a->text, text);
+	return r;
 }
 
 int address_resolve(const char *text, struct address *found, int most)
 {
 	if (!local_is(text))
-		return tcp_resolve(text, found, most);
+		return tcp_resolve(place(text), found, most);
 	return local_parse(text, "donor", found, NULL) ? -EINVAL : 1;
 }
 
 bool address_is_name(const char *text)
 {
-	return !local_is(text) && tcp_is_name(text);
+	return !local_is(text) && tcp_is_name(place(text));
 }
 
 int address_check(const char *text, const char *what, char *to, size_t size, struct error *e)
@@ -39,11 +71,17 @@ int address_check(const char *text, const char *what, char *to, size_t size, str
 	struct address a;
 	int r;
 
+	if (is_rdma(text)) {
+		if (size <= strlen(RDMA))
+			return too_long(text, what, e);
+		strcpy(to, RDMA);
+		return tcp_check(place(text), what, to + strlen(RDMA), size - strlen(RDMA), e);
+	}
 	if (!local_is(text))
 		return tcp_check(text, what, to, size, e);
 	r = local_parse(text, what, &a, e);
 	if (!r && snprintf(to, size, "%s", text) >= (int)size)
-		r = fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "%s: \"%.64s\": is too long", what, text);
+		r = too_long(text, what, e);
 	return r;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Where a donor listens.  The form of the text chooses the transport: "HOST:PORT"
- * is tcp (tcp.h), "unix:/PATH" is shm (local.h).
+ * is tcp (tcp.h), "unix:/PATH" is shm (local.h), "rdma:HOST:PORT" is rdma: the same
+ * place as without, where the donor tells at which port it takes RDMA.
  */
 #ifndef EBB_ADDRESS_H
 #define EBB_ADDRESS_H
@@ -43,6 +44,9 @@ bool address_same(const struct address *a, const struct address *b);
 
 /* On this machine, through a unix socket: slabs are handed over as file descriptors. */
 bool address_is_local(const struct address *a);
+
+/* Pages are to go there by RDMA; all else as by tcp. */
+bool address_is_rdma(const struct address *a);
 
 /* Who may come: from this machine, or from everywhere. */
 enum address_reach { ADDRESS_LOOPBACK, ADDRESS_EVERYWHERE };

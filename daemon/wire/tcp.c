@@ -60,7 +60,7 @@ static int split(const char *text, char *host, size_t size, char port[6])
 static int no_address(const char *what, const char *text, struct error *e)
 {
 	return fail_exit(e, EXIT_USAGE, EINVAL,
-			 "%s: \"%.128s\" is no address; use HOST:PORT, 127.0.0.1:%d for example, or unix:/PATH",
+			 "%s: \"%.128s\" is no address; use HOST:PORT, 127.0.0.1:%d for example, rdma:HOST:PORT or unix:/PATH",
 			 what, text, EBB_DONOR_PORT);
 }
 

@@ -31,6 +31,12 @@ static bool asked_by_donor(const struct wire_frame *f)
 	return f->op == WIRE_ACTIVITY || f->op == WIRE_EVICT;
 }
 
+/* By RDMA a loan's place and key come with it. */
+static bool grants(const struct wire_frame *f)
+{
+	return !f->length || f->length == WIRE_RDMA_GRANT_SIZE;
+}
+
 /* Whether the length field is one that the opcode has; the payload's where it moves no pages. */
 static bool length_fits(const struct wire_frame *f)
 {
@@ -46,7 +52,9 @@ static bool length_fits(const struct wire_frame *f)
 	case WIRE_PING:
 		return f->length == (request ? 0 : WIRE_DONOR_SIZE);
 	case WIRE_MAP:
-		return f->length == (request ? WIRE_MAP_SIZE : 0);
+		return request ? f->length == WIRE_MAP_SIZE : grants(f);
+	case WIRE_REMAP:
+		return request ? !f->length : grants(f);
 	case WIRE_JOIN:
 		return f->length == (request ? WIRE_JOIN_SIZE : 0);
 	case WIRE_ACTIVITY:
@@ -135,7 +143,7 @@ int wire_parse_hello(const void *buf, size_t len, struct wire_hello *h)
 {
 	const uint8_t *p = buf;
 
-	if (len != WIRE_HELLO_SIZE || get32(p + 4) & ~(WIRE_KEEP | WIRE_RESUME))
+	if (len != WIRE_HELLO_SIZE || get32(p + 4) & ~(WIRE_KEEP | WIRE_RESUME | WIRE_RDMA))
 		return -EPROTO;
 	*h = (struct wire_hello){
 		.version = get32(p),
@@ -157,13 +165,13 @@ int wire_parse_hello(const void *buf, size_t len, struct wire_hello *h)
 }
 
 /*
- * HELLO and PING replies: 0 version, 4 flags, 8 slab size, 16 total, 24 free,
+ * HELLO and PING replies: 0 version, 4 flags, 6 rdma, 8 slab size, 16 total, 24 free,
  * 32 memory, 40 used, 48 session, 56 identity.
  */
 void wire_build_donor(uint8_t buf[static WIRE_DONOR_SIZE], const struct wire_donor *d)
 {
 	put32(buf, d->version);
-	put32(buf + 4, d->flags);
+	put32(buf + 4, d->flags | (uint32_t)d->rdma << 16);
 	put64(buf + 8, d->slab_size);
 	put64(buf + 16, d->total);
 	put64(buf + 24, d->free);
@@ -181,7 +189,8 @@ int wire_parse_donor(const void *buf, size_t len, struct wire_donor *d)
 		return -EPROTO;
 	*d = (struct wire_donor){
 		.version = get32(p),
-		.flags = get32(p + 4),
+		.flags = (uint16_t)get32(p + 4),
+		.rdma = (uint16_t)(get32(p + 4) >> 16),
 		.slab_size = get64(p + 8),
 		.total = get64(p + 16),
 		.free = get64(p + 24),
@@ -272,6 +281,7 @@ const char *wire_status_text(uint16_t status)
 		[WIRE_NOT_HERE] = "not served on this connection",
 		[WIRE_OVER_QUOTA] = "quota used up",
 		[WIRE_NO_KEY] = "it wants a key; give --key FILE, which must be among its --keys",
+		[WIRE_NO_RDMA] = "it does not lend by RDMA; start it with --rdma HOST:PORT, or leave rdma: out",
 	};
 
 	return status < WIRE_STATUSES ? texts[status] : "unknown status";

@@ -65,6 +65,7 @@ enum wire_status {
 	WIRE_NOT_HERE,    /* served on the session's other kind of connection */
 	WIRE_OVER_QUOTA,  /* MAP: the borrower has what it may have */
 	WIRE_NO_KEY,      /* HELLO: this donor talks TLS, by a key */
+	WIRE_NO_RDMA,     /* HELLO: this donor does not lend by RDMA to who came so */
 	WIRE_STATUSES
 };
 
@@ -101,6 +102,8 @@ enum wire_hello_flags {
 	WIRE_KEEP = 1,
 	/* I am the successor: what the borrower of this number has is mine. */
 	WIRE_RESUME = 2,
+	/* Pages go by RDMA (wire_rdma.h): MAP and REMAP are to be answered with a grant. */
+	WIRE_RDMA = 4,
 };
 
 /* Payload of a HELLO request. */
@@ -120,7 +123,8 @@ enum wire_donor_flags {
 /* Payload of the replies to HELLO and PING. */
 struct wire_donor {
 	uint32_t version;
-	uint32_t flags;     /* enum wire_donor_flags */
+	uint16_t flags;     /* enum wire_donor_flags */
+	uint16_t rdma;      /* with WIRE_RDMA: port where it takes that; else 0 */
 	uint64_t slab_size; /* bytes */
 	uint64_t total;     /* bytes lent or to lend */
 	uint64_t free;      /* bytes to lend */
@@ -155,6 +159,7 @@ struct wire_join {
 #define WIRE_HELLO_SIZE 48u
 #define WIRE_DONOR_SIZE 64u
 #define WIRE_MAP_SIZE 8u
+#define WIRE_RDMA_GRANT_SIZE 24u /* behind the reply to MAP and REMAP, with WIRE_RDMA */
 #define WIRE_JOIN_SIZE 48u
 #define WIRE_LOAN_SIZE 8u
 #define WIRE_LOANS (WIRE_SMALL / WIRE_LOAN_SIZE)

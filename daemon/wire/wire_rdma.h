@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The protocol of wire.h over RDMA: pages are read and written by the borrower
- * alone, in memory whose address and key it gets with a MAP's reply.
+ * alone, in memory whose address and key it gets with a MAP's reply.  There are two
+ * kinds.
  *
- * A session is 1 to WIRE_RDMA_QUEUES connections (queue pairs).  Each says in its
+ * A process (ebb-swapd) has its control connection as over TCP, TLS included; HELLO
+ * says WIRE_RDMA, and pages go by one queue pair, whose request has a JOIN in its
+ * private data.
+ *
+ * A kernel (kmod-swap) has all of it by RDMA, and is not authenticated.  Its session is 1 to WIRE_RDMA_QUEUES connections (queue pairs).  Each says in its
  * request's private data which session and which of its connections it is; a
  * session's number is random, so that only its borrower can add to it.  Connection
  * 0 carries frames, one in each SEND: HELLO, MAP, UNMAP, PING, and the donor's
@@ -13,6 +18,8 @@
  */
 #ifndef EBB_WIRE_RDMA_H
 #define EBB_WIRE_RDMA_H
+
+#include <errno.h>
 
 #include "common/bytes.h"
 #include "wire.h"
@@ -36,7 +43,6 @@ struct wire_rdma_grant {
 	uint64_t length; /* bytes */
 	uint32_t key;
 };
-#define WIRE_RDMA_GRANT_SIZE 24u
 
 /* 0 magic, 4 version, 8 queue, 12 queues, 16 session. */
 static inline void wire_build_rdma_open(uint8_t *buf, const struct wire_rdma_open *o)
@@ -60,6 +66,31 @@ static inline int wire_parse_rdma_open(const uint8_t *buf, size_t len, struct wi
 	if (!o->queues || o->queues > WIRE_RDMA_QUEUES || o->queue >= o->queues)
 		return -EPROTO;
 	return 0;
+}
+
+/*
+ * Private data of a process's connection request: 0 magic, 4 version, 8 the payload of
+ * JOIN.  It is all that there is room for.
+ */
+#define WIRE_RDMA_JOIN_MAGIC 0x4a424245u /* "EBBJ" as bytes */
+#define WIRE_RDMA_JOIN_SIZE (8u + WIRE_JOIN_SIZE)
+_Static_assert(WIRE_RDMA_JOIN_SIZE <= 56, "what the connection manager carries");
+
+static inline void wire_build_rdma_join(uint8_t buf[static WIRE_RDMA_JOIN_SIZE],
+					const struct wire_join *j)
+{
+	put32(buf, WIRE_RDMA_JOIN_MAGIC);
+	put32(buf + 4, WIRE_RDMA_VERSION);
+	wire_build_join(buf + 8, j);
+}
+
+/* 0, or -EPROTO. */
+static inline int wire_parse_rdma_join(const uint8_t *buf, size_t len, struct wire_join *j)
+{
+	if (len < WIRE_RDMA_JOIN_SIZE || get32(buf) != WIRE_RDMA_JOIN_MAGIC ||
+	    get32(buf + 4) != WIRE_RDMA_VERSION)
+		return -EPROTO;
+	return wire_parse_join(buf + 8, WIRE_JOIN_SIZE, j);
 }
 
 /* 0 address, 8 length, 16 key, 20 reserved. */

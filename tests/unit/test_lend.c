@@ -405,6 +405,60 @@ static void told_to_stop(void **state)
 	lend_free(&p);
 }
 
+struct cared {
+	const struct lend_pool *pool;
+	uint32_t there; /* a bit each slab */
+	uint32_t refuse;
+};
+
+static int made(void *data, uint32_t slab)
+{
+	struct cared *c = data;
+
+	/* It is there, and nobody else's yet. */
+	assert_int_equal(c->pool->memory[slab * SLAB], 0);
+	assert_int_not_equal(c->pool->slabs[slab].state, LEND_CLEAN);
+	if (slab == c->refuse)
+		return -ENOBUFS;
+	c->there |= 1u << slab;
+	return 0;
+}
+
+static void goes(void *data, uint32_t slab)
+{
+	struct cared *c = data;
+
+	assert_true(c->there & 1u << slab);
+	assert_int_equal(c->pool->memory[slab * SLAB], 0);
+	c->there &= ~(1u << slab);
+}
+
+/* Who has to know of memory is told when it is made, and before it goes; who cannot have it so gets none. */
+static void memory_is_cared_for(void **state)
+{
+	struct lend_pool p;
+	struct error e = { 0 };
+	struct cared c = { .pool = &p, .refuse = 2 };
+
+	assert_int_equal(lend_init(&p, 4 * SLAB, SLAB, LEND_SHARED, &e), 0);
+	p.care = (struct lend_care){ made, goes, &c };
+	assert_int_equal(lend_fill(&p, 2, &e), 0);
+	assert_int_equal(c.there, 3);
+	assert_int_equal(lend_grow(&p, 2), 2);
+	while (lend_work(&p))
+		;
+	assert_int_equal(lend_settle(&p), -ENOBUFS);
+	assert_int_equal(c.there, 0xb);
+	assert_int_equal(p.in[LEND_ABSENT], 1);
+	assert_int_equal(p.slabs[2].fd, -1);
+	assert_int_equal(resident(&p), 3 * SLAB / 4096);
+	assert_int_equal(lend_shrink(&p, 3), 3);
+	work(&p);
+	assert_int_equal(c.there, 0);
+	assert_int_equal(resident(&p), 0);
+	lend_free(&p);
+}
+
 static void the_machine(void **state)
 {
 	static const char meminfo[] = "MemTotal:       24691084 kB\nMemFree:         1000 kB\n"
@@ -522,6 +576,7 @@ int main(void)
 		cmocka_unit_test(bad_sizes),
 		cmocka_unit_test(handed_over_and_replaced),
 		cmocka_unit_test(told_to_stop),
+		cmocka_unit_test(memory_is_cared_for),
 		cmocka_unit_test(the_machine),
 		cmocka_unit_test(the_cgroups_we_are_in),
 	};

@@ -513,6 +513,15 @@ static void sockets_and_their_places(void **state)
 	assert_int_equal(address_parse(text, "donor", &a, &e), -EINVAL);
 	assert_int_equal(address_parse("unix:", "donor", &a, &e), -EINVAL);
 
+	assert_int_equal(address_parse("rdma:127.0.0.1:7071", "donor", &a, &e), 0);
+	assert_true(address_is_rdma(&a) && !address_is_local(&a));
+	assert_string_equal(a.text, "rdma:127.0.0.1:7071");
+	assert_int_equal(address_check("rdma:donor3", "donor", text, sizeof(text), &e), 0);
+	assert_string_equal(text, "rdma:donor3:7070");
+	assert_true(address_is_name(text) && !address_is_name("rdma:127.0.0.1:7071"));
+	assert_int_equal(address_check("rdma:donor3", "donor", text, 12, &e), -EINVAL);
+	assert_int_equal(address_parse("rdma:unix:/x", "donor", &a, &e), -EINVAL);
+
 	e = (struct error){ 0 };
 	parse(&a, "socket");
 	fd = address_listen(&a, ADDRESS_LOOPBACK, &e);

@@ -88,6 +88,28 @@ static void round_trip(void **state)
 	}
 }
 
+/* A loan's reply may have a grant with it. */
+static void grant_lengths(void **state)
+{
+	for (int op = WIRE_HELLO; op < WIRE_OPS; op++) {
+		struct wire_frame f = { .op = op, .direction = WIRE_REPLY,
+					.length = WIRE_RDMA_GRANT_SIZE }, g;
+		bool good = op == WIRE_MAP || op == WIRE_REMAP;
+		uint8_t buf[WIRE_HEADER];
+
+		if (op == WIRE_ACTIVITY)
+			continue;
+		wire_build(buf, &f);
+		assert_int_equal(wire_parse(buf, sizeof(buf), receiver(op, WIRE_REPLY), &g),
+				 good ? 1 : -EPROTO);
+		if (good)
+			assert_int_equal(wire_payload(&g), WIRE_RDMA_GRANT_SIZE);
+		f.status = WIRE_NO_SPACE;
+		wire_build(buf, &f);
+		assert_int_equal(wire_parse(buf, sizeof(buf), receiver(op, WIRE_REPLY), &g), -EPROTO);
+	}
+}
+
 /* ACTIVITY has as many elements as its length says, a frame's worth at most. */
 static void activity_lengths(void **state)
 {
@@ -178,7 +200,7 @@ static void random_bytes(void **state)
 static void payloads(void **state)
 {
 	struct wire_hello h = { WIRE_VERSION, 0x1122334455667788, 64 << 20, "ebb0", WIRE_KEEP }, h2;
-	struct wire_donor d = { WIRE_VERSION, WIRE_DRAINING, 64 << 20, 1ull << 40, 1ull << 39,
+	struct wire_donor d = { WIRE_VERSION, WIRE_DRAINING, 7472, 64 << 20, 1ull << 40, 1ull << 39,
 				1ull << 41, 1ull << 38, 0x99aabbccddeeff00,
 				0x8877665544332211 }, d2;
 	struct wire_join j = { 0x1122334455667788, 5, { 1, 2, 3 } }, j2;
@@ -193,9 +215,9 @@ static void payloads(void **state)
 	assert_string_equal(h2.name, "ebb0");
 	assert_int_equal(h2.flags, WIRE_KEEP);
 	assert_int_equal(wire_parse_hello(buf, sizeof(buf) - 1, &h2), -EPROTO);
-	buf[4] = 4; /* an unknown flag */
+	buf[4] = 8; /* an unknown flag */
 	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), -EPROTO);
-	buf[4] = WIRE_KEEP | WIRE_RESUME;
+	buf[4] = WIRE_KEEP | WIRE_RESUME | WIRE_RDMA;
 	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), 0);
 	buf[25] = '\n'; /* would break the donor's log */
 	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), -EPROTO);
@@ -207,6 +229,7 @@ static void payloads(void **state)
 	assert_memory_equal(&d2, &d, sizeof(d));
 	assert_int_equal(wire_parse_donor(donor, sizeof(donor) - 1, &d2), -EPROTO);
 	assert_int_equal(donor[56], 0x11);
+	assert_memory_equal(donor + 4, "\1\0\x30\x1d", 4);
 	d.flags |= 2;
 	wire_build_donor(donor, &d);
 	assert_int_equal(wire_parse_donor(donor, sizeof(donor), &d2), -EPROTO);
@@ -581,6 +604,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(header_layout),
 		cmocka_unit_test(round_trip),
+		cmocka_unit_test(grant_lengths),
 		cmocka_unit_test(activity_lengths),
 		cmocka_unit_test(malformed),
 		cmocka_unit_test(random_bytes),

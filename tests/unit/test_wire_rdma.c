@@ -45,6 +45,26 @@ static void test_open_refused(void **state)
 	}
 }
 
+static void test_join(void **state)
+{
+	struct wire_join j = { 0x1122334455667788, 5, { 1, 2, 3 } }, back;
+	uint8_t buf[WIRE_RDMA_JOIN_SIZE];
+
+	wire_build_rdma_join(buf, &j);
+	assert_memory_equal(buf, "EBBJ\1\0\0\0\x88\x77\x66\x55\x44\x33\x22\x11\5\0\0\0\0\0\0\0\1\2\3", 27);
+	assert_int_equal(wire_parse_rdma_join(buf, sizeof(buf), &back), 0);
+	assert_int_equal(back.session, j.session);
+	assert_int_equal(back.number, j.number);
+	assert_memory_equal(back.mac, j.mac, sizeof(j.mac));
+	assert_int_equal(wire_parse_rdma_join(buf, sizeof(buf) - 1, &back), -EPROTO);
+	/* Magic, a kernel's request among them; version; what is reserved. */
+	for (int at = 0; at <= 20; at += at < 4 ? 4 : 16) {
+		buf[at]++;
+		assert_int_equal(wire_parse_rdma_join(buf, sizeof(buf), &back), -EPROTO);
+		buf[at]--;
+	}
+}
+
 static void test_grant(void **state)
 {
 	struct wire_rdma_grant g = { .address = 0x7f0000001000, .length = 1 << 20, .key = 0xabcd }, back;
@@ -65,6 +85,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_open),
 		cmocka_unit_test(test_open_refused),
+		cmocka_unit_test(test_join),
 		cmocka_unit_test(test_grant),
 	};
 
