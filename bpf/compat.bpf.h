@@ -30,6 +30,15 @@ static __always_inline __s64 mm_pages(struct mm_struct *mm, int member)
 	return pages > 0 ? pages : 0;
 }
 
+/* The flags word comes first; 6.18 wrapped it in a struct. */
+static __always_inline unsigned long folio_flags(struct folio *folio)
+{
+	unsigned long flags = 0;
+
+	bpf_probe_read_kernel(&flags, sizeof(flags), folio);
+	return flags;
+}
+
 /* The count of a large folio: _folio_nr_pages on 6.1 and 6.12, _nr_pages on 6.18. */
 struct folio___old {
 	unsigned int _folio_nr_pages;
@@ -42,12 +51,9 @@ static __always_inline __u32 folio_pages(struct folio *folio)
 {
 	struct folio___now *now = (void *)folio;
 	struct folio___old *old = (void *)folio;
-	unsigned long flags = 0;
 	__u32 pages = 1;
 
-	/* The flags word comes first; 6.18 wrapped it in a struct. */
-	bpf_probe_read_kernel(&flags, sizeof(flags), folio);
-	if (!(flags & (1UL << bpf_core_enum_value(enum pageflags, PG_head))))
+	if (!(folio_flags(folio) & (1UL << bpf_core_enum_value(enum pageflags, PG_head))))
 		return 1;
 	if (bpf_core_field_exists(now->_nr_pages))
 		bpf_core_read(&pages, sizeof(pages), &now->_nr_pages);

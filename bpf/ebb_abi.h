@@ -11,7 +11,7 @@
 #include <linux/types.h>
 #endif
 
-#define EBB_ABI 3
+#define EBB_ABI 4
 
 #define EBB_PAGE_SHIFT 12
 #define EBB_MAX_CGROUPS 1024
@@ -24,13 +24,19 @@
 #define EBB_HIST 32                 /* log2 buckets: [i] counts 2^i <= ns < 2^(i+1) */
 #define EBB_QUIET_NS 2000000000ULL  /* policies go quiet when ebbd is silent for so long */
 
+/* How misses and pages that leave are seen. */
+enum ebb_hooks {
+	EBB_HOOKS_TRACEPOINTS = 0,  /* perf events, tracepoints and the process's swap-entry count */
+	EBB_HOOKS_FENTRY = 1,       /* and the ends of do_swap_page and try_to_unmap_one: bpf/exact */
+};
+
 /* maps/meta, one entry. */
 struct ebb_meta {
 	__u32 abi;
 	__u32 epoch_percent;        /* N: churn that ends an epoch, % of a process's anonymous pages */
 	__u64 heartbeat_ns;         /* CLOCK_MONOTONIC of ebbd's last sign of life */
 	__u32 daemon_tgid;          /* whose own swap reads are prefetches */
-	__u32 pad;
+	__u32 hooks;                /* enum ebb_hooks */
 	char version[32];
 };
 
@@ -81,6 +87,7 @@ struct ebb_counters {
 	__u64 by_chance;            /* those of hits that came after timely_ns */
 	__u64 miss_hist[EBB_HIST];  /* ns a miss took */
 	__u64 hit_hist[EBB_HIST];   /* ns a hit took, late ones included */
+	__u64 clean;                /* pages that left unwritten, still good on swap; EBB_HOOKS_FENTRY */
 };
 
 /* maps/cgroup_stats: totals for people and bpftool, one entry per tracked cgroup. */
@@ -110,6 +117,7 @@ struct ebb_cgroup_stats {
 	__u64 by_chance;
 	__u64 miss_ns_log2[EBB_HIST];
 	__u64 hit_ns_log2[EBB_HIST];
+	__u64 clean;                /* 0 without EBB_HOOKS_FENTRY */
 };
 
 /* maps/procs: tgid -> paging of one process. */
@@ -308,8 +316,8 @@ struct ebb_executor {
 EBB_ASSERT_SIZE(struct ebb_meta, 56);
 EBB_ASSERT_SIZE(struct ebb_cgroup, 32);
 EBB_ASSERT_SIZE(struct ebb_params, 64);
-EBB_ASSERT_SIZE(struct ebb_counters, 19 * 8 + 2 * EBB_HIST * 8);
-EBB_ASSERT_SIZE(struct ebb_cgroup_stats, 160 + 21 * 8 + 2 * EBB_HIST * 8);
+EBB_ASSERT_SIZE(struct ebb_counters, 20 * 8 + 2 * EBB_HIST * 8);
+EBB_ASSERT_SIZE(struct ebb_cgroup_stats, 160 + 22 * 8 + 2 * EBB_HIST * 8);
 EBB_ASSERT_SIZE(struct ebb_proc, 72);
 EBB_ASSERT_SIZE(struct ebb_arrivals, 1 << EBB_PAGE_SHIFT);
 EBB_ASSERT_SIZE(struct ebb_page, 16);

@@ -12,8 +12,6 @@
 
 #include "bpf/track.bpf.h"
 
-#define PAGE_MAPPING_FLAGS 3UL
-#define PAGE_MAPPING_ANON 1UL
 #define ANON_VMA_DEPTH 24 /* a red-black tree of thousands of mappings */
 
 /* Counts the @pages that @tid, a thread of ebbd, reads for the process it is prefetching for. */
@@ -80,6 +78,11 @@ int BPF_PROG(swap_bio, struct bio *bio)
 		return 0;
 	s = bpf_task_storage_get(&stamps, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (s) {
+		if (s->counted) {
+			s->counted = 0;
+			s->read_ns = 0;
+			s->reads = 0;
+		}
 		if (!s->read_ns)
 			s->read_ns = bpf_ktime_get_ns();
 		s->reads += pages;
@@ -159,8 +162,8 @@ int BPF_PROG(swap_write, struct folio *folio)
 	__u64 owner = 0, index, pages;
 
 	bpf_core_read(&mapping, sizeof(mapping), &folio->mapping);
-	if ((mapping & PAGE_MAPPING_FLAGS) != PAGE_MAPPING_ANON)
-		return 0; /* shmem, KSM */
+	if (!mapping_is_anon(mapping))
+		return 0;
 	cg = folio_cgroup(folio);
 	if (!cg || !cgroup_governor(cg, &owner))
 		return 0;

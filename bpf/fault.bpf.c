@@ -20,7 +20,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-#include "bpf/track.bpf.h"
+#include "bpf/count.bpf.h"
 
 /* Totals for people; written by ebbd alone, here for its BTF. */
 struct {
@@ -32,63 +32,6 @@ struct {
 
 /* Written by ebbd alone; see ebb_filter_bit(). */
 __u64 filter[EBB_FILTER_WORDS];
-
-static __always_inline __u32 log2_bucket(__u64 ns)
-{
-	__u32 bucket = 0;
-
-	if (ns >> 32) {
-		return EBB_HIST - 1;
-	}
-	if (ns >> 16) {
-		ns >>= 16;
-		bucket = 16;
-	}
-	if (ns >> 8) {
-		ns >>= 8;
-		bucket += 8;
-	}
-	if (ns >> 4) {
-		ns >>= 4;
-		bucket += 4;
-	}
-	if (ns >> 2) {
-		ns >>= 2;
-		bucket += 2;
-	}
-	if (ns >> 1)
-		bucket += 1;
-	return bucket & (EBB_HIST - 1);
-}
-
-/* By the thread's name, which may change at any time: looked up when it is new. */
-static __always_inline __u32 thread_role(struct task_stamp *s)
-{
-	struct ebb_role_pattern *r;
-	__u64 name[2], old[2];
-	__u32 i, k;
-
-	if (!s)
-		return EBB_ROLE_APP;
-	bpf_get_current_comm(name, sizeof(name));
-	__builtin_memcpy(old, s->comm, sizeof(old));
-	if (s->named && name[0] == old[0] && name[1] == old[1])
-		return s->role;
-	__builtin_memcpy(s->comm, name, sizeof(name));
-	s->named = 1;
-	s->role = EBB_ROLE_APP;
-	for (i = 0; i < EBB_MAX_ROLES; i++) {
-		k = i;
-		r = bpf_map_lookup_elem(&roles, &k);
-		if (!r || !r->mask[0])
-			break;
-		if (!(((name[0] ^ r->name[0]) & r->mask[0]) | ((name[1] ^ r->name[1]) & r->mask[1]))) {
-			s->role = r->role;
-			break;
-		}
-	}
-	return s->role;
-}
 
 static __always_inline void count_fault(struct ebb_counters *c, __u32 kind, __u64 ns, __u32 role)
 {
@@ -187,7 +130,11 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 		f->cluster = stamp->reads;
 		stamp->reads = 0;
 	}
-	count_fault(c, kind, f->duration_ns, f->role);
+	/* bpf/exact may have counted it where do_swap_page ended. */
+	if (!stamp || stamp->counted != vpn || kind != EBB_MISS)
+		count_fault(c, kind, f->duration_ns, f->role);
+	if (stamp)
+		stamp->counted = 0;
 	if (kind == EBB_HIT && cg->timely_ns && now - issued > cg->timely_ns)
 		c->by_chance++;
 	if (cg->flags & EBB_CGROUP_RECORD)
@@ -225,6 +172,7 @@ int fault_enter(struct bpf_perf_event_data *ctx)
 	s->nvcsw = task->nvcsw;
 	s->read_ns = 0;
 	s->reads = 0;
+	s->counted = 0;
 	return 0;
 }
 
@@ -298,9 +246,10 @@ int fault_major(struct bpf_perf_event_data *ctx)
 		return 0;
 	s = bpf_task_storage_get(&stamps, task, 0, 0);
 	if (s) {
-		read_ns = s->read_ns;
+		/* Not that of a fault which no event told: one without an access of the task. */
+		read_ns = !s->counted || s->counted == page.vpn ? s->read_ns : 0;
 		s->read_ns = 0;
-		start = s->vpn == page.vpn && s->enter_ns ? s->enter_ns : read_ns;
+		start = fault_start(s, page.vpn, read_ns);
 	}
 	pre = bpf_map_lookup_elem(&prefetched, &page);
 	if (pre && bpf_map_delete_elem(&prefetched, &page))

@@ -138,6 +138,7 @@ struct task_stamp {
 	__u64 enter_ns;     /* when it began */
 	__u64 nvcsw;        /* the task's voluntary switches then: has it slept since? */
 	__u64 read_ns;      /* when it queued a swap read of its own; 0 = has not */
+	__u64 counted;      /* page whose miss, with that read, bpf/exact has counted; 0 = none */
 	__u32 reads;        /* pages it queued since: the kernel's readahead reads a cluster */
 	__u32 hits;         /* to look at a process only every so often */
 	__u32 role;         /* of a task with this name */

@@ -10,6 +10,14 @@
 #include "bpf/maps.bpf.h"
 
 #define CGROUP_DEPTH 16
+#define PAGE_MAPPING_FLAGS 3UL
+#define PAGE_MAPPING_ANON 1UL
+
+/* Whether a folio with this mapping is a process's own: neither shmem nor KSM. */
+static __always_inline bool mapping_is_anon(unsigned long mapping)
+{
+	return (mapping & PAGE_MAPPING_FLAGS) == PAGE_MAPPING_ANON;
+}
 
 static __always_inline struct cgroup *memory_cgroup(struct task_struct *task)
 {
@@ -115,8 +123,9 @@ static __always_inline void epoch_publish(__u32 tgid, __u64 n)
  * Looks at how far a process's paging has come and ends the epoch when churn,
  * pages in plus pages out, exceeds epoch_percent of its anonymous pages.
  *
- * Pages that left include those dropped clean, for which no event fires: what
- * is out now is what was out at first, plus what left, minus what came back.
+ * Pages that left include those dropped clean, which bpf/exact sees.  Without
+ * it no event fires for them: what is out now is what was out at first, plus
+ * what left, minus what came back.
  */
 static __always_inline void proc_look(struct ebb_proc *p, __u32 tgid, struct mm_struct *mm,
 				      __u64 owner)
@@ -127,12 +136,12 @@ static __always_inline void proc_look(struct ebb_proc *p, __u32 tgid, struct mm_
 	struct ebb_meta *m;
 	__u32 zero = 0;
 
-	left = p->swapped_in + out - p->swapents;
-	if ((__s64)left > (__s64)p->swapped_out)
-		p->swapped_out = left;
 	m = bpf_map_lookup_elem(&meta, &zero);
 	if (!m)
 		return;
+	left = p->swapped_in + out - p->swapents;
+	if (m->hooks != EBB_HOOKS_FENTRY && (__s64)left > (__s64)p->swapped_out)
+		p->swapped_out = left;
 	length = (__u64)(anon + out) * m->epoch_percent / 100;
 	churn = p->swapped_in + p->swapped_out - base;
 	if (!length || churn <= length || (__s64)churn < 0)

@@ -45,21 +45,11 @@ static __u32 kernel_id(const struct btf *btf, const char *name, __u32 kind)
 	return id > 0 ? (__u32)id : 0;
 }
 
-/*
- * A tracepoint is loaded and opened: what loads may still be refused at the
- * attach.
- */
-static int try_tracepoint(const struct btf *btf, const char *name)
+/* Attaches @prog, a descriptor or -errno, and takes it off again. */
+static int try_attach(int prog)
 {
-	char typedef_name[128];
-	__u32 id;
-	int prog, link;
+	int link;
 
-	snprintf(typedef_name, sizeof(typedef_name), "btf_trace_%s", name);
-	id = kernel_id(btf, typedef_name, BTF_KIND_TYPEDEF);
-	if (!id)
-		return -ENOENT;
-	prog = load(BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP, id);
 	if (prog < 0)
 		return prog;
 	link = bpf_raw_tracepoint_open(NULL, prog);
@@ -71,6 +61,22 @@ static int try_tracepoint(const struct btf *btf, const char *name)
 	return 0;
 }
 
+/*
+ * A tracepoint is loaded and opened: what loads may still be refused at the
+ * attach.
+ */
+static int try_tracepoint(const struct btf *btf, const char *name)
+{
+	char typedef_name[128];
+	__u32 id;
+
+	snprintf(typedef_name, sizeof(typedef_name), "btf_trace_%s", name);
+	id = kernel_id(btf, typedef_name, BTF_KIND_TYPEDEF);
+	if (!id)
+		return -ENOENT;
+	return try_attach(load(BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP, id));
+}
+
 static void tracepoint(struct doctor *d, const struct btf *btf, enum verdict without,
 		       const char *name, const char *loss)
 {
@@ -79,6 +85,32 @@ static void tracepoint(struct doctor *d, const struct btf *btf, enum verdict wit
 
 	snprintf(row, sizeof(row), "tp_btf/%s", name);
 	doctor_add(d, r ? without : HAVE, row, loss, "%s", r ? strerror(-r) : "loads and attaches");
+}
+
+/* Its end, as ebbd hooks it. */
+static int try_function(const struct btf *btf, const char *name)
+{
+	__u32 id = kernel_id(btf, name, BTF_KIND_FUNC);
+
+	return try_attach(id ? load(BPF_PROG_TYPE_TRACING, BPF_TRACE_FEXIT, id) : -ENOENT);
+}
+
+static void functions(struct doctor *d, const struct btf *btf)
+{
+	static const char *const names[] = { "do_swap_page", "try_to_unmap_one" };
+	const char *name = NULL;
+	int r = 0;
+
+	for (size_t i = 0; !r && i < sizeof(names) / sizeof(names[0]); i++) {
+		name = names[i];
+		r = try_function(btf, name);
+	}
+	if (r)
+		doctor_add(d, NOTE, "BPF fentry",
+			   "not needed; tracepoints do its work, but pages dropped clean are not counted",
+			   "%s: %s", name, strerror(-r));
+	else
+		doctor_add(d, HAVE, "BPF fentry", NULL, "do_swap_page, try_to_unmap_one: attaches");
 }
 
 static void ring_buffer(struct doctor *d)
@@ -103,7 +135,6 @@ static void bpffs(struct doctor *d)
 void doctor_bpf(struct doctor *d)
 {
 	struct btf *btf = btf__load_vmlinux_btf();
-	__u32 function = kernel_id(btf, "handle_mm_fault", BTF_KIND_FUNC);
 	int fd;
 
 	doctor_add(d, btf ? HAVE : MISSING, "kernel BTF",
@@ -120,11 +151,7 @@ void doctor_bpf(struct doctor *d)
 	tracepoint(d, btf, MISSING, "block_bio_queue",
 		   "pages read from and written to our devices would not be counted");
 	tracepoint(d, btf, DEGRADED, "rss_stat", "epochs come from writes alone");
-	fd = function ? load(BPF_PROG_TYPE_TRACING, BPF_TRACE_FENTRY, function) : -ENOENT;
-	doctor_add(d, fd < 0 ? NOTE : HAVE, "BPF fentry",
-		   fd < 0 ? "not needed; perf events do its work" : NULL, "%s",
-		   fd < 0 ? strerror(-fd) : "loads");
-	close_fdp(&fd);
+	functions(d, btf);
 	btf__free(btf);
 }
 

@@ -65,6 +65,8 @@ const struct metric metrics[] = {
 		"Anonymous pages that reclaim sent to any swap."),
 	COUNTER(ROWS_CGROUP, "ebb_cgroup_shared_pages", "shared",
 		"Those of them that several processes may map."),
+	COUNTER(ROWS_CGROUP, "ebb_cgroup_clean_pages", "clean",
+		"Pages that left unwritten; absent: not seen."),
 	CGROUP("epochs", "Epochs that have ended."),
 	CGROUP("requests", "Prefetch requests of the policy."),
 	CGROUP("request_pages", "Pages in them."),

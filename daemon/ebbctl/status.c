@@ -38,6 +38,7 @@ static void print_status(struct json_object *o)
 
 	printf("ebbd %s, pid %d, up %lld s\n", control_str(o, "version", "?"),
 	       (int)control_int(o, "pid", 0), (long long)control_int(o, "uptime_s", 0));
+	printf("hooks: %s\n", control_str(o, "hooks", "?"));
 	if (x)
 		printf("prefetch: %lld requests, %lld pages in %lld calls, %lld failed\n",
 		       (long long)control_int(x, "requests", 0), (long long)control_int(x, "pages", 0),

@@ -12,9 +12,10 @@
 #include "common/size.h"
 #include "ebbd/config.h"
 #include "ebbd/config_donors.h"
+#include "ebbd/plane.h"
 #include "ebbd/policy_object.h"
 
-enum key_type { KEY_COUNT, KEY_DURATION, KEY_SWITCH };
+enum key_type { KEY_COUNT, KEY_DURATION, KEY_SWITCH, KEY_HOOKS };
 
 /* Every key: parsing, the message about a bad value and ebb.conf(5) follow it. */
 static const struct key {
@@ -24,6 +25,7 @@ static const struct key {
 	uint64_t min, max;
 } keys[] = {
 	{ "epochs", "percent", KEY_COUNT, offsetof(struct config, epoch_percent), 1, 100 },
+	{ "bpf", "hooks", KEY_HOOKS, offsetof(struct config, hooks), HOOKS_AUTO, HOOKS_TRACEPOINTS },
 	{ "prefetch", "batch", KEY_COUNT, offsetof(struct config, executor.batch), 1, 64 },
 	{ "prefetch", "headroom", KEY_COUNT, offsetof(struct config, executor.headroom), 2, 1024 },
 	{ "prefetch", "inflight", KEY_COUNT, offsetof(struct config, executor.inflight), 16, 65536 },
@@ -95,6 +97,18 @@ static int set(struct reader *r, const struct key *k, const char *value)
 			return fail_exit(r->e, EXIT_USAGE, EINVAL, "%s:%d: %s: '%s' is neither on nor off",
 					 r->file, r->line, k->name, value);
 		*(uint32_t *)field = !strcmp(value, "on");
+		return 0;
+	}
+	if (k->type == KEY_HOOKS) {
+		static const char *const names[] = { "auto", "fentry", "tracepoints" };
+
+		for (n = k->min; n <= k->max && strcmp(value, names[n]); n++)
+			;
+		if (n > k->max)
+			return fail_exit(r->e, EXIT_USAGE, EINVAL,
+					 "%s:%d: %s: '%s' is none of auto, fentry, tracepoints", r->file,
+					 r->line, k->name, value);
+		*(uint32_t *)field = (uint32_t)n;
 		return 0;
 	}
 	errno = 0;

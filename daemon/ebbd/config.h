@@ -16,6 +16,7 @@
 
 struct config {
 	uint32_t epoch_percent;           /* [epochs] percent */
+	uint32_t hooks;                   /* [bpf] hooks: enum hooks_wish */
 	struct executor_config executor;  /* [prefetch] */
 	struct donors_config donors;      /* [donors] list, etcd, ... */
 	/*

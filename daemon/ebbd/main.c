@@ -133,7 +133,7 @@ static int on_reload(sd_event_source *s, const struct signalfd_siginfo *info, vo
 		d->config.declaration = fresh.declaration;
 		d->config.declarations = fresh.declarations;
 		declared_apply(d->declared);
-		log_info("configuration read; [prefetch] and [epochs] take effect at the next start");
+		log_info("configuration read; [prefetch], [epochs] and [bpf] take effect at the next start");
 	}
 	ebbd_refresh_devices(d);
 	sd_notify(0, "READY=1");
@@ -178,10 +178,13 @@ static void block_signals(void)
 
 static int start(struct ebbd *d, const struct options *o, struct error *e)
 {
+	const struct plane_wish wish = {
+		.policy_dir = o->policy_dir ? o->policy_dir : ebb_policy_dir(),
+		.epoch_percent = d->config.epoch_percent, .hooks = d->config.hooks,
+	};
 	int r;
 
-	r = plane_open(&d->plane, o->policy_dir ? o->policy_dir : ebb_policy_dir(),
-		       d->config.epoch_percent, e);
+	r = plane_open(&d->plane, &wish, e);
 	if (r)
 		return r;
 	r = roles_write(&d->plane, e);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "bpf/evict.skel.h"
+#include "bpf/exact.skel.h"
 #include "bpf/fault.skel.h"
 #include "common/cleanup.h"
 #include "common/log.h"
@@ -161,38 +162,119 @@ static int load_objects(struct plane *p, struct error *e)
 	return r ? plane_load_failed(e, "evict", r) : 0;
 }
 
-/* Pins the links of the programs that may go on without us. */
+struct hook {
+	struct bpf_program *program;
+	struct bpf_link **link;
+	const char *name;
+};
+
+/* Both would count. */
+static void unpin_predecessor(const char *name)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), LINKS_DIR "/%s", name);
+	unlink(path);
+	snprintf(path, sizeof(path), PROGS_DIR "/%s", name);
+	unlink(path);
+}
+
+/* Attaches and pins what may go on without us; @failed is told which was refused. */
+static int attach_hooks(const struct hook *hooks, size_t n, const char **failed)
+{
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < n; i++) {
+		const struct hook *h = &hooks[i];
+
+		unpin_predecessor(h->name);
+		*h->link = bpf_program__attach(h->program);
+		if (!*h->link) {
+			*failed = h->name;
+			return -errno;
+		}
+		snprintf(path, sizeof(path), LINKS_DIR "/%s", h->name);
+		bpf_link__pin(*h->link, path);
+		snprintf(path, sizeof(path), PROGS_DIR "/%s", h->name);
+		bpf_program__pin(h->program, path);
+	}
+	return 0;
+}
+
 static int attach_evict(struct plane *p, struct error *e)
 {
-	struct { struct bpf_program *program; struct bpf_link **link; const char *name; } t[] = {
+	const struct hook hooks[] = {
 		{ p->evict->progs.swap_bio, &p->evict->links.swap_bio, "swap_bio" },
 		{ p->evict->progs.swap_write, &p->evict->links.swap_write, "swap_write" },
 		{ p->evict->progs.proc_exit, &p->evict->links.proc_exit, "proc_exit" },
 		{ p->evict->progs.cgroup_gone, &p->evict->links.cgroup_gone, "cgroup_gone" },
 	};
-	char path[PATH_MAX];
+	const char *failed;
+	int r = attach_hooks(hooks, sizeof(hooks) / sizeof(hooks[0]), &failed);
 
-	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
-		snprintf(path, sizeof(path), LINKS_DIR "/%s", t[i].name);
-		unlink(path); /* a predecessor's, or both would count */
-		*t[i].link = bpf_program__attach(t[i].program);
-		if (!*t[i].link)
-			return fail_exit(e, EXIT_UNSUPPORTED, errno,
-					 "bpf/evict: cannot attach %s: %m; the kernel needs BTF and tracepoints",
-					 t[i].name);
-		bpf_link__pin(*t[i].link, path);
-		snprintf(path, sizeof(path), PROGS_DIR "/%s", t[i].name);
-		unlink(path);
-		bpf_program__pin(t[i].program, path);
+	return r ? fail_exit(e, EXIT_UNSUPPORTED, r,
+			     "bpf/evict: cannot attach %s: %s; the kernel needs BTF and tracepoints",
+			     failed, strerror(-r)) : 0;
+}
+
+static void close_exact(struct plane *p)
+{
+	exact_bpf__destroy(p->exact);
+	p->exact = NULL;
+}
+
+static int try_exact(struct plane *p)
+{
+	const char *failed;
+	int r;
+
+	p->exact = exact_bpf__open();
+	if (!p->exact)
+		return -errno;
+	r = plane_share_maps(p, p->exact->obj);
+	if (!r)
+		r = exact_bpf__load(p->exact);
+	if (!r) {
+		const struct hook hooks[] = {
+			{ p->exact->progs.exact_in, &p->exact->links.exact_in, "exact_in" },
+			{ p->exact->progs.exact_out, &p->exact->links.exact_out, "exact_out" },
+		};
+
+		r = attach_hooks(hooks, sizeof(hooks) / sizeof(hooks[0]), &failed);
 	}
+	return r;
+}
+
+/* All of bpf/exact or nothing of it: what only half counts is worse than what counts less. */
+static int attach_exact(struct plane *p, enum hooks_wish wish, struct error *e)
+{
+	int r = wish == HOOKS_TRACEPOINTS ? -ENOSYS : try_exact(p);
+
+	if (!r)
+		return 0;
+	close_exact(p);
+	unpin_predecessor("exact_in");
+	unpin_predecessor("exact_out");
+	if (wish == HOOKS_FENTRY)
+		return fail_exit(e, EXIT_UNSUPPORTED, r,
+				 "[bpf] hooks = fentry: do_swap_page and try_to_unmap_one cannot be hooked: %s; "
+				 "write auto or tracepoints", strerror(-r));
+	if (wish == HOOKS_AUTO)
+		log_debug("fentry: %s; tracepoints do its work", strerror(-r));
 	return 0;
 }
 
-static int open_meta(struct plane *p, uint32_t epoch_percent, struct error *e)
+const char *plane_hooks(const struct plane *p)
+{
+	return p->exact ? "fentry" : "tracepoints";
+}
+
+static int open_meta(struct plane *p, const struct plane_wish *wish, struct error *e)
 {
 	struct ebb_meta m = {
-		.abi = EBB_ABI, .epoch_percent = epoch_percent, .heartbeat_ns = monotonic_ns(),
+		.abi = EBB_ABI, .epoch_percent = wish->epoch_percent, .heartbeat_ns = monotonic_ns(),
 		.daemon_tgid = getpid(), .version = EBB_VERSION,
+		.hooks = p->exact ? EBB_HOOKS_FENTRY : EBB_HOOKS_TRACEPOINTS,
 	};
 	uint32_t zero = 0;
 	void *x;
@@ -207,7 +289,7 @@ static int open_meta(struct plane *p, uint32_t epoch_percent, struct error *e)
 	return 0;
 }
 
-int plane_open(struct plane *p, const char *policy_dir, uint32_t epoch_percent, struct error *e)
+int plane_open(struct plane *p, const struct plane_wish *wish, struct error *e)
 {
 	int r;
 
@@ -239,9 +321,11 @@ int plane_open(struct plane *p, const char *policy_dir, uint32_t epoch_percent, 
 	p->programs = bpf_map__fd(p->fault->maps.policies);
 	p->filter = (uint64_t *)p->fault->bss->filter;
 	p->cgroup_stats = bpf_map__fd(p->fault->maps.cgroup_stats);
-	r = open_meta(p, epoch_percent, e);
+	r = attach_exact(p, wish->hooks, e);
 	if (!r)
-		r = policies_open(p, policy_dir, e);
+		r = open_meta(p, wish, e);
+	if (!r)
+		r = policies_open(p, wish->policy_dir, e);
 	if (!r)
 		r = attach_evict(p, e);
 out:
@@ -256,6 +340,7 @@ void plane_close(struct plane *p, enum plane_pins pins)
 	if (p->executor)
 		munmap(p->executor, sysconf(_SC_PAGESIZE));
 	p->executor = NULL;
+	close_exact(p);
 	evict_bpf__destroy(p->evict);
 	fault_bpf__destroy(p->fault);
 	p->evict = NULL;

@@ -42,6 +42,7 @@ struct policy {
 struct plane {
 	struct fault_bpf *fault;
 	struct evict_bpf *evict;
+	struct exact_bpf *exact;   /* NULL where the kernel lets no function be hooked */
 	struct policy policy[EBB_MAX_POLICIES]; /* index = slot; [0] is "none" */
 	uint32_t policies;       /* slots used so far, free ones among them */
 	char policy_dir[PATH_MAX];
@@ -58,9 +59,20 @@ struct plane {
 
 enum plane_program { PLANE_ENTER, PLANE_MINOR, PLANE_MAJOR };
 
+/* What is asked for: HOOKS_AUTO is fentry where it loads, found by trying. */
+enum hooks_wish { HOOKS_AUTO, HOOKS_FENTRY, HOOKS_TRACEPOINTS };
+
+struct plane_wish {
+	const char *policy_dir;
+	uint32_t epoch_percent;
+	enum hooks_wish hooks;
+};
+
 /* Loads, shares, pins and attaches.  On failure nothing of ours is left. */
-int plane_open(struct plane *p, const char *policy_dir, uint32_t epoch_percent,
-	       struct error *e);
+int plane_open(struct plane *p, const struct plane_wish *wish, struct error *e);
+
+/* "fentry" or "tracepoints": which of them see misses and pages that leave. */
+const char *plane_hooks(const struct plane *p);
 
 /*
  * Leaves maps and cheap links pinned when @keep_pins is KEEP_PINS, so that a

@@ -33,6 +33,7 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 	add_str(answer, "version", EBB_VERSION);
 	add_int(answer, "abi", EBB_ABI);
 	add_int(answer, "pid", getpid());
+	add_str(answer, "hooks", plane_hooks(&d->plane));
 	add_int(answer, "uptime_s", (monotonic_ns() - d->started_ns) / 1000000000);
 	list = add_array(answer, "attachments");
 	pthread_mutex_lock(&a->lock);

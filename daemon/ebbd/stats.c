@@ -39,6 +39,7 @@ static void total(const struct attachments *a, const struct attachment *t,
 	s->by_chance = c.by_chance;
 	memcpy(s->miss_ns_log2, c.miss_hist, sizeof(s->miss_ns_log2));
 	memcpy(s->hit_ns_log2, c.hit_hist, sizeof(s->hit_ns_log2));
+	s->clean = c.clean;
 }
 
 void stats_publish(struct attachments *a)
@@ -110,6 +111,8 @@ void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows)
 				*(int64_t *)((char *)&s + field[k].offset)));
 		json_object_object_add(o, "miss_ns_log2", histogram(s.miss_ns_log2));
 		json_object_object_add(o, "hit_ns_log2", histogram(s.hit_ns_log2));
+		json_object_object_add(o, "clean", a->plane->exact ?
+				       json_object_new_int64((int64_t)s.clean) : NULL);
 		if (t->slowdown)
 			json_object_object_add(o, "offload", offload_json(t));
 		json_object_array_add(rows, o);

@@ -45,7 +45,7 @@ BOOTS = (
     # and loop get by with what they reserve.  What pressure and policy try is what ebb needs.
     Boot("pressure", ("test_pressure.py",), memory=640, kernels=("6.12",)),
     Boot("takeover", ("test_takeover.py", "test_ublk.py"), timeout=1200),
-    Boot("policy", ("test_policy.py",), kernels=("6.12",)),
+    Boot("policy", ("test_policy.py", "test_hooks.py"), kernels=("6.12",)),
     Boot("chaos", ("test_chaos.py",), kernels=("6.12",)),
     Boot("kmod", ("test_kmod.py", "test_kmod_control.py"), cpus=2, timeout=1800, by_name=True),
     Boot("kmod-behind", ("test_kmod_behind.py", "test_kmod_events.py"), cpus=2, timeout=1800,

@@ -28,7 +28,7 @@ USAGE, REFUSED = 2, 5
 MIB = 1 << 20
 COUNTERS = ("misses hits late wasted prefetched outstanding file_majors zero_majors swapped_in swapped_out "
             "written shared epochs requests request_pages dropped miss_ns late_ns gc_misses gc_hits "
-            "by_chance").split()
+            "by_chance clean").split()
 SERVER_COUNTERS = (
     "requests read_requests write_requests pages_read_donor pages_read_backup pages_read_zero "
     "pages_read_failed pages_written_donor pages_written_backup_only pages_write_failed conflicts "

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ebbd/plane.h"
 #include "tests/unit/config_text.h"
 
 static void every_key(void **unused)
@@ -18,9 +19,10 @@ static void every_key(void **unused)
 	struct config c;
 	struct error e;
 
-	assert_int_equal(load(&c, "# a comment\n[epochs]\npercent = 25\n[prefetch]\nbatch = 32\n"
+	assert_int_equal(load(&c, "# a comment\n[epochs]\npercent = 25\n[bpf]\nhooks = tracepoints\n[prefetch]\nbatch = 32\n"
 				  "headroom=4\nworkers = 3\nbeside = 8\nmap_ahead = on\nstale = 10ms\nexpire = 1m\n", &e), 0);
 	assert_int_equal(c.epoch_percent, 25);
+	assert_int_equal(c.hooks, HOOKS_TRACEPOINTS);
 	assert_int_equal(c.executor.batch, 32);
 	assert_int_equal(c.executor.headroom, 4);
 	assert_int_equal(c.executor.workers, 3);
@@ -45,6 +47,7 @@ static void the_shipped_file_says_the_defaults(void **unused)
 	assert_int_equal(load(&shipped, text, &e), 0);
 	config_defaults(&built);
 	assert_int_equal(shipped.epoch_percent, built.epoch_percent);
+	assert_int_equal(shipped.hooks, built.hooks);
 	assert_int_equal(shipped.executor.batch, built.executor.batch);
 	assert_int_equal(shipped.executor.headroom, built.executor.headroom);
 	assert_int_equal(shipped.executor.beside, built.executor.beside);
@@ -69,6 +72,7 @@ static void errors_name_file_and_line(void **unused)
 		{ "[prefetch]\nstale = 5 apples\n", ":2:", "apples" },
 		{ "[prefetch]\n\nexpire = 1ms\n", ":3:", "expire" },
 		{ "[epochs]\npercent = 0\n", ":2:", "percent" },
+		{ "[bpf]\nhooks = kprobes\n", ":2:", "none of auto, fentry, tracepoints" },
 		{ "[donors]\nlist = a:1, a:1\n", ":2:", "twice" },
 		{ "[donors]\nlist = a:1\nlist = b, a:1\n", ":3:", "a:1 is in the list twice" },
 		{ "[donors]\nlist = a:x\n", ":2:", "a:x" },

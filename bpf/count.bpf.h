@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What every program that counts a fault needs: how long it took, whose thread it was. */
+#ifndef EBB_COUNT_BPF_H
+#define EBB_COUNT_BPF_H
+
+#include "bpf/track.bpf.h"
+
+static __always_inline __u32 log2_bucket(__u64 ns)
+{
+	__u32 bucket = 0;
+
+	if (ns >> 32) {
+		return EBB_HIST - 1;
+	}
+	if (ns >> 16) {
+		ns >>= 16;
+		bucket = 16;
+	}
+	if (ns >> 8) {
+		ns >>= 8;
+		bucket += 8;
+	}
+	if (ns >> 4) {
+		ns >>= 4;
+		bucket += 4;
+	}
+	if (ns >> 2) {
+		ns >>= 2;
+		bucket += 2;
+	}
+	if (ns >> 1)
+		bucket += 1;
+	return bucket & (EBB_HIST - 1);
+}
+
+/* By the thread's name, which may change at any time: looked up when it is new. */
+static __always_inline __u32 thread_role(struct task_stamp *s)
+{
+	struct ebb_role_pattern *r;
+	__u64 name[2], old[2];
+	__u32 i, k;
+
+	if (!s)
+		return EBB_ROLE_APP;
+	bpf_get_current_comm(name, sizeof(name));
+	__builtin_memcpy(old, s->comm, sizeof(old));
+	if (s->named && name[0] == old[0] && name[1] == old[1])
+		return s->role;
+	__builtin_memcpy(s->comm, name, sizeof(name));
+	s->named = 1;
+	s->role = EBB_ROLE_APP;
+	for (i = 0; i < EBB_MAX_ROLES; i++) {
+		k = i;
+		r = bpf_map_lookup_elem(&roles, &k);
+		if (!r || !r->mask[0])
+			break;
+		if (!(((name[0] ^ r->name[0]) & r->mask[0]) | ((name[1] ^ r->name[1]) & r->mask[1]))) {
+			s->role = r->role;
+			break;
+		}
+	}
+	return s->role;
+}
+
+/* When a fault began: exactly while hits are detected, with its read otherwise. */
+static __always_inline __u64 fault_start(const struct task_stamp *s, __u64 vpn, __u64 read_ns)
+{
+	return s->vpn == vpn && s->enter_ns ? s->enter_ns : read_ns;
+}
+
+#endif

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What only the ends of kernel functions tell, on kernels that let them be seen:
+ * misses of faults that fire no event, such as those of direct I/O, and each
+ * page that leaves a process, those dropped clean included.
+ *
+ * Trampolines can be preempted but not moved: one atomic addition at a time.
+ */
+#include "vmlinux.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include "bpf/count.bpf.h"
+
+#define FAULT_NOT_DONE \
+	(VM_FAULT_OOM | VM_FAULT_SIGBUS | VM_FAULT_SIGSEGV | VM_FAULT_HWPOISON | \
+	 VM_FAULT_HWPOISON_LARGE | VM_FAULT_FALLBACK | VM_FAULT_RETRY)
+
+/*
+ * A miss as bpf/fault has it: the task queued a read of its own, and the fault
+ * is major, or would be but for a second try (mm_account_fault).
+ */
+SEC("fexit/do_swap_page")
+int BPF_PROG(exact_in, struct vm_fault *vmf, __u32 result)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u64 owner = 0, vpn, start, now, ns;
+	struct ebb_counters *c;
+	struct task_stamp *s;
+
+	s = bpf_task_storage_get(&stamps, task, 0, 0);
+	if (!s || !s->read_ns || s->counted || (result & FAULT_NOT_DONE))
+		return 0;
+	if (!(result & VM_FAULT_MAJOR) && !(vmf->flags & FAULT_FLAG_TRIED))
+		return 0;
+	if (!cgroup_governor(memory_cgroup(task), &owner))
+		return 0;
+	c = counters_of(owner);
+	if (!c)
+		return 0;
+	now = bpf_ktime_get_ns();
+	vpn = vmf->address >> EBB_PAGE_SHIFT;
+	start = fault_start(s, vpn, s->read_ns);
+	ns = start < now ? now - start : 0;
+	s->counted = vpn;
+	count_atomic(c, misses, 1);
+	count_atomic(c, miss_ns, ns);
+	if (ns)
+		count_atomic(c, miss_hist[log2_bucket(ns)], 1);
+	if (thread_role(s) == EBB_ROLE_GC)
+		count_atomic(c, gc_misses, 1);
+	return 0;
+}
+
+/* Whether no page table has a folio of one page any more; larger ones leave as a whole. */
+static __always_inline bool unmapped(struct folio *folio, __u32 pages)
+{
+	return pages > 1 || BPF_CORE_READ(folio, _mapcount.counter) < 0;
+}
+
+/* @done is a bool: the rest of its register means nothing. */
+SEC("fexit/try_to_unmap_one")
+int BPF_PROG(exact_out, struct folio *folio, struct vm_area_struct *vma, __u64 address, void *arg,
+	     __u64 done)
+{
+	unsigned long mapping = 0, flags;
+	struct task_struct *task;
+	struct ebb_counters *c;
+	struct mm_struct *mm;
+	struct ebb_proc *p;
+	struct cgroup *cg;
+	__u64 owner = 0;
+	__u32 pages;
+
+	if (!(done & 0xff))
+		return 0;
+	bpf_core_read(&mapping, sizeof(mapping), &folio->mapping);
+	if (!mapping_is_anon(mapping))
+		return 0;
+	flags = folio_flags(folio);
+	/* Given up by MADV_FREE: it needs no copy. */
+	if (!(flags & 1UL << bpf_core_enum_value(enum pageflags, PG_swapbacked)))
+		return 0;
+	cg = folio_cgroup(folio);
+	if (!cg || !cgroup_governor(cg, &owner))
+		return 0;
+	pages = folio_pages(folio);
+	/* The page tables' dirty bits are the folio's by now. */
+	if (!(flags & 1UL << bpf_core_enum_value(enum pageflags, PG_dirty)) && unmapped(folio, pages)) {
+		c = counters_of(owner);
+		count_atomic(c, clean, pages);
+	}
+	mm = BPF_CORE_READ(vma, vm_mm);
+	task = BPF_CORE_READ(mm, owner);
+	if (!task)
+		return 0;
+	p = proc_get(task, mm, owner);
+	if (p) {
+		__sync_fetch_and_add(&p->swapped_out, pages);
+		proc_look(p, BPF_CORE_READ(task, tgid), mm, owner);
+	}
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";
