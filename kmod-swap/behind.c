@@ -111,7 +111,8 @@ struct ebb_behind *behind_take(struct ebb_device *d, const struct ebb_span *span
 	spin_unlock_irqrestore(&p->lock, flags);
 	if (b)
 		b->span = (struct ebb_span){
-			.first = span->first, .count = span->count, .behind = true,
+			.first = span->first, .count = span->count, .class = span->class,
+			.behind = true,
 		};
 	return b;
 }
@@ -226,9 +227,9 @@ static int write_run(struct ebb_behind *b, u32 from, u32 count)
 static void settle_run(struct ebb_behind *b, u32 from, u32 count, int error)
 {
 	unsigned long **bits = b->device->bits;
-	const struct ebb_slab *slab = b->slab;
+	const struct ebb_hold *hold = slab_hold(b->device, b->slab, b->span.class);
 	/* The bits of one that is over are about to go. */
-	bool donor = place_live(&slab->donor), source = place_live(&slab->source);
+	bool donor = place_live(&hold->donor), source = place_live(&hold->source);
 
 	for (u64 page = b->span.first + from; count--; page++, from++) {
 		/* Discarded meanwhile. */
@@ -274,6 +275,7 @@ static void behind_work(struct work_struct *work)
 	struct ebb_behind *b = container_of(work, struct ebb_behind, work.work);
 	struct ebb_device *d = b->device;
 	struct ebb_slab *slab = b->slab;
+	struct ebb_hold *hold = slab_hold(d, slab, b->span.class);
 	bool stopping = READ_ONCE(d->pool->stopping), left, elsewhere;
 	u64 end = b->span.first + b->span.count;
 	unsigned long flags;
@@ -301,7 +303,7 @@ static void behind_work(struct work_struct *work)
 	spin_lock_irqsave(&slab->lock, flags);
 	from = 0;
 	left = next_run(b, &from);
-	elsewhere = slab->donor.session &&
+	elsewhere = hold->donor.session &&
 		    find_next_zero_bit(d->bits[AT_DONOR], end, b->span.first) < end;
 	spin_unlock_irqrestore(&slab->lock, flags);
 	if (left && !stopping) {

@@ -51,6 +51,14 @@ static int permitted(struct sk_buff *skb, struct genl_info *info)
 	return -EPERM;
 }
 
+static int dump_permitted(struct netlink_callback *cb)
+{
+	if (netlink_capable(cb->skb, CAP_SYS_ADMIN))
+		return 0;
+	NL_SET_ERR_MSG(cb->extack, "ebb_swap: needs CAP_SYS_ADMIN");
+	return -EPERM;
+}
+
 static struct ebb_device *find_index(u32 index)
 {
 	struct ebb_device *d;
@@ -96,6 +104,12 @@ static int find_session(struct genl_info *info, struct ebb_device *d, int attr,
 		      "session: the device has none of this number");
 }
 
+/* A u32 that may be absent. */
+static u32 number_or(struct genl_info *info, int attr, u32 otherwise)
+{
+	return info->attrs[attr] ? nla_get_u32(info->attrs[attr]) : otherwise;
+}
+
 static int find_slab(struct genl_info *info, struct ebb_device *d, struct ebb_slab **out)
 {
 	struct nlattr *attr = info->attrs[EBB_SWAP_A_SLAB];
@@ -105,6 +119,18 @@ static int find_slab(struct genl_info *info, struct ebb_device *d, struct ebb_sl
 	if (nla_get_u32(attr) >= d->slab_count)
 		return refuse(info, EBB_SWAP_A_SLAB, -ERANGE, "slab: beyond the device");
 	*out = &d->slabs[nla_get_u32(attr)];
+	return 0;
+}
+
+/* The class that is given, or 0. */
+static int find_class(struct genl_info *info, struct ebb_device *d, u32 *class)
+{
+	*class = number_or(info, EBB_SWAP_A_CLASS, 0);
+	if (*class >= EBB_SWAP_CLASSES)
+		return refuse(info, EBB_SWAP_A_CLASS, -ERANGE, "class: 0 to 7 are wanted");
+	if (!slab_hold(d, d->slabs, *class))
+		return refuse(info, EBB_SWAP_A_CLASS, -ENOENT,
+			      "class: the device has none of this number");
 	return 0;
 }
 
@@ -123,12 +149,6 @@ static int reply_number(struct genl_info *info, int command, int attr, u32 numbe
 	}
 	genlmsg_end(skb, head);
 	return genlmsg_reply(skb, info);
-}
-
-/* A u32 that may be absent. */
-static u32 number_or(struct genl_info *info, int attr, u32 otherwise)
-{
-	return info->attrs[attr] ? nla_get_u32(info->attrs[attr]) : otherwise;
 }
 
 static int parse_sizes(struct genl_info *info, struct ebb_settings *s)
@@ -268,18 +288,18 @@ static int do_connect(struct sk_buff *skb, struct genl_info *info)
 	struct ebb_session *s;
 	struct ebb_device *d;
 	struct list_head *p;
-	u32 n = 0;
+	u32 n = 0, class;
 	int r = begin(skb, info, &d);
 
 	if (r)
 		return r;
-	r = parse_address(info, &to);
+	r = find_class(info, d, &class) ?: parse_address(info, &to);
 	list_for_each(p, &d->sessions)
 		n++;
 	if (!r && n >= EBB_SWAP_SESSIONS)
 		r = refuse(info, EBB_SWAP_A_DEVICE, -ENOSPC, "device: it has 64 sessions");
 	if (!r) {
-		r = session_open(d, &to, &s, &why);
+		r = session_open(d, &to, class, &s, &why);
 		if (r)
 			refuse_why(info, r, why);
 		else
@@ -298,15 +318,16 @@ enum leave { LEAVE_ASK, LEAVE_DO };
 static u32 only_at(struct ebb_device *d, struct ebb_slab *slab, const struct ebb_session *s,
 		   enum leave leave)
 {
+	const struct ebb_hold *hold = slab_hold(d, slab, s->class);
 	u32 index = slab - d->slabs, n = 0;
 	unsigned long flags;
 
 	spin_lock_irqsave(&slab->lock, flags);
-	if (slab->donor.session == s)
-		n = slab_count_only(d, index, AT_DONOR,
+	if (hold->donor.session == s)
+		n = slab_count_only(d, index, s->class, AT_DONOR,
 				    BIT(AT_SOURCE) | BIT(AT_POOL) | BIT(AT_BACKUP));
-	if (slab->source.session == s)
-		n += slab_count_only(d, index, AT_SOURCE,
+	if (hold->source.session == s)
+		n += slab_count_only(d, index, s->class, AT_SOURCE,
 				     BIT(AT_DONOR) | BIT(AT_POOL) | BIT(AT_BACKUP));
 	if (!n && leave == LEAVE_DO)
 		slab_detach(d, slab, s);
@@ -345,8 +366,11 @@ static int check_session(struct genl_info *info, int attr, const struct ebb_sess
 	return 0;
 }
 
-/* Gives @slab to the donor of @s, NULL = to the backup; what it had becomes its source. */
-static int give(struct genl_info *info, struct ebb_device *d, struct ebb_slab *slab,
+/*
+ * Gives what @class has of @slab to the donor of @s, NULL = to the backup; what it
+ * had becomes its source.
+ */
+static int give(struct genl_info *info, struct ebb_device *d, struct ebb_slab *slab, u32 class,
 		struct ebb_session *s)
 {
 	struct ebb_place place = { };
@@ -361,7 +385,7 @@ static int give(struct genl_info *info, struct ebb_device *d, struct ebb_slab *s
 	if (s && !session_live(s))
 		r = refuse_why(info, -ENOTCONN, "session: it is over; connect anew");
 	else
-		slab_move(d, slab, &place);
+		slab_move(d, slab, class, &place);
 	spin_unlock_irqrestore(&slab->lock, flags);
 	copier_kick(d);
 	return r;
@@ -371,6 +395,7 @@ static int do_map(struct sk_buff *skb, struct genl_info *info)
 {
 	struct ebb_session *s;
 	struct ebb_device *d;
+	struct ebb_hold *hold;
 	struct ebb_slab *slab;
 	u32 copies;
 	int r = begin(skb, info, &d);
@@ -380,41 +405,42 @@ static int do_map(struct sk_buff *skb, struct genl_info *info)
 	r = find_slab(info, d, &slab) ?: find_session(info, d, EBB_SWAP_A_SESSION, &s);
 	if (r)
 		goto unlock;
-	copies = number_or(info, EBB_SWAP_A_COPIES, slab->copies);
+	hold = slab_hold(d, slab, s->class);
+	copies = number_or(info, EBB_SWAP_A_COPIES, hold->copies);
 	if (!(copies & EBB_SWAP_DONOR) || copies & ~(EBB_SWAP_DONOR | EBB_SWAP_BACKUP))
 		r = refuse(info, EBB_SWAP_A_COPIES, -EINVAL,
 			   "copies: donor, or donor and backup, are wanted");
 	else if (copies & EBB_SWAP_BACKUP && !d->backup.bdev)
 		r = refuse(info, EBB_SWAP_A_COPIES, -EINVAL, "copies: the device has no backup");
-	else if (READ_ONCE(slab->donor.session))
+	else if (READ_ONCE(hold->donor.session))
 		r = refuse(info, EBB_SWAP_A_SLAB, -EEXIST, "slab: it is mapped");
-	else if (READ_ONCE(slab->source.session))
+	else if (READ_ONCE(hold->source.session))
 		r = refuse(info, EBB_SWAP_A_SLAB, -EBUSY, "slab: it migrates; wait until it has");
 	else
 		r = check_session(info, EBB_SWAP_A_SESSION, s);
 	if (r)
 		goto unlock;
 	/* Only commands write it, one at a time. */
-	WRITE_ONCE(slab->copies, copies);
-	r = give(info, d, slab, s);
+	WRITE_ONCE(hold->copies, copies);
+	r = give(info, d, slab, s->class, s);
 unlock:
 	mutex_unlock(&control_lock);
 	return r;
 }
 
-/* Why @slab cannot leave where it is for @to, NULL = the backup, now. */
+/* Why what a class has of a slab cannot leave where it is for @to, NULL = the backup, now. */
 static int check_leave(struct genl_info *info, const struct ebb_device *d,
-		       const struct ebb_slab *slab, const struct ebb_session *to)
+		       const struct ebb_hold *hold, const struct ebb_session *to)
 {
-	if (!READ_ONCE(slab->donor.session))
+	if (!READ_ONCE(hold->donor.session))
 		return refuse(info, EBB_SWAP_A_SLAB, -ENOENT, "slab: it is not mapped");
-	if (READ_ONCE(slab->source.session))
+	if (READ_ONCE(hold->source.session))
 		return refuse(info, EBB_SWAP_A_SLAB, -EBUSY,
 			      "slab: it migrates; wait until it has");
 	if (!to && !d->backup.bdev)
 		return refuse_why(info, -EINVAL,
 				  "session: not given, and the device has no backup");
-	if (slab->donor.session == to)
+	if (hold->donor.session == to)
 		return refuse(info, EBB_SWAP_A_SESSION, -EEXIST, "session: the slab is there");
 	return 0;
 }
@@ -424,18 +450,23 @@ static int do_migrate(struct sk_buff *skb, struct genl_info *info)
 	struct ebb_session *s = NULL;
 	struct ebb_device *d;
 	struct ebb_slab *slab;
+	u32 class;
 	int r = begin(skb, info, &d);
 
 	if (r)
 		return r;
-	r = find_slab(info, d, &slab);
+	r = find_slab(info, d, &slab) ?: find_class(info, d, &class);
 	if (!r && info->attrs[EBB_SWAP_A_SESSION])
 		r = find_session(info, d, EBB_SWAP_A_SESSION, &s) ?:
 		    check_session(info, EBB_SWAP_A_SESSION, s);
+	if (!r && s && info->attrs[EBB_SWAP_A_CLASS] && s->class != class)
+		r = refuse(info, EBB_SWAP_A_CLASS, -EINVAL, "class: the session is of another");
+	if (!r && s)
+		class = s->class;
 	if (!r)
-		r = check_leave(info, d, slab, s);
+		r = check_leave(info, d, slab_hold(d, slab, class), s);
 	if (!r)
-		r = give(info, d, slab, s);
+		r = give(info, d, slab, class, s);
 	mutex_unlock(&control_lock);
 	return r;
 }
@@ -456,41 +487,50 @@ static int do_drain(struct sk_buff *skb, struct genl_info *info)
 		r = refuse_why(info, -EINVAL, "target: not given, and the device has no backup");
 	if (!r && s == to)
 		r = refuse(info, EBB_SWAP_A_TARGET, -EINVAL, "target: the session itself");
+	if (!r && to && s->class != to->class)
+		r = refuse(info, EBB_SWAP_A_TARGET, -EINVAL, "target: of another class");
 	if (!r)
 		s->draining = true;
 	/* Those that migrate are behind the copier, not lost: the next call takes them. */
-	for (u32 i = 0; !r && i < d->slab_count; i++)
-		if (READ_ONCE(d->slabs[i].donor.session) == s)
-			r = check_leave(info, d, &d->slabs[i], to) ?:
-			    give(info, d, &d->slabs[i], to);
+	for (u32 i = 0; !r && i < d->slab_count; i++) {
+		struct ebb_hold *hold = slab_hold(d, &d->slabs[i], s->class);
+
+		if (READ_ONCE(hold->donor.session) == s)
+			r = check_leave(info, d, hold, to) ?:
+			    give(info, d, &d->slabs[i], s->class, to);
+	}
 	mutex_unlock(&control_lock);
 	return r;
 }
 
 static int do_unmap(struct sk_buff *skb, struct genl_info *info)
 {
+	const struct ebb_hold *hold;
 	struct ebb_place place;
 	const char *why = NULL;
 	struct ebb_device *d;
 	struct ebb_slab *slab;
 	unsigned long flags;
+	u32 class;
 	int r = begin(skb, info, &d);
 
 	if (r)
 		return r;
-	r = find_slab(info, d, &slab);
+	r = find_slab(info, d, &slab) ?: find_class(info, d, &class);
 	if (r)
 		goto unlock;
+	hold = slab_hold(d, slab, class);
 	spin_lock_irqsave(&slab->lock, flags);
-	place = slab->donor;
-	if (slab->source.session)
+	place = hold->donor;
+	if (hold->source.session)
 		r = refuse(info, EBB_SWAP_A_SLAB, -EBUSY, "slab: it migrates; wait until it has");
 	else if (!place.session)
 		r = refuse(info, EBB_SWAP_A_SLAB, -ENOENT, "slab: it is not mapped");
 	else if (!list_empty(&slab->active))
 		r = refuse(info, EBB_SWAP_A_SLAB, -EAGAIN, "slab: requests are under way; try again");
 	else if (!info->attrs[EBB_SWAP_A_FORCE] &&
-		 slab_count_only(d, slab - d->slabs, AT_DONOR, BIT(AT_POOL) | BIT(AT_BACKUP)))
+		 slab_count_only(d, slab - d->slabs, class, AT_DONOR,
+				 BIT(AT_POOL) | BIT(AT_BACKUP)))
 		r = refuse(info, EBB_SWAP_A_SLAB, -EBUSY,
 			   "slab: pages are at its donor alone; force loses them");
 	else
@@ -502,6 +542,76 @@ static int do_unmap(struct sk_buff *skb, struct genl_info *info)
 			refuse_why(info, r, why);
 	}
 unlock:
+	mutex_unlock(&control_lock);
+	return r;
+}
+
+static bool has_donors(const struct ebb_device *d, u32 class)
+{
+	const struct ebb_session *s;
+
+	list_for_each_entry(s, &d->sessions, node)
+		if (s->class == class)
+			return true;
+	return false;
+}
+
+static int do_class(struct sk_buff *skb, struct genl_info *info)
+{
+	enum ebb_class_kind kind = info->attrs[EBB_SWAP_A_SEAL] ? CLASS_SEALED : CLASS_OPEN;
+	const char *why = NULL;
+	struct ebb_device *d;
+	u32 class, copies;
+	int r = begin(skb, info, &d);
+
+	if (r)
+		return r;
+	class = number_or(info, EBB_SWAP_A_CLASS, 0);
+	copies = number_or(info, EBB_SWAP_A_COPIES, copies_most(d));
+	if (!info->attrs[EBB_SWAP_A_CLASS])
+		r = refuse(info, EBB_SWAP_A_CLASS, -EINVAL, "class: not given");
+	else if (!class || class >= EBB_SWAP_CLASSES)
+		r = refuse(info, EBB_SWAP_A_CLASS, -ERANGE, "class: 1 to 7 are wanted");
+	else if (!copies || copies & ~(EBB_SWAP_DONOR | EBB_SWAP_BACKUP))
+		r = refuse(info, EBB_SWAP_A_COPIES, -EINVAL,
+			   "copies: donor, backup, or both, are wanted");
+	else if (copies & ~copies_most(d))
+		r = refuse(info, EBB_SWAP_A_COPIES, -EINVAL, "copies: the device has no backup");
+	else if (!(copies & EBB_SWAP_DONOR) && has_donors(d, class))
+		r = refuse(info, EBB_SWAP_A_COPIES, -EBUSY,
+			   "copies: the class has donors; disconnect them first");
+	else
+		r = class_make(d, class, copies, kind, &why);
+	if (r)
+		refuse_why(info, r, why);
+	mutex_unlock(&control_lock);
+	return r;
+}
+
+static int do_assign(struct sk_buff *skb, struct genl_info *info)
+{
+	struct nlattr *cgroup = info->attrs[EBB_SWAP_A_CGROUP];
+	u32 class = EBB_NO_CLASS;
+	struct ebb_device *d;
+	int r = begin(skb, info, &d);
+
+	if (r)
+		return r;
+	if (info->attrs[EBB_SWAP_A_CLASS])
+		r = find_class(info, d, &class);
+	if (!r && !IS_ENABLED(CONFIG_BLK_CGROUP))
+		r = refuse(info, EBB_SWAP_A_CGROUP, -EOPNOTSUPP,
+			   "cgroup: the kernel has no CONFIG_BLK_CGROUP, so pages do not tell theirs");
+	else if (!r && (!cgroup || !nla_get_u64(cgroup)))
+		r = refuse(info, EBB_SWAP_A_CGROUP, -EINVAL, "cgroup: not given, or 0");
+	else if (!r)
+		r = class_assign(d, nla_get_u64(cgroup), class);
+	if (r == -ENOENT && class == EBB_NO_CLASS)
+		refuse(info, EBB_SWAP_A_CGROUP, r, "cgroup: it has no class");
+	else if (r == -ENOSPC)
+		refuse(info, EBB_SWAP_A_CGROUP, r, "cgroup: 64 have a class already");
+	else if (r == -ENOMEM)
+		refuse_why(info, r, "memory: not enough for the cgroup");
 	mutex_unlock(&control_lock);
 	return r;
 }
@@ -559,7 +669,9 @@ static int put_session(struct sk_buff *skb, const struct ebb_session *s)
 	    nla_put_string(skb, EBB_SWAP_A_REASON, READ_ONCE(s->reason)) ||
 	    nla_put_string(skb, EBB_SWAP_A_ADDRESS, address) ||
 	    nla_put_u16(skb, EBB_SWAP_A_PORT, port) ||
-	    nla_put_u64_64bit(skb, EBB_SWAP_A_DONOR_FREE, s->donor_free, EBB_SWAP_A_PAD))
+	    nla_put_u64_64bit(skb, EBB_SWAP_A_DONOR_FREE, s->donor_free, EBB_SWAP_A_PAD) ||
+	    (s->draining && nla_put_flag(skb, EBB_SWAP_A_DRAINING)) ||
+	    (s->class && nla_put_u32(skb, EBB_SWAP_A_CLASS, s->class)))
 		return -EMSGSIZE;
 	nla_nest_end(skb, nest);
 	return 0;
@@ -585,6 +697,36 @@ static int put_counts(struct sk_buff *skb, const struct ebb_device *d)
 	return 0;
 }
 
+/* An @attr of a class, with what else there is to be told of it. */
+static int put_class(struct sk_buff *skb, int attr, u32 class, u64 cgroup, u32 copies,
+		     enum ebb_class_kind kind)
+{
+	struct nlattr *nest = nla_nest_start(skb, attr);
+
+	if (!nest || nla_put_u32(skb, EBB_SWAP_A_CLASS, class) ||
+	    (cgroup && nla_put_u64_64bit(skb, EBB_SWAP_A_CGROUP, cgroup, EBB_SWAP_A_PAD)) ||
+	    (copies && nla_put_u32(skb, EBB_SWAP_A_COPIES, copies)) ||
+	    (kind == CLASS_SEALED && nla_put_flag(skb, EBB_SWAP_A_SEAL)))
+		return -EMSGSIZE;
+	nla_nest_end(skb, nest);
+	return 0;
+}
+
+static int put_classes(struct sk_buff *skb, const struct ebb_device *d)
+{
+	u32 class;
+	u64 cgroup;
+	int r = 0;
+
+	for (class = 1; !r && class < EBB_SWAP_CLASSES; class++)
+		if (d->holds[class])
+			r = put_class(skb, EBB_SWAP_A_CLASS_INFO, class, 0, d->class_copies[class],
+				      d->sealed & BIT(class) ? CLASS_SEALED : CLASS_OPEN);
+	for (u32 i = 0; !r && class_assigned(d, i, &cgroup, &class); i++)
+		r = put_class(skb, EBB_SWAP_A_CGROUP_INFO, class, cgroup, 0, CLASS_OPEN);
+	return r;
+}
+
 static int put_status(struct sk_buff *skb, const struct ebb_device *d)
 {
 	const struct ebb_session *s;
@@ -607,14 +749,17 @@ static int put_status(struct sk_buff *skb, const struct ebb_device *d)
 	list_for_each_entry(s, &d->sessions, node)
 		if (!r)
 			r = put_session(skb, s);
-	return r;
+	return r ?: put_classes(skb, d);
 }
 
 static int dump_status(struct sk_buff *skb, struct netlink_callback *cb)
 {
+	int r = dump_permitted(cb);
 	struct ebb_device *d;
 	long i = 0;
 
+	if (r)
+		return r;
 	mutex_lock(&control_lock);
 	list_for_each_entry(d, &devices, node) {
 		void *head;
@@ -636,24 +781,28 @@ static int dump_status(struct sk_buff *skb, struct netlink_callback *cb)
 	return skb->len;
 }
 
-static void slab_tell(struct ebb_device *d, u32 index, struct ebb_swap_slab *to)
+static void slab_tell(struct ebb_device *d, u32 index, u32 class, struct ebb_swap_slab *to)
 {
 	struct ebb_slab *slab = &d->slabs[index];
+	const struct ebb_hold *hold = slab_hold(d, slab, class);
 	unsigned long flags;
 
 	memset(to, 0, sizeof(*to));
 	spin_lock_irqsave(&slab->lock, flags);
-	to->session = slab->donor.session ? slab->donor.session->index : EBB_NO_SESSION;
-	to->copies = slab->copies;
-	to->remote = slab->donor.remote;
-	to->generation = slab->donor.generation;
-	to->written = slab_count(d, index, WRITTEN);
+	to->session = hold->donor.session ? hold->donor.session->index : EBB_NO_SESSION;
+	to->copies = hold->copies;
+	to->remote = hold->donor.remote;
+	to->generation = hold->donor.generation;
+	to->written = slab_count(d, index, class, WRITTEN);
 	/* Those at both donors once. */
-	to->donor_only = slab_count_only(d, index, AT_DONOR, BIT(AT_POOL) | BIT(AT_BACKUP)) +
-			 slab_count_only(d, index, AT_SOURCE,
+	to->donor_only = slab_count_only(d, index, class, AT_DONOR,
+					 BIT(AT_POOL) | BIT(AT_BACKUP)) +
+			 slab_count_only(d, index, class, AT_SOURCE,
 					 BIT(AT_DONOR) | BIT(AT_POOL) | BIT(AT_BACKUP));
-	to->source = slab->source.session ? slab->source.session->index : EBB_NO_SESSION;
-	to->uncopied = slab_count_wanted(d, index);
+	to->source = hold->source.session ? hold->source.session->index : EBB_NO_SESSION;
+	to->uncopied = slab_count_wanted(d, index, class);
+	to->asked = hold->evict_epoch && hold->donor.session &&
+		    hold->donor.epoch == hold->evict_epoch;
 	to->reads = slab->reads;
 	to->writes = slab->writes;
 	spin_unlock_irqrestore(&slab->lock, flags);
@@ -662,9 +811,13 @@ static void slab_tell(struct ebb_device *d, u32 index, struct ebb_swap_slab *to)
 static int dump_slabs(struct sk_buff *skb, struct netlink_callback *cb)
 {
 	struct nlattr *device = compat_dump_attrs(cb)[EBB_SWAP_A_DEVICE];
+	struct nlattr *of = compat_dump_attrs(cb)[EBB_SWAP_A_CLASS];
+	u32 class = of ? nla_get_u32(of) : 0;
+	int r = dump_permitted(cb);
 	struct ebb_device *d;
-	int r = 0;
 
+	if (r)
+		return r;
 	if (!device) {
 		NL_SET_ERR_MSG(cb->extack, "device: not given");
 		return -EINVAL;
@@ -674,8 +827,11 @@ static int dump_slabs(struct sk_buff *skb, struct netlink_callback *cb)
 	if (!d) {
 		NL_SET_ERR_MSG_ATTR(cb->extack, device, "device: there is none of this number");
 		r = -ENODEV;
+	} else if (class >= EBB_SWAP_CLASSES || !slab_hold(d, d->slabs, class)) {
+		NL_SET_ERR_MSG_ATTR(cb->extack, of, "class: the device has none of this number");
+		r = -ENOENT;
 	}
-	while (d && cb->args[0] < d->slab_count) {
+	while (!r && cb->args[0] < d->slab_count) {
 		u32 first = cb->args[0], n = min_t(u32, d->slab_count - first, SLABS_A_MESSAGE);
 		struct nlattr *table;
 		void *head = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
@@ -694,7 +850,7 @@ static int dump_slabs(struct sk_buff *skb, struct netlink_callback *cb)
 			struct ebb_swap_slab slab;
 
 			/* An attribute is aligned to four bytes only. */
-			slab_tell(d, first + i, &slab);
+			slab_tell(d, first + i, class, &slab);
 			memcpy(nla_data(table) + i * sizeof(slab), &slab, sizeof(slab));
 		}
 		genlmsg_end(skb, head);
@@ -713,16 +869,19 @@ POLICY(create, A(DEVICE, NLA_U32), A(SIZE, NLA_U64), A(SLAB_SIZE, NLA_U64), A(QU
        A(DEPTH, NLA_U32), A(DEADLINE, NLA_U32), A(POOL, NLA_U64),
        [EBB_SWAP_A_BACKUP] = { .type = NLA_NUL_STRING, .len = EBB_SWAP_PATH - 1 });
 POLICY(device, A(DEVICE, NLA_U32));
-POLICY(connect, A(DEVICE, NLA_U32), A(PORT, NLA_U16),
+POLICY(slabs, A(DEVICE, NLA_U32), A(CLASS, NLA_U32));
+POLICY(connect, A(DEVICE, NLA_U32), A(PORT, NLA_U16), A(CLASS, NLA_U32),
        [EBB_SWAP_A_ADDRESS] = { .type = NLA_NUL_STRING, .len = INET6_ADDRSTRLEN });
 POLICY(disconnect, A(DEVICE, NLA_U32), A(SESSION, NLA_U32), A(FORCE, NLA_FLAG));
 POLICY(map, A(DEVICE, NLA_U32), A(SLAB, NLA_U32), A(SESSION, NLA_U32), A(COPIES, NLA_U32));
-POLICY(migrate, A(DEVICE, NLA_U32), A(SLAB, NLA_U32), A(SESSION, NLA_U32));
+POLICY(migrate, A(DEVICE, NLA_U32), A(SLAB, NLA_U32), A(SESSION, NLA_U32), A(CLASS, NLA_U32));
 POLICY(drain, A(DEVICE, NLA_U32), A(SESSION, NLA_U32), A(TARGET, NLA_U32));
-POLICY(unmap, A(DEVICE, NLA_U32), A(SLAB, NLA_U32), A(FORCE, NLA_FLAG));
+POLICY(unmap, A(DEVICE, NLA_U32), A(SLAB, NLA_U32), A(FORCE, NLA_FLAG), A(CLASS, NLA_U32));
+POLICY(class, A(DEVICE, NLA_U32), A(CLASS, NLA_U32), A(COPIES, NLA_U32), A(SEAL, NLA_FLAG));
+POLICY(assign, A(DEVICE, NLA_U32), A(CGROUP, NLA_U64), A(CLASS, NLA_U32));
 
 #define OP(name, call, value, rules) { \
-	.cmd = EBB_SWAP_CMD_##name, .call = value, .flags = GENL_ADMIN_PERM, \
+	.cmd = EBB_SWAP_CMD_##name, .call = value, \
 	.maxattr = EBB_SWAP_A_MAX, .policy = rules##_policy }
 
 static const struct genl_ops ops[] = {
@@ -735,11 +894,13 @@ static const struct genl_ops ops[] = {
 	OP(MIGRATE, doit, do_migrate, migrate),
 	OP(DRAIN, doit, do_drain, drain),
 	OP(STATUS, dumpit, dump_status, device),
-	OP(SLABS, dumpit, dump_slabs, device),
+	OP(SLABS, dumpit, dump_slabs, slabs),
+	OP(CLASS, doit, do_class, class),
+	OP(ASSIGN, doit, do_assign, assign),
 };
 
 static const struct genl_multicast_group groups[] = {
-	{ .name = EBB_SWAP_GROUP, .flags = GENL_MCAST_CAP_NET_ADMIN },
+	{ .name = EBB_SWAP_GROUP, .flags = GENL_MCAST_CAP_SYS_ADMIN },
 };
 
 static struct genl_family family = {

@@ -31,8 +31,8 @@ struct ebb_copier {
 	struct delayed_work work;
 	bool stopped;
 	atomic_t kicked;
-	u32 slab;               /* the one it is at, */
-	u64 page;               /* and from where on; 0 = from its start */
+	u32 slab, class;        /* those it is at, */
+	u64 page;               /* and from where on */
 	bool all_done;          /* of the present round, which began at slab 0 */
 	bool later;             /* the next round is to wait for something */
 	u64 requests;           /* of the device when it last looked */
@@ -130,6 +130,7 @@ static int copy_span(struct ebb_copier *c, struct ebb_slab *slab, enum ebb_at fr
 		     const struct ebb_place *source)
 {
 	struct ebb_device *d = c->device;
+	struct ebb_hold *hold = slab_hold(d, slab, c->class);
 	struct ebb_place target;
 	enum ebb_at to = AT_DONOR;
 	unsigned long flags;
@@ -141,7 +142,7 @@ static int copy_span(struct ebb_copier *c, struct ebb_slab *slab, enum ebb_at fr
 	if (r)
 		return r;
 	spin_lock_irqsave(&slab->lock, flags);
-	target = slab->donor;
+	target = hold->donor;
 	taken = place_take(&target);
 	if (!target.session)
 		to = AT_BACKUP;
@@ -152,7 +153,7 @@ static int copy_span(struct ebb_copier *c, struct ebb_slab *slab, enum ebb_at fr
 	if (r)
 		return r;
 	spin_lock_irqsave(&slab->lock, flags);
-	if (to == AT_DONOR && slab_place(slab, target.epoch) != &slab->donor)
+	if (to == AT_DONOR && hold_place(hold, target.epoch) != &hold->donor)
 		r = -ENOTCONN;
 	else
 		ebb_count(d, COPIED, copied(d, &c->span, to));
@@ -160,7 +161,7 @@ static int copy_span(struct ebb_copier *c, struct ebb_slab *slab, enum ebb_at fr
 	return r;
 }
 
-/* The next chunk of @slab from c->page on. */
+/* The next chunk of @slab and c->class from c->page on. */
 static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 {
 	struct ebb_device *d = c->device;
@@ -169,15 +170,17 @@ static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 	enum ebb_at from;
 	int r;
 
-	c->span = (struct ebb_span){ .first = c->page, .count = CHUNK_PAGES };
+	c->span = (struct ebb_span){
+		.first = c->page, .count = CHUNK_PAGES, .class = c->class,
+	};
 	spin_lock_irqsave(&slab->lock, flags);
-	from = slab_wanted(d, slab, &c->span.first, &c->span.count);
+	from = slab_wanted(d, slab - d->slabs, c->class, &c->span.first, &c->span.count);
 	if (from == EBB_BITS) {
 		spin_unlock_irqrestore(&slab->lock, flags);
 		return COPY_DONE;
 	}
 	c->page = c->span.first + c->span.count;
-	source = slab->source;
+	source = slab_hold(d, slab, c->class)->source;
 	/* Who writes them now will most likely have spared us the work. */
 	if (span_conflicts(slab, &c->span) || (from == AT_SOURCE && !place_take(&source))) {
 		spin_unlock_irqrestore(&slab->lock, flags);
@@ -192,34 +195,38 @@ static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 	return r ? COPY_FAILED : COPY_SOME;
 }
 
-static bool names_source(const struct ebb_slab *slab)
+static bool named(const struct ebb_slab *slab, const struct ebb_place *source)
 {
 	const struct ebb_span *span;
 
 	list_for_each_entry(span, &slab->active, node)
-		if (span->epoch == slab->source.epoch)
+		if (span->epoch == source->epoch)
 			return true;
 	return false;
 }
 
-/* The end of @slab is reached.  Gives its source back if it has all; else another round. */
+/*
+ * The end of @slab is reached.  Gives the class's source back if it has all; else
+ * another round.
+ */
 static void slab_end(struct ebb_copier *c, struct ebb_slab *slab)
 {
 	struct ebb_device *d = c->device;
+	struct ebb_hold *hold = slab_hold(d, slab, c->class);
 	struct ebb_place source;
 	const char *why;
 	unsigned long flags;
 
 	spin_lock_irqsave(&slab->lock, flags);
-	source = slab->source;
+	source = hold->source;
 	/* A donor that is over, and about to be detached, has nothing. */
-	if (slab_count_wanted(d, slab - d->slabs) ||
-	    (source.session && (names_source(slab) ||
-				(slab->donor.session && !place_live(&slab->donor)))))
+	if (slab_count_wanted(d, slab - d->slabs, c->class) ||
+	    (source.session && (named(slab, &source) ||
+				(hold->donor.session && !place_live(&hold->donor)))))
 		c->all_done = false;
 	else if (source.session)
-		slab_leave(d, slab);
-	if (slab->source.session == source.session || !place_take(&source))
+		slab_leave(d, slab, c->class);
+	if (hold->source.session == source.session || !place_take(&source))
 		source.session = NULL;
 	spin_unlock_irqrestore(&slab->lock, flags);
 	if (!source.session)
@@ -249,6 +256,21 @@ static void again(struct ebb_copier *c, unsigned int ms)
 		queue_delayed_work(c->wq, &c->work, msecs_to_jiffies(ms));
 }
 
+/* To the next class of the slab that there is, or to the next slab. */
+static void step(struct ebb_copier *c)
+{
+	struct ebb_device *d = c->device;
+
+	do {
+		c->class++;
+	} while (c->class < EBB_SWAP_CLASSES && !READ_ONCE(d->holds[c->class]));
+	if (c->class == EBB_SWAP_CLASSES) {
+		c->class = 0;
+		c->slab++;
+	}
+	c->page = (u64)c->slab << d->slab_shift;
+}
+
 /* One chunk, or a round over what has none. */
 static void copy_work(struct work_struct *work)
 {
@@ -257,27 +279,27 @@ static void copy_work(struct work_struct *work)
 	/* Memory that it needs is not to come from the device it serves. */
 	unsigned int noio = memalloc_noio_save();
 
-	if (!c->slab && !c->page) {
+	if (!c->slab && !c->class && !c->page) {
 		atomic_set(&c->kicked, 0);
 		c->all_done = true;
 	}
 	while (c->slab < d->slab_count) {
+		struct ebb_slab *slab = &d->slabs[c->slab];
 		enum outcome o;
 
-		if (evict_overdue(d, &d->slabs[c->slab]) == EVICT_LATER) {
+		if (evict_overdue(d, slab, c->class) == EVICT_LATER) {
 			c->all_done = false;
 			c->later = true;
 		}
-		o = copy_chunk(c, &d->slabs[c->slab]);
+		o = copy_chunk(c, slab);
 		if (o != COPY_DONE) {
 			if (o == COPY_FAILED)
 				c->later = true;
 			again(c, quiet(c) ? 0 : PAUSE_MS);
 			goto out;
 		}
-		slab_end(c, &d->slabs[c->slab]);
-		c->slab++;
-		c->page = (u64)c->slab << d->slab_shift;
+		slab_end(c, slab);
+		step(c);
 		cond_resched();
 	}
 	c->slab = 0;

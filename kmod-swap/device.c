@@ -132,6 +132,8 @@ static void device_release(struct ebb_device *d)
 	compat_bdev_close(&d->backup, d);
 	if (d->wq)
 		destroy_workqueue(d->wq);
+	class_free(d);
+	seals_free(d);
 	slabs_free(d);
 	free_percpu(d->counts);
 	kfree(d);
@@ -166,8 +168,7 @@ int device_new(const struct ebb_settings *s, struct ebb_device **out, const char
 	if (!r)
 		r = backup_open(d, s->backup, why);
 	for (u32 i = 0; !r && i < d->slab_count; i++)
-		d->slabs[i].copies = d->backup.bdev ? EBB_SWAP_DONOR | EBB_SWAP_BACKUP :
-						      EBB_SWAP_DONOR;
+		d->slabs[i].hold.copies = copies_most(d);
 	if (!r && d->backup.bdev && s->pool)
 		r = pool_init(d, s->pool >> PAGE_SHIFT);
 	if (!r)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
 /*
  * How user space drives ebb_swap.ko: the generic netlink family "ebb_swap".
- * What changes something needs CAP_SYS_ADMIN, everything CAP_NET_ADMIN, both in the
- * initial user namespace.  Attributes are validated strictly, and a refusal's
- * extended acknowledgement names the field.
+ * All of it, listening too, needs CAP_SYS_ADMIN in the initial user namespace.
+ * Attributes are validated strictly, and a refusal's extended acknowledgement names the
+ * field.
  */
 #ifndef EBB_SWAP_ABI_H
 #define EBB_SWAP_ABI_H
@@ -17,6 +17,8 @@
 #define EBB_SWAP_QUEUES 16
 #define EBB_SWAP_SESSIONS 64
 #define EBB_SWAP_PATH 256
+#define EBB_SWAP_CLASSES 8  /* of a device; 0 is that of who has no other */
+#define EBB_SWAP_CGROUPS 64 /* of a device that have a class */
 
 enum ebb_swap_command {
 	EBB_SWAP_CMD_UNSPEC,
@@ -24,28 +26,45 @@ enum ebb_swap_command {
 	EBB_SWAP_CMD_CREATE,
 	/* DEVICE; refused while anyone has it open. */
 	EBB_SWAP_CMD_DESTROY,
-	/* DEVICE ADDRESS PORT; the reply has SESSION. */
+	/* DEVICE ADDRESS PORT [CLASS]; the reply has SESSION.  Only slabs of CLASS [0] go there. */
 	EBB_SWAP_CMD_CONNECT,
 	/* DEVICE SESSION [FORCE]; its slabs fall back to the backup. */
 	EBB_SWAP_CMD_DISCONNECT,
-	/* DEVICE SLAB SESSION [COPIES]; asks the session's donor for memory. */
+	/*
+	 * DEVICE SLAB SESSION [COPIES]; asks the session's donor for memory, for the
+	 * pages of SLAB that are of the session's class.
+	 */
 	EBB_SWAP_CMD_MAP,
-	/* DEVICE SLAB [FORCE]; gives it back. */
+	/* DEVICE SLAB [FORCE CLASS]; gives it back. */
 	EBB_SWAP_CMD_UNMAP,
 	/*
-	 * DEVICE SLAB [SESSION]; the slab is of that donor, without one of the backup
-	 * alone, at once.  What it had is copied there in the background, and then
+	 * DEVICE SLAB [SESSION CLASS]; the slab is of that donor, without one of the
+	 * backup alone, at once.  What it had is copied there in the background, and then
 	 * given back; it can be read and written all the time.
 	 */
 	EBB_SWAP_CMD_MIGRATE,
 	/* DEVICE SESSION [TARGET]; MIGRATE to it of all its slabs, and no more is mapped there. */
 	EBB_SWAP_CMD_DRAIN,
-	/* Dump: DEVICE, its settings, COUNTS and one SESSION_INFO each. */
+	/* Dump: DEVICE, its settings, COUNTS, and a SESSION_INFO, CLASS_INFO, CGROUP_INFO each. */
 	EBB_SWAP_CMD_STATUS,
-	/* Dump of one DEVICE: SLAB_FIRST and SLAB_TABLE, an array of struct ebb_swap_slab. */
+	/*
+	 * Dump of one DEVICE [CLASS]: SLAB_FIRST and SLAB_TABLE, an array of struct
+	 * ebb_swap_slab, which tells of the pages of that class [0].
+	 */
 	EBB_SWAP_CMD_SLABS,
 	/* Only sent: DEVICE EVENT SESSION, and what the event says. */
 	EBB_SWAP_CMD_EVENT,
+	/*
+	 * DEVICE CLASS [COPIES SEAL]; makes a class of pages, whose slabs have donors of
+	 * their own.  Of one that is there it says where its writes go from now on.
+	 */
+	EBB_SWAP_CMD_CLASS,
+	/*
+	 * DEVICE CGROUP [CLASS]; what that cgroup writes, and those below it that have no
+	 * class of their own, is of CLASS from now on; without one, of its parent's again.
+	 * What is written stays where it is until it is written anew.
+	 */
+	EBB_SWAP_CMD_ASSIGN,
 	EBB_SWAP_CMDS
 };
 
@@ -65,7 +84,8 @@ enum ebb_swap_attribute {
 	EBB_SWAP_A_COPIES,	 /* u32: enum ebb_swap_copy, where writes of a slab go */
 	EBB_SWAP_A_FORCE,	 /* flag: pages that only the donor has may be lost */
 	EBB_SWAP_A_COUNTS,	 /* nested: enum ebb_swap_count, u64 each */
-	EBB_SWAP_A_SESSION_INFO, /* nested: SESSION, STATE, REASON, ADDRESS, PORT, DONOR_FREE */
+	/* nested: SESSION, STATE, REASON, ADDRESS, PORT, DONOR_FREE [DRAINING CLASS] */
+	EBB_SWAP_A_SESSION_INFO,
 	EBB_SWAP_A_STATE,	 /* u32: enum ebb_swap_session_state */
 	EBB_SWAP_A_REASON,	 /* string: why a session ended */
 	EBB_SWAP_A_DONOR_FREE,	 /* u64: bytes the donor had to lend when last asked */
@@ -76,6 +96,12 @@ enum ebb_swap_attribute {
 	EBB_SWAP_A_EVENT,	 /* u32: enum ebb_swap_event */
 	EBB_SWAP_A_POOL,	 /* u64: bytes that writes to the backup may be behind [4 MiB] */
 	EBB_SWAP_A_POOL_USED,	 /* u64: bytes that they are */
+	EBB_SWAP_A_DRAINING,	 /* flag: no slab is given to the session any more */
+	EBB_SWAP_A_CLASS,	 /* u32: 0 to 7 */
+	EBB_SWAP_A_CGROUP,	 /* u64: its id, the inode of its directory in cgroup v2 */
+	EBB_SWAP_A_CLASS_INFO,	 /* nested: CLASS, COPIES [SEAL]; of each but 0 */
+	EBB_SWAP_A_CGROUP_INFO,	 /* nested: CGROUP, CLASS; of each that was told */
+	EBB_SWAP_A_SEAL,	 /* flag: pages are encrypted before they leave, for good */
 	EBB_SWAP_ATTRIBUTES
 };
 #define EBB_SWAP_A_MAX (EBB_SWAP_ATTRIBUTES - 1)
@@ -127,6 +153,7 @@ enum ebb_swap_count {
 	EBB_SWAP_C_BEHIND,	   /* written, and acknowledged before the backup had them */
 	EBB_SWAP_C_READ_POOL,	   /* of those, read before it had */
 	EBB_SWAP_C_POOL_FULL,	   /* requests that waited for the backup instead */
+	EBB_SWAP_C_SEAL_BROKEN,	   /* runs that were read, and were not what was written */
 	EBB_SWAP_COUNTS
 };
 
@@ -139,7 +166,9 @@ struct ebb_swap_slab {
 	__u32 donor_only; /* of them, with their newest content at donors alone */
 	__u32 source;	  /* session it leaves; 0xffffffff: it does not migrate */
 	__u32 uncopied;	  /* pages that are to be copied to where the slab is now */
-	__u64 reads, writes; /* pages, since the device was made */
+	__u64 reads, writes; /* pages of all classes, since the device was made */
+	__u32 asked;	  /* 1: its donor wants it back: MIGRATE it */
+	__u32 unused;
 };
 
 #endif

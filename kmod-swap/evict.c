@@ -16,15 +16,16 @@ static u32 find(struct ebb_session *s, const struct ebb_asked *asked, bool *leav
 
 	for (u32 i = 0; i < d->slab_count; i++) {
 		struct ebb_slab *slab = &d->slabs[i];
+		const struct ebb_hold *hold = slab_hold(d, slab, s->class);
 		const struct ebb_place *place = NULL;
 		unsigned long flags;
 
 		spin_lock_irqsave(&slab->lock, flags);
-		if (slab->donor.session == s && slab->donor.remote == asked->remote)
-			place = &slab->donor;
-		else if (slab->source.session == s && slab->source.remote == asked->remote)
-			place = &slab->source;
-		*leaves = place == &slab->source;
+		if (hold->donor.session == s && hold->donor.remote == asked->remote)
+			place = &hold->donor;
+		else if (hold->source.session == s && hold->source.remote == asked->remote)
+			place = &hold->source;
+		*leaves = place == &hold->source;
 		if (place && place->generation == asked->generation) {
 			spin_unlock_irqrestore(&slab->lock, flags);
 			return i;
@@ -37,6 +38,7 @@ static u32 find(struct ebb_session *s, const struct ebb_asked *asked, bool *leav
 static u16 evict(struct ebb_session *s, const struct ebb_asked *asked)
 {
 	struct ebb_device *d = s->device;
+	struct ebb_hold *hold;
 	struct ebb_slab *slab;
 	unsigned long flags;
 	bool leaves, again = true, heard = event_heard();
@@ -49,12 +51,13 @@ static u16 evict(struct ebb_session *s, const struct ebb_asked *asked)
 	if (!d->backup.bdev && !heard)
 		return WIRE_NO_ROOM;
 	slab = &d->slabs[index];
+	hold = slab_hold(d, slab, s->class);
 	spin_lock_irqsave(&slab->lock, flags);
 	/* A donor asks again and again; the time is from when it asked first. */
-	if (slab->donor.session == s && slab->evict_epoch != slab->donor.epoch) {
+	if (hold->donor.session == s && hold->evict_epoch != hold->donor.epoch) {
 		again = false;
-		slab->evict_epoch = slab->donor.epoch;
-		slab->evict_at = jiffies + (heard ? GRACE : 0);
+		hold->evict_epoch = hold->donor.epoch;
+		hold->evict_at = jiffies + (heard ? GRACE : 0);
 	}
 	spin_unlock_irqrestore(&slab->lock, flags);
 	if (!again) {
@@ -86,19 +89,20 @@ void evict_answer(struct work_struct *work)
 	}
 }
 
-enum evict_state evict_overdue(struct ebb_device *d, struct ebb_slab *slab)
+enum evict_state evict_overdue(struct ebb_device *d, struct ebb_slab *slab, u32 class)
 {
+	struct ebb_hold *hold = slab_hold(d, slab, class);
 	static const struct ebb_place none;
 	enum evict_state state = EVICT_NONE;
 	unsigned long flags;
 
 	spin_lock_irqsave(&slab->lock, flags);
 	/* A slab that has moved since has another epoch. */
-	if (slab->evict_epoch && slab->donor.session && slab->donor.epoch == slab->evict_epoch &&
-	    !slab->source.session && d->backup.bdev) {
-		state = time_before(jiffies, slab->evict_at) ? EVICT_LATER : EVICT_NOW;
+	if (hold->evict_epoch && hold->donor.session && hold->donor.epoch == hold->evict_epoch &&
+	    !hold->source.session && d->backup.bdev) {
+		state = time_before(jiffies, hold->evict_at) ? EVICT_LATER : EVICT_NOW;
 		if (state == EVICT_NOW)
-			slab_move(d, slab, &none);
+			slab_move(d, slab, class, &none);
 	}
 	spin_unlock_irqrestore(&slab->lock, flags);
 	return state;

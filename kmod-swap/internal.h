@@ -32,6 +32,9 @@
 #define EBB_IO_PAGES 64
 #define EBB_NO_SESSION U32_MAX
 
+#define EBB_CLASS_BITS 3
+static_assert(1 << EBB_CLASS_BITS == EBB_SWAP_CLASSES);
+
 struct ebb_session;
 
 /* Where a slab is at a donor. */
@@ -40,7 +43,11 @@ struct ebb_place {
 	u64 address;              /* in the donor's memory */
 	u32 rkey;
 	u32 remote, generation;   /* the donor's names of it */
-	u32 epoch;                /* of mappings: what was sent under one that is gone is void */
+	/*
+	 * Of mappings: what was sent under one that is gone is void.  No two places of a
+	 * slab have the same, whatever their class.
+	 */
+	u32 epoch;
 };
 
 /* Pages that something is done with: no two of a slab overlap if one of them writes. */
@@ -49,8 +56,22 @@ struct ebb_span {
 	u64 first;                /* page of the device */
 	u32 count;
 	u32 epoch;                /* of the last place that was asked for them; 0 = none */
+	u32 class;                /* of the pages; of a READ, of those of its present run */
 	bool write;
 	bool behind;              /* an ebb_behind's */
+};
+
+/* What a class has for its pages of a slab; the slab's lock. */
+struct ebb_hold {
+	/*
+	 * Writes go to the donor.  The source is the place the slab leaves: only read,
+	 * and given up once the copier has what the slab's new place has to have.
+	 * Without a donor the new place is the backup.
+	 */
+	struct ebb_place donor, source;
+	u32 evict_epoch;          /* of the place that its donor wants back; 0 = none */
+	unsigned long evict_at;   /* jiffies: then it goes to the backup */
+	u32 copies;               /* enum ebb_swap_copy */
 };
 
 /* A part of the device; what is in flight on it and where its pages are. */
@@ -59,16 +80,8 @@ struct ebb_slab {
 	struct list_head active;  /* ebb_span */
 	struct list_head waiting; /* spans of ebb_io; each overlaps an active one */
 	struct list_head stuck;   /* spans of ebb_behind that the backup has refused */
-	/*
-	 * Writes go to the donor.  The source is the place the slab leaves: only read,
-	 * and given up once the copier has what the slab's new place has to have.
-	 * Without a donor the new place is the backup.
-	 */
-	struct ebb_place donor, source;
+	struct ebb_hold hold;     /* of class 0 */
 	u32 epoch;                /* last one given */
-	u32 evict_epoch;          /* of the place that its donor wants back; 0 = none */
-	unsigned long evict_at;   /* jiffies: then it goes to the backup */
-	u32 copies;               /* enum ebb_swap_copy */
 	u64 reads, writes;        /* pages */
 };
 
@@ -76,7 +89,7 @@ struct ebb_slab {
  * Where each page's newest content is, a bit a page and place, under its slab's
  * lock; a slab has whole words of them.  A place implies written.  Written and
  * in no place = lost: reading fails.  Not written = zeros.  In the order in
- * which reads prefer them.
+ * which reads prefer them.  The donor and the source are those of the page's class.
  */
 enum ebb_at { AT_DONOR, AT_SOURCE, AT_POOL, AT_BACKUP, AT_PLACES, WRITTEN = AT_PLACES, EBB_BITS };
 
@@ -95,6 +108,17 @@ struct ebb_device {
 	bool going;               /* no one may open it any more; disk->open_mutex */
 	struct ebb_slab *slabs;
 	unsigned long *bits[EBB_BITS]; /* enum ebb_at */
+	/*
+	 * Both NULL until a class is made; then they stay as long as the device.  The
+	 * class of each page, as of its last write: EBB_CLASS_BITS maps, one after the
+	 * other, like bits above.
+	 */
+	unsigned long *class_bits;
+	struct ebb_hold *holds[EBB_SWAP_CLASSES]; /* of each slab; 0 is in the slabs */
+	u32 class_copies[EBB_SWAP_CLASSES]; /* as told last; control_lock */
+	u32 sealed;               /* BIT(class) of those that are; set before they are told */
+	struct ebb_sealer *sealer; /* NULL until one is */
+	struct ebb_rules __rcu *rules; /* NULL = all is of class 0; control_lock */
 	struct compat_bdev backup;
 	char backup_path[EBB_SWAP_PATH];
 	struct workqueue_struct *wq;
@@ -129,7 +153,9 @@ struct ebb_leg {
 	struct scatterlist sg[EBB_SEGMENTS];
 };
 
-enum ebb_step { EBB_STEP_START, EBB_STEP_READ, EBB_STEP_WRITE, EBB_STEP_BACKUP };
+enum ebb_step {
+	EBB_STEP_START, EBB_STEP_READ, EBB_STEP_WRITE, EBB_STEP_BACKUP, EBB_STEP_SEAL, EBB_STEP_OPEN,
+};
 
 /* A request; lives beside it in the tag set, so that the data path allocates nothing. */
 struct ebb_io {
@@ -148,6 +174,9 @@ struct ebb_io {
 	struct ebb_leg donor;
 	struct ebb_behind *behind; /* WRITE: the copy for the backup; READ: what is read from */
 	u32 behind_at;            /* bytes into it */
+	struct ebb_buffer *buffer; /* of a sealed class: what its pages are outside */
+	struct list_head buffer_node; /* while it waits for one */
+	enum ebb_at from;         /* READ: whence the present run comes */
 	/* Backup leg. */
 	struct bio bio;
 	struct bio_vec vecs[EBB_IO_PAGES];
@@ -197,6 +226,7 @@ struct ebb_session {
 	struct ib_device *ib;
 	struct ib_pd *pd;
 	u64 number;               /* random; the donor knows the session by it */
+	u32 class;                /* whose slabs may go there */
 	u64 donor_free, donor_slab; /* bytes */
 	struct ebb_message send, answer, receive[EBB_RECEIVES];
 	spinlock_t asked_lock;    /* interrupts off */
@@ -218,6 +248,8 @@ int io_init_request(struct blk_mq_tag_set *set, struct request *rq, unsigned int
 		    unsigned int node);
 blk_status_t io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_mq_queue_data *bd);
 enum blk_eh_timer_return io_timeout(struct request *rq);
+/* It goes on at @step, in the device's work queue. */
+void io_later(struct ebb_io *io, enum ebb_step step);
 /*
  * @span, which is active, is not any more; who waits for its pages looks again.  It
  * becomes the first of @to, unless that is NULL.
@@ -246,41 +278,88 @@ void slabs_free(struct ebb_device *device);
  * many there.  WRITTEN = they are lost; EBB_BITS = they are zeros.
  */
 enum ebb_at slab_source(const struct ebb_device *device, u64 page, u32 *run);
-/* A write of the pages is over, with @places, BIT(enum ebb_at), that have it. */
-void slab_written(struct ebb_device *device, u64 page, u32 count, u32 places);
+/* A write of @class is over, with @places, BIT(enum ebb_at), that have it. */
+void slab_written(struct ebb_device *device, u64 page, u32 count, u32 class, u32 places);
 void slab_discard(struct ebb_device *device, u64 page, u64 count); /* takes the locks itself */
-u32 slab_count(const struct ebb_device *device, u32 slab, enum ebb_at what);
+/* The slab's pages of @class; each of the following is about those alone. */
+u32 slab_count(const struct ebb_device *device, u32 slab, u32 class, enum ebb_at what);
 /* Pages that @place (AT_DONOR, AT_SOURCE) has and no place of @others, BIT(enum ebb_at). */
-u32 slab_count_only(const struct ebb_device *device, u32 slab, enum ebb_at place, u32 others);
+u32 slab_count_only(const struct ebb_device *device, u32 slab, u32 class, enum ebb_at place,
+		    u32 others);
 /* Pages that the copier has yet to copy. */
-u32 slab_count_wanted(const struct ebb_device *device, u32 slab);
+u32 slab_count_wanted(const struct ebb_device *device, u32 slab, u32 class);
 /*
  * The first pages from *@page on that the copier has to copy, at most *@count and
  * all in one place, which is returned; EBB_BITS = none.
  */
-enum ebb_at slab_wanted(const struct ebb_device *device, const struct ebb_slab *slab, u64 *page,
+enum ebb_at slab_wanted(const struct ebb_device *device, u32 slab, u32 class, u64 *page,
 			u32 *count);
 /*
  * The slab has @place, where nothing of it is yet.  The donor it had becomes its
  * source; a slab with both does not move.
  */
-void slab_move(struct ebb_device *device, struct ebb_slab *slab, const struct ebb_place *place);
+void slab_move(struct ebb_device *device, struct ebb_slab *slab, u32 class,
+	       const struct ebb_place *place);
 /* What @s has of the slab is void from now on; a source that is left is its donor again. */
 void slab_detach(struct ebb_device *device, struct ebb_slab *slab, const struct ebb_session *s);
 /* Nothing of the slab is at its source any more. */
-void slab_leave(struct ebb_device *device, struct ebb_slab *slab);
+void slab_leave(struct ebb_device *device, struct ebb_slab *slab, u32 class);
 
 static inline struct ebb_slab *slab_of(const struct ebb_device *device, u64 page)
 {
 	return &device->slabs[page >> device->slab_shift];
 }
 
-/* The place a leg went to under @epoch, or NULL when that is void. */
-static inline struct ebb_place *slab_place(struct ebb_slab *slab, u32 epoch)
+/* What @class has of the slab; NULL = the device has no such class. */
+static inline struct ebb_hold *slab_hold(const struct ebb_device *device, struct ebb_slab *slab,
+					 u32 class)
 {
-	return slab->donor.session && slab->donor.epoch == epoch ? &slab->donor :
-	       slab->source.session && slab->source.epoch == epoch ? &slab->source : NULL;
+	struct ebb_hold *holds;
+
+	if (likely(!class))
+		return &slab->hold;
+	holds = READ_ONCE(device->holds[class]);
+	return holds ? &holds[slab - device->slabs] : NULL;
 }
+
+/* The place a leg went to under @epoch, or NULL when that is void. */
+static inline struct ebb_place *hold_place(struct ebb_hold *hold, u32 epoch)
+{
+	return hold->donor.session && hold->donor.epoch == epoch ? &hold->donor :
+	       hold->source.session && hold->source.epoch == epoch ? &hold->source : NULL;
+}
+
+/* All the copies that the device can have, enum ebb_swap_copy. */
+static inline u32 copies_most(const struct ebb_device *device)
+{
+	return device->backup.bdev ? EBB_SWAP_DONOR | EBB_SWAP_BACKUP : EBB_SWAP_DONOR;
+}
+
+/*
+ * class.c: which pages have donors of their own.  A page's class is that of the
+ * cgroup whose page it was when it was written, and stays until it is written anew.
+ */
+void class_free(struct ebb_device *device);
+/* From now on there is @class, its writes going to @copies; control_lock. */
+enum ebb_class_kind { CLASS_OPEN, CLASS_SEALED };
+/* -EEXIST: it is there, and of the other kind. */
+int class_make(struct ebb_device *device, u32 class, u32 copies, enum ebb_class_kind kind,
+	       const char **why);
+/* Pages of @cgroup are of @class, EBB_NO_CLASS = of its parent's; control_lock. */
+#define EBB_NO_CLASS U32_MAX
+int class_assign(struct ebb_device *device, u64 cgroup, u32 class);
+/* The @i-th assignment; false when there is none.  control_lock. */
+bool class_assigned(const struct ebb_device *device, u32 i, u64 *cgroup, u32 *class);
+/* What @rq, a write, is of: the kernel merges no bios of different cgroups. */
+u32 class_of_request(const struct ebb_device *device, const struct request *rq);
+/*
+ * The class of @page; *@run becomes the pages from there on, of *@run, that are of
+ * it.  slab->lock is held, as for the next two.
+ */
+u32 class_of_pages(const struct ebb_device *device, u64 page, u32 *run);
+void class_set(struct ebb_device *device, u64 page, u32 count, u32 class);
+/* Which pages of a word of bits are of @class. */
+unsigned long class_word(const struct ebb_device *device, size_t word, u32 class);
 
 /*
  * behind.c: a bounded pool of pages that the donor has and the backup is to get.
@@ -312,6 +391,28 @@ void behind_supersede(struct ebb_slab *slab, const struct ebb_span *span);
 /* Where @page is in the pool, and of *@run pages from there on; slab->lock is held. */
 struct ebb_behind *behind_find(struct ebb_slab *slab, u64 page, u32 *run);
 
+/*
+ * seal.c: what pages of a sealed class are outside: at donors, in the pool, on the
+ * backup, and to the copier, which knows nothing of it.
+ */
+int seals_make(struct ebb_device *device, const char **why); /* control_lock */
+void seals_free(struct ebb_device *device);
+/* True: it has io->buffer.  Else it goes on at @step, with one, as soon as there is one. */
+bool seal_take(struct ebb_io *io, enum ebb_step step);
+void seal_put(struct ebb_io *io); /* if it has one */
+/* The buffer's pages [@from, @from + @count), one by one. */
+void seal_each(struct ebb_io *io, u32 from, u32 count,
+	       void (*call)(struct ebb_io *, const struct bio_vec *));
+/* Copies between @v and byte @at on: into the buffer of a WRITE, out of a READ's; the end. */
+u32 seal_copy(struct ebb_io *io, u32 at, const struct bio_vec *v);
+/* All of its pages as a list of at most EBB_SEGMENTS; how many. */
+int seal_map(const struct ebb_io *io, struct scatterlist *sg);
+/* Seals, or opens, pages of the buffer where they are; may sleep.  -EBADMSG: not ours. */
+int seal_close(struct ebb_io *io);
+int seal_open(struct ebb_io *io, u32 from, u32 count);
+/* The seals of a WRITE are those of its pages from now on.  slab->lock is held. */
+void seal_keep(const struct ebb_io *io);
+
 /* copy.c: pages brought to where they belong, in the background. */
 int copier_init(struct ebb_device *device);
 void copier_stop(struct ebb_device *device); /* waits for it; it does not go on */
@@ -320,7 +421,7 @@ void copier_free(struct ebb_device *device);
 void copier_kick(struct ebb_device *device);
 
 /* session.c.  *@why gets a static text on failure. */
-int session_open(struct ebb_device *device, const struct sockaddr_storage *to,
+int session_open(struct ebb_device *device, const struct sockaddr_storage *to, u32 class,
 		 struct ebb_session **out, const char **why);
 /* From any context: it is over, for @reason (static).  Later calls do nothing. */
 void session_fail(struct ebb_session *s, const char *reason);
@@ -353,7 +454,7 @@ static inline bool place_take(const struct ebb_place *place)
 void evict_answer(struct work_struct *work);
 /* The slab goes to the backup if its donor wants it back and nobody else took it. */
 enum evict_state { EVICT_NONE, EVICT_LATER, EVICT_NOW };
-enum evict_state evict_overdue(struct ebb_device *device, struct ebb_slab *slab);
+enum evict_state evict_overdue(struct ebb_device *device, struct ebb_slab *slab, u32 class);
 
 /* device.c */
 struct ebb_settings {

@@ -20,6 +20,8 @@
 static void io_work(struct work_struct *work);
 static void backup_done(struct bio *bio);
 static void donor_done(struct ebb_leg *leg, int error);
+static void write_go(struct ebb_io *io, struct ebb_batch *batch);
+static void write_settle(struct ebb_io *io);
 
 int io_init_request(struct blk_mq_tag_set *set, struct request *rq, unsigned int hctx,
 		    unsigned int node)
@@ -32,7 +34,19 @@ int io_init_request(struct blk_mq_tag_set *set, struct request *rq, unsigned int
 	return 0;
 }
 
-static void go_later(struct ebb_io *io, enum ebb_step step)
+/* Of the pages that it writes, or reads at present. */
+static struct ebb_hold *io_hold(const struct ebb_io *io)
+{
+	return slab_hold(io->device, io->slab, io->span.class);
+}
+
+/* Those pages are sealed outside. */
+static bool io_sealed(const struct ebb_io *io)
+{
+	return READ_ONCE(io->device->sealed) & BIT(io->span.class);
+}
+
+void io_later(struct ebb_io *io, enum ebb_step step)
 {
 	io->step = step;
 	queue_work(io->device->wq, &io->work);
@@ -61,6 +75,16 @@ static void each_piece(struct ebb_io *io, u32 from, u32 count,
 		if (piece.bv_len)
 			call(io, &piece);
 	}
+}
+
+/* The same of what they are outside. */
+static void each_outside(struct ebb_io *io, u32 from, u32 count,
+			 void (*call)(struct ebb_io *, const struct bio_vec *))
+{
+	if (io_sealed(io))
+		seal_each(io, from, count, call);
+	else
+		each_piece(io, from, count, call);
 }
 
 /* Between the request's pages and the copy in the pool. */
@@ -99,7 +123,7 @@ static void backup_start(struct ebb_io *io, u32 from, u32 count)
 	io->bio.bi_iter.bi_sector = (io->span.first + from) << (PAGE_SHIFT - SECTOR_SHIFT);
 	io->bio.bi_end_io = backup_done;
 	io->bio.bi_private = io;
-	each_piece(io, from, count, backup_add);
+	each_outside(io, from, count, backup_add);
 	if (WARN_ON_ONCE(io->bio.bi_status))
 		bio_endio(&io->bio);
 	else
@@ -122,7 +146,7 @@ void span_end(struct ebb_slab *slab, struct ebb_span *span, struct list_head *to
 	/* Each looks again, and waits again if it must. */
 	list_for_each_entry_safe(other, next, &waiting, node) {
 		list_del_init(&other->node);
-		go_later(container_of(other, struct ebb_io, span), EBB_STEP_START);
+		io_later(container_of(other, struct ebb_io, span), EBB_STEP_START);
 	}
 }
 
@@ -131,6 +155,7 @@ static void finish(struct ebb_io *io, blk_status_t status)
 {
 	struct ebb_device *d = io->device;
 
+	seal_put(io);
 	span_end(io->slab, &io->span, NULL);
 	if (status && io->span.write)
 		ebb_count(d, WRITE_FAILED, 1);
@@ -166,8 +191,12 @@ static int donor_start(struct ebb_io *io, u32 count, u64 address, u32 rkey,
 
 	leg->direction = io->span.write ? DMA_TO_DEVICE : DMA_FROM_DEVICE;
 	leg->done = donor_done;
-	sg_init_table(leg->sg, EBB_SEGMENTS);
-	leg->entries = blk_rq_map_sg(rq->q, rq, leg->sg);
+	if (io_sealed(io)) {
+		leg->entries = seal_map(io, leg->sg);
+	} else {
+		sg_init_table(leg->sg, EBB_SEGMENTS);
+		leg->entries = blk_rq_map_sg(rq->q, rq, leg->sg);
+	}
 	return leg_start(leg, io->cursor << PAGE_SHIFT, count << PAGE_SHIFT, address, rkey,
 			 rq->mq_hctx->queue_num, batch);
 }
@@ -175,19 +204,20 @@ static int donor_start(struct ebb_io *io, u32 count, u64 address, u32 rkey,
 /* The place that was asked does not have the present run of a READ after all. */
 static void donor_forget(struct ebb_io *io)
 {
+	struct ebb_hold *hold = io_hold(io);
 	const struct ebb_place *place;
 	unsigned long flags;
 
 	spin_lock_irqsave(&io->slab->lock, flags);
-	place = slab_place(io->slab, io->span.epoch);
+	place = hold_place(hold, io->span.epoch);
 	if (place)
-		bitmap_clear(io->device->bits[place == &io->slab->donor ? AT_DONOR : AT_SOURCE],
+		bitmap_clear(io->device->bits[place == &hold->donor ? AT_DONOR : AT_SOURCE],
 			     io->span.first + io->cursor, io->run);
 	spin_unlock_irqrestore(&io->slab->lock, flags);
 }
 
-/* The present run, or some of it, from the pool.  slab->lock is held. */
-static void read_pool(struct ebb_io *io)
+/* The present run, or some of it, from the pool; true when it has.  slab->lock is held. */
+static bool read_pool(struct ebb_io *io)
 {
 	u64 page = io->span.first + io->cursor;
 
@@ -196,12 +226,12 @@ static void read_pool(struct ebb_io *io)
 	io->behind = behind_find(io->slab, page, &io->run);
 	if (WARN_ON_ONCE(!io->behind)) {
 		bitmap_clear(io->device->bits[AT_POOL], page, io->run);
-		return;
+		return false;
 	}
 	io->behind_at = (page - io->behind->span.first) << PAGE_SHIFT;
-	each_piece(io, io->cursor, io->run, behind_piece);
-	io->cursor += io->run;
+	each_outside(io, io->cursor, io->run, behind_piece);
 	ebb_count(io->device, READ_POOL, io->run);
+	return true;
 }
 
 /* @batch is NULL in the work queue. */
@@ -212,35 +242,49 @@ static void read_go(struct ebb_io *io, struct ebb_batch *batch)
 
 	while (io->cursor < io->span.count) {
 		u64 page = io->span.first + io->cursor, address = 0;
+		const struct ebb_hold *hold;
 		unsigned long flags;
 		enum ebb_at at;
+		bool read;
 		u32 rkey = 0;
 
 		io->run = io->span.count - io->cursor;
 		spin_lock_irqsave(&slab->lock, flags);
-		at = slab_source(d, page, &io->run);
-		if ((at == AT_DONOR && !donor_take(io, &slab->donor, &address, &rkey)) ||
-		    (at == AT_SOURCE && !donor_take(io, &slab->source, &address, &rkey))) {
+		io->span.class = class_of_pages(d, page, &io->run);
+		if (io_sealed(io) && !io->buffer) {
+			spin_unlock_irqrestore(&slab->lock, flags);
+			if (!seal_take(io, EBB_STEP_READ))
+				return;
+			continue;
+		}
+		hold = io_hold(io);
+		at = io->from = slab_source(d, page, &io->run);
+		if ((at == AT_DONOR && !donor_take(io, &hold->donor, &address, &rkey)) ||
+		    (at == AT_SOURCE && !donor_take(io, &hold->source, &address, &rkey))) {
 			/* The session is over and about to be detached. */
 			bitmap_clear(d->bits[at], page, io->run);
 			spin_unlock_irqrestore(&slab->lock, flags);
 			continue;
 		}
-		if (at == AT_POOL)
-			read_pool(io);
+		read = at == AT_POOL && read_pool(io);
 		spin_unlock_irqrestore(&slab->lock, flags);
 		switch (at) {
 		case AT_POOL:
+			if (read && io_sealed(io)) {
+				io_later(io, EBB_STEP_OPEN);
+				return;
+			}
+			io->cursor += read ? io->run : 0;
 			continue;
 		case AT_DONOR:
 		case AT_SOURCE:
 			/* The network device can map no more just now; try again. */
 			if (donor_start(io, io->run, address, rkey, batch))
-				go_later(io, EBB_STEP_READ);
+				io_later(io, EBB_STEP_READ);
 			return;
 		case AT_BACKUP:
 			if (batch)
-				go_later(io, EBB_STEP_READ);
+				io_later(io, EBB_STEP_READ);
 			else
 				backup_start(io, io->cursor, io->run);
 			return;
@@ -260,17 +304,76 @@ static void read_go(struct ebb_io *io, struct ebb_batch *batch)
 /* The present run of a READ is there. */
 static void read_done(struct ebb_io *io)
 {
+	if (io_sealed(io)) {
+		io_later(io, EBB_STEP_OPEN);
+		return;
+	}
 	io->cursor += io->run;
 	if (io->cursor == io->span.count)
 		finish(io, BLK_STS_OK);
 	else
-		go_later(io, EBB_STEP_READ);
+		io_later(io, EBB_STEP_READ);
+}
+
+/* From the buffer to the request's own pages, or back. */
+static void buffer_piece(struct ebb_io *io, const struct bio_vec *v)
+{
+	io->behind_at = seal_copy(io, io->behind_at, v);
+}
+
+/* What has come is not what was written there: that donor's other pages are no better. */
+static void read_broken(struct ebb_io *io)
+{
+	const struct ebb_place *place;
+	unsigned long flags;
+
+	ebb_count(io->device, SEAL_BROKEN, 1);
+	if (io->from != AT_DONOR && io->from != AT_SOURCE) {
+		finish(io, BLK_STS_IOERR);
+		return;
+	}
+	spin_lock_irqsave(&io->slab->lock, flags);
+	place = hold_place(io_hold(io), io->span.epoch);
+	if (place)
+		session_fail(place->session, "what it gave is not what was written there");
+	spin_unlock_irqrestore(&io->slab->lock, flags);
+	donor_forget(io);
+	read_go(io, NULL);
+}
+
+/* Only from the device's work queue, as the next one. */
+static void read_open(struct ebb_io *io)
+{
+	if (seal_open(io, io->cursor, io->run)) {
+		read_broken(io);
+		return;
+	}
+	io->behind_at = io->cursor << PAGE_SHIFT;
+	each_piece(io, io->cursor, io->run, buffer_piece);
+	io->cursor += io->run;
+	read_go(io, NULL);
+}
+
+/* A WRITE whose pages are sealed first. */
+static void write_seal(struct ebb_io *io)
+{
+	if (!io->buffer && !seal_take(io, EBB_STEP_SEAL))
+		return;
+	io->behind_at = 0;
+	each_piece(io, 0, io->span.count, buffer_piece);
+	if (!seal_close(io)) {
+		write_go(io, NULL);
+		return;
+	}
+	/* It is nowhere, and what was there before is not what is to be read. */
+	io->again = io->backup_tried = true;
+	write_settle(io);
 }
 
 /* A donor that was not asked yet can be: the slab moved while the write was under way. */
 static bool donor_left(const struct ebb_io *io)
 {
-	const struct ebb_place *donor = &io->slab->donor;
+	const struct ebb_place *donor = &io_hold(io)->donor;
 
 	return !io->again && donor->session && donor->epoch != io->span.epoch &&
 	       session_live(donor->session);
@@ -281,19 +384,20 @@ static void write_settle(struct ebb_io *io)
 {
 	struct ebb_device *d = io->device;
 	struct ebb_slab *slab = io->slab;
+	struct ebb_hold *hold = io_hold(io);
 	const struct ebb_place *place;
 	struct ebb_behind *behind;
 	unsigned long flags;
 	u32 places = io->on_backup ? BIT(AT_BACKUP) : 0;
 
 	spin_lock_irqsave(&slab->lock, flags);
-	place = slab_place(slab, io->span.epoch);
+	place = hold_place(hold, io->span.epoch);
 	/* Done, but by a donor that is gone by now. */
 	if (io->on_donor && !(place && session_live(place->session)))
 		io->on_donor = false;
 	/* By the donor that the slab is leaving: the copier takes it along. */
 	if (io->on_donor)
-		places |= BIT(place == &slab->donor ? AT_DONOR : AT_SOURCE);
+		places |= BIT(place == &hold->donor ? AT_DONOR : AT_SOURCE);
 	if (io->behind && !io->on_donor) {
 		/* Nobody has it yet: the request itself has to wait for the backup. */
 		behind_put(io->behind);
@@ -302,14 +406,14 @@ static void write_settle(struct ebb_io *io)
 	if (!places && donor_left(io)) {
 		spin_unlock_irqrestore(&slab->lock, flags);
 		io->again = true;
-		go_later(io, EBB_STEP_WRITE);
+		io_later(io, EBB_STEP_WRITE);
 		return;
 	}
 	if (!places && !io->backup_tried && d->backup.bdev) {
 		spin_unlock_irqrestore(&slab->lock, flags);
 		io->backup_tried = true;
 		atomic_set(&io->legs, 1);
-		go_later(io, EBB_STEP_BACKUP);
+		io_later(io, EBB_STEP_BACKUP);
 		return;
 	}
 	behind_supersede(slab, &io->span);
@@ -318,7 +422,9 @@ static void write_settle(struct ebb_io *io)
 		places |= BIT(AT_POOL);
 		behind_begin(slab, behind);
 	}
-	slab_written(d, io->span.first, io->span.count, places);
+	slab_written(d, io->span.first, io->span.count, io->span.class, places);
+	if (io_sealed(io))
+		seal_keep(io);
 	spin_unlock_irqrestore(&slab->lock, flags);
 	io->sources = (io->on_donor ? EBB_SWAP_DONOR : 0) | (io->on_backup ? EBB_SWAP_BACKUP : 0);
 	if (io->on_donor)
@@ -340,6 +446,7 @@ static void write_leg_put(struct ebb_io *io)
 
 static void write_go(struct ebb_io *io, struct ebb_batch *batch)
 {
+	const struct ebb_hold *hold = io_hold(io);
 	struct ebb_device *d = io->device;
 	bool donor, backup;
 	unsigned long flags;
@@ -347,8 +454,8 @@ static void write_go(struct ebb_io *io, struct ebb_batch *batch)
 	u32 copies, rkey = 0;
 
 	spin_lock_irqsave(&io->slab->lock, flags);
-	copies = io->slab->copies;
-	donor = donor_take(io, &io->slab->donor, &address, &rkey);
+	copies = hold->copies;
+	donor = donor_take(io, &hold->donor, &address, &rkey);
 	spin_unlock_irqrestore(&io->slab->lock, flags);
 	backup = d->backup.bdev && !io->backup_tried && ((copies & EBB_SWAP_BACKUP) || !donor);
 	if (backup && donor && d->pool) {
@@ -362,13 +469,13 @@ static void write_go(struct ebb_io *io, struct ebb_batch *batch)
 	atomic_set(&io->legs, 1 + donor + backup);
 	if (backup) {
 		io->backup_tried = true;
-		go_later(io, EBB_STEP_BACKUP);
+		io_later(io, EBB_STEP_BACKUP);
 	}
 	if (donor && donor_start(io, io->span.count, address, rkey, batch))
 		write_leg_put(io);
 	/* Beside the donor's leg: only its end settles the write. */
 	if (io->behind)
-		each_piece(io, 0, io->span.count, behind_piece);
+		each_outside(io, 0, io->span.count, behind_piece);
 	write_leg_put(io);
 }
 
@@ -384,7 +491,7 @@ static void donor_done(struct ebb_leg *leg, int error)
 		write_leg_put(io);
 	} else if (error) {
 		donor_forget(io);
-		go_later(io, EBB_STEP_READ);
+		io_later(io, EBB_STEP_READ);
 	} else {
 		ebb_count(d, READ_DONOR, io->run);
 		io->sources |= EBB_SWAP_DONOR;
@@ -442,10 +549,12 @@ static void io_start(struct ebb_io *io, struct ebb_batch *batch)
 	else
 		slab->reads += io->span.count;
 	spin_unlock_irqrestore(&slab->lock, flags);
-	if (io->span.write)
-		write_go(io, batch);
-	else
+	if (!io->span.write)
 		read_go(io, batch);
+	else if (io_sealed(io))
+		io_later(io, EBB_STEP_SEAL);
+	else
+		write_go(io, batch);
 }
 
 static void io_work(struct work_struct *work)
@@ -464,6 +573,12 @@ static void io_work(struct work_struct *work)
 		break;
 	case EBB_STEP_BACKUP:
 		backup_start(io, 0, io->span.count);
+		break;
+	case EBB_STEP_SEAL:
+		write_seal(io);
+		break;
+	case EBB_STEP_OPEN:
+		read_open(io);
 		break;
 	}
 }
@@ -484,10 +599,12 @@ blk_status_t io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_mq_qu
 		io->span.count = blk_rq_bytes(rq) >> PAGE_SHIFT;
 		io->span.epoch = 0;
 		io->span.write = req_op(rq) == REQ_OP_WRITE;
+		io->span.class = io->span.write ? class_of_request(d, rq) : 0;
 		io->cursor = io->run = 0;
 		io->on_donor = io->on_backup = io->backup_tried = io->again = false;
 		io->sources = 0;
 		io->behind = NULL;
+		io->buffer = NULL;
 		io->since = ktime_get_ns();
 		ebb_count(d, REQUESTS, 1);
 		/* From here on the deadline may look at it. */
@@ -524,7 +641,7 @@ enum blk_eh_timer_return io_timeout(struct request *rq)
 		return BLK_EH_RESET_TIMER;
 	spin_lock_irqsave(&io->slab->lock, flags);
 	/* A session outlives its slabs' pointers to it, which this lock guards. */
-	place = slab_place(io->slab, io->span.epoch);
+	place = hold_place(io_hold(io), io->span.epoch);
 	if (READ_ONCE(io->donor.under_way) && place && session_live(place->session)) {
 		ebb_count(io->device, DEADLINES, 1);
 		session_fail(place->session, "a page took longer than the deadline");

@@ -539,7 +539,7 @@ static void session_release(struct ebb_session *s)
 	kfree(s);
 }
 
-int session_open(struct ebb_device *d, const struct sockaddr_storage *to,
+int session_open(struct ebb_device *d, const struct sockaddr_storage *to, u32 class,
 		 struct ebb_session **out, const char **why)
 {
 	struct ebb_session *s = kzalloc(struct_size(s, queue, d->queues), GFP_KERNEL);
@@ -556,6 +556,7 @@ int session_open(struct ebb_device *d, const struct sockaddr_storage *to,
 	}
 	s->device = d;
 	s->to = *to;
+	s->class = class;
 	s->number = get_random_u64();
 	s->reason = "";
 	atomic_set(&s->state, state);

@@ -51,8 +51,9 @@ enum ebb_at slab_source(const struct ebb_device *d, u64 page, u32 *run)
 	return EBB_BITS;
 }
 
-void slab_written(struct ebb_device *d, u64 page, u32 count, u32 places)
+void slab_written(struct ebb_device *d, u64 page, u32 count, u32 class, u32 places)
 {
+	class_set(d, page, count, class);
 	bitmap_set(d->bits[WRITTEN], page, count);
 	for (int at = 0; at < AT_PLACES; at++) {
 		if (places & BIT(at))
@@ -84,18 +85,18 @@ static size_t first_word(const struct ebb_device *d, u32 slab)
 	return BIT_WORD((u64)slab << d->slab_shift);
 }
 
-u32 slab_count(const struct ebb_device *d, u32 slab, enum ebb_at what)
+u32 slab_count(const struct ebb_device *d, u32 slab, u32 class, enum ebb_at what)
 {
-	return bitmap_weight(d->bits[what] + first_word(d, slab), d->slab_pages);
+	return slab_count_only(d, slab, class, what, 0);
 }
 
-u32 slab_count_only(const struct ebb_device *d, u32 slab, enum ebb_at place, u32 others)
+u32 slab_count_only(const struct ebb_device *d, u32 slab, u32 class, enum ebb_at place, u32 others)
 {
 	size_t word = first_word(d, slab), end = word + BITS_TO_LONGS(d->slab_pages);
 	u32 n = 0;
 
 	for (; word < end; word++) {
-		unsigned long only = d->bits[place][word];
+		unsigned long only = d->bits[place][word] & class_word(d, word, class);
 
 		for (int at = 0; at < AT_PLACES; at++)
 			if (others & BIT(at))
@@ -109,36 +110,38 @@ u32 slab_count_only(const struct ebb_device *d, u32 slab, enum ebb_at place, u32
  * With a donor, what it has not got and another place has; with a source alone,
  * what only that has: it is to go to the backup.  What is in the pool is going there.
  */
-static unsigned long wanted_word(const struct ebb_device *d, const struct ebb_slab *slab,
-				 size_t word)
+static unsigned long wanted_word(const struct ebb_device *d, u32 slab, u32 class, size_t word)
 {
 	unsigned long source = d->bits[AT_SOURCE][word], backup = d->bits[AT_BACKUP][word];
+	const struct ebb_hold *hold = slab_hold(d, &d->slabs[slab], class);
+	unsigned long wanted = 0;
 
-	if (slab->donor.session)
-		return (source | backup) & ~d->bits[AT_DONOR][word];
-	return slab->source.session ? source & ~backup & ~d->bits[AT_POOL][word] : 0;
+	if (hold->donor.session)
+		wanted = (source | backup) & ~d->bits[AT_DONOR][word];
+	else if (hold->source.session)
+		wanted = source & ~backup & ~d->bits[AT_POOL][word];
+	return wanted ? wanted & class_word(d, word, class) : 0;
 }
 
-u32 slab_count_wanted(const struct ebb_device *d, u32 slab)
+u32 slab_count_wanted(const struct ebb_device *d, u32 slab, u32 class)
 {
 	size_t word = first_word(d, slab), end = word + BITS_TO_LONGS(d->slab_pages);
 	u32 n = 0;
 
 	for (; word < end; word++)
-		n += hweight_long(wanted_word(d, &d->slabs[slab], word));
+		n += hweight_long(wanted_word(d, slab, class, word));
 	return n;
 }
 
-enum ebb_at slab_wanted(const struct ebb_device *d, const struct ebb_slab *slab, u64 *page,
-			u32 *count)
+enum ebb_at slab_wanted(const struct ebb_device *d, u32 slab, u32 class, u64 *page, u32 *count)
 {
-	u64 end = ((u64)(slab - d->slabs) + 1) << d->slab_shift, first = *page;
+	u64 end = ((u64)slab + 1) << d->slab_shift, first = *page;
 	unsigned long word = 0;
 	enum ebb_at from;
 	u32 n = 0;
 
 	for (; first < end; first = round_down(first, BITS_PER_LONG) + BITS_PER_LONG) {
-		word = wanted_word(d, slab, BIT_WORD(first)) & BITMAP_FIRST_WORD_MASK(first);
+		word = wanted_word(d, slab, class, BIT_WORD(first)) & BITMAP_FIRST_WORD_MASK(first);
 		if (word)
 			break;
 	}
@@ -147,7 +150,7 @@ enum ebb_at slab_wanted(const struct ebb_device *d, const struct ebb_slab *slab,
 	first = round_down(first, BITS_PER_LONG) + __ffs(word);
 	from = test_bit(first, d->bits[AT_SOURCE]) ? AT_SOURCE : AT_BACKUP;
 	for (u64 p = first; n < *count && p < end; p++, n++)
-		if (!(wanted_word(d, slab, BIT_WORD(p)) & BIT_MASK(p)) ||
+		if (!(wanted_word(d, slab, class, BIT_WORD(p)) & BIT_MASK(p)) ||
 		    test_bit(p, d->bits[AT_SOURCE]) != (from == AT_SOURCE))
 			break;
 	*page = first;
@@ -155,43 +158,50 @@ enum ebb_at slab_wanted(const struct ebb_device *d, const struct ebb_slab *slab,
 	return from;
 }
 
-/* All bits of one place of a slab: become those of @from, or none with EBB_BITS. */
-static void bits_become(struct ebb_device *d, const struct ebb_slab *slab, enum ebb_at to,
-			enum ebb_at from)
+/* The class's bits of one place of a slab: become those of @from, or none with EBB_BITS. */
+static void bits_become(struct ebb_device *d, const struct ebb_slab *slab, u32 class,
+			enum ebb_at to, enum ebb_at from)
 {
-	size_t word = first_word(d, slab - d->slabs);
+	size_t word = first_word(d, slab - d->slabs), end = word + BITS_TO_LONGS(d->slab_pages);
 
-	if (from == EBB_BITS)
-		bitmap_zero(d->bits[to] + word, d->slab_pages);
-	else
-		bitmap_copy(d->bits[to] + word, d->bits[from] + word, d->slab_pages);
-}
+	for (; word < end; word++) {
+		unsigned long its = class_word(d, word, class);
+		unsigned long new = from == EBB_BITS ? 0 : d->bits[from][word];
 
-void slab_move(struct ebb_device *d, struct ebb_slab *slab, const struct ebb_place *place)
-{
-	/* One that retreats has a source already, and only that. */
-	if (slab->donor.session) {
-		slab->source = slab->donor;
-		bits_become(d, slab, AT_SOURCE, AT_DONOR);
-		bits_become(d, slab, AT_DONOR, EBB_BITS);
+		d->bits[to][word] = (d->bits[to][word] & ~its) | (new & its);
 	}
-	slab->donor = *place;
-	slab->donor.epoch = ++slab->epoch;
 }
 
-void slab_leave(struct ebb_device *d, struct ebb_slab *slab)
+void slab_move(struct ebb_device *d, struct ebb_slab *slab, u32 class,
+	       const struct ebb_place *place)
 {
-	slab->source.session = NULL;
-	bits_become(d, slab, AT_SOURCE, EBB_BITS);
+	struct ebb_hold *hold = slab_hold(d, slab, class);
+
+	/* One that retreats has a source already, and only that. */
+	if (hold->donor.session) {
+		hold->source = hold->donor;
+		bits_become(d, slab, class, AT_SOURCE, AT_DONOR);
+		bits_become(d, slab, class, AT_DONOR, EBB_BITS);
+	}
+	hold->donor = *place;
+	hold->donor.epoch = ++slab->epoch;
+}
+
+void slab_leave(struct ebb_device *d, struct ebb_slab *slab, u32 class)
+{
+	slab_hold(d, slab, class)->source.session = NULL;
+	bits_become(d, slab, class, AT_SOURCE, EBB_BITS);
 }
 
 void slab_detach(struct ebb_device *d, struct ebb_slab *slab, const struct ebb_session *s)
 {
-	if (slab->source.session == s)
-		slab_leave(d, slab);
-	if (slab->donor.session != s)
+	struct ebb_hold *hold = slab_hold(d, slab, s->class);
+
+	if (hold->source.session == s)
+		slab_leave(d, slab, s->class);
+	if (hold->donor.session != s)
 		return;
-	slab->donor = slab->source;
-	bits_become(d, slab, AT_DONOR, AT_SOURCE);
-	slab_leave(d, slab);
+	hold->donor = hold->source;
+	bits_become(d, slab, s->class, AT_DONOR, AT_SOURCE);
+	slab_leave(d, slab, s->class);
 }

@@ -71,7 +71,7 @@ check: test-build
 	$(Q)$(PYTHON) -B tests/check.py $(UNIT_TESTS)
 
 check-kmod: all kmod-guest
-	$(Q)$(PYTHON) -B tests/guest/boots.py kmod kmod-move kmod-behind rdma
+	$(Q)$(PYTHON) -B tests/guest/boots.py kmod kmod-move kmod-behind kmod-class rdma
 
 # SEED=0: a new one.  GUEST=1: a swapping program in a guest instead.
 HOURS ?= 1

@@ -51,6 +51,7 @@ BOOTS = (
     Boot("kmod-behind", ("test_kmod_behind.py", "test_kmod_events.py"), cpus=2, timeout=1800,
          by_name=True),
     Boot("kmod-move", ("test_kmod_move.py",), cpus=2, timeout=1800, by_name=True),
+    Boot("kmod-class", ("test_kmod_class.py", "test_kmod_seal.py"), cpus=2, timeout=1800, by_name=True),
     Boot("rdma", ("test_rdma.py",), cpus=2, timeout=1800, by_name=True, kernels=("6.12",)),
     Boot("install", ("test_install.py",), memory=1536, timeout=1800, systemd=True, by_name=True),
     Boot("places", ("test_places.py",), memory=1280, timeout=1800, systemd=True, by_name=True),

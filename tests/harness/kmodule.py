@@ -117,8 +117,8 @@ class KernelDevice:
         self.fd = -1
         self.users = [] # what uses it has end()
 
-    def connect(self, port=PORT):
-        return self.netlink.connect(self.number, ADDRESS, port)
+    def connect(self, port=PORT, of=None):
+        return self.netlink.connect(self.number, ADDRESS, port, of)
 
     def map(self, session, copies, slabs=None):
         for slab in slabs if slabs is not None else range(self.slabs):
@@ -136,13 +136,13 @@ class KernelDevice:
         wait_for(lambda: self.session(number)["state"] == "closed", seconds,
                  f"session {number}: not closed")
 
-    def slab_table(self):
-        return self.netlink.slabs(self.number)
+    def slab_table(self, of=None):
+        return self.netlink.slabs(self.number, of)
 
-    def wait_copied(self, seconds=60):
+    def wait_copied(self, seconds=60, of=None):
         """No slab migrates, and all are where they belong."""
         wait_for(lambda: all(s["source"] == NO_SESSION and not s["uncopied"]
-                             for s in self.slab_table()), seconds, "the copier is not through")
+                             for s in self.slab_table(of)), seconds, "the copier is not through")
 
     def wait_behind(self, seconds=60):
         """What was written behind is on the backup."""

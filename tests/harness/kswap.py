@@ -38,9 +38,9 @@ EVENT = {v: n[6:].lower() for n, v in C.items() if n.startswith("EVENT_")}
 STATE = {C[n]: n.lower() for n in ("CONNECTING", "LIVE", "FAILED", "CLOSED")}
 DONOR, BACKUP = C["DONOR"], C["BACKUP"]
 NO_SESSION = 0xffffffff
-SIZES = {"size": "Q", "slab_size": "Q", "port": "H", "donor_free": "Q", "pool": "Q"}
+SIZES = {"size": "Q", "slab_size": "Q", "port": "H", "donor_free": "Q", "pool": "Q", "cgroup": "Q"}
 STRINGS = ("backup", "address", "reason")
-SLAB = struct.Struct("=IIIIIIIIQQ")
+SLAB = struct.Struct("=IIIIIIIIQQII")
 
 
 class Refused(OSError):
@@ -69,7 +69,7 @@ def encode(fields):
     for name, value in fields.items():
         if value is None or value is False:
             continue
-        if name == "force":
+        if name in ("force", "seal"):
             payload = b""
         elif name in STRINGS:
             payload = str(value).encode() + b"\0"
@@ -145,11 +145,12 @@ class Kswap:
     def create(self, size, **fields):
         return self.answer("create", "device", size=size, **fields)
 
-    def connect(self, device, address, port):
-        return self.answer("connect", "session", device=device, address=address, port=port)
+    def connect(self, device, address, port, of=None):
+        return self.answer("connect", "session", device=device, address=address, port=port,
+                           **{"class": of})
 
     def status(self, device):
-        """{..., counts: {name: number}, sessions: [{...}]} of one device."""
+        """{..., counts: {name: number}, sessions: [{...}], classes, cgroups} of one device."""
         for body in self.send(self.family, COMMAND["status"], b"", NLM_F_DUMP):
             told = self.decode(body)
             if told["device"] == device:
@@ -162,7 +163,7 @@ class Kswap:
 
     def decode(self, body):
         names = {v: k for k, v in ATTRIBUTE.items()}
-        told = {"sessions": [], "counts": {}}
+        told = {"sessions": [], "counts": {}, "classes": [], "cgroups": []}
         for kind, payload in attributes(body):
             name = names[kind]
             if name == "counts":
@@ -171,21 +172,28 @@ class Kswap:
                 s = self.decode(payload)
                 s["state"] = STATE[s["state"]]
                 told["sessions"].append(s)
+            elif name in ("class_info", "cgroup_info"):
+                one = self.decode(payload)
+                told["classes" if name == "class_info" else "cgroups"].append(
+                    {k: one[k] for k in ("class", "copies", "cgroup", "seal") if k in one})
+            elif name in ("draining", "seal"):
+                told[name] = True
             elif name in STRINGS:
                 told[name] = payload.rstrip(b"\0").decode()
             elif name != "pad":
                 told[name] = number(payload)
         return told
 
-    def slabs(self, device):
-        """A list of dicts, one a slab."""
+    def slabs(self, device, of=None):
+        """A list of dicts, one a slab, of class @of's pages."""
         found = []
-        for body in self.send(self.family, COMMAND["slabs"], encode({"device": device}),
-                              NLM_F_DUMP):
+        for body in self.send(self.family, COMMAND["slabs"],
+                              encode({"device": device, "class": of}), NLM_F_DUMP):
             table = dict(attributes(body))[ATTRIBUTE["slab_table"]]
             for row in SLAB.iter_unpack(table):
                 found.append(dict(zip(("session", "copies", "remote", "generation", "written",
-                                       "donor_only", "source", "uncopied", "reads", "writes"), row)))
+                                       "donor_only", "source", "uncopied", "reads", "writes",
+                                       "asked", "unused"), row)))
         return found
 
 
@@ -203,5 +211,6 @@ class Events(Kswap):
         size, kind = struct.unpack_from("=IH", data)
         assert kind == self.family and data[16] == COMMAND["event"]
         told = self.decode(data[20:size])
-        return {**{k: v for k, v in told.items() if k not in ("sessions", "counts")},
+        return {**{k: v for k, v in told.items()
+                   if k not in ("sessions", "counts", "classes", "cgroups")},
                 "event": EVENT[told["event"]]}

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Seals: pages of a sealed class leave the machine, and go to the backup, as AES-256-GCM
+ * ciphertext.  Who holds one can neither read it nor change a bit of it, nor hand out
+ * another page's or an older content for it.
+ *
+ * The key is random, made with the device's first sealed class, and is nowhere else.
+ * Nonce: the page's number (32 bits) and a counter (64) of the whole device, which goes up
+ * before its number is used and never down: no two sealings have the same.  Associated
+ * data: a random number of the device and the page's.  The page's last counter and its tag
+ * stay here, 24 bytes a page; they change with its places, under its slab's lock.
+ *
+ * What is sealed, or comes sealed, lies in one of a fixed number of buffers.  Who finds
+ * none waits for one, and who has one waits for nobody that waits.
+ */
+#include <crypto/aead.h>
+#include <linux/err.h>
+#include <linux/highmem.h>
+#include <linux/mm.h>
+#include <linux/random.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+#include <linux/vmalloc.h>
+
+#include "internal.h"
+
+#define BUFFERS 16
+#define SEGMENT_ORDER 2
+#define SEGMENT_PAGES (1 << SEGMENT_ORDER)
+#define KEY 32
+#define TAG 16
+#define NONCE 12
+#define AAD 16
+static_assert(EBB_SEGMENTS * SEGMENT_PAGES == EBB_IO_PAGES);
+
+struct ebb_seal {
+	u64 counter;
+	u8 tag[TAG];
+};
+
+struct ebb_buffer {
+	struct list_head node;    /* of the free ones */
+	struct page *segments[EBB_SEGMENTS];
+	struct ebb_seal seal[EBB_IO_PAGES]; /* WRITE: of the pages in it */
+	struct aead_request *request;
+	struct crypto_wait wait;
+	struct scatterlist sg[3];
+	u8 aad[AAD], nonce[NONCE], tag[TAG];
+};
+
+struct ebb_sealer {
+	struct crypto_aead *aead;
+	u64 number;               /* of the device, random */
+	atomic64_t counter;
+	struct ebb_seal *seals;   /* of each page */
+	spinlock_t lock;          /* interrupts off; innermost */
+	struct list_head free, waiting; /* ebb_buffer; ebb_io */
+	struct ebb_buffer *buffers[BUFFERS];
+};
+
+static void buffer_free(struct ebb_buffer *b)
+{
+	if (!b)
+		return;
+	for (int i = 0; i < EBB_SEGMENTS; i++)
+		if (b->segments[i])
+			__free_pages(b->segments[i], SEGMENT_ORDER);
+	if (b->request)
+		aead_request_free(b->request);
+	kfree(b);
+}
+
+static struct ebb_buffer *buffer_new(struct crypto_aead *aead)
+{
+	struct ebb_buffer *b = kzalloc(sizeof(*b), GFP_KERNEL);
+	bool all;
+
+	if (!b)
+		return NULL;
+	b->request = aead_request_alloc(aead, GFP_KERNEL);
+	all = b->request != NULL;
+	for (int i = 0; i < EBB_SEGMENTS; i++) {
+		b->segments[i] = alloc_pages(GFP_KERNEL, SEGMENT_ORDER);
+		all &= b->segments[i] != NULL;
+	}
+	if (!all) {
+		buffer_free(b);
+		return NULL;
+	}
+	crypto_init_wait(&b->wait);
+	aead_request_set_callback(b->request, CRYPTO_TFM_REQ_MAY_BACKLOG, crypto_req_done,
+				  &b->wait);
+	aead_request_set_ad(b->request, AAD);
+	return b;
+}
+
+static int key_new(struct ebb_sealer *s)
+{
+	u8 key[KEY];
+	int r;
+
+	get_random_bytes(key, sizeof(key));
+	r = crypto_aead_setkey(s->aead, key, sizeof(key)) ?:
+	    crypto_aead_setauthsize(s->aead, TAG);
+	memzero_explicit(key, sizeof(key));
+	return r;
+}
+
+static void sealer_free(struct ebb_sealer *s)
+{
+	for (int i = 0; i < BUFFERS; i++)
+		buffer_free(s->buffers[i]);
+	if (s->aead)
+		crypto_free_aead(s->aead);
+	vfree(s->seals);
+	kfree(s);
+}
+
+void seals_free(struct ebb_device *d)
+{
+	if (d->sealer)
+		sealer_free(d->sealer);
+	d->sealer = NULL;
+}
+
+int seals_make(struct ebb_device *d, const char **why)
+{
+	struct ebb_sealer *s;
+	int r = -ENOMEM;
+
+	if (d->sealer)
+		return 0;
+	*why = "memory: not enough for the seals";
+	s = kzalloc(sizeof(*s), GFP_KERNEL);
+	if (!s)
+		return r;
+	spin_lock_init(&s->lock);
+	INIT_LIST_HEAD(&s->free);
+	INIT_LIST_HEAD(&s->waiting);
+	s->number = get_random_u64();
+	s->aead = crypto_alloc_aead("gcm(aes)", 0, 0);
+	if (IS_ERR(s->aead)) {
+		*why = "seal: the kernel has no gcm(aes); modprobe gcm";
+		r = PTR_ERR(s->aead);
+		s->aead = NULL;
+		goto fail;
+	}
+	r = key_new(s);
+	if (r) {
+		*why = "seal: the kernel's gcm(aes) takes no key of 256 bits";
+		goto fail;
+	}
+	r = -ENOMEM;
+	s->seals = vzalloc(array_size(d->pages, sizeof(*s->seals)));
+	if (!s->seals)
+		goto fail;
+	for (int i = 0; i < BUFFERS; i++) {
+		s->buffers[i] = buffer_new(s->aead);
+		if (!s->buffers[i])
+			goto fail;
+		list_add_tail(&s->buffers[i]->node, &s->free);
+	}
+	d->sealer = s;
+	return 0;
+fail:
+	sealer_free(s);
+	return r;
+}
+
+bool seal_take(struct ebb_io *io, enum ebb_step step)
+{
+	struct ebb_sealer *s = io->device->sealer;
+	unsigned long flags;
+
+	spin_lock_irqsave(&s->lock, flags);
+	io->buffer = list_first_entry_or_null(&s->free, struct ebb_buffer, node);
+	if (io->buffer) {
+		list_del(&io->buffer->node);
+	} else {
+		io->step = step;
+		list_add_tail(&io->buffer_node, &s->waiting);
+	}
+	spin_unlock_irqrestore(&s->lock, flags);
+	return io->buffer;
+}
+
+void seal_put(struct ebb_io *io)
+{
+	struct ebb_sealer *s = io->device->sealer;
+	struct ebb_buffer *b = io->buffer;
+	unsigned long flags;
+	struct ebb_io *next;
+
+	if (!b)
+		return;
+	io->buffer = NULL;
+	spin_lock_irqsave(&s->lock, flags);
+	next = list_first_entry_or_null(&s->waiting, struct ebb_io, buffer_node);
+	if (next) {
+		list_del(&next->buffer_node);
+		next->buffer = b;
+	} else {
+		list_add(&b->node, &s->free);
+	}
+	spin_unlock_irqrestore(&s->lock, flags);
+	if (next)
+		io_later(next, next->step);
+}
+
+/* The @i-th page of @b. */
+static struct page *page_of(const struct ebb_buffer *b, u32 i)
+{
+	return nth_page(b->segments[i >> SEGMENT_ORDER], i & (SEGMENT_PAGES - 1));
+}
+
+void seal_each(struct ebb_io *io, u32 from, u32 count,
+	       void (*call)(struct ebb_io *, const struct bio_vec *))
+{
+	for (u32 i = from; i < from + count; i++) {
+		const struct bio_vec v = { .bv_page = page_of(io->buffer, i), .bv_len = PAGE_SIZE };
+
+		call(io, &v);
+	}
+}
+
+u32 seal_copy(struct ebb_io *io, u32 at, const struct bio_vec *v)
+{
+	for (u32 done = 0, take; done < v->bv_len; done += take, at += take) {
+		struct page *page = page_of(io->buffer, at >> PAGE_SHIFT);
+		u32 offset = offset_in_page(at);
+
+		take = min_t(u32, v->bv_len - done, PAGE_SIZE - offset);
+		if (io->span.write)
+			memcpy_page(page, offset, v->bv_page, v->bv_offset + done, take);
+		else
+			memcpy_page(v->bv_page, v->bv_offset + done, page, offset, take);
+	}
+	return at;
+}
+
+int seal_map(const struct ebb_io *io, struct scatterlist *sg)
+{
+	u32 left = io->span.count << PAGE_SHIFT;
+	int n = DIV_ROUND_UP(io->span.count, SEGMENT_PAGES);
+
+	sg_init_table(sg, n);
+	for (int i = 0; i < n; i++) {
+		u32 take = min_t(u32, left, PAGE_SIZE << SEGMENT_ORDER);
+
+		sg_set_page(&sg[i], io->buffer->segments[i], take, 0);
+		left -= take;
+	}
+	return n;
+}
+
+/* Sets up what is common to both ways, for the @i-th page of the buffer, in place. */
+static void prepare(struct ebb_io *io, u32 i, u64 counter, u32 length)
+{
+	const u64 page = io->span.first + i;
+	const __be64 aad[] = { cpu_to_be64(io->device->sealer->number), cpu_to_be64(page) };
+	const __be32 number = cpu_to_be32(page);
+	const __be64 count = cpu_to_be64(counter);
+	struct ebb_buffer *b = io->buffer;
+
+	static_assert(sizeof(aad) == AAD && sizeof(number) + sizeof(count) == NONCE);
+	memcpy(b->aad, aad, AAD);
+	memcpy(b->nonce, &number, sizeof(number));
+	memcpy(b->nonce + sizeof(number), &count, sizeof(count));
+	sg_init_table(b->sg, ARRAY_SIZE(b->sg));
+	sg_set_buf(&b->sg[0], b->aad, AAD);
+	sg_set_page(&b->sg[1], page_of(b, i), PAGE_SIZE, 0);
+	sg_set_buf(&b->sg[2], b->tag, TAG);
+	aead_request_set_crypt(b->request, b->sg, b->sg, length, b->nonce);
+}
+
+int seal_close(struct ebb_io *io)
+{
+	struct ebb_buffer *b = io->buffer;
+	unsigned int noio = memalloc_noio_save();
+	int r = 0;
+
+	for (u32 i = 0; !r && i < io->span.count; i++) {
+		b->seal[i].counter = atomic64_inc_return(&io->device->sealer->counter);
+		prepare(io, i, b->seal[i].counter, PAGE_SIZE);
+		r = crypto_wait_req(crypto_aead_encrypt(b->request), &b->wait);
+		memcpy(b->seal[i].tag, b->tag, TAG);
+	}
+	memalloc_noio_restore(noio);
+	return r;
+}
+
+void seal_keep(const struct ebb_io *io)
+{
+	memcpy(io->device->sealer->seals + io->span.first, io->buffer->seal,
+	       io->span.count * sizeof(struct ebb_seal));
+}
+
+int seal_open(struct ebb_io *io, u32 from, u32 count)
+{
+	struct ebb_buffer *b = io->buffer;
+	unsigned int noio = memalloc_noio_save();
+	int r = 0;
+
+	for (u32 i = from; !r && i < from + count; i++) {
+		/* Nobody writes the page, or its seal, while it is being read. */
+		const struct ebb_seal *seal = &io->device->sealer->seals[io->span.first + i];
+
+		memcpy(b->tag, seal->tag, TAG);
+		prepare(io, i, seal->counter, PAGE_SIZE + TAG);
+		r = crypto_wait_req(crypto_aead_decrypt(b->request), &b->wait);
+	}
+	memalloc_noio_restore(noio);
+	return r;
+}

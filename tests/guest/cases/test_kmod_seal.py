@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""ebb_swap.ko: classes of pages that are sealed before they leave."""
+import errno
+import os
+import re
+
+import parts
+import pytest
+from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
+from kmodule import BACKUP, DONOR, PAGE, content, run
+from machine import read, wait_for
+from test_kmod_class import assign, refused, within, written
+
+BOTH = DONOR | BACKUP
+
+
+def make_sealed(d, number, copies, cgroup=None):
+    d.netlink.call("class", device=d.number, copies=copies, seal=True, **{"class": number})
+    if cgroup:
+        assign(d, cgroup, number)
+
+
+def memory_of(process):
+    """All that a process has mapped for itself to write, shared with the kernel or not."""
+    found = []
+    with open(f"/proc/{process.pid}/mem", "rb", 0) as memory:
+        for line in read(f"/proc/{process.pid}/maps").splitlines():
+            start, end, how = re.match(r"(\w+)-(\w+) (\S+)", line).groups()
+            if not how.startswith("rw"):
+                continue
+            try:
+                found.append(os.pread(memory.fileno(), int(end, 16) - int(start, 16),
+                                      int(start, 16)))
+            except OSError: # a device's
+                pass
+    return found
+
+
+class Raw:
+    """A backup disk, past the device."""
+
+    def __init__(self, path):
+        self.fd = os.open(path, os.O_RDWR)
+
+    def get(self, page):
+        os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        return os.pread(self.fd, PAGE, page * PAGE)
+
+    def put(self, page, data):
+        os.pwrite(self.fd, data, page * PAGE)
+        os.fsync(self.fd)
+
+
+@pytest.fixture
+def raw():
+    made = []
+
+    def make(path):
+        made.append(Raw(path))
+        return made[-1]
+
+    yield make
+    for r in made:
+        os.close(r.fd)
+
+
+def test_who_has_a_page_sees_nothing_of_it(kernel_device, donor, disk, cgroup, raw):
+    """Neither donor nor disk; the neighbour that is not sealed is found at both."""
+    lender = donor(memory="32M")
+    g = cgroup()
+    d = kernel_device(mib=16, backup=disk(16).path)
+    make_sealed(d, 1, BOTH, g)
+    d.map(d.connect(), BOTH)
+    d.map(d.connect(of=1), BOTH)
+    for block in range(8):
+        within(g, d.write, block * 128, 64, version=1)
+        d.write(block * 128 + 64, 64, version=2)
+    d.wait_behind()
+    assert (written(d), written(d, 1)) == (512, 512)
+    backup, memory = raw("/dev/nullb0"), memory_of(lender.process)
+    for page in (0, 63, 128 * 7):
+        assert d.bad(page, 1, 1) == d.bad(page + 64, 1, 2) == []
+        assert backup.get(page + 64) == content(page + 64, 2)
+        assert content(page, 1)[:16] not in backup.get(page)
+        assert backup.get(page) != bytes(PAGE)
+        assert any(content(page + 64, 2) in m for m in memory)
+        assert not any(content(page, 1)[:256] in m for m in memory)
+    # The same content twice is not the same outside.
+    before = backup.get(0)
+    within(g, d.write, 0, 1, version=1)
+    d.wait_behind()
+    assert backup.get(0) != before and d.bad(0, 1, 1) == []
+    # All of it, in requests with both, and without the donor.
+    for block in range(8):
+        assert d.read(block * 128, 128) == \
+            [content(block * 128 + i, 1 if i < 64 else 2) for i in range(128)]
+    lender.kill()
+    for session in (0, 1):
+        d.wait_closed(session)
+    for block in range(8):
+        assert d.bad(block * 128, 64, 1) == d.bad(block * 128 + 64, 64, 2) == []
+    n = d.counts()
+    assert n["seal_broken"] == n["read_failed"] == n["write_failed"] == 0
+
+
+def test_what_was_changed_is_not_read(kernel_device, disk, cgroup, raw):
+    """A bit, another page's content, an older one: EIO, each; written anew it is right."""
+    g = cgroup()
+    d = kernel_device(mib=16, backup=disk(16).path)
+    make_sealed(d, 2, BACKUP, g)
+    within(g, d.write, 0, 8, version=1)
+    backup = raw("/dev/nullb0")
+    old = backup.get(0)
+    within(g, d.write, 0, 1, version=2)
+    backup.put(0, old)
+    backup.put(1, backup.get(2))
+    flipped = bytearray(backup.get(3))
+    flipped[4095] ^= 1
+    backup.put(3, bytes(flipped))
+    for page in (0, 1, 3):
+        with pytest.raises(OSError) as e:
+            d.read(page, 1)
+        assert e.value.errno == errno.EIO
+    assert d.counts()["seal_broken"] == 3
+    assert d.bad(2, 1, 1) == d.bad(4, 4, 1) == []
+    within(g, d.write, 0, 4, version=3)
+    assert d.bad(0, 4, 3) == d.bad(4, 4, 1) == []
+    run("/sbin/blkdiscard", "-l", 4 * PAGE, d.path)
+    assert d.read(0, 4) == [bytes(PAGE)] * 4
+
+
+def test_sealed_program_swaps_beside_another(kernel_device, donor, disk, cgroup):
+    """Its donor is killed; its slabs go to another, sealed as they are."""
+    lender = donor()
+    donor(port=7472)
+    sealed, plain = cgroup(12), cgroup(12)
+    d = kernel_device(mib=64, backup=disk(64).path)
+    make_sealed(d, 1, BOTH, sealed)
+    d.map(d.connect(7472), BOTH)
+    d.map(d.connect(of=1), BOTH)
+    d.swap_on()
+    scans = [parts.Scan(mib=24, passes=3, pattern="random", write=True, cgroup=c)
+             for c in (sealed, plain)]
+    for s in scans:
+        s.go()
+    wait_for(lambda: d.counts()["read_donor"] > 1000, 180, "no reads from donors")
+    assert written(d, 1) > 1000
+    lender.kill()
+    d.wait_closed(1)
+    donor()
+    d.map(d.connect(of=1), BOTH)
+    assert [s.result()["bad"] for s in scans] == [0, 0]
+    d.wait_copied(120, of=1)
+    n = d.counts()
+    assert n["copied"] > 0
+    assert n["seal_broken"] == n["read_failed"] == n["write_failed"] == 0
+
+
+def test_more_requests_than_buffers(kernel_device, donor, cgroup):
+    """They wait for one another, and all end."""
+    donor()
+    g = cgroup()
+    d = kernel_device(depth=64)
+    make_sealed(d, 1, DONOR, g)
+    d.map(d.connect(of=1), DONOR)
+
+    def users():
+        children = []
+        for which in range(40):
+            pid = os.fork()
+            if not pid:
+                status = 1
+                try:
+                    first = which * 128
+                    for version in range(1, 4):
+                        d.write(first, 64, version)
+                        status = 1 if d.bad(first, 64, version) else 0
+                        if status:
+                            break
+                finally:
+                    os._exit(status)
+            children.append(pid)
+        assert [os.waitpid(pid, 0)[1] for pid in children] == [0] * 40
+
+    within(g, users)
+    assert d.counts()["seal_broken"] == 0
+
+
+def test_seal_is_for_good(kernel_device):
+    d = kernel_device()
+    make_sealed(d, 1, DONOR)
+    d.netlink.call("class", device=d.number, **{"class": 2})
+    why = (errno.EEXIST, "seal: of a class that is there it cannot change")
+    assert refused(d, "class", **{"class": 1}) == why
+    assert refused(d, "class", seal=True, **{"class": 2}) == why
+    assert d.netlink.status(d.number)["classes"] == \
+        [{"class": 1, "copies": DONOR, "seal": True}, {"class": 2, "copies": DONOR}]
