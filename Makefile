@@ -112,7 +112,7 @@ help:
 DEPS_BUILD := \
 	gcc make pkg-config \
 	clang llvm bpftool libbpf-dev libelf-dev zlib1g-dev \
-	libsystemd-dev libjson-c-dev libinih-dev libcgroup-dev libssl-dev libcurl4-openssl-dev librdmacm-dev libibverbs-dev libaio-dev liburing-dev libncurses-dev
+	libsystemd-dev libjson-c-dev libinih-dev libcgroup-dev libssl-dev libcurl4-openssl-dev librdmacm-dev libibverbs-dev libaio-dev liburing-dev libmnl-dev libncurses-dev
 DEPS_CHECK := $(DEPS_BUILD) libcmocka-dev python3-pytest python3-pytest-xdist etcd-server \
 	qemu-system-x86 busybox-static cpio kmod xz-utils dwarves ibverbs-providers \
 	librsvg2-bin fonts-dejavu-core nftables prometheus chromium mandoc zsh

@@ -23,7 +23,7 @@ TEST_PROGRAMS += $(WATCH_DONORS)
 # Every function of the programs but main(), so that any of them can be tested.
 LIBTEST := $(B)/tests/libebb-test.a
 LIBTEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(filter-out %/main.c,$(wildcard daemon/*/*.c)) $(SIM_SOURCES))
-LIBTEST_LIBS := -lcmocka -ljson-c -linih -lsystemd -lcgroup -lbpf -lelf -lcurl -laio -luring -ldl -lz -lm -lpthread -lssl -lcrypto -lrdmacm -libverbs -lncursesw -ltinfo
+LIBTEST_LIBS := -lcmocka -ljson-c -linih -lsystemd -lcgroup -lbpf -lelf -lcurl -laio -luring -lmnl -ldl -lz -lm -lpthread -lssl -lcrypto -lrdmacm -libverbs -lncursesw -ltinfo
 
 # Two programs may each have a stats.c: `q` keeps both where `r` would replace one.
 $(LIBTEST): $(LIBTEST_OBJECTS)
@@ -71,7 +71,7 @@ check: test-build
 	$(Q)$(PYTHON) -B tests/check.py $(UNIT_TESTS)
 
 check-kmod: all kmod-guest
-	$(Q)$(PYTHON) -B tests/guest/boots.py kmod kmod-move kmod-behind kmod-class rdma
+	$(Q)$(PYTHON) -B tests/guest/boots.py kmod kmod-move kmod-behind kmod-class kmod-ctl rdma
 
 # SEED=0: a new one.  GUEST=1: a swapping program in a guest instead.
 HOURS ?= 1

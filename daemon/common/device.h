@@ -22,17 +22,17 @@
 
 struct device_record {
 	char name[DEVICE_NAME_MAX]; /* [a-z0-9][a-z0-9_-]* */
-	char frontend[16];          /* "fuse" or "ublk" */
-	char block[64];             /* "/dev/loop0", "/dev/ublkb0" */
+	char frontend[16];          /* "fuse", "ublk" or "kmod" */
+	char block[64];             /* "/dev/loop0", "/dev/ublkb0", "/dev/ebb0" */
 	uint32_t major, minor;      /* of block */
 	uint64_t size;              /* bytes */
 	uint64_t slab;              /* bytes */
 	int priority;               /* swap priority */
-	int server_pid;             /* ebb-swapd */
+	int server_pid;             /* ebb-swapd; 0 with kmod */
 	char donor[2304];           /* "host:port,...": those it began with */
 	char donors_from[16];       /* "command": they stay, or DEVICE_DONORS_CONFIGURED */
 	char durability[32];        /* "disk", "replicas=N" or "none" */
-	char backup[PATH_MAX];      /* backup file */
+	char backup[PATH_MAX];      /* backup file; with kmod block device */
 	char mount[PATH_MAX];       /* FUSE mount point; empty directory with ublk */
 	char scope[16];             /* "any" or "attached" */
 };

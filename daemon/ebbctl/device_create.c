@@ -16,6 +16,7 @@
 #include "device_create.h"
 #include "device_donors.h"
 #include "device_parts.h"
+#include "kmoddev.h"
 #include "loopdev.h"
 #include "output.h"
 #include "process.h"
@@ -107,6 +108,11 @@ static bool is_ublk(const char *frontend)
 	return !strcmp(frontend, "ublk");
 }
 
+static bool is_kmod(const char *frontend)
+{
+	return !strcmp(frontend, KMOD_FRONTEND);
+}
+
 static int check_fuse(struct error *e)
 {
 	if (access("/dev/fuse", R_OK | W_OK) == 0)
@@ -132,12 +138,14 @@ static int check(const char *name, const struct device_plan *plan, struct device
 		return fail_exit(e, EXIT_REFUSED, EEXIST,
 				 "device %s: is there already; choose another name, or ebbctl device destroy %s",
 				 name, name);
-	r = is_ublk(plan->frontend) ? ublk_check(e) : check_fuse(e);
+	r = is_kmod(plan->frontend) ? 0 : is_ublk(plan->frontend) ? ublk_check(e) : check_fuse(e);
 	if (r)
 		return r;
 	r = check_swap(name, plan, &d->priority, e);
 	strcpy(d->name, name);
 	d->slab = plan->slab;
+	if (!r && is_kmod(plan->frontend))
+		return kmoddev_plan(name, plan, d, e);
 	if (!r)
 		r = device_donors(&plan->donors, donors, d, e);
 	if (!r)
@@ -251,10 +259,16 @@ static int build(const struct device_plan *plan, const struct donor_list *donors
 
 	snprintf(label, sizeof(label), "ebb-%.11s", d->name); /* 16 bytes in the header */
 	r = write_intent(d, e);
-	if (!r)
-		r = start_server(plan, donors, d, e);
-	if (!r)
-		r = attach(d, &loop, e);
+	if (!r && is_kmod(d->frontend)) {
+		r = kmoddev_make(d, e);
+		if (!r)
+			r = number_of(d, e);
+	} else {
+		if (!r)
+			r = start_server(plan, donors, d, e);
+		if (!r)
+			r = attach(d, &loop, e);
+	}
 	if (!r && !strcmp(d->scope, "attached"))
 		r = scope_apply(d->name, NULL, e);
 	if (!r)
@@ -350,14 +364,14 @@ static const struct option_spec specs[] = {
 	       .help = "who lends the memory [those that ebbd knows]"),
 	OPTION(device_plan, donors, "donor", OPTION_LIST, "HOST:PORT|rdma:HOST:PORT|unix:/PATH",
 	       .help = "one of them; may be repeated"),
-	OPTION(device_plan, frontend, "frontend", OPTION_STRING, "fuse|ublk",
-	       .help = "what the kernel has: a loop device on a FUSE file, or /dev/ublkbN [fuse]"),
+	OPTION(device_plan, frontend, "frontend", OPTION_STRING, "fuse|ublk|kmod",
+	       .help = "what the kernel has: a loop device on a FUSE file, /dev/ublkbN, or /dev/ebbN of its own module, which needs RDMA [fuse]"),
 	OPTION(device_plan, durability, "durability", OPTION_STRING, "disk|replicas=2|replicas=3|none",
 	       .help = "what keeps a page when a donor is lost [disk]"),
 	OPTION(device_plan, slab, "slab", OPTION_SIZE, "SIZE",
 	       .help = "unit of placement, a power of two [64M]", .min = 1 << 20, .max = 1 << 30),
 	OPTION(device_plan, backup, "backup", OPTION_STRING, "DIR",
-	       .help = "directory of the local backup [" DEVICE_BACKUP_DIR "]"),
+	       .help = "directory of the local backup [" DEVICE_BACKUP_DIR "]; with kmod a block device"),
 	OPTION(device_plan, extras.hot_slab, "hot-slab", OPTION_STRING, "N",
 	       .help = "page I/O a second that makes a slab worth a donor; 0: the first write"),
 	OPTION(device_plan, extras.key, "key", OPTION_STRING, "FILE",

@@ -14,9 +14,9 @@ struct device_plan {
 	uint64_t size, slab;        /* bytes */
 	uint64_t priority;          /* swap priority, 0 = above every other */
 	struct option_list donors;  /* "HOST:PORT[,HOST:PORT...]" */
-	const char *frontend;       /* "fuse", "ublk" */
+	const char *frontend;       /* "fuse", "ublk", "kmod" */
 	const char *durability;     /* "disk", "replicas=N", "none" */
-	const char *backup;         /* directory, only with "disk" */
+	const char *backup;         /* directory, with "kmod" block device; only with "disk" */
 	struct device_extras {      /* handed to ebb-swapd as they are; NULL = not given */
 		const char *key, *seal, *hot_slab, *connections;
 	} extras;

@@ -14,6 +14,7 @@
 #include "device_create.h"
 #include "device_destroy.h"
 #include "device_parts.h"
+#include "kmoddev.h"
 #include "output.h"
 #include "process.h"
 #include "swaps.h"
@@ -37,6 +38,9 @@ static int check(const char *name, const struct device_record *d, const struct s
 {
 	char lost[16], ublk[64];
 
+	/* That one has no server that could be gone. */
+	if (kmoddev_is(d))
+		return swaps_can_leave(name, area, e);
 	if (!d->server_pid && area->used && !ublk_find(name, ublk, sizeof(ublk)))
 		return fail_exit(e, EXIT_REFUSED, EIO,
 				 "device %s: its server is gone and with it %s that are still out: programs wait where they touch them; ebbctl device abort %s, then destroy it",
@@ -153,6 +157,7 @@ static int run_abort(int argc, char **argv, void *options, struct error *e)
 {
 	_cleanup_json_ struct json_object *o = json_object_new_object();
 	const struct abort_options *a = options;
+	struct device_record d;
 	unsigned int minor = 0;
 	char ublk[64];
 	bool is_ublk;
@@ -163,6 +168,10 @@ static int run_abort(int argc, char **argv, void *options, struct error *e)
 		r = need_root("device abort", e);
 	if (r)
 		return r;
+	if (!device_record_read(argv[0], &d, NULL) && kmoddev_is(&d))
+		return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
+				 "device %s: is the kernel module's, which has no server to hang: it gives up a donor that does not answer by itself",
+				 argv[0]);
 	is_ublk = !ublk_find(argv[0], ublk, sizeof(ublk));
 	if (!is_ublk && !find_connection(argv[0], &minor))
 		return fail_exit(e, EXIT_USAGE, ENOENT,

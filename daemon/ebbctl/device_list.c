@@ -9,6 +9,7 @@
 #include "common/paths.h"
 #include "device_list.h"
 #include "device_parts.h"
+#include "kmoddev.h"
 #include "output.h"
 #include "swaps.h"
 #include "verbs.h"
@@ -33,7 +34,7 @@ static const char *state_of(const struct device_record *d, bool recorded, bool o
 {
 	if (!recorded)
 		return "half made";
-	if (!d->server_pid)
+	if (!d->server_pid && !kmoddev_is(d))
 		return on ? "DEAD" : "off, no server";
 	if (!on)
 		return "off";
@@ -129,6 +130,10 @@ static void put_processes(struct json_object *row, struct json_object *server)
 	int takeovers = (int)control_int(server, "takeovers", 0);
 	char text[96];
 
+	if (!strcmp(control_str(row, "frontend", ""), KMOD_FRONTEND)) {
+		put_str(row, "processes", "none needed");
+		return;
+	}
 	if (!control_int(server, "holder", 0))
 		snprintf(text, sizeof(text), "no holder; ");
 	else if (!control_int(server, "standby", 0))

@@ -14,6 +14,7 @@
 #include "common/files.h"
 #include "common/paths.h"
 #include "device_parts.h"
+#include "kmoddev.h"
 #include "loopdev.h"
 #include "output.h"
 #include "scope.h"
@@ -92,6 +93,10 @@ static int read_intent(const char *name, struct device_record *d)
 	o = json_tokener_parse(text);
 	snprintf(d->backup, sizeof(d->backup), "%s", control_str(o, "backup", ""));
 	snprintf(d->scope, sizeof(d->scope), "%s", control_str(o, "scope", ""));
+	snprintf(d->frontend, sizeof(d->frontend), "%s", control_str(o, "frontend", ""));
+	/* Of this kind it says which device is meant; of others it is not known yet. */
+	if (kmoddev_is(d))
+		snprintf(d->block, sizeof(d->block), "%s", control_str(o, "block", ""));
 	d->size = control_int(o, "size", 0);
 	json_object_put(o);
 	return 0;
@@ -130,8 +135,9 @@ int device_find(const char *name, struct device_record *d, struct error *e)
 	found |= d->server_pid > 0;
 	found |= device_mounted(0, d->mount, NULL);
 	/* The recorded number may be someone else's by now. */
-	d->block[0] = '\0';
-	if (ublk_find(name, d->block, sizeof(d->block)))
+	if (!kmoddev_is(d) || !kmoddev_there(d))
+		d->block[0] = '\0';
+	if (!*d->block && ublk_find(name, d->block, sizeof(d->block)))
 		loop_find(d->mount, d->block, sizeof(d->block));
 	found |= d->block[0];
 	return found ? 0 : fail_exit(e, EXIT_USAGE, ENOENT,
@@ -161,7 +167,7 @@ static int remove_files(const struct device_record *d, struct error *e)
 {
 	int r;
 
-	if (*d->backup && unlink(d->backup) < 0 && errno != ENOENT)
+	if (*d->backup && !kmoddev_is(d) && unlink(d->backup) < 0 && errno != ENOENT)
 		return fail(e, errno, "%s: cannot remove the backup: %s", d->backup, strerror(errno));
 	unlink(device_log(d->name));
 	unlink(ebb_device_socket(d->name));
@@ -182,8 +188,12 @@ int device_teardown(const struct device_record *d, int timeout_ms, enum process_
 		r = swaps_off(d->name, d->block, timeout_ms, patience, e);
 	if (r)
 		return r;
-	/* The other kind is its server's to take away. */
-	if (*d->block && ublk_find(d->name, ublk, sizeof(ublk))) {
+	if (kmoddev_is(d))
+		r = kmoddev_remove(d, e);
+	if (r)
+		return r;
+	/* That of ublk is its server's to take away. */
+	if (*d->block && !kmoddev_is(d) && ublk_find(d->name, ublk, sizeof(ublk))) {
 		r = loop_detach(d->block);
 		if (r)
 			return fail(e, r, "device %s: cannot detach %s: %s", d->name, d->block,

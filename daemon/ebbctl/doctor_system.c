@@ -183,6 +183,9 @@ void doctor_device(struct doctor *d)
 	doctor_add(d, ublk < 0 ? NOTE : HAVE, "/dev/ublk-control",
 		   "modprobe ublk_drv, for device create --frontend ublk", "%s",
 		   ublk < 0 ? strerror(ublk_error) : "opens");
+	doctor_add(d, access("/sys/module/ebb_swap", F_OK) ? NOTE : HAVE, "ebb_swap",
+		   "modprobe ebb_swap, of the package ebb-swap-dkms, for device create --frontend kmod", "%s",
+		   access("/sys/module/ebb_swap", F_OK) ? "not loaded" : "loaded");
 	remote_advice(d);
 	io_flusher(d);
 	locked_memory(d);

@@ -12,7 +12,7 @@
 #include "device_servers.h"
 #include "output.h"
 #include "verbs.h"
-#include "wire/address.h"
+#include "kmod/donor_address.h"
 
 #define LOCAL "local"
 #define LOCAL_MS 5000
@@ -231,7 +231,7 @@ static int tell(const char *verb, const char *local_verb, const char *what, cons
 		put_str(o, "donor", LOCAL);
 		r = local_call(server_request(local_verb), &answer, e);
 	} else {
-		r = address_check(text, "donor", address, sizeof(address), e);
+		r = kmod_donor_check(text, "donor", address, sizeof(address), e);
 		put_str(o, "donor", r ? "" : address);
 		if (!r)
 			r = tell_devices(verb, address, o, e);

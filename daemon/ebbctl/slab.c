@@ -10,7 +10,7 @@
 #include "device_servers.h"
 #include "output.h"
 #include "verbs.h"
-#include "wire/address.h"
+#include "kmod/donor_address.h"
 
 static void add_rows(const char *device, struct json_object *answer, struct json_object *rows)
 {
@@ -146,7 +146,7 @@ static int run_migrate(int argc, char **argv, void *options, struct error *e)
 	if (index >= (d.size + d.slab - 1) / d.slab)
 		return fail_exit(e, EXIT_USAGE, ERANGE, "slab %lu: device %s has slabs 0 to %llu", index,
 				 d.name, (unsigned long long)((d.size + d.slab - 1) / d.slab - 1));
-	r = m->to ? address_check(m->to, "--to", to, sizeof(to), e) : 0;
+	r = m->to ? kmod_donor_check(m->to, "--to", to, sizeof(to), e) : 0;
 	if (r)
 		return r;
 	put_str(o, "device", d.name);

@@ -8,6 +8,7 @@
 extern const struct command command_doctor;
 extern const struct command command_device_create, command_device_list;
 extern const struct command command_device_destroy, command_device_abort;
+extern const struct command command_device_class;
 extern const struct command command_donor_list, command_donor_drain, command_donor_undrain;
 extern const struct command command_donor_trust;
 extern const struct command command_slab_list, command_slab_migrate;

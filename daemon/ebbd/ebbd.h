@@ -19,6 +19,7 @@ struct ebbd {
 	struct recordings *recordings;
 	struct declared *declared;
 	struct discovery *discovery;
+	struct kmod_manager *kmod;
 	uint64_t started_ns;
 	int control;            /* listening socket */
 	struct control_rules rules;

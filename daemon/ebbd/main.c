@@ -26,6 +26,7 @@
 #include "ebbd/roles.h"
 #include "ebbd/server.h"
 #include "ebbd/stats.h"
+#include "kmod/manager.h"
 
 #define TICK_USEC 100000
 #define TICKS_A_SECOND 10
@@ -79,6 +80,8 @@ void ebbd_refresh_devices(struct ebbd *d)
 	device_record_each(set_device, &data);
 	if (d->discovery)
 		discovery_refresh(d->discovery);
+	if (d->kmod)
+		kmod_manager_refresh(d->kmod);
 }
 
 static int on_control(sd_event_source *s, int fd, uint32_t events, void *data)
@@ -207,6 +210,8 @@ static int start(struct ebbd *d, const struct options *o, struct error *e)
 		declared_apply(d->declared);
 	if (!r)
 		r = discovery_start(&d->discovery, &d->config.donors, e);
+	if (!r)
+		r = kmod_manager_start(&d->kmod, e);
 	server_rules(&d->rules);
 	if (!r)
 		r = d->control = control_listen(ebb_control_socket(), e);
@@ -221,6 +226,7 @@ static void stop(struct ebbd *d, enum plane_pins pins)
 		close(d->control);
 		unlink(ebb_control_socket());
 	}
+	kmod_manager_stop(&d->kmod);
 	discovery_stop(&d->discovery);
 	declared_free(&d->declared);
 	recordings_free(&d->recordings);

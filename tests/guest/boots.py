@@ -52,6 +52,8 @@ BOOTS = (
          by_name=True),
     Boot("kmod-move", ("test_kmod_move.py",), cpus=2, timeout=1800, by_name=True),
     Boot("kmod-class", ("test_kmod_class.py", "test_kmod_seal.py"), cpus=2, timeout=1800, by_name=True),
+    # ebbctl and ebbd do the same on both.
+    Boot("kmod-ctl", ("test_kmod_ctl.py",), cpus=2, timeout=2400, by_name=True, kernels=("6.12",)),
     Boot("rdma", ("test_rdma.py",), cpus=2, timeout=1800, by_name=True, kernels=("6.12",)),
     Boot("install", ("test_install.py",), memory=1536, timeout=1800, systemd=True, by_name=True),
     Boot("places", ("test_places.py",), memory=1280, timeout=1800, systemd=True, by_name=True),

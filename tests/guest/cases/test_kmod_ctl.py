@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+`ebbctl device create --frontend kmod`, and ebbd, which looks after the device: a swapping
+program, donors that are killed, come back, are drained and end, and ebbd killed between.
+"""
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import kmodule
+import machine
+import parts
+import units
+from kmod_fixtures import disk, donor, module, roce  # noqa: F401
+from kmodule import ADDRESS, rdma_objects
+from kswap import NO_SESSION, Kswap
+from machine import wait_for
+
+A, B = f"rdma:{ADDRESS}:7471", f"rdma:{ADDRESS}:7472"
+SLABS = 16
+
+
+def create(*options, name="test0", donors=f"{A},{B}", size="64M", check=True):
+    return parts.ebbctl("device", "create", name, "--frontend", "kmod", "--size", size,
+                        "--slab", "4M", "--donors", donors, *options, check=check, timeout=300)
+
+
+def destroy(name="test0", check=True):
+    return parts.ebbctl("device", "destroy", name, "--timeout", "5min", check=check, timeout=400)
+
+
+def numbers():
+    """Of the module's devices."""
+    with_module = Kswap()
+    try:
+        return with_module.devices()
+    finally:
+        with_module.close()
+
+
+class Seen:
+    """The device test0 as the module has it."""
+
+    def __init__(self):
+        self.netlink = Kswap()
+        block = parts.ebbctl_json("device", "list")["devices"][0]["block"]
+        self.number = int(block.removeprefix("/dev/ebb"))
+
+    def close(self):
+        self.netlink.close()
+
+    def live(self):
+        """{"10.9.0.1:7471": session} of those that are."""
+        return {f"rdma:{s['address']}:{s['port']}": s["session"]
+                for s in self.netlink.status(self.number)["sessions"] if s["state"] == "live"}
+
+    def held(self):
+        """How many slabs are where: {address: n, None: n}."""
+        names, found = {v: k for k, v in self.live().items()}, {}
+        for s in self.netlink.slabs(self.number):
+            at = names.get(s["session"]) if s["session"] != NO_SESSION else None
+            found[at] = found.get(at, 0) + 1
+        return found
+
+    def settled(self):
+        return all(s["source"] == NO_SESSION and not s["uncopied"]
+                   for s in self.netlink.slabs(self.number))
+
+    def counts(self):
+        return self.netlink.status(self.number)["counts"]
+
+    def wait_held(self, wanted, seconds=240):
+        wait_for(lambda: self.held() == wanted and self.settled(), seconds,
+                 f"not {wanted}: {self.held()}")
+
+
+@pytest.fixture
+def seen():
+    made = []
+
+    def make():
+        made.append(Seen())
+        return made[-1]
+
+    yield make
+    for s in made:
+        s.close()
+
+
+@pytest.fixture
+def after(module, donor):
+    """No test leaves a device, whatever became of it."""
+    yield
+    if Path("/run/ebb/devices/test0.json").exists() or Path("/run/ebb/devices/test0.partial").exists():
+        destroy(check=False)
+
+
+def nothing_left():
+    assert numbers() == []
+    assert not [p for p in machine.swaps() if p.startswith("/dev/ebb")]
+    assert [f.name for f in Path("/run/ebb/devices").glob("test0*")] == []
+
+
+def test_module_that_is_not_loaded(roce):
+    done = create("--durability", "none", check=False)
+    assert done.returncode == 3
+    assert "ebb_swap: the kernel module is not loaded; modprobe ebb_swap" in done.stderr
+    assert not Path("/run/ebb/devices/test0.partial").exists()
+
+
+def test_what_is_refused(module, donor, disk, after):
+    none = ("--durability", "none")
+
+    def refused(status, words, *options, **plan):
+        done = create(*options, check=False, **plan)
+        assert (done.returncode, words in done.stderr) == (status, True), done.stderr
+        nothing_left()
+
+    refused(1, "nobody lends there", *none)
+    donor(memory="24M")
+    refused(1, f"donor {B}: address: nobody lends there", *none)
+    refused(5, "the donors have no room for 10 of its 16 slabs", *none, donors=A)
+    refused(2, "reaches donors by RDMA alone", *none, donors="10.9.0.1:7070")
+    refused(2, "is named twice", *none, donors=f"{A},{A}")
+    refused(2, "give --backup /dev/")
+    refused(2, "no replicas", "--durability", "replicas=2")
+    refused(2, "neither seals", *none, "--seal", "on")
+    refused(2, "not a block device", "--backup", "/var/tmp")
+    refused(2, "multiple", *none, size="65M")
+    small = disk(16)
+    refused(1, "backup: smaller than the device", "--backup", small.path, donors=A)
+    kmodule.run("/sbin/mkswap", small.path)
+    refused(5, "is not empty", "--backup", small.path, donors=A)
+    done = subprocess.run([machine.BIN / "ebbctl", "device", "create", "test0", "--frontend", "kmod",
+                           "--size", "64M", "--donors", A, *none], text=True, capture_output=True,
+                          user=65534, group=65534, extra_groups=[])
+    assert done.returncode != 0 and "root" in done.stderr, done.stderr
+
+
+def test_a_program_swaps_there(module, donor, after, cgroup, seen):
+    """Without ebbd: two donors, no backup; gone without a trace."""
+    donor(), donor(port=7472)
+    before = rdma_objects()
+    create("--durability", "none", name="ebb1")
+    try:
+        d = seen()
+        assert d.number == 1
+        held = d.held()
+        assert set(held) == {A, B} and min(held.values()) > 4, held
+        done = create("--durability", "none", name="ebb1", check=False)
+        assert done.returncode == 5 and "is there already" in done.stderr
+        listed, = parts.ebbctl_json("device", "list")["devices"]
+        assert (listed["frontend"], listed["on"], listed["block"]) == ("kmod", True, "/dev/ebb1")
+        told = parts.scan_json(mib=32, passes=2, pattern="random", write=True, cgroup=cgroup(16))
+        assert told["bad"] == 0
+        n = d.counts()
+        assert n["write_donor"] > 4096 and n["read_donor"] > 2048, n
+        assert n["read_failed"] == n["write_failed"] == 0
+    finally:
+        destroy("ebb1")
+    nothing_left()
+    wait_for(lambda: all(n <= before[kind] for kind, n in rdma_objects().items()), 20,
+             "something is left on the network device")
+
+
+def test_half_made_device_is_taken_apart(module, donor, after):
+    """ebbctl killed while it makes one: what it wrote down before is enough."""
+    donor(), donor(port=7472)
+    process = subprocess.Popen([machine.BIN / "ebbctl", "device", "create", "test0", "--frontend",
+                                "kmod", "--size", "64M", "--slab", "4M", "--donors", f"{A},{B}",
+                                "--durability", "none"])
+    wait_for(numbers, 60, "no device is made")
+    process.kill()
+    process.wait()
+    if Path("/run/ebb/devices/test0.partial").exists():
+        assert parts.ebbctl_json("device", "list")["devices"][0]["state"] == "half made"
+    destroy()
+    nothing_left()
+
+
+def row(kind, key, value):
+    return next(r for r in parts.ebbctl_json(kind, "list")[f"{kind}s"] if r[key] == value)
+
+
+def test_ebbd_looks_after_it(module, donor, disk, after, cgroup, seen, logs):
+    ebbds = []
+
+    def ebbd_start():
+        # With the rights that its unit leaves it.
+        ebbds.append(parts.Daemon([*units.confined("ebbd.service"), machine.BIN / "ebbd"],
+                                  logs / f"ebbd-{len(ebbds)}.log", timeout=90))
+
+    def said(words):
+        return words in machine.read(ebbds[-1].log)
+
+    try:
+        one, two = donor(), donor(port=7472)
+        ebbd_start()
+        create("--backup", disk(64).path)
+        d = seen()
+        c = cgroup(16)
+        parts.ebbctl("policy", "attach", "none", c.path)
+        scan = parts.Scan(mib=32, passes=12, pattern="random", write=True, cgroup=c)
+        scan.go()
+        wait_for(lambda: d.counts()["read_donor"] > 500, 120, "no reads from donors")
+
+        # A donor that ended: its slabs go to the other.
+        one.kill()
+        d.wait_held({B: SLABS})
+        wait_for(lambda: said(f"donor {A} is lost"), 10, "no word of it")
+        assert row("donor", "address", A)["state"] == "down"
+        listed, = parts.ebbctl_json("device", "list")["devices"]
+        assert (listed["state"], listed["server"]["copies"]["missing"]) == ("on", 0)
+
+        # Nobody looks after it: one comes back, the other is gone.
+        ebbds[-1].kill()
+        one = donor()
+        two.kill()
+        wait_for(lambda: d.held() == {None: SLABS}, 60, "the slabs are still there")
+        assert parts.ebbctl_json("device", "list")["devices"][0]["state"] == "on, silent"
+        ebbd_start()
+        d.wait_held({A: SLABS})
+
+        # One that comes back is used again.
+        two = donor(port=7472, drain="300s")
+        wait_for(lambda: B in d.live(), 120, "not connected anew")
+        parts.ebbctl("donor", "drain", A)
+        d.wait_held({B: SLABS})
+        wait_for(lambda: row("donor", "address", A).get("leaving") == "drained", 20, "not drained")
+        parts.ebbctl("donor", "undrain", A)
+        wait_for(lambda: not row("donor", "address", A).get("leaving") and A in d.live(), 60,
+                 "still drained")
+        parts.ebbctl("slab", "migrate", "test0", 3, "--to", A)
+        d.wait_held({A: 1, B: SLABS - 1})
+        slabs = {s["slab"]: s for s in parts.ebbctl_json("slab", "list", "test0")["slabs"]}
+        assert [c["donor"] for c in slabs[3]["copies"]] == [A]
+        assert sum(s["live"] for s in slabs.values()) > 1024
+
+        # One that ends asks its slabs back, and they go to the other.
+        two.process.terminate()
+        d.wait_held({A: SLABS})
+        assert scan.result(timeout=600)["bad"] == 0
+        n = d.counts()
+        assert n["read_failed"] == n["write_failed"] == 0
+        # BPF has seen the device's I/O, too, as that of any other of ours.
+        told = parts.stats(c)
+        assert told["swapped_out"] > 4096 and told["swapped_in"] > 4096, told
+        assert "ebb_device" in parts.ebbctl("metrics").stdout
+        destroy()
+        wait_for(lambda: not Path("/run/ebb/devices/test0.sock").exists(), 10, "its socket stays")
+        nothing_left()
+        assert not re.search("not looked after", machine.read(ebbds[-1].log))
+    finally:
+        destroy(check=False)
+        for e in ebbds:
+            e.stop()
+        machine.pins_remove()
+
+
+def test_asked_back_without_a_backup(module, donor, after, cgroup, seen, logs):
+    """A donor that ends waits until ebbd has found another place for all that it holds."""
+    one = donor(drain="300s")
+    donor(port=7472)
+    ebbd = parts.Ebbd(logs / "ebbd.log")
+    try:
+        create("--durability", "none")
+        d = seen()
+        scan = parts.Scan(mib=24, passes=3, pattern="random", write=True, cgroup=cgroup(16))
+        one.process.terminate()
+        scan.go()
+        assert one.process.wait(300) == 0
+        assert d.held() == {B: SLABS}
+        assert scan.result()["bad"] == 0
+        n = d.counts()
+        assert n["read_failed"] == n["write_failed"] == n["donor_errors"] == 0
+        destroy()
+        nothing_left()
+    finally:
+        destroy(check=False)
+        ebbd.stop()
+        machine.pins_remove()
+
+
+def test_cgroup_with_a_donor_of_its_own(module, donor, disk, after, cgroup, seen, logs):
+    """Beside everybody else's; ebbd lends to it where its pages are, and again when it was lost."""
+    donor()
+    lender = donor(port=7472)
+    ebbds = [parts.Ebbd(logs / "ebbd-0.log")]
+
+    def classes(*options, check=True):
+        return parts.ebbctl("device", "class", "test0", *options, check=check)
+
+    def refused(status, words, *options):
+        done = classes(*options, check=False)
+        assert (done.returncode, words in done.stderr) == (status, True), done.stderr
+
+    try:
+        create("--backup", disk(64).path, donors=A)
+        d = seen()
+        d.wait_held({A: SLABS})
+        own, other = cgroup(12), cgroup(12)
+        cgroup(name="outer").set("cgroup.subtree_control", "+memory")
+        bare = cgroup(name="outer/bare")
+        refused(2, "NAME CGROUP with --donors", "--remove")
+        refused(2, "has no class on device test0", own.path, "--remove")
+        refused(2, "no donors given", own.path, "--durability", "none")
+        refused(5, "has no io controller", bare.path, "--donors", B)
+        refused(1, "nobody lends there", own.path, "--donors", f"rdma:{ADDRESS}:9")
+        classes(own.path, "--donors", B)
+        listed, = parts.ebbctl_json("device", "class", "test0")["classes"]
+        assert (listed["cgroup"], listed["durability"], listed["donors"]) == (own.rel, "disk", B)
+        assert listed["mapped"] == 0
+        number = listed["class"]
+        scans = [parts.Scan(mib=24, passes=4, pattern="random", write=True, cgroup=c)
+                 for c in (own, other)]
+        for s in scans:
+            s.go()
+
+        def lent():
+            slabs = d.netlink.slabs(d.number, number)
+            return {s["session"] for s in slabs if s["written"]}
+
+        wait_for(lambda: len(lent()) == 1 and NO_SESSION not in lent(), 120, f"{lent()}")
+        first, = lent()
+        assert d.held() == {A: SLABS}
+        told, = parts.ebbctl_json("device", "list")["devices"]
+        assert told["server"]["classes"] == [{"class": number, "durability": "disk", "donors": [B],
+                                              "sealed": False, "cgroups": [own.path.stat().st_ino]}]
+        # Lost, with ebbd; whoever comes then finds all it has to know in the module.
+        ebbds[-1].kill()
+        lender.kill()
+        wait_for(lambda: B not in d.live(), 30, "the donor is still there")
+        donor(port=7472)
+        ebbds.append(parts.Ebbd(logs / "ebbd-1.log"))
+        wait_for(lambda: len(lent()) == 1 and not lent() & {NO_SESSION, first}, 120, f"{lent()}")
+        assert [s.result(timeout=600)["bad"] for s in scans] == [0, 0]
+        n = d.counts()
+        assert n["read_failed"] == n["write_failed"] == 0
+        assert d.held() == {A: SLABS}
+        classes(own.path, "--remove")
+        assert parts.ebbctl_json("device", "class", "test0")["classes"] == []
+        wait_for(lambda: B not in d.live(), 30, "the class's donor is still there")
+        # One that nobody has any more is used again; without donors nothing leaves.
+        classes(own.path)
+        refused(5, "cannot change", own.path, "--seal", "on")
+        classes(other.path, "--seal", "on")
+        assert [(c["class"], c["durability"], c["sealed"], c["donors"])
+                for c in parts.ebbctl_json("device", "class", "test0")["classes"]] == \
+            [(number, "local", False, None), (number + 1, "local", True, None)]
+        destroy()
+        nothing_left()
+    finally:
+        destroy(check=False)
+        for e in ebbds:
+            e.stop()
+        machine.pins_remove()

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* What is decided for a device of the kernel module. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <errno.h>
+
+#include "kmod/plan.h"
+
+#include <cmocka.h>
+
+#define M (1ull << 20)
+#define SLAB (4 * M)
+#define SLABS 12
+#define NOW (1000 * KMOD_SECOND)
+
+/* A device, its module and its donors. */
+struct world {
+	struct kmod_device device;
+	struct ebb_swap_slab slabs[SLABS];
+	struct kmod_donor donors[3];
+	struct kmod_patience patience[3];
+	struct kmod_plan plan;
+};
+
+static void session_add(struct world *w, uint32_t number, int donor, uint32_t state, uint64_t free)
+{
+	struct kmod_session *s = &w->device.session[w->device.sessions++];
+
+	*s = (struct kmod_session){ .number = number, .state = state, .free = free,
+				    .port = w->donors[donor].port };
+	strcpy(s->ip, w->donors[donor].ip);
+}
+
+static void world_init(struct world *w)
+{
+	memset(w, 0, sizeof(*w));
+	w->device.slab = SLAB;
+	w->device.size = SLABS * SLAB;
+	for (int i = 0; i < 3; i++) {
+		char text[32];
+
+		snprintf(text, sizeof(text), "rdma:10.9.0.%d:7471", i + 1);
+		assert_int_equal(kmod_donor_parse(text, "donor", &w->donors[i], NULL), 0);
+	}
+	for (int i = 0; i < SLABS; i++)
+		w->slabs[i].session = w->slabs[i].source = KMOD_NO_SESSION;
+	w->plan = (struct kmod_plan){ .device = &w->device, .slabs = w->slabs, .count = SLABS,
+				      .donors = w->donors, .patience = w->patience, .donor_count = 3,
+				      .now = NOW, .seed = 3 };
+}
+
+/* Takes every step, each with @result; how many. */
+static int run(struct world *w, int result)
+{
+	struct kmod_step s;
+	int n = 0;
+
+	kmod_plan_start(&w->plan);
+	while (kmod_plan_next(&w->plan, &s)) {
+		kmod_plan_done(&w->plan, &s, result);
+		assert_true(++n < 100);
+	}
+	return n;
+}
+
+static void addresses(void **state)
+{
+	struct kmod_donor d, list[DEVICE_DONORS];
+	struct kmod_session s = { .port = 7070, .ip = "::1" };
+	char text[64];
+
+	assert_int_equal(kmod_donor_parse("rdma:10.0.0.7", "x", &d, NULL), 0);
+	assert_string_equal(d.text, "rdma:10.0.0.7:7070");
+	assert_string_equal(d.ip, "10.0.0.7");
+	assert_int_equal(d.port, 7070);
+	assert_int_equal(kmod_donor_parse("rdma:[0:0:0:0:0:0:0:1]:7070", "x", &d, NULL), 0);
+	assert_string_equal(d.text, "rdma:[::1]:7070");
+	assert_true(kmod_donor_is(&d, &s));
+	strcpy(s.ip, "0:0::1");
+	assert_true(kmod_donor_is(&d, &s));
+	s.port = 7071;
+	assert_false(kmod_donor_is(&d, &s));
+	assert_int_equal(kmod_donor_parse("10.0.0.7:7070", "x", &d, NULL), -EINVAL);
+	assert_int_equal(kmod_donor_parse("rdma:", "x", &d, NULL), -EINVAL);
+	assert_int_equal(kmod_donor_parse("rdma:10.0.0.7:0", "x", &d, NULL), -EINVAL);
+	assert_int_equal(kmod_donor_parse("rdma:unix:/x", "x", &d, NULL), -EINVAL);
+	assert_int_equal(kmod_donors_of("rdma:10.0.0.7:1,unix:/x,rdma:10.0.0.8:2", list), 2);
+	assert_string_equal(list[1].text, "rdma:10.0.0.8:2");
+	assert_int_equal(kmod_donors_of("", list), 0);
+	assert_int_equal(kmod_donor_check("rdma:donor3", "x", text, sizeof(text), NULL), 0);
+	assert_string_equal(text, "rdma:donor3:7070");
+	assert_int_equal(kmod_donor_check("donor3", "x", text, sizeof(text), NULL), 0);
+	assert_string_equal(text, "donor3:7070");
+}
+
+static void connects_to_who_is_missing(void **state)
+{
+	struct world w;
+	int next = 0;
+
+	world_init(&w);
+	session_add(&w, 0, 0, EBB_SWAP_CLOSED, 0);
+	session_add(&w, 1, 1, EBB_SWAP_LIVE, 0);
+	w.patience[2].connect_at = NOW + 1;
+	assert_int_equal(kmod_plan_connect(&w.device, w.donors, 3, w.patience, NOW, &next), 0);
+	assert_int_equal(kmod_plan_connect(&w.device, w.donors, 3, w.patience, NOW, &next), -1);
+	next = 0;
+	assert_int_equal(kmod_plan_connect(&w.device, w.donors, 3, w.patience, NOW + 1, &next), 0);
+	assert_int_equal(kmod_plan_connect(&w.device, w.donors, 3, w.patience, NOW + 1, &next), 2);
+	assert_int_equal(kmod_plan_connect(&w.device, w.donors, 3, w.patience, NOW + 1, &next), -1);
+}
+
+static void patience_grows(void **state)
+{
+	struct kmod_patience p = { .map_at = 5 };
+	uint64_t before = 0;
+
+	for (int i = 0; i < 12; i++) {
+		kmod_patience_connected(&p, -ECONNREFUSED, NOW);
+		assert_true(p.connect_at - NOW >= before);
+		before = p.connect_at - NOW;
+		assert_int_equal(p.failures, i + 1);
+	}
+	assert_int_equal(before, KMOD_RETRY_MOST);
+	assert_int_equal(p.map_at, 5);
+	kmod_patience_connected(&p, 0, NOW);
+	assert_int_equal(p.failures, 0);
+	assert_int_equal(p.connect_at, NOW + KMOD_SECOND);
+	assert_int_equal(p.map_at, 0);
+}
+
+static void forgets_what_tells_nothing_any_more(void **state)
+{
+	struct world w;
+	uint32_t next = 0;
+
+	world_init(&w);
+	session_add(&w, 0, 0, EBB_SWAP_CLOSED, 0);
+	session_add(&w, 1, 0, EBB_SWAP_CLOSED, 0);
+	session_add(&w, 2, 1, EBB_SWAP_CLOSED, 0);
+	session_add(&w, 3, 1, EBB_SWAP_LIVE, 0);
+	session_add(&w, 4, 2, EBB_SWAP_FAILED, 0);
+	/* Of the first donor its last one stays; of the second none does; the third's is not over yet. */
+	assert_int_equal(kmod_plan_forget(&w.device, w.donors, 3, &next), 0);
+	assert_int_equal(kmod_plan_forget(&w.device, w.donors, 3, &next), 2);
+	assert_int_equal(kmod_plan_forget(&w.device, w.donors, 3, &next), KMOD_NO_SESSION);
+	/* A donor that is not ours any more. */
+	next = 0;
+	assert_int_equal(kmod_plan_forget(&w.device, w.donors + 1, 2, &next), 0);
+	assert_int_equal(kmod_plan_forget(&w.device, w.donors + 1, 2, &next), 1);
+}
+
+static void maps_all_over_the_donors(void **state)
+{
+	struct world w;
+
+	world_init(&w);
+	for (uint32_t i = 0; i < 3; i++)
+		session_add(&w, 10 + i, (int)i, EBB_SWAP_LIVE, 64 * M);
+	assert_int_equal(run(&w, 0), SLABS);
+	assert_int_equal(w.plan.unplaced, 0);
+	for (int i = 0; i < SLABS; i++)
+		assert_in_range(w.slabs[i].session, 10, 12);
+	/* The one with the lower use of two: they end up alike. */
+	for (int i = 0; i < 3; i++) {
+		assert_in_range(w.plan.held[i], 3, 5);
+		assert_int_equal(w.device.session[i].free, 64 * M - w.plan.held[i] * SLAB);
+	}
+	/* Once more there is nothing to do. */
+	assert_int_equal(run(&w, 0), 0);
+}
+
+static void only_who_takes_slabs_gets_some(void **state)
+{
+	struct world w;
+
+	world_init(&w);
+	session_add(&w, 0, 0, EBB_SWAP_LIVE, 64 * M);
+	session_add(&w, 1, 1, EBB_SWAP_FAILED, 64 * M);
+	session_add(&w, 2, 2, EBB_SWAP_LIVE, 64 * M);
+	w.device.session[0].draining = true;
+	w.patience[2].map_at = NOW + 1;
+	assert_int_equal(run(&w, 0), 0);
+	assert_int_equal(w.plan.unplaced, SLABS);
+	/* One that is in nobody's list either. */
+	w.patience[2].map_at = 0;
+	w.plan.donor_count = 2;
+	assert_int_equal(run(&w, 0), 0);
+	w.plan.donor_count = 3;
+	assert_int_equal(run(&w, 0), SLABS);
+	for (int i = 0; i < SLABS; i++)
+		assert_int_equal(w.slabs[i].session, 2);
+}
+
+static void a_donor_that_refuses_is_left_out(void **state)
+{
+	struct world w;
+	struct kmod_step s;
+
+	world_init(&w);
+	session_add(&w, 0, 0, EBB_SWAP_LIVE, 64 * M);
+	session_add(&w, 1, 1, EBB_SWAP_LIVE, 64 * M);
+	kmod_plan_start(&w.plan);
+	assert_true(kmod_plan_next(&w.plan, &s));
+	kmod_plan_done(&w.plan, &s, -ENOSPC);
+	assert_int_equal(w.patience[s.session].map_at, NOW + KMOD_FULL);
+	/* The same slab goes to the other. */
+	for (int i = 0; i < SLABS; i++) {
+		uint32_t other = !s.session;
+		struct kmod_step next;
+
+		assert_true(kmod_plan_next(&w.plan, &next));
+		assert_int_equal(next.slab, i);
+		assert_int_equal(next.session, i ? w.slabs[0].session : other);
+		kmod_plan_done(&w.plan, &next, 0);
+	}
+	assert_false(kmod_plan_next(&w.plan, &s));
+	/* Both do: it ends, and says so. */
+	world_init(&w);
+	session_add(&w, 0, 0, EBB_SWAP_LIVE, 64 * M);
+	session_add(&w, 1, 1, EBB_SWAP_LIVE, 64 * M);
+	assert_int_equal(run(&w, -ENOTCONN), 2);
+	assert_int_equal(w.plan.unplaced, SLABS);
+	/* A slab that cannot now is no reason to shun its donor. */
+	world_init(&w);
+	session_add(&w, 0, 0, EBB_SWAP_LIVE, 64 * M);
+	assert_int_equal(run(&w, -EBUSY), SLABS);
+	assert_int_equal(w.patience[0].map_at, 0);
+	assert_int_equal(w.plan.unplaced, SLABS);
+}
+
+static void a_donor_that_had_no_room_is_tried(void **state)
+{
+	struct world w;
+
+	world_init(&w);
+	session_add(&w, 0, 0, EBB_SWAP_LIVE, 0);
+	assert_int_equal(run(&w, -ENOSPC), 1);
+	assert_int_equal(w.patience[0].map_at, NOW + KMOD_FULL);
+	assert_int_equal(run(&w, -ENOSPC), 0);
+	w.plan.now += KMOD_FULL;
+	assert_int_equal(run(&w, 0), SLABS);
+}
+
+static void asked_back(void **state)
+{
+	struct world w;
+	struct kmod_step s;
+
+	world_init(&w);
+	session_add(&w, 0, 0, EBB_SWAP_LIVE, 64 * M);
+	session_add(&w, 1, 1, EBB_SWAP_LIVE, 64 * M);
+	for (int i = 0; i < SLABS; i++)
+		w.slabs[i].session = 0;
+	w.slabs[5].asked = w.slabs[6].asked = 1;
+	/* Under way already. */
+	w.slabs[6].source = 1;
+	kmod_plan_start(&w.plan);
+	assert_true(kmod_plan_next(&w.plan, &s));
+	assert_int_equal(s.act, KMOD_MIGRATE);
+	assert_int_equal(s.slab, 5);
+	assert_int_equal(s.session, 1);
+	kmod_plan_done(&w.plan, &s, 0);
+	assert_false(kmod_plan_next(&w.plan, &s));
+	assert_int_equal(w.slabs[5].source, 0);
+	/* Who wants memory is not given new slabs. */
+	assert_int_equal(w.patience[0].map_at, NOW + KMOD_ASKED_BACK);
+}
+
+static void drained_without_room_elsewhere(void **state)
+{
+	struct world w;
+
+	world_init(&w);
+	session_add(&w, 0, 0, EBB_SWAP_LIVE, 64 * M);
+	w.device.session[0].draining = true;
+	for (int i = 0; i < SLABS; i++)
+		w.slabs[i].session = 0;
+	assert_int_equal(run(&w, 0), 0);
+	assert_int_equal(w.plan.stuck, SLABS);
+	/* With a backup they go there. */
+	strcpy(w.device.backup, "/dev/vg/backup");
+	assert_int_equal(run(&w, 0), SLABS);
+	assert_int_equal(w.plan.stuck, 0);
+	assert_int_equal(w.plan.unplaced, SLABS);
+	assert_int_equal(w.plan.held[0], 0);
+	for (int i = 0; i < SLABS; i++)
+		assert_int_equal(w.slabs[i].session, KMOD_NO_SESSION);
+}
+
+/* Of a class with a backup: memory is lent where its pages are. */
+static void only_what_is_written(void **state)
+{
+	struct world w;
+
+	world_init(&w);
+	session_add(&w, 0, 0, EBB_SWAP_LIVE, SLABS * SLAB);
+	w.plan.lazy = true;
+	assert_int_equal(run(&w, 0), 0);
+	assert_int_equal(w.plan.unplaced, 0);
+	w.slabs[3].written = 1;
+	w.slabs[7].written = 500;
+	assert_int_equal(run(&w, 0), 2);
+	for (int i = 0; i < SLABS; i++)
+		assert_int_equal(w.slabs[i].session, i == 3 || i == 7 ? 0 : KMOD_NO_SESSION);
+	/* One that has no page any more leaves a donor that is drained all the same. */
+	w.slabs[3] = (struct ebb_swap_slab){ .session = 0, .source = KMOD_NO_SESSION };
+	w.slabs[7].source = KMOD_NO_SESSION;
+	session_add(&w, 1, 1, EBB_SWAP_LIVE, SLABS * SLAB);
+	w.device.session[0].draining = true;
+	assert_int_equal(run(&w, 0), 2);
+	assert_int_equal(w.slabs[3].session, 1);
+	assert_int_equal(w.slabs[7].session, 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(addresses),
+		cmocka_unit_test(connects_to_who_is_missing),
+		cmocka_unit_test(patience_grows),
+		cmocka_unit_test(forgets_what_tells_nothing_any_more),
+		cmocka_unit_test(maps_all_over_the_donors),
+		cmocka_unit_test(only_who_takes_slabs_gets_some),
+		cmocka_unit_test(a_donor_that_refuses_is_left_out),
+		cmocka_unit_test(a_donor_that_had_no_room_is_tried),
+		cmocka_unit_test(asked_back),
+		cmocka_unit_test(drained_without_room_elsewhere),
+		cmocka_unit_test(only_what_is_written),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* A device of the kernel module, in the words of an ebb-swapd. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/control.h"
+#include "kmod/report.h"
+
+#include <cmocka.h>
+
+#define M (1ll << 20)
+#define SLABS (KMOD_SLABS_AT_ONCE + 10)
+
+/* Three donors: live, live and drained, lost and connected anew in vain. */
+static struct kmod_care *care_new(void)
+{
+	static const struct { uint32_t number, state; int donor; bool draining; const char *reason; }
+	sessions[] = {
+		{ 0, EBB_SWAP_CLOSED, 2, false, "the first time" },
+		{ 1, EBB_SWAP_LIVE, 0, false, "" },
+		{ 2, EBB_SWAP_LIVE, 1, true, "" },
+		{ 3, EBB_SWAP_CLOSED, 2, false, "the second time" },
+	};
+	struct kmod_care *c = calloc(1, sizeof(*c));
+
+	assert_non_null(c);
+	c->device = 5;
+	c->now.slab = 4 * M;
+	c->now.size = SLABS * 4 * M;
+	c->donors = kmod_donors_of("rdma:10.0.0.1:1,rdma:10.0.0.2:1,rdma:10.0.0.3:1", c->donor);
+	assert_int_equal(c->donors, 3);
+	for (int i = 0; i < 4; i++) {
+		struct kmod_session *s = &c->now.session[c->now.sessions++];
+
+		*s = (struct kmod_session){ .number = sessions[i].number, .state = sessions[i].state,
+					    .draining = sessions[i].draining, .port = 1, .free = 8 * M };
+		strcpy(s->ip, c->donor[sessions[i].donor].ip);
+		strcpy(s->reason, sessions[i].reason);
+	}
+	c->slab_count = SLABS;
+	c->slabs = calloc(SLABS, sizeof(*c->slabs));
+	assert_non_null(c->slabs);
+	for (int i = 0; i < SLABS; i++)
+		c->slabs[i] = (struct ebb_swap_slab){ .session = 1, .source = KMOD_NO_SESSION,
+						      .written = 10 };
+	c->slabs[0].session = KMOD_NO_SESSION;
+	c->slabs[1].source = 2;
+	c->slabs[1].uncopied = 3;
+	c->slabs[2].session = 2;
+	return c;
+}
+
+static void care_end(struct kmod_care *c)
+{
+	kmod_care_free(c);
+	free(c);
+}
+
+static struct json_object *member(struct json_object *o, const char *key)
+{
+	struct json_object *v;
+
+	assert_true(json_object_object_get_ex(o, key, &v));
+	return v;
+}
+
+static void status(void **state)
+{
+	struct json_object *a = json_object_new_object(), *copies, *donors, *d;
+	struct kmod_care *c = care_new();
+
+	kmod_report_status(c, "it", a);
+	assert_string_equal(control_str(a, "file", ""), "/dev/ebb5");
+	assert_string_equal(control_str(a, "durability", ""), "none");
+	assert_false(json_object_object_get_ex(a, "backup", NULL));
+	/* Who has it would be ended with the device. */
+	assert_false(json_object_object_get_ex(a, "pid", NULL));
+	copies = member(a, "copies");
+	assert_int_equal(control_int(copies, "missing", -1), 1);
+	assert_int_equal(control_int(copies, "filling", -1), 1);
+	assert_int_equal(control_int(copies, "leaving", -1), 1);
+	assert_int_equal(control_int(copies, "present", -1), SLABS - 2);
+	assert_int_equal(control_int(a, "live", -1), SLABS * 10 * 4096);
+	donors = member(a, "donors");
+	assert_int_equal(json_object_array_length(donors), 3);
+	d = json_object_array_get_idx(donors, 0);
+	assert_string_equal(control_str(d, "state", ""), "up");
+	assert_int_equal(control_int(d, "slabs", -1), SLABS - 2);
+	assert_false(json_object_object_get_ex(d, "leaving", NULL));
+	d = json_object_array_get_idx(donors, 1);
+	assert_string_equal(control_str(d, "leaving", ""), "drained");
+	assert_int_equal(control_int(d, "slabs", -1), 2);
+	assert_int_equal(control_int(member(d, "outlook"), "move", -1), 2);
+	d = json_object_array_get_idx(donors, 2);
+	assert_string_equal(control_str(d, "state", ""), "down");
+	assert_string_equal(control_str(d, "last_loss", ""), "the second time");
+	assert_int_equal(control_int(d, "free", -1), 0);
+	json_object_put(a);
+	care_end(c);
+}
+
+static void classes(void **state)
+{
+	struct json_object *a = json_object_new_object(), *list, *o;
+	struct kmod_care *c = care_new();
+
+	kmod_report_status(c, "it", a);
+	assert_false(json_object_object_get_ex(a, "classes", NULL));
+	/* One with a donor that class 0 has, too, and one without. */
+	c->now.session[4] = (struct kmod_session){ .number = 9, .state = EBB_SWAP_LIVE, .class = 2,
+						   .port = 1, .ip = "10.0.0.1" };
+	c->all = c->now.sessions + 1;
+	c->now.copies[2] = EBB_SWAP_DONOR;
+	c->now.copies[5] = EBB_SWAP_BACKUP;
+	c->now.sealed = 1u << 5;
+	c->now.cgroup[0].id = 1ull << 40;
+	c->now.cgroup[0].class = 2;
+	c->now.cgroups = 1;
+	kmod_report_status(c, "it", a);
+	list = member(a, "classes");
+	assert_int_equal(json_object_array_length(list), 2);
+	o = json_object_array_get_idx(list, 0);
+	assert_int_equal(control_int(o, "class", -1), 2);
+	assert_string_equal(control_str(o, "durability", ""), "none");
+	assert_int_equal(json_object_get_int64(json_object_array_get_idx(member(o, "cgroups"), 0)),
+			 1ll << 40);
+	assert_string_equal(json_object_get_string(json_object_array_get_idx(member(o, "donors"), 0)),
+			    "rdma:10.0.0.1:1");
+	o = json_object_array_get_idx(list, 1);
+	assert_string_equal(control_str(o, "durability", ""), "local");
+	assert_true(json_object_get_boolean(member(o, "sealed")));
+	assert_int_equal(json_object_array_length(member(o, "donors")), 0);
+	json_object_put(a);
+	care_end(c);
+}
+
+static void outlook(void **state)
+{
+	struct json_object *a = json_object_new_object();
+	struct kmod_care *c = care_new();
+
+	/* The other donor is full: nowhere, or, with a backup, there. */
+	c->now.session[1].free = 4 * M - 1;
+	kmod_report_outlook(c, 1, a);
+	assert_int_equal(control_int(member(a, "outlook"), "stuck", -1), 2);
+	assert_non_null(control_str(member(a, "outlook"), "why", NULL));
+	strcpy(c->now.backup, "/dev/x");
+	kmod_report_outlook(c, 1, a);
+	assert_int_equal(control_int(member(a, "outlook"), "stuck", -1), 0);
+	assert_int_equal(control_int(member(a, "outlook"), "to_disk", -1), 2);
+	json_object_put(a);
+	care_end(c);
+}
+
+static void slabs(void **state)
+{
+	struct json_object *a = json_object_new_object(), *list, *s, *copies;
+	struct ebb_swap_slab *before = calloc(SLABS, sizeof(*before));
+	struct kmod_care *c = care_new();
+
+	assert_non_null(before);
+	c->slabs[1].reads = 60;
+	c->slabs[1].writes = 40;
+	before[1].reads = 50;
+	c->slabs[3].session = KMOD_NO_SESSION;
+	c->slabs[3].written = 0;
+	kmod_report_slabs(c, "it", before, 2, 0, a);
+	list = member(a, "slabs");
+	assert_int_equal(json_object_array_length(list), KMOD_SLABS_AT_ONCE);
+	s = json_object_array_get_idx(list, 1);
+	assert_int_equal(json_object_get_int(member(s, "activity")), 25);
+	copies = member(s, "copies");
+	assert_int_equal(json_object_array_length(copies), 2);
+	assert_string_equal(control_str(json_object_array_get_idx(copies, 0), "state", ""), "filling");
+	assert_string_equal(control_str(json_object_array_get_idx(copies, 1), "donor", ""),
+			    "rdma:10.0.0.2:1");
+	assert_string_equal(control_str(json_object_array_get_idx(copies, 1), "state", ""), "leaving");
+	/* One without a donor and a page is not worth a line. */
+	assert_int_equal(control_int(json_object_array_get_idx(list, 3), "slab", -1), 4);
+	assert_int_equal(control_int(a, "next", -1), KMOD_SLABS_AT_ONCE + 1);
+	json_object_put(a);
+	a = json_object_new_object();
+	kmod_report_slabs(c, "it", NULL, 0, KMOD_SLABS_AT_ONCE + 1, a);
+	assert_int_equal(json_object_array_length(member(a, "slabs")), SLABS - KMOD_SLABS_AT_ONCE - 1);
+	assert_false(json_object_object_get_ex(a, "next", NULL));
+	json_object_put(a);
+	free(before);
+	care_end(c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(status),
+		cmocka_unit_test(classes),
+		cmocka_unit_test(outlook),
+		cmocka_unit_test(slabs),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
