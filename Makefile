@@ -101,10 +101,11 @@ help:
 ## make check-kmod       its tests, in guests with Soft-RoCE
 ## make install          install below DESTDIR=, PREFIX=/usr
 ## make deb              Debian packages in build/deb, and lintian
-## make guest-install    them in a guest with systemd: installed, upgraded under load, purged; services, logins, containers
+## make guest-install    them in guests with systemd: installed, upgraded under load, purged; services, logins, containers; shut down
 ## make rpm-lint         whether packaging/rpm/ebb.spec is one
 ## make clean            remove build/
-## Variables: V=1 shows commands; NO_DEPS=1 installs no packages; GUEST=1 (demo) runs in a guest
+## Variables: V=1 shows commands; NO_DEPS=1 installs no packages; GUEST=1 (demo) runs in a guest;
+##   KERNEL=6.1 or 6.12 (guest-install) instead of both; AT_ONCE=1 (guest-install) one guest after the other
 
 # --- what has to be installed, and by whom ---------------------------------
 

@@ -93,8 +93,10 @@ $(CONTAINER): | deps
 	$(Q)debootstrap --variant=minbase bookworm $@.part >$@.log 2>&1 || { tail -5 $@.log; exit 1; }
 	$(Q)mv $@.part $@
 
-# Them on a machine with systemd, installed, upgraded while pages are out, purged; and services,
-# logins and containers on one.
+# Them on a machine with systemd, installed, upgraded while pages are out, purged; services, logins
+# and containers on one; and one that is shut down with swap in use.
+# KERNEL=6.1: on that of Debian's alone.  AT_ONCE=1: one guest after the other.
 .PHONY: guest-install
 guest-install: deb all test-programs $(CONTAINER)
-	$(Q)$(PYTHON) -B tests/guest/boots.py install places
+	$(Q)$(PYTHON) -B tests/guest/boots.py $(if $(KERNEL),--kernel $(KERNEL)) \
+		$(if $(AT_ONCE),--at-once $(AT_ONCE)) install places shutdown shutdown-left

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 The guests of `make check`: boots each group of tests/guest/cases on each kernel, two
-guests at a time, and writes one JUnit report for all of them.
+guests at a time, writes one JUnit report for all of them, and ends with what came of each.
 
   tests/guest/boots.py                       all of them but those for other targets
   tests/guest/boots.py --kernel 6.1 faults   one group on one kernel
@@ -11,16 +11,20 @@ import argparse
 import queue
 import sys
 import threading
+import time
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
 
 import guest
 import kernel
+import shutdown
 from kernel import GuestError, REPO, SERIES
 
 AT_ONCE = 2
 CASES = "tests/guest/cases"
+# On the console, which outlives journal and file systems.
+SHUTDOWN_IS_TOLD = "systemd.log_target=console systemd.log_level=info"
 
 
 @dataclass
@@ -33,6 +37,8 @@ class Boot:
     append: str = ""
     cpus: int = 1
     systemd: bool = False
+    before: str = "" # a script of CASES that prepares the machine for systemd
+    verdict: object = None # of a machine that systemd shuts down; see shutdown.py
     by_name: bool = False # only when its group is asked for: too long for `make check`
     kernels: tuple = tuple(SERIES) # of these, when no kernel is asked for
 
@@ -57,6 +63,10 @@ BOOTS = (
     Boot("rdma", ("test_rdma.py",), cpus=2, timeout=1800, by_name=True, kernels=("6.12",)),
     Boot("install", ("test_install.py",), memory=1536, timeout=1800, systemd=True, by_name=True),
     Boot("places", ("test_places.py",), memory=1280, timeout=1800, systemd=True, by_name=True),
+    Boot("shutdown", ("test_shutdown.py",), timeout=1200, systemd=True, by_name=True,
+         append=SHUTDOWN_IS_TOLD, before="before_shutdown.sh", verdict=shutdown.swap_is_released),
+    Boot("shutdown-left", ("test_shutdown_left.py",), timeout=1200, systemd=True, by_name=True,
+         append=SHUTDOWN_IS_TOLD, before="before_shutdown.sh", verdict=shutdown.swap_is_left),
 )
 
 printing = threading.Lock()
@@ -71,24 +81,31 @@ def run_boot(series, boot, results):
     """Adds this boot's test suite to @results."""
     label = f"{series} {boot.group}"
     report = "/hostout/report.xml"
+    say(label, f"boots, {len(boot.files)} files of tests, {boot.timeout // 60} min at most")
     command = ["/usr/bin/python3", "-B", "-m", "pytest", "-v", "--no-header",
-               f"--junitxml={report}", *(f"{CASES}/{f}" for f in boot.files)]
+               "-rs", f"--junitxml={report}", *(f"{CASES}/{f}" for f in boot.files)]
     try:
         r = guest.guest_run(command, guest.Options(
             kernel=series, memory=boot.memory, timeout=boot.timeout, append=boot.append,
-            cpus=boot.cpus, systemd=boot.systemd, name=f"check-{series}-{boot.group}"),
+            cpus=boot.cpus, systemd=boot.systemd, name=f"check-{series}-{boot.group}",
+            before=f"{CASES}/{boot.before}" if boot.before else "",
+            shutdown=boot.verdict is not None),
             lambda line: say(label, line))
     except (GuestError, OSError) as e:
         say(label, str(e))
         results.append(failed_suite(label, "boot", str(e)))
         return
-    say(label, f"{r.seconds:.0f} s, {'ok' if r.ok else r.reason}")
+    say(label, f"{'ok' if r.ok else r.reason}, {r.seconds:.0f} s")
     try:
         suite = ElementTree.parse(r.directory / "report.xml").getroot().find("testsuite")
         for case in suite.iter("testcase"):
             case.set("name", f"{case.get('name')}[{series}]")
     except (OSError, ElementTree.ParseError):
-        suite = ElementTree.Element("testsuite", name=label)
+        suite = ElementTree.Element("testsuite")
+    suite.set("name", label)
+    suite.set("time", f"{r.seconds:.0f}")
+    if boot.verdict:
+        judge(suite, label, boot.verdict(r.directory))
     # A guest that dies takes its report along; the test it died in is on its last line.
     if not r.ok and (r.trouble or r.status != 1):
         log = (r.directory / "output.log").read_text(errors="replace").splitlines()
@@ -97,6 +114,16 @@ def run_boot(series, boot, results):
         for line in guest.console_tail(r).splitlines():
             say(label, line)
     results.append(suite)
+
+
+def judge(suite, label, verdict):
+    """Adds what was looked at from outside."""
+    for name, wrong in verdict.items():
+        say(label, f"shutdown: {name}: {wrong or 'ok'}")
+        if wrong:
+            suite.append(failed_case(label, name, wrong))
+        else:
+            ElementTree.SubElement(suite, "testcase", classname=label, name=f"shutdown_{name}")
 
 
 def failed_case(label, name, reason):
@@ -111,11 +138,45 @@ def failed_suite(label, name, reason):
     return suite
 
 
+def outcomes(suite):
+    """The names of a suite's tests by what became of them, failures with reasons."""
+    found = {"passed": [], "failed": [], "skipped": []}
+    for case in suite.iter("testcase"):
+        children = {child.tag: child for child in case}
+        bad = children.get("failure", children.get("error"))
+        kind = "failed" if bad is not None else "skipped" if "skipped" in children else "passed"
+        why = (bad if bad is not None else children.get("skipped"))
+        said = "" if why is None else ": " + (why.get("message") or "no reason").splitlines()[0]
+        found[kind].append(f"{case.get('name')}{said}")
+    return found
+
+
+def summary(suites, seconds):
+    """A line for each guest, what was skipped or failed below it, and one for all; 0 when all is well."""
+    total = {"passed": 0, "failed": 0, "skipped": 0}
+    print("== what came of it")
+    for suite in suites:
+        found = outcomes(suite)
+        counts = ", ".join(f"{len(names)} {kind}" for kind, names in found.items() if names)
+        word = "FAILED" if found["failed"] or not found["passed"] else "ok"
+        print(f"  {suite.get('name'):<20} {word:<6} {suite.get('time', '-'):>5} s  {counts}")
+        for kind in ("skipped", "failed"):
+            for name in found[kind]:
+                print(f"      {kind}: {name}")
+        for kind, names in found.items():
+            total[kind] += len(names)
+    ok = suites and total["passed"] and not total["failed"]
+    counts = ", ".join(f"{n} {kind}" for kind, n in total.items() if n)
+    print(f"{'ok' if ok else 'FAILED'}: {len(suites)} guests, {counts or 'no test run'}, after {seconds:.0f} s")
+    return 0 if ok else 1
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--kernel", choices=SERIES, action="append")
     p.add_argument("--report", help="where to write the JUnit report")
+    p.add_argument("--at-once", type=int, default=AT_ONCE, metavar="N", help="guests at a time")
     p.add_argument("--fetch", action="store_true", help="only fetches the kernels")
     p.add_argument("group", nargs="*", help=f"of {', '.join(b.group for b in BOOTS)}")
     a = p.parse_args()
@@ -128,7 +189,7 @@ def main():
             kernel.fetch(series)
         return 0
 
-    work, results = queue.Queue(), []
+    work, results, started = queue.Queue(), [], time.monotonic()
     for boot in BOOTS:
         if boot.group in a.group or not a.group and not boot.by_name:
             for series in a.kernel or boot.kernels:
@@ -142,7 +203,7 @@ def main():
                 return
             run_boot(series, boot, results)
 
-    threads = [threading.Thread(target=worker, daemon=True) for _ in range(AT_ONCE)]
+    threads = [threading.Thread(target=worker, daemon=True) for _ in range(a.at_once)]
     for t in threads:
         t.start()
     for t in threads:
@@ -153,9 +214,7 @@ def main():
     if a.report:
         Path(a.report).parent.mkdir(parents=True, exist_ok=True)
         ElementTree.ElementTree(root).write(a.report)
-    bad = sum(1 for c in root.iter("testcase")
-              if c.find("failure") is not None or c.find("error") is not None)
-    return 1 if bad or not results else 0
+    return summary(results, time.monotonic() - started)
 
 
 if __name__ == "__main__":

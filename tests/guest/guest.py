@@ -38,6 +38,8 @@ class Options:
     cpus: int = 1
     timeout: int = 300          # seconds of wall time, boot included
     systemd: bool = False
+    before: str = ""            # script of the repository that makes the machine ready for systemd
+    shutdown: bool = False      # systemd ends what runs; otherwise the guest is switched off
     append: str = ""            # further kernel parameters
     name: str = ""              # of the directory for results
     environment: dict = field(default_factory=dict)
@@ -134,7 +136,8 @@ def prepare(directory, k, command, options):
                       for key, value in options.environment.items())
     (directory / "command").write_text(exports + shlex.join(command) + "\n")
     settings = {"repo": REPO, "modules": k.modules, "series": options.kernel,
-                "deadline": max(options.timeout - 30, 10), "systemd": int(options.systemd)}
+                "deadline": max(options.timeout - 30, 10), "systemd": int(options.systemd),
+                "before": options.before, "shutdown": int(options.shutdown)}
     (directory / "settings").write_text(
         "".join(f"{key}={shlex.quote(str(value))}\n" for key, value in settings.items()))
 

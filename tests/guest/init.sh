@@ -4,7 +4,7 @@
 # its exit status in /hostout/rc.  No rc file means that the kernel died.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/root TERM=dumb LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
-. /hostout/settings # repo, modules, deadline, systemd
+. /hostout/settings # repo, modules, deadline, systemd, before, shutdown
 
 version=$(uname -r)
 mkdir -p "/lib/modules/$version" /dev/pts /dev/shm
@@ -27,6 +27,9 @@ tmp_mount() {
 
 if [ "$systemd" = 1 ]; then
 	. "$repo/tests/guest/systemd.sh"
+	if [ -n "$before" ] && ! (cd "$repo" && bash -e "$before") >/hostout/before.log 2>&1; then
+		echo "guest: cannot prepare: $before: see before.log" >/dev/console
+	fi
 	exec /sbin/init
 fi
 

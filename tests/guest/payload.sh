@@ -25,5 +25,6 @@ echo $rc >/hostout/rc
 sync -f /hostout/rc
 if [ $$ = 1 ]; then
 	echo o >/proc/sysrq-trigger
-	sleep 10
+	# Nothing more can be loaded once the disks are shut down, and PID 1 must not end.
+	while :; do :; done
 fi

@@ -20,6 +20,8 @@ for u in getty.target getty@.service serial-getty@.service systemd-ask-password-
 	ln -sf /dev/null /etc/systemd/system/$u
 done
 
+off="ExecStopPost=/bin/systemctl --no-block poweroff -ff"
+[ "$shutdown" = 1 ] && off="ExecStopPost=/bin/systemctl --no-block poweroff"
 cat >/etc/systemd/system/guest-payload.service <<-END
 	[Unit]
 	Description=Guest payload
@@ -28,7 +30,7 @@ cat >/etc/systemd/system/guest-payload.service <<-END
 	Type=oneshot
 	StandardOutput=journal+console
 	ExecStart=/bin/bash $repo/tests/guest/payload.sh
-	ExecStopPost=/bin/systemctl --no-block poweroff -ff
+	$off
 	Environment=HOME=/root TERM=dumb LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
 	[Install]
 	WantedBy=multi-user.target

@@ -19,6 +19,12 @@ class Reasons:
     def __init__(self, config):
         self.config = config
 
+    def pytest_report_teststatus(self, report):
+        """With its time, for who watches."""
+        if report.when == "call" and report.outcome in ("passed", "failed"):
+            letter = {"passed": ".", "failed": "F"}[report.outcome]
+            return report.outcome, letter, f"{report.outcome.upper()} {report.duration:.0f} s"
+
     def pytest_runtest_logreport(self, report):
         if report.failed:
             self.config.pluginmanager.get_plugin("terminalreporter").write_line(report.longreprtext)

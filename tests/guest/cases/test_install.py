@@ -4,8 +4,10 @@ The Debian packages on a machine with systemd: installed, used, upgraded while p
 removed and purged.  One test after the other, on the same machine: `make guest-install`.
 """
 import json
+import os
 import pwd
 import shutil
+import signal
 import threading
 import urllib.request
 from pathlib import Path
@@ -38,9 +40,35 @@ def ebbctl_json(*argv):
     return json.loads(run(EBBCTL, argv[0], "--json", *argv[1:]))
 
 
+def ask(verb):
+    return parts.control("/run/ebb/devices/ebb0.sock", verb)
+
+
 def server():
-    told = parts.control("/run/ebb/devices/ebb0.sock", "status")
-    return told["holder"], told["server"]
+    status = ask("status")
+    return status["holder"], status["server"]
+
+
+def at_donor():
+    """Pages whose newest content is there."""
+    return sum(copy["pages"] for slab in ask("slab.list")["slabs"] for copy in slab["copies"])
+
+
+def kill_server():
+    """Once it has a standby, and until that serves."""
+    def with_standby():
+        status = ask("status")
+        return read(f"/proc/{status['standby']}/comm").strip() == "ebb-standby" and status
+
+    def served_by_another():
+        try:
+            return server()[1] not in (0, gone)
+        except (OSError, ValueError):
+            return False
+
+    gone = wait_for(with_standby, 60, "a standby")["server"]
+    os.kill(gone, signal.SIGKILL)
+    wait_for(served_by_another, 60, "the standby to take over")
 
 
 def out_kib():
@@ -98,6 +126,25 @@ def test_donor_is_nobody_and_elsewhere():
     assert parts.control("/run/ebb/donord.sock", "status")["total"] == 128 << 20
 
 
+def test_device_of_a_unit_by_ublk(series):
+    if series == "6.1":
+        pytest.skip("Debian's 6.1 has no ublk_drv")
+    Path("/etc/ebb/devices/ebb1.conf").write_text(
+        f'EBB_DEVICE_ARGS="--frontend ublk --size 64M --slab 16M --key /etc/ebb/guest.key --donor {DONOR}"\n')
+    run("systemctl", "start", "ebb-device@ebb1")
+    assert [d for d in machine.swaps() if d.startswith("/dev/ublkb")]
+    try:
+        told = run("systemd-run", "--quiet", "--wait", "--pipe", "-p", "MemoryMax=16M",
+                   parts.SCAN, "--json", "--mib", "24", "--passes", "2")
+        assert json.loads(told.splitlines()[-1])["bad"] == 0
+        assert parts.control("/run/ebb/devices/ebb1.sock", "stats")["pages_written_donor"] > 1000
+    finally:
+        run("systemctl", "stop", "ebb-device@ebb1")
+    assert run("systemctl", "is-active", "ebb-device@ebb1", check=False) == "inactive"
+    assert not [d for d in machine.swaps() if d.startswith("/dev/ublkb")]
+    assert not Path("/run/ebb/devices/ebb1.json").exists()
+
+
 def test_device_of_a_unit():
     Path("/etc/ebb/devices/ebb0.conf").write_text(
         f'EBB_DEVICE_ARGS="--size 128M --slab 16M --key /etc/ebb/guest.key --donor {DONOR}"\n')
@@ -107,7 +154,7 @@ def test_device_of_a_unit():
         assert "ebb-swapd-ebb0.scope" in read(f"/proc/{pid}/cgroup")
     assert "/run/ebb/mnt/ebb0" in read(f"/proc/{pid}/mounts")
     assert "/run/ebb/mnt/ebb0" not in read("/proc/self/mounts")
-    status = parts.control("/run/ebb/devices/ebb0.sock", "status")
+    status = ask("status")
     assert {k: status[k] for k in ("locked", "realtime", "oom_protected", "io_flusher", "sealed")} == \
         dict.fromkeys(("locked", "realtime", "oom_protected", "io_flusher", "sealed"), True)
 
@@ -141,11 +188,24 @@ def test_redis_in_a_slice_with_a_policy():
     for keys in chunks():
         assert redis(FILL, keys) == "0"
     assert out_kib() > 4 << 10
-    assert parts.control("/run/ebb/devices/ebb0.sock", "stats")["pages_written_donor"] > 1000
+    print(ask("stats"))
+    wait_for(lambda: at_donor() > 1000, 60, "pages at the donor")
     for keys in chunks():
         assert redis(CHECK, keys) == "0"
     stats = ebbctl_json("stats", "ebb.slice")["cgroups"][0]
     assert stats["misses"] + stats["hits"] + stats["late"] > 1000
+
+
+def test_servers_die_while_redis_has_pages_out():
+    for _ in range(3):
+        assert out_kib() > 4 << 10
+        kill_server()
+        for keys in chunks(4000):
+            assert redis(CHECK, keys) == "0"
+    stats = ask("stats")
+    print(stats)
+    assert ask("status")["takeovers"] == 3
+    assert stats["pages_read_failed"] == stats["pages_write_failed"] == 0
 
 
 def as_user(name, *argv, **kwargs):
@@ -207,6 +267,19 @@ class Load:
 
 def misses():
     return ebbctl_json("stats", "ebb.slice")["cgroups"][0]["misses"]
+
+
+def test_watchdog():
+    """An ebbd that hangs is killed and comes back with what was attached; nobody else notices."""
+    before, missed = main_pid("ebbd"), misses()
+    os.kill(before, signal.SIGSTOP)
+    assert redis(CHECK, KEYS[:200]) == "0"
+    wait_for(lambda: main_pid("ebbd") not in (0, before), 240, "a new ebbd", 1)
+    run("systemctl", "start", "ebbd")
+    assert run("systemctl", "show", "-p", "NRestarts", "--value", "ebbd") == "1"
+    assert misses() >= missed
+    assert any(row["cgroup"].endswith("/ebb.slice") for row in ebbctl_json("status")["attachments"])
+    assert redis(CHECK, KEYS[:200]) == "0"
 
 
 def next_version(package):
