@@ -21,6 +21,7 @@
 #include "output.h"
 #include "process.h"
 #include "scope.h"
+#include "sleep_lock.h"
 #include "swaps.h"
 #include "ublkdev.h"
 #include "verbs.h"
@@ -185,6 +186,8 @@ static int start_server(const struct device_plan *plan, const struct donor_list 
 		{ "--connections", plan->extras.connections },
 		{ "--seal", plan->extras.seal },
 	};
+	/* The server, those that come after it and their holder have it open, too. */
+	_cleanup_close_ int awake = sleep_lock_take(d->name);
 	char size[32], slab[32], unit[80];
 	const char *argv[20 + 2 * DEVICE_DONORS + 2 * sizeof(more) / sizeof(more[0])];
 	int n = 0, r;
@@ -214,6 +217,9 @@ static int start_server(const struct device_plan *plan, const struct donor_list 
 	argv[n++] = "--mount";
 	argv[n++] = d->mount;
 	argv[n] = NULL;
+	if (awake < 0 && awake != -EOPNOTSUPP)
+		fprintf(stderr, "ebbctl: warning: device %s: systemd-logind does not hold off sleep: %s; destroy the device before the machine sleeps\n",
+			d->name, strerror(-awake));
 	r = process_start(argv, unit, device_log(d->name), SERVER_START_MS, e);
 	if (r)
 		return r;

@@ -8,6 +8,7 @@ import os
 import pwd
 import shutil
 import signal
+import subprocess
 import threading
 import urllib.request
 from pathlib import Path
@@ -73,6 +74,14 @@ def kill_server():
 
 def out_kib():
     return sum(machine.swaps().values())
+
+
+def sleep_locks():
+    """Who holds off sleep, and why."""
+    told = run("busctl", "--json=short", "call", "org.freedesktop.login1", "/org/freedesktop/login1",
+               "org.freedesktop.login1.Manager", "ListInhibitors")
+    return [row[2] for row in json.loads(told)["data"][0]
+            if "sleep" in row[0].split(":") and row[1] == "ebb" and row[3] == "block"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -146,6 +155,7 @@ def test_device_of_a_unit_by_ublk(series):
 
 
 def test_device_of_a_unit():
+    assert sleep_locks() == []
     Path("/etc/ebb/devices/ebb0.conf").write_text(
         f'EBB_DEVICE_ARGS="--size 128M --slab 16M --key /etc/ebb/guest.key --donor {DONOR}"\n')
     run("systemctl", "start", DEVICE)
@@ -157,6 +167,16 @@ def test_device_of_a_unit():
     status = ask("status")
     assert {k: status[k] for k in ("locked", "realtime", "oom_protected", "io_flusher", "sealed")} == \
         dict.fromkeys(("locked", "realtime", "oom_protected", "io_flusher", "sealed"), True)
+
+
+def test_a_device_holds_off_sleep():
+    assert len(sleep_locks()) == 1 and "ebb0" in sleep_locks()[0]
+    asked = subprocess.run(["systemctl", "suspend", "--check-inhibitors=yes"], text=True,
+                           capture_output=True, timeout=60, check=False)
+    assert asked.returncode != 0 and "inhibited" in asked.stderr, asked
+    # The next server, and the holder, hold it as well.
+    kill_server()
+    assert len(sleep_locks()) == 1
 
 
 FILL = """for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do
@@ -204,7 +224,7 @@ def test_servers_die_while_redis_has_pages_out():
             assert redis(CHECK, keys) == "0"
     stats = ask("stats")
     print(stats)
-    assert ask("status")["takeovers"] == 3
+    assert ask("status")["takeovers"] == 4
     assert stats["pages_read_failed"] == stats["pages_write_failed"] == 0
 
 
@@ -328,7 +348,7 @@ def test_removal_is_refused_where_pages_fit_nowhere():
 
 def test_removal_and_purge():
     run("dpkg", "-r", "ebb")
-    assert not machine.ebb_swaps()
+    assert not machine.ebb_swaps() and sleep_locks() == []
     assert not Path("/usr/sbin/ebbd").exists() and not Path("/sys/fs/bpf/ebb").exists()
     # A slice is systemd's, and may have other programs in it.
     assert [l for l in machine.leftovers() if not l.endswith("/ebb.slice")] == []
