@@ -68,6 +68,26 @@ static void order_on_its_second_turn(void **unused)
 	free(order);
 }
 
+/* Each island of memory is gone round in no order, once: nothing repeats, but it is near. */
+static void islands(void **unused)
+{
+	enum { ISLAND = 320, ISLANDS = PAGES / ISLAND };
+	uint64_t seed = 11;
+	uint32_t *order = memory_permutation(ISLANDS, &seed);
+	struct memory *m = half();
+
+	for (uint32_t i = 0; i < PAGES; i++)
+		memory_visit(m, 0, 0, i / ISLAND * ISLAND + ISLAND - 1 - i % ISLAND);
+	memory_count_anew(m);
+	for (uint32_t i = 0; i < ISLANDS; i++)
+		for (uint32_t k = 0; k < 4 * ISLAND; k++)
+			memory_visit(m, 0, 0, order[i] * ISLAND + memory_random(&seed) % ISLAND);
+	assert_true(memory_coverage(m) >= 0.6);
+	assert_true(memory_accuracy(m) >= 0.8);
+	memory_free(m);
+	free(order);
+}
+
 static void nothing_to_find(void **unused)
 {
 	struct memory *m = half();
@@ -193,7 +213,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(streams_at_once), cmocka_unit_test(stream_among_random),
-		cmocka_unit_test(order_on_its_second_turn), cmocka_unit_test(nothing_to_find),
+		cmocka_unit_test(order_on_its_second_turn), cmocka_unit_test(islands),
+		cmocka_unit_test(nothing_to_find),
 		cmocka_unit_test(quiet_where_misses_cost_nothing),
 		cmocka_unit_test(collectors_pages_are_made_cold), cmocka_unit_test(collector_apart),
 	};

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Near: what lies around a miss, where a program goes round among its neighbours
+ * in no order: objects that were made together, islands of a graph.  Of spatial
+ * memory streaming (Somogyi et al., ISCA 2006) only the simplest case: no
+ * pattern, but a whole block or nothing.
+ *
+ * The measure is taken whether anything is asked for or not.  A miss in a block
+ * that none was in lately begins a visit; a group of the block's pages counts as
+ * come when a fault touches it before the visit is old.  A group is as much as the
+ * kernel reads along with a miss: touched at all, it is read as a whole in any
+ * case, so that asking for it ahead costs no input/output that the program would
+ * not have caused.  Blocks are asked for while at least half of the groups come.
+ */
+#ifndef EBB_NEAR_H
+#define EBB_NEAR_H
+
+#include "ebb_policy.h"
+
+#define NEAR_BLOCK 32           /* pages */
+#define NEAR_GROUP 8            /* pages */
+#define NEAR_VISITS 64          /* blocks watched at once, and visits after which one is old */
+#define NEAR_PROOF 96           /* groups that could have come, before their share is believed */
+#define NEAR_MEMORY 384         /* groups after which the older ones count half */
+
+struct near_visit {
+	__u64 block;            /* 1 + its number in the address space; 0 = unused */
+	__u32 touched;          /* groups, a bit for each */
+	__u32 begun;            /* at this many visits */
+};
+
+struct near {
+	struct near_visit visit[NEAR_VISITS];
+	__u32 visits;
+	__u32 awaited;          /* groups that could have come */
+	__u32 came;             /* of them */
+};
+
+/* Any fault that is foreseen by nothing better; only misses begin a visit. */
+static __always_inline void near_fault(const struct ebb_fault *f, struct near *s)
+{
+	__u64 block = f->vpn / NEAR_BLOCK + 1;
+	__u32 group = 1u << (f->vpn % NEAR_BLOCK / NEAR_GROUP);
+	struct near_visit *v = &s->visit[(block ^ block / NEAR_VISITS) % NEAR_VISITS];
+
+	if (v->block == block && s->visits - v->begun < NEAR_VISITS) {
+		s->came += !(v->touched & group);
+		v->touched |= group;
+		return;
+	}
+	if (f->kind != EBB_MISS)
+		return;
+	v->block = block;
+	v->touched = group;
+	v->begun = ++s->visits;
+	s->awaited += NEAR_BLOCK / NEAR_GROUP - 1;
+	if (s->awaited > NEAR_MEMORY) {
+		s->awaited /= 2;
+		s->came /= 2;
+	}
+	if (s->awaited < NEAR_PROOF || 2 * s->came < s->awaited)
+		return;
+	if (f->room && f->room < NEAR_BLOCK)
+		return;
+	ebb_prefetch(f, (block - 1) * NEAR_BLOCK, 1, NEAR_BLOCK);
+}
+
+#endif
