@@ -3,11 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include "ebbd/map_ahead.h"
 
-#define PM_PRESENT (1ULL << 63)
 #define SETTLE_AT_ONCE 8        /* batches looked at in a turn */
 #define SENTINEL_MASK 3         /* a page in four, by hash */
 
@@ -47,7 +45,7 @@ uint64_t map_ahead_choose(const uint64_t *vpn, uint32_t n)
 	return mask;
 }
 
-uint64_t map_ahead_passed(uint64_t chosen, uint64_t mapped, uint64_t present, uint32_t n)
+uint64_t map_ahead_passed(uint64_t chosen, uint64_t mapped, uint64_t seen, uint32_t n)
 {
 	uint64_t passed = 0;
 	bool touched = false;
@@ -56,7 +54,7 @@ uint64_t map_ahead_passed(uint64_t chosen, uint64_t mapped, uint64_t present, ui
 		uint64_t bit = 1ULL << i;
 
 		if (!(chosen & bit))
-			touched = present & bit;
+			touched = seen & bit;
 		else if (touched && (mapped & bit))
 			passed |= bit;
 	}
@@ -139,23 +137,32 @@ static void map(struct map_ahead *m, struct batch *b)
 	m->stats.map_ns += monotonic_ns() - from;
 }
 
-static uint64_t present(const struct target *t, const struct batch *b)
+/*
+ * The fault on a sentinel takes it out of the prefetched set.  Whether it is present
+ * says nothing: it may have been paged out behind the stream by now.
+ */
+static uint64_t touched(const struct map_ahead *m, const struct batch *b)
 {
-	uint64_t entry, mask = 0;
+	struct ebb_prefetch sentinel;
+	uint64_t mask = 0;
 
-	for (uint32_t i = 0; i < b->n; i++)
+	for (uint32_t i = 0; i < b->n; i++) {
+		struct ebb_page page = { b->tgid, b->exec, b->vpn[i] };
+
 		if (!(b->chosen >> i & 1) &&
-		    pread(t->pagemap, &entry, sizeof(entry), (off_t)(b->vpn[i] * 8)) == 8 &&
-		    (entry & PM_PRESENT))
+		    bpf_map_lookup_elem(m->attachments->plane->prefetched, &page, &sentinel) < 0)
 			mask |= 1ULL << i;
+	}
 	return mask;
 }
 
 /* @t is NULL when the process is gone. */
 static void count(struct map_ahead *m, const struct target *t, struct batch *b, uint64_t now)
 {
-	uint64_t used = t ? map_ahead_passed(b->chosen, b->mapped, present(t, b), b->n) : 0;
-	uint64_t wasted = !t || now - b->since_ns > m->expire_ns ? b->mapped & ~used : 0;
+	/* After that long a sentinel may be out of the set because it was given up. */
+	bool over = !t || now - b->since_ns > m->expire_ns;
+	uint64_t used = over ? 0 : map_ahead_passed(b->chosen, b->mapped, touched(m, b), b->n);
+	uint64_t wasted = over ? b->mapped : 0;
 	struct attachment *a;
 
 	b->mapped &= ~(used | wasted);

@@ -55,9 +55,9 @@ void map_ahead_add_stats(const struct map_ahead *m, struct map_ahead_stats *sum)
 /* Which of the @n pages, at most MAP_AHEAD_PAGES, are to be mapped: bit i is @vpn[i]. */
 uint64_t map_ahead_choose(const uint64_t *vpn, uint32_t n);
 /*
- * Which of the pages @mapped were passed, when @present of the others were touched: those
+ * Which of the pages @mapped were passed, when @seen of the others were touched: those
  * whose next page that is not in @chosen is.
  */
-uint64_t map_ahead_passed(uint64_t chosen, uint64_t mapped, uint64_t present, uint32_t n);
+uint64_t map_ahead_passed(uint64_t chosen, uint64_t mapped, uint64_t seen, uint32_t n);
 
 #endif

@@ -136,6 +136,24 @@ def test_in_ebbd_as_in_the_kernel(ebbd, device, cgroup, pattern):
     assert shown["daemon_calls"] > 1000 and shown["daemon_call_ns"] > 0
 
 
+def test_a_stream_that_is_mapped_ahead_goes_on(device, cgroup, tmp_path):
+    """What is mapped leaves room for more as soon as the program is past it."""
+    conf = tmp_path / "ebb.conf"
+    conf.write_text("[prefetch]\nmap_ahead = on\n")
+    ebbd = parts.Ebbd(tmp_path / "ebbd.log", config=conf)
+    try:
+        c = cgroup(limit_mib=24)
+        parts.ebbctl("policy", "attach", "streams", c.path)
+        told = parts.scan_json(mib=64, passes=3, cgroup=c)
+        stats, did = parts.stats(c), parts.ebbctl_json("status")["executor"]
+        assert told["bad"] == 0
+        assert did["mapped"] > told["pages"] / 4, (did, stats)
+        assert coverage(stats) > 0.9, (did, stats)
+    finally:
+        ebbd.stop()
+        machine.pins_remove()
+
+
 def test_children_made_later_are_covered_at_once(ebbd, device, cgroup):
     """Without a declaration: the first fault of a new child of a child finds the policy."""
     c = cgroup(limit_mib=LIMIT)

@@ -79,7 +79,7 @@ static void nothing_is_counted_twice(void **unused)
 	uint64_t random = 1;
 
 	for (int round = 0; round < 1000; round++) {
-		uint64_t vpn[MAP_AHEAD_PAGES], chosen, mapped, present = 0, counted = 0;
+		uint64_t vpn[MAP_AHEAD_PAGES], chosen, mapped, seen = 0, counted = 0;
 
 		walk((uint64_t)round * 977, 1, MAP_AHEAD_PAGES, vpn);
 		chosen = map_ahead_choose(vpn, MAP_AHEAD_PAGES);
@@ -88,8 +88,8 @@ static void nothing_is_counted_twice(void **unused)
 			uint64_t used;
 
 			random = random * 6364136223846793005ULL + 1442695040888963407ULL;
-			present |= ~chosen & (random ^ random >> 31);
-			used = map_ahead_passed(chosen, mapped, present, MAP_AHEAD_PAGES);
+			seen |= ~chosen & (random ^ random >> 31);
+			used = map_ahead_passed(chosen, mapped, seen, MAP_AHEAD_PAGES);
 			assert_int_equal(used & counted, 0);
 			counted |= used;
 			mapped &= ~used;
