@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 #include "heap.h"
 
 /*
@@ -237,6 +238,7 @@ static ebbgc_ref_t alloc_large(struct ebbgc_heap *h, struct mutator *m, ebbgc_ty
 	uint64_t regions = (total + REGION_SIZE - 1) >> REGION_SHIFT, object;
 	unsigned int tries = 0;
 	uint32_t first;
+	bool dropping;
 	int r = 0;
 
 	pace(h, m);
@@ -257,13 +259,22 @@ static ebbgc_ref_t alloc_large(struct ebbgc_heap *h, struct mutator *m, ebbgc_ty
 			return EBBGC_NULL;
 		}
 	}
+	dropping = h->dropping;
 	pthread_mutex_unlock(&h->lock);
 
-	/* No safepoint from here on, so no cycle sees the object half made. */
+	/*
+	 * No safepoint from here on, so no cycle sees the object half made; and none for long if
+	 * memory is short: then the kernel zeroes pages as they are used.
+	 */
 	object = (uint64_t)(uintptr_t)region_start(h, first) + HEADER;
-	for (uint32_t i = first; i < first + regions; i++)
-		if (!h->regions[i].zero)
-			memset(region_start(h, i), 0, REGION_SIZE);
+	for (uint32_t i = first; i < first + regions; i++) {
+		char *start = region_start(h, i);
+
+		if (h->regions[i].zero)
+			continue;
+		if (!dropping || madvise(start, REGION_SIZE, MADV_DONTNEED))
+			memset(start, 0, REGION_SIZE);
+	}
 	if (h->marking)
 		bit_set(h->marks, granule_of(h, object));
 	bits_fill(h->allocated, granule_of(h, object), granule_of(h, object) + 1, 64);

@@ -282,6 +282,12 @@ static inline size_t type_length(const struct type *t, const char *object)
 	return t->length_width ? *(const uint64_t *)(object + t->length_offset) : 0;
 }
 
+/* How many references the run has in this object. */
+static inline size_t run_length(const struct type *t, const struct ebbgc_run *run, const char *object)
+{
+	return run->count == EBBGC_COUNT_LENGTH ? type_length(t, object) : run->count;
+}
+
 /*
  * Calls fn for every reference slot, weak ones included.  Inlined into each tracer, so that fn
  * is no indirect call.
@@ -295,7 +301,7 @@ type_visit(const struct type *t, uint64_t address, ebbgc_visit_fn fn, void *arg)
 		fn(arg, (ebbgc_ref_t *)(object + 8 * __builtin_ctzll(bits)));
 	for (size_t i = 0; i < t->run_count; i++) {
 		const struct ebbgc_run *run = &t->runs[i];
-		size_t count = run->count == EBBGC_COUNT_LENGTH ? type_length(t, object) : run->count;
+		size_t count = run_length(t, run, object);
 		char *slot = object + run->offset;
 
 		for (; count; count--, slot += run->stride)
@@ -326,7 +332,7 @@ void location_look(struct ebbgc_heap *h);
 /* ns until then; 0 if nobody needs to look. */
 uint64_t location_wait(const struct ebbgc_heap *h);
 /* Is touching what this work refers to likely to wait for a read? */
-bool location_far(const struct ebbgc_heap *h, uint64_t work);
+bool location_far(struct ebbgc_heap *h, uint64_t work);
 /* How often work may be put off now: MAX_DL. */
 unsigned int location_delays(const struct ebbgc_heap *h);
 /* Is enough of the heap out, as last looked at, for the order of marking to matter? */
@@ -384,6 +390,13 @@ void finalizers_destroy(struct ebbgc_heap *h);
 /* weak.c: the world stopped, or concurrently for ephemerons_step(). */
 bool ephemerons_step(struct ebbgc_heap *h);
 void weak_clear(struct ebbgc_heap *h);
+
+/*
+ * slice.c.  Traces an object page by page, parking what is out; what began on the page at `from`
+ * before is work, too: of the address of the page.
+ */
+void slices_trace(struct tracer *t, uint64_t object);
+void slice_trace(struct tracer *t, uint64_t from);
 
 /* memliner.c.  Arrivals: marks, wakes and hints by them; during marking, any tracer. */
 void memliner_arrivals(struct tracer *t);

@@ -81,6 +81,8 @@ void location_look(struct ebbgc_heap *h)
 	if (h->options.mode != EBBGC_MEMLINER)
 		return;
 	now = now_ns();
+	if (exact(h))
+		residency_tick(&h->residency, now);
 	if (now < __atomic_load_n(&h->look_at, __ATOMIC_RELAXED) ||
 	    pthread_mutex_trylock(&h->look_lock))
 		return;
@@ -108,12 +110,12 @@ void location_look(struct ebbgc_heap *h)
 	pthread_mutex_unlock(&h->look_lock);
 }
 
-bool location_far(const struct ebbgc_heap *h, uint64_t work)
+bool location_far(struct ebbgc_heap *h, uint64_t work)
 {
 	unsigned int age;
 
 	if (h->options.features & EBBGC_EXACT)
-		return residency_of(&h->residency, page_of(h, work & WORK_ADDRESS)) == PAGE_OUT;
+		return residency_out(&h->residency, page_of(h, work & WORK_ADDRESS));
 	age = (__atomic_load_n(&h->tag, __ATOMIC_RELAXED) - (work & ~EBBGC_ADDRESS_MASK)) >>
 	      EBBGC_STAMP_SHIFT;
 	/* Epochs are modulo 16, and a tracer may be the later one to hear of a new one. */

@@ -116,7 +116,7 @@ void ebbgc_fill(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slots
 /* --- depth first ------------------------------------------------------------------------ */
 
 #define LOOK_AHEAD 8		/* objects between the prefetch of one and its tracing */
-#define DEADLINE_EVERY 256	/* objects between two looks at the clock */
+#define LOOK_EVERY 256		/* objects between two looks at the clock */
 
 static void depth_first_add(struct tracer *t, uint64_t work)
 {
@@ -148,7 +148,7 @@ static bool depth_first_drain(struct tracer *t, uint64_t deadline)
 		turn++;
 		if (object)
 			trace_object(t, object);
-		if (turn % DEADLINE_EVERY)
+		if (turn % (deadline ? PAUSE_EVERY : LOOK_EVERY))
 			continue;
 		if (deadline && now_ns() > deadline) {
 			for (size_t i = 0; i < LOOK_AHEAD; i++)

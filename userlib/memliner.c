@@ -59,13 +59,24 @@ static bool later_take(struct tracer *t)
 	return true;
 }
 
+/* Does it reach beyond the page on which it begins? */
+static bool on_pages(const struct ebbgc_heap *h, uint64_t object, uint8_t kind)
+{
+	return kind >= SMALL_KINDS ||
+	       (object & (PAGE_BYTES - 1)) - HEADER + h->slot_size[kind] > PAGE_BYTES;
+}
+
 static bool trace_now(struct tracer *t, uint64_t object)
 {
 	struct ebbgc_heap *h = t->heap;
+	uint8_t kind = h->kinds[region_of(h, object)];
 
-	if (!mark_now(t, object, h->kinds[region_of(h, object)]))
+	if (!mark_now(t, object, kind))
 		return false;
-	trace_object(t, object);
+	if ((h->options.features & EBBGC_PARK) && on_pages(h, object, kind))
+		slices_trace(t, object);
+	else
+		trace_object(t, object);
 	if (h->options.features & EBBGC_EXACT)
 		residency_touched(&h->residency, page_of(h, object));
 	return true;
@@ -81,7 +92,7 @@ static bool put_off(struct tracer *t, uint64_t work, uint64_t deadline)
 		return false;
 	if (h->options.features & EBBGC_PARK) {
 		/* A pause does not wait for it: marking goes on beside the program. */
-		if (deadline && h->cycle_remarks >= REMARKS_MAX)
+		if (t->hurried)
 			return false;
 		park_object(t, work & WORK_ADDRESS);
 	} else if (deadline || count >= location_delays(h) || !later_push(t, work + 1)) {
@@ -192,6 +203,14 @@ static bool parked(const struct ebbgc_heap *h)
 	return h->park.objects && __atomic_load_n(&h->park.count, __ATOMIC_RELAXED);
 }
 
+static void work_do(struct tracer *t, uint64_t work, uint64_t deadline)
+{
+	if (!(work & WORK_OBJECT))
+		slice_trace(t, work & WORK_ADDRESS);
+	else if (!marked(t->heap, work & WORK_ADDRESS) && !put_off(t, work, deadline))
+		trace_now(t, work & WORK_ADDRESS);
+}
+
 static bool memliner_drain(struct tracer *t, uint64_t deadline)
 {
 	struct ebbgc_heap *h = t->heap;
@@ -200,6 +219,7 @@ static bool memliner_drain(struct tracer *t, uint64_t deadline)
 	unsigned int turn = 0, idle = 0;
 	uint64_t noting_at = 0;
 
+	t->hurried = deadline && h->cycle_remarks >= REMARKS_MAX;
 	for (;;) {
 		uint64_t work = ahead[turn % LOOK_AHEAD];
 
@@ -219,9 +239,9 @@ static bool memliner_drain(struct tracer *t, uint64_t deadline)
 			}
 		}
 		turn++;
-		if (work && !marked(h, work & WORK_ADDRESS) && !put_off(t, work, deadline))
-			trace_now(t, work & WORK_ADDRESS);
-		if (turn % LOOK_EVERY)
+		if (work)
+			work_do(t, work, deadline);
+		if (turn % (deadline ? PAUSE_EVERY : LOOK_EVERY))
 			continue;
 		if (deadline && now_ns() > deadline) {
 			for (size_t i = 0; i < LOOK_AHEAD; i++)
@@ -247,6 +267,7 @@ void memliner_begin(struct ebbgc_heap *h)
 	notes_clear(h);
 	arrivals_clear(&h->arrivals);
 	h->park.idle = 0;
+	h->park.idle_scan = __atomic_load_n(&h->residency.scans, __ATOMIC_RELAXED);
 	h->park.cursor = 0;
 	h->park.asked_count = h->park.traced_count = 0;
 	h->cycle_remarks = 0;

@@ -37,7 +37,8 @@ int park_create(struct ebbgc_heap *h)
 		return 0;
 	p->objects = map_pages(object_bytes(h));
 	p->pages = map_pages(page_bitmap_bytes(h));
-	if (!p->objects || !p->pages)
+	p->slices = map_pages(page_bitmap_bytes(h));
+	if (!p->objects || !p->pages || !p->slices)
 		return -ENOMEM;
 	return 0;
 }
@@ -50,10 +51,12 @@ void park_destroy(struct ebbgc_heap *h)
 		munmap(p->objects, object_bytes(h));
 	if (p->pages)
 		munmap(p->pages, page_bitmap_bytes(h));
+	if (p->slices)
+		munmap(p->slices, page_bitmap_bytes(h));
 	if (p->pidfd >= 0)
 		close(p->pidfd);
 	p->pidfd = -1;
-	p->objects = p->pages = NULL;
+	p->objects = p->pages = p->slices = NULL;
 }
 
 /* True if this call has set it. */
@@ -64,19 +67,31 @@ static bool set_ordered(uint64_t *bits, size_t i)
 	return !(__atomic_fetch_or(&bits[i >> 6], bit, __ATOMIC_SEQ_CST) & bit);
 }
 
+static void park(struct tracer *t, uint64_t *bits, size_t i, size_t page)
+{
+	struct ebbgc_heap *h = t->heap;
+
+	if (!set_ordered(bits, i))
+		return;
+	t->counts.parked++;
+	/* After the work's bit: who clears the page's then finds the work. */
+	if (set_ordered(h->park.pages, page))
+		__atomic_fetch_add(&h->park.count, 1, __ATOMIC_RELAXED);
+}
+
 void park_object(struct tracer *t, uint64_t object)
 {
 	struct ebbgc_heap *h = t->heap;
 
-	if (!set_ordered(h->park.objects, granule_of(h, object)))
-		return;
-	t->counts.parked++;
-	/* After the object's bit: who clears the page's then finds the object. */
-	if (set_ordered(h->park.pages, page_of(h, object)))
-		__atomic_fetch_add(&h->park.count, 1, __ATOMIC_RELAXED);
+	park(t, h->park.objects, granule_of(h, object), page_of(h, object));
 }
 
-/* How many objects that were. */
+void park_slice(struct tracer *t, size_t page)
+{
+	park(t, t->heap->park.slices, page, page);
+}
+
+/* How many objects and slices that were. */
 static unsigned int take_page(struct tracer *t, size_t page)
 {
 	struct ebbgc_heap *h = t->heap;
@@ -87,6 +102,10 @@ static unsigned int take_page(struct tracer *t, size_t page)
 		return 0;
 	if (__atomic_fetch_and(&h->park.pages[page >> 6], ~bit, __ATOMIC_SEQ_CST) & bit)
 		__atomic_fetch_sub(&h->park.count, 1, __ATOMIC_RELAXED);
+	if (__atomic_fetch_and(&h->park.slices[page >> 6], ~bit, __ATOMIC_SEQ_CST) & bit) {
+		work_push(t, ((uint64_t)(uintptr_t)h->base + (page << PAGE_SHIFT)) | WORK_FORCED);
+		n++;
+	}
 	for (size_t w = page * PAGE_WORDS; w < (page + 1) * PAGE_WORDS; w++) {
 		uint64_t bits = __atomic_exchange_n(&h->park.objects[w], 0, __ATOMIC_SEQ_CST);
 
@@ -184,15 +203,19 @@ size_t pages_advise(struct ebbgc_heap *h, const uint32_t *pages, unsigned int n,
 	return count;
 }
 
-/* The next pages with parked work from the cursor on; 0 at the end of the heap. */
-static unsigned int next_batch(struct ebbgc_heap *h, uint32_t *pages)
+/*
+ * The next pages with parked work from the cursor on; 0 at the end of the heap.  What has come in
+ * since the last scan, or has been read ahead for the program, which scans do not tell, is woken.
+ */
+static unsigned int next_batch(struct tracer *t, uint32_t *pages)
 {
+	struct ebbgc_heap *h = t->heap;
 	size_t end = (size_t)__atomic_load_n(&h->top, __ATOMIC_RELAXED) <<
 		     REGION_SHIFT >> PAGE_SHIFT;
 	size_t page = h->park.cursor;
-	unsigned int n = 0;
+	unsigned int n = 0, in = 0;
 
-	while (n < FETCH_PAGES && page < end) {
+	while (n < FETCH_PAGES && in < FETCH_PAGES && page < end) {
 		uint64_t word = __atomic_load_n(&h->park.pages[page >> 6], __ATOMIC_RELAXED) >>
 				(page & 63);
 
@@ -201,10 +224,17 @@ static unsigned int next_batch(struct ebbgc_heap *h, uint32_t *pages)
 			continue;
 		}
 		page += (size_t)__builtin_ctzll(word);
-		if (page < end)
-			pages[n++] = (uint32_t)page++;
+		if (page >= end)
+			break;
+		if (residency_in(&h->residency, page)) {
+			park_wake(t, page);
+			in++;
+		} else {
+			pages[n++] = (uint32_t)page;
+		}
+		page++;
 	}
-	h->park.cursor = n ? page : 0;
+	h->park.cursor = n || in ? page : 0;
 	return n;
 }
 
@@ -226,7 +256,7 @@ static void fetch_step(struct tracer *t)
 {
 	struct park *p = &t->heap->park;
 	uint32_t pages[FETCH_PAGES];
-	unsigned int n = next_batch(t->heap, pages);
+	unsigned int n = next_batch(t, pages);
 
 	if (n)
 		t->counts.fetch_calls += pages_advise(t->heap, pages, n, MADV_WILLNEED);
@@ -251,17 +281,24 @@ bool park_step(struct tracer *t)
 	struct ebbgc_heap *h = t->heap;
 	struct park *p = &h->park;
 	bool sleepy = false;
+	uint64_t scan;
 
 	if (!p->objects || !__atomic_load_n(&p->count, __ATOMIC_RELAXED))
 		return false;
 	location_look(h);
+	scan = __atomic_load_n(&h->residency.scans, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&p->lock);
-	if (wake_all(t))
+	if (wake_all(t)) {
 		p->idle = 0;
-	else if (p->idle < location_delays(h))
-		sleepy = ++p->idle;
-	else
+		p->idle_scan = scan;
+	} else if (p->idle < location_delays(h)) {
+		/* That a wait was in vain only another scan can tell. */
+		p->idle += scan != p->idle_scan;
+		p->idle_scan = scan;
+		sleepy = true;
+	} else {
 		fetch_step(t);
+	}
 	pthread_mutex_unlock(&p->lock);
 	/* A page that came in ends the wait, which then was not in vain. */
 	if (sleepy && !nap(t)) {

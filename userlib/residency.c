@@ -34,32 +34,13 @@ static void set(uint64_t *bits, size_t page)
 	bits[page >> 6] |= UINT64_C(1) << (page & 63);
 }
 
-static void clear(uint64_t *bits, size_t page)
+/* What is in the swap cache is one lookup away, so it counts as in. */
+static bool mincore_in(const struct residency *r, size_t page)
 {
-	bits[page >> 6] &= ~(UINT64_C(1) << (page & 63));
-}
+	unsigned char in = 1;
 
-/* Of what is swapped, what mincore() finds in the swap cache is one lookup away. */
-static int find_cached(struct residency *r, size_t pages, uint64_t *out, uint64_t *cached)
-{
-	for (size_t at = 0; at < pages; at += BATCH) {
-		size_t n = pages - at < BATCH ? pages - at : BATCH;
-		uint64_t any = 0;
-
-		for (size_t w = at / 64; w < (at + n) / 64; w++)
-			any |= out[w];
-		if (!any)
-			continue;
-		if (mincore((void *)(r->base + at * PAGE_BYTES), n * PAGE_BYTES, r->vector))
-			return -errno;
-		for (size_t i = 0; i < n; i++) {
-			if (!(r->vector[i] & 1) || !(out[(at + i) >> 6] >> ((at + i) & 63) & 1))
-				continue;
-			clear(out, at + i);
-			set(cached, at + i);
-		}
-	}
-	return 0;
+	/* An error tells nothing. */
+	return mincore((void *)(r->base + page * PAGE_BYTES), PAGE_BYTES, &in) || (in & 1);
 }
 
 /* --- PAGEMAP_SCAN, as in Linux 6.7's <linux/fs.h> --------------------------------------- */
@@ -116,18 +97,11 @@ static int scan_open(struct residency *r)
 	return e ? e : scan_range(r, 1, ignored);
 }
 
-static int scan_scan(struct residency *r, size_t pages, uint64_t *out, uint64_t *cached)
-{
-	int e = scan_range(r, pages, out);
-
-	return e ? e : find_cached(r, pages, out, cached);
-}
-
 /* --- /proc/self/pagemap ----------------------------------------------------------------- */
 
 #define PAGEMAP_SWAPPED (UINT64_C(1) << 62)
 
-static int pagemap_scan(struct residency *r, size_t pages, uint64_t *out, uint64_t *cached)
+static int pagemap_scan(struct residency *r, size_t pages, uint64_t *out)
 {
 	uint64_t entries[BATCH / 8];
 	uint64_t first = (uint64_t)(uintptr_t)r->base >> PAGE_SHIFT;
@@ -144,15 +118,24 @@ static int pagemap_scan(struct residency *r, size_t pages, uint64_t *out, uint64
 				set(out, at + i);
 		at += n;
 	}
-	return find_cached(r, pages, out, cached);
+	return 0;
+}
+
+/* For mincore() a page that was never touched is out, like a part of an array nobody has used. */
+static bool pagemap_in(const struct residency *r, size_t page)
+{
+	uint64_t first = (uint64_t)(uintptr_t)r->base >> PAGE_SHIFT, entry;
+
+	if (mincore_in(r, page))
+		return true;
+	return pread(r->fd, &entry, 8, (off_t)((first + page) * 8)) == 8 && !(entry & PAGEMAP_SWAPPED);
 }
 
 /* --- mincore ---------------------------------------------------------------------------- */
 
-/* It cannot tell a page that was never touched from one that is out: no object lies on it. */
-static int mincore_scan(struct residency *r, size_t pages, uint64_t *out, uint64_t *cached)
+/* It cannot tell a page that was never touched from one that is out: few objects have such. */
+static int mincore_scan(struct residency *r, size_t pages, uint64_t *out)
 {
-	(void)cached;
 	for (size_t at = 0; at < pages; at += BATCH) {
 		size_t n = pages - at < BATCH ? pages - at : BATCH;
 
@@ -173,31 +156,25 @@ static int mincore_open(struct residency *r)
 
 /* --- simulated -------------------------------------------------------------------------- */
 
-/* Half of the pages are out, one in eight cached; another choice each time. */
-static int simulated_scan(struct residency *r, size_t pages, uint64_t *out, uint64_t *cached)
+/* Half of the pages are out; another choice each time. */
+static int simulated_scan(struct residency *r, size_t pages, uint64_t *out)
 {
 	uint64_t x = r->seed + r->scans + 1;
 
 	for (size_t w = 0; w < pages / 64; w++) {
-		uint64_t draw[3];
-
-		for (int i = 0; i < 3; i++) {
-			x ^= x << 13;
-			x ^= x >> 7;
-			x ^= x << 17;
-			draw[i] = x * 0x2545f4914f6cdd1du;
-		}
-		out[w] = draw[0];
-		cached[w] = ~draw[0] & draw[1] & draw[2];
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+		out[w] = x * 0x2545f4914f6cdd1du;
 	}
 	return 0;
 }
 
 static const struct residency_provider providers[] = {
-	[EBBGC_RESIDENCY_PAGEMAP_SCAN] = { "pagemap_scan", scan_open, scan_scan },
-	[EBBGC_RESIDENCY_PAGEMAP] = { "pagemap", pagemap_open, pagemap_scan },
-	[EBBGC_RESIDENCY_MINCORE] = { "mincore", mincore_open, mincore_scan },
-	[EBBGC_RESIDENCY_SIMULATED] = { "simulated", mincore_open, simulated_scan },
+	[EBBGC_RESIDENCY_PAGEMAP_SCAN] = { "pagemap_scan", scan_open, scan_range, pagemap_in },
+	[EBBGC_RESIDENCY_PAGEMAP] = { "pagemap", pagemap_open, pagemap_scan, pagemap_in },
+	[EBBGC_RESIDENCY_MINCORE] = { "mincore", mincore_open, mincore_scan, mincore_in },
+	[EBBGC_RESIDENCY_SIMULATED] = { "simulated", mincore_open, simulated_scan, NULL },
 };
 
 static uint64_t *bitmap(size_t pages)
@@ -214,9 +191,9 @@ int residency_open(struct residency *r, enum ebbgc_residency kind, const void *b
 	r->cached = bitmap(r->pages);
 	r->last = bitmap(r->pages);
 	r->next = bitmap(r->pages);
-	r->next_cached = bitmap(r->pages);
+	r->seen = map_pages(r->pages * sizeof(*r->seen));
 	r->vector = map_pages(BATCH);
-	if (!r->out || !r->cached || !r->last || !r->next || !r->next_cached || !r->vector) {
+	if (!r->out || !r->cached || !r->last || !r->next || !r->seen || !r->vector) {
 		residency_close(r);
 		return -ENOMEM;
 	}
@@ -232,13 +209,15 @@ int residency_open(struct residency *r, enum ebbgc_residency kind, const void *b
 
 void residency_close(struct residency *r)
 {
-	uint64_t *bitmaps[] = { r->out, r->cached, r->last, r->next, r->next_cached };
+	uint64_t *bitmaps[] = { r->out, r->cached, r->last, r->next };
 
 	if (!r->pages)
 		return;
 	for (size_t i = 0; i < sizeof(bitmaps) / sizeof(bitmaps[0]); i++)
 		if (bitmaps[i])
 			munmap(bitmaps[i], (r->pages + 63) / 64 * 8);
+	if (r->seen)
+		munmap(r->seen, r->pages * sizeof(*r->seen));
 	if (r->vector)
 		munmap(r->vector, BATCH);
 	if (r->fd >= 0)
@@ -255,21 +234,56 @@ int64_t residency_scan(struct residency *r, size_t bytes)
 	int e;
 
 	memset(r->next, 0, words * 8);
-	memset(r->next_cached, 0, words * 8);
-	e = r->provider->scan(r, pages, r->next, r->next_cached);
-	if (e)
+	e = r->provider->scan(r, pages, r->next);
+	if (e) {
+		/* Somebody may be waiting for a scan. */
+		__atomic_fetch_add(&r->scans, 1, __ATOMIC_RELAXED);
 		return e;
+	}
 	for (size_t w = 0; w < words; w++) {
-		uint64_t gone = r->next[w] | r->next_cached[w];
+		/* What was asked for and is not mapped yet. */
+		uint64_t cached = r->next[w] & __atomic_load_n(&r->cached[w], __ATOMIC_RELAXED);
 
-		changed += __builtin_popcountll(gone ^ r->last[w]);
-		r->last[w] = gone;
+		changed += __builtin_popcountll(r->next[w] ^ r->last[w]);
+		r->last[w] = r->next[w];
 		out += (size_t)__builtin_popcountll(r->next[w]);
-		__atomic_store_n(&r->out[w], r->next[w], __ATOMIC_RELAXED);
-		__atomic_store_n(&r->cached[w], r->next_cached[w], __ATOMIC_RELAXED);
+		__atomic_store_n(&r->out[w], r->next[w] & ~cached, __ATOMIC_RELAXED);
+		__atomic_store_n(&r->cached[w], cached, __ATOMIC_RELAXED);
 	}
 	__atomic_store_n(&r->scarce, out > pages / FEW_PAGES, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&r->scans, 1, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&r->scan_ns, now_ns() - since, __ATOMIC_RELAXED);
 	return changed;
+}
+
+void residency_tick(struct residency *r, uint64_t now)
+{
+	uint16_t tick = (uint16_t)(now >> RESIDENCY_TICK_SHIFT);
+
+	if (__atomic_load_n(&r->tick, __ATOMIC_RELAXED) != tick)
+		__atomic_store_n(&r->tick, tick, __ATOMIC_RELAXED);
+}
+
+bool residency_in(const struct residency *r, size_t page)
+{
+	return r->provider->in && r->provider->in(r, page);
+}
+
+bool residency_out(struct residency *r, size_t page)
+{
+	uint64_t bit = UINT64_C(1) << (page & 63);
+	uint16_t tick = __atomic_load_n(&r->tick, __ATOMIC_RELAXED);
+
+	/* What comes in the next scan tells, or who touches it. */
+	if (residency_of(r, page) == PAGE_OUT)
+		return true;
+	if (!r->provider->in || __atomic_load_n(&r->seen[page], __ATOMIC_RELAXED) == tick)
+		return false;
+	if (r->provider->in(r, page)) {
+		__atomic_store_n(&r->seen[page], tick, __ATOMIC_RELAXED);
+		return false;
+	}
+	__atomic_fetch_and(&r->cached[page >> 6], ~bit, __ATOMIC_RELAXED);
+	__atomic_fetch_or(&r->out[page >> 6], bit, __ATOMIC_RELAXED);
+	return true;
 }

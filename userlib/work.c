@@ -59,8 +59,8 @@ void work_push(struct tracer *t, uint64_t work)
 	uint64_t object = work & WORK_ADDRESS;
 
 	if (EBBGC_UNLIKELY(t->depth == STACK_ENTRIES) && !work_share(t)) {
-		/* On no list: found again by its mark bit. */
-		if (h->marker.late)
+		/* On no list: found again by its mark bit, which the object of a slice has. */
+		if (h->marker.late && (object & WORK_OBJECT))
 			mark_now(t, object, h->kinds[region_of(h, object)]);
 		__atomic_store_n(&h->marker.overflow, true, __ATOMIC_RELAXED);
 		return;

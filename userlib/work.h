@@ -19,6 +19,7 @@ struct tracer;
 #define CHUNK_ENTRIES 510
 #define STACK_ENTRIES 4096
 #define MARKERS_MAX 64u
+#define PAUSE_EVERY 32		/* objects between two looks at the clock in a pause: each may be out */
 
 struct chunk {
 	struct chunk *next;
@@ -49,6 +50,7 @@ struct tracer {
 	struct chunk *later, *later_tail;	/* postponed work, first in first out */
 	unsigned int hops;		/* from the noted object that is being explored */
 	unsigned int explore_left;	/* objects that may still be; 0 outside of exploring */
+	bool hurried;			/* in a pause that does not park any more */
 	struct order_counts counts;
 	uint64_t stack[STACK_ENTRIES];
 };
@@ -71,6 +73,7 @@ extern const struct order order_depth_first, order_memliner;
 
 #define WORK_ADDRESS (EBBGC_ADDRESS_MASK & ~UINT64_C(7))
 #define WORK_FORCED UINT64_C(7)	/* in place of the count of delays: no more of them */
+#define WORK_OBJECT UINT64_C(8)	/* set in the address of an object; not in a page's, a slice's */
 
 struct marker {
 	const struct order *order;

@@ -17,6 +17,7 @@ struct world {
 	ebbgc_heap_t *heap;
 	ebbgc_type_t node, refs, leaf;
 	ebbgc_ref_t shared;		/* a root range: an array that all threads store to */
+	size_t spread;			/* its slots between two that are used */
 	unsigned int steps;
 };
 
@@ -80,7 +81,8 @@ static ebbgc_ref_t wander(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t r, ui
 
 static void step(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t *roots, uint64_t *s)
 {
-	unsigned int a = next(s) % ROOTS, b = next(s) % ROOTS, c = next(s) % SHARED;
+	unsigned int a = next(s) % ROOTS, b = next(s) % ROOTS;
+	size_t c = next(s) % SHARED * w->spread;
 	ebbgc_ref_t at, expected;
 
 	switch (next(s) % 12) {
@@ -174,6 +176,14 @@ static void random_program(const char *options, uint64_t seed)
 	struct ebbgc_stats s;
 	ebbgc_mutator_t *m;
 
+	struct ebbgc_layout node = node_layout;
+
+	w.spread = 1;
+	if (strstr(options, "park")) {
+		/* The array is on several pages, and so are nodes at a page's end. */
+		w.spread = 20;
+		node.size += 16;
+	}
 	w.heap = checked_heap_with(options, 64 << 20);
 	if (strstr(options, "arrivals")) {
 		w.ring = calloc(1, sizeof(*w.ring));
@@ -182,12 +192,12 @@ static void random_program(const char *options, uint64_t seed)
 		arrivals_open(&w.heap->arrivals, w.ring);
 		pthread_mutex_unlock(&w.heap->lock);
 	}
-	assert_int_equal(ebbgc_type_register(w.heap, &node_layout, &w.node), 0);
+	assert_int_equal(ebbgc_type_register(w.heap, &node, &w.node), 0);
 	assert_int_equal(ebbgc_type_register(w.heap, &refs_layout, &w.refs), 0);
 	assert_int_equal(ebbgc_type_register(w.heap, &leaf, &w.leaf), 0);
 	assert_int_equal(ebbgc_attach(w.heap, &m), 0);
 	assert_int_equal(ebbgc_roots_add(m, &w.shared, 1), 0);
-	w.shared = ebbgc_alloc_length(m, w.refs, SHARED);
+	w.shared = ebbgc_alloc_length(m, w.refs, SHARED * w.spread);
 	assert_int_equal(ebbgc_blocked_begin(m), 0);
 	for (int i = 0; i < THREADS; i++) {
 		workers[i] = (struct worker){ &w, seed + 77 * (uint64_t)i };

@@ -2,6 +2,7 @@
 /* The order that follows the program: stamps, notes, postponing, parking; and its switches. */
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <time.h>
 #include "gc_test.h"
@@ -290,7 +291,11 @@ static void bursts_end_and_begin(void **state)
 	m = mutator_of(f.m);
 	base = (uint64_t)(uintptr_t)f.heap->base + HEADER;
 	for (int burst = 0; burst < 3; burst++) {
-		notes_want(f.heap);
+		/* It does nothing while a collector's thread has the lock. */
+		for (int i = 0; i < 1000 && !(f.m->flags & EBBGC_NOTING); i++) {
+			notes_want(f.heap);
+			sched_yield();
+		}
 		for (unsigned int i = 0; i < NOTES_BURST; i++) {
 			assert_true(f.m->flags & EBBGC_NOTING);
 			note(m, base + 16 * (i % 2));
@@ -446,6 +451,66 @@ static void residency_is_the_kernels(void **state)
 	munmap(p, bytes);
 }
 
+/* What left since the last scan is seen before it is touched. */
+static void pages_are_looked_at_again(void **state)
+{
+	size_t bytes = 64 * PAGE_BYTES;
+	uint64_t tick = UINT64_C(1) << RESIDENCY_TICK_SHIFT;
+	char *p = map_pages(bytes);
+	struct residency r;
+
+	assert_non_null(p);
+	memset(p, 1, bytes);
+	assert_int_equal(residency_open(&r, EBBGC_RESIDENCY_MINCORE, p, bytes), 0);
+	assert_int_equal(residency_scan(&r, bytes), 0);
+	residency_tick(&r, tick);
+	assert_false(residency_out(&r, 3));
+	assert_int_equal(madvise(p + 3 * PAGE_BYTES, 2 * PAGE_BYTES, MADV_DONTNEED), 0);
+	/* Once a tick is enough. */
+	assert_false(residency_out(&r, 3));
+	assert_true(residency_out(&r, 4));
+	residency_tick(&r, 2 * tick);
+	assert_true(residency_out(&r, 3));
+	assert_int_equal(residency_of(&r, 3), PAGE_OUT);
+	/* Who touches it knows better. */
+	residency_touched(&r, 3);
+	assert_false(residency_out(&r, 3));
+	/* On its way. */
+	residency_asked(&r, 4);
+	residency_touched(&r, 4);
+	assert_int_equal(residency_of(&r, 4), PAGE_CACHED);
+	assert_false(residency_out(&r, 4));
+	residency_tick(&r, 3 * tick);
+	assert_true(residency_out(&r, 4));
+	assert_int_equal(residency_of(&r, 4), PAGE_OUT);
+	residency_close(&r);
+	munmap(p, bytes);
+}
+
+/* Reading it waits for nothing. */
+static void what_was_never_touched_is_not_out(void **state)
+{
+	static const enum ebbgc_residency kinds[] = {
+		EBBGC_RESIDENCY_PAGEMAP_SCAN, EBBGC_RESIDENCY_PAGEMAP,
+	};
+	size_t bytes = 64 * PAGE_BYTES;
+	char *p = map_pages(bytes);
+
+	assert_non_null(p);
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+		struct residency r;
+
+		assert_int_equal(residency_open(&r, kinds[k], p, bytes), 0);
+		assert_int_not_equal(r.kind, EBBGC_RESIDENCY_MINCORE);
+		assert_int_equal(residency_scan(&r, bytes), 0);
+		residency_tick(&r, UINT64_C(1) << RESIDENCY_TICK_SHIFT);
+		assert_false(residency_out(&r, 5));
+		assert_true(residency_in(&r, 6));
+		residency_close(&r);
+	}
+	munmap(p, bytes);
+}
+
 static void epochs_are_churn(void **state)
 {
 	struct epoch e = { .source = EBBGC_EPOCH_OWN };
@@ -550,6 +615,8 @@ int main(void)
 		cmocka_unit_test(a_scan_wakes),
 		cmocka_unit_test(providers_agree_on_what_lives),
 		cmocka_unit_test(residency_is_the_kernels),
+		cmocka_unit_test(pages_are_looked_at_again),
+		cmocka_unit_test(what_was_never_touched_is_not_out),
 		cmocka_unit_test(epochs_are_churn),
 		cmocka_unit_test(garbage_pages_are_dropped),
 		cmocka_unit_test(options_are_words),

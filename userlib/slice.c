@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+/*
+ * Objects that reach over several pages, traced page by page: what lies on a page that is out is
+ * parked there, alone.  A page's first byte belongs to one object at most, so a slice is known by
+ * its page.
+ */
+#include "heap.h"
+
+/* The address behind its last reference; 0 if only a callback finds them, or they are not strong. */
+static uint64_t references_end(const struct type *type, uint64_t object)
+{
+	uint64_t end = object;
+
+	if (type->trace || (type->flags & EBBGC_WEAK) || type_id(object) == TYPE_EPHEMERON)
+		return 0;
+	if (type->bitmap)
+		end += 8 * (64 - (uint64_t)__builtin_clzll(type->bitmap));
+	for (size_t i = 0; i < type->run_count; i++) {
+		const struct ebbgc_run *run = &type->runs[i];
+		size_t count = run_length(type, run, (const char *)(uintptr_t)object);
+		uint64_t last = object + run->offset + (count - 1) * run->stride + 8;
+
+		if (count && last > end)
+			end = last;
+	}
+	return end;
+}
+
+/* References in [from, to). */
+static void visit_within(struct tracer *t, const struct type *type, uint64_t object, uint64_t from,
+			 uint64_t to)
+{
+	for (uint64_t bits = type->bitmap; bits; bits &= bits - 1) {
+		uint64_t slot = object + 8 * (uint64_t)__builtin_ctzll(bits);
+
+		if (slot >= from && slot < to)
+			mark_slot(t, (ebbgc_ref_t *)(uintptr_t)slot);
+	}
+	for (size_t i = 0; i < type->run_count; i++) {
+		const struct ebbgc_run *run = &type->runs[i];
+		size_t count = run_length(type, run, (const char *)(uintptr_t)object);
+		uint64_t first = object + run->offset;
+
+		for (uint64_t n = first < from ? (from - first + run->stride - 1) / run->stride : 0;
+		     n < count && first + n * run->stride < to; n++)
+			mark_slot(t, (ebbgc_ref_t *)(uintptr_t)(first + n * run->stride));
+	}
+	residency_touched(&t->heap->residency, page_of(t->heap, from));
+}
+
+static uint64_t page_after(uint64_t address)
+{
+	return (address | (PAGE_BYTES - 1)) + 1;
+}
+
+static bool slice_put_off(struct tracer *t, uint64_t from)
+{
+	struct ebbgc_heap *h = t->heap;
+	size_t page = page_of(h, from);
+
+	if (t->hurried || !residency_out(&h->residency, page))
+		return false;
+	park_slice(t, page);
+	t->counts.postponed++;
+	return true;
+}
+
+void slices_trace(struct tracer *t, uint64_t object)
+{
+	const struct type *type = &t->heap->types[type_id(object)];
+	uint64_t end = references_end(type, object), to;
+
+	if (end <= page_after(object)) {
+		trace_object(t, object);
+		return;
+	}
+	/* Its first page is known to be in, as far as that matters. */
+	for (uint64_t from = object; from < end; from = to) {
+		to = page_after(from) < end ? page_after(from) : end;
+		if (from == object || !slice_put_off(t, from))
+			visit_within(t, type, object, from, to);
+	}
+}
+
+void slice_trace(struct tracer *t, uint64_t from)
+{
+	uint64_t object = object_containing(t->heap, from);
+
+	/* It is marked, so it is there as long as this cycle. */
+	visit_within(t, &t->heap->types[type_id(object)], object, from, page_after(from));
+}
