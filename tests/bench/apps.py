@@ -8,10 +8,9 @@ leaves zram out.  AWAKE=1: the processors do not sleep meanwhile.
 """
 import os
 import statistics
-import struct
 import subprocess
 import sys
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 import measure
@@ -55,24 +54,6 @@ class Zram:
                 (self.CONTROL / "hot_remove").write_text(str(number))
 
 
-@contextmanager
-def awake():
-    """
-    Idle processors poll.  One that sleeps, a virtual machine's above all, takes tens of
-    microseconds to wake: of a program that waits for each page that is most of its time,
-    and most of the noise in it.
-    """
-    latency = os.open("/dev/cpu_dma_latency", os.O_WRONLY)
-    try:
-        os.write(latency, struct.pack("i", 0))
-        yield
-    finally:
-        os.close(latency)
-
-
-AWAKE = bool(os.environ.get("AWAKE"))
-
-
 class Program:
     """One workload on some CPUs: its peak, and what it took in each mode."""
 
@@ -104,7 +85,7 @@ def rows_of(program, percent, taken, count):
         judged = mode == "kernel"
         params = {"workload": program.workload.name, "local_percent": percent, "cpus": count,
                   "against": "kernel readahead" if judged else "zram",
-                  "peak_mib": program.peak >> 20, "awake": AWAKE,
+                  "peak_mib": program.peak >> 20,
                   "device_over_swapped": round(DEVICE / max(program.peak * (100 - percent) / 100,
                                                             1 << 20), 1),
                   "coverage": ebb[-1].stats.get("coverage"),
@@ -185,7 +166,7 @@ def bench():
         cpus = everything if word == "all" else everything[:int(word)]
         programs = [Program(w, cpus) for w in chosen]
         # Ebb's processes share these CPUs with the program; the kernel's own workers roam.
-        with awake() if AWAKE else nullcontext(), road.Road(measure.BENCH, DEVICE, cpus) as r:
+        with road.Road(measure.BENCH, DEVICE, cpus) as r:
             for program in programs:
                 for percent in percents:
                     yield from compare(r, zram, program, percent, len(cpus))

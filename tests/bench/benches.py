@@ -43,7 +43,7 @@ ALL = (
     Bench("advise", 160, "does what `ebbctl advise` says come true?", "bench-advise",
           "misses: predicted / measured; time: of the best policy / of the advised one"),
     Bench("prefetch", 180, "which policy finds which order, and what is it worth?",
-          "bench-prefetch", also=("coverage", "accuracy")),
+          "bench-prefetch", also=("donor", "coverage", "accuracy")),
     Bench("gc", 200, "what do collectors cost on far memory?", "method",
           "plain concurrent collector / this one: right of 1 this one is better"),
 )

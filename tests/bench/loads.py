@@ -123,10 +123,10 @@ WALKED = (
 # Concurrent: Shenandoah.  ZGC's heap is shared memory, whose faults carry no swap entry.
 COLLECTORS = ("G1", "Shenandoah")
 PROGRAMS = (
-    ("graph", ("GraphAnalytics", "{n}", "1"), 900, None),
-    ("regression", ("BoxedRegression", "{n}", "2"), 900, None),
-    ("h2", ("JdbcLoad", "jdbc:h2:mem:load", "{n}", "100"), 60, "h2.jar"),
-    ("derby", ("JdbcLoad", "jdbc:derby:memory:load;create=true", "{n}", "60"), 25, "derby.jar"),
+    ("graph", ("GraphAnalytics", "{n}", "3"), 900, None),
+    ("regression", ("BoxedRegression", "{n}", "10"), 900, None),
+    ("h2", ("JdbcLoad", "jdbc:h2:mem:load", "{n}", "400"), 60, "h2.jar"),
+    ("derby", ("JdbcLoad", "jdbc:derby:memory:load;create=true", "{n}", "240"), 25, "derby.jar"),
 )
 JVM = tuple(Java(f"{name}-{c.lower()}", c, words, per_mib, jar)
             for name, words, per_mib, jar in PROGRAMS for c in COLLECTORS)

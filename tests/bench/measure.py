@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import statistics
+import struct
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ import benches
 import road
 
 BENCH = road.REPO / "build" / "bench"
+AWAKE = bool(os.environ.get("AWAKE"))
 # Student's t, 97.5 %, by degrees of freedom; beyond the table the normal's 1.96 plus a little.
 T975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262,
         10: 2.228, 11: 2.201, 12: 2.179, 13: 2.160, 14: 2.145, 15: 2.131, 20: 2.086, 30: 2.042}
@@ -70,8 +72,13 @@ def kept(path, rows):
     """KEEP=1: what an earlier run of another selection measured stays in the file."""
     if not os.environ.get("KEEP") or not path.exists():
         return []
-    again = {r["name"] for r in rows}
-    return [r for r in json.loads(path.read_text())["rows"] if r["name"] not in again]
+    again = {identity(r) for r in rows}
+    return [r for r in json.loads(path.read_text())["rows"] if identity(r) not in again]
+
+
+def identity(row):
+    """Which of the kernel's settings was the better one may change from run to run."""
+    return re.sub(r" against kernel \d$", "", row["name"]), row["params"].get("donor")
 
 
 def machine_facts():
@@ -144,15 +151,34 @@ def runs(at_least):
     return max(int(os.environ.get("RUNS") or at_least), 1)
 
 
+@contextmanager
+def awake():
+    """
+    AWAKE=1: idle processors poll.  One that sleeps, a virtual machine's above all, takes
+    tens of microseconds to wake: of a program that waits for each page that is most of its
+    time, and most of the noise in it.
+    """
+    if not AWAKE:
+        yield
+        return
+    latency = os.open("/dev/cpu_dma_latency", os.O_WRONLY)
+    try:
+        os.write(latency, struct.pack("i", 0))
+        yield
+    finally:
+        os.close(latency)
+
+
 def main(name, bench):
     """
     Runs @bench() -> rows with ^C handled, shows and writes them; of one that yields them,
     also those it had when it was stopped.
     """
     rows, status, began = [], 0, time.monotonic()
-    with road.interrupts:
+    with road.interrupts, awake():
         try:
             for row in bench():
+                row["params"]["awake"] = AWAKE
                 rows.append(row)
         except road.Stopped as e:
             road.say(f"stopped by {e}; swap is off and nothing is left running")

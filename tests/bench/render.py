@@ -178,7 +178,9 @@ def draw(bench, told):
 # --- pages -----------------------------------------------------------------
 
 def cell(value):
-    return "" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    if value is None or isinstance(value, str):
+        return value or ""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
 def interval(row):

@@ -261,6 +261,18 @@ def test_rows_of_a_stopped_benchmark_are_kept(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "scan.json").read_text())["complete"] is True
 
 
+def test_rows_measured_again_replace_those_before(tmp_path, monkeypatch):
+    """Also where another of the kernel's settings was the better one this time."""
+    monkeypatch.setattr(measure, "BENCH", tmp_path)
+    names = [["zipf: auto against kernel 0", "sort: ebb against zram"],
+             ["zipf: auto against kernel 3", "sort: ebb against kernel 3"]]
+    for keep, some in zip(("", "1"), names):
+        monkeypatch.setenv("KEEP", keep)
+        assert measure.main("scan", lambda: [row(name, 2.0) for name in some]) == 0
+    told = json.loads((tmp_path / "scan.json").read_text())
+    assert [r["name"] for r in told["rows"]] == names[0][1:] + names[1]
+
+
 ANSWER = {"seconds": 2.0, "needed": 64 << 20, "recorded": {"memory": 16 << 20, "misses": 900}}
 
 
