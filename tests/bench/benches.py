@@ -5,8 +5,8 @@ from dataclasses import dataclass
 BETTER = "baseline / ebb: right of 1 ebb is better"
 # What a run can be narrowed or widened with: tests/bench/README.md.
 KNOBS = ("ONLY", "RUNS", "MIB", "PERCENTS", "CPUS", "DONOR", "DELAYS", "MODES", "POLICIES",
-         "POLICY", "THREADS", "MARKERS", "ROUNDS", "FLOOR", "BESIDE", "SPIN", "CONNECTIONS", "KEEP",
-         "AWAKE")
+         "POLICY", "THREADS", "MARKERS", "ROUNDS", "LIMIT", "MINUTES", "FLOOR", "BESIDE", "SPIN",
+         "CONNECTIONS", "KEEP", "AWAKE")
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,10 @@ ALL = (
           "misses: predicted / measured; time: of the best policy / of the advised one"),
     Bench("prefetch", 180, "which policy finds which order, and what is it worth?",
           "bench-prefetch", also=("donor", "coverage", "accuracy")),
-    Bench("gc", 200, "what do collectors cost on far memory?", "method",
-          "plain concurrent collector / this one: right of 1 this one is better"),
+    Bench("gc", 200, "what do collectors cost on far memory?", "bench-gc",
+          "plain concurrent collector / this one: right of 1 this one is better",
+          also=("cycles", "mutator_misses", "gc_misses", "fetched_pages", "swapped_in", "swapped_out",
+                "dropped_mib", "mutator_cpu_seconds", "pause_p50_ms", "pause_p99_ms", "pause_max_ms")),
 )
 
 

@@ -5,51 +5,56 @@ Programs on libebbgc with PERCENTS= (100,50,25,13) of their peak as local memory
 POLICIES= (auto): stop-the-world, plain concurrent, MemLiner as published, ebb with all
 switches, each switch alone, and bdwgc; RUNS= (5) interleaved rounds.  MIB= (256) is what
 lives, ROUNDS= how often it is gone over, THREADS= (1) the mutators, MARKERS= (1) the tracers;
-ONLY=kv-read,... and MODES=memliner,... choose.  The baseline is plain concurrent, compiled without the barrier of loads.
+ONLY=kv-read,... and MODES=memliner,... choose; DONOR= (tcp, or shm).  The baseline is plain
+concurrent, compiled without the barrier of loads.
+
+A run that takes more than LIMIT= (300) seconds is ended; it counts as that long, and its row says
+so.  Rounds go over the whole table, percents in their order, until MINUTES= are used up: what
+was not reached is left out.
 """
 import json
 import os
 import statistics
 import sys
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 
+import gc_table
 import measure
 import road
+from gc_table import BASE, JUDGED
 
 PROGRAMS_DIR = road.machine.BUILD / "tests" / "gc"
-OOM_TRIES = 3
+DONOR = os.environ.get("DONOR") or "tcp"
+TRANSPORTS = {"tcp": None, "shm": road.SHM}
+OOM_TRIES = 2
 SMALLEST = 8 << 20
 # The heap over what lives: about bdwgc's own.
 GROWTH = 1.5
 # With all of it local nothing is to be swapped, however a mode lets the heap grow.
 ROOMY = 3
-# Time from which the paper's gain is counted, by percent; the paper has 1.48 and 1.51.
-GAIN = {25: 1.6, 13: 1.6}
-OVERHEAD = 1 / 1.05
-FEWER_MISSES = 10           # times: -90 %
-FEWER_SWAP_INS = 1 / 0.44   # -56 %
-PAUSE_MS = 10
 
 
 @dataclass(frozen=True)
 class Program:
-    """@size of -n for one MiB that lives, and rounds that take seconds."""
+    """@size of -n for one MiB that lives; rounds, or @share per cent of one, that take seconds."""
     name: str
     binary: str
     size: int
     rounds: int
+    share: int = 100
     env: tuple = ()
 
 
 PROGRAMS = (
-    Program("kv-write", "kv", 3400, 2, ("KV_WRITES=60",)),
-    Program("kv-read", "kv", 3400, 3, ("KV_WRITES=20",)),
-    Program("pagerank", "pagerank", 4700, 6),
-    Program("regression", "regression", 5400, 12),
-    Program("kmeans", "kmeans", 6500, 12),
-    Program("closure", "closure", 1750, 3),
-    Program("triangles", "triangles", 2800, 5),
-    Program("orders", "orders", 8200, 4),
+    Program("regression", "regression", 5400, 3),
+    Program("kmeans", "kmeans", 6500, 4),
+    Program("closure", "closure", 1750, 2),
+    Program("pagerank", "pagerank", 4700, 1),
+    Program("triangles", "triangles", 2800, 2),
+    Program("kv-write", "kv", 3400, 1, 75, ("KV_WRITES=60",)),
+    Program("kv-read", "kv", 3400, 1, 75, ("KV_WRITES=20",)),
+    Program("orders", "orders", 8200, 1, 25),
 )
 
 
@@ -60,12 +65,11 @@ class Mode:
     build: str = "-plain"       # which binary: without the barrier, with it, bdwgc's
 
 
-BASE = Mode("concurrent", "mode=concurrent")
 MODES = (
-    BASE,
+    Mode(BASE, "mode=concurrent"),
     Mode("stop", "mode=stop"),
     Mode("memliner", "mode=memliner", ""),
-    Mode("ebb", "mode=memliner,park,drop,lock", ""),
+    Mode(JUDGED, "mode=memliner,park,drop,lock", ""),
     # Compiled without the barrier: what the program brings in is seen by scans alone.
     Mode("ebb-unnoted", "mode=memliner,park,drop,lock"),
     Mode("ebb+cold", "mode=memliner,park,cold,drop,lock", ""),
@@ -94,8 +98,9 @@ MODES = (
 @dataclass
 class Run:
     seconds: float              # of the whole program
-    told: dict                  # the program's own figures
-    stats: dict                 # ebb's, of the whole run
+    told: dict = field(default_factory=dict)    # the program's own figures
+    stats: dict = field(default_factory=dict)   # ebb's, of the whole run
+    cut: bool = False           # ended at the limit: it would have taken longer
 
 
 class Job:
@@ -114,7 +119,7 @@ class Job:
                        f"markers={number('MARKERS', 1)}")
         return ["env", *env, str(PROGRAMS_DIR / (self.program.binary + self.mode.build)),
                 "-n", str(self.program.size * mib), "-r",
-                str(number("ROUNDS", self.program.rounds)),
+                str(number("ROUNDS", self.program.rounds)), "-o", str(self.program.share),
                 "-t", str(number("THREADS", 1)), "-j", str(self.told)]
 
 
@@ -131,168 +136,183 @@ def chosen(variable, things, default=None):
     return [known[n] for n in names if n] or list(things)
 
 
+@dataclass(eq=False)
+class Cell:
+    """A program in a share of its memory under a policy: the runs of each mode, by round."""
+    program: Program
+    percent: int
+    policy: str
+    peak: int
+    runs: dict = field(default_factory=dict)    # mode's name -> [Run, or None if there is none]
+    oom_kills: dict = field(default_factory=dict)
+    hopeless: bool = False      # neither the baseline nor ebb ends in time
+
+    def limit(self):
+        if self.percent >= 100:
+            return ROOMY * self.peak
+        return max(self.peak * self.percent // 100, SMALLEST)
+
+    def title(self):
+        return f"{self.program.name}, {self.percent} %, {self.policy}"
+
+
+class Estimate:
+    """Seconds that runs will take, by those that were."""
+
+    def __init__(self, minutes):
+        self.began = time.monotonic()
+        self.end = self.began + 60 * minutes if minutes else None
+        self.took = {}
+
+    def add(self, cell, mode, seconds):
+        self.took[cell.program.name, cell.percent, mode.name] = seconds
+
+    def of(self, cell, mode):
+        """Of the same; else the mean of the program there, of the percentage, of all; or 0."""
+        key = cell.program.name, cell.percent, mode.name
+        if key in self.took:
+            return self.took[key]
+        for like in (lambda k: k[:2] == key[:2], lambda k: k[1] == key[1], lambda k: True):
+            some = [s for k, s in self.took.items() if like(k)]
+            if some:
+                return statistics.fmean(some)
+        return 0
+
+    def allows(self, seconds):
+        return self.end is None or time.monotonic() + seconds < self.end
+
+    def left(self, jobs):
+        """Of (cell, mode) pairs, and no more than there is time."""
+        seconds = sum(self.of(*job) for job in jobs)
+        return seconds if self.end is None else min(seconds, max(self.end - time.monotonic(), 0))
+
+
 class Bench:
-    def __init__(self, r):
-        self.road = r
+    def __init__(self, cells, modes, rounds, minutes):
+        self.cells, self.modes, self.rounds = cells, modes, rounds
+        self.limit = number("LIMIT", road.RUN_SECONDS)
+        self.estimate = Estimate(minutes)
         self.digests = {}
+        self.skipped = set()
 
-    def run(self, program, mode, limit, policy):
-        job = Job(program, mode)
-        for attempt in range(OOM_TRIES):
+    def all(self, r):
+        for i in range(self.rounds):
+            for cell in self.cells:
+                modes = self.order(i)
+                if cell.hopeless:
+                    continue
+                if not self.estimate.allows(sum(self.estimate.of(cell, m) for m in modes)):
+                    self.skip(cell, i)
+                    continue
+                self.round(r, cell, i, modes)
+
+    def order(self, i):
+        """Another one first each round; in the first one those that tell whether to go on."""
+        if i:
+            at = i % len(self.modes)
+            return self.modes[at:] + self.modes[:at]
+        return sorted(self.modes, key=lambda m: (m.name != BASE, m.name != JUDGED))
+
+    def skip(self, cell, i):
+        if cell.title() not in self.skipped:
+            road.say(f"{cell.title()}: no time for round {i + 1}")
+        self.skipped.add(cell.title())
+
+    def round(self, r, cell, i, modes):
+        for mode in modes:
+            run = self.run(r, cell, mode)
+            cell.runs.setdefault(mode.name, [None] * i).append(run)
+            if run:
+                self.say(cell, mode, run, i)
+            if self.is_hopeless(cell):
+                road.say(f"{cell.title()}: neither of the first two ends within {self.limit} s")
+                cell.hopeless = True
+                return
+
+    def is_hopeless(self, cell):
+        """After the first round's first two, in which nothing has come to its end."""
+        runs = [cell.runs.get(name, []) for name in (BASE, JUDGED)]
+        return all(len(some) == 1 and some[0] and some[0].cut for some in runs)
+
+    def run(self, r, cell, mode):
+        """None where the OOM killer ends each try."""
+        job = Job(cell.program, mode)
+        for _ in range(OOM_TRIES):
             job.told.unlink(missing_ok=True)
+            began = time.monotonic()
             try:
-                outcome = self.road.run(job, "", limit, policy)
-                break
+                outcome = r.run(job, "", cell.limit(), cell.policy, seconds=self.limit)
             except road.OutOfMemory as e:
-                if attempt == OOM_TRIES - 1:
-                    raise
-                road.say(f"once more: {e}")
-        told = json.loads(job.told.read_text())
-        if self.digests.setdefault(program.name, outcome.digest) != outcome.digest:
-            raise road.Failure(f"{job.name}: its result differs from that of the run before")
-        # Building is allocating: collectors work then, too, and ebb counts misses from the start.
-        return Run(told["build_seconds"] + told["seconds"], told, outcome.stats)
-
-    def compare(self, program, modes, peak, percent, policy):
-        """{mode name: [Run]} of interleaved rounds."""
-        limit = ROOMY * peak if percent >= 100 else max(peak * percent // 100, SMALLEST)
-        taken = {m.name: [] for m in modes}
-        for i in range(measure.runs(5)):
-            for mode in modes[i % len(modes):] + modes[:i % len(modes)]:
-                run = self.run(program, mode, limit, policy)
-                taken[mode.name].append(run)
-                s = run.stats
-                road.say(f"{program.name:<11} {percent:>3} % {policy:<5} {mode.name:<21} "
-                         f"{run.seconds:7.2f} s  misses {s.get('misses', 0):>8} "
-                         f"(collector's {s.get('gc_misses', 0):>7})  swap-ins "
-                         f"{s.get('swapped_in', 0):>8}  {s.get('miss_ns', 0) / 1e3 / max(s.get('misses', 0), 1):5.0f} us  pause "
-                         f"{run.told.get('pause_max_ns', 0) / 1e6:6.1f} ms")
-        return taken
-
-
-def median(runs, source, key, scale=1):
-    values = [getattr(r, source).get(key) for r in runs]
-    return None if None in values else measure.rounded(statistics.median(values) / scale)
-
-
-def params_of(program, percent, policy, peak, runs, device):
-    told = ("epoch_source", "cycles", "epoch", "noted", "noted_lost", "red_objects",
-            "explored_objects", "postponed", "parked_objects", "woken_objects", "fetched_pages",
-            "fetch_calls", "cooled_pages", "stalls", "remarks", "scans", "mutator_cpu_seconds",
-            "arrivals", "arrivals_lost", "arrived_objects", "hint_calls", "hinted_pages")
-    p = {"program": program.name, "local_percent": percent, "policy": policy,
-         "peak_mib": peak >> 20, "live_mib": number("MIB", 256), "threads": number("THREADS", 1),
-         "markers": number("MARKERS", 1),
-         "device_over_swapped": round(device / max(peak * (100 - percent) / 100, 1 << 20), 1)}
-    for key in ("misses", "gc_misses", "hits", "late", "swapped_in", "swapped_out", "coverage",
-                "accuracy"):
-        p[key] = median(runs, "stats", key)
-    for key in ("pause_p50_ns", "pause_p99_ns", "pause_max_ns", "stop_max_ns", "mark_total_ns",
-                "stall_total_ns", "scan_total_ns"):
-        p[key.replace("_ns", "_ms")] = median(runs, "told", key, 1e6)
-    p["dropped_mib"] = median(runs, "told", "dropped_bytes", 1 << 20)
-    for key in told:
-        value = runs[-1].told.get(key)
-        p[key] = value if isinstance(value, str) else median(runs, "told", key)
-    return p
-
-
-def swap_ins(run):
-    return run.stats.get("swapped_in", 0)
-
-
-def collector_misses(run):
-    """What it fetches in batches counts as missed; what it reads ahead for the program is swap-ins."""
-    return run.stats.get("gc_misses", 0) + run.told.get("fetched_pages", 0)
-
-
-def counts(runs, count):
-    # A ratio needs something to divide by.
-    return [max(count(r), 1) for r in runs]
-
-
-def target_of(mode, percent):
-    """(target for people, whether (ratio, low, high) meets it) of a mode's time."""
-    if percent >= 100 and mode in ("memliner", "ebb", "ebb-unnoted"):
-        return ">= 1 / 1.05", lambda ratio, low, high: ratio >= OVERHEAD
-    if mode == "ebb" and percent in GAIN:
-        bound = GAIN[percent]
-        return f">= {bound}", lambda ratio, low, high: ratio >= bound
-    return None, None
-
-
-def rows_of(where, params, base, mode, runs):
-    percent, rows = params["local_percent"], []
-    target, met = target_of(mode, percent)
-    rows.append(measure.row(f"{where}, {mode}", params, [r.seconds for r in base],
-                            [r.seconds for r in runs], "s", target, met))
-    if percent >= 100 or not mode.startswith(("memliner", "ebb")):
-        return rows
-    judged = mode == "ebb"
-    for count, what, bound in ((collector_misses, "collector's misses", FEWER_MISSES),
-                               (swap_ins, "swap-ins", FEWER_SWAP_INS)):
-        rows.append(measure.row(
-            f"{where}, {mode}, {what}", params, counts(base, count), counts(runs, count), "pages",
-            f">= {bound:.3g}" if judged else None,
-            (lambda ratio, low, high, bound=bound: ratio >= bound) if judged else None))
-    pause = params["pause_max_ms"]
-    rows.append({"name": f"{where}, {mode}, longest pause", "params": params,
-                 "baseline": median(base, "told", "pause_max_ns", 1e6), "ebb": pause, "unit": "ms",
-                 "ratio": None, "low": None, "high": None, "runs": len(runs),
-                 "target": f"<= {PAUSE_MS}" if judged and percent == 25 else None,
-                 "met": pause <= PAUSE_MS if judged and percent == 25 else None})
-    return rows
-
-
-def geomeans(taken):
-    """Over all programs: pairs of every one of them."""
-    rows = []
-    for percent, policy in sorted({(p, o) for _, p, o in taken}, reverse=True):
-        by_program = [t for (_, p, o), t in taken.items() if (p, o) == (percent, policy)]
-        if len(by_program) < 2:
-            continue
-        for mode in by_program[0]:
-            if mode == BASE.name or any(mode not in t for t in by_program):
+                road.say(f"{e}")
+                cell.oom_kills[mode.name] = cell.oom_kills.get(mode.name, 0) + 1
                 continue
-            target, met = target_of(mode, percent)
-            rows.append(measure.row(
-                f"all, {percent} %, {policy}, {mode}", {"local_percent": percent, "policy": policy},
-                [r.seconds for t in by_program for r in t[BASE.name]],
-                [r.seconds for t in by_program for r in t[mode]], "s", target, met))
-    return rows
+            except road.TimedOut:
+                return Run(self.limit, cut=True)
+            finally:
+                self.estimate.add(cell, mode, time.monotonic() - began)
+            told = json.loads(job.told.read_text())
+            if self.digests.setdefault(cell.program.name, outcome.digest) != outcome.digest:
+                raise road.Failure(f"{job.name}: its result differs from that of the run before")
+            # Building is allocating: collectors work then, too, and ebb counts misses from the start.
+            return Run(told["build_seconds"] + told["seconds"], told, outcome.stats)
+        return None
+
+    def jobs_left(self, cell, mode, i):
+        """What comes after this run, if nothing is left out."""
+        modes = self.order(i)
+        here = [(cell, m) for m in modes[modes.index(mode) + 1:]]
+        cells = [c for c in self.cells if not c.hopeless]
+        after = cells[cells.index(cell) + 1:] if cell in cells else []
+        return here + [(c, m) for c in after + cells * (self.rounds - i - 1) for m in self.modes]
+
+    def say(self, cell, mode, run, i):
+        s, misses = run.stats, max(run.stats.get("misses", 0), 1)
+        told = (f"{run.seconds:7.2f} s  misses {s.get('misses', 0):>8} "
+                f"(collector's {s.get('gc_misses', 0):>7})  swap-ins {s.get('swapped_in', 0):>8}  "
+                f"{s.get('miss_ns', 0) / 1e3 / misses:5.0f} us  pause "
+                f"{run.told.get('pause_max_ns', 0) / 1e6:6.1f} ms")
+        if run.cut:
+            told = f"> {run.seconds:.0f} s"
+        left = self.estimate.left(self.jobs_left(cell, mode, i))
+        road.say(f"{cell.program.name:<11} {cell.percent:>3} % {cell.policy:<5} {mode.name:<21} "
+                 f"{told}  [{i + 1}/{self.rounds}, about {left / 60:.0f} min left]")
 
 
 def bench():
     programs = chosen("ONLY", PROGRAMS)
     modes = chosen("MODES", MODES)
-    if BASE not in modes:
-        modes.insert(0, BASE)
-    modes = [m for m in modes if (PROGRAMS_DIR / (programs[0].binary + m.build)).exists()]
+    if MODES[0] not in modes:
+        modes.insert(0, MODES[0])
+    missing = [m for m in modes if not (PROGRAMS_DIR / (programs[0].binary + m.build)).exists()]
+    for m in missing:
+        road.say(f"{m.name}: not built; install libgc-dev, then make gc-programs")
+    modes = [m for m in modes if m not in missing]
+    if DONOR not in TRANSPORTS:
+        raise road.Failure(f"DONOR={DONOR}: no such transport; use DONOR={' or '.join(TRANSPORTS)}")
     percents = [int(p) for p in (os.environ.get("PERCENTS") or "100,50,25,13").split(",")]
     policies = (os.environ.get("POLICIES") or "auto").split(",")
     # Twice what lives, four times: growth, and what docs/benchmarks.md asks of a device.
     device = max(8 * number("MIB", 256) << 20, 1 << 30)
     road.check_machine(device + (4 * number("MIB", 256) << 20) + (1 << 30), device + (1 << 30),
                        measure.BENCH, [])
-    peaks, taken = {}, {}
+    b = Bench([], modes, measure.runs(5), number("MINUTES", 0))
+    peaks = {}
     for program in programs:
-        peaks[program], _ = road.measure_peak(Job(program, BASE), "", measure.BENCH)
+        peaks[program], _ = road.measure_peak(Job(program, MODES[0]), "", measure.BENCH)
         road.say(f"{program.name}: peak {peaks[program] >> 20} MiB")
-    with road.Road(measure.BENCH, device) as r:
-        b = Bench(r)
-        for policy in policies:
-            for percent in percents:
-                for program in programs:
-                    peak = peaks[program]
-                    t = b.compare(program, modes, peak, percent, policy)
-                    taken[program.name, percent, policy] = t
-                    for mode, runs in t.items():
-                        if mode == BASE.name:
-                            continue
-                        params = params_of(program, percent, policy, peak, runs, device)
-                        yield from rows_of(f"{program.name}, {percent} %, {policy}", params,
-                                           t[BASE.name], mode, runs)
-    yield from geomeans(taken)
+    b.cells = [Cell(p, percent, policy, peaks[p])
+               for policy in policies for percent in percents for p in programs]
+    stopped = None
+    try:
+        with road.Road(measure.BENCH, device, address=TRANSPORTS[DONOR]) as r:
+            b.all(r)
+    except (road.Stopped, road.Failure) as e:
+        stopped = e             # what there is by then is shown and written
+    yield from gc_table.rows(b.cells, [m.name for m in modes], {
+        "live_mib": number("MIB", 256), "threads": number("THREADS", 1),
+        "markers": number("MARKERS", 1), "limit_seconds": b.limit, "donor": DONOR}, device)
+    if stopped:
+        raise stopped
 
 
 if __name__ == "__main__":

@@ -47,6 +47,10 @@ class OutOfMemory(Failure):
     """The OOM killer struck in a program's cgroup: its time means nothing."""
 
 
+class TimedOut(Failure):
+    """A program was ended because it took longer than it may."""
+
+
 def say(text=""):
     print(text, flush=True)
 
@@ -205,10 +209,10 @@ class Road:
     def cpu_seconds(self):
         return sum(cpu_seconds(pid) for pid in self.parts.values())
 
-    def run(self, workload, inputs, limit, policy, record=None):
+    def run(self, workload, inputs, limit, policy, record=None, seconds=RUN_SECONDS):
         """
-        Runs @workload with @limit bytes of local memory; fails if it does.  @policy
-        "none" counts, None does not even that.
+        Runs @workload with @limit bytes of local memory; fails if it does, or takes more than
+        @seconds.  @policy "none" counts, None does not even that.
         """
         told = self.directory / "run.json"
         told.unlink(missing_ok=True)
@@ -223,7 +227,7 @@ class Road:
         try:
             with pinned(self.cpus):
                 digest = run_hashed([*map(str, argv), "--", *program], workload.name,
-                                    self.logs / f"{workload.name}.log")
+                                    self.logs / f"{workload.name}.log", seconds)
         except Failure:
             refuse_oom(told, workload.name, limit, policy)
             raise
@@ -284,13 +288,18 @@ def pinned(cpus):
         os.sched_setaffinity(0, before)
 
 
-def run_hashed(argv, name, log, **kwargs):
+def run_hashed(argv, name, log, seconds=RUN_SECONDS, **kwargs):
     """Runs to the end; the SHA-256 of what it printed.  Its stderr goes to @log."""
-    digest = hashlib.sha256()
+    digest, late = hashlib.sha256(), threading.Event()
     with open(log, "w") as err:
         child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err,
                                  start_new_session=True, **kwargs)
-        watchdog = threading.Timer(RUN_SECONDS, lambda: os.killpg(child.pid, signal.SIGTERM))
+
+        def end_late():
+            late.set()
+            os.killpg(child.pid, signal.SIGTERM)
+
+        watchdog = threading.Timer(seconds, end_late)
         watchdog.start()
         try:
             while piece := os.read(child.stdout.fileno(), 1 << 20):
@@ -307,6 +316,8 @@ def run_hashed(argv, name, log, **kwargs):
         finally:
             watchdog.cancel()
             child.stdout.close()
+    if status and late.is_set():
+        raise TimedOut(f"{name}: ended after {seconds} s; all it said is in {log}")
     if status:
         tail = " / ".join(machine.read(log).splitlines()[-4:])
         raise Failure(f"{name}: ended with {status}: {tail}; all it said is in {log}")

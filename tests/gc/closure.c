@@ -4,12 +4,15 @@
  * Paths are objects in a hash table; those found last are joined with the edges until there are no
  * new ones.  A finished closure is garbage once the next one begins.
  *
- * The graph consists of chains with shortcuts: what can be reached from where is known.
+ * The graph consists of chains with shortcuts: what can be reached from where is known.  The table
+ * is in parts, by where a path begins, as Spark's partitions are.
  */
 #include "system.h"
 
 #define CHAIN 16		/* vertices */
 #define SHORTCUTS 2		/* of a vertex, besides the edge to the next one */
+#define SOURCES 256u		/* vertices whose paths are in one part of the table */
+#define BUCKETS (SOURCES * (CHAIN + 1) / 2)	/* of a part: one a path, on the average */
 
 struct vertex {
 	ref edges;		/* vertices */
@@ -66,9 +69,9 @@ static void build(ctx c, ref parts, size_t chains, uint64_t *seed)
 /* Adds a path unless it is known; `last` is the list of new ones. */
 static bool add(ctx c, ref table, ref *last, uint64_t from, uint64_t to)
 {
-	struct refs *t = PTR(table);
-	ref *bucket = &t->at[(from * UINT64_C(0x9e3779b97f4a7c15) ^
-			      to * UINT64_C(0xff51afd7ed558ccd)) % t->length];
+	uint64_t hash = from * UINT64_C(0x9e3779b97f4a7c15) ^ to * UINT64_C(0xff51afd7ed558ccd);
+	ref *bucket = &((struct refs *)PTR(table))->at[from / SOURCES * BUCKETS +
+						       (hash >> 32) % BUCKETS];
 	ref slots[2] = { table, NONE }, at = LOAD(c, table, bucket);
 	struct path *p;
 
@@ -97,7 +100,7 @@ static uint64_t closure(ctx c, ref parts, size_t n)
 	uint64_t count = 0;
 
 	ROOTS(c, slots, 5);
-	slots[1] = refs_new(c, n * (CHAIN + 1) / 2);
+	slots[1] = refs_new(c, (n + SOURCES - 1) / SOURCES * BUCKETS);
 	for (size_t i = 0; i < n; i++)
 		add(c, slots[1], &slots[2], i, i);
 	while (!IS_NULL(slots[2])) {
@@ -117,6 +120,7 @@ static uint64_t closure(ctx c, ref parts, size_t n)
 			for (size_t j = 0; !IS_NULL(slots[4]) && j < 1 + SHORTCUTS; j++) {
 				struct refs *edges = PTR(slots[4]);
 
+				POLL(c);
 				v = LOAD(c, slots[4], &edges->at[j]);
 				count += add(c, slots[1], &slots[2], from,
 					     ((struct vertex *)PTR(v))->id);

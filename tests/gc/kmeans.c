@@ -134,8 +134,10 @@ static double work(ctx c, unsigned int thread)
 	for (unsigned int i = 0; i < rounds; i++) {
 		double was = cost;
 
-		for (size_t j = 0; j < n; j++)
+		for (size_t j = 0; j < n; j++) {
+			POLL(c);
 			assign(c, point_at(c, slots[0], j), &means);
+		}
 		cost = update(c, slots[0], n, &means);
 		expect(cost <= was * (1 + 1e-9), "a pass made it worse");
 	}
@@ -143,6 +145,7 @@ static double work(ctx c, unsigned int thread)
 		ref point = point_at(c, slots[0], j);
 		const struct pair *pair = PTR(LOAD(c, point, &((struct point *)PTR(point))->belongs));
 
+		POLL(c);
 		expect(pair->centre == j % CENTRES, "a point belongs to another's place");
 	}
 	for (size_t k = 0; k < CENTRES && n > 100 * CENTRES; k++)

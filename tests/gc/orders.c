@@ -208,14 +208,14 @@ static void check_memo(ctx c, ref order)
 static void operate(ctx c, struct book *b, uint64_t *seed)
 {
 	size_t slot = next_random(seed) % b->slots;
-	ref order = parts_at(c, b->roots[SLOTS], slot);
+	ref order;
 
+	POLL(c);
+	order = parts_at(c, b->roots[SLOTS], slot);
 	if (IS_NULL(order)) {
 		submit(c, b, slot, seed);
 		return;
 	}
-	POLL(c);
-	order = parts_at(c, b->roots[SLOTS], slot);
 	check_memo(c, order);
 	b->cancelled[((struct order *)PTR(order))->side] += ((struct order *)PTR(order))->left;
 	book_remove(c, b, order);
@@ -235,6 +235,7 @@ static void check_book(ctx c, struct book *b)
 			while (!IS_NULL(order)) {
 				struct order *o = PTR(order);
 
+				POLL(c);
 				expect(o->id >= last && o->price == price && o->left && (int)o->side == side,
 				       "an order is not in its place");
 				check_memo(c, order);
@@ -247,8 +248,10 @@ static void check_book(ctx c, struct book *b)
 		expect(b->submitted[side] == b->traded + b->cancelled[side] + resting[side],
 		       "quantities do not add up");
 	}
-	for (size_t i = 0; i < b->slots; i++)
+	for (size_t i = 0; i < b->slots; i++) {
+		POLL(c);
 		taken += !IS_NULL(parts_at(c, b->roots[SLOTS], i));
+	}
 	expect(orders == taken, "slots and levels disagree");
 	expect(IS_NULL(best_of(c, b, BUY)) || IS_NULL(best_of(c, b, SELL)) ||
 	       b->best[BUY] < b->best[SELL], "bid and ask cross");
@@ -266,7 +269,7 @@ static double work(ctx c, unsigned int thread)
 		if (IS_NULL(parts_at(c, b.roots[SLOTS], i)))
 			submit(c, &b, i, &seed);
 	built(c);
-	for (size_t i = 0; i < n * rounds; i++)
+	for (size_t i = 0; i < operations_of(n); i++)
 		operate(c, &b, &seed);
 	check_book(c, &b);
 	UNROOT(c);

@@ -2,12 +2,16 @@
 /*
  * PageRank over a graph of linked objects, as Neo4j in the MemLiner paper's table 4.1: -n vertices
  * with EDGES edges on the average, -r iterations.  Each iteration makes a new boxed rank for every
- * vertex; its old one is garbage.
+ * vertex, whose old one is garbage, and an object for every edge that is followed, as Neo4j does.
+ *
+ * Vertices are in the order of a crawl: most edges lead to what is near, few to what is popular.
  */
 #include <math.h>
 #include "system.h"
 
 #define EDGES 8
+#define NEAR 1000		/* vertices, each way */
+#define FAR_EVERY 16		/* edges */
 #define DAMPING 0.85
 
 struct vertex {
@@ -19,8 +23,16 @@ struct box {
 	double value;
 };
 
+struct relation {
+	ref to;
+	double share;
+};
+
 static struct type vertex_type = { .name = "vertex", .size = sizeof(struct vertex), .bitmap = 7 };
 static struct type box_type = { .name = "box", .size = sizeof(struct box) };
+static struct type relation_type = {
+	.name = "relation", .size = sizeof(struct relation), .bitmap = 1,
+};
 
 static ref box_new(ctx c, double value)
 {
@@ -54,6 +66,16 @@ static void build_vertices(ctx c, ref parts, size_t n)
 	UNROOT(c);
 }
 
+static size_t target(size_t i, size_t n, uint64_t *seed)
+{
+	double u = next_unit(seed);
+
+	if (next_random(seed) % FAR_EVERY)
+		return (i + n + (size_t)(long)((2 * u - 1) * NEAR)) % n;
+	/* Most of these lead to few vertices. */
+	return (size_t)((double)n * u * u * u) % n;
+}
+
 static void build_edges(ctx c, ref parts, size_t n, uint64_t *seed)
 {
 	ref slots[3] = { parts, NONE, NONE };
@@ -64,9 +86,7 @@ static void build_edges(ctx c, ref parts, size_t n, uint64_t *seed)
 
 		slots[1] = refs_new(c, degree);
 		for (size_t j = 0; j < degree; j++) {
-			/* Most edges lead to few vertices. */
-			double u = next_unit(seed);
-			ref to = parts_at(c, parts, (size_t)((double)n * u * u * u) % n);
+			ref to = parts_at(c, parts, target(i, n, seed));
 
 			STORE(c, slots[1], &((struct refs *)PTR(slots[1]))->at[j], to);
 		}
@@ -76,13 +96,24 @@ static void build_edges(ctx c, ref parts, size_t n, uint64_t *seed)
 	UNROOT(c);
 }
 
-/* Adds to the boxed rank that a vertex will have. */
-static void give(ctx c, ref to, double share)
+/* @to is in an object that lives. */
+static ref relation_new(ctx c, ref to, double share)
 {
-	struct vertex *v = PTR(to);
-	ref box = LOAD(c, to, &v->next);
+	ref r = object_new(c, &relation_type);
 
-	((struct box *)PTR(box))->value += share;
+	INIT(&((struct relation *)PTR(r))->to, to);
+	((struct relation *)PTR(r))->share = share;
+	return r;
+}
+
+/* Adds to the boxed rank that a vertex will have. */
+static void give(ctx c, ref relation)
+{
+	struct relation *r = PTR(relation);
+	ref to = LOAD(c, relation, &r->to);
+	ref box = LOAD(c, to, &((struct vertex *)PTR(to))->next);
+
+	((struct box *)PTR(box))->value += r->share;
 }
 
 static void iterate(ctx c, ref parts, size_t n)
@@ -108,7 +139,7 @@ static void iterate(ctx c, ref parts, size_t n)
 		edges = PTR(slots[2]);
 		share = DAMPING * unbox(LOAD(c, slots[1], &v->rank)) / (double)edges->length;
 		for (size_t j = 0; j < edges->length; j++)
-			give(c, LOAD(c, slots[2], &edges->at[j]), share);
+			give(c, relation_new(c, LOAD(c, slots[2], &edges->at[j]), share));
 	}
 	for (size_t i = 0; i < n; i++) {
 		struct vertex *v;
@@ -139,6 +170,7 @@ static double work(ctx c, unsigned int thread)
 		ref v = parts_at(c, parts[0], i);
 		double rank = unbox(LOAD(c, v, &((struct vertex *)PTR(v))->rank));
 
+		POLL(c);
 		expect(((struct vertex *)PTR(v))->id == i, "a vertex is not where it was put");
 		sum += rank;
 		odd += i % 2 ? rank : 0;
@@ -150,7 +182,7 @@ static double work(ctx c, unsigned int thread)
 
 int main(int argc, char **argv)
 {
-	static struct type *types[] = { &vertex_type, &box_type, NULL };
+	static struct type *types[] = { &vertex_type, &box_type, &relation_type, NULL };
 	struct program p = {
 		.name = "pagerank", .types = types, .size = 100000, .rounds = 10, .work = work,
 	};

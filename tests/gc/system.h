@@ -95,7 +95,7 @@ struct program {
 
 static struct program *program;
 static size_t size;
-static unsigned int rounds, threads = 1, failures;
+static unsigned int rounds, threads = 1, percent = 100, failures;
 static double sums[THREADS_MAX], mutator_seconds[THREADS_MAX];
 static __thread double cpu_at;		/* of this thread when all was built */
 static pthread_barrier_t barrier;
@@ -221,6 +221,12 @@ static inline void built(ctx c)
 	cpu_at = seconds_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
+/* Of a program whose rounds are an operation for each of @n things; -o is how many per cent. */
+static inline uint64_t operations_of(uint64_t n)
+{
+	return n * rounds * percent / 100;
+}
+
 static inline uint64_t next_random(uint64_t *s)
 {
 	*s ^= *s << 13;
@@ -330,7 +336,8 @@ static void report(const char *path, double began, double ended)
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: %s [-n SIZE] [-r ROUNDS] [-t THREADS] [-j FILE]\n", program->name);
+	fprintf(stderr, "usage: %s [-n SIZE] [-r ROUNDS] [-o PERCENT] [-t THREADS] [-j FILE]\n",
+		program->name);
 	return 2;
 }
 
@@ -344,10 +351,11 @@ static int program_main(struct program *p, int argc, char **argv)
 	program = p;
 	size = p->size;
 	rounds = p->rounds;
-	while ((o = getopt(argc, argv, "n:r:t:j:")) != -1) {
+	while ((o = getopt(argc, argv, "n:r:o:t:j:")) != -1) {
 		switch (o) {
 		case 'n': size = strtoul(optarg, NULL, 10); break;
 		case 'r': rounds = (unsigned int)strtoul(optarg, NULL, 10); break;
+		case 'o': percent = (unsigned int)strtoul(optarg, NULL, 10); break;
 		case 't': threads = (unsigned int)strtoul(optarg, NULL, 10); break;
 		case 'j': json = optarg; break;
 		default: return usage();

@@ -2,13 +2,15 @@
 /*
  * Triangle counting over a graph of linked objects, as Neo4j in the MemLiner paper's table 4.1: -n
  * vertices, -r counts.  A vertex's neighbours are a list of edge objects in descending order, as a
- * merge of two lists wants them.  Each count boxes what it found at every vertex.
+ * merge of two lists wants them.  Each count boxes what it found at every vertex, and makes an object
+ * for every edge that it follows, as Neo4j does.
  *
  * The graph is made of cliques joined to a ring, so the number of triangles is known.
  */
 #include "system.h"
 
 #define CLIQUE 10
+#define AREA 10000u		/* vertices among which a clique's members lie apart */
 
 struct vertex {
 	ref edges, found;
@@ -24,20 +26,27 @@ struct box {
 	uint64_t value;
 };
 
+struct relation {
+	ref to;
+	uint64_t id;
+};
+
 static struct type vertex_type = { .name = "vertex", .size = sizeof(struct vertex), .bitmap = 3 };
 static struct type edge_type = { .name = "edge", .size = sizeof(struct edge), .bitmap = 3 };
 static struct type box_type = { .name = "box", .size = sizeof(struct box) };
+static struct type relation_type = {
+	.name = "relation", .size = sizeof(struct relation), .bitmap = 1,
+};
 
-/* Members of a clique lie apart: their places are a permutation of 0 .. n - 1. */
+/*
+ * Members of a clique lie apart: their places are a permutation of each area, as 1000003 is a
+ * prime that is greater.
+ */
 static size_t place(size_t member, size_t n)
 {
-	return (size_t)((unsigned __int128)member * 1000003u % n);
-}
+	size_t first = member / AREA * AREA, in = n - first < AREA ? n - first : AREA;
 
-/* At most n, and a number for which place() is a permutation: 1000003 is prime. */
-static size_t coprime(size_t n)
-{
-	return n % 1000003u ? n : n - 1;
+	return first + (member - first) * 1000003u % in;
 }
 
 static void add_edge(ctx c, ref parts, size_t from, size_t to)
@@ -88,8 +97,10 @@ static void build(ctx c, ref parts, size_t n)
 		size_t end = first + CLIQUE < n ? first + CLIQUE : n;
 
 		for (size_t a = first; a < end; a++)
-			for (size_t b = a + 1; b < end; b++)
+			for (size_t b = a + 1; b < end; b++) {
+				POLL(c);
 				join(c, slots[0], place(a, n), place(b, n));
+			}
 		if (end < n)
 			join(c, slots[0], place(end - 1, n), place(end, n));
 	}
@@ -115,13 +126,24 @@ static uint64_t common(ctx c, ref v, ref w, uint64_t limit)
 	return n;
 }
 
+/* @edge is of a vertex that lives. */
+static ref relation_new(ctx c, ref edge)
+{
+	ref r = object_new(c, &relation_type);
+	struct edge *e = PTR(edge);
+
+	INIT(&((struct relation *)PTR(r))->to, LOAD(c, edge, &e->to));
+	((struct relation *)PTR(r))->id = e->id;
+	return r;
+}
+
 /* Each triangle is found once, at its vertex of the greatest number. */
 static uint64_t count(ctx c, ref parts, size_t n)
 {
-	ref slots[2] = { parts, NONE };
+	ref slots[3] = { parts, NONE, NONE };
 	uint64_t sum = 0;
 
-	ROOTS(c, slots, 2);
+	ROOTS(c, slots, 3);
 	for (size_t i = 0; i < n; i++) {
 		uint64_t here = 0;
 		ref at, box;
@@ -129,10 +151,13 @@ static uint64_t count(ctx c, ref parts, size_t n)
 		slots[1] = parts_at(c, slots[0], i);
 		at = LOAD(c, slots[1], &((struct vertex *)PTR(slots[1]))->edges);
 		for (; !IS_NULL(at); at = LOAD(c, at, &((struct edge *)PTR(at))->next)) {
-			struct edge *e = PTR(at);
+			struct relation *r;
 
-			if (e->id < i)
-				here += common(c, slots[1], LOAD(c, at, &e->to), e->id);
+			POLL(c);
+			slots[2] = relation_new(c, at);
+			r = PTR(slots[2]);
+			if (r->id < i)
+				here += common(c, slots[1], LOAD(c, slots[2], &r->to), r->id);
 		}
 		box = object_new(c, &box_type);
 		((struct box *)PTR(box))->value = here;
@@ -150,7 +175,7 @@ static uint64_t count(ctx c, ref parts, size_t n)
 
 static double work(ctx c, unsigned int thread)
 {
-	size_t n = coprime(size / threads), rest = n % CLIQUE;
+	size_t n = size / threads, rest = n % CLIQUE;
 	uint64_t truth = n / CLIQUE * (CLIQUE * (CLIQUE - 1) * (CLIQUE - 2) / 6);
 	ref parts[1] = { NONE };
 	double sum = 0;
@@ -173,7 +198,7 @@ static double work(ctx c, unsigned int thread)
 
 int main(int argc, char **argv)
 {
-	static struct type *types[] = { &vertex_type, &edge_type, &box_type, NULL };
+	static struct type *types[] = { &vertex_type, &edge_type, &box_type, &relation_type, NULL };
 	struct program p = {
 		.name = "triangles", .types = types, .size = 50000, .rounds = 10, .work = work,
 	};

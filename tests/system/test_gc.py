@@ -64,14 +64,14 @@ def test_slots_are_given_back(ebbd, device, cgroup, tmp_path):
 
 def test_what_is_out_is_parked(ebbd, device, cgroup, tmp_path):
     """The kernel's word for it: pages that are swapped are waited for, then fetched in batches."""
-    c = cgroup(limit_mib=40)
+    c = cgroup(limit_mib=28)
     ebbctl("policy", "attach", "none", c.path)
     # Not in checking mode, whose own walk brings everything in.
     results = set()
     for residency in ("pagemap_scan", "pagemap", "mincore"):
         told, result = run(c, tmp_path / "told.json",
                            f"mode=memliner,park,growth=1.3,residency={residency}",
-                           size=200000, rounds=4)
+                           size=150000, rounds=1)
         assert told["parked_objects"] > 0, residency
         assert told["fetched_pages"] >= told["fetch_calls"] > 0, residency
         results.add(result)
@@ -89,7 +89,7 @@ def test_faults_are_told(ebbd, device, cgroup, tmp_path):
     # The program may fault on nothing while a cycle marks, but not each time.
     for options in ("park", "hints") + ("park,arrivals,hints",) * 5:
         told, result = run(c, tmp_path / "told.json", f"mode=memliner,{options},growth=1.3",
-                           size=150000, rounds=2)
+                           size=150000, rounds=1)
         results.add(result)
         shared = int("hints" in options)
         assert told["arrivals_shared"] == shared and (told["arrivals"] > 0) == shared, options
