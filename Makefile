@@ -25,7 +25,7 @@ endif
 # Under sudo whoever called it compiles, so that nothing in build/ is root's;
 # only the recipes that install, need root or clean up are run as root.
 ROOT_TARGETS := deps check soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
-	bench-neighbour bench-map-ahead bench-gc bench-advise bench-device bench-seal bench-policy bench \
+	bench-neighbour bench-map-ahead bench-gc bench-advise bench-device bench-guest bench-seal bench-policy bench \
 	install install-gc install-config install-man install-dkms clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
@@ -97,6 +97,7 @@ help:
 ## sudo make bench-neighbour  what a greedy neighbour costs a miss
 ## sudo make bench-map-ahead  fetched pages mapped before the program comes, against not
 ## sudo make bench-device    a page through the device: transports against the bare FUSE file
+## sudo make bench-guest     counted in a guest: kernel module and ublk against NVMe over RDMA and TCP, and nbd
 ## make kmod KDIR=...     the kernel module for the headers in KDIR, 6.1 to 6.12
 ## make check-kmod       its tests, in guests with Soft-RoCE
 ## make install          install below DESTDIR=, PREFIX=/usr
@@ -128,9 +129,10 @@ DEPS_JAVA := default-jdk-headless libh2-java libderby-java
 
 # check and demo name what they need beyond a build.
 DEPS := $(sort $(DEPS_BUILD) \
-	$(if $(filter check check-kmod guest-install soak unit gc-sanitize,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
+	$(if $(filter check check-kmod bench-guest guest-install soak unit gc-sanitize,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
 	$(if $(filter check demo bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
-	$(if $(filter bench-device,$(MAKECMDGOALS)),fio) \
+	$(if $(filter bench-device bench-guest,$(MAKECMDGOALS)),fio) \
+	$(if $(filter bench-guest,$(MAKECMDGOALS)),nbdkit nbd-client) \
 	$(if $(filter deb guest-install,$(MAKECMDGOALS)),$(DEPS_DEB)) \
 	$(if $(filter guest-install,$(MAKECMDGOALS)),$(DEPS_PLACES)) \
 	$(if $(filter rpm-lint,$(MAKECMDGOALS)),$(DEPS_RPM)) \

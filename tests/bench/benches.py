@@ -36,6 +36,8 @@ ALL = (
           "first / second: right of 1 the second is better"),
     Bench("scan", 15, "how much is gained where order is perfect, and lost where there is none?",
           "method"),
+    Bench("guest", 30, "what does a page cost next to what the kernel and others have?", "bench-guest",
+          "first / second: right of 1 the second takes less", also=("nothing",)),
     Bench("latency", 60, "from which device latency on does it pay?", "bench-latency",
           also=("miss_us",)),
     Bench("apps", 150, "does ebb ever do harm?", "method",

@@ -161,5 +161,5 @@ def shorten(label):
 
 def target_of(text):
     """Where on the axis a target such as ">= 1.5" is, or None."""
-    found = re.fullmatch(r"(?:[<>]= |interval not below )([0-9.]+)(?: / ([0-9.]+))?", text or "")
+    found = re.fullmatch(r"(?:[<>]= |interval not below |interval above )([0-9.]+)(?: / ([0-9.]+))?", text or "")
     return float(found[1]) / float(found[2] or 1) if found else None
