@@ -120,23 +120,30 @@ class DonorMachine:
     def lie(self, how):
         """
         Alters what it holds for borrowers, behind its own back, and returns in how many
-        pages.  "flip": a bit of each; "swap": each gets the one before it.
+        pages.  "flip": a byte of each; "swap": each gets the one before it.  A slab that it
+        gives back meanwhile is passed over.
         """
         pages = 0
         with open(f"/proc/{self.daemon.pid}/mem", "r+b", buffering=0) as memory:
             for start, end in self.lent_memory():
-                memory.seek(start)
-                data = bytearray(memory.read(end - start))
+                try:
+                    memory.seek(start)
+                    data = bytearray(memory.read(end - start))
+                except OSError:
+                    continue
                 used = [at for at in range(0, len(data), PAGE) if any(data[at:at + PAGE])]
                 old = bytes(data)
                 for i, at in enumerate(used):
                     if how == "flip":
-                        data[at + 2000] ^= 16
+                        data[at + 2000] = (data[at + 2000] + 1) % 256
                     else:
                         data[at:at + PAGE] = old[used[i - 1]:used[i - 1] + PAGE]
+                try:
+                    memory.seek(start)
+                    memory.write(data)
+                except OSError:
+                    continue
                 pages += len(used)
-                memory.seek(start)
-                memory.write(data)
         return pages
 
     def lent_memory(self):

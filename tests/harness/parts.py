@@ -356,6 +356,10 @@ class Device:
         """How it is: live and mapped bytes, slabs, copies, donors, ..."""
         return control(f"/run/ebb/devices/{self.name}.sock", "status")
 
+    def slabs(self):
+        """Those that are used or mapped, of a device of few: live pages, copies."""
+        return control(f"/run/ebb/devices/{self.name}.sock", "slab.list")["slabs"]
+
     def status_if_any(self):
         """None from a server that dies while it answers."""
         try:

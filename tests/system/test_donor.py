@@ -18,11 +18,13 @@ import pytest
 
 import machine
 import parts
+from control_server import write_record
 from dataplane import MIB, PAGE, SLAB, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import wait_for
 from ports import free_port
 from protocol import EVICT, READ, Borrower, closed, connect, frame, hello, receive, reply
+from test_discovery import Watcher
 
 pytestmark = pytest.mark.beside
 
@@ -535,6 +537,53 @@ def test_a_machine_gets_its_memory_back(world, simulated):
         assert time.monotonic() < end, told
         p.write_random(10)
     assert told["evictions"]["returned"] >= before - 5 and told["evictions"]["revoked"] == 0
+    p.check()
+    assert s.stats()["donor_losses"] == s.stats()["pages_read_failed"] == 0
+
+
+@only_tcp
+def test_memory_goes_back_while_nobody_is_in_control(world, simulated, logs):
+    """
+    What told the device its donors is killed; one of them wants its memory back, and slabs are used
+    for the first time.  watch_donors stands for ebbd, all of which that has to do with donors it runs,
+    and six seconds for a minute: no timer of ebb-swapd's that has to do with them is longer than the
+    five after which an empty slab goes back.
+    """
+    m = simulated(TOTAL, TOTAL - 10)
+    a = world.donor(memory="24M", options=m.options(HEADROOM))
+    b = world.donor()
+    m.follow(a, 10)
+    s = world.serve(b, durability="none")
+    write_record(s.run, "dp0", donors_from="configuration")
+    told = lambda: {d["address"]: d["state"] for d in s.status()["donors"]}
+    w = Watcher(s.run, logs / "watch.log", f"list = {a.address}, {b.address}")
+    try:
+        wait_for(lambda: told() == {a.address: "up", b.address: "up"}, 10, "both donors")
+    finally:
+        w.process.kill()
+        w.process.wait()
+    killed = time.monotonic()
+    p = world.open(s)
+    for at in range(0, p.size // 2, SLAB):
+        p.write(at // PAGE, os.urandom(16 * PAGE))
+    before = held(s, a)
+    assert before > 8 and s.status()["slabs"]["mapped"] == 16
+    m.programs = MANY
+    while (now := a.ask())["slabs"]["lent"] > 5 or now["slabs"]["clean"]:
+        assert time.monotonic() - killed < 60, now
+        p.write(p.random.randrange(p.size // 2 // PAGE), os.urandom(PAGE))
+    assert now["evictions"]["returned"] >= before - 5 and now["evictions"]["revoked"] == 0
+    while time.monotonic() - killed < 6:
+        p.write_random(10)
+    fill(s, p)
+    p.check()
+    assert s.status()["slabs"]["mapped"] == 32 and held(s, b) >= 27
+    # Its successor finds the device as it is.
+    w = Watcher(s.run, logs / "watch.log", f"list = {b.address}")
+    try:
+        wait_for(lambda: told() == {b.address: "up"}, 20, "the other one let go")
+    finally:
+        w.stop()
     p.check()
     assert s.stats()["donor_losses"] == s.stats()["pages_read_failed"] == 0
 
