@@ -132,6 +132,7 @@ DEPS := $(sort $(DEPS_BUILD) \
 	$(if $(filter check check-kmod bench-guest guest-install soak unit gc-sanitize,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
 	$(if $(filter check demo bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
 	$(if $(filter bench-device bench-guest,$(MAKECMDGOALS)),fio) \
+	$(if $(filter bench bench-gc,$(MAKECMDGOALS)),libgc-dev) \
 	$(if $(filter bench-guest,$(MAKECMDGOALS)),nbdkit nbd-client) \
 	$(if $(filter deb guest-install,$(MAKECMDGOALS)),$(DEPS_DEB)) \
 	$(if $(filter guest-install,$(MAKECMDGOALS)),$(DEPS_PLACES)) \
