@@ -9,7 +9,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-TIMEOUT = 120
+TIMEOUT = 300
 
 
 def tests_of(report, program, status):

@@ -48,7 +48,7 @@ class Etcd:
     def call(self, path, body, token=None):
         headers = {"Authorization": token} if token else {}
         ask = urllib.request.Request(f"{self.url}/v3/{path}", json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(ask, timeout=5) as f:
+        with urllib.request.urlopen(ask, timeout=30) as f:
             return json.loads(f.read())
 
     def keys(self):

@@ -21,6 +21,8 @@ IN_GUEST = "EBB_GUEST" in os.environ
 # kills what another's swap needs stops the machine.
 SWAP_LOCK = "/tmp/ebb-native-swap.lock"
 SWAPOFF_SECONDS = 120
+# How many times slower than an idle machine one may be on which other tests run, too.
+BUSY = 6
 # Directory of a part of the tests that runs beside other parts: tests/check.py.
 SHARD = "EBB_TEST_SHARD"
 
@@ -44,15 +46,26 @@ def read(path, otherwise=""):
 
 
 def wait_for(condition, seconds, what, interval=0.05):
-    """Polls @condition; its first true value is returned."""
-    deadline = time.monotonic() + seconds
+    """
+    Polls @condition; its first true value is returned.  @seconds are an idle machine's: a busy
+    one has BUSY times as long, which costs nothing where all is well.
+    """
+    deadline = time.monotonic() + BUSY * seconds
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
-            raise MachineError(f"{what}: not within {seconds} s")
+            raise MachineError(f"{what}: not within {BUSY * seconds} s")
         time.sleep(interval)
+
+
+def never(condition, seconds, what):
+    """Polls @condition for @seconds, in which it must not become true."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert not condition(), what
+        time.sleep(0.05)
 
 
 def children(pid):
@@ -182,6 +195,14 @@ def leftovers():
     if PINS.is_dir() and any(PINS.rglob("*")):
         found.append(f"BPF pins: {PINS}")
     return found
+
+
+def left_since(before, found=leftovers, seconds=30):
+    """What there is now and was not @before; what was just killed takes a processor to go."""
+    end = time.monotonic() + seconds
+    while (left := set(found()) - set(before)) and time.monotonic() < end:
+        time.sleep(0.1)
+    return sorted(left)
 
 
 def swapoff(device, seconds=SWAPOFF_SECONDS):

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import machine
@@ -85,6 +86,18 @@ def scan(cgroup=None, check=True, timeout=240, **what):
 
 def scan_json(**what):
     return json.loads(scan(**what).stdout.splitlines()[-1])
+
+
+def tried(attempt, good, times=5):
+    """
+    attempt()'s first result that is good(), or the last one: being busy, the machine may spoil one
+    attempt, and what does not work spoils each.
+    """
+    for _ in range(times):
+        told = attempt()
+        if good(told):
+            break
+    return told
 
 
 class Scan:
@@ -183,7 +196,7 @@ def ebbctl_json(*argv, **kwargs):
 class Daemon:
     """A program of ebb's that says READY on a descriptor of ours."""
 
-    def __init__(self, argv, log, timeout=30, env=None):
+    def __init__(self, argv, log, timeout=120, env=None):
         self.argv, self.log = list(map(str, argv)), Path(log)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         ours, theirs = os.pipe()
@@ -230,9 +243,9 @@ class Daemon:
     def kill(self):
         """SIGKILL: what a crash or the OOM killer would do."""
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(120)
 
-    def stop(self, timeout=30):
+    def stop(self, timeout=120):
         if self.alive():
             self.process.terminate()
             try:
@@ -310,20 +323,31 @@ class Donor(Daemon):
     def ask(self, verb="status", **what):
         return control(self.run / "donord.sock", verb, **what)
 
-    def stop(self, timeout=30):
+    def stop(self, timeout=120):
         try:
             return super().stop(timeout)
         finally:
             self.remove_run()
 
 
+def control_answer(path, verb, **what):
+    """
+    What a control socket answers.  It hangs up on who has not asked within a second of coming,
+    which is no fault of ours on a busy machine.
+    """
+    for _ in range(5):
+        with socket.socket(socket.AF_UNIX) as s, suppress(BrokenPipeError, ConnectionResetError):
+            s.settimeout(60)
+            s.connect(str(path))
+            s.sendall(json.dumps({"verb": verb, **what}).encode() + b"\n")
+            if line := s.makefile().readline():
+                return json.loads(line)
+    raise ConnectionResetError(f"{path}: {verb}: no answer")
+
+
 def control(path, verb, **what):
     """Asks a control socket; the answer, or MachineError."""
-    with socket.socket(socket.AF_UNIX) as s:
-        s.settimeout(10)
-        s.connect(str(path))
-        s.sendall(json.dumps({"verb": verb, **what}).encode() + b"\n")
-        answer = json.loads(s.makefile().readline())
+    answer = control_answer(path, verb, **what)
     if not answer["ok"]:
         raise MachineError(answer["error"])
     return answer

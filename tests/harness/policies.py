@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Policies that tests write, compiled as a user would: with policy.mk, anywhere."""
-import json
 import shutil
-import socket
 import subprocess
 
 import docs
 import machine
+import parts
 
 POLICY_MK = machine.REPO / "policies" / "policy.mk"
 
@@ -80,11 +79,7 @@ def document():
 
 def call(verb, **members):
     """One request to ebbd, without the time that starting ebbctl takes."""
-    with socket.socket(socket.AF_UNIX) as s:
-        s.settimeout(10)
-        s.connect("/run/ebb/control.sock")
-        s.sendall(json.dumps({"verb": verb, **members}).encode() + b"\n")
-        answer = json.loads(s.makefile().readline())
+    answer = parts.control_answer("/run/ebb/control.sock", verb, **members)
     assert answer["ok"], answer
     return answer
 

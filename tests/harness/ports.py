@@ -8,14 +8,17 @@ import socket
 # Below those that the kernel gives to connections (ip_local_port_range): whoever connects in the
 # meantime, or asks for any port, does not get one of these.
 FIRST, LAST = 10000, 32000
-# Tests that run at the same time begin in different places, and none soon comes to another's.
-mine = itertools.count(random.Random(os.getpid()).randrange(LAST - FIRST))
+# Tests that run at the same time have each a part of them, and begin anywhere in it.
+SHARES = 16
+worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % SHARES
+share = range(LAST - FIRST)[worker::SHARES]
+mine = itertools.count(random.Random(os.getpid()).randrange(len(share)))
 
 
 def free_port():
     """Nobody has it, and no other test is told of it before its server is there."""
     while True:
-        port = FIRST + next(mine) % (LAST - FIRST)
+        port = FIRST + share[next(mine) % len(share)]
         with socket.socket() as s:
             try:
                 s.bind(("127.0.0.1", port))

@@ -19,7 +19,7 @@ RULES = REPO / "packaging" / "prometheus" / "ebb.rules.yml"
 
 
 def promtool(*argv, stdin=None):
-    return subprocess.run(["promtool", *map(str, argv)], input=stdin, text=True, timeout=60,
+    return subprocess.run(["promtool", *map(str, argv)], input=stdin, text=True, timeout=300,
                           capture_output=True)
 
 
@@ -44,7 +44,7 @@ class MetricsSocket(threading.Thread):
                 self.children.append(subprocess.Popen(self.argv, stdin=c, stdout=subprocess.DEVNULL,
                                                       env=self.env and {**os.environ, **self.env}))
 
-    def get(self, path="/metrics", headers=(), timeout=20):
+    def get(self, path="/metrics", headers=(), timeout=300):
         """(status, headers, body) of a request."""
         ask = urllib.request.Request(f"http://{self.target}{path}", headers=dict(headers))
         try:
@@ -57,7 +57,7 @@ class MetricsSocket(threading.Thread):
         self.listening.shutdown(socket.SHUT_RDWR)
         self.listening.close()
         for c in self.children:
-            c.wait(20)
+            c.wait(60)
 
 
 class Prometheus:
@@ -82,7 +82,7 @@ class Prometheus:
             raise MachineError(f"prometheus ended: {self.log.read_text()[-500:]}")
         url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(what)}"
         try:
-            with urllib.request.urlopen(url, timeout=5) as f:
+            with urllib.request.urlopen(url, timeout=30) as f:
                 return json.loads(f.read())["data"]
         except OSError:
             return None

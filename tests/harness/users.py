@@ -14,7 +14,7 @@ READERS, ADMINS, USER = 54321, 54322, 54300
 ASK = """
 import json, socket, sys
 s = socket.socket(socket.AF_UNIX)
-s.settimeout(10)
+s.settimeout(50)
 s.connect(sys.argv[1])
 try:
     s.sendall(sys.argv[2].encode() + b"\\n")
@@ -46,7 +46,7 @@ class Place:
         """@argv as a user that is in @groups besides his own."""
         member = [f"--groups={','.join(map(str, groups))}"] if groups else ["--clear-groups"]
         return subprocess.run(["setpriv", f"--reuid={USER}", f"--regid={USER}", *member, "--",
-                               *map(str, argv)], text=True, capture_output=True, timeout=60,
+                               *map(str, argv)], text=True, capture_output=True, timeout=300,
                               cwd=self.path, **kwargs)
 
     def ctl(self, groups, *argv, **kwargs):

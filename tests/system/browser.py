@@ -11,7 +11,7 @@ from pathlib import Path
 
 import machine
 
-SECONDS = 90
+SECONDS = 300
 # What the browser does on its own behalf is not the page's.
 OPTIONS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
            "--disable-background-networking", "--disable-component-update", "--disable-sync",

@@ -25,10 +25,10 @@ def connect(donor):
     host, port = donor.address.split(":")
     if host == "unix":
         s = socket.socket(socket.AF_UNIX)
-        s.settimeout(5)
+        s.settimeout(60)
         s.connect(port)
         return s
-    return socket.create_connection((host, int(port)), timeout=5)
+    return socket.create_connection((host, int(port)), timeout=60)
 
 
 def receive(s, n):
@@ -124,7 +124,7 @@ class Borrower:
         if self.evict_status == 0 and self.gives_back:
             self.socket.sendall(frame(UNMAP, 0, *loan))
 
-    def reply(self, seconds=10):
+    def reply(self, seconds=60):
         """The reply to the last request, after answering what comes before it."""
         end = time.monotonic() + seconds
         while True:
@@ -138,7 +138,7 @@ class Borrower:
             else:
                 return f
 
-    def serve(self, until, seconds=10):
+    def serve(self, until, seconds=60):
         """Answers the donor until @until() is true."""
         end = time.monotonic() + seconds
         while not until():
