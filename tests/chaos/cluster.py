@@ -8,7 +8,6 @@ import json
 import os
 import resource
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -49,6 +48,11 @@ class Checker:
 
     def output(self):
         return self.log.with_suffix(".json")
+
+    def operations(self):
+        """How many reads and writes of a file it has done, or tried to."""
+        rows = machine.read(f"/proc/{self.process.pid}/io").splitlines()
+        return sum(int(row.split()[1]) for row in rows if row.startswith(("syscr:", "syscw:")))
 
     def failed(self):
         """What is wrong, or ""."""
@@ -209,11 +213,7 @@ class Borrower(parts.Swapd):
         self.file = self.mount / "swap"
 
     def ask(self, verb, **what):
-        with socket.socket(socket.AF_UNIX) as s:
-            s.settimeout(10)
-            s.connect(str(self.run / "devices" / f"{self.name}.sock"))
-            s.sendall(json.dumps({"verb": verb, **what}).encode() + b"\n")
-            return json.loads(s.makefile().readline())
+        return parts.control_answer(self.run / "devices" / f"{self.name}.sock", verb, **what)
 
     def order(self, verb, **what):
         """As ask(), and it must be carried out."""
@@ -346,6 +346,13 @@ class Cluster:
             if self.failed():
                 raise MachineError(self.failed())
             time.sleep(0.1)
+
+    def work(self, seconds, least=100):
+        """As run(), and on a busy machine until each checker has done @least operations."""
+        enough = {c: c.operations() + least for c in self.checkers if c.process.poll() is None}
+        self.run(seconds)
+        for c, n in enough.items():
+            self.wait(lambda: c.operations() >= n, 20, "load")
 
     def wait(self, condition, seconds, what):
         """As wait_for(), but a bad page ends the waiting."""

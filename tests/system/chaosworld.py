@@ -30,7 +30,7 @@ def machines(tmp_path_factory, request):
 def nothing_left(tmp_path):
     """As for all tests, but donors are the module's."""
     yield
-    assert not left_of(tmp_path)
+    assert not machine.left_since((), lambda: left_of(tmp_path))
 
 
 @pytest.fixture
@@ -59,8 +59,9 @@ def serve(cluster, name="dp0", **what):
 
 
 def load(cluster, b, options=("--pause", 300), seconds=0.5):
+    """A checker at work, which has used all of the device by then."""
     c = cluster.check(b, options)
-    cluster.run(seconds)
+    cluster.work(seconds, 400)
     return c
 
 
@@ -78,3 +79,7 @@ def verdict(c, b, errors=0):
 def lost(b, *numbers):
     """Whether these donors have been lost; on a busy machine others may be late, too."""
     return all(b.losses()[i] > 0 for i in numbers)
+
+
+def wait_lost(cluster, b, *numbers):
+    cluster.wait(lambda: lost(b, *numbers), 5, f"loss of {numbers}")

@@ -13,7 +13,7 @@ import pytest
 
 import machine
 import parts
-from chaosworld import PAGE, UNSEALED, load, lost, serve, verdict
+from chaosworld import PAGE, UNSEALED, load, serve, verdict, wait_lost
 from chaosworld import cluster, lossy, machines, nothing_left    # fixtures
 from control_server import write_record
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.beside
 MIB = 1 << 20
 KEYED = True
 # Long deadlines where a donor that is lost by mere slowness would cost pages.
-REPLICAS = ("--durability", "replicas=2", "--deadline", "1500ms")
+REPLICAS = ("--durability", "replicas=2", "--deadline", "5s")
 NOTHING = ("--durability", "none", "--deadline", "300ms")
 PATIENT = ("--durability", "none", "--deadline", "5s")
 
@@ -46,9 +46,9 @@ def test_replicas_are_enough(cluster):
     for i in (0, 1):
         made_whole(cluster, b)
         cluster.donors[i].kill()
-        cluster.wait(lambda: lost(b, i), 5, "loss")
+        wait_lost(cluster, b, i)
         made_whole(cluster, b)
-        cluster.run(0.3)
+        cluster.work(0.3)
         cluster.donors[i].start()
         cluster.all_up(b)
     verdict(c, b)
@@ -59,19 +59,20 @@ def test_replicas_are_enough(cluster):
 @pytest.mark.parametrize("direction", ["from", "to"])
 def test_replicas_and_one_way_loss(lossy, direction):
     """What one donor did not hear, or could not say, does not make the copies differ."""
-    b = serve(lossy, backup=False, options=REPLICAS)
+    # The deadline is waited for.
+    b = serve(lossy, backup=False, options=("--durability", "replicas=2", "--deadline", "2500ms"))
     c = load(lossy, b)
     made_whole(lossy, b)
     node = lossy.donors[1].node
     node.lose(direction)
-    lossy.wait(lambda: lost(b, 1), 5, "loss")
-    lossy.run(0.3)
+    wait_lost(lossy, b, 1)
+    lossy.work(0.3)
     node.heal()
     lossy.all_up(b)
     made_whole(lossy, b)
     # Whoever is left is read from now.
     lossy.donors[2].kill()
-    lossy.run(0.5)
+    lossy.work(0.5)
     verdict(c, b)
 
 
@@ -81,12 +82,12 @@ def test_all_replicas_lost(cluster):
     c = load(cluster, b, ["--pause", 300, "--errors"], seconds=1)
     for d in cluster.donors[:3]:
         d.kill()
-    cluster.wait(lambda: lost(b, 0, 1, 2), 5, "loss")
-    cluster.run(0.5)
+    wait_lost(cluster, b, 0, 1, 2)
+    cluster.work(0.5)
     for d in cluster.donors[:3]:
         d.start()
     cluster.all_up(b)
-    cluster.run(0.7)
+    cluster.work(0.7)
     assert verdict(c, b, errors=None)["read_errors"] > 0
 
 
@@ -95,11 +96,11 @@ def test_no_durability_says_so(cluster):
     b = serve(cluster, backup=False, options=(*NOTHING, *UNSEALED))
     c = load(cluster, b, ["--pause", 300, "--errors"])
     cluster.donors[0].kill()
-    cluster.wait(lambda: lost(b, 0), 5, "loss")
-    cluster.run(0.5)
+    wait_lost(cluster, b, 0)
+    cluster.work(0.5)
     cluster.donors[0].start()
     cluster.all_up(b)
-    cluster.run(0.5)
+    cluster.work(0.5)
     assert verdict(c, b, errors=None)["read_errors"] > 0
 
 
@@ -113,13 +114,13 @@ def test_lying_donor(cluster, how):
     c = load(cluster, b)
     made_whole(cluster, b)
     liar = cluster.donors[1]
-    assert liar.lie(how) > 50
+    cluster.wait(lambda: liar.lie(how) > 50, 5, "pages to alter")
     # A copy that answers later is read now and then only, and by then the load may have
     # written anew whatever was altered.
     for _ in range(100):
         if b.donor(liar.address)["bad_pages"]:
             break
-        cluster.run(0.3)
+        cluster.work(0.3)
         liar.lie(how)
     cluster.wait(lambda: b.states()[1] == "quarantined", 30, "quarantine")
     made_whole(cluster, b)
@@ -128,7 +129,7 @@ def test_lying_donor(cluster, how):
     liar.start()
     assert b.trust(liar.address)
     cluster.all_up(b)
-    cluster.run(0.3)
+    cluster.work(0.3)
     verdict(c, b)
 
 
@@ -143,14 +144,22 @@ def test_slabs_move_under_load(cluster, durability):
     before, rnd, taken = b.slabs(), random.Random(1), 0
     for _ in range(20):
         taken += b.move(rnd)
-        cluster.run(0.05)
+        cluster.work(0.05, 20)
     assert taken > 8, "orders to move"
+
+    def moved():
+        """On a busy machine there may have been little to copy."""
+        if b.stats()["pages_repaired"] > 500:
+            return True
+        b.move(rnd)
+        return False
+    cluster.wait(moved, 20, "pages that move")
     made_whole(cluster, b)
     after = b.slabs()
     assert sum(before[s] != after.get(s) for s in before) >= 4
     verdict(c, b)
     told = b.stats()
-    assert told["pages_repaired"] > 500 and told["pages_read_failed"] == 0
+    assert told["pages_read_failed"] == 0
     assert told["slab_unmaps"] > 4, "where a slab was it is no more"
 
 
@@ -159,19 +168,27 @@ def test_donor_killed_while_slabs_move(cluster, which):
     """The one they leave, or the one they go to."""
     b = serve(cluster, options=("--deadline", "300ms", "--repair-rate", "8M"))
     c = load(cluster, b, ["--pause", 300], seconds=1)
-    made_whole(cluster, b)
-    source, target = cluster.donors[0], cluster.donors[1]
-    leave = [s for s, at in b.slabs().items() if at == [source.address]]
-    taken = [b.ask("slab.migrate", slab=s, to=target.address)["ok"] for s in leave]
-    assert sum(taken) >= 3
-    cluster.wait(lambda: b.status()["copies"]["filling"] > 0, 5, "slabs on their way")
-    (source if which == "from" else target).kill()
-    cluster.run(0.7)
-    (source if which == "from" else target).start()
+    source, target = cluster.donors[:2]
+
+    def at_source():
+        return {s for s, at in b.slabs().items() if at == [source.address]}
+    # A busy machine may look when they have arrived: then they are sent back.
+    for _ in range(20):
+        made_whole(cluster, b)
+        sent = {s for s in at_source() if b.ask("slab.migrate", slab=s, to=target.address)["ok"]}
+        assert len(sent) >= 3
+        if cluster.wait(lambda: ("on their way" if b.status()["copies"]["filling"] else
+                                 "" if sent & at_source() else "there"), 10, "moves") == "on their way":
+            break
+        source, target = target, source
+    killed = source if which == "from" else target
+    killed.kill()
+    wait_lost(cluster, b, cluster.donors.index(killed))
+    cluster.work(0.7)
+    killed.start()
     cluster.all_up(b)
     made_whole(cluster, b)
     verdict(c, b)
-    assert lost(b, 0 if which == "from" else 1)
 
 
 def test_donor_drained_by_order(cluster):
@@ -183,7 +200,7 @@ def test_donor_drained_by_order(cluster):
     assert b.ask("donor.drain", donor=donor.address)["ok"]
     cluster.wait(lambda: held(b, donor) == 0, 20, "no slab there")
     donor.kill()
-    cluster.run(0.3)
+    cluster.work(0.3)
     donor.start()
     cluster.all_up(b)
     assert held(b, donor) == 0
@@ -202,10 +219,10 @@ def test_list_of_donors_changes(cluster):
     assert b.ask("donors.set", donors=[d.address for d in cluster.donors[1:]])["ok"]
     cluster.wait(lambda: b.donor(gone.address)["state"] == "absent", 20, "it is let go")
     gone.kill()
-    cluster.run(0.3)
+    cluster.work(0.3)
     gone.start()
+    cluster.wait(lambda: held(b, new) > 0, 10, "slabs at the new one")
     verdict(c, b)
-    assert held(b, new) > 0
 
 
 def test_control_plane_killed_while_slabs_move(cluster, swap_lock, logs, tmp_path):
@@ -214,19 +231,26 @@ def test_control_plane_killed_while_slabs_move(cluster, swap_lock, logs, tmp_pat
     write_record(b.run, "dp0", donors_from="configuration")
     c = load(cluster, b, seconds=1)
     config = tmp_path / "ebb.conf"
-    config.write_text("[donors]\nlist = " + ", ".join(b.donors[1:]) + "\n")
-    before = b.donor(b.donors[0])["slabs"]
-    ebbd = parts.Daemon([machine.BIN / "ebbd", "--config", config], logs / "ebbd.log",
-                        env={"EBB_RUN_DIR": str(b.run)})
     try:
-        cluster.wait(lambda: b.status()["copies"]["leaving"] > 0, 20, "slabs on their way")
-        ebbd.kill()
-        assert 0 < b.donor(b.donors[0])["slabs"] <= before
-        cluster.wait(lambda: b.donor(b.donors[0])["state"] == "absent", 30, "it is let go")
+        # On a busy machine all may be gone before ebbd is: then it is the next one's turn.
+        for gone in b.donors:
+            config.write_text("[donors]\nlist = " + ", ".join(d for d in b.donors if d != gone) + "\n")
+            before = b.donor(gone)["slabs"]
+            ebbd = parts.Daemon([machine.BIN / "ebbd", "--config", config], logs / "ebbd.log",
+                                env={"EBB_RUN_DIR": str(b.run)})
+            try:
+                cluster.wait(lambda: b.status()["copies"]["leaving"] or b.donor(gone)["state"] == "absent", 20,
+                             "slabs on their way")
+            finally:
+                ebbd.kill()
+            left = b.donor(gone)["slabs"]
+            cluster.wait(lambda: b.donor(gone)["state"] == "absent", 30, "it is let go")
+            if left:
+                break
+        assert 0 < left <= before
         verdict(c, b)
         assert b.stats()["pages_read_failed"] == 0
     finally:
-        ebbd.stop()
         machine.pins_remove()
 
 
@@ -240,7 +264,7 @@ def test_donor_ends(cluster, durability):
     assert cluster.donors[3].drain() == 0
     cluster.wait(lambda: b.states()[3] != "up", 5, "it is gone")
     assert held(b, cluster.donors[3]) == 0
-    cluster.run(0.3)
+    cluster.work(0.3)
     cluster.donors[3].start()
     cluster.all_up(b)
     verdict(c, b)
@@ -254,7 +278,7 @@ def test_donor_out_of_memory(cluster):
     assert held(b, cluster.donors[0]) > 0
     cluster.donors[0].squeeze()
     cluster.wait(lambda: held(b, cluster.donors[0]) == 0, 20, "nothing there")
-    cluster.run(0.3)
+    cluster.work(0.3)
     cluster.donors[0].relax()
     verdict(c, b)
     assert b.stats()["slabs_asked_back"] > 0
@@ -267,13 +291,13 @@ def test_all_donors_out_of_memory(cluster):
     for d in cluster.donors:
         d.squeeze()
     cluster.wait(lambda: not any(d["slabs"] for d in b.status()["donors"]), 20, "all on the disk")
-    cluster.run(0.3)
+    cluster.work(0.3)
     assert b.stats()["slabs_to_disk"] > 0
     for d in cluster.donors:
         d.relax()
     cluster.wait(lambda: any(d["slabs"] for d in b.status()["donors"]), 20, "memory again")
     made_whole(cluster, b)
-    cluster.run(0.3)
+    cluster.work(0.3)
     verdict(c, b)
 
 
@@ -331,7 +355,7 @@ def test_a_slab_given_back_is_opened_again_at_once(cluster):
             buf[:] = os.urandom(PAGE)
             for _ in range(3):
                 assert os.pwritev(fd, [buf], 0) == PAGE
-                cluster.run(1.1)
+                cluster.work(1.1)
                 # One that is to leave and has no page goes at once, not in five seconds.
                 assert d.ask("donor.drain", donor=b.address)["ok"]
                 punch(fd, 0, MIB)
@@ -348,9 +372,9 @@ def test_discards_while_donors_die(cluster):
     c = load(cluster, b, ["--pause", 100, "--threads", 6])
     for i in (0, 1, 2, 3):
         cluster.donors[i].kill()
-        cluster.run(0.2)
+        wait_lost(cluster, b, i)
+        cluster.work(0.2)
         cluster.donors[i].start()
-        cluster.run(0.2)
+        cluster.work(0.2)
     cluster.all_up(b)
     assert verdict(c, b)["discards"] > 0
-    assert lost(b, 0, 1, 2, 3)
