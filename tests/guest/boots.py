@@ -33,7 +33,7 @@ class Boot:
     group: str
     files: tuple
     memory: int = 1024
-    timeout: int = 900 # emulation on a busy machine takes twice its time and more
+    timeout: int = 1500 # emulation on a busy machine takes twice its time and more
     append: str = ""
     cpus: int = 1
     systemd: bool = False
@@ -50,7 +50,7 @@ BOOTS = (
     # Of these the kernel has no part but what the other groups try on both: that reclaim, FUSE
     # and loop get by with what they reserve.  What pressure and policy try is what ebb needs.
     Boot("pressure", ("test_pressure.py",), memory=640, kernels=("6.12",)),
-    Boot("takeover", ("test_takeover.py", "test_ublk.py"), timeout=1200),
+    Boot("takeover", ("test_takeover.py", "test_ublk.py"), timeout=1800),
     Boot("policy", ("test_policy.py", "test_hooks.py"), kernels=("6.12",)),
     Boot("chaos", ("test_chaos.py",), kernels=("6.12",)),
     Boot("kmod", ("test_kmod.py", "test_kmod_control.py"), cpus=2, timeout=1800, by_name=True),

@@ -35,10 +35,9 @@ def test_donor_killed(road):
     s = writer(c)
     try:
         busy(road.device)
-        time.sleep(0.5)
+        wait_for(lambda: road.device.stats()["pages_read_donor"] > 0, 20, "pages from the donor")
         assert s.process.poll() is None, "the program must still run when the donor dies"
         before = road.device.stats()
-        assert before["pages_read_donor"] > 0
         road.donor.kill()
         assert s.result()["bad"] == 0
         after = road.device.stats()
@@ -87,11 +86,13 @@ def test_program_is_right_when_the_control_plane_dies(road):
 def machine_usable(cgroup):
     """Fork, exec, memory and files still work, and nobody sleeps uninterruptibly."""
     assert parts.scan_json(mib=8)["bad"] == 0
-    stuck = [p for p in os.listdir("/proc") if p.isdigit()
-             and machine.read(f"/proc/{p}/stat").rpartition(")")[2].split()[:1] == ["D"]]
-    time.sleep(1)
-    stuck = [p for p in stuck
-             if machine.read(f"/proc/{p}/stat").rpartition(")")[2].split()[:1] == ["D"]]
+    stuck = [p for p in os.listdir("/proc") if p.isdigit()]
+    for _ in range(30):
+        stuck = [p for p in stuck
+                 if machine.read(f"/proc/{p}/stat").rpartition(")")[2].split()[:1] == ["D"]]
+        if not stuck:
+            break
+        time.sleep(1)
     assert not stuck, [machine.read(f"/proc/{p}/comm") for p in stuck]
 
 
@@ -121,7 +122,7 @@ def end_of_device(road, act, seconds):
 
 def test_server_killed(road):
     """kill -9 of all of ebb-swapd: input/output errors, not a machine that hangs."""
-    end_of_device(road, lambda pids: signal_all(pids, signal.SIGKILL), 60)
+    end_of_device(road, lambda pids: signal_all(pids, signal.SIGKILL), 240)
 
 
 def test_server_stopped(road):
@@ -131,7 +132,7 @@ def test_server_stopped(road):
     """
     processes = road.device.processes()[1:]
     try:
-        end_of_device(road, lambda _: signal_all(processes, signal.SIGSTOP), 60)
+        end_of_device(road, lambda _: signal_all(processes, signal.SIGSTOP), 240)
     finally:
         signal_all(processes, signal.SIGCONT)
 
@@ -144,6 +145,6 @@ def test_abort_verb(road):
         signal_all(processes, signal.SIGSTOP)
         parts.ebbctl("device", "abort", "--yes", road.device.name)
     try:
-        end_of_device(road, act, 60)
+        end_of_device(road, act, 240)
     finally:
         signal_all(processes, signal.SIGCONT)
