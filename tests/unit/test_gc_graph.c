@@ -4,7 +4,7 @@
  * checking mode collects; each thread keeps a shadow of the values it may rely on.
  */
 #include <pthread.h>
-#include <sched.h>
+#include <unistd.h>
 #include "gc_test.h"
 #include "heap.h"
 
@@ -137,14 +137,15 @@ static void step(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t *roots, uint64
 		ebbgc_poll(m);
 	if (next(s) % 512 == 0)
 		ebbgc_collect_start(m);
-	if (next(s) % 4096 == 0) {
+	/* A dozen times a thread, and not more often: a thread that waits tries nothing. */
+	if (next(s) % (w->steps / 12) == 0) {
 		uint64_t before = stats_of(w->heap).cycles;
 
-		/* However slow the collector is, it gets its cycles. */
-		for (ebbgc_collect_start(m); stats_of(w->heap).cycles == before; sched_yield())
+		/* However slow the collector is, it gets its cycles, and the processor for them. */
+		for (ebbgc_collect_start(m); stats_of(w->heap).cycles == before; usleep(50))
 			ebbgc_poll(m);
 	}
-	if (next(s) % 8192 == 0)
+	if (next(s) % (w->steps / 12) == 0)
 		ebbgc_collect(m);
 }
 
