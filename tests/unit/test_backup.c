@@ -181,7 +181,7 @@ static void settle(uint32_t left)
 
 		backup_kick(&q.b, 1);
 		if (!backup_notify(&q.b)) {
-			assert_int_equal(poll(&p, 1, 10000), 1);
+			assert_int_equal(poll(&p, 1, 60000), 1);
 			assert_int_equal(read(q.b.done_fd, &n, sizeof(n)), sizeof(n));
 		}
 		reap();
@@ -264,7 +264,7 @@ static void newest_content(void **state)
 
 static void wait_for_held(uint32_t count)
 {
-	for (int i = 0; i < 5000 && __atomic_load_n(&held_count, __ATOMIC_ACQUIRE) < count; i++)
+	for (int i = 0; i < 60000 && __atomic_load_n(&held_count, __ATOMIC_ACQUIRE) < count; i++)
 		usleep(1000);
 	assert_int_equal(__atomic_load_n(&held_count, __ATOMIC_ACQUIRE), count);
 }
@@ -391,7 +391,7 @@ static void two_servers(void **state)
 	settle(0);
 	stop();
 	/* The kernel puts away a file that it has used in its own time. */
-	for (int i = 0; i < 5000 && backup_claim(second); i++)
+	for (int i = 0; i < 60000 && backup_claim(second); i++)
 		usleep(1000);
 	assert_int_equal(backup_claim(second), 0);
 	backup_close(second);

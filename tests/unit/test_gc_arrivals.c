@@ -378,13 +378,13 @@ static void hints_are_given_between_cycles(void **state)
 	__atomic_store_n(&f.heap->look_at, UINT64_MAX, __ATOMIC_RELAXED);
 	page_out(&f, page_at(&f, address_of(f.roots[1])));
 	arrive(&f, address_of(f.roots[0]), EBB_ROLE_APP);
-	for (int i = 0; i < 10000 && !stats_of(f.heap).hinted_pages; i++)
+	for (int i = 0; i < 60000 && !stats_of(f.heap).hinted_pages; i++)
 		nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
 	assert_int_equal(stats_of(f.heap).hinted_pages, 1);
 	/* A collector's own fault is no sign of where the program goes. */
 	page_out(&f, page_at(&f, address_of(f.roots[1])));
 	arrive(&f, address_of(f.roots[0]), EBB_ROLE_GC);
-	for (int i = 0; i < 10000 && stats_of(f.heap).arrivals < 2; i++)
+	for (int i = 0; i < 60000 && stats_of(f.heap).arrivals < 2; i++)
 		nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
 	assert_int_equal(stats_of(f.heap).arrivals, 2);
 	assert_int_equal(stats_of(f.heap).hinted_pages, 1);

@@ -244,7 +244,7 @@ static void fork_child(void **state)
 	ebbgc_collect_start(m);
 	pid = fork();
 	if (!pid) {
-		alarm(20);
+		alarm(100);
 		_exit(child_of_fork(&s, m, kept));
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);

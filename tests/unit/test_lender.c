@@ -576,7 +576,7 @@ static void what_was_handed_over(void **state)
 		if (drains)
 			lender_drain(d->l, LENDER_STAY);
 		send_frame(d, &a, f, NULL);
-		for (int i = 0; i < 2000 && in[LEND_DIRTY] + in[LEND_COMING] + in[LEND_GOING]; i++) {
+		for (int i = 0; i < 60000 && in[LEND_DIRTY] + in[LEND_COMING] + in[LEND_GOING]; i++) {
 			turn(d->l);
 			usleep(1000);
 		}

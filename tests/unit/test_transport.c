@@ -106,7 +106,7 @@ static void settle(struct borrower *b, uint32_t index)
 {
 	struct donor *d = &b->s.donors[0];
 
-	for (int i = 0; i < 50 && slab_state(&b->slabs[index]) == SLAB_MAPPING; i++) {
+	for (int i = 0; i < 600 && slab_state(&b->slabs[index]) == SLAB_MAPPING; i++) {
 		struct pollfd p = { .fd = d->fd, .events = POLLIN };
 
 		donors_flush(&b->s);
@@ -316,7 +316,7 @@ static void one_donor_at_two_addresses(void **state)
 	/* It has not even been disturbed: the donor answers there. */
 	b.s.donors[0].ping_at = 0;
 	donors_tick(&b.s, now_ns());
-	for (int i = 0; i < 20 && b.s.donors[0].pinged; i++) {
+	for (int i = 0; i < 600 && b.s.donors[0].pinged; i++) {
 		struct pollfd p = { .fd = b.s.donors[0].fd, .events = POLLIN };
 
 		donors_flush(&b.s);
@@ -330,7 +330,7 @@ static void one_donor_at_two_addresses(void **state)
 	b.s.donors[0].retry_at = UINT64_MAX;
 	d = &b.s.donors[1];
 	d->retry_at = 0;
-	for (int i = 0; i < 50 && d->state != DONOR_UP; i++) {
+	for (int i = 0; i < 3000 && d->state != DONOR_UP; i++) {
 		struct pollfd p = { .events = POLLIN };
 
 		donors_tick(&b.s, now_ns());
@@ -435,7 +435,7 @@ static void *liar_main(void *data)
 	struct wire_frame f;
 	int fd, gift;
 
-	if (poll(&p, 1, 5000) <= 0)
+	if (poll(&p, 1, 60000) <= 0)
 		return NULL;
 	fd = accept(l->listen_fd, NULL, NULL);
 	wire_build_donor(donor, &told);
