@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 import machine
+import parts
 
 PROGRAMS = machine.BUILD / "tests" / "gc"
 pytestmark = pytest.mark.beside
@@ -32,7 +33,9 @@ def test_every_mode_computes_the_same(name, tmp_path):
         pytest.skip(f"build/tests/gc/{name}: not built; run make gc-programs")
     results = set()
     for mode in MODES:
-        result, told = run(name, SMALL[name], f"{mode},check,min=1M,growth=1.3", tmp_path / "told")
+        # On a busy machine all may be over before a collector has had a processor.
+        result, told = parts.tried(lambda: run(name, SMALL[name], f"{mode},check,min=1M,growth=1.3",
+                                               tmp_path / "told"), lambda done: done[1]["cycles"])
         assert told["cycles"] > 0 and told["check_failures"] == 0
         results.add(result)
     if (PROGRAMS / f"{name}-bdwgc").exists():
