@@ -34,7 +34,7 @@ MOST_EXPOSED = {
 
 
 def said(*argv):
-    done = subprocess.run(argv, text=True, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(argv, text=True, capture_output=True, timeout=300, check=False)
     return (done.stdout + done.stderr).strip()
 
 
@@ -136,7 +136,7 @@ def test_man_page_of_policies(tree, tmp_path):
     (tmp_path / "next.bpf.c").write_text(example)
     done = subprocess.run(["make", "-f", tree / "usr/share/ebb/policy.mk", "next.bpf.o", "next.so"],
                           cwd=tmp_path, env=without_make(), text=True, capture_output=True,
-                          timeout=60, check=False)
+                          timeout=300, check=False)
     assert done.returncode == 0, done.stderr
 
 

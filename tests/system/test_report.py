@@ -164,7 +164,7 @@ def test_report_of_a_running_cgroup(ebbd, device, cgroup, tmp_path, logs):
         after = parts.stats(c)
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        answer = json.loads(process.communicate(timeout=60)[0])
+        answer = json.loads(process.communicate(timeout=300)[0])
     finally:
         scan.kill()
     page = out / "index.html"

@@ -23,7 +23,7 @@ USAGE = 2
 
 def sim(*argv, check=True):
     done = subprocess.run([BIN / "ebb-sim", *map(str, argv)], text=True, capture_output=True,
-                          timeout=60)
+                          timeout=300)
     if check and done.returncode:
         raise MachineError(f"ebb-sim: {done.stderr}")
     return done
@@ -188,7 +188,7 @@ class Recorder:
         self.process.send_signal(signal.SIGINT)
         return self.outcome()
 
-    def outcome(self, timeout=30):
+    def outcome(self, timeout=120):
         out, err = self.process.communicate(timeout=timeout)
         return self.process.returncode, json.loads(out), err
 

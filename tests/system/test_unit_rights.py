@@ -86,7 +86,7 @@ def test_services_have_the_rights_they_need(ebbd, device, cgroup, tmp_path):
         s.go()
         assert s.result()["bad"] == 0
         record.terminate()
-        assert record.wait(20) == 0
+        assert record.wait(60) == 0
     finally:
         s.kill()
     stats = parts.stats(c)

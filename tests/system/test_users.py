@@ -2,10 +2,10 @@
 """Who may ask ebb-swapd and ebb-donord: real processes of other users, no swap.  ebbd: test_stats.py."""
 import os
 import socket
-import time
 
 import pytest
 
+import parts
 import users
 from control_server import write_record
 from dataplane import Server
@@ -78,18 +78,21 @@ def test_idle_connections_hold_nobody_up(device, place):
     hold = ("import socket, sys, time\n"
             "for _ in range(6):\n    s = socket.socket(socket.AF_UNIX)\n    s.connect(sys.argv[1])\n"
             "    globals().setdefault('all', []).append(s)\n"
-            "s.settimeout(9)\nprint(repr(s.recv(400)))\n")
-    started = time.monotonic()
-    told = place.run([], "/usr/bin/python3", "-c", hold, path).stdout
-    assert "usermod" in told and time.monotonic() - started < 4
-    started = time.monotonic()
-    assert place.run([READERS], "/usr/bin/python3", "-c", hold, path).stdout.strip() == "b''"
+            "s.settimeout(60)\nbegan = time.monotonic()\nprint(repr(s.recv(400)))\nprint(time.monotonic() - began)\n")
+
+    def held(groups):
+        """(what the last of them is told, after how many seconds)"""
+        told, seconds = place.run(groups, "/usr/bin/python3", "-c", hold, path).stdout.splitlines()
+        return told, float(seconds)
+    told, seconds = parts.tried(lambda: held([]), lambda last: last[1] < 2)
+    assert "usermod" in told and seconds < 2
     # Half a second each, not one.
-    assert time.monotonic() - started < 6
+    told, seconds = parts.tried(lambda: held([READERS]), lambda last: last[1] < 5)
+    assert told == "b''" and seconds < 5
     assert device.ask("status")["ok"]
     assert os.stat(path).st_mode & 0o777 == 0o666
     with socket.socket(socket.AF_UNIX) as s:
-        s.settimeout(5)
+        s.settimeout(60)
         s.connect(str(path))
         s.sendall(b'{"verb":"status"}\n')
         assert s.recv(1) == b"{"
