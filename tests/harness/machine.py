@@ -133,7 +133,8 @@ def shard_of(process):
 
 def belongs(path):
     """Tests that run beside others see what belongs to their directory, all others everything."""
-    return path.startswith(os.environ.get(SHARD, ""))
+    shard = os.environ.get(SHARD)
+    return not shard or f"{path}/".startswith(f"{shard}/")
 
 
 def processes():
