@@ -78,7 +78,8 @@ help:
 ## make                  build everything under build/
 ## sudo make demo        six real programs on remote memory, with and without ebb
 ## sudo make check       every test but the kernel module's and the packages'; skips are listed with their reasons
-## sudo make soak [HOURS=1] [SEED=n]  donors, links and disks fail at random; no page is lost; GUEST=1 swaps
+## sudo make soak [HOURS=1] [SEED=n]  donors, links, disks, etcd and ebbd fail at random, natively and then, for as long again,
+##   below a program that swaps in a guest; no page is lost; GUEST=0 or GUEST=1: one of the two
 ## make unit             the unit tests alone (no root); SANITIZE=1 for ASan and UBSan
 ## make gc-sanitize       libebbgc's tests under ThreadSanitizer, AddressSanitizer and UBSan
 ## make fuzz-policy [SECONDS=60]  faults made from anything, through every policy

@@ -73,11 +73,13 @@ check: test-build
 check-kmod: all kmod-guest
 	$(Q)$(PYTHON) -B tests/guest/boots.py kmod kmod-move kmod-behind kmod-class kmod-ctl rdma
 
-# SEED=0: a new one.  GUEST=1: a swapping program in a guest instead.
+# Each for so long.  SEED=0: a new one.  GUEST=0: natively alone; GUEST=1: the guest alone.
 HOURS ?= 1
 SEED ?= 0
+SOAK := $(PYTHON) -B tests/chaos/soak.py --hours $(HOURS) --seed $(SEED)
 soak: all test-programs
-	$(Q)$(PYTHON) -B tests/chaos/soak.py --hours $(HOURS) --seed $(SEED) $(if $(GUEST),--guest)
+	$(Q)$(if $(filter 1,$(GUEST)),,$(SOAK))
+	$(Q)$(if $(filter 0,$(GUEST)),,$(SOAK) --guest)
 
 include tests/fuzz/fuzz.mk
 include tests/bench/bench.mk

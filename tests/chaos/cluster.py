@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 One borrower and some donors, a machine each, and everything that may happen to them.
-Each fault has an undo; heal() undoes all.  No swap is on here: what serves the device
-may be killed, stopped and cut off.
+Each fault has an undo; heal() undoes all.  What serves the devices may be killed, stopped
+and cut off: swap is on in guests only.
 """
 import json
 import os
 import resource
 import signal
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
 import machine
 import parts
+from control_server import write_record
+from etcd import Etcd, certificates
 from machine import BIN, BUILD, MachineError, wait_for
 from network import Network
 
@@ -80,13 +81,89 @@ class Checker:
             pass  # its I/O ends with the device
 
 
+class Loop:
+    """The block device on @file, as swap uses it, discards included."""
+
+    def __init__(self, file):
+        self.device = subprocess.run(
+            ["/sbin/losetup", "--direct-io=on", "--sector-size", "4096", "-f", "--show", file],
+            check=True, capture_output=True, text=True).stdout.strip()
+
+    def close(self):
+        subprocess.run(["/sbin/losetup", "-d", self.device], check=True)
+
+
+class SwapArea(Loop):
+    """Swap on @file, on until close()."""
+
+    def __init__(self, file):
+        super().__init__(file)
+        for argv in (["mkswap"], ["swapon", "--discard=pages"]):
+            subprocess.run([f"/sbin/{argv[0]}", *argv[1:], self.device], check=True, capture_output=True)
+
+    def used_kib(self):
+        return machine.swaps()[self.device]
+
+    def close(self):
+        machine.swapoff(self.device)
+        super().close()
+
+
+class EtcdMachine(Etcd):
+    """An etcd on a machine of its own.  @keyed: it and who asks it have certificates."""
+
+    def __init__(self, node, directory, log, keyed):
+        self.node = node
+        directory.mkdir()
+        super().__init__(directory / "data", log, address=node.address,
+                         tls=certificates(directory / "tls", node.address) if keyed else None)
+
+    def start(self, fresh=False):
+        with self.node.inside():
+            super().start(fresh)
+
+
+class ControlPlane:
+    """An ebbd on @node: tells devices of @run that follow() which donors there are, as @donors says."""
+
+    def __init__(self, node, run, log, donors):
+        self.config, self.daemon = run / "ebb.conf", None
+        self.argv, self.log = [*node.prefix, BIN / "ebbd", "--config", self.config], log
+        self.run = run
+        run.mkdir(parents=True, exist_ok=True)
+        self.configure(donors)
+        self.start()
+
+    def start(self):
+        self.daemon = parts.Daemon(self.argv, self.log, timeout=90, env={"EBB_RUN_DIR": str(self.run)})
+
+    def configure(self, donors):
+        """The lines of [donors], from now on."""
+        self.config.write_text(f"[donors]\n{donors}\n")
+        if self.daemon:
+            self.daemon.signal(signal.SIGHUP)
+
+    def failed(self):
+        return self.daemon and not self.daemon.alive() and \
+            f"ebbd ended with {self.daemon.process.returncode}: {self.daemon.tail()}"
+
+    def kill(self):
+        daemon, self.daemon = self.daemon, None
+        daemon.kill()
+
+    def close(self):
+        if self.daemon:
+            self.daemon.stop()
+        machine.pins_remove()
+
+
 class DonorMachine:
     """
     An ebb-donord on a machine of its own, which may be down.  @path: a unix socket by
-    which the borrower reaches it, too, as if it were on the same machine.
+    which the borrower reaches it, too, as if it were on the same machine.  It registers in @etcd.
     """
 
-    def __init__(self, node, directory, log, memory="64M", slab="1M", path=None, options=()):
+    def __init__(self, node, directory, log, memory="64M", slab="1M", path=None, etcd=None, options=()):
         self.node, self.log = node, log
         self.address, self.local = f"{node.address}:{PORT}", f"unix:{path}" if path else None
         # What the donor takes for the memory of its machine, and a control socket of its own.
@@ -97,13 +174,16 @@ class DonorMachine:
                      "--machine", self.proc, *options]
         if path:
             self.argv += ["--listen", self.local]
+        if etcd:
+            self.argv += ["--advertise", self.address, *etcd.options()]
         self.daemon = None
         self.relax()
         self.start()
 
     def start(self):
         if not self.up():
-            self.daemon = parts.Daemon(self.argv, self.log, env={"EBB_RUN_DIR": str(self.run)})
+            self.daemon = parts.Daemon(self.argv, self.log, timeout=90,
+                                       env={"EBB_RUN_DIR": str(self.run)})
 
     def up(self):
         return self.daemon is not None and self.daemon.alive()
@@ -195,12 +275,12 @@ class DonorMachine:
 
 
 class Borrower(parts.Swapd):
-    """An ebb-swapd on @node with a directory of its own, and its file."""
+    """An ebb-swapd on @node with a directory of its own beside the machine's, and its file."""
 
     def __init__(self, node, directory, log, donors, name="dp0", size="32M", slab="1M",
                  options=(), backup=True):
         self.name, self.directory = name, Path(directory)
-        self.mount, self.run = self.directory / "mnt", self.directory / "run"
+        self.mount, self.run = self.directory / "mnt", self.directory.parent / "run"
         self.mount.mkdir(parents=True, exist_ok=True)
         self.backup = self.directory / "backup" if backup is True else backup or None
         argv = [*node.prefix, BIN / "ebb-swapd", "--name", name, "--size", size, "--slab", slab,
@@ -211,6 +291,10 @@ class Borrower(parts.Swapd):
         argv += [x for address in self.donors for x in ("--donor", address)]
         super().__init__(argv, log, env={"EBB_RUN_DIR": str(self.run)})
         self.file = self.mount / "swap"
+
+    def follow(self):
+        """Its donors are those that the machine's ebbd knows."""
+        write_record(self.run, self.name, donors_from="configuration")
 
     def ask(self, verb, **what):
         return parts.control_answer(self.run / "devices" / f"{self.name}.sock", verb, **what)
@@ -281,6 +365,7 @@ class Borrower(parts.Swapd):
 
     def close(self):
         """Ends it; a mount that it left, dead, goes too."""
+        (self.run / "devices" / f"{self.name}.json").unlink(missing_ok=True)
         try:
             self.stop()
         finally:
@@ -291,27 +376,33 @@ class Borrower(parts.Swapd):
 class Cluster:
     """
     @donors machines that lend, one that borrows; with @local they can be reached by unix
-    sockets, too; with @keyed all of them share a key and trust no address.  serve() starts
-    a device, check() a checker on it; close() ends all, in that order reversed.
+    sockets, too; with @keyed all of them share a key and trust no address; with @etcd they
+    register in one.  serve() starts a device, check() a checker on it, control() an ebbd;
+    close() ends all, in that order reversed.
     """
 
-    def __init__(self, directory, logs, donors=4, local=False, keyed=False,
+    def __init__(self, directory, logs, donors=4, local=False, keyed=False, etcd=False,
                  options=(), **donor_options):
         self.directory, self.logs = Path(directory), Path(logs)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.network = Network(loopback=not keyed)
         self.donors, self.borrowers, self.checkers = [], [], []
+        self.etcd = self.plane = None
         self.key = self.directory / "test.key" if keyed else None
         if keyed:
             parts.ebbctl("key", "create", self.key, "--name", "test")
             options = (*options, "--keys", self.key)
         try:
             self.node = self.network.add()
+            if etcd:
+                self.etcd = EtcdMachine(self.network.add(), self.directory / "etcd",
+                                        self.logs / "etcd.log", keyed)
             for i in range(donors):
                 own = self.directory / f"donor{i}"
                 self.donors.append(DonorMachine(
                     self.network.add(), own, self.logs / f"donor{i}.log",
-                    path=own / "socket" if local else None, options=options, **donor_options))
+                    path=own / "socket" if local else None, etcd=self.etcd, options=options,
+                    **donor_options))
         except BaseException:
             self.close()
             raise
@@ -324,20 +415,26 @@ class Cluster:
         self.borrowers.append(b)
         return b
 
-    def check(self, borrower, options=("--pause", 300), path=None):
-        c = Checker(path or borrower.file, self.logs / f"checker{len(self.checkers)}.log", options)
+    def control(self, donors):
+        self.plane = ControlPlane(self.node, self.directory / "run", self.logs / "ebbd.log", donors)
+        return self.plane
+
+    def check(self, borrower, options=("--pause", 300), path=None, enter=None):
+        """@enter a cgroup: it checks its own memory, not the device's file."""
+        c = Checker(None if enter else path or borrower.file,
+                    self.logs / f"checker{len(self.checkers)}.log", options, enter)
         self.checkers.append(c)
         return c
 
     def failed(self):
-        """The first thing that must not be: a bad page or a borrower that ended; or ""."""
+        """The first thing that must not be: a bad page, a borrower or an ebbd that ended; or ""."""
         for c in self.checkers:
             if c.failed():
                 return c.failed()
         for b in self.borrowers:
             if not b.alive():
                 return f"{b.name}: ebb-swapd ended with {b.process.returncode}: {b.tail()}"
-        return ""
+        return self.plane and self.plane.failed() or ""
 
     def run(self, seconds):
         """Lets the load run, and fails with what it finds."""
@@ -382,6 +479,9 @@ class Cluster:
         finally:
             self.checkers = []
             borrowers, self.borrowers = self.borrowers, []
+            plane, self.plane = self.plane, None
+            if plane:
+                plane.close()
             for b in borrowers:
                 b.close()
 
@@ -392,4 +492,6 @@ class Cluster:
             for d in self.donors:
                 d.close()
             self.donors = []
+            if self.etcd:
+                self.etcd.kill()
             self.network.close()

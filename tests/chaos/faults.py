@@ -3,7 +3,7 @@
 What may happen to a cluster: context managers that do it on entry and undo it on exit.
 """
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Callable
 
 
@@ -43,6 +43,28 @@ def squeezed(donor):
     donor.squeeze()
     yield
     donor.relax()
+
+
+@contextmanager
+def etcd_killed(etcd, fresh=False):
+    """@fresh: it comes back without its data."""
+    etcd.kill()
+    yield
+    etcd.start(fresh)
+
+
+@contextmanager
+def control_plane_killed(plane, donors, without, under_way):
+    """
+    ebbd takes donors off the list, which is @without them, and is killed as soon as their slabs
+    are @under_way, a function that waits; its successor has the @donors again.
+    """
+    plane.configure(without)
+    under_way()
+    plane.kill()
+    yield
+    plane.configure(donors)
+    plane.start()
 
 
 def losing(direction, percent):

@@ -12,26 +12,39 @@ import ctypes
 import os
 import subprocess
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 CLONE_NEWNET = 0x40000000
 NFT = "/usr/sbin/nft"
 
 
+libc = ctypes.CDLL(None, use_errno=True)
+
+
 class NetworkError(Exception):
     pass
 
 
+def own_namespace():
+    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def enter(fd):
+    if libc.setns(fd, CLONE_NEWNET) < 0:
+        raise OSError(ctypes.get_errno(), "setns(CLONE_NEWNET)")
+
+
 def unshared_namespace():
     """An open descriptor of a new network namespace, which lives as long as that is open."""
-    libc, made = ctypes.CDLL(None, use_errno=True), []
+    made = []
 
     def make():
         # Of this thread only, which ends at once.
         if libc.unshare(CLONE_NEWNET) < 0:
             made.append(OSError(ctypes.get_errno(), "unshare(CLONE_NEWNET)"))
         else:
-            made.append(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+            made.append(own_namespace())
 
     thread = threading.Thread(target=make)
     thread.start()
@@ -48,12 +61,27 @@ class Namespace:
         # A command run inside: prefix + argv.  It executes in place, the pid is the program's.
         self.prefix = ["/usr/bin/nsenter", f"--net={self.path}", "--"]
 
+    def name(self):
+        """As in /proc/PID/ns."""
+        return os.readlink(self.path)
+
     def run(self, *argv, **kwargs):
         done = subprocess.run([*self.prefix, *map(str, argv)], text=True, capture_output=True,
                               timeout=30, **kwargs)
         if done.returncode:
             raise NetworkError(f"{' '.join(map(str, argv))}: {done.stderr.strip()}")
         return done.stdout
+
+    @contextmanager
+    def inside(self):
+        """This thread, and what it starts, is in there meanwhile."""
+        home = own_namespace()
+        enter(self.fd)
+        try:
+            yield
+        finally:
+            enter(home)
+            os.close(home)
 
     def close(self):
         os.close(self.fd)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A real etcd on loopback, for tests to start, ask and kill."""
+"""A real etcd, for tests to start, ask and kill."""
 import base64
 import json
+import shutil
 import socket
 import subprocess
 import urllib.request
@@ -12,18 +13,53 @@ from ports import free_port
 PREFIX = "/ebb/donors/"
 
 
-class Etcd:
-    """Its data in @directory, or beside it after start(fresh=True); @tls has its certificates."""
+def openssl(*argv, cwd):
+    subprocess.run(["openssl", *argv], cwd=cwd, check=True, capture_output=True)
 
-    def __init__(self, directory, log, tls=None):
+
+def certificates(directory, address="127.0.0.1"):
+    """Makes a CA, the certificate of an etcd at @address and a client's; returns @directory."""
+    directory.mkdir()
+    ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    openssl("req", "-x509", *ec, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=ca",
+            cwd=directory)
+    (directory / "ext").write_text(f"subjectAltName=IP:{address}\nextendedKeyUsage=serverAuth,clientAuth\n")
+    for name in ("etcd", "us"):
+        openssl("req", "-new", *ec, "-keyout", f"{name}.key", "-out", "csr", "-subj", f"/CN={name}",
+                cwd=directory)
+        openssl("x509", "-req", "-in", "csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+                "-days", "2", "-extfile", "ext", "-out", f"{name}.pem", cwd=directory)
+        (directory / f"{name}.key").chmod(0o600)
+    return directory
+
+
+class Etcd:
+    """
+    At @address of the network namespace it is started in; its data in @directory, which
+    start(fresh=True) removes first; @tls has its certificates.
+    """
+
+    def __init__(self, directory, log, tls=None, address="127.0.0.1"):
         self.directory, self.log, self.tls, self.process = directory, log, tls, None
-        self.ports = free_port(), free_port()
-        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.ports[0]}"
+        self.address, self.ports = address, (free_port(), free_port())
+        self.url = f"{'https' if tls else 'http'}://{address}:{self.ports[0]}"
         self.start()
+
+    def settings(self):
+        """What ebb.conf and, with dashes, ebb-donord are told of it."""
+        files = {"etcd_ca": "ca.pem", "etcd_cert": "us.pem", "etcd_key": "us.key"} if self.tls else {}
+        return {"etcd": self.url, **{key: self.tls / name for key, name in files.items()}}
+
+    def config(self):
+        """The lines of [donors]."""
+        return "\n".join(f"{key} = {value}" for key, value in self.settings().items())
+
+    def options(self):
+        return [x for key, value in self.settings().items() for x in (f"--{key.replace('_', '-')}", value)]
 
     def start(self, fresh=False):
         if fresh:
-            self.directory = self.directory.with_name(self.directory.name + "-fresh")
+            shutil.rmtree(self.directory)
         peer = f"http://127.0.0.1:{self.ports[1]}"
         argv = ["etcd", "--data-dir", self.directory, "--listen-client-urls", self.url,
                 "--advertise-client-urls", self.url, "--listen-peer-urls", peer,
@@ -40,7 +76,7 @@ class Etcd:
         if self.process.poll() is not None:
             raise MachineError(f"etcd ended: {self.log.read_text()[-500:]}")
         try:
-            with socket.create_connection(("127.0.0.1", self.ports[0]), 1):
+            with socket.create_connection((self.address, self.ports[0]), 1):
                 return bool(self.tls) or self.call("maintenance/status", {})
         except OSError:
             return False

@@ -6,14 +6,13 @@ a fault did happen is told by ebb-swapd's counters.  See tests/chaos.
 """
 import mmap
 import os
-import subprocess
 import time
 
 import pytest
 
 from chaosworld import PAGE, UNSEALED, load, lost, serve, verdict, wait_lost
 from chaosworld import cluster, lossy, machines, nothing_left    # fixtures
-from cluster import Checker
+from cluster import Checker, Loop
 from machine import MachineError, wait_for
 from thin import ThinDisk
 
@@ -132,11 +131,9 @@ def test_a_quiet_day(cluster):
 def test_through_the_loop_device(cluster):
     """As swap uses it, discards included."""
     b = serve(cluster)
-    loop = subprocess.run(["/sbin/losetup", "--direct-io=on", "--sector-size", "4096", "-f",
-                           "--show", b.file], check=True, capture_output=True,
-                          text=True).stdout.strip()
+    loop = Loop(b.file)
     try:
-        c = cluster.check(b, ["--pause", 300], path=loop)
+        c = cluster.check(b, ["--pause", 300], path=loop.device)
         cluster.work(0.6)
         cluster.donors[0].kill()
         wait_lost(cluster, b, 0)
@@ -145,7 +142,7 @@ def test_through_the_loop_device(cluster):
     finally:
         for c in cluster.checkers:
             c.kill()
-        subprocess.run(["/sbin/losetup", "-d", loop], check=True)
+        loop.close()
 
 
 def test_donor_killed_and_restarted(cluster):

@@ -11,11 +11,9 @@ import random
 
 import pytest
 
-import machine
-import parts
 from chaosworld import PAGE, UNSEALED, load, serve, verdict, wait_lost
 from chaosworld import cluster, lossy, machines, nothing_left    # fixtures
-from control_server import write_record
+from faults import control_plane_killed
 
 pytestmark = pytest.mark.beside
 
@@ -225,33 +223,32 @@ def test_list_of_donors_changes(cluster):
     verdict(c, b)
 
 
-def test_control_plane_killed_while_slabs_move(cluster, swap_lock, logs, tmp_path):
+def test_control_plane_killed_while_slabs_move(cluster, swap_lock):
     """ebbd takes a donor off the list and is killed: its slabs go elsewhere all the same."""
     b = serve(cluster, backup=False, options=(*PATIENT, "--repair-rate", "4M"))
-    write_record(b.run, "dp0", donors_from="configuration")
+    b.follow()
     c = load(cluster, b, seconds=1)
-    config = tmp_path / "ebb.conf"
+    listed = lambda donors: "list = " + ", ".join(donors)
+    gone = lambda: b.donor(victim)
+    under_way = lambda: cluster.wait(lambda: b.status()["copies"]["leaving"] or
+                                     gone()["state"] == "absent", 20, "slabs on their way")
     try:
+        plane = cluster.control(listed(b.donors))
         # On a busy machine all may be gone before ebbd is: then it is the next one's turn.
-        for gone in b.donors:
-            config.write_text("[donors]\nlist = " + ", ".join(d for d in b.donors if d != gone) + "\n")
-            before = b.donor(gone)["slabs"]
-            ebbd = parts.Daemon([machine.BIN / "ebbd", "--config", config], logs / "ebbd.log",
-                                env={"EBB_RUN_DIR": str(b.run)})
-            try:
-                cluster.wait(lambda: b.status()["copies"]["leaving"] or b.donor(gone)["state"] == "absent", 20,
-                             "slabs on their way")
-            finally:
-                ebbd.kill()
-            left = b.donor(gone)["slabs"]
-            cluster.wait(lambda: b.donor(gone)["state"] == "absent", 30, "it is let go")
+        for victim in b.donors:
+            before = gone()["slabs"]
+            others = listed(d for d in b.donors if d != victim)
+            with control_plane_killed(plane, listed(b.donors), others, under_way):
+                left = gone()["slabs"]
+                cluster.wait(lambda: gone()["state"] == "absent", 30, "it is let go")
+            cluster.wait(lambda: gone()["state"] == "up", 20, "ebbd's successor has it back")
             if left:
                 break
         assert 0 < left <= before
         verdict(c, b)
         assert b.stats()["pages_read_failed"] == 0
     finally:
-        machine.pins_remove()
+        cluster.end_load()     # ebbd is there under the lock only
 
 
 @pytest.mark.parametrize("durability", ["disk", "none"])

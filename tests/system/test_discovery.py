@@ -21,7 +21,7 @@ import machine
 import parts
 from control_server import ControlServer, write_record
 from dataplane import pages, server    # fixtures
-from etcd import PREFIX, Etcd
+from etcd import PREFIX, Etcd, certificates
 from machine import BIN, BUILD, wait_for
 from ports import free_port
 
@@ -429,34 +429,12 @@ def test_a_real_device_follows(etcd, donor, server, pages, tmp_path, logs):
         w.stop()
 
 
-def openssl(*argv, cwd):
-    subprocess.run(["openssl", *argv], cwd=cwd, check=True, capture_output=True)
-
-
-@pytest.fixture
-def certificates(tmp_path):
-    """A CA, etcd's certificate and a client's, of this test."""
-    d = tmp_path / "tls"
-    d.mkdir()
-    ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    openssl("req", "-x509", *ec, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=ca",
-            cwd=d)
-    (d / "ext").write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
-    for name in ("etcd", "us"):
-        openssl("req", "-new", *ec, "-keyout", f"{name}.key", "-out", "csr", "-subj", f"/CN={name}", cwd=d)
-        openssl("x509", "-req", "-in", "csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
-                "-days", "2", "-extfile", "ext", "-out", f"{name}.pem", cwd=d)
-        (d / f"{name}.key").chmod(0o600)
-    return d
-
-
-def test_certificates(certificates, donor, borrower, tmp_path, logs):
-    d = certificates
+def test_certificates(donor, borrower, tmp_path, logs):
+    d = certificates(tmp_path / "tls")
     e = Etcd(tmp_path / "etcd", logs / "etcd.log", tls=d)
     try:
-        a = donor(e.url, "--etcd-ca", d / "ca.pem", "--etcd-cert", d / "us.pem",
-                  "--etcd-key", d / "us.key")
-        w = borrower(f"etcd = {e.url}\netcd_ca = {d}/ca.pem\netcd_cert = {d}/us.pem\netcd_key = {d}/us.key")
+        a = donor(e.url, *e.options()[2:])
+        w = borrower(e.config())
         w.device.knows(a)
         # A server whose CA we do not know, and a server that does not know us.
         w = borrower(f"etcd = {e.url}\netcd_cert = {d}/us.pem\netcd_key = {d}/us.key")

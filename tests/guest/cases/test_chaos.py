@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 A program larger than its memory checks its own pages while donors die, stop and come
-back, and the server of its device dies as well.  EBB_SOAK_SECONDS says for how long; `make soak GUEST=1` sets it.
+back, and the server of its device dies as well, for EBB_SOAK_SECONDS; `make soak` does more, and for longer.
 """
 import os
 import random
