@@ -79,13 +79,14 @@ KINDS = (
 
 # Emulated donors are slow: where that would cost pages nobody is lost for it.  A page that
 # cannot be read ends the program, so while the disk is full no donor is lost at all.
+SWAP_LOAD = ("--threads", 2, "--pause", 1000)
 SWAP_KINDS = (
-    Kind("swap, disk", ("--deadline", "1s"), checker=("--pause", 200)),
+    Kind("swap, disk", ("--deadline", "1s"), checker=SWAP_LOAD),
     Kind("swap, replicas=2", ("--durability", "replicas=2", "--deadline", "6s"), at_once=1,
-         backup=False, checker=("--pause", 200)),
+         backup=False, checker=SWAP_LOAD),
     Kind("swap, disk full now and then", ("--deadline", "20s"), disk_full=True, sealed=False,
          faults=("short SIGSTOP", "short link down", "out of memory", "a tenth lost"),
-         checker=("--pause", 200)),
+         checker=SWAP_LOAD),
 )
 
 
@@ -111,7 +112,7 @@ def namespaces():
 
 class Soak:
     kinds = KINDS
-    deadline, pause = "300ms", 1000     # of the lasting device and its checker
+    deadline, lasting_load = "300ms", ("--pause", 1000)     # of the lasting device
     round_seconds = 60
     slow = 1                            # what takes a moment takes so many times as long
     keyed = True
@@ -387,13 +388,14 @@ class Soak:
                            "slabs of a borrower that vanished are free")
 
     def body(self):
+        self.start = time.monotonic()       # what came before takes an emulated machine minutes
         self.long = self.serve("dp0", size="64M")
         self.long.follow()
         self.plane = self.cluster.control(self.cluster.etcd.config())
         self.slab = self.long.status()["slab"]
         self.donor_faults = [f for f in DONOR_FAULTS
                              if not (f.needs and self.cluster.network.lacks(f.needs))]
-        checker = self.cluster.check(self.long, ("--pause", self.pause, "--seed", self.seed))
+        checker = self.cluster.check(self.long, (*self.lasting_load, "--seed", self.seed))
         n = 0
         while not self.over():
             self.one_round(self.kinds[n % len(self.kinds)])
@@ -437,9 +439,14 @@ class Soak:
                     self.trouble.append(str(e))
             shutil.rmtree(files, ignore_errors=True)
         seconds = time.monotonic() - self.start
-        left = left_of(files) | namespaces() & made | {str(c) for c in machine.ebb_cgroups()
-                                                       if c.name == CGROUP}
-        self.trouble += [f"left behind: {what}" for what in left]
+        def left():
+            return left_of(files) | namespaces() & made | {str(c) for c in machine.ebb_cgroups()
+                                                           if c.name == CGROUP}
+        try:
+            # Who was killed may still be on the way out.
+            machine.wait_for(lambda: not left(), 10, "all of it is gone")
+        except MachineError:
+            self.trouble += [f"left behind: {what}" for what in left()]
         told = self.report(seconds)
         (DIRECTORY / "report.json").write_text(json.dumps(told, indent=1) + "\n")
         for t in self.trouble:
@@ -456,7 +463,7 @@ class Soak:
 class SwapSoak(Soak):
     """In a guest, for the servers of swap die."""
     kinds = SWAP_KINDS
-    deadline, pause, round_seconds, slow = "1s", 20000, 150, 4
+    deadline, lasting_load, round_seconds, slow = "1s", ("--threads", 1, "--pause", 50000), 150, 4
     keyed = False       # TLS takes an emulated processor all of its time
     area = cgroup = None
 

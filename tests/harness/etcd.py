@@ -3,7 +3,7 @@
 import base64
 import json
 import shutil
-import socket
+import ssl
 import subprocess
 import urllib.request
 
@@ -41,8 +41,12 @@ class Etcd:
 
     def __init__(self, directory, log, tls=None, address="127.0.0.1"):
         self.directory, self.log, self.tls, self.process = directory, log, tls, None
-        self.address, self.ports = address, (free_port(), free_port())
+        self.ports = free_port(), free_port()
         self.url = f"{'https' if tls else 'http'}://{address}:{self.ports[0]}"
+        self.trust = None
+        if tls:
+            self.trust = ssl.create_default_context(cafile=tls / "ca.pem")
+            self.trust.load_cert_chain(tls / "us.pem", tls / "us.key")
         self.start()
 
     def settings(self):
@@ -76,15 +80,15 @@ class Etcd:
         if self.process.poll() is not None:
             raise MachineError(f"etcd ended: {self.log.read_text()[-500:]}")
         try:
-            with socket.create_connection((self.address, self.ports[0]), 1):
-                return bool(self.tls) or self.call("maintenance/status", {})
+            # One that is killed before it has elected itself for the first time never does.
+            return "leader" in self.call("maintenance/status", {})
         except OSError:
             return False
 
     def call(self, path, body, token=None):
         headers = {"Authorization": token} if token else {}
         ask = urllib.request.Request(f"{self.url}/v3/{path}", json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(ask, timeout=30) as f:
+        with urllib.request.urlopen(ask, timeout=30, context=self.trust) as f:
             return json.loads(f.read())
 
     def keys(self):
