@@ -22,6 +22,8 @@ from network import Network
 CHECKER = BUILD / "tests" / "checker"
 PORT, PAGE, SLAB = 7070, 4096, 1 << 20
 MACHINE_MIB, HEADROOM_MIB = 2048, 256
+# What a program may take until it is ready, on an emulated machine, too.
+START_SECONDS = 90
 
 
 def left_of(directory):
@@ -135,7 +137,7 @@ class ControlPlane:
         self.start()
 
     def start(self):
-        self.daemon = parts.Daemon(self.argv, self.log, timeout=90, env={"EBB_RUN_DIR": str(self.run)})
+        self.daemon = parts.Daemon(self.argv, self.log, timeout=START_SECONDS, env={"EBB_RUN_DIR": str(self.run)})
 
     def configure(self, donors):
         """The lines of [donors], from now on."""
@@ -182,7 +184,7 @@ class DonorMachine:
 
     def start(self):
         if not self.up():
-            self.daemon = parts.Daemon(self.argv, self.log, timeout=90,
+            self.daemon = parts.Daemon(self.argv, self.log, timeout=START_SECONDS,
                                        env={"EBB_RUN_DIR": str(self.run)})
 
     def up(self):
@@ -289,7 +291,7 @@ class Borrower(parts.Swapd):
             argv += ["--backup", self.backup]
         self.donors = [d if isinstance(d, str) else d.address for d in donors]
         argv += [x for address in self.donors for x in ("--donor", address)]
-        super().__init__(argv, log, env={"EBB_RUN_DIR": str(self.run)})
+        super().__init__(argv, log, timeout=START_SECONDS, env={"EBB_RUN_DIR": str(self.run)})
         self.file = self.mount / "swap"
 
     def follow(self):
