@@ -19,7 +19,7 @@ from pathlib import Path
 import guest
 import kernel
 import shutdown
-from kernel import GuestError, REPO, SERIES
+from kernel import GuestError, SERIES
 
 AT_ONCE = 2
 CASES = "tests/guest/cases"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import kernel as kernels
-from kernel import GuestError, REPO, STORE, tool
+from kernel import REPO, STORE, tool
 
 # Every check that a stock kernel offers, fatal: a dead guest leaves no verdict.
 HARDENED = (

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Policies that tests write, compiled as a user would: with policy.mk, anywhere."""
-import shutil
 import subprocess
 
 import docs

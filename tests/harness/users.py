@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Users that are in no password file: processes with numbers of their own."""
 import json
-import os
 import shutil
 import subprocess
 import tempfile

@@ -10,7 +10,6 @@ import time
 
 import pytest
 
-import machine
 from dataplane import MIB, PAGE, SLAB, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import wait_for

@@ -23,7 +23,7 @@ from dataplane import MIB, PAGE, SLAB, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import wait_for
 from ports import free_port
-from protocol import EVICT, READ, Borrower, closed, connect, frame, hello, receive, reply
+from protocol import EVICT, READ, Borrower, closed, connect, frame, hello, reply
 from test_discovery import Watcher
 
 pytestmark = pytest.mark.beside

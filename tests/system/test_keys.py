@@ -14,13 +14,12 @@ import threading
 
 import pytest
 
-import machine
 import parts
 from dataplane import MIB, PAGE, SLAB
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import BIN, wait_for
 from ports import free_port
-from test_protocol import HELLO, JOIN, READ, WRITE, frame, hello, receive, reply
+from test_protocol import JOIN, READ, WRITE, frame, hello, reply
 
 pytestmark = [pytest.mark.beside, pytest.mark.parametrize("transport", ["tcp"])]
 

@@ -11,8 +11,6 @@ import subprocess
 
 import pytest
 
-import machine
-import parts
 import units
 import zsh
 from machine import BIN, REPO

@@ -81,7 +81,7 @@ def test_existing_and_later_cgroups(declared, cgroup):
     at_once((lambda: late.append(cgroup(name=f"web-{i}")), lambda: policy_of(late[-1]) == "leap")
             for i in range(2, 14))
     # Made together with its parents: each is seen.
-    deep = declared_path = machine.memory_root()[0] / parent()[1:] / "db-1" / "x" / "y"
+    deep = machine.memory_root()[0] / parent()[1:] / "db-1" / "x" / "y"
     deep.mkdir(parents=True)
     try:
         assert policy_of(other) is None

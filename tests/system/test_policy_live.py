@@ -2,7 +2,6 @@
 """Policies under programs that run: attached, changed and replaced without losing a fault."""
 import re
 import subprocess
-import threading
 import time
 
 import pytest
@@ -103,7 +102,7 @@ def test_changes_lose_no_fault(swap_lock, donor_factory, ebbd, cgroup, tmp_path)
         ebbctl("policy", "attach", "none", c.path)
         s = parts.Scan(mib=40, pattern="random", passes=2, cgroup=c,
                        options=["--latency", "--slow-us", "4500"])
-        before, changes, ended = parts.stats(c)["misses"], 0, threading.Event()
+        before, changes = parts.stats(c)["misses"], 0
         try:
             s.go()
             while s.process.poll() is None:

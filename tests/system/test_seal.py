@@ -13,7 +13,7 @@ import pytest
 from dataplane import MIB, PAGE, SLAB, only_shm, only_tcp
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import never, wait_for
-from test_protocol import (EVICT, HELLO, JOIN, MAP, PING, READ, TOLD, UNMAP, VERSION, WRITE, FakeDonor,
+from test_protocol import (HELLO, MAP, PING, READ, TOLD, UNMAP, VERSION, WRITE, FakeDonor,
                            frame, receive)
 
 pytestmark = pytest.mark.beside

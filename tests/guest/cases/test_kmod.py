@@ -345,7 +345,7 @@ def test_donor_comes_back(kernel_device, donor, disk):
 
 def test_two_donors(kernel_device, donor, disk):
     """The loss of one is no loss of the other."""
-    one, two = donor(), donor(port=7472)
+    one, _ = donor(), donor(port=7472)
     d = kernel_device(backup=disk().path)
     a, b = d.connect(), d.connect(7472)
     d.map(a, BOTH, range(0, d.slabs, 2))

@@ -5,7 +5,6 @@ import os
 import struct
 import subprocess
 
-import kmodule
 import parts
 import pytest
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import machine
 import parts
 from cluster import Checker
 from kmod_fixtures import roce  # noqa: F401
