@@ -14,7 +14,7 @@
 #define THROTTLE_SETTLED 256    /* pages used or wasted between two judgements */
 #define THROTTLE_SHARE 2        /* throttled when less than 1 / this was used */
 #define THROTTLE_SAMPLE 16      /* then one request in so many is acted on, */
-#define THROTTLE_SAMPLE_MOST 64 /* and in so many if that was of no more use */
+#define THROTTLE_SAMPLED 64     /* and judged after so many pages */
 
 /* A page that waited so long is unused, or used by chance: see throttle_tick(). */
 #define THROTTLE_TIMELY_MIN 100000000ULL
@@ -84,17 +84,11 @@ static inline bool throttle_waited(const struct throttle *t, uint64_t issued_ns)
 static inline void throttle_judge(struct throttle *t, uint64_t used, uint64_t unused)
 {
 	int64_t u = (int64_t)(used - t->used), w = (int64_t)(unused - t->unused);
-	int64_t settled = THROTTLE_SETTLED;
 
-	/* A smaller sample is judged by less, or it would take as much longer to open again. */
-	if (t->sample)
-		settled = THROTTLE_SETTLED * THROTTLE_SAMPLE / THROTTLE_SAMPLE_MOST;
-	if (u + w < settled)
+	/* By less, and no smaller a sample: an order that begins to repeat is to be seen at once. */
+	if (u + w < (t->sample ? THROTTLE_SAMPLED : THROTTLE_SETTLED))
 		return;
-	if (THROTTLE_SHARE * u >= u + w)
-		t->sample = 0;
-	else
-		t->sample = t->sample ? THROTTLE_SAMPLE_MOST : THROTTLE_SAMPLE;
+	t->sample = THROTTLE_SHARE * u >= u + w ? 0 : THROTTLE_SAMPLE;
 	t->used = used;
 	t->unused = unused;
 }

@@ -50,17 +50,17 @@ static void a_sample_goes_on_and_opens_it_again(void **state)
 	assert_int_equal(passed(&t, 1000), 1000);
 }
 
-static void a_sample_of_no_use_gets_smaller_once(void **state)
+static void a_sample_of_no_use_goes_on(void **state)
 {
 	struct throttle t = { 0 };
 
 	throttle_judge(&t, 0, 1000);
 	throttle_judge(&t, 0, 2000);
-	assert_int_equal(passed(&t, 100 * THROTTLE_SAMPLE_MOST), 100);
-	throttle_judge(&t, 0, 3000);
-	assert_int_equal(t.sample, THROTTLE_SAMPLE_MOST);
-	/* A quarter of what it took to close is enough to open. */
-	throttle_judge(&t, THROTTLE_SETTLED / 4, 3000);
+	assert_int_equal(passed(&t, 100 * THROTTLE_SAMPLE), 100);
+	/* Less than it took to close is enough to open. */
+	throttle_judge(&t, THROTTLE_SAMPLED - 1, 2000);
+	assert_int_equal(t.sample, THROTTLE_SAMPLE);
+	throttle_judge(&t, THROTTLE_SAMPLED, 2000);
 	assert_int_equal(passed(&t, 1000), 1000);
 }
 
@@ -148,7 +148,7 @@ int main(void)
 		cmocka_unit_test(nothing_is_judged_by_a_few_pages),
 		cmocka_unit_test(half_is_enough),
 		cmocka_unit_test(a_sample_goes_on_and_opens_it_again),
-		cmocka_unit_test(a_sample_of_no_use_gets_smaller_once),
+		cmocka_unit_test(a_sample_of_no_use_goes_on),
 		cmocka_unit_test(what_is_used_late_is_used),
 		cmocka_unit_test(a_pause_is_no_time_to_use_pages),
 		cmocka_unit_test(timely_is_before_so_many_other_faults),
