@@ -217,8 +217,8 @@ class DonorMachine:
                     data = bytearray(memory.read(end - start))
                 except OSError:
                     continue
-                used = [at for at in range(0, len(data), PAGE) if any(data[at:at + PAGE])]
-                old = bytes(data)
+                old, nothing = bytes(data), bytes(PAGE)
+                used = [at for at in range(0, len(old), PAGE) if old[at:at + PAGE] != nothing]
                 for i, at in enumerate(used):
                     if how == "flip":
                         data[at + 2000] = (data[at + 2000] + 1) % 256

@@ -79,7 +79,7 @@ KINDS = (
 
 # Emulated donors are slow: where that would cost pages nobody is lost for it.  A page that
 # cannot be read ends the program, so while the disk is full no donor is lost at all.
-SWAP_LOAD = ("--threads", 2, "--pause", 1000)
+SWAP_LOAD = ("--threads", 2, "--pause", 20000)
 SWAP_KINDS = (
     Kind("swap, disk", ("--deadline", "1s"), checker=SWAP_LOAD),
     Kind("swap, replicas=2", ("--durability", "replicas=2", "--deadline", "6s"), at_once=1,
@@ -116,6 +116,7 @@ class Soak:
     round_seconds = 60
     slow = 1                            # what takes a moment takes so many times as long
     keyed = True
+    donor_memory = "160M"
 
     def __init__(self, seconds, seed):
         self.seconds, self.seed, self.random = seconds, seed, random.Random(seed)
@@ -430,8 +431,8 @@ class Soak:
             DIRECTORY.mkdir(parents=True)
         files = Path(tempfile.mkdtemp(prefix="ebb-soak-", dir=TEMPORARY))
         self.say(f"seed {self.seed}, {self.seconds:.0f} s; logs in {DIRECTORY}")
-        self.cluster = Cluster(files, DIRECTORY, local=True, memory="160M", keyed=self.keyed, etcd=True,
-                               options=("--drain-timeout", "5s"))
+        self.cluster = Cluster(files, DIRECTORY, local=True, memory=self.donor_memory,
+                               keyed=self.keyed, etcd=True, options=("--drain-timeout", "5s"))
         try:
             self.vanish(files / "vanished")
             self.body()
@@ -473,6 +474,7 @@ class SwapSoak(Soak):
     kinds = SWAP_KINDS
     deadline, lasting_load, round_seconds, slow = "1s", ("--threads", 1, "--pause", 50000), 240, 4
     keyed = False       # TLS takes an emulated processor all of its time
+    donor_memory = "64M"    # as does the locking of more at each start
     area = cgroup = None
 
     def vanish(self, files):
