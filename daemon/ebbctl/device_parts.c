@@ -23,6 +23,7 @@
 
 /* ebb-swapd has nothing left to do but to unmap its slabs. */
 #define SERVER_END_MS 15000
+#define SERVER_ASK_MS 1000
 #define SERVER_MS 1000
 #define UMOUNT_MS 2000
 
@@ -177,6 +178,16 @@ static int remove_files(const struct device_record *d, struct error *e)
 	return r ? fail(e, r, "device %s: cannot remove its record: %s", d->name, strerror(-r)) : 0;
 }
 
+/* It tries once for each signal, and cannot while somebody looks into the loop device. */
+static int end_server(pid_t pid)
+{
+	int r = -ETIMEDOUT;
+
+	for (int ms = 0; r == -ETIMEDOUT && ms < SERVER_END_MS; ms += SERVER_ASK_MS)
+		r = process_end(pid, DEVICE_SERVER, SERVER_ASK_MS);
+	return r;
+}
+
 int device_teardown(const struct device_record *d, int timeout_ms, enum process_patience patience,
 		    struct error *e)
 {
@@ -200,7 +211,7 @@ int device_teardown(const struct device_record *d, int timeout_ms, enum process_
 				    strerror(-r));
 	}
 	if (d->server_pid) {
-		r = process_end(d->server_pid, DEVICE_SERVER, SERVER_END_MS);
+		r = end_server(d->server_pid);
 		if (r)
 			return fail(e, r, "device %s: %s (pid %d) does not end: %s; swap is off, it may be killed",
 				    d->name, DEVICE_SERVER, d->server_pid, strerror(-r));

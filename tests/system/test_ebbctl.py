@@ -442,6 +442,15 @@ def test_destroy_waits_for_another_swapoff(swap_lock, donor_factory, cgroup):
         d.destroy()
 
 
+def test_destroy_waits_for_who_looks_into_the_loop_device(device):
+    """As blkid may at any time: the file below is not let go before."""
+    with open(device.block, "rb") as block:
+        look = subprocess.Popen(["sleep", "4"], stdin=block)
+    ebbctl("device", "destroy", device.name)
+    assert look.wait() == 0
+    assert not machine.ebb_mounts() and device.server not in machine.processes()
+
+
 def test_destroy_refuses_what_would_kill(device, cgroup):
     """A cgroup that is full could not take its swapped pages back."""
     c = cgroup(32)
@@ -476,6 +485,28 @@ def test_scope_attached(swap_lock, donor, cgroup):
 
 
 # --- policies and statistics -------------------------------------------------
+
+def test_hooks_that_are_demanded(swap_lock, logs, tmp_path):
+    """What the kernel does not take, as auto finds, ebbd does not begin without."""
+    config = tmp_path / "ebb.conf"
+    config.write_text("[bpf]\nhooks = fentry\n")
+    daemon = parts.Ebbd(logs / "ebbd.log")
+    try:
+        used = ebbctl_json("status")["hooks"]
+        daemon.stop()
+        if used == "fentry":
+            daemon = parts.Ebbd(logs / "ebbd.log", config=config)
+            assert ebbctl_json("status")["hooks"] == "fentry"
+            return
+        done = subprocess.run([BIN / "ebbd", "--config", config], capture_output=True, text=True, timeout=60)
+        assert done.returncode == UNSUPPORTED
+        assert re.search(r"hooks = fentry: do_swap_page .* cannot be hooked: .*; write auto or tracepoints", done.stderr)
+        daemon = parts.Ebbd(logs / "ebbd.log")
+        assert ebbctl_json("status")["hooks"] == used
+    finally:
+        daemon.stop()
+        machine.pins_remove()
+
 
 def test_policies(ebbd, cgroup):
     c = cgroup(64)
