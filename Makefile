@@ -25,7 +25,7 @@ endif
 # Under sudo whoever called it compiles, so that nothing in build/ is root's;
 # only the recipes that install, need root or clean up are run as root.
 ROOT_TARGETS := deps check soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
-	bench-neighbour bench-map-ahead bench-gc bench-advise bench-device bench-guest bench-seal bench-policy bench \
+	bench-neighbour bench-map-ahead bench-gc bench-drift bench-advise bench-device bench-guest bench-seal bench-policy bench \
 	install install-gc install-config install-man install-dkms clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
@@ -93,6 +93,7 @@ help:
 ## sudo make bench-apps  programs at 100, 75, 50 and 25 % of their memory
 ## sudo make bench-advise    what ebbctl advise says against what then happens
 ## sudo make bench-gc     collectors at 100, 50, 25 and 13 % of their memory
+## sudo make bench-drift  what a heap holds of its pages against what the kernel says
 ## sudo make bench-prefetch  policies on programs of every order; a JVM's collectors, too
 ## sudo make bench-latency   their gain against the latency of the device
 ## sudo make bench-neighbour  what a greedy neighbour costs a miss

@@ -56,6 +56,15 @@ bench-latency: all $(B)/tests/scan $(B)/tests/walks $(JAVA_CLASSES)
 bench-gc: all gc-programs
 	$(Q)$(BENCH_PYTHON) tests/bench/gc.py
 
+# Of libebbgc's parts, not its interface.
+$(B)/tests/drift: tests/bench/drift.c $(GC_STATIC) $(wildcard userlib/*.h) | deps
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib -o $@ $< $(GC_STATIC) $(GC_LIBS)
+
+.PHONY: bench-drift
+bench-drift: all $(B)/tests/drift
+	$(Q)$(BENCH_PYTHON) tests/bench/drift.py
+
 bench-device: all $(B)/tests/barefuse
 	$(Q)$(BENCH_PYTHON) tests/bench/device.py
 

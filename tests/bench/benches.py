@@ -27,6 +27,8 @@ class Bench:
 ALL = (
     Bench("seal", 0.2, "what does it take to seal and to open a page?"),
     Bench("policy", 0.5, "what does a call of each policy take?", also=("hits",)),
+    Bench("drift", 3, "how wrong is what a heap holds of its pages?", "bench-drift",
+          also=("unseen", "stale", "out", "cached")),
     Bench("hooks", 6, "what does a fault cost those who gain nothing?", "method"),
     Bench("map-ahead", 5, "does it pay to map what was fetched before the program comes?",
           "method"),
