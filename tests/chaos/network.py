@@ -66,8 +66,11 @@ class Namespace:
         return os.readlink(self.path)
 
     def run(self, *argv, **kwargs):
-        done = subprocess.run([*self.prefix, *map(str, argv)], text=True, capture_output=True,
-                              timeout=30, **kwargs)
+        try:
+            with self.inside():
+                done = subprocess.run([*map(str, argv)], text=True, capture_output=True, timeout=30, **kwargs)
+        except FileNotFoundError as e:
+            raise NetworkError(str(e)) from None
         if done.returncode:
             raise NetworkError(f"{' '.join(map(str, argv))}: {done.stderr.strip()}")
         return done.stdout
@@ -93,6 +96,7 @@ class Node(Namespace):
     def __init__(self, network, number):
         super().__init__()
         self.switch, self.port = network.switch, f"port{number}"
+        self.lossy = {}     # chain of nftables, where it is
         self.address = network.address(number)
         self.switch.run("ip", "link", "add", self.port, "type", "veth",
                         "peer", "name", "eth0", "netns", self.path)
@@ -125,6 +129,7 @@ class Node(Namespace):
                  f"add chain {chain} {{ type filter hook ingress device {device} priority 0; }}; "
                  f"add rule {chain} meta protocol ip {chance}counter drop")
         where.run(NFT, rules)
+        self.lossy[chain] = where
 
     def lost(self):
         """Packets that lose() has dropped."""
@@ -132,10 +137,9 @@ class Node(Namespace):
         return sum(int(words[i + 1]) for i, word in enumerate(words) if word == "packets")
 
     def heal(self):
-        for where, device, direction in ((self.switch, self.port, "from"), (self, "eth0", "to")):
-            chain = f"{direction}_{device}"
-            if chain in where.run(NFT, "list", "ruleset"):
-                where.run(NFT, "delete", "chain", "netdev", "chaos", chain)
+        while self.lossy:
+            chain, where = self.lossy.popitem()
+            where.run(NFT, "delete", "chain", *chain.split())
 
     def delay(self, text):
         self.switch.run("/usr/sbin/tc", "qdisc", "replace", "dev", self.port, "root", "netem",
