@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gelf.h>
 #include <libelf.h>
+#include <linux/bpf.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,8 +88,52 @@ static void end_texts(struct ebb_policy_info *info)
 
 struct sections {
 	Elf_Data *info, *license, *program;
+	const char *endless;
 	bool btf;
 };
+
+/*
+ * What goes round without the verifier walking each turn, or NULL: the number it walked
+ * would say nothing about how long a fault may take.
+ */
+static const char *endless_call(const Elf_Data *code)
+{
+	static const struct { int32_t helper; const char *name; } calls_back[] = {
+		{ BPF_FUNC_loop, "bpf_loop()" },
+		{ BPF_FUNC_for_each_map_elem, "bpf_for_each_map_elem()" },
+		{ BPF_FUNC_user_ringbuf_drain, "bpf_user_ringbuf_drain()" },
+	};
+	struct bpf_insn insn;
+
+	for (size_t at = 0; at + sizeof(insn) <= code->d_size; at += sizeof(insn)) {
+		memcpy(&insn, (char *)code->d_buf + at, sizeof(insn));
+		if (insn.code == (BPF_LD | BPF_IMM | BPF_DW))
+			at += sizeof(insn);     /* the upper half of the number */
+		/* BPF_JCOND of Linux 6.9. */
+		if (insn.code == (BPF_JMP | 0xe0))
+			return "may_goto";
+		if (insn.code != (BPF_JMP | BPF_CALL) || insn.src_reg)
+			continue;
+		for (size_t i = 0; i < sizeof(calls_back) / sizeof(calls_back[0]); i++)
+			if (insn.imm == calls_back[i].helper)
+				return calls_back[i].name;
+	}
+	return NULL;
+}
+
+/* The same for what the kernel is to provide, by name. */
+static const char *endless_symbol(Elf *elf, const GElf_Shdr *table, Elf_Data *data)
+{
+	GElf_Sym symbol;
+
+	for (int i = 0; gelf_getsym(data, i, &symbol); i++) {
+		const char *name = elf_strptr(elf, table->sh_link, symbol.st_name);
+
+		if (symbol.st_shndx == SHN_UNDEF && name && !strncmp(name, "bpf_iter_", 9))
+			return "an iterator";
+	}
+	return NULL;
+}
 
 static void find_sections(Elf *elf, struct sections *s)
 {
@@ -101,15 +146,20 @@ static void find_sections(Elf *elf, struct sections *s)
 		GElf_Shdr header;
 		const char *name = gelf_getshdr(scn, &header) ?
 				   elf_strptr(elf, strings, header.sh_name) : NULL;
+		Elf_Data *data = name ? elf_getdata(scn, NULL) : NULL;
 
-		if (!name)
+		if (!data)
 			continue;
+		if (data->d_buf && !s->endless)
+			s->endless = header.sh_flags & SHF_EXECINSTR ? endless_call(data) :
+				     header.sh_type == SHT_SYMTAB ? endless_symbol(elf, &header, data) :
+								    NULL;
 		if (!strcmp(name, ".rodata.policy"))
-			s->info = elf_getdata(scn, NULL);
+			s->info = data;
 		else if (!strcmp(name, "license"))
-			s->license = elf_getdata(scn, NULL);
+			s->license = data;
 		else if (!strcmp(name, "perf_event"))
-			s->program = elf_getdata(scn, NULL);
+			s->program = data;
 		else if (!strcmp(name, ".BTF"))
 			s->btf = true;
 	}
@@ -162,6 +212,10 @@ int policy_object_check(const char *file, const void *data, size_t size,
 	if (!s.program || !s.program->d_size)
 		return fail_exit(e, EXIT_USAGE, ENOEXEC,
 				 "%s: has no program; use EBB_POLICY_ENTRY() of ebb_policy.h", file);
+	if (s.endless)
+		return fail_exit(e, EXIT_REFUSED, E2BIG,
+				 "%s: too long: uses %s, and nothing bounds how often it goes round; "
+				 "write a loop with a constant bound", file, s.endless);
 	*info = found;
 	return 0;
 }

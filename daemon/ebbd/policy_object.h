@@ -24,6 +24,7 @@ struct policy_object {
  * Reads and checks @file, a regular one.  EXIT_USAGE: no such file, not an
  * object for BPF, no policy in it, another ABI, no license that the kernel
  * takes for GPL-compatible, no BTF, or a description that contradicts itself.
+ * EXIT_REFUSED: it goes round in ways that the verifier does not bound.
  */
 int policy_object_read(const char *file, struct policy_object *o, struct error *e);
 void policy_object_free(struct policy_object *o);

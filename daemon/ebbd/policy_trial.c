@@ -14,6 +14,7 @@
 #include "ebbd/policy_trial.h"
 
 #define CALLS 128           /* per walk */
+#define ROOM 4096           /* pages: of a cgroup of 128 MiB */
 #define TRIAL_NS 100000000  /* then it is known to be slow */
 
 /* Page of the @i-th fault. */
@@ -26,11 +27,12 @@ static uint64_t walk_again(uint64_t i) { return walk_random(i % 32); }
 
 static const struct {
 	uint64_t (*page)(uint64_t i);
-	uint32_t kind, cluster;
+	uint32_t kind, cluster, role;
 } walks[] = {
-	{ walk_sequential, EBB_MISS, 8 }, { walk_sequential, EBB_HIT, 0 },
-	{ walk_backwards, EBB_MISS, 0 }, { walk_backwards, EBB_LATE, 0 },
-	{ walk_two, EBB_MISS, 0 }, { walk_again, EBB_MISS, 0 }, { walk_random, EBB_MISS, 0 },
+	{ walk_sequential, EBB_MISS, 8, EBB_ROLE_APP }, { walk_sequential, EBB_HIT, 0, EBB_ROLE_APP },
+	{ walk_backwards, EBB_MISS, 0, EBB_ROLE_APP }, { walk_backwards, EBB_LATE, 0, EBB_ROLE_APP },
+	{ walk_two, EBB_MISS, 0, EBB_ROLE_APP }, { walk_again, EBB_MISS, 0, EBB_ROLE_APP },
+	{ walk_random, EBB_MISS, 0, EBB_ROLE_APP }, { walk_random, EBB_MISS, 0, EBB_ROLE_GC },
 };
 #define WALKS (sizeof(walks) / sizeof(walks[0]))
 
@@ -83,6 +85,7 @@ static int call(struct trial *t, uint32_t walk, uint32_t i, uint32_t *ns)
 		.vpn = 0x7f0000000 + walks[walk].page(i), .time_ns = monotonic_ns(),
 		.duration_ns = 20000, .owner = 1, .ip = 0x400000, .tgid = 1, .tid = 1 + (i & 1),
 		.exec = 1, .kind = walks[walk].kind, .cluster = walks[walk].cluster,
+		.role = walks[walk].role, .room = ROOM,
 	};
 	uint64_t total, calls;
 	uint32_t zero = 0;

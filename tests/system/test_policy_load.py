@@ -98,6 +98,10 @@ def spoilt(tmp_path):
                  "\n\tc->misses++;")
     turns = lambda n: (f"__u64 x = f->vpn;\n\tEBB_ROLLED\n\tfor (int i = 0; i < {n}; i++)"
                        "\n\t\tx = x * 3 + (x >> 7);\n\t*(volatile __u64 *)&s->last = x;")
+    # What only a collector's thread is made to wait for.
+    collector = "if (!f->room || f->role != EBB_ROLE_GC)\n\t\treturn;\n\t" + turns(60000)
+    again = "static long again(__u32 i, void *data)\n{\n\treturn 0;\n}"
+    iterator = "extern int bpf_iter_num_new(void *it, int from, int to) __ksym;"
     wrong_range = ("WINDOW", 'EBB_PARAM(WINDOW, "window", 8, 9, 64, "pages")')
     reserved = ("WINDOW", 'EBB_PARAM(WINDOW, "detect", 8, 1, 64, "pages")')
     truncated = tmp_path / "truncated.bpf.o"
@@ -125,6 +129,11 @@ def spoilt(tmp_path):
         (make("unchecked", body=unchecked), REFUSED,
          ["verifier refused it", "map_value_or_null", "verifier.log"]),
         (make("too_slow", body=turns(60000)), REFUSED, ["too slow"]),
+        (make("slow_collector", body=collector), REFUSED, ["too slow"]),
+        (make("goes_round", before=again, body="bpf_loop(1 << 23, again, NULL, 0);"), REFUSED,
+         ["bpf_loop()"]),
+        (make("iterates", before=iterator, body="__u64 it;\n\n\tbpf_iter_num_new(&it, 0, 9);"),
+         REFUSED, ["an iterator"]),
         (make("too_long", body=turns(160000)), REFUSED, ["too long"]),
         (make("too_endless", body=turns(100000000)), REFUSED, ["verifier refused it"]),
     ]

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #undef fail
 #include <limits.h>
+#include <linux/bpf.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +106,48 @@ static void spoilt_ones_are_refused(void **unused)
 	policy_object_free(&o);
 }
 
+/* Its first call of bpf_map_lookup_elem() becomes @insn. */
+static void endless(struct bpf_insn insn, const char *word)
+{
+	static const struct bpf_insn call = { .code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_map_lookup_elem };
+	struct ebb_policy_info info;
+	struct policy_object o;
+	struct error e = { 0 };
+	void *at;
+
+	read_good(&o);
+	at = memmem(o.data, o.size, &call, sizeof(call));
+	assert_non_null(at);
+	memcpy(at, &insn, sizeof(insn));
+	if (word) {
+		assert_true(policy_object_check("x.bpf.o", o.data, o.size, &info, &e) < 0);
+		assert_int_equal(e.exit_status, EXIT_REFUSED);
+		assert_non_null(strstr(e.text, word));
+	} else {
+		assert_int_equal(policy_object_check("x.bpf.o", o.data, o.size, &info, &e), 0);
+	}
+	policy_object_free(&o);
+}
+
+/* The verifier walks none of their turns, so what it walked would be no bound. */
+static void what_may_go_round_for_ever_is_refused(void **unused)
+{
+	const struct bpf_insn call = { .code = BPF_JMP | BPF_CALL }, may_goto = { .code = BPF_JMP | 0xe0 };
+	struct bpf_insn insn = call;
+
+	insn.imm = BPF_FUNC_loop;
+	endless(insn, "bpf_loop()");
+	insn.imm = BPF_FUNC_for_each_map_elem;
+	endless(insn, "bpf_for_each_map_elem()");
+	endless(may_goto, "may_goto");
+	insn.imm = BPF_FUNC_ktime_get_ns;
+	endless(insn, NULL);
+	/* A function of the program's own, this far away. */
+	insn.imm = BPF_FUNC_loop;
+	insn.src_reg = BPF_PSEUDO_CALL;
+	endless(insn, NULL);
+}
+
 /* Whatever its end, it is judged without reading past it. */
 static void truncated_ones_are_refused(void **unused)
 {
@@ -150,6 +193,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ours_are_good),
 		cmocka_unit_test(spoilt_ones_are_refused),
+		cmocka_unit_test(what_may_go_round_for_ever_is_refused),
 		cmocka_unit_test(truncated_ones_are_refused),
 		cmocka_unit_test(what_is_no_file_is_refused),
 	};
