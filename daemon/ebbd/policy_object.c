@@ -44,7 +44,7 @@ static bool name_fits(const char *name, size_t size)
 
 int policy_info_check(const char *file, const struct ebb_policy_info *info, struct error *e)
 {
-	static const char *const ours[] = { "detect", "run", "policy" };
+	static const char *const ours[] = { "detect", "run", "policy", "slowdown" };
 
 	if (info->abi != EBB_ABI)
 		return fail_exit(e, EXIT_USAGE, EPROTO,

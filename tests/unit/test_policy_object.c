@@ -86,6 +86,7 @@ static void spoilt_ones_are_refused(void **unused)
 	refused("stride\0\0\0\0", "st/ide\0\0\0\0", 10, "name");
 	refused("stride\0\0\0\0", "\0tride\0\0\0\0", 10, "name");
 	refused("window\0\0\0\0", "detect\0\0\0\0", 10, "detect");
+	refused("window\0\0\0\0", "slowdown\0\0", 10, "slowdown");
 
 	read_good(&o);
 	info = memmem(o.data, o.size, &o.info, 16);
