@@ -383,3 +383,25 @@ int cgroup_each(int (*each)(const char *dir, void *data), void *data)
 		fts_close(tree);
 	return r;
 }
+
+struct wanted {
+	uint64_t id;
+	char path[PATH_MAX];
+};
+
+static int is_wanted(const char *dir, void *data)
+{
+	struct wanted *w = data;
+
+	if (inode_of(dir) != w->id)
+		return 0;
+	snprintf(w->path, sizeof(w->path), "%s", dir);
+	return 1;
+}
+
+int cgroup_by_id(uint64_t id, struct cgroup_ref *c, struct error *e)
+{
+	struct wanted w = { .id = id };
+
+	return cgroup_each(is_wanted, &w) ? cgroup_resolve(w.path, c, e) : -ENOENT;
+}

@@ -30,6 +30,9 @@ struct cgroup_ref {
  */
 int cgroup_resolve(const char *name, struct cgroup_ref *c, struct error *e);
 
+/* The memory cgroup with that id; -ENOENT, without a message, if there is none. */
+int cgroup_by_id(uint64_t id, struct cgroup_ref *c, struct error *e);
+
 /*
  * Creates @rel ("/a/b", parents included) below the memory hierarchy and, on
  * v1, its twin in the v2 hierarchy when one is mounted (perf events can be

@@ -606,6 +606,15 @@ static void take_params(struct attachment *t, const struct ebb_params *old)
 			t->params.v[i] = old->v[i];
 }
 
+/* What @s was counted for: by its path, of which long ones lack the end, or else by its id. */
+static int find_again(const struct ebb_cgroup_stats *s, uint64_t id, struct cgroup_ref *c,
+		      struct error *e)
+{
+	if (strnlen(s->path, sizeof(s->path)) == sizeof(s->path) - 1)
+		return cgroup_by_id(id, c, e);
+	return cgroup_resolve(s->path, c, e) || c->id != id ? -ENOENT : 0;
+}
+
 void attachments_restore(struct attachments *a)
 {
 	struct plane *p = a->plane;
@@ -633,7 +642,7 @@ void attachments_restore(struct attachments *a)
 		wish.place = entry.flags & EBB_CGROUP_DAEMON ? RUN_DAEMON : RUN_KERNEL;
 		wish.by = entry.flags & EBB_CGROUP_DECLARED ? BY_DECLARATION : BY_COMMAND;
 		if (bpf_map_lookup_elem(p->cgroup_stats, &ids[i], &s) ||
-		    cgroup_resolve(s.path, &c, &e) || c.id != ids[i] ||
+		    find_again(&s, ids[i], &c, &e) ||
 		    bpf_map_lookup_elem(p->params, &ids[i], &params) ||
 		    attach_locked(a, c.path, &wish, &e)) {
 			log_warn("%s: not taken over%s%s", s.path, e.code ? ": " : "", e.text);
@@ -653,7 +662,7 @@ void attachments_restore(struct attachments *a)
 		t->expired = s.prefetched - (sum.hits + t->mapped_used + sum.late + sum.wasted);
 		if (t->expired > s.prefetched)
 			t->expired = 0;
-		log_info("%s: taken over with policy %s", s.path, s.policy);
+		log_info("%s: taken over with policy %s", c.rel, s.policy);
 	}
 	plane_flush_cache(p);
 }

@@ -435,13 +435,17 @@ def stats(cgroup):
     return rows[0]
 
 
-def pinned_stats(cgroup):
-    """The same from the pinned map, which outlives ebbd: what bpftool shows a person."""
+def pinned_rows():
+    """The pinned map cgroup_stats, which outlives ebbd: what bpftool shows a person."""
     done = subprocess.run(["/usr/sbin/bpftool", "-j", "map", "dump", "pinned",
                            str(machine.PINS / "maps" / "cgroup_stats")],
                           text=True, capture_output=True, check=True)
-    for entry in json.loads(done.stdout):
-        value = entry.get("formatted", entry)["value"]
+    return [entry.get("formatted", entry)["value"] for entry in json.loads(done.stdout)]
+
+
+def pinned_stats(cgroup):
+    """The counters of one cgroup, from there."""
+    for value in pinned_rows():
         if value["path"] == cgroup.rel:
             return value
     raise MachineError(f"{cgroup.rel}: not in the pinned map cgroup_stats")

@@ -160,6 +160,28 @@ def test_restart_knows_who_attached(declared, cgroup):
     assert (row["policy"], row["run"], row["by"]) == ("stride", "daemon", "command")
 
 
+def test_long_paths_outlive_ebbd(declared, cgroup):
+    """cgroup_stats has room for 127 letters of a path; pods' and containers' are longer."""
+    base = cgroup(name="p" * 60)
+    if base.version == 2:
+        base.set("cgroup.subtree_control", "+memory")
+    children = [parts.Cgroup(f"{base.rel[1:]}/{'c' * 80}-{i}") for i in range(2)]
+    try:
+        d = declared("")
+        for i, c in enumerate(children):
+            assert len(c.rel) > 127
+            ebbctl("policy", "attach", "leap", c.path, f"pw_max={i + 7}")
+        published = lambda: [v["path"] for v in parts.pinned_rows()]
+        wait_for(lambda: published() == 2 * [children[0].rel[:127]], 5, "published")
+        d.kill()
+        declared("")
+        assert {c.rel: policies.attached()[c.rel]["params"]["pw_max"] for c in children} == {
+            children[0].rel: 7, children[1].rel: 8}
+    finally:
+        for c in children:
+            c.remove()
+
+
 BAD = [
     (["policy = nosuch"], 2, "nosuch"),
     (["policy = leap", "pw_max = 0"], 3, "out of range"),

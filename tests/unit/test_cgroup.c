@@ -60,6 +60,9 @@ static void create_and_remove(void **state)
 	assert_int_equal(cgroup_resolve(c.path, &again, NULL), 0);
 	assert_memory_equal(&again, &c, sizeof(c.id));
 	assert_string_equal(again.twin, c.twin);
+	/* And one for who has only seen its number. */
+	assert_int_equal(cgroup_by_id(c.id, &again, NULL), 0);
+	assert_string_equal(again.path, c.path);
 	if (*c.twin) {
 		assert_int_equal(cgroup_resolve(c.twin, &again, NULL), 0);
 		assert_int_equal(again.id, c.id);
@@ -67,6 +70,7 @@ static void create_and_remove(void **state)
 
 	assert_int_equal(cgroup_remove(&c, NULL), 0);
 	assert_int_equal(access(c.path, F_OK), -1);
+	assert_int_equal(cgroup_by_id(c.id, &again, NULL), -ENOENT);
 	assert_int_equal(access(c.twin, F_OK), -1);
 	assert_int_equal(cgroup_remove(&c, NULL), 0);
 }
