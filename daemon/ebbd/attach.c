@@ -78,6 +78,10 @@ static int write_entry(struct attachments *a, struct attachment *t)
 	if (t->recording)
 		c.flags |= EBB_CGROUP_RECORD;
 	t->timely_told = c.timely_ns;
+	if (!bpf_map_update_elem(a->plane->cgroups, &t->cgroup.id, &c, BPF_ANY))
+		return 0;
+	/* Where many cgroups page, what the programs have cached of them fills it. */
+	plane_flush_cache(a->plane);
 	return bpf_map_update_elem(a->plane->cgroups, &t->cgroup.id, &c, BPF_ANY);
 }
 
@@ -587,6 +591,7 @@ void attachments_sweep(struct attachments *a)
 		if (cpus != a->cpus)
 			events_close(&t->events, EVENTS_UNPIN);
 	}
+	plane_flush_late(a->plane);
 	if (cpus != a->cpus || moved) {
 		struct error e = { 0 };
 

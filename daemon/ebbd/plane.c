@@ -393,7 +393,7 @@ void plane_counters(const struct plane *p, uint64_t owner, struct ebb_counters *
 			to[i] += ((uint64_t *)&each[cpu])[i];
 }
 
-void plane_flush_cache(struct plane *p)
+static void flush(struct plane *p)
 {
 	uint64_t gone[EBB_MAX_CGROUPS], key, *prev = NULL;
 	struct ebb_cgroup c;
@@ -406,4 +406,18 @@ void plane_flush_cache(struct plane *p)
 	}
 	while (n)
 		bpf_map_delete_elem(p->cgroups, &gone[--n]);
+}
+
+void plane_flush_cache(struct plane *p)
+{
+	p->flushes = 2;
+	flush(p);
+}
+
+void plane_flush_late(struct plane *p)
+{
+	if (!p->flushes)
+		return;
+	p->flushes--;
+	flush(p);
 }

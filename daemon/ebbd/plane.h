@@ -47,6 +47,7 @@ struct plane {
 	uint32_t policies;       /* slots used so far, free ones among them */
 	char policy_dir[PATH_MAX];
 	uint32_t natives;        /* opened so far */
+	uint32_t flushes;        /* of the cache that are still to come */
 	int cpus;                /* possible CPUs: the length of per-CPU values */
 	bool mounted_bpffs;      /* it was not there and we put it there */
 	bool took_over;          /* found the pins of an earlier ebbd */
@@ -100,6 +101,8 @@ void plane_counters(const struct plane *p, uint64_t owner, struct ebb_counters *
 
 /* Forgets cached walks, and entries of cgroups that are gone. */
 void plane_flush_cache(struct plane *p);
+/* Once a second: the same, for walks that had begun before the last time and ended after it. */
+void plane_flush_late(struct plane *p);
 
 uint64_t monotonic_ns(void);
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Policies under programs that run: attached, changed and replaced without losing a fault."""
+import json
 import re
+import struct
 import subprocess
 import time
 
@@ -10,7 +12,7 @@ import machine
 import parts
 import policies
 from machine import wait_for
-from parts import ebbctl
+from parts import ebbctl, ebbctl_json
 
 MIB, LIMIT = 96, 48
 
@@ -180,3 +182,65 @@ def test_children_made_later_are_covered_at_once(ebbd, device, cgroup):
     finally:
         grandchild.remove()
         child.remove()
+
+
+CGROUPS = machine.PINS / "maps" / "cgroups"
+UNTRACKED = 4
+
+
+def cache(ids):
+    """What a BPF program notes of cgroups that have no policy."""
+    row = lambda i: "key hex {} value hex {}".format(
+        *(b.hex(" ") for b in (struct.pack("<Q", i), struct.pack("<QIIIIQ", 0, 0, UNTRACKED, 0, 0, 0))))
+    batch = "".join(f"map update pinned {CGROUPS} {row(i)}\n" for i in ids)
+    return subprocess.run(["/usr/sbin/bpftool", "batch", "file", "-"], input=batch, text=True,
+                          capture_output=True, check=False).returncode == 0
+
+
+def cached():
+    done = subprocess.run(["/usr/sbin/bpftool", "-j", "map", "dump", "pinned", CGROUPS], text=True,
+                          capture_output=True, check=True)
+    values = [(e["formatted"] if "formatted" in e else e) for e in json.loads(done.stdout)]
+    return {v["key"] for v in values if v["value"]["flags"] == UNTRACKED}
+
+
+def test_many_cgroups_that_page_leave_room_for_one_more(ebbd, cgroup):
+    """What the programs cache of cgroups without a policy goes where one is attached."""
+    c = cgroup()
+    assert cache(range(1 << 40, (1 << 40) + 1024))
+    assert not cache([1 << 41])     # full
+    ebbctl("policy", "attach", "leap", c.path)
+    assert list(policies.attached()) == [c.rel] and not cached()
+
+
+def test_a_walk_that_ends_late_leaves_nothing(ebbd, cgroup):
+    """A fault that looked for a policy before one was attached may note afterwards that there is none."""
+    c = cgroup()
+    ebbctl("policy", "attach", "leap", c.path)
+
+    def attempt():
+        policies.call("policy.set", cgroup=str(c.path), params={"pw_max": 9})
+        assert cache([1 << 40])
+        end = time.monotonic() + 3
+        while cached() and time.monotonic() < end:
+            time.sleep(0.1)
+        return not cached()
+    assert parts.tried(attempt, bool)
+
+
+def test_nothing_is_done_outside_a_programs_memory(ebbd, device, cgroup, tmp_path):
+    """Requests for pages that are not mapped, or no program's, come to nothing."""
+    asks = "".join(f"ebb_{what}(f, {first}, 1, 64);\n\t" for what in ("prefetch", "cold", "out")
+                   for first in ("16", "1ULL << 30", "(1ULL << 35) - 32", "EBB_VPN_END - 64"))
+    ebbctl("policy", "load", policies.compile_policy(tmp_path, policies.source(body=asks)))
+    c = cgroup(limit_mib=24)
+    ebbctl("policy", "attach", "mine", c.path)
+    done = lambda: {k: ebbctl_json("status")["executor"][k]
+                    for k in ("requests", "pages", "cold_pages", "paged_out")}
+    before = done()
+    assert parts.scan_json(mib=32, pattern="random", cgroup=c)["bad"] == 0
+    after = done()
+    assert after["requests"] - before["requests"] > 1000
+    assert {k: after[k] - before[k] for k in after if k != "requests"} == {
+        "pages": 0, "cold_pages": 0, "paged_out": 0}
+    assert ebbd.alive()
