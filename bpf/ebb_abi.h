@@ -47,6 +47,7 @@ enum ebb_cgroup_flags {
 	EBB_CGROUP_RECORD = 1 << 3,     /* every fault also goes to maps/trace */
 	EBB_CGROUP_DAEMON = 1 << 4,     /* its policy runs in ebbd, fed by maps/faults */
 	EBB_CGROUP_DECLARED = 1 << 5,   /* by configuration or xattr; a note of ebbd's to itself */
+	EBB_CGROUP_DETECT = 1 << 6,     /* hits are always detected; likewise */
 };
 
 /* maps/cgroups: memory cgroup id -> what governs its tasks. */

@@ -75,6 +75,8 @@ static int write_entry(struct attachments *a, struct attachment *t)
 		c.flags |= EBB_CGROUP_DAEMON;
 	if (t->by == BY_DECLARATION)
 		c.flags |= EBB_CGROUP_DECLARED;
+	if (t->detect == DETECT_ALWAYS)
+		c.flags |= EBB_CGROUP_DETECT;
 	if (t->recording)
 		c.flags |= EBB_CGROUP_RECORD;
 	t->timely_told = c.timely_ns;
@@ -164,6 +166,9 @@ static int set_params(const struct policy *policy, struct ebb_params *params, en
 		uint32_t k;
 
 		if (!strcmp(names[i], "detect")) {
+			if (values[i] > 1)
+				return fail_exit(e, EXIT_USAGE, ERANGE, "detect: %llu is out of range; 0 or 1",
+						 (unsigned long long)values[i]);
 			*detect = values[i] ? DETECT_ALWAYS : DETECT_AUTO;
 			continue;
 		}
@@ -623,7 +628,8 @@ static int find_again(const struct ebb_cgroup_stats *s, uint64_t id, struct cgro
 void attachments_restore(struct attachments *a)
 {
 	struct plane *p = a->plane;
-	uint64_t id, ids[EBB_MAX_CGROUPS], *prev = NULL;
+	static const char *const names[] = { "detect" };
+	uint64_t id, ids[EBB_MAX_CGROUPS], detect, *prev = NULL;
 	struct ebb_cgroup_stats s;
 	struct ebb_params params;
 	struct ebb_cgroup entry;
@@ -639,13 +645,16 @@ void attachments_restore(struct attachments *a)
 		prev = &id;
 	}
 	for (uint32_t i = 0; i < n; i++) {
-		struct attach_wish wish = { .policy = s.policy, .source = "before" };
+		struct attach_wish wish = {
+			.policy = s.policy, .source = "before", .n = 1, .names = names, .values = &detect,
+		};
 
 		e = (struct error){ 0 };
 		entry.flags = entry.slowdown = 0;
 		bpf_map_lookup_elem(p->cgroups, &ids[i], &entry);
 		wish.place = entry.flags & EBB_CGROUP_DAEMON ? RUN_DAEMON : RUN_KERNEL;
 		wish.by = entry.flags & EBB_CGROUP_DECLARED ? BY_DECLARATION : BY_COMMAND;
+		detect = !!(entry.flags & EBB_CGROUP_DETECT);
 		if (bpf_map_lookup_elem(p->cgroup_stats, &ids[i], &s) ||
 		    find_again(&s, ids[i], &c, &e) ||
 		    bpf_map_lookup_elem(p->params, &ids[i], &params) ||

@@ -150,14 +150,15 @@ def test_reload_attaches_changes_and_detaches(declared, cgroup):
 def test_restart_knows_who_attached(declared, cgroup):
     c, by_hand = cgroup(name="web-1"), cgroup(name="db-1")
     d = declared(section(f"{parent()}/web-1", "policy = leap"))
-    ebbctl("policy", "attach", "stride", by_hand.path, "run=daemon")
+    ebbctl("policy", "attach", "stride", by_hand.path, "run=daemon", "detect=1")
     wait_for(lambda: parts.pinned_stats(c)["policy"] == "leap" and
              parts.pinned_stats(by_hand)["policy"] == "stride", 5, "published")
     d.kill()
     declared(section(f"{parent()}/other", "policy = leap"))
     assert policy_of(c) is None
     row = policies.attached()[by_hand.rel]
-    assert (row["policy"], row["run"], row["by"]) == ("stride", "daemon", "command")
+    assert (row["policy"], row["run"], row["by"], row["detect"]) == (
+        "stride", "daemon", "command", True)
 
 
 def test_long_paths_outlive_ebbd(declared, cgroup):
@@ -228,7 +229,8 @@ def test_xattr(declared, cgroup):
     xattr(c, "stride window=5")
     wait_for(lambda: policies.attached()[c.rel]["params"] == {"window": 5}, 5, "changed")
     # What is wrong with one is said, and the section counts.
-    for bad in ("nosuch", "stride window=0", "stride nosuch=1", "stride window", ""):
+    for bad in ("nosuch", "stride window=0", "stride nosuch=1", "stride window", "",
+                "stride detect=2"):
         said = len(machine.read(d.log))
         xattr(c, bad)
         wait_for(lambda: str(c.path) in machine.read(d.log)[said:], 5, f"complaint about '{bad}'")
