@@ -129,7 +129,9 @@ static bool measure(struct job *j, uint64_t lost, struct offload_sample *s)
 
 	measure_memory(j);
 	*s = (struct offload_sample){
-		.wall_ns = now - j->measured_ns, .lost_ns = lost - j->counted_ns,
+		.wall_ns = now - j->measured_ns,
+		/* Less than before: a cgroup below it has gone, and with it what it had lost. */
+		.lost_ns = lost > j->counted_ns ? lost - j->counted_ns : 0,
 		.running_ns = (running - j->running_us) * 1000, .resident = j->report.resident,
 		.target = j->target,
 	};

@@ -61,6 +61,28 @@ def test_cold_memory_goes(ebbd, device, cgroup):
     program.stop()
 
 
+def test_a_cgroup_below_that_goes_is_no_loss(ebbd, device, cgroup):
+    """What it lost goes with its counters."""
+    group = cgroup()
+    if group.version == 2:
+        group.set("cgroup.subtree_control", "+memory")
+    child = parts.Cgroup(f"{group.rel[1:]}/child", limit_mib=24)
+    try:
+        ebbctl("policy", "attach", "none", group.path, "slowdown=2%")
+        ebbctl("policy", "attach", "none", child.path)
+        assert parts.scan_json(mib=32, passes=2, pattern="random", cgroup=child)["bad"] == 0
+        assert parts.stats(child)["miss_ns"] > 0
+        time.sleep(1)       # a period has seen it
+        ebbctl("policy", "detach", child.path)
+        told = []
+        for _ in range(15):
+            time.sleep(0.1)
+            told.append(offload(group)["slowdown"])
+        assert max(told) < 1000, told
+    finally:
+        child.remove()
+
+
 @pytest.mark.parametrize("pass_ms", [200, 2000])
 def test_even_use_is_backed_off_from(ebbd, device, cgroup, pass_ms):
     group = cgroup()
