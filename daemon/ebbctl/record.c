@@ -31,13 +31,14 @@ struct record_options {
 
 int record_path(const char *name, char *path, size_t size, struct error *e)
 {
-	char dir[PATH_MAX];
+	char dir[PATH_MAX] = "";
 
-	if (name[0] == '/')
-		return snprintf(path, size, "%s", name) < (int)size ? 0 : -ENAMETOOLONG;
 	/* ebbd has a working directory of its own. */
-	if (!realpath(".", dir) || (size_t)snprintf(path, size, "%.2000s/%.2000s", dir, name) >= size)
-		return fail(e, errno, "%s: %s; give an absolute path", name, strerror(errno));
+	if (name[0] != '/' && !realpath(".", dir))
+		return fail(e, errno, "%.200s: %s; give an absolute path", name, strerror(errno));
+	if ((size_t)snprintf(path, size, "%s%s%s", dir, *dir ? "/" : "", name) >= size)
+		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "%.64s...: its name is too long; give a shorter one",
+				 name);
 	return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -22,7 +23,7 @@
 #define SAMPLE_POLLS 10         /* between samples */
 #define LOOK_POLLS 200          /* between looks at what else may end one */
 #define THREADS 4096            /* named in a trace; a power of two */
-#define STACK_BYTES (256 << 10) /* ebbd locks all of its memory */
+#define STACK_BYTES (256 << 10) /* ebbd locks all of its memory; and counters of each processor */
 
 _Static_assert(TRACE_MISS == (int)EBB_MISS && TRACE_HIT == (int)EBB_HIT &&
 	       TRACE_LATE == (int)EBB_LATE && TRACE_OUT == EBB_OUT, "kinds keep their numbers");
@@ -250,7 +251,8 @@ static int start_thread(struct recordings *r)
 	int ret;
 
 	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	pthread_attr_setstacksize(&attr, STACK_BYTES + (size_t)r->attachments->plane->cpus *
+					 sizeof(struct ebb_counters));
 	ret = pthread_create(&r->thread, &attr, run, r);
 	pthread_attr_destroy(&attr);
 	return ret;
@@ -364,6 +366,10 @@ static int open_file(const char *file, const struct trace_info *info, struct tra
 			    file);
 	if (!S_ISREG(st.st_mode))
 		return fail(e, EINVAL, "%s: is no regular file; give another", file);
+	/* Until the writer closes it. */
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+		return fail_exit(e, EXIT_REFUSED, EBUSY, "%s: another recording goes there; give another file",
+				 file);
 	if (ftruncate(fd, 0) < 0)
 		return fail(e, errno, "%s: cannot be written: %m", file);
 	ret = trace_writer_new(w, TAKE_FD(fd), file, info, e);

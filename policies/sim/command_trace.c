@@ -182,7 +182,7 @@ static const struct option_spec specs[] = {
 	OPTION(policy, "policy", OPTION_STRING, "POLICY", "who prefetches: NAME or ./NAME.so[,KEY=NUMBER...] [none]",
 	       .letter = 'p'),
 	OPTION(memory, "memory", OPTION_SIZE, "SIZE", "local memory [as recorded]; no less than that",
-	       .letter = 'm'),
+	       .letter = 'm', .min = 1),
 	OPTION(order, "order", OPTION_STRING, "linux|lru|random",
 	       "in which pages leave what is larger than recorded [linux]"),
 	OPTION(latency, "latency", OPTION_DURATION, "TIME", "the device takes for a page [20us]",

@@ -80,6 +80,7 @@ def test_simulator_refuses_less_memory(fixture):
     had = parts.ebbctl_json("trace", "show", fixture)["memory"]
     said = refused(sim("trace", fixture, "--memory", had - 4096, check=False))
     assert "recorded with" in said and "record it" in said
+    assert "at least" in refused(sim("trace", fixture, "--memory", 0, check=False))
 
 
 def test_slower_devices_cost_more(fixture):
@@ -311,6 +312,14 @@ def test_record_refuses(ebbd, device, cgroup, tmp_path):
         done = parts.ebbctl("record", c.path, "-o", tmp_path / "y", "--seconds", "1", check=False)
         assert done.returncode == 5 and "already" in done.stderr
         assert not (tmp_path / "y").exists()
+        other = cgroup()
+        parts.ebbctl("policy", "attach", "none", other.path)
+        done = parts.ebbctl("record", other.path, "-o", file, "--seconds", "1", check=False)
+        assert done.returncode == 5 and "another recording" in done.stderr
     finally:
         status, answer, _ = recorder.end()
     assert status == 0 and answer["records"] == 0
+    assert parts.ebbctl_json("trace", "show", file)["finished"]
+    for long in ("/" + 5000 * "x", 4090 * "x"):
+        done = parts.ebbctl("record", c.path, "-o", long, "--seconds", "1", check=False)
+        assert done.returncode == USAGE and "too long" in done.stderr
