@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <dirent.h>
 #include <errno.h>
+#include <linux/limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,9 +93,9 @@ static const char *rel_of(const struct declared *d, const char *path)
 /* What @path's own xattr says.  1 when there is none; a bad one is logged and is as none. */
 static int read_xattr(struct declared *d, const char *path, struct declaration *own)
 {
-	struct error e = { 0 };
-	char text[1024];
+	static char text[XATTR_SIZE_MAX + 1]; /* the main thread's */
 	ssize_t n = getxattr(path, DECLARATION_XATTR, text, sizeof(text) - 1);
+	struct error e = { 0 };
 
 	if (n < 0)
 		return 1;

@@ -230,7 +230,7 @@ def test_xattr(declared, cgroup):
     wait_for(lambda: policies.attached()[c.rel]["params"] == {"window": 5}, 5, "changed")
     # What is wrong with one is said, and the section counts.
     for bad in ("nosuch", "stride window=0", "stride nosuch=1", "stride window", "",
-                "stride detect=2"):
+                "stride" + 2000 * " ", "stride detect=2"):
         said = len(machine.read(d.log))
         xattr(c, bad)
         wait_for(lambda: str(c.path) in machine.read(d.log)[said:], 5, f"complaint about '{bad}'")
