@@ -145,9 +145,15 @@ static int check_content(const char *path, struct error *e)
 {
 	const char *const blkid[] = { "blkid", "-p", "-o", "full", path, NULL };
 	char said[1024] = "";
+	bool known = !process_run(blkid, said, sizeof(said), NULL);
 
-	if (process_run(blkid, said, sizeof(said), NULL) ||
-	    (!strstr(said, " TYPE=\"") && !strstr(said, " PTTYPE=\"")) || strstr(said, " LABEL=\"ebb-"))
+	said[strcspn(said, "\n")] = '\0';
+	/* It finds nothing and says nothing; what it cannot tell apart, or why it cannot look, it says. */
+	if (!known && *said)
+		return fail_exit(e, EXIT_REFUSED, EEXIST,
+				 "backup %s: what is on it is not clear (%.200s); wipefs -a %s if nobody needs it",
+				 path, said, path);
+	if ((!strstr(said, " TYPE=\"") && !strstr(said, " PTTYPE=\"")) || strstr(said, " LABEL=\"ebb-"))
 		return 0;
 	return fail_exit(e, EXIT_REFUSED, EEXIST,
 			 "backup %s: is not empty (%.200s); wipefs -a %s if nobody needs it", path,

@@ -222,6 +222,27 @@ def test_backup_that_is_there_already(away, listener):
     assert (away / "x.backup").read_text() == "precious"
 
 
+def test_block_device_that_is_not_empty(away):
+    """What --frontend kmod would write over is looked at; what cannot be told apart counts as well."""
+    image = away / "image"
+    with open(image, "wb") as f:
+        f.truncate(64 << 20)
+    loop = subprocess.run(["/sbin/losetup", "-f", "--show", image], check=True, capture_output=True,
+                          text=True).stdout.strip()
+    plan = [*CREATE, "x", "--frontend", "kmod", "--size", "64M", "--slab", "16M", "--donor",
+            "rdma:127.0.0.1:1", "--backup", loop]
+    try:
+        # It fails for another reason: there is no module, or no donor.
+        assert ebbctl(*plan, check=False).returncode in (FAILED, UNSUPPORTED)
+        subprocess.run(["/sbin/mkfs.ext4", "-q", "-F", loop], check=True)
+        refuse(REFUSED, *plan, says=[loop, 'TYPE="ext4"', "wipefs"])
+        with open(loop, "r+b") as f:
+            f.write(b"-rom1fs-")
+        refuse(REFUSED, *plan, says=[loop, "ambivalent", "wipefs"])
+    finally:
+        subprocess.run(["/sbin/losetup", "-d", loop], check=True)
+
+
 def test_no_device_of_that_name(away):
     refuse(USAGE, "device", "destroy", "nosuch", says=["nosuch", "device list"])
     refuse(USAGE, "device", "abort", "nosuch", "--yes", says=["nosuch", "device list"])
