@@ -8,6 +8,7 @@
 #include "sleep_lock.h"
 
 #define ABOVE_STDERR 3
+#define WAIT_USEC 5000000
 
 static void put_bus(sd_bus **bus) { sd_bus_flush_close_unref(*bus); }
 static void put_message(sd_bus_message **m) { sd_bus_message_unref(*m); }
@@ -21,8 +22,10 @@ int sleep_lock_take(const char *device)
 
 	if (sd_booted() <= 0)
 		return -EOPNOTSUPP;
-	snprintf(why, sizeof(why), "swap is on at device %.64s, and its server would sleep too", device);
+	snprintf(why, sizeof(why), "swap is on at device %.64s, and what serves it would sleep too", device);
 	r = sd_bus_open_system(&bus);
+	if (r >= 0)
+		r = sd_bus_set_method_call_timeout(bus, WAIT_USEC);
 	/* logind.conf(5): a lid that is closed overrides "sleep" alone. */
 	if (r >= 0)
 		r = sd_bus_call_method(bus, "org.freedesktop.login1", "/org/freedesktop/login1",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include "common/log.h"
 #include "common/paths.h"
 #include "discovery/thread.h"
+#include "ebbctl/sleep_lock.h"
 #include "manager.h"
 #include "orders.h"
 #include "settle.h"
@@ -26,6 +28,8 @@
 /* Connecting and moving goes on in pieces of this, so that who asks is answered. */
 #define BUDGET (200 * MS)
 #define NO_MODULE (5 * KMOD_SECOND)
+/* systemd-logind that gave no lock is asked again. */
+#define ASK_LOGIND (60 * KMOD_SECOND)
 
 struct managed {
 	struct kmod_manager *manager;
@@ -33,6 +37,8 @@ struct managed {
 	struct kmod_care care;      /* of class 0 */
 	struct kmod_care *class[EBB_SWAP_CLASSES]; /* of those that the module has had */
 	int listen_fd;
+	int awake_fd;               /* holds sleep off; -1: not yet */
+	uint64_t awake_due;         /* ns: when it is asked for next */
 	uint64_t due;               /* ns: when it is looked after next */
 	bool recorded;              /* by the last look at the records */
 	uint32_t failures;          /* of looks, one after the other */
@@ -63,6 +69,8 @@ static void device_drop(struct kmod_manager *m, int i)
 		close(d->listen_fd);
 		unlink(ebb_device_socket(d->name));
 	}
+	if (d->awake_fd >= 0)
+		close(d->awake_fd);
 	kmod_care_free(&d->care);
 	for (uint32_t i = 0; i < EBB_SWAP_CLASSES; i++) {
 		if (d->class[i])
@@ -82,6 +90,7 @@ static void device_new(struct kmod_manager *m, const struct device_record *r, ui
 		return;
 	d->manager = m;
 	d->recorded = true;
+	d->awake_fd = -1;
 	memcpy(d->name, r->name, sizeof(d->name));
 	d->care.device = number;
 	d->care.size = r->size;
@@ -241,6 +250,22 @@ static int settle_classes(struct managed *d, struct kmod_round *all, struct erro
 	return r;
 }
 
+/* Donors, and the network they are reached by, would be lost to a machine that sleeps. */
+static void hold_off_sleep(struct managed *d)
+{
+	uint64_t now = now_ns();
+
+	if (d->awake_fd >= 0 || now < d->awake_due)
+		return;
+	d->awake_fd = sleep_lock_take(d->name);
+	if (d->awake_fd >= 0)
+		fcntl(d->awake_fd, F_SETFD, FD_CLOEXEC);
+	else if (d->awake_fd != -EOPNOTSUPP && !d->awake_due)
+		log_warn("device %s: systemd-logind does not hold off sleep: %s; destroy the device before the machine sleeps",
+			 d->name, strerror(-d->awake_fd));
+	d->awake_due = now + ASK_LOGIND;
+}
+
 static void look_after(struct managed *d)
 {
 	uint64_t begun = now_ns(), took;
@@ -308,6 +333,7 @@ static void look_after_all(struct kmod_manager *m)
 
 		if (now_ns() < d->due)
 			continue;
+		hold_off_sleep(d);
 		if (connect_module(m))
 			d->due = now_ns() + NO_MODULE;
 		else

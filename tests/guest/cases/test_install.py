@@ -179,6 +179,21 @@ def test_a_device_holds_off_sleep():
     assert len(sleep_locks()) == 1
 
 
+def test_a_device_of_the_module_holds_off_sleep():
+    """It has no server; ebbd does it, by the device's record and without the module."""
+    record = Path("/run/ebb/devices/ebb9.json")
+    told = json.loads(Path("/run/ebb/devices/ebb0.json").read_text())
+    record.write_text(json.dumps(told | {"name": "ebb9", "frontend": "kmod", "block": "/dev/ebb9",
+                                         "major": 0, "minor": 0, "donor": "rdma:10.9.0.2:7071"}))
+    try:
+        parts.control("/run/ebb/control.sock", "device.refresh")
+        wait_for(lambda: [why for why in sleep_locks() if "ebb9" in why], 30, "ebbd to hold off sleep")
+    finally:
+        record.unlink()
+        parts.control("/run/ebb/control.sock", "device.refresh")
+    wait_for(lambda: len(sleep_locks()) == 1, 30, "ebbd to let go")
+
+
 FILL = """for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do
               redis.call('SET', 'key:' .. i, string.rep(i, 128))
           end return 0"""
