@@ -26,6 +26,8 @@
 #include "process.h"
 #include "swaps.h"
 
+#define PAGE 4096u
+
 #ifndef PR_GET_IO_FLUSHER
 #define PR_GET_IO_FLUSHER 58
 #define PR_SET_IO_FLUSHER 57
@@ -150,6 +152,18 @@ static void io_flusher(struct doctor *d)
 		   "%s", ok ? "allowed" : strerror(error));
 }
 
+/* CAP_IPC_LOCK ignores the limit: more than that is locked, of which nothing is touched. */
+static bool may_lock_beyond(rlim_t limit)
+{
+	size_t size = limit == RLIM_INFINITY ? PAGE : limit / PAGE * PAGE + PAGE;
+	void *m = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	bool may = m != MAP_FAILED && mlock2(m, size, MLOCK_ONFAULT) == 0;
+
+	if (m != MAP_FAILED)
+		munmap(m, size);
+	return may;
+}
+
 static void locked_memory(struct doctor *d)
 {
 	struct rlimit limit;
@@ -157,9 +171,7 @@ static void locked_memory(struct doctor *d)
 	bool any;
 
 	getrlimit(RLIMIT_MEMLOCK, &limit);
-	/* CAP_IPC_LOCK ignores the limit: ask by locking more than it. */
-	any = mlockall(MCL_FUTURE) == 0;
-	munlockall();
+	any = may_lock_beyond(limit.rlim_cur);
 	doctor_add(d, any ? HAVE : MISSING, "locked memory",
 		   "needs CAP_IPC_LOCK or LimitMEMLOCK=infinity", "%s%s",
 		   any ? "allowed, limit " : "refused, limit ",

@@ -368,6 +368,16 @@ def test_doctor_sees_what_is_missing():
     assert "CAP_BPF" in states["BPF perf_event"]["remedy"]
 
 
+@pytest.mark.parametrize("cap", ["-ipc_lock", "+ipc_lock"])
+def test_doctor_of_locked_memory(cap):
+    """Below the limit anybody may lock; what counts is a server's memory, which is more."""
+    done = subprocess.run(["prlimit", "--memlock=65536", "setpriv", f"--bounding-set={cap}",
+                           f"--inh-caps={cap}", BIN / "ebbctl", "doctor", "--json"],
+                          text=True, capture_output=True)
+    state, = (c["state"] for c in json.loads(done.stdout)["checks"] if c["name"] == "locked memory")
+    assert state == ("have" if cap == "+ipc_lock" else "MISSING")
+
+
 # --- devices ---------------------------------------------------------------
 
 def test_device_life(device):
