@@ -51,6 +51,7 @@ enum slot_wait {
 struct leg {
 	uint16_t donor;
 	uint32_t sequence;       /* of uses: tells late replies apart */
+	uint64_t entry;          /* tcp: stream_tx_next() of its frame */
 	uint64_t since;          /* ns: waits since */
 	struct wire_frame frame; /* what was asked */
 	int previous, next;      /* in its donor's list, by number */

@@ -15,6 +15,11 @@ static int tcp_open(struct swapd *s, struct donor *d)
 	return address_connect(&d->at);
 }
 
+static struct stream_tx *queue_of(struct donor *d, uint32_t channel)
+{
+	return channel ? &d->link[channel - 1].tx : &d->tx;
+}
+
 static enum transport_progress tcp_submit(struct swapd *s, struct donor *d, struct slot *slot,
 					  int leg, const struct copy *copy, enum wire_op op)
 {
@@ -22,6 +27,7 @@ static enum transport_progress tcp_submit(struct swapd *s, struct donor *d, stru
 	uint8_t *payload = slot->payload + slot->cursor * (size_t)PAGE;
 	struct wire_frame *f = &slot->leg[leg].frame;
 	uint32_t channel = data_channel(s, d, page);
+	struct stream_tx *tx = queue_of(d, channel);
 
 	donor_wait(s, d, slot, leg);
 	*f = (struct wire_frame){
@@ -32,13 +38,10 @@ static enum transport_progress tcp_submit(struct swapd *s, struct donor *d, stru
 		.offset = slab_offset(&s->table, page),
 		.length = slot->run * PAGE,
 	};
+	slot->leg[leg].entry = stream_tx_next(tx);
 	/* Each queue has room for a leg of every slot. */
-	if (channel) {
-		stream_push(&d->link[channel - 1].tx, f, payload, 0);
-	} else {
-		stream_push(&d->tx, f, payload, 1);
-		d->legs_queued++;
-	}
+	stream_push(tx, f, payload, !channel);
+	d->legs_queued += !channel;
 	return TRANSPORT_UNDER_WAY;
 }
 
@@ -70,6 +73,13 @@ static int tcp_arrived(struct swapd *s, struct donor *d, uint32_t channel,
 {
 	int number = leg_of(s, d, channel, f);
 
+	/*
+	 * Once it is answered the slot is another request's.  What of a WRITE had not left by
+	 * then would be that one's page when it does, in clear perhaps.
+	 */
+	if (number >= 0 &&
+	    !stream_tx_has_left(queue_of(d, channel), leg_at(&s->slots, number)->entry))
+		return -EPROTO;
 	d->arriving[channel] = (uint16_t)(number + 1);
 	if (number >= 0) {
 		struct slot *slot = &s->slots.slot[number / SLAB_COPIES];

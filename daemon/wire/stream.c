@@ -323,6 +323,7 @@ static void pop(struct stream_tx *tx, void (*sent)(void *data, uint32_t cookie),
 
 	tx->head = tx->head + 1 < tx->size ? tx->head + 1 : 0;
 	tx->count--;
+	tx->popped++;
 	if (sent)
 		sent(data, cookie);
 }

@@ -115,6 +115,7 @@ struct stream_entry {
 struct stream_tx {
 	struct stream_entry *entries; /* ring, owned */
 	uint32_t size, head, count;
+	uint64_t popped;              /* entries that are gone, since stream_tx_init() */
 	uint32_t sent;                /* bytes of the first entry that are gone */
 	size_t budget;                /* bytes a flush sends, about; 0 = what the socket takes */
 	const struct stream_io *io;   /* NULL = the socket; until the next reset */
@@ -129,6 +130,18 @@ void stream_tx_free(struct stream_tx *tx);
 static inline uint32_t stream_tx_room(const struct stream_tx *tx)
 {
 	return tx->size - tx->count;
+}
+
+/* The number of the entry that is pushed next: they are counted. */
+static inline uint64_t stream_tx_next(const struct stream_tx *tx)
+{
+	return tx->popped + tx->count;
+}
+
+/* Whether the entry of this number has left, payload and all. */
+static inline bool stream_tx_has_left(const struct stream_tx *tx, uint64_t number)
+{
+	return tx->popped > number;
 }
 
 /*

@@ -113,6 +113,7 @@ static void grant(void)
 			s.donors[i].legs_queued -= tx->entries[tx->head].cookie;
 			tx->head = (tx->head + 1) % tx->size;
 			tx->count--;
+			tx->popped++;
 			f.direction = WIRE_REPLY;
 			f.generation = ++generation;
 			if (f.op == WIRE_WRITE) {
@@ -264,13 +265,15 @@ static void pages_that_nobody_asked_for(void **state)
 	end();
 }
 
-/* The frame that waits in @tx, as its reply. */
-static struct wire_frame reply_to(const struct stream_tx *tx)
+/* The frame that waits in @tx leaves; as its reply. */
+static struct wire_frame reply_to(struct stream_tx *tx)
 {
 	struct wire_frame f;
 
 	assert_int_equal(tx->count, 1);
 	assert_int_equal(wire_parse(tx->entries[0].bytes, WIRE_HEADER, WIRE_AT_DONOR, &f), 1);
+	tx->count--;
+	tx->popped++;
 	f.direction = WIRE_REPLY;
 	return f;
 }

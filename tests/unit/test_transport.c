@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -500,6 +501,120 @@ static void a_gift_that_is_no_slab(void **state)
 	}
 }
 
+/* --- a donor that answers what it has not got --------------------------------------- */
+
+struct hasty {
+	int listen_fd, fd;
+	struct wire_frame asked; /* the WRITE whose header it has read, and no more */
+};
+
+static void *hasty_main(void *data)
+{
+	struct hasty *h = data;
+	struct wire_donor told = { .version = WIRE_VERSION, .slab_size = SLAB, .total = 4 * SLAB,
+				   .free = 4 * SLAB };
+	uint8_t bytes[WIRE_HEADER + WIRE_HELLO_SIZE], donor[WIRE_DONOR_SIZE];
+	struct wire_frame f;
+
+	h->fd = accept(h->listen_fd, NULL, NULL);
+	wire_build_donor(donor, &told);
+	while (recv(h->fd, bytes, WIRE_HEADER, MSG_WAITALL) == WIRE_HEADER &&
+	       wire_parse(bytes, WIRE_HEADER, WIRE_AT_DONOR, &f) == 1 && f.op != WIRE_WRITE) {
+		if (f.length)
+			assert_int_equal(recv(h->fd, bytes, f.length, MSG_WAITALL), f.length);
+		f.generation = 1;
+		f.length = f.op == WIRE_MAP ? 0 : WIRE_DONOR_SIZE;
+		send_reply(h->fd, f, f.length ? donor : NULL, -1, 0);
+	}
+	h->asked = f;
+	return NULL;
+}
+
+/* Buffers are small: a WRITE does not fit. */
+static void hasty_listen(struct hasty *h, char *text, size_t size)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(sa);
+	int bytes = 4096;
+
+	h->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	setsockopt(h->listen_fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+	assert_int_equal(bind(h->listen_fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	assert_int_equal(listen(h->listen_fd, 1), 0);
+	assert_int_equal(getsockname(h->listen_fd, (struct sockaddr *)&sa, &len), 0);
+	snprintf(text, size, "127.0.0.1:%d", ntohs(sa.sin_port));
+}
+
+/* The rest of what it was asked leaves, and it reads it. */
+static void hasty_read(struct hasty *h, struct borrower *b)
+{
+	static uint8_t data[SLOT_BYTES];
+	size_t got = 0;
+
+	while (got < h->asked.length) {
+		struct pollfd p = { .fd = h->fd, .events = POLLIN };
+
+		donor_event(&b->s, &b->s.donors[0], EPOLLOUT);
+		assert_true(poll(&p, 1, 60000) > 0);
+		got += (size_t)recv(h->fd, data, sizeof(data), 0);
+	}
+}
+
+/*
+ * The slot of an answered WRITE is used anew: what of it had not left would leave then,
+ * with another page in it, as it is before it is sealed or after it is opened.
+ */
+static void an_answer_to_what_has_not_left(void **state)
+{
+	static struct borrower b;
+	static uint8_t data[SLOT_BYTES];
+	struct donor *d = &b.s.donors[0];
+	int bytes = 4096;
+
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)(i * 31 >> 5);
+	for (int early = 0; early < 2; early++) {
+		struct pollfd p = { .events = POLLIN };
+		uint8_t reply[WIRE_HEADER];
+		struct hasty h = { .fd = -1 };
+		pthread_t thread;
+		char text[64];
+
+		hasty_listen(&h, text, sizeof(text));
+		assert_int_equal(pthread_create(&thread, NULL, hasty_main, &h), 0);
+		borrower_init(&b);
+		add_donor(&b.s, text);
+		assert_string_equal(d->transport->name, "tcp");
+		setsockopt(d->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+		request(&b, SLOT_WRITE, 0, SLOT_PAGES, data);
+		settle(&b, 0);
+		donors_flush(&b.s);
+		pthread_join(thread, NULL);
+		assert_int_equal(h.asked.op, WIRE_WRITE);
+		assert_int_equal(d->tx.count, 1);
+		if (!early)
+			hasty_read(&h, &b);
+		h.asked.direction = WIRE_REPLY;
+		wire_build(reply, &h.asked);
+		assert_int_equal(send(h.fd, reply, sizeof(reply), MSG_NOSIGNAL), sizeof(reply));
+		p.fd = d->fd;
+		assert_true(poll(&p, 1, 60000) > 0);
+		donor_event(&b.s, d, EPOLLIN);
+		if (early) {
+			assert_int_equal(d->state, DONOR_DOWN);
+			assert_string_equal(d->why, "it broke the protocol");
+			assert_int_equal(answered(&b, 0, NULL, 0), -EAGAIN);
+			back_up(&b, 0);
+		}
+		assert_int_equal(answered(&b, 0, NULL, 0), 0);
+		assert_int_equal(b.s.count->written_donor, early ? 0 : SLOT_PAGES);
+		back_up(&b, 0);
+		borrower_free(&b);
+		close(h.fd);
+		close(h.listen_fd);
+	}
+}
+
 static void sockets_and_their_places(void **state)
 {
 	struct error e = { 0 };
@@ -667,6 +782,7 @@ int main(void)
 		cmocka_unit_test(one_donor_at_two_addresses),
 		cmocka_unit_test(a_full_donor_leaves_the_backup),
 		cmocka_unit_test(a_gift_that_is_no_slab),
+		cmocka_unit_test(an_answer_to_what_has_not_left),
 		cmocka_unit_test(sockets_and_their_places),
 		cmocka_unit_test(descriptors_come_with_their_frames),
 		cmocka_unit_test(a_descriptor_too_many),
