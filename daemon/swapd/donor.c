@@ -288,6 +288,7 @@ static void greet(struct swapd *s, struct donor *d)
 	h.flags |= d->transport == &transport_rdma ? WIRE_RDMA : 0;
 	wire_build_hello(payload, &h);
 	stream_push(&d->tx, &f, payload, 0);
+	d->greeted = false;
 	set_state(d, DONOR_GREETING, now_ns());
 }
 
@@ -390,8 +391,10 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 	struct wire_donor told;
 	int r;
 
-	if (d->state != DONOR_GREETING)
+	/* A second answer would have what the first one set off begin again, beside it. */
+	if (d->state != DONOR_GREETING || d->greeted)
 		return -EPROTO;
+	d->greeted = true;
 	if (f->status) {
 		strncpy(d->why, wire_status_text(f->status), sizeof(d->why) - 1);
 		if (f->status == WIRE_NO_KEY || f->status == WIRE_NO_RDMA)

@@ -66,6 +66,7 @@ struct donor {
 	uint32_t legs_queued;    /* frames of legs among those in tx */
 	struct tls tls;          /* the control connection's, where it has one */
 	struct data_link link[DATA_LINKS]; /* with TLS: where its pages go; link[i] is channel i + 1 */
+	bool greeted;            /* it has answered HELLO, on this connection */
 	bool explained;          /* why it cannot be talked to was told */
 	struct asks asks;        /* of its that cost time */
 	uint8_t small[WIRE_SMALL];    /* payloads that are not pages */

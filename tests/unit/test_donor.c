@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* When a donor is lost for its silence. */
+/* When a donor is lost for its silence, and that it greets once. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +34,17 @@ static void complete(struct swapd *swapd, struct donor *donor, uint32_t channel)
 		donor->pinged = 0;
 }
 
-static const struct transport transport_fake = { .name = "fake", .complete = complete };
+static int greetings;
+
+/* As where pages have a connection of their own: that is yet to come. */
+static int greeted(struct swapd *swapd, struct donor *donor, const struct wire_donor *told)
+{
+	greetings++;
+	return 1;
+}
+
+static const struct transport transport_fake = { .name = "fake", .complete = complete,
+						 .greeted = greeted };
 
 /* One that is up and was asked something. */
 static int asked(void **state)
@@ -131,6 +142,23 @@ static void answer_on_another_connection(void **state)
 	assert_int_equal(d->losses, 0);
 }
 
+/* While it waits for its other connections, which are opened once. */
+static void greets_once(void **state)
+{
+	struct wire_donor told = { .version = WIRE_VERSION, .slab_size = SLAB_PAGES * PAGE };
+	struct wire_frame f = { .op = WIRE_HELLO, .direction = WIRE_REPLY,
+				.length = WIRE_DONOR_SIZE };
+	uint8_t payload[WIRE_DONOR_SIZE];
+
+	wire_build_donor(payload, &told);
+	d->state = DONOR_GREETING;
+	greetings = 0;
+	assert_int_equal(donor_frame(&s, d, &f, payload), 0);
+	assert_int_equal(d->state, DONOR_GREETING);
+	assert_int_equal(donor_frame(&s, d, &f, payload), -EPROTO);
+	assert_int_equal(greetings, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -139,6 +167,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_never_comes, asked, end),
 		cmocka_unit_test_setup_teardown(nobody_looked, asked, end),
 		cmocka_unit_test_setup_teardown(answer_on_another_connection, asked, end),
+		cmocka_unit_test_setup_teardown(greets_once, asked, end),
 	};
 
 	return cmocka_run_group_tests_name("donor", tests, NULL, NULL);

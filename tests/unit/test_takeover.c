@@ -311,6 +311,7 @@ static int greet(struct donor *d, uint64_t identity)
 
 	wire_build_donor(payload, &told);
 	d->state = DONOR_GREETING;
+	d->greeted = false;
 	return donor_frame(&s, d, &f, payload);
 }
 
