@@ -240,16 +240,16 @@ static void put_again(struct connection *c, const struct wire_frame *f)
 		put_reply(c, f, st, NULL, 0, NO_SLAB);
 }
 
-static void unmap(struct connection *c, const struct wire_frame *f)
+enum wire_status connection_unmap(struct connection *c, uint32_t slab, uint32_t generation)
 {
 	struct lender *l = c->lender;
-	enum wire_status st = lend_unmap(l->pool, c->number, f->slab, f->generation);
+	enum wire_status st = lend_unmap(l->pool, c->number, slab, generation);
 
 	if (st == WIRE_OK) {
-		rdma_queue_forget(l, f->slab);
-		eviction_returned(l, f->slab);
+		rdma_queue_forget(l, slab);
+		eviction_returned(l, slab);
 	}
-	put_reply(c, f, st, NULL, 0, NO_SLAB);
+	return st;
 }
 
 static int greet(struct connection *c, const struct wire_frame *f)
@@ -431,7 +431,7 @@ static int finished(void *data, const struct wire_frame *f)
 		put_reply(c, f, c->verdict, NULL, f->length, NO_SLAB);
 		return 0;
 	case WIRE_UNMAP:
-		unmap(c, f);
+		put_reply(c, f, connection_unmap(c, f->slab, f->generation), NULL, 0, NO_SLAB);
 		return 0;
 	case WIRE_REMAP:
 		put_again(c, f);

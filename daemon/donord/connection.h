@@ -105,6 +105,12 @@ void connection_hang_up(struct connection *c);
 void connection_granted(struct connection *c, const struct wire_frame *reply,
 			const uint8_t *payload);
 
+/*
+ * @c gives a loan back, by UNMAP or by what it answers.  After WIRE_OK nothing of it can
+ * reach whose the slab is next; else as lend_check().
+ */
+enum wire_status connection_unmap(struct connection *c, uint32_t slab, uint32_t generation);
+
 /* Whether its place is anybody's. */
 static inline bool connection_is_free(const struct connection *c)
 {

@@ -217,8 +217,7 @@ int eviction_answer(struct lender *l, struct connection *c, const struct wire_fr
 	case WIRE_NO_SLAB:
 	case WIRE_STALE:
 		/* It has nothing there, so nothing is lost. */
-		lend_unmap(p, c->number, f->slab, f->generation);
-		eviction_returned(l, f->slab);
+		connection_unmap(c, f->slab, f->generation);
 		return 0;
 	default:
 		s->asked = LEND_REFUSED;
