@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "common/size.h"
 #include "donord.h"
 #include "resume.h"
 
@@ -252,22 +253,43 @@ enum wire_status connection_unmap(struct connection *c, uint32_t slab, uint32_t 
 	return st;
 }
 
+/* Whether who says @h can be served; the log says what is to be done. */
+static enum wire_status judge(struct connection *c, const struct wire_hello *h)
+{
+	struct lender *l = c->lender;
+	char peer[64], theirs[16], ours[16];
+
+	if (c->greeted)
+		return WIRE_NOT_GREETED;
+	if (h->version != WIRE_VERSION) {
+		lender_say(l, LOG_LVL_WARN,
+			   "borrower (unknown, %s): refused: it speaks version %u of the protocol, and this is %u; have the same version of ebb on both machines",
+			   connection_peer_text(c, peer, sizeof(peer)), h->version, WIRE_VERSION);
+		return WIRE_BAD_VERSION;
+	}
+	if (h->slab_size > l->pool->slab_size) {
+		lender_say(l, LOG_LVL_WARN,
+			   "borrower %s: refused: its slabs of %s are larger than those of %s here; start with a larger --slab, or make its device with a smaller one",
+			   h->name, size_format(h->slab_size, theirs, sizeof(theirs)),
+			   size_format(l->pool->slab_size, ours, sizeof(ours)));
+		return WIRE_BAD_SLAB_SIZE;
+	}
+	return h->flags & WIRE_RDMA && (!l->rdma || c->access.state != ACCESS_CONTROL) ?
+	       WIRE_NO_RDMA : WIRE_OK;
+}
+
 static int greet(struct connection *c, const struct wire_frame *f)
 {
 	struct lender *l = c->lender;
 	bool resumed = false;
+	enum wire_status st;
 	struct wire_hello h;
 
 	if (wire_parse_hello(c->small, f->length, &h))
 		return -EPROTO;
-	if (c->greeted || h.version != WIRE_VERSION || h.slab_size > l->pool->slab_size) {
-		put_reply(c, f, c->greeted ? WIRE_NOT_GREETED :
-			  h.version != WIRE_VERSION ? WIRE_BAD_VERSION : WIRE_BAD_SLAB_SIZE,
-			  NULL, 0, NO_SLAB);
-		return 0;
-	}
-	if (h.flags & WIRE_RDMA && (!l->rdma || c->access.state != ACCESS_CONTROL)) {
-		put_reply(c, f, WIRE_NO_RDMA, NULL, 0, NO_SLAB);
+	st = judge(c, &h);
+	if (st != WIRE_OK) {
+		put_reply(c, f, st, NULL, 0, NO_SLAB);
 		return 0;
 	}
 	/*

@@ -397,7 +397,8 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 	d->greeted = true;
 	if (f->status) {
 		strncpy(d->why, wire_status_text(f->status), sizeof(d->why) - 1);
-		if (f->status == WIRE_NO_KEY || f->status == WIRE_NO_RDMA)
+		/* All but what time mends. */
+		if (f->status != WIRE_NO_SESSION)
 			donor_explain(s, d, d->why);
 		d->resume = d->resume ? RESUME_REFUSED : RESUME_NOTHING;
 		return -ECONNREFUSED;

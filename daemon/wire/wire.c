@@ -143,7 +143,13 @@ int wire_parse_hello(const void *buf, size_t len, struct wire_hello *h)
 {
 	const uint8_t *p = buf;
 
-	if (len != WIRE_HELLO_SIZE || get32(p + 4) & ~(WIRE_KEEP | WIRE_RESUME | WIRE_RDMA))
+	if (len != WIRE_HELLO_SIZE)
+		return -EPROTO;
+	*h = (struct wire_hello){ .version = get32(p) };
+	/* The rest may mean something else there. */
+	if (h->version != WIRE_VERSION)
+		return 0;
+	if (get32(p + 4) & ~(WIRE_KEEP | WIRE_RESUME | WIRE_RDMA))
 		return -EPROTO;
 	*h = (struct wire_hello){
 		.version = get32(p),
@@ -267,8 +273,8 @@ const char *wire_status_text(uint16_t status)
 {
 	static const char *const texts[WIRE_STATUSES] = {
 		[WIRE_OK] = "ok",
-		[WIRE_BAD_VERSION] = "no protocol version in common",
-		[WIRE_BAD_SLAB_SIZE] = "the donor's slabs are smaller than the borrower's",
+		[WIRE_BAD_VERSION] = "it speaks another version of the protocol; have the same version of ebb on both machines",
+		[WIRE_BAD_SLAB_SIZE] = "its slabs are smaller than the device's; make the device with a smaller --slab, or start ebb-donord with a larger one",
 		[WIRE_NOT_GREETED] = "greeting out of order",
 		[WIRE_BAD_CLASS] = "memory class not served",
 		[WIRE_NO_SPACE] = "no free slab",

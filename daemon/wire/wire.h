@@ -181,7 +181,10 @@ void wire_build(void *buf, const struct wire_frame *frame);
 /* Bytes that follow the header of a valid @frame. */
 uint32_t wire_payload(const struct wire_frame *frame);
 
-/* Payloads; the parsers return 0 or -EPROTO. */
+/*
+ * Payloads; the parsers return 0 or -EPROTO.  Of a HELLO of another version there is the
+ * version alone.
+ */
 void wire_build_hello(uint8_t buf[static WIRE_HELLO_SIZE], const struct wire_hello *h);
 int wire_parse_hello(const void *buf, size_t len, struct wire_hello *h);
 void wire_build_donor(uint8_t buf[static WIRE_DONOR_SIZE], const struct wire_donor *d);
@@ -200,7 +203,7 @@ struct wire_loan wire_get_loan(const uint8_t *buf, uint32_t i);
 void wire_put_rate(uint8_t *buf, uint32_t i, uint64_t rate);
 uint64_t wire_get_rate(const uint8_t *buf, uint32_t i);
 
-/* "no free slab"; never NULL. */
+/* "no free slab"; with a remedy where a person has one; never NULL. */
 const char *wire_status_text(uint16_t status);
 
 #endif

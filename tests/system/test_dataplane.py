@@ -520,7 +520,9 @@ def test_backup_without_space(tmp_path, donor_at):
 
 
 def test_donor_with_smaller_slabs(tmp_path, donor_at):
-    refused(tmp_path, 1, "slabs are smaller", donor=donor_at().address, slab="2M")
+    donor = donor_at()
+    refused(tmp_path, 5, "slabs are smaller", "a smaller --slab", donor=donor.address, slab="2M")
+    wait_for(lambda: "its slabs of 2.0 MiB are larger" in machine.read(donor.log), 5, "log line")
 
 
 @only_tcp

@@ -65,7 +65,7 @@ def test_malformed_frames_close_the_connection(donor_at, kind, greeted):
 def test_requests_are_checked(donor_at):
     donor = donor_at(memory="2M")
     with connect(donor) as s:
-        s.sendall(hello(version=9))
+        s.sendall(hello(version=9, flags=64))
         assert reply(s)["status"] == 1
         s.sendall(hello(slab=1 << 40))
         assert reply(s)["status"] == 2
@@ -103,6 +103,8 @@ def test_requests_are_checked(donor_at):
             assert reply(other)["status"] == 0
             other.sendall(frame(MAP, length=8) + bytes(8))
             assert reply(other)["status"] == 5, "nothing left"
+    wait_for(lambda: "it speaks version 9 of the protocol, and this is 3" in machine.read(donor.log), 5,
+             "log line")
 
 
 def test_join_without_a_session_is_refused(donor_at):

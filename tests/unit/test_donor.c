@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* When a donor is lost for its silence, and that it greets once. */
+/* When a donor is lost for its silence, and how it greets. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -159,6 +159,28 @@ static void greets_once(void **state)
 	assert_int_equal(greetings, 1);
 }
 
+/* Whoever has to change something is told what; that a session is gone is nobody's fault. */
+static void refused_with_a_reason(void **state)
+{
+	static const struct { enum wire_status status; const char *remedy; } cases[] = {
+		{ WIRE_BAD_VERSION, "the same version of ebb" },
+		{ WIRE_BAD_SLAB_SIZE, "a smaller --slab" },
+		{ WIRE_NO_KEY, "--key FILE" },
+		{ WIRE_NO_SESSION, NULL },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct wire_frame f = { .op = WIRE_HELLO, .direction = WIRE_REPLY,
+					.status = cases[i].status };
+
+		d->state = DONOR_GREETING;
+		d->greeted = d->explained = false;
+		assert_int_equal(donor_frame(&s, d, &f, NULL), -ECONNREFUSED);
+		assert_int_equal(d->explained, cases[i].remedy != NULL);
+		assert_true(!cases[i].remedy || strstr(d->why, cases[i].remedy));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -168,6 +190,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(nobody_looked, asked, end),
 		cmocka_unit_test_setup_teardown(answer_on_another_connection, asked, end),
 		cmocka_unit_test_setup_teardown(greets_once, asked, end),
+		cmocka_unit_test_setup_teardown(refused_with_a_reason, asked, end),
 	};
 
 	return cmocka_run_group_tests_name("donor", tests, NULL, NULL);

@@ -223,6 +223,13 @@ static void payloads(void **state)
 	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), -EPROTO);
 	memset(buf + 24, 'x', WIRE_NAME); /* no end */
 	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), -EPROTO);
+	/* In a later version it may be the beginning of something, as may flags. */
+	buf[0]++;
+	buf[4] = 8;
+	assert_int_equal(wire_parse_hello(buf, sizeof(buf), &h2), 0);
+	assert_int_equal(h2.version, WIRE_VERSION + 1);
+	assert_string_equal(h2.name, "");
+	assert_int_equal(h2.borrower, 0);
 
 	wire_build_donor(donor, &d);
 	assert_int_equal(wire_parse_donor(donor, sizeof(donor), &d2), 0);
