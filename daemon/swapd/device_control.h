@@ -23,7 +23,7 @@
  *				 answered before the file has them), backlog_most (then writes
  *				 wait for the file)}; only with durability disk
  *		donors		[{address, transport,
- *				  state: down, connecting, greeting, up, quarantined,
+ *				  state: down, connecting, securing, greeting, up, quarantined,
  *				  leaving: draining (it says so), drained (by donor.drain),
  *					removed (by donors.set), quarantined (it gave a bad page, and
 					its pages move away first); absent when it stays,

@@ -75,7 +75,7 @@ static struct json_object *donors_json(const struct swapd *s)
 		json_add_int(o, "connects", d->connects);
 		json_add_int(o, "losses", d->losses);
 		json_add_int(o, "bad_pages", count_get(&d->bad_pages));
-		if (d->losses)
+		if (*d->why)
 			json_add_text(o, "last_loss", d->why);
 		if (leaving)
 			device_outlook(s, d, o);

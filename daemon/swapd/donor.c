@@ -642,6 +642,7 @@ void donors_tick(struct swapd *s, uint64_t now)
 {
 	for (int i = 0; i < s->donor_count; i++) {
 		struct donor *d = &s->donors[i];
+		int r;
 
 		if (d->state == DONOR_ABSENT)
 			continue;
@@ -656,11 +657,13 @@ void donors_tick(struct swapd *s, uint64_t now)
 			}
 			if (now < d->retry_at || !next_place(s, d, now))
 				break;
-			if (open_connection(s, d) && (d->resume || d->place >= d->place_count)) {
+			r = open_connection(s, d);
+			if (r && (d->resume || d->place >= d->place_count)) {
 				if (d->resume) {
 					donor_lose(s, d, "no answer");
 					break;
 				}
+				strncpy(d->why, strerror(-r), sizeof(d->why) - 1);
 				d->retry_at = now + d->backoff;
 				d->backoff = BACKOFF_MOST;
 			}

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* When a donor is lost for its silence, and how it greets. */
+/* When a donor is lost for its silence, how it greets, and what is told of it. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "swapd/device_status.h"
 #include "swapd/pages.h"
 #include "swapd/swapd.h"
+#include "wire/local.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
@@ -181,6 +184,48 @@ static void refused_with_a_reason(void **state)
 	}
 }
 
+/* What "last_loss" tells, or "". */
+static const char *told_why(char *text, size_t size)
+{
+	struct json_object *stats = json_object_new_object(), *donors, *row, *why;
+
+	device_stats(&s, stats);
+	assert_true(json_object_object_get_ex(stats, "donors", &donors));
+	row = json_object_array_get_idx(donors, 0);
+	snprintf(text, size, "%s", json_object_object_get_ex(row, "last_loss", &why) ?
+		 json_object_get_string(why) : "");
+	json_object_put(stats);
+	return text;
+}
+
+/* One that never was there has not been lost; why it is not there is told all the same. */
+static void never_reached(void **state)
+{
+	char text[192];
+
+	assert_string_equal(told_why(text, sizeof(text)), "");
+	d->state = DONOR_CONNECTING;
+	donor_lose(&s, d, "no way there");
+	assert_int_equal(d->losses, 0);
+	assert_string_equal(told_why(text, sizeof(text)), "no way there");
+}
+
+/* By a unix socket it is known at once. */
+static void never_reached_on_this_machine(void **state)
+{
+	struct error e = { 0 };
+	char text[192];
+
+	assert_int_equal(local_parse("unix:/nowhere/donor.sock", "donor", &d->address, &e), 0);
+	d->transport = &transport_shm;
+	close(d->fd);
+	d->fd = -1;
+	d->state = DONOR_DOWN;
+	donors_tick(&s, THEN);
+	assert_int_equal(d->state, DONOR_DOWN);
+	assert_string_equal(told_why(text, sizeof(text)), "No such file or directory");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -191,6 +236,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(answer_on_another_connection, asked, end),
 		cmocka_unit_test_setup_teardown(greets_once, asked, end),
 		cmocka_unit_test_setup_teardown(refused_with_a_reason, asked, end),
+		cmocka_unit_test_setup_teardown(never_reached, asked, end),
+		cmocka_unit_test_setup_teardown(never_reached_on_this_machine, asked, end),
 	};
 
 	return cmocka_run_group_tests_name("donor", tests, NULL, NULL);
