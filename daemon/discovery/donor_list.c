@@ -11,6 +11,7 @@
 #include "common/paths.h"
 #include "donor_list.h"
 #include "wire/address.h"
+#include "wire/local.h"
 
 static void put_json(struct json_object **o) { json_object_put(*o); }
 
@@ -123,7 +124,8 @@ static int parse_entry(const struct etcd_pair *pair, const char *prefix, struct 
 		return -EBADMSG;
 	o = etcd_answer_parse(pair->value, strlen(pair->value));
 	address = control_str(o, "address", "");
-	if (!o || strcmp(address, pair->key + strlen(prefix)) ||
+	/* A socket is another one on each machine: who writes there shall not choose it. */
+	if (!o || local_is(address) || strcmp(address, pair->key + strlen(prefix)) ||
 	    address_check(address, "etcd", d->address, sizeof(d->address), NULL) ||
 	    strcmp(address, d->address))
 		return -EBADMSG;

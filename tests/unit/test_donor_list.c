@@ -102,7 +102,8 @@ static void from_etcd(void **unused)
 	char value[ETCD_VALUE_MAX], pair[ETCD_VALUE_MAX + 32];
 	const char *const values[] = {
 		pair, "b:2={\"address\":\"c:3\"}", "b:2=", "b:2=[]", "x y:1={\"address\":\"x y:1\"}",
-		"b={\"address\":\"b\"}", "b:2={\"address\":\"b:2\",\"total\":-1}", NULL
+		"b={\"address\":\"b\"}", "b:2={\"address\":\"b:2\",\"total\":-1}",
+		"unix:/run/x.sock={\"address\":\"unix:/run/x.sock\"}", NULL
 	};
 	struct donor_list l;
 
@@ -112,7 +113,7 @@ static void from_etcd(void **unused)
 	assert_null(donor_entry_value(&d, value, 10));
 	donor_entry_value(&d, value, sizeof(value));
 	snprintf(pair, sizeof(pair), "a:1=%s", value);
-	assert_int_equal(from(&l, values), 6);
+	assert_int_equal(from(&l, values), 7);
 	assert_int_equal(l.n, 1);
 	assert_string_equal(l.v[0].address, "a:1");
 	assert_int_equal(l.v[0].slab, d.slab);
