@@ -48,6 +48,18 @@ static void set_held(struct connection *c, bool held)
 	c->held = held;
 }
 
+/* A MAP looks at all slabs and, where none is clean, zeroes one: few of them are done in a turn. */
+static bool may_map(const struct lender *l)
+{
+	return l->maps < CONNECTION_MAPS && (!l->zeroed || l->pool->in[LEND_CLEAN]);
+}
+
+/* Whether request @f is to be put off: until replies have left, or until the next turn. */
+static bool must_wait(const struct connection *c, const struct wire_frame *f)
+{
+	return !has_room(c) || (f->op == WIRE_MAP && !may_map(c->lender));
+}
+
 static void end_arrival(struct connection *c)
 {
 	if (c->arriving != NO_SLAB)
@@ -164,12 +176,18 @@ static uint32_t owned(const struct connection *c)
 static enum wire_status map(struct connection *c, struct wire_frame *r)
 {
 	struct lend_pool *p = c->lender->pool;
+	bool clean = p->in[LEND_CLEAN];
+	enum wire_status st;
 
+	c->lender->maps++;
+	c->lender->mapped = c->number;
 	if (c->lender->draining)
 		return WIRE_NO_SPACE;
 	if (c->quota && (owned(c) + 1) * p->slab_size > c->quota)
 		return WIRE_OVER_QUOTA;
-	return lend_map(p, c->number, &r->slab, &r->generation);
+	st = lend_map(p, c->number, &r->slab, &r->generation);
+	c->lender->zeroed |= st == WIRE_OK && !clean;
+	return st;
 }
 
 /* A borrower on this machine gets the memory with the reply. */
@@ -416,8 +434,10 @@ static int arrived(void *data, const struct wire_frame *f, void **payload)
 
 	if (!c->greeted && f->op != WIRE_HELLO && f->op != WIRE_JOIN)
 		return -EPROTO;
-	if (f->direction == WIRE_REQUEST && !has_room(c))
+	if (f->direction == WIRE_REQUEST && must_wait(c, f)) {
+		set_held(c, true);
 		return 1;
+	}
 	c->verdict = access_serves(&c->access, f->op);
 	if (c->verdict != WIRE_OK && f->direction == WIRE_REPLY)
 		return -EPROTO;
@@ -498,9 +518,10 @@ void connection_flush(struct connection *c)
 
 static void receive(struct connection *c)
 {
-	int r = stream_receive(&c->rx, c->fd, CONNECTION_TURN, &rx_ops, c);
+	int r;
 
-	set_held(c, r == 1 && !has_room(c));
+	set_held(c, false);
+	r = stream_receive(&c->rx, c->fd, CONNECTION_TURN, &rx_ops, c);
 	if (r == -EPROTO)
 		connection_drop(c, "malformed frame");
 	else if (r == -EBADMSG)
@@ -540,10 +561,14 @@ void connection_event(struct connection *c, uint32_t events)
 
 bool connections_resume(struct lender *l)
 {
+	/* Whoever had the last slab is the last to get the next. */
+	uint32_t first = l->mapped + 1;
 	bool more = false;
 
-	for (int i = 0; l->held && i < CONNECTIONS; i++) {
-		struct connection *c = &l->connections[i];
+	l->maps = 0;
+	l->zeroed = false;
+	for (uint32_t i = 0; l->held && i < CONNECTIONS; i++) {
+		struct connection *c = &l->connections[(first + i) % CONNECTIONS];
 
 		if (c->fd < 0 || !c->held || !has_room(c))
 			continue;

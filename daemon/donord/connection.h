@@ -2,7 +2,7 @@
 /*
  * A borrower's connection: its requests, the replies, and its end, which gives
  * back all it was lent.  What one of them does is bounded for each turn of the
- * loop, in bytes received and sent, so that none has the donor to itself.
+ * loop, in bytes received and sent and in MAPs, so that none has the donor to itself.
  */
 #ifndef EBB_CONNECTION_H
 #define EBB_CONNECTION_H
@@ -23,6 +23,8 @@
  * time the others wait for a greedy one.
  */
 #define CONNECTION_TURN (1u << 20)
+/* MAPs of all connections in a turn; of these one that has to wait for its slab to be zeroed. */
+#define CONNECTION_MAPS 16
 #define NO_SLAB UINT32_MAX
 
 struct lender;
@@ -41,7 +43,7 @@ struct connection {
 	bool answers;        /* greeted and, with a key, its data connection or queue has joined */
 	bool keeps;          /* WIRE_KEEP */
 	uint64_t kept_until; /* ns: it ended, and a successor may come for its loans (resume.h); 0 = no */
-	bool held;           /* a request that has arrived waits for room for its reply */
+	bool held;           /* a request that has arrived waits for room for its reply, or its turn */
 	bool local;          /* by a unix socket: may map slabs */
 	bool by_rdma;        /* moves pages by its queue, when that has joined */
 	struct rdma_queue queue;
@@ -129,7 +131,7 @@ static inline bool connection_may_be_asked(const struct connection *c)
  */
 void connection_ask(struct connection *c, const struct wire_frame *f, const void *payload);
 
-/* Goes on with held requests that have room now; true = there are more. */
+/* A new turn: goes on with held requests that may be done now; true = there are more. */
 bool connections_resume(struct lender *l);
 /* Sends delayed replies that are due; returns ns until the next is, or UINT64_MAX. */
 uint64_t connections_delayed(struct lender *l);

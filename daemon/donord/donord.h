@@ -43,6 +43,9 @@ struct lender {
 	bool deaf;                      /* nobody is accepted until the next tick */
 	struct connection *connections; /* CONNECTIONS of them */
 	uint32_t held;                  /* connections with .held */
+	uint32_t maps;                  /* in this turn */
+	uint32_t mapped;                /* connection of the last one */
+	bool zeroed;                    /* in this turn, for somebody who waited for it */
 	uint64_t now;                   /* ns: when this turn began */
 	bool tick_due;
 	struct keyring keys;

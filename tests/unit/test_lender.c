@@ -477,6 +477,43 @@ static void a_greedy_one(void **state)
 	close(b.fd);
 }
 
+/* Asked for many slabs that have to be zeroed first, it does something else between any two. */
+static void many_slabs_at_once(void **state)
+{
+	enum { MAPS = SLABS / 2 };
+	struct donor *d = *state;
+	struct wire_frame f = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE };
+	uint8_t bytes[MAPS * (WIRE_HEADER + WIRE_MAP_SIZE)] = { 0 };
+	struct peer peers[2];
+	int came[2] = { 0 };
+
+	for (int i = 0; i < 2; i++)
+		connect_peer(d, &peers[i], (uint64_t)i + 1, 0);
+	for (int i = 0; i < SLABS; i++)
+		d->pool.slabs[i].state = LEND_DIRTY;
+	d->pool.in[LEND_CLEAN] = 0;
+	d->pool.in[LEND_DIRTY] = SLABS;
+	for (uint32_t i = 0; i < MAPS; i++)
+		wire_build(bytes + i * (WIRE_HEADER + WIRE_MAP_SIZE), &f);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(send(peers[i].fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+	for (int turns = 0; came[0] < MAPS || came[1] < MAPS; turns++) {
+		int before = came[0] + came[1];
+
+		assert_int_equal(lender_turn(d->l, 0), 0);
+		for (int i = 0; i < 2; i++)
+			for (; take_frame(&peers[i], &f); came[i]++)
+				assert_int_equal(f.status, WIRE_OK);
+		/* One, and what it had zeroed by itself. */
+		assert_true(came[0] + came[1] - before <= 2);
+		/* Neither of them is the last to get any. */
+		assert_true(abs(came[0] - came[1]) <= 2);
+		assert_true(turns < 1000);
+	}
+	for (int i = 0; i < 2; i++)
+		close(peers[i].fd);
+}
+
 static void quotas(void **state)
 {
 	struct donor *d = *state;
@@ -621,6 +658,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_write_under_way, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(what_was_handed_over, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_greedy_one, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(many_slabs_at_once, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(quotas, with_quota, without_donor),
 		cmocka_unit_test_setup_teardown(drained, with_donor, without_donor),
 		cmocka_unit_test(told_to_end_at_once),
