@@ -146,18 +146,6 @@ static void put_reply(struct connection *c, const struct wire_frame *f, enum wir
 	push(c, &r, payload, cookie);
 }
 
-static void put_donor(struct connection *c, const struct wire_frame *f)
-{
-	struct wire_donor d;
-	uint8_t buf[WIRE_DONOR_SIZE];
-
-	lender_told(c->lender, &d);
-	d.session = c->access.session;
-	d.rdma = c->by_rdma ? rdma_place_port(c->lender->rdma) : 0;
-	wire_build_donor(buf, &d);
-	put_reply(c, f, WIRE_OK, buf, sizeof(buf), NO_SLAB);
-}
-
 /* Slabs of the borrower's: with a key, of all who have one of its name. */
 static uint32_t owned(const struct connection *c)
 {
@@ -173,6 +161,34 @@ static uint32_t owned(const struct connection *c)
 	return n;
 }
 
+/* Bytes in whole slabs that @c's quota allows it besides those. */
+static uint64_t quota_left(const struct connection *c)
+{
+	uint64_t slab = c->lender->pool->slab_size, most = c->quota - c->quota % slab;
+	uint64_t has = c->quota ? owned(c) * slab : 0;
+
+	return !c->quota ? UINT64_MAX : has < most ? most - has : 0;
+}
+
+static void put_donor(struct connection *c, const struct wire_frame *f)
+{
+	struct lend_pool *p = c->lender->pool;
+	uint64_t left = quota_left(c), lent = p->in[LEND_LENT] * p->slab_size, room;
+	struct wire_frame reply = *f;
+	struct wire_donor d;
+	uint8_t buf[WIRE_DONOR_SIZE];
+
+	lender_told(c->lender, &d);
+	room = d.total > lent ? d.total - lent : 0;
+	room = room < left ? room : left;
+	d.free = d.free < left ? d.free : left;
+	d.session = c->access.session;
+	d.rdma = c->by_rdma ? rdma_place_port(c->lender->rdma) : 0;
+	wire_build_donor(buf, &d);
+	reply.slab = (uint32_t)((d.total - room) / p->slab_size);
+	put_reply(c, &reply, WIRE_OK, buf, sizeof(buf), NO_SLAB);
+}
+
 static enum wire_status map(struct connection *c, struct wire_frame *r)
 {
 	struct lend_pool *p = c->lender->pool;
@@ -183,7 +199,7 @@ static enum wire_status map(struct connection *c, struct wire_frame *r)
 	c->lender->mapped = c->number;
 	if (c->lender->draining)
 		return WIRE_NO_SPACE;
-	if (c->quota && (owned(c) + 1) * p->slab_size > c->quota)
+	if (!quota_left(c))
 		return WIRE_OVER_QUOTA;
 	st = lend_map(p, c->number, &r->slab, &r->generation);
 	c->lender->zeroed |= st == WIRE_OK && !clean;

@@ -356,10 +356,13 @@ static int arrived(void *data, const struct wire_frame *f, void **payload)
 	return 0;
 }
 
-static void take_figures(struct donor *d, const struct wire_donor *told)
+static void take_figures(struct donor *d, const struct wire_frame *f, const struct wire_donor *told)
 {
+	uint64_t taken = f->slab * told->slab_size;
+
 	d->total = told->total;
 	d->free = told->free;
+	d->room = taken < told->total - told->free ? told->total - taken : told->free;
 	d->memory = told->memory;
 	d->used = told->used;
 	d->leaving = (d->leaving & ~DONOR_DRAINING) |
@@ -418,7 +421,7 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 	d->identity = told.identity;
 	record(s, d);
 	d->slab_size = told.slab_size;
-	take_figures(d, &told);
+	take_figures(d, f, &told);
 	r = d->transport->greeted ? d->transport->greeted(s, d, &told) : 0;
 	if (!r)
 		donor_ready(s, d);
@@ -455,7 +458,7 @@ int donor_frame(struct swapd *s, struct donor *d, const struct wire_frame *f,
 	case WIRE_PING:
 		if (f->status || wire_parse_donor(payload, f->length, &told))
 			return -EPROTO;
-		take_figures(d, &told);
+		take_figures(d, f, &told);
 		d->pinged = 0;
 		return 0;
 	case WIRE_REMAP:

@@ -85,6 +85,7 @@ struct donor {
 	uint64_t pinged;         /* ns: PING under way since; 0 = none */
 	uint64_t ping_at;        /* ns: next PING */
 	uint64_t total, free;    /* bytes, as last told */
+	uint64_t room;           /* bytes it could lend us: free, and what it would make first */
 	uint64_t memory, used;   /* bytes of its machine, as last told; 0 = not told */
 	uint64_t latency;        /* ns: of recent reads; fades, so that it is looked at again */
 	uint64_t slab_size;      /* bytes, of this connection; ours are not larger */

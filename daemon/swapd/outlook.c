@@ -19,7 +19,7 @@ static void look_at_rooms(const struct swapd *s, const struct donor *leaving, st
 
 		if (d == leaving || !donor_takes(d))
 			continue;
-		r->left[i] = count_get(&d->free) / (d->slab_size ?: s->options.slab);
+		r->left[i] = count_get(&d->room) / (d->slab_size ?: s->options.slab);
 		r->any_donor = true;
 		r->any_room = r->any_room || r->left[i];
 	}

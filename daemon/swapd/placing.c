@@ -88,6 +88,7 @@ static bool ask(struct swapd *s, uint32_t index, int donor, uint64_t now)
 		return false;
 	/* Until the next PING corrects it. */
 	d->free -= d->free < d->slab_size ? d->free : d->slab_size;
+	d->room -= d->room < d->slab_size ? d->room : d->slab_size;
 	d->used += d->memory ? d->slab_size : 0;
 	d->copies++;
 	d->mapping++;

@@ -335,7 +335,7 @@ static int check_capacity(const struct swapd *s, struct error *e)
 				 s->options.name, s->options.durability, s->wanted, s->donor_count);
 	for (int i = 0; i < s->donor_count; i++) {
 		const struct donor *d = &s->donors[i];
-		uint64_t fit = d->leaving ? 0 : d->free / d->slab_size;
+		uint64_t fit = d->leaving ? 0 : d->room / d->slab_size;
 
 		room += fit < slabs ? fit : slabs;
 	}
@@ -344,7 +344,7 @@ static int check_capacity(const struct swapd *s, struct error *e)
 		return 0;
 	}
 	return fail_exit(e, EXIT_REFUSED, ENOSPC,
-			 "device %s: %s in %d cop%s are more than its donors have free for it (%s); make it smaller, add donors, or use --durability disk",
+			 "device %s: %s in %d cop%s are more than its donors can lend it (%s); make it smaller, add donors, or use --durability disk",
 			 s->options.name, size_format(s->options.size, want, sizeof(want)), s->wanted,
 			 s->wanted > 1 ? "ies" : "y",
 			 size_format(room * s->options.slab, have, sizeof(have)));

@@ -88,7 +88,8 @@ struct wire_frame {
 	uint8_t direction;   /* enum wire_direction */
 	uint16_t status;     /* enum wire_status; 0 in requests */
 	uint64_t tag;        /* chosen by the requester, echoed */
-	uint32_t slab;       /* donor's number of the slab */
+	uint32_t slab;       /* donor's number of the slab; replies to HELLO, PING: slabs of total
+			      * that the borrower cannot have, being lent, or beyond its quota */
 	uint32_t generation; /* of that slab, given by MAP */
 	uint32_t offset;     /* bytes into the slab; READ, WRITE */
 	uint32_t length;     /* READ, WRITE: bytes moved; else bytes of payload */
@@ -127,7 +128,7 @@ struct wire_donor {
 	uint16_t rdma;      /* with WIRE_RDMA: port where it takes that; else 0 */
 	uint64_t slab_size; /* bytes */
 	uint64_t total;     /* bytes lent or to lend */
-	uint64_t free;      /* bytes to lend */
+	uint64_t free;      /* bytes to lend at once, to this borrower */
 	uint64_t memory;    /* bytes the machine has; 0 = not told */
 	uint64_t used;      /* in use of it: by its own programs and by mapped slabs */
 	uint64_t session;   /* for JOIN; 0 = pages go over this connection */

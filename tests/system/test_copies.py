@@ -15,6 +15,7 @@ from dataplane import donor_at, pages, place, server, transport, world    # fixt
 from machine import wait_for
 from ports import free_port
 from test_dataplane import hammer_all, refused
+from test_donor import simulated, wait_slabs    # the first is a fixture
 
 pytestmark = pytest.mark.beside
 
@@ -584,6 +585,31 @@ def test_a_slow_copy_is_not_read(world):
 
 
 # --- what is refused --------------------------------------------------------------------
+
+
+@only_tcp
+def test_a_device_is_as_large_as_what_can_be_lent(world, simulated, tmp_path):
+    """Not as what is ready, which with HeadRoom is 2 GiB at most; nor as what others have, or a quota forbids."""
+    m = simulated(1024, 512)
+    m.pressure(50)
+    donor = world.donor(memory="16M", options=m.options(64))
+    assert (donor.ask()["free"], donor.ask()["total"]) == (0, 16 * MIB)
+    s = world.serve(donor, size="16M", durability="none")
+    m.pressure(0)
+    wait_slabs(donor, 30, clean=16)
+    # Until the next PING it has heard of no free slab.
+    wait_for(lambda: s.status()["donors"][0]["free"], 10, "news of them")
+    p = world.open(s)
+    p.write_random(20)
+    p.check()
+    assert s.stats()["pages_write_failed"] == 0
+    wait_for(lambda: s.status()["donors"][0]["slabs"] > 8, 10, "slabs at the donor")
+    (tmp_path / "other").mkdir()
+    refused(tmp_path / "other", 5, "are more than its donors can lend it", donor=donor.address, size="16M",
+            durability="none", drop=("backup",))
+    frugal = world.donor(memory="16M", options=["--quota", "8M"])
+    refused(tmp_path / "other", 5, "are more than its donors can lend it (8.0 MiB)", donor=frugal.address,
+            size="16M", durability="none", drop=("backup",))
 
 
 @only_tcp

@@ -226,6 +226,28 @@ static void never_reached_on_this_machine(void **state)
 	assert_string_equal(told_why(text, sizeof(text)), "No such file or directory");
 }
 
+/* What it could lend us, of what it told: as much as is free, at least. */
+static void room_there_is(void **state)
+{
+	static const struct { uint32_t taken; uint64_t room; } cases[] = {
+		{ 0, 10 }, { 3, 7 }, { 9, 1 }, { 10, 1 }, { UINT32_MAX, 1 },
+	};
+	uint64_t slab = SLAB_PAGES * PAGE;
+	struct wire_donor told = { .version = WIRE_VERSION, .slab_size = slab, .total = 10 * slab,
+				   .free = slab };
+	uint8_t payload[WIRE_DONOR_SIZE];
+
+	wire_build_donor(payload, &told);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct wire_frame f = { .op = WIRE_PING, .direction = WIRE_REPLY,
+					.slab = cases[i].taken, .length = WIRE_DONOR_SIZE };
+
+		assert_int_equal(donor_frame(&s, d, &f, payload), 0);
+		assert_int_equal(d->free, slab);
+		assert_int_equal(d->room, cases[i].room * slab);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -236,6 +258,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(answer_on_another_connection, asked, end),
 		cmocka_unit_test_setup_teardown(greets_once, asked, end),
 		cmocka_unit_test_setup_teardown(refused_with_a_reason, asked, end),
+		cmocka_unit_test_setup_teardown(room_there_is, asked, end),
 		cmocka_unit_test_setup_teardown(never_reached, asked, end),
 		cmocka_unit_test_setup_teardown(never_reached_on_this_machine, asked, end),
 	};

@@ -514,12 +514,59 @@ static void many_slabs_at_once(void **state)
 		close(peers[i].fd);
 }
 
+/* What @p is told that it could have: slabs that are free, and of all that there may be. */
+static void figures(struct donor *d, struct peer *p, uint32_t *free_slabs, uint32_t *room)
+{
+	struct wire_donor told;
+	struct wire_frame f;
+
+	send_frame(d, p, (struct wire_frame){ .op = WIRE_PING }, NULL);
+	f = take(p, WIRE_PING);
+	assert_int_equal(wire_parse_donor(p->payload, f.length, &told), 0);
+	*free_slabs = (uint32_t)(told.free / SLAB);
+	*room = (uint32_t)(told.total / SLAB) - f.slab;
+}
+
+/* Free is what is there; there may be more to come, but none of what others have. */
+static void what_there_is_for_it(void **state)
+{
+	struct donor *d = *state;
+	uint32_t free_slabs, room;
+	struct peer a, b;
+
+	connect_peer(d, &a, 1, 3);
+	connect_peer(d, &b, 2, 5);
+	figures(d, &a, &free_slabs, &room);
+	assert_int_equal(free_slabs, SLABS - 8);
+	assert_int_equal(room, SLABS - 8);
+	/* A machine with room, on which the others have not been made yet. */
+	for (int i = 8; i < SLABS; i++)
+		d->pool.slabs[i].state = LEND_ABSENT;
+	d->pool.in[LEND_CLEAN] = 0;
+	d->pool.in[LEND_ABSENT] = SLABS - 8;
+	d->l->room = (struct headroom){ .memory = 64ull << 30, .available = 64ull << 30, .seen = true };
+	d->l->rule.most = SLABS * SLAB;
+	figures(d, &a, &free_slabs, &room);
+	assert_int_equal(free_slabs, 0);
+	assert_int_equal(room, SLABS - 8);
+	close(a.fd);
+	close(b.fd);
+}
+
 static void quotas(void **state)
 {
 	struct donor *d = *state;
+	uint32_t free_slabs, room;
 	struct peer a, b;
 
-	connect_peer(d, &a, 1, 2);
+	connect_peer(d, &a, 1, 1);
+	figures(d, &a, &free_slabs, &room);
+	assert_int_equal(free_slabs, 1);
+	assert_int_equal(room, 1);
+	assert_int_equal(map(d, &a), WIRE_OK);
+	figures(d, &a, &free_slabs, &room);
+	assert_int_equal(free_slabs, 0);
+	assert_int_equal(room, 0);
 	assert_int_equal(map(d, &a), WIRE_OVER_QUOTA);
 	connect_peer(d, &b, 2, 2);
 	assert_int_equal(map(d, &b), WIRE_OVER_QUOTA);
@@ -659,6 +706,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_was_handed_over, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_greedy_one, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(many_slabs_at_once, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(what_there_is_for_it, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(quotas, with_quota, without_donor),
 		cmocka_unit_test_setup_teardown(drained, with_donor, without_donor),
 		cmocka_unit_test(told_to_end_at_once),
