@@ -70,21 +70,26 @@ void supplies_drop_regions(struct ebbgc_heap *h, struct mutator *m)
 	}
 }
 
+void allocated_add(struct ebbgc_heap *h, size_t bytes)
+{
+	if (__atomic_add_fetch(&h->allocated_bytes, bytes, __ATOMIC_RELAXED) >= h->trigger &&
+	    h->asked == h->ended)
+		collector_ask(h);
+}
+
 static void count_allocated(struct ebbgc_heap *h, struct mutator *m, size_t bytes)
 {
-	uint64_t now;
-
 	/* Runs are short in a heap with holes: no shared line is written for each. */
 	m->uncounted += bytes;
 	if (m->uncounted < RUN_BYTES)
 		return;
-	now = __atomic_add_fetch(&h->allocated_bytes, m->uncounted, __ATOMIC_RELAXED);
+	bytes = m->uncounted;
 	m->uncounted = 0;
-	if (now < __atomic_load_n(&h->trigger, __ATOMIC_RELAXED))
+	if (__atomic_add_fetch(&h->allocated_bytes, bytes, __ATOMIC_RELAXED) <
+	    __atomic_load_n(&h->trigger, __ATOMIC_RELAXED) || forked(h))
 		return;
 	pthread_mutex_lock(&h->lock);
-	if (now >= h->trigger && h->asked == h->ended)
-		collector_ask(h);
+	allocated_add(h, 0);
 	pthread_mutex_unlock(&h->lock);
 }
 

@@ -241,9 +241,9 @@ int collector_start(struct ebbgc_heap *h)
 	int r;
 
 	trigger_set(h, 0);
-	r = pthread_create(&h->collector, NULL, collector_thread, h);
+	r = thread_start(&h->collector, collector_thread, h);
 	h->collector_started = !r;
-	return -r;
+	return r;
 }
 
 void collector_stop(struct ebbgc_heap *h)
@@ -277,7 +277,7 @@ static void *wait_served(void *arg)
 	mutator_block(w->m);
 	__atomic_fetch_add(&h->waiting, 1, __ATOMIC_RELAXED);
 	while (*w->served < w->ticket)
-		pthread_cond_wait(&h->done, &h->lock);
+		lock_wait(h, &h->done);
 	__atomic_fetch_sub(&h->waiting, 1, __ATOMIC_RELAXED);
 	mutator_unblock(w->m);
 	return NULL;

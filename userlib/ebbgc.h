@@ -20,8 +20,12 @@
  * in any local variable or register).
  *
  * fork: the child has no collector.  There allocation fails with ECHILD as soon as it needs
- * more than the thread has at hand, ebbgc_collect() returns -ECHILD, reading and storing
- * work, and ebbgc_heap_destroy() only unmaps.
+ * more than the thread has at hand, ebbgc_collect() and what changes types, roots or finalizers
+ * return -ECHILD, no finalizer runs, reading and storing work, and ebbgc_heap_destroy() only
+ * unmaps.
+ *
+ * Heaps of one process know nothing of each other: a reference of one is stored in no object,
+ * root or handle of another.  The collector's threads take no signal.
  */
 #ifndef EBBGC_H
 #define EBBGC_H
@@ -306,7 +310,7 @@ struct ebbgc_layout {
 /*
  * Registers a type for the heap's life; any thread.  Who allocates with it must have got the
  * id in an ordered way (a lock, thread creation).  -EINVAL for a layout whose references lie
- * outside of the object or overlap its length field, -ENOSPC beyond 4095 types.
+ * outside of the object or overlap its length field, -ENOSPC beyond 4093 types, -ENOMEM, -ECHILD.
  */
 EBBGC_API int ebbgc_type_register(ebbgc_heap_t *heap, const struct ebbgc_layout *layout,
 				  ebbgc_type_t *type);
@@ -337,8 +341,9 @@ typedef struct ebbgc_mutator {
 
 /*
  * Attaches the calling thread, which may be attached once to each of several heaps.  Waits
- * while the world is stopped.  A thread that exits attached is detached then.  -EALREADY,
- * -ENOMEM, -ECHILD.
+ * while the world is stopped.  A thread that exits attached is detached then: in a blocked region,
+ * too, if it has no frames on its stack.  No function is a point of cancellation for a thread that
+ * waits for the collector.  -EALREADY, -ENOMEM, -ECHILD.
  */
 EBBGC_API int ebbgc_attach(ebbgc_heap_t *heap, ebbgc_mutator_t **mutator);
 
@@ -548,7 +553,7 @@ EBBGC_API void ebbgc_handle_set(ebbgc_handle_t *handle, ebbgc_ref_t ref);
 
 /*
  * Makes caller's memory of `count` references a root, such as static variables, until it is
- * removed.  -ENOMEM; -ENOENT from remove for a range that was not added.
+ * removed.  -ENOMEM, -ECHILD; -ENOENT from remove for a range that was not added.
  */
 EBBGC_API int ebbgc_roots_add(ebbgc_mutator_t *mutator, ebbgc_ref_t *slots, size_t count);
 EBBGC_API int ebbgc_roots_remove(ebbgc_mutator_t *mutator, ebbgc_ref_t *slots);
@@ -581,7 +586,7 @@ typedef void (*ebbgc_finalizer_fn)(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
 /*
  * Has fn(object, data) called once after a collection found the object dead, which comes back
  * to life for it; all that died together are finalized, in the order they were added.  An object
- * may have several.  -ENOMEM, -EINVAL for the null reference.
+ * may have several.  -ENOMEM, -ECHILD, -EINVAL for the null reference.
  */
 EBBGC_API int ebbgc_finalizer_add(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
 				  ebbgc_finalizer_fn fn, void *data);

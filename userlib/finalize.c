@@ -28,6 +28,8 @@ int ebbgc_finalizer_add(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_fina
 
 	if (!f.object || !fn)
 		return -EINVAL;
+	if (forked(h))
+		return -ECHILD;
 	pthread_mutex_lock(&h->lock);
 	added = list_add(&h->finalizers, &f);
 	pthread_mutex_unlock(&h->lock);
@@ -67,6 +69,8 @@ size_t ebbgc_finalizers_run(ebbgc_mutator_t *mutator, size_t limit)
 	struct finalizer_list *ready = &h->finalizers_ready;
 	size_t ran;
 
+	if (forked(h))
+		return 0;
 	for (ran = 0; ran < limit; ran++) {
 		struct finalizer f = { 0 };
 		struct ebbgc_frame frame;

@@ -358,6 +358,7 @@ void *map_pages(size_t bytes);
 /* allocate.c: world stopped, or m's own thread with the lock. */
 void supplies_blacken(struct ebbgc_heap *h, struct mutator *m);
 void supplies_drop_regions(struct ebbgc_heap *h, struct mutator *m);
+void allocated_add(struct ebbgc_heap *h, size_t bytes);	/* lock held; asks for a cycle if due */
 
 /* sweep.c */
 void sweep_decide(struct ebbgc_heap *h);	/* no lock held: whether garbage will be dropped */
@@ -378,6 +379,7 @@ void world_stop(struct ebbgc_heap *h);
 void world_resume(struct ebbgc_heap *h, uint64_t since);
 void mutator_block(struct mutator *m);		/* lock held */
 void mutator_unblock(struct mutator *m);	/* lock held */
+void lock_wait(struct ebbgc_heap *h, pthread_cond_t *cond);	/* lock held; a mutator's thread */
 bool forked(const struct ebbgc_heap *h);
 void mutator_key_destructor(void *mutator);
 /* fn(arg) with the thread's registers and the end of its stack where a scan finds them. */
@@ -416,6 +418,8 @@ void collector_wait_full(struct ebbgc_heap *h, struct mutator *m);
 void event_send(struct ebbgc_heap *h, enum ebbgc_event_kind kind, uint64_t value, const char *text);
 void pause_count(struct ebbgc_heap *h, uint64_t ns);	/* lock held */
 uint64_t heap_bytes(struct ebbgc_heap *h);		/* takes the lock */
+/* Starts a thread of the collector: the program's signals are not for it.  0 or -errno. */
+int thread_start(pthread_t *thread, void *(*fn)(void *), void *arg);
 /* Names the calling thread, for ebb to know it by. */
 void thread_name(const struct ebbgc_heap *h, const char *name);
 

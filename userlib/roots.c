@@ -160,8 +160,11 @@ void ebbgc_handle_set(ebbgc_handle_t *handle, ebbgc_ref_t ref)
 int ebbgc_roots_add(ebbgc_mutator_t *mutator, ebbgc_ref_t *slots, size_t count)
 {
 	struct ebbgc_heap *h = mutator_of(mutator)->heap;
-	struct root_range *r = malloc(sizeof(*r));
+	struct root_range *r;
 
+	if (forked(h))
+		return -ECHILD;
+	r = malloc(sizeof(*r));
 	if (!r)
 		return -ENOMEM;
 	pthread_mutex_lock(&h->lock);
@@ -176,6 +179,8 @@ int ebbgc_roots_remove(ebbgc_mutator_t *mutator, ebbgc_ref_t *slots)
 	struct ebbgc_heap *h = mutator_of(mutator)->heap;
 	struct root_range *found = NULL;
 
+	if (forked(h))
+		return -ECHILD;
 	pthread_mutex_lock(&h->lock);
 	for (struct root_range **link = &h->ranges; *link; link = &(*link)->next) {
 		if ((*link)->slots == slots) {

@@ -22,6 +22,16 @@ bool forked(const struct ebbgc_heap *h)
 	return getpid() != h->pid;
 }
 
+void lock_wait(struct ebbgc_heap *h, pthread_cond_t *cond)
+{
+	int state;
+
+	/* Who was cancelled here would take the lock along. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	pthread_cond_wait(cond, &h->lock);
+	pthread_setcancelstate(state, NULL);
+}
+
 static int stack_base(char **base)
 {
 	pthread_attr_t attr;
@@ -60,7 +70,7 @@ int ebbgc_attach(ebbgc_heap_t *h, ebbgc_mutator_t **mutator)
 	}
 	pthread_mutex_lock(&h->lock);
 	while (h->stop)
-		pthread_cond_wait(&h->resume, &h->lock);
+		lock_wait(h, &h->resume);
 	barriers_set(h, m);
 	if (h->options.mode == EBBGC_MEMLINER)
 		m->ring = ring_take(h);
@@ -80,6 +90,9 @@ static void detach(struct mutator *m)
 	if (forked(h))
 		return;		/* the lock may be held by a thread that does not exist here */
 	pthread_mutex_lock(&h->lock);
+	/* Exit or cancellation in a blocked region. */
+	if (m->state == MUTATOR_BLOCKED)
+		mutator_unblock(m);
 	m->public.frames = NULL;
 	m->stack_top = m->stack_base;
 	/* Parks first if a pause is due, so that the list does not change in one. */
@@ -93,6 +106,7 @@ static void detach(struct mutator *m)
 	if (m->logged)
 		work_give(h, m->log, m->logged);
 	supplies_drop_regions(h, m);
+	allocated_add(h, m->uncounted);
 	if (m->ring)
 		ring_leave(m->ring);
 	h->running--;
@@ -126,7 +140,7 @@ void mutator_unblock(struct mutator *m)
 	struct ebbgc_heap *h = m->heap;
 
 	while (h->stop)
-		pthread_cond_wait(&h->resume, &h->lock);
+		lock_wait(h, &h->resume);
 	m->state = MUTATOR_RUNNING;
 	h->running++;
 }
@@ -175,6 +189,8 @@ int ebbgc_blocked_begin(ebbgc_mutator_t *mutator)
 
 	if (m->heap->options.stacks == EBBGC_CONSERVATIVE)
 		return -EINVAL;
+	if (forked(m->heap))
+		return 0;
 	pthread_mutex_lock(&m->heap->lock);
 	mutator_block(m);
 	pthread_mutex_unlock(&m->heap->lock);
@@ -185,6 +201,8 @@ void ebbgc_blocked_end(ebbgc_mutator_t *mutator)
 {
 	struct mutator *m = mutator_of(mutator);
 
+	if (forked(m->heap))
+		return;
 	pthread_mutex_lock(&m->heap->lock);
 	mutator_unblock(m);
 	pthread_mutex_unlock(&m->heap->lock);
@@ -213,6 +231,8 @@ void *ebbgc_blocked_call(ebbgc_mutator_t *mutator, void *(*fn)(void *), void *ar
 {
 	struct blocked_call call = { mutator_of(mutator), fn, arg };
 
+	if (forked(call.m->heap))
+		return fn(arg);
 	return with_stack(call.m, blocked_call, &call);
 }
 

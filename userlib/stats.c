@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 /* Figures and events. */
 #include <math.h>
+#include <signal.h>
 #include <string.h>
 #include "heap.h"
 
@@ -38,6 +39,18 @@ void pause_count(struct ebbgc_heap *h, uint64_t ns)
 	h->counting = (struct ebbgc_stats){ 0 };
 }
 
+int thread_start(pthread_t *thread, void *(*fn)(void *), void *arg)
+{
+	sigset_t all, old;
+	int r;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	r = pthread_create(thread, NULL, fn, arg);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return -r;
+}
+
 void thread_name(const struct ebbgc_heap *h, const char *name)
 {
 	/* The policy gcaware knows collectors by the prefix. */
@@ -56,11 +69,24 @@ uint64_t heap_bytes(struct ebbgc_heap *h)
 	return bytes;
 }
 
+/* In a child of fork() the lock may be lost, and nobody writes. */
+static void figures_lock(struct ebbgc_heap *h)
+{
+	if (!forked(h))
+		pthread_mutex_lock(&h->lock);
+}
+
+static void figures_unlock(struct ebbgc_heap *h)
+{
+	if (!forked(h))
+		pthread_mutex_unlock(&h->lock);
+}
+
 uint64_t ebbgc_pause_quantile(ebbgc_heap_t *h, double q)
 {
 	uint64_t wanted, seen = 0, ns = 0;
 
-	pthread_mutex_lock(&h->lock);
+	figures_lock(h);
 	wanted = (uint64_t)ceil(q * (double)h->stats.pauses);
 	for (unsigned int i = 0; i < PAUSE_BUCKETS && h->stats.pauses; i++) {
 		seen += h->pause_histogram[i];
@@ -71,7 +97,7 @@ uint64_t ebbgc_pause_quantile(ebbgc_heap_t *h, double q)
 	}
 	if (ns > h->stats.pause_max_ns)
 		ns = h->stats.pause_max_ns;
-	pthread_mutex_unlock(&h->lock);
+	figures_unlock(h);
 	return ns;
 }
 
@@ -80,7 +106,7 @@ void ebbgc_stats_get(ebbgc_heap_t *h, struct ebbgc_stats *stats, size_t size)
 	const uint64_t per_region = 2 * REGION_WORDS * sizeof(uint64_t) + 1 + sizeof(struct region);
 	struct ebbgc_stats now;
 
-	pthread_mutex_lock(&h->lock);
+	figures_lock(h);
 	now = h->stats;
 	now.allocated_bytes = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED);
 	now.logged_references = __atomic_load_n(&h->logged_references, __ATOMIC_RELAXED);
@@ -98,7 +124,7 @@ void ebbgc_stats_get(ebbgc_heap_t *h, struct ebbgc_stats *stats, size_t size)
 	now.hint_calls = __atomic_load_n(&h->arrivals.hint_calls, __ATOMIC_RELAXED);
 	now.hinted_pages = __atomic_load_n(&h->arrivals.hinted, __ATOMIC_RELAXED);
 	now.side_locked = h->side_locked * per_region;
-	pthread_mutex_unlock(&h->lock);
+	figures_unlock(h);
 	memset(stats, 0, size);
 	memcpy(stats, &now, size < sizeof(now) ? size : sizeof(now));
 }

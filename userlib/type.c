@@ -89,6 +89,8 @@ int ebbgc_type_register(ebbgc_heap_t *h, const struct ebbgc_layout *layout, ebbg
 
 	if (!layout_is_valid(layout))
 		return -EINVAL;
+	if (forked(h))
+		return -ECHILD;
 	pthread_mutex_lock(&h->lock);
 	if (h->type_count == TYPES_MAX) {
 		r = -ENOSPC;

@@ -278,10 +278,10 @@ int marker_create(struct ebbgc_heap *h)
 	/* The first is the coordinator itself. */
 	for (mk->started = 1; mk->started < mk->tracer_count; mk->started++) {
 		struct tracer *t = &mk->tracers[mk->started];
-		int r = pthread_create(&t->thread, NULL, tracer_thread, t);
+		int r = thread_start(&t->thread, tracer_thread, t);
 
 		if (r)
-			return -r;
+			return r;
 	}
 	return 0;
 }

@@ -3,10 +3,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "gc_test.h"
+#include "heap.h"
 
 #ifdef __SANITIZE_THREAD__
 #define FORKS 0		/* ThreadSanitizer refuses threads' runtime in a child */
@@ -204,6 +206,171 @@ static void conservative_stacks(void **state)
 	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
 }
 
+static void *exits_blocked(void *arg)
+{
+	struct shared *s = arg;
+	ebbgc_mutator_t *m;
+
+	assert_int_equal(ebbgc_attach(s->heap, &m), 0);
+	ebbgc_alloc(m, s->node);
+	assert_int_equal(ebbgc_blocked_begin(m), 0);
+	return NULL;
+}
+
+static void *exits(void *arg)
+{
+	pthread_exit(arg);
+}
+
+static void *exits_in_call(void *arg)
+{
+	struct shared *s = arg;
+	ebbgc_mutator_t *m;
+
+	assert_int_equal(ebbgc_attach(s->heap, &m), 0);
+	return ebbgc_blocked_call(m, exits, NULL);
+}
+
+/* A thread that exits where it blocks, as one does that is cancelled in read(), is gone. */
+static void exit_in_blocked_region(void **state)
+{
+	struct ebbgc_options o;
+	struct shared s;
+	ebbgc_mutator_t *m;
+
+	ebbgc_options_init(&o);
+	s = shared_new(&o);
+	assert_int_equal(ebbgc_attach(s.heap, &m), 0);
+	for (int i = 0; i < 20; i++) {
+		pthread_t t;
+
+		assert_int_equal(pthread_create(&t, NULL, i & 1 ? exits_in_call : exits_blocked, &s), 0);
+		ebbgc_collect_start(m);
+		assert_int_equal(ebbgc_blocked_begin(m), 0);
+		pthread_join(t, NULL);
+		ebbgc_blocked_end(m);
+		assert_int_equal(ebbgc_collect(m), 0);
+	}
+	assert_int_equal(stats_of(s.heap).live_bytes, 0);
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
+}
+
+static void *polls(void *arg)
+{
+	struct shared *s = arg;
+	ebbgc_mutator_t *m;
+
+	assert_int_equal(ebbgc_attach(s->heap, &m), 0);
+	for (;; pthread_testcancel())
+		ebbgc_poll(m);
+	return NULL;
+}
+
+static bool is_stopping(struct shared *s, unsigned int running)
+{
+	bool is;
+
+	pthread_mutex_lock(&s->heap->lock);
+	is = s->heap->stop && s->heap->running == running;
+	pthread_mutex_unlock(&s->heap->lock);
+	return is;
+}
+
+/* A thread that is cancelled while the world is stopped does not take the heap's lock along. */
+static void cancelled_at_a_safepoint(void **state)
+{
+	struct ebbgc_options o;
+	struct shared s;
+	ebbgc_mutator_t *m;
+	pthread_t t;
+	void *result;
+
+	ebbgc_options_init(&o);
+	s = shared_new(&o);
+	assert_int_equal(ebbgc_attach(s.heap, &m), 0);
+	assert_int_equal(pthread_create(&t, NULL, polls, &s), 0);
+	for (unsigned int threads = 0; threads < 2; usleep(100)) {
+		pthread_mutex_lock(&s.heap->lock);
+		threads = s.heap->running;
+		pthread_mutex_unlock(&s.heap->lock);
+	}
+	ebbgc_collect_start(m);
+	/* The other one waits, and this one is waited for. */
+	while (!is_stopping(&s, 1))
+		usleep(100);
+	assert_int_equal(pthread_cancel(t), 0);
+	usleep(10000);
+	assert_int_equal(ebbgc_collect(m), 0);
+	assert_int_equal(ebbgc_blocked_begin(m), 0);
+	assert_int_equal(pthread_join(t, &result), 0);
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+	ebbgc_blocked_end(m);
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
+}
+
+static void *lives_short(void *arg)
+{
+	struct shared *s = arg;
+	ebbgc_mutator_t *m;
+
+	assert_int_equal(ebbgc_attach(s->heap, &m), 0);
+	assert_false(ebbgc_is_null(ebbgc_alloc(m, s->node)));
+	ebbgc_detach(m);
+	return NULL;
+}
+
+/* What threads allocate that live short asks for cycles, too: here one slot of 5 KiB each. */
+static void short_lives_are_counted(void **state)
+{
+	struct ebbgc_layout layout = node_layout;
+	struct ebbgc_options o;
+	struct shared s;
+
+	ebbgc_options_init(&o);
+	o.min_bytes = 1 << 20;
+	s = shared_new(&o);
+	layout.size = 5000;
+	assert_int_equal(ebbgc_type_register(s.heap, &layout, &s.node), 0);
+	for (int i = 0; i < 1000; i++)
+		lives_short(&s);
+	assert_in_range(stats_of(s.heap).allocated_bytes, 5000000, 6000000);
+	while (!stats_of(s.heap).cycles)
+		usleep(100);
+	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
+}
+
+static volatile sig_atomic_t signals;
+
+static void on_signal(int number)
+{
+	signals++;
+}
+
+/* Handlers of the program's signals run on the program's threads. */
+static void signals_are_the_programs(void **state)
+{
+	sigset_t set, old;
+	struct ebbgc_options o;
+	struct shared s;
+
+	assert_true(signal(SIGUSR1, on_signal) != SIG_ERR);
+	ebbgc_options_init(&o);
+	o.markers = 3;
+	s = shared_new(&o);
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	assert_int_equal(pthread_sigmask(SIG_BLOCK, &set, &old), 0);
+	assert_int_equal(kill(getpid(), SIGUSR1), 0);
+	usleep(100000);
+	assert_int_equal(signals, 0);
+	assert_int_equal(pthread_sigmask(SIG_SETMASK, &old, NULL), 0);
+	assert_int_equal(signals, 1);
+	signal(SIGUSR1, SIG_DFL);
+	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
+}
+
 /* 1 if allocation fails with ECHILD in the end, and the rest is as promised. */
 static int child_of_fork(struct shared *s, ebbgc_mutator_t *m, ebbgc_ref_t kept)
 {
@@ -255,6 +422,70 @@ static void fork_child(void **state)
 	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
 }
 
+static void *collects_nothing(void *arg)
+{
+	return arg;
+}
+
+static void finalizer(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
+{
+}
+
+/* 1 if nothing waits for the lock, which nobody will release here. */
+static int child_without_lock(struct shared *s, ebbgc_mutator_t *m)
+{
+	static ebbgc_ref_t root;
+	ebbgc_type_t type;
+
+	if (ebbgc_blocked_begin(m))
+		return 2;
+	ebbgc_blocked_end(m);
+	if (ebbgc_blocked_call(m, collects_nothing, s) != s)
+		return 3;
+	if (ebbgc_roots_add(m, &root, 1) != -ECHILD || ebbgc_roots_remove(m, &root) != -ECHILD ||
+	    ebbgc_type_register(s->heap, &node_layout, &type) != -ECHILD || ebbgc_finalizers_run(m, 1))
+		return 4;
+	/* A cycle would be due. */
+	s->heap->trigger = 0;
+	root = ebbgc_alloc(m, s->node);
+	if (ebbgc_is_null(root) || ebbgc_finalizer_add(m, root, finalizer, NULL) != -ECHILD)
+		return 5;
+	while (!ebbgc_is_null(ebbgc_alloc(m, s->node)))
+		;
+	if (errno != ECHILD || !stats_of(s->heap).allocated_bytes || ebbgc_pause_quantile(s->heap, 1))
+		return 6;
+	ebbgc_detach(m);
+	return ebbgc_heap_destroy(s->heap) ? 7 : 1;
+}
+
+static void fork_with_the_lock_taken(void **state)
+{
+	struct ebbgc_options o;
+	struct shared s;
+	ebbgc_mutator_t *m;
+	int status;
+	pid_t pid;
+
+	if (!FORKS)
+		skip();
+	ebbgc_options_init(&o);
+	s = shared_new(&o);
+	assert_int_equal(ebbgc_attach(s.heap, &m), 0);
+	assert_false(ebbgc_is_null(ebbgc_alloc(m, s.node)));
+	pthread_mutex_lock(&s.heap->lock);
+	pid = fork();
+	if (!pid) {
+		alarm(100);
+		_exit(child_without_lock(&s, m));
+	}
+	pthread_mutex_unlock(&s.heap->lock);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 1);
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
+}
+
 /* The policy gcaware tells collectors by their name. */
 static void collector_names(void **state)
 {
@@ -295,8 +526,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(exit_detaches),
 		cmocka_unit_test(blocked_region),
+		cmocka_unit_test(exit_in_blocked_region),
+		cmocka_unit_test(cancelled_at_a_safepoint),
+		cmocka_unit_test(short_lives_are_counted),
+		cmocka_unit_test(signals_are_the_programs),
 		cmocka_unit_test(conservative_stacks),
 		cmocka_unit_test(fork_child),
+		cmocka_unit_test(fork_with_the_lock_taken),
 		cmocka_unit_test(collector_names),
 	};
 
