@@ -236,14 +236,44 @@ static ebbgc_ref_t alloc_small(struct mutator *m, ebbgc_type_t type, unsigned in
 	return (ebbgc_ref_t){ (uint64_t)(uintptr_t)(p + HEADER) | epoch_stamp(m) };
 }
 
+struct zeroing {
+	struct mutator *m;
+	uint32_t first, count;
+};
+
+/*
+ * Lock held, dropped meanwhile.  The regions are on no list and hold no object yet, so the world
+ * may stop and cycles may pass: zeroing takes long, with pages that are out longer.
+ */
+static void *zero_regions(void *arg)
+{
+	const struct zeroing *z = arg;
+	struct ebbgc_heap *h = z->m->heap;
+	bool dropping = h->dropping;
+
+	mutator_block(z->m);
+	pthread_mutex_unlock(&h->lock);
+	for (uint32_t i = z->first; i < z->first + z->count; i++) {
+		char *start = region_start(h, i);
+
+		/* If memory is short the kernel zeroes pages as they are used. */
+		if (!h->regions[i].zero &&
+		    (!dropping || madvise(start, REGION_SIZE, MADV_DONTNEED)))
+			memset(start, 0, REGION_SIZE);
+	}
+	pthread_mutex_lock(&h->lock);
+	mutator_unblock(z->m);
+	return NULL;
+}
+
 static ebbgc_ref_t alloc_large(struct ebbgc_heap *h, struct mutator *m, ebbgc_type_t type,
 			       size_t total)
 {
 	bool leaf = h->types[type].flags & EBBGC_LEAF;
 	uint64_t regions = (total + REGION_SIZE - 1) >> REGION_SHIFT, object;
+	struct zeroing z = { .m = m };
 	unsigned int tries = 0;
 	uint32_t first;
-	bool dropping;
 	int r = 0;
 
 	pace(h, m);
@@ -264,22 +294,13 @@ static ebbgc_ref_t alloc_large(struct ebbgc_heap *h, struct mutator *m, ebbgc_ty
 			return EBBGC_NULL;
 		}
 	}
-	dropping = h->dropping;
+	z.first = first;
+	z.count = (uint32_t)regions;
+	with_stack(m, zero_regions, &z);
 	pthread_mutex_unlock(&h->lock);
 
-	/*
-	 * No safepoint from here on, so no cycle sees the object half made; and none for long if
-	 * memory is short: then the kernel zeroes pages as they are used.
-	 */
+	/* No safepoint from here on, so no cycle sees the object half made. */
 	object = (uint64_t)(uintptr_t)region_start(h, first) + HEADER;
-	for (uint32_t i = first; i < first + regions; i++) {
-		char *start = region_start(h, i);
-
-		if (h->regions[i].zero)
-			continue;
-		if (!dropping || madvise(start, REGION_SIZE, MADV_DONTNEED))
-			memset(start, 0, REGION_SIZE);
-	}
 	if (h->marking)
 		bit_set(h->marks, granule_of(h, object));
 	bits_fill(h->allocated, granule_of(h, object), granule_of(h, object) + 1, 64);

@@ -205,7 +205,13 @@ void regions_release(struct ebbgc_heap *h)
 			i--;
 			continue;
 		}
-		madvise(region_start(h, i), (size_t)(end - i) << REGION_SHIFT, MADV_DONTNEED);
+		if (madvise(region_start(h, i), (size_t)(end - i) << REGION_SHIFT, MADV_DONTNEED)) {
+			/* Locked, by mlockall() say: it is not zero. */
+			for (uint32_t j = i; j < end; j++)
+				h->regions[j].committed = true;
+			h->committed_free += end - i;
+			break;
+		}
 		h->stats.released_bytes += (uint64_t)(end - i) << REGION_SHIFT;
 	}
 }

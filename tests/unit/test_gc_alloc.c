@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* Layouts, sizes, zeroed memory, running out of it, and its return to the kernel. */
 #include <errno.h>
+#include <pthread.h>
+#include <sys/mman.h>
 #include "gc_test.h"
+#include "heap.h"
 
 static const struct ebbgc_layout bytes_layout = {
 	.name = "bytes", .flags = EBBGC_LEAF, .size = 8, .element_size = 1, .length_width = 8,
@@ -237,6 +240,105 @@ static void resident_budget(void **state)
 	assert_int_equal(ebbgc_heap_destroy(heap), 0);
 }
 
+/* Memory that the kernel does not take back, as the program has locked it, is not zero. */
+static void locked_memory_is_zeroed(void **state)
+{
+	struct ebbgc_options o;
+	ebbgc_mutator_t *m;
+	ebbgc_heap_t *heap;
+	ebbgc_type_t node;
+
+	ebbgc_options_init(&o);
+	o.resident_budget = 64 << 10;
+	heap = heap_of(16 << 20, EBBGC_FIXED, &o);
+	assert_int_equal(ebbgc_type_register(heap, &node_layout, &node), 0);
+	assert_int_equal(ebbgc_attach(heap, &m), 0);
+	assert_int_equal(mlock(heap->base, 4 << 20), 0);
+	for (int round = 0; round < 3; round++) {
+		for (size_t i = 0; i < (2 << 20) / 32; i++) {
+			struct node *n = node_of(ebbgc_alloc(m, node));
+
+			assert_true(ebbgc_is_null(n->left) && !n->value);
+			n->value = ~UINT64_C(0);
+		}
+		assert_int_equal(ebbgc_collect(m), 0);
+	}
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(heap), 0);
+}
+
+struct pauses {
+	ebbgc_heap_t *heap;
+	uint64_t count;
+	bool quit;		/* atomic, both */
+};
+
+static void count_pauses(void *arg, const struct ebbgc_event *e)
+{
+	struct pauses *p = arg;
+
+	if (e->kind == EBBGC_EVENT_PAUSE_BEGIN)
+		__atomic_fetch_add(&p->count, 1, __ATOMIC_RELAXED);
+}
+
+static void *collects(void *arg)
+{
+	struct pauses *p = arg;
+	ebbgc_mutator_t *m;
+
+	assert_int_equal(ebbgc_attach(p->heap, &m), 0);
+	while (!__atomic_load_n(&p->quit, __ATOMIC_RELAXED))
+		assert_int_equal(ebbgc_collect(m), 0);
+	ebbgc_detach(m);
+	return NULL;
+}
+
+/* While a thread waits for a large object to be zeroed the others have their pauses. */
+static void zeroing_stops_nobody(void **state)
+{
+	const size_t large = 128 << 20;
+	struct pauses p = { .count = 0 };
+	struct ebbgc_options o;
+	uint64_t most = 0;
+	ebbgc_mutator_t *m;
+	ebbgc_type_t bytes;
+	pthread_t t;
+
+	ebbgc_options_init(&o);
+	o.max_bytes = 2 * large;
+	o.resident_budget = o.max_bytes;
+	o.sizing = EBBGC_FIXED;
+	o.event = count_pauses;
+	o.event_arg = &p;
+	assert_int_equal(ebbgc_heap_create(&o, &p.heap), 0);
+	assert_int_equal(ebbgc_type_register(p.heap, &bytes_layout, &bytes), 0);
+	assert_int_equal(ebbgc_attach(p.heap, &m), 0);
+	assert_false(ebbgc_is_null(ebbgc_alloc_length(m, bytes, large)));
+	assert_int_equal(pthread_create(&t, NULL, collects, &p), 0);
+	for (int i = 0; i < 50 && most < 5; i++) {
+		uint64_t before = __atomic_load_n(&p.count, __ATOMIC_RELAXED), n;
+		ebbgc_ref_t r = ebbgc_alloc_length(m, bytes, large);
+		unsigned char *at = ebbgc_ptr(r);
+
+		n = __atomic_load_n(&p.count, __ATOMIC_RELAXED) - before;
+		most = n > most ? n : most;
+		assert_false(ebbgc_is_null(r));
+		for (size_t j = 8; j < large; j += 4001) {
+			assert_int_equal(at[j], 0);
+			at[j] = 1;
+		}
+		ebbgc_collect_start(m);
+		ebbgc_poll(m);
+	}
+	assert_true(most >= 5);
+	__atomic_store_n(&p.quit, true, __ATOMIC_RELAXED);
+	assert_int_equal(ebbgc_blocked_begin(m), 0);
+	pthread_join(t, NULL);
+	ebbgc_blocked_end(m);
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(p.heap), 0);
+}
+
 static void side_tables_are_locked(void **state)
 {
 	struct ebbgc_options o;
@@ -267,6 +369,8 @@ int main(void)
 		cmocka_unit_test(wrong_allocations),
 		cmocka_unit_test(out_of_memory),
 		cmocka_unit_test(resident_budget),
+		cmocka_unit_test(locked_memory_is_zeroed),
+		cmocka_unit_test(zeroing_stops_nobody),
 		cmocka_unit_test(side_tables_are_locked),
 	};
 
