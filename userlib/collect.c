@@ -63,8 +63,12 @@ static void trigger_set(struct ebbgc_heap *h, uint64_t live)
 	uint64_t aim = o->max_bytes, room, stall, now;
 
 	if (o->sizing == EBBGC_GROWABLE) {
-		aim = (uint64_t)((double)live * o->growth);
-		aim = aim < o->min_bytes ? o->min_bytes : aim > o->max_bytes ? o->max_bytes : aim;
+		double wanted = (double)live * o->growth;
+
+		if (wanted < (double)o->min_bytes)
+			wanted = (double)o->min_bytes;
+		if (wanted < (double)o->max_bytes)
+			aim = (uint64_t)wanted;
 	}
 	room = aim > live ? aim - live : 0;
 	if (room < TRIGGER_MIN)
@@ -118,7 +122,8 @@ struct verdict {
  */
 static bool try_finish(struct ebbgc_heap *h, enum cycle_kind kind, struct verdict *v)
 {
-	uint64_t deadline = now_ns() + h->options.pause_budget_ns;
+	uint64_t now = now_ns(), budget = h->options.pause_budget_ns;
+	uint64_t deadline = budget < UINT64_MAX - now ? now + budget : UINT64_MAX;
 
 	logs_flush(h);
 	if (!close_over(h, kind, deadline))

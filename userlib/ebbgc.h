@@ -193,8 +193,8 @@ struct ebbgc_options {
 	enum ebbgc_mode mode;
 	enum ebbgc_stacks stacks;
 	enum ebbgc_sizing sizing;
-	size_t max_bytes;		/* hard limit of the heap; reserved, not committed */
-	size_t min_bytes;		/* growable: below this nothing is collected */
+	size_t max_bytes;		/* hard limit of the heap; reserved, not committed; <= 16 TiB */
+	size_t min_bytes;		/* growable: below this, or max_bytes, nothing is collected */
 	double growth;			/* growable: heap size aimed at / live bytes, > 1 */
 	/*
 	 * Bytes of the heap that should be resident, 0 for no opinion.  After a cycle, memory
@@ -222,7 +222,7 @@ struct ebbgc_options {
 	enum ebbgc_residency residency;
 
 	/* EBBGC_MEMLINER, in the paper's words.  N and delta have no value there. */
-	unsigned int depth;		/* MAX_Depth: hops explored from an object just touched */
+	unsigned int depth;		/* MAX_Depth: hops explored from an object just touched; <= 64 */
 	/* MAX_DL with more than 50 %, 15 % and less of the room above live objects unused; <= 6 */
 	unsigned int delays[3];
 	unsigned int delta;		/* a stamp at most this many epochs away means local; <= 7 */
@@ -574,7 +574,7 @@ EBBGC_API ebbgc_ref_t ebbgc_load_weak(ebbgc_mutator_t *mutator, ebbgc_ref_t obje
 /*
  * An ephemeron keeps its value alive as long as its key is alive by other means, even if the
  * value leads to the key (Hayes, "Ephemerons: a new finalization mechanism", 1997).  Both are
- * null once the key was collected.
+ * null once the key was collected, and the value if there is no key to begin with.
  */
 EBBGC_API ebbgc_ref_t ebbgc_ephemeron_new(ebbgc_mutator_t *mutator, ebbgc_ref_t key,
 					  ebbgc_ref_t value);

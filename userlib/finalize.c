@@ -4,18 +4,20 @@
 #include <stdlib.h>
 #include "heap.h"
 
-static bool list_add(struct finalizer_list *l, const struct finalizer *f)
+static bool list_reserve(struct finalizer_list *l, size_t count)
 {
-	if (l->count == l->capacity) {
-		size_t capacity = l->capacity ? 2 * l->capacity : 64;
-		struct finalizer *items = realloc(l->items, capacity * sizeof(*items));
+	size_t capacity = l->capacity ? l->capacity : 64;
+	struct finalizer *items;
 
-		if (!items)
-			return false;
-		l->items = items;
-		l->capacity = capacity;
-	}
-	l->items[l->count++] = *f;
+	if (count <= l->capacity)
+		return true;
+	while (capacity < count)
+		capacity *= 2;
+	items = realloc(l->items, capacity * sizeof(*items));
+	if (!items)
+		return false;
+	l->items = items;
+	l->capacity = capacity;
 	return true;
 }
 
@@ -24,6 +26,7 @@ int ebbgc_finalizer_add(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_fina
 {
 	struct ebbgc_heap *h = mutator_of(mutator)->heap;
 	struct finalizer f = { object.bits & EBBGC_ADDRESS_MASK, fn, data };
+	struct finalizer_list *l = &h->finalizers, *ready = &h->finalizers_ready;
 	bool added;
 
 	if (!f.object || !fn)
@@ -31,7 +34,10 @@ int ebbgc_finalizer_add(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_fina
 	if (forked(h))
 		return -ECHILD;
 	pthread_mutex_lock(&h->lock);
-	added = list_add(&h->finalizers, &f);
+	/* Whatever dies, the collector has room to say so. */
+	added = list_reserve(l, l->count + 1) && list_reserve(ready, ready->count + l->count + 1);
+	if (added)
+		l->items[l->count++] = f;
 	pthread_mutex_unlock(&h->lock);
 	return added ? 0 : -ENOMEM;
 }
@@ -46,14 +52,10 @@ size_t finalizers_collect(struct ebbgc_heap *h)
 	size_t kept = 0, from = ready->count, found;
 
 	for (size_t i = 0; i < l->count; i++) {
-		bool dead = !bit_test(h->marks, granule_of(h, l->items[i].object));
-
-		if (dead && list_add(ready, &l->items[i]))
-			continue;
-		/* No memory to say it died: it lives for another cycle. */
-		if (dead)
-			mark_object(&h->marker.tracers[0], l->items[i].object);
-		l->items[kept++] = l->items[i];
+		if (bit_test(h->marks, granule_of(h, l->items[i].object)))
+			l->items[kept++] = l->items[i];
+		else
+			ready->items[ready->count++] = l->items[i];
 	}
 	l->count = kept;
 	found = ready->count - from;

@@ -56,7 +56,10 @@ static int options_take(struct ebbgc_options *to, const struct ebbgc_options *fr
 	for (size_t i = 0; i < 3; i++)
 		if (to->delays[i] >= WORK_FORCED)
 			return -EINVAL;
-	if (to->max_bytes < (size_t)1 << 20 || to->max_bytes > (size_t)1 << 46 ||
+	/* Exploring recurs. */
+	if (to->depth > DEPTH_MAX)
+		return -EINVAL;
+	if (to->max_bytes < (size_t)1 << 20 || to->max_bytes > (size_t)1 << 44 ||
 	    (to->sizing == EBBGC_GROWABLE && !(to->growth > 1)) ||
 	    (unsigned int)to->mode > EBBGC_MEMLINER ||
 	    (unsigned int)to->residency > EBBGC_RESIDENCY_SIMULATED ||

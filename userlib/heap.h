@@ -270,6 +270,13 @@ static inline bool is_large(uint8_t kind)
 	return kind == KIND_LARGE || kind == KIND_LARGE_LEAF;
 }
 
+/* What it takes of the heap, being of that kind. */
+static inline size_t taken_bytes(const struct ebbgc_heap *h, uint64_t object, uint8_t kind)
+{
+	return kind < SMALL_KINDS ? h->slot_size[kind] :
+	       (size_t)h->regions[region_of(h, object)].span << REGION_SHIFT;
+}
+
 static inline uint64_t ref_load(const ebbgc_ref_t *slot)
 {
 	return __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) & EBBGC_ADDRESS_MASK;

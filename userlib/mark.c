@@ -10,8 +10,7 @@ bool mark_now(struct tracer *t, uint64_t object, uint8_t kind)
 	if (!bit_set(h->marks, granule_of(h, object)))
 		return false;
 	t->marked_objects++;
-	t->marked_bytes += kind < SMALL_KINDS ? h->slot_size[kind] :
-			   (size_t)h->regions[region_of(h, object)].span << REGION_SHIFT;
+	t->marked_bytes += taken_bytes(h, object, kind);
 	return true;
 }
 

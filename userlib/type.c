@@ -19,7 +19,8 @@ static bool run_is_valid(const struct ebbgc_layout *l, const struct ebbgc_run *r
 	if (run->count == EBBGC_COUNT_LENGTH)
 		/* The last element's slot must lie in it, so the first must. */
 		return l->length_width && run->stride == l->element_size &&
-		       run->offset >= l->size && run->offset + 8 <= l->size + l->element_size;
+		       run->offset >= l->size &&
+		       (uint64_t)run->offset + 8 <= l->size + l->element_size;
 	for (uint32_t i = 0; i < run->count; i++) {
 		uint64_t offset = run->offset + (uint64_t)i * run->stride;
 

@@ -102,7 +102,7 @@ ebbgc_ref_t ebbgc_weak_get(ebbgc_mutator_t *mutator, ebbgc_ref_t weak)
 
 ebbgc_ref_t ebbgc_ephemeron_new(ebbgc_mutator_t *mutator, ebbgc_ref_t key, ebbgc_ref_t value)
 {
-	ebbgc_ref_t slots[2] = { key, value };
+	ebbgc_ref_t slots[2] = { key, ebbgc_is_null(key) ? EBBGC_NULL : value };
 
 	return new_with(mutator, TYPE_EPHEMERON, slots, 2);
 }

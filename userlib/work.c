@@ -110,8 +110,7 @@ static void mark_logged(struct ebbgc_heap *h, uint64_t object, uint8_t kind)
 {
 	if (!bit_set(h->marks, granule_of(h, object)))
 		return;
-	__atomic_fetch_add(&h->logged_bytes, kind < SMALL_KINDS ? h->slot_size[kind] : REGION_SIZE,
-			   __ATOMIC_RELAXED);
+	__atomic_fetch_add(&h->logged_bytes, taken_bytes(h, object, kind), __ATOMIC_RELAXED);
 }
 
 /* Mutators' logs: only first mentions become work. */

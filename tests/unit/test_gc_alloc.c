@@ -26,6 +26,7 @@ static void wrong_layouts(void **state)
 {
 	static const struct ebbgc_run beyond = { 8, 2, 8 }, odd = { 4, 1, 8 };
 	static const struct ebbgc_run no_length = { 8, EBBGC_COUNT_LENGTH, 8 };
+	static const struct ebbgc_run wraps = { 0xfffffff8u, EBBGC_COUNT_LENGTH, 8 };
 	const struct ebbgc_layout wrong[] = {
 		{ .size = 0, .flags = EBBGC_LEAF },
 		{ .size = 16 },
@@ -38,6 +39,7 @@ static void wrong_layouts(void **state)
 		{ .size = 16, .runs = &odd, .run_count = 1 },
 		{ .size = 16, .runs = &no_length, .run_count = 1 },
 		{ .size = 16, .flags = 64, .bitmap = 1 },
+		{ .size = 8, .length_width = 8, .element_size = 8, .runs = &wraps, .run_count = 1 },
 	};
 	struct ebbgc_options o;
 	ebbgc_type_t type = 99;
@@ -65,6 +67,9 @@ static void wrong_options(void **state)
 	assert_int_equal(ebbgc_heap_create(&o, &heap), -EINVAL);
 	ebbgc_options_init(&o);
 	o.max_bytes = 1000;
+	assert_int_equal(ebbgc_heap_create(&o, &heap), -EINVAL);
+	ebbgc_options_init(&o);
+	o.depth = 65;
 	assert_int_equal(ebbgc_heap_create(&o, &heap), -EINVAL);
 	assert_null(heap);
 }
@@ -339,6 +344,28 @@ static void zeroing_stops_nobody(void **state)
 	assert_int_equal(ebbgc_heap_destroy(p.heap), 0);
 }
 
+/* A heap smaller than min_bytes is collected beside the program, too. */
+static void minimum_above_maximum(void **state)
+{
+	struct ebbgc_options o;
+	struct ebbgc_stats s;
+	ebbgc_mutator_t *m;
+	ebbgc_heap_t *heap;
+	ebbgc_type_t node;
+
+	ebbgc_options_init(&o);
+	assert_int_equal(ebbgc_options_parse(&o, "max=8M,min=64M"), 0);
+	assert_int_equal(ebbgc_heap_create(&o, &heap), 0);
+	assert_int_equal(ebbgc_type_register(heap, &node_layout, &node), 0);
+	assert_int_equal(ebbgc_attach(heap, &m), 0);
+	for (size_t i = 0; i < 64 << 20; i += 32)
+		assert_false(ebbgc_is_null(ebbgc_alloc(m, node)));
+	s = stats_of(heap);
+	assert_true(s.cycles > s.full_cycles);
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(heap), 0);
+}
+
 static void side_tables_are_locked(void **state)
 {
 	struct ebbgc_options o;
@@ -371,6 +398,7 @@ int main(void)
 		cmocka_unit_test(resident_budget),
 		cmocka_unit_test(locked_memory_is_zeroed),
 		cmocka_unit_test(zeroing_stops_nobody),
+		cmocka_unit_test(minimum_above_maximum),
 		cmocka_unit_test(side_tables_are_locked),
 	};
 

@@ -98,6 +98,20 @@ static void ephemerons(void **state)
 	}
 }
 
+/* Without a key nothing keeps a value, so there is none. */
+static void ephemeron_without_key(void **state)
+{
+	struct world w;
+
+	world_open(&w, EBBGC_CONCURRENT);
+	w.roots[0] = ebbgc_alloc(w.m, w.node);
+	w.roots[1] = ebbgc_ephemeron_new(w.m, EBBGC_NULL, w.roots[0]);
+	assert_true(ebbgc_is_null(ebbgc_ephemeron_value(w.m, w.roots[1])));
+	w.roots[0] = EBBGC_NULL;
+	ebbgc_collect(w.m);
+	world_close(&w);
+}
+
 struct log {
 	uint64_t values[8];
 	size_t count;
@@ -170,6 +184,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(weak_references),
 		cmocka_unit_test(ephemerons),
+		cmocka_unit_test(ephemeron_without_key),
 		cmocka_unit_test(finalizers),
 		cmocka_unit_test(wrong_finalizers),
 	};
