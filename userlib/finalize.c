@@ -88,7 +88,7 @@ size_t ebbgc_finalizers_run(ebbgc_mutator_t *mutator, size_t limit)
 			break;
 		/* No safepoint since it left the list, where it was a root. */
 		object = (ebbgc_ref_t){ f.object };
-		if (EBBGC_UNLIKELY(mutator->flags & EBBGC_MARKING))
+		if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
 			ebbgc_log_old(mutator, object);
 		ebbgc_frame_push(mutator, &frame, &object, 1);
 		f.fn(mutator, object, f.data);

@@ -71,7 +71,7 @@ ebbgc_ref_t ebbgc_load_weak(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const 
 {
 	ebbgc_ref_t ref = ebbgc_load(mutator, object, slot);
 
-	if (EBBGC_UNLIKELY(mutator->flags & EBBGC_MARKING))
+	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
 		ebbgc_log_old(mutator, ref);
 	return ref;
 }

@@ -232,8 +232,7 @@ void mark_all(struct ebbgc_heap *h)
 {
 	struct marker *mk = &h->marker;
 
-	do {
-		__atomic_store_n(&mk->overflow, false, __ATOMIC_RELAXED);
+	for (;;) {
 		pthread_mutex_lock(&mk->lock);
 		mk->active = mk->tracer_count;
 		__atomic_store_n(&mk->hungry, 0, __ATOMIC_RELAXED);
@@ -247,9 +246,11 @@ void mark_all(struct ebbgc_heap *h)
 		while (mk->active)
 			pthread_cond_wait(&mk->changed, &mk->lock);
 		pthread_mutex_unlock(&mk->lock);
-		if (__atomic_load_n(&mk->overflow, __ATOMIC_RELAXED))
-			overflow_recover(h, &mk->tracers[0]);
-	} while (__atomic_load_n(&mk->overflow, __ATOMIC_RELAXED));
+		/* Not forgotten before: roots, logs and the recovery itself may run out of memory. */
+		if (!__atomic_exchange_n(&mk->overflow, false, __ATOMIC_ACQ_REL))
+			break;
+		overflow_recover(h, &mk->tracers[0]);
+	}
 }
 
 bool mark_until(struct ebbgc_heap *h, uint64_t deadline)
