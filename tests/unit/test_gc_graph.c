@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Random programs on libebbgc: threads that build, rewire, share and drop graphs while a heap in
- * checking mode collects; each thread keeps a shadow of the values it may rely on.
+ * Random programs on libebbgc: threads that build, rewire, share and drop graphs, watch and
+ * finalize what is in them, while a heap in checking mode collects; each thread keeps a shadow of
+ * the values it may rely on.
  */
 #include <pthread.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 
 #define THREADS 3
 #define ROOTS 24
+#define WATCHES 4	/* roots beyond: weak references, then as many ephemerons */
 #define SHARED 64
 
 struct world {
@@ -79,13 +81,70 @@ static ebbgc_ref_t wander(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t r, ui
 	return r;
 }
 
+static void check(ebbgc_ref_t r)
+{
+	if (!ebbgc_is_null(r))
+		assert_int_equal(node_of(r)->value, stamp(r));
+}
+
+/* What it leads to is as it was. */
+static void finalizer(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
+{
+	struct world *w = data;
+
+	check(object);
+	check(ebbgc_load(m, object, &node_of(object)->left));
+	check(ebbgc_load(m, object, &node_of(object)->right));
+	/* Some live on. */
+	if (stamp(object) & 1024)
+		ebbgc_store(m, w->shared, &refs_of(w->shared)->slots[0], object);
+}
+
+/* References that keep nothing, or not always, and what comes after death. */
+static void watch(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t *roots, uint64_t *s)
+{
+	unsigned int a = next(s) % ROOTS, b = next(s) % ROOTS, c = ROOTS + next(s) % WATCHES;
+	ebbgc_ref_t value;
+
+	switch (next(s) % 6) {
+	case 0:
+		roots[c] = ebbgc_weak_new(m, roots[a]);
+		break;
+	case 1:
+		if (ebbgc_is_null(roots[c]))
+			break;
+		roots[a] = ebbgc_weak_get(m, roots[c]);
+		check(roots[a]);
+		break;
+	case 2:
+		roots[c + WATCHES] = ebbgc_ephemeron_new(m, roots[a], roots[b]);
+		break;
+	case 3:
+		if (ebbgc_is_null(roots[c + WATCHES]))
+			break;
+		roots[a] = ebbgc_ephemeron_key(m, roots[c + WATCHES]);
+		value = ebbgc_ephemeron_value(m, roots[c + WATCHES]);
+		check(roots[a]);
+		check(value);
+		roots[b] = value;
+		break;
+	case 4:
+		if (!ebbgc_is_null(roots[a]))
+			assert_int_equal(ebbgc_finalizer_add(m, roots[a], finalizer, w), 0);
+		break;
+	case 5:
+		ebbgc_finalizers_run(m, next(s) % 4);
+		break;
+	}
+}
+
 static void step(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t *roots, uint64_t *s)
 {
 	unsigned int a = next(s) % ROOTS, b = next(s) % ROOTS;
 	size_t c = next(s) % SHARED * w->spread;
 	ebbgc_ref_t at, expected;
 
-	switch (next(s) % 12) {
+	switch (next(s) % 14) {
 	case 0 ... 3:
 		at = new_node(w, m);
 		ebbgc_init(&node_of(at)->left, roots[a]);
@@ -132,6 +191,9 @@ static void step(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t *roots, uint64
 		/* Bulk that dies at once, of every size. */
 		fault(w, ebbgc_alloc_length(m, w->leaf, next(s) % 64 == 0 ? 100000 : next(s) % 4000));
 		break;
+	case 12: case 13:
+		watch(w, m, roots, s);
+		break;
 	}
 	if (next(s) % 64 == 0)
 		ebbgc_poll(m);
@@ -153,12 +215,12 @@ static void *worker(void *arg)
 {
 	struct worker *self = arg;
 	struct world *w = self->world;
-	ebbgc_ref_t roots[ROOTS] = { 0 };
+	ebbgc_ref_t roots[ROOTS + 2 * WATCHES] = { 0 };
 	struct ebbgc_frame frame;
 	ebbgc_mutator_t *m;
 
 	assert_int_equal(ebbgc_attach(w->heap, &m), 0);
-	ebbgc_frame_push(m, &frame, roots, ROOTS);
+	ebbgc_frame_push(m, &frame, roots, ROOTS + 2 * WATCHES);
 	for (unsigned int i = 0; i < w->steps; i++)
 		step(w, m, roots, &self->seed);
 	ebbgc_frame_pop(m, &frame);
@@ -208,9 +270,15 @@ static void random_program(const char *options, uint64_t seed)
 		pthread_join(threads[i], NULL);
 	ebbgc_blocked_end(m);
 
+	do {
+		ebbgc_fill(m, w.shared, refs_of(w.shared)->slots, EBBGC_NULL,
+			   SHARED * w.spread);
+		assert_int_equal(ebbgc_collect(m), 0);
+	} while (ebbgc_finalizers_run(m, SIZE_MAX));
 	w.shared = EBBGC_NULL;
 	assert_int_equal(ebbgc_collect(m), 0);
 	s = stats_of(w.heap);
+	assert_true(s.weak_cleared && s.ephemerons_cleared && s.finalizers_ready);
 	assert_int_equal(s.check_failures, 0);
 	assert_int_equal(s.checks, s.cycles);
 	assert_true(strstr(options, "mode=stop") || s.cycles - s.full_cycles > 3);
