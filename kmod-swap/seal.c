@@ -170,18 +170,21 @@ fail:
 bool seal_take(struct ebb_io *io, enum ebb_step step)
 {
 	struct ebb_sealer *s = io->device->sealer;
+	struct ebb_buffer *b;
 	unsigned long flags;
 
 	spin_lock_irqsave(&s->lock, flags);
-	io->buffer = list_first_entry_or_null(&s->free, struct ebb_buffer, node);
-	if (io->buffer) {
-		list_del(&io->buffer->node);
+	b = list_first_entry_or_null(&s->free, struct ebb_buffer, node);
+	if (b) {
+		list_del(&b->node);
+		io->buffer = b;
 	} else {
 		io->step = step;
 		list_add_tail(&io->buffer_node, &s->waiting);
 	}
 	spin_unlock_irqrestore(&s->lock, flags);
-	return io->buffer;
+	/* One that waits may have got its buffer, and gone on, by now: it is not ours to look at. */
+	return b;
 }
 
 void seal_put(struct ebb_io *io)
