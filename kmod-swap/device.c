@@ -142,14 +142,22 @@ static void device_release(struct ebb_device *d)
 
 int device_new(const struct ebb_settings *s, struct ebb_device **out, const char **why)
 {
-	struct ebb_device *d = kzalloc(sizeof(*d), GFP_KERNEL);
+	struct ebb_device *d;
 	int r = -ENOMEM;
 
+	/*
+	 * A device keeps the module: it may hold pages that nothing else has.  One that is
+	 * being unloaded goes, with whatever there is, as soon as this command is over.
+	 */
+	*why = "ebb_swap: the module is being unloaded";
+	if (!try_module_get(THIS_MODULE))
+		return -ENODEV;
 	*why = "memory: not enough for the device";
-	if (!d)
+	d = kzalloc(sizeof(*d), GFP_KERNEL);
+	if (!d) {
+		module_put(THIS_MODULE);
 		return -ENOMEM;
-	/* A device keeps the module: it may hold pages that nothing else has. */
-	__module_get(THIS_MODULE);
+	}
 	INIT_LIST_HEAD(&d->sessions);
 	d->index = s->index;
 	d->pages = s->size >> PAGE_SHIFT;

@@ -27,7 +27,7 @@ free_queue:
 	return r;
 }
 
-/* Every device holds the module, so there is none left. */
+/* Every device holds the module, so there is none left, and none is made any more. */
 static void __exit ebb_swap_exit(void)
 {
 	control_exit();

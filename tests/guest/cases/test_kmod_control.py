@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the module is told, rightly and wrongly, and when it may go."""
+import ctypes
 import errno
+import glob
 import os
 import struct
 import subprocess
+import time
+import traceback
 
+import kmodule
 import parts
 import pytest
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
-from kmodule import ADDRESS, BACKUP, DONOR, PORT
+from kmodule import ADDRESS, BACKUP, DONOR, PORT, run
 from kswap import ATTRIBUTE, COMMAND, Kswap, Refused, attribute, encode
+from machine import wait_for
 
 MIB = 1 << 20
+LIBC, DELETE_MODULE = ctypes.CDLL(None, use_errno=True), 176
 
 
 @pytest.fixture
@@ -100,6 +107,53 @@ def test_unload_and_destroy_are_refused_while_in_use(kernel_device, disk, cgroup
     parts.machine.swapoff(d.path)
     # Nobody has it open, yet it may hold the only copy of something.
     assert subprocess.run(["rmmod", "ebb_swap"], capture_output=True).returncode
+
+
+def unload():
+    """rmmod without a process: True when the module is gone, False when it is in use."""
+    if not LIBC.syscall(DELETE_MODULE, b"ebb_swap", os.O_NONBLOCK):
+        return True
+    assert ctypes.get_errno() == errno.EWOULDBLOCK
+    return False
+
+
+def make_and_destroy(netlink, ends):
+    """A process that does, until it is refused; its status is 0 when it leaves nothing."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        while time.monotonic() < ends:
+            try:
+                number = netlink.create(MIB, slab_size=MIB)
+            except Refused as e:
+                assert e.errno in (errno.ENODEV, errno.ENOENT), e # going, gone
+                status = 0
+                break
+            netlink.call("destroy", device=number)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def test_unloaded_while_devices_are_made(roce):
+    """A command that makes one is refused, or the module stays until its device is destroyed."""
+    devices = lambda: glob.glob("/sys/block/ebb*")
+    for _ in range(5):
+        run("insmod", kmodule.module_path())
+        ends = time.monotonic() + 60
+        # Two: one waits for the lock in which the other's device lets go of the module.
+        sockets = [Kswap(), Kswap()]
+        makers = [make_and_destroy(k, ends) for k in sockets]
+        wait_for(devices, 20, "no device is made")
+        while not unload():
+            assert time.monotonic() < ends, "it was in use all the time"
+        assert [os.waitpid(pid, 0)[1] for pid in makers] == [0, 0]
+        assert not kmodule.module_loaded() and not devices()
+        for k in sockets:
+            k.close()
 
 
 def test_connect_refuses(kernel_device):
