@@ -195,7 +195,11 @@ static int session_call(struct ebb_session *s, struct wire_frame *f, const void 
 	ib_dma_sync_single_for_device(s->ib, s->send.dma, EBB_FRAME, DMA_TO_DEVICE);
 	reinit_completion(&s->replied);
 	WRITE_ONCE(s->tag, f->tag);
-	/* After replied is new: whoever fails the session completes it. */
+	/*
+	 * After replied is new: whoever fails the session, by a cmpxchg, completes it.  Else
+	 * its word could be lost, and the wait be as long as the deadline.
+	 */
+	smp_mb();
 	if (atomic_read(&s->state) > EBB_SWAP_LIVE || ib_post_send(s->queue[0].id->qp, &wr, NULL))
 		return -ENOTCONN;
 	if (!wait_for_completion_timeout(&s->replied, msecs_to_jiffies(s->device->deadline))) {
@@ -568,6 +572,8 @@ int session_open(struct ebb_device *d, const struct sockaddr_storage *to, u32 cl
 	init_completion(&s->closed);
 	mutex_init(&s->calls);
 	INIT_WORK(&s->close, close_work);
+	/* From LIVE on its end may be told. */
+	s->index = d->next_session;
 	for (u32 i = 0; !r && i < d->queues; i++)
 		r = queue_open(s, i, why);
 	if (!r)
@@ -583,7 +589,7 @@ int session_open(struct ebb_device *d, const struct sockaddr_storage *to, u32 cl
 		session_release(s);
 		return r;
 	}
-	s->index = d->next_session++;
+	d->next_session++;
 	list_add_tail(&s->node, &d->sessions);
 	*out = s;
 	return 0;
