@@ -770,7 +770,8 @@ static int dump_status(struct sk_buff *skb, struct netlink_callback *cb)
 				   NLM_F_MULTI, EBB_SWAP_CMD_STATUS);
 		if (!head)
 			break;
-		if (put_status(skb, d)) {
+		r = put_status(skb, d);
+		if (r) {
 			genlmsg_cancel(skb, head);
 			break;
 		}
@@ -778,7 +779,8 @@ static int dump_status(struct sk_buff *skb, struct netlink_callback *cb)
 		cb->args[0] = i;
 	}
 	mutex_unlock(&control_lock);
-	return skb->len;
+	/* One that fits into no message of this size must not look like none. */
+	return skb->len ?: r;
 }
 
 static void slab_tell(struct ebb_device *d, u32 index, u32 class, struct ebb_swap_slab *to)

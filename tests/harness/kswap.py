@@ -87,17 +87,20 @@ class Kswap:
     """A socket to the module."""
 
     def __init__(self):
-        self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_GENERIC)
-        self.socket.settimeout(60)
-        for option in (NETLINK_EXT_ACK, NETLINK_CAP_ACK):
-            self.socket.setsockopt(SOL_NETLINK, option, 1)
-        self.sequence = 0
+        self.open()
         body = self.send(CTRL_ID, CTRL_GETFAMILY, attribute(CTRL_A_FAMILY_NAME, b"ebb_swap\0"))[0]
         told = dict(attributes(body))
         self.family = number(told[CTRL_A_FAMILY_ID])
         # The family has one group: events.
         group = next(attributes(told[CTRL_A_MCAST_GROUPS]))[1]
         self.group = number(dict(attributes(group))[CTRL_A_MCAST_GRP_ID])
+
+    def open(self):
+        self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_GENERIC)
+        self.socket.settimeout(60)
+        for option in (NETLINK_EXT_ACK, NETLINK_CAP_ACK):
+            self.socket.setsockopt(SOL_NETLINK, option, 1)
+        self.sequence = 0
 
     def close(self):
         self.socket.close()

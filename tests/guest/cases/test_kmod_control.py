@@ -279,3 +279,15 @@ def test_status_of_many_slabs(kernel_device):
     assert len(table) == 256
     assert all(s["session"] == 0xffffffff and s["copies"] == DONOR for s in table)
     assert refused(d.netlink.slabs, 63)[0] == errno.ENODEV
+
+
+def test_status_that_fits_into_no_message(kernel_device, donor):
+    """Who has not received anything yet gets 4 KiB at a time: that is said, not "no device"."""
+    donor()
+    d = kernel_device(queues=1)
+    for _ in range(60):
+        d.connect()
+    d.netlink.close()
+    d.netlink.open()
+    assert refused(d.netlink.devices) == (errno.EMSGSIZE, "")
+    assert len(d.netlink.status(d.number)["sessions"]) == 60
