@@ -54,34 +54,43 @@ static void post(struct ebb_queue *queue, struct ib_send_wr *first)
 	}
 }
 
-static void flush_locked(struct ebb_batch *batch)
+/*
+ * What is to be posted, and to *@queue; batch->lock is held.  It is posted without: what
+ * the queue pair does not take ends at once, and who is told of that may ask for more.
+ */
+static struct ib_send_wr *batch_take(struct ebb_batch *batch, struct ebb_queue **queue)
 {
 	struct ib_send_wr *first = batch->first;
 
-	if (!first)
-		return;
+	*queue = batch->queue;
 	batch->first = batch->last = NULL;
-	post(batch->queue, first);
+	return first;
 }
 
 void batch_flush(struct ebb_batch *batch)
 {
+	struct ib_send_wr *first;
+	struct ebb_queue *queue;
 	unsigned long flags;
 
 	if (!READ_ONCE(batch->first))
 		return;
 	spin_lock_irqsave(&batch->lock, flags);
-	flush_locked(batch);
+	first = batch_take(batch, &queue);
 	spin_unlock_irqrestore(&batch->lock, flags);
+	if (first)
+		post(queue, first);
 }
 
 static void batch_add(struct ebb_batch *batch, struct ebb_queue *queue, struct ib_send_wr *wr)
 {
+	struct ib_send_wr *others = NULL;
+	struct ebb_queue *other;
 	unsigned long flags;
 
 	spin_lock_irqsave(&batch->lock, flags);
 	if (batch->queue != queue)
-		flush_locked(batch);
+		others = batch_take(batch, &other);
 	batch->queue = queue;
 	if (batch->first)
 		batch->last->next = wr;
@@ -89,6 +98,8 @@ static void batch_add(struct ebb_batch *batch, struct ebb_queue *queue, struct i
 		WRITE_ONCE(batch->first, wr);
 	batch->last = wr;
 	spin_unlock_irqrestore(&batch->lock, flags);
+	if (others)
+		post(other, others);
 }
 
 /* Elements for @length bytes from byte @skip of the mapped list; how many. */
