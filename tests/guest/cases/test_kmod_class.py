@@ -48,6 +48,22 @@ def written(d, of=None):
     return sum(s["written"] for s in d.slab_table(of))
 
 
+def swapping(d, *cgroups):
+    """A scan in each, all under way: the device is their swap and has read from donors."""
+    d.swap_on()
+    scans = [parts.Scan(mib=24, passes=3, pattern="random", write=True, cgroup=c)
+             for c in cgroups]
+    for s in scans:
+        s.go()
+    wait_for(lambda: d.counts()["read_donor"] > 1000, 120, "no reads from donors")
+    return scans
+
+
+def scanned(scans):
+    """How many wrong words each has read."""
+    return [s.result(timeout=600)["bad"] for s in scans]
+
+
 def refused(d, command, **fields):
     with pytest.raises(Refused) as e:
         d.netlink.call(command, device=d.number, **fields)
@@ -118,12 +134,7 @@ def test_two_programs_swap_with_their_own_donors_and_durability(kernel_device, d
     a, b = d.connect(of=1), d.connect(7472, of=2)
     d.map(a, BOTH)
     d.map(b, DONOR)
-    d.swap_on()
-    scans = [parts.Scan(mib=24, passes=3, pattern="random", write=True, cgroup=c)
-             for c in (safe, fast)]
-    for s in scans:
-        s.go()
-    wait_for(lambda: d.counts()["read_donor"] > 1000, 120, "no reads from donors")
+    scans = swapping(d, safe, fast)
     # Nobody else swaps here: what is not theirs is what mkswap wrote.
     assert written(d, 1) > 1000 and written(d, 2) > 1000 and written(d) < 64
     slabs = d.slab_table(2)
@@ -132,7 +143,7 @@ def test_two_programs_swap_with_their_own_donors_and_durability(kernel_device, d
     before = d.counts()["read_backup"]
     lender.kill()
     d.wait_closed(a)
-    assert [s.result()["bad"] for s in scans] == [0, 0]
+    assert scanned(scans) == [0, 0]
     n = d.counts()
     assert n["read_backup"] > before
     assert n["read_failed"] == n["write_failed"] == 0
@@ -152,19 +163,14 @@ def test_one_class_migrates_under_two_programs(kernel_device, donor, cgroup):
     d.map(nobody, DONOR)
     d.map(a, DONOR)
     d.map(b, DONOR)
-    d.swap_on()
-    scans = [parts.Scan(mib=24, passes=3, pattern="random", write=True, cgroup=g)
-             for g in (one, two)]
-    for s in scans:
-        s.go()
-    wait_for(lambda: d.counts()["read_donor"] > 1000, 120, "no reads from donors")
+    scans = swapping(d, one, two)
     for to in (c, b):
         for slab in range(d.slabs):
             d.netlink.call("migrate", device=d.number, slab=slab, session=to)
         d.wait_copied(120, of=2)
         assert {s["session"] for s in d.slab_table(2)} == {to}
         assert {(s["session"], s["source"]) for s in d.slab_table(1)} == {(a, NO_SESSION)}
-    assert [s.result()["bad"] for s in scans] == [0, 0]
+    assert scanned(scans) == [0, 0]
     n = d.counts()
     assert n["copied"] > 1000 and n["read_failed"] == n["write_failed"] == 0
 

@@ -4,12 +4,11 @@ import errno
 import os
 import re
 
-import parts
 import pytest
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
 from kmodule import BACKUP, DONOR, PAGE, content, run
-from machine import read, wait_for
-from test_kmod_class import assign, refused, within, written
+from machine import read
+from test_kmod_class import assign, refused, scanned, swapping, within, written
 
 BOTH = DONOR | BACKUP
 
@@ -138,18 +137,13 @@ def test_sealed_program_swaps_beside_another(kernel_device, donor, disk, cgroup)
     make_sealed(d, 1, BOTH, sealed)
     d.map(d.connect(7472), BOTH)
     d.map(d.connect(of=1), BOTH)
-    d.swap_on()
-    scans = [parts.Scan(mib=24, passes=3, pattern="random", write=True, cgroup=c)
-             for c in (sealed, plain)]
-    for s in scans:
-        s.go()
-    wait_for(lambda: d.counts()["read_donor"] > 1000, 180, "no reads from donors")
+    scans = swapping(d, sealed, plain)
     assert written(d, 1) > 1000
     lender.kill()
     d.wait_closed(1)
     donor()
     d.map(d.connect(of=1), BOTH)
-    assert [s.result()["bad"] for s in scans] == [0, 0]
+    assert scanned(scans) == [0, 0]
     d.wait_copied(120, of=1)
     n = d.counts()
     assert n["copied"] > 0
