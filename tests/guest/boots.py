@@ -38,6 +38,7 @@ class Boot:
     cpus: int = 1
     systemd: bool = False
     before: str = "" # a script of CASES that prepares the machine for systemd
+    peer: str = "" # a program of CASES that a second guest runs, at the other end of a link
     verdict: object = None # of a machine that systemd shuts down; see shutdown.py
     by_name: bool = False # only when its group is asked for: too long for `make check`
     kernels: tuple = tuple(SERIES) # of these, when no kernel is asked for
@@ -58,6 +59,7 @@ BOOTS = (
          by_name=True),
     Boot("kmod-move", ("test_kmod_move.py",), cpus=2, timeout=1800, by_name=True),
     Boot("kmod-class", ("test_kmod_class.py", "test_kmod_seal.py"), cpus=2, timeout=1800, by_name=True),
+    Boot("kmod-link", ("test_kmod_link.py",), timeout=1800, by_name=True, peer="lender.py"),
     # ebbctl and ebbd do the same on both.
     Boot("kmod-ctl", ("test_kmod_ctl.py",), cpus=2, timeout=2400, by_name=True, kernels=("6.12",)),
     Boot("rdma", ("test_rdma.py",), cpus=2, timeout=1800, by_name=True, kernels=("6.12",)),
@@ -82,13 +84,15 @@ def run_boot(series, boot, results):
     label = f"{series} {boot.group}"
     report = "/hostout/report.xml"
     say(label, f"boots, {len(boot.files)} files of tests, {boot.timeout // 60} min at most")
-    command = ["/usr/bin/python3", "-B", "-m", "pytest", "-v", "--no-header",
+    python = ["/usr/bin/python3", "-B"]
+    command = [*python, "-m", "pytest", "-v", "--no-header",
                "-rs", f"--junitxml={report}", *(f"{CASES}/{f}" for f in boot.files)]
     try:
         r = guest.guest_run(command, guest.Options(
             kernel=series, memory=boot.memory, timeout=boot.timeout, append=boot.append,
             cpus=boot.cpus, systemd=boot.systemd, name=f"check-{series}-{boot.group}",
             before=f"{CASES}/{boot.before}" if boot.before else "",
+            peer=[*python, f"{CASES}/{boot.peer}"] if boot.peer else [],
             shutdown=boot.verdict is not None),
             lambda line: say(label, line))
     except (GuestError, OSError) as e:

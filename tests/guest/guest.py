@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Boots a guest under software emulation, runs one command in it, judges the outcome."""
+"""
+Boots a guest under software emulation, runs one command in it, judges the outcome.  A second one,
+its peer, may be at the other end of a link.
+"""
 import os
 import re
 import shlex
@@ -8,7 +11,8 @@ import socket
 import subprocess
 import threading
 import time
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import kernel as kernels
@@ -43,6 +47,7 @@ class Options:
     append: str = ""            # further kernel parameters
     name: str = ""              # of the directory for results
     environment: dict = field(default_factory=dict)
+    peer: list = field(default_factory=list) # command of a second guest, as big as this one
 
 
 @dataclass
@@ -62,8 +67,68 @@ def guest_run(command, options, output=print):
     directory = STORE / "runs" / name
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    prepare(directory, k, command, options)
+    with peer_running(k, directory / "peer", options) as (devices, descriptors):
+        qemu = boot(k, directory, command, options, subprocess.PIPE, devices, descriptors)
+        started = time.monotonic()
+        timed_out = threading.Event()
 
+        def stop():
+            timed_out.set()
+            press_sysrq(directory, "9wml")
+            qemu.kill()
+
+        timer = threading.Timer(options.timeout, stop)
+        timer.start()
+        try:
+            with open(directory / "output.log", "w") as log:
+                for line in qemu.stdout:
+                    line = line.rstrip("\r\n")
+                    log.write(line + "\n")
+                    log.flush()
+                    output(line)
+            qemu.wait()
+        finally:
+            timer.cancel()
+            end(qemu, directory)
+    return judge(directory, options, time.monotonic() - started, timed_out.is_set(),
+                 qemu.returncode)
+
+
+@contextmanager
+def peer_running(k, directory, options):
+    """
+    The peer, if there is one.  Yields what the guest gets, devices and open descriptors: the other
+    end of the link, and a port of its own that is the monitor of the peer's emulator, for a cable
+    that is pulled (`set_link nic off`) and a machine that dies (`quit`).
+    """
+    if not options.peer:
+        yield [], []
+        return
+    directory.mkdir()
+    link, monitor = socket.socketpair(), socket.socketpair()
+    here, there = ([s.fileno() for s in ends] for ends in zip(link, monitor))
+    with open(directory / "output.log", "w") as log, link[1], monitor[1]:
+        qemu = boot(k, directory, options.peer,
+                    replace(options, systemd=False, before="", shutdown=False), log,
+                    [*nic(2, there[0]), "-chardev", f"socket,id=monitor,fd={there[1]}",
+                     "-mon", "chardev=monitor"], there)
+    with link[0], monitor[0]:
+        try:
+            yield [*nic(1, here[0]), "-device", "virtio-serial", "-chardev",
+                   f"socket,id=peer,fd={here[1]}", "-device", "virtserialport,chardev=peer"], here
+        finally:
+            end(qemu, directory)
+
+
+def nic(number, descriptor):
+    # RDMA takes a page in one packet with an MTU from 4200 on.
+    return ["-netdev", f"socket,id=link,fd={descriptor}", "-device",
+            f"virtio-net-pci,id=nic,netdev=link,mac=52:54:00:00:00:0{number},host_mtu=4200"]
+
+
+def boot(k, directory, command, options, output, devices, descriptors):
+    """Starts a guest that has @devices, too; their @descriptors stay open."""
+    prepare(directory, k, command, options)
     console = directory / "console.log"
     # Whatever ends this process ends the guest.
     argv = [tool("setpriv"), "--pdeathsig", "KILL", tool("qemu-system-x86_64"), "-accel", "tcg,thread=multi", "-cpu", "max",
@@ -77,37 +142,17 @@ def guest_run(command, options, output=print):
             "-virtfs", f"local,path={directory},mount_tag=out,security_model=none",
             "-drive", f"file={directory}/disk.img,format=raw,if=virtio,cache=unsafe",
             "-append", f"console=ttyS0 loglevel=5 panic=-1 mitigations=off "
-                       f"{HARDENED} {options.append}"]
-    started = time.monotonic()
-    qemu = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                       f"{HARDENED} {options.append}", *devices]
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output,
                             stderr=open(directory / "qemu.log", "w"), text=True,
-                            errors="replace", cwd=directory)
-    timed_out = threading.Event()
+                            errors="replace", cwd=directory, pass_fds=descriptors)
 
-    def stop():
-        timed_out.set()
-        press_sysrq(directory, "9wml")
-        qemu.kill()
 
-    timer = threading.Timer(options.timeout, stop)
-    timer.start()
-    try:
-        with open(directory / "output.log", "w") as log:
-            for line in qemu.stdout:
-                line = line.rstrip("\r\n")
-                log.write(line + "\n")
-                log.flush()
-                output(line)
-        qemu.wait()
-    finally:
-        timer.cancel()
-        if qemu.poll() is None:
-            qemu.kill()
-            qemu.wait()
-        for name in ("disk.img", "monitor"):
-            (directory / name).unlink(missing_ok=True)
-    return judge(directory, options, time.monotonic() - started, timed_out.is_set(),
-                 qemu.returncode)
+def end(qemu, directory):
+    qemu.kill()
+    qemu.wait()
+    for name in ("disk.img", "monitor"):
+        (directory / name).unlink(missing_ok=True)
 
 
 def press_sysrq(directory, keys):
@@ -143,10 +188,8 @@ def prepare(directory, k, command, options):
 
 
 def judge(directory, options, seconds, timed_out, qemu_status):
-    console = directory / "console.log"
-    text = console.read_text(errors="replace") if console.exists() else ""
-    if (directory / "dmesg").exists():
-        text += (directory / "dmesg").read_text(errors="replace")
+    told = [directory / name for name in ("console.log", "dmesg", "peer/console.log")]
+    text = "".join(f.read_text(errors="replace") for f in told if f.exists())
     trouble = list(dict.fromkeys(line for line in text.splitlines() if TROUBLE.search(line)))
     rc = directory / "rc"
     status = int(rc.read_text() or -1) if rc.exists() else -1

@@ -9,6 +9,7 @@ Runs one command inside a guest, in this directory, as root, on a Debian kernel.
 The exit status is the command's, or 125 when the guest crashed, hung or complained.
 """
 import argparse
+import shlex
 import sys
 
 import guest
@@ -24,13 +25,15 @@ def main():
     p.add_argument("--timeout", type=int, default=300, metavar="SECONDS")
     p.add_argument("--systemd", action="store_true", help="boot systemd instead of a bare shell")
     p.add_argument("--append", default="", help="further kernel parameters")
+    p.add_argument("--peer", default="", metavar="COMMAND",
+                   help="what a second guest runs, at the other end of a link")
     p.add_argument("--name", default="", help="directory for results below build/guest/runs")
     p.add_argument("command", nargs="+")
     a = p.parse_args()
     try:
         result = guest.guest_run(a.command, guest.Options(
             kernel=a.kernel, memory=a.memory, cpus=a.cpus, timeout=a.timeout,
-            systemd=a.systemd, append=a.append, name=a.name),
+            systemd=a.systemd, append=a.append, name=a.name, peer=shlex.split(a.peer)),
             lambda line: print(line, flush=True))
     except GuestError as e:
         print(e, file=sys.stderr)

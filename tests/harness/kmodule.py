@@ -35,20 +35,31 @@ def soft_roce():
     """rxe0 on one end of a veth; whole pages fit in one packet with an MTU from 4200 on."""
     if Path("/sys/class/infiniband/rxe0").exists():
         return
-    run("modprobe", "-a", "rdma_rxe", "rdma_ucm")
     run("ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1")
-    run("ip", "addr", "add", f"{ADDRESS}/24", "dev", "v0")
-    for end in ("v0", "v1"):
-        run("ip", "link", "set", end, "mtu", "4200", "up")
-    rxe_add()
+    run("ip", "link", "set", "v1", "mtu", "4200", "up")
+    soft_roce_on("v0", ADDRESS)
 
 
-def rxe_add():
-    run("rdma", "link", "add", "rxe0", "type", "rxe", "netdev", "v0")
+def soft_roce_between(address):
+    """rxe0 on this guest's end of the link to its peer, whose MTU is 4200."""
+    run("modprobe", "virtio_net")
+    soft_roce_on("eth0", address)
+
+
+def soft_roce_on(netdev, address):
+    run("modprobe", "-a", "rdma_rxe", "rdma_ucm")
+    run("ip", "addr", "add", f"{address}/24", "dev", netdev)
+    run("ip", "link", "set", netdev, "mtu", "4200", "up")
+    rxe_add(netdev, address)
+
+
+def rxe_add(netdev="v0", address=ADDRESS):
+    run("rdma", "link", "add", "rxe0", "type", "rxe", "netdev", netdev)
     # The address's GID appears a moment after the link.
     gids = Path("/sys/class/infiniband/rxe0/ports/1/gids")
-    wait_for(lambda: any(machine.read(g).strip().endswith("ffff:0a09:0001")
-                         for g in gids.iterdir()), 10, "rxe0: no GID of its address")
+    gid = "ffff:%02x%02x:%02x%02x" % tuple(map(int, address.split(".")))
+    wait_for(lambda: any(machine.read(g).strip().endswith(gid) for g in gids.iterdir()), 10,
+             "rxe0: no GID of its address")
 
 
 def rxe_remove():

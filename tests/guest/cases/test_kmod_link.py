@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+ebb_swap.ko and a donor on another machine: its cable is pulled and put back, it dies.  Nobody
+says goodbye then, and no packet is refused.  The other machine is lender.py's.
+"""
+import errno
+import time
+from pathlib import Path
+
+import kmodule
+import machine
+import parts
+import pytest
+from cluster import Checker
+from kmod_fixtures import disk, kernel_device, module  # noqa: F401
+from kmodule import BACKUP, DONOR, run
+from kswap import NO_SESSION
+from machine import wait_for
+from test_kmod_ctl import A, SLABS, after, create, destroy, nothing_left, seen  # noqa: F401
+from test_kmod_move import Users, fill
+
+BORROWER = "10.9.0.2"
+BOTH = DONOR | BACKUP
+PEER = Path("/hostout/peer")
+
+
+class Lender:
+    """The other machine: by the directory of its results, and by the monitor of its emulator."""
+
+    def __init__(self):
+        assert PEER.exists(), "there is no other guest: see run.py --peer"
+        run("modprobe", "virtio_console")
+        self.monitor, = wait_for(lambda: list(Path("/dev").glob("vport*p1")), 10, "no port")
+        self.cut = False
+
+    def lend(self, memory="256M"):
+        """By a new ebb-donord; the one before is killed."""
+        (PEER / "lent").unlink(missing_ok=True)
+        (PEER / "wanted.part").write_text(memory)
+        (PEER / "wanted.part").rename(PEER / "wanted")
+        wait_for(self.lends, 60, "the other guest does not lend")
+
+    def lends(self):
+        assert not (PEER / "rc").exists(), machine.read(PEER / "output.log")
+        return (PEER / "lent").exists()
+
+    def pull(self):
+        self.cut = True
+        self.tell("set_link nic off")
+
+    def put_back(self):
+        self.tell("set_link nic on")
+        self.cut = False
+
+    def die(self):
+        """Nothing in it gets to know."""
+        self.tell("quit")
+
+    def tell(self, line):
+        with open(self.monitor, "wb", buffering=0) as monitor:
+            monitor.write(f"{line}\n".encode())
+
+
+@pytest.fixture(scope="session")
+def roce():
+    kmodule.soft_roce_between(BORROWER)
+
+
+@pytest.fixture(scope="session")
+def other(roce):
+    return Lender()
+
+
+@pytest.fixture
+def donor(other):
+    """The other machine, which lends, and whose cable is there again afterwards."""
+    other.lend()
+    yield other
+    if other.cut:
+        other.put_back()
+
+
+def connected(d):
+    """The session of a donor that can be reached again; not the device's first."""
+    def attempt():
+        try:
+            return d.connect()
+        except OSError:
+            return None
+
+    return wait_for(attempt, 60, "no connection")
+
+
+def sessions(d, state):
+    return [s for s in d.netlink.status(d.number)["sessions"] if s["state"] == state]
+
+
+def borrowed(d):
+    """
+    All slabs are at the donor, by a new session if need be: beside others the emulated donor may
+    be late by more than the half second that the module waits, and lost.
+    """
+    try:
+        live = [s["session"] for s in sessions(d, "live")] or [d.connect()]
+        d.map(live[0], BOTH, [i for i, s in enumerate(d.slab_table()) if s["session"] == NO_SESSION])
+        return True
+    except OSError:
+        return False
+
+
+def wait_reads(d, count):
+    start = d.counts()["read_donor"]
+    wait_for(lambda: borrowed(d) and d.counts()["read_donor"] > start + count, 60,
+             "no reads from the donor")
+
+
+def wait_lost(d):
+    """Returns why."""
+    wait_for(lambda: not sessions(d, "live") and not sessions(d, "failed"), 20, "the session goes on")
+    return sessions(d, "closed")[-1]["reason"]
+
+
+def swapping(block, cgroup, logs):
+    """A program that swaps to @block, and checks what it has back."""
+    checker = Checker(None, logs / "checker.log", ("--memory", 48, "--pause", 200),
+                      enter=cgroup(limit_mib=24).enter)
+    try:
+        wait_for(lambda: machine.swaps()[block] > 4 << 10, 60, "pages on the device")
+    except BaseException:
+        checker.kill()
+        raise
+    return checker
+
+
+def went_well(checker, d):
+    told = checker.stop(timeout=240)
+    assert told["bad"] == 0 and told["verified"] == told["pages"]
+    n = d.counts()
+    assert n["read_failed"] == n["write_failed"] == 0
+
+
+def test_every_page_by_the_link(kernel_device, donor):
+    """Right, and in no more messages than there are requests."""
+    d = kernel_device()
+    d.map(d.connect(), DONOR)
+    fill(d, 7)
+    assert sum((d.bad(first, 64, 7) for first in range(0, d.pages, 64)), []) == []
+    n = d.counts()
+    assert (n["write_donor"], n["read_donor"]) == (d.pages, d.pages)
+    assert n["messages"] == n["requests"]
+    assert n["read_backup"] == n["write_backup"] == n["donor_errors"] == 0
+
+
+def test_cable_pulled_and_put_back_under_load(kernel_device, donor, disk):
+    """The backup has everything meanwhile; then a new session is made, and pages are copied to it."""
+    d = kernel_device(backup=disk().path)
+    d.map(d.connect(), BOTH)
+    fill(d, 1)
+    users = Users(d)
+    wait_reads(d, 500)
+    donor.pull()
+    began = time.monotonic()
+    assert d.bad(8, 8, 1) == []           # of those that nobody writes
+    assert time.monotonic() - began < 20
+    assert "retry" in wait_lost(d)
+    start = d.counts()["read_backup"]
+    wait_for(lambda: d.counts()["read_backup"] > start + 500, 60, "no reads from the backup")
+    with pytest.raises(OSError):
+        d.connect()
+    donor.put_back()
+    wait_for(lambda: borrowed(d) and not any(s["uncopied"] for s in d.slab_table()), 60,
+             "the copier is not through")
+    users.stop()
+    d.wait_behind()
+    before = d.counts()
+    users.verify()
+    n = d.counts()
+    assert not sessions(d, "live") or n["read_donor"] - before["read_donor"] == d.pages
+    assert n["read_failed"] == n["write_failed"] == 0
+
+
+def test_pages_of_the_donor_alone_are_lost_and_not_read_old(kernel_device, donor, disk):
+    """Neither while the cable is out nor from what the donor lends afterwards."""
+    d = kernel_device(backup=disk().path)
+    d.write(0, 16, version=1)             # no donor yet: on the backup
+    d.map(d.connect(), DONOR)
+    d.write(0, 8, version=2)
+    donor.pull()
+
+    def lost():
+        for page in range(8):
+            with pytest.raises(OSError) as e:
+                d.read(page, 1)
+            assert e.value.errno == errno.EIO
+
+    lost()
+    d.wait_closed()
+    donor.put_back()
+    d.map(connected(d), DONOR)
+    lost()
+    assert d.bad(8, 8, 1) == []
+    d.write(0, 8, version=3)
+    assert d.bad(0, 8, 3) == []
+
+
+def test_ebbd_uses_the_donor_again(module, donor, disk, after, cgroup, seen, logs):
+    """A program swaps all the time; nobody but ebbd looks after its pages."""
+    ebbd = parts.Ebbd(logs / "ebbd.log")
+    checker = None
+    try:
+        create("--backup", disk(64).path, donors=A)
+        d = seen()
+        checker = swapping(f"/dev/ebb{d.number}", cgroup, logs)
+        wait_for(lambda: d.held() == {A: SLABS}, 60, "not all slabs are there")
+        start = d.counts()["read_donor"]
+        wait_for(lambda: d.counts()["read_donor"] > start + 500, 60, "no reads from the donor")
+        donor.pull()
+        wait_for(lambda: d.held() == {None: SLABS}, 60, "the slabs are still there")
+        start = d.counts()["read_backup"]
+        wait_for(lambda: d.counts()["read_backup"] > start + 500, 60, "no reads from the backup")
+        donor.put_back()
+        wait_for(lambda: d.held() == {A: SLABS}, 60, "not all slabs are there again")
+        went_well(checker, d)
+        destroy()
+        nothing_left()
+    finally:
+        if checker:
+            checker.kill()
+        destroy(check=False)
+        ebbd.stop()
+        machine.pins_remove()
+
+
+def test_machine_dies_under_a_swapping_program(kernel_device, donor, disk, cgroup, logs):
+    """The last test: it does not come back."""
+    d = kernel_device(mib=64, backup=disk(64).path)
+    d.map(d.connect(), BOTH)
+    d.swap_on()
+    checker = swapping(d.path, cgroup, logs)
+    try:
+        wait_reads(d, 1000)
+        donor.die()
+        assert "retry" in wait_lost(d)
+        start = d.counts()["read_backup"]
+        wait_for(lambda: d.counts()["read_backup"] > start + 1000, 90, "no reads from the backup")
+        went_well(checker, d)
+    finally:
+        checker.kill()
