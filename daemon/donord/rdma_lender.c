@@ -84,6 +84,7 @@ static void connection_request(struct rdma_lender *l, struct rdma_cm_id *id,
 	p = session_find(l, open.session);
 	if (!*p) {
 		/* Connection 0 comes first; a session that ended is not begun again. */
+		l->pool.wanted |= l->session_count == SESSIONS_MAX;
 		r = open.queue ? -ENOENT : l->session_count == SESSIONS_MAX ? -EBUSY :
 		    rdma_session_new(p, &l->pool, id, &open);
 		if (r)
@@ -136,26 +137,32 @@ static void connection_event(struct rdma_lender *l)
 	}
 }
 
-/* Asks for what was not asked for yet, and from time to time for all of it. */
-static void ask_back(struct rdma_lender *l)
+/* Does @what with each session, and ends those where it fails. */
+static void for_each(struct rdma_lender *l, int (*what)(struct rdma_session *))
 {
 	struct rdma_session **p = &l->sessions;
-	uint64_t now = now_ns();
-	bool again = now - l->asked_at > ASK_AGAIN_MS * MS;
 
-	if (again)
-		l->asked_at = now;
 	while (*p) {
-		int r;
+		int r = what(*p);
 
-		if (again)
-			rdma_session_ask_again(*p);
-		r = rdma_session_ask(*p);
 		if (r)
 			session_end(l, p, strerror(-r));
 		else
 			p = &(*p)->next;
 	}
+}
+
+/* Asks for what was not asked for yet, and from time to time for all of it. */
+static void ask_back(struct rdma_lender *l)
+{
+	uint64_t now = now_ns();
+
+	if (now - l->asked_at > ASK_AGAIN_MS * MS) {
+		l->asked_at = now;
+		for (struct rdma_session *s = l->sessions; s; s = s->next)
+			rdma_session_ask_again(s);
+	}
+	for_each(l, rdma_session_ask);
 }
 
 static void *lend(void *argument)
@@ -191,6 +198,9 @@ static void *lend(void *argument)
 		}
 		if (fds[1].revents)
 			connection_event(l);
+		if (l->pool.wanted)
+			for_each(l, rdma_session_probe);
+		l->pool.wanted = false;
 		draining = rdma_pool_draining(&l->pool);
 		if (draining)
 			ask_back(l);

@@ -80,7 +80,7 @@ int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
 	struct ibv_qp_init_attr attr = {
 		.send_cq = s->cq, .recv_cq = s->cq, .qp_type = IBV_QPT_RC,
 		.cap = {
-			.max_send_wr = RDMA_MESSAGES + RDMA_ASKED, .max_recv_wr = RDMA_MESSAGES,
+			.max_send_wr = RDMA_MESSAGES + RDMA_ASKED + 1, .max_recv_wr = RDMA_MESSAGES,
 			.max_send_sge = 1, .max_recv_sge = 1,
 		},
 	};
@@ -148,8 +148,10 @@ static enum wire_status serve_map(struct rdma_session *s, const uint8_t *payload
 		return WIRE_NO_SPACE;
 	while (slab < p->slabs + p->count && slab->owner)
 		slab++;
-	if (slab == p->slabs + p->count)
+	if (slab == p->slabs + p->count) {
+		p->wanted = true;
 		return WIRE_NO_SPACE;
+	}
 	memory = p->memory + (slab - p->slabs) * p->slab_size;
 	slab->key = ibv_reg_mr(s->pd, memory, p->slab_size, IBV_ACCESS_LOCAL_WRITE |
 			       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
@@ -232,6 +234,20 @@ void rdma_session_ask_again(struct rdma_session *s)
 			p->slabs[i].asked = false;
 }
 
+int rdma_session_probe(struct rdma_session *s)
+{
+	/* Of no bytes, so it needs no address; the network device there acknowledges it. */
+	struct ibv_send_wr wr = {
+		.wr_id = RDMA_MESSAGES + RDMA_ASKED, .opcode = IBV_WR_RDMA_WRITE,
+		.send_flags = IBV_SEND_SIGNALED,
+	}, *bad;
+
+	if (s->leaving & 1u << RDMA_ASKED)
+		return 0;
+	s->leaving |= 1u << RDMA_ASKED;
+	return -ibv_post_send(s->id[0]->qp, &wr, &bad);
+}
+
 /* The borrower's answer to an EVICT. */
 static int answered(struct rdma_session *s, const struct wire_frame *f)
 {
@@ -294,7 +310,7 @@ int rdma_session_turn(struct rdma_session *s)
 		return -EIO;
 	while (!r && (n = ibv_poll_cq(s->cq, 1, &wc)) != 0) {
 		if (n < 0 || wc.status != IBV_WC_SUCCESS)
-			r = -EIO;
+			r = n > 0 && wc.status == IBV_WC_RETRY_EXC_ERR ? -ETIMEDOUT : -EIO;
 		else if (wc.opcode & IBV_WC_RECV)
 			r = serve(s, wc.wr_id, wc.byte_len);
 		else if (wc.wr_id >= RDMA_MESSAGES)

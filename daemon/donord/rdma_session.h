@@ -25,6 +25,7 @@ struct rdma_pool {
 	uint32_t count;
 	uint32_t free;              /* read by other threads, too: rdma_pool_lent() */
 	bool draining;              /* set by another thread: rdma_pool_draining() */
+	bool wanted;                /* somebody was refused: is who has the rest still there? */
 	uint32_t generation;        /* last one given */
 };
 
@@ -49,7 +50,7 @@ struct rdma_session {
 	char name[WIRE_NAME];
 	uint32_t lent;                    /* slabs */
 	uint32_t asking;                  /* EVICTs unanswered: a bit each message of theirs */
-	uint32_t leaving;                 /* messages of theirs that have not left yet */
+	uint32_t leaving;                 /* messages of theirs that have not left yet; then the probe */
 };
 
 static inline uint32_t rdma_pool_lent(const struct rdma_pool *p)
@@ -78,6 +79,11 @@ int rdma_session_turn(struct rdma_session *s);
 int rdma_session_ask(struct rdma_session *s);
 /* What was refused, or lent as it was asked for, is to be asked for again. */
 void rdma_session_ask_again(struct rdma_session *s);
+/*
+ * Asks whether its borrower's machine is there: a turn says so if it is not, in about a second.  A
+ * borrower reads and writes without us, and one whose machine or link ended does not say so.
+ */
+int rdma_session_probe(struct rdma_session *s);
 /*
  * Destroys its queue pairs, so that nothing of it can reach the memory any more;
  * then invalidates its keys and zeroes what it was lent.

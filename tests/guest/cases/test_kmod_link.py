@@ -14,7 +14,7 @@ import pytest
 from cluster import Checker
 from kmod_fixtures import disk, kernel_device, module  # noqa: F401
 from kmodule import BACKUP, DONOR, run
-from kswap import NO_SESSION
+from kswap import NO_SESSION, Refused
 from machine import wait_for
 from test_kmod_ctl import A, SLABS, after, create, destroy, nothing_left, seen  # noqa: F401
 from test_kmod_move import Users, fill
@@ -33,7 +33,7 @@ class Lender:
         self.monitor, = wait_for(lambda: list(Path("/dev").glob("vport*p1")), 10, "no port")
         self.cut = False
 
-    def lend(self, memory="256M"):
+    def lend(self, memory="64M"):
         """By a new ebb-donord; the one before is killed."""
         (PEER / "lent").unlink(missing_ok=True)
         (PEER / "wanted.part").write_text(memory)
@@ -201,6 +201,34 @@ def test_pages_of_the_donor_alone_are_lost_and_not_read_old(kernel_device, donor
     assert d.bad(8, 8, 1) == []
     d.write(0, 8, version=3)
     assert d.bad(0, 8, 3) == []
+
+
+def test_memory_lent_to_who_was_cut_off_is_lent_again(kernel_device, donor, disk):
+    """The donor is told nothing, and finds out when somebody else wants it."""
+    donor.lend("32M")                     # all that the device takes
+    d = kernel_device(backup=disk().path)
+    d.map(d.connect(), BOTH)
+    donor.pull()
+    d.write(0, 8, version=1)
+    d.wait_closed()
+    donor.put_back()
+    again = connected(d)
+    with pytest.raises(Refused) as e:
+        d.map(again, BOTH)
+    assert e.value.errno == errno.ENOSPC
+
+    def mapped():
+        try:
+            d.map(again, BOTH, [0])
+            return True
+        except Refused:
+            return False
+
+    wait_for(mapped, 10, "the first session has its memory still")
+    d.map(again, BOTH, range(1, d.slabs))
+    d.write(0, 8, version=2)
+    assert d.bad(0, 8, 2) == []
+    assert d.session(again)["state"] == "live"
 
 
 def test_ebbd_uses_the_donor_again(module, donor, disk, after, cgroup, seen, logs):
