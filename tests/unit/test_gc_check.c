@@ -29,6 +29,30 @@ static void on_event(void *arg, const struct ebbgc_event *e)
 	pthread_mutex_unlock(&w->lock);
 }
 
+/* Begins a cycle, which waits while the snapshot is taken and nothing is marked yet. */
+static void begin_cycle(struct watch *w, ebbgc_mutator_t *m)
+{
+	ebbgc_collect_start(m);
+	for (int marking = 0; !marking; usleep(100)) {
+		ebbgc_poll(m);
+		pthread_mutex_lock(&w->lock);
+		marking = w->marking;
+		pthread_mutex_unlock(&w->lock);
+	}
+}
+
+static void end_cycle(struct watch *w, ebbgc_mutator_t *m, ebbgc_heap_t *heap)
+{
+	pthread_mutex_lock(&w->lock);
+	w->marking = 2;
+	pthread_cond_broadcast(&w->changed);
+	pthread_mutex_unlock(&w->lock);
+	while (!stats_of(heap).cycles) {
+		ebbgc_poll(m);
+		usleep(100);
+	}
+}
+
 enum store { STORE_FUSED, STORE_RAW };
 
 /*
@@ -63,13 +87,7 @@ static unsigned int hide(enum store how, unsigned int length, uint64_t budget_ns
 		ebbgc_store(m, roots[0], &node_of(roots[0])->left, r);
 	}
 
-	ebbgc_collect_start(m);
-	for (int marking = 0; !marking; usleep(100)) {
-		ebbgc_poll(m);
-		pthread_mutex_lock(&watch.lock);
-		marking = watch.marking;
-		pthread_mutex_unlock(&watch.lock);
-	}
+	begin_cycle(&watch, m);
 	roots[1] = ebbgc_alloc(m, node);
 	ebbgc_store(m, roots[1], &node_of(roots[1])->left,
 		    ebbgc_load(m, roots[0], &node_of(roots[0])->left));
@@ -77,14 +95,7 @@ static unsigned int hide(enum store how, unsigned int length, uint64_t budget_ns
 		ebbgc_store(m, roots[0], &node_of(roots[0])->left, EBBGC_NULL);
 	else
 		ebbgc_init(&node_of(roots[0])->left, EBBGC_NULL);
-	pthread_mutex_lock(&watch.lock);
-	watch.marking = 2;
-	pthread_cond_broadcast(&watch.changed);
-	pthread_mutex_unlock(&watch.lock);
-	while (!stats_of(heap).cycles) {
-		ebbgc_poll(m);
-		usleep(100);
-	}
+	end_cycle(&watch, m, heap);
 	if (how == STORE_RAW)
 		assert_string_equal(watch.text, "reachable, but not marked");
 	assert_int_equal(stats_of(heap).check_failures, watch.failures);
@@ -132,22 +143,9 @@ static void logged_array_is_counted_whole(void **state)
 	ebbgc_frame_push(m, &frame, &root, 1);
 	root = ebbgc_alloc(m, node);
 	ebbgc_store(m, root, &node_of(root)->left, ebbgc_alloc_length(m, refs, large / 8));
-	ebbgc_collect_start(m);
-	for (int marking = 0; !marking; usleep(100)) {
-		ebbgc_poll(m);
-		pthread_mutex_lock(&watch.lock);
-		marking = watch.marking;
-		pthread_mutex_unlock(&watch.lock);
-	}
+	begin_cycle(&watch, m);
 	ebbgc_store(m, root, &node_of(root)->left, EBBGC_NULL);
-	pthread_mutex_lock(&watch.lock);
-	watch.marking = 2;
-	pthread_cond_broadcast(&watch.changed);
-	pthread_mutex_unlock(&watch.lock);
-	while (!stats_of(heap).cycles) {
-		ebbgc_poll(m);
-		usleep(100);
-	}
+	end_cycle(&watch, m, heap);
 	assert_int_equal(stats_of(heap).logged_references, 1);
 	assert_in_range(stats_of(heap).live_bytes, large, large + (128 << 10));
 	ebbgc_detach(m);
