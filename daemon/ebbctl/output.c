@@ -85,14 +85,22 @@ const char *output_cell(struct json_object *row, const struct column *column, ch
 	}
 }
 
+/* A cgroup or a program may be called anything, and what it is called must not steer the terminal. */
+static void print_text(FILE *f, const char *text)
+{
+	for (; *text; text++)
+		fputc((unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text, f);
+}
+
 static void print_cell(FILE *f, const char *text, int width, bool right, bool last)
 {
+	int blanks = width - (int)strlen(text);
+
 	if (right)
-		fprintf(f, "%*s", width, text);
-	else if (last)
-		fprintf(f, "%s", text);
-	else
-		fprintf(f, "%-*s", width, text);
+		fprintf(f, "%*s", blanks, "");
+	print_text(f, text);
+	if (!right && !last)
+		fprintf(f, "%*s", blanks, "");
 	fputs(last ? "\n" : "  ", f);
 }
 

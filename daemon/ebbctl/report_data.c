@@ -31,6 +31,17 @@ static uint32_t log2_of(uint64_t v)
 	return v ? 63 - (uint32_t)__builtin_clzll(v) : 0;
 }
 
+/*
+ * Which of @n equal parts of the trace's time @r is in.  The last nanosecond of a long one is
+ * the end of the last part, as far as a double tells.
+ */
+static uint32_t part_of(const struct loaded_trace *t, const struct trace_record *r, uint32_t n)
+{
+	uint32_t part = (uint32_t)((double)r->time_ns / ((double)t->span_ns + 1) * n);
+
+	return part < n ? part : n - 1;
+}
+
 /* --- figures ------------------------------------------------------------- */
 
 static struct json_object *about(const struct loaded_trace *t)
@@ -217,11 +228,10 @@ typedef uint32_t map_cell[TRACE_KINDS];
 static map_cell *count_cells(const struct loaded_trace *t, const struct page_axis *axis)
 {
 	map_cell *cell = calloc(REPORT_COLUMNS * REPORT_ROWS, sizeof(*cell));
-	double span = (double)t->span_ns + 1;
 
 	for (size_t i = 0; cell && i < t->records; i++) {
 		const struct trace_record *r = &t->record[i];
-		uint32_t x = (uint32_t)((double)r->time_ns / span * REPORT_COLUMNS);
+		uint32_t x = part_of(t, r, REPORT_COLUMNS);
 		uint32_t y = (uint32_t)((double)page_axis_height(axis, r) / (double)axis->top *
 					REPORT_ROWS);
 
@@ -290,13 +300,9 @@ static struct json_object *rates(const struct loaded_trace *t)
 {
 	uint64_t bin[TRACE_KINDS][REPORT_BINS] = { { 0 } };
 	struct json_object *o = json_object_new_object();
-	double span = (double)t->span_ns + 1;
 
-	for (size_t i = 0; i < t->records; i++) {
-		const struct trace_record *r = &t->record[i];
-
-		bin[r->kind][(uint32_t)((double)r->time_ns / span * REPORT_BINS)]++;
-	}
+	for (size_t i = 0; i < t->records; i++)
+		bin[t->record[i].kind][part_of(t, &t->record[i], REPORT_BINS)]++;
 	for (int k = 0; k < TRACE_KINDS; k++)
 		json_object_object_add(o, trace_kind_names[k], numbers(bin[k], REPORT_BINS));
 	return o;

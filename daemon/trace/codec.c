@@ -208,7 +208,6 @@ int trace_decode(struct trace_coder *c, struct trace_span *s, struct trace_recor
 	return 0;
 }
 
-/* Fixed-size text, padded with NULs; what does not fit loses its end. */
 /* In the order of the file. */
 static const size_t sample_field[] = {
 	offsetof(struct trace_sample, time_ns), offsetof(struct trace_sample, resident),
@@ -237,16 +236,21 @@ int trace_decode_sample(struct trace_span *s, struct trace_sample *sample)
 	return sample->time_ns <= INT64_MAX ? 0 : -EINVAL;
 }
 
+/* Fixed-size text, padded with NULs; what does not fit loses its end. */
 static void put_text(uint8_t *to, const char *text, size_t size)
 {
 	memset(to, 0, size);
 	memcpy(to, text, strnlen(text, size - 1));
 }
 
+/* Whoever made the file does not steer the terminal that it is shown on. */
 static void get_text(char *to, const uint8_t *from, size_t size)
 {
 	memcpy(to, from, size);
 	to[size - 1] = '\0';
+	for (; *to; to++)
+		if ((unsigned char)*to < ' ' || *to == 0x7f)
+			*to = '?';
 }
 
 void trace_put_begin(uint8_t h[TRACE_HEADER], const struct trace_info *info)

@@ -126,6 +126,34 @@ def test_names_are_text(tmp_path, logs):
     assert int(shown.figures()["misses"]) > 0
 
 
+def varint(n):
+    return bytes([n]) if n < 0x80 else bytes([n & 0x7f | 0x80]) + varint(n >> 7)
+
+
+def trace_of_misses(times):
+    """A trace with a miss at each of @times (ns), of pages one after the other."""
+    records = b"".join(
+        (bytes([4]) + b"".join(map(varint, (0, 1, 1, 0))) if not i else b"\0") + varint(2 * (t - before)) + varint(2)
+        for i, (before, t) in enumerate(zip([0, *times], times)))
+    head = struct.pack("<III", 1, len(records), len(times))
+    block = head + struct.pack("<I", zlib.crc32(head + records)) + records
+    end = struct.pack("<QQQQQQQII16s", len(times), 0, 0, 0, 0, times[-1], 512 + len(block), 0, 1, b"long").ljust(124, b"\0")
+    return PYTHON.read_bytes()[:384] + end + struct.pack("<I", zlib.crc32(end)) + block
+
+
+@pytest.mark.beside
+def test_what_came_last_is_in_the_last_column(tmp_path):
+    """Also where a nanosecond is less than a double tells of so long a time: of 104 days and more."""
+    for span in (1000, 1 << 60):
+        (tmp_path / "long.trace").write_bytes(trace_of_misses([0, span // 2, span]))
+        data = embedded(report(tmp_path / "long.trace", tmp_path))
+        assert data["rates"]["miss"][-1] == 1 and sum(data["rates"]["miss"]) == 3
+        assert not any(data["rates"]["hit"])
+        at = [skip + 1 for skip in data["map"]["cells"][::2]]
+        columns = [(sum(at[:i + 1]) - 1) % data["map"]["columns"] for i in range(len(at))]
+        assert columns[-1] == data["map"]["columns"] - 1 and columns[0] == 0
+
+
 @pytest.mark.beside
 def test_report_refuses(tmp_path):
     def refused(*argv, says, status=USAGE):

@@ -5,8 +5,10 @@ fixtures were recorded from real programs, see tests/fixtures/README.md.
 """
 import json
 import signal
+import struct
 import subprocess
 import xml.etree.ElementTree as ElementTree
+import zlib
 
 import pytest
 
@@ -142,6 +144,16 @@ def test_what_is_whole_of_a_truncated_trace(tmp_path):
     file.write_bytes(whole[:cut])
     assert parts.ebbctl_json("trace", "show", file, "--partial")["records"] >= 0
     assert "truncated" in refused(parts.ebbctl("trace", "show", file, check=False))
+
+
+def test_names_do_not_steer_the_terminal(tmp_path):
+    """Of the program, in a file of somebody else's."""
+    trace = bytearray(FIXTURES[0].read_bytes())
+    trace[448:464] = b"\x1b[2J\nx".ljust(16, b"\0")
+    trace[508:512] = struct.pack("<I", zlib.crc32(bytes(trace[384:508])))
+    (tmp_path / "named.trace").write_bytes(trace)
+    said = parts.ebbctl("trace", "show", tmp_path / "named.trace").stdout
+    assert said.startswith("?[2J?x in ") and "\x1b" not in said
 
 
 def test_csv_has_every_record(fixture):

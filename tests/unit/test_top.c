@@ -225,6 +225,7 @@ static void devices_and_donors(void **unused)
 /* Names are other people's: they are shown, and nothing else happens. */
 static void names_do_not_steer_the_terminal(void **unused)
 {
+	static const struct column columns[] = { { "name", "CGROUP", COLUMN_TEXT }, { NULL } };
 	struct json_object *b = snapshot(1, cgroup("/evil\033[2J\001\nname", 1, 1), NULL);
 	struct json_object *f = top_frame(NULL, b, &usual);
 	char *text = NULL;
@@ -236,6 +237,13 @@ static void names_do_not_steer_the_terminal(void **unused)
 	assert_null(strchr(text, 033));
 	assert_null(strchr(text, TOP_HEAD));
 	assert_non_null(strstr(text, "/evil?[2J?"));
+	free(text);
+	/* Nor in other verbs' tables, where letters of any language are welcome. */
+	put_str(row(f, "cgroups", 0), "name", "/\033[2J\r\177\303\274");
+	out = open_memstream(&text, &len);
+	output_table_to(out, get_member(f, "cgroups"), columns, "none");
+	fclose(out);
+	assert_non_null(strstr(text, "/?[2J??\303\274\n"));
 	free(text);
 	json_object_put(f);
 	json_object_put(b);
