@@ -46,6 +46,10 @@ static int check_range(const struct option_spec *s, const char *what, const char
 
 	if (n >= s->min && (!s->max || n <= s->max))
 		return 0;
+	/* One that has to be longer than nothing: none has another range. */
+	if (s->type == OPTION_DURATION)
+		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is no time; give a longer one", what,
+				 value);
 	if (s->type == OPTION_SIZE) {
 		size_format(s->min, min, sizeof(min));
 		size_format(s->max, max, sizeof(max));
@@ -109,7 +113,8 @@ static int store(const struct option_spec *s, const char *value, void *into, str
 	case OPTION_LIST:
 		return append(field, what, value, e);
 	case OPTION_DURATION:
-		return duration_parse(value, what, field, e);
+		r = duration_parse(value, what, &n, e);
+		break;
 	case OPTION_SIZE:
 		r = size_parse(value, what, &n, e);
 		break;

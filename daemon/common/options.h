@@ -40,7 +40,7 @@ struct option_spec {
 	 */
 	const char *metavar;
 	const char *help;    /* one line, no full stop */
-	/* OPTION_UINT and OPTION_SIZE; max 0 = no limit */
+	/* OPTION_UINT, OPTION_SIZE, OPTION_DURATION (ns, of which it says "no time"); max 0 = no limit */
 	uint64_t min, max;
 };
 

@@ -321,7 +321,7 @@ static const struct option_spec specs[] = {
 	OPTION(advise_options, as_root, "root", OPTION_FLAG, NULL, .help = "under sudo, stay root"),
 	OPTION(advise_options, cgroup, "cgroup", OPTION_STRING, "CGROUP",
 	       .help = "about what runs in an attached cgroup"),
-	OPTION(advise_options, seconds, "seconds", OPTION_DURATION, "N",
+	OPTION(advise_options, seconds, "seconds", OPTION_DURATION, "N", .min = 1,
 	       .help = "how long to record it"),
 	OPTION(advise_options, full, "full", OPTION_SIZE, "SIZE", .min = 1 << 20, .max = 1ULL << 44,
 	       .help = "leave it only SIZE meanwhile, to know about all above"),

@@ -149,7 +149,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 static const struct option_spec specs[] = {
 	OPTION(record_options, output, "output", OPTION_STRING, "FILE", .letter = 'o',
 	       .help = "where the trace goes"),
-	OPTION(record_options, seconds, "seconds", OPTION_DURATION, "N",
+	OPTION(record_options, seconds, "seconds", OPTION_DURATION, "N", .min = 1,
 	       .help = "how long, such as 10 or 500ms [until ^C]"),
 	OPTION(record_options, full, "full", OPTION_SIZE, "SIZE", .min = 1 << 20, .max = 1ULL << 44,
 	       .help = "leave it only SIZE meanwhile: touches of all other pages fault"),

@@ -127,7 +127,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 static const struct option_spec specs[] = {
 	OPTION(report_options, output, "output", OPTION_STRING, "DIR", .letter = 'o',
 	       .help = "where index.html and the recording go; made if it is not there"),
-	OPTION(report_options, seconds, "seconds", OPTION_DURATION, "N",
+	OPTION(report_options, seconds, "seconds", OPTION_DURATION, "N", .min = 1,
 	       .help = "how long to record, such as 10 or 500ms [until ^C]"),
 	OPTION(report_options, trace, "trace", OPTION_STRING, "FILE",
 	       .help = "show this recording instead of a new one"),

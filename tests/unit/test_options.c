@@ -28,7 +28,8 @@ static const struct option_spec specs[] = {
 	{ .name = "scope", .type = OPTION_STRING, AT(scope), .metavar = "any|attached", .help = "h" },
 	{ .name = "mem", .letter = 'm', .type = OPTION_SIZE, AT(mem), .metavar = "SIZE", .help = "h",
 	  .min = 4096, .max = 1ULL << 30 },
-	{ .name = "timeout", .type = OPTION_DURATION, AT(timeout), .metavar = "TIME", .help = "h" },
+	{ .name = "timeout", .type = OPTION_DURATION, AT(timeout), .metavar = "TIME", .help = "h",
+	  .min = 1 },
 	{ .name = "priority", .type = OPTION_UINT, AT(priority), .metavar = "N", .help = "h",
 	  .min = 1, .max = 32767 },
 	{ .name = "donor", .type = OPTION_LIST, AT(donors), .metavar = "HOST:PORT", .help = "h" },
@@ -116,6 +117,7 @@ static void bad_input(void **state)
 	REFUSED(EINVAL, "--mem: '12Q'", "--mem", "12Q");
 	REFUSED(ERANGE, "--mem: '12' is out of range; from 4.0 KiB", "--mem=12");
 	REFUSED(ERANGE, "out of range", "--mem=2G");
+	REFUSED(ERANGE, "--timeout: '0' is no time", "--timeout=0");
 	REFUSED(EINVAL, "--bogus", "--bogus=1");
 	REFUSED(EINVAL, "--me:", "--me", "1M");
 	REFUSED(EINVAL, "-x", "-fx");
