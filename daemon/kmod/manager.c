@@ -253,9 +253,7 @@ static int settle_classes(struct managed *d, struct kmod_round *all, struct erro
 /* Donors, and the network they are reached by, would be lost to a machine that sleeps. */
 static void hold_off_sleep(struct managed *d)
 {
-	uint64_t now = now_ns();
-
-	if (d->awake_fd >= 0 || now < d->awake_due)
+	if (d->awake_fd >= 0 || now_ns() < d->awake_due)
 		return;
 	d->awake_fd = sleep_lock_take(d->name);
 	if (d->awake_fd >= 0)
@@ -263,7 +261,8 @@ static void hold_off_sleep(struct managed *d)
 	else if (d->awake_fd != -EOPNOTSUPP && !d->awake_due)
 		log_warn("device %s: systemd-logind does not hold off sleep: %s; destroy the device before the machine sleeps",
 			 d->name, strerror(-d->awake_fd));
-	d->awake_due = now + ASK_LOGIND;
+	/* From when it was given up: else who waits longer than that would ask for ever. */
+	d->awake_due = now_ns() + ASK_LOGIND;
 }
 
 static void look_after(struct managed *d)
