@@ -19,6 +19,8 @@
 #define TELL_MS 2000
 /* What a device was told is told again after so many rounds. */
 #define TELL_AGAIN 5
+/* And a device that cannot be told is complained of again after so many, a multiple of these. */
+#define COMPLAIN_AGAIN 300
 /* Names are asked for so long in a round, and one more. */
 #define LOOK_UP_NS 1000000000ull
 #define NAMELESS_LOGGED 8
@@ -33,7 +35,9 @@ struct discovery {
 	uint32_t rounds;
 	bool untold;           /* devices have not heard of the last change */
 	bool complained, complained_device;
+	bool failed_device;    /* one, in this round */
 	bool crowded;          /* etcd has more keys than we take */
+	bool empty;            /* etcd has no donor, when it was last read in full */
 	int bad;               /* entries in etcd that are none */
 	int nameless;          /* new ones whose host has no address (yet) */
 	int look_up;           /* with which of them the next round begins */
@@ -169,8 +173,9 @@ static int read_all(struct discovery *d, struct error *e)
 			 d->config.etcd.prefix);
 	d->bad = bad;
 	leave_out_nameless(d, &fresh);
-	if (!fresh.n && d->list.n && !d->complained)
+	if (!fresh.n && d->list.n && !d->empty)
 		log_warn("etcd: has no donor any more; the %d known ones stay", d->list.n);
+	d->empty = !fresh.n;
 	pthread_mutex_lock(&d->lock);
 	d->untold |= donor_list_merge(&d->list, &fresh, now_ns(), DISCOVERY_GRACE_MS * 1000000ull);
 	pthread_mutex_unlock(&d->lock);
@@ -215,9 +220,9 @@ static int tell_device(const struct device_record *r, void *data)
 		     d->list.n);
 	else if (!control_call(ebb_device_socket(r->name), request, TELL_MS, &answer, &e))
 		json_object_put(answer);
-	else if (!d->complained_device)
+	if (e.code && !d->complained_device)
 		log_warn("device %s: cannot tell it which donors there are: %s", r->name, e.text);
-	d->complained_device |= e.code != 0;
+	d->failed_device |= e.code != 0;
 	json_object_put(request);
 	return 0;
 }
@@ -231,8 +236,10 @@ static void tell_devices(struct discovery *d)
 	if (d->untold)
 		log_info("donors: %d known; telling the devices", d->list.n);
 	d->untold = false;
-	d->complained_device &= !again;
+	d->complained_device &= d->rounds % COMPLAIN_AGAIN != 0;
+	d->failed_device = false;
 	device_record_each(tell_device, d);
+	d->complained_device |= d->failed_device;
 }
 
 /* Takes over what discovery_configure() left. */
@@ -248,7 +255,7 @@ static void reconfigure(struct discovery *d)
 	d->etcd = d->next_etcd;
 	d->next_etcd = NULL;
 	d->count = d->revision = 0;
-	d->complained = false;
+	d->complained = d->empty = false;
 	d->error[0] = '\0';
 	if (d->etcd || !d->config.list.n) /* what is known stays until etcd says otherwise */
 		return;

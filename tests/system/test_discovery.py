@@ -62,9 +62,9 @@ def donor(logs, tmp_path):
 class Device(ControlServer):
     """What ebb-swapd is to ebbd: a record and a socket; notes what it is told."""
 
-    def __init__(self, run, name, donors_from="configuration"):
+    def __init__(self, run, name, donors_from="configuration", **record):
         super().__init__(run / "devices" / f"{name}.sock")
-        write_record(run, name, donors_from=donors_from)
+        write_record(run, name, donors_from=donors_from, **record)
 
     @property
     def told(self):
@@ -358,14 +358,20 @@ def test_who_is_no_etcd(donor, borrower, answer, says):
         liar.shutdown()
 
 
+def has(*names, **value):
+    """The answer of an etcd with donors of such names."""
+    return json.dumps({
+        "header": {"revision": "9"}, "count": str(len(names)),
+        "kvs": [{"key": base64.b64encode(f"{PREFIX}{n}".encode()).decode(),
+                 "value": base64.b64encode(json.dumps({"address": n, **value}).encode()).decode()}
+                for n in names],
+    }).encode()
+
+
 def test_names_that_nobody_resolves_keep_nobody_away(borrower, tmp_path):
     """Each takes its second, as where no name server answers; and none the one who has an address."""
     names = [f"{i}.donors.test:7070" for i in range(20)] + ["127.0.0.1:7070"]
-    liar = Liar(say(json.dumps({
-        "header": {"revision": "9"}, "count": str(len(names)),
-        "kvs": [{"key": base64.b64encode(f"{PREFIX}{n}".encode()).decode(),
-                 "value": base64.b64encode(json.dumps({"address": n}).encode()).decode()} for n in names],
-    }).encode()))
+    liar = Liar(say(has(*names)))
     servers = tmp_path / "resolv.conf"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent_one:
         where = f"127.{os.getpid() >> 16 & 255}.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}"
@@ -378,6 +384,38 @@ def test_names_that_nobody_resolves_keep_nobody_away(borrower, tmp_path):
             w.stop()
         finally:
             liar.shutdown()
+
+
+def test_a_device_with_larger_slabs_than_any_donor(borrower):
+    """It is told of nobody, and the log of it, once in a while."""
+    liar = Liar(say(has("127.0.0.1:7070", slab=1 << 20)))
+    try:
+        w = borrower(f"etcd = {liar.url}", slab=64 << 20)
+        wait_for(lambda: "none of 1 has slabs as large" in w.log.read_text(), 5, "a word of it")
+        asked = liar.asked
+        wait_for(lambda: liar.asked >= asked + 3, 15, "three more rounds")
+        assert w.log.read_text().count("slabs as large") == 1 and not w.device.told
+        w.stop()
+    finally:
+        liar.shutdown()
+
+
+def test_only_names_that_nobody_resolves_are_left(borrower):
+    """Who is known stays, and that is said once, however often they are looked up again."""
+    names = ["127.0.0.1:7070"]
+    liar = Liar(lambda h: say(has(*names))(h))
+    try:
+        w = borrower(f"etcd = {liar.url}")
+        w.device.knows("127.0.0.1:7070")
+        names[:] = ["nosuch.invalid:1", "nor-this.invalid:1"]
+        wait_for(lambda: "the 1 known ones stay" in w.log.read_text(), 10, "a word of it")
+        asked = liar.asked
+        wait_for(lambda: liar.asked >= asked + 6, 20, "rounds in which nothing is new")
+        assert w.log.read_text().count("known ones stay") == 1
+        assert w.device.told[-1] == {"127.0.0.1:7070"}
+        w.stop()
+    finally:
+        liar.shutdown()
 
 
 def test_a_list_by_hand(borrower):
