@@ -125,12 +125,21 @@ static int check_slab(const struct donord_options *o, struct error *e)
 	return 0;
 }
 
-/*
- * What is not there is not to be found out by the OOM killer.  Huge pages that are set
- * aside, which shared slabs may be made of, do not count as available.
- */
-static int check_fixed(const struct donord_options *o, uint64_t memory, bool shared,
-		       struct error *e)
+/* Huge pages that are set aside, which shared slabs may be made of, do not count as available. */
+static bool may_be_huge(bool shared)
+{
+	return shared && file_number("/proc/sys/vm/nr_hugepages", 0) > 0;
+}
+
+/* Memory that is taken at once and for good. */
+struct want {
+	const char *option, *beside, *remedy;
+	uint64_t memory, others; /* bytes; what is to be there besides */
+	bool shared;
+};
+
+/* What is not there is not to be found out by the OOM killer. */
+static int check_room(const struct donord_options *o, const struct want *w, struct error *e)
 {
 	struct headroom_sample sample;
 	struct machine machine;
@@ -138,22 +147,44 @@ static int check_fixed(const struct donord_options *o, uint64_t memory, bool sha
 	char a[16], b[16];
 
 	machine_find(&machine, o->lender.machine ?: "/proc");
-	/* With HeadRoom it is a bound, and what there is decides. */
-	if (o->lender.headroom || machine_sample(&machine, &sample, NULL))
+	if (machine_sample(&machine, &sample, NULL))
 		return 0;
-	most = sample.own > HEADROOM_SELF ? sample.own - HEADROOM_SELF : 0;
-	if (sample.limited && memory > most &&
-	    !(shared && file_number("/proc/sys/vm/nr_hugepages", 0) > 0))
+	most = sample.own > HEADROOM_SELF + w->others ? sample.own - HEADROOM_SELF - w->others : 0;
+	if (sample.limited && w->memory > most && !may_be_huge(w->shared))
 		return fail_exit(e, EXIT_REFUSED, ENOMEM,
-				 "memory: %s are more than the %s that this process's cgroups still allow (%s); lend less, or raise MemoryMax= of its unit",
-				 size_format(memory, a, sizeof(a)), size_format(most, b, sizeof(b)),
-				 machine.cgroup);
-	most = shared ? sample.memory : sample.available;
-	return memory <= most ? 0 :
+				 "%s: %s are more than the %s that this process's cgroups still allow%s (%s); lend less, or raise MemoryMax= of its unit",
+				 w->option, size_format(w->memory, a, sizeof(a)),
+				 size_format(most, b, sizeof(b)), w->beside, machine.cgroup);
+	most = w->shared ? sample.memory : sample.available;
+	most = most > w->others ? most - w->others : 0;
+	return w->memory <= most ? 0 :
 	       fail_exit(e, EXIT_REFUSED, ENOMEM,
-			 "memory: %s are more than the %s that this machine has %s; lend less, or --memory auto",
-			 size_format(memory, a, sizeof(a)), size_format(most, b, sizeof(b)),
-			 shared ? "in all" : "available");
+			 "%s: %s are more than the %s that this machine has %s%s; %s", w->option,
+			 size_format(w->memory, a, sizeof(a)), size_format(most, b, sizeof(b)),
+			 w->shared ? "in all" : "available", w->beside, w->remedy);
+}
+
+static int check_memory(const struct donord_options *o, uint64_t memory, bool shared,
+			struct error *e)
+{
+	const struct want w = { .option = "memory", .remedy = "lend less, or --memory auto",
+				.memory = memory, .beside = "", .shared = shared };
+
+	/* With HeadRoom it is a bound, and what there is decides. */
+	return o->lender.headroom ? 0 : check_room(o, &w, e);
+}
+
+/* Before @memory of --memory is taken. */
+static int check_rdma_memory(const struct donord_options *o, uint64_t memory, bool shared,
+			     struct error *e)
+{
+	/* Where HeadRoom decides, the rest makes do with what this leaves. */
+	bool fixed = !o->lender.headroom && !may_be_huge(shared);
+	const struct want w = { .option = "rdma-memory", .beside = fixed ? " beside --memory" : "",
+				.remedy = "lend less", .memory = o->rdma_memory,
+				.others = fixed ? memory : 0 };
+
+	return o->rdma_open ? check_room(o, &w, e) : 0;
 }
 
 /* How much there may be to lend, at most, and the HeadRoom that goes with it. */
@@ -166,7 +197,7 @@ static int parse_memory(struct donord_options *o, bool shared, uint64_t *memory,
 
 	if (strcmp(o->memory, "auto")) {
 		r = size_parse(o->memory, "--memory", memory, e);
-		return r ? r : check_fixed(o, *memory, shared, e);
+		return r ? r : check_memory(o, *memory, shared, e);
 	}
 	machine_find(&machine, o->lender.machine ?: "/proc");
 	r = machine_sample(&machine, &sample, e);
@@ -249,6 +280,8 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 		r = check_slab(o, e);
 	if (!r)
 		r = parse_memory(o, shared, &memory, e);
+	if (!r)
+		r = check_rdma_memory(o, memory, shared, e);
 	if (!r)
 		r = advertise_begin(&o->advertise, o->slab, memory, &registration, e);
 	o->lender.registration = registration;

@@ -286,6 +286,7 @@ static int serve(struct rdma_session *s, uint64_t i, uint32_t bytes)
 		reply.status = WIRE_NOT_HERE;
 	if (!reply.status && (f.op == WIRE_HELLO || f.op == WIRE_PING)) {
 		build_donor(s->pool, payload);
+		reply.slab = rdma_pool_lent(s->pool);
 		reply.length = WIRE_DONOR_SIZE;
 		length += WIRE_DONOR_SIZE;
 	} else if (!reply.status && f.op == WIRE_MAP) {

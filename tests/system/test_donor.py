@@ -779,6 +779,24 @@ def test_bad_options_of_memory(tmp_path):
     assert done.returncode == 1 and "meminfo" in done.stderr
 
 
+@pytest.mark.parametrize("memory, more, says", [
+    (["16M"], 890, "890 MiB are more than the 884 MiB that this machine has available beside --memory"),
+    (["16M"], 880, None),
+    (["auto", "--headroom", "100M"], 890, None),
+    (["auto", "--headroom", "100M"], 901, "901 MiB are more than the 900 MiB that this machine has available;"),
+])
+def test_rdma_memory_that_is_not_there(simulated, memory, more, says):
+    """Refused before any is taken; what is there meets an address that is no RDMA device's."""
+    m = simulated(1024, 900)
+    done = subprocess.run([machine.BIN / "ebb-donord", "--listen", "127.0.0.1:0", "--slab", "1M",
+                           "--machine", str(m.directory), "--rdma-open", "192.0.2.1:7", "--rdma-memory",
+                           f"{more}M", "--memory", *memory], text=True, capture_output=True, timeout=120)
+    if says:
+        assert done.returncode == 5 and f"rdma-memory: {says}" in done.stderr and "lend less" in done.stderr
+    else:
+        assert done.returncode not in (0, 5) and "rdma" in done.stderr and "more than" not in done.stderr
+
+
 @only_tcp
 def test_limits_of_its_own_cgroup(donor_at, simulated):
     """Room is the machine's or that of the donor's cgroups, whichever is less."""
@@ -797,6 +815,12 @@ def test_limits_of_its_own_cgroup(donor_at, simulated):
                           text=True, capture_output=True, timeout=120)
     assert done.returncode == 5 and "32.0 MiB are more than the 16.0 MiB" in done.stderr
     assert "cgroup/unit" in done.stderr and "MemoryMax=" in done.stderr
+    # 4 of the 16 that it allows are for --memory.
+    done = subprocess.run([machine.BIN / "ebb-donord", "--listen", "127.0.0.1:0", "--memory", "4M",
+                           "--slab", "1M", "--machine", str(m.directory), "--rdma-open", "192.0.2.1:7",
+                           "--rdma-memory", "13M"], text=True, capture_output=True, timeout=120)
+    assert done.returncode == 5 and "rdma-memory: 13.0 MiB are more than the 12.0 MiB" in done.stderr
+    assert "MemoryMax=" in done.stderr
     donor = donor_at(memory="200M", options=m.options(32))
 
     def slabs():
