@@ -150,6 +150,9 @@ static void record(struct swapd *s, const struct donor *d)
 	r->identity = d->identity;
 	r->quarantined = d->state == DONOR_QUARANTINED;
 	r->leaving = d->leaving & (uint8_t)~DONOR_DRAINING;
+	r->losses = d->losses;
+	r->bad_pages = d->bad_pages;
+	memcpy(r->why, d->why, sizeof(r->why));
 	shared_order();
 	r->used = true;
 }
@@ -585,6 +588,7 @@ void donor_wait(struct swapd *s, struct donor *d, struct slot *slot, int leg)
 void donor_answered(struct swapd *s, struct donor *d, int number)
 {
 	leg_remove(&s->slots, &d->waiting, number);
+	d->moves = true;
 }
 
 void donor_count_latency(struct swapd *s, struct donor *d, uint64_t ns)
@@ -883,6 +887,9 @@ void donors_take_over(struct swapd *s, uint64_t now)
 		donor_enter(d, now);
 		d->leaving = r->leaving;
 		d->identity = r->identity;
+		d->losses = r->losses;
+		d->bad_pages = r->bad_pages;
+		memcpy(d->why, r->why, sizeof(d->why));
 		if (r->quarantined)
 			d->state = DONOR_QUARANTINED;
 	}

@@ -48,6 +48,8 @@ enum donor_resume {
 	RESUME_REFUSED,  /* the donor has not kept it */
 };
 
+#define DONOR_WHY 192
+
 struct donor {
 	struct address address;  /* as it was named, and what that meant then */
 	struct address at;       /* where its present or last connection goes */
@@ -97,7 +99,7 @@ struct donor {
 	uint32_t resume_at;      /* slabs before this one are asked for */
 	uint64_t unmapped_since; /* ns: a slab of a predecessor's could not be mapped; 0 = all could */
 	int unreachable;         /* -errno of what is there, nowhere else, and not in our reach */
-	char why[192];           /* it was lost */
+	char why[DONOR_WHY];     /* it was lost */
 };
 
 /* A request's tag: what it asks for in the top byte; the rest tells which. */

@@ -18,7 +18,8 @@ int pages_init(struct swapd *s, int copies, struct error *e)
 	s->spoilt = shared_new(size);
 	s->same = shared_new(size);
 	s->word = shared_new(s->pages * sizeof(*s->word));
-	ok = s->written && s->spoilt && s->same && s->word;
+	s->emptied = shared_new(bits_words(s->table.count) * sizeof(uint64_t));
+	ok = s->written && s->spoilt && s->same && s->word && s->emptied;
 	for (int c = 0; c < copies; c++) {
 		s->valid[c] = shared_new(size);
 		ok = ok && s->valid[c];
@@ -34,6 +35,7 @@ void pages_free(struct swapd *s)
 	shared_free(s->spoilt, size);
 	shared_free(s->same, size);
 	shared_free(s->word, s->pages * sizeof(*s->word));
+	shared_free(s->emptied, bits_words(s->table.count) * sizeof(uint64_t));
 	for (int c = 0; c < SLAB_COPIES; c++)
 		shared_free(s->valid[c], size);
 }
@@ -63,8 +65,12 @@ static void forget(struct swapd *s, uint32_t page)
 
 static void set_live(struct swapd *s, uint32_t page, bool was, bool is)
 {
-	slab_of_page(&s->table, page)->live += (uint32_t)is - (uint32_t)was;
+	struct slab *slab = slab_of_page(&s->table, page);
+
+	slab->live += (uint32_t)is - (uint32_t)was;
 	s->live += (uint64_t)is - (uint64_t)was;
+	if (was && !slab->live)
+		bits_set(s->emptied, page / s->table.pages, 1);
 }
 
 static bool is_live(const struct swapd *s, uint32_t page)

@@ -14,8 +14,10 @@
 #define TICKS 10 /* a second */
 /* A slab without a live page is kept for so long: programs that end are followed by others. */
 #define EMPTY_FOR (5 * SECOND)
-/* Slabs looked at in a tick. */
+/* Slabs looked at in a tick, and as many of those that were emptied. */
 #define SCAN 4096
+/* So many of these, of which each says a word to a donor, before donors get what has gathered. */
+#define EMPTIED_BATCH 32
 /*
  * Bytes of slabs asked for in a tick, or given back to a donor on this machine: that maps
  * or unmaps them, 3 ms for 64 MiB in which no request is served.  Others get a frame.
@@ -411,6 +413,43 @@ static bool look_at(struct swapd *s, uint32_t index, uint64_t now)
 	return false;
 }
 
+/*
+ * Slabs without a live page, wherever they are: where there are many, the scan would come by
+ * too seldom for them to be back in time.
+ */
+static uint32_t look_at_emptied(struct swapd *s, uint64_t now, uint32_t most)
+{
+	uint32_t n = s->table.count, at = s->repair.emptied, left = SCAN, moved = 0, step;
+
+	for (uint32_t passed = 0; passed < n && left && moved < most; passed += step) {
+		const struct slab *slab = &s->table.slabs[at];
+
+		step = bits_test(s->emptied, at) ? 1 : bits_run(s->emptied, at, n - at);
+		if (bits_test(s->emptied, at)) {
+			moved += look_at(s, at, now);
+			if (slab->live || slab_copies(slab, COPY_NONE) == SLAB_COPIES)
+				bits_clear(s->emptied, at, 1);
+			if (--left % EMPTIED_BATCH == 0)
+				donors_flush(s);
+		}
+		at = at + step < n ? at + step : 0;
+	}
+	s->repair.emptied = at;
+	return moved;
+}
+
+static uint32_t scan(struct swapd *s, uint64_t now, uint32_t most)
+{
+	uint32_t n = s->table.count < SCAN ? s->table.count : SCAN, moved = 0;
+	struct repair *r = &s->repair;
+
+	for (uint32_t i = 0; i < n && moved < most; i++) {
+		r->scan = r->scan + 1 < s->table.count ? r->scan + 1 : 0;
+		moved += look_at(s, r->scan, now);
+	}
+	return moved;
+}
+
 static void take_rate(struct swapd *s, uint64_t now)
 {
 	struct repair *r = &s->repair;
@@ -426,7 +465,6 @@ static void take_rate(struct swapd *s, uint64_t now)
 void repair_tick(struct swapd *s, uint64_t now)
 {
 	struct repair *r = &s->repair;
-	uint32_t n = s->table.count < SCAN ? s->table.count : SCAN, moved = 0;
 	uint32_t most = s->options.slab < MOVED ? (uint32_t)(MOVED / s->options.slab) : 1;
 	int64_t share = (int64_t)(s->options.repair_rate / PAGE / TICKS);
 
@@ -435,8 +473,10 @@ void repair_tick(struct swapd *s, uint64_t now)
 	take_rate(s, now);
 	r->busy = s->count->received - r->received > BUSY;
 	r->received = s->count->received;
-	for (uint32_t i = 0; i < n && moved < most; i++) {
-		r->scan = r->scan + 1 < s->table.count ? r->scan + 1 : 0;
-		moved += look_at(s, r->scan, now);
-	}
+	/* By turns, as the first may leave nothing to the other. */
+	r->scan_first = !r->scan_first;
+	if (r->scan_first)
+		look_at_emptied(s, now, most - scan(s, now, most));
+	else
+		scan(s, now, most - look_at_emptied(s, now, most));
 }

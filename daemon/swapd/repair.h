@@ -29,6 +29,8 @@ struct swapd;
 
 struct repair {
 	uint32_t scan;              /* next slab to look at */
+	uint32_t emptied;           /* likewise, of those that are */
+	bool scan_first;            /* in this tick */
 	uint32_t work[REPAIR_WORK]; /* slabs with a copy that lacks pages */
 	uint32_t work_count;
 	uint32_t running;           /* slots */

@@ -50,6 +50,7 @@ struct swapd_options {
 	uint64_t spin;           /* us */
 	uint64_t connections;    /* data connections to each donor, with a key */
 	uint64_t choices;        /* donors drawn for a slab: d */
+	uint64_t spread;         /* donors a device is to be on; place.h */
 	uint64_t hot_slab;       /* page I/O a second; 0 = map on first use */
 	uint64_t repair_rate;    /* bytes a second */
 	uint64_t ready_fd;       /* 0 = none */
@@ -93,6 +94,10 @@ struct donor_record {
 	bool used;               /* written last */
 	bool quarantined;
 	uint8_t leaving;         /* enum donor_leaving bits */
+	/* For people alone; a death in the midst of it leaves a bit of each cause. */
+	uint32_t losses;
+	uint64_t bad_pages;
+	char why[DONOR_WHY];
 };
 
 enum life { LIFE_WAITS, LIFE_TAKES_OVER, LIFE_SERVES };
@@ -144,6 +149,7 @@ struct swapd {
 	uint64_t *same;          /* one word over and over, which is in word[] */
 	uint64_t *spoilt;        /* the backup file failed to take its newest content */
 	uint64_t *word;          /* one a page */
+	uint64_t *emptied;       /* one a slab: its last live page went, and repair has not seen to that yet */
 	uint64_t live;           /* pages that copies are for */
 
 	/* what leaves is sealed (sealing.h) */
@@ -165,6 +171,7 @@ struct swapd {
 	uint64_t seed;           /* of the placement */
 	int wanted;              /* copies of each slab */
 	int choices;
+	uint32_t spread;
 	struct activity_rule activity_rule;
 	struct repair repair;
 	uint32_t ticks;          /* ten a second */

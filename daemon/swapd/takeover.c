@@ -29,6 +29,8 @@ static void take_slab(struct swapd *s, uint32_t index)
 		}
 		d->copies++;
 		d->resume = RESUME_WANTED;
+		if (!slab->live)
+			bits_set(s->emptied, index, 1);
 	}
 }
 

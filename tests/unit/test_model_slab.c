@@ -133,7 +133,7 @@ static uint64_t fingerprint(void)
 	for (uint32_t p = 0; p < PAGES; p++)
 		mix(&h, rank(p, W.disk[p]) << 8 | (W.newest[p] == 0) |
 		    (uint64_t)(rank(p, W.word[p]) << 16));
-	mix(&h, W.written | W.same << 8 | W.spoilt << 16);
+	mix(&h, W.written | W.same << 8 | W.spoilt << 16 | W.emptied << 24);
 	for (int d = 0; d < m.s.donor_count; d++) {
 		const struct donor *dn = &m.s.donors[d];
 

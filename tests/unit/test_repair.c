@@ -6,10 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "swapd/bits.h"
 #include "swapd/frontend.h"
 #include "swapd/outlook.h"
 #include "swapd/page_io.h"
@@ -85,6 +87,7 @@ static void begin(int wanted, bool backup)
 		s.donors[i] = (struct donor){
 			.index = i, .transport = &transport_fake, .state = DONOR_UP, .fd = -1,
 			.waiting = LEG_LIST_EMPTY,
+			.watched_for_write = true, /* frames stay until grant() */
 			.total = 1ull << 40, .free = 1ull << 40, .room = 1ull << 40,
 			.slab_size = s.options.slab,
 			.tx = { .entries = entries[i], .size = QUEUE },
@@ -698,10 +701,67 @@ static void memory_comes_back_in_time(void **state)
 	end();
 }
 
+/*
+ * However many slabs there are, and wherever the scan is: one that is emptied, and all of them
+ * at once.  The donor is behind a socket that takes frames as they come.
+ */
+static void memory_of_many_slabs_comes_back_in_time(void **state)
+{
+	enum { MANY = 200000, COPIES = 20000, PAGES_EACH = 256 };
+	struct slab *many = calloc(MANY, sizeof(*many));
+	uint64_t start = now_ns(), now = start;
+	struct donor *d = &s.donors[0];
+	char frames[65536];
+	int fds[2];
+
+	begin(1, false);
+	pages_free(&s);
+	s.pages = MANY * PAGES_EACH;
+	s.options.slab = PAGES_EACH * PAGE;
+	slab_init(&s.table, many, MANY, PAGES_EACH);
+	assert_int_equal(pages_init(&s, 2, NULL), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+	d->fd = fds[0];
+	d->watched_for_write = false;
+	s.epoll_fd = -1;
+	for (uint32_t i = 0; i < COPIES; i++) {
+		uint32_t index = i * (MANY / COPIES);
+
+		assert_int_equal(slab_ask(&many[index], 0, 1), 0);
+		slab_grant(&many[index], 0, i, 1);
+		d->copies++;
+		bits_set(s.written, index * PAGES_EACH, 1);
+		bits_set(s.valid[0], index * PAGES_EACH, 1);
+		many[index].live = 1;
+		s.live++;
+	}
+	repair_tick(&s, now);
+	/* The scan has just been there. */
+	pages_discard(&s, 0, 1);
+	for (uint32_t copies = COPIES - 1; copies < COPIES; copies -= COPIES - 1) {
+		for (start = now; now - start < 9 * SECOND; now += SECOND / 10) {
+			repair_tick(&s, now);
+			donors_flush(&s);
+			while (read(fds[1], frames, sizeof(frames)) > 0)
+				;
+			d->watched_for_write = false;
+		}
+		assert_int_equal(d->copies, copies);
+		pages_discard(&s, 0, s.pages);
+	}
+	assert_int_equal(s.count->unmaps, COPIES);
+	assert_int_equal(s.repair.running, 0);
+	close(fds[0]);
+	close(fds[1]);
+	end();
+	free(many);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(memory_comes_back_in_time),
+		cmocka_unit_test(memory_of_many_slabs_comes_back_in_time),
 		cmocka_unit_test(a_disk_that_recovers),
 		cmocka_unit_test(saved_in_the_last_moment),
 		cmocka_unit_test(a_read_in_the_last_moment),

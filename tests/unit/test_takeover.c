@@ -287,6 +287,8 @@ static void a_quarantine_is_known_at_once(void **state)
 	assert_true(shared.donors[0].quarantined);
 	donors_take_over(&s, now_ns());
 	assert_int_equal(d->state, DONOR_QUARANTINED);
+	assert_string_equal(d->why, "it gave back a page that was not written there (3)");
+	assert_int_equal(d->bad_pages, 1);
 	end();
 
 	/* Without a backup its pages move away first; that, too, is known. */
@@ -298,6 +300,27 @@ static void a_quarantine_is_known_at_once(void **state)
 	assert_int_equal(d->state, DONOR_UP);
 	donors_take_over(&s, now_ns());
 	assert_int_equal(d->leaving, DONOR_SUSPECT);
+	/* Why is told in the end, too. */
+	assert_string_equal(d->why, "it gave back a page that was not written there (3)");
+	end();
+}
+
+/* What people are told of a donor is not of its last server alone. */
+static void losses_are_remembered(void **state)
+{
+	struct donor *d;
+
+	begin(BACKUP);
+	d = take_over_donor("127.0.0.1:1");
+	for (uint32_t server = 1; server <= 2; server++) {
+		greeted(d);
+		donor_lose(&s, d, server == 1 ? "no answer within the deadline" : "gone");
+		donors_record(&s);
+		donors_take_over(&s, now_ns());
+		assert_int_equal(d->losses, server);
+		assert_string_equal(d->why, server == 1 ? "no answer within the deadline" : "gone");
+		d->transport = &transport_fake;
+	}
 	end();
 }
 
@@ -473,6 +496,7 @@ int main(void)
 		cmocka_unit_test(asked_back_before_it_is_there),
 		cmocka_unit_test(room_that_comes_back),
 		cmocka_unit_test(a_quarantine_is_known_at_once),
+		cmocka_unit_test(losses_are_remembered),
 		cmocka_unit_test(who_has_something_is_not_refused),
 		cmocka_unit_test(nothing_in_clear_goes_to_the_disk),
 		cmocka_unit_test(what_is_asked_again),

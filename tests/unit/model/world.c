@@ -539,6 +539,7 @@ void begin(const struct model *model)
 		.frontend = &frontend_fake, .shared = &m.shared, .count = &m.shared.counters,
 		.pages = PAGES,
 		.written = &W.written, .same = &W.same, .spoilt = &W.spoilt, .word = W.word,
+		.emptied = &W.emptied,
 		.seed = 1, .wanted = model->wanted, .choices = 2,
 		.activity_rule = { .alpha = 0.2, .read_weight = 1, .write_weight = 1 },
 		.donor_count = model->donors ? model->donors : 2,

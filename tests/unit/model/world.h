@@ -73,7 +73,7 @@ struct world {
 	uint64_t now;
 	/* what the code under test has */
 	struct slab slab[PAGES];
-	uint64_t valid[SLAB_COPIES], written, same, spoilt, word[PAGES];
+	uint64_t valid[SLAB_COPIES], written, same, spoilt, word[PAGES], emptied;
 	struct slot slot[SLOTS];
 	uint64_t payload[SLOTS][PAGES][2]; /* while saved: all that counts of a page */
 };
