@@ -36,6 +36,8 @@ static const struct option_spec specs[] = {
 	OPTION("watchdog", OPTION_DURATION, watchdog, "TIME",
 	       "abort the device when nothing moves for so long [30s]"),
 	OPTION("choices", OPTION_UINT, choices, "N", "donors drawn for each slab, 1 to 8 [2]"),
+	OPTION("spread", OPTION_UINT, spread, "N",
+	       "donors without a slab come first until N have one; 0: always [8]"),
 	OPTION("hot-slab", OPTION_UINT, hot_slab, "N",
 	       "map a slab above N page I/Os a second; 0: at its first page [0]"),
 	OPTION("repair-rate", OPTION_SIZE, repair_rate, "SIZE",
@@ -92,7 +94,7 @@ int main(int argc, char **argv)
 {
 	struct swapd_options o = { .slab = 64 << 20, .deadline = 500000000,
 				   .watchdog = 30000000000, .frontend = "fuse", .durability = "disk", .seal = "auto",
-				   .choices = PLACE_CHOICES, .repair_rate = 256 << 20,
+				   .choices = PLACE_CHOICES, .spread = PLACE_SPREAD, .repair_rate = 256 << 20,
 				   .connections = 1 };
 	struct error e = { 0 };
 	int nargs, r;

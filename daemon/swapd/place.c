@@ -63,13 +63,14 @@ bool place_busier(const struct place_donor *a, const struct place_donor *b)
 	return (unsigned __int128)a_used * b_all > (unsigned __int128)b_used * a_all;
 }
 
-int place_draw(const struct place_donor *donors, int count, uint64_t slab_size,
-	       const struct place_rule *rule, uint64_t *seed, int chosen[PLACE_CHOICES_MAX])
+int place_draw(const struct place_donor *donors, int count, uint64_t slab_size, int choices,
+	       enum place_order order, uint64_t *seed, int chosen[PLACE_CHOICES_MAX])
 {
 	struct draw w = { .donors = donors, .count = count, .slab_size = slab_size,
-			  .chosen = chosen, .from = rule->order == PLACE_ALIKE ? ANY : NEW };
-	int choices = rule->choices < PLACE_CHOICES_MAX ? rule->choices : PLACE_CHOICES_MAX;
+			  .chosen = chosen, .from = order == PLACE_ALIKE ? ANY : NEW };
 
+	if (choices > PLACE_CHOICES_MAX)
+		choices = PLACE_CHOICES_MAX;
 	while (w.n < choices && draw_one(&w, seed))
 		;
 	if (w.from == ANY)
@@ -93,8 +94,11 @@ int place_lowest(const struct place_donor *donors, const int *chosen, int n)
 int place_choose_by(const struct place_donor *donors, int count, uint64_t slab_size,
 		    const struct place_rule *rule, uint64_t *seed)
 {
-	int chosen[PLACE_CHOICES_MAX];
-	int n = place_draw(donors, count, slab_size, rule, seed, chosen);
+	int chosen[PLACE_CHOICES_MAX], n;
+	uint32_t held = 0;
 
+	for (int i = 0; i < count; i++)
+		held += donors[i].slabs > 0;
+	n = place_draw(donors, count, slab_size, rule->choices, place_order(rule, held), seed, chosen);
 	return place_lowest(donors, chosen, n);
 }

@@ -15,6 +15,7 @@
 
 #define PLACE_CHOICES 2 /* the paper's */
 #define PLACE_CHOICES_MAX 8
+#define PLACE_SPREAD 8 /* ours; the paper's is 0 */
 
 struct place_donor {
 	bool usable;     /* connected and not excluded by the caller */
@@ -31,28 +32,33 @@ struct place_donor {
 
 /*
  * The paper's order spreads a device as far as it can, and pays with balance: a
- * device that holds slabs nearly everywhere draws from the few machines that are
- * left.  A caller may want it until the device is on so many machines that the loss
- * of one is bearable, and then all machines alike (docs/placement.md has figures).
+ * device that holds slabs nearly everywhere draws from the few donors that are
+ * left.  Ours is the paper's until the loss of one donor is an eighth of the device
+ * at most, and from then on draws from all alike (docs/placement.md has figures).
  */
+struct place_rule {
+	int choices;     /* 1 to PLACE_CHOICES_MAX */
+	uint32_t spread; /* donors a device is on from which all are alike; 0 = never */
+};
+
 enum place_order { PLACE_NEW_FIRST, PLACE_ALIKE };
 
-struct place_rule {
-	int choices; /* 1 to PLACE_CHOICES_MAX */
-	enum place_order order;
-};
+/* Of the next slab of a device that is on @held donors. */
+static inline enum place_order place_order(const struct place_rule *rule, uint32_t held)
+{
+	return rule->spread && held >= rule->spread ? PLACE_ALIKE : PLACE_NEW_FIRST;
+}
 
 /* Whether a larger part of @a's memory than of @b's is in use. */
 bool place_busier(const struct place_donor *a, const struct place_donor *b);
 
 /*
- * Draws up to @rule->choices different donors with room for @slab_size bytes in
- * @rule->order and returns how many; *@chosen holds
- * their indices.  @seed is the state of the generator: same seed, same draws;
- * not 0.
+ * Draws up to @choices different donors with room for @slab_size bytes in @order and
+ * returns how many; *@chosen holds their indices.  @seed is the state of the
+ * generator: same seed, same draws; not 0.
  */
-int place_draw(const struct place_donor *donors, int count, uint64_t slab_size,
-	       const struct place_rule *rule, uint64_t *seed, int chosen[PLACE_CHOICES_MAX]);
+int place_draw(const struct place_donor *donors, int count, uint64_t slab_size, int choices,
+	       enum place_order order, uint64_t *seed, int chosen[PLACE_CHOICES_MAX]);
 
 /* The one with the lowest use of those place_draw() drew; of equals the first; -1 of none. */
 int place_lowest(const struct place_donor *donors, const int *chosen, int n);
@@ -61,13 +67,13 @@ int place_lowest(const struct place_donor *donors, const int *chosen, int n);
 int place_choose_by(const struct place_donor *donors, int count, uint64_t slab_size,
 		    const struct place_rule *rule, uint64_t *seed);
 
-/* By the paper's rule. */
+/* By the rule that ebb has unless told otherwise. */
 static inline int place_choose(const struct place_donor *donors, int count, uint64_t slab_size,
 			       uint64_t *seed)
 {
-	const struct place_rule paper = { PLACE_CHOICES, PLACE_NEW_FIRST };
+	const struct place_rule rule = { PLACE_CHOICES, PLACE_SPREAD };
 
-	return place_choose_by(donors, count, slab_size, &paper, seed);
+	return place_choose_by(donors, count, slab_size, &rule, seed);
 }
 
 #endif

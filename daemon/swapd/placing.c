@@ -39,7 +39,7 @@ enum among { OTHER_MACHINES, ALL_MACHINES };
 
 static int choose_among(struct swapd *s, uint32_t index, enum among among, uint64_t *seed)
 {
-	struct place_rule rule = { s->choices, PLACE_NEW_FIRST };
+	struct place_rule rule = { s->choices, s->spread };
 	const struct slab *slab = &s->table.slabs[index];
 	struct place_donor candidates[MAX_DONORS];
 

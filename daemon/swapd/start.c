@@ -88,6 +88,8 @@ int swapd_options_check(const struct swapd_options *o, struct error *e)
 	if (o->slab & (o->slab - 1))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "--slab: must be a power of two; use 64M");
+	if (o->spread > UINT32_MAX)
+		return fail_exit(e, EXIT_USAGE, EINVAL, "--spread: too large; use 8, or 0 for always");
 	if (o->choices < 1 || o->choices > PLACE_CHOICES_MAX)
 		return fail_exit(e, EXIT_USAGE, EINVAL, "--choices: must be 1 to %d; use 2",
 				 PLACE_CHOICES_MAX);
@@ -278,6 +280,7 @@ static int make_tables(struct swapd *s, struct error *e)
 	slab_init(&s->table, slab, (uint32_t)slabs, (uint32_t)(s->options.slab / PAGE));
 	s->wanted = durability_copies(&s->options);
 	s->choices = (int)s->options.choices;
+	s->spread = (uint32_t)s->options.spread;
 	s->activity_rule = (struct activity_rule)ACTIVITY_RULE_DEFAULT;
 	s->activity_rule.hot_slab = (double)s->options.hot_slab;
 	s->slots_reserved = SLOTS_RESERVED;

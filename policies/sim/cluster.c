@@ -12,7 +12,6 @@
 #include "policies/sim/lowest.h"
 #include "policies/sim/spread.h"
 #include "swapd/activity.h"
-#include "swapd/place.h"
 
 #define NOWHERE UINT32_MAX
 #define GIVE_BACK 10 /* seconds until a slab that is not needed is back at its donor */
@@ -137,7 +136,6 @@ static void set_usable(struct cluster *c, uint32_t i, bool usable)
 /* Where the next slab goes; NOWHERE when nobody who was asked has room. */
 static uint32_t choose(struct cluster *c)
 {
-	struct place_rule rule = { c->config->choices, PLACE_NEW_FIRST };
 	int chosen[PLACE_CHOICES_MAX], n;
 	uint32_t i;
 
@@ -149,10 +147,9 @@ static uint32_t choose(struct cluster *c)
 		c->result->messages += 2;
 		return c->view[i].usable && c->view[i].free >= c->config->slab ? i : NOWHERE;
 	default:
-		if (c->config->spread && c->held >= c->config->spread)
-			rule.order = PLACE_ALIKE;
-		n = place_draw(c->view, (int)c->config->nodes, c->config->slab, &rule, &c->seed,
-			       chosen);
+		n = place_draw(c->view, (int)c->config->nodes, c->config->slab,
+			       c->config->rule.choices, place_order(&c->config->rule, c->held),
+			       &c->seed, chosen);
 		c->result->messages += 2 * (uint64_t)n;
 		return n ? (uint32_t)place_lowest(c->view, chosen, n) : NOWHERE;
 	}

@@ -13,9 +13,10 @@
 
 #include "common/error.h"
 #include "policies/sim/demand.h"
+#include "swapd/place.h"
 
 enum cluster_placer {
-	CLUSTER_CHOICES,    /* place.c, with so many choices */
+	CLUSTER_CHOICES,    /* place.c, by a rule */
 	CLUSTER_OMNISCIENT, /* always the machine with the lowest use of all */
 	/*
 	 * What Infiniswap's released code does: one machine at random, no M_new;
@@ -36,8 +37,7 @@ struct cluster_config {
 	double hot_slab;     /* HotSlab; 0 = map on first use */
 	bool still;          /* demand stays what it is at second 0 */
 	enum cluster_placer placer;
-	int choices;
-	uint32_t spread;     /* machines a device is on from which all are alike; 0 = never */
+	struct place_rule rule; /* of CLUSTER_CHOICES */
 	uint64_t seed;       /* of demand and of decisions; the same demand for every placer */
 };
 

@@ -10,6 +10,7 @@
 #include "swapd/place.h"
 
 #define MOST_SEEDS 100
+#define MANY 1000 /* machines, from which on small slabs take minutes */
 
 struct cluster_options {
 	uint64_t nodes, choices, seed, seeds, hours, memory, slab, headroom, hot;
@@ -19,17 +20,16 @@ struct cluster_options {
 static const struct placer {
 	const char *name;
 	enum cluster_placer placer;
-	int choices;
-	uint32_t spread;
+	struct place_rule rule;
 } placers[] = {
 	/* The first one is what the others are compared with. */
-	{ "omniscient", CLUSTER_OMNISCIENT, 0, 0 },
-	{ "1 choice", CLUSTER_CHOICES, 1, 0 },
-	{ "2 choices", CLUSTER_CHOICES, 2, 0 },
-	/* On 8 machines the loss of one costs an eighth; from there on balance. */
-	{ "2, 8 new", CLUSTER_CHOICES, 2, 8 },
-	{ "3 choices", CLUSTER_CHOICES, 3, 0 },
-	{ "infiniswap", CLUSTER_RELEASED, 0, 0 },
+	{ "omniscient", CLUSTER_OMNISCIENT, { 0 } },
+	{ "1 choice", CLUSTER_CHOICES, { 1, PLACE_SPREAD } },
+	{ "2 choices", CLUSTER_CHOICES, { 2, PLACE_SPREAD } },
+	{ "3 choices", CLUSTER_CHOICES, { 3, PLACE_SPREAD } },
+	/* M_new first however many machines a device is on. */
+	{ "2, paper", CLUSTER_CHOICES, { 2, 0 } },
+	{ "infiniswap", CLUSTER_RELEASED, { 0 } },
 };
 #define PLACERS (sizeof(placers) / sizeof(placers[0]))
 
@@ -114,7 +114,7 @@ static bool wanted(const struct cluster_options *o, size_t placer)
 	const struct placer *p = &placers[placer];
 
 	return !o->choices || p->placer == CLUSTER_OMNISCIENT ||
-	       (p->placer == CLUSTER_CHOICES && p->choices == (int)o->choices);
+	       (p->placer == CLUSTER_CHOICES && p->rule.choices == (int)o->choices);
 }
 
 static int simulate(const struct cluster_options *o, struct cluster_config *c, struct table *t,
@@ -131,8 +131,7 @@ static int simulate(const struct cluster_options *o, struct cluster_config *c, s
 				continue;
 			c->seed = seed;
 			c->placer = placers[i].placer;
-			c->choices = placers[i].choices;
-			c->spread = placers[i].spread;
+			c->rule = placers[i].rule;
 			r = cluster_run(c, &x, e);
 			if (r)
 				return r;
@@ -245,15 +244,18 @@ static void print_plain(const struct cluster_options *o, const struct table *t)
 
 static int run_cluster(int argc, char **argv, void *options, struct error *e)
 {
-	const struct cluster_options *o = options;
+	struct cluster_options *o = options;
 	struct cluster_config c = {
 		.nodes = (uint32_t)o->nodes, .seconds = (uint32_t)o->hours * 3600,
-		.memory = o->memory, .slab = o->slab, .headroom = o->headroom,
+		.memory = o->memory, .headroom = o->headroom,
 		.hot_slab = (double)o->hot, .still = o->still,
 	};
 	struct table t = { 0 };
 	int r;
 
+	if (!o->slab)
+		o->slab = o->nodes > MANY ? 1ull << 30 : 64 << 20;
+	c.slab = o->slab;
 	if (o->slab > o->memory / 4)
 		return fail_exit(e, EXIT_USAGE, EINVAL, "slab: larger than a quarter of a machine; use smaller slabs");
 	if (o->headroom >= o->memory)
@@ -283,7 +285,7 @@ static const struct option_spec specs[] = {
 	OPTION(seed, "seed", OPTION_UINT, "S", "the first seed [1]", .max = UINT32_MAX),
 	OPTION(memory, "memory", OPTION_SIZE, "SIZE", "of a machine [64G]", .min = 4ull << 30,
 	       .max = 1ull << 44),
-	OPTION(slab, "slab", OPTION_SIZE, "SIZE", "unit of lending [1G]", .min = 1 << 20,
+	OPTION(slab, "slab", OPTION_SIZE, "SIZE", "unit of lending [64M; 1G of more than 1000 machines]", .min = 1 << 20,
 	       .max = 1ull << 30),
 	OPTION(headroom, "headroom", OPTION_SIZE, "SIZE", "a donor keeps free [the larger of 1G and 10 %]"),
 	OPTION(hot, "hot", OPTION_UINT, "N", "HotSlab, page I/O a second; 0 = map on first use [0]",
@@ -294,7 +296,7 @@ static const struct option_spec specs[] = {
 };
 
 static const struct cluster_options defaults = {
-	.nodes = 32, .hours = 1, .seeds = 1, .seed = 1, .memory = 64ull << 30, .slab = 1ull << 30,
+	.nodes = 32, .hours = 1, .seeds = 1, .seed = 1, .memory = 64ull << 30,
 };
 
 const struct command sim_command_cluster = {

@@ -18,7 +18,7 @@ static struct cluster_config config(enum cluster_placer placer, int choices)
 {
 	return (struct cluster_config){
 		.nodes = 32, .seconds = 1800, .memory = 64ull << 30, .slab = 1ull << 30,
-		.placer = placer, .choices = choices, .seed = 1,
+		.placer = placer, .rule = { choices, PLACE_SPREAD }, .seed = 1,
 	};
 }
 
@@ -85,12 +85,12 @@ static void placers_compare(void **state)
 		x = run(&c);
 		omniscient += x.donors_max_mean;
 		c.placer = CLUSTER_CHOICES;
-		c.choices = 1;
+		c.rule.choices = 1;
 		x = run(&c);
 		one += x.donors_deviation;
 		evicted_one += x.evictions;
 		drop_one += x.alone_max_min / x.max_min;
-		c.choices = 2;
+		c.rule.choices = 2;
 		x = run(&c);
 		two += x.donors_deviation;
 		evicted_two += x.evictions;
@@ -108,6 +108,32 @@ static void placers_compare(void **state)
 	assert_true(evicted_two < 0.9 * (double)evicted_one);
 	assert_true(drop_two > 1.05 * drop_one);
 	assert_true(gain > 1.47);
+}
+
+/* With ebb's own slabs and rule: the paper's figures, and near the omniscient placer. */
+static void imbalance_drops(void **state)
+{
+	struct cluster_config c = config(CLUSTER_OMNISCIENT, PLACE_CHOICES);
+	double drop = 0, gain = 0, omniscient = 0, two = 0;
+	enum { SEEDS = 20 };
+
+	c.seconds = 3600;
+	c.slab = 64 << 20;
+	for (c.seed = 1; c.seed <= SEEDS; c.seed++) {
+		struct cluster_result x;
+
+		c.placer = CLUSTER_OMNISCIENT;
+		x = run(&c);
+		omniscient += x.donors_max_mean;
+		c.placer = CLUSTER_CHOICES;
+		x = run(&c);
+		two += x.donors_max_mean;
+		drop += x.alone_max_min / x.max_min / SEEDS;
+		gain += x.use / x.alone_use / SEEDS;
+	}
+	assert_true(gain >= 1.47);
+	assert_true(drop >= 22.5 / 2.7);
+	assert_true(two <= 1.15 * omniscient);
 }
 
 /* The released code evicts whatever it draws, to the disk. */
@@ -205,6 +231,7 @@ int main(void)
 		cmocka_unit_test(demand_as_published),
 		cmocka_unit_test(same_demand_for_every_placer),
 		cmocka_unit_test(placers_compare),
+		cmocka_unit_test(imbalance_drops),
 		cmocka_unit_test(released_code),
 		cmocka_unit_test(cold_slabs_stay),
 		cmocka_unit_test(headroom_protects),

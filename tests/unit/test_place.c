@@ -69,7 +69,7 @@ static double spread(int choices, uint64_t seed)
 		d[i] = (struct place_donor){ .usable = true, .total = 1000 * SLAB,
 					     .free = 1000 * SLAB };
 	for (int i = 0; i < SLABS; i++) {
-		struct place_rule rule = { choices, PLACE_NEW_FIRST };
+		struct place_rule rule = { choices, 0 };
 		int at = place_choose_by(d, DONORS, SLAB, &rule, &seed);
 
 		assert_in_range(at, 0, DONORS - 1);
@@ -127,7 +127,7 @@ static void machine_use_counts(void **state)
 static void choices_are_different_donors(void **state)
 {
 	struct place_donor d[PLACE_CHOICES_MAX];
-	struct place_rule rule = { PLACE_CHOICES_MAX + 1, PLACE_NEW_FIRST };
+	struct place_rule rule = { PLACE_CHOICES_MAX + 1, 0 };
 	int chosen[PLACE_CHOICES_MAX];
 	uint64_t seed = 13;
 
@@ -138,7 +138,8 @@ static void choices_are_different_donors(void **state)
 		unsigned seen = 0;
 
 		/* One more than there are. */
-		assert_int_equal(place_draw(d, PLACE_CHOICES_MAX, SLAB, &rule, &seed, chosen),
+		assert_int_equal(place_draw(d, PLACE_CHOICES_MAX, SLAB, rule.choices,
+					    PLACE_NEW_FIRST, &seed, chosen),
 				 PLACE_CHOICES_MAX);
 		for (int i = 0; i < PLACE_CHOICES_MAX; i++) {
 			seen |= 1u << chosen[i];
@@ -152,15 +153,15 @@ static void choices_are_different_donors(void **state)
 	assert_int_equal(place_lowest(d, chosen, 0), -1);
 }
 
-/* All machines alike: the emptiest wins, whoever holds slabs. */
-static void order_is_a_knob(void **state)
+/* Once a device is on as many donors as the rule says the emptiest wins, whoever holds slabs. */
+static void spread_is_a_knob(void **state)
 {
 	struct place_donor d[3] = {
 		{ .usable = true, .total = 10 * G, .free = 9 * G, .slabs = 4 },
 		{ .usable = true, .total = 10 * G, .free = 2 * G },
 		{ .usable = true, .total = 10 * G, .free = 3 * G },
 	};
-	struct place_rule rule = { 3, PLACE_ALIKE };
+	struct place_rule rule = { 3, 1 };
 	uint64_t seed = 19;
 	int first = 0;
 
@@ -170,10 +171,26 @@ static void order_is_a_knob(void **state)
 	for (int i = 0; i < 3000; i++)
 		first += place_choose_by(d, 3, SLAB, &rule, &seed) == 0;
 	assert_in_range(first, 900, 1100);
+	/* On one of two donors that it is to be on, and always for the paper. */
 	rule.choices = 2;
-	rule.order = PLACE_NEW_FIRST;
-	for (int i = 0; i < 300; i++)
-		assert_int_equal(place_choose_by(d, 3, SLAB, &rule, &seed), 2);
+	for (rule.spread = 0; rule.spread <= 2; rule.spread += 2)
+		for (int i = 0; i < 300; i++)
+			assert_int_equal(place_choose_by(d, 3, SLAB, &rule, &seed), 2);
+}
+
+/* Of many donors each device is on PLACE_SPREAD before any has a second slab of it. */
+static void a_device_is_spread_first(void **state)
+{
+	struct place_donor d[PLACE_SPREAD + 8];
+	uint64_t seed = 23;
+
+	for (size_t i = 0; i < sizeof(d) / sizeof(d[0]); i++)
+		d[i] = (struct place_donor){ .usable = true, .total = 100 * G, .free = i * G };
+	for (int i = 0; i < PLACE_SPREAD; i++) {
+		int at = place_choose(d, sizeof(d) / sizeof(d[0]), SLAB, &seed);
+
+		assert_int_equal(d[at].slabs++, 0);
+	}
 }
 
 /* Many donors are drawn by guesses; what is rare must be found, evenly. */
@@ -181,7 +198,7 @@ static void many_donors(void **state)
 {
 	enum { DONORS = 3000 };
 	static struct place_donor d[DONORS];
-	struct place_rule one = { 1, PLACE_NEW_FIRST };
+	struct place_rule one = { 1, 0 };
 	int seen[3] = { 0 };
 	uint64_t seed = 17;
 
@@ -228,7 +245,8 @@ int main(void)
 		cmocka_unit_test(two_choices_balance),
 		cmocka_unit_test(machine_use_counts),
 		cmocka_unit_test(choices_are_different_donors),
-		cmocka_unit_test(order_is_a_knob),
+		cmocka_unit_test(spread_is_a_knob),
+		cmocka_unit_test(a_device_is_spread_first),
 		cmocka_unit_test(many_donors),
 		cmocka_unit_test(seeded),
 	};
