@@ -26,6 +26,17 @@ static void flatten_params(struct json_object *row)
 	put_str(row, "params", text);
 }
 
+/* Sections of the configuration whose policy the kernel does not take. */
+static void print_inactive(struct json_object *list)
+{
+	for (size_t i = 0; list && i < json_object_array_length(list); i++) {
+		struct json_object *o = json_object_array_get_idx(list, i);
+
+		printf("%s: [cgroup \"%s\"] is inactive: %s\n", control_str(o, "by", "?"),
+		       control_str(o, "cgroup", "?"), control_str(o, "reason", "?"));
+	}
+}
+
 static void print_status(struct json_object *o)
 {
 	static const struct column columns[] = {
@@ -47,6 +58,7 @@ static void print_status(struct json_object *o)
 	for (size_t i = 0; i < n; i++)
 		flatten_params(json_object_array_get_idx(list, i));
 	output_table(list, columns, "no cgroup has a policy; see ebbctl policy attach");
+	print_inactive(get_member(o, "inactive"));
 	printf("\n");
 	device_print_table(get_member(o, "devices"));
 }

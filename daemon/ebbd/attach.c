@@ -208,7 +208,7 @@ static int open_stat(const struct cgroup_ref *c)
 	return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* Where @policy is to run; opens what it needs there. */
+/* Where @policy is to run; opens what it needs in ebbd. */
 static int choose_place(struct attachments *a, const struct policy *policy, enum run_place *place,
 			struct error *e)
 {
@@ -222,7 +222,7 @@ static int choose_place(struct attachments *a, const struct policy *policy, enum
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "%s: is loaded for ebbd only; attach it with run=daemon, or load %s.bpf.o",
 				 policy->name, policy->name);
-	return policies_need_kernel(a->plane, policy, e);
+	return 0;
 }
 
 /* What of @wish does not depend on the cgroup, in @t. */
@@ -245,11 +245,26 @@ static int grant(struct attachments *a, const struct attach_wish *wish, struct a
 	return r ? r : set_params(policy, &t->params, &t->detect, &t->slowdown, wish, e);
 }
 
+/* Has the kernel take the program of @policy, if it is to run there. */
+static int need(struct attachments *a, const struct policy *policy, enum run_place place,
+		struct error *e)
+{
+	return place == RUN_KERNEL ? policies_need_kernel(a->plane, policy, e) : 0;
+}
+
 int attach_check(struct attachments *a, const struct attach_wish *wish, struct error *e)
 {
 	struct attachment t = { 0 };
 
 	return grant(a, wish, &t, e);
+}
+
+int attach_load(struct attachments *a, const struct attach_wish *wish, struct error *e)
+{
+	struct attachment t = { 0 };
+	int r = grant(a, wish, &t, e);
+
+	return r ? r : need(a, t.policy, t.place, e);
 }
 
 bool attachment_is(const struct attachments *a, const struct attachment *t,
@@ -264,6 +279,14 @@ bool attachment_is(const struct attachments *a, const struct attachment *t,
 	       !memcmp(&granted.params, &t->params, sizeof(t->params));
 }
 
+/* No policy runs for @t until its entry is written anew: none is to read another's parameters. */
+static void quiet(struct attachments *a, struct attachment *t)
+{
+	t->slot = 0;
+	write_entry(a, t);
+	plane_wait_programs();
+}
+
 static int attach_locked(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
 			 struct error *e)
 {
@@ -272,11 +295,15 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 
 	r = grant(a, wish, &fresh, e);
 	if (!r)
+		r = need(a, fresh.policy, fresh.place, e);
+	if (!r)
 		r = cgroup_resolve(cgroup, &fresh.cgroup, e);
 	if (r)
 		return r;
 	t = attachments_find(a, fresh.cgroup.id);
 	if (t) {
+		if (t->policy != fresh.policy)
+			quiet(a, t);
 		t->policy = fresh.policy;
 		t->slot = fresh.slot;
 		t->place = fresh.place;
@@ -311,12 +338,9 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 int attach(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
 	   struct error *e)
 {
-	const struct policy *policy = plane_policy(a->plane, wish->policy, NULL);
-	int r = 0;
-
 	/* The verifier takes its time: not under the lock that the executor waits for. */
-	if (policy && wish->place != RUN_DAEMON)
-		r = policies_need_kernel(a->plane, policy, e);
+	int r = attach_load(a, wish, e);
+
 	if (r)
 		return r;
 	pthread_mutex_lock(&a->lock);
@@ -432,6 +456,8 @@ int attach_set(struct attachments *a, const char *cgroup, const struct attach_wi
 		r = set_params(t->policy, &params, &detect, &slowdown, wish, e);
 		if (!r)
 			r = choose_place(a, t->policy, &place, e);
+		if (!r)
+			r = need(a, t->policy, place, e);
 		if (!r) {
 			t->params = params;
 			t->detect = detect;

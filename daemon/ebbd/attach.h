@@ -99,8 +99,10 @@ int attach(struct attachments *a, const char *cgroup, const struct attach_wish *
 /* Changes parameters and, unless RUN_DEFAULT, the place; wish->policy is not looked at. */
 int attach_set(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
 	       struct error *e);
-/* Whether @wish could be granted, apart from the cgroup. */
+/* Whether @wish is one that could be granted, apart from the cgroup and what the kernel says. */
 int attach_check(struct attachments *a, const struct attach_wish *wish, struct error *e);
+/* Has the kernel take the policy of @wish, which can be granted, if it is to run there. */
+int attach_load(struct attachments *a, const struct attach_wish *wish, struct error *e);
 /* Whether @t is what @wish, which can be granted, would make of it. */
 bool attachment_is(const struct attachments *a, const struct attachment *t,
 		   const struct attach_wish *wish);

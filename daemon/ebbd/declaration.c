@@ -158,3 +158,11 @@ int declaration_check(struct declaration *d, struct attachments *a, struct error
 			 declaration_where(d, parameter, where, sizeof(where)),
 			 parameter ? "" : "policy: ", inner.text);
 }
+
+int declaration_load(struct declaration *d, struct attachments *a, struct error *e)
+{
+	struct attach_wish wish;
+
+	declaration_wish(d, &wish);
+	return attach_load(a, &wish, e);
+}

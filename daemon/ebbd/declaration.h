@@ -25,6 +25,7 @@ struct declaration {
 	const char *names[DECLARATION_PARAMS]; /* set by declaration_wish() */
 	uint64_t value[DECLARATION_PARAMS];
 	int value_line[DECLARATION_PARAMS];
+	char inactive[512];             /* why the kernel does not take its policy; "" = it does */
 	char source[128];               /* "/etc/ebb/ebb.conf:12", set by declaration_wish() */
 };
 
@@ -51,7 +52,9 @@ void declaration_wish(struct declaration *d, struct attach_wish *wish);
 const char *declaration_where(const struct declaration *d, const char *parameter, char *buf,
 			      size_t size);
 
-/* Whether it can be granted by what is loaded; errors name file and line. */
+/* Whether it can be granted by what is there; errors name file and line. */
 int declaration_check(struct declaration *d, struct attachments *a, struct error *e);
+/* Has the kernel take its policy.  No error of the declaration's: another kernel may take it. */
+int declaration_load(struct declaration *d, struct attachments *a, struct error *e);
 
 #endif

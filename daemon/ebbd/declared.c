@@ -100,7 +100,8 @@ static int read_xattr(struct declared *d, const char *path, struct declaration *
 	if (n < 0)
 		return 1;
 	text[n] = '\0';
-	if (declaration_parse(own, text, &e) || declaration_check(own, d->attachments, &e)) {
+	if (declaration_parse(own, text, &e) || declaration_check(own, d->attachments, &e) ||
+	    declaration_load(own, d->attachments, &e)) {
 		log_event(EVENT_DECLARATION_REFUSED, LOG_LVL_ERR, "%s: %s: %s; correct it with setfattr",
 			  path, DECLARATION_XATTR, e.text);
 		return 1;
@@ -116,8 +117,11 @@ static struct declaration *look_up(struct declared *d, const char *path, struct 
 	if (!read_xattr(d, path, own))
 		return own;
 	for (uint32_t i = d->config->declarations; i-- > 0;)
-		if (declaration_matches(&d->config->declaration[i], d->mount, rel))
-			return &d->config->declaration[i];
+		if (declaration_matches(&d->config->declaration[i], d->mount, rel)) {
+			/* An inactive one still is what is meant, not another one before it. */
+			own = &d->config->declaration[i];
+			return *own->inactive ? NULL : own;
+		}
 	return NULL;
 }
 
@@ -217,9 +221,28 @@ static bool settle_tree(struct declared *d, const char *path)
 	return changed;
 }
 
+/* A policy that this kernel does not take leaves everything else working. */
+static void load_each(struct declared *d)
+{
+	for (uint32_t i = 0; i < d->config->declarations; i++) {
+		struct declaration *s = &d->config->declaration[i];
+		struct error e = { 0 };
+		char where[128];
+
+		*s->inactive = '\0';
+		if (!declaration_load(s, d->attachments, &e))
+			continue;
+		snprintf(s->inactive, sizeof(s->inactive), "%s", e.text);
+		log_event(EVENT_DECLARATION_REFUSED, LOG_LVL_ERR,
+			  "%s: [cgroup \"%s\"] is inactive: %s; name or load a policy that this kernel takes, "
+			  "then reload ebbd", declaration_where(s, NULL, where, sizeof(where)), s->glob, e.text);
+	}
+}
+
 void declared_apply(struct declared *d)
 {
 	d->lefts = 0;
+	load_each(d);
 	if (*d->mount && settle_tree(d, d->mount))
 		stats_publish(d->attachments);
 }

@@ -28,12 +28,15 @@ int declared_fd(const struct declared *d);
 void declared_events(struct declared *d);
 
 /*
- * Checks every section of @config against what is loaded, changes nothing.
- * Errors name file and line.
+ * Checks every section of @config against what is there, changes nothing.
+ * Errors name file and line.  Whether the kernel takes a policy is found out later.
  */
 int declared_check(struct attachments *a, const struct config *config, struct error *e);
 
-/* Makes every cgroup what is declared; at start and after a reload. */
+/*
+ * Makes every cgroup what is declared; at start and after a reload.  Sections whose
+ * policy the kernel does not take are inactive from then on, which is logged.
+ */
 void declared_apply(struct declared *d);
 
 /*

@@ -3,11 +3,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <linux/membarrier.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -406,6 +408,12 @@ static void flush(struct plane *p)
 	}
 	while (n)
 		bpf_map_delete_elem(p->cgroups, &gone[--n]);
+}
+
+/* Programs on faults run within RCU's read side; this is a grace period, but with nohz_full. */
+void plane_wait_programs(void)
+{
+	syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
 }
 
 void plane_flush_cache(struct plane *p)

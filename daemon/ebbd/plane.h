@@ -99,6 +99,9 @@ const struct policy *plane_policy(const struct plane *p, const char *name, uint3
 /* Sum over CPUs of what is counted for @owner; zeros if nothing is. */
 void plane_counters(const struct plane *p, uint64_t owner, struct ebb_counters *sum);
 
+/* What has begun to run has ended when it returns: nothing acts on what it had read before. */
+void plane_wait_programs(void);
+
 /* Forgets cached walks, and entries of cgroups that are gone. */
 void plane_flush_cache(struct plane *p);
 /* Once a second: the same, for walks that had begun before the last time and ended after it. */

@@ -184,6 +184,27 @@ static int open_object(struct plane *p, const char *file, enum policy_origin ori
 	return 0;
 }
 
+/*
+ * One that was loaded and does not load now, on another kernel perhaps, is known all
+ * the same: what names it is no mistake, and who attaches it is told what is wrong.
+ */
+static int open_unloadable(struct plane *p, const char *file, enum policy_origin origin,
+			   struct error *e)
+{
+	_cleanup_(policy_object_free) struct policy_object source = { 0 };
+	struct policy *policy;
+	int r;
+
+	/* Why a file is no policy's was said when it was tried. */
+	if (policy_object_read(file, &source, NULL) || find(p, source.info.name))
+		return 0;
+	policy = free_slot(p);
+	r = policy ? occupy(p, policy, &source.info, NULL, origin, file) : 0;
+	if (policy && !r)
+		policy->deferred = true;
+	return r;
+}
+
 /* NAME of ".../NAME@suffix", or "" when it does not end so. */
 static void stem(const char *file, const char *suffix, char *name, size_t size)
 {
@@ -198,7 +219,8 @@ static void stem(const char *file, const char *suffix, char *name, size_t size)
 }
 
 /* What was loaded as NAME.so alone; beside a NAME.bpf.o it is opened when it is needed. */
-static int open_native(struct plane *p, const char *file, struct error *e)
+static int open_native(struct plane *p, const char *file, enum policy_origin origin,
+		       struct error *e)
 {
 	struct native *native;
 	struct policy *policy;
@@ -214,7 +236,7 @@ static int open_native(struct plane *p, const char *file, struct error *e)
 	r = native_open(file, name, ++p->natives, &native, e);
 	if (r)
 		return r;
-	r = occupy(p, policy, native->policy->info, NULL, POLICY_LOADED, file);
+	r = occupy(p, policy, native->policy->info, NULL, origin, file);
 	policy->native = native;
 	return r;
 }
@@ -243,7 +265,9 @@ static int is_native(const struct dirent *d)
 
 /* One bad policy does not take the others with it. -errno when @dir cannot be read. */
 static int open_each(struct plane *p, const char *dir, enum policy_origin origin,
-		     int (*which)(const struct dirent *d))
+		     int (*which)(const struct dirent *d),
+		     int (*open_one)(struct plane *p, const char *file, enum policy_origin origin,
+				     struct error *e))
 {
 	struct dirent **files = NULL;
 	int n = scandir(dir, &files, which, by_name);
@@ -255,7 +279,7 @@ static int open_each(struct plane *p, const char *dir, enum policy_origin origin
 		struct error e = { 0 };
 
 		snprintf(file, sizeof(file), "%s/%s", dir, files[i]->d_name);
-		if (which == is_native ? open_native(p, file, &e) : open_object(p, file, origin, &e))
+		if (open_one(p, file, origin, &e))
 			log_err("%s", e.text);
 		free(files[i]);
 	}
@@ -270,13 +294,14 @@ int policies_open(struct plane *p, const char *dir, struct error *e)
 	snprintf(p->policy_dir, sizeof(p->policy_dir), "%s", dir);
 	strcpy(p->policy[0].name, "none");
 	p->policies = 1;
-	r = open_each(p, dir, POLICY_BUILTIN, is_object);
+	r = open_each(p, dir, POLICY_BUILTIN, is_object, open_object);
 	if (r)
 		return fail(e, r, "%s: cannot read policies: %s; set --policy-dir", dir, strerror(-r));
 	if (p->policies == 1)
 		return fail(e, ENOENT, "%s: no policy could be loaded; set --policy-dir", dir);
-	open_each(p, ebb_loaded_policy_dir(), POLICY_LOADED, is_object);
-	open_each(p, ebb_loaded_policy_dir(), POLICY_LOADED, is_native);
+	open_each(p, ebb_loaded_policy_dir(), POLICY_LOADED, is_object, open_object);
+	open_each(p, ebb_loaded_policy_dir(), POLICY_LOADED, is_native, open_native);
+	open_each(p, ebb_loaded_policy_dir(), POLICY_LOADED, is_object, open_unloadable);
 	return 0;
 }
 
@@ -396,11 +421,13 @@ static int swap_object(struct attachments *a, struct policy *policy,
 	/* Until its parameters are in place it must not run either. */
 	if (object)
 		bpf_map_delete_elem(a->plane->programs, &slot);
+	plane_wait_programs();
 	attachments_translate(a, policy, info, change->dropped, sizeof(change->dropped));
 	policy->info = *info;
 	policy->object = object;
 	if (object)
 		r = put_program(a->plane, slot, object);
+	policy->deferred = false;
 	bpf_object__close(old);
 	return r;
 }

@@ -55,6 +55,20 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 		json_object_array_add(list, o);
 	}
 	pthread_mutex_unlock(&a->lock);
+	list = add_array(answer, "inactive");
+	for (uint32_t i = 0; i < d->config.declarations; i++) {
+		struct declaration *s = &d->config.declaration[i];
+		char where[128];
+
+		if (!*s->inactive)
+			continue;
+		o = json_object_new_object();
+		add_str(o, "cgroup", s->glob);
+		add_str(o, "policy", s->policy);
+		add_str(o, "by", declaration_where(s, NULL, where, sizeof(where)));
+		add_str(o, "reason", s->inactive);
+		json_object_array_add(list, o);
+	}
 	device_record_each(add_device, add_array(answer, "devices"));
 	executor_read_stats(d->executor, &x);
 	o = json_object_new_object();

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Policies by declaration: [cgroup] sections, the xattr, and who wins."""
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -211,6 +212,35 @@ def test_bad_sections(declared, cgroup, lines, line, word):
         done = subprocess.run([machine.BIN / "ebbd", "--check-config", "--config", d.conf],
                               capture_output=True, text=True)
         assert done.returncode == USAGE and f":{line}: " in done.stderr and word in done.stderr
+
+
+UNCHECKED = ("__u64 k = f->vpn;\n\tstruct ebb_counters *c = bpf_map_lookup_elem(&counters, &k);"
+             "\n\tc->misses++;")
+
+
+def test_policy_that_the_kernel_does_not_take(declared, cgroup, tmp_path):
+    """As after a kernel's upgrade: ebbd starts, that section alone attaches nothing, and it is said."""
+    made = lambda *body: policies.compile_policy(tmp_path / "src", policies.source("mine", *body))
+    kept = tmp_path / "state" / "policies"
+    kept.mkdir(parents=True)
+    shutil.copy(made(UNCHECKED), kept)
+    bad, good = cgroup(name="bad"), cgroup(name="good")
+    text = (section(f"{parent()}/*", "policy = stride") +
+            section(f"{parent()}/bad", "policy = mine", "window = 9"))
+    d = declared(text)
+    assert policy_of(good) == "stride" and policy_of(bad) is None
+    [row] = ebbctl_json("status")["inactive"]
+    assert row["by"] == f"{d.conf}:4" and row["policy"] == "mine" and "verifier" in row["reason"]
+    for said in machine.read(d.log), ebbctl("status").stdout:
+        assert f'{d.conf}:4: [cgroup "{row["cgroup"]}"] is inactive: {row["reason"]}' in said
+    xattr(bad, "mine")
+    wait_for(lambda: f"{bad.path}: user.ebb.policy: " in machine.read(d.log), 5, "said of the xattr")
+    os.removexattr(bad.path, "user.ebb.policy")
+    # What is wrong with the section itself is a mistake as ever.
+    assert "stays" in d.reload(section(f"{parent()}/bad", "policy = mine", "window = 0"))
+    ebbctl("policy", "load", made())
+    d.reload(text)
+    assert policy_of(bad) == "mine" and ebbctl_json("status")["inactive"] == []
 
 
 def xattr(c, value):

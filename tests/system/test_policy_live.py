@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Policies under programs that run: attached, changed and replaced without losing a fault."""
+import ctypes
 import json
 import re
 import struct
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,7 @@ from machine import wait_for
 from parts import ebbctl, ebbctl_json
 
 MIB, LIMIT = 96, 48
+IOPRIO_GET, WHO_PROCESS = 252, 1
 
 
 @pytest.fixture(autouse=True)
@@ -161,6 +164,23 @@ def test_a_stream_that_is_mapped_ahead_goes_on(device, cgroup, tmp_path):
         assert told[0] > 0.25 and told[1] > 0.9, told
     finally:
         ebbd.stop()
+        machine.pins_remove()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_prefetches_say_that_nobody_waits(swap_lock, logs, tmp_path, workers):
+    """By the I/O priority of the threads that ask for them: the last of best effort."""
+    conf = tmp_path / "ebb.conf"
+    conf.write_text(f"[prefetch]\nworkers = {workers}\n")
+    d = parts.Ebbd(logs / "ebbd.log", config=conf)
+    try:
+        libc, name = ctypes.CDLL(None), "ebbd-prefetch" if workers == 1 else "ebbd-prefetch-n"
+        threads = [t.name for t in Path(f"/proc/{d.pid}/task").iterdir()
+                   if machine.read(t / "comm").strip() == name]
+        assert len(threads) == workers
+        assert {libc.syscall(IOPRIO_GET, WHO_PROCESS, int(t)) for t in threads} == {2 << 13 | 7}
+    finally:
+        d.stop()
         machine.pins_remove()
 
 

@@ -59,7 +59,7 @@ static void the_shipped_file_says_the_defaults(void **unused)
 
 static void errors_name_file_and_line(void **unused)
 {
-	static const struct { const char *text, *line, *word; } bad[] = {
+	static const struct refused_text bad[] = {
 		{ "[prefetch]\nbatch = 32\nspeed = 9\n", ":3:", "speed" },
 		{ "[nosuch]\nbatch = 32\n", ":2:", "nosuch" },
 		{ "[prefetch]\nbatch = many\n", ":2:", "many" },
@@ -82,17 +82,8 @@ static void errors_name_file_and_line(void **unused)
 		{ "[prefetch\nbatch = 1\n", ":", "" },
 		{ "no section or value\n", ":1:", "" },
 	};
-	struct config c;
-	struct error e;
 
-	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		assert_true(load(&c, bad[i].text, &e) < 0);
-		assert_int_equal(e.exit_status, EXIT_USAGE);
-		assert_non_null(strstr(e.text, "/tmp/ebb-test-config."));
-		assert_non_null(strstr(e.text, bad[i].line));
-		assert_non_null(strstr(e.text, bad[i].word));
-		config_free(&c);
-	}
+	assert_refused(bad, sizeof(bad) / sizeof(bad[0]));
 }
 
 static void donors_by_hand(void **unused)

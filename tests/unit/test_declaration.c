@@ -68,7 +68,7 @@ static void long_paths_are_whole(void **unused)
 
 static void errors_name_file_and_line(void **unused)
 {
-	static const struct { const char *text, *line, *word; } bad[] = {
+	static const struct refused_text bad[] = {
 		{ "[cgroup \"/a\"]\npw_max = 1\n", ":1:", "policy" },
 		{ "[cgroup \"/a\"]\n[cgroup \"/b\"]\npolicy=leap\n", ":1:", "/a" },
 		{ "[cgroup \"/a\"]\npolicy = leap\npw_max = many\n", ":3:", "many" },
@@ -89,17 +89,8 @@ static void errors_name_file_and_line(void **unused)
 		{ "[cgroup \"\"]\npolicy = leap\n", ":1:", "begin with /" },
 		{ "[cgroup \"/a\"]\npolicy = leap\n[prefetch]\nbatch = 0\n", ":4:", "batch" },
 	};
-	struct config c;
-	struct error e;
 
-	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		assert_true(load(&c, bad[i].text, &e) < 0);
-		assert_int_equal(e.exit_status, EXIT_USAGE);
-		assert_non_null(strstr(e.text, "/tmp/ebb-test-config."));
-		assert_non_null(strstr(e.text, bad[i].line));
-		assert_non_null(strstr(e.text, bad[i].word));
-		config_free(&c);
-	}
+	assert_refused(bad, sizeof(bad) / sizeof(bad[0]));
 }
 
 static void long_lines_are_refused(void **unused)
