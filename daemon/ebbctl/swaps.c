@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/swap.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -26,6 +27,22 @@
 /* How long a swapoff that was told to stop may take to do so. */
 #define STOP_MS 5000
 
+/*
+ * What was switched on in a mount namespace that is gone, as that of a unit's ebbctl, is listed
+ * by its path in the file system of device nodes alone: "/ebb0".
+ */
+static void find_node(struct swap_area *a, const char *type)
+{
+	char path[sizeof(a->path)];
+	struct stat st;
+
+	if (strcmp(type, "partition") || access(a->path, F_OK) == 0 ||
+	    snprintf(path, sizeof(path), "/dev%s", a->path) >= (int)sizeof(path))
+		return;
+	if (stat(path, &st) == 0 && S_ISBLK(st.st_mode))
+		strcpy(a->path, path);
+}
+
 int swaps_read(struct swap_area *areas)
 {
 	_cleanup_file_ FILE *f = fopen("/proc/swaps", "re");
@@ -43,6 +60,7 @@ int swaps_read(struct swap_area *areas)
 			continue;
 		a->size = size << 10;
 		a->used = used << 10;
+		find_node(a, type);
 		n++;
 	}
 	return n;

@@ -10,7 +10,7 @@
 #include "process.h"
 
 struct swap_area {
-	char path[256];
+	char path[256];      /* that of a block device below /dev, however it is listed */
 	uint64_t size, used; /* bytes */
 	int priority;
 };

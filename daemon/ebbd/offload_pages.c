@@ -334,7 +334,7 @@ static int by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The processes of the tree below @dir, ascending; those beyond PROCESSES are left out. */
+/* The processes of the tree below @dir, ascending; of more than PROCESSES those that are listed first. */
 static uint32_t processes(const char *dir, uint32_t *tgid)
 {
 	char *roots[] = { (char *)dir, NULL }, path[PATH_MAX];

@@ -20,6 +20,13 @@ struct found {
 	uint32_t n;
 };
 
+/* Switched on by a unit's ebbctl, /dev/ebb0 may be listed as "/ebb0": swaps.c of ebbctl. */
+static bool is_listed(const char *block, const char *path)
+{
+	return !strcmp(path, block) ||
+	       (!strncmp(block, "/dev/", 5) && !strcmp(path, block + 4));
+}
+
 uint64_t offload_room_parse(const char *swaps, const char (*block)[64], uint32_t n)
 {
 	uint64_t room = 0, size, used;
@@ -33,7 +40,7 @@ uint64_t offload_room_parse(const char *swaps, const char (*block)[64], uint32_t
 		if (sscanf(line + 1, "%255s %*s %lu %lu %d", path, &size, &used, &priority) != 4)
 			continue;
 		for (uint32_t i = 0; i < n; i++)
-			ours |= !strcmp(path, block[i]);
+			ours |= is_listed(block[i], path);
 		used += size / MARGIN;
 		if (used >= size || priority < top)
 			continue;

@@ -79,9 +79,10 @@ def children(pid):
 
 
 def swaps():
-    """{device: KiB in use} of every swap area."""
+    """{device: KiB in use} of every swap area, /dev/ebb0 also where a unit's ebbctl left "/ebb0" of it."""
     rows = [line.split() for line in read("/proc/swaps").splitlines()[1:]]
-    return {r[0]: int(r[3]) for r in rows}
+    lost = lambda path, kind: kind == "partition" and not os.path.exists(path) and os.path.exists("/dev" + path)
+    return {"/dev" + r[0] if lost(*r[:2]) else r[0]: int(r[3]) for r in rows}
 
 
 def loops():

@@ -42,6 +42,13 @@ static void two_of_ours_share(void **unused)
 		"/dev/loop1 partition 524288 0 100\n", blocks, 2), 240 * MIB);
 }
 
+static void listed_without_dev(void **unused)
+{
+	assert_int_equal(offload_room_parse(HEAD "/loop0 partition 262144 0 200\n", blocks, 2), 240 * MIB);
+	assert_int_equal(offload_room_parse(HEAD "/loop00 partition 262144 0 200\n", blocks, 2), 0);
+	assert_int_equal(offload_room_parse(HEAD "loop0 partition 262144 0 200\n", blocks, 2), 0);
+}
+
 static void pages_would_go_elsewhere(void **unused)
 {
 	assert_int_equal(offload_room_parse(HEAD, blocks, 2), 0);
@@ -142,6 +149,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_margin_stays_free), cmocka_unit_test(two_of_ours_share),
+		cmocka_unit_test(listed_without_dev),
 		cmocka_unit_test(pages_would_go_elsewhere),
 		cmocka_unit_test(a_lost_donor_is_a_reason_to_wait),
 	};
