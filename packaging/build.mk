@@ -97,6 +97,6 @@ $(CONTAINER): | deps
 # and containers on one; and one that is shut down with swap in use.
 # KERNEL=6.1: on that of Debian's alone.  AT_ONCE=1: one guest after the other.
 .PHONY: guest-install
-guest-install: deb all test-programs $(CONTAINER)
+guest-install: deb all test-programs kmod-guest $(CONTAINER)
 	$(Q)$(PYTHON) -B tests/guest/boots.py $(if $(KERNEL),--kernel $(KERNEL)) \
 		$(if $(AT_ONCE),--at-once $(AT_ONCE)) install places shutdown shutdown-left

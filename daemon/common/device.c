@@ -40,6 +40,10 @@ static const struct {
 	FIELD(scope, TEXT),
 	FIELD(donors_from, NEW_TEXT),
 	FIELD(durability, NEW_TEXT),
+	FIELD(key, NEW_TEXT),
+	FIELD(seal, NEW_TEXT),
+	FIELD(hot_slab, NEW_TEXT),
+	FIELD(connections, NEW_TEXT),
 #undef FIELD
 };
 

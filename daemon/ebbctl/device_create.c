@@ -13,6 +13,7 @@
 #include "common/files.h"
 #include "common/paths.h"
 #include "common/size.h"
+#include "device_adopt.h"
 #include "device_create.h"
 #include "device_donors.h"
 #include "device_parts.h"
@@ -28,6 +29,8 @@
 
 /* The one file ebb-swapd serves in its mount. */
 #define SERVED_FILE "swap"
+
+#define BACKUP_FILE "%s/%s.backup"
 
 #define SERVER_START_MS 60000 /* it may have to write the whole backup file */
 #define PRIORITY_MAX 32767
@@ -52,15 +55,20 @@ static int check_durability(const char *name, const struct device_plan *plan, in
 	return 0;
 }
 
-static int check_backup(const char *name, const struct device_plan *plan, char *path, size_t size,
-			struct error *e)
+static const char *backup_dir(const struct device_plan *plan)
+{
+	return plan->backup ?: DEVICE_BACKUP_DIR;
+}
+
+static int check_backup(const char *name, const struct device_plan *plan,
+			const struct device_record *d, struct error *e)
 {
 	char need[16], have[16];
 	struct statvfs fs;
-	const char *dir = plan->backup ?: DEVICE_BACKUP_DIR;
+	const char *dir = backup_dir(plan);
 	int r;
 
-	if (strcmp(plan->durability, "disk"))
+	if (!*d->backup)
 		return 0;
 	r = plan->backup ? 0 : file_make_dirs(dir, 0700);
 	if (r)
@@ -71,12 +79,13 @@ static int check_backup(const char *name, const struct device_plan *plan, char *
 	if (statvfs(dir, &fs) < 0)
 		return fail_exit(e, EXIT_USAGE, errno, "backup %s: %s; create the directory first",
 				 dir, strerror(errno));
-	if ((size_t)snprintf(path, size, "%s/%s.backup", dir, name) >= size)
+	if (snprintf(NULL, 0, BACKUP_FILE, dir, name) >= (int)sizeof(d->backup))
 		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "backup %.128s: its name is too long",
 				 dir);
-	if (access(path, F_OK) == 0)
+	if (access(d->backup, F_OK) == 0)
 		return fail_exit(e, EXIT_REFUSED, EEXIST,
-				 "backup %s: is there already; remove it if no device uses it", path);
+				 "backup %s: is there already; remove it if no device uses it",
+				 d->backup);
 	if ((uint64_t)fs.f_bavail * fs.f_frsize >= plan->size)
 		return 0;
 	return fail(e, ENOSPC,
@@ -121,46 +130,56 @@ static int check_fuse(struct error *e)
 	return fail_exit(e, EXIT_UNSUPPORTED, errno, "/dev/fuse: %s; modprobe fuse", strerror(errno));
 }
 
+static int check_request(const char *name, const struct device_plan *plan, struct error *e)
+{
+	int r = need_root("device create", e);
+
+	if (!r)
+		r = device_name_check(name, e);
+	if (!r && !plan->size)
+		r = fail_exit(e, EXIT_USAGE, EINVAL,
+			      "device %s: no size; give --size, such as --size 4G", name);
+	return r;
+}
+
 static int check(const char *name, const struct device_plan *plan, struct device_record *d,
 		 struct donor_list *donors, struct error *e)
 {
-	struct device_record other;
-	int r;
+	int r = is_kmod(plan->frontend) ? 0 : is_ublk(plan->frontend) ? ublk_check(e) : check_fuse(e);
 
-	r = device_name_check(name, e);
-	if (!r)
-		r = need_root("device create", e);
-	if (r)
-		return r;
-	if (!plan->size)
-		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "device %s: no size; give --size, such as --size 4G", name);
-	if (!device_find(name, &other, NULL))
-		return fail_exit(e, EXIT_REFUSED, EEXIST,
-				 "device %s: is there already; choose another name, or ebbctl device destroy %s",
-				 name, name);
-	r = is_kmod(plan->frontend) ? 0 : is_ublk(plan->frontend) ? ublk_check(e) : check_fuse(e);
 	if (r)
 		return r;
 	r = check_swap(name, plan, &d->priority, e);
-	strcpy(d->name, name);
-	d->slab = plan->slab;
 	if (!r && is_kmod(plan->frontend))
 		return kmoddev_plan(name, plan, d, e);
 	if (!r)
 		r = device_donors(&plan->donors, donors, d, e);
 	if (!r)
 		r = check_durability(name, plan, donors->n, e);
-	return r ? r : check_backup(name, plan, d->backup, sizeof(d->backup), e);
+	return r ? r : check_backup(name, plan, d, e);
 }
 
 static void fill_record(const char *name, const struct device_plan *plan, struct device_record *d)
 {
+	const struct device_extras *extras = &plan->extras;
+
+	snprintf(d->name, sizeof(d->name), "%s", name);
 	snprintf(d->frontend, sizeof(d->frontend), "%s", plan->frontend);
 	d->size = plan->size;
 	snprintf(d->mount, sizeof(d->mount), "%s", device_mount(name));
 	snprintf(d->scope, sizeof(d->scope), "%s", plan->scope);
 	snprintf(d->durability, sizeof(d->durability), "%s", plan->durability);
+	d->slab = plan->slab;
+	if (is_kmod(plan->frontend)) {
+		snprintf(d->backup, sizeof(d->backup), "%s", plan->backup ?: "");
+		return;
+	}
+	if (!strcmp(plan->durability, "disk"))
+		snprintf(d->backup, sizeof(d->backup), BACKUP_FILE, backup_dir(plan), name);
+	snprintf(d->key, sizeof(d->key), "%s", extras->key ?: "none");
+	snprintf(d->seal, sizeof(d->seal), "%s", extras->seal ?: "auto");
+	snprintf(d->hot_slab, sizeof(d->hot_slab), "%s", extras->hot_slab ?: "0");
+	snprintf(d->connections, sizeof(d->connections), "%s", extras->connections ?: "1");
 }
 
 /* Says what is about to exist, for a destroy after we were killed half-way. */
@@ -288,22 +307,28 @@ int device_create(const char *name, const struct device_plan *plan, struct devic
 		  struct error *e)
 {
 	_cleanup_(donor_list_free) struct donor_list donors = { .n = 0 };
+	struct device_record other;
 	struct error also = { 0 };
 	_cleanup_close_ int lock = -1;
 	int r;
 
-	*d = (struct device_record){ .size = 0 };
-	r = need_root("device create", e);
+	r = check_request(name, plan, e);
 	if (r)
 		return r;
+	*d = (struct device_record){ .size = 0 };
+	fill_record(name, plan, d);
 	process_defer_signals();
 	lock = device_lock(e);
 	if (lock < 0)
 		return lock;
+	if (!device_find(name, &other, NULL))
+		return plan->adopt ? device_adopt(plan, &other, d, e) :
+		       fail_exit(e, EXIT_REFUSED, EEXIST,
+				 "device %s: is there already; choose another name, or ebbctl device destroy %s",
+				 name, name);
 	r = check(name, plan, d, &donors, e);
 	if (r)
 		return r;
-	fill_record(name, plan, d);
 	r = build(plan, &donors, d, e);
 	if (!r) {
 		unlink(device_intent(name));
@@ -367,8 +392,8 @@ static const struct option_spec specs[] = {
 	OPTION(device_plan, size, "size", OPTION_SIZE, "SIZE", .help = "size of the device",
 	       .min = 4 << 20, .max = 1ULL << 44),
 	OPTION(device_plan, donors, "donors", OPTION_LIST, "ADDRESS,...",
-	       .help = "who lends the memory [those that ebbd knows]"),
-	OPTION(device_plan, donors, "donor", OPTION_LIST, "HOST:PORT|rdma:HOST:PORT|unix:/PATH",
+	       .help = "who lends the memory: HOST:PORT, rdma:HOST:PORT, unix:/PATH [those that ebbd knows]"),
+	OPTION(device_plan, donors, "donor", OPTION_LIST, "ADDRESS",
 	       .help = "one of them; may be repeated"),
 	OPTION(device_plan, frontend, "frontend", OPTION_STRING, "fuse|ublk|kmod",
 	       .help = "what the kernel has: a loop device on a FUSE file, /dev/ublkbN, or /dev/ebbN of its own module, which needs RDMA [fuse]"),
@@ -390,6 +415,8 @@ static const struct option_spec specs[] = {
 	       .help = "swap priority [above every other]", .min = 1, .max = PRIORITY_MAX),
 	OPTION(device_plan, scope, "scope", OPTION_STRING, "any|attached",
 	       .help = "who may swap there; attached: cgroups with a policy, best effort [any]"),
+	OPTION(device_plan, adopt, "adopt", OPTION_FLAG, NULL,
+	       .help = "one of this name that was made with these options and works is as good"),
 	OPTION_JSON,
 	OPTIONS_END
 };

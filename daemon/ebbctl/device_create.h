@@ -21,11 +21,12 @@ struct device_plan {
 		const char *key, *seal, *hot_slab, *connections;
 	} extras;
 	const char *scope;          /* "any", "attached" */
+	bool adopt;                 /* one that was made by the same plan and works is as good */
 };
 
 /*
  * Makes the swap device @name and switches it on.  On failure nothing of it is
- * left; @d is its record.  @e says what was wrong.
+ * left, but of one that was there before; @d is its record.  @e says what was wrong.
  */
 int device_create(const char *name, const struct device_plan *plan, struct device_record *d,
 		  struct error *e);

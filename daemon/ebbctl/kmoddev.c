@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,7 +141,7 @@ static int check_options(const char *name, const struct device_plan *plan, struc
 	return 0;
 }
 
-/* What it holds would be overwritten; what an ebb device left there may be. */
+/* What it holds would be overwritten; the swap area that an ebb device left there may be. */
 static int check_content(const char *path, struct error *e)
 {
 	const char *const blkid[] = { "blkid", "-p", "-o", "full", path, NULL };
@@ -153,15 +154,17 @@ static int check_content(const char *path, struct error *e)
 		return fail_exit(e, EXIT_REFUSED, EEXIST,
 				 "backup %s: what is on it is not clear (%.200s); wipefs -a %s if nobody needs it",
 				 path, said, path);
-	if ((!strstr(said, " TYPE=\"") && !strstr(said, " PTTYPE=\"")) || strstr(said, " LABEL=\"ebb-"))
+	if ((!strstr(said, " TYPE=\"") && !strstr(said, " PTTYPE=\"")) ||
+	    (strstr(said, " TYPE=\"swap\"") && strstr(said, " LABEL=\"ebb-")))
 		return 0;
 	return fail_exit(e, EXIT_REFUSED, EEXIST,
 			 "backup %s: is not empty (%.200s); wipefs -a %s if nobody needs it", path,
 			 strchr(said, ' ') + 1, path);
 }
 
-static int check_backup(const struct device_plan *plan, struct device_record *d, struct error *e)
+static int check_backup(const struct device_plan *plan, struct error *e)
 {
+	_cleanup_close_ int fd = -1;
 	struct stat st;
 
 	if (!plan->backup)
@@ -173,7 +176,13 @@ static int check_backup(const struct device_plan *plan, struct device_record *d,
 		return fail_exit(e, EXIT_USAGE, ENOTBLK,
 				 "backup %s: not a block device; with --frontend kmod give the path of a partition or volume as large as the device",
 				 plan->backup);
-	strcpy(d->backup, plan->backup);
+	fd = open(plan->backup, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 && errno == EPERM)
+		return fail_exit(e, EXIT_REFUSED, EPERM,
+				 "backup %s: not allowed here; of a unit, as ebb-device@, say DeviceAllow=%s rw in a drop-in",
+				 plan->backup, plan->backup);
+	if (fd < 0)
+		return fail(e, errno, "backup %s: cannot be opened: %s", plan->backup, strerror(errno));
 	return check_content(plan->backup, e);
 }
 
@@ -233,7 +242,7 @@ int kmoddev_plan(const char *name, const struct device_plan *plan, struct device
 	if (!r)
 		r = check_donors(name, &plan->donors, d, e);
 	if (!r)
-		r = check_backup(plan, d, e);
+		r = check_backup(plan, e);
 	if (!r)
 		r = check_module(e);
 	return r ? r : pick_number(name, d, e);

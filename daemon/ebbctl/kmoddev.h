@@ -22,7 +22,7 @@ int kmoddev_donors(const struct option_list *given, struct device_record *d, str
 
 /*
  * Checks @plan for the device @name, and the module, without making anything, and fills in
- * what is particular to this kind of device: block, donors, backup.
+ * what is particular to this kind of device: block, donors.
  */
 int kmoddev_plan(const char *name, const struct device_plan *plan, struct device_record *d,
 		 struct error *e);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
+#include <fcntl.h>
 #include <libmnl/libmnl.h>
 #include <linux/genetlink.h>
 #include <stdio.h>
@@ -213,10 +214,15 @@ static void put_session(struct nlmsghdr *h, uint16_t attribute, uint32_t session
 int kmod_create(struct kmod_link *l, const struct kmod_settings *s, struct error *e)
 {
 	struct nlmsghdr *h = begin_for(l, EBB_SWAP_CMD_CREATE, s->device);
+	_cleanup_close_ int backup = -1;
 
 	if (s->backup && strlen(s->backup) >= EBB_SWAP_PATH)
 		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "backup %.64s...: its path is too long",
 				 s->backup);
+	/* Until the answer: the module must not be who has its driver loaded. */
+	backup = s->backup ? open(s->backup, O_RDONLY | O_CLOEXEC) : -1;
+	if (s->backup && backup < 0)
+		return fail(e, errno, "backup %s: cannot be opened: %s", s->backup, strerror(errno));
 	mnl_attr_put_u64(h, EBB_SWAP_A_SIZE, s->size);
 	mnl_attr_put_u64(h, EBB_SWAP_A_SLAB_SIZE, s->slab);
 	if (s->backup)

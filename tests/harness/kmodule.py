@@ -103,11 +103,11 @@ class Disk:
 
 
 class RdmaDonor(parts.Daemon):
-    def __init__(self, log, memory="64M", slab="4M", port=PORT, drain="0"):
+    def __init__(self, log, memory="64M", slab="4M", port=PORT, drain="0", address=ADDRESS):
         self.port = port
         super().__init__([machine.BIN / "ebb-donord", "--listen", f"127.0.0.1:{port}", "--memory",
                           slab, "--slab", slab, "--drain-timeout", drain,
-                          "--rdma-open", f"{ADDRESS}:{port}", "--rdma-memory", memory], log)
+                          "--rdma-open", f"{address}:{port}", "--rdma-memory", memory], log)
 
 
 def content(page, version):

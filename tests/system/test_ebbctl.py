@@ -236,6 +236,13 @@ def test_block_device_that_is_not_empty(away):
         assert ebbctl(*plan, check=False).returncode in (FAILED, UNSUPPORTED)
         subprocess.run(["/sbin/mkfs.ext4", "-q", "-F", loop], check=True)
         refuse(REFUSED, *plan, says=[loop, 'TYPE="ext4"', "wipefs"])
+        # A device of ebb's leaves a swap area with such a label; a file system with one is somebody's.
+        subprocess.run(["/sbin/mkfs.ext4", "-q", "-F", "-L", "ebb-backup", loop], check=True)
+        refuse(REFUSED, *plan, says=[loop, 'LABEL="ebb-backup"', "wipefs"])
+        subprocess.run(["/sbin/wipefs", "-q", "-a", loop], check=True)
+        subprocess.run(["/sbin/mkswap", "-q", "-L", "ebb-ebb0", loop], check=True)
+        assert ebbctl(*plan, check=False).returncode in (FAILED, UNSUPPORTED)
+        subprocess.run(["/sbin/mkfs.ext4", "-q", "-F", loop], check=True)
         with open(loop, "r+b") as f:
             f.write(b"-rom1fs-")
         refuse(REFUSED, *plan, says=[loop, "ambivalent", "wipefs"])
@@ -314,6 +321,8 @@ def test_record_bad_input(away, cgroup):
     c = cgroup(64).path
     assert "-o FILE" in refuse(USAGE, "record", c, "--seconds", "1")
     refuse(USAGE, "record", c, "-o", "x", "--seconds", "soon", says=["'soon'"])
+    for verb in ("record", "report"):
+        refuse(USAGE, verb, c, "-o", "x", "--seconds", "0", says=["--seconds", "'0'"])
 
 
 def test_no_root(away):
@@ -402,6 +411,7 @@ def test_device_life(device):
            device.donor.address, says=[device.name, "already"])
     refuse(REFUSED, "device", "create", "other", "--size", "64M", "--donor", device.donor.address,
            "--scope", "attached", says=["attached", device.block])
+    adopted(device)
     refuse(REFUSED, "device", "abort", device.name, says=["SIGBUS", "--yes"])
     assert device.block in machine.swaps()
 
@@ -414,6 +424,40 @@ def test_device_life(device):
     assert told["mount"] not in machine.ebb_mounts()
     assert device.server not in machine.processes()
     refuse(USAGE, "device", "destroy", device.name, says=[device.name])
+
+
+def adopted(device):
+    """Who would make the same one is content with this one; each difference has its name."""
+    same = {"--size": "256M", "--slab": "16M", "--donors": device.donor.address}
+    record = Path(f"/run/ebb/devices/{device.name}.json")
+    before = record.read_text()
+    told = json.loads(before)
+
+    def again(**others):
+        options = same | {f"--{k.replace('_', '-')}": v for k, v in others.items()}
+        return ["device", "create", device.name, "--adopt", *(x for o in options.items() for x in o)]
+
+    for others in ({}, {"seal": "auto", "backup": "/var/lib/ebb"}, {"priority": str(told["priority"])}):
+        assert ebbctl_json(*again(**others)) | {"other_swap": None} == told | {"other_swap": None}
+    for others, has in (({"size": "512M"}, str(256 << 20)), ({"slab": "32M"}, str(16 << 20)),
+                        ({"priority": str(told["priority"] - 1)}, str(told["priority"])),
+                        ({"frontend": "ublk"}, "fuse"), ({"durability": "none"}, "disk"),
+                        ({"backup": "/srv"}, told["backup"]), ({"scope": "attached"}, "any"),
+                        ({"key": "/etc/ebb/x.key"}, "none"), ({"seal": "off"}, "auto"),
+                        ({"hot_slab": "3"}, "0"), ({"connections": "2"}, "1"),
+                        ({"donors": "127.0.0.1:1"}, device.donor.address)):
+        [option] = others
+        refuse(REFUSED, *again(**others), says=[device.name, f"--{option.replace('_', '-')} {has}, not "])
+    # Without donors those of the configuration are meant.
+    refuse(REFUSED, "device", "create", device.name, "--adopt", "--size", "256M", "--slab", "16M",
+           says=["--donors", "ebbd's configuration"])
+    # One of an older ebbctl.
+    record.write_text(json.dumps({k: v for k, v in told.items() if k not in ("key", "seal")}))
+    ebbctl(*again(key="/etc/ebb/x.key"))
+    record.write_text("{}")
+    refuse(REFUSED, *again(), says=["half made", "destroy"])
+    record.write_text(before)
+    assert device.block in machine.swaps()
 
 
 def test_device_of_configured_donors(swap_lock, donor_factory, logs, tmp_path):

@@ -285,6 +285,32 @@ def test_the_library_is_named_after_its_version(tree):
     assert (tree / "usr/lib" / soname).is_symlink()
 
 
+def test_what_embedding_md_begins_with(tree, tmp_path):
+    """The toy of docs/embedding.md, compiled as it says there, against what is installed."""
+    text = (REPO / "docs" / "embedding.md").read_text()
+    (tmp_path / "toy.c").write_text(re.search(r"```c\n(.*?)```", text, re.S).group(1))
+    command = re.search(r"^\$ (cc toy\.c .*)$", text, re.M).group(1)
+    env = {**os.environ, "PKG_CONFIG_SYSROOT_DIR": str(tree),
+           "PKG_CONFIG_PATH": str(tree / "usr/lib/pkgconfig"),
+           "LD_LIBRARY_PATH": str(tree / "usr/lib")}
+    for link in (command, f"{command} -std=c11 -O2 -Wall -Wextra -pedantic -Werror",
+                 command.replace("--libs", "--static --libs") + " -static"):
+        done = subprocess.run(["sh", "-ec", f"{link}\n./a.out"], cwd=tmp_path, env=env, text=True,
+                              capture_output=True, timeout=100, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "9999999\n", ""), link
+
+
+@pytest.mark.parametrize("language", ["c -std=c99", "c -std=c17", "c++ -std=c++11",
+                                      "c++ -std=c++20"])
+def test_the_header_is_for_every_language(tree, tmp_path, language):
+    (tmp_path / "use.c").write_text("#include <ebbgc.h>\n"
+                                    "ebbgc_ref_t f(void *p);\n"
+                                    "ebbgc_ref_t f(void *p) { return p ? ebbgc_ref(p) : EBBGC_NULL; }\n")
+    # No system header, for in those nothing is a warning.
+    assert said("clang", "-x", *language.split(), "-Wall", "-Wextra", "-pedantic", "-fsyntax-only",
+                f"-I{tree}/usr/include", tmp_path / "use.c") == ""
+
+
 def test_the_module_can_be_built_from_what_is_installed(tree):
     source = tree / f"usr/src/ebb-swap-{version()}"
     conf = (source / "dkms.conf").read_text()

@@ -35,7 +35,8 @@ static const struct device_record sample = {
 	.name = "ebb0", .frontend = "fuse", .block = "/dev/loop3", .major = 7, .minor = 3,
 	.size = 1ULL << 40, .slab = 64 << 20, .priority = 100, .server_pid = 4321,
 	.donor = "127.0.0.1:7070", .backup = "/var/lib/ebb/ebb0.\"x\"", .mount = "/run/ebb/m",
-	.scope = "attached",
+	.scope = "attached", .donors_from = "command", .durability = "disk", .key = "/etc/ebb/a.key",
+	.seal = "auto", .hot_slab = "0", .connections = "1",
 };
 
 static void names(void **state)

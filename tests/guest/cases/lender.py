@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 The other machine of test_kmod_link.py, which writes to this one's /hostout: lends the memory that
-"wanted" names by RDMA, as a new donor, and calls the file "lent" then.  Until the guest ends.
+"wanted" names by RDMA, as a new donor, and calls the file "lent" then; gives its end of the link
+the netem that "pace" names, and calls that "paced".  Until the guest ends.
 """
 import sys
 import time
@@ -23,6 +24,11 @@ def main():
                 donor.kill()
             donor = kmodule.RdmaDonor(OUT / "donord.log", memory=(OUT / "wanted").read_text())
             (OUT / "wanted").rename(OUT / "lent")
+        if (OUT / "pace").exists():
+            kmodule.run("modprobe", "sch_netem")
+            kmodule.run("tc", "qdisc", "replace", "dev", "eth0", "root", "netem",
+                        *(OUT / "pace").read_text().split())
+            (OUT / "pace").rename(OUT / "paced")
         time.sleep(0.1)
 
 

@@ -11,12 +11,15 @@ import signal
 import subprocess
 import threading
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+import kmodule
 import machine
 import parts
+from kswap import Kswap
 from machine import read, wait_for
 from systemd import main_pid, run, service_drop_in
 
@@ -154,6 +157,55 @@ def test_device_of_a_unit_by_ublk(series):
     assert not Path("/run/ebb/devices/ebb1.json").exists()
 
 
+@pytest.fixture
+def module():
+    """With Soft-RoCE on this end of the donor's link.  What loads it at boot, modprobe@, finds nothing here."""
+    run("modprobe", "-a", "rdma_rxe", "rdma_ucm")
+    for argv in (("ip",), ("ip", "-n", "lender")):
+        run(*argv, "link", "set", "lend0" if len(argv) == 1 else "lend1", "mtu", "4200")
+    kmodule.rxe_add("lend0", kmodule.ADDRESS)
+    run("insmod", kmodule.module_path())
+    yield
+    run("rmmod", "ebb_swap")
+    kmodule.rxe_remove()
+
+
+def test_device_of_a_unit_by_the_module(module, tmp_path):
+    """No process serves it: what is tried are the rights that its unit leaves ebbctl."""
+    unit, config = "ebb-device@ebb2", Path("/etc/ebb/devices/ebb2.conf")
+    disk = kmodule.Disk(64)
+    donor = kmodule.RdmaDonor(tmp_path / "donord.log")
+    config.write_text(f'EBB_DEVICE_ARGS="--frontend kmod --size 64M --slab 4M --backup {disk.path} '
+                      f'--donors rdma:{kmodule.ADDRESS}:{kmodule.PORT}"\n')
+    try:
+        # The administrator's disks are nobody's until they are allowed.
+        run("systemctl", "start", unit, check=False)
+        assert run("systemctl", "is-active", unit, check=False) == "failed"
+        said = run("journalctl", "-u", unit, "-n", "30", "-o", "cat")
+        assert f"DeviceAllow={disk.path} rw in a drop-in" in said, said
+        service_drop_in(unit, "backup", f"DeviceAllow={disk.path} rw\n")
+        run("systemctl", "start", unit)
+        assert "/dev/ebb2" in machine.swaps()
+        told = run("systemd-run", "--quiet", "--wait", "--pipe", "-p", "MemoryMax=16M",
+                   parts.SCAN, "--json", "--mib", "24", "--passes", "2")
+        assert json.loads(told.splitlines()[-1])["bad"] == 0
+        with closing(Kswap()) as netlink:
+            counts = netlink.status(2)["counts"]
+        assert counts["write_donor"] > 1000 and counts["write_backup"] > 1000
+        run("systemctl", "stop", unit)
+        assert run("systemctl", "is-active", unit, check=False) == "inactive"
+        assert not Path("/dev/ebb2").exists() and not Path("/run/ebb/devices/ebb2.json").exists()
+        wait_for(lambda: sleep_locks() == [], 30, "ebbd to let go")
+    finally:
+        if "/dev/ebb2" in machine.swaps():
+            machine.swapoff("/dev/ebb2")
+        run(EBBCTL, "device", "destroy", "ebb2", check=False)
+        donor.stop()
+        disk.remove()
+        shutil.rmtree(f"/etc/systemd/system/{unit}.service.d", ignore_errors=True)
+        run("systemctl", "daemon-reload")
+
+
 def test_device_of_a_unit():
     assert sleep_locks() == []
     Path("/etc/ebb/devices/ebb0.conf").write_text(
@@ -241,6 +293,27 @@ def test_servers_die_while_redis_has_pages_out():
     print(stats)
     assert ask("status")["takeovers"] == 4
     assert stats["pages_read_failed"] == stats["pages_write_failed"] == 0
+
+
+def test_a_stop_is_refused_and_the_unit_takes_its_device_back():
+    def state():
+        return run("systemctl", "is-active", DEVICE, check=False)
+
+    # What is out does not fit into the limit of its cgroup.
+    before, config = server(), Path("/etc/ebb/devices/ebb0.conf")
+    run("systemctl", "stop", DEVICE, check=False)
+    assert state() == "failed" and len(machine.ebb_swaps()) == 1
+    text = config.read_text()
+    config.write_text(text.replace("128M", "96M"))
+    run("systemctl", "start", DEVICE, check=False)
+    assert state() == "failed"
+    said = run("journalctl", "-u", DEVICE, "-n", "30", "-o", "cat")
+    assert f"--size {128 << 20}, not {96 << 20}" in said, said
+    config.write_text(text)
+    run("systemctl", "start", DEVICE)
+    assert state() == "active" and server() == before
+    for keys in chunks(4000):
+        assert redis(CHECK, keys) == "0"
 
 
 def as_user(name, *argv, **kwargs):

@@ -4,6 +4,7 @@ ebb_swap.ko and a donor on another machine: its cable is pulled and put back, it
 says goodbye then, and no packet is refused.  The other machine is lender.py's.
 """
 import errno
+import threading
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from kmod_fixtures import disk, kernel_device, module  # noqa: F401
 from kmodule import BACKUP, DONOR, run
 from kswap import NO_SESSION, Refused
 from machine import wait_for
+from test_kmod_ahead import BLOCK, Flood, filled, last_priority, window
 from test_kmod_ctl import A, SLABS, after, create, destroy, nothing_left, seen  # noqa: F401
 from test_kmod_move import Users, fill
 
@@ -43,6 +45,13 @@ class Lender:
     def lends(self):
         assert not (PEER / "rc").exists(), machine.read(PEER / "output.log")
         return (PEER / "lent").exists()
+
+    def pace(self, netem):
+        """What it sends, and so what is read, goes as these words of tc say from now on."""
+        (PEER / "paced").unlink(missing_ok=True)
+        (PEER / "pace.part").write_text(netem)
+        (PEER / "pace.part").rename(PEER / "pace")
+        wait_for((PEER / "paced").exists, 60, "the other guest does not pace")
 
     def pull(self):
         self.cut = True
@@ -149,6 +158,74 @@ def test_every_page_by_the_link(kernel_device, donor):
     assert (n["write_donor"], n["read_donor"]) == (d.pages, d.pages)
     assert n["messages"] == n["requests"]
     assert n["read_backup"] == n["write_backup"] == n["donor_errors"] == 0
+
+
+def test_what_a_miss_waits_for_beside_reads_ahead(kernel_device, donor):
+    """Measured, not judged: the link, which sends a page in 0.8 ms, is slower than the emulation."""
+    d = kernel_device(mib=16)
+    d.map(d.connect(), DONOR)
+    versions = filled(d)
+    donor.pace("delay 2ms rate 40mbit limit 20000")
+
+    def misses(count=400):
+        took = []
+        for i in range(count):
+            page = i * 1237 % d.pages
+            start = time.monotonic()
+            assert d.bad(page, 1, versions[page]) == []
+            took.append((time.monotonic() - start) * 1e3)
+        return sorted(took)
+
+    def said(what, took, pages=0):
+        print(f"{what}: median {took[len(took) // 2]:.1f} ms, p99 {took[len(took) * 99 // 100]:.1f} ms; "
+              f"{pages:.0f} pages a second ahead", flush=True)
+
+    try:
+        said("alone", misses())
+        for sizes in ((128, 16), (128, 4), (0, 0)):
+            window(*sizes)
+            with Flood(d, versions, threads=16) as flood:
+                wait_for(lambda: flood.blocks > 32, 60, "no reads ahead")
+                start, at = time.monotonic(), flood.blocks
+                took = misses() if sizes[1] else misses(100)
+                pages = (flood.blocks - at) * BLOCK / (time.monotonic() - start)
+            assert flood.wrong == flood.errors == []
+            said(f"beside reads ahead, windows {sizes}", took, pages)
+        window(128)
+        with Flood(d, versions, threads=16) as flood:
+            at = flood.blocks
+            time.sleep(10)
+            print(f"without misses: {(flood.blocks - at) * BLOCK / 10:.0f} pages a second ahead")
+    finally:
+        donor.pace("delay 0ms")
+
+
+def test_silent_donor_keeps_no_reads_of_another(kernel_device, donor, disk, logs):
+    """A read ahead at one whose cable is pulled has the only turn; one at another is let go before."""
+    local = kmodule.RdmaDonor(logs / "local.log", address=BORROWER)
+    try:
+        d = kernel_device(backup=disk().path)
+        d.map(d.connect(), BOTH, range(4))
+        d.map(d.netlink.connect(d.number, BORROWER, kmodule.PORT), BOTH, range(4, 8))
+        versions, ended = filled(d), []
+        d.wait_behind()
+        window(1)
+
+        def read(page):
+            last_priority()
+            assert d.bad(page, 1, versions[page]) == []
+            ended.append(page)
+
+        readers = [threading.Thread(target=read, args=(page,)) for page in (0, d.pages - 1)]
+        donor.pull()
+        for held, reader in enumerate(readers):
+            reader.start()
+            wait_for(lambda: d.counts()["ahead"] == held + 1, 10, "not asked for")
+        for reader in readers:
+            reader.join(60)
+        assert d.counts()["ahead_held"] == 1 and ended == [d.pages - 1, 0]
+    finally:
+        local.stop()
 
 
 def test_cable_pulled_and_put_back_under_load(kernel_device, donor, disk):
