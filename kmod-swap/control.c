@@ -915,7 +915,13 @@ static struct genl_family family = {
 	.mcgrps = groups,
 	.n_mcgrps = ARRAY_SIZE(groups),
 	.resv_start_op = EBB_SWAP_CMDS,
-	/* A connect that takes seconds must hold up no other family. */
+	/*
+	 * A connect that takes seconds must hold up no other family.  So of genetlink's locks a
+	 * command has cb_lock alone, for reading, and commands of others, nbd's too, run beside it.
+	 * Who registers a family takes it for writing: no command may wait for a module that does so
+	 * when it is loaded, as CTRL_CMD_GETFAMILY, which gives cb_lock up meanwhile, need not.  The
+	 * one that could is CREATE, by opening its backup; hence ebb_swap_abi.h has the caller open it.
+	 */
 	.parallel_ops = true,
 };
 

@@ -130,6 +130,7 @@ static void device_release(struct ebb_device *d)
 	pool_free(d);
 	copier_free(d);
 	compat_bdev_close(&d->backup, d);
+	ahead_stop(d);
 	if (d->wq)
 		destroy_workqueue(d->wq);
 	class_free(d);
@@ -159,6 +160,7 @@ int device_new(const struct ebb_settings *s, struct ebb_device **out, const char
 		return -ENOMEM;
 	}
 	INIT_LIST_HEAD(&d->sessions);
+	ahead_init(d);
 	d->index = s->index;
 	d->pages = s->size >> PAGE_SHIFT;
 	d->slab_pages = s->slab_size >> PAGE_SHIFT;

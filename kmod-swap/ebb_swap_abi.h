@@ -73,7 +73,12 @@ enum ebb_swap_attribute {
 	EBB_SWAP_A_DEVICE,	 /* u32: N of /dev/ebbN */
 	EBB_SWAP_A_SIZE,	 /* u64: bytes, a multiple of SLAB_SIZE */
 	EBB_SWAP_A_SLAB_SIZE,	 /* u64: bytes, a power of two, 1 MiB - 1 GiB [64 MiB] */
-	EBB_SWAP_A_BACKUP,	 /* string: path of a block device, as large as SIZE */
+	/*
+	 * String: path of a block device, as large as SIZE.  The caller has it open until the
+	 * answer: where the module's open were the first, and loaded a driver that has a generic
+	 * netlink family itself (drbd), they would wait for each other.
+	 */
+	EBB_SWAP_A_BACKUP,
 	EBB_SWAP_A_QUEUES,	 /* u32: hardware queues, and QPs per session [CPUs, at most 8] */
 	EBB_SWAP_A_DEPTH,	 /* u32: requests a queue [64] */
 	EBB_SWAP_A_DEADLINE,	 /* u32: milliseconds until a session is given up [5000] */
@@ -154,6 +159,9 @@ enum ebb_swap_count {
 	EBB_SWAP_C_READ_POOL,	   /* of those, read before it had */
 	EBB_SWAP_C_POOL_FULL,	   /* requests that waited for the backup instead */
 	EBB_SWAP_C_SEAL_BROKEN,	   /* runs that were read, and were not what was written */
+	EBB_SWAP_C_AHEAD,	   /* reads at donors that nobody waited for, by their priority */
+	EBB_SWAP_C_AHEAD_HELD,	   /* of those, that had to wait for their turn */
+	EBB_SWAP_C_OVERTAKES,	   /* others' reads that went past some that were held */
 	EBB_SWAP_COUNTS
 };
 

@@ -3,8 +3,8 @@
  * What the files of ebb_swap.ko share.
  *
  * Locks, outermost first: control_lock (control.c; all of create, destroy, connect,
- * map...), session->calls, slab->lock (interrupts off), batch->lock beside it, never
- * both.  The copier takes no control_lock: it is waited for under it.
+ * map...), session->calls, slab->lock (interrupts off), ahead->lock; batch->lock beside
+ * slab->lock, never both.  The copier takes no control_lock: it is waited for under it.
  */
 #ifndef EBB_SWAP_INTERNAL_H
 #define EBB_SWAP_INTERNAL_H
@@ -97,6 +97,17 @@ struct ebb_counts {
 	u64 n[EBB_SWAP_COUNTS];
 };
 
+/* ahead.c: reads that nobody waits for yet. */
+struct ebb_ahead {
+	spinlock_t lock;          /* interrupts off; within slab->lock */
+	struct list_head held;    /* ebb_io, until their turn */
+	u32 pages;                /* of those whose turn it is */
+	unsigned long moved;      /* jiffies: one of those went on last, or the first was held */
+	atomic_t demands;         /* others' reads that are at donors */
+	unsigned long demand_at;  /* jiffies: one of those ended last; without the lock */
+	struct delayed_work stalled;
+};
+
 struct ebb_device {
 	struct list_head node;    /* in devices; control_lock */
 	u32 index;
@@ -119,6 +130,7 @@ struct ebb_device {
 	u32 sealed;               /* BIT(class) of those that are; set before they are told */
 	struct ebb_sealer *sealer; /* NULL until one is */
 	struct ebb_rules __rcu *rules; /* NULL = all is of class 0; control_lock */
+	struct ebb_ahead ahead;
 	struct compat_bdev backup;
 	char backup_path[EBB_SWAP_PATH];
 	struct workqueue_struct *wq;
@@ -177,6 +189,10 @@ struct ebb_io {
 	struct ebb_buffer *buffer; /* of a sealed class: what its pages are outside */
 	struct list_head buffer_node; /* while it waits for one */
 	enum ebb_at from;         /* READ: whence the present run comes */
+	/* READ: whether it may go to donors.  AHEAD: since when, or its last message (jiffies). */
+	enum { TURN_NONE, TURN_DEMAND, TURN_AHEAD } turn;
+	unsigned long turn_at;
+	struct list_head held_node; /* until then */
 	/* Backup leg. */
 	struct bio bio;
 	struct bio_vec vecs[EBB_IO_PAGES];
@@ -257,6 +273,18 @@ void io_later(struct ebb_io *io, enum ebb_step step);
 void span_end(struct ebb_slab *slab, struct ebb_span *span, struct list_head *to);
 /* An active span that @span has to wait for.  slab->lock is held. */
 bool span_conflicts(const struct ebb_slab *slab, const struct ebb_span *span);
+
+/* ahead.c */
+void ahead_init(struct ebb_device *device);
+void ahead_stop(struct ebb_device *device); /* no request is there any more */
+/*
+ * How many pages of the READ may go to a donor now.  0: it goes on at EBB_STEP_READ, from any
+ * context, when its turn has come; who is told so must not look at it any more.  slab->lock
+ * is held.
+ */
+u32 ahead_may(struct ebb_io *io);
+/* The request is over. */
+void ahead_end(struct ebb_io *io);
 
 /* donor_io.c: pages to and from a donor. */
 void batch_init(struct ebb_batch *batch);

@@ -31,6 +31,7 @@ int io_init_request(struct blk_mq_tag_set *set, struct request *rq, unsigned int
 	io->device = set->driver_data;
 	INIT_WORK(&io->work, io_work);
 	INIT_LIST_HEAD(&io->span.node);
+	INIT_LIST_HEAD(&io->held_node);
 	return 0;
 }
 
@@ -156,6 +157,7 @@ static void finish(struct ebb_io *io, blk_status_t status)
 	struct ebb_device *d = io->device;
 
 	seal_put(io);
+	ahead_end(io);
 	span_end(io->slab, &io->span, NULL);
 	if (status && io->span.write)
 		ebb_count(d, WRITE_FAILED, 1);
@@ -246,11 +248,18 @@ static void read_go(struct ebb_io *io, struct ebb_batch *batch)
 		unsigned long flags;
 		enum ebb_at at;
 		bool read;
-		u32 rkey = 0;
+		u32 may, rkey = 0;
 
 		io->run = io->span.count - io->cursor;
 		spin_lock_irqsave(&slab->lock, flags);
 		io->span.class = class_of_pages(d, page, &io->run);
+		at = io->from = slab_source(d, page, &io->run);
+		may = at == AT_DONOR || at == AT_SOURCE ? ahead_may(io) : U32_MAX;
+		if (!may) {
+			spin_unlock_irqrestore(&slab->lock, flags);
+			return;
+		}
+		io->run = min(io->run, may);
 		if (io_sealed(io) && !io->buffer) {
 			spin_unlock_irqrestore(&slab->lock, flags);
 			if (!seal_take(io, EBB_STEP_READ))
@@ -258,7 +267,6 @@ static void read_go(struct ebb_io *io, struct ebb_batch *batch)
 			continue;
 		}
 		hold = io_hold(io);
-		at = io->from = slab_source(d, page, &io->run);
 		if ((at == AT_DONOR && !donor_take(io, &hold->donor, &address, &rkey)) ||
 		    (at == AT_SOURCE && !donor_take(io, &hold->source, &address, &rkey))) {
 			/* The session is over and about to be detached. */
@@ -605,6 +613,7 @@ blk_status_t io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_mq_qu
 		io->sources = 0;
 		io->behind = NULL;
 		io->buffer = NULL;
+		io->turn = TURN_NONE;
 		io->since = ktime_get_ns();
 		ebb_count(d, REQUESTS, 1);
 		/* From here on the deadline may look at it. */
@@ -638,6 +647,10 @@ enum blk_eh_timer_return io_timeout(struct request *rq)
 	unsigned long flags;
 
 	if (req_op(rq) != REQ_OP_READ && req_op(rq) != REQ_OP_WRITE)
+		return BLK_EH_RESET_TIMER;
+	/* It waited for its turn before, which is no donor's fault. */
+	if (READ_ONCE(io->turn) == TURN_AHEAD &&
+	    time_before(jiffies, READ_ONCE(io->turn_at) + io->device->set.timeout))
 		return BLK_EH_RESET_TIMER;
 	spin_lock_irqsave(&io->slab->lock, flags);
 	/* A session outlives its slabs' pointers to it, which this lock guards. */

@@ -2,15 +2,18 @@
 #include <bpf/bpf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/ioprio.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/log.h"
 #include "common/realtime.h"
 #include "ebbd/inflight.h"
 #include "ebbd/map_ahead.h"
@@ -492,9 +495,24 @@ void worker_priority(void)
 		setpriority(PRIO_PROCESS, (id_t)gettid(), -10);
 }
 
+/*
+ * Nobody waits for what is fetched ahead, and a device may serve those who do first, as
+ * kmod-swap does.  A thread without an I/O priority has that of its scheduling policy, so
+ * ours would be real time.  The last of best effort, not idle: of that mq-deadline does
+ * nothing for 10 s while others have work, and a program may come to want the page.
+ */
+static void io_priority(void)
+{
+	int last = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 7);
+
+	if (syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, last))
+		log_warn("prefetches go with the I/O priority of programs: ioprio_set: %m");
+}
+
 void worker_begin(struct worker *w)
 {
 	worker_priority();
+	io_priority();
 	w->marked->tid = (uint32_t)gettid();
 }
 

@@ -218,6 +218,9 @@ void kmod_report_stats(const struct kmod_care *c, struct json_object *a)
 		{ "deadlines", EBB_SWAP_C_DEADLINES },
 		{ "pool_full", EBB_SWAP_C_POOL_FULL },
 		{ "seal_broken", EBB_SWAP_C_SEAL_BROKEN },
+		{ "reads_ahead", EBB_SWAP_C_AHEAD },
+		{ "reads_ahead_held", EBB_SWAP_C_AHEAD_HELD },
+		{ "reads_overtaking", EBB_SWAP_C_OVERTAKES },
 	};
 
 	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""ebb_swap.ko: reads that nobody waits for, and those of programs, which go past them."""
+import ctypes
+import errno
+import random
+import re
+import statistics
+import threading
+from pathlib import Path
+
+import parts
+import pytest
+from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
+from kmodule import BACKUP, DONOR, content, run
+from machine import wait_for
+from test_kmod_class import within
+from test_kmod_ctl import A, after, create, seen  # noqa: F401
+from test_kmod_seal import make_sealed
+
+BOTH = DONOR | BACKUP
+PARAMETERS = Path("/sys/module/ebb_swap/parameters")
+TRACING = Path("/sys/kernel/tracing")
+BLOCK = 16        # pages: a request each, however scattered the reader's memory is
+FLOOD = 32
+IOPRIO_SET, WHO_PROCESS, BEST_EFFORT = 251, 1, 2
+
+
+def last_priority():
+    """Of this thread's I/O, as ebbd's prefetches have it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.syscall(IOPRIO_SET, WHO_PROCESS, 0, BEST_EFFORT << 13 | 7) == 0
+
+
+def window(pages, beside=None):
+    """Of reads ahead, in pages, without others and @beside them; until the module is unloaded."""
+    (PARAMETERS / "ahead_pages").write_text(str(pages))
+    (PARAMETERS / "beside_pages").write_text(str(pages if beside is None else beside))
+
+
+class Flood:
+    """Threads that read blocks of @pages ahead of need and compare them, while a `with` lasts."""
+
+    def __init__(self, device, versions, threads=FLOOD):
+        self.device, self.versions = device, versions
+        self.stop = threading.Event()
+        self.wrong, self.errors, self.blocks = [], [], 0
+        self.threads = [threading.Thread(target=self.run, args=(i,), daemon=True)
+                        for i in range(threads)]
+
+    def run(self, seed):
+        rnd = random.Random(seed)
+        last_priority()
+        while not self.stop.is_set():
+            first = rnd.randrange(len(self.versions) // BLOCK) * BLOCK
+            try:
+                pages = self.device.read(first, BLOCK)
+            except OSError as e:
+                self.errors.append(e.errno)
+                continue
+            self.blocks += 1
+            self.wrong += [first + i for i, page in enumerate(pages)
+                           if page != content(first + i, self.versions[first + i])]
+
+    def __enter__(self):
+        self.device.open()
+        for t in self.threads:
+            t.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        for t in self.threads:
+            t.join(120)
+        assert not any(t.is_alive() for t in self.threads), "a read hangs"
+
+    def wait_held(self, count=100):
+        before = self.device.counts()["ahead_held"]
+        wait_for(lambda: self.device.counts()["ahead_held"] > before + count, 60, "nothing is held")
+
+
+@pytest.fixture
+def trace(module):
+    """trace(): [(start, end, pages)] of the reads that have ended since it was called last."""
+    if not (TRACING / "trace").exists():
+        run("mount", "-t", "tracefs", "tracefs", TRACING)
+    enable, buffer = TRACING / "events/ebb_swap/ebb_swap_io/enable", TRACING / "trace"
+    (TRACING / "trace_clock").write_text("mono")
+    (TRACING / "buffer_size_kb").write_text("16384")
+    enable.write_text("1")
+    line = re.compile(r"(\d+\.\d+): ebb_swap_io: .* page \d+\+(\d+) read .* latency (\d+) ns error 0")
+
+    def read():
+        enable.write_text("0")
+        found = [(float(end) - int(ns) / 1e9, float(end), int(pages))
+                 for end, pages, ns in line.findall(buffer.read_text())]
+        buffer.write_text("")
+        enable.write_text("1")
+        return found
+
+    yield read
+    enable.write_text("0")
+
+
+def passed(reads):
+    """For each read of a page: blocks that were there before it and ended before it; after it."""
+    blocks = [(start, end) for start, end, pages in reads if pages == BLOCK]
+    return [(sum(s < start < e < end for s, e in blocks), sum(s < start and e > end for s, e in blocks))
+            for start, end, pages in reads if pages == 1]
+
+
+def filled(d, version=3):
+    for first in range(0, d.pages, 64):
+        d.write(first, 64, version)
+    return [version] * d.pages
+
+
+def test_reads_of_programs_go_past(kernel_device, donor, trace):
+    """One queue pair, so that order is all: with a window of one block, and without a bound."""
+    donor()
+    d = kernel_device(mib=16, queues=1)
+    d.map(d.connect(), DONOR)
+    versions, told = filled(d), {}
+    for pages in (BLOCK, 0):
+        window(pages)
+        with Flood(d, versions) as flood:
+            wait_for(lambda: flood.blocks > 2 * FLOOD, 60, "no flood")
+            trace()
+            before = d.counts()
+            for page in range(0, 24 * 37, 37):
+                assert d.bad(page, 1, versions[page]) == []
+            n = d.counts()
+        told[pages] = [statistics.median(column) for column in zip(*passed(trace()))]
+        assert flood.wrong == flood.errors == []
+        if pages:
+            # Some of the threads may have none under way when it begins.
+            assert n["overtakes"] - before["overtakes"] >= 12
+            assert n["ahead_held"] > before["ahead_held"]
+        else:
+            assert n["overtakes"] == before["overtakes"] and n["ahead"] > before["ahead"]
+    print("blocks that ended before a page's read, and after, of those that were there first:", told)
+    assert told[BLOCK][0] <= 2 and told[BLOCK][1] >= FLOOD / 4
+    assert told[0][0] > 0 and told[0][1] == 0
+
+
+def test_a_program_without_a_priority_of_its_own_is_not_held(kernel_device, donor):
+    donor()
+    d = kernel_device(mib=16)
+    d.map(d.connect(), DONOR)
+    filled(d)
+    window(1)
+    d.bad(0, 64, 3)
+    assert d.counts()["ahead"] == 0
+
+
+def test_session_killed_while_reads_wait(kernel_device, donor, disk):
+    lender = donor()
+    d = kernel_device(backup=disk().path)
+    d.map(d.connect(), BOTH)
+    versions = filled(d)
+    d.wait_behind()
+    window(1)
+    with Flood(d, versions) as flood:
+        flood.wait_held()
+        lender.kill()
+        d.wait_closed()
+        at = flood.blocks
+        wait_for(lambda: flood.blocks > at + 2 * FLOOD, 60, "no reads from the backup")
+        for page in range(0, d.pages, 101):
+            assert d.bad(page, 1, versions[page]) == []
+    assert flood.wrong == flood.errors == []
+    n = d.counts()
+    assert n["read_failed"] == 0 and n["read_backup"] > 0
+
+
+def test_pages_lost_with_their_donor_while_reads_wait(kernel_device, donor):
+    lender = donor()
+    d = kernel_device(mib=16)
+    d.map(d.connect(), DONOR)
+    versions = filled(d)
+    window(1)
+    with Flood(d, versions) as flood:
+        flood.wait_held()
+        lender.kill()
+        d.wait_closed()
+        at = len(flood.errors)
+        wait_for(lambda: len(flood.errors) > at + 2 * FLOOD, 60, "no errors")
+        with pytest.raises(OSError):
+            d.write(0, 64, version=9)
+    assert set(flood.errors) == {errno.EIO}
+
+
+def test_window_changed_under_readers_and_writers(kernel_device, donor, disk):
+    """To none, to one page, and what is in between; writers wait for held readers of their pages."""
+    donor()
+    d = kernel_device(backup=disk().path)
+    d.map(d.connect(), BOTH)
+    versions = filled(d)
+    with Flood(d, versions) as flood:
+        for turn in range(24):
+            window((1, 0, 16, 300)[turn % 4], turn % 3)
+            first = turn * 97 % (d.pages // BLOCK) * BLOCK
+            d.write(first, BLOCK, 3)
+            assert d.bad(first, BLOCK, 3) == []
+    assert flood.wrong == flood.errors == []
+
+
+def test_sealed_ones_that_wait_keep_no_buffer(kernel_device, donor, disk, cgroup):
+    """
+    More readers than buffers; each block is in part sealed on the backup, sealed at the donor and
+    open there, so that some reads have their turn before their buffer and others are past it.
+    """
+    donor()
+    on_disk, away = cgroup(), cgroup()
+    d = kernel_device(mib=16, backup=disk(16).path)
+    make_sealed(d, 1, BACKUP, on_disk)
+    make_sealed(d, 2, DONOR, away)
+    d.map(d.connect(), DONOR)
+    d.map(d.connect(of=2), DONOR)
+    versions = filled(d)[:1024]
+
+    def write(at, version):
+        for block in range(len(versions) // BLOCK):
+            d.write(block * BLOCK + (at if block % 2 else 6 - at), 5, version)
+
+    within(on_disk, write, 0, 4)
+    within(away, write, 6, 5)
+    for first in range(0, len(versions), 2 * BLOCK):
+        versions[first:first + 11] = 5 * [5] + [3] + 5 * [4]
+        versions[first + BLOCK:first + BLOCK + 11] = 5 * [4] + [3] + 5 * [5]
+    d.wait_behind()
+    window(4)
+    with Flood(d, versions, threads=24) as flood:
+        flood.wait_held(10)
+        for page in range(0, len(versions), 61):
+            assert d.bad(page, 1, versions[page]) == []
+        at = flood.blocks
+        wait_for(lambda: flood.blocks > at + 48, 60, "no progress")
+    assert flood.wrong == flood.errors == []
+    assert d.counts()["read_backup"] > 0
+
+
+def test_what_ebbd_fetches_ahead(ebbd, module, donor, after, seen, cgroup):
+    """By its priority, through process_madvise, the swap cache and the block layer."""
+    donor(memory="128M")
+    create("--durability", "none", donors=A)
+    d, c = seen(), cgroup(16)
+    parts.ebbctl("policy", "attach", "stride", c.path)
+    window(1)
+    told = parts.scan_json(mib=32, passes=3, pattern="seq", write=True, cgroup=c)
+    n, done = d.counts(), parts.ebbctl_json("status")["executor"]
+    assert told["bad"] == 0 and n["read_failed"] == 0
+    assert done["pages"] > 1000, done
+    assert n["ahead"] > 100 and n["ahead_held"] > 0, n
