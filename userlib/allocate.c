@@ -142,15 +142,60 @@ static bool take_run(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 	return true;
 }
 
+#define TURN 3u		/* see no_memory() */
+
+static void *wait_turn(void *arg)
+{
+	struct mutator *m = arg;
+	struct ebbgc_heap *h = m->heap;
+
+	mutator_block(m);
+	mutator_lend(m);
+	while (h->first)
+		lock_wait(h, &h->turn);
+	mutator_unblock(m);
+	return NULL;
+}
+
+/* Lock held, dropped meanwhile: a safepoint as long as another thread is to have what is free. */
+static void turn_wait(struct ebbgc_heap *h, struct mutator *m)
+{
+	uint64_t since = now_ns();
+
+	if (!h->first || h->first == m)
+		return;
+	while (h->first)
+		with_stack(m, wait_turn, m);
+	h->stats.stalls++;
+	h->stats.stall_total_ns += now_ns() - since;
+}
+
+/* Lock held. */
+static void turn_end(struct ebbgc_heap *h, struct mutator *m)
+{
+	if (h->first != m)
+		return;
+	h->first = NULL;
+	pthread_cond_broadcast(&h->turn);
+}
+
 /*
  * Lock held: what to do when no region is free.  0 to try again, or -errno.  `tries` counts how
- * often this allocation has been here: it is 2 once a full collection has brought nothing.
+ * often this allocation has been here: it is 2 once a full collection has brought nothing, and TURN
+ * from when on no other thread comes first.
  */
 static int no_memory(struct ebbgc_heap *h, struct mutator *m, size_t bytes, unsigned int *tries)
 {
 	uint64_t since = now_ns();
 	enum ebbgc_oom verdict;
 
+	if (h->releasing) {
+		/* Free, but on its way through the kernel: shorter than any cycle. */
+		lock_wait(h, &h->released);
+		h->stats.stalls++;
+		h->stats.stall_total_ns += now_ns() - since;
+		return 0;
+	}
 	if (*tries < 2) {
 		/* A cycle on its way may do; its pauses are shorter. */
 		if (*tries == 0 && h->asked != h->ended) {
@@ -164,7 +209,19 @@ static int no_memory(struct ebbgc_heap *h, struct mutator *m, size_t bytes, unsi
 		h->stats.stall_total_ns += now_ns() - since;
 		return 0;
 	}
+	if (*tries == 2 && h->supplied != h->supplied_before) {
+		/* They have had what it brought. */
+		*tries = TURN;
+		turn_wait(h, m);
+		since = now_ns();
+		h->first = m;
+		collector_wait_full(h, m);
+		h->stats.stalls++;
+		h->stats.stall_total_ns += now_ns() - since;
+		return 0;
+	}
 	*tries = 0;
+	turn_end(h, m);
 	pthread_mutex_unlock(&h->lock);
 	event_send(h, EBBGC_EVENT_OUT_OF_MEMORY, bytes, NULL);
 	verdict = h->options.oom ? h->options.oom(h->options.oom_arg, h, bytes) : EBBGC_OOM_FAIL;
@@ -176,6 +233,7 @@ static int refill(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 {
 	struct supply *s = &m->supply[kind];
 	unsigned int tries = 0;
+	bool taken;
 	int r = 0;
 
 	pace(h, m);
@@ -191,6 +249,7 @@ static int refill(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 			list_push(h, &h->full[kind], s->region);
 			s->region = REGION_NONE;
 		}
+		turn_wait(h, m);
 		region = sweep_for(h, (uint8_t)kind);
 		if (region == REGION_NONE)
 			region = regions_take(h, 1, (uint8_t)kind);
@@ -200,12 +259,18 @@ static int refill(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 				break;
 			continue;
 		}
+		h->supplied++;
 		s->region = region;
 		h->regions[region].cursor = 0;
 		pthread_mutex_unlock(&h->lock);
-		if (take_run(h, m, kind))
+		taken = take_run(h, m, kind);
+		if (taken && tries < TURN)
 			return 0;
 		pthread_mutex_lock(&h->lock);
+		if (taken) {
+			turn_end(h, m);
+			break;
+		}
 	}
 	pthread_mutex_unlock(&h->lock);
 	return r;
@@ -252,6 +317,7 @@ static void *zero_regions(void *arg)
 	bool dropping = h->dropping;
 
 	mutator_block(z->m);
+	mutator_lend(z->m);
 	pthread_mutex_unlock(&h->lock);
 	for (uint32_t i = z->first; i < z->first + z->count; i++) {
 		char *start = region_start(h, i);
@@ -284,6 +350,7 @@ static ebbgc_ref_t alloc_large(struct ebbgc_heap *h, struct mutator *m, ebbgc_ty
 	}
 	pthread_mutex_lock(&h->lock);
 	for (;;) {
+		turn_wait(h, m);
 		first = regions_take(h, (uint32_t)regions, leaf ? KIND_LARGE_LEAF : KIND_LARGE);
 		if (first != REGION_NONE)
 			break;
@@ -294,6 +361,8 @@ static ebbgc_ref_t alloc_large(struct ebbgc_heap *h, struct mutator *m, ebbgc_ty
 			return EBBGC_NULL;
 		}
 	}
+	turn_end(h, m);
+	h->supplied++;
 	z.first = first;
 	z.count = (uint32_t)regions;
 	with_stack(m, zero_regions, &z);

@@ -34,7 +34,7 @@ $(B)/tests/unit/test_gc_%: tests/unit/test_gc_%.c $(GC_STATIC) | deps
 # Programs: one source each, also on Debian's collector to compare with, and on malloc.
 GC_NAMES := $(patsubst tests/gc/%.c,%,$(wildcard tests/gc/*.c))
 GC_PROGRAMS := $(GC_NAMES:%=$(B)/tests/gc/%)
-GC_COMPARED := closure gcbench kmeans kv orders pagerank regression triangles
+GC_COMPARED := closure gcbench kmeans kv orders pagerank quads regression triangles
 GC_RIVALS := $(B)/tests/gc/gcbench-malloc $(if $(shell pkg-config --exists bdw-gc 2>/dev/null && \
 	echo yes),$(GC_COMPARED:%=$(B)/tests/gc/%-bdwgc))
 # Without the load's barrier: what collectors that do not need it are measured with.

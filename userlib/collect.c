@@ -53,6 +53,8 @@ static bool close_over(struct ebbgc_heap *h, enum cycle_kind kind, uint64_t dead
 			mark_all(h);
 		else if (!mark_until(h, deadline))
 			return false;
+		if (marking_abandoned(h))
+			return false;
 	} while (ephemerons_step(h));
 	return true;
 }
@@ -60,7 +62,7 @@ static bool close_over(struct ebbgc_heap *h, enum cycle_kind kind, uint64_t dead
 static void trigger_set(struct ebbgc_heap *h, uint64_t live)
 {
 	const struct ebbgc_options *o = &h->options;
-	uint64_t aim = o->max_bytes, room, stall, now;
+	uint64_t aim = o->max_bytes, full, room, stall, now;
 
 	if (o->sizing == EBBGC_GROWABLE) {
 		double wanted = (double)live * o->growth;
@@ -83,7 +85,10 @@ static void trigger_set(struct ebbgc_heap *h, uint64_t live)
 	/* A fixed heap stalls when it is full. */
 	__atomic_store_n(&h->stall_at, o->sizing == EBBGC_FIXED ? UINT64_MAX : now + stall,
 			 __ATOMIC_RELAXED);
-	stall = o->sizing == EBBGC_FIXED ? aim > live ? aim - live : 0 : stall;
+	/* Until allocation waits for the collector: what is beyond the limit is no room. */
+	full = o->max_bytes > live ? o->max_bytes - live : 0;
+	if (o->sizing == EBBGC_FIXED || stall > full)
+		stall = full;
 	__atomic_store_n(&h->room, stall, __ATOMIC_RELAXED);
 	__atomic_store_n(&h->room_end, now + stall, __ATOMIC_RELAXED);
 }
@@ -105,6 +110,8 @@ static void marking_end(struct ebbgc_heap *h, enum cycle_kind kind)
 	pthread_mutex_lock(&h->lock);
 	h->stats.live_bytes = live;
 	memliner_count(h);
+	if (kind == CYCLE_FULL)
+		h->supplied_before = h->supplied;
 	sweep_begin(h);
 	trigger_set(h, live);
 	pthread_mutex_unlock(&h->lock);
@@ -118,7 +125,8 @@ struct verdict {
 };
 
 /*
- * One attempt to end the marking in a pause.  False if the pause would have got too long.
+ * One attempt to end the marking in a pause.  False if the pause would have got too long, or if
+ * marking is abandoned.
  */
 static bool try_finish(struct ebbgc_heap *h, enum cycle_kind kind, struct verdict *v)
 {
@@ -159,6 +167,8 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 		for (;;) {
 			do {
 				mark_all(h);
+				if (marking_abandoned(h))
+					return;
 			} while (ephemerons_step(h));
 			since = now_ns();
 			world_stop(h);
@@ -170,7 +180,10 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 		}
 	} else {
 		event_send(h, EBBGC_EVENT_MARK_BEGIN, 0, NULL);
-		try_finish(h, kind, &verdict);
+		if (!try_finish(h, kind, &verdict)) {
+			world_resume(h, since);
+			return;
+		}
 	}
 	marking_end(h, kind);
 	world_resume(h, since);
@@ -182,9 +195,7 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 	if (verdict.finalized)
 		event_send(h, EBBGC_EVENT_FINALIZERS_READY, verdict.finalized, NULL);
 	sweep_all(h);
-	pthread_mutex_lock(&h->lock);
 	regions_release(h);
-	pthread_mutex_unlock(&h->lock);
 	event_send(h, EBBGC_EVENT_CYCLE_END, heap_bytes(h), NULL);
 }
 
@@ -200,10 +211,11 @@ static void wait_wanted(struct ebbgc_heap *h)
 		pthread_cond_wait(&h->wanted, &h->lock);
 		return;
 	}
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	ns += (uint64_t)until.tv_nsec;
 	until.tv_sec += (time_t)(ns / 1000000000u);
 	until.tv_nsec = (long)(ns % 1000000000u);
+	/* As the condition's clock: nobody sets it. */
 	if (pthread_cond_timedwait(&h->wanted, &h->lock, &until) != ETIMEDOUT)
 		return;
 	pthread_mutex_unlock(&h->lock);
@@ -257,6 +269,8 @@ void collector_stop(struct ebbgc_heap *h)
 		return;
 	pthread_mutex_lock(&h->lock);
 	h->quit = true;
+	/* It may wait for pages that no program brings in any more. */
+	__atomic_store_n(&h->marker.abandoned, true, __ATOMIC_RELAXED);
 	pthread_cond_signal(&h->wanted);
 	pthread_mutex_unlock(&h->lock);
 	pthread_join(h->collector, NULL);
@@ -281,6 +295,7 @@ static void *wait_served(void *arg)
 
 	mutator_block(w->m);
 	__atomic_fetch_add(&h->waiting, 1, __ATOMIC_RELAXED);
+	mutator_lend(w->m);
 	while (*w->served < w->ticket)
 		lock_wait(h, &h->done);
 	__atomic_fetch_sub(&h->waiting, 1, __ATOMIC_RELAXED);

@@ -17,15 +17,16 @@
  * allocation, or a blocked region) within the pause that the program can bear.  References are
  * valid in the variables of an attached thread as long as they are in a frame, a handle, a root
  * range or a reachable object across every safepoint (in heaps with conservative stacks: also
- * in any local variable or register).
+ * in any local variable or register).  Of a thread that is attached to several heaps a safepoint in
+ * one is a safepoint in all: where it waits for one collector no other waits for it.
  *
  * fork: the child has no collector.  There allocation fails with ECHILD as soon as it needs
  * more than the thread has at hand, ebbgc_collect() and what changes types, roots or finalizers
  * return -ECHILD, no finalizer runs, reading and storing work, and ebbgc_heap_destroy() only
  * unmaps.
  *
- * Heaps of one process know nothing of each other: a reference of one is stored in no object,
- * root or handle of another.  The collector's threads take no signal.
+ * Heaps of one process share nothing: a reference of one is stored in no object, root or handle of
+ * another.  The collector's threads take no signal.
  */
 #ifndef EBBGC_H
 #define EBBGC_H
@@ -60,7 +61,12 @@ typedef struct ebbgc_ref {
 	uint64_t bits;
 } ebbgc_ref_t;
 
-#define EBBGC_NULL ((ebbgc_ref_t){ 0 })
+#ifdef __cplusplus
+#define EBBGC_BITS(x) (ebbgc_ref_t{ (x) })
+#else
+#define EBBGC_BITS(x) ((ebbgc_ref_t){ (x) })
+#endif
+#define EBBGC_NULL EBBGC_BITS(0)
 #define EBBGC_ADDRESS_MASK ((UINT64_C(1) << 60) - 1)
 
 /* The object's first byte (8-byte aligned), or NULL. */
@@ -72,7 +78,7 @@ static inline void *ebbgc_ptr(ebbgc_ref_t ref)
 /* The reference of what ebbgc_ptr() gave; interior addresses are not references. */
 static inline ebbgc_ref_t ebbgc_ref(const void *object)
 {
-	return (ebbgc_ref_t){ (uint64_t)(uintptr_t)object };
+	return EBBGC_BITS((uint64_t)(uintptr_t)object);
 }
 
 static inline bool ebbgc_same(ebbgc_ref_t a, ebbgc_ref_t b)
@@ -135,6 +141,13 @@ enum {
 	 * Implies EBBGC_EXACT; not with EBBGC_INCOGNITO.
 	 */
 	EBBGC_HINTS = 1 << 6,
+	/*
+	 * Any mode: the heap grows whether or not the kernel can back it.  Else, when neither the
+	 * machine nor a cgroup of the process has memory or swap left, the heap is as full as at
+	 * max_bytes: it is collected, then `oom` is asked, then allocation fails, before the
+	 * kernel kills.
+	 */
+	EBBGC_OVERCOMMIT = 1 << 7,
 };
 
 /* Who tells which pages are in memory; what the kernel lacks is replaced by the next one. */
@@ -158,9 +171,13 @@ enum ebbgc_stacks {
 	EBBGC_CONSERVATIVE,	/* also every word on the stacks and in registers */
 };
 
+/*
+ * What size the heap aims at.  A cycle begins when the room between live objects and that is used
+ * up, but beside the program when half of it is.
+ */
 enum ebbgc_sizing {
-	EBBGC_GROWABLE,		/* follows the live size by `growth`, up to max_bytes */
-	EBBGC_FIXED,		/* all of max_bytes is used before the heap is collected */
+	EBBGC_GROWABLE,		/* `growth` times what is live, up to max_bytes */
+	EBBGC_FIXED,		/* max_bytes */
 };
 
 /* What an out-of-memory handler wants: see struct ebbgc_options. */
@@ -194,16 +211,16 @@ struct ebbgc_options {
 	enum ebbgc_stacks stacks;
 	enum ebbgc_sizing sizing;
 	size_t max_bytes;		/* hard limit of the heap; reserved, not committed; <= 16 TiB */
-	size_t min_bytes;		/* growable: below this, or max_bytes, nothing is collected */
+	size_t min_bytes;		/* growable: the least size aimed at, but for max_bytes */
 	double growth;			/* growable: heap size aimed at / live bytes, > 1 */
 	/*
 	 * Bytes of the heap that should be resident, 0 for no opinion.  After a cycle, memory
 	 * of free regions goes back to the kernel while more than this is resident.
 	 */
 	size_t resident_budget;
-	unsigned int markers;		/* marking threads; 0: a quarter of the cores, at least 1 */
+	unsigned int markers;		/* marking threads, <= 64; 0: a quarter of the cores, at least 1 */
 	uint64_t pause_budget_ns;	/* marking left over at the end that a pause may take on */
-	bool lock_side;			/* mlock() the side tables; see stats.side_locked */
+	bool lock_side;			/* mlock() the side tables as they come into use */
 	bool check;			/* verify each cycle independently; slow */
 	/*
 	 * Called on the collector's threads, or on the allocating one for OUT_OF_MEMORY; must
@@ -213,7 +230,8 @@ struct ebbgc_options {
 	void *event_arg;
 	/*
 	 * Called by the thread whose allocation of `bytes` finds no memory even after a full
-	 * collection; it may release handles and run finalizers.  NULL: allocation fails.
+	 * collection: at max_bytes, or without EBBGC_OVERCOMMIT when nothing is left to back
+	 * more.  It may release handles and run finalizers.  NULL: allocation fails.
 	 */
 	enum ebbgc_oom (*oom)(void *arg, ebbgc_heap_t *heap, size_t bytes);
 	void *oom_arg;
@@ -243,7 +261,7 @@ EBBGC_API void ebbgc_options_init(struct ebbgc_options *options);
  *	mode=concurrent|stop|memliner  sizing=fixed|growable  growth=REAL
  *	max, min, budget=BYTES[KMG]  markers, depth, delta, epoch, scan=N  delays=N:N:N
  *	residency=pagemap_scan|pagemap|mincore|simulated
- *	exact, park, cold, drop, incognito, arrivals, hints, lock, check
+ *	exact, park, cold, drop, incognito, arrivals, hints, overcommit, lock, check
  *
  * -EINVAL, and nothing is changed, for anything else.
  */
@@ -257,7 +275,8 @@ EBBGC_API int ebbgc_options_parse(struct ebbgc_options *options, const char *tex
 EBBGC_API int ebbgc_heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap);
 
 /*
- * Ends the collector and unmaps everything.  No thread may be attached (-EBUSY) and no
+ * Ends the collector, also in the midst of a cycle (there is no EBBGC_EVENT_CYCLE_END then), and
+ * unmaps everything.  No thread may be attached (-EBUSY) and no
  * finalizer runs: who needs them calls ebbgc_finalizers_run() before.  In a child of fork()
  * threads that no longer exist do not count.
  */
@@ -302,7 +321,8 @@ struct ebbgc_layout {
 	/*
 	 * For layouts that data cannot describe: calls visit(arg, slot) for each reference of
 	 * the object.  Runs on marker threads beside the program and may read only what does
-	 * not change during the object's life.  Another process cannot trace such types.
+	 * not change during the object's life, but for being zero at first: the object may be
+	 * one that has just been allocated.  Another process cannot trace such types.
 	 */
 	void (*trace)(void *object, ebbgc_visit_fn visit, void *arg);
 };
@@ -341,9 +361,10 @@ typedef struct ebbgc_mutator {
 
 /*
  * Attaches the calling thread, which may be attached once to each of several heaps.  Waits
- * while the world is stopped.  A thread that exits attached is detached then: in a blocked region,
- * too, if it has no frames on its stack.  No function is a point of cancellation for a thread that
- * waits for the collector.  -EALREADY, -ENOMEM, -ECHILD.
+ * while the world is stopped: a safepoint in the others, as is ebbgc_detach().  A thread that exits
+ * attached is detached then: in a blocked region, too, if it has no frames on its stack.  No
+ * function is a point of cancellation for a thread that waits for the collector.  -EALREADY,
+ * -ENOMEM, -ECHILD.
  */
 EBBGC_API int ebbgc_attach(ebbgc_heap_t *heap, ebbgc_mutator_t **mutator);
 
@@ -361,7 +382,8 @@ static inline void ebbgc_poll(ebbgc_mutator_t *mutator)
 
 /*
  * Between the two the thread may block for ever and holds up no collection, but must not touch
- * the heap, its frames or handles.  Not nested.  Precise heaps only: where stacks are
+ * the heap, its frames or handles.  Not nested.  Who is attached to several heaps blocks in each,
+ * and end is a safepoint in the others.  Precise heaps only: where stacks are
  * scanned, use ebbgc_blocked_call() (-EINVAL there, and then end must not be called).
  */
 EBBGC_API int ebbgc_blocked_begin(ebbgc_mutator_t *mutator);
@@ -423,9 +445,9 @@ static inline uint32_t ebbgc_flags(const ebbgc_mutator_t *mutator)
 static inline ebbgc_ref_t ebbgc_read(const ebbgc_ref_t *slot)
 {
 #ifdef EBBGC_SANITIZE_THREAD
-	return (ebbgc_ref_t){ __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) };
+	return EBBGC_BITS(__atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE));
 #else
-	return (ebbgc_ref_t){ *(const volatile uint64_t *)&slot->bits };
+	return EBBGC_BITS(*(const volatile uint64_t *)&slot->bits);
 #endif
 }
 
@@ -491,7 +513,10 @@ static inline void ebbgc_init(ebbgc_ref_t *slot, ebbgc_ref_t value)
 	__atomic_store_n(&slot->bits, value.bits, __ATOMIC_RELEASE);
 }
 
-/* If *slot is *expected, makes it `value` and returns true; else updates *expected. */
+/*
+ * If *slot is *expected, makes it `value` and returns true; else updates *expected, which has been
+ * loaded then, weakly where the slot is weak.
+ */
 static inline bool ebbgc_cas(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
 			     ebbgc_ref_t *expected, ebbgc_ref_t value)
 {
@@ -507,11 +532,13 @@ static inline bool ebbgc_cas(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc
 			ebbgc_log_old(mutator, was);
 		return true;
 	}
+	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
+		ebbgc_log_old(mutator, was);
 	*expected = was;
 	return false;
 }
 
-/* Copies `count` references from one object to another, or within one: may overlap. */
+/* Copies `count` references from one object to another, or within one: may overlap, may be weak. */
 EBBGC_API void ebbgc_copy(ebbgc_mutator_t *mutator, ebbgc_ref_t to_object, ebbgc_ref_t *to,
 			  ebbgc_ref_t from_object, const ebbgc_ref_t *from, size_t count);
 
@@ -542,7 +569,7 @@ static inline void ebbgc_frame_pop(ebbgc_mutator_t *mutator, struct ebbgc_frame 
 
 /*
  * A handle is a root that lives until it is freed, for references held by C structures.  NULL
- * when out of memory.  Reading and writing one handle from two threads needs a lock.
+ * when out of memory, or after fork.  Reading and writing one handle from two threads needs a lock.
  */
 typedef struct ebbgc_handle ebbgc_handle_t;
 
@@ -618,8 +645,9 @@ struct ebbgc_stats {
 	uint64_t marked_objects, logged_references;
 	uint64_t weak_cleared, ephemerons_cleared, finalizers_ready;
 	uint64_t remarks;		/* pauses that put marking back beside the program */
-	uint64_t stalls, stall_total_ns;	/* allocations that waited for a cycle */
-	uint64_t side_bytes, side_locked;	/* side tables in use; those that are mlock()ed */
+	uint64_t stalls, stall_total_ns;	/* allocations that waited for a cycle or a release */
+	/* Side tables in use, of residency and parked work, too; those that are mlock()ed. */
+	uint64_t side_bytes, side_locked;
 	uint64_t checks, check_failures;	/* of the checking mode */
 
 	/* EBBGC_MEMLINER; figures of marking are as of the last cycle's end. */

@@ -2,6 +2,7 @@
 /* Finalizers: dead objects come back to life until the program has run them. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include "heap.h"
 
 static bool list_reserve(struct finalizer_list *l, size_t count)
@@ -65,26 +66,37 @@ size_t finalizers_collect(struct ebbgc_heap *h)
 	return found;
 }
 
+/* The oldest that is due; of what has run no more stays in the list than of what waits. */
+static bool ready_take(struct finalizer_list *ready, struct finalizer *f)
+{
+	if (ready->first == ready->count)
+		return false;
+	*f = ready->items[ready->first++];
+	if (2 * ready->first >= ready->count) {
+		ready->count -= ready->first;
+		memmove(ready->items, ready->items + ready->first, ready->count * sizeof(*f));
+		ready->first = 0;
+	}
+	return true;
+}
+
 size_t ebbgc_finalizers_run(ebbgc_mutator_t *mutator, size_t limit)
 {
 	struct ebbgc_heap *h = mutator_of(mutator)->heap;
-	struct finalizer_list *ready = &h->finalizers_ready;
 	size_t ran;
 
 	if (forked(h))
 		return 0;
 	for (ran = 0; ran < limit; ran++) {
-		struct finalizer f = { 0 };
 		struct ebbgc_frame frame;
+		struct finalizer f;
 		ebbgc_ref_t object;
+		bool taken;
 
 		pthread_mutex_lock(&h->lock);
-		if (ready->first < ready->count)
-			f = ready->items[ready->first++];
-		if (ready->first == ready->count)
-			ready->first = ready->count = 0;
+		taken = ready_take(&h->finalizers_ready, &f);
 		pthread_mutex_unlock(&h->lock);
-		if (!f.fn)
+		if (!taken)
 			break;
 		/* No safepoint since it left the list, where it was a root. */
 		object = (ebbgc_ref_t){ f.object };

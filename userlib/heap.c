@@ -3,8 +3,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include "heap.h"
+
+#define FEATURE_BITS 8		/* no version has more */
 
 void ebbgc_options_init(struct ebbgc_options *o)
 {
@@ -53,6 +56,8 @@ static int options_take(struct ebbgc_options *to, const struct ebbgc_options *fr
 		to->features |= EBBGC_EXACT;
 	if ((to->features & EBBGC_INCOGNITO) && (to->features & (EBBGC_ARRIVALS | EBBGC_HINTS)))
 		return -EINVAL;
+	if (to->features >> FEATURE_BITS)
+		return -EINVAL;
 	for (size_t i = 0; i < 3; i++)
 		if (to->delays[i] >= WORK_FORCED)
 			return -EINVAL;
@@ -77,7 +82,7 @@ static void heap_free(struct ebbgc_heap *h)
 		struct mutator *m = h->mutators;
 
 		h->mutators = m->next;
-		free(m);
+		mutator_free(m);
 	}
 	check_destroy(h);
 	roots_destroy(h);
@@ -94,6 +99,7 @@ static void heap_free(struct ebbgc_heap *h)
 int ebbgc_heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap)
 {
 	struct ebbgc_heap *h = calloc(1, sizeof(*h));
+	pthread_condattr_t steady;
 	int r;
 
 	if (!h)
@@ -106,14 +112,20 @@ int ebbgc_heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap)
 	h->pid = getpid();
 	h->park.pidfd = -1;
 	h->bytes = h->options.max_bytes;
+	h->backing.off = h->options.features & EBBGC_OVERCOMMIT;
 	pthread_mutex_init(&h->lock, NULL);
 	pthread_mutex_init(&h->marker.lock, NULL);
 	pthread_cond_init(&h->marker.changed, NULL);
 	pthread_cond_init(&h->resume, NULL);
 	pthread_cond_init(&h->stopped, NULL);
-	pthread_cond_init(&h->wanted, NULL);
+	pthread_condattr_init(&steady);
+	pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+	pthread_cond_init(&h->wanted, &steady);
+	pthread_condattr_destroy(&steady);
 	pthread_cond_init(&h->done, NULL);
 	pthread_cond_init(&h->swept, NULL);
+	pthread_cond_init(&h->released, NULL);
+	pthread_cond_init(&h->turn, NULL);
 	r = regions_create(h) ? -ENOMEM : types_create(h);
 	if (!r)
 		r = location_create(h);

@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <sys/types.h>
 #include "arrivals.h"
+#include "backing.h"
 #include "ebbgc.h"
 #include "epoch.h"
 #include "notes.h"
@@ -35,7 +36,11 @@
 
 /* Kind of a region: 2 * class + leaf for small objects, or one of these. */
 #define SMALL_KINDS (2 * CLASSES)
-enum { KIND_LARGE = SMALL_KINDS, KIND_LARGE_LEAF, KIND_TAIL, KIND_FREE = 255 };
+enum {
+	KIND_LARGE = SMALL_KINDS, KIND_LARGE_LEAF, KIND_TAIL,
+	KIND_RELEASED = 253,		/* free, but its memory is being given back */
+	KIND_FREE = 255,
+};
 
 #define TYPES_MAX 4096u
 enum { TYPE_NONE, TYPE_WEAK_REF, TYPE_EPHEMERON, TYPE_FIRST_USER };
@@ -80,6 +85,8 @@ struct mutator {
 	struct ebbgc_heap *heap;
 	struct mutator *next;
 	enum mutator_state state;	/* heap->lock */
+	struct mutator *sibling;	/* the next of the same thread, in another heap */
+	bool lent;			/* stopped while its thread waits in another heap; its own */
 	char *stack_base, *stack_top;	/* world stopped: what lies between is scanned */
 	size_t uncounted;		/* bytes taken, not yet in allocated_bytes */
 	size_t logged;
@@ -154,12 +161,19 @@ struct ebbgc_heap {
 	uint32_t free_hint;		/* none is free below */
 	uint32_t used;
 	uint32_t committed_free;
+	uint32_t releasing;		/* free ones that cannot be had until `released` */
+	pthread_cond_t released;
+	uint64_t supplied;		/* how often threads got regions */
+	uint64_t supplied_before;	/* the same, when the last full cycle's marking ended */
+	struct mutator *first;		/* who is to have what is free before all others, or NULL */
+	pthread_cond_t turn;		/* that has changed */
 	uint32_t side_locked;		/* regions whose side tables are locked */
 	struct region_list partial[SMALL_KINDS], full[SMALL_KINDS], unswept[SMALL_KINDS];
 	struct region_list large, large_unswept;
 	unsigned int sweeping;		/* regions taken off an unswept list and not back yet */
 	pthread_cond_t swept;
 	bool dropping;			/* this time EBBGC_DROP is worth it */
+	struct backing backing;		/* for regions that are not committed */
 
 	/* When to collect: atomic. */
 	uint64_t allocated_bytes;	/* since creation */
@@ -217,6 +231,11 @@ static inline uint64_t *header_of(uint64_t object)
 static inline uint32_t type_id(uint64_t object)
 {
 	return (uint32_t)__atomic_load_n(header_of(object), __ATOMIC_RELAXED);
+}
+
+static inline bool marking_abandoned(const struct ebbgc_heap *h)
+{
+	return __atomic_load_n(&h->marker.abandoned, __ATOMIC_RELAXED);
 }
 
 static inline size_t granule_of(const struct ebbgc_heap *h, uint64_t object)
@@ -356,7 +375,9 @@ int regions_create(struct ebbgc_heap *h);
 void regions_destroy(struct ebbgc_heap *h);
 uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind);	/* or REGION_NONE */
 void regions_free(struct ebbgc_heap *h, uint32_t first, uint32_t count);
-void regions_release(struct ebbgc_heap *h);	/* free ones' memory, by the resident budget */
+/* No lock held, the collector: free ones' memory goes to the kernel, by the resident budget. */
+void regions_release(struct ebbgc_heap *h);
+size_t side_bytes(const struct ebbgc_heap *h);	/* of the side tables, a region */
 void list_push(struct ebbgc_heap *h, struct region_list *l, uint32_t region);
 uint32_t list_pop(struct ebbgc_heap *h, struct region_list *l);
 void list_append(struct ebbgc_heap *h, struct region_list *to, struct region_list *from);
@@ -385,7 +406,13 @@ uint64_t object_containing(const struct ebbgc_heap *h, uint64_t word);
 void world_stop(struct ebbgc_heap *h);
 void world_resume(struct ebbgc_heap *h, uint64_t since);
 void mutator_block(struct mutator *m);		/* lock held */
-void mutator_unblock(struct mutator *m);	/* lock held */
+void mutator_unblock(struct mutator *m);	/* lock held, dropped meanwhile */
+/*
+ * Lock held, dropped meanwhile; before m's thread waits, below with_stack().  In the other heaps that
+ * it is attached to it is as at a safepoint then, until mutator_unblock().
+ */
+void mutator_lend(struct mutator *m);
+void mutator_free(struct mutator *m);
 void lock_wait(struct ebbgc_heap *h, pthread_cond_t *cond);	/* lock held; a mutator's thread */
 bool forked(const struct ebbgc_heap *h);
 void mutator_key_destructor(void *mutator);

@@ -131,5 +131,6 @@ unsigned int location_delays(const struct ebbgc_heap *h)
 	if (h->stop || __atomic_load_n(&h->waiting, __ATOMIC_RELAXED))
 		return 0;
 	left = end > used ? end - used : 0;
-	return h->options.delays[left * 100 > room * 50 ? 0 : left * 100 >= room * 15 ? 1 : 2];
+	/* Where there was no room, all of it is used. */
+	return h->options.delays[left * 100 > room * 50 ? 0 : left && left * 100 >= room * 15 ? 1 : 2];
 }

@@ -93,6 +93,11 @@ void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old)
 void ebbgc_copy(ebbgc_mutator_t *mutator, ebbgc_ref_t to_object, ebbgc_ref_t *to,
 		ebbgc_ref_t from_object, const ebbgc_ref_t *from, size_t count)
 {
+	/* What weak references name is logged: nobody may come to where it goes, or clear it there. */
+	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING) && !ebbgc_is_null(from_object) &&
+	    (mutator_of(mutator)->heap->types[ebbgc_type_of(from_object)].flags & EBBGC_WEAK))
+		for (size_t i = 0; i < count; i++)
+			ebbgc_log_old(mutator, ebbgc_read(&from[i]));
 	/* Upwards unless that would overwrite what is still to be read. */
 	if (to <= from || to >= from + count) {
 		for (size_t i = 0; i < count; i++)
@@ -149,6 +154,8 @@ static bool depth_first_drain(struct tracer *t, uint64_t deadline)
 			trace_object(t, object);
 		if (turn % (deadline ? PAUSE_EVERY : LOOK_EVERY))
 			continue;
+		if (marking_abandoned(t->heap))
+			return false;
 		if (deadline && now_ns() > deadline) {
 			for (size_t i = 0; i < LOOK_AHEAD; i++)
 				if (ahead[i])

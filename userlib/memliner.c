@@ -233,7 +233,7 @@ static bool memliner_drain(struct tracer *t, uint64_t deadline)
 		} else {
 			ahead[turn % LOOK_AHEAD] = 0;
 			if (++idle > LOOK_AHEAD && !work) {
-				if (deadline || !park_step(t))
+				if (deadline || marking_abandoned(h) || !park_step(t))
 					return !parked(h);
 				idle = 0;
 			}
@@ -243,6 +243,8 @@ static bool memliner_drain(struct tracer *t, uint64_t deadline)
 			work_do(t, work, deadline);
 		if (turn % (deadline ? PAUSE_EVERY : LOOK_EVERY))
 			continue;
+		if (marking_abandoned(h))
+			return false;
 		if (deadline && now_ns() > deadline) {
 			for (size_t i = 0; i < LOOK_AHEAD; i++)
 				if (ahead[i])

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 /* Options told as text. */
 #include <errno.h>
+#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 #include "heap.h"
@@ -79,11 +80,16 @@ static int delays(const char *text, unsigned int value[3])
 	return 0;
 }
 
+/* With a point, whatever the program's locale has there. */
 static int real(const char *text, double *value)
 {
+	locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 	char *after;
 
-	*value = strtod(text, &after);
+	if (!c)
+		return -EINVAL;
+	*value = strtod_l(text, &after, c);
+	freelocale(c);
 	return after == text || *after ? -EINVAL : 0;
 }
 
@@ -146,7 +152,8 @@ static int set_plain(struct ebbgc_options *o, const char *key)
 	static const struct word features[] = {
 		{ "exact", EBBGC_EXACT }, { "park", EBBGC_PARK }, { "drop", EBBGC_DROP },
 		{ "incognito", EBBGC_INCOGNITO }, { "cold", EBBGC_COLD },
-		{ "arrivals", EBBGC_ARRIVALS }, { "hints", EBBGC_HINTS }, { 0 },
+		{ "arrivals", EBBGC_ARRIVALS }, { "hints", EBBGC_HINTS },
+		{ "overcommit", EBBGC_OVERCOMMIT }, { 0 },
 	};
 	unsigned int feature;
 

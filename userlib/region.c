@@ -5,6 +5,9 @@
 #include "heap.h"
 
 #define SIDE_LOCK_STEP 64u	/* regions whose side tables are locked at a time: 4 MiB of heap */
+#define SIDES 12
+#define RELEASE_MOST 64u	/* regions given back to the kernel at a time */
+#define LOOK_MOST 4096u		/* regions looked at while the lock is held */
 
 void *map_pages(size_t bytes)
 {
@@ -12,6 +15,22 @@ void *map_pages(size_t bytes)
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	return p == MAP_FAILED ? NULL : p;
+}
+
+/* At a multiple of a region; what is mapped more to that end goes again. */
+static char *map_aligned(size_t bytes)
+{
+	char *p = map_pages(bytes + REGION_SIZE), *aligned, *end;
+
+	if (!p)
+		return NULL;
+	aligned = (char *)(((uintptr_t)p + REGION_SIZE - 1) & -REGION_SIZE);
+	end = p + bytes + REGION_SIZE;
+	if (aligned != p)
+		munmap(p, (size_t)(aligned - p));
+	if (aligned + bytes != end)
+		munmap(aligned + bytes, (size_t)(end - (aligned + bytes)));
+	return aligned;
 }
 
 static size_t bitmap_bytes(const struct ebbgc_heap *h)
@@ -42,8 +61,7 @@ int regions_create(struct ebbgc_heap *h)
 
 	classes_fill(h);
 	h->region_count = (uint32_t)(h->bytes >> REGION_SHIFT);
-	/* One region more, to align. */
-	h->base = map_pages(h->bytes + REGION_SIZE);
+	h->base = map_aligned(h->bytes);
 	h->marks = map_pages(bitmap_bytes(h));
 	h->allocated = map_pages(bitmap_bytes(h));
 	h->kinds = map_pages(h->region_count);
@@ -51,17 +69,6 @@ int regions_create(struct ebbgc_heap *h)
 	if (!h->base || !h->marks || !h->allocated || !h->kinds || !h->regions) {
 		regions_destroy(h);
 		return -1;
-	}
-	{
-		/* Trimmed, so that unmapping needs no more than base and bytes. */
-		char *aligned = (char *)(((uintptr_t)h->base + REGION_SIZE - 1) & -REGION_SIZE);
-		char *end = h->base + h->bytes + REGION_SIZE;
-
-		if (aligned != h->base)
-			munmap(h->base, (size_t)(aligned - h->base));
-		if (aligned + h->bytes != end)
-			munmap(aligned + h->bytes, (size_t)(end - (aligned + h->bytes)));
-		h->base = aligned;
 	}
 	for (unsigned int k = 0; k < SMALL_KINDS; k++)
 		h->partial[k] = h->full[k] = h->unswept[k] = empty;
@@ -87,25 +94,64 @@ void regions_destroy(struct ebbgc_heap *h)
 	h->regions = NULL;
 }
 
-/* A barrier or a sweep must never fault: what side tables are in use stays in memory. */
+struct side {
+	void *start;		/* NULL: this heap has none */
+	size_t bytes;		/* of a region */
+};
+
+/* What a barrier, a sweep or a tracer looks at to know of an object or a page. */
+static unsigned int sides(const struct ebbgc_heap *h, struct side side[SIDES])
+{
+	const size_t granules = REGION_WORDS * sizeof(uint64_t), pages = REGION_SIZE / PAGE_BYTES;
+	const struct residency *r = &h->residency;
+	const struct side all[SIDES] = {
+		{ h->marks, granules }, { h->allocated, granules }, { h->kinds, 1 },
+		{ h->regions, sizeof(*h->regions) },
+		{ h->park.objects, granules }, { h->park.pages, pages / 8 },
+		{ h->park.slices, pages / 8 },
+		{ r->out, pages / 8 }, { r->cached, pages / 8 }, { r->last, pages / 8 },
+		{ r->next, pages / 8 }, { r->seen, pages * sizeof(*r->seen) },
+	};
+	unsigned int count = 0;
+
+	for (unsigned int i = 0; i < SIDES; i++)
+		if (all[i].start)
+			side[count++] = all[i];
+	return count;
+}
+
+size_t side_bytes(const struct ebbgc_heap *h)
+{
+	struct side side[SIDES];
+	unsigned int count = sides(h, side);
+	size_t bytes = 0;
+
+	for (unsigned int i = 0; i < count; i++)
+		bytes += side[i].bytes;
+	return bytes;
+}
+
+/* They must never fault: what is in use of them stays in memory. */
 static void side_lock(struct ebbgc_heap *h)
 {
-	uint32_t from = h->side_locked, to = (h->top + SIDE_LOCK_STEP - 1) / SIDE_LOCK_STEP * SIDE_LOCK_STEP;
-	size_t words;
+	uint32_t from = h->side_locked, to = h->top + SIDE_LOCK_STEP - 1;
+	struct side side[SIDES];
+	unsigned int count;
 
+	to -= to % SIDE_LOCK_STEP;
 	if (!h->options.lock_side || to <= from)
 		return;
 	if (to > h->region_count)
 		to = h->region_count;
-	words = (size_t)(to - from) * REGION_WORDS * sizeof(uint64_t);
-	if (mlock(h->marks + (size_t)from * REGION_WORDS, words) ||
-	    mlock(h->allocated + (size_t)from * REGION_WORDS, words) ||
-	    mlock(h->kinds + from, to - from) ||
-	    mlock(h->regions + from, (to - from) * sizeof(*h->regions)))
-		/* RLIMIT_MEMLOCK: told by stats.side_locked; not tried again. */
-		h->options.lock_side = false;
-	else
-		h->side_locked = to;
+	count = sides(h, side);
+	for (unsigned int i = 0; i < count; i++) {
+		if (mlock((char *)side[i].start + from * side[i].bytes, (to - from) * side[i].bytes)) {
+			/* RLIMIT_MEMLOCK: told by stats.side_locked; not tried again. */
+			h->options.lock_side = false;
+			return;
+		}
+	}
+	h->side_locked = to;
 }
 
 static uint32_t find_free(struct ebbgc_heap *h, uint32_t count)
@@ -135,9 +181,13 @@ static uint32_t find_free(struct ebbgc_heap *h, uint32_t count)
 
 uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind)
 {
-	uint32_t first = find_free(h, count), old_top = h->top;
+	uint32_t first = find_free(h, count), old_top = h->top, fresh_count = 0;
 
 	if (first == REGION_NONE)
+		return REGION_NONE;
+	for (uint32_t i = first; i < first + count; i++)
+		fresh_count += !h->regions[i].committed;
+	if (!backing_take(&h->backing, (uint64_t)fresh_count << REGION_SHIFT))
 		return REGION_NONE;
 	if (first + count > h->top)
 		__atomic_store_n(&h->top, first + count, __ATOMIC_RELAXED);
@@ -172,48 +222,96 @@ void regions_free(struct ebbgc_heap *h, uint32_t first, uint32_t count)
 		h->free_hint = first;
 }
 
+/* Bytes of the heap in memory, as far as there is a budget; 0 where it cannot be told. */
+static uint64_t resident_look(struct ebbgc_heap *h)
+{
+	int64_t resident;
+
+	if (!h->options.resident_budget)
+		return 0;
+	resident = residency_bytes(h->base, (size_t)__atomic_load_n(&h->top, __ATOMIC_RELAXED) <<
+				   REGION_SHIFT);
+	return resident > 0 ? (uint64_t)resident : 0;
+}
+
+/* Of free regions, how many keep their memory.  Without a budget as many as a cycle may use up. */
+static uint64_t free_to_keep(struct ebbgc_heap *h, uint64_t resident)
+{
+	uint64_t budget = h->options.resident_budget, excess;
+
+	if (!budget)
+		return h->used / 2 + (h->options.min_bytes >> REGION_SHIFT);
+	if (resident)
+		h->stats.resident_bytes = resident;
+	excess = resident > budget ? (resident - budget) >> REGION_SHIFT : 0;
+	return h->committed_free > excess ? h->committed_free - excess : 0;
+}
+
+/*
+ * Takes a batch out of what is free: of regions that lie together below *at, where it leaves off.
+ * None if it met none as far as it may look.
+ */
+static uint32_t release_begin(struct ebbgc_heap *h, uint32_t *at, uint64_t keep)
+{
+	uint32_t count = 0, end = *at > LOOK_MOST ? *at - LOOK_MOST : 0;
+
+	while (*at > end && count < RELEASE_MOST && h->committed_free > keep) {
+		uint32_t i = *at - 1;
+
+		if (h->kinds[i] == KIND_FREE && h->regions[i].committed) {
+			h->kinds[i] = KIND_RELEASED;
+			h->regions[i].committed = false;
+			h->committed_free--;
+			count++;
+		} else if (count) {
+			break;
+		}
+		*at = i;
+	}
+	h->releasing = count;
+	return count;
+}
+
+static void release_end(struct ebbgc_heap *h, uint32_t first, uint32_t count, bool released)
+{
+	memset(h->kinds + first, KIND_FREE, count);
+	if (released) {
+		h->stats.released_bytes += (uint64_t)count << REGION_SHIFT;
+	} else {
+		for (uint32_t i = first; i < first + count; i++)
+			h->regions[i].committed = true;
+		h->committed_free += count;
+	}
+	h->releasing = 0;
+	pthread_cond_broadcast(&h->released);
+}
+
 /*
  * Free memory that is kept spares the kernel's zeroing and a fault; what goes back is never
- * written to swap.  Without a budget as much is kept as a cycle may use up.
+ * written to swap.  The kernel takes its time, pages that are out longer, so threads can have
+ * regions meanwhile.
  */
 void regions_release(struct ebbgc_heap *h)
 {
-	uint64_t keep = h->used / 2 + (h->options.min_bytes >> REGION_SHIFT);
-	uint32_t i = h->top;
+	uint64_t resident = resident_look(h), keep;
+	bool released = true;
+	uint32_t at, count;
 
-	if (h->options.resident_budget) {
-		int64_t resident = residency_bytes(h->base, (size_t)h->top << REGION_SHIFT);
-		uint64_t excess = 0;
-
-		if (resident >= 0) {
-			h->stats.resident_bytes = (uint64_t)resident;
-			if ((uint64_t)resident > h->options.resident_budget)
-				excess = ((uint64_t)resident - h->options.resident_budget) >> REGION_SHIFT;
-		}
-		keep = h->committed_free > excess ? h->committed_free - excess : 0;
-	}
+	pthread_mutex_lock(&h->lock);
+	keep = free_to_keep(h, resident);
 	/* From the top, so that the heap stays low. */
-	while (i && h->committed_free > keep) {
-		uint32_t end = i;
-
-		while (i && h->kinds[i - 1] == KIND_FREE && h->regions[i - 1].committed &&
-		       h->committed_free > keep) {
-			h->regions[--i].committed = false;
-			h->committed_free--;
-		}
-		if (i == end) {
-			i--;
-			continue;
-		}
-		if (madvise(region_start(h, i), (size_t)(end - i) << REGION_SHIFT, MADV_DONTNEED)) {
-			/* Locked, by mlockall() say: it is not zero. */
-			for (uint32_t j = i; j < end; j++)
-				h->regions[j].committed = true;
-			h->committed_free += end - i;
-			break;
-		}
-		h->stats.released_bytes += (uint64_t)(end - i) << REGION_SHIFT;
+	for (at = h->top; at && released && h->committed_free > keep;) {
+		count = release_begin(h, &at, keep);
+		pthread_mutex_unlock(&h->lock);
+		/* Not if it is locked, by mlockall() say: then it is not zero. */
+		if (count)
+			released = !madvise(region_start(h, at), (size_t)count << REGION_SHIFT,
+					    MADV_DONTNEED);
+		pthread_mutex_lock(&h->lock);
+		if (count)
+			release_end(h, at, count, released);
 	}
+	pthread_mutex_unlock(&h->lock);
 }
 
 void list_push(struct ebbgc_heap *h, struct region_list *l, uint32_t region)

@@ -32,6 +32,95 @@ void lock_wait(struct ebbgc_heap *h, pthread_cond_t *cond)
 	pthread_setcancelstate(state, NULL);
 }
 
+/* The calling thread's, one of each heap that it is attached to. */
+static __thread struct mutator *siblings;
+/* The end of its stack, and of its registers, while it waits. */
+static __thread char *stack_end;
+
+/* Takes one out of its thread's list, which is the calling one's or gone. */
+void mutator_free(struct mutator *m)
+{
+	for (struct mutator **link = &siblings; *link; link = &(*link)->sibling) {
+		if (*link == m) {
+			*link = m->sibling;
+			break;
+		}
+	}
+	free(m);
+}
+
+static bool can_lend(const struct mutator *m, const struct mutator *sibling)
+{
+	return sibling != m && sibling->state == MUTATOR_RUNNING && !forked(sibling->heap);
+}
+
+static void lend(const struct mutator *m)
+{
+	for (struct mutator *s = siblings; s; s = s->sibling) {
+		if (!can_lend(m, s))
+			continue;
+		pthread_mutex_lock(&s->heap->lock);
+		s->stack_top = stack_end;
+		s->lent = true;
+		mutator_block(s);
+		pthread_mutex_unlock(&s->heap->lock);
+	}
+}
+
+void mutator_lend(struct mutator *m)
+{
+	for (const struct mutator *s = siblings; s; s = s->sibling) {
+		if (!can_lend(m, s))
+			continue;
+		pthread_mutex_unlock(&m->heap->lock);
+		lend(m);
+		pthread_mutex_lock(&m->heap->lock);
+		return;
+	}
+}
+
+/* What was lent runs again, or none of it, and the heap is returned whose world is stopped. */
+static struct ebbgc_heap *take_back(const struct mutator *m)
+{
+	for (struct mutator *s = siblings; s; s = s->sibling) {
+		bool stop;
+
+		if (!s->lent)
+			continue;
+		pthread_mutex_lock(&s->heap->lock);
+		stop = s->heap->stop;
+		if (!stop) {
+			s->lent = false;
+			s->state = MUTATOR_RUNNING;
+			s->heap->running++;
+		}
+		pthread_mutex_unlock(&s->heap->lock);
+		if (stop) {
+			lend(m);
+			return s->heap;
+		}
+	}
+	return NULL;
+}
+
+static bool has_lent(void)
+{
+	for (const struct mutator *s = siblings; s; s = s->sibling)
+		if (s->lent)
+			return true;
+	return false;
+}
+
+/* Lock held, dropped meanwhile; m does not run. */
+static void stop_wait(struct mutator *m)
+{
+	while (m->heap->stop) {
+		mutator_lend(m);
+		if (m->heap->stop)
+			lock_wait(m->heap, &m->heap->resume);
+	}
+}
+
 static int stack_base(char **base)
 {
 	pthread_attr_t attr;
@@ -44,6 +133,26 @@ static int stack_base(char **base)
 	pthread_attr_destroy(&attr);
 	*base = (char *)low + size;
 	return 0;
+}
+
+static void *attach(void *arg)
+{
+	struct mutator *m = arg;
+	struct ebbgc_heap *h = m->heap;
+
+	pthread_mutex_lock(&h->lock);
+	stop_wait(m);
+	barriers_set(h, m);
+	if (h->options.mode == EBBGC_MEMLINER)
+		m->ring = ring_take(h);
+	m->next = h->mutators;
+	h->mutators = m;
+	m->sibling = siblings;
+	siblings = m;
+	m->state = MUTATOR_BLOCKED;
+	mutator_unblock(m);
+	pthread_mutex_unlock(&h->lock);
+	return NULL;
 }
 
 int ebbgc_attach(ebbgc_heap_t *h, ebbgc_mutator_t **mutator)
@@ -68,27 +177,17 @@ int ebbgc_attach(ebbgc_heap_t *h, ebbgc_mutator_t **mutator)
 		free(m);
 		return r;
 	}
-	pthread_mutex_lock(&h->lock);
-	while (h->stop)
-		lock_wait(h, &h->resume);
-	barriers_set(h, m);
-	if (h->options.mode == EBBGC_MEMLINER)
-		m->ring = ring_take(h);
-	m->next = h->mutators;
-	h->mutators = m;
-	h->running++;
-	pthread_mutex_unlock(&h->lock);
+	with_stack(m, attach, m);
 	*mutator = &m->public;
 	return 0;
 }
 
-static void detach(struct mutator *m)
+static void *detach(void *arg)
 {
+	struct mutator *m = arg;
 	struct ebbgc_heap *h = m->heap;
 	struct mutator **link;
 
-	if (forked(h))
-		return;		/* the lock may be held by a thread that does not exist here */
 	pthread_mutex_lock(&h->lock);
 	/* Exit or cancellation in a blocked region. */
 	if (m->state == MUTATOR_BLOCKED)
@@ -112,7 +211,8 @@ static void detach(struct mutator *m)
 	h->running--;
 	pthread_cond_signal(&h->stopped);
 	pthread_mutex_unlock(&h->lock);
-	free(m);
+	mutator_free(m);
+	return NULL;
 }
 
 void ebbgc_detach(ebbgc_mutator_t *mutator)
@@ -120,12 +220,18 @@ void ebbgc_detach(ebbgc_mutator_t *mutator)
 	struct mutator *m = mutator_of(mutator);
 
 	pthread_setspecific(m->heap->key, NULL);
-	detach(m);
+	/* In a child of fork() the lock may be held by a thread that does not exist here. */
+	if (!forked(m->heap))
+		with_stack(m, detach, m);
 }
 
 void mutator_key_destructor(void *mutator)
 {
-	detach(mutator);
+	/* The thread's functions have returned, and their frames in other heaps are gone, too. */
+	for (struct mutator *s = siblings; s; s = s->sibling)
+		if (s->state == MUTATOR_RUNNING)
+			s->public.frames = NULL;
+	ebbgc_detach(mutator);
 }
 
 void mutator_block(struct mutator *m)
@@ -137,26 +243,48 @@ void mutator_block(struct mutator *m)
 
 void mutator_unblock(struct mutator *m)
 {
-	struct ebbgc_heap *h = m->heap;
+	struct ebbgc_heap *h = m->heap, *stopped;
 
-	while (h->stop)
-		lock_wait(h, &h->resume);
-	m->state = MUTATOR_RUNNING;
-	h->running++;
+	for (;;) {
+		stop_wait(m);
+		m->state = MUTATOR_RUNNING;
+		h->running++;
+		if (!has_lent())
+			return;
+		pthread_mutex_unlock(&h->lock);
+		stopped = take_back(m);
+		pthread_mutex_lock(&h->lock);
+		if (!stopped)
+			return;
+		/* Who runs here and waits there could meet a thread that does the opposite. */
+		mutator_block(m);
+		pthread_mutex_unlock(&h->lock);
+		pthread_mutex_lock(&stopped->lock);
+		while (stopped->stop)
+			lock_wait(stopped, &stopped->resume);
+		pthread_mutex_unlock(&stopped->lock);
+		pthread_mutex_lock(&h->lock);
+	}
 }
-
-/* What this function's frame may take below the address it takes of itself. */
-#define FRAME_BYTES 512
 
 __attribute__((noinline)) void *with_stack(struct mutator *m, void *(*fn)(void *), void *arg)
 {
+	char *outer = stack_end;
 	void *result;
 
 	/* Spills every callee-saved register to this frame (a jmp_buf would mangle some). */
 	__builtin_unwind_init();
-	m->stack_top = (char *)__builtin_frame_address(0) - FRAME_BYTES;
+	/*
+	 * The frame's lower end, as the size is not known: what lies below changes while fn runs,
+	 * and in another heap the world may be stopped meanwhile.
+	 */
+	stack_end = __builtin_alloca(1 + (arg == NULL));
+	/* Else somebody may be scanning it. */
+	if (m->state == MUTATOR_RUNNING)
+		m->stack_top = stack_end;
 	result = fn(arg);
-	/* Keeps the call from being the frame's last act. */
+	/* Also keeps the call from being the frame's last act. */
+	stack_end = outer;
 	__asm__ volatile("" ::: "memory");
 	return result;
 }
@@ -197,15 +325,22 @@ int ebbgc_blocked_begin(ebbgc_mutator_t *mutator)
 	return 0;
 }
 
+static void *blocked_end(void *arg)
+{
+	struct mutator *m = arg;
+
+	pthread_mutex_lock(&m->heap->lock);
+	mutator_unblock(m);
+	pthread_mutex_unlock(&m->heap->lock);
+	return NULL;
+}
+
 void ebbgc_blocked_end(ebbgc_mutator_t *mutator)
 {
 	struct mutator *m = mutator_of(mutator);
 
-	if (forked(m->heap))
-		return;
-	pthread_mutex_lock(&m->heap->lock);
-	mutator_unblock(m);
-	pthread_mutex_unlock(&m->heap->lock);
+	if (!forked(m->heap))
+		with_stack(m, blocked_end, m);
 }
 
 struct blocked_call {
@@ -223,7 +358,8 @@ static void *blocked_call(void *arg)
 	mutator_block(call->m);
 	pthread_mutex_unlock(&call->m->heap->lock);
 	result = call->fn(call->arg);
-	ebbgc_blocked_end(&call->m->public);
+	/* The caller's frame is what is scanned, as it was meanwhile. */
+	blocked_end(call->m);
 	return result;
 }
 

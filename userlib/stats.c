@@ -86,6 +86,7 @@ uint64_t ebbgc_pause_quantile(ebbgc_heap_t *h, double q)
 {
 	uint64_t wanted, seen = 0, ns = 0;
 
+	q = fmin(fmax(q, 0), 1);
 	figures_lock(h);
 	wanted = (uint64_t)ceil(q * (double)h->stats.pauses);
 	for (unsigned int i = 0; i < PAUSE_BUCKETS && h->stats.pauses; i++) {
@@ -103,7 +104,7 @@ uint64_t ebbgc_pause_quantile(ebbgc_heap_t *h, double q)
 
 void ebbgc_stats_get(ebbgc_heap_t *h, struct ebbgc_stats *stats, size_t size)
 {
-	const uint64_t per_region = 2 * REGION_WORDS * sizeof(uint64_t) + 1 + sizeof(struct region);
+	const uint64_t per_region = side_bytes(h);
 	struct ebbgc_stats now;
 
 	figures_lock(h);

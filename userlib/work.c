@@ -150,8 +150,8 @@ void work_give(struct ebbgc_heap *h, const uint64_t *refs, size_t count)
 static bool wait_for_work(struct marker *mk)
 {
 	__atomic_store_n(&mk->hungry, mk->hungry + 1, __ATOMIC_RELAXED);
-	while (!mk->dry && !mk->full) {
-		if (mk->hungry == mk->active) {
+	while (!mk->dry && (!mk->full || __atomic_load_n(&mk->abandoned, __ATOMIC_RELAXED))) {
+		if (mk->hungry == mk->active || __atomic_load_n(&mk->abandoned, __ATOMIC_RELAXED)) {
 			mk->dry = true;
 			pthread_cond_broadcast(&mk->changed);
 			break;
@@ -247,7 +247,8 @@ void mark_all(struct ebbgc_heap *h)
 			pthread_cond_wait(&mk->changed, &mk->lock);
 		pthread_mutex_unlock(&mk->lock);
 		/* Not forgotten before: roots, logs and the recovery itself may run out of memory. */
-		if (!__atomic_exchange_n(&mk->overflow, false, __ATOMIC_ACQ_REL))
+		if (marking_abandoned(h) ||
+		    !__atomic_exchange_n(&mk->overflow, false, __ATOMIC_ACQ_REL))
 			break;
 		overflow_recover(h, &mk->tracers[0]);
 	}

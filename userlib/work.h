@@ -61,7 +61,7 @@ struct tracer {
  * has just been set; or is not set, if the order marks what it traces, as late as it does so.
  * Work is a reference with its stamp, the lower three bits being the order's.  drain() traces
  * until there is no work in reach of this tracer, or, if deadline is not 0, until then; true if
- * it ran dry.
+ * it ran dry.  It soon returns once marking is abandoned.
  */
 struct order {
 	const char *name;
@@ -91,6 +91,7 @@ struct marker {
 	uint64_t phase;
 	bool dry;			/* every tracer of the phase waits: it is over */
 	bool quit;
+	bool abandoned;			/* the heap is being destroyed: what is left stays undone */
 	bool overflow;			/* a chunk could not be had: marked objects are untraced */
 };
 
@@ -106,7 +107,7 @@ void mark_slot(void *tracer, ebbgc_ref_t *slot);
 /* Traces one object: for orders. */
 void trace_object(struct tracer *t, uint64_t object);
 
-/* All tracers until the work is done: the coordinator calls it. */
+/* All tracers until the work is done, or abandoned: the coordinator calls it. */
 void mark_all(struct ebbgc_heap *h);
 /* The coordinator alone, until the deadline (ns); true if the work is done. */
 bool mark_until(struct ebbgc_heap *h, uint64_t deadline);

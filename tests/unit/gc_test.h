@@ -12,6 +12,12 @@
 #include <cmocka.h>
 #include "ebbgc.h"
 
+#ifdef __SANITIZE_THREAD__
+#define FORKS 0		/* ThreadSanitizer refuses threads' runtime in a child */
+#else
+#define FORKS 1
+#endif
+
 struct node {
 	ebbgc_ref_t left, right;
 	uint64_t value;

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* Layouts, sizes, zeroed memory, running out of it, and its return to the kernel. */
 #include <errno.h>
+#include <limits.h>
+#include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "gc_test.h"
 #include "heap.h"
 
@@ -70,6 +77,9 @@ static void wrong_options(void **state)
 	assert_int_equal(ebbgc_heap_create(&o, &heap), -EINVAL);
 	ebbgc_options_init(&o);
 	o.depth = 65;
+	assert_int_equal(ebbgc_heap_create(&o, &heap), -EINVAL);
+	ebbgc_options_init(&o);
+	o.features = 1u << 31;
 	assert_int_equal(ebbgc_heap_create(&o, &heap), -EINVAL);
 	assert_null(heap);
 }
@@ -209,6 +219,48 @@ static void out_of_memory(void **state)
 	}
 }
 
+struct hunger {
+	ebbgc_heap_t *heap;
+	ebbgc_type_t node;
+	unsigned int refused;	/* atomic */
+};
+
+static void *wastes(void *arg)
+{
+	struct hunger *h = arg;
+	ebbgc_mutator_t *m;
+
+	assert_int_equal(ebbgc_attach(h->heap, &m), 0);
+	for (int i = 0; i < 200000; i++)
+		if (ebbgc_is_null(ebbgc_alloc(m, h->node)))
+			__atomic_fetch_add(&h->refused, 1, __ATOMIC_RELAXED);
+	ebbgc_detach(m);
+	return NULL;
+}
+
+/* Nothing lives: whoever comes late after a collection, as others have had it all, has another. */
+static void garbage_is_enough_for_all(void **state)
+{
+	for (int mode = 0; mode < 2; mode++) {
+		struct hunger h = { .refused = 0 };
+		struct ebbgc_options o;
+		pthread_t t[8];
+
+		ebbgc_options_init(&o);
+		o.mode = (enum ebbgc_mode)mode;
+		o.sizing = EBBGC_FIXED;
+		o.max_bytes = 1 << 20;
+		assert_int_equal(ebbgc_heap_create(&o, &h.heap), 0);
+		assert_int_equal(ebbgc_type_register(h.heap, &node_layout, &h.node), 0);
+		for (size_t i = 0; i < 8; i++)
+			assert_int_equal(pthread_create(&t[i], NULL, wastes, &h), 0);
+		for (size_t i = 0; i < 8; i++)
+			pthread_join(t[i], NULL);
+		assert_int_equal(h.refused, 0);
+		assert_int_equal(ebbgc_heap_destroy(h.heap), 0);
+	}
+}
+
 /* Garbage beyond the resident budget goes back to the kernel, and comes back as zeros. */
 static void resident_budget(void **state)
 {
@@ -268,6 +320,111 @@ static void locked_memory_is_zeroed(void **state)
 		}
 		assert_int_equal(ebbgc_collect(m), 0);
 	}
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(heap), 0);
+}
+
+/* What the kernel takes long for: the n-th call of madvise() ends when `go` is n, or after 10 s. */
+static struct {
+	int entered, go;	/* atomic, all */
+	bool armed, too_long;
+} slow;
+
+static int value_of(const int *value)
+{
+	return __atomic_load_n(value, __ATOMIC_ACQUIRE);
+}
+
+int madvise(void *start, size_t bytes, int advice)
+{
+	if (advice == MADV_DONTNEED && __atomic_load_n(&slow.armed, __ATOMIC_RELAXED)) {
+		int call = __atomic_add_fetch(&slow.entered, 1, __ATOMIC_RELEASE), i;
+
+		for (i = 0; i < 10000 && value_of(&slow.go) < call; i++)
+			usleep(1000);
+		if (i == 10000)
+			__atomic_store_n(&slow.too_long, true, __ATOMIC_RELAXED);
+	}
+	return (int)syscall(SYS_madvise, start, bytes, advice);
+}
+
+static void let_go(int calls)
+{
+	__atomic_store_n(&slow.go, calls, __ATOMIC_RELEASE);
+}
+
+/* A heap of @max bytes full of garbage, which is being given back. */
+static ebbgc_heap_t *releasing(size_t max, ebbgc_mutator_t **m, ebbgc_type_t *bytes)
+{
+	struct ebbgc_options o;
+	ebbgc_heap_t *heap;
+
+	memset(&slow, 0, sizeof(slow));
+	ebbgc_options_init(&o);
+	o.resident_budget = 64 << 10;
+	heap = heap_of(max, EBBGC_FIXED, &o);
+	/* No cycle but those that are asked for. */
+	__atomic_store_n(&heap->trigger, UINT64_MAX, __ATOMIC_RELAXED);
+	assert_int_equal(ebbgc_type_register(heap, &bytes_layout, bytes), 0);
+	assert_int_equal(ebbgc_attach(heap, m), 0);
+	for (int i = 0; i < 2; i++) {
+		ebbgc_ref_t r = ebbgc_alloc_length(*m, *bytes, max / 2 - 4096);
+
+		assert_false(ebbgc_is_null(r));
+		memset((char *)ebbgc_ptr(r) + 8, 1, max / 2 - 4096);
+	}
+	__atomic_store_n(&slow.armed, true, __ATOMIC_RELAXED);
+	ebbgc_collect_start(*m);
+	while (!value_of(&slow.entered)) {
+		ebbgc_poll(*m);
+		usleep(100);
+	}
+	return heap;
+}
+
+/* Threads have regions, and whatever else wants the lock, while the kernel takes others back. */
+static void releasing_holds_up_nobody(void **state)
+{
+	ebbgc_mutator_t *m;
+	ebbgc_type_t bytes;
+	ebbgc_heap_t *heap = releasing(32 << 20, &m, &bytes);
+
+	for (int i = 0; i < 10; i++)
+		assert_false(ebbgc_is_null(ebbgc_alloc_length(m, bytes, 1 << 20)));
+	assert_true(stats_of(heap).allocated_bytes >= 42 << 20);
+	let_go(INT_MAX);
+	assert_int_equal(ebbgc_collect(m), 0);
+	assert_false(slow.too_long);
+	assert_true(stats_of(heap).released_bytes >= 16 << 20);
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(heap), 0);
+}
+
+static void *lets_one_go(void *arg)
+{
+	usleep(50000);
+	let_go(1);
+	return arg;
+}
+
+/* Who needs just those that are on their way waits for them, and not for others. */
+static void released_regions_are_waited_for(void **state)
+{
+	ebbgc_mutator_t *m;
+	ebbgc_type_t bytes;
+	/* The upper two thirds, then the rest. */
+	ebbgc_heap_t *heap = releasing(6 << 20, &m, &bytes);
+	pthread_t t;
+
+	assert_int_equal(pthread_create(&t, NULL, lets_one_go, NULL), 0);
+	assert_false(ebbgc_is_null(ebbgc_alloc_length(m, bytes, 3 << 20)));
+	assert_int_equal(stats_of(heap).full_cycles, 0);
+	while (value_of(&slow.entered) < 2)
+		usleep(100);
+	let_go(INT_MAX);
+	pthread_join(t, NULL);
+	assert_int_equal(ebbgc_collect(m), 0);
+	assert_false(slow.too_long);
 	ebbgc_detach(m);
 	assert_int_equal(ebbgc_heap_destroy(heap), 0);
 }
@@ -344,6 +501,47 @@ static void zeroing_stops_nobody(void **state)
 	assert_int_equal(ebbgc_heap_destroy(p.heap), 0);
 }
 
+/* Cycles after so many bytes of garbage, the last one included. */
+static uint64_t cycles_after(const char *options, size_t bytes, bool expected)
+{
+	struct ebbgc_options o;
+	ebbgc_mutator_t *m;
+	ebbgc_heap_t *heap;
+	ebbgc_type_t node;
+	uint64_t cycles;
+
+	ebbgc_options_init(&o);
+	assert_int_equal(ebbgc_options_parse(&o, options), 0);
+	assert_int_equal(ebbgc_heap_create(&o, &heap), 0);
+	assert_int_equal(ebbgc_type_register(heap, &node_layout, &node), 0);
+	assert_int_equal(ebbgc_attach(heap, &m), 0);
+	for (size_t i = 0; i < bytes; i += 32)
+		assert_false(ebbgc_is_null(ebbgc_alloc(m, node)));
+	for (int i = 0; i < 100 && !(expected && stats_of(heap).cycles); i++) {
+		ebbgc_poll(m);
+		usleep(expected ? 10000 : 100);
+	}
+	cycles = stats_of(heap).cycles;
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(heap), 0);
+	return cycles;
+}
+
+/* As the header says: at the end of the room, beside the program at half of it. */
+static void when_cycles_begin(void **state)
+{
+	const size_t m = 1 << 20;
+
+	assert_int_equal(cycles_after("sizing=fixed,max=16M", 7 * m, false), 0);
+	assert_int_equal(cycles_after("sizing=fixed,max=16M", 9 * m, true), 1);
+	assert_int_equal(cycles_after("sizing=growable,min=8M,max=64M", 3 * m, false), 0);
+	assert_int_equal(cycles_after("sizing=growable,min=8M,max=64M", 5 * m, true), 1);
+	assert_int_equal(cycles_after("mode=stop,sizing=fixed,max=16M", 15 * m, false), 0);
+	assert_int_equal(cycles_after("mode=stop,sizing=fixed,max=16M", 17 * m, true), 1);
+	assert_int_equal(cycles_after("mode=stop,sizing=growable,min=8M,max=64M", 7 * m, false), 0);
+	assert_int_equal(cycles_after("mode=stop,sizing=growable,min=8M,max=64M", 9 * m, true), 1);
+}
+
 /* A heap smaller than min_bytes is collected beside the program, too. */
 static void minimum_above_maximum(void **state)
 {
@@ -366,25 +564,140 @@ static void minimum_above_maximum(void **state)
 	assert_int_equal(ebbgc_heap_destroy(heap), 0);
 }
 
-static void side_tables_are_locked(void **state)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LOCKS 0		/* their mlock() does nothing */
+#else
+#define LOCKS 1
+#endif
+
+/* Does the kernel hold the mapping of this byte in memory? */
+static bool is_locked(const void *at)
+{
+	FILE *f = fopen("/proc/self/smaps", "re");
+	bool here = false, locked = false;
+	unsigned long from, to;
+	char line[512];
+
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+			here = (uintptr_t)at >= from && (uintptr_t)at < to;
+		else if (here && !strncmp(line, "VmFlags:", 8))
+			locked = strstr(line, " lo");
+	}
+	fclose(f);
+	return locked;
+}
+
+static void pauses_have_quantiles(void **state)
 {
 	struct ebbgc_options o;
-	struct ebbgc_stats s;
 	ebbgc_mutator_t *m;
 	ebbgc_heap_t *heap;
-	ebbgc_type_t node;
+	uint64_t least, most;
 
 	ebbgc_options_init(&o);
-	o.lock_side = true;
 	heap = heap_of(16 << 20, EBBGC_GROWABLE, &o);
-	assert_int_equal(ebbgc_type_register(heap, &node_layout, &node), 0);
+	assert_int_equal(ebbgc_pause_quantile(heap, 0.5), 0);
 	assert_int_equal(ebbgc_attach(heap, &m), 0);
-	assert_false(ebbgc_is_null(ebbgc_alloc(m, node)));
-	s = stats_of(heap);
-	assert_true(s.side_bytes > 0);
-	assert_true(s.side_locked >= s.side_bytes);
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(ebbgc_collect(m), 0);
+	least = ebbgc_pause_quantile(heap, 0);
+	most = ebbgc_pause_quantile(heap, 1);
+	assert_true(least > 0);
+	assert_in_range(ebbgc_pause_quantile(heap, 0.5), least, most);
+	assert_int_equal(most, stats_of(heap).pause_max_ns);
+	/* What is no share is the nearest one. */
+	assert_int_equal(ebbgc_pause_quantile(heap, -1), least);
+	assert_int_equal(ebbgc_pause_quantile(heap, 2), most);
+	assert_int_equal(ebbgc_pause_quantile(heap, NAN), least);
 	ebbgc_detach(m);
 	assert_int_equal(ebbgc_heap_destroy(heap), 0);
+}
+
+static void side_tables_are_locked(void **state)
+{
+	static const char *const words[] = { "lock", "lock,mode=memliner,park,residency=mincore" };
+
+	if (!LOCKS)
+		skip();
+	for (size_t i = 0; i < 2; i++) {
+		struct ebbgc_options o;
+		struct ebbgc_stats s;
+		ebbgc_mutator_t *m;
+		ebbgc_heap_t *heap;
+		ebbgc_type_t bytes;
+		size_t pages;
+
+		ebbgc_options_init(&o);
+		assert_int_equal(ebbgc_options_parse(&o, words[i]), 0);
+		heap = heap_of(512 << 20, EBBGC_FIXED, &o);
+		assert_int_equal(ebbgc_type_register(heap, &bytes_layout, &bytes), 0);
+		assert_int_equal(ebbgc_attach(heap, &m), 0);
+		/* More than a page of the smallest table, and no more than is used. */
+		assert_false(ebbgc_is_null(ebbgc_alloc_length(m, bytes, 140 << 20)));
+		s = stats_of(heap);
+		assert_true(s.side_bytes > 0);
+		assert_true(s.side_locked >= s.side_bytes);
+		assert_true(is_locked(heap->marks) && is_locked(heap->allocated));
+		assert_true(is_locked(heap->kinds) && is_locked(heap->regions));
+		assert_false(is_locked(&heap->marks[heap->region_count * REGION_WORDS - 1]));
+		pages = heap->top * REGION_SIZE / PAGE_BYTES;
+		for (size_t page = 0; i && page < pages; page += pages - 1) {
+			const struct residency *r = &heap->residency;
+			size_t w = page / 64;
+
+			assert_true(is_locked(&heap->park.objects[page * (PAGE_BYTES / GRANULE / 64)]));
+			assert_true(is_locked(&heap->park.pages[w]) && is_locked(&heap->park.slices[w]));
+			assert_true(is_locked(&r->out[w]) && is_locked(&r->cached[w]));
+			assert_true(is_locked(&r->last[w]) && is_locked(&r->next[w]));
+			assert_true(is_locked(&r->seen[page]));
+		}
+		ebbgc_detach(m);
+		assert_int_equal(ebbgc_heap_destroy(heap), 0);
+	}
+}
+
+/* 1 if a heap does without what RLIMIT_MEMLOCK refuses, and says so. */
+static int child_without_lock(void)
+{
+	struct ebbgc_options o;
+	ebbgc_mutator_t *m;
+	ebbgc_heap_t *heap;
+	ebbgc_type_t bytes;
+	struct ebbgc_stats s;
+
+	if (setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){ 16 << 10, 16 << 10 }) || setuid(65534))
+		return 2;
+	ebbgc_options_init(&o);
+	if (ebbgc_options_parse(&o, "lock,mode=memliner,park,max=64M") || ebbgc_heap_create(&o, &heap) ||
+	    ebbgc_type_register(heap, &bytes_layout, &bytes) || ebbgc_attach(heap, &m))
+		return 3;
+	for (int i = 0; i < 4; i++)
+		if (ebbgc_is_null(ebbgc_alloc_length(m, bytes, 8 << 20)))
+			return 4;
+	s = stats_of(heap);
+	if (s.side_locked || !s.side_bytes)
+		return 5;
+	ebbgc_detach(m);
+	return ebbgc_heap_destroy(heap) ? 6 : 1;
+}
+
+static void side_tables_need_no_lock(void **state)
+{
+	int status;
+	pid_t pid;
+
+	if (geteuid() || !LOCKS)
+		skip();
+	pid = fork();
+	if (!pid) {
+		alarm(100);
+		_exit(child_without_lock());
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 1);
 }
 
 int main(void)
@@ -395,11 +708,17 @@ int main(void)
 		cmocka_unit_test(sizes),
 		cmocka_unit_test(wrong_allocations),
 		cmocka_unit_test(out_of_memory),
+		cmocka_unit_test(garbage_is_enough_for_all),
 		cmocka_unit_test(resident_budget),
 		cmocka_unit_test(locked_memory_is_zeroed),
+		cmocka_unit_test(releasing_holds_up_nobody),
+		cmocka_unit_test(released_regions_are_waited_for),
 		cmocka_unit_test(zeroing_stops_nobody),
+		cmocka_unit_test(when_cycles_begin),
 		cmocka_unit_test(minimum_above_maximum),
+		cmocka_unit_test(pauses_have_quantiles),
 		cmocka_unit_test(side_tables_are_locked),
+		cmocka_unit_test(side_tables_need_no_lock),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

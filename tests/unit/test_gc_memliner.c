@@ -324,6 +324,62 @@ static void delays_follow_the_room(void **state)
 	end(&f);
 }
 
+/* MAX_DL with so many bytes of the room above live objects left. */
+static unsigned int delays_with(struct fixture *f, uint64_t left)
+{
+	uint64_t used = f->heap->allocated_bytes;
+	unsigned int delays;
+
+	f->heap->allocated_bytes = f->heap->room_end - left;
+	delays = location_delays(f->heap);
+	f->heap->allocated_bytes = used;
+	return delays;
+}
+
+/* The paper's bands, in the room that there is with `share` of the heap live: in all, `expected`. */
+static void check_bands(const char *options, size_t share, uint64_t expected)
+{
+	static const struct ebbgc_layout leaf = {
+		.name = "leaf", .flags = EBBGC_LEAF, .size = 8, .element_size = 1, .length_width = 8,
+	};
+	ebbgc_type_t leaves;
+	struct fixture f;
+	uint64_t room;
+
+	begin(&f, options);
+	assert_int_equal(ebbgc_type_register(f.heap, &leaf, &leaves), 0);
+	f.roots[0] = ebbgc_alloc_length(f.m, leaves, share - 16);
+	assert_false(ebbgc_is_null(f.roots[0]));
+	assert_int_equal(ebbgc_collect(f.m), 0);
+	assert_int_equal(stats_of(f.heap).live_bytes, share);
+	room = f.heap->room;
+	assert_int_equal(room, expected);
+	if (room) {
+		assert_int_equal(location_delays(f.heap), 4);
+		assert_int_equal(delays_with(&f, room / 2 + 1), 4);
+		assert_int_equal(delays_with(&f, room / 2), 2);
+		assert_int_equal(delays_with(&f, room * 15 / 100 + 1), 2);
+		assert_int_equal(delays_with(&f, room * 14 / 100), 0);
+		assert_int_equal(delays_with(&f, 1), 0);
+	}
+	assert_int_equal(delays_with(&f, 0), 0);
+	end(&f);
+}
+
+static void delays_by_what_is_live(void **state)
+{
+	const size_t heap = 64 << 20, region = REGION_SIZE;
+
+	/* Of a fixed heap all that is not live. */
+	check_bands("mode=memliner,sizing=fixed", heap / 4, heap * 3 / 4);
+	check_bands("mode=memliner,sizing=fixed", heap - region, region);
+	check_bands("mode=memliner,sizing=fixed", heap, 0);
+	/* Of a growable one what may be used before allocation waits, but never more than that. */
+	check_bands("mode=memliner", heap / 4, heap / 4 * 3 / 2);
+	check_bands("mode=memliner", heap * 3 / 4, heap / 4);
+	check_bands("mode=memliner", heap, 0);
+}
+
 static void parked_work_is_woken_and_fetched(void **state)
 {
 	struct ebbgc_stats s;
@@ -345,6 +401,33 @@ static void parked_work_is_woken_and_fetched(void **state)
 	assert_true(s.cooled_pages > 0);
 	assert_true(s.cooled_pages <= s.fetched_pages);
 	assert_true(s.scans > 0);
+}
+
+/* What the collector waits for may never come: a heap that is destroyed does not wait with it. */
+static void a_cycle_that_waits_is_abandoned(void **state)
+{
+	static const char *const options[] = {
+		"mode=memliner,park,residency=simulated,min=32M",
+		"mode=memliner,park,residency=simulated,min=32M,markers=3",
+	};
+
+	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+		struct fixture f;
+		uint64_t cycles;
+
+		begin(&f, options[i]);
+		f.roots[0] = list_new(f.m, f.node, LONG_LIST);
+		location_look(f.heap);
+		/* No scan from now on, and with none no wait has been in vain. */
+		pthread_mutex_lock(&f.heap->look_lock);
+		cycles = stats_of(f.heap).cycles;
+		ebbgc_collect_start(f.m);
+		while (!__atomic_load_n(&f.heap->park.count, __ATOMIC_RELAXED))
+			ebbgc_poll(f.m);
+		ebbgc_detach(f.m);
+		assert_int_equal(stats_of(f.heap).cycles, cycles);
+		assert_int_equal(ebbgc_heap_destroy(f.heap), 0);
+	}
 }
 
 /* A page that came in wakes its work, whether or not somebody noted an access. */
@@ -611,7 +694,9 @@ int main(void)
 		cmocka_unit_test(all_in_memory_is_marked_depth_first),
 		cmocka_unit_test(bursts_end_and_begin),
 		cmocka_unit_test(delays_follow_the_room),
+		cmocka_unit_test(delays_by_what_is_live),
 		cmocka_unit_test(parked_work_is_woken_and_fetched),
+		cmocka_unit_test(a_cycle_that_waits_is_abandoned),
 		cmocka_unit_test(a_scan_wakes),
 		cmocka_unit_test(providers_agree_on_what_lives),
 		cmocka_unit_test(residency_is_the_kernels),

@@ -10,12 +10,6 @@
 #include "gc_test.h"
 #include "heap.h"
 
-#ifdef __SANITIZE_THREAD__
-#define FORKS 0		/* ThreadSanitizer refuses threads' runtime in a child */
-#else
-#define FORKS 1
-#endif
-
 struct shared {
 	ebbgc_heap_t *heap;
 	ebbgc_type_t node;
@@ -297,6 +291,38 @@ static void cancelled_at_a_safepoint(void **state)
 	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
 }
 
+static void *is_cancelled_as_it_grows(void *arg)
+{
+	struct shared *s = arg;
+	ebbgc_mutator_t *m;
+
+	assert_int_equal(ebbgc_attach(s->heap, &m), 0);
+	pthread_cancel(pthread_self());
+	assert_false(ebbgc_is_null(ebbgc_alloc(m, s->node)));
+	pthread_testcancel();
+	return NULL;
+}
+
+/* What the kernel can back is read from files, by points of cancellation, under the lock. */
+static void cancelled_in_allocation(void **state)
+{
+	struct ebbgc_options o;
+	struct shared s;
+	ebbgc_mutator_t *m;
+	pthread_t t;
+	void *result;
+
+	ebbgc_options_init(&o);
+	s = shared_new(&o);
+	assert_int_equal(pthread_create(&t, NULL, is_cancelled_as_it_grows, &s), 0);
+	assert_int_equal(pthread_join(t, &result), 0);
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+	assert_int_equal(ebbgc_attach(s.heap, &m), 0);
+	assert_false(ebbgc_is_null(ebbgc_alloc(m, s.node)));
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
+}
+
 static void *lives_short(void *arg)
 {
 	struct shared *s = arg;
@@ -515,6 +541,7 @@ int main(void)
 		cmocka_unit_test(blocked_region),
 		cmocka_unit_test(exit_in_blocked_region),
 		cmocka_unit_test(cancelled_at_a_safepoint),
+		cmocka_unit_test(cancelled_in_allocation),
 		cmocka_unit_test(short_lives_are_counted),
 		cmocka_unit_test(signals_are_the_programs),
 		cmocka_unit_test(conservative_stacks),

@@ -2,11 +2,12 @@
 /* Weak references, weak arrays, ephemerons and finalizers, in both modes. */
 #include <unistd.h>
 #include "gc_test.h"
+#include "heap.h"
 
 struct world {
 	ebbgc_heap_t *heap;
 	ebbgc_mutator_t *m;
-	ebbgc_type_t node, weak_refs;
+	ebbgc_type_t node, refs, weak_refs;
 	struct ebbgc_frame frame;
 	ebbgc_ref_t roots[8];
 };
@@ -18,6 +19,7 @@ static void world_open(struct world *w, enum ebbgc_mode mode)
 	weak.flags = EBBGC_WEAK;
 	*w = (struct world){ .heap = checked_heap(mode, 64 << 20) };
 	assert_int_equal(ebbgc_type_register(w->heap, &node_layout, &w->node), 0);
+	assert_int_equal(ebbgc_type_register(w->heap, &refs_layout, &w->refs), 0);
 	assert_int_equal(ebbgc_type_register(w->heap, &weak, &w->weak_refs), 0);
 	assert_int_equal(ebbgc_attach(w->heap, &w->m), 0);
 	ebbgc_frame_push(w->m, &w->frame, w->roots, 8);
@@ -112,6 +114,99 @@ static void ephemeron_without_key(void **state)
 	world_close(&w);
 }
 
+/* The collector waits where marking begins, until `go`: what the program does meanwhile is in it. */
+struct held {
+	bool marking, go;	/* atomic, both */
+};
+
+static void hold(void *arg, const struct ebbgc_event *e)
+{
+	struct held *held = arg;
+
+	if (e->kind != EBBGC_EVENT_MARK_BEGIN)
+		return;
+	__atomic_store_n(&held->marking, true, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&held->go, __ATOMIC_ACQUIRE))
+		usleep(100);
+}
+
+/* A world in whose next cycle marking has begun and reads nothing yet. */
+static void marking_held(struct world *w, struct held *held)
+{
+	*held = (struct held){ false, false };
+	/* Before there is a cycle, the collector does not look. */
+	w->heap->options.event = hold;
+	w->heap->options.event_arg = held;
+	ebbgc_collect_start(w->m);
+	while (!__atomic_load_n(&held->marking, __ATOMIC_ACQUIRE)) {
+		ebbgc_poll(w->m);
+		usleep(100);
+	}
+}
+
+static void marking_goes_on(struct world *w, struct held *held)
+{
+	uint64_t before = stats_of(w->heap).cycles;
+
+	__atomic_store_n(&held->go, true, __ATOMIC_RELEASE);
+	while (stats_of(w->heap).cycles == before) {
+		ebbgc_poll(w->m);
+		usleep(100);
+	}
+}
+
+/* A node that only a weak array of two refers to, as its first. */
+static void only_weak(struct world *w)
+{
+	w->roots[0] = ebbgc_alloc_length(w->m, w->weak_refs, 2);
+	w->roots[1] = ebbgc_alloc(w->m, w->node);
+	node_of(w->roots[1])->value = 42;
+	ebbgc_store(w->m, w->roots[0], &refs_of(w->roots[0])->slots[0], w->roots[1]);
+	w->roots[1] = EBBGC_NULL;
+}
+
+/* A table of weak references that grows while marking is on, and one that becomes strong. */
+static void weak_references_are_copied(void **state)
+{
+	struct held held;
+	struct world w;
+
+	world_open(&w, EBBGC_CONCURRENT);
+	for (int strong = 0; strong < 2; strong++) {
+		ebbgc_ref_t to;
+
+		only_weak(&w);
+		marking_held(&w, &held);
+		w.roots[1] = to = ebbgc_alloc_length(w.m, strong ? w.refs : w.weak_refs, 4);
+		ebbgc_copy(w.m, to, refs_of(to)->slots, w.roots[0], refs_of(w.roots[0])->slots, 2);
+		w.roots[0] = EBBGC_NULL;
+		marking_goes_on(&w, &held);
+		to = ebbgc_load_weak(w.m, to, &refs_of(to)->slots[0]);
+		assert_false(ebbgc_is_null(to));
+		assert_int_equal(node_of(to)->value, 42);
+		w.roots[1] = EBBGC_NULL;
+	}
+	world_close(&w);
+}
+
+/* What is there instead of what was expected can be used, as it is when a string is interned. */
+static void failed_exchange_loads(void **state)
+{
+	ebbgc_ref_t found = EBBGC_NULL;
+	struct held held;
+	struct world w;
+
+	world_open(&w, EBBGC_CONCURRENT);
+	only_weak(&w);
+	marking_held(&w, &held);
+	w.roots[1] = ebbgc_alloc(w.m, w.node);
+	assert_false(ebbgc_cas(w.m, w.roots[0], &refs_of(w.roots[0])->slots[0], &found, w.roots[1]));
+	w.roots[1] = found;
+	marking_goes_on(&w, &held);
+	assert_int_equal(node_of(w.roots[1])->value, 42);
+	world_close(&w);
+}
+
 struct log {
 	uint64_t values[8];
 	size_t count;
@@ -170,6 +265,38 @@ static void finalizers(void **state)
 	}
 }
 
+static void counts(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
+{
+	uint64_t *next = data;
+
+	assert_int_equal(node_of(object)->value, (*next)++);
+}
+
+#define DYING 100u
+
+/* A program that never catches up keeps no list of what has run, and what waits keeps its order. */
+static void finalizers_that_have_run_are_gone(void **state)
+{
+	uint64_t value = 0, next = 0;
+	struct world w;
+
+	world_open(&w, EBBGC_STOP_WORLD);
+	for (int round = 0; round < 50; round++) {
+		for (unsigned int i = 0; i < DYING; i++) {
+			w.roots[0] = ebbgc_alloc(w.m, w.node);
+			node_of(w.roots[0])->value = value++;
+			assert_int_equal(ebbgc_finalizer_add(w.m, w.roots[0], counts, &next), 0);
+		}
+		w.roots[0] = EBBGC_NULL;
+		assert_int_equal(ebbgc_collect(w.m), 0);
+		assert_int_equal(ebbgc_finalizers_run(w.m, round ? DYING : DYING - 7), round ? DYING : DYING - 7);
+	}
+	assert_true(w.heap->finalizers_ready.capacity <= 8 * DYING);
+	assert_int_equal(ebbgc_finalizers_run(w.m, SIZE_MAX), 7);
+	assert_int_equal(next, value);
+	world_close(&w);
+}
+
 static void wrong_finalizers(void **state)
 {
 	struct world w;
@@ -183,9 +310,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(weak_references),
+		cmocka_unit_test(weak_references_are_copied),
+		cmocka_unit_test(failed_exchange_loads),
 		cmocka_unit_test(ephemerons),
 		cmocka_unit_test(ephemeron_without_key),
 		cmocka_unit_test(finalizers),
+		cmocka_unit_test(finalizers_that_have_run_are_gone),
 		cmocka_unit_test(wrong_finalizers),
 	};
 

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Random programs on libebbgc: threads that build, rewire, share and drop graphs, watch and
+ * finalize what is in them, while a heap in checking mode collects; each thread keeps a shadow of
+ * the values it may rely on.
+ */
+#ifndef GC_GRAPH_H
+#define GC_GRAPH_H
+
+#include <pthread.h>
+#include <unistd.h>
+#include "gc_test.h"
+#include "heap.h"
+
+#define THREADS 3
+#define ROOTS 24
+#define WATCHES 4	/* roots beyond: weak references, then as many ephemerons */
+#define ARRAYS 3	/* then arrays */
+#define MINE (ROOTS + 2 * WATCHES + ARRAYS)	/* what is in the thread's own shared slot */
+#define ALL_ROOTS (MINE + 1)
+#define SHARED 64
+
+struct world {
+	struct arrival_ring *ring;	/* NULL: nobody tells of faults */
+	ebbgc_heap_t *heap;
+	ebbgc_type_t node, refs, leaf;
+	ebbgc_ref_t shared;		/* a root range: an array that all threads store to, then own slots */
+	size_t spread;			/* its slots between two that are used */
+	unsigned int steps;
+};
+
+struct worker {
+	struct world *world;
+	size_t slot;			/* of the shared array: no other thread stores there */
+	uint64_t seed;
+};
+
+static uint64_t next(uint64_t *s)
+{
+	*s ^= *s << 13;
+	*s ^= *s >> 7;
+	*s ^= *s << 17;
+	return *s;
+}
+
+/* Objects carry a checksum of their own address, so one that was freed and reused shows. */
+static uint64_t stamp(ebbgc_ref_t r)
+{
+	return (uint64_t)(uintptr_t)ebbgc_ptr(r) * 0x9e3779b97f4a7c15u;
+}
+
+/* As if the page had been out: what ebbd's BPF programs write. */
+static void fault(struct world *w, ebbgc_ref_t r)
+{
+	uint64_t n;
+
+	if (!w->ring)
+		return;
+	n = __atomic_fetch_add(&w->ring->head, 1, __ATOMIC_ACQ_REL);
+	__atomic_store_n(&w->ring->entry[n % ARRIVALS],
+			 n / ARRIVALS << ARRIVAL_ROUND |
+			 (r.bits & EBBGC_ADDRESS_MASK) >> ARRIVAL_SHIFT, __ATOMIC_RELEASE);
+}
+
+static ebbgc_ref_t new_node(struct world *w, ebbgc_mutator_t *m)
+{
+	ebbgc_ref_t r = ebbgc_alloc(m, w->node);
+
+	assert_false(ebbgc_is_null(r));
+	fault(w, r);
+	node_of(r)->value = stamp(r);
+	return r;
+}
+
+/* Follows a random path and checks each node on it; returns the last. */
+static ebbgc_ref_t wander(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t r, uint64_t *s)
+{
+	for (int i = 0; i < 20; i++) {
+		ebbgc_ref_t to;
+
+		fault(w, r);
+		assert_int_equal(node_of(r)->value, stamp(r));
+		to = ebbgc_load(m, r, next(s) & 1 ? &node_of(r)->left : &node_of(r)->right);
+		if (ebbgc_is_null(to))
+			break;
+		r = to;
+	}
+	return r;
+}
+
+static void check(ebbgc_ref_t r)
+{
+	if (!ebbgc_is_null(r))
+		assert_int_equal(node_of(r)->value, stamp(r));
+}
+
+/* What it leads to is as it was. */
+static void finalizer(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
+{
+	struct world *w = data;
+
+	check(object);
+	check(ebbgc_load(m, object, &node_of(object)->left));
+	check(ebbgc_load(m, object, &node_of(object)->right));
+	/* Some live on. */
+	if (stamp(object) & 1024)
+		ebbgc_store(m, w->shared, &refs_of(w->shared)->slots[0], object);
+}
+
+/* A weak reference that comes back with what held it: its target may not. */
+static void look_back(ebbgc_mutator_t *m, ebbgc_ref_t object, void *unused)
+{
+	check(ebbgc_weak_get(m, ebbgc_load(m, object, &refs_of(object)->slots[0])));
+}
+
+/* References that keep nothing, or not always, and what comes after death. */
+static void watch(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t *roots, uint64_t *s)
+{
+	unsigned int a = next(s) % ROOTS, b = next(s) % ROOTS, c = ROOTS + next(s) % WATCHES;
+	ebbgc_ref_t value;
+
+	switch (next(s) % 7) {
+	case 0:
+		roots[c] = ebbgc_weak_new(m, roots[a]);
+		break;
+	case 1:
+		if (ebbgc_is_null(roots[c]))
+			break;
+		roots[a] = ebbgc_weak_get(m, roots[c]);
+		check(roots[a]);
+		break;
+	case 2:
+		roots[c + WATCHES] = ebbgc_ephemeron_new(m, roots[a], roots[b]);
+		break;
+	case 3:
+		if (ebbgc_is_null(roots[c + WATCHES]))
+			break;
+		roots[a] = ebbgc_ephemeron_key(m, roots[c + WATCHES]);
+		value = ebbgc_ephemeron_value(m, roots[c + WATCHES]);
+		check(roots[a]);
+		check(value);
+		roots[b] = value;
+		break;
+	case 4:
+		if (!ebbgc_is_null(roots[a]))
+			assert_int_equal(ebbgc_finalizer_add(m, roots[a], finalizer, w), 0);
+		break;
+	case 5:
+		ebbgc_finalizers_run(m, next(s) % 4);
+		break;
+	case 6:
+		roots[c] = ebbgc_weak_new(m, roots[a]);
+		value = ebbgc_alloc_length(m, w->refs, 1);
+		ebbgc_init(&refs_of(value)->slots[0], roots[c]);
+		roots[c] = EBBGC_NULL;
+		assert_int_equal(ebbgc_finalizer_add(m, value, look_back, w), 0);
+		break;
+	}
+}
+
+/* Some take many pages, and regions of their own. */
+static void array(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t *roots, uint64_t *s)
+{
+	unsigned int a = next(s) % ROOTS, c = ROOTS + 2 * WATCHES + next(s) % ARRAYS;
+	ebbgc_ref_t *slot;
+
+	if (ebbgc_is_null(roots[c]) || next(s) % 16 == 0) {
+		roots[c] = ebbgc_alloc_length(m, w->refs, next(s) % 4 ? 1 + next(s) % 64 : 10000);
+		assert_false(ebbgc_is_null(roots[c]));
+	}
+	slot = &refs_of(roots[c])->slots[next(s) % refs_of(roots[c])->length];
+	if (next(s) & 1) {
+		ebbgc_store(m, roots[c], slot, roots[a]);
+	} else {
+		roots[a] = ebbgc_load(m, roots[c], slot);
+		check(roots[a]);
+	}
+}
+
+/* A load by another thread may write the slot, but not undo a store. */
+static void own(struct worker *self, ebbgc_mutator_t *m, ebbgc_ref_t *roots)
+{
+	ebbgc_ref_t shared = self->world->shared;
+	ebbgc_ref_t *slots = refs_of(shared)->slots, *slot = &slots[self->slot];
+
+	assert_true(ebbgc_same(ebbgc_load(m, shared, slot), roots[MINE]));
+	roots[MINE] = roots[next(&self->seed) % ROOTS];
+	ebbgc_store(m, shared, slot, roots[MINE]);
+	check(ebbgc_load(m, shared, &slots[SHARED * self->world->spread + next(&self->seed) % THREADS]));
+}
+
+static void step(struct worker *self, ebbgc_mutator_t *m, ebbgc_ref_t *roots)
+{
+	struct world *w = self->world;
+	uint64_t *s = &self->seed;
+	unsigned int a = next(s) % ROOTS, b = next(s) % ROOTS;
+	size_t c = next(s) % SHARED * w->spread;
+	ebbgc_ref_t at, expected;
+
+	switch (next(s) % 16) {
+	case 0 ... 3:
+		at = new_node(w, m);
+		ebbgc_init(&node_of(at)->left, roots[a]);
+		ebbgc_init(&node_of(at)->right, roots[b]);
+		roots[a] = at;
+		break;
+	case 4:
+		roots[a] = EBBGC_NULL;
+		break;
+	case 5:
+		if (!ebbgc_is_null(roots[a]))
+			roots[b] = wander(w, m, roots[a], s);
+		break;
+	case 6: case 7:
+		if (ebbgc_is_null(roots[a]))
+			break;
+		at = wander(w, m, roots[a], s);
+		/* Moves a subgraph: the only path to it may be the local variable for a while. */
+		expected = ebbgc_load(m, at, &node_of(at)->left);
+		ebbgc_store(m, at, &node_of(at)->left, EBBGC_NULL);
+		if (next(s) & 1)
+			roots[b] = expected;
+		else
+			ebbgc_store(m, at, &node_of(at)->right, expected);
+		break;
+	case 8:
+		ebbgc_store(m, w->shared, &refs_of(w->shared)->slots[c], roots[a]);
+		break;
+	case 9:
+		roots[a] = ebbgc_load(m, w->shared, &refs_of(w->shared)->slots[c]);
+		break;
+	case 10:
+		expected = ebbgc_load(m, w->shared, &refs_of(w->shared)->slots[c]);
+		ebbgc_cas(m, w->shared, &refs_of(w->shared)->slots[c], &expected, roots[b]);
+		break;
+	case 11:
+		if (next(s) % 8 == 0) {
+			struct refs *shared = refs_of(w->shared);
+
+			ebbgc_copy(m, w->shared, &shared->slots[c / 2], w->shared,
+				   &shared->slots[c / 3], SHARED / 4);
+			ebbgc_fill(m, w->shared, &shared->slots[c / 2], roots[a], 3);
+		}
+		/* Bulk that dies at once, of every size. */
+		fault(w, ebbgc_alloc_length(m, w->leaf, next(s) % 64 == 0 ? 100000 : next(s) % 4000));
+		break;
+	case 12: case 13:
+		watch(w, m, roots, s);
+		break;
+	case 14:
+		array(w, m, roots, s);
+		break;
+	case 15:
+		own(self, m, roots);
+		break;
+	}
+	if (next(s) % 64 == 0)
+		ebbgc_poll(m);
+	if (next(s) % 512 == 0)
+		ebbgc_collect_start(m);
+	/* A dozen times a thread, and not more often: a thread that waits tries nothing. */
+	if (next(s) % (w->steps / 12) == 0) {
+		uint64_t before = stats_of(w->heap).cycles;
+
+		/* However slow the collector is, it gets its cycles, and the processor for them. */
+		for (ebbgc_collect_start(m); stats_of(w->heap).cycles == before; usleep(50))
+			ebbgc_poll(m);
+	}
+	if (next(s) % (w->steps / 12) == 0)
+		ebbgc_collect(m);
+}
+
+static void *worker(void *arg)
+{
+	struct worker *self = arg;
+	struct world *w = self->world;
+	ebbgc_ref_t roots[ALL_ROOTS] = { 0 };
+	struct ebbgc_frame frame;
+	ebbgc_mutator_t *m;
+
+	assert_int_equal(ebbgc_attach(w->heap, &m), 0);
+	ebbgc_frame_push(m, &frame, roots, ALL_ROOTS);
+	for (unsigned int i = 0; i < w->steps; i++)
+		step(self, m, roots);
+	ebbgc_frame_pop(m, &frame);
+	/* Else by its end. */
+	if (next(&self->seed) & 1)
+		ebbgc_detach(m);
+	return NULL;
+}
+
+static const char *const graph_options[] = {
+	"mode=concurrent",
+	"mode=stop",
+	"mode=concurrent,drop",
+	"mode=memliner",
+	/* Every stamp is soon too old; every object far at first, and put off. */
+	"mode=memliner,residency=simulated,epoch=1,delta=0,delays=6:6:6",
+	"mode=memliner,exact,residency=simulated,delays=3:3:3",
+	"mode=memliner,park,residency=simulated,drop",
+	"mode=memliner,park,drop,depth=0",
+	"mode=memliner,arrivals",
+	"mode=memliner,park,arrivals,hints,residency=simulated,drop",
+};
+
+#define GRAPH_OPTIONS (sizeof(graph_options) / sizeof(*graph_options))
+
+/* Each of the threads takes so many steps; returns the heap's figures. */
+static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned int steps)
+{
+	static const struct ebbgc_layout leaf = {
+		.name = "leaf", .flags = EBBGC_LEAF, .size = 8, .element_size = 1, .length_width = 8,
+	};
+	struct world w = { .steps = steps, .spread = 1 };
+	struct ebbgc_layout node = node_layout;
+	struct worker workers[THREADS];
+	pthread_t threads[THREADS];
+	struct ebbgc_stats s;
+	ebbgc_mutator_t *m;
+
+	if (strstr(options, "park")) {
+		/* The array is on several pages, and so are nodes at a page's end. */
+		w.spread = 20;
+		node.size += 16;
+	}
+	w.heap = checked_heap_with(options, 64 << 20);
+	if (strstr(options, "arrivals")) {
+		w.ring = calloc(1, sizeof(*w.ring));
+		assert_non_null(w.ring);
+		pthread_mutex_lock(&w.heap->lock);
+		arrivals_open(&w.heap->arrivals, w.ring);
+		pthread_mutex_unlock(&w.heap->lock);
+	}
+	assert_int_equal(ebbgc_type_register(w.heap, &node, &w.node), 0);
+	assert_int_equal(ebbgc_type_register(w.heap, &refs_layout, &w.refs), 0);
+	assert_int_equal(ebbgc_type_register(w.heap, &leaf, &w.leaf), 0);
+	assert_int_equal(ebbgc_attach(w.heap, &m), 0);
+	assert_int_equal(ebbgc_roots_add(m, &w.shared, 1), 0);
+	w.shared = ebbgc_alloc_length(m, w.refs, SHARED * w.spread + THREADS);
+	assert_int_equal(ebbgc_blocked_begin(m), 0);
+	for (int i = 0; i < THREADS; i++) {
+		workers[i] = (struct worker){
+			.world = &w, .slot = SHARED * w.spread + (size_t)i,
+			.seed = seed + 77 * (uint64_t)i,
+		};
+		assert_int_equal(pthread_create(&threads[i], NULL, worker, &workers[i]), 0);
+	}
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	ebbgc_blocked_end(m);
+
+	do {
+		ebbgc_fill(m, w.shared, refs_of(w.shared)->slots, EBBGC_NULL,
+			   refs_of(w.shared)->length);
+		assert_int_equal(ebbgc_collect(m), 0);
+	} while (ebbgc_finalizers_run(m, SIZE_MAX));
+	w.shared = EBBGC_NULL;
+	assert_int_equal(ebbgc_collect(m), 0);
+	s = stats_of(w.heap);
+	assert_int_equal(s.check_failures, 0);
+	assert_int_equal(s.checks, s.cycles);
+	/* Nothing is reachable any more, so no region is in use. */
+	assert_int_equal(s.live_bytes, 0);
+	assert_int_equal(ebbgc_roots_remove(m, &w.shared), 0);
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(w.heap), 0);
+	free(w.ring);
+	return s;
+}
+
+#endif
