@@ -84,6 +84,7 @@ help:
 ## make gc-sanitize       libebbgc's tests under ThreadSanitizer, AddressSanitizer and UBSan
 ## make fuzz-policy [SECONDS=60]  faults made from anything, through every policy
 ## make fuzz-protocol [SECONDS=60]  what a peer could send, to donor and borrower
+## make fuzz-gc [SECONDS=60]  libebbgc's threads in orders of a seed's choice, plainly and under two sanitizers
 ## sudo make bench       all benchmarks below, with the time left, and docs/results; ONLY= SKIP= FRESH=1
 ## make bench-results    docs/results from what benchmarks wrote to build/bench
 ## make bench-policy     what a call of each policy takes, natively
@@ -131,7 +132,7 @@ DEPS_JAVA := default-jdk-headless libh2-java libderby-java
 
 # check and demo name what they need beyond a build.
 DEPS := $(sort $(DEPS_BUILD) \
-	$(if $(filter check check-kmod bench-guest guest-install soak unit gc-sanitize,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
+	$(if $(filter check check-kmod bench-guest guest-install soak unit gc-sanitize fuzz-gc,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
 	$(if $(filter check demo bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
 	$(if $(filter bench-device bench-guest,$(MAKECMDGOALS)),fio) \
 	$(if $(filter bench bench-gc,$(MAKECMDGOALS)),libgc-dev) \
