@@ -55,6 +55,7 @@ PROGRAMS = (
     Program("kv-write", "kv", 3400, 1, 75, ("KV_WRITES=60",)),
     Program("kv-read", "kv", 3400, 1, 75, ("KV_WRITES=20",)),
     Program("orders", "orders", 8200, 1, 25),
+    Program("quads", "quads", 21900, 4),
 )
 
 
@@ -310,7 +311,8 @@ def bench():
         stopped = e             # what there is by then is shown and written
     yield from gc_table.rows(b.cells, [m.name for m in modes], {
         "live_mib": number("MIB", 256), "threads": number("THREADS", 1),
-        "markers": number("MARKERS", 1), "limit_seconds": b.limit, "donor": DONOR}, device)
+        "markers": number("MARKERS", 1), "limit_seconds": b.limit, "donor": DONOR},
+        device, len(PROGRAMS))
     if stopped:
         raise stopped
 

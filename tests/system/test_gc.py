@@ -2,6 +2,7 @@
 """libebbgc under ebbd: epochs by a plain load, collectors known by their threads' names."""
 import json
 import os
+import signal
 import subprocess
 
 import pytest
@@ -140,6 +141,29 @@ def test_faults_are_told_without_ebbd(ebbd, device, cgroup, logs, tmp_path):
     finally:
         program.kill()
         program.wait()
+
+
+SWAP_LIMIT = 64
+
+
+def test_a_heap_beyond_memory_and_swap(ebbd, device, cgroup, tmp_path):
+    """Ends with the null reference, and the kernel kills nobody: but it does where nobody asks."""
+    for options, status in (("concurrent", 2), ("memliner,park,drop", 2), ("stop", 2),
+                            ("concurrent,overcommit", -signal.SIGKILL)):
+        c = cgroup(limit_mib=LIMIT)
+        if c.version == 1:
+            c.set("memory.memsw.limit_in_bytes", LIMIT + SWAP_LIMIT << 20)
+        else:
+            c.set("memory.swap.max", SWAP_LIMIT << 20)
+        done = subprocess.run([KV, "-n", "1000000", "-r", "1", "-j", tmp_path / "told.json"],
+                              env={**os.environ, "EBBGC_OPTIONS": f"mode={options}"}, text=True,
+                              capture_output=True, preexec_fn=c.enter, timeout=200)
+        assert done.returncode == status, (options, done.stderr)
+        assert ("kv: out of memory" in done.stderr) == (status == 2), options
+        assert (c.events("oom_kill") == 0) == (status == 2), options
+    # What fits has room to swap.
+    c = cgroup(limit_mib=LIMIT)
+    run(c, tmp_path / "told.json", "mode=concurrent", size=200000)
 
 
 def test_collectors_are_known(ebbd, device, cgroup, tmp_path):
