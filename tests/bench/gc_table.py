@@ -125,7 +125,7 @@ def share_row(name, params, pairs, key, bound):
     if not known:
         return None
     row = measure.row(name, params, [1 / b for b, _ in known], [1 / r for _, r in known], "share",
-                      *at_least(bound))
+                      *(at_least(bound) if bound else (None, None)))
     row["baseline"], row["ebb"] = (measure.rounded(statistics.median(p[i] for p in known))
                                    for i in (0, 1))
     return row
@@ -177,10 +177,14 @@ def rival_rows(cell, facts):
         yield time_row(f"{cell.title()}, {mode} against {RIVAL}", facts, pairs, bound)
 
 
-def all_rows(cells, modes, facts):
-    """Over all programs of one percentage and policy: pairs of every one of them."""
+def all_rows(cells, modes, facts, known):
+    """
+    Over all programs of one percentage and policy: pairs of every one of them.  Rows over a few
+    of the @known programs are called so, and have no targets: these are for all.
+    """
     percent, policy = cells[0].percent, cells[0].policy
-    title = f"all, {percent} %, {policy}"
+    whole = len(cells) == known
+    title = f"{'all' if whole else f'{len(cells)} programs'}, {percent} %, {policy}"
     facts = {**facts, "local_percent": percent, "policy": policy}
     bounds = {JUDGED: OVERHEAD if percent >= 100 else GAIN.get(percent)}
     if percent >= 100:
@@ -191,20 +195,24 @@ def all_rows(cells, modes, facts):
         if mode == BASE or some < 2:
             continue
         params = {**facts, "programs": some}
-        yield time_row(f"{title}, {mode}", params, pairs, bounds.get(mode))
+        yield time_row(f"{title}, {mode}", params, pairs, bounds.get(mode) if whole else None)
         if mode not in COUNTED_OF or percent >= 100:
             continue
         judged = mode == JUDGED
         for count, what, bound in COUNTS:
             yield count_row(f"{title}, {mode}, {what}", params, pairs, count,
-                            bound if judged else None)
+                            bound if judged and whole else None)
         for key, bound in (("coverage", COVERAGE), ("accuracy", ACCURACY)):
             if judged:
-                yield share_row(f"{title}, {mode}, {key}", params, pairs, key, bound)
+                yield share_row(f"{title}, {mode}, {key}", params, pairs, key,
+                                bound if whole else None)
 
 
-def rows(cells, modes, facts, device):
-    """@modes: names; @facts: params of every row; @device: bytes of the swap device."""
+def rows(cells, modes, facts, device, known):
+    """
+    @modes: names; @facts: params of every row; @device: bytes of the swap device; @known: how many
+    programs there are.
+    """
     groups = {}
     for c in cells:
         out = max(c.peak * (100 - c.percent) / 100, 1 << 20)
@@ -212,4 +220,4 @@ def rows(cells, modes, facts, device):
                                                      round(device / out, 1)}))
         groups.setdefault((c.percent, c.policy), []).append(c)
     for some in groups.values():
-        yield from filter(None, all_rows(some, modes, facts))
+        yield from filter(None, all_rows(some, modes, facts, known))

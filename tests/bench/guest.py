@@ -3,9 +3,10 @@
 """
 What a page costs on its way from a block device to memory elsewhere, counted in a guest with
 Debian's 6.12: the kernel module over Soft-RoCE, inbox NVMe over RDMA and over TCP with a target
-in RAM, nbd with nbdkit, and ebb-swapd by ublk.  RUNS= (5) interleaved rounds of fio, random reads
-of 4 KiB.  Emulated time decides nothing: context switches, interrupts, RDMA packets and doorbells
-of the whole guest are counted.  And a donor is stopped while pages go to and fro.
+in RAM, nbd with nbdkit, and ebb-swapd by ublk; and pages that the module seals.  RUNS= (5)
+interleaved rounds of fio, random reads of 4 KiB; ONLY=kmod,kmod-sealed picks devices.  Emulated
+time decides nothing: context switches, interrupts, RDMA packets and doorbells of the whole guest
+are counted.  And a donor is stopped while pages go to and fro.
 """
 import json
 import os
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import measure
@@ -29,6 +31,7 @@ from kmodule import ADDRESS, DONOR
 KERNEL = "6.12"
 GUEST_SECONDS = 7200    # beside other work emulation takes several times as long
 MIB = 64
+SEALED = 1                      # class of pages
 DEPTHS = {1: 2000, 32: 8000}    # reads of a round; enough for fio's own start to matter little
 STOPPED_LOOPS = 4               # writes of all pages, each read back: 131072
 STOPPED_AT_LEAST = 100000
@@ -37,9 +40,12 @@ TRACING = Path("/sys/kernel/tracing")
 SENT = Path("/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts")
 
 WHAT = {"switches": "context switches", "interrupts": "interrupts", "packets": "RDMA packets",
-        "doorbells": "doorbells", "us": "time"}
-NO_MORE, FEWER = "interval not below 1", "interval above 1"
+        "doorbells": "doorbells", "us": "time", "cpu": "CPU time"}
+TIMES = ("us", "cpu")
+# SAME: the connection's own packets, now and then, are more than what is compared.
+NO_MORE, FEWER, SAME = "interval not below 1", "interval above 1", "interval not below 0.99"
 VERDICT = {NO_MORE: lambda ratio, low, high: (ratio if high is None else high) >= 1,
+           SAME: lambda ratio, low, high: (ratio if high is None else high) >= 0.99,
            FEWER: lambda ratio, low, high: (ratio if low is None else low) > 1, None: None}
 # Two of them, and what is compared with which target.
 PAIRS = (
@@ -49,7 +55,11 @@ PAIRS = (
     ("nbd", "ublk-tcp", {"switches": FEWER, "interrupts": None, "us": None}),
     ("nvme-tcp", "ublk-tcp", {"switches": None, "interrupts": None, "us": None}),
     ("ublk-shm", "kmod", {"switches": None, "interrupts": None, "us": None}),
+    # Seals are the processor's work alone.  The emulator's AES is not a processor's.
+    ("kmod", "kmod-sealed", {"packets": SAME, "doorbells": SAME, "interrupts": None,
+                             "switches": None, "cpu": None, "us": None}),
 )
+NAMES = ("kmod", "kmod-sealed", "nvme-rdma", "nvme-tcp", "nbd", "ublk-shm", "ublk-tcp", "nothing")
 # A count may be zero, a ratio of it not: less than one in so many reads counts as that.
 LEAST = 1e-3
 
@@ -92,33 +102,49 @@ def interrupts():
     return found
 
 
+def busy_us():
+    """What all processors together have worked."""
+    user, nice, system, _, _, irq, softirq = map(int, machine.read("/proc/stat").split()[1:8])
+    return (user + nice + system + irq + softirq) * 1e6 / os.sysconf("SC_CLK_TCK")
+
+
 def counts(doorbells):
     switches = re.search(r"^ctxt (\d+)", machine.read("/proc/stat"), re.M)
     time.sleep(0.02)    # what sysfs tells of Soft-RoCE may be 10 ms old
     return {"switches": int(switches[1]), "interrupts": interrupts(),
-            "packets": int(machine.read(SENT)), "doorbells": doorbells.read()}
+            "packets": int(machine.read(SENT)), "doorbells": doorbells.read(), "cpu": busy_us()}
 
 
-def fio(device, *options):
+@dataclass(frozen=True)
+class Place:
+    """MIB of a device, and whose cgroup's pages they are, None = the root's."""
+    path: str
+    first_mib: int = 0
+    cgroup: parts.Cgroup | None = None
+
+
+def fio(place, *options):
     done = subprocess.run(
-        ["fio", "--name=x", f"--filename={device}", "--direct=1", "--bs=4k", "--disk_util=0",
-         "--eta=never", "--output-format=json", *options], capture_output=True, text=True)
+        ["fio", "--name=x", f"--filename={place.path}", f"--offset={place.first_mib}M",
+         f"--size={MIB}M", "--direct=1", "--bs=4k", "--disk_util=0", "--eta=never",
+         "--output-format=json", *options], capture_output=True, text=True,
+        preexec_fn=place.cgroup and place.cgroup.enter)
     if done.returncode:
-        raise road.Failure(f"{device}: fio: {done.stderr.strip()} {done.stdout[-400:]}")
+        raise road.Failure(f"{place.path}: fio: {done.stderr.strip()} {done.stdout[-400:]}")
     # What else it has to say comes before the JSON.
     return json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
 
 
-def sample(device, depth, doorbells):
-    """What a read of a page took of each, its time in us."""
+def sample(place, depth, doorbells):
+    """What a read of a page took of each, its times in us."""
     reads = DEPTHS[depth]
     before = counts(doorbells)
-    told = fio(device, "--rw=randread", "--norandommap", f"--number_ios={reads}", f"--size={MIB}M",
+    told = fio(place, "--rw=randread", "--norandommap", f"--number_ios={reads}",
                f"--iodepth={depth}", f"--ioengine={'psync' if depth == 1 else 'libaio'}")
     after = counts(doorbells)
     done = told["read"]["total_ios"]
     if done < reads:
-        raise road.Failure(f"{device}: {done} of {reads} reads")
+        raise road.Failure(f"{place.path}: {done} of {reads} reads")
     return {**{k: max((after[k] - before[k]) / done, LEAST) for k in before},
             "us": 1e6 / told["read"]["iops"]}
 
@@ -128,12 +154,18 @@ def sample(device, depth, doorbells):
 def kmod(stack, top):
     run("insmod", kmodule.module_path())
     stack.callback(run, "rmmod", "ebb_swap")
-    donor = kmodule.RdmaDonor(top / "donord-rdma.log", memory=f"{MIB}M")
+    donor = kmodule.RdmaDonor(top / "donord-rdma.log", memory=f"{2 * MIB}M")
     stack.callback(donor.stop)
-    device = kmodule.KernelDevice(mib=MIB)
+    device = kmodule.KernelDevice(mib=2 * MIB)
     stack.callback(device.destroy)
-    device.map(device.connect(), DONOR)
-    return device, donor
+    half = device.slabs // 2
+    device.map(device.connect(), DONOR, range(half))
+    cgroup = parts.Cgroup("bench-sealed")
+    device.netlink.call("class", device=device.number, copies=DONOR, seal=True, **{"class": SEALED})
+    device.netlink.call("assign", device=device.number, cgroup=os.stat(cgroup.path).st_ino,
+                        **{"class": SEALED})
+    device.map(device.connect(of=SEALED), DONOR, range(half, device.slabs))
+    return device, donor, {"kmod": Place(device.path), "kmod-sealed": Place(device.path, MIB, cgroup)}
 
 
 class Targets:
@@ -221,26 +253,41 @@ def nothing():
     return "/dev/nullb0"
 
 
+def chosen():
+    """The names of ONLY=, or all."""
+    only = [n for n in os.environ.get("ONLY", "").split(",") if n]
+    unknown = set(only) - set(NAMES)
+    if unknown:
+        raise road.Failure(f"ONLY={','.join(unknown)}: there is no such device; there are "
+                           f"{', '.join(NAMES)}")
+    # What fio and the guest do by themselves is beside each value.
+    return [n for n in NAMES if not only or n in only or n == "nothing"]
+
+
 def everything(stack, top):
+    """The places by name; the module's device and its donor."""
     kmodule.soft_roce()
     run("modprobe", "ublk_drv")
-    device, donor = kmod(stack, top)
+    device, donor, found = kmod(stack, top)
     targets = Targets()
-    devices = {"kmod": device.path,
-               "nvme-rdma": targets.connect(stack, 0, "rdma", 4420),
-               "nvme-tcp": targets.connect(stack, 1, "tcp", 4421),
-               "nbd": nbd(stack, top),
-               "ublk-shm": ublk(stack, top, "shm", f"unix:{top}/donor.sock"),
-               "ublk-tcp": ublk(stack, top, "tcp", f"127.0.0.1:{road.free_port()}"),
-               "nothing": nothing()}
-    for name, path in devices.items():
-        scheduler = Path(f"/sys/block/{Path(path).name}/queue/scheduler")
+    make = {"nvme-rdma": lambda: targets.connect(stack, 0, "rdma", 4420),
+            "nvme-tcp": lambda: targets.connect(stack, 1, "tcp", 4421),
+            "nbd": lambda: nbd(stack, top),
+            "ublk-shm": lambda: ublk(stack, top, "shm", f"unix:{top}/donor.sock"),
+            "ublk-tcp": lambda: ublk(stack, top, "tcp", f"127.0.0.1:{road.free_port()}"),
+            "nothing": nothing}
+    places = {n: found[n] if n in found else Place(make[n]()) for n in chosen()}
+    for name, place in places.items():
+        scheduler = Path(f"/sys/block/{Path(place.path).name}/queue/scheduler")
         if "none" in machine.read(scheduler):
             scheduler.write_text("none")
         # Each page is there, or there would be nothing to fetch.
         if name != "nothing":
-            fio(path, "--rw=write", f"--size={MIB}M", "--iodepth=8", "--ioengine=libaio")
-    return devices, device, donor
+            fio(place, "--rw=write", "--iodepth=8", "--ioengine=libaio")
+    sealed = sum(s["written"] for s in device.slab_table(SEALED))
+    if "kmod-sealed" in places and sealed != MIB << 8:
+        raise road.Failure(f"{device.path}: {sealed} pages are sealed, not {MIB << 8}")
+    return places, device, donor
 
 
 # --- rows ------------------------------------------------------------------
@@ -250,7 +297,7 @@ def stopped(device, donor):
     before = device.counts()
     donor.signal(signal.SIGSTOP)
     try:
-        told = fio(device.path, "--rw=randwrite", f"--size={MIB}M", f"--loops={STOPPED_LOOPS}",
+        told = fio(Place(device.path), "--rw=randwrite", f"--loops={STOPPED_LOOPS}",
                    "--iodepth=16", "--ioengine=libaio", "--verify=crc32c", "--verify_fatal=1")
     finally:
         donor.signal(signal.SIGCONT)
@@ -268,38 +315,46 @@ def stopped(device, donor):
 
 def rows_of(depth, taken):
     for base, name, compared in PAIRS:
+        if base not in taken or name not in taken:
+            continue
         for what, target in compared.items():
             alone = statistics.median(s[what] for s in taken["nothing"])
             yield measure.row(
                 f"QD {depth}, {WHAT[what]}: {base} to {name}",
                 {"depth": depth, "counted": what, "nothing": measure.rounded(alone)},
                 [s[what] for s in taken[base]], [s[what] for s in taken[name]],
-                "us" if what == "us" else "a page", target, VERDICT[target])
+                "us" if what in TIMES else "a page", target, VERDICT[target])
 
 
 def inside():
     with ExitStack() as stack:
         top = Path("/mnt/disk/bench")
         top.mkdir()
-        devices, device, donor = everything(stack, top)
+        places, device, donor = everything(stack, top)
         doorbells = Doorbells(stack)
-        order = list(devices)
+        order = list(places)
         for depth in DEPTHS:
-            taken = {name: [] for name in devices}
+            taken = {name: [] for name in places}
             for i in range(measure.runs(5)):
                 for name in order[i % len(order):] + order[:i % len(order)]:
-                    s = sample(devices[name], depth, doorbells)
+                    s = sample(places[name], depth, doorbells)
                     taken[name].append(s)
-                    road.say(f"QD {depth:<2} {name:<9} " + "  ".join(
+                    road.say(f"QD {depth:<2} {name:<11} " + "  ".join(
                         f"{s[k]:8.3f} {k}" for k in WHAT))
             yield from rows_of(depth, taken)
-        yield stopped(device, donor)
+        if "kmod" in places:
+            yield stopped(device, donor)
 
 
 # --- outside ---------------------------------------------------------------
 
 def outside():
-    missing = [f"{tool}: not installed; run make deps" for tool in ("fio", "nbdkit", "nbd-client")
+    try:
+        tools = ("fio", "nbdkit", "nbd-client") if "nbd" in chosen() else ("fio",)
+    except road.Failure as e:
+        road.say(f"bench-guest: {e}")
+        return 1
+    missing = [f"{tool}: not installed; run make deps" for tool in tools
                if not shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin")]
     if missing:
         road.say("bench-guest: cannot run here:\n  " + "\n  ".join(missing))

@@ -68,17 +68,28 @@ def rounded(value):
     return None if value is None else float(f"{value:.5g}")
 
 
+RUN = ("date", "commit", "knobs", "seconds", "complete")
+
+
 def kept(path, rows):
-    """KEEP=1: what an earlier run of another selection measured stays in the file."""
+    """
+    KEEP=1: (rows that earlier runs of other selections measured and that stay in the file, what
+    is to be known of these runs); such a row says by its date which was its own.
+    """
     if not os.environ.get("KEEP") or not path.exists():
-        return []
-    again = {identity(r) for r in rows}
-    return [r for r in json.loads(path.read_text())["rows"] if identity(r) not in again]
+        return [], []
+    told, again = json.loads(path.read_text()), {identity(r) for r in rows}
+    left = [{**r, "measured": r.get("measured", told["date"])} for r in told["rows"]
+            if identity(r) not in again]
+    dates = {r["measured"] for r in left}
+    runs = [*told.get("earlier", []), {k: told[k] for k in RUN}]
+    return left, [run for run in runs if run["date"] in dates]
 
 
 def identity(row):
     """Which of the kernel's settings was the better one may change from run to run."""
-    return re.sub(r" against kernel \d$", "", row["name"]), row["params"].get("donor")
+    return (re.sub(r" against kernel \d$", "", row["name"]), row["params"].get("donor"),
+            row["params"].get("live_mib"))
 
 
 def machine_facts():
@@ -112,10 +123,10 @@ def write(name, rows, seconds, complete):
     """@complete: nothing stopped it before its end."""
     BENCH.mkdir(parents=True, exist_ok=True)
     path = BENCH / f"{name}.json"
-    rows = kept(path, rows) + rows
+    left, earlier = kept(path, rows)
     told = {**machine_facts(), "date": time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()),
             "commit": commit(), "knobs": knobs(), "seconds": round(seconds), "complete": complete,
-            "rows": rows}
+            **({"earlier": earlier} if earlier else {}), "rows": left + rows}
     path.write_text(json.dumps(told, indent=1) + "\n")
     road.say(f"\n{path}")
 

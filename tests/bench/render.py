@@ -7,6 +7,7 @@ benchmark anew leaves the others, and pages can be made anew from it.  MACHINE=N
 than the kernel's, for a second machine with the same one.
 """
 import argparse
+import collections
 import datetime
 import json
 import os
@@ -24,6 +25,7 @@ ROWS_A_PLOT = 70
 PLOT_BYTES = 60 << 10
 ROW = ("name", "params", "baseline", "ebb", "unit", "ratio", "low", "high", "runs", "target", "met")
 MACHINE = ("cpu", "cpus", "virtual", "memory_mib")
+NEITHER = {True: "all of it", False: "how was not recorded"}
 MADE = "<!-- Made by tests/bench/render.py from the JSON beside it; `make bench-results` makes it again. -->"
 
 
@@ -53,6 +55,8 @@ def wrong(told):
             return f"row {i}: met or params is of another kind"
         if row["ratio"] is not None and row["ratio"] <= 0:
             return f"row {i}: a ratio of {row['ratio']}"
+        if row.get("measured") not in (None, *(run.get("date") for run in told.get("earlier", []))):
+            return f"row {i}: nothing is known of its run of {row['measured']}"
     return None
 
 
@@ -205,18 +209,37 @@ def targets(told):
             [r for r in told["rows"] if r["met"] is False])
 
 
-def whole(told):
+def whole(run):
     """What is to be known about how it was run, or nothing."""
     said = []
-    if not told.get("complete", True):
+    if not run.get("complete", True):
         said.append("stopped before its end")
-    if told.get("knobs"):
-        said.append(" ".join(f"{k}={v}" for k, v in told["knobs"].items()))
+    if run.get("knobs"):
+        said.append(" ".join(f"{k}={v}" for k, v in run["knobs"].items()))
     return "; ".join(said)
 
 
+def runs_of(told):
+    """[(a run, how many rows are its)], the last one first."""
+    of = collections.Counter(r.get("measured") for r in told["rows"])
+    return [(told, of[None]), *((run, of[run["date"]]) for run in reversed(told.get("earlier", [])))]
+
+
+def parts(told):
+    """How each of several runs was, or how the only one was if it was not the whole."""
+    runs = runs_of(told)
+    if len(runs) == 1:
+        return whole(told)
+    return "<br>".join(f"{n} rows {when(run)}: {whole(run) or NEITHER['knobs' in run]}" for run, n in runs)
+
+
+def when(run):
+    return run["date"].replace("T", " ").replace("Z", " UTC") if "date" in run else ""
+
+
 def took(told):
-    return f"{told['seconds'] / 60:.0f} min" if told.get("seconds") else ""
+    seconds = sum(run.get("seconds") or 0 for run, _ in runs_of(told))
+    return f"{seconds / 60:.0f} min" if seconds else ""
 
 
 def section(bench, told, plots):
@@ -227,8 +250,8 @@ def section(bench, told, plots):
     lines.append("")
     if judged:
         lines += [f"{len(judged) - len(missed)} of {len(judged)} targets met.", ""]
-    if whole(told):
-        lines += [f"Not the whole: {whole(told)}.", ""]
+    if parts(told):
+        lines += [f"Not the whole: {parts(told)}.", ""]
     lines += [line_ for name in plots for line_ in
               (f"![Ratios of {bench.goal}, the same as in the table]({name})", "")]
     also = [k for k in bench.also if any(k in r["params"] for r in told["rows"])]
@@ -255,8 +278,7 @@ def overview(found):
         judged, missed = targets(told)
         rows.append((f"[{bench.name}](#{bench.goal})", len(told["rows"]),
                      f"{len(judged) - len(missed)} of {len(judged)}" if judged else "none set",
-                     told["date"].replace("T", " ").replace("Z", " UTC") if "date" in told else "",
-                     told.get("commit") or "not recorded", took(told), whole(told)))
+                     when(told), told.get("commit") or "not recorded", took(told), parts(told)))
     return table(("benchmark", "rows", "targets met", "measured", "commit", "took", "not the whole"), rows)
 
 

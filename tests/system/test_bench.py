@@ -23,6 +23,7 @@ import advise
 import benches
 import dots
 import measure
+from render import runs_of, wrong
 
 pytestmark = pytest.mark.beside
 
@@ -267,16 +268,34 @@ def test_rows_of_a_stopped_benchmark_are_kept(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "scan.json").read_text())["complete"] is True
 
 
+def test_rows_of_another_size_are_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "BENCH", tmp_path)
+    monkeypatch.setenv("KEEP", "1")
+    for mib, ratio in ((128, 2.0), (1024, 2.0), (128, 3.0)):
+        assert measure.main("gc", lambda: [row("kv, 25 %", ratio, live_mib=mib)]) == 0
+    told = json.loads((tmp_path / "gc.json").read_text())
+    assert [(r["params"]["live_mib"], r["ratio"]) for r in told["rows"]] == [(1024, 2.0), (128, 3.0)]
+
+
 def test_rows_measured_again_replace_those_before(tmp_path, monkeypatch):
     """Also where another of the kernel's settings was the better one this time."""
     monkeypatch.setattr(measure, "BENCH", tmp_path)
+    monkeypatch.delenv("RUNS", raising=False)
     names = [["zipf: auto against kernel 0", "sort: ebb against zram"],
              ["zipf: auto against kernel 3", "sort: ebb against kernel 3"]]
     for keep, some in zip(("", "1"), names):
         monkeypatch.setenv("KEEP", keep)
         assert measure.main("scan", lambda: [row(name, 2.0) for name in some]) == 0
+        monkeypatch.setenv("RUNS", "3")
     told = json.loads((tmp_path / "scan.json").read_text())
     assert [r["name"] for r in told["rows"]] == names[0][1:] + names[1]
+    # Whose the row is that stayed, is told.
+    [earlier] = told["earlier"]
+    assert [r.get("measured") for r in told["rows"]] == [earlier["date"], None, None]
+    assert "RUNS" not in earlier["knobs"] and told["knobs"]["RUNS"] == "3"
+    assert [(run["knobs"].get("RUNS"), n) for run, n in runs_of(told)] == [("3", 2), (None, 1)]
+    told["rows"][0]["measured"] = "1970-01-01T00:00Z"
+    assert "row 1: nothing is known of its run" in wrong(told)
 
 
 ANSWER = {"seconds": 2.0, "needed": 64 << 20, "recorded": {"memory": 16 << 20, "misses": 900}}
