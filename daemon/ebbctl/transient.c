@@ -2,17 +2,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <systemd/sd-bus.h>
-#include <systemd/sd-daemon.h>
 #include <time.h>
 
+#include "bus.h"
 #include "common/files.h"
 #include "transient.h"
 
 #define WAIT_MS 5000
-
-static void put_bus(sd_bus **bus) { sd_bus_flush_close_unref(*bus); }
-static void put_message(sd_bus_message **m) { sd_bus_message_unref(*m); }
 
 /* The cgroup of @pid in the v2 hierarchy. */
 static int unified_cgroup(pid_t pid, char *cgroup, size_t size)
@@ -84,13 +80,10 @@ static int add_properties(sd_bus_message *m, const struct transient_limit *limit
 int transient_scope(const char *unit, const pid_t *pids, int n, char *cgroup, size_t size,
 		    const struct transient_limit *limit)
 {
-	__attribute__((cleanup(put_bus))) sd_bus *bus = NULL;
-	__attribute__((cleanup(put_message))) sd_bus_message *m = NULL;
-	int r;
+	__attribute__((cleanup(bus_close))) sd_bus *bus = NULL;
+	__attribute__((cleanup(bus_message_free))) sd_bus_message *m = NULL;
+	int r = bus_open(&bus);
 
-	if (sd_booted() <= 0)
-		return -EOPNOTSUPP;
-	r = sd_bus_open_system(&bus);
 	if (r >= 0)
 		r = sd_bus_message_new_method_call(bus, &m, "org.freedesktop.systemd1",
 						   "/org/freedesktop/systemd1",
@@ -109,7 +102,7 @@ int transient_scope(const char *unit, const pid_t *pids, int n, char *cgroup, si
 	if (r >= 0)
 		r = sd_bus_message_append(m, "a(sa(sv))", 0);
 	if (r >= 0)
-		r = sd_bus_call(bus, m, WAIT_MS * 1000ULL, NULL, NULL);
+		r = sd_bus_call(bus, m, 0, NULL, NULL);
 	r = r < 0 ? r : 0;
 	for (int i = 0; !r && i < n; i++)
 		r = wait_for_scope(unit, pids[i], cgroup, size);
@@ -118,12 +111,9 @@ int transient_scope(const char *unit, const pid_t *pids, int n, char *cgroup, si
 
 int transient_swap_max(const char *unit, uint64_t bytes)
 {
-	__attribute__((cleanup(put_bus))) sd_bus *bus = NULL;
-	int r;
+	__attribute__((cleanup(bus_close))) sd_bus *bus = NULL;
+	int r = bus_open(&bus);
 
-	if (sd_booted() <= 0)
-		return -EOPNOTSUPP;
-	r = sd_bus_open_system(&bus);
 	if (r >= 0)
 		r = sd_bus_call_method(bus, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
 				       "org.freedesktop.systemd1.Manager", "SetUnitProperties", NULL,
