@@ -50,8 +50,9 @@ ALL = (
           "bench-prefetch", also=("donor", "coverage", "accuracy")),
     Bench("gc", 200, "what do collectors cost on far memory?", "bench-gc",
           "plain concurrent collector / this one: right of 1 this one is better",
-          also=("live_mib", "cycles", "mutator_misses", "gc_misses", "fetched_pages", "swapped_in", "swapped_out",
-                "dropped_mib", "mutator_cpu_seconds", "pause_p50_ms", "pause_p99_ms", "pause_max_ms")),
+          also=("donor", "live_mib", "threads", "markers", "cycles", "mutator_misses", "gc_misses",
+                "fetched_pages", "swapped_in", "swapped_out", "dropped_mib",
+                "mutator_cpu_seconds", "pause_p50_ms", "pause_p99_ms", "pause_max_ms")),
 )
 
 

@@ -88,8 +88,8 @@ def kept(path, rows):
 
 def identity(row):
     """Which of the kernel's settings was the better one may change from run to run."""
-    return (re.sub(r" against kernel \d$", "", row["name"]), row["params"].get("donor"),
-            row["params"].get("live_mib"))
+    return (re.sub(r" against kernel \d$", "", row["name"]),
+            *(row["params"].get(k) for k in ("donor", "live_mib", "threads", "markers")))
 
 
 def machine_facts():

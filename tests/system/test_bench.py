@@ -268,13 +268,16 @@ def test_rows_of_a_stopped_benchmark_are_kept(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "scan.json").read_text())["complete"] is True
 
 
-def test_rows_of_another_size_are_others(tmp_path, monkeypatch):
+@pytest.mark.parametrize("what, values", [("live_mib", (128, 1024)), ("threads", (1, 2)), ("markers", (1, 2)),
+                                          ("donor", ("shm", "tcp"))])
+def test_rows_of_another_kind_are_others(tmp_path, monkeypatch, what, values):
     monkeypatch.setattr(measure, "BENCH", tmp_path)
     monkeypatch.setenv("KEEP", "1")
-    for mib, ratio in ((128, 2.0), (1024, 2.0), (128, 3.0)):
-        assert measure.main("gc", lambda: [row("kv, 25 %", ratio, live_mib=mib)]) == 0
+    one, other = values
+    for value, ratio in ((one, 2.0), (other, 2.0), (one, 3.0)):
+        assert measure.main("gc", lambda: [row("kv, 25 %", ratio, **{what: value})]) == 0
     told = json.loads((tmp_path / "gc.json").read_text())
-    assert [(r["params"]["live_mib"], r["ratio"]) for r in told["rows"]] == [(1024, 2.0), (128, 3.0)]
+    assert [(r["params"][what], r["ratio"]) for r in told["rows"]] == [(other, 2.0), (one, 3.0)]
 
 
 def test_rows_measured_again_replace_those_before(tmp_path, monkeypatch):
