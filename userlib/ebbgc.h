@@ -363,7 +363,7 @@ typedef struct ebbgc_mutator {
  * Attaches the calling thread, which may be attached once to each of several heaps.  Waits
  * while the world is stopped: a safepoint in the others, as is ebbgc_detach().  A thread that exits
  * attached is detached then: in a blocked region, too, if it has no frames on its stack.  No
- * function is a point of cancellation for a thread that waits for the collector.  -EALREADY,
+ * function is a point of cancellation, but what it calls of the program may be.  -EALREADY,
  * -ENOMEM, -ECHILD.
  */
 EBBGC_API int ebbgc_attach(ebbgc_heap_t *heap, ebbgc_mutator_t **mutator);

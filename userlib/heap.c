@@ -96,7 +96,7 @@ static void heap_free(struct ebbgc_heap *h)
 	free(h);
 }
 
-int ebbgc_heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap)
+static int heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap)
 {
 	struct ebbgc_heap *h = calloc(1, sizeof(*h));
 	pthread_condattr_t steady;
@@ -146,8 +146,21 @@ int ebbgc_heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap)
 	return 0;
 }
 
+int ebbgc_heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap)
+{
+	int state, r;
+
+	/* Files are read, and ebbd is asked: who was cancelled there would leave half a heap. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	r = heap_create(options, heap);
+	pthread_setcancelstate(state, NULL);
+	return r;
+}
+
 int ebbgc_heap_destroy(ebbgc_heap_t *h)
 {
+	int state;
+
 	if (!h)
 		return 0;
 	if (!forked(h)) {
@@ -159,8 +172,11 @@ int ebbgc_heap_destroy(ebbgc_heap_t *h)
 		if (busy)
 			return -EBUSY;
 	}
+	/* Threads are joined. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	collector_stop(h);
 	pthread_key_delete(h->key);
 	heap_free(h);
+	pthread_setcancelstate(state, NULL);
 	return 0;
 }

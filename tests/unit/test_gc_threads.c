@@ -323,6 +323,38 @@ static void cancelled_in_allocation(void **state)
 	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
 }
 
+static void *is_cancelled_around_a_heap(void *arg)
+{
+	struct ebbgc_options o;
+	ebbgc_heap_t *heap;
+	int *done = arg;
+
+	ebbgc_options_init(&o);
+	assert_int_equal(ebbgc_options_parse(&o, "mode=memliner,park,arrivals,max=16M,markers=4"), 0);
+	pthread_cancel(pthread_self());
+	assert_int_equal(ebbgc_heap_create(&o, &heap), 0);
+	++*done;
+	assert_int_equal(ebbgc_heap_destroy(heap), 0);
+	++*done;
+	pthread_testcancel();
+	return NULL;
+}
+
+/* A heap is made and unmade as a whole, though files are opened and threads are joined for it. */
+static void cancelled_in_creation_and_end(void **state)
+{
+	for (int i = 0; i < 10; i++) {
+		int done = 0;
+		void *result;
+		pthread_t t;
+
+		assert_int_equal(pthread_create(&t, NULL, is_cancelled_around_a_heap, &done), 0);
+		assert_int_equal(pthread_join(t, &result), 0);
+		assert_int_equal(done, 2);
+		assert_ptr_equal(result, PTHREAD_CANCELED);
+	}
+}
+
 static void *lives_short(void *arg)
 {
 	struct shared *s = arg;
@@ -542,6 +574,7 @@ int main(void)
 		cmocka_unit_test(exit_in_blocked_region),
 		cmocka_unit_test(cancelled_at_a_safepoint),
 		cmocka_unit_test(cancelled_in_allocation),
+		cmocka_unit_test(cancelled_in_creation_and_end),
 		cmocka_unit_test(short_lives_are_counted),
 		cmocka_unit_test(signals_are_the_programs),
 		cmocka_unit_test(conservative_stacks),
