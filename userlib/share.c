@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,10 +132,17 @@ static void *map_shared(const char *path, size_t bytes, size_t offset)
 void share_open(struct share *s)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	sigset_t all, old;
 	struct answer a;
+	int r;
 
 	*s = (struct share){ 0 };
-	if (ask(&a))
+	/* A handler would end the wait for good: what has a time limit is not taken up again. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	r = ask(&a);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (r)
 		return;
 	s->epochs_bytes = (a.slots * sizeof(uint64_t) + page - 1) / page * page;
 	s->epochs = map_shared(a.map, s->epochs_bytes, 0);
