@@ -347,25 +347,25 @@ struct blocked_call {
 	struct mutator *m;
 	void *(*fn)(void *);
 	void *arg;
+	void *result;
 };
 
 static void *blocked_call(void *arg)
 {
 	struct blocked_call *call = arg;
-	void *result;
 
 	pthread_mutex_lock(&call->m->heap->lock);
 	mutator_block(call->m);
 	pthread_mutex_unlock(&call->m->heap->lock);
-	result = call->fn(call->arg);
-	/* The caller's frame is what is scanned, as it was meanwhile. */
+	/* Into the caller's frame, which is scanned: it may be an object of another heap. */
+	call->result = call->fn(call->arg);
 	blocked_end(call->m);
-	return result;
+	return call->result;
 }
 
 void *ebbgc_blocked_call(ebbgc_mutator_t *mutator, void *(*fn)(void *), void *arg)
 {
-	struct blocked_call call = { mutator_of(mutator), fn, arg };
+	struct blocked_call call = { mutator_of(mutator), fn, arg, NULL };
 
 	if (forked(call.m->heap))
 		return fn(arg);

@@ -180,6 +180,7 @@ static void fork_with_heaps(void **state)
 struct pause {
 	struct shared s;
 	bool held, go, blocked, exits;	/* atomic */
+	ebbgc_mutator_t *mine;
 };
 
 static bool is_set(const bool *flag)
@@ -264,12 +265,69 @@ static void exit_detaches_from_all(void **state)
 		assert_int_equal(ebbgc_heap_destroy(p.s.heaps[heap]), 0);
 }
 
+/* What only its result leads to, in the second heap, while the first one is stopped. */
+static void *makes(void *arg)
+{
+	struct pause *p = arg;
+	ebbgc_ref_t made = ebbgc_alloc(p->mine, p->s.node[1]);
+
+	node_of(made)->value = 7;
+	set(&p->blocked);
+	wait_for(&p->held);
+	return ebbgc_ptr(made);
+}
+
+static void *makes_while_it_blocks(void *arg)
+{
+	struct pause *p = arg;
+	ebbgc_mutator_t *m;
+	struct node *made;
+
+	assert_int_equal(ebbgc_attach(p->s.heaps[0], &m), 0);
+	assert_int_equal(ebbgc_attach(p->s.heaps[1], &p->mine), 0);
+	made = ebbgc_blocked_call(m, makes, p);
+	p->s.wrong = made->value != 7;
+	ebbgc_detach(p->mine);
+	ebbgc_detach(m);
+	return NULL;
+}
+
+/* What a call returns is a root of the other heaps while its thread waits for the world to go on. */
+static void result_of_a_blocked_call(void **state)
+{
+	static struct pause p;
+	ebbgc_mutator_t *m[HEAPS];
+	pthread_t t;
+
+	begin(&p.s, EBBGC_CONSERVATIVE);
+	p.s.heaps[0]->options.event_arg = &p;
+	p.s.heaps[0]->options.event = hold;
+	assert_int_equal(pthread_create(&t, NULL, makes_while_it_blocks, &p), 0);
+	wait_for(&p.blocked);
+	assert_int_equal(ebbgc_attach(p.s.heaps[0], &m[0]), 0);
+	ebbgc_collect_start(m[0]);
+	assert_int_equal(ebbgc_blocked_begin(m[0]), 0);
+	wait_for(&p.held);
+	assert_int_equal(ebbgc_attach(p.s.heaps[1], &m[1]), 0);
+	/* Stops that world once the thread waits for the other one. */
+	assert_int_equal(ebbgc_collect(m[1]), 0);
+	set(&p.go);
+	ebbgc_blocked_call(m[1], joins, &t);
+	ebbgc_blocked_end(m[0]);
+	assert_int_equal(p.s.wrong, 0);
+	for (int heap = 0; heap < HEAPS; heap++)
+		ebbgc_detach(m[heap]);
+	for (int heap = 0; heap < HEAPS; heap++)
+		assert_int_equal(ebbgc_heap_destroy(p.s.heaps[heap]), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(threads_have_two_heaps),
 		cmocka_unit_test(fork_with_heaps),
 		cmocka_unit_test(exit_detaches_from_all),
+		cmocka_unit_test(result_of_a_blocked_call),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
