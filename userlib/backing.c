@@ -147,7 +147,7 @@ bool backing_take(struct backing *b, uint64_t bytes)
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 		left = rest(backing_left("/proc", "/sys/fs/cgroup"), BACKING_RESERVE);
 		pthread_setcancelstate(state, NULL);
-		b->bytes = left / BACKING_SHARE;
+		b->bytes = less(left / BACKING_SHARE, BACKING_MOST);
 		if (b->bytes < BACKING_STEP)
 			b->bytes = less(left, BACKING_STEP);
 		if (bytes > left)

@@ -11,9 +11,10 @@
 
 /* Kept free for what is not the heap's: side tables, page tables, other threads' pages. */
 #define BACKING_RESERVE (UINT64_C(4) << 20)
-/* Of what is left, what the heap takes before it looks again; but no less than this. */
+/* Of what is left, what the heap takes before it looks again; but no less, and no more than this. */
 #define BACKING_SHARE 8
 #define BACKING_STEP (UINT64_C(1) << 20)
+#define BACKING_MOST (UINT64_C(64) << 20)
 
 struct backing {
 	uint64_t bytes;		/* that may be taken before the next look */

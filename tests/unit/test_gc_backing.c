@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* What the kernel can still back, by files made up here. */
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "gc_test.h"
@@ -114,6 +115,22 @@ static void of_version_1(void **unused)
 	assert_int_equal(left(), (20 + 1) * MIB);
 }
 
+/* Who has no descriptor left to look with looks again, and so does who saw much. */
+static void nothing_to_look_with(void **unused)
+{
+	struct backing b = { .bytes = 0 };
+	struct rlimit most, none;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &most), 0);
+	none = (struct rlimit){ 0, most.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	assert_true(backing_take(&b, 4096));
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &most), 0);
+	assert_true(b.bytes < BACKING_MOST);
+	assert_true(backing_take(&b, 3 * MIB));
+	assert_false(backing_take(&b, UINT64_C(1) << 50));
+}
+
 /* Takes before it looks again what is an eighth of what there is. */
 static void nothing_left(void **unused)
 {
@@ -136,6 +153,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(of_a_cgroup, root_make, root_remove),
 		cmocka_unit_test_setup_teardown(of_the_cgroups_around, root_make, root_remove),
 		cmocka_unit_test_setup_teardown(of_version_1, root_make, root_remove),
+		cmocka_unit_test(nothing_to_look_with),
 		cmocka_unit_test(nothing_left),
 	};
 
