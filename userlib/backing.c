@@ -5,21 +5,22 @@
 #include <string.h>
 #include "backing.h"
 
-#define PATH_BYTES 4096
+/* A thread may have little stack; of a cgroup further down those around it are looked at. */
+#define PATH_BYTES 1024
 
 /* How each version names what a cgroup may use and does; swap alone, or memory with it. */
 struct names {
-	const char *limit, *usage, *swap_limit, *swap_usage, *inactive, *active;
+	const char *root, *limit, *usage, *swap_limit, *swap_usage, *inactive, *active;
 	bool with_memory;
 };
 
 static const struct names v1 = {
-	"memory.limit_in_bytes", "memory.usage_in_bytes", "memory.memsw.limit_in_bytes",
+	"/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "memory.memsw.limit_in_bytes",
 	"memory.memsw.usage_in_bytes", "total_inactive_file ", "total_active_file ", true,
 };
 static const struct names v2 = {
-	"memory.max", "memory.current", "memory.swap.max", "memory.swap.current", "inactive_file ",
-	"active_file ", false,
+	"", "memory.max", "memory.current", "memory.swap.max", "memory.swap.current",
+	"inactive_file ", "active_file ", false,
 };
 
 static FILE *file_open(const char *directory, const char *name)
@@ -88,15 +89,14 @@ static uint64_t cgroup_left(const struct names *n, const char *directory, uint64
 }
 
 /* The least of a cgroup and all above it. */
-static uint64_t cgroups_left(const struct names *n, const char *root, const char *cgroup,
+static uint64_t cgroups_left(const struct names *n, const char *cgroups, const char *cgroup,
 			     uint64_t swap)
 {
+	size_t end = strlen(cgroups) + strlen(n->root);
 	char directory[PATH_BYTES];
 	uint64_t left = UINT64_MAX;
-	size_t end = strlen(root);
 
-	if ((size_t)snprintf(directory, sizeof(directory), "%s%s", root, cgroup) >= sizeof(directory))
-		return left;
+	(void)!snprintf(directory, sizeof(directory), "%s%s%s", cgroups, n->root, cgroup);
 	for (;;) {
 		char *slash;
 
@@ -118,7 +118,7 @@ uint64_t backing_left(const char *proc, const char *cgroups)
 
 	while (f && fgets(line, sizeof(line), f)) {
 		char *path = line, *id = strsep(&path, ":"), *controllers = strsep(&path, ":");
-		char *one, root[PATH_BYTES];
+		char *one;
 
 		if (!path)
 			continue;
@@ -126,9 +126,8 @@ uint64_t backing_left(const char *proc, const char *cgroups)
 		if (!strcmp(id, "0") && !*controllers)
 			left = less(left, cgroups_left(&v2, cgroups, path, swap));
 		while ((one = strsep(&controllers, ",")))
-			if (!strcmp(one, "memory") &&
-			    (size_t)snprintf(root, sizeof(root), "%s/memory", cgroups) < sizeof(root))
-				left = less(left, cgroups_left(&v1, root, path, swap));
+			if (!strcmp(one, "memory"))
+				left = less(left, cgroups_left(&v1, cgroups, path, swap));
 	}
 	if (f)
 		fclose(f);

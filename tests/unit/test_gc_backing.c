@@ -100,6 +100,18 @@ static void of_the_cgroups_around(void **unused)
 	assert_int_equal(left(), 7 * MIB);
 }
 
+/* Further down than a path can be told: what is around it counts. */
+static void of_the_cgroups_far_above(void **unused)
+{
+	char cgroup[2000] = "0::/a/b/";
+
+	memset(cgroup + strlen(cgroup), 'c', sizeof(cgroup) - strlen(cgroup) - 1);
+	machine(cgroup);
+	put("cgroup/a/memory.max", "8388608\n");
+	put("cgroup/a/memory.swap.max", "0\n");
+	assert_int_equal(left(), 8 * MIB);
+}
+
 static void of_version_1(void **unused)
 {
 	machine("4:cpu,cpuacct:/\n3:memory,hugetlb:/x\n0::/\n");
@@ -152,6 +164,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(of_the_machine, root_make, root_remove),
 		cmocka_unit_test_setup_teardown(of_a_cgroup, root_make, root_remove),
 		cmocka_unit_test_setup_teardown(of_the_cgroups_around, root_make, root_remove),
+		cmocka_unit_test_setup_teardown(of_the_cgroups_far_above, root_make, root_remove),
 		cmocka_unit_test_setup_teardown(of_version_1, root_make, root_remove),
 		cmocka_unit_test(nothing_to_look_with),
 		cmocka_unit_test(nothing_left),

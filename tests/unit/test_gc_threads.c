@@ -2,6 +2,7 @@
 /* Threads that come, go, block and fork; conservative stacks; names of the collector's threads. */
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -366,6 +367,32 @@ static void *lives_short(void *arg)
 	return NULL;
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define FRAMES_ARE_SMALL 0
+#else
+#define FRAMES_ARE_SMALL 1
+#endif
+
+/* Who grows the heap reads files, also on the least of stacks. */
+static void little_stack(void **state)
+{
+	struct ebbgc_options o;
+	pthread_attr_t attr;
+	struct shared s;
+	pthread_t t;
+
+	if (!FRAMES_ARE_SMALL)
+		skip();
+	ebbgc_options_init(&o);
+	s = shared_new(&o);
+	assert_int_equal(pthread_attr_init(&attr), 0);
+	assert_int_equal(pthread_attr_setstacksize(&attr, (size_t)PTHREAD_STACK_MIN), 0);
+	assert_int_equal(pthread_create(&t, &attr, lives_short, &s), 0);
+	assert_int_equal(pthread_join(t, NULL), 0);
+	pthread_attr_destroy(&attr);
+	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
+}
+
 /* What threads allocate that live short asks for cycles, too: here one slot of 5 KiB each. */
 static void short_lives_are_counted(void **state)
 {
@@ -575,6 +602,7 @@ int main(void)
 		cmocka_unit_test(cancelled_at_a_safepoint),
 		cmocka_unit_test(cancelled_in_allocation),
 		cmocka_unit_test(cancelled_in_creation_and_end),
+		cmocka_unit_test(little_stack),
 		cmocka_unit_test(short_lives_are_counted),
 		cmocka_unit_test(signals_are_the_programs),
 		cmocka_unit_test(conservative_stacks),
