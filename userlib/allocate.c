@@ -180,42 +180,50 @@ static void turn_end(struct ebbgc_heap *h, struct mutator *m)
 }
 
 /*
- * Lock held: what to do when no region is free.  0 to try again, or -errno.  `tries` counts how
- * often this allocation has been here: it is 2 once a full collection has brought nothing, and TURN
- * from when on no other thread comes first.
+ * Lock held, dropped meanwhile: until something has been done for memory.  False if nothing is left
+ * to do: see no_memory() for `tries`.
  */
-static int no_memory(struct ebbgc_heap *h, struct mutator *m, size_t bytes, unsigned int *tries)
+static bool memory_wait(struct ebbgc_heap *h, struct mutator *m, unsigned int *tries)
 {
-	uint64_t since = now_ns();
-	enum ebbgc_oom verdict;
-
 	if (h->releasing) {
 		/* Free, but on its way through the kernel: shorter than any cycle. */
 		lock_wait(h, &h->released);
-		h->stats.stalls++;
-		h->stats.stall_total_ns += now_ns() - since;
-		return 0;
-	}
-	if (*tries < 2) {
+	} else if (*tries == 0 && h->asked != h->ended) {
 		/* A cycle on its way may do; its pauses are shorter. */
-		if (*tries == 0 && h->asked != h->ended) {
-			*tries = 1;
-			collector_wait(h, m);
-		} else {
-			*tries = 2;
-			collector_wait_full(h, m);
-		}
-		h->stats.stalls++;
-		h->stats.stall_total_ns += now_ns() - since;
-		return 0;
-	}
-	if (*tries == 2 && h->supplied != h->supplied_before) {
+		*tries = 1;
+		collector_wait(h, m);
+	} else if (*tries < 2) {
+		*tries = 2;
+		collector_wait_full(h, m);
+	} else if (*tries == 2 && h->supplied != h->supplied_before) {
 		/* They have had what it brought. */
 		*tries = TURN;
-		turn_wait(h, m);
-		since = now_ns();
+		while (h->first)
+			with_stack(m, wait_turn, m);
 		h->first = m;
 		collector_wait_full(h, m);
+	} else {
+		return false;
+	}
+	return true;
+}
+
+/*
+ * Lock held, dropped meanwhile: what to do when no region is free.  0 to try again, or -errno.
+ * `tries` counts how often this allocation has been here: it is 2 once a full collection has brought
+ * nothing, and TURN from when on no other thread comes first.
+ */
+static int no_memory(struct ebbgc_heap *h, struct mutator *m, size_t bytes, unsigned int *tries)
+{
+	const unsigned int unbacked = h->unbacked;
+	uint64_t since = now_ns();
+	enum ebbgc_oom verdict;
+	bool waited;
+
+	h->unbacked_waiting += unbacked;
+	waited = memory_wait(h, m, tries);
+	h->unbacked_waiting -= unbacked;
+	if (waited) {
 		h->stats.stalls++;
 		h->stats.stall_total_ns += now_ns() - since;
 		return 0;

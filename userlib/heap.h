@@ -165,6 +165,8 @@ struct ebbgc_heap {
 	pthread_cond_t released;
 	uint64_t supplied;		/* how often threads got regions */
 	uint64_t supplied_before;	/* the same, when the last full cycle's marking ended */
+	bool unbacked;			/* the last large object was refused for want of backing */
+	unsigned int unbacked_waiting;	/* threads that wait for what may change that */
 	struct mutator *first;		/* who is to have what is free before all others, or NULL */
 	pthread_cond_t turn;		/* that has changed */
 	uint32_t side_locked;		/* regions whose side tables are locked */

@@ -179,16 +179,31 @@ static uint32_t find_free(struct ebbgc_heap *h, uint32_t count)
 	return count <= h->region_count - i ? i : REGION_NONE;
 }
 
+/* There is one. */
+static uint32_t find_committed(const struct ebbgc_heap *h)
+{
+	uint32_t i = h->free_hint;
+
+	while (h->kinds[i] != KIND_FREE || !h->regions[i].committed)
+		i++;
+	return i;
+}
+
 uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind)
 {
 	uint32_t first = find_free(h, count), old_top = h->top, fresh_count = 0;
 
+	h->unbacked = false;
 	if (first == REGION_NONE)
 		return REGION_NONE;
 	for (uint32_t i = first; i < first + count; i++)
 		fresh_count += !h->regions[i].committed;
-	if (!backing_take(&h->backing, (uint64_t)fresh_count << REGION_SHIFT))
-		return REGION_NONE;
+	if (!backing_take(&h->backing, (uint64_t)fresh_count << REGION_SHIFT)) {
+		h->unbacked = count > 1;
+		if (count > 1 || !h->committed_free)
+			return REGION_NONE;
+		first = find_committed(h);
+	}
 	if (first + count > h->top)
 		__atomic_store_n(&h->top, first + count, __ATOMIC_RELAXED);
 	side_lock(h);
@@ -239,10 +254,13 @@ static uint64_t free_to_keep(struct ebbgc_heap *h, uint64_t resident)
 {
 	uint64_t budget = h->options.resident_budget, excess;
 
-	if (!budget)
-		return h->used / 2 + (h->options.min_bytes >> REGION_SHIFT);
 	if (resident)
 		h->stats.resident_bytes = resident;
+	/* What lies apart serves no large object, but what backs it does. */
+	if (h->unbacked_waiting)
+		return 0;
+	if (!budget)
+		return h->used / 2 + (h->options.min_bytes >> REGION_SHIFT);
 	excess = resident > budget ? (resident - budget) >> REGION_SHIFT : 0;
 	return h->committed_free > excess ? h->committed_free - excess : 0;
 }

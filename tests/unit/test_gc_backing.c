@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* What the kernel can still back, by files made up here. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -157,6 +158,107 @@ static void nothing_left(void **unused)
 	assert_true(backing_take(&b, UINT64_C(1) << 50));
 }
 
+/* --- a heap that may have so much of the machine and no more ------------------------------ */
+
+static struct {
+	ebbgc_heap_t *heap;
+	uint64_t bytes;
+	char text[64];
+} allowed;
+
+FILE *fopen(const char *path, const char *mode)
+{
+	uint64_t taken;
+	int fd;
+
+	if (allowed.heap && !strcmp(path, "/proc/self/cgroup"))
+		return NULL;
+	if (allowed.heap && !strcmp(path, "/proc/meminfo")) {
+		/* Who looks has the lock. */
+		taken = ((uint64_t)allowed.heap->used + allowed.heap->committed_free) << REGION_SHIFT;
+		snprintf(allowed.text, sizeof(allowed.text), "MemAvailable: %llu kB\n",
+			 (unsigned long long)(BACKING_RESERVE + allowed.bytes - taken) >> 10);
+		return fmemopen(allowed.text, strlen(allowed.text), "r");
+	}
+	fd = open(path, *mode == 'r' ? O_RDONLY | O_CLOEXEC : O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	return fd < 0 ? NULL : fdopen(fd, mode);
+}
+
+static const struct ebbgc_layout bytes_layout = {
+	.name = "bytes", .flags = EBBGC_LEAF, .size = 8, .element_size = 1, .length_width = 8,
+};
+
+static ebbgc_mutator_t *allow(uint64_t bytes, ebbgc_type_t *node, ebbgc_type_t *leaf)
+{
+	struct ebbgc_options o;
+	ebbgc_mutator_t *m;
+
+	ebbgc_options_init(&o);
+	assert_int_equal(ebbgc_options_parse(&o, "sizing=fixed,max=64M,min=1M,check"), 0);
+	assert_int_equal(ebbgc_heap_create(&o, &allowed.heap), 0);
+	allowed.bytes = bytes;
+	assert_int_equal(ebbgc_type_register(allowed.heap, &node_layout, node), 0);
+	assert_int_equal(ebbgc_type_register(allowed.heap, &bytes_layout, leaf), 0);
+	assert_int_equal(ebbgc_attach(allowed.heap, &m), 0);
+	return m;
+}
+
+static void end(ebbgc_mutator_t *m)
+{
+	ebbgc_detach(m);
+	assert_int_equal(ebbgc_heap_destroy(allowed.heap), 0);
+	allowed.heap = NULL;
+}
+
+/* Free regions above those that were given back are as good as these, where there is nothing else. */
+static void what_is_free_is_had(void **unused)
+{
+	ebbgc_type_t node, leaf;
+	ebbgc_mutator_t *m = allow(8 * MIB, &node, &leaf);
+	ebbgc_handle_t *low = ebbgc_handle_new(m, EBBGC_NULL), *high = ebbgc_handle_new(m, EBBGC_NULL);
+
+	ebbgc_handle_set(low, ebbgc_alloc_length(m, leaf, 6 * MIB));
+	memset((char *)ebbgc_ptr(ebbgc_handle_get(low)) + 8, 1, 6 * MIB);
+	ebbgc_handle_set(high, ebbgc_alloc_length(m, leaf, MIB));
+	allowed.heap->options.resident_budget = 1;
+	ebbgc_handle_set(low, EBBGC_NULL);
+	assert_int_equal(ebbgc_collect(m), 0);
+	assert_true(stats_of(allowed.heap).released_bytes >= 6 * MIB);
+	allowed.heap->options.resident_budget = 0;
+	ebbgc_handle_set(high, EBBGC_NULL);
+	assert_int_equal(ebbgc_collect(m), 0);
+	assert_true(allowed.heap->committed_free >= MIB >> REGION_SHIFT);
+	/* All else is another program's. */
+	allowed.bytes = (uint64_t)allowed.heap->committed_free << REGION_SHIFT;
+	allowed.heap->backing.bytes = 0;
+	for (size_t i = 0; i < MIB / 2; i += 32)
+		assert_false(ebbgc_is_null(ebbgc_alloc(m, node)));
+	assert_int_equal(stats_of(allowed.heap).full_cycles, 2);
+	end(m);
+}
+
+/* What is free here and there makes room for what is large, though not where it lies. */
+static void what_lies_apart_is_given_back(void **unused)
+{
+	ebbgc_type_t node, leaf, refs;
+	ebbgc_mutator_t *m = allow(8 * MIB, &node, &leaf);
+	struct ebbgc_frame frame;
+	ebbgc_ref_t kept;
+
+	assert_int_equal(ebbgc_type_register(allowed.heap, &refs_layout, &refs), 0);
+	kept = ebbgc_alloc_length(m, refs, 128);
+	ebbgc_frame_push(m, &frame, &kept, 1);
+	for (size_t i = 0; i < 124; i++) {
+		ebbgc_ref_t one = ebbgc_alloc_length(m, leaf, 60000);
+
+		assert_false(ebbgc_is_null(one));
+		if (i & 1)
+			ebbgc_store(m, kept, &refs_of(kept)->slots[i], one);
+	}
+	assert_false(ebbgc_is_null(ebbgc_alloc_length(m, leaf, 3 * MIB)));
+	end(m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -168,6 +270,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(of_version_1, root_make, root_remove),
 		cmocka_unit_test(nothing_to_look_with),
 		cmocka_unit_test(nothing_left),
+		cmocka_unit_test(what_is_free_is_had),
+		cmocka_unit_test(what_lies_apart_is_given_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
