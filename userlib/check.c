@@ -64,8 +64,8 @@ void check_destroy(struct ebbgc_heap *h)
 		munmap(c->before, bitmap_bytes(h));
 	if (c->existed)
 		munmap(c->existed, bitmap_bytes(h));
-	free(c->stack.items);
-	free(c->ephemerons.items);
+	vector_free(h, &c->stack);
+	vector_free(h, &c->ephemerons);
 	free(c);
 }
 

@@ -111,6 +111,9 @@ size_t ebbgc_finalizers_run(ebbgc_mutator_t *mutator, size_t limit)
 
 void finalizers_destroy(struct ebbgc_heap *h)
 {
+	/* As vector_free(). */
+	if (forked(h))
+		return;
 	free(h->finalizers.items);
 	free(h->finalizers_ready.items);
 }

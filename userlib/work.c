@@ -22,6 +22,12 @@ bool vector_push(struct vector *v, uint64_t item)
 	return true;
 }
 
+void vector_free(const struct ebbgc_heap *h, struct vector *v)
+{
+	if (!forked(h))
+		free(v->items);
+}
+
 /* Lock held. */
 static struct chunk *chunk_get(struct marker *mk)
 {
@@ -302,8 +308,8 @@ void marker_destroy(struct ebbgc_heap *h)
 			pthread_join(mk->tracers[i].thread, NULL);
 	}
 	for (unsigned int i = 0; i < mk->tracer_count; i++) {
-		free(mk->tracers[i].weak.items);
-		free(mk->tracers[i].ephemerons.items);
+		vector_free(h, &mk->tracers[i].weak);
+		vector_free(h, &mk->tracers[i].ephemerons);
 		for (struct chunk *c = mk->tracers[i].later; c; c = mk->tracers[i].later) {
 			mk->tracers[i].later = c->next;
 			free(c);

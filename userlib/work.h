@@ -123,5 +123,7 @@ bool work_take(struct tracer *t);
 
 /* false when out of memory */
 bool vector_push(struct vector *v, uint64_t item);
+/* Not in a child of fork(): what is written down there may be free, as the vector has moved. */
+void vector_free(const struct ebbgc_heap *h, struct vector *v);
 
 #endif
