@@ -10,9 +10,14 @@ GC_LIBS := -lpthread -lm
 
 $(GC_OBJECTS): override CFLAGS += -fPIC -fvisibility=hidden
 
+# Of one object, in which what is hidden is local: the names of a program are its own.
+GC_WHOLE := $(B)/obj/userlib/ebbgc.o
+OBJCOPY ?= objcopy
+
 $(GC_STATIC): $(GC_OBJECTS)
 	$(call say,AR,$@)
-	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) rcs $@ $^
+	$(Q)mkdir -p $(@D) && $(CC) -nostdlib -r -o $(GC_WHOLE) $^ && $(OBJCOPY) --localize-hidden $(GC_WHOLE)
+	$(Q)rm -f $@ && $(AR) rcs $@ $(GC_WHOLE)
 
 $(GC_SHARED): $(GC_OBJECTS)
 	$(call say,LINK,$@)
@@ -26,10 +31,10 @@ $(GC_SHARED): $(GC_OBJECTS)
 gc: $(GC_STATIC) $(GC_SHARED)
 all: gc
 
-# Unit tests of the library link it and nothing of ebb's programs.
-$(B)/tests/unit/test_gc_%: tests/unit/test_gc_%.c $(GC_STATIC) | deps
+# Unit tests of the library link its parts and nothing of ebb's programs.
+$(B)/tests/unit/test_gc_%: tests/unit/test_gc_%.c $(GC_OBJECTS) | deps
 	$(call say,TEST,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib -o $@ $< $(GC_STATIC) -lcmocka $(GC_LIBS)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib -o $@ $< $(GC_OBJECTS) -lcmocka $(GC_LIBS)
 
 # Programs: one source each, also on Debian's collector to compare with, and on malloc.
 GC_NAMES := $(patsubst tests/gc/%.c,%,$(wildcard tests/gc/*.c))

@@ -285,6 +285,14 @@ def test_the_library_is_named_after_its_version(tree):
     assert (tree / "usr/lib" / soname).is_symlink()
 
 
+def test_the_libraries_take_no_names_of_a_program(tree):
+    for option, library in (("-g", "libebbgc.a"), ("-D", "libebbgc.so")):
+        text = said("nm", option, "--defined-only", tree / "usr/lib" / library)
+        names = re.findall(r"^[0-9a-f]+ \w (\S+)$", text, re.M)
+        assert "ebbgc_heap_create" in names
+        assert [n for n in names if not n.startswith("ebbgc_")] == []
+
+
 def test_what_embedding_md_begins_with(tree, tmp_path):
     """The toy of docs/embedding.md, compiled as it says there, against what is installed."""
     text = (REPO / "docs" / "embedding.md").read_text()
