@@ -57,7 +57,7 @@ extern "C" {
  * bits, a stamp that is the collector's business.  All bits zero is the null reference, so
  * zeroed memory holds valid references.  Compare with ebbgc_same(), never by bits.
  */
-typedef struct ebbgc_ref {
+typedef struct ebbgc_reference {
 	uint64_t bits;
 } ebbgc_ref_t;
 
@@ -193,7 +193,7 @@ enum ebbgc_event_kind {
 	EBBGC_EVENT_MARK_BEGIN,		/* the world runs, marking is about to start */
 	EBBGC_EVENT_MARK_END,		/* value: bytes found live */
 	EBBGC_EVENT_CYCLE_END,		/* value: bytes of regions in use after sweeping */
-	EBBGC_EVENT_FINALIZERS_READY,	/* value: how many wait for ebbgc_finalizers_run() */
+	EBBGC_EVENT_FINALIZERS_READY,	/* value: how many more wait for ebbgc_finalizers_run() */
 	EBBGC_EVENT_OUT_OF_MEMORY,	/* value: bytes asked for; on the allocating thread */
 	EBBGC_EVENT_CHECK_FAILED,	/* value: address of the object; text says what is wrong */
 };

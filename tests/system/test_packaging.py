@@ -7,6 +7,7 @@ import fnmatch
 import os
 import re
 import shlex
+import shutil
 import subprocess
 
 import pytest
@@ -314,9 +315,12 @@ def test_the_header_is_for_every_language(tree, tmp_path, language):
     (tmp_path / "use.c").write_text("#include <ebbgc.h>\n"
                                     "ebbgc_ref_t f(void *p);\n"
                                     "ebbgc_ref_t f(void *p) { return p ? ebbgc_ref(p) : EBBGC_NULL; }\n")
-    # No system header, for in those nothing is a warning.
-    assert said("clang", "-x", *language.split(), "-Wall", "-Wextra", "-pedantic", "-fsyntax-only",
-                f"-I{tree}/usr/include", tmp_path / "use.c") == ""
+    compilers = ["clang"] if "++" in language and not shutil.which("g++") else ["clang", "gcc"]
+    for compiler in compilers:
+        # No system header, for in those nothing is a warning.
+        assert said(compiler, "-x", *language.split(), "-Wall", "-Wextra", "-pedantic",
+                    "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Wundef", "-fsyntax-only",
+                    f"-I{tree}/usr/include", tmp_path / "use.c") == ""
 
 
 def test_the_module_can_be_built_from_what_is_installed(tree):
