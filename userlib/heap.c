@@ -47,9 +47,7 @@ static int options_take(struct ebbgc_options *to, const struct ebbgc_options *fr
 	if (text && ebbgc_options_parse(to, text))
 		return -EINVAL;
 	if (!to->markers)
-		to->markers = cores >= 8 ? (unsigned int)cores / 4 : 1;
-	if (to->markers > MARKERS_MAX)
-		to->markers = MARKERS_MAX;
+		to->markers = cores < 8 ? 1 : cores < 4 * MARKERS_MAX ? (unsigned int)cores / 4 : MARKERS_MAX;
 	/* Bitmaps of pages have no broken word. */
 	to->max_bytes = (to->max_bytes + 4 * REGION_SIZE - 1) & -(4 * REGION_SIZE);
 	if (to->features & (EBBGC_PARK | EBBGC_HINTS))
@@ -62,7 +60,7 @@ static int options_take(struct ebbgc_options *to, const struct ebbgc_options *fr
 		if (to->delays[i] >= WORK_FORCED)
 			return -EINVAL;
 	/* Exploring recurs. */
-	if (to->depth > DEPTH_MAX)
+	if (to->depth > DEPTH_MAX || to->markers > MARKERS_MAX)
 		return -EINVAL;
 	if (to->max_bytes < (size_t)1 << 20 || to->max_bytes > (size_t)1 << 44 ||
 	    (to->sizing == EBBGC_GROWABLE && !(to->growth > 1)) ||

@@ -78,7 +78,7 @@ struct supply {
 
 #define SATB_ENTRIES 256
 
-enum mutator_state { MUTATOR_RUNNING, MUTATOR_PARKED, MUTATOR_BLOCKED };
+enum mutator_state { MUTATOR_RUNNING, MUTATOR_BLOCKED };
 
 struct mutator {
 	struct ebbgc_mutator public;	/* first: callers hold a pointer to it */

@@ -296,7 +296,6 @@ static void *park(void *arg)
 	pthread_mutex_lock(&m->heap->lock);
 	if (m->heap->stop) {
 		mutator_block(m);
-		m->state = MUTATOR_PARKED;
 		mutator_unblock(m);
 	}
 	pthread_mutex_unlock(&m->heap->lock);

@@ -18,7 +18,7 @@ struct tracer;
 
 #define CHUNK_ENTRIES 510
 #define STACK_ENTRIES 4096
-#define MARKERS_MAX 64u
+#define MARKERS_MAX 64
 #define DEPTH_MAX 64u
 #define PAUSE_EVERY 32		/* objects between two looks at the clock in a pause: each may be out */
 

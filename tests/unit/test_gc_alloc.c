@@ -79,6 +79,9 @@ static void wrong_options(void **state)
 	o.depth = 65;
 	assert_int_equal(ebbgc_heap_create(&o, &heap), -EINVAL);
 	ebbgc_options_init(&o);
+	o.markers = 65;
+	assert_int_equal(ebbgc_heap_create(&o, &heap), -EINVAL);
+	ebbgc_options_init(&o);
 	o.features = 1u << 31;
 	assert_int_equal(ebbgc_heap_create(&o, &heap), -EINVAL);
 	assert_null(heap);
