@@ -24,6 +24,8 @@ struct world {
 	struct arrival_ring *ring;	/* NULL: nobody tells of faults */
 	ebbgc_heap_t *heap;
 	ebbgc_type_t node, refs, leaf;
+	ebbgc_heap_t *other;		/* which threads are attached to, too */
+	ebbgc_type_t other_node, other_leaf;
 	ebbgc_ref_t shared;		/* a root range: an array that all threads store to, then own slots */
 	size_t spread;			/* its slots between two that are used */
 	unsigned int steps;
@@ -31,6 +33,9 @@ struct world {
 
 struct worker {
 	struct world *world;
+	ebbgc_mutator_t *other;
+	ebbgc_ref_t list;		/* in the other heap */
+	struct ebbgc_frame frame;	/* for it */
 	size_t slot;			/* of the shared array: no other thread stores there */
 	uint64_t seed;
 };
@@ -189,6 +194,63 @@ static void own(struct worker *self, ebbgc_mutator_t *m, ebbgc_ref_t *roots)
 	check(ebbgc_load(m, shared, &slots[SHARED * self->world->spread + next(&self->seed) % THREADS]));
 }
 
+static void other_attach(struct worker *self)
+{
+	assert_int_equal(ebbgc_attach(self->world->other, &self->other), 0);
+	self->list = EBBGC_NULL;
+	ebbgc_frame_push(self->other, &self->frame, &self->list, 1);
+}
+
+/* A list that is looked at from its newest node, among garbage that fills the heap. */
+static void other_list(struct worker *self)
+{
+	ebbgc_ref_t r = ebbgc_alloc(self->other, self->world->other_node);
+
+	assert_false(ebbgc_is_null(r));
+	node_of(r)->value = stamp(r);
+	if (next(&self->seed) % 32)
+		ebbgc_store(self->other, r, &node_of(r)->left, self->list);
+	self->list = r;
+	if (next(&self->seed) % 4 == 0)
+		ebbgc_alloc_length(self->other, self->world->other_leaf, next(&self->seed) % 100000);
+	for (; !ebbgc_is_null(r); r = ebbgc_load(self->other, r, &node_of(r)->left))
+		check(r);
+}
+
+/* Cycles in one heap, safepoints in the other; who comes, goes and waits there is stopped here. */
+static void other_heap(struct worker *self, ebbgc_mutator_t *m)
+{
+	uint64_t *s = &self->seed;
+
+	switch (next(s) % 128) {
+	case 0:
+		assert_int_equal(ebbgc_collect(self->other), 0);
+		break;
+	case 1 ... 4:
+		ebbgc_collect_start(self->other);
+		break;
+	case 5 ... 8:
+		assert_int_equal(ebbgc_blocked_begin(self->other), 0);
+		ebbgc_poll(m);
+		ebbgc_blocked_end(self->other);
+		break;
+	case 9 ... 12:
+		assert_int_equal(ebbgc_blocked_begin(m), 0);
+		ebbgc_poll(self->other);
+		ebbgc_blocked_end(m);
+		break;
+	case 13: case 14:
+		ebbgc_detach(self->other);
+		other_attach(self);
+		break;
+	case 15 ... 63:
+		ebbgc_poll(self->other);
+		break;
+	default:
+		other_list(self);
+	}
+}
+
 static void step(struct worker *self, ebbgc_mutator_t *m, ebbgc_ref_t *roots)
 {
 	struct world *w = self->world;
@@ -254,6 +316,8 @@ static void step(struct worker *self, ebbgc_mutator_t *m, ebbgc_ref_t *roots)
 		own(self, m, roots);
 		break;
 	}
+	if (w->other)
+		other_heap(self, m);
 	if (next(s) % 64 == 0)
 		ebbgc_poll(m);
 	if (next(s) % 512 == 0)
@@ -280,12 +344,16 @@ static void *worker(void *arg)
 
 	assert_int_equal(ebbgc_attach(w->heap, &m), 0);
 	ebbgc_frame_push(m, &frame, roots, ALL_ROOTS);
+	if (w->other)
+		other_attach(self);
 	for (unsigned int i = 0; i < w->steps; i++)
 		step(self, m, roots);
 	ebbgc_frame_pop(m, &frame);
 	/* Else by its end. */
 	if (next(&self->seed) & 1)
 		ebbgc_detach(m);
+	if (w->other && next(&self->seed) & 1)
+		ebbgc_detach(self->other);
 	return NULL;
 }
 
@@ -317,6 +385,8 @@ static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned
 	pthread_t threads[THREADS];
 	struct ebbgc_stats s;
 	ebbgc_mutator_t *m;
+	/* Of the heaps' ends some come in the midst of a cycle. */
+	bool in_the_midst = seed % 7 < 3;
 
 	if (strstr(options, "park")) {
 		/* The array is on several pages, and so are nodes at a page's end. */
@@ -334,6 +404,11 @@ static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned
 	assert_int_equal(ebbgc_type_register(w.heap, &node, &w.node), 0);
 	assert_int_equal(ebbgc_type_register(w.heap, &refs_layout, &w.refs), 0);
 	assert_int_equal(ebbgc_type_register(w.heap, &leaf, &w.leaf), 0);
+	if (seed % 3 == 0) {
+		w.other = checked_heap(seed & 1 ? EBBGC_CONCURRENT : EBBGC_STOP_WORLD, 1 << 20);
+		assert_int_equal(ebbgc_type_register(w.other, &node_layout, &w.other_node), 0);
+		assert_int_equal(ebbgc_type_register(w.other, &leaf, &w.other_leaf), 0);
+	}
 	assert_int_equal(ebbgc_attach(w.heap, &m), 0);
 	assert_int_equal(ebbgc_roots_add(m, &w.shared, 1), 0);
 	w.shared = ebbgc_alloc_length(m, w.refs, SHARED * w.spread + THREADS);
@@ -348,7 +423,17 @@ static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
 	ebbgc_blocked_end(m);
-
+	if (w.other) {
+		s = stats_of(w.other);
+		assert_int_equal(s.check_failures, 0);
+		assert_true(s.cycles > 0);
+		assert_int_equal(ebbgc_heap_destroy(w.other), 0);
+	}
+	if (in_the_midst) {
+		s = stats_of(w.heap);
+		ebbgc_collect_start(m);
+		goto end;
+	}
 	do {
 		ebbgc_fill(m, w.shared, refs_of(w.shared)->slots, EBBGC_NULL,
 			   refs_of(w.shared)->length);
@@ -362,6 +447,7 @@ static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned
 	/* Nothing is reachable any more, so no region is in use. */
 	assert_int_equal(s.live_bytes, 0);
 	assert_int_equal(ebbgc_roots_remove(m, &w.shared), 0);
+end:
 	ebbgc_detach(m);
 	assert_int_equal(ebbgc_heap_destroy(w.heap), 0);
 	free(w.ring);
