@@ -127,7 +127,6 @@ static bool take_run(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 	end = i + most < slots ? i + most : slots;
 	end = bits_next(bits, i * stride, end * stride) / stride;
 	r->cursor = (uint32_t)end;
-	r->dropped = 0;
 	if (i == end)
 		return false;
 	s->next = region_start(h, s->region) + i * size;
@@ -269,6 +268,7 @@ static int refill(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 		}
 		h->supplied++;
 		s->region = region;
+		region_used(h, region);
 		h->regions[region].cursor = 0;
 		pthread_mutex_unlock(&h->lock);
 		taken = take_run(h, m, kind);

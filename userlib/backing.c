@@ -144,7 +144,7 @@ bool backing_take(struct backing *b, uint64_t bytes)
 
 		/* Files are read; and who calls has the heap's lock. */
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-		left = rest(backing_left("/proc", "/sys/fs/cgroup"), BACKING_RESERVE);
+		left = rest(backing_left("/proc", "/sys/fs/cgroup"), BACKING_RESERVE + b->dropped);
 		pthread_setcancelstate(state, NULL);
 		b->bytes = less(left / BACKING_SHARE, BACKING_MOST);
 		if (b->bytes < BACKING_STEP)

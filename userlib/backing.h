@@ -18,6 +18,8 @@
 
 struct backing {
 	uint64_t bytes;		/* that may be taken before the next look */
+	/* That the kernel may have, and says are left, but the heap will use again without asking. */
+	uint64_t dropped;
 	bool off;		/* nobody looks: EBBGC_OVERCOMMIT */
 };
 

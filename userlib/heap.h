@@ -377,6 +377,8 @@ int regions_create(struct ebbgc_heap *h);
 void regions_destroy(struct ebbgc_heap *h);
 uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind);	/* or REGION_NONE */
 void regions_free(struct ebbgc_heap *h, uint32_t first, uint32_t count);
+void region_dropped(struct ebbgc_heap *h, uint32_t region, uint32_t pages);	/* a bitmap; more of it */
+void region_used(struct ebbgc_heap *h, uint32_t region);	/* no page is dropped any more */
 /* No lock held, the collector: free ones' memory goes to the kernel, by the resident budget. */
 void regions_release(struct ebbgc_heap *h);
 size_t side_bytes(const struct ebbgc_heap *h);	/* of the side tables, a region */

@@ -189,6 +189,23 @@ static uint32_t find_committed(const struct ebbgc_heap *h)
 	return i;
 }
 
+void region_dropped(struct ebbgc_heap *h, uint32_t region, uint32_t pages)
+{
+	struct region *r = &h->regions[region];
+
+	pages &= ~(uint32_t)r->dropped;
+	r->dropped |= (uint16_t)pages;
+	h->backing.dropped += (uint64_t)__builtin_popcount(pages) << PAGE_SHIFT;
+}
+
+void region_used(struct ebbgc_heap *h, uint32_t region)
+{
+	struct region *r = &h->regions[region];
+
+	h->backing.dropped -= (uint64_t)__builtin_popcount(r->dropped) << PAGE_SHIFT;
+	r->dropped = 0;
+}
+
 uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind)
 {
 	uint32_t first = find_free(h, count), old_top = h->top, fresh_count = 0;
@@ -213,6 +230,7 @@ uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind)
 
 		if (r->committed)
 			h->committed_free--;
+		region_used(h, i);
 		*r = (struct region){
 			.next = REGION_NONE, .span = i - first, .zero = fresh || !r->committed,
 		};
@@ -279,6 +297,7 @@ static uint32_t release_begin(struct ebbgc_heap *h, uint32_t *at, uint64_t keep)
 		if (h->kinds[i] == KIND_FREE && h->regions[i].committed) {
 			h->kinds[i] = KIND_RELEASED;
 			h->regions[i].committed = false;
+			region_used(h, i);
 			h->committed_free--;
 			count++;
 		} else if (count) {

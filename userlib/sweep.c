@@ -79,6 +79,7 @@ static uint32_t sweep_region(struct ebbgc_heap *h, uint32_t region, uint8_t kind
 
 #define REGION_PAGES (REGION_SIZE / PAGE_BYTES)
 #define WORDS_PER_PAGE (REGION_WORDS / REGION_PAGES)
+#define ALL_PAGES ((UINT32_C(1) << REGION_PAGES) - 1)
 
 /* Bit i: an object that is allocated lies at least partly on page i of the region. */
 static uint32_t pages_live(const struct ebbgc_heap *h, uint32_t region, uint8_t kind)
@@ -104,31 +105,26 @@ static uint32_t pages_live(const struct ebbgc_heap *h, uint32_t region, uint8_t 
  * Nobody's region, swept: pages without objects are nothing that is worth writing.  If they are out
  * their swap is free at once, else they stay for an allocation until the kernel wants them.
  */
-static size_t drop_garbage(struct ebbgc_heap *h, uint32_t region, uint8_t kind)
+static uint32_t drop_garbage(struct ebbgc_heap *h, uint32_t region, uint8_t kind)
 {
-	struct region *r = &h->regions[region];
-	uint32_t dead = ~pages_live(h, region, kind) & (uint32_t)((1u << REGION_PAGES) - 1);
-	uint32_t fresh = dead & ~(uint32_t)r->dropped;
-	size_t dropped = 0;
+	uint32_t dead = ~pages_live(h, region, kind) & ALL_PAGES;
+	uint32_t fresh = dead & ~(uint32_t)h->regions[region].dropped;
 
-	r->dropped = (uint16_t)dead;
-	while (fresh) {
-		size_t first = (size_t)__builtin_ctz(fresh);
-		size_t n = (size_t)__builtin_ctz(~(fresh >> first));
+	for (uint32_t left = fresh; left;) {
+		size_t first = (size_t)__builtin_ctz(left);
+		size_t n = (size_t)__builtin_ctz(~(left >> first));
 
 		madvise(region_start(h, region) + first * PAGE_BYTES, n * PAGE_BYTES, MADV_FREE);
-		dropped += n * PAGE_BYTES;
-		fresh &= ~(uint32_t)(((UINT64_C(1) << n) - 1) << first);
+		left &= ~(uint32_t)(((UINT64_C(1) << n) - 1) << first);
 	}
-	return dropped;
+	return fresh;
 }
 
 /* Lock held; dropped while the region is swept.  Puts it where it belongs, or gives it to `mine`. */
 static void sweep_one(struct ebbgc_heap *h, uint32_t region, uint8_t kind, uint32_t *mine)
 {
 	bool dropping = h->dropping;
-	size_t dropped = 0;
-	uint32_t live;
+	uint32_t live, dropped = 0;
 
 	h->sweeping++;
 	pthread_mutex_unlock(&h->lock);
@@ -136,7 +132,8 @@ static void sweep_one(struct ebbgc_heap *h, uint32_t region, uint8_t kind, uint3
 	if (dropping && !mine)
 		dropped = drop_garbage(h, region, kind);
 	pthread_mutex_lock(&h->lock);
-	h->stats.dropped_bytes += dropped;
+	h->stats.dropped_bytes += (uint64_t)__builtin_popcount(dropped) << PAGE_SHIFT;
+	region_dropped(h, region, dropped);
 	if (live == REGION_SIZE / h->slot_size[kind])
 		list_push(h, &h->full[kind], region);
 	else if (live == 0 && !mine)
@@ -188,6 +185,8 @@ static void sweep_large(struct ebbgc_heap *h)
 			madvise(region_start(h, region), bytes, MADV_FREE);
 			pthread_mutex_lock(&h->lock);
 			h->stats.dropped_bytes += bytes;
+			for (uint32_t i = 0; i < h->regions[region].span; i++)
+				region_dropped(h, region + i, ALL_PAGES);
 		}
 		regions_free(h, region, h->regions[region].span);
 	}

@@ -163,8 +163,31 @@ static void nothing_left(void **unused)
 static struct {
 	ebbgc_heap_t *heap;
 	uint64_t bytes;
+	bool measured;		/* what is used of them is what the kernel says */
 	char text[64];
 } allowed;
+
+/* Bytes of the heap in memory that the kernel may not take as it likes. */
+static uint64_t resident(void)
+{
+	unsigned long from, to, kib, rss = 0, lazy = 0;
+	char base[32], line[256];
+	bool here = false;
+	FILE *f = fdopen(open("/proc/self/smaps", O_RDONLY | O_CLOEXEC), "r");
+
+	assert_non_null(f);
+	snprintf(base, sizeof(base), "%lx-", (unsigned long)allowed.heap->base);
+	while (fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+			here = !strncmp(line, base, strlen(base));
+		else if (here && sscanf(line, "Rss: %lu", &kib) == 1)
+			rss += kib;
+		else if (here && sscanf(line, "LazyFree: %lu", &kib) == 1)
+			lazy += kib;
+	}
+	fclose(f);
+	return (uint64_t)(rss - lazy) << 10;
+}
 
 FILE *fopen(const char *path, const char *mode)
 {
@@ -175,7 +198,10 @@ FILE *fopen(const char *path, const char *mode)
 		return NULL;
 	if (allowed.heap && !strcmp(path, "/proc/meminfo")) {
 		/* Who looks has the lock. */
-		taken = ((uint64_t)allowed.heap->used + allowed.heap->committed_free) << REGION_SHIFT;
+		taken = allowed.measured ? resident() :
+			((uint64_t)allowed.heap->used + allowed.heap->committed_free) << REGION_SHIFT;
+		if (taken > allowed.bytes)
+			taken = allowed.bytes;
 		snprintf(allowed.text, sizeof(allowed.text), "MemAvailable: %llu kB\n",
 			 (unsigned long long)(BACKING_RESERVE + allowed.bytes - taken) >> 10);
 		return fmemopen(allowed.text, strlen(allowed.text), "r");
@@ -208,6 +234,7 @@ static void end(ebbgc_mutator_t *m)
 	ebbgc_detach(m);
 	assert_int_equal(ebbgc_heap_destroy(allowed.heap), 0);
 	allowed.heap = NULL;
+	allowed.measured = false;
 }
 
 /* Free regions above those that were given back are as good as these, where there is nothing else. */
@@ -259,6 +286,51 @@ static void what_lies_apart_is_given_back(void **unused)
 	end(m);
 }
 
+/* What the kernel was told is garbage is the heap's all the same: it will be used again. */
+static void what_is_dropped_is_no_room(void **unused)
+{
+	ebbgc_type_t node, leaf;
+	ebbgc_mutator_t *m = allow(16 * MIB, &node, &leaf);
+	ebbgc_ref_t kept = EBBGC_NULL;
+	struct ebbgc_frame frame;
+
+	ebbgc_frame_push(m, &frame, &kept, 1);
+	allowed.heap->options.features |= EBBGC_DROP;
+	/* One node a region lives. */
+	for (size_t i = 0; i < 12 * MIB; i += 32) {
+		ebbgc_ref_t r = ebbgc_alloc(m, node);
+
+		assert_false(ebbgc_is_null(r));
+		if (i % REGION_SIZE)
+			continue;
+		ebbgc_store(m, r, &node_of(r)->left, kept);
+		kept = r;
+	}
+	assert_int_equal(ebbgc_collect(m), 0);
+	assert_true(stats_of(allowed.heap).dropped_bytes >= 10 * MIB);
+	allowed.measured = true;
+	allowed.heap->backing.bytes = 0;
+	for (;;) {
+		ebbgc_ref_t r = ebbgc_alloc_length(m, leaf, 60000);
+
+		if (ebbgc_is_null(r))
+			break;
+		memset((char *)ebbgc_ptr(r) + 8, 1, 60000);
+		assert_int_equal(ebbgc_handle_new(m, r) == NULL, 0);
+		assert_true(resident() <= allowed.bytes);
+	}
+	/* In the regions that there are. */
+	for (size_t i = 0; i < 10 * MIB; i += 32) {
+		ebbgc_ref_t r = ebbgc_alloc(m, node);
+
+		assert_false(ebbgc_is_null(r));
+		ebbgc_store(m, r, &node_of(r)->left, kept);
+		kept = r;
+	}
+	assert_true(resident() <= allowed.bytes);
+	end(m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -272,6 +344,7 @@ int main(void)
 		cmocka_unit_test(nothing_left),
 		cmocka_unit_test(what_is_free_is_had),
 		cmocka_unit_test(what_lies_apart_is_given_back),
+		cmocka_unit_test(what_is_dropped_is_no_room),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
