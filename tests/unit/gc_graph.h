@@ -211,7 +211,7 @@ static void other_list(struct worker *self)
 	if (next(&self->seed) % 32)
 		ebbgc_store(self->other, r, &node_of(r)->left, self->list);
 	self->list = r;
-	if (next(&self->seed) % 4 == 0)
+	if (next(&self->seed) % 8 == 0)
 		ebbgc_alloc_length(self->other, self->world->other_leaf, next(&self->seed) % 100000);
 	for (; !ebbgc_is_null(r); r = ebbgc_load(self->other, r, &node_of(r)->left))
 		check(r);
@@ -222,28 +222,28 @@ static void other_heap(struct worker *self, ebbgc_mutator_t *m)
 {
 	uint64_t *s = &self->seed;
 
-	switch (next(s) % 128) {
+	switch (next(s) % 512) {
 	case 0:
 		assert_int_equal(ebbgc_collect(self->other), 0);
 		break;
 	case 1 ... 4:
 		ebbgc_collect_start(self->other);
 		break;
-	case 5 ... 8:
+	case 5 ... 20:
 		assert_int_equal(ebbgc_blocked_begin(self->other), 0);
 		ebbgc_poll(m);
 		ebbgc_blocked_end(self->other);
 		break;
-	case 9 ... 12:
+	case 21 ... 36:
 		assert_int_equal(ebbgc_blocked_begin(m), 0);
 		ebbgc_poll(self->other);
 		ebbgc_blocked_end(m);
 		break;
-	case 13: case 14:
+	case 37 ... 44:
 		ebbgc_detach(self->other);
 		other_attach(self);
 		break;
-	case 15 ... 63:
+	case 45 ... 255:
 		ebbgc_poll(self->other);
 		break;
 	default:
