@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * How a kernel (kmod-swap) and its donor prove to each other, over RDMA, that they have
+ * the same key (key.h), and that what comes later is of whom it was.  Both compile this
+ * file; docs/protocol.md is the prose.
+ *
+ *	connection 0    request: which key, a nonce
+ *	                reply:   a nonce, HMAC(S, "donor")
+ *	connection i    request: HMAC(S, "join", the request)
+ *	                reply:   HMAC(S, "joined", the request)
+ *	each message    the frame, then HMAC(S, "to donor" or "to borrower", how many were
+ *	                before it, the frame), of which the first half is sent
+ *
+ * S, the secret of a session, is HMAC(key, "ebb kmod session", the request of connection 0,
+ * the donor's nonce, the queue pairs).  So it is another one for each session even if one
+ * side's nonce comes again, and nothing said in one is good in another.  Each text begins
+ * with a label of its own: none is good for another purpose or in the other direction.
+ * Numbers of queue pairs are part of all texts about connections: who passes on what both
+ * say, between connections of his own, has other ones.
+ *
+ * The donor knows the borrower by the mark of its first frame, the borrower the donor by
+ * the first reply.  Everything here is a pure function but for the HMAC, which is each
+ * side's own.
+ */
+#ifndef EBB_WIRE_PROOF_H
+#define EBB_WIRE_PROOF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "wire.h"
+
+#define WIRE_PROOF 32u       /* bytes of a nonce, a key, a MAC */
+#define WIRE_KEY_NUMBER 8u   /* bytes of a key's fingerprint, which is no secret */
+#define WIRE_MARK 16u        /* bytes behind each frame */
+#define WIRE_PROOF_VERSION 1u
+
+/* HMAC-SHA256 with its key: of OpenSSL (hmac.h), of the kernel's crypto API. */
+struct wire_hmac;
+
+/* 0 or -errno. */
+int wire_hmac(const struct wire_hmac *h, const uint8_t *text, size_t len,
+	      uint8_t mac[static WIRE_PROOF]);
+/* In a time that does not tell where they differ. */
+bool wire_same(const uint8_t *a, const uint8_t *b, size_t len);
+
+/* Private data of a connection request: all that there is room for. */
+struct wire_proof_request {
+	uint32_t queue, queues; /* as in struct wire_rdma_open */
+	uint64_t session;
+	uint8_t key[WIRE_KEY_NUMBER];
+	uint8_t proof[WIRE_PROOF]; /* of connection 0 the nonce */
+};
+#define WIRE_PROOF_REQUEST_SIZE 56u
+
+void wire_build_proof_request(uint8_t buf[static WIRE_PROOF_REQUEST_SIZE],
+			      const struct wire_proof_request *q);
+/* 0, or -EPROTO: no such request, or of another version.  May be padded. */
+int wire_parse_proof_request(const uint8_t *buf, size_t len, struct wire_proof_request *q);
+
+/* Private data of the reply. */
+struct wire_proof_reply {
+	uint8_t nonce[WIRE_PROOF]; /* of connection 0, else zeros */
+	uint8_t proof[WIRE_PROOF];
+};
+#define WIRE_PROOF_REPLY_SIZE 72u
+
+void wire_build_proof_reply(uint8_t buf[static WIRE_PROOF_REPLY_SIZE],
+			    const struct wire_proof_reply *a);
+int wire_parse_proof_reply(const uint8_t *buf, size_t len, struct wire_proof_reply *a);
+
+/* Private data of a rejection: why. */
+enum wire_refusal {
+	WIRE_REFUSED_UNKNOWN,   /* not told; an older donor tells none */
+	WIRE_REFUSED_OPEN,      /* it has no keys */
+	WIRE_REFUSED_NO_KEY,    /* it wants one */
+	WIRE_REFUSED_OTHER_KEY, /* it does not know that key */
+	WIRE_REFUSED_BAD_PROOF, /* a further connection is not of its session */
+	WIRE_REFUSED_FULL,      /* as many borrowers as there may be */
+	WIRE_REFUSED_FAILED,    /* it cannot */
+	WIRE_REFUSALS
+};
+#define WIRE_REFUSAL_SIZE 12u
+
+void wire_build_refusal(uint8_t buf[static WIRE_REFUSAL_SIZE], enum wire_refusal why);
+/* WIRE_REFUSED_UNKNOWN when it is none, or one of a later version's. */
+enum wire_refusal wire_parse_refusal(const uint8_t *buf, size_t len);
+/* "it wants a key; give ...", to its borrower; never NULL. */
+const char *wire_refusal_text(enum wire_refusal why);
+
+/* Numbers of a connection's queue pairs. */
+struct wire_pair {
+	uint32_t borrower, donor;
+};
+
+/* Of the session that @request, of connection 0, begins.  0 or -errno, as all below. */
+int wire_secret(const struct wire_hmac *key, const uint8_t request[static WIRE_PROOF_REQUEST_SIZE],
+		const uint8_t nonce[static WIRE_PROOF], struct wire_pair pair,
+		uint8_t secret[static WIRE_PROOF]);
+/* What the donor replies to that, beside its nonce. */
+int wire_prove_donor(const struct wire_hmac *secret, uint8_t proof[static WIRE_PROOF]);
+/* For a further connection, whose @request lacks its proof, or has it. */
+int wire_prove_join(const struct wire_hmac *secret,
+		    const uint8_t request[static WIRE_PROOF_REQUEST_SIZE], uint32_t borrower,
+		    uint8_t proof[static WIRE_PROOF]);
+/* The donor's reply to that, to the whole of it. */
+int wire_prove_joined(const struct wire_hmac *secret,
+		      const uint8_t request[static WIRE_PROOF_REQUEST_SIZE], struct wire_pair pair,
+		      uint8_t proof[static WIRE_PROOF]);
+
+#define WIRE_MARKED_MOST 128u
+/*
+ * The mark of @frame, header and payload, at most WIRE_MARKED_MOST bytes; @to who receives it,
+ * and @before how many had been sent to it.
+ */
+int wire_mark(const struct wire_hmac *secret, enum wire_side to, uint64_t before,
+	      const uint8_t *frame, size_t len, uint8_t mark[static WIRE_MARK]);
+
+#endif
