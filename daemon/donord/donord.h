@@ -49,6 +49,8 @@ struct lender {
 	uint64_t now;                   /* ns: when this turn began */
 	bool tick_due;
 	struct keyring keys;
+	lender_keys_call *keys_call;    /* told of each change of them; NULL = nobody is */
+	void *keys_data;
 	struct tls_context *tls;        /* with keys; NULL = without */
 
 	struct machine machine;

@@ -195,6 +195,8 @@ static void read_keys_again(struct lender *l)
 	else
 		lender_say(l, LOG_LVL_ERR,
 			   "no key is left: nobody may borrow by the network any more; add a key file and send SIGHUP");
+	if (l->keys_call && l->keys_call(l->keys_data, &l->keys))
+		lender_say(l, LOG_LVL_ERR, "keys: not told to --rdma-kernel, where they stay as they were; send SIGHUP again");
 	for (int i = 0; i < CONNECTIONS; i++) {
 		struct connection *c = &l->connections[i];
 		const char *name = c->kept_until ? c->key : c->access.tls.name;
@@ -378,6 +380,13 @@ static int use_keys(struct lender *l, struct error *e)
 	prctl(PR_SET_DUMPABLE, 0);
 	r = tls_donor(&l->tls, &l->keys, e);
 	return r ? r : tls_reserve(TLS_RESERVED, e);
+}
+
+int lender_tell_keys(struct lender *l, lender_keys_call *call, void *data)
+{
+	l->keys_call = call;
+	l->keys_data = data;
+	return call(data, &l->keys);
 }
 
 static int make_identity(struct lender *l, struct error *e)

@@ -12,6 +12,7 @@
 #include "common/options.h"
 #include "lend.h"
 #include "wire/address.h"
+#include "wire/key.h"
 
 struct lender;
 struct registration;
@@ -60,6 +61,13 @@ int lender_listen(struct lender *l, struct address *a, struct error *e);
  * pool has its places.
  */
 int lender_listen_rdma(struct lender *l, const struct address *a, struct error *e);
+
+/*
+ * Who takes RDMA from kernels knows the same keys: @call is told them at once, and whenever
+ * SIGHUP has had them read again.  They stay the lender's.  0, or what @call returned.
+ */
+typedef int lender_keys_call(void *data, const struct keyring *keys);
+int lender_tell_keys(struct lender *l, lender_keys_call *call, void *data);
 
 /*
  * Makes the memory there is to be at start, then the other threads; the calling

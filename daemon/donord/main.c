@@ -21,7 +21,7 @@ struct donord_options {
 	struct option_list listen;
 	const char *memory;
 	uint64_t slab, ready_fd;
-	const char *rdma, *rdma_open;
+	const char *rdma, *rdma_open, *rdma_kernel;
 	uint64_t rdma_memory;
 	struct lender_options lender;
 	struct advertise_options advertise;
@@ -46,9 +46,11 @@ static const struct option_spec specs[] = {
 	OPTION("rdma", OPTION_STRING, rdma, "HOST:PORT",
 	       "take RDMA there from borrowers with a key, who say rdma: before an address of --listen;\n"
 	       "HOST is the same, of an RDMA device"),
+	OPTION("rdma-kernel", OPTION_STRING, rdma_kernel, "HOST:PORT",
+	       "lend by RDMA there, to kernel modules whose device has a key"),
 	OPTION("rdma-open", OPTION_STRING, rdma_open, "HOST:PORT",
-	       "lend by RDMA there, to kernel modules; anyone who reaches it may borrow"),
-	OPTION("rdma-memory", OPTION_SIZE, rdma_memory, "SIZE", "memory to lend by RDMA"),
+	       "the same without keys: anyone who reaches it may borrow"),
+	OPTION("rdma-memory", OPTION_SIZE, rdma_memory, "SIZE", "memory to lend to kernel modules"),
 	OPTION("quota", OPTION_SIZE, lender.quota, "SIZE", "most that one borrower gets"),
 	OPTION("peer-connections", OPTION_UINT, lender.peer_connections, "N",
 	       "most connections from one address, of those without a key [64]"),
@@ -184,7 +186,7 @@ static int check_rdma_memory(const struct donord_options *o, uint64_t memory, bo
 				.remedy = "lend less", .memory = o->rdma_memory,
 				.others = fixed ? memory : 0 };
 
-	return o->rdma_open ? check_room(o, &w, e) : 0;
+	return o->rdma_open || o->rdma_kernel ? check_room(o, &w, e) : 0;
 }
 
 /* How much there may be to lend, at most, and the HeadRoom that goes with it. */
@@ -254,15 +256,38 @@ static int listen_rdma(const struct donord_options *o, struct lender *l, struct 
 	return r ? r : lender_listen_rdma(l, &place, e);
 }
 
-static int start_rdma(const struct donord_options *o, struct rdma_lender **l, struct error *e)
+/* Nobody is to believe that who borrows has a key, where it is not asked for. */
+static int check_rdma_keys(const struct donord_options *o, struct error *e)
 {
+	if (o->rdma_kernel && o->rdma_open)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "rdma-kernel: not beside --rdma-open, which lends the same memory to anyone; leave one out");
+	if (o->rdma_kernel && !o->lender.keys.n)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "rdma-kernel: without keys nobody is known who comes; give --keys FILE, made by ebbctl key create");
+	if (o->rdma_open && o->lender.keys.n)
+		log_warn("rdma-open %s: --keys do not count there, anyone who reaches it may borrow; use --rdma-kernel instead",
+			 o->rdma_open);
+	return 0;
+}
+
+static int start_rdma(const struct donord_options *o, struct lender *lender,
+		      struct rdma_lender **l, struct error *e)
+{
+	const char *text = o->rdma_kernel ?: o->rdma_open;
 	struct address place;
 	int r;
 
-	if (!o->rdma_open)
+	if (!text)
 		return 0;
-	r = parse_rdma(o->rdma_open, "rdma-open", &place, e);
-	return r ? r : rdma_lender_start(l, &place, o->rdma_memory, o->slab, e);
+	r = parse_rdma(text, o->rdma_kernel ? "rdma-kernel" : "rdma-open", &place, e);
+	if (!r)
+		r = rdma_lender_start(l, &place, o->rdma_kernel ? RDMA_WITH_KEY : RDMA_ANYONE,
+				      o->rdma_memory, o->slab, e);
+	if (r || !o->rdma_kernel)
+		return r;
+	r = lender_tell_keys(lender, rdma_lender_keys, *l);
+	return r ? fail(e, r, "keys: %s", strerror(-r)) : 0;
 }
 
 static int serve(struct donord_options *o, char **argv, struct error *e)
@@ -276,6 +301,8 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 	bool shared;
 	int r = parse_places(&o->listen, places, &shared, e);
 
+	if (!r)
+		r = check_rdma_keys(o, e);
 	if (!r)
 		r = check_slab(o, e);
 	if (!r)
@@ -298,7 +325,7 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 	if (!r)
 		r = lender_start(l, e);
 	if (!r)
-		r = start_rdma(o, &rdma, e);
+		r = start_rdma(o, l, &rdma, e);
 	if (!r) {
 		protect(argv);
 		say_what(o, &pool);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -20,6 +23,14 @@
 #define MS 1000000ull
 /* What was refused, or promised and has not come, is asked for again. */
 #define ASK_AGAIN_MS 1000
+/*
+ * With keys: who has proven nothing may stay so long, beside so few others, the first of whom
+ * goes when there would be more.
+ */
+#define PROVING_MS 5000
+#define UNPROVEN_MAX 8
+/* Lines about strangers: they must not fill the disk. */
+#define STRANGERS_TOLD 10
 
 struct rdma_lender {
 	struct rdma_pool pool;
@@ -32,7 +43,26 @@ struct rdma_lender {
 	struct rdma_session *sessions;
 	uint32_t session_count;
 	uint64_t asked_at; /* ns: when all was last asked back */
+	bool keyed;        /* who borrows needs a key */
+	struct keyring keys;
+	pthread_mutex_t lock; /* of what other threads have to say: */
+	struct keyring next_keys;
+	bool rekey;
+	uint64_t told_at;  /* ns: ... and from then on so many lines about strangers: */
+	uint32_t told;
 };
+
+/* Whether one more line about who is not known may be written. */
+static bool may_tell(struct rdma_lender *l)
+{
+	uint64_t now = now_ns();
+
+	if (now - l->told_at > 1000 * MS) {
+		l->told_at = now;
+		l->told = 0;
+	}
+	return l->told++ < STRANGERS_TOLD;
+}
 
 static struct rdma_session **session_find(struct rdma_lender *l, uint64_t number)
 {
@@ -60,50 +90,169 @@ static void session_end(struct rdma_lender *l, struct rdma_session **p, const ch
 
 	*p = s->next;
 	l->session_count--;
-	log_info("rdma: %s: %s; %u slabs come back", s->name[0] ? s->name : "a borrower", why,
-		 s->lent);
+	if (!rdma_session_keyed(s) || s->proven || may_tell(l))
+		log_info("rdma: %s: %s; %u slabs come back", s->name[0] ? s->name : "a borrower", why,
+			 s->lent);
 	rdma_session_free(s);
 }
 
-static void connection_request(struct rdma_lender *l, struct rdma_cm_id *id,
-			       const struct rdma_conn_param *param, const void *data, size_t length)
+/* The first of those that have proven nothing, and how many there are. */
+static struct rdma_session **first_unproven(struct rdma_lender *l, uint32_t *count)
 {
+	struct rdma_session **first = NULL;
+
+	*count = 0;
+	for (struct rdma_session **p = &l->sessions; *p; p = &(*p)->next) {
+		if (!rdma_session_keyed(*p) || (*p)->proven)
+			continue;
+		first = first ? first : p;
+		++*count;
+	}
+	return first;
+}
+
+static void make_place(struct rdma_lender *l)
+{
+	uint32_t count;
+	struct rdma_session **p = first_unproven(l, &count);
+
+	if (p && (count >= UNPROVEN_MAX || l->session_count == SESSIONS_MAX))
+		session_end(l, p, "no proof of its key, and others want its place");
+}
+
+/* ms until the next one has to go; those whose time is up do. */
+static int end_unproven(struct rdma_lender *l)
+{
+	struct rdma_session **p;
+	uint64_t now = now_ns();
+	uint32_t count;
+
+	while ((p = first_unproven(l, &count))) {
+		uint64_t end = (*p)->since + PROVING_MS * MS;
+
+		if (now < end)
+			return (int)((end - now) / MS + 1);
+		session_end(l, p, "no proof of its key");
+	}
+	return -1;
+}
+
+static void refuse(struct rdma_lender *l, struct rdma_cm_id *id, enum wire_refusal why,
+		   const char *words)
+{
+	const struct sockaddr *peer = rdma_get_peer_addr(id);
+	const void *ip = peer->sa_family == AF_INET6 ?
+			 (const void *)&((const struct sockaddr_in6 *)peer)->sin6_addr :
+			 &((const struct sockaddr_in *)peer)->sin_addr;
+	char from[INET6_ADDRSTRLEN] = "?";
+	uint8_t data[WIRE_REFUSAL_SIZE];
+
+	inet_ntop(peer->sa_family, ip, from, sizeof(from));
+	if (may_tell(l))
+		log_warn("rdma: a connection from %s is refused: %s", from, words);
+	wire_build_refusal(data, why);
+	rdma_reject(id, data, sizeof(data));
+	rdma_destroy_id(id);
+}
+
+/*
+ * What a request says, of @length bytes; WIRE_REFUSED_UNKNOWN: nothing is wrong with it.
+ * Else the donor's log gets @words, of @size.
+ */
+static enum wire_refusal read_request(const struct rdma_lender *l, const uint8_t *data,
+				      size_t length, struct rdma_request *q, char *words, size_t size)
+{
+	struct wire_proof_request proof;
+	bool open = !wire_parse_rdma_open(data, length, &q->open);
+	int r = wire_parse_proof_request(data, length, &proof);
+	char said[2 * WIRE_KEY_NUMBER + 1];
+
+	if (!l->keyed) {
+		snprintf(words, size, r ? "malformed, or of another version of ebb" :
+			 "it wants a donor that has its key; have --rdma-kernel here, not --rdma-open, or make its device without --key");
+		return open ? WIRE_REFUSED_UNKNOWN : r ? WIRE_REFUSED_VERSION : WIRE_REFUSED_OPEN;
+	}
+	if (r) {
+		snprintf(words, size, open ? "it has no key; make its device with --key" :
+			 "malformed, or of another version of ebb");
+		return open ? WIRE_REFUSED_NO_KEY : WIRE_REFUSED_VERSION;
+	}
+	q->open = (struct wire_rdma_open){ proof.queue, proof.queues, proof.session };
+	q->key = keyring_find_number(&l->keys, proof.key);
+	memcpy(q->bytes, data, sizeof(q->bytes));
+	memcpy(q->proof, proof.proof, sizeof(q->proof));
+	for (uint32_t i = 0; i < WIRE_KEY_NUMBER; i++)
+		snprintf(said + 2 * i, 3, "%02x", proof.key[i]);
+	snprintf(words, size, "unknown key (%s); add the borrower's key file to --keys", said);
+	return q->key ? WIRE_REFUSED_UNKNOWN : WIRE_REFUSED_OTHER_KEY;
+}
+
+/* Connection 0 comes first; a session that ended is not begun again. */
+static int begin_session(struct rdma_lender *l, struct rdma_cm_id *id,
+			 const struct rdma_request *q, struct rdma_session ***p)
+{
+	int r;
+
+	if (q->open.queue)
+		return -ENOENT;
+	make_place(l);
+	l->pool.wanted |= l->session_count == SESSIONS_MAX;
+	if (l->session_count == SESSIONS_MAX)
+		return -EBUSY;
+	/* Its place may be another one by now. */
+	*p = session_find(l, q->open.session);
+	r = rdma_session_new(*p, &l->pool, id, q);
+	l->session_count += !r;
+	return r;
+}
+
+static void connection_request(struct rdma_lender *l, struct rdma_cm_id *id,
+			       const struct rdma_conn_param *param, const uint8_t *data,
+			       size_t length)
+{
+	struct rdma_request q = {
+		/* Of us: what the borrower says that it will have under way. */
+		.reads = param->responder_resources, .borrower = param->qp_num,
+	};
 	struct ibv_device_attr attr;
 	struct rdma_session **p;
-	struct wire_rdma_open open;
-	/* Of us: what the borrower says that it will have under way. */
-	uint8_t reads = param->responder_resources;
-	int r = data ? wire_parse_rdma_open(data, length, &open) : -EPROTO;
+	enum wire_refusal why;
+	char words[192];
+	int r;
 
-	if (!r && ibv_query_device(id->verbs, &attr))
-		r = -EIO;
-	if (r)
-		goto reject;
-	if (reads > attr.max_qp_rd_atom)
-		reads = (uint8_t)attr.max_qp_rd_atom;
-	p = session_find(l, open.session);
-	if (!*p) {
-		/* Connection 0 comes first; a session that ended is not begun again. */
-		l->pool.wanted |= l->session_count == SESSIONS_MAX;
-		r = open.queue ? -ENOENT : l->session_count == SESSIONS_MAX ? -EBUSY :
-		    rdma_session_new(p, &l->pool, id, &open);
-		if (r)
-			goto reject;
-		l->session_count++;
-	}
-	r = rdma_session_join(*p, id, &open, reads);
-	if (!r)
+	why = read_request(l, data, length, &q, words, sizeof(words));
+	if (why) {
+		refuse(l, id, why, words);
 		return;
-	session_end(l, p, "a connection failed");
-reject:
-	log_warn("rdma: a connection is refused: %s", strerror(-r));
-	rdma_reject(id, NULL, 0);
-	rdma_destroy_id(id);
+	}
+	if (ibv_query_device(id->verbs, &attr)) {
+		refuse(l, id, WIRE_REFUSED_FAILED, strerror(EIO));
+		return;
+	}
+	if (q.reads > attr.max_qp_rd_atom)
+		q.reads = (uint8_t)attr.max_qp_rd_atom;
+	p = session_find(l, q.open.session);
+	r = *p ? 0 : begin_session(l, id, &q, &p);
+	if (r) {
+		refuse(l, id, r == -EBUSY ? WIRE_REFUSED_FULL :
+		       r == -ENOENT ? WIRE_REFUSED_BAD_PROOF : WIRE_REFUSED_FAILED, strerror(-r));
+		return;
+	}
+	/* Whoever knows a session's number must not be able to end it. */
+	if (!rdma_session_lacks(*p, id, &q)) {
+		refuse(l, id, WIRE_REFUSED_BAD_PROOF, "it is not of the session that it says");
+		return;
+	}
+	r = rdma_session_join(*p, id, &q);
+	if (r) {
+		session_end(l, p, "a connection failed");
+		refuse(l, id, WIRE_REFUSED_FAILED, strerror(-r));
+	}
 }
 
 static void connection_event(struct rdma_lender *l)
 {
-	uint8_t data[WIRE_RDMA_OPEN_SIZE] = { 0 };
+	uint8_t data[WIRE_PROOF_REQUEST_SIZE] = { 0 };
 	struct rdma_cm_event *event;
 	struct rdma_session **p;
 	struct rdma_conn_param param;
@@ -137,6 +286,11 @@ static void connection_event(struct rdma_lender *l)
 	}
 }
 
+static const char *end_text(int error)
+{
+	return error == -EBADMSG ? "a frame that is not its own" : strerror(-error);
+}
+
 /* Does @what with each session, and ends those where it fails. */
 static void for_each(struct rdma_lender *l, int (*what)(struct rdma_session *))
 {
@@ -146,7 +300,7 @@ static void for_each(struct rdma_lender *l, int (*what)(struct rdma_session *))
 		int r = what(*p);
 
 		if (r)
-			session_end(l, p, strerror(-r));
+			session_end(l, p, end_text(r));
 		else
 			p = &(*p)->next;
 	}
@@ -165,6 +319,36 @@ static void ask_back(struct rdma_lender *l)
 	for_each(l, rdma_session_ask);
 }
 
+/* New keys, if there are some: who came with one that is gone is hung up on. */
+static void take_keys(struct rdma_lender *l)
+{
+	struct rdma_session **p = &l->sessions;
+	bool taken;
+
+	pthread_mutex_lock(&l->lock);
+	taken = l->rekey;
+	if (taken) {
+		keyring_free(&l->keys);
+		l->keys = l->next_keys;
+		l->next_keys = (struct keyring){ 0 };
+		l->rekey = false;
+	}
+	pthread_mutex_unlock(&l->lock);
+	while (taken && *p) {
+		const struct rdma_session *s = *p;
+		char identity[KEY_IDENTITY];
+
+		snprintf(identity, sizeof(identity), "%s:%s", s->key, s->fingerprint);
+		if (keyring_find(&l->keys, identity, strlen(identity))) {
+			p = &(*p)->next;
+			continue;
+		}
+		log_warn("rdma: key %s (%s) is gone: who came with it is hung up on", s->key,
+			 s->fingerprint);
+		session_end(l, p, "its key was taken away");
+	}
+}
+
 static void *lend(void *argument)
 {
 	struct rdma_lender *l = argument;
@@ -175,12 +359,15 @@ static void *lend(void *argument)
 		struct rdma_session **p;
 		eventfd_t count;
 		nfds_t n = 2;
+		int wait = end_unproven(l);
 
 		fds[0] = (struct pollfd){ .fd = l->wake, .events = POLLIN };
 		fds[1] = (struct pollfd){ .fd = l->events->fd, .events = POLLIN };
 		for (p = &l->sessions; *p; p = &(*p)->next)
 			fds[n++] = (struct pollfd){ .fd = (*p)->channel->fd, .events = POLLIN };
-		if (poll(fds, n, draining ? ASK_AGAIN_MS : -1) < 0 && errno != EINTR)
+		if (draining && (wait < 0 || wait > ASK_AGAIN_MS))
+			wait = ASK_AGAIN_MS;
+		if (poll(fds, n, wait) < 0 && errno != EINTR)
 			break;
 		if (fds[0].revents && eventfd_read(l->wake, &count))
 			break;
@@ -192,10 +379,11 @@ static void *lend(void *argument)
 			int r = fds[i].revents ? rdma_session_turn(*p) : 0;
 
 			if (r)
-				session_end(l, p, strerror(-r));
+				session_end(l, p, end_text(r));
 			else
 				p = &(*p)->next;
 		}
+		take_keys(l);
 		if (fds[1].revents)
 			connection_event(l);
 		if (l->pool.wanted)
@@ -227,14 +415,16 @@ static int pool_init(struct rdma_pool *p, uint64_t memory, uint64_t slab_size, s
 	return 0;
 }
 
-int rdma_lender_start(struct rdma_lender **out, struct address *place, uint64_t memory,
-		      uint64_t slab_size, struct error *e)
+int rdma_lender_start(struct rdma_lender **out, struct address *place, enum rdma_borrowers who,
+		      uint64_t memory, uint64_t slab_size, struct error *e)
 {
 	struct rdma_lender *l = calloc(1, sizeof(*l));
 	int r;
 
 	if (!l)
 		return fail(e, ENOMEM, "rdma: out of memory");
+	l->keyed = who == RDMA_WITH_KEY;
+	pthread_mutex_init(&l->lock, NULL);
 	l->wake = eventfd(0, EFD_CLOEXEC);
 	l->events = rdma_create_event_channel();
 	if (!l->events || rdma_create_id(l->events, &l->listener, l, RDMA_PS_TCP))
@@ -255,6 +445,22 @@ int rdma_lender_start(struct rdma_lender **out, struct address *place, uint64_t 
 		rdma_lender_stop(&l);
 	*out = l;
 	return r;
+}
+
+int rdma_lender_keys(void *data, const struct keyring *keys)
+{
+	struct rdma_lender *l = data;
+	struct keyring copy;
+	int r = keyring_copy(&copy, keys);
+
+	if (r)
+		return r;
+	pthread_mutex_lock(&l->lock);
+	keyring_free(&l->next_keys);
+	l->next_keys = copy;
+	l->rekey = true;
+	pthread_mutex_unlock(&l->lock);
+	return eventfd_write(l->wake, 1) ? -errno : 0;
 }
 
 uint32_t rdma_lender_drain(struct rdma_lender *l, uint64_t timeout_ns)
@@ -305,6 +511,9 @@ void rdma_lender_stop(struct rdma_lender **lp)
 	if (l->pool.memory && l->pool.memory != MAP_FAILED)
 		munmap(l->pool.memory, l->pool.count * l->pool.slab_size);
 	free(l->pool.slabs);
+	keyring_free(&l->keys);
+	keyring_free(&l->next_keys);
+	pthread_mutex_destroy(&l->lock);
 	close(l->wake);
 	free(l);
 }

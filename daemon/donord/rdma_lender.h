@@ -6,8 +6,9 @@
  * docs: daemon/wire/wire_rdma.h.
  *
  * A session's queue pairs and the keys of what it was lent belong to one
- * protection domain, so that no other session's can use them.  Nobody is
- * authenticated: whoever reaches the address may borrow.
+ * protection domain, so that no other session's can use them.  With RDMA_WITH_KEY borrower
+ * and donor prove to each other that they have a key (wire/wire_proof.h), and nothing is
+ * lent before; with RDMA_ANYONE whoever reaches the address may borrow.
  */
 #ifndef EBB_RDMA_LENDER_H
 #define EBB_RDMA_LENDER_H
@@ -16,15 +17,23 @@
 
 #include "common/error.h"
 #include "wire/address.h"
+#include "wire/key.h"
 
 struct rdma_lender;
+
+enum rdma_borrowers { RDMA_ANYONE, RDMA_WITH_KEY };
 
 /*
  * Listens on @place with @memory bytes in slabs of @slab_size, locked and zeroed.
  * The caller keeps @place no longer than this call.
  */
-int rdma_lender_start(struct rdma_lender **out, struct address *place, uint64_t memory,
-		      uint64_t slab_size, struct error *e);
+int rdma_lender_start(struct rdma_lender **out, struct address *place, enum rdma_borrowers who,
+		      uint64_t memory, uint64_t slab_size, struct error *e);
+/*
+ * From any thread: these are the keys from now on, of which a copy is taken; none were there
+ * before.  Who came with one that is gone is hung up on.  @data is the lender; 0 or -errno.
+ */
+int rdma_lender_keys(void *data, const struct keyring *keys);
 /*
  * Lends nothing more and asks everything back; returns when it has it, after
  * @timeout_ns, or when another SIGTERM or SIGINT, which the caller has blocked, is

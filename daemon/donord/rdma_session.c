@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "rdma_session.h"
 
@@ -23,18 +25,47 @@ static int receive_post(struct rdma_session *s, uint64_t i)
 	return -ibv_post_recv(s->id[0]->qp, &wr, &bad);
 }
 
-/* An answer is in the message that asked, which listens again when it is sent. */
+/*
+ * An answer is in the message that asked, which listens again when it is sent.  What is
+ * marked leaves in that order.
+ */
 static int message_post(struct rdma_session *s, uint64_t i, uint32_t length)
 {
-	struct ibv_sge sge = {
-		.addr = (uintptr_t)message(s, i), .length = length, .lkey = s->messages_key->lkey,
-	};
+	struct ibv_sge sge = { .addr = (uintptr_t)message(s, i), .lkey = s->messages_key->lkey };
 	struct ibv_send_wr wr = {
 		.wr_id = i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
 		.send_flags = IBV_SEND_SIGNALED,
 	}, *bad;
+	int r = 0;
 
-	return -ibv_post_send(s->id[0]->qp, &wr, &bad);
+	if (rdma_session_keyed(s)) {
+		r = wire_mark(&s->secret, WIRE_AT_BORROWER, s->sent++, message(s, i), length,
+			      message(s, i) + length);
+		length += WIRE_MARK;
+	}
+	sge.length = length;
+	return r ? r : -ibv_post_send(s->id[0]->qp, &wr, &bad);
+}
+
+/*
+ * Whether what came, of *@length bytes, is the next frame of the session's borrower; its mark
+ * is taken off.
+ */
+static bool genuine(struct rdma_session *s, const uint8_t *m, uint32_t *length)
+{
+	uint8_t mark[WIRE_MARK];
+
+	if (!rdma_session_keyed(s))
+		return true;
+	if (*length < WIRE_HEADER + WIRE_MARK)
+		return false;
+	*length -= WIRE_MARK;
+	if (wire_mark(&s->secret, WIRE_AT_DONOR, s->received, m, *length, mark) ||
+	    !wire_same(mark, m + *length, WIRE_MARK))
+		return false;
+	s->received++;
+	s->proven = true;
+	return true;
 }
 
 static int session_init(struct rdma_session *s)
@@ -54,7 +85,7 @@ static int session_init(struct rdma_session *s)
 }
 
 int rdma_session_new(struct rdma_session **out, struct rdma_pool *pool, struct rdma_cm_id *id,
-		     const struct wire_rdma_open *open)
+		     const struct rdma_request *request)
 {
 	struct rdma_session *s = calloc(1, sizeof(*s));
 	int r;
@@ -62,8 +93,13 @@ int rdma_session_new(struct rdma_session **out, struct rdma_pool *pool, struct r
 	if (!s)
 		return -ENOMEM;
 	s->pool = pool;
-	s->number = open->session;
-	s->queues = open->queues;
+	s->number = request->open.session;
+	s->queues = request->open.queues;
+	s->since = now_ns();
+	if (request->key) {
+		memcpy(s->key, request->key->name, sizeof(s->key));
+		memcpy(s->fingerprint, request->key->fingerprint, sizeof(s->fingerprint));
+	}
 	s->verbs = id->verbs;
 	r = session_init(s);
 	if (r) {
@@ -74,9 +110,49 @@ int rdma_session_new(struct rdma_session **out, struct rdma_pool *pool, struct r
 	return 0;
 }
 
-int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
-		      const struct wire_rdma_open *open, uint8_t reads)
+bool rdma_session_lacks(const struct rdma_session *s, const struct rdma_cm_id *id,
+			const struct rdma_request *request)
 {
+	const struct wire_rdma_open *open = &request->open;
+	uint8_t proof[WIRE_PROOF];
+
+	if (s->id[open->queue] || s->queues != open->queues || s->verbs != id->verbs)
+		return false;
+	/* Connection 0 has nothing to prove by yet. */
+	return !rdma_session_keyed(s) || !open->queue ||
+	       (!wire_prove_join(&s->secret, request->bytes, request->borrower, proof) &&
+		wire_same(proof, request->proof, WIRE_PROOF));
+}
+
+/* What proves to the borrower who accepts it, for the private data of the acceptance. */
+static int prove(struct rdma_session *s, const struct rdma_request *request, uint32_t donor,
+		 uint8_t data[static WIRE_PROOF_REPLY_SIZE])
+{
+	const struct wire_pair pair = { request->borrower, donor };
+	struct wire_proof_reply reply = { 0 };
+	struct wire_hmac key;
+	int r;
+
+	if (request->open.queue) {
+		r = wire_prove_joined(&s->secret, request->bytes, pair, reply.proof);
+	} else if (getrandom(reply.nonce, sizeof(reply.nonce), 0) != sizeof(reply.nonce)) {
+		r = -EIO;
+	} else {
+		memcpy(key.key, request->key->bytes, sizeof(key.key));
+		r = wire_secret(&key, request->bytes, reply.nonce, pair, s->secret.key);
+		wire_hmac_forget(&key);
+		if (!r)
+			r = wire_prove_donor(&s->secret, reply.proof);
+	}
+	wire_build_proof_reply(data, &reply);
+	return r;
+}
+
+int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
+		      const struct rdma_request *request)
+{
+	const struct wire_rdma_open *open = &request->open;
+	uint8_t data[WIRE_PROOF_REPLY_SIZE];
 	struct ibv_qp_init_attr attr = {
 		.send_cq = s->cq, .recv_cq = s->cq, .qp_type = IBV_QPT_RC,
 		.cap = {
@@ -85,18 +161,21 @@ int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
 		},
 	};
 	struct rdma_conn_param param = {
-		.responder_resources = reads, .rnr_retry_count = 6,
+		.responder_resources = request->reads, .rnr_retry_count = 6,
 	};
 	int r = 0;
 
-	if (s->id[open->queue] || s->queues != open->queues || s->verbs != id->verbs)
-		return -EINVAL;
 	if (rdma_create_qp(id, s->pd, &attr))
 		return -errno;
 	s->id[open->queue] = id;
 	/* Before the borrower may speak. */
 	for (uint64_t i = 0; !r && open->queue == 0 && i < RDMA_MESSAGES; i++)
 		r = receive_post(s, i);
+	if (!r && rdma_session_keyed(s)) {
+		r = prove(s, request, id->qp->qp_num, data);
+		param.private_data = data;
+		param.private_data_len = sizeof(data);
+	}
 	if (!r && rdma_accept(id, &param))
 		r = -errno;
 	if (r) {
@@ -118,6 +197,14 @@ static void slab_take_back(struct rdma_pool *p, struct rdma_slab *slab)
 	__atomic_fetch_add(&p->free, 1, __ATOMIC_RELAXED);
 }
 
+static bool complete(const struct rdma_session *s)
+{
+	for (uint32_t i = 0; i < s->queues; i++)
+		if (!s->id[i])
+			return false;
+	return true;
+}
+
 static enum wire_status serve_hello(struct rdma_session *s, const uint8_t *payload, uint32_t length)
 {
 	struct wire_hello h;
@@ -128,9 +215,19 @@ static enum wire_status serve_hello(struct rdma_session *s, const uint8_t *paylo
 		return WIRE_BAD_VERSION;
 	if (h.slab_size > s->pool->slab_size)
 		return WIRE_BAD_SLAB_SIZE;
+	/*
+	 * Who saw a connection's request, and was there with it before its borrower, has
+	 * kept him from greeting: nothing is lent to the two together.
+	 */
+	if (rdma_session_keyed(s) && !complete(s))
+		return WIRE_NOT_GREETED;
 	memcpy(s->name, h.name, sizeof(s->name) - 1);
 	s->greeted = true;
-	log_info("rdma: %s borrows over %u connections", s->name, s->queues);
+	if (rdma_session_keyed(s))
+		log_info("rdma: %s borrows over %u connections, key %s (%s)", s->name, s->queues,
+			 s->key, s->fingerprint);
+	else
+		log_info("rdma: %s borrows over %u connections", s->name, s->queues);
 	return WIRE_OK;
 }
 
@@ -265,6 +362,8 @@ static int serve(struct rdma_session *s, uint64_t i, uint32_t bytes)
 	struct wire_rdma_grant g = { 0 };
 	uint32_t length = WIRE_HEADER;
 
+	if (!genuine(s, m, &bytes))
+		return -EBADMSG;
 	if (bytes < WIRE_HEADER || wire_parse(m, bytes, WIRE_AT_DONOR, &f) != 1 ||
 	    bytes != WIRE_HEADER + wire_payload(&f))
 		return -EPROTO;
@@ -345,5 +444,6 @@ void rdma_session_free(struct rdma_session *s)
 	if (s->pd)
 		ibv_dealloc_pd(s->pd);
 	free(s->messages);
+	wire_hmac_forget(&s->secret);
 	free(s);
 }

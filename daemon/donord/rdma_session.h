@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "wire/hmac.h"
 #include "wire/wire_rdma.h"
 
 struct rdma_session;
@@ -32,10 +33,26 @@ struct rdma_pool {
 #define RDMA_MESSAGES 8
 #define RDMA_ASKED 4                /* EVICTs unanswered at a time */
 
+/* A connection request, of the kind that the donor takes. */
+struct rdma_request {
+	struct wire_rdma_open open;
+	uint8_t reads;              /* most READs at once */
+	/* With keys (wire_proof.h): */
+	const struct key *key;      /* the one that it says; NULL = without */
+	uint8_t bytes[WIRE_PROOF_REQUEST_SIZE], proof[WIRE_PROOF];
+	uint32_t borrower;          /* number of its queue pair */
+};
+
 struct rdma_session {
 	struct rdma_session *next;
 	struct rdma_pool *pool;
 	uint64_t number;
+	/* With a key, else "". */
+	char key[KEY_NAME], fingerprint[KEY_FINGERPRINT];
+	struct wire_hmac secret;
+	uint64_t sent, received;          /* frames */
+	bool proven;                      /* one that came was its borrower's */
+	uint64_t since;                   /* ns: it began */
 	uint32_t queues;
 	struct rdma_cm_id *id[WIRE_RDMA_QUEUES]; /* NULL = not connected */
 	struct ibv_context *verbs;
@@ -64,15 +81,23 @@ static inline bool rdma_pool_draining(const struct rdma_pool *p)
 	return __atomic_load_n(&p->draining, __ATOMIC_ACQUIRE);
 }
 
+static inline bool rdma_session_keyed(const struct rdma_session *s)
+{
+	return *s->key;
+}
+
 /* For the borrower whose first connection request @id is; 0 or -errno. */
 int rdma_session_new(struct rdma_session **out, struct rdma_pool *pool, struct rdma_cm_id *id,
-		     const struct wire_rdma_open *open);
+		     const struct rdma_request *request);
+/* Whether the request, by @id, is for a connection that the session lacks, and its borrower's. */
+bool rdma_session_lacks(const struct rdma_session *s, const struct rdma_cm_id *id,
+			const struct rdma_request *request);
 /*
- * Makes the queue pair of @id and accepts it, with at most @reads READs at once.
- * On failure @id has no queue pair and is still the caller's.
+ * Makes the queue pair of @id, which the session lacks, and accepts it.  On failure @id has
+ * no queue pair and is still the caller's.
  */
 int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
-		      const struct wire_rdma_open *open, uint8_t reads);
+		      const struct rdma_request *request);
 /* Answers what came in.  -errno: the session is to be ended. */
 int rdma_session_turn(struct rdma_session *s);
 /* Asks back as much as may be asked now; 0 or -errno. */

@@ -219,6 +219,11 @@ void key_identity(const struct key *k, char identity[static KEY_IDENTITY])
 	snprintf(identity, KEY_IDENTITY, "%s:%s", k->name, k->fingerprint);
 }
 
+void key_number(const struct key *k, uint8_t number[static KEY_NUMBER])
+{
+	from_hex(k->fingerprint, number, KEY_NUMBER);
+}
+
 static int add_file(struct keyring *ring, const char *path, struct error *e)
 {
 	char identity[KEY_IDENTITY];
@@ -311,6 +316,30 @@ void keyring_free(struct keyring *ring)
 		OPENSSL_cleanse(ring->keys, KEYRING_MAX * sizeof(*ring->keys));
 	free(ring->keys);
 	*ring = (struct keyring){ 0 };
+}
+
+int keyring_copy(struct keyring *out, const struct keyring *ring)
+{
+	struct key *keys = calloc(KEYRING_MAX, sizeof(*keys));
+
+	if (!keys)
+		return -ENOMEM;
+	if (ring->count)
+		memcpy(keys, ring->keys, ring->count * sizeof(*keys));
+	*out = (struct keyring){ keys, ring->count };
+	return 0;
+}
+
+const struct key *keyring_find_number(const struct keyring *ring,
+				      const uint8_t number[static KEY_NUMBER])
+{
+	char fingerprint[KEY_FINGERPRINT];
+
+	to_hex(number, KEY_NUMBER, fingerprint);
+	for (uint32_t i = 0; i < ring->count; i++)
+		if (!strcmp(ring->keys[i].fingerprint, fingerprint))
+			return &ring->keys[i];
+	return NULL;
 }
 
 const struct key *keyring_find(const struct keyring *ring, const char *identity, size_t len)

@@ -24,6 +24,7 @@
 #define KEY_NAME 32 /* with its NUL */
 #define KEY_FINGERPRINT 17 /* 16 hexadecimal digits and NUL */
 #define KEY_IDENTITY (KEY_NAME + KEY_FINGERPRINT)
+#define KEY_NUMBER 8 /* bytes of a fingerprint */
 #define KEYRING_MAX 256
 
 struct key {
@@ -57,6 +58,9 @@ void key_forget(struct key *k);
 /* "NAME:FINGERPRINT": what a borrower says it is; no secret. */
 void key_identity(const struct key *k, char identity[static KEY_IDENTITY]);
 
+/* The fingerprint as bytes. */
+void key_number(const struct key *k, uint8_t number[static KEY_NUMBER]);
+
 /* Whether there must be a key; else a file that is gone or empty, or such a directory, has none. */
 enum keyring_absence { KEYRING_NEEDED, KEYRING_MAY_BE_GONE };
 
@@ -67,8 +71,13 @@ enum keyring_absence { KEYRING_NEEDED, KEYRING_MAY_BE_GONE };
 int keyring_add(struct keyring *ring, const char *path, enum keyring_absence absence,
 		struct error *e);
 void keyring_free(struct keyring *ring);
+/* 0, or -ENOMEM with *@out untouched. */
+int keyring_copy(struct keyring *out, const struct keyring *ring);
 
 /* Who says to be @identity (@len bytes, from the network), or NULL. */
 const struct key *keyring_find(const struct keyring *ring, const char *identity, size_t len);
+/* The same for who says a fingerprint alone. */
+const struct key *keyring_find_number(const struct keyring *ring,
+				      const uint8_t number[static KEY_NUMBER]);
 
 #endif

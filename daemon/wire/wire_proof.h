@@ -56,7 +56,7 @@ struct wire_proof_request {
 
 void wire_build_proof_request(uint8_t buf[static WIRE_PROOF_REQUEST_SIZE],
 			      const struct wire_proof_request *q);
-/* 0, or -EPROTO: no such request, or of another version.  May be padded. */
+/* 0, -EPROTO: no such request, -EPROTONOSUPPORT: of another version.  May be padded. */
 int wire_parse_proof_request(const uint8_t *buf, size_t len, struct wire_proof_request *q);
 
 /* Private data of the reply. */
@@ -73,6 +73,7 @@ int wire_parse_proof_reply(const uint8_t *buf, size_t len, struct wire_proof_rep
 /* Private data of a rejection: why. */
 enum wire_refusal {
 	WIRE_REFUSED_UNKNOWN,   /* not told; an older donor tells none */
+	WIRE_REFUSED_VERSION,
 	WIRE_REFUSED_OPEN,      /* it has no keys */
 	WIRE_REFUSED_NO_KEY,    /* it wants one */
 	WIRE_REFUSED_OTHER_KEY, /* it does not know that key */
