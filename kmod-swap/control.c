@@ -175,6 +175,7 @@ static int parse_sizes(struct genl_info *info, struct ebb_settings *s)
 
 static int parse_settings(struct genl_info *info, struct ebb_settings *s)
 {
+	struct nlattr *key = info->attrs[EBB_SWAP_A_KEY];
 	int r = parse_sizes(info, s);
 
 	if (r)
@@ -199,6 +200,12 @@ static int parse_settings(struct genl_info *info, struct ebb_settings *s)
 		if (!*s->backup)
 			return refuse(info, EBB_SWAP_A_BACKUP, -EINVAL, "backup: an empty path");
 	}
+	if (!key != !info->attrs[EBB_SWAP_A_KEY_NUMBER])
+		return refuse(info, EBB_SWAP_A_KEY, -EINVAL, "key: it and its number go together");
+	if (key) {
+		s->key = nla_data(key);
+		s->key_number = nla_data(info->attrs[EBB_SWAP_A_KEY_NUMBER]);
+	}
 	return 0;
 }
 
@@ -220,15 +227,13 @@ static int pick_index(struct genl_info *info, u32 *index)
 	return refuse(info, EBB_SWAP_A_DEVICE, -ENOSPC, "device: all 64 exist");
 }
 
-static int do_create(struct sk_buff *skb, struct genl_info *info)
+static int create(struct genl_info *info)
 {
 	struct ebb_settings s = { };
 	const char *why = NULL;
 	struct ebb_device *d;
-	int r = permitted(skb, info);
+	int r = parse_settings(info, &s);
 
-	if (!r)
-		r = parse_settings(info, &s);
 	if (r)
 		return r;
 	mutex_lock(&control_lock);
@@ -244,6 +249,17 @@ static int do_create(struct sk_buff *skb, struct genl_info *info)
 	r = reply_number(info, EBB_SWAP_CMD_CREATE, EBB_SWAP_A_DEVICE, d->index);
 unlock:
 	mutex_unlock(&control_lock);
+	return r;
+}
+
+static int do_create(struct sk_buff *skb, struct genl_info *info)
+{
+	struct nlattr *key = info->attrs[EBB_SWAP_A_KEY];
+	int r = permitted(skb, info) ?: create(info);
+
+	/* The message stays in memory for who gets that next. */
+	if (key)
+		memzero_explicit(nla_data(key), nla_len(key));
 	return r;
 }
 
@@ -743,6 +759,8 @@ static int put_status(struct sk_buff *skb, const struct ebb_device *d)
 	    nla_put_u32(skb, EBB_SWAP_A_DEADLINE, d->deadline) ||
 	    nla_put_u64_64bit(skb, EBB_SWAP_A_POOL, pool, EBB_SWAP_A_PAD) ||
 	    nla_put_u64_64bit(skb, EBB_SWAP_A_POOL_USED, used, EBB_SWAP_A_PAD) ||
+	    (d->key.tfm && nla_put(skb, EBB_SWAP_A_KEY_NUMBER, sizeof(d->key_number),
+				   d->key_number)) ||
 	    (d->backup.bdev && nla_put_string(skb, EBB_SWAP_A_BACKUP, d->backup_path)))
 		return r;
 	r = put_counts(skb, d);
@@ -869,7 +887,9 @@ static int dump_slabs(struct sk_buff *skb, struct netlink_callback *cb)
 
 POLICY(create, A(DEVICE, NLA_U32), A(SIZE, NLA_U64), A(SLAB_SIZE, NLA_U64), A(QUEUES, NLA_U32),
        A(DEPTH, NLA_U32), A(DEADLINE, NLA_U32), A(POOL, NLA_U64),
-       [EBB_SWAP_A_BACKUP] = { .type = NLA_NUL_STRING, .len = EBB_SWAP_PATH - 1 });
+       [EBB_SWAP_A_BACKUP] = { .type = NLA_NUL_STRING, .len = EBB_SWAP_PATH - 1 },
+       [EBB_SWAP_A_KEY] = NLA_POLICY_EXACT_LEN(EBB_SWAP_KEY),
+       [EBB_SWAP_A_KEY_NUMBER] = NLA_POLICY_EXACT_LEN(EBB_SWAP_KEY_NUMBER));
 POLICY(device, A(DEVICE, NLA_U32));
 POLICY(slabs, A(DEVICE, NLA_U32), A(CLASS, NLA_U32));
 POLICY(connect, A(DEVICE, NLA_U32), A(PORT, NLA_U16), A(CLASS, NLA_U32),

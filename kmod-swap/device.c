@@ -137,6 +137,7 @@ static void device_release(struct ebb_device *d)
 	seals_free(d);
 	slabs_free(d);
 	free_percpu(d->counts);
+	key_free(d);
 	kfree(d);
 	module_put(THIS_MODULE);
 }
@@ -175,6 +176,8 @@ int device_new(const struct ebb_settings *s, struct ebb_device **out, const char
 	if (!d->counts || !d->wq)
 		goto fail;
 	r = slabs_init(d);
+	if (!r && s->key)
+		r = key_set(d, s->key, s->key_number, why);
 	if (!r)
 		r = backup_open(d, s->backup, why);
 	for (u32 i = 0; !r && i < d->slab_count; i++)

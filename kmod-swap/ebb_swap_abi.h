@@ -19,10 +19,15 @@
 #define EBB_SWAP_PATH 256
 #define EBB_SWAP_CLASSES 8  /* of a device; 0 is that of who has no other */
 #define EBB_SWAP_CGROUPS 64 /* of a device that have a class */
+#define EBB_SWAP_KEY 32
+#define EBB_SWAP_KEY_NUMBER 8
 
 enum ebb_swap_command {
 	EBB_SWAP_CMD_UNSPEC,
-	/* SIZE [DEVICE SLAB_SIZE BACKUP QUEUES DEPTH DEADLINE POOL]; the reply has DEVICE. */
+	/*
+	 * SIZE [DEVICE SLAB_SIZE BACKUP QUEUES DEPTH DEADLINE POOL KEY KEY_NUMBER]; the reply
+	 * has DEVICE.
+	 */
 	EBB_SWAP_CMD_CREATE,
 	/* DEVICE; refused while anyone has it open. */
 	EBB_SWAP_CMD_DESTROY,
@@ -107,6 +112,12 @@ enum ebb_swap_attribute {
 	EBB_SWAP_A_CLASS_INFO,	 /* nested: CLASS, COPIES [SEAL]; of each but 0 */
 	EBB_SWAP_A_CGROUP_INFO,	 /* nested: CGROUP, CLASS; of each that was told */
 	EBB_SWAP_A_SEAL,	 /* flag: pages are encrypted before they leave, for good */
+	/*
+	 * Binary, EBB_SWAP_KEY bytes: all its donors must have it, and are proven to have it before
+	 * anything goes there.  It stays as long as the device and is told to nobody.
+	 */
+	EBB_SWAP_A_KEY,
+	EBB_SWAP_A_KEY_NUMBER,	 /* binary, EBB_SWAP_KEY_NUMBER bytes: the fingerprint they know it by */
 	EBB_SWAP_ATTRIBUTES
 };
 #define EBB_SWAP_A_MAX (EBB_SWAP_ATTRIBUTES - 1)

@@ -3,7 +3,7 @@
  * What the files of ebb_swap.ko share.
  *
  * Locks, outermost first: control_lock (control.c; all of create, destroy, connect,
- * map...), session->calls, slab->lock (interrupts off), ahead->lock; batch->lock beside
+ * map...), session->calls, session->sending, slab->lock (interrupts off), ahead->lock; batch->lock beside
  * slab->lock, never both.  The copier takes no control_lock: it is waited for under it.
  */
 #ifndef EBB_SWAP_INTERNAL_H
@@ -23,6 +23,7 @@
 
 #include "compat.h"
 #include "ebb_swap_abi.h"
+#include "wire_proof.h"
 
 /*
  * A request is one RDMA work request: as many pages as one may gather, where the
@@ -36,6 +37,11 @@
 static_assert(1 << EBB_CLASS_BITS == EBB_SWAP_CLASSES);
 
 struct ebb_session;
+
+/* proof.c: an HMAC-SHA256 with its key. */
+struct wire_hmac {
+	struct crypto_shash *tfm; /* NULL = none */
+};
 
 /* Where a slab is at a donor. */
 struct ebb_place {
@@ -131,6 +137,8 @@ struct ebb_device {
 	struct ebb_sealer *sealer; /* NULL until one is */
 	struct ebb_rules __rcu *rules; /* NULL = all is of class 0; control_lock */
 	struct ebb_ahead ahead;
+	struct wire_hmac key;     /* that donors must have, too; without one anyone may be one */
+	u8 key_number[WIRE_KEY_NUMBER];
 	struct compat_bdev backup;
 	char backup_path[EBB_SWAP_PATH];
 	struct workqueue_struct *wq;
@@ -204,7 +212,11 @@ struct ebb_queue {
 	struct ib_cq *cq;
 	struct completion cm;
 	int cm_status;
+	const char *refused;      /* by the donor, for that; else NULL */
 	bool connected;
+	/* With a key: what was said when it was made, and the number of the donor's queue pair. */
+	u8 request[WIRE_PROOF_REQUEST_SIZE], reply[WIRE_PROOF_REPLY_SIZE];
+	u32 peer;
 };
 
 #define EBB_FRAME 128 /* bytes of a message, more than any has */
@@ -242,6 +254,9 @@ struct ebb_session {
 	struct ib_device *ib;
 	struct ib_pd *pd;
 	u64 number;               /* random; the donor knows the session by it */
+	struct wire_hmac secret;  /* its own; without a key none */
+	struct mutex sending;     /* frames leave in the order of their marks; within calls */
+	u64 sent, received;       /* frames; received: of queue 0's completions alone */
 	u32 class;                /* whose slabs may go there */
 	u64 donor_free, donor_slab; /* bytes */
 	struct ebb_message send, answer, receive[EBB_RECEIVES];
@@ -461,6 +476,22 @@ int session_unmap(struct ebb_session *s, u32 remote, u32 generation, const char 
 /* Answers one EVICT, with a wire_status; returns when that has left or the session is over. */
 void session_answer(struct ebb_session *s, const struct ebb_asked *asked, u16 status);
 
+/*
+ * proof.c: that both have the device's key.  key_set() as the device is made, before any
+ * session is.
+ */
+int key_set(struct ebb_device *device, const u8 *key, const u8 *number, const char **why);
+void key_free(struct ebb_device *device);
+/* Fills q->request in, for connection @index; its queue pair is there. */
+int proof_request(struct ebb_session *s, struct ebb_queue *q, u32 index);
+/* Whether q->reply, of q->peer, is of who has the key, and of this session. */
+int proof_check(struct ebb_session *s, const struct ebb_queue *q, u32 index, const char **why);
+/* Marks a frame, which *@length includes from then on.  s->sending is held until it has left. */
+int proof_mark(struct ebb_session *s, u8 *frame, u32 *length);
+/* Whether what came is the donor's next frame; its mark is taken off.  From any context. */
+bool proof_genuine(struct ebb_session *s, const u8 *frame, u32 *length);
+void proof_free(struct ebb_session *s);
+
 static inline bool session_live(const struct ebb_session *s)
 {
 	return atomic_read(&s->state) == EBB_SWAP_LIVE;
@@ -491,6 +522,7 @@ struct ebb_settings {
 	u32 queues, depth, deadline;
 	u64 pool;                 /* bytes */
 	const char *backup;       /* path, or NULL */
+	const u8 *key, *key_number; /* or NULL */
 };
 int device_new(const struct ebb_settings *settings, struct ebb_device **out, const char **why);
 /* -EBUSY while it is open; else it is gone, sessions and all. */

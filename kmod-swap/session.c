@@ -22,14 +22,30 @@
 #define RETRIES 6
 #define READS_AT_ONCE 16
 
+/* Why the donor, which is there, does not want the connection; else NULL. */
+static const char *refusal(struct rdma_cm_id *id, struct rdma_cm_event *event)
+{
+	const void *data;
+	u8 length = 0;
+
+	if (event->event != RDMA_CM_EVENT_REJECTED)
+		return NULL;
+	data = rdma_consumer_reject_data(id, event, &length);
+	return data ? wire_refusal_text(wire_parse_refusal(data, length)) : NULL;
+}
+
 static int cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 {
 	struct ebb_queue *q = id->context;
 
 	switch (event->event) {
+	case RDMA_CM_EVENT_ESTABLISHED:
+		q->peer = event->param.conn.qp_num;
+		memcpy(q->reply, event->param.conn.private_data,
+		       min_t(size_t, event->param.conn.private_data_len, sizeof(q->reply)));
+		fallthrough;
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
-	case RDMA_CM_EVENT_ESTABLISHED:
 		q->cm_status = 0;
 		complete(&q->cm);
 		break;
@@ -38,6 +54,7 @@ static int cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 	case RDMA_CM_EVENT_CONNECT_ERROR:
 	case RDMA_CM_EVENT_UNREACHABLE:
 	case RDMA_CM_EVENT_REJECTED:
+		q->refused = refusal(id, event);
 		/* A rejection's status is a reason, and positive. */
 		q->cm_status = event->status < 0 ? event->status : -ECONNREFUSED;
 		complete(&q->cm);
@@ -103,6 +120,7 @@ static void received(struct ib_cq *cq, struct ib_wc *wc)
 	struct ebb_message *m = container_of(wc->wr_cqe, struct ebb_message, cqe);
 	struct ebb_queue *q = cq->cq_context;
 	struct ebb_session *s = q->session;
+	u32 length = wc->byte_len;
 	struct wire_frame f;
 
 	if (wc->status != IB_WC_SUCCESS) {
@@ -110,8 +128,11 @@ static void received(struct ib_cq *cq, struct ib_wc *wc)
 		return;
 	}
 	ib_dma_sync_single_for_cpu(s->ib, m->dma, EBB_FRAME, DMA_FROM_DEVICE);
-	if (wc->byte_len < WIRE_HEADER ||
-	    wire_parse(m->data, wc->byte_len, WIRE_AT_BORROWER, &f) != 1) {
+	if (!proof_genuine(s, m->data, &length)) {
+		session_fail(s, "a frame that is not its donor's");
+		return;
+	}
+	if (length < WIRE_HEADER || wire_parse(m->data, length, WIRE_AT_BORROWER, &f) != 1) {
 		session_fail(s, "the donor sent what is no frame");
 		return;
 	}
@@ -122,8 +143,8 @@ static void received(struct ib_cq *cq, struct ib_wc *wc)
 			session_fail(s, "the donor answered what was not asked");
 			return;
 		}
-		memcpy(s->reply, m->data, wc->byte_len);
-		s->reply_length = wc->byte_len;
+		memcpy(s->reply, m->data, length);
+		s->reply_length = length;
 		complete(&s->replied);
 	}
 	ib_dma_sync_single_for_device(s->ib, m->dma, EBB_FRAME, DMA_FROM_DEVICE);
@@ -147,26 +168,38 @@ static void answer_sent(struct ib_cq *cq, struct ib_wc *wc)
 	complete(&q->session->answered);
 }
 
+/* Sends the frame in @m, of @length bytes, with its mark if it is to have one. */
+static int message_send(struct ebb_session *s, struct ebb_message *m, u32 length)
+{
+	struct ib_sge sge = { .addr = m->dma, .lkey = s->pd->local_dma_lkey };
+	struct ib_send_wr wr = {
+		.wr_cqe = &m->cqe, .sg_list = &sge, .num_sge = 1,
+		.opcode = IB_WR_SEND, .send_flags = IB_SEND_SIGNALED,
+	};
+	int r;
+
+	mutex_lock(&s->sending);
+	r = proof_mark(s, m->data, &length);
+	ib_dma_sync_single_for_device(s->ib, m->dma, EBB_FRAME, DMA_TO_DEVICE);
+	sge.length = length;
+	if (!r)
+		r = ib_post_send(s->queue[0].id->qp, &wr, NULL);
+	mutex_unlock(&s->sending);
+	return r;
+}
+
 void session_answer(struct ebb_session *s, const struct ebb_asked *asked, u16 status)
 {
 	struct wire_frame f = {
 		.op = WIRE_EVICT, .direction = WIRE_REPLY, .status = status, .tag = asked->tag,
 		.slab = asked->remote, .generation = asked->generation,
 	};
-	struct ib_sge sge = {
-		.addr = s->answer.dma, .length = WIRE_HEADER, .lkey = s->pd->local_dma_lkey,
-	};
-	struct ib_send_wr wr = {
-		.wr_cqe = &s->answer.cqe, .sg_list = &sge, .num_sge = 1,
-		.opcode = IB_WR_SEND, .send_flags = IB_SEND_SIGNALED,
-	};
 
 	ib_dma_sync_single_for_cpu(s->ib, s->answer.dma, EBB_FRAME, DMA_TO_DEVICE);
 	wire_build(s->answer.data, &f);
-	ib_dma_sync_single_for_device(s->ib, s->answer.dma, EBB_FRAME, DMA_TO_DEVICE);
 	reinit_completion(&s->answered);
 	/* Completed even when the session is over: its queue pair is there until we are through. */
-	if (!ib_post_send(s->queue[0].id->qp, &wr, NULL))
+	if (!message_send(s, &s->answer, WIRE_HEADER))
 		wait_for_completion(&s->answered);
 }
 
@@ -177,12 +210,6 @@ void session_answer(struct ebb_session *s, const struct ebb_asked *asked, u16 st
 static int session_call(struct ebb_session *s, struct wire_frame *f, const void *payload,
 			struct wire_frame *reply, const char **why)
 {
-	struct ib_sge sge = { .addr = s->send.dma, .lkey = s->pd->local_dma_lkey };
-	struct ib_send_wr wr = {
-		.wr_cqe = &s->send.cqe, .sg_list = &sge, .num_sge = 1,
-		.opcode = IB_WR_SEND, .send_flags = IB_SEND_SIGNALED,
-	};
-
 	*why = "session: the donor does not answer";
 	/* Its end frees the messages once nobody is in here. */
 	if (atomic_read(&s->state) > EBB_SWAP_LIVE)
@@ -191,8 +218,6 @@ static int session_call(struct ebb_session *s, struct wire_frame *f, const void 
 	f->tag = s->tag + 1;
 	wire_build(s->send.data, f);
 	memcpy(s->send.data + WIRE_HEADER, payload, f->length);
-	sge.length = WIRE_HEADER + f->length;
-	ib_dma_sync_single_for_device(s->ib, s->send.dma, EBB_FRAME, DMA_TO_DEVICE);
 	reinit_completion(&s->replied);
 	WRITE_ONCE(s->tag, f->tag);
 	/*
@@ -200,7 +225,8 @@ static int session_call(struct ebb_session *s, struct wire_frame *f, const void 
 	 * its word could be lost, and the wait be as long as the deadline.
 	 */
 	smp_mb();
-	if (atomic_read(&s->state) > EBB_SWAP_LIVE || ib_post_send(s->queue[0].id->qp, &wr, NULL))
+	if (atomic_read(&s->state) > EBB_SWAP_LIVE ||
+	    message_send(s, &s->send, WIRE_HEADER + f->length))
 		return -ENOTCONN;
 	if (!wait_for_completion_timeout(&s->replied, msecs_to_jiffies(s->device->deadline))) {
 		session_fail(s, "the donor does not answer");
@@ -405,10 +431,10 @@ static int queue_open(struct ebb_session *s, u32 index, const char **why)
 	struct wire_rdma_open open = {
 		.queue = index, .queues = s->device->queues, .session = s->number,
 	};
-	u8 private[WIRE_RDMA_OPEN_SIZE];
+	bool keyed = s->device->key.tfm;
 	struct rdma_conn_param param = {
-		.private_data = private,
-		.private_data_len = sizeof(private),
+		.private_data = q->request,
+		.private_data_len = keyed ? WIRE_PROOF_REQUEST_SIZE : WIRE_RDMA_OPEN_SIZE,
 		.retry_count = RETRIES,
 		.rnr_retry_count = RETRIES,
 	};
@@ -436,12 +462,22 @@ static int queue_open(struct ebb_session *s, u32 index, const char **why)
 	if (r)
 		return r;
 	rdma_set_ack_timeout(q->id, ACK_TIMEOUT);
-	wire_build_rdma_open(private, &open);
+	if (keyed)
+		r = proof_request(s, q, index);
+	else
+		wire_build_rdma_open(q->request, &open);
+	if (r)
+		return r;
 	param.initiator_depth = min_t(int, READS_AT_ONCE, s->ib->attrs.max_qp_init_rd_atom);
 	*why = "address: nobody lends there; is ebb-donord listening for RDMA?";
 	r = rdma_connect(q->id, &param) ?: cm_wait(q);
 	q->connected = !r;
-	return r;
+	/* Who is there and does not want us is told from nobody. */
+	if (r && q->refused) {
+		*why = q->refused;
+		return -EACCES;
+	}
+	return !r && keyed ? proof_check(s, q, index, why) : r;
 }
 
 static void session_detach(struct ebb_session *s)
@@ -540,6 +576,7 @@ void session_fail(struct ebb_session *s, const char *reason)
 static void session_release(struct ebb_session *s)
 {
 	percpu_ref_exit(&s->ref);
+	proof_free(s);
 	kfree(s);
 }
 
@@ -571,6 +608,7 @@ int session_open(struct ebb_device *d, const struct sockaddr_storage *to, u32 cl
 	INIT_WORK(&s->answering, evict_answer);
 	init_completion(&s->closed);
 	mutex_init(&s->calls);
+	mutex_init(&s->sending);
 	INIT_WORK(&s->close, close_work);
 	/* From LIVE on its end may be told. */
 	s->index = d->next_session;

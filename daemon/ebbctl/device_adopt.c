@@ -127,6 +127,9 @@ int device_adopt(const struct device_plan *plan, const struct device_record *fou
 
 	if (device_record_read(found->name, &has, NULL))
 		return refuse(found->name, "half made", e);
+	/* One of the kernel module's, by an ebbctl from when these had no keys. */
+	if (kmoddev_is(&has) && !*has.key)
+		strcpy(has.key, "none");
 	r = check_works(found, e);
 	if (!r)
 		r = check_numbers(plan, &has, e);

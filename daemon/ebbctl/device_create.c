@@ -170,13 +170,13 @@ static void fill_record(const char *name, const struct device_plan *plan, struct
 	snprintf(d->scope, sizeof(d->scope), "%s", plan->scope);
 	snprintf(d->durability, sizeof(d->durability), "%s", plan->durability);
 	d->slab = plan->slab;
+	snprintf(d->key, sizeof(d->key), "%s", extras->key ?: "none");
 	if (is_kmod(plan->frontend)) {
 		snprintf(d->backup, sizeof(d->backup), "%s", plan->backup ?: "");
 		return;
 	}
 	if (!strcmp(plan->durability, "disk"))
 		snprintf(d->backup, sizeof(d->backup), BACKUP_FILE, backup_dir(plan), name);
-	snprintf(d->key, sizeof(d->key), "%s", extras->key ?: "none");
 	snprintf(d->seal, sizeof(d->seal), "%s", extras->seal ?: "auto");
 	snprintf(d->hot_slab, sizeof(d->hot_slab), "%s", extras->hot_slab ?: "0");
 	snprintf(d->connections, sizeof(d->connections), "%s", extras->connections ?: "1");

@@ -17,11 +17,14 @@
 #include "kmoddev.h"
 #include "output.h"
 #include "process.h"
+#include "wire/key.h"
 
 /* ns: how long an interrupt may wait. Slabs are spread over who is connected by then. */
 #define ROUND 5000000000ull
 #define BUSY_MS 5000
 #define SECTOR 512
+
+_Static_assert(EBB_SWAP_KEY == KEY_BYTES && EBB_SWAP_KEY_NUMBER == KEY_NUMBER, "a key of a file");
 
 bool kmoddev_is(const struct device_record *d)
 {
@@ -118,10 +121,9 @@ static int check_options(const char *name, const struct device_plan *plan, struc
 {
 	bool disk = !strcmp(plan->durability, "disk");
 
-	if (plan->extras.key || plan->extras.seal || plan->extras.hot_slab ||
-	    plan->extras.connections)
+	if (plan->extras.seal || plan->extras.hot_slab || plan->extras.connections)
 		return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
-				 "device %s: the kernel module neither seals pages nor waits for a slab to be hot; leave out --key, --connections, --seal and --hot-slab, or use another --frontend",
+				 "device %s: the kernel module neither seals pages nor waits for a slab to be hot; leave out --connections, --seal and --hot-slab, or use another --frontend",
 				 name);
 	if (!disk && strcmp(plan->durability, "none"))
 		return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
@@ -234,11 +236,22 @@ static int check_donors(const char *name, const struct option_list *given, struc
 	return kmoddev_donors(given, d, e);
 }
 
+static bool has_key(const struct device_record *d)
+{
+	return strcmp(d->key, "none") != 0;
+}
+
 int kmoddev_plan(const char *name, const struct device_plan *plan, struct device_record *d,
 		 struct error *e)
 {
 	int r = check_options(name, plan, e);
+	struct key key;
 
+	if (!r && has_key(d)) {
+		r = key_load(&key, d->key, e);
+		if (!r)
+			key_forget(&key);
+	}
 	if (!r)
 		r = check_donors(name, &plan->donors, d, e);
 	if (!r)
@@ -266,11 +279,19 @@ static bool all_connected(const struct kmod_care *c)
 static int check_round(const struct device_record *d, const struct kmod_care *c,
 		       const struct kmod_round *round, struct error *e)
 {
-	for (int i = 0; i < c->donors; i++)
-		if (round->connected[i] < 0)
-			return fail(e, round->connected[i],
-				    "device %s: donor %s: %s; start ebb-donord --rdma-open there, or name other --donors",
-				    d->name, c->donor[i].text, cause(&round->trouble));
+	for (int i = 0; i < c->donors; i++) {
+		int r = round->connected[i];
+
+		/* Who does not want us, or is not who he should be, is there: that says it all. */
+		if (r == -EACCES || r == -EKEYREJECTED)
+			return fail_exit(e, EXIT_REFUSED, r, "device %s: donor %s: %s", d->name,
+					 c->donor[i].text, cause(&round->trouble));
+		if (r < 0)
+			return fail(e, r,
+				    "device %s: donor %s: %s; start ebb-donord --rdma-%s there, or name other --donors",
+				    d->name, c->donor[i].text, cause(&round->trouble),
+				    *c->now.key ? "kernel" : "open");
+	}
 	/* With a backup they are there, and go to donors when these have room. */
 	if (round->unplaced && !round->left && all_connected(c) && !*d->backup)
 		return fail_exit(e, EXIT_REFUSED, ENOSPC,
@@ -323,10 +344,20 @@ int kmoddev_make(const struct device_record *d, struct error *e)
 		.backup = *d->backup ? d->backup : NULL,
 	};
 	struct kmod_link *l = NULL;
-	int r = kmod_open(&l, e);
+	struct key key;
+	int r = has_key(d) ? key_load(&key, d->key, e) : 0;
 
+	if (r)
+		return r;
+	if (has_key(d)) {
+		s.key = key.bytes;
+		key_number(&key, s.key_number);
+	}
+	r = kmod_open(&l, e);
 	if (!r)
 		r = kmod_create(l, &s, e);
+	/* The module has it from here on. */
+	key_forget(&key);
 	if (!r)
 		r = settle(l, d, e);
 	kmod_close(&l);

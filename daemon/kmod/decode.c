@@ -31,6 +31,18 @@ static void text(const struct nlattr *a, char *to, size_t size)
 	to[n] = '\0';
 }
 
+static void hex(const struct nlattr *a, char *to, size_t size)
+{
+	const uint8_t *bytes = mnl_attr_get_payload(a);
+
+	if (mnl_attr_get_payload_len(a) != size / 2)
+		return;
+	for (size_t i = 0; i < size / 2; i++) {
+		to[2 * i] = "0123456789abcdef"[bytes[i] >> 4];
+		to[2 * i + 1] = "0123456789abcdef"[bytes[i] & 15];
+	}
+}
+
 /* To the end of the message, where libmnl's own goes on to the next multiple of four. */
 #define each_attribute(a, h) \
 	for ((a) = mnl_nlmsg_get_payload_offset(h, sizeof(struct genlmsghdr)); \
@@ -120,6 +132,7 @@ int kmod_decode_device(const struct nlmsghdr *h, struct kmod_device *d)
 		case EBB_SWAP_A_POOL_USED: d->pool_used = u64(a); break;
 		case EBB_SWAP_A_DEADLINE: d->deadline = u32(a); break;
 		case EBB_SWAP_A_BACKUP: text(a, d->backup, sizeof(d->backup)); break;
+		case EBB_SWAP_A_KEY_NUMBER: hex(a, d->key, sizeof(d->key)); break;
 		case EBB_SWAP_A_COUNTS: decode_counts(a, d); break;
 		case EBB_SWAP_A_SESSION_INFO:
 			if (d->sessions < EBB_SWAP_SESSIONS)

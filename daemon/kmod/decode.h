@@ -38,6 +38,7 @@ struct kmod_device {
 	uint64_t pool, pool_used; /* bytes */
 	uint32_t deadline;      /* ms */
 	char backup[EBB_SWAP_PATH];
+	char key[2 * EBB_SWAP_KEY_NUMBER + 1]; /* fingerprint of what its donors have; "": no key */
 	uint64_t count[EBB_SWAP_COUNTS];
 	struct kmod_session session[EBB_SWAP_SESSIONS];
 	uint32_t sessions;

@@ -215,6 +215,8 @@ int kmod_create(struct kmod_link *l, const struct kmod_settings *s, struct error
 {
 	struct nlmsghdr *h = begin_for(l, EBB_SWAP_CMD_CREATE, s->device);
 	_cleanup_close_ int backup = -1;
+	struct error why = { 0 };
+	int r;
 
 	if (s->backup && strlen(s->backup) >= EBB_SWAP_PATH)
 		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "backup %.64s...: its path is too long",
@@ -227,7 +229,20 @@ int kmod_create(struct kmod_link *l, const struct kmod_settings *s, struct error
 	mnl_attr_put_u64(h, EBB_SWAP_A_SLAB_SIZE, s->slab);
 	if (s->backup)
 		mnl_attr_put_strz(h, EBB_SWAP_A_BACKUP, s->backup);
-	return call(l, h, s->device, NULL, NULL, e);
+	if (s->key) {
+		mnl_attr_put(h, EBB_SWAP_A_KEY, EBB_SWAP_KEY, s->key);
+		mnl_attr_put(h, EBB_SWAP_A_KEY_NUMBER, EBB_SWAP_KEY_NUMBER, s->key_number);
+	}
+	r = call(l, h, s->device, NULL, NULL, &why);
+	explicit_bzero(l->send, sizeof(l->send));
+	/* What the kernel says of an attribute that a family has not. */
+	if (r == -EINVAL && s->key && strstr(why.text, "Unknown attribute"))
+		return fail_exit(e, EXIT_UNSUPPORTED, r,
+				 "/dev/ebb%u: the kernel module that is loaded is older and knows no keys; load that of this version: rmmod ebb_swap; modprobe ebb_swap",
+				 s->device);
+	if (r && e)
+		*e = why;
+	return r;
 }
 
 int kmod_destroy(struct kmod_link *l, uint32_t device, struct error *e)

@@ -32,6 +32,8 @@ struct kmod_settings {
 	uint32_t device;    /* N of /dev/ebbN */
 	uint64_t size, slab;
 	const char *backup; /* path of a block device, or NULL */
+	const uint8_t *key; /* that its donors must have, EBB_SWAP_KEY bytes, or NULL */
+	uint8_t key_number[EBB_SWAP_KEY_NUMBER];
 };
 
 /*

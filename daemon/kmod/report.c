@@ -180,6 +180,8 @@ void kmod_report_status(const struct kmod_care *c, const char *name, struct json
 	json_add_text(a, "durability", *c->now.backup ? "disk" : "none");
 	json_add_bool(a, "aborted", false);
 	json_add_bool(a, "sealed", false);
+	if (*c->now.key)
+		json_add_text(a, "key", c->now.key);
 	json_add_int(a, "hot_slab", 0);
 	if (*c->now.backup) {
 		backup = json_object_new_object();

@@ -40,6 +40,7 @@ DONOR, BACKUP = C["DONOR"], C["BACKUP"]
 NO_SESSION = 0xffffffff
 SIZES = {"size": "Q", "slab_size": "Q", "port": "H", "donor_free": "Q", "pool": "Q", "cgroup": "Q"}
 STRINGS = ("backup", "address", "reason")
+BYTES = ("key", "key_number")
 SLAB = struct.Struct("=IIIIIIIIQQII")
 
 
@@ -71,6 +72,8 @@ def encode(fields):
             continue
         if name in ("force", "seal"):
             payload = b""
+        elif name in BYTES:
+            payload = bytes(value)
         elif name in STRINGS:
             payload = str(value).encode() + b"\0"
         else:
@@ -181,6 +184,8 @@ class Kswap:
                     {k: one[k] for k in ("class", "copies", "cgroup", "seal") if k in one})
             elif name in ("draining", "seal"):
                 told[name] = True
+            elif name in BYTES:
+                told[name] = payload
             elif name in STRINGS:
                 told[name] = payload.rstrip(b"\0").decode()
             elif name != "pad":

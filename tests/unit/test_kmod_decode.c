@@ -92,6 +92,22 @@ static void device_is_told(void **state)
 	assert_true(d.session[2].draining);
 }
 
+static void the_key_is_told_by_its_number(void **state)
+{
+	static const uint8_t number[EBB_SWAP_KEY_NUMBER] = { 0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef };
+	struct nlmsghdr *h = status(0);
+	struct kmod_device d;
+
+	assert_int_equal(kmod_decode_device(h, &d), 0);
+	assert_string_equal(d.key, "");
+	mnl_attr_put(h, EBB_SWAP_A_KEY_NUMBER, sizeof(number) - 1, number);
+	assert_int_equal(kmod_decode_device(h, &d), 0);
+	assert_string_equal(d.key, "");
+	mnl_attr_put(h, EBB_SWAP_A_KEY_NUMBER, sizeof(number), number);
+	assert_int_equal(kmod_decode_device(h, &d), 0);
+	assert_string_equal(d.key, "0123456789abcdef");
+}
+
 static void more_sessions_than_there_are(void **state)
 {
 	struct kmod_device d;
@@ -368,6 +384,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(device_is_told),
+		cmocka_unit_test(the_key_is_told_by_its_number),
 		cmocka_unit_test(more_sessions_than_there_are),
 		cmocka_unit_test(classes_are_told),
 		cmocka_unit_test(texts_are_cut),
