@@ -48,7 +48,9 @@ $(B)/tests/unit/test_policy_object: | $(POLICY_OBJECTS)
 
 $(B)/tests/%: tests/programs/%.c | deps
 	$(call say,CC,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -o $@ $< -lm -lpthread
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -o $@ $< -lm -lpthread $(PROGRAM_LIBS)
+
+$(B)/tests/rdma_stranger: PROGRAM_LIBS := -lrdmacm -libverbs
 
 -include $(UNIT_TESTS:=.d) $(TEST_PROGRAMS:=.d)
 -include $(LIBTEST_OBJECTS:.o=.d) $(WALKS_OBJECTS:.o=.d) $(MODEL_OBJECTS:.o=.d) $(CHECKER_OBJECTS:.o=.d)
@@ -71,7 +73,7 @@ check: test-build
 	$(Q)$(PYTHON) -B tests/check.py $(UNIT_TESTS)
 
 check-kmod: all kmod-guest
-	$(Q)$(PYTHON) -B tests/guest/boots.py kmod kmod-move kmod-behind kmod-class kmod-ahead kmod-link kmod-ctl rdma
+	$(Q)$(PYTHON) -B tests/guest/boots.py kmod kmod-key kmod-move kmod-behind kmod-class kmod-ahead kmod-link kmod-ctl rdma
 
 # Each for so long.  SEED=0: a new one.  GUEST=0: natively alone; GUEST=1: the guest alone.
 HOURS ?= 1

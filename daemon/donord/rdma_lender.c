@@ -235,7 +235,9 @@ static void connection_request(struct rdma_lender *l, struct rdma_cm_id *id,
 	r = *p ? 0 : begin_session(l, id, &q, &p);
 	if (r) {
 		refuse(l, id, r == -EBUSY ? WIRE_REFUSED_FULL :
-		       r == -ENOENT ? WIRE_REFUSED_BAD_PROOF : WIRE_REFUSED_FAILED, strerror(-r));
+		       r == -ENOENT ? WIRE_REFUSED_BAD_PROOF : WIRE_REFUSED_FAILED,
+		       r == -EBUSY ? "64 borrow already" :
+		       r == -ENOENT ? "its session is not there" : strerror(-r));
 		return;
 	}
 	/* Whoever knows a session's number must not be able to end it. */

@@ -264,11 +264,11 @@ int kmoddev_plan(const char *name, const struct device_plan *plan, struct device
 /* --- making it ---------------------------------------------------------------------- */
 
 /* Behind "/dev/ebbN: ", which says nothing to who named the device. */
-static const char *cause(const struct error *e)
+static const char *cause(const char *text)
 {
-	const char *colon = strstr(e->text, ": ");
+	const char *colon = strstr(text, ": ");
 
-	return colon ? colon + 2 : e->text;
+	return colon ? colon + 2 : text;
 }
 
 static bool all_connected(const struct kmod_care *c)
@@ -284,12 +284,12 @@ static int check_round(const struct device_record *d, const struct kmod_care *c,
 
 		/* Who does not want us, or is not who he should be, is there: that says it all. */
 		if (r == -EACCES || r == -EKEYREJECTED)
-			return fail_exit(e, EXIT_REFUSED, r, "device %s: donor %s: %s", d->name,
-					 c->donor[i].text, cause(&round->trouble));
+			return fail(e, r, "device %s: donor %s: %s", d->name, c->donor[i].text,
+				    cause(round->refused[i]));
 		if (r < 0)
 			return fail(e, r,
 				    "device %s: donor %s: %s; start ebb-donord --rdma-%s there, or name other --donors",
-				    d->name, c->donor[i].text, cause(&round->trouble),
+				    d->name, c->donor[i].text, cause(round->refused[i]),
 				    *c->now.key ? "kernel" : "open");
 	}
 	/* With a backup they are there, and go to donors when these have room. */

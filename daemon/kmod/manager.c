@@ -180,8 +180,16 @@ static void hear(struct kmod_manager *m)
 		disconnect(m);
 }
 
-static void say_donors(const char *device, const struct kmod_care *c,
-		       const struct kmod_round *round)
+/* Once, and again when the reason is another: one that was away may be back with another key. */
+static bool is_news(struct kmod_patience *p, int error)
+{
+	bool news = p->failures == 1 || error != p->told;
+
+	p->told = error;
+	return news;
+}
+
+static void say_donors(const char *device, struct kmod_care *c, const struct kmod_round *round)
 {
 	for (int i = 0; i < c->donors; i++) {
 		if (*round->lost[i])
@@ -189,9 +197,9 @@ static void say_donors(const char *device, const struct kmod_care *c,
 				 c->donor[i].text, round->lost[i]);
 		if (round->connected[i] > 0)
 			log_info("device %s: donor %s: connected", device, c->donor[i].text);
-		else if (round->connected[i] < 0 && c->patience[i].failures == 1)
+		else if (round->connected[i] < 0 && is_news(&c->patience[i], round->connected[i]))
 			log_warn("device %s: donor %s: not reached: %s; it is tried again", device,
-				 c->donor[i].text, round->trouble.text);
+				 c->donor[i].text, round->refused[i]);
 	}
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,13 +22,14 @@ static bool connect_missing(struct kmod_link *l, struct kmod_care *c, uint64_t u
 	int next = 0;
 
 	while (now_ns() < until || !next) {
+		struct error why = { 0 };
 		uint32_t session;
 		int r, i = kmod_plan_connect(&c->now, c->donor, c->donors, c->patience, now_ns(), &next);
 
 		if (i < 0)
 			break;
-		r = kmod_connect(l, c->device, c->class, c->donor[i].ip, c->donor[i].port, &session,
-				 &round->trouble);
+		r = kmod_connect(l, c->device, c->class, c->donor[i].ip, c->donor[i].port, &session, &why);
+		snprintf(round->refused[i], sizeof(round->refused[i]), "%.191s", why.text);
 		kmod_patience_connected(&c->patience[i], r, now_ns());
 		round->connected[i] = r ? r : 1;
 		made |= !r;

@@ -41,10 +41,11 @@ static inline const char *kmod_durability(uint32_t copies)
 /* What a round did. */
 struct kmod_round {
 	int connected[DEVICE_DONORS]; /* of each donor: 1 it was, -errno it was tried, 0 neither */
+	char refused[DEVICE_DONORS][192]; /* why, of one that was tried in vain */
 	char lost[DEVICE_DONORS][KMOD_REASON]; /* why, of one that was live before; or "" */
 	uint32_t mapped, migrated, retreated, unplaced, stuck;
 	uint32_t left;              /* steps there was no time for */
-	struct error trouble;       /* the first connect, map or migration that failed */
+	struct error trouble;       /* the first map or migration that failed */
 };
 
 void kmod_care_free(struct kmod_care *c);

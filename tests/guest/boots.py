@@ -57,6 +57,7 @@ BOOTS = (
     Boot("kmod", ("test_kmod.py", "test_kmod_control.py"), cpus=2, timeout=1800, by_name=True),
     Boot("kmod-behind", ("test_kmod_behind.py", "test_kmod_events.py"), cpus=2, timeout=1800,
          by_name=True),
+    Boot("kmod-key", ("test_kmod_key.py",), cpus=2, timeout=1800, by_name=True),
     Boot("kmod-move", ("test_kmod_move.py",), cpus=2, timeout=1800, by_name=True),
     Boot("kmod-class", ("test_kmod_class.py", "test_kmod_seal.py"), cpus=2, timeout=1800, by_name=True),
     Boot("kmod-ahead", ("test_kmod_ahead.py",), cpus=2, timeout=1800, by_name=True),

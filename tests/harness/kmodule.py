@@ -103,11 +103,14 @@ class Disk:
 
 
 class RdmaDonor(parts.Daemon):
-    def __init__(self, log, memory="64M", slab="4M", port=PORT, drain="0", address=ADDRESS):
+    def __init__(self, log, memory="64M", slab="4M", port=PORT, drain="0", address=ADDRESS, keys=None):
+        """With @keys, a path, for who has one of them; else for anyone."""
         self.port = port
+        how = ("--rdma-kernel", f"{address}:{port}", "--keys", keys) if keys else \
+            ("--rdma-open", f"{address}:{port}")
         super().__init__([machine.BIN / "ebb-donord", "--listen", f"127.0.0.1:{port}", "--memory",
                           slab, "--slab", slab, "--drain-timeout", drain,
-                          "--rdma-open", f"{address}:{port}", "--rdma-memory", memory], log)
+                          *how, "--rdma-memory", memory], log)
 
 
 def content(page, version):
@@ -118,8 +121,10 @@ def content(page, version):
 class KernelDevice:
     """/dev/ebbN, used directly by pages."""
 
-    def __init__(self, mib=32, slab_mib=4, **settings):
+    def __init__(self, mib=32, slab_mib=4, key=None, **settings):
         self.netlink = Kswap()
+        if key:
+            settings.update(key=key.secret, key_number=key.number)
         self.number = self.netlink.create(mib << 20, slab_size=slab_mib << 20, **settings)
         self.path = f"/dev/ebb{self.number}"
         self.pages = mib << 8

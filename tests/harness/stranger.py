@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""
+Who speaks to ebb-donord --rdma-kernel, or to ebb_swap.ko, by RDMA and says what he likes
+(tests/programs/rdma_stranger.c); and what one with the key says (docs/protocol.md), written
+anew: it shares no line with daemon/wire/wire_proof.c.
+"""
+import hashlib
+import hmac
+import os
+import struct
+import subprocess
+import threading
+import time
+from pathlib import Path
+from queue import Empty, Queue
+
+import machine
+import parts
+
+FRAME = struct.Struct("<IBBHQIIII")
+FRAME_MAGIC = 0x31424245
+HELLO, MAP, UNMAP, PING = 1, 2, 3, 6
+NOT_GREETED = 3
+REFUSALS = ("unknown", "version", "open", "no key", "other key", "bad proof", "full", "failed")
+
+
+class Key:
+    """A key file, and the same with another key under its name."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+        _, self.name, secret = self.path.read_text().split()
+        self.secret = bytes.fromhex(secret)
+        text = self.name.encode().ljust(32, b"\0") + self.secret
+        self.number = hashlib.sha256(text).digest()[:8]
+
+    @classmethod
+    def create(cls, path, name):
+        parts.ebbctl("key", "create", path, "--name", name)
+        return cls(path)
+
+
+def mac(secret, label, *parts):
+    return hmac.new(secret, label.encode().ljust(16, b"\0") + b"".join(parts), "sha256").digest()
+
+
+def u32(number):
+    return struct.pack("<I", number)
+
+
+class Stranger:
+    """rdma_stranger; what it says comes as lists of words."""
+
+    def __init__(self, how, address, port):
+        self.process = subprocess.Popen([machine.BUILD / "tests/rdma_stranger", how, address,
+                                         str(port)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True, bufsize=1)
+        self.said = Queue()
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        for line in self.process.stdout:
+            self.said.put(line.split())
+
+    def tell(self, data):
+        self.process.stdin.write((data if isinstance(data, str) else data.hex()) + "\n")
+        self.process.stdin.flush()
+
+    def next(self, seconds=20):
+        return self.said.get(timeout=seconds)
+
+    def silent(self, seconds=0.5):
+        try:
+            return not self.next(seconds)
+        except Empty:
+            return True
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Opening(Stranger):
+    """A connection that is about to be requested."""
+
+    def __init__(self, address, port):
+        super().__init__("connect", address, port)
+        word, number = self.next()
+        assert word == "qp", (word, number)
+        self.qp = int(number)
+
+    def request(self, data):
+        """("accepted", the other's queue pair, private data), or ("rejected", None, private data)."""
+        self.tell(data)
+        answer = self.next()
+        if answer[0] == "rejected":
+            return "rejected", None, bytes.fromhex(answer[1]) if len(answer) > 1 else b""
+        assert answer[0] == "accepted", answer
+        return "accepted", int(answer[1]), bytes.fromhex(answer[2])
+
+
+def refusal(data):
+    """The word for what a rejection says."""
+    magic, version, why = struct.unpack_from("<4sII", data)
+    return REFUSALS[why] if magic == b"EBBN" and version == 1 else None
+
+
+def stated(key, session, queue, queues, version=1):
+    """What a request says before its proof."""
+    return b"EBBK" + struct.pack("<HBBQ", version, queue, queues, session) + key.number
+
+
+def reply_of(data):
+    """(nonce, proof) of an acceptance."""
+    magic, version = struct.unpack_from("<4sI", data)
+    assert (magic, version) == (b"EBBD", 1), data
+    return data[8:40], data[40:72]
+
+
+def secret_of(key, request, nonce, borrower, donor):
+    return mac(key.secret, "ebb kmod session", request, nonce, u32(borrower), u32(donor))
+
+
+class Borrower:
+    """One with a key, who does all of it right until he is told otherwise."""
+
+    def __init__(self, key, address, port, queues=1, session=None):
+        self.key, self.address, self.port, self.queues = key, address, port, queues
+        self.session = session or int.from_bytes(os.urandom(8), "little")
+        self.connections, self.sent, self.received, self.tag = [], 0, 0, 0
+        c = self.open()
+        self.opened = stated(key, self.session, 0, queues) + os.urandom(32)
+        word, donor, data = c.request(self.opened)
+        assert word == "accepted", refusal(data)
+        nonce, proof = reply_of(data)
+        self.secret = secret_of(key, self.opened, nonce, c.qp, donor)
+        assert proof == mac(self.secret, "donor")
+
+    def open(self):
+        self.connections.append(Opening(self.address, self.port))
+        return self.connections[-1]
+
+    def join_request(self, queue, qp):
+        text = stated(self.key, self.session, queue, self.queues)
+        return text + mac(self.secret, "join", text, u32(qp))
+
+    def join(self, queue):
+        c = self.open()
+        request = self.join_request(queue, c.qp)
+        word, donor, data = c.request(request)
+        assert word == "accepted", refusal(data)
+        nonce, proof = reply_of(data)
+        assert not any(nonce)
+        assert proof == mac(self.secret, "joined", request, u32(c.qp), u32(donor))
+
+    def marked(self, frame, before=None):
+        before = self.sent if before is None else before
+        return frame + mac(self.secret, "to donor", struct.pack("<Q", before), frame)[:16]
+
+    def frame(self, op, payload=b"", slab=0, generation=0):
+        self.tag += 1
+        return FRAME.pack(FRAME_MAGIC, op, 0, 0, self.tag, slab, generation, 0,
+                          len(payload)) + payload
+
+    def hello(self):
+        name = b"stranger".ljust(24, b"\0")
+        return self.frame(HELLO, struct.pack("<IIQQ", 3, 0, self.session, 1 << 20) + name)
+
+    def say(self, message):
+        self.connections[0].tell(message)
+        self.sent += 1
+
+    def hear(self):
+        """(status, what is behind the frame), its mark proven; None: the connection is closed."""
+        word, *rest = self.connections[0].next()
+        if word == "closed":
+            return None
+        assert word == "got", (word, rest)
+        message = bytes.fromhex(rest[0])
+        frame, mark = message[:-16], message[-16:]
+        told = mac(self.secret, "to borrower", struct.pack("<Q", self.received), frame)
+        assert mark == told[:16]
+        self.received += 1
+        self.heard = message
+        return FRAME.unpack_from(frame)[3], frame[FRAME.size:]
+
+    def ask(self, op, payload=b""):
+        self.say(self.marked(self.hello() if op == HELLO else self.frame(op, payload)))
+        return self.hear()
+
+    def map(self):
+        return self.ask(MAP, struct.pack("<II", 0, 0))
+
+    def end(self):
+        for c in self.connections:
+            c.end()
+
+
+class Impostor:
+    """Who listens where a donor should be."""
+
+    def __init__(self, address, port):
+        self.stranger = Stranger("listen", address, port)
+        assert self.stranger.next() == ["listening"]
+
+    def requested(self, seconds=20):
+        """(the borrower's queue pair, ours, private data) of the next request."""
+        word, borrower, ours, data = self.stranger.next(seconds)
+        assert word == "request"
+        return int(borrower), int(ours), bytes.fromhex(data)
+
+    def answer(self, data):
+        self.stranger.tell(data)
+
+    def silent(self, seconds=1):
+        """Whether nobody says anything, but that he is there or gone."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                said = self.stranger.next(0.2)
+            except Empty:
+                continue
+            if said[0] in ("got", "request"):
+                return False
+        return True
+
+    def end(self):
+        self.stranger.end()
+
+
+class Lender(Impostor):
+    """One with the key, who lets one borrower with two connections greet it."""
+
+    def __init__(self, key, address, port):
+        super().__init__(address, port)
+        self.key, self.received, self.sent = key, 0, 0
+
+    def accept(self, spoil=lambda queue, proof: proof):
+        """Accepts the next request, with the proof that @spoil makes of the right one."""
+        borrower, ours, data = self.requested()
+        request, nonce = data[:56], bytes(32)
+        queue = request[6]
+        if queue == 0:
+            nonce = os.urandom(32)
+            self.secret = secret_of(self.key, request, nonce, borrower, ours)
+            proof = mac(self.secret, "donor")
+        else:
+            proof = mac(self.secret, "joined", request, u32(borrower), u32(ours))
+        self.answer(b"EBBD" + u32(1) + nonce + spoil(queue, proof))
+        return self.stranger.next()
+
+    def say(self, frame, spoil=0):
+        mark = mac(self.secret, "to borrower", struct.pack("<Q", self.sent), frame)[:16]
+        self.sent += 1
+        self.stranger.tell(frame + bytes([mark[0] ^ spoil]) + mark[1:])
+
+    def greet(self):
+        """Answers the HELLO that comes."""
+        word, data = self.stranger.next()
+        assert word == "got"
+        frame, mark = bytes.fromhex(data)[:-16], bytes.fromhex(data)[-16:]
+        assert mark == mac(self.secret, "to donor", struct.pack("<Q", self.received), frame)[:16]
+        self.received += 1
+        _, op, _, _, tag, *_ = FRAME.unpack_from(frame)
+        assert op == HELLO
+        donor = struct.pack("<IHHQQQQQQQ", 3, 0, 0, 4 << 20, 64 << 20, 64 << 20, 0, 0, 0, 0)
+        self.say(FRAME.pack(FRAME_MAGIC, HELLO, 1, 0, tag, 0, 0, 0, len(donor)) + donor)
+
+    def evict(self, spoil=0):
+        self.say(FRAME.pack(FRAME_MAGIC, 8, 0, 0, 0, 0, 1, 0, 0), spoil)
