@@ -40,8 +40,8 @@ fuzz-policy: $(FUZZ)/counted $(FUZZ)/covered
 
 # make fuzz-protocol: what borrower and donor read from the network, the same two ways; first
 # without keys, then what is there with them.
-PROTOCOL_SOURCES := tests/fuzz/protocol.c tests/fuzz/fuzz_protocol.c daemon/wire/wire.c \
-	daemon/wire/stream.c daemon/donord/lend.c daemon/donord/slab_memory.c $(addprefix daemon/common/,error.c log.c size.c)
+PROTOCOL_SOURCES := tests/fuzz/protocol.c tests/fuzz/fuzz_protocol.c \
+	$(addprefix daemon/wire/,wire.c wire_proof.c hmac.c stream.c) daemon/donord/lend.c daemon/donord/slab_memory.c $(addprefix daemon/common/,error.c log.c size.c)
 SECURE_SOURCES := tests/fuzz/secure.c tests/fuzz/fuzz_protocol.c daemon/donord/access.c \
 	$(addprefix daemon/wire/,wire.c stream.c tls.c session.c key.c) \
 	$(addprefix daemon/common/,error.c log.c)
@@ -54,6 +54,7 @@ $(B)/tests/unit/test_protocol_fuzz: $(B)/obj/tests/fuzz/protocol.o $(B)/obj/test
 $(FUZZ)/protocol_counted $(FUZZ)/protocol_covered: $(PROTOCOL_SOURCES)
 $(FUZZ)/secure_counted $(FUZZ)/secure_covered: $(SECURE_SOURCES)
 $(FUZZ)/secure_%: override PROTOCOL_FLAGS += -DFUZZ_SECURE
+$(FUZZ)/protocol_%: PROTOCOL_LIBS := -lcrypto
 $(FUZZ)/secure_%: PROTOCOL_LIBS := -lssl -lcrypto
 
 $(FUZZ)/protocol_counted $(FUZZ)/secure_counted: $(PROTOCOL_HEADERS) | deps

@@ -11,6 +11,8 @@
 #include "donord/lend.h"
 #include "tests/fuzz/protocol.h"
 #include "wire/stream.h"
+#include "wire/wire_proof.h"
+#include "wire/wire_rdma.h"
 
 #define SLAB WIRE_MIN_SLAB
 #define OWNERS 2
@@ -362,6 +364,66 @@ static void run_decoders(const uint8_t *data, size_t size, struct fuzz_protocol_
 	}
 }
 
+/*
+ * Private data of RDMA connections: what is taken is what the builder would have made, and
+ * one kind is never another.
+ */
+static void check_private(const uint8_t *data, size_t n, struct fuzz_protocol_result *r)
+{
+	uint8_t built[WIRE_PROOF_REPLY_SIZE];
+	struct wire_proof_request request;
+	struct wire_proof_reply reply;
+	struct wire_rdma_open open;
+	struct wire_join join;
+	enum wire_refusal why = wire_parse_refusal(data, n);
+	int taken = 0;
+
+	if (!wire_parse_proof_request(data, n, &request)) {
+		wire_build_proof_request(built, &request);
+		if (memcmp(built, data, WIRE_PROOF_REQUEST_SIZE) || request.queue >= request.queues ||
+		    request.queues > WIRE_RDMA_QUEUES)
+			snprintf(r->wrong, sizeof(r->wrong), "request of %zu bytes", n);
+		taken++;
+	}
+	if (!wire_parse_proof_reply(data, n, &reply)) {
+		wire_build_proof_reply(built, &reply);
+		if (memcmp(built, data, WIRE_PROOF_REPLY_SIZE))
+			snprintf(r->wrong, sizeof(r->wrong), "reply of %zu bytes", n);
+		taken++;
+	}
+	if (why) {
+		wire_build_refusal(built, why);
+		if (memcmp(built, data, WIRE_REFUSAL_SIZE) || !wire_refusal_text(why))
+			snprintf(r->wrong, sizeof(r->wrong), "refusal of %zu bytes", n);
+		taken++;
+	}
+	taken += !wire_parse_rdma_open(data, n, &open) + !wire_parse_rdma_join(data, n, &join);
+	if (taken > 1)
+		snprintf(r->wrong, sizeof(r->wrong), "private data of %zu bytes of two kinds", n);
+	add(r, &taken, sizeof(taken));
+}
+
+/* The bytes as they are, and behind the beginning of each kind. */
+static void run_private(const uint8_t *data, size_t size, struct fuzz_protocol_result *r)
+{
+	static const char *const begins[] = {
+		"", "EBBK\1\0\0\1", "EBBK\1\0\2\3", "EBBD\1\0\0\0", "EBBN\1\0\0\0", "EBBR\1\0\0\0",
+		"EBBJ\1\0\0\0",
+	};
+
+	for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++) {
+		size_t skip = *begins[i] ? 8 : 0, n = skip + (size < 80 ? size : 80);
+		uint8_t *exact = malloc(n ? n : 1);
+
+		if (!exact)
+			return;
+		memcpy(exact, begins[i], skip);
+		memcpy(exact + skip, data, n - skip);
+		check_private(exact, n, r);
+		free(exact);
+	}
+}
+
 void fuzz_protocol(const uint8_t *data, size_t size, struct fuzz_protocol_result *result)
 {
 	struct fuzz_protocol_result other = { 0 };
@@ -383,6 +445,7 @@ void fuzz_protocol(const uint8_t *data, size_t size, struct fuzz_protocol_result
 			 other.end, result->end);
 	else
 		run_decoders(data + 1, size - 1, result);
+	run_private(data + 1, size - 1, result);
 }
 
 int fuzz_protocol_set_up(struct error *e)

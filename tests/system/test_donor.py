@@ -797,6 +797,29 @@ def test_rdma_memory_that_is_not_there(simulated, memory, more, says):
         assert done.returncode not in (0, 5) and "rdma" in done.stderr and "more than" not in done.stderr
 
 
+def test_kernels_with_and_without_keys(tmp_path):
+    """Nobody is left to believe that keys are asked for where they are not."""
+    key = tmp_path / "spark.key"
+    subprocess.run([machine.BIN / "ebbctl", "key", "create", key, "--name", "spark"], check=True)
+
+    def start(*options):
+        return subprocess.run([machine.BIN / "ebb-donord", "--listen", "127.0.0.1:0", "--memory", "1M",
+                               "--slab", "1M", "--rdma-memory", "1M", *options], text=True,
+                              capture_output=True, timeout=120)
+
+    at = "192.0.2.1:7"
+    done = start("--rdma-kernel", at)
+    assert done.returncode == 2 and "rdma-kernel: without keys nobody is known" in done.stderr
+    done = start("--rdma-kernel", at, "--rdma-open", at, "--keys", key)
+    assert done.returncode == 2 and "rdma-kernel: not beside --rdma-open" in done.stderr
+    # Both come as far as to the address, which is nobody's here.
+    done = start("--rdma-open", at, "--keys", key)
+    assert f"rdma-open {at}: --keys do not count there, anyone who reaches it may borrow" in done.stderr
+    assert done.returncode not in (0, 2)
+    done = start("--rdma-kernel", at, "--keys", key)
+    assert done.returncode not in (0, 2) and "do not count" not in done.stderr and "rdma" in done.stderr
+
+
 @only_tcp
 def test_limits_of_its_own_cgroup(donor_at, simulated):
     """Room is the machine's or that of the donor's cgroups, whichever is less."""
