@@ -25,9 +25,9 @@
 #define ASK_AGAIN_MS 1000
 /*
  * With keys: who has proven nothing may stay so long, beside so few others, the first of whom
- * goes when there would be more.
+ * goes when there would be more.  Sixteen connections are to be made in that time.
  */
-#define PROVING_MS 5000
+#define PROVING_MS 10000
 #define UNPROVEN_MAX 8
 /* Lines about strangers: they must not fill the disk. */
 #define STRANGERS_TOLD 10

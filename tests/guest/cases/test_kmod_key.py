@@ -308,7 +308,7 @@ def test_strangers_cannot_take_all_places(donor, kernel_device, key, after):
     d.map(d.connect(), DONOR)
     d.write(0, 64, version=1)
     for c in strangers[2:]:
-        assert c.next(15) == ["closed"]
+        assert c.next(30) == ["closed"]
     assert d.session()["state"] == "live" and d.bad(0, 64, 1) == []
     said = machine.read(lender.log)
     assert "no proof of its key, and others want its place" in said
