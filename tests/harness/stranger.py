@@ -203,10 +203,15 @@ class Impostor:
         self.stranger = Stranger("listen", address, port)
         assert self.stranger.next() == ["listening"]
 
-    def requested(self, seconds=20):
+    def heard(self):
+        """What is said next; when a connection is made tells nothing, as messages may be first."""
+        said = self.stranger.next()
+        return said if said[0] != "accepted" else self.heard()
+
+    def requested(self):
         """(the borrower's queue pair, ours, private data) of the next request."""
-        word, borrower, ours, data = self.stranger.next(seconds)
-        assert word == "request"
+        word, borrower, ours, data = self.heard()
+        assert word == "request", word
         return int(borrower), int(ours), bytes.fromhex(data)
 
     def answer(self, data):
@@ -247,7 +252,6 @@ class Lender(Impostor):
         else:
             proof = mac(self.secret, "joined", request, u32(borrower), u32(ours))
         self.answer(b"EBBD" + u32(1) + nonce + spoil(queue, proof))
-        return self.stranger.next()
 
     def say(self, frame, spoil=0):
         mark = mac(self.secret, "to borrower", struct.pack("<Q", self.sent), frame)[:16]
@@ -256,8 +260,8 @@ class Lender(Impostor):
 
     def greet(self):
         """Answers the HELLO that comes."""
-        word, data = self.stranger.next()
-        assert word == "got"
+        word, data = self.heard()
+        assert word == "got", word
         frame, mark = bytes.fromhex(data)[:-16], bytes.fromhex(data)[-16:]
         assert mark == mac(self.secret, "to donor", struct.pack("<Q", self.received), frame)[:16]
         self.received += 1

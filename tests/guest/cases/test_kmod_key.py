@@ -297,7 +297,7 @@ def test_frame_that_is_not_its_borrowers(donor, key, after, how):
     wait_for(lambda: "a frame that is not its own" in machine.read(lender.log), 10, "no word of it")
 
 
-def test_strangers_cannot_take_all_places(donor, kernel_device, key, after):
+def test_strangers_cannot_take_all_places(kernel_device, donor, key, after):
     """Eight may wait; one more has the first of them go, and a borrower finds a place at any time."""
     lender = donor(keys=key.path, memory="32M")
     d = kernel_device(mib=16, key=key)
@@ -385,7 +385,7 @@ def test_evict_that_is_not_the_donors(kernel_device, key, after, spoil):
     lender.evict(spoil)
     if not spoil:
         # The true one is answered: a slab that is not lent is given back at once.
-        assert lender.stranger.next()[0] == "got"
+        assert lender.heard()[0] == "got"
         assert d.session()["state"] == "live"
         return
     d.wait_closed()
