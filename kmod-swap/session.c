@@ -185,6 +185,9 @@ static int message_send(struct ebb_session *s, struct ebb_message *m, u32 length
 	if (!r)
 		r = ib_post_send(s->queue[0].id->qp, &wr, NULL);
 	mutex_unlock(&s->sending);
+	/* The next one's mark would not be what the donor waits for. */
+	if (r)
+		session_fail(s, "the queue pair takes no frame");
 	return r;
 }
 

@@ -236,7 +236,7 @@ int kmod_create(struct kmod_link *l, const struct kmod_settings *s, struct error
 	r = call(l, h, s->device, NULL, NULL, &why);
 	explicit_bzero(l->send, sizeof(l->send));
 	/* What the kernel says of an attribute that a family has not. */
-	if (r == -EINVAL && s->key && strstr(why.text, "Unknown attribute"))
+	if (r == -EINVAL && s->key && strstr(why.text, "attribute"))
 		return fail_exit(e, EXIT_UNSUPPORTED, r,
 				 "/dev/ebb%u: the kernel module that is loaded is older and knows no keys; load that of this version: rmmod ebb_swap; modprobe ebb_swap",
 				 s->device);
