@@ -74,6 +74,10 @@ static void status(void **state)
 	struct kmod_care *c = care_new();
 
 	kmod_report_status(c, "it", a);
+	assert_false(json_object_object_get_ex(a, "key", NULL));
+	strcpy(c->now.key, "0123456789abcdef");
+	kmod_report_status(c, "it", a);
+	assert_string_equal(control_str(a, "key", ""), "0123456789abcdef");
 	assert_string_equal(control_str(a, "file", ""), "/dev/ebb5");
 	assert_string_equal(control_str(a, "durability", ""), "none");
 	assert_false(json_object_object_get_ex(a, "backup", NULL));
