@@ -223,13 +223,20 @@ static int write_run(struct ebb_behind *b, u32 from, u32 count)
 	return r;
 }
 
+static bool at_one_of(const struct ebb_device *d, u64 page, u32 places)
+{
+	for (int at = 0; at < AT_PLACES; at++)
+		if (places & BIT(at) && test_bit(page, d->bits[at]))
+			return true;
+	return false;
+}
+
 /* The run was written, or not.  slab->lock is held. */
 static void settle_run(struct ebb_behind *b, u32 from, u32 count, int error)
 {
 	unsigned long **bits = b->device->bits;
-	const struct ebb_hold *hold = slab_hold(b->device, b->slab, b->span.class);
 	/* The bits of one that is over are about to go. */
-	bool donor = place_live(&hold->donor), source = place_live(&hold->source);
+	u32 live = hold_live(slab_hold(b->device, b->slab, b->span.class));
 
 	for (u64 page = b->span.first + from; count--; page++, from++) {
 		/* Discarded meanwhile. */
@@ -237,8 +244,7 @@ static void settle_run(struct ebb_behind *b, u32 from, u32 count, int error)
 			continue;
 		if (!error)
 			__set_bit(page, bits[AT_BACKUP]);
-		else if (!(donor && test_bit(page, bits[AT_DONOR])) &&
-			 !(source && test_bit(page, bits[AT_SOURCE])))
+		else if (!at_one_of(b->device, page, live))
 			continue;
 		__clear_bit(page, bits[AT_POOL]);
 		b->live &= ~mask(from, 1);
@@ -303,15 +309,17 @@ static void behind_work(struct work_struct *work)
 	spin_lock_irqsave(&slab->lock, flags);
 	from = 0;
 	left = next_run(b, &from);
-	elsewhere = hold->donor.session &&
-		    find_next_zero_bit(d->bits[AT_DONOR], end, b->span.first) < end;
+	elsewhere = false;
+	for (int i = 0; i < EBB_COPIES; i++)
+		elsewhere |= hold->at[i].session &&
+			     find_next_zero_bit(d->bits[i], end, b->span.first) < end;
 	spin_unlock_irqrestore(&slab->lock, flags);
 	if (left && !stopping) {
 		stick(b);
 		return;
 	}
 	span_end(slab, &b->span, NULL);
-	/* The donor that the slab has now lacks it. */
+	/* A donor that the slab has now lacks it. */
 	if (elsewhere)
 		copier_kick(d);
 	/* Last: who waits for the empty pool frees the device. */

@@ -173,6 +173,36 @@ static int parse_sizes(struct genl_info *info, struct ebb_settings *s)
 	return 0;
 }
 
+/* Where writes can go, with a @backup or without. */
+enum with_backup { WITHOUT_BACKUP, WITH_BACKUP };
+
+static int check_copies(struct genl_info *info, u32 copies, enum with_backup with)
+{
+	if (!copies || copies & ~(EBB_SWAP_DONOR | EBB_SWAP_SECOND | EBB_SWAP_BACKUP))
+		return refuse(info, EBB_SWAP_A_COPIES, -EINVAL,
+			      "copies: donor, backup, or both, are wanted");
+	if (copies & EBB_SWAP_SECOND && !(copies & EBB_SWAP_DONOR))
+		return refuse(info, EBB_SWAP_A_COPIES, -EINVAL,
+			      "copies: a second donor without a first");
+	if (copies & EBB_SWAP_BACKUP && with == WITHOUT_BACKUP)
+		return refuse(info, EBB_SWAP_A_COPIES, -EINVAL, "copies: the device has no backup");
+	return 0;
+}
+
+/* Of slabs that belong at a donor. */
+static int check_donor_copies(struct genl_info *info, u32 copies, enum with_backup with)
+{
+	if (!(copies & EBB_SWAP_DONOR))
+		return refuse(info, EBB_SWAP_A_COPIES, -EINVAL,
+			      "copies: donor, with a second, the backup or both, is wanted");
+	return check_copies(info, copies, with);
+}
+
+static enum with_backup has_backup(const struct ebb_device *d)
+{
+	return d->backup.bdev ? WITH_BACKUP : WITHOUT_BACKUP;
+}
+
 static int parse_settings(struct genl_info *info, struct ebb_settings *s)
 {
 	struct nlattr *key = info->attrs[EBB_SWAP_A_KEY];
@@ -206,7 +236,9 @@ static int parse_settings(struct genl_info *info, struct ebb_settings *s)
 		s->key = nla_data(key);
 		s->key_number = nla_data(info->attrs[EBB_SWAP_A_KEY_NUMBER]);
 	}
-	return 0;
+	s->copies = number_or(info, EBB_SWAP_A_COPIES,
+			      EBB_SWAP_DONOR | (s->backup ? EBB_SWAP_BACKUP : 0));
+	return check_donor_copies(info, s->copies, s->backup ? WITH_BACKUP : WITHOUT_BACKUP);
 }
 
 static int pick_index(struct genl_info *info, u32 *index)
@@ -325,6 +357,15 @@ static int do_connect(struct sk_buff *skb, struct genl_info *info)
 	return r;
 }
 
+/* Pages that are at its place @at and nowhere else; slab->lock is held. */
+static u32 only_there(const struct ebb_device *d, struct ebb_slab *slab, u32 class,
+		      enum ebb_at at)
+{
+	u32 others = BIT(AT_POOL) | BIT(AT_BACKUP) | hold_live(slab_hold(d, slab, class));
+
+	return at == AT_DONORS ? 0 : slab_count_only(d, slab - d->slabs, class, at, others & ~BIT(at));
+}
+
 enum leave { LEAVE_ASK, LEAVE_DO };
 
 /*
@@ -335,16 +376,11 @@ static u32 only_at(struct ebb_device *d, struct ebb_slab *slab, const struct ebb
 		   enum leave leave)
 {
 	const struct ebb_hold *hold = slab_hold(d, slab, s->class);
-	u32 index = slab - d->slabs, n = 0;
 	unsigned long flags;
+	u32 n = 0;
 
 	spin_lock_irqsave(&slab->lock, flags);
-	if (hold->donor.session == s)
-		n = slab_count_only(d, index, s->class, AT_DONOR,
-				    BIT(AT_SOURCE) | BIT(AT_POOL) | BIT(AT_BACKUP));
-	if (hold->source.session == s)
-		n += slab_count_only(d, index, s->class, AT_SOURCE,
-				     BIT(AT_DONOR) | BIT(AT_POOL) | BIT(AT_BACKUP));
+	n = only_there(d, slab, s->class, hold_session(hold, s));
 	if (!n && leave == LEAVE_DO)
 		slab_detach(d, slab, s);
 	spin_unlock_irqrestore(&slab->lock, flags);
@@ -382,27 +418,72 @@ static int check_session(struct genl_info *info, int attr, const struct ebb_sess
 	return 0;
 }
 
+/* What @class has of @slab now: sessions end, and the copier is through, at any time. */
+static struct ebb_hold hold_now(const struct ebb_device *d, struct ebb_slab *slab, u32 class)
+{
+	struct ebb_hold hold;
+	unsigned long flags;
+
+	spin_lock_irqsave(&slab->lock, flags);
+	hold = *slab_hold(d, slab, class);
+	spin_unlock_irqrestore(&slab->lock, flags);
+	return hold;
+}
+
+/* Another place than @but, AT_DONORS = none, is at the donor of @s: one loss would be both's. */
+static bool donor_has_other(const struct ebb_hold *hold, const struct ebb_session *s,
+			    enum ebb_at but)
+{
+	for (int i = 0; i < EBB_COPIES; i++) {
+		const struct ebb_session *other = hold->at[i].session;
+
+		if (other && i != but && (other == s || !memcmp(&other->to, &s->to, sizeof(s->to))))
+			return true;
+	}
+	return false;
+}
+
+/* Where a new place of the slab belongs, in the stead of that of @epoch, 0 = of none. */
+static enum ebb_at place_for(const struct ebb_hold *hold, u32 epoch)
+{
+	enum ebb_at old = hold_epoch(hold, epoch);
+
+	if (old < EBB_COPIES)
+		return hold->at[AT_SOURCE].session ? AT_DONORS : old;
+	/* What was there has ended meanwhile, or is the source already. */
+	if (!hold->at[AT_DONOR].session)
+		return AT_DONOR;
+	return hold->copies & EBB_SWAP_SECOND && !hold->at[AT_SECOND].session ? AT_SECOND : AT_DONORS;
+}
+
 /*
- * Gives what @class has of @slab to the donor of @s, NULL = to the backup; what it
- * had becomes its source.
+ * Gives what @class has of @slab, in the stead of its place of @epoch, to the donor of @s,
+ * NULL = to what else has it; what it had becomes its source.
  */
 static int give(struct genl_info *info, struct ebb_device *d, struct ebb_slab *slab, u32 class,
-		struct ebb_session *s)
+		struct ebb_session *s, u32 epoch)
 {
+	const struct ebb_hold *hold = slab_hold(d, slab, class);
+	const char *why = NULL, *unheard;
 	struct ebb_place place = { };
-	const char *why = NULL;
 	unsigned long flags;
+	enum ebb_at at;
 	int r = s ? session_map(s, &place, &why) : 0;
 
 	if (r)
 		return refuse_why(info, r, why);
 	spin_lock_irqsave(&slab->lock, flags);
+	at = place_for(hold, epoch);
 	/* One that failed meanwhile has been, or is about to be, detached from its slabs. */
 	if (s && !session_live(s))
 		r = refuse_why(info, -ENOTCONN, "session: it is over; connect anew");
+	else if (at == AT_DONORS || (!s && !hold->at[at].session))
+		r = refuse_why(info, -EAGAIN, "slab: its donors have changed; look again");
 	else
-		slab_move(d, slab, class, &place);
+		slab_move(d, slab, class, at, s ? &place : NULL);
 	spin_unlock_irqrestore(&slab->lock, flags);
+	if (r == -EAGAIN && s)
+		session_unmap(s, place.remote, place.generation, &unheard);
 	copier_kick(d);
 	return r;
 }
@@ -411,8 +492,8 @@ static int do_map(struct sk_buff *skb, struct genl_info *info)
 {
 	struct ebb_session *s;
 	struct ebb_device *d;
-	struct ebb_hold *hold;
 	struct ebb_slab *slab;
+	struct ebb_hold hold;
 	u32 copies;
 	int r = begin(skb, info, &d);
 
@@ -421,43 +502,67 @@ static int do_map(struct sk_buff *skb, struct genl_info *info)
 	r = find_slab(info, d, &slab) ?: find_session(info, d, EBB_SWAP_A_SESSION, &s);
 	if (r)
 		goto unlock;
-	hold = slab_hold(d, slab, s->class);
-	copies = number_or(info, EBB_SWAP_A_COPIES, hold->copies);
-	if (!(copies & EBB_SWAP_DONOR) || copies & ~(EBB_SWAP_DONOR | EBB_SWAP_BACKUP))
-		r = refuse(info, EBB_SWAP_A_COPIES, -EINVAL,
-			   "copies: donor, or donor and backup, are wanted");
-	else if (copies & EBB_SWAP_BACKUP && !d->backup.bdev)
-		r = refuse(info, EBB_SWAP_A_COPIES, -EINVAL, "copies: the device has no backup");
-	else if (READ_ONCE(hold->donor.session))
+	hold = hold_now(d, slab, s->class);
+	copies = number_or(info, EBB_SWAP_A_COPIES, hold.copies);
+	r = check_donor_copies(info, copies, has_backup(d));
+	if (r)
+		goto unlock;
+	if (hold.at[AT_DONOR].session &&
+	    (!(copies & EBB_SWAP_SECOND) || hold.at[AT_SECOND].session))
 		r = refuse(info, EBB_SWAP_A_SLAB, -EEXIST, "slab: it is mapped");
-	else if (READ_ONCE(hold->source.session))
+	else if (!hold.at[AT_DONOR].session && hold.at[AT_SOURCE].session)
 		r = refuse(info, EBB_SWAP_A_SLAB, -EBUSY, "slab: it migrates; wait until it has");
+	else if (hold_session(&hold, s) < AT_DONORS || donor_has_other(&hold, s, AT_DONORS))
+		r = refuse(info, EBB_SWAP_A_SESSION, -EEXIST,
+			   "session: its donor has the slab; give another's");
 	else
 		r = check_session(info, EBB_SWAP_A_SESSION, s);
 	if (r)
 		goto unlock;
 	/* Only commands write it, one at a time. */
-	WRITE_ONCE(hold->copies, copies);
-	r = give(info, d, slab, s->class, s);
+	WRITE_ONCE(slab_hold(d, slab, s->class)->copies, copies);
+	r = give(info, d, slab, s->class, s, 0);
 unlock:
 	mutex_unlock(&control_lock);
 	return r;
 }
 
-/* Why what a class has of a slab cannot leave where it is for @to, NULL = the backup, now. */
-static int check_leave(struct genl_info *info, const struct ebb_device *d,
-		       const struct ebb_hold *hold, const struct ebb_session *to)
+/* Which of the slab's donors @attr says: its session's, without one the only one. */
+static int find_place(struct genl_info *info, struct ebb_device *d, const struct ebb_hold *hold,
+		      int attr, enum ebb_at *at)
 {
-	if (!READ_ONCE(hold->donor.session))
+	struct ebb_session *s;
+	int r;
+
+	*at = AT_DONOR;
+	if (!hold->at[AT_DONOR].session)
 		return refuse(info, EBB_SWAP_A_SLAB, -ENOENT, "slab: it is not mapped");
-	if (READ_ONCE(hold->source.session))
+	if (!info->attrs[attr])
+		return !hold->at[AT_SECOND].session ? 0 :
+		       refuse(info, EBB_SWAP_A_SLAB, -EINVAL,
+			      "slab: it has two donors; say which one it is to leave");
+	r = find_session(info, d, attr, &s);
+	if (r)
+		return r;
+	*at = hold_session(hold, s);
+	return *at < EBB_COPIES ? 0 : refuse(info, attr, -ENOENT, "session: the slab is not there");
+}
+
+/* Why what a class has of a slab cannot leave @at for @to, NULL = what else has it, now. */
+static int check_leave(struct genl_info *info, const struct ebb_device *d,
+		       const struct ebb_hold *hold, enum ebb_at at, const struct ebb_session *to)
+{
+	if (hold->at[AT_SOURCE].session)
 		return refuse(info, EBB_SWAP_A_SLAB, -EBUSY,
 			      "slab: it migrates; wait until it has");
 	if (!to && !d->backup.bdev)
 		return refuse_why(info, -EINVAL,
 				  "session: not given, and the device has no backup");
-	if (hold->donor.session == to)
+	if (to && hold_session(hold, to) < AT_DONORS)
 		return refuse(info, EBB_SWAP_A_SESSION, -EEXIST, "session: the slab is there");
+	if (to && donor_has_other(hold, to, at))
+		return refuse(info, EBB_SWAP_A_SESSION, -EEXIST,
+			      "session: its donor has the slab; give another's");
 	return 0;
 }
 
@@ -466,6 +571,8 @@ static int do_migrate(struct sk_buff *skb, struct genl_info *info)
 	struct ebb_session *s = NULL;
 	struct ebb_device *d;
 	struct ebb_slab *slab;
+	struct ebb_hold hold;
+	enum ebb_at at;
 	u32 class;
 	int r = begin(skb, info, &d);
 
@@ -479,10 +586,12 @@ static int do_migrate(struct sk_buff *skb, struct genl_info *info)
 		r = refuse(info, EBB_SWAP_A_CLASS, -EINVAL, "class: the session is of another");
 	if (!r && s)
 		class = s->class;
-	if (!r)
-		r = check_leave(info, d, slab_hold(d, slab, class), s);
-	if (!r)
-		r = give(info, d, slab, class, s);
+	if (!r) {
+		hold = hold_now(d, slab, class);
+		r = find_place(info, d, &hold, EBB_SWAP_A_FROM, &at) ?:
+		    check_leave(info, d, &hold, at, s) ?:
+		    give(info, d, slab, class, s, hold.at[at].epoch);
+	}
 	mutex_unlock(&control_lock);
 	return r;
 }
@@ -491,6 +600,7 @@ static int do_drain(struct sk_buff *skb, struct genl_info *info)
 {
 	struct ebb_session *s, *to = NULL;
 	struct ebb_device *d;
+	bool others = false;
 	int r = begin(skb, info, &d);
 
 	if (r)
@@ -509,12 +619,20 @@ static int do_drain(struct sk_buff *skb, struct genl_info *info)
 		s->draining = true;
 	/* Those that migrate are behind the copier, not lost: the next call takes them. */
 	for (u32 i = 0; !r && i < d->slab_count; i++) {
-		struct ebb_hold *hold = slab_hold(d, &d->slabs[i], s->class);
+		struct ebb_hold hold = hold_now(d, &d->slabs[i], s->class);
+		enum ebb_at at = hold_session(&hold, s);
 
-		if (READ_ONCE(hold->donor.session) == s)
-			r = check_leave(info, d, hold, to) ?:
-			    give(info, d, &d->slabs[i], s->class, to);
+		if (at >= EBB_COPIES)
+			continue;
+		if (to && donor_has_other(&hold, to, at))
+			others = true;
+		else
+			r = check_leave(info, d, &hold, at, to) ?:
+			    give(info, d, &d->slabs[i], s->class, to, hold.at[at].epoch);
 	}
+	if (!r && others)
+		r = refuse(info, EBB_SWAP_A_TARGET, -EEXIST,
+			   "target: its donor has slabs of the session already; again, with a third");
 	mutex_unlock(&control_lock);
 	return r;
 }
@@ -527,6 +645,7 @@ static int do_unmap(struct sk_buff *skb, struct genl_info *info)
 	struct ebb_device *d;
 	struct ebb_slab *slab;
 	unsigned long flags;
+	enum ebb_at at;
 	u32 class;
 	int r = begin(skb, info, &d);
 
@@ -537,16 +656,18 @@ static int do_unmap(struct sk_buff *skb, struct genl_info *info)
 		goto unlock;
 	hold = slab_hold(d, slab, class);
 	spin_lock_irqsave(&slab->lock, flags);
-	place = hold->donor;
-	if (hold->source.session)
+	if (hold->at[AT_SOURCE].session)
 		r = refuse(info, EBB_SWAP_A_SLAB, -EBUSY, "slab: it migrates; wait until it has");
-	else if (!place.session)
-		r = refuse(info, EBB_SWAP_A_SLAB, -ENOENT, "slab: it is not mapped");
-	else if (!list_empty(&slab->active))
+	else
+		r = find_place(info, d, hold, EBB_SWAP_A_SESSION, &at);
+	if (r) {
+		spin_unlock_irqrestore(&slab->lock, flags);
+		goto unlock;
+	}
+	place = hold->at[at];
+	if (!list_empty(&slab->active))
 		r = refuse(info, EBB_SWAP_A_SLAB, -EAGAIN, "slab: requests are under way; try again");
-	else if (!info->attrs[EBB_SWAP_A_FORCE] &&
-		 slab_count_only(d, slab - d->slabs, class, AT_DONOR,
-				 BIT(AT_POOL) | BIT(AT_BACKUP)))
+	else if (!info->attrs[EBB_SWAP_A_FORCE] && only_there(d, slab, class, at))
 		r = refuse(info, EBB_SWAP_A_SLAB, -EBUSY,
 			   "slab: pages are at its donor alone; force loses them");
 	else
@@ -572,6 +693,15 @@ static bool has_donors(const struct ebb_device *d, u32 class)
 	return false;
 }
 
+/* Of slabs with two donors, which only UNMAP takes one away from. */
+static bool has_seconds(struct ebb_device *d, u32 class)
+{
+	for (u32 i = 0; i < d->slab_count && slab_hold(d, d->slabs, class); i++)
+		if (hold_now(d, &d->slabs[i], class).at[AT_SECOND].session)
+			return true;
+	return false;
+}
+
 static int do_class(struct sk_buff *skb, struct genl_info *info)
 {
 	enum ebb_class_kind kind = info->attrs[EBB_SWAP_A_SEAL] ? CLASS_SEALED : CLASS_OPEN;
@@ -583,23 +713,26 @@ static int do_class(struct sk_buff *skb, struct genl_info *info)
 	if (r)
 		return r;
 	class = number_or(info, EBB_SWAP_A_CLASS, 0);
-	copies = number_or(info, EBB_SWAP_A_COPIES, copies_most(d));
+	copies = number_or(info, EBB_SWAP_A_COPIES, d->class_copies[0]);
 	if (!info->attrs[EBB_SWAP_A_CLASS])
 		r = refuse(info, EBB_SWAP_A_CLASS, -EINVAL, "class: not given");
 	else if (!class || class >= EBB_SWAP_CLASSES)
 		r = refuse(info, EBB_SWAP_A_CLASS, -ERANGE, "class: 1 to 7 are wanted");
-	else if (!copies || copies & ~(EBB_SWAP_DONOR | EBB_SWAP_BACKUP))
-		r = refuse(info, EBB_SWAP_A_COPIES, -EINVAL,
-			   "copies: donor, backup, or both, are wanted");
-	else if (copies & ~copies_most(d))
-		r = refuse(info, EBB_SWAP_A_COPIES, -EINVAL, "copies: the device has no backup");
-	else if (!(copies & EBB_SWAP_DONOR) && has_donors(d, class))
+	if (!r)
+		r = check_copies(info, copies, has_backup(d));
+	if (r)
+		goto unlock;
+	if (!(copies & EBB_SWAP_DONOR) && has_donors(d, class))
 		r = refuse(info, EBB_SWAP_A_COPIES, -EBUSY,
 			   "copies: the class has donors; disconnect them first");
+	else if (!(copies & EBB_SWAP_SECOND) && has_seconds(d, class))
+		r = refuse(info, EBB_SWAP_A_COPIES, -EBUSY,
+			   "copies: the class has slabs with two donors; unmap one of each first");
 	else
 		r = class_make(d, class, copies, kind, &why);
 	if (r)
 		refuse_why(info, r, why);
+unlock:
 	mutex_unlock(&control_lock);
 	return r;
 }
@@ -757,6 +890,7 @@ static int put_status(struct sk_buff *skb, const struct ebb_device *d)
 	    nla_put_u32(skb, EBB_SWAP_A_QUEUES, d->queues) ||
 	    nla_put_u32(skb, EBB_SWAP_A_DEPTH, d->depth) ||
 	    nla_put_u32(skb, EBB_SWAP_A_DEADLINE, d->deadline) ||
+	    nla_put_u32(skb, EBB_SWAP_A_COPIES, d->class_copies[0]) ||
 	    nla_put_u64_64bit(skb, EBB_SWAP_A_POOL, pool, EBB_SWAP_A_PAD) ||
 	    nla_put_u64_64bit(skb, EBB_SWAP_A_POOL_USED, used, EBB_SWAP_A_PAD) ||
 	    (d->key.tfm && nla_put(skb, EBB_SWAP_A_KEY_NUMBER, sizeof(d->key_number),
@@ -801,28 +935,39 @@ static int dump_status(struct sk_buff *skb, struct netlink_callback *cb)
 	return skb->len ?: r;
 }
 
+static u32 number_of(const struct ebb_place *place)
+{
+	return place->session ? place->session->index : EBB_NO_SESSION;
+}
+
 static void slab_tell(struct ebb_device *d, u32 index, u32 class, struct ebb_swap_slab *to)
 {
+	static const u32 copy[EBB_COPIES] = { EBB_SWAP_DONOR, EBB_SWAP_SECOND };
 	struct ebb_slab *slab = &d->slabs[index];
 	const struct ebb_hold *hold = slab_hold(d, slab, class);
+	u32 elsewhere = BIT(AT_POOL) | BIT(AT_BACKUP);
 	unsigned long flags;
 
 	memset(to, 0, sizeof(*to));
 	spin_lock_irqsave(&slab->lock, flags);
-	to->session = hold->donor.session ? hold->donor.session->index : EBB_NO_SESSION;
+	to->session = number_of(&hold->at[AT_DONOR]);
+	to->second = number_of(&hold->at[AT_SECOND]);
+	to->source = number_of(&hold->at[AT_SOURCE]);
 	to->copies = hold->copies;
-	to->remote = hold->donor.remote;
-	to->generation = hold->donor.generation;
+	to->remote = hold->at[AT_DONOR].remote;
+	to->generation = hold->at[AT_DONOR].generation;
 	to->written = slab_count(d, index, class, WRITTEN);
-	/* Those at both donors once. */
-	to->donor_only = slab_count_only(d, index, class, AT_DONOR,
-					 BIT(AT_POOL) | BIT(AT_BACKUP)) +
-			 slab_count_only(d, index, class, AT_SOURCE,
-					 BIT(AT_DONOR) | BIT(AT_POOL) | BIT(AT_BACKUP));
-	to->source = hold->source.session ? hold->source.session->index : EBB_NO_SESSION;
+	/* Those at several donors once. */
+	for (int at = 0; at < AT_DONORS; elsewhere |= BIT(at++))
+		to->donor_only += slab_count_only(d, index, class, at, elsewhere);
 	to->uncopied = slab_count_wanted(d, index, class);
-	to->asked = hold->evict_epoch && hold->donor.session &&
-		    hold->donor.epoch == hold->evict_epoch;
+	for (int i = 0; i < EBB_COPIES; i++) {
+		if (!hold->at[i].session)
+			continue;
+		to->asked |= hold->at[i].asked ? BIT(i) : 0;
+		if (slab_count_lacking(d, index, class, i))
+			to->copies |= EBB_SWAP_LACKING(copy[i]);
+	}
 	to->reads = slab->reads;
 	to->writes = slab->writes;
 	spin_unlock_irqrestore(&slab->lock, flags);
@@ -886,7 +1031,7 @@ static int dump_slabs(struct sk_buff *skb, struct netlink_callback *cb)
 	static const struct nla_policy name##_policy[EBB_SWAP_ATTRIBUTES] = { __VA_ARGS__ }
 
 POLICY(create, A(DEVICE, NLA_U32), A(SIZE, NLA_U64), A(SLAB_SIZE, NLA_U64), A(QUEUES, NLA_U32),
-       A(DEPTH, NLA_U32), A(DEADLINE, NLA_U32), A(POOL, NLA_U64),
+       A(DEPTH, NLA_U32), A(DEADLINE, NLA_U32), A(POOL, NLA_U64), A(COPIES, NLA_U32),
        [EBB_SWAP_A_BACKUP] = { .type = NLA_NUL_STRING, .len = EBB_SWAP_PATH - 1 },
        [EBB_SWAP_A_KEY] = NLA_POLICY_EXACT_LEN(EBB_SWAP_KEY),
        [EBB_SWAP_A_KEY_NUMBER] = NLA_POLICY_EXACT_LEN(EBB_SWAP_KEY_NUMBER));
@@ -896,9 +1041,11 @@ POLICY(connect, A(DEVICE, NLA_U32), A(PORT, NLA_U16), A(CLASS, NLA_U32),
        [EBB_SWAP_A_ADDRESS] = { .type = NLA_NUL_STRING, .len = INET6_ADDRSTRLEN });
 POLICY(disconnect, A(DEVICE, NLA_U32), A(SESSION, NLA_U32), A(FORCE, NLA_FLAG));
 POLICY(map, A(DEVICE, NLA_U32), A(SLAB, NLA_U32), A(SESSION, NLA_U32), A(COPIES, NLA_U32));
-POLICY(migrate, A(DEVICE, NLA_U32), A(SLAB, NLA_U32), A(SESSION, NLA_U32), A(CLASS, NLA_U32));
+POLICY(migrate, A(DEVICE, NLA_U32), A(SLAB, NLA_U32), A(SESSION, NLA_U32), A(FROM, NLA_U32),
+       A(CLASS, NLA_U32));
 POLICY(drain, A(DEVICE, NLA_U32), A(SESSION, NLA_U32), A(TARGET, NLA_U32));
-POLICY(unmap, A(DEVICE, NLA_U32), A(SLAB, NLA_U32), A(FORCE, NLA_FLAG), A(CLASS, NLA_U32));
+POLICY(unmap, A(DEVICE, NLA_U32), A(SLAB, NLA_U32), A(SESSION, NLA_U32), A(FORCE, NLA_FLAG),
+       A(CLASS, NLA_U32));
 POLICY(class, A(DEVICE, NLA_U32), A(CLASS, NLA_U32), A(COPIES, NLA_U32), A(SEAL, NLA_FLAG));
 POLICY(assign, A(DEVICE, NLA_U32), A(CGROUP, NLA_U64), A(CLASS, NLA_U32));
 

@@ -2,7 +2,7 @@
 /*
  * The copier: brings pages to where their slab belongs, in the background.
  *
- *  - repair: the slab has a new donor, and pages are on the backup alone;
+ *  - repair: the slab has a new donor, and pages are on the backup, or at its other donor, alone;
  *  - migration: it has a new donor, and pages are at the one that it leaves;
  *  - retreat: it has no donor any more, and pages are at the one that it leaves alone.
  *
@@ -111,7 +111,7 @@ static int copy_backup(struct ebb_copier *c, enum req_op op)
 	return r;
 }
 
-/* The pages of the span are at @to, too.  Some may have been discarded, none written. */
+/* The pages of the span are @to, too.  Some may have been discarded, none written. */
 static u32 copied(struct ebb_device *d, const struct ebb_span *span, enum ebb_at to)
 {
 	u32 n = 0;
@@ -126,34 +126,34 @@ static u32 copied(struct ebb_device *d, const struct ebb_span *span, enum ebb_at
 
 enum outcome { COPY_DONE, COPY_SOME, COPY_BUSY, COPY_FAILED };
 
+/* @source has been taken, if the pages come from a donor; @target was the slab's then. */
 static int copy_span(struct ebb_copier *c, struct ebb_slab *slab, enum ebb_at from,
-		     const struct ebb_place *source)
+		     const struct ebb_place *source, enum ebb_at to, const struct ebb_place *target)
 {
 	struct ebb_device *d = c->device;
 	struct ebb_hold *hold = slab_hold(d, slab, c->class);
-	struct ebb_place target;
-	enum ebb_at to = AT_DONOR;
+	bool taken = false;
 	unsigned long flags;
-	bool taken;
 	int r;
 
-	r = from == AT_SOURCE ? copy_donor(c, source, DMA_FROM_DEVICE) :
-				copy_backup(c, REQ_OP_READ);
+	r = from < AT_DONORS ? copy_donor(c, source, DMA_FROM_DEVICE) : copy_backup(c, REQ_OP_READ);
+	if (r)
+		return r;
+	if (to < AT_DONORS) {
+		spin_lock_irqsave(&slab->lock, flags);
+		taken = hold_epoch(hold, target->epoch) < AT_DONORS && place_take(target);
+		spin_unlock_irqrestore(&slab->lock, flags);
+		if (!taken)
+			return -ENOTCONN;
+	}
+	r = taken ? copy_donor(c, target, DMA_TO_DEVICE) : copy_backup(c, REQ_OP_WRITE);
 	if (r)
 		return r;
 	spin_lock_irqsave(&slab->lock, flags);
-	target = hold->donor;
-	taken = place_take(&target);
-	if (!target.session)
-		to = AT_BACKUP;
-	spin_unlock_irqrestore(&slab->lock, flags);
-	if (to == AT_DONOR && !taken)
-		return -ENOTCONN;
-	r = to == AT_DONOR ? copy_donor(c, &target, DMA_TO_DEVICE) : copy_backup(c, REQ_OP_WRITE);
-	if (r)
-		return r;
-	spin_lock_irqsave(&slab->lock, flags);
-	if (to == AT_DONOR && hold_place(hold, target.epoch) != &hold->donor)
+	/* It may be the slab's second, or its only one, by now: the copy is as good. */
+	if (taken)
+		to = hold_epoch(hold, target->epoch);
+	if (to == AT_DONORS)
 		r = -ENOTCONN;
 	else
 		ebb_count(d, COPIED, copied(d, &c->span, to));
@@ -165,30 +165,34 @@ static int copy_span(struct ebb_copier *c, struct ebb_slab *slab, enum ebb_at fr
 static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 {
 	struct ebb_device *d = c->device;
-	struct ebb_place source;
+	const struct ebb_hold *hold = slab_hold(d, slab, c->class);
+	struct ebb_place source = { }, target = { };
+	enum ebb_at from, to;
 	unsigned long flags;
-	enum ebb_at from;
 	int r;
 
 	c->span = (struct ebb_span){
 		.first = c->page, .count = CHUNK_PAGES, .class = c->class,
 	};
 	spin_lock_irqsave(&slab->lock, flags);
-	from = slab_wanted(d, slab - d->slabs, c->class, &c->span.first, &c->span.count);
+	from = slab_wanted(d, slab - d->slabs, c->class, &c->span.first, &c->span.count, &to);
 	if (from == EBB_BITS) {
 		spin_unlock_irqrestore(&slab->lock, flags);
 		return COPY_DONE;
 	}
 	c->page = c->span.first + c->span.count;
-	source = slab_hold(d, slab, c->class)->source;
+	if (from < AT_DONORS)
+		source = hold->at[from];
+	if (to < AT_DONORS)
+		target = hold->at[to];
 	/* Who writes them now will most likely have spared us the work. */
-	if (span_conflicts(slab, &c->span) || (from == AT_SOURCE && !place_take(&source))) {
+	if (span_conflicts(slab, &c->span) || (from < AT_DONORS && !place_take(&source))) {
 		spin_unlock_irqrestore(&slab->lock, flags);
 		return COPY_BUSY;
 	}
 	list_add_tail(&c->span.node, &slab->active);
 	spin_unlock_irqrestore(&slab->lock, flags);
-	r = copy_span(c, slab, from, &source);
+	r = copy_span(c, slab, from, &source, to, &target);
 	span_end(slab, &c->span, NULL);
 	if (r)
 		ebb_count(d, COPY_ERRORS, 1);
@@ -200,7 +204,17 @@ static bool named(const struct ebb_slab *slab, const struct ebb_place *source)
 	const struct ebb_span *span;
 
 	list_for_each_entry(span, &slab->active, node)
-		if (span->epoch == source->epoch)
+		for (int i = 0; i < EBB_COPIES; i++)
+			if (span->epoch[i] == source->epoch)
+				return true;
+	return false;
+}
+
+/* A donor that is over, and about to be detached, has nothing, and its place may be another's. */
+static bool one_is_over(const struct ebb_hold *hold)
+{
+	for (int i = 0; i < EBB_COPIES; i++)
+		if (hold->at[i].session && !place_live(&hold->at[i]))
 			return true;
 	return false;
 }
@@ -218,15 +232,13 @@ static void slab_end(struct ebb_copier *c, struct ebb_slab *slab)
 	unsigned long flags;
 
 	spin_lock_irqsave(&slab->lock, flags);
-	source = hold->source;
-	/* A donor that is over, and about to be detached, has nothing. */
+	source = hold->at[AT_SOURCE];
 	if (slab_count_wanted(d, slab - d->slabs, c->class) ||
-	    (source.session && (named(slab, &source) ||
-				(hold->donor.session && !place_live(&hold->donor)))))
+	    (source.session && (named(slab, &source) || one_is_over(hold))))
 		c->all_done = false;
 	else if (source.session)
 		slab_leave(d, slab, c->class);
-	if (hold->source.session == source.session || !place_take(&source))
+	if (hold->at[AT_SOURCE].session == source.session || !place_take(&source))
 		source.session = NULL;
 	spin_unlock_irqrestore(&slab->lock, flags);
 	if (!source.session)
@@ -287,7 +299,7 @@ static void copy_work(struct work_struct *work)
 		struct ebb_slab *slab = &d->slabs[c->slab];
 		enum outcome o;
 
-		if (evict_overdue(d, slab, c->class) == EVICT_LATER) {
+		if (evict_overdue(d, slab, c->class)) {
 			c->all_done = false;
 			c->later = true;
 		}

@@ -21,12 +21,13 @@ static const struct block_device_operations device_fops = {
 
 static int batch_alloc(struct blk_mq_hw_ctx *hctx, void *data, unsigned int index)
 {
-	struct ebb_batch *batch = kzalloc(sizeof(*batch), GFP_KERNEL);
+	struct ebb_batch *batches = kcalloc(EBB_COPIES, sizeof(*batches), GFP_KERNEL);
 
-	if (!batch)
+	if (!batches)
 		return -ENOMEM;
-	batch_init(batch);
-	hctx->driver_data = batch;
+	for (int i = 0; i < EBB_COPIES; i++)
+		batch_init(&batches[i]);
+	hctx->driver_data = batches;
 	return 0;
 }
 
@@ -38,7 +39,7 @@ static void batch_free(struct blk_mq_hw_ctx *hctx, unsigned int index)
 
 static void commit(struct blk_mq_hw_ctx *hctx)
 {
-	batch_flush(hctx->driver_data);
+	batches_flush(hctx->driver_data);
 }
 
 static const struct blk_mq_ops device_mq_ops = {
@@ -180,8 +181,9 @@ int device_new(const struct ebb_settings *s, struct ebb_device **out, const char
 		r = key_set(d, s->key, s->key_number, why);
 	if (!r)
 		r = backup_open(d, s->backup, why);
+	d->class_copies[0] = s->copies;
 	for (u32 i = 0; !r && i < d->slab_count; i++)
-		d->slabs[i].hold.copies = copies_most(d);
+		d->slabs[i].hold.copies = s->copies;
 	if (!r && d->backup.bdev && s->pool)
 		r = pool_init(d, s->pool >> PAGE_SHIFT);
 	if (!r)

@@ -67,7 +67,7 @@ static struct ib_send_wr *batch_take(struct ebb_batch *batch, struct ebb_queue *
 	return first;
 }
 
-void batch_flush(struct ebb_batch *batch)
+static void batch_flush(struct ebb_batch *batch)
 {
 	struct ib_send_wr *first;
 	struct ebb_queue *queue;
@@ -80,6 +80,12 @@ void batch_flush(struct ebb_batch *batch)
 	spin_unlock_irqrestore(&batch->lock, flags);
 	if (first)
 		post(queue, first);
+}
+
+void batches_flush(struct ebb_batch *batches)
+{
+	for (int i = 0; i < EBB_COPIES; i++)
+		batch_flush(&batches[i]);
 }
 
 static void batch_add(struct ebb_batch *batch, struct ebb_queue *queue, struct ib_send_wr *wr)

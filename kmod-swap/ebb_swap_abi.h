@@ -25,27 +25,29 @@
 enum ebb_swap_command {
 	EBB_SWAP_CMD_UNSPEC,
 	/*
-	 * SIZE [DEVICE SLAB_SIZE BACKUP QUEUES DEPTH DEADLINE POOL KEY KEY_NUMBER]; the reply
-	 * has DEVICE.
+	 * SIZE [DEVICE SLAB_SIZE BACKUP QUEUES DEPTH DEADLINE POOL COPIES KEY KEY_NUMBER]; the
+	 * reply has DEVICE.
 	 */
 	EBB_SWAP_CMD_CREATE,
 	/* DEVICE; refused while anyone has it open. */
 	EBB_SWAP_CMD_DESTROY,
 	/* DEVICE ADDRESS PORT [CLASS]; the reply has SESSION.  Only slabs of CLASS [0] go there. */
 	EBB_SWAP_CMD_CONNECT,
-	/* DEVICE SESSION [FORCE]; its slabs fall back to the backup. */
+	/* DEVICE SESSION [FORCE]; its slabs fall back to their other donors, and the backup. */
 	EBB_SWAP_CMD_DISCONNECT,
 	/*
 	 * DEVICE SLAB SESSION [COPIES]; asks the session's donor for memory, for the
-	 * pages of SLAB that are of the session's class.
+	 * pages of SLAB that are of the session's class.  One that is to have a second donor, and
+	 * has a first, gets its second.
 	 */
 	EBB_SWAP_CMD_MAP,
-	/* DEVICE SLAB [FORCE CLASS]; gives it back. */
+	/* DEVICE SLAB [SESSION FORCE CLASS]; gives it back.  SESSION: which, of two. */
 	EBB_SWAP_CMD_UNMAP,
 	/*
-	 * DEVICE SLAB [SESSION CLASS]; the slab is of that donor, without one of the
+	 * DEVICE SLAB [SESSION FROM CLASS]; the slab is of that donor, without one of the
 	 * backup alone, at once.  What it had is copied there in the background, and then
-	 * given back; it can be read and written all the time.
+	 * given back; it can be read and written all the time.  One with two donors leaves FROM,
+	 * and keeps the other.
 	 */
 	EBB_SWAP_CMD_MIGRATE,
 	/* DEVICE SESSION [TARGET]; MIGRATE to it of all its slabs, and no more is mapped there. */
@@ -91,7 +93,11 @@ enum ebb_swap_attribute {
 	EBB_SWAP_A_PORT,	 /* u16 */
 	EBB_SWAP_A_SESSION,	 /* u32: number within its device */
 	EBB_SWAP_A_SLAB,	 /* u32: index in the device */
-	EBB_SWAP_A_COPIES,	 /* u32: enum ebb_swap_copy, where writes of a slab go */
+	/*
+	 * u32: enum ebb_swap_copy, where writes of a slab go [DONOR, with a backup that too];
+	 * of CREATE and in STATUS that of slabs that were told no other.
+	 */
+	EBB_SWAP_A_COPIES,
 	EBB_SWAP_A_FORCE,	 /* flag: pages that only the donor has may be lost */
 	EBB_SWAP_A_COUNTS,	 /* nested: enum ebb_swap_count, u64 each */
 	/* nested: SESSION, STATE, REASON, ADDRESS, PORT, DONOR_FREE [DRAINING CLASS] */
@@ -118,6 +124,7 @@ enum ebb_swap_attribute {
 	 */
 	EBB_SWAP_A_KEY,
 	EBB_SWAP_A_KEY_NUMBER,	 /* binary, EBB_SWAP_KEY_NUMBER bytes: the fingerprint they know it by */
+	EBB_SWAP_A_FROM,	 /* u32: session that a slab leaves */
 	EBB_SWAP_ATTRIBUTES
 };
 #define EBB_SWAP_A_MAX (EBB_SWAP_ATTRIBUTES - 1)
@@ -125,7 +132,10 @@ enum ebb_swap_attribute {
 enum ebb_swap_copy {
 	EBB_SWAP_DONOR = 1,
 	EBB_SWAP_BACKUP = 2,
+	EBB_SWAP_SECOND = 4,	 /* another donor, beside DONOR */
 };
+/* In struct ebb_swap_slab: that donor lacks pages, which are copied to it. */
+#define EBB_SWAP_LACKING(copy) ((copy) << 8)
 
 /* To whoever listens: some may be lost, when they come faster than they are read. */
 enum ebb_swap_event {
@@ -152,7 +162,7 @@ enum ebb_swap_count {
 	EBB_SWAP_C_READ_DONOR,
 	EBB_SWAP_C_READ_BACKUP,
 	EBB_SWAP_C_READ_ZERO,
-	EBB_SWAP_C_WRITE_DONOR,
+	EBB_SWAP_C_WRITE_DONOR,    /* at two donors twice */
 	EBB_SWAP_C_WRITE_BACKUP,
 	EBB_SWAP_C_DISCARDED,
 	EBB_SWAP_C_READ_FAILED,    /* requests */
@@ -178,7 +188,7 @@ enum ebb_swap_count {
 
 struct ebb_swap_slab {
 	__u32 session;	  /* 0xffffffff: not mapped */
-	__u32 copies;	  /* enum ebb_swap_copy */
+	__u32 copies;	  /* enum ebb_swap_copy, and EBB_SWAP_LACKING() of DONOR and SECOND */
 	__u32 remote;	  /* the donor's number of it */
 	__u32 generation;
 	__u32 written;	  /* pages with content */
@@ -186,8 +196,8 @@ struct ebb_swap_slab {
 	__u32 source;	  /* session it leaves; 0xffffffff: it does not migrate */
 	__u32 uncopied;	  /* pages that are to be copied to where the slab is now */
 	__u64 reads, writes; /* pages of all classes, since the device was made */
-	__u32 asked;	  /* 1: its donor wants it back: MIGRATE it */
-	__u32 unused;
+	__u32 asked;	  /* 1: its donor wants it back: MIGRATE it; 2: its second does */
+	__u32 second;	  /* session of its second donor; 0xffffffff: it has none */
 };
 
 #endif

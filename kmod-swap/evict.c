@@ -9,28 +9,32 @@
 /* How long user space has to find a donor that is better than the backup. */
 #define GRACE HZ
 
-/* What the donor lent as @asked, if it is lent still: index in the device, or none. */
+/* What the donor lent as @asked; AT_DONORS: not of this slab.  slab->lock is held. */
+static enum ebb_at asked_at(const struct ebb_hold *hold, const struct ebb_session *s,
+			    const struct ebb_asked *asked)
+{
+	enum ebb_at at = hold_session(hold, s);
+
+	return at < AT_DONORS && hold->at[at].remote == asked->remote &&
+	       hold->at[at].generation == asked->generation ? at : AT_DONORS;
+}
+
+/* If it is lent still: index in the device, or none. */
 static u32 find(struct ebb_session *s, const struct ebb_asked *asked, bool *leaves)
 {
 	struct ebb_device *d = s->device;
 
 	for (u32 i = 0; i < d->slab_count; i++) {
 		struct ebb_slab *slab = &d->slabs[i];
-		const struct ebb_hold *hold = slab_hold(d, slab, s->class);
-		const struct ebb_place *place = NULL;
 		unsigned long flags;
+		enum ebb_at at;
 
 		spin_lock_irqsave(&slab->lock, flags);
-		if (hold->donor.session == s && hold->donor.remote == asked->remote)
-			place = &hold->donor;
-		else if (hold->source.session == s && hold->source.remote == asked->remote)
-			place = &hold->source;
-		*leaves = place == &hold->source;
-		if (place && place->generation == asked->generation) {
-			spin_unlock_irqrestore(&slab->lock, flags);
-			return i;
-		}
+		at = asked_at(slab_hold(d, slab, s->class), s, asked);
 		spin_unlock_irqrestore(&slab->lock, flags);
+		*leaves = at == AT_SOURCE;
+		if (at < AT_DONORS)
+			return i;
 	}
 	return EBB_NO_SLAB;
 }
@@ -41,6 +45,7 @@ static u16 evict(struct ebb_session *s, const struct ebb_asked *asked)
 	struct ebb_hold *hold;
 	struct ebb_slab *slab;
 	unsigned long flags;
+	enum ebb_at at;
 	bool leaves, again = true, heard = event_heard();
 	u32 index = find(s, asked, &leaves);
 
@@ -54,10 +59,11 @@ static u16 evict(struct ebb_session *s, const struct ebb_asked *asked)
 	hold = slab_hold(d, slab, s->class);
 	spin_lock_irqsave(&slab->lock, flags);
 	/* A donor asks again and again; the time is from when it asked first. */
-	if (hold->donor.session == s && hold->evict_epoch != hold->donor.epoch) {
+	at = asked_at(hold, s, asked);
+	if (at < AT_DONORS && !hold->at[at].asked) {
 		again = false;
-		hold->evict_epoch = hold->donor.epoch;
-		hold->evict_at = jiffies + (heard ? GRACE : 0);
+		hold->at[at].asked = true;
+		hold->at[at].evict_at = jiffies + (heard ? GRACE : 0);
 	}
 	spin_unlock_irqrestore(&slab->lock, flags);
 	if (!again) {
@@ -89,21 +95,24 @@ void evict_answer(struct work_struct *work)
 	}
 }
 
-enum evict_state evict_overdue(struct ebb_device *d, struct ebb_slab *slab, u32 class)
+bool evict_overdue(struct ebb_device *d, struct ebb_slab *slab, u32 class)
 {
 	struct ebb_hold *hold = slab_hold(d, slab, class);
-	static const struct ebb_place none;
-	enum evict_state state = EVICT_NONE;
 	unsigned long flags;
+	bool later = false;
 
 	spin_lock_irqsave(&slab->lock, flags);
-	/* A slab that has moved since has another epoch. */
-	if (hold->evict_epoch && hold->donor.session && hold->donor.epoch == hold->evict_epoch &&
-	    !hold->source.session && d->backup.bdev) {
-		state = time_before(jiffies, hold->evict_at) ? EVICT_LATER : EVICT_NOW;
-		if (state == EVICT_NOW)
-			slab_move(d, slab, class, &none);
+	/* The second before the first, which it would be without that; one at a time. */
+	for (int i = EBB_COPIES - 1; i >= 0 && d->backup.bdev; i--) {
+		const struct ebb_place *place = &hold->at[i];
+
+		if (!place->session || !place->asked)
+			continue;
+		if (hold->at[AT_SOURCE].session || time_before(jiffies, place->evict_at))
+			later = true;
+		else
+			slab_move(d, slab, class, i, NULL);
 	}
 	spin_unlock_irqrestore(&slab->lock, flags);
-	return state;
+	return later;
 }

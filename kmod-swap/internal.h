@@ -43,6 +43,9 @@ struct wire_hmac {
 	struct crypto_shash *tfm; /* NULL = none */
 };
 
+/* Donors that a slab's writes go to at once. */
+#define EBB_COPIES 2
+
 /* Where a slab is at a donor. */
 struct ebb_place {
 	struct ebb_session *session; /* NULL = nowhere */
@@ -54,14 +57,28 @@ struct ebb_place {
 	 * slab have the same, whatever their class.
 	 */
 	u32 epoch;
+	bool asked;               /* its donor wants it back, */
+	unsigned long evict_at;   /* and from then on (jiffies) it need not have another first */
 };
+
+/*
+ * Where each page's newest content is, a bit a page and place, under its slab's
+ * lock; a slab has whole words of them.  A place implies written.  Written and
+ * in no place = lost: reading fails.  Not written = zeros.  In the order in
+ * which reads prefer them.  The first AT_DONORS are an ebb_hold's places, of the page's class.
+ */
+enum ebb_at {
+	AT_DONOR, AT_SECOND, AT_SOURCE, AT_DONORS, AT_POOL = AT_DONORS, AT_BACKUP, AT_PLACES,
+	WRITTEN = AT_PLACES, EBB_BITS
+};
+static_assert(AT_SECOND < EBB_COPIES && AT_SOURCE == EBB_COPIES);
 
 /* Pages that something is done with: no two of a slab overlap if one of them writes. */
 struct ebb_span {
 	struct list_head node;    /* of slab->active, or slab->waiting */
 	u64 first;                /* page of the device */
 	u32 count;
-	u32 epoch;                /* of the last place that was asked for them; 0 = none */
+	u32 epoch[EBB_COPIES];    /* of the places that were asked for them last; 0 = none */
 	u32 class;                /* of the pages; of a READ, of those of its present run */
 	bool write;
 	bool behind;              /* an ebb_behind's */
@@ -70,14 +87,13 @@ struct ebb_span {
 /* What a class has for its pages of a slab; the slab's lock. */
 struct ebb_hold {
 	/*
-	 * Writes go to the donor.  The source is the place the slab leaves: only read,
-	 * and given up once the copier has what the slab's new place has to have.
-	 * Without a donor the new place is the backup.
+	 * Writes go to the donor and to the second, which there is only beside a donor.  The
+	 * source is the place that one of them left: only read, and given up once the copier
+	 * has brought to both what they have to have.  Without a donor that is the backup.
+	 * No two are of one donor.
 	 */
-	struct ebb_place donor, source;
-	u32 evict_epoch;          /* of the place that its donor wants back; 0 = none */
-	unsigned long evict_at;   /* jiffies: then it goes to the backup */
-	u32 copies;               /* enum ebb_swap_copy */
+	struct ebb_place at[AT_DONORS];
+	u32 copies;               /* enum ebb_swap_copy: what there is to be */
 };
 
 /* A part of the device; what is in flight on it and where its pages are. */
@@ -90,14 +106,6 @@ struct ebb_slab {
 	u32 epoch;                /* last one given */
 	u64 reads, writes;        /* pages */
 };
-
-/*
- * Where each page's newest content is, a bit a page and place, under its slab's
- * lock; a slab has whole words of them.  A place implies written.  Written and
- * in no place = lost: reading fails.  Not written = zeros.  In the order in
- * which reads prefer them.  The donor and the source are those of the page's class.
- */
-enum ebb_at { AT_DONOR, AT_SOURCE, AT_POOL, AT_BACKUP, AT_PLACES, WRITTEN = AT_PLACES, EBB_BITS };
 
 struct ebb_counts {
 	u64 n[EBB_SWAP_COUNTS];
@@ -132,7 +140,7 @@ struct ebb_device {
 	 */
 	unsigned long *class_bits;
 	struct ebb_hold *holds[EBB_SWAP_CLASSES]; /* of each slab; 0 is in the slabs */
-	u32 class_copies[EBB_SWAP_CLASSES]; /* as told last; control_lock */
+	u32 class_copies[EBB_SWAP_CLASSES]; /* as told last, 0's by CREATE; control_lock */
 	u32 sealed;               /* BIT(class) of those that are; set before they are told */
 	struct ebb_sealer *sealer; /* NULL until one is */
 	struct ebb_rules __rcu *rules; /* NULL = all is of class 0; control_lock */
@@ -152,7 +160,7 @@ struct ebb_device {
 
 #define ebb_count(device, what, add) this_cpu_add((device)->counts->n[EBB_SWAP_C_##what], add)
 
-/* What a hardware queue of the device has yet to post: one doorbell for all. */
+/* What a hardware queue of the device has yet to post, of each leg: one doorbell for all. */
 struct ebb_batch {
 	spinlock_t lock;
 	struct ebb_queue *queue;
@@ -165,6 +173,7 @@ struct ebb_leg {
 	enum dma_data_direction direction; /* DMA_TO_DEVICE: a WRITE */
 	bool under_way;           /* a work request names its pages */
 	int entries;              /* of sg, which the caller fills */
+	u32 index;                /* the caller's */
 	/* From any context: it is over, with 0 or -errno. */
 	void (*done)(struct ebb_leg *leg, int error);
 	struct ib_cqe cqe;
@@ -184,14 +193,14 @@ struct ebb_io {
 	struct ebb_span span;
 	u64 since;                /* ns */
 	u32 cursor, run;          /* READ: pages through; pages of the present leg */
-	bool on_donor, on_backup; /* WRITE: which copies succeeded */
+	bool on[EBB_COPIES], on_backup; /* WRITE: which copies succeeded */
 	bool backup_tried;        /* WRITE */
-	bool again;               /* WRITE: to another donor, as the first one failed */
+	bool again;               /* WRITE: to other donors, as the first ones failed */
 	u8 sources;               /* READ: enum ebb_swap_copy of all runs, for the trace */
 	atomic_t legs;            /* WRITE: copies under way */
 	enum ebb_step step;
 	struct work_struct work;
-	struct ebb_leg donor;
+	struct ebb_leg leg[EBB_COPIES]; /* READ: the first */
 	struct ebb_behind *behind; /* WRITE: the copy for the backup; READ: what is read from */
 	u32 behind_at;            /* bytes into it */
 	struct ebb_buffer *buffer; /* of a sealed class: what its pages are outside */
@@ -311,7 +320,8 @@ void batch_init(struct ebb_batch *batch);
  */
 int leg_start(struct ebb_leg *leg, u32 skip, u32 bytes, u64 address, u32 rkey, u32 queue,
 	      struct ebb_batch *batch);
-void batch_flush(struct ebb_batch *batch);
+/* Of EBB_COPIES batches, all that there is in them. */
+void batches_flush(struct ebb_batch *batches);
 
 /* slab.c; all but init and free want slab->lock held. */
 int slabs_init(struct ebb_device *device);
@@ -326,24 +336,26 @@ void slab_written(struct ebb_device *device, u64 page, u32 count, u32 class, u32
 void slab_discard(struct ebb_device *device, u64 page, u64 count); /* takes the locks itself */
 /* The slab's pages of @class; each of the following is about those alone. */
 u32 slab_count(const struct ebb_device *device, u32 slab, u32 class, enum ebb_at what);
-/* Pages that @place (AT_DONOR, AT_SOURCE) has and no place of @others, BIT(enum ebb_at). */
+/* Pages that @place has and no place of @others, BIT(enum ebb_at). */
 u32 slab_count_only(const struct ebb_device *device, u32 slab, u32 class, enum ebb_at place,
 		    u32 others);
 /* Pages that the copier has yet to copy. */
 u32 slab_count_wanted(const struct ebb_device *device, u32 slab, u32 class);
+/* Of them, those that its place @to lacks. */
+u32 slab_count_lacking(const struct ebb_device *device, u32 slab, u32 class, enum ebb_at to);
 /*
- * The first pages from *@page on that the copier has to copy, at most *@count and
- * all in one place, which is returned; EBB_BITS = none.
+ * The first pages from *@page on that the copier has to copy, at most *@count, all to *@to
+ * and all in one place, which is returned; EBB_BITS = none.
  */
 enum ebb_at slab_wanted(const struct ebb_device *device, u32 slab, u32 class, u64 *page,
-			u32 *count);
+			u32 *count, enum ebb_at *to);
 /*
- * The slab has @place, where nothing of it is yet.  The donor it had becomes its
- * source; a slab with both does not move.
+ * The slab has @place as its @at (AT_DONOR, AT_SECOND), and nothing is there yet.  What it had as
+ * that becomes its source; a slab with both does not move.  NULL: it has none as that.
  */
-void slab_move(struct ebb_device *device, struct ebb_slab *slab, u32 class,
+void slab_move(struct ebb_device *device, struct ebb_slab *slab, u32 class, enum ebb_at at,
 	       const struct ebb_place *place);
-/* What @s has of the slab is void from now on; a source that is left is its donor again. */
+/* What @s has of the slab is void from now on; a source that is left takes its place again. */
 void slab_detach(struct ebb_device *device, struct ebb_slab *slab, const struct ebb_session *s);
 /* Nothing of the slab is at its source any more. */
 void slab_leave(struct ebb_device *device, struct ebb_slab *slab, u32 class);
@@ -365,17 +377,26 @@ static inline struct ebb_hold *slab_hold(const struct ebb_device *device, struct
 	return holds ? &holds[slab - device->slabs] : NULL;
 }
 
-/* The place a leg went to under @epoch, or NULL when that is void. */
-static inline struct ebb_place *hold_place(struct ebb_hold *hold, u32 epoch)
+/* The place a leg went to under @epoch: AT_DONORS when that is void. */
+static inline enum ebb_at hold_epoch(const struct ebb_hold *hold, u32 epoch)
 {
-	return hold->donor.session && hold->donor.epoch == epoch ? &hold->donor :
-	       hold->source.session && hold->source.epoch == epoch ? &hold->source : NULL;
+	int at;
+
+	for (at = 0; at < AT_DONORS; at++)
+		if (hold->at[at].session && hold->at[at].epoch == epoch)
+			break;
+	return at;
 }
 
-/* All the copies that the device can have, enum ebb_swap_copy. */
-static inline u32 copies_most(const struct ebb_device *device)
+/* The place that is @s's, or AT_DONORS: none is. */
+static inline enum ebb_at hold_session(const struct ebb_hold *hold, const struct ebb_session *s)
 {
-	return device->backup.bdev ? EBB_SWAP_DONOR | EBB_SWAP_BACKUP : EBB_SWAP_DONOR;
+	int at;
+
+	for (at = 0; at < AT_DONORS; at++)
+		if (READ_ONCE(hold->at[at].session) == s)
+			break;
+	return at;
 }
 
 /*
@@ -503,6 +524,16 @@ static inline bool place_live(const struct ebb_place *place)
 	return place->session && session_live(place->session);
 }
 
+/* BIT(enum ebb_at) of those whose session is not over; the slab's lock is held. */
+static inline u32 hold_live(const struct ebb_hold *hold)
+{
+	u32 live = 0;
+
+	for (int at = 0; at < AT_DONORS; at++)
+		live |= place_live(&hold->at[at]) ? BIT(at) : 0;
+	return live;
+}
+
 /* True: a reference to the place's session has been taken.  The slab's lock is held. */
 static inline bool place_take(const struct ebb_place *place)
 {
@@ -511,9 +542,11 @@ static inline bool place_take(const struct ebb_place *place)
 
 /* evict.c: answers what the session's donor asked back. */
 void evict_answer(struct work_struct *work);
-/* The slab goes to the backup if its donor wants it back and nobody else took it. */
-enum evict_state { EVICT_NONE, EVICT_LATER, EVICT_NOW };
-enum evict_state evict_overdue(struct ebb_device *device, struct ebb_slab *slab, u32 class);
+/*
+ * A slab goes to the backup, or to its other donor alone, if a donor wants it back and nobody
+ * else took it.  True: one does, and has to wait.
+ */
+bool evict_overdue(struct ebb_device *device, struct ebb_slab *slab, u32 class);
 
 /* device.c */
 struct ebb_settings {
@@ -521,6 +554,7 @@ struct ebb_settings {
 	u64 size, slab_size;      /* bytes */
 	u32 queues, depth, deadline;
 	u64 pool;                 /* bytes */
+	u32 copies;               /* enum ebb_swap_copy */
 	const char *backup;       /* path, or NULL */
 	const u8 *key, *key_number; /* or NULL */
 };

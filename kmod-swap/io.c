@@ -2,7 +2,7 @@
 /*
  * The way of a request.  Reads go run by run to where the newest content is;
  * writes go to every copy of the slab at once, with room in the pool to the backup
- * later, to the backup alone when there is no donor or it failed, to another donor
+ * later, to the backup alone when there is no donor or all failed, to other donors
  * when the slab moved.  A request ends when no copy's I/O names its pages any more,
  * however long that takes: the pages belong to someone else from then on.
  */
@@ -29,6 +29,8 @@ int io_init_request(struct blk_mq_tag_set *set, struct request *rq, unsigned int
 	struct ebb_io *io = blk_mq_rq_to_pdu(rq);
 
 	io->device = set->driver_data;
+	for (int i = 0; i < EBB_COPIES; i++)
+		io->leg[i].index = i;
 	INIT_WORK(&io->work, io_work);
 	INIT_LIST_HEAD(&io->span.node);
 	INIT_LIST_HEAD(&io->held_node);
@@ -169,27 +171,33 @@ static void finish(struct ebb_io *io, blk_status_t status)
 	blk_mq_end_request(blk_mq_rq_from_pdu(io), status);
 }
 
+/* Where at a donor the pages from io->cursor on are. */
+struct there {
+	u64 address;
+	u32 rkey;
+};
+
 /*
- * Takes @place for the pages from io->cursor on; true with the leg's session
- * referenced and where they are.  slab->lock is held.
+ * Takes @place for those pages and the @i-th leg; true with that leg's session
+ * referenced.  slab->lock is held.
  */
-static bool donor_take(struct ebb_io *io, const struct ebb_place *place, u64 *address, u32 *rkey)
+static bool donor_take(struct ebb_io *io, int i, const struct ebb_place *place, struct there *to)
 {
 	if (!place_take(place))
 		return false;
-	io->donor.session = place->session;
-	io->span.epoch = place->epoch;
-	*address = place->address +
-		   (((io->span.first + io->cursor) & (io->device->slab_pages - 1)) << PAGE_SHIFT);
-	*rkey = place->rkey;
+	io->leg[i].session = place->session;
+	io->span.epoch[i] = place->epoch;
+	to->address = place->address +
+		      (((io->span.first + io->cursor) & (io->device->slab_pages - 1)) << PAGE_SHIFT);
+	to->rkey = place->rkey;
 	return true;
 }
 
-static int donor_start(struct ebb_io *io, u32 count, u64 address, u32 rkey,
+static int donor_start(struct ebb_io *io, int i, u32 count, const struct there *to,
 		       struct ebb_batch *batch)
 {
 	struct request *rq = blk_mq_rq_from_pdu(io);
-	struct ebb_leg *leg = &io->donor;
+	struct ebb_leg *leg = &io->leg[i];
 
 	leg->direction = io->span.write ? DMA_TO_DEVICE : DMA_FROM_DEVICE;
 	leg->done = donor_done;
@@ -199,22 +207,20 @@ static int donor_start(struct ebb_io *io, u32 count, u64 address, u32 rkey,
 		sg_init_table(leg->sg, EBB_SEGMENTS);
 		leg->entries = blk_rq_map_sg(rq->q, rq, leg->sg);
 	}
-	return leg_start(leg, io->cursor << PAGE_SHIFT, count << PAGE_SHIFT, address, rkey,
-			 rq->mq_hctx->queue_num, batch);
+	return leg_start(leg, io->cursor << PAGE_SHIFT, count << PAGE_SHIFT, to->address, to->rkey,
+			 rq->mq_hctx->queue_num, batch ? &batch[i] : NULL);
 }
 
 /* The place that was asked does not have the present run of a READ after all. */
 static void donor_forget(struct ebb_io *io)
 {
-	struct ebb_hold *hold = io_hold(io);
-	const struct ebb_place *place;
 	unsigned long flags;
+	enum ebb_at at;
 
 	spin_lock_irqsave(&io->slab->lock, flags);
-	place = hold_place(hold, io->span.epoch);
-	if (place)
-		bitmap_clear(io->device->bits[place == &hold->donor ? AT_DONOR : AT_SOURCE],
-			     io->span.first + io->cursor, io->run);
+	at = hold_epoch(io_hold(io), io->span.epoch[0]);
+	if (at < AT_DONORS)
+		bitmap_clear(io->device->bits[at], io->span.first + io->cursor, io->run);
 	spin_unlock_irqrestore(&io->slab->lock, flags);
 }
 
@@ -243,18 +249,18 @@ static void read_go(struct ebb_io *io, struct ebb_batch *batch)
 	struct ebb_slab *slab = io->slab;
 
 	while (io->cursor < io->span.count) {
-		u64 page = io->span.first + io->cursor, address = 0;
-		const struct ebb_hold *hold;
+		u64 page = io->span.first + io->cursor;
+		struct there there = { };
 		unsigned long flags;
 		enum ebb_at at;
 		bool read;
-		u32 may, rkey = 0;
+		u32 may;
 
 		io->run = io->span.count - io->cursor;
 		spin_lock_irqsave(&slab->lock, flags);
 		io->span.class = class_of_pages(d, page, &io->run);
 		at = io->from = slab_source(d, page, &io->run);
-		may = at == AT_DONOR || at == AT_SOURCE ? ahead_may(io) : U32_MAX;
+		may = at < AT_DONORS ? ahead_may(io) : U32_MAX;
 		if (!may) {
 			spin_unlock_irqrestore(&slab->lock, flags);
 			return;
@@ -266,9 +272,7 @@ static void read_go(struct ebb_io *io, struct ebb_batch *batch)
 				return;
 			continue;
 		}
-		hold = io_hold(io);
-		if ((at == AT_DONOR && !donor_take(io, &hold->donor, &address, &rkey)) ||
-		    (at == AT_SOURCE && !donor_take(io, &hold->source, &address, &rkey))) {
+		if (at < AT_DONORS && !donor_take(io, 0, &io_hold(io)->at[at], &there)) {
 			/* The session is over and about to be detached. */
 			bitmap_clear(d->bits[at], page, io->run);
 			spin_unlock_irqrestore(&slab->lock, flags);
@@ -285,9 +289,10 @@ static void read_go(struct ebb_io *io, struct ebb_batch *batch)
 			io->cursor += read ? io->run : 0;
 			continue;
 		case AT_DONOR:
+		case AT_SECOND:
 		case AT_SOURCE:
 			/* The network device can map no more just now; try again. */
-			if (donor_start(io, io->run, address, rkey, batch))
+			if (donor_start(io, 0, io->run, &there, batch))
 				io_later(io, EBB_STEP_READ);
 			return;
 		case AT_BACKUP:
@@ -332,18 +337,19 @@ static void buffer_piece(struct ebb_io *io, const struct bio_vec *v)
 /* What has come is not what was written there: that donor's other pages are no better. */
 static void read_broken(struct ebb_io *io)
 {
-	const struct ebb_place *place;
+	const struct ebb_hold *hold = io_hold(io);
 	unsigned long flags;
+	enum ebb_at at;
 
 	ebb_count(io->device, SEAL_BROKEN, 1);
-	if (io->from != AT_DONOR && io->from != AT_SOURCE) {
+	if (io->from >= AT_DONORS) {
 		finish(io, BLK_STS_IOERR);
 		return;
 	}
 	spin_lock_irqsave(&io->slab->lock, flags);
-	place = hold_place(io_hold(io), io->span.epoch);
-	if (place)
-		session_fail(place->session, "what it gave is not what was written there");
+	at = hold_epoch(hold, io->span.epoch[0]);
+	if (at < AT_DONORS)
+		session_fail(hold->at[at].session, "what it gave is not what was written there");
 	spin_unlock_irqrestore(&io->slab->lock, flags);
 	donor_forget(io);
 	read_go(io, NULL);
@@ -381,10 +387,40 @@ static void write_seal(struct ebb_io *io)
 /* A donor that was not asked yet can be: the slab moved while the write was under way. */
 static bool donor_left(const struct ebb_io *io)
 {
-	const struct ebb_place *donor = &io_hold(io)->donor;
+	const struct ebb_hold *hold = io_hold(io);
 
-	return !io->again && donor->session && donor->epoch != io->span.epoch &&
-	       session_live(donor->session);
+	for (int i = 0; i < EBB_COPIES && !io->again; i++)
+		if (place_live(&hold->at[i]) && hold->at[i].epoch != io->span.epoch[0] &&
+		    hold->at[i].epoch != io->span.epoch[1])
+			return true;
+	return false;
+}
+
+/*
+ * The donors that have it for sure, BIT(enum ebb_at): not those that are gone by now.  One
+ * that the slab is leaving counts: the copier takes it along.
+ */
+static u32 written_at(struct ebb_io *io)
+{
+	const struct ebb_hold *hold = io_hold(io);
+	u32 places = 0;
+
+	for (int i = 0; i < EBB_COPIES; i++) {
+		enum ebb_at at = io->on[i] ? hold_epoch(hold, io->span.epoch[i]) : AT_DONORS;
+
+		io->on[i] = at < AT_DONORS && place_live(&hold->at[at]);
+		places |= io->on[i] ? BIT(at) : 0;
+	}
+	return places;
+}
+
+/* A donor should have it, and has not: it failed, or came meanwhile. */
+static bool copier_needed(const struct ebb_hold *hold, u32 places)
+{
+	for (int i = 0; i < EBB_COPIES; i++)
+		if (hold->at[i].session && !(places & BIT(i)))
+			return true;
+	return places & BIT(AT_SOURCE);
 }
 
 /* No copy is being written any more. */
@@ -392,25 +428,19 @@ static void write_settle(struct ebb_io *io)
 {
 	struct ebb_device *d = io->device;
 	struct ebb_slab *slab = io->slab;
-	struct ebb_hold *hold = io_hold(io);
-	const struct ebb_place *place;
 	struct ebb_behind *behind;
 	unsigned long flags;
-	u32 places = io->on_backup ? BIT(AT_BACKUP) : 0;
+	bool wanting;
+	u32 places;
 
 	spin_lock_irqsave(&slab->lock, flags);
-	place = hold_place(hold, io->span.epoch);
-	/* Done, but by a donor that is gone by now. */
-	if (io->on_donor && !(place && session_live(place->session)))
-		io->on_donor = false;
-	/* By the donor that the slab is leaving: the copier takes it along. */
-	if (io->on_donor)
-		places |= BIT(place == &hold->donor ? AT_DONOR : AT_SOURCE);
-	if (io->behind && !io->on_donor) {
+	places = written_at(io);
+	if (io->behind && !places) {
 		/* Nobody has it yet: the request itself has to wait for the backup. */
 		behind_put(io->behind);
 		io->behind = NULL;
 	}
+	places |= io->on_backup ? BIT(AT_BACKUP) : 0;
 	if (!places && donor_left(io)) {
 		spin_unlock_irqrestore(&slab->lock, flags);
 		io->again = true;
@@ -433,13 +463,14 @@ static void write_settle(struct ebb_io *io)
 	slab_written(d, io->span.first, io->span.count, io->span.class, places);
 	if (io_sealed(io))
 		seal_keep(io);
+	wanting = copier_needed(io_hold(io), places);
 	spin_unlock_irqrestore(&slab->lock, flags);
-	io->sources = (io->on_donor ? EBB_SWAP_DONOR : 0) | (io->on_backup ? EBB_SWAP_BACKUP : 0);
-	if (io->on_donor)
-		ebb_count(d, WRITE_DONOR, io->span.count);
+	io->sources = (io->on[0] ? EBB_SWAP_DONOR : 0) | (io->on[1] ? EBB_SWAP_SECOND : 0) |
+		      (io->on_backup ? EBB_SWAP_BACKUP : 0);
+	ebb_count(d, WRITE_DONOR, (io->on[0] + io->on[1]) * io->span.count);
 	if (io->on_backup)
 		ebb_count(d, WRITE_BACKUP, io->span.count);
-	if (places & BIT(AT_SOURCE))
+	if (wanting)
 		copier_kick(d);
 	finish(io, places ? BLK_STS_OK : BLK_STS_IOERR);
 	if (behind)
@@ -456,17 +487,20 @@ static void write_go(struct ebb_io *io, struct ebb_batch *batch)
 {
 	const struct ebb_hold *hold = io_hold(io);
 	struct ebb_device *d = io->device;
-	bool donor, backup;
+	struct there there[EBB_COPIES];
+	bool taken[EBB_COPIES], backup;
 	unsigned long flags;
-	u64 address = 0;
-	u32 copies, rkey = 0;
+	u32 copies, donors = 0;
 
 	spin_lock_irqsave(&io->slab->lock, flags);
 	copies = hold->copies;
-	donor = donor_take(io, &hold->donor, &address, &rkey);
+	for (int i = 0; i < EBB_COPIES; i++) {
+		taken[i] = donor_take(io, i, &hold->at[i], &there[i]);
+		donors += taken[i];
+	}
 	spin_unlock_irqrestore(&io->slab->lock, flags);
-	backup = d->backup.bdev && !io->backup_tried && ((copies & EBB_SWAP_BACKUP) || !donor);
-	if (backup && donor && d->pool) {
+	backup = d->backup.bdev && !io->backup_tried && ((copies & EBB_SWAP_BACKUP) || !donors);
+	if (backup && donors && d->pool) {
 		io->behind = behind_take(d, &io->span);
 		io->behind_at = 0;
 		backup = !io->behind;
@@ -474,14 +508,15 @@ static void write_go(struct ebb_io *io, struct ebb_batch *batch)
 			ebb_count(d, POOL_FULL, 1);
 	}
 	/* One for this function, so that a fast copy does not settle it. */
-	atomic_set(&io->legs, 1 + donor + backup);
+	atomic_set(&io->legs, 1 + donors + backup);
 	if (backup) {
 		io->backup_tried = true;
 		io_later(io, EBB_STEP_BACKUP);
 	}
-	if (donor && donor_start(io, io->span.count, address, rkey, batch))
-		write_leg_put(io);
-	/* Beside the donor's leg: only its end settles the write. */
+	for (int i = 0; i < EBB_COPIES; i++)
+		if (taken[i] && donor_start(io, i, io->span.count, &there[i], batch))
+			write_leg_put(io);
+	/* Beside the donors' legs: only their end settles the write. */
 	if (io->behind)
 		each_outside(io, 0, io->span.count, behind_piece);
 	write_leg_put(io);
@@ -489,20 +524,20 @@ static void write_go(struct ebb_io *io, struct ebb_batch *batch)
 
 static void donor_done(struct ebb_leg *leg, int error)
 {
-	struct ebb_io *io = container_of(leg, struct ebb_io, donor);
+	struct ebb_io *io = container_of(leg - leg->index, struct ebb_io, leg[0]);
 	struct ebb_device *d = io->device;
 
 	if (error)
 		ebb_count(d, DONOR_ERRORS, 1);
 	if (io->span.write) {
-		io->on_donor = !error;
+		io->on[leg->index] = !error;
 		write_leg_put(io);
 	} else if (error) {
 		donor_forget(io);
 		io_later(io, EBB_STEP_READ);
 	} else {
 		ebb_count(d, READ_DONOR, io->run);
-		io->sources |= EBB_SWAP_DONOR;
+		io->sources |= io->from == AT_SECOND ? EBB_SWAP_SECOND : EBB_SWAP_DONOR;
 		read_done(io);
 	}
 }
@@ -605,11 +640,12 @@ blk_status_t io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_mq_qu
 		io->slab = slab_of(d, page);
 		io->span.first = page;
 		io->span.count = blk_rq_bytes(rq) >> PAGE_SHIFT;
-		io->span.epoch = 0;
+		memset(io->span.epoch, 0, sizeof(io->span.epoch));
+		memset(io->on, 0, sizeof(io->on));
 		io->span.write = req_op(rq) == REQ_OP_WRITE;
 		io->span.class = io->span.write ? class_of_request(d, rq) : 0;
 		io->cursor = io->run = 0;
-		io->on_donor = io->on_backup = io->backup_tried = io->again = false;
+		io->on_backup = io->backup_tried = io->again = false;
 		io->sources = 0;
 		io->behind = NULL;
 		io->buffer = NULL;
@@ -632,7 +668,7 @@ blk_status_t io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_mq_qu
 		blk_mq_end_request(rq, BLK_STS_NOTSUPP);
 	}
 	if (bd->last)
-		batch_flush(batch);
+		batches_flush(batch);
 	return BLK_STS_OK;
 }
 
@@ -643,7 +679,7 @@ blk_status_t io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_mq_qu
 enum blk_eh_timer_return io_timeout(struct request *rq)
 {
 	struct ebb_io *io = blk_mq_rq_to_pdu(rq);
-	const struct ebb_place *place;
+	const struct ebb_hold *hold;
 	unsigned long flags;
 
 	if (req_op(rq) != REQ_OP_READ && req_op(rq) != REQ_OP_WRITE)
@@ -654,10 +690,15 @@ enum blk_eh_timer_return io_timeout(struct request *rq)
 		return BLK_EH_RESET_TIMER;
 	spin_lock_irqsave(&io->slab->lock, flags);
 	/* A session outlives its slabs' pointers to it, which this lock guards. */
-	place = hold_place(io_hold(io), io->span.epoch);
-	if (READ_ONCE(io->donor.under_way) && place && session_live(place->session)) {
+	hold = io_hold(io);
+	for (int i = 0; i < EBB_COPIES; i++) {
+		enum ebb_at at = hold_epoch(hold, io->span.epoch[i]);
+
+		if (!READ_ONCE(io->leg[i].under_way) || at == AT_DONORS ||
+		    !place_live(&hold->at[at]))
+			continue;
 		ebb_count(io->device, DEADLINES, 1);
-		session_fail(place->session, "a page took longer than the deadline");
+		session_fail(hold->at[at].session, "a page took longer than the deadline");
 	}
 	spin_unlock_irqrestore(&io->slab->lock, flags);
 	return BLK_EH_RESET_TIMER;

@@ -547,7 +547,7 @@ static void close_work(struct work_struct *work)
 {
 	struct ebb_session *s = container_of(work, struct ebb_session, close);
 
-	pr_warn("ebb%u: session %u: %s; its slabs are on the backup or lost\n",
+	pr_warn("ebb%u: session %u: %s; its slabs are elsewhere, or lost\n",
 		s->device->index, s->index, s->reason);
 	session_close(s);
 	event_tell(s->device, EBB_SWAP_EVENT_ENDED, s->index, EBB_NO_SLAB, s->reason);

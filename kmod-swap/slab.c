@@ -106,21 +106,38 @@ u32 slab_count_only(const struct ebb_device *d, u32 slab, u32 class, enum ebb_at
 	return n;
 }
 
+/* What the copier brings pages to. */
+static const enum ebb_at targets[] = { AT_DONOR, AT_SECOND, AT_BACKUP };
+
 /*
- * With a donor, what it has not got and another place has; with a source alone,
- * what only that has: it is to go to the backup.  What is in the pool is going there.
+ * A donor gets what it has not got and another place has; the backup, with a source and no
+ * donor, what only that has.  What is in the pool is going there.
  */
+static unsigned long lacking_word(const struct ebb_device *d, u32 slab, u32 class, size_t word,
+				  enum ebb_at to)
+{
+	const struct ebb_hold *hold = slab_hold(d, &d->slabs[slab], class);
+	unsigned long lacking = 0;
+
+	if (to != AT_BACKUP && hold->at[to].session) {
+		lacking = d->bits[AT_BACKUP][word];
+		for (int at = 0; at < AT_DONORS; at++)
+			lacking |= d->bits[at][word];
+		lacking &= ~d->bits[to][word];
+	} else if (to == AT_BACKUP && !hold->at[AT_DONOR].session && hold->at[AT_SOURCE].session) {
+		lacking = d->bits[AT_SOURCE][word] &
+			  ~(d->bits[AT_BACKUP][word] | d->bits[AT_POOL][word]);
+	}
+	return lacking ? lacking & class_word(d, word, class) : 0;
+}
+
 static unsigned long wanted_word(const struct ebb_device *d, u32 slab, u32 class, size_t word)
 {
-	unsigned long source = d->bits[AT_SOURCE][word], backup = d->bits[AT_BACKUP][word];
-	const struct ebb_hold *hold = slab_hold(d, &d->slabs[slab], class);
 	unsigned long wanted = 0;
 
-	if (hold->donor.session)
-		wanted = (source | backup) & ~d->bits[AT_DONOR][word];
-	else if (hold->source.session)
-		wanted = source & ~backup & ~d->bits[AT_POOL][word];
-	return wanted ? wanted & class_word(d, word, class) : 0;
+	for (int i = 0; i < ARRAY_SIZE(targets); i++)
+		wanted |= lacking_word(d, slab, class, word, targets[i]);
+	return wanted;
 }
 
 u32 slab_count_wanted(const struct ebb_device *d, u32 slab, u32 class)
@@ -133,7 +150,32 @@ u32 slab_count_wanted(const struct ebb_device *d, u32 slab, u32 class)
 	return n;
 }
 
-enum ebb_at slab_wanted(const struct ebb_device *d, u32 slab, u32 class, u64 *page, u32 *count)
+u32 slab_count_lacking(const struct ebb_device *d, u32 slab, u32 class, enum ebb_at to)
+{
+	size_t word = first_word(d, slab), end = word + BITS_TO_LONGS(d->slab_pages);
+	u32 n = 0;
+
+	for (; word < end; word++)
+		n += hweight_long(lacking_word(d, slab, class, word, to));
+	return n;
+}
+
+static bool lacks(const struct ebb_device *d, u32 slab, u32 class, u64 page, enum ebb_at to)
+{
+	return lacking_word(d, slab, class, BIT_WORD(page), to) & BIT_MASK(page);
+}
+
+/* Where the copier takes @page from, which @to lacks. */
+static enum ebb_at copy_of(const struct ebb_device *d, u64 page, enum ebb_at to)
+{
+	for (int at = 0; at < AT_DONORS; at++)
+		if (at != to && test_bit(page, d->bits[at]))
+			return at;
+	return AT_BACKUP;
+}
+
+enum ebb_at slab_wanted(const struct ebb_device *d, u32 slab, u32 class, u64 *page, u32 *count,
+			enum ebb_at *to)
 {
 	u64 end = ((u64)slab + 1) << d->slab_shift, first = *page;
 	unsigned long word = 0;
@@ -148,10 +190,14 @@ enum ebb_at slab_wanted(const struct ebb_device *d, u32 slab, u32 class, u64 *pa
 	if (first >= end)
 		return EBB_BITS;
 	first = round_down(first, BITS_PER_LONG) + __ffs(word);
-	from = test_bit(first, d->bits[AT_SOURCE]) ? AT_SOURCE : AT_BACKUP;
+	for (int i = 0; i < ARRAY_SIZE(targets); i++) {
+		*to = targets[i];
+		if (lacks(d, slab, class, first, *to))
+			break;
+	}
+	from = copy_of(d, first, *to);
 	for (u64 p = first; n < *count && p < end; p++, n++)
-		if (!(wanted_word(d, slab, class, BIT_WORD(p)) & BIT_MASK(p)) ||
-		    test_bit(p, d->bits[AT_SOURCE]) != (from == AT_SOURCE))
+		if (!lacks(d, slab, class, p, *to) || copy_of(d, p, *to) != from)
 			break;
 	*page = first;
 	*count = n;
@@ -172,36 +218,54 @@ static void bits_become(struct ebb_device *d, const struct ebb_slab *slab, u32 c
 	}
 }
 
-void slab_move(struct ebb_device *d, struct ebb_slab *slab, u32 class,
+static void place_clear(struct ebb_device *d, struct ebb_slab *slab, u32 class, enum ebb_at at)
+{
+	slab_hold(d, slab, class)->at[at].session = NULL;
+	bits_become(d, slab, class, at, EBB_BITS);
+}
+
+/* What is @from is @to from now on, if there is anything, and nothing is @to yet. */
+static void place_become(struct ebb_device *d, struct ebb_slab *slab, u32 class, enum ebb_at to,
+			 enum ebb_at from)
+{
+	struct ebb_hold *hold = slab_hold(d, slab, class);
+
+	if (hold->at[to].session || !hold->at[from].session)
+		return;
+	hold->at[to] = hold->at[from];
+	bits_become(d, slab, class, to, from);
+	place_clear(d, slab, class, from);
+}
+
+void slab_move(struct ebb_device *d, struct ebb_slab *slab, u32 class, enum ebb_at at,
 	       const struct ebb_place *place)
 {
 	struct ebb_hold *hold = slab_hold(d, slab, class);
 
 	/* One that retreats has a source already, and only that. */
-	if (hold->donor.session) {
-		hold->source = hold->donor;
-		bits_become(d, slab, class, AT_SOURCE, AT_DONOR);
-		bits_become(d, slab, class, AT_DONOR, EBB_BITS);
+	if (hold->at[at].session)
+		place_become(d, slab, class, AT_SOURCE, at);
+	if (place) {
+		hold->at[at] = *place;
+		hold->at[at].epoch = ++slab->epoch;
 	}
-	hold->donor = *place;
-	hold->donor.epoch = ++slab->epoch;
+	place_become(d, slab, class, AT_DONOR, AT_SECOND);
 }
 
 void slab_leave(struct ebb_device *d, struct ebb_slab *slab, u32 class)
 {
-	slab_hold(d, slab, class)->source.session = NULL;
-	bits_become(d, slab, class, AT_SOURCE, EBB_BITS);
+	place_clear(d, slab, class, AT_SOURCE);
 }
 
 void slab_detach(struct ebb_device *d, struct ebb_slab *slab, const struct ebb_session *s)
 {
 	struct ebb_hold *hold = slab_hold(d, slab, s->class);
+	enum ebb_at at = hold_session(hold, s);
 
-	if (hold->source.session == s)
-		slab_leave(d, slab, s->class);
-	if (hold->donor.session != s)
+	if (at == AT_DONORS)
 		return;
-	hold->donor = hold->source;
-	bits_become(d, slab, s->class, AT_DONOR, AT_SOURCE);
-	slab_leave(d, slab, s->class);
+	place_clear(d, slab, s->class, at);
+	if (at != AT_SOURCE)
+		place_become(d, slab, s->class, at, AT_SOURCE);
+	place_become(d, slab, s->class, AT_DONOR, AT_SECOND);
 }

@@ -73,7 +73,7 @@ check: test-build
 	$(Q)$(PYTHON) -B tests/check.py $(UNIT_TESTS)
 
 check-kmod: all kmod-guest
-	$(Q)$(PYTHON) -B tests/guest/boots.py kmod kmod-key kmod-move kmod-behind kmod-class kmod-ahead kmod-link kmod-ctl rdma
+	$(Q)$(PYTHON) -B tests/guest/boots.py kmod kmod-key kmod-move kmod-replica kmod-behind kmod-class kmod-ahead kmod-link kmod-ctl rdma
 
 # Each for so long.  SEED=0: a new one.  GUEST=0: natively alone; GUEST=1: the guest alone.
 HOURS ?= 1

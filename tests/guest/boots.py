@@ -59,6 +59,7 @@ BOOTS = (
          by_name=True),
     Boot("kmod-key", ("test_kmod_key.py",), cpus=2, timeout=1800, by_name=True),
     Boot("kmod-move", ("test_kmod_move.py",), cpus=2, timeout=1800, by_name=True),
+    Boot("kmod-replica", ("test_kmod_replica.py",), cpus=2, timeout=1800, by_name=True),
     Boot("kmod-class", ("test_kmod_class.py", "test_kmod_seal.py"), cpus=2, timeout=1800, by_name=True),
     Boot("kmod-ahead", ("test_kmod_ahead.py",), cpus=2, timeout=1800, by_name=True),
     Boot("kmod-link", ("test_kmod_link.py",), timeout=1800, by_name=True, peer="lender.py"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import machine
 import parts
-from kswap import BACKUP, DONOR, NO_SESSION, Kswap
+from kswap import BACKUP, DONOR, NO_SESSION, SECOND, Kswap
 from machine import BUILD, wait_for
 
 PAGE = 4096

@@ -36,7 +36,7 @@ ATTRIBUTE = {n[2:].lower(): v for n, v in C.items() if n.startswith("A_")}
 COUNT = {v: n[2:].lower() for n, v in C.items() if n.startswith("C_")}
 EVENT = {v: n[6:].lower() for n, v in C.items() if n.startswith("EVENT_")}
 STATE = {C[n]: n.lower() for n in ("CONNECTING", "LIVE", "FAILED", "CLOSED")}
-DONOR, BACKUP = C["DONOR"], C["BACKUP"]
+DONOR, BACKUP, SECOND = C["DONOR"], C["BACKUP"], C["SECOND"]
 NO_SESSION = 0xffffffff
 SIZES = {"size": "Q", "slab_size": "Q", "port": "H", "donor_free": "Q", "pool": "Q", "cgroup": "Q"}
 STRINGS = ("backup", "address", "reason")
@@ -201,7 +201,9 @@ class Kswap:
             for row in SLAB.iter_unpack(table):
                 found.append(dict(zip(("session", "copies", "remote", "generation", "written",
                                        "donor_only", "source", "uncopied", "reads", "writes",
-                                       "asked", "unused"), row)))
+                                       "asked", "second"), row)))
+                # The bits of EBB_SWAP_LACKING() by themselves.
+                found[-1]["lacking"], found[-1]["copies"] = divmod(found[-1]["copies"], 1 << 8)
         return found
 
 
