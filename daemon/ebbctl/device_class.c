@@ -142,6 +142,7 @@ static int pick_copies(const struct class_call *c, uint32_t *copies, struct erro
 {
 	const struct class_options *o = c->options;
 	bool disk = *c->record.backup && (!o->durability || !strcmp(o->durability, "disk"));
+	bool two = o->durability && !strcmp(o->durability, "replicas=2");
 
 	if (o->durability && !strcmp(o->durability, "disk") && !*c->record.backup)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
@@ -151,7 +152,8 @@ static int pick_copies(const struct class_call *c, uint32_t *copies, struct erro
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "device %s: no donors given; give --donors rdma:HOST[:PORT],...%s",
 				 c->record.name, *c->record.backup ? ", or --durability disk" : "");
-	*copies = (o->donors.n ? EBB_SWAP_DONOR : 0) | (disk ? EBB_SWAP_BACKUP : 0);
+	*copies = (o->donors.n ? EBB_SWAP_DONOR : 0) | (two ? EBB_SWAP_SECOND : 0) |
+		  (disk ? EBB_SWAP_BACKUP : 0);
 	return 0;
 }
 
@@ -166,6 +168,10 @@ static int connect_donors(struct class_call *c, struct error *e)
 	if (r)
 		return r;
 	c->care.donors = c->care.given = kmod_donors_of(given.donor, c->care.donor);
+	if (c->options->durability && !strcmp(c->options->durability, "replicas=2") && c->care.given < 2)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "device %s: replicas=2 needs as many donors, and there is 1; name more with --donors",
+				 c->record.name);
 	return kmoddev_settle(c->link, &c->record, &c->care, e);
 }
 
@@ -288,10 +294,10 @@ static int list(struct class_call *c, struct json_object *answer, struct error *
 		r = look(c, class, e);
 		for (uint32_t j = 0; !r && j < c->care.slab_count; j++) {
 			live += c->care.slabs[j].written;
-			mapped += c->care.slabs[j].session != KMOD_NO_SESSION;
+			mapped += (c->care.slabs[j].session != KMOD_NO_SESSION) +
+				  (c->care.slabs[j].second != KMOD_NO_SESSION);
 		}
-		put_class(row, c, class, class ? c->care.now.copies[class] :
-						 EBB_SWAP_DONOR | (*c->record.backup ? EBB_SWAP_BACKUP : 0));
+		put_class(row, c, class, c->care.now.copies[class]);
 		put_int(row, "live", (int64_t)live * PAGE);
 		put_int(row, "mapped", (int64_t)(mapped * c->care.now.slab));
 	}
@@ -393,7 +399,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 static const struct option_spec specs[] = {
 	OPTION(class_options, donors, "donors", OPTION_LIST, "ADDRESS,...",
 	       .help = "who has the cgroup's pages [nobody: they stay on the backup]"),
-	OPTION(class_options, durability, "durability", OPTION_STRING, "disk|none",
+	OPTION(class_options, durability, "durability", OPTION_STRING, "disk|replicas=2|none",
 	       .help = "what keeps a page when its donor is lost [disk, with a backup]"),
 	OPTION(class_options, seal, "seal", OPTION_STRING, "on|off",
 	       .help = "encrypt pages before they leave, also to the backup [off]"),

@@ -119,23 +119,24 @@ static int check_module(struct error *e)
 
 static int check_options(const char *name, const struct device_plan *plan, struct error *e)
 {
-	bool disk = !strcmp(plan->durability, "disk");
+	bool disk = !strcmp(plan->durability, "disk"), two = !strcmp(plan->durability, "replicas=2");
 
 	if (plan->extras.seal || plan->extras.hot_slab || plan->extras.connections)
 		return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
 				 "device %s: the kernel module neither seals pages nor waits for a slab to be hot; leave out --connections, --seal and --hot-slab, or use another --frontend",
 				 name);
-	if (!disk && strcmp(plan->durability, "none"))
+	if (!disk && !two && strcmp(plan->durability, "none"))
 		return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
-				 "device %s: the kernel module has no replicas; use --durability disk or none, or another --frontend",
+				 "device %s: the kernel module keeps a page at two donors at most; use --durability replicas=2, disk or none, or another --frontend",
 				 name);
 	if (disk && !plan->backup)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "device %s: the kernel module keeps pages on a block device; give --backup /dev/..., or --durability none",
+				 "device %s: the kernel module keeps pages on a block device; give --backup /dev/..., or --durability replicas=2 or none",
 				 name);
 	if (!disk && plan->backup)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "device %s: --backup is for --durability disk, not none; leave it out", name);
+				 "device %s: --backup is for --durability disk, not %s; leave it out", name,
+				 plan->durability);
 	if (plan->slab & (plan->slab - 1) || plan->size % plan->slab)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "device %s: --slab must be a power of two, and --size a multiple of it",
@@ -225,15 +226,23 @@ int kmoddev_donors(const struct option_list *given, struct device_record *d, str
 	return r;
 }
 
-static int check_donors(const char *name, const struct option_list *given, struct device_record *d,
+static int check_donors(const char *name, const struct device_plan *plan, struct device_record *d,
 			struct error *e)
 {
+	struct kmod_donor donors[DEVICE_DONORS];
+	int r;
+
 	strcpy(d->donors_from, "command");
-	if (!given->n)
+	if (!plan->donors.n)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "device %s: no donors given; with --frontend kmod give --donors rdma:HOST[:PORT],...",
 				 name);
-	return kmoddev_donors(given, d, e);
+	r = kmoddev_donors(&plan->donors, d, e);
+	if (!r && !strcmp(plan->durability, "replicas=2") && kmod_donors_of(d->donor, donors) < 2)
+		r = fail_exit(e, EXIT_USAGE, EINVAL,
+			      "device %s: replicas=2 needs as many donors, and there is 1; name more with --donors",
+			      name);
+	return r;
 }
 
 static bool has_key(const struct device_record *d)
@@ -253,7 +262,7 @@ int kmoddev_plan(const char *name, const struct device_plan *plan, struct device
 			key_forget(&key);
 	}
 	if (!r)
-		r = check_donors(name, &plan->donors, d, e);
+		r = check_donors(name, plan, d, e);
 	if (!r)
 		r = check_backup(plan, e);
 	if (!r)
@@ -297,6 +306,10 @@ static int check_round(const struct device_record *d, const struct kmod_care *c,
 		return fail_exit(e, EXIT_REFUSED, ENOSPC,
 				 "device %s: the donors have no room for %u of its %u slabs; give a smaller --size, more --donors, or a --backup",
 				 d->name, round->unplaced, c->slab_count);
+	if (round->single && !round->left && all_connected(c))
+		return fail_exit(e, EXIT_REFUSED, ENOSPC,
+				 "device %s: the donors have no room for the second copy of %u of its %u slabs; give a smaller --size, or more --donors",
+				 d->name, round->single, c->slab_count);
 	return 0;
 }
 
@@ -342,6 +355,7 @@ int kmoddev_make(const struct device_record *d, struct error *e)
 	struct kmod_settings s = {
 		.device = kmoddev_number(d), .size = d->size, .slab = d->slab,
 		.backup = *d->backup ? d->backup : NULL,
+		.copies = strcmp(d->durability, "replicas=2") ? 0 : EBB_SWAP_DONOR | EBB_SWAP_SECOND,
 	};
 	struct kmod_link *l = NULL;
 	struct key key;

@@ -103,10 +103,10 @@ static void decode_class(const struct nlattr *nest, struct kmod_device *d)
 	}
 	if (class >= EBB_SWAP_CLASSES)
 		return;
-	if (!cgroup) {
+	if (!cgroup && class) {
 		d->copies[class] = copies;
 		d->sealed |= sealed << class;
-	} else if (d->cgroups < EBB_SWAP_CGROUPS) {
+	} else if (cgroup && d->cgroups < EBB_SWAP_CGROUPS) {
 		d->cgroup[d->cgroups].id = cgroup;
 		d->cgroup[d->cgroups++].class = class;
 	}
@@ -132,6 +132,7 @@ int kmod_decode_device(const struct nlmsghdr *h, struct kmod_device *d)
 		case EBB_SWAP_A_POOL_USED: d->pool_used = u64(a); break;
 		case EBB_SWAP_A_DEADLINE: d->deadline = u32(a); break;
 		case EBB_SWAP_A_BACKUP: text(a, d->backup, sizeof(d->backup)); break;
+		case EBB_SWAP_A_COPIES: d->copies[0] = u32(a); break;
 		case EBB_SWAP_A_KEY_NUMBER: hex(a, d->key, sizeof(d->key)); break;
 		case EBB_SWAP_A_COUNTS: decode_counts(a, d); break;
 		case EBB_SWAP_A_SESSION_INFO:
@@ -144,6 +145,9 @@ int kmod_decode_device(const struct nlmsghdr *h, struct kmod_device *d)
 			break;
 		}
 	}
+	/* An older module does not tell what it knows no other of. */
+	if (!d->copies[0])
+		d->copies[0] = EBB_SWAP_DONOR | (*d->backup ? EBB_SWAP_BACKUP : 0);
 	/* All else divides by it. */
 	return named && d->slab && d->size / d->slab <= KMOD_SLABS_MAX ? 0 : -EBADMSG;
 }
@@ -242,6 +246,10 @@ int kmod_decode_slabs(const struct nlmsghdr *h, struct ebb_swap_slab *slabs, uin
 		return -EBADMSG;
 	/* An attribute is aligned to four bytes only. */
 	memcpy(slabs + first, mnl_attr_get_payload(table), n * sizeof(*slabs));
+	/* An older module says nothing there. */
+	for (uint32_t i = first; i < first + n; i++)
+		if (!(slabs[i].copies & EBB_SWAP_SECOND))
+			slabs[i].second = KMOD_NO_SESSION;
 	*told += n;
 	return 0;
 }

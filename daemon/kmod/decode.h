@@ -42,7 +42,7 @@ struct kmod_device {
 	uint64_t count[EBB_SWAP_COUNTS];
 	struct kmod_session session[EBB_SWAP_SESSIONS];
 	uint32_t sessions;
-	/* Of each class but 0: enum ebb_swap_copy, where its pages go; 0: there is none. */
+	/* Of each class: enum ebb_swap_copy, where its pages go; 0: there is none. */
 	uint32_t copies[EBB_SWAP_CLASSES];
 	uint32_t sealed;        /* 1 << class, of those that are */
 	struct { uint64_t id; uint32_t class; } cgroup[EBB_SWAP_CGROUPS];
@@ -76,7 +76,8 @@ int kmod_decode_number(const struct nlmsghdr *h, uint8_t command, uint16_t attri
 		       uint32_t *number);
 
 /*
- * A part of a device's slab table, into @slabs, which has room for @count.  *@told are
+ * A part of a device's slab table, into @slabs, which has room for @count: one that is to have
+ * no second donor has none.  *@told are
  * those known from the first on: parts come in order, one that does not is -EBADMSG.
  */
 int kmod_decode_slabs(const struct nlmsghdr *h, struct ebb_swap_slab *slabs, uint32_t count,

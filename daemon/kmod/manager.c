@@ -42,7 +42,7 @@ struct managed {
 	uint64_t due;               /* ns: when it is looked after next */
 	bool recorded;              /* by the last look at the records */
 	uint32_t failures;          /* of looks, one after the other */
-	uint32_t unplaced;
+	uint32_t unplaced, single;
 	uint32_t mapped, migrated, retreated; /* by rounds that were cut short */
 };
 
@@ -219,6 +219,10 @@ static void say_moves(struct managed *d, const struct kmod_round *round)
 			 *d->care.now.backup ? "they are on the backup alone" :
 					       "what is written there fails; start another ebb-donord");
 	d->unplaced = round->unplaced;
+	if (round->single && !d->single)
+		log_warn("device %s: no donor has room for the second copy of %u slabs; start another ebb-donord",
+			 d->name, round->single);
+	d->single = round->single;
 }
 
 /* NULL: out of memory; it is tried again at the next look. */
@@ -253,6 +257,7 @@ static int settle_classes(struct managed *d, struct kmod_round *all, struct erro
 		all->migrated += round.migrated;
 		all->retreated += round.retreated;
 		all->unplaced += round.unplaced;
+		all->single += round.single;
 		all->left += round.left;
 	}
 	return r;

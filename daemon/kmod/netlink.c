@@ -229,6 +229,8 @@ int kmod_create(struct kmod_link *l, const struct kmod_settings *s, struct error
 	mnl_attr_put_u64(h, EBB_SWAP_A_SLAB_SIZE, s->slab);
 	if (s->backup)
 		mnl_attr_put_strz(h, EBB_SWAP_A_BACKUP, s->backup);
+	if (s->copies)
+		mnl_attr_put_u32(h, EBB_SWAP_A_COPIES, s->copies);
 	if (s->key) {
 		mnl_attr_put(h, EBB_SWAP_A_KEY, EBB_SWAP_KEY, s->key);
 		mnl_attr_put(h, EBB_SWAP_A_KEY_NUMBER, EBB_SWAP_KEY_NUMBER, s->key_number);
@@ -285,13 +287,14 @@ int kmod_map(struct kmod_link *l, uint32_t device, uint32_t slab, uint32_t sessi
 }
 
 int kmod_migrate(struct kmod_link *l, uint32_t device, uint32_t class, uint32_t slab,
-		 uint32_t session, struct error *e)
+		 uint32_t from, uint32_t session, struct error *e)
 {
 	struct nlmsghdr *h = begin_for(l, EBB_SWAP_CMD_MIGRATE, device);
 
 	mnl_attr_put_u32(h, EBB_SWAP_A_SLAB, slab);
 	put_class(h, class);
 	put_session(h, EBB_SWAP_A_SESSION, session);
+	put_session(h, EBB_SWAP_A_FROM, from);
 	return call(l, h, device, NULL, NULL, e);
 }
 

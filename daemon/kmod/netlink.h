@@ -32,6 +32,7 @@ struct kmod_settings {
 	uint32_t device;    /* N of /dev/ebbN */
 	uint64_t size, slab;
 	const char *backup; /* path of a block device, or NULL */
+	uint32_t copies;    /* enum ebb_swap_copy; 0: a donor, and the backup if there is one */
 	const uint8_t *key; /* that its donors must have, EBB_SWAP_KEY bytes, or NULL */
 	uint8_t key_number[EBB_SWAP_KEY_NUMBER];
 };
@@ -46,10 +47,12 @@ int kmod_destroy(struct kmod_link *l, uint32_t device, struct error *e);
 int kmod_connect(struct kmod_link *l, uint32_t device, uint32_t class, const char *ip,
 		 uint16_t port, uint32_t *session, struct error *e);
 int kmod_disconnect(struct kmod_link *l, uint32_t device, uint32_t session, struct error *e);
+/* A slab that has a donor, and is to have two, gets its second. */
 int kmod_map(struct kmod_link *l, uint32_t device, uint32_t slab, uint32_t session,
 	     struct error *e);
+/* From @from, which a slab with one donor needs not be told. */
 int kmod_migrate(struct kmod_link *l, uint32_t device, uint32_t class, uint32_t slab,
-		 uint32_t session, struct error *e);
+		 uint32_t from, uint32_t session, struct error *e);
 int kmod_drain(struct kmod_link *l, uint32_t device, uint32_t session, uint32_t target,
 	       struct error *e);
 

@@ -84,9 +84,10 @@ static int slab_list(const struct asked *a, struct error *e)
 static int migrate(const struct asked *a, struct error *e)
 {
 	int64_t slab = control_int(a->request, "slab", -1);
+	const struct ebb_swap_slab *its;
 	struct kmod_session *to = NULL;
 	struct kmod_plan plan;
-	uint32_t session;
+	uint32_t session, from;
 	int donor, r = kmod_look(a->link, a->care, e);
 
 	if (r)
@@ -94,6 +95,9 @@ static int migrate(const struct asked *a, struct error *e)
 	if (slab < 0 || slab >= a->care->slab_count)
 		return fail_exit(e, EXIT_USAGE, EINVAL, "slab %lld: device %s has 0 to %u",
 				 (long long)slab, a->name, a->care->slab_count - 1);
+	its = &a->care->slabs[slab];
+	/* As ebb-swapd: of two that stay the first leaves. */
+	from = its->second != KMOD_NO_SESSION ? its->session : KMOD_NO_SESSION;
 	if (control_str(a->request, "to", NULL)) {
 		r = named(a, "to", &donor, &to, e);
 		if (r)
@@ -101,13 +105,13 @@ static int migrate(const struct asked *a, struct error *e)
 		session = to->number;
 	} else {
 		plan = kmod_care_plan(a->care);
-		session = kmod_plan_choose(&plan, a->care->slabs[slab].session);
+		session = kmod_plan_choose(&plan, its, its->session);
 		if (session == KMOD_NO_SESSION)
 			return fail_exit(e, EXIT_REFUSED, ENOSPC,
 					 "slab %lld: no other donor of device %s has room", (long long)slab,
 					 a->name);
 	}
-	return kmod_migrate(a->link, a->care->device, a->care->class, (uint32_t)slab, session, e);
+	return kmod_migrate(a->link, a->care->device, a->care->class, (uint32_t)slab, from, session, e);
 }
 
 /* One that slabs can go to, or KMOD_NO_SESSION. */
@@ -141,8 +145,8 @@ static int drain(const struct asked *a, struct error *e)
 	kmod_place(a->link, a->care, BUDGET, &round);
 	r = kmod_drain(a->link, a->care->device, session->number,
 		       another(a->care, session->number), &refused);
-	/* It is marked all the same, and what could not go yet goes later. */
-	return r && r != -ENOSPC && r != -EBUSY ? fail(e, r, "%s", refused.text) : 0;
+	/* It is marked all the same, and what could not go yet, or not there, goes later. */
+	return r && r != -ENOSPC && r != -EBUSY && r != -EEXIST ? fail(e, r, "%s", refused.text) : 0;
 }
 
 /* A session that was drained takes nothing any more: it is made anew. */
@@ -157,6 +161,7 @@ static int undrain(const struct asked *a, struct error *e)
 		return r;
 	for (uint32_t i = 0; i < a->care->slab_count; i++)
 		if (a->care->slabs[i].session == session->number ||
+		    a->care->slabs[i].second == session->number ||
 		    a->care->slabs[i].source == session->number)
 			return fail_exit(e, EXIT_REFUSED, EBUSY,
 					 "donor %s: slabs of device %s are still there; wait until ebbctl donor list shows none",

@@ -41,6 +41,7 @@ enum kmod_act { KMOD_MAP, KMOD_MIGRATE };
 struct kmod_step {
 	enum kmod_act act;
 	uint32_t slab, session;     /* KMOD_NO_SESSION: to the backup */
+	uint32_t from;              /* MIGRATE: the session that is left */
 };
 
 struct kmod_plan {
@@ -59,18 +60,24 @@ struct kmod_plan {
 	uint64_t now, seed;
 	/* From here on kmod_plan_start() fills in. */
 	uint32_t held[EBB_SWAP_SESSIONS]; /* slabs of the device that each session has */
-	uint32_t at;                /* slabs before it need nothing, or cannot have it */
-	uint32_t unplaced;          /* of them, those without the donor that they should have */
-	uint32_t stuck;             /* that should leave their donor, and there is nowhere to go */
+	uint32_t turn;              /* 0: first donors, and those that are left; 1: second donors */
+	uint32_t at;                /* slabs before it need nothing in this turn, or cannot have it */
+	uint32_t unplaced;          /* slabs without the donor that they should have */
+	uint32_t single;            /* with one, and not the second that they should have */
+	uint32_t stuck;             /* that should leave a donor, and there is nowhere to go */
 };
 
 void kmod_plan_start(struct kmod_plan *p);
 
 /*
- * A session for a slab that is not to be at the session @from, by the rule that ebb-swapd
- * places by (swapd/place.h); KMOD_NO_SESSION: none takes it.
+ * A session for @slab, which leaves @from for it (KMOD_NO_SESSION: none), by the rule that
+ * ebb-swapd places by (swapd/place.h): none that has it, and not on the machine of one that
+ * it stays at, as long as another takes it.  KMOD_NO_SESSION: none does.
  */
-uint32_t kmod_plan_choose(struct kmod_plan *p, uint32_t from);
+uint32_t kmod_plan_choose(struct kmod_plan *p, const struct ebb_swap_slab *slab, uint32_t from);
+
+/* At most so many slabs have not been looked at. */
+uint32_t kmod_plan_left(const struct kmod_plan *p);
 
 /* The next step; false when there is none. */
 bool kmod_plan_next(struct kmod_plan *p, struct kmod_step *s);

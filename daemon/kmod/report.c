@@ -36,22 +36,28 @@ static const char *state_text(const struct kmod_session *s)
 	return s->state == EBB_SWAP_LIVE ? "up" : s->state == EBB_SWAP_CONNECTING ? "connecting" : "down";
 }
 
+static bool is_at(const struct ebb_swap_slab *slab, uint32_t session)
+{
+	return slab->session == session || slab->second == session || slab->source == session;
+}
+
 static uint32_t held(const struct kmod_care *c, uint32_t session)
 {
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < c->slab_count; i++)
-		n += c->slabs[i].session == session || c->slabs[i].source == session;
+		n += is_at(&c->slabs[i], session);
 	return n;
 }
 
-/* Another donor takes slabs, as far as is known. */
-static bool somewhere(const struct kmod_care *c, const struct kmod_session *but)
+/* A donor that has not got it takes the slab, as far as is known. */
+static bool somewhere(const struct kmod_care *c, const struct ebb_swap_slab *slab)
 {
 	for (uint32_t i = 0; i < c->now.sessions; i++) {
 		const struct kmod_session *s = &c->now.session[i];
 
-		if (s != but && s->state == EBB_SWAP_LIVE && !s->draining && s->free >= c->now.slab)
+		if (!is_at(slab, s->number) && s->state == EBB_SWAP_LIVE && !s->draining &&
+		    s->free >= c->now.slab)
 			return true;
 	}
 	return false;
@@ -61,14 +67,22 @@ void kmod_report_outlook(const struct kmod_care *c, int donor, struct json_objec
 {
 	const struct kmod_session *s = session_of(&c->now, &c->donor[donor]);
 	struct json_object *o = json_object_new_object();
-	uint32_t slabs = s ? held(c, s->number) : 0;
-	bool other = somewhere(c, s), disk = !other && *c->now.backup, stuck = !other && !disk && slabs;
+	uint32_t slabs = 0, move = 0, rest;
 
+	for (uint32_t i = 0; s && i < c->slab_count; i++) {
+		const struct ebb_swap_slab *slab = &c->slabs[i];
+
+		if (!is_at(slab, s->number))
+			continue;
+		slabs++;
+		move += slab->source == s->number || somewhere(c, slab);
+	}
+	rest = slabs - move;
 	json_add_int(o, "slabs", slabs);
-	json_add_int(o, "move", other ? slabs : 0);
-	json_add_int(o, "to_disk", disk ? slabs : 0);
-	json_add_int(o, "stuck", stuck ? slabs : 0);
-	if (stuck)
+	json_add_int(o, "move", move);
+	json_add_int(o, "to_disk", *c->now.backup ? rest : 0);
+	json_add_int(o, "stuck", *c->now.backup ? 0 : rest);
+	if (rest && !*c->now.backup)
 		json_add_text(o, "why", "no other donor has room, and there is no backup");
 	json_object_object_add(a, "outlook", o);
 }
@@ -99,27 +113,37 @@ static struct json_object *donors_json(const struct kmod_care *c)
 	return list;
 }
 
+/* Whether its donor that is @copy lacks pages. */
+static bool lacks(const struct ebb_swap_slab *slab, uint32_t copy)
+{
+	/* An older module, which has no second ones, does not tell it by itself. */
+	return slab->second == KMOD_NO_SESSION ? slab->uncopied : slab->copies & EBB_SWAP_LACKING(copy);
+}
+
 static void add_copies(const struct kmod_care *c, struct json_object *a)
 {
 	struct json_object *copies = json_object_new_object(), *slabs = json_object_new_object();
-	uint64_t mapped = 0, filling = 0, leaving = 0, live = 0;
+	uint64_t mapped = 0, there = 0, wanted = 0, filling = 0, leaving = 0, live = 0;
 
 	for (uint32_t i = 0; i < c->slab_count; i++) {
 		const struct ebb_swap_slab *s = &c->slabs[i];
+		bool first = s->session != KMOD_NO_SESSION, second = s->second != KMOD_NO_SESSION;
 
 		live += s->written;
-		mapped += s->session != KMOD_NO_SESSION;
-		filling += s->session != KMOD_NO_SESSION && s->uncopied;
+		mapped += first;
+		there += (uint64_t)first + second;
+		wanted += s->copies & EBB_SWAP_SECOND ? 2 : 1;
+		filling += (first && lacks(s, EBB_SWAP_DONOR)) + (second && lacks(s, EBB_SWAP_SECOND));
 		leaving += s->source != KMOD_NO_SESSION;
 	}
-	json_add_int(copies, "wanted", 1);
-	json_add_int(copies, "present", mapped - filling);
-	json_add_int(copies, "missing", c->slab_count - mapped);
+	json_add_int(copies, "wanted", c->now.copies[0] & EBB_SWAP_SECOND ? 2 : 1);
+	json_add_int(copies, "present", there - filling);
+	json_add_int(copies, "missing", wanted - there);
 	json_add_int(copies, "filling", filling);
 	json_add_int(copies, "leaving", leaving);
 	json_object_object_add(a, "copies", copies);
 	json_add_int(a, "live", live * PAGE);
-	json_add_int(a, "mapped", mapped * c->now.slab);
+	json_add_int(a, "mapped", there * c->now.slab);
 	json_add_int(slabs, "total", c->slab_count);
 	json_add_int(slabs, "unmapped", c->slab_count - mapped);
 	json_add_int(slabs, "mapped", mapped);
@@ -177,7 +201,7 @@ void kmod_report_status(const struct kmod_care *c, const char *name, struct json
 	json_add_int(a, "size", c->now.size);
 	json_add_int(a, "slab", c->now.slab);
 	json_add_int(a, "deadline_ms", c->now.deadline);
-	json_add_text(a, "durability", *c->now.backup ? "disk" : "none");
+	json_add_text(a, "durability", kmod_durability(c->now.copies[0]));
 	json_add_bool(a, "aborted", false);
 	json_add_bool(a, "sealed", false);
 	if (*c->now.key)
@@ -260,7 +284,11 @@ static struct json_object *slab_json(const struct kmod_care *c, uint32_t index,
 			       before && seconds > 0 ? json_object_new_double((double)pages / seconds) :
 						       NULL);
 	if (s->session != KMOD_NO_SESSION)
-		add_copy(copies, name_of(c, s->session), s->uncopied ? "filling" : "complete");
+		add_copy(copies, name_of(c, s->session),
+			 lacks(s, EBB_SWAP_DONOR) ? "filling" : "complete");
+	if (s->second != KMOD_NO_SESSION)
+		add_copy(copies, name_of(c, s->second),
+			 lacks(s, EBB_SWAP_SECOND) ? "filling" : "complete");
 	if (s->source != KMOD_NO_SESSION)
 		add_copy(copies, name_of(c, s->source), "leaving");
 	json_object_object_add(o, "copies", copies);
@@ -281,7 +309,7 @@ void kmod_report_slabs(const struct kmod_care *c, const char *name,
 	json_add_text(a, "name", name);
 	json_add_int(a, "slab", c->now.slab);
 	json_add_int(a, "total", c->slab_count);
-	json_add_int(a, "wanted", 1);
+	json_add_int(a, "wanted", c->now.copies[0] & EBB_SWAP_SECOND ? 2 : 1);
 	json_object_object_add(a, "slabs", list);
 	if (i < c->slab_count)
 		json_add_int(a, "next", i);

@@ -51,8 +51,10 @@ static int take_step(struct kmod_link *l, struct kmod_care *c, const struct kmod
 		     struct kmod_round *round)
 {
 	bool backup = s->session == KMOD_NO_SESSION;
+	/* An older module knows of no other. */
+	uint32_t from = c->slabs[s->slab].second != KMOD_NO_SESSION ? s->from : KMOD_NO_SESSION;
 	int r = s->act == KMOD_MAP ? kmod_map(l, c->device, s->slab, s->session, &round->trouble) :
-				     kmod_migrate(l, c->device, c->class, s->slab, s->session,
+				     kmod_migrate(l, c->device, c->class, s->slab, from, s->session,
 						  &round->trouble);
 
 	if (r)
@@ -87,11 +89,12 @@ void kmod_place(struct kmod_link *l, struct kmod_care *c, uint64_t budget,
 	while (kmod_plan_next(&p, &s)) {
 		kmod_plan_done(&p, &s, take_step(l, c, &s, round));
 		if (now_ns() >= until) {
-			round->left = c->slab_count - p.at;
+			round->left = kmod_plan_left(&p);
 			break;
 		}
 	}
 	round->unplaced = p.unplaced;
+	round->single = p.single;
 	round->stuck = p.stuck;
 }
 

@@ -32,10 +32,11 @@ struct kmod_care {
 	uint32_t lives;
 };
 
-/* "none", "disk", or "local": on the backup alone. */
+/* "replicas=2", "none", "disk", or "local": on the backup alone. */
 static inline const char *kmod_durability(uint32_t copies)
 {
-	return !(copies & EBB_SWAP_BACKUP) ? "none" : copies & EBB_SWAP_DONOR ? "disk" : "local";
+	return copies & EBB_SWAP_SECOND ? "replicas=2" :
+	       !(copies & EBB_SWAP_BACKUP) ? "none" : copies & EBB_SWAP_DONOR ? "disk" : "local";
 }
 
 /* What a round did. */
@@ -43,7 +44,7 @@ struct kmod_round {
 	int connected[DEVICE_DONORS]; /* of each donor: 1 it was, -errno it was tried, 0 neither */
 	char refused[DEVICE_DONORS][192]; /* why, of one that was tried in vain */
 	char lost[DEVICE_DONORS][KMOD_REASON]; /* why, of one that was live before; or "" */
-	uint32_t mapped, migrated, retreated, unplaced, stuck;
+	uint32_t mapped, migrated, retreated, unplaced, single, stuck;
 	uint32_t left;              /* steps there was no time for */
 	struct error trouble;       /* the first map or migration that failed */
 };

@@ -79,6 +79,11 @@ static void device_is_told(void **state)
 	assert_int_equal(d.size, 32 * M);
 	assert_int_equal(d.slab, 4 * M);
 	assert_string_equal(d.backup, "/dev/vg/backup");
+	/* An older module says nothing of it. */
+	assert_int_equal(d.copies[0], EBB_SWAP_DONOR | EBB_SWAP_BACKUP);
+	mnl_attr_put_u32(h, EBB_SWAP_A_COPIES, EBB_SWAP_DONOR | EBB_SWAP_SECOND);
+	assert_int_equal(kmod_decode_device(h, &d), 0);
+	assert_int_equal(d.copies[0], EBB_SWAP_DONOR | EBB_SWAP_SECOND);
 	assert_int_equal(d.count[EBB_SWAP_C_READ_DONOR], 11);
 	assert_int_equal(d.sessions, 3);
 	assert_int_equal(d.session[1].number, 1);
@@ -150,7 +155,7 @@ static void classes_are_told(void **state)
 	assert_int_equal(d.session[1].class, 2);
 	for (uint32_t i = 0; i < EBB_SWAP_CLASSES; i++)
 		assert_int_equal(d.copies[i],
-				 i == 2 || i == 3 ? EBB_SWAP_DONOR | EBB_SWAP_BACKUP : 0);
+				 !i || i == 2 || i == 3 ? EBB_SWAP_DONOR | EBB_SWAP_BACKUP : 0);
 	assert_int_equal(d.sealed, 1u << 3);
 	assert_int_equal(d.cgroups, 1);
 	assert_int_equal(d.cgroup[0].id, 1ull << 33);
@@ -215,8 +220,10 @@ static struct nlmsghdr *slabs(uint32_t first, uint32_t count)
 	struct ebb_swap_slab table[16];
 
 	memset(table, 0, sizeof(table));
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++) {
 		table[i].remote = first + i;
+		table[i].copies = EBB_SWAP_DONOR | (i % 2 ? EBB_SWAP_SECOND : 0);
+	}
 	mnl_attr_put_u32(h, EBB_SWAP_A_SLAB_FIRST, first);
 	mnl_attr_put(h, EBB_SWAP_A_SLAB_TABLE, count * sizeof(table[0]), table);
 	return h;
@@ -236,8 +243,11 @@ static void slabs_come_in_order(void **state)
 	assert_int_equal(told, 4);
 	assert_int_equal(kmod_decode_slabs(slabs(4, 6), table, 10, &told), 0);
 	assert_int_equal(told, 10);
-	for (uint32_t i = 0; i < 10; i++)
+	for (uint32_t i = 0; i < 10; i++) {
 		assert_int_equal(table[i].remote, i);
+		/* One that is to have none has none, whatever an older module has there. */
+		assert_int_equal(table[i].second, i % 2 ? 0 : KMOD_NO_SESSION);
+	}
 	assert_int_equal(kmod_decode_slabs(slabs(10, 1), table, 10, &told), -EBADMSG);
 }
 

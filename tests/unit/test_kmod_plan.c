@@ -48,7 +48,10 @@ static void world_init(struct world *w)
 		assert_int_equal(kmod_donor_parse(text, "donor", &w->donors[i], NULL), 0);
 	}
 	for (int i = 0; i < SLABS; i++)
-		w->slabs[i].session = w->slabs[i].source = KMOD_NO_SESSION;
+		w->slabs[i] = (struct ebb_swap_slab){
+			.session = KMOD_NO_SESSION, .second = KMOD_NO_SESSION,
+			.source = KMOD_NO_SESSION, .copies = EBB_SWAP_DONOR,
+		};
 	w->plan = (struct kmod_plan){ .device = &w->device, .slabs = w->slabs, .count = SLABS,
 				      .donors = w->donors, .patience = w->patience, .donor_count = 3,
 				      .now = NOW, .seed = 3 };
@@ -309,13 +312,171 @@ static void only_what_is_written(void **state)
 	for (int i = 0; i < SLABS; i++)
 		assert_int_equal(w.slabs[i].session, i == 3 || i == 7 ? 0 : KMOD_NO_SESSION);
 	/* One that has no page any more leaves a donor that is drained all the same. */
-	w.slabs[3] = (struct ebb_swap_slab){ .session = 0, .source = KMOD_NO_SESSION };
+	w.slabs[3] = (struct ebb_swap_slab){
+		.session = 0, .second = KMOD_NO_SESSION, .source = KMOD_NO_SESSION,
+	};
 	w.slabs[7].source = KMOD_NO_SESSION;
 	session_add(&w, 1, 1, EBB_SWAP_LIVE, SLABS * SLAB);
 	w.device.session[0].draining = true;
 	assert_int_equal(run(&w, 0), 2);
 	assert_int_equal(w.slabs[3].session, 1);
 	assert_int_equal(w.slabs[7].session, 1);
+}
+
+/* As many slabs at @first as there are, with the second that they are to have at @second. */
+static void world_twice(struct world *w, uint32_t first, uint32_t second)
+{
+	world_init(w);
+	for (int i = 0; i < SLABS; i++) {
+		w->slabs[i].session = first;
+		w->slabs[i].second = second;
+		w->slabs[i].copies = EBB_SWAP_DONOR | EBB_SWAP_SECOND;
+	}
+}
+
+static void two_donors_each(void **state)
+{
+	struct world w;
+
+	world_twice(&w, KMOD_NO_SESSION, KMOD_NO_SESSION);
+	for (uint32_t i = 0; i < 3; i++)
+		session_add(&w, 10 + i, (int)i, EBB_SWAP_LIVE, 64 * M);
+	assert_int_equal(run(&w, 0), 2 * SLABS);
+	assert_int_equal(w.plan.unplaced, 0);
+	assert_int_equal(w.plan.single, 0);
+	for (int i = 0; i < SLABS; i++) {
+		assert_in_range(w.slabs[i].session, 10, 12);
+		assert_in_range(w.slabs[i].second, 10, 12);
+		assert_int_not_equal(w.slabs[i].session, w.slabs[i].second);
+	}
+	for (int i = 0; i < 3; i++) {
+		assert_in_range(w.plan.held[i], 6, 10);
+		assert_int_equal(w.device.session[i].free, 64 * M - w.plan.held[i] * SLAB);
+	}
+	assert_int_equal(run(&w, 0), 0);
+	/* Every slab has a donor before the first has two. */
+	world_twice(&w, KMOD_NO_SESSION, KMOD_NO_SESSION);
+	for (uint32_t i = 0; i < 2; i++)
+		session_add(&w, i, (int)i, EBB_SWAP_LIVE, 64 * M);
+	kmod_plan_start(&w.plan);
+	assert_int_equal(kmod_plan_left(&w.plan), 2 * SLABS);
+	for (int i = 0; i < 2 * SLABS; i++) {
+		struct kmod_step s;
+
+		assert_true(kmod_plan_next(&w.plan, &s));
+		assert_int_equal(s.act, KMOD_MAP);
+		assert_int_equal(s.slab, i % SLABS);
+		kmod_plan_done(&w.plan, &s, 0);
+		assert_int_equal(kmod_plan_left(&w.plan), 2 * SLABS - i - 1);
+	}
+}
+
+static void no_second_copy_at_the_first_ones_donor(void **state)
+{
+	struct world w;
+
+	world_twice(&w, 4, KMOD_NO_SESSION);
+	session_add(&w, 4, 0, EBB_SWAP_LIVE, 640 * M);
+	assert_int_equal(run(&w, 0), 0);
+	assert_int_equal(w.plan.single, SLABS);
+	assert_int_equal(w.plan.unplaced, 0);
+	/* Nor at one that is being left. */
+	session_add(&w, 5, 1, EBB_SWAP_LIVE, 640 * M);
+	for (int i = 0; i < SLABS; i++)
+		w.slabs[i].source = 5;
+	assert_int_equal(run(&w, 0), 0);
+	/* A third comes; that they migrate is no reason to wait. */
+	session_add(&w, 6, 2, EBB_SWAP_LIVE, 640 * M);
+	assert_int_equal(run(&w, 0), SLABS);
+	assert_int_equal(w.plan.single, 0);
+	for (int i = 0; i < SLABS; i++)
+		assert_int_equal(w.slabs[i].second, 6);
+	/* Of one it had no room for the others are told. */
+	world_twice(&w, 4, KMOD_NO_SESSION);
+	session_add(&w, 4, 0, EBB_SWAP_LIVE, 64 * M);
+	session_add(&w, 5, 1, EBB_SWAP_LIVE, 64 * M);
+	assert_int_equal(run(&w, -ENOSPC), 1);
+	assert_int_equal(w.plan.single, SLABS);
+	assert_int_equal(w.patience[1].map_at, NOW + KMOD_FULL);
+}
+
+/* Donors on one machine, by their addresses, as long as there is another. */
+static void second_copies_are_on_other_machines(void **state)
+{
+	struct world w;
+
+	world_twice(&w, 0, KMOD_NO_SESSION);
+	strcpy(w.donors[1].ip, w.donors[0].ip);
+	w.donors[1].port = 7472;
+	session_add(&w, 0, 0, EBB_SWAP_LIVE, 64 * M);
+	session_add(&w, 1, 1, EBB_SWAP_LIVE, 640 * M);
+	session_add(&w, 2, 2, EBB_SWAP_LIVE, 4 * SLAB);
+	w.patience[2].map_at = NOW + 1;
+	w.slabs[0].source = KMOD_NO_SESSION;
+	assert_int_equal(kmod_plan_choose(&w.plan, &w.slabs[0], KMOD_NO_SESSION), 1);
+	w.patience[2].map_at = 0;
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(kmod_plan_choose(&w.plan, &w.slabs[0], KMOD_NO_SESSION), 2);
+	/* The one that leaves need not be looked at for that: its place is what is free. */
+	w.slabs[0].second = 2;
+	assert_int_equal(kmod_plan_choose(&w.plan, &w.slabs[0], 0), 1);
+	assert_int_equal(kmod_plan_choose(&w.plan, &w.slabs[0], 2), 1);
+}
+
+static void either_is_left(void **state)
+{
+	struct kmod_step s;
+	struct world w;
+
+	world_twice(&w, 0, 1);
+	for (uint32_t i = 0; i < 3; i++)
+		session_add(&w, i, (int)i, EBB_SWAP_LIVE, 640 * M);
+	w.slabs[2].asked = 2;
+	w.slabs[3].asked = 1;
+	w.slabs[4].asked = 3;
+	kmod_plan_start(&w.plan);
+	for (int i = 2; i < 5; i++) {
+		uint32_t from = i == 2;
+
+		assert_true(kmod_plan_next(&w.plan, &s));
+		assert_int_equal(s.act, KMOD_MIGRATE);
+		assert_int_equal(s.slab, i);
+		assert_int_equal(s.from, from);
+		assert_int_equal(s.session, 2);
+		kmod_plan_done(&w.plan, &s, 0);
+		assert_int_equal(w.slabs[i].source, from);
+		assert_int_equal(from ? w.slabs[i].second : w.slabs[i].session, 2);
+		assert_int_equal(from ? w.slabs[i].session : w.slabs[i].second, !from);
+	}
+	/* Of the other its turn is when this one has left. */
+	assert_false(kmod_plan_next(&w.plan, &s));
+	assert_int_equal(w.plan.held[0], SLABS - 2);
+	assert_int_equal(w.plan.held[1], SLABS - 1);
+	assert_int_equal(w.plan.held[2], 3);
+	assert_int_equal(w.patience[0].map_at, NOW + KMOD_ASKED_BACK);
+	assert_int_equal(w.patience[1].map_at, NOW + KMOD_ASKED_BACK);
+}
+
+static void drained_without_a_third(void **state)
+{
+	struct world w;
+
+	world_twice(&w, 0, 1);
+	session_add(&w, 0, 0, EBB_SWAP_LIVE, 640 * M);
+	session_add(&w, 1, 1, EBB_SWAP_LIVE, 640 * M);
+	w.device.session[0].draining = true;
+	assert_int_equal(run(&w, 0), 0);
+	assert_int_equal(w.plan.stuck, SLABS);
+	/* With a backup they are at the other, and there. */
+	strcpy(w.device.backup, "/dev/vg/backup");
+	assert_int_equal(run(&w, 0), SLABS);
+	assert_int_equal(w.plan.unplaced, 0);
+	assert_int_equal(w.plan.single, SLABS);
+	for (int i = 0; i < SLABS; i++) {
+		assert_int_equal(w.slabs[i].session, 1);
+		assert_int_equal(w.slabs[i].second, KMOD_NO_SESSION);
+		assert_int_equal(w.slabs[i].source, 0);
+	}
 }
 
 int main(void)
@@ -332,6 +493,11 @@ int main(void)
 		cmocka_unit_test(asked_back),
 		cmocka_unit_test(drained_without_room_elsewhere),
 		cmocka_unit_test(only_what_is_written),
+		cmocka_unit_test(two_donors_each),
+		cmocka_unit_test(no_second_copy_at_the_first_ones_donor),
+		cmocka_unit_test(second_copies_are_on_other_machines),
+		cmocka_unit_test(either_is_left),
+		cmocka_unit_test(drained_without_a_third),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -46,7 +46,7 @@ static struct kmod_care *care_new(void)
 	assert_non_null(c->slabs);
 	for (int i = 0; i < SLABS; i++)
 		c->slabs[i] = (struct ebb_swap_slab){ .session = 1, .source = KMOD_NO_SESSION,
-						      .written = 10 };
+						      .second = KMOD_NO_SESSION, .written = 10 };
 	c->slabs[0].session = KMOD_NO_SESSION;
 	c->slabs[1].source = 2;
 	c->slabs[1].uncopied = 3;
@@ -142,20 +142,64 @@ static void classes(void **state)
 	care_end(c);
 }
 
+/* Some slabs have two donors, of which one lacks pages. */
+static void replicas(void **state)
+{
+	struct json_object *a = json_object_new_object(), *copies, *s;
+	struct kmod_care *c = care_new();
+
+	c->now.copies[0] = EBB_SWAP_DONOR | EBB_SWAP_SECOND;
+	for (int i = 0; i < SLABS; i++)
+		c->slabs[i].copies = c->now.copies[0];
+	c->slabs[3].second = c->slabs[4].second = 2;
+	c->slabs[3].uncopied = 5;
+	c->slabs[3].copies |= EBB_SWAP_LACKING(EBB_SWAP_SECOND);
+	kmod_report_status(c, "it", a);
+	assert_string_equal(control_str(a, "durability", ""), "replicas=2");
+	copies = member(a, "copies");
+	assert_int_equal(control_int(copies, "wanted", -1), 2);
+	assert_int_equal(control_int(copies, "missing", -1), 2 * SLABS - (SLABS - 1) - 2);
+	assert_int_equal(control_int(copies, "filling", -1), 2);
+	assert_int_equal(control_int(copies, "present", -1), SLABS - 1);
+	assert_int_equal(control_int(a, "mapped", -1), (SLABS + 1) * 4 * M);
+	assert_int_equal(control_int(json_object_array_get_idx(member(a, "donors"), 1), "slabs", -1), 4);
+	json_object_put(a);
+	a = json_object_new_object();
+	kmod_report_slabs(c, "it", NULL, 0, 3, a);
+	assert_int_equal(control_int(a, "wanted", -1), 2);
+	s = json_object_array_get_idx(member(a, "slabs"), 0);
+	copies = member(s, "copies");
+	assert_int_equal(json_object_array_length(copies), 2);
+	assert_string_equal(control_str(json_object_array_get_idx(copies, 0), "state", ""), "complete");
+	assert_string_equal(control_str(json_object_array_get_idx(copies, 1), "donor", ""),
+			    "rdma:10.0.0.2:1");
+	assert_string_equal(control_str(json_object_array_get_idx(copies, 1), "state", ""), "filling");
+	json_object_put(a);
+	/* Those that are at both donors can go nowhere. */
+	a = json_object_new_object();
+	kmod_report_outlook(c, 1, a);
+	assert_int_equal(control_int(member(a, "outlook"), "slabs", -1), 4);
+	assert_int_equal(control_int(member(a, "outlook"), "move", -1), 2);
+	assert_int_equal(control_int(member(a, "outlook"), "stuck", -1), 2);
+	json_object_put(a);
+	care_end(c);
+}
+
 static void outlook(void **state)
 {
 	struct json_object *a = json_object_new_object();
 	struct kmod_care *c = care_new();
 
-	/* The other donor is full: nowhere, or, with a backup, there. */
+	/* The other donor is full: nowhere, or, with a backup, there; but the one that is on its way. */
 	c->now.session[1].free = 4 * M - 1;
 	kmod_report_outlook(c, 1, a);
-	assert_int_equal(control_int(member(a, "outlook"), "stuck", -1), 2);
+	assert_int_equal(control_int(member(a, "outlook"), "move", -1), 1);
+	assert_int_equal(control_int(member(a, "outlook"), "stuck", -1), 1);
 	assert_non_null(control_str(member(a, "outlook"), "why", NULL));
 	strcpy(c->now.backup, "/dev/x");
 	kmod_report_outlook(c, 1, a);
 	assert_int_equal(control_int(member(a, "outlook"), "stuck", -1), 0);
-	assert_int_equal(control_int(member(a, "outlook"), "to_disk", -1), 2);
+	assert_int_equal(control_int(member(a, "outlook"), "to_disk", -1), 1);
 	json_object_put(a);
 	care_end(c);
 }
@@ -201,6 +245,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(status),
 		cmocka_unit_test(classes),
+		cmocka_unit_test(replicas),
 		cmocka_unit_test(outlook),
 		cmocka_unit_test(slabs),
 	};

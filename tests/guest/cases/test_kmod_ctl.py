@@ -125,7 +125,10 @@ def test_what_is_refused(module, donor, disk, after):
     refused(2, "reaches donors by RDMA alone", *none, donors="10.9.0.1:7070")
     refused(2, "is named twice", *none, donors=f"{A},{A}")
     refused(2, "give --backup /dev/")
-    refused(2, "no replicas", "--durability", "replicas=2")
+    refused(2, "two donors at most", "--durability", "replicas=3")
+    refused(2, "needs as many donors", "--durability", "replicas=2", donors=A)
+    refused(2, "for --durability disk, not replicas=2", "--durability", "replicas=2", "--backup",
+            "/dev/null")
     refused(2, "neither seals", *none, "--seal", "on")
     refused(2, "not a block device", "--backup", "/var/tmp")
     refused(2, "multiple", *none, size="65M")

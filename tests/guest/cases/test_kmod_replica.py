@@ -5,16 +5,19 @@ import random
 import threading
 import time
 
+import machine
 import parts
 import pytest
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
-from kmodule import BACKUP, DONOR, PAGE, SECOND, run
+from kmodule import ADDRESS, BACKUP, DONOR, PAGE, SECOND, run
 from kswap import NO_SESSION, Events
 from machine import wait_for
 from test_kmod_class import assign, lost, refused, within, written
+from test_kmod_ctl import A, B, SLABS, after, create, destroy, nothing_left, row, seen  # noqa: F401
 from test_kmod_move import Users, fill, wait_free
 
 TWO = DONOR | SECOND
+C = f"rdma:{ADDRESS}:7473"
 
 
 @pytest.fixture
@@ -547,3 +550,72 @@ def test_netlink_refuses(kernel_device, donor):
     assert d.counts()["copied"] == 8
     d.netlink.call("disconnect", device=d.number, session=a)
     assert d.bad(1024, 8, 1) == []
+
+
+def test_ebbctl_refuses_what_donors_cannot_hold_twice(module, donor, after):
+    donor(), donor(port=7472, memory="24M")
+    done = create("--durability", "replicas=2", check=False)
+    assert done.returncode == 5
+    assert "no room for the second copy of 10 of its 16 slabs" in done.stderr, done.stderr
+    nothing_left()
+
+
+def test_ebbd_restores_the_second_copy(module, donor, after, cgroup, seen, logs):
+    """A program swaps on while each of three donors is lost, or drained, and comes back."""
+    one, two, three = donor(), donor(port=7472), donor(port=7473)
+    ebbd = parts.Ebbd(logs / "ebbd.log")
+
+    def held(d):
+        """How many copies are where, of slabs with two."""
+        names, found = {v: k for k, v in d.live().items()}, {}
+        for s in d.netlink.slabs(d.number):
+            if NO_SESSION not in (s["session"], s["second"]):
+                for at in (s["session"], s["second"]):
+                    found[names.get(at)] = found.get(names.get(at), 0) + 1
+        return found
+
+    def wait_held(d, *donors):
+        wait_for(lambda: held(d) == {at: SLABS for at in donors} and d.settled(), 240,
+                 f"not at {donors}: {held(d)}")
+
+    def copies():
+        return parts.ebbctl_json("device", "list")["devices"][0]["server"]["copies"]
+
+    try:
+        create("--durability", "replicas=2", donors=f"{A},{B},{C}")
+        d = seen()
+        assert sum(held(d).values()) == 2 * SLABS and set(held(d)) == {A, B, C}
+        listed, = parts.ebbctl_json("device", "list")["devices"]
+        assert listed["server"]["durability"] == "replicas=2"
+        scan = parts.Scan(mib=32, passes=12, pattern="random", write=True, cgroup=cgroup(16))
+        scan.go()
+        wait_for(lambda: d.counts()["read_donor"] > 500, 120, "no reads from donors")
+        one.kill()
+        wait_held(d, B, C)
+        wait_for(lambda: copies()["missing"] == 0, 20, f"{copies()}")
+        assert (copies()["wanted"], copies()["present"]) == (2, 2 * SLABS)
+        # No third any more: one copy each, and what is written goes on.
+        two.kill()
+        wait_for(lambda: copies()["missing"] == SLABS, 60, f"{copies()}")
+        wait_for(lambda: "no donor has room for the second copy of 16 slabs" in
+                 machine.read(ebbd.log), 30, "no word of it")
+        donor()
+        wait_held(d, A, C)
+        # Drained: its slabs stay where they are until there is a third.
+        parts.ebbctl("donor", "drain", C)
+        wait_for(lambda: row("donor", "address", C).get("leaving") == "drained", 20, "not drained")
+        assert held(d) == {A: SLABS, C: SLABS}
+        donor(port=7472)
+        wait_held(d, A, B)
+        three.kill()
+        slabs = parts.ebbctl_json("slab", "list", "test0")["slabs"]
+        assert all({c["donor"] for c in s["copies"]} == {A, B} for s in slabs)
+        assert scan.result(timeout=600)["bad"] == 0
+        n = d.counts()
+        assert n["read_failed"] == n["write_failed"] == 0
+        destroy()
+        nothing_left()
+    finally:
+        destroy(check=False)
+        ebbd.stop()
+        machine.pins_remove()
