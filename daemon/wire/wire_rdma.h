@@ -8,9 +8,11 @@
  * says WIRE_RDMA, and pages go by one queue pair, whose request has a JOIN in its
  * private data.
  *
- * A kernel (kmod-swap) has all of it by RDMA, and is not authenticated.  Its session is 1 to WIRE_RDMA_QUEUES connections (queue pairs).  Each says in its
- * request's private data which session and which of its connections it is; a
- * session's number is random, so that only its borrower can add to it.  Connection
+ * A kernel (kmod-swap) has all of it by RDMA.  Its session is 1 to WIRE_RDMA_QUEUES
+ * connections (queue pairs).  Each says in its request's private data which session and
+ * which of its connections it is: with a key as wire_proof.h has it, which also has a mark
+ * behind each frame; without one as below, where a session's random number is all that
+ * keeps others from adding to it, and nobody is authenticated.  Connection
  * 0 carries frames, one in each SEND: HELLO, MAP, UNMAP, PING, and the donor's
  * EVICT.  The reply to MAP is followed in its message by a grant.  A session ends
  * with its first connection that ends: the donor invalidates the keys, then zeroes
