@@ -19,13 +19,16 @@
 #define MINE (ROOTS + 2 * WATCHES + ARRAYS)	/* what is in the thread's own shared slot */
 #define ALL_ROOTS (MINE + 1)
 #define SHARED 64
+#define OTHERS 2	/* so many and the first are three, of which one may have to be let go again */
 
 struct world {
 	struct arrival_ring *ring;	/* NULL: nobody tells of faults */
 	ebbgc_heap_t *heap;
 	ebbgc_type_t node, refs, leaf;
-	ebbgc_heap_t *other;		/* which threads are attached to, too */
-	ebbgc_type_t other_node, other_leaf;
+	struct {			/* which threads are attached to, too, if there are */
+		ebbgc_heap_t *heap;
+		ebbgc_type_t node, leaf;
+	} others[OTHERS];
 	ebbgc_ref_t shared;		/* a root range: an array that all threads store to, then own slots */
 	size_t spread;			/* its slots between two that are used */
 	unsigned int steps;
@@ -33,9 +36,11 @@ struct world {
 
 struct worker {
 	struct world *world;
-	ebbgc_mutator_t *other;
-	ebbgc_ref_t list;		/* in the other heap */
-	struct ebbgc_frame frame;	/* for it */
+	struct {
+		ebbgc_mutator_t *m;
+		ebbgc_ref_t list;	/* there */
+		struct ebbgc_frame frame;	/* for it */
+	} others[OTHERS];
 	size_t slot;			/* of the shared array: no other thread stores there */
 	uint64_t seed;
 };
@@ -194,60 +199,63 @@ static void own(struct worker *self, ebbgc_mutator_t *m, ebbgc_ref_t *roots)
 	check(ebbgc_load(m, shared, &slots[SHARED * self->world->spread + next(&self->seed) % THREADS]));
 }
 
-static void other_attach(struct worker *self)
+static void other_attach(struct worker *self, size_t i)
 {
-	assert_int_equal(ebbgc_attach(self->world->other, &self->other), 0);
-	self->list = EBBGC_NULL;
-	ebbgc_frame_push(self->other, &self->frame, &self->list, 1);
+	assert_int_equal(ebbgc_attach(self->world->others[i].heap, &self->others[i].m), 0);
+	self->others[i].list = EBBGC_NULL;
+	ebbgc_frame_push(self->others[i].m, &self->others[i].frame, &self->others[i].list, 1);
 }
 
 /* A list that is looked at from its newest node, among garbage that fills the heap. */
-static void other_list(struct worker *self)
+static void other_list(struct worker *self, size_t i)
 {
-	ebbgc_ref_t r = ebbgc_alloc(self->other, self->world->other_node);
+	ebbgc_mutator_t *m = self->others[i].m;
+	ebbgc_ref_t r = ebbgc_alloc(m, self->world->others[i].node);
 
 	assert_false(ebbgc_is_null(r));
 	node_of(r)->value = stamp(r);
 	if (next(&self->seed) % 32)
-		ebbgc_store(self->other, r, &node_of(r)->left, self->list);
-	self->list = r;
+		ebbgc_store(m, r, &node_of(r)->left, self->others[i].list);
+	self->others[i].list = r;
 	if (next(&self->seed) % 8 == 0)
-		ebbgc_alloc_length(self->other, self->world->other_leaf, next(&self->seed) % 100000);
-	for (; !ebbgc_is_null(r); r = ebbgc_load(self->other, r, &node_of(r)->left))
+		ebbgc_alloc_length(m, self->world->others[i].leaf, next(&self->seed) % 100000);
+	for (; !ebbgc_is_null(r); r = ebbgc_load(m, r, &node_of(r)->left))
 		check(r);
 }
 
-/* Cycles in one heap, safepoints in the other; who comes, goes and waits there is stopped here. */
+/* Cycles in one heap, safepoints in another; who comes, goes and waits there is stopped here. */
 static void other_heap(struct worker *self, ebbgc_mutator_t *m)
 {
 	uint64_t *s = &self->seed;
+	size_t i = next(s) % OTHERS;
+	ebbgc_mutator_t *other = self->others[i].m;
 
 	switch (next(s) % 512) {
 	case 0:
-		assert_int_equal(ebbgc_collect(self->other), 0);
+		assert_int_equal(ebbgc_collect(other), 0);
 		break;
 	case 1 ... 4:
-		ebbgc_collect_start(self->other);
+		ebbgc_collect_start(other);
 		break;
 	case 5 ... 20:
-		assert_int_equal(ebbgc_blocked_begin(self->other), 0);
+		assert_int_equal(ebbgc_blocked_begin(other), 0);
 		ebbgc_poll(m);
-		ebbgc_blocked_end(self->other);
+		ebbgc_blocked_end(other);
 		break;
 	case 21 ... 36:
 		assert_int_equal(ebbgc_blocked_begin(m), 0);
-		ebbgc_poll(self->other);
+		ebbgc_poll(other);
 		ebbgc_blocked_end(m);
 		break;
 	case 37 ... 44:
-		ebbgc_detach(self->other);
-		other_attach(self);
+		ebbgc_detach(other);
+		other_attach(self, i);
 		break;
 	case 45 ... 255:
-		ebbgc_poll(self->other);
+		ebbgc_poll(other);
 		break;
 	default:
-		other_list(self);
+		other_list(self, i);
 	}
 }
 
@@ -316,7 +324,7 @@ static void step(struct worker *self, ebbgc_mutator_t *m, ebbgc_ref_t *roots)
 		own(self, m, roots);
 		break;
 	}
-	if (w->other)
+	if (w->others[0].heap)
 		other_heap(self, m);
 	if (next(s) % 64 == 0)
 		ebbgc_poll(m);
@@ -344,16 +352,17 @@ static void *worker(void *arg)
 
 	assert_int_equal(ebbgc_attach(w->heap, &m), 0);
 	ebbgc_frame_push(m, &frame, roots, ALL_ROOTS);
-	if (w->other)
-		other_attach(self);
+	/* One in this order, one in that: so they are taken back, too. */
+	for (size_t i = 0; i < OTHERS && w->others[i].heap; i++)
+		other_attach(self, (i + self->slot) % OTHERS);
 	for (unsigned int i = 0; i < w->steps; i++)
 		step(self, m, roots);
 	ebbgc_frame_pop(m, &frame);
 	/* Else by its end. */
 	if (next(&self->seed) & 1)
 		ebbgc_detach(m);
-	if (w->other && next(&self->seed) & 1)
-		ebbgc_detach(self->other);
+	if (w->others[0].heap && next(&self->seed) & 1)
+		ebbgc_detach(self->others[0].m);
 	return NULL;
 }
 
@@ -404,10 +413,10 @@ static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned
 	assert_int_equal(ebbgc_type_register(w.heap, &node, &w.node), 0);
 	assert_int_equal(ebbgc_type_register(w.heap, &refs_layout, &w.refs), 0);
 	assert_int_equal(ebbgc_type_register(w.heap, &leaf, &w.leaf), 0);
-	if (seed % 3 == 0) {
-		w.other = checked_heap(seed & 1 ? EBBGC_CONCURRENT : EBBGC_STOP_WORLD, 1 << 20);
-		assert_int_equal(ebbgc_type_register(w.other, &node_layout, &w.other_node), 0);
-		assert_int_equal(ebbgc_type_register(w.other, &leaf, &w.other_leaf), 0);
+	for (size_t i = 0; i < OTHERS && seed % 3 == 0; i++) {
+		w.others[i].heap = checked_heap(i ? EBBGC_CONCURRENT : EBBGC_STOP_WORLD, 1 << 20);
+		assert_int_equal(ebbgc_type_register(w.others[i].heap, &node_layout, &w.others[i].node), 0);
+		assert_int_equal(ebbgc_type_register(w.others[i].heap, &leaf, &w.others[i].leaf), 0);
 	}
 	assert_int_equal(ebbgc_attach(w.heap, &m), 0);
 	assert_int_equal(ebbgc_roots_add(m, &w.shared, 1), 0);
@@ -423,11 +432,11 @@ static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
 	ebbgc_blocked_end(m);
-	if (w.other) {
-		s = stats_of(w.other);
+	for (size_t i = 0; i < OTHERS && w.others[i].heap; i++) {
+		s = stats_of(w.others[i].heap);
 		assert_int_equal(s.check_failures, 0);
 		assert_true(s.cycles > 0);
-		assert_int_equal(ebbgc_heap_destroy(w.other), 0);
+		assert_int_equal(ebbgc_heap_destroy(w.others[i].heap), 0);
 	}
 	if (in_the_midst) {
 		s = stats_of(w.heap);
