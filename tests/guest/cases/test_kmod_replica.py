@@ -27,7 +27,7 @@ def events(module):
     heard.close()
 
 
-def replicated(kernel_device, mib=32, **settings):
+def replicated(kernel_device, mib=16, **settings):
     """A device whose slabs are at the sessions it has made with 7471 and 7472."""
     d = kernel_device(mib=mib, copies=settings.pop("copies", TWO), **settings)
     a, b = d.connect(), d.connect(7472)
@@ -109,7 +109,7 @@ def test_donors_killed_one_after_the_other_under_a_swapping_program(kernel_devic
 def test_donors_killed_one_after_the_other_under_writers(kernel_device, donor):
     """Each time the next comes, while pages are written; every page is right at the end."""
     lenders = [donor(), donor(port=7472)]
-    d, *sessions = replicated(kernel_device, mib=16)
+    d, *sessions = replicated(kernel_device)
     fill(d, 1)
     users = Users(d, count=4)
     for port in (7473, 7474, 7475):
@@ -135,7 +135,7 @@ def test_donors_killed_one_after_the_other_under_writers(kernel_device, donor):
 def test_killed_while_the_second_copy_is_made(kernel_device, donor):
     """The new one dies: nothing is lost. The only whole one dies: what was copied is there."""
     one, two, three = donor(), donor(port=7472), donor(port=7473)
-    d, a, b = replicated(kernel_device)
+    d, a, b = replicated(kernel_device, mib=32)
     fill(d, 1)
     two.kill()
     d.wait_closed(b)
@@ -202,7 +202,7 @@ def test_both_dead(kernel_device, donor):
 def test_both_killed_under_writers(kernel_device, donor):
     """At the same moment: what is read afterwards is what was written last, or an error."""
     one, two = donor(), donor(port=7472)
-    d, a, b = replicated(kernel_device, mib=16)
+    d, a, b = replicated(kernel_device)
     fill(d, 1)
     d.open()
     versions, stop = [1] * (d.pages // 16), threading.Event()
@@ -268,7 +268,7 @@ def test_overlapping_writes_leave_both_alike(kernel_device, donor):
 def test_either_copy_migrates_under_writers(kernel_device, donor):
     """The one, the other, the one: each time at two, and what was left has its memory back."""
     lenders = donor(), donor(port=7472), donor(port=7473)
-    d, a, b = replicated(kernel_device, mib=16)
+    d, a, b = replicated(kernel_device)
     c = d.connect(7473)
     fill(d, 1)
     users = Users(d)
@@ -329,7 +329,7 @@ def test_one_dies_while_a_copy_migrates(kernel_device, donor, victim):
 def test_drain(kernel_device, donor):
     """To a third; not to the one that has the other copy; then nobody misses it."""
     one, _, _ = donor(), donor(port=7472), donor(port=7473)
-    d, a, b = replicated(kernel_device, mib=16)
+    d, a, b = replicated(kernel_device)
     fill(d, 1)
     users = Users(d)
     assert refused(d, "drain", session=a) == \
