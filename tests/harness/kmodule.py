@@ -5,6 +5,7 @@ import mmap
 import os
 import struct
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -191,6 +192,18 @@ class KernelDevice:
         """Which of the pages do not hold @version."""
         return [first + i for i, page in enumerate(self.read(first, count))
                 if page != content(first + i, version)]
+
+    def race(self, rounds, writers=4):
+        """Threads write pages that overlap, each other versions; who is last is nobody's to say."""
+        def write(which):
+            for i in range(rounds):
+                self.write(i % 2 * 2, 4, version=which * 1000 + i)
+
+        threads = [threading.Thread(target=write, args=(n + 1,)) for n in range(writers)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
 
     def swap_on(self):
         run("/sbin/mkswap", self.path)

@@ -215,6 +215,36 @@ static void *joins(void *thread)
 	return NULL;
 }
 
+/* The first heap's world is stopped, by *@m, once the thread that runs @fn has said to be blocked. */
+static pthread_t pause_begin(struct pause *p, enum ebbgc_stacks second, void *(*fn)(void *),
+			     ebbgc_mutator_t **m)
+{
+	pthread_t t;
+
+	begin(&p->s, second);
+	p->s.heaps[0]->options.event_arg = p;
+	p->s.heaps[0]->options.event = hold;
+	assert_int_equal(pthread_create(&t, NULL, fn, p), 0);
+	wait_for(&p->blocked);
+	assert_int_equal(ebbgc_attach(p->s.heaps[0], m), 0);
+	ebbgc_collect_start(*m);
+	assert_int_equal(ebbgc_blocked_begin(*m), 0);
+	wait_for(&p->held);
+	return t;
+}
+
+static void pause_end(struct pause *p, ebbgc_mutator_t *m[HEAPS], pthread_t t)
+{
+	set(&p->go);
+	ebbgc_blocked_call(m[1], joins, &t);
+	ebbgc_blocked_end(m[0]);
+	assert_int_equal(p->s.wrong, 0);
+	for (int heap = 0; heap < HEAPS; heap++)
+		ebbgc_detach(m[heap]);
+	for (int heap = 0; heap < HEAPS; heap++)
+		assert_int_equal(ebbgc_heap_destroy(p->s.heaps[heap]), 0);
+}
+
 static void *exits_with_a_frame(void *arg)
 {
 	struct pause *p = arg;
@@ -242,27 +272,13 @@ static void exit_detaches_from_all(void **state)
 	ebbgc_mutator_t *m[HEAPS];
 	pthread_t t;
 
-	begin(&p.s, EBBGC_PRECISE);
-	p.s.heaps[0]->options.event_arg = &p;
-	p.s.heaps[0]->options.event = hold;
-	assert_int_equal(pthread_create(&t, NULL, exits_with_a_frame, &p), 0);
-	wait_for(&p.blocked);
-	assert_int_equal(ebbgc_attach(p.s.heaps[0], &m[0]), 0);
-	ebbgc_collect_start(m[0]);
-	assert_int_equal(ebbgc_blocked_begin(m[0]), 0);
-	wait_for(&p.held);
+	t = pause_begin(&p, EBBGC_PRECISE, exits_with_a_frame, &m[0]);
 	set(&p.exits);
 	/* It is there. */
 	assert_int_equal(ebbgc_attach(p.s.heaps[1], &m[1]), 0);
 	assert_int_equal(ebbgc_collect(m[1]), 0);
 	assert_int_equal(stats_of(p.s.heaps[1]).live_bytes, 0);
-	set(&p.go);
-	ebbgc_blocked_call(m[1], joins, &t);
-	ebbgc_blocked_end(m[0]);
-	for (int heap = 0; heap < HEAPS; heap++)
-		ebbgc_detach(m[heap]);
-	for (int heap = 0; heap < HEAPS; heap++)
-		assert_int_equal(ebbgc_heap_destroy(p.s.heaps[heap]), 0);
+	pause_end(&p, m, t);
 }
 
 /* What only its result leads to, in the second heap, while the first one is stopped. */
@@ -299,26 +315,11 @@ static void result_of_a_blocked_call(void **state)
 	ebbgc_mutator_t *m[HEAPS];
 	pthread_t t;
 
-	begin(&p.s, EBBGC_CONSERVATIVE);
-	p.s.heaps[0]->options.event_arg = &p;
-	p.s.heaps[0]->options.event = hold;
-	assert_int_equal(pthread_create(&t, NULL, makes_while_it_blocks, &p), 0);
-	wait_for(&p.blocked);
-	assert_int_equal(ebbgc_attach(p.s.heaps[0], &m[0]), 0);
-	ebbgc_collect_start(m[0]);
-	assert_int_equal(ebbgc_blocked_begin(m[0]), 0);
-	wait_for(&p.held);
+	t = pause_begin(&p, EBBGC_CONSERVATIVE, makes_while_it_blocks, &m[0]);
 	assert_int_equal(ebbgc_attach(p.s.heaps[1], &m[1]), 0);
 	/* Stops that world once the thread waits for the other one. */
 	assert_int_equal(ebbgc_collect(m[1]), 0);
-	set(&p.go);
-	ebbgc_blocked_call(m[1], joins, &t);
-	ebbgc_blocked_end(m[0]);
-	assert_int_equal(p.s.wrong, 0);
-	for (int heap = 0; heap < HEAPS; heap++)
-		ebbgc_detach(m[heap]);
-	for (int heap = 0; heap < HEAPS; heap++)
-		assert_int_equal(ebbgc_heap_destroy(p.s.heaps[heap]), 0);
+	pause_end(&p, m, t);
 }
 
 int main(void)

@@ -253,16 +253,7 @@ def test_overlapping_writes_leave_both_copies_alike(kernel_device, donor, disk):
     d = kernel_device(backup=disk(delay_us=3000).path)
     d.map(d.connect(), BOTH)
     d.open()
-
-    def writer(which):
-        for i in range(25):
-            d.write(i % 2 * 2, 4, version=which * 1000 + i)
-
-    threads = [threading.Thread(target=writer, args=(n,)) for n in range(1, 5)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    d.race(25)
     d.wait_behind()
     at_donor = d.read(0, 8)
     assert d.counts()["conflicts"] > 0

@@ -248,16 +248,7 @@ def test_overlapping_writes_leave_both_alike(kernel_device, donor):
     one, _ = donor(), donor(port=7472)
     d, a, b = replicated(kernel_device)
     d.open()
-
-    def writer(which):
-        for i in range(40):
-            d.write(i % 2 * 2, 4, version=which * 1000 + i)
-
-    threads = [threading.Thread(target=writer, args=(n,)) for n in range(1, 5)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    d.race(40)
     first = d.read(0, 8)
     assert d.counts()["conflicts"] > 0
     one.kill()
