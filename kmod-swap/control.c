@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The generic netlink family "ebb_swap"; ebb_swap_abi.h documents it. */
+/* The generic netlink family "ebb_swap": its commands; ebb_swap_abi.h documents it. */
 #include <linux/inet.h>
 #include <linux/mutex.h>
 #include <linux/slab.h>
@@ -20,11 +20,9 @@
 /* What find_next_bit() and the slab's number can name: 16 TiB. */
 #define PAGES_MAX (1ull << 32)
 #define SLABS_MAX (1u << 20)
-#define SLABS_A_MESSAGE 64
 
-static DEFINE_MUTEX(control_lock);
-static LIST_HEAD(devices);
-static struct genl_family family;
+DEFINE_MUTEX(control_lock);
+LIST_HEAD(control_devices);
 
 /* Refuses for @attr, or for want of it: the text begins with the field's name. */
 #define refuse(info, attr, error, text) ({ \
@@ -51,19 +49,11 @@ static int permitted(struct sk_buff *skb, struct genl_info *info)
 	return -EPERM;
 }
 
-static int dump_permitted(struct netlink_callback *cb)
-{
-	if (netlink_capable(cb->skb, CAP_SYS_ADMIN))
-		return 0;
-	NL_SET_ERR_MSG(cb->extack, "ebb_swap: needs CAP_SYS_ADMIN");
-	return -EPERM;
-}
-
-static struct ebb_device *find_index(u32 index)
+struct ebb_device *control_find(u32 index)
 {
 	struct ebb_device *d;
 
-	list_for_each_entry(d, &devices, node)
+	list_for_each_entry(d, &control_devices, node)
 		if (d->index == index)
 			return d;
 	return NULL;
@@ -79,7 +69,7 @@ static int begin(struct sk_buff *skb, struct genl_info *info, struct ebb_device 
 	if (!info->attrs[EBB_SWAP_A_DEVICE])
 		return refuse(info, EBB_SWAP_A_DEVICE, -EINVAL, "device: not given");
 	mutex_lock(&control_lock);
-	*device = find_index(nla_get_u32(info->attrs[EBB_SWAP_A_DEVICE]));
+	*device = control_find(nla_get_u32(info->attrs[EBB_SWAP_A_DEVICE]));
 	if (*device)
 		return 0;
 	mutex_unlock(&control_lock);
@@ -142,7 +132,7 @@ static int reply_number(struct genl_info *info, int command, int attr, u32 numbe
 
 	if (!skb)
 		return -ENOMEM;
-	head = genlmsg_put_reply(skb, info, &family, 0, command);
+	head = genlmsg_put_reply(skb, info, &control_family, 0, command);
 	if (!head || nla_put_u32(skb, attr, number)) {
 		nlmsg_free(skb);
 		return -EMSGSIZE;
@@ -249,12 +239,12 @@ static int pick_index(struct genl_info *info, u32 *index)
 		*index = nla_get_u32(attr);
 		if (*index >= EBB_SWAP_DEVICES)
 			return refuse(info, EBB_SWAP_A_DEVICE, -ERANGE, "device: 0 to 63 are wanted");
-		if (find_index(*index))
+		if (control_find(*index))
 			return refuse(info, EBB_SWAP_A_DEVICE, -EEXIST, "device: it exists");
 		return 0;
 	}
 	for (*index = 0; *index < EBB_SWAP_DEVICES; (*index)++)
-		if (!find_index(*index))
+		if (!control_find(*index))
 			return 0;
 	return refuse(info, EBB_SWAP_A_DEVICE, -ENOSPC, "device: all 64 exist");
 }
@@ -277,7 +267,7 @@ static int create(struct genl_info *info)
 		refuse_why(info, r, why);
 		goto unlock;
 	}
-	list_add_tail(&d->node, &devices);
+	list_add_tail(&d->node, &control_devices);
 	r = reply_number(info, EBB_SWAP_CMD_CREATE, EBB_SWAP_A_DEVICE, d->index);
 unlock:
 	mutex_unlock(&control_lock);
@@ -305,7 +295,7 @@ static int do_destroy(struct sk_buff *skb, struct genl_info *info)
 	list_del(&d->node);
 	r = device_free(d);
 	if (r) {
-		list_add_tail(&d->node, &devices);
+		list_add_tail(&d->node, &control_devices);
 		refuse(info, EBB_SWAP_A_DEVICE, r, "device: it is open; swapoff or unmount it first");
 	}
 	mutex_unlock(&control_lock);
@@ -765,266 +755,6 @@ static int do_assign(struct sk_buff *skb, struct genl_info *info)
 	return r;
 }
 
-void event_tell(const struct ebb_device *d, u32 event, u32 session, u32 slab, const char *reason)
-{
-	struct sk_buff *skb;
-	void *head;
-
-	if (!event_heard())
-		return;
-	/* Who listens polls, too: an event that does not fit into memory is lost. */
-	skb = genlmsg_new(NLMSG_GOODSIZE, GFP_NOWAIT);
-	if (!skb)
-		return;
-	head = genlmsg_put(skb, 0, 0, &family, 0, EBB_SWAP_CMD_EVENT);
-	if (!head || nla_put_u32(skb, EBB_SWAP_A_DEVICE, d->index) ||
-	    nla_put_u32(skb, EBB_SWAP_A_EVENT, event) ||
-	    nla_put_u32(skb, EBB_SWAP_A_SESSION, session) ||
-	    (slab != EBB_NO_SLAB && nla_put_u32(skb, EBB_SWAP_A_SLAB, slab)) ||
-	    (reason && nla_put_string(skb, EBB_SWAP_A_REASON, reason))) {
-		nlmsg_free(skb);
-		return;
-	}
-	genlmsg_end(skb, head);
-	genlmsg_multicast(&family, skb, 0, 0, GFP_NOWAIT);
-}
-
-bool event_heard(void)
-{
-	return genl_has_listeners(&family, &init_net, 0);
-}
-
-static int put_session(struct sk_buff *skb, const struct ebb_session *s)
-{
-	struct nlattr *nest = nla_nest_start(skb, EBB_SWAP_A_SESSION_INFO);
-	char address[INET6_ADDRSTRLEN + 2];
-	u16 port;
-
-	if (!nest)
-		return -EMSGSIZE;
-	if (s->to.ss_family == AF_INET) {
-		const struct sockaddr_in *in = (const struct sockaddr_in *)&s->to;
-
-		snprintf(address, sizeof(address), "%pI4", &in->sin_addr);
-		port = ntohs(in->sin_port);
-	} else {
-		const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)&s->to;
-
-		snprintf(address, sizeof(address), "%pI6c", &in->sin6_addr);
-		port = ntohs(in->sin6_port);
-	}
-	if (nla_put_u32(skb, EBB_SWAP_A_SESSION, s->index) ||
-	    nla_put_u32(skb, EBB_SWAP_A_STATE, atomic_read(&s->state)) ||
-	    nla_put_string(skb, EBB_SWAP_A_REASON, READ_ONCE(s->reason)) ||
-	    nla_put_string(skb, EBB_SWAP_A_ADDRESS, address) ||
-	    nla_put_u16(skb, EBB_SWAP_A_PORT, port) ||
-	    nla_put_u64_64bit(skb, EBB_SWAP_A_DONOR_FREE, s->donor_free, EBB_SWAP_A_PAD) ||
-	    (s->draining && nla_put_flag(skb, EBB_SWAP_A_DRAINING)) ||
-	    (s->class && nla_put_u32(skb, EBB_SWAP_A_CLASS, s->class)))
-		return -EMSGSIZE;
-	nla_nest_end(skb, nest);
-	return 0;
-}
-
-static int put_counts(struct sk_buff *skb, const struct ebb_device *d)
-{
-	struct nlattr *nest = nla_nest_start(skb, EBB_SWAP_A_COUNTS);
-
-	if (!nest)
-		return -EMSGSIZE;
-	for (int i = 1; i < EBB_SWAP_COUNTS; i++) {
-		u64 sum = 0;
-		int cpu;
-
-		for_each_possible_cpu(cpu)
-			sum += per_cpu_ptr(d->counts, cpu)->n[i];
-		/* The type 0 is the padding's. */
-		if (nla_put_u64_64bit(skb, i, sum, 0))
-			return -EMSGSIZE;
-	}
-	nla_nest_end(skb, nest);
-	return 0;
-}
-
-/* An @attr of a class, with what else there is to be told of it. */
-static int put_class(struct sk_buff *skb, int attr, u32 class, u64 cgroup, u32 copies,
-		     enum ebb_class_kind kind)
-{
-	struct nlattr *nest = nla_nest_start(skb, attr);
-
-	if (!nest || nla_put_u32(skb, EBB_SWAP_A_CLASS, class) ||
-	    (cgroup && nla_put_u64_64bit(skb, EBB_SWAP_A_CGROUP, cgroup, EBB_SWAP_A_PAD)) ||
-	    (copies && nla_put_u32(skb, EBB_SWAP_A_COPIES, copies)) ||
-	    (kind == CLASS_SEALED && nla_put_flag(skb, EBB_SWAP_A_SEAL)))
-		return -EMSGSIZE;
-	nla_nest_end(skb, nest);
-	return 0;
-}
-
-static int put_classes(struct sk_buff *skb, const struct ebb_device *d)
-{
-	u32 class;
-	u64 cgroup;
-	int r = 0;
-
-	for (class = 1; !r && class < EBB_SWAP_CLASSES; class++)
-		if (d->holds[class])
-			r = put_class(skb, EBB_SWAP_A_CLASS_INFO, class, 0, d->class_copies[class],
-				      d->sealed & BIT(class) ? CLASS_SEALED : CLASS_OPEN);
-	for (u32 i = 0; !r && class_assigned(d, i, &cgroup, &class); i++)
-		r = put_class(skb, EBB_SWAP_A_CGROUP_INFO, class, cgroup, 0, CLASS_OPEN);
-	return r;
-}
-
-static int put_status(struct sk_buff *skb, const struct ebb_device *d)
-{
-	const struct ebb_session *s;
-	int r = -EMSGSIZE;
-	u64 pool, used;
-
-	pool_told(d, &pool, &used);
-	if (nla_put_u32(skb, EBB_SWAP_A_DEVICE, d->index) ||
-	    nla_put_u64_64bit(skb, EBB_SWAP_A_SIZE, d->pages << PAGE_SHIFT, EBB_SWAP_A_PAD) ||
-	    nla_put_u64_64bit(skb, EBB_SWAP_A_SLAB_SIZE, (u64)d->slab_pages << PAGE_SHIFT,
-			      EBB_SWAP_A_PAD) ||
-	    nla_put_u32(skb, EBB_SWAP_A_QUEUES, d->queues) ||
-	    nla_put_u32(skb, EBB_SWAP_A_DEPTH, d->depth) ||
-	    nla_put_u32(skb, EBB_SWAP_A_DEADLINE, d->deadline) ||
-	    nla_put_u32(skb, EBB_SWAP_A_COPIES, d->class_copies[0]) ||
-	    nla_put_u64_64bit(skb, EBB_SWAP_A_POOL, pool, EBB_SWAP_A_PAD) ||
-	    nla_put_u64_64bit(skb, EBB_SWAP_A_POOL_USED, used, EBB_SWAP_A_PAD) ||
-	    (d->key.tfm && nla_put(skb, EBB_SWAP_A_KEY_NUMBER, sizeof(d->key_number),
-				   d->key_number)) ||
-	    (d->backup.bdev && nla_put_string(skb, EBB_SWAP_A_BACKUP, d->backup_path)))
-		return r;
-	r = put_counts(skb, d);
-	list_for_each_entry(s, &d->sessions, node)
-		if (!r)
-			r = put_session(skb, s);
-	return r ?: put_classes(skb, d);
-}
-
-static int dump_status(struct sk_buff *skb, struct netlink_callback *cb)
-{
-	int r = dump_permitted(cb);
-	struct ebb_device *d;
-	long i = 0;
-
-	if (r)
-		return r;
-	mutex_lock(&control_lock);
-	list_for_each_entry(d, &devices, node) {
-		void *head;
-
-		if (i++ < cb->args[0])
-			continue;
-		head = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq, &family,
-				   NLM_F_MULTI, EBB_SWAP_CMD_STATUS);
-		if (!head)
-			break;
-		r = put_status(skb, d);
-		if (r) {
-			genlmsg_cancel(skb, head);
-			break;
-		}
-		genlmsg_end(skb, head);
-		cb->args[0] = i;
-	}
-	mutex_unlock(&control_lock);
-	/* One that fits into no message of this size must not look like none. */
-	return skb->len ?: r;
-}
-
-static u32 number_of(const struct ebb_place *place)
-{
-	return place->session ? place->session->index : EBB_NO_SESSION;
-}
-
-static void slab_tell(struct ebb_device *d, u32 index, u32 class, struct ebb_swap_slab *to)
-{
-	static const u32 copy[EBB_COPIES] = { EBB_SWAP_DONOR, EBB_SWAP_SECOND };
-	struct ebb_slab *slab = &d->slabs[index];
-	const struct ebb_hold *hold = slab_hold(d, slab, class);
-	u32 elsewhere = BIT(AT_POOL) | BIT(AT_BACKUP);
-	unsigned long flags;
-
-	memset(to, 0, sizeof(*to));
-	spin_lock_irqsave(&slab->lock, flags);
-	to->session = number_of(&hold->at[AT_DONOR]);
-	to->second = number_of(&hold->at[AT_SECOND]);
-	to->source = number_of(&hold->at[AT_SOURCE]);
-	to->copies = hold->copies;
-	to->remote = hold->at[AT_DONOR].remote;
-	to->generation = hold->at[AT_DONOR].generation;
-	to->written = slab_count(d, index, class, WRITTEN);
-	/* Those at several donors once. */
-	for (int at = 0; at < AT_DONORS; elsewhere |= BIT(at++))
-		to->donor_only += slab_count_only(d, index, class, at, elsewhere);
-	to->uncopied = slab_count_wanted(d, index, class);
-	for (int i = 0; i < EBB_COPIES; i++) {
-		if (!hold->at[i].session)
-			continue;
-		to->asked |= hold->at[i].asked ? BIT(i) : 0;
-		if (slab_count_lacking(d, index, class, i))
-			to->copies |= EBB_SWAP_LACKING(copy[i]);
-	}
-	to->reads = slab->reads;
-	to->writes = slab->writes;
-	spin_unlock_irqrestore(&slab->lock, flags);
-}
-
-static int dump_slabs(struct sk_buff *skb, struct netlink_callback *cb)
-{
-	struct nlattr *device = compat_dump_attrs(cb)[EBB_SWAP_A_DEVICE];
-	struct nlattr *of = compat_dump_attrs(cb)[EBB_SWAP_A_CLASS];
-	u32 class = of ? nla_get_u32(of) : 0;
-	int r = dump_permitted(cb);
-	struct ebb_device *d;
-
-	if (r)
-		return r;
-	if (!device) {
-		NL_SET_ERR_MSG(cb->extack, "device: not given");
-		return -EINVAL;
-	}
-	mutex_lock(&control_lock);
-	d = find_index(nla_get_u32(device));
-	if (!d) {
-		NL_SET_ERR_MSG_ATTR(cb->extack, device, "device: there is none of this number");
-		r = -ENODEV;
-	} else if (class >= EBB_SWAP_CLASSES || !slab_hold(d, d->slabs, class)) {
-		NL_SET_ERR_MSG_ATTR(cb->extack, of, "class: the device has none of this number");
-		r = -ENOENT;
-	}
-	while (!r && cb->args[0] < d->slab_count) {
-		u32 first = cb->args[0], n = min_t(u32, d->slab_count - first, SLABS_A_MESSAGE);
-		struct nlattr *table;
-		void *head = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
-					 &family, NLM_F_MULTI, EBB_SWAP_CMD_SLABS);
-
-		if (!head)
-			break;
-		if (nla_put_u32(skb, EBB_SWAP_A_DEVICE, d->index) ||
-		    nla_put_u32(skb, EBB_SWAP_A_SLAB_FIRST, first) ||
-		    !(table = nla_reserve(skb, EBB_SWAP_A_SLAB_TABLE,
-					  n * sizeof(struct ebb_swap_slab)))) {
-			genlmsg_cancel(skb, head);
-			break;
-		}
-		for (u32 i = 0; i < n; i++) {
-			struct ebb_swap_slab slab;
-
-			/* An attribute is aligned to four bytes only. */
-			slab_tell(d, first + i, class, &slab);
-			memcpy(nla_data(table) + i * sizeof(slab), &slab, sizeof(slab));
-		}
-		genlmsg_end(skb, head);
-		cb->args[0] += n;
-	}
-	mutex_unlock(&control_lock);
-	return r ?: skb->len;
-}
-
 /* An attribute that a command does not have is refused: each has its own policy. */
 #define A(name, kind) [EBB_SWAP_A_##name] = { .type = kind }
 #define POLICY(name, ...) \
@@ -1062,8 +792,8 @@ static const struct genl_ops ops[] = {
 	OP(UNMAP, doit, do_unmap, unmap),
 	OP(MIGRATE, doit, do_migrate, migrate),
 	OP(DRAIN, doit, do_drain, drain),
-	OP(STATUS, dumpit, dump_status, device),
-	OP(SLABS, dumpit, dump_slabs, slabs),
+	OP(STATUS, dumpit, tell_status, device),
+	OP(SLABS, dumpit, tell_slabs, slabs),
 	OP(CLASS, doit, do_class, class),
 	OP(ASSIGN, doit, do_assign, assign),
 };
@@ -1072,7 +802,7 @@ static const struct genl_multicast_group groups[] = {
 	{ .name = EBB_SWAP_GROUP, .flags = GENL_MCAST_CAP_SYS_ADMIN },
 };
 
-static struct genl_family family = {
+struct genl_family control_family = {
 	.name = EBB_SWAP_FAMILY,
 	.version = EBB_SWAP_VERSION,
 	.maxattr = EBB_SWAP_A_MAX,
@@ -1094,10 +824,10 @@ static struct genl_family family = {
 
 int control_init(void)
 {
-	return genl_register_family(&family);
+	return genl_register_family(&control_family);
 }
 
 void control_exit(void)
 {
-	genl_unregister_family(&family);
+	genl_unregister_family(&control_family);
 }

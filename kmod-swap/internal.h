@@ -123,7 +123,7 @@ struct ebb_ahead {
 };
 
 struct ebb_device {
-	struct list_head node;    /* in devices; control_lock */
+	struct list_head node;    /* in control_devices; control_lock */
 	u32 index;
 	u64 pages;
 	u32 slab_pages, slab_count, slab_shift; /* shift: page -> slab */
@@ -565,13 +565,22 @@ int device_major_register(void);
 void device_major_unregister(void);
 
 /* control.c */
+extern struct mutex control_lock;
+extern struct list_head control_devices; /* control_lock */
+extern struct genl_family control_family;
+struct ebb_device *control_find(u32 index); /* NULL = none; control_lock */
+int control_init(void);
+void control_exit(void);
+
+/* tell.c */
 #define EBB_NO_SLAB U32_MAX
 /* Tells who listens; may sleep.  @reason may be NULL. */
 void event_tell(const struct ebb_device *device, u32 event, u32 session, u32 slab,
 		const char *reason);
 bool event_heard(void);
-int control_init(void);
-void control_exit(void);
+struct netlink_callback;
+int tell_status(struct sk_buff *skb, struct netlink_callback *cb);
+int tell_slabs(struct sk_buff *skb, struct netlink_callback *cb);
 
 /* main.c: of the sessions that close. */
 extern struct workqueue_struct *ebb_closing;
