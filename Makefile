@@ -77,7 +77,7 @@ help:
 
 ## make                  build everything under build/
 ## sudo make demo        six real programs on remote memory, with and without ebb
-## sudo make check       every test but the kernel module's and the packages'; skips are listed with their reasons
+## sudo make check       every test but the kernel module's longer groups and the packages'; skips are listed with their reasons
 ## sudo make soak [HOURS=1] [SEED=n]  donors, links, disks, etcd and ebbd fail at random, natively and then, for as long again,
 ##   below a program that swaps in a guest; no page is lost; GUEST=0 or GUEST=1: one of the two
 ## make unit             the unit tests alone (no root); SANITIZE=1 for ASan and UBSan
@@ -102,7 +102,7 @@ help:
 ## sudo make bench-device    a page through the device: transports against the bare FUSE file
 ## sudo make bench-guest     counted in a guest: kernel module and ublk against NVMe over RDMA and TCP, and nbd
 ## make kmod KDIR=...     the kernel module for the headers in KDIR, 6.1 to 6.12
-## make check-kmod       its tests, in guests with Soft-RoCE
+## make check-kmod       all of the kernel module's, in guests with Soft-RoCE
 ## make install          install below DESTDIR=, PREFIX=/usr
 ## make deb              Debian packages in build/deb, and lintian
 ## make guest-install    them in guests with systemd: installed, upgraded under load, purged; services, logins, containers; shut down

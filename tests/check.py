@@ -3,8 +3,9 @@
 """
 check.py UNIT_TEST...: every test there is, on a machine that is left as it was found.
 
-Unit tests, then the system tests on this kernel, then the guests.  Ends with what
-was skipped and why; a skip that tests/allowed-skips does not list is a failure.
+Unit tests, then the system tests on this kernel: those that need the machine for themselves,
+then the others, beside which the guests begin.  Ends with what was skipped and why; a skip
+that tests/allowed-skips does not list is a failure.
 """
 import fnmatch
 import os
@@ -24,7 +25,7 @@ import unit
 
 REPORTS = machine.BUILD / "tests"
 SYSTEM_SECONDS = 1200
-FETCH_SECONDS = 90
+PREPARE_SECONDS = 300
 WORKERS = 5
 PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest"]
 
@@ -39,8 +40,8 @@ def junit_rows(path, prefix):
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         found = {child.tag: child for child in case}
         file = (case.get("classname") or "").rsplit(".", 1)[-1]
-        # xdist adds the group of those that stay together.
-        name = f"{prefix} {file}.py::{case.get('name').removesuffix('@' + file)}"
+        # xdist adds the group of those that stay together: a file, or "ebbd".
+        name = f"{prefix} {file}.py::{case.get('name').removesuffix('@' + file).removesuffix('@ebbd')}"
         if "failure" in found or "error" in found:
             bad = found.get("failure", found.get("error"))
             rows.append((name, "failed", (bad.get("message") or "").split("\n")[0]))
@@ -82,9 +83,8 @@ def run_beside():
                           "--basetemp", f"{directory}/t")
 
 
-def guests(*options):
-    """argv of boots.py as the user who called sudo: what guests write is not root's."""
-    argv = [sys.executable, "-B", str(HERE / "guest/boots.py"), *options]
+def as_caller(argv):
+    """As the user who called sudo: what guests and their kernels' builds write is not root's."""
     uid = os.environ.get("SUDO_UID", "0")
     if os.geteuid() == 0 and uid != "0":
         argv = ["setpriv", f"--reuid={uid}", f"--regid={os.environ['SUDO_GID']}",
@@ -93,27 +93,48 @@ def guests(*options):
 
 
 @contextmanager
-def kernels_fetched():
-    """Meanwhile.  What stands in the way is met again, and told, when the guests begin."""
-    fetch = subprocess.Popen(guests("--fetch"), cwd=machine.REPO, stdout=subprocess.DEVNULL,
-                             stderr=subprocess.DEVNULL)
+def process(argv, **options):
+    """Begun here, ended with the block."""
+    p = subprocess.Popen(as_caller(argv), cwd=machine.REPO, **options)
     try:
+        yield p
+    finally:
+        p.terminate()
+        p.wait()
+
+
+@contextmanager
+def guests_prepared():
+    """
+    Meanwhile their kernels and headers are fetched, and the module is built.  What stands in the
+    way is told; the guests meet it again.
+    """
+    log = REPORTS / "guests-prepared.log"
+    with open(log, "w") as output, process(
+            ["nice", "make", "--no-print-directory", "NO_DEPS=1", "kmod-guest"],
+            stdout=output, stderr=subprocess.STDOUT,
+            env={k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS")}) as p:
         yield
         # System tests have the machine to themselves.
-        fetch.wait(FETCH_SECONDS)
-    except subprocess.TimeoutExpired:
-        pass
-    finally:
-        fetch.terminate()
-        fetch.wait()
+        try:
+            status = p.wait(PREPARE_SECONDS)
+        except subprocess.TimeoutExpired:
+            status = f"none after {PREPARE_SECONDS} s"
+    if status:
+        print(f"make kmod-guest: exit status {status}: {log.read_text().rstrip()}", flush=True)
 
 
-def run_guests():
+def run_beside_and_guests():
+    """Tests that mostly wait, and guests, which compute."""
     report = REPORTS / "guests.xml"
     report.unlink(missing_ok=True)
-    status = subprocess.run(guests("--report", str(report)), cwd=machine.REPO).returncode
-    rows = junit_rows(report, "guest") if report.exists() else []
-    if status and not any(r[1] == "failed" for r in rows):
+    with process([sys.executable, "-B", str(HERE / "guest/boots.py"), "--report",
+                  str(report)]) as p:
+        rows = run_beside()
+        print("== guests, what is left of them", flush=True)
+        status = p.wait()
+    rows += junit_rows(report, "guest") if report.exists() else []
+    if status and not any(r[0].startswith("guest") and r[1] == "failed" for r in rows):
         rows.append(("guest", "failed", f"boots.py's exit status is {status}"))
     return rows
 
@@ -192,13 +213,13 @@ def main():
     rows, start = [], time.monotonic()
     wanted = not os.environ.get("EBB_SKIP_GUESTS")
     try:
-        with kernels_fetched() if wanted else nullcontext():
+        with guests_prepared() if wanted else nullcontext():
             stage("unit tests", lambda: unit.run_all(sys.argv[1:]), rows)
         stage(f"system tests, kernel {os.uname().release}", run_system, rows)
-        stage("system tests beside each other", run_beside, rows)
         if wanted:
-            stage("guests", run_guests, rows)
+            stage("system tests beside each other, and guests", run_beside_and_guests, rows)
         else:
+            stage("system tests beside each other", run_beside, rows)
             rows.append(("guest", "skipped", "EBB_SKIP_GUESTS is set"))
     except machine.MachineError as e:
         rows.append(("machine", "failed", str(e)))

@@ -28,14 +28,20 @@ def pytest_sessionstart(session):
 
 
 @pytest.fixture
-def swap_lock():
-    """Held while a swap device is on: one test at a time on this machine."""
+def ebbd_lock():
+    """Held while an ebbd runs: one at a time on this machine."""
     with machine.swap_locked():
         yield
-        left = machine.ebb_swaps()
-        for device in left:
-            machine.swapoff(device)
-        assert not left, f"swap was left on: {left}"
+
+
+@pytest.fixture
+def swap_lock(ebbd_lock):
+    """Held while a swap device is on: one test at a time on this machine, and no ebbd of others."""
+    yield
+    left = machine.ebb_swaps()
+    for device in left:
+        machine.swapoff(device)
+    assert not left, f"swap was left on: {left}"
 
 
 @pytest.fixture
@@ -106,7 +112,7 @@ def donor(donor_factory, transport):
 
 
 @pytest.fixture
-def ebbd(swap_lock, logs):
+def ebbd(ebbd_lock, logs):
     """A running ebbd, the only one on this machine; its pins are gone afterwards."""
     d = parts.Ebbd(logs / "ebbd.log")
     yield d

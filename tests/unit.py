@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""unit.py PROGRAM...: runs cmocka programs, one quiet line each."""
+"""unit.py PROGRAM...: runs cmocka programs, one on each processor, one quiet line each."""
 import os
 import subprocess
 import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 TIMEOUT = 300
@@ -34,7 +35,8 @@ def tests_of(report, program, status):
 
 
 def run(path):
-    """Runs one program; returns its tests and its output."""
+    """Runs one program; returns its tests, its output and the seconds it took."""
+    start = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         report = os.path.join(scratch, "report.xml")
         env = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="XML", CMOCKA_XML_FILE=report,
@@ -45,29 +47,36 @@ def run(path):
             status, output = done.returncode, done.stdout
         except subprocess.TimeoutExpired as e:
             status, output = f"none after {TIMEOUT} s", (e.stdout or b"").decode(errors="replace")
-        return tests_of(report, Path(path).name, status), output
+        return tests_of(report, Path(path).name, status), output, time.monotonic() - start
+
+
+def tell(program, tests, output, seconds):
+    """Prints a program's line; returns its part of run_all()."""
+    failed = [t for t in tests if t[1] == "failed"]
+    skipped = sum(t[1] == "skipped" for t in tests)
+    print("  %-8s %-40s %3d passed%s%s  %.1f s" % (
+        "FAIL" if failed else "ok", program, len(tests) - len(failed) - skipped,
+        f", {len(failed)} failed" if failed else "",
+        f", {skipped} skipped" if skipped else "", seconds), flush=True)
+    if failed:
+        for name, _, reason in failed:
+            print(f"           {name}: {reason.strip()}")
+        print(output.rstrip())
+    # cmocka keeps no reason: by convention the line printed before skip() is one.
+    said = output.strip().splitlines()[-1:] or [""]
+    return [(f"{program}: {name}", outcome, reason or said[0])
+            for name, outcome, reason in tests]
 
 
 def run_all(paths):
     """Prints a line a program; returns [("program: test", outcome, reason)]."""
     rows = []
-    for path in paths:
-        start = time.monotonic()
-        tests, output = run(path)
-        failed = [t for t in tests if t[1] == "failed"]
-        skipped = sum(t[1] == "skipped" for t in tests)
-        print("  %-8s %-40s %3d passed%s%s  %.1f s" % (
-            "FAIL" if failed else "ok", Path(path).name, len(tests) - len(failed) - skipped,
-            f", {len(failed)} failed" if failed else "",
-            f", {skipped} skipped" if skipped else "", time.monotonic() - start), flush=True)
-        if failed:
-            for name, _, reason in failed:
-                print(f"           {name}: {reason.strip()}")
-            print(output.rstrip())
-        # cmocka keeps no reason: by convention the line printed before skip() is one.
-        said = output.strip().splitlines()[-1:] or [""]
-        rows += [(f"{Path(path).name}: {name}", outcome, reason or said[0])
-                 for name, outcome, reason in tests]
+    pool = ThreadPoolExecutor(os.cpu_count())
+    try:
+        for path, done in zip(paths, pool.map(run, paths)):
+            rows += tell(Path(path).name, *done)
+    finally:
+        pool.shutdown(cancel_futures=True)
     return rows
 
 

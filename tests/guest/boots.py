@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import guest
-import kernel
 import shutdown
 from kernel import GuestError, SERIES
 
@@ -48,13 +47,13 @@ BOOTS = (
     # The longest first, so that none is alone at the end.
     Boot("road", ("test_boot.py", "test_road.py")),
     Boot("faults", ("test_faults.py",)),
+    Boot("kmod", ("test_kmod.py", "test_kmod_control.py"), cpus=2, timeout=1800),
     # Of these the kernel has no part but what the other groups try on both: that reclaim, FUSE
     # and loop get by with what they reserve.  What pressure and policy try is what ebb needs.
     Boot("pressure", ("test_pressure.py",), memory=640, kernels=("6.12",)),
     Boot("takeover", ("test_takeover.py", "test_ublk.py"), timeout=1800),
     Boot("policy", ("test_policy.py", "test_hooks.py"), kernels=("6.12",)),
     Boot("chaos", ("test_chaos.py",), kernels=("6.12",)),
-    Boot("kmod", ("test_kmod.py", "test_kmod_control.py"), cpus=2, timeout=1800, by_name=True),
     Boot("kmod-behind", ("test_kmod_behind.py", "test_kmod_events.py"), cpus=2, timeout=1800,
          by_name=True),
     Boot("kmod-key", ("test_kmod_key.py",), cpus=2, timeout=1800, by_name=True),
@@ -184,17 +183,11 @@ def main():
     p.add_argument("--kernel", choices=SERIES, action="append")
     p.add_argument("--report", help="where to write the JUnit report")
     p.add_argument("--at-once", type=int, default=AT_ONCE, metavar="N", help="guests at a time")
-    p.add_argument("--fetch", action="store_true", help="only fetches the kernels")
     p.add_argument("group", nargs="*", help=f"of {', '.join(b.group for b in BOOTS)}")
     a = p.parse_args()
     unknown = set(a.group) - {b.group for b in BOOTS}
     if unknown:
         p.error(f"no such group: {', '.join(unknown)}")
-
-    if a.fetch:
-        for series in a.kernel or SERIES:
-            kernel.fetch(series)
-        return 0
 
     work, results, started = queue.Queue(), [], time.monotonic()
     for boot in BOOTS:

@@ -25,7 +25,9 @@ def run(*argv):
 
 
 def module_path():
-    return BUILD / "kmod" / os.uname().release / "ebb_swap.ko"
+    path = BUILD / "kmod" / os.uname().release / "ebb_swap.ko"
+    assert path.exists(), f"{path}: not built; run make kmod-guest"
+    return path
 
 
 def module_loaded():

@@ -3,10 +3,11 @@
 System tests run on the machine's own kernel.  They never kill, stop or starve what
 serves a swap device: that is for tests/guest.  Fixtures: see tests/conftest.py.
 
-Those that do not ask for `swap_lock`, of themselves or by a fixture, have all they use to
-themselves (directories, sockets, network namespaces) and are marked `beside`: several run at a
-time; the others have the machine.  A worker takes one test after the other, wherever it is; those
-that share a fixture of their module stay together.
+Those that ask for `swap_lock`, of themselves or by a fixture, have the machine.  The others have
+all they use to themselves (directories, sockets, network namespaces), but for ebbd
+(`ebbd_lock`), and are marked `beside`: several run at a time.  A worker takes one test after
+the other, wherever it is; those that share a fixture of their module stay together, and so do those
+that need an ebbd.
 """
 import os
 
@@ -28,6 +29,8 @@ def pytest_collection_modifyitems(items):
         fixtures = [f for found in item._fixtureinfo.name2fixturedefs.values() for f in found]
         if any(f.scope == "module" for f in fixtures):
             item.add_marker(pytest.mark.xdist_group(item.module.__name__))
+        elif "ebbd_lock" in item.fixturenames:
+            item.add_marker(pytest.mark.xdist_group("ebbd"))
 
 
 @pytest.fixture(autouse=True)

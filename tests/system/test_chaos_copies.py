@@ -223,7 +223,7 @@ def test_list_of_donors_changes(cluster):
     verdict(c, b)
 
 
-def test_control_plane_killed_while_slabs_move(cluster, swap_lock):
+def test_control_plane_killed_while_slabs_move(cluster, ebbd_lock):
     """ebbd takes a donor off the list and is killed: its slabs go elsewhere all the same."""
     b = serve(cluster, backup=False, options=(*PATIENT, "--repair-rate", "4M"))
     b.follow()

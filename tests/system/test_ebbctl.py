@@ -561,7 +561,7 @@ def test_scope_attached(swap_lock, donor, cgroup):
 
 # --- policies and statistics -------------------------------------------------
 
-def test_hooks_that_are_demanded(swap_lock, logs, tmp_path):
+def test_hooks_that_are_demanded(ebbd_lock, logs, tmp_path):
     """What the kernel does not take, as auto finds, ebbd does not begin without."""
     config = tmp_path / "ebb.conf"
     config.write_text("[bpf]\nhooks = fentry\n")

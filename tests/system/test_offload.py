@@ -111,7 +111,7 @@ def test_nothing_goes_without_a_device(ebbd, cgroup):
     program.stop()
 
 
-def test_target_outlives_ebbd(swap_lock, logs, cgroup):
+def test_target_outlives_ebbd(ebbd_lock, logs, cgroup):
     group = cgroup()
     ebbd = parts.Ebbd(logs / "ebbd.log")
     try:
@@ -128,7 +128,7 @@ def test_target_outlives_ebbd(swap_lock, logs, cgroup):
         machine.pins_remove()
 
 
-def test_declared(swap_lock, logs, cgroup):
+def test_declared(ebbd_lock, logs, cgroup):
     group = cgroup()
     conf = logs / "ebb.conf"
     conf.write_text(f'[cgroup "{group.rel}"]\npolicy = none\nslowdown = 1.5%\n')

@@ -19,7 +19,7 @@ AT_ONCE = 0.1  # seconds
 
 
 @pytest.fixture
-def declared(swap_lock, logs, tmp_path, monkeypatch):
+def declared(ebbd_lock, logs, tmp_path, monkeypatch):
     """declared(text) starts ebbd with that configuration; .reload(text) changes it."""
     monkeypatch.setenv("EBB_STATE_DIR", str(tmp_path / "state"))
     conf, running = tmp_path / "ebb.conf", []

@@ -168,7 +168,7 @@ def test_a_stream_that_is_mapped_ahead_goes_on(device, cgroup, tmp_path):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_prefetches_say_that_nobody_waits(swap_lock, logs, tmp_path, workers):
+def test_prefetches_say_that_nobody_waits(ebbd_lock, logs, tmp_path, workers):
     """By the I/O priority of the threads that ask for them: the last of best effort."""
     conf = tmp_path / "ebb.conf"
     conf.write_text(f"[prefetch]\nworkers = {workers}\n")

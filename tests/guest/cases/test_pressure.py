@@ -8,7 +8,7 @@ import time
 import machine
 import parts
 
-SECONDS = 120
+SECONDS = 60
 
 
 def memory_available_mib():
