@@ -226,6 +226,7 @@ static int parse_settings(struct genl_info *info, struct ebb_settings *s)
 		s->key = nla_data(key);
 		s->key_number = nla_data(info->attrs[EBB_SWAP_A_KEY_NUMBER]);
 	}
+	s->seal = info->attrs[EBB_SWAP_A_SEAL];
 	s->copies = number_or(info, EBB_SWAP_A_COPIES,
 			      EBB_SWAP_DONOR | (s->backup ? EBB_SWAP_BACKUP : 0));
 	return check_donor_copies(info, s->copies, s->backup ? WITH_BACKUP : WITHOUT_BACKUP);
@@ -762,6 +763,7 @@ static int do_assign(struct sk_buff *skb, struct genl_info *info)
 
 POLICY(create, A(DEVICE, NLA_U32), A(SIZE, NLA_U64), A(SLAB_SIZE, NLA_U64), A(QUEUES, NLA_U32),
        A(DEPTH, NLA_U32), A(DEADLINE, NLA_U32), A(POOL, NLA_U64), A(COPIES, NLA_U32),
+       A(SEAL, NLA_FLAG),
        [EBB_SWAP_A_BACKUP] = { .type = NLA_NUL_STRING, .len = EBB_SWAP_PATH - 1 },
        [EBB_SWAP_A_KEY] = NLA_POLICY_EXACT_LEN(EBB_SWAP_KEY),
        [EBB_SWAP_A_KEY_NUMBER] = NLA_POLICY_EXACT_LEN(EBB_SWAP_KEY_NUMBER));

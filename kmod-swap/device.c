@@ -179,6 +179,9 @@ int device_new(const struct ebb_settings *s, struct ebb_device **out, const char
 	r = slabs_init(d);
 	if (!r && s->key)
 		r = key_set(d, s->key, s->key_number, why);
+	if (!r && s->seal)
+		r = seals_make(d, why);
+	d->sealed = s->seal ? BIT(0) : 0;
 	if (!r)
 		r = backup_open(d, s->backup, why);
 	d->class_copies[0] = s->copies;

@@ -25,8 +25,8 @@
 enum ebb_swap_command {
 	EBB_SWAP_CMD_UNSPEC,
 	/*
-	 * SIZE [DEVICE SLAB_SIZE BACKUP QUEUES DEPTH DEADLINE POOL COPIES KEY KEY_NUMBER]; the
-	 * reply has DEVICE.
+	 * SIZE [DEVICE SLAB_SIZE BACKUP QUEUES DEPTH DEADLINE POOL COPIES KEY KEY_NUMBER SEAL];
+	 * the reply has DEVICE.  SEAL: of class 0.
 	 */
 	EBB_SWAP_CMD_CREATE,
 	/* DEVICE; refused while anyone has it open. */

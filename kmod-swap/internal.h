@@ -557,6 +557,7 @@ struct ebb_settings {
 	u32 copies;               /* enum ebb_swap_copy */
 	const char *backup;       /* path, or NULL */
 	const u8 *key, *key_number; /* or NULL */
+	bool seal;                /* class 0 */
 };
 int device_new(const struct ebb_settings *settings, struct ebb_device **out, const char **why);
 /* -EBUSY while it is open; else it is gone, sessions and all. */

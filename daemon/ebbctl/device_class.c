@@ -97,10 +97,12 @@ static enum kmod_seal seal_of(const struct kmod_device *d, uint32_t class)
 	return d->sealed & 1u << class ? KMOD_SEALED : KMOD_PLAIN;
 }
 
-/* A class keeps it for good: pages that are out are as they are. */
+/* A class keeps it for good: pages that are out are as they are.  What is not said is the device's. */
 static enum kmod_seal wanted_seal(const struct class_call *c)
 {
-	return c->options->seal && !strcmp(c->options->seal, "on") ? KMOD_SEALED : KMOD_PLAIN;
+	if (!c->options->seal)
+		return seal_of(&c->care.now, 0);
+	return !strcmp(c->options->seal, "on") ? KMOD_SEALED : KMOD_PLAIN;
 }
 
 /* A class for the cgroup: its own, one that nobody uses any more, one that is not there yet. */
@@ -402,7 +404,7 @@ static const struct option_spec specs[] = {
 	OPTION(class_options, durability, "durability", OPTION_STRING, "disk|replicas=2|none",
 	       .help = "what keeps a page when its donor is lost [disk, with a backup]"),
 	OPTION(class_options, seal, "seal", OPTION_STRING, "on|off",
-	       .help = "encrypt pages before they leave, also to the backup [off]"),
+	       .help = "encrypt pages before they leave, also to the backup [as the device]"),
 	OPTION(class_options, remove, "remove", OPTION_FLAG, NULL,
 	       .help = "its pages are its parent's again, from now on"),
 	OPTION_JSON,

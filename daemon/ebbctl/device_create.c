@@ -171,13 +171,13 @@ static void fill_record(const char *name, const struct device_plan *plan, struct
 	snprintf(d->durability, sizeof(d->durability), "%s", plan->durability);
 	d->slab = plan->slab;
 	snprintf(d->key, sizeof(d->key), "%s", extras->key ?: "none");
+	snprintf(d->seal, sizeof(d->seal), "%s", extras->seal ?: "auto");
 	if (is_kmod(plan->frontend)) {
 		snprintf(d->backup, sizeof(d->backup), "%s", plan->backup ?: "");
 		return;
 	}
 	if (!strcmp(plan->durability, "disk"))
 		snprintf(d->backup, sizeof(d->backup), BACKUP_FILE, backup_dir(plan), name);
-	snprintf(d->seal, sizeof(d->seal), "%s", extras->seal ?: "auto");
 	snprintf(d->hot_slab, sizeof(d->hot_slab), "%s", extras->hot_slab ?: "0");
 	snprintf(d->connections, sizeof(d->connections), "%s", extras->connections ?: "1");
 }
@@ -410,7 +410,7 @@ static const struct option_spec specs[] = {
 	OPTION(device_plan, extras.connections, "connections", OPTION_STRING, "N",
 	       .help = "with --key: so many connections for pages to each donor, 1 to 8 [1]"),
 	OPTION(device_plan, extras.seal, "seal", OPTION_STRING, "auto|on|off",
-	       .help = "encrypt pages before they leave; auto: unless all donors are unix: [auto]"),
+	       .help = "encrypt pages before they leave; auto: unless all donors are unix:, with kmod if there is a --key [auto]"),
 	OPTION(device_plan, priority, "priority", OPTION_UINT, "N",
 	       .help = "swap priority [above every other]", .min = 1, .max = PRIORITY_MAX),
 	OPTION(device_plan, scope, "scope", OPTION_STRING, "any|attached",

@@ -121,9 +121,9 @@ static int check_options(const char *name, const struct device_plan *plan, struc
 {
 	bool disk = !strcmp(plan->durability, "disk"), two = !strcmp(plan->durability, "replicas=2");
 
-	if (plan->extras.seal || plan->extras.hot_slab || plan->extras.connections)
+	if (plan->extras.hot_slab || plan->extras.connections)
 		return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
-				 "device %s: the kernel module neither seals pages nor waits for a slab to be hot; leave out --connections, --seal and --hot-slab, or use another --frontend",
+				 "device %s: the kernel module has a connection for each queue and does not wait for a slab to be hot; leave out --connections and --hot-slab, or use another --frontend",
 				 name);
 	if (!disk && !two && strcmp(plan->durability, "none"))
 		return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
@@ -250,6 +250,12 @@ static bool has_key(const struct device_record *d)
 	return strcmp(d->key, "none") != 0;
 }
 
+/* Who has donors prove a key does not trust the network: auto. */
+static bool is_sealed(const struct device_record *d)
+{
+	return !strcmp(d->seal, "on") || (!strcmp(d->seal, "auto") && has_key(d));
+}
+
 int kmoddev_plan(const char *name, const struct device_plan *plan, struct device_record *d,
 		 struct error *e)
 {
@@ -356,6 +362,7 @@ int kmoddev_make(const struct device_record *d, struct error *e)
 		.device = kmoddev_number(d), .size = d->size, .slab = d->slab,
 		.backup = *d->backup ? d->backup : NULL,
 		.copies = strcmp(d->durability, "replicas=2") ? 0 : EBB_SWAP_DONOR | EBB_SWAP_SECOND,
+		.seal = is_sealed(d),
 	};
 	struct kmod_link *l = NULL;
 	struct key key;

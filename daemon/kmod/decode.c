@@ -134,6 +134,7 @@ int kmod_decode_device(const struct nlmsghdr *h, struct kmod_device *d)
 		case EBB_SWAP_A_BACKUP: text(a, d->backup, sizeof(d->backup)); break;
 		case EBB_SWAP_A_COPIES: d->copies[0] = u32(a); break;
 		case EBB_SWAP_A_KEY_NUMBER: hex(a, d->key, sizeof(d->key)); break;
+		case EBB_SWAP_A_SEAL: d->sealed |= 1; break;
 		case EBB_SWAP_A_COUNTS: decode_counts(a, d); break;
 		case EBB_SWAP_A_SESSION_INFO:
 			if (d->sessions < EBB_SWAP_SESSIONS)

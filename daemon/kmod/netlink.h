@@ -35,6 +35,7 @@ struct kmod_settings {
 	uint32_t copies;    /* enum ebb_swap_copy; 0: a donor, and the backup if there is one */
 	const uint8_t *key; /* that its donors must have, EBB_SWAP_KEY bytes, or NULL */
 	uint8_t key_number[EBB_SWAP_KEY_NUMBER];
+	bool seal;          /* pages of class 0 */
 };
 
 /*

@@ -203,7 +203,7 @@ void kmod_report_status(const struct kmod_care *c, const char *name, struct json
 	json_add_int(a, "deadline_ms", c->now.deadline);
 	json_add_text(a, "durability", kmod_durability(c->now.copies[0]));
 	json_add_bool(a, "aborted", false);
-	json_add_bool(a, "sealed", false);
+	json_add_bool(a, "sealed", c->now.sealed & 1);
 	if (*c->now.key)
 		json_add_text(a, "key", c->now.key);
 	json_add_int(a, "hot_slab", 0);

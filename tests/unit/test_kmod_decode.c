@@ -113,6 +113,18 @@ static void the_key_is_told_by_its_number(void **state)
 	assert_string_equal(d.key, "0123456789abcdef");
 }
 
+static void a_sealed_device_is_told(void **state)
+{
+	struct nlmsghdr *h = status(0);
+	struct kmod_device d;
+
+	assert_int_equal(kmod_decode_device(h, &d), 0);
+	assert_int_equal(d.sealed, 0);
+	mnl_attr_put(h, EBB_SWAP_A_SEAL, 0, NULL);
+	assert_int_equal(kmod_decode_device(h, &d), 0);
+	assert_int_equal(d.sealed, 1 << 0);
+}
+
 static void more_sessions_than_there_are(void **state)
 {
 	struct kmod_device d;
@@ -395,6 +407,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(device_is_told),
 		cmocka_unit_test(the_key_is_told_by_its_number),
+		cmocka_unit_test(a_sealed_device_is_told),
 		cmocka_unit_test(more_sessions_than_there_are),
 		cmocka_unit_test(classes_are_told),
 		cmocka_unit_test(texts_are_cut),

@@ -129,7 +129,7 @@ def test_what_is_refused(module, donor, disk, after):
     refused(2, "needs as many donors", "--durability", "replicas=2", donors=A)
     refused(2, "for --durability disk, not replicas=2", "--durability", "replicas=2", "--backup",
             "/dev/null")
-    refused(2, "neither seals", *none, "--seal", "on")
+    refused(2, "does not wait for a slab to be hot", *none, "--hot-slab", "20")
     refused(2, "not a block device", "--backup", "/var/tmp")
     refused(2, "multiple", *none, size="65M")
     small = disk(16)
@@ -142,11 +142,12 @@ def test_what_is_refused(module, donor, disk, after):
     assert done.returncode != 0 and "root" in done.stderr, done.stderr
 
 
-def test_a_program_swaps_there(module, donor, after, cgroup, seen):
-    """Without ebbd: two donors, no backup; gone without a trace."""
+@pytest.mark.parametrize("seal", ["auto", "on"])
+def test_a_program_swaps_there(module, donor, after, cgroup, seen, seal):
+    """Without ebbd: two donors, no backup, no key; gone without a trace."""
     donor(), donor(port=7472)
     before = rdma_objects()
-    create("--durability", "none", name="ebb1")
+    create("--durability", "none", "--seal", seal, name="ebb1")
     try:
         d = seen()
         assert d.number == 1
@@ -156,11 +157,12 @@ def test_a_program_swaps_there(module, donor, after, cgroup, seen):
         assert done.returncode == 5 and "is there already" in done.stderr
         listed, = parts.ebbctl_json("device", "list")["devices"]
         assert (listed["frontend"], listed["on"], listed["block"]) == ("kmod", True, "/dev/ebb1")
+        assert listed["server"]["sealed"] is (seal == "on")
         told = parts.scan_json(mib=32, passes=2, pattern="random", write=True, cgroup=cgroup(16))
         assert told["bad"] == 0
         n = d.counts()
         assert n["write_donor"] > 4096 and n["read_donor"] > 2048, n
-        assert n["read_failed"] == n["write_failed"] == 0
+        assert n["read_failed"] == n["write_failed"] == n["seal_broken"] == 0
     finally:
         destroy("ebb1")
     nothing_left()

@@ -433,6 +433,11 @@ def test_new_ebbd_needs_no_key(module, donor, disk, cgroup, key, logs):
         number, = k.devices()
         listed, = parts.ebbctl_json("device", "list")["devices"]
         assert (listed["key"], listed["server"]["key"]) == (str(key.path), key.number.hex())
+        # --seal auto: with a key, and then of its classes, too.
+        assert listed["server"]["sealed"] and k.status(number)["seal"]
+        assert "sealed: yes" in parts.ebbctl("device", "class", "test0", cgroup().path).stdout
+        assert "sealed: no" in parts.ebbctl("device", "class", "test0", cgroup().path, "--seal",
+                                            "off").stdout
         done = parts.ebbctl("device", "create", "test0", "--frontend", "kmod", "--size", "64M", "--slab",
                             "4M", "--donors", f"{A},{B}", "--backup", "/dev/nullb0", "--adopt",
                             check=False)
@@ -457,7 +462,7 @@ def test_new_ebbd_needs_no_key(module, donor, disk, cgroup, key, logs):
         assert machine.read(log).count("it lends without keys") == 1
         assert live(k) == {7472}
         n = k.status(number)["counts"]
-        assert n["read_failed"] == n["write_failed"] == 0
+        assert n["read_failed"] == n["write_failed"] == n["seal_broken"] == 0
     finally:
         parts.ebbctl("device", "destroy", "test0", "--timeout", "5min", check=False, timeout=400)
         k.close()

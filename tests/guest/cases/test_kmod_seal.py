@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""ebb_swap.ko: classes of pages that are sealed before they leave."""
+"""ebb_swap.ko: devices, and classes of pages, that are sealed before they leave."""
 import errno
 import os
 import re
 
 import pytest
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
-from kmodule import BACKUP, DONOR, PAGE, content, run
+from kmodule import BACKUP, DONOR, PAGE, SECOND, content, run
 from machine import read
 from test_kmod_class import assign, refused, scanned, swapping, within, written
 
@@ -178,6 +178,61 @@ def test_more_requests_than_buffers(kernel_device, donor, cgroup):
 
     within(g, users)
     assert d.counts()["seal_broken"] == 0
+
+
+def test_device_that_is_sealed(kernel_device, donor, disk, cgroup, raw):
+    """All of its pages; a class beside them as it is told."""
+    lender = donor(memory="32M")
+    g = cgroup()
+    d = kernel_device(mib=16, backup=disk(16).path, seal=True)
+    d.netlink.call("class", device=d.number, copies=BACKUP, **{"class": 1})
+    assign(d, g, 1)
+    told = d.netlink.status(d.number)
+    assert told["seal"] and "seal" not in told["classes"][0]
+    d.map(d.connect(), BOTH)
+    for block in range(8):
+        d.write(block * 128, 64, version=1)
+        within(g, d.write, block * 128 + 64, 64, version=2)
+    d.wait_behind()
+    backup, memory = raw("/dev/nullb0"), memory_of(lender.process)
+    for page in (0, 63, 128 * 7):
+        assert content(page, 1)[:16] not in backup.get(page) != bytes(PAGE)
+        assert not any(content(page, 1)[:256] in m for m in memory)
+        assert backup.get(page + 64) == content(page + 64, 2)
+    for block in range(8):
+        assert d.read(block * 128, 128) == \
+            [content(block * 128 + i, 1 if i < 64 else 2) for i in range(128)]
+    assert d.counts()["read_donor"] == 512
+    lender.kill()
+    d.wait_closed()
+    for block in range(8):
+        assert d.bad(block * 128, 64, 1) == []
+    backup.put(1, backup.get(2))
+    with pytest.raises(OSError) as e:
+        d.read(1, 1)
+    assert e.value.errno == errno.EIO
+    assert d.counts()["seal_broken"] == 1
+    d.write(1, 1, version=3)
+    assert d.bad(1, 1, 3) == d.bad(2, 62, 1) == []
+
+
+def test_program_swaps_to_a_sealed_device(kernel_device, donor, cgroup):
+    """At two donors: one is killed, what the other has opens, and is copied to a third as it is."""
+    lender = donor()
+    donor(port=7472)
+    d = kernel_device(mib=64, copies=DONOR | SECOND, seal=True)
+    for session in (d.connect(), d.connect(7472)):
+        d.map(session, DONOR | SECOND)
+    scans = swapping(d, cgroup(12))
+    lender.kill()
+    d.wait_closed()
+    donor(port=7473)
+    d.map(d.connect(7473), DONOR | SECOND)
+    assert scanned(scans) == [0]
+    d.wait_copied(120)
+    n = d.counts()
+    assert n["copied"] > 0
+    assert n["seal_broken"] == n["read_failed"] == n["write_failed"] == 0
 
 
 def test_seal_is_for_good(kernel_device):
