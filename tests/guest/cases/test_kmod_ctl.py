@@ -157,7 +157,7 @@ def test_a_program_swaps_there(module, donor, after, cgroup, seen, seal):
         assert done.returncode == 5 and "is there already" in done.stderr
         listed, = parts.ebbctl_json("device", "list")["devices"]
         assert (listed["frontend"], listed["on"], listed["block"]) == ("kmod", True, "/dev/ebb1")
-        assert listed["server"]["sealed"] is (seal == "on")
+        assert d.netlink.status(d.number).get("seal", False) is (seal == "on")
         told = parts.scan_json(mib=32, passes=2, pattern="random", write=True, cgroup=cgroup(16))
         assert told["bad"] == 0
         n = d.counts()
