@@ -58,7 +58,8 @@ static const struct option_spec specs[] = {
 };
 
 static const struct command usage = {
-	.object = "", .arguments = "", .help = "the control plane of ebb", .options = specs,
+	.help = "Attaches policies to cgroups and fetches the pages that they ask for, until SIGTERM",
+	.options = specs,
 };
 
 static int set_device(const struct device_record *r, void *data)
