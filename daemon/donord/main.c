@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* ebb-donord: lends memory to borrowers over TCP, or by sharing it. */
+/* ebb-donord: lends memory to borrowers over TCP, by RDMA, or by sharing it. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -74,7 +74,7 @@ static const struct option_spec specs[] = {
 };
 
 static const struct command command = {
-	.help = "Lends memory to borrowers, over TCP or by sharing it, until it gets SIGTERM",
+	.help = "Lends memory to borrowers, over TCP, by RDMA or by sharing it, until it gets SIGTERM",
 	.example = "ebb-donord --listen 127.0.0.1:7070 --memory 4G\nebb-donord --memory auto",
 	.options = specs,
 };
