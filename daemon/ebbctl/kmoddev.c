@@ -123,7 +123,7 @@ static int check_options(const char *name, const struct device_plan *plan, struc
 
 	if (plan->extras.hot_slab || plan->extras.connections)
 		return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
-				 "device %s: --frontend kmod has no --connections, --seal and --hot-slab; leave them out, or use another --frontend; pages of a cgroup are sealed by ebbctl device class --seal on",
+				 "device %s: the kernel module has a connection for each queue and does not wait for a slab to be hot; leave out --connections and --hot-slab, or use another --frontend",
 				 name);
 	if (!disk && !two && strcmp(plan->durability, "none"))
 		return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
