@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -74,8 +75,8 @@ static int send_line(int fd, struct json_object *o, int timeout_ms)
 	return r;
 }
 
-/* Reads one line into a new string; -ETIMEDOUT, -EMSGSIZE, -ECONNRESET. */
-static int read_line(int fd, int timeout_ms, char **line)
+/* Reads one line of up to @most bytes into a new string; -ETIMEDOUT, -EMSGSIZE, -ECONNRESET. */
+static int read_line(int fd, int timeout_ms, size_t most, char **line)
 {
 	_cleanup_free_ char *buf = NULL;
 	int64_t deadline = now_ms() + timeout_ms;
@@ -91,7 +92,7 @@ static int read_line(int fd, int timeout_ms, char **line)
 			char *bigger;
 
 			size = size ? size * 2 : 4096;
-			if (size > CONTROL_MAX_LINE)
+			if (size > most)
 				return -EMSGSIZE;
 			bigger = realloc(buf, size);
 			if (!bigger)
@@ -127,6 +128,23 @@ int64_t control_int(struct json_object *o, const char *key, int64_t fallback)
 	return json_object_object_get_ex(o, key, &v) ? json_object_get_int64(v) : fallback;
 }
 
+/*
+ * Who hangs takes no connection: those that were given up stay in its backlog, and once
+ * that is full connect(2) waits without an end of its own.
+ */
+static int connect_within(int fd, const struct sockaddr_un *sa, int timeout_ms)
+{
+	const struct timeval most = { timeout_ms / 1000, timeout_ms % 1000 * 1000 };
+	int64_t deadline = now_ms() + timeout_ms;
+	int r;
+
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
+	do
+		r = connect(fd, (const struct sockaddr *)sa, sizeof(*sa)) < 0 ? -errno : 0;
+	while (r == -EINTR && now_ms() < deadline);
+	return r == -EAGAIN ? -ETIMEDOUT : r;
+}
+
 int control_call(const char *path, struct json_object *request, int timeout_ms,
 		 struct json_object **answer, struct error *e)
 {
@@ -141,17 +159,18 @@ int control_call(const char *path, struct json_object *request, int timeout_ms,
 	r = address(path, &sa, e);
 	if (r)
 		return r;
-	if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0) {
-		if (errno == EACCES || errno == EPERM)
-			return fail_exit(e, EXIT_REFUSED, errno, "%s: permission denied; use sudo", path);
-		return fail_exit(e, EXIT_NO_DAEMON, errno,
+	r = connect_within(fd, &sa, timeout_ms);
+	if (r == -EACCES || r == -EPERM)
+		return fail_exit(e, EXIT_REFUSED, r, "%s: permission denied; use sudo", path);
+	if (r && r != -ETIMEDOUT)
+		return fail_exit(e, EXIT_NO_DAEMON, r,
 				 "%s: nobody answers (%s); start ebbd: systemctl start ebbd, or ebbctl run --start",
-				 path, strerror(errno));
-	}
-	r = send_line(fd, request, timeout_ms);
+				 path, strerror(-r));
+	if (!r)
+		r = send_line(fd, request, timeout_ms);
 	/* Who may not ask is refused before he has. */
 	if (!r || r == -EPIPE || r == -ECONNRESET)
-		r = read_line(fd, timeout_ms, &line);
+		r = read_line(fd, timeout_ms, CONTROL_MAX_ANSWER, &line);
 	if (r)
 		return fail_exit(e, EXIT_NO_DAEMON, r, "%s: no answer (%s); see its log", path,
 				 strerror(-r));
@@ -281,7 +300,7 @@ void control_serve_one(int fd, const struct control_rules *rules, control_handle
 	if (c < 0 || peer_read(c, rules ? &rules->groups : NULL, &p))
 		return;
 	ms = p.level == PEER_OWNER ? CONTROL_OWNER_MS : CONTROL_OTHERS_MS;
-	if (!check(rules, &p, NULL, &e) && read_line(c, ms, &line))
+	if (!check(rules, &p, NULL, &e) && read_line(c, ms, CONTROL_MAX_LINE, &line))
 		return;
 	answer = json_object_new_object();
 	json_object_object_add(answer, "ok", json_object_new_boolean(1));

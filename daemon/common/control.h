@@ -19,12 +19,14 @@
 #include "peer.h"
 
 #define CONTROL_MAX_LINE (1 << 20)
+/* Statistics of EBB_MAX_CGROUPS cgroups take more than two of those. */
+#define CONTROL_MAX_ANSWER (16 << 20)
 
 /*
- * Sends @request to the socket at @path and waits up to @timeout_ms for the
- * answer.  On success *@answer is the caller's (json_object_put()).  Fails with
- * EXIT_NO_DAEMON when nobody listens and, when the peer answered "ok":false,
- * with the peer's text, code and exit status.
+ * Sends @request to the socket at @path and waits up to @timeout_ms to be let in, to be
+ * heard and for the answer, each.  On success *@answer is the caller's
+ * (json_object_put()).  Fails with EXIT_NO_DAEMON when nobody listens and, when the peer
+ * answered "ok":false, with the peer's text, code and exit status.
  */
 int control_call(const char *path, struct json_object *request, int timeout_ms,
 		 struct json_object **answer, struct error *e);

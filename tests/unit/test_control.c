@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* What asks a control socket, and a server that hangs, or has much to tell. */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/control.h"
+
+/* Last: it makes a macro of fail(). */
+#include <cmocka.h>
+
+#define MS 1000000ull
+#define CALL_MS 200
+#define WAITING 64 /* more than a backlog holds */
+#define MUCH (3u << 20)
+
+static char dir[] = "/tmp/ebb-test-control-XXXXXX", path[64];
+
+static int setup(void **state)
+{
+	if (!mkdtemp(dir))
+		return -1;
+	snprintf(path, sizeof(path), "%s/x.sock", dir);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	unlink(path);
+	return rmdir(dir);
+}
+
+static int ask(struct json_object **answer, int timeout_ms, struct error *e)
+{
+	struct json_object *request = json_object_new_object();
+	int r;
+
+	json_object_object_add(request, "verb", json_object_new_string("status"));
+	r = control_call(path, request, timeout_ms, answer, e);
+	json_object_put(request);
+	return r;
+}
+
+static void nobody_listens(void **state)
+{
+	struct error e = { 0 };
+
+	assert_int_equal(ask(NULL, CALL_MS, &e), -ENOENT);
+	assert_int_equal(e.exit_status, EXIT_NO_DAEMON);
+	assert_non_null(strstr(e.text, "nobody answers"));
+}
+
+/* Those who asked before in vain are still in its backlog. */
+static void one_that_hangs_is_given_up(void **state)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int listening = control_listen(path, NULL), waiting[WAITING], n = 0;
+	struct error e = { 0 };
+	uint64_t begun, took;
+
+	assert_true(listening >= 0);
+	strcpy(sa.sun_path, path);
+	for (; n < WAITING; n++) {
+		waiting[n] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		if (connect(waiting[n], (struct sockaddr *)&sa, sizeof(sa)) < 0)
+			break;
+	}
+	assert_true(n < WAITING);
+	assert_int_equal(errno, EAGAIN);
+	/* Instead of waiting for ever. */
+	alarm(20);
+	begun = now_ns();
+	assert_int_equal(ask(NULL, CALL_MS, &e), -ETIMEDOUT);
+	took = now_ns() - begun;
+	alarm(0);
+	assert_true(took >= CALL_MS / 2 * MS);
+	assert_int_equal(e.exit_status, EXIT_NO_DAEMON);
+	assert_non_null(strstr(e.text, "no answer"));
+	for (; n >= 0; n--)
+		close(waiting[n]);
+	close(listening);
+}
+
+static int tell_much(void *data, const char *verb, struct json_object *request,
+		     struct json_object *answer, struct error *e)
+{
+	char *text = calloc(1, MUCH + 1);
+
+	json_object_object_add(answer, "text", json_object_new_string(memset(text, 'x', MUCH)));
+	free(text);
+	return 0;
+}
+
+static void *serve(void *data)
+{
+	struct { int fd; } *server = data;
+
+	/* Its descriptor does not block. */
+	for (int i = 0; i < 1000; i++) {
+		control_serve_one(server->fd, NULL, tell_much, NULL);
+		usleep(1000);
+	}
+	return NULL;
+}
+
+/* As of a thousand cgroups with their histograms. */
+static void a_long_answer_comes_whole(void **state)
+{
+	struct { int fd; } server = { control_listen(path, NULL) };
+	struct json_object *answer = NULL;
+	struct error e = { 0 };
+	pthread_t thread;
+
+	assert_true(server.fd >= 0);
+	assert_int_equal(pthread_create(&thread, NULL, serve, &server), 0);
+	assert_int_equal(ask(&answer, 10000, &e), 0);
+	assert_int_equal(strlen(control_str(answer, "text", "")), MUCH);
+	json_object_put(answer);
+	pthread_join(thread, NULL);
+	close(server.fd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nobody_listens), cmocka_unit_test(one_that_hangs_is_given_up),
+		cmocka_unit_test(a_long_answer_comes_whole),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
