@@ -381,7 +381,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 		r = cgroup_resolve(argv[1], &c->cgroup, e);
 	if (!r) {
 		process_defer_signals();
-		lock = device_lock(e);
+		lock = device_lock(PATIENCE_UNTIL_INTERRUPTED, e);
 		r = lock < 0 ? lock : 0;
 	}
 	put_str(answer, "device", argv[0]);

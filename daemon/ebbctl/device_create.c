@@ -318,7 +318,7 @@ int device_create(const char *name, const struct device_plan *plan, struct devic
 	*d = (struct device_record){ .size = 0 };
 	fill_record(name, plan, d);
 	process_defer_signals();
-	lock = device_lock(e);
+	lock = device_lock(PATIENCE_UNTIL_INTERRUPTED, e);
 	if (lock < 0)
 		return lock;
 	if (!device_find(name, &other, NULL))

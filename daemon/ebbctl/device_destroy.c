@@ -55,6 +55,8 @@ static int check(const char *name, const struct device_record *d, const struct s
 
 int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms, struct error *e)
 {
+	const enum process_patience patience = mode == DESTROY_CLEANUP ? PATIENCE_TO_THE_END :
+									 PATIENCE_UNTIL_INTERRUPTED;
 	_cleanup_close_ int lock = -1;
 	struct device_record d;
 	struct swap_area area;
@@ -66,7 +68,7 @@ int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms, str
 	if (r)
 		return r;
 	process_defer_signals();
-	lock = device_lock(e);
+	lock = device_lock(patience, e);
 	if (lock < 0)
 		return lock;
 	r = device_find(name, &d, e);
@@ -74,8 +76,7 @@ int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms, str
 		return r;
 	if (mode == DESTROY_POLITE && *d.block && !swaps_find(d.block, &area))
 		r = check(name, &d, &area, e);
-	return r ? r : device_teardown(&d, timeout_ms, mode == DESTROY_CLEANUP ?
-				   PATIENCE_TO_THE_END : PATIENCE_UNTIL_INTERRUPTED, e);
+	return r ? r : device_teardown(&d, timeout_ms, patience, e);
 }
 
 static void print_destroyed(struct json_object *o)

@@ -51,8 +51,9 @@ const char *device_intent(const char *name)
 	return path;
 }
 
-int device_lock(struct error *e)
+int device_lock(enum process_patience patience, struct error *e)
 {
+	const struct timespec tick = { .tv_nsec = 20000000 };
 	_cleanup_close_ int fd = -1;
 	char path[PATH_MAX];
 	int r = file_make_dirs(ebb_device_dir(), 0755);
@@ -61,8 +62,17 @@ int device_lock(struct error *e)
 		return fail(e, r, "%s: cannot create: %s; run as root", ebb_device_dir(), strerror(-r));
 	snprintf(path, sizeof(path), "%s/lock", ebb_device_dir());
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (fd < 0 || flock(fd, LOCK_EX) < 0)
+	if (fd < 0)
 		return fail(e, errno, "%s: %s; run as root", path, strerror(errno));
+	/* Another one may be at it for minutes, and signals are deferred. */
+	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return fail(e, errno, "%s: %s", path, strerror(errno));
+		if (patience == PATIENCE_UNTIL_INTERRUPTED && process_interrupted())
+			return fail(e, EINTR,
+				    "devices: interrupted while another ebbctl made or destroyed one; try again");
+		nanosleep(&tick, NULL);
+	}
 	return TAKE_FD(fd);
 }
 

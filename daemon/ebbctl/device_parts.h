@@ -21,8 +21,11 @@ const char *device_mount(const char *name);  /* where ebb-swapd mounts */
 const char *device_log(const char *name);    /* its stderr */
 const char *device_intent(const char *name); /* a record while the device is not usable yet */
 
-/* One ebbctl at a time creates or destroys; an fd to close, or -errno. */
-int device_lock(struct error *e);
+/*
+ * One ebbctl at a time creates or destroys; an fd to close, or -errno.  Waits for the other
+ * one, or, as @patience says, until process_interrupted().
+ */
+int device_lock(enum process_patience patience, struct error *e);
 
 /* Record, intent, or what can be found of @name; -ENOENT when there is nothing. */
 int device_find(const char *name, struct device_record *d, struct error *e);

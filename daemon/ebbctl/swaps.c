@@ -199,6 +199,8 @@ static int off_in_child(const char *block)
 
 	/* ^C is for ebbctl, which decides what it means. */
 	setsid();
+	/* Where it hangs, nobody is to wait for the lock that ebbctl has, or for its pipes. */
+	close_range(0, ~0u, 0);
 	while (swapoff(block) < 0) {
 		if (errno != EINVAL)
 			_exit(errno);
