@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/log.h"
@@ -596,6 +597,14 @@ static bool twin_came(struct attachment *t)
 	return true;
 }
 
+/* Or has a namesake in its place, as a service's has after each restart. */
+static bool is_gone(const struct attachment *t)
+{
+	struct stat st;
+
+	return stat(t->cgroup.path, &st) < 0 || st.st_ino != t->cgroup.id;
+}
+
 void attachments_sweep(struct attachments *a)
 {
 	int cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
@@ -606,7 +615,7 @@ void attachments_sweep(struct attachments *a)
 	for (uint32_t i = a->n; i-- > 0;) {
 		struct attachment *t = a->item[i];
 
-		if (access(t->cgroup.path, F_OK) < 0) {
+		if (is_gone(t)) {
 			forget(a, t);
 			continue;
 		}

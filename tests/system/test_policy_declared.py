@@ -104,6 +104,26 @@ def test_nested_ones_made_in_one_go(declared, cgroup):
     wait_for(lambda: f"{base.rel}/x/y" not in policies.attached(), 5, "forgotten")
 
 
+def made_anew(c):
+    """Another cgroup under the same path, within less than ebbd's second."""
+    for d in (c.path, *c.twins):
+        d.rmdir()
+        d.mkdir()
+
+
+def test_made_anew_is_another(declared, cgroup):
+    """As a service's at each restart: of the one that is gone nothing stays attached."""
+    c, by_hand = cgroup(name="web-1"), cgroup(name="db-1")
+    declared(section(f"{parent()}/web-*", "policy = leap"))
+    ebbctl("policy", "attach", "stride", by_hand.path)
+    for _ in range(5):
+        made_anew(c)
+    made_anew(by_hand)
+    paths = lambda: [row["cgroup"] for row in ebbctl_json("status")["attachments"]]
+    wait_for(lambda: paths() == [str(c.path)], 5, "the dead ones to be forgotten")
+    assert len(parts.pinned_rows()) == 1
+
+
 def test_the_last_section_counts_as_a_whole(declared, cgroup):
     c = cgroup(name="web-1")
     declared(section(f"{parent()}/web-1", "policy = leap", "pw_max = 32") +
