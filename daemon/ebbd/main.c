@@ -180,6 +180,18 @@ static void block_signals(void)
 	sigprocmask(SIG_BLOCK, &mask, NULL);
 }
 
+/* An attached cgroup takes up to six for each processor, for its events. */
+static void allow_descriptors(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == limit.rlim_max)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+		log_warn("descriptors: cannot have %llu: %m", (unsigned long long)limit.rlim_max);
+}
+
 static int start(struct ebbd *d, const struct options *o, struct error *e)
 {
 	const struct plane_wish wish = {
@@ -358,6 +370,7 @@ int main(int argc, char **argv)
 	if (!r)
 		r = lock_machine(&lock, &e);
 	block_signals();
+	allow_descriptors();
 	if (!r)
 		r = start(&d, &o, &e);
 	if (!r) {

@@ -3,6 +3,7 @@
 import ctypes
 import json
 import re
+import resource
 import struct
 import subprocess
 import time
@@ -231,6 +232,24 @@ def test_many_cgroups_that_page_leave_room_for_one_more(ebbd, cgroup):
     assert not cache([1 << 41])     # full
     ebbctl("policy", "attach", "leap", c.path)
     assert list(policies.attached()) == [c.rel] and not cached()
+
+
+def test_many_cgroups_have_their_events(swap_lock, logs, cgroup):
+    """Each has descriptors on each processor: what a service usually may have would soon be used up."""
+    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, most))
+    try:
+        d = parts.Ebbd(logs / "ebbd.log")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (usual, most))
+    try:
+        for i in range(60):
+            ebbctl("policy", "attach", "none", cgroup(name=f"c{i}").path, "detect=1")
+        assert len(list(Path(f"/proc/{d.pid}/fd").iterdir())) > 256
+        assert len(policies.attached()) == 60
+    finally:
+        d.stop()
+        machine.pins_remove()
 
 
 def test_a_walk_that_ends_late_leaves_nothing(ebbd, cgroup):
