@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
+#include "bpf/ebb_abi.h"
 #include "common/cgroup.h"
 #include "common/cleanup.h"
 #include "common/control.h"
@@ -16,8 +19,11 @@
 #include "scope.h"
 #include "transient.h"
 
-#define KEEP_MAX 256
+#define KEEP_MAX (EBB_MAX_CGROUPS + 1) /* and one that is about to be attached */
 #define RECORD_MAX (1 << 20)
+/* Before anything is limited ebbd may take its time; see daemon_call.c. */
+#define FIRST_MS 30000
+#define AGAIN_MS 2000
 
 struct scope {
 	const char *keep[KEEP_MAX];    /* directories of attached cgroups */
@@ -34,6 +40,19 @@ static const char *scope_file(const char *device)
 
 	snprintf(path, sizeof(path), "%s/%s.scope", ebb_device_dir(), device);
 	return path;
+}
+
+/* Several ebbctls at a time would each write the file without what the others changed. */
+static int lock_scopes(struct error *e)
+{
+	_cleanup_close_ int fd = -1;
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/scope.lock", ebb_device_dir());
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0 || flock(fd, LOCK_EX) < 0)
+		return fail(e, errno, "%s: %s", path, strerror(errno));
+	return TAKE_FD(fd);
 }
 
 static const char *knob(const char *dir, bool v2)
@@ -170,13 +189,19 @@ static void keep_attached(struct scope *s, struct json_object *status)
 
 int scope_apply(const char *device, const char *extra, struct error *e)
 {
-	struct json_object *request = json_object_new_object(), *status = NULL;
+	struct json_object *request, *status = NULL;
 	struct scope s = { .n = 0 };
 	const char *mount = cgroup_memory_mount(&s.v2);
+	_cleanup_close_ int lock = lock_scopes(e);
+	bool first;
 	int r;
 
+	if (lock < 0)
+		return lock;
+	first = access(scope_file(device), F_OK) < 0;
+	request = json_object_new_object();
 	put_str(request, "verb", "status");
-	if (control_call(ebb_control_socket(), request, 2000, &status, NULL))
+	if (control_call(ebb_control_socket(), request, first ? FIRST_MS : AGAIN_MS, &status, NULL))
 		status = NULL;
 	json_object_put(request);
 	if (extra)
@@ -186,13 +211,19 @@ int scope_apply(const char *device, const char *extra, struct error *e)
 	s.changes = load(device);
 	s.planned = json_object_new_array();
 	release(&s);
-	cgroup_each(plan, &s);
+	/* While ebbd is silent, or being restarted, any of them may be attached. */
+	if (status || first)
+		cgroup_each(plan, &s);
 	for (size_t i = 0; i < json_object_array_length(s.planned); i++)
 		json_object_array_add(s.changes,
 				      json_object_get(json_object_array_get_idx(s.planned, i)));
 	r = save(device, s.changes, e);
 	for (size_t i = 0; !r && i < json_object_array_length(s.planned); i++)
 		set(control_str(json_object_array_get_idx(s.planned, i), "dir", ""), "0", s.v2);
+	if (!r && !status && !first)
+		r = fail_exit(e, EXIT_NO_DAEMON, ENODATA,
+			      "device %s: ebbd does not say what is attached, so that no more cgroups are kept off its swap; attach or detach something when it answers",
+			      device);
 	json_object_put(s.planned);
 	json_object_put(s.changes);
 	json_object_put(status);
@@ -220,9 +251,16 @@ void scope_apply_all(const char *extra)
 
 int scope_undo(const char *device, struct error *e)
 {
-	struct json_object *changes = load(device);
+	_cleanup_close_ int lock = -1;
+	struct json_object *changes;
 	bool v2 = false;
 
+	if (access(scope_file(device), F_OK) < 0)
+		return 0;
+	lock = lock_scopes(e);
+	if (lock < 0)
+		return lock;
+	changes = load(device);
 	cgroup_memory_mount(&v2);
 	for (size_t i = 0; i < json_object_array_length(changes); i++) {
 		struct json_object *o = json_object_array_get_idx(changes, i);

@@ -13,7 +13,8 @@
 
 /*
  * Brings the limits in line with what is attached now, according to ebbd, and
- * with @extra (a cgroup directory about to be attached, or NULL).
+ * with @extra (a cgroup directory about to be attached, or NULL).  While ebbd is
+ * silent no more of them are made, but the first time.
  */
 int scope_apply(const char *device, const char *extra, struct error *e);
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """ebbctl: bad input of every verb, then the verbs on real devices and a real ebbd."""
+import fcntl
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import control_server
 import machine
 import parts
 from machine import BIN, read
@@ -557,6 +559,69 @@ def test_scope_attached(swap_lock, donor, cgroup):
         d.destroy()
     assert read(knob) == before
     assert not Path("/run/ebb/devices/scoped.scope").exists()
+
+
+@pytest.fixture
+def scoped(swap_lock, away, cgroup):
+    """Two cgroups and a device of that scope, but for the device; .attached is what its ebbd says."""
+    class World:
+        run, attached, silent = away / "run", [], False
+        a, b = cgroup(name="a"), cgroup(name="b")
+
+        def answer(self, request):
+            if request["verb"] != "status":
+                return {}
+            return control_server.error("busy") if self.silent else {
+                "attachments": [{"cgroup": str(c)} for c in self.attached]}
+
+        def limited(self, c):
+            name = "memory.swappiness" if c.version == 1 else "memory.swap.max"
+            return read(c.path / name).strip() == "0"
+
+    w = World()
+    control_server.write_record(w.run, "scoped", scope="attached", backup="", mount=str(away / "mnt"))
+    server = control_server.ControlServer(w.run / "control.sock", w.answer)
+    yield w
+    server.close()
+    ebbctl("device", "destroy", "scoped")
+    assert not w.limited(w.a) and not w.limited(w.b)
+    assert not (w.run / "devices" / "scoped.scope").exists()
+
+
+def test_scope_while_ebbd_is_silent(scoped):
+    """What is attached keeps its swap when nobody says that it is."""
+    w = scoped
+    w.attached = [w.a.path]
+    ebbctl("policy", "attach", "none", w.a.path)
+    assert not w.limited(w.a) and w.limited(w.b)
+    w.silent = True
+    done = ebbctl("policy", "attach", "none", w.b.path)
+    assert "does not say what is attached" in done.stderr
+    assert not w.limited(w.a) and not w.limited(w.b)
+    ebbctl("policy", "detach", w.b.path)
+    assert not w.limited(w.a)
+    w.silent = False
+    ebbctl("policy", "detach", w.b.path)
+    assert not w.limited(w.a) and w.limited(w.b)
+
+
+def test_scope_with_many_attached(scoped):
+    """As many as ebbd takes."""
+    w = scoped
+    w.attached = [w.b.path / f"none-{i}" for i in range(1023)] + [w.a.path]
+    ebbctl("policy", "detach", w.a.path)
+    assert not w.limited(w.a)
+
+
+def test_scope_of_two_at_once(scoped):
+    """One after the other, or values to give back would be lost."""
+    file = scoped.run / "devices" / "scoped.scope"
+    with open(scoped.run / "devices" / "scope.lock", "w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        p = subprocess.Popen([BIN / "ebbctl", "policy", "attach", "none", scoped.a.path])
+        time.sleep(1)
+        assert p.poll() is None and not file.exists()
+    assert p.wait(60) == 0 and file.exists()
 
 
 # --- policies and statistics -------------------------------------------------
