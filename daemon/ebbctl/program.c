@@ -20,9 +20,11 @@
 
 int program_block_signals(struct program *p, struct error *e)
 {
+	const struct sigaction ignore = { .sa_handler = SIG_IGN };
 	sigset_t set;
 
 	*p = (struct program){ .pidfd = -1, .go = -1, .failed = -1, .signals = -1 };
+	sigaction(SIGPIPE, &ignore, &p->pipe);
 	sigemptyset(&set);
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGQUIT);
@@ -31,6 +33,11 @@ int program_block_signals(struct program *p, struct error *e)
 	sigprocmask(SIG_BLOCK, &set, &p->mask);
 	p->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	return p->signals < 0 ? fail(e, errno, "signalfd: %s", strerror(errno)) : 0;
+}
+
+void program_restore_pipe(const struct program *p)
+{
+	sigaction(SIGPIPE, &p->pipe, NULL);
 }
 
 bool program_interrupted(struct program *p)
@@ -89,6 +96,7 @@ static void child(const struct program *p, int go, int failed, char **argv, enum
 	if (!r && user == USER_INVOKING)
 		r = become_invoking_user();
 	if (!r) {
+		program_restore_pipe(p);
 		sigprocmask(SIG_SETMASK, &p->mask, NULL);
 		execvp(argv[0], argv);
 		r = -errno;

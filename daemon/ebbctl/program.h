@@ -32,6 +32,7 @@ struct program {
 	int failed;     /* errno of a failed exec comes here */
 	int signals;    /* signalfd of what is passed on */
 	sigset_t mask;  /* before program_block_signals() */
+	struct sigaction pipe; /* of SIGPIPE, before that */
 	void (*tick)(void *data); /* called every PROGRAM_TICK_MS while it runs; or NULL */
 	void *tick_data;
 };
@@ -45,9 +46,12 @@ struct program_end {
 
 /*
  * Blocks SIGINT, SIGQUIT, SIGTERM, SIGHUP and opens p->signals, so that none
- * of them ends ebbctl while there is something to clean up.  First of all.
+ * of them ends ebbctl while there is something to clean up, nor does SIGPIPE when
+ * nobody reads any more what it says.  First of all.
  */
 int program_block_signals(struct program *p, struct error *e);
+/* When all is cleaned up: SIGPIPE is what it was. */
+void program_restore_pipe(const struct program *p);
 
 /* Whether one of them came before the program ran. */
 bool program_interrupted(struct program *p);

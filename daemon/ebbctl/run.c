@@ -362,6 +362,7 @@ void run_end(struct run *run)
 		fprintf(stderr, "ebbctl: %s\n", e.text);
 	json_object_put(run->summary);
 	run->summary = NULL;
+	program_restore_pipe(&run->program);
 }
 
 static int run_run(int argc, char **argv, void *options, struct error *e)

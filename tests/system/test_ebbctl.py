@@ -779,6 +779,18 @@ def test_run_ends_what_the_program_left(ebbd, device):
     assert nothing_of_run_left()
 
 
+def test_run_that_nobody_listens_to(ebbd, device):
+    """As before `| head`: what it has to say is lost, what it made is taken away."""
+    p = subprocess.Popen([BIN / "ebbctl", "run", "--mem", "64M", "--", "sh", "-c",
+                          "read x; kill -PIPE $$"],
+                         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    p.stderr.close()
+    p.stdin.close()
+    # The program's SIGPIPE is what it was.
+    assert p.wait(120) == 128 + signal.SIGPIPE
+    assert nothing_of_run_left() and not ebbctl_json("status")["attachments"]
+
+
 def test_run_keep(ebbd, device):
     done = run("true", options=["--keep", "--name", "kept"])
     assert done.returncode == 0
