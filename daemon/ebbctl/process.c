@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -215,6 +216,14 @@ static bool is_named(pid_t pid, const char *comm)
 	return !strcmp(text, comm);
 }
 
+/* Anybody may name a process, and say what he likes as its arguments. */
+static bool is_trusted(DIR *proc, const char *pid)
+{
+	struct stat st;
+
+	return fstatat(dirfd(proc), pid, &st, 0) == 0 && (st.st_uid == 0 || st.st_uid == geteuid());
+}
+
 pid_t process_find(const char *comm, const char *option, const char *value)
 {
 	_cleanup_dir_ DIR *dir = opendir("/proc");
@@ -225,7 +234,7 @@ pid_t process_find(const char *comm, const char *option, const char *value)
 		pid_t pid = isdigit((unsigned char)*entry->d_name) ? atoi(entry->d_name) : 0;
 		ssize_t n;
 
-		if (!pid || !is_named(pid, comm))
+		if (!pid || !is_named(pid, comm) || !is_trusted(dir, entry->d_name))
 			continue;
 		if (!option)
 			return pid;

@@ -30,6 +30,7 @@ int process_start(const char *const *argv, const char *unit, const char *log, in
 /*
  * The pid of the process with command name @comm whose arguments contain the
  * words @option @value, one after the other (both NULL: any); 0 when there is none.
+ * Those of users other than root and our own do not count.
  */
 pid_t process_find(const char *comm, const char *option, const char *value);
 

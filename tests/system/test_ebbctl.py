@@ -17,6 +17,7 @@ import pytest
 import control_server
 import machine
 import parts
+import users
 from machine import BIN, read
 from parts import ebbctl, ebbctl_json
 from ports import free_port
@@ -185,6 +186,29 @@ def test_donor_that_refuses(away):
     refuse(FAILED, *CREATE, "x", "--size", "64M", "--donor", f"127.0.0.1:{port}", "--backup", away,
            says=["device x", f"127.0.0.1:{port}", "refused", "ebb-donord"])
     assert not list(away.glob("x*"))
+
+
+IMPOSTOR = """
+import ctypes, time
+PR_SET_NAME = 15
+ctypes.CDLL(None).prctl(PR_SET_NAME, b"ebb-swapd")
+print("named", flush=True)
+time.sleep(600)
+"""
+
+
+def test_another_users_process_is_no_server(away):
+    """Whatever it is called: else anybody could keep a device from being made, or pass for its server."""
+    p = subprocess.Popen(["/usr/bin/python3", "-c", IMPOSTOR, "--mount", away / "run" / "mnt" / "x"],
+                         stdout=subprocess.PIPE, text=True, user=users.USER, group=users.USER,
+                         extra_groups=[])
+    try:
+        assert p.stdout.readline() == "named\n"
+        refuse(USAGE, "device", "destroy", "x", says=["none of this name"])
+        assert p.poll() is None
+    finally:
+        p.kill()
+        p.wait()
 
 
 def test_backup_without_space(away, listener):
