@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cleanup.h"
@@ -99,10 +98,8 @@ int device_record_write(const struct device_record *d, struct error *e)
 	if (r)
 		return fail(e, r, "%s: cannot create: %s", ebb_device_dir(), strerror(-r));
 	o = device_record_json(d);
-	r = file_replace(path, json_object_to_json_string_ext(o, JSON_C_TO_STRING_PRETTY));
-	/* Readers are not root (peer.h), whatever the umask of who makes devices. */
-	if (!r && chmod(path, 0644) < 0)
-		r = -errno;
+	/* Readers are not root (peer.h). */
+	r = file_publish(path, json_object_to_json_string_ext(o, JSON_C_TO_STRING_PRETTY));
 	return r ? fail(e, r, "device %s: cannot write %s: %s", d->name, path, strerror(-r)) : 0;
 }
 

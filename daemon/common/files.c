@@ -51,23 +51,40 @@ int file_write(const char *path, const char *text)
 	return fd < 0 ? -errno : write_all(fd, text);
 }
 
-int file_replace(const char *path, const char *text)
+/* @mode: whatever the umask; 0: as that leaves it. */
+static int replace(const char *path, const char *text, mode_t mode)
 {
 	char staging[PATH_MAX];
 	_cleanup_close_ int fd = -1;
 	int r;
 
-	if ((size_t)snprintf(staging, sizeof(staging), "%s.new", path) >= sizeof(staging))
+	/* Of two at once each has its own. */
+	if ((size_t)snprintf(staging, sizeof(staging), "%s.new.%d", path, (int)getpid()) >=
+	    sizeof(staging))
 		return -ENAMETOOLONG;
-	fd = open(staging, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	/* In a directory of somebody else's a link may be there, to any file of ours. */
+	unlink(staging);
+	fd = open(staging, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return -errno;
 	r = write_all(fd, text);
+	if (!r && mode && fchmod(fd, mode) < 0)
+		r = -errno;
 	if (!r && rename(staging, path) < 0)
 		r = -errno;
 	if (r)
 		unlink(staging);
 	return r;
+}
+
+int file_replace(const char *path, const char *text)
+{
+	return replace(path, text, 0);
+}
+
+int file_publish(const char *path, const char *text)
+{
+	return replace(path, text, 0644);
 }
 
 int64_t file_number(const char *path, int64_t fallback)

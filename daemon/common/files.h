@@ -18,9 +18,11 @@ int file_write(const char *path, const char *text);
 
 /*
  * Replaces @path by @text: staging file in the same directory, then rename, so
- * that a reader sees the old or the new whole.  Mode 0644.
+ * that a reader sees the old or the new whole.  Mode 0644, less the umask.
  */
 int file_replace(const char *path, const char *text);
+/* The same for everybody to read, whatever the umask. */
+int file_publish(const char *path, const char *text);
 
 /* The number at the start of @path, or @fallback. */
 int64_t file_number(const char *path, int64_t fallback);

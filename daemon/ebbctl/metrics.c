@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/files.h"
@@ -61,11 +60,9 @@ static int write_textfile(const char *dir, struct error *e)
 	if ((size_t)snprintf(path, sizeof(path), "%s/" TEXTFILE, dir) >= sizeof(path))
 		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "--textfile: its name is too long");
 	r = expose(EXPOSITION_PROMETHEUS, &text, &len, e);
+	/* Another user's program reads it. */
 	if (!r)
-		r = file_replace(path, text);
-	/* Another user's program reads it, whatever our umask. */
-	if (!r && chmod(path, 0644) < 0)
-		r = -errno;
+		r = file_publish(path, text);
 	if (r && !e->code)
 		fail(e, r, "%s: cannot write: %s; give the directory that node_exporter reads", path,
 		     strerror(-r));
