@@ -239,7 +239,7 @@ static int start_server(const struct device_plan *plan, const struct donor_list 
 	if (awake < 0 && awake != -EOPNOTSUPP)
 		fprintf(stderr, "ebbctl: warning: device %s: systemd-logind does not hold off sleep: %s; destroy the device before the machine sleeps\n",
 			d->name, strerror(-awake));
-	r = process_start(argv, unit, device_log(d->name), SERVER_START_MS, e);
+	r = process_start(argv, unit, device_log(d->name), awake, SERVER_START_MS, e);
 	if (r)
 		return r;
 	d->server_pid = device_server(d->name);

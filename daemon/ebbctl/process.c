@@ -68,7 +68,7 @@ static void leave_limits(const char *unit)
 		fprintf(stderr, "%s: cannot leave the memory cgroup of its starter\n", unit);
 }
 
-static void become(const char *const *argv, const char *unit, const char *log, int ready)
+static void become(const char *const *argv, const char *unit, const char *log, int ready, int also)
 {
 	const char *args[MAX_ARGS + 3];
 	char number[16];
@@ -81,8 +81,10 @@ static void become(const char *const *argv, const char *unit, const char *log, i
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	in = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+	/* A lock, or a pipe, that our caller has open is not its to hold for months. */
+	close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
 	if (in < 0 || out < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0 ||
-	    fcntl(ready, F_SETFD, 0) < 0)
+	    fcntl(ready, F_SETFD, 0) < 0 || (also >= 0 && fcntl(also, F_SETFD, 0) < 0))
 		_exit(127);
 	leave_limits(unit);
 	for (; argv[n] && n < MAX_ARGS; n++)
@@ -156,8 +158,8 @@ static int wait_ready(int fd, int timeout_ms)
 	return memcmp(text, "READY\n", 6) ? -EPROTO : 0;
 }
 
-int process_start(const char *const *argv, const char *unit, const char *log, int timeout_ms,
-		  struct error *e)
+int process_start(const char *const *argv, const char *unit, const char *log, int also,
+		  int timeout_ms, struct error *e)
 {
 	const char *name = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
 	_cleanup_close_ int ours = -1;
@@ -171,7 +173,7 @@ int process_start(const char *const *argv, const char *unit, const char *log, in
 	unlink(log);
 	pid = fork();
 	if (pid == 0)
-		become(argv, unit, log, fds[1]);
+		become(argv, unit, log, fds[1], also);
 	close(fds[1]);
 	if (pid < 0)
 		return fail(e, errno, "%s: fork: %s", name, strerror(errno));

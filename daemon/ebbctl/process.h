@@ -18,14 +18,15 @@ bool process_interrupted(void);
 /*
  * Starts the daemon @argv (NULL-terminated) in a session of its own, outside
  * any limited memory cgroup, stdin from /dev/null, the rest into the file @log.
+ * Of our descriptors it has @also, unless -1, and none that we were given.
  * Appends "--ready-fd N" to its arguments and waits up to @timeout_ms until it
  * has written "READY\n" there; it may have daemonised itself by then.  When it
  * ends before that, @e has the last line of @log and its exit status; -EINTR
  * when process_interrupted() meanwhile.  @unit names the systemd
  * scope it gets where systemd runs.
  */
-int process_start(const char *const *argv, const char *unit, const char *log, int timeout_ms,
-		  struct error *e);
+int process_start(const char *const *argv, const char *unit, const char *log, int also,
+		  int timeout_ms, struct error *e);
 
 /*
  * The pid of the process with command name @comm whose arguments contain the

@@ -49,7 +49,7 @@ static const char *log_of(const char *program)
 static int start_daemon(struct started *s, struct error *e)
 {
 	const char *const argv[] = { ebb_program(DAEMON), "--daemon", "--purge", NULL };
-	int r = process_start(argv, "ebbd-run.scope", log_of(DAEMON), START_MS, e);
+	int r = process_start(argv, "ebbd-run.scope", log_of(DAEMON), -1, START_MS, e);
 
 	s->daemon = !r;
 	return r;
@@ -66,7 +66,7 @@ static int start_donor(struct started *s, uint64_t memory, struct error *e)
 		return fail(e, port, "loopback: no free port: %s", strerror(-port));
 	snprintf(s->donor_address, sizeof(s->donor_address), "127.0.0.1:%d", port);
 	snprintf(size, sizeof(size), "%llu", (unsigned long long)memory);
-	r = process_start(argv, "ebb-donord-run.scope", log_of(DONOR), START_MS, e);
+	r = process_start(argv, "ebb-donord-run.scope", log_of(DONOR), -1, START_MS, e);
 	if (r)
 		return r;
 	s->donor = process_find(DONOR, "--listen", s->donor_address);
