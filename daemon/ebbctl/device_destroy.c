@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -88,8 +89,9 @@ static int run_destroy(int argc, char **argv, void *options, struct error *e)
 {
 	_cleanup_json_ struct json_object *o = json_object_new_object();
 	const struct destroy_options *d = options;
+	uint64_t ms = d->timeout / NS_PER_MS;
 	int r = device_destroy(argv[0], d->force ? DESTROY_FORCED : DESTROY_POLITE,
-			       (int)(d->timeout / NS_PER_MS), e);
+			       ms < INT_MAX ? (int)ms : INT_MAX, e);
 
 	if (r)
 		return r;

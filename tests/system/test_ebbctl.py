@@ -521,6 +521,12 @@ def test_device_of_configured_donors(swap_lock, donor_factory, logs, tmp_path):
         machine.pins_remove()
 
 
+def test_destroy_with_all_the_time(device):
+    """More ms than an int holds."""
+    ebbctl("device", "destroy", device.name, "--timeout", "1000h")
+    assert device.block not in machine.swaps()
+
+
 def test_destroy_waits_for_another_swapoff(swap_lock, donor_factory, cgroup):
     """systemd takes swap off at shutdown, too: the server stays until that is done."""
     d = parts.Device(donor_factory(delay="1ms"))
