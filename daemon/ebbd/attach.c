@@ -548,6 +548,30 @@ static bool apart(uint64_t a, uint64_t b)
 	return 4 * a > 5 * b || 4 * b > 5 * a;
 }
 
+/* Ends detection where nothing below has needed it for a while. */
+static void quiet_down(struct attachments *a)
+{
+	for (uint32_t i = 0; i < a->n; i++)
+		a->item[i]->needed = false;
+	/* Each looks for its outermost once: a search for each root would be one of all by all by all. */
+	for (uint32_t i = 0; i < a->n; i++) {
+		const struct attachment *t = a->item[i];
+		struct attachment *root = outermost(a, t);
+
+		if (events_detecting(root->events) && !root->needed)
+			root->needed = t->detect == DETECT_ALWAYS || attachment_outstanding(a, t);
+	}
+	for (uint32_t i = 0; i < a->n; i++) {
+		struct attachment *root = a->item[i];
+
+		if (!events_detecting(root->events))
+			continue;
+		root->quiet_ticks = root->needed ? 0 : root->quiet_ticks + 1;
+		if (root->quiet_ticks > DETECT_TICKS)
+			events_detect_off(root->events);
+	}
+}
+
 void attachments_tick(struct attachments *a)
 {
 	uint64_t now = monotonic_ns();
@@ -569,20 +593,7 @@ void attachments_tick(struct attachments *a)
 		if (apart(t->throttle.timely_ns, t->timely_told))
 			write_entry(a, t);
 	}
-	for (uint32_t i = 0; i < a->n; i++) {
-		struct attachment *root = a->item[i];
-		bool needed = false;
-
-		if (!events_detecting(root->events))
-			continue;
-		for (uint32_t k = 0; k < a->n && !needed; k++)
-			needed = outermost(a, a->item[k]) == root &&
-				 (a->item[k]->detect == DETECT_ALWAYS ||
-				  attachment_outstanding(a, a->item[k]));
-		root->quiet_ticks = needed ? 0 : root->quiet_ticks + 1;
-		if (root->quiet_ticks > DETECT_TICKS)
-			events_detect_off(root->events);
-	}
+	quiet_down(a);
 	pthread_mutex_unlock(&a->lock);
 }
 

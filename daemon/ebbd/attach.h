@@ -57,6 +57,7 @@ struct attachment {
 	uint64_t swapped_in;      /* at the last tick */
 	int stat_fd;              /* memory.stat */
 	bool recording;           /* its events also go to maps/trace */
+	bool needed;              /* hit detection, by it or one below, at this tick */
 	uint32_t quiet_ticks;     /* since hit detection was last needed */
 	struct event_set *events; /* NULL while an ancestor's cover it */
 	uint32_t held;            /* by workers; what is detached meanwhile goes with the last */

@@ -2,6 +2,7 @@
 """Policies under programs that run: attached, changed and replaced without losing a fault."""
 import ctypes
 import json
+import os
 import re
 import resource
 import struct
@@ -250,6 +251,20 @@ def test_many_cgroups_have_their_events(swap_lock, logs, cgroup):
     finally:
         d.stop()
         machine.pins_remove()
+
+
+def test_many_cgroups_leave_the_processor_alone(ebbd, cgroup):
+    """Ten times a second ebbd looks at all of them, and may not look at all for each of all."""
+    for i in range(300):
+        policies.call("policy.attach", cgroup=str(cgroup(name=f"c{i}").path), policy="none",
+                      params={"detect": 1})
+    used = lambda: sum(map(int, machine.read(f"/proc/{ebbd.pid}/stat").rsplit(")", 1)[1].split()[11:13]))
+
+    def share():
+        before, start = used(), time.monotonic()
+        time.sleep(2)
+        return (used() - before) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - start)
+    assert parts.tried(share, lambda told: told < 0.4) < 0.4
 
 
 def test_a_walk_that_ends_late_leaves_nothing(ebbd, cgroup):
