@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -37,6 +38,7 @@ struct managed {
 	struct kmod_care care;      /* of class 0 */
 	struct kmod_care *class[EBB_SWAP_CLASSES]; /* of those that the module has had */
 	int listen_fd;
+	ino_t socket;               /* that file */
 	int awake_fd;               /* holds sleep off; -1: not yet */
 	uint64_t awake_due;         /* ns: when it is asked for next */
 	uint64_t due;               /* ns: when it is looked after next */
@@ -61,13 +63,22 @@ static const char *const read_verbs[] = { "status", "stats", "slab.list", NULL }
 
 /* --- devices ------------------------------------------------------------------------ */
 
+static ino_t socket_of(const char *name)
+{
+	struct stat st;
+
+	return stat(ebb_device_socket(name), &st) ? 0 : st.st_ino;
+}
+
 static void device_drop(struct kmod_manager *m, int i)
 {
 	struct managed *d = m->device[i];
 
 	if (d->listen_fd >= 0) {
+		/* One of another frontend, made under its name meanwhile, has its own there. */
+		if (socket_of(d->name) == d->socket)
+			unlink(ebb_device_socket(d->name));
 		close(d->listen_fd);
-		unlink(ebb_device_socket(d->name));
 	}
 	if (d->awake_fd >= 0)
 		close(d->awake_fd);
@@ -98,6 +109,8 @@ static void device_new(struct kmod_manager *m, const struct device_record *r, ui
 	d->listen_fd = control_listen(ebb_device_socket(d->name), &e);
 	if (d->listen_fd < 0)
 		log_warn("device %s: cannot answer for it: %s", d->name, e.text);
+	else
+		d->socket = socket_of(d->name);
 	m->device[m->devices++] = d;
 }
 
