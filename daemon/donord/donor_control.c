@@ -15,6 +15,7 @@
 #include "common/json.h"
 #include "common/paths.h"
 #include "discovery/registration.h"
+#include "discovery/thread.h"
 #include "donord.h"
 
 #define STACK (512u << 10)
@@ -133,7 +134,7 @@ static int ask_loop(struct lender *l, enum donor_request request)
 	struct timespec until;
 	int r = 0;
 
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += ANSWER_S;
 	pthread_mutex_lock(&c->lock);
 	c->request = request;
@@ -279,7 +280,8 @@ int donor_control_start(struct lender *l, struct error *e)
 	int r;
 
 	pthread_mutex_init(&c->lock, NULL);
-	pthread_cond_init(&c->answered, NULL);
+	/* Of the clock that nobody sets. */
+	thread_cond_init(&c->answered);
 	c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (c->wake_fd < 0)
 		return fail(e, errno, "eventfd: %m");

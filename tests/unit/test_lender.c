@@ -2,6 +2,7 @@
 /* A donor with borrowers at the other ends of socket pairs, turn by turn. */
 #include <errno.h>
 #include <setjmp.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,16 +13,30 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "common/files.h"
+#include "common/paths.h"
 #include "donord/donord.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
 
 enum { SLAB = 1 << 20, SLABS = 40 };
+
+/* Somebody set the clock back, between its being read and its being waited for. */
+static bool set_back;
+
+int clock_gettime(clockid_t clock, struct timespec *t)
+{
+	long r = syscall(SYS_clock_gettime, clock, t);
+
+	if (!r && set_back && clock == CLOCK_REALTIME)
+		t->tv_sec = 0;
+	return (int)r;
+}
 
 struct donor {
 	struct lend_pool pool;
@@ -694,6 +709,36 @@ static void told_to_end_at_once(void **state)
 	lend_free(&pool);
 }
 
+static void *ask(void *answer)
+{
+	struct json_object *request = json_object_new_object();
+
+	json_object_object_add(request, "verb", json_object_new_string("status"));
+	control_call(ebb_donor_socket(), request, 10000, answer, NULL);
+	json_object_put(request);
+	return NULL;
+}
+
+/* It is not told that the loop does not answer, nor kept for hours. */
+static void who_asks_while_the_clock_is_set(void **state)
+{
+	struct json_object *answer = NULL;
+	struct donor *d = *state;
+	pthread_t thread;
+
+	set_back = true;
+	assert_int_equal(pthread_create(&thread, NULL, ask, &answer), 0);
+	usleep(100000);
+	for (int i = 0; i < 5000 && pthread_tryjoin_np(thread, NULL); i++) {
+		turn(d->l);
+		usleep(1000);
+	}
+	set_back = false;
+	assert_non_null(answer);
+	assert_int_equal(control_int(answer, "total", -1), SLABS * SLAB);
+	json_object_put(answer);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -709,6 +754,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_there_is_for_it, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(quotas, with_quota, without_donor),
 		cmocka_unit_test_setup_teardown(drained, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(who_asks_while_the_clock_is_set, with_donor, without_donor),
 		cmocka_unit_test(told_to_end_at_once),
 		cmocka_unit_test_setup_teardown(a_quota_of_what_is_used, with_quota, without_donor),
 	};
