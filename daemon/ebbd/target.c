@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -38,6 +39,13 @@ void target_close(struct target *t)
 	if (t->pagemap >= 0)
 		close(t->pagemap);
 	t->pidfd = t->pagemap = -1;
+}
+
+bool target_gone(const struct target *t)
+{
+	struct pollfd p = { .fd = t->pidfd, .events = POLLIN };
+
+	return poll(&p, 1, 0) > 0;
 }
 
 static bool swapped(uint64_t entry)

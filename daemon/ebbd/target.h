@@ -17,6 +17,8 @@ struct target {
 /* -ESRCH when it is gone. */
 int target_open(struct target *t, uint32_t tgid, uint32_t exec);
 void target_close(struct target *t);
+/* Whether it has ended, whoever has its number by now. */
+bool target_gone(const struct target *t);
 
 /*
  * Of the @n pages @vpn, in ascending or descending order, keeps those that are in swap, in place; returns how many are left.

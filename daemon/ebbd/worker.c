@@ -478,7 +478,7 @@ void worker_tidy(struct worker *w)
 		map_ahead_settle(w->ahead, find_target, w, monotonic_ns());
 	inflight_refresh(&w->inflight);
 	for (struct target *t = w->target; t < w->target + TARGETS; t++)
-		if (t->tgid && process_gone(t->tgid)) {
+		if (t->tgid && target_gone(t)) {
 			target_close(t);
 			t->tgid = 0;
 		}
