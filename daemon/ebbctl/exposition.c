@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/control.h"
+#include "common/utf8.h"
 #include "exposition.h"
 #include "exposition_table.h"
 #include "output.h"
@@ -57,28 +58,13 @@ static void write_head(struct writer *w)
 		counter ? "counter" : m->type == METRIC_HISTOGRAM ? "histogram" : "gauge");
 }
 
-/* The length of the UTF-8 character at @c, 0 when it is none (RFC 3629). */
-static int character(const unsigned char *c)
-{
-	int len = *c < 0x80 ? 1 : *c >= 0xc2 && *c < 0xe0 ? 2 : *c >= 0xe0 && *c < 0xf0 ? 3 :
-		  *c >= 0xf0 && *c < 0xf5 ? 4 : 0;
-
-	for (int i = 1; i < len; i++)
-		if ((c[i] & 0xc0) != 0x80)
-			return 0;
-	if ((*c == 0xe0 && c[1] < 0xa0) || (*c == 0xed && c[1] >= 0xa0) ||
-	    (*c == 0xf0 && c[1] < 0x90) || (*c == 0xf4 && c[1] >= 0x90))
-		return 0;
-	return len;
-}
-
 /* Whoever may make cgroups names them: what is no text must not spoil all of it. */
 static void write_text(FILE *f, const char *text)
 {
 	const unsigned char *c = (const unsigned char *)text;
 
 	while (*c) {
-		int len = character(c);
+		int len = utf8_length(c);
 
 		if (!len || *c < ' ' || *c == 0x7f)
 			fputc('?', f);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/size.h"
+#include "common/utf8.h"
 #include "output.h"
 
 #define CELL 64
@@ -46,11 +47,28 @@ double get_double(struct json_object *o, const char *key, double fallback)
 	return v ? json_object_get_double(v) : fallback;
 }
 
+void output_json(FILE *f, struct json_object *o, int flags)
+{
+	const char *text = json_object_to_json_string_ext(o, flags | JSON_C_TO_STRING_NOSLASHESCAPE);
+	const char *c = text;
+
+	while (*c) {
+		int len = utf8_length((const unsigned char *)c);
+
+		if (!len) {
+			fwrite(text, 1, (size_t)(c - text), f);
+			fputs("\\ufffd", f);
+			text = c + 1;
+		}
+		c += len ?: 1;
+	}
+	fprintf(f, "%s\n", text);
+}
+
 void output(bool json, struct json_object *o, void (*plain)(struct json_object *o))
 {
 	if (json)
-		printf("%s\n", json_object_to_json_string_ext(o, JSON_C_TO_STRING_PRETTY |
-								 JSON_C_TO_STRING_NOSLASHESCAPE));
+		output_json(stdout, o, JSON_C_TO_STRING_PRETTY);
 	else
 		plain(o);
 }

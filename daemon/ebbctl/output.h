@@ -29,6 +29,12 @@ struct column {
 	enum column_format format;
 };
 
+/*
+ * Writes @o as JSON and a newline; @flags are JSON_C_TO_STRING_*.  Names of cgroups may be any
+ * bytes, and those of threads end within a letter: what is no UTF-8 becomes U+FFFD.
+ */
+void output_json(FILE *f, struct json_object *o, int flags);
+
 /* Prints @o: as JSON when @json, else through @plain. */
 void output(bool json, struct json_object *o, void (*plain)(struct json_object *o));
 

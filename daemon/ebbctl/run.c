@@ -284,11 +284,11 @@ static void print_summary(const struct run *run)
 
 static int write_json(const struct run *run, struct error *e)
 {
-	const char *text = json_object_to_json_string_ext(run->summary, JSON_C_TO_STRING_PRETTY |
-							  JSON_C_TO_STRING_NOSLASHESCAPE);
 	_cleanup_file_ FILE *f = fopen(run->o->json_file, "we");
 
-	if (!f || fprintf(f, "%s\n", text) < 0 || fflush(f))
+	if (f)
+		output_json(f, run->summary, JSON_C_TO_STRING_PRETTY);
+	if (!f || fflush(f) || ferror(f))
 		return fail(e, errno, "--json %s: cannot write: %s", run->o->json_file, strerror(errno));
 	return 0;
 }

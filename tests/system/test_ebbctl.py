@@ -106,6 +106,16 @@ def test_errors_in_json(away):
     assert told["error"] in done.stderr
 
 
+def test_json_is_text_whatever_it_names(away):
+    """Names of cgroups and threads may be any bytes; that of a thread ends within a letter."""
+    names = {b"\xff\xfe": "\ufffd\ufffd", "\u00e9\u20ac\U0001f600".encode(): "\u00e9\u20ac\U0001f600",
+             "caf\u00e9".encode()[:-1]: "caf\ufffd", b"\xed\xa0\x80x": "\ufffd\ufffd\ufffdx", b"": None}
+    for name, shown in names.items():
+        done = subprocess.run([BIN / "ebbctl", "stats", "--json", b"none-" + name], capture_output=True)
+        told = json.loads(done.stdout.decode())
+        assert done.returncode and (shown or "") in told["error"]
+
+
 def test_full_disk_is_noticed():
     with open("/dev/full", "w") as full:
         done = subprocess.run([BIN / "ebbctl", "help"], stdout=full, stderr=subprocess.PIPE,

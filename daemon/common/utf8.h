@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#ifndef EBB_UTF8_H
+#define EBB_UTF8_H
+
+/* The length of the UTF-8 character at @c, 0 when it is none (RFC 3629). */
+static inline int utf8_length(const unsigned char *c)
+{
+	int len = *c < 0x80 ? 1 : *c >= 0xc2 && *c < 0xe0 ? 2 : *c >= 0xe0 && *c < 0xf0 ? 3 :
+		  *c >= 0xf0 && *c < 0xf5 ? 4 : 0;
+
+	for (int i = 1; i < len; i++)
+		if ((c[i] & 0xc0) != 0x80)
+			return 0;
+	if ((*c == 0xe0 && c[1] < 0xa0) || (*c == 0xed && c[1] >= 0xa0) ||
+	    (*c == 0xf0 && c[1] < 0x90) || (*c == 0xf4 && c[1] >= 0x90))
+		return 0;
+	return len;
+}
+
+#endif
