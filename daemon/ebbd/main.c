@@ -185,11 +185,10 @@ static void allow_descriptors(void)
 {
 	struct rlimit limit;
 
-	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == limit.rlim_max)
-		return;
-	limit.rlim_cur = limit.rlim_max;
-	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
-		log_warn("descriptors: cannot have %llu: %m", (unsigned long long)limit.rlim_max);
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
 }
 
 static int start(struct ebbd *d, const struct options *o, struct error *e)
