@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -60,6 +61,27 @@ static const char *backup_dir(const struct device_plan *plan)
 	return plan->backup ?: DEVICE_BACKUP_DIR;
 }
 
+/* Its server has it locked as long as it lives; what is on it tells nobody anything then. */
+static bool is_left_over(const char *path)
+{
+	_cleanup_close_ int fd = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+
+	return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+	       flock(fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+/*
+ * Where only ebb has files, what a device left that ended with the machine is removed: after
+ * a power failure nobody else would, and a device that is to be on from boot would not be.
+ */
+static void remove_left_over(const struct device_plan *plan, const char *backup)
+{
+	if (!plan->backup && is_left_over(backup) && unlink(backup) == 0)
+		fprintf(stderr, "ebbctl: backup %s: of a device that ended with its machine: removed\n",
+			backup);
+}
+
 static int check_backup(const char *name, const struct device_plan *plan,
 			const struct device_record *d, struct error *e)
 {
@@ -76,16 +98,19 @@ static int check_backup(const char *name, const struct device_plan *plan,
 	if (dir[0] != '/')
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "backup %s: not an absolute path; give one to --backup", dir);
-	if (statvfs(dir, &fs) < 0)
+	if (access(dir, F_OK) < 0)
 		return fail_exit(e, EXIT_USAGE, errno, "backup %s: %s; create the directory first",
 				 dir, strerror(errno));
 	if (snprintf(NULL, 0, BACKUP_FILE, dir, name) >= (int)sizeof(d->backup))
 		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "backup %.128s: its name is too long",
 				 dir);
+	remove_left_over(plan, d->backup);
 	if (access(d->backup, F_OK) == 0)
 		return fail_exit(e, EXIT_REFUSED, EEXIST,
 				 "backup %s: is there already; remove it if no device uses it",
 				 d->backup);
+	if (statvfs(dir, &fs) < 0)
+		return fail(e, errno, "backup %s: %s", dir, strerror(errno));
 	if ((uint64_t)fs.f_bavail * fs.f_frsize >= plan->size)
 		return 0;
 	return fail(e, ENOSPC,

@@ -258,6 +258,24 @@ def test_backup_that_is_there_already(away, listener):
     assert (away / "x.backup").read_text() == "precious"
 
 
+def test_backup_of_a_device_that_ended_with_the_machine(swap_lock, donor):
+    """As after a power failure: it does not keep the device from being made again, unless it is in use."""
+    left = Path("/var/lib/ebb/test0.backup")
+    left.parent.mkdir(mode=0o700, exist_ok=True)
+    left.write_text("old")
+    try:
+        with open(left, "r+") as server:
+            fcntl.flock(server, fcntl.LOCK_EX)
+            refuse(REFUSED, *CREATE, "test0", "--size", "64M", "--donor", donor.address,
+                   says=["test0.backup", "already"])
+            assert left.read_text() == "old"
+        d = parts.Device(donor)
+        assert left.stat().st_size == 256 << 20
+        d.destroy()
+    finally:
+        left.unlink(missing_ok=True)
+
+
 def test_block_device_that_is_not_empty(away):
     """What --frontend kmod would write over is looked at; what cannot be told apart counts as well."""
     image = away / "image"
