@@ -255,7 +255,7 @@ def test_many_cgroups_have_their_events(swap_lock, logs, cgroup):
 
 def test_many_cgroups_leave_the_processor_alone(ebbd, cgroup):
     """Ten times a second ebbd looks at all of them, and may not look at all for each of all."""
-    for i in range(300):
+    for i in range(400):
         policies.call("policy.attach", cgroup=str(cgroup(name=f"c{i}").path), policy="none",
                       params={"detect": 1})
     used = lambda: sum(map(int, machine.read(f"/proc/{ebbd.pid}/stat").rsplit(")", 1)[1].split()[11:13]))
@@ -264,7 +264,7 @@ def test_many_cgroups_leave_the_processor_alone(ebbd, cgroup):
         before, start = used(), time.monotonic()
         time.sleep(2)
         return (used() - before) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - start)
-    assert parts.tried(share, lambda told: told < 0.4) < 0.4
+    assert parts.tried(share, lambda told: told < 0.3) < 0.3
 
 
 def test_a_walk_that_ends_late_leaves_nothing(ebbd, cgroup):
