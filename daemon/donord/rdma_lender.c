@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -429,7 +430,9 @@ int rdma_lender_start(struct rdma_lender **out, struct address *place, enum rdma
 	pthread_mutex_init(&l->lock, NULL);
 	l->wake = eventfd(0, EFD_CLOEXEC);
 	l->events = rdma_create_event_channel();
-	if (!l->events || rdma_create_id(l->events, &l->listener, l, RDMA_PS_TCP))
+	/* An event goes with its connection, which may end between poll() and who takes it. */
+	if (!l->events || fcntl(l->events->fd, F_SETFL, O_NONBLOCK) < 0 ||
+	    rdma_create_id(l->events, &l->listener, l, RDMA_PS_TCP))
 		r = fail_exit(e, EXIT_UNSUPPORTED, errno,
 			      "rdma: %m; load rdma_ucm and, without a network card for it, rdma_rxe");
 	else if (rdma_bind_addr(l->listener, (struct sockaddr *)&place->sa) ||

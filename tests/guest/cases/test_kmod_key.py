@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 import kmodule
@@ -313,6 +314,26 @@ def test_strangers_cannot_take_all_places(kernel_device, donor, key, after):
     said = machine.read(lender.log)
     assert "no proof of its key, and others want its place" in said
     assert said.count("no proof of its key") <= 12
+
+
+def test_stranger_who_ends_as_he_is_hung_up_on(kernel_device, donor, key, after):
+    """What he sent and that he is gone are found out at once: others are served all the same."""
+    lender = donor(keys=key.path, memory="32M")
+    d = kernel_device(mib=16, key=key)
+    d.map(d.connect(), DONOR, [0])
+    c = after(Opening(ADDRESS, PORT))
+    assert c.request(stated(key, 1, 0, 1) + os.urandom(32))[0] == "accepted"
+    lender.signal(signal.SIGSTOP)
+    try:
+        c.tell(bytes(48))
+        time.sleep(1)
+        c.end()
+        time.sleep(1)
+    finally:
+        lender.signal(signal.SIGCONT)
+    wait_for(lambda: "a frame that is not its own" in machine.read(lender.log), 10, "no word of it")
+    d.map(0, DONOR, [1])
+    assert d.session()["state"] == "live"
 
 
 # --- strangers in the donor's place -----------------------------------------------------------
