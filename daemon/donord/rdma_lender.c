@@ -370,6 +370,8 @@ static void *lend(void *argument)
 			fds[n++] = (struct pollfd){ .fd = (*p)->channel->fd, .events = POLLIN };
 		if (draining && (wait < 0 || wait > ASK_AGAIN_MS))
 			wait = ASK_AGAIN_MS;
+		if (l->pool.dirty)
+			wait = 0;
 		if (poll(fds, n, wait) < 0 && errno != EINTR)
 			break;
 		if (fds[0].revents && eventfd_read(l->wake, &count))
@@ -395,6 +397,7 @@ static void *lend(void *argument)
 		draining = rdma_pool_draining(&l->pool);
 		if (draining)
 			ask_back(l);
+		rdma_pool_zero(&l->pool);
 	}
 	while (l->sessions)
 		session_end(l, &l->sessions, "the donor stops");

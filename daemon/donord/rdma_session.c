@@ -190,11 +190,30 @@ static void slab_take_back(struct rdma_pool *p, struct rdma_slab *slab)
 	if (slab->key)
 		ibv_dereg_mr(slab->key);
 	slab->key = NULL;
-	memset(p->memory + (slab - p->slabs) * p->slab_size, 0, p->slab_size);
 	slab->owner->lent--;
 	slab->owner = NULL;
 	slab->asked = false;
+	slab->dirty = true;
+	p->dirty++;
 	__atomic_fetch_add(&p->free, 1, __ATOMIC_RELAXED);
+}
+
+static void slab_zero(struct rdma_pool *p, struct rdma_slab *slab)
+{
+	memset(p->memory + (slab - p->slabs) * p->slab_size, 0, p->slab_size);
+	slab->dirty = false;
+	p->dirty--;
+}
+
+void rdma_pool_zero(struct rdma_pool *p)
+{
+	struct rdma_slab *slab = p->slabs;
+
+	if (!p->dirty)
+		return;
+	while (!slab->dirty)
+		slab++;
+	slab_zero(p, slab);
 }
 
 static bool complete(const struct rdma_session *s)
@@ -249,6 +268,8 @@ static enum wire_status serve_map(struct rdma_session *s, const uint8_t *payload
 		p->wanted = true;
 		return WIRE_NO_SPACE;
 	}
+	if (slab->dirty)
+		slab_zero(p, slab);
 	memory = p->memory + (slab - p->slabs) * p->slab_size;
 	slab->key = ibv_reg_mr(s->pd, memory, p->slab_size, IBV_ACCESS_LOCAL_WRITE |
 			       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);

@@ -13,10 +13,11 @@
 struct rdma_session;
 
 struct rdma_slab {
-	struct rdma_session *owner; /* NULL = free, and zeroed */
+	struct rdma_session *owner; /* NULL = free */
 	struct ibv_mr *key;         /* while lent */
 	uint32_t generation;
 	bool asked;                 /* ... back, and unanswered or promised */
+	bool dirty;                 /* free, and to be zeroed before it is lent */
 };
 
 struct rdma_pool {
@@ -25,6 +26,7 @@ struct rdma_pool {
 	struct rdma_slab *slabs;
 	uint32_t count;
 	uint32_t free;              /* read by other threads, too: rdma_pool_lent() */
+	uint32_t dirty;             /* of them, those to be zeroed */
 	bool draining;              /* set by another thread: rdma_pool_draining() */
 	bool wanted;                /* somebody was refused: is who has the rest still there? */
 	uint32_t generation;        /* last one given */
@@ -81,6 +83,9 @@ static inline bool rdma_pool_draining(const struct rdma_pool *p)
 	return __atomic_load_n(&p->draining, __ATOMIC_ACQUIRE);
 }
 
+/* Zeroes a slab that came back, if there is one. */
+void rdma_pool_zero(struct rdma_pool *p);
+
 static inline bool rdma_session_keyed(const struct rdma_session *s)
 {
 	return *s->key;
@@ -110,8 +115,9 @@ void rdma_session_ask_again(struct rdma_session *s);
  */
 int rdma_session_probe(struct rdma_session *s);
 /*
- * Destroys its queue pairs, so that nothing of it can reach the memory any more;
- * then invalidates its keys and zeroes what it was lent.
+ * Destroys its queue pairs, so that nothing of it can reach the memory any more; then
+ * invalidates its keys.  What it was lent is zeroed a slab a turn of the loop: all of it at
+ * once could take longer than other borrowers wait for an answer.
  */
 void rdma_session_free(struct rdma_session *s);
 

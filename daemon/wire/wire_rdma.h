@@ -15,8 +15,8 @@
  * keeps others from adding to it, and nobody is authenticated.  Connection
  * 0 carries frames, one in each SEND: HELLO, MAP, UNMAP, PING, and the donor's
  * EVICT.  The reply to MAP is followed in its message by a grant.  A session ends
- * with its first connection that ends: the donor invalidates the keys, then zeroes
- * the memory.
+ * with its first connection that ends: the donor invalidates the keys, and zeroes
+ * the memory before it lends it again.
  */
 #ifndef EBB_WIRE_RDMA_H
 #define EBB_WIRE_RDMA_H

@@ -12,6 +12,7 @@ import pytest
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
 from kmodule import BACKUP, DONOR, PAGE, content, run, rxe_add, rxe_remove
 from machine import wait_for
+from test_kmod_seal import memory_of
 
 BOTH = DONOR | BACKUP
 
@@ -347,6 +348,32 @@ def test_two_donors(kernel_device, donor, disk):
     d.wait_closed(a)
     assert sum((d.bad(first, 64, 9) for first in range(0, d.pages, 64)), []) == []
     assert d.session(b)["state"] == "live"
+
+
+def test_what_came_back_is_zeroed(kernel_device, donor):
+    """Before it is lent again, and soon; who wants some meanwhile does not wait for all of it."""
+    lender = donor(memory="160M", slab="16M")
+    one = kernel_device(mib=160, slab_mib=16)
+    two = kernel_device(mib=16, slab_mib=16)
+    one.map(one.connect(), DONOR)
+    session = two.connect()
+    firsts = range(0, one.pages, one.pages // one.slabs)
+    for first in firsts:
+        one.write(first, 1, version=9)
+    assert sum(content(0, 9) in m for m in memory_of(lender.process)) == 1
+    one.destroy()
+    start = time.monotonic()
+    two.map(session, DONOR)
+    mapped = time.monotonic()
+    # The first that was free.
+    assert not any(content(0, 9) in m for m in memory_of(lender.process))
+
+    def left():
+        found = memory_of(lender.process)
+        return [f for f in firsts if any(content(f, 9) in m for m in found)]
+
+    wait_for(lambda: not left(), 60, "not zeroed")
+    print(mapped - start, time.monotonic() - start)
 
 
 def test_tracepoint(kernel_device, donor):
