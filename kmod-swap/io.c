@@ -384,6 +384,23 @@ static void write_seal(struct ebb_io *io)
 	write_settle(io);
 }
 
+/*
+ * Places whose sessions are over, and about to be detached, are so now: the source, which takes
+ * the place of one, can be written to.
+ */
+static void detach_over(struct ebb_io *io)
+{
+	const struct ebb_hold *hold = io_hold(io);
+
+	for (int at = 0; at < AT_DONORS; at++) {
+		if (!hold->at[at].session || place_live(&hold->at[at]))
+			continue;
+		slab_detach(io->device, io->slab, hold->at[at].session);
+		/* Others may have moved up. */
+		at = -1;
+	}
+}
+
 /* A donor that was not asked yet can be: the slab moved while the write was under way. */
 static bool donor_left(const struct ebb_io *io)
 {
@@ -441,6 +458,8 @@ static void write_settle(struct ebb_io *io)
 		io->behind = NULL;
 	}
 	places |= io->on_backup ? BIT(AT_BACKUP) : 0;
+	if (!places)
+		detach_over(io);
 	if (!places && donor_left(io)) {
 		spin_unlock_irqrestore(&slab->lock, flags);
 		io->again = true;
