@@ -56,7 +56,6 @@ static u32 window(const struct ebb_ahead *a)
 static void turn_take(struct ebb_ahead *a, struct ebb_io *io)
 {
 	a->pages += io->span.count;
-	WRITE_ONCE(io->turn_at, jiffies);
 	WRITE_ONCE(io->turn, TURN_AHEAD);
 }
 
@@ -127,8 +126,6 @@ u32 ahead_may(struct ebb_io *io)
 	}
 	most = window(a);
 	if (io->turn == TURN_AHEAD) {
-		/* Of a new message, which stands at the end of the connection's queue. */
-		WRITE_ONCE(io->turn_at, jiffies);
 		WRITE_ONCE(a->moved, jiffies);
 		return most;
 	}

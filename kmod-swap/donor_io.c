@@ -159,7 +159,9 @@ int leg_start(struct ebb_leg *leg, u32 skip, u32 bytes, u64 address, u32 rkey, u
 		.remote_addr = address,
 		.rkey = rkey,
 	};
-	WRITE_ONCE(leg->under_way, true);
+	WRITE_ONCE(leg->since, jiffies);
+	/* Whoever sees that sees since when. */
+	smp_store_release(&leg->under_way, true);
 	ebb_count(s->device, MESSAGES, 1);
 	if (batch)
 		batch_add(batch, &s->queue[queue], &leg->wr.wr);

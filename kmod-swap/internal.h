@@ -171,7 +171,8 @@ struct ebb_batch {
 struct ebb_leg {
 	struct ebb_session *session; /* referenced while it is under way */
 	enum dma_data_direction direction; /* DMA_TO_DEVICE: a WRITE */
-	bool under_way;           /* a work request names its pages */
+	bool under_way;           /* a work request names its pages, */
+	unsigned long since;      /* from then on (jiffies) */
 	int entries;              /* of sg, which the caller fills */
 	u32 index;                /* the caller's */
 	/* From any context: it is over, with 0 or -errno. */
@@ -206,9 +207,8 @@ struct ebb_io {
 	struct ebb_buffer *buffer; /* of a sealed class: what its pages are outside */
 	struct list_head buffer_node; /* while it waits for one */
 	enum ebb_at from;         /* READ: whence the present run comes */
-	/* READ: whether it may go to donors.  AHEAD: since when, or its last message (jiffies). */
+	/* READ: whether it may go to donors. */
 	enum { TURN_NONE, TURN_DEMAND, TURN_AHEAD } turn;
-	unsigned long turn_at;
 	struct list_head held_node; /* until then */
 	/* Backup leg. */
 	struct bio bio;

@@ -703,18 +703,17 @@ enum blk_eh_timer_return io_timeout(struct request *rq)
 
 	if (req_op(rq) != REQ_OP_READ && req_op(rq) != REQ_OP_WRITE)
 		return BLK_EH_RESET_TIMER;
-	/* It waited for its turn before, which is no donor's fault. */
-	if (READ_ONCE(io->turn) == TURN_AHEAD &&
-	    time_before(jiffies, READ_ONCE(io->turn_at) + io->device->set.timeout))
-		return BLK_EH_RESET_TIMER;
 	spin_lock_irqsave(&io->slab->lock, flags);
 	/* A session outlives its slabs' pointers to it, which this lock guards. */
 	hold = io_hold(io);
 	for (int i = 0; i < EBB_COPIES; i++) {
 		enum ebb_at at = hold_epoch(hold, io->span.epoch[i]);
 
-		if (!READ_ONCE(io->leg[i].under_way) || at == AT_DONORS ||
+		if (!smp_load_acquire(&io->leg[i].under_way) || at == AT_DONORS ||
 		    !place_live(&hold->at[at]))
+			continue;
+		/* What it waited for before, its turn or a slow backup, is no fault of the donor's. */
+		if (time_before(jiffies, READ_ONCE(io->leg[i].since) + io->device->set.timeout))
 			continue;
 		ebb_count(io->device, DEADLINES, 1);
 		session_fail(hold->at[at].session, "a page took longer than the deadline");
