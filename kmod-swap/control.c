@@ -421,11 +421,14 @@ static struct ebb_hold hold_now(const struct ebb_device *d, struct ebb_slab *sla
 	return hold;
 }
 
-/* Another place than @but, AT_DONORS = none, is at the donor of @s: one loss would be both's. */
+/*
+ * Another place than @but, AT_DONORS = none, is at the donor of @s: one loss would be both's.  So
+ * it would with the source, which is a donor of the slab's again when the new one ends.
+ */
 static bool donor_has_other(const struct ebb_hold *hold, const struct ebb_session *s,
 			    enum ebb_at but)
 {
-	for (int i = 0; i < EBB_COPIES; i++) {
+	for (int i = 0; i < AT_DONORS; i++) {
 		const struct ebb_session *other = hold->at[i].session;
 
 		if (other && i != but && (other == s || !memcmp(&other->to, &s->to, sizeof(s->to))))
@@ -615,7 +618,7 @@ static int do_drain(struct sk_buff *skb, struct genl_info *info)
 
 		if (at >= EBB_COPIES)
 			continue;
-		if (to && donor_has_other(&hold, to, at))
+		if (to && !hold.at[AT_SOURCE].session && donor_has_other(&hold, to, at))
 			others = true;
 		else
 			r = check_leave(info, d, &hold, at, to) ?:

@@ -539,6 +539,15 @@ def test_netlink_refuses(kernel_device, donor):
     d.map(b, TWO, [1])
     d.wait_copied()
     assert d.counts()["copied"] == 8
+    # The one that a slab is leaving may have it again: nor is the second at that donor.
+    d.map(a, DONOR, [2, 3])
+    for first in range(2048, 4096, 64):
+        d.write(first, 64, 1)
+    for slab in (2, 3):
+        d.netlink.call("migrate", device=d.number, slab=slab, session=b)
+    assert refused(d, "map", slab=3, session=same, copies=TWO) == (errno.EEXIST, has)
+    assert d.slab_table()[3]["source"] == a
+    d.wait_copied()
     d.netlink.call("disconnect", device=d.number, session=a)
     assert d.bad(1024, 8, 1) == []
 
