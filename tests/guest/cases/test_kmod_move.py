@@ -167,6 +167,42 @@ def test_target_dies_while_slabs_come_to_it(kernel_device, donor):
     assert d.slab_table()[-1]["session"] == a
 
 
+def test_no_write_fails_when_the_target_dies(kernel_device, donor):
+    """From the first moment on they go to the source again, not only when all is detached."""
+    donor(slab="16M")
+    d = kernel_device(mib=16, slab_mib=16)
+    a = d.connect()
+    d.map(a, DONOR)
+    fill(d, 1)
+    stop, failed = threading.Event(), []
+
+    def write(which):
+        while not stop.is_set():
+            try:
+                d.write(which * 64, 8, 2)
+            except OSError as e:
+                failed.append(e)
+
+    threads = [threading.Thread(target=write, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    try:
+        for _ in range(4):
+            two = donor(port=7472, slab="16M")
+            b = d.connect(7472)
+            d.netlink.call("migrate", device=d.number, slab=0, session=b)
+            two.kill()
+            d.wait_closed(b)
+            slab, = d.slab_table()
+            assert (slab["session"], slab["source"]) == (a, NO_SESSION)
+            d.netlink.call("disconnect", device=d.number, session=b)
+    finally:
+        stop.set()
+        for t in threads:
+            t.join()
+    assert failed == [] and d.counts()["write_failed"] == 0
+
+
 def test_source_dies_while_slabs_leave_it(kernel_device, donor, disk):
     """What was not copied yet comes from the backup, under writers."""
     one, _ = donor(), donor(port=7472)
