@@ -19,7 +19,8 @@
 struct kmod_patience {
 	uint64_t connect_at, map_at;
 	uint32_t failures;          /* connects that failed since one did not */
-	int told;                   /* -errno of the last one that was told; nothing here reads it */
+	int told;                   /* -errno of the last one that was told; nothing here reads it, */
+	uint32_t losses;            /* nor how often a session to it has ended unasked */
 };
 
 /* A connect to it has been tried at @now: 0 or -errno. */

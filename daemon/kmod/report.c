@@ -104,6 +104,7 @@ static struct json_object *donors_json(const struct kmod_care *c)
 		json_add_bool(o, "tls", false);
 		json_add_int(o, "free", s && s->state == EBB_SWAP_LIVE ? s->free : 0);
 		json_add_int(o, "slabs", slabs);
+		json_add_int(o, "losses", c->patience[i].losses);
 		if (s && *s->reason)
 			json_add_text(o, "last_loss", s->reason);
 		if (s && s->draining)
@@ -249,12 +250,17 @@ void kmod_report_stats(const struct kmod_care *c, struct json_object *a)
 		{ "reads_overtaking", EBB_SWAP_C_OVERTAKES },
 	};
 
+	uint64_t losses = 0;
+
 	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
 		json_add_int(a, list[i].key, c->now.count[list[i].count]);
 	json_add_int(a, "bytes_read_donor", c->now.count[EBB_SWAP_C_READ_DONOR] * PAGE);
 	json_add_int(a, "bytes_read_backup", c->now.count[EBB_SWAP_C_READ_BACKUP] * PAGE);
 	json_add_int(a, "bytes_written_donor", c->now.count[EBB_SWAP_C_WRITE_DONOR] * PAGE);
 	json_add_int(a, "backup_queue", c->now.pool_used / PAGE);
+	for (int i = 0; i < c->donors; i++)
+		losses += c->patience[i].losses;
+	json_add_int(a, "donor_losses", losses);
 	json_object_object_add(a, "donors", donors_json(c));
 }
 

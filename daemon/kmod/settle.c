@@ -178,8 +178,10 @@ static void tell_lost(struct kmod_care *c, struct kmod_round *round)
 
 		for (uint32_t j = 0; s->state > EBB_SWAP_LIVE && j < c->lives; j++)
 			for (int k = 0; c->live[j] == s->number && k < c->donors; k++)
-				if (kmod_donor_is(&c->donor[k], s))
+				if (kmod_donor_is(&c->donor[k], s)) {
 					memcpy(round->lost[k], s->reason, KMOD_REASON);
+					c->patience[k].losses++;
+				}
 	}
 	for (uint32_t i = 0; i < c->now.sessions; i++)
 		if (c->now.session[i].state == EBB_SWAP_LIVE)

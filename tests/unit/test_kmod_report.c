@@ -76,6 +76,7 @@ static void status(void **state)
 	kmod_report_status(c, "it", a);
 	assert_false(json_object_object_get_ex(a, "key", NULL));
 	strcpy(c->now.key, "0123456789abcdef");
+	c->patience[2].losses = 2;
 	kmod_report_status(c, "it", a);
 	assert_string_equal(control_str(a, "key", ""), "0123456789abcdef");
 	assert_string_equal(control_str(a, "file", ""), "/dev/ebb5");
@@ -102,7 +103,10 @@ static void status(void **state)
 	d = json_object_array_get_idx(donors, 2);
 	assert_string_equal(control_str(d, "state", ""), "down");
 	assert_string_equal(control_str(d, "last_loss", ""), "the second time");
+	assert_int_equal(control_int(d, "losses", -1), 2);
 	assert_int_equal(control_int(d, "free", -1), 0);
+	kmod_report_stats(c, a);
+	assert_int_equal(control_int(a, "donor_losses", -1), 2);
 	json_object_put(a);
 	care_end(c);
 }

@@ -215,7 +215,8 @@ def test_ebbd_looks_after_it(module, donor, disk, after, cgroup, seen, logs):
         one.kill()
         d.wait_held({B: SLABS})
         wait_for(lambda: said(f"donor {A} is lost"), 10, "no word of it")
-        assert row("donor", "address", A)["state"] == "down"
+        lost = row("donor", "address", A)
+        assert (lost["state"], lost["losses"]) == ("down", 1)
         listed, = parts.ebbctl_json("device", "list")["devices"]
         assert (listed["state"], listed["server"]["copies"]["missing"]) == ("on", 0)
 
