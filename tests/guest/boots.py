@@ -32,11 +32,12 @@ class Boot:
     group: str
     files: tuple
     memory: int = 1024
-    timeout: int = 1500 # emulation on a busy machine takes twice its time and more
+    timeout: int = 1800 # emulation on a busy machine takes twice its time and more
     append: str = ""
     cpus: int = 1
     systemd: bool = False
     before: str = "" # a script of CASES that prepares the machine for systemd
+    module: bool = False # ours is loaded: the kernel checks its memory at every step
     peer: str = "" # a program of CASES that a second guest runs, at the other end of a link
     verdict: object = None # of a machine that systemd shuts down; see shutdown.py
     by_name: bool = False # only when its group is asked for: too long for `make check`
@@ -47,26 +48,26 @@ BOOTS = (
     # The longest first, so that none is alone at the end.
     Boot("road", ("test_boot.py", "test_road.py")),
     Boot("faults", ("test_faults.py",)),
-    Boot("kmod", ("test_kmod.py", "test_kmod_control.py"), cpus=2, timeout=1800),
+    Boot("kmod", ("test_kmod.py", "test_kmod_control.py"), cpus=2, module=True),
     # Of these the kernel has no part but what the other groups try on both: that reclaim, FUSE
     # and loop get by with what they reserve.  What pressure and policy try is what ebb needs.
     Boot("pressure", ("test_pressure.py",), memory=640, kernels=("6.12",)),
-    Boot("takeover", ("test_takeover.py", "test_ublk.py"), timeout=1800),
+    Boot("takeover", ("test_takeover.py", "test_ublk.py")),
     Boot("policy", ("test_policy.py", "test_hooks.py"), kernels=("6.12",)),
     Boot("chaos", ("test_chaos.py",), kernels=("6.12",)),
-    Boot("kmod-behind", ("test_kmod_behind.py", "test_kmod_events.py"), cpus=2, timeout=1800,
-         by_name=True),
-    Boot("kmod-key", ("test_kmod_key.py",), cpus=2, timeout=1800, by_name=True),
-    Boot("kmod-move", ("test_kmod_move.py",), cpus=2, timeout=1800, by_name=True),
-    Boot("kmod-replica", ("test_kmod_replica.py",), cpus=2, timeout=1800, by_name=True),
-    Boot("kmod-class", ("test_kmod_class.py", "test_kmod_seal.py"), cpus=2, timeout=1800, by_name=True),
-    Boot("kmod-ahead", ("test_kmod_ahead.py",), cpus=2, timeout=1800, by_name=True),
-    Boot("kmod-link", ("test_kmod_link.py",), timeout=1800, by_name=True, peer="lender.py"),
+    Boot("kmod-behind", ("test_kmod_behind.py", "test_kmod_events.py"), cpus=2, module=True, by_name=True),
+    Boot("kmod-key", ("test_kmod_key.py",), cpus=2, module=True, by_name=True),
+    Boot("kmod-move", ("test_kmod_move.py",), cpus=2, module=True, by_name=True),
+    Boot("kmod-replica", ("test_kmod_replica.py",), cpus=2, module=True, by_name=True),
+    Boot("kmod-class", ("test_kmod_class.py", "test_kmod_seal.py"), cpus=2, module=True, by_name=True),
+    Boot("kmod-ahead", ("test_kmod_ahead.py",), cpus=2, module=True, by_name=True),
+    Boot("kmod-link", ("test_kmod_link.py",), module=True, by_name=True, peer="lender.py"),
     # ebbctl and ebbd do the same on both.
-    Boot("kmod-ctl", ("test_kmod_ctl.py",), cpus=2, timeout=2400, by_name=True, kernels=("6.12",)),
-    Boot("rdma", ("test_rdma.py",), cpus=2, timeout=1800, by_name=True, kernels=("6.12",)),
-    Boot("install", ("test_install.py",), memory=1536, timeout=1800, systemd=True, by_name=True),
-    Boot("places", ("test_places.py",), memory=1280, timeout=1800, systemd=True, by_name=True),
+    Boot("kmod-ctl", ("test_kmod_ctl.py",), cpus=2, module=True, timeout=2400, by_name=True,
+         kernels=("6.12",)),
+    Boot("rdma", ("test_rdma.py",), cpus=2, by_name=True, kernels=("6.12",)),
+    Boot("install", ("test_install.py",), memory=1536, module=True, systemd=True, by_name=True),
+    Boot("places", ("test_places.py",), memory=1280, systemd=True, by_name=True),
     Boot("shutdown", ("test_shutdown.py",), timeout=1200, systemd=True, by_name=True,
          append=SHUTDOWN_IS_TOLD, before="before_shutdown.sh", verdict=shutdown.swap_is_released),
     Boot("shutdown-left", ("test_shutdown_left.py",), timeout=1200, systemd=True, by_name=True,
@@ -92,7 +93,8 @@ def run_boot(series, boot, results):
     try:
         r = guest.guest_run(command, guest.Options(
             kernel=series, memory=boot.memory, timeout=boot.timeout, append=boot.append,
-            cpus=boot.cpus, systemd=boot.systemd, name=f"check-{series}-{boot.group}",
+            cpus=boot.cpus, memory_checked=boot.module, systemd=boot.systemd,
+            name=f"check-{series}-{boot.group}",
             before=f"{CASES}/{boot.before}" if boot.before else "",
             peer=[*python, f"{CASES}/{boot.peer}"] if boot.peer else [],
             shutdown=boot.verdict is not None),

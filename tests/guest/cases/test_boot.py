@@ -21,7 +21,7 @@ def test_memory_controller_is_v2():
 def test_hung_tasks_and_warnings_are_fatal():
     assert Path("/proc/sys/kernel/hung_task_panic").read_text().strip() == "1"
     assert Path("/proc/sys/kernel/panic_on_warn").read_text().strip() == "1"
-    assert "slub_debug=FZPU" in Path("/proc/cmdline").read_text()
+    assert "kfence.sample_interval=20" in Path("/proc/cmdline").read_text()
 
 
 def test_what_backs_a_device_is_no_memory():
