@@ -15,6 +15,7 @@
 #include "ebbd/declared.h"
 #include "ebbd/stats.h"
 
+#define AGAIN_MOST 5
 #define WATCHED (IN_CREATE | IN_MOVED_TO | IN_ATTRIB | IN_ONLYDIR)
 
 struct watch {
@@ -32,6 +33,8 @@ struct declared {
 	bool full;                   /* not every cgroup could be watched; said once */
 	uint64_t *left;              /* ids detached by hand */
 	uint32_t lefts;
+	bool again;                  /* one was made anew while it was being attached: see later */
+	uint32_t agains;             /* times in a row that this was */
 };
 
 int declared_new(struct declared **out, struct attachments *a, const struct config *config,
@@ -144,6 +147,7 @@ static bool settle(struct declared *d, const char *path)
 	struct error e = { 0 };
 	struct stat st;
 	bool keep, drop;
+	int r;
 
 	if (stat(path, &st) || (want && left_alone(d, st.st_ino)))
 		return false;
@@ -161,9 +165,15 @@ static bool settle(struct declared *d, const char *path)
 			log_info("%s: nothing declares a policy for it any more: detached", path);
 		return true;
 	}
-	if (attach(a, path, &wish, &e)) {
-		/* It may be gone again already. */
-		if (access(path, F_OK) == 0)
+	r = attach(a, path, &wish, &e);
+	if (r) {
+		/*
+		 * It may be gone again already.  On version 1, where the hierarchies' cgroups come and
+		 * go one after the other, its twin may be, of which nobody is told.
+		 */
+		if (r == -ENOENT && d->agains < AGAIN_MOST)
+			d->again = true;
+		else if (access(path, F_OK) == 0)
 			log_event(EVENT_DECLARATION_REFUSED, LOG_LVL_ERR, "%s: %s", wish.source, e.text);
 		return false;
 	}
@@ -293,6 +303,16 @@ void declared_events(struct declared *d)
 			at += sizeof(*ev) + ev->len;
 		}
 	if (changed)
+		stats_publish(d->attachments);
+}
+
+void declared_again(struct declared *d)
+{
+	d->agains = d->again ? d->agains + 1 : 0;
+	if (!d->again)
+		return;
+	d->again = false;
+	if (settle_tree(d, d->mount))
 		stats_publish(d->attachments);
 }
 

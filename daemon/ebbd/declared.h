@@ -26,6 +26,8 @@ void declared_free(struct declared **d);
 /* Watches from now on; the descriptor to poll, and what to call then. */
 int declared_fd(const struct declared *d);
 void declared_events(struct declared *d);
+/* Once a second: cgroups that went and came while they were looked at. */
+void declared_again(struct declared *d);
 
 /*
  * Checks every section of @config against what is there, changes nothing.
