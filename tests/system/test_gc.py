@@ -70,12 +70,16 @@ def test_what_is_out_is_parked(ebbd, device, cgroup, tmp_path):
     # Not in checking mode, whose own walk brings everything in.
     results = set()
     for residency in ("pagemap_scan", "pagemap", "mincore"):
-        told, result = run(c, tmp_path / "told.json",
-                           f"mode=memliner,park,growth=1.3,residency={residency}",
-                           size=150000, rounds=1)
+        # The program may bring in by itself all that is waited for, but not each time.
+        for _ in range(5):
+            told, result = run(c, tmp_path / "told.json",
+                               f"mode=memliner,park,growth=1.3,residency={residency}",
+                               size=150000, rounds=1)
+            results.add(result)
+            if told["fetch_calls"]:
+                break
         assert told["parked_objects"] > 0, residency
         assert told["fetched_pages"] >= told["fetch_calls"] > 0, residency
-        results.add(result)
     assert len(results) == 1
 
 
