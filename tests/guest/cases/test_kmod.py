@@ -28,7 +28,8 @@ def test_every_page_by_the_donor_alone(kernel_device, donor):
     n = d.counts()
     assert (n["write_donor"], n["read_donor"]) == (d.pages, d.pages)
     assert n["write_backup"] == n["read_backup"] == n["donor_errors"] == 0
-    assert n["messages"] == n["requests"] < d.pages / 8
+    # Sixteen pages at least in each, as many as are gathered; there and back.
+    assert n["messages"] == n["requests"] <= d.pages / 8
     assert n["doorbells"] <= n["messages"]
     assert [s["written"] for s in d.slab_table()] == [d.pages // d.slabs] * d.slabs
     assert all(s["writes"] == s["reads"] == d.pages // d.slabs for s in d.slab_table())
