@@ -67,23 +67,6 @@ static void print_reported(struct json_object *o)
 	       size_format((uint64_t)control_int(o, "bytes", 0), size, sizeof(size)));
 }
 
-static int write_data(struct json_object *data, const char *path, struct error *e)
-{
-	_cleanup_free_ char *text = NULL;
-	size_t size = 0;
-	FILE *to = open_memstream(&text, &size);
-	int r;
-
-	if (!to)
-		return fail(e, ENOMEM, "%s: out of memory", path);
-	output_json(to, data, JSON_C_TO_STRING_PLAIN);
-	if (fclose(to))
-		return fail(e, ENOMEM, "%s: out of memory", path);
-	r = file_replace(path, text);
-	return r ? fail(e, r, "%s: cannot be written: %s; give a directory with room", path,
-			strerror(-r)) : 0;
-}
-
 /* The page, and the data beside it where JSON is asked for. */
 static int write_report(const struct report_options *opt, struct json_object *data,
 			struct json_object *o, struct error *e)
@@ -103,7 +86,7 @@ static int write_report(const struct report_options *opt, struct json_object *da
 	if (!opt->json)
 		return 0;
 	put_str(o, "data", beside);
-	return write_data(data, beside, e);
+	return report_data_write(data, beside, e);
 }
 
 static int run(int argc, char **argv, void *options, struct error *e)

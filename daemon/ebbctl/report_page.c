@@ -5,6 +5,7 @@
 
 #include "common/cleanup.h"
 #include "common/files.h"
+#include "output.h"
 #include "report_page.h"
 
 #define PLACE "@DATA@"
@@ -23,7 +24,7 @@ __asm__(".pushsection .rodata\n"
  * JSON inside <script>: only in strings can a '<' be, and a name of a program
  * may be "</script>".
  */
-static void put_data(struct json_object *data, FILE *to)
+static void put_data(FILE *to, struct json_object *data)
 {
 	const char *at = json_object_to_json_string_ext(data, JSON_C_TO_STRING_PLAIN);
 
@@ -34,9 +35,23 @@ static void put_data(struct json_object *data, FILE *to)
 			fputc(*at, to);
 }
 
-int report_page_write(struct json_object *data, const char *path, uint64_t *bytes, struct error *e)
+static void put_page(FILE *to, struct json_object *data)
 {
 	const char *place = strstr(report_html, PLACE);
+
+	fwrite(report_html, 1, (size_t)(place - report_html), to);
+	put_data(to, data);
+	fputs(place + strlen(PLACE), to);
+}
+
+static void put_plain(FILE *to, struct json_object *data)
+{
+	output_json(to, data, JSON_C_TO_STRING_PLAIN);
+}
+
+static int replace(const char *path, void (*put)(FILE *to, struct json_object *data),
+		   struct json_object *data, uint64_t *bytes, struct error *e)
+{
 	_cleanup_free_ char *text = NULL;
 	size_t size = 0;
 	FILE *to = open_memstream(&text, &size);
@@ -44,13 +59,23 @@ int report_page_write(struct json_object *data, const char *path, uint64_t *byte
 
 	if (!to)
 		return fail(e, ENOMEM, "%s: out of memory", path);
-	fwrite(report_html, 1, (size_t)(place - report_html), to);
-	put_data(data, to);
-	fputs(place + strlen(PLACE), to);
+	put(to, data);
 	if (fclose(to))
 		return fail(e, ENOMEM, "%s: out of memory", path);
 	*bytes = size;
 	r = file_replace(path, text);
 	return r ? fail(e, r, "%s: cannot be written: %s; give a directory with room", path,
 			strerror(-r)) : 0;
+}
+
+int report_page_write(struct json_object *data, const char *path, uint64_t *bytes, struct error *e)
+{
+	return replace(path, put_page, data, bytes, e);
+}
+
+int report_data_write(struct json_object *data, const char *path, struct error *e)
+{
+	uint64_t bytes;
+
+	return replace(path, put_plain, data, &bytes, e);
 }

@@ -14,5 +14,7 @@
  */
 int report_page_write(struct json_object *data, const char *path, uint64_t *bytes,
 		      struct error *e);
+/* The data alone, as JSON. */
+int report_data_write(struct json_object *data, const char *path, struct error *e);
 
 #endif
