@@ -166,14 +166,17 @@ static bool settle(struct declared *d, const char *path)
 		return true;
 	}
 	r = attach(a, path, &wish, &e);
+	/* It may be gone again already: there is another event when it is back. */
+	if (r && access(path, F_OK) < 0)
+		return false;
 	if (r) {
 		/*
-		 * It may be gone again already.  On version 1, where the hierarchies' cgroups come and
-		 * go one after the other, its twin may be, of which nobody is told.
+		 * On version 1, where the hierarchies' cgroups come and go one after the other, its
+		 * twin may be gone, of which nobody is told.
 		 */
 		if (r == -ENOENT && d->agains < AGAIN_MOST)
 			d->again = true;
-		else if (access(path, F_OK) == 0)
+		else
 			log_event(EVENT_DECLARATION_REFUSED, LOG_LVL_ERR, "%s: %s", wish.source, e.text);
 		return false;
 	}

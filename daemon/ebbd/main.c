@@ -108,8 +108,7 @@ static int on_tick(sd_event_source *s, uint64_t usec, void *data)
 	attachments_tick(&d->attachments);
 	if (++ticks % TICKS_A_SECOND == 0) {
 		attachments_sweep(&d->attachments);
-		if (d->declared)
-			declared_again(d->declared);
+		declared_again(d->declared);
 		stats_publish(&d->attachments);
 	}
 	sd_event_source_set_time_relative(s, TICK_USEC);
