@@ -210,7 +210,7 @@ def introduce(d):
     cluster = road.PAGE_CLUSTER.read_text().strip()
     say(f"ebb demo: Linux {platform.release()}, {os.cpu_count()} CPUs, "
         f"vm.page-cluster {cluster} as it is, {DEVICE_SIZE >> 20} MiB lent over loopback")
-    say("This switches swap on for some five minutes and off again at the end or on ^C.")
+    say("This switches swap on for five to seven minutes and off again at the end or on ^C.")
     say("Programs that have nothing to do with it may have idle pages paged out meanwhile.")
     others = road.other_swap()
     if others:
