@@ -109,6 +109,7 @@ struct shared {
 	uint32_t ended;          /* the server ends by itself: nobody is to follow it */
 	uint32_t connection;     /* FUSE: /sys/fs/fuse/connections/N */
 	uint32_t ublk;           /* ublk: N + 1 of /dev/ublkbN; 0 = there is none */
+	uint16_t ublk_queues, ublk_depth; /* its queues, and the tags of each */
 	uint32_t refused;        /* the kernel takes no other server: the holder is to abort */
 	uint32_t opened;         /* handles on the file */
 	uint32_t unmounted;      /* here; a mount namespace made meanwhile may have a copy */

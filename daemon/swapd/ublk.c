@@ -2,13 +2,13 @@
 /*
  * /dev/ublkbN: requests come by an io_uring, from Linux's ublk_drv.
  *
- * The kernel has one queue of DEPTH tags for us.  Each tag has a slot while the kernel
- * owns it ("armed": it may copy a WRITE's pages there at any time) and while its request
- * is under way.  An answer gives the tag the slot of its next request: the same one,
+ * The kernel has DEPTH tags for us, numbered through its queues.  Each tag has a slot while
+ * the kernel owns it ("armed": it may copy a WRITE's pages there at any time) and while its
+ * request is under way.  An answer gives the tag the slot of its next request: the same one,
  * unless that still waits for the backup.
  *
- * One queue, as one thread does all I/O: of several, each would want a thread of
- * its own, which fetches and answers (the kernel takes neither from another).
+ * Whoever fetches from a queue answers there, too (the kernel takes neither from another), and
+ * may do so for all queues: one thread does all I/O, by one ring.
  *
  * When the server dies the device stays.  What was not answered is asked again, once a
  * successor has told the kernel that it is one (UBLK_F_USER_RECOVERY_REISSUE).  Before, it
@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -33,8 +34,14 @@
 #include "takeover.h"
 #include "ublk_control.h"
 
-/* As many as a loop device has. */
+/* As many as a loop device has, shared by the queues: each tag costs a slot. */
 #define DEPTH 128
+/*
+ * At most; Linux has no more than there are processors, whose programs do not wait for each
+ * other's tags then.  In a guest with two processors four programs that have 8 or 32 reads
+ * under way each take 15 to 23 % fewer context switches a page than by one queue.
+ */
+#define QUEUES 2u
 #define SECTOR_SHIFT 9
 #define PAGE_SHIFT 12
 /*
@@ -59,7 +66,7 @@ struct ublk {
 	struct io_uring ring;
 	bool has_ring;
 	int fd;                     /* /dev/ublkcN: open in one process at a time */
-	const struct ublksrv_io_desc *requests; /* DEPTH, the kernel's */
+	const struct ublksrv_io_desc *requests[QUEUES]; /* of each queue's tags, the kernel's */
 	struct slot *slot[DEPTH];   /* each tag's; NULL: the kernel will ask nothing more there */
 	int ended;                  /* of the tags */
 	uint32_t stopping;
@@ -67,9 +74,14 @@ struct ublk {
 	struct ublksrv_ctrl_dev_info info;
 };
 
-static size_t requests_size(void)
+static uint16_t tags(const struct swapd *s)
 {
-	size_t size = DEPTH * sizeof(struct ublksrv_io_desc);
+	return (uint16_t)(s->shared->ublk_queues * s->shared->ublk_depth);
+}
+
+static size_t requests_size(const struct swapd *s)
+{
+	size_t size = s->shared->ublk_depth * sizeof(struct ublksrv_io_desc);
 
 	return (size + PAGE - 1) / PAGE * PAGE; /* the kernel maps no other */
 }
@@ -82,11 +94,14 @@ static uint32_t device(const struct swapd *s)
 /* --- requests and answers ---------------------------------------------------------- */
 
 /* The kernel gets tag @tag again, with the slot of its next request. */
-static void arm(struct ublk *u, uint16_t tag, uint32_t op, int result, struct slot *slot)
+static void arm(struct swapd *s, uint16_t tag, uint32_t op, int result, struct slot *slot)
 {
+	struct ublk *u = s->ublk;
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
 	struct ublksrv_io_cmd cmd = {
-		.q_id = 0, .tag = tag, .result = result, .addr = (uintptr_t)slot->payload,
+		.q_id = tag / s->shared->ublk_depth, .tag = tag % s->shared->ublk_depth,
+		.result = result,
+		.addr = (uintptr_t)slot->payload,
 	};
 
 	/* There is an entry for each tag: never. */
@@ -115,7 +130,6 @@ static void ublk_flush(struct swapd *s)
 
 static enum slot_after ublk_answer(struct swapd *s, struct slot *slot, int error)
 {
-	struct ublk *u = s->ublk;
 	uint16_t tag = (uint16_t)(slot->unique - 1);
 	int result = slot->kind == SLOT_DISCARD ? 0 : (int)(slot->count * PAGE);
 
@@ -125,7 +139,7 @@ static enum slot_after ublk_answer(struct swapd *s, struct slot *slot, int error
 	/* What the kernel reads from is what it will write to. */
 	if (!error && slot->source)
 		memcpy(slot->payload, slot->source, slot->count * (size_t)PAGE);
-	arm(u, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, error ? error : result,
+	arm(s, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, error ? error : result,
 	    slot->backing ? slot_get(&s->slots) : slot);
 	return slot->backing ? SLOT_DONE : SLOT_KEPT;
 }
@@ -134,7 +148,8 @@ static enum slot_after ublk_answer(struct swapd *s, struct slot *slot, int error
 static void take(struct swapd *s, uint16_t tag)
 {
 	struct ublk *u = s->ublk;
-	const struct ublksrv_io_desc *d = &u->requests[tag];
+	uint16_t depth = s->shared->ublk_depth;
+	const struct ublksrv_io_desc *d = &u->requests[tag / depth][tag % depth];
 	uint64_t first = d->start_sector >> (PAGE_SHIFT - SECTOR_SHIFT);
 	uint64_t count = d->nr_sectors >> (PAGE_SHIFT - SECTOR_SHIFT);
 	enum slot_kind kind;
@@ -151,16 +166,16 @@ static void take(struct swapd *s, uint16_t tag)
 		kind = SLOT_DISCARD;
 		break;
 	case UBLK_IO_OP_FLUSH:
-		arm(u, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, 0, u->slot[tag]);
+		arm(s, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, 0, u->slot[tag]);
 		return;
 	default:
-		arm(u, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, -EOPNOTSUPP, u->slot[tag]);
+		arm(s, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, -EOPNOTSUPP, u->slot[tag]);
 		return;
 	}
 	/* The block layer sees to it; a wrong one must not leave its slot. */
 	if (!count || first > s->pages || count > s->pages - first ||
 	    (kind != SLOT_DISCARD && count > SLOT_PAGES)) {
-		arm(u, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, -EIO, u->slot[tag]);
+		arm(s, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, -EIO, u->slot[tag]);
 		return;
 	}
 	frontend_start(s, u->slot[tag], kind, tag + 1u, first, count);
@@ -186,7 +201,7 @@ static int ublk_receive(struct swapd *s, int most)
 		u->slot[tag] = NULL;
 		u->ended++;
 	}
-	return u->ended == DEPTH ? -ENODEV : n;
+	return u->ended == tags(s) ? -ENODEV : n;
 }
 
 /* --- beginning and end ------------------------------------------------------------- */
@@ -229,38 +244,44 @@ static int ublk_prepare(struct swapd *s, struct error *e)
 	return 0;
 }
 
-static int open_node(struct ublk *u, uint32_t number)
+static int open_node(struct swapd *s)
 {
+	struct ublk *u = s->ublk;
+	/* Where a queue's requests are, whatever its depth. */
+	const off_t each = UBLK_MAX_QUEUE_DEPTH * sizeof(struct ublksrv_io_desc);
 	char path[32];
 	void *requests;
 
-	snprintf(path, sizeof(path), "/dev/ublkc%u", number);
+	snprintf(path, sizeof(path), "/dev/ublkc%u", device(s));
 	if (u->fd < 0)
 		u->fd = open(path, O_RDWR | O_CLOEXEC);
 	if (u->fd < 0)
 		return -errno;
-	requests = mmap(NULL, requests_size(), PROT_READ, MAP_SHARED | MAP_POPULATE, u->fd,
-			UBLKSRV_CMD_BUF_OFFSET);
-	if (requests == MAP_FAILED)
-		return -errno;
-	u->requests = requests;
+	for (uint32_t q = 0; q < s->shared->ublk_queues; q++) {
+		if (u->requests[q])
+			continue;
+		requests = mmap(NULL, requests_size(s), PROT_READ, MAP_SHARED | MAP_POPULATE,
+				u->fd, UBLKSRV_CMD_BUF_OFFSET + q * each);
+		if (requests == MAP_FAILED)
+			return -errno;
+		u->requests[q] = requests;
+	}
 	return 0;
 }
 
 /* /dev/ublkcN, its requests, and a slot for each tag: there are enough. */
 static int attach(struct swapd *s)
 {
-	struct ublk *u = s->ublk;
-	int r = open_node(u, device(s));
+	int r = open_node(s);
 
 	/* devtmpfs makes it at once, a udev of another kind later; what is short may come. */
 	for (int ms = 0; r && r != -EINVAL && ms < NODE_MS; ms += 10) {
 		usleep(10000);
 		count_add(&s->shared->beats, 1);
-		r = open_node(u, device(s));
+		r = open_node(s);
 	}
-	for (uint16_t tag = 0; tag < DEPTH && !r; tag++)
-		arm(u, tag, UBLK_U_IO_FETCH_REQ, -1, slot_get(&s->slots));
+	for (uint16_t tag = 0; tag < tags(s) && !r; tag++)
+		arm(s, tag, UBLK_U_IO_FETCH_REQ, -1, slot_get(&s->slots));
 	if (!r)
 		ublk_flush(s);
 	return r;
@@ -319,8 +340,10 @@ static void ublk_end(struct swapd *s);
 
 static int ublk_begin(struct swapd *s, struct error *e)
 {
+	uint16_t queues = get_nprocs_conf() < (int)QUEUES ? 1 : QUEUES;
 	struct ublksrv_ctrl_dev_info info = {
-		.nr_hw_queues = 1, .queue_depth = DEPTH, .max_io_buf_bytes = SLOT_BYTES,
+		.nr_hw_queues = queues, .queue_depth = DEPTH / queues,
+		.max_io_buf_bytes = SLOT_BYTES,
 		.dev_id = (uint32_t)-1, .flags = NEEDED,
 		.ublksrv_flags = ublk_control_mark(s->options.name),
 	};
@@ -333,6 +356,8 @@ static int ublk_begin(struct swapd *s, struct error *e)
 		return fail_exit(e, EXIT_UNSUPPORTED, r, "ublk: no new device: %s; it needs Linux 6.4 and root, else use --frontend fuse",
 				 strerror(-r));
 	s->shared->ublk = info.dev_id + 1;
+	s->shared->ublk_queues = info.nr_hw_queues;
+	s->shared->ublk_depth = info.queue_depth;
 	if ((info.flags & NEEDED) != NEEDED) {
 		ublk_end(s);
 		return fail_exit(e, EXIT_UNSUPPORTED, EOPNOTSUPP,
@@ -441,8 +466,9 @@ static void ublk_end(struct swapd *s)
 
 	if (u && u->has_ring)
 		io_uring_queue_exit(&u->ring);
-	if (u && u->requests)
-		munmap((void *)u->requests, requests_size());
+	for (uint32_t q = 0; u && q < QUEUES; q++)
+		if (u->requests[q])
+			munmap((void *)u->requests[q], requests_size(s));
 	if (u && u->fd >= 0)
 		close(u->fd);
 	if (u)

@@ -52,7 +52,7 @@ BOOTS = (
     # Of these the kernel has no part but what the other groups try on both: that reclaim, FUSE
     # and loop get by with what they reserve.  What pressure and policy try is what ebb needs.
     Boot("pressure", ("test_pressure.py",), memory=640, kernels=("6.12",)),
-    Boot("takeover", ("test_takeover.py", "test_ublk.py")),
+    Boot("takeover", ("test_takeover.py", "test_ublk.py"), cpus=2), # a queue of ublk each
     Boot("policy", ("test_policy.py", "test_hooks.py"), kernels=("6.12",)),
     Boot("chaos", ("test_chaos.py",), kernels=("6.12",)),
     Boot("kmod-behind", ("test_kmod_behind.py", "test_kmod_events.py"), cpus=2, module=True, by_name=True),
