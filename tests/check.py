@@ -3,12 +3,13 @@
 """
 check.py UNIT_TEST...: every test there is, on a machine that is left as it was found.
 
-Unit tests, then the system tests on this kernel: those that need the machine for themselves,
-then the others, beside which the guests begin.  Ends with what was skipped and why; a skip
-that tests/allowed-skips does not list is a failure.
+Unit tests, then the system tests on this kernel: those that need its swap for themselves, while a
+guest has the processor time that they leave, then the others beside all guests.  Ends with what
+was skipped and why; a skip that tests/allowed-skips does not list is a failure.
 """
 import fnmatch
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -124,15 +125,35 @@ def guests_prepared():
         print(f"make kmod-guest: exit status {status}: {log.read_text().rstrip()}", flush=True)
 
 
-def run_beside_and_guests():
+def may_have_usual_priority():
+    """Also after it has had a low one, and whoever the user is."""
+    nice = 20 - os.getpriority(os.PRIO_PROCESS, 0)
+    try:
+        resource.setrlimit(resource.RLIMIT_NICE, (nice, nice))
+    except ValueError:
+        pass # boots.py tells it when it matters
+
+
+@contextmanager
+def guests():
+    """
+    One, in what processor time is left, until the block closes the input of the process that it
+    gets; then several.
+    """
+    (REPORTS / "guests.xml").unlink(missing_ok=True)
+    with process([sys.executable, "-B", str(HERE / "guest/boots.py"), "--meanwhile", "--report",
+                  str(REPORTS / "guests.xml")],
+                 stdin=subprocess.PIPE, preexec_fn=may_have_usual_priority) as p:
+        yield p
+
+
+def run_beside_and_guests(running):
     """Tests that mostly wait, and guests, which compute."""
+    running.stdin.close()
+    rows = run_beside()
+    print("== guests, what is left of them", flush=True)
+    status = running.wait()
     report = REPORTS / "guests.xml"
-    report.unlink(missing_ok=True)
-    with process([sys.executable, "-B", str(HERE / "guest/boots.py"), "--report",
-                  str(report)]) as p:
-        rows = run_beside()
-        print("== guests, what is left of them", flush=True)
-        status = p.wait()
     rows += junit_rows(report, "guest") if report.exists() else []
     if status and not any(r[0].startswith("guest") and r[1] == "failed" for r in rows):
         rows.append(("guest", "failed", f"boots.py's exit status is {status}"))
@@ -215,10 +236,12 @@ def main():
     try:
         with guests_prepared() if wanted else nullcontext():
             stage("unit tests", lambda: unit.run_all(sys.argv[1:]), rows)
-        stage(f"system tests, kernel {os.uname().release}", run_system, rows)
-        if wanted:
-            stage("system tests beside each other, and guests", run_beside_and_guests, rows)
-        else:
+        with guests() if wanted else nullcontext() as running:
+            stage(f"system tests, kernel {os.uname().release}", run_system, rows)
+            if wanted:
+                stage("system tests beside each other, and guests",
+                      lambda: run_beside_and_guests(running), rows)
+        if not wanted:
             stage("system tests beside each other", run_beside, rows)
             rows.append(("guest", "skipped", "EBB_SKIP_GUESTS is set"))
     except machine.MachineError as e:
