@@ -10,7 +10,7 @@
 #include "daemon_call.h"
 #include "output.h"
 
-/* Loading a policy on an emulated machine takes seconds. */
+/* Attaching a policy on an emulated machine takes seconds. */
 #define ANSWER_MS 30000
 
 struct json_object *daemon_request(const char *verb)
@@ -21,14 +21,20 @@ struct json_object *daemon_request(const char *verb)
 	return o;
 }
 
-int daemon_call(struct json_object *request, struct json_object **answer, struct error *e)
+int daemon_call_within(int timeout_ms, struct json_object *request, struct json_object **answer,
+		       struct error *e)
 {
-	int r = control_call(ebb_control_socket(), request, ANSWER_MS, answer, e);
+	int r = control_call(ebb_control_socket(), request, timeout_ms, answer, e);
 
 	json_object_put(request);
 	if (!r)
 		json_object_object_del(*answer, "ok");
 	return r;
+}
+
+int daemon_call(struct json_object *request, struct json_object **answer, struct error *e)
+{
+	return daemon_call_within(ANSWER_MS, request, answer, e);
 }
 
 int daemon_tell(struct json_object *request, struct error *e)

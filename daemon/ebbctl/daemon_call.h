@@ -16,6 +16,9 @@ struct json_object *daemon_request(const char *verb);
  * EXIT_NO_DAEMON when nobody listens.
  */
 int daemon_call(struct json_object *request, struct json_object **answer, struct error *e);
+/* The same, where an answer may take longer than half a minute. */
+int daemon_call_within(int timeout_ms, struct json_object *request, struct json_object **answer,
+		       struct error *e);
 
 /* The same where the answer does not matter. */
 int daemon_tell(struct json_object *request, struct error *e);

@@ -14,6 +14,9 @@
 #include "swaps.h"
 #include "verbs.h"
 
+/* The verifier may look at one for as long as it likes, on a busy machine for minutes. */
+#define LOAD_MS 300000
+
 static void print_params(struct json_object *params)
 {
 	size_t n = params ? json_object_array_length(params) : 0;
@@ -189,7 +192,7 @@ static int run_load(int argc, char **argv, void *options, struct error *e)
 				 argv[0]);
 	request = daemon_request("policy.load");
 	put_str(request, "file", file);
-	r = daemon_call(request, &answer, e);
+	r = daemon_call_within(LOAD_MS, request, &answer, e);
 	if (!r)
 		output(c->json, answer, print_loaded);
 	return r;
