@@ -55,6 +55,17 @@ static struct json_object *machine_json(const struct donor_status *s)
 	return o;
 }
 
+static struct json_object *kernels_json(const struct donor_status *s)
+{
+	const struct rdma_lent *k = &s->kernels;
+	struct json_object *o = json_object_new_object();
+
+	json_add_int(o, "total", k->present * s->slab_size);
+	json_add_int(o, "free", s->draining ? 0 : (k->present - k->lent) * s->slab_size);
+	json_add_int(o, "lent", k->lent * s->slab_size);
+	return o;
+}
+
 static struct json_object *evictions_json(const struct eviction_counts *n)
 {
 	struct json_object *o = json_object_new_object();
@@ -111,6 +122,8 @@ static void status_json(const struct lender *l, const struct donor_status *s,
 	json_add_int(o, "total", s->total);
 	json_add_int(o, "free", s->free);
 	json_add_int(o, "lent", s->in[LEND_LENT] * s->slab_size);
+	if (s->kernels.count)
+		json_object_object_add(o, "kernels", kernels_json(s));
 	json_object_object_add(o, "slabs", slabs_json(s));
 	json_add_bool(o, "draining", s->draining);
 	json_add_bool(o, "ending", s->ending);

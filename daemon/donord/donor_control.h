@@ -18,6 +18,8 @@
  *	             all 0 when /proc could not be read
  *	"headroom":  bytes kept free; 0 = a fixed amount is lent
  *	"total","free","lent"  bytes: lent or to lend, to lend now, lent
+ *	"kernels":   {"total","free","lent"} bytes of --rdma-memory, likewise, which is not in
+ *	             those above; absent without --rdma-kernel and --rdma-open
  *	"slabs":     {"lent","clean","dirty","coming","going","asked_back","refused","overdue"}
  *	             asked_back: asked back and not back, those refused included
  *	"draining":  bool; "ending": bool, "ends_in": seconds, when ending
@@ -41,6 +43,7 @@
 #include "connection.h"
 #include "eviction.h"
 #include "lend.h"
+#include "rdma_lender.h"
 
 struct borrower_status {
 	char name[WIRE_NAME], key[KEY_NAME], peer[64]; /* key "" = none */
@@ -52,6 +55,7 @@ struct borrower_status {
 struct donor_status {
 	uint64_t slab_size, headroom, total, free;
 	struct headroom_sample sample;
+	struct rdma_lent kernels;
 	uint32_t in[LEND_STATES];
 	uint32_t asked_back, refused, overdue;
 	struct eviction_counts evictions;

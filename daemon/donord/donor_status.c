@@ -32,6 +32,11 @@ static uint64_t free_bytes(const struct lender *l)
 	return l->draining ? 0 : bytes_of(l, lend_free_slabs(l->pool));
 }
 
+struct rdma_lent lender_kernels(const struct lender *l)
+{
+	return l->kernels ? rdma_lender_lent(l->kernels) : (struct rdma_lent){ 0 };
+}
+
 void lender_told(const struct lender *l, struct wire_donor *d)
 {
 	uint64_t lent = bytes_of(l, l->pool->in[LEND_LENT]);
@@ -83,6 +88,7 @@ void lender_status(const struct lender *l, struct donor_status *s)
 	s->total = total_bytes(l);
 	s->free = free_bytes(l);
 	s->sample = l->sample;
+	s->kernels = lender_kernels(l);
 	memcpy(s->in, l->pool->in, sizeof(s->in));
 	s->evictions = l->eviction.counts;
 	s->draining = l->draining;

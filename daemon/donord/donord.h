@@ -19,6 +19,7 @@
 #include "lend.h"
 #include "lender.h"
 #include "machine.h"
+#include "rdma_lender.h"
 #include "wire/address.h"
 #include "worker.h"
 
@@ -39,6 +40,7 @@ struct lender {
 	struct address places[LENDER_PLACES];
 	int listen_fds[LENDER_PLACES];
 	struct rdma_place *rdma;        /* NULL = not by RDMA */
+	struct rdma_lender *kernels;    /* has a thread of its own; NULL = kernels get nothing */
 	int place_count;
 	bool deaf;                      /* nobody is accepted until the next tick */
 	struct connection *connections; /* CONNECTIONS of them */
@@ -87,6 +89,9 @@ void lender_deafen(struct lender *l);
 
 /* Slabs with memory, or with some of it. */
 uint32_t lender_allocated(const struct lender *l);
+
+/* What kernels have: all 0 where nothing is lent to them. */
+struct rdma_lent lender_kernels(const struct lender *l);
 
 /* What PING tells. */
 void lender_told(const struct lender *l, struct wire_donor *d);

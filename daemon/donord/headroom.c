@@ -50,19 +50,26 @@ void headroom_sample(struct headroom *h, const struct headroom_rule *rule,
 	h->seen = true;
 }
 
-uint32_t headroom_slabs(const struct headroom *h, const struct headroom_rule *rule)
+uint32_t headroom_room(const struct headroom *h, const struct headroom_rule *rule)
 {
 	double room = (double)h->memory - (double)rule->headroom - h->others;
 	double slabs;
 
 	if (!h->seen || room <= 0)
 		return 0;
-	if (rule->most && room > (double)rule->most)
-		room = (double)rule->most;
 	if (h->limited && room > (double)h->allowed)
 		room = (double)h->allowed;
 	slabs = room / (double)rule->slab_size;
 	return slabs < UINT32_MAX ? (uint32_t)slabs : UINT32_MAX;
+}
+
+uint32_t headroom_slabs(const struct headroom *h, const struct headroom_rule *rule)
+{
+	uint32_t room = headroom_room(h, rule);
+	uint64_t most = rule->most ? rule->most / rule->slab_size : UINT32_MAX;
+
+	room = room > h->before ? room - h->before : 0;
+	return room < most ? room : (uint32_t)most;
 }
 
 void headroom_plan(const struct headroom *h, const struct headroom_rule *rule,

@@ -71,6 +71,11 @@ struct headroom {
 	bool limited;
 	uint64_t allowed; /* if so: bytes of slabs that the donor's own cgroups allow */
 	bool seen; /* a sample has been taken */
+	/*
+	 * Slabs beside those that this is about, which have room before them: set by the caller,
+	 * and counted among those of a sample.
+	 */
+	uint32_t before;
 };
 
 /* What to do now. */
@@ -88,7 +93,11 @@ struct headroom_plan {
 void headroom_sample(struct headroom *h, const struct headroom_rule *rule,
 		     const struct headroom_sample *sample, uint32_t slabs);
 
-/* How many slabs the machine can have, HeadRoom kept; 0 before the first sample. */
+/*
+ * How many slabs the machine can have, HeadRoom kept; 0 before the first sample.  In all, and
+ * after those before.
+ */
+uint32_t headroom_room(const struct headroom *h, const struct headroom_rule *rule);
 uint32_t headroom_slabs(const struct headroom *h, const struct headroom_rule *rule);
 
 /*

@@ -90,7 +90,8 @@ static void look_at_machine(struct lender *l, uint64_t now)
 	l->sample_failed = false;
 	if (!l->options.headroom)
 		return;
-	headroom_sample(&l->room, &l->rule, &l->sample, lender_allocated(l));
+	l->room.before = lender_kernels(l).present;
+	headroom_sample(&l->room, &l->rule, &l->sample, lender_allocated(l) + l->room.before);
 	is_short = l->sample.available < l->rule.headroom / 2;
 	if (!is_short)
 		l->short_since = 0;
@@ -112,11 +113,26 @@ static void follow_headroom(struct lender *l, uint64_t now)
 	l->gives_back = plan.release || plan.evict || eviction_expected(l);
 }
 
+/* It keeps what has room, or loses E at a time; what is beside us it may have, too. */
+static uint32_t most_for_kernels(const struct lender *l)
+{
+	struct rdma_lent k = lender_kernels(l);
+	uint32_t room = headroom_room(&l->room, &l->rule), ours = lender_allocated(l);
+	uint32_t least = k.lent > l->rule.evict ? k.lent - l->rule.evict : 0;
+
+	if (!l->options.headroom || !l->room.seen)
+		return k.count;
+	if (room < k.present)
+		return room > least ? room : least;
+	return room > ours + k.present ? room - ours : k.present;
+}
+
 void lender_tick(struct lender *l, uint64_t now)
 {
 	struct lend_pool *p = l->pool;
 
-	__atomic_store_n(&l->still_lent, p->in[LEND_LENT], __ATOMIC_RELAXED);
+	__atomic_store_n(&l->still_lent, p->in[LEND_LENT] + lender_kernels(l).lent,
+			 __ATOMIC_RELAXED);
 	if (l->deaf)
 		listen_to(l, EPOLLIN);
 	look_at_machine(l, now);
@@ -127,6 +143,8 @@ void lender_tick(struct lender *l, uint64_t now)
 		follow_headroom(l, now);
 	else
 		lend_grow(p, p->in[LEND_ABSENT]);
+	if (l->kernels)
+		rdma_lender_follow(l->kernels, most_for_kernels(l), l->draining);
 	eviction_second(l, now);
 	connections_tick(l, now);
 }
@@ -136,7 +154,8 @@ void lender_drain(struct lender *l, enum lender_drain then)
 	char wait[16];
 
 	if (!l->draining)
-		lender_say(l, LOG_LVL_INFO, "draining: %u slabs are lent", l->pool->in[LEND_LENT]);
+		lender_say(l, LOG_LVL_INFO, "draining: %u slabs are lent",
+			   l->pool->in[LEND_LENT] + lender_kernels(l).lent);
 	__atomic_store_n(&l->draining, true, __ATOMIC_RELAXED);
 	l->tick_due = true;
 	if (then == LENDER_END && !l->ending) {
@@ -380,6 +399,11 @@ static int use_keys(struct lender *l, struct error *e)
 	prctl(PR_SET_DUMPABLE, 0);
 	r = tls_donor(&l->tls, &l->keys, e);
 	return r ? r : tls_reserve(TLS_RESERVED, e);
+}
+
+void lender_heed_kernels(struct lender *l, struct rdma_lender *kernels)
+{
+	l->kernels = kernels;
 }
 
 int lender_tell_keys(struct lender *l, lender_keys_call *call, void *data)

@@ -63,6 +63,13 @@ int lender_listen(struct lender *l, struct address *a, struct error *e);
 int lender_listen_rdma(struct lender *l, const struct address *a, struct error *e);
 
 /*
+ * @kernels, which has slabs of the same size and outlives the loop, keeps HeadRoom with the
+ * lender, and drains with it; what it lends is asked back last.
+ */
+struct rdma_lender;
+void lender_heed_kernels(struct lender *l, struct rdma_lender *kernels);
+
+/*
  * Who takes RDMA from kernels knows the same keys: @call is told them at once, and whenever
  * SIGHUP has had them read again.  They stay the lender's.  0, or what @call returned.
  */

@@ -326,6 +326,8 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 		r = lender_start(l, e);
 	if (!r)
 		r = start_rdma(o, l, &rdma, e);
+	if (!r && rdma)
+		lender_heed_kernels(l, rdma);
 	if (!r) {
 		protect(argv);
 		say_what(o, &pool);

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <systemd/sd-daemon.h>
 #include <time.h>
 #include <unistd.h>
@@ -37,7 +36,7 @@ struct rdma_lender {
 	struct rdma_pool pool;
 	struct rdma_event_channel *events;
 	struct rdma_cm_id *listener;
-	int wake; /* eventfd: look at stopping, pool.draining */
+	int wake; /* eventfd: look at stopping, the keys, what the pool is to have */
 	bool stopping;
 	pthread_t thread;
 	bool running;
@@ -197,7 +196,7 @@ static int begin_session(struct rdma_lender *l, struct rdma_cm_id *id,
 	if (q->open.queue)
 		return -ENOENT;
 	make_place(l);
-	l->pool.wanted |= l->session_count == SESSIONS_MAX;
+	l->pool.refused |= l->session_count == SESSIONS_MAX;
 	if (l->session_count == SESSIONS_MAX)
 		return -EBUSY;
 	/* Its place may be another one by now. */
@@ -356,7 +355,7 @@ static void *lend(void *argument)
 {
 	struct rdma_lender *l = argument;
 	struct pollfd fds[2 + SESSIONS_MAX];
-	bool draining = false;
+	bool more = false;
 
 	for (;;) {
 		struct rdma_session **p;
@@ -368,9 +367,9 @@ static void *lend(void *argument)
 		fds[1] = (struct pollfd){ .fd = l->events->fd, .events = POLLIN };
 		for (p = &l->sessions; *p; p = &(*p)->next)
 			fds[n++] = (struct pollfd){ .fd = (*p)->channel->fd, .events = POLLIN };
-		if (draining && (wait < 0 || wait > ASK_AGAIN_MS))
+		if (l->pool.wanted && (wait < 0 || wait > ASK_AGAIN_MS))
 			wait = ASK_AGAIN_MS;
-		if (l->pool.dirty)
+		if (more)
 			wait = 0;
 		if (poll(fds, n, wait) < 0 && errno != EINTR)
 			break;
@@ -391,34 +390,16 @@ static void *lend(void *argument)
 		take_keys(l);
 		if (fds[1].revents)
 			connection_event(l);
-		if (l->pool.wanted)
+		if (l->pool.refused)
 			for_each(l, rdma_session_probe);
-		l->pool.wanted = false;
-		draining = rdma_pool_draining(&l->pool);
-		if (draining)
+		l->pool.refused = false;
+		more = rdma_pool_turn(&l->pool);
+		if (l->pool.wanted)
 			ask_back(l);
-		rdma_pool_zero(&l->pool);
 	}
 	while (l->sessions)
 		session_end(l, &l->sessions, "the donor stops");
 	return NULL;
-}
-
-static int pool_init(struct rdma_pool *p, uint64_t memory, uint64_t slab_size, struct error *e)
-{
-	p->slab_size = slab_size;
-	p->count = p->free = (uint32_t)(memory / slab_size);
-	if (!p->count)
-		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "rdma-memory: less than a slab; give more, or --slab less");
-	p->slabs = calloc(p->count, sizeof(*p->slabs));
-	p->memory = mmap(NULL, p->count * slab_size, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE | MAP_LOCKED, -1, 0);
-	if (!p->slabs || p->memory == MAP_FAILED)
-		return fail(e, ENOMEM, "rdma-memory: cannot be had or locked; see ulimit -l");
-	/* A child of fork would take pages away from the network device. */
-	madvise(p->memory, p->count * slab_size, MADV_DONTFORK);
-	return 0;
 }
 
 int rdma_lender_start(struct rdma_lender **out, struct address *place, enum rdma_borrowers who,
@@ -442,7 +423,7 @@ int rdma_lender_start(struct rdma_lender **out, struct address *place, enum rdma
 		 rdma_listen(l->listener, 16))
 		r = fail(e, errno, "rdma %s: %m; give the address of an RDMA device", place->text);
 	else
-		r = pool_init(&l->pool, memory, slab_size, e);
+		r = rdma_pool_init(&l->pool, memory, slab_size, e);
 	if (!r) {
 		r = -pthread_create(&l->thread, NULL, lend, l);
 		if (r)
@@ -471,6 +452,20 @@ int rdma_lender_keys(void *data, const struct keyring *keys)
 	return eventfd_write(l->wake, 1) ? -errno : 0;
 }
 
+void rdma_lender_follow(struct rdma_lender *l, uint32_t most, bool drain)
+{
+	rdma_pool_limit(&l->pool, most);
+	rdma_pool_drain(&l->pool, drain);
+	if (eventfd_write(l->wake, 1))
+		log_warn("rdma: cannot be told how much to lend: %m");
+}
+
+struct rdma_lent rdma_lender_lent(const struct rdma_lender *l)
+{
+	return (struct rdma_lent){ l->pool.count, rdma_pool_present(&l->pool),
+				   rdma_pool_lent(&l->pool) };
+}
+
 uint32_t rdma_lender_drain(struct rdma_lender *l, uint64_t timeout_ns)
 {
 	const struct timespec tenth = { .tv_nsec = 100 * MS };
@@ -488,8 +483,7 @@ uint32_t rdma_lender_drain(struct rdma_lender *l, uint64_t timeout_ns)
 			   (unsigned long long)(timeout_ns / 1000 + 30000000));
 	}
 	end = now_ns() + timeout_ns;
-	__atomic_store_n(&l->pool.draining, true, __ATOMIC_RELEASE);
-	eventfd_write(l->wake, 1);
+	rdma_lender_follow(l, rdma_pool_present(&l->pool), true);
 	while ((lent = rdma_pool_lent(&l->pool)) && now_ns() < end) {
 		sigpending(&pending);
 		if (sigismember(&pending, SIGTERM) || sigismember(&pending, SIGINT))
@@ -516,9 +510,7 @@ void rdma_lender_stop(struct rdma_lender **lp)
 		rdma_destroy_id(l->listener);
 	if (l->events)
 		rdma_destroy_event_channel(l->events);
-	if (l->pool.memory && l->pool.memory != MAP_FAILED)
-		munmap(l->pool.memory, l->pool.count * l->pool.slab_size);
-	free(l->pool.slabs);
+	rdma_pool_free(&l->pool);
 	keyring_free(&l->keys);
 	keyring_free(&l->next_keys);
 	pthread_mutex_destroy(&l->lock);

@@ -35,6 +35,14 @@ int rdma_lender_start(struct rdma_lender **out, struct address *place, enum rdma
  */
 int rdma_lender_keys(void *data, const struct keyring *keys);
 /*
+ * From any thread: of its slabs so many may stay, or come back; with @drain it lends none, and
+ * asks everything back.
+ */
+void rdma_lender_follow(struct rdma_lender *l, uint32_t most, bool drain);
+/* From any thread: slabs in all, those that have memory, and of these those that are lent. */
+struct rdma_lent { uint32_t count, present, lent; };
+struct rdma_lent rdma_lender_lent(const struct rdma_lender *l);
+/*
  * Lends nothing more and asks everything back; returns when it has it, after
  * @timeout_ns, or when another SIGTERM or SIGINT, which the caller has blocked, is
  * pending.  Returns the slabs that are lent still.  NULL is fine.

@@ -185,35 +185,10 @@ int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
 	return r;
 }
 
-static void slab_take_back(struct rdma_pool *p, struct rdma_slab *slab)
+static void take_back(struct rdma_session *s, struct rdma_slab *slab)
 {
-	if (slab->key)
-		ibv_dereg_mr(slab->key);
-	slab->key = NULL;
-	slab->owner->lent--;
-	slab->owner = NULL;
-	slab->asked = false;
-	slab->dirty = true;
-	p->dirty++;
-	__atomic_fetch_add(&p->free, 1, __ATOMIC_RELAXED);
-}
-
-static void slab_zero(struct rdma_pool *p, struct rdma_slab *slab)
-{
-	memset(p->memory + (slab - p->slabs) * p->slab_size, 0, p->slab_size);
-	slab->dirty = false;
-	p->dirty--;
-}
-
-void rdma_pool_zero(struct rdma_pool *p)
-{
-	struct rdma_slab *slab = p->slabs;
-
-	if (!p->dirty)
-		return;
-	while (!slab->dirty)
-		slab++;
-	slab_zero(p, slab);
+	rdma_pool_take_back(s->pool, slab);
+	s->lent--;
 }
 
 static bool complete(const struct rdma_session *s)
@@ -254,37 +229,25 @@ static enum wire_status serve_map(struct rdma_session *s, const uint8_t *payload
 				  struct wire_frame *reply, struct wire_rdma_grant *g)
 {
 	struct rdma_pool *p = s->pool;
-	struct rdma_slab *slab = p->slabs;
+	struct rdma_slab *slab;
 	uint32_t class;
-	uint8_t *memory;
 
 	if (wire_parse_map(payload, length, &class) || class != WIRE_CLASS_SWAP)
 		return WIRE_BAD_CLASS;
-	if (rdma_pool_draining(p))
-		return WIRE_NO_SPACE;
-	while (slab < p->slabs + p->count && slab->owner)
-		slab++;
-	if (slab == p->slabs + p->count) {
-		p->wanted = true;
-		return WIRE_NO_SPACE;
-	}
-	if (slab->dirty)
-		slab_zero(p, slab);
-	memory = p->memory + (slab - p->slabs) * p->slab_size;
-	slab->key = ibv_reg_mr(s->pd, memory, p->slab_size, IBV_ACCESS_LOCAL_WRITE |
-			       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
-	if (!slab->key) {
-		log_warn("rdma: %s: a slab cannot be registered: %m; see ulimit -l", s->name);
+	slab = rdma_pool_lend(p, s, s->pd);
+	if (!slab) {
+		if (errno != ENOSPC)
+			log_warn("rdma: %s: a slab cannot be registered: %m; see ulimit -l", s->name);
+		else if (!rdma_pool_draining(p))
+			p->refused = true;
 		return WIRE_NO_SPACE;
 	}
-	slab->owner = s;
-	slab->generation = ++p->generation;
 	s->lent++;
-	__atomic_fetch_sub(&p->free, 1, __ATOMIC_RELAXED);
 	reply->slab = (uint32_t)(slab - p->slabs);
 	reply->generation = slab->generation;
 	*g = (struct wire_rdma_grant){
-		.address = (uintptr_t)memory, .length = p->slab_size, .key = slab->key->rkey,
+		.address = (uintptr_t)rdma_pool_memory(p, slab), .length = p->slab_size,
+		.key = slab->key->rkey,
 	};
 	return WIRE_OK;
 }
@@ -297,7 +260,7 @@ static enum wire_status serve_unmap(struct rdma_session *s, const struct wire_fr
 		return WIRE_NO_SLAB;
 	if (p->slabs[f->slab].generation != f->generation)
 		return WIRE_STALE;
-	slab_take_back(p, &p->slabs[f->slab]);
+	take_back(s, &p->slabs[f->slab]);
 	return WIRE_OK;
 }
 
@@ -307,8 +270,8 @@ static void build_donor(const struct rdma_pool *p, uint8_t *to)
 		.version = WIRE_VERSION,
 		.flags = rdma_pool_draining(p) ? WIRE_DRAINING : 0,
 		.slab_size = p->slab_size,
-		.total = (uint64_t)p->count * p->slab_size,
-		.free = (uint64_t)p->free * p->slab_size,
+		.total = rdma_pool_room(p) * p->slab_size,
+		.free = rdma_pool_idle(p) * p->slab_size,
 	};
 
 	wire_build_donor(to, &donor);
@@ -324,7 +287,8 @@ int rdma_session_ask(struct rdma_session *s)
 
 		if ((s->asking | s->leaving) & 1u << i)
 			continue;
-		while (slab < p->count && (p->slabs[slab].owner != s || p->slabs[slab].asked))
+		while (slab < p->count && (p->slabs[slab].owner != s || !p->slabs[slab].wanted ||
+					    p->slabs[slab].asked))
 			slab++;
 		if (slab == p->count)
 			return 0;
@@ -452,7 +416,7 @@ void rdma_session_free(struct rdma_session *s)
 	}
 	for (uint32_t i = 0; s->lent && i < s->pool->count; i++)
 		if (s->pool->slabs[i].owner == s)
-			slab_take_back(s->pool, &s->pool->slabs[i]);
+			take_back(s, &s->pool->slabs[i]);
 	for (uint32_t i = 0; i < WIRE_RDMA_QUEUES; i++)
 		if (s->id[i])
 			rdma_destroy_id(s->id[i]);

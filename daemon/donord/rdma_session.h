@@ -7,30 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "rdma_pool.h"
 #include "wire/hmac.h"
 #include "wire/wire_rdma.h"
-
-struct rdma_session;
-
-struct rdma_slab {
-	struct rdma_session *owner; /* NULL = free */
-	struct ibv_mr *key;         /* while lent */
-	uint32_t generation;
-	bool asked;                 /* ... back, and unanswered or promised */
-	bool dirty;                 /* free, and to be zeroed before it is lent */
-};
-
-struct rdma_pool {
-	uint8_t *memory;
-	size_t slab_size;
-	struct rdma_slab *slabs;
-	uint32_t count;
-	uint32_t free;              /* read by other threads, too: rdma_pool_lent() */
-	uint32_t dirty;             /* of them, those to be zeroed */
-	bool draining;              /* set by another thread: rdma_pool_draining() */
-	bool wanted;                /* somebody was refused: is who has the rest still there? */
-	uint32_t generation;        /* last one given */
-};
 
 #define RDMA_MESSAGES 8
 #define RDMA_ASKED 4                /* EVICTs unanswered at a time */
@@ -72,20 +51,6 @@ struct rdma_session {
 	uint32_t leaving;                 /* messages of theirs that have not left yet; then the probe */
 };
 
-static inline uint32_t rdma_pool_lent(const struct rdma_pool *p)
-{
-	return p->count - __atomic_load_n(&p->free, __ATOMIC_RELAXED);
-}
-
-/* It lends nothing more, and asks everything back. */
-static inline bool rdma_pool_draining(const struct rdma_pool *p)
-{
-	return __atomic_load_n(&p->draining, __ATOMIC_ACQUIRE);
-}
-
-/* Zeroes a slab that came back, if there is one. */
-void rdma_pool_zero(struct rdma_pool *p);
-
 static inline bool rdma_session_keyed(const struct rdma_session *s)
 {
 	return *s->key;
@@ -105,7 +70,7 @@ int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
 		      const struct rdma_request *request);
 /* Answers what came in.  -errno: the session is to be ended. */
 int rdma_session_turn(struct rdma_session *s);
-/* Asks back as much as may be asked now; 0 or -errno. */
+/* Asks back as much of what is wanted as may be asked now; 0 or -errno. */
 int rdma_session_ask(struct rdma_session *s);
 /* What was refused, or lent as it was asked for, is to be asked for again. */
 void rdma_session_ask_again(struct rdma_session *s);

@@ -87,15 +87,19 @@ static void print_local(struct json_object *o)
 		{ "bytes", "HOLDS", COLUMN_BYTES }, { "asked_back", "ASKED BACK", COLUMN_COUNT },
 		{ NULL },
 	};
-	char total[16], free_text[16];
-
+	struct json_object *kernels = get_member(o, "kernels");
 	const char *etcd = control_str(o, "etcd", NULL);
+	char total[16], free_text[16];
 
 	printf("this machine lends %s, %s of it free%s%s%s\n",
 	       size_format(control_int(o, "total", 0), total, sizeof(total)),
 	       size_format(control_int(o, "free", 0), free_text, sizeof(free_text)),
 	       json_object_get_boolean(get_member(o, "draining")) ? ", draining" : "",
 	       etcd ? "; etcd: " : "", etcd ?: "");
+	if (kernels)
+		printf("and %s to kernels, %s of it free\n",
+		       size_format(control_int(kernels, "total", 0), total, sizeof(total)),
+		       size_format(control_int(kernels, "free", 0), free_text, sizeof(free_text)));
 	output_table(get_member(o, "borrowers"), columns, "nobody borrows");
 }
 

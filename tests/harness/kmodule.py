@@ -106,14 +106,19 @@ class Disk:
 
 
 class RdmaDonor(parts.Daemon):
-    def __init__(self, log, memory="64M", slab="4M", port=PORT, drain="0", address=ADDRESS, keys=None):
+    def __init__(self, log, memory="64M", slab="4M", port=PORT, drain="0", address=ADDRESS, keys=None,
+                 options=()):
         """With @keys, a path, for who has one of them; else for anyone."""
         self.port = port
         how = ("--rdma-kernel", f"{address}:{port}", "--keys", keys) if keys else \
             ("--rdma-open", f"{address}:{port}")
         super().__init__([machine.BIN / "ebb-donord", "--listen", f"127.0.0.1:{port}", "--memory",
                           slab, "--slab", slab, "--drain-timeout", drain,
-                          *how, "--rdma-memory", memory], log)
+                          *how, "--rdma-memory", memory, *options], log)
+
+    def ask(self, verb="status"):
+        """Of the first that runs."""
+        return parts.control("/run/ebb/donord.sock", verb)
 
 
 def content(page, version):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """ebb_swap.ko tells what happens to it, and gives back what a donor asks back."""
+import errno
 import subprocess
 import time
 
@@ -7,7 +8,8 @@ import pytest
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
 from kmodule import DONOR
 from kswap import NO_SESSION, Events
-from test_kmod_move import Users, fill
+from machine import wait_for
+from test_kmod_move import Users, fill, refused
 
 
 @pytest.fixture
@@ -136,3 +138,70 @@ except PermissionError:
 """
     done = subprocess.run(["/usr/bin/python3", "-c", probe], text=True, capture_output=True)
     assert done.stdout == "refused\n", done.stdout + done.stderr
+
+
+class Shortage:
+    """What a donor is told of its machine: MIB in all, of which programs and its slabs use some."""
+
+    MIB, HEADROOM = 256, 16
+
+    def __init__(self, directory):
+        self.directory = directory
+        (directory / "pressure").mkdir(parents=True)
+        (directory / "pressure/memory").write_text("some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
+        self.tell(self.MIB)
+
+    def tell(self, available):
+        new = self.directory / "meminfo.new"
+        new.write_text(f"MemTotal: {self.MIB << 10} kB\nMemAvailable: {available << 10} kB\n")
+        new.rename(self.directory / "meminfo")
+
+    def leaves(self, mib, lender, until):
+        """Programs take all but so much, and HeadRoom, until what kernels have satisfies @until."""
+        def look():
+            has = lender.ask()
+            kernels, slabs = has["kernels"], has["slabs"]
+            own = sum(slabs[k] for k in ("lent", "clean", "dirty", "coming", "going"))
+            self.tell(max(mib + self.HEADROOM - (kernels["total"] + own * has["slab_size"] >> 20), 0))
+            return until(kernels["total"] >> 20, kernels["lent"] >> 20)
+        wait_for(look, 60, f"{mib} MiB", interval=0.3)
+
+
+def test_donor_gives_memory_back_to_its_machine(kernel_device, donor, disk, tmp_path):
+    """Free slabs, then lent ones, whose pages go to the backup; and lends again."""
+    machine = Shortage(tmp_path / "proc")
+    lender = donor(memory="32M", options=("--machine", machine.directory, "--headroom", "16M"))
+    d = kernel_device(mib=16, backup=disk().path)
+    session = d.connect()
+    d.map(session, DONOR)
+    fill(d, 1)
+    users = Users(d)
+    machine.leaves(26, lender, lambda total, lent: (total, lent) == (24, 16))
+    machine.leaves(10, lender, lambda total, lent: (total, lent) == (8, 8))
+    gone = [s["slab"] for s in d.slab_table() if s["session"] == NO_SESSION]
+    assert len(gone) == 2
+    assert refused(d, "map", slab=gone[0], session=session, copies=DONOR)[0] == errno.ENOSPC
+    machine.leaves(200, lender, lambda total, lent: total == 32)
+    d.map(session, DONOR, gone)
+    users.stop()
+    users.verify()
+    assert d.counts()["donor_errors"] == 0 and d.session(session)["state"] == "live"
+
+
+def test_drained_donor_stays_and_lends_again(kernel_device, donor, disk):
+    lender = donor(memory="32M")
+    d = kernel_device(mib=16, backup=disk().path)
+    session = d.connect()
+    d.map(session, DONOR)
+    fill(d, 1)
+    users = Users(d)
+    assert lender.ask("drain")["kernels"]["lent"] == 16 << 20
+    wait_for(lambda: not lender.ask()["kernels"]["total"], 60, "memory is not given back")
+    assert all(s["session"] == NO_SESSION for s in d.slab_table())
+    assert refused(d, "map", slab=0, session=session, copies=DONOR)[0] == errno.ENOSPC
+    lender.ask("undrain")
+    wait_for(lambda: lender.ask()["kernels"]["free"] == 32 << 20, 60, "memory is not back")
+    d.map(session, DONOR)
+    users.stop()
+    users.verify()
+    assert d.counts()["donor_errors"] == 0 and d.session(session)["state"] == "live"
