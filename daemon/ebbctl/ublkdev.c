@@ -10,8 +10,8 @@
 #include "ublkdev.h"
 
 #define COMMAND_MS 5000
-/* Below the tags that ebb-swapd asks for: swapd/ublk.c. */
-#define REQUESTS "120"
+/* So many tags of each queue are never taken: by them the kernel sees that a server died. */
+#define SPARE 8
 
 /* A note may be older than what has its number now. */
 static int number(const char *name, unsigned int *n)
@@ -51,19 +51,34 @@ int ublk_find(const char *name, char *block, size_t size)
 	return r;
 }
 
+static void queue_attribute(const char *block, const char *attribute, char path[static PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "/sys/block/%.64s/queue/%s", strrchr(block, '/') + 1, attribute);
+}
+
 static void set(const char *block, const char *attribute, const char *value)
 {
 	char path[PATH_MAX];
 
-	snprintf(path, sizeof(path), "/sys/block/%.64s/queue/%s", strrchr(block, '/') + 1, attribute);
+	queue_attribute(block, attribute, path);
 	file_write(path, value);
 }
 
 void ublk_settle(const char *block)
 {
+	char path[PATH_MAX], text[32];
+	unsigned int depth;
+
 	/* It would have as many tags taken as there are. */
 	set(block, "scheduler", "none");
-	set(block, "nr_requests", REQUESTS);
+	queue_attribute(block, "nr_requests", path);
+	if (file_read(path, text, sizeof(text)) <= 0 || sscanf(text, "%u", &depth) != 1 ||
+	    depth <= 2 * SPARE)
+		return;
+	snprintf(text, sizeof(text), "%u", depth - SPARE);
+	if (file_write(path, text))
+		fprintf(stderr, "ebbctl: warning: %s: cannot be set to %s: a server's death may be noticed after 30 s only\n",
+			path, text);
 }
 
 static int command(const char *name, uint32_t op, struct error *e)

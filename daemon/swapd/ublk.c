@@ -59,6 +59,8 @@ _Static_assert(BACKLOG >= DEPTH, "writes do not wait for the backup one by one")
 /* The kernel needs 30 s to see the end of a server at most, if it does at all. */
 #define RECOVER_NS 40000000000ull
 
+#define RECOVER_LOOK_MS 500
+
 #define NEEDED (UBLK_F_USER_RECOVERY | UBLK_F_USER_RECOVERY_REISSUE | UBLK_F_CMD_IOCTL_ENCODE)
 
 struct ublk {
@@ -399,6 +401,12 @@ static int start_recovery(struct swapd *s)
 		int r = ublk_control_do(&s->ublk->control, UBLK_U_CMD_START_USER_RECOVERY,
 					device(s), NULL, 0, 0, COMMAND_MS);
 
+		/* The kernel is at it: a second command would be refused when the first is done. */
+		while (r == -ETIME && now_ns() < until) {
+			count_add(&s->shared->beats, 1);
+			takeover_tend(s, 1);
+			r = ublk_control_result(&s->ublk->control, RECOVER_LOOK_MS);
+		}
 		if (r != -EBUSY || now_ns() >= until)
 			return r;
 		if (is_stopped(s))
