@@ -58,10 +58,12 @@ static struct json_object *machine_json(const struct donor_status *s)
 static struct json_object *kernels_json(const struct donor_status *s)
 {
 	const struct rdma_lent *k = &s->kernels;
+	/* Of a thread that goes on meanwhile. */
+	uint32_t idle = k->present > k->lent ? k->present - k->lent : 0;
 	struct json_object *o = json_object_new_object();
 
 	json_add_int(o, "total", k->present * s->slab_size);
-	json_add_int(o, "free", s->draining ? 0 : (k->present - k->lent) * s->slab_size);
+	json_add_int(o, "free", s->draining ? 0 : idle * s->slab_size);
 	json_add_int(o, "lent", k->lent * s->slab_size);
 	return o;
 }

@@ -72,8 +72,8 @@ struct headroom {
 	uint64_t allowed; /* if so: bytes of slabs that the donor's own cgroups allow */
 	bool seen; /* a sample has been taken */
 	/*
-	 * Slabs beside those that this is about, which have room before them: set by the caller,
-	 * and counted among those of a sample.
+	 * Slabs that others have, which have room before those that this is about: set by the
+	 * caller, and counted among those of a sample.
 	 */
 	uint32_t before;
 };

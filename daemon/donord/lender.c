@@ -74,11 +74,17 @@ void lender_deafen(struct lender *l)
 	listen_to(l, 0);
 }
 
+static uint64_t min64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 /* --- once a second ---------------------------------------------------------- */
 
 static void look_at_machine(struct lender *l, uint64_t now)
 {
 	struct error e = { 0 };
+	struct rdma_lent kernels;
 	bool is_short;
 
 	if (machine_sample(&l->machine, &l->sample, &e)) {
@@ -90,8 +96,9 @@ static void look_at_machine(struct lender *l, uint64_t now)
 	l->sample_failed = false;
 	if (!l->options.headroom)
 		return;
-	l->room.before = lender_kernels(l).present;
-	headroom_sample(&l->room, &l->rule, &l->sample, lender_allocated(l) + l->room.before);
+	kernels = lender_kernels(l);
+	l->room.before = kernels.lent;
+	headroom_sample(&l->room, &l->rule, &l->sample, lender_allocated(l) + kernels.present);
 	is_short = l->sample.available < l->rule.headroom / 2;
 	if (!is_short)
 		l->short_since = 0;
@@ -113,18 +120,32 @@ static void follow_headroom(struct lender *l, uint64_t now)
 	l->gives_back = plan.release || plan.evict || eviction_expected(l);
 }
 
-/* It keeps what has room, or loses E at a time; what is beside us it may have, too. */
+/*
+ * Free slabs of theirs make room for ours and programs; lent ones are asked back, E at a time,
+ * when there is no room for them alone, or the machine is short of memory for all that we asked
+ * back.  They get more as ours do: of what is available now, and not while programs wait.
+ */
 static uint32_t most_for_kernels(const struct lender *l)
 {
+	const struct headroom_rule *rule = &l->rule;
+	const struct headroom *h = &l->room;
 	struct rdma_lent k = lender_kernels(l);
-	uint32_t room = headroom_room(&l->room, &l->rule), ours = lender_allocated(l);
-	uint32_t least = k.lent > l->rule.evict ? k.lent - l->rule.evict : 0;
+	uint32_t room = headroom_room(h, rule), ours = lender_allocated(l);
+	uint32_t left = room > ours ? room - ours : 0;
+	uint32_t least = k.lent > rule->evict ? k.lent - rule->evict : 0;
+	uint64_t now;
 
-	if (!l->options.headroom || !l->room.seen)
+	if (!l->options.headroom || !h->seen)
 		return k.count;
-	if (room < k.present)
-		return room > least ? room : least;
-	return room > ours + k.present ? room - ours : k.present;
+	if (left > k.present) {
+		now = h->available > rule->headroom ?
+		      (h->available - rule->headroom) / rule->slab_size : 0;
+		now = h->pressure < HEADROOM_PRESSURE ? min64(now, rule->evict) : 0;
+		return k.present + (uint32_t)min64(left - k.present, now);
+	}
+	if (left < k.lent && !l->short_since)
+		left = room < k.lent ? room : k.lent;
+	return left > least ? left : least;
 }
 
 void lender_tick(struct lender *l, uint64_t now)
@@ -278,11 +299,6 @@ static void wake_worker(struct lender *l)
 		l->worker_knows = l->pool->to_do.put;
 		worker_wake(&l->worker);
 	}
-}
-
-static uint64_t min64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
 }
 
 /* What is to be done without being asked; ns until there is more of it. */
@@ -528,7 +544,8 @@ int lender_start(struct lender *l, struct error *e)
 		l->rule = headroom_rule_default(l->sample.memory, l->pool->slab_size);
 		l->rule.headroom = l->options.headroom;
 		l->rule.most = l->pool->count * l->pool->slab_size;
-		headroom_sample(&l->room, &l->rule, &l->sample, 0);
+		l->room.before = lender_kernels(l).lent;
+		headroom_sample(&l->room, &l->rule, &l->sample, lender_kernels(l).present);
 		headroom_plan(&l->room, &l->rule, 0, 0, &plan);
 	}
 	l->pool->patience = (struct patience){ told_to_end, l };

@@ -322,12 +322,13 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 			      o->lender.headroom ? LEND_SHARED : LEND_SHARED_HUGE, e);
 	if (!r)
 		r = listen_rdma(o, l, e);
-	if (!r)
-		r = lender_start(l, e);
+	/* First: HeadRoom leaves to the rest what there is beside it. */
 	if (!r)
 		r = start_rdma(o, l, &rdma, e);
 	if (!r && rdma)
 		lender_heed_kernels(l, rdma);
+	if (!r)
+		r = lender_start(l, e);
 	if (!r) {
 		protect(argv);
 		say_what(o, &pool);

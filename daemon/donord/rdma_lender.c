@@ -393,7 +393,7 @@ static void *lend(void *argument)
 		if (l->pool.refused)
 			for_each(l, rdma_session_probe);
 		l->pool.refused = false;
-		more = rdma_pool_turn(&l->pool);
+		more = rdma_pool_turn(&l->pool, now_ns());
 		if (l->pool.wanted)
 			ask_back(l);
 	}

@@ -7,7 +7,8 @@
  *
  * All of it is there at start.  What the machine wants back (headroom.h) goes as free slabs
  * first; then lent ones are asked for, drawn at random: who reads and writes without the donor
- * leaves it no way to tell which are least active.
+ * leaves it no way to tell which are least active.  One that is refused, or does not come in a
+ * minute, rests, and others are drawn.
  */
 #ifndef EBB_RDMA_POOL_H
 #define EBB_RDMA_POOL_H
@@ -27,7 +28,9 @@ struct rdma_slab {
 	uint32_t generation;
 	bool wanted;                /* the machine wants it back */
 	bool asked;                 /* ... and its borrower was asked: unanswered, or promised */
-	bool dirty;                 /* free, and to be zeroed before it is lent */
+	uint64_t wanted_at;         /* ns: since then; 0 = it was refused */
+	uint64_t rests;             /* ns: until then others are wanted instead */
+	bool dirty;                 /* to be zeroed before it is lent */
 	bool absent;                /* given back: without memory */
 };
 
@@ -37,12 +40,14 @@ struct rdma_pool {
 	struct rdma_slab *slabs;
 	uint32_t count;
 	uint32_t present, lent;     /* read by other threads, too: rdma_pool_present(), _lent() */
-	uint32_t dirty;             /* free ones to be zeroed */
+	uint32_t dirty;             /* present ones to be zeroed */
+	struct rdma_slab *coming;   /* is being made; NULL = none is */
+	uint64_t come;              /* bytes of it that are there */
 	uint32_t wanted;            /* lent ones that are */
 	uint32_t most;              /* to be present; another thread's: rdma_pool_limit() */
 	bool draining;              /* another thread's: rdma_pool_drain() */
 	bool refused;               /* somebody was: is who has the rest still there? */
-	bool failed;                /* no memory for another slab: has been said */
+	bool failed;                /* a slab could not be made or given back: has been said */
 	uint32_t generation;        /* last one given */
 	uint64_t seed;
 };
@@ -96,10 +101,13 @@ struct rdma_slab *rdma_pool_lend(struct rdma_pool *p, struct rdma_session *owner
 /* Nobody reaches its memory by its key any more; it is zeroed later, by rdma_pool_turn(). */
 void rdma_pool_take_back(struct rdma_pool *p, struct rdma_slab *slab);
 
+/* Its borrower keeps a slab that was wanted: another one is, until it may be asked again. */
+void rdma_pool_refused(struct rdma_pool *p, uint32_t slab);
+
 /*
- * A step towards what there is to be, of about 10 ms: a slab is zeroed, given back to the machine
- * or made anew, or lent ones become wanted.  Whether there is another step to take now.
+ * A step towards what there is to be: lent slabs become wanted, and a slab is zeroed, given
+ * back to the machine or, by pieces, made anew.  Whether there is another step to take now.
  */
-bool rdma_pool_turn(struct rdma_pool *p);
+bool rdma_pool_turn(struct rdma_pool *p, uint64_t now);
 
 #endif

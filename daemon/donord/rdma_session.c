@@ -238,8 +238,6 @@ static enum wire_status serve_map(struct rdma_session *s, const uint8_t *payload
 	if (!slab) {
 		if (errno != ENOSPC)
 			log_warn("rdma: %s: a slab cannot be registered: %m; see ulimit -l", s->name);
-		else if (!rdma_pool_draining(p))
-			p->refused = true;
 		return WIRE_NO_SPACE;
 	}
 	s->lent++;
@@ -336,6 +334,9 @@ static int answered(struct rdma_session *s, const struct wire_frame *f)
 	if (f->op != WIRE_EVICT || f->tag >= RDMA_ASKED || !(s->asking & 1u << f->tag))
 		return -EPROTO;
 	s->asking &= ~(1u << f->tag);
+	if (f->status && f->slab < s->pool->count && s->pool->slabs[f->slab].owner == s &&
+	    s->pool->slabs[f->slab].generation == f->generation)
+		rdma_pool_refused(s->pool, f->slab);
 	return rdma_session_ask(s);
 }
 

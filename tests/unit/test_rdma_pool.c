@@ -13,10 +13,12 @@
 
 enum { SLAB = 2 * 4096, SLABS = 8 };
 
+#define SECOND 1000000000ull
 /* Somebody's. */
 #define OWNER ((struct rdma_session *)0x100)
 
 static struct rdma_pool p;
+static uint64_t now = 1000 * SECOND;
 
 static int with_pool(void **state)
 {
@@ -45,7 +47,7 @@ static uint32_t turns(void)
 {
 	uint32_t n = 1;
 
-	while (rdma_pool_turn(&p)) {
+	while (rdma_pool_turn(&p, now)) {
 		n++;
 		assert_true(n < 100);
 	}
@@ -67,9 +69,9 @@ static void nothing_to_do(void **state)
 {
 	assert_int_equal(rdma_pool_idle(&p), SLABS);
 	assert_int_equal(resident(), SLABS);
-	assert_false(rdma_pool_turn(&p));
+	assert_false(rdma_pool_turn(&p, now));
 	lend(0, 3);
-	assert_false(rdma_pool_turn(&p));
+	assert_false(rdma_pool_turn(&p, now));
 	assert_int_equal(p.wanted, 0);
 	assert_int_equal(rdma_pool_idle(&p), SLABS - 3);
 	assert_int_equal(rdma_pool_room(&p), SLABS);
@@ -164,6 +166,38 @@ static void drains(void **state)
 	assert_int_equal(rdma_pool_idle(&p), 4);
 }
 
+/* Others are asked for instead of one that is refused, or does not come in a minute. */
+static void asks_others(void **state)
+{
+	uint32_t first;
+
+	lend(0, 2);
+	rdma_pool_limit(&p, 1);
+	turns();
+	assert_int_equal(p.wanted, 1);
+	first = p.slabs[0].wanted ? 0 : 1;
+	rdma_pool_refused(&p, first);
+	turns();
+	assert_false(p.slabs[first].wanted);
+	assert_true(p.slabs[!first].wanted);
+	/* Both are refused: nobody is asked for a while. */
+	rdma_pool_refused(&p, !first);
+	turns();
+	assert_int_equal(p.wanted, 0);
+	now += 11 * SECOND;
+	turns();
+	assert_int_equal(p.wanted, 1);
+	first = p.slabs[0].wanted ? 0 : 1;
+	now += 61 * SECOND;
+	turns();
+	assert_true(p.slabs[!first].wanted && !p.slabs[first].wanted);
+	/* A drain is about all of them. */
+	rdma_pool_refused(&p, !first);
+	rdma_pool_drain(&p, true);
+	turns();
+	assert_int_equal(p.wanted, 2);
+}
+
 /* Every slab is as likely to be asked back as any other. */
 static void draws(void **state)
 {
@@ -172,11 +206,11 @@ static void draws(void **state)
 	lend(0, SLABS);
 	for (int round = 0; round < 4000; round++) {
 		rdma_pool_limit(&p, SLABS - 2);
-		rdma_pool_turn(&p);
+		rdma_pool_turn(&p, now);
 		for (uint32_t i = 0; i < SLABS; i++)
 			seen[i] += p.slabs[i].wanted;
 		rdma_pool_limit(&p, SLABS);
-		rdma_pool_turn(&p);
+		rdma_pool_turn(&p, now);
 	}
 	for (uint32_t i = 0; i < SLABS; i++)
 		assert_in_range(seen[i], 850, 1150);
@@ -191,6 +225,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(makes_again, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(zeroes, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(drains, with_pool, without_pool),
+		cmocka_unit_test_setup_teardown(asks_others, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(draws, with_pool, without_pool),
 	};
 
