@@ -3,8 +3,8 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 
+#include "common/clock.h"
 #include "thread.h"
 
 /* TLS handshakes and name look-ups stay well below. */
@@ -42,14 +42,7 @@ void thread_cond_init(pthread_cond_t *c)
 
 void thread_wait(pthread_cond_t *c, pthread_mutex_t *lock, int ms)
 {
-	struct timespec t;
+	struct timespec t = clock_in_ms((uint32_t)ms);
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += ms / 1000;
-	t.tv_nsec += ms % 1000 * 1000000L;
-	if (t.tv_nsec >= 1000000000) {
-		t.tv_sec++;
-		t.tv_nsec -= 1000000000;
-	}
 	pthread_cond_timedwait(c, lock, &t);
 }

@@ -21,7 +21,7 @@
 #define STACK (512u << 10)
 #define PROGRESS_MS 1000
 /* The loop answers at once, unless the machine is in trouble. */
-#define ANSWER_S 5
+#define ANSWER_MS 5000
 
 /* What a reader may ask for (common/peer.h); the rest is the owner's. */
 static const char *const read_verbs[] = { "status", NULL };
@@ -146,11 +146,9 @@ static void status_json(const struct lender *l, const struct donor_status *s,
 static int ask_loop(struct lender *l, enum donor_request request)
 {
 	struct donor_control *c = &l->control;
-	struct timespec until;
+	struct timespec until = clock_in_ms(ANSWER_MS);
 	int r = 0;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += ANSWER_S;
 	pthread_mutex_lock(&c->lock);
 	c->request = request;
 	c->pending = true;

@@ -12,11 +12,11 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/cgroup.h"
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/files.h"
 #include "process.h"
 #include "transient.h"
@@ -120,14 +120,6 @@ static const char *without_prefix(const char *line)
 	if (line[0] == '<' && line[1] && line[2] == '>')
 		return line + 3;
 	return mark ? mark + strlen(": error: ") : line;
-}
-
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
 }
 
 /* 0 once "READY\n" has been read, -ECONNRESET at end of file, -ETIMEDOUT. */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/files.h"
 #include "program.h"
 
@@ -188,20 +189,12 @@ static void pass_on(struct program *p)
 			syscall(SYS_pidfd_send_signal, p->pidfd, info.ssi_signo, NULL, 0);
 }
 
-static double now_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 int program_wait(struct program *p, struct program_end *end, struct error *e)
 {
 	struct pollfd fds[] = {
 		{ .fd = p->pidfd, .events = POLLIN }, { .fd = p->signals, .events = POLLIN },
 	};
-	double start = now_s();
+	uint64_t start = now_ns();
 	int status;
 
 	while (!(fds[0].revents & POLLIN)) {
@@ -216,7 +209,7 @@ int program_wait(struct program *p, struct program_end *end, struct error *e)
 		if (errno != EINTR)
 			return fail(e, errno, "wait: %s", strerror(errno));
 	p->pid = 0;
-	end->seconds = now_s() - start;
+	end->seconds = (double)(now_ns() - start) / 1e9;
 	end->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 	end->status = end->signal ? 128 + end->signal : WEXITSTATUS(status);
 	return 0;

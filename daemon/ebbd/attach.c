@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "ebbd/attach.h"
 #include "ebbd/events.h"
@@ -574,7 +575,7 @@ static void quiet_down(struct attachments *a)
 
 void attachments_tick(struct attachments *a)
 {
-	uint64_t now = monotonic_ns();
+	uint64_t now = now_ns();
 	struct ebb_counters c;
 
 	pthread_mutex_lock(&a->lock);

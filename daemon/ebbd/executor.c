@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "ebbd/executor.h"
 #include "ebbd/request_queue.h"
@@ -83,7 +84,7 @@ static int on_fault(void *data, void *record, size_t size)
 	struct attachment *a;
 	uint32_t n = 0;
 
-	if (size < sizeof(*f) || monotonic_ns() - f->time_ns > x->config.stale_ns)
+	if (size < sizeof(*f) || now_ns() - f->time_ns > x->config.stale_ns)
 		return 0;
 	pthread_mutex_lock(&x->attachments->lock);
 	a = attachments_find(x->attachments, f->owner);
@@ -170,7 +171,7 @@ static void *run_hand(void *data)
 	while ((got = request_queue_take(h->queue, &asked, TIDY_MS)) != REQUEST_END) {
 		if (got == REQUEST_GOT)
 			worker_request(h->worker, &asked);
-		now = monotonic_ns();
+		now = now_ns();
 		if (now - tidied > SWEEP_NS) {
 			worker_tidy(h->worker);
 			tidied = now;
@@ -201,7 +202,7 @@ static void *run(void *data)
 			if (ev[i].data.u32 == 1)
 				return NULL;
 		ring_buffer__consume(x->ring);
-		now = monotonic_ns();
+		now = now_ns();
 		/* The main thread is away for seconds while the verifier looks at a long policy. */
 		if (now - x->beat_ns > EBB_QUIET_NS / 8) {
 			plane_heartbeat(x->plane);

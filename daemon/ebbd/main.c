@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/control.h"
 #include "common/device.h"
 #include "common/log.h"
@@ -331,7 +332,7 @@ static void detach_terminal(void)
 
 int main(int argc, char **argv)
 {
-	struct ebbd d = { .control = -1, .started_ns = monotonic_ns() };
+	struct ebbd d = { .control = -1, .started_ns = now_ns() };
 	struct options o = { .ready_fd = 0 };
 	_cleanup_close_ int lock = -1;
 	struct error e = { 0 };

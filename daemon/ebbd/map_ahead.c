@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#include "common/clock.h"
 #include "ebbd/map_ahead.h"
 
 #define SETTLE_AT_ONCE 8        /* batches looked at in a turn */
@@ -118,7 +119,7 @@ static void map(struct map_ahead *m, struct batch *b)
 {
 	struct iovec remote[MAP_AHEAD_PAGES], local;
 	char byte[MAP_AHEAD_PAGES];
-	uint64_t from = monotonic_ns();
+	uint64_t from = now_ns();
 	uint32_t n = 0;
 	ssize_t done;
 
@@ -134,7 +135,7 @@ static void map(struct map_ahead *m, struct batch *b)
 	/* What is no longer there is found to be wasted. */
 	done = process_vm_readv((pid_t)b->tgid, &local, 1, remote, n, 0);
 	m->stats.mapped += done > 0 ? (uint64_t)done : 0;
-	m->stats.map_ns += monotonic_ns() - from;
+	m->stats.map_ns += now_ns() - from;
 }
 
 /*
@@ -202,7 +203,7 @@ static bool is_of(const struct batch *b, const struct target *t)
 
 void map_ahead_turn(struct map_ahead *m, const struct target *t, uint64_t before)
 {
-	uint64_t now = monotonic_ns();
+	uint64_t now = now_ns();
 	uint32_t looked = 0;
 
 	for (uint32_t i = 0; i < m->n; i++) {

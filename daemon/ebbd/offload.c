@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/files.h"
 #include "common/log.h"
 #include "ebbd/attach.h"
@@ -102,12 +103,12 @@ static void measure_memory(struct job *j)
 }
 
 /* CPU time of the cgroup; without a v2 directory it is taken for one busy thread. */
-static uint64_t running_us(const struct cgroup_ref *c, uint64_t now_ns)
+static uint64_t running_us(const struct cgroup_ref *c, uint64_t now)
 {
 	char text[1024];
 
 	return *c->twin && !read_in(c->twin, "cpu.stat", text, sizeof(text)) ?
-	       row(text, "usage_usec") : now_ns / 1000;
+	       row(text, "usage_usec") : now / 1000;
 }
 
 static uint64_t psi_us(const struct cgroup_ref *c)
@@ -124,7 +125,7 @@ static uint64_t psi_us(const struct cgroup_ref *c)
 /* Fills @s with the time since the last call; false the first time. */
 static bool measure(struct job *j, uint64_t lost, struct offload_sample *s)
 {
-	uint64_t now = monotonic_ns(), running = running_us(&j->cgroup, now), psi = psi_us(&j->cgroup);
+	uint64_t now = now_ns(), running = running_us(&j->cgroup, now), psi = psi_us(&j->cgroup);
 	bool primed = j->primed;
 
 	measure_memory(j);
@@ -158,7 +159,7 @@ static void advise(struct job *j, uint64_t bytes)
 		j->pages = offload_pages_new();
 	if (!j->pages)
 		return;
-	offload_pages_run(j->pages, &j->cgroup, monotonic_ns(), &round);
+	offload_pages_run(j->pages, &j->cgroup, now_ns(), &round);
 	j->report.reclaimed += round.out;
 	j->report.back += round.back;
 	j->soft_ns += round.back * SOFT_FAULT_NS;
@@ -239,7 +240,7 @@ static void round_of(struct offload *o)
 
 	collect(o);
 	if (o->jobs)
-		offload_room_look(&o->room, monotonic_ns());
+		offload_room_look(&o->room, now_ns());
 	for (uint32_t i = 0; i < o->jobs; i++) {
 		struct job *j = o->job[i];
 

@@ -11,13 +11,13 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "bpf/evict.skel.h"
 #include "bpf/exact.skel.h"
 #include "bpf/fault.skel.h"
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/paths.h"
 #include "ebbd/plane.h"
@@ -32,14 +32,6 @@ static const char *const pinned_maps[] = {
 	"meta", "params", "counters", "cgroups", "prefetched", "procs", "devices", "policies",
 	"cgroup_stats", "epoch_slots", "epochs", "arrivals",
 };
-
-uint64_t monotonic_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ULL + t.tv_nsec;
-}
 
 /* libbpf's own messages come one level down: it warns about what is only tried. */
 static int libbpf_log(enum libbpf_print_level level, const char *fmt, va_list ap)
@@ -274,7 +266,7 @@ const char *plane_hooks(const struct plane *p)
 static int open_meta(struct plane *p, const struct plane_wish *wish, struct error *e)
 {
 	struct ebb_meta m = {
-		.abi = EBB_ABI, .epoch_percent = wish->epoch_percent, .heartbeat_ns = monotonic_ns(),
+		.abi = EBB_ABI, .epoch_percent = wish->epoch_percent, .heartbeat_ns = now_ns(),
 		.daemon_tgid = getpid(), .version = EBB_VERSION,
 		.hooks = p->exact ? EBB_HOOKS_FENTRY : EBB_HOOKS_TRACEPOINTS,
 	};
@@ -367,7 +359,7 @@ void plane_heartbeat(struct plane *p)
 
 	if (bpf_map_lookup_elem(p->meta, &zero, &m))
 		return;
-	m.heartbeat_ns = monotonic_ns();
+	m.heartbeat_ns = now_ns();
 	bpf_map_update_elem(p->meta, &zero, &m, BPF_ANY);
 }
 

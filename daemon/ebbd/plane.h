@@ -107,6 +107,4 @@ void plane_flush_cache(struct plane *p);
 /* Once a second: the same, for walks that had begun before the last time and ended after it. */
 void plane_flush_late(struct plane *p);
 
-uint64_t monotonic_ns(void);
-
 #endif

@@ -10,6 +10,7 @@
 
 #include "bpf/ebb_abi.h"
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "ebbd/plane.h"
 #include "ebbd/policy_trial.h"
 
@@ -82,7 +83,7 @@ static int by_value(const void *a, const void *b)
 static int call(struct trial *t, uint32_t walk, uint32_t i, uint32_t *ns)
 {
 	struct ebb_fault f = {
-		.vpn = 0x7f0000000 + walks[walk].page(i), .time_ns = monotonic_ns(),
+		.vpn = 0x7f0000000 + walks[walk].page(i), .time_ns = now_ns(),
 		.duration_ns = 20000, .owner = 1, .ip = 0x400000, .tgid = 1, .tid = 1 + (i & 1),
 		.exec = 1, .kind = walks[walk].kind, .cluster = walks[walk].cluster,
 		.role = walks[walk].role, .room = ROOM,

@@ -13,6 +13,7 @@
 
 #include "common/cgroup_memory.h"
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/files.h"
 #include "common/log.h"
 #include "ebbd/recording.h"
@@ -158,7 +159,7 @@ static bool is_attached(struct recordings *r, uint64_t owner)
 /* Its cgroup is gone or has no policy any more, or whoever began it has died. */
 static void look_at(struct recordings *r, struct recording *s)
 {
-	bool forgotten = s->watch_ns && monotonic_ns() - s->asked_ns > s->watch_ns;
+	bool forgotten = s->watch_ns && now_ns() - s->asked_ns > s->watch_ns;
 	uint64_t owner;
 
 	if (is_attached(r, s->owner) && !forgotten)
@@ -172,7 +173,7 @@ static void look_at(struct recordings *r, struct recording *s)
 /* With the lock held; @r's before that of the attachments. */
 static void take_sample(struct recordings *r, struct recording *s)
 {
-	struct trace_sample sample = { .time_ns = monotonic_ns() - s->start_ns };
+	struct trace_sample sample = { .time_ns = now_ns() - s->start_ns };
 	struct cgroup_memory memory;
 	char dir[PATH_MAX] = "";
 	struct ebb_counters c;
@@ -331,7 +332,7 @@ static void describe(struct recordings *r, uint64_t owner, struct trace_info *in
 
 	info->page_shift = EBB_PAGE_SHIFT;
 	info->page_cluster = (uint32_t)file_number("/proc/sys/vm/page-cluster", 0);
-	info->start_ns = monotonic_ns();
+	info->start_ns = now_ns();
 	info->start_unix_ns = realtime_ns();
 	if (!uname(&u)) {
 		snprintf(info->kernel, sizeof(info->kernel), "%.63s", u.release);
@@ -513,7 +514,7 @@ int recording_check(struct recordings *r, const char *cgroup, struct error *e)
 	pthread_mutex_lock(&r->lock);
 	slot = find_cgroup(r, cgroup, e);
 	if (slot) {
-		(*slot)->asked_ns = monotonic_ns();
+		(*slot)->asked_ns = now_ns();
 		ret = (*slot)->error.code ? fail(e, (*slot)->error.code, "%s", (*slot)->error.text) :
 		      (*slot)->writer     ? 0 :
 					    fail(e, ESRCH, "%s: its recording has ended", cgroup);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "common/clock.h"
 #include "ebbd/request_queue.h"
 
 struct request_queue {
@@ -57,16 +57,9 @@ bool request_queue_put(struct request_queue *q, const struct ebb_list_request *r
 enum request_got request_queue_take(struct request_queue *q, struct ebb_list_request *r, uint32_t ms)
 {
 	enum request_got got = REQUEST_NONE;
-	struct timespec until;
+	struct timespec until = clock_in_ms(ms);
 	int timed_out = 0;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += ms / 1000;
-	until.tv_nsec += (long)(ms % 1000) * 1000000;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000;
-	}
 	pthread_mutex_lock(&q->lock);
 	while (!q->n && !q->ended && !timed_out)
 		timed_out = pthread_cond_timedwait(&q->came, &q->lock, &until);

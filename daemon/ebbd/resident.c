@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "ebbd/native.h"
 #include "ebbd/resident.h"
@@ -97,7 +98,7 @@ uint32_t resident_fault(struct residents *r, struct attachment *t, const struct 
 {
 	const struct native *native = t->policy->native;
 	struct asked asked = { .out = out };
-	uint64_t start = monotonic_ns();
+	uint64_t start = now_ns();
 	struct resident *p;
 
 	if (!native || t->place != RUN_DAEMON || !f->tgid)
@@ -110,7 +111,7 @@ uint32_t resident_fault(struct residents *r, struct attachment *t, const struct 
 	p->sim.data = &asked;
 	native->policy->run(&p->sim, f);
 	t->calls++;
-	t->call_ns += monotonic_ns() - start;
+	t->call_ns += now_ns() - start;
 	t->request_pages += asked.pages;
 	for (uint32_t i = 0; i < asked.n; i++)
 		t->requests += out[i].head.op == EBB_OP_PREFETCH || out[i].head.op == EBB_OP_LIST;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/control.h"
 #include "common/device.h"
 #include "ebbd/ebbd.h"
@@ -34,7 +35,7 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 	add_int(answer, "abi", EBB_ABI);
 	add_int(answer, "pid", getpid());
 	add_str(answer, "hooks", plane_hooks(&d->plane));
-	add_int(answer, "uptime_s", (monotonic_ns() - d->started_ns) / 1000000000);
+	add_int(answer, "uptime_s", (now_ns() - d->started_ns) / 1000000000);
 	list = add_array(answer, "attachments");
 	pthread_mutex_lock(&a->lock);
 	for (uint32_t i = 0; i < a->n; i++) {

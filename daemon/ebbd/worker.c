@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/realtime.h"
 #include "ebbd/inflight.h"
@@ -232,12 +233,12 @@ static void wait_for_device(struct worker *w, uint32_t most)
 {
 	struct ebb_executor *counted = w->plane->executor;
 	uint64_t reads = counted->reads - w->reads, pages = counted->pages - w->pages;
-	uint64_t each = reads ? (pages + reads - 1) / reads : 1, until = monotonic_ns() + WAIT_NS;
+	uint64_t each = reads ? (pages + reads - 1) / reads : 1, until = now_ns() + WAIT_NS;
 	struct timespec pause = { .tv_nsec = PAUSE_NS };
 
 	w->reads = counted->reads;
 	w->pages = counted->pages;
-	while (inflight_reads(&w->inflight) * each > most && monotonic_ns() < until) {
+	while (inflight_reads(&w->inflight) * each > most && now_ns() < until) {
 		w->stats.waits++;
 		nanosleep(&pause, NULL);
 	}
@@ -250,14 +251,14 @@ static void prefetch_batch(struct worker *w, struct target *t, struct attachment
 	int taken;
 
 	wait_for_device(w, before);
-	now = monotonic_ns();
+	now = now_ns();
 	n = enter_pages(w, t, a, vpn, n, now);
 	if (!n)
 		return;
 	w->marked->tgid = t->tgid;
 	w->marked->exec = t->exec;
 	taken = target_advise(t, vpn, n, MADV_WILLNEED);
-	after = monotonic_ns();
+	after = now_ns();
 	w->stats.calls++;
 	w->stats.call_ns += after - now;
 	lock(w);
@@ -425,7 +426,7 @@ static void act(struct worker *w, struct target *t, struct attachment *a,
 void worker_request(struct worker *w, const struct ebb_list_request *asked)
 {
 	const struct ebb_request *r = &asked->head;
-	uint64_t now = monotonic_ns();
+	uint64_t now = now_ns();
 	struct attachment *a;
 	bool passes = true;
 	struct target *t;
@@ -469,13 +470,13 @@ bool process_gone(uint32_t tgid)
 
 static const struct target *find_target(void *data, uint32_t tgid, uint32_t exec, uint64_t owner)
 {
-	return target_get(data, tgid, exec, owner, monotonic_ns());
+	return target_get(data, tgid, exec, owner, now_ns());
 }
 
 void worker_tidy(struct worker *w)
 {
 	if (w->ahead)
-		map_ahead_settle(w->ahead, find_target, w, monotonic_ns());
+		map_ahead_settle(w->ahead, find_target, w, now_ns());
 	inflight_refresh(&w->inflight);
 	for (struct target *t = w->target; t < w->target + TARGETS; t++)
 		if (t->tgid && target_gone(t)) {
