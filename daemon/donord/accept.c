@@ -166,7 +166,8 @@ struct connection *connection_adopt(struct lender *l, int fd, const struct socka
 	return c;
 }
 
-void connection_accept(struct lender *l, int place)
+/* False when none is waiting, or none can be accepted. */
+static bool accept_one(struct lender *l, int place)
 {
 	struct sockaddr_storage peer = { 0 };
 	socklen_t len = sizeof(peer);
@@ -174,12 +175,14 @@ void connection_accept(struct lender *l, int place)
 			 SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 	if (fd < 0) {
-		/* What waits there would wake the loop again and again. */
-		if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR) {
+		if (errno == ECONNABORTED || errno == EINTR)
+			return true;
+		/* The waiting connections would wake the loop again and again. */
+		if (errno != EAGAIN) {
 			lender_say(l, LOG_LVL_WARN, "connection refused: %s", strerror(errno));
 			lender_deafen(l);
 		}
-		return;
+		return false;
 	}
 	if (!address_is_local(&l->places[place])) {
 		tcp_tune(fd);
@@ -187,9 +190,16 @@ void connection_accept(struct lender *l, int place)
 		lender_say(l, LOG_LVL_WARN, "connection refused: %s is for root and its own user only",
 			   l->places[place].text);
 		close(fd);
-		return;
+		return true;
 	} else {
 		peer.ss_family = AF_UNIX;
 	}
 	connection_adopt(l, fd, &peer);
+	return true;
+}
+
+void connection_accept(struct lender *l, int place)
+{
+	for (int i = 0; i < CONNECTION_ACCEPTS && accept_one(l, place); i++)
+		;
 }

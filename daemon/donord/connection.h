@@ -25,6 +25,8 @@
 #define CONNECTION_TURN (1u << 20)
 /* MAPs of all connections in a turn; of these one that has to wait for its slab to be zeroed. */
 #define CONNECTION_MAPS 16
+/* Connections accepted from one socket in a turn: about 1 ms. */
+#define CONNECTION_ACCEPTS 64
 #define NO_SLAB UINT32_MAX
 
 struct lender;
@@ -73,7 +75,7 @@ struct connection {
 	uint8_t asking[WIRE_SMALL];   /* its payload, while it may not have left */
 };
 
-/* Accepts from the listening socket of @place. */
+/* Accepts what waits at the listening socket of @place, at most CONNECTION_ACCEPTS. */
 void connection_accept(struct lender *l, int place);
 /* Takes the connected socket @fd, which is closed on failure, as if it had been accepted. */
 struct connection *connection_adopt(struct lender *l, int fd, const struct sockaddr_storage *peer);

@@ -78,7 +78,8 @@ int local_listen(const struct address *a, struct error *e)
 		r = clear_place(a);
 	if (!r) {
 		mask = umask(0177);
-		if (bind(fd, (const struct sockaddr *)&a->sa, a->len) < 0 || listen(fd, 16) < 0)
+		if (bind(fd, (const struct sockaddr *)&a->sa, a->len) < 0 ||
+		    listen(fd, SOMAXCONN) < 0)
 			r = -errno;
 		umask(mask);
 	}

@@ -159,7 +159,7 @@ int tcp_listen(struct address *a, enum address_reach reach, struct error *e)
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	/* Before listen(): the window scale is settled in the handshake. */
 	tcp_tune(fd);
-	if (bind(fd, (struct sockaddr *)&a->sa, a->len) < 0 || listen(fd, 16) < 0) {
+	if (bind(fd, (struct sockaddr *)&a->sa, a->len) < 0 || listen(fd, SOMAXCONN) < 0) {
 		r = errno;
 		return fail(e, r, "listen %s: %s; %s", a->text, strerror(r),
 			    r == EADDRINUSE ? "stop what listens there or take another port" :

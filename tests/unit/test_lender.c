@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* A donor with borrowers at the other ends of socket pairs, turn by turn. */
 #include <errno.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <pthread.h>
 #include <signal.h>
@@ -20,6 +21,7 @@
 #include "common/files.h"
 #include "common/paths.h"
 #include "donord/donord.h"
+#include "wire/tcp.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
@@ -709,6 +711,36 @@ static void told_to_end_at_once(void **state)
 	lend_free(&pool);
 }
 
+/* Borrowers that reconnect all at once wait for no retransmitted SYN (1 s) while the loop is busy. */
+static void a_reconnect_herd(void **state)
+{
+	enum { HERD = 300, DEADLINE_MS = 5000 };
+	struct donor *d = *state;
+	struct pollfd p[HERD];
+	struct error e = { 0 };
+	struct address a;
+	int turns = 0;
+
+	if (address_parse("127.0.0.1:0", "listen", &a, &e) || lender_listen(d->l, &a, &e))
+		fail_msg("%s", e.text);
+	for (int i = 0; i < HERD; i++)
+		p[i] = (struct pollfd){ .fd = tcp_connect(&d->l->places[0]), .events = POLLOUT };
+	for (int i = 0; i < HERD; i++) {
+		assert_int_equal(poll(&p[i], 1, DEADLINE_MS), 1);
+		assert_int_equal(p[i].revents, POLLOUT);
+	}
+	/* Those beyond the donor's places replace older ones that have not greeted. */
+	for (int i = 0; i < HERD; i++)
+		p[i].events = POLLIN;
+	do {
+		assert_int_equal(lender_turn(d->l, 0), 0);
+		turns++;
+	} while (poll(p, HERD, 0) < HERD - CONNECTIONS);
+	assert_in_range(turns, HERD / CONNECTION_ACCEPTS, HERD / CONNECTION_ACCEPTS + 2);
+	for (int i = 0; i < HERD; i++)
+		close(p[i].fd);
+}
+
 static void *ask(void *answer)
 {
 	struct json_object *request = json_object_new_object();
@@ -756,6 +788,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(drained, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(who_asks_while_the_clock_is_set, with_donor, without_donor),
 		cmocka_unit_test(told_to_end_at_once),
+		cmocka_unit_test_setup_teardown(a_reconnect_herd, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_quota_of_what_is_used, with_quota, without_donor),
 	};
 
