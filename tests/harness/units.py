@@ -2,7 +2,7 @@
 """
 The unit files of ebb, and programs with no more rights than these give them.
 
-  units.py UNIT PROGRAM [ARG...]   runs PROGRAM under the unit's SystemCallFilter=
+  units.py UNIT PROGRAM [ARG...]   runs PROGRAM under the unit's SystemCallFilter= and RestrictRealtime=
 """
 import ctypes
 import errno
@@ -28,9 +28,9 @@ def settings(unit, key):
 
 def confined(unit, *user):
     """
-    A command line's beginning: what follows has the unit's capabilities and system calls and no
-    others, and mounts that it alone sees where the unit says so.  @user: options of setpriv that
-    make it another user.
+    The beginning of a command line: what follows has the capabilities, system calls and scheduling
+    policies of the unit and no others, and a mount namespace of its own where the unit says so.
+    @user: options of setpriv that make it another user.
     """
     words = " ".join(settings(unit, "CapabilityBoundingSet")).split()
     names = ["-all", *(f"+{w.removeprefix('CAP_').lower()}" for w in words)]
@@ -59,19 +59,38 @@ def system_calls(unit):
     return names
 
 
-def load_filter(names):
-    """All else answers EPERM, for this process and what it starts."""
+class Compare(ctypes.Structure):
+    """struct scmp_arg_cmp"""
+    _fields_ = [("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64),
+                ("b", ctypes.c_uint64)]
+
+
+EQUAL = 4
+TIMESHARED = (os.SCHED_OTHER, os.SCHED_BATCH, os.SCHED_IDLE)
+
+
+def load_filter(names, realtime=True):
+    """
+    All else answers EPERM, for this process and what it starts; and so does a change to a
+    real-time policy without @realtime.
+    """
     lib = ctypes.CDLL("libseccomp.so.2", use_errno=True)
     lib.seccomp_init.restype = ctypes.c_void_p
     context = ctypes.c_void_p(lib.seccomp_init(ctypes.c_uint32(ERRNO | errno.EPERM)))
     numbers = {lib.seccomp_syscall_resolve_name(name.encode()) for name in names}
-    for number in sorted(n for n in numbers if n >= 0):
-        r = lib.seccomp_rule_add_array(context, ctypes.c_uint32(ALLOW), number, 0, None)
-        assert r == 0, (number, r)
+    setter = lib.seccomp_syscall_resolve_name(b"sched_setscheduler")
+    rules = {number: [[]] for number in numbers if number >= 0}
+    if not realtime:
+        rules[setter] = [[Compare(1, EQUAL, policy)] for policy in TIMESHARED]
+    for number, conditions in sorted(rules.items()):
+        for wanted in conditions:
+            r = lib.seccomp_rule_add_array(context, ctypes.c_uint32(ALLOW), number, len(wanted),
+                                           (Compare * len(wanted))(*wanted))
+            assert r == 0, (number, r)
     r = lib.seccomp_load(context)
     assert r == 0, r
 
 
 if __name__ == "__main__":
-    load_filter(system_calls(sys.argv[1]))
+    load_filter(system_calls(sys.argv[1]), settings(sys.argv[1], "RestrictRealtime") != ["yes"])
     os.execvp(sys.argv[2], sys.argv[2:])

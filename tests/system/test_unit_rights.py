@@ -6,6 +6,7 @@ programs do works with these.
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -67,11 +68,16 @@ def ebbd(swap_lock, logs):
     machine.pins_remove()
 
 
-def test_services_have_the_rights_they_need(ebbd, device, cgroup, tmp_path):
+def test_services_have_the_rights_they_need(ebbd, device, cgroup, logs, tmp_path):
     """The server locks itself and comes first; ebbd fetches, measures and records for a user."""
     assert device["locked"] and device["realtime"]
     assert device["oom_protected"] == device["io_flusher"] == RESOURCE
     assert int(status_of(ebbd.pid)["VmLck"].split()[0]) > 1024
+    threads = {read(t / "comm").strip(): int(t.name)
+               for t in Path(f"/proc/{ebbd.pid}/task").iterdir()}
+    expected = os.SCHED_FIFO if os.cpu_count() > 1 else os.SCHED_OTHER
+    assert os.sched_getscheduler(threads["ebbd-prefetch"]) == expected
+    assert "real-time" not in read(logs / "ebbd.log")
 
     theirs = tmp_path / "theirs"
     theirs.mkdir(mode=0o700)
