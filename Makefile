@@ -48,11 +48,14 @@ override CFLAGS += -std=gnu11 $(WARN) -D_GNU_SOURCE -DEBB_VERSION='"$(VERSION)"'
 	-DEBB_LIBDIR='"$(PREFIX)/lib/ebb"' -I. -Idaemon -I$(B) -ffile-prefix-map=$(CURDIR)=. -MMD -MP \
 	$(if $(SANITIZE),-fsanitize=address -fsanitize=undefined -fno-omit-frame-pointer)
 
-# Programs of one directory: $(call program,NAME,SOURCES,LIBRARIES)
+# What the programs share.
+LIBEBB := $(B)/lib/libebb.a
+
+# A program and its sources, which are linked with libebb.a: $(call program,NAME,SOURCES,LIBRARIES)
 define program
 $(1)_objects := $$(patsubst %.c,$(B)/obj/%.o,$(2))
 all: $(B)/bin/$(1)
-$(B)/bin/$(1): $$($(1)_objects)
+$(B)/bin/$(1): $$($(1)_objects) $(LIBEBB)
 	$$(call say,LINK,$$@)
 	$(Q)mkdir -p $$(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $(3)
 -include $$($(1)_objects:.o=.d)
