@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The benchmarks there are: what each asks, about how long it takes, how its ratios are drawn."""
+"""All benchmarks: the question, estimated duration and meaning of the ratio of each."""
 from dataclasses import dataclass
 
-BETTER = "baseline / ebb: right of 1 ebb is better"
 # What a run can be narrowed or widened with: tests/bench/README.md.
 KNOBS = ("ONLY", "RUNS", "MIB", "PERCENTS", "CPUS", "DONOR", "DELAYS", "MODES", "POLICIES",
          "POLICY", "THREADS", "MARKERS", "ROUNDS", "LIMIT", "MINUTES", "FLOOR", "BESIDE", "SPIN",
@@ -16,8 +15,7 @@ class Bench:
     minutes: float              # a first guess, with two processors and no knobs
     question: str
     method: str = ""            # heading of docs/benchmarks.md, as in a link
-    axis: str = BETTER
-    also: tuple = ()            # params that its table shows
+    ratio: str = ""             # what it divides, where it is not baseline / ebb
 
     @property
     def goal(self):
@@ -25,34 +23,28 @@ class Bench:
 
 
 ALL = (
-    Bench("seal", 0.2, "what does it take to seal and to open a page?"),
-    Bench("policy", 0.5, "what does a call of each policy take?", also=("hits",)),
-    Bench("drift", 3, "how wrong is what a heap holds of its pages?", "bench-drift",
-          also=("unseen", "stale", "out", "cached")),
-    Bench("hooks", 6, "what does a fault cost those who gain nothing?", "method"),
+    Bench("seal", 0.2, "how long does it take to seal and open a page?"),
+    Bench("policy", 0.5, "how long does a call of each policy take?"),
+    Bench("drift", 3, "how often is a heap wrong about the residency of its pages?", "bench-drift"),
+    Bench("hooks", 6, "what do the BPF hooks cost a fault that gains nothing?", "method"),
     Bench("map-ahead", 5, "does it pay to map what was fetched before the program comes?",
           "method"),
-    Bench("neighbour", 6, "what does a greedy neighbour cost a miss?", "method",
-          "p99 beside it / p99 alone: right of 1 a miss waits longer"),
-    Bench("device", 8, "what does a page cost on its way through the device?", "bench-device",
-          "first / second: right of 1 the second is better"),
-    Bench("scan", 15, "how much is gained where order is perfect, and lost where there is none?",
+    Bench("neighbour", 6, "how much longer does a miss take beside a program with heavy prefetching?", "method",
+          "p99 beside the neighbour / p99 alone"),
+    Bench("device", 8, "how long does a page take through the device?", "bench-device",
+          "first / second"),
+    Bench("scan", 15, "what do perfect access patterns gain, and what do random ones lose?",
           "method"),
-    Bench("guest", 30, "what does a page cost next to what the kernel and others have?", "bench-guest",
-          "first / second: right of 1 the second takes less", also=("nothing",)),
-    Bench("latency", 60, "from which device latency on does it pay?", "bench-latency",
-          also=("miss_us",)),
-    Bench("apps", 150, "does ebb ever do harm?", "method",
-          also=("coverage", "accuracy", "awake")),
-    Bench("advise", 160, "does what `ebbctl advise` says come true?", "bench-advise",
-          "misses: predicted / measured; time: of the best policy / of the advised one"),
-    Bench("prefetch", 180, "which policy finds which order, and what is it worth?",
-          "bench-prefetch", also=("donor", "coverage", "accuracy")),
-    Bench("gc", 200, "what do collectors cost on far memory?", "bench-gc",
-          "plain concurrent collector / this one: right of 1 this one is better",
-          also=("donor", "live_mib", "threads", "markers", "cycles", "mutator_misses", "gc_misses",
-                "fetched_pages", "swapped_in", "swapped_out", "dropped_mib",
-                "mutator_cpu_seconds", "pause_p50_ms", "pause_p99_ms", "pause_max_ms")),
+    Bench("guest", 30, "what does a page cost, compared with other kernel and user-space data paths?", "bench-guest",
+          "first / second"),
+    Bench("latency", 60, "from which device latency on does prefetching pay?", "bench-latency"),
+    Bench("apps", 150, "do real programs gain or lose?", "method"),
+    Bench("advise", 160, "are the predictions of `ebbctl advise` right?", "bench-advise",
+          "misses: predicted / measured; time: fastest policy / advised policy"),
+    Bench("prefetch", 180, "which policy recognizes which access pattern, and what is it worth?",
+          "bench-prefetch"),
+    Bench("gc", 200, "what do garbage collectors cost in remote memory?", "bench-gc",
+          "plain concurrent collector / this collector"),
 )
 
 

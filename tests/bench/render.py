@@ -1,32 +1,43 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-docs/results/KERNEL/ from build/bench/*.json: the figures, a table and a plot for each
-benchmark, and what missed its target.  The JSON is kept beside them, so that measuring one
-benchmark anew leaves the others, and pages can be made anew from it.  MACHINE=NAME: another name
-than the kernel's, for a second machine with the same one.
+docs/results/README.md, one page for all measured machines.  Copies build/bench/*.json to
+docs/results/KERNEL/ first: the page is made from these copies alone, so that one benchmark can be
+measured again without the others.  MACHINE=NAME names the directory of a second machine with the
+same kernel.
 """
 import argparse
 import collections
 import datetime
 import json
+import math
 import os
 import re
+import statistics
 import sys
 from pathlib import Path
 
 import benches
-import dots
 import measure
 import road
+import workloads
 
 RESULTS = road.REPO / "docs" / "results"
-ROWS_A_PLOT = 70
-PLOT_BYTES = 60 << 10
+PAGE = "README.md"
 ROW = ("name", "params", "baseline", "ebb", "unit", "ratio", "low", "high", "runs", "target", "met")
 MACHINE = ("cpu", "cpus", "virtual", "memory_mib")
-NEITHER = {True: "all of it", False: "how was not recorded"}
-MADE = "<!-- Made by tests/bench/render.py from the JSON beside it; `make bench-results` makes it again. -->"
+NEITHER = {True: "complete", False: "options not recorded"}
+INTRODUCTION = """# Benchmark results
+
+<!-- Rendered by tests/bench/render.py from the JSON files below this directory: `make bench-results`. -->
+
+A ratio above 1 means that ebb is better, unless the benchmark says otherwise. Values are medians;
+intervals are 95 % confidence intervals: see [the method](../benchmarks.md#method). The tables show
+rows that have a target, missed ones included. `KERNEL/NAME.json` has all rows, with coverage, CPU
+time and parameters.
+
+Compare ratios between machines, not times: donor, program and ebb share one machine.
+"""
 
 
 class Bad(Exception):
@@ -127,59 +138,7 @@ def adopt(source, results, name):
         path.write_text(text)
 
 
-# --- plots -----------------------------------------------------------------
-
-def kind_of(row):
-    return {True: "met", False: "missed", None: "plain"}[row["met"]]
-
-
-def dot_of(row, kind=None):
-    return dots.Dot(row["ratio"], row["low"], row["high"], kind or kind_of(row),
-                    dots.target_of(row["target"]))
-
-
-def plots_of_apps(rows):
-    """A line for each program and size; zram, where it ran, beside the kernel's readahead."""
-    for cpus in dict.fromkeys(r["params"]["cpus"] for r in rows):
-        lines, before = {}, None
-        for r in (r for r in rows if r["params"]["cpus"] == cpus and r["ratio"]):
-            p = r["params"]
-            key = p["workload"], p["local_percent"]
-            if key not in lines:
-                lines[key] = dots.Row(f"{key[0]}, {key[1]} %", begins=key[0] != before)
-                before = key[0]
-            lines[key].dots.append(dot_of(r, "other" if p["against"] == "zram" else None))
-        yield (f"{cpus}-cpu", f"programs on {cpus} CPU{'s' if cpus > 1 else ''}, against the kernel's readahead",
-               list(lines.values()))
-
-
-def plots_of(bench, rows):
-    """(suffix, title, lines) of each plot."""
-    if bench.name == "apps":
-        yield from plots_of_apps(rows)
-        return
-    lines = [dots.Row(r["name"], [dot_of(r)]) for r in rows if r["ratio"] is not None]
-    parts = -(-len(lines) // ROWS_A_PLOT)
-    for i in range(parts):
-        part = f", part {i + 1} of {parts}" if parts > 1 else ""
-        yield (f"{i + 1}" if parts > 1 else "", f"bench-{bench.name}{part}",
-               lines[i * len(lines) // parts:(i + 1) * len(lines) // parts])
-
-
-def draw(bench, told):
-    """{file name: text}"""
-    drawn = {}
-    for suffix, title, lines in plots_of(bench, told["rows"]):
-        if lines:
-            name = "-".join(filter(None, [bench.name, suffix])) + ".svg"
-            drawn[name] = dots.draw(title, bench.axis, lines)
-            if len(drawn[name]) > PLOT_BYTES:
-                raise Bad(f"{name}: {len(drawn[name])} bytes, and pages are to stay small; "
-                          "lower ROWS_A_PLOT in tests/bench/render.py")
-    return drawn
-
-
-# --- pages -----------------------------------------------------------------
+# --- the page --------------------------------------------------------------
 
 def cell(value):
     if value is None or isinstance(value, str):
@@ -242,44 +201,56 @@ def took(told):
     return f"{seconds / 60:.0f} min" if seconds else ""
 
 
-def section(bench, told, plots):
+def programs(told):
+    """Geometric means of bench-apps: the demo's programs, and those with random accesses."""
+    groups = (("the six of the demo", workloads.DEMO), ("random accesses", workloads.RANDOM))
+    rows = []
+    for cpus in sorted({r["params"]["cpus"] for r in told["rows"]}, reverse=True):
+        for text, some in groups:
+            names = {w.name for w in some}
+            of = {r["name"]: r["ratio"] for r in told["rows"]
+                  if r["ratio"] and r["params"]["workload"] in names and r["params"]["cpus"] == cpus
+                  and r["params"]["local_percent"] in (50, 25)
+                  and r["params"]["against"] == "kernel readahead"}
+            if of:
+                worst = min(of, key=of.get)
+                rows.append((text, cpus, len(of),
+                             cell(math.exp(statistics.fmean(map(math.log, of.values())))),
+                             f"{cell(of[worst])} ({worst.split(',')[0]})", cell(max(of.values()))))
+    return table(("programs at 50 % and 25 % memory", "CPUs", "rows", "geometric mean", "worst",
+                  "best"), rows) if rows else []
+
+
+def section(bench, told):
     judged, missed = targets(told)
-    lines = [f"## {bench.goal}", "", bench.question[0].upper() + bench.question[1:]]
+    lines = [f"### {bench.goal}", "", bench.question[0].upper() + bench.question[1:]]
     if bench.method:
-        lines[-1] += f" [How it is measured](../../benchmarks.md#{bench.method})."
-    lines.append("")
-    if judged:
-        lines += [f"{len(judged) - len(missed)} of {len(judged)} targets met.", ""]
-    if parts(told):
-        lines += [f"Not the whole: {parts(told)}.", ""]
-    lines += [line_ for name in plots for line_ in
-              (f"![Ratios of {bench.goal}, the same as in the table]({name})", "")]
-    also = [k for k in bench.also if any(k in r["params"] for r in told["rows"])]
-    head = ["what", "baseline", "ebb", "unit", "ratio", "95 % interval", "runs",
-            *(k.replace("_", " ") for k in also), "target", ""]
-    return lines + table(head, [
+        lines[-1] += f" [Method](../benchmarks.md#{bench.method})."
+    if bench.ratio:
+        lines[-1] += f" Ratio: {bench.ratio}."
+    lines += ["", f"{len(judged) - len(missed)} of {len(judged)} targets met.", ""]
+    if bench.name == "apps":
+        lines += programs(told)
+    return lines + table(("what", "baseline", "ebb", "unit", "ratio", "95 % interval", "runs", "target", ""), [
         (r["name"], cell(r["baseline"]), cell(r["ebb"]), r["unit"], cell(r["ratio"]), interval(r),
-         r["runs"], *(cell(r["params"].get(k)) for k in also), r["target"] or "", verdict(r))
-        for r in told["rows"]])
+         r["runs"], r["target"] or "", verdict(r)) for r in judged])
 
 
-def machine_lines(found):
+def machine_line(found):
     told = next((t for t in found.values() if "cpu" in t), next(iter(found.values())))
-    virtual = {True: " (virtual)", False: "", None: ""}[told.get("virtual")]
-    memory = f"{told['memory_mib'] / 1024:.1f} GiB" if "memory_mib" in told else "not recorded"
-    return table(("machine", ""), [("kernel", "Linux " + told["kernel"]),
-                                   ("processors", f"{told['cpus']}{virtual}, {told.get('cpu', 'not recorded')}"),
-                                   ("memory", memory)])
+    virtual = "virtual " if told.get("virtual") else ""
+    memory = f"{told['memory_mib'] / 1024:.1f} GiB" if "memory_mib" in told else "size not recorded"
+    return f"Linux {told['kernel']}, {told['cpus']} {virtual}CPUs ({told.get('cpu', 'model not recorded')}), memory: {memory}."
 
 
 def overview(found):
     rows = []
     for bench, told in found.items():
         judged, missed = targets(told)
-        rows.append((f"[{bench.name}](#{bench.goal})", len(told["rows"]),
+        rows.append((bench.name, len(told["rows"]),
                      f"{len(judged) - len(missed)} of {len(judged)}" if judged else "none set",
                      when(told), told.get("commit") or "not recorded", took(told), parts(told)))
-    return table(("benchmark", "rows", "targets met", "measured", "commit", "took", "not the whole"), rows)
+    return table(("benchmark", "rows", "targets met", "measured", "commit", "took", "not complete"), rows)
 
 
 def missed_lines(found):
@@ -289,34 +260,30 @@ def missed_lines(found):
             for bench, told in found.items() for r in targets(told)[1]]
     if not rows:
         return ["No target was missed.", ""]
-    return ["## Missed", "", *table(("benchmark", "what", "target", "measured"), rows)]
+    return ["Missed targets:", "", *table(("benchmark", "what", "target", "measured"), rows)]
 
 
-def index(name, found, plots):
-    lines = [f"# Results: {name}", "", MADE, "", *machine_lines(found),
-             "A ratio above 1 means that ebb is better, but where a plot says otherwise. Medians, and intervals "
-             "of 95 %: [the method](../../benchmarks.md#method).", "",
-             *overview(found), *missed_lines(found)]
+def machine(name, found):
+    lines = [f"## {name}", "", machine_line(found), "", *overview(found), *missed_lines(found)]
     for bench, told in found.items():
-        lines += section(bench, told, plots[bench])
-    return "\n".join(lines).rstrip("\n") + "\n"
+        if targets(told)[0]:
+            lines += section(bench, told)
+    return lines
 
 
-def render(directory):
-    """Writes a directory's page and plots; plots that are no longer made go."""
-    found = results_in(directory)
-    drawn = {bench: draw(bench, told) for bench, told in found.items()}
-    files = {name: text for plots in drawn.values() for name, text in plots.items()}
-    files["index.md"] = index(directory.name, found, drawn)
-    for old in directory.glob("*.svg"):
-        if old.name not in files:
-            old.unlink()
-    for name, text in files.items():
-        (directory / name).write_text(text)
-    judged = [r for told in found.values() for r in targets(told)[0]]
+def render(results):
+    """Writes the page of all machines below @results; the one with the most benchmarks comes first."""
+    kept = {path.parent: results_in(path.parent) for path in sorted(results.glob("*/*.json"))}
+    if not any(kept.values()):
+        return False
+    order = sorted((d for d in kept if kept[d]), key=lambda d: (-len(kept[d]), d.name))
+    lines = [INTRODUCTION, *(line_ for d in order for line_ in machine(d.name, kept[d]))]
+    (results / PAGE).write_text("\n".join(lines).rstrip("\n") + "\n")
+    judged = [r for d in order for told in kept[d].values() for r in targets(told)[0]]
     missed = sum(not r["met"] for r in judged)
-    road.say(f"{directory / 'index.md'}: {len(found)} benchmarks, "
-             f"{len(judged) - missed} of {len(judged)} targets met, {missed} missed")
+    road.say(f"{results / PAGE}: {len(order)} machines, {len(judged) - missed} of {len(judged)} "
+             f"targets met, {missed} missed")
+    return True
 
 
 def main():
@@ -329,11 +296,8 @@ def main():
         if name and not re.fullmatch(r"\w[\w.+~-]*", name):
             raise Bad(f"MACHINE={name}: is no name for a directory; use letters, digits and .+~-")
         adopt(options.directory, options.output, name)
-        kept = sorted({path.parent for path in options.output.glob("*/*.json")})
-        if not kept:
+        if not render(options.output):
             raise Bad(f"{options.directory}: has no results; run sudo make bench, or a single make bench-NAME")
-        for directory in kept:
-            render(directory)
     except (Bad, OSError) as e:
         road.say(f"bench-results: {e}")
         return 1
