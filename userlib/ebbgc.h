@@ -205,8 +205,14 @@ struct ebbgc_event {
 	const char *text;		/* NULL unless the kind says otherwise */
 };
 
+/*
+ * Later versions append members to struct ebbgc_options and struct ebbgc_layout.  The library learns
+ * from the size which members a program knows: the others keep their defaults (in a layout: zero).
+ * A library that is older than the header ignores members that it does not know while they are
+ * zero, and fails with -E2BIG otherwise.  -EINVAL: the size is smaller than any version's.
+ */
 struct ebbgc_options {
-	size_t struct_size;		/* sizeof(struct ebbgc_options), for later versions */
+	size_t struct_size;		/* set by ebbgc_options_init() */
 	enum ebbgc_mode mode;
 	enum ebbgc_stacks stacks;
 	enum ebbgc_sizing sizing;
@@ -247,13 +253,19 @@ struct ebbgc_options {
 	unsigned int epoch_percent;	/* N: share of the pages that changes in an epoch; own count */
 
 	unsigned int scan_percent;	/* at most this share of a marker's time goes to scans */
+	uint32_t unused;		/* was padding in 0.1.0: never read */
 };
 
 /*
  * Defaults: concurrent, precise, growable from 16 MiB by 2 up to half of the machine's memory;
  * no features, MAX_Depth 3, MAX_DL 4, 2, 0, delta 1, N 10 %, scans 5 %.
  */
-EBBGC_API void ebbgc_options_init(struct ebbgc_options *options);
+EBBGC_API void ebbgc_options_init_size(struct ebbgc_options *options, size_t struct_size);
+
+static inline void ebbgc_options_init(struct ebbgc_options *options)
+{
+	ebbgc_options_init_size(options, sizeof(*options));
+}
 
 /*
  * Changes options by a text such as "mode=memliner,park,drop,delta=2":
@@ -263,14 +275,14 @@ EBBGC_API void ebbgc_options_init(struct ebbgc_options *options);
  *	residency=pagemap_scan|pagemap|mincore|simulated
  *	exact, park, cold, drop, incognito, arrivals, hints, overcommit, lock, check
  *
- * -EINVAL, and nothing is changed, for anything else.
+ * -EINVAL, and nothing is changed, for anything else or if ebbgc_options_init() was not called.
  */
 EBBGC_API int ebbgc_options_parse(struct ebbgc_options *options, const char *text);
 
 /*
  * Creates a heap and its collector threads; NULL options are the defaults.  The environment's
  * EBBGC_OPTIONS, as for ebbgc_options_parse(), overrides them.  -EINVAL for options that make
- * no sense, -ENOMEM, -EAGAIN when no thread can be created.
+ * no sense, -E2BIG for options of a later version, -ENOMEM, -EAGAIN when no thread can be created.
  */
 EBBGC_API int ebbgc_heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap);
 
@@ -294,7 +306,7 @@ enum {
 /* `count` in a run of references that is as long as the object's length field says. */
 #define EBBGC_COUNT_LENGTH UINT32_MAX
 
-/* References at offset, offset + stride, ... */
+/* References at offset, offset + stride, ...  No version appends members. */
 struct ebbgc_run {
 	uint32_t offset;	/* bytes from the object's first byte, multiple of 8 */
 	uint32_t count;
@@ -330,10 +342,17 @@ struct ebbgc_layout {
 /*
  * Registers a type for the heap's life; any thread.  Who allocates with it must have got the
  * id in an ordered way (a lock, thread creation).  -EINVAL for a layout whose references lie
- * outside of the object or overlap its length field, -ENOSPC beyond 4093 types, -ENOMEM, -ECHILD.
+ * outside of the object or overlap its length field, -E2BIG for a layout of a later version,
+ * -ENOSPC beyond 4093 types, -ENOMEM, -ECHILD.
  */
-EBBGC_API int ebbgc_type_register(ebbgc_heap_t *heap, const struct ebbgc_layout *layout,
-				  ebbgc_type_t *type);
+EBBGC_API int ebbgc_type_register_size(ebbgc_heap_t *heap, const struct ebbgc_layout *layout,
+				       size_t layout_size, ebbgc_type_t *type);
+
+static inline int ebbgc_type_register(ebbgc_heap_t *heap, const struct ebbgc_layout *layout,
+				      ebbgc_type_t *type)
+{
+	return ebbgc_type_register_size(heap, layout, sizeof(*layout), type);
+}
 
 /* --- threads ---------------------------------------------------------------------------- */
 

@@ -6,15 +6,15 @@
 #include <time.h>
 #include <unistd.h>
 #include "heap.h"
+#include "versions.h"
 
 #define FEATURE_BITS 8		/* no version has more */
 
-void ebbgc_options_init(struct ebbgc_options *o)
+static void options_default(struct ebbgc_options *o)
 {
 	size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
 
 	*o = (struct ebbgc_options){
-		.struct_size = sizeof(*o),
 		.mode = EBBGC_CONCURRENT,
 		.stacks = EBBGC_PRECISE,
 		.sizing = EBBGC_GROWABLE,
@@ -30,19 +30,29 @@ void ebbgc_options_init(struct ebbgc_options *o)
 	};
 }
 
-/* Later versions append: what an older caller does not know keeps its default. */
+void ebbgc_options_init_size(struct ebbgc_options *options, size_t struct_size)
+{
+	struct ebbgc_options o;
+
+	options_default(&o);
+	o.struct_size = struct_size;
+	memset(options, 0, struct_size);
+	memcpy(options, &o, struct_size < sizeof(o) ? struct_size : sizeof(o));
+}
+
 static int options_take(struct ebbgc_options *to, const struct ebbgc_options *from)
 {
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 	const char *text;
+	int r;
 
-	ebbgc_options_init(to);
+	options_default(to);
 	if (from) {
-		if (from->struct_size < offsetof(struct ebbgc_options, oom_arg) ||
-		    from->struct_size > sizeof(*to))
-			return -EINVAL;
-		memcpy(to, from, from->struct_size);
+		r = versioned_copy(to, sizeof(*to), from, from->struct_size, OPTIONS_LEAST);
+		if (r)
+			return r;
 	}
+	to->struct_size = sizeof(*to);
 	text = secure_getenv("EBBGC_OPTIONS");
 	if (text && ebbgc_options_parse(to, text))
 		return -EINVAL;

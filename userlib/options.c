@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "heap.h"
+#include "versions.h"
 
 #define TEXT_MAX 512
 
@@ -170,11 +171,13 @@ static int set_plain(struct ebbgc_options *o, const char *key)
 
 int ebbgc_options_parse(struct ebbgc_options *options, const char *text)
 {
-	struct ebbgc_options o = *options;
+	size_t size = options->struct_size, known = size < sizeof(*options) ? size : sizeof(*options);
 	char copy[TEXT_MAX], *rest = copy, *word;
+	struct ebbgc_options o = { 0 };
 
-	if (strlen(text) >= sizeof(copy))
+	if (strlen(text) >= sizeof(copy) || size < OPTIONS_LEAST)
 		return -EINVAL;
+	memcpy(&o, options, known);
 	strcpy(copy, text);
 	while ((word = strsep(&rest, ","))) {
 		char *value = strchr(word, '=');
@@ -188,6 +191,6 @@ int ebbgc_options_parse(struct ebbgc_options *options, const char *text)
 		if (r)
 			return r;
 	}
-	*options = o;
+	memcpy(options, &o, known);
 	return 0;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "heap.h"
+#include "versions.h"
 
 static bool in_length(const struct ebbgc_layout *l, uint64_t offset)
 {
@@ -84,11 +85,15 @@ static int type_fill(struct ebbgc_heap *h, struct type *t, const struct ebbgc_la
 	return 0;
 }
 
-int ebbgc_type_register(ebbgc_heap_t *h, const struct ebbgc_layout *layout, ebbgc_type_t *type)
+int ebbgc_type_register_size(ebbgc_heap_t *h, const struct ebbgc_layout *layout, size_t layout_size,
+			     ebbgc_type_t *type)
 {
-	int r;
+	struct ebbgc_layout known = { 0 };
+	int r = versioned_copy(&known, sizeof(known), layout, layout_size, LAYOUT_LEAST);
 
-	if (!layout_is_valid(layout))
+	if (r)
+		return r;
+	if (!layout_is_valid(&known))
 		return -EINVAL;
 	if (forked(h))
 		return -ECHILD;
@@ -96,7 +101,7 @@ int ebbgc_type_register(ebbgc_heap_t *h, const struct ebbgc_layout *layout, ebbg
 	if (h->type_count == TYPES_MAX) {
 		r = -ENOSPC;
 	} else {
-		r = type_fill(h, &h->types[h->type_count], layout);
+		r = type_fill(h, &h->types[h->type_count], &known);
 		if (!r) {
 			*type = h->type_count;
 			__atomic_store_n(&h->type_count, h->type_count + 1, __ATOMIC_RELAXED);

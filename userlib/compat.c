@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+/*
+ * Functions that 0.1.0 exported and that ebbgc.h has inline since, as they did not know the size of
+ * the caller's struct: for programs linked with 0.1.0.
+ */
+#define ebbgc_options_init inline_options_init
+#define ebbgc_type_register inline_type_register
+#include "versions.h"
+#undef ebbgc_options_init
+#undef ebbgc_type_register
+
+_Static_assert(sizeof(struct ebbgc_options) >= OPTIONS_0_1_0, "members are appended only");
+_Static_assert(sizeof(struct ebbgc_layout) >= LAYOUT_0_1_0, "members are appended only");
+
+EBBGC_API void ebbgc_options_init(struct ebbgc_options *options);
+EBBGC_API int ebbgc_type_register(ebbgc_heap_t *heap, const struct ebbgc_layout *layout,
+				  ebbgc_type_t *type);
+
+void ebbgc_options_init(struct ebbgc_options *options)
+{
+	ebbgc_options_init_size(options, OPTIONS_0_1_0);
+}
+
+int ebbgc_type_register(ebbgc_heap_t *heap, const struct ebbgc_layout *layout, ebbgc_type_t *type)
+{
+	return ebbgc_type_register_size(heap, layout, LAYOUT_0_1_0, type);
+}
