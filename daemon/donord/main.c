@@ -275,6 +275,11 @@ static int start_rdma(const struct donord_options *o, struct lender *lender,
 		      struct rdma_lender **l, struct error *e)
 {
 	const char *text = o->rdma_kernel ?: o->rdma_open;
+	const struct rdma_lender_options options = {
+		.who = o->rdma_kernel ? RDMA_WITH_KEY : RDMA_ANYONE, .memory = o->rdma_memory,
+		.slab_size = o->slab, .quota = o->lender.quota,
+		.key_connections = o->lender.key_connections,
+	};
 	struct address place;
 	int r;
 
@@ -282,8 +287,7 @@ static int start_rdma(const struct donord_options *o, struct lender *lender,
 		return 0;
 	r = parse_rdma(text, o->rdma_kernel ? "rdma-kernel" : "rdma-open", &place, e);
 	if (!r)
-		r = rdma_lender_start(l, &place, o->rdma_kernel ? RDMA_WITH_KEY : RDMA_ANYONE,
-				      o->rdma_memory, o->slab, e);
+		r = rdma_lender_start(l, &place, &options, e);
 	if (r || !o->rdma_kernel)
 		return r;
 	r = lender_tell_keys(lender, rdma_lender_keys, *l);

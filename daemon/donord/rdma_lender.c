@@ -44,6 +44,7 @@ struct rdma_lender {
 	uint32_t session_count;
 	uint64_t asked_at; /* ns: when all was last asked back */
 	bool keyed;        /* who borrows needs a key */
+	uint64_t key_connections; /* most with keys of one name; 0 = no limit */
 	struct keyring keys;
 	pthread_mutex_t lock; /* of what other threads have to say: */
 	struct keyring next_keys;
@@ -290,7 +291,8 @@ static void connection_event(struct rdma_lender *l)
 
 static const char *end_text(int error)
 {
-	return error == -EBADMSG ? "a frame that is not its own" : strerror(-error);
+	return error == -EBADMSG ? "a frame that is not its own" :
+	       error == -EUSERS ? "too many connections with its key" : strerror(-error);
 }
 
 /* Does @what with each session, and ends those where it fails. */
@@ -319,6 +321,17 @@ static void ask_back(struct rdma_lender *l)
 			rdma_session_ask_again(s);
 	}
 	for_each(l, rdma_session_ask);
+}
+
+/* Ends a session that has just proven its key if the key has too many connections with it. */
+static int check_proven(const struct rdma_lender *l, const struct rdma_session *s)
+{
+	if (!rdma_session_keyed(s) || !s->proven || !l->key_connections ||
+	    rdma_session_connections(l->sessions, s) <= l->key_connections)
+		return 0;
+	log_warn("rdma: key %s: more than %llu connections; see --key-connections", s->key,
+		 (unsigned long long)l->key_connections);
+	return -EUSERS;
 }
 
 /* New keys, if there are some: who came with one that is gone is hung up on. */
@@ -380,8 +393,11 @@ static void *lend(void *argument)
 		/* Turns first: they match the list that was polled. */
 		p = &l->sessions;
 		for (nfds_t i = 2; i < n; i++) {
+			bool proven = (*p)->proven;
 			int r = fds[i].revents ? rdma_session_turn(*p) : 0;
 
+			if (!r && !proven)
+				r = check_proven(l, *p);
 			if (r)
 				session_end(l, p, end_text(r));
 			else
@@ -402,15 +418,16 @@ static void *lend(void *argument)
 	return NULL;
 }
 
-int rdma_lender_start(struct rdma_lender **out, struct address *place, enum rdma_borrowers who,
-		      uint64_t memory, uint64_t slab_size, struct error *e)
+int rdma_lender_start(struct rdma_lender **out, struct address *place,
+		      const struct rdma_lender_options *o, struct error *e)
 {
 	struct rdma_lender *l = calloc(1, sizeof(*l));
 	int r;
 
 	if (!l)
 		return fail(e, ENOMEM, "rdma: out of memory");
-	l->keyed = who == RDMA_WITH_KEY;
+	l->keyed = o->who == RDMA_WITH_KEY;
+	l->key_connections = o->key_connections;
 	pthread_mutex_init(&l->lock, NULL);
 	l->wake = eventfd(0, EFD_CLOEXEC);
 	l->events = rdma_create_event_channel();
@@ -423,8 +440,9 @@ int rdma_lender_start(struct rdma_lender **out, struct address *place, enum rdma
 		 rdma_listen(l->listener, 16))
 		r = fail(e, errno, "rdma %s: %m; give the address of an RDMA device", place->text);
 	else
-		r = rdma_pool_init(&l->pool, memory, slab_size, e);
+		r = rdma_pool_init(&l->pool, o->memory, o->slab_size, e);
 	if (!r) {
+		l->pool.quota = o->quota;
 		r = -pthread_create(&l->thread, NULL, lend, l);
 		if (r)
 			fail(e, r, "rdma: no thread: %s", strerror(-r));

@@ -23,12 +23,19 @@ struct rdma_lender;
 
 enum rdma_borrowers { RDMA_ANYONE, RDMA_WITH_KEY };
 
+struct rdma_lender_options {
+	enum rdma_borrowers who;
+	uint64_t memory, slab_size; /* bytes */
+	uint64_t quota;             /* bytes that a borrower may have; 0 = no limit */
+	uint64_t key_connections;   /* most with keys of one name; 0 = no limit */
+};
+
 /*
- * Listens on @place with @memory bytes in slabs of @slab_size, locked and zeroed.
- * The caller keeps @place no longer than this call.
+ * Listens on @place and lends memory that is locked and zeroed.  The caller keeps @place and
+ * @o no longer than this call.
  */
-int rdma_lender_start(struct rdma_lender **out, struct address *place, enum rdma_borrowers who,
-		      uint64_t memory, uint64_t slab_size, struct error *e);
+int rdma_lender_start(struct rdma_lender **out, struct address *place,
+		      const struct rdma_lender_options *o, struct error *e);
 /*
  * From any thread: these are the keys from now on, of which a copy is taken; none were there
  * before.  Who came with one that is gone is hung up on.  @data is the lender; 0 or -errno.

@@ -50,6 +50,7 @@ struct rdma_pool {
 	bool failed;                /* a slab could not be made or given back: has been said */
 	uint32_t generation;        /* last one given */
 	uint64_t seed;
+	uint64_t quota;             /* bytes that a borrower may have; 0 = no limit */
 };
 
 /* @memory bytes, locked and zeroed, in slabs of @slab_size. */

@@ -225,6 +225,36 @@ static enum wire_status serve_hello(struct rdma_session *s, const uint8_t *paylo
 	return WIRE_OK;
 }
 
+/* Whether both are one borrower: by name with keys, else each by itself. */
+static bool same_borrower(const struct rdma_session *a, const struct rdma_session *b)
+{
+	return a == b || (*a->key && !strcmp(a->key, b->key));
+}
+
+uint64_t rdma_session_connections(const struct rdma_session *list, const struct rdma_session *s)
+{
+	uint64_t n = 0;
+
+	for (; list; list = list->next)
+		for (uint32_t i = 0; list->proven && same_borrower(list, s) && i < list->queues; i++)
+			n += list->id[i] != NULL;
+	return n;
+}
+
+/* Slabs that the borrower's quota allows it besides those that it has. */
+static uint32_t quota_left(const struct rdma_session *s)
+{
+	const struct rdma_pool *p = s->pool;
+	uint64_t most = p->quota / p->slab_size;
+	uint32_t has = 0;
+
+	if (!p->quota)
+		return UINT32_MAX;
+	for (uint32_t i = 0; i < p->count; i++)
+		has += p->slabs[i].owner && same_borrower(p->slabs[i].owner, s);
+	return has < most ? (uint32_t)most - has : 0;
+}
+
 static enum wire_status serve_map(struct rdma_session *s, const uint8_t *payload, uint32_t length,
 				  struct wire_frame *reply, struct wire_rdma_grant *g)
 {
@@ -234,6 +264,8 @@ static enum wire_status serve_map(struct rdma_session *s, const uint8_t *payload
 
 	if (wire_parse_map(payload, length, &class) || class != WIRE_CLASS_SWAP)
 		return WIRE_BAD_CLASS;
+	if (!quota_left(s))
+		return WIRE_OVER_QUOTA;
 	slab = rdma_pool_lend(p, s, s->pd);
 	if (!slab) {
 		if (errno != ENOSPC)
@@ -262,17 +294,22 @@ static enum wire_status serve_unmap(struct rdma_session *s, const struct wire_fr
 	return WIRE_OK;
 }
 
-static void build_donor(const struct rdma_pool *p, uint8_t *to)
+/* Returns how many slabs of the total the borrower cannot have. */
+static uint32_t build_donor(const struct rdma_session *s, uint8_t *to)
 {
+	const struct rdma_pool *p = s->pool;
+	uint32_t total = rdma_pool_room(p), lent = rdma_pool_lent(p), idle = rdma_pool_idle(p);
+	uint32_t left = quota_left(s), room = total > lent ? total - lent : 0;
 	struct wire_donor donor = {
 		.version = WIRE_VERSION,
 		.flags = rdma_pool_draining(p) ? WIRE_DRAINING : 0,
 		.slab_size = p->slab_size,
-		.total = rdma_pool_room(p) * p->slab_size,
-		.free = rdma_pool_idle(p) * p->slab_size,
+		.total = total * p->slab_size,
+		.free = (idle < left ? idle : left) * p->slab_size,
 	};
 
 	wire_build_donor(to, &donor);
+	return total - (room < left ? room : left);
 }
 
 int rdma_session_ask(struct rdma_session *s)
@@ -370,8 +407,7 @@ static int serve(struct rdma_session *s, uint64_t i, uint32_t bytes)
 	else if (f.op != WIRE_PING)
 		reply.status = WIRE_NOT_HERE;
 	if (!reply.status && (f.op == WIRE_HELLO || f.op == WIRE_PING)) {
-		build_donor(s->pool, payload);
-		reply.slab = rdma_pool_lent(s->pool);
+		reply.slab = build_donor(s, payload);
 		reply.length = WIRE_DONOR_SIZE;
 		length += WIRE_DONOR_SIZE;
 	} else if (!reply.status && f.op == WIRE_MAP) {

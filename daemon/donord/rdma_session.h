@@ -68,6 +68,8 @@ bool rdma_session_lacks(const struct rdma_session *s, const struct rdma_cm_id *i
  */
 int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
 		      const struct rdma_request *request);
+/* Connections of all proven sessions of @list that have a key named as that of @s. */
+uint64_t rdma_session_connections(const struct rdma_session *list, const struct rdma_session *s);
 /* Answers what came in.  -errno: the session is to be ended. */
 int rdma_session_turn(struct rdma_session *s);
 /* Asks back as much of what is wanted as may be asked now; 0 or -errno. */
