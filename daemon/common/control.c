@@ -105,21 +105,6 @@ static int read_line(int fd, int timeout_ms, size_t most, char **line)
 	}
 }
 
-const char *control_str(struct json_object *o, const char *key, const char *fallback)
-{
-	struct json_object *v;
-
-	return json_object_object_get_ex(o, key, &v) && json_object_is_type(v, json_type_string) ?
-	       json_object_get_string(v) : fallback;
-}
-
-int64_t control_int(struct json_object *o, const char *key, int64_t fallback)
-{
-	struct json_object *v;
-
-	return json_object_object_get_ex(o, key, &v) ? json_object_get_int64(v) : fallback;
-}
-
 /*
  * Who hangs takes no connection: those that were given up stay in its backlog, and once
  * that is full connect(2) waits without an end of its own.
@@ -172,10 +157,10 @@ int control_call(const char *path, struct json_object *request, int timeout_ms,
 		return fail(e, EBADMSG, "%s: the answer is not a JSON object", path);
 	}
 	if (!json_object_object_get_ex(o, "ok", &ok) || !json_object_get_boolean(ok)) {
-		int code = (int)control_int(o, "code", EIO);
+		int code = (int)json_int(o, "code", EIO);
 
-		r = fail_exit(e, (int)control_int(o, "exit", EXIT_FAILED), code ? code : EIO, "%s",
-			      control_str(o, "error", "unknown error"));
+		r = fail_exit(e, (int)json_int(o, "exit", EXIT_FAILED), code ? code : EIO, "%s",
+			      json_text(o, "error", "unknown error"));
 		json_object_put(o);
 		return r;
 	}
@@ -247,17 +232,17 @@ static void refuse(struct json_object **answer, const struct error *e)
 {
 	json_object_put(*answer);
 	*answer = json_object_new_object();
-	json_object_object_add(*answer, "ok", json_object_new_boolean(0));
-	json_object_object_add(*answer, "error", json_object_new_string(e->text));
-	json_object_object_add(*answer, "code", json_object_new_int(-e->code));
-	json_object_object_add(*answer, "exit", json_object_new_int(e->exit_status));
+	json_add_bool(*answer, "ok", 0);
+	json_add_text(*answer, "error", e->text);
+	json_add_int(*answer, "code", -e->code);
+	json_add_int(*answer, "exit", e->exit_status);
 }
 
 /* What a person did that changes what programs get. */
 static void log_change(const struct peer_info *p, const char *verb, struct json_object *request)
 {
 	log_event(EVENT_POLICY_CHANGED, LOG_LVL_INFO, "%s %s %s, by user %u (process %d)", verb,
-		  control_str(request, "policy", ""), control_str(request, "cgroup", ""),
+		  json_text(request, "policy", ""), json_text(request, "cgroup", ""),
 		  (unsigned int)p->uid, (int)p->pid);
 }
 
@@ -271,7 +256,7 @@ static void answer_request(const struct control_rules *rules, const struct peer_
 		fail_exit(e, EXIT_USAGE, EBADMSG, "request: not a JSON object");
 		return;
 	}
-	verb = control_str(request, "verb", "");
+	verb = json_text(request, "verb", "");
 	if (check(rules, p, verb, e))
 		return;
 	handler(data, verb, request, answer, e);
@@ -295,7 +280,7 @@ void control_serve_one(int fd, const struct control_rules *rules, control_handle
 	if (!check(rules, &p, NULL, &e) && read_line(c, ms, CONTROL_MAX_LINE, &line))
 		return;
 	answer = json_object_new_object();
-	json_object_object_add(answer, "ok", json_object_new_boolean(1));
+	json_add_bool(answer, "ok", 1);
 	if (line) {
 		request = json_tokener_parse(line);
 		answer_request(rules, &p, request, handler, data, answer, &e);

@@ -13,9 +13,8 @@
 #ifndef EBB_CONTROL_H
 #define EBB_CONTROL_H
 
-#include <json-c/json.h>
-
 #include "error.h"
+#include "json.h"
 #include "peer.h"
 
 #define CONTROL_MAX_LINE (1 << 20)
@@ -61,9 +60,5 @@ int control_listen(const char *path, struct error *e);
 #define CONTROL_OTHERS_MS 500
 void control_serve_one(int fd, const struct control_rules *rules, control_handler handler,
 		       void *data);
-
-/* Members of a request; the getters return @fallback when absent. */
-const char *control_str(struct json_object *o, const char *key, const char *fallback);
-int64_t control_int(struct json_object *o, const char *key, int64_t fallback);
 
 #endif

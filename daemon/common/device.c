@@ -10,9 +10,8 @@
 #include "cleanup.h"
 #include "device.h"
 #include "files.h"
+#include "json.h"
 #include "paths.h"
-
-static void put_json(struct json_object **o) { json_object_put(*o); }
 
 enum field_type { TEXT, U32, U64, INT, NEW_TEXT /* empty in older records */ };
 
@@ -90,7 +89,7 @@ struct json_object *device_record_json(const struct device_record *d)
 
 int device_record_write(const struct device_record *d, struct error *e)
 {
-	_cleanup_(put_json) struct json_object *o = NULL;
+	_cleanup_json_ struct json_object *o = NULL;
 	const char *path = ebb_device_record(d->name);
 	int r;
 
@@ -133,7 +132,7 @@ static int read_field(struct json_object *o, size_t i, struct device_record *d)
 
 int device_record_read(const char *name, struct device_record *d, struct error *e)
 {
-	_cleanup_(put_json) struct json_object *o = NULL;
+	_cleanup_json_ struct json_object *o = NULL;
 	struct device_record new = { 0 };
 	char text[4 * PATH_MAX];
 	const char *path;

@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/control.h"
 #include "common/device.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/paths.h"
 #include "discovery.h"
@@ -212,7 +213,7 @@ static int tell_device(const struct device_record *r, void *data)
 	donor_list_who(r->name, who, sizeof(who));
 	list = donor_list_choose(&d->list, who, r->slab, DEVICE_DONORS);
 	request = json_object_new_object();
-	json_object_object_add(request, "verb", json_object_new_string("donors.set"));
+	json_add_text(request, "verb", "donors.set");
 	json_object_object_add(request, "donors", list);
 	/* Never an empty list: who knows of no donor says nothing. */
 	if (!list || !json_object_array_length(list))
@@ -355,18 +356,17 @@ struct json_object *discovery_json(struct discovery *d)
 	struct json_object *o = json_object_new_object(), *rows = json_object_new_array();
 
 	pthread_mutex_lock(&d->lock);
-	json_object_object_add(o, "source", json_object_new_string(
-			       d->etcd ? "etcd" : d->config.list.n ? "list" : "none"));
+	json_add_text(o, "source", d->etcd ? "etcd" : d->config.list.n ? "list" : "none");
 	json_object_object_add(o, "error", *d->error ? json_object_new_string(d->error) : NULL);
 	json_object_object_add(o, "donors", rows);
 	for (int i = 0; i < d->list.n; i++) {
 		const struct donor_entry *n = &d->list.v[i];
 		struct json_object *row = json_object_new_object();
 
-		json_object_object_add(row, "address", json_object_new_string(n->address));
-		json_object_object_add(row, "slab", json_object_new_int64((int64_t)n->slab));
-		json_object_object_add(row, "total", json_object_new_int64((int64_t)n->total));
-		json_object_object_add(row, "missing", json_object_new_boolean(n->missed != 0));
+		json_add_text(row, "address", n->address);
+		json_add_int(row, "slab", n->slab);
+		json_add_int(row, "total", n->total);
+		json_add_bool(row, "missing", n->missed != 0);
 		json_object_array_add(rows, row);
 	}
 	pthread_mutex_unlock(&d->lock);

@@ -8,12 +8,11 @@
 #include "common/control.h"
 #include "common/files.h"
 #include "common/fnv.h"
+#include "common/json.h"
 #include "common/paths.h"
 #include "donor_list.h"
 #include "wire/address.h"
 #include "wire/local.h"
-
-static void put_json(struct json_object **o) { json_object_put(*o); }
 
 void donor_list_free(struct donor_list *l)
 {
@@ -104,9 +103,9 @@ char *donor_entry_value(const struct donor_entry *d, char *buf, size_t size)
 	struct json_object *o = json_object_new_object();
 	int n;
 
-	json_object_object_add(o, "address", json_object_new_string(d->address));
-	json_object_object_add(o, "slab", json_object_new_int64((int64_t)d->slab));
-	json_object_object_add(o, "total", json_object_new_int64((int64_t)d->total));
+	json_add_text(o, "address", d->address);
+	json_add_int(o, "slab", d->slab);
+	json_add_int(o, "total", d->total);
 	n = snprintf(buf, size, "%s",
 		     json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN |
 						       JSON_C_TO_STRING_NOSLASHESCAPE));
@@ -116,21 +115,21 @@ char *donor_entry_value(const struct donor_entry *d, char *buf, size_t size)
 
 static int parse_entry(const struct etcd_pair *pair, const char *prefix, struct donor_entry *d)
 {
-	__attribute__((cleanup(put_json))) struct json_object *o = NULL;
+	_cleanup_json_ struct json_object *o = NULL;
 	const char *address;
 	int64_t slab, total;
 
 	if (strncmp(pair->key, prefix, strlen(prefix)))
 		return -EBADMSG;
 	o = etcd_answer_parse(pair->value, strlen(pair->value));
-	address = control_str(o, "address", "");
+	address = json_text(o, "address", "");
 	/* A socket is another one on each machine: who writes there shall not choose it. */
 	if (!o || local_is(address) || strcmp(address, pair->key + strlen(prefix)) ||
 	    address_check(address, "etcd", d->address, sizeof(d->address), NULL) ||
 	    strcmp(address, d->address))
 		return -EBADMSG;
-	slab = control_int(o, "slab", 0);
-	total = control_int(o, "total", 0);
+	slab = json_int(o, "slab", 0);
+	total = json_int(o, "total", 0);
 	if (slab < 0 || total < 0)
 		return -EBADMSG;
 	d->slab = (uint64_t)slab;

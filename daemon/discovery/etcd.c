@@ -10,6 +10,7 @@
 #include "common/cleanup.h"
 #include "common/control.h"
 #include "common/files.h"
+#include "common/json.h"
 #include "etcd.h"
 
 #define TOKEN_MAX 512
@@ -25,10 +26,6 @@ struct etcd {
 	char cause[CURL_ERROR_SIZE];
 	atomic_bool interrupted;
 };
-
-static void put_json(struct json_object **o) { json_object_put(*o); }
-
-#define _cleanup_json_ _cleanup_(put_json)
 
 void etcd_global_init(void)
 {
@@ -151,7 +148,7 @@ static int unreachable(struct etcd *t, const char *url, CURLcode c, struct error
 /* What the server says went wrong, fit for logs and terminals. */
 static const char *reason(struct json_object *o, char *buf, size_t size)
 {
-	snprintf(buf, size, "%s", control_str(o, "error", "no reason given"));
+	snprintf(buf, size, "%s", json_text(o, "error", "no reason given"));
 	for (char *c = buf; *c; c++)
 		if (*c < ' ' || *c > '~')
 			*c = '?';
@@ -185,8 +182,8 @@ static int call_one(struct etcd *t, const char *path, const char *body,
 		return 0;
 	}
 	/* 16 = UNAUTHENTICATED; a call without a token is 3 (INVALID_ARGUMENT), "user name is empty" */
-	if (o && (status == 401 || control_int(o, "code", 0) == 16 ||
-		  strstr(control_str(o, "error", ""), "user name is empty")))
+	if (o && (status == 401 || json_int(o, "code", 0) == 16 ||
+		  strstr(json_text(o, "error", ""), "user name is empty")))
 		r = fail(e, EACCES, "etcd %s: does not know us (%s); give it a user and a password file",
 			 url, reason(o, why, sizeof(why)));
 	else if (o)

@@ -7,15 +7,12 @@
 #include "base64.h"
 #include "common/cleanup.h"
 #include "common/control.h"
+#include "common/json.h"
 #include "etcd_json.h"
 
 #define DEPTH 12 /* a claim's answer has 6 */
 /* Objects and arrays: one a pair, and what is around them. */
 #define PARTS (ETCD_PAIRS_MAX + 64)
-
-static void put_json(struct json_object **o) { json_object_put(*o); }
-
-#define _cleanup_json_ _cleanup_(put_json)
 
 void etcd_pairs_free(struct etcd_pairs *p)
 {
@@ -41,7 +38,7 @@ static void add_int64(struct json_object *o, const char *key, int64_t v)
 	char text[24];
 
 	snprintf(text, sizeof(text), "%lld", (long long)v);
-	json_object_object_add(o, key, json_object_new_string(text));
+	json_add_text(o, key, text);
 }
 
 static char *text_of(struct json_object *o)
@@ -107,8 +104,8 @@ char *etcd_claim_text(const char *key, const char *value, int64_t lease)
 	struct json_object *put = json_object_new_object(), *get = json_object_new_object();
 
 	add_bytes(absent, "key", key);
-	json_object_object_add(absent, "target", json_object_new_string("CREATE"));
-	json_object_object_add(absent, "result", json_object_new_string("EQUAL"));
+	json_add_text(absent, "target", "CREATE");
+	json_add_text(absent, "result", "EQUAL");
 	add_int64(absent, "create_revision", 0);
 	add_bytes(put, "key", key);
 	add_bytes(put, "value", value);
@@ -124,8 +121,8 @@ char *etcd_authenticate_text(const char *user, const char *password)
 {
 	_cleanup_json_ struct json_object *o = json_object_new_object();
 
-	json_object_object_add(o, "name", json_object_new_string(user));
-	json_object_object_add(o, "password", json_object_new_string(password));
+	json_add_text(o, "name", user);
+	json_add_text(o, "password", password);
 	return text_of(o);
 }
 
@@ -209,7 +206,7 @@ int etcd_kept_alive(struct json_object *answer)
 /* A member's bytes; those with a NUL in them are none of ours. */
 static int get_bytes(struct json_object *o, const char *key, char *to, size_t size)
 {
-	ssize_t n = base64_decode(control_str(o, key, ""), to, size);
+	ssize_t n = base64_decode(json_text(o, key, ""), to, size);
 
 	return n < 0 ? (int)n : strlen(to) == (size_t)n ? 0 : -EBADMSG;
 }
@@ -265,7 +262,7 @@ int etcd_claimed(struct json_object *answer, int64_t lease)
 
 const char *etcd_token(struct json_object *answer)
 {
-	const char *token = control_str(answer, "token", NULL);
+	const char *token = json_text(answer, "token", NULL);
 
 	/* It goes into a header line. */
 	return token && *token && strlen(token) < 512 && !strpbrk(token, "\r\n") ? token : NULL;

@@ -47,7 +47,7 @@ static struct json_object *machine_json(const struct donor_status *s)
 
 	json_add_int(o, "memory", s->sample.memory);
 	json_add_int(o, "available", s->sample.available);
-	json_object_object_add(o, "pressure", json_object_new_double(s->sample.pressure));
+	json_add_double(o, "pressure", s->sample.pressure);
 	if (s->sample.limited) {
 		json_add_int(o, "limit", s->sample.limit);
 		json_add_int(o, "left", s->sample.own);

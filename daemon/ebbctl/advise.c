@@ -82,19 +82,19 @@ static struct json_object *describe_row(const struct advice *a)
 	struct json_object *o = json_object_new_object();
 	uint64_t used = a->result.hits + a->result.late;
 
-	put_str(o, "policy", a->policy->info->name);
-	put_int(o, "misses", (int64_t)a->result.misses);
-	put_int(o, "misses_low", (int64_t)a->misses_low);
-	put_int(o, "misses_high", (int64_t)a->misses_high);
-	put_int(o, "hits", (int64_t)a->result.hits);
-	put_int(o, "late", (int64_t)a->result.late);
-	put_int(o, "prefetched", (int64_t)a->result.prefetched);
+	json_add_text(o, "policy", a->policy->info->name);
+	json_add_int(o, "misses", (int64_t)a->result.misses);
+	json_add_int(o, "misses_low", (int64_t)a->misses_low);
+	json_add_int(o, "misses_high", (int64_t)a->misses_high);
+	json_add_int(o, "hits", (int64_t)a->result.hits);
+	json_add_int(o, "late", (int64_t)a->result.late);
+	json_add_int(o, "prefetched", (int64_t)a->result.prefetched);
 	json_object_object_add(o, "coverage", NULL);
 	if (used + a->result.misses)
-		put_double(o, "coverage", (double)used / (double)(used + a->result.misses));
-	put_double(o, "slowdown", a->slowdown);
-	put_double(o, "slowdown_low", a->slowdown_low);
-	put_double(o, "slowdown_high", a->slowdown_high);
+		json_add_double(o, "coverage", (double)used / (double)(used + a->result.misses));
+	json_add_double(o, "slowdown", a->slowdown);
+	json_add_double(o, "slowdown_low", a->slowdown_low);
+	json_add_double(o, "slowdown_high", a->slowdown_high);
 	return o;
 }
 
@@ -107,9 +107,9 @@ static struct json_object *describe_sizes(const struct advice *advice,
 	for (uint32_t i = 0; i < s->known; i++) {
 		struct json_object *o = json_object_new_object(), *list = json_object_new_array();
 
-		put_int(o, "percent", (int64_t)s->known_percent[i]);
-		put_int(o, "memory", (int64_t)s->memory[i]);
-		put_str(o, "best", advice_best(advice, plan, i)->policy->info->name);
+		json_add_int(o, "percent", (int64_t)s->known_percent[i]);
+		json_add_int(o, "memory", (int64_t)s->memory[i]);
+		json_add_text(o, "best", advice_best(advice, plan, i)->policy->info->name);
 		for (uint32_t k = 0; k < policies; k++)
 			json_object_array_add(list, describe_row(&advice[i * policies + k]));
 		json_object_object_add(o, "policies", list);
@@ -124,23 +124,23 @@ static struct json_object *describe(const struct subject *s, const struct sim_hi
 {
 	struct json_object *o = json_object_new_object(), *recorded = json_object_new_object();
 
-	put_str(o, "subject", s->name);
-	put_str(o, "kernel", h->info.kernel);
-	put_str(o, "machine", *h->info.machine ? h->info.machine : NULL);
-	put_int(o, "page_cluster", h->info.page_cluster);
-	put_int(o, "needed", (int64_t)s->needed);
+	json_add_text(o, "subject", s->name);
+	json_add_text(o, "kernel", h->info.kernel);
+	json_add_text(o, "machine", *h->info.machine ? h->info.machine : NULL);
+	json_add_int(o, "page_cluster", h->info.page_cluster);
+	json_add_int(o, "needed", (int64_t)s->needed);
 	json_object_object_add(o, "seconds", NULL);
 	if (s->full_seconds > 0)
-		put_double(o, "seconds", s->full_seconds);
-	put_int(recorded, "memory", (int64_t)h->info.memory);
-	put_str(recorded, "policy", h->info.policy);
-	put_int(recorded, "misses", (int64_t)h->recorded[TRACE_MISS]);
-	put_int(recorded, "lost", (int64_t)h->info.lost);
-	put_int(recorded, "latency_ns", (int64_t)advice_latency(h));
+		json_add_double(o, "seconds", s->full_seconds);
+	json_add_int(recorded, "memory", (int64_t)h->info.memory);
+	json_add_text(recorded, "policy", h->info.policy);
+	json_add_int(recorded, "misses", (int64_t)h->recorded[TRACE_MISS]);
+	json_add_int(recorded, "lost", (int64_t)h->info.lost);
+	json_add_int(recorded, "latency_ns", (int64_t)advice_latency(h));
 	json_object_object_add(recorded, "seconds", NULL);
 	if (s->recorded_seconds > 0)
-		put_double(recorded, "seconds", s->recorded_seconds);
-	put_str(recorded, "trace", kept);
+		json_add_double(recorded, "seconds", s->recorded_seconds);
+	json_add_text(recorded, "trace", kept);
 	json_object_object_add(o, "recorded", recorded);
 	return o;
 }
@@ -155,45 +155,45 @@ static const char *cell(struct json_object *o, const char *key, enum column_form
 
 static void print_head(struct json_object *o)
 {
-	struct json_object *r = get_member(o, "recorded");
+	struct json_object *r = json_member(o, "recorded");
 	char a[32], b[32], c[32], d[32];
 
-	printf("%s needs %s; recorded with %s: %s misses of %s each", control_str(o, "subject", ""),
+	printf("%s needs %s; recorded with %s: %s misses of %s each", json_text(o, "subject", ""),
 	       cell(o, "needed", COLUMN_BYTES, a), cell(r, "memory", COLUMN_BYTES, b),
 	       cell(r, "misses", COLUMN_COUNT, c), cell(r, "latency_ns", COLUMN_NS, d));
-	if (get_double(o, "seconds", 0) > 0)
-		printf(", in %.2f s instead of %.2f s", get_double(r, "seconds", 0),
-		       get_double(o, "seconds", 0));
+	if (json_double(o, "seconds", 0) > 0)
+		printf(", in %.2f s instead of %.2f s", json_double(r, "seconds", 0),
+		       json_double(o, "seconds", 0));
 	printf("\n\n");
 }
 
 /* One size as rows of a table; a star marks what to choose. */
 static void add_rows(struct json_object *rows, struct json_object *size)
 {
-	struct json_object *policies = get_member(size, "policies");
-	const char *best = control_str(size, "best", "");
+	struct json_object *policies = json_member(size, "policies");
+	const char *best = json_text(size, "best", "");
 	char text[64];
 
 	for (size_t i = 0; i < json_object_array_length(policies); i++) {
 		struct json_object *p = json_object_array_get_idx(policies, i);
 		struct json_object *row = json_object_new_object();
-		const char *policy = control_str(p, "policy", "");
+		const char *policy = json_text(p, "policy", "");
 		char memory[32];
 
-		snprintf(text, sizeof(text), "%lld %%", (long long)control_int(size, "percent", 0));
-		put_str(row, "percent", i ? "" : text);
-		put_str(row, "memory", i ? "" : cell(size, "memory", COLUMN_BYTES, memory));
+		snprintf(text, sizeof(text), "%lld %%", (long long)json_int(size, "percent", 0));
+		json_add_text(row, "percent", i ? "" : text);
+		json_add_text(row, "memory", i ? "" : cell(size, "memory", COLUMN_BYTES, memory));
 		snprintf(text, sizeof(text), "%s%s", policy, strcmp(policy, best) ? "" : " *");
-		put_str(row, "policy", text);
-		put_int(row, "misses", control_int(p, "misses", 0));
-		snprintf(text, sizeof(text), "%lld - %lld", (long long)control_int(p, "misses_low", 0),
-			 (long long)control_int(p, "misses_high", 0));
-		put_str(row, "range", text);
-		snprintf(text, sizeof(text), "%.2fx", get_double(p, "slowdown", 1));
-		put_str(row, "slowdown", text);
-		snprintf(text, sizeof(text), "%.2f - %.2f", get_double(p, "slowdown_low", 1),
-			 get_double(p, "slowdown_high", 1));
-		put_str(row, "slow_range", text);
+		json_add_text(row, "policy", text);
+		json_add_int(row, "misses", json_int(p, "misses", 0));
+		snprintf(text, sizeof(text), "%lld - %lld", (long long)json_int(p, "misses_low", 0),
+			 (long long)json_int(p, "misses_high", 0));
+		json_add_text(row, "range", text);
+		snprintf(text, sizeof(text), "%.2fx", json_double(p, "slowdown", 1));
+		json_add_text(row, "slowdown", text);
+		snprintf(text, sizeof(text), "%.2f - %.2f", json_double(p, "slowdown_low", 1),
+			 json_double(p, "slowdown_high", 1));
+		json_add_text(row, "slow_range", text);
 		json_object_array_add(rows, row);
 	}
 }
@@ -206,8 +206,8 @@ static void print_advice(struct json_object *o)
 		{ "range", "BETWEEN", COLUMN_TEXT }, { "slowdown", "TIME", COLUMN_TEXT },
 		{ "slow_range", "BETWEEN", COLUMN_TEXT }, { NULL, NULL, COLUMN_TEXT },
 	};
-	struct json_object *rows = json_object_new_array(), *sizes = get_member(o, "sizes");
-	struct json_object *unknown = get_member(o, "unknown");
+	struct json_object *rows = json_object_new_array(), *sizes = json_member(o, "sizes");
+	struct json_object *unknown = json_member(o, "unknown");
 
 	print_head(o);
 	for (size_t i = 0; i < json_object_array_length(sizes); i++)

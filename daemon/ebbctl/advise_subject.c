@@ -89,7 +89,7 @@ static int run_once(struct subject *s, struct run *run, char **argv, struct erro
 	sigprocmask(SIG_SETMASK, &s->mask, NULL);
 	lseek(STDIN_FILENO, 0, SEEK_SET);
 	r = run_begin(run, argv, e);
-	if (!r && control_int(run->summary, "oom_kills", 0))
+	if (!r && json_int(run->summary, "oom_kills", 0))
 		r = fail(e, ENOMEM, "%s: the OOM killer struck with %llu MiB of memory; give a higher --floor",
 			 argv[0], (unsigned long long)(run->o->mem >> 20));
 	if (!r && run->end.status)

@@ -134,7 +134,7 @@ static int run_version(int argc, char **argv, void *options, struct error *e)
 	_cleanup_json_ struct json_object *o = json_object_new_object();
 	const struct common_options *c = options;
 
-	put_str(o, "version", EBB_VERSION);
+	json_add_text(o, "version", EBB_VERSION);
 	output(c->json, o, print_version);
 	return 0;
 }
@@ -188,8 +188,8 @@ static int run_command(const struct command *c, int argc, char **argv, struct er
 	if (r && *e->text && wants_json(c, options)) {
 		_cleanup_json_ struct json_object *o = json_object_new_object();
 
-		put_str(o, "error", e->text);
-		put_int(o, "exit", e->exit_status);
+		json_add_text(o, "error", e->text);
+		json_add_int(o, "exit", e->exit_status);
 		output(true, o, NULL);
 	}
 	free(options);

@@ -17,7 +17,7 @@ struct json_object *daemon_request(const char *verb)
 {
 	struct json_object *o = json_object_new_object();
 
-	put_str(o, "verb", verb);
+	json_add_text(o, "verb", verb);
 	return o;
 }
 
@@ -63,7 +63,7 @@ int daemon_add_params(struct json_object *request, const char *const *words, int
 				return fail_exit(e, EXIT_USAGE, EINVAL,
 						 "parameter '%s': a policy runs in the kernel or the daemon; run=kernel or run=daemon",
 						 words[i]);
-			put_str(request, "run", words[i] + 4);
+			json_add_text(request, "run", words[i] + 4);
 			continue;
 		}
 		if (!strncmp(words[i], "slowdown=", 9)) {
@@ -72,7 +72,7 @@ int daemon_add_params(struct json_object *request, const char *const *words, int
 
 			if (r)
 				return r;
-			put_int(params, "slowdown", tenths);
+			json_add_int(params, "slowdown", tenths);
 			continue;
 		}
 		errno = 0;
@@ -83,7 +83,7 @@ int daemon_add_params(struct json_object *request, const char *const *words, int
 					 "parameter '%s': not KEY=NUMBER; see ebbctl policy list",
 					 words[i]);
 		snprintf(key, sizeof(key), "%.*s", (int)(equals - words[i]), words[i]);
-		put_int(params, key, v);
+		json_add_int(params, key, v);
 	}
 	return 0;
 }
@@ -110,20 +110,20 @@ uint64_t histogram_quantile(struct json_object *histogram, double q)
 static void put_ratio(struct json_object *row, const char *key, double part, double whole)
 {
 	if (whole > 0)
-		put_double(row, key, part / whole);
+		json_add_double(row, key, part / whole);
 	else
 		json_object_object_add(row, key, NULL);
 }
 
 void daemon_derive(struct json_object *row)
 {
-	struct json_object *misses = get_member(row, "miss_ns_log2");
-	double used = get_double(row, "hits", 0) + get_double(row, "late", 0);
-	double missed = get_double(row, "misses", 0);
+	struct json_object *misses = json_member(row, "miss_ns_log2");
+	double used = json_double(row, "hits", 0) + json_double(row, "late", 0);
+	double missed = json_double(row, "misses", 0);
 
 	put_ratio(row, "coverage", used, used + missed);
-	put_ratio(row, "accuracy", used, get_double(row, "prefetched", 0));
-	put_int(row, "miss_p50_ns", (int64_t)histogram_quantile(misses, 0.5));
-	put_int(row, "miss_p99_ns", (int64_t)histogram_quantile(misses, 0.99));
-	put_int(row, "lost_ns", control_int(row, "miss_ns", 0) + control_int(row, "late_ns", 0));
+	put_ratio(row, "accuracy", used, json_double(row, "prefetched", 0));
+	json_add_int(row, "miss_p50_ns", (int64_t)histogram_quantile(misses, 0.5));
+	json_add_int(row, "miss_p99_ns", (int64_t)histogram_quantile(misses, 0.99));
+	json_add_int(row, "lost_ns", json_int(row, "miss_ns", 0) + json_int(row, "late_ns", 0));
 }

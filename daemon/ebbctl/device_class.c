@@ -193,10 +193,10 @@ static void put_class(struct json_object *o, const struct class_call *c, uint32_
 			len += snprintf(text + len, sizeof(text) - len, "%s%s", len ? "," : "",
 					donor.text);
 	}
-	put_int(o, "class", class);
-	put_str(o, "durability", kmod_durability(copies));
-	put_bool(o, "sealed", seal_of(&c->care.now, class) == KMOD_SEALED);
-	put_str(o, "donors", *text ? text : NULL);
+	json_add_int(o, "class", class);
+	json_add_text(o, "durability", kmod_durability(copies));
+	json_add_bool(o, "sealed", seal_of(&c->care.now, class) == KMOD_SEALED);
+	json_add_text(o, "donors", *text ? text : NULL);
 }
 
 /* Last the cgroup: from then on its pages come, and have somewhere to go. */
@@ -225,7 +225,7 @@ static int give(struct class_call *c, struct json_object *answer, struct error *
 		retire(c, class, NULL);
 	if (r)
 		return r;
-	put_str(answer, "cgroup", c->cgroup.rel);
+	json_add_text(answer, "cgroup", c->cgroup.rel);
 	put_class(answer, c, class, copies);
 	return 0;
 }
@@ -247,8 +247,8 @@ static int take_back(struct class_call *c, struct json_object *answer, struct er
 		r = look(c, class, e);
 	if (!r && class && !has_cgroup(&c->care.now, class))
 		r = retire(c, class, e);
-	put_str(answer, "cgroup", c->cgroup.rel);
-	put_bool(answer, "removed", true);
+	json_add_text(answer, "cgroup", c->cgroup.rel);
+	json_add_bool(answer, "removed", true);
 	return r;
 }
 
@@ -276,7 +276,7 @@ static void put_cgroup(struct json_object *row, uint64_t id)
 
 	if (cgroup_each(is_it, &n) != 1)
 		snprintf(n.rel, sizeof(n.rel), "%llu", (unsigned long long)id);
-	put_str(row, "cgroup", *n.rel ? n.rel : "/");
+	json_add_text(row, "cgroup", *n.rel ? n.rel : "/");
 }
 
 static int list(struct class_call *c, struct json_object *answer, struct error *e)
@@ -300,15 +300,15 @@ static int list(struct class_call *c, struct json_object *answer, struct error *
 				  (c->care.slabs[j].second != KMOD_NO_SESSION);
 		}
 		put_class(row, c, class, c->care.now.copies[class]);
-		put_int(row, "live", (int64_t)live * PAGE);
-		put_int(row, "mapped", (int64_t)(mapped * c->care.now.slab));
+		json_add_int(row, "live", (int64_t)live * PAGE);
+		json_add_int(row, "mapped", (int64_t)(mapped * c->care.now.slab));
 	}
 	return r;
 }
 
 static const char *sealed(struct json_object *o)
 {
-	return json_object_get_boolean(get_member(o, "sealed")) ? "yes" : "no";
+	return json_object_get_boolean(json_member(o, "sealed")) ? "yes" : "no";
 }
 
 static void print_list(struct json_object *o)
@@ -321,23 +321,23 @@ static void print_list(struct json_object *o)
 		{ NULL },
 	};
 
-	struct json_object *rows = get_member(o, "classes");
+	struct json_object *rows = json_member(o, "classes");
 
 	for (size_t i = 0; i < json_object_array_length(rows); i++)
-		put_str(json_object_array_get_idx(rows, i), "sealed",
-			sealed(json_object_array_get_idx(rows, i)));
+		json_add_text(json_object_array_get_idx(rows, i), "sealed",
+			      sealed(json_object_array_get_idx(rows, i)));
 	output_table(rows, columns, "no cgroup has a class of its own");
 }
 
 static void print_given(struct json_object *o)
 {
-	const char *cgroup = control_str(o, "cgroup", ""), *donors = control_str(o, "donors", NULL);
+	const char *cgroup = json_text(o, "cgroup", ""), *donors = json_text(o, "donors", NULL);
 
-	if (get_member(o, "removed"))
+	if (json_member(o, "removed"))
 		printf("cgroup %s: its pages are its parent's again\n", cgroup);
 	else
 		printf("cgroup %s: class %d, durability %s, sealed: %s, %s\n", cgroup,
-		       (int)control_int(o, "class", 0), control_str(o, "durability", ""),
+		       (int)json_int(o, "class", 0), json_text(o, "durability", ""),
 		       sealed(o), donors ?: "on the backup alone");
 }
 
@@ -384,7 +384,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 		lock = device_lock(PATIENCE_UNTIL_INTERRUPTED, e);
 		r = lock < 0 ? lock : 0;
 	}
-	put_str(answer, "device", argv[0]);
+	json_add_text(answer, "device", argv[0]);
 	if (!r)
 		r = argc == 1 ? list(c, answer, e) : o->remove ? take_back(c, answer, e) :
 								   give(c, answer, e);

@@ -367,20 +367,20 @@ int device_create(const char *name, const struct device_plan *plan, struct devic
 
 static void print_created(struct json_object *o)
 {
-	struct json_object *others = get_member(o, "other_swap");
+	struct json_object *others = json_member(o, "other_swap");
 	char size[16];
 
-	printf("device %s: %s of swap on %s, priority %d\n", control_str(o, "name", ""),
-	       size_format(control_int(o, "size", 0), size, sizeof(size)), control_str(o, "block", ""),
-	       (int)control_int(o, "priority", 0));
+	printf("device %s: %s of swap on %s, priority %d\n", json_text(o, "name", ""),
+	       size_format(json_int(o, "size", 0), size, sizeof(size)), json_text(o, "block", ""),
+	       (int)json_int(o, "priority", 0));
 	for (size_t i = 0; i < json_object_array_length(others); i++) {
 		struct json_object *a = json_object_array_get_idx(others, i);
-		int other = (int)control_int(a, "priority", 0);
+		int other = (int)json_int(a, "priority", 0);
 
 		printf("  %s %s (priority %d)\n",
-		       other < control_int(o, "priority", 0) ? "used before" :
+		       other < json_int(o, "priority", 0) ? "used before" :
 							       "NOT used before",
-		       control_str(a, "path", ""), other);
+		       json_text(a, "path", ""), other);
 	}
 }
 
@@ -402,8 +402,8 @@ static int run(int argc, char **argv, void *options, struct error *e)
 	for (int i = 0; i < n; i++) {
 		struct json_object *a = json_object_new_object();
 
-		put_str(a, "path", areas[i].path);
-		put_int(a, "priority", areas[i].priority);
+		json_add_text(a, "path", areas[i].path);
+		json_add_int(a, "priority", areas[i].priority);
 		if (strcmp(areas[i].path, d.block))
 			json_object_array_add(others, a);
 		else

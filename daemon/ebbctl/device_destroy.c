@@ -82,7 +82,7 @@ int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms, str
 
 static void print_destroyed(struct json_object *o)
 {
-	printf("device %s: gone\n", control_str(o, "name", ""));
+	printf("device %s: gone\n", json_text(o, "name", ""));
 }
 
 static int run_destroy(int argc, char **argv, void *options, struct error *e)
@@ -95,8 +95,8 @@ static int run_destroy(int argc, char **argv, void *options, struct error *e)
 
 	if (r)
 		return r;
-	put_str(o, "name", argv[0]);
-	put_bool(o, "destroyed", true);
+	json_add_text(o, "name", argv[0]);
+	json_add_bool(o, "destroyed", true);
 	output(d->json, o, print_destroyed);
 	return 0;
 }
@@ -104,7 +104,7 @@ static int run_destroy(int argc, char **argv, void *options, struct error *e)
 static void print_aborted(struct json_object *o)
 {
 	printf("device %s: aborted; now: ebbctl device destroy %s --force\n",
-	       control_str(o, "name", ""), control_str(o, "name", ""));
+	       json_text(o, "name", ""), json_text(o, "name", ""));
 }
 
 static int abort_fuse(unsigned int connection, struct error *e)
@@ -187,9 +187,9 @@ static int run_abort(int argc, char **argv, void *options, struct error *e)
 	r = is_ublk ? abort_ublk(argv[0], e) : abort_fuse(minor, e);
 	if (r)
 		return r;
-	put_str(o, "name", argv[0]);
+	json_add_text(o, "name", argv[0]);
 	if (!is_ublk)
-		put_int(o, "connection", minor);
+		json_add_int(o, "connection", minor);
 	output(a->json, o, print_aborted);
 	return 0;
 }

@@ -69,13 +69,13 @@ static int ask_daemon(struct donor_list *l, const struct device_record *d, struc
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "device %s: no donors given, and ebbd, which may know some, does not answer; give --donors HOST:PORT,... or start ebbd",
 				 d->name);
-	rows = get_member(answer, "donors");
+	rows = json_member(answer, "donors");
 	for (size_t i = 0; !r && rows && i < json_object_array_length(rows); i++) {
 		struct json_object *row = json_object_array_get_idx(rows, i);
 
-		r = donor_list_add(&all, control_str(row, "address", ""), "ebbd", e);
+		r = donor_list_add(&all, json_text(row, "address", ""), "ebbd", e);
 		if (!r)
-			all.v[all.n - 1].slab = (uint64_t)control_int(row, "slab", 0);
+			all.v[all.n - 1].slab = (uint64_t)json_int(row, "slab", 0);
 	}
 	donor_list_who(d->name, who, sizeof(who));
 	chosen = r ? NULL : donor_list_choose(&all, who, d->slab, DEVICE_DONORS);
@@ -89,7 +89,7 @@ static int ask_daemon(struct donor_list *l, const struct device_record *d, struc
 	donor_list_free(&all);
 	if (r || l->n)
 		return r;
-	cause = control_str(answer, "error", NULL);
+	cause = json_text(answer, "error", NULL);
 	return fail_exit(e, EXIT_USAGE, EINVAL,
 			 "device %s: no donors given, and ebbd knows none%s%s; give --donors HOST:PORT,... or see [donors] in ebb.conf(5)",
 			 d->name, cause ? " because of " : "", cause ?: "");

@@ -21,7 +21,7 @@ static struct json_object *ask_server(const char *name)
 {
 	struct json_object *request = json_object_new_object(), *answer = NULL;
 
-	put_str(request, "verb", "status");
+	json_add_text(request, "verb", "status");
 	if (control_call(ebb_device_socket(name), request, SERVER_MS, &answer, NULL))
 		answer = NULL;
 	json_object_put(request);
@@ -57,9 +57,9 @@ struct json_object *device_describe(const char *name)
 	on = *found.block && !swaps_find(found.block, &area);
 	server = ask_server(name);
 	o = device_record_json(&d);
-	put_str(o, "state", state_of(&d, recorded, on, server != NULL));
-	put_bool(o, "on", on);
-	put_int(o, "used", area.used);
+	json_add_text(o, "state", state_of(&d, recorded, on, server != NULL));
+	json_add_bool(o, "on", on);
+	json_add_int(o, "used", area.used);
 	json_object_object_add(o, "server", server);
 	return o;
 }
@@ -96,61 +96,62 @@ struct json_object *device_describe_all(void)
 
 int64_t donor_stuck(struct json_object *row)
 {
-	struct json_object *outlook = get_member(row, "outlook");
+	struct json_object *outlook = json_member(row, "outlook");
 
-	return outlook ? control_int(outlook, "stuck", 0) : 0;
+	return outlook ? json_int(outlook, "stuck", 0) : 0;
 }
 
 void donor_print_stuck(const char *donor, const char *device, struct json_object *row)
 {
-	struct json_object *outlook = get_member(row, "outlook");
+	struct json_object *outlook = json_member(row, "outlook");
 
 	if (donor_stuck(row))
 		printf("donor %s: %lld of the %lld slabs that device %s has there cannot move: %s\n",
 		       donor, (long long)donor_stuck(row),
-		       (long long)control_int(outlook, "slabs", 0), device,
-		       control_str(outlook, "why", "see its log"));
+		       (long long)json_int(outlook, "slabs", 0), device,
+		       json_text(outlook, "why", "see its log"));
 }
 
 static void print_all_stuck(struct json_object *device)
 {
-	struct json_object *donors = get_member(get_member(device, "server"), "donors");
+	struct json_object *donors = json_member(json_member(device, "server"), "donors");
 
 	for (size_t i = 0; donors && i < json_object_array_length(donors); i++) {
 		struct json_object *donor = json_object_array_get_idx(donors, i);
 
-		donor_print_stuck(control_str(donor, "address", "?"),
-				  control_str(device, "name", "?"), donor);
+		donor_print_stuck(json_text(donor, "address", "?"),
+				  json_text(device, "name", "?"), donor);
 	}
 }
 
 /* "1 takeover"; "no standby; 2 takeovers". */
 static void put_processes(struct json_object *row, struct json_object *server)
 {
-	int takeovers = (int)control_int(server, "takeovers", 0);
+	int takeovers = (int)json_int(server, "takeovers", 0);
 	char text[96];
 
-	if (!strcmp(control_str(row, "frontend", ""), KMOD_FRONTEND)) {
-		put_str(row, "processes", "none needed");
+	if (!strcmp(json_text(row, "frontend", ""), KMOD_FRONTEND)) {
+		json_add_text(row, "processes", "none needed");
 		return;
 	}
-	if (!control_int(server, "holder", 0))
+	if (!json_int(server, "holder", 0))
 		snprintf(text, sizeof(text), "no holder; ");
-	else if (!control_int(server, "standby", 0))
+	else if (!json_int(server, "standby", 0))
 		snprintf(text, sizeof(text), "no standby; ");
 	else
 		*text = '\0';
 	snprintf(text + strlen(text), sizeof(text) - strlen(text), "%d takeover%s", takeovers,
 		 takeovers == 1 ? "" : "s");
-	put_str(row, "processes", text);
+	json_add_text(row, "processes", text);
 }
 
 /* "3 donors"; "256 copies, 2 missing": what a table has no room for. */
 static void put_summary(struct json_object *row)
 {
-	struct json_object *server = get_member(row, "server"), *copies = get_member(server, "copies");
-	const char *donors = control_str(row, "donor", "");
-	struct json_object *now = get_member(server, "donors");
+	struct json_object *server = json_member(row, "server");
+	struct json_object *copies = json_member(server, "copies");
+	const char *donors = json_text(row, "donor", "");
+	struct json_object *now = json_member(server, "donors");
 	static const char *const kinds[] = { "missing", "filling", "leaving" };
 	size_t n = now ? json_object_array_length(now) : 0, len;
 	char text[128];
@@ -159,22 +160,23 @@ static void put_summary(struct json_object *row)
 		for (const char *c = donors; !now && c; c = strchr(c, ','), c += c != NULL)
 			n++;
 		snprintf(text, sizeof(text), "%zu donors", n);
-		put_str(row, "donor", text);
+		json_add_text(row, "donor", text);
 	}
 	if (server) {
 		put_processes(row, server);
-		put_str(row, "durability", control_str(server, "durability", "disk"));
-		json_object_object_add(row, "live", json_object_get(get_member(server, "live")));
-		json_object_object_add(row, "mapped", json_object_get(get_member(server, "mapped")));
+		json_add_text(row, "durability", json_text(server, "durability", "disk"));
+		json_object_object_add(row, "live", json_object_get(json_member(server, "live")));
+		json_object_object_add(row, "mapped",
+				       json_object_get(json_member(server, "mapped")));
 	}
 	if (!copies)
 		return;
-	len = snprintf(text, sizeof(text), "%lld", (long long)control_int(copies, "present", 0));
+	len = snprintf(text, sizeof(text), "%lld", (long long)json_int(copies, "present", 0));
 	for (int i = 0; i < 3 && len < sizeof(text); i++)
-		if (control_int(copies, kinds[i], 0))
+		if (json_int(copies, kinds[i], 0))
 			len += snprintf(text + len, sizeof(text) - len, ", %lld %s",
-					(long long)control_int(copies, kinds[i], 0), kinds[i]);
-	put_str(row, "copies", text);
+					(long long)json_int(copies, kinds[i], 0), kinds[i]);
+	json_add_text(row, "copies", text);
 }
 
 void device_print_table(struct json_object *rows)
@@ -200,7 +202,7 @@ void device_print_table(struct json_object *rows)
 
 static void print_list(struct json_object *o)
 {
-	device_print_table(get_member(o, "devices"));
+	device_print_table(json_member(o, "devices"));
 }
 
 static int run(int argc, char **argv, void *options, struct error *e)

@@ -102,13 +102,13 @@ static int read_intent(const char *name, struct device_record *d)
 	if (file_read(device_intent(name), text, sizeof(text)) <= 0)
 		return -ENOENT;
 	o = json_tokener_parse(text);
-	snprintf(d->backup, sizeof(d->backup), "%s", control_str(o, "backup", ""));
-	snprintf(d->scope, sizeof(d->scope), "%s", control_str(o, "scope", ""));
-	snprintf(d->frontend, sizeof(d->frontend), "%s", control_str(o, "frontend", ""));
+	snprintf(d->backup, sizeof(d->backup), "%s", json_text(o, "backup", ""));
+	snprintf(d->scope, sizeof(d->scope), "%s", json_text(o, "scope", ""));
+	snprintf(d->frontend, sizeof(d->frontend), "%s", json_text(o, "frontend", ""));
 	/* Of this kind it says which device is meant; of others it is not known yet. */
 	if (kmoddev_is(d))
-		snprintf(d->block, sizeof(d->block), "%s", control_str(o, "block", ""));
-	d->size = control_int(o, "size", 0);
+		snprintf(d->block, sizeof(d->block), "%s", json_text(o, "block", ""));
+	d->size = json_int(o, "size", 0);
 	json_object_put(o);
 	return 0;
 }
@@ -118,9 +118,9 @@ pid_t device_server(const char *name)
 	struct json_object *request = json_object_new_object(), *answer = NULL;
 	pid_t pid = 0;
 
-	put_str(request, "verb", "status");
+	json_add_text(request, "verb", "status");
 	if (control_call(ebb_device_socket(name), request, SERVER_MS, &answer, NULL) == 0) {
-		pid = (pid_t)control_int(answer, "pid", 0);
+		pid = (pid_t)json_int(answer, "pid", 0);
 		json_object_put(answer);
 	}
 	json_object_put(request);
@@ -241,7 +241,7 @@ void device_announce(void)
 {
 	struct json_object *request = json_object_new_object(), *answer = NULL;
 
-	put_str(request, "verb", "device.refresh");
+	json_add_text(request, "verb", "device.refresh");
 	if (control_call(ebb_control_socket(), request, 5000, &answer, NULL) == 0)
 		json_object_put(answer);
 	json_object_put(request);

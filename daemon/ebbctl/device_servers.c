@@ -13,7 +13,7 @@ struct json_object *server_request(const char *verb)
 {
 	struct json_object *o = json_object_new_object();
 
-	put_str(o, "verb", verb);
+	json_add_text(o, "verb", verb);
 	return o;
 }
 

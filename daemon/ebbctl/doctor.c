@@ -23,29 +23,29 @@ void doctor_add(struct doctor *d, enum verdict v, const char *name, const char *
 	va_start(ap, found);
 	vsnprintf(text, sizeof(text), found, ap);
 	va_end(ap);
-	put_str(o, "name", name);
-	put_str(o, "state", states[v]);
-	put_str(o, "found", text);
-	put_str(o, "remedy", v == HAVE ? NULL : remedy);
+	json_add_text(o, "name", name);
+	json_add_text(o, "state", states[v]);
+	json_add_text(o, "found", text);
+	json_add_text(o, "remedy", v == HAVE ? NULL : remedy);
 	json_object_array_add(d->checks, o);
 	d->missing += v == MISSING;
 }
 
 static void print_checks(struct json_object *o)
 {
-	struct json_object *checks = get_member(o, "checks");
+	struct json_object *checks = json_member(o, "checks");
 
 	for (size_t i = 0; i < json_object_array_length(checks); i++) {
 		struct json_object *c = json_object_array_get_idx(checks, i);
-		const char *remedy = control_str(c, "remedy", NULL);
+		const char *remedy = json_text(c, "remedy", NULL);
 
-		printf("%-9s %-26s %s\n", control_str(c, "state", ""), control_str(c, "name", ""),
-		       control_str(c, "found", ""));
+		printf("%-9s %-26s %s\n", json_text(c, "state", ""), json_text(c, "name", ""),
+		       json_text(c, "found", ""));
 		if (remedy)
 			printf("%36s -> %s\n", "", remedy);
 	}
-	printf("\n%d missing: %s\n", (int)control_int(o, "missing", 0),
-	       control_int(o, "missing", 0) ? "ebb does not work here yet" : "ebb works here");
+	printf("\n%d missing: %s\n", (int)json_int(o, "missing", 0),
+	       json_int(o, "missing", 0) ? "ebb does not work here yet" : "ebb works here");
 }
 
 static int run(int argc, char **argv, void *options, struct error *e)
@@ -66,7 +66,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 	doctor_memory(&d);
 	doctor_device(&d);
 	doctor_running(&d);
-	put_int(o, "missing", d.missing);
+	json_add_int(o, "missing", d.missing);
 	output(c->json, o, print_checks);
 	/* The table has said it all. */
 	return d.missing ? fail_exit(e, EXIT_UNSUPPORTED, EOPNOTSUPP, "%s", "") : 0;

@@ -72,8 +72,8 @@ static void other_swap(struct doctor *d)
 		bool zram = !strncmp(areas[i].path, "/dev/zram", 9), mine = false;
 
 		for (size_t k = 0; k < json_object_array_length(ours); k++)
-			mine |= !strcmp(areas[i].path, control_str(json_object_array_get_idx(ours, k),
-								   "block", ""));
+			mine |= !strcmp(areas[i].path, json_text(json_object_array_get_idx(ours, k),
+								 "block", ""));
 		if (mine)
 			continue;
 		others++;
@@ -230,10 +230,10 @@ static bool is_attached(int pid, struct json_object *attachments)
 	snprintf(path, sizeof(path), "/proc/%d/cgroup", pid);
 	file_read(path, text, sizeof(text));
 	for (size_t i = 0; i < n; i++) {
+		struct json_object *row = json_object_array_get_idx(attachments, i);
 		struct cgroup_ref c;
 
-		if (!cgroup_resolve(control_str(json_object_array_get_idx(attachments, i), "cgroup", ""),
-				    &c, NULL) && strstr(text, c.rel))
+		if (!cgroup_resolve(json_text(row, "cgroup", ""), &c, NULL) && strstr(text, c.rel))
 			return true;
 	}
 	return false;
@@ -302,19 +302,19 @@ void doctor_running(struct doctor *d)
 
 	daemon_call(daemon_request("status"), &status, &e);
 	doctor_add(d, status ? HAVE : NOTE, "ebbd", "systemctl start ebbd, or ebbctl run --start",
-		   status ? "runs, pid %d" : "does not answer", (int)control_int(status, "pid", 0));
+		   status ? "runs, pid %d" : "does not answer", (int)json_int(status, "pid", 0));
 	proactive_reclaim(d);
 	groups(d);
 	for (size_t i = 0; i < json_object_array_length(devices); i++) {
 		struct json_object *o = json_object_array_get_idx(devices, i);
-		bool good = !strcmp(control_str(o, "state", ""), "on");
+		bool good = !strcmp(json_text(o, "state", ""), "on");
 
 		doctor_add(d, good ? HAVE : DEGRADED, "device", "ebbctl device destroy, then create",
-			   "%s is %s", control_str(o, "name", ""), control_str(o, "state", ""));
+			   "%s is %s", json_text(o, "name", ""), json_text(o, "state", ""));
 	}
 	if (!json_object_array_length(devices))
 		doctor_add(d, NOTE, "device", "ebbctl device create, or ebbctl run --start", "none");
-	s = find_strangers(get_member(status, "attachments"));
+	s = find_strangers(json_member(status, "attachments"));
 	if (s.count)
 		doctor_add(d, NOTE, "others on swap",
 			   "limit them, or device create --scope attached",

@@ -36,12 +36,12 @@ static int local_call(struct json_object *request, struct json_object **answer, 
 
 static int add_rows(const char *device, struct json_object *status, void *rows)
 {
-	struct json_object *donors = get_member(status, "donors");
+	struct json_object *donors = json_member(status, "donors");
 
 	for (size_t i = 0; donors && i < json_object_array_length(donors); i++) {
 		struct json_object *row = json_object_array_get_idx(donors, i);
 
-		put_str(row, "device", device);
+		json_add_text(row, "device", device);
 		json_object_array_add(rows, json_object_get(row));
 	}
 	return 0;
@@ -55,11 +55,11 @@ static int mark(struct json_object *rows, const char *address, bool missing)
 	for (size_t i = 0; i < json_object_array_length(rows); i++) {
 		struct json_object *row = json_object_array_get_idx(rows, i);
 
-		if (strcmp(control_str(row, "address", ""), address))
+		if (strcmp(json_text(row, "address", ""), address))
 			continue;
 		n++;
 		if (missing)
-			put_bool(row, "missing", true);
+			json_add_bool(row, "missing", true);
 	}
 	return n;
 }
@@ -70,11 +70,11 @@ static void add_known(struct json_object *rows, struct json_object *known)
 	for (size_t i = 0; known && i < json_object_array_length(known); i++) {
 		struct json_object *row = json_object_array_get_idx(known, i);
 
-		if (mark(rows, control_str(row, "address", ""),
-			 json_object_get_boolean(get_member(row, "missing"))))
+		if (mark(rows, json_text(row, "address", ""),
+			 json_object_get_boolean(json_member(row, "missing"))))
 			continue;
-		put_str(row, "device", NULL);
-		put_str(row, "state", "not used");
+		json_add_text(row, "device", NULL);
+		json_add_text(row, "state", "not used");
 		json_object_array_add(rows, json_object_get(row));
 	}
 }
@@ -87,33 +87,33 @@ static void print_local(struct json_object *o)
 		{ "bytes", "HOLDS", COLUMN_BYTES }, { "asked_back", "ASKED BACK", COLUMN_COUNT },
 		{ NULL },
 	};
-	struct json_object *kernels = get_member(o, "kernels");
-	const char *etcd = control_str(o, "etcd", NULL);
+	struct json_object *kernels = json_member(o, "kernels");
+	const char *etcd = json_text(o, "etcd", NULL);
 	char total[16], free_text[16];
 
 	printf("this machine lends %s, %s of it free%s%s%s\n",
-	       size_format(control_int(o, "total", 0), total, sizeof(total)),
-	       size_format(control_int(o, "free", 0), free_text, sizeof(free_text)),
-	       json_object_get_boolean(get_member(o, "draining")) ? ", draining" : "",
+	       size_format(json_int(o, "total", 0), total, sizeof(total)),
+	       size_format(json_int(o, "free", 0), free_text, sizeof(free_text)),
+	       json_object_get_boolean(json_member(o, "draining")) ? ", draining" : "",
 	       etcd ? "; etcd: " : "", etcd ?: "");
 	if (kernels)
 		printf("and %s to kernels, %s of it free\n",
-		       size_format(control_int(kernels, "total", 0), total, sizeof(total)),
-		       size_format(control_int(kernels, "free", 0), free_text, sizeof(free_text)));
-	output_table(get_member(o, "borrowers"), columns, "nobody borrows");
+		       size_format(json_int(kernels, "total", 0), total, sizeof(total)),
+		       size_format(json_int(kernels, "free", 0), free_text, sizeof(free_text)));
+	output_table(json_member(o, "borrowers"), columns, "nobody borrows");
 }
 
 /* "up, draining, stuck, missing in etcd" */
 static void put_whole_state(struct json_object *row)
 {
-	const char *leaving = control_str(row, "leaving", NULL);
-	bool missing = json_object_get_boolean(get_member(row, "missing"));
+	const char *leaving = json_text(row, "leaving", NULL);
+	bool missing = json_object_get_boolean(json_member(row, "missing"));
 	char text[96];
 
-	snprintf(text, sizeof(text), "%s%s%s%s%s", control_str(row, "state", "?"),
+	snprintf(text, sizeof(text), "%s%s%s%s%s", json_text(row, "state", "?"),
 		 leaving ? ", " : "", leaving ?: "", donor_stuck(row) ? ", stuck" : "",
 		 missing ? ", missing in etcd" : "");
-	put_str(row, "state", text);
+	json_add_text(row, "state", text);
 }
 
 static void print_list(struct json_object *o)
@@ -125,8 +125,8 @@ static void print_list(struct json_object *o)
 		{ "total", "LENDS", COLUMN_BYTES }, { "losses", "LOST", COLUMN_COUNT },
 		{ NULL },
 	};
-	struct json_object *local = get_member(o, LOCAL), *rows = get_member(o, "donors");
-	const char *error = control_str(o, "error", NULL);
+	struct json_object *local = json_member(o, LOCAL), *rows = json_member(o, "donors");
+	const char *error = json_text(o, "error", NULL);
 
 	for (size_t i = 0; i < json_object_array_length(rows); i++)
 		put_whole_state(json_object_array_get_idx(rows, i));
@@ -135,7 +135,8 @@ static void print_list(struct json_object *o)
 	for (size_t i = 0; i < json_object_array_length(rows); i++) {
 		struct json_object *row = json_object_array_get_idx(rows, i);
 
-		donor_print_stuck(control_str(row, "address", "?"), control_str(row, "device", "?"), row);
+		donor_print_stuck(json_text(row, "address", "?"), json_text(row, "device", "?"),
+				  row);
 	}
 	if (error)
 		printf("\nebbd: %s\n", error);
@@ -154,9 +155,9 @@ static int run_list(int argc, char **argv, void *options, struct error *e)
 	json_object_object_add(o, "donors", rows);
 	servers_ask("status", add_rows, rows);
 	if (!daemon_call(daemon_request("donors"), &known, NULL)) {
-		add_known(rows, get_member(known, "donors"));
-		put_str(o, "source", control_str(known, "source", NULL));
-		put_str(o, "error", control_str(known, "error", NULL));
+		add_known(rows, json_member(known, "donors"));
+		json_add_text(o, "source", json_text(known, "source", NULL));
+		json_add_text(o, "error", json_text(known, "error", NULL));
 	}
 	if (!local_call(server_request("status"), &local, NULL))
 		json_object_object_add(o, LOCAL, local);
@@ -174,12 +175,12 @@ struct telling {
 
 static void keep_outlook(struct telling *t, const char *device, struct json_object *answer)
 {
-	struct json_object *outlook = get_member(answer, "outlook"), *row;
+	struct json_object *outlook = json_member(answer, "outlook"), *row;
 
 	if (!outlook)
 		return;
 	row = json_object_new_object();
-	put_str(row, "device", device);
+	json_add_text(row, "device", device);
 	json_object_object_add(row, "outlook", json_object_get(outlook));
 	json_object_array_add(t->moves, row);
 }
@@ -187,14 +188,14 @@ static void keep_outlook(struct telling *t, const char *device, struct json_obje
 static int tell_user(const char *device, struct json_object *status, void *data)
 {
 	_cleanup_json_ struct json_object *answer = NULL;
-	struct json_object *rows = get_member(status, "donors"), *request;
+	struct json_object *rows = json_member(status, "donors"), *request;
 	struct telling *t = data;
 	int r;
 
 	if (!rows || !mark(rows, t->address, false))
 		return 0;
 	request = server_request(t->verb);
-	put_str(request, "donor", t->address);
+	json_add_text(request, "donor", t->address);
 	r = server_call(device, request, &answer, t->e);
 	if (r)
 		return r;
@@ -232,11 +233,11 @@ static int tell(const char *verb, const char *local_verb, const char *what, cons
 	if (r)
 		return r;
 	if (!strcmp(text, LOCAL) && local_verb) {
-		put_str(o, "donor", LOCAL);
+		json_add_text(o, "donor", LOCAL);
 		r = local_call(server_request(local_verb), &answer, e);
 	} else {
 		r = kmod_donor_check(text, "donor", address, sizeof(address), e);
-		put_str(o, "donor", r ? "" : address);
+		json_add_text(o, "donor", r ? "" : address);
 		if (!r)
 			r = tell_devices(verb, address, o, e);
 	}
@@ -247,21 +248,21 @@ static int tell(const char *verb, const char *local_verb, const char *what, cons
 
 static void print_drain(struct json_object *o)
 {
-	const char *donor = control_str(o, "donor", "");
-	struct json_object *moves = get_member(o, "moves");
+	const char *donor = json_text(o, "donor", "");
+	struct json_object *moves = json_member(o, "moves");
 
 	for (size_t i = 0; moves && i < json_object_array_length(moves); i++) {
 		struct json_object *row = json_object_array_get_idx(moves, i);
-		struct json_object *outlook = get_member(row, "outlook");
-		long long disk = control_int(outlook, "to_disk", 0);
+		struct json_object *outlook = json_member(row, "outlook");
+		long long disk = json_int(outlook, "to_disk", 0);
 
 		printf("donor %s: %lld slabs of device %s move away", donor,
-		       (long long)control_int(outlook, "move", 0) + disk,
-		       control_str(row, "device", "?"));
+		       (long long)json_int(outlook, "move", 0) + disk,
+		       json_text(row, "device", "?"));
 		if (disk)
 			printf(", %lld of them to its disk alone: no other donor has room", disk);
 		printf("; see ebbctl donor list\n");
-		donor_print_stuck(donor, control_str(row, "device", "?"), row);
+		donor_print_stuck(donor, json_text(row, "device", "?"), row);
 	}
 	if (!moves)
 		printf("donor %s: its slabs are moving away; see ebbctl donor list\n", donor);
@@ -269,7 +270,7 @@ static void print_drain(struct json_object *o)
 
 static void print_used(struct json_object *o)
 {
-	printf("donor %s: is used again\n", control_str(o, "donor", ""));
+	printf("donor %s: is used again\n", json_text(o, "donor", ""));
 }
 
 static int run_drain(int argc, char **argv, void *options, struct error *e)

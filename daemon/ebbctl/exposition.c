@@ -39,7 +39,7 @@ static struct json_object *find(struct json_object *row, const char *path)
 		snprintf(word, sizeof(word), "%.*s", (int)len, path);
 		if (!json_object_is_type(row, json_type_object))
 			return NULL;
-		row = get_member(row, word);
+		row = json_member(row, word);
 		path = path[len] ? path + len + 1 : NULL;
 	}
 	return row;
@@ -93,15 +93,15 @@ static void write_name(struct writer *w, const char *extra, const char *value)
 	write_head(w);
 	fprintf(w->f, "%s%s", m->name, w->suffix);
 	if (m->rows == ROWS_CGROUP)
-		write_label(w, "cgroup", control_str(w->row, "name", "?"), &any);
+		write_label(w, "cgroup", json_text(w->row, "name", "?"), &any);
 	if (m->rows == ROWS_DEVICE)
-		write_label(w, "device", control_str(w->row, "name", "?"), &any);
+		write_label(w, "device", json_text(w->row, "name", "?"), &any);
 	if (m->rows == ROWS_DONOR) {
-		write_label(w, "device", control_str(w->row, "device", "?"), &any);
-		write_label(w, "donor", control_str(w->row, "address", "?"), &any);
+		write_label(w, "device", json_text(w->row, "device", "?"), &any);
+		write_label(w, "donor", json_text(w->row, "address", "?"), &any);
 	}
 	for (int i = 0; m->type == METRIC_INFO && i < 4 && m->labels[i]; i++) {
-		struct json_object *v = get_member(w->row, m->labels[i]);
+		struct json_object *v = json_member(w->row, m->labels[i]);
 
 		write_label(w, m->labels[i], v ? json_object_get_string(v) : "", &any);
 	}
@@ -199,7 +199,7 @@ static void write_metric(struct writer *w, struct json_object *snapshot)
 		[ROWS_DAEMON] = "ebbd", [ROWS_CGROUP] = "cgroups", [ROWS_DEVICE] = "devices",
 		[ROWS_DONOR] = "donors", [ROWS_LENDER] = "lender",
 	};
-	struct json_object *rows = get_member(snapshot, members[w->metric->rows]);
+	struct json_object *rows = json_member(snapshot, members[w->metric->rows]);
 
 	w->headed = false;
 	if (json_object_is_type(rows, json_type_array)) {
@@ -218,7 +218,7 @@ void exposition_write(FILE *f, struct json_object *snapshot, enum exposition_for
 	struct writer w = { .f = f, .format = format };
 
 	fprintf(f, "# HELP ebb_up Whether ebbd answers.\n# TYPE ebb_up gauge\nebb_up %d\n",
-		get_member(snapshot, "ebbd") != NULL);
+		json_member(snapshot, "ebbd") != NULL);
 	for (w.metric = metrics; w.metric->name; w.metric++)
 		write_metric(&w, snapshot);
 	if (format == EXPOSITION_OPENMETRICS)

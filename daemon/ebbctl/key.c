@@ -17,16 +17,16 @@ static struct json_object *describe(const struct key *k, const char *file)
 {
 	struct json_object *o = json_object_new_object();
 
-	put_str(o, "file", file);
-	put_str(o, "name", k->name);
-	put_str(o, "fingerprint", k->fingerprint);
+	json_add_text(o, "file", file);
+	json_add_text(o, "name", k->name);
+	json_add_text(o, "fingerprint", k->fingerprint);
 	return o;
 }
 
 static void print_key(struct json_object *o)
 {
-	printf("key %s, fingerprint %s, in %s\n", control_str(o, "name", ""),
-	       control_str(o, "fingerprint", ""), control_str(o, "file", ""));
+	printf("key %s, fingerprint %s, in %s\n", json_text(o, "name", ""),
+	       json_text(o, "fingerprint", ""), json_text(o, "file", ""));
 }
 
 static int run_create(int argc, char **argv, void *options, struct error *e)

@@ -71,7 +71,7 @@ static bool recorded(const char *block)
 		snprintf(path, sizeof(path), "%s/%s", ebb_device_dir(), entries[i]->d_name);
 		if (file_read(path, text, sizeof(text)) > 0)
 			o = json_tokener_parse(text);
-		found |= o && !strcmp(control_str(o, "block", ""), block);
+		found |= o && !strcmp(json_text(o, "block", ""), block);
 		json_object_put(o);
 		free(entries[i]);
 	}

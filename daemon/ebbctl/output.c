@@ -10,43 +10,6 @@
 #define CELL 64
 #define MAX_COLUMNS 16
 
-void put_str(struct json_object *o, const char *key, const char *value)
-{
-	json_object_object_add(o, key, value ? json_object_new_string(value) : NULL);
-}
-
-void put_int(struct json_object *o, const char *key, int64_t value)
-{
-	json_object_object_add(o, key, json_object_new_int64(value));
-}
-
-void put_double(struct json_object *o, const char *key, double value)
-{
-	struct json_object *v = json_object_new_double(value);
-
-	json_object_set_serializer(v, json_object_double_to_json_string, "%.6g", NULL);
-	json_object_object_add(o, key, v);
-}
-
-void put_bool(struct json_object *o, const char *key, bool value)
-{
-	json_object_object_add(o, key, json_object_new_boolean(value));
-}
-
-struct json_object *get_member(struct json_object *o, const char *key)
-{
-	struct json_object *v;
-
-	return json_object_object_get_ex(o, key, &v) ? v : NULL;
-}
-
-double get_double(struct json_object *o, const char *key, double fallback)
-{
-	struct json_object *v = get_member(o, key);
-
-	return v ? json_object_get_double(v) : fallback;
-}
-
 void output_json(FILE *f, struct json_object *o, int flags)
 {
 	const char *text = json_object_to_json_string_ext(o, flags | JSON_C_TO_STRING_NOSLASHESCAPE);
@@ -75,7 +38,7 @@ void output(bool json, struct json_object *o, void (*plain)(struct json_object *
 
 const char *output_cell(struct json_object *row, const struct column *column, char *buf, int len)
 {
-	struct json_object *v = get_member(row, column->key);
+	struct json_object *v = json_member(row, column->key);
 	double rate;
 
 	if (!v)

@@ -6,13 +6,10 @@
 #ifndef EBB_OUTPUT_H
 #define EBB_OUTPUT_H
 
-#include <json-c/json.h>
 #include <stdbool.h>
 #include <stdio.h>
 
-#define _cleanup_json_ __attribute__((cleanup(output_put)))
-
-static inline void output_put(struct json_object **o) { json_object_put(*o); }
+#include "common/json.h"
 
 enum column_format {
 	COLUMN_TEXT,
@@ -51,14 +48,5 @@ void output_table_to(FILE *f, struct json_object *rows, const struct column *col
 
 /* Formats one member; @buf (of at least 32 bytes) or a string of @row. */
 const char *output_cell(struct json_object *row, const struct column *column, char *buf, int len);
-
-/* Shorthands: members that replace what was there. */
-void put_str(struct json_object *o, const char *key, const char *value); /* NULL: null */
-void put_int(struct json_object *o, const char *key, int64_t value);
-void put_double(struct json_object *o, const char *key, double value);
-void put_bool(struct json_object *o, const char *key, bool value);
-double get_double(struct json_object *o, const char *key, double fallback);
-/* Borrowed; NULL when absent. */
-struct json_object *get_member(struct json_object *o, const char *key);
 
 #endif

@@ -25,24 +25,24 @@ static void print_params(struct json_object *params)
 		struct json_object *p = json_object_array_get_idx(params, i);
 		char left[64];
 
-		snprintf(left, sizeof(left), "%s=%lld", control_str(p, "name", "?"),
-			 (long long)control_int(p, "initial", 0));
-		printf("    %-20s  %s (%lld to %lld)\n", left, control_str(p, "help", ""),
-		       (long long)control_int(p, "min", 0), (long long)control_int(p, "max", 0));
+		snprintf(left, sizeof(left), "%s=%lld", json_text(p, "name", "?"),
+			 (long long)json_int(p, "initial", 0));
+		printf("    %-20s  %s (%lld to %lld)\n", left, json_text(p, "help", ""),
+		       (long long)json_int(p, "min", 0), (long long)json_int(p, "max", 0));
 	}
 }
 
 static void print_policies(struct json_object *o)
 {
-	struct json_object *list = get_member(o, "policies");
+	struct json_object *list = json_member(o, "policies");
 	size_t n = list ? json_object_array_length(list) : 0;
 
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *p = json_object_array_get_idx(list, i);
 
-		printf("%-10s  %s%s\n", control_str(p, "name", "?"), control_str(p, "help", ""),
-		       !strcmp(control_str(p, "origin", ""), "loaded") ? " (loaded)" : "");
-		print_params(get_member(p, "params"));
+		printf("%-10s  %s%s\n", json_text(p, "name", "?"), json_text(p, "help", ""),
+		       !strcmp(json_text(p, "origin", ""), "loaded") ? " (loaded)" : "");
+		print_params(json_member(p, "params"));
 	}
 }
 
@@ -59,10 +59,10 @@ static int run_list(int argc, char **argv, void *options, struct error *e)
 
 static void print_done(struct json_object *o)
 {
-	const char *policy = control_str(o, "policy", NULL);
-	const char *declared = control_str(o, "declared", NULL);
+	const char *policy = json_text(o, "policy", NULL);
+	const char *declared = json_text(o, "declared", NULL);
 
-	printf("%s: %s%s\n", control_str(o, "cgroup", ""), control_str(o, "done", ""),
+	printf("%s: %s%s\n", json_text(o, "cgroup", ""), json_text(o, "done", ""),
 	       policy ? policy : "");
 	if (declared)
 		printf("%s\n", declared);
@@ -78,7 +78,7 @@ static int cgroup_request(const char *verb, const char *name, struct cgroup_ref 
 	if (r)
 		return r;
 	*request = daemon_request(verb);
-	put_str(*request, "cgroup", c->path);
+	json_add_text(*request, "cgroup", c->path);
 	return 0;
 }
 
@@ -88,12 +88,12 @@ static void report(const struct common_options *c, const char *cgroup, const cha
 {
 	_cleanup_json_ struct json_object *o = json_object_new_object();
 
-	put_str(o, "cgroup", cgroup);
-	put_str(o, "done", done);
+	json_add_text(o, "cgroup", cgroup);
+	json_add_text(o, "done", done);
 	if (policy)
-		put_str(o, "policy", policy);
+		json_add_text(o, "policy", policy);
 	if (declared)
-		put_str(o, "declared", declared);
+		json_add_text(o, "declared", declared);
 	output(c->json, o, print_done);
 }
 
@@ -121,7 +121,7 @@ static int run_attach(int argc, char **argv, void *options, struct error *e)
 	r = cgroup_request("policy.attach", argv[1], &c, &request, e);
 	if (r)
 		return r;
-	put_str(request, "policy", argv[0]);
+	json_add_text(request, "policy", argv[0]);
 	r = daemon_add_params(request, (const char *const *)argv + 2, argc - 2, e);
 	if (!r)
 		r = daemon_tell(json_object_get(request), e);
@@ -145,7 +145,7 @@ static int run_detach(int argc, char **argv, void *options, struct error *e)
 	if (r)
 		return r;
 	scope_apply_all(NULL);
-	report(options, c.path, "detached", NULL, control_str(answer, "declared", NULL));
+	report(options, c.path, "detached", NULL, json_text(answer, "declared", NULL));
 	return 0;
 }
 
@@ -168,14 +168,14 @@ static int run_set(int argc, char **argv, void *options, struct error *e)
 
 static void print_loaded(struct json_object *o)
 {
-	printf("%s: %s", control_str(o, "name", "?"), control_str(o, "done", ""));
-	if (control_int(o, "instructions", 0))
-		printf(", %lld instructions", (long long)control_int(o, "instructions", 0));
-	if (control_int(o, "call_ns", 0))
-		printf(", %lld ns a call", (long long)control_int(o, "call_ns", 0));
+	printf("%s: %s", json_text(o, "name", "?"), json_text(o, "done", ""));
+	if (json_int(o, "instructions", 0))
+		printf(", %lld instructions", (long long)json_int(o, "instructions", 0));
+	if (json_int(o, "call_ns", 0))
+		printf(", %lld ns a call", (long long)json_int(o, "call_ns", 0));
 	printf("\n");
-	if (control_str(o, "dropped", NULL))
-		printf("back to their initial values: %s\n", control_str(o, "dropped", ""));
+	if (json_text(o, "dropped", NULL))
+		printf("back to their initial values: %s\n", json_text(o, "dropped", ""));
 }
 
 static int run_load(int argc, char **argv, void *options, struct error *e)
@@ -191,7 +191,7 @@ static int run_load(int argc, char **argv, void *options, struct error *e)
 		return fail_exit(e, EXIT_USAGE, errno, "%.200s: %m; give the file of a compiled policy",
 				 argv[0]);
 	request = daemon_request("policy.load");
-	put_str(request, "file", file);
+	json_add_text(request, "file", file);
 	r = daemon_call_within(LOAD_MS, request, &answer, e);
 	if (!r)
 		output(c->json, answer, print_loaded);
@@ -200,9 +200,9 @@ static int run_load(int argc, char **argv, void *options, struct error *e)
 
 static void print_unloaded(struct json_object *o)
 {
-	const char *declared = control_str(o, "declared", NULL);
+	const char *declared = json_text(o, "declared", NULL);
 
-	printf("%s: unloaded\n", control_str(o, "name", "?"));
+	printf("%s: unloaded\n", json_text(o, "name", "?"));
 	if (declared)
 		printf("%s still names it: ebbd will not start with that\n", declared);
 }
@@ -214,11 +214,11 @@ static int run_unload(int argc, char **argv, void *options, struct error *e)
 	const struct common_options *c = options;
 	int r;
 
-	put_str(request, "policy", argv[0]);
+	json_add_text(request, "policy", argv[0]);
 	r = daemon_call(request, &answer, e);
 	if (r)
 		return r;
-	put_str(answer, "name", argv[0]);
+	json_add_text(answer, "name", argv[0]);
 	output(c->json, answer, print_unloaded);
 	return 0;
 }

@@ -20,7 +20,7 @@ struct show_options {
 
 static long long number(struct json_object *o, const char *key)
 {
-	return (long long)control_int(o, key, 0);
+	return (long long)json_int(o, key, 0);
 }
 
 /* What the kernel has counted of the program @id since it was loaded. */
@@ -52,18 +52,18 @@ static int add_times(struct json_object *programs, uint64_t time_ns, struct erro
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *p = json_object_array_get_idx(programs, i);
 
-		if (!run_time((uint32_t)control_int(p, "id", 0), &ns, &calls)) {
-			put_int(p, "run_ns", -(int64_t)ns);
-			put_int(p, "runs", -(int64_t)calls);
+		if (!run_time((uint32_t)json_int(p, "id", 0), &ns, &calls)) {
+			json_add_int(p, "run_ns", -(int64_t)ns);
+			json_add_int(p, "runs", -(int64_t)calls);
 		}
 	}
 	nanosleep(&t, NULL);
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *p = json_object_array_get_idx(programs, i);
 
-		if (!run_time((uint32_t)control_int(p, "id", 0), &ns, &calls)) {
-			put_int(p, "run_ns", control_int(p, "run_ns", 0) + (int64_t)ns);
-			put_int(p, "runs", control_int(p, "runs", 0) + (int64_t)calls);
+		if (!run_time((uint32_t)json_int(p, "id", 0), &ns, &calls)) {
+			json_add_int(p, "run_ns", json_int(p, "run_ns", 0) + (int64_t)ns);
+			json_add_int(p, "runs", json_int(p, "runs", 0) + (int64_t)calls);
 		}
 	}
 	return 0;
@@ -71,37 +71,38 @@ static int add_times(struct json_object *programs, uint64_t time_ns, struct erro
 
 static void print_params(struct json_object *o)
 {
-	struct json_object *params = get_member(o, "params"), *values = get_member(o, "values");
+	struct json_object *params = json_member(o, "params"), *values = json_member(o, "values");
 	size_t n = params ? json_object_array_length(params) : 0;
 
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *p = json_object_array_get_idx(params, i);
-		const char *name = control_str(p, "name", "?");
+		const char *name = json_text(p, "name", "?");
 		char left[64];
 
 		snprintf(left, sizeof(left), "%s=%lld", name,
-			 (long long)control_int(values ?: p, values ? name : "initial", 0));
-		printf("  %-22s  %s (%lld to %lld)\n", left, control_str(p, "help", ""),
+			 (long long)json_int(values ?: p, values ? name : "initial", 0));
+		printf("  %-22s  %s (%lld to %lld)\n", left, json_text(p, "help", ""),
 		       number(p, "min"), number(p, "max"));
 	}
 }
 
 static void print_cgroup(struct json_object *o)
 {
-	struct json_object *s = get_member(o, "stats"), *offload;
+	struct json_object *s = json_member(o, "stats"), *offload;
 
-	printf("%s: %s, in the %s, by %s\n", control_str(o, "cgroup", ""), control_str(o, "name", ""),
-	       control_str(o, "run", ""), control_str(o, "by", ""));
+	printf("%s: %s, in the %s, by %s\n", json_text(o, "cgroup", ""), json_text(o, "name", ""),
+	       json_text(o, "run", ""), json_text(o, "by", ""));
 	if (s)
 		printf("  %lld requests for %lld pages; %lld fetched, %lld hits, %lld late, %lld wasted, %lld misses\n",
 		       number(s, "requests"), number(s, "request_pages"), number(s, "prefetched"),
 		       number(s, "hits"), number(s, "late"), number(s, "wasted"), number(s, "misses"));
-	offload = s ? get_member(s, "offload") : NULL;
+	offload = s ? json_member(s, "offload") : NULL;
 	if (offload)
 		printf("  offloading: %.1f %% of %.1f %% slowdown, %lld MiB saved, %lld MiB swapped, %s\n",
-		       100 * get_double(offload, "slowdown", 0), 100 * get_double(offload, "target", 0),
+		       100 * json_double(offload, "slowdown", 0),
+		       100 * json_double(offload, "target", 0),
 		       number(offload, "saved") >> 20, number(offload, "swapped") >> 20,
-		       control_str(offload, "state", "?"));
+		       json_text(offload, "state", "?"));
 	if (number(o, "daemon_calls"))
 		printf("  %lld calls in ebbd, %lld ns each\n", number(o, "daemon_calls"),
 		       number(o, "daemon_call_ns"));
@@ -109,15 +110,16 @@ static void print_cgroup(struct json_object *o)
 
 static void print_show(struct json_object *o)
 {
-	struct json_object *cost = get_member(o, "cost"), *list = get_member(o, "cgroups"), *p;
-	bool attachment = control_str(o, "cgroup", NULL);
+	struct json_object *cost = json_member(o, "cost"), *list = json_member(o, "cgroups"), *p;
+	bool attachment = json_text(o, "cgroup", NULL);
 
 	if (attachment)
 		print_cgroup(o);
 	else
-		printf("%s: %s\n  %s, from %s\n", control_str(o, "name", "?"), control_str(o, "help", ""),
-		       !strcmp(control_str(o, "origin", ""), "ebb") ? "comes with ebb" : "loaded",
-		       control_str(o, "file", ""));
+		printf("%s: %s\n  %s, from %s\n", json_text(o, "name", "?"),
+		       json_text(o, "help", ""),
+		       !strcmp(json_text(o, "origin", ""), "ebb") ? "comes with ebb" : "loaded",
+		       json_text(o, "file", ""));
 	print_params(o);
 	if (cost && number(cost, "instructions"))
 		printf("  %lld instructions (%lld walked by the verifier), %lld bytes of machine code\n",
@@ -128,12 +130,13 @@ static void print_show(struct json_object *o)
 	list = attachment ? NULL : list;
 	for (size_t i = 0; list && i < json_object_array_length(list); i++)
 		printf("  attached to %s\n", json_object_get_string(json_object_array_get_idx(list, i)));
-	list = get_member(o, "programs");
+	list = json_member(o, "programs");
 	for (size_t i = 0; list && i < json_object_array_length(list); i++) {
 		p = json_object_array_get_idx(list, i);
-		if (get_member(p, "runs"))
-			printf("  %s: %lld calls, %lld ns each, policies included\n", control_str(p, "name", ""),
-			       number(p, "runs"), number(p, "runs") ? number(p, "run_ns") / number(p, "runs") : 0);
+		if (json_member(p, "runs"))
+			printf("  %s: %lld calls, %lld ns each, policies included\n",
+			       json_text(p, "name", ""), number(p, "runs"),
+			       number(p, "runs") ? number(p, "run_ns") / number(p, "runs") : 0);
 	}
 }
 
@@ -144,10 +147,10 @@ static int run_show(int argc, char **argv, void *options, struct error *e)
 	const struct show_options *o = options;
 	int r;
 
-	put_str(request, "what", argv[0]);
+	json_add_text(request, "what", argv[0]);
 	r = daemon_call(request, &answer, e);
-	if (!r && o->time_ns && get_member(answer, "programs"))
-		r = add_times(get_member(answer, "programs"), o->time_ns, e);
+	if (!r && o->time_ns && json_member(answer, "programs"))
+		r = add_times(json_member(answer, "programs"), o->time_ns, e);
 	if (r)
 		return r;
 	output(o->common.json, answer, print_show);

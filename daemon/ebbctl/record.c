@@ -58,10 +58,10 @@ static int tell(const char *verb, const char *cgroup, const char *file, struct e
 {
 	struct json_object *request = daemon_request(verb);
 
-	put_str(request, "cgroup", cgroup);
+	json_add_text(request, "cgroup", cgroup);
 	if (file) {
-		put_str(request, "file", file);
-		put_int(request, "watch_ns", WATCH_NS);
+		json_add_text(request, "file", file);
+		json_add_int(request, "watch_ns", WATCH_NS);
 	}
 	return daemon_tell(request, e);
 }
@@ -86,7 +86,7 @@ int record_stop(const char *cgroup, struct json_object **answer, struct error *e
 {
 	struct json_object *request = daemon_request("record.stop");
 
-	put_str(request, "cgroup", cgroup);
+	json_add_text(request, "cgroup", cgroup);
 	return daemon_call(request, answer, e);
 }
 
@@ -113,11 +113,11 @@ static void print_recorded(struct json_object *o)
 {
 	char size[16];
 
-	printf("%s: %lld records, %s", control_str(o, "file", ""),
-	       (long long)control_int(o, "records", 0),
-	       size_format(control_int(o, "bytes", 0), size, sizeof(size)));
-	if (control_int(o, "lost", 0))
-		printf(", %lld faults lost", (long long)control_int(o, "lost", 0));
+	printf("%s: %lld records, %s", json_text(o, "file", ""),
+	       (long long)json_int(o, "records", 0),
+	       size_format(json_int(o, "bytes", 0), size, sizeof(size)));
+	if (json_int(o, "lost", 0))
+		printf(", %lld faults lost", (long long)json_int(o, "lost", 0));
 	printf("\n");
 }
 
@@ -140,8 +140,8 @@ static int run(int argc, char **argv, void *options, struct error *e)
 	r = record_for(&c, &(struct record_plan){ file, opt->seconds, opt->full }, &o, e);
 	if (r)
 		return r;
-	put_str(o, "file", file);
-	put_int(o, "bytes", stat(file, &st) == 0 ? st.st_size : 0);
+	json_add_text(o, "file", file);
+	json_add_int(o, "bytes", stat(file, &st) == 0 ? st.st_size : 0);
 	output(opt->json, o, print_recorded);
 	return 0;
 }

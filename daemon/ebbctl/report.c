@@ -62,9 +62,9 @@ static void print_reported(struct json_object *o)
 {
 	char size[16];
 
-	printf("%s: %lld faults, %s\n", control_str(o, "file", ""),
-	       (long long)control_int(o, "faults", 0),
-	       size_format((uint64_t)control_int(o, "bytes", 0), size, sizeof(size)));
+	printf("%s: %lld faults, %s\n", json_text(o, "file", ""),
+	       (long long)json_int(o, "faults", 0),
+	       size_format((uint64_t)json_int(o, "bytes", 0), size, sizeof(size)));
 }
 
 /* The page, and the data beside it where JSON is asked for. */
@@ -81,11 +81,11 @@ static int write_report(const struct report_options *opt, struct json_object *da
 		r = report_page_write(data, page, &bytes, e);
 	if (r)
 		return r;
-	put_str(o, "file", page);
-	put_int(o, "bytes", (int64_t)bytes);
+	json_add_text(o, "file", page);
+	json_add_int(o, "bytes", (int64_t)bytes);
 	if (!opt->json)
 		return 0;
-	put_str(o, "data", beside);
+	json_add_text(o, "data", beside);
 	return report_data_write(data, beside, e);
 }
 
@@ -117,8 +117,8 @@ static int run(int argc, char **argv, void *options, struct error *e)
 	r = write_report(opt, data, o, e);
 	if (r)
 		return r;
-	put_str(o, "trace", file);
-	put_int(o, "faults", (int64_t)(t.records - t.count[TRACE_OUT]));
+	json_add_text(o, "trace", file);
+	json_add_int(o, "faults", (int64_t)(t.records - t.count[TRACE_OUT]));
 	output(opt->json, o, print_reported);
 	return 0;
 }

@@ -52,19 +52,19 @@ static struct json_object *about(const struct loaded_trace *t)
 	struct tm tm;
 
 	strftime(when, sizeof(when), "%FT%TZ", gmtime_r(&start, &tm));
-	put_str(o, "comm", *t->info.comm ? t->info.comm : NULL);
-	put_str(o, "cgroup", t->info.cgroup);
-	put_str(o, "policy", t->info.policy);
-	put_str(o, "kernel", t->info.kernel);
-	put_str(o, "machine", *t->info.machine ? t->info.machine : NULL);
-	put_int(o, "cpus", t->info.cpus);
-	put_int(o, "memory", (int64_t)t->info.memory);
-	put_int(o, "page_size", 1LL << t->info.page_shift);
-	put_int(o, "page_cluster", t->info.page_cluster);
-	put_str(o, "start", when);
-	put_str(o, "stopped", t->info.stopped ? strerror(t->info.stopped) : NULL);
-	put_bool(o, "finished", t->info.finished);
-	put_str(o, "ebb", EBB_VERSION);
+	json_add_text(o, "comm", *t->info.comm ? t->info.comm : NULL);
+	json_add_text(o, "cgroup", t->info.cgroup);
+	json_add_text(o, "policy", t->info.policy);
+	json_add_text(o, "kernel", t->info.kernel);
+	json_add_text(o, "machine", *t->info.machine ? t->info.machine : NULL);
+	json_add_int(o, "cpus", t->info.cpus);
+	json_add_int(o, "memory", (int64_t)t->info.memory);
+	json_add_int(o, "page_size", 1LL << t->info.page_shift);
+	json_add_int(o, "page_cluster", t->info.page_cluster);
+	json_add_text(o, "start", when);
+	json_add_text(o, "stopped", t->info.stopped ? strerror(t->info.stopped) : NULL);
+	json_add_bool(o, "finished", t->info.finished);
+	json_add_text(o, "ebb", EBB_VERSION);
 	return o;
 }
 
@@ -108,9 +108,9 @@ static int put_latency(const struct loaded_trace *t, enum trace_kind kind,
 	json_object_object_add(histograms, name, numbers(bucket, REPORT_LATENCIES));
 	json_object_object_add(quantiles, name, o);
 	if (d && n) {
-		put_int(o, "p50", (int64_t)d[n / 2]);
-		put_int(o, "p99", (int64_t)d[n - 1 - n / 100]);
-		put_int(o, "max", (int64_t)d[n - 1]);
+		json_add_int(o, "p50", (int64_t)d[n / 2]);
+		json_add_int(o, "p99", (int64_t)d[n - 1 - n / 100]);
+		json_add_int(o, "max", (int64_t)d[n - 1]);
 	}
 	return d ? 0 : -1;
 }
@@ -120,30 +120,31 @@ static struct json_object *summary(const struct loaded_trace *t)
 	struct json_object *o = json_object_new_object();
 	uint64_t used = t->count[TRACE_HIT] + t->count[TRACE_LATE];
 
-	put_int(o, "records", (int64_t)t->records);
-	put_int(o, "misses", (int64_t)t->count[TRACE_MISS]);
-	put_int(o, "hits", (int64_t)t->count[TRACE_HIT]);
-	put_int(o, "late", (int64_t)t->count[TRACE_LATE]);
-	put_int(o, "outs", (int64_t)t->count[TRACE_OUT]);
-	put_int(o, "lost", (int64_t)t->info.lost);
-	put_int(o, "pages", (int64_t)t->pages);
-	put_int(o, "span_ns", (int64_t)t->span_ns);
-	put_int(o, "miss_ns", (int64_t)t->miss_ns);
-	put_int(o, "late_ns", (int64_t)t->late_ns);
+	json_add_int(o, "records", (int64_t)t->records);
+	json_add_int(o, "misses", (int64_t)t->count[TRACE_MISS]);
+	json_add_int(o, "hits", (int64_t)t->count[TRACE_HIT]);
+	json_add_int(o, "late", (int64_t)t->count[TRACE_LATE]);
+	json_add_int(o, "outs", (int64_t)t->count[TRACE_OUT]);
+	json_add_int(o, "lost", (int64_t)t->info.lost);
+	json_add_int(o, "pages", (int64_t)t->pages);
+	json_add_int(o, "span_ns", (int64_t)t->span_ns);
+	json_add_int(o, "miss_ns", (int64_t)t->miss_ns);
+	json_add_int(o, "late_ns", (int64_t)t->late_ns);
 	json_object_object_add(o, "coverage", NULL);
 	if (used + t->count[TRACE_MISS])
-		put_double(o, "coverage", (double)used / (double)(used + t->count[TRACE_MISS]));
+		json_add_double(o, "coverage",
+				(double)used / (double)(used + t->count[TRACE_MISS]));
 	json_object_object_add(o, "accuracy", NULL);
 	if (t->samples > 1) {
 		const struct trace_sample *first = t->sample, *last = first + t->samples - 1;
 		uint64_t prefetched = growth(last->prefetched, first->prefetched);
 
-		put_int(o, "prefetched", (int64_t)prefetched);
-		put_int(o, "wasted", (int64_t)growth(last->wasted, first->wasted));
+		json_add_int(o, "prefetched", (int64_t)prefetched);
+		json_add_int(o, "wasted", (int64_t)growth(last->wasted, first->wasted));
 		/* Some were prefetched before the recording began. */
 		if (prefetched)
-			put_double(o, "accuracy", used < prefetched ?
-				   (double)used / (double)prefetched : 1);
+			json_add_double(o, "accuracy", used < prefetched ?
+					(double)used / (double)prefetched : 1);
 	}
 	return o;
 }
@@ -156,13 +157,13 @@ static struct json_object *threads(const struct loaded_trace *t)
 		const struct loaded_thread *thread = &t->thread[i];
 		struct json_object *o = json_object_new_object();
 
-		put_int(o, "tgid", thread->tgid);
-		put_int(o, "tid", thread->tid);
-		put_str(o, "comm", *thread->comm ? thread->comm : NULL);
-		put_str(o, "role", thread->role == EBB_ROLE_GC ? "collector" : "program");
-		put_int(o, "misses", (int64_t)thread->count[TRACE_MISS]);
-		put_int(o, "hits", (int64_t)thread->count[TRACE_HIT]);
-		put_int(o, "late", (int64_t)thread->count[TRACE_LATE]);
+		json_add_int(o, "tgid", thread->tgid);
+		json_add_int(o, "tid", thread->tid);
+		json_add_text(o, "comm", *thread->comm ? thread->comm : NULL);
+		json_add_text(o, "role", thread->role == EBB_ROLE_GC ? "collector" : "program");
+		json_add_int(o, "misses", (int64_t)thread->count[TRACE_MISS]);
+		json_add_int(o, "hits", (int64_t)thread->count[TRACE_HIT]);
+		json_add_int(o, "late", (int64_t)thread->count[TRACE_LATE]);
 		json_object_array_add(rows, o);
 	}
 	return rows;
@@ -213,11 +214,11 @@ static struct json_object *regions(const struct page_axis *axis, uint32_t page_s
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *o = json_object_new_object();
 
-		put_int(o, "tgid", all[i].tgid);
-		put_int(o, "from", (int64_t)(all[i].first << page_shift));
-		put_int(o, "to", (int64_t)((all[i].last + 1) << page_shift));
-		put_int(o, "low", (int64_t)all[i].low);
-		put_int(o, "high", (int64_t)all[i].high);
+		json_add_int(o, "tgid", all[i].tgid);
+		json_add_int(o, "from", (int64_t)(all[i].first << page_shift));
+		json_add_int(o, "to", (int64_t)((all[i].last + 1) << page_shift));
+		json_add_int(o, "low", (int64_t)all[i].low);
+		json_add_int(o, "high", (int64_t)all[i].high);
 		json_object_array_add(rows, o);
 	}
 	return rows;
@@ -283,9 +284,9 @@ static struct json_object *fault_map(const struct loaded_trace *t)
 		cell = count_cells(t, &axis);
 	if (cell) {
 		o = json_object_new_object();
-		put_int(o, "columns", REPORT_COLUMNS);
-		put_int(o, "rows", REPORT_ROWS);
-		put_int(o, "top", (int64_t)axis.top);
+		json_add_int(o, "columns", REPORT_COLUMNS);
+		json_add_int(o, "rows", REPORT_ROWS);
+		json_add_int(o, "top", (int64_t)axis.top);
 		json_object_object_add(o, "cells", cells((const map_cell *)cell));
 		json_object_object_add(o, "regions", regions(&axis, t->info.page_shift));
 	}
@@ -310,7 +311,7 @@ static struct json_object *rates(const struct loaded_trace *t)
 
 static void add_point(struct json_object *o, const char *key, struct json_object *value)
 {
-	json_object_array_add(get_member(o, key), value);
+	json_object_array_add(json_member(o, key), value);
 }
 
 static struct json_object *whole(uint64_t v)
@@ -364,7 +365,7 @@ struct json_object *report_data(const struct loaded_trace *t)
 	json_object_object_add(o, "latency_ns", quantiles);
 	json_object_object_add(o, "samples", samples(t));
 	json_object_object_add(o, "threads", threads(t));
-	put_int(o, "all_threads", (int64_t)t->threads);
+	json_add_int(o, "all_threads", (int64_t)t->threads);
 	if (r) {
 		json_object_put(o);
 		return NULL;

@@ -31,7 +31,8 @@ static bool device_is_on(void)
 	bool on = false;
 
 	for (size_t i = 0; i < json_object_array_length(rows); i++)
-		on |= json_object_get_boolean(get_member(json_object_array_get_idx(rows, i), "on"));
+		on |= json_object_get_boolean(json_member(json_object_array_get_idx(rows, i),
+							  "on"));
 	json_object_put(rows);
 	return on;
 }
@@ -141,8 +142,8 @@ static int attach(struct run *run, struct error *e)
 	struct json_object *request = daemon_request("policy.attach");
 	int r;
 
-	put_str(request, "cgroup", run->cgroup.path);
-	put_str(request, "policy", run->o->policy);
+	json_add_text(request, "cgroup", run->cgroup.path);
+	json_add_text(request, "policy", run->o->policy);
 	r = daemon_add_params(request, run->o->params.v, run->o->params.n, e);
 	if (!r)
 		r = daemon_tell(json_object_get(request), e);
@@ -160,8 +161,8 @@ static int start_recording(struct run *run, struct error *e)
 	if (r)
 		return r;
 	request = daemon_request("record.start");
-	put_str(request, "cgroup", run->cgroup.path);
-	put_str(request, "file", file);
+	json_add_text(request, "cgroup", run->cgroup.path);
+	json_add_text(request, "file", file);
 	r = daemon_tell(request, e);
 	run->recording = !r;
 	return r;
@@ -215,10 +216,10 @@ static void add_stats(struct run *run)
 {
 	struct json_object *request = daemon_request("stats"), *answer = NULL, *rows, *row;
 
-	put_str(request, "cgroup", run->cgroup.path);
+	json_add_text(request, "cgroup", run->cgroup.path);
 	if (daemon_call(request, &answer, NULL))
 		return;
-	rows = get_member(answer, "cgroups");
+	rows = json_member(answer, "cgroups");
 	row = rows ? json_object_array_get_idx(rows, 0) : NULL;
 	if (row) {
 		daemon_derive(row);
@@ -231,18 +232,18 @@ static void summarise(struct run *run, const char *program)
 {
 	struct json_object *o = run->summary = json_object_new_object();
 
-	put_str(o, "program", program);
-	put_int(o, "exit", run->end.status);
-	put_int(o, "signal", run->end.signal);
-	put_double(o, "seconds", run->end.seconds);
-	put_double(o, "user_seconds", seconds(run->end.usage.ru_utime));
-	put_double(o, "system_seconds", seconds(run->end.usage.ru_stime));
-	put_str(o, "cgroup", run->cgroup.path);
-	put_int(o, "limit", (int64_t)run->o->mem);
-	put_int(o, "peak", (int64_t)cgroup_peak(&run->cgroup));
-	put_int(o, "oom_kills", (int64_t)cgroup_oom_kills(&run->cgroup));
-	put_str(o, "policy", run->o->no_track ? NULL : run->o->policy);
-	put_bool(o, "tracked", run->attached);
+	json_add_text(o, "program", program);
+	json_add_int(o, "exit", run->end.status);
+	json_add_int(o, "signal", run->end.signal);
+	json_add_double(o, "seconds", run->end.seconds);
+	json_add_double(o, "user_seconds", seconds(run->end.usage.ru_utime));
+	json_add_double(o, "system_seconds", seconds(run->end.usage.ru_stime));
+	json_add_text(o, "cgroup", run->cgroup.path);
+	json_add_int(o, "limit", (int64_t)run->o->mem);
+	json_add_int(o, "peak", (int64_t)cgroup_peak(&run->cgroup));
+	json_add_int(o, "oom_kills", (int64_t)cgroup_oom_kills(&run->cgroup));
+	json_add_text(o, "policy", run->o->no_track ? NULL : run->o->policy);
+	json_add_bool(o, "tracked", run->attached);
 	if (run->attached)
 		add_stats(run);
 }
@@ -257,10 +258,10 @@ static const char *cell(struct json_object *row, const char *key, enum column_fo
 
 static void print_summary(const struct run *run)
 {
-	struct json_object *o = run->summary, *s = get_member(o, "stats");
+	struct json_object *o = run->summary, *s = json_member(o, "stats");
 	char a[32], b[32], c[32], d[32];
 
-	fprintf(stderr, "ebbctl: %s: %.2f s, peak %s of %s", control_str(o, "program", ""),
+	fprintf(stderr, "ebbctl: %s: %.2f s, peak %s of %s", json_text(o, "program", ""),
 		run->end.seconds, cell(o, "peak", COLUMN_BYTES, a), cell(o, "limit", COLUMN_BYTES, b));
 	if (run->end.signal)
 		fprintf(stderr, ", killed by signal %d (%s)", run->end.signal,
@@ -276,10 +277,10 @@ static void print_summary(const struct run *run)
 			cell(s, "coverage", COLUMN_PERCENT, (char[32]){ 0 }),
 			cell(s, "accuracy", COLUMN_PERCENT, (char[32]){ 0 }),
 			cell(s, "lost_ns", COLUMN_NS, (char[32]){ 0 }));
-	if (control_int(o, "oom_kills", 0))
+	if (json_int(o, "oom_kills", 0))
 		fprintf(stderr,
 			"ebbctl: the OOM killer struck %lld times in %s: the limit is too small or swap is full; raise --mem or the device's --size\n",
-			(long long)control_int(o, "oom_kills", 0), run->cgroup.rel);
+			(long long)json_int(o, "oom_kills", 0), run->cgroup.rel);
 }
 
 static int write_json(const struct run *run, struct error *e)
@@ -297,7 +298,7 @@ static void tell_about_cgroup(struct run *run, const char *verb)
 {
 	struct json_object *request = daemon_request(verb);
 
-	put_str(request, "cgroup", run->cgroup.path);
+	json_add_text(request, "cgroup", run->cgroup.path);
 	daemon_tell(request, NULL);
 }
 
@@ -309,9 +310,9 @@ static void stop_recording(struct run *run)
 
 	if (record_stop(run->cgroup.path, &answer, &e))
 		fprintf(stderr, "ebbctl: %s\n", e.text);
-	else if (control_int(answer, "lost", 0))
+	else if (json_int(answer, "lost", 0))
 		fprintf(stderr, "ebbctl: %s: %lld faults are not in it: they came too fast\n",
-			run->o->record, (long long)control_int(answer, "lost", 0));
+			run->o->record, (long long)json_int(answer, "lost", 0));
 	json_object_put(answer);
 }
 

@@ -82,7 +82,7 @@ static bool is_kept(const struct scope *s, const char *dir)
 static bool is_changed(struct json_object *list, const char *dir, bool v2)
 {
 	for (size_t i = 0; i < json_object_array_length(list); i++) {
-		const char *other = control_str(json_object_array_get_idx(list, i), "dir", "");
+		const char *other = json_text(json_object_array_get_idx(list, i), "dir", "");
 
 		/* v2's limit holds for everything below. */
 		if (v2 ? is_below(dir, other) : !strcmp(dir, other))
@@ -150,8 +150,8 @@ static int plan(const char *dir, void *data)
 	if (!strcmp(old, "0"))
 		return 0;
 	o = json_object_new_object();
-	put_str(o, "dir", dir);
-	put_str(o, "old", old);
+	json_add_text(o, "dir", dir);
+	json_add_text(o, "old", old);
 	json_object_array_add(s->planned, o);
 	return 0;
 }
@@ -163,10 +163,10 @@ static void release(struct scope *s)
 
 	for (size_t i = 0; i < json_object_array_length(s->changes); i++) {
 		struct json_object *o = json_object_array_get_idx(s->changes, i);
-		const char *dir = control_str(o, "dir", "");
+		const char *dir = json_text(o, "dir", "");
 
 		if (is_kept(s, dir))
-			set(dir, control_str(o, "old", "max"), s->v2);
+			set(dir, json_text(o, "old", "max"), s->v2);
 		else
 			json_object_array_add(left, json_object_get(o));
 	}
@@ -176,11 +176,11 @@ static void release(struct scope *s)
 
 static void keep_attached(struct scope *s, struct json_object *status)
 {
-	struct json_object *list = get_member(status, "attachments");
+	struct json_object *list = json_member(status, "attachments");
 	size_t n = list ? json_object_array_length(list) : 0;
 
 	for (size_t i = 0; i < n && s->n < KEEP_MAX; i++) {
-		const char *dir = control_str(json_object_array_get_idx(list, i), "cgroup", NULL);
+		const char *dir = json_text(json_object_array_get_idx(list, i), "cgroup", NULL);
 
 		if (dir)
 			s->keep[s->n++] = dir;
@@ -200,7 +200,7 @@ int scope_apply(const char *device, const char *extra, struct error *e)
 		return lock;
 	first = access(scope_file(device), F_OK) < 0;
 	request = json_object_new_object();
-	put_str(request, "verb", "status");
+	json_add_text(request, "verb", "status");
 	if (control_call(ebb_control_socket(), request, first ? FIRST_MS : AGAIN_MS, &status, NULL))
 		status = NULL;
 	json_object_put(request);
@@ -219,7 +219,7 @@ int scope_apply(const char *device, const char *extra, struct error *e)
 				      json_object_get(json_object_array_get_idx(s.planned, i)));
 	r = save(device, s.changes, e);
 	for (size_t i = 0; !r && i < json_object_array_length(s.planned); i++)
-		set(control_str(json_object_array_get_idx(s.planned, i), "dir", ""), "0", s.v2);
+		set(json_text(json_object_array_get_idx(s.planned, i), "dir", ""), "0", s.v2);
 	if (!r && !status && !first)
 		r = fail_exit(e, EXIT_NO_DAEMON, ENODATA,
 			      "device %s: ebbd does not say what is attached, so that no more cgroups are kept off its swap; attach or detach something when it answers",
@@ -265,7 +265,7 @@ int scope_undo(const char *device, struct error *e)
 	for (size_t i = 0; i < json_object_array_length(changes); i++) {
 		struct json_object *o = json_object_array_get_idx(changes, i);
 
-		set(control_str(o, "dir", ""), control_str(o, "old", "max"), v2);
+		set(json_text(o, "dir", ""), json_text(o, "old", "max"), v2);
 	}
 	json_object_put(changes);
 	if (unlink(scope_file(device)) < 0 && errno != ENOENT)

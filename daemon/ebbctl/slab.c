@@ -14,12 +14,12 @@
 
 static void add_rows(const char *device, struct json_object *answer, struct json_object *rows)
 {
-	struct json_object *slabs = get_member(answer, "slabs");
+	struct json_object *slabs = json_member(answer, "slabs");
 
 	for (size_t i = 0; slabs && i < json_object_array_length(slabs); i++) {
 		struct json_object *row = json_object_array_get_idx(slabs, i);
 
-		put_str(row, "device", device);
+		json_add_text(row, "device", device);
 		json_object_array_add(rows, json_object_get(row));
 	}
 }
@@ -34,12 +34,12 @@ static int list_device(const char *device, struct json_object *rows, struct erro
 		int r;
 
 		from = next;
-		put_int(request, "from", from);
+		json_add_int(request, "from", from);
 		r = server_call(device, request, &answer, e);
 		if (r)
 			return r;
 		add_rows(device, answer, rows);
-		next = control_int(answer, "next", 0);
+		next = json_int(answer, "next", 0);
 	}
 	return 0;
 }
@@ -56,21 +56,21 @@ static int list_one(const struct device_record *d, void *rows)
 /* The copies as a word each: "10.0.0.7:7070", with its state unless it is complete. */
 static void put_holders(struct json_object *row)
 {
-	struct json_object *copies = get_member(row, "copies");
+	struct json_object *copies = json_member(row, "copies");
 	char text[640] = "";
 	size_t len = 0;
 
 	for (size_t i = 0; copies && i < json_object_array_length(copies); i++) {
 		struct json_object *c = json_object_array_get_idx(copies, i);
-		const char *state = control_str(c, "state", "");
+		const char *state = json_text(c, "state", "");
 		bool plain = !strcmp(state, "complete");
 
 		if (len < sizeof(text))
 			len += snprintf(text + len, sizeof(text) - len, "%s%s%s%s%s", len ? " " : "",
-					control_str(c, "donor", "?"), plain ? "" : "(",
+					json_text(c, "donor", "?"), plain ? "" : "(",
 					plain ? "" : state, plain ? "" : ")");
 	}
-	put_str(row, "holders", *text ? text : NULL);
+	json_add_text(row, "holders", *text ? text : NULL);
 }
 
 static void print_list(struct json_object *o)
@@ -81,7 +81,7 @@ static void print_list(struct json_object *o)
 		{ "activity", "PAGES/S", COLUMN_COUNT }, { "holders", "DONORS", COLUMN_TEXT },
 		{ NULL },
 	};
-	struct json_object *rows = get_member(o, "slabs");
+	struct json_object *rows = json_member(o, "slabs");
 
 	for (size_t i = 0; i < json_object_array_length(rows); i++)
 		put_holders(json_object_array_get_idx(rows, i));
@@ -116,11 +116,11 @@ struct migrate_options {
 
 static void print_migrate(struct json_object *o)
 {
-	const char *to = control_str(o, "to", NULL);
+	const char *to = json_text(o, "to", NULL);
 
 	printf("device %s: slab %lld is moving%s%s; see ebbctl slab list %s\n",
-	       control_str(o, "device", ""), (long long)control_int(o, "slab", 0), to ? " to " : "",
-	       to ?: "", control_str(o, "device", ""));
+	       json_text(o, "device", ""), (long long)json_int(o, "slab", 0), to ? " to " : "",
+	       to ?: "", json_text(o, "device", ""));
 }
 
 static int run_migrate(int argc, char **argv, void *options, struct error *e)
@@ -149,13 +149,13 @@ static int run_migrate(int argc, char **argv, void *options, struct error *e)
 	r = m->to ? kmod_donor_check(m->to, "--to", to, sizeof(to), e) : 0;
 	if (r)
 		return r;
-	put_str(o, "device", d.name);
-	put_int(o, "slab", (int64_t)index);
-	put_str(o, "to", *to ? to : NULL);
+	json_add_text(o, "device", d.name);
+	json_add_int(o, "slab", (int64_t)index);
+	json_add_text(o, "to", *to ? to : NULL);
 	request = server_request("slab.migrate");
-	put_int(request, "slab", (int64_t)index);
+	json_add_int(request, "slab", (int64_t)index);
 	if (*to)
-		put_str(request, "to", to);
+		json_add_text(request, "to", to);
 	r = server_tell(d.name, request, e);
 	if (!r)
 		output(m->json, o, print_migrate);

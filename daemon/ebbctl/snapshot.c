@@ -46,27 +46,27 @@ static struct json_object *pressure_of(const struct cgroup_ref *c)
 	if (!*c->twin || file_read(path, text, sizeof(text)) <= 0 || pressure_parse(text, &some, &full))
 		return NULL;
 	o = json_object_new_object();
-	put_int(o, "some_us", (int64_t)some);
-	put_int(o, "full_us", (int64_t)full);
+	json_add_int(o, "some_us", (int64_t)some);
+	json_add_int(o, "full_us", (int64_t)full);
 	return o;
 }
 
 static void describe_cgroup(struct json_object *row)
 {
-	const char *path = control_str(row, "path", "");
+	const char *path = json_text(row, "path", "");
 	struct cgroup_ref c;
 	uint64_t limit;
 
 	daemon_derive(row);
-	put_str(row, "name", path);
+	json_add_text(row, "name", path);
 	/* It may have gone meanwhile. */
 	if (cgroup_resolve(path, &c, NULL))
 		return;
 	limit = cgroup_limit(&c);
-	put_str(row, "name", c.rel);
-	put_int(row, "memory", (int64_t)cgroup_usage(&c));
+	json_add_text(row, "name", c.rel);
+	json_add_int(row, "memory", (int64_t)cgroup_usage(&c));
 	if (limit != UINT64_MAX)
-		put_int(row, "limit", (int64_t)limit);
+		json_add_int(row, "limit", (int64_t)limit);
 	json_object_object_add(row, "pressure", pressure_of(&c));
 }
 
@@ -82,7 +82,7 @@ static int ask_daemon(struct json_object *o, struct error *e)
 		json_object_put(status);
 		return fail_exit(e, inner.exit_status, inner.code, "%s", inner.text);
 	}
-	rows = stats ? json_object_get(get_member(stats, "cgroups")) : NULL;
+	rows = stats ? json_object_get(json_member(stats, "cgroups")) : NULL;
 	rows = rows ?: json_object_new_array();
 	for (size_t i = 0; i < json_object_array_length(rows); i++)
 		describe_cgroup(json_object_array_get_idx(rows, i));
@@ -94,9 +94,9 @@ static int ask_daemon(struct json_object *o, struct error *e)
 
 static void ask_device(struct json_object *row, struct json_object *donors)
 {
-	const char *name = control_str(row, "name", "");
-	struct json_object *server = get_member(row, "server"), *stats = NULL;
-	struct json_object *its = server ? get_member(server, "donors") : NULL;
+	const char *name = json_text(row, "name", "");
+	struct json_object *server = json_member(row, "server"), *stats = NULL;
+	struct json_object *its = server ? json_member(server, "donors") : NULL;
 
 	if (server && server_call(name, server_request("stats"), &stats, NULL))
 		stats = NULL;
@@ -104,10 +104,10 @@ static void ask_device(struct json_object *row, struct json_object *donors)
 	for (size_t i = 0; its && i < json_object_array_length(its); i++) {
 		struct json_object *donor = json_object_array_get_idx(its, i);
 
-		put_str(donor, "device", name);
-		put_bool(donor, "quarantined",
-			 !strcmp(control_str(donor, "state", ""), QUARANTINED) ||
-			 !strcmp(control_str(donor, "leaving", ""), QUARANTINED));
+		json_add_text(donor, "device", name);
+		json_add_bool(donor, "quarantined",
+			      !strcmp(json_text(donor, "state", ""), QUARANTINED) ||
+			 !strcmp(json_text(donor, "leaving", ""), QUARANTINED));
 		json_object_array_add(donors, json_object_get(donor));
 	}
 }
@@ -133,8 +133,8 @@ int snapshot_take(struct json_object **out, struct error *e)
 		json_object_put(o);
 		return r;
 	}
-	put_int(o, "time_ns", (int64_t)now_ns());
-	put_int(o, "wall_s", time(NULL));
+	json_add_int(o, "time_ns", (int64_t)now_ns());
+	json_add_int(o, "wall_s", time(NULL));
 	devices = device_describe_all();
 	donors = json_object_new_array();
 	for (size_t i = 0; i < json_object_array_length(devices); i++)

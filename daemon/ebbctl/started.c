@@ -114,7 +114,7 @@ static int stop_daemon(struct error *e)
 
 	if (r)
 		return 0;
-	r = process_end((pid_t)control_int(status, "pid", 0), DAEMON, END_MS);
+	r = process_end((pid_t)json_int(status, "pid", 0), DAEMON, END_MS);
 	json_object_put(status);
 	return r ? fail(e, r, "%s: does not end: %s; see %s", DAEMON, strerror(-r), log_of(DAEMON)) : 0;
 }

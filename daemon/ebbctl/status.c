@@ -12,7 +12,7 @@
 /* {"leap": 1, "x": 2} as "leap=1 x=2", for the table. */
 static void flatten_params(struct json_object *row)
 {
-	struct json_object *params = get_member(row, "params");
+	struct json_object *params = json_member(row, "params");
 	char text[256] = "";
 	size_t len = 0;
 
@@ -23,7 +23,7 @@ static void flatten_params(struct json_object *row)
 			len += snprintf(text + len, sizeof(text) - len, "%s%s=%s", len ? " " : "",
 					key, json_object_get_string(value));
 	}
-	put_str(row, "params", text);
+	json_add_text(row, "params", text);
 }
 
 /* Sections of the configuration whose policy the kernel does not take. */
@@ -32,8 +32,8 @@ static void print_inactive(struct json_object *list)
 	for (size_t i = 0; list && i < json_object_array_length(list); i++) {
 		struct json_object *o = json_object_array_get_idx(list, i);
 
-		printf("%s: [cgroup \"%s\"] is inactive: %s\n", control_str(o, "by", "?"),
-		       control_str(o, "cgroup", "?"), control_str(o, "reason", "?"));
+		printf("%s: [cgroup \"%s\"] is inactive: %s\n", json_text(o, "by", "?"),
+		       json_text(o, "cgroup", "?"), json_text(o, "reason", "?"));
 	}
 }
 
@@ -44,23 +44,23 @@ static void print_status(struct json_object *o)
 		{ "cgroup", "CGROUP", COLUMN_TEXT }, { "params", "PARAMETERS", COLUMN_TEXT },
 		{ NULL },
 	};
-	struct json_object *list = get_member(o, "attachments"), *x = get_member(o, "executor");
+	struct json_object *list = json_member(o, "attachments"), *x = json_member(o, "executor");
 	size_t n = list ? json_object_array_length(list) : 0;
 
-	printf("ebbd %s, pid %d, up %lld s\n", control_str(o, "version", "?"),
-	       (int)control_int(o, "pid", 0), (long long)control_int(o, "uptime_s", 0));
-	printf("hooks: %s\n", control_str(o, "hooks", "?"));
+	printf("ebbd %s, pid %d, up %lld s\n", json_text(o, "version", "?"),
+	       (int)json_int(o, "pid", 0), (long long)json_int(o, "uptime_s", 0));
+	printf("hooks: %s\n", json_text(o, "hooks", "?"));
 	if (x)
 		printf("prefetch: %lld requests, %lld pages in %lld calls, %lld failed\n",
-		       (long long)control_int(x, "requests", 0), (long long)control_int(x, "pages", 0),
-		       (long long)control_int(x, "calls", 0), (long long)control_int(x, "failed", 0));
+		       (long long)json_int(x, "requests", 0), (long long)json_int(x, "pages", 0),
+		       (long long)json_int(x, "calls", 0), (long long)json_int(x, "failed", 0));
 	printf("\n");
 	for (size_t i = 0; i < n; i++)
 		flatten_params(json_object_array_get_idx(list, i));
 	output_table(list, columns, "no cgroup has a policy; see ebbctl policy attach");
-	print_inactive(get_member(o, "inactive"));
+	print_inactive(json_member(o, "inactive"));
 	printf("\n");
-	device_print_table(get_member(o, "devices"));
+	device_print_table(json_member(o, "devices"));
 }
 
 static int run_status(int argc, char **argv, void *options, struct error *e)
@@ -91,11 +91,11 @@ static void print_offload(struct json_object *rows)
 
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *row = json_object_array_get_idx(rows, i);
-		struct json_object *offload = get_member(row, "offload");
+		struct json_object *offload = json_member(row, "offload");
 
 		if (!offload)
 			continue;
-		put_str(offload, "path", control_str(row, "path", "?"));
+		json_add_text(offload, "path", json_text(row, "path", "?"));
 		json_object_array_add(list, json_object_get(offload));
 	}
 	if (!json_object_array_length(list))
@@ -117,9 +117,9 @@ static void print_stats(struct json_object *o)
 		{ "epochs", "EPOCHS", COLUMN_COUNT }, { NULL },
 	};
 
-	output_table(get_member(o, "cgroups"), columns,
+	output_table(json_member(o, "cgroups"), columns,
 		     "no cgroup has a policy; see ebbctl policy attach");
-	print_offload(get_member(o, "cgroups"));
+	print_offload(json_member(o, "cgroups"));
 }
 
 static int run_stats(int argc, char **argv, void *options, struct error *e)
@@ -131,12 +131,12 @@ static int run_stats(int argc, char **argv, void *options, struct error *e)
 	int r = argc ? cgroup_resolve(argv[0], &ref, e) : 0;
 
 	if (!r && argc)
-		put_str(request, "cgroup", ref.path);
+		json_add_text(request, "cgroup", ref.path);
 	if (!r)
 		r = daemon_call(json_object_get(request), &answer, e);
 	if (r)
 		return r;
-	rows = get_member(answer, "cgroups");
+	rows = json_member(answer, "cgroups");
 	for (size_t i = 0; rows && i < json_object_array_length(rows); i++)
 		daemon_derive(json_object_array_get_idx(rows, i));
 	output(c->json, answer, print_stats);

@@ -49,8 +49,8 @@ static struct json_object *same_row(struct json_object *rows, struct json_object
 	for (size_t i = 0; i < length_of(rows); i++) {
 		struct json_object *r = row_of(rows, i);
 
-		if (!strcmp(control_str(r, key, ""), control_str(row, key, "")) &&
-		    (!other || !strcmp(control_str(r, other, ""), control_str(row, other, ""))))
+		if (!strcmp(json_text(r, key, ""), json_text(row, key, "")) &&
+		    (!other || !strcmp(json_text(r, other, ""), json_text(row, other, ""))))
 			return r;
 	}
 	return NULL;
@@ -59,7 +59,8 @@ static struct json_object *same_row(struct json_object *rows, struct json_object
 /* How much the counter @key has grown; -1 when that is not known. */
 static double growth(struct json_object *before, struct json_object *now, const char *key)
 {
-	double then = before ? get_double(before, key, -1) : -1, v = now ? get_double(now, key, -1) : -1;
+	double then = before ? json_double(before, key, -1) : -1;
+	double v = now ? json_double(now, key, -1) : -1;
 
 	return then < 0 || v < then ? -1 : v - then;
 }
@@ -69,7 +70,7 @@ static void put_known(struct json_object *o, const char *key, double value)
 	if (value < 0)
 		json_object_object_add(o, key, NULL);
 	else
-		put_double(o, key, value);
+		json_add_double(o, key, value);
 }
 
 static double per(double part, double whole)
@@ -80,7 +81,7 @@ static double per(double part, double whole)
 static void put_copy(struct json_object *o, const char *key, struct json_object *from,
 		     const char *its)
 {
-	json_object_object_add(o, key, from ? json_object_get(get_member(from, its)) : NULL);
+	json_object_object_add(o, key, from ? json_object_get(json_member(from, its)) : NULL);
 }
 
 /* The quantiles of what a histogram has got since; null when that is nothing. */
@@ -114,8 +115,8 @@ static struct json_object *cgroup_row(struct json_object *before, struct json_ob
 	double late = growth(before, now, "late"), wasted = growth(before, now, "wasted");
 	double used = hits < 0 || late < 0 ? -1 : hits + late;
 	struct json_object *o = json_object_new_object();
-	struct json_object *was = before ? get_member(before, "pressure") : NULL;
-	struct json_object *is = get_member(now, "pressure");
+	struct json_object *was = before ? json_member(before, "pressure") : NULL;
+	struct json_object *is = json_member(now, "pressure");
 
 	put_copy(o, "name", now, "name");
 	put_copy(o, "policy", now, "policy");
@@ -124,8 +125,8 @@ static struct json_object *cgroup_row(struct json_object *before, struct json_ob
 	put_known(o, "coverage", misses < 0 ? -1 : per(used, used + misses));
 	put_known(o, "accuracy", wasted < 0 ? -1 : per(used, used + wasted));
 	put_known(o, "lateness", per(late, used));
-	put_quantiles(o, before ? get_member(before, "miss_ns_log2") : NULL,
-		      get_member(now, "miss_ns_log2"), "miss_p50_ns", "miss_p99_ns");
+	put_quantiles(o, before ? json_member(before, "miss_ns_log2") : NULL,
+		      json_member(now, "miss_ns_log2"), "miss_p50_ns", "miss_p99_ns");
 	put_known(o, "some", per(growth(was, is, "some_us"), seconds * 1e6));
 	put_known(o, "full", per(growth(was, is, "full_us"), seconds * 1e6));
 	put_copy(o, "memory", now, "memory");
@@ -135,11 +136,11 @@ static struct json_object *cgroup_row(struct json_object *before, struct json_ob
 static struct json_object *device_row(struct json_object *before, struct json_object *now,
 				      double seconds)
 {
-	struct json_object *o = json_object_new_object(), *server = get_member(now, "server");
-	struct json_object *was = before ? get_member(before, "stats") : NULL;
-	struct json_object *is = get_member(now, "stats");
-	struct json_object *backup = server ? get_member(server, "backup") : NULL;
-	struct json_object *donors = server ? get_member(server, "donors") : NULL;
+	struct json_object *o = json_object_new_object(), *server = json_member(now, "server");
+	struct json_object *was = before ? json_member(before, "stats") : NULL;
+	struct json_object *is = json_member(now, "stats");
+	struct json_object *backup = server ? json_member(server, "backup") : NULL;
+	struct json_object *donors = server ? json_member(server, "donors") : NULL;
 	size_t up = 0;
 	char text[64];
 
@@ -153,18 +154,18 @@ static struct json_object *device_row(struct json_object *before, struct json_ob
 	put_known(o, "failed_s", per(growth(was, is, "pages_read_failed"), seconds));
 	put_copy(o, "live", server, "live");
 	put_copy(o, "mapped", server, "mapped");
-	put_copy(o, "missing", server ? get_member(server, "copies") : NULL, "missing");
+	put_copy(o, "missing", server ? json_member(server, "copies") : NULL, "missing");
 	put_copy(o, "waiting", is, "waiting");
-	put_quantiles(o, was ? get_member(was, "donor_read_ns_log2") : NULL,
-		      is ? get_member(is, "donor_read_ns_log2") : NULL, NULL, "read_p99_ns");
+	put_quantiles(o, was ? json_member(was, "donor_read_ns_log2") : NULL,
+		      is ? json_member(is, "donor_read_ns_log2") : NULL, NULL, "read_p99_ns");
 	for (size_t i = 0; i < length_of(donors); i++)
-		up += !strcmp(control_str(row_of(donors, i), "state", ""), "up");
+		up += !strcmp(json_text(row_of(donors, i), "state", ""), "up");
 	snprintf(text, sizeof(text), "%zu/%zu", up, length_of(donors));
-	put_str(o, "donors", donors ? text : NULL);
+	json_add_text(o, "donors", donors ? text : NULL);
 	if (backup)
-		snprintf(text, sizeof(text), "%lld/%lld", (long long)control_int(backup, "backlog", 0),
-			 (long long)control_int(backup, "backlog_most", 0));
-	put_str(o, "queue", backup ? text : NULL);
+		snprintf(text, sizeof(text), "%lld/%lld", (long long)json_int(backup, "backlog", 0),
+			 (long long)json_int(backup, "backlog_most", 0));
+	json_add_text(o, "queue", backup ? text : NULL);
 	return o;
 }
 
@@ -174,29 +175,29 @@ static struct json_object *donor_row(struct json_object *now)
 		"address", "device", "transport", "slabs", "free", "total", "read_ns", "losses",
 	};
 	struct json_object *o = json_object_new_object();
-	const char *leaving = control_str(now, "leaving", NULL);
+	const char *leaving = json_text(now, "leaving", NULL);
 	char text[64];
 
 	for (size_t i = 0; i < sizeof(copied) / sizeof(copied[0]); i++)
 		put_copy(o, copied[i], now, copied[i]);
-	snprintf(text, sizeof(text), "%.24s%s%.24s", control_str(now, "state", "?"), leaving ? ", " : "",
-		 leaving ?: "");
-	put_str(o, "state", text);
+	snprintf(text, sizeof(text), "%.24s%s%.24s", json_text(now, "state", "?"),
+		 leaving ? ", " : "", leaving ?: "");
+	json_add_text(o, "state", text);
 	return o;
 }
 
 static struct json_object *daemon_row(struct json_object *before, struct json_object *now,
 				      size_t cgroups, double seconds)
 {
-	struct json_object *was = before ? get_member(before, "executor") : NULL, *is, *o;
+	struct json_object *was = before ? json_member(before, "executor") : NULL, *is, *o;
 
 	if (!now)
 		return NULL;
-	is = get_member(now, "executor");
+	is = json_member(now, "executor");
 	o = json_object_new_object();
 	put_copy(o, "version", now, "version");
 	put_copy(o, "uptime_s", now, "uptime_s");
-	put_int(o, "cgroups", (int64_t)cgroups);
+	json_add_int(o, "cgroups", (int64_t)cgroups);
 	put_known(o, "calls_s", per(growth(was, is, "calls"), seconds));
 	put_known(o, "pages_s", per(growth(was, is, "pages"), seconds));
 	put_known(o, "failed_s", per(growth(was, is, "failed"), seconds));
@@ -212,8 +213,8 @@ struct by {
 static int compare(const void *a, const void *b, void *data)
 {
 	const struct by *by = data;
-	struct json_object *x = get_member(*(struct json_object *const *)a, sorts[by->sort].key);
-	struct json_object *y = get_member(*(struct json_object *const *)b, sorts[by->sort].key);
+	struct json_object *x = json_member(*(struct json_object *const *)a, sorts[by->sort].key);
+	struct json_object *y = json_member(*(struct json_object *const *)b, sorts[by->sort].key);
 	double p, q;
 	int r;
 
@@ -254,25 +255,26 @@ struct json_object *top_frame(struct json_object *before, struct json_object *no
 	double seconds = before ? growth(before, now, "time_ns") / 1e9 : -1;
 	struct json_object *o = json_object_new_object(), *cgroups = json_object_new_array();
 	struct json_object *devices = json_object_new_array(), *donors = json_object_new_array();
-	struct json_object *from = get_member(now, "cgroups"), *was;
+	struct json_object *from = json_member(now, "cgroups"), *was;
 
 	put_known(o, "seconds", seconds);
 	put_copy(o, "wall_s", now, "wall_s");
-	json_object_object_add(o, "ebbd", daemon_row(before ? get_member(before, "ebbd") : NULL,
-						     get_member(now, "ebbd"), length_of(from), seconds));
-	was = before ? get_member(before, "cgroups") : NULL;
+	json_object_object_add(o, "ebbd", daemon_row(before ? json_member(before, "ebbd") : NULL,
+						     json_member(now, "ebbd"), length_of(from),
+						     seconds));
+	was = before ? json_member(before, "cgroups") : NULL;
 	for (size_t i = 0; i < length_of(from); i++)
-		if (strstr(control_str(row_of(from, i), "name", ""), wish->filter))
+		if (strstr(json_text(row_of(from, i), "name", ""), wish->filter))
 			json_object_array_add(cgroups, cgroup_row(same_row(was, row_of(from, i), "path", NULL),
 								  row_of(from, i), seconds));
 	json_object_object_add(o, "cgroups", sorted(cgroups, wish));
-	from = get_member(now, "devices");
-	was = before ? get_member(before, "devices") : NULL;
+	from = json_member(now, "devices");
+	was = before ? json_member(before, "devices") : NULL;
 	for (size_t i = 0; i < length_of(from); i++)
 		json_object_array_add(devices, device_row(same_row(was, row_of(from, i), "name", NULL),
 							  row_of(from, i), seconds));
 	json_object_object_add(o, "devices", devices);
-	from = get_member(now, "donors");
+	from = json_member(now, "donors");
 	for (size_t i = 0; i < length_of(from); i++)
 		json_object_array_add(donors, donor_row(row_of(from, i)));
 	json_object_object_add(o, "donors", donors);

@@ -44,9 +44,9 @@ static void write_head(FILE *f, struct json_object *frame)
 {
 	static const struct column rate = { "pages_s", "", COLUMN_RATE }, calls = { "calls_s", "", COLUMN_RATE },
 				   failed = { "failed_s", "", COLUMN_RATE };
-	struct json_object *ebbd = get_member(frame, "ebbd");
+	struct json_object *ebbd = json_member(frame, "ebbd");
 	char clock[16], a[32], b[32], c[32];
-	time_t now = control_int(frame, "wall_s", 0);
+	time_t now = json_int(frame, "wall_s", 0);
 	struct tm tm;
 
 	strftime(clock, sizeof(clock), "%H:%M:%S", localtime_r(&now, &tm));
@@ -55,8 +55,8 @@ static void write_head(FILE *f, struct json_object *frame)
 		return;
 	}
 	fprintf(f, "%s  ebbd %s, up %lld s, %lld cgroups; prefetched %s pages/s in %s calls/s, %s failed/s\n",
-		clock, control_str(ebbd, "version", "?"), (long long)control_int(ebbd, "uptime_s", 0),
-		(long long)control_int(ebbd, "cgroups", 0), output_cell(ebbd, &rate, a, sizeof(a)),
+		clock, json_text(ebbd, "version", "?"), (long long)json_int(ebbd, "uptime_s", 0),
+		(long long)json_int(ebbd, "cgroups", 0), output_cell(ebbd, &rate, a, sizeof(a)),
 		output_cell(ebbd, &calls, b, sizeof(b)), output_cell(ebbd, &failed, c, sizeof(c)));
 }
 
@@ -90,11 +90,11 @@ void top_write(FILE *f, struct json_object *frame, enum top_parts parts, enum to
 {
 	write_head(f, frame);
 	if (parts & TOP_CGROUPS)
-		write_table(f, get_member(frame, "cgroups"), cgroup_columns,
+		write_table(f, json_member(frame, "cgroups"), cgroup_columns,
 			    "no such cgroup has a policy; see ebbctl policy attach", marks);
 	if (parts & TOP_DEVICES)
-		write_table(f, get_member(frame, "devices"), device_columns,
+		write_table(f, json_member(frame, "devices"), device_columns,
 			    "no devices; make one with ebbctl device create", marks);
 	if (parts & TOP_DONORS)
-		write_table(f, get_member(frame, "donors"), donor_columns, "no donors", marks);
+		write_table(f, json_member(frame, "donors"), donor_columns, "no donors", marks);
 }

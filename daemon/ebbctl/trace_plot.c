@@ -91,8 +91,8 @@ static void print_plotted(struct json_object *o)
 {
 	char size[16];
 
-	printf("%s: %s\n", control_str(o, "file", ""),
-	       size_format((uint64_t)control_int(o, "bytes", 0), size, sizeof(size)));
+	printf("%s: %s\n", json_text(o, "file", ""),
+	       size_format((uint64_t)json_int(o, "bytes", 0), size, sizeof(size)));
 }
 
 static int run(int argc, char **argv, void *options, struct error *e)
@@ -121,8 +121,8 @@ static int run(int argc, char **argv, void *options, struct error *e)
 	r = write_picture(svg, opt->output, e);
 	if (r)
 		return r;
-	put_str(o, "file", opt->output);
-	put_int(o, "bytes", (int64_t)size);
+	json_add_text(o, "file", opt->output);
+	json_add_int(o, "bytes", (int64_t)size);
 	output(opt->json, o, print_plotted);
 	return 0;
 }

@@ -28,13 +28,13 @@ static struct json_object *describe_threads(const struct loaded_trace *t)
 		const struct loaded_thread *thread = &t->thread[i];
 		struct json_object *o = json_object_new_object();
 
-		put_int(o, "tgid", thread->tgid);
-		put_int(o, "tid", thread->tid);
-		put_str(o, "comm", *thread->comm ? thread->comm : NULL);
-		put_str(o, "role", role_name(thread->role));
-		put_int(o, "misses", (int64_t)thread->count[TRACE_MISS]);
-		put_int(o, "hits", (int64_t)thread->count[TRACE_HIT]);
-		put_int(o, "late", (int64_t)thread->count[TRACE_LATE]);
+		json_add_int(o, "tgid", thread->tgid);
+		json_add_int(o, "tid", thread->tid);
+		json_add_text(o, "comm", *thread->comm ? thread->comm : NULL);
+		json_add_text(o, "role", role_name(thread->role));
+		json_add_int(o, "misses", (int64_t)thread->count[TRACE_MISS]);
+		json_add_int(o, "hits", (int64_t)thread->count[TRACE_HIT]);
+		json_add_int(o, "late", (int64_t)thread->count[TRACE_LATE]);
 		json_object_array_add(rows, o);
 	}
 	return rows;
@@ -48,28 +48,28 @@ static struct json_object *describe(const struct loaded_trace *t, const char *fi
 	struct tm tm;
 
 	strftime(when, sizeof(when), "%FT%TZ", gmtime_r(&start, &tm));
-	put_str(o, "file", file);
-	put_str(o, "comm", *t->info.comm ? t->info.comm : NULL);
-	put_str(o, "cgroup", t->info.cgroup);
-	put_str(o, "policy", t->info.policy);
-	put_int(o, "memory", (int64_t)t->info.memory);
-	put_int(o, "page_size", 1LL << t->info.page_shift);
-	put_int(o, "page_cluster", t->info.page_cluster);
-	put_str(o, "kernel", t->info.kernel);
-	put_str(o, "start", when);
-	put_int(o, "span_ns", (int64_t)t->span_ns);
-	put_int(o, "records", (int64_t)t->records);
-	put_int(o, "misses", (int64_t)t->count[TRACE_MISS]);
-	put_int(o, "hits", (int64_t)t->count[TRACE_HIT]);
-	put_int(o, "late", (int64_t)t->count[TRACE_LATE]);
-	put_int(o, "outs", (int64_t)t->count[TRACE_OUT]);
-	put_int(o, "pages", (int64_t)t->pages);
-	put_int(o, "samples", (int64_t)t->samples);
-	put_int(o, "lost", (int64_t)t->info.lost);
-	put_int(o, "miss_ns", (int64_t)t->miss_ns);
-	put_int(o, "late_ns", (int64_t)t->late_ns);
-	put_bool(o, "finished", t->info.finished);
-	put_str(o, "stopped", t->info.stopped ? strerror(t->info.stopped) : NULL);
+	json_add_text(o, "file", file);
+	json_add_text(o, "comm", *t->info.comm ? t->info.comm : NULL);
+	json_add_text(o, "cgroup", t->info.cgroup);
+	json_add_text(o, "policy", t->info.policy);
+	json_add_int(o, "memory", (int64_t)t->info.memory);
+	json_add_int(o, "page_size", 1LL << t->info.page_shift);
+	json_add_int(o, "page_cluster", t->info.page_cluster);
+	json_add_text(o, "kernel", t->info.kernel);
+	json_add_text(o, "start", when);
+	json_add_int(o, "span_ns", (int64_t)t->span_ns);
+	json_add_int(o, "records", (int64_t)t->records);
+	json_add_int(o, "misses", (int64_t)t->count[TRACE_MISS]);
+	json_add_int(o, "hits", (int64_t)t->count[TRACE_HIT]);
+	json_add_int(o, "late", (int64_t)t->count[TRACE_LATE]);
+	json_add_int(o, "outs", (int64_t)t->count[TRACE_OUT]);
+	json_add_int(o, "pages", (int64_t)t->pages);
+	json_add_int(o, "samples", (int64_t)t->samples);
+	json_add_int(o, "lost", (int64_t)t->info.lost);
+	json_add_int(o, "miss_ns", (int64_t)t->miss_ns);
+	json_add_int(o, "late_ns", (int64_t)t->late_ns);
+	json_add_bool(o, "finished", t->info.finished);
+	json_add_text(o, "stopped", t->info.stopped ? strerror(t->info.stopped) : NULL);
 	json_object_object_add(o, "threads", describe_threads(t));
 	return o;
 }
@@ -93,24 +93,24 @@ static void print_plain(struct json_object *o)
 	char a[32], b[32], c[32], d[32];
 
 	printf("%s in %s, %s of memory, policy %s, page-cluster %s\n",
-	       cell(o, "comm", COLUMN_TEXT, a), control_str(o, "cgroup", ""),
-	       control_int(o, "memory", 0) ? cell(o, "memory", COLUMN_BYTES, b) : "any amount",
-	       control_str(o, "policy", ""), cell(o, "page_cluster", COLUMN_COUNT, c));
-	printf("%s on Linux %s, for %s\n", control_str(o, "start", ""),
-	       control_str(o, "kernel", ""), cell(o, "span_ns", COLUMN_NS, a));
+	       cell(o, "comm", COLUMN_TEXT, a), json_text(o, "cgroup", ""),
+	       json_int(o, "memory", 0) ? cell(o, "memory", COLUMN_BYTES, b) : "any amount",
+	       json_text(o, "policy", ""), cell(o, "page_cluster", COLUMN_COUNT, c));
+	printf("%s on Linux %s, for %s\n", json_text(o, "start", ""),
+	       json_text(o, "kernel", ""), cell(o, "span_ns", COLUMN_NS, a));
 	printf("%s misses, %s hits, %s late, %s swap-outs; ", cell(o, "misses", COLUMN_COUNT, a),
 	       cell(o, "hits", COLUMN_COUNT, b), cell(o, "late", COLUMN_COUNT, c),
 	       cell(o, "outs", COLUMN_COUNT, d));
 	printf("%s pages; %s in misses\n", cell(o, "pages", COLUMN_COUNT, a),
 	       cell(o, "miss_ns", COLUMN_NS, b));
-	if (control_int(o, "lost", 0))
+	if (json_int(o, "lost", 0))
 		printf("%s faults came too fast and are not in it\n", cell(o, "lost", COLUMN_COUNT, a));
-	if (control_str(o, "stopped", NULL))
-		printf("it ended early: %s\n", control_str(o, "stopped", ""));
-	else if (!json_object_get_boolean(get_member(o, "finished")))
+	if (json_text(o, "stopped", NULL))
+		printf("it ended early: %s\n", json_text(o, "stopped", ""));
+	else if (!json_object_get_boolean(json_member(o, "finished")))
 		printf("it was not ended: this is what is whole of it\n");
 	printf("\n");
-	output_table(get_member(o, "threads"), columns, "no faults");
+	output_table(json_member(o, "threads"), columns, "no faults");
 }
 
 static void print_csv(const struct loaded_trace *t)

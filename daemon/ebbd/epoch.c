@@ -86,7 +86,7 @@ static int free_slot(int slots, uint32_t *slot)
 int epoch_share(struct ebbd *d, struct json_object *request, struct json_object *answer,
 		struct error *e)
 {
-	uint32_t pid = (uint32_t)control_int(request, "pid", 0), slot;
+	uint32_t pid = (uint32_t)json_int(request, "pid", 0), slot;
 	uint64_t zero = 0;
 	struct cgroup_ref c;
 	int r;
@@ -105,10 +105,10 @@ int epoch_share(struct ebbd *d, struct json_object *request, struct json_object 
 		    bpf_map_update_elem(d->plane.epoch_slots, &pid, &slot, BPF_ANY))
 			return fail(e, errno, "maps/epochs: cannot write: %m");
 	}
-	add_str(answer, "map", MAPS_DIR "/epochs");
-	add_int(answer, "slot", slot);
-	add_int(answer, "slots", EBB_MAX_EPOCH_SLOTS);
+	json_add_text(answer, "map", MAPS_DIR "/epochs");
+	json_add_int(answer, "slot", slot);
+	json_add_int(answer, "slots", EBB_MAX_EPOCH_SLOTS);
 	if (slot < EBB_MAX_ARRIVALS)
-		add_str(answer, "arrivals", MAPS_DIR "/arrivals");
+		json_add_text(answer, "arrivals", MAPS_DIR "/arrivals");
 	return 0;
 }

@@ -5,6 +5,7 @@
 
 #include "common/control.h"
 #include "common/files.h"
+#include "common/json.h"
 #include "common/paths.h"
 #include "ebbd/offload_room.h"
 
@@ -73,10 +74,10 @@ static int64_t troubles(const char *name)
 	struct json_object *request = json_object_new_object(), *answer = NULL;
 	int64_t n = -1;
 
-	json_object_object_add(request, "verb", json_object_new_string("stats"));
+	json_add_text(request, "verb", "stats");
 	if (!control_call(ebb_device_socket(name), request, ANSWER_MS, &answer, NULL)) {
-		n = control_int(answer, "donor_losses", 0) +
-		    control_int(answer, "pages_written_backup_only", 0);
+		n = json_int(answer, "donor_losses", 0) +
+		    json_int(answer, "pages_written_backup_only", 0);
 		json_object_put(answer);
 	}
 	json_object_put(request);

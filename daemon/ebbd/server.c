@@ -17,9 +17,9 @@ static int add_device(const struct device_record *r, void *devices)
 {
 	struct json_object *o = json_object_new_object();
 
-	add_str(o, "name", r->name);
-	add_str(o, "block", r->block);
-	add_int(o, "size", r->size);
+	json_add_text(o, "name", r->name);
+	json_add_text(o, "block", r->block);
+	json_add_int(o, "size", r->size);
 	json_object_array_add(devices, o);
 	return 0;
 }
@@ -31,26 +31,26 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 	struct attachments *a = &d->attachments;
 	struct executor_stats x;
 
-	add_str(answer, "version", EBB_VERSION);
-	add_int(answer, "abi", EBB_ABI);
-	add_int(answer, "pid", getpid());
-	add_str(answer, "hooks", plane_hooks(&d->plane));
-	add_int(answer, "uptime_s", (now_ns() - d->started_ns) / 1000000000);
+	json_add_text(answer, "version", EBB_VERSION);
+	json_add_int(answer, "abi", EBB_ABI);
+	json_add_int(answer, "pid", getpid());
+	json_add_text(answer, "hooks", plane_hooks(&d->plane));
+	json_add_int(answer, "uptime_s", (now_ns() - d->started_ns) / 1000000000);
 	list = add_array(answer, "attachments");
 	pthread_mutex_lock(&a->lock);
 	for (uint32_t i = 0; i < a->n; i++) {
 		const struct attachment *t = a->item[i];
 
 		o = json_object_new_object();
-		add_str(o, "cgroup", t->cgroup.path);
-		add_str(o, "policy", t->policy->name);
+		json_add_text(o, "cgroup", t->cgroup.path);
+		json_add_text(o, "policy", t->policy->name);
 		json_object_object_add(o, "params", attachment_params(t));
-		add_str(o, "run", t->place == RUN_DAEMON ? "daemon" : "kernel");
-		add_str(o, "by", t->by == BY_DECLARATION ? t->source : "command");
+		json_add_text(o, "run", t->place == RUN_DAEMON ? "daemon" : "kernel");
+		json_add_text(o, "by", t->by == BY_DECLARATION ? t->source : "command");
 		json_object_object_add(o, "detect",
 				       json_object_new_boolean(attachment_detecting(a, t)));
-		json_object_object_add(o, "scoped", json_object_new_boolean(*t->cgroup.twin != 0));
-		add_int(o, "outstanding", attachment_outstanding(a, t));
+		json_add_bool(o, "scoped", *t->cgroup.twin != 0);
+		json_add_int(o, "outstanding", attachment_outstanding(a, t));
 		if (t->slowdown)
 			json_object_object_add(o, "offload", offload_json(t));
 		json_object_array_add(list, o);
@@ -64,30 +64,30 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 		if (!*s->inactive)
 			continue;
 		o = json_object_new_object();
-		add_str(o, "cgroup", s->glob);
-		add_str(o, "policy", s->policy);
-		add_str(o, "by", declaration_where(s, NULL, where, sizeof(where)));
-		add_str(o, "reason", s->inactive);
+		json_add_text(o, "cgroup", s->glob);
+		json_add_text(o, "policy", s->policy);
+		json_add_text(o, "by", declaration_where(s, NULL, where, sizeof(where)));
+		json_add_text(o, "reason", s->inactive);
 		json_object_array_add(list, o);
 	}
 	device_record_each(add_device, add_array(answer, "devices"));
 	executor_read_stats(d->executor, &x);
 	o = json_object_new_object();
-	add_int(o, "requests", x.requests);
-	add_int(o, "stale", x.stale);
-	add_int(o, "full", x.full);
-	add_int(o, "throttled", x.throttled);
-	add_int(o, "calls", x.calls);
-	add_int(o, "pages", x.pages);
-	add_int(o, "not_swapped", x.not_swapped);
-	add_int(o, "repeated", x.repeated);
-	add_int(o, "failed", x.failed);
-	add_int(o, "cold_pages", x.cold_pages);
-	add_int(o, "paged_out", x.paged_out);
-	add_int(o, "call_ns", x.call_ns);
-	add_int(o, "waits", x.waits);
-	add_int(o, "mapped", x.ahead.mapped);
-	add_int(o, "map_ns", x.ahead.map_ns);
+	json_add_int(o, "requests", x.requests);
+	json_add_int(o, "stale", x.stale);
+	json_add_int(o, "full", x.full);
+	json_add_int(o, "throttled", x.throttled);
+	json_add_int(o, "calls", x.calls);
+	json_add_int(o, "pages", x.pages);
+	json_add_int(o, "not_swapped", x.not_swapped);
+	json_add_int(o, "repeated", x.repeated);
+	json_add_int(o, "failed", x.failed);
+	json_add_int(o, "cold_pages", x.cold_pages);
+	json_add_int(o, "paged_out", x.paged_out);
+	json_add_int(o, "call_ns", x.call_ns);
+	json_add_int(o, "waits", x.waits);
+	json_add_int(o, "mapped", x.ahead.mapped);
+	json_add_int(o, "map_ns", x.ahead.map_ns);
 	json_object_object_add(answer, "executor", o);
 	return policy_list(d, request, answer, e);
 }
@@ -95,7 +95,7 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 static int stats(struct ebbd *d, struct json_object *request, struct json_object *answer,
 		 struct error *e)
 {
-	const char *cgroup = control_str(request, "cgroup", NULL);
+	const char *cgroup = json_text(request, "cgroup", NULL);
 	struct json_object *rows = add_array(answer, "cgroups");
 	struct cgroup_ref c = { .id = 0 };
 
@@ -112,7 +112,7 @@ static int record_start(struct ebbd *d, struct json_object *request, struct json
 {
 	const char *cgroup = need_str(request, "cgroup", e), *file = need_str(request, "file", e);
 
-	int64_t watch_ns = control_int(request, "watch_ns", 0);
+	int64_t watch_ns = json_int(request, "watch_ns", 0);
 
 	return cgroup && file ? recording_start(d->recordings, cgroup, file, (uint64_t)watch_ns, e) :
 				-EINVAL;
@@ -127,8 +127,8 @@ static int record_stop(struct ebbd *d, struct json_object *request, struct json_
 	int r = cgroup ? recording_stop(d->recordings, cgroup, &end, e) : -EINVAL;
 
 	if (!r) {
-		add_int(answer, "records", end.records);
-		add_int(answer, "lost", end.lost);
+		json_add_int(answer, "records", end.records);
+		json_add_int(answer, "lost", end.lost);
 	}
 	return r;
 }

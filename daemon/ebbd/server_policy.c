@@ -9,16 +9,6 @@
 #include "ebbd/server_policy.h"
 #include "ebbd/stats.h"
 
-void add_int(struct json_object *o, const char *key, uint64_t v)
-{
-	json_object_object_add(o, key, json_object_new_int64((int64_t)v));
-}
-
-void add_str(struct json_object *o, const char *key, const char *v)
-{
-	json_object_object_add(o, key, json_object_new_string(v));
-}
-
 struct json_object *add_array(struct json_object *o, const char *key)
 {
 	struct json_object *a = json_object_new_array();
@@ -29,7 +19,7 @@ struct json_object *add_array(struct json_object *o, const char *key)
 
 const char *need_str(struct json_object *request, const char *key, struct error *e)
 {
-	const char *s = control_str(request, key, NULL);
+	const char *s = json_text(request, key, NULL);
 
 	if (!s)
 		fail_exit(e, EXIT_USAGE, EINVAL, "request: '%s' is missing", key);
@@ -45,7 +35,7 @@ struct wanted {
 
 static int get_place(struct json_object *request, enum run_place *place, struct error *e)
 {
-	const char *run = control_str(request, "run", NULL);
+	const char *run = json_text(request, "run", NULL);
 
 	*place = !run ? RUN_DEFAULT : !strcmp(run, "daemon") ? RUN_DAEMON : RUN_KERNEL;
 	if (run && strcmp(run, "daemon") && strcmp(run, "kernel"))
@@ -81,20 +71,20 @@ static void describe(const struct policy *p, struct json_object *o)
 {
 	struct json_object *params;
 
-	add_str(o, "name", p->name);
-	add_str(o, "help", p->info.help);
-	add_str(o, "origin", p->origin == POLICY_BUILTIN ? "ebb" : "loaded");
-	add_str(o, "file", p->file);
-	json_object_object_add(o, "kernel", json_object_new_boolean(p->object != NULL));
+	json_add_text(o, "name", p->name);
+	json_add_text(o, "help", p->info.help);
+	json_add_text(o, "origin", p->origin == POLICY_BUILTIN ? "ebb" : "loaded");
+	json_add_text(o, "file", p->file);
+	json_add_bool(o, "kernel", p->object != NULL);
 	params = add_array(o, "params");
 	for (uint32_t k = 0; k < p->info.params && k < EBB_PARAMS; k++) {
 		struct json_object *q = json_object_new_object();
 
-		add_str(q, "name", p->info.param[k].name);
-		add_int(q, "initial", p->info.param[k].initial);
-		add_int(q, "min", p->info.param[k].min);
-		add_int(q, "max", p->info.param[k].max);
-		add_str(q, "help", p->info.param[k].help);
+		json_add_text(q, "name", p->info.param[k].name);
+		json_add_int(q, "initial", p->info.param[k].initial);
+		json_add_int(q, "min", p->info.param[k].min);
+		json_add_int(q, "max", p->info.param[k].max);
+		json_add_text(q, "help", p->info.param[k].help);
 		json_object_array_add(params, q);
 	}
 }
@@ -126,11 +116,11 @@ int policy_load(struct ebbd *d, struct json_object *request, struct json_object 
 	if (r)
 		return r;
 	describe(change.policy, answer);
-	add_str(answer, "done", change.what == POLICY_REPLACED ? "replaced" : "loaded");
+	json_add_text(answer, "done", change.what == POLICY_REPLACED ? "replaced" : "loaded");
 	if (*change.dropped)
-		add_str(answer, "dropped", change.dropped);
-	add_int(answer, "instructions", change.policy->cost.instructions);
-	add_int(answer, "call_ns", change.policy->cost.median_ns);
+		json_add_text(answer, "dropped", change.dropped);
+	json_add_int(answer, "instructions", change.policy->cost.instructions);
+	json_add_int(answer, "call_ns", change.policy->cost.median_ns);
 	stats_publish(&d->attachments);
 	return 0;
 }
@@ -144,8 +134,9 @@ int policy_unload(struct ebbd *d, struct json_object *request, struct json_objec
 
 	for (uint32_t i = 0; !r && i < d->config.declarations; i++)
 		if (!strcmp(d->config.declaration[i].policy, name))
-			add_str(answer, "declared", declaration_where(&d->config.declaration[i], NULL,
-								      where, sizeof(where)));
+			json_add_text(answer, "declared",
+				      declaration_where(&d->config.declaration[i], NULL, where,
+							sizeof(where)));
 	return r;
 }
 
@@ -195,7 +186,7 @@ int policy_detach(struct ebbd *d, struct json_object *request, struct json_objec
 	if (!r)
 		r = attach_detach(&d->attachments, cgroup, e);
 	if (!r && declared_detached(d->declared, c.id, c.path, text, sizeof(text)))
-		add_str(answer, "declared", text);
+		json_add_text(answer, "declared", text);
 	return r;
 }
 
@@ -204,12 +195,12 @@ struct json_object *attachment_params(const struct attachment *t)
 	struct json_object *params = json_object_new_object();
 
 	for (uint32_t k = 0; k < t->policy->info.params && k < EBB_PARAMS; k++)
-		add_int(params, t->policy->info.param[k].name, t->params.v[k]);
+		json_add_int(params, t->policy->info.param[k].name, t->params.v[k]);
 	if (t->slowdown) {
 		char text[16];
 
 		snprintf(text, sizeof(text), "%u.%u%%", t->slowdown / 10, t->slowdown % 10);
-		add_str(params, "slowdown", text);
+		json_add_text(params, "slowdown", text);
 	}
 	return params;
 }
@@ -219,14 +210,14 @@ static void add_cost(struct ebbd *d, const struct policy *p, struct json_object 
 	struct json_object *o = json_object_new_object();
 
 	policies_measure(&d->plane, p);
-	add_int(o, "verified", p->cost.verified);
-	add_int(o, "instructions", p->cost.instructions);
-	add_int(o, "machine_bytes", p->cost.machine_bytes);
+	json_add_int(o, "verified", p->cost.verified);
+	json_add_int(o, "instructions", p->cost.instructions);
+	json_add_int(o, "machine_bytes", p->cost.machine_bytes);
 	if (p->cost.calls) {
-		add_int(o, "calls", p->cost.calls);
-		add_int(o, "median_ns", p->cost.median_ns);
-		add_int(o, "slowest_ns", p->cost.slowest_ns);
-		add_int(o, "max_ns", p->cost.max_ns);
+		json_add_int(o, "calls", p->cost.calls);
+		json_add_int(o, "median_ns", p->cost.median_ns);
+		json_add_int(o, "slowest_ns", p->cost.slowest_ns);
+		json_add_int(o, "max_ns", p->cost.max_ns);
 	}
 	json_object_object_add(answer, "cost", o);
 }
@@ -249,8 +240,8 @@ static void add_programs(struct ebbd *d, struct json_object *answer)
 					   &size))
 			continue;
 		o = json_object_new_object();
-		add_str(o, "name", hook[i].name);
-		add_int(o, "id", info.id);
+		json_add_text(o, "name", hook[i].name);
+		json_add_int(o, "id", info.id);
 		json_object_array_add(list, o);
 	}
 }
@@ -264,13 +255,13 @@ static void show_attachment(struct ebbd *d, struct attachment *t, struct json_ob
 		json_object_object_add(answer, "stats",
 				       json_object_get(json_object_array_get_idx(rows, 0)));
 	json_object_put(rows);
-	add_str(answer, "cgroup", t->cgroup.path);
-	add_str(answer, "run", t->place == RUN_DAEMON ? "daemon" : "kernel");
-	add_str(answer, "by", t->by == BY_DECLARATION ? t->source : "command");
+	json_add_text(answer, "cgroup", t->cgroup.path);
+	json_add_text(answer, "run", t->place == RUN_DAEMON ? "daemon" : "kernel");
+	json_add_text(answer, "by", t->by == BY_DECLARATION ? t->source : "command");
 	json_object_object_add(answer, "values", attachment_params(t));
 	if (t->place == RUN_DAEMON && t->calls) {
-		add_int(answer, "daemon_calls", t->calls);
-		add_int(answer, "daemon_call_ns", t->call_ns / t->calls);
+		json_add_int(answer, "daemon_calls", t->calls);
+		json_add_int(answer, "daemon_call_ns", t->call_ns / t->calls);
 	}
 }
 

@@ -25,8 +25,6 @@ int policy_show(struct ebbd *d, struct json_object *request, struct json_object 
 /* {"pw_max": 64, ...} as in force; the caller's. */
 struct json_object *attachment_params(const struct attachment *t);
 
-void add_int(struct json_object *o, const char *key, uint64_t v);
-void add_str(struct json_object *o, const char *key, const char *v);
 struct json_object *add_array(struct json_object *o, const char *key);
 /* The string member @key, or NULL with EXIT_USAGE in @e. */
 const char *need_str(struct json_object *request, const char *key, struct error *e);

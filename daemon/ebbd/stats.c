@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/json.h"
 #include "ebbd/stats.h"
 
 static void total(const struct attachments *a, const struct attachment *t,
@@ -74,11 +75,11 @@ struct json_object *offload_json(const struct attachment *t)
 		{ "touched_on_trial", r->back },
 	};
 
-	json_object_object_add(o, "target", json_object_new_double(t->slowdown / 1000.0));
-	json_object_object_add(o, "slowdown", json_object_new_double(r->slowdown));
-	json_object_object_add(o, "state", json_object_new_string(offload_state_name(r->state)));
+	json_add_double(o, "target", t->slowdown / 1000.0);
+	json_add_double(o, "slowdown", r->slowdown);
+	json_add_text(o, "state", offload_state_name(r->state));
 	for (size_t i = 0; i < sizeof(number) / sizeof(number[0]); i++)
-		json_object_object_add(o, number[i].name, json_object_new_int64((int64_t)number[i].value));
+		json_add_int(o, number[i].name, number[i].value);
 	return o;
 }
 
@@ -104,11 +105,10 @@ void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows)
 			continue;
 		total(a, t, &s);
 		o = json_object_new_object();
-		json_object_object_add(o, "path", json_object_new_string(t->cgroup.path));
-		json_object_object_add(o, "policy", json_object_new_string(s.policy));
+		json_add_text(o, "path", t->cgroup.path);
+		json_add_text(o, "policy", s.policy);
 		for (size_t k = 0; k < sizeof(field) / sizeof(field[0]); k++)
-			json_object_object_add(o, field[k].name, json_object_new_int64(
-				*(int64_t *)((char *)&s + field[k].offset)));
+			json_add_int(o, field[k].name, *(int64_t *)((char *)&s + field[k].offset));
 		json_object_object_add(o, "miss_ns_log2", histogram(s.miss_ns_log2));
 		json_object_object_add(o, "hit_ns_log2", histogram(s.hit_ns_log2));
 		json_object_object_add(o, "clean", a->plane->exact ?

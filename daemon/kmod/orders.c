@@ -32,7 +32,7 @@ static struct kmod_session *live_session(struct kmod_care *c, int donor)
 static int named(const struct asked *a, const char *key, int *donor, struct kmod_session **session,
 		 struct error *e)
 {
-	const char *text = control_str(a->request, key, "");
+	const char *text = json_text(a->request, key, "");
 	struct kmod_donor wanted;
 	int r = kmod_donor_parse(text, "donor", &wanted, e);
 
@@ -69,7 +69,7 @@ static int stats(const struct asked *a, struct error *e)
 static int slab_list(const struct asked *a, struct error *e)
 {
 	_cleanup_free_ struct ebb_swap_slab *before = TAKE_PTR(a->care->slabs);
-	int64_t from = control_int(a->request, "from", 0);
+	int64_t from = json_int(a->request, "from", 0);
 	uint32_t count = a->care->slab_count;
 	uint64_t looked = a->care->looked;
 	int r = kmod_look(a->link, a->care, e);
@@ -83,7 +83,7 @@ static int slab_list(const struct asked *a, struct error *e)
 
 static int migrate(const struct asked *a, struct error *e)
 {
-	int64_t slab = control_int(a->request, "slab", -1);
+	int64_t slab = json_int(a->request, "slab", -1);
 	const struct ebb_swap_slab *its;
 	struct kmod_session *to = NULL;
 	struct kmod_plan plan;
@@ -98,7 +98,7 @@ static int migrate(const struct asked *a, struct error *e)
 	its = &a->care->slabs[slab];
 	/* As ebb-swapd: of two that stay the first leaves. */
 	from = its->second != KMOD_NO_SESSION ? its->session : KMOD_NO_SESSION;
-	if (control_str(a->request, "to", NULL)) {
+	if (json_text(a->request, "to", NULL)) {
 		r = named(a, "to", &donor, &to, e);
 		if (r)
 			return r;

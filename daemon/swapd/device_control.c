@@ -32,7 +32,7 @@ static const char *const read_verbs[] = { "status", "stats", "slab.list", NULL }
 static int named_donor(struct swapd *s, struct json_object *request, const char *key,
 		       struct donor **d, struct error *e)
 {
-	const char *text = control_str(request, key, "");
+	const char *text = json_text(request, key, "");
 
 	*d = donor_find(s, text);
 	return *d ? 0 : fail_exit(e, EXIT_USAGE, ENOENT,
@@ -60,7 +60,7 @@ static int donor_order(struct swapd *s, struct json_object *request, enum order_
 
 static int migrate(struct swapd *s, struct json_object *request, struct error *e)
 {
-	int64_t slab = control_int(request, "slab", -1);
+	int64_t slab = json_int(request, "slab", -1);
 	struct order o = { .kind = ORDER_MIGRATE, .donor = -1 };
 	struct donor *d;
 	char what[32];
@@ -69,7 +69,7 @@ static int migrate(struct swapd *s, struct json_object *request, struct error *e
 	if (slab < 0 || slab >= s->table.count)
 		return fail_exit(e, EXIT_USAGE, EINVAL, "slab %lld: device %s has 0 to %u",
 				 (long long)slab, s->options.name, s->table.count - 1);
-	if (control_str(request, "to", NULL)) {
+	if (json_text(request, "to", NULL)) {
 		r = named_donor(s, request, "to", &d, e);
 		if (r)
 			return r;
@@ -193,7 +193,7 @@ static int handle(void *data, const char *verb, struct json_object *request,
 	} else if (!strcmp(verb, "stats")) {
 		device_stats(s, answer);
 	} else if (!strcmp(verb, "slab.list")) {
-		from = control_int(request, "from", 0);
+		from = json_int(request, "from", 0);
 		device_slabs(s, from > 0 ? (uint32_t)from : 0, answer);
 	} else {
 		return fail_exit(e, EXIT_USAGE, EINVAL,

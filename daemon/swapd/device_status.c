@@ -253,7 +253,7 @@ static struct json_object *slab_json(const struct swapd *s, uint32_t index)
 	json_add_int(o, "slab", index);
 	json_add_text(o, "state", slab_state_text(slab_state(slab)));
 	json_add_int(o, "live", slab->live);
-	json_object_object_add(o, "activity", json_object_new_double(slab->activity.rate));
+	json_add_double(o, "activity", slab->activity.rate);
 	for (int c = 0; c < SLAB_COPIES; c++) {
 		const struct copy *copy = &slab->copy[c];
 		struct json_object *k;

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "common/json.h"
 #include "common/size.h"
 #include "policies/sim/cluster.h"
 #include "policies/sim/commands.h"
@@ -177,7 +178,7 @@ static void print_json(const struct cluster_options *o, const struct table *t)
 				       json_object_new_int64((int64_t)numbers[i].v));
 	for (int i = 0; i < ALONE; i++)
 		add_figure(alone, alone_names[i], &t->alone[i]);
-	json_object_object_add(answer, "still", json_object_new_boolean(o->still));
+	json_add_bool(answer, "still", o->still);
 	json_object_object_add(answer, "alone", alone);
 	for (size_t p = 0; p < PLACERS; p++) {
 		struct json_object *row;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/json.h"
 #include "common/size.h"
 #include "policies/sim/choose.h"
 #include "policies/sim/commands.h"
@@ -32,11 +33,6 @@ static enum surplus_order order_of(const char *name)
 	return order;
 }
 
-static void put(struct json_object *o, const char *key, uint64_t v)
-{
-	json_object_object_add(o, key, json_object_new_int64((int64_t)v));
-}
-
 static void put_ratio(struct json_object *o, const char *key, uint64_t part, uint64_t of)
 {
 	struct json_object *v = NULL;
@@ -56,42 +52,42 @@ static struct json_object *describe(const struct sim_history *h, const struct si
 			   *recorded = json_object_new_object();
 	uint64_t used = x->hits + x->late;
 
-	json_object_object_add(o, "policy", json_object_new_string(c->policy->info->name));
+	json_add_text(o, "policy", c->policy->info->name);
 	for (uint32_t i = 0; i < c->policy->info->params; i++)
-		put(params, c->policy->info->param[i].name, c->params.v[i]);
+		json_add_int(params, c->policy->info->param[i].name, c->params.v[i]);
 	json_object_object_add(o, "params", params);
-	put(o, "memory", c->memory);
+	json_add_int(o, "memory", c->memory);
 	/* Larger than recorded: what leaves first is a guess there. */
-	json_object_object_add(o, "estimate", json_object_new_boolean(c->memory > h->info.memory));
-	put(o, "latency_ns", c->latency_ns);
-	put(o, "misses", x->misses);
-	put(o, "hits", x->hits);
-	put(o, "late", x->late);
-	put(o, "wasted", x->wasted);
-	put(o, "prefetched", x->prefetched);
-	put(o, "outstanding", x->outstanding);
+	json_add_bool(o, "estimate", c->memory > h->info.memory);
+	json_add_int(o, "latency_ns", c->latency_ns);
+	json_add_int(o, "misses", x->misses);
+	json_add_int(o, "hits", x->hits);
+	json_add_int(o, "late", x->late);
+	json_add_int(o, "wasted", x->wasted);
+	json_add_int(o, "prefetched", x->prefetched);
+	json_add_int(o, "outstanding", x->outstanding);
 	put_ratio(o, "coverage", used, used + x->misses);
 	put_ratio(o, "accuracy", used, x->prefetched);
-	put(o, "requests", x->requests);
-	put(o, "request_pages", x->request_pages);
-	put(o, "gc_misses", x->gc_misses);
-	put(o, "gc_hits", x->gc_hits);
-	put(o, "miss_ns", x->miss_ns);
-	put(o, "late_ns", x->late_ns);
-	put(o, "lost_ns", x->miss_ns + x->late_ns);
-	put(o, "readahead", x->readahead);
-	put(o, "spared", x->spared);
-	put(o, "throttled", x->throttled);
-	put(o, "dropped", x->dropped);
-	put(o, "not_swapped", x->not_swapped);
-	put(o, "cold_pages", x->cold_pages);
-	put(o, "paged_out", x->paged_out);
+	json_add_int(o, "requests", x->requests);
+	json_add_int(o, "request_pages", x->request_pages);
+	json_add_int(o, "gc_misses", x->gc_misses);
+	json_add_int(o, "gc_hits", x->gc_hits);
+	json_add_int(o, "miss_ns", x->miss_ns);
+	json_add_int(o, "late_ns", x->late_ns);
+	json_add_int(o, "lost_ns", x->miss_ns + x->late_ns);
+	json_add_int(o, "readahead", x->readahead);
+	json_add_int(o, "spared", x->spared);
+	json_add_int(o, "throttled", x->throttled);
+	json_add_int(o, "dropped", x->dropped);
+	json_add_int(o, "not_swapped", x->not_swapped);
+	json_add_int(o, "cold_pages", x->cold_pages);
+	json_add_int(o, "paged_out", x->paged_out);
 	put_ratio(o, "seconds", x->span_ns, 1000000000);
 	for (int i = 0; i < TRACE_KINDS; i++)
-		put(recorded, trace_kind_names[i], h->recorded[i]);
-	put(recorded, "lost", h->info.lost);
-	put(recorded, "memory", h->info.memory);
-	json_object_object_add(recorded, "policy", json_object_new_string(h->info.policy));
+		json_add_int(recorded, trace_kind_names[i], h->recorded[i]);
+	json_add_int(recorded, "lost", h->info.lost);
+	json_add_int(recorded, "memory", h->info.memory);
+	json_add_text(recorded, "policy", h->info.policy);
 	json_object_object_add(o, "recorded", recorded);
 	return o;
 }

@@ -124,7 +124,7 @@ static void a_long_answer_comes_whole(void **state)
 	assert_true(server.fd >= 0);
 	assert_int_equal(pthread_create(&thread, NULL, serve, &server), 0);
 	assert_int_equal(ask(&answer, 10000, &e), 0);
-	assert_int_equal(strlen(control_str(answer, "text", "")), MUCH);
+	assert_int_equal(strlen(json_text(answer, "text", "")), MUCH);
 	json_object_put(answer);
 	pthread_join(thread, NULL);
 	close(server.fd);

@@ -78,35 +78,35 @@ static void status(void **state)
 	strcpy(c->now.key, "0123456789abcdef");
 	c->patience[2].losses = 2;
 	kmod_report_status(c, "it", a);
-	assert_string_equal(control_str(a, "key", ""), "0123456789abcdef");
-	assert_string_equal(control_str(a, "file", ""), "/dev/ebb5");
-	assert_string_equal(control_str(a, "durability", ""), "none");
+	assert_string_equal(json_text(a, "key", ""), "0123456789abcdef");
+	assert_string_equal(json_text(a, "file", ""), "/dev/ebb5");
+	assert_string_equal(json_text(a, "durability", ""), "none");
 	assert_false(json_object_object_get_ex(a, "backup", NULL));
 	/* Who has it would be ended with the device. */
 	assert_false(json_object_object_get_ex(a, "pid", NULL));
 	copies = member(a, "copies");
-	assert_int_equal(control_int(copies, "missing", -1), 1);
-	assert_int_equal(control_int(copies, "filling", -1), 1);
-	assert_int_equal(control_int(copies, "leaving", -1), 1);
-	assert_int_equal(control_int(copies, "present", -1), SLABS - 2);
-	assert_int_equal(control_int(a, "live", -1), SLABS * 10 * 4096);
+	assert_int_equal(json_int(copies, "missing", -1), 1);
+	assert_int_equal(json_int(copies, "filling", -1), 1);
+	assert_int_equal(json_int(copies, "leaving", -1), 1);
+	assert_int_equal(json_int(copies, "present", -1), SLABS - 2);
+	assert_int_equal(json_int(a, "live", -1), SLABS * 10 * 4096);
 	donors = member(a, "donors");
 	assert_int_equal(json_object_array_length(donors), 3);
 	d = json_object_array_get_idx(donors, 0);
-	assert_string_equal(control_str(d, "state", ""), "up");
-	assert_int_equal(control_int(d, "slabs", -1), SLABS - 2);
+	assert_string_equal(json_text(d, "state", ""), "up");
+	assert_int_equal(json_int(d, "slabs", -1), SLABS - 2);
 	assert_false(json_object_object_get_ex(d, "leaving", NULL));
 	d = json_object_array_get_idx(donors, 1);
-	assert_string_equal(control_str(d, "leaving", ""), "drained");
-	assert_int_equal(control_int(d, "slabs", -1), 2);
-	assert_int_equal(control_int(member(d, "outlook"), "move", -1), 2);
+	assert_string_equal(json_text(d, "leaving", ""), "drained");
+	assert_int_equal(json_int(d, "slabs", -1), 2);
+	assert_int_equal(json_int(member(d, "outlook"), "move", -1), 2);
 	d = json_object_array_get_idx(donors, 2);
-	assert_string_equal(control_str(d, "state", ""), "down");
-	assert_string_equal(control_str(d, "last_loss", ""), "the second time");
-	assert_int_equal(control_int(d, "losses", -1), 2);
-	assert_int_equal(control_int(d, "free", -1), 0);
+	assert_string_equal(json_text(d, "state", ""), "down");
+	assert_string_equal(json_text(d, "last_loss", ""), "the second time");
+	assert_int_equal(json_int(d, "losses", -1), 2);
+	assert_int_equal(json_int(d, "free", -1), 0);
 	kmod_report_stats(c, a);
-	assert_int_equal(control_int(a, "donor_losses", -1), 2);
+	assert_int_equal(json_int(a, "donor_losses", -1), 2);
 	json_object_put(a);
 	care_end(c);
 }
@@ -132,14 +132,14 @@ static void classes(void **state)
 	list = member(a, "classes");
 	assert_int_equal(json_object_array_length(list), 2);
 	o = json_object_array_get_idx(list, 0);
-	assert_int_equal(control_int(o, "class", -1), 2);
-	assert_string_equal(control_str(o, "durability", ""), "none");
+	assert_int_equal(json_int(o, "class", -1), 2);
+	assert_string_equal(json_text(o, "durability", ""), "none");
 	assert_int_equal(json_object_get_int64(json_object_array_get_idx(member(o, "cgroups"), 0)),
 			 1ll << 40);
 	assert_string_equal(json_object_get_string(json_object_array_get_idx(member(o, "donors"), 0)),
 			    "rdma:10.0.0.1:1");
 	o = json_object_array_get_idx(list, 1);
-	assert_string_equal(control_str(o, "durability", ""), "local");
+	assert_string_equal(json_text(o, "durability", ""), "local");
 	assert_true(json_object_get_boolean(member(o, "sealed")));
 	assert_int_equal(json_object_array_length(member(o, "donors")), 0);
 	json_object_put(a);
@@ -159,32 +159,32 @@ static void replicas(void **state)
 	c->slabs[3].uncopied = 5;
 	c->slabs[3].copies |= EBB_SWAP_LACKING(EBB_SWAP_SECOND);
 	kmod_report_status(c, "it", a);
-	assert_string_equal(control_str(a, "durability", ""), "replicas=2");
+	assert_string_equal(json_text(a, "durability", ""), "replicas=2");
 	copies = member(a, "copies");
-	assert_int_equal(control_int(copies, "wanted", -1), 2);
-	assert_int_equal(control_int(copies, "missing", -1), 2 * SLABS - (SLABS - 1) - 2);
-	assert_int_equal(control_int(copies, "filling", -1), 2);
-	assert_int_equal(control_int(copies, "present", -1), SLABS - 1);
-	assert_int_equal(control_int(a, "mapped", -1), (SLABS + 1) * 4 * M);
-	assert_int_equal(control_int(json_object_array_get_idx(member(a, "donors"), 1), "slabs", -1), 4);
+	assert_int_equal(json_int(copies, "wanted", -1), 2);
+	assert_int_equal(json_int(copies, "missing", -1), 2 * SLABS - (SLABS - 1) - 2);
+	assert_int_equal(json_int(copies, "filling", -1), 2);
+	assert_int_equal(json_int(copies, "present", -1), SLABS - 1);
+	assert_int_equal(json_int(a, "mapped", -1), (SLABS + 1) * 4 * M);
+	assert_int_equal(json_int(json_object_array_get_idx(member(a, "donors"), 1), "slabs", -1), 4);
 	json_object_put(a);
 	a = json_object_new_object();
 	kmod_report_slabs(c, "it", NULL, 0, 3, a);
-	assert_int_equal(control_int(a, "wanted", -1), 2);
+	assert_int_equal(json_int(a, "wanted", -1), 2);
 	s = json_object_array_get_idx(member(a, "slabs"), 0);
 	copies = member(s, "copies");
 	assert_int_equal(json_object_array_length(copies), 2);
-	assert_string_equal(control_str(json_object_array_get_idx(copies, 0), "state", ""), "complete");
-	assert_string_equal(control_str(json_object_array_get_idx(copies, 1), "donor", ""),
+	assert_string_equal(json_text(json_object_array_get_idx(copies, 0), "state", ""), "complete");
+	assert_string_equal(json_text(json_object_array_get_idx(copies, 1), "donor", ""),
 			    "rdma:10.0.0.2:1");
-	assert_string_equal(control_str(json_object_array_get_idx(copies, 1), "state", ""), "filling");
+	assert_string_equal(json_text(json_object_array_get_idx(copies, 1), "state", ""), "filling");
 	json_object_put(a);
 	/* Those that are at both donors can go nowhere. */
 	a = json_object_new_object();
 	kmod_report_outlook(c, 1, a);
-	assert_int_equal(control_int(member(a, "outlook"), "slabs", -1), 4);
-	assert_int_equal(control_int(member(a, "outlook"), "move", -1), 2);
-	assert_int_equal(control_int(member(a, "outlook"), "stuck", -1), 2);
+	assert_int_equal(json_int(member(a, "outlook"), "slabs", -1), 4);
+	assert_int_equal(json_int(member(a, "outlook"), "move", -1), 2);
+	assert_int_equal(json_int(member(a, "outlook"), "stuck", -1), 2);
 	json_object_put(a);
 	care_end(c);
 }
@@ -197,13 +197,13 @@ static void outlook(void **state)
 	/* The other donor is full: nowhere, or, with a backup, there; but the one that is on its way. */
 	c->now.session[1].free = 4 * M - 1;
 	kmod_report_outlook(c, 1, a);
-	assert_int_equal(control_int(member(a, "outlook"), "move", -1), 1);
-	assert_int_equal(control_int(member(a, "outlook"), "stuck", -1), 1);
-	assert_non_null(control_str(member(a, "outlook"), "why", NULL));
+	assert_int_equal(json_int(member(a, "outlook"), "move", -1), 1);
+	assert_int_equal(json_int(member(a, "outlook"), "stuck", -1), 1);
+	assert_non_null(json_text(member(a, "outlook"), "why", NULL));
 	strcpy(c->now.backup, "/dev/x");
 	kmod_report_outlook(c, 1, a);
-	assert_int_equal(control_int(member(a, "outlook"), "stuck", -1), 0);
-	assert_int_equal(control_int(member(a, "outlook"), "to_disk", -1), 1);
+	assert_int_equal(json_int(member(a, "outlook"), "stuck", -1), 0);
+	assert_int_equal(json_int(member(a, "outlook"), "to_disk", -1), 1);
 	json_object_put(a);
 	care_end(c);
 }
@@ -227,13 +227,13 @@ static void slabs(void **state)
 	assert_int_equal(json_object_get_int(member(s, "activity")), 25);
 	copies = member(s, "copies");
 	assert_int_equal(json_object_array_length(copies), 2);
-	assert_string_equal(control_str(json_object_array_get_idx(copies, 0), "state", ""), "filling");
-	assert_string_equal(control_str(json_object_array_get_idx(copies, 1), "donor", ""),
+	assert_string_equal(json_text(json_object_array_get_idx(copies, 0), "state", ""), "filling");
+	assert_string_equal(json_text(json_object_array_get_idx(copies, 1), "donor", ""),
 			    "rdma:10.0.0.2:1");
-	assert_string_equal(control_str(json_object_array_get_idx(copies, 1), "state", ""), "leaving");
+	assert_string_equal(json_text(json_object_array_get_idx(copies, 1), "state", ""), "leaving");
 	/* One without a donor and a page is not worth a line. */
-	assert_int_equal(control_int(json_object_array_get_idx(list, 3), "slab", -1), 4);
-	assert_int_equal(control_int(a, "next", -1), KMOD_SLABS_AT_ONCE + 1);
+	assert_int_equal(json_int(json_object_array_get_idx(list, 3), "slab", -1), 4);
+	assert_int_equal(json_int(a, "next", -1), KMOD_SLABS_AT_ONCE + 1);
 	json_object_put(a);
 	a = json_object_new_object();
 	kmod_report_slabs(c, "it", NULL, 0, KMOD_SLABS_AT_ONCE + 1, a);

@@ -767,7 +767,7 @@ static void who_asks_while_the_clock_is_set(void **state)
 	}
 	set_back = false;
 	assert_non_null(answer);
-	assert_int_equal(control_int(answer, "total", -1), SLABS * SLAB);
+	assert_int_equal(json_int(answer, "total", -1), SLABS * SLAB);
 	json_object_put(answer);
 }
 

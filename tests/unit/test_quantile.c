@@ -35,14 +35,14 @@ static void ratios(void **state)
 	struct json_object *empty = json_tokener_parse("{\"misses\":0,\"prefetched\":0}");
 
 	daemon_derive(row);
-	assert_float_equal(get_double(row, "coverage", -1), 0.9, 1e-9);
-	assert_float_equal(get_double(row, "accuracy", -1), 0.9, 1e-9);
-	assert_int_equal(get_double(row, "lost_ns", -1), 11);
+	assert_float_equal(json_double(row, "coverage", -1), 0.9, 1e-9);
+	assert_float_equal(json_double(row, "accuracy", -1), 0.9, 1e-9);
+	assert_int_equal(json_double(row, "lost_ns", -1), 11);
 	daemon_derive(empty);
 	/* Nothing counted is not "0 %". */
 	assert_true(json_object_object_get_ex(empty, "coverage", NULL));
-	assert_null(get_member(empty, "coverage"));
-	assert_null(get_member(empty, "accuracy"));
+	assert_null(json_member(empty, "coverage"));
+	assert_null(json_member(empty, "accuracy"));
 	json_object_put(row);
 	json_object_put(empty);
 }
@@ -54,9 +54,9 @@ static void parameters(void **state)
 	struct json_object *o = json_object_new_object(), *params;
 
 	assert_int_equal(daemon_add_params(o, good, 2, NULL), 0);
-	params = get_member(o, "params");
-	assert_int_equal(get_double(params, "a", -1), 1);
-	assert_int_equal(get_double(params, "b", -1), 0);
+	params = json_member(o, "params");
+	assert_int_equal(json_double(params, "a", -1), 1);
+	assert_int_equal(json_double(params, "b", -1), 0);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct error e = { 0 };
 

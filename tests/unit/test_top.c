@@ -35,9 +35,9 @@ static struct json_object *cgroup(const char *name, int misses, int bucket)
 
 	for (int i = 0; i < 32; i++)
 		json_object_array_add(h, json_object_new_int(i == bucket ? misses : 0));
-	put_str(o, "path", name);
-	put_str(o, "name", name);
-	put_int(o, "misses", misses);
+	json_add_text(o, "path", name);
+	json_add_text(o, "name", name);
+	json_add_int(o, "misses", misses);
 	json_object_object_add(o, "miss_ns_log2", h);
 	return o;
 }
@@ -46,34 +46,34 @@ static struct json_object *snapshot(int64_t seconds, struct json_object *a, stru
 {
 	struct json_object *o = parse("{\"ebbd\":null,\"devices\":[],\"donors\":[],\"cgroups\":[]}");
 
-	put_int(o, "time_ns", seconds * 1000000000);
+	json_add_int(o, "time_ns", seconds * 1000000000);
 	if (a)
-		json_object_array_add(get_member(o, "cgroups"), a);
+		json_object_array_add(json_member(o, "cgroups"), a);
 	if (b)
-		json_object_array_add(get_member(o, "cgroups"), b);
+		json_object_array_add(json_member(o, "cgroups"), b);
 	return o;
 }
 
 static struct json_object *row(struct json_object *frame, const char *list, size_t i)
 {
-	return json_object_array_get_idx(get_member(frame, list), i);
+	return json_object_array_get_idx(json_member(frame, list), i);
 }
 
 static double number(struct json_object *row, const char *key)
 {
-	return get_double(row, key, -1);
+	return json_double(row, key, -1);
 }
 
 static void rates_and_ratios(void **unused)
 {
 	struct json_object *was = cgroup("/x", 100, 10), *is = cgroup("/x", 110, 10), *a, *b, *f, *r;
 
-	put_int(was, "hits", 1000);
-	put_int(is, "hits", 1080);
-	put_int(is, "late", 10);
-	put_int(is, "wasted", 30);
-	put_int(is, "swapped_in", 7);
-	put_int(is, "swapped_out", 1);
+	json_add_int(was, "hits", 1000);
+	json_add_int(is, "hits", 1080);
+	json_add_int(is, "late", 10);
+	json_add_int(is, "wasted", 30);
+	json_add_int(is, "swapped_in", 7);
+	json_add_int(is, "swapped_out", 1);
 	json_object_object_add(was, "pressure", parse("{\"some_us\":500000,\"full_us\":0}"));
 	json_object_object_add(is, "pressure", parse("{\"some_us\":1500000,\"full_us\":200000}"));
 	a = snapshot(10, was, NULL);
@@ -105,7 +105,7 @@ static void quantiles_are_of_the_interval(void **unused)
 {
 	struct json_object *was = cgroup("/x", 100000, 5), *is = cgroup("/x", 100000, 5), *a, *b, *f;
 
-	json_object_array_put_idx(get_member(is, "miss_ns_log2"), 20, json_object_new_int(3));
+	json_object_array_put_idx(json_member(is, "miss_ns_log2"), 20, json_object_new_int(3));
 	a = snapshot(1, was, NULL);
 	b = snapshot(2, is, NULL);
 	f = top_frame(a, b, &usual);
@@ -127,19 +127,19 @@ static void what_is_not_known_is_null(void **unused)
 		/* Counted anew, or seen for the first time. */
 		for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
 			if (without || (strcmp(keys[i], "hits_s") && strcmp(keys[i], "lateness")))
-				assert_null(get_member(row(f, "cgroups", 0), keys[i]));
-			assert_null(get_member(row(f, "cgroups", 1), keys[i]));
+				assert_null(json_member(row(f, "cgroups", 0), keys[i]));
+			assert_null(json_member(row(f, "cgroups", 1), keys[i]));
 		}
 		json_object_put(f);
 	}
-	assert_null(get_member(b, "ebbd"));
+	assert_null(json_member(b, "ebbd"));
 	json_object_put(a);
 	json_object_put(b);
 }
 
 static const char *name_at(struct json_object *frame, size_t i)
 {
-	return control_str(row(frame, "cgroups", i), "name", "");
+	return json_text(row(frame, "cgroups", i), "name", "");
 }
 
 static void sorting_and_filtering(void **unused)
@@ -148,7 +148,7 @@ static void sorting_and_filtering(void **unused)
 	struct json_object *b = snapshot(2, cgroup("/a", 5, 4), cgroup("/b/x", 9, 9)), *f;
 	struct top_wish w = usual;
 
-	json_object_array_add(get_member(b, "cgroups"), cgroup("/c", 1, 1));
+	json_object_array_add(json_member(b, "cgroups"), cgroup("/c", 1, 1));
 	f = top_frame(a, b, &w);
 	assert_string_equal(name_at(f, 0), "/b/x");
 	assert_string_equal(name_at(f, 1), "/a");
@@ -167,7 +167,7 @@ static void sorting_and_filtering(void **unused)
 	json_object_put(f);
 	w.filter = "/x";
 	f = top_frame(a, b, &w);
-	assert_int_equal(json_object_array_length(get_member(f, "cgroups")), 1);
+	assert_int_equal(json_object_array_length(json_member(f, "cgroups")), 1);
 	assert_string_equal(name_at(f, 0), "/b/x");
 	json_object_put(f);
 	json_object_put(a);
@@ -199,24 +199,24 @@ static void devices_and_donors(void **unused)
 	char text[1024];
 
 	snprintf(text, sizeof(text), device, 100, 1000);
-	json_object_array_add(get_member(a, "devices"), parse(text));
+	json_object_array_add(json_member(a, "devices"), parse(text));
 	snprintf(text, sizeof(text), device, 140, 1008);
-	json_object_array_add(get_member(b, "devices"), parse(text));
-	json_object_array_add(get_member(b, "devices"), parse("{\"name\":\"dead\",\"state\":\"DEAD\","
-							      "\"server\":null,\"stats\":null}"));
-	json_object_array_add(get_member(b, "donors"), parse("{\"address\":\"h:1\",\"device\":\"ebb0\","
+	json_object_array_add(json_member(b, "devices"), parse(text));
+	json_object_array_add(json_member(b, "devices"), parse("{\"name\":\"dead\",\"state\":\"DEAD\","
+							       "\"server\":null,\"stats\":null}"));
+	json_object_array_add(json_member(b, "donors"), parse("{\"address\":\"h:1\",\"device\":\"ebb0\","
 				"\"state\":\"up\",\"leaving\":\"draining\",\"slabs\":2}"));
 	f = top_frame(a, b, &usual);
 	r = row(f, "devices", 0);
 	assert_float_equal(number(r, "io_s"), 10, 1e-9);
 	assert_float_equal(number(r, "read_s"), 2, 1e-9);
-	assert_string_equal(control_str(r, "donors", ""), "1/2");
-	assert_string_equal(control_str(r, "queue", ""), "3/4");
-	assert_int_equal(control_int(r, "missing", 0), 1);
+	assert_string_equal(json_text(r, "donors", ""), "1/2");
+	assert_string_equal(json_text(r, "queue", ""), "3/4");
+	assert_int_equal(json_int(r, "missing", 0), 1);
 	r = row(f, "devices", 1);
-	assert_null(get_member(r, "io_s"));
-	assert_null(get_member(r, "queue"));
-	assert_string_equal(control_str(row(f, "donors", 0), "state", ""), "up, draining");
+	assert_null(json_member(r, "io_s"));
+	assert_null(json_member(r, "queue"));
+	assert_string_equal(json_text(row(f, "donors", 0), "state", ""), "up, draining");
 	json_object_put(f);
 	json_object_put(a);
 	json_object_put(b);
@@ -239,9 +239,9 @@ static void names_do_not_steer_the_terminal(void **unused)
 	assert_non_null(strstr(text, "/evil?[2J?"));
 	free(text);
 	/* Nor in other verbs' tables, where letters of any language are welcome. */
-	put_str(row(f, "cgroups", 0), "name", "/\033[2J\r\177\303\274");
+	json_add_text(row(f, "cgroups", 0), "name", "/\033[2J\r\177\303\274");
 	out = open_memstream(&text, &len);
-	output_table_to(out, get_member(f, "cgroups"), columns, "none");
+	output_table_to(out, json_member(f, "cgroups"), columns, "none");
 	fclose(out);
 	assert_non_null(strstr(text, "/?[2J??\303\274\n"));
 	free(text);
