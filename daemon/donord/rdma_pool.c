@@ -59,17 +59,17 @@ static uint32_t most(const struct rdma_pool *p)
 
 uint32_t rdma_pool_idle(const struct rdma_pool *p)
 {
-	return p->present > most(p) ? 0 : p->present - p->lent - (p->coming != NULL);
+	return p->present > most(p) ? 0 : p->present - p->lent - p->stuck - (p->coming != NULL);
 }
 
 uint32_t rdma_pool_room(const struct rdma_pool *p)
 {
-	return p->present > most(p) ? p->present : most(p);
+	return (p->present > most(p) ? p->present : most(p)) - p->stuck;
 }
 
 static bool is_free(const struct rdma_slab *slab)
 {
-	return !slab->owner && !slab->absent;
+	return !slab->owner && !slab->absent && !slab->stuck;
 }
 
 static bool is_dirty(const struct rdma_slab *slab)
@@ -124,14 +124,19 @@ struct rdma_slab *rdma_pool_lend(struct rdma_pool *p, struct rdma_session *owner
 	return slab;
 }
 
-void rdma_pool_take_back(struct rdma_pool *p, struct rdma_slab *slab)
+int rdma_pool_take_back(struct rdma_pool *p, struct rdma_slab *slab)
 {
-	if (slab->key)
-		ibv_dereg_mr(slab->key);
+	int r = slab->key ? ibv_dereg_mr(slab->key) : 0;
+
 	p->wanted -= slab->wanted;
-	*slab = (struct rdma_slab){ .generation = slab->generation, .dirty = true };
-	p->dirty++;
+	*slab = (struct rdma_slab){ .generation = slab->generation, .dirty = !r, .stuck = r };
+	p->dirty += !r;
+	p->stuck += r != 0;
 	count(&p->lent, -1);
+	if (r)
+		log_err("rdma-memory: slab %td is withdrawn: its key cannot be invalidated: %s; restart ebb-donord to lend it again",
+			slab - p->slabs, strerror(r));
+	return -r;
 }
 
 /* --- what the machine has -------------------------------------------------------- */
@@ -250,7 +255,7 @@ bool rdma_pool_turn(struct rdma_pool *p, uint64_t now)
 	want(p, p->lent > limit ? p->lent - limit : 0, now);
 	if (p->present > limit)
 		stop_making(p);
-	if (p->present > limit && p->present > p->lent) {
+	if (p->present > limit && p->present > p->lent + p->stuck) {
 		if (!give_back(p, find(p, is_free)))
 			return false;
 	} else if (p->dirty) {
@@ -259,5 +264,5 @@ bool rdma_pool_turn(struct rdma_pool *p, uint64_t now)
 		return false;
 	}
 	return p->dirty || p->coming || p->present < limit ||
-	       (p->present > limit && p->present > p->lent);
+	       (p->present > limit && p->present > p->lent + p->stuck);
 }

@@ -32,6 +32,7 @@ struct rdma_slab {
 	uint64_t rests;             /* ns: until then others are wanted instead */
 	bool dirty;                 /* to be zeroed before it is lent */
 	bool absent;                /* given back: without memory */
+	bool stuck;                 /* a key may still reach it: never lent again */
 };
 
 struct rdma_pool {
@@ -41,6 +42,7 @@ struct rdma_pool {
 	uint32_t count;
 	uint32_t present, lent;     /* read by other threads, too: rdma_pool_present(), _lent() */
 	uint32_t dirty;             /* present ones to be zeroed */
+	uint32_t stuck;             /* present ones that are */
 	struct rdma_slab *coming;   /* is being made; NULL = none is */
 	uint64_t come;              /* bytes of it that are there */
 	uint32_t wanted;            /* lent ones that are */
@@ -99,8 +101,12 @@ static inline uint8_t *rdma_pool_memory(const struct rdma_pool *p, const struct 
  */
 struct rdma_slab *rdma_pool_lend(struct rdma_pool *p, struct rdma_session *owner,
 				 struct ibv_pd *pd);
-/* Nobody reaches its memory by its key any more; it is zeroed later, by rdma_pool_turn(). */
-void rdma_pool_take_back(struct rdma_pool *p, struct rdma_slab *slab);
+/*
+ * Invalidates the key of @slab, which rdma_pool_turn() zeroes later.  -errno when the device
+ * fails: the slab is never lent again, and the caller ends the session, whose queue pairs may
+ * still reach it.
+ */
+int rdma_pool_take_back(struct rdma_pool *p, struct rdma_slab *slab);
 
 /* Its borrower keeps a slab that was wanted: another one is, until it may be asked again. */
 void rdma_pool_refused(struct rdma_pool *p, uint32_t slab);

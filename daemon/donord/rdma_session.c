@@ -185,10 +185,10 @@ int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
 	return r;
 }
 
-static void take_back(struct rdma_session *s, struct rdma_slab *slab)
+static int take_back(struct rdma_session *s, struct rdma_slab *slab)
 {
-	rdma_pool_take_back(s->pool, slab);
 	s->lent--;
+	return rdma_pool_take_back(s->pool, slab);
 }
 
 static bool complete(const struct rdma_session *s)
@@ -282,16 +282,16 @@ static enum wire_status serve_map(struct rdma_session *s, const uint8_t *payload
 	return WIRE_OK;
 }
 
-static enum wire_status serve_unmap(struct rdma_session *s, const struct wire_frame *f)
+/* -errno: the session is to be ended. */
+static int serve_unmap(struct rdma_session *s, const struct wire_frame *f, uint16_t *status)
 {
 	struct rdma_pool *p = s->pool;
 
 	if (f->slab >= p->count || p->slabs[f->slab].owner != s)
-		return WIRE_NO_SLAB;
-	if (p->slabs[f->slab].generation != f->generation)
-		return WIRE_STALE;
-	take_back(s, &p->slabs[f->slab]);
-	return WIRE_OK;
+		*status = WIRE_NO_SLAB;
+	else if (p->slabs[f->slab].generation != f->generation)
+		*status = WIRE_STALE;
+	return *status ? 0 : take_back(s, &p->slabs[f->slab]);
 }
 
 /* Returns how many slabs of the total the borrower cannot have. */
@@ -384,6 +384,7 @@ static int serve(struct rdma_session *s, uint64_t i, uint32_t bytes)
 	struct wire_frame f, reply;
 	struct wire_rdma_grant g = { 0 };
 	uint32_t length = WIRE_HEADER;
+	int r = 0;
 
 	if (!genuine(s, m, &bytes))
 		return -EBADMSG;
@@ -403,9 +404,11 @@ static int serve(struct rdma_session *s, uint64_t i, uint32_t bytes)
 	else if (f.op == WIRE_MAP)
 		reply.status = serve_map(s, payload, f.length, &reply, &g);
 	else if (f.op == WIRE_UNMAP)
-		reply.status = serve_unmap(s, &f);
+		r = serve_unmap(s, &f, &reply.status);
 	else if (f.op != WIRE_PING)
 		reply.status = WIRE_NOT_HERE;
+	if (r)
+		return r;
 	if (!reply.status && (f.op == WIRE_HELLO || f.op == WIRE_PING)) {
 		reply.slab = build_donor(s, payload);
 		reply.length = WIRE_DONOR_SIZE;

@@ -33,21 +33,29 @@ static int without_pool(void **state)
 	return 0;
 }
 
-/* Sends @f and @payload as the borrower of @s; returns the donor's reply and its payload. */
-static struct wire_frame say(struct rdma_session *s, struct wire_frame f, const void *payload,
-			     const uint8_t **answer)
+/* Sends @f and @payload as the borrower of @s; what rdma_session_turn() makes of it. */
+static int send_frame(struct rdma_session *s, struct wire_frame f, const void *payload)
 {
 	uint8_t bytes[WIRE_RDMA_MESSAGE];
 	uint32_t n = WIRE_HEADER + f.length;
-	const uint8_t *sent;
-	struct wire_frame reply;
 
 	wire_build(bytes, &f);
 	if (f.length)
 		memcpy(bytes + WIRE_HEADER, payload, f.length);
 	assert_int_equal(wire_mark(&s->secret, WIRE_AT_DONOR, s->received, bytes, n, bytes + n), 0);
 	fake_arrives(s->id[0], bytes, n + WIRE_MARK);
-	assert_int_equal(rdma_session_turn(s), 0);
+	return rdma_session_turn(s);
+}
+
+/* Returns the donor's reply and its payload. */
+static struct wire_frame say(struct rdma_session *s, struct wire_frame f, const void *payload,
+			     const uint8_t **answer)
+{
+	struct wire_frame reply;
+	const uint8_t *sent;
+	uint32_t n;
+
+	assert_int_equal(send_frame(s, f, payload), 0);
 	sent = fake_sent(s->id[0], &n);
 	assert_int_equal(wire_parse(sent, n, WIRE_AT_BORROWER, &reply), 1);
 	assert_int_equal(reply.op, f.op);
@@ -151,11 +159,43 @@ static void connections_of_a_key(void **state)
 	rdma_session_free(b);
 }
 
+/* The device fails to invalidate a key: its borrower may still reach the slab. */
+static void a_key_that_stays(void **state)
+{
+	struct rdma_session *a = begin(&keys[0], 1), *b;
+	struct wire_frame loan = map(a), other;
+	uint64_t left;
+
+	map(a);
+	fake.dereg_error = EIO;
+	assert_int_equal(send_frame(a, (struct wire_frame){ .op = WIRE_UNMAP, .slab = loan.slab,
+							    .generation = loan.generation }, NULL),
+			 -EIO);
+	/* The session ends; what else it had is lent again, that slab is not. */
+	rdma_session_free(a);
+	b = begin(&keys[2], 1);
+	assert_int_equal(room_of(b, &left), SLABS - 1);
+	assert_int_equal(left, (SLABS - 1) * SLAB);
+	for (int i = 0; i < SLABS - 1; i++) {
+		other = map(b);
+		assert_int_equal(other.status, WIRE_OK);
+		assert_int_not_equal(other.slab, loan.slab);
+	}
+	assert_int_equal(map(b).status, WIRE_NO_SPACE);
+	/* Nor is it given back to the machine and made again, for others to get its memory. */
+	rdma_session_free(b);
+	rdma_pool_limit(&pool, 0);
+	while (rdma_pool_turn(&pool, 0))
+		;
+	assert_int_equal(rdma_pool_present(&pool), 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_quota, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(connections_of_a_key, with_pool, without_pool),
+		cmocka_unit_test_setup_teardown(a_key_that_stays, with_pool, without_pool),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
