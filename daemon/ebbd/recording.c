@@ -353,12 +353,15 @@ static void describe(struct recordings *r, uint64_t owner, struct trace_info *in
 	pthread_mutex_unlock(&r->attachments->lock);
 }
 
-/* A writer on @file, which is replaced: not through a link left in a shared directory. */
+/*
+ * A writer on @file, which is replaced: not through a link left in a shared directory.
+ * Addresses of other users' programs are for its owner alone, also if the file exists.
+ */
 static int open_file(const char *file, const struct trace_info *info, struct trace_writer **w,
 		     struct error *e)
 {
 	_cleanup_close_ int fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
-				      0644);
+				      0600);
 	struct stat st;
 	int ret;
 
@@ -371,6 +374,8 @@ static int open_file(const char *file, const struct trace_info *info, struct tra
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
 		return fail_exit(e, EXIT_REFUSED, EBUSY, "%s: another recording goes there; give another file",
 				 file);
+	if (st.st_mode & 077 && fchmod(fd, 0600) < 0)
+		return fail(e, errno, "%s: cannot restrict to mode 0600: %m; remove it first", file);
 	if (ftruncate(fd, 0) < 0)
 		return fail(e, errno, "%s: cannot be written: %m", file);
 	ret = trace_writer_new(w, TAKE_FD(fd), file, info, e);

@@ -210,6 +210,7 @@ class Recorder:
 def test_record_show_and_simulate(ebbd, device, cgroup, tmp_path, pattern):
     """The same numbers by ebb's counters, in the trace, and from the simulator."""
     c, file = cgroup(limit_mib=32), tmp_path / "scan.trace"
+    file.touch(0o644)
     parts.ebbctl("policy", "attach", "none", c.path)
     scan = parts.Scan(c, options=["--no-thp"], mib=48, passes=2, pattern=pattern)
     try:
@@ -222,6 +223,7 @@ def test_record_show_and_simulate(ebbd, device, cgroup, tmp_path, pattern):
     finally:
         scan.kill()
     assert status == 0 and answer["lost"] == 0 and counted > 500
+    assert file.stat().st_mode & 0o777 == 0o600
     told = parts.ebbctl_json("trace", "show", file)
     assert within(told["misses"], counted, 0.01)
     assert told["memory"] == 32 << 20 and told["cgroup"] == c.rel and told["policy"] == "none"
@@ -239,6 +241,7 @@ def test_run_records(ebbd, device, tmp_path):
     told = parts.ebbctl_json("trace", "show", file)
     assert all(within(told[k], stats[k], 0.01) for k in FAULTS)
     assert told["hits"] > 1000 and told["finished"]
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_recording_outlives_a_change_of_policy(ebbd, device, cgroup, tmp_path):
