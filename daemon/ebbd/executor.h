@@ -35,7 +35,7 @@ struct executor_stats {
 	uint64_t calls;        /* process_madvise */
 	uint64_t pages;        /* asked of the kernel */
 	uint64_t not_swapped;  /* skipped: resident, never touched or not ours */
-	uint64_t repeated;     /* skipped: outstanding already */
+	uint64_t repeated;     /* skipped or not read again: outstanding already */
 	uint64_t failed;       /* the kernel refused */
 	uint64_t cold_pages;   /* advised cold */
 	uint64_t paged_out;    /* paged out behind streams */

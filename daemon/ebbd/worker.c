@@ -26,6 +26,7 @@
 #define FLUSH_SHARE 256  /* see keep_stats_fresh() */
 #define WAIT_NS 2000000        /* at most, for the device: a request gets stale */
 #define PAUSE_NS 20000
+#define AGAIN_NS 20000000      /* an unread page requested so long ago may be evicted by now */
 #define RECENT 4096   /* slots of the memory of what was asked for; a power of two */
 
 /*
@@ -173,18 +174,25 @@ void filter_add(uint64_t *filter, const struct ebb_page *page)
 	__atomic_fetch_or(&filter[bit / 64], 1ULL << (bit & 63), __ATOMIC_RELEASE);
 }
 
+/* Pages to request: new in the prefetched set, and in it for AGAIN_NS. */
+struct entered {
+	uint64_t again[BATCH_MAX];
+	uint32_t fresh, repeated;
+};
+
 /*
  * Enters the @n pages @vpn, or as many as there is room for, in the prefetched set,
- * before they are in the cache, or a quick hit would go unseen.  Keeps in @vpn those that were not in it yet
- * (a page counts once however often it is asked for) and returns how many.
+ * before they are in the swap cache, or an early hit would go unseen.  Keeps in @vpn those
+ * that were not in it yet.
  */
-static uint32_t enter_pages(struct worker *w, const struct target *t, struct attachment *a,
-			    uint64_t *vpn, uint32_t n, uint64_t now)
+static void enter_pages(struct worker *w, const struct target *t, struct attachment *a,
+			uint64_t *vpn, uint32_t n, uint64_t now, struct entered *in)
 {
 	struct ebb_prefetch value = { now, a->cgroup.id };
-	uint32_t kept = 0;
+	struct ebb_prefetch old;
 	uint64_t left;
 
+	in->fresh = in->repeated = 0;
 	lock(w);
 	if (!a->detached)
 		attachment_detect(w->attachments, a);
@@ -200,15 +208,17 @@ static uint32_t enter_pages(struct worker *w, const struct target *t, struct att
 		*recent_slot(w, &page) = (struct recent){ page, now + w->config->stale_ns };
 		filter_add(w->plane->filter, &page);
 		if (bpf_map_update_elem(w->plane->prefetched, &page, &value, BPF_NOEXIST) == 0)
-			vpn[kept++] = vpn[i];
-		else if (errno == EEXIST)
-			w->stats.repeated++;
-		else
+			vpn[in->fresh++] = vpn[i];
+		else if (errno != EEXIST)
 			w->stats.full++;
+		else if (bpf_map_lookup_elem(w->plane->prefetched, &page, &old) == 0 &&
+			 old.issued_ns + AGAIN_NS <= now)
+			in->again[in->repeated++] = vpn[i];
+		else
+			w->stats.repeated++;
 	}
-	a->prefetched += kept;
+	a->prefetched += in->fresh;
 	unlock(w);
-	return kept;
 }
 
 /* How fast @a may go, by who else uses the devices. */
@@ -244,23 +254,65 @@ static void wait_for_device(struct worker *w, uint32_t most)
 	}
 }
 
+static int advise_willneed(struct worker *w, const struct target *t, const uint64_t *vpn, uint32_t n)
+{
+	uint64_t now = now_ns();
+	int taken;
+
+	w->marked->tgid = t->tgid;
+	w->marked->exec = t->exec;
+	taken = target_advise(t, vpn, n, MADV_WILLNEED);
+	w->stats.calls++;
+	w->stats.call_ns += now_ns() - now;
+	return taken;
+}
+
+/*
+ * Requests again the @n pages @vpn of the prefetched set.  Those still in the swap cache cost no
+ * read; those that are read were evicted unread: wasted, and prefetched once more.
+ */
+static void prefetch_again(struct worker *w, const struct target *t, struct attachment *a,
+			   const uint64_t *vpn, uint32_t n)
+{
+	uint64_t before = w->plane->executor->pages, lost;
+	struct ebb_prefetch value = { now_ns(), a->cgroup.id };
+
+	advise_willneed(w, t, vpn, n);
+	lost = w->plane->executor->pages - before;
+	lost = lost < n ? lost : n;
+	w->stats.repeated += n - lost;
+	w->stats.pages += lost;
+	if (!lost)
+		return;
+	lock(w);
+	a->prefetched += lost;
+	a->expired += lost;
+	/* Which of them were read is unknown.  A page that the program used meanwhile stays out. */
+	for (uint32_t i = 0; i < n; i++) {
+		struct ebb_page page = { t->tgid, t->exec, vpn[i] };
+
+		bpf_map_update_elem(w->plane->prefetched, &page, &value, BPF_EXIST);
+	}
+	keep_stats_fresh(a, (uint32_t)lost);
+	unlock(w);
+}
+
 static void prefetch_batch(struct worker *w, struct target *t, struct attachment *a, uint64_t *vpn,
 			   uint32_t n, uint32_t before)
 {
-	uint64_t now, after;
+	struct entered in;
+	uint64_t now;
 	int taken;
 
 	wait_for_device(w, before);
 	now = now_ns();
-	n = enter_pages(w, t, a, vpn, n, now);
+	enter_pages(w, t, a, vpn, n, now, &in);
+	if (in.repeated)
+		prefetch_again(w, t, a, in.again, in.repeated);
+	n = in.fresh;
 	if (!n)
 		return;
-	w->marked->tgid = t->tgid;
-	w->marked->exec = t->exec;
-	taken = target_advise(t, vpn, n, MADV_WILLNEED);
-	after = now_ns();
-	w->stats.calls++;
-	w->stats.call_ns += after - now;
+	taken = advise_willneed(w, t, vpn, n);
 	lock(w);
 	if (taken < (int)n) {
 		/* What the kernel did not take is not on its way. */

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """ebb's programs, a cgroup and the scan program, for tests to drive."""
+import errno
 import json
 import os
 import shutil
@@ -56,6 +57,15 @@ class Cgroup:
         name = "memory.oom_control" if self.version == 1 else "memory.events"
         rows = dict(line.split() for line in read(self.path / name).splitlines())
         return int(rows[key])
+
+    def evict(self):
+        """Reclaims all that can be reclaimed, swap cache included."""
+        what = ("memory.force_empty", 0) if self.version == 1 else ("memory.reclaim", "1G")
+        try:
+            self.set(*what)
+        except OSError as e:    # v2: less than that was reclaimed; v1: not all of it
+            if e.errno not in (errno.EAGAIN, errno.EBUSY):
+                raise
 
     def pids(self):
         return [int(p) for p in read(self.path / "cgroup.procs").split()]

@@ -186,6 +186,52 @@ def test_prefetches_say_that_nobody_waits(ebbd_lock, logs, tmp_path, workers):
         machine.pins_remove()
 
 
+# Page 64 i of the area, i > 0, is prefetched by the touch of page 0, evicted, and prefetched again.
+LOSES = """
+import ctypes, mmap, sys, time
+MADV_PAGEOUT, STEP = 21, 64 << 12
+area = mmap.mmap(-1, 9 * STEP, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+area.madvise(mmap.MADV_NOHUGEPAGE)
+def fill(m):
+    for at in range(0, len(m), 4096):
+        m[at:at + 8] = (at + 1).to_bytes(8, "little")
+fill(area)
+print(ctypes.addressof(ctypes.c_char.from_buffer(area)) >> 12, flush=True)
+sys.stdin.readline()
+for turn in range(2):
+    area.madvise(MADV_PAGEOUT)
+    print(turn, flush=True)
+    sys.stdin.readline()
+    area[0]
+    time.sleep(0.2)
+print(sum(area[i * STEP] for i in range(1, 9)), flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_page_evicted_unread_is_prefetched_again(ebbd, device, cgroup, tmp_path):
+    """Long before its entry expires, and counted as wasted once and as prefetched twice."""
+    at = ("AT", 'EBB_PARAM(AT, "at", 0, 0, EBB_VPN_END, "page")')
+    body = "if (f->vpn == p->v[0])\n\t\tebb_prefetch(f, f->vpn + 64, 64, 8);"
+    ebbctl("policy", "load", policies.compile_policy(
+        tmp_path, policies.source(body=body, params=(at,))))
+    c = cgroup(limit_mib=24)
+    ebbctl("policy", "attach", "mine", c.path)
+    program = subprocess.Popen(["/usr/bin/python3", "-c", LOSES], preexec_fn=c.enter, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        ebbctl("policy", "set", c.path, f"at={int(program.stdout.readline())}")
+        for answer in 0, 1, 8:
+            print("", file=program.stdin, flush=True)
+            assert int(program.stdout.readline()) == answer
+            c.evict()
+        stats = parts.stats(c)
+    finally:
+        program.communicate("", timeout=60)
+    assert stats["hits"] + stats["late"] == 8 and stats["outstanding"] == 0, stats
+    assert 8 < stats["prefetched"] == 8 + stats["wasted"] <= 16, stats
+
+
 def test_children_made_later_are_covered_at_once(ebbd, device, cgroup):
     """Without a declaration: the first fault of a new child of a child finds the policy."""
     c = cgroup(limit_mib=LIMIT)
