@@ -19,10 +19,14 @@ import parts
 
 
 def pytest_sessionstart(session):
-    # Whoever ends a run, fixtures still take swap off.  A worker of xdist may run its tests in
-    # a second thread, where no handler can be set; it ends by word of the process it works for.
+    # Fixtures take swap off also when SIGTERM ends the run.  A worker of xdist may run its tests
+    # in a second thread, where no handler can be set; its controller ends it.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        # Children inherit ignored signals (nohup, `make check &` in a script), but not handlers.
+        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_IGN:
+                signal.signal(number, lambda *_: None)
     if os.geteuid() != 0 and not session.config.option.collectonly:
         pytest.exit("these tests need root; run sudo make check", 2)
 

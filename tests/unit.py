@@ -42,7 +42,8 @@ def run(path):
         env = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="XML", CMOCKA_XML_FILE=report,
                    UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1")
         try:
-            done = subprocess.run([path], env=env, stdout=subprocess.PIPE, text=True,
+            # make's caller may ignore signals, and children inherit that.
+            done = subprocess.run(["env", "--default-signal", path], env=env, stdout=subprocess.PIPE, text=True,
                                   stderr=subprocess.STDOUT, timeout=TIMEOUT, errors="replace")
             status, output = done.returncode, done.stdout
         except subprocess.TimeoutExpired as e:

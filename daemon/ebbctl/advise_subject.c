@@ -14,6 +14,7 @@
 #include "common/paths.h"
 #include "common/size.h"
 #include "output.h"
+#include "process.h"
 #include "record.h"
 #include "run.h"
 
@@ -28,11 +29,7 @@ static void hold_signals(struct subject *s)
 {
 	sigset_t stop;
 
-	sigemptyset(&stop);
-	sigaddset(&stop, SIGINT);
-	sigaddset(&stop, SIGTERM);
-	sigaddset(&stop, SIGHUP);
-	sigaddset(&stop, SIGQUIT);
+	process_ending_signals(&stop);
 	sigprocmask(SIG_BLOCK, &stop, &s->mask);
 	s->holds_signals = true;
 }

@@ -25,19 +25,23 @@
 /* How often to look whether somebody wants us to stop. */
 #define SLICE_MS 100
 
-static void deferred(sigset_t *set)
+void process_ending_signals(sigset_t *set)
 {
+	static const int numbers[] = { SIGINT, SIGQUIT, SIGTERM, SIGHUP };
+	struct sigaction now;
+
 	sigemptyset(set);
-	sigaddset(set, SIGINT);
-	sigaddset(set, SIGTERM);
-	sigaddset(set, SIGHUP);
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+		if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+			sigaddset(set, numbers[i]);
 }
 
 void process_defer_signals(void)
 {
 	sigset_t set;
 
-	deferred(&set);
+	process_ending_signals(&set);
+	sigdelset(&set, SIGQUIT);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 }
 
@@ -45,6 +49,7 @@ bool process_interrupted(void)
 {
 	sigset_t set;
 
+	/* An ignored signal that is not blocked is never pending. */
 	sigpending(&set);
 	return sigismember(&set, SIGINT) || sigismember(&set, SIGTERM) || sigismember(&set, SIGHUP);
 }
@@ -77,6 +82,9 @@ static void become(const char *const *argv, const char *unit, const char *log, i
 
 	/* ^C at the terminal must not reach the server of a swap device. */
 	setsid();
+	/* A daemon that inherits an ignored SIGCHLD cannot wait for its children. */
+	for (int number = 1; number < NSIG; number++)
+		signal(number, SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	in = open("/dev/null", O_RDONLY | O_CLOEXEC);

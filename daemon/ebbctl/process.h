@@ -3,14 +3,21 @@
 #ifndef EBB_PROCESS_H
 #define EBB_PROCESS_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
 #include "common/error.h"
 
 /*
- * From now on SIGINT, SIGTERM and SIGHUP only set process_interrupted(): what
- * is being made or taken apart is finished or undone, never left half-way.
+ * Sets @set to the signals that end a command: SIGINT, SIGQUIT, SIGTERM and SIGHUP, without those
+ * that the caller of ebbctl ignores, as nohup(1) does.
+ */
+void process_ending_signals(sigset_t *set);
+
+/*
+ * Makes these signals, except SIGQUIT, only set process_interrupted(), so that a command
+ * completes or undoes its changes.
  */
 void process_defer_signals(void);
 bool process_interrupted(void);

@@ -17,20 +17,19 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/files.h"
+#include "process.h"
 #include "program.h"
 
 int program_block_signals(struct program *p, struct error *e)
 {
-	const struct sigaction ignore = { .sa_handler = SIG_IGN };
+	const struct sigaction ignore = { .sa_handler = SIG_IGN }, usual = { .sa_handler = SIG_DFL };
 	sigset_t set;
 
 	*p = (struct program){ .pidfd = -1, .go = -1, .failed = -1, .signals = -1 };
 	sigaction(SIGPIPE, &ignore, &p->pipe);
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGQUIT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
+	/* While it is ignored wait4() fails. */
+	sigaction(SIGCHLD, &usual, &p->child);
+	process_ending_signals(&set);
 	sigprocmask(SIG_BLOCK, &set, &p->mask);
 	p->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	return p->signals < 0 ? fail(e, errno, "signalfd: %s", strerror(errno)) : 0;
@@ -98,6 +97,7 @@ static void child(const struct program *p, int go, int failed, char **argv, enum
 		r = become_invoking_user();
 	if (!r) {
 		program_restore_pipe(p);
+		sigaction(SIGCHLD, &p->child, NULL);
 		sigprocmask(SIG_SETMASK, &p->mask, NULL);
 		execvp(argv[0], argv);
 		r = -errno;

@@ -32,7 +32,7 @@ struct program {
 	int failed;     /* errno of a failed exec comes here */
 	int signals;    /* signalfd of what is passed on */
 	sigset_t mask;  /* before program_block_signals() */
-	struct sigaction pipe; /* of SIGPIPE, before that */
+	struct sigaction pipe, child; /* of SIGPIPE and SIGCHLD, before that */
 	void (*tick)(void *data); /* called every PROGRAM_TICK_MS while it runs; or NULL */
 	void *tick_data;
 };

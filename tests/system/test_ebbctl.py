@@ -814,6 +814,19 @@ def test_run_passes_signals(ebbd, device, number):
     assert nothing_of_run_left()
 
 
+def test_run_with_signals_that_the_caller_ignores(ebbd, device):
+    """As below nohup: the program ignores what the caller ignores, and no more."""
+    ignored = lambda *options: subprocess.run(
+        ["env", "--default-signal", *options, BIN / "ebbctl", "run", "--mem", "64M", "--",
+         "grep", "SigIgn", "/proc/self/status"],
+        stdout=subprocess.PIPE, text=True, check=True).stdout.split()[1]
+    assert int(ignored(), 16) == 0
+    bits = {signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE}
+    told = ignored(*(f"--ignore-signal={n.name[3:]}" for n in bits))
+    assert int(told, 16) == sum(1 << n - 1 for n in bits)
+    assert nothing_of_run_left()
+
+
 def test_run_as_the_invoking_user(ebbd, device):
     env = {**os.environ, "SUDO_UID": "65534", "SUDO_GID": "65534", "SUDO_USER": "nobody"}
     ask = ["sh", "-c", "id -u; id -g; id -G; echo $USER"]

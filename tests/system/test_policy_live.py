@@ -177,10 +177,12 @@ def test_prefetches_say_that_nobody_waits(ebbd_lock, logs, tmp_path, workers):
     d = parts.Ebbd(logs / "ebbd.log", config=conf)
     try:
         libc, name = ctypes.CDLL(None), "ebbd-prefetch" if workers == 1 else "ebbd-prefetch-n"
-        threads = [t.name for t in Path(f"/proc/{d.pid}/task").iterdir()
-                   if machine.read(t / "comm").strip() == name]
-        assert len(threads) == workers
-        assert {libc.syscall(IOPRIO_GET, WHO_PROCESS, int(t)) for t in threads} == {2 << 13 | 7}
+        # Each thread sets its name and priority itself, maybe after ebbd is ready.
+        machine.wait_for(
+            lambda: [libc.syscall(IOPRIO_GET, WHO_PROCESS, int(t.name))
+                     for t in Path(f"/proc/{d.pid}/task").iterdir()
+                     if machine.read(t / "comm").strip() == name] == [2 << 13 | 7] * workers,
+            5, "the priority of the threads that prefetch")
     finally:
         d.stop()
         machine.pins_remove()

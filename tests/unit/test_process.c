@@ -2,6 +2,7 @@
 /* What a daemon that ebbctl starts has of it. */
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -64,9 +65,51 @@ static void it_has_no_descriptors_of_the_caller(void **state)
 	close(also);
 }
 
+/* As nohup(1) and `command &` in a script have it. */
+static void signals_that_the_caller_ignores_interrupt_nothing(void **state)
+{
+	void (*before)(int) = signal(SIGHUP, SIG_IGN);
+	sigset_t set, mask;
+
+	process_ending_signals(&set);
+	assert_false(sigismember(&set, SIGHUP));
+	assert_true(sigismember(&set, SIGINT));
+	sigprocmask(SIG_SETMASK, NULL, &mask);
+	process_defer_signals();
+	raise(SIGHUP);
+	assert_false(process_interrupted());
+	raise(SIGTERM);
+	assert_true(process_interrupted());
+	signal(SIGTERM, SIG_IGN);
+	sigprocmask(SIG_SETMASK, &mask, NULL);
+	signal(SIGTERM, SIG_DFL);
+	signal(SIGHUP, before);
+}
+
+/* A daemon that ignores SIGCHLD cannot wait for its children. */
+static void it_ignores_no_signal_that_the_caller_ignores(void **state)
+{
+	char log[64], fds[64], command[160], text[512];
+	const char *const argv[] = { "/bin/sh", "-c", command, NULL };
+	struct error e = { 0 };
+
+	snprintf(log, sizeof(log), "%s/log", dir);
+	snprintf(fds, sizeof(fds), "%s/fds", dir);
+	snprintf(command, sizeof(command), "grep SigIgn /proc/self/status >%s; echo READY >&$1", fds);
+	signal(SIGHUP, SIG_IGN);
+	assert_int_equal(process_start(argv, "ebb-test-process.scope", log, -1, 20000, &e), 0);
+	signal(SIGHUP, SIG_DFL);
+	assert_true(file_read(fds, text, sizeof(text)) > 0);
+	assert_string_equal(text, "SigIgn:\t0000000000000000\n");
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(it_has_no_descriptors_of_the_caller) };
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(it_has_no_descriptors_of_the_caller),
+		cmocka_unit_test(signals_that_the_caller_ignores_interrupt_nothing),
+		cmocka_unit_test(it_ignores_no_signal_that_the_caller_ignores),
+	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
