@@ -11,6 +11,7 @@
 #include "common/cleanup.h"
 #include "common/control.h"
 #include "common/files.h"
+#include "common/page.h"
 #include "common/paths.h"
 #include "common/size.h"
 #include "output.h"
@@ -20,7 +21,6 @@
 
 /* Below, what is not the program's decides: libraries, page tables, the shell around it. */
 #define NEEDED_MIN (24ULL << 20)
-#define PAGE 4096
 /* In the one directory where ebbd surely may write. */
 #define TEMPORARY "advise-XXXXXX"
 #define TEMPORARY_FILE "/faults.trace"
@@ -116,7 +116,7 @@ static int run_twice(struct subject *s, const struct advise_options *o, uint64_t
 				 "%s: needs no more than %s of memory; advice begins at %llu MiB",
 				 argv[0], size_format(s->needed, needs, sizeof(needs)),
 				 NEEDED_MIN >> 20);
-	options.mem = s->needed * floor / 100 / PAGE * PAGE;
+	options.mem = s->needed * floor / 100 / EBB_PAGE * EBB_PAGE;
 	r = run_once(s, &recorded, argv, e);
 	s->recorded_seconds = recorded.end.seconds;
 	return r;

@@ -14,14 +14,13 @@
 #include "common/cgroup.h"
 #include "common/control.h"
 #include "common/files.h"
+#include "common/page.h"
 #include "device_parts.h"
 #include "kmoddev.h"
 #include "kmod/settle.h"
 #include "output.h"
 #include "process.h"
 #include "verbs.h"
-
-#define PAGE 4096
 
 struct class_options {
 	bool json, remove;
@@ -300,7 +299,7 @@ static int list(struct class_call *c, struct json_object *answer, struct error *
 				  (c->care.slabs[j].second != KMOD_NO_SESSION);
 		}
 		put_class(row, c, class, c->care.now.copies[class]);
-		json_add_int(row, "live", (int64_t)live * PAGE);
+		json_add_int(row, "live", (int64_t)live * EBB_PAGE);
 		json_add_int(row, "mapped", (int64_t)(mapped * c->care.now.slab));
 	}
 	return r;

@@ -14,6 +14,7 @@
 
 #include "common/cgroup.h"
 #include "common/cleanup.h"
+#include "common/page.h"
 #include "common/paths.h"
 #include "doctor.h"
 
@@ -115,7 +116,7 @@ static void functions(struct doctor *d, const struct btf *btf)
 
 static void ring_buffer(struct doctor *d)
 {
-	_cleanup_close_ int fd = bpf_map_create(BPF_MAP_TYPE_RINGBUF, "ebb_doctor", 0, 0, 4096, NULL);
+	_cleanup_close_ int fd = bpf_map_create(BPF_MAP_TYPE_RINGBUF, "ebb_doctor", 0, 0, EBB_PAGE, NULL);
 
 	doctor_add(d, fd < 0 ? MISSING : HAVE, "BPF ring buffer", "needs a kernel of 5.8 or later",
 		   "%s", fd < 0 ? strerror(errno) : "works");

@@ -17,6 +17,7 @@
 #include "common/cleanup.h"
 #include "common/control.h"
 #include "common/files.h"
+#include "common/page.h"
 #include "common/peer.h"
 #include "common/size.h"
 #include "daemon_call.h"
@@ -25,8 +26,6 @@
 #include "output.h"
 #include "process.h"
 #include "swaps.h"
-
-#define PAGE 4096u
 
 #ifndef PR_GET_IO_FLUSHER
 #define PR_GET_IO_FLUSHER 58
@@ -129,7 +128,7 @@ void doctor_memory(struct doctor *d)
 static void remote_advice(struct doctor *d)
 {
 	_cleanup_close_ int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
-	struct { void *base; size_t len; } page = { NULL, 4096 };
+	struct { void *base; size_t len; } page = { NULL, EBB_PAGE };
 	long n;
 
 	page.base = mmap(NULL, page.len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -155,7 +154,7 @@ static void io_flusher(struct doctor *d)
 /* CAP_IPC_LOCK ignores the limit: more than that is locked, of which nothing is touched. */
 static bool may_lock_beyond(rlim_t limit)
 {
-	size_t size = limit == RLIM_INFINITY ? PAGE : limit / PAGE * PAGE + PAGE;
+	size_t size = limit == RLIM_INFINITY ? EBB_PAGE : limit / EBB_PAGE * EBB_PAGE + EBB_PAGE;
 	void *m = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	bool may = m != MAP_FAILED && mlock2(m, size, MLOCK_ONFAULT) == 0;
 

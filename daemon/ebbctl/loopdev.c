@@ -14,6 +14,7 @@
 
 #include "common/cleanup.h"
 #include "common/files.h"
+#include "common/page.h"
 #include "loopdev.h"
 
 /* Someone else may take the free device first. */
@@ -23,7 +24,7 @@ static int configure(int loop, int file, const char *path, struct error *e)
 {
 	struct loop_config config = {
 		.fd = file,
-		.block_size = LOOP_BLOCK_SIZE,
+		.block_size = EBB_PAGE,
 		.info.lo_flags = LO_FLAGS_DIRECT_IO | LO_FLAGS_AUTOCLEAR,
 	};
 	struct loop_info64 info;

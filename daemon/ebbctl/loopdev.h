@@ -8,8 +8,6 @@
 
 #include "common/error.h"
 
-#define LOOP_BLOCK_SIZE 4096
-
 /*
  * Attaches @file to a free loop device: direct I/O, 4 KiB blocks, detached by
  * the kernel once its last user is gone.  Returns an open descriptor that keeps

@@ -19,6 +19,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/page.h"
 #include "common/paths.h"
 #include "ebbd/plane.h"
 #include "ebbd/policies.h"
@@ -275,7 +276,7 @@ static int open_meta(struct plane *p, const struct plane_wish *wish, struct erro
 
 	if (bpf_map_update_elem(p->meta, &zero, &m, BPF_ANY))
 		return fail(e, errno, "maps/meta: cannot write: %m");
-	x = mmap(NULL, sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE, MAP_SHARED,
+	x = mmap(NULL, EBB_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED,
 		 bpf_map__fd(p->fault->maps.executor), 0);
 	if (x == MAP_FAILED)
 		return fail(e, errno, "maps/executor: cannot map: %m");
@@ -332,7 +333,7 @@ void plane_close(struct plane *p, enum plane_pins pins)
 {
 	policies_close(p);
 	if (p->executor)
-		munmap(p->executor, sysconf(_SC_PAGESIZE));
+		munmap(p->executor, EBB_PAGE);
 	p->executor = NULL;
 	close_exact(p);
 	evict_bpf__destroy(p->evict);

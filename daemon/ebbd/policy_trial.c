@@ -11,6 +11,7 @@
 #include "bpf/ebb_abi.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/page.h"
 #include "ebbd/plane.h"
 #include "ebbd/policy_trial.h"
 
@@ -43,7 +44,6 @@ struct trial {
 	struct ebb_fault *value;    /* one for each possible CPU */
 	int cpus;
 	char *pages;                /* CALLS of them */
-	long page_size;
 };
 
 static int read_stats(struct trial *t, uint64_t *ns, uint64_t *calls)
@@ -96,7 +96,7 @@ static int call(struct trial *t, uint32_t walk, uint32_t i, uint32_t *ns)
 		t->value[cpu] = f;
 	if (bpf_map_update_elem(t->scratch, &zero, t->value, BPF_ANY))
 		return -errno;
-	*(volatile char *)(t->pages + i * t->page_size) = 1;
+	*(volatile char *)(t->pages + i * EBB_PAGE) = 1;
 	r = read_stats(t, &total, &calls);
 	if (r)
 		return r;
@@ -113,7 +113,7 @@ static int measure(struct trial *t, struct policy_cost *cost)
 	for (uint32_t w = 0; w < WALKS && spent < TRIAL_NS; w++) {
 		uint32_t done = 0;
 
-		if (madvise(t->pages, CALLS * t->page_size, MADV_DONTNEED))
+		if (madvise(t->pages, CALLS * EBB_PAGE, MADV_DONTNEED))
 			return -errno;
 		while (done < CALLS && spent < TRIAL_NS) {
 			r = call(t, w, done, &one[done]);
@@ -138,8 +138,7 @@ static int with_pages(struct trial *t, struct policy_cost *cost)
 	size_t size;
 	int r;
 
-	t->page_size = sysconf(_SC_PAGESIZE);
-	size = CALLS * t->page_size;
+	size = CALLS * EBB_PAGE;
 	t->pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (t->pages == MAP_FAILED)
 		return -errno;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "bpf/ebb_abi.h"
+#include "common/page.h"
 #include "ebbd/target.h"
 
 #define PM_PRESENT (1ULL << 63)
@@ -87,12 +88,12 @@ int target_advise(const struct target *t, const uint64_t *vpn, uint32_t n, int a
 		uintptr_t at = (uintptr_t)vpn[i] << EBB_PAGE_SHIFT;
 
 		if (ranges && at == (uintptr_t)range[ranges - 1].iov_base + range[ranges - 1].iov_len)
-			range[ranges - 1].iov_len += 1 << EBB_PAGE_SHIFT;
-		else if (ranges && at + (1 << EBB_PAGE_SHIFT) == (uintptr_t)range[ranges - 1].iov_base) {
+			range[ranges - 1].iov_len += EBB_PAGE;
+		else if (ranges && at + EBB_PAGE == (uintptr_t)range[ranges - 1].iov_base) {
 			range[ranges - 1].iov_base = (void *)at;
-			range[ranges - 1].iov_len += 1 << EBB_PAGE_SHIFT;
+			range[ranges - 1].iov_len += EBB_PAGE;
 		} else
-			range[ranges++] = (struct iovec){ (void *)at, 1 << EBB_PAGE_SHIFT };
+			range[ranges++] = (struct iovec){ (void *)at, EBB_PAGE };
 	}
 	for (uint32_t first = 0; first < ranges;) {
 		done = syscall(SYS_process_madvise, t->pidfd, range + first, (size_t)(ranges - first),

@@ -2,9 +2,8 @@
 #include <stdio.h>
 
 #include "common/json.h"
+#include "common/page.h"
 #include "report.h"
-
-#define PAGE 4096
 
 /* The session that tells most of a donor: the live one, or its last. */
 static const struct kmod_session *session_of(const struct kmod_device *d,
@@ -143,7 +142,7 @@ static void add_copies(const struct kmod_care *c, struct json_object *a)
 	json_add_int(copies, "filling", filling);
 	json_add_int(copies, "leaving", leaving);
 	json_object_object_add(a, "copies", copies);
-	json_add_int(a, "live", live * PAGE);
+	json_add_int(a, "live", live * EBB_PAGE);
 	json_add_int(a, "mapped", there * c->now.slab);
 	json_add_int(slabs, "total", c->slab_count);
 	json_add_int(slabs, "unmapped", c->slab_count - mapped);
@@ -214,7 +213,7 @@ void kmod_report_status(const struct kmod_care *c, const char *name, struct json
 		json_add_bool(backup, "direct", true);
 		json_add_bool(backup, "failing", c->now.count[EBB_SWAP_C_BACKUP_ERRORS] > 0);
 		json_add_int(backup, "errors", c->now.count[EBB_SWAP_C_BACKUP_ERRORS]);
-		json_add_int(backup, "queue", c->now.pool_used / PAGE);
+		json_add_int(backup, "queue", c->now.pool_used / EBB_PAGE);
 		json_object_object_add(a, "backup", backup);
 	}
 	add_copies(c, a);
@@ -254,10 +253,10 @@ void kmod_report_stats(const struct kmod_care *c, struct json_object *a)
 
 	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
 		json_add_int(a, list[i].key, c->now.count[list[i].count]);
-	json_add_int(a, "bytes_read_donor", c->now.count[EBB_SWAP_C_READ_DONOR] * PAGE);
-	json_add_int(a, "bytes_read_backup", c->now.count[EBB_SWAP_C_READ_BACKUP] * PAGE);
-	json_add_int(a, "bytes_written_donor", c->now.count[EBB_SWAP_C_WRITE_DONOR] * PAGE);
-	json_add_int(a, "backup_queue", c->now.pool_used / PAGE);
+	json_add_int(a, "bytes_read_donor", c->now.count[EBB_SWAP_C_READ_DONOR] * EBB_PAGE);
+	json_add_int(a, "bytes_read_backup", c->now.count[EBB_SWAP_C_READ_BACKUP] * EBB_PAGE);
+	json_add_int(a, "bytes_written_donor", c->now.count[EBB_SWAP_C_WRITE_DONOR] * EBB_PAGE);
+	json_add_int(a, "backup_queue", c->now.pool_used / EBB_PAGE);
 	for (int i = 0; i < c->donors; i++)
 		losses += c->patience[i].losses;
 	json_add_int(a, "donor_losses", losses);

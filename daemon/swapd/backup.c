@@ -19,6 +19,7 @@
 #include "backup.h"
 #include "common/cleanup.h"
 #include "common/log.h"
+#include "common/page.h"
 #include "common/size.h"
 
 #define MERGE 16 /* neighbouring writes that become one */
@@ -56,7 +57,7 @@ static int write_zeroes(int fd, uint64_t size)
 	_cleanup_free_ char *zero = NULL;
 	uint64_t done = 0;
 
-	if (posix_memalign((void **)&zero, 4096, 1 << 20))
+	if (posix_memalign((void **)&zero, EBB_PAGE, 1 << 20))
 		return -ENOMEM;
 	memset(zero, 0, 1 << 20);
 	while (done < size) {
@@ -141,8 +142,8 @@ int backup_open(struct backup *b, const char *path, uint64_t size, struct error 
 static struct iovec slot_iov(const struct slot *slot)
 {
 	if (slot->kind == SLOT_WRITE)
-		return (struct iovec){ slot->payload, slot->count * 4096ul };
-	return (struct iovec){ slot->payload + slot->cursor * 4096ul, slot->run * 4096ul };
+		return (struct iovec){ slot->payload, slot->count * (size_t)EBB_PAGE };
+	return (struct iovec){ slot->payload + slot->cursor * (size_t)EBB_PAGE, slot->run * (size_t)EBB_PAGE };
 }
 
 /* The pages that @slot's job is about. */
@@ -168,7 +169,7 @@ static int do_io(struct backup *b, const struct slot *slot)
 	off_t at;
 
 	slot_range(slot, &first, &end);
-	at = (off_t)first * 4096;
+	at = (off_t)first * EBB_PAGE;
 	while (v.iov_len) {
 		ssize_t done = writes(slot) ?
 			pwrite(b->fd, v.iov_base, v.iov_len, at) :
@@ -217,7 +218,7 @@ static void tell_loop(struct backup *b)
 
 static uint64_t bytes_written(const struct backup *b, const struct transfer *io)
 {
-	return writes(job_slot(b, io->lane, io->job)) ? (io->end - io->first) * 4096ull : 0;
+	return writes(job_slot(b, io->lane, io->job)) ? (io->end - io->first) * (uint64_t)EBB_PAGE : 0;
 }
 
 /* Jobs @io is for are through with @result, or are done again one by one. */
@@ -277,9 +278,9 @@ static void begin_transfer(struct backup *b, struct transfer *io)
 		return;
 	}
 	if (writes(slot))
-		io_prep_pwritev(cb, b->fd, io->iov, (int)io->count, (long long)io->first * 4096);
+		io_prep_pwritev(cb, b->fd, io->iov, (int)io->count, (long long)io->first * EBB_PAGE);
 	else
-		io_prep_preadv(cb, b->fd, io->iov, (int)io->count, (long long)io->first * 4096);
+		io_prep_preadv(cb, b->fd, io->iov, (int)io->count, (long long)io->first * EBB_PAGE);
 	cb->data = io;
 	if (b->aio)
 		b->ready[b->ready_count++] = cb;
@@ -374,7 +375,7 @@ static void end_transfers(struct backup *b)
 	for (int i = 0; i < n; i++) {
 		struct transfer *io = events[i].data;
 
-		end_transfer(b, io, events[i].res == (io->end - io->first) * 4096ul ? 0 : -EIO);
+		end_transfer(b, io, events[i].res == (io->end - io->first) * (size_t)EBB_PAGE ? 0 : -EIO);
 	}
 }
 
@@ -591,8 +592,8 @@ bool backup_take_queued(const struct backup *b, struct slot *slot)
 
 	if (!queued)
 		return false;
-	memcpy(slot->payload + slot->cursor * 4096ul,
-	       queued->payload + (page - queued->first) * 4096ul, slot->run * 4096ul);
+	memcpy(slot->payload + slot->cursor * (size_t)EBB_PAGE,
+	       queued->payload + (page - queued->first) * (size_t)EBB_PAGE, slot->run * (size_t)EBB_PAGE);
 	return true;
 }
 

@@ -127,7 +127,7 @@ static bool seal_one(EVP_CIPHER_CTX *c, const struct seal_memory *m, uint32_t pa
 	int n;
 
 	return begin(c, m, page, seal->counter) &&
-	       EVP_CipherUpdate(c, to, &n, from, SEAL_PAGE) == 1 &&
+	       EVP_CipherUpdate(c, to, &n, from, EBB_PAGE) == 1 &&
 	       EVP_CipherFinal_ex(c, &none, &n) == 1 &&
 	       EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_AEAD_GET_TAG, SEAL_TAG, seal->tag) == 1;
 }
@@ -140,7 +140,7 @@ static bool open_one(EVP_CIPHER_CTX *c, const struct seal_memory *m, uint32_t pa
 	int n;
 
 	return seal->counter && begin(c, m, page, seal->counter) &&
-	       EVP_CipherUpdate(c, to, &n, from, SEAL_PAGE) == 1 &&
+	       EVP_CipherUpdate(c, to, &n, from, EBB_PAGE) == 1 &&
 	       EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_AEAD_SET_TAG, SEAL_TAG, (void *)seal->tag) == 1 &&
 	       EVP_CipherFinal_ex(c, &none, &n) == 1;
 }
@@ -163,10 +163,10 @@ static int seal_to(struct sealer *s, uint32_t first, uint32_t count, const void 
 		return -EKEYEXPIRED;
 	for (uint32_t i = 0; i < count; i++) {
 		struct seal *seal = &m->seal[first + i];
-		const uint8_t *page = (const uint8_t *)from + i * (size_t)SEAL_PAGE;
+		const uint8_t *page = (const uint8_t *)from + i * (size_t)EBB_PAGE;
 
 		seal->counter = counter + 1 + i;
-		if (!seal_one(s->seal, m, first + i, seal, page, (uint8_t *)to + i * (size_t)SEAL_PAGE)) {
+		if (!seal_one(s->seal, m, first + i, seal, page, (uint8_t *)to + i * (size_t)EBB_PAGE)) {
 			seal->counter = 0;
 			return -EIO;
 		}
@@ -191,11 +191,11 @@ int seal_open(struct sealer *s, uint32_t first, uint32_t count, void *payload, u
 	if (!has_pages(s->table, first, count))
 		return -ERANGE;
 	for (uint32_t i = 0; i < count; i++) {
-		uint8_t *page = (uint8_t *)payload + i * (size_t)SEAL_PAGE;
+		uint8_t *page = (uint8_t *)payload + i * (size_t)EBB_PAGE;
 
 		if (open_one(s->open, m, first + i, page, page))
 			continue;
-		memset(page, 0, SEAL_PAGE);
+		memset(page, 0, EBB_PAGE);
 		if (bad)
 			*bad = first + i;
 		return -EBADMSG;
@@ -211,7 +211,7 @@ int seal_check(struct sealer *s, uint32_t first, uint32_t count, const void *pay
 	if (!has_pages(s->table, first, count))
 		return -ERANGE;
 	for (uint32_t i = 0; i < count; i++) {
-		if (open_one(s->open, m, first + i, (const uint8_t *)payload + i * (size_t)SEAL_PAGE,
+		if (open_one(s->open, m, first + i, (const uint8_t *)payload + i * (size_t)EBB_PAGE,
 			     s->scratch))
 			continue;
 		if (bad)

@@ -29,10 +29,10 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "common/page.h"
 
 #define SEAL_KEY 32
 #define SEAL_TAG 16
-#define SEAL_PAGE 4096u
 #define SEAL_MOST (1ull << 48)
 
 /* Of the page's newest content. */
@@ -60,7 +60,7 @@ struct seal_table {
 struct sealer {
 	struct seal_table *table;
 	struct evp_cipher_ctx_st *seal, *open;
-	uint8_t scratch[SEAL_PAGE];
+	uint8_t scratch[EBB_PAGE];
 };
 
 /* Bytes of memory that a table of @pages takes. */

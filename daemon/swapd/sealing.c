@@ -8,7 +8,7 @@
 #include "swapd.h"
 #include "wire/local.h"
 
-_Static_assert(PAGE == SEAL_PAGE, "a seal is a page's");
+_Static_assert(PAGE == EBB_PAGE, "a seal is a page's");
 
 bool sealing_wanted(const struct swapd_options *o)
 {

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "common/page.h"
 
 struct slot;
 struct swapd;
@@ -36,7 +37,7 @@ bool sealing_leaves(struct swapd *s, struct slot *slot);
  * server dies it is somewhere whole: in clear in the slot, or sealed here.
  */
 struct sealed_page {
-	uint8_t bytes[4096];
+	uint8_t bytes[EBB_PAGE];
 	uint32_t slot; /* + 1, from when the page is whole until it is there; 0 = none */
 	uint32_t page; /* of the slot */
 };

@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "activity.h"
+#include "common/page.h"
 
 #define REPLICAS_MAX 3
 /* One more than replicas: what a copy that moves away needs at its new donor. */
@@ -81,7 +82,7 @@ static inline struct slab *slab_of_page(const struct slab_table *t, uint32_t pag
 /* Bytes into its slab at which @page begins. */
 static inline uint32_t slab_offset(const struct slab_table *t, uint32_t page)
 {
-	return page % t->pages * 4096u;
+	return page % t->pages * EBB_PAGE;
 }
 
 /* Of @count pages from @page, how many lie in @page's slab. */

@@ -10,7 +10,7 @@
 
 int slots_init(struct slots *s, struct error *e)
 {
-	size_t each = SLOT_BYTES + 4096, size = each * SLOT_COUNT;
+	size_t each = SLOT_BYTES + EBB_PAGE, size = each * SLOT_COUNT;
 	struct slot *slot = shared_new(SLOT_COUNT * sizeof(*slot));
 	uint8_t *memory;
 
@@ -37,7 +37,7 @@ int slots_init(struct slots *s, struct error *e)
 		.unanswered = SLOT_LIST_EMPTY,
 	};
 	for (int i = SLOT_COUNT - 1; i >= 0; i--) {
-		slot[i].payload = memory + i * each + 4096;
+		slot[i].payload = memory + i * each + EBB_PAGE;
 		slot[i].active = -1;
 		slot[i].kind = SLOT_NEW;
 		slot_put(s, &slot[i]);

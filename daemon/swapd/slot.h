@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "common/page.h"
 #include "slab.h"
 #include "wire/wire.h"
 
@@ -19,7 +20,7 @@
  * fit in the memory.
  */
 #define SLOT_BYTES (256u << 10)
-#define SLOT_PAGES (SLOT_BYTES / 4096)
+#define SLOT_PAGES (SLOT_BYTES / EBB_PAGE)
 /*
  * A loop device has at most 128 requests under way.  The other slots may hold
  * writes that are answered and wait for the backup disk: a slow disk holds up

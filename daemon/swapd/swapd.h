@@ -27,6 +27,7 @@
 #include "common/error.h"
 #include "common/notes.h"
 #include "common/options.h"
+#include "common/page.h"
 #include "donor.h"
 #include "frontend.h"
 #include "orders.h"
@@ -36,7 +37,7 @@
 #include "slab.h"
 #include "slot.h"
 
-#define PAGE 4096u
+#define PAGE EBB_PAGE
 #define MAX_DONORS 64
 #define LATENCY_BUCKETS 40
 

@@ -43,7 +43,6 @@
  */
 #define QUEUES 2u
 #define SECTOR_SHIFT 9
-#define PAGE_SHIFT 12
 /*
  * Slots are armed, under way for predecessors (takeover.c: one for each tag at most), answered
  * and waiting for the backup, or repair's, who takes few: an answer always finds one.
@@ -152,8 +151,8 @@ static void take(struct swapd *s, uint16_t tag)
 	struct ublk *u = s->ublk;
 	uint16_t depth = s->shared->ublk_depth;
 	const struct ublksrv_io_desc *d = &u->requests[tag / depth][tag % depth];
-	uint64_t first = d->start_sector >> (PAGE_SHIFT - SECTOR_SHIFT);
-	uint64_t count = d->nr_sectors >> (PAGE_SHIFT - SECTOR_SHIFT);
+	uint64_t first = d->start_sector >> (EBB_PAGE_SHIFT - SECTOR_SHIFT);
+	uint64_t count = d->nr_sectors >> (EBB_PAGE_SHIFT - SECTOR_SHIFT);
 	enum slot_kind kind;
 
 	switch (ublksrv_get_op(d)) {
@@ -296,10 +295,10 @@ static int set_parameters(struct swapd *s)
 		.types = UBLK_PARAM_TYPE_BASIC | UBLK_PARAM_TYPE_DISCARD,
 		/* An answered write is as safe as it gets: no volatile cache, hence no FLUSH. */
 		.basic = {
-			.logical_bs_shift = PAGE_SHIFT, .physical_bs_shift = PAGE_SHIFT,
-			.io_opt_shift = PAGE_SHIFT, .io_min_shift = PAGE_SHIFT,
+			.logical_bs_shift = EBB_PAGE_SHIFT, .physical_bs_shift = EBB_PAGE_SHIFT,
+			.io_opt_shift = EBB_PAGE_SHIFT, .io_min_shift = EBB_PAGE_SHIFT,
 			.max_sectors = SLOT_BYTES >> SECTOR_SHIFT,
-			.dev_sectors = (uint64_t)s->pages << (PAGE_SHIFT - SECTOR_SHIFT),
+			.dev_sectors = (uint64_t)s->pages << (EBB_PAGE_SHIFT - SECTOR_SHIFT),
 		},
 		.discard = {
 			.discard_granularity = PAGE, .max_discard_segments = 1,

@@ -11,7 +11,7 @@
 #define RUN 32u /* pages a call: a request of 128 KiB */
 #define ROUNDS 9
 
-static uint8_t pages[PAGES][SEAL_PAGE], copies[PAGES][SEAL_PAGE];
+static uint8_t pages[PAGES][EBB_PAGE], copies[PAGES][EBB_PAGE];
 
 static double now_ns(void)
 {

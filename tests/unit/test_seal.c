@@ -21,7 +21,7 @@
 struct world {
 	struct seal_table table;
 	struct sealer sealer;
-	uint8_t plain[PAGES][SEAL_PAGE], buf[PAGES][SEAL_PAGE];
+	uint8_t plain[PAGES][EBB_PAGE], buf[PAGES][EBB_PAGE];
 };
 
 static unsigned long allocations;
@@ -49,7 +49,7 @@ static int setup(void **state)
 
 	*state = w;
 	for (unsigned i = 0; i < sizeof(w->plain); i++)
-		w->plain[i / SEAL_PAGE][i % SEAL_PAGE] = (uint8_t)(i * 2654435761u >> 24);
+		w->plain[i / EBB_PAGE][i % EBB_PAGE] = (uint8_t)(i * 2654435761u >> 24);
 	memcpy(w->buf, w->plain, sizeof(w->buf));
 	return seal_table_init(&w->table, PAGES, NULL) ?: sealer_init(&w->sealer, &w->table, NULL);
 }
@@ -72,13 +72,13 @@ static void seal_all(struct world *w)
 
 static void assert_bad(struct world *w, uint32_t page)
 {
-	static const uint8_t nothing[SEAL_PAGE];
+	static const uint8_t nothing[EBB_PAGE];
 	uint32_t bad = PAGES;
 
 	assert_int_equal(seal_open(&w->sealer, page, 1, w->buf[page], &bad), -EBADMSG);
 	assert_int_equal(bad, page);
 	/* Nothing unproven gets out. */
-	assert_memory_equal(w->buf[page], nothing, SEAL_PAGE);
+	assert_memory_equal(w->buf[page], nothing, EBB_PAGE);
 }
 
 static void round_trip(void **state)
@@ -87,10 +87,10 @@ static void round_trip(void **state)
 
 	seal_all(w);
 	for (unsigned i = 0; i < PAGES; i++)
-		assert_memory_not_equal(w->buf[i], w->plain[i], SEAL_PAGE);
+		assert_memory_not_equal(w->buf[i], w->plain[i], EBB_PAGE);
 	/* A part of what was sealed as one opens by itself, more than once. */
 	assert_int_equal(seal_open(&w->sealer, 3, 2, w->buf[3], NULL), 0);
-	assert_memory_equal(w->buf[3], w->plain[3], 2 * SEAL_PAGE);
+	assert_memory_equal(w->buf[3], w->plain[3], 2 * EBB_PAGE);
 	seal_all(w);
 	assert_int_equal(seal_open(&w->sealer, 0, PAGES, w->buf, NULL), 0);
 	assert_memory_equal(w->buf, w->plain, sizeof(w->plain));
@@ -99,37 +99,37 @@ static void round_trip(void **state)
 static void every_flipped_bit_is_seen(void **state)
 {
 	struct world *w = *state;
-	uint8_t sealed[SEAL_PAGE];
+	uint8_t sealed[EBB_PAGE];
 	struct seal *seal = &w->table.memory->seal[5];
 
 	seal_all(w);
-	memcpy(sealed, w->buf[5], SEAL_PAGE);
-	for (unsigned bit = 0; bit < 8 * SEAL_PAGE; bit++) {
-		memcpy(w->buf[5], sealed, SEAL_PAGE);
+	memcpy(sealed, w->buf[5], EBB_PAGE);
+	for (unsigned bit = 0; bit < 8 * EBB_PAGE; bit++) {
+		memcpy(w->buf[5], sealed, EBB_PAGE);
 		w->buf[5][bit / 8] ^= 1 << bit % 8;
 		assert_bad(w, 5);
 	}
 	for (unsigned bit = 0; bit < 8 * sizeof(*seal); bit++) {
-		memcpy(w->buf[5], sealed, SEAL_PAGE);
+		memcpy(w->buf[5], sealed, EBB_PAGE);
 		((uint8_t *)seal)[bit / 8] ^= 1 << bit % 8;
 		assert_bad(w, 5);
 		((uint8_t *)seal)[bit / 8] ^= 1 << bit % 8;
 	}
-	memcpy(w->buf[5], sealed, SEAL_PAGE);
+	memcpy(w->buf[5], sealed, EBB_PAGE);
 	assert_int_equal(seal_open(&w->sealer, 5, 1, w->buf[5], NULL), 0);
 }
 
 static void swapped_pages_are_seen(void **state)
 {
 	struct world *w = *state;
-	uint8_t other[SEAL_PAGE];
+	uint8_t other[EBB_PAGE];
 
 	/* The same content, even. */
-	memcpy(w->plain[2], w->plain[7], SEAL_PAGE);
+	memcpy(w->plain[2], w->plain[7], EBB_PAGE);
 	seal_all(w);
-	memcpy(other, w->buf[2], SEAL_PAGE);
-	memcpy(w->buf[2], w->buf[7], SEAL_PAGE);
-	memcpy(w->buf[7], other, SEAL_PAGE);
+	memcpy(other, w->buf[2], EBB_PAGE);
+	memcpy(w->buf[2], w->buf[7], EBB_PAGE);
+	memcpy(w->buf[7], other, EBB_PAGE);
 	assert_bad(w, 2);
 	assert_bad(w, 7);
 }
@@ -140,7 +140,7 @@ static void another_pages_seal_is_no_good(void **state)
 
 	/* Counter and tag come along: the page's number is in nonce and associated data. */
 	seal_all(w);
-	memcpy(w->buf[2], w->buf[7], SEAL_PAGE);
+	memcpy(w->buf[2], w->buf[7], EBB_PAGE);
 	w->table.memory->seal[2] = w->table.memory->seal[7];
 	assert_bad(w, 2);
 }
@@ -157,36 +157,36 @@ static void another_device_is_no_good(void **state)
 static void an_old_version_is_seen(void **state)
 {
 	struct world *w = *state;
-	uint8_t old[SEAL_PAGE];
+	uint8_t old[EBB_PAGE];
 
 	seal_all(w);
-	memcpy(old, w->buf[4], SEAL_PAGE);
+	memcpy(old, w->buf[4], EBB_PAGE);
 	seal_all(w);
-	assert_memory_not_equal(w->buf[4], old, SEAL_PAGE);
-	memcpy(w->buf[4], old, SEAL_PAGE);
+	assert_memory_not_equal(w->buf[4], old, EBB_PAGE);
+	memcpy(w->buf[4], old, EBB_PAGE);
 	assert_bad(w, 4);
 }
 
 static void the_first_bad_page_is_named(void **state)
 {
 	struct world *w = *state;
-	uint8_t behind[SEAL_PAGE];
+	uint8_t behind[EBB_PAGE];
 	uint32_t bad;
 
 	seal_all(w);
 	w->buf[6][0] ^= 1;
 	w->buf[9][0] ^= 1;
-	memcpy(behind, w->buf[7], SEAL_PAGE);
+	memcpy(behind, w->buf[7], EBB_PAGE);
 	assert_int_equal(seal_open(&w->sealer, 2, PAGES - 2, w->buf[2], &bad), -EBADMSG);
 	assert_int_equal(bad, 6);
-	assert_memory_equal(w->buf[2], w->plain[2], 4 * SEAL_PAGE);
-	assert_memory_equal(w->buf[7], behind, SEAL_PAGE);
+	assert_memory_equal(w->buf[2], w->plain[2], 4 * EBB_PAGE);
+	assert_memory_equal(w->buf[7], behind, EBB_PAGE);
 }
 
 static void a_check_opens_nothing(void **state)
 {
 	struct world *w = *state;
-	uint8_t sealed[PAGES][SEAL_PAGE];
+	uint8_t sealed[PAGES][EBB_PAGE];
 	uint32_t bad;
 
 	seal_all(w);
