@@ -19,7 +19,7 @@
  *	"headroom":  bytes kept free; 0 = a fixed amount is lent
  *	"total","free","lent"  bytes: lent or to lend, to lend now, lent
  *	"kernels":   {"total","free","lent"} bytes of --rdma-memory, likewise, which is not in
- *	             those above; absent without --rdma-kernel and --rdma-open
+ *	             those above; absent without --rdma-kernel
  *	"slabs":     {"lent","clean","dirty","coming","going","asked_back","refused","overdue"}
  *	             asked_back: asked back and not back, those refused included
  *	"draining":  bool; "ending": bool, "ends_in": seconds, when ending

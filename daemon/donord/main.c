@@ -47,9 +47,9 @@ static const struct option_spec specs[] = {
 	       "take RDMA there from borrowers with a key, who say rdma: before an address of --listen;\n"
 	       "HOST is the same, of an RDMA device"),
 	OPTION("rdma-kernel", OPTION_STRING, rdma_kernel, "HOST:PORT",
-	       "lend by RDMA there, to kernel modules whose device has a key"),
+	       "lend by RDMA there, to kernel modules with a key"),
 	OPTION("rdma-open", OPTION_STRING, rdma_open, "HOST:PORT",
-	       "the same without keys: anyone who reaches it may borrow"),
+	       "ignored; use --rdma-kernel with --keys"),
 	OPTION("rdma-memory", OPTION_SIZE, rdma_memory, "SIZE", "memory to lend to kernel modules"),
 	OPTION("quota", OPTION_SIZE, lender.quota, "SIZE", "most that one borrower gets"),
 	OPTION("peer-connections", OPTION_UINT, lender.peer_connections, "N",
@@ -186,7 +186,7 @@ static int check_rdma_memory(const struct donord_options *o, uint64_t memory, bo
 				.remedy = "lend less", .memory = o->rdma_memory,
 				.others = fixed ? memory : 0 };
 
-	return o->rdma_open || o->rdma_kernel ? check_room(o, &w, e) : 0;
+	return o->rdma_kernel ? check_room(o, &w, e) : 0;
 }
 
 /* How much there may be to lend, at most, and the HeadRoom that goes with it. */
@@ -256,39 +256,33 @@ static int listen_rdma(const struct donord_options *o, struct lender *l, struct 
 	return r ? r : lender_listen_rdma(l, &place, e);
 }
 
-/* Nobody is to believe that who borrows has a key, where it is not asked for. */
 static int check_rdma_keys(const struct donord_options *o, struct error *e)
 {
-	if (o->rdma_kernel && o->rdma_open)
-		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "rdma-kernel: not beside --rdma-open, which lends the same memory to anyone; leave one out");
 	if (o->rdma_kernel && !o->lender.keys.n)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "rdma-kernel: without keys nobody is known who comes; give --keys FILE, made by ebbctl key create");
-	if (o->rdma_open && o->lender.keys.n)
-		log_warn("rdma-open %s: --keys do not count there, anyone who reaches it may borrow; use --rdma-kernel instead",
-			 o->rdma_open);
+				 "rdma-kernel: authentication required; pass --keys FILE, made by ebbctl key create");
+	if (o->rdma_open)
+		log_warn("rdma-open %s: lending without keys was removed; use --rdma-kernel %s with --keys FILE",
+			 o->rdma_open, o->rdma_open);
 	return 0;
 }
 
 static int start_rdma(const struct donord_options *o, struct lender *lender,
 		      struct rdma_lender **l, struct error *e)
 {
-	const char *text = o->rdma_kernel ?: o->rdma_open;
 	const struct rdma_lender_options options = {
-		.who = o->rdma_kernel ? RDMA_WITH_KEY : RDMA_ANYONE, .memory = o->rdma_memory,
-		.slab_size = o->slab, .quota = o->lender.quota,
+		.memory = o->rdma_memory, .slab_size = o->slab, .quota = o->lender.quota,
 		.key_connections = o->lender.key_connections,
 	};
 	struct address place;
 	int r;
 
-	if (!text)
+	if (!o->rdma_kernel)
 		return 0;
-	r = parse_rdma(text, o->rdma_kernel ? "rdma-kernel" : "rdma-open", &place, e);
+	r = parse_rdma(o->rdma_kernel, "rdma-kernel", &place, e);
 	if (!r)
 		r = rdma_lender_start(l, &place, &options, e);
-	if (r || !o->rdma_kernel)
+	if (r)
 		return r;
 	r = lender_tell_keys(lender, rdma_lender_keys, *l);
 	return r ? fail(e, r, "keys: %s", strerror(-r)) : 0;

@@ -24,8 +24,8 @@
 /* What was refused, or promised and has not come, is asked for again. */
 #define ASK_AGAIN_MS 1000
 /*
- * With keys: who has proven nothing may stay so long, beside so few others, the first of whom
- * goes when there would be more.  Sixteen connections are to be made in that time.
+ * An unproven session may stay so long, beside so few others, the first of which ends when
+ * there would be more.  Sixteen connections are to be made in that time.
  */
 #define PROVING_MS 10000
 #define UNPROVEN_MAX 8
@@ -43,7 +43,6 @@ struct rdma_lender {
 	struct rdma_session *sessions;
 	uint32_t session_count;
 	uint64_t asked_at; /* ns: when all was last asked back */
-	bool keyed;        /* who borrows needs a key */
 	uint64_t key_connections; /* most with keys of one name; 0 = no limit */
 	struct keyring keys;
 	pthread_mutex_t lock; /* of what other threads have to say: */
@@ -91,7 +90,7 @@ static void session_end(struct rdma_lender *l, struct rdma_session **p, const ch
 
 	*p = s->next;
 	l->session_count--;
-	if (!rdma_session_keyed(s) || s->proven || may_tell(l))
+	if (s->proven || may_tell(l))
 		log_info("rdma: %s: %s; %u slabs come back", s->name[0] ? s->name : "a borrower", why,
 			 s->lent);
 	rdma_session_free(s);
@@ -104,7 +103,7 @@ static struct rdma_session **first_unproven(struct rdma_lender *l, uint32_t *cou
 
 	*count = 0;
 	for (struct rdma_session **p = &l->sessions; *p; p = &(*p)->next) {
-		if (!rdma_session_keyed(*p) || (*p)->proven)
+		if ((*p)->proven)
 			continue;
 		first = first ? first : p;
 		++*count;
@@ -168,11 +167,6 @@ static enum wire_refusal read_request(const struct rdma_lender *l, const uint8_t
 	int r = wire_parse_proof_request(data, length, &proof);
 	char said[2 * WIRE_KEY_NUMBER + 1];
 
-	if (!l->keyed) {
-		snprintf(words, size, r ? "malformed, or of another version of ebb" :
-			 "it wants a donor that has its key; have --rdma-kernel here, not --rdma-open, or make its device without --key");
-		return open ? WIRE_REFUSED_UNKNOWN : r ? WIRE_REFUSED_VERSION : WIRE_REFUSED_OPEN;
-	}
 	if (r) {
 		snprintf(words, size, open ? "it has no key; make its device with --key" :
 			 "malformed, or of another version of ebb");
@@ -326,7 +320,7 @@ static void ask_back(struct rdma_lender *l)
 /* Ends a session that has just proven its key if the key has too many connections with it. */
 static int check_proven(const struct rdma_lender *l, const struct rdma_session *s)
 {
-	if (!rdma_session_keyed(s) || !s->proven || !l->key_connections ||
+	if (!s->proven || !l->key_connections ||
 	    rdma_session_connections(l->sessions, s) <= l->key_connections)
 		return 0;
 	log_warn("rdma: key %s: more than %llu connections; see --key-connections", s->key,
@@ -426,7 +420,6 @@ int rdma_lender_start(struct rdma_lender **out, struct address *place,
 
 	if (!l)
 		return fail(e, ENOMEM, "rdma: out of memory");
-	l->keyed = o->who == RDMA_WITH_KEY;
 	l->key_connections = o->key_connections;
 	pthread_mutex_init(&l->lock, NULL);
 	l->wake = eventfd(0, EFD_CLOEXEC);

@@ -6,9 +6,8 @@
  * docs: daemon/wire/wire_rdma.h.
  *
  * A session's queue pairs and the keys of what it was lent belong to one
- * protection domain, so that no other session's can use them.  With RDMA_WITH_KEY borrower
- * and donor prove to each other that they have a key (wire/wire_proof.h), and nothing is
- * lent before; with RDMA_ANYONE whoever reaches the address may borrow.
+ * protection domain, so that no other session's can use them.  Borrower and donor prove to
+ * each other that they have a key (wire/wire_proof.h); the donor lends nothing before.
  */
 #ifndef EBB_RDMA_LENDER_H
 #define EBB_RDMA_LENDER_H
@@ -21,10 +20,7 @@
 
 struct rdma_lender;
 
-enum rdma_borrowers { RDMA_ANYONE, RDMA_WITH_KEY };
-
 struct rdma_lender_options {
-	enum rdma_borrowers who;
 	uint64_t memory, slab_size; /* bytes */
 	uint64_t quota;             /* bytes that a borrower may have; 0 = no limit */
 	uint64_t key_connections;   /* most with keys of one name; 0 = no limit */

@@ -36,14 +36,10 @@ static int message_post(struct rdma_session *s, uint64_t i, uint32_t length)
 		.wr_id = i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
 		.send_flags = IBV_SEND_SIGNALED,
 	}, *bad;
-	int r = 0;
+	int r = wire_mark(&s->secret, WIRE_AT_BORROWER, s->sent++, message(s, i), length,
+			  message(s, i) + length);
 
-	if (rdma_session_keyed(s)) {
-		r = wire_mark(&s->secret, WIRE_AT_BORROWER, s->sent++, message(s, i), length,
-			      message(s, i) + length);
-		length += WIRE_MARK;
-	}
-	sge.length = length;
+	sge.length = length + WIRE_MARK;
 	return r ? r : -ibv_post_send(s->id[0]->qp, &wr, &bad);
 }
 
@@ -55,8 +51,6 @@ static bool genuine(struct rdma_session *s, const uint8_t *m, uint32_t *length)
 {
 	uint8_t mark[WIRE_MARK];
 
-	if (!rdma_session_keyed(s))
-		return true;
 	if (*length < WIRE_HEADER + WIRE_MARK)
 		return false;
 	*length -= WIRE_MARK;
@@ -96,10 +90,8 @@ int rdma_session_new(struct rdma_session **out, struct rdma_pool *pool, struct r
 	s->number = request->open.session;
 	s->queues = request->open.queues;
 	s->since = now_ns();
-	if (request->key) {
-		memcpy(s->key, request->key->name, sizeof(s->key));
-		memcpy(s->fingerprint, request->key->fingerprint, sizeof(s->fingerprint));
-	}
+	memcpy(s->key, request->key->name, sizeof(s->key));
+	memcpy(s->fingerprint, request->key->fingerprint, sizeof(s->fingerprint));
 	s->verbs = id->verbs;
 	r = session_init(s);
 	if (r) {
@@ -119,7 +111,7 @@ bool rdma_session_lacks(const struct rdma_session *s, const struct rdma_cm_id *i
 	if (s->id[open->queue] || s->queues != open->queues || s->verbs != id->verbs)
 		return false;
 	/* Connection 0 has nothing to prove by yet. */
-	return !rdma_session_keyed(s) || !open->queue ||
+	return !open->queue ||
 	       (!wire_prove_join(&s->secret, request->bytes, request->borrower, proof) &&
 		wire_same(proof, request->proof, WIRE_PROOF));
 }
@@ -162,6 +154,7 @@ int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
 	};
 	struct rdma_conn_param param = {
 		.responder_resources = request->reads, .rnr_retry_count = 6,
+		.private_data = data, .private_data_len = sizeof(data),
 	};
 	int r = 0;
 
@@ -171,11 +164,8 @@ int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
 	/* Before the borrower may speak. */
 	for (uint64_t i = 0; !r && open->queue == 0 && i < RDMA_MESSAGES; i++)
 		r = receive_post(s, i);
-	if (!r && rdma_session_keyed(s)) {
+	if (!r)
 		r = prove(s, request, id->qp->qp_num, data);
-		param.private_data = data;
-		param.private_data_len = sizeof(data);
-	}
 	if (!r && rdma_accept(id, &param))
 		r = -errno;
 	if (r) {
@@ -213,22 +203,19 @@ static enum wire_status serve_hello(struct rdma_session *s, const uint8_t *paylo
 	 * Who saw a connection's request, and was there with it before its borrower, has
 	 * kept him from greeting: nothing is lent to the two together.
 	 */
-	if (rdma_session_keyed(s) && !complete(s))
+	if (!complete(s))
 		return WIRE_NOT_GREETED;
 	memcpy(s->name, h.name, sizeof(s->name) - 1);
 	s->greeted = true;
-	if (rdma_session_keyed(s))
-		log_info("rdma: %s borrows over %u connections, key %s (%s)", s->name, s->queues,
-			 s->key, s->fingerprint);
-	else
-		log_info("rdma: %s borrows over %u connections", s->name, s->queues);
+	log_info("rdma: %s borrows over %u connections, key %s (%s)", s->name, s->queues, s->key,
+		 s->fingerprint);
 	return WIRE_OK;
 }
 
-/* Whether both are one borrower: by name with keys, else each by itself. */
+/* Whether both are one borrower: keys of one name. */
 static bool same_borrower(const struct rdma_session *a, const struct rdma_session *b)
 {
-	return a == b || (*a->key && !strcmp(a->key, b->key));
+	return !strcmp(a->key, b->key);
 }
 
 uint64_t rdma_session_connections(const struct rdma_session *list, const struct rdma_session *s)

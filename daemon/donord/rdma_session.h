@@ -18,8 +18,7 @@
 struct rdma_request {
 	struct wire_rdma_open open;
 	uint8_t reads;              /* most READs at once */
-	/* With keys (wire_proof.h): */
-	const struct key *key;      /* the one that it says; NULL = without */
+	const struct key *key;      /* the one that it says */
 	uint8_t bytes[WIRE_PROOF_REQUEST_SIZE], proof[WIRE_PROOF];
 	uint32_t borrower;          /* number of its queue pair */
 };
@@ -28,7 +27,6 @@ struct rdma_session {
 	struct rdma_session *next;
 	struct rdma_pool *pool;
 	uint64_t number;
-	/* With a key, else "". */
 	char key[KEY_NAME], fingerprint[KEY_FINGERPRINT];
 	struct wire_hmac secret;
 	uint64_t sent, received;          /* frames */
@@ -50,11 +48,6 @@ struct rdma_session {
 	uint32_t asking;                  /* EVICTs unanswered: a bit each message of theirs */
 	uint32_t leaving;                 /* messages of theirs that have not left yet; then the probe */
 };
-
-static inline bool rdma_session_keyed(const struct rdma_session *s)
-{
-	return *s->key;
-}
 
 /* For the borrower whose first connection request @id is; 0 or -errno. */
 int rdma_session_new(struct rdma_session **out, struct rdma_pool *pool, struct rdma_cm_id *id,

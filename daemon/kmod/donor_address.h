@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Donors of a device of the kernel module: "rdma:HOST[:PORT]", the port being the one
- * that ebb-donord takes kernels at (--rdma-kernel, --rdma-open).
+ * at which ebb-donord accepts kernel modules (--rdma-kernel).
  */
 #ifndef EBB_KMOD_DONOR_ADDRESS_H
 #define EBB_KMOD_DONOR_ADDRESS_H

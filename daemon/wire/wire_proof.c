@@ -113,7 +113,7 @@ const char *wire_refusal_text(enum wire_refusal why)
 	static const char *const texts[WIRE_REFUSALS] = {
 		[WIRE_REFUSED_UNKNOWN] = "it refuses, and does not say why; see the log of its ebb-donord, which may be older than this",
 		[WIRE_REFUSED_VERSION] = "it speaks another version of the protocol; have the same version of ebb on both machines",
-		[WIRE_REFUSED_OPEN] = "it lends without keys; have --rdma-kernel there, not --rdma-open, or leave --key out",
+		[WIRE_REFUSED_OPEN] = "it lends without keys; start ebb-donord there with --rdma-kernel and --keys",
 		[WIRE_REFUSED_NO_KEY] = "it wants a key; give --key FILE, which must be among its --keys",
 		[WIRE_REFUSED_OTHER_KEY] = "it does not know the device's key; add that key file to its --keys, then SIGHUP",
 		[WIRE_REFUSED_BAD_PROOF] = "it says this is not of its session; is somebody between?",

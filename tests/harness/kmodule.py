@@ -13,6 +13,7 @@ import machine
 import parts
 from kswap import BACKUP, DONOR, NO_SESSION, SECOND, Kswap
 from machine import BUILD, wait_for
+from stranger import Key
 
 PAGE = 4096
 ADDRESS, PORT = "10.9.0.1", 7471
@@ -105,16 +106,24 @@ class Disk:
         self.directory.rmdir()
 
 
+def shared_key():
+    """The key of all donors and devices that are given no other; the same in a guest and its peer."""
+    path = Path("/run/ebb-shared.key")
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(f"ebb-key-1 shared {'5a' * 32}\n")
+    return Key(path)
+
+
 class RdmaDonor(parts.Daemon):
     def __init__(self, log, memory="64M", slab="4M", port=PORT, drain="0", address=ADDRESS, keys=None,
                  options=()):
-        """With @keys, a path, for who has one of them; else for anyone."""
+        """@keys: a path [the shared key's]."""
         self.port = port
-        how = ("--rdma-kernel", f"{address}:{port}", "--keys", keys) if keys else \
-            ("--rdma-open", f"{address}:{port}")
         super().__init__([machine.BIN / "ebb-donord", "--listen", f"127.0.0.1:{port}", "--memory",
                           slab, "--slab", slab, "--drain-timeout", drain,
-                          *how, "--rdma-memory", memory, *options], log)
+                          "--rdma-kernel", f"{address}:{port}", "--keys", keys or shared_key().path,
+                          "--rdma-memory", memory, *options], log)
 
     def ask(self, verb="status"):
         """Of the first that runs."""
@@ -130,7 +139,9 @@ class KernelDevice:
     """/dev/ebbN, used directly by pages."""
 
     def __init__(self, mib=32, slab_mib=4, key=None, **settings):
+        """@key: a Key [the shared one]; False: none."""
         self.netlink = Kswap()
+        key = shared_key() if key is None else key
         if key:
             settings.update(key=key.secret, key_number=key.number)
         self.number = self.netlink.create(mib << 20, slab_size=slab_mib << 20, **settings)

@@ -785,22 +785,27 @@ def test_bad_options_of_memory(tmp_path):
     (["auto", "--headroom", "100M"], 890, None),
     (["auto", "--headroom", "100M"], 901, "901 MiB are more than the 900 MiB that this machine has available;"),
 ])
-def test_rdma_memory_that_is_not_there(simulated, memory, more, says):
+def test_rdma_memory_that_is_not_there(simulated, tmp_path, memory, more, says):
     """Refused before any is taken; what is there meets an address that is no RDMA device's."""
     m = simulated(1024, 900)
     done = subprocess.run([machine.BIN / "ebb-donord", "--listen", "127.0.0.1:0", "--slab", "1M",
-                           "--machine", str(m.directory), "--rdma-open", "192.0.2.1:7", "--rdma-memory",
-                           f"{more}M", "--memory", *memory], text=True, capture_output=True, timeout=120)
+                           "--machine", str(m.directory), "--rdma-kernel", "192.0.2.1:7", "--keys",
+                           a_key(tmp_path), "--rdma-memory", f"{more}M", "--memory", *memory], text=True, capture_output=True, timeout=120)
     if says:
         assert done.returncode == 5 and f"rdma-memory: {says}" in done.stderr and "lend less" in done.stderr
     else:
         assert done.returncode not in (0, 5) and "rdma" in done.stderr and "more than" not in done.stderr
 
 
-def test_kernels_with_and_without_keys(tmp_path):
-    """Nobody is left to believe that keys are asked for where they are not."""
-    key = tmp_path / "spark.key"
+def a_key(directory):
+    key = directory / "spark.key"
     subprocess.run([machine.BIN / "ebbctl", "key", "create", key, "--name", "spark"], check=True)
+    return key
+
+
+@only_tcp
+def test_kernels_need_a_key(tmp_path, donor_at):
+    key = a_key(tmp_path)
 
     def start(*options):
         return subprocess.run([machine.BIN / "ebb-donord", "--listen", "127.0.0.1:0", "--memory", "1M",
@@ -809,19 +814,18 @@ def test_kernels_with_and_without_keys(tmp_path):
 
     at = "192.0.2.1:7"
     done = start("--rdma-kernel", at)
-    assert done.returncode == 2 and "rdma-kernel: without keys nobody is known" in done.stderr
-    done = start("--rdma-kernel", at, "--rdma-open", at, "--keys", key)
-    assert done.returncode == 2 and "rdma-kernel: not beside --rdma-open" in done.stderr
-    # Both come as far as to the address, which is nobody's here.
-    done = start("--rdma-open", at, "--keys", key)
-    assert f"rdma-open {at}: --keys do not count there, anyone who reaches it may borrow" in done.stderr
-    assert done.returncode not in (0, 2)
+    assert done.returncode == 2 and "rdma-kernel: authentication required" in done.stderr
+    # With a key it gets as far as the address, which no RDMA device has.
     done = start("--rdma-kernel", at, "--keys", key)
-    assert done.returncode not in (0, 2) and "do not count" not in done.stderr and "rdma" in done.stderr
+    assert done.returncode not in (0, 2) and "rdma" in done.stderr
+    # Without, it lends by TCP alone.
+    open_one = donor_at(options=["--rdma-open", at])
+    assert f"rdma-open {at}: lending without keys was removed; use --rdma-kernel {at} with --keys" in \
+        machine.read(open_one.log)
 
 
 @only_tcp
-def test_limits_of_its_own_cgroup(donor_at, simulated):
+def test_limits_of_its_own_cgroup(donor_at, simulated, tmp_path):
     """Room is the machine's or that of the donor's cgroups, whichever is less."""
     m = simulated(1024, 900)
     own = m.directory / "cgroup" / "unit"
@@ -840,8 +844,8 @@ def test_limits_of_its_own_cgroup(donor_at, simulated):
     assert "cgroup/unit" in done.stderr and "MemoryMax=" in done.stderr
     # 4 of the 16 that it allows are for --memory.
     done = subprocess.run([machine.BIN / "ebb-donord", "--listen", "127.0.0.1:0", "--memory", "4M",
-                           "--slab", "1M", "--machine", str(m.directory), "--rdma-open", "192.0.2.1:7",
-                           "--rdma-memory", "13M"], text=True, capture_output=True, timeout=120)
+                           "--slab", "1M", "--machine", str(m.directory), "--rdma-kernel", "192.0.2.1:7",
+                           "--keys", a_key(tmp_path), "--rdma-memory", "13M"], text=True, capture_output=True, timeout=120)
     assert done.returncode == 5 and "rdma-memory: 13.0 MiB are more than the 12.0 MiB" in done.stderr
     assert "MemoryMax=" in done.stderr
     donor = donor_at(memory="200M", options=m.options(32))

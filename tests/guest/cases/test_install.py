@@ -176,7 +176,7 @@ def test_device_of_a_unit_by_the_module(module, tmp_path):
     disk = kmodule.Disk(64)
     donor = kmodule.RdmaDonor(tmp_path / "donord.log")
     config.write_text(f'EBB_DEVICE_ARGS="--frontend kmod --size 64M --slab 4M --backup {disk.path} '
-                      f'--donors rdma:{kmodule.ADDRESS}:{kmodule.PORT}"\n')
+                      f'--donors rdma:{kmodule.ADDRESS}:{kmodule.PORT} --key {kmodule.shared_key().path}"\n')
     try:
         # The administrator's disks are nobody's until they are allowed.
         run("systemctl", "start", unit, check=False)

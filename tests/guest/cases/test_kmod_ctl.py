@@ -14,7 +14,7 @@ import machine
 import parts
 import units
 from kmod_fixtures import disk, donor, module, roce  # noqa: F401
-from kmodule import ADDRESS, rdma_objects
+from kmodule import ADDRESS, rdma_objects, shared_key
 from kswap import NO_SESSION, Kswap
 from machine import wait_for
 
@@ -22,9 +22,10 @@ A, B = f"rdma:{ADDRESS}:7471", f"rdma:{ADDRESS}:7472"
 SLABS = 16
 
 
-def create(*options, name="test0", donors=f"{A},{B}", size="64M", check=True):
+def create(*options, name="test0", donors=f"{A},{B}", size="64M", seal="off", check=True):
     return parts.ebbctl("device", "create", name, "--frontend", "kmod", "--size", size,
-                        "--slab", "4M", "--donors", donors, *options, check=check, timeout=300)
+                        "--slab", "4M", "--donors", donors, "--key", shared_key().path, "--seal", seal,
+                        *options, check=check, timeout=300)
 
 
 def destroy(name="test0", check=True):
@@ -142,12 +143,12 @@ def test_what_is_refused(module, donor, disk, after):
     assert done.returncode != 0 and "root" in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("seal", ["auto", "on"])
+@pytest.mark.parametrize("seal", ["off", "auto"])
 def test_a_program_swaps_there(module, donor, after, cgroup, seen, seal):
-    """Without ebbd: two donors, no backup, no key; gone without a trace."""
+    """Without ebbd: two donors, no backup; gone without a trace."""
     donor(), donor(port=7472)
     before = rdma_objects()
-    create("--durability", "none", "--seal", seal, name="ebb1")
+    create("--durability", "none", name="ebb1", seal=seal)
     try:
         d = seen()
         assert d.number == 1
@@ -157,7 +158,7 @@ def test_a_program_swaps_there(module, donor, after, cgroup, seen, seal):
         assert done.returncode == 5 and "is there already" in done.stderr
         listed, = parts.ebbctl_json("device", "list")["devices"]
         assert (listed["frontend"], listed["on"], listed["block"]) == ("kmod", True, "/dev/ebb1")
-        assert d.netlink.status(d.number).get("seal", False) is (seal == "on")
+        assert d.netlink.status(d.number).get("seal", False) is (seal == "auto")
         told = parts.scan_json(mib=32, passes=2, pattern="random", write=True, cgroup=cgroup(16))
         assert told["bad"] == 0
         n = d.counts()
@@ -175,7 +176,7 @@ def test_half_made_device_is_taken_apart(module, donor, after):
     donor(), donor(port=7472)
     process = subprocess.Popen([machine.BIN / "ebbctl", "device", "create", "test0", "--frontend",
                                 "kmod", "--size", "64M", "--slab", "4M", "--donors", f"{A},{B}",
-                                "--durability", "none"])
+                                "--key", shared_key().path, "--durability", "none"])
     wait_for(numbers, 60, "no device is made")
     process.kill()
     process.wait()
