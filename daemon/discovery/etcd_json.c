@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base64.h"
 #include "common/cleanup.h"
 #include "common/control.h"
 #include "common/json.h"
 #include "etcd_json.h"
 
+/* Characters of @n bytes as base64, NUL included; each needs fewer when it is decoded. */
+#define BASE64_SIZE(n) (((n) + 2) / 3 * 4 + 1)
 #define DEPTH 12 /* a claim's answer has 6 */
 /* Objects and arrays: one a pair, and what is around them. */
 #define PARTS (ETCD_PAIRS_MAX + 64)
@@ -24,7 +26,10 @@ static struct json_object *base64_json(const void *bytes, size_t n)
 {
 	_cleanup_free_ char *text = malloc(BASE64_SIZE(n));
 
-	return text ? json_object_new_string(base64_encode(bytes, n, text)) : NULL;
+	if (!text)
+		return NULL;
+	EVP_EncodeBlock((uint8_t *)text, bytes, (int)n);
+	return json_object_new_string(text);
 }
 
 static void add_bytes(struct json_object *o, const char *key, const char *bytes)
@@ -203,13 +208,33 @@ int etcd_kept_alive(struct json_object *answer)
 	return ttl > 0 ? 0 : -ESTALE;
 }
 
-/* A member's bytes; those with a NUL in them are none of ours. */
+/*
+ * A member's bytes, and a NUL behind them.  -EBADMSG unless it is the one RFC 4648 text of
+ * them and none is a NUL.
+ */
 static int get_bytes(struct json_object *o, const char *key, char *to, size_t size)
 {
-	ssize_t n = base64_decode(json_text(o, key, ""), to, size);
+	uint8_t bytes[BASE64_SIZE(ETCD_VALUE_MAX)], again[BASE64_SIZE(ETCD_VALUE_MAX)];
+	const char *text = json_text(o, key, "");
+	size_t len = strlen(text);
+	int n;
 
-	return n < 0 ? (int)n : strlen(to) == (size_t)n ? 0 : -EBADMSG;
+	if (len >= BASE64_SIZE(size - 1))
+		return -EMSGSIZE;
+	n = len ? EVP_DecodeBlock(bytes, (const uint8_t *)text, (int)len) : 0;
+	/* OpenSSL counts the padding, and passes over blanks and stray bits. */
+	for (size_t i = len; n > 0 && i > len - 2 && text[i - 1] == '='; i--)
+		n--;
+	if (n < 0 || (size_t)n >= size)
+		return n < 0 ? -EBADMSG : -EMSGSIZE;
+	EVP_EncodeBlock(again, bytes, n);
+	if (strcmp((char *)again, text) || memchr(bytes, '\0', (size_t)n))
+		return -EBADMSG;
+	memcpy(to, bytes, (size_t)n);
+	to[n] = '\0';
+	return 0;
 }
+_Static_assert(ETCD_KEY_MAX <= ETCD_VALUE_MAX, "room for both in get_bytes()");
 
 static int parse_pair(struct json_object *o, struct etcd_pair *pair)
 {

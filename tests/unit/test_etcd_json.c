@@ -11,56 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "discovery/base64.h"
 #include "discovery/etcd_json.h"
-
-/* RFC 4648, section 10. */
-static void base64_of_the_standard(void **unused)
-{
-	static const char *const pairs[][2] = {
-		{ "", "" }, { "f", "Zg==" }, { "fo", "Zm8=" }, { "foo", "Zm9v" },
-		{ "foob", "Zm9vYg==" }, { "fooba", "Zm9vYmE=" }, { "foobar", "Zm9vYmFy" },
-	};
-	char text[32], back[32];
-
-	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
-		size_t n = strlen(pairs[i][0]);
-
-		assert_string_equal(base64_encode(pairs[i][0], n, text), pairs[i][1]);
-		assert_int_equal(base64_decode(text, back, sizeof(back)), n);
-		assert_string_equal(back, pairs[i][0]);
-		/* Bytes and NUL fit exactly, or not at all. */
-		assert_int_equal(base64_decode(text, back, n + 1), n);
-		assert_int_equal(base64_decode(text, back, n), -EMSGSIZE);
-	}
-}
-
-static void base64_of_every_byte(void **unused)
-{
-	uint8_t bytes[256], back[257];
-	char text[BASE64_SIZE(256)];
-
-	for (int i = 0; i < 256; i++)
-		bytes[i] = (uint8_t)(i * 37);
-	for (size_t n = 0; n <= 256; n++) {
-		base64_encode(bytes, n, text);
-		assert_int_equal(strlen(text) + 1, BASE64_SIZE(n));
-		assert_int_equal(base64_decode(text, back, sizeof(back)), n);
-		assert_memory_equal(back, bytes, n);
-	}
-}
-
-static void base64_that_is_none(void **unused)
-{
-	static const char *const bad[] = {
-		"Z", "Zg", "Zg=", "Zg===", "====", "=Zg=", "Zg=g", "Zh==", "Zm9=", "Zm9v Zm9v",
-		"Zm9v\n", "Zm9-", "Zm9_", "Z\x80g=", "Zg==Zg==", "==", "=",
-	};
-	char back[32];
-
-	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		assert_int_equal(base64_decode(bad[i], back, sizeof(back)), -EBADMSG);
-}
 
 static void expect_text(char *text, const char *want)
 {
@@ -144,6 +95,57 @@ static void good_answers(void **unused)
 	o = parse("{" HEADER ",\"token\":\"abc.12\"}");
 	assert_string_equal(etcd_token(o), "abc.12");
 	json_object_put(o);
+}
+
+/* What etcd_ranged() makes of one key, as base64: true and @key, or false. */
+static bool decoded(const char *text, char key[static ETCD_KEY_MAX])
+{
+	char json[1024];
+	struct etcd_pairs p;
+	struct json_object *o;
+	bool found;
+
+	snprintf(json, sizeof(json), "{" HEADER ",\"kvs\":[{\"key\":\"%s\"}],\"count\":\"1\"}", text);
+	o = parse(json);
+	assert_int_equal(etcd_ranged(o, &p), 0);
+	found = p.n;
+	if (found)
+		strcpy(key, p.v[0].key);
+	etcd_pairs_free(&p);
+	json_object_put(o);
+	return found;
+}
+
+/* RFC 4648, section 10; two texts never mean the same. */
+static void strict_base64(void **unused)
+{
+	static const char *const good[][2] = {
+		{ "", "" }, { "f", "Zg==" }, { "fo", "Zm8=" }, { "foo", "Zm9v" },
+		{ "foob", "Zm9vYg==" }, { "fooba", "Zm9vYmE=" }, { "foobar", "Zm9vYmFy" },
+		{ "\xff\xfe\xfb", "//77" },
+	};
+	static const char *const bad[] = {
+		"Z", "Zg", "Zg=", "Zg===", "====", "=Zg=", "Zg=g", "Zh==", "Zm9=", "Zm9v Zm9v",
+		" Zm9v", "Zm9v\\n", "Zm9-", "Zm9_", "Z\\u0080g=", "Zg==Zg==", "==", "=",
+		"AA==", "ZgBm",
+	};
+	char key[ETCD_KEY_MAX], text[400];
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		assert_true(decoded(good[i][1], key));
+		assert_string_equal(key, good[i][0]);
+	}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_false(decoded(bad[i], key));
+	/* 255 bytes and the NUL fit exactly. */
+	memset(text, 'A', sizeof(text));
+	for (int i = 0; i < 340; i += 4)
+		memcpy(text + i, "Zm9v", 4);
+	text[340] = '\0';
+	assert_true(decoded(text, key));
+	assert_int_equal(strlen(key), ETCD_KEY_MAX - 1);
+	strcpy(text + 340, "Zg==");
+	assert_false(decoded(text, key));
 }
 
 /* Each may be accepted or refused by some reader; none may crash or be believed by all. */
@@ -252,11 +254,9 @@ static void damaged_answers(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(base64_of_the_standard),
-		cmocka_unit_test(base64_of_every_byte),
-		cmocka_unit_test(base64_that_is_none),
 		cmocka_unit_test(requests),
 		cmocka_unit_test(good_answers),
+		cmocka_unit_test(strict_base64),
 		cmocka_unit_test(answers_of_the_wrong_kind),
 		cmocka_unit_test(answers_that_are_no_object),
 		cmocka_unit_test(answers_without_end),
