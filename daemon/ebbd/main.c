@@ -155,12 +155,16 @@ static int on_reload(sd_event_source *s, const struct signalfd_siginfo *info, vo
 
 static int lock_machine(int *lock, struct error *e)
 {
+	/* Local users read the records of devices there, whatever UMask= is. */
+	mode_t mask = umask(022);
+
 	if (mkdir(ebb_run_dir(), 0755) < 0 && errno != EEXIST)
 		return fail(e, errno, "%s: cannot create: %m", ebb_run_dir());
 	if (mkdir(ebb_device_dir(), 0755) < 0 && errno != EEXIST)
 		return fail(e, errno, "%s: cannot create: %m", ebb_device_dir());
 	if (mkdir(LOCK_DIR, 0755) < 0 && errno != EEXIST)
 		return fail(e, errno, LOCK_DIR ": cannot create: %m");
+	umask(mask);
 	*lock = open(LOCK_FILE, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (*lock < 0)
 		return fail(e, errno, LOCK_FILE ": %m");
