@@ -25,7 +25,7 @@ endif
 # Under sudo whoever called it compiles, so that nothing in build/ is root's;
 # only the recipes that install, need root or clean up are run as root.
 ROOT_TARGETS := deps check soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
-	bench-neighbour bench-map-ahead bench-gc bench-drift bench-advise bench-device bench-guest bench-seal bench-policy bench \
+	bench-neighbour bench-gc bench-drift bench-advise bench-device bench-guest bench-seal bench-policy bench \
 	install install-gc install-config install-man install-dkms clean
 ifeq ($(shell id -u),0)
 ifneq ($(filter-out 0,$(SUDO_UID)),)
@@ -101,7 +101,6 @@ help:
 ## sudo make bench-prefetch  policies on programs of every order; a JVM's collectors, too
 ## sudo make bench-latency   their gain against the latency of the device
 ## sudo make bench-neighbour  what a greedy neighbour costs a miss
-## sudo make bench-map-ahead  fetched pages mapped before the program comes, against not
 ## sudo make bench-device    a page through the device: transports against the bare FUSE file
 ## sudo make bench-guest     counted in a guest: kernel module and ublk against NVMe over RDMA and TCP, and nbd
 ## make kmod KDIR=...     the kernel module for the headers in KDIR, 6.1 to 6.12

@@ -43,9 +43,6 @@ const struct metric metrics[] = {
 	SECONDS(ROWS_DAEMON, "ebb_prefetch_call_seconds", "executor.call_ns", NS,
 		"Time spent in process_madvise."),
 	EXECUTOR("waits", "waits", "Times the executor waited for the devices."),
-	EXECUTOR("mapped_pages", "mapped", "Pages mapped ahead of their programs."),
-	SECONDS(ROWS_DAEMON, "ebb_prefetch_map_seconds", "executor.map_ns", NS,
-		"Time spent mapping them."),
 
 	INFO(ROWS_CGROUP, "ebb_cgroup_info", "The policy of a cgroup.", "policy"),
 	CGROUP("misses", "Faults that waited for a read."),

@@ -511,7 +511,7 @@ uint64_t attachment_outstanding(const struct attachments *a, const struct attach
 	uint64_t gone;
 
 	plane_counters(a->plane, t->cgroup.id, &c);
-	gone = c.hits + t->mapped_used + c.late + c.wasted + t->expired;
+	gone = c.hits + c.late + c.wasted + t->expired;
 	return t->prefetched > gone ? t->prefetched - gone : 0;
 }
 
@@ -586,10 +586,10 @@ void attachments_tick(struct attachments *a)
 		if (c.swapped_in != t->swapped_in)
 			attachment_refresh_stats(t);
 		t->swapped_in = c.swapped_in;
-		neighbour_tick(&t->neighbour, c.misses, c.hits + t->mapped_used + c.late);
+		neighbour_tick(&t->neighbour, c.misses, c.hits + c.late);
 		throttle_tick(&t->throttle, c.misses + c.hits + c.late, c.by_chance, t->room, now);
 		throttle_judge(&t->throttle,
-			       c.hits - t->throttle.by_chance + t->mapped_used + c.late,
+			       c.hits - t->throttle.by_chance + c.late,
 			       c.wasted + t->expired + t->unused + t->throttle.by_chance);
 		if (apart(t->throttle.timely_ns, t->timely_told))
 			write_entry(a, t);
@@ -719,8 +719,7 @@ void attachments_restore(struct attachments *a)
 		t->requests = s.requests - sum.requests;
 		t->request_pages = s.request_pages - sum.request_pages;
 		t->prefetched = s.prefetched;
-		t->mapped_used = s.hits > sum.hits ? s.hits - sum.hits : 0;
-		t->expired = s.prefetched - (sum.hits + t->mapped_used + sum.late + sum.wasted);
+		t->expired = s.prefetched - (sum.hits + sum.late + sum.wasted);
 		if (t->expired > s.prefetched)
 			t->expired = 0;
 		log_info("%s: taken over with policy %s", c.rel, s.policy);

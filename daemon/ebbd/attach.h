@@ -46,7 +46,6 @@ struct attachment {
 	uint32_t room;            /* pages that may be outstanding: limit / headroom */
 	uint64_t prefetched;      /* pages ebbd asked the kernel for */
 	uint64_t expired;         /* given up unread: wasted, by estimate */
-	uint64_t mapped_used;     /* hits that took no fault, by estimate (map_ahead.h) */
 	struct throttle throttle; /* of what its policy asks for */
 	uint64_t timely_told;     /* its timely_ns as the BPF programs know it */
 	struct neighbour neighbour; /* whether it waits behind what others are fetched */

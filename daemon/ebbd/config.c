@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/log.h"
 #include "common/paths.h"
 #include "common/size.h"
 #include "ebbd/config.h"
@@ -15,7 +16,7 @@
 #include "ebbd/plane.h"
 #include "ebbd/policy_object.h"
 
-enum key_type { KEY_COUNT, KEY_DURATION, KEY_SWITCH, KEY_HOOKS };
+enum key_type { KEY_COUNT, KEY_DURATION, KEY_HOOKS };
 
 /* Every key: parsing, the message about a bad value and ebb.conf(5) follow it. */
 static const struct key {
@@ -32,11 +33,17 @@ static const struct key {
 	{ "prefetch", "beside", KEY_COUNT, offsetof(struct config, executor.beside), 1, 65536 },
 	{ "prefetch", "workers", KEY_COUNT, offsetof(struct config, executor.workers), 1,
 	  EXECUTOR_WORKERS_MAX },
-	{ "prefetch", "map_ahead", KEY_SWITCH, offsetof(struct config, executor.map_ahead), 0, 1 },
 	{ "prefetch", "stale", KEY_DURATION, offsetof(struct config, executor.stale_ns),
 	  1000000, 60000000000 },
 	{ "prefetch", "expire", KEY_DURATION, offsetof(struct config, executor.expire_ns),
 	  100000000, 3600000000000 },
+};
+
+/* Keys of former releases: accepted for one release, without effect. */
+static const struct removed_key {
+	const char *section, *name, *instead;
+} removed_keys[] = {
+	{ "prefetch", "map_ahead", "prefetched pages stay in the swap cache" },
 };
 
 struct reader {
@@ -92,13 +99,6 @@ static int set(struct reader *r, const struct key *k, const char *value)
 		*(uint64_t *)field = ns;
 		return 0;
 	}
-	if (k->type == KEY_SWITCH) {
-		if (strcmp(value, "on") && strcmp(value, "off"))
-			return fail_exit(r->e, EXIT_USAGE, EINVAL, "%s:%d: %s: '%s' is neither on nor off",
-					 r->file, r->line, k->name, value);
-		*(uint32_t *)field = !strcmp(value, "on");
-		return 0;
-	}
 	if (k->type == KEY_HOOKS) {
 		static const char *const names[] = { "auto", "fentry", "tracepoints" };
 
@@ -137,6 +137,13 @@ static int on_key(void *data, const char *section, const char *name, const char 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
 		if (!strcmp(section, keys[i].section) && !strcmp(name, keys[i].name))
 			return set(r, &keys[i], value) == 0;
+	for (const struct removed_key *k = removed_keys;
+	     k < removed_keys + sizeof(removed_keys) / sizeof(removed_keys[0]); k++)
+		if (!strcmp(section, k->section) && !strcmp(name, k->name)) {
+			log_warn("%s:%d: %s: no longer supported and ignored: %s; remove the line",
+				 r->file, r->line, name, k->instead);
+			return 1;
+		}
 	if (!strcmp(section, "donors")) {
 		int s = config_donors_key(&r->config->donors, name, value, &inner);
 

@@ -9,7 +9,6 @@
 #define EBB_EXECUTOR_H
 
 #include "ebbd/attach.h"
-#include "ebbd/map_ahead.h"
 
 struct executor;
 
@@ -22,7 +21,6 @@ struct executor_config {
 	uint32_t inflight;     /* pages the devices may have to read before more is asked for; each
 				* worker looks by itself, so a batch each may come on top */
 	uint32_t beside;       /* the same, those asked for included, while another cgroup misses */
-	uint32_t map_ahead;    /* 1: what was fetched is mapped as well (map_ahead.h) */
 	uint64_t stale_ns;     /* a request older than this is dropped */
 	uint64_t expire_ns;    /* a prefetched page nobody asks for is given up after this */
 };
@@ -41,7 +39,6 @@ struct executor_stats {
 	uint64_t paged_out;    /* paged out behind streams */
 	uint64_t call_ns;      /* time in process_madvise */
 	uint64_t waits;        /* pauses because the devices had enough to do */
-	struct map_ahead_stats ahead;
 };
 
 int executor_start(struct executor **x, struct attachments *a, const struct executor_config *config,

@@ -86,8 +86,6 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 	json_add_int(o, "paged_out", x.paged_out);
 	json_add_int(o, "call_ns", x.call_ns);
 	json_add_int(o, "waits", x.waits);
-	json_add_int(o, "mapped", x.ahead.mapped);
-	json_add_int(o, "map_ns", x.ahead.map_ns);
 	json_object_object_add(answer, "executor", o);
 	return policy_list(d, request, answer, e);
 }

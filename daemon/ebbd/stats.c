@@ -17,7 +17,7 @@ static void total(const struct attachments *a, const struct attachment *t,
 	memcpy(s->path, t->cgroup.rel, strnlen(t->cgroup.rel, sizeof(s->path) - 1));
 	snprintf(s->policy, sizeof(s->policy), "%s", t->policy->name);
 	s->misses = c.misses;
-	s->hits = c.hits + t->mapped_used;
+	s->hits = c.hits;
 	s->late = c.late;
 	s->wasted = c.wasted + t->expired;
 	s->prefetched = t->prefetched;

@@ -10,7 +10,6 @@
 struct target {
 	uint32_t tgid, exec;
 	int pidfd, pagemap;      /* -1 in an unused entry */
-	uint64_t owner;
 	uint64_t used_ns;
 };
 

@@ -17,7 +17,6 @@
 #include "common/log.h"
 #include "common/realtime.h"
 #include "ebbd/inflight.h"
-#include "ebbd/map_ahead.h"
 #include "ebbd/target.h"
 #include "ebbd/worker.h"
 
@@ -47,8 +46,6 @@ struct worker {
 	struct target target[TARGETS];
 	struct recent recent[RECENT];
 	struct inflight inflight;
-	struct map_ahead *ahead;       /* NULL: not wanted */
-	enum ebb_op op;                /* of the request at hand */
 	uint64_t reads, pages;         /* of all workers, after the batch before */
 };
 
@@ -76,8 +73,7 @@ static bool recent_has(struct worker *w, const struct ebb_page *page, uint64_t n
 	return r->until_ns > now && !memcmp(&r->page, page, sizeof(*page));
 }
 
-static struct target *target_get(struct worker *w, uint32_t tgid, uint32_t exec, uint64_t owner,
-				 uint64_t now)
+static struct target *target_get(struct worker *w, uint32_t tgid, uint32_t exec, uint64_t now)
 {
 	struct target *oldest = &w->target[0];
 
@@ -95,7 +91,6 @@ static struct target *target_get(struct worker *w, uint32_t tgid, uint32_t exec,
 		oldest->used_ns = 0;
 		return NULL;
 	}
-	oldest->owner = owner;
 	oldest->used_ns = now;
 	return oldest;
 }
@@ -330,9 +325,6 @@ static void prefetch_batch(struct worker *w, struct target *t, struct attachment
 	w->stats.pages += n;
 	keep_stats_fresh(a, n);
 	unlock(w);
-	/* Pages of a list are in no order: nothing would tell which were passed. */
-	if (w->ahead && w->op == EBB_OP_PREFETCH)
-		map_ahead_add(w->ahead, t, a->cgroup.id, vpn, n, now);
 }
 
 static int by_page(const void *a, const void *b)
@@ -455,7 +447,6 @@ static void act(struct worker *w, struct target *t, struct attachment *a,
 {
 	const struct ebb_request *r = &asked->head;
 
-	w->op = r->op;
 	switch (r->op) {
 	case EBB_OP_COLD:
 		w->stats.cold_pages += advise_range(t, r->first, r->stride, r->count, MADV_COLD);
@@ -495,16 +486,13 @@ void worker_request(struct worker *w, const struct ebb_list_request *asked)
 	if (a)
 		attachment_hold(a);
 	unlock(w);
-	t = a && passes ? target_get(w, r->tgid, r->exec, r->owner, now) : NULL;
+	t = a && passes ? target_get(w, r->tgid, r->exec, now) : NULL;
 	if (!passes)
 		w->stats.throttled++;
 	else if (!t)
 		w->stats.stale++;
 	else
 		act(w, t, a, asked, now);
-	if (t && w->ahead)
-		/* Not what was asked for just now: that is on its way. */
-		map_ahead_turn(w->ahead, t, now);
 	if (!a)
 		return;
 	lock(w);
@@ -520,15 +508,8 @@ bool process_gone(uint32_t tgid)
 	return access(path, F_OK) < 0;
 }
 
-static const struct target *find_target(void *data, uint32_t tgid, uint32_t exec, uint64_t owner)
-{
-	return target_get(data, tgid, exec, owner, now_ns());
-}
-
 void worker_tidy(struct worker *w)
 {
-	if (w->ahead)
-		map_ahead_settle(w->ahead, find_target, w, now_ns());
 	inflight_refresh(&w->inflight);
 	for (struct target *t = w->target; t < w->target + TARGETS; t++)
 		if (t->tgid && target_gone(t)) {
@@ -592,8 +573,6 @@ void worker_add_stats(const struct worker *w, struct executor_stats *sum)
 	sum->paged_out += s->paged_out;
 	sum->call_ns += s->call_ns;
 	sum->waits += s->waits;
-	if (w->ahead)
-		map_ahead_add_stats(w->ahead, &sum->ahead);
 }
 
 struct worker *worker_new(struct attachments *a, const struct executor_config *config, uint32_t index)
@@ -608,9 +587,6 @@ struct worker *worker_new(struct attachments *a, const struct executor_config *c
 	w->marked = &a->plane->executor->worker[index];
 	for (int i = 0; i < TARGETS; i++)
 		w->target[i].pidfd = w->target[i].pagemap = -1;
-	w->ahead = config->map_ahead ? map_ahead_new(a, config->expire_ns) : NULL;
-	if (config->map_ahead && !w->ahead)
-		worker_free(&w);
 	return w;
 }
 
@@ -624,7 +600,6 @@ void worker_free(struct worker **pw)
 	for (int i = 0; i < TARGETS; i++)
 		target_close(&w->target[i]);
 	inflight_close(&w->inflight);
-	map_ahead_free(&w->ahead);
 	free(w);
 	*pw = NULL;
 }

@@ -25,10 +25,6 @@ bench-scan: all $(B)/tests/scan
 bench-neighbour: all $(B)/tests/scan
 	$(Q)$(BENCH_PYTHON) tests/bench/neighbour.py
 
-.PHONY: bench-map-ahead
-bench-map-ahead: all $(B)/tests/scan
-	$(Q)$(BENCH_PYTHON) tests/bench/map_ahead.py
-
 bench-hooks: all $(B)/tests/minorfault
 	$(Q)$(BENCH_PYTHON) tests/bench/hooks.py
 

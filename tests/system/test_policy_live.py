@@ -147,28 +147,6 @@ def test_in_ebbd_as_in_the_kernel(ebbd, device, cgroup, pattern):
     assert shown["daemon_calls"] > 1000 and shown["daemon_call_ns"] > 0
 
 
-def test_a_stream_that_is_mapped_ahead_goes_on(device, cgroup, tmp_path):
-    """What is mapped leaves room for more as soon as the program is past it."""
-    conf = tmp_path / "ebb.conf"
-    conf.write_text("[prefetch]\nmap_ahead = on\n")
-    ebbd = parts.Ebbd(tmp_path / "ebbd.log", config=conf)
-    try:
-        def attempt():
-            c = cgroup(limit_mib=24)
-            parts.ebbctl("policy", "attach", "streams", c.path)
-            mapped = parts.ebbctl_json("status")["executor"]["mapped"]
-            told = parts.scan_json(mib=64, passes=3, cgroup=c)
-            assert told["bad"] == 0
-            mapped = parts.ebbctl_json("status")["executor"]["mapped"] - mapped
-            return mapped / told["pages"], coverage(parts.stats(c))
-
-        told = parts.tried(attempt, lambda told: told[0] > 0.25 and told[1] > 0.9)
-        assert told[0] > 0.25 and told[1] > 0.9, told
-    finally:
-        ebbd.stop()
-        machine.pins_remove()
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_prefetches_say_that_nobody_waits(ebbd_lock, logs, tmp_path, workers):
     """By the I/O priority of the threads that ask for them: the last of best effort."""

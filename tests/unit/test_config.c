@@ -20,14 +20,13 @@ static void every_key(void **unused)
 	struct error e;
 
 	assert_int_equal(load(&c, "# a comment\n[epochs]\npercent = 25\n[bpf]\nhooks = tracepoints\n[prefetch]\nbatch = 32\n"
-				  "headroom=4\nworkers = 3\nbeside = 8\nmap_ahead = on\nstale = 10ms\nexpire = 1m\n", &e), 0);
+				  "headroom=4\nworkers = 3\nbeside = 8\nstale = 10ms\nexpire = 1m\n", &e), 0);
 	assert_int_equal(c.epoch_percent, 25);
 	assert_int_equal(c.hooks, HOOKS_TRACEPOINTS);
 	assert_int_equal(c.executor.batch, 32);
 	assert_int_equal(c.executor.headroom, 4);
 	assert_int_equal(c.executor.workers, 3);
 	assert_int_equal(c.executor.beside, 8);
-	assert_int_equal(c.executor.map_ahead, 1);
 	assert_int_equal(c.executor.stale_ns, 10000000);
 	assert_int_equal(c.executor.expire_ns, 60000000000);
 }
@@ -51,10 +50,30 @@ static void the_shipped_file_says_the_defaults(void **unused)
 	assert_int_equal(shipped.executor.batch, built.executor.batch);
 	assert_int_equal(shipped.executor.headroom, built.executor.headroom);
 	assert_int_equal(shipped.executor.beside, built.executor.beside);
-	assert_int_equal(shipped.executor.map_ahead, built.executor.map_ahead);
 	assert_int_equal(shipped.executor.workers, built.executor.workers);
 	assert_int_equal(shipped.executor.stale_ns, built.executor.stale_ns);
 	assert_int_equal(shipped.executor.expire_ns, built.executor.expire_ns);
+}
+
+static void removed_keys_warn_and_do_nothing(void **unused)
+{
+	char path[] = "/tmp/ebb-test-log.XXXXXX", said[1024] = "";
+	int fd = mkstemp(path), kept = dup(STDERR_FILENO);
+	struct config c, built;
+	struct error e;
+
+	assert_true(fd >= 0 && kept >= 0);
+	unlink(path);
+	dup2(fd, STDERR_FILENO);
+	assert_int_equal(load(&c, "[prefetch]\nmap_ahead = on\nbatch = 32\n", &e), 0);
+	dup2(kept, STDERR_FILENO);
+	assert_true(pread(fd, said, sizeof(said) - 1, 0) > 0);
+	assert_non_null(strstr(said, ":2: map_ahead: no longer supported and ignored: "));
+	config_defaults(&built);
+	built.executor.batch = 32;
+	assert_memory_equal(&c, &built, sizeof(c));
+	close(fd);
+	close(kept);
 }
 
 static void errors_name_file_and_line(void **unused)
@@ -65,7 +84,6 @@ static void errors_name_file_and_line(void **unused)
 		{ "[prefetch]\nbatch = many\n", ":2:", "many" },
 		{ "[prefetch]\nbatch = 65\n", ":2:", "64" },
 		{ "[prefetch]\nbatch = -1\n", ":2:", "-1" },
-		{ "[prefetch]\nmap_ahead = 1\n", ":2:", "neither" },
 		{ "[prefetch]\nworkers = 0\n", ":2:", "workers" },
 		{ "[prefetch]\nworkers = 9\n", ":2:", "8" },
 		{ "[prefetch]\nbatch =\n", ":2:", "batch" },
@@ -154,6 +172,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_key),
 		cmocka_unit_test(the_shipped_file_says_the_defaults),
+		cmocka_unit_test(removed_keys_warn_and_do_nothing),
 		cmocka_unit_test(errors_name_file_and_line),
 		cmocka_unit_test(donors_by_hand),
 		cmocka_unit_test(donors_of_etcd),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What ebbd does beside plain prefetching, on cgroup v2: workers, mapping ahead, offloading."""
+"""Prefetching for two programs and offloading, on cgroup v2."""
 import machine
 import parts
 from machine import wait_for
@@ -8,11 +8,9 @@ from machine import wait_for
 MIB, LIMIT = 32, 16
 
 
-def test_several_workers(donor, device, cgroup, logs):
-    """Two programs, each with a worker of its own or both with one: nothing is lost or counted twice."""
-    conf = logs / "ebb.conf"
-    conf.write_text("[prefetch]\nworkers = 3\n")
-    ebbd = parts.Ebbd(logs / "ebbd.log", config=conf)
+def test_two_programs(donor, device, cgroup, logs):
+    """Of one cgroup: no page is lost or counted twice."""
+    ebbd = parts.Ebbd(logs / "ebbd.log")
     try:
         c = cgroup(limit_mib=LIMIT)
         parts.ebbctl("policy", "attach", "streams", c.path)
@@ -29,40 +27,6 @@ def test_several_workers(donor, device, cgroup, logs):
         assert stats["swapped_in"] >= read * 0.99, (stats, read)
         accounted = stats["hits"] + stats["late"] + stats["wasted"] + stats["outstanding"]
         assert abs(stats["prefetched"] - accounted) <= stats["prefetched"] / 100
-    finally:
-        ebbd.stop()
-        machine.pins_remove()
-
-
-def test_map_ahead(donor, device, cgroup, logs):
-    """Pages are mapped before the program comes; what was used of them is told by the others."""
-    conf = logs / "ebb.conf"
-    conf.write_text("[prefetch]\nmap_ahead = on\nexpire = 2s\n")
-    ebbd = parts.Ebbd(logs / "ebbd.log", config=conf)
-    try:
-        def attempt():
-            c = cgroup(limit_mib=LIMIT)
-            parts.ebbctl("policy", "attach", "streams", c.path)
-            mapped = parts.ebbctl_json("status")["executor"]["mapped"]
-            told = parts.scan_json(mib=MIB, passes=3, write=True, cgroup=c)
-            assert told["bad"] == 0
-            mapped = parts.ebbctl_json("status")["executor"]["mapped"] - mapped
-            stats = parts.stats(c)
-            return c, told["pages"], mapped, stats["hits"] + stats["late"], stats["misses"]
-
-        def good(told):
-            _, pages, mapped, used, misses = told
-            # On one emulated processor the program is often faster: a fifth of its pages were mapped.
-            return mapped > pages / 16 and used > pages / 2 and used > 2 * misses
-
-        told = parts.tried(attempt, good)
-        assert good(told), told
-        c = told[0]
-        # The program is gone: all that was brought in is accounted for as used or wasted.
-        wait_for(lambda: parts.stats(c)["outstanding"] == 0, 30, "pages nobody accounts for")
-        stats = parts.stats(c)
-        accounted = stats["hits"] + stats["late"] + stats["wasted"]
-        assert abs(stats["prefetched"] - accounted) <= stats["prefetched"] / 100, stats
     finally:
         ebbd.stop()
         machine.pins_remove()
