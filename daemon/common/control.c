@@ -238,30 +238,36 @@ static void refuse(struct json_object **answer, const struct error *e)
 	json_add_int(*answer, "exit", e->exit_status);
 }
 
-/* What a person did that changes what programs get. */
-static void log_change(const struct peer_info *p, const char *verb, struct json_object *request)
+/*
+ * As JSON, where a newline is "\n": a member's text cannot forge further lines.  The journal's
+ * event stays with the verbs that its catalog entry is about.
+ */
+static void log_change(const struct peer_info *p, const char *verb, struct json_object *request,
+		       bool is_policy)
 {
-	log_event(EVENT_POLICY_CHANGED, LOG_LVL_INFO, "%s %s %s, by user %u (process %d)", verb,
-		  json_text(request, "policy", ""), json_text(request, "cgroup", ""),
-		  (unsigned int)p->uid, (int)p->pid);
+	json_object_object_del(request, "verb");
+	log_event(is_policy ? EVENT_POLICY_CHANGED : EVENT_NONE, LOG_LVL_INFO,
+		  "user %u (process %d): %.64s %.800s", (unsigned int)p->uid, (int)p->pid, verb,
+		  json_object_to_json_string_ext(request, JSON_C_TO_STRING_PLAIN |
+						 JSON_C_TO_STRING_NOSLASHESCAPE));
 }
 
 static void answer_request(const struct control_rules *rules, const struct peer_info *p,
 			   struct json_object *request, control_handler handler, void *data,
 			   struct json_object *answer, struct error *e)
 {
-	const char *verb;
+	char verb[64];
 
 	if (!json_object_is_type(request, json_type_object)) {
 		fail_exit(e, EXIT_USAGE, EBADMSG, "request: not a JSON object");
 		return;
 	}
-	verb = json_text(request, "verb", "");
+	snprintf(verb, sizeof(verb), "%s", json_text(request, "verb", ""));
 	if (check(rules, p, verb, e))
 		return;
-	handler(data, verb, request, answer, e);
-	if (!e->code && rules && is_listed(rules->admin, verb))
-		log_change(p, verb, request);
+	if (handler(data, verb, request, answer, e) != CONTROL_UNCHANGED && !e->code &&
+	    !(rules && is_listed(rules->read, verb)))
+		log_change(p, verb, request, rules && is_listed(rules->admin, verb));
 }
 
 void control_serve_one(int fd, const struct control_rules *rules, control_handler handler,

@@ -32,8 +32,11 @@ int control_call(const char *path, struct json_object *request, int timeout_ms,
 
 /*
  * A handler fills @answer (already {"ok":true}) or returns an error, which is
- * sent instead.  @data is the server's.
+ * sent instead.  @data is the server's.  Every verb outside control_rules.read that succeeds
+ * is logged with the user and the process, unless the handler returns CONTROL_UNCHANGED:
+ * a daemon repeated what holds already.
  */
+#define CONTROL_UNCHANGED 1
 typedef int (*control_handler)(void *data, const char *verb, struct json_object *request,
 			       struct json_object *answer, struct error *e);
 
@@ -41,7 +44,7 @@ typedef int (*control_handler)(void *data, const char *verb, struct json_object 
 struct control_rules {
 	struct peer_groups groups;
 	const char *const *read;  /* verbs of PEER_READER and above, NULL at the end */
-	const char *const *admin; /* verbs that PEER_ADMIN has besides, likewise; each is logged */
+	const char *const *admin; /* verbs that PEER_ADMIN has besides; NULL at the end */
 };
 
 /*

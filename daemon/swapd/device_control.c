@@ -137,12 +137,34 @@ static int use_donor(struct swapd *s, const struct address *a, struct error *e)
 	return orders_give(&s->orders, &o, a->text, e);
 }
 
+/* Whether @l differs from the donors in use; ebbd repeats its list every few seconds. */
+static bool is_news(struct swapd *s, const struct listed *l)
+{
+	for (int i = 0; i < l->n; i++) {
+		const struct donor *d = donor_at(s, &l->at[i]);
+
+		if (!d || d->leaving & DONOR_REMOVED)
+			return true;
+	}
+	for (int i = 0; i < s->donor_count; i++) {
+		const struct donor *d = &s->donors[i];
+
+		if (d->state != DONOR_ABSENT && !(d->leaving & DONOR_REMOVED) &&
+		    !is_listed(l, &d->address))
+			return true;
+	}
+	return false;
+}
+
 static int set_listed(struct swapd *s, struct json_object *list, struct listed *l, struct error *e)
 {
 	int r = parse_listed(s, list, l, e);
+	bool news;
 
-	if (!r)
-		r = reserve_listed(s, l, e);
+	if (r)
+		return r;
+	news = is_news(s, l);
+	r = reserve_listed(s, l, e);
 	for (int i = 0; i < l->n && !r; i++)
 		r = use_donor(s, &l->at[i], e);
 	for (int i = 0; i < s->donor_count && !r; i++) {
@@ -151,7 +173,7 @@ static int set_listed(struct swapd *s, struct json_object *list, struct listed *
 		if (s->donors[i].state != DONOR_ABSENT && !is_listed(l, &s->donors[i].address))
 			r = orders_give(&s->orders, &o, s->donors[i].address.text, e);
 	}
-	return r;
+	return r ?: news ? 0 : CONTROL_UNCHANGED;
 }
 
 static int set_donors(struct swapd *s, struct json_object *request, struct error *e)

@@ -4,6 +4,7 @@ Copies of slabs: replicas, moves, what returns from the disk and what goes back 
 No swap is on here, so donors may be killed.
 """
 import os
+import re
 import signal
 import threading
 import time
@@ -324,6 +325,8 @@ def test_donors_come_and_go_while_it_runs(world):
     # Another name of the same donor makes no second one of it.
     s.do("donors.set", donors=[b.address, c.address, c.address.replace("127.0.0.1", "localhost")])
     assert len(s.status()["donors"]) == 2
+    # ebbd repeats its list; only the change is logged.
+    assert len(re.findall(r"user 0 \(process \d+\): donors.set ", s.log.read_text())) == 1
     # All or nothing: neither does the good one before the bad one come, nor anybody go.
     for bad in ([], ["nonsense"], "x", [None], [b.address, 7], [b.address, b.address, "127.0.0.1:99999"],
                 [a.address, "10.255.0.1:7070"], [f"127.0.0.1:{port}" for port in range(1, 66)]):

@@ -117,7 +117,7 @@ def test_who_may_read_and_change(swapping, ebbd, place):
     assert parts.stats(c)["policy"] == "stride"
     log = ebbd.log.read_text()
     for verb in ("set", "detach", "attach"):
-        assert re.search(rf"policy\.{verb} .*{re.escape(str(c.path))}, by user {users.USER} ", log), log
+        assert re.search(rf"user {users.USER} \(process \d+\): policy\.{verb} .*{re.escape(str(c.path))}", log), log
 
     # What runs as root, writes files as root or concerns other machines is root's.
     policy = machine.BUILD / "policies" / "leap.bpf.o"

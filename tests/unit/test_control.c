@@ -15,6 +15,7 @@
 
 #include "common/clock.h"
 #include "common/control.h"
+#include "common/log.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
@@ -130,11 +131,67 @@ static void a_long_answer_comes_whole(void **state)
 	close(server.fd);
 }
 
+/* --- what is logged --------------------------------------------------------------- */
+
+static int unchanged(void *data, const char *verb, struct json_object *request,
+		     struct json_object *answer, struct error *e)
+{
+	if (!strcmp(verb, "refused"))
+		return fail_exit(e, EXIT_REFUSED, EINVAL, "refused: by the test");
+	return strcmp(verb, "repeated") ? 0 : CONTROL_UNCHANGED;
+}
+
+static void say(const char *line, const struct control_rules *rules, int listening)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	char answer[256];
+
+	strcpy(sa.sun_path, path);
+	assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	assert_int_equal(write(fd, line, strlen(line)), strlen(line));
+	control_serve_one(listening, rules, unchanged, NULL);
+	assert_true(read(fd, answer, sizeof(answer)) > 0);
+	close(fd);
+}
+
+/* The owner's changes, too; a newline of a member must not look like another line. */
+static void changes_are_logged(void **state)
+{
+	static const char *const reads[] = { "status", NULL }, *const admins[] = { "set", NULL };
+	const struct control_rules rules = { .read = reads, .admin = admins };
+	int listening = control_listen(path, NULL), err = dup(STDERR_FILENO);
+	char expected[512], told[2048] = "";
+	FILE *log = tmpfile();
+	size_t n;
+
+	log_setup("unit", LOG_LVL_INFO);
+	dup2(fileno(log), STDERR_FILENO);
+	say("{\"verb\":\"status\"}\n", &rules, listening);
+	say("{\"verb\":\"refused\"}\n", &rules, listening);
+	say("{\"verb\":\"repeated\"}\n", &rules, listening);
+	say("{\"verb\":\"donor.trust\",\"donor\":\"a/b\\nc\"}\n", &rules, listening);
+	say("{\"verb\":\"set\",\"policy\":\"leap\"}\n", &rules, listening);
+	dup2(err, STDERR_FILENO);
+	close(err);
+	rewind(log);
+	n = fread(told, 1, sizeof(told) - 1, log);
+	told[n] = '\0';
+	snprintf(expected, sizeof(expected),
+		 "unit: user %u (process %d): donor.trust {\"donor\":\"a/b\\nc\"}\n"
+		 "unit: user %u (process %d): set {\"policy\":\"leap\"}\n",
+		 getuid(), getpid(), getuid(), getpid());
+	assert_string_equal(told, expected);
+	fclose(log);
+	close(listening);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nobody_listens), cmocka_unit_test(one_that_hangs_is_given_up),
 		cmocka_unit_test(a_long_answer_comes_whole),
+		cmocka_unit_test(changes_are_logged),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
