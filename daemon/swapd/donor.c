@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "common/draw.h"
 #include "donor_asks.h"
 #include "page_io.h"
 #include "placing.h"
@@ -163,6 +164,15 @@ void donors_record(struct swapd *s)
 		record(s, &s->donors[i]);
 }
 
+/* Half of the back-off is random, or all devices of a donor that was lost return at once. */
+static void back_off(struct swapd *s, struct donor *d, uint64_t now)
+{
+	uint64_t half = d->backoff / 2;
+
+	d->retry_at = now + half + (half * draw32(&s->jitter) >> 32);
+	d->backoff = d->backoff * 2 < BACKOFF_MOST ? d->backoff * 2 : BACKOFF_MOST;
+}
+
 void donor_lose(struct swapd *s, struct donor *d, const char *why)
 {
 	uint64_t now = now_ns();
@@ -182,12 +192,10 @@ void donor_lose(struct swapd *s, struct donor *d, const char *why)
 		return;
 	}
 	d->resume = RESUME_NOTHING;
-	if (d->place < d->place_count) {
+	if (d->place < d->place_count)
 		d->retry_at = now;
-	} else {
-		d->retry_at = now + d->backoff;
-		d->backoff = d->backoff * 2 < BACKOFF_MOST ? d->backoff * 2 : BACKOFF_MOST;
-	}
+	else
+		back_off(s, d, now);
 	if (why != d->why)
 		strncpy(d->why, why, sizeof(d->why) - 1);
 	if (d->leaving & DONOR_SUSPECT) {
@@ -671,8 +679,7 @@ void donors_tick(struct swapd *s, uint64_t now)
 					break;
 				}
 				strncpy(d->why, strerror(-r), sizeof(d->why) - 1);
-				d->retry_at = now + d->backoff;
-				d->backoff = BACKOFF_MOST;
+				back_off(s, d, now);
 			}
 			break;
 		case DONOR_CONNECTING:

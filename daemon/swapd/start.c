@@ -373,6 +373,7 @@ static int name_donors(struct swapd *s, struct error *e)
 	if (getrandom(&s->borrower, sizeof(s->borrower), 0) != sizeof(s->borrower))
 		return fail(e, errno, "getrandom: %m");
 	s->seed = s->borrower | 1;
+	s->jitter = s->borrower | 1;
 	for (int i = 0; i < s->options.donors.n; i++) {
 		int r = donor_new(s, s->options.donors.v[i], e);
 

@@ -171,6 +171,7 @@ struct swapd {
 	struct rdma_links *rdma; /* this process's; NULL = no donor is reached so */
 	struct resolver resolver;
 	uint64_t seed;           /* of the placement */
+	uint64_t jitter;         /* state of draw32(): of the back-offs */
 	int wanted;              /* copies of each slab */
 	int choices;
 	uint32_t spread;

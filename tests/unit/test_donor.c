@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/draw.h"
 #include "swapd/device_status.h"
 #include "swapd/pages.h"
 #include "swapd/swapd.h"
@@ -258,6 +259,50 @@ static void room_there_is(void **state)
 	}
 }
 
+enum { DEVICES = 300, PARTS = 10 };
+
+/* All devices lose the donor at one moment, @losses times in a row: when each tries again. */
+static void spread_of_retries(int losses, uint64_t most)
+{
+	int in_part[PARTS] = { 0 };
+	uint64_t seed = 1;
+
+	for (int i = 0; i < DEVICES; i++) {
+		uint64_t wait;
+
+		s.jitter = (uint64_t)draw32(&seed) << 32 | draw32(&seed);
+		d->backoff = 200 * MS;
+		for (int n = 0; n < losses; n++)
+			donor_lose(&s, d, "unit");
+		wait = d->retry_at - d->since;
+		assert_true(wait >= most / 2 && wait < most);
+		in_part[(wait - most / 2) * PARTS / (most / 2)]++;
+	}
+	for (int i = 0; i < PARTS; i++)
+		assert_in_range(in_part[i], DEVICES / PARTS / 2, DEVICES / PARTS * 2);
+}
+
+static void devices_do_not_return_at_once(void **state)
+{
+	spread_of_retries(1, 200 * MS);
+	spread_of_retries(2, 400 * MS);
+	spread_of_retries(10, 5000 * MS);
+}
+
+/* Nor does one device reach all donors of a switch at once. */
+static void donors_of_one_device_are_not_tried_at_once(void **state)
+{
+	uint64_t last = 0;
+
+	s.jitter = 1;
+	for (int i = 0; i < 16; i++) {
+		d->backoff = 5000 * MS;
+		donor_lose(&s, d, "unit");
+		assert_true(d->retry_at - d->since != last);
+		last = d->retry_at - d->since;
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -271,6 +316,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(room_there_is, asked, end),
 		cmocka_unit_test_setup_teardown(never_reached, asked, end),
 		cmocka_unit_test_setup_teardown(never_reached_on_this_machine, asked, end),
+		cmocka_unit_test_setup_teardown(devices_do_not_return_at_once, asked, end),
+		cmocka_unit_test_setup_teardown(donors_of_one_device_are_not_tried_at_once, asked, end),
 	};
 
 	return cmocka_run_group_tests_name("donor", tests, NULL, NULL);
