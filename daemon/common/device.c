@@ -40,7 +40,6 @@ static const struct {
 	FIELD(durability, NEW_TEXT),
 	FIELD(key, NEW_TEXT),
 	FIELD(seal, NEW_TEXT),
-	FIELD(hot_slab, NEW_TEXT),
 	FIELD(connections, NEW_TEXT),
 #undef FIELD
 };

@@ -35,9 +35,9 @@ struct device_record {
 	char backup[PATH_MAX];      /* backup file; with kmod block device */
 	char mount[PATH_MAX];       /* FUSE mount point; empty directory with ublk */
 	char scope[16];             /* "any" or "attached" */
-	/* Options as they were given, or the rule; hot_slab and connections empty with kmod; all in older records. */
+	/* Options as they were given, or the rule; connections empty with kmod; all in older records. */
 	char key[PATH_MAX];         /* "none" without one */
-	char seal[8], hot_slab[24], connections[8];
+	char seal[8], connections[8];
 };
 
 struct json_object;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "log.h"
 #include "options.h"
 #include "size.h"
 
@@ -16,6 +17,14 @@ static const struct option_spec *find_long(const struct option_spec *specs, cons
 		if (strlen(specs->name) == len && !strncmp(specs->name, name, len))
 			return specs;
 	return NULL;
+}
+
+static const struct option_spec *find_removed(const struct option_spec *specs, const char *name,
+					      size_t len)
+{
+	while (specs && specs->name)
+		specs++;
+	return specs && specs->letter ? find_long(specs + 1, name, len) : NULL;
 }
 
 static const struct option_spec *find_letter(const struct option_spec *specs, char letter)
@@ -138,7 +147,7 @@ struct cursor {
 };
 
 static int take_value(struct cursor *c, const struct option_spec *s, const char *value,
-		      struct error *e)
+		      bool ignored, struct error *e)
 {
 	if (s->type != OPTION_FLAG && !value) {
 		if (c->at >= c->argc)
@@ -146,24 +155,28 @@ static int take_value(struct cursor *c, const struct option_spec *s, const char 
 					 s->name, s->name, s->metavar ?: "VALUE");
 		value = c->argv[c->at++];
 	}
-	return store(s, value, c->into, e);
+	return ignored ? 0 : store(s, value, c->into, e);
 }
 
 static int parse_long(struct cursor *c, const char *word, struct error *e)
 {
 	const char *equals = strchr(word, '=');
 	size_t len = equals ? (size_t)(equals - word) : strlen(word);
-	const struct option_spec *s = find_long(c->specs, word, len);
+	const struct option_spec *s = find_long(c->specs, word, len), *removed = NULL;
 
 	if (!s && !strcmp(word, "help"))
 		return OPTIONS_HELP;
+	if (!s)
+		s = removed = find_removed(c->specs, word, len);
 	if (!s)
 		return fail_exit(e, EXIT_USAGE, EINVAL, "--%.*s: no such option; see --help",
 				 (int)len, word);
 	if (s->type == OPTION_FLAG && equals)
 		return fail_exit(e, EXIT_USAGE, EINVAL, "--%s: takes no value; give it alone",
 				 s->name);
-	return take_value(c, s, equals ? equals + 1 : NULL, e);
+	if (removed)
+		log_warn("--%s: removed and ignored; %s", s->name, s->help);
+	return take_value(c, s, equals ? equals + 1 : NULL, removed, e);
 }
 
 static int parse_letters(struct cursor *c, const char *word, struct error *e)
@@ -182,7 +195,7 @@ static int parse_letters(struct cursor *c, const char *word, struct error *e)
 			value = word;
 			word = "";
 		}
-		r = take_value(c, s, value, e);
+		r = take_value(c, s, value, false, e);
 		if (r)
 			return r;
 	}

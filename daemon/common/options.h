@@ -45,6 +45,11 @@ struct option_spec {
 };
 
 #define OPTIONS_END { .name = NULL }
+/*
+ * Entries behind it, up to OPTIONS_END, are accepted and ignored with a warning, which says
+ * their help: what applies instead.  Neither usage text nor completion shows them.
+ */
+#define OPTIONS_REMOVED { .name = NULL, .letter = '-' }
 
 struct command {
 	const char *object, *action; /* "device", "create"; action NULL for one-word commands;

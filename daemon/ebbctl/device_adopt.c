@@ -44,7 +44,7 @@ static int check_texts(const struct device_record *has, const struct device_reco
 	/* --durability before --backup, which it may rule out. */
 	static const struct { const char *option; size_t offset; } texts[] = {
 		TEXT("frontend", frontend), TEXT("durability", durability), TEXT("backup", backup),
-		TEXT("scope", scope), TEXT("key", key), TEXT("seal", seal), TEXT("hot-slab", hot_slab),
+		TEXT("scope", scope), TEXT("key", key), TEXT("seal", seal),
 		TEXT("connections", connections),
 	};
 #undef TEXT

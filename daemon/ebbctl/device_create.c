@@ -203,7 +203,6 @@ static void fill_record(const char *name, const struct device_plan *plan, struct
 	}
 	if (!strcmp(plan->durability, "disk"))
 		snprintf(d->backup, sizeof(d->backup), BACKUP_FILE, backup_dir(plan), name);
-	snprintf(d->hot_slab, sizeof(d->hot_slab), "%s", extras->hot_slab ?: "0");
 	snprintf(d->connections, sizeof(d->connections), "%s", extras->connections ?: "1");
 }
 
@@ -225,7 +224,6 @@ static int start_server(const struct device_plan *plan, const struct donor_list 
 		/* The rules when nothing is said. */
 		{ "--frontend", is_ublk(d->frontend) ? d->frontend : NULL },
 		{ "--durability", strcmp(d->durability, "disk") ? d->durability : NULL },
-		{ "--hot-slab", plan->extras.hot_slab },
 		{ "--key", plan->extras.key },
 		{ "--connections", plan->extras.connections },
 		{ "--seal", plan->extras.seal },
@@ -428,8 +426,6 @@ static const struct option_spec specs[] = {
 	       .help = "unit of placement, a power of two [64M]", .min = 1 << 20, .max = 1 << 30),
 	OPTION(device_plan, backup, "backup", OPTION_STRING, "DIR",
 	       .help = "directory of the local backup [" DEVICE_BACKUP_DIR "]; with kmod a block device"),
-	OPTION(device_plan, extras.hot_slab, "hot-slab", OPTION_STRING, "N",
-	       .help = "page I/O a second that makes a slab worth a donor; 0: the first write"),
 	OPTION(device_plan, extras.key, "key", OPTION_STRING, "FILE",
 	       .help = "the key that the donors share, see ebbctl key create"),
 	OPTION(device_plan, extras.connections, "connections", OPTION_STRING, "N",
@@ -443,6 +439,9 @@ static const struct option_spec specs[] = {
 	OPTION(device_plan, adopt, "adopt", OPTION_FLAG, NULL,
 	       .help = "one of this name that was made with these options and works is as good"),
 	OPTION_JSON,
+	OPTIONS_REMOVED,
+	{ .name = "hot-slab", .type = OPTION_STRING,
+	  .help = "each slab is placed on a donor at its first page" },
 	OPTIONS_END
 };
 

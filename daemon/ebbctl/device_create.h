@@ -18,7 +18,7 @@ struct device_plan {
 	const char *durability;     /* "disk", "replicas=N", "none" */
 	const char *backup;         /* directory, with "kmod" block device; only with "disk" */
 	struct device_extras {      /* handed to ebb-swapd as they are; NULL = not given */
-		const char *key, *seal, *hot_slab, *connections;
+		const char *key, *seal, *connections;
 	} extras;
 	const char *scope;          /* "any", "attached" */
 	bool adopt;                 /* one that was made by the same plan and works is as good */

@@ -121,9 +121,9 @@ static int check_options(const char *name, const struct device_plan *plan, struc
 {
 	bool disk = !strcmp(plan->durability, "disk"), two = !strcmp(plan->durability, "replicas=2");
 
-	if (plan->extras.hot_slab || plan->extras.connections)
+	if (plan->extras.connections)
 		return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
-				 "device %s: the kernel module has a connection for each queue and does not wait for a slab to be hot; leave out --connections and --hot-slab, or use another --frontend",
+				 "device %s: the kernel module has a connection for each queue; leave out --connections, or use another --frontend",
 				 name);
 	if (!disk && !two && strcmp(plan->durability, "none"))
 		return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,

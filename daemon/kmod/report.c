@@ -206,7 +206,6 @@ void kmod_report_status(const struct kmod_care *c, const char *name, struct json
 	json_add_bool(a, "sealed", c->now.sealed & 1);
 	if (*c->now.key)
 		json_add_text(a, "key", c->now.key);
-	json_add_int(a, "hot_slab", 0);
 	if (*c->now.backup) {
 		backup = json_object_new_object();
 		json_add_text(backup, "path", c->now.backup);

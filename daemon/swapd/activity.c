@@ -32,10 +32,3 @@ void activity_tick(struct activity *a, const struct activity_rule *rule, uint32_
 	a->rate = measured + kept * (a->rate - measured);
 	a->reads = a->writes = 0;
 }
-
-bool activity_hot(const struct activity *a, const struct activity_rule *rule)
-{
-	if (rule->hot_slab <= 0)
-		return a->reads || a->writes || a->rate > 0;
-	return a->rate > rule->hot_slab;
-}

@@ -181,7 +181,6 @@ void device_status(const struct swapd *s, struct json_object *a)
 	json_add_bool(a, "realtime", s->realtime);
 	json_add_text(a, "durability", s->options.durability);
 	json_add_bool(a, "sealed", s->sealed);
-	json_add_int(a, "hot_slab", s->options.hot_slab);
 	if (backup_there(&s->backup))
 		json_object_object_add(a, "backup", backup_json(s));
 	add_copies(s, a);

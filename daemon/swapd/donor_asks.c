@@ -128,6 +128,8 @@ int donor_asks_back(struct swapd *s, struct donor *d, const struct wire_frame *f
 
 void donor_asks_tick(struct swapd *s, uint32_t seconds)
 {
+	static const struct activity_rule rule = ACTIVITY_RULE_DEFAULT;
+
 	for (uint32_t i = 0; i < s->table.count; i++)
-		activity_tick(&s->table.slabs[i].activity, &s->activity_rule, seconds);
+		activity_tick(&s->table.slabs[i].activity, &rule, seconds);
 }

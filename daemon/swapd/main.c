@@ -38,8 +38,6 @@ static const struct option_spec specs[] = {
 	OPTION("choices", OPTION_UINT, choices, "N", "donors drawn for each slab, 1 to 8 [2]"),
 	OPTION("spread", OPTION_UINT, spread, "N",
 	       "donors without a slab come first until N have one; 0: always [8]"),
-	OPTION("hot-slab", OPTION_UINT, hot_slab, "N",
-	       "map a slab above N page I/Os a second; 0: at its first page [0]"),
 	OPTION("repair-rate", OPTION_SIZE, repair_rate, "SIZE",
 	       "copy at most so much a second when slabs move [256M]"),
 	OPTION("connections", OPTION_UINT, connections, "N",
@@ -48,6 +46,9 @@ static const struct option_spec specs[] = {
 	OPTION("ready-fd", OPTION_UINT, ready_fd, "N", "write READY to this descriptor"),
 	OPTION("foreground", OPTION_FLAG, foreground, NULL, "do not become a daemon"),
 	OPTION("version", OPTION_FLAG, version, NULL, "show the version"),
+	OPTIONS_REMOVED,
+	{ .name = "hot-slab", .type = OPTION_STRING,
+	  .help = "each slab is placed on a donor at its first page" },
 	OPTIONS_END
 };
 

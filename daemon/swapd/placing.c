@@ -139,8 +139,7 @@ bool placing_open(struct swapd *s, uint32_t index, uint64_t now)
 	struct slab *slab = &s->table.slabs[index];
 
 	/* Without a backup a write has nowhere else to go: who had no room may have some now. */
-	if ((backup_there(&s->backup) && now < slab->not_before) ||
-	    !activity_hot(&slab->activity, &s->activity_rule))
+	if (backup_there(&s->backup) && now < slab->not_before)
 		return false;
 	for (int i = 0; i < s->wanted; i++)
 		slab->opening |= placing_add(s, index, -1, now);

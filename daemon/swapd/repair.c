@@ -60,13 +60,8 @@ bool repair_leaving(const struct swapd *s, uint32_t index, int copy)
 int repair_wanted(const struct swapd *s, uint32_t index)
 {
 	const struct slab *slab = &s->table.slabs[index];
-	bool any = slab_copies(slab, COPY_NONE) < SLAB_COPIES;
 
-	if (!slab->live)
-		return 0;
-	/* What has a copy keeps it. */
-	return any || s->activity_rule.hot_slab <= 0 ||
-	       activity_hot(&slab->activity, &s->activity_rule) ? s->wanted : 0;
+	return slab->live ? s->wanted : 0;
 }
 
 /* Copies of the slab with every page it has, @except not counted (-1: all). */

@@ -93,9 +93,6 @@ int swapd_options_check(const struct swapd_options *o, struct error *e)
 	if (o->choices < 1 || o->choices > PLACE_CHOICES_MAX)
 		return fail_exit(e, EXIT_USAGE, EINVAL, "--choices: must be 1 to %d; use 2",
 				 PLACE_CHOICES_MAX);
-	if (!durability_is_disk(o) && o->hot_slab)
-		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "--hot-slab: without a backup disk a slab needs a donor at its first page; leave it out");
 	if (o->repair_rate < PAGE * 10)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "--repair-rate: too small to get anywhere; use 256M");
@@ -281,8 +278,6 @@ static int make_tables(struct swapd *s, struct error *e)
 	s->wanted = durability_copies(&s->options);
 	s->choices = (int)s->options.choices;
 	s->spread = (uint32_t)s->options.spread;
-	s->activity_rule = (struct activity_rule)ACTIVITY_RULE_DEFAULT;
-	s->activity_rule.hot_slab = (double)s->options.hot_slab;
 	s->slots_reserved = SLOTS_RESERVED;
 	s->backlog_most = SLOT_BACKLOG;
 	/* One more than wanted: a copy that moves is in two places for a while. */

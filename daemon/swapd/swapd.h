@@ -52,7 +52,6 @@ struct swapd_options {
 	uint64_t connections;    /* data connections to each donor, with a key */
 	uint64_t choices;        /* donors drawn for a slab: d */
 	uint64_t spread;         /* donors a device is to be on; place.h */
-	uint64_t hot_slab;       /* page I/O a second; 0 = map on first use */
 	uint64_t repair_rate;    /* bytes a second */
 	uint64_t ready_fd;       /* 0 = none */
 	struct option_list donors;
@@ -175,7 +174,6 @@ struct swapd {
 	int wanted;              /* copies of each slab */
 	int choices;
 	uint32_t spread;
-	struct activity_rule activity_rule;
 	struct repair repair;
 	uint32_t ticks;          /* ten a second */
 	struct orders orders;

@@ -48,6 +48,7 @@ struct cluster {
 	struct cluster_result *result;
 	struct headroom_rule rule;
 	struct activity_rule activity;
+	double hot_slab;    /* HotSlab, in page I/O a second; 0 = map on first use */
 	uint32_t now, most_own, most_hosted;
 	uint64_t demand_seed, seed;
 	struct node *nodes;
@@ -178,9 +179,9 @@ static void map_slabs(struct cluster *c, uint32_t borrower)
 
 		if (c->slabs[s].donor != NOWHERE)
 			continue;
-		if (c->activity.hot_slab > 0) {
+		if (c->hot_slab > 0) {
 			measure(c, &c->slabs[s]);
-			if (!activity_hot(&c->slabs[s].activity, &c->activity))
+			if (c->slabs[s].activity.rate <= c->hot_slab)
 				continue;
 		}
 		donor = choose(c);
@@ -379,7 +380,7 @@ static int set_up(struct cluster *c, struct error *e)
 		c->rule.extra = RELEASED_EXTRA;
 	}
 	c->activity = (struct activity_rule)ACTIVITY_RULE_DEFAULT;
-	c->activity.hot_slab = released ? 0 : o->hot_slab;
+	c->hot_slab = released ? 0 : o->hot_slab;
 	c->nodes = calloc(o->nodes, sizeof(*c->nodes));
 	c->demands = calloc(o->nodes, sizeof(*c->demands));
 	c->view = calloc(o->nodes, sizeof(*c->view));

@@ -191,25 +191,6 @@ def test_copying_is_held_to_its_rate(world):
     p.check()
 
 
-def test_a_slab_is_on_the_disk_until_it_is_hot(world):
-    s = world.serve(world.donor(), options=["--hot-slab", "20"])
-    p = world.open(s)
-    p.write(0, os.urandom(8 * PAGE))
-    time.sleep(2)
-    assert s.status()["slabs"]["mapped"] == 0
-    assert s.stats()["pages_written_backup_only"] == 8
-    assert p.read(0, 8) == p.model[:8 * PAGE]
-    for _ in range(4):
-        p.write(SLAB_PAGES, os.urandom(100 * PAGE))
-    # It gets its copy in a second or two, and what the disk has comes along.
-    wait_for(lambda: s.slabs()[1]["state"] == "mapped" and whole(s), 10, "a donor")
-    assert s.slabs()[0]["state"] == "unmapped"
-    assert s.slabs()[1]["copies"][0]["pages"] == 100
-    before = s.stats()["pages_read_backup"]
-    assert p.read(SLAB_PAGES, 100) == p.model[MIB:MIB + 100 * PAGE]
-    assert s.stats()["pages_read_backup"] == before
-
-
 def test_a_slab_moves_while_it_is_used(world):
     a, b = world.donor(), world.donor()
     s = world.serve(a, durability="none", size="16M")

@@ -498,7 +498,7 @@ def adopted(device):
                         ({"frontend": "ublk"}, "fuse"), ({"durability": "none"}, "disk"),
                         ({"backup": "/srv"}, told["backup"]), ({"scope": "attached"}, "any"),
                         ({"key": "/etc/ebb/x.key"}, "none"), ({"seal": "off"}, "auto"),
-                        ({"hot_slab": "3"}, "0"), ({"connections": "2"}, "1"),
+                        ({"connections": "2"}, "1"),
                         ({"donors": "127.0.0.1:1"}, device.donor.address)):
         [option] = others
         refuse(REFUSED, *again(**others), says=[device.name, f"--{option.replace('_', '-')} {has}, not "])

@@ -267,7 +267,7 @@ def test_slabs_that_were_asked_back_as_the_server_died(world, tmp_path, durabili
     """The question is the first thing that its successor hears; it has what was there all the same."""
     there, here = keyed(tmp_path) if key else ([], [])
     donors = [world.donor(options=there) for _ in "ab"]
-    s = world.serve(*donors, durability=durability, options=[*here, "--hot-slab", "0"])
+    s = world.serve(*donors, durability=durability, options=here)
     p = world.open(s)
     p.write_random(100)
     # They tell of the same machine's memory at different times: one may have got nothing.

@@ -62,39 +62,6 @@ static void late_ticks_are_many(void **state)
 	assert_near(late.rate, prompt.rate);
 }
 
-static void hot_slab(void **state)
-{
-	struct activity a = { 0 };
-	int seconds = 0;
-
-	/* 20 a second are not more than 20, however long. */
-	for (int i = 0; i < 1000; i++) {
-		activity_read(&a, 20);
-		activity_tick(&a, &paper, 1);
-		assert_false(activity_hot(&a, &paper));
-	}
-	/* 40 a second: 40 * (1 - 0.8^n) > 20 from n = 4 on. */
-	a = (struct activity){ 0 };
-	do {
-		activity_read(&a, 40);
-		activity_tick(&a, &paper, 1);
-		seconds++;
-	} while (!activity_hot(&a, &paper) && seconds < 100);
-	assert_int_equal(seconds, 4);
-}
-
-static void first_use(void **state)
-{
-	struct activity_rule rule = paper;
-	struct activity a = { 0 };
-
-	rule.hot_slab = 0;
-	assert_false(activity_hot(&a, &rule));
-	activity_write(&a, 1);
-	assert_true(activity_hot(&a, &rule));
-	assert_false(activity_hot(&a, &paper));
-}
-
 static void weights(void **state)
 {
 	struct activity_rule reads = paper;
@@ -125,8 +92,6 @@ int main(void)
 		cmocka_unit_test(average),
 		cmocka_unit_test(idle_cools_down),
 		cmocka_unit_test(late_ticks_are_many),
-		cmocka_unit_test(hot_slab),
-		cmocka_unit_test(first_use),
 		cmocka_unit_test(weights),
 		cmocka_unit_test(counters_do_not_wrap),
 	};

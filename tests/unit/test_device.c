@@ -36,7 +36,7 @@ static const struct device_record sample = {
 	.size = 1ULL << 40, .slab = 64 << 20, .priority = 100, .server_pid = 4321,
 	.donor = "127.0.0.1:7070", .backup = "/var/lib/ebb/ebb0.\"x\"", .mount = "/run/ebb/m",
 	.scope = "attached", .donors_from = "command", .durability = "disk", .key = "/etc/ebb/a.key",
-	.seal = "auto", .hot_slab = "0", .connections = "1",
+	.seal = "auto", .connections = "1",
 };
 
 static void names(void **state)

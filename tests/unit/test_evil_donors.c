@@ -464,12 +464,11 @@ static void begin(bool backup)
 		.shared = &shared, .count = &shared.counters, .frontend = &frontend_fake,
 		.fuse_fd = -1, .epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 		.pages = PAGES, .wanted = backup ? 1 : 1 + (int)draw(2), .choices = 2,
-		.activity_rule = ACTIVITY_RULE_DEFAULT, .borrower = 5, .seed = seed,
+		.borrower = 5, .seed = seed,
 		.backlog_most = SLOT_BACKLOG, .slots_reserved = 64, .sealed = true,
 		.backup = { .fd = backup ? 1 << 20 : -1, .shared_fd = -1 },
 		.seals = seals, .sealer = sealer, .slots = slots,
 	};
-	s.activity_rule.hot_slab = 0;
 	s.backup.slots = &s.slots;
 	slab_init(&s.table, slabs, SLABS, SLAB / PAGE);
 	assert_int_equal(pages_init(&s, s.wanted + 1, NULL), 0);

@@ -4,7 +4,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/options.h"
 
@@ -188,12 +190,47 @@ static void whole_program(void **state)
 	assert_int_equal(status, EXIT_OK);
 }
 
+/* For one release an option that is gone is taken, with its value, and changes nothing. */
+static void removed_options_are_ignored(void **state)
+{
+	static const struct option_spec specs[] = {
+		{ .name = "name", .type = OPTION_STRING },
+		OPTIONS_REMOVED,
+		{ .name = "old", .type = OPTION_UINT, .help = "use --name" },
+		{ .name = "flag", .type = OPTION_FLAG, .help = "use --name" },
+		OPTIONS_END
+	};
+	char *argv[] = { "--old", "20", "--old=x", "--flag", "--name", "a", "rest", NULL };
+	char *lacks[] = { "--old", NULL }, *unknown[] = { "--older", "1", NULL };
+	int err = dup(STDERR_FILENO), nargs, r;
+	const char *name = NULL;
+	char told[256] = "";
+	struct error e = { 0 };
+	FILE *log = tmpfile();
+
+	dup2(fileno(log), STDERR_FILENO);
+	r = options_parse(specs, 7, argv, &name, false, &nargs, &e);
+	dup2(err, STDERR_FILENO);
+	close(err);
+	assert_int_equal(r, 0);
+	assert_string_equal(name, "a");
+	assert_int_equal(nargs, 1);
+	rewind(log);
+	assert_true(fread(told, 1, sizeof(told) - 1, log) > 0);
+	assert_non_null(strstr(told, "warning: --old: removed and ignored; use --name"));
+	assert_non_null(strstr(told, "warning: --flag: removed and ignored; use --name"));
+	fclose(log);
+	assert_int_equal(options_parse(specs, 1, lacks, &name, false, &nargs, &e), -EINVAL);
+	assert_int_equal(options_parse(specs, 2, unknown, &name, false, &nargs, &e), -EINVAL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_types), cmocka_unit_test(program_keeps_its_options),
 		cmocka_unit_test(bad_input), cmocka_unit_test(list_is_bounded),
 		cmocka_unit_test(help), cmocka_unit_test(whole_program),
+		cmocka_unit_test(removed_options_are_ignored),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

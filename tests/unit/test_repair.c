@@ -75,10 +75,8 @@ static void begin(int wanted, bool backup)
 		.shared = &shared, .count = &shared.counters, .pages = SLABS * SLAB_PAGES,
 		.wanted = wanted, .choices = 2, .seed = 1, .donor_count = DONORS,
 		.slots_reserved = 64, .backlog_most = SLOT_BACKLOG,
-		.activity_rule = ACTIVITY_RULE_DEFAULT,
 		.backup = { .fd = backup ? 1 << 20 : -1 },
 	};
-	s.activity_rule.hot_slab = 0;
 	slab_init(&s.table, slabs, SLABS, SLAB_PAGES);
 	assert_int_equal(pages_init(&s, wanted + 1, &e), 0);
 	assert_int_equal(slots_init(&s.slots, &e), 0);

@@ -130,7 +130,7 @@ def test_what_is_refused(module, donor, disk, after):
     refused(2, "needs as many donors", "--durability", "replicas=2", donors=A)
     refused(2, "for --durability disk, not replicas=2", "--durability", "replicas=2", "--backup",
             "/dev/null")
-    refused(2, "does not wait for a slab to be hot", *none, "--hot-slab", "20")
+    refused(2, "a connection for each queue", *none, "--connections", "2")
     refused(2, "not a block device", "--backup", "/var/tmp")
     refused(2, "multiple", *none, size="65M")
     small = disk(16)

@@ -541,7 +541,6 @@ void begin(const struct model *model)
 		.written = &W.written, .same = &W.same, .spoilt = &W.spoilt, .word = W.word,
 		.emptied = &W.emptied,
 		.seed = 1, .wanted = model->wanted, .choices = 2,
-		.activity_rule = { .alpha = 0.2, .read_weight = 1, .write_weight = 1 },
 		.donor_count = model->donors ? model->donors : 2,
 		.backlog_most = 1,
 		.backup = { .fd = model->backup ? 1 << 20 : -1 },
