@@ -10,7 +10,6 @@
 #include "common/bytes.h"
 #include "seal.h"
 
-#define SEAL_MAGIC 0x316c616573626265ull /* "ebbseal1" as bytes */
 #define NONCE 12
 #define AAD 16
 
@@ -46,20 +45,7 @@ int seal_table_init(struct seal_table *t, uint32_t pages, struct error *e)
 		munmap(m, size);
 		return fail(e, EIO, "seals: no random key: getrandom(2) fails; see the kernel's log");
 	}
-	m->pages = pages;
-	m->magic = SEAL_MAGIC;
 	*t = (struct seal_table){ m, pages };
-	return 0;
-}
-
-int seal_adopt(struct seal_table *t, void *memory, size_t size, struct error *e)
-{
-	struct seal_memory *m = memory;
-
-	if (size < sizeof(*m) || m->magic != SEAL_MAGIC || m->pages > UINT32_MAX ||
-	    seal_bytes((uint32_t)m->pages) > size)
-		return fail(e, EINVAL, "seals: what was inherited is no table of seals; start anew");
-	*t = (struct seal_table){ m, (uint32_t)m->pages };
 	return 0;
 }
 
@@ -150,38 +136,24 @@ static bool has_pages(const struct seal_table *t, uint32_t first, uint32_t count
 	return first <= t->pages && count <= t->pages - first;
 }
 
-static int seal_to(struct sealer *s, uint32_t first, uint32_t count, const void *from, void *to)
+int seal_page(struct sealer *s, uint32_t page, const void *from, void *to)
 {
 	struct seal_memory *m = s->table->memory;
+	struct seal *seal;
 	uint64_t counter;
 
-	if (!has_pages(s->table, first, count))
+	if (!has_pages(s->table, page, 1))
 		return -ERANGE;
-	/* Given out before use: a number is lost with who had it, never given again. */
-	counter = __atomic_fetch_add(&m->writes, count, __ATOMIC_RELAXED);
-	if (counter > SEAL_MOST - count)
+	seal = &m->seal[page];
+	/* Given out before use: a number is lost with its process, never given again. */
+	counter = __atomic_fetch_add(&m->writes, 1, __ATOMIC_RELAXED);
+	if (counter >= SEAL_MOST)
 		return -EKEYEXPIRED;
-	for (uint32_t i = 0; i < count; i++) {
-		struct seal *seal = &m->seal[first + i];
-		const uint8_t *page = (const uint8_t *)from + i * (size_t)EBB_PAGE;
-
-		seal->counter = counter + 1 + i;
-		if (!seal_one(s->seal, m, first + i, seal, page, (uint8_t *)to + i * (size_t)EBB_PAGE)) {
-			seal->counter = 0;
-			return -EIO;
-		}
-	}
-	return 0;
-}
-
-int seal_pages(struct sealer *s, uint32_t first, uint32_t count, void *payload)
-{
-	return seal_to(s, first, count, payload, payload);
-}
-
-int seal_page_to(struct sealer *s, uint32_t page, const void *from, void *to)
-{
-	return seal_to(s, page, 1, from, to);
+	seal->counter = counter + 1;
+	if (seal_one(s->seal, m, page, seal, from, to))
+		return 0;
+	seal->counter = 0;
+	return -EIO;
 }
 
 int seal_open(struct sealer *s, uint32_t first, uint32_t count, void *payload, uint32_t *bad)

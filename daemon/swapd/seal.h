@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Seals: what lets a page lie at a stranger's.  AES-256-GCM, in place, before a
+ * Seals: what lets a page lie at a stranger's.  AES-256-GCM, before a
  * page leaves the borrower; counter and tag stay here, 24 bytes a page.  Whoever
  * holds a page can neither read it nor change a bit of it, nor hand out another
  * page's or an older content for it.
@@ -16,9 +16,7 @@
  * Associated data: the device's number (64) and the page's (64).
  *
  * All that has to outlive a process that seals is one piece of memory without
- * pointers, shared and locked: a process that inherits the mapping goes on with
- * seal_adopt().  A successor must not trust the payload of a sealing that its
- * predecessor died in: half of it may be sealed.
+ * pointers, shared and locked: a process that inherits the mapping goes on with it.
  *
  * Nothing is allocated after sealer_init().
  */
@@ -42,10 +40,8 @@ struct seal {
 };
 
 struct seal_memory {
-	uint64_t magic;
 	uint64_t device;  /* random: number of the device */
 	uint64_t writes;  /* counters given out: the last one's value */
-	uint64_t pages;
 	uint8_t key[SEAL_KEY];
 	struct seal seal[];
 };
@@ -72,12 +68,6 @@ size_t seal_bytes(uint32_t pages);
  */
 int seal_table_init(struct seal_table *t, uint32_t pages, struct error *e);
 
-/*
- * Takes the table over that another process made at @memory, whose mapping of
- * @size bytes is the table's from now on.  -EINVAL when there is none.
- */
-int seal_adopt(struct seal_table *t, void *memory, size_t size, struct error *e);
-
 /* Forgets key and seals; in memory that others share, for them as well. */
 void seal_table_free(struct seal_table *t);
 
@@ -86,18 +76,12 @@ int sealer_init(struct sealer *s, struct seal_table *t, struct error *e);
 void sealer_free(struct sealer *s);
 
 /*
- * Seals the @count pages at @payload, which become the newest content of the
- * device's pages from @first on.  0; -ERANGE, with nothing done, for pages the
- * device does not have; -EKEYEXPIRED at the counter's end.  Two threads must
- * not have the same page in their hands at once.
+ * Seals the page at @from into @to: the newest content of the device's page @page.  A
+ * process that dies half way leaves the page in clear at @from.  0; -ERANGE, with nothing
+ * done, for a page that the device does not have; -EKEYEXPIRED at the counter's end.  Two
+ * threads must not seal one page at once.
  */
-int seal_pages(struct sealer *s, uint32_t first, uint32_t count, void *payload);
-
-/*
- * The same for @page alone, from @from to @to: what dies half way leaves the page in
- * clear, at @from, where it was.
- */
-int seal_page_to(struct sealer *s, uint32_t page, const void *from, void *to);
+int seal_page(struct sealer *s, uint32_t page, const void *from, void *to);
 
 /*
  * Opens the @count pages at @payload.  0, or -EBADMSG when one is not the newest

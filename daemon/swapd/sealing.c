@@ -73,7 +73,7 @@ bool sealing_leaves(struct swapd *s, struct slot *slot)
 			memset(page, 0, PAGE);
 			continue;
 		}
-		if (seal_page_to(&s->sealer, slot->first + i, page, p->bytes)) {
+		if (seal_page(&s->sealer, slot->first + i, page, p->bytes)) {
 			note(&s->notes, LOG_LVL_ERR,
 			     "a page cannot be sealed and is not sent; destroy the device and create it anew");
 			/* An older content may still be on its way to the backup. */
