@@ -34,8 +34,9 @@ REASONS = (
 )
 WORLDS = ("beside", "ebbd", "swap")
 PROGRAMS = ("ebbctl", "ebbd", "ebb-swapd", "ebb-donord", "ebb-sim")
-# Options of other programs that the documents talk about: losetup, podman, tests/demo/demo.py.
-FOREIGN_OPTIONS = {"--direct-io", "--memory-swap", "--no-picture"}
+# Options of other programs (losetup, podman, tests/demo/demo.py), and removed ones.
+FOREIGN_OPTIONS = {"--direct-io", "--memory-swap", "--no-picture",
+                   "--hot-slab", "--rdma-memory", "--rdma-open"}
 DIRECTIVE = re.compile(r"<!-- (not run|run): (.+?) -->")
 PROMPT = re.compile(r"[a-z]*[#$] (.*)")
 # First words of what a reader would type: in README.md and docs/ it is a console block.
