@@ -11,7 +11,7 @@
 #include <linux/types.h>
 #endif
 
-#define EBB_ABI 4
+#define EBB_ABI 5
 
 #define EBB_PAGE_SHIFT 12
 #define EBB_MAX_CGROUPS 1024
@@ -295,10 +295,8 @@ struct ebb_policy_info {
 	struct ebb_param_info param[EBB_PARAMS];
 };
 
-#define EBB_MAX_WORKERS 8
-
-/* Written by ebbd: whose pages the reads of one of its threads bring in. */
-struct ebb_worker {
+/* Written by ebbd: the process whose pages the reads of its prefetch thread bring in. */
+struct ebb_reader {
 	__u32 tid;                  /* 0 = none */
 	__u32 tgid, exec;
 	__u32 pad;
@@ -308,7 +306,7 @@ struct ebb_worker {
 struct ebb_executor {
 	__u64 reads;                /* counted by bpf/evict: block reads of ebbd's own */
 	__u64 pages;                /* and the pages in them */
-	struct ebb_worker worker[EBB_MAX_WORKERS];
+	struct ebb_reader reader;
 };
 
 /* maps/devices: (major << 20 | minor), the kernel's dev_t -> 1 + index. */

@@ -26,15 +26,12 @@ static __always_inline void executor_read(__u32 tid, __u32 pages)
 		return;
 	__sync_fetch_and_add(&x->reads, 1);
 	__sync_fetch_and_add(&x->pages, pages);
-	for (__u32 i = 0; i < EBB_MAX_WORKERS; i++) {
-		if (x->worker[i].tid != tid)
-			continue;
-		tgid = x->worker[i].tgid;
-		p = bpf_map_lookup_elem(&procs, &tgid);
-		if (p && p->exec == x->worker[i].exec)
-			__sync_fetch_and_add(&p->swapped_in, pages);
-		break;
-	}
+	if (x->reader.tid != tid)
+		return;
+	tgid = x->reader.tgid;
+	p = bpf_map_lookup_elem(&procs, &tgid);
+	if (p && p->exec == x->reader.exec)
+		__sync_fetch_and_add(&p->swapped_in, pages);
 }
 
 /* A page on its way to or from one of our devices. */

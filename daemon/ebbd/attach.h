@@ -59,13 +59,13 @@ struct attachment {
 	bool needed;              /* hit detection, by it or one below, at this tick */
 	uint32_t quiet_ticks;     /* since hit detection was last needed */
 	struct event_set *events; /* NULL while an ancestor's cover it */
-	uint32_t held;            /* by workers; what is detached meanwhile goes with the last */
+	uint32_t held;            /* by the executor; what is detached meanwhile goes with the last */
 	bool detached;
 };
 
 struct attachments {
 	struct plane *plane;
-	pthread_mutex_t lock;     /* main thread, executor and its workers, offloading */
+	pthread_mutex_t lock;     /* main thread, executor, offloading */
 	struct attachment *item[EBB_MAX_CGROUPS];
 	uint32_t n;
 	int cpus;                 /* online when the events were opened */

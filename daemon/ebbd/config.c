@@ -31,8 +31,6 @@ static const struct key {
 	{ "prefetch", "headroom", KEY_COUNT, offsetof(struct config, executor.headroom), 2, 1024 },
 	{ "prefetch", "inflight", KEY_COUNT, offsetof(struct config, executor.inflight), 16, 65536 },
 	{ "prefetch", "beside", KEY_COUNT, offsetof(struct config, executor.beside), 1, 65536 },
-	{ "prefetch", "workers", KEY_COUNT, offsetof(struct config, executor.workers), 1,
-	  EXECUTOR_WORKERS_MAX },
 	{ "prefetch", "stale", KEY_DURATION, offsetof(struct config, executor.stale_ns),
 	  1000000, 60000000000 },
 	{ "prefetch", "expire", KEY_DURATION, offsetof(struct config, executor.expire_ns),
@@ -43,6 +41,7 @@ static const struct key {
 static const struct removed_key {
 	const char *section, *name, *instead;
 } removed_keys[] = {
+	{ "prefetch", "workers", "one thread prefetches" },
 	{ "prefetch", "map_ahead", "prefetched pages stay in the swap cache" },
 };
 
@@ -69,7 +68,6 @@ void config_defaults(struct config *c)
 			 * 16 before it, it takes twice as long.
 			 */
 			.beside = 16,
-			.workers = 1,
 			.stale_ns = 50000000,
 			.expire_ns = 10000000000,
 		},

@@ -13,22 +13,11 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "ebbd/executor.h"
-#include "ebbd/request_queue.h"
 #include "ebbd/resident.h"
 #include "ebbd/worker.h"
 
 #define SWEEP_NS 500000000ULL
 #define IDLE_NS 500000000ULL
-#define TIDY_MS 500
-_Static_assert(EXECUTOR_WORKERS_MAX <= EBB_MAX_WORKERS, "each has its place in maps/executor");
-
-/* A worker with a thread of its own. */
-struct hand {
-	struct worker *worker;
-	struct request_queue *queue;
-	pthread_t thread;
-	bool started;
-};
 
 struct executor {
 	struct attachments *attachments;
@@ -38,9 +27,8 @@ struct executor {
 	struct residents *residents;
 	pthread_t thread;
 	int wake;                      /* eventfd: stop */
-	uint64_t stale, dropped;       /* requests no worker got: malformed; its queue was full */
-	/* With one worker the thread that reads the rings does its work as well. */
-	struct hand hand[EXECUTOR_WORKERS_MAX];
+	uint64_t stale;                /* malformed requests */
+	struct worker *worker;
 	uint64_t swept_ns, beat_ns;
 	uint64_t filter[EBB_FILTER_WORDS]; /* the next one, while it is made */
 };
@@ -57,18 +45,13 @@ static int on_request(void *data, void *record, size_t size)
 {
 	struct ebb_list_request asked = { 0 };
 	struct executor *x = data;
-	struct hand *h;
 
 	if (!well_formed(record, size)) {
 		x->stale++;
 		return 0;
 	}
 	memcpy(&asked, record, size < sizeof(asked) ? size : sizeof(asked));
-	h = &x->hand[request_worker(asked.head.tgid, x->config.workers)];
-	if (!h->queue)
-		worker_request(h->worker, &asked);
-	else if (!request_queue_put(h->queue, &asked))
-		x->dropped++;
+	worker_request(x->worker, &asked);
 	return 0;
 }
 
@@ -159,41 +142,17 @@ static void sweep(struct executor *x, uint64_t now)
 	x->swept_ns = now;
 }
 
-static void *run_hand(void *data)
-{
-	struct ebb_list_request asked;
-	enum request_got got;
-	struct hand *h = data;
-	uint64_t tidied = 0, now;
-
-	pthread_setname_np(pthread_self(), "ebbd-prefetch-n");
-	worker_begin(h->worker);
-	while ((got = request_queue_take(h->queue, &asked, TIDY_MS)) != REQUEST_END) {
-		if (got == REQUEST_GOT)
-			worker_request(h->worker, &asked);
-		now = now_ns();
-		if (now - tidied > SWEEP_NS) {
-			worker_tidy(h->worker);
-			tidied = now;
-		}
-	}
-	return NULL;
-}
-
 static void *run(void *data)
 {
 	struct epoll_event ev[2], ring = { .events = EPOLLIN, .data.u32 = 0 },
 			   wake = { .events = EPOLLIN, .data.u32 = 1 };
 	struct executor *x = data;
 	_cleanup_close_ int ep = epoll_create1(EPOLL_CLOEXEC);
-	bool alone = !x->hand[0].queue;
 	uint64_t now;
 	int n;
 
 	pthread_setname_np(pthread_self(), "ebbd-prefetch");
-	worker_priority();
-	if (alone)
-		worker_begin(x->hand[0].worker);
+	worker_begin(x->worker);
 	epoll_ctl(ep, EPOLL_CTL_ADD, ring_buffer__epoll_fd(x->ring), &ring);
 	epoll_ctl(ep, EPOLL_CTL_ADD, x->wake, &wake);
 	for (;;) {
@@ -210,49 +169,14 @@ static void *run(void *data)
 		}
 		if (now - x->swept_ns > SWEEP_NS) {
 			sweep(x, now);
-			if (alone)
-				worker_tidy(x->hand[0].worker);
+			worker_tidy(x->worker);
 		}
 	}
-}
-
-static void hands_stop(struct executor *x)
-{
-	for (uint32_t i = 0; i < x->config.workers; i++) {
-		struct hand *h = &x->hand[i];
-
-		if (h->started) {
-			request_queue_end(h->queue);
-			pthread_join(h->thread, NULL);
-		}
-		request_queue_free(&h->queue);
-		worker_free(&h->worker);
-	}
-}
-
-static int hands_start(struct executor *x)
-{
-	for (uint32_t i = 0; i < x->config.workers; i++) {
-		struct hand *h = &x->hand[i];
-		int r;
-
-		h->worker = worker_new(x->attachments, &x->config, i);
-		if (!h->worker)
-			return ENOMEM;
-		if (x->config.workers == 1)
-			return 0;
-		h->queue = request_queue_new();
-		r = h->queue ? pthread_create(&h->thread, NULL, run_hand, h) : ENOMEM;
-		if (r)
-			return r;
-		h->started = true;
-	}
-	return 0;
 }
 
 static void executor_free(struct executor *x)
 {
-	hands_stop(x);
+	worker_free(&x->worker);
 	ring_buffer__free(x->ring);
 	residents_free(&x->residents);
 	if (x->wake >= 0)
@@ -279,11 +203,10 @@ int executor_start(struct executor **out, struct attachments *a,
 		r = fail(e, errno, "executor: cannot read the ring buffer: %m");
 		goto out;
 	}
-	r = hands_start(x);
-	if (!r)
-		r = pthread_create(&x->thread, NULL, run, x);
+	x->worker = worker_new(x->attachments, &x->config);
+	r = x->worker ? pthread_create(&x->thread, NULL, run, x) : ENOMEM;
 	if (r) {
-		r = fail(e, r, "executor: cannot start its threads: %s", strerror(r));
+		r = fail(e, r, "executor: cannot start its thread: %s", strerror(r));
 		goto out;
 	}
 	*out = x;
@@ -309,9 +232,7 @@ void executor_stop(struct executor **px)
 
 void executor_read_stats(const struct executor *x, struct executor_stats *s)
 {
-	*s = (struct executor_stats){
-		.requests = x->stale + x->dropped, .stale = x->stale, .full = x->dropped,
-	};
-	for (uint32_t i = 0; i < x->config.workers; i++)
-		worker_add_stats(x->hand[i].worker, s);
+	*s = *worker_stats(x->worker);
+	s->requests += x->stale;
+	s->stale += x->stale;
 }

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The prefetch executor: a thread of its own that reads the policies' requests
- * from the ring buffer, and workers (worker.h) that carry them out.  A process
- * belongs to one worker, which serves its requests in their order; by default
- * there is one worker, and the thread that reads does its work.
+ * The prefetch executor: a thread that reads the policies' requests from the
+ * ring buffer and carries them out in their order (worker.h).
  */
 #ifndef EBB_EXECUTOR_H
 #define EBB_EXECUTOR_H
@@ -12,14 +10,10 @@
 
 struct executor;
 
-#define EXECUTOR_WORKERS_MAX 8
-
 struct executor_config {
-	uint32_t workers;      /* 1 .. EXECUTOR_WORKERS_MAX */
 	uint32_t batch;        /* pages a call, at most 64 */
 	uint32_t headroom;     /* outstanding pages stay below limit / headroom */
-	uint32_t inflight;     /* pages the devices may have to read before more is asked for; each
-				* worker looks by itself, so a batch each may come on top */
+	uint32_t inflight;     /* pages the devices may have to read before more is requested */
 	uint32_t beside;       /* the same, those asked for included, while another cgroup misses */
 	uint64_t stale_ns;     /* a request older than this is dropped */
 	uint64_t expire_ns;    /* a prefetched page nobody asks for is given up after this */

@@ -41,12 +41,12 @@ struct worker {
 	struct attachments *attachments;
 	struct plane *plane;
 	const struct executor_config *config;
-	struct ebb_worker *marked;     /* mapped: whose pages this thread reads */
+	struct ebb_reader *marked;     /* mapped: whose pages this thread reads */
 	struct executor_stats stats;
 	struct target target[TARGETS];
 	struct recent recent[RECENT];
 	struct inflight inflight;
-	uint64_t reads, pages;         /* of all workers, after the batch before */
+	uint64_t reads, pages;         /* after the batch before */
 };
 
 static void lock(struct worker *w)
@@ -191,7 +191,6 @@ static void enter_pages(struct worker *w, const struct target *t, struct attachm
 	lock(w);
 	if (!a->detached)
 		attachment_detect(w->attachments, a);
-	/* Another worker may have used up the room since the request was looked at. */
 	left = room(w, a);
 	if (n > left) {
 		w->stats.full += n - left;
@@ -518,7 +517,7 @@ void worker_tidy(struct worker *w)
 		}
 }
 
-void worker_priority(void)
+static void cpu_priority(void)
 {
 	/*
 	 * A prefetch that waits for a CPU is late: with eight runnable threads on
@@ -551,31 +550,17 @@ static void io_priority(void)
 
 void worker_begin(struct worker *w)
 {
-	worker_priority();
+	cpu_priority();
 	io_priority();
 	w->marked->tid = (uint32_t)gettid();
 }
 
-void worker_add_stats(const struct worker *w, struct executor_stats *sum)
+const struct executor_stats *worker_stats(const struct worker *w)
 {
-	const struct executor_stats *s = &w->stats;
-
-	sum->requests += s->requests;
-	sum->stale += s->stale;
-	sum->full += s->full;
-	sum->throttled += s->throttled;
-	sum->calls += s->calls;
-	sum->pages += s->pages;
-	sum->not_swapped += s->not_swapped;
-	sum->repeated += s->repeated;
-	sum->failed += s->failed;
-	sum->cold_pages += s->cold_pages;
-	sum->paged_out += s->paged_out;
-	sum->call_ns += s->call_ns;
-	sum->waits += s->waits;
+	return &w->stats;
 }
 
-struct worker *worker_new(struct attachments *a, const struct executor_config *config, uint32_t index)
+struct worker *worker_new(struct attachments *a, const struct executor_config *config)
 {
 	struct worker *w = calloc(1, sizeof(*w));
 
@@ -584,7 +569,7 @@ struct worker *worker_new(struct attachments *a, const struct executor_config *c
 	w->attachments = a;
 	w->plane = a->plane;
 	w->config = config;
-	w->marked = &a->plane->executor->worker[index];
+	w->marked = &a->plane->executor->reader;
 	for (int i = 0; i < TARGETS; i++)
 		w->target[i].pidfd = w->target[i].pagemap = -1;
 	return w;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A worker of the executor: takes the requests of some processes, in their
- * order, and turns them into process_madvise(MADV_WILLNEED).
+ * The executor's worker: turns requests, in their order, into
+ * process_madvise(MADV_WILLNEED).
  *
  * For each request it drops what is stale or already asked for, keeps pages
  * that the pagemap says are in swap, bounds what is outstanding by the cgroup's
@@ -20,21 +20,18 @@
 
 struct worker;
 
-/* The @index-th, below EBB_MAX_WORKERS.  @config outlives it.  NULL without memory. */
-struct worker *worker_new(struct attachments *a, const struct executor_config *config,
-			  uint32_t index);
+/* @config outlives it.  NULL without memory. */
+struct worker *worker_new(struct attachments *a, const struct executor_config *config);
 void worker_free(struct worker **w);
 
-/* The calling thread becomes one that does not wait for a processor if that can be had. */
-void worker_priority(void);
-/* First thing in its thread: that priority, and which reads are its own. */
+/* First thing in its thread: sets its CPU and I/O priority and marks its reads as prefetches. */
 void worker_begin(struct worker *w);
 /* @r is well-formed: see executor.c. */
 void worker_request(struct worker *w, const struct ebb_list_request *r);
 /* Now and then: lets go of processes that have ended, finds devices that are new. */
 void worker_tidy(struct worker *w);
-/* Adds what it has done; from any thread, as of about now. */
-void worker_add_stats(const struct worker *w, struct executor_stats *sum);
+/* What it has done; read from any thread, as of about now. */
+const struct executor_stats *worker_stats(const struct worker *w);
 
 /* Puts @page in the filter before maps/prefetched. */
 void filter_add(uint64_t *filter, const struct ebb_page *page);

@@ -147,23 +147,13 @@ def test_in_ebbd_as_in_the_kernel(ebbd, device, cgroup, pattern):
     assert shown["daemon_calls"] > 1000 and shown["daemon_call_ns"] > 0
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_prefetches_say_that_nobody_waits(ebbd_lock, logs, tmp_path, workers):
-    """By the I/O priority of the threads that ask for them: the last of best effort."""
-    conf = tmp_path / "ebb.conf"
-    conf.write_text(f"[prefetch]\nworkers = {workers}\n")
-    d = parts.Ebbd(logs / "ebbd.log", config=conf)
-    try:
-        libc, name = ctypes.CDLL(None), "ebbd-prefetch" if workers == 1 else "ebbd-prefetch-n"
-        # Each thread sets its name and priority itself, maybe after ebbd is ready.
-        machine.wait_for(
-            lambda: [libc.syscall(IOPRIO_GET, WHO_PROCESS, int(t.name))
-                     for t in Path(f"/proc/{d.pid}/task").iterdir()
-                     if machine.read(t / "comm").strip() == name] == [2 << 13 | 7] * workers,
-            5, "the priority of the threads that prefetch")
-    finally:
-        d.stop()
-        machine.pins_remove()
+def test_prefetches_have_the_lowest_best_effort_io_priority(ebbd):
+    libc = ctypes.CDLL(None)
+    # The thread sets its name and priority itself, maybe after ebbd is ready.
+    wait_for(lambda: [libc.syscall(IOPRIO_GET, WHO_PROCESS, int(t.name))
+                      for t in Path(f"/proc/{ebbd.pid}/task").iterdir()
+                      if machine.read(t / "comm").strip() == "ebbd-prefetch"] == [2 << 13 | 7],
+             5, "the priority of the thread that prefetches")
 
 
 # Page 64 i of the area, i > 0, is prefetched by the touch of page 0, evicted, and prefetched again.

@@ -73,10 +73,12 @@ def test_services_have_the_rights_they_need(ebbd, device, cgroup, logs, tmp_path
     assert device["locked"] and device["realtime"]
     assert device["oom_protected"] == device["io_flusher"] == RESOURCE
     assert int(status_of(ebbd.pid)["VmLck"].split()[0]) > 1024
-    threads = {read(t / "comm").strip(): int(t.name)
-               for t in Path(f"/proc/{ebbd.pid}/task").iterdir()}
+    # The thread sets its name and priority itself, maybe after ebbd is ready.
     expected = os.SCHED_FIFO if os.cpu_count() > 1 else os.SCHED_OTHER
-    assert os.sched_getscheduler(threads["ebbd-prefetch"]) == expected
+    machine.wait_for(lambda: [os.sched_getscheduler(int(t.name))
+                              for t in Path(f"/proc/{ebbd.pid}/task").iterdir()
+                              if read(t / "comm").strip() == "ebbd-prefetch"] == [expected],
+                     5, "the scheduler of the thread that prefetches")
     assert "real-time" not in read(logs / "ebbd.log")
 
     theirs = tmp_path / "theirs"

@@ -20,12 +20,11 @@ static void every_key(void **unused)
 	struct error e;
 
 	assert_int_equal(load(&c, "# a comment\n[epochs]\npercent = 25\n[bpf]\nhooks = tracepoints\n[prefetch]\nbatch = 32\n"
-				  "headroom=4\nworkers = 3\nbeside = 8\nstale = 10ms\nexpire = 1m\n", &e), 0);
+				  "headroom=4\nbeside = 8\nstale = 10ms\nexpire = 1m\n", &e), 0);
 	assert_int_equal(c.epoch_percent, 25);
 	assert_int_equal(c.hooks, HOOKS_TRACEPOINTS);
 	assert_int_equal(c.executor.batch, 32);
 	assert_int_equal(c.executor.headroom, 4);
-	assert_int_equal(c.executor.workers, 3);
 	assert_int_equal(c.executor.beside, 8);
 	assert_int_equal(c.executor.stale_ns, 10000000);
 	assert_int_equal(c.executor.expire_ns, 60000000000);
@@ -50,7 +49,6 @@ static void the_shipped_file_says_the_defaults(void **unused)
 	assert_int_equal(shipped.executor.batch, built.executor.batch);
 	assert_int_equal(shipped.executor.headroom, built.executor.headroom);
 	assert_int_equal(shipped.executor.beside, built.executor.beside);
-	assert_int_equal(shipped.executor.workers, built.executor.workers);
 	assert_int_equal(shipped.executor.stale_ns, built.executor.stale_ns);
 	assert_int_equal(shipped.executor.expire_ns, built.executor.expire_ns);
 }
@@ -65,10 +63,11 @@ static void removed_keys_warn_and_do_nothing(void **unused)
 	assert_true(fd >= 0 && kept >= 0);
 	unlink(path);
 	dup2(fd, STDERR_FILENO);
-	assert_int_equal(load(&c, "[prefetch]\nmap_ahead = on\nbatch = 32\n", &e), 0);
+	assert_int_equal(load(&c, "[prefetch]\nmap_ahead = on\nbatch = 32\nworkers = 3\n", &e), 0);
 	dup2(kept, STDERR_FILENO);
 	assert_true(pread(fd, said, sizeof(said) - 1, 0) > 0);
 	assert_non_null(strstr(said, ":2: map_ahead: no longer supported and ignored: "));
+	assert_non_null(strstr(said, ":4: workers: no longer supported and ignored: "));
 	config_defaults(&built);
 	built.executor.batch = 32;
 	assert_memory_equal(&c, &built, sizeof(c));
@@ -84,8 +83,6 @@ static void errors_name_file_and_line(void **unused)
 		{ "[prefetch]\nbatch = many\n", ":2:", "many" },
 		{ "[prefetch]\nbatch = 65\n", ":2:", "64" },
 		{ "[prefetch]\nbatch = -1\n", ":2:", "-1" },
-		{ "[prefetch]\nworkers = 0\n", ":2:", "workers" },
-		{ "[prefetch]\nworkers = 9\n", ":2:", "8" },
 		{ "[prefetch]\nbatch =\n", ":2:", "batch" },
 		{ "[prefetch]\nstale = 5 apples\n", ":2:", "apples" },
 		{ "[prefetch]\n\nexpire = 1ms\n", ":3:", "expire" },
