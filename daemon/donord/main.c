@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include "advertise.h"
@@ -12,6 +11,7 @@
 #include "common/log.h"
 #include "common/options.h"
 #include "common/realtime.h"
+#include "common/service.h"
 #include "common/size.h"
 #include "lender.h"
 #include "machine.h"
@@ -20,12 +20,12 @@
 struct donord_options {
 	struct option_list listen;
 	const char *memory;
-	uint64_t slab, ready_fd;
+	uint64_t slab;
 	const char *rdma, *rdma_open, *rdma_kernel;
 	uint64_t rdma_memory;
 	struct lender_options lender;
 	struct advertise_options advertise;
-	bool version;
+	struct service service;
 };
 
 #define OPTION(option, kind, field, meta, text) \
@@ -68,8 +68,7 @@ static const struct option_spec specs[] = {
 	OPTION("delay", OPTION_DURATION, lender.delay, "TIME", "hold every read back (for tests)"),
 	OPTION("machine", OPTION_STRING, lender.machine, "DIR",
 	       "read meminfo and pressure/memory there (for tests) [/proc]"),
-	OPTION("ready-fd", OPTION_UINT, ready_fd, "N", "write READY to this descriptor"),
-	OPTION("version", OPTION_FLAG, version, NULL, "show the version"),
+	SERVICE_OPTIONS(donord_options, service),
 	OPTIONS_END
 };
 
@@ -330,9 +329,7 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 	if (!r) {
 		protect(argv);
 		say_what(o, &pool);
-		if (o->ready_fd && dprintf((int)o->ready_fd, "READY\n") < 0)
-			log_warn("ready-fd %d: %m", (int)o->ready_fd);
-		sd_notify(0, "READY=1");
+		service_ready(&o->service, NULL);
 		if (registration)
 			registration_return(registration);
 		r = lender_run(l);
@@ -359,30 +356,16 @@ int main(int argc, char **argv)
 			    .overdue = 300000000000ull },
 	};
 	struct error e = { 0 };
-	int nargs, r;
+	int status;
 
-	log_setup("ebb-donord", LOG_LVL_INFO);
+	if (!service_options(&command, "ebb-donord", argc, argv, &o, &o.service, &status))
+		return status;
 	etcd_global_init();
-	r = options_parse(specs, argc - 1, argv + 1, &o, false, &nargs, &e);
-	if (r == OPTIONS_HELP) {
-		options_usage("ebb-donord", &command);
-		return EXIT_OK;
-	}
-	if (!e.code && o.version) {
-		puts("ebb-donord " EBB_VERSION);
-		return EXIT_OK;
-	}
-	if (!e.code && nargs)
-		fail_exit(&e, EXIT_USAGE, EINVAL, "%s: unexpected argument; see --help", argv[1]);
-	if (!e.code && !o.memory)
+	if (!o.memory)
 		fail_exit(&e, EXIT_USAGE, EINVAL, "memory: not given; say how much to lend, --memory 4G or --memory auto");
 	if (!o.listen.n)
 		o.listen = (struct option_list){ { "127.0.0.1:7070" }, 1 };
 	if (!e.code)
 		serve(&o, argv, &e);
-	if (e.code) {
-		log_err("%s", e.text);
-		return e.exit_status;
-	}
-	return EXIT_OK;
+	return service_end(&e);
 }

@@ -7,6 +7,7 @@
 #include "advise_subject.h"
 #include "common/cleanup.h"
 #include "common/control.h"
+#include "common/privilege.h"
 #include "common/size.h"
 #include "output.h"
 #include "policies/sim/advice.h"

@@ -60,11 +60,6 @@ const struct command *command_find(const char *object, const char *action)
 	return NULL;
 }
 
-int need_root(const char *what, struct error *e)
-{
-	return geteuid() ? fail_exit(e, EXIT_REFUSED, EPERM, "%s: needs root; use sudo", what) : 0;
-}
-
 static void print_overview(void)
 {
 	printf("Usage: " PROGRAM " OBJECT [ACTION] [OPTION...] [ARGUMENT...]\n"

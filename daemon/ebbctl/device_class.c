@@ -15,6 +15,7 @@
 #include "common/control.h"
 #include "common/files.h"
 #include "common/page.h"
+#include "common/privilege.h"
 #include "device_parts.h"
 #include "kmoddev.h"
 #include "kmod/settle.h"

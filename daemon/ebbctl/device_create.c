@@ -13,6 +13,7 @@
 #include "common/control.h"
 #include "common/files.h"
 #include "common/paths.h"
+#include "common/privilege.h"
 #include "common/size.h"
 #include "device_adopt.h"
 #include "device_create.h"

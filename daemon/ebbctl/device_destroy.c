@@ -11,6 +11,7 @@
 #include "common/cleanup.h"
 #include "common/control.h"
 #include "common/files.h"
+#include "common/privilege.h"
 #include "common/size.h"
 #include "device_create.h"
 #include "device_destroy.h"

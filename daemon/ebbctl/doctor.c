@@ -5,6 +5,7 @@
 #include <sys/utsname.h>
 
 #include "common/control.h"
+#include "common/privilege.h"
 #include "doctor.h"
 #include "output.h"
 #include "verbs.h"

@@ -116,7 +116,8 @@ static void functions(struct doctor *d, const struct btf *btf)
 
 static void ring_buffer(struct doctor *d)
 {
-	_cleanup_close_ int fd = bpf_map_create(BPF_MAP_TYPE_RINGBUF, "ebb_doctor", 0, 0, EBB_PAGE, NULL);
+	_cleanup_close_ int fd = bpf_map_create(BPF_MAP_TYPE_RINGBUF, "ebb_doctor", 0, 0,
+						EBB_PAGE, NULL);
 
 	doctor_add(d, fd < 0 ? MISSING : HAVE, "BPF ring buffer", "needs a kernel of 5.8 or later",
 		   "%s", fd < 0 ? strerror(errno) : "works");

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/control.h"
+#include "common/privilege.h"
 #include "common/size.h"
 #include "common/paths.h"
 #include "daemon_call.h"

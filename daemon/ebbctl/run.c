@@ -9,6 +9,7 @@
 #include "common/cleanup.h"
 #include "common/control.h"
 #include "common/files.h"
+#include "common/privilege.h"
 #include "common/size.h"
 #include "daemon_call.h"
 #include "device_list.h"

@@ -7,6 +7,7 @@
 
 #include "common/control.h"
 #include "common/device.h"
+#include "common/privilege.h"
 #include "device_servers.h"
 #include "output.h"
 #include "verbs.h"

@@ -39,9 +39,6 @@ struct common_options {
 /* The command of @object and @action (NULL: a one-word command), or NULL. */
 const struct command *command_find(const char *object, const char *action);
 
-/* Fails unless root: @what needs it. */
-int need_root(const char *what, struct error *e);
-
 /* ebbctl's whole course; returns the exit status. */
 int ebbctl(int argc, char **argv);
 

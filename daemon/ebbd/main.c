@@ -11,7 +11,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-event.h>
 #include <unistd.h>
@@ -23,6 +22,8 @@
 #include "common/log.h"
 #include "common/options.h"
 #include "common/paths.h"
+#include "common/privilege.h"
+#include "common/service.h"
 #include "ebbd/ebbd.h"
 #include "ebbd/roles.h"
 #include "ebbd/server.h"
@@ -34,8 +35,8 @@
 
 struct options {
 	const char *config, *policy_dir;
-	uint64_t ready_fd;
-	bool daemon, verbose, check_config, purge, version;
+	struct service service;
+	bool daemon, verbose, check_config, purge;
 };
 
 static const struct option_spec specs[] = {
@@ -47,14 +48,11 @@ static const struct option_spec specs[] = {
 	  "load policies from DIR", 0, 0 },
 	{ "daemon", 'd', OPTION_FLAG, offsetof(struct options, daemon), NULL,
 	  "go to the background once ready", 0, 0 },
-	{ "ready-fd", 0, OPTION_UINT, offsetof(struct options, ready_fd), "FD",
-	  "write READY to this descriptor once ready", 0, 1 << 20 },
 	{ "purge", 0, OPTION_FLAG, offsetof(struct options, purge), NULL,
 	  "remove every pin on the way out instead of leaving it to a successor", 0, 0 },
 	{ "verbose", 'v', OPTION_FLAG, offsetof(struct options, verbose), NULL,
 	  "say more, the verifier's words too", 0, 0 },
-	{ "version", 0, OPTION_FLAG, offsetof(struct options, version), NULL,
-	  "print the version and exit", 0, 0 },
+	SERVICE_OPTIONS(options, service),
 	OPTIONS_END
 };
 
@@ -275,89 +273,31 @@ static int loop(struct ebbd *d, struct error *e)
 		r = sd_event_add_signal(event, NULL, SIGHUP, on_reload, d);
 	sd_event_set_watchdog(event, 1);
 	if (r >= 0) {
-		sd_notify(0, "READY=1");
 		r = sd_event_loop(event);
 	}
 	sd_notify(0, "STOPPING=1");
 	return r < 0 ? fail(e, r, "event loop: %s", strerror(-r)) : 0;
 }
 
-/*
- * Forks; the child goes on and the parent waits until it is ready or has
- * failed, so that who started us sees the errors and the exit status.
- */
-static int go_background(int *ready, struct error *e)
+static void detach_output(void)
 {
-	int p[2], status = EXIT_FAILED;
-	char word[8];
-	pid_t pid;
-
-	if (pipe2(p, O_CLOEXEC) < 0)
-		return fail(e, errno, "pipe: %m");
-	pid = fork();
-	if (pid < 0)
-		return fail(e, errno, "fork: %m");
-	if (pid == 0) {
-		close(p[0]);
-		setsid();
-		*ready = p[1];
-		return 0;
-	}
-	close(p[1]);
-	if (read(p[0], word, sizeof(word)) > 0)
-		_exit(EXIT_OK);
-	waitpid(pid, &status, 0);
-	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILED);
-}
-
-static void say_ready(int fd)
-{
-	if (fd >= 0 && write(fd, "READY\n", 6) < 0)
-		log_warn("ready descriptor %d: %m", fd);
-	if (fd >= 0)
-		close(fd);
-}
-
-static void detach_terminal(void)
-{
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	char path[PATH_MAX];
-	int log;
 
 	snprintf(path, sizeof(path), "%s/ebbd.log", ebb_run_dir());
-	log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
-	dup2(null, 0);
-	dup2(null, 1);
-	dup2(log >= 0 ? log : null, 2);
-	close(null);
-	if (log >= 0)
-		close(log);
+	service_detach(path, 0);
 }
 
 int main(int argc, char **argv)
 {
 	struct ebbd d = { .control = -1, .started_ns = now_ns() };
-	struct options o = { .ready_fd = 0 };
+	struct options o = { .config = NULL };
 	_cleanup_close_ int lock = -1;
 	struct error e = { 0 };
-	int nargs = 0, background = -1, r;
+	int status, r;
 
-	log_setup("ebbd", LOG_LVL_INFO);
+	if (!service_options(&usage, "ebbd", argc, argv, &o, &o.service, &status))
+		return status;
 	etcd_global_init();
-	for (int i = 1; i < argc; i++)
-		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-			options_usage("ebbd", &usage);
-			return EXIT_OK;
-		}
-	r = options_parse(specs, argc - 1, argv + 1, &o, false, &nargs, &e);
-	if (!r && nargs)
-		r = fail_exit(&e, EXIT_USAGE, EINVAL, "%s: unexpected argument; see ebbd --help", argv[1]);
-	if (r)
-		goto out;
-	if (o.version) {
-		puts("ebbd " EBB_VERSION);
-		return EXIT_OK;
-	}
 	log_setup("ebbd", o.verbose ? LOG_LVL_DEBUG : LOG_LVL_INFO);
 	d.config_file = o.config;
 	config_defaults(&d.config);
@@ -366,12 +306,11 @@ int main(int argc, char **argv)
 		r = config_check_policies(&d.config, o.policy_dir ? o.policy_dir : ebb_policy_dir(), &e);
 	if (r || o.check_config)
 		goto out;
-	if (geteuid() != 0) {
-		r = fail(&e, EPERM, "ebbd: needs root to load BPF programs; use sudo or systemctl start ebbd");
+	r = need_root("ebbd", &e);
+	if (r)
 		goto out;
-	}
 	if (o.daemon)
-		r = go_background(&background, &e);
+		r = service_daemonise(&o.service, &e);
 	if (!r)
 		r = lock_machine(&lock, &e);
 	block_signals();
@@ -385,15 +324,12 @@ int main(int argc, char **argv)
 		log_event(EVENT_READY, LOG_LVL_INFO, "ready: %u policies, %u cgroups%s", d.plane.policies,
 			  d.attachments.n, d.plane.took_over ? ", taken over" : "");
 		if (o.daemon)
-			detach_terminal();
-		say_ready(background);
-		say_ready(o.ready_fd ? (int)o.ready_fd : -1);
+			detach_output();
+		service_ready(&o.service, NULL);
 		r = loop(&d, &e);
 	}
 	stop(&d, o.purge || (r && !d.plane.took_over) ? DROP_PINS : KEEP_PINS);
 out:
 	config_free(&d.config);
-	if (r)
-		log_err("%s", e.text);
-	return r ? (e.exit_status ? e.exit_status : EXIT_FAILED) : EXIT_OK;
+	return service_end(&e);
 }

@@ -142,8 +142,9 @@ int backup_open(struct backup *b, const char *path, uint64_t size, struct error 
 static struct iovec slot_iov(const struct slot *slot)
 {
 	if (slot->kind == SLOT_WRITE)
-		return (struct iovec){ slot->payload, slot->count * (size_t)EBB_PAGE };
-	return (struct iovec){ slot->payload + slot->cursor * (size_t)EBB_PAGE, slot->run * (size_t)EBB_PAGE };
+		return (struct iovec){ slot->payload, (size_t)slot->count * EBB_PAGE };
+	return (struct iovec){ slot->payload + (size_t)slot->cursor * EBB_PAGE,
+			       (size_t)slot->run * EBB_PAGE };
 }
 
 /* The pages that @slot's job is about. */
@@ -218,7 +219,8 @@ static void tell_loop(struct backup *b)
 
 static uint64_t bytes_written(const struct backup *b, const struct transfer *io)
 {
-	return writes(job_slot(b, io->lane, io->job)) ? (io->end - io->first) * (uint64_t)EBB_PAGE : 0;
+	return writes(job_slot(b, io->lane, io->job)) ?
+	       (io->end - io->first) * (uint64_t)EBB_PAGE : 0;
 }
 
 /* Jobs @io is for are through with @result, or are done again one by one. */
@@ -278,7 +280,8 @@ static void begin_transfer(struct backup *b, struct transfer *io)
 		return;
 	}
 	if (writes(slot))
-		io_prep_pwritev(cb, b->fd, io->iov, (int)io->count, (long long)io->first * EBB_PAGE);
+		io_prep_pwritev(cb, b->fd, io->iov, (int)io->count,
+				(long long)io->first * EBB_PAGE);
 	else
 		io_prep_preadv(cb, b->fd, io->iov, (int)io->count, (long long)io->first * EBB_PAGE);
 	cb->data = io;
@@ -375,7 +378,8 @@ static void end_transfers(struct backup *b)
 	for (int i = 0; i < n; i++) {
 		struct transfer *io = events[i].data;
 
-		end_transfer(b, io, events[i].res == (io->end - io->first) * (size_t)EBB_PAGE ? 0 : -EIO);
+		end_transfer(b, io,
+			     events[i].res == (io->end - io->first) * (size_t)EBB_PAGE ? 0 : -EIO);
 	}
 }
 
@@ -593,7 +597,8 @@ bool backup_take_queued(const struct backup *b, struct slot *slot)
 	if (!queued)
 		return false;
 	memcpy(slot->payload + slot->cursor * (size_t)EBB_PAGE,
-	       queued->payload + (page - queued->first) * (size_t)EBB_PAGE, slot->run * (size_t)EBB_PAGE);
+	       queued->payload + (page - queued->first) * (size_t)EBB_PAGE,
+	       slot->run * (size_t)EBB_PAGE);
 	return true;
 }
 

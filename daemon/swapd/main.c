@@ -43,9 +43,8 @@ static const struct option_spec specs[] = {
 	OPTION("connections", OPTION_UINT, connections, "N",
 	       "with --key: so many connections for pages to each donor, 1 to 8 [1]"),
 	OPTION("spin", OPTION_UINT, spin, "USEC", "poll before sleeping while I/O is under way [0]"),
-	OPTION("ready-fd", OPTION_UINT, ready_fd, "N", "write READY to this descriptor"),
 	OPTION("foreground", OPTION_FLAG, foreground, NULL, "do not become a daemon"),
-	OPTION("version", OPTION_FLAG, version, NULL, "show the version"),
+	SERVICE_OPTIONS(swapd_options, service),
 	OPTIONS_REMOVED,
 	{ .name = "hot-slab", .type = OPTION_STRING,
 	  .help = "each slab is placed on a donor at its first page" },
@@ -65,13 +64,13 @@ static int serve(const struct swapd_options *o, char **argv, struct error *e)
 	struct device_control c = { .listen_fd = -1, .stop_fd = -1 };
 	char where[PATH_MAX];
 	struct holder h;
-	int parent_fd = -1, r;
+	int r;
 
 	if (!s)
 		return fail(e, ENOMEM, "out of memory");
 	s->options = *o;
 	log_field("EBB_DEVICE", o->name);
-	r = o->foreground ? 0 : swapd_daemonise(&parent_fd, e);
+	r = o->foreground ? 0 : service_daemonise(&s->options.service, e);
 	if (r) {
 		free(s);
 		return r;
@@ -86,9 +85,9 @@ static int serve(const struct swapd_options *o, char **argv, struct error *e)
 	}
 	s->frontend->where(s, where, sizeof(where));
 	log_info("device %s: serving %s", o->name, where);
-	swapd_ready(s, parent_fd);
+	swapd_ready(s);
 	/* The server has cleared away, and said why it ended. */
-	exit(holder_run(&h, parent_fd >= 0 ? OUTPUT_DETACHED : OUTPUT_AS_IS));
+	exit(holder_run(&h, o->foreground ? OUTPUT_AS_IS : OUTPUT_DETACHED));
 }
 
 int main(int argc, char **argv)
@@ -98,27 +97,11 @@ int main(int argc, char **argv)
 				   .choices = PLACE_CHOICES, .spread = PLACE_SPREAD, .repair_rate = 256 << 20,
 				   .connections = 1 };
 	struct error e = { 0 };
-	int nargs, r;
+	int status;
 
-	log_setup("ebb-swapd", LOG_LVL_INFO);
-	r = options_parse(specs, argc - 1, argv + 1, &o, false, &nargs, &e);
-	if (r == OPTIONS_HELP) {
-		options_usage("ebb-swapd", &command);
-		return EXIT_OK;
-	}
-	if (!r && o.version) {
-		puts("ebb-swapd " EBB_VERSION);
-		return EXIT_OK;
-	}
-	if (!r && nargs)
-		r = fail_exit(&e, EXIT_USAGE, EINVAL, "%s: unexpected argument; see --help", argv[1]);
-	if (!r)
-		r = swapd_options_check(&o, &e);
-	if (!r)
+	if (!service_options(&command, "ebb-swapd", argc, argv, &o, &o.service, &status))
+		return status;
+	if (!swapd_options_check(&o, &e))
 		serve(&o, argv, &e);
-	if (e.code) {
-		log_err("%s", e.text);
-		return e.exit_status;
-	}
-	return EXIT_OK;
+	return service_end(&e);
 }

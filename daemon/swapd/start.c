@@ -123,68 +123,23 @@ void swapd_forget_log(const struct swapd_options *o)
 	unlink(path);
 }
 
-/* Logs of a daemon go beside its socket, unless the journal has them. */
 static void detach_output(const struct swapd *s, int flags)
 {
 	char path[PATH_MAX];
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC), log;
 
 	log_path(&s->options, path);
-	dup2(null, STDIN_FILENO);
-	dup2(null, STDOUT_FILENO);
-	if (!getenv("JOURNAL_STREAM")) {
-		log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0600);
-		dup2(log >= 0 ? log : null, STDERR_FILENO);
-		if (log >= 0)
-			close(log);
-	}
-	close(null);
+	service_detach(path, flags);
 }
 
-int swapd_daemonise(int *parent_fd, struct error *e)
+void swapd_ready(struct swapd *s)
 {
-	int fds[2], status = EXIT_FAILED;
-	pid_t pid;
-
-	if (pipe2(fds, O_CLOEXEC) < 0)
-		return fail(e, errno, "pipe: %m");
-	pid = fork();
-	if (pid < 0)
-		return fail(e, errno, "fork: %m");
-	if (!pid) {
-		close(fds[0]);
-		setsid();
-		*parent_fd = fds[1];
-		return 0;
-	}
-	close(fds[1]);
-	/* The child says OK, or ends and has said why on stderr. */
-	if (read(fds[0], &status, sizeof(status)) != sizeof(status) &&
-	    waitpid(pid, &status, 0) == pid)
-		status = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILED;
-	_exit(status);
-}
-
-void swapd_ready(const struct swapd *s, int parent_fd)
-{
-	char where[PATH_MAX];
-	int ok = EXIT_OK;
+	char where[PATH_MAX], text[PATH_MAX + 16];
 
 	s->frontend->where(s, where, sizeof(where));
-	if (s->options.ready_fd) {
-		if (dprintf((int)s->options.ready_fd, "READY\n") < 0)
-			log_warn("--ready-fd %d: %m", (int)s->options.ready_fd);
-		/* Nobody shall wait for the end of what only said READY. */
-		if (s->options.ready_fd > STDERR_FILENO)
-			close((int)s->options.ready_fd);
-	}
-	sd_notifyf(0, "READY=1\nSTATUS=serving %s", where);
-	if (parent_fd >= 0) {
+	snprintf(text, sizeof(text), "serving %s", where);
+	if (!s->options.foreground)
 		detach_output(s, O_TRUNC);
-		if (write(parent_fd, &ok, sizeof(ok)) < 0)
-			log_warn("parent: %m");
-		close(parent_fd);
-	}
+	service_ready(&s->options.service, text);
 }
 
 /*
@@ -501,8 +456,7 @@ static __attribute__((noreturn)) void serve_out(struct swapd *s, struct device_c
 
 void swapd_serve(struct swapd *s, struct device_control *c, enum swapd_output output)
 {
-	if (s->options.ready_fd > STDERR_FILENO)
-		close((int)s->options.ready_fd);
+	service_forget(&s->options.service);
 	if (output == OUTPUT_DETACHED)
 		detach_output(s, 0);
 	serve_out(s, c);

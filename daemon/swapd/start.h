@@ -10,12 +10,6 @@
 int swapd_options_check(const struct swapd_options *o, struct error *e);
 
 /*
- * Forks: the parent waits for what swapd_ready() tells and exits with it; the
- * child returns.  Sets *@parent_fd.
- */
-int swapd_daemonise(int *parent_fd, struct error *e);
-
-/*
  * The holder: makes all that its processes share, and nothing that one of them is to
  * have for itself; swapd_stop() undoes it from any point.
  */
@@ -39,7 +33,7 @@ void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
 /* Removes the log of a daemon that has nothing more to tell. */
 void swapd_forget_log(const struct swapd_options *o);
 
-/* Tells whoever waits: --ready-fd, the service manager, the parent. */
-void swapd_ready(const struct swapd *s, int parent_fd);
+/* Detaches the output of a daemon, then service_ready(). */
+void swapd_ready(struct swapd *s);
 
 #endif

@@ -28,6 +28,7 @@
 #include "common/notes.h"
 #include "common/options.h"
 #include "common/page.h"
+#include "common/service.h"
 #include "donor.h"
 #include "frontend.h"
 #include "orders.h"
@@ -53,9 +54,9 @@ struct swapd_options {
 	uint64_t choices;        /* donors drawn for a slab: d */
 	uint64_t spread;         /* donors a device is to be on; place.h */
 	uint64_t repair_rate;    /* bytes a second */
-	uint64_t ready_fd;       /* 0 = none */
+	struct service service;
 	struct option_list donors;
-	bool foreground, version;
+	bool foreground;
 };
 
 /*
