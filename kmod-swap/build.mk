@@ -19,9 +19,17 @@ kmod:
 	$(Q)$(MAKE) $(if $(Q),-s) -C $(KDIR) M=$(KMOD_DIR) \
 		$(if $(shell command -v pahole),,CONFIG_DEBUG_INFO_BTF_MODULES=) $(KMOD_FLAGS) modules
 
-# For the guests of `make check-kmod`.
+# For the guests of `make check-kmod`, with the module by which cases inject errors.
+.PHONY: kmod-fault
+kmod-fault:
+	$(call say,KMOD,$(KMOD_DIR:$(CURDIR)/%=%)/fault/ebb_fault.ko)
+	$(Q)mkdir -p $(KMOD_DIR)/fault
+	$(Q)ln -sf $(addprefix $(CURDIR)/tests/guest/fault/,Kbuild ebb_fault.c) $(KMOD_DIR)/fault/
+	$(Q)$(MAKE) $(if $(Q),-s) -C $(KDIR) M=$(KMOD_DIR)/fault \
+		$(if $(shell command -v pahole),,CONFIG_DEBUG_INFO_BTF_MODULES=) $(KMOD_FLAGS) modules
+
 .PHONY: kmod-guest
 kmod-guest:
 	$(Q)for series in 6.12 6.1; do \
 		kdir=$$($(PYTHON) -B tests/guest/headers.py $$series) && \
-		$(MAKE) --no-print-directory NO_DEPS=$(NO_DEPS) kmod KDIR=$$kdir || exit 1; done
+		$(MAKE) --no-print-directory NO_DEPS=$(NO_DEPS) kmod kmod-fault KDIR=$$kdir || exit 1; done

@@ -198,9 +198,10 @@ struct ebb_io {
 	bool backup_tried;        /* WRITE */
 	bool again;               /* WRITE: to other donors, as the first ones failed */
 	u8 sources;               /* READ: enum ebb_swap_copy of all runs, for the trace */
+	u8 unopened;              /* READ: times that opening a seal failed here, not at a donor */
 	atomic_t legs;            /* WRITE: copies under way */
 	enum ebb_step step;
-	struct work_struct work;
+	struct delayed_work work;
 	struct ebb_leg leg[EBB_COPIES]; /* READ: the first */
 	struct ebb_behind *behind; /* WRITE: the copy for the backup; READ: what is read from */
 	u32 behind_at;            /* bytes into it */
@@ -471,7 +472,10 @@ void seal_each(struct ebb_io *io, u32 from, u32 count,
 u32 seal_copy(struct ebb_io *io, u32 at, const struct bio_vec *v);
 /* All of its pages as a list of at most EBB_SEGMENTS; how many. */
 int seal_map(const struct ebb_io *io, struct scatterlist *sg);
-/* Seals, or opens, pages of the buffer where they are; may sleep.  -EBADMSG: not ours. */
+/*
+ * Seals, or opens, pages of the buffer in place; may sleep.  -EBADMSG: these are not the bytes
+ * that were sealed.  Any other error is this machine's, and the buffer's content is undefined.
+ */
 int seal_close(struct ebb_io *io);
 int seal_open(struct ebb_io *io, u32 from, u32 count);
 /* The seals of a WRITE are those of its pages from now on.  slab->lock is held. */

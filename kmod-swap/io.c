@@ -13,6 +13,9 @@
 
 /* Pages copied at a time with interrupts off. */
 #define POOL_RUN 8
+/* When this machine cannot open a seal: reads of the run before EIO, and the pause between. */
+#define UNOPENED_MOST 10
+#define UNOPENED_PAUSE (HZ / 10)
 
 #define CREATE_TRACE_POINTS
 #include "trace.h"
@@ -31,7 +34,7 @@ int io_init_request(struct blk_mq_tag_set *set, struct request *rq, unsigned int
 	io->device = set->driver_data;
 	for (int i = 0; i < EBB_COPIES; i++)
 		io->leg[i].index = i;
-	INIT_WORK(&io->work, io_work);
+	INIT_DELAYED_WORK(&io->work, io_work);
 	INIT_LIST_HEAD(&io->span.node);
 	INIT_LIST_HEAD(&io->held_node);
 	return 0;
@@ -52,7 +55,7 @@ static bool io_sealed(const struct ebb_io *io)
 void io_later(struct ebb_io *io, enum ebb_step step)
 {
 	io->step = step;
-	queue_work(io->device->wq, &io->work);
+	queue_delayed_work(io->device->wq, &io->work, 0);
 }
 
 /* The memory of pages [@from, @from + @count) of the request, in pieces within a page. */
@@ -355,11 +358,33 @@ static void read_broken(struct ebb_io *io)
 	read_go(io, NULL);
 }
 
+/*
+ * This machine cannot open the present run: no donor is to blame, and another copy would fare no
+ * better.  The run is read again, since the buffer's content is undefined.
+ */
+static void read_unopened(struct ebb_io *io, int error)
+{
+	pr_warn_ratelimited("ebb%u: seal: cannot open page %llu: error %d\n", io->device->index,
+			    io->span.first + io->cursor, error);
+	if (++io->unopened == UNOPENED_MOST) {
+		finish(io, BLK_STS_IOERR);
+		return;
+	}
+	io->step = EBB_STEP_READ;
+	queue_delayed_work(io->device->wq, &io->work, UNOPENED_PAUSE);
+}
+
 /* Only from the device's work queue, as the next one. */
 static void read_open(struct ebb_io *io)
 {
-	if (seal_open(io, io->cursor, io->run)) {
+	int r = seal_open(io, io->cursor, io->run);
+
+	if (r == -EBADMSG) {
 		read_broken(io);
+		return;
+	}
+	if (r) {
+		read_unopened(io, r);
 		return;
 	}
 	io->behind_at = io->cursor << PAGE_SHIFT;
@@ -621,7 +646,7 @@ static void io_start(struct ebb_io *io, struct ebb_batch *batch)
 
 static void io_work(struct work_struct *work)
 {
-	struct ebb_io *io = container_of(work, struct ebb_io, work);
+	struct ebb_io *io = container_of(work, struct ebb_io, work.work);
 
 	switch (io->step) {
 	case EBB_STEP_START:
@@ -665,7 +690,7 @@ blk_status_t io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_mq_qu
 		io->span.class = io->span.write ? class_of_request(d, rq) : 0;
 		io->cursor = io->run = 0;
 		io->on_backup = io->backup_tried = io->again = false;
-		io->sources = 0;
+		io->sources = io->unopened = 0;
 		io->behind = NULL;
 		io->buffer = NULL;
 		io->turn = TURN_NONE;

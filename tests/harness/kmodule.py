@@ -7,6 +7,7 @@ import struct
 import subprocess
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import machine
@@ -29,6 +30,17 @@ def module_path():
     path = BUILD / "kmod" / os.uname().release / "ebb_swap.ko"
     assert path.exists(), f"{path}: not built; run make kmod-guest"
     return path
+
+
+@contextmanager
+def faults(function, error, times):
+    """The next @times calls of a kernel function return -@error.  Yields how many are yet to."""
+    run("insmod", module_path().parent / "fault/ebb_fault.ko", f"function={function}",
+        f"error={-error}", f"times={times}")
+    try:
+        yield lambda: int(machine.read("/sys/module/ebb_fault/parameters/left"))
+    finally:
+        run("rmmod", "ebb_fault")
 
 
 def module_loaded():

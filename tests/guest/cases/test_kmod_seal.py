@@ -6,7 +6,7 @@ import re
 
 import pytest
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
-from kmodule import BACKUP, DONOR, PAGE, SECOND, content, run
+from kmodule import BACKUP, DONOR, PAGE, SECOND, content, faults, run
 from machine import read
 from test_kmod_class import assign, refused, scanned, swapping, within, written
 
@@ -126,6 +126,28 @@ def test_what_was_changed_is_not_read(kernel_device, disk, cgroup, raw):
     assert d.bad(0, 4, 3) == d.bad(4, 4, 1) == []
     run("/sbin/blkdiscard", "-l", 4 * PAGE, d.path)
     assert d.read(0, 4) == [bytes(PAGE)] * 4
+
+
+def test_donor_is_not_blamed_for_errors_of_this_machine(kernel_device, donor, disk):
+    """A seal that cannot be opened for want of memory: the page is read again, at last EIO."""
+    donor()
+    d = kernel_device(backup=disk().path, seal=True)
+    d.map(d.connect(), BOTH)
+    d.write(0, 64, version=1)
+    d.wait_behind()
+    with faults("seal_open", errno.ENOMEM, 4) as left:
+        assert d.bad(0, 64, 1) == []
+        assert left() == 0
+    assert d.counts()["read_failed"] == 0
+    with faults("seal_open", errno.ENOMEM, 1000) as left:
+        with pytest.raises(OSError) as e:
+            d.read(0, 1)
+        assert e.value.errno == errno.EIO
+        assert 0 < left() < 1000
+    assert d.bad(0, 64, 1) == []
+    n = d.counts()
+    assert (n["seal_broken"], n["read_failed"], n["read_backup"]) == (0, 1, 0)
+    assert d.session()["state"] == "live"
 
 
 def test_sealed_program_swaps_beside_another(kernel_device, donor, disk, cgroup):
