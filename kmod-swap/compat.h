@@ -24,6 +24,15 @@ struct compat_limits {
 	unsigned int chunk;	 /* sectors; no request crosses a multiple of it */
 };
 
+/*
+ * Sectors of the largest discard, in whole blocks: up to 6.10 the block layer splits
+ * REQ_OP_WRITE_ZEROES at exactly this many, whatever the block's size.
+ */
+static inline unsigned int compat_discard_most(const struct compat_limits *l)
+{
+	return rounddown(UINT_MAX >> SECTOR_SHIFT, l->block >> SECTOR_SHIFT);
+}
+
 /* 6.9: limits are an argument; 6.11: features are part of them, not-rotating the default. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 9, 0)
 static inline struct gendisk *compat_alloc_disk(struct blk_mq_tag_set *set,
@@ -37,8 +46,8 @@ static inline struct gendisk *compat_alloc_disk(struct blk_mq_tag_set *set,
 		.max_segment_size = l->segment,
 		.max_hw_sectors = l->sectors,
 		.chunk_sectors = l->chunk,
-		.max_hw_discard_sectors = UINT_MAX >> SECTOR_SHIFT,
-		.max_write_zeroes_sectors = UINT_MAX >> SECTOR_SHIFT,
+		.max_hw_discard_sectors = compat_discard_most(l),
+		.max_write_zeroes_sectors = compat_discard_most(l),
 		.discard_granularity = l->block,
 	};
 	struct gendisk *disk = blk_mq_alloc_disk(set, &limits, data);
@@ -66,8 +75,8 @@ static inline struct gendisk *compat_alloc_disk(struct blk_mq_tag_set *set,
 	blk_queue_max_segment_size(q, l->segment);
 	blk_queue_max_hw_sectors(q, l->sectors);
 	blk_queue_chunk_sectors(q, l->chunk);
-	blk_queue_max_discard_sectors(q, UINT_MAX >> SECTOR_SHIFT);
-	blk_queue_max_write_zeroes_sectors(q, UINT_MAX >> SECTOR_SHIFT);
+	blk_queue_max_discard_sectors(q, compat_discard_most(l));
+	blk_queue_max_write_zeroes_sectors(q, compat_discard_most(l));
 	q->limits.discard_granularity = l->block;
 	blk_queue_flag_set(QUEUE_FLAG_NONROT, q);
 	return disk;

@@ -670,6 +670,18 @@ static void io_work(struct work_struct *work)
 	}
 }
 
+/* Fails for part of a page: the bits describe whole pages. */
+static blk_status_t io_discard(struct ebb_device *d, const struct request *rq)
+{
+	u64 first = blk_rq_pos(rq) << SECTOR_SHIFT, bytes = blk_rq_bytes(rq);
+
+	if ((first | bytes) & ~PAGE_MASK)
+		return BLK_STS_IOERR;
+	slab_discard(d, first >> PAGE_SHIFT, bytes >> PAGE_SHIFT);
+	ebb_count(d, DISCARDED, bytes >> PAGE_SHIFT);
+	return BLK_STS_OK;
+}
+
 blk_status_t io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_mq_queue_data *bd)
 {
 	struct ebb_batch *batch = hctx->driver_data;
@@ -703,9 +715,7 @@ blk_status_t io_queue_request(struct blk_mq_hw_ctx *hctx, const struct blk_mq_qu
 	case REQ_OP_DISCARD:
 	case REQ_OP_WRITE_ZEROES:
 		blk_mq_start_request(rq);
-		slab_discard(d, page, blk_rq_bytes(rq) >> PAGE_SHIFT);
-		ebb_count(d, DISCARDED, blk_rq_bytes(rq) >> PAGE_SHIFT);
-		blk_mq_end_request(rq, BLK_STS_OK);
+		blk_mq_end_request(rq, io_discard(d, rq));
 		break;
 	default:
 		blk_mq_start_request(rq);

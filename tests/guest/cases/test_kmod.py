@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """ebb_swap.ko: pages by Soft-RoCE to a donor, to a backup disk, and what happens when they end."""
 import errno
+import fcntl
 import random
 import signal
+import struct
 import subprocess
 import threading
 import time
 
+import machine
 import parts
 import pytest
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
@@ -15,6 +18,7 @@ from machine import wait_for
 from test_kmod_seal import memory_of
 
 BOTH = DONOR | BACKUP
+BLKDISCARD, BLKZEROOUT = 0x1277, 0x127f
 
 
 def test_every_page_by_the_donor_alone(kernel_device, donor):
@@ -349,6 +353,30 @@ def test_two_donors(kernel_device, donor, disk):
     d.wait_closed(a)
     assert sum((d.bad(first, 64, 9) for first in range(0, d.pages, 64)), []) == []
     assert d.session(b)["state"] == "live"
+
+
+@pytest.mark.parametrize("how", [BLKDISCARD, BLKZEROOUT])
+def test_large_range_is_zeroed_to_its_last_page(kernel_device, donor, how):
+    """More than the largest request, which the block layer splits; nothing beyond the range."""
+    donor()
+    d = kernel_device(mib=4608)
+    slab = d.pages // d.slabs
+    boundary, first, end = 1 << 20, slab + 3, d.pages - slab - 3
+    d.map(d.connect(), DONOR, [1, boundary // slab - 1, boundary // slab, d.slabs - 2])
+    kept, zeroed = [first - 1, end], [first, boundary - 1, boundary, boundary + 1, end - 1]
+    for page in kept + zeroed:
+        d.write(page, 1, version=1)
+    fcntl.ioctl(d.open(), how, struct.pack("<QQ", first * PAGE, (end - first) * PAGE))
+    assert [d.read(page, 1)[0] for page in zeroed] == [bytes(PAGE)] * len(zeroed)
+    assert [d.bad(page, 1, 1) for page in kept] == [[], []]
+    assert d.counts()["discarded"] == end - first
+    for start, length in ((512, PAGE), (0, PAGE + 512)):
+        with pytest.raises(OSError) as e:
+            fcntl.ioctl(d.open(), how, struct.pack("<QQ", kept[0] * PAGE + start, length))
+        assert e.value.errno == errno.EINVAL
+    assert d.bad(kept[0], 1, 1) == []
+    for name in ("discard_max_bytes", "write_zeroes_max_bytes"):
+        assert int(machine.read(f"/sys/block/ebb{d.number}/queue/{name}")) % PAGE == 0
 
 
 def test_what_came_back_is_zeroed(kernel_device, donor):
