@@ -220,12 +220,10 @@ static int parse_settings(struct genl_info *info, struct ebb_settings *s)
 		if (!*s->backup)
 			return refuse(info, EBB_SWAP_A_BACKUP, -EINVAL, "backup: an empty path");
 	}
-	if (!key != !info->attrs[EBB_SWAP_A_KEY_NUMBER])
-		return refuse(info, EBB_SWAP_A_KEY, -EINVAL, "key: it and its number go together");
-	if (key) {
-		s->key = nla_data(key);
-		s->key_number = nla_data(info->attrs[EBB_SWAP_A_KEY_NUMBER]);
-	}
+	if (!key || !info->attrs[EBB_SWAP_A_KEY_NUMBER])
+		return refuse(info, EBB_SWAP_A_KEY, -EINVAL, "key: not given, or without its number");
+	s->key = nla_data(key);
+	s->key_number = nla_data(info->attrs[EBB_SWAP_A_KEY_NUMBER]);
 	s->seal = info->attrs[EBB_SWAP_A_SEAL];
 	s->copies = number_or(info, EBB_SWAP_A_COPIES,
 			      EBB_SWAP_DONOR | (s->backup ? EBB_SWAP_BACKUP : 0));

@@ -177,7 +177,7 @@ int device_new(const struct ebb_settings *s, struct ebb_device **out, const char
 	if (!d->counts || !d->wq)
 		goto fail;
 	r = slabs_init(d);
-	if (!r && s->key)
+	if (!r)
 		r = key_set(d, s->key, s->key_number, why);
 	if (!r && s->seal)
 		r = seals_make(d, why);

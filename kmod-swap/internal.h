@@ -145,7 +145,7 @@ struct ebb_device {
 	struct ebb_sealer *sealer; /* NULL until one is */
 	struct ebb_rules __rcu *rules; /* NULL = all is of class 0; control_lock */
 	struct ebb_ahead ahead;
-	struct wire_hmac key;     /* that donors must have, too; without one anyone may be one */
+	struct wire_hmac key;     /* that donors prove to have */
 	u8 key_number[WIRE_KEY_NUMBER];
 	struct compat_bdev backup;
 	char backup_path[EBB_SWAP_PATH];
@@ -224,7 +224,7 @@ struct ebb_queue {
 	int cm_status;
 	const char *refused;      /* by the donor, for that; else NULL */
 	bool connected;
-	/* With a key: what was said when it was made, and the number of the donor's queue pair. */
+	/* What both sides sent when it was made, and the number of the donor's queue pair. */
 	u8 request[WIRE_PROOF_REQUEST_SIZE], reply[WIRE_PROOF_REPLY_SIZE];
 	u32 peer;
 };
@@ -264,7 +264,7 @@ struct ebb_session {
 	struct ib_device *ib;
 	struct ib_pd *pd;
 	u64 number;               /* random; the donor knows the session by it */
-	struct wire_hmac secret;  /* its own; without a key none */
+	struct wire_hmac secret;  /* of this session alone */
 	struct mutex sending;     /* frames leave in the order of their marks; within calls */
 	u64 sent, received;       /* frames; received: of queue 0's completions alone */
 	u32 class;                /* whose slabs may go there */
@@ -560,7 +560,7 @@ struct ebb_settings {
 	u64 pool;                 /* bytes */
 	u32 copies;               /* enum ebb_swap_copy */
 	const char *backup;       /* path, or NULL */
-	const u8 *key, *key_number; /* or NULL */
+	const u8 *key, *key_number;
 	bool seal;                /* class 0 */
 };
 int device_new(const struct ebb_settings *settings, struct ebb_device **out, const char **why);

@@ -168,7 +168,7 @@ static void answer_sent(struct ib_cq *cq, struct ib_wc *wc)
 	complete(&q->session->answered);
 }
 
-/* Sends the frame in @m, of @length bytes, with its mark if it is to have one. */
+/* Sends the frame in @m, of @length bytes, with its MAC. */
 static int message_send(struct ebb_session *s, struct ebb_message *m, u32 length)
 {
 	struct ib_sge sge = { .addr = m->dma, .lkey = s->pd->local_dma_lkey };
@@ -431,13 +431,9 @@ static int queue_create(struct ebb_session *s, struct ebb_queue *q, u32 index)
 static int queue_open(struct ebb_session *s, u32 index, const char **why)
 {
 	struct ebb_queue *q = &s->queue[index];
-	struct wire_rdma_open open = {
-		.queue = index, .queues = s->device->queues, .session = s->number,
-	};
-	bool keyed = s->device->key.tfm;
 	struct rdma_conn_param param = {
 		.private_data = q->request,
-		.private_data_len = keyed ? WIRE_PROOF_REQUEST_SIZE : WIRE_RDMA_OPEN_SIZE,
+		.private_data_len = WIRE_PROOF_REQUEST_SIZE,
 		.retry_count = RETRIES,
 		.rnr_retry_count = RETRIES,
 	};
@@ -465,10 +461,7 @@ static int queue_open(struct ebb_session *s, u32 index, const char **why)
 	if (r)
 		return r;
 	rdma_set_ack_timeout(q->id, ACK_TIMEOUT);
-	if (keyed)
-		r = proof_request(s, q, index);
-	else
-		wire_build_rdma_open(q->request, &open);
+	r = proof_request(s, q, index);
 	if (r)
 		return r;
 	param.initiator_depth = min_t(int, READS_AT_ONCE, s->ib->attrs.max_qp_init_rd_atom);
@@ -480,7 +473,7 @@ static int queue_open(struct ebb_session *s, u32 index, const char **why)
 		*why = q->refused;
 		return -EACCES;
 	}
-	return !r && keyed ? proof_check(s, q, index, why) : r;
+	return r ?: proof_check(s, q, index, why);
 }
 
 static void session_detach(struct ebb_session *s)

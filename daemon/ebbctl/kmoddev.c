@@ -245,28 +245,27 @@ static int check_donors(const char *name, const struct device_plan *plan, struct
 	return r;
 }
 
-static bool has_key(const struct device_record *d)
+static int check_key(const char *name, const struct device_record *d, struct error *e)
 {
-	return strcmp(d->key, "none") != 0;
-}
+	struct key key;
+	int r;
 
-/* Who has donors prove a key does not trust the network: auto. */
-static bool is_sealed(const struct device_record *d)
-{
-	return !strcmp(d->seal, "on") || (!strcmp(d->seal, "auto") && has_key(d));
+	if (!strcmp(d->key, "none"))
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "device %s: RDMA requires a key; pass --key FILE", name);
+	r = key_load(&key, d->key, e);
+	if (!r)
+		key_forget(&key);
+	return r;
 }
 
 int kmoddev_plan(const char *name, const struct device_plan *plan, struct device_record *d,
 		 struct error *e)
 {
 	int r = check_options(name, plan, e);
-	struct key key;
 
-	if (!r && has_key(d)) {
-		r = key_load(&key, d->key, e);
-		if (!r)
-			key_forget(&key);
-	}
+	if (!r)
+		r = check_key(name, d, e);
 	if (!r)
 		r = check_donors(name, plan, d, e);
 	if (!r)
@@ -303,9 +302,8 @@ static int check_round(const struct device_record *d, const struct kmod_care *c,
 				    cause(round->refused[i]));
 		if (r < 0)
 			return fail(e, r,
-				    "device %s: donor %s: %s; start ebb-donord --rdma-%s there, or name other --donors",
-				    d->name, c->donor[i].text, cause(round->refused[i]),
-				    *c->now.key ? "kernel" : "open");
+				    "device %s: donor %s: %s; start ebb-donord --rdma-kernel there, or name other --donors",
+				    d->name, c->donor[i].text, cause(round->refused[i]));
 	}
 	/* With a backup they are there, and go to donors when these have room. */
 	if (round->unplaced && !round->left && all_connected(c) && !*d->backup)
@@ -362,18 +360,16 @@ int kmoddev_make(const struct device_record *d, struct error *e)
 		.device = kmoddev_number(d), .size = d->size, .slab = d->slab,
 		.backup = *d->backup ? d->backup : NULL,
 		.copies = strcmp(d->durability, "replicas=2") ? 0 : EBB_SWAP_DONOR | EBB_SWAP_SECOND,
-		.seal = is_sealed(d),
+		.seal = strcmp(d->seal, "off") != 0,
 	};
 	struct kmod_link *l = NULL;
 	struct key key;
-	int r = has_key(d) ? key_load(&key, d->key, e) : 0;
+	int r = key_load(&key, d->key, e);
 
 	if (r)
 		return r;
-	if (has_key(d)) {
-		s.key = key.bytes;
-		key_number(&key, s.key_number);
-	}
+	s.key = key.bytes;
+	key_number(&key, s.key_number);
 	r = kmod_open(&l, e);
 	if (!r)
 		r = kmod_create(l, &s, e);

@@ -231,16 +231,14 @@ int kmod_create(struct kmod_link *l, const struct kmod_settings *s, struct error
 		mnl_attr_put_strz(h, EBB_SWAP_A_BACKUP, s->backup);
 	if (s->copies)
 		mnl_attr_put_u32(h, EBB_SWAP_A_COPIES, s->copies);
-	if (s->key) {
-		mnl_attr_put(h, EBB_SWAP_A_KEY, EBB_SWAP_KEY, s->key);
-		mnl_attr_put(h, EBB_SWAP_A_KEY_NUMBER, EBB_SWAP_KEY_NUMBER, s->key_number);
-	}
+	mnl_attr_put(h, EBB_SWAP_A_KEY, EBB_SWAP_KEY, s->key);
+	mnl_attr_put(h, EBB_SWAP_A_KEY_NUMBER, EBB_SWAP_KEY_NUMBER, s->key_number);
 	if (s->seal)
 		mnl_attr_put(h, EBB_SWAP_A_SEAL, 0, NULL);
 	r = call(l, h, s->device, NULL, NULL, &why);
 	explicit_bzero(l->send, sizeof(l->send));
 	/* What the kernel says of an attribute that a family has not. */
-	if (r == -EINVAL && (s->key || s->seal) && strstr(why.text, "attribute"))
+	if (r == -EINVAL && strstr(why.text, "attribute"))
 		return fail_exit(e, EXIT_UNSUPPORTED, r,
 				 "/dev/ebb%u: the kernel module that is loaded is older and knows no --key or --seal; load that of this version: rmmod ebb_swap; modprobe ebb_swap",
 				 s->device);

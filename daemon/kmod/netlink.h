@@ -33,7 +33,7 @@ struct kmod_settings {
 	uint64_t size, slab;
 	const char *backup; /* path of a block device, or NULL */
 	uint32_t copies;    /* enum ebb_swap_copy; 0: a donor, and the backup if there is one */
-	const uint8_t *key; /* that its donors must have, EBB_SWAP_KEY bytes, or NULL */
+	const uint8_t *key; /* that its donors must have, EBB_SWAP_KEY bytes */
 	uint8_t key_number[EBB_SWAP_KEY_NUMBER];
 	bool seal;          /* pages of class 0 */
 };

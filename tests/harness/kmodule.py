@@ -12,9 +12,9 @@ from pathlib import Path
 
 import machine
 import parts
+from key import shared_key
 from kswap import BACKUP, DONOR, NO_SESSION, SECOND, Kswap
 from machine import BUILD, wait_for
-from stranger import Key
 
 PAGE = 4096
 ADDRESS, PORT = "10.9.0.1", 7471
@@ -118,15 +118,6 @@ class Disk:
         self.directory.rmdir()
 
 
-def shared_key():
-    """The key of all donors and devices that are given no other; the same in a guest and its peer."""
-    path = Path("/run/ebb-shared.key")
-    if not path.exists():
-        path.touch(mode=0o600)
-        path.write_text(f"ebb-key-1 shared {'5a' * 32}\n")
-    return Key(path)
-
-
 class RdmaDonor(parts.Daemon):
     def __init__(self, log, memory="64M", slab="4M", port=PORT, drain="0", address=ADDRESS, keys=None,
                  options=()):
@@ -151,11 +142,10 @@ class KernelDevice:
     """/dev/ebbN, used directly by pages."""
 
     def __init__(self, mib=32, slab_mib=4, key=None, **settings):
-        """@key: a Key [the shared one]; False: none."""
+        """@key: a Key [the shared one]."""
         self.netlink = Kswap()
-        key = shared_key() if key is None else key
-        if key:
-            settings.update(key=key.secret, key_number=key.number)
+        key = key or shared_key()
+        settings.update(key=key.secret, key_number=key.number)
         self.number = self.netlink.create(mib << 20, slab_size=slab_mib << 20, **settings)
         self.path = f"/dev/ebb{self.number}"
         self.pages = mib << 8

@@ -5,6 +5,7 @@ import re
 import socket
 import struct
 
+from key import shared_key
 from machine import REPO
 
 NETLINK_GENERIC, NETLINK_EXT_ACK, SOL_NETLINK, NETLINK_CAP_ACK = 16, 11, 270, 10
@@ -149,6 +150,9 @@ class Kswap:
         return number(dict(attributes(self.call(command, **fields)[0]))[ATTRIBUTE[name]])
 
     def create(self, size, **fields):
+        """With the tests' shared key, unless @fields have another."""
+        if not {"key", "key_number"} & fields.keys():
+            fields |= {"key": shared_key().secret, "key_number": shared_key().number}
         return self.answer("create", "device", size=size, **fields)
 
     def connect(self, device, address, port, of=None):

@@ -11,33 +11,15 @@ import struct
 import subprocess
 import threading
 import time
-from pathlib import Path
 from queue import Empty, Queue
 
 import machine
-import parts
 
 FRAME = struct.Struct("<IBBHQIIII")
 FRAME_MAGIC = 0x31424245
 HELLO, MAP, UNMAP, PING = 1, 2, 3, 6
 NOT_GREETED = 3
 REFUSALS = ("unknown", "version", "open", "no key", "other key", "bad proof", "full", "failed")
-
-
-class Key:
-    """A key file, and the same with another key under its name."""
-
-    def __init__(self, path):
-        self.path = Path(path)
-        _, self.name, secret = self.path.read_text().split()
-        self.secret = bytes.fromhex(secret)
-        text = self.name.encode().ljust(32, b"\0") + self.secret
-        self.number = hashlib.sha256(text).digest()[:8]
-
-    @classmethod
-    def create(cls, path, name):
-        parts.ebbctl("key", "create", path, "--name", name)
-        return cls(path)
 
 
 def mac(secret, label, *parts):

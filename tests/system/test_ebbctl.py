@@ -283,9 +283,12 @@ def test_block_device_that_is_not_empty(away):
         f.truncate(64 << 20)
     loop = subprocess.run(["/sbin/losetup", "-f", "--show", image], check=True, capture_output=True,
                           text=True).stdout.strip()
-    plan = [*CREATE, "x", "--frontend", "kmod", "--size", "64M", "--slab", "16M", "--donor",
-            "rdma:127.0.0.1:1", "--backup", loop]
+    ebbctl("key", "create", away / "key", "--name", "x")
+    keyless = [*CREATE, "x", "--frontend", "kmod", "--size", "64M", "--slab", "16M", "--donor",
+               "rdma:127.0.0.1:1", "--backup", loop]
+    plan = [*keyless, "--key", away / "key"]
     try:
+        refuse(USAGE, *keyless, says=["RDMA requires a key; pass --key FILE"])
         # It fails for another reason: there is no module, or no donor.
         assert ebbctl(*plan, check=False).returncode in (FAILED, UNSUPPORTED)
         subprocess.run(["/sbin/mkfs.ext4", "-q", "-F", loop], check=True)

@@ -13,6 +13,7 @@ import kmodule
 import parts
 import pytest
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
+from key import shared_key
 from kmodule import ADDRESS, BACKUP, DONOR, PORT, run
 from kswap import ATTRIBUTE, COMMAND, Kswap, Refused, attribute, encode
 from machine import wait_for
@@ -54,13 +55,15 @@ def refused(call, *args, **fields):
     ("device", errno.ERANGE, {"device": 64}),
     ("pool", errno.ERANGE, {"pool": 1 << 31}),
     ("pool", errno.ERANGE, {"pool": 4095}),
+    ("key", errno.EINVAL, {"key": None, "key_number": None}),
     ("backup", errno.EINVAL, {"backup": ""}),
     ("backup", errno.ENOENT, {"backup": "/dev/nothing"}),
     ("backup", errno.ENOTBLK, {"backup": "/dev/null"}),
     ("backup", errno.EBUSY, {"backup": "/dev/vda"}),
 ])
 def test_create_refuses(netlink, field, number, fields):
-    settings = {"size": 8 * MIB, "slab_size": 4 * MIB, **fields}
+    settings = {"size": 8 * MIB, "slab_size": 4 * MIB, "key": shared_key().secret,
+                "key_number": shared_key().number, **fields}
     got, text = refused(netlink.call, "create", **settings)
     assert (got, text.partition(":")[0]) == (number, field)
     assert netlink.devices() == []

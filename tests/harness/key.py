@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Key files of ebb, and one that all tests of the kernel module share."""
+import functools
+import hashlib
+import os
+from pathlib import Path
+
+import parts
+
+
+class Key:
+    """A key file."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+        _, self.name, secret = self.path.read_text().split()
+        self.secret = bytes.fromhex(secret)
+        text = self.name.encode().ljust(32, b"\0") + self.secret
+        self.number = hashlib.sha256(text).digest()[:8]
+
+    @classmethod
+    def create(cls, path, name):
+        parts.ebbctl("key", "create", path, "--name", name)
+        return cls(path)
+
+
+@functools.cache
+def shared_key():
+    """The key of all donors and devices that are given no other; the same in a guest and its peer."""
+    path = "/run/ebb-shared.key"
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
+        f.write(f"ebb-key-1 shared {'5a' * 32}\n")
+    return Key(path)
