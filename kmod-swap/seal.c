@@ -138,9 +138,13 @@ int seals_make(struct ebb_device *d, const char **why)
 	INIT_LIST_HEAD(&s->free);
 	INIT_LIST_HEAD(&s->waiting);
 	s->number = get_random_u64();
-	s->aead = crypto_alloc_aead("gcm(aes)", 0, 0);
+	/*
+	 * An algorithm with this flag allocates memory for each request, and swap-out must not: see
+	 * include/linux/crypto.h, and dm-crypt, which masks the flag out as well.
+	 */
+	s->aead = crypto_alloc_aead("gcm(aes)", 0, CRYPTO_ALG_ALLOCATES_MEMORY);
 	if (IS_ERR(s->aead)) {
-		*why = "seal: the kernel has no gcm(aes); modprobe gcm";
+		*why = "seal: no gcm(aes) that allocates no memory; modprobe gcm";
 		r = PTR_ERR(s->aead);
 		s->aead = NULL;
 		goto fail;
