@@ -51,7 +51,7 @@ $(B)/policies/%.so: policies/%.bpf.c | deps
 	$(call say,NATIVE,$@)
 	$(Q)mkdir -p $(@D) && $(CC) -O2 -g -std=gnu11 -Wall -Wextra -Wno-unused-parameter \
 		-Wno-unused-function -Wno-unknown-pragmas -Werror -fPIC -shared $(LDFLAGS) -fvisibility=hidden \
-		-ffile-prefix-map=$(CURDIR)=. -I. -Ipolicies -MMD -MP -MF $@.d -x c -o $@ $<
+		'-ffile-prefix-map=$(CURDIR)=.' -I. -Ipolicies -MMD -MP -MF $@.d -x c -o $@ $<
 
 -include $(POLICY_OBJECTS:.o=.d) $(POLICY_NATIVES:=.d)
 include policies/sim/part.mk

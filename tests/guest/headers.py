@@ -6,13 +6,24 @@ Kernel headers of the guests' kernels, unpacked below build/, never installed.
   tests/guest/headers.py 6.12        prints the directory for `make kmod KDIR=`
 """
 import fcntl
+import hashlib
 import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import kernel as kernels
 from kernel import GuestError, STORE, run
+
+
+def store():
+    """The kernel's build accepts no path with spaces."""
+    if " " not in str(STORE):
+        return STORE
+    directory = Path(f"/var/tmp/ebb-headers-{hashlib.sha1(str(STORE).encode()).hexdigest()[:8]}")
+    directory.mkdir(exist_ok=True)
+    return directory
 
 
 def packages(version):
@@ -28,13 +39,13 @@ def packages(version):
 def fetch(series, say=lambda text: None):
     """Returns the directory that KDIR names, downloading it when build/ has none."""
     version = kernels.fetch(series, say).version
-    root = STORE / f"headers-{series}"
+    root = store() / f"headers-{series}"
     directory = root / "usr/src" / f"linux-headers-{version}"
-    with open(STORE / f"headers-{series}.lock", "w") as lock:
+    with open(store() / f"headers-{series}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if directory.exists():
             return directory
-        staging = STORE / f"headers-{series}.part"
+        staging = store() / f"headers-{series}.part"
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
         names = packages(version)

