@@ -45,7 +45,7 @@ endif
 CFLAGS ?= -O2 -g
 WARN := -Wall -Wextra -Werror -Wno-unused-parameter
 override CFLAGS += -std=gnu11 $(WARN) -D_GNU_SOURCE -DEBB_VERSION='"$(VERSION)"' \
-	-DEBB_LIBDIR='"$(PREFIX)/lib/ebb"' -I. -Idaemon -I$(B) '-ffile-prefix-map=$(CURDIR)=.' -MMD -MP \
+	-DEBB_LIBDIR='"$(PREFIX)/lib/ebb"' -I. -Iinclude -Idaemon -I$(B) '-ffile-prefix-map=$(CURDIR)=.' -MMD -MP \
 	$(if $(SANITIZE),-fsanitize=address -fsanitize=undefined -fno-omit-frame-pointer)
 
 # What the programs share.

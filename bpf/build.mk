@@ -2,11 +2,11 @@
 # BPF objects and their skeletons.  The kernel's types come from the running
 # kernel; CO-RE makes the object fit the others.
 
-BPF_CFLAGS := -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_x86 -I. -I$(B)/bpf \
+BPF_CFLAGS := -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_x86 -I. -Iinclude -I$(B)/bpf \
 	-Wall -Wextra -Werror -Wno-unused-parameter -Wno-unused-function -Wno-missing-declarations \
 	-Wno-compare-distinct-pointer-types '-ffile-prefix-map=$(CURDIR)=.'
 BPF_OBJECTS := fault evict exact
-BPF_HEADERS := $(wildcard bpf/*.h)
+BPF_HEADERS := $(wildcard bpf/*.h include/ebb/*.h)
 
 $(B)/bpf/vmlinux.h: | deps
 	$(call say,BTF,$@)

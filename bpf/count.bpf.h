@@ -3,7 +3,7 @@
 #ifndef EBB_COUNT_BPF_H
 #define EBB_COUNT_BPF_H
 
-#include "bpf/track.bpf.h"
+#include "track.bpf.h"
 
 static __always_inline __u32 log2_bucket(__u64 ns)
 {

@@ -10,7 +10,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-#include "bpf/track.bpf.h"
+#include "track.bpf.h"
 
 #define ANON_VMA_DEPTH 24 /* a red-black tree of thousands of mappings */
 

@@ -20,7 +20,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-#include "bpf/count.bpf.h"
+#include "count.bpf.h"
 
 /* Totals for people; written by ebbd alone, here for its BTF. */
 struct {

@@ -6,8 +6,8 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 
-#include "bpf/compat.bpf.h"
-#include "bpf/maps.bpf.h"
+#include <ebb/maps.bpf.h>
+#include "compat.bpf.h"
 
 #define CGROUP_DEPTH 16
 #define PAGE_MAPPING_FLAGS 3UL

@@ -8,16 +8,17 @@ KMOD_OUT = $(B)/kmod/$(KMOD_RELEASE:linux-headers-%=%)
 # The kernel's build accepts no path with spaces.
 KMOD_ELSEWHERE := $(if $(word 2,$(CURDIR)),/var/tmp/ebb-kmod-$(firstword $(shell pwd | cksum)))
 KMOD_DIR = $(or $(KMOD_ELSEWHERE),$(CURDIR))/$(KMOD_OUT)
-KMOD_SOURCES := $(wildcard kmod-swap/*.[ch]) kmod-swap/Kbuild $(wildcard daemon/wire/wire*.[ch])
+KMOD_SOURCES := $(wildcard kmod-swap/*.[ch]) kmod-swap/Kbuild $(wildcard daemon/lib/wire/wire*.[ch])
 
 .PHONY: kmod
 kmod:
 	$(Q)test -e $(KDIR)/include/generated/autoconf.h || { \
 		echo "KDIR: no kernel headers in $(KDIR); name those of a kernel from 6.1 on" >&2; exit 1; }
 	$(call say,KMOD,$(KMOD_OUT)/ebb_swap.ko)
-	$(Q)mkdir -p $(KMOD_DIR)/common
+	$(Q)mkdir -p $(KMOD_DIR)/lib/base $(KMOD_DIR)/ebb
 	$(Q)ln -sfn '$(CURDIR)/kmod-swap/shim' $(KMOD_DIR)/shim
-	$(Q)ln -sf '$(CURDIR)/daemon/common/bytes.h' $(KMOD_DIR)/common/
+	$(Q)ln -sf '$(CURDIR)/daemon/lib/base/bytes.h' $(KMOD_DIR)/lib/base/
+	$(Q)ln -sf '$(CURDIR)/include/ebb/swap.h' $(KMOD_DIR)/ebb/
 	$(Q)for source in $(KMOD_SOURCES); do ln -sf '$(CURDIR)'/$$source $(KMOD_DIR)/ || exit; done
 	$(Q)$(MAKE) $(if $(Q),-s) -C $(KDIR) M=$(KMOD_DIR) \
 		$(if $(shell command -v pahole),,CONFIG_DEBUG_INFO_BTF_MODULES=) $(KMOD_FLAGS) modules

@@ -2,7 +2,7 @@
 /*
  * What the files of ebb_swap.ko share.
  *
- * Locks, outermost first: control_lock (control.c; all of create, destroy, connect,
+ * Locks, outermost first: control_lock (control_device.c; all of create, destroy, connect,
  * map...), session->calls, session->sending, slab->lock (interrupts off), ahead->lock; batch->lock beside
  * slab->lock, never both.  The copier takes no control_lock: it is waited for under it.
  */
@@ -21,8 +21,8 @@
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
+#include <ebb/swap.h>
 #include "compat.h"
-#include "ebb_swap_abi.h"
 #include "wire_proof.h"
 
 /*
@@ -111,7 +111,7 @@ struct ebb_counts {
 	u64 n[EBB_SWAP_COUNTS];
 };
 
-/* ahead.c: reads that nobody waits for yet. */
+/* read_priority.c: reads that nobody waits for yet. */
 struct ebb_ahead {
 	spinlock_t lock;          /* interrupts off; within slab->lock */
 	struct list_head held;    /* ebb_io, until their turn */
@@ -248,7 +248,7 @@ struct ebb_message {
 
 /*
  * A connection to a donor: a queue pair for each queue of the device, the first
- * of which carries frames (daemon/wire/wire.h) too.  CONNECTING -> LIVE -> FAILED
+ * of which carries frames (daemon/lib/wire/wire.h) too.  CONNECTING -> LIVE -> FAILED
  * -> CLOSED; one that is over never comes back: user space connects anew.
  */
 struct ebb_session {
@@ -299,7 +299,7 @@ void span_end(struct ebb_slab *slab, struct ebb_span *span, struct list_head *to
 /* An active span that @span has to wait for.  slab->lock is held. */
 bool span_conflicts(const struct ebb_slab *slab, const struct ebb_span *span);
 
-/* ahead.c */
+/* read_priority.c */
 void ahead_init(struct ebb_device *device);
 void ahead_stop(struct ebb_device *device); /* no request is there any more */
 /*
@@ -427,7 +427,7 @@ void class_set(struct ebb_device *device, u64 page, u32 count, u32 class);
 unsigned long class_word(const struct ebb_device *device, size_t word, u32 class);
 
 /*
- * behind.c: a bounded pool of pages that the donor has and the backup is to get.
+ * writeback.c: a bounded pool of pages that the donor has and the backup is to get.
  * Theirs is an active span until they are there: writers wait, readers do not.
  */
 struct ebb_behind {
@@ -569,7 +569,7 @@ int device_free(struct ebb_device *device);
 int device_major_register(void);
 void device_major_unregister(void);
 
-/* control.c */
+/* control_device.c */
 extern struct mutex control_lock;
 extern struct list_head control_devices; /* control_lock */
 extern struct genl_family control_family;
@@ -577,7 +577,7 @@ struct ebb_device *control_find(u32 index); /* NULL = none; control_lock */
 int control_init(void);
 void control_exit(void);
 
-/* tell.c */
+/* status.c */
 #define EBB_NO_SLAB U32_MAX
 /* Tells who listens; may sleep.  @reason may be NULL. */
 void event_tell(const struct ebb_device *device, u32 event, u32 session, u32 slab,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The device's key, and what its sessions and their donors prove to each other by it; how
- * is in daemon/wire/wire_proof.h, which the donor compiles, too.
+ * is in daemon/lib/wire/wire_proof.h, which the donor compiles, too.
  *
  * The key comes when the device is made, is in the state of an HMAC from then on, which the
  * crypto API wipes when it is given up, and is told to nobody.

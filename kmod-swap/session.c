@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Sessions: connections to one donor, and the few frames that are exchanged over
- * the first of them.  docs: daemon/wire/wire_rdma.h.
+ * the first of them.  docs: daemon/lib/wire/wire_rdma.h.
  */
 #include <linux/random.h>
 #include <linux/sched/mm.h>

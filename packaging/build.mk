@@ -19,9 +19,9 @@ install: all
 	$(Q)install $(PROGRAMS_SBIN:%=$(B)/bin/%) $(DESTDIR)$(PREFIX)/sbin
 	$(Q)install $(PROGRAMS_BIN:%=$(B)/bin/%) $(DESTDIR)$(PREFIX)/bin
 	$(Q)install -m 644 $(POLICY_OBJECTS) $(POLICY_NATIVES) $(DESTDIR)$(PREFIX)/lib/ebb/policies
-	$(Q)install -d $(DESTDIR)$(PREFIX)/include/ebb/bpf $(DESTDIR)$(PREFIX)/share/ebb
-	$(Q)install -m 644 policies/ebb_policy.h $(DESTDIR)$(PREFIX)/include/ebb
-	$(Q)install -m 644 bpf/ebb_abi.h bpf/maps.bpf.h $(DESTDIR)$(PREFIX)/include/ebb/bpf
+	$(Q)install -d $(DESTDIR)$(PREFIX)/include/ebb $(DESTDIR)$(PREFIX)/share/ebb
+	$(Q)install -m 644 include/ebb/abi.h include/ebb/maps.bpf.h include/ebb/policy.h policies/ebb_policy.h \
+		$(DESTDIR)$(PREFIX)/include/ebb
 	$(Q)install -m 644 policies/policy.mk $(DESTDIR)$(PREFIX)/share/ebb
 
 .PHONY: install-config install-man
@@ -55,10 +55,11 @@ DKMS_DIR = $(DESTDIR)$(PREFIX)/src/ebb-swap-$(VERSION)
 .PHONY: install-dkms
 install-dkms:
 	$(call say,INSTALL,$(DKMS_DIR))
-	$(Q)install -d $(DKMS_DIR)/shim $(DKMS_DIR)/common
+	$(Q)install -d $(DKMS_DIR)/shim $(DKMS_DIR)/lib/base $(DKMS_DIR)/ebb
 	$(Q)install -m 644 $(KMOD_SOURCES) $(DKMS_DIR)
 	$(Q)install -m 644 $(wildcard kmod-swap/shim/*.h) $(DKMS_DIR)/shim
-	$(Q)install -m 644 daemon/common/bytes.h $(DKMS_DIR)/common
+	$(Q)install -m 644 daemon/lib/base/bytes.h $(DKMS_DIR)/lib/base
+	$(Q)install -m 644 include/ebb/swap.h $(DKMS_DIR)/ebb
 	$(Q)sed 's|@VERSION@|$(VERSION)|' packaging/dkms/dkms.conf > $(DKMS_DIR)/dkms.conf
 
 # `make deb`: the Debian packages, from a copy of the tree, and what lintian has to say.

@@ -13,7 +13,7 @@ $(B)/policies/%.bpf.o: policies/%.bpf.c $(B)/bpf/vmlinux.h | deps
 	$(call say,BPF,$@)
 	$(Q)mkdir -p $(@D) && $(CLANG) -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_x86 \
 		-Wall -Wextra -Wno-unused-parameter -Werror -MMD -MP \
-		-I. -Ipolicies -I$(B)/bpf -c -o $@ $< && llvm-strip -g $@
+		-I. -Iinclude -Ipolicies -I$(B)/bpf -c -o $@ $< && llvm-strip -g $@
 
 # The same files as objects of the machine, and a table of them (native.h).  In
 # an archive: a test that compiles one policy into itself does not get it twice.
@@ -51,7 +51,6 @@ $(B)/policies/%.so: policies/%.bpf.c | deps
 	$(call say,NATIVE,$@)
 	$(Q)mkdir -p $(@D) && $(CC) -O2 -g -std=gnu11 -Wall -Wextra -Wno-unused-parameter \
 		-Wno-unused-function -Wno-unknown-pragmas -Werror -fPIC -shared $(LDFLAGS) -fvisibility=hidden \
-		'-ffile-prefix-map=$(CURDIR)=.' -I. -Ipolicies -MMD -MP -MF $@.d -x c -o $@ $<
+		'-ffile-prefix-map=$(CURDIR)=.' -I. -Iinclude -Ipolicies -MMD -MP -MF $@.d -x c -o $@ $<
 
 -include $(POLICY_OBJECTS:.o=.d) $(POLICY_NATIVES:=.d)
-include policies/sim/part.mk

@@ -5,7 +5,7 @@
  * and the published accounts of it; docs/policy.md says where they leave room.
  * Names are the paper's: Hsize, Nsplit, PWsize, Chit.
  */
-#include "ebb_policy.h"
+#include <ebb/policy.h>
 
 enum { PW_MAX, AHEAD, SPECULATE, COLD };
 

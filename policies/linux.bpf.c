@@ -17,7 +17,7 @@
  * not mapped.  In the kernel the window is read before the fault is served, here
  * after it.
  */
-#include "ebb_policy.h"
+#include <ebb/policy.h>
 
 #undef linux    /* a macro of old that GNU C still has */
 

@@ -7,7 +7,7 @@
 #ifndef EBB_POLICIES_NATIVE_H
 #define EBB_POLICIES_NATIVE_H
 
-#include "policies/ebb_policy.h"
+#include <ebb/policy.h>
 
 extern const struct ebb_policy *const ebb_policies[];   /* NULL at the end */
 

@@ -15,7 +15,7 @@
 #ifndef EBB_NEAR_H
 #define EBB_NEAR_H
 
-#include "ebb_policy.h"
+#include <ebb/policy.h>
 
 #define NEAR_BLOCK 32           /* pages */
 #define NEAR_GROUP 8            /* pages */

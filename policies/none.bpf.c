@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Counts and times faults like any policy, and asks for nothing: the baseline. */
-#include "ebb_policy.h"
+#include <ebb/policy.h>
 
 EBB_POLICY(none, "counts faults, prefetches nothing")
 

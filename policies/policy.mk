@@ -8,14 +8,14 @@
 # policies/policy.mk and finds the headers beside itself.
 
 HERE := $(dir $(lastword $(MAKEFILE_LIST)))
-EBB_INCLUDE ?= $(firstword $(wildcard $(HERE)../../include/ebb /usr/include/ebb) $(HERE)..)
+EBB_INCLUDE ?= $(firstword $(wildcard $(HERE)../../include /usr/include))
 ifneq ($(wildcard $(HERE)ebb_policy.h),)
-EBB_INCLUDE := $(HERE)..
+EBB_INCLUDE := $(HERE)../include
 endif
 CC ?= cc
 CLANG ?= clang
 BPFTOOL ?= $(firstword $(wildcard /usr/sbin/bpftool) bpftool)
-EBB_HEADERS := -I$(EBB_INCLUDE) -I$(EBB_INCLUDE)/policies
+EBB_HEADERS := -I$(EBB_INCLUDE) -I$(EBB_INCLUDE)/ebb -I$(HERE)
 
 .DELETE_ON_ERROR:
 

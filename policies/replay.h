@@ -24,7 +24,7 @@
 #ifndef EBB_REPLAY_H
 #define EBB_REPLAY_H
 
-#include "ebb_policy.h"
+#include <ebb/policy.h>
 
 #define REPLAY_ENTRIES 62               /* of a chunk of 512 bytes */
 #define REPLAY_CHUNKS 16384             /* 8 MiB, 1,015,808 faults */

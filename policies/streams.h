@@ -12,7 +12,7 @@
 #ifndef EBB_STREAMS_H
 #define EBB_STREAMS_H
 
-#include "ebb_policy.h"
+#include <ebb/policy.h>
 
 #define STREAMS 32
 #define GUESSES 16

@@ -3,7 +3,7 @@
  * The plain stride prefetcher, for comparison: believes a stride after two
  * equal deltas and doubts it after as many others.
  */
-#include "ebb_policy.h"
+#include <ebb/policy.h>
 
 enum { WINDOW };
 

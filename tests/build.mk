@@ -22,7 +22,7 @@ TEST_PROGRAMS += $(WATCH_DONORS)
 
 # Every function of the programs but main(), so that any of them can be tested.
 LIBTEST := $(B)/tests/libebb-test.a
-LIBTEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(filter-out %/main.c,$(wildcard daemon/*/*.c)) $(SIM_SOURCES))
+LIBTEST_OBJECTS := $(patsubst %.c,$(B)/obj/%.o,$(filter-out %/main.c daemon/sim/%,$(wildcard daemon/*/*.c daemon/*/*/*.c)) $(SIM_SOURCES))
 LIBTEST_LIBS := -lcmocka -ljson-c -linih -lsystemd -lcgroup -lbpf -lelf -lcurl -laio -luring -lmnl -ldl -lz -lm -lpthread -lssl -lcrypto -lrdmacm -libverbs -lncursesw -ltinfo
 
 # Two programs may each have a stats.c: `q` keeps both where `r` would replace one.

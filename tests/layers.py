@@ -28,33 +28,75 @@ LIST = HERE / "layers-faults"
 OBJECTS = REPO / "build/obj"
 MODULES = REPO / "build/kmod"
 PRODUCT = ("include", "bpf", "daemon", "kmod-swap", "policies", "userlib")
-INCLUDE_PATH = (".", "include", "daemon", "policies", "policies/sim", "userlib")
+INCLUDE_PATH = (".", "include", "daemon", "policies", "userlib/gc")
 
 # Directory: those whose headers its files may include, besides its own.  A pattern stands for all
-# directories that match.  An entry may name one header.
+# paths that match it.  A program's directories come in the order in which they may be used.
+LIB = ("include/ebb", "daemon/lib/*")
+SWAPD = [f"daemon/swapd/{room}" for room in ("page", "donor", "io", "replicas")]
+DONORD = [f"daemon/donord/{room}" for room in ("pool", "session")]
+EBBD = [f"daemon/ebbd/{room}" for room in ("plane", "prefetch", "attach", "kmod")]
+EBBCTL = [f"daemon/ebbctl/{room}" for room in ("device", "run", "live", "verbs")]
+
 ROOMS = {
-    "bpf": ("policies",),
-    "policies": ("bpf",),
-    "policies/sim": ("policies", "daemon/common", "daemon/trace"),
-    "daemon/common": ("bpf",),
-    "daemon/wire": ("daemon/common",),
-    "daemon/trace": ("daemon/common",),
-    "daemon/discovery": ("daemon/common", "daemon/wire"),
-    "daemon/kmod": ("daemon/common", "daemon/wire", "daemon/discovery", "kmod-swap/ebb_swap_abi.h"),
-    "daemon/swapd": ("daemon/common", "daemon/wire"),
-    "daemon/donord": ("daemon/common", "daemon/wire", "daemon/discovery"),
-    "daemon/ebbd": ("daemon/common", "daemon/wire", "daemon/discovery", "daemon/trace",
-                    "daemon/kmod", "bpf/ebb_abi.h", "policies/ebb_policy.h"),
-    "daemon/ebbctl": ("daemon/common", "daemon/wire", "daemon/discovery", "daemon/trace",
-                      "daemon/kmod", "bpf/ebb_abi.h"),
-    "kmod-swap": ("daemon/wire/wire*.h", "daemon/common/bytes.h", "kmod-swap/shim"),
+    "include/ebb": (),
+    "bpf": ("include/ebb",),
+    "policies": ("include/ebb",),
+    "daemon/lib/base": ("include/ebb",),
+    "daemon/lib/rules": ("include/ebb", "daemon/lib/base/draw.h"),
+    "daemon/lib/wire": ("include/ebb", "daemon/lib/base"),
+    "daemon/lib/control": ("include/ebb", "daemon/lib/base"),
+    "daemon/lib/host": ("include/ebb", "daemon/lib/base", "daemon/lib/control"),
+    "daemon/lib/trace": ("include/ebb", "daemon/lib/base"),
+    "daemon/lib/discovery": ("include/ebb", "daemon/lib/base", "daemon/lib/wire",
+                             "daemon/lib/control"),
+    "daemon/lib/kmod": ("include/ebb", "daemon/lib/base", "daemon/lib/wire", "daemon/lib/rules",
+                        "daemon/lib/control"),
+    "daemon/lib/link": ("include/ebb", "daemon/lib/base", "daemon/lib/wire", "daemon/lib/rules"),
+    "daemon/sim": (*LIB, "policies"),
+    "daemon/swapd/page": LIB,
+    "daemon/swapd/donor": (*LIB, *SWAPD[:1]),
+    "daemon/swapd/io": (*LIB, *SWAPD[:2]),
+    "daemon/swapd/replicas": (*LIB, *SWAPD[:3]),
+    "daemon/swapd": (*LIB, *SWAPD),
+    "daemon/donord/pool": LIB,
+    "daemon/donord/session": (*LIB, *DONORD[:1]),
+    "daemon/donord": (*LIB, *DONORD),
+    "daemon/ebbd/plane": LIB,
+    "daemon/ebbd/prefetch": (*LIB, *EBBD[:1]),
+    "daemon/ebbd/attach": (*LIB, *EBBD[:2]),
+    "daemon/ebbd/kmod": LIB,
+    "daemon/ebbd": (*LIB, *EBBD),
+    "daemon/ebbctl/device": (*LIB, "daemon/ebbctl"),
+    "daemon/ebbctl/run": (*LIB, "daemon/ebbctl", *EBBCTL[:1]),
+    "daemon/ebbctl/live": (*LIB, "daemon/ebbctl", *EBBCTL[:1]),
+    "daemon/ebbctl/verbs": (*LIB, "daemon/ebbctl", *EBBCTL[:3]),
+    "daemon/ebbctl": (*LIB, "daemon/ebbctl/verbs/verbs.h"),
+    "kmod-swap": ("include/ebb/swap.h", "daemon/lib/wire/wire*.h", "daemon/lib/base/bytes.h",
+                  "kmod-swap/shim"),
     "kmod-swap/shim": (),
-    "userlib": (),
+    "userlib/gc": ("include/ebb/share.h", "include/ebb/page.h", "daemon/lib/rules/tablet.h"),
 }
 
 # (name, pattern, files that are searched, files that may contain it)
 WORDS = (
     ("dlopen", r"\bdlopen\s*\(", ("*",), ()),
+    ("clock", r"\bCLOCK_MONOTONIC\b", ("daemon/*", "userlib/*"),
+     ("daemon/lib/base/clock.h", "userlib/gc/os.c", "userlib/gc/clock.c")),
+    ("page-size", r"_SC_PAGE_?SIZE|\bgetpagesize\b|#\s*define\s+\w*PAGE_SIZE\b",
+     ("daemon/*", "userlib/*"), ("include/ebb/page.h",)),
+    ("pure", r"#\s*include\s*<(pthread|unistd|sys/socket|time|stdlib)\.h>|\bmalloc\b|\bcalloc\b",
+     ("daemon/lib/rules/*",), ()),
+    ("struct-swapd", r"\bstruct swapd\b", ("daemon/swapd/*.h",),
+     ("daemon/swapd/swapd.h", "daemon/swapd/control.h", "daemon/swapd/failover.h",
+      "daemon/swapd/rejoin.h", "daemon/swapd/start.h", "daemon/swapd/serve.h")),
+    ("bits", r"\bbits_(set|clear)\b", ("daemon/*",), ("daemon/swapd/page/*",)),
+    ("transport-name", r"\btransport_(tcp|shm|rdma)\b", ("daemon/*",), ("daemon/lib/link/*",)),
+    ("prefetched-map", r"maps\.prefetched|\"prefetched\"", ("daemon/ebbd/*",),
+     ("daemon/ebbd/prefetch/prefetch_set.c",)),
+    ("mutex", r"\bpthread_mutex_", ("daemon/ebbd/prefetch/*",), ()),
+    ("session-in-pool", r"\bsession/", ("daemon/donord/pool/*",), ()),
+    ("generated", r"", ("*vmlinux.h", "*.skel.h"), ()),
 )
 
 
@@ -85,7 +127,7 @@ def includes(files):
 
 
 def program(path):
-    """What is linked together: a program's directory, or the library."""
+    """What is linked together: a program's directory, or a library's."""
     part = path.split("/")
     return "/".join(part[:2]) if part[0] in ("daemon", "userlib") else part[0]
 

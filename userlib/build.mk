@@ -2,7 +2,7 @@
 # libebbgc, its tests under sanitizers, and the programs on it.
 
 GC_SONAME := libebbgc.so.1
-GC_SOURCES := $(wildcard userlib/*.c)
+GC_SOURCES := $(wildcard userlib/gc/*.c)
 GC_OBJECTS := $(GC_SOURCES:%.c=$(B)/obj/%.o)
 GC_STATIC := $(B)/lib/libebbgc.a
 GC_SHARED := $(B)/lib/$(GC_SONAME).$(VERSION)
@@ -11,7 +11,7 @@ GC_LIBS := -lpthread -lm
 $(GC_OBJECTS): override CFLAGS += -fPIC -fvisibility=hidden
 
 # Of one object, in which what is hidden is local: the names of a program are its own.
-GC_WHOLE := $(B)/obj/userlib/ebbgc.o
+GC_WHOLE := $(B)/obj/userlib/libebbgc.o
 OBJCOPY ?= objcopy
 
 $(GC_STATIC): $(GC_OBJECTS)
@@ -34,7 +34,7 @@ all: gc
 # Unit tests of the library link its parts and nothing of ebb's programs.
 $(B)/tests/unit/test_gc_%: tests/unit/test_gc_%.c $(GC_OBJECTS) | deps
 	$(call say,TEST,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib -o $@ $< $(GC_OBJECTS) -lcmocka $(GC_LIBS)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib/gc -o $@ $< $(GC_OBJECTS) -lcmocka $(GC_LIBS)
 
 # Programs: one source each, also on Debian's collector to compare with, and on malloc.
 GC_NAMES := $(patsubst tests/gc/%.c,%,$(wildcard tests/gc/*.c))
@@ -45,13 +45,13 @@ GC_RIVALS := $(B)/tests/gc/gcbench-malloc $(if $(shell pkg-config --exists bdw-g
 # Without the load's barrier: what collectors that do not need it are measured with.
 GC_PLAIN := $(GC_COMPARED:%=$(B)/tests/gc/%-plain)
 
-$(B)/tests/gc/%: tests/gc/%.c tests/gc/system.h userlib/ebbgc.h $(GC_STATIC)
+$(B)/tests/gc/%: tests/gc/%.c tests/gc/system.h userlib/gc/ebbgc.h $(GC_STATIC)
 	$(call say,CC,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib -o $@ $< $(GC_STATIC) $(GC_LIBS)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib/gc -o $@ $< $(GC_STATIC) $(GC_LIBS)
 
-$(B)/tests/gc/%-plain: tests/gc/%.c tests/gc/system.h userlib/ebbgc.h $(GC_STATIC)
+$(B)/tests/gc/%-plain: tests/gc/%.c tests/gc/system.h userlib/gc/ebbgc.h $(GC_STATIC)
 	$(call say,CC,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -DEBBGC_NO_NOTES -Iuserlib -o $@ $< $(GC_STATIC) $(GC_LIBS)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -DEBBGC_NO_NOTES -Iuserlib/gc -o $@ $< $(GC_STATIC) $(GC_LIBS)
 
 $(B)/tests/gc/gcbench-malloc: tests/gc/gcbench.c
 	$(call say,CC,$@)
@@ -69,10 +69,10 @@ GC_UNIT := $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/test_gc_*.c))
 
 define gc_sanitized
 GC_SANITIZED += $$(GC_UNIT:%=build/gc-$(1)/%)
-build/gc-$(1)/%: tests/unit/%.c $$(GC_SOURCES) $$(wildcard userlib/*.h tests/unit/gc_*.h)
+build/gc-$(1)/%: tests/unit/%.c $$(GC_SOURCES) $$(wildcard userlib/gc/*.h tests/unit/gc_*.h)
 	$$(call say,TEST,$$@)
-	$$(Q)mkdir -p $$(@D) && $$(CC) -std=gnu11 -O1 -g $$(WARN) -D_GNU_SOURCE -fsanitize=$(1) \
-		-fno-omit-frame-pointer -Iuserlib -o $$@ $$< $$(GC_SOURCES) -lcmocka $$(GC_LIBS)
+	$$(Q)mkdir -p $$(@D) && $$(CC) -std=gnu11 -O1 -g $$(WARN) -D_GNU_SOURCE -Iinclude -fsanitize=$(1) \
+		-fno-omit-frame-pointer -Iuserlib/gc -o $$@ $$< $$(GC_SOURCES) -lcmocka $$(GC_LIBS)
 endef
 $(foreach s,thread address undefined,$(eval $(call gc_sanitized,$(s))))
 
@@ -83,9 +83,9 @@ gc-sanitize: $(GC_SANITIZED)
 install: install-gc
 install-gc: gc
 	$(Q)install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include
-	$(Q)install -m 644 userlib/ebbgc.h $(DESTDIR)$(PREFIX)/include
+	$(Q)install -m 644 userlib/gc/ebbgc.h $(DESTDIR)$(PREFIX)/include
 	$(Q)install -m 644 $(GC_STATIC) $(GC_SHARED) $(DESTDIR)$(LIBDIR)
 	$(Q)ln -sf $(notdir $(GC_SHARED)) $(DESTDIR)$(LIBDIR)/$(GC_SONAME)
 	$(Q)ln -sf $(GC_SONAME) $(DESTDIR)$(LIBDIR)/libebbgc.so
-	$(Q)sed 's|@PREFIX@|$(PREFIX)|;s|@LIBDIR@|$(LIBDIR)|;s|@VERSION@|$(VERSION)|' userlib/ebbgc.pc.in \
+	$(Q)sed 's|@PREFIX@|$(PREFIX)|;s|@LIBDIR@|$(LIBDIR)|;s|@VERSION@|$(VERSION)|' userlib/gc/ebbgc.pc.in \
 		>$(DESTDIR)$(LIBDIR)/pkgconfig/ebbgc.pc

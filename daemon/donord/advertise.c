@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "advertise.h"
-#include "wire/address.h"
-#include "wire/local.h"
+#include "lib/wire/address.h"
+#include "lib/wire/local.h"
 
 static int copy(char *to, size_t size, const char *from, const char *option, struct error *e)
 {

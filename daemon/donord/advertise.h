@@ -3,8 +3,8 @@
 #ifndef EBB_ADVERTISE_H
 #define EBB_ADVERTISE_H
 
-#include "common/options.h"
-#include "discovery/registration.h"
+#include "lib/base/options.h"
+#include "lib/discovery/registration.h"
 
 struct advertise_options {
 	struct option_list etcd;  /* URLs */

@@ -2,26 +2,26 @@
 /*
  * What the parts of ebb-donord share.  One thread, the loop's, owns all of it: it
  * answers borrowers, and neither waits nor allocates while it does.  Three
- * things go to other threads: making memory (worker.h), and log lines and the
- * control socket (donor_control.h).
+ * things go to other threads: making memory (pool_thread.h), and log lines and the
+ * control socket (control.h).
  */
 #ifndef EBB_DONORD_H
 #define EBB_DONORD_H
 
 #include <time.h>
 
-#include "common/clock.h"
-#include "common/notes.h"
-#include "connection.h"
-#include "donor_control.h"
-#include "eviction.h"
-#include "headroom.h"
-#include "lend.h"
-#include "lender.h"
-#include "machine.h"
-#include "rdma_lender.h"
-#include "wire/address.h"
-#include "worker.h"
+#include "control.h"
+#include "donord/pool/eviction.h"
+#include "donord/pool/machine.h"
+#include "donord/pool/pool.h"
+#include "donord/pool/pool_thread.h"
+#include "donord/session/kernel_accept.h"
+#include "donord/session/session.h"
+#include "lib/base/clock.h"
+#include "lib/base/log_ring.h"
+#include "lib/rules/headroom.h"
+#include "lib/wire/address.h"
+#include "loop.h"
 
 #define MS 1000000ull
 #define SECOND (1000 * MS)
@@ -105,7 +105,7 @@ void lender_drain(struct lender *l, enum lender_drain then);
 /* Lends again, unless the loop is to end. */
 void lender_undrain(struct lender *l);
 
-/* For donor_control.c, by the loop. */
+/* For control.c, by the loop. */
 void lender_status(const struct lender *l, struct donor_status *status);
 
 /* One turn of the loop, waiting at most @wait_ns; 0, 1 = it is to end, or -errno. */

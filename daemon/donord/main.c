@@ -7,15 +7,15 @@
 #include <unistd.h>
 
 #include "advertise.h"
-#include "common/files.h"
-#include "common/log.h"
-#include "common/options.h"
-#include "common/realtime.h"
-#include "common/service.h"
-#include "common/size.h"
-#include "lender.h"
-#include "machine.h"
-#include "rdma_lender.h"
+#include "donord/pool/machine.h"
+#include "donord/session/kernel_accept.h"
+#include "lib/base/files.h"
+#include "lib/base/log.h"
+#include "lib/base/options.h"
+#include "lib/base/realtime.h"
+#include "lib/base/service.h"
+#include "lib/base/size.h"
+#include "loop.h"
 
 struct donord_options {
 	struct option_list listen;

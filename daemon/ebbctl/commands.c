@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "completion.h"
-#include "output.h"
-#include "verbs.h"
+#include "ebbctl/verbs/verbs.h"
+#include "text.h"
 
 #define PROGRAM "ebbctl"
 

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "common/options.h"
+#include "lib/base/options.h"
 
 /* Writes a completion for @program from its tables (which end with NULL). */
 void completion_bash(const char *program, const struct command *const *commands, FILE *out);

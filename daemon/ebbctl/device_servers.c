@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <stdio.h>
 
-#include "common/control.h"
-#include "common/device.h"
-#include "common/paths.h"
 #include "device_servers.h"
-#include "output.h"
+#include "lib/base/paths.h"
+#include "lib/control/control.h"
+#include "lib/control/device.h"
+#include "text.h"
 
 #define SERVER_MS 5000
 

@@ -5,7 +5,7 @@
 
 #include <json-c/json.h>
 
-#include "common/error.h"
+#include "lib/base/error.h"
 
 /* {"verb": @verb}; the caller's. */
 struct json_object *server_request(const char *verb);

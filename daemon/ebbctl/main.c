@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* ebbctl: the one command people type. */
-#include "verbs.h"
+#include "ebbctl/verbs/verbs.h"
 
 int main(int argc, char **argv)
 {

@@ -8,13 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/log.h"
-#include "common/paths.h"
-#include "common/size.h"
-#include "ebbd/config.h"
-#include "ebbd/config_donors.h"
-#include "ebbd/plane.h"
-#include "ebbd/policy_object.h"
+#include "config.h"
+#include "config_donors.h"
+#include "ebbd/plane/plane.h"
+#include "ebbd/plane/policy_object.h"
+#include "lib/base/log.h"
+#include "lib/base/paths.h"
+#include "lib/base/size.h"
 
 enum key_type { KEY_COUNT, KEY_DURATION, KEY_HOOKS };
 

@@ -7,10 +7,10 @@
 #ifndef EBB_CONFIG_H
 #define EBB_CONFIG_H
 
-#include "common/error.h"
-#include "discovery/discovery.h"
-#include "ebbd/declaration.h"
-#include "ebbd/executor.h"
+#include "ebbd/attach/declaration.h"
+#include "ebbd/prefetch/executor.h"
+#include "lib/base/error.h"
+#include "lib/discovery/discovery.h"
 
 #define CONFIG_DECLARATIONS 256
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ebbd/config_donors.h"
+#include "config_donors.h"
 
 int config_donors_key(struct donors_config *c, const char *name, const char *value,
 		      struct error *e)

@@ -3,7 +3,7 @@
 #ifndef EBB_CONFIG_DONORS_H
 #define EBB_CONFIG_DONORS_H
 
-#include "discovery/discovery.h"
+#include "lib/discovery/discovery.h"
 
 /*
  * Takes @name = @value.  `list` and `etcd` add to what was there, for lines are

@@ -3,12 +3,12 @@
 #ifndef EBB_EBBD_H
 #define EBB_EBBD_H
 
-#include "common/control.h"
-#include "ebbd/attach.h"
-#include "ebbd/config.h"
-#include "ebbd/declared.h"
-#include "ebbd/executor.h"
-#include "ebbd/recording.h"
+#include "config.h"
+#include "ebbd/attach/attachment.h"
+#include "ebbd/attach/declared.h"
+#include "ebbd/prefetch/executor.h"
+#include "lib/control/control.h"
+#include "recording.h"
 
 struct ebbd {
 	struct config config;

@@ -15,20 +15,20 @@
 #include <systemd/sd-event.h>
 #include <unistd.h>
 
-#include "common/cleanup.h"
-#include "common/clock.h"
-#include "common/control.h"
-#include "common/device.h"
-#include "common/log.h"
-#include "common/options.h"
-#include "common/paths.h"
-#include "common/privilege.h"
-#include "common/service.h"
-#include "ebbd/ebbd.h"
-#include "ebbd/roles.h"
-#include "ebbd/server.h"
-#include "ebbd/stats.h"
-#include "kmod/manager.h"
+#include "ebbd.h"
+#include "ebbd/attach/stats.h"
+#include "ebbd/kmod/manager.h"
+#include "ebbd/plane/roles.h"
+#include "lib/base/cleanup.h"
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
+#include "lib/base/options.h"
+#include "lib/base/paths.h"
+#include "lib/base/privilege.h"
+#include "lib/base/service.h"
+#include "lib/control/control.h"
+#include "lib/control/device.h"
+#include "server.h"
 
 #define TICK_USEC 100000
 #define TICKS_A_SECOND 10

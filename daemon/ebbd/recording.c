@@ -11,13 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/cgroup_memory.h"
-#include "common/cleanup.h"
-#include "common/clock.h"
-#include "common/files.h"
-#include "common/log.h"
-#include "ebbd/recording.h"
-#include "trace/trace.h"
+#include "lib/base/cleanup.h"
+#include "lib/base/clock.h"
+#include "lib/base/files.h"
+#include "lib/base/log.h"
+#include "lib/host/cgroup_memory.h"
+#include "lib/trace/trace.h"
+#include "recording.h"
 
 #define RECORDINGS 8
 #define POLL_NS 5000000         /* the ring holds 16000 events: 3 million a second */

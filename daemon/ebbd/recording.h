@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Recordings: every swap fault and swap-out of one cgroup into a trace
- * (daemon/trace, docs/trace.md), until told to stop.  The only time that events
+ * (daemon/lib/trace, docs/trace.md), until told to stop.  The only time that events
  * leave the kernel one by one.
  *
  * A thread of its own takes them from the ring and writes them, so that a slow
@@ -11,7 +11,7 @@
 #ifndef EBB_RECORDING_H
 #define EBB_RECORDING_H
 
-#include "ebbd/attach.h"
+#include "ebbd/attach/attachment.h"
 
 struct recordings;
 

@@ -4,14 +4,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/clock.h"
-#include "common/control.h"
-#include "common/device.h"
-#include "ebbd/ebbd.h"
-#include "ebbd/epoch.h"
-#include "ebbd/server.h"
-#include "ebbd/server_policy.h"
-#include "ebbd/stats.h"
+#include "ebbd.h"
+#include "ebbd/attach/stats.h"
+#include "lib/base/clock.h"
+#include "lib/control/control.h"
+#include "lib/control/device.h"
+#include "server.h"
+#include "server_policy.h"
+#include "share.h"
 
 static int add_device(const struct device_record *r, void *devices)
 {

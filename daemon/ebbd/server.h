@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The verbs of ebbd's control socket; the protocol is in common/control.h. */
+/* The verbs of ebbd's control socket; the protocol is in lib/control/control.h. */
 #ifndef EBB_SERVER_H
 #define EBB_SERVER_H
 
 #include <json-c/json.h>
 
-#include "common/control.h"
-#include "common/error.h"
+#include "lib/base/error.h"
+#include "lib/control/control.h"
 
 /* Who may ask for what. */
 void server_rules(struct control_rules *rules);

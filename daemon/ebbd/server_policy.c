@@ -3,11 +3,11 @@
 #include <errno.h>
 #include <string.h>
 
-#include "common/control.h"
-#include "ebbd/native.h"
-#include "ebbd/policies.h"
-#include "ebbd/server_policy.h"
-#include "ebbd/stats.h"
+#include "ebbd/attach/stats.h"
+#include "ebbd/plane/policy_store.h"
+#include "ebbd/prefetch/native.h"
+#include "lib/control/control.h"
+#include "server_policy.h"
 
 struct json_object *add_array(struct json_object *o, const char *key)
 {

@@ -5,7 +5,7 @@
 
 #include <json-c/json.h>
 
-#include "ebbd/ebbd.h"
+#include "ebbd.h"
 
 int policy_list(struct ebbd *d, struct json_object *request, struct json_object *answer,
 		struct error *e);

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/log.h"
-#include "frontend.h"
-#include "holder.h"
-#include "place.h"
+#include "lib/base/log.h"
+#include "lib/rules/placement.h"
 #include "start.h"
+#include "supervisor.h"
+#include "swapd/io/frontend.h"
 
 #define OPTION(option, kind, field, meta, text) \
 	{ .name = option, .type = kind, .offset = offsetof(struct swapd_options, field), \

@@ -5,10 +5,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#include "placing.h"
+#include "failover.h"
 #include "serve.h"
 #include "swapd.h"
-#include "takeover.h"
+#include "swapd/replicas/slab_mapping.h"
 
 /*
  * A donor that has something of ours is tried again for so long, at least: without a

@@ -7,12 +7,12 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "donor_asks.h"
-#include "frontend.h"
-#include "page_io.h"
-#include "repair.h"
 #include "serve.h"
 #include "swapd.h"
+#include "swapd/io/engine.h"
+#include "swapd/io/frontend.h"
+#include "swapd/replicas/donor_asks.h"
+#include "swapd/replicas/repair.h"
 
 #define TICK_NS 100000000l
 #define TICKS (1000000000l / TICK_NS)

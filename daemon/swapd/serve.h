@@ -3,7 +3,7 @@
 #ifndef EBB_SERVE_H
 #define EBB_SERVE_H
 
-#include "common/error.h"
+#include "lib/base/error.h"
 
 struct swapd;
 

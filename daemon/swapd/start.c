@@ -13,19 +13,19 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-#include "common/files.h"
-#include "common/log.h"
-#include "common/paths.h"
-#include "common/realtime.h"
-#include "common/size.h"
-#include "pages.h"
-#include "place.h"
-#include "rdma_links.h"
-#include "sealing.h"
+#include "failover.h"
+#include "lib/base/files.h"
+#include "lib/base/log.h"
+#include "lib/base/paths.h"
+#include "lib/base/realtime.h"
+#include "lib/base/size.h"
+#include "lib/link/rdma_connect.h"
+#include "lib/rules/placement.h"
 #include "serve.h"
-#include "shared.h"
 #include "start.h"
-#include "takeover.h"
+#include "swapd/io/request_seal.h"
+#include "swapd/page/page_map.h"
+#include "swapd/page/shared.h"
 
 #ifndef PR_SET_IO_FLUSHER
 #define PR_SET_IO_FLUSHER 57

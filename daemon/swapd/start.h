@@ -3,7 +3,7 @@
 #ifndef EBB_START_H
 #define EBB_START_H
 
-#include "device_control.h"
+#include "control.h"
 #include "swapd.h"
 
 /* Checks what can be checked by looking at the options alone. */

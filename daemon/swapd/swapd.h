@@ -5,12 +5,12 @@
  *   loop thread    everything unless noted; allocates nothing, logs nothing
  *   backup thread  the backup file, and the slots handed to it (backup.h)
  *   resolver       what names of donors mean (resolver.h)
- *   control thread reads counters and states, formats, logs (device_control.h)
+ *   control thread reads counters and states, formats, logs (control.h)
  *
- * The holder (holder.h) makes it and forks server and standby, each of which then has
+ * The holder (supervisor.h) makes it and forks server and standby, each of which then has
  * its own.  What is to outlive a server is in memory that they share (shared.h): struct
  * shared, the tables of pages and slabs, the slots, the seals.  All else a successor
- * makes from that (takeover.h).
+ * makes from that (failover.h).
  */
 #ifndef EBB_SWAPD_H
 #define EBB_SWAPD_H
@@ -20,23 +20,23 @@
 #include <stdint.h>
 #include <time.h>
 
-#include "activity.h"
-#include "backup.h"
-#include "common/clock.h"
-#include "common/device.h"
-#include "common/error.h"
-#include "common/notes.h"
-#include "common/options.h"
-#include "common/page.h"
-#include "common/service.h"
-#include "donor.h"
-#include "frontend.h"
-#include "orders.h"
-#include "repair.h"
-#include "seal.h"
-#include "sealing.h"
-#include "slab.h"
-#include "slot.h"
+#include <ebb/page.h>
+#include "commands.h"
+#include "lib/base/clock.h"
+#include "lib/base/error.h"
+#include "lib/base/log_ring.h"
+#include "lib/base/options.h"
+#include "lib/base/service.h"
+#include "lib/control/device.h"
+#include "lib/rules/activity.h"
+#include "swapd/donor/donor.h"
+#include "swapd/io/backup.h"
+#include "swapd/io/frontend.h"
+#include "swapd/io/request.h"
+#include "swapd/io/request_seal.h"
+#include "swapd/page/seal.h"
+#include "swapd/page/slab.h"
+#include "swapd/replicas/repair.h"
 
 #define PAGE EBB_PAGE
 #define MAX_DONORS 64
@@ -52,7 +52,7 @@ struct swapd_options {
 	uint64_t spin;           /* us */
 	uint64_t connections;    /* data connections to each donor, with a key */
 	uint64_t choices;        /* donors drawn for a slab: d */
-	uint64_t spread;         /* donors a device is to be on; place.h */
+	uint64_t spread;         /* donors a device is to be on; placement.h */
 	uint64_t repair_rate;    /* bytes a second */
 	struct service service;
 	struct option_list donors;
@@ -144,7 +144,7 @@ struct swapd {
 	struct ublk *ublk;       /* ublk.c's; NULL = none */
 	bool initialised;        /* FUSE has greeted */
 
-	/* the pages: one bit each (pages.h) */
+	/* the pages: one bit each (page_map.h) */
 	uint32_t pages;
 	uint64_t *valid[SLAB_COPIES]; /* that copy has its newest content; NULL beyond what is wanted + 1 */
 	uint64_t *written;       /* has a content */
@@ -154,7 +154,7 @@ struct swapd {
 	uint64_t *emptied;       /* one a slab: its last live page went, and repair has not seen to that yet */
 	uint64_t live;           /* pages that copies are for */
 
-	/* what leaves is sealed (sealing.h) */
+	/* what leaves is sealed (request_seal.h) */
 	bool sealed;
 	bool local_only;         /* it is not, because no donor is on another machine */
 	struct seal_table seals;

@@ -7,7 +7,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
-#include "common/log.h"
+#include "lib/base/log.h"
 #include "swapd.h"
 #include "watchdog.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * When requests are waiting and none has been answered for half of options.watchdog,
- * the holder (holder.h) has the standby take over; when that does not help in the
+ * the holder (supervisor.h) has the standby take over; when that does not help in the
  * other half, it aborts the device: programs with pages on the device then get I/O errors
  * (SIGBUS) instead of sleeping for ever.
  */
@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/error.h"
+#include "lib/base/error.h"
 
 struct shared;
 

@@ -53,9 +53,9 @@ bench-gc: all gc-programs
 	$(Q)$(BENCH_PYTHON) tests/bench/gc.py
 
 # Of libebbgc's parts, not its interface.
-$(B)/tests/drift: tests/bench/drift.c $(GC_OBJECTS) $(wildcard userlib/*.h) | deps
+$(B)/tests/drift: tests/bench/drift.c $(GC_OBJECTS) $(wildcard userlib/gc/*.h) | deps
 	$(call say,CC,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib -o $@ $< $(GC_OBJECTS) $(GC_LIBS)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Iuserlib/gc -o $@ $< $(GC_OBJECTS) $(GC_LIBS)
 
 .PHONY: bench-drift
 bench-drift: all $(B)/tests/drift

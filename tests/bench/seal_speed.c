@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "swapd/seal.h"
+#include "swapd/page/seal.h"
 
 #define PAGES 4096u
 #define RUN 32u /* pages opened a call: a request of 128 KiB */

@@ -36,7 +36,7 @@ DIRECTORY = Path("/hostout") if machine.IN_GUEST else machine.BUILD / "soak"
 # For backups and sockets: in a guest on its disk.
 TEMPORARY = Path("/var/tmp") if machine.IN_GUEST else DIRECTORY
 PROGRESS_SECONDS = 10
-# When a donor gives up a borrower that says nothing (GONE_MS of daemon/wire/tcp.c), and some.
+# When a donor gives up a borrower that says nothing (GONE_MS of daemon/lib/wire/tcp.c), and some.
 GONE_SECONDS = 340
 # A donor's lease in etcd, and some.
 LEASE_SECONDS = 12

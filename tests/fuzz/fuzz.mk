@@ -6,7 +6,7 @@ SECONDS ?= 60
 FUZZ := build/fuzz
 FUZZ_SOURCES := tests/fuzz/policy.c tests/fuzz/fuzz_policy.c policies/native.h \
 	$(wildcard policies/*.bpf.c policies/*.h)
-FUZZ_FLAGS := -std=gnu11 -O1 -g -D_GNU_SOURCE -I. -Ipolicies -Wno-unknown-pragmas \
+FUZZ_FLAGS := -std=gnu11 -O1 -g -D_GNU_SOURCE -I. -Iinclude -Ipolicies -Wno-unknown-pragmas \
 	-fno-omit-frame-pointer -fno-sanitize-recover=all
 FUZZ_C = $(filter %.c,$^)
 FUZZ_ENV := UBSAN_OPTIONS=print_stacktrace=1
@@ -41,11 +41,11 @@ fuzz-policy: $(FUZZ)/counted $(FUZZ)/covered
 # make fuzz-protocol: what borrower and donor read from the network, the same two ways; first
 # without keys, then what is there with them.
 PROTOCOL_SOURCES := tests/fuzz/protocol.c tests/fuzz/fuzz_protocol.c \
-	$(addprefix daemon/wire/,wire.c wire_proof.c hmac.c stream.c) daemon/donord/lend.c daemon/donord/slab_memory.c $(addprefix daemon/common/,error.c log.c size.c)
-SECURE_SOURCES := tests/fuzz/secure.c tests/fuzz/fuzz_protocol.c daemon/donord/access.c \
-	$(addprefix daemon/wire/,wire.c stream.c tls.c session.c key.c) \
-	$(addprefix daemon/common/,error.c log.c)
-PROTOCOL_HEADERS := $(wildcard tests/fuzz/*.h daemon/wire/*.h daemon/donord/*.h daemon/common/*.h)
+	$(addprefix daemon/lib/wire/,wire.c wire_proof.c hmac.c stream.c) daemon/donord/pool/pool.c daemon/donord/pool/slab_memory.c $(addprefix daemon/lib/base/,error.c log.c size.c)
+SECURE_SOURCES := tests/fuzz/secure.c tests/fuzz/fuzz_protocol.c daemon/donord/session/access.c \
+	$(addprefix daemon/lib/wire/,wire.c stream.c tls.c session.c key.c) \
+	$(addprefix daemon/lib/base/,error.c log.c)
+PROTOCOL_HEADERS := $(wildcard tests/fuzz/*.h daemon/lib/wire/*.h daemon/donord/*.h daemon/donord/*/*.h daemon/lib/base/*.h)
 PROTOCOL_FLAGS := $(FUZZ_FLAGS) -Idaemon
 
 $(B)/tests/unit/test_protocol_fuzz: $(B)/obj/tests/fuzz/protocol.o $(B)/obj/tests/fuzz/secure.o
@@ -99,8 +99,8 @@ bench-policy: $(B)/tests/policy_speed
 # make fuzz-gc: libebbgc under schedules of a seed's choice, which changes no line of it; a third of
 # the time each plainly, by ThreadSanitizer and by AddressSanitizer.
 SCHEDULED := $(GC_SOURCES) tests/fuzz/gc.c
-SCHEDULED_HEADERS := $(wildcard userlib/*.h tests/fuzz/*.h tests/unit/gc_*.h)
-SCHEDULED_FLAGS := -std=gnu11 -O1 -g $(WARN) -D_GNU_SOURCE -I. -Iuserlib -DEBBGC_SANITIZE_THREAD= \
+SCHEDULED_HEADERS := $(wildcard userlib/gc/*.h tests/fuzz/*.h tests/unit/gc_*.h)
+SCHEDULED_FLAGS := -std=gnu11 -O1 -g $(WARN) -D_GNU_SOURCE -I. -Iinclude -Iuserlib/gc -DEBBGC_SANITIZE_THREAD= \
 	-include tests/fuzz/schedule.h -fno-omit-frame-pointer
 GC_FUZZERS := $(addprefix $(FUZZ)/gc_,plain thread address)
 $(FUZZ)/gc_thread: SCHEDULED_FLAGS += -fsanitize=thread
@@ -109,7 +109,7 @@ $(FUZZ)/gc_address: SCHEDULED_FLAGS += -fsanitize=address,undefined -fno-sanitiz
 # Without the sanitizers: what the scheduler does would be all they see.
 $(FUZZ)/schedule.o: tests/fuzz/schedule.c tests/fuzz/schedule.h | deps
 	$(call say,CC,$@)
-	$(Q)mkdir -p $(@D) && $(CC) -std=gnu11 -O2 -g $(WARN) -D_GNU_SOURCE -I. -c -o $@ $<
+	$(Q)mkdir -p $(@D) && $(CC) -std=gnu11 -O2 -g $(WARN) -D_GNU_SOURCE -I. -Iinclude -c -o $@ $<
 
 $(GC_FUZZERS): $(SCHEDULED) tests/fuzz/fuzz_gc.c $(FUZZ)/schedule.o $(SCHEDULED_HEADERS)
 	$(call say,FUZZ,$@)

@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 
 #define SCHEDULER		/* nothing here is scheduled */
-#include "tests/fuzz/schedule.h"
-#include "tests/fuzz/gc.h"
+#include "schedule.h"
+#include "gc.h"
 
 int main(int argc, char **argv)
 {

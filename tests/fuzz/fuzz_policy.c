@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "policies/native.h"
-#include "tests/fuzz/policy.h"
+#include "policy.h"
 
 #define MOST_FAULTS 20000
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tests/fuzz/secure.h"
+#include "secure.h"
 
 #ifdef FUZZ_SECURE
 #define fuzz_protocol fuzz_secure

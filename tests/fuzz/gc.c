@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#include "tests/fuzz/gc.h"
+#include "gc.h"
 #include "tests/unit/gc_graph.h"
 
 #define STEPS 1500		/* of each thread */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tests/fuzz/policy.h"
+#include "policy.h"
 
 #define LANES 8
 #define PROCESSES 3

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "policies/ebb_policy.h"
+#include <ebb/policy.h>
 
 /*
  * What a policy may ask for at one fault.  Three requests are a prefetch on each

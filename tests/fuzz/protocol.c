@@ -7,12 +7,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/draw.h"
-#include "donord/lend.h"
-#include "tests/fuzz/protocol.h"
-#include "wire/stream.h"
-#include "wire/wire_proof.h"
-#include "wire/wire_rdma.h"
+#include "donord/pool/pool.h"
+#include "lib/base/draw.h"
+#include "lib/wire/stream.h"
+#include "lib/wire/wire_proof.h"
+#include "lib/wire/wire_rdma.h"
+#include "protocol.h"
 
 #define SLAB WIRE_MIN_SLAB
 #define OWNERS 2

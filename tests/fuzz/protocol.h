@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/error.h"
+#include "lib/base/error.h"
 
 #define FUZZ_PROTOCOL_SLABS 3u
 

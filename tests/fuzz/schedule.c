@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 
 #define SCHEDULER
-#include "tests/fuzz/schedule.h"
+#include "schedule.h"
 
 #define THREADS 64
 #define STEPS_MAX UINT64_C(50000000)	/* ten times the longest of the first 300 programs */

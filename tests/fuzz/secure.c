@@ -7,10 +7,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/draw.h"
-#include "donord/access.h"
-#include "tests/fuzz/secure.h"
-#include "wire/key.h"
+#include "donord/session/access.h"
+#include "lib/base/draw.h"
+#include "lib/wire/key.h"
+#include "secure.h"
 
 #define MOST_FRAMES 64
 #define MOST_BYTES (96u << 10)

@@ -14,7 +14,7 @@
 #ifndef EBB_FUZZ_SECURE_H
 #define EBB_FUZZ_SECURE_H
 
-#include "tests/fuzz/protocol.h"
+#include "protocol.h"
 
 enum fuzz_secure_kind { FUZZ_LINK, FUZZ_JOIN, FUZZ_HELLO, FUZZ_MIDDLE, FUZZ_SECURE_KINDS };
 

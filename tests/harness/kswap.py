@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""ebb_swap.ko's netlink family (kmod-swap/ebb_swap_abi.h), spoken by hand: good messages and bad."""
+"""ebb_swap.ko's netlink family (include/ebb/swap.h), spoken by hand: good messages and bad."""
 import os
 import re
 import socket
@@ -19,7 +19,7 @@ CTRL_A_MCAST_GROUPS, CTRL_A_MCAST_GRP_ID = 7, 2
 
 def constants():
     """The header's enums, so that there is one list of numbers."""
-    text = (REPO / "kmod-swap/ebb_swap_abi.h").read_text()
+    text = (REPO / "include/ebb/swap.h").read_text()
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     found = {}
     for body in re.findall(r"enum \w+ \{(.*?)\}", text, re.S):

@@ -124,10 +124,10 @@ def test_states():
     def told(heading):
         return {s for row in table(operations, heading) for s in re.findall(r"`([^`]+)`", row[0])}
 
-    assert told("## Device states") == strings("daemon/ebbctl/device_list.c", "state_of")
+    assert told("## Device states") == strings("daemon/ebbctl/device/list.c", "state_of")
     assert told("## Donor states") == {"not used"} | strings(
-        "daemon/swapd/donor.c", "donor_state_text") - {"absent"}
-    assert told("## Offload states") == strings("daemon/ebbd/offload_control.c",
+        "daemon/swapd/donor/donor.c", "donor_state_text") - {"absent"}
+    assert told("## Offload states") == strings("daemon/ebbd/attach/offload_control.c",
                                                 "offload_state_name")
     source = "".join(p.read_text() for p in (REPO / "daemon").rglob("*.c"))
     for line in told("## Lines in a device's log"):

@@ -294,7 +294,7 @@ def test_catalog(tmp_path):
 def event(tmp_path):
     """A program that logs an event and a line."""
     source, program = tmp_path / "event.c", tmp_path / "event"
-    source.write_text('#include "common/log.h"\nint main(void)\n{\n\tlog_setup("ebb-swapd", LOG_LVL_INFO);\n'
+    source.write_text('#include "lib/base/log.h"\nint main(void)\n{\n\tlog_setup("ebb-swapd", LOG_LVL_INFO);\n'
                       '\tlog_field("EBB_DEVICE", "ebb7");\n\tlog_event(EVENT_DONOR_LOST, LOG_LVL_WARN, '
                       '"donor %s lost\\nfor good", "h:1");\n\tlog_warn("no event");\n\treturn 0;\n}\n')
     subprocess.run(["cc", "-D_GNU_SOURCE", f"-I{REPO}/daemon", "-o", program, source,

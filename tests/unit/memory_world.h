@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "policies/ebb_policy.h"
+#include <ebb/policy.h>
 
 enum memory_state { MEMORY_OUT, MEMORY_FETCHED, MEMORY_READ_AROUND, MEMORY_MAPPED };
 enum memory_eviction { EVICT_OLDEST, EVICT_RANDOM };

@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "policies/ebb_policy.h"
+#include <ebb/policy.h>
 
 #define WORLD_PAGES (1u << 20)
 

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "swapd/activity.h"
+#include "lib/rules/activity.h"
 
 #include <cmocka.h>
 

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/draw.h"
-#include "policies/sim/advice.h"
-#include "tests/unit/trace_file.h"
+#include "lib/base/draw.h"
+#include "sim/advice.h"
+#include "trace_file.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

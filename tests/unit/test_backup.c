@@ -16,8 +16,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "common/draw.h"
-#include "swapd/backup.h"
+#include "lib/base/draw.h"
+#include "swapd/io/backup.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

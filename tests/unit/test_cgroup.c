@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/cgroup.h"
+#include "lib/host/cgroup.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

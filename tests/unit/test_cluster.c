@@ -8,9 +8,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "common/draw.h"
-#include "policies/sim/cluster.h"
-#include "policies/sim/lowest.h"
+#include "lib/base/draw.h"
+#include "sim/cluster.h"
+#include "sim/lowest.h"
 
 #include <cmocka.h>
 

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ebbd/plane.h"
-#include "tests/unit/config_text.h"
+#include "config_text.h"
+#include "ebbd/plane/plane.h"
 
 static void every_key(void **unused)
 {

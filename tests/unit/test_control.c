@@ -13,9 +13,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/clock.h"
-#include "common/control.h"
-#include "common/log.h"
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
+#include "lib/control/control.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/unit/config_text.h"
+#include "config_text.h"
 
 static void sections_and_their_lines(void **unused)
 {

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/device.h"
-#include "common/files.h"
-#include "common/paths.h"
+#include "lib/base/files.h"
+#include "lib/base/paths.h"
+#include "lib/control/device.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ebbctl/device_parts.h"
+#include "ebbctl/device/teardown.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

@@ -11,11 +11,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/draw.h"
-#include "swapd/device_status.h"
-#include "swapd/pages.h"
+#include "lib/base/draw.h"
+#include "lib/wire/local.h"
+#include "swapd/page/page_map.h"
+#include "swapd/status.h"
 #include "swapd/swapd.h"
-#include "wire/local.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/control.h"
-#include "discovery/donor_list.h"
-#include "discovery/etcd.h"
+#include "lib/control/control.h"
+#include "lib/discovery/donor_list.h"
+#include "lib/discovery/etcd.h"
 
 #define SECOND 1000000000ull
 

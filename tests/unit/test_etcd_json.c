@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "discovery/etcd_json.h"
+#include "lib/discovery/etcd_json.h"
 
 static void expect_text(char *text, const char *want)
 {

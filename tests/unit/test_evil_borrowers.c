@@ -19,10 +19,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/draw.h"
-#include "common/files.h"
-#include "common/log.h"
 #include "donord/donord.h"
+#include "lib/base/draw.h"
+#include "lib/base/files.h"
+#include "lib/base/log.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

@@ -18,11 +18,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/draw.h"
-#include "swapd/frontend.h"
-#include "swapd/page_io.h"
-#include "swapd/pages.h"
-#include "swapd/repair.h"
+#include "lib/base/draw.h"
+#include "swapd/io/engine.h"
+#include "swapd/io/frontend.h"
+#include "swapd/page/page_map.h"
+#include "swapd/replicas/repair.h"
 #include "swapd/swapd.h"
 
 /* Last: it makes a macro of fail(). */

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/files.h"
+#include "lib/base/files.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <time.h>
 #include "gc_test.h"
-#include "../../bpf/ebb_abi.h"
+#include <ebb/abi.h>
 #include "heap.h"
 
 struct fixture {

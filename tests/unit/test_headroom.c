@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/draw.h"
-#include "donord/headroom.h"
+#include "lib/base/draw.h"
+#include "lib/rules/headroom.h"
 
 #include <cmocka.h>
 

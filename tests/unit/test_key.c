@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/files.h"
-#include "wire/key.h"
+#include "lib/base/files.h"
+#include "lib/wire/key.h"
 
 #include <cmocka.h>
 

@@ -11,8 +11,8 @@
 #include <libmnl/libmnl.h>
 #include <linux/genetlink.h>
 
-#include "common/draw.h"
-#include "kmod/decode.h"
+#include "lib/base/draw.h"
+#include "lib/kmod/decode.h"
 
 #include <cmocka.h>
 

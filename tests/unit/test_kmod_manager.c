@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/control.h"
-#include "common/device.h"
-#include "common/paths.h"
-#include "kmod/manager.h"
+#include "ebbd/kmod/manager.h"
+#include "lib/base/paths.h"
+#include "lib/control/control.h"
+#include "lib/control/device.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

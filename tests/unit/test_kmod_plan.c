@@ -9,7 +9,7 @@
 
 #include <errno.h>
 
-#include "kmod/plan.h"
+#include "lib/kmod/plan.h"
 
 #include <cmocka.h>
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/control.h"
-#include "kmod/report.h"
+#include "ebbd/kmod/report.h"
+#include "lib/control/control.h"
 
 #include <cmocka.h>
 

@@ -12,9 +12,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "common/files.h"
-#include "donord/lend.h"
-#include "donord/machine.h"
+#include "donord/pool/machine.h"
+#include "donord/pool/pool.h"
+#include "lib/base/files.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

@@ -18,10 +18,10 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "common/files.h"
-#include "common/paths.h"
 #include "donord/donord.h"
-#include "wire/tcp.h"
+#include "lib/base/files.h"
+#include "lib/base/paths.h"
+#include "lib/wire/tcp.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

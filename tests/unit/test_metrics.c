@@ -12,9 +12,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "ebbctl/exposition.h"
-#include "ebbctl/exposition_table.h"
-#include "ebbctl/http.h"
+#include "ebbctl/live/exposition.h"
+#include "ebbctl/live/exposition_table.h"
+#include "ebbctl/live/http.h"
 
 static char *expose(const char *json, enum exposition_format format)
 {

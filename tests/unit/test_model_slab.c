@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/draw.h"
-#include "swapd/sealing.h"
+#include "lib/base/draw.h"
+#include "swapd/io/request_seal.h"
 #include "model/world.h"
 
 /* Last: it makes a macro of fail(). */

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #undef fail
 
-#include "ebbd/neighbour.h"
+#include "lib/rules/pace.h"
 
 struct totals {
 	uint64_t misses, hits;

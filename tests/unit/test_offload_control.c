@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ebbd/offload_control.h"
+#include "ebbd/attach/offload_control.h"
 
 #define PAGES 32768             /* 128 MiB */
 #define PERIOD_NS 500000000ULL

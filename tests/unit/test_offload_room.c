@@ -12,9 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/control.h"
-#include "common/paths.h"
-#include "ebbd/offload_room.h"
+#include "ebbd/attach/offload_room.h"
+#include "lib/base/paths.h"
+#include "lib/control/control.h"
 
 #define HEAD "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
 #define OURS "/dev/loop0                              partition\t262144\t\t0\t\t200\n"

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/options.h"
+#include "lib/base/options.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

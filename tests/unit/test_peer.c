@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/peer.h"
+#include "lib/control/peer.h"
 
 #define SERVER 700
 

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "swapd/place.h"
+#include "lib/rules/placement.h"
 
 #include <cmocka.h>
 

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "memory_world.h"
 #include "policies/auto.bpf.c"
-#include "tests/unit/memory_world.h"
 
 #define PAGES 40000
 #define APP 1

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "policies/leap.bpf.c"
-#include "tests/unit/policy_world.h"
+#include "policy_world.h"
 
 /* 32/4/8, misses alone decide, requests arrive at once. */
 static struct world *paper(void)

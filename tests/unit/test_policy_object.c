@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ebbd/policy_object.h"
+#include "ebbd/plane/policy_object.h"
 
 /* Beside this program: BUILD/policies. */
 static void object_path(const char *name, char *path, size_t size)

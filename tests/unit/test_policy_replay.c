@@ -6,8 +6,8 @@
 #include <math.h>
 #include <cmocka.h>
 
+#include "memory_world.h"
 #include "policies/replay.bpf.c"
-#include "tests/unit/memory_world.h"
 
 #define PAGES 100000
 

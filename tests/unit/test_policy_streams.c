@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "policies/streams.bpf.c"
-#include "tests/unit/policy_world.h"
+#include "policy_world.h"
 
 #define LATENCY 8
 

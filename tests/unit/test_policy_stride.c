@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "policies/stride.bpf.c"
-#include "tests/unit/policy_world.h"
+#include "policy_world.h"
 
 static void regular_walks(void **unused)
 {

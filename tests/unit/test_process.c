@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/files.h"
-#include "ebbctl/process.h"
+#include "ebbctl/run/process.h"
+#include "lib/base/files.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "lib/wire/wire.h"
 #include "tests/fuzz/secure.h"
-#include "wire/wire.h"
 
 #include <cmocka.h>
 

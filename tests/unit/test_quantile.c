@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "ebbctl/daemon_call.h"
-#include "ebbctl/output.h"
+#include "ebbctl/call.h"
+#include "ebbctl/text.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

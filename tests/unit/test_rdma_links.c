@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "swapd/rdma_links.h"
+#include "lib/link/rdma_connect.h"
 
 #include <cmocka.h>
 

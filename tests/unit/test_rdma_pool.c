@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "donord/rdma_pool.h"
+#include "donord/pool/rdma_pool.h"
 
 #include <cmocka.h>
 

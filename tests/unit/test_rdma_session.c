@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "donord/rdma_session.h"
+#include "donord/session/kernel_session.h"
 #include "fake_verbs.h"
 
 #include <cmocka.h>

@@ -11,13 +11,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "swapd/bits.h"
-#include "swapd/frontend.h"
-#include "swapd/outlook.h"
-#include "swapd/page_io.h"
-#include "swapd/pages.h"
-#include "swapd/repair.h"
-#include "swapd/sealing.h"
+#include "swapd/io/engine.h"
+#include "swapd/io/frontend.h"
+#include "swapd/io/request_seal.h"
+#include "swapd/page/bits.h"
+#include "swapd/page/page_map.h"
+#include "swapd/replicas/drain_estimate.h"
+#include "swapd/replicas/repair.h"
 #include "swapd/swapd.h"
 
 /* Last: it makes a macro of fail(). */

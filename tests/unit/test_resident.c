@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "policies/stride.bpf.c"
-#include "ebbd/native.h"
-#include "ebbd/resident.h"
+#include "ebbd/prefetch/native.h"
+#include "ebbd/prefetch/resident.h"
 
 struct world {
 	struct residents *r;

@@ -14,8 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "lib/wire/tcp.h"
 #include "swapd/swapd.h"
-#include "wire/tcp.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "swapd/seal.h"
+#include "swapd/page/seal.h"
 
 #include <cmocka.h>
 

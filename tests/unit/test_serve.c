@@ -13,8 +13,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "swapd/orders.h"
-#include "swapd/pages.h"
+#include "swapd/commands.h"
+#include "swapd/page/page_map.h"
 #include "swapd/serve.h"
 #include "swapd/swapd.h"
 

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/service.h"
+#include "lib/base/service.h"
 
 #include <cmocka.h>
 

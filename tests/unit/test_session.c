@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "wire/session.h"
+#include "lib/wire/session.h"
 
 #include <cmocka.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* policies/sim: traces made here, replayed, and counted by hand. */
+/* daemon/sim: traces made here, replayed, and counted by hand. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "policies/sim/replay.h"
-#include "tests/unit/trace_file.h"
+#include "sim/replay.h"
+#include "trace_file.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

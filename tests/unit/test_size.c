@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "common/size.h"
+#include "lib/base/size.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "swapd/bits.h"
-#include "swapd/slab.h"
-#include "swapd/slot.h"
+#include "swapd/io/request.h"
+#include "swapd/page/bits.h"
+#include "swapd/page/slab.h"
 #include "swapd/watchdog.h"
 
 #include <cmocka.h>

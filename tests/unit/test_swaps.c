@@ -9,7 +9,7 @@
 #include <sys/swap.h>
 #include <unistd.h>
 
-#include "ebbctl/swaps.h"
+#include "ebbctl/device/swaps.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

@@ -9,12 +9,12 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "swapd/bits.h"
-#include "swapd/holder.h"
-#include "swapd/pages.h"
-#include "swapd/placing.h"
+#include "swapd/failover.h"
+#include "swapd/page/bits.h"
+#include "swapd/page/page_map.h"
+#include "swapd/replicas/slab_mapping.h"
+#include "swapd/supervisor.h"
 #include "swapd/swapd.h"
-#include "swapd/takeover.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ebbd/target.h"
+#include "ebbd/prefetch/target.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "ebbd/throttle.h"
+#include "lib/rules/throttle.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

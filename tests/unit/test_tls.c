@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "wire/tls.h"
+#include "lib/wire/tls.h"
 
 #include <cmocka.h>
 

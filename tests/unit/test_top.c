@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/control.h"
-#include "ebbctl/output.h"
-#include "ebbctl/snapshot.h"
-#include "ebbctl/top_model.h"
-#include "ebbctl/top_view.h"
+#include "ebbctl/live/snapshot.h"
+#include "ebbctl/live/top_model.h"
+#include "ebbctl/live/top_view.h"
+#include "ebbctl/text.h"
+#include "lib/control/control.h"
 
 static const struct top_wish usual = { "misses", TOP_USUAL, "" };
 

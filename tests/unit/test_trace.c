@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* daemon/trace: what was written comes back, and nothing else does. */
+/* daemon/lib/trace: what was written comes back, and nothing else does. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "trace/codec.h"
-#include "tests/unit/trace_file.h"
+#include "lib/trace/codec.h"
+#include "trace_file.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

@@ -20,12 +20,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "donord/lender.h"
-#include "swapd/bits.h"
-#include "swapd/page_io.h"
-#include "swapd/pages.h"
+#include "donord/loop.h"
+#include "lib/wire/local.h"
+#include "swapd/io/engine.h"
+#include "swapd/page/bits.h"
+#include "swapd/page/page_map.h"
 #include "swapd/swapd.h"
-#include "wire/local.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

@@ -9,9 +9,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "wire/stream.h"
-#include "wire/tcp.h"
-#include "wire/wire.h"
+#include "lib/wire/stream.h"
+#include "lib/wire/tcp.h"
+#include "lib/wire/wire.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

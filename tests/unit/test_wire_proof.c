@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "wire/hmac.h"
-#include "wire/wire_rdma.h"
+#include "lib/wire/hmac.h"
+#include "lib/wire/wire_rdma.h"
 
 #include <cmocka.h>
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "wire/wire_rdma.h"
+#include "lib/wire/wire_rdma.h"
 
 static void test_open(void **state)
 {

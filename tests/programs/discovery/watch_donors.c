@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "discovery/discovery.h"
 #include "ebbd/config.h"
+#include "lib/discovery/discovery.h"
 
 int main(int argc, char **argv)
 {

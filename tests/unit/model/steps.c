@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "swapd/repair.h"
+#include "swapd/replicas/repair.h"
 #include "world.h"
 
 #include <cmocka.h>

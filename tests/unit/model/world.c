@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "swapd/frontend.h"
-#include "swapd/page_io.h"
-#include "swapd/pages.h"
-#include "swapd/takeover.h"
+#include "swapd/failover.h"
+#include "swapd/io/engine.h"
+#include "swapd/io/frontend.h"
+#include "swapd/page/page_map.h"
 #include "world.h"
 
 /* Last: it makes a macro of fail(). */

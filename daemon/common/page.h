@@ -1,9 +1,0 @@
-/* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The size of a page: of the kernel, on the wire and in every file.  amd64 only. */
-#ifndef EBB_PAGE_H
-#define EBB_PAGE_H
-
-#define EBB_PAGE_SHIFT 12
-#define EBB_PAGE (1u << EBB_PAGE_SHIFT) /* bytes */
-
-#endif

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include "donord.h"
+#include "lib/base/cleanup.h"
+#include "lib/base/files.h"
+#include "lib/base/json.h"
+#include "lib/base/paths.h"
+#include "lib/control/control.h"
+#include "lib/discovery/registration.h"
+#include "lib/discovery/thread.h"
+
+#define STACK (512u << 10)
+#define PROGRESS_MS 1000
+/* The loop answers at once, unless the machine is in trouble. */
+#define ANSWER_MS 5000
+
+/* What a reader may ask for (lib/control/peer.h); the rest is the owner's. */
+static const char *const read_verbs[] = { "status", NULL };
+
+static struct json_object *slabs_json(const struct donor_status *s)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_add_int(o, "lent", s->in[LEND_LENT]);
+	json_add_int(o, "clean", s->in[LEND_CLEAN]);
+	json_add_int(o, "dirty", s->in[LEND_DIRTY]);
+	json_add_int(o, "coming", s->in[LEND_COMING]);
+	json_add_int(o, "going", s->in[LEND_GOING]);
+	json_add_int(o, "asked_back", s->asked_back);
+	json_add_int(o, "refused", s->refused);
+	json_add_int(o, "overdue", s->overdue);
+	return o;
+}
+
+static struct json_object *machine_json(const struct donor_status *s)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_add_int(o, "memory", s->sample.memory);
+	json_add_int(o, "available", s->sample.available);
+	json_add_double(o, "pressure", s->sample.pressure);
+	if (s->sample.limited) {
+		json_add_int(o, "limit", s->sample.limit);
+		json_add_int(o, "left", s->sample.own);
+	}
+	return o;
+}
+
+static struct json_object *kernels_json(const struct donor_status *s)
+{
+	const struct rdma_lent *k = &s->kernels;
+	/* Of a thread that goes on meanwhile. */
+	uint32_t idle = k->present > k->lent ? k->present - k->lent : 0;
+	struct json_object *o = json_object_new_object();
+
+	json_add_int(o, "total", k->present * s->slab_size);
+	json_add_int(o, "free", s->draining ? 0 : idle * s->slab_size);
+	json_add_int(o, "lent", k->lent * s->slab_size);
+	return o;
+}
+
+static struct json_object *evictions_json(const struct eviction_counts *n)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_add_int(o, "rounds", n->rounds);
+	json_add_int(o, "silent", n->silent);
+	json_add_int(o, "asked", n->asked);
+	json_add_int(o, "promised", n->promised);
+	json_add_int(o, "refused", n->refused);
+	json_add_int(o, "returned", n->returned);
+	json_add_int(o, "revoked", n->revoked);
+	return o;
+}
+
+static struct json_object *borrower_json(const struct donor_status *s,
+					 const struct borrower_status *b)
+{
+	struct json_object *o = json_object_new_object();
+	json_add_text(o, "name", b->name);
+	if (*b->key)
+		json_add_text(o, "key", b->key);
+	json_add_text(o, "peer", b->peer);
+	json_add_text(o, "transport", b->local ? "shm" : "tcp");
+	json_add_int(o, "slabs", b->slabs);
+	json_add_int(o, "bytes", b->slabs * s->slab_size);
+	json_add_int(o, "quota", b->quota);
+	json_add_int(o, "asked_back", b->asked_back);
+	json_add_int(o, "refused", b->refused);
+	json_add_int(o, "overdue", b->overdue);
+	json_add_int(o, "reads", b->reads);
+	json_add_int(o, "writes", b->writes);
+	json_add_int(o, "connected", b->connected);
+	return o;
+}
+
+static void add_registration(struct registration *r, struct json_object *o)
+{
+	char cause[256];
+
+	json_add_text(o, "etcd", registration_state_text(registration_state(r, cause, sizeof(cause))));
+	if (*cause)
+		json_add_text(o, "etcd_error", cause);
+}
+
+static void status_json(const struct lender *l, const struct donor_status *s,
+			struct json_object *o)
+{
+	struct json_object *listen = json_object_new_array(), *list = json_object_new_array();
+
+	json_add_int(o, "pid", (uint64_t)getpid());
+	json_add_int(o, "slab_size", s->slab_size);
+	json_object_object_add(o, "machine", machine_json(s));
+	json_add_int(o, "headroom", s->headroom);
+	json_add_int(o, "total", s->total);
+	json_add_int(o, "free", s->free);
+	json_add_int(o, "lent", s->in[LEND_LENT] * s->slab_size);
+	if (s->kernels.count)
+		json_object_object_add(o, "kernels", kernels_json(s));
+	json_object_object_add(o, "slabs", slabs_json(s));
+	json_add_bool(o, "draining", s->draining);
+	json_add_bool(o, "ending", s->ending);
+	if (s->ending)
+		json_add_int(o, "ends_in", s->ends_in);
+	if (l->options.registration)
+		add_registration(l->options.registration, o);
+	json_object_object_add(o, "evictions", evictions_json(&s->evictions));
+	for (int i = 0; i < l->place_count; i++)
+		json_object_array_add(listen, json_object_new_string(l->places[i].text));
+	json_object_object_add(o, "listen", listen);
+	for (uint32_t i = 0; i < s->borrower_count; i++)
+		json_object_array_add(list, borrower_json(s, &s->borrowers[i]));
+	json_object_object_add(o, "borrowers", list);
+}
+
+/* Has the loop do @request; then c->status is its answer. */
+static int ask_loop(struct lender *l, enum donor_request request)
+{
+	struct donor_control *c = &l->control;
+	struct timespec until = clock_in_ms(ANSWER_MS);
+	int r = 0;
+
+	pthread_mutex_lock(&c->lock);
+	c->request = request;
+	c->pending = true;
+	eventfd_write(l->wake_fd, 1);
+	while (c->pending && !r)
+		r = c->stop ? ESHUTDOWN : pthread_cond_timedwait(&c->answered, &c->lock, &until);
+	c->pending = false;
+	pthread_mutex_unlock(&c->lock);
+	return -r;
+}
+
+static int handle(void *data, const char *verb, struct json_object *request,
+		  struct json_object *answer, struct error *e)
+{
+	struct lender *l = data;
+	enum donor_request what = DONOR_STATUS;
+	struct json_object *end;
+	int r;
+
+	if (!strcmp(verb, "drain"))
+		what = json_object_object_get_ex(request, "end", &end) &&
+		       json_object_get_boolean(end) ? DONOR_END : DONOR_DRAIN;
+	else if (!strcmp(verb, "undrain"))
+		what = DONOR_UNDRAIN;
+	else if (strcmp(verb, "status"))
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "verb %s: unknown; use status, drain or undrain", verb);
+	r = ask_loop(l, what);
+	if (r)
+		return fail(e, r, "ebb-donord: %s; see its log",
+			    r == -ESHUTDOWN ? "it ends" : "its loop does not answer");
+	/* Only this thread asks, so nobody writes there now. */
+	status_json(l, &l->control.status, answer);
+	return 0;
+}
+
+void donor_control_answer(struct lender *l)
+{
+	struct donor_control *c = &l->control;
+
+	pthread_mutex_lock(&c->lock);
+	if (c->pending) {
+		if (c->request == DONOR_UNDRAIN)
+			lender_undrain(l);
+		else if (c->request != DONOR_STATUS)
+			lender_drain(l, c->request == DONOR_END ? LENDER_END : LENDER_STAY);
+		lender_status(l, &c->status);
+		c->pending = false;
+		pthread_cond_signal(&c->answered);
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
+void donor_control_wake(struct donor_control *c)
+{
+	if (c->running)
+		eventfd_write(c->wake_fd, 1);
+}
+
+/* systemd waits as long as the drain may take. */
+static void tell_systemd(const struct lender *l, bool *told)
+{
+	if (!__atomic_load_n(&l->draining, __ATOMIC_RELAXED))
+		return;
+	if (!*told && __atomic_load_n(&l->ending, __ATOMIC_RELAXED)) {
+		sd_notifyf(0, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu",
+			   (unsigned long long)((l->options.drain + 10 * SECOND) / 1000));
+		*told = true;
+	}
+	sd_notifyf(0, "STATUS=draining, %u slabs are still lent",
+		   __atomic_load_n(&l->still_lent, __ATOMIC_RELAXED));
+}
+
+/* Nobody shall be sent to who lends nothing more. */
+static void tell_etcd(const struct lender *l, bool draining, bool *told)
+{
+	if (l->options.registration && draining != *told)
+		(draining ? registration_withdraw : registration_return)(l->options.registration);
+	*told = draining;
+}
+
+static void *control_main(void *data)
+{
+	struct lender *l = data;
+	struct donor_control *c = &l->control;
+	struct pollfd p[] = {
+		{ .fd = c->wake_fd, .events = POLLIN },
+		{ .fd = c->listen_fd, .events = POLLIN }, /* -1 is passed over */
+	};
+	bool told = false, told_etcd = false;
+	eventfd_t ignored;
+
+	while (!__atomic_load_n(&c->stop, __ATOMIC_ACQUIRE)) {
+		bool draining = __atomic_load_n(&l->draining, __ATOMIC_RELAXED);
+
+		p[1].revents = 0;
+		if (poll(p, 2, draining ? PROGRESS_MS : -1) > 0 && p[0].revents)
+			eventfd_read(c->wake_fd, &ignored);
+		notes_log(&l->notes);
+		tell_systemd(l, &told);
+		tell_etcd(l, __atomic_load_n(&l->draining, __ATOMIC_RELAXED), &told_etcd);
+		if (p[1].revents)
+			control_serve_one(c->listen_fd, &c->rules, handle, l);
+	}
+	return NULL;
+}
+
+/* Whether a donor answers there. */
+static bool is_served(const char *path)
+{
+	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+
+	if (fd < 0 || strlen(path) >= sizeof(sa.sun_path))
+		return false;
+	strcpy(sa.sun_path, path);
+	return connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0;
+}
+
+/* A donor without a control socket lends as well as any: only the log says so. */
+static int listen_there(const char *path)
+{
+	struct error e = { 0 };
+	int fd;
+
+	if (is_served(path)) {
+		log_warn("%s: another ebb-donord answers there, so this one has no control socket; set EBB_RUN_DIR",
+			 path);
+		return -1;
+	}
+	file_make_dirs(ebb_run_dir(), 0755);
+	fd = control_listen(path, &e);
+	if (fd < 0)
+		log_warn("%s; there is no control socket", e.text);
+	return fd < 0 ? -1 : fd;
+}
+
+int donor_control_start(struct lender *l, struct error *e)
+{
+	struct donor_control *c = &l->control;
+	pthread_attr_t attr;
+	int r;
+
+	pthread_mutex_init(&c->lock, NULL);
+	/* Of the clock that nobody sets. */
+	thread_cond_init(&c->answered);
+	c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (c->wake_fd < 0)
+		return fail(e, errno, "eventfd: %m");
+	c->rules.read = read_verbs;
+	peer_groups_find(&c->rules.groups);
+	c->listen_fd = listen_there(ebb_donor_socket());
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK);
+	r = pthread_create(&c->thread, &attr, control_main, l);
+	pthread_attr_destroy(&attr);
+	if (r) {
+		close(c->wake_fd);
+		if (c->listen_fd >= 0)
+			close(c->listen_fd);
+		return fail(e, r, "control thread: %s", strerror(r));
+	}
+	c->running = true;
+	return 0;
+}
+
+void donor_control_stop(struct lender *l)
+{
+	struct donor_control *c = &l->control;
+
+	if (c->running) {
+		pthread_mutex_lock(&c->lock);
+		__atomic_store_n(&c->stop, true, __ATOMIC_RELEASE);
+		pthread_cond_signal(&c->answered);
+		pthread_mutex_unlock(&c->lock);
+		eventfd_write(c->wake_fd, 1);
+		pthread_join(c->thread, NULL);
+		close(c->wake_fd);
+		if (c->listen_fd >= 0) {
+			close(c->listen_fd);
+			unlink(ebb_donor_socket());
+		}
+		c->running = false;
+	}
+	notes_log(&l->notes);
+}

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <rdma/rdma_cma.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "donord/donord.h"
+#include "rdma.h"
+
+/* Of the connection manager, in a turn of the loop. */
+#define EVENTS_A_TURN 16
+#define BACKLOG 16
+#define QUEUE_ENTRIES (CONNECTIONS * RDMA_BINDS)
+
+/* Of a slab. */
+struct window {
+	struct ibv_mr *memory; /* registered, while there is some */
+	/* While it is lent by RDMA: */
+	struct ibv_mw *mw;
+	struct ibv_qp *qp;     /* that it is bound to */
+	uint32_t key;
+	/* While it is being bound: */
+	bool binding;
+	uint32_t serial;       /* of uses: tells completions of this one from those before */
+	struct wire_frame reply;
+};
+
+struct rdma_place {
+	struct lender *lender;
+	struct rdma_event_channel *events;
+	struct rdma_cm_id *listener;
+	uint16_t port;
+	uint8_t reads;         /* that a queue pair may be asked for at once */
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;     /* of all queue pairs: windows that are bound */
+	struct window *windows; /* by slab */
+};
+
+static struct connection *connection_of(struct lender *l, const struct rdma_cm_id *id)
+{
+	for (int i = 0; i < CONNECTIONS; i++)
+		if (l->connections[i].queue.id == id)
+			return &l->connections[i];
+	return NULL;
+}
+
+/* The control connection that @j proves to come from, and no other queue has; or NULL. */
+static struct connection *prove(struct lender *l, const struct wire_join *j)
+{
+	for (int i = 0; i < CONNECTIONS; i++) {
+		struct connection *c = &l->connections[i];
+
+		if (c->fd < 0 || !c->by_rdma || !j->session || c->access.session != j->session)
+			continue;
+		/* The MAC first: nobody else may use a number up. */
+		return !session_genuine(c->access.key, j) || c->queue.id ||
+		       !session_take_number(&c->access.numbers, j->number) ? NULL : c;
+	}
+	return NULL;
+}
+
+/* On failure @id may have a queue pair. */
+static int make_queue(struct rdma_place *p, struct rdma_cm_id *id, uint8_t reads)
+{
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_RC, .send_cq = p->cq, .recv_cq = p->cq,
+		.cap = { .max_send_wr = RDMA_BINDS, .max_recv_wr = 1,
+			 .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct rdma_conn_param param = {
+		.responder_resources = reads < p->reads ? reads : p->reads, .rnr_retry_count = 6,
+	};
+
+	/* Windows can be bound only to what is of their device. */
+	if (id->verbs != p->listener->verbs)
+		return -EXDEV;
+	return rdma_create_qp(id, p->pd, &attr) || rdma_accept(id, &param) ? -errno : 0;
+}
+
+static void requested(struct lender *l, struct rdma_cm_id *id, uint8_t reads, const uint8_t *data,
+		      size_t length)
+{
+	struct connection *c = NULL;
+	const char *why = "not of a session here";
+	struct wire_join j;
+	int r;
+
+	if (!wire_parse_rdma_join(data, length, &j))
+		c = prove(l, &j);
+	if (c) {
+		r = make_queue(l->rdma, id, reads);
+		if (!r) {
+			c->queue = (struct rdma_queue){ .id = id };
+			c->answers = true;
+			return;
+		}
+		if (id->qp)
+			rdma_destroy_qp(id);
+		why = strerror(-r);
+	}
+	lender_say(l, LOG_LVL_WARN, "RDMA connection refused: %s", why);
+	rdma_reject(id, NULL, 0);
+	rdma_destroy_id(id);
+}
+
+/* One event; false when there is none. */
+static bool take_event(struct lender *l)
+{
+	uint8_t data[WIRE_RDMA_JOIN_SIZE] = { 0 };
+	struct rdma_cm_event *event;
+	enum rdma_cm_event_type kind;
+	struct connection *c;
+	struct rdma_cm_id *id;
+	size_t length;
+	uint8_t reads;
+
+	if (rdma_get_cm_event(l->rdma->events, &event))
+		return false;
+	kind = event->event;
+	id = event->id;
+	/* Of us: what the borrower says that it will have under way. */
+	reads = event->param.conn.responder_resources;
+	length = event->param.conn.private_data_len;
+	length = length < sizeof(data) ? length : sizeof(data);
+	if (kind == RDMA_CM_EVENT_CONNECT_REQUEST && event->param.conn.private_data)
+		memcpy(data, event->param.conn.private_data, length);
+	/* Before anything of it is destroyed, which waits for this. */
+	rdma_ack_cm_event(event);
+	switch (kind) {
+	case RDMA_CM_EVENT_CONNECT_REQUEST:
+		requested(l, id, reads, data, length);
+		break;
+	case RDMA_CM_EVENT_ESTABLISHED:
+	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+		break;
+	default:
+		/* Its control connection says what becomes of its loans. */
+		c = connection_of(l, id);
+		if (c)
+			rdma_queue_end(c);
+	}
+	return true;
+}
+
+/* False when it may still be open: then only its queue pair's end closes it. */
+static bool close_window(struct window *w)
+{
+	bool closed = !w->mw || !ibv_dealloc_mw(w->mw);
+
+	w->mw = NULL;
+	w->qp = NULL;
+	w->binding = false;
+	return closed;
+}
+
+/* A window is bound, or has not been and never will. */
+static void bound(struct lender *l, const struct ibv_wc *wc)
+{
+	uint32_t slab = (uint32_t)wc->wr_id;
+	struct window *w = &l->rdma->windows[slab];
+	struct connection *c = &l->connections[l->pool->slabs[slab].owner];
+	uint8_t payload[WIRE_RDMA_GRANT_SIZE];
+	struct wire_rdma_grant g;
+
+	/* It may be of an earlier loan, or of a queue pair that has ended. */
+	if (!w->binding || w->serial != wc->wr_id >> 32)
+		return;
+	w->binding = false;
+	c->queue.binding--;
+	if (wc->status != IBV_WC_SUCCESS) {
+		lender_say(l, LOG_LVL_WARN, "borrower %s: RDMA: %s", c->name,
+			   ibv_wc_status_str(wc->status));
+		close_window(w);
+		connection_granted(c, &w->reply, NULL);
+		return;
+	}
+	g = (struct wire_rdma_grant){
+		.address = (uintptr_t)w->memory->addr, .length = l->pool->slab_size, .key = w->key,
+	};
+	wire_build_rdma_grant(payload, &g);
+	connection_granted(c, &w->reply, payload);
+}
+
+static void take_completions(struct lender *l)
+{
+	struct rdma_place *p = l->rdma;
+	struct ibv_wc wc[16];
+	struct ibv_cq *cq;
+	void *context;
+	int n;
+
+	if (!ibv_get_cq_event(p->channel, &cq, &context)) {
+		ibv_ack_cq_events(cq, 1);
+		ibv_req_notify_cq(p->cq, 0);
+	}
+	while ((n = ibv_poll_cq(p->cq, 16, wc)) > 0)
+		for (int i = 0; i < n; i++)
+			bound(l, &wc[i]);
+}
+
+void rdma_place_event(struct lender *l)
+{
+	for (int i = 0; i < EVENTS_A_TURN && take_event(l); i++)
+		;
+	take_completions(l);
+}
+
+enum wire_status rdma_queue_grant(struct connection *c, const struct wire_frame *reply)
+{
+	struct lender *l = c->lender;
+	struct window *w = &l->rdma->windows[reply->slab];
+	struct ibv_send_wr wr = { .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED }, *bad;
+
+	/* It may be asked for again. */
+	rdma_queue_forget(l, reply->slab);
+	if (!c->queue.id)
+		return WIRE_NOT_HERE;
+	w->mw = ibv_alloc_mw(l->rdma->pd, IBV_MW_TYPE_2);
+	if (!w->mw) {
+		lender_say(l, LOG_LVL_WARN, "borrower %s: no memory window for a slab: %s", c->name,
+			   strerror(errno));
+		return WIRE_NO_SPACE;
+	}
+	w->qp = c->queue.id->qp;
+	w->key = ibv_inc_rkey(w->mw->rkey);
+	wr.wr_id = (uint64_t)++w->serial << 32 | reply->slab;
+	wr.bind_mw.mw = w->mw;
+	wr.bind_mw.rkey = w->key;
+	wr.bind_mw.bind_info = (struct ibv_mw_bind_info){
+		.mr = w->memory, .addr = (uintptr_t)w->memory->addr, .length = l->pool->slab_size,
+		.mw_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
+	};
+	if (ibv_post_send(w->qp, &wr, &bad)) {
+		close_window(w);
+		return WIRE_NO_SPACE;
+	}
+	w->reply = *reply;
+	w->binding = true;
+	c->queue.binding++;
+	return WIRE_OK;
+}
+
+void rdma_queue_forget(struct lender *l, uint32_t slab)
+{
+	struct connection *c = &l->connections[l->pool->slabs[slab].owner];
+	struct window *w = l->rdma ? &l->rdma->windows[slab] : NULL;
+
+	if (!w || !w->mw)
+		return;
+	if (w->binding)
+		c->queue.binding--;
+	if (!close_window(w))
+		rdma_queue_end(c);
+}
+
+void rdma_queue_end(struct connection *c)
+{
+	struct rdma_cm_id *id = c->queue.id;
+	struct lender *l = c->lender;
+
+	if (!id)
+		return;
+	/* From here on it takes no packet. */
+	rdma_disconnect(id);
+	/* Before the queue pair, which they hold. */
+	for (uint32_t i = 0; i < l->pool->count; i++)
+		if (l->rdma->windows[i].qp == id->qp)
+			close_window(&l->rdma->windows[i]);
+	rdma_destroy_qp(id);
+	rdma_destroy_id(id);
+	c->queue = (struct rdma_queue){ 0 };
+}
+
+/* Of who makes slabs and gives them back: see struct lend_care. */
+static int slab_made(void *data, uint32_t slab)
+{
+	struct rdma_place *p = data;
+	struct lend_pool *pool = p->lender->pool;
+
+	/* For nobody: windows give access. */
+	p->windows[slab].memory = ibv_reg_mr(p->pd, pool->memory + slab * pool->slab_size,
+					     pool->slab_size, IBV_ACCESS_LOCAL_WRITE |
+					     IBV_ACCESS_MW_BIND);
+	return p->windows[slab].memory ? 0 : -errno;
+}
+
+static void slab_goes(void *data, uint32_t slab)
+{
+	struct rdma_place *p = data;
+
+	if (p->windows[slab].memory)
+		ibv_dereg_mr(p->windows[slab].memory);
+	p->windows[slab].memory = NULL;
+}
+
+static int no_blocking(int fd)
+{
+	return fcntl(fd, F_SETFL, O_NONBLOCK);
+}
+
+static int make_objects(struct rdma_place *p, const struct address *a, struct error *e)
+{
+	struct ibv_context *verbs = p->listener->verbs;
+	struct ibv_device_attr attr;
+
+	if (!verbs)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "rdma %s: of no one device; give the address of an RDMA device", a->text);
+	if (ibv_query_device(verbs, &attr))
+		return fail(e, errno, "rdma %s: %m", a->text);
+	if (!(attr.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)))
+		return fail_exit(e, EXIT_UNSUPPORTED, EOPNOTSUPP,
+				 "rdma %s: its device has no memory windows of type 2; use another, or tcp",
+				 a->text);
+	p->reads = (uint8_t)(attr.max_qp_rd_atom < UINT8_MAX ? attr.max_qp_rd_atom : UINT8_MAX);
+	p->pd = ibv_alloc_pd(verbs);
+	p->channel = p->pd ? ibv_create_comp_channel(verbs) : NULL;
+	p->cq = p->channel ? ibv_create_cq(verbs, QUEUE_ENTRIES, NULL, p->channel, 0) : NULL;
+	if (!p->cq || no_blocking(p->channel->fd) < 0 || ibv_req_notify_cq(p->cq, 0))
+		return fail(e, errno, "rdma %s: %m; see ulimit -l", a->text);
+	return 0;
+}
+
+int rdma_place_open(struct rdma_place **out, struct lender *l, const struct address *a,
+		    struct error *e)
+{
+	struct rdma_place *p = calloc(1, sizeof(*p));
+	struct sockaddr_storage sa = a->sa;
+	int r;
+
+	if (!p)
+		return fail(e, ENOMEM, "rdma: out of memory");
+	p->lender = l;
+	p->windows = calloc(l->pool->count, sizeof(*p->windows));
+	p->events = rdma_create_event_channel();
+	if (!p->windows)
+		r = fail(e, ENOMEM, "rdma: out of memory");
+	else if (!p->events || no_blocking(p->events->fd) < 0 ||
+		 rdma_create_id(p->events, &p->listener, NULL, RDMA_PS_TCP))
+		r = fail_exit(e, EXIT_UNSUPPORTED, errno,
+			      "rdma: %m; load rdma_ucm and, without a network card for it, rdma_rxe");
+	else if (rdma_bind_addr(p->listener, (struct sockaddr *)&sa) ||
+		 rdma_listen(p->listener, BACKLOG))
+		r = fail(e, errno, "rdma %s: %m; give the address of an RDMA device", a->text);
+	else
+		r = make_objects(p, a, e);
+	if (r) {
+		rdma_place_close(&p);
+		return r;
+	}
+	p->port = ntohs(rdma_get_src_port(p->listener));
+	l->pool->care = (struct lend_care){ slab_made, slab_goes, p };
+	*out = p;
+	return 0;
+}
+
+void rdma_place_close(struct rdma_place **pp)
+{
+	struct rdma_place *p = *pp;
+
+	*pp = NULL;
+	if (!p)
+		return;
+	for (uint32_t i = 0; p->windows && i < p->lender->pool->count; i++)
+		slab_goes(p, i);
+	p->lender->pool->care = (struct lend_care){ 0 };
+	if (p->cq)
+		ibv_destroy_cq(p->cq);
+	if (p->channel)
+		ibv_destroy_comp_channel(p->channel);
+	if (p->pd)
+		ibv_dealloc_pd(p->pd);
+	if (p->listener)
+		rdma_destroy_id(p->listener);
+	if (p->events)
+		rdma_destroy_event_channel(p->events);
+	free(p->windows);
+	free(p);
+}
+
+void rdma_place_fds(const struct rdma_place *p, int fds[static 2])
+{
+	fds[0] = p->events->fd;
+	fds[1] = p->channel->fd;
+}
+
+uint16_t rdma_place_port(const struct rdma_place *p)
+{
+	return p->port;
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "call.h"
+#include "lib/base/paths.h"
+#include "lib/base/size.h"
+#include "lib/control/control.h"
+#include "text.h"
+
+/* Attaching a policy on an emulated machine takes seconds. */
+#define ANSWER_MS 30000
+
+struct json_object *daemon_request(const char *verb)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_add_text(o, "verb", verb);
+	return o;
+}
+
+int daemon_call_within(int timeout_ms, struct json_object *request, struct json_object **answer,
+		       struct error *e)
+{
+	int r = control_call(ebb_control_socket(), request, timeout_ms, answer, e);
+
+	json_object_put(request);
+	if (!r)
+		json_object_object_del(*answer, "ok");
+	return r;
+}
+
+int daemon_call(struct json_object *request, struct json_object **answer, struct error *e)
+{
+	return daemon_call_within(ANSWER_MS, request, answer, e);
+}
+
+int daemon_tell(struct json_object *request, struct error *e)
+{
+	struct json_object *answer = NULL;
+	int r = daemon_call(request, &answer, e);
+
+	if (!r)
+		json_object_put(answer);
+	return r;
+}
+
+int daemon_add_params(struct json_object *request, const char *const *words, int n,
+		      struct error *e)
+{
+	struct json_object *params = json_object_new_object();
+
+	json_object_object_add(request, "params", params);
+	for (int i = 0; i < n; i++) {
+		const char *equals = strchr(words[i], '=');
+		char key[64], *end;
+		long long v;
+
+		if (!strncmp(words[i], "run=", 4)) {
+			if (strcmp(words[i] + 4, "daemon") && strcmp(words[i] + 4, "kernel"))
+				return fail_exit(e, EXIT_USAGE, EINVAL,
+						 "parameter '%s': a policy runs in the kernel or the daemon; run=kernel or run=daemon",
+						 words[i]);
+			json_add_text(request, "run", words[i] + 4);
+			continue;
+		}
+		if (!strncmp(words[i], "slowdown=", 9)) {
+			uint32_t tenths;
+			int r = percent_parse(words[i] + 9, "slowdown", SLOWDOWN_MAX, &tenths, e);
+
+			if (r)
+				return r;
+			json_add_int(params, "slowdown", tenths);
+			continue;
+		}
+		errno = 0;
+		v = equals ? strtoll(equals + 1, &end, 10) : 0;
+		if (!equals || equals == words[i] || equals - words[i] >= (long)sizeof(key) ||
+		    !equals[1] || *end || errno || v < 0)
+			return fail_exit(e, EXIT_USAGE, EINVAL,
+					 "parameter '%s': not KEY=NUMBER; see ebbctl policy list",
+					 words[i]);
+		snprintf(key, sizeof(key), "%.*s", (int)(equals - words[i]), words[i]);
+		json_add_int(params, key, v);
+	}
+	return 0;
+}
+
+uint64_t histogram_quantile(struct json_object *histogram, double q)
+{
+	size_t n = json_object_is_type(histogram, json_type_array) ?
+		   json_object_array_length(histogram) : 0;
+	double total = 0, seen = 0;
+
+	for (size_t i = 0; i < n; i++)
+		total += json_object_get_double(json_object_array_get_idx(histogram, i));
+	for (size_t i = 0; i < n; i++) {
+		double count = json_object_get_double(json_object_array_get_idx(histogram, i));
+		double low = i ? (double)(1ULL << i) : 0, high = (double)(2ULL << i);
+
+		if (count > 0 && seen + count >= q * total)
+			return (uint64_t)(low + (high - low) * (q * total - seen) / count);
+		seen += count;
+	}
+	return 0;
+}
+
+static void put_ratio(struct json_object *row, const char *key, double part, double whole)
+{
+	if (whole > 0)
+		json_add_double(row, key, part / whole);
+	else
+		json_object_object_add(row, key, NULL);
+}
+
+void daemon_derive(struct json_object *row)
+{
+	struct json_object *misses = json_member(row, "miss_ns_log2");
+	double used = json_double(row, "hits", 0) + json_double(row, "late", 0);
+	double missed = json_double(row, "misses", 0);
+
+	put_ratio(row, "coverage", used, used + missed);
+	put_ratio(row, "accuracy", used, json_double(row, "prefetched", 0));
+	json_add_int(row, "miss_p50_ns", (int64_t)histogram_quantile(misses, 0.5));
+	json_add_int(row, "miss_p99_ns", (int64_t)histogram_quantile(misses, 0.99));
+	json_add_int(row, "lost_ns", json_int(row, "miss_ns", 0) + json_int(row, "late_ns", 0));
+}

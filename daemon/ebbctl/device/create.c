@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "adopt.h"
+#include "create.h"
+#include "donors.h"
+#include "ebbctl/run/process.h"
+#include "ebbctl/text.h"
+#include "ebbctl/verbs/verbs.h"
+#include "kmoddev.h"
+#include "lib/base/cleanup.h"
+#include "lib/base/files.h"
+#include "lib/base/paths.h"
+#include "lib/base/privilege.h"
+#include "lib/base/size.h"
+#include "lib/control/control.h"
+#include "lib/host/sleep_lock.h"
+#include "loopdev.h"
+#include "scope.h"
+#include "swaps.h"
+#include "teardown.h"
+#include "ublkdev.h"
+
+/* The one file ebb-swapd serves in its mount. */
+#define SERVED_FILE "swap"
+
+#define BACKUP_FILE "%s/%s.backup"
+
+#define SERVER_START_MS 60000 /* it may have to write the whole backup file */
+#define PRIORITY_MAX 32767
+/* Above zram's usual 100 when nothing else is on. */
+#define PRIORITY_MIN 200
+
+/* Each of the words that the option takes, against what else is given. */
+static int check_durability(const char *name, const struct device_plan *plan, int donors,
+			    struct error *e)
+{
+	const char *text = plan->durability;
+	int n = !strncmp(text, "replicas=", 9) ? atoi(text + 9) : 0;
+
+	if (n > donors)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "device %s: %s needs as many donors, and there %s %d; name more with --donors",
+				 name, text, donors == 1 ? "is" : "are", donors);
+	if (strcmp(text, "disk") && plan->backup)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "device %s: --backup is for --durability disk, not %s; leave it out", name,
+				 text);
+	return 0;
+}
+
+static const char *backup_dir(const struct device_plan *plan)
+{
+	return plan->backup ?: DEVICE_BACKUP_DIR;
+}
+
+/* Its server has it locked as long as it lives; what is on it tells nobody anything then. */
+static bool is_left_over(const char *path)
+{
+	_cleanup_close_ int fd = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+
+	return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+	       flock(fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+/*
+ * Where only ebb has files, what a device left that ended with the machine is removed: after
+ * a power failure nobody else would, and a device that is to be on from boot would not be.
+ */
+static void remove_left_over(const struct device_plan *plan, const char *backup)
+{
+	if (!plan->backup && is_left_over(backup) && unlink(backup) == 0)
+		fprintf(stderr, "ebbctl: backup %s: of a device that ended with its machine: removed\n",
+			backup);
+}
+
+static int check_backup(const char *name, const struct device_plan *plan,
+			const struct device_record *d, struct error *e)
+{
+	char need[16], have[16];
+	struct statvfs fs;
+	const char *dir = backup_dir(plan);
+	int r;
+
+	if (!*d->backup)
+		return 0;
+	r = plan->backup ? 0 : file_make_dirs(dir, 0700);
+	if (r)
+		return fail(e, r, "backup %s: cannot create: %s", dir, strerror(-r));
+	if (dir[0] != '/')
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "backup %s: not an absolute path; give one to --backup", dir);
+	if (access(dir, F_OK) < 0)
+		return fail_exit(e, EXIT_USAGE, errno, "backup %s: %s; create the directory first",
+				 dir, strerror(errno));
+	if (snprintf(NULL, 0, BACKUP_FILE, dir, name) >= (int)sizeof(d->backup))
+		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "backup %.128s: its name is too long",
+				 dir);
+	remove_left_over(plan, d->backup);
+	if (access(d->backup, F_OK) == 0)
+		return fail_exit(e, EXIT_REFUSED, EEXIST,
+				 "backup %s: is there already; remove it if no device uses it",
+				 d->backup);
+	if (statvfs(dir, &fs) < 0)
+		return fail(e, errno, "backup %s: %s", dir, strerror(errno));
+	if ((uint64_t)fs.f_bavail * fs.f_frsize >= plan->size)
+		return 0;
+	return fail(e, ENOSPC,
+		    "backup %s: %s of space, device %s needs %s; free some, or give another --backup",
+		    dir, size_format((uint64_t)fs.f_bavail * fs.f_frsize, have, sizeof(have)),
+		    name, size_format(plan->size, need, sizeof(need)));
+}
+
+static int check_swap(const char *name, const struct device_plan *plan, int *priority,
+		      struct error *e)
+{
+	struct swap_area areas[SWAPS_MAX];
+	int n = swaps_read(areas), top = swaps_top_priority();
+
+	if (!strcmp(plan->scope, "attached") && n > 0)
+		return fail_exit(e, EXIT_REFUSED, EBUSY,
+				 "device %s: --scope attached while swap is on at %s: the kernel's limits know no devices; swapoff %s first",
+				 name, areas[0].path, areas[0].path);
+	if (n == SWAPS_MAX)
+		return fail_exit(e, EXIT_REFUSED, EMFILE, "device %s: all %d swap areas are in use",
+				 name, n);
+	*priority = (int)plan->priority;
+	if (!*priority)
+		*priority = top < PRIORITY_MIN ? PRIORITY_MIN : top < PRIORITY_MAX ? top + 1 : top;
+	return 0;
+}
+
+static bool is_ublk(const char *frontend)
+{
+	return !strcmp(frontend, "ublk");
+}
+
+static bool is_kmod(const char *frontend)
+{
+	return !strcmp(frontend, KMOD_FRONTEND);
+}
+
+static int check_fuse(struct error *e)
+{
+	if (access("/dev/fuse", R_OK | W_OK) == 0)
+		return 0;
+	return fail_exit(e, EXIT_UNSUPPORTED, errno, "/dev/fuse: %s; modprobe fuse", strerror(errno));
+}
+
+static int check_request(const char *name, const struct device_plan *plan, struct error *e)
+{
+	int r = need_root("device create", e);
+
+	if (!r)
+		r = device_name_check(name, e);
+	if (!r && !plan->size)
+		r = fail_exit(e, EXIT_USAGE, EINVAL,
+			      "device %s: no size; give --size, such as --size 4G", name);
+	return r;
+}
+
+static int check(const char *name, const struct device_plan *plan, struct device_record *d,
+		 struct donor_list *donors, struct error *e)
+{
+	int r = is_kmod(plan->frontend) ? 0 : is_ublk(plan->frontend) ? ublk_check(e) : check_fuse(e);
+
+	if (r)
+		return r;
+	r = check_swap(name, plan, &d->priority, e);
+	if (!r && is_kmod(plan->frontend))
+		return kmoddev_plan(name, plan, d, e);
+	if (!r)
+		r = device_donors(&plan->donors, donors, d, e);
+	if (!r)
+		r = check_durability(name, plan, donors->n, e);
+	return r ? r : check_backup(name, plan, d, e);
+}
+
+static void fill_record(const char *name, const struct device_plan *plan, struct device_record *d)
+{
+	const struct device_extras *extras = &plan->extras;
+
+	snprintf(d->name, sizeof(d->name), "%s", name);
+	snprintf(d->frontend, sizeof(d->frontend), "%s", plan->frontend);
+	d->size = plan->size;
+	snprintf(d->mount, sizeof(d->mount), "%s", device_mount(name));
+	snprintf(d->scope, sizeof(d->scope), "%s", plan->scope);
+	snprintf(d->durability, sizeof(d->durability), "%s", plan->durability);
+	d->slab = plan->slab;
+	snprintf(d->key, sizeof(d->key), "%s", extras->key ?: "none");
+	snprintf(d->seal, sizeof(d->seal), "%s", extras->seal ?: "auto");
+	if (is_kmod(plan->frontend)) {
+		snprintf(d->backup, sizeof(d->backup), "%s", plan->backup ?: "");
+		return;
+	}
+	if (!strcmp(plan->durability, "disk"))
+		snprintf(d->backup, sizeof(d->backup), BACKUP_FILE, backup_dir(plan), name);
+	snprintf(d->connections, sizeof(d->connections), "%s", extras->connections ?: "1");
+}
+
+/* Says what is about to exist, for a destroy after we were killed half-way. */
+static int write_intent(const struct device_record *d, struct error *e)
+{
+	struct json_object *o = device_record_json(d);
+	int r = file_replace(device_intent(d->name), json_object_to_json_string(o));
+
+	json_object_put(o);
+	return r ? fail(e, r, "%s: cannot write: %s", device_intent(d->name), strerror(-r)) : 0;
+}
+
+static int start_server(const struct device_plan *plan, const struct donor_list *donors,
+			struct device_record *d, struct error *e)
+{
+	const struct { const char *option, *value; } more[] = {
+		{ "--backup", *d->backup ? d->backup : NULL },
+		/* The rules when nothing is said. */
+		{ "--frontend", is_ublk(d->frontend) ? d->frontend : NULL },
+		{ "--durability", strcmp(d->durability, "disk") ? d->durability : NULL },
+		{ "--key", plan->extras.key },
+		{ "--connections", plan->extras.connections },
+		{ "--seal", plan->extras.seal },
+	};
+	/* The server, those that come after it and their holder have it open, too. */
+	_cleanup_close_ int awake = sleep_lock_take(d->name);
+	char size[32], slab[32], unit[80];
+	const char *argv[20 + 2 * DEVICE_DONORS + 2 * sizeof(more) / sizeof(more[0])];
+	int n = 0, r;
+
+	r = file_make_dirs(d->mount, 0700);
+	if (r)
+		return fail(e, r, "%s: cannot create: %s", d->mount, strerror(-r));
+	snprintf(size, sizeof(size), "%llu", (unsigned long long)d->size);
+	snprintf(slab, sizeof(slab), "%llu", (unsigned long long)d->slab);
+	snprintf(unit, sizeof(unit), "ebb-swapd-%s.scope", d->name);
+	argv[n++] = ebb_program(DEVICE_SERVER);
+	argv[n++] = "--name";
+	argv[n++] = d->name;
+	argv[n++] = "--size";
+	argv[n++] = size;
+	argv[n++] = "--slab";
+	argv[n++] = slab;
+	for (int i = 0; i < donors->n; i++) {
+		argv[n++] = "--donor";
+		argv[n++] = donors->v[i].address;
+	}
+	for (size_t i = 0; i < sizeof(more) / sizeof(more[0]); i++)
+		if (more[i].value) {
+			argv[n++] = more[i].option;
+			argv[n++] = more[i].value;
+		}
+	argv[n++] = "--mount";
+	argv[n++] = d->mount;
+	argv[n] = NULL;
+	if (awake < 0 && awake != -EOPNOTSUPP)
+		fprintf(stderr, "ebbctl: warning: device %s: systemd-logind does not hold off sleep: %s; destroy the device before the machine sleeps\n",
+			d->name, strerror(-awake));
+	r = process_start(argv, unit, device_log(d->name), awake, SERVER_START_MS, e);
+	if (r)
+		return r;
+	d->server_pid = device_server(d->name);
+	return d->server_pid ? 0 : fail(e, ESRCH, "device %s: its server is gone again; see %s",
+					d->name, device_log(d->name));
+}
+
+static int number_of(struct device_record *d, struct error *e)
+{
+	int r = block_number(d->block, &d->major, &d->minor);
+
+	block_no_throttling(d->block);
+	return r ? fail(e, r, "%s: %s", d->block, strerror(-r)) : 0;
+}
+
+static int attach(struct device_record *d, int *loop, struct error *e)
+{
+	char file[PATH_MAX + 16];
+	int r;
+
+	if (is_ublk(d->frontend)) {
+		r = ublk_find(d->name, d->block, sizeof(d->block));
+		if (r)
+			return fail(e, r, "device %s: its server made no block device; see %s", d->name,
+				    device_log(d->name));
+		ublk_settle(d->block);
+		return number_of(d, e);
+	}
+	snprintf(file, sizeof(file), "%s/" SERVED_FILE, d->mount);
+	*loop = loop_attach(file, d->block, sizeof(d->block), e);
+	if (*loop < 0)
+		return *loop;
+	return number_of(d, e);
+}
+
+static int build(const struct device_plan *plan, const struct donor_list *donors,
+		 struct device_record *d, struct error *e)
+{
+	_cleanup_close_ int loop = -1;
+	char label[48];
+	int r;
+
+	snprintf(label, sizeof(label), "ebb-%.11s", d->name); /* 16 bytes in the header */
+	r = write_intent(d, e);
+	if (!r && is_kmod(d->frontend)) {
+		r = kmoddev_make(d, e);
+		if (!r)
+			r = number_of(d, e);
+	} else {
+		if (!r)
+			r = start_server(plan, donors, d, e);
+		if (!r)
+			r = attach(d, &loop, e);
+	}
+	if (!r && !strcmp(d->scope, "attached"))
+		r = scope_apply(d->name, NULL, e);
+	if (!r)
+		r = swaps_on(d->block, label, d->priority, e);
+	if (!r)
+		r = device_record_write(d, e);
+	return r;
+}
+
+int device_create(const char *name, const struct device_plan *plan, struct device_record *d,
+		  struct error *e)
+{
+	_cleanup_(donor_list_free) struct donor_list donors = { .n = 0 };
+	struct device_record other;
+	struct error also = { 0 };
+	_cleanup_close_ int lock = -1;
+	int r;
+
+	r = check_request(name, plan, e);
+	if (r)
+		return r;
+	*d = (struct device_record){ .size = 0 };
+	fill_record(name, plan, d);
+	process_defer_signals();
+	lock = device_lock(PATIENCE_UNTIL_INTERRUPTED, e);
+	if (lock < 0)
+		return lock;
+	if (!device_find(name, &other, NULL))
+		return plan->adopt ? device_adopt(plan, &other, d, e) :
+		       fail_exit(e, EXIT_REFUSED, EEXIST,
+				 "device %s: is there already; choose another name, or ebbctl device destroy %s",
+				 name, name);
+	r = check(name, plan, d, &donors, e);
+	if (r)
+		return r;
+	r = build(plan, &donors, d, e);
+	if (!r) {
+		unlink(device_intent(name));
+		device_announce();
+		return 0;
+	}
+	if (!device_find(name, d, NULL) && device_teardown(d, SWAPOFF_MS, PATIENCE_TO_THE_END, &also))
+		fprintf(stderr, "ebbctl: while undoing: %s\n", also.text);
+	return r;
+}
+
+static void print_created(struct json_object *o)
+{
+	struct json_object *others = json_member(o, "other_swap");
+	char size[16];
+
+	printf("device %s: %s of swap on %s, priority %d\n", json_text(o, "name", ""),
+	       size_format(json_int(o, "size", 0), size, sizeof(size)), json_text(o, "block", ""),
+	       (int)json_int(o, "priority", 0));
+	for (size_t i = 0; i < json_object_array_length(others); i++) {
+		struct json_object *a = json_object_array_get_idx(others, i);
+		int other = (int)json_int(a, "priority", 0);
+
+		printf("  %s %s (priority %d)\n",
+		       other < json_int(o, "priority", 0) ? "used before" :
+							       "NOT used before",
+		       json_text(a, "path", ""), other);
+	}
+}
+
+static int run(int argc, char **argv, void *options, struct error *e)
+{
+	const struct device_plan *plan = options;
+	_cleanup_json_ struct json_object *o = NULL;
+	struct swap_area areas[SWAPS_MAX];
+	struct json_object *others;
+	struct device_record d;
+	int n, r = device_create(argv[0], plan, &d, e);
+
+	if (r)
+		return r;
+	o = device_record_json(&d);
+	others = json_object_new_array();
+	json_object_object_add(o, "other_swap", others);
+	n = swaps_read(areas);
+	for (int i = 0; i < n; i++) {
+		struct json_object *a = json_object_new_object();
+
+		json_add_text(a, "path", areas[i].path);
+		json_add_int(a, "priority", areas[i].priority);
+		if (strcmp(areas[i].path, d.block))
+			json_object_array_add(others, a);
+		else
+			json_object_put(a);
+	}
+	output(plan->json, o, print_created);
+	return 0;
+}
+
+static const struct option_spec specs[] = {
+	OPTION(device_plan, size, "size", OPTION_SIZE, "SIZE", .help = "size of the device",
+	       .min = 4 << 20, .max = 1ULL << 44),
+	OPTION(device_plan, donors, "donors", OPTION_LIST, "ADDRESS,...",
+	       .help = "who lends the memory: HOST:PORT, rdma:HOST:PORT, unix:/PATH [those that ebbd knows]"),
+	OPTION(device_plan, donors, "donor", OPTION_LIST, "ADDRESS",
+	       .help = "one of them; may be repeated"),
+	OPTION(device_plan, frontend, "frontend", OPTION_STRING, "fuse|ublk|kmod",
+	       .help = "what the kernel has: a loop device on a FUSE file, /dev/ublkbN, or /dev/ebbN of its own module, which needs RDMA [fuse]"),
+	OPTION(device_plan, durability, "durability", OPTION_STRING, "disk|replicas=2|replicas=3|none",
+	       .help = "what keeps a page when a donor is lost [disk]"),
+	OPTION(device_plan, slab, "slab", OPTION_SIZE, "SIZE",
+	       .help = "unit of placement, a power of two [64M]", .min = 1 << 20, .max = 1 << 30),
+	OPTION(device_plan, backup, "backup", OPTION_STRING, "DIR",
+	       .help = "directory of the local backup [" DEVICE_BACKUP_DIR "]; with kmod a block device"),
+	OPTION(device_plan, extras.key, "key", OPTION_STRING, "FILE",
+	       .help = "the key that the donors share, see ebbctl key create"),
+	OPTION(device_plan, extras.connections, "connections", OPTION_STRING, "N",
+	       .help = "with --key: so many connections for pages to each donor, 1 to 8 [1]"),
+	OPTION(device_plan, extras.seal, "seal", OPTION_STRING, "auto|on|off",
+	       .help = "encrypt pages before they leave; auto: unless all donors are unix:, with kmod if there is a --key [auto]"),
+	OPTION(device_plan, priority, "priority", OPTION_UINT, "N",
+	       .help = "swap priority [above every other]", .min = 1, .max = PRIORITY_MAX),
+	OPTION(device_plan, scope, "scope", OPTION_STRING, "any|attached",
+	       .help = "who may swap there; attached: cgroups with a policy, best effort [any]"),
+	OPTION(device_plan, adopt, "adopt", OPTION_FLAG, NULL,
+	       .help = "one of this name that was made with these options and works is as good"),
+	OPTION_JSON,
+	OPTIONS_REMOVED,
+	{ .name = "hot-slab", .type = OPTION_STRING,
+	  .help = "each slab is placed on a donor at its first page" },
+	OPTIONS_END
+};
+
+static const struct device_plan defaults = {
+	.slab = DEVICE_SLAB, .frontend = "fuse", .durability = "disk", .scope = "any",
+};
+
+const struct command command_device_create = {
+	.object = "device", .action = "create", .arguments = "NAME",
+	.help = "Makes a swap device of donors' memory and switches it on",
+	.example = "  ebbctl device create ebb0 --size 8G --durability replicas=2 \\\n"
+		   "      --donors 10.0.0.7:7070,10.0.0.8:7070,10.0.0.9:7070 --key /etc/ebb/spark.key\n",
+	.options = specs, .options_size = sizeof(struct device_plan), .defaults = &defaults,
+	.run = run, .min_args = 1, .max_args = 1,
+};

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#ifndef EBB_DEVICE_DESTROY_H
+#define EBB_DEVICE_DESTROY_H
+
+#include "lib/base/error.h"
+
+enum destroy_mode {
+	DESTROY_POLITE, /* refuses while what is swapped out does not fit elsewhere */
+	DESTROY_FORCED,
+	DESTROY_CLEANUP, /* forced, and ^C does not stop it */
+};
+
+/* Takes the device off and apart; swapoff may take @timeout_ms. */
+int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms, struct error *e);
+
+#endif

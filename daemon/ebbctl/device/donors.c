@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "donors.h"
+#include "ebbctl/call.h"
+#include "ebbctl/text.h"
+#include "lib/base/cleanup.h"
+#include "lib/control/control.h"
+#include "lib/wire/address.h"
+
+#define DONOR_MS 3000
+
+/* A donor that does not even answer the telephone; the rest ebb-swapd tells. */
+static int check_donor(const char *device, const char *text, struct error *e)
+{
+	struct pollfd p = { .events = POLLOUT };
+	_cleanup_close_ int fd = -1;
+	struct address a;
+	socklen_t len = sizeof(int);
+	int r, cause = 0;
+
+	r = address_parse(text, "--donors", &a, e);
+	if (r)
+		return r;
+	fd = p.fd = address_connect(&a);
+	if (fd < 0)
+		cause = -fd;
+	else if (poll(&p, 1, DONOR_MS) <= 0)
+		cause = ETIMEDOUT;
+	else
+		getsockopt(fd, SOL_SOCKET, SO_ERROR, &cause, &len);
+	return cause ? fail(e, cause,
+			    "device %s: donor %s: %s; start ebb-donord there, or name other --donors",
+			    device, text, strerror(cause)) : 0;
+}
+
+static int from_command(const struct option_list *given, struct donor_list *l,
+			struct device_record *d, struct error *e)
+{
+	int r = 0;
+
+	for (int i = 0; !r && i < given->n; i++)
+		r = donor_list_parse(l, given->v[i], "--donors", e);
+	if (!r && l->n > DEVICE_DONORS)
+		r = fail_exit(e, EXIT_USAGE, E2BIG,
+			      "--donors: a device uses at most %d; leave some out", DEVICE_DONORS);
+	for (int i = 0; !r && i < l->n; i++)
+		r = check_donor(d->name, l->v[i].address, e);
+	strcpy(d->donors_from, "command");
+	return r;
+}
+
+/* Those that @d is to use, of those that ebbd knows. */
+static int ask_daemon(struct donor_list *l, const struct device_record *d, struct error *e)
+{
+	_cleanup_json_ struct json_object *answer = NULL, *chosen = NULL;
+	struct donor_list all = { .n = 0 };
+	struct error inner = { 0 };
+	struct json_object *rows;
+	const char *cause;
+	char who[192];
+	int r = daemon_call(daemon_request("donors"), &answer, &inner);
+
+	if (r)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "device %s: no donors given, and ebbd, which may know some, does not answer; give --donors HOST:PORT,... or start ebbd",
+				 d->name);
+	rows = json_member(answer, "donors");
+	for (size_t i = 0; !r && rows && i < json_object_array_length(rows); i++) {
+		struct json_object *row = json_object_array_get_idx(rows, i);
+
+		r = donor_list_add(&all, json_text(row, "address", ""), "ebbd", e);
+		if (!r)
+			all.v[all.n - 1].slab = (uint64_t)json_int(row, "slab", 0);
+	}
+	donor_list_who(d->name, who, sizeof(who));
+	chosen = r ? NULL : donor_list_choose(&all, who, d->slab, DEVICE_DONORS);
+	if (chosen && all.n && !json_object_array_length(chosen))
+		r = fail_exit(e, EXIT_USAGE, EINVAL,
+			      "device %s: none of the %d donors that ebbd knows has slabs as large; give a smaller --slab",
+			      d->name, all.n);
+	for (size_t i = 0; chosen && i < json_object_array_length(chosen); i++)
+		donor_list_add(l, json_object_get_string(json_object_array_get_idx(chosen, i)), "ebbd",
+			       NULL);
+	donor_list_free(&all);
+	if (r || l->n)
+		return r;
+	cause = json_text(answer, "error", NULL);
+	return fail_exit(e, EXIT_USAGE, EINVAL,
+			 "device %s: no donors given, and ebbd knows none%s%s; give --donors HOST:PORT,... or see [donors] in ebb.conf(5)",
+			 d->name, cause ? " because of " : "", cause ?: "");
+}
+
+static int from_daemon(struct donor_list *l, struct device_record *d, struct error *e)
+{
+	struct error last = { 0 };
+	int r = ask_daemon(l, d, e), all = l->n, kept = 0;
+
+	/* ebb-swapd begins with donors that are there; of the others ebbd tells it. */
+	for (int i = 0; !r && i < all; i++) {
+		struct error one = { 0 };
+
+		if (!check_donor(d->name, l->v[i].address, &one))
+			l->v[kept++] = l->v[i];
+		else
+			last = one;
+	}
+	l->n = r ? l->n : kept;
+	if (!r && !kept)
+		r = fail(e, last.code, "%s (none of %d answers)", last.text, all);
+	strcpy(d->donors_from, DEVICE_DONORS_CONFIGURED);
+	return r;
+}
+
+int device_donors(const struct option_list *given, struct donor_list *l, struct device_record *d,
+		  struct error *e)
+{
+	size_t len = 0;
+	int r = given->n ? from_command(given, l, d, e) : from_daemon(l, d, e);
+
+	for (int i = 0; !r && i < l->n && len < sizeof(d->donor); i++)
+		len += snprintf(d->donor + len, sizeof(d->donor) - len, "%s%s", i ? "," : "",
+				l->v[i].address);
+	return r;
+}

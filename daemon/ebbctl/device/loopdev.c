@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <limits.h>
+#include <linux/loop.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <ebb/page.h>
+#include "lib/base/cleanup.h"
+#include "lib/base/files.h"
+#include "loopdev.h"
+
+/* Someone else may take the free device first. */
+#define ATTEMPTS 16
+
+static int configure(int loop, int file, const char *path, struct error *e)
+{
+	struct loop_config config = {
+		.fd = file,
+		.block_size = EBB_PAGE,
+		.info.lo_flags = LO_FLAGS_DIRECT_IO | LO_FLAGS_AUTOCLEAR,
+	};
+	struct loop_info64 info;
+
+	snprintf((char *)config.info.lo_file_name, LO_NAME_SIZE, "%s", path);
+	if (ioctl(loop, LOOP_CONFIGURE, &config) < 0)
+		return -errno;
+	if (ioctl(loop, LOOP_GET_STATUS64, &info) == 0 && (info.lo_flags & LO_FLAGS_DIRECT_IO))
+		return 0;
+	ioctl(loop, LOOP_CLR_FD, 0);
+	return fail_exit(e, EXIT_UNSUPPORTED, EOPNOTSUPP,
+			 "%s: its loop device has no direct I/O; the file system must offer it", path);
+}
+
+int loop_attach(const char *file, char *block, size_t size, struct error *e)
+{
+	_cleanup_close_ int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+	_cleanup_close_ int backing = open(file, O_RDWR | O_DIRECT | O_CLOEXEC);
+	int r = -EBUSY;
+
+	if (control < 0)
+		return fail_exit(e, EXIT_UNSUPPORTED, errno, "/dev/loop-control: %s; modprobe loop",
+				 strerror(errno));
+	if (backing < 0)
+		return fail(e, errno, "%s: cannot open: %s", file, strerror(errno));
+	for (int i = 0; i < ATTEMPTS && r == -EBUSY; i++) {
+		_cleanup_close_ int loop = -1;
+		int number = ioctl(control, LOOP_CTL_GET_FREE);
+
+		if (number < 0)
+			return fail(e, errno, "/dev/loop-control: no free loop device: %s",
+				    strerror(errno));
+		snprintf(block, size, "/dev/loop%d", number);
+		loop = open(block, O_RDWR | O_CLOEXEC);
+		if (loop < 0)
+			return fail(e, errno, "%s: cannot open: %s", block, strerror(errno));
+		r = configure(loop, backing, file, e);
+		if (!r)
+			return TAKE_FD(loop);
+	}
+	return fail(e, r, "%s: cannot attach %s: %s", block, file, strerror(-r));
+}
+
+int loop_detach(const char *block)
+{
+	_cleanup_close_ int loop = open(block, O_RDONLY | O_CLOEXEC);
+
+	if (loop < 0)
+		return errno == ENOENT || errno == ENXIO ? 0 : -errno;
+	return ioctl(loop, LOOP_CLR_FD, 0) < 0 && errno != ENXIO ? -errno : 0;
+}
+
+/*
+ * Whether @block is attached to a file below @dir.  sysfs follows the mount,
+ * which may have been detached lazily; the name given at the start stays.
+ */
+static bool is_backed_by(const char *block, const char *sysfs, const char *dir)
+{
+	_cleanup_close_ int loop = -1;
+	size_t len = strlen(dir);
+	struct loop_info64 info;
+	char file[PATH_MAX];
+
+	if (file_read(sysfs, file, sizeof(file)) <= 0)
+		return false;
+	if (!strncmp(file, dir, len) && file[len] == '/')
+		return true;
+	loop = open(block, O_RDONLY | O_CLOEXEC);
+	if (loop < 0 || ioctl(loop, LOOP_GET_STATUS64, &info) < 0)
+		return false;
+	/* The name is cut at its field's end. */
+	return len < LO_NAME_SIZE - 2 && !strncmp((char *)info.lo_file_name, dir, len) &&
+	       info.lo_file_name[len] == '/';
+}
+
+int loop_find(const char *dir, char *block, size_t size)
+{
+	glob_t found;
+	int r = -ENOENT;
+
+	if (glob("/sys/block/loop*/loop/backing_file", 0, NULL, &found))
+		return -ENOENT;
+	for (size_t i = 0; i < found.gl_pathc && r; i++) {
+		char name[32], path[64];
+
+		if (sscanf(found.gl_pathv[i], "/sys/block/%31[^/]", name) != 1)
+			continue;
+		snprintf(path, sizeof(path), "/dev/%s", name);
+		if (is_backed_by(path, found.gl_pathv[i], dir)) {
+			snprintf(block, size, "%s", path);
+			r = 0;
+		}
+	}
+	globfree(&found);
+	return r;
+}
+
+int block_number(const char *block, uint32_t *major, uint32_t *minor)
+{
+	struct stat st;
+
+	if (stat(block, &st) < 0)
+		return -errno;
+	if (!S_ISBLK(st.st_mode))
+		return -ENOTBLK;
+	*major = major(st.st_rdev);
+	*minor = minor(st.st_rdev);
+	return 0;
+}
+
+void block_no_throttling(const char *block)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "/sys/block/%.64s/queue/wbt_lat_usec", strrchr(block, '/') + 1);
+	/* Absent without CONFIG_BLK_WBT, and then not needed. */
+	file_write(path, "0");
+}

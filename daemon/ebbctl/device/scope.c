@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <ebb/abi.h>
+#include "ebbctl/text.h"
+#include "lib/base/cleanup.h"
+#include "lib/base/files.h"
+#include "lib/base/paths.h"
+#include "lib/control/control.h"
+#include "lib/control/device.h"
+#include "lib/host/cgroup.h"
+#include "lib/host/transient.h"
+#include "scope.h"
+
+#define KEEP_MAX (EBB_MAX_CGROUPS + 1) /* and one that is about to be attached */
+#define RECORD_MAX (1 << 20)
+/* Before anything is limited ebbd may take its time; see call.c. */
+#define FIRST_MS 30000
+#define AGAIN_MS 2000
+
+struct scope {
+	const char *keep[KEEP_MAX];    /* directories of attached cgroups */
+	int n;
+	bool v2;
+	size_t root;                   /* length of the hierarchy's mount point */
+	struct json_object *changes;   /* [{"dir", "old"}] */
+	struct json_object *planned;   /* the same, not done yet */
+};
+
+static const char *scope_file(const char *device)
+{
+	static char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s.scope", ebb_device_dir(), device);
+	return path;
+}
+
+/* Several ebbctls at a time would each write the file without what the others changed. */
+static int lock_scopes(struct error *e)
+{
+	_cleanup_close_ int fd = -1;
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/scope.lock", ebb_device_dir());
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0 || flock(fd, LOCK_EX) < 0)
+		return fail(e, errno, "%s: %s", path, strerror(errno));
+	return TAKE_FD(fd);
+}
+
+static const char *knob(const char *dir, bool v2)
+{
+	static char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%.4000s/%s", dir, v2 ? "memory.swap.max" : "memory.swappiness");
+	return path;
+}
+
+static bool is_below(const char *path, const char *dir)
+{
+	size_t len = strlen(dir);
+
+	return !strncmp(path, dir, len) && (!path[len] || path[len] == '/');
+}
+
+/* Attached, in one that is, or above one: must not be limited. */
+static bool is_kept(const struct scope *s, const char *dir)
+{
+	for (int i = 0; i < s->n; i++)
+		if (is_below(dir, s->keep[i]) || is_below(s->keep[i], dir))
+			return true;
+	return false;
+}
+
+static bool is_changed(struct json_object *list, const char *dir, bool v2)
+{
+	for (size_t i = 0; i < json_object_array_length(list); i++) {
+		const char *other = json_text(json_object_array_get_idx(list, i), "dir", "");
+
+		/* v2's limit holds for everything below. */
+		if (v2 ? is_below(dir, other) : !strcmp(dir, other))
+			return true;
+	}
+	return false;
+}
+
+/* systemd would write its own idea of the value again at the next reload. */
+static void tell_systemd(const char *dir, const char *value)
+{
+	static const char *const types[] = { ".slice", ".service", ".scope", ".mount", ".socket",
+					     ".swap" };
+	const char *unit = strrchr(dir, '/') + 1, *type = strrchr(unit, '.');
+	uint64_t bytes = strcmp(value, "max") ? strtoull(value, NULL, 10) : UINT64_MAX;
+
+	for (size_t i = 0; type && i < sizeof(types) / sizeof(types[0]); i++)
+		if (!strcmp(type, types[i]))
+			transient_swap_max(unit, bytes);
+}
+
+static void set(const char *dir, const char *value, bool v2)
+{
+	if (access(dir, F_OK) < 0)
+		return;
+	if (v2)
+		tell_systemd(dir, value);
+	file_write(knob(dir, v2), value);
+}
+
+static struct json_object *load(const char *device)
+{
+	_cleanup_free_ char *text = malloc(RECORD_MAX);
+	struct json_object *o = NULL;
+
+	if (text && file_read(scope_file(device), text, RECORD_MAX) > 0)
+		o = json_tokener_parse(text);
+	if (json_object_is_type(o, json_type_array))
+		return o;
+	json_object_put(o);
+	return json_object_new_array();
+}
+
+static int save(const char *device, struct json_object *changes, struct error *e)
+{
+	int r = file_make_dirs(ebb_device_dir(), 0755);
+
+	if (!r)
+		r = file_replace(scope_file(device), json_object_to_json_string(changes));
+	return r ? fail(e, r, "device %s: cannot write %s: %s", device, scope_file(device),
+			strerror(-r)) : 0;
+}
+
+static int plan(const char *dir, void *data)
+{
+	struct scope *s = data;
+	struct json_object *o;
+	char old[64];
+
+	if (strlen(dir) <= s->root || is_kept(s, dir) || is_changed(s->changes, dir, s->v2) ||
+	    is_changed(s->planned, dir, s->v2) ||
+	    file_read(knob(dir, s->v2), old, sizeof(old)) <= 0)
+		return 0;
+	old[strcspn(old, "\n")] = '\0';
+	if (!strcmp(old, "0"))
+		return 0;
+	o = json_object_new_object();
+	json_add_text(o, "dir", dir);
+	json_add_text(o, "old", old);
+	json_object_array_add(s->planned, o);
+	return 0;
+}
+
+/* Gives back what has been attached since; the rest stays in the list. */
+static void release(struct scope *s)
+{
+	struct json_object *left = json_object_new_array();
+
+	for (size_t i = 0; i < json_object_array_length(s->changes); i++) {
+		struct json_object *o = json_object_array_get_idx(s->changes, i);
+		const char *dir = json_text(o, "dir", "");
+
+		if (is_kept(s, dir))
+			set(dir, json_text(o, "old", "max"), s->v2);
+		else
+			json_object_array_add(left, json_object_get(o));
+	}
+	json_object_put(s->changes);
+	s->changes = left;
+}
+
+static void keep_attached(struct scope *s, struct json_object *status)
+{
+	struct json_object *list = json_member(status, "attachments");
+	size_t n = list ? json_object_array_length(list) : 0;
+
+	for (size_t i = 0; i < n && s->n < KEEP_MAX; i++) {
+		const char *dir = json_text(json_object_array_get_idx(list, i), "cgroup", NULL);
+
+		if (dir)
+			s->keep[s->n++] = dir;
+	}
+}
+
+int scope_apply(const char *device, const char *extra, struct error *e)
+{
+	struct json_object *request, *status = NULL;
+	struct scope s = { .n = 0 };
+	const char *mount = cgroup_memory_mount(&s.v2);
+	_cleanup_close_ int lock = lock_scopes(e);
+	bool first;
+	int r;
+
+	if (lock < 0)
+		return lock;
+	first = access(scope_file(device), F_OK) < 0;
+	request = json_object_new_object();
+	json_add_text(request, "verb", "status");
+	if (control_call(ebb_control_socket(), request, first ? FIRST_MS : AGAIN_MS, &status, NULL))
+		status = NULL;
+	json_object_put(request);
+	if (extra)
+		s.keep[s.n++] = extra;
+	keep_attached(&s, status);
+	s.root = mount ? strlen(mount) : 0;
+	s.changes = load(device);
+	s.planned = json_object_new_array();
+	release(&s);
+	/* While ebbd is silent, or being restarted, any of them may be attached. */
+	if (status || first)
+		cgroup_each(plan, &s);
+	for (size_t i = 0; i < json_object_array_length(s.planned); i++)
+		json_object_array_add(s.changes,
+				      json_object_get(json_object_array_get_idx(s.planned, i)));
+	r = save(device, s.changes, e);
+	for (size_t i = 0; !r && i < json_object_array_length(s.planned); i++)
+		set(json_text(json_object_array_get_idx(s.planned, i), "dir", ""), "0", s.v2);
+	if (!r && !status && !first)
+		r = fail_exit(e, EXIT_NO_DAEMON, ENODATA,
+			      "device %s: ebbd does not say what is attached, so that no more cgroups are kept off its swap; attach or detach something when it answers",
+			      device);
+	json_object_put(s.planned);
+	json_object_put(s.changes);
+	json_object_put(status);
+	return r;
+}
+
+static int apply_one(const struct device_record *d, void *extra)
+{
+	struct error e = { 0 };
+
+	if (strcmp(d->scope, "attached"))
+		return 0;
+	if (geteuid())
+		fprintf(stderr, "ebbctl: warning: device %s: its --scope attached is root's to follow: the limits of cgroups are as they were; have root do the same again\n",
+			d->name);
+	else if (scope_apply(d->name, extra, &e))
+		fprintf(stderr, "ebbctl: %s\n", e.text);
+	return 0;
+}
+
+void scope_apply_all(const char *extra)
+{
+	device_record_each(apply_one, (void *)extra);
+}
+
+int scope_undo(const char *device, struct error *e)
+{
+	_cleanup_close_ int lock = -1;
+	struct json_object *changes;
+	bool v2 = false;
+
+	if (access(scope_file(device), F_OK) < 0)
+		return 0;
+	lock = lock_scopes(e);
+	if (lock < 0)
+		return lock;
+	changes = load(device);
+	cgroup_memory_mount(&v2);
+	for (size_t i = 0; i < json_object_array_length(changes); i++) {
+		struct json_object *o = json_object_array_get_idx(changes, i);
+
+		set(json_text(o, "dir", ""), json_text(o, "old", "max"), v2);
+	}
+	json_object_put(changes);
+	if (unlink(scope_file(device)) < 0 && errno != ENOENT)
+		return fail(e, errno, "%s: cannot remove: %s", scope_file(device), strerror(errno));
+	return 0;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The terminal of `top`: lines that scroll, a line at the bottom, keys.  ncurses. */
+#ifndef EBB_TOP_SCREEN_H
+#define EBB_TOP_SCREEN_H
+
+#include "lib/base/error.h"
+
+struct top_screen;
+
+/* Keys beyond characters. */
+enum { TOP_KEY_NONE = -1, TOP_KEY_UP = -2, TOP_KEY_DOWN = -3, TOP_KEY_RESIZED = -4, TOP_KEY_BACK = -5 };
+
+/* Takes the terminal over; fails where there is none, or none that ncurses knows. */
+int top_screen_open(struct top_screen **out, struct error *e);
+/* Gives it back as it was, and nulls @p. */
+void top_screen_close(struct top_screen **p);
+
+/*
+ * Draws @text (of lines; those that begin with TOP_HEAD are heads of tables) from line
+ * *@first on, which is moved where it is too large, and @bottom below it.
+ */
+void top_screen_draw(struct top_screen *s, const char *text, int *first, const char *bottom);
+
+/* The next time, everything: something else has written there. */
+void top_screen_redraw(struct top_screen *s);
+
+/* The next key, or TOP_KEY_NONE after @timeout_ms. */
+int top_screen_key(struct top_screen *s, int timeout_ms);
+
+#endif

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/prctl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <ebb/page.h>
+#include "doctor.h"
+#include "ebbctl/call.h"
+#include "ebbctl/device/list.h"
+#include "ebbctl/device/swaps.h"
+#include "ebbctl/run/process.h"
+#include "ebbctl/text.h"
+#include "lib/base/cleanup.h"
+#include "lib/base/files.h"
+#include "lib/base/size.h"
+#include "lib/control/control.h"
+#include "lib/control/peer.h"
+#include "lib/host/cgroup.h"
+
+#ifndef PR_GET_IO_FLUSHER
+#define PR_GET_IO_FLUSHER 58
+#define PR_SET_IO_FLUSHER 57
+#endif
+
+/* The chosen word of "always [madvise] never", or all of it. */
+static const char *setting(const char *path, char *buf, size_t size)
+{
+	char *open, *close;
+
+	if (file_read(path, buf, size) < 0)
+		return "absent";
+	buf[strcspn(buf, "\n")] = '\0';
+	open = strchr(buf, '[');
+	close = open ? strchr(open, ']') : NULL;
+	if (close)
+		*close = '\0';
+	return open ? open + 1 : buf;
+}
+
+static void controllers(struct doctor *d)
+{
+	bool v2 = false;
+	const char *mount = cgroup_memory_mount(&v2), *unified;
+
+	doctor_add(d, mount ? HAVE : MISSING, "memory controller",
+		   "mount cgroup2 with the memory controller (no cgroup_disable=memory)", "%s%s",
+		   mount ? (v2 ? "cgroup v2 at " : "cgroup v1 at ") : "not mounted", mount ?: "");
+	unified = cgroup_unified_mount();
+	doctor_add(d, unified ? HAVE : DEGRADED, "cgroup v2 hierarchy",
+		   "mount -t cgroup2 none /sys/fs/cgroup/unified: perf events are scoped by it", "%s",
+		   unified ?: "not mounted");
+}
+
+static void other_swap(struct doctor *d)
+{
+	struct json_object *ours = device_describe_all();
+	struct swap_area areas[SWAPS_MAX];
+	int n = swaps_read(areas), others = 0;
+
+	for (int i = 0; i < n; i++) {
+		bool zram = !strncmp(areas[i].path, "/dev/zram", 9), mine = false;
+
+		for (size_t k = 0; k < json_object_array_length(ours); k++)
+			mine |= !strcmp(areas[i].path, json_text(json_object_array_get_idx(ours, k),
+								 "block", ""));
+		if (mine)
+			continue;
+		others++;
+		doctor_add(d, zram ? DEGRADED : NOTE, zram ? "zram" : "other swap",
+			   zram ? "swapoff it: a prefetch that races with a fault there costs a timer tick" :
+				  "device create takes a priority above it; --scope attached needs it off",
+			   "%s, priority %d", areas[i].path, areas[i].priority);
+	}
+	if (!others)
+		doctor_add(d, HAVE, "no other swap", NULL, "pages go to our devices alone");
+	json_object_put(ours);
+}
+
+static void knobs(struct doctor *d)
+{
+	const char *zswap, *thp, *lru;
+	char buf[128];
+
+	zswap = setting("/sys/module/zswap/parameters/enabled", buf, sizeof(buf));
+	doctor_add(d, *zswap == 'Y' ? DEGRADED : HAVE, "zswap off",
+		   "echo N > /sys/module/zswap/parameters/enabled: it takes pages before our device sees them, counts would be wrong",
+		   "%s", *zswap == 'Y' ? "enabled" : *zswap == 'N' ? "off" : zswap);
+	thp = setting("/sys/kernel/mm/transparent_hugepage/enabled", buf, sizeof(buf));
+	doctor_add(d, strcmp(thp, "always") ? HAVE : NOTE, "transparent huge pages",
+		   "left alone; huge pages are split when they are swapped in", "%s", thp);
+	lru = setting("/sys/kernel/mm/lru_gen/enabled", buf, sizeof(buf));
+	doctor_add(d, strcmp(lru, "absent") && strcmp(lru, "0x0000") ? NOTE : HAVE, "MGLRU",
+		   "prefetched pages start in its oldest generation; watch wasted in ebbctl stats",
+		   "%s", lru);
+	doctor_add(d, HAVE, "vm.page-cluster", NULL, "%s, left alone",
+		   setting("/proc/sys/vm/page-cluster", buf, sizeof(buf)));
+	doctor_add(d, HAVE, "vm.swappiness", NULL, "%s, left alone",
+		   setting("/proc/sys/vm/swappiness", buf, sizeof(buf)));
+}
+
+static void pressure(struct doctor *d)
+{
+	bool there = access("/proc/pressure/memory", R_OK) == 0;
+
+	doctor_add(d, there ? HAVE : NOTE, "memory pressure",
+		   "boot with psi=1: ebbctl top and metrics show it", "%s",
+		   there ? "/proc/pressure/memory" : "not kept by this kernel");
+}
+
+void doctor_memory(struct doctor *d)
+{
+	controllers(d);
+	pressure(d);
+	other_swap(d);
+	knobs(d);
+}
+
+static void remote_advice(struct doctor *d)
+{
+	_cleanup_close_ int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	struct { void *base; size_t len; } page = { NULL, EBB_PAGE };
+	long n;
+
+	page.base = mmap(NULL, page.len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	n = syscall(SYS_process_madvise, self, &page, 1, MADV_WILLNEED, 0);
+	doctor_add(d, n < 0 ? MISSING : HAVE, "process_madvise",
+		   "needs a kernel of 5.10 or later, CAP_SYS_NICE and CAP_SYS_PTRACE", "%s",
+		   n < 0 ? strerror(errno) : "works");
+	munmap(page.base, page.len);
+}
+
+static void io_flusher(struct doctor *d)
+{
+	bool ok = prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) == 0;
+	int error = errno;
+
+	if (ok)
+		prctl(PR_SET_IO_FLUSHER, 0, 0, 0, 0);
+	doctor_add(d, ok ? HAVE : DEGRADED, "PR_SET_IO_FLUSHER",
+		   "needs CAP_SYS_RESOURCE; without it use the device for cgroup-limited programs only",
+		   "%s", ok ? "allowed" : strerror(error));
+}
+
+/* CAP_IPC_LOCK ignores the limit: more than that is locked, of which nothing is touched. */
+static bool may_lock_beyond(rlim_t limit)
+{
+	size_t size = limit == RLIM_INFINITY ? EBB_PAGE : limit / EBB_PAGE * EBB_PAGE + EBB_PAGE;
+	void *m = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	bool may = m != MAP_FAILED && mlock2(m, size, MLOCK_ONFAULT) == 0;
+
+	if (m != MAP_FAILED)
+		munmap(m, size);
+	return may;
+}
+
+static void locked_memory(struct doctor *d)
+{
+	struct rlimit limit;
+	char size[16];
+	bool any;
+
+	getrlimit(RLIMIT_MEMLOCK, &limit);
+	any = may_lock_beyond(limit.rlim_cur);
+	doctor_add(d, any ? HAVE : MISSING, "locked memory",
+		   "needs CAP_IPC_LOCK or LimitMEMLOCK=infinity", "%s%s",
+		   any ? "allowed, limit " : "refused, limit ",
+		   limit.rlim_cur == RLIM_INFINITY ? "none" :
+		   size_format(limit.rlim_cur, size, sizeof(size)));
+}
+
+void doctor_device(struct doctor *d)
+{
+	_cleanup_close_ int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC), loop = -1;
+	int error = errno;
+	_cleanup_close_ int ublk = open("/dev/ublk-control", O_RDWR | O_CLOEXEC);
+	int ublk_error = errno;
+
+	doctor_add(d, fuse < 0 ? MISSING : HAVE, "/dev/fuse", "modprobe fuse", "%s",
+		   fuse < 0 ? strerror(error) : "opens");
+	loop = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+	error = errno;
+	doctor_add(d, loop < 0 ? MISSING : HAVE, "/dev/loop-control", "modprobe loop", "%s",
+		   loop < 0 ? strerror(error) : "opens");
+	doctor_add(d, ublk < 0 ? NOTE : HAVE, "/dev/ublk-control",
+		   "modprobe ublk_drv, for device create --frontend ublk", "%s",
+		   ublk < 0 ? strerror(ublk_error) : "opens");
+	doctor_add(d, access("/sys/module/ebb_swap", F_OK) ? NOTE : HAVE, "ebb_swap",
+		   "modprobe ebb_swap, of the package ebb-swap-dkms, for device create --frontend kmod", "%s",
+		   access("/sys/module/ebb_swap", F_OK) ? "not loaded" : "loaded");
+	remote_advice(d);
+	io_flusher(d);
+	locked_memory(d);
+}
+
+/* Processes with swapped pages outside every attached cgroup. */
+struct strangers {
+	int count;
+	uint64_t swapped;
+	char named[128];
+};
+
+static uint64_t swapped_of(int pid, char *name, size_t size)
+{
+	char path[64], text[4096], *p;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	if (file_read(path, text, sizeof(text)) <= 0)
+		return 0;
+	sscanf(text, "Name:\t%31[^\n]", name);
+	p = strstr(text, "VmSwap:");
+	return p ? strtoull(p + strlen("VmSwap:"), NULL, 10) << 10 : 0;
+}
+
+static bool is_attached(int pid, struct json_object *attachments)
+{
+	char path[64], text[8192];
+	size_t n = attachments ? json_object_array_length(attachments) : 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/cgroup", pid);
+	file_read(path, text, sizeof(text));
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *row = json_object_array_get_idx(attachments, i);
+		struct cgroup_ref c;
+
+		if (!cgroup_resolve(json_text(row, "cgroup", ""), &c, NULL) && strstr(text, c.rel))
+			return true;
+	}
+	return false;
+}
+
+static struct strangers find_strangers(struct json_object *attachments)
+{
+	struct strangers s = { .count = 0 };
+	_cleanup_dir_ DIR *dir = opendir("/proc");
+	struct dirent *entry;
+	uint64_t largest = 0;
+
+	while (dir && (entry = readdir(dir))) {
+		int pid = isdigit((unsigned char)*entry->d_name) ? atoi(entry->d_name) : 0;
+		char name[32] = "?";
+		uint64_t n = pid ? swapped_of(pid, name, sizeof(name)) : 0;
+
+		if (!n || is_attached(pid, attachments))
+			continue;
+		s.count++;
+		s.swapped += n;
+		if (n > largest || pid == 1) {
+			largest = pid == 1 ? UINT64_MAX : n;
+			snprintf(s.named, sizeof(s.named), "%s (pid %d)", name, pid);
+		}
+	}
+	return s;
+}
+
+/* Whether idle pages of the whole machine are reclaimed behind its back. */
+static void proactive_reclaim(struct doctor *d)
+{
+	bool on = process_find("kdamond.0", NULL, NULL) > 0;
+
+	doctor_add(d, on ? NOTE : HAVE, "proactive reclaim",
+		   "DAMON pages out idle memory of any process as soon as swap is on", "%s",
+		   on ? "a kernel DAMON thread runs" : "no DAMON thread");
+}
+
+/* Who may read, and change policies, without being root. */
+static void groups(struct doctor *d)
+{
+	static const char *const purpose[] = { "read statistics", "change policies" };
+	struct peer_groups g;
+	const struct peer_group *const each[] = { &g.readers, &g.admins };
+	char row[64], remedy[160];
+
+	peer_groups_find(&g);
+	for (int i = 0; i < 2; i++) {
+		snprintf(row, sizeof(row), "group %s", each[i]->name);
+		snprintf(remedy, sizeof(remedy), "groupadd --system %s: its members %s without root",
+			 each[i]->name, purpose[i]);
+		if (each[i]->gid == PEER_NO_GROUP)
+			doctor_add(d, NOTE, row, remedy, "none: root alone may %s", purpose[i]);
+		else
+			doctor_add(d, HAVE, row, NULL, "its members may %s", purpose[i]);
+	}
+}
+
+void doctor_running(struct doctor *d)
+{
+	struct json_object *status = NULL, *devices = device_describe_all();
+	struct error e = { 0 };
+	struct strangers s;
+	char size[16];
+
+	daemon_call(daemon_request("status"), &status, &e);
+	doctor_add(d, status ? HAVE : NOTE, "ebbd", "systemctl start ebbd, or ebbctl run --start",
+		   status ? "runs, pid %d" : "does not answer", (int)json_int(status, "pid", 0));
+	proactive_reclaim(d);
+	groups(d);
+	for (size_t i = 0; i < json_object_array_length(devices); i++) {
+		struct json_object *o = json_object_array_get_idx(devices, i);
+		bool good = !strcmp(json_text(o, "state", ""), "on");
+
+		doctor_add(d, good ? HAVE : DEGRADED, "device", "ebbctl device destroy, then create",
+			   "%s is %s", json_text(o, "name", ""), json_text(o, "state", ""));
+	}
+	if (!json_object_array_length(devices))
+		doctor_add(d, NOTE, "device", "ebbctl device create, or ebbctl run --start", "none");
+	s = find_strangers(json_member(status, "attachments"));
+	if (s.count)
+		doctor_add(d, NOTE, "others on swap",
+			   "limit them, or device create --scope attached",
+			   "%s of %d processes without a policy, such as %s",
+			   size_format(s.swapped, size, sizeof(size)), s.count, s.named);
+	else
+		doctor_add(d, HAVE, "others on swap", NULL,
+			   "nobody now; any process may land there unless --scope attached");
+	json_object_put(devices);
+	json_object_put(status);
+}

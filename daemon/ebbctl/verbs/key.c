@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* ebbctl key: makes and shows the keys that borrower and donor share. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "ebbctl/text.h"
+#include "lib/control/control.h"
+#include "lib/wire/key.h"
+#include "verbs.h"
+
+struct key_options {
+	bool json;
+	const char *name;
+};
+
+static struct json_object *describe(const struct key *k, const char *file)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_add_text(o, "file", file);
+	json_add_text(o, "name", k->name);
+	json_add_text(o, "fingerprint", k->fingerprint);
+	return o;
+}
+
+static void print_key(struct json_object *o)
+{
+	printf("key %s, fingerprint %s, in %s\n", json_text(o, "name", ""),
+	       json_text(o, "fingerprint", ""), json_text(o, "file", ""));
+}
+
+static int run_create(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_json_ struct json_object *o = NULL;
+	const struct key_options *opt = options;
+	struct key k;
+	int r;
+
+	if (!opt->name)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "key create: no name; give --name NAME, the borrower's for example");
+	r = key_name_check(opt->name, "--name", e);
+	if (!r)
+		r = key_make(&k, opt->name, e);
+	if (!r)
+		r = key_save(&k, argv[0], e);
+	if (!r) {
+		o = describe(&k, argv[0]);
+		output(opt->json, o, print_key);
+	}
+	key_forget(&k);
+	return r;
+}
+
+static int run_show(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_json_ struct json_object *o = NULL;
+	const struct key_options *opt = options;
+	struct key k;
+	int r = key_load(&k, argv[0], e);
+
+	if (r)
+		return r;
+	o = describe(&k, argv[0]);
+	key_forget(&k);
+	output(opt->json, o, print_key);
+	return 0;
+}
+
+static const struct option_spec create_specs[] = {
+	OPTION(key_options, name, "name", OPTION_STRING, "NAME",
+	       .help = "whose key it is, for logs and quotas"),
+	OPTION_JSON,
+	OPTIONS_END
+};
+
+static const struct option_spec show_specs[] = { OPTION_JSON, OPTIONS_END };
+
+const struct command command_key_create = {
+	.object = "key", .action = "create", .arguments = "FILE",
+	.help = "Makes a key that a borrower and its donors share",
+	.example = "  ebbctl key create /etc/ebb/spark.key --name spark\n",
+	.options = create_specs, .options_size = sizeof(struct key_options), .run = run_create,
+	.min_args = 1, .max_args = 1,
+};
+
+const struct command command_key_show = {
+	.object = "key", .action = "show", .arguments = "FILE",
+	.help = "Shows a key's name and fingerprint, never the key",
+	.options = show_specs, .options_size = sizeof(struct key_options), .run = run_show,
+	.min_args = 1, .max_args = 1,
+};

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <stdio.h>
+#include <string.h>
+
+#include "ebbctl/call.h"
+#include "ebbctl/device/list.h"
+#include "ebbctl/text.h"
+#include "lib/control/control.h"
+#include "lib/host/cgroup.h"
+#include "verbs.h"
+
+/* {"leap": 1, "x": 2} as "leap=1 x=2", for the table. */
+static void flatten_params(struct json_object *row)
+{
+	struct json_object *params = json_member(row, "params");
+	char text[256] = "";
+	size_t len = 0;
+
+	if (!params)
+		return;
+	json_object_object_foreach(params, key, value) {
+		if (len < sizeof(text))
+			len += snprintf(text + len, sizeof(text) - len, "%s%s=%s", len ? " " : "",
+					key, json_object_get_string(value));
+	}
+	json_add_text(row, "params", text);
+}
+
+/* Sections of the configuration whose policy the kernel does not take. */
+static void print_inactive(struct json_object *list)
+{
+	for (size_t i = 0; list && i < json_object_array_length(list); i++) {
+		struct json_object *o = json_object_array_get_idx(list, i);
+
+		printf("%s: [cgroup \"%s\"] is inactive: %s\n", json_text(o, "by", "?"),
+		       json_text(o, "cgroup", "?"), json_text(o, "reason", "?"));
+	}
+}
+
+static void print_status(struct json_object *o)
+{
+	static const struct column columns[] = {
+		{ "policy", "POLICY", COLUMN_TEXT }, { "outstanding", "OUTSTANDING", COLUMN_COUNT },
+		{ "cgroup", "CGROUP", COLUMN_TEXT }, { "params", "PARAMETERS", COLUMN_TEXT },
+		{ NULL },
+	};
+	struct json_object *list = json_member(o, "attachments"), *x = json_member(o, "executor");
+	size_t n = list ? json_object_array_length(list) : 0;
+
+	printf("ebbd %s, pid %d, up %lld s\n", json_text(o, "version", "?"),
+	       (int)json_int(o, "pid", 0), (long long)json_int(o, "uptime_s", 0));
+	printf("hooks: %s\n", json_text(o, "hooks", "?"));
+	if (x)
+		printf("prefetch: %lld requests, %lld pages in %lld calls, %lld failed\n",
+		       (long long)json_int(x, "requests", 0), (long long)json_int(x, "pages", 0),
+		       (long long)json_int(x, "calls", 0), (long long)json_int(x, "failed", 0));
+	printf("\n");
+	for (size_t i = 0; i < n; i++)
+		flatten_params(json_object_array_get_idx(list, i));
+	output_table(list, columns, "no cgroup has a policy; see ebbctl policy attach");
+	print_inactive(json_member(o, "inactive"));
+	printf("\n");
+	device_print_table(json_member(o, "devices"));
+}
+
+static int run_status(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_json_ struct json_object *answer = NULL;
+	const struct common_options *c = options;
+	int r = daemon_call(daemon_request("status"), &answer, e);
+
+	if (r)
+		return r;
+	json_object_object_add(answer, "devices", device_describe_all());
+	output(c->json, answer, print_status);
+	return 0;
+}
+
+/* What is paged out on purpose, of the cgroups that have a slowdown target. */
+static void print_offload(struct json_object *rows)
+{
+	static const struct column columns[] = {
+		{ "path", "OFFLOADED", COLUMN_TEXT }, { "target", "TARGET", COLUMN_PERCENT },
+		{ "slowdown", "SLOWDOWN", COLUMN_PERCENT }, { "resident", "RESIDENT", COLUMN_BYTES },
+		{ "saved", "SAVED", COLUMN_BYTES }, { "swapped", "SWAPPED", COLUMN_BYTES },
+		{ "reclaimed_pages", "RECLAIMED", COLUMN_COUNT }, { "state", "STATE", COLUMN_TEXT },
+		{ NULL },
+	};
+	_cleanup_json_ struct json_object *list = json_object_new_array();
+	size_t n = rows ? json_object_array_length(rows) : 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *row = json_object_array_get_idx(rows, i);
+		struct json_object *offload = json_member(row, "offload");
+
+		if (!offload)
+			continue;
+		json_add_text(offload, "path", json_text(row, "path", "?"));
+		json_object_array_add(list, json_object_get(offload));
+	}
+	if (!json_object_array_length(list))
+		return;
+	printf("\n");
+	output_table(list, columns, "");
+}
+
+static void print_stats(struct json_object *o)
+{
+	static const struct column columns[] = {
+		{ "path", "CGROUP", COLUMN_TEXT }, { "policy", "POLICY", COLUMN_TEXT },
+		{ "misses", "MISSES", COLUMN_COUNT }, { "hits", "HITS", COLUMN_COUNT },
+		{ "late", "LATE", COLUMN_COUNT }, { "wasted", "WASTED", COLUMN_COUNT },
+		{ "coverage", "COVERAGE", COLUMN_PERCENT },
+		{ "accuracy", "ACCURACY", COLUMN_PERCENT },
+		{ "miss_p50_ns", "MISS p50", COLUMN_NS }, { "miss_p99_ns", "p99", COLUMN_NS },
+		{ "swapped_in", "IN", COLUMN_COUNT }, { "swapped_out", "OUT", COLUMN_COUNT },
+		{ "epochs", "EPOCHS", COLUMN_COUNT }, { NULL },
+	};
+
+	output_table(json_member(o, "cgroups"), columns,
+		     "no cgroup has a policy; see ebbctl policy attach");
+	print_offload(json_member(o, "cgroups"));
+}
+
+static int run_stats(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_json_ struct json_object *answer = NULL, *request = daemon_request("stats");
+	const struct common_options *c = options;
+	struct json_object *rows;
+	struct cgroup_ref ref;
+	int r = argc ? cgroup_resolve(argv[0], &ref, e) : 0;
+
+	if (!r && argc)
+		json_add_text(request, "cgroup", ref.path);
+	if (!r)
+		r = daemon_call(json_object_get(request), &answer, e);
+	if (r)
+		return r;
+	rows = json_member(answer, "cgroups");
+	for (size_t i = 0; rows && i < json_object_array_length(rows); i++)
+		daemon_derive(json_object_array_get_idx(rows, i));
+	output(c->json, answer, print_stats);
+	return 0;
+}
+
+static const struct option_spec specs[] = { OPTION_JSON, OPTIONS_END };
+
+const struct command command_status = {
+	.object = "status", .help = "Shows the daemon, attached policies and devices",
+	.options = specs, .options_size = sizeof(struct common_options), .run = run_status,
+};
+
+const struct command command_stats = {
+	.object = "stats", .arguments = "[CGROUP]",
+	.help = "Shows misses, hits, coverage and accuracy of attached cgroups", .options = specs,
+	.options_size = sizeof(struct common_options), .run = run_stats, .max_args = 1,
+};

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The verbs: each file defines its command, commands.c lists them. */
+#ifndef EBB_VERBS_H
+#define EBB_VERBS_H
+
+#include "lib/base/options.h"
+
+extern const struct command command_doctor;
+extern const struct command command_device_create, command_device_list;
+extern const struct command command_device_destroy, command_device_abort;
+extern const struct command command_device_class;
+extern const struct command command_donor_list, command_donor_drain, command_donor_undrain;
+extern const struct command command_donor_trust;
+extern const struct command command_slab_list, command_slab_migrate;
+extern const struct command command_policy_list, command_policy_attach;
+extern const struct command command_policy_detach, command_policy_set;
+extern const struct command command_policy_load, command_policy_unload, command_policy_show;
+extern const struct command command_key_create, command_key_show;
+extern const struct command command_run, command_record, command_report, command_advise;
+extern const struct command command_trace_show, command_trace_plot;
+extern const struct command command_status, command_stats, command_top, command_metrics;
+extern const struct command command_completion, command_version, command_help;
+
+/* Every command, in the order of help; ends with NULL. */
+extern const struct command *const commands[];
+
+/* First member of every option struct. */
+struct common_options {
+	bool json;
+};
+
+#define OPTION_JSON \
+	{ .name = "json", .letter = 'j', .type = OPTION_FLAG, .help = "print JSON" }
+
+#define OPTION(of, field_name, option_name, kind, meta, ...) \
+	{ .name = option_name, .type = kind, .offset = offsetof(struct of, field_name), \
+	  .metavar = meta, __VA_ARGS__ }
+
+/* The command of @object and @action (NULL: a one-word command), or NULL. */
+const struct command *command_find(const char *object, const char *action);
+
+/* ebbctl's whole course; returns the exit status. */
+int ebbctl(int argc, char **argv);
+
+#endif

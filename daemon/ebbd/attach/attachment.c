@@ -1,0 +1,739 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "attachment.h"
+#include "ebbd/plane/events.h"
+#include "ebbd/plane/policy_store.h"
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
+
+/* Switching costs more than a while of detecting: wait 2 s before it goes off. */
+#define DETECT_TICKS 20
+
+void attachments_init(struct attachments *a, struct plane *plane, uint32_t headroom)
+{
+	memset(a, 0, sizeof(*a));
+	a->headroom = headroom;
+	a->plane = plane;
+	a->cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
+	pthread_mutex_init(&a->lock, NULL);
+}
+
+struct attachment *attachments_find(struct attachments *a, uint64_t owner)
+{
+	for (uint32_t i = 0; i < a->n; i++)
+		if (a->item[i]->cgroup.id == owner)
+			return a->item[i];
+	return NULL;
+}
+
+/* The outermost attached cgroup that contains @t: the one with the events. */
+static struct attachment *outermost(const struct attachments *a, const struct attachment *t)
+{
+	struct attachment *best = (struct attachment *)t;
+
+	for (uint32_t i = 0; i < a->n; i++) {
+		const char *rel = a->item[i]->cgroup.rel;
+		size_t n = strlen(rel);
+
+		if (n < strlen(best->cgroup.rel) && !strncmp(rel, t->cgroup.rel, n) &&
+		    (t->cgroup.rel[n] == '/' || !strcmp(rel, "/")))
+			best = a->item[i];
+	}
+	return best;
+}
+
+/* Opens events where they are needed now, closes them where an ancestor has them. */
+static int rebalance(struct attachments *a, struct error *e)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < a->n && !r; i++)
+		if (!a->item[i]->events && outermost(a, a->item[i]) == a->item[i])
+			r = events_open(a->plane, &a->item[i]->cgroup, &a->item[i]->events, e);
+	for (uint32_t i = 0; i < a->n && !r; i++)
+		if (a->item[i]->events && outermost(a, a->item[i]) != a->item[i])
+			events_close(&a->item[i]->events, EVENTS_UNPIN);
+	for (uint32_t i = 0; i < a->n && !r; i++)
+		if (a->item[i]->detect == DETECT_ALWAYS)
+			events_detect_on(outermost(a, a->item[i])->events);
+	return r;
+}
+
+static int write_entry(struct attachments *a, struct attachment *t)
+{
+	struct ebb_cgroup c = { .owner = t->cgroup.id, .policy = t->slot, .room = t->room,
+				.flags = EBB_CGROUP_ATTACHED, .slowdown = t->slowdown,
+				.timely_ns = t->throttle.timely_ns };
+
+	if (t->place == RUN_DAEMON)
+		c.flags |= EBB_CGROUP_DAEMON;
+	if (t->by == BY_DECLARATION)
+		c.flags |= EBB_CGROUP_DECLARED;
+	if (t->detect == DETECT_ALWAYS)
+		c.flags |= EBB_CGROUP_DETECT;
+	if (t->recording)
+		c.flags |= EBB_CGROUP_RECORD;
+	t->timely_told = c.timely_ns;
+	if (!bpf_map_update_elem(a->plane->cgroups, &t->cgroup.id, &c, BPF_ANY))
+		return 0;
+	/* Where many cgroups page, what the programs have cached of them fills it. */
+	plane_flush_cache(a->plane);
+	return bpf_map_update_elem(a->plane->cgroups, &t->cgroup.id, &c, BPF_ANY);
+}
+
+static int write_maps(struct attachments *a, struct attachment *t, struct error *e)
+{
+	struct ebb_counters zero[a->plane->cpus];
+	struct plane *p = a->plane;
+
+	memset(zero, 0, sizeof(zero));
+	if (bpf_map_update_elem(p->params, &t->cgroup.id, &t->params, BPF_ANY) ||
+	    (bpf_map_update_elem(p->counters, &t->cgroup.id, zero, BPF_NOEXIST) &&
+	     errno != EEXIST) ||
+	    write_entry(a, t))
+		return fail(e, errno, "%s: cannot be tracked: %s; at most %u cgroups can",
+			    t->cgroup.path, strerror(errno), EBB_MAX_CGROUPS);
+	plane_flush_cache(p);
+	return 0;
+}
+
+static void read_limit(const struct attachments *a, struct attachment *t)
+{
+	uint64_t room = EBB_MAX_PREFETCHED / 2;
+
+	t->limit = cgroup_limit(&t->cgroup);
+	if (t->limit != UINT64_MAX && (t->limit >> EBB_PAGE_SHIFT) / a->headroom < room)
+		room = (t->limit >> EBB_PAGE_SHIFT) / a->headroom;
+	t->room = (uint32_t)room;
+}
+
+static void clear_maps(struct plane *p, uint64_t owner)
+{
+	bpf_map_delete_elem(p->cgroups, &owner);
+	bpf_map_delete_elem(p->params, &owner);
+	bpf_map_delete_elem(p->counters, &owner);
+	bpf_map_delete_elem(p->cgroup_stats, &owner);
+	plane_flush_cache(p);
+}
+
+static void discard(struct attachment *t)
+{
+	close(t->stat_fd);
+	free(t);
+}
+
+static void forget(struct attachments *a, struct attachment *t)
+{
+	for (uint32_t i = 0; i < a->n; i++)
+		if (a->item[i] == t) {
+			a->item[i] = a->item[--a->n];
+			break;
+		}
+	events_close(&t->events, EVENTS_UNPIN);
+	clear_maps(a->plane, t->cgroup.id);
+	t->detached = true;
+	if (!t->held)
+		discard(t);
+	rebalance(a, NULL);
+}
+
+void attachment_hold(struct attachment *t)
+{
+	t->held++;
+}
+
+void attachment_release(struct attachment *t)
+{
+	if (!--t->held && t->detached)
+		discard(t);
+}
+
+/* Sets parameters of @policy in @params; names what is unknown or out of range. */
+static int set_params(const struct policy *policy, struct ebb_params *params, enum detect *detect,
+		      uint32_t *slowdown, const struct attach_wish *wish, struct error *e)
+{
+	const char *const *names = wish->names;
+	const uint64_t *values = wish->values;
+
+	for (uint32_t i = 0; i < wish->n; i++) {
+		const struct ebb_param_info *info = NULL;
+		uint32_t k;
+
+		if (!strcmp(names[i], "detect")) {
+			if (values[i] > 1)
+				return fail_exit(e, EXIT_USAGE, ERANGE, "detect: %llu is out of range; 0 or 1",
+						 (unsigned long long)values[i]);
+			*detect = values[i] ? DETECT_ALWAYS : DETECT_AUTO;
+			continue;
+		}
+		if (!strcmp(names[i], "slowdown")) {
+			if (values[i] > OFFLOAD_TARGET_MAX)
+				return fail_exit(e, EXIT_USAGE, ERANGE,
+						 "slowdown: %llu tenths of a percent is out of range; 0 to %u",
+						 (unsigned long long)values[i], OFFLOAD_TARGET_MAX);
+			*slowdown = (uint32_t)values[i];
+			continue;
+		}
+		for (k = 0; k < policy->info.params && k < EBB_PARAMS; k++)
+			if (!strcmp(policy->info.param[k].name, names[i])) {
+				info = &policy->info.param[k];
+				break;
+			}
+		if (!info)
+			return fail_exit(e, EXIT_USAGE, EINVAL,
+					 "%s: policy '%s' has no such parameter; see ebbctl policy list",
+					 names[i], policy->name);
+		if (values[i] < info->min || values[i] > info->max)
+			return fail_exit(e, EXIT_USAGE, ERANGE,
+					 "%s: %llu is out of range; policy '%s' takes %llu to %llu", names[i],
+					 (unsigned long long)values[i], policy->name,
+					 (unsigned long long)info->min, (unsigned long long)info->max);
+		params->v[k] = values[i];
+	}
+	return 0;
+}
+
+/* -1 when it cannot be opened; then reading it fails, which costs nothing else. */
+static int open_stat(const struct cgroup_ref *c)
+{
+	char path[PATH_MAX + 16];
+
+	snprintf(path, sizeof(path), "%s/memory.stat", c->path);
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* Where @policy is to run; opens what it needs in ebbd. */
+static int choose_place(struct attachments *a, const struct policy *policy, enum run_place *place,
+			struct error *e)
+{
+	bool kernel = policy->object || policy->deferred || policy == &a->plane->policy[0];
+
+	if (*place == RUN_DEFAULT)
+		*place = kernel ? RUN_KERNEL : RUN_DAEMON;
+	if (*place == RUN_DAEMON)
+		return policies_need_native(a->plane, policy, e);
+	if (!kernel)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "%s: is loaded for ebbd only; attach it with run=daemon, or load %s.bpf.o",
+				 policy->name, policy->name);
+	return 0;
+}
+
+/* What of @wish does not depend on the cgroup, in @t. */
+static int grant(struct attachments *a, const struct attach_wish *wish, struct attachment *t,
+		 struct error *e)
+{
+	const struct policy *policy = plane_policy(a->plane, wish->policy, &t->slot);
+	int r;
+
+	if (!policy)
+		return fail_exit(e, EXIT_USAGE, ENOENT, "%.64s: no such policy; see ebbctl policy list",
+				 wish->policy);
+	t->policy = policy;
+	t->place = wish->place;
+	t->by = wish->by;
+	snprintf(t->source, sizeof(t->source), "%s", wish->source ?: "");
+	for (uint32_t i = 0; i < policy->info.params && i < EBB_PARAMS; i++)
+		t->params.v[i] = policy->info.param[i].initial;
+	r = choose_place(a, policy, &t->place, e);
+	return r ? r : set_params(policy, &t->params, &t->detect, &t->slowdown, wish, e);
+}
+
+/* Has the kernel take the program of @policy, if it is to run there. */
+static int need(struct attachments *a, const struct policy *policy, enum run_place place,
+		struct error *e)
+{
+	return place == RUN_KERNEL ? policies_need_kernel(a->plane, policy, e) : 0;
+}
+
+int attach_check(struct attachments *a, const struct attach_wish *wish, struct error *e)
+{
+	struct attachment t = { 0 };
+
+	return grant(a, wish, &t, e);
+}
+
+int attach_load(struct attachments *a, const struct attach_wish *wish, struct error *e)
+{
+	struct attachment t = { 0 };
+	int r = grant(a, wish, &t, e);
+
+	return r ? r : need(a, t.policy, t.place, e);
+}
+
+bool attachment_is(const struct attachments *a, const struct attachment *t,
+		   const struct attach_wish *wish)
+{
+	struct attachment granted = { 0 };
+
+	return !grant((struct attachments *)a, wish, &granted, NULL) && granted.policy == t->policy &&
+	       granted.place == t->place && granted.by == t->by && granted.detect == t->detect &&
+	       granted.slowdown == t->slowdown &&
+	       !strcmp(granted.source, t->source) &&
+	       !memcmp(&granted.params, &t->params, sizeof(t->params));
+}
+
+/* No policy runs for @t until its entry is written anew: none is to read another's parameters. */
+static void quiet(struct attachments *a, struct attachment *t)
+{
+	t->slot = 0;
+	write_entry(a, t);
+	plane_wait_programs();
+}
+
+static int attach_locked(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
+			 struct error *e)
+{
+	struct attachment fresh = { 0 }, *t;
+	int r;
+
+	r = grant(a, wish, &fresh, e);
+	if (!r)
+		r = need(a, fresh.policy, fresh.place, e);
+	if (!r)
+		r = cgroup_resolve(cgroup, &fresh.cgroup, e);
+	if (r)
+		return r;
+	t = attachments_find(a, fresh.cgroup.id);
+	if (t) {
+		if (t->policy != fresh.policy)
+			quiet(a, t);
+		t->policy = fresh.policy;
+		t->slot = fresh.slot;
+		t->place = fresh.place;
+		t->by = fresh.by;
+		memcpy(t->source, fresh.source, sizeof(t->source));
+		t->params = fresh.params;
+		t->detect = fresh.detect;
+		t->slowdown = fresh.slowdown;
+		r = write_maps(a, t, e);
+		return r ? r : rebalance(a, e);
+	}
+	t = a->n < EBB_MAX_CGROUPS ? malloc(sizeof(*t)) : NULL;
+	if (!t)
+		return fail(e, ENOMEM, "%s: no room for another attachment; at most %u", cgroup,
+			    EBB_MAX_CGROUPS);
+	*t = fresh;
+	read_limit(a, t);
+	t->stat_fd = open_stat(&t->cgroup);
+	r = write_maps(a, t, e);
+	if (r) {
+		close(t->stat_fd);
+		free(t);
+		return r;
+	}
+	a->item[a->n++] = t;
+	r = rebalance(a, e);
+	if (r)
+		forget(a, t);
+	return r;
+}
+
+int attach(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
+	   struct error *e)
+{
+	/* The verifier takes its time: not under the lock that the executor waits for. */
+	int r = attach_load(a, wish, e);
+
+	if (r)
+		return r;
+	pthread_mutex_lock(&a->lock);
+	r = attach_locked(a, cgroup, wish, e);
+	pthread_mutex_unlock(&a->lock);
+	return r;
+}
+
+uint32_t attachments_name(const struct attachments *a, const struct policy *policy,
+			  enum run_place place, char *text, size_t size)
+{
+	uint32_t found = 0;
+	size_t len = 0;
+
+	if (text)
+		*text = '\0';
+	for (uint32_t i = 0; i < a->n; i++) {
+		const struct attachment *t = a->item[i];
+
+		if (t->policy != policy || (place != RUN_DEFAULT && t->place != place))
+			continue;
+		if (text && len < size)
+			len += snprintf(text + len, size - len, "%s%s", found ? ", " : "", t->cgroup.path);
+		found++;
+	}
+	return found;
+}
+
+/* The value in @from of the parameter that @name is in @info, or NULL. */
+static const __u64 *value_of(const struct ebb_policy_info *info, const struct ebb_params *from,
+			     const char *name)
+{
+	for (uint32_t i = 0; i < info->params; i++)
+		if (!strcmp(info->param[i].name, name))
+			return &from->v[i];
+	return NULL;
+}
+
+/* Names of @info that @to has not, or whose value in @params it does not take. */
+static void name_dropped(const struct ebb_policy_info *info, const struct ebb_params *params,
+			 const struct ebb_policy_info *to, char *text, size_t size)
+{
+	size_t len = 0;
+
+	*text = '\0';
+	for (uint32_t i = 0; i < info->params && len < size; i++) {
+		bool kept = false;
+
+		for (uint32_t k = 0; k < to->params; k++)
+			kept |= !strcmp(to->param[k].name, info->param[i].name) &&
+				params->v[i] >= to->param[k].min && params->v[i] <= to->param[k].max;
+		if (!kept)
+			len += snprintf(text + len, size - len, "%s%s", len ? ", " : "",
+					info->param[i].name);
+	}
+}
+
+void attachments_translate(struct attachments *a, const struct policy *policy,
+			   const struct ebb_policy_info *to, char *dropped, size_t size)
+{
+	*dropped = '\0';
+	for (uint32_t i = 0; i < a->n; i++) {
+		struct attachment *t = a->item[i];
+		struct ebb_params params = { { 0 } };
+
+		if (t->policy != policy)
+			continue;
+		if (!*dropped)
+			name_dropped(&policy->info, &t->params, to, dropped, size);
+		for (uint32_t k = 0; k < to->params; k++) {
+			const struct ebb_param_info *p = &to->param[k];
+			const __u64 *v = value_of(&policy->info, &t->params, p->name);
+
+			params.v[k] = v && *v >= p->min && *v <= p->max ? *v : p->initial;
+		}
+		t->params = params;
+		if (bpf_map_update_elem(a->plane->params, &t->cgroup.id, &params, BPF_EXIST))
+			log_err("%s: parameters: %m", t->cgroup.path);
+	}
+}
+
+/* The attachment of @cgroup itself. */
+static struct attachment *find_named(struct attachments *a, const char *cgroup, struct error *e)
+{
+	struct attachment *t = NULL;
+	struct cgroup_ref c;
+
+	if (cgroup_resolve(cgroup, &c, e) == 0) {
+		t = attachments_find(a, c.id);
+		if (!t)
+			fail(e, ENOENT, "%s: has no policy of its own; see ebbctl status", c.path);
+	}
+	return t;
+}
+
+int attach_set(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
+	       struct error *e)
+{
+	struct ebb_params params;
+	struct attachment *t;
+	enum run_place place;
+	enum detect detect;
+	uint32_t slowdown;
+	int r = -ENOENT;
+
+	pthread_mutex_lock(&a->lock);
+	t = find_named(a, cgroup, e);
+	if (t) {
+		params = t->params;
+		detect = t->detect;
+		slowdown = t->slowdown;
+		place = wish->place == RUN_DEFAULT ? t->place : wish->place;
+		r = set_params(t->policy, &params, &detect, &slowdown, wish, e);
+		if (!r)
+			r = choose_place(a, t->policy, &place, e);
+		if (!r)
+			r = need(a, t->policy, place, e);
+		if (!r) {
+			t->params = params;
+			t->detect = detect;
+			t->slowdown = slowdown;
+			t->place = place;
+			t->by = BY_COMMAND;
+			*t->source = '\0';
+			r = write_maps(a, t, e);
+		}
+		if (!r)
+			r = rebalance(a, e);
+	}
+	pthread_mutex_unlock(&a->lock);
+	return r;
+}
+
+int attach_detach(struct attachments *a, const char *cgroup, struct error *e)
+{
+	struct attachment *t;
+
+	pthread_mutex_lock(&a->lock);
+	t = find_named(a, cgroup, e);
+	if (t)
+		forget(a, t);
+	pthread_mutex_unlock(&a->lock);
+	return t ? 0 : -ENOENT;
+}
+
+int attach_record(struct attachments *a, const char *cgroup, enum record_switch on,
+		  uint64_t *owner, struct error *e)
+{
+	struct attachment *t;
+	int r = -ENOENT;
+
+	pthread_mutex_lock(&a->lock);
+	t = find_named(a, cgroup, e);
+	if (t) {
+		*owner = t->cgroup.id;
+		t->recording = on == RECORD_ON;
+		r = write_maps(a, t, e);
+	}
+	pthread_mutex_unlock(&a->lock);
+	return r;
+}
+
+uint64_t attachment_outstanding(const struct attachments *a, const struct attachment *t)
+{
+	struct ebb_counters c;
+	uint64_t gone;
+
+	plane_counters(a->plane, t->cgroup.id, &c);
+	gone = c.hits + c.late + c.wasted + t->expired;
+	return t->prefetched > gone ? t->prefetched - gone : 0;
+}
+
+void attachment_detect(struct attachments *a, struct attachment *t)
+{
+	events_detect_on(outermost(a, t)->events);
+}
+
+bool attachment_detecting(const struct attachments *a, const struct attachment *t)
+{
+	return events_detecting(outermost(a, t)->events);
+}
+
+void attachment_refresh_stats(struct attachment *t)
+{
+	const char *key = t->cgroup.v2 ? "\nfile_writeback " : "\ntotal_writeback ", *at;
+	char text[4096];
+	ssize_t n;
+
+	t->unflushed = 0;
+	n = pread(t->stat_fd, text, sizeof(text) - 1, 0);
+	if (n < 0) {
+		log_debug("%s/memory.stat: %m", t->cgroup.path);
+		return;
+	}
+	text[n] = '\0';
+	/* Anonymous pages included, whatever the name says. */
+	at = strstr(text, key);
+	t->writeback = at ? strtoull(at + strlen(key), NULL, 10) : 0;
+}
+
+/* Whether one is over a quarter more than the other. */
+static bool apart(uint64_t a, uint64_t b)
+{
+	return 4 * a > 5 * b || 4 * b > 5 * a;
+}
+
+/* Ends detection where nothing below has needed it for a while. */
+static void quiet_down(struct attachments *a)
+{
+	for (uint32_t i = 0; i < a->n; i++)
+		a->item[i]->needed = false;
+	/* Each looks for its outermost once: a search for each root would be one of all by all by all. */
+	for (uint32_t i = 0; i < a->n; i++) {
+		const struct attachment *t = a->item[i];
+		struct attachment *root = outermost(a, t);
+
+		if (events_detecting(root->events) && !root->needed)
+			root->needed = t->detect == DETECT_ALWAYS || attachment_outstanding(a, t);
+	}
+	for (uint32_t i = 0; i < a->n; i++) {
+		struct attachment *root = a->item[i];
+
+		if (!events_detecting(root->events))
+			continue;
+		root->quiet_ticks = root->needed ? 0 : root->quiet_ticks + 1;
+		if (root->quiet_ticks > DETECT_TICKS)
+			events_detect_off(root->events);
+	}
+}
+
+void attachments_tick(struct attachments *a)
+{
+	uint64_t now = now_ns();
+	struct ebb_counters c;
+
+	pthread_mutex_lock(&a->lock);
+	for (uint32_t i = 0; i < a->n; i++) {
+		struct attachment *t = a->item[i];
+
+		plane_counters(a->plane, t->cgroup.id, &c);
+		if (c.swapped_in != t->swapped_in)
+			attachment_refresh_stats(t);
+		t->swapped_in = c.swapped_in;
+		neighbour_tick(&t->neighbour, c.misses, c.hits + c.late);
+		throttle_tick(&t->throttle, c.misses + c.hits + c.late, c.by_chance, t->room, now);
+		throttle_judge(&t->throttle,
+			       c.hits - t->throttle.by_chance + c.late,
+			       c.wasted + t->expired + t->unused + t->throttle.by_chance);
+		if (apart(t->throttle.timely_ns, t->timely_told))
+			write_entry(a, t);
+	}
+	quiet_down(a);
+	pthread_mutex_unlock(&a->lock);
+}
+
+/* Whether a v1 cgroup, attached as soon as it was made, has its v2 twin by now. */
+static bool twin_came(struct attachment *t)
+{
+	struct cgroup_ref c;
+
+	if (cgroup_resolve(t->cgroup.path, &c, NULL) || c.id != t->cgroup.id || !*c.twin)
+		return false;
+	t->cgroup = c;
+	return true;
+}
+
+/* Or has a namesake in its place, as a service's has after each restart. */
+static bool is_gone(const struct attachment *t)
+{
+	struct stat st;
+
+	return stat(t->cgroup.path, &st) < 0 || st.st_ino != t->cgroup.id;
+}
+
+void attachments_sweep(struct attachments *a)
+{
+	int cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
+	uint32_t room;
+	bool moved = false;
+
+	pthread_mutex_lock(&a->lock);
+	for (uint32_t i = a->n; i-- > 0;) {
+		struct attachment *t = a->item[i];
+
+		if (is_gone(t)) {
+			forget(a, t);
+			continue;
+		}
+		room = t->room;
+		read_limit(a, t);
+		if (t->room != room)
+			write_maps(a, t, NULL);
+		if (!*t->cgroup.twin && twin_came(t)) {
+			events_close(&t->events, EVENTS_UNPIN);
+			moved = true;
+		}
+		events_refresh(t->events);
+		if (cpus != a->cpus)
+			events_close(&t->events, EVENTS_UNPIN);
+	}
+	plane_flush_late(a->plane);
+	if (cpus != a->cpus || moved) {
+		struct error e = { 0 };
+
+		if (rebalance(a, &e))
+			log_warn("%s", e.text);
+		a->cpus = cpus;
+	}
+	pthread_mutex_unlock(&a->lock);
+}
+
+/* Those of @old that its policy, perhaps another version by now, takes. */
+static void take_params(struct attachment *t, const struct ebb_params *old)
+{
+	for (uint32_t i = 0; i < t->policy->info.params; i++)
+		if (old->v[i] >= t->policy->info.param[i].min &&
+		    old->v[i] <= t->policy->info.param[i].max)
+			t->params.v[i] = old->v[i];
+}
+
+/* What @s was counted for: by its path, of which long ones lack the end, or else by its id. */
+static int find_again(const struct ebb_cgroup_stats *s, uint64_t id, struct cgroup_ref *c,
+		      struct error *e)
+{
+	if (strnlen(s->path, sizeof(s->path)) == sizeof(s->path) - 1)
+		return cgroup_by_id(id, c, e);
+	return cgroup_resolve(s->path, c, e) || c->id != id ? -ENOENT : 0;
+}
+
+void attachments_restore(struct attachments *a)
+{
+	struct plane *p = a->plane;
+	static const char *const names[] = { "detect" };
+	uint64_t id, ids[EBB_MAX_CGROUPS], detect, *prev = NULL;
+	struct ebb_cgroup_stats s;
+	struct ebb_params params;
+	struct ebb_cgroup entry;
+	struct attachment *t;
+	struct cgroup_ref c;
+	struct ebb_counters sum;
+	struct error e;
+	uint32_t n = 0;
+
+	events_sweep_pins();
+	while (n < EBB_MAX_CGROUPS && bpf_map_get_next_key(p->cgroup_stats, prev, &id) == 0) {
+		ids[n++] = id;
+		prev = &id;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		struct attach_wish wish = {
+			.policy = s.policy, .source = "before", .n = 1, .names = names, .values = &detect,
+		};
+
+		e = (struct error){ 0 };
+		entry.flags = entry.slowdown = 0;
+		bpf_map_lookup_elem(p->cgroups, &ids[i], &entry);
+		wish.place = entry.flags & EBB_CGROUP_DAEMON ? RUN_DAEMON : RUN_KERNEL;
+		wish.by = entry.flags & EBB_CGROUP_DECLARED ? BY_DECLARATION : BY_COMMAND;
+		detect = !!(entry.flags & EBB_CGROUP_DETECT);
+		if (bpf_map_lookup_elem(p->cgroup_stats, &ids[i], &s) ||
+		    find_again(&s, ids[i], &c, &e) ||
+		    bpf_map_lookup_elem(p->params, &ids[i], &params) ||
+		    attach_locked(a, c.path, &wish, &e)) {
+			log_warn("%s: not taken over%s%s", s.path, e.code ? ": " : "", e.text);
+			clear_maps(p, ids[i]);
+			continue;
+		}
+		t = attachments_find(a, ids[i]);
+		take_params(t, &params);
+		t->slowdown = entry.slowdown <= OFFLOAD_TARGET_MAX ? entry.slowdown : 0;
+		write_maps(a, t, NULL);
+		/* What was outstanding is found again by nobody: given up. */
+		plane_counters(p, ids[i], &sum);
+		t->requests = s.requests - sum.requests;
+		t->request_pages = s.request_pages - sum.request_pages;
+		t->prefetched = s.prefetched;
+		t->expired = s.prefetched - (sum.hits + sum.late + sum.wasted);
+		if (t->expired > s.prefetched)
+			t->expired = 0;
+		log_info("%s: taken over with policy %s", c.rel, s.policy);
+	}
+	plane_flush_cache(p);
+}
+
+void attachments_close(struct attachments *a)
+{
+	for (uint32_t i = 0; i < a->n; i++) {
+		events_close(&a->item[i]->events, EVENTS_KEEP_PINS);
+		close(a->item[i]->stat_fd);
+		free(a->item[i]);
+	}
+	a->n = 0;
+	pthread_mutex_destroy(&a->lock);
+}

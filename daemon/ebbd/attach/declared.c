@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <dirent.h>
+#include <errno.h>
+#include <linux/limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "declared.h"
+#include "lib/base/cleanup.h"
+#include "lib/base/log.h"
+#include "stats.h"
+
+#define AGAIN_MOST 5
+#define WATCHED (IN_CREATE | IN_MOVED_TO | IN_ATTRIB | IN_ONLYDIR)
+
+struct watch {
+	int wd;
+	char *path;
+};
+
+struct declared {
+	struct attachments *attachments;
+	const struct config *config;
+	char mount[PATH_MAX];        /* of the memory hierarchy; "" where there is none */
+	int inotify;
+	struct watch *watch;         /* by wd, ascending but for reuse */
+	uint32_t watches;
+	bool full;                   /* not every cgroup could be watched; said once */
+	uint64_t *left;              /* ids detached by hand */
+	uint32_t lefts;
+	bool again;                  /* one was made anew while it was being attached: see later */
+	uint32_t agains;             /* times in a row that this was */
+};
+
+int declared_new(struct declared **out, struct attachments *a, const struct config *config,
+		 struct error *e)
+{
+	const char *mount = cgroup_memory_mount(NULL);
+	struct declared *d = calloc(1, sizeof(*d));
+
+	if (!d)
+		return fail(e, ENOMEM, "declarations: no memory");
+	d->attachments = a;
+	d->config = config;
+	snprintf(d->mount, sizeof(d->mount), "%s", mount ?: "");
+	d->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	if (d->inotify < 0) {
+		free(d);
+		return fail(e, errno, "inotify: %m; raise fs.inotify.max_user_instances");
+	}
+	*out = d;
+	return 0;
+}
+
+void declared_free(struct declared **pd)
+{
+	struct declared *d = *pd;
+
+	*pd = NULL;
+	if (!d)
+		return;
+	for (uint32_t i = 0; i < d->watches; i++)
+		free(d->watch[i].path);
+	free(d->watch);
+	free(d->left);
+	close(d->inotify);
+	free(d);
+}
+
+int declared_fd(const struct declared *d)
+{
+	return d->inotify;
+}
+
+int declared_check(struct attachments *a, const struct config *config, struct error *e)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; !r && i < config->declarations; i++)
+		r = declaration_check(&config->declaration[i], a, e);
+	return r;
+}
+
+static const char *rel_of(const struct declared *d, const char *path)
+{
+	const char *rel = path + strlen(d->mount);
+
+	return *rel ? rel : "/";
+}
+
+/* What @path's own xattr says.  1 when there is none; a bad one is logged and is as none. */
+static int read_xattr(struct declared *d, const char *path, struct declaration *own)
+{
+	static char text[XATTR_SIZE_MAX + 1]; /* the main thread's */
+	ssize_t n = getxattr(path, DECLARATION_XATTR, text, sizeof(text) - 1);
+	struct error e = { 0 };
+
+	if (n < 0)
+		return 1;
+	text[n] = '\0';
+	if (declaration_parse(own, text, &e) || declaration_check(own, d->attachments, &e) ||
+	    declaration_load(own, d->attachments, &e)) {
+		log_event(EVENT_DECLARATION_REFUSED, LOG_LVL_ERR, "%s: %s: %s; correct it with setfattr",
+			  path, DECLARATION_XATTR, e.text);
+		return 1;
+	}
+	return 0;
+}
+
+/* What is declared for @path, in *@found (of which @own may be the memory); NULL if nothing is. */
+static struct declaration *look_up(struct declared *d, const char *path, struct declaration *own)
+{
+	const char *rel = rel_of(d, path);
+
+	if (!read_xattr(d, path, own))
+		return own;
+	for (uint32_t i = d->config->declarations; i-- > 0;)
+		if (declaration_matches(&d->config->declaration[i], d->mount, rel)) {
+			/* An inactive one still is what is meant, not another one before it. */
+			own = &d->config->declaration[i];
+			return *own->inactive ? NULL : own;
+		}
+	return NULL;
+}
+
+static bool left_alone(const struct declared *d, uint64_t id)
+{
+	for (uint32_t i = 0; i < d->lefts; i++)
+		if (d->left[i] == id)
+			return true;
+	return false;
+}
+
+/* Makes the cgroup at @path what is declared of it; returns whether anything changed. */
+static bool settle(struct declared *d, const char *path)
+{
+	_cleanup_free_ struct declaration *own = calloc(1, sizeof(*own));
+	struct declaration *want = own ? look_up(d, path, own) : NULL;
+	struct attachments *a = d->attachments;
+	struct attach_wish wish;
+	struct attachment *t;
+	struct error e = { 0 };
+	struct stat st;
+	bool keep, drop;
+	int r;
+
+	if (stat(path, &st) || (want && left_alone(d, st.st_ino)))
+		return false;
+	if (want)
+		declaration_wish(want, &wish);
+	pthread_mutex_lock(&a->lock);
+	t = attachments_find(a, st.st_ino);
+	keep = t && (t->by == BY_COMMAND || (want && attachment_is(a, t, &wish)));
+	drop = t && !keep && !want;
+	pthread_mutex_unlock(&a->lock);
+	if (keep || (!want && !drop))
+		return false;
+	if (drop) {
+		if (!attach_detach(a, path, &e))
+			log_info("%s: nothing declares a policy for it any more: detached", path);
+		return true;
+	}
+	r = attach(a, path, &wish, &e);
+	/* It may be gone again already: there is another event when it is back. */
+	if (r && access(path, F_OK) < 0)
+		return false;
+	if (r) {
+		/*
+		 * On version 1, where the hierarchies' cgroups come and go one after the other, its
+		 * twin may be gone, of which nobody is told.
+		 */
+		if (r == -ENOENT && d->agains < AGAIN_MOST)
+			d->again = true;
+		else
+			log_event(EVENT_DECLARATION_REFUSED, LOG_LVL_ERR, "%s: %s", wish.source, e.text);
+		return false;
+	}
+	log_info("%s: attached %s, by %s", path, wish.policy, wish.source);
+	return true;
+}
+
+static void watch_add(struct declared *d, const char *path)
+{
+	int wd = inotify_add_watch(d->inotify, path, WATCHED);
+	struct watch *more;
+
+	if (wd < 0) {
+		if (errno == ENOSPC && !d->full)
+			log_warn("%s: too many cgroups to watch; those made below it are seen at the next "
+				 "reload; raise fs.inotify.max_user_watches", path);
+		d->full |= errno == ENOSPC;
+		return;
+	}
+	for (uint32_t i = 0; i < d->watches; i++)
+		if (d->watch[i].wd == wd) {
+			/* Version 1 lets them be renamed. */
+			char *now = strdup(path);
+
+			if (now) {
+				free(d->watch[i].path);
+				d->watch[i].path = now;
+			}
+			return;
+		}
+	more = realloc(d->watch, (d->watches + 1) * sizeof(*more));
+	if (!more)
+		return;
+	d->watch = more;
+	more[d->watches] = (struct watch){ wd, strdup(path) };
+	if (more[d->watches].path)
+		d->watches++;
+}
+
+/* Watch first, or what is made meanwhile below it would be missed. */
+static bool settle_tree(struct declared *d, const char *path)
+{
+	_cleanup_dir_ DIR *dir = NULL;
+	char child[PATH_MAX];
+	struct dirent *entry;
+	bool changed;
+
+	watch_add(d, path);
+	changed = settle(d, path);
+	dir = opendir(path);
+	while (dir && (entry = readdir(dir)))
+		if (entry->d_type == DT_DIR && *entry->d_name != '.' &&
+		    snprintf(child, sizeof(child), "%s/%s", path, entry->d_name) < (int)sizeof(child))
+			changed |= settle_tree(d, child);
+	return changed;
+}
+
+/* A policy that this kernel does not take leaves everything else working. */
+static void load_each(struct declared *d)
+{
+	for (uint32_t i = 0; i < d->config->declarations; i++) {
+		struct declaration *s = &d->config->declaration[i];
+		struct error e = { 0 };
+		char where[128];
+
+		*s->inactive = '\0';
+		if (!declaration_load(s, d->attachments, &e))
+			continue;
+		snprintf(s->inactive, sizeof(s->inactive), "%s", e.text);
+		log_event(EVENT_DECLARATION_REFUSED, LOG_LVL_ERR,
+			  "%s: [cgroup \"%s\"] is inactive: %s; name or load a policy that this kernel takes, "
+			  "then reload ebbd", declaration_where(s, NULL, where, sizeof(where)), s->glob, e.text);
+	}
+}
+
+void declared_apply(struct declared *d)
+{
+	d->lefts = 0;
+	load_each(d);
+	if (*d->mount && settle_tree(d, d->mount))
+		stats_publish(d->attachments);
+}
+
+static struct watch *watch_find(struct declared *d, int wd)
+{
+	for (uint32_t i = 0; i < d->watches; i++)
+		if (d->watch[i].wd == wd)
+			return &d->watch[i];
+	return NULL;
+}
+
+static bool on_event(struct declared *d, const struct inotify_event *ev)
+{
+	struct watch *w = watch_find(d, ev->wd);
+	char path[PATH_MAX];
+
+	if (ev->mask & IN_Q_OVERFLOW)
+		return settle_tree(d, d->mount);
+	if (!w)
+		return false;
+	if (ev->mask & IN_IGNORED) {
+		free(w->path);
+		*w = d->watch[--d->watches];
+		return false;
+	}
+	if (!(ev->mask & IN_ISDIR))
+		return false;
+	/* Without a name it is the watched directory itself; its parent's watch says so too. */
+	if (!ev->len)
+		return !strcmp(w->path, d->mount) && settle(d, d->mount);
+	if (snprintf(path, sizeof(path), "%s/%s", w->path, ev->name) >= (int)sizeof(path))
+		return false;
+	return ev->mask & IN_ATTRIB ? settle(d, path) : settle_tree(d, path);
+}
+
+void declared_events(struct declared *d)
+{
+	char buf[8192] __attribute__((aligned(__alignof__(struct inotify_event))));
+	bool changed = false;
+	ssize_t n;
+
+	while ((n = read(d->inotify, buf, sizeof(buf))) > 0)
+		for (char *at = buf; at < buf + n;) {
+			const struct inotify_event *ev = (const void *)at;
+
+			changed |= on_event(d, ev);
+			at += sizeof(*ev) + ev->len;
+		}
+	if (changed)
+		stats_publish(d->attachments);
+}
+
+void declared_again(struct declared *d)
+{
+	d->agains = d->again ? d->agains + 1 : 0;
+	if (!d->again)
+		return;
+	d->again = false;
+	if (settle_tree(d, d->mount))
+		stats_publish(d->attachments);
+}
+
+bool declared_detached(struct declared *d, uint64_t id, const char *path, char *text, size_t size)
+{
+	_cleanup_free_ struct declaration *own = calloc(1, sizeof(*own));
+	struct declaration *want = own ? look_up(d, path, own) : NULL;
+	char where[128];
+	uint64_t *more;
+
+	if (!want)
+		return false;
+	more = realloc(d->left, (d->lefts + 1) * sizeof(*more));
+	if (more) {
+		d->left = more;
+		d->left[d->lefts++] = id;
+	}
+	snprintf(text, size, "%s attaches %s again at the next reload or start of ebbd",
+		 declaration_where(want, NULL, where, sizeof(where)), want->policy);
+	return true;
+}
+
+void declared_attached(struct declared *d, uint64_t id)
+{
+	for (uint32_t i = 0; i < d->lefts; i++)
+		if (d->left[i] == id)
+			d->left[i--] = d->left[--d->lefts];
+}

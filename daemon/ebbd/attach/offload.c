@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "attachment.h"
+#include "lib/base/cleanup.h"
+#include "lib/base/clock.h"
+#include "lib/base/files.h"
+#include "lib/base/log.h"
+#include "offload.h"
+#include "offload_pages.h"
+#include "offload_room.h"
+
+#define PERIOD_MS 500
+#define SOFT_SPREAD 8           /* periods */
+#define SOFT_FAULT_NS 3000      /* a fault that finds its page in the swap cache */
+
+/* One cgroup at work. */
+struct job {
+	uint64_t owner;
+	struct cgroup_ref cgroup;
+	uint32_t target;
+	bool seen;              /* by the round at hand */
+	bool primed;            /* what follows holds the round before */
+	uint64_t counted_ns, psi_us, running_us, measured_ns;
+	uint64_t cached;        /* bytes in the swap cache */
+	uint64_t soft_ns;       /* minor faults of trials that are not charged yet */
+	struct offload_control control;
+	struct offload_report report;
+	struct offload_pages *pages;
+};
+
+struct offload {
+	struct attachments *attachments;
+	struct job *job[EBB_MAX_CGROUPS];
+	uint32_t jobs;
+	struct offload_room room;
+	pthread_t thread;
+	int wake;               /* eventfd: stop */
+};
+
+/* Thread time @c has lost so far, of all cgroups with a policy at or below @rel. */
+static uint64_t lost_ns(const struct attachments *a, const char *rel)
+{
+	size_t n = strcmp(rel, "/") ? strlen(rel) : 0;
+	struct ebb_counters c;
+	uint64_t lost = 0;
+
+	for (uint32_t i = 0; i < a->n; i++) {
+		const char *other = a->item[i]->cgroup.rel;
+
+		if (strncmp(rel, other, n) || (n && other[n] && other[n] != '/'))
+			continue;
+		plane_counters(a->plane, a->item[i]->cgroup.id, &c);
+		lost += c.miss_ns + c.late_ns + c.hits * SOFT_FAULT_NS;
+	}
+	return lost;
+}
+
+static uint64_t row(const char *text, const char *key)
+{
+	size_t n = strlen(key);
+
+	for (const char *line = text; line; line = strchr(line, '\n')) {
+		line += *line == '\n';
+		if (!strncmp(line, key, n) && line[n] == ' ')
+			return strtoull(line + n, NULL, 10);
+	}
+	return 0;
+}
+
+static int read_in(const char *dir, const char *name, char *text, size_t size)
+{
+	char path[PATH_MAX + 32];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	return file_read(path, text, size) > 0 ? 0 : -ENOENT;
+}
+
+static void measure_memory(struct job *j)
+{
+	static const char *const one[] = { "total_rss", "total_swapcached", "total_swap" };
+	static const char *const two[] = { "anon", "swapcached", NULL };
+	const char *const *key = j->cgroup.v2 ? two : one;
+	char text[8192], number[32];
+	uint64_t swap = 0;
+
+	if (read_in(j->cgroup.path, "memory.stat", text, sizeof(text)))
+		return;
+	j->cached = row(text, key[1]);
+	j->report.resident = row(text, key[0]) + j->cached;
+	if (key[2])
+		swap = row(text, key[2]);
+	else if (!read_in(j->cgroup.path, "memory.swap.current", number, sizeof(number)))
+		/* A page in the swap cache is charged for its slot as well. */
+		swap = strtoull(number, NULL, 10) - j->cached;
+	j->report.swapped = swap > INT64_MAX ? 0 : swap;
+}
+
+/* CPU time of the cgroup; without a v2 directory it is taken for one busy thread. */
+static uint64_t running_us(const struct cgroup_ref *c, uint64_t now)
+{
+	char text[1024];
+
+	return *c->twin && !read_in(c->twin, "cpu.stat", text, sizeof(text)) ?
+	       row(text, "usage_usec") : now / 1000;
+}
+
+static uint64_t psi_us(const struct cgroup_ref *c)
+{
+	char text[256];
+	const char *total;
+
+	if (!*c->twin || read_in(c->twin, "memory.pressure", text, sizeof(text)))
+		return 0;
+	total = strstr(text, "total=");
+	return total ? strtoull(total + 6, NULL, 10) : 0;
+}
+
+/* Fills @s with the time since the last call; false the first time. */
+static bool measure(struct job *j, uint64_t lost, struct offload_sample *s)
+{
+	uint64_t now = now_ns(), running = running_us(&j->cgroup, now), psi = psi_us(&j->cgroup);
+	bool primed = j->primed;
+
+	measure_memory(j);
+	*s = (struct offload_sample){
+		.wall_ns = now - j->measured_ns,
+		/* Less than before: a cgroup below it has gone, and with it what it had lost. */
+		.lost_ns = lost > j->counted_ns ? lost - j->counted_ns : 0,
+		.running_ns = (running - j->running_us) * 1000, .resident = j->report.resident,
+		.target = j->target,
+	};
+	/* Trials end together, the faults came one by one before that. */
+	s->lost_ns += j->soft_ns / SOFT_SPREAD;
+	j->soft_ns -= j->soft_ns / SOFT_SPREAD;
+	if (s->lost_ns < (psi - j->psi_us) * 1000)
+		s->lost_ns = (psi - j->psi_us) * 1000;
+	j->measured_ns = now;
+	j->counted_ns = lost;
+	j->running_us = running;
+	j->psi_us = psi;
+	j->primed = true;
+	if (!primed)
+		j->report.at_start = j->report.resident + j->report.swapped;
+	return primed;
+}
+
+static void advise(struct job *j, uint64_t bytes)
+{
+	struct offload_round round = { .bytes = bytes, .cached = j->cached };
+
+	if (!j->pages)
+		j->pages = offload_pages_new();
+	if (!j->pages)
+		return;
+	offload_pages_run(j->pages, &j->cgroup, now_ns(), &round);
+	j->report.reclaimed += round.out;
+	j->report.back += round.back;
+	j->soft_ns += round.back * SOFT_FAULT_NS;
+}
+
+static void work(struct offload *o, struct job *j, uint64_t lost)
+{
+	struct offload_sample s;
+	uint64_t bytes;
+
+	if (!measure(j, lost, &s))
+		return;
+	bytes = offload_next(&j->control, &s);
+	j->report.slowdown = j->control.slowdown;
+	j->report.state = j->control.state;
+	if (bytes > o->room.bytes) {
+		j->report.state = o->room.why;
+		bytes = 0;
+	}
+	/* What is on trial is judged in any case. */
+	if (bytes || j->pages)
+		advise(j, bytes);
+}
+
+static struct job *job_of(struct offload *o, uint64_t owner)
+{
+	struct job *j;
+
+	for (uint32_t i = 0; i < o->jobs; i++)
+		if (o->job[i]->owner == owner)
+			return o->job[i];
+	j = o->jobs < EBB_MAX_CGROUPS ? calloc(1, sizeof(*j)) : NULL;
+	if (j) {
+		j->owner = owner;
+		o->job[o->jobs++] = j;
+	}
+	return j;
+}
+
+static void job_end(struct offload *o, uint32_t i)
+{
+	offload_pages_free(&o->job[i]->pages);
+	free(o->job[i]);
+	o->job[i] = o->job[--o->jobs];
+}
+
+/* Which cgroups are to be worked on now. */
+static void collect(struct offload *o)
+{
+	struct attachments *a = o->attachments;
+
+	for (uint32_t i = 0; i < o->jobs; i++)
+		o->job[i]->seen = false;
+	pthread_mutex_lock(&a->lock);
+	for (uint32_t i = 0; i < a->n; i++) {
+		struct attachment *t = a->item[i];
+		struct job *j = t->slowdown ? job_of(o, t->cgroup.id) : NULL;
+
+		if (!t->slowdown)
+			t->offload = (struct offload_report){ 0 };
+		if (!j)
+			continue;
+		j->cgroup = t->cgroup;
+		j->target = t->slowdown;
+		j->seen = true;
+	}
+	pthread_mutex_unlock(&a->lock);
+	for (uint32_t i = o->jobs; i-- > 0;)
+		if (!o->job[i]->seen)
+			job_end(o, i);
+}
+
+static void round_of(struct offload *o)
+{
+	struct attachments *a = o->attachments;
+	struct attachment *t;
+	uint64_t lost;
+
+	collect(o);
+	if (o->jobs)
+		offload_room_look(&o->room, now_ns());
+	for (uint32_t i = 0; i < o->jobs; i++) {
+		struct job *j = o->job[i];
+
+		pthread_mutex_lock(&a->lock);
+		lost = lost_ns(a, j->cgroup.rel);
+		pthread_mutex_unlock(&a->lock);
+		work(o, j, lost);
+		pthread_mutex_lock(&a->lock);
+		t = attachments_find(a, j->owner);
+		if (t && t->slowdown)
+			t->offload = j->report;
+		pthread_mutex_unlock(&a->lock);
+	}
+}
+
+static void *run(void *data)
+{
+	struct offload *o = data;
+	struct pollfd wake = { .fd = o->wake, .events = POLLIN };
+
+	pthread_setname_np(pthread_self(), "ebbd-offload");
+	while (poll(&wake, 1, PERIOD_MS) <= 0)
+		round_of(o);
+	return NULL;
+}
+
+int offload_start(struct offload **out, struct attachments *a, struct error *e)
+{
+	struct offload *o = calloc(1, sizeof(*o));
+	int r;
+
+	if (!o)
+		return fail(e, ENOMEM, "offloading: out of memory");
+	o->attachments = a;
+	o->wake = eventfd(0, EFD_CLOEXEC);
+	r = o->wake < 0 ? errno : pthread_create(&o->thread, NULL, run, o);
+	if (r) {
+		if (o->wake >= 0)
+			close(o->wake);
+		free(o);
+		return fail(e, r, "offloading: cannot start its thread: %s", strerror(r));
+	}
+	*out = o;
+	return 0;
+}
+
+void offload_stop(struct offload **po)
+{
+	struct offload *o = *po;
+	uint64_t one = 1;
+
+	if (!o)
+		return;
+	if (write(o->wake, &one, sizeof(one)) < 0)
+		log_err("offloading: cannot be stopped: %m");
+	pthread_join(o->thread, NULL);
+	while (o->jobs)
+		job_end(o, 0);
+	close(o->wake);
+	free(o);
+	*po = NULL;
+}

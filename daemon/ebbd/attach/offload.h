@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Offloading: a thread that pages out what attached cgroups with a slowdown
+ * target hardly use, until what comes back costs them as much as they may be
+ * slowed down.
+ *
+ * Twice a second and for each such cgroup it measures the time its threads
+ * lost, asks the controller (offload_control.h) how much to take next, and
+ * takes it by advice to its processes (offload_pages.h).  Nothing is taken while
+ * the swap device pages would go to is not ebb's or is nearly full, and for a
+ * while after it lost a donor.
+ *
+ * Not by memory.reclaim, where there is one: the kernel's LRU takes all that was
+ * written once for used, and at the first demand evicts what is oldest, which is
+ * what a program wrote first and often its busiest part.  docs/offload.md has
+ * figures.
+ *
+ * Time lost is what ebb counts itself: misses, late hits, and 3 us for every
+ * hit and every page that came back while on trial.  PSI counts only pages that
+ * the kernel takes for part of the working set, which pages paged out by advice
+ * are not, and is off on some machines; where it is on, its "some" time is a
+ * lower bound.
+ */
+#ifndef EBB_OFFLOAD_H
+#define EBB_OFFLOAD_H
+
+#include "lib/base/error.h"
+#include "offload_control.h"
+
+struct attachments;
+struct offload;
+
+/* Of one attachment, written by the thread with the attachments' lock held. */
+struct offload_report {
+	enum offload_state state;
+	double slowdown;        /* smoothed over some 3 s; 0.02 = 2 % */
+	uint64_t resident;      /* bytes of anonymous memory */
+	uint64_t at_start;      /* the same when ebbd began, what was out already included */
+	uint64_t swapped;       /* bytes out now */
+	uint64_t reclaimed;     /* pages, in all */
+	uint64_t back;          /* pages touched while on trial: taken for used, and left */
+};
+
+int offload_start(struct offload **out, struct attachments *a, struct error *e);
+/* Waits for the round it is in. */
+void offload_stop(struct offload **o);
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * How much of a cgroup to page out next, so that the slowdown this causes comes
+ * up to a target and no further.  Pure: no clock and no kernel, so that it can
+ * be tested on simulated programs.
+ *
+ * In the manner of Senpai (Weiner et al., "TMO: Transparent Memory Offloading
+ * in Datacenters", ASPLOS 2022, section 3.3), which reclaims a little each
+ * period, less the nearer pressure is to its target.  Here the step adapts as
+ * well: it grows while next to nothing is lost, halves when the target is
+ * exceeded, and nothing is taken in a period that follows one which lost more.
+ */
+#ifndef EBB_OFFLOAD_CONTROL_H
+#define EBB_OFFLOAD_CONTROL_H
+
+#include <stdint.h>
+
+#include "lib/base/size.h"
+
+#define OFFLOAD_TARGET_MAX SLOWDOWN_MAX
+#define OFFLOAD_RESIDENT_MIN (8u << 20) /* bytes no cgroup is driven below */
+#define OFFLOAD_STEP_SHARE 16           /* of what is resident, at most, in one period */
+#define OFFLOAD_STEP_MIN (64u << 10)
+#define OFFLOAD_STEP_MAX (64u << 20)    /* a round is over soon, whatever the size */
+
+enum offload_state {
+	OFFLOAD_OFF,
+	OFFLOAD_RECLAIMS,       /* below the target */
+	OFFLOAD_AT_TARGET,      /* just below it, or just above: nothing is taken for a period */
+	OFFLOAD_BACKS_OFF,      /* far above it: nothing is taken for a while */
+	OFFLOAD_AT_FLOOR,       /* less has hurt before, or is never left */
+	OFFLOAD_NO_ROOM,        /* no device of ebb's with room; see offload.h */
+	OFFLOAD_DONOR_LOST,     /* likewise */
+};
+
+/* Of one cgroup; all zeroes at the start. */
+struct offload_control {
+	uint64_t step;          /* bytes a period */
+	uint64_t floor;         /* bytes; decays, for programs change */
+	uint32_t decay;         /* 1 / this of the floor a period; set with it */
+	uint32_t pause;         /* periods still to be left alone */
+	uint32_t penalty;       /* periods of the last pause */
+	double slowdown;        /* smoothed, 0.02 = 2 % */
+	enum offload_state state;
+};
+
+/* What was measured over the last period. */
+struct offload_sample {
+	uint64_t wall_ns;       /* its length */
+	uint64_t lost_ns;       /* of threads, waiting for pages */
+	uint64_t running_ns;    /* of threads, on a CPU */
+	uint64_t resident;      /* bytes, at its end */
+	uint32_t target;        /* tenths of a percent */
+};
+
+/*
+ * Time lost for time run.  A program that mostly waits is measured against a
+ * tenth of a thread: what delays it then matters little to whom it waits for.
+ */
+double offload_slowdown(const struct offload_sample *s);
+
+/* Bytes to page out in the next period. */
+uint64_t offload_next(struct offload_control *c, const struct offload_sample *s);
+
+/* "reclaiming", "at target", ...: as the reports have it. */
+const char *offload_state_name(enum offload_state state);
+
+#endif

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <fcntl.h>
+#include <fts.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <ebb/abi.h>
+#include "ebbd/prefetch/target.h"
+#include "lib/base/cleanup.h"
+#include "offload_pages.h"
+
+#define CHUNK 64                /* pages */
+#define SAMPLE 8                /* one page in so many */
+#define TRIALS 2048             /* chunks on trial at a time: 512 MiB */
+#define TRIAL_NS 1000000000ULL
+/* Pages beside some that are in use are hardly cold: they must prove it for longer. */
+#define TRIAL_PART_NS 16000000000ULL
+#define HEAT 16384              /* chunks remembered, 4 GiB; a power of two */
+#define LEVEL_MAX 6             /* left alone for up to 2^5 s */
+#define EAGER_MAX 2             /* or a 2^2th of that, if only partly in use */
+#define LOOK_MAX 2048           /* chunks looked at in a round: some ms */
+#define PROCESSES 256
+#define PM_PRESENT (1ULL << 63)
+#define PM_SWAPPED (1ULL << 62)
+
+struct trial {
+	uint32_t tgid;
+	enum { TRIAL_SAMPLE, TRIAL_REST } stage;
+	uint64_t chunk;         /* first page / CHUNK */
+	uint64_t mask;          /* pages unmapped */
+	uint64_t within;        /* pages of the mapping */
+	uint64_t used;          /* pages that came back */
+	uint64_t since_ns, wait_ns;
+};
+
+/* How much of a chunk came back. */
+enum use { USE_NONE, USE_PART, USE_MOST };
+
+/* Direct-mapped and forgetful: what is forgotten is tried once more. */
+struct heat {
+	uint64_t chunk;
+	uint64_t since_ns;      /* left alone for 2^(level - 1) s from then on */
+	uint32_t tgid;
+	uint8_t level;
+	uint8_t use;            /* enum use */
+	uint8_t on_trial;
+	uint8_t out;            /* was freed: pages that are there came back */
+};
+
+struct offload_pages {
+	struct trial trial[TRIALS];
+	uint32_t trials;
+	struct heat heat[HEAT];
+	struct target target;   /* the process at hand */
+	uint32_t at_tgid;       /* where the next round begins */
+	uint64_t at_chunk;
+	uint32_t eager;         /* powers of two; see offload_pages_run() */
+};
+
+struct offload_pages *offload_pages_new(void)
+{
+	struct offload_pages *p = calloc(1, sizeof(*p));
+
+	if (p)
+		p->target.pidfd = p->target.pagemap = -1;
+	return p;
+}
+
+void offload_pages_free(struct offload_pages **p)
+{
+	if (*p)
+		target_close(&(*p)->target);
+	free(*p);
+	*p = NULL;
+}
+
+static bool attend(struct offload_pages *p, uint32_t tgid)
+{
+	if (p->target.pidfd >= 0 && p->target.tgid == tgid)
+		return true;
+	target_close(&p->target);
+	return !target_open(&p->target, tgid, 0);
+}
+
+static struct heat *heat_of(struct offload_pages *p, uint32_t tgid, uint64_t chunk)
+{
+	uint64_t h = (chunk ^ ((uint64_t)tgid << 32)) * 0x9e3779b97f4a7c15ULL;
+	struct heat *heat = &p->heat[h >> 50];
+
+	if (heat->tgid != tgid || heat->chunk != chunk)
+		*heat = (struct heat){ .tgid = tgid, .chunk = chunk };
+	return heat;
+}
+_Static_assert(HEAT == 1 << (64 - 50), "the index is what the shift leaves");
+
+static void leave_alone(struct offload_pages *p, uint32_t tgid, uint64_t chunk, enum use use,
+			uint64_t now)
+{
+	struct heat *heat = heat_of(p, tgid, chunk);
+
+	if (heat->level < LEVEL_MAX)
+		heat->level++;
+	heat->use = use;
+	heat->since_ns = now;
+	heat->out = 0;
+}
+
+static bool left_alone(const struct offload_pages *p, const struct heat *heat, uint64_t now)
+{
+	uint64_t time = heat->level ? 500000000ULL << heat->level : 0;
+
+	return now - heat->since_ns < (heat->use == USE_PART ? time >> p->eager : time);
+}
+
+/* @part of @whole pages came back. */
+static enum use use_of(uint64_t part, uint64_t whole)
+{
+	int came = __builtin_popcountll(part), of = __builtin_popcountll(whole);
+
+	return !came ? USE_NONE : 2 * came < of ? USE_PART : USE_MOST;
+}
+
+/* The pages of @chunk that have @bit and not @without in the pagemap. */
+static uint64_t look(const struct target *t, uint64_t chunk, uint64_t bit, uint64_t without)
+{
+	uint64_t entry[CHUNK], mask = 0;
+	ssize_t n = pread(t->pagemap, entry, sizeof(entry), (off_t)(chunk * sizeof(entry)));
+
+	for (ssize_t i = 0; i < n / 8; i++)
+		if ((entry[i] & bit) && !(entry[i] & without))
+			mask |= 1ULL << i;
+	return mask;
+}
+
+static uint32_t list(uint64_t chunk, uint64_t mask, uint64_t *vpn)
+{
+	uint32_t n = 0;
+
+	for (uint64_t i = 0; i < CHUNK; i++)
+		if (mask >> i & 1)
+			vpn[n++] = chunk * CHUNK + i;
+	return n;
+}
+
+/* Returns the pages of @mask that are unmapped now. */
+static uint64_t page_out(const struct target *t, uint64_t chunk, uint64_t mask)
+{
+	uint64_t vpn[CHUNK];
+
+	target_advise(t, vpn, list(chunk, mask, vpn), MADV_PAGEOUT);
+	return look(t, chunk, PM_SWAPPED, PM_PRESENT) & mask;
+}
+
+/* Maps the pages, which are in the swap cache. */
+static void map(const struct target *t, uint64_t chunk, uint64_t mask)
+{
+	struct iovec remote[CHUNK], local;
+	uint64_t vpn[CHUNK];
+	uint32_t n = list(chunk, mask, vpn);
+	char byte[CHUNK];
+
+	for (uint32_t i = 0; i < n; i++)
+		remote[i] = (struct iovec){ (void *)(uintptr_t)(vpn[i] << EBB_PAGE_SHIFT), 1 };
+	local = (struct iovec){ byte, n };
+	/* What is no longer there is no longer to be freed. */
+	if (process_vm_readv((pid_t)t->tgid, &local, 1, remote, n, 0) < 0)
+		return;
+}
+
+static uint64_t every_eighth(uint64_t mask)
+{
+	uint64_t some = 0;
+	int n = 0;
+
+	for (int i = 0; i < CHUNK; i++)
+		if ((mask >> i & 1) && n++ % SAMPLE == 0)
+			some |= 1ULL << i;
+	return some;
+}
+
+/* Whether @trial goes on, in its next stage. */
+static bool judge(struct offload_pages *p, struct trial *trial, uint64_t now,
+		  struct offload_round *round)
+{
+	struct heat *heat = heat_of(p, trial->tgid, trial->chunk);
+	uint64_t present, back;
+	enum use used;
+
+	if (!attend(p, trial->tgid))
+		return false;
+	present = look(&p->target, trial->chunk, PM_PRESENT, 0) & trial->within;
+	back = present & trial->mask;
+	used = use_of(back, trial->mask);
+	round->back += (uint64_t)__builtin_popcountll(back);
+	trial->mask &= ~back;
+	trial->used |= back;
+	if (used == USE_MOST || (used == USE_PART && p->trials > TRIALS / 2)) {
+		leave_alone(p, trial->tgid, trial->chunk, used, now);
+		return false;
+	}
+	if (trial->stage == TRIAL_SAMPLE && (present & ~trial->used)) {
+		trial->mask |= page_out(&p->target, trial->chunk, present & ~trial->used);
+		trial->stage = TRIAL_REST;
+		trial->since_ns = now;
+		if (used == USE_PART)
+			trial->wait_ns = TRIAL_PART_NS >> p->eager;
+		return true;
+	}
+	/* With the cgroup at its limit the kernel frees them by itself, and mapping would read. */
+	if (round->cached) {
+		map(&p->target, trial->chunk, trial->mask);
+		trial->mask = page_out(&p->target, trial->chunk, trial->mask);
+	}
+	round->out += (uint64_t)__builtin_popcountll(trial->mask);
+	if (trial->used)
+		leave_alone(p, trial->tgid, trial->chunk, USE_PART, now);
+	heat->out = !trial->used;
+	return false;
+}
+
+static void judge_all(struct offload_pages *p, uint64_t now, struct offload_round *round)
+{
+	uint32_t kept = 0;
+	uint64_t on_trial = 0;
+
+	for (uint32_t i = 0; i < p->trials; i++)
+		on_trial += (uint64_t)__builtin_popcountll(p->trial[i].mask) << EBB_PAGE_SHIFT;
+	if (round->cached < on_trial / 2)
+		round->cached = 0;
+	for (uint32_t i = 0; i < p->trials; i++)
+		if (now - p->trial[i].since_ns < p->trial[i].wait_ns || judge(p, &p->trial[i], now, round))
+			p->trial[kept++] = p->trial[i];
+		else
+			heat_of(p, p->trial[i].tgid, p->trial[i].chunk)->on_trial = 0;
+	p->trials = kept;
+}
+
+/*
+ * Puts the pages @within of @chunk on trial unless they are known to be in use;
+ * returns how many of them are there.
+ */
+static uint64_t begin(struct offload_pages *p, uint32_t tgid, uint64_t chunk, uint64_t within,
+		      uint64_t now)
+{
+	struct heat *heat = heat_of(p, tgid, chunk);
+	uint64_t present, mask;
+
+	if (heat->on_trial || left_alone(p, heat, now))
+		return 0;
+	present = look(&p->target, chunk, PM_PRESENT, 0) & within;
+	if (!present)
+		return 0;
+	if (heat->out) {
+		leave_alone(p, tgid, chunk, use_of(present, within), now);
+		return 0;
+	}
+	mask = page_out(&p->target, chunk, every_eighth(present));
+	if (!mask) {
+		/* Locked, shared, or there is no swap. */
+		leave_alone(p, tgid, chunk, USE_MOST, now);
+		return 0;
+	}
+	p->trial[p->trials++] = (struct trial){
+		.tgid = tgid, .chunk = chunk, .mask = mask, .within = within, .since_ns = now,
+		.wait_ns = TRIAL_NS,
+	};
+	heat->on_trial = 1;
+	return (uint64_t)__builtin_popcountll(present);
+}
+
+/* The pages of @chunk from @from up to @to. */
+static uint64_t part(uint64_t chunk, uint64_t from, uint64_t to)
+{
+	uint64_t mask = ~0ULL;
+
+	if (from > chunk * CHUNK)
+		mask <<= from - chunk * CHUNK;
+	if (to < (chunk + 1) * CHUNK)
+		mask &= ~0ULL >> ((chunk + 1) * CHUNK - to);
+	return mask;
+}
+
+/* Private and anonymous: what goes to swap and belongs to this process. */
+static bool wanted(const char *line, uint64_t *from, uint64_t *to)
+{
+	unsigned long long start, end, inode;
+	char perms[8], name[8] = "";
+
+	if (sscanf(line, "%llx-%llx %7s %*x %*s %llu %7s", &start, &end, perms, &inode, name) < 4 ||
+	    inode || perms[3] != 'p' || !strncmp(name, "[v", 2) || !strncmp(name, "[stack", 6))
+		return false;
+	*from = start >> EBB_PAGE_SHIFT;
+	*to = end >> EBB_PAGE_SHIFT;
+	return true;
+}
+
+/* Walks one process from chunk @at; returns false when the round has had enough. */
+static bool walk(struct offload_pages *p, uint32_t tgid, uint64_t at, uint64_t now, uint64_t *pages,
+		 uint32_t *looks)
+{
+	_cleanup_file_ FILE *maps = NULL;
+	uint64_t from, to, taken;
+	char path[32], line[512];
+
+	snprintf(path, sizeof(path), "/proc/%u/maps", tgid);
+	maps = fopen(path, "re");
+	while (maps && fgets(line, sizeof(line), maps)) {
+		if (!wanted(line, &from, &to))
+			continue;
+		for (uint64_t chunk = from / CHUNK; chunk * CHUNK < to; chunk++) {
+			if (chunk < at)
+				continue;
+			if (!*pages || !*looks || p->trials == TRIALS) {
+				p->at_tgid = tgid;
+				p->at_chunk = chunk;
+				return false;
+			}
+			(*looks)--;
+			taken = begin(p, tgid, chunk, part(chunk, from, to), now);
+			*pages -= taken < *pages ? taken : *pages;
+		}
+	}
+	return true;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* The processes of the tree below @dir, ascending; of more than PROCESSES those that are listed first. */
+static uint32_t processes(const char *dir, uint32_t *tgid)
+{
+	char *roots[] = { (char *)dir, NULL }, path[PATH_MAX];
+	FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, NULL);
+	uint32_t n = 0;
+	FTSENT *entry;
+
+	while (tree && (entry = fts_read(tree))) {
+		_cleanup_file_ FILE *f = NULL;
+
+		if (entry->fts_info != FTS_D ||
+		    snprintf(path, sizeof(path), "%s/cgroup.procs", entry->fts_path) >= (int)sizeof(path))
+			continue;
+		f = fopen(path, "re");
+		while (f && n < PROCESSES && fscanf(f, "%u", &tgid[n]) == 1)
+			n++;
+	}
+	if (tree)
+		fts_close(tree);
+	qsort(tgid, n, sizeof(*tgid), by_number);
+	return n;
+}
+
+void offload_pages_run(struct offload_pages *p, const struct cgroup_ref *c, uint64_t now_ns,
+		       struct offload_round *round)
+{
+	uint64_t pages = round->bytes >> EBB_PAGE_SHIFT, at = p->at_chunk;
+	uint32_t tgid[PROCESSES], n, first = 0, looks = LOOK_MAX;
+
+	judge_all(p, now_ns, round);
+	if (!pages && p->eager)
+		p->eager--;
+	n = pages ? processes(c->path, tgid) : 0;
+	while (first < n && tgid[first] < p->at_tgid)
+		first++;
+	if (first == n || tgid[first] != p->at_tgid)
+		at = 0;
+	/* Once round, and the process it began in again from its start. */
+	for (uint32_t i = 0; i <= n && n; i++, at = 0) {
+		uint32_t id = tgid[(first + i) % n];
+
+		if (attend(p, id) && !walk(p, id, at, now_ns, &pages, &looks))
+			return;
+	}
+	p->at_tgid = 0;
+	p->at_chunk = 0;
+	/* All was looked at, and more might go: what is in use in part is tried sooner. */
+	if (pages && p->eager < EAGER_MAX)
+		p->eager++;
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <bpf/bpf.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/json.h"
+#include "stats.h"
+
+static void total(const struct attachments *a, const struct attachment *t,
+		  struct ebb_cgroup_stats *s)
+{
+	struct ebb_counters c;
+	uint64_t gone;
+
+	plane_counters(a->plane, t->cgroup.id, &c);
+	memset(s, 0, sizeof(*s));
+	memcpy(s->path, t->cgroup.rel, strnlen(t->cgroup.rel, sizeof(s->path) - 1));
+	snprintf(s->policy, sizeof(s->policy), "%s", t->policy->name);
+	s->misses = c.misses;
+	s->hits = c.hits;
+	s->late = c.late;
+	s->wasted = c.wasted + t->expired;
+	s->prefetched = t->prefetched;
+	gone = s->hits + s->late + s->wasted;
+	s->outstanding = s->prefetched > gone ? s->prefetched - gone : 0;
+	s->file_majors = c.file_majors;
+	s->zero_majors = c.zero_majors;
+	s->swapped_in = c.swapped_in;
+	s->swapped_out = c.swapped_out;
+	s->written = c.written;
+	s->shared = c.shared;
+	s->epochs = c.epochs;
+	s->requests = c.requests + t->requests;
+	s->request_pages = c.request_pages + t->request_pages;
+	s->dropped = c.dropped;
+	s->miss_ns = c.miss_ns;
+	s->late_ns = c.late_ns;
+	s->gc_misses = c.gc_misses;
+	s->gc_hits = c.gc_hits;
+	s->by_chance = c.by_chance;
+	memcpy(s->miss_ns_log2, c.miss_hist, sizeof(s->miss_ns_log2));
+	memcpy(s->hit_ns_log2, c.hit_hist, sizeof(s->hit_ns_log2));
+	s->clean = c.clean;
+}
+
+void stats_publish(struct attachments *a)
+{
+	struct ebb_cgroup_stats s;
+
+	pthread_mutex_lock(&a->lock);
+	for (uint32_t i = 0; i < a->n; i++) {
+		total(a, a->item[i], &s);
+		bpf_map_update_elem(a->plane->cgroup_stats, &a->item[i]->cgroup.id, &s, BPF_ANY);
+	}
+	pthread_mutex_unlock(&a->lock);
+}
+
+static struct json_object *histogram(const __u64 *bucket)
+{
+	struct json_object *o = json_object_new_array();
+
+	for (int i = 0; i < EBB_HIST; i++)
+		json_object_array_add(o, json_object_new_int64((int64_t)bucket[i]));
+	return o;
+}
+
+struct json_object *offload_json(const struct attachment *t)
+{
+	const struct offload_report *r = &t->offload;
+	struct json_object *o = json_object_new_object();
+	uint64_t saved = r->at_start > r->resident ? r->at_start - r->resident : 0;
+	const struct { const char *name; uint64_t value; } number[] = {
+		{ "resident", r->resident }, { "resident_at_start", r->at_start }, { "saved", saved },
+		{ "swapped", r->swapped }, { "reclaimed_pages", r->reclaimed },
+		{ "touched_on_trial", r->back },
+	};
+
+	json_add_double(o, "target", t->slowdown / 1000.0);
+	json_add_double(o, "slowdown", r->slowdown);
+	json_add_text(o, "state", offload_state_name(r->state));
+	for (size_t i = 0; i < sizeof(number) / sizeof(number[0]); i++)
+		json_add_int(o, number[i].name, number[i].value);
+	return o;
+}
+
+void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows)
+{
+	static const struct { const char *name; size_t offset; } field[] = {
+#define FIELD(f) { #f, offsetof(struct ebb_cgroup_stats, f) }
+		FIELD(misses), FIELD(hits), FIELD(late), FIELD(wasted), FIELD(prefetched),
+		FIELD(outstanding), FIELD(file_majors), FIELD(zero_majors), FIELD(swapped_in),
+		FIELD(swapped_out), FIELD(written), FIELD(shared), FIELD(epochs), FIELD(requests),
+		FIELD(request_pages), FIELD(dropped), FIELD(miss_ns), FIELD(late_ns),
+		FIELD(gc_misses), FIELD(gc_hits), FIELD(by_chance),
+#undef FIELD
+	};
+	struct ebb_cgroup_stats s;
+
+	pthread_mutex_lock(&a->lock);
+	for (uint32_t i = 0; i < a->n; i++) {
+		const struct attachment *t = a->item[i];
+		struct json_object *o;
+
+		if (owner && t->cgroup.id != owner)
+			continue;
+		total(a, t, &s);
+		o = json_object_new_object();
+		json_add_text(o, "path", t->cgroup.path);
+		json_add_text(o, "policy", s.policy);
+		for (size_t k = 0; k < sizeof(field) / sizeof(field[0]); k++)
+			json_add_int(o, field[k].name, *(int64_t *)((char *)&s + field[k].offset));
+		json_object_object_add(o, "miss_ns_log2", histogram(s.miss_ns_log2));
+		json_object_object_add(o, "hit_ns_log2", histogram(s.hit_ns_log2));
+		json_object_object_add(o, "clean", a->plane->exact ?
+				       json_object_new_int64((int64_t)s.clean) : NULL);
+		if (t->slowdown)
+			json_object_object_add(o, "offload", offload_json(t));
+		json_object_array_add(rows, o);
+	}
+	pthread_mutex_unlock(&a->lock);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Totals for people: sums the per-CPU counters into maps/cgroup_stats and JSON. */
+#ifndef EBB_STATS_H
+#define EBB_STATS_H
+
+#include <json-c/json.h>
+
+#include "attachment.h"
+
+/* Rewrites the pinned map; once a second and after every change. */
+void stats_publish(struct attachments *a);
+
+/* Appends one object per attached cgroup to @rows; all if @owner is 0. */
+void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows);
+
+/* With the lock held: what offloading @t does, for a JSON answer; the caller's. */
+struct json_object *offload_json(const struct attachment *t);
+
+#endif

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "lib/base/cleanup.h"
+#include "lib/base/clock.h"
+#include "lib/control/control.h"
+#include "report.h"
+
+/* Moving slabs away at once; the rest follows. */
+#define BUDGET 500000000ull
+
+struct asked {
+	struct kmod_link *link;
+	struct kmod_care *care;
+	const char *name;
+	struct json_object *request, *answer;
+};
+
+static struct kmod_session *live_session(struct kmod_care *c, int donor)
+{
+	for (uint32_t i = 0; i < c->now.sessions; i++)
+		if (c->now.session[i].state == EBB_SWAP_LIVE &&
+		    kmod_donor_is(&c->donor[donor], &c->now.session[i]))
+			return &c->now.session[i];
+	return NULL;
+}
+
+/* The donor that the request names as @key, and its session. */
+static int named(const struct asked *a, const char *key, int *donor, struct kmod_session **session,
+		 struct error *e)
+{
+	const char *text = json_text(a->request, key, "");
+	struct kmod_donor wanted;
+	int r = kmod_donor_parse(text, "donor", &wanted, e);
+
+	if (r)
+		return r;
+	for (*donor = 0; *donor < a->care->donors; (*donor)++)
+		if (!strcmp(a->care->donor[*donor].text, wanted.text))
+			break;
+	if (*donor == a->care->donors)
+		return fail_exit(e, EXIT_USAGE, ENOENT, "donor %s: not one of device %s; see its status",
+				 text, a->name);
+	*session = live_session(a->care, *donor);
+	return *session ? 0 : fail(e, ENOTCONN, "donor %s: is not connected; see ebbctl donor list", text);
+}
+
+static int status(const struct asked *a, struct error *e)
+{
+	int r = kmod_look(a->link, a->care, e);
+
+	if (!r)
+		kmod_report_status(a->care, a->name, a->answer);
+	return r;
+}
+
+static int stats(const struct asked *a, struct error *e)
+{
+	int r = kmod_look(a->link, a->care, e);
+
+	if (!r)
+		kmod_report_stats(a->care, a->answer);
+	return r;
+}
+
+static int slab_list(const struct asked *a, struct error *e)
+{
+	_cleanup_free_ struct ebb_swap_slab *before = TAKE_PTR(a->care->slabs);
+	int64_t from = json_int(a->request, "from", 0);
+	uint32_t count = a->care->slab_count;
+	uint64_t looked = a->care->looked;
+	int r = kmod_look(a->link, a->care, e);
+
+	if (!r)
+		kmod_report_slabs(a->care, a->name, count == a->care->slab_count ? before : NULL,
+				  (double)(a->care->looked - looked) / KMOD_SECOND,
+				  from > 0 && from < UINT32_MAX ? (uint32_t)from : 0, a->answer);
+	return r;
+}
+
+static int migrate(const struct asked *a, struct error *e)
+{
+	int64_t slab = json_int(a->request, "slab", -1);
+	const struct ebb_swap_slab *its;
+	struct kmod_session *to = NULL;
+	struct kmod_plan plan;
+	uint32_t session, from;
+	int donor, r = kmod_look(a->link, a->care, e);
+
+	if (r)
+		return r;
+	if (slab < 0 || slab >= a->care->slab_count)
+		return fail_exit(e, EXIT_USAGE, EINVAL, "slab %lld: device %s has 0 to %u",
+				 (long long)slab, a->name, a->care->slab_count - 1);
+	its = &a->care->slabs[slab];
+	/* As ebb-swapd: of two that stay the first leaves. */
+	from = its->second != KMOD_NO_SESSION ? its->session : KMOD_NO_SESSION;
+	if (json_text(a->request, "to", NULL)) {
+		r = named(a, "to", &donor, &to, e);
+		if (r)
+			return r;
+		session = to->number;
+	} else {
+		plan = kmod_care_plan(a->care);
+		session = kmod_plan_choose(&plan, its, its->session);
+		if (session == KMOD_NO_SESSION)
+			return fail_exit(e, EXIT_REFUSED, ENOSPC,
+					 "slab %lld: no other donor of device %s has room", (long long)slab,
+					 a->name);
+	}
+	return kmod_migrate(a->link, a->care->device, a->care->class, (uint32_t)slab, from, session, e);
+}
+
+/* One that slabs can go to, or KMOD_NO_SESSION. */
+static uint32_t another(const struct kmod_care *c, uint32_t but)
+{
+	for (uint32_t i = 0; i < c->now.sessions; i++)
+		if (c->now.session[i].number != but && c->now.session[i].state == EBB_SWAP_LIVE &&
+		    !c->now.session[i].draining)
+			return c->now.session[i].number;
+	return KMOD_NO_SESSION;
+}
+
+static int drain(const struct asked *a, struct error *e)
+{
+	struct kmod_session *session = NULL;
+	struct kmod_round round = { 0 };
+	struct error refused = { 0 };
+	int donor, r = kmod_look(a->link, a->care, e);
+
+	if (!r)
+		r = named(a, "donor", &donor, &session, e);
+	if (r)
+		return r;
+	kmod_report_outlook(a->care, donor, a->answer);
+	if (another(a->care, session->number) == KMOD_NO_SESSION && !*a->care->now.backup)
+		return fail_exit(e, EXIT_REFUSED, ENOSPC,
+				 "donor %s: device %s has no other donor, and no backup; its slabs can go nowhere",
+				 a->care->donor[donor].text, a->name);
+	/* The module would give all to one; what is placed before is spread. */
+	session->draining = true;
+	kmod_place(a->link, a->care, BUDGET, &round);
+	r = kmod_drain(a->link, a->care->device, session->number,
+		       another(a->care, session->number), &refused);
+	/* It is marked all the same, and what could not go yet, or not there, goes later. */
+	return r && r != -ENOSPC && r != -EBUSY && r != -EEXIST ? fail(e, r, "%s", refused.text) : 0;
+}
+
+/* A session that was drained takes nothing any more: it is made anew. */
+static int undrain(const struct asked *a, struct error *e)
+{
+	struct kmod_session *session = NULL;
+	int donor, r = kmod_look(a->link, a->care, e);
+
+	if (!r)
+		r = named(a, "donor", &donor, &session, e);
+	if (r || !session->draining)
+		return r;
+	for (uint32_t i = 0; i < a->care->slab_count; i++)
+		if (a->care->slabs[i].session == session->number ||
+		    a->care->slabs[i].second == session->number ||
+		    a->care->slabs[i].source == session->number)
+			return fail_exit(e, EXIT_REFUSED, EBUSY,
+					 "donor %s: slabs of device %s are still there; wait until ebbctl donor list shows none",
+					 a->care->donor[donor].text, a->name);
+	a->care->patience[donor].connect_at = 0;
+	return kmod_disconnect(a->link, a->care->device, session->number, e);
+}
+
+int kmod_order(struct kmod_link *l, struct kmod_care *c, const char *name, const char *verb,
+	       struct json_object *request, struct json_object *answer, struct error *e)
+{
+	static const struct {
+		const char *verb;
+		int (*run)(const struct asked *a, struct error *e);
+	} verbs[] = {
+		{ "status", status },
+		{ "stats", stats },
+		{ "slab.list", slab_list },
+		{ "slab.migrate", migrate },
+		{ "donor.drain", drain },
+		{ "donor.undrain", undrain },
+	};
+	const struct asked a = { l, c, name, request, answer };
+
+	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
+		if (!strcmp(verb, verbs[i].verb))
+			return verbs[i].run(&a, e);
+	return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
+			 "%s: device %s is the kernel module's, which cannot do that; it has status, stats, slab.list, slab.migrate, donor.drain and donor.undrain",
+			 verb, name);
+}

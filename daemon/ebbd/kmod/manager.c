@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "lib/base/clock.h"
+#include "lib/base/log.h"
+#include "lib/base/paths.h"
+#include "lib/control/control.h"
+#include "lib/discovery/thread.h"
+#include "lib/host/sleep_lock.h"
+#include "lib/kmod/settle.h"
+#include "manager.h"
+
+#define MS 1000000ull
+/* Between two looks at a device; events come at once. */
+#define LOOK (2 * KMOD_SECOND)
+/* A look at many slabs takes time: at most so much of all of it. */
+#define LOOK_SHARE 20
+/* Connecting and moving goes on in pieces of this, so that who asks is answered. */
+#define BUDGET (200 * MS)
+#define NO_MODULE (5 * KMOD_SECOND)
+/* systemd-logind that gave no lock is asked again. */
+#define ASK_LOGIND (60 * KMOD_SECOND)
+
+struct managed {
+	struct kmod_manager *manager;
+	char name[DEVICE_NAME_MAX];
+	struct kmod_care care;      /* of class 0 */
+	struct kmod_care *class[EBB_SWAP_CLASSES]; /* of those that the module has had */
+	int listen_fd;
+	ino_t socket;               /* that file */
+	int awake_fd;               /* holds sleep off; -1: not yet */
+	uint64_t awake_due;         /* ns: when it is asked for next */
+	uint64_t due;               /* ns: when it is looked after next */
+	bool recorded;              /* by the last look at the records */
+	uint32_t failures;          /* of looks, one after the other */
+	uint32_t unplaced, single;
+	uint32_t mapped, migrated, retreated; /* by rounds that were cut short */
+};
+
+struct kmod_manager {
+	pthread_t thread;
+	int wake;                   /* eventfd */
+	bool stop;
+	struct kmod_link *calls, *events; /* NULL: no device, or no module */
+	struct control_rules rules;
+	struct managed *device[EBB_SWAP_DEVICES];
+	int devices;
+	bool complained;
+};
+
+static const char *const read_verbs[] = { "status", "stats", "slab.list", NULL };
+
+/* --- devices ------------------------------------------------------------------------ */
+
+static ino_t socket_of(const char *name)
+{
+	struct stat st;
+
+	return stat(ebb_device_socket(name), &st) ? 0 : st.st_ino;
+}
+
+static void device_drop(struct kmod_manager *m, int i)
+{
+	struct managed *d = m->device[i];
+
+	if (d->listen_fd >= 0) {
+		/* One of another frontend, made under its name meanwhile, has its own there. */
+		if (socket_of(d->name) == d->socket)
+			unlink(ebb_device_socket(d->name));
+		close(d->listen_fd);
+	}
+	if (d->awake_fd >= 0)
+		close(d->awake_fd);
+	kmod_care_free(&d->care);
+	for (uint32_t i = 0; i < EBB_SWAP_CLASSES; i++) {
+		if (d->class[i])
+			kmod_care_free(d->class[i]);
+		free(d->class[i]);
+	}
+	free(d);
+	m->device[i] = m->device[--m->devices];
+}
+
+static void device_new(struct kmod_manager *m, const struct device_record *r, uint32_t number)
+{
+	struct managed *d = m->devices < EBB_SWAP_DEVICES ? calloc(1, sizeof(*d)) : NULL;
+	struct error e = { 0 };
+
+	if (!d)
+		return;
+	d->manager = m;
+	d->recorded = true;
+	d->awake_fd = -1;
+	memcpy(d->name, r->name, sizeof(d->name));
+	d->care.device = number;
+	d->care.size = r->size;
+	d->care.donors = kmod_donors_of(r->donor, d->care.donor);
+	d->listen_fd = control_listen(ebb_device_socket(d->name), &e);
+	if (d->listen_fd < 0)
+		log_warn("device %s: cannot answer for it: %s", d->name, e.text);
+	else
+		d->socket = socket_of(d->name);
+	m->device[m->devices++] = d;
+}
+
+static int device_recorded(const struct device_record *r, void *data)
+{
+	struct kmod_manager *m = data;
+	unsigned int number;
+
+	if (strcmp(r->frontend, "kmod") || sscanf(r->block, "/dev/ebb%u", &number) != 1)
+		return 0;
+	for (int i = 0; i < m->devices; i++) {
+		struct managed *d = m->device[i];
+
+		/* One that was made anew under its name has a number of its own, or other donors. */
+		if (!strcmp(d->name, r->name) && d->care.device == number && d->care.size == r->size) {
+			d->care.donors = kmod_donors_of(r->donor, d->care.donor);
+			d->recorded = true;
+			return 0;
+		}
+	}
+	for (int i = m->devices - 1; i >= 0; i--)
+		if (!strcmp(m->device[i]->name, r->name))
+			device_drop(m, i);
+	device_new(m, r, number);
+	return 0;
+}
+
+static void read_records(struct kmod_manager *m)
+{
+	for (int i = 0; i < m->devices; i++)
+		m->device[i]->recorded = false;
+	device_record_each(device_recorded, m);
+	for (int i = m->devices - 1; i >= 0; i--)
+		if (!m->device[i]->recorded)
+			device_drop(m, i);
+}
+
+/* --- the module --------------------------------------------------------------------- */
+
+static void disconnect(struct kmod_manager *m)
+{
+	kmod_close(&m->calls);
+	kmod_close(&m->events);
+}
+
+static int connect_module(struct kmod_manager *m)
+{
+	struct error e = { 0 };
+	int r;
+
+	if (m->calls)
+		return 0;
+	r = kmod_open(&m->calls, &e);
+	if (!r)
+		r = kmod_open(&m->events, &e);
+	if (!r)
+		r = kmod_listen(m->events, &e);
+	if (r) {
+		disconnect(m);
+		if (!m->complained)
+			log_warn("%s; its devices are not looked after", e.text);
+	}
+	m->complained = r != 0;
+	return r;
+}
+
+/* What an event is about is looked at anew: some are lost, and looking tells all. */
+static void hear(struct kmod_manager *m)
+{
+	struct kmod_event event;
+	int r;
+
+	while ((r = kmod_event(m->events, &event)) > 0)
+		for (int i = 0; i < m->devices; i++)
+			if (m->device[i]->care.device == event.device)
+				m->device[i]->due = 0;
+	for (int i = 0; r == -ENOBUFS && i < m->devices; i++)
+		m->device[i]->due = 0;
+	if (r < 0 && r != -ENOBUFS)
+		disconnect(m);
+}
+
+/* Once, and again when the reason is another: one that was away may be back with another key. */
+static bool is_news(struct kmod_patience *p, int error)
+{
+	bool news = p->failures == 1 || error != p->told;
+
+	p->told = error;
+	return news;
+}
+
+static void say_donors(const char *device, struct kmod_care *c, const struct kmod_round *round)
+{
+	for (int i = 0; i < c->donors; i++) {
+		if (*round->lost[i])
+			log_warn("device %s: donor %s is lost: %s; its slabs go to others", device,
+				 c->donor[i].text, round->lost[i]);
+		if (round->connected[i] > 0)
+			log_info("device %s: donor %s: connected", device, c->donor[i].text);
+		else if (round->connected[i] < 0 && is_news(&c->patience[i], round->connected[i]))
+			log_warn("device %s: donor %s: not reached: %s; it is tried again", device,
+				 c->donor[i].text, round->refused[i]);
+	}
+}
+
+static void say_moves(struct managed *d, const struct kmod_round *round)
+{
+	d->mapped += round->mapped;
+	d->migrated += round->migrated;
+	d->retreated += round->retreated;
+	if (round->left)
+		return;
+	if (d->mapped || d->migrated || d->retreated)
+		log_info("device %s: %u slabs given to donors, %u moved to others, %u to the backup alone",
+			 d->name, d->mapped, d->migrated, d->retreated);
+	d->mapped = d->migrated = d->retreated = 0;
+	if (round->unplaced && !d->unplaced)
+		log_warn("device %s: no donor has room for %u slabs; %s", d->name, round->unplaced,
+			 *d->care.now.backup ? "they are on the backup alone" :
+					       "what is written there fails; start another ebb-donord");
+	d->unplaced = round->unplaced;
+	if (round->single && !d->single)
+		log_warn("device %s: no donor has room for the second copy of %u slabs; start another ebb-donord",
+			 d->name, round->single);
+	d->single = round->single;
+}
+
+/* NULL: out of memory; it is tried again at the next look. */
+static struct kmod_care *class_care(struct managed *d, uint32_t class)
+{
+	if (!d->class[class]) {
+		d->class[class] = calloc(1, sizeof(*d->class[class]));
+		if (d->class[class])
+			*d->class[class] = (struct kmod_care){
+				.device = d->care.device, .size = d->care.size, .class = class,
+			};
+	}
+	return d->class[class];
+}
+
+/* The classes that class 0's look has told; what is done for them is added to @all. */
+static int settle_classes(struct managed *d, struct kmod_round *all, struct error *e)
+{
+	int r = 0;
+
+	for (uint32_t i = 1; !r && i < EBB_SWAP_CLASSES; i++) {
+		struct kmod_care *c = d->care.now.copies[i] & EBB_SWAP_DONOR ? class_care(d, i) : NULL;
+		struct kmod_round round;
+
+		if (!c)
+			continue;
+		r = kmod_settle(d->manager->calls, c, BUDGET, &round, e);
+		if (r)
+			continue;
+		say_donors(d->name, c, &round);
+		all->mapped += round.mapped;
+		all->migrated += round.migrated;
+		all->retreated += round.retreated;
+		all->unplaced += round.unplaced;
+		all->single += round.single;
+		all->left += round.left;
+	}
+	return r;
+}
+
+/* Donors, and the network they are reached by, would be lost to a machine that sleeps. */
+static void hold_off_sleep(struct managed *d)
+{
+	if (d->awake_fd >= 0 || now_ns() < d->awake_due)
+		return;
+	d->awake_fd = sleep_lock_take(d->name);
+	if (d->awake_fd >= 0)
+		fcntl(d->awake_fd, F_SETFD, FD_CLOEXEC);
+	else if (d->awake_fd != -EOPNOTSUPP && !d->awake_due)
+		log_warn("device %s: systemd-logind does not hold off sleep: %s; destroy the device before the machine sleeps",
+			 d->name, strerror(-d->awake_fd));
+	/* From when it was given up: else who waits longer than that would ask for ever. */
+	d->awake_due = now_ns() + ASK_LOGIND;
+}
+
+static void look_after(struct managed *d)
+{
+	uint64_t begun = now_ns(), took;
+	struct kmod_round round;
+	struct error e = { 0 };
+	int r = kmod_settle(d->manager->calls, &d->care, BUDGET, &round, &e);
+
+	if (!r) {
+		say_donors(d->name, &d->care, &round);
+		r = settle_classes(d, &round, &e);
+	}
+	took = now_ns() - begun;
+	d->due = begun + (took * LOOK_SHARE > LOOK ? took * LOOK_SHARE : LOOK);
+	d->failures = r ? d->failures + 1 : 0;
+	if (r) {
+		/* One that is being destroyed is gone a moment before its record. */
+		if (d->failures == 2)
+			log_warn("device %s: not looked after: %s", d->name, e.text);
+	} else {
+		say_moves(d, &round);
+		if (round.left)
+			d->due = 0;
+	}
+	/* The module has been taken away, and may come back. */
+	if (r == -ENOENT)
+		disconnect(d->manager);
+}
+
+/* --- the loop ----------------------------------------------------------------------- */
+
+static int serve(void *data, const char *verb, struct json_object *request,
+		 struct json_object *answer, struct error *e)
+{
+	struct managed *d = data;
+
+	if (connect_module(d->manager))
+		return fail_exit(e, EXIT_UNSUPPORTED, ENODEV,
+				 "device %s: the kernel module ebb_swap does not answer; see ebbd's log",
+				 d->name);
+	/* What it changes shows at once. */
+	d->due = 0;
+	return kmod_order(d->manager->calls, &d->care, d->name, verb, request, answer, e);
+}
+
+/* ms until something is due; -1: nothing will be. */
+static int patience(const struct kmod_manager *m)
+{
+	uint64_t now = now_ns(), next = UINT64_MAX;
+
+	if (!m->devices)
+		return -1;
+	for (int i = 0; i < m->devices; i++)
+		next = m->device[i]->due < next ? m->device[i]->due : next;
+	return next <= now ? 0 : (int)((next - now) / MS + 1);
+}
+
+static void look_after_all(struct kmod_manager *m)
+{
+	if (!m->devices) {
+		disconnect(m);
+		return;
+	}
+	for (int i = 0; i < m->devices; i++) {
+		struct managed *d = m->device[i];
+
+		if (now_ns() < d->due)
+			continue;
+		hold_off_sleep(d);
+		if (connect_module(m))
+			d->due = now_ns() + NO_MODULE;
+		else
+			look_after(d);
+	}
+}
+
+static void *run(void *data)
+{
+	struct kmod_manager *m = data;
+	struct pollfd p[EBB_SWAP_DEVICES + 2];
+
+	prctl(PR_SET_NAME, "ebb-kmod");
+	read_records(m);
+	for (;;) {
+		struct managed *served[EBB_SWAP_DEVICES];
+		uint64_t count;
+		int n = 0;
+
+		look_after_all(m);
+		p[n++] = (struct pollfd){ .fd = m->wake, .events = POLLIN };
+		p[n++] = (struct pollfd){ .fd = m->events ? kmod_fd(m->events) : -1, .events = POLLIN };
+		for (int i = 0; i < m->devices; i++) {
+			served[i] = m->device[i];
+			p[n++] = (struct pollfd){ .fd = m->device[i]->listen_fd, .events = POLLIN };
+		}
+		if (poll(p, (nfds_t)n, patience(m)) <= 0)
+			continue;
+		for (int i = 2; i < n; i++)
+			if (p[i].revents)
+				control_serve_one(p[i].fd, &m->rules, serve, served[i - 2]);
+		if (p[1].revents && m->events)
+			hear(m);
+		if (!p[0].revents || read(m->wake, &count, sizeof(count)) < 0)
+			continue;
+		if (__atomic_load_n(&m->stop, __ATOMIC_ACQUIRE))
+			return NULL;
+		read_records(m);
+	}
+}
+
+void kmod_manager_refresh(struct kmod_manager *m)
+{
+	eventfd_write(m->wake, 1);
+}
+
+int kmod_manager_start(struct kmod_manager **out, struct error *e)
+{
+	struct kmod_manager *m = calloc(1, sizeof(*m));
+	int r;
+
+	if (!m)
+		return fail(e, ENOMEM, "ebb_swap: out of memory");
+	m->rules.read = read_verbs;
+	peer_groups_find(&m->rules.groups);
+	m->wake = eventfd(0, EFD_CLOEXEC);
+	r = m->wake < 0 ? fail(e, errno, "eventfd: %s", strerror(errno)) :
+			  thread_start(&m->thread, run, m, e);
+	if (r) {
+		if (m->wake >= 0)
+			close(m->wake);
+		free(m);
+		return r;
+	}
+	*out = m;
+	return 0;
+}
+
+void kmod_manager_stop(struct kmod_manager **out)
+{
+	struct kmod_manager *m = *out;
+
+	if (!m)
+		return;
+	__atomic_store_n(&m->stop, true, __ATOMIC_RELEASE);
+	eventfd_write(m->wake, 1);
+	pthread_join(m->thread, NULL);
+	while (m->devices)
+		device_drop(m, 0);
+	disconnect(m);
+	close(m->wake);
+	free(m);
+	*out = NULL;
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <bpf/bpf.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/perf_event.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "events.h"
+#include "lib/base/cleanup.h"
+#include "lib/base/log.h"
+#include "lib/base/paths.h"
+
+#define LINKS_DIR EBB_PINS "/links"
+
+/* One software event with its program. */
+struct event {
+	struct bpf_link *link;
+	pid_t tid;            /* per-thread events: whose, */
+	uint32_t round;       /* and when it was last seen in the cgroup */
+};
+
+/*
+ * A v2 directory scopes events to a cgroup.  Where a v1 cgroup has no twin
+ * there, major-fault events are machine-wide (a filter in BPF costs a major
+ * fault nothing that counts) and detection has one inherited event a thread,
+ * so that tasks outside pay nothing either.
+ */
+struct event_set {
+	struct plane *plane;
+	struct cgroup_ref cgroup;
+	int cgroup_fd;        /* v2 directory, or -1 */
+	struct event *major;  /* one a CPU */
+	uint32_t majors;
+	struct event *detect; /* enter and minor, one pair a CPU or a thread */
+	uint32_t detects;
+	uint32_t round;       /* of looking for threads */
+	bool detecting;
+};
+
+static int event_open(struct event *ev, struct bpf_program *program, uint64_t config, pid_t pid,
+		      int cpu, unsigned long flags, unsigned long inherit)
+{
+	struct perf_event_attr attr = {
+		.type = PERF_TYPE_SOFTWARE, .size = sizeof(attr), .config = config,
+		.sample_period = 1, .disabled = 1, .inherit = inherit,
+	};
+	int fd, r;
+
+	fd = (int)syscall(SYS_perf_event_open, &attr, pid, cpu, -1, flags | PERF_FLAG_FD_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	ev->link = bpf_program__attach_perf_event(program, fd);
+	if (!ev->link) {
+		r = -errno;
+		close(fd);
+		return r;
+	}
+	return 0;
+}
+
+static void event_close(struct event *ev)
+{
+	bpf_link__destroy(ev->link);
+	*ev = (struct event){ 0 };
+}
+
+static void major_pin(const struct event_set *s, uint32_t cpu, char *path, size_t size)
+{
+	snprintf(path, size, LINKS_DIR "/major-%llu-%u", (unsigned long long)s->cgroup.id, cpu);
+}
+
+static int open_major(struct event_set *s, uint32_t cpus, struct error *e)
+{
+	char path[128];
+	int r;
+
+	s->major = calloc(cpus, sizeof(*s->major));
+	if (!s->major)
+		return fail(e, ENOMEM, "events: out of memory");
+	for (uint32_t cpu = 0; cpu < cpus; cpu++) {
+		struct event *ev = &s->major[cpu];
+
+		r = event_open(ev, plane_program(s->plane, PLANE_MAJOR),
+			       PERF_COUNT_SW_PAGE_FAULTS_MAJ, s->cgroup_fd, cpu,
+			       s->cgroup_fd >= 0 ? PERF_FLAG_PID_CGROUP : 0, 0);
+		if (r == -ENODEV)
+			continue; /* an offline CPU */
+		if (r)
+			return fail_exit(e, EXIT_UNSUPPORTED, r,
+					 "%s: cannot open its major-fault events: %s; "
+					 "the kernel needs CONFIG_CGROUP_PERF and BPF on perf events",
+					 s->cgroup.path, strerror(-r));
+		s->majors = cpu + 1;
+		major_pin(s, cpu, path, sizeof(path));
+		unlink(path);
+		bpf_link__pin(ev->link, path);
+	}
+	return 0;
+}
+
+static struct event *detect_slot(struct event_set *s)
+{
+	struct event *more = realloc(s->detect, (s->detects + 2) * sizeof(*more));
+
+	if (!more)
+		return NULL;
+	s->detect = more;
+	return &s->detect[s->detects];
+}
+
+/* Opens enter and minor for one CPU or one thread; all or nothing. */
+static int open_pair(struct event_set *s, pid_t pid, int cpu, unsigned long flags,
+		     unsigned long inherit)
+{
+	struct event *ev = detect_slot(s);
+	int r;
+
+	if (!ev)
+		return -ENOMEM;
+	r = event_open(&ev[0], plane_program(s->plane, PLANE_ENTER), PERF_COUNT_SW_PAGE_FAULTS, pid,
+		       cpu, flags, inherit);
+	if (r)
+		return r;
+	r = event_open(&ev[1], plane_program(s->plane, PLANE_MINOR), PERF_COUNT_SW_PAGE_FAULTS_MIN,
+		       pid, cpu, flags, inherit);
+	if (r) {
+		event_close(&ev[0]);
+		return r;
+	}
+	ev[0].tid = ev[1].tid = inherit ? pid : 0;
+	ev[0].round = ev[1].round = s->round;
+	s->detects += 2;
+	return 0;
+}
+
+static bool seen_thread(struct event_set *s, pid_t tid)
+{
+	for (uint32_t i = 0; i < s->detects; i += 2)
+		if (s->detect[i].tid == tid) {
+			s->detect[i].round = s->round;
+			return true;
+		}
+	return false;
+}
+
+static void open_threads_below(struct event_set *s, const char *path)
+{
+	_cleanup_dir_ DIR *d = NULL;
+	_cleanup_file_ FILE *f = NULL;
+	char child[PATH_MAX];
+	struct dirent *entry;
+	int tid;
+
+	if (snprintf(child, sizeof(child), "%s/tasks", path) >= (int)sizeof(child))
+		return;
+	f = fopen(child, "re");
+	while (f && fscanf(f, "%d", &tid) == 1)
+		if (!seen_thread(s, tid))
+			open_pair(s, tid, -1, 0, 1);
+	d = opendir(path);
+	while (d && (entry = readdir(d)))
+		if (entry->d_type == DT_DIR && entry->d_name[0] != '.' &&
+		    snprintf(child, sizeof(child), "%s/%s", path, entry->d_name) < (int)sizeof(child))
+			open_threads_below(s, child);
+}
+
+/*
+ * One pair for every thread of the v1 cgroup and below, none for those that
+ * ended or left.  A thread made since the last time has its maker's pair and
+ * gets its own here, which stays when the maker's goes.
+ */
+static void open_threads(struct event_set *s)
+{
+	s->round++;
+	open_threads_below(s, s->cgroup.path);
+	for (uint32_t i = s->detects; i > 0;) {
+		i -= 2;
+		if (s->detect[i].round == s->round)
+			continue;
+		event_close(&s->detect[i]);
+		event_close(&s->detect[i + 1]);
+		s->detects -= 2;
+		memmove(&s->detect[i], &s->detect[s->detects], 2 * sizeof(*s->detect));
+	}
+}
+
+static void close_detect(struct event_set *s)
+{
+	for (uint32_t i = 0; i < s->detects; i++)
+		event_close(&s->detect[i]);
+	free(s->detect);
+	s->detect = NULL;
+	s->detects = 0;
+}
+
+int events_open(struct plane *p, const struct cgroup_ref *cgroup, struct event_set **set,
+		struct error *e)
+{
+	uint32_t cpus = (uint32_t)sysconf(_SC_NPROCESSORS_CONF);
+	struct event_set *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return fail(e, ENOMEM, "events: out of memory");
+	s->plane = p;
+	s->cgroup = *cgroup;
+	s->cgroup_fd = *cgroup->twin ? open(cgroup->twin, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	r = open_major(s, cpus, e);
+	if (r) {
+		events_close(&s, EVENTS_UNPIN);
+		return r;
+	}
+	*set = s;
+	return 0;
+}
+
+void events_close(struct event_set **set, enum events_pins pins)
+{
+	struct event_set *s = *set;
+	char path[128];
+
+	if (!s)
+		return;
+	for (uint32_t cpu = 0; cpu < s->majors; cpu++) {
+		major_pin(s, cpu, path, sizeof(path));
+		if (pins == EVENTS_UNPIN)
+			unlink(path);
+		event_close(&s->major[cpu]);
+	}
+	close_detect(s);
+	free(s->major);
+	if (s->cgroup_fd >= 0)
+		close(s->cgroup_fd);
+	free(s);
+	*set = NULL;
+}
+
+/*
+ * Opened when needed and closed again, not just disabled: while an event of a
+ * kind exists, every fault of the machine takes the slow path to find out that
+ * it is not meant.
+ */
+void events_detect_on(struct event_set *s)
+{
+	int cpus = (int)sysconf(_SC_NPROCESSORS_CONF), r;
+
+	if (!s || s->detecting)
+		return;
+	s->detecting = true;
+	if (s->cgroup_fd < 0) {
+		open_threads(s);
+		return;
+	}
+	for (int cpu = 0; cpu < cpus; cpu++) {
+		r = open_pair(s, s->cgroup_fd, cpu, PERF_FLAG_PID_CGROUP, 0);
+		if (r && r != -ENODEV)
+			log_warn("%s: hits on CPU %d go uncounted: %s", s->cgroup.path, cpu, strerror(-r));
+	}
+}
+
+void events_detect_off(struct event_set *s)
+{
+	if (!s || !s->detecting)
+		return;
+	s->detecting = false;
+	close_detect(s);
+}
+
+bool events_detecting(const struct event_set *s)
+{
+	return s && s->detecting;
+}
+
+void events_refresh(struct event_set *s)
+{
+	if (s && s->detecting && s->cgroup_fd < 0)
+		open_threads(s);
+}
+
+void events_sweep_pins(void)
+{
+	_cleanup_dir_ DIR *d = opendir(LINKS_DIR);
+	struct dirent *entry;
+
+	while (d && (entry = readdir(d)))
+		if (!strncmp(entry->d_name, "major-", 6))
+			unlinkat(dirfd(d), entry->d_name, 0);
+}

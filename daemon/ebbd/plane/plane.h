@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The BPF plane: objects, shared maps, pins and policies.
+ *
+ * Maps are pinned below EBB_PINS and outlive ebbd; a new ebbd whose ABI number
+ * is the same takes them over, another one starts afresh.  Programs belong to
+ * the running ebbd.  Those that cost a fault nothing (major faults, swap I/O,
+ * life cycle) stay attached without it, through pinned links; what costs
+ * something is gone the moment ebbd is.
+ */
+#ifndef EBB_PLANE_H
+#define EBB_PLANE_H
+
+#include <bpf/libbpf.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <ebb/abi.h>
+#include "lib/base/error.h"
+#include "lib/base/paths.h"
+#include "policy_trial.h"
+
+#define MAPS_DIR EBB_PINS "/maps"
+
+struct native;
+
+enum policy_origin { POLICY_BUILTIN, POLICY_LOADED };
+
+struct policy {
+	char name[24];             /* "" in a free slot */
+	struct ebb_policy_info info;
+	struct bpf_object *object; /* NULL for "none", which is the absence of a program, and for
+				    * what runs in ebbd only */
+	bool deferred;             /* its object is loaded when it is first needed */
+	struct native *native;     /* for run=daemon; NULL until it is needed */
+	enum policy_origin origin;
+	char file[PATH_MAX];       /* it was loaded from */
+	struct policy_cost cost;
+};
+
+struct plane {
+	struct fault_bpf *fault;
+	struct evict_bpf *evict;
+	struct exact_bpf *exact;   /* NULL where the kernel lets no function be hooked */
+	struct policy policy[EBB_MAX_POLICIES]; /* index = slot; [0] is "none" */
+	uint32_t policies;       /* slots used so far, free ones among them */
+	char policy_dir[PATH_MAX];
+	uint32_t natives;        /* opened so far */
+	uint32_t flushes;        /* of the cache that are still to come */
+	int cpus;                /* possible CPUs: the length of per-CPU values */
+	bool mounted_bpffs;      /* it was not there and we put it there */
+	bool took_over;          /* found the pins of an earlier ebbd */
+	/* Descriptors of the shared maps, owned by the objects. */
+	int meta, params, counters, requests, cgroups, prefetched, procs, trace, devices,
+	    cgroup_stats, roles, faults, programs, epoch_slots, epochs;
+	struct ebb_executor *executor; /* mapped */
+	uint64_t *filter;        /* mapped, EBB_FILTER_WORDS; the executor thread writes it */
+};
+
+enum plane_program { PLANE_ENTER, PLANE_MINOR, PLANE_MAJOR };
+
+/* What is asked for: HOOKS_AUTO is fentry where it loads, found by trying. */
+enum hooks_wish { HOOKS_AUTO, HOOKS_FENTRY, HOOKS_TRACEPOINTS };
+
+struct plane_wish {
+	const char *policy_dir;
+	uint32_t epoch_percent;
+	enum hooks_wish hooks;
+};
+
+/* Loads, shares, pins and attaches.  On failure nothing of ours is left. */
+int plane_open(struct plane *p, const struct plane_wish *wish, struct error *e);
+
+/* "fentry" or "tracepoints": which of them see misses and pages that leave. */
+const char *plane_hooks(const struct plane *p);
+
+/*
+ * Leaves maps and cheap links pinned when @keep_pins is KEEP_PINS, so that a
+ * successor finds them; removes everything otherwise.
+ */
+enum plane_pins { DROP_PINS, KEEP_PINS };
+void plane_close(struct plane *p, enum plane_pins pins);
+
+struct bpf_program *plane_program(struct plane *p, enum plane_program which);
+
+/* @to uses the maps of the fault program that have the same name.  Before it is loaded. */
+int plane_share_maps(struct plane *p, struct bpf_object *to);
+
+/* Why @what was not loaded, from -errno @r. */
+int plane_load_failed(struct error *e, const char *what, int r);
+
+/* Says that ebbd lives: policies go quiet EBB_QUIET_NS after the last call. */
+void plane_heartbeat(struct plane *p);
+
+/* The policy of that name, or NULL; @slot may be NULL. */
+const struct policy *plane_policy(const struct plane *p, const char *name, uint32_t *slot);
+
+/* Sum over CPUs of what is counted for @owner; zeros if nothing is. */
+void plane_counters(const struct plane *p, uint64_t owner, struct ebb_counters *sum);
+
+/* What has begun to run has ended when it returns: nothing acts on what it had read before. */
+void plane_wait_programs(void);
+
+/* Forgets cached walks, and entries of cgroups that are gone. */
+void plane_flush_cache(struct plane *p);
+/* Once a second: the same, for walks that had begun before the last time and ended after it. */
+void plane_flush_late(struct plane *p);
+
+#endif

@@ -1,0 +1,690 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <bpf/bpf.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ebbd/prefetch/native.h"
+#include "lib/base/cleanup.h"
+#include "lib/base/files.h"
+#include "lib/base/log.h"
+#include "lib/base/paths.h"
+#include "policy_object.h"
+#include "policy_store.h"
+
+#define VERIFIER_LOG (16u << 20)
+
+static void bpf_object_closep(struct bpf_object **o) { bpf_object__close(*o); }
+
+static struct policy *find(struct plane *p, const char *name)
+{
+	return (struct policy *)plane_policy(p, name, NULL);
+}
+
+static uint32_t slot_of(const struct plane *p, const struct policy *policy)
+{
+	return (uint32_t)(policy - p->policy);
+}
+
+static struct policy *free_slot(struct plane *p)
+{
+	for (uint32_t i = 1; i < p->policies; i++)
+		if (!*p->policy[i].name)
+			return &p->policy[i];
+	return p->policies < EBB_MAX_POLICIES ? &p->policy[p->policies] : NULL;
+}
+
+/*
+ * The last lines of a verifier's log, without its statistics, " | " between
+ * them: the last is the reason, those before it the place.
+ */
+static void last_words(char *log, char *text, size_t size)
+{
+	char *line[3] = { "", "", "" }, *save = NULL;
+	size_t len = 0;
+
+	for (char *l = strtok_r(log, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) {
+		if (!strncmp(l, "processed ", 10) || !strncmp(l, "verification time", 17) ||
+		    !strncmp(l, "stack depth", 11))
+			continue;
+		line[0] = line[1];
+		line[1] = line[2];
+		line[2] = l;
+	}
+	*text = '\0';
+	for (int i = 0; i < 3 && len < size; i++)
+		if (*line[i])
+			len += snprintf(text + len, size - len, "%s%.100s", len ? " | " : "", line[i]);
+}
+
+/* The whole of it, for who wrote the policy. */
+static void keep_log(const char *log)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/verifier.log", ebb_run_dir());
+	if (file_replace(path, log))
+		log_debug("%s: cannot be written", path);
+}
+
+enum maps { MAPS_SHARED, MAPS_OF_ITS_OWN };
+
+/* @file is for messages. */
+static int load(struct plane *p, const char *file, const struct policy_object *source,
+		enum maps maps, struct bpf_object **out, struct error *e)
+{
+	_cleanup_(bpf_object_closep) struct bpf_object *o = NULL;
+	_cleanup_free_ char *log = malloc(VERIFIER_LOG);
+	LIBBPF_OPTS(bpf_object_open_opts, opts, .object_name = source->info.name,
+		    .kernel_log_buf = log, .kernel_log_size = log ? VERIFIER_LOG : 0);
+	struct bpf_program *program;
+	char words[320];
+	int r;
+
+	if (log)
+		*log = '\0';
+	o = bpf_object__open_mem(source->data, source->size, &opts);
+	if (!o)
+		return fail_exit(e, EXIT_USAGE, errno, "%s: libbpf does not take it: %m; compile it again",
+				 file);
+	program = bpf_object__next_program(o, NULL);
+	if (!program || bpf_program__type(program) != BPF_PROG_TYPE_PERF_EVENT ||
+	    bpf_object__next_program(o, program))
+		return fail_exit(e, EXIT_USAGE, ENOEXEC,
+				 "%s: not one perf_event program; use EBB_POLICY_ENTRY() of ebb_policy.h once",
+				 file);
+	r = maps == MAPS_SHARED ? plane_share_maps(p, o) : 0;
+	if (!r)
+		r = bpf_object__load(o);
+	if (r && log && *log) {
+		keep_log(log);
+		last_words(log, words, sizeof(words));
+		return fail_exit(e, EXIT_REFUSED, r, "%.120s: the verifier refused it: %s; all of it is in "
+				 "%s/verifier.log", file, words, ebb_run_dir());
+	}
+	if (r)
+		return plane_load_failed(e, file, r);
+	*out = TAKE_PTR(o);
+	return 0;
+}
+
+static int put_program(struct plane *p, uint32_t slot, struct bpf_object *o)
+{
+	int fd = bpf_program__fd(bpf_object__next_program(o, NULL));
+
+	return bpf_map_update_elem(p->programs, &slot, &fd, BPF_ANY) ? -errno : 0;
+}
+
+/* Fills the free slot @policy; takes @object over on success. */
+static int occupy(struct plane *p, struct policy *policy, const struct ebb_policy_info *info,
+		  struct bpf_object *object, enum policy_origin origin, const char *file)
+{
+	uint32_t slot = slot_of(p, policy);
+	int r = object ? put_program(p, slot, object) : 0;
+
+	if (r)
+		return r;
+	/* The pinned map may hold what an earlier ebbd had in this slot, tables and all. */
+	if (!object)
+		bpf_map_delete_elem(p->programs, &slot);
+	*policy = (struct policy){ .info = *info, .object = object, .origin = origin };
+	snprintf(policy->name, sizeof(policy->name), "%s", info->name);
+	snprintf(policy->file, sizeof(policy->file), "%s", file);
+	if (object)
+		policy_cost_read(bpf_program__fd(bpf_object__next_program(object, NULL)),
+				 &policy->cost);
+	if (slot >= p->policies)
+		p->policies = slot + 1;
+	return 0;
+}
+
+static int no_slot(const char *file, struct error *e)
+{
+	return fail_exit(e, EXIT_REFUSED, ENOSPC, "%s: %u policies are loaded and no more fit; unload one",
+			 file, EBB_MAX_POLICIES - 1);
+}
+
+/* One at start, of either origin. */
+static int open_object(struct plane *p, const char *file, enum policy_origin origin,
+		       struct error *e)
+{
+	_cleanup_(policy_object_free) struct policy_object source = { 0 };
+	_cleanup_(bpf_object_closep) struct bpf_object *o = NULL;
+	struct policy *policy;
+	int r;
+
+	r = policy_object_read(file, &source, e);
+	if (r)
+		return r;
+	if (!strcmp(source.info.name, "none")) {
+		/* Slot 0 has no program. */
+		p->policy[0].info = source.info;
+		snprintf(p->policy[0].file, sizeof(p->policy[0].file), "%s", file);
+		return 0;
+	}
+	if (find(p, source.info.name))
+		return fail(e, EEXIST, "%s: a policy '%s' comes with ebb; rename yours", file,
+			    source.info.name);
+	policy = free_slot(p);
+	if (!policy)
+		return no_slot(file, e);
+	if (origin != POLICY_BUILTIN)
+		r = load(p, file, &source, MAPS_SHARED, &o, e);
+	if (!r)
+		r = occupy(p, policy, &source.info, o, origin, file);
+	policy->deferred = !r && !o;
+	if (r)
+		return plane_load_failed(e, file, r);
+	TAKE_PTR(o);
+	return 0;
+}
+
+/*
+ * One that was loaded and does not load now, on another kernel perhaps, is known all
+ * the same: what names it is no mistake, and who attaches it is told what is wrong.
+ */
+static int open_unloadable(struct plane *p, const char *file, enum policy_origin origin,
+			   struct error *e)
+{
+	_cleanup_(policy_object_free) struct policy_object source = { 0 };
+	struct policy *policy;
+	int r;
+
+	/* Why a file is no policy's was said when it was tried. */
+	if (policy_object_read(file, &source, NULL) || find(p, source.info.name))
+		return 0;
+	policy = free_slot(p);
+	r = policy ? occupy(p, policy, &source.info, NULL, origin, file) : 0;
+	if (policy && !r)
+		policy->deferred = true;
+	return r;
+}
+
+/* NAME of ".../NAME@suffix", or "" when it does not end so. */
+static void stem(const char *file, const char *suffix, char *name, size_t size)
+{
+	const char *base = strrchr(file, '/');
+	size_t n, tail = strlen(suffix);
+
+	base = base ? base + 1 : file;
+	n = strlen(base);
+	*name = '\0';
+	if (n > tail && n - tail < size && !strcmp(base + n - tail, suffix))
+		snprintf(name, size, "%.*s", (int)(n - tail), base);
+}
+
+/* What was loaded as NAME.so alone; beside a NAME.bpf.o it is opened when it is needed. */
+static int open_native(struct plane *p, const char *file, enum policy_origin origin,
+		       struct error *e)
+{
+	struct native *native;
+	struct policy *policy;
+	char name[24];
+	int r;
+
+	stem(file, ".so", name, sizeof(name));
+	if (!*name || find(p, name))
+		return 0;
+	policy = free_slot(p);
+	if (!policy)
+		return no_slot(file, e);
+	r = native_open(file, name, ++p->natives, &native, e);
+	if (r)
+		return r;
+	r = occupy(p, policy, native->policy->info, NULL, origin, file);
+	policy->native = native;
+	return r;
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+	return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+	size_t n = strlen(text), m = strlen(end);
+
+	return n > m && !strcmp(text + n - m, end);
+}
+
+static int is_object(const struct dirent *d)
+{
+	return *d->d_name != '.' && ends_with(d->d_name, ".bpf.o");
+}
+
+static int is_native(const struct dirent *d)
+{
+	return *d->d_name != '.' && ends_with(d->d_name, ".so");
+}
+
+/* One bad policy does not take the others with it. -errno when @dir cannot be read. */
+static int open_each(struct plane *p, const char *dir, enum policy_origin origin,
+		     int (*which)(const struct dirent *d),
+		     int (*open_one)(struct plane *p, const char *file, enum policy_origin origin,
+				     struct error *e))
+{
+	struct dirent **files = NULL;
+	int n = scandir(dir, &files, which, by_name);
+	char file[PATH_MAX];
+
+	if (n < 0)
+		return -errno;
+	for (int i = 0; i < n; i++) {
+		struct error e = { 0 };
+
+		snprintf(file, sizeof(file), "%s/%s", dir, files[i]->d_name);
+		if (open_one(p, file, origin, &e))
+			log_err("%s", e.text);
+		free(files[i]);
+	}
+	free(files);
+	return 0;
+}
+
+int policies_open(struct plane *p, const char *dir, struct error *e)
+{
+	int r;
+
+	snprintf(p->policy_dir, sizeof(p->policy_dir), "%s", dir);
+	strcpy(p->policy[0].name, "none");
+	p->policies = 1;
+	r = open_each(p, dir, POLICY_BUILTIN, is_object, open_object);
+	if (r)
+		return fail(e, r, "%s: cannot read policies: %s; set --policy-dir", dir, strerror(-r));
+	if (p->policies == 1)
+		return fail(e, ENOENT, "%s: no policy could be loaded; set --policy-dir", dir);
+	open_each(p, ebb_loaded_policy_dir(), POLICY_LOADED, is_object, open_object);
+	open_each(p, ebb_loaded_policy_dir(), POLICY_LOADED, is_native, open_native);
+	open_each(p, ebb_loaded_policy_dir(), POLICY_LOADED, is_object, open_unloadable);
+	return 0;
+}
+
+void policies_close(struct plane *p)
+{
+	for (uint32_t i = 0; i < p->policies; i++) {
+		bpf_object__close(p->policy[i].object);
+		native_close(&p->policy[i].native);
+	}
+	p->policies = 0;
+}
+
+/* --- load and unload, live ------------------------------------------------ */
+
+static void defaults(const struct ebb_policy_info *info, struct ebb_params *params)
+{
+	memset(params, 0, sizeof(*params));
+	for (uint32_t i = 0; i < info->params; i++)
+		params->v[i] = info->param[i].initial;
+}
+
+/* Runs it by itself, and refuses what would stall faults. */
+static int try_out(struct plane *p, const char *file, const struct policy_object *source,
+		   struct policy_cost *cost, struct error *e)
+{
+	_cleanup_(bpf_object_closep) struct bpf_object *o = NULL;
+	struct ebb_params params;
+	int r = load(p, file, source, MAPS_OF_ITS_OWN, &o, e);
+
+	if (r)
+		return r;
+	policy_cost_read(bpf_program__fd(bpf_object__next_program(o, NULL)), cost);
+	if (cost->verified > POLICY_MAX_VERIFIED)
+		return fail_exit(e, EXIT_REFUSED, E2BIG,
+				 "%s: too long: the verifier walked %u instructions and a fault may take %u; "
+				 "use shorter loops, or run=daemon", file, cost->verified,
+				 POLICY_MAX_VERIFIED);
+	defaults(&source->info, &params);
+	r = policy_trial(o, &params, cost);
+	if (r)
+		log_warn("%s: not measured: %s", file, strerror(-r));
+	else if (cost->slowest_ns > POLICY_MAX_NS)
+		return fail_exit(e, EXIT_REFUSED, E2BIG,
+				 "%s: too slow: a fault takes it %u ns and may take %u; use shorter loops, or "
+				 "run=daemon", file, cost->slowest_ns, POLICY_MAX_NS);
+	return 0;
+}
+
+/* Writes @size bytes beside where they are to be, as @temporary; fsync'ed. */
+static int stage(const char *name, const char *suffix, const void *data, size_t size,
+		 char *temporary, char *final, struct error *e)
+{
+	const char *dir = ebb_loaded_policy_dir();
+	_cleanup_close_ int fd = -1;
+	ssize_t n;
+	int r = file_make_dirs(dir, 0755);
+
+	if (r)
+		return fail(e, r, "%s: cannot create: %s; loaded policies are kept there", dir,
+			    strerror(-r));
+	snprintf(final, PATH_MAX, "%s/%s%s", dir, name, suffix);
+	snprintf(temporary, PATH_MAX, "%s/.%s%s", dir, name, suffix);
+	unlink(temporary);
+	fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	n = fd >= 0 ? write(fd, data, size) : -1;
+	if (n != (ssize_t)size || fsync(fd)) {
+		r = n >= 0 && n != (ssize_t)size ? ENOSPC : errno;
+		unlink(temporary);
+		return fail(e, r, "%s: cannot write: %s; loaded policies are kept there", temporary,
+			    strerror(r));
+	}
+	return 0;
+}
+
+static int same_params(const struct ebb_policy_info *a, const struct ebb_policy_info *b)
+{
+	if (a->params != b->params)
+		return 0;
+	for (uint32_t i = 0; i < a->params; i++)
+		if (strcmp(a->param[i].name, b->param[i].name) || a->param[i].min != b->param[i].min ||
+		    a->param[i].max != b->param[i].max)
+			return 0;
+	return 1;
+}
+
+/* The policy of that name if it may be replaced by what @file holds. */
+static int may_replace(struct plane *p, const char *file, const char *name, struct policy **old,
+		       struct error *e)
+{
+	*old = find(p, name);
+	if (!strcmp(name, "none") || (*old && (*old)->origin == POLICY_BUILTIN))
+		return fail_exit(e, EXIT_REFUSED, EEXIST,
+				 "%s: a policy '%s' comes with ebb; give yours another name", file, name);
+	return !*old && !free_slot(p) ? no_slot(file, e) : 0;
+}
+
+/*
+ * With the lock held: no policy runs in that slot while its parameters change
+ * their meaning.  @object is taken over if it is policy->object afterwards.
+ */
+static int swap_object(struct attachments *a, struct policy *policy,
+		       const struct ebb_policy_info *info, struct bpf_object *object,
+		       struct policy_change *change)
+{
+	uint32_t slot = slot_of(a->plane, policy);
+	struct bpf_object *old = policy->object;
+	int r;
+
+	if (old)
+		bpf_map_delete_elem(a->plane->programs, &slot);
+	r = object ? put_program(a->plane, slot, object) : 0;
+	if (r) {
+		if (old)
+			put_program(a->plane, slot, old);
+		return r;
+	}
+	/* Until its parameters are in place it must not run either. */
+	if (object)
+		bpf_map_delete_elem(a->plane->programs, &slot);
+	plane_wait_programs();
+	attachments_translate(a, policy, info, change->dropped, sizeof(change->dropped));
+	policy->info = *info;
+	policy->object = object;
+	if (object)
+		r = put_program(a->plane, slot, object);
+	policy->deferred = false;
+	bpf_object__close(old);
+	return r;
+}
+
+static int load_object(struct attachments *a, const char *file, struct policy_change *change,
+		       struct error *e)
+{
+	_cleanup_(policy_object_free) struct policy_object source = { 0 };
+	_cleanup_(bpf_object_closep) struct bpf_object *o = NULL;
+	char temporary[PATH_MAX], final[PATH_MAX], native[PATH_MAX];
+	struct policy_cost cost = { 0 };
+	struct plane *p = a->plane;
+	struct policy *policy;
+	int r;
+
+	r = policy_object_read(file, &source, e);
+	if (!r)
+		r = may_replace(p, file, source.info.name, &policy, e);
+	if (!r && policy && policy->native && !same_params(&policy->info, &source.info) &&
+	    attachments_name(a, policy, RUN_DAEMON, NULL, 0))
+		return fail_exit(e, EXIT_REFUSED, EBUSY,
+				 "%s: '%s' is attached with run=daemon and has other parameters; detach it first",
+				 file, policy->name);
+	if (!r)
+		r = try_out(p, file, &source, &cost, e);
+	if (!r)
+		r = load(p, file, &source, MAPS_SHARED, &o, e);
+	if (!r)
+		r = stage(source.info.name, ".bpf.o", source.data, source.size, temporary, final, e);
+	if (r)
+		return r;
+	pthread_mutex_lock(&a->lock);
+	if (policy) {
+		change->what = POLICY_REPLACED;
+		/* Compiled from another source, it would misread its parameters. */
+		if (!same_params(&policy->info, &source.info)) {
+			native_close(&policy->native);
+			snprintf(native, sizeof(native), "%s/%s.so", ebb_loaded_policy_dir(),
+				 policy->name);
+			unlink(native);
+		}
+		r = swap_object(a, policy, &source.info, o, change);
+	} else {
+		policy = free_slot(p);
+		r = occupy(p, policy, &source.info, o, POLICY_LOADED, file);
+	}
+	if (policy->object == o)
+		TAKE_PTR(o);
+	if (!r) {
+		policy->cost = cost;
+		snprintf(policy->file, sizeof(policy->file), "%s", file);
+		change->policy = policy;
+	}
+	pthread_mutex_unlock(&a->lock);
+	if (r) {
+		unlink(temporary);
+		return plane_load_failed(e, file, r);
+	}
+	if (rename(temporary, final))
+		log_err("%s: %m; the policy is loaded but will be gone after a restart", final);
+	return 0;
+}
+
+static int read_native(const char *file, void **data, size_t *size, struct error *e)
+{
+	_cleanup_close_ int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct stat st;
+	int r;
+
+	if (fd < 0)
+		return fail_exit(e, EXIT_USAGE, errno, "%s: %m; give the file of a compiled policy", file);
+	r = native_trust(fd, file, e);
+	if (r)
+		return r;
+	if (fstat(fd, &st) || !st.st_size || st.st_size > POLICY_OBJECT_MAX)
+		return fail_exit(e, EXIT_USAGE, EFBIG, "%s: 1 byte to %u MiB can be loaded", file,
+				 POLICY_OBJECT_MAX >> 20);
+	*data = malloc(st.st_size);
+	if (!*data)
+		return fail(e, ENOMEM, "%s: no memory for it", file);
+	*size = st.st_size;
+	if (read(fd, *data, st.st_size) != st.st_size)
+		return fail(e, EIO, "%s: cannot read it whole", file);
+	return 0;
+}
+
+static int load_native(struct attachments *a, const char *file, struct policy_change *change,
+		       struct error *e)
+{
+	char temporary[PATH_MAX], final[PATH_MAX], name[24];
+	_cleanup_free_ void *data = NULL;
+	struct plane *p = a->plane;
+	struct native *native;
+	struct policy *policy;
+	size_t size = 0;
+	int r;
+
+	stem(file, ".so", name, sizeof(name));
+	if (!*name)
+		return fail_exit(e, EXIT_USAGE, EINVAL, "%s: not NAME.so with the name of its policy; rename it",
+				 file);
+	r = may_replace(p, file, name, &policy, e);
+	if (!r)
+		r = read_native(file, &data, &size, e);
+	if (!r)
+		r = stage(name, ".so", data, size, temporary, final, e);
+	if (r)
+		return r;
+	r = native_open(temporary, name, ++p->natives, &native, e);
+	if (r) {
+		unlink(temporary);
+		return r;
+	}
+	if (policy && policy->object && !same_params(&policy->info, native->policy->info)) {
+		native_close(&native);
+		unlink(temporary);
+		return fail_exit(e, EXIT_REFUSED, EINVAL,
+				 "%s: has other parameters than '%s' as loaded for the kernel; load that anew first",
+				 file, name);
+	}
+	pthread_mutex_lock(&a->lock);
+	if (policy) {
+		change->what = POLICY_REPLACED;
+		native_close(&policy->native);
+		if (!policy->object)
+			swap_object(a, policy, native->policy->info, NULL, change);
+	} else {
+		policy = free_slot(p);
+		occupy(p, policy, native->policy->info, NULL, POLICY_LOADED, file);
+	}
+	policy->native = native;
+	change->policy = policy;
+	pthread_mutex_unlock(&a->lock);
+	if (rename(temporary, final))
+		log_err("%s: %m; the policy is loaded but will be gone after a restart", final);
+	return 0;
+}
+
+int policies_load(struct attachments *a, const char *file, struct policy_change *change,
+		  struct error *e)
+{
+	*change = (struct policy_change){ .what = POLICY_NEW };
+	return ends_with(file, ".so") ? load_native(a, file, change, e) :
+					load_object(a, file, change, e);
+}
+
+int policies_unload(struct attachments *a, const char *name, struct error *e)
+{
+	struct policy *policy = find(a->plane, name);
+	static const char *const suffix[] = { ".bpf.o", ".so" };
+	char where[256], file[PATH_MAX];
+	uint32_t slot, n;
+
+	if (!policy)
+		return fail_exit(e, EXIT_USAGE, ENOENT, "%s: no such policy; see ebbctl policy list", name);
+	if (policy->origin == POLICY_BUILTIN)
+		return fail_exit(e, EXIT_REFUSED, EPERM, "%s: comes with ebb and stays; detach it where it is not wanted",
+				 name);
+	pthread_mutex_lock(&a->lock);
+	n = attachments_name(a, policy, RUN_DEFAULT, where, sizeof(where));
+	if (n) {
+		pthread_mutex_unlock(&a->lock);
+		return fail_exit(e, EXIT_REFUSED, EBUSY, "%s: is attached to %u cgroup%s: %s; detach it first",
+				 name, n, n == 1 ? "" : "s", where);
+	}
+	slot = slot_of(a->plane, policy);
+	bpf_map_delete_elem(a->plane->programs, &slot);
+	bpf_object__close(policy->object);
+	native_close(&policy->native);
+	memset(policy, 0, sizeof(*policy));
+	pthread_mutex_unlock(&a->lock);
+	for (size_t i = 0; i < sizeof(suffix) / sizeof(suffix[0]); i++) {
+		snprintf(file, sizeof(file), "%s/%s%s", ebb_loaded_policy_dir(), name, suffix[i]);
+		if (unlink(file) < 0 && errno != ENOENT)
+			log_err("%s: cannot be removed: %m; it is loaded again at the next start", file);
+	}
+	return 0;
+}
+
+int policies_need_native(struct plane *p, const struct policy *policy, struct error *e)
+{
+	struct policy *own = &p->policy[slot_of(p, policy)];
+	struct native *native;
+	char file[PATH_MAX + 32];
+	int r;
+
+	if (own->native)
+		return 0;
+	if (!slot_of(p, policy))
+		return fail_exit(e, EXIT_USAGE, EINVAL, "none: has nothing to run; leave run= out");
+	snprintf(file, sizeof(file), "%s/%s.so",
+		 own->origin == POLICY_BUILTIN ? p->policy_dir : ebb_loaded_policy_dir(), own->name);
+	if (access(file, F_OK) < 0)
+		return fail_exit(e, EXIT_USAGE, ENOENT,
+				 "%s: is not compiled for run=daemon (no %s); make %s.so and load it", own->name,
+				 file, own->name);
+	r = native_open(file, own->name, ++p->natives, &native, e);
+	if (r)
+		return r;
+	if (!same_params(&own->info, native->policy->info)) {
+		native_close(&native);
+		return fail_exit(e, EXIT_USAGE, EINVAL, "%s: has other parameters than %s; compile both anew",
+				 file, own->file);
+	}
+	own->native = native;
+	return 0;
+}
+
+int policies_need_kernel(struct plane *p, const struct policy *policy, struct error *e)
+{
+	_cleanup_(policy_object_free) struct policy_object source = { 0 };
+	struct policy *own = &p->policy[slot_of(p, policy)];
+	struct bpf_object *o = NULL;
+	int r;
+
+	if (!own->deferred)
+		return 0;
+	r = policy_object_read(own->file, &source, e);
+	if (!r && !same_params(&own->info, &source.info))
+		r = fail(e, EPROTO, "%s: is another version than when ebbd started; restart ebbd", own->file);
+	if (!r)
+		r = load(p, own->file, &source, MAPS_SHARED, &o, e);
+	if (r)
+		return r;
+	r = put_program(p, slot_of(p, own), o);
+	if (r) {
+		bpf_object__close(o);
+		return plane_load_failed(e, own->file, r);
+	}
+	policy_cost_read(bpf_program__fd(bpf_object__next_program(o, NULL)), &own->cost);
+	own->object = o;
+	own->deferred = false;
+	return 0;
+}
+
+int policies_measure(struct plane *p, const struct policy *policy)
+{
+	_cleanup_(policy_object_free) struct policy_object source = { 0 };
+	_cleanup_(bpf_object_closep) struct bpf_object *o = NULL;
+	struct policy *own = &p->policy[slot_of(p, policy)];
+	struct ebb_params params;
+	struct error e = { 0 };
+	int r;
+
+	if (own->deferred && policies_need_kernel(p, own, &e)) {
+		log_warn("%s", e.text);
+		return -EINVAL;
+	}
+	if (own->cost.calls || !own->object)
+		return 0;
+	r = policy_object_read(own->file, &source, &e);
+	if (!r)
+		r = load(p, own->file, &source, MAPS_OF_ITS_OWN, &o, &e);
+	if (r) {
+		log_warn("%s", e.text);
+		return r;
+	}
+	defaults(&source.info, &params);
+	return policy_trial(o, &params, &own->cost);
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <ebb/abi.h>
+#include <ebb/page.h>
+#include "target.h"
+
+#define PM_PRESENT (1ULL << 63)
+#define PM_SWAPPED (1ULL << 62)
+#define MAX_PAGES 1024   /* pagemap entries one read may cover */
+#define MAX_RANGES 64
+
+int target_open(struct target *t, uint32_t tgid, uint32_t exec)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%u/pagemap", tgid);
+	*t = (struct target){ .tgid = tgid, .exec = exec, .pidfd = -1, .pagemap = -1 };
+	t->pidfd = (int)syscall(SYS_pidfd_open, tgid, 0);
+	if (t->pidfd >= 0)
+		t->pagemap = open(path, O_RDONLY | O_CLOEXEC);
+	if (t->pagemap < 0) {
+		target_close(t);
+		return -ESRCH;
+	}
+	return 0;
+}
+
+void target_close(struct target *t)
+{
+	if (t->pidfd >= 0)
+		close(t->pidfd);
+	if (t->pagemap >= 0)
+		close(t->pagemap);
+	t->pidfd = t->pagemap = -1;
+}
+
+bool target_gone(const struct target *t)
+{
+	struct pollfd p = { .fd = t->pidfd, .events = POLLIN };
+
+	return poll(&p, 1, 0) > 0;
+}
+
+static bool swapped(uint64_t entry)
+{
+	return (entry & (PM_PRESENT | PM_SWAPPED)) == PM_SWAPPED;
+}
+
+uint32_t target_keep_swapped(const struct target *t, uint64_t *vpn, uint32_t n)
+{
+	uint64_t entry[MAX_PAGES], low, high;
+	uint32_t kept = 0;
+	ssize_t got;
+
+	if (!n)
+		return 0;
+	low = vpn[0] < vpn[n - 1] ? vpn[0] : vpn[n - 1];
+	high = vpn[0] < vpn[n - 1] ? vpn[n - 1] : vpn[0];
+	/* One read over the gaps is cheaper than a read a page up to about 16 entries a page. */
+	if (high - low < MAX_PAGES && high - low < 16ULL * n) {
+		got = pread(t->pagemap, entry, (high - low + 1) * 8, (off_t)(low * 8));
+		for (uint32_t i = 0; i < n; i++)
+			if (got >= (ssize_t)((vpn[i] - low + 1) * 8) && swapped(entry[vpn[i] - low]))
+				vpn[kept++] = vpn[i];
+		return kept;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		if (pread(t->pagemap, entry, 8, (off_t)(vpn[i] * 8)) == 8 && swapped(entry[0]))
+			vpn[kept++] = vpn[i];
+	return kept;
+}
+
+int target_advise(const struct target *t, const uint64_t *vpn, uint32_t n, int advice)
+{
+	struct iovec range[MAX_RANGES];
+	uint32_t ranges = 0, taken = 0;
+	ssize_t done;
+
+	for (uint32_t i = 0; i < n && ranges < MAX_RANGES; i++) {
+		uintptr_t at = (uintptr_t)vpn[i] << EBB_PAGE_SHIFT;
+
+		if (ranges && at == (uintptr_t)range[ranges - 1].iov_base + range[ranges - 1].iov_len)
+			range[ranges - 1].iov_len += EBB_PAGE;
+		else if (ranges && at + EBB_PAGE == (uintptr_t)range[ranges - 1].iov_base) {
+			range[ranges - 1].iov_base = (void *)at;
+			range[ranges - 1].iov_len += EBB_PAGE;
+		} else
+			range[ranges++] = (struct iovec){ (void *)at, EBB_PAGE };
+	}
+	for (uint32_t first = 0; first < ranges;) {
+		done = syscall(SYS_process_madvise, t->pidfd, range + first, (size_t)(ranges - first),
+			       advice, 0);
+		if (done < 0 && (errno == EINTR || errno == EAGAIN))
+			continue;
+		if (done < 0 && errno != ENOMEM)
+			return taken ? (int)taken : -errno;
+		if (done < 0)
+			done = 0;
+		taken += (uint32_t)(done >> EBB_PAGE_SHIFT);
+		while (first < ranges && done >= (ssize_t)range[first].iov_len)
+			done -= (ssize_t)range[first++].iov_len;
+		/* A short return: a hole in the range it stopped at. Go on behind it. */
+		if (first < ranges)
+			first++;
+	}
+	return (int)taken;
+}

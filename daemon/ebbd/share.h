@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* A process's epoch and page faults, for it to read by plain loads: what libebbgc asks for. */
+#ifndef EBB_EPOCH_H
+#define EBB_EPOCH_H
+
+#include <json-c/json.h>
+
+#include "ebbd.h"
+
+/*
+ *   -> {"verb":"epoch.share","pid":1234}
+ *   <- {"ok":true,"map":"/sys/fs/bpf/ebb/maps/epochs","slot":3,"slots":512,
+ *       "arrivals":"/sys/fs/bpf/ebb/maps/arrivals"}
+ *
+ * The map is a BPF array of 64-bit counters, to be mapped read-only; the slot is the process's
+ * until it ends.  Of arrivals, which is left out for slots from EBB_MAX_ARRIVALS on, page `slot`
+ * is the process's struct ebb_arrivals.  -ENOENT when its paging is not tracked, -ENOSPC without
+ * a free slot.
+ */
+int epoch_share(struct ebbd *d, struct json_object *request, struct json_object *answer,
+		struct error *e);
+
+#endif

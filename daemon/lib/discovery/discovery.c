@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "discovery.h"
+#include "lib/base/clock.h"
+#include "lib/base/json.h"
+#include "lib/base/log.h"
+#include "lib/base/paths.h"
+#include "lib/control/control.h"
+#include "lib/control/device.h"
+#include "lib/wire/address.h"
+#include "thread.h"
+
+#define TELL_MS 2000
+/* What a device was told is told again after so many rounds. */
+#define TELL_AGAIN 5
+/* And a device that cannot be told is complained of again after so many, a multiple of these. */
+#define COMPLAIN_AGAIN 300
+/* Names are asked for so long in a round, and one more. */
+#define LOOK_UP_NS 1000000000ull
+#define NAMELESS_LOGGED 8
+
+struct discovery {
+	pthread_t thread;
+
+	/* the thread's own */
+	struct donors_config config;
+	struct etcd *etcd;     /* or NULL */
+	int64_t count, revision; /* of what was last read in full */
+	uint32_t rounds;
+	bool untold;           /* devices have not heard of the last change */
+	bool complained, complained_device;
+	bool failed_device;    /* one, in this round */
+	bool crowded;          /* etcd has more keys than we take */
+	bool empty;            /* etcd has no donor, when it was last read in full */
+	int bad;               /* entries in etcd that are none */
+	int nameless;          /* new ones whose host has no address (yet) */
+	int look_up;           /* with which of them the next round begins */
+
+	pthread_mutex_t lock;  /* of what follows; the thread alone changes list */
+	pthread_cond_t wake;
+	struct donor_list list;
+	char error[256];
+	struct donors_config *next; /* a configuration to take over, or NULL */
+	struct etcd *next_etcd;
+	bool refresh, ending;
+};
+
+void donors_config_defaults(struct donors_config *c)
+{
+	*c = (struct donors_config){ .list = { .n = 0 } };
+	etcd_config_defaults(&c->etcd);
+}
+
+void donors_config_free(struct donors_config *c)
+{
+	donor_list_free(&c->list);
+}
+
+int donors_config_check(const struct donors_config *c, struct error *e)
+{
+	if (c->etcd.endpoints && c->list.n)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "[donors]: both a list and etcd; write one of them");
+	if (!c->etcd.endpoints && (*c->etcd.ca || *c->etcd.cert || *c->etcd.user))
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "[donors]: certificates or a user, but no etcd; write etcd = https://HOST:2379");
+	return c->etcd.endpoints ? etcd_config_check(&c->etcd, e) : 0;
+}
+
+/* Whether etcd has, or may have, something else than when it was last read. */
+static int look_for_news(struct discovery *d, bool *news, struct error *e)
+{
+	struct etcd_pairs p = { .n = 0 };
+	int r;
+
+	*news = !d->revision || d->nameless;
+	for (int i = 0; i < d->list.n; i++)
+		*news |= d->list.v[i].missed != 0;
+	if (*news)
+		return 0;
+	r = etcd_range(d->etcd, d->config.etcd.prefix, d->revision, &p, e);
+	if (r)
+		return r;
+	/* An older revision is that of another store. */
+	*news = p.n || p.count != d->count || p.revision < d->revision;
+	etcd_pairs_free(&p);
+	return 0;
+}
+
+static bool is_numeric(const char *address)
+{
+	return *address == '[' || strspn(address, "0123456789.:") == strlen(address);
+}
+
+/* Whether @address means something now.  What is to be asked for after @until is not. */
+static bool has_address(struct discovery *d, const char *address, uint64_t until, bool quiet)
+{
+	struct error e = { 0 };
+	struct address a;
+
+	/*
+	 * Who has had an address is not asked for again: when names cannot be resolved
+	 * for a while, nobody is to lose his place for that.
+	 */
+	if (donor_list_find(&d->list, address))
+		return true;
+	if (now_ns() >= until && !is_numeric(address))
+		return false;
+	if (!address_parse(address, "etcd", &a, &e))
+		return true;
+	if (!quiet)
+		log_warn("%s; it is left out until then", e.text);
+	return false;
+}
+
+/*
+ * A device takes a list as a whole, so one name that nobody can resolve would keep
+ * the others away.  Nor may many of them, each of which takes its time: a round asks
+ * for LOOK_UP_NS, and the next one begins behind those it asked for.
+ */
+static void leave_out_nameless(struct discovery *d, struct donor_list *fresh)
+{
+	uint64_t until = now_ns() + LOOK_UP_NS;
+	int kept = 0, nameless = 0, n = fresh->n, first = n ? d->look_up % n : 0;
+	bool late = false;
+
+	for (int i = 0; i < n; i++) {
+		struct donor_entry *donor = &fresh->v[(first + i) % n];
+
+		if (!has_address(d, donor->address, until, d->nameless || nameless >= NAMELESS_LOGGED)) {
+			donor->address[0] = '\0';
+			nameless++;
+		}
+		if (!late && now_ns() >= until) {
+			d->look_up = first + i + 1;
+			late = true;
+		}
+	}
+	for (int i = 0; i < n; i++)
+		if (*fresh->v[i].address)
+			fresh->v[kept++] = fresh->v[i];
+	fresh->n = kept;
+	d->nameless = nameless;
+}
+
+static int read_all(struct discovery *d, struct error *e)
+{
+	struct donor_list fresh;
+	struct etcd_pairs p = { .n = 0 };
+	int bad, r = etcd_range(d->etcd, d->config.etcd.prefix, 0, &p, e);
+
+	if (r)
+		return r;
+	r = donor_list_from_pairs(&fresh, &p, d->config.etcd.prefix, &bad);
+	d->count = p.count;
+	d->revision = p.revision;
+	bad += (int)((p.count < ETCD_PAIRS_MAX ? p.count : ETCD_PAIRS_MAX) - p.n);
+	if (p.count > ETCD_PAIRS_MAX && !d->crowded)
+		log_warn("etcd: %lld keys below %s, of which the first %d count; use several prefixes",
+			 (long long)p.count, d->config.etcd.prefix, ETCD_PAIRS_MAX);
+	d->crowded = p.count > ETCD_PAIRS_MAX;
+	etcd_pairs_free(&p);
+	if (r)
+		return fail(e, r, "etcd: no memory");
+	if (bad && bad != d->bad)
+		log_warn("etcd: %d keys below %s are no donors' and left out; remove them", bad,
+			 d->config.etcd.prefix);
+	d->bad = bad;
+	leave_out_nameless(d, &fresh);
+	if (!fresh.n && d->list.n && !d->empty)
+		log_warn("etcd: has no donor any more; the %d known ones stay", d->list.n);
+	d->empty = !fresh.n;
+	pthread_mutex_lock(&d->lock);
+	d->untold |= donor_list_merge(&d->list, &fresh, now_ns(), DISCOVERY_GRACE_MS * 1000000ull);
+	pthread_mutex_unlock(&d->lock);
+	return 0;
+}
+
+static void ask_etcd(struct discovery *d)
+{
+	struct error e = { 0 };
+	bool news = false;
+	int r = look_for_news(d, &news, &e);
+
+	if (!r && news)
+		r = read_all(d, &e);
+	if (r && r != -ECANCELED && !d->complained)
+		log_event(EVENT_ETCD_LOST, LOG_LVL_WARN, "%s; the %d known donors stay", e.text, d->list.n);
+	else if (!r && d->complained)
+		log_info("etcd: answers again");
+	d->complained = r != 0;
+	pthread_mutex_lock(&d->lock);
+	snprintf(d->error, sizeof(d->error), "%.255s", r ? e.text : "");
+	pthread_mutex_unlock(&d->lock);
+}
+
+static int tell_device(const struct device_record *r, void *data)
+{
+	struct json_object *request, *list, *answer = NULL;
+	struct discovery *d = data;
+	struct error e = { 0 };
+	char who[192];
+
+	if (strcmp(r->donors_from, DEVICE_DONORS_CONFIGURED))
+		return 0;
+	donor_list_who(r->name, who, sizeof(who));
+	list = donor_list_choose(&d->list, who, r->slab, DEVICE_DONORS);
+	request = json_object_new_object();
+	json_add_text(request, "verb", "donors.set");
+	json_object_object_add(request, "donors", list);
+	/* Never an empty list: who knows of no donor says nothing. */
+	if (!list || !json_object_array_length(list))
+		fail(&e, ENOENT, "none of %d has slabs as large as its own; make it with a smaller --slab",
+		     d->list.n);
+	else if (!control_call(ebb_device_socket(r->name), request, TELL_MS, &answer, &e))
+		json_object_put(answer);
+	if (e.code && !d->complained_device)
+		log_warn("device %s: cannot tell it which donors there are: %s", r->name, e.text);
+	d->failed_device |= e.code != 0;
+	json_object_put(request);
+	return 0;
+}
+
+static void tell_devices(struct discovery *d)
+{
+	bool again = d->rounds % TELL_AGAIN == 0;
+
+	if (!d->list.n || (!d->untold && !again))
+		return;
+	if (d->untold)
+		log_info("donors: %d known; telling the devices", d->list.n);
+	d->untold = false;
+	d->complained_device &= d->rounds % COMPLAIN_AGAIN != 0;
+	d->failed_device = false;
+	device_record_each(tell_device, d);
+	d->complained_device |= d->failed_device;
+}
+
+/* Takes over what discovery_configure() left. */
+static void reconfigure(struct discovery *d)
+{
+	struct donor_list list = { .n = 0 };
+
+	donors_config_free(&d->config);
+	d->config = *d->next;
+	free(d->next);
+	d->next = NULL;
+	etcd_close(&d->etcd);
+	d->etcd = d->next_etcd;
+	d->next_etcd = NULL;
+	d->count = d->revision = 0;
+	d->complained = d->empty = false;
+	d->error[0] = '\0';
+	if (d->etcd || !d->config.list.n) /* what is known stays until etcd says otherwise */
+		return;
+	if (!donor_list_copy(&list, &d->config.list)) {
+		d->untold = !donor_list_same(&d->list, &list);
+		donor_list_free(&d->list);
+		d->list = list;
+	}
+}
+
+static void *run(void *data)
+{
+	struct discovery *d = data;
+
+	prctl(PR_SET_NAME, "ebb-discovery");
+	pthread_mutex_lock(&d->lock);
+	while (!d->ending) {
+		if (d->next)
+			reconfigure(d);
+		d->untold |= d->refresh;
+		d->refresh = false;
+		pthread_mutex_unlock(&d->lock);
+		if (d->etcd)
+			ask_etcd(d);
+		tell_devices(d);
+		d->rounds++;
+		pthread_mutex_lock(&d->lock);
+		if (!d->ending && !d->refresh && !d->next)
+			thread_wait(&d->wake, &d->lock, DISCOVERY_PERIOD_MS);
+	}
+	pthread_mutex_unlock(&d->lock);
+	return NULL;
+}
+
+int discovery_configure(struct discovery *d, struct donors_config *c, struct error *e)
+{
+	struct donors_config *next = malloc(sizeof(*next));
+	struct etcd *etcd = NULL;
+	int r = next ? 0 : fail(e, ENOMEM, "donors: no memory");
+
+	if (!r && c->etcd.endpoints)
+		r = etcd_open(&etcd, &c->etcd, e);
+	if (r) {
+		free(next);
+		return r;
+	}
+	*next = *c;
+	c->list = (struct donor_list){ .n = 0 };
+	pthread_mutex_lock(&d->lock);
+	if (d->next)
+		donors_config_free(d->next);
+	free(d->next);
+	etcd_close(&d->next_etcd);
+	d->next = next;
+	d->next_etcd = etcd;
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->lock);
+	return 0;
+}
+
+int discovery_start(struct discovery **out, struct donors_config *c, struct error *e)
+{
+	struct discovery *d = calloc(1, sizeof(*d));
+	int r;
+
+	if (!d)
+		return fail(e, ENOMEM, "donors: no memory");
+	pthread_mutex_init(&d->lock, NULL);
+	thread_cond_init(&d->wake);
+	r = discovery_configure(d, c, e);
+	if (!r) {
+		/* So that it is known as soon as this returns. */
+		reconfigure(d);
+		r = thread_start(&d->thread, run, d, e);
+	}
+	if (r) {
+		etcd_close(&d->etcd);
+		donors_config_free(&d->config);
+		donor_list_free(&d->list);
+		free(d);
+		return r;
+	}
+	*out = d;
+	return 0;
+}
+
+void discovery_refresh(struct discovery *d)
+{
+	pthread_mutex_lock(&d->lock);
+	d->refresh = true;
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->lock);
+}
+
+struct json_object *discovery_json(struct discovery *d)
+{
+	struct json_object *o = json_object_new_object(), *rows = json_object_new_array();
+
+	pthread_mutex_lock(&d->lock);
+	json_add_text(o, "source", d->etcd ? "etcd" : d->config.list.n ? "list" : "none");
+	json_object_object_add(o, "error", *d->error ? json_object_new_string(d->error) : NULL);
+	json_object_object_add(o, "donors", rows);
+	for (int i = 0; i < d->list.n; i++) {
+		const struct donor_entry *n = &d->list.v[i];
+		struct json_object *row = json_object_new_object();
+
+		json_add_text(row, "address", n->address);
+		json_add_int(row, "slab", n->slab);
+		json_add_int(row, "total", n->total);
+		json_add_bool(row, "missing", n->missed != 0);
+		json_object_array_add(rows, row);
+	}
+	pthread_mutex_unlock(&d->lock);
+	return o;
+}
+
+void discovery_stop(struct discovery **p)
+{
+	struct discovery *d = *p;
+
+	if (!d)
+		return;
+	pthread_mutex_lock(&d->lock);
+	d->ending = true;
+	if (d->etcd)
+		etcd_interrupt(d->etcd);
+	pthread_cond_signal(&d->wake);
+	pthread_mutex_unlock(&d->lock);
+	pthread_join(d->thread, NULL);
+	etcd_close(&d->etcd);
+	etcd_close(&d->next_etcd);
+	if (d->next)
+		donors_config_free(d->next);
+	free(d->next);
+	donors_config_free(&d->config);
+	donor_list_free(&d->list);
+	pthread_cond_destroy(&d->wake);
+	pthread_mutex_destroy(&d->lock);
+	free(d);
+	*p = NULL;
+}

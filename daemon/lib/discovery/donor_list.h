@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Which donors there are: a list of addresses without a duplicate, from a
+ * configuration or from what donors say of themselves in etcd.
+ */
+#ifndef EBB_DONOR_LIST_H
+#define EBB_DONOR_LIST_H
+
+#include <json-c/json.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "etcd_json.h"
+#include "lib/base/error.h"
+
+#define DONOR_LIST_MAX ETCD_PAIRS_MAX
+#define DONOR_ADDRESS_MAX 128 /* that of struct address */
+
+struct donor_entry {
+	char address[DONOR_ADDRESS_MAX]; /* "host:port" or "unix:/path", with its port */
+	uint64_t slab, total;            /* bytes, as the donor says; 0 = not known */
+	uint64_t missed;                 /* ns since which etcd no longer has it; 0 = it has */
+};
+
+struct donor_list {
+	struct donor_entry *v; /* owned */
+	int n;
+};
+
+void donor_list_free(struct donor_list *l);
+
+/* The entry of @address as it stands there, or NULL. */
+struct donor_entry *donor_list_find(const struct donor_list *l, const char *address);
+
+/*
+ * Adds @address, checked and with its port; no name is resolved.  -EEXIST when it
+ * is there already, -E2BIG, -EINVAL; @what names the origin in the error.
+ */
+int donor_list_add(struct donor_list *l, const char *address, const char *what, struct error *e);
+
+/* Adds each of "ADDRESS[, ADDRESS...]". */
+int donor_list_parse(struct donor_list *l, const char *text, const char *what, struct error *e);
+
+/* *@to, which must own nothing, becomes a copy.  -ENOMEM. */
+int donor_list_copy(struct donor_list *to, const struct donor_list *from);
+
+/* Whether both have the same addresses, in any order. */
+bool donor_list_same(const struct donor_list *a, const struct donor_list *b);
+
+/*
+ * What a donor writes about itself: the value for key PREFIX ADDRESS.  @buf of
+ * @size bytes is returned, or NULL when it is too small.
+ */
+char *donor_entry_value(const struct donor_entry *d, char *buf, size_t size);
+
+/*
+ * The list from what etcd has below @prefix.  A pair whose value is none of ours,
+ * or has another address than its key, is left out and counted in *@bad.
+ */
+int donor_list_from_pairs(struct donor_list *out, const struct etcd_pairs *pairs,
+			  const char *prefix, int *bad);
+
+/*
+ * Takes over what etcd has @now (ns): who is new is there at once; who is missing
+ * stays for @grace ns, because an etcd that was set up anew hears from its donors
+ * one after the other.  An empty @fresh of a list that has donors changes nothing:
+ * the last donor leaves by its own word, not by etcd's.  @fresh is emptied.
+ * Returns whether addresses changed.
+ */
+bool donor_list_merge(struct donor_list *l, struct donor_list *fresh, uint64_t now, uint64_t grace);
+
+/*
+ * At most @most of those in @l that can lend slabs of @slab bytes (theirs are as
+ * large, or not known), an array of strings, the caller's.  Which ones depends on
+ * @who alone and changes little as donors come and go (rendezvous hashing), so
+ * that many borrowers spread over many donors.
+ */
+struct json_object *donor_list_choose(const struct donor_list *l, const char *who, uint64_t slab,
+				      int most);
+
+/*
+ * Who chooses for @device of this machine: machines that share a host name or, being
+ * copies of one image, a machine id still choose apart.  Returns @buf.
+ */
+char *donor_list_who(const char *device, char *buf, size_t size);
+
+#endif

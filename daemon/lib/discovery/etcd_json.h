@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What etcd's JSON gateway is sent and answers (etcd 3.4 and later, api/v3rpc).
+ * Pure functions.  An answer is a stranger's text: its size, its depth and the
+ * number of its parts are bounded before anything is made of it.
+ */
+#ifndef EBB_ETCD_JSON_H
+#define EBB_ETCD_JSON_H
+
+#include <json-c/json.h>
+#include <stdint.h>
+
+#include "lib/base/error.h"
+
+#define ETCD_ANSWER_MAX (512u << 10) /* bytes */
+#define ETCD_PAIRS_MAX 1024
+#define ETCD_KEY_MAX 256             /* bytes, NUL included */
+#define ETCD_VALUE_MAX 1024
+
+struct etcd_pair {
+	char key[ETCD_KEY_MAX], value[ETCD_VALUE_MAX]; /* NUL only at the end */
+	int64_t lease; /* 0 = none */
+};
+
+struct etcd_pairs {
+	struct etcd_pair *v; /* owned */
+	int n;
+	int64_t count;    /* keys there are, also where only new ones were asked for */
+	int64_t revision; /* of the store */
+};
+
+void etcd_pairs_free(struct etcd_pairs *p);
+
+/* Requests, as text that is the caller's; NULL without memory. */
+char *etcd_grant_text(uint32_t ttl_s);
+char *etcd_lease_text(int64_t lease); /* keep alive, revoke */
+/* Every key that begins with @prefix and changed after @revision. */
+char *etcd_range_text(const char *prefix, int64_t revision);
+/* Puts @key if there is none, else gets it. */
+char *etcd_claim_text(const char *key, const char *value, int64_t lease);
+char *etcd_authenticate_text(const char *user, const char *password);
+
+/*
+ * Parses @len bytes (a NUL behind them) as one JSON object, bounded as said
+ * above; NULL when they are none.  The caller's.
+ */
+struct json_object *etcd_answer_parse(const char *text, size_t len);
+
+/*
+ * What an answer says; -EBADMSG when it does not say it.  etcd leaves out members
+ * that are zero.
+ */
+int etcd_granted(struct json_object *answer, int64_t *lease, uint32_t *ttl_s);
+/* -ESTALE when the lease has ended. */
+int etcd_kept_alive(struct json_object *answer);
+/* Fills @out, which must not own anything yet. */
+int etcd_ranged(struct json_object *answer, struct etcd_pairs *out);
+/* -EEXIST when the key is there and not of @lease. */
+int etcd_claimed(struct json_object *answer, int64_t lease);
+/* The token, a string of @answer, or NULL. */
+const char *etcd_token(struct json_object *answer);
+
+#endif

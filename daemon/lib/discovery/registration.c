@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "lib/base/log.h"
+#include "registration.h"
+#include "thread.h"
+
+struct registration {
+	struct etcd *etcd;
+	char key[ETCD_KEY_MAX], value[ETCD_VALUE_MAX];
+	pthread_t thread;
+
+	/* the thread's own */
+	int64_t lease; /* 0 = none */
+	bool complained;
+
+	pthread_mutex_t lock; /* of what follows */
+	pthread_cond_t wake;
+	bool wanted, ending;
+	enum registration_state state;
+	char cause[256];
+};
+
+static void set_state(struct registration *r, enum registration_state s, const struct error *e)
+{
+	pthread_mutex_lock(&r->lock);
+	r->state = s;
+	snprintf(r->cause, sizeof(r->cause), "%.255s", e ? e->text : "");
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* Keeps the lease alive, or takes one and the key. */
+static int refresh(struct registration *r, struct error *e)
+{
+	int s;
+
+	if (r->lease) {
+		s = etcd_keep_alive(r->etcd, r->lease, e);
+		if (s != -ESTALE)
+			return s;
+		log_info("etcd: the lease has ended; registering again");
+		*e = (struct error){ 0 };
+		r->lease = 0;
+	}
+	s = etcd_grant(r->etcd, REGISTRATION_TTL_S, &r->lease, e);
+	if (s)
+		return s;
+	s = etcd_claim(r->etcd, r->key, r->value, r->lease, e);
+	/* Whether or not the key came to be, the next attempt begins with a lease of its own. */
+	if (s) {
+		etcd_revoke(r->etcd, r->lease, NULL);
+		r->lease = 0;
+	}
+	return s;
+}
+
+static void tell(struct registration *r, int s, const struct error *e)
+{
+	if (s && !r->complained)
+		log_warn("%s; lending goes on", e->text);
+	else if (!s && (r->complained || r->state != REGISTRATION_THERE))
+		log_info("etcd: registered as %s", r->key);
+	r->complained = s != 0;
+	set_state(r, s ? REGISTRATION_TRYING : REGISTRATION_THERE, s ? e : NULL);
+}
+
+static void leave(struct registration *r)
+{
+	struct error e = { 0 };
+
+	if (r->lease && etcd_revoke(r->etcd, r->lease, &e))
+		log_warn("%s; it forgets us in %d s", e.text, REGISTRATION_TTL_S);
+	else if (r->lease)
+		log_info("etcd: no longer registered");
+	r->lease = 0;
+	set_state(r, REGISTRATION_WITHDRAWN, NULL);
+}
+
+static void *run(void *data)
+{
+	struct registration *r = data;
+	bool ending = false;
+
+	prctl(PR_SET_NAME, "ebb-etcd");
+	while (!ending) {
+		struct error e = { 0 };
+		bool wanted;
+
+		pthread_mutex_lock(&r->lock);
+		wanted = r->wanted && !r->ending;
+		pthread_mutex_unlock(&r->lock);
+		if (wanted)
+			tell(r, refresh(r, &e), &e);
+		else
+			leave(r);
+		pthread_mutex_lock(&r->lock);
+		/* What is withdrawn has been revoked in this round. */
+		ending = r->ending && !wanted;
+		if (!ending && wanted == (r->wanted && !r->ending))
+			thread_wait(&r->wake, &r->lock, REGISTRATION_PERIOD_S * 1000);
+		pthread_mutex_unlock(&r->lock);
+	}
+	return NULL;
+}
+
+int registration_start(struct registration **out, const struct etcd_config *config,
+		       const struct donor_entry *d, struct error *e)
+{
+	struct registration *r;
+	int s = etcd_config_check(config, e);
+
+	if (s)
+		return s;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return fail(e, ENOMEM, "etcd: no memory");
+	pthread_mutex_init(&r->lock, NULL);
+	thread_cond_init(&r->wake);
+	r->state = REGISTRATION_WITHDRAWN;
+	/* Both fit: the prefix and the address are bounded. */
+	snprintf(r->key, sizeof(r->key), "%s%s", config->prefix, d->address);
+	if (!donor_entry_value(d, r->value, sizeof(r->value)))
+		s = fail(e, E2BIG, "etcd: %s: too long to register", d->address);
+	if (!s)
+		s = etcd_open(&r->etcd, config, e);
+	if (!s)
+		s = thread_start(&r->thread, run, r, e);
+	if (s) {
+		etcd_close(&r->etcd);
+		free(r);
+		return s;
+	}
+	*out = r;
+	return 0;
+}
+
+static void want(struct registration *r, bool wanted)
+{
+	pthread_mutex_lock(&r->lock);
+	r->wanted = wanted;
+	pthread_cond_signal(&r->wake);
+	pthread_mutex_unlock(&r->lock);
+}
+
+void registration_withdraw(struct registration *r)
+{
+	want(r, false);
+}
+
+void registration_return(struct registration *r)
+{
+	want(r, true);
+}
+
+enum registration_state registration_state(struct registration *r, char *cause, size_t size)
+{
+	enum registration_state s;
+
+	pthread_mutex_lock(&r->lock);
+	s = r->state;
+	snprintf(cause, size, "%s", r->cause);
+	pthread_mutex_unlock(&r->lock);
+	return s;
+}
+
+const char *registration_state_text(enum registration_state s)
+{
+	static const char *const text[] = {
+		[REGISTRATION_TRYING] = "trying",
+		[REGISTRATION_THERE] = "registered",
+		[REGISTRATION_WITHDRAWN] = "withdrawn",
+	};
+
+	return text[s];
+}
+
+void registration_stop(struct registration **p)
+{
+	struct registration *r = *p;
+
+	if (!r)
+		return;
+	pthread_mutex_lock(&r->lock);
+	r->ending = true;
+	pthread_cond_signal(&r->wake);
+	pthread_mutex_unlock(&r->lock);
+	pthread_join(r->thread, NULL);
+	etcd_close(&r->etcd);
+	pthread_cond_destroy(&r->wake);
+	pthread_mutex_destroy(&r->lock);
+	free(r);
+	*p = NULL;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* A thread that talks to the network, in a process whose other threads must not wait. */
+#ifndef EBB_THREAD_H
+#define EBB_THREAD_H
+
+#include <pthread.h>
+
+#include "lib/base/error.h"
+
+/*
+ * Starts @run without the real-time priority of the caller, with all signals
+ * blocked and a stack that is small enough to be locked.
+ */
+int thread_start(pthread_t *thread, void *(*run)(void *), void *data, struct error *e);
+
+/* A condition for thread_wait(): its clock is CLOCK_MONOTONIC. */
+void thread_cond_init(pthread_cond_t *c);
+
+/* Waits for @c up to @ms; @lock is held, as for pthread_cond_wait(). */
+void thread_wait(pthread_cond_t *c, pthread_mutex_t *lock, int ms);
+
+#endif

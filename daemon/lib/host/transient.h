@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Transient scopes of systemd, over the system bus. */
+#ifndef EBB_TRANSIENT_H
+#define EBB_TRANSIENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "lib/base/error.h"
+
+/*
+ * What a scope for a program under a limit gets: Delegate=yes, MemoryMax=.
+ * Scopes of our own daemons get DefaultDependencies=no instead.
+ */
+struct transient_limit {
+	uint64_t memory_max; /* bytes, 0 = none */
+};
+
+/*
+ * Puts the @n processes @pids in a new scope @unit ("ebb-x.scope").  @limit
+ * NULL: a daemon's.  Waits until they are there and writes their cgroup
+ * ("/system.slice/ebb-x.scope") to @cgroup when not NULL.  -EOPNOTSUPP where
+ * systemd does not run.  systemd removes the scope when its last process ends.
+ */
+int transient_scope(const char *unit, const pid_t *pids, int n, char *cgroup, size_t size,
+		    const struct transient_limit *limit);
+
+/* MemorySwapMax= of @unit until the next boot; @bytes UINT64_MAX = infinity. */
+int transient_swap_max(const char *unit, uint64_t bytes);
+
+#endif

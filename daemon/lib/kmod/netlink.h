@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A socket to the kernel module ebb_swap.  A call takes as long as the module does,
+ * which is up to ten seconds for a connect, and cannot be interrupted.  Not to be
+ * used by two threads at a time.
+ */
+#ifndef EBB_KMOD_NETLINK_H
+#define EBB_KMOD_NETLINK_H
+
+#include "decode.h"
+#include "lib/base/error.h"
+
+struct kmod_link; /* opaque */
+
+/*
+ * -ENOENT (EXIT_UNSUPPORTED) when the module is not loaded, -EPERM when we may not talk
+ * to it.  *@out is the caller's, kmod_close().
+ */
+int kmod_open(struct kmod_link **out, struct error *e);
+void kmod_close(struct kmod_link **l);
+
+/* To be told events from now on; they are read by kmod_event(). */
+int kmod_listen(struct kmod_link *l, struct error *e);
+int kmod_fd(const struct kmod_link *l); /* readable when there is one */
+/*
+ * The next one: 1, 0 when there is none now, -ENOBUFS when some were lost, -errno.
+ * Of a link that listens, and calls nothing.
+ */
+int kmod_event(struct kmod_link *l, struct kmod_event *event);
+
+struct kmod_settings {
+	uint32_t device;    /* N of /dev/ebbN */
+	uint64_t size, slab;
+	const char *backup; /* path of a block device, or NULL */
+	uint32_t copies;    /* enum ebb_swap_copy; 0: a donor, and the backup if there is one */
+	const uint8_t *key; /* that its donors must have, EBB_SWAP_KEY bytes */
+	uint8_t key_number[EBB_SWAP_KEY_NUMBER];
+	bool seal;          /* pages of class 0 */
+};
+
+/*
+ * The module's commands.  Errors begin with "/dev/ebbN: " and have the module's own
+ * words.  A @session or @target may be KMOD_NO_SESSION where the command lets it be left
+ * out.
+ */
+int kmod_create(struct kmod_link *l, const struct kmod_settings *s, struct error *e);
+int kmod_destroy(struct kmod_link *l, uint32_t device, struct error *e);
+int kmod_connect(struct kmod_link *l, uint32_t device, uint32_t class, const char *ip,
+		 uint16_t port, uint32_t *session, struct error *e);
+int kmod_disconnect(struct kmod_link *l, uint32_t device, uint32_t session, struct error *e);
+/* A slab that has a donor, and is to have two, gets its second. */
+int kmod_map(struct kmod_link *l, uint32_t device, uint32_t slab, uint32_t session,
+	     struct error *e);
+/* From @from, which a slab with one donor needs not be told. */
+int kmod_migrate(struct kmod_link *l, uint32_t device, uint32_t class, uint32_t slab,
+		 uint32_t from, uint32_t session, struct error *e);
+int kmod_drain(struct kmod_link *l, uint32_t device, uint32_t session, uint32_t target,
+	       struct error *e);
+
+#define KMOD_NO_CLASS 0xffffffffu
+enum kmod_seal { KMOD_PLAIN, KMOD_SEALED };
+/*
+ * There is @class from now on, its pages going to @copies, enum ebb_swap_copy.  One that
+ * is there keeps its @seal: -EEXIST.
+ */
+int kmod_class(struct kmod_link *l, uint32_t device, uint32_t class, uint32_t copies,
+	       enum kmod_seal seal, struct error *e);
+/* What @cgroup writes is of @class from now on; KMOD_NO_CLASS: of its parent's. */
+int kmod_assign(struct kmod_link *l, uint32_t device, uint64_t cgroup, uint32_t class,
+		struct error *e);
+
+/* -ENODEV when the module has no such device. */
+int kmod_status(struct kmod_link *l, uint32_t device, struct kmod_device *out, struct error *e);
+
+/* What @class has of each; *@out has *@count elements, and is the caller's to free(). */
+int kmod_slabs(struct kmod_link *l, const struct kmod_device *device, uint32_t class,
+	       struct ebb_swap_slab **out, uint32_t *count, struct error *e);
+
+#endif

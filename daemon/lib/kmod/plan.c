@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <string.h>
+
+#include "lib/rules/placement.h"
+#include "plan.h"
+
+void kmod_patience_connected(struct kmod_patience *p, int result, uint64_t now)
+{
+	uint64_t wait = KMOD_SECOND;
+
+	for (uint32_t i = 0; result && i < p->failures && wait < KMOD_RETRY_MOST; i++)
+		wait *= 2;
+	p->failures = result ? p->failures + 1 : 0;
+	/* One that comes and goes is not tried without end either. */
+	p->connect_at = now + (wait < KMOD_RETRY_MOST ? wait : KMOD_RETRY_MOST);
+	p->map_at = result ? p->map_at : 0;
+}
+
+static bool is_over(const struct kmod_session *s)
+{
+	return s->state == EBB_SWAP_CLOSED || s->state == EBB_SWAP_FAILED;
+}
+
+int kmod_plan_connect(const struct kmod_device *d, const struct kmod_donor *donors, int n,
+		      const struct kmod_patience *patience, uint64_t now, int *next)
+{
+	while (*next < n) {
+		int i = (*next)++;
+		bool there = now < patience[i].connect_at;
+
+		for (uint32_t j = 0; !there && j < d->sessions; j++)
+			there = !is_over(&d->session[j]) && kmod_donor_is(&donors[i], &d->session[j]);
+		if (!there)
+			return i;
+	}
+	return -1;
+}
+
+static int donor_of(const struct kmod_donor *donors, int n, const struct kmod_session *s)
+{
+	for (int i = 0; i < n; i++)
+		if (kmod_donor_is(&donors[i], s))
+			return i;
+	return -1;
+}
+
+uint32_t kmod_plan_forget(const struct kmod_device *d, const struct kmod_donor *donors, int n,
+			  uint32_t *next)
+{
+	while (*next < d->sessions) {
+		const struct kmod_session *s = &d->session[(*next)++];
+		int donor = donor_of(donors, n, s);
+		bool last = donor >= 0;
+
+		if (s->state != EBB_SWAP_CLOSED)
+			continue;
+		for (uint32_t i = 0; last && i < d->sessions; i++)
+			last = d->session[i].number <= s->number ||
+			       !kmod_donor_is(&donors[donor], &d->session[i]);
+		if (!last)
+			return s->number;
+	}
+	return KMOD_NO_SESSION;
+}
+
+static int index_of(const struct kmod_device *d, uint32_t session)
+{
+	for (uint32_t i = 0; i < d->sessions; i++)
+		if (d->session[i].number == session)
+			return (int)i;
+	return -1;
+}
+
+static void hold(struct kmod_plan *p, uint32_t session, int add)
+{
+	int at = index_of(p->device, session);
+
+	if (at >= 0)
+		p->held[at] += (uint32_t)add;
+}
+
+void kmod_plan_start(struct kmod_plan *p)
+{
+	p->turn = p->at = p->unplaced = p->single = p->stuck = 0;
+	for (uint32_t i = 0; i < EBB_SWAP_SESSIONS; i++)
+		p->held[i] = 0;
+	for (uint32_t i = 0; i < p->count; i++) {
+		hold(p, p->slabs[i].session, 1);
+		hold(p, p->slabs[i].second, 1);
+	}
+}
+
+/* The donor told it last when we connected or mapped: one that had none may have some now. */
+static uint64_t room(const struct kmod_session *s, uint64_t slab)
+{
+	return s->free < slab ? slab : s->free;
+}
+
+static bool is_at(const struct ebb_swap_slab *slab, uint32_t session)
+{
+	return slab->session == session || slab->second == session || slab->source == session;
+}
+
+/* Whether @s is on the machine of a donor that @slab stays at: what takes the one takes both. */
+static bool beside(const struct kmod_device *d, const struct ebb_swap_slab *slab, uint32_t from,
+		   const struct kmod_session *s)
+{
+	const uint32_t at[] = { slab->session, slab->second };
+
+	for (int i = 0; i < 2; i++) {
+		int other = at[i] != from ? index_of(d, at[i]) : -1;
+
+		if (other >= 0 && !strcmp(d->session[other].ip, s->ip))
+			return true;
+	}
+	return false;
+}
+
+enum machines { OTHER_MACHINES, ALL_MACHINES };
+
+static uint32_t choose(struct kmod_plan *p, const struct ebb_swap_slab *slab, uint32_t from,
+		       enum machines machines)
+{
+	struct place_donor all[EBB_SWAP_SESSIONS];
+	int chosen;
+
+	for (uint32_t i = 0; i < p->device->sessions; i++) {
+		const struct kmod_session *s = &p->device->session[i];
+		int donor = donor_of(p->donors, p->donor_count, s);
+
+		all[i] = (struct place_donor){
+			.usable = s->state == EBB_SWAP_LIVE && !s->draining && !is_at(slab, s->number) &&
+				  donor >= 0 && p->now >= p->patience[donor].map_at &&
+				  (machines == ALL_MACHINES || !beside(p->device, slab, from, s)),
+			/* What others have there is not told; what we have is. */
+			.total = room(s, p->device->slab) + p->held[i] * p->device->slab,
+			.free = room(s, p->device->slab),
+			.slabs = p->held[i],
+		};
+	}
+	chosen = place_choose(all, (int)p->device->sessions, p->device->slab, &p->seed);
+	return chosen < 0 ? KMOD_NO_SESSION : p->device->session[chosen].number;
+}
+
+uint32_t kmod_plan_choose(struct kmod_plan *p, const struct ebb_swap_slab *slab, uint32_t from)
+{
+	uint32_t chosen = choose(p, slab, from, OTHER_MACHINES);
+
+	return chosen == KMOD_NO_SESSION ? choose(p, slab, from, ALL_MACHINES) : chosen;
+}
+
+/* Whether @session is to be left; a donor that asked is not asked for memory for some time. */
+static bool must_leave(struct kmod_plan *p, uint32_t session, bool asked)
+{
+	int at = index_of(p->device, session);
+	int donor;
+
+	if (at < 0)
+		return false;
+	if (asked) {
+		donor = donor_of(p->donors, p->donor_count, &p->device->session[at]);
+		if (donor >= 0)
+			p->patience[donor].map_at = p->now + KMOD_ASKED_BACK;
+	}
+	return asked || p->device->session[at].draining;
+}
+
+/* A donor for @slab: its first, or its second. */
+static bool map_step(struct kmod_plan *p, const struct ebb_swap_slab *slab, struct kmod_step *s)
+{
+	s->act = KMOD_MAP;
+	s->session = kmod_plan_choose(p, slab, KMOD_NO_SESSION);
+	if (s->session != KMOD_NO_SESSION)
+		return true;
+	p->unplaced += !p->turn;
+	p->single += p->turn;
+	return false;
+}
+
+/* What @slab needs: true, or false when it is nothing, or is under way, or cannot be. */
+static bool first_turn(struct kmod_plan *p, const struct ebb_swap_slab *slab, struct kmod_step *s)
+{
+	bool first = must_leave(p, slab->session, slab->asked & 1);
+	bool second = must_leave(p, slab->second, slab->asked & 2);
+
+	if (slab->source != KMOD_NO_SESSION)
+		return false;
+	if (slab->session == KMOD_NO_SESSION)
+		return (slab->written || !p->lazy) && map_step(p, slab, s);
+	if (!first && !second)
+		return false;
+	s->act = KMOD_MIGRATE;
+	s->from = first ? slab->session : slab->second;
+	s->session = kmod_plan_choose(p, slab, s->from);
+	if (s->session != KMOD_NO_SESSION || *p->device->backup)
+		return true;
+	p->stuck++;
+	return false;
+}
+
+static bool second_turn(struct kmod_plan *p, const struct ebb_swap_slab *slab, struct kmod_step *s)
+{
+	return slab->copies & EBB_SWAP_SECOND && slab->session != KMOD_NO_SESSION &&
+	       slab->second == KMOD_NO_SESSION && (slab->written || !p->lazy) && map_step(p, slab, s);
+}
+
+#define TURNS 2
+
+uint32_t kmod_plan_left(const struct kmod_plan *p)
+{
+	uint32_t seconds = 0;
+
+	for (uint32_t i = 0; i < p->count; i++)
+		seconds += (p->slabs[i].copies & EBB_SWAP_SECOND) != 0;
+	return p->turn ? p->count - p->at : p->count - p->at + seconds;
+}
+
+bool kmod_plan_next(struct kmod_plan *p, struct kmod_step *s)
+{
+	for (; p->turn < TURNS; p->turn++, p->at = 0) {
+		for (; p->at < p->count; p->at++) {
+			const struct ebb_swap_slab *slab = &p->slabs[p->at];
+
+			*s = (struct kmod_step){ .slab = p->at, .from = KMOD_NO_SESSION };
+			if (p->turn ? second_turn(p, slab, s) : first_turn(p, slab, s))
+				return true;
+		}
+	}
+	return false;
+}
+
+static void moved(struct kmod_plan *p, const struct kmod_step *s)
+{
+	struct ebb_swap_slab *slab = &p->slabs[s->slab];
+	int to = index_of(p->device, s->session);
+
+	hold(p, s->from, -1);
+	if (to >= 0) {
+		struct kmod_session *session = &p->device->session[to];
+
+		p->held[to]++;
+		session->free -= session->free < p->device->slab ? session->free : p->device->slab;
+	}
+	if (s->act == KMOD_MIGRATE)
+		slab->source = s->from;
+	if (p->turn || (s->act == KMOD_MIGRATE && s->from == slab->second))
+		slab->second = s->session;
+	else
+		slab->session = s->session;
+	/* Whoever has one has it as its first. */
+	if (slab->session == KMOD_NO_SESSION) {
+		slab->session = slab->second;
+		slab->second = KMOD_NO_SESSION;
+	}
+	slab->asked = 0;
+	p->unplaced += slab->session == KMOD_NO_SESSION;
+	p->at++;
+}
+
+static bool about_slab(int result)
+{
+	return result == -EBUSY || result == -EEXIST || result == -EAGAIN || result == -EINVAL ||
+	       result == -ERANGE || result == -ENOENT;
+}
+
+void kmod_plan_done(struct kmod_plan *p, const struct kmod_step *s, int result)
+{
+	int to = index_of(p->device, s->session), donor;
+
+	if (!result) {
+		moved(p, s);
+		return;
+	}
+	/* It is in use, or has moved meanwhile. */
+	if (to < 0 || about_slab(result)) {
+		p->unplaced += p->slabs[s->slab].session == KMOD_NO_SESSION;
+		p->single += p->turn;
+		p->at++;
+		return;
+	}
+	/* About the donor: the slab tries another. */
+	donor = donor_of(p->donors, p->donor_count, &p->device->session[to]);
+	if (donor >= 0)
+		p->patience[donor].map_at = p->now + KMOD_FULL;
+}

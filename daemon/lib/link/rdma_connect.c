@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "lib/base/clock.h"
+#include "rdma_connect.h"
+
+#define MS 1000000ull
+/* For address, route and connection together; the loop gives up before that. */
+#define CONNECT_MS 2000
+/*
+ * 4.096 us << 14 = 67 ms until a lost packet is sent again, six times: half a second
+ * until a silent donor is an error.  Soft-RoCE takes 7 for "for ever".
+ */
+#define ACK_TIMEOUT 14
+#define RETRIES 6
+#define READS_AT_ONCE 16
+#define DEVICES 8
+/* All of it is locked. */
+#define STACK (256u << 10)
+
+/* What is made once for each RDMA device. */
+struct device {
+	struct ibv_context *verbs;
+	struct ibv_pd *pd;
+	struct ibv_mr *memory;
+	int reads; /* under way at once, at most */
+};
+
+struct rdma_links {
+	int count, epoll_fd;
+	uint32_t depth;
+	void *memory;
+	size_t size;
+	int ask_fd; /* eventfd: the thread is to look at the links */
+	uint32_t stop;
+	pthread_t thread;
+	bool running;
+	/* The thread's, once there is one. */
+	struct device devices[DEVICES];
+	int device_count;
+	struct rdma_link link[];
+};
+
+static uint32_t state_of(const struct rdma_link *l)
+{
+	return __atomic_load_n(&l->state, __ATOMIC_ACQUIRE);
+}
+
+static void set_state(struct rdma_link *l, enum rdma_link_state state)
+{
+	__atomic_store_n(&l->state, (uint32_t)state, __ATOMIC_RELEASE);
+}
+
+/* False when somebody else has changed it. */
+static bool change_state(struct rdma_link *l, enum rdma_link_state from, enum rdma_link_state to)
+{
+	uint32_t expected = from;
+
+	return __atomic_compare_exchange_n(&l->state, &expected, (uint32_t)to, false,
+					   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+/* --- the thread ------------------------------------------------------------------ */
+
+static void tell(struct rdma_link *l)
+{
+	__atomic_store_n(&l->notice, 1, __ATOMIC_RELEASE);
+	eventfd_write(l->wake_fd, 1);
+}
+
+static int no_blocking(int fd)
+{
+	return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
+}
+
+/* What was made for @verbs, now if need be; NULL with errno. */
+static const struct device *device_of(struct rdma_links *ls, struct ibv_context *verbs)
+{
+	struct device *d = ls->devices;
+	struct ibv_device_attr attr;
+
+	for (; d < ls->devices + ls->device_count; d++)
+		if (d->verbs == verbs)
+			return d;
+	if (ls->device_count == DEVICES) {
+		errno = ENOSPC;
+		return NULL;
+	}
+	if (ibv_query_device(verbs, &attr))
+		return NULL;
+	d->reads = attr.max_qp_init_rd_atom < READS_AT_ONCE ? attr.max_qp_init_rd_atom :
+		   READS_AT_ONCE;
+	d->pd = ibv_alloc_pd(verbs);
+	d->memory = d->pd ? ibv_reg_mr(d->pd, ls->memory, ls->size, IBV_ACCESS_LOCAL_WRITE) : NULL;
+	if (!d->memory) {
+		int error = errno;
+
+		if (d->pd)
+			ibv_dealloc_pd(d->pd);
+		errno = error;
+		return NULL;
+	}
+	d->verbs = verbs;
+	ls->device_count++;
+	return d;
+}
+
+/* Not for the first connection to wait for, nor for a successor's. */
+static void register_ahead(struct rdma_links *ls)
+{
+	struct ibv_context **list = rdma_get_devices(NULL);
+
+	for (int i = 0; list && list[i]; i++)
+		device_of(ls, list[i]);
+	if (list)
+		rdma_free_devices(list);
+}
+
+static int failed(struct rdma_link *l, const char *what, int error)
+{
+	snprintf(l->why, sizeof(l->why), "RDMA: %s: %s", what, strerror(error));
+	return -error;
+}
+
+/* Waits for the connection manager to say @wanted. */
+static int await(struct rdma_link *l, enum rdma_cm_event_type wanted, uint64_t give_up)
+{
+	struct pollfd p = { .fd = l->events->fd, .events = POLLIN };
+	struct rdma_cm_event *event;
+	enum rdma_cm_event_type said;
+	uint64_t now = now_ns();
+
+	if (now >= give_up || poll(&p, 1, (int)((give_up - now) / MS) + 1) <= 0 ||
+	    rdma_get_cm_event(l->events, &event))
+		return failed(l, "no answer", ETIMEDOUT);
+	said = event->event;
+	rdma_ack_cm_event(event);
+	if (said == wanted)
+		return 0;
+	snprintf(l->why, sizeof(l->why), "RDMA: %s", said == RDMA_CM_EVENT_REJECTED ?
+		 "refused there; see the donor's log" : rdma_event_str(said));
+	return -ECONNREFUSED;
+}
+
+static int make_queue(struct rdma_links *ls, struct rdma_link *l, const struct device *d)
+{
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = ls->depth, .max_recv_wr = 1,
+			 .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+
+	l->lkey = d->memory->lkey;
+	l->channel = ibv_create_comp_channel(l->id->verbs);
+	if (!l->channel || no_blocking(l->channel->fd))
+		return failed(l, "completion channel", errno);
+	l->cq = ibv_create_cq(l->id->verbs, (int)ls->depth + 1, NULL, l->channel, 0);
+	if (!l->cq || ibv_req_notify_cq(l->cq, 0))
+		return failed(l, "completion queue", errno);
+	attr.send_cq = attr.recv_cq = l->cq;
+	if (rdma_create_qp(l->id, d->pd, &attr))
+		return failed(l, "queue pair", errno);
+	l->qp = l->id->qp;
+	return 0;
+}
+
+static int connect_link(struct rdma_links *ls, struct rdma_link *l)
+{
+	struct rdma_conn_param param = {
+		.private_data = l->join, .private_data_len = sizeof(l->join),
+		.retry_count = RETRIES, .rnr_retry_count = RETRIES,
+	};
+	uint64_t give_up = now_ns() + CONNECT_MS * MS;
+	uint8_t ack_timeout = ACK_TIMEOUT;
+	const struct device *d;
+	int r;
+
+	l->events = rdma_create_event_channel();
+	if (!l->events || no_blocking(l->events->fd) ||
+	    rdma_create_id(l->events, &l->id, NULL, RDMA_PS_TCP))
+		return failed(l, "not here, load rdma_ucm", errno);
+	if (rdma_resolve_addr(l->id, NULL, (struct sockaddr *)&l->place, CONNECT_MS))
+		return failed(l, "no RDMA device leads there", errno);
+	r = await(l, RDMA_CM_EVENT_ADDR_RESOLVED, give_up);
+	if (r)
+		return r;
+	/* Where it cannot be set the device's own is used, and the deadline decides. */
+	rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &ack_timeout,
+			sizeof(ack_timeout));
+	if (rdma_resolve_route(l->id, CONNECT_MS))
+		return failed(l, "no route", errno);
+	r = await(l, RDMA_CM_EVENT_ROUTE_RESOLVED, give_up);
+	if (r)
+		return r;
+	d = device_of(ls, l->id->verbs);
+	if (!d)
+		return failed(l, "memory cannot be registered, raise LimitMEMLOCK=", errno);
+	r = make_queue(ls, l, d);
+	if (r)
+		return r;
+	param.initiator_depth = (uint8_t)d->reads;
+	if (rdma_connect(l->id, &param))
+		return failed(l, "connect", errno);
+	return await(l, RDMA_CM_EVENT_ESTABLISHED, give_up);
+}
+
+static void take_apart(struct rdma_link *l)
+{
+	if (l->qp)
+		rdma_destroy_qp(l->id);
+	if (l->cq)
+		ibv_destroy_cq(l->cq);
+	if (l->channel)
+		ibv_destroy_comp_channel(l->channel);
+	if (l->id)
+		rdma_destroy_id(l->id);
+	if (l->events)
+		rdma_destroy_event_channel(l->events);
+	l->qp = NULL;
+	l->cq = NULL;
+	l->channel = NULL;
+	l->id = NULL;
+	l->events = NULL;
+	l->ended = NULL;
+}
+
+/* WANTED until it is through; unless it was cancelled meanwhile. */
+static void serve_want(struct rdma_links *ls, struct rdma_link *l)
+{
+	int r = connect_link(ls, l);
+
+	if (r)
+		take_apart(l);
+	if (change_state(l, RDMA_WANTED, r ? RDMA_FAILED : RDMA_READY)) {
+		tell(l);
+		return;
+	}
+	take_apart(l);
+	set_state(l, RDMA_NONE);
+}
+
+static void tend(struct rdma_links *ls, struct rdma_link *l)
+{
+	switch (state_of(l)) {
+	case RDMA_WANTED:
+		serve_want(ls, l);
+		break;
+	case RDMA_CANCELLED:
+		set_state(l, RDMA_NONE);
+		break;
+	case RDMA_OVER:
+		take_apart(l);
+		set_state(l, RDMA_NONE);
+		break;
+	}
+}
+
+static const char *why_over(enum rdma_cm_event_type said)
+{
+	return said == RDMA_CM_EVENT_DISCONNECTED ? "connection closed" :
+	       said == RDMA_CM_EVENT_DEVICE_REMOVAL ? "the network device was removed" :
+	       rdma_event_str(said);
+}
+
+static void end(struct rdma_link *l, const char *why)
+{
+	__atomic_store_n(&l->ended, why, __ATOMIC_RELEASE);
+	tell(l);
+}
+
+/* The connection manager has something to say of what is connected: it is over. */
+static void hear(struct rdma_link *l)
+{
+	struct rdma_cm_event *event;
+	enum rdma_cm_event_type said;
+
+	if (rdma_get_cm_event(l->events, &event)) {
+		if (errno != EAGAIN)
+			end(l, "no word from the connection manager");
+		return;
+	}
+	said = event->event;
+	rdma_ack_cm_event(event);
+	if (said != RDMA_CM_EVENT_ESTABLISHED)
+		end(l, why_over(said));
+}
+
+static bool connected(const struct rdma_link *l)
+{
+	uint32_t state = state_of(l);
+
+	return state == RDMA_READY || state == RDMA_UP;
+}
+
+static void *links_main(void *data)
+{
+	struct rdma_links *ls = data;
+	struct pollfd p[ls->count + 1];
+	struct rdma_link *of[ls->count + 1];
+
+	prctl(PR_SET_NAME, "ebb-rdma");
+	while (!__atomic_load_n(&ls->stop, __ATOMIC_ACQUIRE)) {
+		eventfd_t ignored;
+		int n = 1;
+
+		p[0] = (struct pollfd){ .fd = ls->ask_fd, .events = POLLIN };
+		for (int i = 0; i < ls->count; i++) {
+			if (!connected(&ls->link[i]))
+				continue;
+			p[n] = (struct pollfd){ .fd = ls->link[i].events->fd, .events = POLLIN };
+			of[n++] = &ls->link[i];
+		}
+		if (poll(p, (nfds_t)n, -1) < 0)
+			continue;
+		for (int i = 1; i < n; i++)
+			if (p[i].revents)
+				hear(of[i]);
+		if (!p[0].revents || eventfd_read(ls->ask_fd, &ignored))
+			continue;
+		for (int i = 0; i < ls->count; i++)
+			tend(ls, &ls->link[i]);
+	}
+	return NULL;
+}
+
+/* --- its life --------------------------------------------------------------------- */
+
+static int make_fds(struct rdma_links *ls)
+{
+	ls->ask_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (ls->ask_fd < 0)
+		return -errno;
+	for (int i = 0; i < ls->count; i++) {
+		struct epoll_event ev = { .events = EPOLLIN | EPOLLET,
+					  .data.u64 = RDMA_CHANNEL << 32 | (uint64_t)i };
+		int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+
+		ls->link[i].wake_fd = fd;
+		if (fd < 0 || epoll_ctl(ls->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
+			return -errno;
+	}
+	return 0;
+}
+
+int rdma_links_start(struct rdma_links **out, int count, uint32_t depth, void *memory, size_t size,
+		     int epoll_fd, struct error *e)
+{
+	struct rdma_links *ls = calloc(1, sizeof(*ls) + (size_t)count * sizeof(ls->link[0]));
+	pthread_attr_t attr;
+	int r;
+
+	if (!ls)
+		return fail(e, ENOMEM, "rdma: out of memory");
+	ls->count = count;
+	ls->depth = depth;
+	ls->memory = memory;
+	ls->size = size;
+	ls->epoll_fd = epoll_fd;
+	ls->ask_fd = -1;
+	for (int i = 0; i < count; i++)
+		ls->link[i].wake_fd = -1;
+	r = make_fds(ls);
+	if (!r) {
+		register_ahead(ls);
+		pthread_attr_init(&attr);
+		pthread_attr_setstacksize(&attr, STACK);
+		r = -pthread_create(&ls->thread, &attr, links_main, ls);
+		pthread_attr_destroy(&attr);
+		ls->running = !r;
+	}
+	if (r) {
+		rdma_links_stop(&ls);
+		return fail(e, r, "rdma: no thread for connections: %s", strerror(-r));
+	}
+	*out = ls;
+	return 0;
+}
+
+void rdma_links_stop(struct rdma_links **lsp)
+{
+	struct rdma_links *ls = *lsp;
+
+	*lsp = NULL;
+	if (!ls)
+		return;
+	if (ls->running) {
+		__atomic_store_n(&ls->stop, 1, __ATOMIC_RELEASE);
+		eventfd_write(ls->ask_fd, 1);
+		pthread_join(ls->thread, NULL);
+	}
+	for (int i = 0; i < ls->count; i++) {
+		/* With the memory still there. */
+		if (state_of(&ls->link[i]) != RDMA_NONE)
+			take_apart(&ls->link[i]);
+		if (ls->link[i].wake_fd >= 0)
+			close(ls->link[i].wake_fd);
+	}
+	for (int i = 0; i < ls->device_count; i++) {
+		ibv_dereg_mr(ls->devices[i].memory);
+		ibv_dealloc_pd(ls->devices[i].pd);
+	}
+	if (ls->ask_fd >= 0)
+		close(ls->ask_fd);
+	free(ls);
+}
+
+struct rdma_link *rdma_link_at(struct rdma_links *ls, int i)
+{
+	return &ls->link[i];
+}
+
+/* --- the loop ---------------------------------------------------------------------- */
+
+int rdma_link_want(struct rdma_links *ls, int i, const struct sockaddr_storage *place,
+		   const struct wire_join *j)
+{
+	struct rdma_link *l = &ls->link[i];
+
+	if (state_of(l) != RDMA_NONE)
+		return -EBUSY;
+	l->place = *place;
+	wire_build_rdma_join(l->join, j);
+	l->queued = 0;
+	l->broken = false;
+	set_state(l, RDMA_WANTED);
+	eventfd_write(ls->ask_fd, 1);
+	return 0;
+}
+
+int rdma_link_use(struct rdma_links *ls, int i)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = RDMA_CHANNEL << 32 | (uint64_t)i };
+	struct rdma_link *l = &ls->link[i];
+
+	if (epoll_ctl(ls->epoll_fd, EPOLL_CTL_ADD, l->channel->fd, &ev) < 0)
+		return -errno;
+	set_state(l, RDMA_UP);
+	/* The thread polls what is connected. */
+	eventfd_write(ls->ask_fd, 1);
+	return 0;
+}
+
+void rdma_link_close(struct rdma_links *ls, int i)
+{
+	struct rdma_link *l = &ls->link[i];
+	uint32_t state = state_of(l);
+
+	l->queued = 0;
+	if (state == RDMA_WANTED) {
+		if (change_state(l, RDMA_WANTED, RDMA_CANCELLED))
+			return;
+		state = state_of(l);
+	}
+	switch (state) {
+	case RDMA_FAILED:
+		set_state(l, RDMA_NONE);
+		break;
+	case RDMA_UP:
+		epoll_ctl(ls->epoll_fd, EPOLL_CTL_DEL, l->channel->fd, NULL);
+		/* fall through */
+	case RDMA_READY:
+		rdma_destroy_qp(l->id);
+		l->qp = NULL;
+		set_state(l, RDMA_OVER);
+		eventfd_write(ls->ask_fd, 1);
+		break;
+	}
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "key.h"
+#include "lib/base/cleanup.h"
+
+#define WORD "ebb-key-1 "
+#define HEX (2 * KEY_BYTES)
+/* Word, name, blank, key, end of line, NUL. */
+#define LINE (sizeof(WORD) + KEY_NAME + HEX + 2)
+#define SUFFIX ".key"
+
+static void to_hex(const uint8_t *bytes, size_t n, char *hex)
+{
+	static const char digits[] = "0123456789abcdef";
+
+	for (size_t i = 0; i < n; i++) {
+		*hex++ = digits[bytes[i] >> 4];
+		*hex++ = digits[bytes[i] & 15];
+	}
+	*hex = '\0';
+}
+
+static int digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static int from_hex(const char *hex, uint8_t *bytes, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		int high = digit(hex[2 * i]), low = high < 0 ? -1 : digit(hex[2 * i + 1]);
+
+		if (low < 0)
+			return -EINVAL;
+		bytes[i] = (uint8_t)(high << 4 | low);
+	}
+	return hex[2 * n] ? -EINVAL : 0;
+}
+
+static int name_valid(const char *name)
+{
+	size_t len = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-");
+
+	return len && !name[len] && len < KEY_NAME && *name != '_' && *name != '-';
+}
+
+int key_name_check(const char *name, const char *what, struct error *e)
+{
+	return name_valid(name) ? 0 :
+	       fail_exit(e, EXIT_USAGE, EINVAL,
+			 "%s: \"%.64s\" is no name of a key; use 1 to %d of a-z, 0-9, _ and -, a letter or digit first",
+			 what, name, KEY_NAME - 1);
+}
+
+static void take_fingerprint(struct key *k)
+{
+	uint8_t text[KEY_NAME + KEY_BYTES] = { 0 }, digest[SHA256_DIGEST_LENGTH];
+
+	memcpy(text, k->name, strlen(k->name));
+	memcpy(text + KEY_NAME, k->bytes, KEY_BYTES);
+	SHA256(text, sizeof(text), digest);
+	OPENSSL_cleanse(text, sizeof(text));
+	to_hex(digest, (KEY_FINGERPRINT - 1) / 2, k->fingerprint);
+}
+
+int key_make(struct key *k, const char *name, struct error *e)
+{
+	struct key made = { .name = "" };
+	int r = key_name_check(name, "name", e);
+
+	if (r)
+		return r;
+	strcpy(made.name, name);
+	if (getrandom(made.bytes, KEY_BYTES, 0) != KEY_BYTES)
+		return fail(e, errno, "key %s: getrandom: %m", name);
+	take_fingerprint(&made);
+	*k = made;
+	return 0;
+}
+
+static int write_line(int fd, const char *line)
+{
+	size_t len = strlen(line);
+	ssize_t n = write(fd, line, len);
+
+	if (n < 0 || fsync(fd) < 0)
+		return -errno;
+	return (size_t)n == len ? 0 : -ENOSPC;
+}
+
+int key_save(const struct key *k, const char *path, struct error *e)
+{
+	_cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	char line[LINE], hex[HEX + 1];
+	int r;
+
+	if (fd < 0 && errno == EEXIST)
+		return fail_exit(e, EXIT_REFUSED, EEXIST,
+				 "key %s: is there already; choose another file, or remove it if nobody uses it",
+				 path);
+	if (fd < 0)
+		return fail(e, errno, "key %s: cannot create: %s; choose a directory that exists, such as /etc/ebb",
+			    path, strerror(errno));
+	to_hex(k->bytes, KEY_BYTES, hex);
+	snprintf(line, sizeof(line), WORD "%s %s\n", k->name, hex);
+	r = write_line(fd, line);
+	OPENSSL_cleanse(line, sizeof(line));
+	OPENSSL_cleanse(hex, sizeof(hex));
+	if (!r)
+		return 0;
+	unlink(path);
+	return fail(e, r, "key %s: cannot write: %s; make room there", path, strerror(-r));
+}
+
+static int malformed(const char *path, struct error *e)
+{
+	return fail(e, EINVAL, "key %s: not a key file, which is one line \"" WORD
+		    "NAME KEY\"; make one by ebbctl key create", path);
+}
+
+static int trusted(uid_t owner)
+{
+	return owner == 0 || owner == geteuid();
+}
+
+/* Who may write the file, or the link to it, may choose the key. */
+static int check_owner(const char *path, int fd, struct stat *st, struct error *e)
+{
+	struct stat link;
+
+	if (fstat(fd, st) < 0 || lstat(path, &link) < 0)
+		return fail(e, errno, "key %s: %m", path);
+	if (!S_ISREG(st->st_mode))
+		return fail(e, EINVAL, "key %s: not a file; name one that ebbctl key create made", path);
+	if (!trusted(link.st_uid))
+		return fail_exit(e, EXIT_REFUSED, EACCES,
+				 "key %s: the link is of user %u, who could choose another key; name the file itself",
+				 path, link.st_uid);
+	if (!trusted(st->st_uid))
+		return fail_exit(e, EXIT_REFUSED, EACCES,
+				 "key %s: belongs to user %u; chown it to root, or to who runs this", path,
+				 st->st_uid);
+	if (st->st_mode & 077)
+		return fail_exit(e, EXIT_REFUSED, EACCES,
+				 "key %s: others may use it (mode %04o); chmod 600 it, and make a new key if somebody could have read it",
+				 path, st->st_mode & 07777);
+	return 0;
+}
+
+/* @line is taken apart. */
+static int parse(struct key *k, char *line)
+{
+	char *name = line + strlen(WORD), *hex;
+
+	if (strncmp(line, WORD, strlen(WORD)))
+		return -EINVAL;
+	hex = strchr(name, ' ');
+	if (!hex)
+		return -EINVAL;
+	*hex++ = '\0';
+	if (!name_valid(name) || from_hex(hex, k->bytes, KEY_BYTES))
+		return -EINVAL;
+	strcpy(k->name, name);
+	take_fingerprint(k);
+	return 0;
+}
+
+int key_load(struct key *k, const char *path, struct error *e)
+{
+	/* A pipe somebody put there must not hold us up. */
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	struct key read_key = { .name = "" };
+	char line[LINE];
+	struct stat st;
+	ssize_t n;
+	int r;
+
+	if (fd < 0)
+		return fail(e, errno, "key %s: %s; %s", path, strerror(errno),
+			    errno == ENOENT ? "make one by ebbctl key create" : "run as who may read it");
+	r = check_owner(path, fd, &st, e);
+	if (r)
+		return r;
+	n = read(fd, line, sizeof(line) - 1);
+	if (n < 0)
+		return fail(e, errno, "key %s: %m", path);
+	line[n] = '\0';
+	/* One line, ended or not, without a NUL; a longer file does not fit. */
+	if (n > 0 && line[n - 1] == '\n')
+		line[--n] = '\0';
+	r = strlen(line) == (size_t)n && (uint64_t)st.st_size <= sizeof(line) - 1 ?
+	    parse(&read_key, line) : -EINVAL;
+	OPENSSL_cleanse(line, sizeof(line));
+	if (!r)
+		*k = read_key;
+	key_forget(&read_key);
+	return r ? malformed(path, e) : 0;
+}
+
+void key_forget(struct key *k)
+{
+	OPENSSL_cleanse(k, sizeof(*k));
+}
+
+void key_identity(const struct key *k, char identity[static KEY_IDENTITY])
+{
+	snprintf(identity, KEY_IDENTITY, "%s:%s", k->name, k->fingerprint);
+}
+
+void key_number(const struct key *k, uint8_t number[static KEY_NUMBER])
+{
+	from_hex(k->fingerprint, number, KEY_NUMBER);
+}
+
+static int add_file(struct keyring *ring, const char *path, struct error *e)
+{
+	char identity[KEY_IDENTITY];
+	struct key k;
+	int r;
+
+	if (!ring->keys)
+		ring->keys = calloc(KEYRING_MAX, sizeof(*ring->keys));
+	if (!ring->keys)
+		return fail(e, ENOMEM, "key %s: out of memory", path);
+	r = key_load(&k, path, e);
+	if (r)
+		return r;
+	key_identity(&k, identity);
+	if (keyring_find(ring, identity, strlen(identity)))
+		r = 0;
+	else if (ring->count == KEYRING_MAX)
+		r = fail(e, E2BIG, "key %s: more than %d keys; remove what is no longer used", path,
+			 KEYRING_MAX);
+	else
+		ring->keys[ring->count++] = k;
+	key_forget(&k);
+	return r;
+}
+
+static int is_key_file(const struct dirent *d)
+{
+	size_t len = strlen(d->d_name), suffix = strlen(SUFFIX);
+
+	return len > suffix && *d->d_name != '.' && !strcmp(d->d_name + len - suffix, SUFFIX);
+}
+
+/* Who may write there may bring back a key that was taken away. */
+static int check_directory(const char *path, int fd, struct error *e)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return fail(e, errno, "keys %s: %m", path);
+	if (!trusted(st.st_uid))
+		return fail_exit(e, EXIT_REFUSED, EACCES,
+				 "keys %s: belongs to user %u; chown it to root, or to who runs this", path,
+				 st.st_uid);
+	if (st.st_mode & 022)
+		return fail_exit(e, EXIT_REFUSED, EACCES,
+				 "keys %s: others may write there (mode %04o); chmod 700 it, and see whose keys are there",
+				 path, st.st_mode & 07777);
+	return 0;
+}
+
+static int add_directory(struct keyring *ring, const char *path, enum keyring_absence absence,
+			 struct error *e)
+{
+	_cleanup_dir_ DIR *dir = opendir(path);
+	char file[PATH_MAX];
+	struct dirent *d;
+	int r, found = 0;
+
+	if (!dir)
+		return fail(e, errno, "keys %s: %s; run as who may read it", path, strerror(errno));
+	r = check_directory(path, dirfd(dir), e);
+	while (!r && (d = readdir(dir))) {
+		if (!is_key_file(d))
+			continue;
+		found++;
+		r = (size_t)snprintf(file, sizeof(file), "%s/%s", path, d->d_name) < sizeof(file) ?
+		    add_file(ring, file, e) :
+		    fail(e, ENAMETOOLONG, "keys %s: a path there is too long; move the directory", path);
+	}
+	if (!r && !found && absence == KEYRING_NEEDED)
+		r = fail(e, ENOENT, "keys %s: has no file *" SUFFIX "; make one by ebbctl key create", path);
+	return r;
+}
+
+int keyring_add(struct keyring *ring, const char *path, enum keyring_absence absence,
+		struct error *e)
+{
+	struct stat st;
+	int r = stat(path, &st) < 0 ? -errno : 0;
+
+	if (absence == KEYRING_MAY_BE_GONE && (r == -ENOENT || (!r && S_ISREG(st.st_mode) && !st.st_size)))
+		return 0;
+	return !r && S_ISDIR(st.st_mode) ? add_directory(ring, path, absence, e) :
+					   add_file(ring, path, e);
+}
+
+void keyring_free(struct keyring *ring)
+{
+	if (ring->keys)
+		OPENSSL_cleanse(ring->keys, KEYRING_MAX * sizeof(*ring->keys));
+	free(ring->keys);
+	*ring = (struct keyring){ 0 };
+}
+
+int keyring_copy(struct keyring *out, const struct keyring *ring)
+{
+	struct key *keys = calloc(KEYRING_MAX, sizeof(*keys));
+
+	if (!keys)
+		return -ENOMEM;
+	if (ring->count)
+		memcpy(keys, ring->keys, ring->count * sizeof(*keys));
+	*out = (struct keyring){ keys, ring->count };
+	return 0;
+}
+
+const struct key *keyring_find_number(const struct keyring *ring,
+				      const uint8_t number[static KEY_NUMBER])
+{
+	char fingerprint[KEY_FINGERPRINT];
+
+	to_hex(number, KEY_NUMBER, fingerprint);
+	for (uint32_t i = 0; i < ring->count; i++)
+		if (!strcmp(ring->keys[i].fingerprint, fingerprint))
+			return &ring->keys[i];
+	return NULL;
+}
+
+const struct key *keyring_find(const struct keyring *ring, const char *identity, size_t len)
+{
+	char known[KEY_IDENTITY];
+
+	for (uint32_t i = 0; i < ring->count; i++) {
+		key_identity(&ring->keys[i], known);
+		if (strlen(known) == len && !memcmp(known, identity, len))
+			return &ring->keys[i];
+	}
+	return NULL;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Keys that borrower and donor share.  A key file is one line:
+ *
+ *	ebb-key-1 NAME KEY
+ *
+ * NAME: 1 to 31 of a-z, 0-9, _ and -, the first a letter or digit; whose key it
+ * is, for logs and quotas.  KEY: 32 random bytes as 64 hexadecimal digits.  The
+ * file belongs to root or to who reads it, and nobody else may read it.
+ *
+ * Several keys may have one name: during a change both are good.  A key is
+ * told from others of its name by its fingerprint, the first 8 bytes of the
+ * SHA-256 of the line's NAME and KEY, which tells nothing about the key.
+ */
+#ifndef EBB_KEY_H
+#define EBB_KEY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/base/error.h"
+
+#define KEY_BYTES 32
+#define KEY_NAME 32 /* with its NUL */
+#define KEY_FINGERPRINT 17 /* 16 hexadecimal digits and NUL */
+#define KEY_IDENTITY (KEY_NAME + KEY_FINGERPRINT)
+#define KEY_NUMBER 8 /* bytes of a fingerprint */
+#define KEYRING_MAX 256
+
+struct key {
+	char name[KEY_NAME];
+	char fingerprint[KEY_FINGERPRINT];
+	uint8_t bytes[KEY_BYTES];
+};
+
+struct keyring {
+	struct key *keys; /* KEYRING_MAX, owned; NULL = none */
+	uint32_t count;
+};
+
+/* Fails naming @what unless @name can be a key's. */
+int key_name_check(const char *name, const char *what, struct error *e);
+
+/* A new random key, named @name. */
+int key_make(struct key *k, const char *name, struct error *e);
+
+/* Writes @k to @path, which must not exist: mode 0600, on disk when it returns. */
+int key_save(const struct key *k, const char *path, struct error *e);
+
+/*
+ * Reads the key file @path.  -EACCES: its owner or mode is wrong, or it is a link
+ * of somebody else's; -EINVAL: it is no key file; other -errno from the file.  *@k is
+ * untouched on failure.
+ */
+int key_load(struct key *k, const char *path, struct error *e);
+void key_forget(struct key *k);
+
+/* "NAME:FINGERPRINT": what a borrower says it is; no secret. */
+void key_identity(const struct key *k, char identity[static KEY_IDENTITY]);
+
+/* The fingerprint as bytes. */
+void key_number(const struct key *k, uint8_t number[static KEY_NUMBER]);
+
+/* Whether there must be a key; else a file that is gone or empty, or such a directory, has none. */
+enum keyring_absence { KEYRING_NEEDED, KEYRING_MAY_BE_GONE };
+
+/*
+ * Adds the key file @path, or all files "*.key" of the directory @path.  The same key
+ * twice is one.  *@ring is good to free on failure.
+ */
+int keyring_add(struct keyring *ring, const char *path, enum keyring_absence absence,
+		struct error *e);
+void keyring_free(struct keyring *ring);
+/* 0, or -ENOMEM with *@out untouched. */
+int keyring_copy(struct keyring *out, const struct keyring *ring);
+
+/* Who says to be @identity (@len bytes, from the network), or NULL. */
+const struct key *keyring_find(const struct keyring *ring, const char *identity, size_t len);
+/* The same for who says a fingerprint alone. */
+const struct key *keyring_find_number(const struct keyring *ring,
+				      const uint8_t number[static KEY_NUMBER]);
+
+#endif

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "lib/base/cleanup.h"
+#include "stream.h"
+
+#define FLUSH_IOVECS 128
+
+static ssize_t socket_receive(void *channel, int fd, struct msghdr *m)
+{
+	return recvmsg(fd, m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+}
+
+static ssize_t socket_send(void *channel, int fd, struct msghdr *m)
+{
+	return sendmsg(fd, m, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static const struct stream_io socket_io = { .receive = socket_receive, .send = socket_send };
+
+static const struct stream_io *io_of(const struct stream_io *io)
+{
+	return io ? io : &socket_io;
+}
+
+int stream_rx_init(struct stream_rx *rx, enum wire_side side)
+{
+	uint8_t *buf = malloc(STREAM_RX_BUFFER);
+
+	if (!buf)
+		return -ENOMEM;
+	*rx = (struct stream_rx){ .side = side, .buf = buf };
+	return 0;
+}
+
+static void close_fds(struct stream_rx *rx)
+{
+	while (rx->fd_count)
+		close_fdp(&rx->fds[--rx->fd_count]);
+}
+
+void stream_rx_reset(struct stream_rx *rx)
+{
+	close_fds(rx);
+	*rx = (struct stream_rx){ .side = rx->side, .buf = rx->buf,
+				  .takes_fds = rx->takes_fds };
+}
+
+void stream_rx_free(struct stream_rx *rx)
+{
+	close_fds(rx);
+	free(rx->buf);
+	*rx = (struct stream_rx){ 0 };
+}
+
+int stream_take_fd(struct stream_rx *rx)
+{
+	int fd = rx->fd_count ? rx->fds[0] : -ENODATA;
+
+	if (rx->fd_count)
+		memmove(rx->fds, rx->fds + 1, --rx->fd_count * sizeof(*rx->fds));
+	return fd;
+}
+
+/* Keeps @fd, or closes it and says -EPROTO: there are too many. */
+static int keep_fd(struct stream_rx *rx, int fd)
+{
+	if (rx->fd_count == STREAM_FDS) {
+		close_fdp(&fd);
+		return -EPROTO;
+	}
+	rx->fds[rx->fd_count++] = fd;
+	return 0;
+}
+
+/*
+ * Keeps the descriptors that came with @m; -EPROTO when there are too many.  One that
+ * the kernel could not give us leaves its place: those that follow are other frames'.
+ */
+static int keep_fds(struct stream_rx *rx, struct msghdr *m)
+{
+	size_t came = 0;
+	int r = 0;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < n; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+			came++;
+			if (keep_fd(rx, fd))
+				r = -EPROTO;
+		}
+	}
+	if (m->msg_flags & MSG_CTRUNC)
+		r = came ? -EPROTO : keep_fd(rx, -EMFILE);
+	return r;
+}
+
+/* Moves buffered bytes to the payload under way. */
+static void drain_buffer(struct stream_rx *rx)
+{
+	uint32_t n = rx->tail - rx->head;
+
+	if (n > rx->left)
+		n = rx->left;
+	if (rx->dst) {
+		memcpy(rx->dst, rx->buf + rx->head, n);
+		rx->dst += n;
+	}
+	rx->head += n;
+	rx->left -= n;
+}
+
+/* Once for each header, also if it is not taken at once.  1, 0 = not all is here, or -EBADMSG. */
+static int prove(struct stream_rx *rx)
+{
+	const uint8_t *header = rx->buf + rx->head;
+
+	if (rx->tail - rx->head < WIRE_HEADER + STREAM_MARK)
+		return 0;
+	if (!rx->proven && !rx->guard->genuine(rx->guard, header, header + WIRE_HEADER))
+		return -EBADMSG;
+	rx->proven = true;
+	return 1;
+}
+
+/*
+ * Handles every complete frame in the buffer.  Returns 0 when more bytes are
+ * needed, 1 on "not now", or -errno.
+ */
+static int parse_buffer(struct stream_rx *rx, const struct stream_rx_ops *ops, void *data)
+{
+	for (;;) {
+		void *payload = NULL;
+		int r;
+
+		if (rx->busy) {
+			drain_buffer(rx);
+			if (rx->left)
+				return 0;
+			rx->busy = false;
+			r = ops->finished(data, &rx->frame);
+			if (r)
+				return r;
+		}
+		if (rx->head == rx->tail)
+			return 0;
+		r = wire_parse(rx->buf + rx->head, rx->tail - rx->head, rx->side, &rx->frame);
+		if (r > 0 && rx->guard)
+			r = prove(rx);
+		if (r <= 0)
+			return r;
+		r = ops->arrived(data, &rx->frame, &payload);
+		if (r)
+			return r;
+		rx->head += WIRE_HEADER + (rx->guard ? STREAM_MARK : 0);
+		rx->proven = false;
+		rx->left = wire_payload(&rx->frame);
+		rx->dst = payload;
+		rx->busy = true;
+	}
+}
+
+/* One system call: the rest of the payload under way, then the buffer. */
+static ssize_t receive_some(struct stream_rx *rx, int fd, size_t *wanted)
+{
+	char control[CMSG_SPACE(STREAM_FDS * sizeof(int))] __attribute__((aligned(8)));
+	struct iovec iov[2];
+	struct msghdr m = { .msg_iov = iov };
+	ssize_t n;
+
+	if (rx->head == rx->tail) {
+		rx->head = rx->tail = 0;
+	} else if (rx->head) {
+		memmove(rx->buf, rx->buf + rx->head, rx->tail - rx->head);
+		rx->tail -= rx->head;
+		rx->head = 0;
+	}
+	if (rx->left && rx->dst)
+		iov[m.msg_iovlen++] = (struct iovec){ rx->dst, rx->left };
+	iov[m.msg_iovlen++] = (struct iovec){ rx->buf + rx->tail, STREAM_RX_BUFFER - rx->tail };
+	*wanted = iov[0].iov_len + (m.msg_iovlen > 1 ? iov[1].iov_len : 0);
+	if (rx->takes_fds) {
+		m.msg_control = control;
+		m.msg_controllen = sizeof(control);
+	}
+	n = io_of(rx->io)->receive(rx->channel, fd, &m);
+	if (n <= 0)
+		return n;
+	if (rx->takes_fds && keep_fds(rx, &m)) {
+		errno = EPROTO;
+		return -1;
+	}
+	if (m.msg_iovlen > 1) {
+		uint32_t direct = (size_t)n < rx->left ? (uint32_t)n : rx->left;
+
+		rx->dst += direct;
+		rx->left -= direct;
+		rx->tail += (uint32_t)n - direct;
+	} else {
+		rx->tail += (uint32_t)n;
+	}
+	return n;
+}
+
+int stream_receive(struct stream_rx *rx, int fd, size_t budget,
+		   const struct stream_rx_ops *ops, void *data)
+{
+	/* First what an earlier call left behind on "not now". */
+	int r = parse_buffer(rx, ops, data);
+
+	while (!r) {
+		size_t wanted;
+		ssize_t n = receive_some(rx, fd, &wanted);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno == EAGAIN ? 0 : -errno;
+		if (!n)
+			return -ECONNRESET;
+		r = parse_buffer(rx, ops, data);
+		/*
+		 * A short read means an empty socket: epoll tells when it is not.
+		 * Where descriptors come, it may end at one of them.
+		 */
+		if (r || ((size_t)n < wanted && !rx->takes_fds))
+			return r;
+		if ((size_t)n < budget)
+			budget -= (size_t)n;
+		else if (!io_of(rx->io)->pending || !rx->io->pending(rx->channel))
+			return 1;
+	}
+	return r;
+}
+
+int stream_tx_init(struct stream_tx *tx, uint32_t size)
+{
+	struct stream_entry *entries = calloc(size, sizeof(*entries));
+
+	if (!entries)
+		return -ENOMEM;
+	*tx = (struct stream_tx){ .entries = entries, .size = size };
+	return 0;
+}
+
+void stream_tx_free(struct stream_tx *tx)
+{
+	free(tx->entries);
+	*tx = (struct stream_tx){ 0 };
+}
+
+static struct stream_entry *entry_at(struct stream_tx *tx, uint32_t i)
+{
+	i += tx->head;
+	return &tx->entries[i < tx->size ? i : i - tx->size];
+}
+
+int stream_push(struct stream_tx *tx, const struct wire_frame *frame, const void *payload,
+		uint32_t cookie)
+{
+	struct stream_entry *en;
+	uint32_t length = wire_payload(frame);
+
+	if (!stream_tx_room(tx))
+		return -ENOSPC;
+	en = entry_at(tx, tx->count++);
+	wire_build(en->bytes, frame);
+	en->first = WIRE_HEADER;
+	if (tx->guard) {
+		tx->guard->mark(tx->guard, en->bytes, en->bytes + WIRE_HEADER);
+		en->first += STREAM_MARK;
+	}
+	en->length = length;
+	en->cookie = cookie;
+	en->payload = payload;
+	en->fd = -1;
+	if (length && length <= STREAM_INLINE) {
+		memcpy(en->bytes + en->first, payload, length);
+		en->first += length;
+		en->payload = NULL;
+	}
+	return 0;
+}
+
+int stream_push_fd(struct stream_tx *tx, const struct wire_frame *frame, int fd,
+		   uint32_t cookie)
+{
+	int r = stream_push(tx, frame, NULL, cookie);
+
+	if (!r)
+		entry_at(tx, tx->count - 1)->fd = fd;
+	return r;
+}
+
+/* Appends to @iov what is unsent of @en, whose first @skip bytes are gone. */
+static int entry_iovecs(struct stream_entry *en, uint32_t skip, struct iovec *iov)
+{
+	int n = 0;
+
+	if (skip < en->first)
+		iov[n++] = (struct iovec){ en->bytes + skip, en->first - skip };
+	skip = skip > en->first ? skip - en->first : 0;
+	if (en->payload && en->length > skip)
+		iov[n++] = (struct iovec){ (char *)en->payload + skip, en->length - skip };
+	return n;
+}
+
+/* Drops the first entry. */
+static void pop(struct stream_tx *tx, void (*sent)(void *data, uint32_t cookie), void *data)
+{
+	uint32_t cookie = entry_at(tx, 0)->cookie;
+
+	tx->head = tx->head + 1 < tx->size ? tx->head + 1 : 0;
+	tx->count--;
+	tx->popped++;
+	if (sent)
+		sent(data, cookie);
+}
+
+static void attach_fd(struct msghdr *m, char *control, size_t size, int fd)
+{
+	struct cmsghdr *c;
+
+	memset(control, 0, size);
+	m->msg_control = control;
+	m->msg_controllen = size;
+	c = CMSG_FIRSTHDR(m);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &fd, sizeof(int));
+}
+
+int stream_flush(struct stream_tx *tx, int fd, void (*sent)(void *data, uint32_t cookie),
+		 void *data)
+{
+	size_t total = 0;
+
+	while (tx->count) {
+		char control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8)));
+		struct iovec iov[FLUSH_IOVECS];
+		struct msghdr m = { .msg_iov = iov };
+		size_t wanted = 0;
+		ssize_t n;
+
+		/* A descriptor goes with the first byte of its frame, so with the first entry. */
+		if (entry_at(tx, 0)->fd >= 0 && !tx->sent)
+			attach_fd(&m, control, sizeof(control), entry_at(tx, 0)->fd);
+		for (uint32_t i = 0; i < tx->count && m.msg_iovlen + 2 <= FLUSH_IOVECS; i++) {
+			struct iovec *more = iov + m.msg_iovlen;
+			int count;
+
+			if (i && (entry_at(tx, i)->fd >= 0 ||
+				  (tx->budget && total + wanted >= tx->budget)))
+				break;
+			count = entry_iovecs(entry_at(tx, i), i ? 0 : tx->sent, more);
+			for (int v = 0; v < count; v++)
+				wanted += more[v].iov_len;
+			m.msg_iovlen += (size_t)count;
+		}
+		n = io_of(tx->io)->send(tx->channel, fd, &m);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno == EAGAIN ? 1 : -errno;
+		tx->sent += (uint32_t)n;
+		while (tx->count) {
+			const struct stream_entry *en = entry_at(tx, 0);
+			uint32_t whole = en->first + (en->payload ? en->length : 0);
+
+			if (tx->sent < whole)
+				break;
+			tx->sent -= whole;
+			pop(tx, sent, data);
+		}
+		total += (size_t)n;
+		if ((size_t)n < wanted || (tx->budget && total >= tx->budget))
+			return tx->count > 0;
+	}
+	return 0;
+}
+
+void stream_tx_reset(struct stream_tx *tx, void (*sent)(void *data, uint32_t cookie),
+		     void *data)
+{
+	while (tx->count)
+		pop(tx, sent, data);
+	tx->sent = 0;
+	tx->io = NULL;
+	tx->guard = NULL;
+}

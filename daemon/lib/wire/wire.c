@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <endian.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "lib/base/bytes.h"
+#include "wire.h"
+
+/* The header as it travels. */
+struct wire_header {
+	uint32_t magic;
+	uint8_t op;
+	uint8_t direction;
+	uint16_t status;
+	uint64_t tag;
+	uint32_t slab;
+	uint32_t generation;
+	uint32_t offset;
+	uint32_t length;
+};
+_Static_assert(sizeof(struct wire_header) == WIRE_HEADER, "the header has no padding");
+
+static bool moves_pages(const struct wire_frame *f)
+{
+	return f->op == WIRE_READ || f->op == WIRE_WRITE;
+}
+
+static bool asked_by_donor(const struct wire_frame *f)
+{
+	return f->op == WIRE_ACTIVITY || f->op == WIRE_EVICT;
+}
+
+/* By RDMA a loan's place and key come with it. */
+static bool grants(const struct wire_frame *f)
+{
+	return !f->length || f->length == WIRE_RDMA_GRANT_SIZE;
+}
+
+/* Whether the length field is one that the opcode has; the payload's where it moves no pages. */
+static bool length_fits(const struct wire_frame *f)
+{
+	bool request = f->direction == WIRE_REQUEST;
+
+	if (moves_pages(f))
+		return f->length && f->length <= WIRE_MAX_PAYLOAD && f->length % WIRE_PAGE == 0;
+	if (f->status)
+		return !f->length;
+	switch (f->op) {
+	case WIRE_HELLO:
+		return f->length == (request ? WIRE_HELLO_SIZE : WIRE_DONOR_SIZE);
+	case WIRE_PING:
+		return f->length == (request ? 0 : WIRE_DONOR_SIZE);
+	case WIRE_MAP:
+		return request ? f->length == WIRE_MAP_SIZE : grants(f);
+	case WIRE_REMAP:
+		return request ? !f->length : grants(f);
+	case WIRE_JOIN:
+		return f->length == (request ? WIRE_JOIN_SIZE : 0);
+	case WIRE_ACTIVITY:
+		return f->length && f->length <= WIRE_LOANS * WIRE_LOAN_SIZE &&
+		       f->length % WIRE_LOAN_SIZE == 0;
+	default:
+		return !f->length;
+	}
+}
+
+int wire_parse(const void *buf, size_t len, enum wire_side side, struct wire_frame *frame)
+{
+	enum wire_direction direction;
+	struct wire_header h;
+	struct wire_frame f;
+
+	if (len < sizeof(h)) {
+		uint32_t magic = htole32(WIRE_MAGIC);
+
+		/* A stranger is turned away at its first word. */
+		return memcmp(buf, &magic, len < 4 ? len : 4) ? -EPROTO : 0;
+	}
+	memcpy(&h, buf, sizeof(h));
+	f = (struct wire_frame){
+		.op = h.op,
+		.direction = h.direction,
+		.status = le16toh(h.status),
+		.tag = le64toh(h.tag),
+		.slab = le32toh(h.slab),
+		.generation = le32toh(h.generation),
+		.offset = le32toh(h.offset),
+		.length = le32toh(h.length),
+	};
+	direction = asked_by_donor(&f) == (side == WIRE_AT_BORROWER) ? WIRE_REQUEST : WIRE_REPLY;
+	if (le32toh(h.magic) != WIRE_MAGIC || f.direction != direction || f.op < WIRE_HELLO ||
+	    f.op >= WIRE_OPS || f.status >= WIRE_STATUSES)
+		return -EPROTO;
+	if (f.direction == WIRE_REQUEST && f.status)
+		return -EPROTO;
+	if (!length_fits(&f) || f.offset % WIRE_PAGE || (f.offset && !moves_pages(&f)))
+		return -EPROTO;
+	*frame = f;
+	return 1;
+}
+
+void wire_build(void *buf, const struct wire_frame *f)
+{
+	struct wire_header h = {
+		.magic = htole32(WIRE_MAGIC),
+		.op = f->op,
+		.direction = f->direction,
+		.status = htole16(f->status),
+		.tag = htole64(f->tag),
+		.slab = htole32(f->slab),
+		.generation = htole32(f->generation),
+		.offset = htole32(f->offset),
+		.length = htole32(f->length),
+	};
+
+	memcpy(buf, &h, sizeof(h));
+}
+
+uint32_t wire_payload(const struct wire_frame *f)
+{
+	if (!moves_pages(f))
+		return f->length;
+	if (f->op == WIRE_WRITE)
+		return f->direction == WIRE_REQUEST ? f->length : 0;
+	return f->direction == WIRE_REPLY && !f->status ? f->length : 0;
+}
+
+/*
+ * HELLO: 0 version, 4 flags, 8 borrower, 16 slab size, 24 name.
+ */
+void wire_build_hello(uint8_t buf[static WIRE_HELLO_SIZE], const struct wire_hello *h)
+{
+	memset(buf, 0, WIRE_HELLO_SIZE);
+	put32(buf, h->version);
+	put32(buf + 4, h->flags);
+	put64(buf + 8, h->borrower);
+	put64(buf + 16, h->slab_size);
+	memcpy(buf + 24, h->name, strnlen(h->name, WIRE_NAME - 1));
+}
+
+int wire_parse_hello(const void *buf, size_t len, struct wire_hello *h)
+{
+	const uint8_t *p = buf;
+
+	if (len != WIRE_HELLO_SIZE)
+		return -EPROTO;
+	*h = (struct wire_hello){ .version = get32(p) };
+	/* The rest may mean something else there. */
+	if (h->version != WIRE_VERSION)
+		return 0;
+	if (get32(p + 4) & ~(WIRE_KEEP | WIRE_RESUME | WIRE_RDMA))
+		return -EPROTO;
+	*h = (struct wire_hello){
+		.version = get32(p),
+		.flags = get32(p + 4),
+		.borrower = get64(p + 8),
+		.slab_size = get64(p + 16),
+	};
+	/* The name goes to a log: printable ASCII, terminated. */
+	for (size_t i = 0; i < WIRE_NAME; i++) {
+		char c = (char)p[24 + i];
+
+		if (!c)
+			return 0;
+		if (c < ' ' || c > '~' || i == WIRE_NAME - 1)
+			return -EPROTO;
+		h->name[i] = c;
+	}
+	return 0;
+}
+
+/*
+ * HELLO and PING replies: 0 version, 4 flags, 6 rdma, 8 slab size, 16 total, 24 free,
+ * 32 memory, 40 used, 48 session, 56 identity.
+ */
+void wire_build_donor(uint8_t buf[static WIRE_DONOR_SIZE], const struct wire_donor *d)
+{
+	put32(buf, d->version);
+	put32(buf + 4, d->flags | (uint32_t)d->rdma << 16);
+	put64(buf + 8, d->slab_size);
+	put64(buf + 16, d->total);
+	put64(buf + 24, d->free);
+	put64(buf + 32, d->memory);
+	put64(buf + 40, d->used);
+	put64(buf + 48, d->session);
+	put64(buf + 56, d->identity);
+}
+
+int wire_parse_donor(const void *buf, size_t len, struct wire_donor *d)
+{
+	const uint8_t *p = buf;
+
+	if (len != WIRE_DONOR_SIZE)
+		return -EPROTO;
+	*d = (struct wire_donor){
+		.version = get32(p),
+		.flags = (uint16_t)get32(p + 4),
+		.rdma = (uint16_t)(get32(p + 4) >> 16),
+		.slab_size = get64(p + 8),
+		.total = get64(p + 16),
+		.free = get64(p + 24),
+		.memory = get64(p + 32),
+		.used = get64(p + 40),
+		.session = get64(p + 48),
+		.identity = get64(p + 56),
+	};
+	return d->flags & ~WIRE_DRAINING || d->free > d->total || d->used > d->memory ?
+	       -EPROTO : 0;
+}
+
+/* MAP: 0 class, 4 reserved. */
+void wire_build_map(uint8_t buf[static WIRE_MAP_SIZE], enum wire_class class)
+{
+	put32(buf, class);
+	put32(buf + 4, 0);
+}
+
+int wire_parse_map(const void *buf, size_t len, uint32_t *class)
+{
+	const uint8_t *p = buf;
+
+	if (len != WIRE_MAP_SIZE || get32(p + 4))
+		return -EPROTO;
+	*class = get32(p);
+	return 0;
+}
+
+/* JOIN: 0 session, 8 number, 12 reserved, 16 MAC. */
+void wire_build_join(uint8_t buf[static WIRE_JOIN_SIZE], const struct wire_join *j)
+{
+	put64(buf, j->session);
+	put32(buf + 8, j->number);
+	put32(buf + 12, 0);
+	memcpy(buf + 16, j->mac, sizeof(j->mac));
+}
+
+int wire_parse_join(const void *buf, size_t len, struct wire_join *j)
+{
+	const uint8_t *p = buf;
+
+	if (len != WIRE_JOIN_SIZE || get32(p + 12))
+		return -EPROTO;
+	*j = (struct wire_join){ .session = get64(p), .number = get32(p + 8) };
+	memcpy(j->mac, p + 16, sizeof(j->mac));
+	return 0;
+}
+
+/* ACTIVITY request, each: 0 slab, 4 generation. */
+void wire_put_loan(uint8_t *buf, uint32_t i, struct wire_loan loan)
+{
+	put32(buf + i * WIRE_LOAN_SIZE, loan.slab);
+	put32(buf + i * WIRE_LOAN_SIZE + 4, loan.generation);
+}
+
+struct wire_loan wire_get_loan(const uint8_t *buf, uint32_t i)
+{
+	return (struct wire_loan){ get32(buf + i * WIRE_LOAN_SIZE),
+				   get32(buf + i * WIRE_LOAN_SIZE + 4) };
+}
+
+void wire_put_rate(uint8_t *buf, uint32_t i, uint64_t rate)
+{
+	put64(buf + i * WIRE_LOAN_SIZE, rate);
+}
+
+uint64_t wire_get_rate(const uint8_t *buf, uint32_t i)
+{
+	return get64(buf + i * WIRE_LOAN_SIZE);
+}
+
+const char *wire_status_text(uint16_t status)
+{
+	static const char *const texts[WIRE_STATUSES] = {
+		[WIRE_OK] = "ok",
+		[WIRE_BAD_VERSION] = "it speaks another version of the protocol; have the same version of ebb on both machines",
+		[WIRE_BAD_SLAB_SIZE] = "its slabs are smaller than the device's; make the device with a smaller --slab, or start ebb-donord with a larger one",
+		[WIRE_NOT_GREETED] = "greeting out of order",
+		[WIRE_BAD_CLASS] = "memory class not served",
+		[WIRE_NO_SPACE] = "no free slab",
+		[WIRE_NO_SLAB] = "not a slab of this connection",
+		[WIRE_STALE] = "stale generation",
+		[WIRE_BAD_RANGE] = "beyond the end of the slab",
+		[WIRE_NO_ROOM] = "no room for its pages elsewhere",
+		[WIRE_NO_SESSION] = "no such session",
+		[WIRE_BAD_MAC] = "not made with the session's key",
+		[WIRE_NOT_HERE] = "not served on this connection",
+		[WIRE_OVER_QUOTA] = "quota used up",
+		[WIRE_NO_KEY] = "it wants a key; give --key FILE, which must be among its --keys",
+		[WIRE_NO_RDMA] = "it does not lend by RDMA; start it with --rdma HOST:PORT, or leave rdma: out",
+	};
+
+	return status < WIRE_STATUSES ? texts[status] : "unknown status";
+}

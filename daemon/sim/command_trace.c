@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <inttypes.h>
+#include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "choose.h"
+#include "commands.h"
+#include "lib/base/json.h"
+#include "lib/base/size.h"
+#include "replay.h"
+
+#define HEADROOM 8      /* ebb.conf(5), [prefetch] */
+#define WAKEUP_NS 20000
+
+struct trace_options {
+	bool json, partial;
+	const char *policy, *order;
+	uint64_t memory, latency, wakeup, bandwidth;
+};
+
+static const char *const order_names[SURPLUS_ORDERS] = { "linux", "lru", "random" };
+
+/* The option's table lets nothing else through. */
+static enum surplus_order order_of(const char *name)
+{
+	enum surplus_order order = SURPLUS_LINUX;
+
+	while (order < SURPLUS_ORDERS - 1 && strcmp(order_names[order], name))
+		order++;
+	return order;
+}
+
+static void put_ratio(struct json_object *o, const char *key, uint64_t part, uint64_t of)
+{
+	struct json_object *v = NULL;
+	char digits[32];
+
+	if (of) {
+		snprintf(digits, sizeof(digits), "%.6f", (double)part / (double)of);
+		v = json_object_new_double_s((double)part / (double)of, digits);
+	}
+	json_object_object_add(o, key, v);
+}
+
+static struct json_object *describe(const struct sim_history *h, const struct sim_config *c,
+				    const struct sim_result *x)
+{
+	struct json_object *o = json_object_new_object(), *params = json_object_new_object(),
+			   *recorded = json_object_new_object();
+	uint64_t used = x->hits + x->late;
+
+	json_add_text(o, "policy", c->policy->info->name);
+	for (uint32_t i = 0; i < c->policy->info->params; i++)
+		json_add_int(params, c->policy->info->param[i].name, c->params.v[i]);
+	json_object_object_add(o, "params", params);
+	json_add_int(o, "memory", c->memory);
+	/* Larger than recorded: what leaves first is a guess there. */
+	json_add_bool(o, "estimate", c->memory > h->info.memory);
+	json_add_int(o, "latency_ns", c->latency_ns);
+	json_add_int(o, "misses", x->misses);
+	json_add_int(o, "hits", x->hits);
+	json_add_int(o, "late", x->late);
+	json_add_int(o, "wasted", x->wasted);
+	json_add_int(o, "prefetched", x->prefetched);
+	json_add_int(o, "outstanding", x->outstanding);
+	put_ratio(o, "coverage", used, used + x->misses);
+	put_ratio(o, "accuracy", used, x->prefetched);
+	json_add_int(o, "requests", x->requests);
+	json_add_int(o, "request_pages", x->request_pages);
+	json_add_int(o, "gc_misses", x->gc_misses);
+	json_add_int(o, "gc_hits", x->gc_hits);
+	json_add_int(o, "miss_ns", x->miss_ns);
+	json_add_int(o, "late_ns", x->late_ns);
+	json_add_int(o, "lost_ns", x->miss_ns + x->late_ns);
+	json_add_int(o, "readahead", x->readahead);
+	json_add_int(o, "spared", x->spared);
+	json_add_int(o, "throttled", x->throttled);
+	json_add_int(o, "dropped", x->dropped);
+	json_add_int(o, "not_swapped", x->not_swapped);
+	json_add_int(o, "cold_pages", x->cold_pages);
+	json_add_int(o, "paged_out", x->paged_out);
+	put_ratio(o, "seconds", x->span_ns, 1000000000);
+	for (int i = 0; i < TRACE_KINDS; i++)
+		json_add_int(recorded, trace_kind_names[i], h->recorded[i]);
+	json_add_int(recorded, "lost", h->info.lost);
+	json_add_int(recorded, "memory", h->info.memory);
+	json_add_text(recorded, "policy", h->info.policy);
+	json_object_object_add(o, "recorded", recorded);
+	return o;
+}
+
+static void print_percent(const char *name, uint64_t part, uint64_t of)
+{
+	if (of)
+		printf(", %s %.1f %%", name, 100.0 * (double)part / (double)of);
+}
+
+static void print_plain(const struct sim_history *h, const struct sim_config *c,
+			const struct sim_result *x)
+{
+	uint64_t used = x->hits + x->late;
+	char memory[16], latency[16], lost[16], span[16];
+
+	printf("policy %s, memory %s%s, latency %s\n", c->policy->info->name,
+	       size_format(c->memory, memory, sizeof(memory)),
+	       c->memory > h->info.memory ? " (more than recorded: an estimate)" : "",
+	       duration_format(c->latency_ns, latency, sizeof(latency)));
+	printf("%" PRIu64 " misses, %" PRIu64 " hits, %" PRIu64 " late, %" PRIu64 " wasted",
+	       x->misses, x->hits, x->late, x->wasted);
+	print_percent("coverage", used, used + x->misses);
+	print_percent("accuracy", used, x->prefetched);
+	printf("\n%" PRIu64 " prefetched in %" PRIu64 " requests, %" PRIu64 " found by the kernel's readahead, %" PRIu64 " spared\n",
+	       x->prefetched, x->requests, x->readahead, x->spared);
+	printf("%s lost to misses of %s\n",
+	       duration_format(x->miss_ns + x->late_ns, lost, sizeof(lost)),
+	       duration_format(x->span_ns, span, sizeof(span)));
+	printf("recorded with policy %s: %" PRIu64 " misses, %" PRIu64 " hits, %" PRIu64 " late, %" PRIu64 " swap-outs\n",
+	       h->info.policy, h->recorded[TRACE_MISS], h->recorded[TRACE_HIT],
+	       h->recorded[TRACE_LATE], h->recorded[TRACE_OUT]);
+}
+
+static void warn_lost(const struct sim_history *h, const char *path)
+{
+	uint64_t faults = h->recorded[TRACE_MISS] + h->recorded[TRACE_HIT] +
+			  h->recorded[TRACE_LATE];
+
+	if (h->info.lost * 100 > faults)
+		fprintf(stderr, "ebb-sim: %s: %" PRIu64 " of %" PRIu64 " faults are not in it: expect errors of that size\n",
+			path, h->info.lost, faults + h->info.lost);
+	if (h->info.stopped)
+		fprintf(stderr, "ebb-sim: %s: its recording ended early: %s\n", path,
+			strerror(h->info.stopped));
+}
+
+static int run_trace(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_history_ struct sim_history h = { 0 };
+	_cleanup_trace_ struct trace_reader *reader = NULL;
+	const struct trace_options *o = options;
+	struct sim_config c = {
+		.latency_ns = o->latency, .wakeup_ns = o->wakeup, .bandwidth = o->bandwidth,
+		.headroom = HEADROOM, .order = order_of(o->order),
+	};
+	struct sim_result x;
+	int ret = sim_choose_policy(o->policy, &c.policy, &c.params, e);
+
+	if (!ret)
+		ret = trace_open(&reader, argv[0], o->partial ? TRACE_PARTIAL : TRACE_WHOLE, e);
+	if (!ret)
+		ret = sim_history_read(&h, reader, e);
+	if (ret)
+		return ret;
+	c.memory = o->memory ? o->memory : h.info.memory;
+	ret = sim_replay(&h, &c, &x, e);
+	if (ret)
+		return ret;
+	warn_lost(&h, argv[0]);
+	if (o->json) {
+		struct json_object *answer = describe(&h, &c, &x);
+
+		printf("%s\n", json_object_to_json_string_ext(answer, JSON_C_TO_STRING_PRETTY |
+							      JSON_C_TO_STRING_NOSLASHESCAPE));
+		json_object_put(answer);
+	} else {
+		print_plain(&h, &c, &x);
+	}
+	return 0;
+}
+
+#define OPTION(field_, name_, type_, metavar_, help_, ...) \
+	{ .name = name_, .type = type_, .offset = offsetof(struct trace_options, field_), \
+	  .metavar = metavar_, .help = help_, __VA_ARGS__ }
+
+static const struct option_spec specs[] = {
+	OPTION(policy, "policy", OPTION_STRING, "POLICY", "who prefetches: NAME or ./NAME.so[,KEY=NUMBER...] [none]",
+	       .letter = 'p'),
+	OPTION(memory, "memory", OPTION_SIZE, "SIZE", "local memory [as recorded]; no less than that",
+	       .letter = 'm', .min = 1),
+	OPTION(order, "order", OPTION_STRING, "linux|lru|random",
+	       "in which pages leave what is larger than recorded [linux]"),
+	OPTION(latency, "latency", OPTION_DURATION, "TIME", "the device takes for a page [20us]",
+	       .letter = 'l'),
+	OPTION(bandwidth, "bandwidth", OPTION_SIZE, "SIZE", "the device moves in a second [no bound]"),
+	OPTION(wakeup, "wakeup", OPTION_DURATION, "TIME", "from a request to its first read [20us]"),
+	OPTION(partial, "partial", OPTION_FLAG, NULL, "take what is whole of a truncated trace"),
+	OPTION(json, "json", OPTION_FLAG, NULL, "print JSON", .letter = 'j'),
+	OPTIONS_END
+};
+
+static const struct trace_options defaults = {
+	.policy = "none", .order = "linux", .latency = 20000, .wakeup = WAKEUP_NS,
+};
+
+const struct command sim_command_trace = {
+	.object = "trace", .arguments = "FILE",
+	.help = "Replays a trace under a policy, a memory size and a device",
+	.example = "  ebb-sim trace sort.trace --policy leap,pw_max=64 --latency 20us\n",
+	.options = specs, .options_size = sizeof(struct trace_options), .defaults = &defaults,
+	.run = run_trace, .min_args = 1, .max_args = 1,
+};

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The subcommands of ebb-sim. */
+#ifndef EBB_SIM_COMMANDS_H
+#define EBB_SIM_COMMANDS_H
+
+#include "lib/base/options.h"
+#include "policies/native.h"
+
+extern const struct command sim_command_trace, sim_command_policies, sim_command_cluster;
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A trace as the simulator needs it: what each thread touched, in order, and
+ * when pages left the memory there was.
+ *
+ * A trace shows the touches that faulted.  To these are added, from what it
+ * says between the lines (docs/trace.md):
+ *  - pages that the kernel's readahead brought along with a miss and that were
+ *    touched without a fault anyone could see;
+ *  - departures of clean pages, which nothing reports.
+ */
+#ifndef EBB_SIM_HISTORY_H
+#define EBB_SIM_HISTORY_H
+
+#include "lib/trace/trace.h"
+
+#define SIM_NONE UINT32_MAX
+
+struct sim_access {
+	uint64_t think_ns;      /* the thread's own time since the access before it */
+	uint64_t ip;
+	uint32_t page, thread;
+	uint32_t next;          /* of the same thread; SIM_NONE = its last */
+	uint32_t read_with;     /* that many accesses from here on the kernel read with this page */
+	uint16_t role;
+};
+
+struct sim_page {
+	uint64_t vpn;
+	uint32_t tgid;
+	bool resident;          /* when the recording began */
+};
+
+struct sim_thread {
+	uint32_t tgid, tid;
+	uint32_t process;       /* 0, 1, ... */
+	uint32_t first;         /* access */
+};
+
+/* From two numbers to a small one; open addressing. */
+struct sim_map {
+	struct { uint64_t a, b; uint32_t id; } *slot;
+	uint32_t slots, n;      /* slots is a power of two */
+};
+
+struct sim_history {
+	struct trace_info info;
+	uint64_t recorded[TRACE_KINDS];
+	uint64_t miss_ns;       /* of all misses */
+	struct sim_access *access;
+	uint32_t accesses;
+	struct sim_page *page;
+	uint32_t pages;
+	struct sim_thread *thread;
+	uint32_t threads, processes;
+	/*
+	 * leave[leave_from[i]] up to leave[leave_from[i + 1]] are the pages that
+	 * left before access i; after the last one for i = accesses.
+	 */
+	uint32_t *leave, *leave_from;
+	uint64_t beyond;        /* pages that found no room in memory when there were most of them */
+	uint32_t stay;          /* accesses a clean page is assumed to stay for after its last touch */
+	struct sim_map by_page, by_thread, by_process;
+};
+
+/* Reads the rest of @r into *@h, which the caller frees also after failure. */
+int sim_history_read(struct sim_history *h, struct trace_reader *r, struct error *e);
+void sim_history_free(struct sim_history *h);
+
+/* The page's index, or SIM_NONE when the trace does not know it. */
+uint32_t sim_page_find(const struct sim_history *h, uint32_t tgid, uint64_t vpn);
+
+#define _cleanup_history_ __attribute__((cleanup(sim_history_free)))
+
+#endif

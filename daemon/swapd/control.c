@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "control.h"
+#include "lib/base/cleanup.h"
+#include "lib/base/files.h"
+#include "lib/base/paths.h"
+#include "lib/control/control.h"
+#include "status.h"
+#include "swapd.h"
+#include "swapd/io/frontend.h"
+
+#define STACK (512u << 10)
+#define LOG_INTERVAL_MS 200
+
+/* What a reader may ask for (lib/control/peer.h); the rest is the owner's. */
+static const char *const read_verbs[] = { "status", "stats", "slab.list", NULL };
+
+/* --- verbs that change something -------------------------------------------------- */
+
+/* The donor a request names. */
+static int named_donor(struct swapd *s, struct json_object *request, const char *key,
+		       struct donor **d, struct error *e)
+{
+	const char *text = json_text(request, key, "");
+
+	*d = donor_find(s, text);
+	return *d ? 0 : fail_exit(e, EXIT_USAGE, ENOENT,
+				  "donor %s: not one of device %s; see its status", text,
+				  s->options.name);
+}
+
+static int donor_order(struct swapd *s, struct json_object *request, enum order_kind kind,
+		       struct json_object *answer, struct error *e)
+{
+	struct order o = { .kind = kind };
+	struct donor *d;
+	char what[160];
+	int r = named_donor(s, request, "donor", &d, e);
+
+	if (r)
+		return r;
+	o.donor = d->index;
+	snprintf(what, sizeof(what), "donor %s", d->address.text);
+	r = orders_give(&s->orders, &o, what, e);
+	if (!r && kind == ORDER_DRAIN)
+		device_outlook(s, d, answer);
+	return r;
+}
+
+static int migrate(struct swapd *s, struct json_object *request, struct error *e)
+{
+	int64_t slab = json_int(request, "slab", -1);
+	struct order o = { .kind = ORDER_MIGRATE, .donor = -1 };
+	struct donor *d;
+	char what[32];
+	int r;
+
+	if (slab < 0 || slab >= s->table.count)
+		return fail_exit(e, EXIT_USAGE, EINVAL, "slab %lld: device %s has 0 to %u",
+				 (long long)slab, s->options.name, s->table.count - 1);
+	if (json_text(request, "to", NULL)) {
+		r = named_donor(s, request, "to", &d, e);
+		if (r)
+			return r;
+		o.donor = d->index;
+	}
+	o.slab = (uint32_t)slab;
+	snprintf(what, sizeof(what), "slab %u", o.slab);
+	return orders_give(&s->orders, &o, what, e);
+}
+
+/* The donors that are to be used. */
+struct listed {
+	struct address at[MAX_DONORS];
+	int n;
+};
+
+static int parse_listed(const struct swapd *s, struct json_object *list, struct listed *l,
+			struct error *e)
+{
+	if (json_object_array_length(list) > MAX_DONORS)
+		return fail_exit(e, EXIT_USAGE, E2BIG, "donors: more than %d; leave some out", MAX_DONORS);
+	for (l->n = 0; l->n < (int)json_object_array_length(list); l->n++) {
+		struct json_object *donor = json_object_array_get_idx(list, (size_t)l->n);
+		int r;
+
+		if (!json_object_is_type(donor, json_type_string))
+			return fail_exit(e, EXIT_USAGE, EINVAL,
+					 "donors: one of the list is no text; write HOST:PORT, rdma:HOST:PORT or unix:/PATH");
+		r = donor_check(s, json_object_get_string(donor), &l->at[l->n], e);
+		if (r)
+			return r;
+	}
+	return 0;
+}
+
+static bool is_listed(const struct listed *l, const struct address *a)
+{
+	for (int i = 0; i < l->n; i++)
+		if (!strcmp(l->at[i].text, a->text) || address_same(&l->at[i], a))
+			return true;
+	return false;
+}
+
+/* Everything that can go wrong does before the first donor comes or goes. */
+static int reserve_listed(struct swapd *s, const struct listed *l, struct error *e)
+{
+	int n = 0;
+
+	for (int i = 0; i < l->n; i++)
+		n += !donor_at(s, &l->at[i]);
+	for (int i = 0; i < l->n; i++) {
+		int r = address_is_rdma(&l->at[i]) ? transport_rdma_prepare(s, e) : 0;
+
+		if (r)
+			return r;
+	}
+	return donors_reserve(s, n, e);
+}
+
+static int use_donor(struct swapd *s, const struct address *a, struct error *e)
+{
+	struct donor *d = donor_at(s, a);
+	struct order o = { .kind = ORDER_USE, .donor = d ? d->index : donor_make(s, a) };
+
+	return orders_give(&s->orders, &o, a->text, e);
+}
+
+/* Whether @l differs from the donors in use; ebbd repeats its list every few seconds. */
+static bool is_news(struct swapd *s, const struct listed *l)
+{
+	for (int i = 0; i < l->n; i++) {
+		const struct donor *d = donor_at(s, &l->at[i]);
+
+		if (!d || d->leaving & DONOR_REMOVED)
+			return true;
+	}
+	for (int i = 0; i < s->donor_count; i++) {
+		const struct donor *d = &s->donors[i];
+
+		if (d->state != DONOR_ABSENT && !(d->leaving & DONOR_REMOVED) &&
+		    !is_listed(l, &d->address))
+			return true;
+	}
+	return false;
+}
+
+static int set_listed(struct swapd *s, struct json_object *list, struct listed *l, struct error *e)
+{
+	int r = parse_listed(s, list, l, e);
+	bool news;
+
+	if (r)
+		return r;
+	news = is_news(s, l);
+	r = reserve_listed(s, l, e);
+	for (int i = 0; i < l->n && !r; i++)
+		r = use_donor(s, &l->at[i], e);
+	for (int i = 0; i < s->donor_count && !r; i++) {
+		struct order o = { .kind = ORDER_REMOVE, .donor = i };
+
+		if (s->donors[i].state != DONOR_ABSENT && !is_listed(l, &s->donors[i].address))
+			r = orders_give(&s->orders, &o, s->donors[i].address.text, e);
+	}
+	return r ?: news ? 0 : CONTROL_UNCHANGED;
+}
+
+static int set_donors(struct swapd *s, struct json_object *request, struct error *e)
+{
+	struct json_object *list;
+	struct listed *l;
+	int r;
+
+	if (!json_object_object_get_ex(request, "donors", &list) ||
+	    !json_object_is_type(list, json_type_array) || !json_object_array_length(list))
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "donors: a list of HOST:PORT, rdma:HOST:PORT or unix:/PATH is needed; to use none, destroy the device");
+	l = calloc(1, sizeof(*l));
+	r = l ? set_listed(s, list, l, e) : fail(e, ENOMEM, "donors: out of memory");
+	free(l);
+	return r;
+}
+
+static int handle(void *data, const char *verb, struct json_object *request,
+		  struct json_object *answer, struct error *e)
+{
+	static const struct { const char *verb; enum order_kind kind; } donor_verbs[] = {
+		{ "donor.drain", ORDER_DRAIN },
+		{ "donor.undrain", ORDER_UNDRAIN },
+		{ "donor.trust", ORDER_TRUST },
+	};
+	struct swapd *s = data;
+	int64_t from;
+
+	for (size_t i = 0; i < sizeof(donor_verbs) / sizeof(*donor_verbs); i++)
+		if (!strcmp(verb, donor_verbs[i].verb))
+			return donor_order(s, request, donor_verbs[i].kind, answer, e);
+	if (!strcmp(verb, "slab.migrate"))
+		return migrate(s, request, e);
+	if (!strcmp(verb, "donors.set"))
+		return set_donors(s, request, e);
+	if (!strcmp(verb, "status")) {
+		device_status(s, answer);
+	} else if (!strcmp(verb, "stats")) {
+		device_stats(s, answer);
+	} else if (!strcmp(verb, "slab.list")) {
+		from = json_int(request, "from", 0);
+		device_slabs(s, from > 0 ? (uint32_t)from : 0, answer);
+	} else {
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "%s: unknown verb; use status, stats, slab.list, slab.migrate, donor.drain, donor.undrain, donor.trust or donors.set",
+				 verb);
+	}
+	return 0;
+}
+
+/* The loop goes on serving meanwhile: stopping may need it. */
+static void try_to_stop(struct device_control *c)
+{
+	struct swapd *s = c->s;
+	char where[PATH_MAX];
+	int r = c->stopped ? 0 : s->frontend->stop(s);
+
+	if (!r) {
+		c->stopped = true;
+		return;
+	}
+	s->frontend->where(s, where, sizeof(where));
+	log_warn("device %s: not stopped: %s is %s; swapoff (and losetup -d of its loop device, if it has one), then try again",
+		 s->options.name, where, r == -EBUSY ? "in use" : strerror(-r));
+}
+
+/* Tried is what has been wanted before: who dies meanwhile leaves it to the next one. */
+static void look_for_stop(struct device_control *c)
+{
+	struct shared *shared = c->s->shared;
+	uint32_t wanted = __atomic_load_n(&shared->stops, __ATOMIC_RELAXED);
+
+	if (wanted == shared->stops_tried)
+		return;
+	try_to_stop(c);
+	shared->stops_tried = wanted;
+}
+
+/* The server can do without its holder; the next one cannot. */
+static void miss_holder(struct device_control *c)
+{
+	if (c->holder_missed || !c->s->shared->holder ||
+	    getppid() == (pid_t)c->s->shared->holder)
+		return;
+	c->holder_missed = true;
+	log_err("device %s: the holder is gone: no watchdog, and no further standby; take swap off and create the device anew",
+		c->s->options.name);
+}
+
+static void *control_main(void *data)
+{
+	struct device_control *c = data;
+	struct swapd *s = c->s;
+	struct pollfd p[] = {
+		{ .fd = c->listen_fd, .events = POLLIN },
+		{ .fd = c->stop_fd, .events = POLLIN },
+	};
+
+	prctl(PR_SET_NAME, "ebb-control");
+	while (sem_wait(&c->go) < 0)
+		;
+	for (;;) {
+		int n = poll(p, 2, LOG_INTERVAL_MS);
+
+		notes_log(&s->notes);
+		miss_holder(c);
+		if (n > 0 && p[1].revents)
+			return NULL;
+		look_for_stop(c);
+		if (n > 0 && p[0].revents)
+			control_serve_one(c->listen_fd, &c->rules, handle, s);
+	}
+}
+
+/* Whether somebody answers at @path. */
+static bool in_use(const char *path)
+{
+	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+
+	strncpy(sa.sun_path, path, sizeof(sa.sun_path) - 1);
+	return connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0;
+}
+
+int device_control_open(struct device_control *c, struct swapd *s, struct error *e)
+{
+	const char *path = ebb_device_socket(s->options.name);
+	int r;
+
+	*c = (struct device_control){ .s = s, .listen_fd = -1, .stop_fd = -1 };
+	if (strlen(path) >= sizeof(c->path))
+		return fail(e, ENAMETOOLONG, "%s: too long for a socket; choose a shorter EBB_RUN_DIR",
+			    path);
+	r = file_make_dirs(ebb_device_dir(), 0755);
+	if (r)
+		return fail(e, r, "%s: %s", ebb_device_dir(), strerror(-r));
+	if (in_use(path))
+		return fail_exit(e, EXIT_REFUSED, EEXIST,
+				 "device %s: another ebb-swapd serves it; choose another name or destroy it first",
+				 s->options.name);
+	strcpy(c->path, path);
+	c->rules.read = read_verbs;
+	peer_groups_find(&c->rules.groups);
+	c->listen_fd = control_listen(path, e);
+	return c->listen_fd < 0 ? c->listen_fd : 0;
+}
+
+int device_control_start(struct device_control *c, struct error *e)
+{
+	pthread_attr_t attr;
+	int r;
+
+	c->stop_fd = eventfd(0, EFD_CLOEXEC);
+	sem_init(&c->go, 0, 0);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK);
+	r = pthread_create(&c->thread, &attr, control_main, c);
+	pthread_attr_destroy(&attr);
+	if (r)
+		c->thread = 0;
+	return r ? fail(e, r, "control thread: %s", strerror(r)) : 0;
+}
+
+void device_control_go(struct device_control *c)
+{
+	sem_post(&c->go);
+}
+
+void device_control_close(struct device_control *c)
+{
+	uint64_t one = 1;
+
+	if (c->thread)
+		sem_post(&c->go);
+	if (c->thread && write(c->stop_fd, &one, sizeof(one)) == sizeof(one))
+		pthread_join(c->thread, NULL);
+	c->thread = 0;
+	if (c->listen_fd >= 0) {
+		close(c->listen_fd);
+		unlink(c->path);
+	}
+	if (c->stop_fd >= 0)
+		close(c->stop_fd);
+	c->listen_fd = c->stop_fd = -1;
+}

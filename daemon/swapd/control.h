@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The control thread: answers on ebb_device_socket(NAME), writes the log lines
+ * of the loop, and stops the device on SIGTERM.  It may block and allocate; I/O does not
+ * wait for it.
+ *
+ * Verbs, with their arguments; an answer beyond "ok" where it says so:
+ *
+ *	status		what there is and how it is:
+ *		name, frontend, file, mount, size, slab (bytes), open, ...
+ *		pid		of who ends last: the holder, or the server if that is gone
+ *		server, standby, holder	pids; 0 = there is none
+ *		takeovers	servers that died and had a successor; takeover_ms: how long
+ *				the last one took
+ *		durability	"disk", "replicas=2", "replicas=3", "none"
+ *		live		bytes of pages that donors have to hold
+ *		mapped		bytes of slabs at donors, all copies
+ *		slabs		{total, unmapped, mapping, mapped, lost}
+ *		copies		{wanted (of a slab), present (complete ones), missing,
+ *				 filling, leaving}
+ *		repair		{rate, limit (bytes a second), bytes (copied so far), running}
+ *		backup		{path, direct, failing, errors, queue, backlog (writes that were
+ *				 answered before the file has them), backlog_most (then writes
+ *				 wait for the file)}; only with durability disk
+ *		donors		[{address, transport,
+ *				  state: down, connecting, securing, greeting, up, quarantined,
+ *				  leaving: draining (it says so), drained (by donor.drain),
+ *					removed (by donors.set), quarantined (it gave a bad page, and
+					its pages move away first); absent when it stays,
+ *				  slabs, total, free, memory, used (bytes), read_ns,
+ *				  connects, losses, last_loss,
+ *				  outlook, as below; only while it leaves}]
+ *	stats		counters
+ *	slab.list	from (0): slabs that have a copy or a live page
+ *		slab (bytes), total, wanted,
+ *		slabs	[{slab, state: unmapped, mapping, mapped, lost, live (pages),
+ *			  activity (page I/O a second, smoothed),
+ *			  copies: [{donor, state: mapping, filling, complete, leaving,
+ *				    pages (newest content is there)}]}]
+ *		next	only when there are more: the "from" to ask for
+ *	slab.migrate	slab, to (an address; any donor without): the copy at one donor
+ *			moves; slab.list shows how far
+ *	donor.drain	donor (an address): nothing is placed there, what is there moves away
+ *		outlook		{slabs, move (to other donors), to_disk, stuck (slabs that cannot go
+ *				 now), why (those cannot: "CAUSE; REMEDY")}
+ *	donor.undrain	donor
+ *	donor.trust	donor: end of its quarantine
+ *	donors.set	donors [addresses]: those are used; others are drained and, when
+ *			nothing is left there, closed.  When one cannot be, nothing changes
+ */
+#ifndef EBB_DEVICE_CONTROL_H
+#define EBB_DEVICE_CONTROL_H
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdbool.h>
+
+#include "lib/control/control.h"
+
+struct swapd;
+
+struct device_control {
+	struct swapd *s;
+	char path[108];
+	struct control_rules rules;
+	int listen_fd;
+	int stop_fd;
+	sem_t go;
+	bool holder_missed; /* has been said */
+	bool stopped;       /* the device is, and ends */
+	pthread_t thread;
+};
+
+/* -EEXIST when another server of that name answers. */
+int device_control_open(struct device_control *c, struct swapd *s, struct error *e);
+/* Makes the thread, which does nothing before device_control_go(). */
+int device_control_start(struct device_control *c, struct error *e);
+void device_control_go(struct device_control *c);
+/* Ends the thread, if it was started, and removes the socket. */
+void device_control_close(struct device_control *c);
+
+#endif

@@ -1,0 +1,988 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "lib/base/draw.h"
+#include "lib/link/rdma_connect.h"
+#include "lib/wire/tcp.h"
+#include "swapd/io/engine.h"
+#include "swapd/page/shared.h"
+#include "swapd/replicas/donor_asks.h"
+#include "swapd/replicas/slab_mapping.h"
+#include "swapd/swapd.h"
+
+#define MS 1000000ull
+#define SECOND (1000 * MS)
+#define CONNECT_TIMEOUT (2 * SECOND)
+#define PING_INTERVAL SECOND
+/* After so long without a word from a name server a donor is looked for where it was. */
+#define NAME_PATIENCE SECOND
+#define BACKOFF_FIRST (200 * MS)
+#define BACKOFF_MOST (5 * SECOND)
+/* So many deadlines at most may an answer take, whatever else comes. */
+#define PATIENCE 8
+#define RECEIVE_BUDGET (4u << 20)
+/* Legs of every slot and replies to the donor always have room; MAPs and a PING beside them. */
+#define SEND_BESIDE 64
+#define SEND_QUEUE (SLOT_COUNT + WIRE_ASKED + SEND_BESIDE)
+
+/* What is lost of a donor's latency in a tick: without reads it halves in about 2 s. */
+#define LATENCY_FADE 32
+/* Of a donor's recent latency, the newest read is one part in so many. */
+#define LATENCY_SHARE 8
+
+const char *donor_state_text(uint8_t state)
+{
+	static const char *const texts[] = {
+		[DONOR_DOWN] = "down",
+		[DONOR_CONNECTING] = "connecting",
+		[DONOR_SECURING] = "securing",
+		[DONOR_GREETING] = "greeting",
+		[DONOR_UP] = "up",
+		[DONOR_QUARANTINED] = "quarantined",
+		[DONOR_ABSENT] = "absent",
+	};
+
+	return texts[state];
+}
+
+static void set_state(struct donor *d, enum donor_state state, uint64_t now)
+{
+	__atomic_store_n(&d->state, (uint8_t)state, __ATOMIC_RELEASE);
+	d->since = now;
+}
+
+bool donor_has_room(const struct donor *d)
+{
+	return d->tx.count - d->legs_queued < SEND_BESIDE;
+}
+
+/* A frame of @data's queue is gone; those of legs have a cookie. */
+static void sent(void *data, uint32_t cookie)
+{
+	struct donor *d = data;
+
+	d->legs_queued -= cookie;
+}
+
+/* As far as it goes: a donor that does not hear it waits for a successor, in vain. */
+static void say_bye(struct donor *d)
+{
+	struct wire_frame f = { .op = WIRE_BYE, .tag = (uint64_t)TAG_BYE << TAG_KIND };
+
+	if (!stream_push(&d->tx, &f, NULL, 0))
+		stream_flush(&d->tx, d->fd, sent, d);
+}
+
+static void hang_up(struct swapd *s, struct donor *d)
+{
+	if (d->fd >= 0)
+		close(d->fd);
+	d->fd = -1;
+	if (d->transport->close)
+		d->transport->close(s, d);
+	stream_tx_reset(&d->tx, sent, d);
+	stream_rx_reset(&d->rx);
+	tls_stop(&d->tls);
+}
+
+/* What its name means is asked for, and all places are tried anew. */
+static void ask_name(struct swapd *s, struct donor *d, uint64_t now)
+{
+	d->place = d->place_count;
+	d->asked_name = now;
+	resolver_ask(&s->resolver, d->index, d->address.text);
+}
+
+/* Who comes from elsewhere must be known by a key. */
+static bool may_be_at(const struct swapd *s, const struct address *a)
+{
+	return s->tls || address_is_local(a) || tcp_is_loopback(a);
+}
+
+/* Takes what the resolver has found; false while it may still find something. */
+static bool name_answered(struct swapd *s, struct donor *d, uint64_t now)
+{
+	struct address found[RESOLVER_PLACES];
+	int n = resolver_take(&s->resolver, d->index, d->address.text, found), good = 0;
+
+	for (int i = 0; i < n; i++)
+		if (may_be_at(s, &found[i]))
+			d->places[good++] = found[i];
+	if (good)
+		d->place_count = (uint8_t)good;
+	return n || now - d->asked_name >= NAME_PATIENCE;
+}
+
+/* Sets d->at to where it is to be tried now; false while its name is being looked up. */
+static bool next_place(struct swapd *s, struct donor *d, uint64_t now)
+{
+	if (!d->place_count)
+		return true;
+	if (d->place >= d->place_count) {
+		if (!d->asked_name)
+			ask_name(s, d, now);
+		if (s->resolver.lookups && !name_answered(s, d, now))
+			return false;
+		d->asked_name = 0;
+		d->place = 0;
+	}
+	d->at = d->places[d->place++];
+	return true;
+}
+
+/* Writes down for a successor what it has to know of @d. */
+static void record(struct swapd *s, const struct donor *d)
+{
+	struct donor_record *r = &s->shared->donors[d->index];
+
+	if (d->state == DONOR_ABSENT) {
+		r->used = false;
+		return;
+	}
+	if (!r->used || memcmp(&r->address, &d->address, sizeof(d->address)))
+		r->address = d->address;
+	if (!r->used || memcmp(&r->at, &d->at, sizeof(d->at)))
+		r->at = d->at;
+	r->identity = d->identity;
+	r->quarantined = d->state == DONOR_QUARANTINED;
+	r->leaving = d->leaving & (uint8_t)~DONOR_DRAINING;
+	r->losses = d->losses;
+	r->bad_pages = d->bad_pages;
+	memcpy(r->why, d->why, sizeof(r->why));
+	shared_order();
+	r->used = true;
+}
+
+void donors_record(struct swapd *s)
+{
+	for (int i = 0; i < s->donor_count; i++)
+		record(s, &s->donors[i]);
+}
+
+/* Half of the back-off is random, or all devices of a donor that was lost return at once. */
+static void back_off(struct swapd *s, struct donor *d, uint64_t now)
+{
+	uint64_t half = d->backoff / 2;
+
+	d->retry_at = now + half + (half * draw32(&s->jitter) >> 32);
+	d->backoff = d->backoff * 2 < BACKOFF_MOST ? d->backoff * 2 : BACKOFF_MOST;
+}
+
+void donor_lose(struct swapd *s, struct donor *d, const char *why)
+{
+	uint64_t now = now_ns();
+	bool was_up = d->state == DONOR_UP;
+	bool has_ours = was_up || d->resume;
+
+	/* It is trusted with nothing: nobody comes back for what is there. */
+	if (was_up && d->leaving & DONOR_SUSPECT)
+		say_bye(d);
+	hang_up(s, d);
+	set_state(d, DONOR_DOWN, now);
+	if (was_up && d->place_count)
+		ask_name(s, d, now);
+	if (d->resume == RESUME_WANTED && !was_up && now < s->resume_until) {
+		d->place = 0;
+		d->retry_at = now + RESUME_RETRY;
+		return;
+	}
+	d->resume = RESUME_NOTHING;
+	if (d->place < d->place_count)
+		d->retry_at = now;
+	else
+		back_off(s, d, now);
+	if (why != d->why)
+		strncpy(d->why, why, sizeof(d->why) - 1);
+	if (d->leaving & DONOR_SUSPECT) {
+		d->leaving &= (uint8_t)~DONOR_SUSPECT;
+		set_state(d, DONOR_QUARANTINED, now);
+		record(s, d);
+	}
+	if (!has_ours)
+		return;
+	d->losses++;
+	count_add(&s->count->donor_losses, 1);
+	note_event(&s->notes, EVENT_DONOR_LOST, LOG_LVL_WARN, "donor %s lost: %s; %s",
+		   d->address.text, why,
+		   backup_there(&s->backup) ? "its pages come from other copies or the backup now" :
+		   s->wanted > 1 ? "its pages come from other copies now" :
+				   "its pages are lost: there is neither a backup nor a second copy");
+	placing_lost(s, d);
+	while (d->waiting.head >= 0) {
+		int number = d->waiting.head;
+
+		donor_answered(s, d, number);
+		page_io_donor_gone(s, &s->slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
+	}
+}
+
+void donor_blame(struct donor *d, uint32_t page)
+{
+	count_add(&d->bad_pages, 1);
+	if (!d->blamed && !(d->leaving & DONOR_SUSPECT))
+		snprintf(d->why, sizeof(d->why), "it gave back a page that was not written there (%u)",
+			 page);
+	d->blamed = true;
+}
+
+void donor_quarantine(struct swapd *s, struct donor *d, const char *why)
+{
+	if (d->state == DONOR_QUARANTINED || d->leaving & DONOR_SUSPECT)
+		return;
+	note_event(&s->notes, EVENT_DONOR_QUARANTINED, LOG_LVL_ERR,
+		   "donor %s quarantined: %s; nothing is placed there until `donor trust`",
+		   d->address.text, why);
+	d->leaving |= DONOR_SUSPECT;
+	/* At once: a successor is not to trust it again. */
+	record(s, d);
+	if (d->state != DONOR_UP || backup_there(&s->backup))
+		donor_lose(s, d, why);
+}
+
+void donor_trust(struct donor *d, uint64_t now)
+{
+	d->leaving &= (uint8_t)~DONOR_SUSPECT;
+	if (d->state == DONOR_QUARANTINED)
+		donor_enter(d, now);
+}
+
+static void watch(struct swapd *s, struct donor *d, bool write)
+{
+	struct epoll_event ev = {
+		.events = EPOLLIN | (write ? EPOLLOUT : 0),
+		.data.u64 = donor_key(d, 0),
+	};
+
+	if (d->watched_for_write != write)
+		epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, d->fd, &ev);
+	d->watched_for_write = write;
+}
+
+static int open_connection(struct swapd *s, struct donor *d)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT, .data.u64 = donor_key(d, 0) };
+	int fd = d->transport->open(s, d);
+
+	if (fd < 0)
+		return fd;
+	if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0) {
+		int r = -errno;
+
+		close(fd);
+		return r;
+	}
+	d->fd = fd;
+	/* Until it has what a predecessor had there, it is that one. */
+	if (!d->resume)
+		d->identity = 0;
+	d->watched_for_write = true;
+	set_state(d, DONOR_CONNECTING, now_ns());
+	return 0;
+}
+
+static void greet(struct swapd *s, struct donor *d)
+{
+	struct wire_frame f = { .op = WIRE_HELLO, .tag = (uint64_t)TAG_HELLO << TAG_KIND,
+				.length = WIRE_HELLO_SIZE };
+	/* One number for each: at a second address of a donor it must not end the first one. */
+	struct wire_hello h = { .version = WIRE_VERSION, .borrower = s->borrower + d->index,
+				.slab_size = s->options.slab, .flags = WIRE_KEEP };
+	uint8_t payload[WIRE_HELLO_SIZE];
+
+	strncpy(h.name, s->options.name, sizeof(h.name) - 1);
+	h.flags |= d->resume ? WIRE_RESUME : 0;
+	h.flags |= d->transport == &transport_rdma ? WIRE_RDMA : 0;
+	wire_build_hello(payload, &h);
+	stream_push(&d->tx, &f, payload, 0);
+	d->greeted = false;
+	set_state(d, DONOR_GREETING, now_ns());
+}
+
+static void flush(struct swapd *s, struct donor *d)
+{
+	int r = stream_flush(&d->tx, d->fd, sent, d);
+
+	if (r < 0)
+		donor_lose(s, d, strerror(-r));
+	else
+		watch(s, d, r == 1);
+}
+
+/* Whom we cannot talk to is told once, until it answers. */
+void donor_explain(struct swapd *s, struct donor *d, const char *why)
+{
+	if (!d->explained)
+		note(&s->notes, LOG_LVL_ERR, "donor %s: %s", d->address.text, why);
+	d->explained = true;
+}
+
+static void secure(struct swapd *s, struct donor *d)
+{
+	int r = 0;
+
+	if (d->state != DONOR_SECURING) {
+		r = tls_start(&d->tls, s->tls, d->fd);
+		set_state(d, DONOR_SECURING, now_ns());
+	}
+	if (!r)
+		r = tls_handshake(&d->tls);
+	if (r == 1) {
+		watch(s, d, d->tls.wants_write);
+	} else if (r == -EACCES) {
+		donor_explain(s, d, d->tls.why);
+		donor_lose(s, d, d->tls.why);
+	} else if (r) {
+		donor_lose(s, d, strerror(-r));
+	} else {
+		d->rx.io = d->tx.io = &tls_io;
+		d->rx.channel = d->tx.channel = &d->tls;
+		greet(s, d);
+		flush(s, d);
+	}
+}
+
+struct donor_context {
+	struct swapd *s;
+	struct donor *d;
+};
+
+static bool moves_pages(const struct wire_frame *f)
+{
+	return f->op == WIRE_READ || f->op == WIRE_WRITE;
+}
+
+static int arrived(void *data, const struct wire_frame *f, void **payload)
+{
+	struct donor_context *c = data;
+	const struct transport *t = c->d->transport;
+
+	if (moves_pages(f))
+		return t->arrived ? t->arrived(c->s, c->d, 0, f, payload) : -EPROTO;
+	*payload = c->d->small;
+	return 0;
+}
+
+static void take_figures(struct donor *d, const struct wire_frame *f, const struct wire_donor *told)
+{
+	uint64_t taken = f->slab * told->slab_size;
+
+	d->total = told->total;
+	d->free = told->free;
+	d->room = taken < told->total - told->free ? told->total - taken : told->free;
+	d->memory = told->memory;
+	d->used = told->used;
+	d->leaving = (d->leaving & ~DONOR_DRAINING) |
+		     (told->flags & WIRE_DRAINING ? DONOR_DRAINING : 0);
+}
+
+/*
+ * Another entry for the donor with @identity, in use or not trusted; NULL = none.  One
+ * that still is to have what a predecessor had there is in use, connected or not.
+ */
+static const struct donor *same_donor(const struct swapd *s, const struct donor *d,
+				      uint64_t identity)
+{
+	for (int i = 0; i < s->donor_count && identity; i++) {
+		const struct donor *other = &s->donors[i];
+
+		if (other != d && other->identity == identity &&
+		    (other->state == DONOR_GREETING || other->state == DONOR_UP ||
+		     other->state == DONOR_QUARANTINED || other->resume))
+			return other;
+	}
+	return NULL;
+}
+
+static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame *f,
+		      const uint8_t *payload)
+{
+	const struct donor *other;
+	struct wire_donor told;
+	int r;
+
+	/* A second answer would have what the first one set off begin again, beside it. */
+	if (d->state != DONOR_GREETING || d->greeted)
+		return -EPROTO;
+	d->greeted = true;
+	if (f->status) {
+		strncpy(d->why, wire_status_text(f->status), sizeof(d->why) - 1);
+		/* All but what time mends. */
+		if (f->status != WIRE_NO_SESSION)
+			donor_explain(s, d, d->why);
+		d->resume = d->resume ? RESUME_REFUSED : RESUME_NOTHING;
+		return -ECONNREFUSED;
+	}
+	if (wire_parse_donor(payload, f->length, &told) || told.version != WIRE_VERSION)
+		return -EPROTO;
+	if (told.slab_size < s->options.slab)
+		return -EPROTO;
+	/* Two copies of a slab there would be lost together. */
+	other = same_donor(s, d, told.identity);
+	if (other) {
+		snprintf(d->why, sizeof(d->why), "the same donor as %.100s; leave one of its addresses out",
+			 other->address.text);
+		donor_explain(s, d, d->why);
+		return -ECONNREFUSED;
+	}
+	d->identity = told.identity;
+	record(s, d);
+	d->slab_size = told.slab_size;
+	take_figures(d, f, &told);
+	r = d->transport->greeted ? d->transport->greeted(s, d, &told) : 0;
+	if (!r)
+		donor_ready(s, d);
+	return r < 0 ? r : 0;
+}
+
+void donor_ready(struct swapd *s, struct donor *d)
+{
+	d->backoff = BACKOFF_FIRST;
+	d->explained = false;
+	d->connects++;
+	d->pinged = 0;
+	set_state(d, DONOR_UP, now_ns());
+	d->ping_at = d->since + PING_INTERVAL;
+	placing_retry(s);
+	if (d->connects > 1)
+		note_event(&s->notes, EVENT_DONOR_BACK, LOG_LVL_INFO, "donor %s is back", d->address.text);
+}
+
+int donor_frame(struct swapd *s, struct donor *d, const struct wire_frame *f,
+		const uint8_t *payload)
+{
+	struct wire_donor told;
+
+	/* What it asks may overtake, on another connection, what its data connection says. */
+	if (f->op != WIRE_HELLO && !donor_up(d) &&
+	    !(d->state == DONOR_GREETING && f->direction == WIRE_REQUEST))
+		return -EPROTO;
+	switch (f->op) {
+	case WIRE_HELLO:
+		return take_hello(s, d, f, payload);
+	case WIRE_MAP:
+		return placing_answered(s, d, f);
+	case WIRE_PING:
+		if (f->status || wire_parse_donor(payload, f->length, &told))
+			return -EPROTO;
+		take_figures(d, f, &told);
+		d->pinged = 0;
+		return 0;
+	case WIRE_REMAP:
+		return placing_confirmed(s, d, f);
+	case WIRE_UNMAP:
+	case WIRE_RELEASE:
+	case WIRE_BYE:
+		return 0;
+	case WIRE_ACTIVITY:
+		return donor_asks_activity(s, d, f, payload);
+	case WIRE_EVICT:
+		return donor_asks_back(s, d, f);
+	}
+	return -EPROTO;
+}
+
+static int finished(void *data, const struct wire_frame *f)
+{
+	struct donor_context *c = data;
+
+	return moves_pages(f) ? c->d->transport->finished(c->s, c->d, 0, f) :
+				donor_frame(c->s, c->d, f, c->d->small);
+}
+
+static const struct stream_rx_ops rx_ops = { arrived, finished };
+
+static void receive(struct swapd *s, struct donor *d)
+{
+	struct donor_context c = { s, d };
+	int r = stream_receive(&d->rx, d->fd, RECEIVE_BUDGET, &rx_ops, &c);
+
+	if (r < 0)
+		donor_lose(s, d, r == -EPROTO ? "it broke the protocol" :
+		     r == -ECONNREFUSED ? d->why :
+		     r == -ECONNRESET ? "connection closed" : strerror(-r));
+}
+
+void donors_flush(struct swapd *s)
+{
+	for (int i = 0; i < s->donor_count; i++) {
+		struct donor *d = &s->donors[i];
+
+		if (d->state == DONOR_ABSENT)
+			continue;
+		if (d->blamed)
+			donor_quarantine(s, d, d->why);
+		d->blamed = false;
+		/* A full socket says itself when it takes more. */
+		if (d->tx.count && d->state >= DONOR_GREETING && !d->watched_for_write)
+			flush(s, d);
+		if (d->state == DONOR_UP && d->transport->flush)
+			d->transport->flush(s, d);
+	}
+}
+
+void donor_event(struct swapd *s, struct donor *d, uint32_t events)
+{
+	int error = 0;
+	socklen_t len = sizeof(error);
+
+	if (d->state == DONOR_CONNECTING) {
+		getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &error, &len);
+		if (error) {
+			donor_lose(s, d, strerror(error));
+			return;
+		}
+		if (!(events & EPOLLOUT))
+			return;
+		if (s->tls && !address_is_local(&d->address)) {
+			secure(s, d);
+			return;
+		}
+		greet(s, d);
+	} else if (d->state == DONOR_SECURING) {
+		secure(s, d);
+		return;
+	}
+	if (d->fd >= 0 && events & EPOLLOUT)
+		flush(s, d);
+	if (d->fd >= 0 && events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+		receive(s, d);
+}
+
+/* Something happened on @channel, or, with 0, perhaps on any but the control connection. */
+static void completed(struct swapd *s, struct donor *d, uint32_t channel)
+{
+	if (d->fd >= 0 && d->transport->complete)
+		d->transport->complete(s, d, channel);
+}
+
+void donors_event(struct swapd *s, const struct epoll_event *ev)
+{
+	uint32_t index = (uint32_t)ev->data.u64, channel = (uint32_t)(ev->data.u64 >> 32);
+
+	if (index >= (uint32_t)s->donor_count)
+		return;
+	if (channel)
+		completed(s, &s->donors[index], channel);
+	else
+		donor_event(s, &s->donors[index], ev->events);
+}
+
+/* Takes what is here, if it was us who slept. */
+static void receive_all(struct swapd *s, struct donor *d)
+{
+	receive(s, d);
+	completed(s, d, 0);
+}
+
+uint64_t donor_leg_tag(const struct swapd *s, const struct slot *slot, int leg)
+{
+	return (uint64_t)TAG_LEG << TAG_KIND | (uint64_t)slot->leg[leg].sequence << 16 |
+	       (uint32_t)leg_number(&s->slots, slot, leg);
+}
+
+void donor_wait(struct swapd *s, struct donor *d, struct slot *slot, int leg)
+{
+	slot->leg[leg].donor = d->index;
+	slot->leg[leg].since = now_ns();
+	slot->leg[leg].sequence++;
+	leg_append(&s->slots, &d->waiting, leg_number(&s->slots, slot, leg));
+}
+
+void donor_answered(struct swapd *s, struct donor *d, int number)
+{
+	leg_remove(&s->slots, &d->waiting, number);
+	d->moves = true;
+}
+
+void donor_count_latency(struct swapd *s, struct donor *d, uint64_t ns)
+{
+	int bucket = ns ? 63 - __builtin_clzll(ns) : 0;
+
+	d->latency += ((int64_t)ns - (int64_t)d->latency) / LATENCY_SHARE;
+	count_add(&s->count->latency[bucket < LATENCY_BUCKETS ? bucket : LATENCY_BUCKETS - 1], 1);
+}
+
+/* What began after @now was read has not waited at all. */
+static bool waited(uint64_t since, uint64_t now, uint64_t limit)
+{
+	return since < now && now - since > limit;
+}
+
+/*
+ * Whether what @d was asked at @since is too late.  Not as long as pages come and go: what was
+ * asked last waits for all before it, and a link that is full has megabytes of that.  Nor is
+ * the time in which we did not look the donor's.
+ */
+static bool is_late(const struct swapd *s, const struct donor *d, uint64_t since, uint64_t now)
+{
+	uint64_t from = since > d->moved ? since : d->moved;
+
+	from = from > s->awake_since ? from : s->awake_since;
+	return waited(from, now, s->options.deadline) ||
+	       waited(since, now, PATIENCE * s->options.deadline);
+}
+
+static bool overdue(struct swapd *s, struct donor *d, uint64_t now)
+{
+	return (d->waiting.head >= 0 &&
+		is_late(s, d, leg_at(&s->slots, d->waiting.head)->since, now)) ||
+	       (d->pinged && is_late(s, d, d->pinged, now)) ||
+	       (d->mapping && is_late(s, d, placing_oldest(s, d), now));
+}
+
+void donor_ping(struct donor *d, uint64_t now)
+{
+	struct wire_frame f = { .op = WIRE_PING, .tag = (uint64_t)TAG_PING << TAG_KIND };
+
+	if (stream_push(&d->tx, &f, NULL, 0))
+		return;
+	d->pinged = now;
+	d->ping_at = now + PING_INTERVAL;
+}
+
+/* It has nothing of ours any more. */
+static void donor_let_go(struct swapd *s, struct donor *d, uint64_t now)
+{
+	hang_up(s, d);
+	set_state(d, DONOR_ABSENT, now);
+	note(&s->notes, LOG_LVL_INFO, "donor %s is no longer used", d->address.text);
+}
+
+void donors_tick(struct swapd *s, uint64_t now)
+{
+	for (int i = 0; i < s->donor_count; i++) {
+		struct donor *d = &s->donors[i];
+		int r;
+
+		if (d->state == DONOR_ABSENT)
+			continue;
+		d->latency -= d->latency / LATENCY_FADE;
+		if (!d->leaving)
+			d->stayed = now;
+		switch (d->state) {
+		case DONOR_DOWN:
+			if (d->leaving & DONOR_REMOVED && !d->resume) {
+				set_state(d, DONOR_ABSENT, now);
+				break;
+			}
+			if (now < d->retry_at || !next_place(s, d, now))
+				break;
+			r = open_connection(s, d);
+			if (r && (d->resume || d->place >= d->place_count)) {
+				if (d->resume) {
+					donor_lose(s, d, "no answer");
+					break;
+				}
+				strncpy(d->why, strerror(-r), sizeof(d->why) - 1);
+				back_off(s, d, now);
+			}
+			break;
+		case DONOR_CONNECTING:
+		case DONOR_SECURING:
+		case DONOR_GREETING:
+			if (now - d->since > CONNECT_TIMEOUT)
+				donor_lose(s, d, "no answer");
+			break;
+		case DONOR_UP:
+			if (d->moves)
+				d->moved = now;
+			d->moves = false;
+			if (overdue(s, d, now)) {
+				receive_all(s, d);
+				if (d->state == DONOR_UP && overdue(s, d, now))
+					donor_lose(s, d, "no answer within the deadline");
+			}
+			if (d->state == DONOR_UP && d->mapping)
+				placing_ask_later(s, d, now);
+			if (d->state == DONOR_UP && !d->pinged && now >= d->ping_at &&
+			    donor_has_room(d))
+				donor_ping(d, now);
+			if (d->state == DONOR_UP && d->leaving & DONOR_SUSPECT && !d->copies)
+				donor_lose(s, d, d->why);
+			else if (d->state == DONOR_UP && d->leaving & DONOR_REMOVED && !d->copies &&
+				 !d->tx.count)
+				donor_let_go(s, d, now);
+			break;
+		case DONOR_QUARANTINED:
+			/* Also when it is removed: one that comes back is still not trusted. */
+			break;
+		}
+	}
+	donors_record(s);
+}
+
+struct donor *donor_at(struct swapd *s, const struct address *a)
+{
+	struct donor *same = NULL;
+
+	for (int i = 0; i < s->donor_count; i++) {
+		struct donor *d = &s->donors[i];
+
+		if (d->state == DONOR_ABSENT)
+			continue;
+		/* By its name first: what a name means may change. */
+		if (!strcmp(d->address.text, a->text))
+			return d;
+		if (address_same(&d->address, a))
+			same = d;
+	}
+	return same;
+}
+
+struct donor *donor_find(struct swapd *s, const char *text)
+{
+	struct address a;
+
+	return address_parse(text, "donor", &a, NULL) ? NULL : donor_at(s, &a);
+}
+
+int donor_check(const struct swapd *s, const char *text, struct address *a, struct error *e)
+{
+	int r = address_parse(text, "donor", a, e);
+
+	if (r)
+		return r;
+	if (address_is_rdma(a) && !s->tls)
+		return fail_exit(e, EXIT_REFUSED, EPERM,
+				 "donor %s: by RDMA only who has a key is let in; give --key FILE, made by ebbctl key create, and have it among the donor's --keys",
+				 text);
+	if (!may_be_at(s, a))
+		return fail_exit(e, EXIT_REFUSED, EPERM,
+				 "donor %s: not on this machine, and there is no key to know it by; give --key FILE, made by ebbctl key create",
+				 text);
+	if (s->local_only && !address_is_local(a))
+		return fail_exit(e, EXIT_REFUSED, EPERM,
+				 "donor %s: not on this machine as the others were, so pages are not sealed; create the device with --seal on",
+				 text);
+	return 0;
+}
+
+static void free_links(struct swapd *s, struct donor *d)
+{
+	for (uint64_t i = 0; s->tls && i < s->options.connections; i++)
+		data_link_free(&d->link[i]);
+}
+
+/* A further entry, behind the others. */
+static int add_entry(struct swapd *s, struct error *e)
+{
+	struct donor *d = &s->donors[s->donor_count];
+	int r;
+
+	*d = (struct donor){ .index = (uint16_t)s->donor_count, .fd = -1 };
+	r = stream_rx_init(&d->rx, WIRE_AT_BORROWER);
+	if (!r)
+		r = stream_tx_init(&d->tx, SEND_QUEUE);
+	/* Used again by others, they may have to be there. */
+	for (uint64_t i = 0; s->tls && i < s->options.connections && !r; i++)
+		r = data_link_init(&d->link[i], (uint8_t)i, SLOT_COUNT);
+	if (r) {
+		free_links(s, d);
+		stream_rx_free(&d->rx);
+		stream_tx_free(&d->tx);
+		return fail(e, r, "donor: no room for one more: %s", strerror(-r));
+	}
+	d->state = DONOR_ABSENT;
+	__atomic_store_n(&s->donor_count, s->donor_count + 1, __ATOMIC_RELEASE);
+	return 0;
+}
+
+int donors_reserve(struct swapd *s, int n, struct error *e)
+{
+	int free_entries = 0, r = 0;
+
+	for (int i = 0; i < s->donor_count; i++)
+		free_entries += s->donors[i].state == DONOR_ABSENT;
+	if (free_entries + MAX_DONORS - s->donor_count < n)
+		return fail(e, ENOSPC, "donors: %d more would be more than %d; remove some first", n,
+			    MAX_DONORS);
+	for (; free_entries < n && !r; free_entries++)
+		r = add_entry(s, e);
+	return r;
+}
+
+static const struct transport *transport_for(const struct address *a)
+{
+	return address_is_local(a) ? &transport_shm :
+	       address_is_rdma(a) ? &transport_rdma : &transport_tcp;
+}
+
+/* Entries are used again, with their buffers. */
+static void renew(struct donor *d, const struct address *address, const struct address *at)
+{
+	struct donor fresh = { .index = d->index, .fd = -1, .rx = d->rx, .tx = d->tx,
+			       .address = *address, .at = *at, .state = DONOR_ABSENT,
+			       .waiting = LEG_LIST_EMPTY, .backoff = BACKOFF_FIRST };
+
+	memcpy(fresh.link, d->link, sizeof(d->link));
+	fresh.rx.takes_fds = false;
+	fresh.transport = transport_for(address);
+	*d = fresh;
+}
+
+int donor_make(struct swapd *s, const struct address *a)
+{
+	struct donor *d = s->donors;
+
+	while (d->state != DONOR_ABSENT)
+		d++;
+	renew(d, a, a);
+	if (address_is_name(a->text)) {
+		int n = address_resolve(a->text, d->places, RESOLVER_PLACES);
+
+		for (int i = 0; i < n && may_be_at(s, &d->places[i]); i++)
+			d->place_count = (uint8_t)(i + 1);
+		if (!d->place_count)
+			d->places[d->place_count++] = *a;
+	}
+	return d->index;
+}
+
+/* The entry at @d, not connected, as a predecessor had it. */
+static void reset_entry(struct donor *d, const struct donor_record *r)
+{
+	renew(d, &r->address, &r->at);
+	/* First where it was; what the name means else is asked when it is not there. */
+	if (address_is_name(r->address.text))
+		d->places[d->place_count++] = r->at;
+}
+
+int donor_new(struct swapd *s, const char *text, struct error *e)
+{
+	struct address a;
+	int r = donor_check(s, text, &a, e);
+
+	if (r)
+		return r;
+	if (donor_at(s, &a))
+		return fail(e, EEXIST, "donor %s: named twice; each copy needs a donor of its own",
+			    text);
+	r = donors_reserve(s, 1, e);
+	return r ? r : donor_make(s, &a);
+}
+
+void donors_prepare(struct swapd *s)
+{
+	for (int i = 0; i < MAX_DONORS; i++) {
+		const struct donor_record *r = &s->shared->donors[i];
+
+		while (r->used && s->donor_count <= i)
+			if (add_entry(s, NULL))
+				return;
+		if (r->used && address_is_rdma(&r->address) && transport_rdma_prepare(s, NULL))
+			return;
+	}
+}
+
+void donors_take_over(struct swapd *s, uint64_t now)
+{
+	donors_prepare(s);
+	for (int i = 0; i < s->donor_count; i++) {
+		const struct donor_record *r = &s->shared->donors[i];
+		struct donor *d = &s->donors[i];
+
+		if (!r->used) {
+			d->state = DONOR_ABSENT;
+			continue;
+		}
+		reset_entry(d, r);
+		donor_enter(d, now);
+		d->leaving = r->leaving;
+		d->identity = r->identity;
+		d->losses = r->losses;
+		d->bad_pages = r->bad_pages;
+		memcpy(d->why, r->why, sizeof(d->why));
+		if (r->quarantined)
+			d->state = DONOR_QUARANTINED;
+	}
+}
+
+void donor_enter(struct donor *d, uint64_t now)
+{
+	set_state(d, DONOR_DOWN, now);
+	d->backoff = BACKOFF_FIRST;
+	d->retry_at = now;
+}
+
+static void take_events(struct swapd *s, struct donor *d, const struct pollfd *p)
+{
+	uint64_t wakes;
+
+	if (p[0].revents)
+		donor_event(s, d, (uint32_t)p[0].revents);
+	for (uint32_t i = 1; i <= DATA_LINKS; i++)
+		if (p[i].revents)
+			completed(s, d, i);
+	if (p[1 + DATA_LINKS].revents && read(p[1 + DATA_LINKS].fd, &wakes, sizeof(wakes)) > 0)
+		completed(s, d, RDMA_CHANNEL);
+}
+
+/* Connects @d where its next place is; it is up, or down with the reason. */
+static void try_place(struct swapd *s, struct donor *d)
+{
+	uint64_t give_up = now_ns() + CONNECT_TIMEOUT;
+	int r;
+
+	donor_enter(d, now_ns());
+	next_place(s, d, now_ns());
+	r = open_connection(s, d);
+	if (r)
+		donor_lose(s, d, strerror(-r));
+	while (d->state != DONOR_UP && d->state != DONOR_DOWN) {
+		struct pollfd p[2 + DATA_LINKS] = {
+			{ .fd = d->fd, .events = POLLIN | (d->watched_for_write ? POLLOUT : 0) },
+			[1 + DATA_LINKS] = { .fd = transport_rdma_fd(s, d), .events = POLLIN },
+		};
+		uint64_t now = now_ns();
+
+		for (int i = 0; i < DATA_LINKS; i++) {
+			const struct data_link *l = &d->link[i];
+
+			p[1 + i].fd = l->state ? l->fd : -1;
+			p[1 + i].events = POLLIN | (l->watched_for_write ? POLLOUT : 0);
+		}
+		if (d->tx.count)
+			p[0].events |= POLLOUT;
+		if (now >= give_up)
+			donor_lose(s, d, "no answer within 2 s");
+		else if (poll(p, 2 + DATA_LINKS, (int)((give_up - now) / MS) + 1) > 0)
+			take_events(s, d, p);
+	}
+}
+
+int donor_join(struct swapd *s, struct donor *d, struct error *e)
+{
+	const char *text = d->address.text;
+
+	do
+		try_place(s, d);
+	while (d->state != DONOR_UP && !d->explained && d->place < d->place_count);
+	if (d->state == DONOR_UP)
+		return 0;
+	if (d->explained)
+		return fail_exit(e, EXIT_REFUSED, EACCES, "donor %s: %s", text, d->why);
+	return fail(e, ECONNREFUSED, "donor %s: %s; start ebb-donord there or correct --donor", text,
+		    d->why);
+}
+
+void donors_free(struct swapd *s)
+{
+	for (int i = 0; i < s->donor_count; i++) {
+		struct donor *d = &s->donors[i];
+
+		if (donor_up(d))
+			say_bye(d);
+		if (d->fd >= 0)
+			close(d->fd);
+		tls_stop(&d->tls);
+		stream_rx_free(&d->rx);
+		stream_tx_free(&d->tx);
+		free_links(s, d);
+	}
+	s->donor_count = 0;
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "failover.h"
+#include "swapd.h"
+#include "swapd/io/engine.h"
+#include "swapd/io/frontend.h"
+#include "swapd/io/request_seal.h"
+#include "swapd/page/bits.h"
+
+/* --- tables ----------------------------------------------------------------------- */
+
+static void take_slab(struct swapd *s, uint32_t index)
+{
+	struct slab *slab = &s->table.slabs[index];
+	uint32_t first = index * s->table.pages, left = s->pages - first;
+	uint32_t count = left < s->table.pages ? left : s->table.pages;
+
+	slab_orphan(slab);
+	slab->live = bits_count_without(s->written, s->same, first, count);
+	s->live += slab->live;
+	for (int c = 0; c < SLAB_COPIES && s->valid[c]; c++) {
+		struct donor *d = &s->donors[slab->copy[c].donor];
+
+		/* It died between taking a copy off the table and its bits, or before either. */
+		if (slab->copy[c].state == COPY_AWAY && d->state != DONOR_DOWN)
+			slab_lose(slab, c);
+		if (slab->copy[c].state == COPY_NONE) {
+			bits_clear(s->valid[c], first, count);
+			continue;
+		}
+		d->copies++;
+		d->resume = RESUME_WANTED;
+		if (!slab->live)
+			bits_set(s->emptied, index, 1);
+	}
+}
+
+void takeover_slabs(struct swapd *s)
+{
+	s->live = 0;
+	for (uint32_t i = 0; i < s->table.count; i++)
+		take_slab(s, i);
+}
+
+/* --- requests --------------------------------------------------------------------- */
+
+/*
+ * Whether the request at @i of @n in @list need not be begun again, as the kernel asks for it
+ * again: it is no write, or a later one brings all of its pages.  That is the same one as a
+ * rule, which a predecessor was asked again: else each death would take more slots.
+ */
+static bool is_needless(const struct swapd *s, const uint16_t *list, uint32_t n, uint32_t i)
+{
+	const struct slot *slot = &s->slots.slot[list[i]];
+
+	for (uint32_t j = i + 1; j < n && slot->kind == SLOT_WRITE; j++) {
+		const struct slot *later = &s->slots.slot[list[j]];
+
+		if (later->kind == SLOT_WRITE && !later->answered && later->first <= slot->first &&
+		    later->first + later->count >= slot->first + slot->count)
+			return true;
+	}
+	return slot->kind != SLOT_WRITE;
+}
+
+/* Slots with requests, by their order of arrival; how many. */
+static uint32_t requests(struct swapd *s, uint16_t list[static SLOT_COUNT], uint32_t slots)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < slots; i++) {
+		struct slot *slot = &s->slots.slot[i];
+		uint32_t at;
+
+		if (slot->kind != SLOT_READ && slot->kind != SLOT_WRITE &&
+		    slot->kind != SLOT_DISCARD)
+			continue;
+		/* What is asked again comes behind this; what was begun is not to stay half done. */
+		if (s->frontend->asks_again)
+			slot->unique = 0;
+		slot_restart(slot);
+		for (at = n++; at && s->slots.slot[list[at - 1]].order > slot->order; at--)
+			list[at] = list[at - 1];
+		list[at] = (uint16_t)i;
+	}
+	return n;
+}
+
+/*
+ * Whether @slot, which was answered, may have something for the backup yet.  Pages that are
+ * one word over and over never had, and are there in clear until the slot is free; so is
+ * what could not be sealed.
+ */
+static bool is_for_backup(const struct swapd *s, const struct slot *slot)
+{
+	uint64_t all = slot->count < 64 ? (1ull << slot->count) - 1 : ~0ull;
+
+	return slot->kind == SLOT_WRITE && backup_there(&s->backup) && slot->same != all &&
+	       (!s->sealed || (slot->same | slot->sealed) == all);
+}
+
+int takeover_slots(struct swapd *s, uint32_t slots)
+{
+	struct slot *reading = NULL;
+	uint16_t list[SLOT_COUNT];
+	uint32_t n;
+
+	sealing_take_over(s);
+	slots_forget(&s->slots);
+	n = requests(s, list, slots);
+	for (uint32_t i = slots; i--; ) {
+		struct slot *slot = &s->slots.slot[i];
+
+		if (slot->kind == SLOT_READING) {
+			slot_restart(slot);
+			reading = slot;
+		} else if (slot->kind == SLOT_FREE || slot->kind == SLOT_NEW ||
+			   slot->kind == SLOT_FILL || slot->kind == SLOT_ALONE) {
+			slot_put(&s->slots, slot);
+		}
+	}
+	/* What was answered goes to the disk before anything that came later. */
+	for (uint32_t i = 0; i < n; i++) {
+		struct slot *slot = &s->slots.slot[list[i]];
+
+		if (!slot->answered)
+			continue;
+		if (!is_for_backup(s, slot)) {
+			slot_put(&s->slots, slot);
+			continue;
+		}
+		s->backlog++;
+		backup_submit(&s->backup, slot);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		struct slot *slot = &s->slots.slot[list[i]];
+
+		if (slot->kind == SLOT_FREE || slot->backing || slot->answered)
+			continue;
+		if (s->frontend->asks_again && is_needless(s, list, n, i))
+			slot_put(&s->slots, slot);
+		else
+			page_io_start(s, slot);
+	}
+	return s->frontend->take_over(s, reading);
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The backup file: a copy of every page on the local disk, written behind the
+ * donor's back by a thread of its own.
+ *
+ * Writes wait in a queue, which a slow disk makes long.  Jobs on the same pages are done
+ * in the order they are handed over there.  Reads do not wait behind it: they have a
+ * lane of their own, which is for pages that no queued write has; what one has is
+ * taken from its buffer.  So a read sees the newest acknowledged write.  In each lane
+ * jobs on different pages may overtake each other, but come back in order.
+ */
+#ifndef EBB_BACKUP_H
+#define EBB_BACKUP_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lib/base/error.h"
+#include "request.h"
+
+/* Slots on their way to the thread and back; each is in one lane, once. */
+struct backup_lane {
+	uint16_t jobs[SLOT_COUNT]; /* ring of slot indices */
+	bool through[SLOT_COUNT];  /* thread: job i % SLOT_COUNT is; of completed..taken */
+	uint32_t submitted;        /* loop */
+	uint32_t taken;            /* thread: begun */
+	uint32_t completed;        /* thread; results are visible up to here */
+	uint32_t reaped;           /* loop */
+};
+
+struct backup {
+	int fd;            /* this process's own, from backup_start() on, or the shared one */
+	int shared_fd;     /* as opened, for all processes of a device; -1 = that is fd */
+	char path[4096];
+	bool created;      /* by us, so removed by us */
+	bool direct;       /* O_DIRECT */
+	struct slots *slots;
+	pthread_t thread;
+	bool running;
+	int wake_fd;       /* to the thread, also from the kernel when a transfer ends */
+	int done_fd;       /* to the loop */
+	struct backup_lane queue; /* all but */
+	struct backup_lane reads;
+	struct io_context *aio;   /* NULL = none: one transfer at a time */
+	struct transfer *transfers;
+	struct iocb **ready; /* thread: begun, and not with the kernel yet */
+	uint32_t ready_count;
+	uint32_t in_flight; /* thread: transfers */
+	uint32_t wakers;    /* thread: of these, those whose end is told by wake_fd */
+	uint32_t silent;    /* thread: writes since the last one of them */
+	uint64_t writing;   /* thread: bytes of those that write */
+	uint32_t sleeping;  /* the thread waits for wake_fd: enum in backup.c */
+	bool fresh;         /* loop: a read was handed over since the last kick */
+	uint32_t notify;    /* the loop wants done_fd at the next completion */
+	uint32_t stop;
+};
+_Static_assert((SLOT_COUNT & (SLOT_COUNT - 1)) == 0, "the ring's counters wrap at 2^32");
+
+/*
+ * Opens or creates the file at @path and preallocates @size bytes.  An error
+ * says how much is needed and how much there is; a file created here is removed
+ * again.  -EBUSY when another server uses it.
+ */
+int backup_open(struct backup *b, const char *path, uint64_t size, struct error *e);
+
+/*
+ * Opens the file once more, for this process alone, if that can be done, and starts the
+ * thread.  Its stack is small: everything is locked.
+ */
+int backup_start(struct backup *b, struct slots *slots, struct error *e);
+
+/*
+ * For who is to serve: -EAGAIN while what a predecessor had the kernel read and write is under
+ * way.  The kernel waits for that before a process is gone, but not if somebody else
+ * holds its memory, as who reads /proc/PID/smaps or uses process_vm_readv(2) does for
+ * a while; it would change the file, or a slot, behind our back.
+ * Transfers hold the file they go to, so a lock of that open file is there until the
+ * last of them has ended.  0, too, for a process that has no file of its own.  Where it
+ * fails before there is a predecessor, as on NFS, whose flock(2) is such a lock and the
+ * holder's, it tells nothing.
+ */
+int backup_claim(struct backup *b);
+
+/* Whether there is one; else fd is -1 and nothing else is called. */
+static inline bool backup_there(const struct backup *b)
+{
+	return b->fd >= 0;
+}
+
+/* Ends the thread, closes, and removes a file that backup_open() made. */
+void backup_close(struct backup *b);
+
+/*
+ * Loop thread.  Fills the payload of @slot, a READ or FILL, from cursor on with what is
+ * queued for the file of its pages, and cuts @slot->run to those.  False when the
+ * first of them is not queued: the run is then cut to those that are not.
+ */
+bool backup_take_queued(const struct backup *b, struct slot *slot);
+
+/*
+ * Loop thread.  Hands @slot over: a WRITE whole, pages cursor..cursor + run of a
+ * READ or FILL (to be written if they are fetched, else to be read, after
+ * backup_take_queued() has not found them), or an ALONE, for its place in the queue.
+ * The thread owns the payload until backup_reap() returns the slot.
+ */
+void backup_submit(struct backup *b, struct slot *slot);
+/* Wakes the thread if it sleeps and @jobs are waiting for it; call once after some submits. */
+void backup_kick(struct backup *b, uint32_t jobs);
+/* The next finished slot, with backup_result set, or NULL. */
+struct slot *backup_reap(struct backup *b);
+/* Loop thread.  Whether a WRITE of any of these pages is not reaped yet. */
+bool backup_holds(const struct backup *b, uint32_t first, uint32_t count);
+/*
+ * Asks for done_fd to become readable at the next completion.  True when one
+ * has come in between: reap before sleeping.
+ */
+bool backup_notify(struct backup *b);
+
+/* Loop thread.  Jobs of the queue whose result it has not seen. */
+static inline uint32_t backup_pending(const struct backup *b)
+{
+	return b->queue.submitted - b->queue.reaped;
+}
+
+static inline uint32_t backup_lane_queued(const struct backup_lane *l)
+{
+	return __atomic_load_n(&l->submitted, __ATOMIC_RELAXED) -
+	       __atomic_load_n(&l->completed, __ATOMIC_RELAXED);
+}
+
+static inline uint32_t backup_queued(const struct backup *b)
+{
+	return backup_lane_queued(&b->queue) + backup_lane_queued(&b->reads);
+}
+
+#endif

@@ -1,0 +1,670 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <string.h>
+
+#include "engine.h"
+#include "frontend.h"
+#include "request_seal.h"
+#include "swapd/page/bits.h"
+#include "swapd/page/page_map.h"
+#include "swapd/page/shared.h"
+#include "swapd/replicas/repair.h"
+#include "swapd/replicas/slab_mapping.h"
+#include "swapd/swapd.h"
+
+static void read_on(struct swapd *s, struct slot *slot);
+static void write_on(struct swapd *s, struct slot *slot);
+static void fill_on(struct swapd *s, struct slot *slot);
+static void launch(struct swapd *s, struct slot *slot);
+
+/* --- beginning and end ---------------------------------------------------------- */
+
+static void finish(struct swapd *s, struct slot *slot, enum slot_after after)
+{
+	slot_retire(&s->slots, slot);
+	slot->answered = true;
+	if (after == SLOT_KEPT)
+		slot_renew(slot);
+	else if (!slot->backing)
+		slot_put(&s->slots, slot);
+	for (int i = s->slots.blocked.head; i >= 0;) {
+		struct slot *b = &s->slots.slot[i];
+
+		if (slot_conflicts(&s->slots, b)) {
+			i = b->next;
+			continue;
+		}
+		slot_remove(&s->slots, &s->slots.blocked, b);
+		b->blocked = false;
+		launch(s, b);
+		/* That may have answered others: look again from the first. */
+		i = s->slots.blocked.head;
+	}
+}
+
+/* Answers @slot with @error (0 or -errno) and lets go those it held up. */
+static void answer(struct swapd *s, struct slot *slot, int error)
+{
+	enum slot_after after = s->frontend->answer(s, slot, error);
+
+	count_add(&s->count->completed, 1);
+	finish(s, slot, after);
+}
+
+static void answer_read(struct swapd *s, struct slot *slot, int error)
+{
+	count_add(&s->count->read_requests, 1);
+	if (error)
+		count_add(&s->count->read_failed, slot->count);
+	answer(s, slot, error);
+}
+
+static void end_fill(struct swapd *s, struct slot *slot)
+{
+	uint32_t index = slot->first / s->table.pages;
+
+	repair_filled(s, slot);
+	finish(s, slot, SLOT_DONE);
+	/* Reads may wait for what it had of pages that were nowhere else. */
+	page_io_slab_settled(s, index);
+}
+
+void page_io_end_alone(struct swapd *s, struct slot *slot)
+{
+	finish(s, slot, SLOT_DONE);
+}
+
+static void count_activity(struct swapd *s, const struct slot *slot)
+{
+	for (uint32_t n, at = 0; at < slot->count; at += n) {
+		struct slab *slab = slab_of_page(&s->table, slot->first + at);
+
+		n = slab_run(&s->table, slot->first + at, slot->count - at);
+		if (slot->kind == SLOT_READ)
+			activity_read(&slab->activity, n);
+		else
+			activity_write(&slab->activity, n);
+	}
+}
+
+/* False when it is answered already. */
+static bool begin_write(struct swapd *s, struct slot *slot)
+{
+	uint64_t all = slot->count < 64 ? (1ull << slot->count) - 1 : ~0ull;
+
+	if (!slot->known) {
+		pages_look(slot);
+		pages_write(s, slot);
+		count_add(&s->count->same, (uint64_t)__builtin_popcountll(slot->same));
+		shared_order();
+		slot->known = true;
+	}
+	if (slot->same == all)
+		return true;
+	if (!sealing_leaves(s, slot)) {
+		pages_lose(s, slot->first, slot->count);
+		count_add(&s->count->write_failed, slot->count);
+		answer(s, slot, -EIO);
+		return false;
+	}
+	if (backup_there(&s->backup))
+		backup_submit(&s->backup, slot);
+	return true;
+}
+
+/*
+ * The backup file keeps what it has of the pages: nobody reads it, and clearing it
+ * would make room to be allocated anew by the next writes.
+ */
+static void discard(struct swapd *s, struct slot *slot)
+{
+	pages_discard(s, slot->first, slot->count);
+	sealing_forget(s, slot->first, slot->count);
+	count_add(&s->count->discarded, slot->count);
+	answer(s, slot, 0);
+}
+
+static void go_on(struct swapd *s, struct slot *slot)
+{
+	if (slot->kind == SLOT_READ)
+		read_on(s, slot);
+	else if (slot->kind == SLOT_FILL)
+		fill_on(s, slot);
+	else
+		write_on(s, slot);
+}
+
+static void launch(struct swapd *s, struct slot *slot)
+{
+	slot_activate(&s->slots, slot);
+	switch (slot->kind) {
+	case SLOT_ALONE:
+		repair_alone(s, slot);
+		return;
+	case SLOT_DISCARD:
+		discard(s, slot);
+		return;
+	case SLOT_WRITE:
+		if (!begin_write(s, slot))
+			return;
+		/* fall through */
+	case SLOT_READ:
+		count_activity(s, slot);
+	}
+	go_on(s, slot);
+}
+
+void page_io_start_own(struct swapd *s, struct slot *slot)
+{
+	if (slot_conflicts(&s->slots, slot)) {
+		count_add(&s->count->conflicts, 1);
+		slot->blocked = true;
+		slot_append(&s->slots, &s->slots.blocked, slot);
+		return;
+	}
+	launch(s, slot);
+}
+
+void page_io_start(struct swapd *s, struct slot *slot)
+{
+	count_add(&s->count->received, 1);
+	page_io_start_own(s, slot);
+}
+
+/* --- legs ------------------------------------------------------------------------- */
+
+/* Ends the present run of @slot, whose legs have all ended well. */
+static void run_done(struct slot *slot)
+{
+	slot->wait = WAIT_NONE;
+	slot->cursor += slot->run;
+}
+
+/* The present run reached no copy: only the backup has it. */
+static void degrade(struct swapd *s, struct slot *slot)
+{
+	if (backup_there(&s->backup))
+		count_add(&s->count->written_backup_only, slot->run);
+	if (!slot->degraded)
+		s->need_backup += backup_there(&s->backup);
+	slot->degraded = true;
+	run_done(slot);
+}
+
+enum leg_end { LEG_TOOK, LEG_GONE };
+
+/* Leg @leg of the present run has ended. */
+static void leg_ended(struct swapd *s, struct slot *slot, int leg, enum leg_end end)
+{
+	uint32_t page = slot->first + slot->cursor;
+	struct slab *slab = slab_of_page(&s->table, page);
+
+	slot->pending &= (uint8_t)~(1u << leg);
+	if (slot->kind == SLOT_WRITE) {
+		if (end == LEG_TOOK)
+			bits_set(s->valid[leg], page, slot->run);
+		if (slot->pending)
+			return;
+		/* A copy that took it may have been lost since: its bits tell. */
+		for (int c = 0; c < SLAB_COPIES; c++)
+			if (slab->copy[c].state == COPY_MAPPED && bits_test(s->valid[c], page)) {
+				count_add(&s->count->written_donor, slot->run);
+				run_done(slot);
+				return;
+			}
+		/* Without a backup it comes again: there may be another donor. */
+		if (backup_there(&s->backup))
+			degrade(s, slot);
+		else
+			slot->wait = WAIT_NONE;
+		return;
+	}
+	slot->wait = WAIT_NONE;
+	/* It comes again, and finds the bits cleared. */
+	if (end == LEG_GONE)
+		return;
+	if (slot->fetched) {
+		bits_set(s->valid[leg], page, slot->run);
+		count_add(&s->count->repaired, slot->run);
+		slot->fetched = false;
+		run_done(slot);
+	} else if (!sealing_came(s, slot, leg)) {
+		bits_clear(s->valid[leg], page, slot->run);
+		slab->copy[leg].partial = true;
+		slab->copy[leg].repaired = 0;
+	} else if (slot->kind == SLOT_FILL) {
+		slot->fetched = true;
+	} else {
+		count_add(&s->count->read_donor, slot->run);
+		run_done(slot);
+	}
+}
+
+/*
+ * Sends slot->run pages to, or asks for them from, the copies in @legs.  True when
+ * all of them have ended already; else page_io_donor_reply() or _gone() come.
+ */
+static bool move(struct swapd *s, struct slot *slot, uint8_t legs, enum wire_op op)
+{
+	const struct slab *slab = slab_of_page(&s->table, slot->first + slot->cursor);
+
+	slot->wait = WAIT_DONOR;
+	slot->pending = legs;
+	for (int c = 0; legs; c++, legs >>= 1) {
+		const struct copy *copy = &slab->copy[c];
+		struct donor *d = &s->donors[copy->donor];
+
+		if (legs & 1 && d->transport->submit(s, d, slot, c, copy, op) == TRANSPORT_DONE)
+			leg_ended(s, slot, c, LEG_TOOK);
+	}
+	return !slot->pending;
+}
+
+void page_io_donor_reply(struct swapd *s, struct slot *slot, int leg)
+{
+	leg_ended(s, slot, leg, LEG_TOOK);
+	if (!slot->pending)
+		go_on(s, slot);
+}
+
+void page_io_donor_gone(struct swapd *s, struct slot *slot, int leg)
+{
+	leg_ended(s, slot, leg, LEG_GONE);
+	if (!slot->pending)
+		go_on(s, slot);
+}
+
+/* The present run has come from the backup; false when it is not what was written. */
+static bool take_backed(struct swapd *s, struct slot *slot)
+{
+	if (!sealing_came(s, slot, -1))
+		return false;
+	if (slot->kind == SLOT_FILL) {
+		slot->fetched = true;
+	} else {
+		count_add(&s->count->read_backup, slot->run);
+		run_done(slot);
+	}
+	return true;
+}
+
+/* The present run comes from the backup file, or a FILL's that is fetched goes there. */
+static void by_backup(struct swapd *s, struct slot *slot)
+{
+	slot->wait = WAIT_BACKUP;
+	s->need_backup++;
+	backup_submit(&s->backup, slot);
+}
+
+static void wait_for_slab(struct swapd *s, struct slab *slab, struct slot *slot)
+{
+	struct slot_list list = { slab->waiting_head, slab->waiting_tail };
+
+	slot->wait = WAIT_SLAB;
+	slot_append(&s->slots, &list, slot);
+	slab->waiting_head = list.head;
+	slab->waiting_tail = list.tail;
+}
+
+/* Whether a FILL has @page's content on its way to a copy, or to the backup. */
+static bool being_saved(const struct swapd *s, uint32_t page)
+{
+	for (uint32_t i = 0; i < s->slots.active_count; i++) {
+		const struct slot *fill = &s->slots.slot[s->slots.active[i]];
+
+		if (fill->kind == SLOT_FILL && fill->fetched && page >= fill->first + fill->cursor &&
+		    page < fill->first + fill->cursor + fill->run)
+			return true;
+	}
+	return false;
+}
+
+/* The page at the cursor is in no copy and not in the backup: perhaps it is soon. */
+static void read_nowhere(struct swapd *s, struct slot *slot)
+{
+	uint32_t page = slot->first + slot->cursor;
+
+	if (being_saved(s, page))
+		wait_for_slab(s, slab_of_page(&s->table, page), slot);
+	else
+		answer_read(s, slot, -EIO);
+}
+
+/* --- READ --------------------------------------------------------------------------- */
+
+static void read_on(struct swapd *s, struct slot *slot)
+{
+	while (slot->cursor < slot->count) {
+		uint32_t page = slot->first + slot->cursor, left = slot->count - slot->cursor;
+		uint8_t *to = slot->payload + slot->cursor * (size_t)PAGE;
+		int copy;
+		enum page_source source = pages_source(s, page, &copy);
+
+		if (source == PAGE_COPY)
+			left = slab_run(&s->table, page, left);
+		slot->run = pages_run(s, page, left, source, copy);
+		switch (source) {
+		case PAGE_COPY:
+			if (!move(s, slot, (uint8_t)(1u << copy), WIRE_READ))
+				return;
+			break;
+		case PAGE_BACKUP:
+			if (!backup_take_queued(&s->backup, slot)) {
+				by_backup(s, slot);
+				return;
+			}
+			if (!take_backed(s, slot)) {
+				answer_read(s, slot, -EIO);
+				return;
+			}
+			break;
+		case PAGE_NOWHERE:
+			read_nowhere(s, slot);
+			return;
+		case PAGE_SAME:
+			pages_fill(s, page, slot->run, to);
+			count_add(&s->count->read_same, slot->run);
+			run_done(slot);
+			break;
+		case PAGE_ZERO:
+			memset(to, 0, slot->run * (size_t)PAGE);
+			count_add(&s->count->read_zero, slot->run);
+			run_done(slot);
+			break;
+		}
+	}
+	answer_read(s, slot, 0);
+}
+
+static void read_backed(struct swapd *s, struct slot *slot)
+{
+	uint32_t page = slot->first + slot->cursor;
+	/* Of what the file failed to take it has an older content. */
+	bool spoilt = bits_count(s->spoilt, page, slot->run);
+	int copy;
+
+	s->need_backup--;
+	slot->wait = WAIT_NONE;
+	if (slot->backup_result) {
+		count_add(&s->count->backup_errors, 1);
+		spoilt = true;
+	}
+	if (!spoilt && take_backed(s, slot)) {
+		go_on(s, slot);
+	} else if (slot->kind == SLOT_FILL) {
+		run_done(slot);
+		fill_on(s, slot);
+	} else if (pages_source(s, page, &copy) == PAGE_COPY) {
+		read_on(s, slot); /* a FILL that was under way has saved it */
+	} else {
+		read_nowhere(s, slot);
+	}
+}
+
+/* --- FILL --------------------------------------------------------------------------- */
+
+/* Of the @left pages from @page on, how many the copy lacks in a row. */
+static uint32_t lacking(const struct swapd *s, uint32_t page, uint32_t left, int copy)
+{
+	uint32_t n = 0;
+
+	while (n < left && pages_lacks(s, page + n, copy))
+		n++;
+	return n;
+}
+
+/* Whether the present run of @slot has a page that is at hand and nowhere else. */
+static bool is_last(const struct swapd *s, const struct slot *slot)
+{
+	uint32_t page = slot->first + slot->cursor;
+	int copy;
+
+	for (uint32_t i = 0; slot->fetched && i < slot->run; i++)
+		if (pages_source(s, page + i, &copy) == PAGE_NOWHERE)
+			return true;
+	return false;
+}
+
+/* The copy that was to be filled is no more; true when @slot has another, or waits for one. */
+static bool find_target(struct swapd *s, struct slot *slot)
+{
+	uint32_t index = slot->first / s->table.pages;
+	struct slab *slab = &s->table.slabs[index];
+
+	for (int c = 0; c < SLAB_COPIES; c++) {
+		if (slab->copy[c].state != COPY_MAPPED)
+			continue;
+		slot->copy = (uint8_t)c;
+		slot->serial = slab->copy[c].serial;
+		return true;
+	}
+	if (!slab->opening && !slab_copies(slab, COPY_MAPPING) &&
+	    !placing_open(s, index, now_ns()))
+		return false;
+	wait_for_slab(s, slab, slot);
+	return true;
+}
+
+static void fill_on(struct swapd *s, struct slot *slot)
+{
+	const struct slab *slab = slab_of_page(&s->table, slot->first);
+	bool rewrite = slot->copy == FILL_BACKUP;
+
+	while (slot->cursor < slot->count) {
+		uint32_t page = slot->first + slot->cursor;
+		uint32_t lack = lacking(s, page, slot->count - slot->cursor, slot->copy);
+		enum page_source source;
+		int copy;
+
+		if (!rewrite && (slab->copy[slot->copy].state != COPY_MAPPED ||
+				 slab->copy[slot->copy].serial != slot->serial)) {
+			if (!is_last(s, slot) || !find_target(s, slot))
+				break;
+			if (slot->wait == WAIT_SLAB)
+				return;
+			continue;
+		}
+		if (slot->fetched && rewrite) {
+			by_backup(s, slot);
+			return;
+		}
+		if (slot->fetched) {
+			if (!move(s, slot, (uint8_t)(1u << slot->copy), WIRE_WRITE))
+				return;
+			continue;
+		}
+		if (!lack) {
+			slot->cursor++;
+			continue;
+		}
+		source = pages_source(s, page, &copy);
+		slot->run = pages_run(s, page, lack, source, copy);
+		if (source == PAGE_BACKUP && !rewrite) {
+			if (!backup_take_queued(&s->backup, slot)) {
+				by_backup(s, slot);
+				return;
+			}
+			if (!take_backed(s, slot))
+				run_done(slot);
+			continue;
+		}
+		if (source != PAGE_COPY)
+			slot->cursor += slot->run; /* nowhere: nobody can bring it back */
+		else if (!move(s, slot, (uint8_t)(1u << copy), WIRE_READ))
+			return;
+	}
+	end_fill(s, slot);
+}
+
+/*
+ * The backup has taken what it failed to take before, or has not again.  Then a write
+ * that was queued before may have been taken: the bits tell, and it was the same content.
+ */
+static void fill_backed(struct swapd *s, struct slot *slot)
+{
+	uint32_t page = slot->first + slot->cursor;
+
+	s->need_backup--;
+	slot->fetched = false;
+	if (slot->backup_result) {
+		count_add(&s->count->backup_errors, 1);
+		end_fill(s, slot);
+		return;
+	}
+	bits_clear(s->spoilt, page, slot->run);
+	slab_of_page(&s->table, page)->rewrite_at = 0;
+	run_done(slot);
+	fill_on(s, slot);
+}
+
+/* --- WRITE -------------------------------------------------------------------------- */
+
+/* Answers a write that is through with the donors, as soon as it may be. */
+static void write_settle(struct swapd *s, struct slot *slot)
+{
+	int error = 0;
+
+	if (slot->degraded) {
+		if (slot->backing)
+			return;
+		error = backup_there(&s->backup) ? slot->backup_result : -EIO;
+		s->need_backup -= backup_there(&s->backup);
+	} else if (slot->backing) {
+		if (s->backlog >= s->backlog_most) {
+			slot_append(&s->slots, &s->slots.unanswered, slot);
+			s->need_backup++;
+			return;
+		}
+		s->backlog++;
+	}
+	count_add(&s->count->write_requests, 1);
+	if (error)
+		count_add(&s->count->write_failed, slot->count);
+	answer(s, slot, error);
+}
+
+static uint8_t mapped_copies(const struct slab *slab)
+{
+	uint8_t legs = 0;
+
+	for (int c = 0; c < SLAB_COPIES; c++)
+		legs |= (uint8_t)((slab->copy[c].state == COPY_MAPPED) << c);
+	return legs;
+}
+
+/* How many of the pages from the cursor on are alike in being the same word, or not. */
+static uint32_t same_run(const struct slot *slot)
+{
+	uint64_t bits = slot->same >> slot->cursor;
+	uint64_t change = bits & 1 ? ~bits : bits;
+	uint32_t left = slot->count - slot->cursor;
+	uint32_t n = change ? (uint32_t)__builtin_ctzll(change) : 64;
+
+	return n < left ? n : left;
+}
+
+static void write_on(struct swapd *s, struct slot *slot)
+{
+	while (slot->cursor < slot->count) {
+		uint32_t page = slot->first + slot->cursor, index = page / s->table.pages;
+		struct slab *slab = &s->table.slabs[index];
+		uint8_t legs = mapped_copies(slab);
+
+		slot->run = same_run(slot);
+		if (slot->same >> slot->cursor & 1) {
+			run_done(slot);
+			continue;
+		}
+		slot->run = slab_run(&s->table, page, slot->run);
+		if (legs && !slab->opening) {
+			if (!move(s, slot, legs, WIRE_WRITE))
+				return;
+			continue;
+		}
+		if (slab->opening || slab_copies(slab, COPY_MAPPING) ||
+		    placing_open(s, index, now_ns())) {
+			wait_for_slab(s, slab, slot);
+			return;
+		}
+		degrade(s, slot);
+	}
+	slot->wait = WAIT_DONE;
+	write_settle(s, slot);
+}
+
+void page_io_slab_settled(struct swapd *s, uint32_t index)
+{
+	struct slab *slab = &s->table.slabs[index];
+	struct slot_list list = { slab->waiting_head, slab->waiting_tail };
+
+	/* Those who must wait again queue up anew. */
+	slab->waiting_head = slab->waiting_tail = -1;
+	while (list.head >= 0) {
+		struct slot *slot = &s->slots.slot[list.head];
+
+		slot_remove(&s->slots, &list, slot);
+		slot->wait = WAIT_NONE;
+		go_on(s, slot);
+	}
+}
+
+/* --- the backup ---------------------------------------------------------------------- */
+
+/* One place in the backlog is free. */
+static void answer_next(struct swapd *s)
+{
+	int i = s->slots.unanswered.head;
+
+	if (i < 0 || s->backlog >= s->backlog_most)
+		return;
+	slot_remove(&s->slots, &s->slots.unanswered, &s->slots.slot[i]);
+	s->need_backup--;
+	write_settle(s, &s->slots.slot[i]);
+}
+
+static void write_backed(struct swapd *s, struct slot *slot)
+{
+	if (slot->backup_result) {
+		bits_set(s->spoilt, slot->first, slot->count);
+		count_add(&s->count->backup_errors, 1);
+		if (s->count->backup_errors == 1)
+			note_event(&s->notes, EVENT_BACKUP_FAILED, LOG_LVL_ERR,
+				   "backup %s: %s; pages are safe at the donors only, watch `status`",
+				   s->backup.path, strerror(-slot->backup_result));
+	} else {
+		bits_clear(s->spoilt, slot->first, slot->count);
+	}
+	if (slot->answered) {
+		s->backlog--;
+		slot_put(&s->slots, slot);
+		answer_next(s);
+	} else if (slot->wait == WAIT_DONE) {
+		if (!slot->degraded) {
+			slot_remove(&s->slots, &s->slots.unanswered, slot);
+			s->need_backup--;
+		}
+		write_settle(s, slot);
+	}
+}
+
+void page_io_backed(struct swapd *s, struct slot *slot)
+{
+	switch (slot->kind) {
+	case SLOT_READ:
+		read_backed(s, slot);
+		break;
+	case SLOT_FILL:
+		if (slot->fetched)
+			fill_backed(s, slot);
+		else
+			read_backed(s, slot);
+		break;
+	case SLOT_WRITE:
+		write_backed(s, slot);
+		break;
+	case SLOT_ALONE:
+		s->need_backup--;
+		repair_alone_backed(s, slot);
+		break;
+	}
+}

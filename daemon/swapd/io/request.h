@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Slots: locked room for one request each, from its arrival until nobody needs
+ * its pages any more.  A write keeps its slot until the backup file has it.
+ */
+#ifndef EBB_SLOT_H
+#define EBB_SLOT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <ebb/page.h>
+#include "lib/base/error.h"
+#include "lib/wire/wire.h"
+#include "swapd/page/slab.h"
+
+/*
+ * Largest request; a larger one comes in pieces.  Measured, reads and writes of
+ * 1 MiB are as fast in pieces of 256 KiB as whole, and four times as many slots
+ * fit in the memory.
+ */
+#define SLOT_BYTES (256u << 10)
+#define SLOT_PAGES (SLOT_BYTES / EBB_PAGE)
+/*
+ * A loop device has at most 128 requests under way.  The other slots may hold
+ * writes that are answered and wait for the backup disk: a slow disk holds up
+ * writes, never a read.
+ */
+#define SLOT_COUNT 512
+#define SLOT_BACKLOG (SLOT_COUNT - 128)
+
+/*
+ * FILL brings pages to a copy that lacks them, ALONE has a slab to itself while a
+ * copy of it is given back: these two are repair's.
+ */
+enum slot_kind { SLOT_FREE, SLOT_NEW, SLOT_READ, SLOT_WRITE, SLOT_DISCARD, SLOT_FILL, SLOT_ALONE,
+		 SLOT_READING /* a request is being read into it from the kernel */ };
+
+/* FILL: what lacks pages is the backup, which has failed to take them. */
+#define FILL_BACKUP SLAB_COPIES
+
+/* What the next step of a request waits for. */
+enum slot_wait {
+	WAIT_NONE,
+	WAIT_DONOR,   /* replies to the legs in slot->pending */
+	WAIT_SLAB,    /* its slab being mapped; READ: a FILL that has its page */
+	WAIT_BACKUP,  /* the backup file */
+	WAIT_DONE,    /* WRITE: donors are through with it */
+};
+
+/* What one copy does of a request: the leg's number is the copy's in its slab. */
+struct leg {
+	uint16_t donor;
+	uint32_t sequence;       /* of uses: tells late replies apart */
+	uint64_t entry;          /* tcp: stream_tx_next() of its frame */
+	uint64_t since;          /* ns: waits since */
+	struct wire_frame frame; /* what was asked */
+	int previous, next;      /* in its donor's list, by number */
+};
+
+struct slot {
+	uint8_t *payload;     /* SLOT_BYTES, page-aligned; the page before is ours for headers */
+	/*
+	 * A successor believes what the slot says by its kind, which is stored last
+	 * when a request begins and first when it ends.  It goes by first, count,
+	 * unique, order, same, sealed, known and answered, and by the payload of a WRITE.
+	 */
+	uint8_t kind;
+	const uint8_t *source; /* READ: where its pages are instead, if not NULL */
+	uint8_t wait;
+	uint8_t pending;      /* legs under way, a bit each */
+	bool blocked;         /* waits for an overlapping request */
+	bool answered;
+	bool degraded;        /* WRITE: some page reached no donor, so the backup decides */
+	bool backing;         /* handed to the backup thread */
+	bool fetched;         /* FILL: the present run is in the payload */
+	uint8_t copy;         /* FILL: to be filled, or FILL_BACKUP; ALONE: to be given back */
+	uint8_t purpose;      /* ALONE: enum repair_purpose */
+	int backup_result;    /* 0 or -errno, when no longer backing */
+	uint32_t first, count; /* pages */
+	uint32_t cursor;      /* pages of it that are through */
+	uint32_t run;         /* pages of the present legs */
+	uint32_t serial;      /* FILL, ALONE: of the copy */
+	uint64_t same;        /* WRITE: a bit for each page that is one word over and over */
+	uint64_t unique;      /* the frontend's name of the request; 0: asked again (failover.c) */
+	uint64_t order;       /* of arrival */
+	uint64_t sealed;      /* WRITE: a bit for each page of the payload that is sealed */
+	bool known;           /* WRITE: same is found, and page_map.h has it; the payload may change then */
+	int previous, next;   /* in the one list it is on */
+	int active;           /* index in slots.active, or -1 */
+	struct leg leg[SLAB_COPIES];
+};
+_Static_assert(SLOT_PAGES <= 64, "slot.same has a bit a page");
+
+/* Whether requests of @kind have their pages to themselves; others share them. */
+static inline bool slot_excludes(uint8_t kind)
+{
+	return kind != SLOT_READ && kind != SLOT_FILL;
+}
+
+/* A list of slots by index; a slot is on one at a time. */
+struct slot_list {
+	int head, tail; /* -1 = empty */
+};
+
+#define SLOT_LIST_EMPTY ((struct slot_list){ -1, -1 })
+
+/* A list of legs by number, over all slots. */
+struct leg_list {
+	int head, tail; /* -1 = empty */
+};
+
+#define LEG_LIST_EMPTY ((struct leg_list){ -1, -1 })
+
+struct slots {
+	struct slot *slot;     /* SLOT_COUNT */
+	uint8_t *memory;
+	size_t memory_size;
+	struct slot_list free;
+	uint32_t free_count;
+	struct slot_list blocked;  /* in order of arrival */
+	struct slot_list unanswered; /* writes that are through but for the backlog limit */
+	/* Unanswered requests under way, with their ranges side by side for the scan. */
+	uint32_t active_count, active_excluding;
+	uint16_t active[SLOT_COUNT];
+	struct slot_range { uint32_t first, end; bool excludes; } range[SLOT_COUNT];
+};
+
+int slots_init(struct slots *s, struct error *e);
+void slots_free(struct slots *s);
+
+static inline int slot_index(const struct slots *s, const struct slot *slot)
+{
+	return (int)(slot - s->slot);
+}
+
+/* All slots as after slots_init(), but for what slot_restart() keeps; none is on a list. */
+void slots_forget(struct slots *s);
+/* What a successor goes by stays; the rest is as of a request that has just come. */
+void slot_restart(struct slot *slot);
+
+/* NULL when none is free.  The last one freed comes first: its pages are in cache. */
+struct slot *slot_get(struct slots *s);
+void slot_put(struct slots *s, struct slot *slot);
+/* As slot_put() and slot_get() of the same. */
+void slot_renew(struct slot *slot);
+
+void slot_append(struct slots *s, struct slot_list *list, struct slot *slot);
+void slot_remove(struct slots *s, struct slot_list *list, struct slot *slot);
+
+/* A leg's number, and back. */
+static inline int leg_number(const struct slots *s, const struct slot *slot, int leg)
+{
+	return slot_index(s, slot) * SLAB_COPIES + leg;
+}
+
+static inline struct leg *leg_at(const struct slots *s, int number)
+{
+	return &s->slot[number / SLAB_COPIES].leg[number % SLAB_COPIES];
+}
+
+void leg_append(struct slots *s, struct leg_list *list, int number);
+void leg_remove(struct slots *s, struct leg_list *list, int number);
+
+/* Marks a request as under way, and no longer. */
+void slot_activate(struct slots *s, struct slot *slot);
+void slot_retire(struct slots *s, struct slot *slot);
+
+/*
+ * Whether @slot must wait: its pages overlap those of a request under way, or
+ * of one blocked before it, and one of the two excludes others.
+ */
+bool slot_conflicts(const struct slots *s, const struct slot *slot);
+
+#endif

@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * /dev/ublkbN: requests come by an io_uring, from Linux's ublk_drv.
+ *
+ * The kernel has DEPTH tags for us, numbered through its queues.  Each tag has a slot while
+ * the kernel owns it ("armed": it may copy a WRITE's pages there at any time) and while its
+ * request is under way.  An answer gives the tag the slot of its next request: the same one,
+ * unless that still waits for the backup.
+ *
+ * Whoever fetches from a queue answers there, too (the kernel takes neither from another), and
+ * may do so for all queues: one thread does all I/O, by one ring.
+ *
+ * When the server dies the device stays.  What was not answered is asked again, once a
+ * successor has told the kernel that it is one (UBLK_F_USER_RECOVERY_REISSUE).  Before, it
+ * begins again the writes that are in slots: of what was half done nothing may be
+ * left to be read.  See drivers/block/ublk_drv.c of Linux 6.12 for what is said of it here.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include "frontend.h"
+#include "lib/base/cleanup.h"
+#include "lib/base/files.h"
+#include "lib/base/log.h"
+#include "lib/host/ublk_control.h"
+#include "swapd/failover.h"
+#include "swapd/page/shared.h"
+#include "swapd/swapd.h"
+
+/* As many as a loop device has, shared by the queues: each tag costs a slot. */
+#define DEPTH 128
+/*
+ * At most; Linux has no more than there are processors, whose programs do not wait for each
+ * other's tags then.  In a guest with two processors four programs that have 8 or 32 reads
+ * under way each take 15 to 23 % fewer context switches a page than by one queue.
+ */
+#define QUEUES 2u
+#define SECTOR_SHIFT 9
+/*
+ * Slots are armed, under way for predecessors (failover.c: one for each tag at most), answered
+ * and waiting for the backup, or repair's, who takes few: an answer always finds one.
+ */
+#define BACKLOG (SLOT_COUNT - 2 * DEPTH - 32)
+_Static_assert(BACKLOG >= DEPTH, "writes do not wait for the backup one by one");
+
+#define COMMAND_MS 10000
+/* DEL_DEV waits for the last who has the device open. */
+#define DELETE_MS 3000
+/* For /dev/ublkcN to appear, to be free, or for the memory to open it. */
+#define NODE_MS 5000
+/* The kernel needs 30 s to see the end of a server at most, if it does at all. */
+#define RECOVER_NS 40000000000ull
+
+#define RECOVER_LOOK_MS 500
+
+#define NEEDED (UBLK_F_USER_RECOVERY | UBLK_F_USER_RECOVERY_REISSUE | UBLK_F_CMD_IOCTL_ENCODE)
+
+struct ublk {
+	struct ublk_control control;
+	struct io_uring ring;
+	bool has_ring;
+	int fd;                     /* /dev/ublkcN: open in one process at a time */
+	const struct ublksrv_io_desc *requests[QUEUES]; /* of each queue's tags, the kernel's */
+	struct slot *slot[DEPTH];   /* each tag's; NULL: the kernel will ask nothing more there */
+	int ended;                  /* of the tags */
+	uint32_t stopping;
+	/* Where the kernel writes: there may be nobody who waits for it any more. */
+	struct ublksrv_ctrl_dev_info info;
+};
+
+static uint16_t tags(const struct swapd *s)
+{
+	return (uint16_t)(s->shared->ublk_queues * s->shared->ublk_depth);
+}
+
+static size_t requests_size(const struct swapd *s)
+{
+	size_t size = s->shared->ublk_depth * sizeof(struct ublksrv_io_desc);
+
+	return (size + PAGE - 1) / PAGE * PAGE; /* the kernel maps no other */
+}
+
+static uint32_t device(const struct swapd *s)
+{
+	return s->shared->ublk - 1;
+}
+
+/* --- requests and answers ---------------------------------------------------------- */
+
+/* The kernel gets tag @tag again, with the slot of its next request. */
+static void arm(struct swapd *s, uint16_t tag, uint32_t op, int result, struct slot *slot)
+{
+	struct ublk *u = s->ublk;
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
+	struct ublksrv_io_cmd cmd = {
+		.q_id = tag / s->shared->ublk_depth, .tag = tag % s->shared->ublk_depth,
+		.result = result,
+		.addr = (uintptr_t)slot->payload,
+	};
+
+	/* There is an entry for each tag: never. */
+	while (!sqe) {
+		io_uring_submit(&u->ring);
+		sqe = io_uring_get_sqe(&u->ring);
+	}
+	u->slot[tag] = slot;
+	memset(sqe, 0, sizeof(*sqe));
+	sqe->opcode = IORING_OP_URING_CMD;
+	sqe->fd = u->fd;
+	sqe->cmd_op = op;
+	sqe->user_data = tag;
+	memcpy(sqe->cmd, &cmd, sizeof(cmd));
+}
+
+static void ublk_flush(struct swapd *s)
+{
+	int r = 0;
+
+	while (io_uring_sq_ready(&s->ublk->ring) && (r >= 0 || r == -EINTR || r == -EAGAIN))
+		r = io_uring_submit(&s->ublk->ring);
+	if (r < 0)
+		count_add(&s->count->fuse_errors, 1);
+}
+
+static enum slot_after ublk_answer(struct swapd *s, struct slot *slot, int error)
+{
+	uint16_t tag = (uint16_t)(slot->unique - 1);
+	int result = slot->kind == SLOT_DISCARD ? 0 : (int)(slot->count * PAGE);
+
+	/* A predecessor's. */
+	if (!slot->unique)
+		return SLOT_DONE;
+	/* What the kernel reads from is what it will write to. */
+	if (!error && slot->source)
+		memcpy(slot->payload, slot->source, slot->count * (size_t)PAGE);
+	arm(s, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, error ? error : result,
+	    slot->backing ? slot_get(&s->slots) : slot);
+	return slot->backing ? SLOT_DONE : SLOT_KEPT;
+}
+
+/* Starts the request that has come by @tag. */
+static void take(struct swapd *s, uint16_t tag)
+{
+	struct ublk *u = s->ublk;
+	uint16_t depth = s->shared->ublk_depth;
+	const struct ublksrv_io_desc *d = &u->requests[tag / depth][tag % depth];
+	uint64_t first = d->start_sector >> (EBB_PAGE_SHIFT - SECTOR_SHIFT);
+	uint64_t count = d->nr_sectors >> (EBB_PAGE_SHIFT - SECTOR_SHIFT);
+	enum slot_kind kind;
+
+	switch (ublksrv_get_op(d)) {
+	case UBLK_IO_OP_READ:
+		kind = SLOT_READ;
+		break;
+	case UBLK_IO_OP_WRITE:
+		kind = SLOT_WRITE;
+		break;
+	case UBLK_IO_OP_DISCARD:
+	case UBLK_IO_OP_WRITE_ZEROES:
+		kind = SLOT_DISCARD;
+		break;
+	case UBLK_IO_OP_FLUSH:
+		arm(s, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, 0, u->slot[tag]);
+		return;
+	default:
+		arm(s, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, -EOPNOTSUPP, u->slot[tag]);
+		return;
+	}
+	/* The block layer sees to it; a wrong one must not leave its slot. */
+	if (!count || first > s->pages || count > s->pages - first ||
+	    (kind != SLOT_DISCARD && count > SLOT_PAGES)) {
+		arm(s, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, -EIO, u->slot[tag]);
+		return;
+	}
+	frontend_start(s, u->slot[tag], kind, tag + 1u, first, count);
+}
+
+static int ublk_receive(struct swapd *s, int most)
+{
+	struct ublk *u = s->ublk;
+	struct io_uring_cqe *cqe;
+	int n = 0;
+
+	while (n < most && io_uring_peek_cqe(&u->ring, &cqe) == 0) {
+		uint16_t tag = (uint16_t)cqe->user_data;
+		int result = cqe->res;
+
+		io_uring_cqe_seen(&u->ring, cqe);
+		n++;
+		if (result == UBLK_IO_RES_OK) {
+			take(s, tag);
+			continue;
+		}
+		slot_put(&s->slots, u->slot[tag]);
+		u->slot[tag] = NULL;
+		u->ended++;
+	}
+	return u->ended == tags(s) ? -ENODEV : n;
+}
+
+/* --- beginning and end ------------------------------------------------------------- */
+
+static int ublk_open(struct swapd *s, struct error *e)
+{
+	struct ublk_control c;
+	int r = ublk_control_open(&c);
+
+	if (r)
+		return fail_exit(e, EXIT_UNSUPPORTED, r, UBLK_CONTROL_PATH ": %s; modprobe ublk_drv, or use --frontend fuse",
+				 strerror(-r));
+	ublk_control_close(&c);
+	if (s->backlog_most > BACKLOG)
+		s->backlog_most = BACKLOG;
+	return 0;
+}
+
+static int ublk_prepare(struct swapd *s, struct error *e)
+{
+	struct ublk *u = calloc(1, sizeof(*u));
+	int r;
+
+	if (!u)
+		return fail(e, ENOMEM, "ublk: out of memory");
+	s->ublk = u;
+	u->fd = u->control.fd = -1;
+	r = ublk_control_open(&u->control);
+	/* Requests are made known to this thread when it enters the kernel: nothing interrupts it. */
+	if (!r)
+		r = io_uring_queue_init(DEPTH, &u->ring,
+					IORING_SETUP_COOP_TASKRUN | IORING_SETUP_SINGLE_ISSUER);
+	u->has_ring = !r;
+	if (r)
+		return fail(e, r, "ublk: io_uring: %s; see sysctl kernel.io_uring_disabled",
+			    strerror(-r));
+	/* Commands are done by a kernel thread that stays: a takeover needs no other. */
+	ublk_control_do(&u->control, UBLK_U_CMD_GET_DEV_INFO, s->shared->ublk ? device(s) : 0,
+			&u->info, sizeof(u->info), 0, COMMAND_MS);
+	return 0;
+}
+
+static int open_node(struct swapd *s)
+{
+	struct ublk *u = s->ublk;
+	/* Where a queue's requests are, whatever its depth. */
+	const off_t each = UBLK_MAX_QUEUE_DEPTH * sizeof(struct ublksrv_io_desc);
+	char path[32];
+	void *requests;
+
+	snprintf(path, sizeof(path), "/dev/ublkc%u", device(s));
+	if (u->fd < 0)
+		u->fd = open(path, O_RDWR | O_CLOEXEC);
+	if (u->fd < 0)
+		return -errno;
+	for (uint32_t q = 0; q < s->shared->ublk_queues; q++) {
+		if (u->requests[q])
+			continue;
+		requests = mmap(NULL, requests_size(s), PROT_READ, MAP_SHARED | MAP_POPULATE,
+				u->fd, UBLKSRV_CMD_BUF_OFFSET + q * each);
+		if (requests == MAP_FAILED)
+			return -errno;
+		u->requests[q] = requests;
+	}
+	return 0;
+}
+
+/* /dev/ublkcN, its requests, and a slot for each tag: there are enough. */
+static int attach(struct swapd *s)
+{
+	int r = open_node(s);
+
+	/* devtmpfs makes it at once, a udev of another kind later; what is short may come. */
+	for (int ms = 0; r && r != -EINVAL && ms < NODE_MS; ms += 10) {
+		usleep(10000);
+		count_add(&s->shared->beats, 1);
+		r = open_node(s);
+	}
+	for (uint16_t tag = 0; tag < tags(s) && !r; tag++)
+		arm(s, tag, UBLK_U_IO_FETCH_REQ, -1, slot_get(&s->slots));
+	if (!r)
+		ublk_flush(s);
+	return r;
+}
+
+static int set_parameters(struct swapd *s)
+{
+	struct ublk_params p = {
+		.len = sizeof(p),
+		.types = UBLK_PARAM_TYPE_BASIC | UBLK_PARAM_TYPE_DISCARD,
+		/* An answered write is as safe as it gets: no volatile cache, hence no FLUSH. */
+		.basic = {
+			.logical_bs_shift = EBB_PAGE_SHIFT, .physical_bs_shift = EBB_PAGE_SHIFT,
+			.io_opt_shift = EBB_PAGE_SHIFT, .io_min_shift = EBB_PAGE_SHIFT,
+			.max_sectors = SLOT_BYTES >> SECTOR_SHIFT,
+			.dev_sectors = (uint64_t)s->pages << (EBB_PAGE_SHIFT - SECTOR_SHIFT),
+		},
+		.discard = {
+			.discard_granularity = PAGE, .max_discard_segments = 1,
+			.max_discard_sectors = 1u << 30 >> SECTOR_SHIFT,
+			.max_write_zeroes_sectors = 1u << 30 >> SECTOR_SHIFT,
+		},
+	};
+
+	return ublk_control_do(&s->ublk->control, UBLK_U_CMD_SET_PARAMS, device(s), &p, sizeof(p),
+			       0, COMMAND_MS);
+}
+
+/* The kernel looks for partitions before it is done: it is served meanwhile. */
+static int start_device(struct swapd *s)
+{
+	struct ublk *u = s->ublk;
+	struct pollfd p[] = {
+		{ .fd = u->control.ring.ring_fd, .events = POLLIN },
+		{ .fd = u->ring.ring_fd, .events = POLLIN },
+	};
+	int r = ublk_control_give(&u->control, UBLK_U_CMD_START_DEV, device(s), NULL, 0,
+				  (uint64_t)getpid());
+
+	if (r)
+		return r;
+	for (int rounds = 0; rounds < COMMAND_MS / 10; rounds++) {
+		r = ublk_control_result(&u->control, 0);
+		if (r != -ETIME)
+			return r;
+		poll(p, 2, 10);
+		r = ublk_receive(s, DEPTH);
+		if (r < 0)
+			return r;
+		ublk_flush(s);
+	}
+	return -ETIMEDOUT;
+}
+
+static void ublk_end(struct swapd *s);
+
+static int ublk_begin(struct swapd *s, struct error *e)
+{
+	uint16_t queues = get_nprocs_conf() < (int)QUEUES ? 1 : QUEUES;
+	struct ublksrv_ctrl_dev_info info = {
+		.nr_hw_queues = queues, .queue_depth = DEPTH / queues,
+		.max_io_buf_bytes = SLOT_BYTES,
+		.dev_id = (uint32_t)-1, .flags = NEEDED,
+		.ublksrv_flags = ublk_control_mark(s->options.name),
+	};
+	char path[PATH_MAX], number[16];
+	int r;
+
+	r = ublk_control_do(&s->ublk->control, UBLK_U_CMD_ADD_DEV, (uint32_t)-1, &info,
+			    sizeof(info), 0, COMMAND_MS);
+	if (r)
+		return fail_exit(e, EXIT_UNSUPPORTED, r, "ublk: no new device: %s; it needs Linux 6.4 and root, else use --frontend fuse",
+				 strerror(-r));
+	s->shared->ublk = info.dev_id + 1;
+	s->shared->ublk_queues = info.nr_hw_queues;
+	s->shared->ublk_depth = info.queue_depth;
+	if ((info.flags & NEEDED) != NEEDED) {
+		ublk_end(s);
+		return fail_exit(e, EXIT_UNSUPPORTED, EOPNOTSUPP,
+				 "ublk: this kernel's devices do not outlive a server; use --frontend fuse");
+	}
+	ublk_control_note(s->options.name, path);
+	snprintf(number, sizeof(number), "%u\n", info.dev_id);
+	r = file_replace(path, number);
+	if (!r)
+		r = set_parameters(s);
+	if (!r)
+		r = attach(s);
+	if (!r)
+		r = start_device(s);
+	if (r) {
+		ublk_end(s);
+		return fail(e, r, "/dev/ublkb%u: %s; see dmesg, or use --frontend fuse", info.dev_id,
+			    strerror(-r));
+	}
+	return 0;
+}
+
+/* Whether somebody has stopped the device meanwhile, or taken it away. */
+static bool is_stopped(struct swapd *s)
+{
+	struct ublksrv_ctrl_dev_info *info = &s->ublk->info;
+	int r = ublk_control_do(&s->ublk->control, UBLK_U_CMD_GET_DEV_INFO, device(s), info,
+				sizeof(*info), 0, COMMAND_MS);
+
+	return r == -ENODEV || (!r && info->state == UBLK_S_DEV_DEAD);
+}
+
+/* -EBUSY as long as the kernel is not done with the dead server. */
+static int start_recovery(struct swapd *s)
+{
+	uint64_t until = now_ns() + RECOVER_NS;
+
+	for (;;) {
+		int r = ublk_control_do(&s->ublk->control, UBLK_U_CMD_START_USER_RECOVERY,
+					device(s), NULL, 0, 0, COMMAND_MS);
+
+		/* The kernel is at it: a second command would be refused when the first is done. */
+		while (r == -ETIME && now_ns() < until) {
+			count_add(&s->shared->beats, 1);
+			takeover_tend(s, 1);
+			r = ublk_control_result(&s->ublk->control, RECOVER_LOOK_MS);
+		}
+		if (r != -EBUSY || now_ns() >= until)
+			return r;
+		if (is_stopped(s))
+			return -ENODEV;
+		count_add(&s->shared->beats, 1);
+		takeover_tend(s, 1);
+	}
+}
+
+/*
+ * What can fail for want of anything of ours does so before the kernel is told: it lets
+ * Linux 6.12 begin this once for each dead server.  A successor that begins and dies, or
+ * gives up, before its last FETCH leaves a device that tells the next one so (-EINVAL); that
+ * one may go on if the first had not mapped the requests yet.  Later kernels begin anew.
+ */
+static int ublk_take_over(struct swapd *s, struct slot *reading)
+{
+	int begun, r = s->slots.free_count < DEPTH ? -ENOBUFS : 0;
+
+	/* The kernel may take its time: donors have what they are to do. */
+	donors_flush(s);
+	begun = r ? 0 : start_recovery(s);
+	if (!r && begun != -EINVAL)
+		r = begun;
+	if (!r)
+		r = attach(s);
+	if (!r)
+		r = ublk_control_do(&s->ublk->control, UBLK_U_CMD_END_USER_RECOVERY, device(s),
+				    NULL, 0, (uint64_t)getpid(), COMMAND_MS);
+	if (!r)
+		return 0;
+	/* The next one would not do better, and everybody would wait. */
+	if (begun)
+		__atomic_store_n(&s->shared->refused, 1, __ATOMIC_RELAXED);
+	takeover_last_words(s, "the kernel does not let another server take over /dev/ublkb%u: %s",
+			    device(s), strerror(-r));
+	return r;
+}
+
+static void delete(struct swapd *s)
+{
+	struct ublk_control c;
+	char path[PATH_MAX];
+	int r;
+
+	/* Another than the server's: the holder does this, too. */
+	r = ublk_control_open(&c);
+	if (!r) {
+		r = ublk_control_do(&c, UBLK_U_CMD_DEL_DEV, device(s), NULL, 0, 0, DELETE_MS);
+		ublk_control_close(&c);
+	}
+	ublk_control_note(s->options.name, path);
+	/* -ETIME: it is deleted, and somebody has it open yet. */
+	if (!r || r == -ENODEV || r == -ETIME)
+		unlink(path);
+	else
+		log_err("/dev/ublkb%u: not taken away: %s; ebbctl device destroy %s --force",
+			device(s), strerror(-r), s->options.name);
+	s->shared->ublk = 0;
+}
+
+static void ublk_end(struct swapd *s)
+{
+	struct ublk *u = s->ublk;
+
+	if (u && u->has_ring)
+		io_uring_queue_exit(&u->ring);
+	for (uint32_t q = 0; u && q < QUEUES; q++)
+		if (u->requests[q])
+			munmap((void *)u->requests[q], requests_size(s));
+	if (u && u->fd >= 0)
+		close(u->fd);
+	if (u)
+		ublk_control_close(&u->control);
+	free(u);
+	s->ublk = NULL;
+	if (s->shared && s->shared->ublk)
+		delete(s);
+}
+
+static int ublk_fd(const struct swapd *s)
+{
+	return s->ublk->ring.ring_fd;
+}
+
+static void ublk_where(const struct swapd *s, char *text, size_t size)
+{
+	snprintf(text, size, "/dev/ublkb%u", device(s));
+}
+
+/* Swap and file systems have it for themselves, and so has who asks here. */
+static int ublk_stop(struct swapd *s)
+{
+	_cleanup_close_ int block = -1;
+	struct ublk_control c;
+	char path[32];
+	int r;
+
+	ublk_where(s, path, sizeof(path));
+	block = open(path, O_RDONLY | O_EXCL | O_CLOEXEC);
+	if (block < 0)
+		return -errno;
+	r = ublk_control_open(&c);
+	if (r)
+		return r;
+	__atomic_store_n(&s->ublk->stopping, 1, __ATOMIC_SEQ_CST);
+	r = ublk_control_do(&c, UBLK_U_CMD_STOP_DEV, device(s), NULL, 0, 0, COMMAND_MS);
+	/* It goes on after that, too. */
+	__atomic_store_n(&s->ublk->stopping, !r || r == -ETIME, __ATOMIC_SEQ_CST);
+	ublk_control_close(&c);
+	return r;
+}
+
+static bool ublk_stopped(const struct swapd *s)
+{
+	return __atomic_load_n(&s->ublk->stopping, __ATOMIC_SEQ_CST);
+}
+
+const struct frontend ublk_frontend = {
+	.name = "ublk",
+	.asks_again = true,
+	.open = ublk_open,
+	.prepare = ublk_prepare,
+	.begin = ublk_begin,
+	.take_over = ublk_take_over,
+	.end = ublk_end,
+	.fd = ublk_fd,
+	.receive = ublk_receive,
+	.answer = ublk_answer,
+	.flush = ublk_flush,
+	.stop = ublk_stop,
+	.stopped = ublk_stopped,
+	.where = ublk_where,
+};

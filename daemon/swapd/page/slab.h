@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The slab table: which donors hold which part of the device.  Pure functions
+ * over plain structs; slab_mapping.c, which talks to donors, drives them.
+ *
+ * A slab has copies, each at another donor:
+ *
+ *	NONE --ask--> MAPPING --grant--> MAPPED <--back-- AWAY
+ *	  ^              |                 |               |
+ *	  +----refused---+                 | donor lost, or given back
+ *	  +--------------------------------+---------------+
+ *
+ * AWAY is what was MAPPED by a server that has died: its donor has not yet confirmed it
+ * to the successor, who serves nothing before that (failover.h).
+ *
+ * A bit a page and copy (swapd.valid) says whether the copy has the page's newest
+ * content; only MAPPED and AWAY copies have bits.  Every write goes to all MAPPED copies, so
+ * a copy that was complete stays so.
+ */
+#ifndef EBB_SLAB_H
+#define EBB_SLAB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <ebb/page.h>
+#include "lib/rules/activity.h"
+
+#define REPLICAS_MAX 3
+/* One more than replicas: what a copy that moves away needs at its new donor. */
+#define SLAB_COPIES (REPLICAS_MAX + 1)
+
+enum copy_state { COPY_NONE, COPY_MAPPING, COPY_MAPPED, COPY_AWAY };
+
+struct copy {
+	uint8_t state;        /* enum copy_state */
+	bool leaving;         /* asked back: goes when its pages are elsewhere */
+	bool partial;         /* may lack pages; repair goes through them */
+	uint16_t donor;       /* index; meaningful unless NONE */
+	uint32_t remote;      /* the donor's number of the slab */
+	uint32_t generation;  /* the donor's, of this loan */
+	uint32_t serial;      /* of uses of this entry: tells a later copy from this one */
+	uint32_t repaired;    /* pages of the slab that repair is through with */
+	uint8_t *memory;      /* the transport's, while MAPPED: where it has it in reach, or NULL */
+	uint64_t address;     /* likewise, of RDMA: where it is at the donor, */
+	uint32_t key;         /* and what lets it be reached there */
+	/* ns: MAPPING (UINT64_MAX: to be asked for again), leaving, or, AWAY, asked for since */
+	uint64_t since;
+};
+
+/* What a slab is, for people. */
+enum slab_state { SLAB_UNMAPPED, SLAB_MAPPING, SLAB_MAPPED, SLAB_LOST, SLAB_STATES };
+
+struct slab {
+	struct copy copy[SLAB_COPIES];
+	bool opening;         /* first copies are being asked for: writes wait for all answers */
+	bool lost;            /* its last copy ended with its donor */
+	uint8_t jobs;         /* repair's, under way */
+	uint16_t target;      /* donor + 1 that the next copy is to go to; 0 = any */
+	uint32_t live;        /* pages that copies are for (page_map.h) */
+	uint64_t not_before;  /* ns: no donor is to be asked before */
+	uint64_t rewrite_at;  /* ns: what the backup failed to take is not tried again before */
+	uint64_t idle_since;  /* ns: has copies but no live page since; 0 = not so */
+	struct activity activity;
+	int waiting_head, waiting_tail; /* requests that wait for MAPPING to end; -1 = none */
+};
+
+struct slab_table {
+	struct slab *slabs; /* owned by the caller */
+	uint32_t count;
+	uint32_t pages;     /* in a slab */
+};
+
+/* Makes all @count slabs at @slabs UNMAPPED. */
+void slab_init(struct slab_table *t, struct slab *slabs, uint32_t count, uint32_t pages);
+
+static inline struct slab *slab_of_page(const struct slab_table *t, uint32_t page)
+{
+	return &t->slabs[page / t->pages];
+}
+
+/* Bytes into its slab at which @page begins. */
+static inline uint32_t slab_offset(const struct slab_table *t, uint32_t page)
+{
+	return page % t->pages * EBB_PAGE;
+}
+
+/* Of @count pages from @page, how many lie in @page's slab. */
+uint32_t slab_run(const struct slab_table *t, uint32_t page, uint32_t count);
+
+/* Copies of @s in @state. */
+int slab_copies(const struct slab *s, enum copy_state state);
+
+/* The copy of @s at @donor, in whatever state, or -1. */
+int slab_copy_at(const struct slab *s, uint16_t donor);
+
+enum slab_state slab_state(const struct slab *s);
+const char *slab_state_text(enum slab_state state);
+
+/*
+ * The transitions; each asserts that it starts from a state that has it.
+ * slab_ask() takes the first entry that is NONE and returns it, -1 when there is
+ * none.  The others leave the entry free.
+ */
+int slab_ask(struct slab *s, uint16_t donor, uint64_t now);
+void slab_grant(struct slab *s, int copy, uint32_t remote, uint32_t generation);
+void slab_refuse(struct slab *s, int copy);
+void slab_drop(struct slab *s, int copy);
+void slab_lose(struct slab *s, int copy);
+
+/*
+ * What its server's death left of the slab: copies are NONE or AWAY.  Safe to do twice,
+ * and to die in.  slab_back(): such a copy is confirmed.
+ */
+void slab_orphan(struct slab *s);
+void slab_back(struct slab *s, int copy);
+
+/* Slabs in @state. */
+uint32_t slab_count(const struct slab_table *t, enum slab_state state);
+
+#endif

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "drain_estimate.h"
+#include "repair.h"
+#include "swapd/swapd.h"
+
+/* The donors a slab could go to. */
+struct rooms {
+	uint64_t left[MAX_DONORS]; /* slabs */
+	bool any_donor, any_room;  /* at the start */
+};
+
+static void look_at_rooms(const struct swapd *s, const struct donor *leaving, struct rooms *r)
+{
+	int count = __atomic_load_n(&s->donor_count, __ATOMIC_ACQUIRE);
+
+	*r = (struct rooms){ .any_donor = false };
+	for (int i = 0; i < count; i++) {
+		const struct donor *d = &s->donors[i];
+
+		if (d == leaving || !donor_takes(d))
+			continue;
+		r->left[i] = count_get(&d->room) / (d->slab_size ?: s->options.slab);
+		r->any_donor = true;
+		r->any_room = r->any_room || r->left[i];
+	}
+}
+
+/* Takes room where there is most of it, at a donor without a copy of @slab. */
+static bool take_room(const struct swapd *s, const struct slab *slab, struct rooms *r)
+{
+	int best = -1;
+
+	for (int i = 0; i < MAX_DONORS; i++)
+		if (r->left[i] && slab_copy_at(slab, (uint16_t)i) < 0 &&
+		    (best < 0 || r->left[i] > r->left[best]))
+			best = i;
+	if (best >= 0)
+		r->left[best]--;
+	return best >= 0;
+}
+
+/* Whether slab @index has as many copies as are wanted, made or being made, that stay. */
+static bool has_enough(const struct swapd *s, uint32_t index)
+{
+	const struct slab *slab = &s->table.slabs[index];
+	int n = 0;
+
+	for (int c = 0; c < SLAB_COPIES; c++)
+		n += slab->copy[c].state != COPY_NONE && !repair_leaving(s, index, c);
+	return n >= s->wanted;
+}
+
+void outlook(const struct swapd *s, const struct donor *d, struct outlook *o)
+{
+	struct rooms rooms;
+
+	*o = (struct outlook){ .slabs = 0 };
+	look_at_rooms(s, d, &rooms);
+	for (uint32_t i = 0; i < s->table.count; i++) {
+		const struct slab *slab = &s->table.slabs[i];
+		int c = slab_copy_at(slab, d->index);
+
+		if (c < 0 || slab->copy[c].state != COPY_MAPPED)
+			continue;
+		o->slabs++;
+		if (!slab->live || has_enough(s, i) || take_room(s, slab, &rooms))
+			o->move++;
+		else if (backup_there(&s->backup))
+			o->disk++;
+		else
+			o->stuck++;
+	}
+	if (!o->stuck)
+		return;
+	o->why = !rooms.any_donor ? "no other donor is up; start or add one" :
+		 !rooms.any_room ? "no other donor has room; add one, or lend more there" :
+		 s->wanted > 1 ? "each other donor with room has a copy of them already; add one" :
+				 "the other donors have not so much room; add one, or lend more there";
+}

@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <string.h>
+
+#include "repair.h"
+#include "slab_mapping.h"
+#include "swapd/io/backup.h"
+#include "swapd/io/engine.h"
+#include "swapd/page/bits.h"
+#include "swapd/page/page_map.h"
+#include "swapd/swapd.h"
+
+#define MS 1000000ull
+#define SECOND (1000 * MS)
+#define TICKS 10 /* a second */
+/* A slab without a live page is kept for so long: programs that end are followed by others. */
+#define EMPTY_FOR (5 * SECOND)
+/* Slabs looked at in a tick, and as many of those that were emptied. */
+#define SCAN 4096
+/* So many of these, of which each says a word to a donor, before donors get what has gathered. */
+#define EMPTIED_BATCH 32
+/*
+ * Bytes of slabs asked for in a tick, or given back to a donor on this machine: that maps
+ * or unmaps them, 3 ms for 64 MiB in which no request is served.  Others get a frame.
+ */
+#define MOVED (256u << 20)
+/*
+ * FILLs under way, and pages of each: enough to keep a link busy.  While there are
+ * requests, so few that one of them waits behind 64 KiB at most, half a millisecond
+ * at 1 Gbit/s.
+ */
+#define RUNNING 4
+#define RUNNING_BUSY 1
+#define PAGES_BUSY 16
+/* So many requests in a tick make it busy. */
+#define BUSY 10
+/*
+ * A slab with writes queued for the disk is alone, to leave, until they are there: for
+ * a while it waits for a moment without any.
+ */
+#define PATIENCE (5 * SECOND)
+/* Until the disk is tried again with what it failed to take. */
+#define REWRITE_AFTER (5 * SECOND)
+/* While so many slots are repair's, no further slab becomes alone for that. */
+#define CROWD (2 * RUNNING)
+
+static uint32_t pages_of(const struct swapd *s, uint32_t index)
+{
+	uint32_t first = index * s->table.pages, left = s->pages - first;
+
+	return left < s->table.pages ? left : s->table.pages;
+}
+
+bool repair_leaving(const struct swapd *s, uint32_t index, int copy)
+{
+	const struct copy *c = &s->table.slabs[index].copy[copy];
+
+	return c->state != COPY_NONE && (c->leaving || s->donors[c->donor].leaving);
+}
+
+int repair_wanted(const struct swapd *s, uint32_t index)
+{
+	const struct slab *slab = &s->table.slabs[index];
+
+	return slab->live ? s->wanted : 0;
+}
+
+/* Copies of the slab with every page it has, @except not counted (-1: all). */
+static int complete(const struct slab *slab, int except)
+{
+	int n = 0;
+
+	for (int c = 0; c < SLAB_COPIES; c++)
+		n += c != except && slab->copy[c].state == COPY_MAPPED && !slab->copy[c].partial;
+	return n;
+}
+
+/* Those that are there or asked for, and are to stay. */
+static int staying(const struct swapd *s, uint32_t index)
+{
+	int n = 0;
+
+	for (int c = 0; c < SLAB_COPIES; c++)
+		n += s->table.slabs[index].copy[c].state != COPY_NONE &&
+		     !repair_leaving(s, index, c);
+	return n;
+}
+
+bool repair_can_leave(struct swapd *s, uint32_t index, int copy)
+{
+	return backup_there(&s->backup) || !s->table.slabs[index].live ||
+	       complete(&s->table.slabs[index], copy) >= s->wanted || placing_possible(s, index);
+}
+
+static struct slot *take_slot(struct swapd *s, enum slot_kind kind, uint32_t index)
+{
+	struct slot *slot = s->slots.free_count > s->slots_reserved ? slot_get(&s->slots) : NULL;
+
+	if (!slot)
+		return NULL;
+	slot->kind = kind;
+	slot->first = index * s->table.pages;
+	slot->count = pages_of(s, index);
+	s->table.slabs[index].jobs++;
+	s->repair.running++;
+	return slot;
+}
+
+static void job_ended(struct swapd *s, const struct slot *slot)
+{
+	slab_of_page(&s->table, slot->first)->jobs--;
+	s->repair.running--;
+}
+
+/* --- copying -------------------------------------------------------------------- */
+
+/* A copy that may lack pages, one that stays before one that leaves; -1 = none. */
+static int partial_copy(const struct swapd *s, uint32_t index)
+{
+	const struct slab *slab = &s->table.slabs[index];
+	int any = -1;
+
+	for (int c = 0; c < SLAB_COPIES; c++) {
+		if (slab->copy[c].state != COPY_MAPPED || !slab->copy[c].partial)
+			continue;
+		if (!repair_leaving(s, index, c))
+			return c;
+		any = c;
+	}
+	return any;
+}
+
+/* Starts the next FILL of copy @c, or finds it complete; false when there is no slot. */
+static bool fill(struct swapd *s, uint32_t index, int c)
+{
+	struct slab *slab = &s->table.slabs[index];
+	struct copy *copy = &slab->copy[c];
+	uint32_t first = index * s->table.pages, end = pages_of(s, index);
+	uint32_t from, to, most;
+	struct slot *slot;
+
+	for (from = copy->repaired; from < end && !pages_lacks(s, first + from, c); from++)
+		;
+	if (from == end) {
+		copy->repaired = end;
+		/* What is under way may yet have to be done again. */
+		if (!slab->jobs)
+			copy->partial = false;
+		return true;
+	}
+	slot = take_slot(s, SLOT_FILL, index);
+	if (!slot)
+		return false;
+	most = s->repair.busy ? PAGES_BUSY : SLOT_PAGES;
+	to = from + most < end ? from + most : end;
+	copy->repaired = to;
+	slot->first = first + from;
+	slot->count = to - from;
+	slot->copy = (uint8_t)c;
+	slot->serial = copy->serial;
+	s->repair.budget -= slot->count;
+	page_io_start_own(s, slot);
+	return true;
+}
+
+/* What the backup failed to take, and a copy has, goes there again: perhaps the disk is well. */
+static void rewrite(struct swapd *s, uint32_t index, uint64_t now)
+{
+	uint32_t first = index * s->table.pages, end = first + pages_of(s, index), from = first;
+	struct slab *slab = &s->table.slabs[index];
+	struct slot *slot;
+
+	if (!backup_there(&s->backup) || now < slab->rewrite_at || s->repair.running >= RUNNING ||
+	    !slab_copies(slab, COPY_MAPPED) || !bits_count(s->spoilt, first, end - first))
+		return;
+	while (from < end && !pages_lacks(s, from, FILL_BACKUP))
+		from++;
+	slot = from < end ? take_slot(s, SLOT_FILL, index) : NULL;
+	if (!slot)
+		return;
+	slab->rewrite_at = now + REWRITE_AFTER;
+	slot->first = from;
+	slot->count = from + SLOT_PAGES < end ? SLOT_PAGES : end - from;
+	slot->copy = FILL_BACKUP;
+	s->repair.budget -= slot->count;
+	page_io_start_own(s, slot);
+}
+
+void repair_filled(struct swapd *s, struct slot *slot)
+{
+	job_ended(s, slot);
+}
+
+bool repair_run(struct swapd *s)
+{
+	struct repair *r = &s->repair;
+	uint32_t running = r->running, most = r->busy ? RUNNING_BUSY : RUNNING;
+
+	while (r->work_count && r->budget > 0 && r->running < most) {
+		uint32_t index = r->work[0];
+		int c = partial_copy(s, index);
+
+		if (c < 0) {
+			r->work[0] = r->work[--r->work_count];
+			continue;
+		}
+		if (s->table.slabs[index].copy[c].repaired >= pages_of(s, index) &&
+		    s->table.slabs[index].jobs)
+			return false;
+		if (!fill(s, index, c))
+			return false;
+		/* A transport that needs no time would copy for as long as there is something. */
+		if (r->running == running)
+			return true;
+		running = r->running;
+	}
+	return false;
+}
+
+static void add_work(struct repair *r, uint32_t index)
+{
+	for (uint32_t i = 0; i < r->work_count; i++)
+		if (r->work[i] == index)
+			return;
+	if (r->work_count < REPAIR_WORK)
+		r->work[r->work_count++] = index;
+}
+
+/* --- giving back ------------------------------------------------------------------- */
+
+static bool alone(struct swapd *s, uint32_t index, int c, enum repair_purpose purpose)
+{
+	struct slot *slot = take_slot(s, SLOT_ALONE, index);
+
+	if (!slot)
+		return false;
+	slot->purpose = (uint8_t)purpose;
+	slot->copy = (uint8_t)c;
+	slot->serial = s->table.slabs[index].copy[c].serial;
+	page_io_start_own(s, slot);
+	return true;
+}
+
+static void end_alone(struct swapd *s, struct slot *slot)
+{
+	job_ended(s, slot);
+	page_io_end_alone(s, slot);
+}
+
+/* Whether the backup has every page that copies are for. */
+static bool all_backed(const struct swapd *s, uint32_t index)
+{
+	uint32_t first = index * s->table.pages, count = pages_of(s, index);
+
+	if (!bits_count(s->spoilt, first, count))
+		return true;
+	for (uint32_t page = first; page < first + count; page++)
+		if (bits_test(s->spoilt, page) && bits_test(s->written, page) &&
+		    !bits_test(s->same, page))
+			return false;
+	return true;
+}
+
+/* The slab is alone, and nothing of it is queued for the backup. */
+static void leave_for_disk(struct swapd *s, uint32_t index, int copy)
+{
+	if (all_backed(s, index) && placing_unmap(s, index, copy))
+		count_add(&s->count->to_disk, 1);
+	s->table.slabs[index].not_before = now_ns() + SECOND;
+}
+
+/* The slab is alone; what was true when it was asked for may not be any more. */
+void repair_alone(struct swapd *s, struct slot *slot)
+{
+	uint32_t index = slot->first / s->table.pages;
+	struct slab *slab = &s->table.slabs[index];
+	struct copy *copy = &slab->copy[slot->copy];
+	bool there = copy->state == COPY_MAPPED && copy->serial == slot->serial;
+
+	switch ((enum repair_purpose)slot->purpose) {
+	case REPAIR_EMPTY:
+		for (int c = 0; c < SLAB_COPIES && !slab->live; c++)
+			if (slab->copy[c].state == COPY_MAPPED)
+				placing_unmap(s, index, c);
+		break;
+	case REPAIR_SURPLUS:
+		if (there && complete(slab, slot->copy) >= s->wanted)
+			placing_unmap(s, index, slot->copy);
+		break;
+	case REPAIR_TO_DISK:
+		if (!there || !repair_leaving(s, index, slot->copy))
+			break;
+		if (!backup_holds(&s->backup, slot->first, slot->count)) {
+			leave_for_disk(s, index, slot->copy);
+			break;
+		}
+		/* Behind all that was ever written of it. */
+		s->need_backup++;
+		slot->wait = WAIT_BACKUP;
+		backup_submit(&s->backup, slot);
+		return;
+	}
+	end_alone(s, slot);
+}
+
+void repair_alone_backed(struct swapd *s, struct slot *slot)
+{
+	uint32_t index = slot->first / s->table.pages;
+	const struct copy *copy = &s->table.slabs[index].copy[slot->copy];
+
+	if (copy->state == COPY_MAPPED && copy->serial == slot->serial)
+		leave_for_disk(s, index, slot->copy);
+	end_alone(s, slot);
+}
+
+/* --- looking ------------------------------------------------------------------------ */
+
+/* The copy to give up when others are as many as are wanted, or -1. */
+static int surplus(const struct swapd *s, uint32_t index)
+{
+	const struct slab *slab = &s->table.slabs[index];
+	int any = -1;
+
+	for (int c = 0; c < SLAB_COPIES; c++) {
+		if (slab->copy[c].state != COPY_MAPPED || complete(slab, c) < s->wanted)
+			continue;
+		if (repair_leaving(s, index, c))
+			return c;
+		any = c;
+	}
+	return any;
+}
+
+static int leaver(const struct swapd *s, uint32_t index)
+{
+	for (int c = 0; c < SLAB_COPIES; c++)
+		if (s->table.slabs[index].copy[c].state == COPY_MAPPED &&
+		    repair_leaving(s, index, c))
+			return c;
+	return -1;
+}
+
+/* No donor has room: a copy that is to leave does so when its pages are on the disk. */
+static bool to_disk(struct swapd *s, uint32_t index, uint64_t now)
+{
+	const struct slab *slab = &s->table.slabs[index];
+	const struct copy *copy;
+	int c = leaver(s, index);
+	uint64_t since;
+
+	if (c < 0 || !backup_there(&s->backup) || slab_copies(slab, COPY_MAPPING) ||
+	    s->repair.running >= CROWD || !all_backed(s, index))
+		return false;
+	copy = &slab->copy[c];
+	since = copy->leaving ? copy->since : s->donors[copy->donor].stayed;
+	if (backup_holds(&s->backup, index * s->table.pages, pages_of(s, index)) &&
+	    now - since < PATIENCE)
+		return false;
+	return alone(s, index, c, REPAIR_TO_DISK);
+}
+
+/* Whether it takes time to give the slab back. */
+static bool in_reach(const struct swapd *s, const struct slab *slab)
+{
+	for (int c = 0; c < SLAB_COPIES; c++)
+		if (slab->copy[c].state == COPY_MAPPED &&
+		    s->donors[slab->copy[c].donor].transport->unmap_slab)
+			return true;
+	return false;
+}
+
+/* What the slab at @index needs next; true when that counts against MOVED. */
+static bool look_at(struct swapd *s, uint32_t index, uint64_t now)
+{
+	struct slab *slab = &s->table.slabs[index];
+	int copies = SLAB_COPIES - slab_copies(slab, COPY_NONE), c;
+
+	if (slab->jobs || slab->opening || slab_copies(slab, COPY_AWAY))
+		return false;
+	if (!slab->live) {
+		if (!slab_copies(slab, COPY_MAPPED)) {
+			slab->idle_since = 0;
+		} else if (!slab->idle_since) {
+			slab->idle_since = now;
+		} else if (now - slab->idle_since >= EMPTY_FOR || leaver(s, index) >= 0) {
+			bool takes_time = in_reach(s, slab);
+
+			return alone(s, index, 0, REPAIR_EMPTY) && takes_time;
+		}
+		return false;
+	}
+	slab->idle_since = 0;
+	if (staying(s, index) < repair_wanted(s, index) && copies <= s->wanted &&
+	    now >= slab->not_before) {
+		int target = slab->target - 1;
+
+		slab->target = 0;
+		if (placing_add(s, index, target, now))
+			return true;
+		if (to_disk(s, index, now))
+			return true;
+	}
+	rewrite(s, index, now);
+	c = surplus(s, index);
+	if (c >= 0 && (repair_leaving(s, index, c) || partial_copy(s, index) < 0))
+		return alone(s, index, c, REPAIR_SURPLUS);
+	if (partial_copy(s, index) >= 0)
+		add_work(&s->repair, index);
+	return false;
+}
+
+/*
+ * Slabs without a live page, wherever they are: where there are many, the scan would come by
+ * too seldom for them to be back in time.
+ */
+static uint32_t look_at_emptied(struct swapd *s, uint64_t now, uint32_t most)
+{
+	uint32_t n = s->table.count, at = s->repair.emptied, left = SCAN, moved = 0, step;
+
+	for (uint32_t passed = 0; passed < n && left && moved < most; passed += step) {
+		const struct slab *slab = &s->table.slabs[at];
+
+		step = bits_test(s->emptied, at) ? 1 : bits_run(s->emptied, at, n - at);
+		if (bits_test(s->emptied, at)) {
+			moved += look_at(s, at, now);
+			if (slab->live || slab_copies(slab, COPY_NONE) == SLAB_COPIES)
+				bits_clear(s->emptied, at, 1);
+			if (--left % EMPTIED_BATCH == 0)
+				donors_flush(s);
+		}
+		at = at + step < n ? at + step : 0;
+	}
+	s->repair.emptied = at;
+	return moved;
+}
+
+static uint32_t scan(struct swapd *s, uint64_t now, uint32_t most)
+{
+	uint32_t n = s->table.count < SCAN ? s->table.count : SCAN, moved = 0;
+	struct repair *r = &s->repair;
+
+	for (uint32_t i = 0; i < n && moved < most; i++) {
+		r->scan = r->scan + 1 < s->table.count ? r->scan + 1 : 0;
+		moved += look_at(s, r->scan, now);
+	}
+	return moved;
+}
+
+static void take_rate(struct swapd *s, uint64_t now)
+{
+	struct repair *r = &s->repair;
+	uint64_t pages = s->count->repaired;
+
+	if (now - r->reported_at < SECOND)
+		return;
+	r->rate = (pages - r->reported) * PAGE * SECOND / (now - r->reported_at);
+	r->reported = pages;
+	r->reported_at = now;
+}
+
+void repair_tick(struct swapd *s, uint64_t now)
+{
+	struct repair *r = &s->repair;
+	uint32_t most = s->options.slab < MOVED ? (uint32_t)(MOVED / s->options.slab) : 1;
+	int64_t share = (int64_t)(s->options.repair_rate / PAGE / TICKS);
+
+	/* What a FILL took beyond its share is owed. */
+	r->budget = r->budget + share < share ? r->budget + share : share;
+	take_rate(s, now);
+	r->busy = s->count->received - r->received > BUSY;
+	r->received = s->count->received;
+	/* By turns, as the first may leave nothing to the other. */
+	r->scan_first = !r->scan_first;
+	if (r->scan_first)
+		look_at_emptied(s, now, most - scan(s, now, most));
+	else
+		scan(s, now, most - look_at_emptied(s, now, most));
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Brings every slab to the copies it should have, behind the requests' backs.  One
+ * rule makes migration, re-replication, the return from disk to memory and the
+ * return of memory to donors:
+ *
+ *	too few copies       ask another donor for one
+ *	a copy lacks pages   copy them there, from another copy or from the backup
+ *	the backup lacks them, having failed: copy them there
+ *	a copy is too many   give it back, first the one that is to leave
+ *	no page is live      give all copies back
+ *
+ * A copy leaves when the slab's other complete copies are as many as are wanted.
+ * When no donor has room and there is a backup, it leaves once its pages are there.
+ *
+ * Pages are copied by requests of kind FILL, under the rules all requests are under,
+ * at a bounded rate.  A copy is given back by a request that has its slab to itself.
+ */
+#ifndef EBB_REPAIR_H
+#define EBB_REPAIR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct slot;
+struct swapd;
+
+#define REPAIR_WORK 8 /* slabs under way at a time */
+
+struct repair {
+	uint32_t scan;              /* next slab to look at */
+	uint32_t emptied;           /* likewise, of those that are */
+	bool scan_first;            /* in this tick */
+	uint32_t work[REPAIR_WORK]; /* slabs with a copy that lacks pages */
+	uint32_t work_count;
+	uint32_t running;           /* slots */
+	int64_t budget;             /* pages that may be copied before the next tick */
+	bool busy;                  /* there were requests in the last tick: they go first */
+	uint64_t received;          /* requests, until then */
+	uint64_t reported_at, reported; /* ns and pages: when rate was taken */
+	uint64_t rate;              /* bytes a second, of the last second */
+};
+
+/* Why a slab is to be alone: what its slot does. */
+enum repair_purpose { REPAIR_EMPTY, REPAIR_SURPLUS, REPAIR_TO_DISK };
+
+/* All of the loop thread. */
+
+/* Ten times a second: looks at slabs, and lets copying go on. */
+void repair_tick(struct swapd *s, uint64_t now);
+
+/*
+ * Starts copying what may be copied now.  True when more may at once, so that the
+ * loop is not to sleep.
+ */
+bool repair_run(struct swapd *s);
+
+/* Called by engine.c: a FILL is through; an ALONE has its slab, and its turn at the backup. */
+void repair_filled(struct swapd *s, struct slot *slot);
+void repair_alone(struct swapd *s, struct slot *slot);
+void repair_alone_backed(struct swapd *s, struct slot *slot);
+
+/* Copies the slab at @index is to have: none without a live page, or while it is cold. */
+int repair_wanted(const struct swapd *s, uint32_t index);
+
+/* Whether copy @copy of the slab at @index is to go, by itself or with its donor. */
+bool repair_leaving(const struct swapd *s, uint32_t index, int copy);
+
+/* Whether its pages have, or could have now, another place. */
+bool repair_can_leave(struct swapd *s, uint32_t index, int copy);
+
+#endif

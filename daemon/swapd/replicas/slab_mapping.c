@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <string.h>
+
+#include "lib/rules/placement.h"
+#include "repair.h"
+#include "slab_mapping.h"
+#include "swapd/io/engine.h"
+#include "swapd/page/bits.h"
+#include "swapd/swapd.h"
+
+#define SECOND 1000000000ull
+/* In copy.since, MAPPING: refused for now, to be asked for again. */
+#define LATER UINT64_MAX
+/* Where the tag has the copy; the slab's index is below. */
+#define TAG_COPY_SHIFT 32
+
+static uint32_t pages_of(const struct swapd *s, uint32_t index)
+{
+	uint32_t first = index * s->table.pages, left = s->pages - first;
+
+	return left < s->table.pages ? left : s->table.pages;
+}
+
+/* Whether a copy of slab @index that is to stay is on the machine of @d. */
+static bool has_neighbour(const struct swapd *s, uint32_t index, const struct donor *d)
+{
+	const struct slab *slab = &s->table.slabs[index];
+	uint32_t machine = wire_machine(d->identity);
+
+	for (int c = 0; c < SLAB_COPIES && machine; c++)
+		if (slab->copy[c].state != COPY_NONE && !repair_leaving(s, index, c) &&
+		    wire_machine(s->donors[slab->copy[c].donor].identity) == machine)
+			return true;
+	return false;
+}
+
+enum among { OTHER_MACHINES, ALL_MACHINES };
+
+static int choose_among(struct swapd *s, uint32_t index, enum among among, uint64_t *seed)
+{
+	struct place_rule rule = { s->choices, s->spread };
+	const struct slab *slab = &s->table.slabs[index];
+	struct place_donor candidates[MAX_DONORS];
+
+	for (int i = 0; i < s->donor_count; i++) {
+		const struct donor *d = &s->donors[i];
+
+		candidates[i] = (struct place_donor){
+			.usable = donor_takes(d) && donor_has_room(d) &&
+				  slab_copy_at(slab, d->index) < 0 &&
+				  (among == ALL_MACHINES || !has_neighbour(s, index, d)),
+			.total = d->total,
+			.free = d->free,
+			.slabs = d->copies,
+			.memory = d->memory,
+			.used = d->used,
+		};
+	}
+	return place_choose_by(candidates, s->donor_count, s->options.slab, &rule, seed);
+}
+
+/* Copies that one machine takes with it when it goes are better than one. */
+static int choose(struct swapd *s, uint32_t index, uint64_t *seed)
+{
+	int donor = choose_among(s, index, OTHER_MACHINES, seed);
+
+	return donor >= 0 ? donor : choose_among(s, index, ALL_MACHINES, seed);
+}
+
+static void send_map(struct donor *d, uint32_t index, int copy)
+{
+	struct wire_frame f = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE };
+	uint8_t payload[WIRE_MAP_SIZE];
+
+	f.tag = (uint64_t)TAG_COPY << TAG_KIND | (uint64_t)copy << TAG_COPY_SHIFT | index;
+	wire_build_map(payload, WIRE_CLASS_SWAP);
+	stream_push(&d->tx, &f, payload, 0);
+}
+
+static bool ask(struct swapd *s, uint32_t index, int donor, uint64_t now)
+{
+	struct slab *slab = &s->table.slabs[index];
+	struct donor *d = &s->donors[donor];
+	int copy = slab_ask(slab, d->index, now);
+
+	if (copy < 0)
+		return false;
+	/* Until the next PING corrects it. */
+	d->free -= d->free < d->slab_size ? d->free : d->slab_size;
+	d->room -= d->room < d->slab_size ? d->room : d->slab_size;
+	d->used += d->memory ? d->slab_size : 0;
+	d->copies++;
+	d->mapping++;
+	send_map(d, index, copy);
+	return true;
+}
+
+void placing_ask_later(struct swapd *s, struct donor *d, uint64_t now)
+{
+	for (uint32_t i = 0; i < s->table.count && donor_has_room(d); i++) {
+		struct slab *slab = &s->table.slabs[i];
+		int c = slab_copy_at(slab, d->index);
+
+		if (c < 0 || slab->copy[c].state != COPY_MAPPING || slab->copy[c].since != LATER)
+			continue;
+		slab->copy[c].since = now;
+		send_map(d, i, c);
+	}
+}
+
+/*
+ * What a predecessor was granted and had not written down comes back when we take over, and is
+ * zeroed, or made anew, before it is lent again.  Until then its donor has no room for us,
+ * who had it; and without a backup there may be no other.
+ */
+static bool room_comes_back(struct swapd *s, uint32_t index, uint16_t status)
+{
+	return status == WIRE_NO_SPACE && !backup_there(&s->backup) && now_ns() < s->room_until &&
+	       !placing_possible(s, index);
+}
+
+bool placing_add(struct swapd *s, uint32_t index, int donor, uint64_t now)
+{
+	struct slab *slab = &s->table.slabs[index];
+
+	if (donor < 0)
+		donor = choose(s, index, &s->seed);
+	if (donor < 0 || !donor_takes(&s->donors[donor]) || !donor_has_room(&s->donors[donor]) ||
+	    slab_copy_at(slab, (uint16_t)donor) >= 0 || !ask(s, index, donor, now)) {
+		slab->not_before = now + SECOND;
+		return false;
+	}
+	return true;
+}
+
+bool placing_open(struct swapd *s, uint32_t index, uint64_t now)
+{
+	struct slab *slab = &s->table.slabs[index];
+
+	/* Without a backup a write has nowhere else to go: who had no room may have some now. */
+	if (backup_there(&s->backup) && now < slab->not_before)
+		return false;
+	for (int i = 0; i < s->wanted; i++)
+		slab->opening |= placing_add(s, index, -1, now);
+	return slab->opening;
+}
+
+void placing_retry(struct swapd *s)
+{
+	for (uint32_t i = 0; i < s->table.count; i++)
+		s->table.slabs[i].not_before = 0;
+}
+
+bool placing_possible(struct swapd *s, uint32_t index)
+{
+	uint64_t seed = s->seed;
+
+	return choose(s, index, &seed) >= 0;
+}
+
+void placing_resume(struct swapd *s, struct donor *d)
+{
+	uint64_t now = now_ns();
+
+	for (; d->resume_at < s->table.count; d->resume_at++) {
+		uint32_t index = d->resume_at;
+		struct slab *slab = &s->table.slabs[index];
+		int c = slab_copy_at(slab, d->index);
+		struct wire_frame f = { .op = WIRE_REMAP };
+
+		if (c < 0 || slab->copy[c].state != COPY_AWAY || slab->copy[c].since)
+			continue;
+		if (!donor_has_room(d))
+			return;
+		f.slab = slab->copy[c].remote;
+		f.generation = slab->copy[c].generation;
+		f.tag = (uint64_t)TAG_COPY << TAG_KIND | (uint64_t)c << TAG_COPY_SHIFT | index;
+		slab->copy[c].since = now;
+		d->mapping++;
+		stream_push(&d->tx, &f, NULL, 0);
+	}
+	/* What is free is known when that is back, so no older figures may still be on their way. */
+	if (donor_has_room(d) && !d->pinged) {
+		struct wire_frame f = { .op = WIRE_RELEASE,
+					.tag = (uint64_t)TAG_RELEASE << TAG_KIND };
+
+		stream_push(&d->tx, &f, NULL, 0);
+		donor_ping(d, now);
+		d->resume = RESUME_NOTHING;
+	}
+}
+
+static void tell_unmappable(struct swapd *s, struct donor *d, int error)
+{
+	if (!count_get(&s->count->map_failures) && error == -EMFILE)
+		note(&s->notes, LOG_LVL_ERR,
+		     "donor %s: a slab cannot be taken: %s; raise LimitNOFILE=", d->address.text,
+		     strerror(-error));
+	else if (!count_get(&s->count->map_failures))
+		note(&s->notes, LOG_LVL_ERR,
+		     "donor %s: a slab cannot be mapped and locked: %s; run as root or raise LimitMEMLOCK=",
+		     d->address.text, strerror(-error));
+	count_add(&s->count->map_failures, 1);
+}
+
+/* We cannot reach the slab that @f grants: it is of no use here. */
+static void give_back(struct swapd *s, struct donor *d, const struct wire_frame *f, int error)
+{
+	struct wire_frame back = { .op = WIRE_UNMAP, .tag = f->tag, .slab = f->slab,
+				   .generation = f->generation };
+
+	stream_push(&d->tx, &back, NULL, 0);
+	tell_unmappable(s, d, error);
+}
+
+/* Whether a page has its newest content in @copy of the slab at @index alone. */
+static bool is_only(const struct swapd *s, uint32_t index, int copy)
+{
+	const struct slab *slab = &s->table.slabs[index];
+	uint32_t first = index * s->table.pages;
+
+	for (uint32_t page = first; page < first + pages_of(s, index); page++) {
+		bool elsewhere = backup_there(&s->backup) && !bits_test(s->spoilt, page);
+
+		for (int c = 0; c < SLAB_COPIES; c++)
+			elsewhere |= c != copy && slab->copy[c].state == COPY_MAPPED &&
+				     bits_test(s->valid[c], page);
+		if (!elsewhere && bits_test(s->valid[copy], page))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * What we cannot reach now we may in a moment, or another process of ours may: it stays
+ * AWAY.  False when it is not worth to wait for.
+ */
+static bool ask_again(struct swapd *s, struct donor *d, uint32_t index, int c, int error)
+{
+	uint64_t now = now_ns();
+	bool late;
+
+	/* Its donor may have come only just in time. */
+	if (!d->unmapped_since)
+		d->unmapped_since = now;
+	late = now - d->unmapped_since >= s->resume_for;
+	if (late && !is_only(s, index, c))
+		return false;
+	tell_unmappable(s, d, error);
+	s->table.slabs[index].copy[c].since = 0;
+	d->resume = RESUME_WANTED;
+	d->resume_at = index < d->resume_at ? index : d->resume_at;
+	d->retry_at = now + RESUME_RETRY;
+	d->unreachable = late ? error : 0;
+	return true;
+}
+
+int placing_answered(struct swapd *s, struct donor *d, const struct wire_frame *f)
+{
+	uint32_t index = (uint32_t)f->tag, c = (uint32_t)(f->tag >> TAG_COPY_SHIFT) & 0xffffff;
+	struct slab *slab = index < s->table.count ? &s->table.slabs[index] : NULL;
+	int r = 0;
+
+	if (!slab || c >= SLAB_COPIES || slab->copy[c].state != COPY_MAPPING ||
+	    slab->copy[c].donor != d->index)
+		return -EPROTO;
+	if (room_comes_back(s, index, f->status)) {
+		slab->copy[c].since = LATER;
+		return 0;
+	}
+	if (!f->status && d->transport->map_slab)
+		r = d->transport->map_slab(s, d, &slab->copy[c]);
+	if (r == -EPROTO)
+		return r;
+	d->mapping--;
+	if (f->status || r) {
+		if (r) {
+			give_back(s, d, f, r);
+			slab->not_before = now_ns() + SECOND;
+		}
+		/* What it told last was wrong, or of no use to us; the next PING corrects it. */
+		d->free = 0;
+		d->copies--;
+		slab_refuse(slab, (int)c);
+		count_add(&s->count->map_refusals, 1);
+	} else {
+		slab_grant(slab, (int)c, f->slab, f->generation);
+		count_add(&s->count->maps, 1);
+	}
+	page_io_slab_settled(s, index);
+	return 0;
+}
+
+int placing_confirmed(struct swapd *s, struct donor *d, const struct wire_frame *f)
+{
+	uint32_t index = (uint32_t)f->tag, c = (uint32_t)(f->tag >> TAG_COPY_SHIFT) & 0xffffff;
+	struct slab *slab = index < s->table.count ? &s->table.slabs[index] : NULL;
+	int r = 0;
+
+	if (!slab || c >= SLAB_COPIES || slab->copy[c].state != COPY_AWAY ||
+	    !slab->copy[c].since || slab->copy[c].donor != d->index ||
+	    slab->copy[c].remote != f->slab || slab->copy[c].generation != f->generation)
+		return -EPROTO;
+	if (!f->status && d->transport->map_slab)
+		r = d->transport->map_slab(s, d, &slab->copy[c]);
+	if (r == -EPROTO)
+		return r;
+	d->mapping--;
+	if (!f->status && !r) {
+		slab_back(slab, (int)c);
+		return 0;
+	}
+	if (r && ask_again(s, d, index, (int)c, r))
+		return 0;
+	if (r)
+		give_back(s, d, f, r);
+	d->copies--;
+	slab_lose(slab, (int)c);
+	bits_clear(s->valid[c], index * s->table.pages, pages_of(s, index));
+	return 0;
+}
+
+bool placing_unmap(struct swapd *s, uint32_t index, int copy)
+{
+	struct slab *slab = &s->table.slabs[index];
+	struct copy *c = &slab->copy[copy];
+	struct donor *d = &s->donors[c->donor];
+	struct wire_frame f = { .op = WIRE_UNMAP, .slab = c->remote, .generation = c->generation,
+				.tag = (uint64_t)TAG_COPY << TAG_KIND | index };
+
+	if (!donor_has_room(d))
+		return false;
+	bits_clear(s->valid[copy], index * s->table.pages, pages_of(s, index));
+	if (d->transport->unmap_slab)
+		d->transport->unmap_slab(s, d, c);
+	stream_push(&d->tx, &f, NULL, 0);
+	d->copies--;
+	slab_drop(slab, copy);
+	count_add(&s->count->unmaps, 1);
+	return true;
+}
+
+void placing_lost(struct swapd *s, struct donor *d)
+{
+	for (uint32_t i = 0; d->copies && i < s->table.count; i++) {
+		struct slab *slab = &s->table.slabs[i];
+		int c = slab_copy_at(slab, d->index);
+
+		if (c < 0)
+			continue;
+		if (slab->copy[c].state == COPY_MAPPED && d->transport->unmap_slab)
+			d->transport->unmap_slab(s, d, &slab->copy[c]);
+		slab_lose(slab, c);
+		d->copies--;
+		bits_clear(s->valid[c], i * s->table.pages, pages_of(s, i));
+	}
+	d->mapping = 0;
+	/* Only now, with every bit cleared, may requests look for another way. */
+	for (uint32_t i = 0; i < s->table.count; i++)
+		page_io_slab_settled(s, i);
+}
+
+uint64_t placing_oldest(const struct swapd *s, const struct donor *d)
+{
+	uint64_t oldest = UINT64_MAX;
+
+	for (uint32_t i = 0; i < s->table.count; i++) {
+		const struct slab *slab = &s->table.slabs[i];
+		int c = slab_copy_at(slab, d->index);
+
+		if (c >= 0 && slab->copy[c].since < oldest &&
+		    (slab->copy[c].state == COPY_MAPPING ||
+		     (slab->copy[c].state == COPY_AWAY && slab->copy[c].since)))
+			oldest = slab->copy[c].since;
+	}
+	return oldest;
+}

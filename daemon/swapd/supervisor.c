@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lib/base/log.h"
+#include "supervisor.h"
+#include "swapd.h"
+
+#define MS 1000000ull
+#define SECOND (1000 * MS)
+/* After a takeover the new server goes first. */
+#define FORK_AFTER (200 * MS)
+#define FORK_WAIT_FIRST SECOND
+#define FORK_WAIT_MOST (60 * SECOND)
+/* A standby that lived so long was none of those that cannot be made. */
+#define LIVED (10 * SECOND)
+
+/* What the first server says to who started it. */
+struct report {
+	int result;
+	struct error error;
+};
+
+/* --- children ------------------------------------------------------------------- */
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+static void set_standby(struct holder *h, struct child standby)
+{
+	h->standby = standby;
+	__atomic_store_n(&h->s->shared->standby, (uint32_t)standby.pid, __ATOMIC_RELAXED);
+}
+
+/* In the child: what is the holder's alone. */
+static void leave_holder(struct holder *h)
+{
+	close_fd(&h->signal_fd);
+	watchdog_close(&h->watchdog);
+}
+
+/*
+ * Forks.  Returns 0 in the child, whose end of the pipe stays open for its life; its
+ * pid in the holder, with *@child; or -errno.
+ */
+static int fork_child(struct holder *h, struct child *child)
+{
+	uint8_t life = h->server.pid && !h->server.life;
+	int pair[2], pid, r;
+
+	if (pipe2(pair, O_CLOEXEC) < 0)
+		return -errno;
+	h->s->life = &h->s->shared->life[life];
+	*h->s->life = LIFE_WAITS;
+	pid = fork();
+	r = -errno;
+	close(pair[pid ? 1 : 0]);
+	if (pid < 0) {
+		close(pair[0]);
+		return r;
+	}
+	if (pid)
+		*child = (struct child){ pid, pair[0], life };
+	else
+		leave_holder(h);
+	return pid;
+}
+
+/* One that serves when @server is gone, which it may be already. */
+static int fork_standby(struct holder *h, struct child *child)
+{
+	int alive_fd = h->server.alive_fd;
+	int pid = fork_child(h, child);
+
+	if (!pid) {
+		close_fd(&h->standby.alive_fd);
+		close_fd(&h->report_fd);
+		swapd_stand_by(h->s, h->c, alive_fd);
+	}
+	return pid < 0 ? pid : 0;
+}
+
+static void run_first(struct holder *h, int fd)
+{
+	struct report report = { 0 };
+	uint8_t output;
+
+	report.result = swapd_begin(h->s, h->c, &report.error);
+	if (send(fd, &report, sizeof(report), MSG_NOSIGNAL) != sizeof(report) || report.result)
+		_exit(EXIT_FAILED);
+	/* It has nothing more to say to who started it; without it we serve all the same. */
+	if (recv(fd, &output, sizeof(output), 0) != sizeof(output))
+		output = OUTPUT_AS_IS;
+	close(fd);
+	swapd_serve(h->s, h->c, output);
+}
+
+int holder_start(struct holder *h, struct swapd *s, struct device_control *c, struct error *e)
+{
+	struct report report;
+	sigset_t set;
+	int pair[2], r;
+
+	*h = (struct holder){ .s = s, .c = c, .signal_fd = -1, .report_fd = -1,
+			      .server = { .alive_fd = -1 }, .standby = { .alive_fd = -1 },
+			      .watchdog = { .waiting_fd = -1, .abort_fd = -1 },
+			      .fork_wait = FORK_WAIT_FIRST };
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return fail(e, errno, "server: socketpair: %m");
+	r = fork_child(h, &h->server);
+	if (!r) {
+		close(pair[0]);
+		run_first(h, pair[1]);
+	}
+	close(pair[1]);
+	h->report_fd = pair[0];
+	if (r < 0) {
+		close_fd(&h->report_fd);
+		return fail(e, r, "server: fork: %s", strerror(-r));
+	}
+	if (recv(h->report_fd, &report, sizeof(report), 0) != sizeof(report)) {
+		report.result = -ECHILD;
+		fail(&report.error, ECHILD, "device %s: its server died at its start; see the log",
+		     s->options.name);
+	}
+	if (report.result) {
+		waitpid(h->server.pid, NULL, 0);
+		close_fd(&h->report_fd);
+		*e = report.error;
+		return report.result;
+	}
+	r = watchdog_arm(&h->watchdog, s->shared, s->options.watchdog / 2);
+	s->shared->watchdog_works = !r;
+	if (r)
+		log_warn("watchdog: %s: %s; a hung device is not aborted by itself",
+			 s->shared->ublk ? "/sys/block" : "/sys/fs/fuse/connections", strerror(-r));
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGCHLD);
+	h->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return 0;
+}
+
+/* --- watching ------------------------------------------------------------------- */
+
+enum outcome { GOES_ON, ENDED };
+
+/* Stays a zombie until the next look otherwise. */
+static void end_standby(struct holder *h)
+{
+	if (!h->standby.pid)
+		return;
+	kill(h->standby.pid, SIGKILL);
+	waitpid(h->standby.pid, NULL, 0);
+}
+
+bool crashes_count(struct crashes *c, enum server_death death, uint64_t now)
+{
+	if (death == DEATH_NOT_COUNTED)
+		return false;
+	c->in_a_row = death == DEATH_TAKING_OVER ? c->in_a_row + 1 : 0;
+	c->at[c->count++ % HOLDER_CRASHES] = now;
+	return c->in_a_row >= HOLDER_CRASHES ||
+	       (c->count >= HOLDER_CRASHES &&
+		now - c->at[c->count % HOLDER_CRASHES] < HOLDER_CRASH_SPAN * SECOND);
+}
+
+/* Of the server, which has ended with @status. */
+static enum server_death cause_of_death(struct holder *h, int status)
+{
+	uint8_t life = h->s->shared->life[h->server.life];
+
+	if (life == LIFE_SERVES)
+		h->crashes.in_a_row = 0;
+	if (life == LIFE_WAITS || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL))
+		return DEATH_NOT_COUNTED;
+	return life == LIFE_SERVES ? DEATH_SERVING : DEATH_TAKING_OVER;
+}
+
+/*
+ * Nobody is to serve any more: errors are better than waiting for ever.  What cannot be cut
+ * ends, too, when nobody serves it and we clear away.
+ */
+static void cut(struct holder *h)
+{
+	h->s->shared->watchdog_works = false;
+	h->cut = !watchdog_abort(&h->watchdog, h->s->shared);
+	if (h->cut)
+		return;
+	/* The standby first, or it takes over. */
+	if (h->standby.pid)
+		kill(h->standby.pid, SIGKILL);
+	if (h->server.pid)
+		kill(h->server.pid, SIGKILL);
+}
+
+static void give_up(struct holder *h)
+{
+	cut(h);
+	if (h->s->shared->refused) {
+		note_event(&h->notes, EVENT_DEVICE_ABORTED, LOG_LVL_ERR,
+			   "device %s: nobody can take over; see the lines before, then destroy it and make it anew",
+			   h->s->options.name);
+		return;
+	}
+	note_event(&h->notes, EVENT_DEVICE_ABORTED, LOG_LVL_ERR,
+		   "device %s: its servers crash, %d within %d s or in a row; see the lines before, then destroy it and make it anew",
+		   h->s->options.name, HOLDER_CRASHES, HOLDER_CRASH_SPAN);
+}
+
+/* Why a child has ended, if it had the time to say. */
+static void note_last_words(struct holder *h)
+{
+	if (*h->s->shared->last_words)
+		note(&h->notes, LOG_LVL_ERR, "device %s: its last words: %s", h->s->options.name,
+		     h->s->shared->last_words);
+	*h->s->shared->last_words = '\0';
+}
+
+static enum outcome server_died(struct holder *h, int status, uint64_t now)
+{
+	bool crashes_on;
+
+	if (__atomic_load_n(&h->s->shared->ended, __ATOMIC_SEQ_CST)) {
+		end_standby(h);
+		return ENDED;
+	}
+	note(&h->notes, LOG_LVL_ERR, "device %s: server %d is dead (%s %d); %s",
+	     h->s->options.name, h->server.pid, WIFSIGNALED(status) ? "signal" : "exit status",
+	     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
+	     h->standby.pid ? "its standby takes over" :
+			      "there is no standby: one is made, if there is memory");
+	note_last_words(h);
+	crashes_on = crashes_count(&h->crashes, cause_of_death(h, status), now);
+	h->server.pid = 0;
+	if (!h->standby.pid) {
+		/* At once, unless it died of being made. */
+		h->fork_at = now - h->forked >= SECOND ? now : now + SECOND;
+	} else {
+		close(h->server.alive_fd);
+		h->server = h->standby;
+		set_standby(h, (struct child){ .alive_fd = -1 });
+		h->fork_wait = FORK_WAIT_FIRST;
+		h->fork_at = now + FORK_AFTER;
+	}
+	if ((crashes_on || h->s->shared->refused) && !h->s->shared->aborted)
+		give_up(h);
+	return GOES_ON;
+}
+
+static void standby_died(struct holder *h, uint64_t now)
+{
+	note(&h->notes, LOG_LVL_ERR, "device %s: standby %d is gone; another one is made",
+	     h->s->options.name, h->standby.pid);
+	note_last_words(h);
+	close(h->standby.alive_fd);
+	set_standby(h, (struct child){ .alive_fd = -1 });
+	if (now - h->forked >= LIVED)
+		h->fork_wait = FORK_WAIT_FIRST;
+	h->fork_at = now + h->fork_wait;
+	h->fork_wait = h->fork_wait * 2 < FORK_WAIT_MOST ? h->fork_wait * 2 : FORK_WAIT_MOST;
+}
+
+/*
+ * Children that have ended.  The order in which they are found may be another than
+ * that in which they died: a standby that took over and died is then the server.
+ */
+static enum outcome reap(struct holder *h, uint64_t now, int *status)
+{
+	int pid;
+
+	while ((pid = waitpid(-1, status, WNOHANG)) > 0) {
+		if (pid == h->standby.pid)
+			standby_died(h, now);
+		else if (pid == h->server.pid && server_died(h, *status, now) == ENDED)
+			return ENDED;
+	}
+	return GOES_ON;
+}
+
+/* Without a server the next standby is one at once: it finds its predecessor dead. */
+static void mend(struct holder *h, uint64_t now)
+{
+	struct child child;
+	int r;
+
+	if ((h->server.pid && h->standby.pid) || now < h->fork_at || h->s->shared->aborted)
+		return;
+	if (!h->server.pid)
+		h->fork_wait = FORK_WAIT_FIRST;
+	r = fork_standby(h, &child);
+	if (r) {
+		note(&h->notes, LOG_LVL_ERR,
+		     "device %s: no standby can be made: %s; tried again in %llu s",
+		     h->s->options.name, strerror(-r), h->fork_wait / SECOND);
+		h->fork_at = now + h->fork_wait;
+		h->fork_wait = h->fork_wait * 2 < FORK_WAIT_MOST ? h->fork_wait * 2 :
+			       FORK_WAIT_MOST;
+		return;
+	}
+	h->forked = now;
+	if (h->server.pid) {
+		set_standby(h, child);
+		return;
+	}
+	close(h->server.alive_fd);
+	h->server = child;
+}
+
+/*
+ * After half of options.watchdog another server; after all of it, if that does not move
+ * either or there is none, the connection is cut.
+ */
+static void watch(struct holder *h, uint64_t now)
+{
+	uint64_t completed = count_get(&h->s->count->completed);
+	uint8_t life;
+
+	if (!h->s->shared->watchdog_works || now < h->bark_at)
+		return;
+	h->bark_at = now + h->watchdog.tick_ns;
+	if (completed != h->completed)
+		h->replaced = false;
+	life = h->server.pid ? h->s->shared->life[h->server.life] : LIFE_WAITS;
+	if (!watchdog_barks(&h->watchdog, h->s->shared, life))
+		return;
+	h->watchdog.state = (struct watchdog_state){ .answers_ns = 0 };
+	if (!h->replaced) {
+		h->replaced = true;
+		h->completed = completed;
+		if (!h->server.pid || !h->standby.pid)
+			return;
+		kill(h->server.pid, SIGKILL);
+		note(&h->notes, LOG_LVL_ERR,
+		     "device %s: watchdog: no answer for too long; server %d is killed",
+		     h->s->options.name, h->server.pid);
+		return;
+	}
+	cut(h);
+	note_event(&h->notes, EVENT_DEVICE_ABORTED, LOG_LVL_ERR,
+		   "watchdog: no answer for too long, device aborted");
+}
+
+/*
+ * The log may be a file on tmpfs, with its page out on this very device: who writes there
+ * waits for who serves.  So that is done when somebody does, and another one would follow
+ * him without us; or when there are errors instead of waiting.
+ */
+static void write_notes(struct holder *h)
+{
+	const struct shared *shared = h->s->shared;
+	uint64_t beats = count_get(&shared->beats);
+	bool served = h->server.pid && shared->life[h->server.life] == LIFE_SERVES &&
+		      beats != h->beats;
+
+	h->beats = beats;
+	if (h->cut || (served && (h->standby.pid || h->fork_wait > FORK_WAIT_FIRST)))
+		notes_log(&h->notes);
+}
+
+static void take_signals(struct holder *h)
+{
+	struct signalfd_siginfo si;
+
+	while (read(h->signal_fd, &si, sizeof(si)) == sizeof(si))
+		if (si.ssi_signo != SIGCHLD)
+			want_stop(h->s->shared);
+}
+
+/* Nobody is left who could. */
+static int clear_away(struct holder *h)
+{
+	swapd_stop(h->s, h->c);
+	notes_log(&h->notes);
+	return EXIT_FAILED;
+}
+
+int holder_run(struct holder *h, enum swapd_output output)
+{
+	struct pollfd p = { .fd = h->signal_fd, .events = POLLIN };
+	uint8_t detach = (uint8_t)output;
+	int status = 0;
+
+	if (send(h->report_fd, &detach, sizeof(detach), MSG_NOSIGNAL) != sizeof(detach))
+		log_warn("server: %m");
+	close_fd(&h->report_fd);
+	for (;;) {
+		uint64_t now = now_ns();
+		int wait = (int)(h->watchdog.tick_ns / MS) + 1;
+
+		take_signals(h);
+		if (reap(h, now, &status) == ENDED) {
+			if (!WIFEXITED(status))
+				return clear_away(h);
+			notes_log(&h->notes);
+			return WEXITSTATUS(status);
+		}
+		if (h->s->shared->aborted && !h->server.pid)
+			return clear_away(h);
+		mend(h, now);
+		watch(h, now);
+		write_notes(h);
+		if ((!h->standby.pid || h->notes.taken != h->notes.put) &&
+		    wait > (int)(FORK_AFTER / MS))
+			wait = (int)(FORK_AFTER / MS);
+		if (poll(&p, 1, wait) < 0 && errno != EINTR)
+			note(&h->notes, LOG_LVL_WARN, "holder: poll: %s", strerror(errno));
+	}
+}

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What the BPF programs and user space share.  Compiled by both sides; every
+ * type is fixed-width and every size asserted, so that a pinned map outlives
+ * the program that made it.  Raise EBB_ABI when any of it changes meaning.
+ */
+#ifndef EBB_ABI_H
+#define EBB_ABI_H
+
+#ifndef __bpf__
+#include <linux/types.h>
+#endif
+
+#define EBB_ABI 5
+
+#define EBB_PAGE_SHIFT 12
+#define EBB_MAX_CGROUPS 1024
+#define EBB_MAX_PROCS 8192
+#define EBB_MAX_PREFETCHED 65536    /* pages outstanding, machine-wide */
+#define EBB_MAX_POLICIES 32
+#define EBB_MAX_DEVICES 16
+#define EBB_MAX_ROLES 32
+#define EBB_PARAMS 8
+#define EBB_HIST 32                 /* log2 buckets: [i] counts 2^i <= ns < 2^(i+1) */
+#define EBB_QUIET_NS 2000000000ULL  /* policies go quiet when ebbd is silent for so long */
+
+/* How misses and pages that leave are seen. */
+enum ebb_hooks {
+	EBB_HOOKS_TRACEPOINTS = 0,  /* perf events, tracepoints and the process's swap-entry count */
+	EBB_HOOKS_FENTRY = 1,       /* and the ends of do_swap_page and try_to_unmap_one: bpf/exact */
+};
+
+/* maps/meta, one entry. */
+struct ebb_meta {
+	__u32 abi;
+	__u32 epoch_percent;        /* N: churn that ends an epoch, % of a process's anonymous pages */
+	__u64 heartbeat_ns;         /* CLOCK_MONOTONIC of ebbd's last sign of life */
+	__u32 daemon_tgid;          /* whose own swap reads are prefetches */
+	__u32 hooks;                /* enum ebb_hooks */
+	char version[32];
+};
+
+enum ebb_cgroup_flags {
+	EBB_CGROUP_ATTACHED = 1 << 0,   /* has a policy of its own */
+	EBB_CGROUP_INHERITED = 1 << 1,  /* found by walking up; a cache, dropped on any change */
+	EBB_CGROUP_UNTRACKED = 1 << 2,  /* walked up and found none; a cache likewise */
+	EBB_CGROUP_RECORD = 1 << 3,     /* every fault also goes to maps/trace */
+	EBB_CGROUP_DAEMON = 1 << 4,     /* its policy runs in ebbd, fed by maps/faults */
+	EBB_CGROUP_DECLARED = 1 << 5,   /* by configuration or xattr; a note of ebbd's to itself */
+	EBB_CGROUP_DETECT = 1 << 6,     /* hits are always detected; likewise */
+};
+
+/* maps/cgroups: memory cgroup id -> what governs its tasks. */
+struct ebb_cgroup {
+	__u64 owner;                /* id of the cgroup whose policy this is */
+	__u32 policy;               /* slot in maps/policies */
+	__u32 flags;                /* enum ebb_cgroup_flags, of the owner */
+	__u32 room;                 /* pages it may have outstanding */
+	__u32 slowdown;             /* tenths of a percent offloading may cost; a note of ebbd's to itself */
+	__u64 timely_ns;            /* a prefetched page is used within so long, or by chance; 0 = not known */
+};
+
+/* maps/params: owner id -> parameters of its policy, in the policy's order. */
+struct ebb_params {
+	__u64 v[EBB_PARAMS];
+};
+
+/* What one CPU counted for one cgroup (maps/counters, per CPU). */
+struct ebb_counters {
+	__u64 misses;               /* swap-ins that waited for a read of their own */
+	__u64 hits;                 /* faults on a prefetched page, no wait */
+	__u64 late;                 /* faults on a prefetched page that waited for its I/O */
+	__u64 wasted;               /* prefetched, gone again before the program asked */
+	__u64 file_majors;          /* major faults on file mappings */
+	__u64 zero_majors;          /* anonymous major faults that read nothing: zero-filled, zswap */
+	__u64 swapped_in;           /* pages read from an ebb device */
+	__u64 swapped_out;          /* pages written to an ebb device */
+	__u64 written;              /* anonymous pages reclaim sent to any swap device */
+	__u64 shared;               /* those of them that more than one process may map */
+	__u64 epochs;
+	__u64 requests;             /* prefetch requests policies made */
+	__u64 request_pages;        /* pages in them */
+	__u64 dropped;              /* requests lost because the ring was full */
+	__u64 miss_ns;              /* total time in misses */
+	__u64 late_ns;              /* total time in late hits */
+	__u64 gc_misses;            /* those of misses a collector's threads caused */
+	__u64 gc_hits;              /* those of hits and late, likewise */
+	__u64 by_chance;            /* those of hits that came after timely_ns */
+	__u64 miss_hist[EBB_HIST];  /* ns a miss took */
+	__u64 hit_hist[EBB_HIST];   /* ns a hit took, late ones included */
+	__u64 clean;                /* pages that left unwritten, still good on swap; EBB_HOOKS_FENTRY */
+};
+
+/* maps/cgroup_stats: totals for people and bpftool, one entry per tracked cgroup. */
+struct ebb_cgroup_stats {
+	char path[128];             /* below the memory hierarchy, NUL-terminated */
+	char policy[32];
+	__u64 misses;
+	__u64 hits;
+	__u64 late;
+	__u64 wasted;               /* includes pages given up unread after a while: an estimate */
+	__u64 prefetched;           /* pages brought in ahead = hits + late + wasted + outstanding */
+	__u64 outstanding;          /* prefetched, not yet asked for */
+	__u64 file_majors;
+	__u64 zero_majors;
+	__u64 swapped_in;
+	__u64 swapped_out;
+	__u64 written;
+	__u64 shared;
+	__u64 epochs;
+	__u64 requests;
+	__u64 request_pages;
+	__u64 dropped;
+	__u64 miss_ns;
+	__u64 late_ns;
+	__u64 gc_misses;
+	__u64 gc_hits;
+	__u64 by_chance;
+	__u64 miss_ns_log2[EBB_HIST];
+	__u64 hit_ns_log2[EBB_HIST];
+	__u64 clean;                /* 0 without EBB_HOOKS_FENTRY */
+};
+
+/* maps/procs: tgid -> paging of one process. */
+struct ebb_proc {
+	__u64 cgroup;               /* owner id */
+	__u64 swapped_in;           /* pages read for it */
+	__u64 swapped_out;          /* pages that left it, written or dropped clean */
+	__u64 epoch;                /* advances each time churn exceeds epoch_percent */
+	__u64 base;                 /* swapped_in + swapped_out when the epoch began */
+	__s64 swapents;             /* pages out when it was first seen */
+	__u32 exec;                 /* task_struct.self_exec_id: another program, another life */
+	__u32 pad;
+	char comm[16];
+};
+
+/*
+ * maps/epoch_slots: tgid -> index in maps/epochs, an array of 64-bit counters that
+ * user space maps: how many epochs of that process have ended since it was asked for.
+ */
+#define EBB_MAX_EPOCH_SLOTS 512
+
+/*
+ * maps/arrivals: the same index, below EBB_MAX_ARRIVALS -> where that process faulted on a page
+ * that was out or on its way, one memory page that it maps.  The n-th fault, from 0 on, is
+ * entry[n % EBB_ARRIVALS]: who reads slowly loses the oldest.  An entry carries the round it was
+ * written in, so that one not yet written, or written over, is told from the one wanted.
+ */
+#define EBB_MAX_ARRIVALS 64
+#define EBB_ARRIVALS 256
+#define EBB_ARRIVAL_ROUND 56        /* n / EBB_ARRIVALS modulo 256, from this bit on */
+#define EBB_ARRIVAL_KIND 54         /* enum ebb_fault_kind */
+#define EBB_ARRIVAL_ROLE 53         /* enum ebb_role */
+#define EBB_ARRIVAL_SHIFT 4         /* below: the address by 2^4 */
+
+struct ebb_arrivals {
+	__u64 head;                 /* faults so far; is ahead of the entries for a moment */
+	__u64 entry[EBB_ARRIVALS];
+	__u64 unused[255];
+};
+
+static inline __u64 ebb_arrival(__u64 n, __u64 address, __u32 kind, __u32 role)
+{
+	return n / EBB_ARRIVALS << EBB_ARRIVAL_ROUND | (__u64)(kind & 3) << EBB_ARRIVAL_KIND |
+	       (__u64)(role & 1) << EBB_ARRIVAL_ROLE |
+	       (address >> EBB_ARRIVAL_SHIFT & ((1ULL << EBB_ARRIVAL_ROLE) - 1));
+}
+
+/*
+ * One virtual page of one program.  The exec id stands for the address space:
+ * it changes with exec as the pid does with fork.
+ */
+struct ebb_page {
+	__u32 tgid;
+	__u32 exec;
+	__u64 vpn;
+};
+
+/*
+ * A filter before maps/prefetched: one bit a page, by hash.  A clear bit means
+ * that the page is not in the set, which spares a minor fault the look-up.
+ */
+#define EBB_FILTER_BITS 20
+#define EBB_FILTER_WORDS (1u << (EBB_FILTER_BITS - 6))
+
+static inline __u32 ebb_filter_bit(__u32 tgid, __u64 vpn)
+{
+	return (__u32)(((vpn ^ ((__u64)tgid << 36)) * 0x9e3779b97f4a7c15ULL) >> (64 - EBB_FILTER_BITS));
+}
+
+/* maps/prefetched: pages on their way in or waiting to be asked for. */
+struct ebb_prefetch {
+	__u64 issued_ns;
+	__u64 owner;                /* cgroup charged with the outcome */
+};
+
+enum ebb_fault_kind {
+	EBB_MISS = 0,
+	EBB_HIT = 1,
+	EBB_LATE = 2,
+};
+
+/* What a thread is for, by its name (maps/roles). */
+enum ebb_role {
+	EBB_ROLE_APP = 0,
+	EBB_ROLE_GC = 1,            /* traces or moves objects: its order is not the program's */
+	EBB_ROLES
+};
+
+/*
+ * maps/roles: threads whose name, as two words, agrees with name where mask has
+ * bits: those that begin alike.  The first entry with an empty mask ends the list.
+ */
+struct ebb_role_pattern {
+	__u64 name[2], mask[2];
+	__u32 role;                 /* enum ebb_role */
+	__u32 pad;
+};
+
+/* What a policy is told about a fault; also maps/faults (ring buffer). */
+struct ebb_fault {
+	__u64 vpn;                  /* virtual page */
+	__u64 time_ns;              /* CLOCK_MONOTONIC at its end */
+	__u64 duration_ns;          /* 0 = not known */
+	__u64 owner;                /* cgroup whose policy runs */
+	__u64 ip;                   /* the instruction that faulted, maybe the kernel's; 0 = not known */
+	__u32 tgid, tid;
+	__u32 exec;
+	__u32 kind;                 /* enum ebb_fault_kind */
+	__u32 policy;
+	__u32 cluster;              /* pages the kernel read on its own with a miss, itself included */
+	__u32 role;                 /* enum ebb_role of the thread */
+	__u32 room;                 /* pages the cgroup may have outstanding */
+};
+
+/* maps/requests (ring buffer): what a policy asks ebbd for. */
+struct ebb_request {
+	__u64 first;                /* virtual page */
+	__s64 stride;               /* pages; never 0 */
+	__u64 at;                   /* page of the fault that made it ask */
+	__u64 owner;
+	__u64 time_ns;
+	__u32 tgid, exec;
+	__u32 count;                /* pages */
+	__u32 op;                   /* enum ebb_op */
+	__u32 run;                  /* pages the stream has come so far; 0 = no stream */
+	__u32 passed;               /* those of them since the request before */
+};
+
+enum ebb_op {
+	EBB_OP_PREFETCH = 0,
+	EBB_OP_COLD = 1,            /* make consumed pages the first to be reclaimed */
+	EBB_OP_OUT = 2,             /* reclaim consumed pages now */
+	EBB_OP_LIST = 3,            /* prefetch the pages listed; a struct ebb_list_request */
+	EBB_OP_COLD_LIST = 4,       /* EBB_OP_COLD for the pages listed, likewise */
+};
+
+#define EBB_REQUEST_MAX 1024        /* pages in one request */
+#define EBB_LIST_MAX 16             /* of those in a list */
+
+/* A request for pages in no order; first and stride of head mean nothing. */
+struct ebb_list_request {
+	struct ebb_request head;    /* op = EBB_OP_LIST or EBB_OP_COLD_LIST, count <= EBB_LIST_MAX */
+	__u64 vpn[EBB_LIST_MAX];
+};
+
+/* Also a kind in maps/trace: reclaim sent the page to swap; tid is 0. */
+#define EBB_OUT 3
+
+/* maps/trace (ring buffer): one fault or swap-out, while a recording runs. */
+struct ebb_trace {
+	__u64 time_ns;
+	__u64 duration_ns;
+	__u64 vpn;
+	__u64 owner;
+	__u64 ip;
+	__u32 tgid, tid;
+	__u16 kind;                 /* enum ebb_fault_kind, or EBB_OUT */
+	__u16 role;                 /* enum ebb_role */
+	__u32 cluster;
+};
+
+/* What a policy says of itself, in its section .rodata.policy. */
+struct ebb_param_info {
+	char name[24];
+	__u64 initial, min, max;
+	char help[104];
+};
+
+struct ebb_policy_info {
+	__u32 abi;
+	__u32 params;
+	char name[24];
+	char help[120];
+	struct ebb_param_info param[EBB_PARAMS];
+};
+
+/* Written by ebbd: the process whose pages the reads of its prefetch thread bring in. */
+struct ebb_reader {
+	__u32 tid;                  /* 0 = none */
+	__u32 tgid, exec;
+	__u32 pad;
+};
+
+/* maps/executor, one entry. */
+struct ebb_executor {
+	__u64 reads;                /* counted by bpf/evict: block reads of ebbd's own */
+	__u64 pages;                /* and the pages in them */
+	struct ebb_reader reader;
+};
+
+/* maps/devices: (major << 20 | minor), the kernel's dev_t -> 1 + index. */
+
+#define EBB_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type)
+EBB_ASSERT_SIZE(struct ebb_meta, 56);
+EBB_ASSERT_SIZE(struct ebb_cgroup, 32);
+EBB_ASSERT_SIZE(struct ebb_params, 64);
+EBB_ASSERT_SIZE(struct ebb_counters, 20 * 8 + 2 * EBB_HIST * 8);
+EBB_ASSERT_SIZE(struct ebb_cgroup_stats, 160 + 22 * 8 + 2 * EBB_HIST * 8);
+EBB_ASSERT_SIZE(struct ebb_proc, 72);
+EBB_ASSERT_SIZE(struct ebb_arrivals, 1 << EBB_PAGE_SHIFT);
+EBB_ASSERT_SIZE(struct ebb_page, 16);
+EBB_ASSERT_SIZE(struct ebb_prefetch, 16);
+EBB_ASSERT_SIZE(struct ebb_role_pattern, 40);
+EBB_ASSERT_SIZE(struct ebb_fault, 72);
+EBB_ASSERT_SIZE(struct ebb_request, 64);
+EBB_ASSERT_SIZE(struct ebb_list_request, 64 + 8 * EBB_LIST_MAX);
+EBB_ASSERT_SIZE(struct ebb_trace, 56);
+EBB_ASSERT_SIZE(struct ebb_param_info, 152);
+EBB_ASSERT_SIZE(struct ebb_policy_info, 152 + EBB_PARAMS * 152);
+
+#endif

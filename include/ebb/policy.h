@@ -1,0 +1,590 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What a prefetch policy is written against.
+ *
+ * A policy is one file, policies/NAME.bpf.c: parameters, a state that starts
+ * as zeroes, and one function that is called for every miss and every hit on a
+ * prefetched page of a process:
+ *
+ *	#include "policy.h"
+ *
+ *	enum { WINDOW };
+ *	EBB_POLICY(next, "the pages after each miss",
+ *		EBB_PARAM(WINDOW, "window", 8, 1, 1024, "pages asked for at once"))
+ *
+ *	struct next {
+ *		__u64 misses;
+ *	};
+ *
+ *	static __always_inline void next_fault(const struct ebb_fault *f, struct next *s,
+ *					       const struct ebb_params *p)
+ *	{
+ *		if (f->kind != EBB_MISS)
+ *			return;
+ *		s->misses++;
+ *		ebb_prefetch(f, f->vpn + 1, 1, p->v[WINDOW]);
+ *	}
+ *	EBB_POLICY_ENTRY(next, struct next, next_fault)
+ *
+ * The same file compiles in two ways:
+ *  - for BPF, a perf_event program that the fault program tail-calls.  State is
+ *    per process (task storage of the group leader) and dies with it; an exec
+ *    zeroes it.  When two threads fault at once one of the faults is not seen.
+ *  - natively, `const struct ebb_policy NAME_policy`, for tests, simulation and
+ *    ebbd itself (run=daemon).
+ * policies/policy.mk compiles it either way, anywhere; docs/policy.md leads on.
+ *
+ * What the code may use: no signed division or modulo (BPF has none below cpu
+ * v4), loops with a constant bound, no more than 512 bytes of stack, no floats.
+ */
+#ifndef EBB_POLICY_H
+#define EBB_POLICY_H
+
+#ifdef __bpf__
+#include "vmlinux.h"
+#include <bpf/bpf_helpers.h>
+#include <ebb/maps.bpf.h>
+#else
+#include <stddef.h>
+#include <string.h>
+#include <ebb/abi.h>
+#ifndef __always_inline
+#define __always_inline inline __attribute__((always_inline))
+#endif
+#endif
+
+#define EBB_VPN_END (1ULL << (57 - EBB_PAGE_SHIFT)) /* past any user address, 5-level tables too */
+
+/*
+ * Parameter INDEX of a policy: p->v[INDEX].  ebbd refuses values outside
+ * MIN..MAX before the policy sees them.
+ */
+#define EBB_PARAM(index, name_, initial_, min_, max_, help_)				\
+	[index] = { .name = name_, .initial = initial_, .min = min_, .max = max_, .help = help_ }
+
+#define EBB_POLICY(policy, help_, ...)							\
+	extern const struct ebb_policy_info policy##_info;				\
+	const struct ebb_policy_info policy##_info					\
+	__attribute__((section(".rodata.policy"), used)) = {				\
+		.abi = EBB_ABI,								\
+		.params = sizeof((struct ebb_param_info[]){ __VA_ARGS__ }) /		\
+			  sizeof(struct ebb_param_info),				\
+		.name = #policy,							\
+		.help = help_,								\
+		.param = { __VA_ARGS__ },						\
+	};
+
+/*
+ * Before a loop.  Rolled: a long program is slower to verify and to run.
+ * Unrolled: needs a constant number of turns.  Linux 6.1 refuses a loop that
+ * repeats by falling through ("back-edge"), which is how clang may lay out one
+ * loop around others.
+ */
+#ifdef __clang__
+#define EBB_ROLLED _Pragma("clang loop unroll(disable)")
+#define EBB_UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define EBB_ROLLED
+#define EBB_UNROLLED
+#endif
+
+/*
+ * A function that the verifier looks at once, not for every way that leads to
+ * it: for loops with much in them.  Its arguments are numbers and pointers to
+ * state, which it must check for NULL.
+ */
+#ifdef __bpf__
+#define EBB_SUBPROGRAM __attribute__((noinline))
+#else
+#define EBB_SUBPROGRAM static inline
+#endif
+
+/* 1 if a and b differ, else 0, by arithmetic the compiler cannot turn into a branch. */
+static __always_inline __u64 ebb_differ(__u64 a, __u64 b)
+{
+	__u64 x = a ^ b;
+
+	x |= -x;
+	asm volatile("" : "+r"(x));
+	return x >> 63;
+}
+
+/* 1 if a < b, else 0, likewise; both below 2^63. */
+static __always_inline __u64 ebb_less(__u64 a, __u64 b)
+{
+	__u64 x = a - b;
+
+	asm volatile("" : "+r"(x));
+	return x >> 63;
+}
+
+/* The smaller one, likewise. */
+static __always_inline __u64 ebb_min(__u64 a, __u64 b)
+{
+	return b + ((a - b) & -ebb_less(a, b));
+}
+
+/* |stride|; unsigned because that is the only division there is. */
+static __always_inline __u64 ebb_magnitude(__s64 stride)
+{
+	return stride < 0 ? -(__u64)stride : (__u64)stride;
+}
+
+/*
+ * The delta as the program made it.  What the kernel's readahead brought in
+ * along with a miss is touched unseen: a process that reads page after page is
+ * seen at every 8th.  A delta within the cluster of the fault before is a step
+ * of one page.  Pages of the cluster that were there already were not read, so
+ * it may be up to twice as long as what was.
+ */
+static __always_inline __s64 ebb_unhide(__s64 delta, __u32 cluster)
+{
+	if (cluster < 2 || ebb_magnitude(delta) >= 2 * (__u64)cluster)
+		return delta;
+	return delta < 0 ? -1 : 1;
+}
+
+/*
+ * How many times stride leads from one page to another; -1 when it does not
+ * lead there.
+ */
+static __always_inline __s64 ebb_steps(__u64 from, __u64 to, __s64 stride)
+{
+	__u64 distance = stride < 0 ? from - to : to - from;
+	__u64 step = ebb_magnitude(stride);
+	__u64 steps;
+
+	if (!step || (__s64)distance < 0)
+		return -1;
+	steps = distance / step;
+	return steps * step == distance ? (__s64)steps : -1;
+}
+
+/* How many of count pages from first on lie in the address space (page 0 does not). */
+static __always_inline __u64 ebb_clip(__u64 first, __s64 stride, __u64 count)
+{
+	__u64 step = ebb_magnitude(stride);
+	__u64 room;
+
+	if (!step || step >= EBB_VPN_END || !first || first >= EBB_VPN_END)
+		return 0;
+	room = (stride < 0 ? first - 1 : EBB_VPN_END - 1 - first) / step + 1;
+	if (count > room)
+		count = room;
+	return count < EBB_REQUEST_MAX ? count : EBB_REQUEST_MAX;
+}
+
+/* Pages first, first + stride, ... */
+struct ebb_range {
+	__u64 first;
+	__s64 stride;
+	__u64 count;
+};
+
+/*
+ * EBB_TABLE(NAME, TYPE, N): memory that all processes under a policy share, N
+ * (a power of two) entries of TYPE that start as zeroes; NAME_at(hash) is the
+ * entry at hash mod N.  Entries must say whose they are (tgid, exec), because
+ * two that hash alike overwrite each other, and several CPUs may write at once.
+ */
+
+/*
+ * How far a walk along one stride has come, for ebb_prefetch_stream().  A walk
+ * that goes on in other pages is all one; one that comes back to where it was
+ * is a loop, whose length is then known.
+ */
+struct ebb_walk {
+	__u64 at;               /* page it asked at last; 0 = none yet */
+	__u32 run;              /* pages since it began or came back */
+	__u32 loop;             /* pages between coming to a page and coming back to it; 0 = not known */
+};
+
+#define EBB_WALK_JITTER 64      /* steps back that do not make a loop */
+
+/* Moves on to vpn; returns the pages passed, 0 when it jumped. */
+static __always_inline __u64 ebb_walk_to(struct ebb_walk *w, __u64 vpn, __s64 stride)
+{
+	__s64 on = w->at ? ebb_steps(w->at, vpn, stride) : -1, back;
+
+	if (on < 0 && w->at) {
+		back = ebb_steps(vpn, w->at, stride);
+		if (back > EBB_WALK_JITTER) {
+			w->loop = back;
+			w->run = 0;
+		}
+	}
+	w->at = vpn;
+	if (on < 0)
+		return 0;
+	w->run += on;
+	return on < 2 * EBB_REQUEST_MAX ? on : 0;
+}
+
+/*
+ * What ebbd pages out behind when it exceeds an eighth of the limit.  A loop
+ * shorter than all of it is better left to the kernel: soon all of it is resident.
+ */
+static __always_inline __u64 ebb_walk_run(const struct ebb_walk *w)
+{
+	if (!w->loop)
+		return w->run;
+	return (w->run > w->loop ? w->run : w->loop) / 8;
+}
+
+#ifdef __bpf__
+
+static __always_inline void ebb_head(struct ebb_request *r, const struct ebb_fault *f, __u64 count,
+				     __u32 op)
+{
+	r->at = f->vpn;
+	r->owner = f->owner;
+	r->time_ns = f->time_ns;
+	r->tgid = f->tgid;
+	r->exec = f->exec;
+	r->count = count;
+	r->op = op;
+}
+
+static __always_inline void ebb_count(__u64 owner, __u64 asked, __u64 dropped)
+{
+	struct ebb_counters *c = bpf_map_lookup_elem(&counters, &owner);
+
+	if (!c)
+		return;
+	c->dropped += dropped;
+	if (asked) {
+		c->requests++;
+		c->request_pages += asked;
+	}
+}
+
+static __always_inline __u64 ebb_ask(const struct ebb_fault *f, struct ebb_range pages, __u32 op,
+				     __u64 run, __u64 passed)
+{
+	__u64 count = ebb_clip(pages.first, pages.stride, pages.count);
+	struct ebb_request *r;
+
+	if (!count)
+		return 0;
+	r = bpf_ringbuf_reserve(&requests, sizeof(*r), 0);
+	if (!r) {
+		ebb_count(f->owner, 0, 1);
+		return 0;
+	}
+	ebb_head(r, f, count, op);
+	r->first = pages.first;
+	r->stride = pages.stride;
+	r->run = run;
+	r->passed = passed;
+	bpf_ringbuf_submit(r, 0);
+	if (op == EBB_OP_PREFETCH)
+		ebb_count(f->owner, count, 0);
+	return count;
+}
+
+static __always_inline __u64 ebb_ask_list(const struct ebb_fault *f, const __u64 *vpn, __u64 count,
+					  __u32 op)
+{
+	struct ebb_list_request *r;
+
+	if (!count || count > EBB_LIST_MAX)
+		return 0;
+	r = bpf_ringbuf_reserve(&requests, sizeof(*r), 0);
+	if (!r) {
+		ebb_count(f->owner, 0, 1);
+		return 0;
+	}
+	ebb_head(&r->head, f, count, op);
+	r->head.first = vpn[0];
+	r->head.stride = 1;
+	r->head.run = 0;
+	r->head.passed = 0;
+	for (int i = 0; i < EBB_LIST_MAX; i++)
+		r->vpn[i] = vpn[i];
+	bpf_ringbuf_submit(r, 0);
+	if (op == EBB_OP_LIST)
+		ebb_count(f->owner, count, 0);
+	return count;
+}
+
+#define EBB_TABLE(table, entry, n)							\
+	struct {									\
+		__uint(type, BPF_MAP_TYPE_ARRAY);					\
+		__uint(max_entries, n);							\
+		__type(key, __u32);							\
+		__type(value, entry);							\
+	} table SEC(".maps");								\
+	static __always_inline entry *table##_at(__u64 hash)				\
+	{										\
+		__u32 i = hash & ((n) - 1);						\
+											\
+		return bpf_map_lookup_elem(&table, &i);					\
+	}
+
+char LICENSE[] SEC("license") = "GPL";
+
+/*
+ * busy is a lock that is only tried: perf_event programs cannot wait, and a
+ * fault that goes unlogged now and then is no loss.
+ */
+#define EBB_POLICY_ENTRY(policy, state_type, fault)					\
+	struct policy##_slot {								\
+		__u32 busy;								\
+		__u32 exec;								\
+		state_type state;							\
+	};										\
+	struct {									\
+		__uint(type, BPF_MAP_TYPE_TASK_STORAGE);				\
+		__uint(map_flags, BPF_F_NO_PREALLOC);					\
+		__type(key, int);							\
+		__type(value, struct policy##_slot);					\
+	} state SEC(".maps");								\
+	SEC("perf_event") int policy##_program(void *ctx)				\
+	{										\
+		struct task_struct *leader;						\
+		struct policy##_slot *slot;						\
+		const struct ebb_params *p;						\
+		const struct ebb_fault *f;						\
+		__u32 zero = 0;								\
+		__u64 owner;								\
+											\
+		f = bpf_map_lookup_elem(&fault_scratch, &zero);				\
+		if (!f)									\
+			return 0;							\
+		owner = f->owner;							\
+		p = bpf_map_lookup_elem(&params, &owner);				\
+		if (!p)									\
+			return 0;							\
+		leader = bpf_get_current_task_btf()->group_leader;			\
+		slot = bpf_task_storage_get(&state, leader, NULL,			\
+					    BPF_LOCAL_STORAGE_GET_F_CREATE);		\
+		if (slot && slot->exec && slot->exec != f->exec) {			\
+			bpf_task_storage_delete(&state, leader);			\
+			slot = bpf_task_storage_get(&state, leader, NULL,		\
+						    BPF_LOCAL_STORAGE_GET_F_CREATE);	\
+		}									\
+		if (!slot || __sync_val_compare_and_swap(&slot->busy, 0, 1))		\
+			return 0;							\
+		slot->exec = f->exec;							\
+		fault(f, &slot->state, p);						\
+		__sync_lock_test_and_set(&slot->busy, 0);				\
+		return 0;								\
+	}
+
+/* For a policy that remembers nothing; fault(f, p). */
+#define EBB_POLICY_STATELESS(policy, fault)						\
+	SEC("perf_event") int policy##_program(void *ctx)				\
+	{										\
+		const struct ebb_params *p;						\
+		const struct ebb_fault *f;						\
+		__u32 zero = 0;								\
+		__u64 owner;								\
+											\
+		f = bpf_map_lookup_elem(&fault_scratch, &zero);				\
+		if (!f)									\
+			return 0;							\
+		owner = f->owner;							\
+		p = bpf_map_lookup_elem(&params, &owner);				\
+		if (p)									\
+			fault(f, p);							\
+		return 0;								\
+	}
+
+#else /* native */
+
+/*
+ * One process as a policy sees it.  The caller zeroes it, sets params (see
+ * ebb_policy_defaults()), state (policy->state_size zeroed bytes of the
+ * caller's, suitably aligned) and request, and calls policy->run() for each
+ * fault.  fault and exec belong to the policy's side.
+ */
+struct ebb_policy_sim {
+	struct ebb_fault fault;
+	struct ebb_params params;
+	__u32 exec;
+	void *state;
+	/*
+	 * Called for each request; returns 0, or -errno to drop it.  With op
+	 * EBB_OP_LIST or EBB_OP_COLD_LIST it is the head of a struct ebb_list_request.
+	 */
+	int (*request)(void *data, const struct ebb_request *request);
+	void *data;
+};
+
+struct ebb_policy {
+	const struct ebb_policy_info *info;
+	size_t state_size;
+	void (*run)(struct ebb_policy_sim *sim, const struct ebb_fault *fault);
+	void (*reset)(void);    /* forgets what its tables hold of any process */
+};
+
+static inline void ebb_policy_defaults(const struct ebb_policy *policy, struct ebb_params *p)
+{
+	memset(p, 0, sizeof(*p));
+	for (__u32 i = 0; i < policy->info->params; i++)
+		p->v[i] = policy->info->param[i].initial;
+}
+
+/* f is always &sim->fault: that is how the request finds its way back without a global. */
+static inline struct ebb_policy_sim *ebb_sim(const struct ebb_fault *f)
+{
+	return (struct ebb_policy_sim *)((char *)f - offsetof(struct ebb_policy_sim, fault));
+}
+
+static inline __u64 ebb_ask(const struct ebb_fault *f, struct ebb_range pages, __u32 op, __u64 run,
+			    __u64 passed)
+{
+	struct ebb_policy_sim *sim = ebb_sim(f);
+	struct ebb_request r = {
+		.first = pages.first, .stride = pages.stride, .at = f->vpn, .owner = f->owner,
+		.time_ns = f->time_ns, .tgid = f->tgid, .exec = f->exec, .op = op,
+		.run = (__u32)run, .passed = (__u32)passed,
+	};
+
+	r.count = (__u32)ebb_clip(pages.first, pages.stride, pages.count);
+	return r.count && !sim->request(sim->data, &r) ? r.count : 0;
+}
+
+static inline __u64 ebb_ask_list(const struct ebb_fault *f, const __u64 *vpn, __u64 count, __u32 op)
+{
+	struct ebb_policy_sim *sim = ebb_sim(f);
+	struct ebb_list_request r = { .head = {
+		.first = vpn[0], .stride = 1, .at = f->vpn, .owner = f->owner,
+		.time_ns = f->time_ns, .tgid = f->tgid, .exec = f->exec, .op = op,
+		.count = (__u32)count,
+	} };
+
+	if (!count || count > EBB_LIST_MAX)
+		return 0;
+	memcpy(r.vpn, vpn, count * sizeof(*vpn));
+	return !sim->request(sim->data, &r.head) ? count : 0;
+}
+
+/*
+ * One instance a process that compiles it in; policy->reset() zeroes it.  The
+ * tables of all policies in a program are listed in one section, each with an
+ * address that tells whose it is.
+ */
+struct ebb_table {
+	void *at;
+	size_t bytes;
+	const char *whose;
+};
+
+static const char ebb_this_policy = 0;
+
+#define EBB_TABLE(table, entry, n)							\
+	static entry table##_entries[n];						\
+	static const struct ebb_table table##_table = {					\
+		table##_entries, sizeof(table##_entries), &ebb_this_policy,		\
+	};										\
+	static const struct ebb_table *const table##_listed				\
+	__attribute__((section("ebb_tables"), used)) = &table##_table;			\
+	static inline entry *table##_at(__u64 hash)					\
+	{										\
+		return &table##_entries[hash & ((n) - 1)];				\
+	}
+
+extern const struct ebb_table *const __start_ebb_tables[]
+	__attribute__((weak, visibility("hidden")));
+extern const struct ebb_table *const __stop_ebb_tables[]
+	__attribute__((weak, visibility("hidden")));
+
+static inline void ebb_tables_reset(void)
+{
+	for (const struct ebb_table *const *t = __start_ebb_tables; t < __stop_ebb_tables; t++)
+		if ((*t)->whose == &ebb_this_policy)
+			memset((*t)->at, 0, (*t)->bytes);
+}
+
+#define EBB_POLICY_NATIVE(policy, size)							\
+	static void policy##_reset(void)						\
+	{										\
+		ebb_tables_reset();							\
+	}										\
+	extern const struct ebb_policy policy##_policy					\
+	__attribute__((visibility("default")));						\
+	const struct ebb_policy policy##_policy = {					\
+		.info = &policy##_info, .state_size = size, .run = policy##_run,	\
+		.reset = policy##_reset,						\
+	};
+
+#define EBB_POLICY_ENTRY(policy, state_type, policy_fault)				\
+	static void policy##_run(struct ebb_policy_sim *sim, const struct ebb_fault *f)	\
+	{										\
+		state_type *s = sim->state;						\
+											\
+		sim->fault = *f;							\
+		if (sim->exec != f->exec) {						\
+			memset(s, 0, sizeof(*s));					\
+			sim->exec = f->exec;						\
+		}									\
+		policy_fault(&sim->fault, s, &sim->params);				\
+	}										\
+	EBB_POLICY_NATIVE(policy, sizeof(state_type))
+
+#define EBB_POLICY_STATELESS(policy, policy_fault)					\
+	static void policy##_run(struct ebb_policy_sim *sim, const struct ebb_fault *f)	\
+	{										\
+		sim->fault = *f;							\
+		policy_fault(&sim->fault, &sim->params);				\
+	}										\
+	EBB_POLICY_NATIVE(policy, 0)
+
+#endif
+
+/*
+ * Asks for count pages: first, first + stride, ...  Pages outside the address
+ * space are left out, and so are those past EBB_REQUEST_MAX.  Returns how many
+ * were asked for; 0 also when the request had to be dropped.  ebbd skips pages
+ * that are resident or on their way, so asking twice costs time, not I/O.
+ */
+static __always_inline __u64 ebb_prefetch(const struct ebb_fault *f, __u64 first, __s64 stride,
+					  __u64 count)
+{
+	return ebb_ask(f, (struct ebb_range){ first, stride, count }, EBB_OP_PREFETCH, 0, 0);
+}
+
+/*
+ * The same for a stream that has come run pages so far, passed of them since it
+ * last asked: ebbd pages out behind a stream that is longer than the memory it
+ * may use, see docs/policy.md.
+ */
+static __always_inline __u64 ebb_prefetch_stream(const struct ebb_fault *f, struct ebb_range pages,
+						 __u64 run, __u64 passed)
+{
+	return ebb_ask(f, pages, EBB_OP_PREFETCH, run, passed);
+}
+
+/* The same for pages in no order; vpn has room for EBB_LIST_MAX, of which count are meant. */
+static __always_inline __u64 ebb_prefetch_list(const struct ebb_fault *f, const __u64 *vpn,
+					       __u64 count)
+{
+	return ebb_ask_list(f, vpn, count, EBB_OP_LIST);
+}
+
+/* ebb_cold() for such pages. */
+static __always_inline __u64 ebb_cold_list(const struct ebb_fault *f, const __u64 *vpn, __u64 count)
+{
+	return ebb_ask_list(f, vpn, count, EBB_OP_COLD_LIST);
+}
+
+/*
+ * The same for pages the program is done with: first in line for reclaim.
+ * Only mapped pages feel it: a stock kernel cannot be told to drop a prefetched
+ * page that was never touched.
+ */
+static __always_inline __u64 ebb_cold(const struct ebb_fault *f, __u64 first, __s64 stride,
+				      __u64 count)
+{
+	return ebb_ask(f, (struct ebb_range){ first, stride, count }, EBB_OP_COLD, 0, 0);
+}
+
+/* The same, but they are reclaimed at once. */
+static __always_inline __u64 ebb_out(const struct ebb_fault *f, __u64 first, __s64 stride,
+				     __u64 count)
+{
+	return ebb_ask(f, (struct ebb_range){ first, stride, count }, EBB_OP_OUT, 0, 0);
+}
+
+#endif
