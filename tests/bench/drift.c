@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 
 #include "residency.h"
-#include "heap.h"
+#include "os.h"
 
 #define ASKED 256		/* pages asked about after each look */
 #define WRITTEN 64		/* of a rescan, one page in so many */

@@ -7,7 +7,11 @@
 #include <time.h>
 #include "gc_test.h"
 #include <ebb/abi.h>
-#include "heap.h"
+#include "hints.h"
+#include "mark.h"
+#include "object.h"
+#include "order_memliner.h"
+#include "park.h"
 
 struct fixture {
 	ebbgc_heap_t *heap;
@@ -107,6 +111,11 @@ static void both_sides_agree(void **state)
 	assert_int_equal((entry & (ARRIVAL_COLLECTOR - 1)) << ARRIVAL_SHIFT, base + 16);
 }
 
+static bool next_arrival(ebbgc_heap_t *heap, struct arrival *a)
+{
+	return arrivals_next(&heap->arrivals, heap->base, used_bytes(heap), a);
+}
+
 static void each_is_taken_once_or_lost(void **state)
 {
 	struct arrival a;
@@ -117,36 +126,36 @@ static void each_is_taken_once_or_lost(void **state)
 	base = (uint64_t)(uintptr_t)f.heap->base;
 	__atomic_store_n(&f.heap->top, 64, __ATOMIC_RELAXED);
 	assert_false(arrivals_waiting(&f.heap->arrivals));
-	assert_false(arrivals_next(f.heap, &a));
+	assert_false(next_arrival(f.heap, &a));
 	/* Other memory of the process is none of ours, nor is what is above the heap's top. */
 	arrive(&f, base - 16, EBB_ROLE_APP);
 	arrive(&f, base + ((uint64_t)64 << REGION_SHIFT), EBB_ROLE_APP);
 	arrive(&f, base + 40, EBB_ROLE_GC);
 	assert_true(arrivals_waiting(&f.heap->arrivals));
-	assert_true(arrivals_next(f.heap, &a));
+	assert_true(next_arrival(f.heap, &a));
 	assert_int_equal(a.address, base + 32);
 	assert_true(a.collectors);
-	assert_false(arrivals_next(f.heap, &a));
+	assert_false(next_arrival(f.heap, &a));
 	/* More than there is room for, over several rounds. */
 	for (uint64_t i = 0; i < 3 * EBB_ARRIVALS + 10; i++)
 		arrive(&f, base + 16 * i, EBB_ROLE_APP);
 	for (uint64_t i = 2 * EBB_ARRIVALS + 10; i < 3 * EBB_ARRIVALS + 10; i++) {
-		assert_true(arrivals_next(f.heap, &a));
+		assert_true(next_arrival(f.heap, &a));
 		assert_int_equal(a.address, base + 16 * i);
 		assert_false(a.collectors);
 	}
-	assert_false(arrivals_next(f.heap, &a));
+	assert_false(next_arrival(f.heap, &a));
 	assert_int_equal(stats_of(f.heap).arrivals_lost, 2 * EBB_ARRIVALS + 10);
 	/* One that is announced, and not there yet: what lies there is an old one. */
 	f.ring.head++;
-	assert_false(arrivals_next(f.heap, &a));
+	assert_false(next_arrival(f.heap, &a));
 	assert_false(arrivals_waiting(&f.heap->arrivals));
 	assert_int_equal(stats_of(f.heap).arrivals_lost, 2 * EBB_ARRIVALS + 11);
 	assert_int_equal(stats_of(f.heap).arrivals, EBB_ARRIVALS + 1);
 	/* A cycle begins with none. */
 	arrive(&f, base, EBB_ROLE_APP);
 	arrivals_clear(&f.heap->arrivals);
-	assert_false(arrivals_next(f.heap, &a));
+	assert_false(next_arrival(f.heap, &a));
 	__atomic_store_n(&f.heap->top, 0, __ATOMIC_RELAXED);
 	end(&f);
 }

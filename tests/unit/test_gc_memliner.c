@@ -6,7 +6,12 @@
 #include <sys/mman.h>
 #include <time.h>
 #include "gc_test.h"
-#include "heap.h"
+#include "location.h"
+#include "mark.h"
+#include "notes.h"
+#include "object.h"
+#include "os.h"
+#include "park.h"
 
 #define LIST 20000
 #define LONG_LIST 200000	/* marking it takes longer than a thread's time slice */

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* Marking without memory for its work: what found no room on a stack or in the pool is marked. */
 #include "gc_test.h"
-#include "heap.h"
+#include "mark.h"
+#include "mark_phase.h"
+#include "object.h"
+#include "work_pool.h"
 
 static bool failing;
 

@@ -2,7 +2,12 @@
 /* Parked work: what waits for which page.  Where pages are is set by hand. */
 #include <sys/mman.h>
 #include "gc_test.h"
-#include "heap.h"
+#include "mark.h"
+#include "object.h"
+#include "order_memliner.h"
+#include "os.h"
+#include "park.h"
+#include "work_pool.h"
 
 #define SLOTS 4000		/* of an array over eight pages */
 #define WIDES 300

@@ -5,13 +5,13 @@
 #include <string.h>
 #include "backing.h"
 
-/* A thread may have little stack; of a cgroup further down those around it are looked at. */
+/* Small, for threads with small stacks.  A longer path is cut to an outer cgroup's. */
 #define PATH_BYTES 1024
 
-/* How each version names what a cgroup may use and does; swap alone, or memory with it. */
+/* Names of files and keys in each cgroup version. */
 struct names {
 	const char *root, *limit, *usage, *swap_limit, *swap_usage, *inactive, *active;
-	bool with_memory;
+	bool with_memory;	/* the swap files count memory and swap together */
 };
 
 static const struct names v1 = {
@@ -32,7 +32,7 @@ static FILE *file_open(const char *directory, const char *name)
 	return fopen(path, "re");
 }
 
-/* The number after @key at the beginning of a line, or @otherwise. */
+/* Returns the number after @key at the beginning of a line, or @otherwise. */
 static uint64_t number_after(const char *directory, const char *name, const char *key,
 			     uint64_t otherwise)
 {
@@ -64,19 +64,19 @@ static uint64_t plus(uint64_t a, uint64_t b)
 	return a < UINT64_MAX - b ? a + b : UINT64_MAX;
 }
 
-/* Of one cgroup; @swap: free on the machine. */
+/* Returns what one cgroup has left; @swap: free swap of the machine. */
 static uint64_t cgroup_left(const struct names *n, const char *directory, uint64_t swap)
 {
 	uint64_t limit = number_after(directory, n->limit, "", UINT64_MAX);
 	uint64_t swap_limit = number_after(directory, n->swap_limit, "", UINT64_MAX);
 	uint64_t swap_used, used, files;
 
-	/* Most have none. */
+	/* Most cgroups have no limit. */
 	if (limit == UINT64_MAX && swap_limit == UINT64_MAX)
 		return UINT64_MAX;
 	used = number_after(directory, n->usage, "", 0);
 	swap_used = number_after(directory, n->swap_usage, "", 0);
-	/* Files' pages go first. */
+	/* The kernel reclaims file pages first. */
 	files = number_after(directory, "memory.stat", n->inactive, 0) +
 		number_after(directory, "memory.stat", n->active, 0);
 	if (n->with_memory)
@@ -88,7 +88,7 @@ static uint64_t cgroup_left(const struct names *n, const char *directory, uint64
 	return plus(plus(rest(limit, used), files), less(swap, rest(swap_limit, swap_used)));
 }
 
-/* The least of a cgroup and all above it. */
+/* Returns the least that a cgroup and its ancestors have left. */
 static uint64_t cgroups_left(const struct names *n, const char *cgroups, const char *cgroup,
 			     uint64_t swap)
 {
@@ -142,7 +142,7 @@ bool backing_take(struct backing *b, uint64_t bytes)
 		uint64_t left;
 		int state;
 
-		/* Files are read; and who calls has the heap's lock. */
+		/* Reading files is a cancellation point, and the caller holds the heap's lock. */
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 		left = rest(backing_left("/proc", "/sys/fs/cgroup"), BACKING_RESERVE + b->dropped);
 		pthread_setcancelstate(state, NULL);

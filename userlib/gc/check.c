@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
-/*
- * The checking mode: what marking found is compared with a walk of the graph that shares no code
- * with it but type_visit(), at the end of each cycle and before threads run again.
- *
- * A full cycle must have marked exactly what is reachable.  A concurrent one must have marked all
- * that is reachable at its end, and of what existed at its beginning nothing that was not
- * reachable then by some path, weak ones included.
- */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "heap.h"
+#include "check.h"
+#include "event.h"
+#include "object.h"
+#include "os.h"
+#include "roots.h"
+#include "type.h"
+#include "vector.h"
 
 struct check {
-	uint64_t *reached;	/* at the end */
+	uint64_t *reached;	/* reachable at the end */
 	uint64_t *before;	/* reachable by any path at the snapshot */
 	uint64_t *existed;	/* allocated at the snapshot */
 	struct vector stack, ephemerons;
@@ -64,8 +62,10 @@ void check_destroy(struct ebbgc_heap *h)
 		munmap(c->before, bitmap_bytes(h));
 	if (c->existed)
 		munmap(c->existed, bitmap_bytes(h));
-	vector_free(h, &c->stack);
-	vector_free(h, &c->ephemerons);
+	if (!os_forked(h->pid)) {
+		vector_free(&c->stack);
+		vector_free(&c->ephemerons);
+	}
 	free(c);
 }
 
@@ -78,17 +78,6 @@ static void failed(struct ebbgc_heap *h, uint64_t object, const char *text)
 	fprintf(stderr, "ebbgc: object 0x%" PRIx64 ": %s; a store without ebbgc_store(), a missing "
 		"root or a wrong layout\n", object, text);
 	abort();
-}
-
-bool is_object(const struct ebbgc_heap *h, uint64_t object)
-{
-	uint64_t base = (uint64_t)(uintptr_t)h->base;
-	uint64_t top = __atomic_load_n(&h->top, __ATOMIC_RELAXED);
-
-	if (object < base || object >= base + (top << REGION_SHIFT))
-		return false;
-	return object % GRANULE == HEADER && bit_test(h->allocated, granule_of(h, object)) &&
-	       type_id(object) != TYPE_NONE && type_id(object) < __atomic_load_n(&h->type_count, __ATOMIC_RELAXED);
 }
 
 static void walk_slot(void *arg, ebbgc_ref_t *slot)
@@ -136,7 +125,7 @@ static bool walk_ephemerons(struct walk *w)
 	return kept != count;
 }
 
-/* Sets w->seen for all that can be reached. */
+/* Sets w->seen for all reachable objects. */
 static void walk_all(struct walk *w)
 {
 	struct vector *stack = &w->h->check->stack;
@@ -177,7 +166,7 @@ void check_snapshot(struct ebbgc_heap *h)
 			for (char *p = m->supply[k].next; p < m->supply[k].end; p += h->slot_size[k]) {
 				size_t i = granule_of(h, (uint64_t)(uintptr_t)p);
 
-				/* Not an object yet. */
+				/* A free slot: no object yet. */
 				h->check->existed[i >> 6] &= ~(UINT64_C(1) << (i & 63));
 			}
 	walk_all(&w);
@@ -220,8 +209,8 @@ static void check_object(struct ebbgc_heap *h, uint64_t object, bool exact)
 void check_marks(struct ebbgc_heap *h, bool exact)
 {
 	/*
-	 * A word on a stack that is there at the end of a concurrent cycle and was not at its
-	 * beginning may be left over from a frame long gone: it need not have been marked.
+	 * A stack word that appeared during a concurrent cycle may be left over from a frame
+	 * that is gone: its target need not be marked.
 	 */
 	struct walk w = { .h = h, .kind = WALK_STRONG, .stacks = exact };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 /*
- * Functions that 0.1.0 exported and that ebbgc.h has inline since, as they did not know the size of
- * the caller's struct: for programs linked with 0.1.0.
+ * For programs linked with 0.1.0: functions that ebbgc.h has inline since, in order to pass the
+ * size of the caller's struct.
  */
 #define ebbgc_options_init inline_options_init
 #define ebbgc_type_register inline_type_register

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
-/* Finalizers: dead objects come back to life until the program has run them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "heap.h"
+#include "finalize.h"
+#include "mark.h"
+#include "object.h"
+#include "os.h"
 
 static bool list_reserve(struct finalizer_list *l, size_t count)
 {
@@ -32,10 +34,10 @@ int ebbgc_finalizer_add(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_fina
 
 	if (!f.object || !fn)
 		return -EINVAL;
-	if (forked(h))
+	if (os_forked(h->pid))
 		return -ECHILD;
 	pthread_mutex_lock(&h->lock);
-	/* Whatever dies, the collector has room to say so. */
+	/* Space for all objects to die at once: the collector must not allocate. */
 	added = list_reserve(l, l->count + 1) && list_reserve(ready, ready->count + l->count + 1);
 	if (added)
 		l->items[l->count++] = f;
@@ -43,10 +45,6 @@ int ebbgc_finalizer_add(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_fina
 	return added ? 0 : -ENOMEM;
 }
 
-/*
- * Moves the finalizers of unmarked objects to those that are due, and only then marks the
- * objects, so that all that died together are found.  Returns how many.
- */
 size_t finalizers_collect(struct ebbgc_heap *h)
 {
 	struct finalizer_list *l = &h->finalizers, *ready = &h->finalizers_ready;
@@ -66,7 +64,7 @@ size_t finalizers_collect(struct ebbgc_heap *h)
 	return found;
 }
 
-/* The oldest that is due; of what has run no more stays in the list than of what waits. */
+/* Takes the oldest ready finalizer.  At most half of the list is taken ones. */
 static bool ready_take(struct finalizer_list *ready, struct finalizer *f)
 {
 	if (ready->first == ready->count)
@@ -85,7 +83,7 @@ size_t ebbgc_finalizers_run(ebbgc_mutator_t *mutator, size_t limit)
 	struct ebbgc_heap *h = mutator_of(mutator)->heap;
 	size_t ran;
 
-	if (forked(h))
+	if (os_forked(h->pid))
 		return 0;
 	for (ran = 0; ran < limit; ran++) {
 		struct ebbgc_frame frame;
@@ -98,7 +96,7 @@ size_t ebbgc_finalizers_run(ebbgc_mutator_t *mutator, size_t limit)
 		pthread_mutex_unlock(&h->lock);
 		if (!taken)
 			break;
-		/* No safepoint since it left the list, where it was a root. */
+		/* The list was a root, and there was no safepoint since the object left it. */
 		object = (ebbgc_ref_t){ f.object };
 		if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
 			ebbgc_log_old(mutator, object);
@@ -111,8 +109,8 @@ size_t ebbgc_finalizers_run(ebbgc_mutator_t *mutator, size_t limit)
 
 void finalizers_destroy(struct ebbgc_heap *h)
 {
-	/* As vector_free(). */
-	if (forked(h))
+	/* A thread of the parent may have been moving the items. */
+	if (os_forked(h->pid))
 		return;
 	free(h->finalizers.items);
 	free(h->finalizers_ready.items);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
-/*
- * Whether an object is likely to be in memory: by the epoch in which its reference was last used
- * (dissertation, section 4.3.2.2), or by what the kernel says of its page.  And how long it is
- * worth waiting for it to come in.
- */
-#include "heap.h"
+#include "barrier.h"
+#include "hints.h"
+#include "location.h"
+#include "mark.h"
+#include "object.h"
+#include "os.h"
 
-#define LOOK_NS 5000000u	/* between two looks while marking */
+#define LOOK_NS 5000000u	/* between two updates while marking */
 #define LOOK_IDLE_NS 100000000u	/* and otherwise */
 
 static bool stamping(const struct ebbgc_heap *h)
@@ -30,6 +30,9 @@ int location_create(struct ebbgc_heap *h)
 		epoch_open(&h->epoch, h->share.epoch);
 	if (h->options.features & (EBBGC_ARRIVALS | EBBGC_HINTS))
 		arrivals_open(&h->arrivals, h->share.arrivals);
+	hints_open(h);
+	if (h->options.features & (EBBGC_PARK | EBBGC_HINTS))
+		advice_open(&h->advice);
 	if (h->epoch.source == EBBGC_EPOCH_EBBD)
 		return 0;
 	return residency_open(&h->residency, h->options.residency, h->base, h->bytes);
@@ -37,26 +40,9 @@ int location_create(struct ebbgc_heap *h)
 
 void location_destroy(struct ebbgc_heap *h)
 {
+	advice_close(&h->advice);
 	share_close(&h->share);
 	residency_close(&h->residency);
-}
-
-void barriers_set(const struct ebbgc_heap *h, struct mutator *m)
-{
-	uint32_t flags = h->marking ? EBBGC_MARKING : 0;
-
-	if (h->marking && h->marker.order == &order_memliner)
-		flags |= EBBGC_NOTING;
-	if (h->stamped)
-		flags |= EBBGC_STAMPED;
-	__atomic_store_n(&m->public.stamp, h->tag, __ATOMIC_RELAXED);
-	__atomic_store_n(&m->public.flags, flags, __ATOMIC_RELAXED);
-}
-
-static void barriers_publish(struct ebbgc_heap *h)
-{
-	for (struct mutator *m = h->mutators; m; m = m->next)
-		barriers_set(h, m);
 }
 
 bool location_scarce(const struct ebbgc_heap *h)
@@ -68,7 +54,7 @@ uint64_t location_wait(const struct ebbgc_heap *h)
 {
 	uint64_t now = now_ns(), at = __atomic_load_n(&h->look_at, __ATOMIC_RELAXED);
 
-	/* Between cycles nobody asks where pages are but hints. */
+	/* Between cycles only hints need residency. */
 	if (h->options.mode != EBBGC_MEMLINER || (exact(h) && !h->marking && !hints_wait(h)))
 		return 0;
 	return at > now ? at - now : 1;
@@ -76,7 +62,7 @@ uint64_t location_wait(const struct ebbgc_heap *h)
 
 void location_look(struct ebbgc_heap *h)
 {
-	uint64_t now, cost, wait, top, tag;
+	uint64_t now, cost, wait, used, tag;
 
 	if (h->options.mode != EBBGC_MEMLINER)
 		return;
@@ -86,12 +72,12 @@ void location_look(struct ebbgc_heap *h)
 	if (now < __atomic_load_n(&h->look_at, __ATOMIC_RELAXED) ||
 	    pthread_mutex_trylock(&h->look_lock))
 		return;
-	top = __atomic_load_n(&h->top, __ATOMIC_RELAXED);
-	if (h->residency.provider && top) {
-		int64_t changed = residency_scan(&h->residency, top << REGION_SHIFT);
+	used = used_bytes(h);
+	if (h->residency.provider && used) {
+		int64_t changed = residency_scan(&h->residency, used);
 
 		if (changed > 0 && h->epoch.source == EBBGC_EPOCH_OWN)
-			epoch_churn(&h->epoch, (uint64_t)changed, top << (REGION_SHIFT - PAGE_SHIFT),
+			epoch_churn(&h->epoch, (uint64_t)changed, used >> PAGE_SHIFT,
 				    h->options.epoch_percent);
 	}
 	tag = stamping(h) ? epoch_now(&h->epoch) << EBBGC_STAMP_SHIFT : 0;
@@ -99,7 +85,7 @@ void location_look(struct ebbgc_heap *h)
 		pthread_mutex_lock(&h->lock);
 		__atomic_store_n(&h->tag, tag, __ATOMIC_RELAXED);
 		h->stamped = true;
-		barriers_publish(h);
+		barriers_set(h);
 		pthread_mutex_unlock(&h->lock);
 	}
 	cost = now_ns() - now;
@@ -118,7 +104,7 @@ bool location_far(struct ebbgc_heap *h, uint64_t work)
 		return residency_out(&h->residency, page_of(h, work & WORK_ADDRESS));
 	age = (__atomic_load_n(&h->tag, __ATOMIC_RELAXED) - (work & ~EBBGC_ADDRESS_MASK)) >>
 	      EBBGC_STAMP_SHIFT;
-	/* Epochs are modulo 16, and a tracer may be the later one to hear of a new one. */
+	/* Epochs are modulo 16, and the program may have a newer one than this tracer. */
 	return (age < 8 ? age : 16 - age) > h->options.delta;
 }
 
@@ -131,6 +117,6 @@ unsigned int location_delays(const struct ebbgc_heap *h)
 	if (h->stop || __atomic_load_n(&h->waiting, __ATOMIC_RELAXED))
 		return 0;
 	left = end > used ? end - used : 0;
-	/* Where there was no room, all of it is used. */
+	/* A room of 0 is used up. */
 	return h->options.delays[left * 100 > room * 50 ? 0 : left && left * 100 >= room * 15 ? 1 : 2];
 }

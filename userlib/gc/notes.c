@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <sys/mman.h>
-#include "heap.h"
+#include "notes.h"
+#include "object.h"
+#include "os.h"
 
 struct ring *ring_take(struct ebbgc_heap *h)
 {
@@ -15,7 +17,7 @@ struct ring *ring_take(struct ebbgc_heap *h)
 		if (h->options.lock_side)
 			(void)mlock(r, sizeof(*r));
 		r->next = h->rings;
-		/* Tracers walk the list without the lock. */
+		/* Tracers traverse the list without the lock. */
 		__atomic_store_n(&h->rings, r, __ATOMIC_RELEASE);
 	}
 	r->taken = true;
@@ -57,7 +59,7 @@ static uint64_t ring_next(struct ring *r)
 		head = __atomic_load_n(&r->head, __ATOMIC_ACQUIRE);
 		if (head == tail)
 			return 0;
-		/* What has been overwritten is lost; what is while we look is another valid one. */
+		/* An entry overwritten before this is lost; one overwritten now is another valid one. */
 		from = head - tail > RING_ENTRIES ? head - RING_ENTRIES : tail;
 		object = __atomic_load_n(&r->entries[from % RING_ENTRIES], __ATOMIC_RELAXED);
 	} while (!__atomic_compare_exchange_n(&r->tail, &tail, from + 1, false, __ATOMIC_ACQ_REL,
@@ -82,7 +84,7 @@ uint64_t notes_next(struct ebbgc_heap *h)
 
 void notes_want(struct ebbgc_heap *h)
 {
-	/* Who has the lock is about to set the flags, or holds up everybody anyway. */
+	/* A thread that holds the lock sets the flags anyway, or stops all threads. */
 	if (pthread_mutex_trylock(&h->lock))
 		return;
 	for (struct mutator *m = h->mutators; m; m = m->next)
@@ -119,44 +121,4 @@ void notes_count(struct ebbgc_heap *h, uint64_t *noted, uint64_t *lost)
 		*noted += __atomic_load_n(&r->head, __ATOMIC_RELAXED);
 		*lost += __atomic_load_n(&r->lost, __ATOMIC_RELAXED);
 	}
-}
-
-/* --- the accessors' rare halves --------------------------------------------------------- */
-
-static uint64_t stamped(uint64_t bits, const ebbgc_mutator_t *mutator)
-{
-	return (bits & EBBGC_ADDRESS_MASK) | __atomic_load_n(&mutator->stamp, __ATOMIC_RELAXED);
-}
-
-ebbgc_ref_t ebbgc_load_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const ebbgc_ref_t *slot,
-			    ebbgc_ref_t ref)
-{
-	uint64_t was = ref.bits;
-
-	if (__atomic_load_n(&mutator->flags, __ATOMIC_RELAXED) & EBBGC_NOTING)
-		note(mutator_of(mutator), object.bits & EBBGC_ADDRESS_MASK);
-	if (!ebbgc_is_stale(mutator, ref))
-		return ref;
-	/* The slot, too, unless somebody stores to it: the store is not to be lost. */
-	ref.bits = stamped(was, mutator);
-	__atomic_compare_exchange_n((uint64_t *)&slot->bits, &was, ref.bits, false, __ATOMIC_ACQ_REL,
-				    __ATOMIC_RELAXED);
-	return ref;
-}
-
-void ebbgc_store_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
-		      ebbgc_ref_t value)
-{
-	uint32_t flags = __atomic_load_n(&mutator->flags, __ATOMIC_RELAXED);
-
-	if (!ebbgc_is_null(value))
-		value.bits = stamped(value.bits, mutator);
-	if (flags & EBBGC_MARKING) {
-		ebbgc_log_old(mutator, (ebbgc_ref_t){
-			__atomic_exchange_n(&slot->bits, value.bits, __ATOMIC_ACQ_REL) });
-		if (flags & EBBGC_NOTING)
-			note(mutator_of(mutator), object.bits & EBBGC_ADDRESS_MASK);
-		return;
-	}
-	__atomic_store_n(&slot->bits, value.bits, __ATOMIC_RELEASE);
 }

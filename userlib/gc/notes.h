@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
- * What mutators have just touched, told to the tracers: the paper's producer-consumer queues (PQ).
- * One ring a mutator; it stores and never waits, so a slow tracer loses the oldest entries, which
- * costs their priority and nothing else.  Tracers take entries with a compare-and-swap.
+ * What mutators have just touched, for the tracers: the paper's producer-consumer queues (PQ).
+ * One ring a mutator.  The mutator stores and never waits: a slow tracer loses the oldest entries,
+ * which costs their priority and nothing else.  Tracers take entries by compare-and-swap.
  *
- * A mutator notes a burst of accesses and then stops to, until the tracers want more: what it
- * touches changes far more slowly than it touches, and a load that is noted costs ten others.
+ * A mutator notes a burst of accesses and then stops until the tracers request more: the set of
+ * objects that it touches changes far more slowly than it touches them, and a noted load costs as
+ * much as ten others.
  *
  * An entry is an object that was live in this cycle, and nothing is freed before its end: rings
- * are emptied when the next one begins, with the world stopped.
+ * are emptied when the next cycle begins, with the world stopped.
  */
 #ifndef EBBGC_NOTES_H
 #define EBBGC_NOTES_H
@@ -40,19 +41,19 @@ struct ring *ring_take(struct ebbgc_heap *h);
 void ring_leave(struct ring *r);
 
 /*
- * Notes that m touches an object, unless it is marked or was what m noted last; m's own thread.
+ * Notes that m touches an object, unless it is marked or m noted it last; m's own thread.
  * Takes EBBGC_NOTING off m's flags at the end of a burst.
  */
 void note(struct mutator *m, uint64_t object);
 
 /* The oldest entry of any ring, or 0.  Any tracer. */
 uint64_t notes_next(struct ebbgc_heap *h);
-/* The next burst may begin; any tracer. */
+/* The next burst may begin.  Any tracer. */
 void notes_want(struct ebbgc_heap *h);
 /* World stopped. */
 void notes_clear(struct ebbgc_heap *h);
 void notes_destroy(struct ebbgc_heap *h);
-/* Lock held: of all rings. */
+/* Lock held: adds up all rings. */
 void notes_count(struct ebbgc_heap *h, uint64_t *noted, uint64_t *lost);
 
 #endif

@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <time.h>
-#include <unistd.h>
-#include "heap.h"
+#include "location.h"
+#include "mark.h"
+#include "object.h"
+#include "os.h"
+#include "park.h"
+#include "work_pool.h"
 
 #define PAGE_WORDS (PAGE_BYTES / GRANULE / 64)
-#define NAP_MIN_NS 1000000u
-#define NAP_MAX_NS 20000000u
-#define NAP_ARRIVALS_NS 200000u	/* between two looks at what has arrived */
 #define ARRIVE_NS 50000u
-#define ARRIVE_TRIES 40		/* 2 ms, and what waking up takes */
+#define ARRIVE_TRIES 40		/* 2 ms, plus the wake-ups */
 
 static size_t object_bytes(const struct ebbgc_heap *h)
 {
@@ -31,16 +28,12 @@ int park_create(struct ebbgc_heap *h)
 	struct park *p = &h->park;
 
 	pthread_mutex_init(&p->lock, NULL);
-	if (h->options.features & (EBBGC_PARK | EBBGC_HINTS))
-		p->pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
 	if (!(h->options.features & EBBGC_PARK))
 		return 0;
 	p->objects = map_pages(object_bytes(h));
 	p->pages = map_pages(page_bitmap_bytes(h));
 	p->slices = map_pages(page_bitmap_bytes(h));
-	if (!p->objects || !p->pages || !p->slices)
-		return -ENOMEM;
-	return 0;
+	return p->objects && p->pages && p->slices ? 0 : -ENOMEM;
 }
 
 void park_destroy(struct ebbgc_heap *h)
@@ -53,13 +46,25 @@ void park_destroy(struct ebbgc_heap *h)
 		munmap(p->pages, page_bitmap_bytes(h));
 	if (p->slices)
 		munmap(p->slices, page_bitmap_bytes(h));
-	if (p->pidfd >= 0)
-		close(p->pidfd);
-	p->pidfd = -1;
 	p->objects = p->pages = p->slices = NULL;
 }
 
-/* True if this call has set it. */
+void park_begin(struct ebbgc_heap *h)
+{
+	struct park *p = &h->park;
+
+	p->idle = 0;
+	p->idle_scan = __atomic_load_n(&h->residency.scans, __ATOMIC_RELAXED);
+	p->cursor = 0;
+	p->asked_count = p->traced_count = 0;
+}
+
+bool park_holds(const struct ebbgc_heap *h)
+{
+	return h->park.objects && __atomic_load_n(&h->park.count, __ATOMIC_RELAXED);
+}
+
+/* Returns true if this call set the bit. */
 static bool set_ordered(uint64_t *bits, size_t i)
 {
 	uint64_t bit = UINT64_C(1) << (i & 63);
@@ -74,7 +79,7 @@ static void park(struct tracer *t, uint64_t *bits, size_t i, size_t page)
 	if (!set_ordered(bits, i))
 		return;
 	t->counts.parked++;
-	/* After the work's bit: who clears the page's then finds the work. */
+	/* After the work's bit: a tracer that clears the page's bit finds the work. */
 	if (set_ordered(h->park.pages, page))
 		__atomic_fetch_add(&h->park.count, 1, __ATOMIC_RELAXED);
 }
@@ -91,7 +96,7 @@ void park_slice(struct tracer *t, size_t page)
 	park(t, t->heap->park.slices, page, page);
 }
 
-/* How many objects and slices that were. */
+/* Moves the page's work to the tracer; returns the number of objects and slices. */
 static unsigned int take_page(struct tracer *t, size_t page)
 {
 	struct ebbgc_heap *h = t->heap;
@@ -125,11 +130,11 @@ void park_wake(struct tracer *t, size_t page)
 	t->counts.woken += take_page(t, page);
 }
 
-/* Pages that came in since they were parked. */
+/* Wakes work of pages that came in since they were parked; returns true if there was any. */
 static bool wake_all(struct tracer *t)
 {
 	struct ebbgc_heap *h = t->heap;
-	size_t words = ((size_t)__atomic_load_n(&h->top, __ATOMIC_RELAXED) << REGION_SHIFT >> PAGE_SHIFT) / 64 + 1;
+	size_t words = (used_bytes(h) >> PAGE_SHIFT) / 64 + 1;
 	uint64_t before = t->counts.woken;
 
 	if (words > page_bitmap_bytes(h) / 8)
@@ -157,65 +162,19 @@ void park_look(struct tracer *t)
 	wake_all(t);
 }
 
-/* False if there is something to do before the time is up: what has arrived. */
-static bool nap(struct tracer *t)
-{
-	struct ebbgc_heap *h = t->heap;
-	uint64_t ns = location_wait(h), slice;
-	struct timespec time = { 0 };
-
-	ns = ns < NAP_MIN_NS ? NAP_MIN_NS : ns > NAP_MAX_NS ? NAP_MAX_NS : ns;
-	slice = h->arrivals.ring ? NAP_ARRIVALS_NS : ns;
-	for (; ns; ns -= slice) {
-		if (slice > ns)
-			slice = ns;
-		time.tv_nsec = (long)slice;
-		nanosleep(&time, NULL);
-		if (arrivals_waiting(&h->arrivals))
-			memliner_arrivals(t);
-		if (t->depth)
-			return false;
-	}
-	return true;
-}
-
-size_t pages_advise(struct ebbgc_heap *h, const uint32_t *pages, unsigned int n, int advice)
-{
-	struct park *p = &h->park;
-	struct iovec runs[FETCH_PAGES];
-	size_t count = 0;
-
-	for (unsigned int i = 0; i < n; i++) {
-		char *at = h->base + (size_t)pages[i] * PAGE_BYTES;
-
-		if (count && (char *)runs[count - 1].iov_base + runs[count - 1].iov_len == at)
-			runs[count - 1].iov_len += PAGE_BYTES;
-		else
-			runs[count++] = (struct iovec){ at, PAGE_BYTES };
-	}
-	if (p->pidfd >= 0 && !__atomic_load_n(&p->one_by_one, __ATOMIC_RELAXED)) {
-		if (syscall(SYS_process_madvise, p->pidfd, runs, count, advice, 0) >= 0)
-			return 1;
-		__atomic_store_n(&p->one_by_one, true, __ATOMIC_RELAXED);
-	}
-	for (size_t i = 0; i < count; i++)
-		madvise(runs[i].iov_base, runs[i].iov_len, advice);
-	return count;
-}
-
 /*
- * The next pages with parked work from the cursor on; 0 at the end of the heap.  What has come in
- * since the last scan, or has been read ahead for the program, which scans do not tell, is woken.
+ * Collects the next swapped-out pages with parked work from the cursor on; returns their number, 0
+ * at the end of the heap.  Wakes work of pages that are in memory: swapped in since the last scan,
+ * or prefetched for the program, which scans do not tell.
  */
 static unsigned int next_batch(struct tracer *t, uint32_t *pages)
 {
 	struct ebbgc_heap *h = t->heap;
-	size_t end = (size_t)__atomic_load_n(&h->top, __ATOMIC_RELAXED) <<
-		     REGION_SHIFT >> PAGE_SHIFT;
+	size_t end = used_bytes(h) >> PAGE_SHIFT;
 	size_t page = h->park.cursor;
 	unsigned int n = 0, in = 0;
 
-	while (n < FETCH_PAGES && in < FETCH_PAGES && page < end) {
+	while (n < ADVICE_PAGES && in < ADVICE_PAGES && page < end) {
 		uint64_t word = __atomic_load_n(&h->park.pages[page >> 6], __ATOMIC_RELAXED) >>
 				(page & 63);
 
@@ -238,32 +197,31 @@ static unsigned int next_batch(struct tracer *t, uint32_t *pages)
 	return n;
 }
 
-/* Until a batch has been read: sleeping costs less than faults that wait for the same pages. */
+/* Waits for a batch: sleeping costs less than faults that wait for the same pages. */
 static void await(struct ebbgc_heap *h, uint32_t last)
 {
-	const struct timespec time = { 0, ARRIVE_NS };
 	unsigned char in = 0;
 
 	for (unsigned int i = 0; i < ARRIVE_TRIES; i++) {
 		if (mincore(h->base + (size_t)last * PAGE_BYTES, PAGE_BYTES, &in) || (in & 1))
 			return;
-		nanosleep(&time, NULL);
+		os_sleep(ARRIVE_NS);
 	}
 }
 
-/* Asks for a batch, traces the one before, and has done with the one before that. */
+/* Requests a batch, takes the work of the batch before, and deactivates the one before that. */
 static void fetch_step(struct tracer *t)
 {
 	struct park *p = &t->heap->park;
-	uint32_t pages[FETCH_PAGES];
+	uint32_t pages[ADVICE_PAGES];
 	unsigned int n = next_batch(t, pages);
 
 	if (n)
-		t->counts.fetch_calls += pages_advise(t->heap, pages, n, MADV_WILLNEED);
+		t->counts.fetch_calls += pages_advise(&t->heap->advice, t->heap->base, pages, n, MADV_WILLNEED);
 	t->counts.fetched += n;
-	/* What the program uses of it is used again before it is reclaimed. */
+	/* The program activates again the pages that it uses, before they are reclaimed. */
 	if ((t->heap->options.features & EBBGC_COLD) && p->traced_count) {
-		pages_advise(t->heap, p->traced, p->traced_count, MADV_COLD);
+		pages_advise(&t->heap->advice, t->heap->base, p->traced, p->traced_count, MADV_COLD);
 		t->counts.cooled += p->traced_count;
 	}
 	if (p->asked_count)
@@ -276,15 +234,15 @@ static void fetch_step(struct tracer *t)
 	p->asked_count = n;
 }
 
-bool park_step(struct tracer *t)
+enum park_step park_step(struct tracer *t)
 {
 	struct ebbgc_heap *h = t->heap;
 	struct park *p = &h->park;
-	bool sleepy = false;
+	enum park_step done = PARK_MOVED;
 	uint64_t scan;
 
-	if (!p->objects || !__atomic_load_n(&p->count, __ATOMIC_RELAXED))
-		return false;
+	if (!park_holds(h))
+		return PARK_EMPTY;
 	location_look(h);
 	scan = __atomic_load_n(&h->residency.scans, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&p->lock);
@@ -292,19 +250,20 @@ bool park_step(struct tracer *t)
 		p->idle = 0;
 		p->idle_scan = scan;
 	} else if (p->idle < location_delays(h)) {
-		/* That a wait was in vain only another scan can tell. */
+		/* Only another scan can tell that a wait was in vain. */
 		p->idle += scan != p->idle_scan;
 		p->idle_scan = scan;
-		sleepy = true;
+		done = PARK_WAIT;
 	} else {
 		fetch_step(t);
 	}
 	pthread_mutex_unlock(&p->lock);
-	/* A page that came in ends the wait, which then was not in vain. */
-	if (sleepy && !nap(t)) {
-		pthread_mutex_lock(&p->lock);
-		p->idle -= p->idle > 0;
-		pthread_mutex_unlock(&p->lock);
-	}
-	return true;
+	return done;
+}
+
+void park_woke(struct ebbgc_heap *h)
+{
+	pthread_mutex_lock(&h->park.lock);
+	h->park.idle -= h->park.idle > 0;
+	pthread_mutex_unlock(&h->park.lock);
 }

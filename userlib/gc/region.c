@@ -1,23 +1,16 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
-/* Regions of 64 KiB, their lists and side tables. */
 #include <string.h>
 #include <sys/mman.h>
-#include "heap.h"
+#include "object.h"
+#include "os.h"
+#include "region.h"
 
-#define SIDE_LOCK_STEP 64u	/* regions whose side tables are locked at a time: 4 MiB of heap */
+#define SIDE_LOCK_STEP 64u	/* regions per mlock() of side tables: 4 MiB of heap */
 #define SIDES 12
-#define RELEASE_MOST 64u	/* regions given back to the kernel at a time */
-#define LOOK_MOST 4096u		/* regions looked at while the lock is held */
+#define RELEASE_MOST 64u	/* regions per madvise() */
+#define LOOK_MOST 4096u		/* regions examined while the lock is held */
 
-void *map_pages(size_t bytes)
-{
-	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	return p == MAP_FAILED ? NULL : p;
-}
-
-/* At a multiple of a region; what is mapped more to that end goes again. */
+/* Maps @bytes at a multiple of a region's size. */
 static char *map_aligned(size_t bytes)
 {
 	char *p = map_pages(bytes + REGION_SIZE), *aligned, *end;
@@ -44,7 +37,7 @@ static void classes_fill(struct ebbgc_heap *h)
 
 	for (size_t s = GRANULE; s <= 8 * GRANULE; s += GRANULE)
 		sizes[n++] = s;
-	/* Four to a doubling: at most a fifth of a slot is wasted. */
+	/* Four classes per doubling: at most a fifth of a slot is wasted. */
 	for (size_t base = 8 * GRANULE; base < SMALL_MAX; base *= 2)
 		for (size_t i = 1; i <= 4; i++)
 			sizes[n++] = base + base / 4 * i;
@@ -95,11 +88,11 @@ void regions_destroy(struct ebbgc_heap *h)
 }
 
 struct side {
-	void *start;		/* NULL: this heap has none */
-	size_t bytes;		/* of a region */
+	void *start;
+	size_t bytes;		/* per region */
 };
 
-/* What a barrier, a sweep or a tracer looks at to know of an object or a page. */
+/* Lists this heap's side tables: what barriers, sweeps and tracers read.  Returns their number. */
 static unsigned int sides(const struct ebbgc_heap *h, struct side side[SIDES])
 {
 	const size_t granules = REGION_WORDS * sizeof(uint64_t), pages = REGION_SIZE / PAGE_BYTES;
@@ -131,7 +124,7 @@ size_t side_bytes(const struct ebbgc_heap *h)
 	return bytes;
 }
 
-/* They must never fault: what is in use of them stays in memory. */
+/* Locks the used part of the side tables in memory: they must never fault. */
 static void side_lock(struct ebbgc_heap *h)
 {
 	uint32_t from = h->side_locked, to = h->top + SIDE_LOCK_STEP - 1;
@@ -146,7 +139,7 @@ static void side_lock(struct ebbgc_heap *h)
 	count = sides(h, side);
 	for (unsigned int i = 0; i < count; i++) {
 		if (mlock((char *)side[i].start + from * side[i].bytes, (to - from) * side[i].bytes)) {
-			/* RLIMIT_MEMLOCK: told by stats.side_locked; not tried again. */
+			/* RLIMIT_MEMLOCK; stats.side_locked shows it.  Not tried again. */
 			h->options.lock_side = false;
 			return;
 		}
@@ -169,7 +162,7 @@ static uint32_t find_free(struct ebbgc_heap *h, uint32_t count)
 			n++;
 		if (n == count)
 			return i;
-		/* A free run at the end may grow into what was never used. */
+		/* A free run at the end may extend into regions that were never used. */
 		if (i + n == h->top)
 			break;
 		i += n;
@@ -179,7 +172,7 @@ static uint32_t find_free(struct ebbgc_heap *h, uint32_t count)
 	return count <= h->region_count - i ? i : REGION_NONE;
 }
 
-/* There is one. */
+/* The first free region that is committed; there is one. */
 static uint32_t find_committed(const struct ebbgc_heap *h)
 {
 	uint32_t i = h->free_hint;
@@ -255,26 +248,25 @@ void regions_free(struct ebbgc_heap *h, uint32_t first, uint32_t count)
 		h->free_hint = first;
 }
 
-/* Bytes of the heap in memory, as far as there is a budget; 0 where it cannot be told. */
+/* Resident bytes of the heap; 0 without a budget, or if unknown. */
 static uint64_t resident_look(struct ebbgc_heap *h)
 {
 	int64_t resident;
 
 	if (!h->options.resident_budget)
 		return 0;
-	resident = residency_bytes(h->base, (size_t)__atomic_load_n(&h->top, __ATOMIC_RELAXED) <<
-				   REGION_SHIFT);
+	resident = residency_bytes(h->base, used_bytes(h));
 	return resident > 0 ? (uint64_t)resident : 0;
 }
 
-/* Of free regions, how many keep their memory.  Without a budget as many as a cycle may use up. */
+/* How many free regions keep their memory; without a budget, as many as a cycle may use. */
 static uint64_t free_to_keep(struct ebbgc_heap *h, uint64_t resident)
 {
 	uint64_t budget = h->options.resident_budget, excess;
 
 	if (resident)
 		h->stats.resident_bytes = resident;
-	/* What lies apart serves no large object, but what backs it does. */
+	/* Scattered regions hold no large object, but the memory behind them can back one. */
 	if (h->unbacked_waiting)
 		return 0;
 	if (!budget)
@@ -284,8 +276,8 @@ static uint64_t free_to_keep(struct ebbgc_heap *h, uint64_t resident)
 }
 
 /*
- * Takes a batch out of what is free: of regions that lie together below *at, where it leaves off.
- * None if it met none as far as it may look.
+ * Takes a batch of adjacent free regions below *at, and lowers *at to where it stopped.  Returns
+ * their number, 0 if there were none within LOOK_MOST regions.
  */
 static uint32_t release_begin(struct ebbgc_heap *h, uint32_t *at, uint64_t keep)
 {
@@ -324,9 +316,9 @@ static void release_end(struct ebbgc_heap *h, uint32_t first, uint32_t count, bo
 }
 
 /*
- * Free memory that is kept spares the kernel's zeroing and a fault; what goes back is never
- * written to swap.  The kernel takes its time, pages that are out longer, so threads can have
- * regions meanwhile.
+ * Free memory that stays spares a fault and the kernel's zeroing; returned memory is never written
+ * to swap.  madvise() takes long, in particular for swapped-out pages: threads can take regions
+ * meanwhile.
  */
 void regions_release(struct ebbgc_heap *h)
 {
@@ -336,11 +328,11 @@ void regions_release(struct ebbgc_heap *h)
 
 	pthread_mutex_lock(&h->lock);
 	keep = free_to_keep(h, resident);
-	/* From the top, so that the heap stays low. */
+	/* From the top, to keep the heap compact. */
 	for (at = h->top; at && released && h->committed_free > keep;) {
 		count = release_begin(h, &at, keep);
 		pthread_mutex_unlock(&h->lock);
-		/* Not if it is locked, by mlockall() say: then it is not zero. */
+		/* Fails for locked memory (mlockall()), which then is not zero. */
 		if (count)
 			released = !madvise(region_start(h, at), (size_t)count << REGION_SHIFT,
 					    MADV_DONTNEED);
@@ -349,6 +341,16 @@ void regions_release(struct ebbgc_heap *h)
 			release_end(h, at, count, released);
 	}
 	pthread_mutex_unlock(&h->lock);
+}
+
+uint64_t regions_bytes(struct ebbgc_heap *h)
+{
+	uint64_t bytes;
+
+	pthread_mutex_lock(&h->lock);
+	bytes = (uint64_t)h->used << REGION_SHIFT;
+	pthread_mutex_unlock(&h->lock);
+	return bytes;
 }
 
 void list_push(struct ebbgc_heap *h, struct region_list *l, uint32_t region)

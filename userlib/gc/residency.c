@@ -5,10 +5,11 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "heap.h"
+#include "os.h"
+#include "residency.h"
 
-#define BATCH 4096u		/* pages asked about at a time */
-#define FEW_PAGES 256		/* of the heap, one in so many that are out is nothing */
+#define BATCH 4096u		/* pages per system call */
+#define FEW_PAGES 256		/* memory is scarce if more than one page in this many is out */
 
 int64_t residency_bytes(const void *start, size_t bytes)
 {
@@ -34,12 +35,12 @@ static void set(uint64_t *bits, size_t page)
 	bits[page >> 6] |= UINT64_C(1) << (page & 63);
 }
 
-/* What is in the swap cache is one lookup away, so it counts as in. */
+/* Pages in the swap cache count as resident: they need no read. */
 static bool mincore_in(const struct residency *r, size_t page)
 {
 	unsigned char in = 1;
 
-	/* An error tells nothing. */
+	/* An error says nothing about the page. */
 	return mincore((void *)(r->base + page * PAGE_BYTES), PAGE_BYTES, &in) || (in & 1);
 }
 
@@ -121,7 +122,7 @@ static int pagemap_scan(struct residency *r, size_t pages, uint64_t *out)
 	return 0;
 }
 
-/* For mincore() a page that was never touched is out, like a part of an array nobody has used. */
+/* mincore() reports a page that was never touched as out; pagemap does not. */
 static bool pagemap_in(const struct residency *r, size_t page)
 {
 	uint64_t first = (uint64_t)(uintptr_t)r->base >> PAGE_SHIFT, entry;
@@ -133,7 +134,7 @@ static bool pagemap_in(const struct residency *r, size_t page)
 
 /* --- mincore ---------------------------------------------------------------------------- */
 
-/* It cannot tell a page that was never touched from one that is out: few objects have such. */
+/* Counts pages that were never touched as swapped out: few objects have such. */
 static int mincore_scan(struct residency *r, size_t pages, uint64_t *out)
 {
 	for (size_t at = 0; at < pages; at += BATCH) {
@@ -156,7 +157,7 @@ static int mincore_open(struct residency *r)
 
 /* --- simulated -------------------------------------------------------------------------- */
 
-/* Half of the pages are out; another choice each time. */
+/* Half of the pages are out, others in each scan. */
 static int simulated_scan(struct residency *r, size_t pages, uint64_t *out)
 {
 	uint64_t x = r->seed + r->scans + 1;
@@ -197,7 +198,7 @@ int residency_open(struct residency *r, enum ebbgc_residency kind, const void *b
 		residency_close(r);
 		return -ENOMEM;
 	}
-	/* mincore() is everywhere. */
+	/* mincore() always works. */
 	for (r->kind = kind; providers[r->kind].open(r); r->kind++) {
 		if (r->fd >= 0)
 			close(r->fd);
@@ -236,12 +237,12 @@ int64_t residency_scan(struct residency *r, size_t bytes)
 	memset(r->next, 0, words * 8);
 	e = r->provider->scan(r, pages, r->next);
 	if (e) {
-		/* Somebody may be waiting for a scan. */
+		/* A tracer may be waiting for a scan. */
 		__atomic_fetch_add(&r->scans, 1, __ATOMIC_RELAXED);
 		return e;
 	}
 	for (size_t w = 0; w < words; w++) {
-		/* What was asked for and is not mapped yet. */
+		/* Requested and not mapped yet. */
 		uint64_t cached = r->next[w] & __atomic_load_n(&r->cached[w], __ATOMIC_RELAXED);
 
 		changed += __builtin_popcountll(r->next[w] ^ r->last[w]);
@@ -274,7 +275,7 @@ bool residency_out(struct residency *r, size_t page)
 	uint64_t bit = UINT64_C(1) << (page & 63);
 	uint16_t tick = __atomic_load_n(&r->tick, __ATOMIC_RELAXED);
 
-	/* What comes in the next scan tells, or who touches it. */
+	/* The next scan, or a thread that touches the page, tells that it came in. */
 	if (residency_of(r, page) == PAGE_OUT)
 		return true;
 	if (!r->provider->in || __atomic_load_n(&r->seen[page], __ATOMIC_RELAXED) == tick)

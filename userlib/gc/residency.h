@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
- * Which pages of a heap are in memory, behind one interface so that there can be several sources.
- * Two bits a page are kept from one scan to the next; in between, who touches a page says so, and
- * who is about to touch one that was in looks again if nobody did lately: far more pages leave
- * between two scans than are worth a read each.
+ * Which pages of a heap are in memory: one interface, several sources.  Two bits a page hold the
+ * state from one scan to the next.  In between, a thread that touches a page reports that, and a
+ * tracer checks again before it touches a page that was in, unless one did recently: far more pages
+ * leave between two scans than are worth a read each.
  */
 #ifndef EBBGC_RESIDENCY_H
 #define EBBGC_RESIDENCY_H
@@ -18,26 +18,26 @@
 
 enum page_state {
 	PAGE_HERE,		/* mapped, or never touched */
-	PAGE_CACHED,		/* asked for, so in the swap cache or on its way: no read */
-	PAGE_OUT,		/* touching it waits for a read, unless it has been read ahead */
+	PAGE_CACHED,		/* requested: in the swap cache, or in flight */
+	PAGE_OUT,		/* swapped out: touching it waits for a read, unless prefetched */
 };
 
 struct residency;
 
 struct residency_provider {
 	const char *name;
-	/* -errno when this kernel lacks it; the next provider is tried then. */
+	/* Returns -errno when the kernel lacks it; then the next provider is tried. */
 	int (*open)(struct residency *r);
 	/*
 	 * Sets the bits of the first `pages` pages that are not mapped in a bitmap that is zero;
 	 * a multiple of 64 pages.  0 or -errno.
 	 */
 	int (*scan)(struct residency *r, size_t pages, uint64_t *out);
-	/* Would touching this page now do without a read?  NULL: as the last scan said. */
+	/* Is the page in memory now?  NULL: unknown. */
 	bool (*in)(const struct residency *r, size_t page);
 };
 
-/* ns for which a page that was touched or looked at is taken to stay: a power of two. */
+/* log2 of the ns for which a page that was touched or checked counts as in memory. */
 #define RESIDENCY_TICK_SHIFT 25
 
 struct residency {
@@ -45,37 +45,37 @@ struct residency {
 	enum ebbgc_residency kind;
 	const char *base;
 	size_t pages;
-	uint64_t *out, *cached;		/* atomic; of what is kept */
-	uint64_t *last, *next;		/* not mapped, as the last scan said; scratch */
-	uint16_t *seen;			/* tick in which a page was last touched or looked at; atomic */
+	uint64_t *out, *cached;		/* states of pages; atomic */
+	uint64_t *last, *next;		/* not mapped in the last scan; scratch */
+	uint16_t *seen;			/* tick of a page's last touch or check; atomic */
 	uint16_t tick;			/* atomic */
 	unsigned char *vector;		/* mincore's */
 	int fd;
 	uint64_t seed;			/* simulated */
 	uint64_t scans, scan_ns;	/* atomic */
-	bool scarce;			/* atomic; as the last scan said */
+	bool scarce;			/* at the last scan; atomic */
 };
 
 /* For [base, base + bytes), bytes a multiple of 64 pages.  0, -ENOMEM. */
 int residency_open(struct residency *r, enum ebbgc_residency kind, const void *base, size_t bytes);
 void residency_close(struct residency *r);
 
-/* Looks at the first `bytes`; returns how many pages went or came since the scan before, or -errno. */
+/* Scans the first `bytes`; returns how many pages left or came since the last scan, or -errno. */
 int64_t residency_scan(struct residency *r, size_t bytes);
 
-/* Bytes resident of the first `bytes`, by mincore(2); or -errno.  Needs no residency_open(). */
+/* Returns the resident bytes of the first `bytes`, by mincore(2), or -errno.  Stateless. */
 int64_t residency_bytes(const void *start, size_t bytes);
 
-/* It is `now`, ns: from time to time, by whoever looks at the clock. */
+/* Sets the time (ns); call it from time to time. */
 void residency_tick(struct residency *r, uint64_t now);
 
-/* Asks whether touching the page would do without a read; false where nobody can tell. */
+/* Is the page in memory now?  false if the source cannot tell. */
 bool residency_in(const struct residency *r, size_t page);
 
-/* Is the page PAGE_OUT, as far as can be known for a system call each tick? */
+/* Is the page PAGE_OUT?  Checks again at most once a tick. */
 bool residency_out(struct residency *r, size_t page);
 
-/* Did the last scan find more than a few pages out? */
+/* Did the last scan find more than a few pages swapped out? */
 static inline bool residency_scarce(const struct residency *r)
 {
 	return __atomic_load_n(&r->scarce, __ATOMIC_RELAXED);
@@ -89,7 +89,7 @@ static inline enum page_state residency_of(const struct residency *r, size_t pag
 	       PAGE_CACHED : PAGE_HERE;
 }
 
-/* Somebody has just touched the page. */
+/* A thread has just touched the page. */
 static inline void residency_touched(struct residency *r, size_t page)
 {
 	uint64_t bit = UINT64_C(1) << (page & 63);
@@ -101,7 +101,7 @@ static inline void residency_touched(struct residency *r, size_t page)
 		__atomic_store_n(&r->seen[page], tick, __ATOMIC_RELAXED);
 }
 
-/* Somebody has asked for the page to be read: it is on its way. */
+/* The page has been requested: it is in flight. */
 static inline void residency_asked(struct residency *r, size_t page)
 {
 	uint64_t bit = UINT64_C(1) << (page & 63);

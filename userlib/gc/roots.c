@@ -1,40 +1,28 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
-/* What keeps objects alive from outside of the heap. */
 #include <errno.h>
 #include <stdlib.h>
-#include "heap.h"
+#include "object.h"
+#include "os.h"
+#include "roots.h"
 
-uint64_t object_containing(const struct ebbgc_heap *h, uint64_t word)
-{
-	uint64_t address = word & EBBGC_ADDRESS_MASK, base = (uint64_t)(uintptr_t)h->base, object;
-	uint32_t region;
-	uint8_t kind;
+struct ebbgc_handle {
+	ebbgc_ref_t ref;		/* null while free */
+	struct ebbgc_handle *next_free;
+};
 
-	if (address < base ||
-	    address >= base + ((uint64_t)__atomic_load_n(&h->top, __ATOMIC_RELAXED) << REGION_SHIFT))
-		return 0;
-	region = region_of(h, address);
-	kind = h->kinds[region];
-	if (kind == KIND_TAIL) {
-		region -= h->regions[region].span;
-		kind = h->kinds[region];
-	}
-	object = base + ((uint64_t)region << REGION_SHIFT) + HEADER;
-	if (kind < SMALL_KINDS) {
-		size_t offset = (address - base) & (REGION_SIZE - 1), size = h->slot_size[kind];
+#define HANDLES_PER_CHUNK 127
+struct handle_chunk {
+	struct handle_chunk *next;
+	struct ebbgc_handle handles[HANDLES_PER_CHUNK];
+};
 
-		object += offset / size * size;
-		if (offset / size >= REGION_SIZE / size)
-			return 0;
-	} else if (!is_large(kind)) {
-		return 0;
-	}
-	if (!bit_published(h->allocated, granule_of(h, object)) || type_id(object) == TYPE_NONE)
-		return 0;
-	return object;
-}
+struct root_range {
+	struct root_range *next;
+	ebbgc_ref_t *slots;
+	size_t count;
+};
 
-/* Another thread's stack: its poisoned and its racy words are as good as others. */
+/* Reads another thread's stack, poisoned and racy words included. */
 static __attribute__((noinline, no_sanitize("address", "thread")))
 uint64_t stack_word(const char *p)
 {
@@ -103,15 +91,15 @@ void roots_destroy(struct ebbgc_heap *h)
 }
 
 /*
- * The world cannot stop while the calling thread runs, so what it changes under the lock never
- * changes in the middle of a scan.
+ * The world cannot stop while the calling thread runs: what it changes under the lock does not
+ * change during a scan.
  */
 ebbgc_handle_t *ebbgc_handle_new(ebbgc_mutator_t *mutator, ebbgc_ref_t ref)
 {
 	struct ebbgc_heap *h = mutator_of(mutator)->heap;
 	struct ebbgc_handle *handle = NULL;
 
-	if (forked(h))
+	if (os_forked(h->pid))
 		return NULL;
 	pthread_mutex_lock(&h->lock);
 	if (!h->handle_free) {
@@ -138,7 +126,7 @@ void ebbgc_handle_free(ebbgc_mutator_t *mutator, ebbgc_handle_t *handle)
 {
 	struct ebbgc_heap *h = mutator_of(mutator)->heap;
 
-	if (!handle || forked(h))
+	if (!handle || os_forked(h->pid))
 		return;
 	pthread_mutex_lock(&h->lock);
 	handle->ref = EBBGC_NULL;
@@ -162,7 +150,7 @@ int ebbgc_roots_add(ebbgc_mutator_t *mutator, ebbgc_ref_t *slots, size_t count)
 	struct ebbgc_heap *h = mutator_of(mutator)->heap;
 	struct root_range *r;
 
-	if (forked(h))
+	if (os_forked(h->pid))
 		return -ECHILD;
 	r = malloc(sizeof(*r));
 	if (!r)
@@ -179,7 +167,7 @@ int ebbgc_roots_remove(ebbgc_mutator_t *mutator, ebbgc_ref_t *slots)
 	struct ebbgc_heap *h = mutator_of(mutator)->heap;
 	struct root_range *found = NULL;
 
-	if (forked(h))
+	if (os_forked(h->pid))
 		return -ECHILD;
 	pthread_mutex_lock(&h->lock);
 	for (struct root_range **link = &h->ranges; *link; link = &(*link)->next) {

@@ -18,14 +18,14 @@
 #define ANSWER_BYTES 4096
 #define PATH_BYTES 256
 
-/* ebbd's answer, one line of JSON that it wrote itself. */
+/* ebbd's answer, one line of JSON. */
 struct answer {
 	char map[PATH_BYTES];		/* pinned BPF array of 64-bit counters, mappable */
-	char arrivals[PATH_BYTES];	/* likewise, of struct arrival_ring; "": none for this slot */
+	char arrivals[PATH_BYTES];	/* pinned array of struct arrival_ring; "": none */
 	unsigned int slot, slots;
 };
 
-/* The number after "key":, or false. */
+/* Reads the number after "key":; returns false if there is none. */
 static int number_of(const char *text, const char *key, unsigned int *value)
 {
 	char quoted[32];
@@ -36,7 +36,7 @@ static int number_of(const char *text, const char *key, unsigned int *value)
 	return p && sscanf(p + strlen(quoted), " %u", value) == 1;
 }
 
-/* The string after "key":, or false. */
+/* Reads the string after "key":; returns false if there is none or it is too long. */
 static int path_of(const char *text, const char *key, char path[PATH_BYTES])
 {
 	char quoted[32];
@@ -48,7 +48,7 @@ static int path_of(const char *text, const char *key, char path[PATH_BYTES])
 	p = p ? strchr(p + strlen(quoted), '"') : NULL;
 	if (!p)
 		return 0;
-	/* A solidus may be escaped. */
+	/* JSON may escape a slash. */
 	for (p++; *p && *p != '"' && n < PATH_BYTES - 1; p++)
 		if (*p != '\\')
 			path[n++] = *p;
@@ -102,8 +102,8 @@ out:
 }
 
 /*
- * BPF_OBJ_GET of <linux/bpf.h>; a descriptor or -errno.  A map that is opened read-only cannot
- * be mapped: the kernel takes such a mapping for a private one.
+ * BPF_OBJ_GET of <linux/bpf.h>; returns a descriptor or -errno.  The kernel refuses to map a map
+ * that was opened read-only.
  */
 static int object_get(const char *path)
 {
@@ -116,7 +116,7 @@ static int object_get(const char *path)
 	return fd < 0 ? -errno : (int)fd;
 }
 
-/* NULL if it cannot be had. */
+/* Maps a pinned map for reading; NULL on failure. */
 static void *map_shared(const char *path, size_t bytes, size_t offset)
 {
 	int fd = object_get(path);
@@ -137,7 +137,7 @@ void share_open(struct share *s)
 	int r;
 
 	*s = (struct share){ 0 };
-	/* A handler would end the wait for good: what has a time limit is not taken up again. */
+	/* Calls with a time-out are not restarted after a signal handler. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	r = ask(&a);
@@ -148,7 +148,7 @@ void share_open(struct share *s)
 	s->epochs = map_shared(a.map, s->epochs_bytes, 0);
 	if (s->epochs)
 		s->epoch = (const uint64_t *)s->epochs + a.slot;
-	/* Other processes' faults are not mapped. */
+	/* Only this process's page: not the faults of others. */
 	if (a.arrivals[0] && page == sizeof(struct arrival_ring))
 		s->arrivals = map_shared(a.arrivals, page, a.slot * page);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
- * What ebbd shares with a process, to be read by plain loads: its epoch and its page faults, from
- * pinned BPF maps.  An ebbd that dies leaves its programs: epochs pass, and misses are told; only
- * hits, on what it read ahead, are not.  One that takes its pins down leaves maps that stand still.
+ * What ebbd shares with a process, for reading by plain loads: its epoch and its page faults, from
+ * pinned BPF maps.  When ebbd dies its BPF programs stay: epochs pass and misses arrive; hits on
+ * prefetched pages do not.  When ebbd removes its pins the maps stand still.
  */
 #ifndef EBBGC_SHARE_H
 #define EBBGC_SHARE_H
@@ -14,14 +14,14 @@ struct arrival_ring;
 
 struct share {
 	const uint64_t *epoch;		/* NULL: not shared */
-	const struct arrival_ring *arrivals;	/* likewise */
-	void *epochs;			/* mapped, as arrivals is */
+	const struct arrival_ring *arrivals;	/* NULL: not shared */
+	void *epochs;			/* the mapping that epoch points into */
 	size_t epochs_bytes;
 };
 
 /*
- * Asks ebbd's control socket once; waits for its answer for at most a fifth of a second.  What is
- * not shared, by no ebbd or by one that does not know it, is NULL.
+ * Asks ebbd's control socket once and waits at most 0.2 s for the answer.  Without ebbd, or with
+ * one that does not share them, the pointers are NULL.
  */
 void share_open(struct share *s);
 void share_close(struct share *s);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
-/*
- * Objects that reach over several pages, traced page by page: what lies on a page that is out is
- * parked there, alone.  A page's first byte belongs to one object at most, so a slice is known by
- * its page.
- */
-#include "heap.h"
+#include "mark.h"
+#include "object.h"
+#include "park.h"
+#include "slice.h"
+#include "type.h"
 
-/* The address behind its last reference; 0 if only a callback finds them, or they are not strong. */
+/* Returns the end of the last reference; 0 if a callback finds them or they are not strong. */
 static uint64_t references_end(const struct type *type, uint64_t object)
 {
 	uint64_t end = object;
@@ -26,7 +25,7 @@ static uint64_t references_end(const struct type *type, uint64_t object)
 	return end;
 }
 
-/* References in [from, to). */
+/* Visits the references in [from, to). */
 static void visit_within(struct tracer *t, const struct type *type, uint64_t object, uint64_t from,
 			 uint64_t to)
 {
@@ -74,7 +73,7 @@ void slices_trace(struct tracer *t, uint64_t object)
 		trace_object(t, object);
 		return;
 	}
-	/* Its first page is known to be in, as far as that matters. */
+	/* The caller has checked the first page. */
 	for (uint64_t from = object; from < end; from = to) {
 		to = page_after(from) < end ? page_after(from) : end;
 		if (from == object || !slice_put_off(t, from))
@@ -86,6 +85,6 @@ void slice_trace(struct tracer *t, uint64_t from)
 {
 	uint64_t object = object_containing(t->heap, from);
 
-	/* It is marked, so it is there as long as this cycle. */
+	/* The object is marked: it exists until the end of this cycle. */
 	visit_within(t, &t->heap->types[type_id(object)], object, from, page_after(from));
 }

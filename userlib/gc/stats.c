@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
-/* Figures and events. */
+/* Statistics. */
 #include <math.h>
-#include <signal.h>
 #include <string.h>
 #include "heap.h"
-
-void event_send(struct ebbgc_heap *h, enum ebbgc_event_kind kind, uint64_t value, const char *text)
-{
-	struct ebbgc_event event = { .kind = kind, .time_ns = now_ns(), .value = value, .text = text };
-
-	if (h->options.event)
-		h->options.event(h->options.event_arg, &event);
-}
+#include "notes.h"
+#include "os.h"
+#include "region.h"
+#include "stats.h"
 
 /* Bucket i holds pauses below 2^((i + 1) / 4) ns. */
 static unsigned int bucket_of(uint64_t ns)
@@ -39,46 +34,16 @@ void pause_count(struct ebbgc_heap *h, uint64_t ns)
 	h->counting = (struct ebbgc_stats){ 0 };
 }
 
-int thread_start(pthread_t *thread, void *(*fn)(void *), void *arg)
-{
-	sigset_t all, old;
-	int r;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = pthread_create(thread, NULL, fn, arg);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return -r;
-}
-
-void thread_name(const struct ebbgc_heap *h, const char *name)
-{
-	/* The policy gcaware knows collectors by the prefix. */
-	if (h->options.features & EBBGC_INCOGNITO)
-		name += sizeof("ebb-") - 1;
-	pthread_setname_np(pthread_self(), name);
-}
-
-uint64_t heap_bytes(struct ebbgc_heap *h)
-{
-	uint64_t bytes;
-
-	pthread_mutex_lock(&h->lock);
-	bytes = (uint64_t)h->used << REGION_SHIFT;
-	pthread_mutex_unlock(&h->lock);
-	return bytes;
-}
-
-/* In a child of fork() the lock may be lost, and nobody writes. */
+/* After fork() the lock may be held for ever, and no thread writes. */
 static void figures_lock(struct ebbgc_heap *h)
 {
-	if (!forked(h))
+	if (!os_forked(h->pid))
 		pthread_mutex_lock(&h->lock);
 }
 
 static void figures_unlock(struct ebbgc_heap *h)
 {
-	if (!forked(h))
+	if (!os_forked(h->pid))
 		pthread_mutex_unlock(&h->lock);
 }
 
@@ -122,8 +87,8 @@ void ebbgc_stats_get(ebbgc_heap_t *h, struct ebbgc_stats *stats, size_t size)
 	now.arrivals_shared = h->arrivals.ring != NULL;
 	now.arrivals = __atomic_load_n(&h->arrivals.taken, __ATOMIC_RELAXED);
 	now.arrivals_lost = __atomic_load_n(&h->arrivals.lost, __ATOMIC_RELAXED);
-	now.hint_calls = __atomic_load_n(&h->arrivals.hint_calls, __ATOMIC_RELAXED);
-	now.hinted_pages = __atomic_load_n(&h->arrivals.hinted, __ATOMIC_RELAXED);
+	now.hint_calls = __atomic_load_n(&h->hint_calls, __ATOMIC_RELAXED);
+	now.hinted_pages = __atomic_load_n(&h->hinted_pages, __ATOMIC_RELAXED);
 	now.side_locked = h->side_locked * per_region;
 	figures_unlock(h);
 	memset(stats, 0, size);

@@ -1,34 +1,21 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 /*
- * Sweeping makes the mark bits of a region its allocation bits: 1 KiB of side tables, no page of
- * the heap.  Allocating threads sweep what they need, the collector's thread the rest.
+ * Sweeping a region makes its mark bits its allocation bits: it touches 1 KiB of side tables and no
+ * page of the heap.  Allocating threads sweep what they need, the collector's thread the rest.
  */
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "heap.h"
+#include "object.h"
+#include "os.h"
+#include "region.h"
+#include "sweep.h"
 
-/* What a dead object is overwritten with in checking mode; no valid type id. */
+/* Overwrites dead objects in checking mode; no valid type id. */
 #define POISON 0xdb
-
-/* Is anything of this process swapped?  Where nothing is, nothing is saved by dropping. */
-static bool swapped(void)
-{
-	FILE *f = fopen("/proc/self/status", "re");
-	unsigned long kib = 0;
-	char line[256];
-
-	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "VmSwap: %lu", &kib) == 1)
-			break;
-	if (f)
-		fclose(f);
-	return kib;
-}
 
 void sweep_decide(struct ebbgc_heap *h)
 {
-	bool dropping = (h->options.features & EBBGC_DROP) && (h->options.check || swapped());
+	bool dropping = (h->options.features & EBBGC_DROP) && (h->options.check || os_swapped());
 
 	pthread_mutex_lock(&h->lock);
 	h->dropping = dropping;
@@ -54,7 +41,7 @@ static void poison_dead(struct ebbgc_heap *h, uint32_t region, size_t size,
 			memset(region_start(h, region) + i * size, POISON, size);
 }
 
-/* Sweeps a region that is on no list; returns its live slots. */
+/* Sweeps a region that is on no list; returns the number of its live slots. */
 static uint32_t sweep_region(struct ebbgc_heap *h, uint32_t region, uint8_t kind)
 {
 	uint64_t *allocated = h->allocated + (size_t)region * REGION_WORDS;
@@ -81,7 +68,7 @@ static uint32_t sweep_region(struct ebbgc_heap *h, uint32_t region, uint8_t kind
 #define WORDS_PER_PAGE (REGION_WORDS / REGION_PAGES)
 #define ALL_PAGES ((UINT32_C(1) << REGION_PAGES) - 1)
 
-/* Bit i: an object that is allocated lies at least partly on page i of the region. */
+/* Bit i: a part of an allocated object lies on page i of the region. */
 static uint32_t pages_live(const struct ebbgc_heap *h, uint32_t region, uint8_t kind)
 {
 	const uint64_t *allocated = h->allocated + (size_t)region * REGION_WORDS;
@@ -93,7 +80,7 @@ static uint32_t pages_live(const struct ebbgc_heap *h, uint32_t region, uint8_t 
 
 		if (!allocated[w])
 			continue;
-		/* A word's objects begin on one page; only its last may reach beyond the next word. */
+		/* A word's objects begin on one page; only the last may end on a later page. */
 		last = ((64 * w + 63 - (size_t)__builtin_clzll(allocated[w])) * GRANULE + size - 1) /
 		       PAGE_BYTES;
 		live |= (UINT32_C(2) << last) - (UINT32_C(1) << first);
@@ -102,8 +89,9 @@ static uint32_t pages_live(const struct ebbgc_heap *h, uint32_t region, uint8_t 
 }
 
 /*
- * Nobody's region, swept: pages without objects are nothing that is worth writing.  If they are out
- * their swap is free at once, else they stay for an allocation until the kernel wants them.
+ * Lets the kernel drop pages without objects of a swept region, which no thread owns, instead of
+ * writing them to swap.  Swap of swapped-out ones is free at once; resident ones stay until the
+ * kernel needs them.  Returns a bitmap of the pages.
  */
 static uint32_t drop_garbage(struct ebbgc_heap *h, uint32_t region, uint8_t kind)
 {
@@ -120,7 +108,7 @@ static uint32_t drop_garbage(struct ebbgc_heap *h, uint32_t region, uint8_t kind
 	return fresh;
 }
 
-/* Lock held; dropped while the region is swept.  Puts it where it belongs, or gives it to `mine`. */
+/* Lock held, released meanwhile: sweeps a region and puts it on its list, or into *mine. */
 static void sweep_one(struct ebbgc_heap *h, uint32_t region, uint8_t kind, uint32_t *mine)
 {
 	bool dropping = h->dropping;
@@ -169,7 +157,7 @@ static void sweep_large(struct ebbgc_heap *h)
 		size_t bit = granule_of(h, (uint64_t)(uintptr_t)region_start(h, region));
 		uint64_t *mark = &h->marks[bit >> 6], *allocated = &h->allocated[bit >> 6];
 
-		/* A large object's bits share their word with no other object. */
+		/* No other object's bits share the word. */
 		if (*mark) {
 			__atomic_store_n(mark, 0, __ATOMIC_RELAXED);
 			list_push(h, &h->large, region);
@@ -202,7 +190,7 @@ void sweep_all(struct ebbgc_heap *h)
 		while ((region = list_pop(h, &h->unswept[k])) != REGION_NONE)
 			sweep_one(h, region, (uint8_t)k, NULL);
 	}
-	/* Threads may hold the last ones. */
+	/* Threads may be sweeping the last ones. */
 	while (h->sweeping)
 		pthread_cond_wait(&h->swept, &h->lock);
 	pthread_mutex_unlock(&h->lock);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
-/* Layouts as told by the embedder, checked and kept. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "heap.h"
+#include "object.h"
+#include "os.h"
+#include "type.h"
 #include "versions.h"
 
 static bool in_length(const struct ebbgc_layout *l, uint64_t offset)
@@ -18,7 +19,7 @@ static bool run_is_valid(const struct ebbgc_layout *l, const struct ebbgc_run *r
 	if (run->offset % 8 || run->stride % 8 || !run->stride)
 		return false;
 	if (run->count == EBBGC_COUNT_LENGTH)
-		/* The last element's slot must lie in it, so the first must. */
+		/* Every element's slot must lie within the element: check the first. */
 		return l->length_width && run->stride == l->element_size &&
 		       run->offset >= l->size &&
 		       (uint64_t)run->offset + 8 <= l->size + l->element_size;
@@ -95,7 +96,7 @@ int ebbgc_type_register_size(ebbgc_heap_t *h, const struct ebbgc_layout *layout,
 		return r;
 	if (!layout_is_valid(&known))
 		return -EINVAL;
-	if (forked(h))
+	if (os_forked(h->pid))
 		return -ECHILD;
 	pthread_mutex_lock(&h->lock);
 	if (h->type_count == TYPES_MAX) {

@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
-/* Weak references and ephemerons. */
-#include "heap.h"
+#include "mark.h"
+#include "object.h"
+#include "type.h"
+#include "weak.h"
 
-static bool marked(const struct ebbgc_heap *h, uint64_t object)
-{
-	return bit_test(h->marks, granule_of(h, object));
-}
-
-/*
- * Marks the values of ephemerons whose key has been marked since they were traced; true if there
- * were any.  No tracer is at work, threads may be.
- */
 bool ephemerons_step(struct ebbgc_heap *h)
 {
 	struct marker *mk = &h->marker;
@@ -23,7 +16,7 @@ bool ephemerons_step(struct ebbgc_heap *h)
 		for (size_t j = 0; j < v->count; j++) {
 			ebbgc_ref_t *slots = (ebbgc_ref_t *)(uintptr_t)v->items[j];
 
-			if (!marked(h, ref_load(&slots[0]))) {
+			if (!object_marked(h, ref_load(&slots[0]))) {
 				v->items[kept++] = v->items[j];
 				continue;
 			}
@@ -40,13 +33,12 @@ static void clear_slot(void *arg, ebbgc_ref_t *slot)
 	struct ebbgc_heap *h = arg;
 	uint64_t object = ref_load(slot);
 
-	if (!object || marked(h, object))
+	if (!object || object_marked(h, object))
 		return;
 	__atomic_store_n(&slot->bits, 0, __ATOMIC_RELEASE);
 	h->counting.weak_cleared++;
 }
 
-/* World stopped: nulls what names the dead in every weak object and ephemeron found so far. */
 void weak_clear(struct ebbgc_heap *h)
 {
 	for (unsigned int i = 0; i < h->marker.tracer_count; i++) {
@@ -64,16 +56,6 @@ void weak_clear(struct ebbgc_heap *h)
 		}
 		weak->count = ephemerons->count = 0;
 	}
-}
-
-/* What is loaded through a weak reference was in the snapshot by no strong path: it is logged. */
-ebbgc_ref_t ebbgc_load_weak(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const ebbgc_ref_t *slot)
-{
-	ebbgc_ref_t ref = ebbgc_load(mutator, object, slot);
-
-	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
-		ebbgc_log_old(mutator, ref);
-	return ref;
 }
 
 static ebbgc_ref_t new_with(ebbgc_mutator_t *mutator, ebbgc_type_t type, ebbgc_ref_t *slots,

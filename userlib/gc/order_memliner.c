@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
-/*
- * The order that follows the program: MemLiner (Wang, Ma et al., OSDI 2022; Ma's dissertation,
- * section 4.3.2.3, algorithms 6 and 7).
- *
- * Fresh work is taken last in first out, postponed work first in first out once there is no fresh
- * work: the paper's one tracing queue with a stack's locality.  Objects are marked when they are
- * traced, so that a postponed one is still noted when the program touches it.
- */
 #include <stdlib.h>
-#include "heap.h"
+#include "arrivals.h"
+#include "hints.h"
+#include "location.h"
+#include "mark.h"
+#include "notes.h"
+#include "object.h"
+#include "order_memliner.h"
+#include "os.h"
+#include "park.h"
+#include "slice.h"
+#include "work_pool.h"
 
 #define LOOK_AHEAD 8		/* objects between the prefetch of one and its tracing */
-#define RED_EVERY 8		/* objects between two looks at what was noted */
-#define LOOK_EVERY 128		/* objects between two looks at the clock */
-#define EXPLORE_MAX 8192u	/* objects explored from one that was noted, for wide ones */
-/* Remarks in a cycle after which a pause waits for pages rather than put them off again. */
+#define RED_EVERY 8		/* objects between two reads of the notes */
+#define LOOK_EVERY 128		/* objects between two reads of the clock */
+#define EXPLORE_MAX 8192u	/* most objects explored from a noted one */
+/* Remarks in a cycle after which a pause waits for pages instead of postponing them again. */
 #define REMARKS_MAX 4
 
-static bool marked(const struct ebbgc_heap *h, uint64_t object)
-{
-	return bit_test(h->marks, granule_of(h, object));
-}
+#define NAP_MIN_NS 1000000u
+#define NAP_MAX_NS 20000000u
+#define NAP_ARRIVALS_NS 200000u	/* between two reads of the arrivals */
 
 static bool later_push(struct tracer *t, uint64_t work)
 {
@@ -42,7 +43,7 @@ static bool later_push(struct tracer *t, uint64_t work)
 	return true;
 }
 
-/* The stack is empty: the oldest postponed work goes there. */
+/* Refills the empty stack with the oldest postponed work; returns false if there is none. */
 static bool later_take(struct tracer *t)
 {
 	struct chunk *c = t->later;
@@ -59,7 +60,7 @@ static bool later_take(struct tracer *t)
 	return true;
 }
 
-/* Does it reach beyond the page on which it begins? */
+/* Does the object reach beyond the page on which it begins? */
 static bool on_pages(const struct ebbgc_heap *h, uint64_t object, uint8_t kind)
 {
 	return kind >= SMALL_KINDS ||
@@ -82,7 +83,7 @@ static bool trace_now(struct tracer *t, uint64_t object)
 	return true;
 }
 
-/* True if the work was put off. */
+/* Postpones work whose page is probably swapped out; returns false if it is to be done now. */
 static bool put_off(struct tracer *t, uint64_t work, uint64_t deadline)
 {
 	struct ebbgc_heap *h = t->heap;
@@ -91,7 +92,7 @@ static bool put_off(struct tracer *t, uint64_t work, uint64_t deadline)
 	if (count == WORK_FORCED || !location_far(h, work))
 		return false;
 	if (h->options.features & EBBGC_PARK) {
-		/* A pause does not wait for it: marking goes on beside the program. */
+		/* A pause does not wait for the page: marking goes back to concurrent. */
 		if (t->hurried)
 			return false;
 		park_object(t, work & WORK_ADDRESS);
@@ -102,11 +103,11 @@ static bool put_off(struct tracer *t, uint64_t work, uint64_t deadline)
 	return true;
 }
 
-/* EXPLORE of algorithm 7: trace_object() comes back here for every reference it finds. */
+/* EXPLORE of algorithm 7: trace_object() calls this for every reference that it finds. */
 static void memliner_add(struct tracer *t, uint64_t work)
 {
 	if (t->explore_left && t->hops < t->heap->options.depth) {
-		/* With parking the program brings in what it needs; the paper's collector may, too. */
+		/* With parking only the program causes reads here; in the paper exploring may, too. */
 		if ((t->heap->options.features & EBBGC_PARK) && put_off(t, work & ~WORK_FORCED, 0))
 			return;
 		t->explore_left--;
@@ -119,7 +120,7 @@ static void memliner_add(struct tracer *t, uint64_t work)
 	work_push(t, work & ~WORK_FORCED);
 }
 
-/* The program has just touched it: true if it was not marked. */
+/* Marks and explores an object that the program touched; returns false if it was marked. */
 static bool red(struct tracer *t, uint64_t object)
 {
 	uint8_t kind = t->heap->kinds[region_of(t->heap, object)];
@@ -144,7 +145,7 @@ static void page_is_in(struct tracer *t, uint64_t address)
 		park_wake(t, page_of(h, address));
 }
 
-/* What the program faults on it touches without a note, too. */
+/* Treats an object that the program faulted on as a noted one. */
 static void arrived(struct tracer *t, const struct arrival *a)
 {
 	struct ebbgc_heap *h = t->heap;
@@ -152,9 +153,9 @@ static void arrived(struct tracer *t, const struct arrival *a)
 
 	if (a->collectors || !(h->options.features & EBBGC_ARRIVALS))
 		return;
-	/* What is new was marked before its slot was seen to be taken. */
+	/* A new object was marked before its allocation bit was set. */
 	object = object_containing(h, a->address);
-	/* Its first page, which the fault need not have been on, may be out. */
+	/* The fault need not have been on its first page, which may be swapped out. */
 	if (object && !((h->options.features & EBBGC_EXACT) && location_far(h, object)))
 		t->counts.arrived += red(t, object);
 }
@@ -165,9 +166,9 @@ void memliner_arrivals(struct tracer *t)
 	struct hints hints = { .count = 0 };
 	struct arrival a;
 
-	while (arrivals_next(h, &a)) {
+	while (arrivals_next(&h->arrivals, h->base, used_bytes(h), &a)) {
 		page_is_in(t, a.address);
-		/* Before tracing: reading takes its time. */
+		/* Before tracing, as reads take time. */
 		if (!a.collectors && (h->options.features & EBBGC_HINTS)) {
 			hints_add(h, &hints, a.address);
 			hints_send(h, &hints);
@@ -177,8 +178,8 @@ void memliner_arrivals(struct tracer *t)
 }
 
 /*
- * What the program touches is in memory, so it and what lies around it is traced at once.  At
- * *noting_at more of it is asked for.
+ * Traces what the program touched, which is in memory, and objects near it.  At *noting_at it
+ * requests the next burst of notes.
  */
 static void red_pass(struct tracer *t, uint64_t *noting_at)
 {
@@ -198,17 +199,48 @@ static void red_pass(struct tracer *t, uint64_t *noting_at)
 		memliner_arrivals(t);
 }
 
-static bool parked(const struct ebbgc_heap *h)
-{
-	return h->park.objects && __atomic_load_n(&h->park.count, __ATOMIC_RELAXED);
-}
-
 static void work_do(struct tracer *t, uint64_t work, uint64_t deadline)
 {
 	if (!(work & WORK_OBJECT))
 		slice_trace(t, work & WORK_ADDRESS);
-	else if (!marked(t->heap, work & WORK_ADDRESS) && !put_off(t, work, deadline))
+	else if (!object_marked(t->heap, work & WORK_ADDRESS) && !put_off(t, work, deadline))
 		trace_now(t, work & WORK_ADDRESS);
+}
+
+/* Waits for parked pages; returns false as soon as an arrival brings work. */
+static bool nap(struct tracer *t)
+{
+	struct ebbgc_heap *h = t->heap;
+	uint64_t ns = location_wait(h), slice;
+
+	ns = ns < NAP_MIN_NS ? NAP_MIN_NS : ns > NAP_MAX_NS ? NAP_MAX_NS : ns;
+	slice = h->arrivals.ring ? NAP_ARRIVALS_NS : ns;
+	for (; ns; ns -= slice) {
+		if (slice > ns)
+			slice = ns;
+		os_sleep(slice);
+		if (arrivals_waiting(&h->arrivals))
+			memliner_arrivals(t);
+		if (t->depth)
+			return false;
+	}
+	return true;
+}
+
+/* For a tracer that has nothing else to do; returns false when nothing is parked. */
+static bool parked_step(struct tracer *t)
+{
+	switch (park_step(t)) {
+	case PARK_EMPTY:
+		return false;
+	case PARK_WAIT:
+		if (!nap(t))
+			park_woke(t->heap);
+		break;
+	case PARK_MOVED:
+		break;
+	}
+	return true;
 }
 
 static bool memliner_drain(struct tracer *t, uint64_t deadline)
@@ -223,7 +255,7 @@ static bool memliner_drain(struct tracer *t, uint64_t deadline)
 	for (;;) {
 		uint64_t work = ahead[turn % LOOK_AHEAD];
 
-		/* Notes are hints; a pause has no time for them. */
+		/* Notes are hints: a pause has no time for them. */
 		if (!deadline && turn % RED_EVERY == 0)
 			red_pass(t, &noting_at);
 		if (t->depth || work_take(t) || (idle >= LOOK_AHEAD && later_take(t))) {
@@ -233,8 +265,8 @@ static bool memliner_drain(struct tracer *t, uint64_t deadline)
 		} else {
 			ahead[turn % LOOK_AHEAD] = 0;
 			if (++idle > LOOK_AHEAD && !work) {
-				if (deadline || marking_abandoned(h) || !park_step(t))
-					return !parked(h);
+				if (deadline || marking_abandoned(h) || !parked_step(t))
+					return !park_holds(h);
 				idle = 0;
 			}
 		}
@@ -262,43 +294,16 @@ static bool memliner_drain(struct tracer *t, uint64_t deadline)
 
 void memliner_begin(struct ebbgc_heap *h)
 {
-	if (h->options.mode != EBBGC_MEMLINER)
-		return;
-	h->marker.order = location_scarce(h) ? &order_memliner : &order_depth_first;
-	h->marker.late = h->marker.order->marks_late;
 	notes_clear(h);
 	arrivals_clear(&h->arrivals);
-	h->park.idle = 0;
-	h->park.idle_scan = __atomic_load_n(&h->residency.scans, __ATOMIC_RELAXED);
-	h->park.cursor = 0;
-	h->park.asked_count = h->park.traced_count = 0;
+	park_begin(h);
 	h->cycle_remarks = 0;
-	for (unsigned int i = 0; i < h->marker.tracer_count; i++)
-		h->marker.tracers[i].counts = (struct order_counts){ 0 };
-}
-
-void memliner_count(struct ebbgc_heap *h)
-{
-	struct ebbgc_stats *s = &h->stats;
-
-	for (unsigned int i = 0; i < h->marker.tracer_count; i++) {
-		const struct order_counts *c = &h->marker.tracers[i].counts;
-
-		s->red_objects += c->red;
-		s->explored_objects += c->explored;
-		s->postponed += c->postponed;
-		s->parked_objects += c->parked;
-		s->woken_objects += c->woken;
-		s->fetch_calls += c->fetch_calls;
-		s->fetched_pages += c->fetched;
-		s->cooled_pages += c->cooled;
-		s->arrived_objects += c->arrived;
-	}
 }
 
 const struct order order_memliner = {
 	.name = "memliner",
 	.marks_late = true,
+	.wants_notes = true,
 	.add = memliner_add,
 	.drain = memliner_drain,
 };

@@ -1,158 +1,19 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
-/* The pool of work, the marking threads, and how they know that nothing is left. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include "heap.h"
+#include "location.h"
+#include "mark.h"
+#include "mark_phase.h"
+#include "object.h"
+#include "order_depth.h"
+#include "order_memliner.h"
+#include "os.h"
+#include "thread.h"
+#include "work_pool.h"
 
-bool vector_push(struct vector *v, uint64_t item)
-{
-	if (v->count == v->capacity) {
-		size_t capacity = v->capacity ? 2 * v->capacity : 64;
-		uint64_t *items = realloc(v->items, capacity * sizeof(*items));
-
-		if (!items)
-			return false;
-		v->items = items;
-		v->capacity = capacity;
-	}
-	v->items[v->count++] = item;
-	return true;
-}
-
-void vector_free(const struct ebbgc_heap *h, struct vector *v)
-{
-	if (!forked(h))
-		free(v->items);
-}
-
-/* Lock held. */
-static struct chunk *chunk_get(struct marker *mk)
-{
-	struct chunk *c = mk->spare;
-
-	if (c)
-		mk->spare = c->next;
-	else
-		c = malloc(sizeof(*c));
-	return c;
-}
-
-/* Lock held. */
-static bool pool_add(struct marker *mk, const uint64_t *objects, size_t count)
-{
-	while (count) {
-		struct chunk *c = chunk_get(mk);
-		size_t part = count < CHUNK_ENTRIES ? count : CHUNK_ENTRIES;
-
-		if (!c)
-			return false;
-		memcpy(c->entries, objects + count - part, part * sizeof(*objects));
-		c->count = part;
-		c->next = mk->full;
-		__atomic_store_n(&mk->full, c, __ATOMIC_RELAXED);
-		count -= part;
-	}
-	pthread_cond_broadcast(&mk->changed);
-	return true;
-}
-
-void work_push(struct tracer *t, uint64_t work)
-{
-	struct ebbgc_heap *h = t->heap;
-	uint64_t object = work & WORK_ADDRESS;
-
-	if (EBBGC_UNLIKELY(t->depth == STACK_ENTRIES) && !work_share(t)) {
-		/* On no list: found again by its mark bit, which the object of a slice has. */
-		if (h->marker.late && (object & WORK_OBJECT))
-			mark_now(t, object, h->kinds[region_of(h, object)]);
-		__atomic_store_n(&h->marker.overflow, true, __ATOMIC_RELAXED);
-		return;
-	}
-	t->stack[t->depth++] = work;
-}
-
-bool work_share(struct tracer *t)
-{
-	struct marker *mk = &t->heap->marker;
-	size_t half = t->depth / 2;
-	bool added;
-
-	/* The older half: nearer to the roots, so likely the larger part of the graph. */
-	pthread_mutex_lock(&mk->lock);
-	added = pool_add(mk, t->stack, half);
-	pthread_mutex_unlock(&mk->lock);
-	if (added) {
-		t->depth -= half;
-		memmove(t->stack, t->stack + half, t->depth * sizeof(*t->stack));
-	}
-	return added;
-}
-
-bool work_take(struct tracer *t)
-{
-	struct marker *mk = &t->heap->marker;
-	struct chunk *c;
-
-	if (!__atomic_load_n(&mk->full, __ATOMIC_RELAXED))
-		return false;
-	pthread_mutex_lock(&mk->lock);
-	c = mk->full;
-	if (c) {
-		__atomic_store_n(&mk->full, c->next, __ATOMIC_RELAXED);
-		memcpy(t->stack + t->depth, c->entries, c->count * sizeof(*c->entries));
-		t->depth += c->count;
-		c->next = mk->spare;
-		mk->spare = c;
-	}
-	pthread_mutex_unlock(&mk->lock);
-	return c;
-}
-
-/* Of what mutators log: sets and counts a mark bit; the kind says how much that is. */
-static void mark_logged(struct ebbgc_heap *h, uint64_t object, uint8_t kind)
-{
-	if (!bit_set(h->marks, granule_of(h, object)))
-		return;
-	__atomic_fetch_add(&h->logged_bytes, taken_bytes(h, object, kind), __ATOMIC_RELAXED);
-}
-
-/* Mutators' logs: only first mentions become work. */
-void work_give(struct ebbgc_heap *h, const uint64_t *refs, size_t count)
-{
-	struct marker *mk = &h->marker;
-	uint64_t fresh[SATB_ENTRIES];
-	size_t n = 0, first = 0;
-
-	for (size_t i = 0; i < count; i++) {
-		uint64_t object = refs[i] & EBBGC_ADDRESS_MASK;
-		uint8_t kind;
-
-		if (bit_test(h->marks, granule_of(h, object)))
-			continue;
-		first++;
-		kind = h->kinds[region_of(h, object)];
-		if (!mk->late || kind_is_leaf(kind))
-			mark_logged(h, object, kind);
-		if (!kind_is_leaf(kind))
-			fresh[n++] = refs[i];
-	}
-	__atomic_fetch_add(&h->logged_references, first, __ATOMIC_RELAXED);
-	pthread_mutex_lock(&mk->lock);
-	if (!pool_add(mk, fresh, n)) {
-		for (size_t i = 0; mk->late && i < n; i++) {
-			uint64_t object = fresh[i] & EBBGC_ADDRESS_MASK;
-
-			mark_logged(h, object, h->kinds[region_of(h, object)]);
-		}
-		__atomic_store_n(&mk->overflow, true, __ATOMIC_RELAXED);
-	}
-	pthread_mutex_unlock(&mk->lock);
-}
-
-/* Lock held; true if there is work again, false if the phase is over. */
+/* Lock held, released meanwhile: returns true when there is work, false when the phase is over. */
 static bool wait_for_work(struct marker *mk)
 {
 	__atomic_store_n(&mk->hungry, mk->hungry + 1, __ATOMIC_RELAXED);
@@ -209,7 +70,7 @@ static void *tracer_thread(void *arg)
 	return NULL;
 }
 
-/* A chunk could not be had: what is marked is traced once more, which adds what it missed. */
+/* After marker.overflow: traces all marked objects again, which adds the lost work. */
 static void overflow_recover(struct ebbgc_heap *h, struct tracer *t)
 {
 	for (uint32_t r = 0; r < h->top; r++) {
@@ -252,7 +113,7 @@ void mark_all(struct ebbgc_heap *h)
 		while (mk->active)
 			pthread_cond_wait(&mk->changed, &mk->lock);
 		pthread_mutex_unlock(&mk->lock);
-		/* Not forgotten before: roots, logs and the recovery itself may run out of memory. */
+		/* Roots, logs and the recovery itself may run out of memory, too. */
 		if (marking_abandoned(h) ||
 		    !__atomic_exchange_n(&mk->overflow, false, __ATOMIC_ACQ_REL))
 			break;
@@ -268,12 +129,52 @@ bool mark_until(struct ebbgc_heap *h, uint64_t deadline)
 	       !__atomic_load_n(&mk->overflow, __ATOMIC_RELAXED);
 }
 
+static void order_set(struct marker *mk, const struct order *order)
+{
+	mk->order = order;
+	mk->late = order->marks_late;
+}
+
+void marking_begin(struct ebbgc_heap *h)
+{
+	struct marker *mk = &h->marker;
+
+	if (h->options.mode == EBBGC_MEMLINER) {
+		order_set(mk, location_scarce(h) ? &order_memliner : &order_depth);
+		memliner_begin(h);
+	}
+	for (unsigned int i = 0; i < mk->tracer_count; i++) {
+		struct tracer *t = &mk->tracers[i];
+
+		t->marked_bytes = t->marked_objects = 0;
+		t->counts = (struct order_counts){ 0 };
+	}
+}
+
+void marking_count(struct ebbgc_heap *h)
+{
+	struct ebbgc_stats *s = &h->stats;
+
+	for (unsigned int i = 0; i < h->marker.tracer_count; i++) {
+		const struct order_counts *c = &h->marker.tracers[i].counts;
+
+		s->red_objects += c->red;
+		s->explored_objects += c->explored;
+		s->postponed += c->postponed;
+		s->parked_objects += c->parked;
+		s->woken_objects += c->woken;
+		s->fetch_calls += c->fetch_calls;
+		s->fetched_pages += c->fetched;
+		s->cooled_pages += c->cooled;
+		s->arrived_objects += c->arrived;
+	}
+}
+
 int marker_create(struct ebbgc_heap *h)
 {
 	struct marker *mk = &h->marker;
 
-	mk->order = h->options.mode == EBBGC_MEMLINER ? &order_memliner : &order_depth_first;
-	mk->late = mk->order->marks_late;
+	order_set(mk, h->options.mode == EBBGC_MEMLINER ? &order_memliner : &order_depth);
 	mk->tracer_count = h->options.markers;
 	mk->tracers = map_pages(mk->tracer_count * sizeof(*mk->tracers));
 	if (!mk->tracers)
@@ -282,7 +183,7 @@ int marker_create(struct ebbgc_heap *h)
 		mk->tracers[i].heap = h;
 		mk->tracers[i].index = i;
 	}
-	/* The first is the coordinator itself. */
+	/* The collector's own thread is the first tracer. */
 	for (mk->started = 1; mk->started < mk->tracer_count; mk->started++) {
 		struct tracer *t = &mk->tracers[mk->started];
 		int r = thread_start(&t->thread, tracer_thread, t);
@@ -299,7 +200,7 @@ void marker_destroy(struct ebbgc_heap *h)
 
 	if (!mk->tracers)
 		return;
-	if (!forked(h)) {
+	if (!os_forked(h->pid)) {
 		pthread_mutex_lock(&mk->lock);
 		mk->quit = true;
 		pthread_cond_broadcast(&mk->changed);
@@ -308,8 +209,10 @@ void marker_destroy(struct ebbgc_heap *h)
 			pthread_join(mk->tracers[i].thread, NULL);
 	}
 	for (unsigned int i = 0; i < mk->tracer_count; i++) {
-		vector_free(h, &mk->tracers[i].weak);
-		vector_free(h, &mk->tracers[i].ephemerons);
+		if (!os_forked(h->pid)) {
+			vector_free(&mk->tracers[i].weak);
+			vector_free(&mk->tracers[i].ephemerons);
+		}
 		for (struct chunk *c = mk->tracers[i].later; c; c = mk->tracers[i].later) {
 			mk->tracers[i].later = c->next;
 			free(c);

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include "barrier.h"
+#include "mark.h"
+#include "notes.h"
+#include "object.h"
+#include "os.h"
+#include "type.h"
+#include "work_pool.h"
+
+void barrier_set(const struct ebbgc_heap *h, struct mutator *m)
+{
+	uint32_t flags = h->marking ? EBBGC_MARKING : 0;
+
+	if (h->marking && h->marker.order->wants_notes)
+		flags |= EBBGC_NOTING;
+	if (h->stamped)
+		flags |= EBBGC_STAMPED;
+	__atomic_store_n(&m->public.stamp, h->tag, __ATOMIC_RELAXED);
+	__atomic_store_n(&m->public.flags, flags, __ATOMIC_RELAXED);
+}
+
+void barriers_set(struct ebbgc_heap *h)
+{
+	for (struct mutator *m = h->mutators; m; m = m->next)
+		barrier_set(h, m);
+}
+
+void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old)
+{
+	struct mutator *m = mutator_of(mutator);
+	uint64_t object = old.bits & EBBGC_ADDRESS_MASK;
+
+	if (!object || bit_test(m->heap->marks, granule_of(m->heap, object)))
+		return;
+	if (m->logged == SATB_ENTRIES) {
+		/* After fork() no thread marks, and the pool's lock may be held for ever. */
+		if (!os_forked(m->heap->pid))
+			work_give(m->heap, m->log, m->logged);
+		m->logged = 0;
+	}
+	m->log[m->logged++] = old.bits;
+}
+
+static uint64_t stamped(uint64_t bits, const ebbgc_mutator_t *mutator)
+{
+	return (bits & EBBGC_ADDRESS_MASK) | __atomic_load_n(&mutator->stamp, __ATOMIC_RELAXED);
+}
+
+ebbgc_ref_t ebbgc_load_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const ebbgc_ref_t *slot,
+			    ebbgc_ref_t ref)
+{
+	uint64_t was = ref.bits;
+
+	if (__atomic_load_n(&mutator->flags, __ATOMIC_RELAXED) & EBBGC_NOTING)
+		note(mutator_of(mutator), object.bits & EBBGC_ADDRESS_MASK);
+	if (!ebbgc_is_stale(mutator, ref))
+		return ref;
+	/* Stamp the slot too, without undoing a concurrent store. */
+	ref.bits = stamped(was, mutator);
+	__atomic_compare_exchange_n((uint64_t *)&slot->bits, &was, ref.bits, false, __ATOMIC_ACQ_REL,
+				    __ATOMIC_RELAXED);
+	return ref;
+}
+
+void ebbgc_store_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
+		      ebbgc_ref_t value)
+{
+	uint32_t flags = __atomic_load_n(&mutator->flags, __ATOMIC_RELAXED);
+
+	if (!ebbgc_is_null(value))
+		value.bits = stamped(value.bits, mutator);
+	if (flags & EBBGC_MARKING) {
+		ebbgc_log_old(mutator, (ebbgc_ref_t){
+			__atomic_exchange_n(&slot->bits, value.bits, __ATOMIC_ACQ_REL) });
+		if (flags & EBBGC_NOTING)
+			note(mutator_of(mutator), object.bits & EBBGC_ADDRESS_MASK);
+		return;
+	}
+	__atomic_store_n(&slot->bits, value.bits, __ATOMIC_RELEASE);
+}
+
+/* The target may be in the snapshot by no strong path: log it, to keep it alive. */
+ebbgc_ref_t ebbgc_load_weak(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const ebbgc_ref_t *slot)
+{
+	ebbgc_ref_t ref = ebbgc_load(mutator, object, slot);
+
+	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING))
+		ebbgc_log_old(mutator, ref);
+	return ref;
+}
+
+void ebbgc_copy(ebbgc_mutator_t *mutator, ebbgc_ref_t to_object, ebbgc_ref_t *to,
+		ebbgc_ref_t from_object, const ebbgc_ref_t *from, size_t count)
+{
+	/*
+	 * Log the targets of weak references: the copy may be strong and already traced, or weak and
+	 * not visited when dead references are cleared.
+	 */
+	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING) && !ebbgc_is_null(from_object) &&
+	    (mutator_of(mutator)->heap->types[ebbgc_type_of(from_object)].flags & EBBGC_WEAK))
+		for (size_t i = 0; i < count; i++)
+			ebbgc_log_old(mutator, ebbgc_read(&from[i]));
+	/* Upwards, unless that would overwrite slots that are still to be read. */
+	if (to <= from || to >= from + count) {
+		for (size_t i = 0; i < count; i++)
+			ebbgc_store(mutator, to_object, &to[i],
+				    ebbgc_load(mutator, from_object, &from[i]));
+	} else {
+		for (size_t i = count; i-- > 0;)
+			ebbgc_store(mutator, to_object, &to[i],
+				    ebbgc_load(mutator, from_object, &from[i]));
+	}
+}
+
+void ebbgc_fill(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slots,
+		ebbgc_ref_t value, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		ebbgc_store(mutator, object, &slots[i], value);
+}

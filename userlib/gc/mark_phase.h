@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+/* The marking threads, and how they know that nothing is left. */
+#ifndef EBBGC_MARK_PHASE_H
+#define EBBGC_MARK_PHASE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ebbgc_heap;
+
+int marker_create(struct ebbgc_heap *h);
+void marker_destroy(struct ebbgc_heap *h);
+
+/* World stopped: chooses this cycle's order and clears its counts. */
+void marking_begin(struct ebbgc_heap *h);
+
+/* All tracers until the work is done, or abandoned.  The coordinator. */
+void mark_all(struct ebbgc_heap *h);
+
+/* The coordinator alone, until the deadline (ns); returns true if the work is done. */
+bool mark_until(struct ebbgc_heap *h, uint64_t deadline);
+
+/* World stopped, lock held: adds what the tracers counted in this cycle to the statistics. */
+void marking_count(struct ebbgc_heap *h);
+
+#endif

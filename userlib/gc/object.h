@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+/* From an object's address to its header, its granule, its region and its page. */
+#ifndef EBBGC_OBJECT_H
+#define EBBGC_OBJECT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "bits.h"
+#include "heap.h"
+
+static inline uint64_t *header_of(uint64_t object)
+{
+	return (uint64_t *)(uintptr_t)(object - HEADER);
+}
+
+static inline uint32_t type_id(uint64_t object)
+{
+	return (uint32_t)__atomic_load_n(header_of(object), __ATOMIC_RELAXED);
+}
+
+static inline size_t granule_of(const struct ebbgc_heap *h, uint64_t object)
+{
+	return (object - (uint64_t)(uintptr_t)h->base) >> GRANULE_SHIFT;
+}
+
+static inline uint32_t region_of(const struct ebbgc_heap *h, uint64_t object)
+{
+	return (uint32_t)((object - (uint64_t)(uintptr_t)h->base) >> REGION_SHIFT);
+}
+
+static inline char *region_start(const struct ebbgc_heap *h, uint32_t region)
+{
+	return h->base + ((size_t)region << REGION_SHIFT);
+}
+
+static inline size_t page_of(const struct ebbgc_heap *h, uint64_t object)
+{
+	return (object - (uint64_t)(uintptr_t)h->base) >> PAGE_SHIFT;
+}
+
+/* Bytes of the heap that have ever been used, from its base on. */
+static inline size_t used_bytes(const struct ebbgc_heap *h)
+{
+	return (size_t)__atomic_load_n(&h->top, __ATOMIC_RELAXED) << REGION_SHIFT;
+}
+
+static inline bool object_marked(const struct ebbgc_heap *h, uint64_t object)
+{
+	return bit_test(h->marks, granule_of(h, object));
+}
+
+static inline bool kind_is_leaf(uint8_t kind)
+{
+	return kind & 1;
+}
+
+static inline bool is_large(uint8_t kind)
+{
+	return kind == KIND_LARGE || kind == KIND_LARGE_LEAF;
+}
+
+/* Bytes that an object of this kind takes of the heap. */
+static inline size_t taken_bytes(const struct ebbgc_heap *h, uint64_t object, uint8_t kind)
+{
+	return kind < SMALL_KINDS ? h->slot_size[kind] :
+	       (size_t)h->regions[region_of(h, object)].span << REGION_SHIFT;
+}
+
+/* A slot's reference without its stamp. */
+static inline uint64_t ref_load(const ebbgc_ref_t *slot)
+{
+	return __atomic_load_n(&slot->bits, __ATOMIC_ACQUIRE) & EBBGC_ADDRESS_MASK;
+}
+
+/* Does an object of a known type begin at this address?  Any word will do.  World stopped. */
+bool is_object(const struct ebbgc_heap *h, uint64_t address);
+
+/* The object that an arbitrary word points into, or 0. */
+uint64_t object_containing(const struct ebbgc_heap *h, uint64_t word);
+
+#endif

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include <errno.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+#include <time.h>
+#include <unistd.h>
+#include "os.h"
+
+#define SECOND_NS 1000000000u
+
+uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void os_sleep(uint64_t ns)
+{
+	const struct timespec time = { (time_t)(ns / SECOND_NS), (long)(ns % SECOND_NS) };
+
+	nanosleep(&time, NULL);
+}
+
+void os_cond_init(pthread_cond_t *cond)
+{
+	pthread_condattr_t steady;
+
+	pthread_condattr_init(&steady);
+	pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &steady);
+	pthread_condattr_destroy(&steady);
+}
+
+bool os_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t ns)
+{
+	uint64_t until = now_ns() + ns;
+	const struct timespec time = { (time_t)(until / SECOND_NS), (long)(until % SECOND_NS) };
+
+	return pthread_cond_timedwait(cond, lock, &time) != ETIMEDOUT;
+}
+
+size_t os_memory(void)
+{
+	struct sysinfo info;
+
+	return sysinfo(&info) ? 0 : (size_t)info.totalram * info.mem_unit;
+}
+
+void *map_pages(size_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+bool os_forked(pid_t creator)
+{
+	return getpid() != creator;
+}
+
+bool os_swapped(void)
+{
+	FILE *f = fopen("/proc/self/status", "re");
+	unsigned long kib = 0;
+	char line[256];
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "VmSwap: %lu", &kib) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return kib;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+/* What the library needs of the operating system besides files and locks.  Any thread. */
+#ifndef EBBGC_OS_H
+#define EBBGC_OS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* CLOCK_MONOTONIC. */
+uint64_t now_ns(void);
+
+void os_sleep(uint64_t ns);
+
+/* Initialises a condition for os_wait(). */
+void os_cond_init(pthread_cond_t *cond);
+
+/* Waits for @cond at most @ns; returns false if the time is up.  Lock held, released meanwhile. */
+bool os_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t ns);
+
+/* Returns the bytes of the machine's memory. */
+size_t os_memory(void);
+
+/* Maps @bytes of zeroed private memory, for munmap(); NULL on failure. */
+void *map_pages(size_t bytes);
+
+/* Is the calling process a child of fork() of the process @creator? */
+bool os_forked(pid_t creator);
+
+/* Has the kernel swapped out any page of this process? */
+bool os_swapped(void);
+
+#endif

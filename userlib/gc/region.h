@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+/* Regions of 64 KiB, their lists and side tables.  With the lock held unless noted. */
+#ifndef EBBGC_REGION_H
+#define EBBGC_REGION_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "heap.h"
+
+int regions_create(struct ebbgc_heap *h);
+void regions_destroy(struct ebbgc_heap *h);
+
+/*
+ * Takes @count free regions that lie together; returns the first, or REGION_NONE when the heap is
+ * full or its memory could not be backed.
+ */
+uint32_t regions_take(struct ebbgc_heap *h, uint32_t count, uint8_t kind);
+void regions_free(struct ebbgc_heap *h, uint32_t first, uint32_t count);
+
+/* The kernel may drop these pages (a bitmap, added to earlier ones): they are garbage. */
+void region_dropped(struct ebbgc_heap *h, uint32_t region, uint32_t pages);
+/* The region is about to be written: none of its pages counts as dropped any more. */
+void region_used(struct ebbgc_heap *h, uint32_t region);
+
+/* Without the lock; the collector.  Returns memory of free regions to the kernel, by the budget. */
+void regions_release(struct ebbgc_heap *h);
+
+/* Without the lock: bytes of the regions in use. */
+uint64_t regions_bytes(struct ebbgc_heap *h);
+/* Without the lock: bytes of side tables per region. */
+size_t side_bytes(const struct ebbgc_heap *h);
+
+void list_push(struct ebbgc_heap *h, struct region_list *l, uint32_t region);
+uint32_t list_pop(struct ebbgc_heap *h, struct region_list *l);	/* REGION_NONE if it is empty */
+void list_append(struct ebbgc_heap *h, struct region_list *to, struct region_list *from);
+
+#endif

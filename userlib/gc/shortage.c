@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include <errno.h>
+#include "event.h"
+#include "os.h"
+#include "safepoint.h"
+#include "shortage.h"
+#include "trigger.h"
+
+static void *wait_turn(void *arg)
+{
+	struct mutator *m = arg;
+	struct ebbgc_heap *h = m->heap;
+
+	mutator_block(m);
+	mutator_lend(m);
+	while (h->first)
+		lock_wait(h, &h->turn);
+	mutator_unblock(m);
+	return NULL;
+}
+
+void turn_wait(struct ebbgc_heap *h, struct mutator *m)
+{
+	uint64_t since = now_ns();
+
+	if (!h->first || h->first == m)
+		return;
+	while (h->first)
+		with_stack(m, wait_turn, m);
+	h->stats.stalls++;
+	h->stats.stall_total_ns += now_ns() - since;
+}
+
+void turn_end(struct ebbgc_heap *h, struct mutator *m)
+{
+	if (h->first != m)
+		return;
+	h->first = NULL;
+	pthread_cond_broadcast(&h->turn);
+}
+
+/*
+ * Lock held, released meanwhile: waits for what may free memory.  Returns false if nothing is left
+ * to try.  See no_memory() for `tries`.
+ */
+static bool memory_wait(struct ebbgc_heap *h, struct mutator *m, unsigned int *tries)
+{
+	if (h->releasing) {
+		/* Free regions whose memory goes to the kernel: a shorter wait than a cycle. */
+		lock_wait(h, &h->released);
+	} else if (*tries == 0 && h->asked != h->ended) {
+		/* A cycle in flight may suffice, and has shorter pauses than a full one. */
+		*tries = 1;
+		collector_wait(h, m);
+	} else if (*tries < 2) {
+		*tries = 2;
+		collector_wait_full(h, m);
+	} else if (*tries == 2 && h->supplied != h->supplied_before) {
+		/* Other threads took what the full collection freed: come first next time. */
+		*tries = SHORTAGE_TURN;
+		while (h->first)
+			with_stack(m, wait_turn, m);
+		h->first = m;
+		collector_wait_full(h, m);
+	} else {
+		return false;
+	}
+	return true;
+}
+
+int no_memory(struct ebbgc_heap *h, struct mutator *m, size_t bytes, unsigned int *tries)
+{
+	const unsigned int unbacked = h->unbacked;
+	uint64_t since = now_ns();
+	enum ebbgc_oom verdict;
+	bool waited;
+
+	h->unbacked_waiting += unbacked;
+	waited = memory_wait(h, m, tries);
+	h->unbacked_waiting -= unbacked;
+	if (waited) {
+		h->stats.stalls++;
+		h->stats.stall_total_ns += now_ns() - since;
+		return 0;
+	}
+	*tries = 0;
+	turn_end(h, m);
+	pthread_mutex_unlock(&h->lock);
+	event_send(h, EBBGC_EVENT_OUT_OF_MEMORY, bytes, NULL);
+	verdict = h->options.oom ? h->options.oom(h->options.oom_arg, h, bytes) : EBBGC_OOM_FAIL;
+	pthread_mutex_lock(&h->lock);
+	return verdict == EBBGC_OOM_RETRY ? 0 : -ENOMEM;
+}

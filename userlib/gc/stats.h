@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+#ifndef EBBGC_STATS_H
+#define EBBGC_STATS_H
+
+#include <stdint.h>
+
+struct ebbgc_heap;
+
+/* Lock held: counts a pause of @ns, and adds what the collector counted in it to the statistics. */
+void pause_count(struct ebbgc_heap *h, uint64_t ns);
+
+#endif

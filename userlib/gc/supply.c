@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include <string.h>
+#include "object.h"
+#include "region.h"
+#include "supply.h"
+#include "trigger.h"
+
+/*
+ * Sets bits from, from + stride, ... below `to`.  If stride divides 64, the bits are the same in
+ * every word.
+ */
+static void bits_fill(uint64_t *bits, size_t from, size_t to, size_t stride)
+{
+	uint64_t pattern;
+
+	if (stride >= 64 || 64 % stride) {
+		for (; from < to; from += stride)
+			bits_publish(&bits[from >> 6], UINT64_C(1) << (from & 63));
+		return;
+	}
+	pattern = ~UINT64_C(0) / ((UINT64_C(1) << stride) - 1);
+	while (from < to) {
+		size_t word = from >> 6, next = (word + 1) << 6;
+		uint64_t mask = pattern & (~UINT64_C(0) << (from & 63));
+
+		if (next > to)
+			mask &= (UINT64_C(1) << (to & 63)) - 1;
+		bits_publish(&bits[word], mask);
+		from = next;
+	}
+}
+
+/* Returns the first set bit in [from, to), or `to`. */
+static size_t bits_next(const uint64_t *bits, size_t from, size_t to)
+{
+	while (from < to) {
+		uint64_t word = __atomic_load_n(&bits[from >> 6], __ATOMIC_RELAXED) >> (from & 63);
+
+		if (word)
+			return from + (size_t)__builtin_ctzll(word) < to ?
+			       from + (size_t)__builtin_ctzll(word) : to;
+		from = ((from >> 6) + 1) << 6;
+	}
+	return to;
+}
+
+static void run_mark(struct ebbgc_heap *h, const char *from, const char *to, size_t size)
+{
+	if (from < to)
+		bits_fill(h->marks, granule_of(h, (uint64_t)(uintptr_t)from),
+			  granule_of(h, (uint64_t)(uintptr_t)to), size >> GRANULE_SHIFT);
+}
+
+void supplies_blacken(struct ebbgc_heap *h, struct mutator *m)
+{
+	for (unsigned int k = 0; k < SMALL_KINDS; k++)
+		run_mark(h, m->supply[k].next, m->supply[k].end, h->slot_size[k]);
+}
+
+void supplies_drop_regions(struct ebbgc_heap *h, struct mutator *m)
+{
+	for (unsigned int k = 0; k < SMALL_KINDS; k++) {
+		if (m->supply[k].region != REGION_NONE)
+			list_push(h, &h->partial[k], m->supply[k].region);
+		m->supply[k].region = REGION_NONE;
+	}
+}
+
+bool supply_take(struct mutator *m, unsigned int kind)
+{
+	struct ebbgc_heap *h = m->heap;
+	struct supply *s = &m->supply[kind];
+	struct region *r = &h->regions[s->region];
+	size_t size = h->slot_size[kind], stride = size >> GRANULE_SHIFT;
+	uint64_t *bits = h->allocated + (size_t)s->region * REGION_WORDS;
+	size_t slots = REGION_SIZE / size, i = r->cursor, end;
+	size_t most = size < RUN_BYTES ? RUN_BYTES / size : 1;
+
+	while (i < slots && bit_test(bits, i * stride))
+		i++;
+	end = i + most < slots ? i + most : slots;
+	end = bits_next(bits, i * stride, end * stride) / stride;
+	r->cursor = (uint32_t)end;
+	if (i == end)
+		return false;
+	s->next = region_start(h, s->region) + i * size;
+	s->end = s->next + (end - i) * size;
+	if (!r->zero)
+		memset(s->next, 0, (size_t)(s->end - s->next));
+	if (h->marking)
+		run_mark(h, s->next, s->end, size);
+	/* Last: a tracer that finds a slot by an arrival must see it zeroed, and marked. */
+	bits_fill(bits, i * stride, end * stride, stride);
+	allocated_count(m, (size_t)(s->end - s->next));
+	return true;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+/*
+ * A thread's supplies of free slots.  It takes runs of slots from a region that it owns; a run's
+ * allocation bits are set when it is taken, and its mark bits if marking is on.  Allocation from a
+ * run then costs an addition.  Slots of a run that hold no object yet have a zero header.
+ */
+#ifndef EBBGC_SUPPLY_H
+#define EBBGC_SUPPLY_H
+
+#include <stdbool.h>
+#include "heap.h"
+
+/*
+ * m's own thread, without the lock: takes the next run of the region that m owns for @kind.
+ * Returns false if the region has no free slot left.
+ */
+bool supply_take(struct mutator *m, unsigned int kind);
+
+/* World stopped: marks the free slots of m's runs, as marking is about to begin. */
+void supplies_blacken(struct ebbgc_heap *h, struct mutator *m);
+
+/* World stopped, or m's own thread with the lock: m owns no region any more. */
+void supplies_drop_regions(struct ebbgc_heap *h, struct mutator *m);
+
+#endif

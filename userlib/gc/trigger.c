@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include <errno.h>
+#include "os.h"
+#include "safepoint.h"
+#include "trigger.h"
+
+/* The share of the room above live bytes that is used before concurrent marking starts. */
+#define CONCURRENT_SHARE 0.5
+#define TRIGGER_MIN ((uint64_t)1 << 20)
+/* The share of that room that may be used before allocation waits for the collector. */
+#define STALL_SHARE 1.5
+
+void trigger_set(struct ebbgc_heap *h, uint64_t live)
+{
+	const struct ebbgc_options *o = &h->options;
+	uint64_t aim = o->max_bytes, full, room, stall, now;
+
+	if (o->sizing == EBBGC_GROWABLE) {
+		double wanted = (double)live * o->growth;
+
+		if (wanted < (double)o->min_bytes)
+			wanted = (double)o->min_bytes;
+		if (wanted < (double)o->max_bytes)
+			aim = (uint64_t)wanted;
+	}
+	room = aim > live ? aim - live : 0;
+	if (room < TRIGGER_MIN)
+		room = TRIGGER_MIN;
+	stall = room;
+	if (o->mode != EBBGC_STOP_WORLD) {
+		stall = (uint64_t)((double)room * STALL_SHARE);
+		room = (uint64_t)((double)room * CONCURRENT_SHARE);
+	}
+	now = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&h->trigger, now + room, __ATOMIC_RELAXED);
+	/* Allocation in a fixed heap waits when the heap is full. */
+	__atomic_store_n(&h->stall_at, o->sizing == EBBGC_FIXED ? UINT64_MAX : now + stall,
+			 __ATOMIC_RELAXED);
+	/* The room until allocation waits for the collector, within max_bytes. */
+	full = o->max_bytes > live ? o->max_bytes - live : 0;
+	if (o->sizing == EBBGC_FIXED || stall > full)
+		stall = full;
+	__atomic_store_n(&h->room, stall, __ATOMIC_RELAXED);
+	__atomic_store_n(&h->room_end, now + stall, __ATOMIC_RELAXED);
+}
+
+void collector_ask(struct ebbgc_heap *h)
+{
+	h->asked++;
+	pthread_cond_signal(&h->wanted);
+}
+
+void allocated_add(struct ebbgc_heap *h, size_t bytes)
+{
+	if (__atomic_add_fetch(&h->allocated_bytes, bytes, __ATOMIC_RELAXED) >= h->trigger &&
+	    h->asked == h->ended)
+		collector_ask(h);
+}
+
+void allocated_count(struct mutator *m, size_t bytes)
+{
+	struct ebbgc_heap *h = m->heap;
+
+	/* In a heap with holes runs are short: do not write a shared cache line for each. */
+	m->uncounted += bytes;
+	if (m->uncounted < RUN_BYTES)
+		return;
+	bytes = m->uncounted;
+	m->uncounted = 0;
+	if (__atomic_add_fetch(&h->allocated_bytes, bytes, __ATOMIC_RELAXED) <
+	    __atomic_load_n(&h->trigger, __ATOMIC_RELAXED) || os_forked(h->pid))
+		return;
+	pthread_mutex_lock(&h->lock);
+	allocated_add(h, 0);
+	pthread_mutex_unlock(&h->lock);
+}
+
+struct wait {
+	struct mutator *m;
+	const uint64_t *served;
+	uint64_t ticket;
+};
+
+static void *wait_served(void *arg)
+{
+	struct wait *w = arg;
+	struct ebbgc_heap *h = w->m->heap;
+
+	mutator_block(w->m);
+	__atomic_fetch_add(&h->waiting, 1, __ATOMIC_RELAXED);
+	mutator_lend(w->m);
+	while (*w->served < w->ticket)
+		lock_wait(h, &h->done);
+	__atomic_fetch_sub(&h->waiting, 1, __ATOMIC_RELAXED);
+	mutator_unblock(w->m);
+	return NULL;
+}
+
+void collector_wait(struct ebbgc_heap *h, struct mutator *m)
+{
+	struct wait w = { m, &h->ended, h->asked };
+
+	with_stack(m, wait_served, &w);
+}
+
+void collector_wait_full(struct ebbgc_heap *h, struct mutator *m)
+{
+	struct wait w = { m, &h->ended_full, ++h->asked_full };
+
+	collector_ask(h);
+	with_stack(m, wait_served, &w);
+}
+
+void allocation_pace(struct mutator *m)
+{
+	struct ebbgc_heap *h = m->heap;
+	uint64_t since;
+
+	ebbgc_poll(&m->public);
+	if (__atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED) <
+	    __atomic_load_n(&h->stall_at, __ATOMIC_RELAXED) || os_forked(h->pid))
+		return;
+	since = now_ns();
+	pthread_mutex_lock(&h->lock);
+	if (h->asked == h->ended)
+		collector_ask(h);
+	collector_wait(h, m);
+	h->stats.stalls++;
+	h->stats.stall_total_ns += now_ns() - since;
+	pthread_mutex_unlock(&h->lock);
+}
+
+int ebbgc_collect(ebbgc_mutator_t *mutator)
+{
+	struct mutator *m = mutator_of(mutator);
+
+	if (os_forked(m->heap->pid))
+		return -ECHILD;
+	pthread_mutex_lock(&m->heap->lock);
+	collector_wait_full(m->heap, m);
+	pthread_mutex_unlock(&m->heap->lock);
+	return 0;
+}
+
+void ebbgc_collect_start(ebbgc_mutator_t *mutator)
+{
+	struct ebbgc_heap *h = mutator_of(mutator)->heap;
+
+	if (os_forked(h->pid))
+		return;
+	pthread_mutex_lock(&h->lock);
+	/* The current cycle may have taken its snapshot already. */
+	if (h->asked == h->begun)
+		collector_ask(h);
+	pthread_mutex_unlock(&h->lock);
+}

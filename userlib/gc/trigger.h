@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
+/* When a cycle begins, and how a thread waits for its end. */
+#ifndef EBBGC_TRIGGER_H
+#define EBBGC_TRIGGER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "heap.h"
+
+/* Lock held, or before there are threads: sets the next cycle's trigger by @live bytes. */
+void trigger_set(struct ebbgc_heap *h, uint64_t live);
+
+/* Lock held: counts @bytes as allocated; requests a cycle if one is due. */
+void allocated_add(struct ebbgc_heap *h, size_t bytes);
+
+/* The mutator's own thread: as allocated_add(), but rarely takes the lock. */
+void allocated_count(struct mutator *m, size_t bytes);
+
+/* A safepoint: a thread that outruns the collector waits for it here.  It holds no new object. */
+void allocation_pace(struct mutator *m);
+
+/* Lock held: requests a cycle. */
+void collector_ask(struct ebbgc_heap *h);
+
+/* Lock held, released meanwhile.  Blocks m until the cycles requested so far have ended. */
+void collector_wait(struct ebbgc_heap *h, struct mutator *m);
+
+/* Lock held, released meanwhile.  Requests a full cycle and blocks m until it has ended. */
+void collector_wait_full(struct ebbgc_heap *h, struct mutator *m);
+
+#endif
