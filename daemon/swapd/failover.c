@@ -4,39 +4,34 @@
 #include "swapd/io/engine.h"
 #include "swapd/io/frontend.h"
 #include "swapd/io/request_seal.h"
-#include "swapd/page/bits.h"
 
 /* --- tables ----------------------------------------------------------------------- */
 
 static void take_slab(struct swapd *s, uint32_t index)
 {
 	struct slab *slab = &s->table.slabs[index];
-	uint32_t first = index * s->table.pages, left = s->pages - first;
-	uint32_t count = left < s->table.pages ? left : s->table.pages;
 
 	slab_orphan(slab);
-	slab->live = bits_count_without(s->written, s->same, first, count);
-	s->live += slab->live;
-	for (int c = 0; c < SLAB_COPIES && s->valid[c]; c++) {
+	for (int c = 0; c < SLAB_COPIES; c++) {
 		struct donor *d = &s->donors[slab->copy[c].donor];
 
 		/* It died between taking a copy off the table and its bits, or before either. */
 		if (slab->copy[c].state == COPY_AWAY && d->state != DONOR_DOWN)
 			slab_lose(slab, c);
 		if (slab->copy[c].state == COPY_NONE) {
-			bits_clear(s->valid[c], first, count);
+			page_map_replica_gone(s->map, index, c);
 			continue;
 		}
 		d->copies++;
 		d->resume = RESUME_WANTED;
-		if (!slab->live)
-			bits_set(s->emptied, index, 1);
+		if (!page_map_live(s->map, index))
+			page_map_note_emptied(s->map, index);
 	}
 }
 
 void takeover_slabs(struct swapd *s)
 {
-	s->live = 0;
+	page_map_recount(s->map);
 	for (uint32_t i = 0; i < s->table.count; i++)
 		take_slab(s, i);
 }

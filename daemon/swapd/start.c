@@ -228,7 +228,6 @@ static int make_tables(struct swapd *s, struct error *e)
 
 	if (!slab)
 		return fail(e, ENOMEM, "device %s: no memory for its tables", s->options.name);
-	s->pages = (uint32_t)(s->options.size / PAGE);
 	slab_init(&s->table, slab, (uint32_t)slabs, (uint32_t)(s->options.slab / PAGE));
 	s->wanted = durability_copies(&s->options);
 	s->choices = (int)s->options.choices;
@@ -236,9 +235,11 @@ static int make_tables(struct swapd *s, struct error *e)
 	s->slots_reserved = SLOTS_RESERVED;
 	s->backlog_most = SLOT_BACKLOG;
 	/* One more than wanted: a copy that moves is in two places for a while. */
-	r = pages_init(s, s->wanted + 1, e);
-	if (!r)
-		r = sealing_init(s, e);
+	s->map = page_map_new((uint32_t)(s->options.size / PAGE), s->table.pages, s->wanted + 1,
+			      s->options.backup != NULL);
+	if (!s->map)
+		return fail(e, ENOMEM, "device %s: no memory for its tables", s->options.name);
+	r = sealing_init(s, e);
 	return r ? r : slots_init(&s->slots, e);
 }
 
@@ -508,7 +509,7 @@ void swapd_stop(struct swapd *s, struct device_control *c)
 	orders_close(&s->orders);
 	slots_free(&s->slots);
 	shared_free(s->table.slabs, s->table.count * sizeof(*s->table.slabs));
-	pages_free(s);
+	page_map_free(&s->map);
 	sealing_free(s);
 	/* struct shared stays: it tells that this is the end. */
 }

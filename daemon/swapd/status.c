@@ -128,7 +128,7 @@ static void add_copies(const struct swapd *s, struct json_object *a)
 	json_add_int(copies, "filling", partial);
 	json_add_int(copies, "leaving", leaving);
 	json_object_object_add(a, "copies", copies);
-	json_add_int(a, "live", count_get(&s->live) * PAGE);
+	json_add_int(a, "live", count_get(&s->map->live) * PAGE);
 	json_add_int(a, "mapped", mapped * s->options.slab);
 	json_add_int(repair, "rate", count_get(&s->repair.rate));
 	json_add_int(repair, "limit", s->options.repair_rate);
@@ -166,7 +166,7 @@ void device_status(const struct swapd *s, struct json_object *a)
 	json_add_text(a, "frontend", s->frontend->name);
 	json_add_text(a, "file", file);
 	json_add_text(a, "mount", s->options.mount);
-	json_add_int(a, "size", (uint64_t)s->pages * PAGE);
+	json_add_int(a, "size", (uint64_t)s->map->pages * PAGE);
 	json_add_int(a, "slab", s->options.slab);
 	json_add_int(a, "open", __atomic_load_n(&s->shared->opened, __ATOMIC_RELAXED));
 	json_add_int(a, "fuse_connection", s->shared->connection);
@@ -246,12 +246,10 @@ static struct json_object *slab_json(const struct swapd *s, uint32_t index)
 {
 	const struct slab *slab = &s->table.slabs[index];
 	struct json_object *o = json_object_new_object(), *copies = json_object_new_array();
-	uint32_t first = index * s->table.pages, left = s->pages - first;
-	uint32_t pages = left < s->table.pages ? left : s->table.pages;
 
 	json_add_int(o, "slab", index);
 	json_add_text(o, "state", slab_state_text(slab_state(slab)));
-	json_add_int(o, "live", slab->live);
+	json_add_int(o, "live", page_map_live(s->map, index));
 	json_add_double(o, "activity", slab->activity.rate);
 	for (int c = 0; c < SLAB_COPIES; c++) {
 		const struct copy *copy = &slab->copy[c];
@@ -264,7 +262,7 @@ static struct json_object *slab_json(const struct swapd *s, uint32_t index)
 		json_add_text(k, "state", copy->state != COPY_MAPPED ? "mapping" :
 				     repair_leaving(s, index, c) ? "leaving" :
 				     copy->partial ? "filling" : "complete");
-		json_add_int(k, "pages", s->valid[c] ? bits_count(s->valid[c], first, pages) : 0);
+		json_add_int(k, "pages", page_map_count_stored(s->map, index, c));
 		json_object_array_add(copies, k);
 	}
 	json_object_object_add(o, "copies", copies);
@@ -279,7 +277,7 @@ void device_slabs(const struct swapd *s, uint32_t from, struct json_object *a)
 	for (i = from; i < s->table.count && json_object_array_length(list) < SLABS_AT_ONCE; i++) {
 		const struct slab *slab = &s->table.slabs[i];
 
-		if (slab->live || slab_state(slab) != SLAB_UNMAPPED)
+		if (page_map_live(s->map, i) || slab_state(slab) != SLAB_UNMAPPED)
 			json_object_array_add(list, slab_json(s, i));
 	}
 	json_add_text(a, "name", s->options.name);

@@ -34,6 +34,7 @@
 #include "swapd/io/frontend.h"
 #include "swapd/io/request.h"
 #include "swapd/io/request_seal.h"
+#include "swapd/page/page_map.h"
 #include "swapd/page/seal.h"
 #include "swapd/page/slab.h"
 #include "swapd/replicas/repair.h"
@@ -144,15 +145,7 @@ struct swapd {
 	struct ublk *ublk;       /* ublk.c's; NULL = none */
 	bool initialised;        /* FUSE has greeted */
 
-	/* the pages: one bit each (page_map.h) */
-	uint32_t pages;
-	uint64_t *valid[SLAB_COPIES]; /* that copy has its newest content; NULL beyond what is wanted + 1 */
-	uint64_t *written;       /* has a content */
-	uint64_t *same;          /* one word over and over, which is in word[] */
-	uint64_t *spoilt;        /* the backup file failed to take its newest content */
-	uint64_t *word;          /* one a page */
-	uint64_t *emptied;       /* one a slab: its last live page went, and repair has not seen to that yet */
-	uint64_t live;           /* pages that copies are for */
+	struct page_map *map;
 
 	/* what leaves is sealed (request_seal.h) */
 	bool sealed;

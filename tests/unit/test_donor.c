@@ -63,12 +63,13 @@ static int asked(void **state)
 		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .deadline = 500 * MS,
 			     .connections = 1 },
 		.frontend = &fuse_frontend,
-		.shared = &shared, .count = &shared.counters, .pages = SLABS * SLAB_PAGES,
+		.shared = &shared, .count = &shared.counters,
 		.wanted = 1, .choices = 2, .seed = 1,
 		.backup = { .fd = -1 }, .epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 	};
 	slab_init(&s.table, slabs, SLABS, SLAB_PAGES);
-	assert_int_equal(pages_init(&s, 2, &e), 0);
+	s.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, 2, false);
+	assert_non_null(s.map);
 	assert_int_equal(slots_init(&s.slots, &e), 0);
 	assert_int_equal(address_parse("127.0.0.1:1", "donor", &a, &e), 0);
 	assert_int_equal(donors_reserve(&s, 1, &e), 0);
@@ -87,7 +88,7 @@ static int end(void **state)
 {
 	donors_free(&s);
 	slots_free(&s.slots);
-	pages_free(&s);
+	page_map_free(&s.map);
 	close(s.epoll_fd);
 	close(peer);
 	return 0;

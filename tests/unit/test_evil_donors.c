@@ -463,7 +463,7 @@ static void begin(bool backup)
 			     .repair_rate = 1 << 30 },
 		.shared = &shared, .count = &shared.counters, .frontend = &frontend_fake,
 		.fuse_fd = -1, .epoll_fd = epoll_create1(EPOLL_CLOEXEC),
-		.pages = PAGES, .wanted = backup ? 1 : 1 + (int)draw(2), .choices = 2,
+		.wanted = backup ? 1 : 1 + (int)draw(2), .choices = 2,
 		.borrower = 5, .seed = seed,
 		.backlog_most = SLOT_BACKLOG, .slots_reserved = 64, .sealed = true,
 		.backup = { .fd = backup ? 1 << 20 : -1, .shared_fd = -1 },
@@ -471,7 +471,8 @@ static void begin(bool backup)
 	};
 	s.backup.slots = &s.slots;
 	slab_init(&s.table, slabs, SLABS, SLAB / PAGE);
-	assert_int_equal(pages_init(&s, s.wanted + 1, NULL), 0);
+	s.map = page_map_new(PAGES, SLAB / PAGE, s.wanted + 1, backup);
+	assert_non_null(s.map);
 	for (int i = 0; i < DONORS; i++) {
 		char text[32];
 
@@ -492,7 +493,7 @@ static void end(void)
 	donors_free(&s);
 	for (int i = 0; i < DONORS; i++)
 		hang_up(&fakes[i]);
-	pages_free(&s);
+	page_map_free(&s.map);
 	close(s.epoll_fd);
 	/* Nobody holds one, and none is there twice. */
 	if (s.slots.free_count != SLOT_COUNT || s.slots.active_count)

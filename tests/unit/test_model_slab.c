@@ -47,7 +47,7 @@ static void save(struct saved *to)
 		.free = sl->free, .blocked = sl->blocked, .unanswered = sl->unanswered,
 		.free_count = sl->free_count, .active_count = sl->active_count,
 		.active_excluding = sl->active_excluding,
-		.backlog = m.s.backlog, .need_backup = m.s.need_backup, .live = m.s.live,
+		.backlog = m.s.backlog, .need_backup = m.s.need_backup,
 		.seed = m.s.seed, .repair = m.s.repair,
 	};
 	memcpy(to->p.active, sl->active, sizeof(to->p.active));
@@ -79,7 +79,6 @@ static void restore(const struct saved *from)
 	restore_lane(&from->p.reads, &m.s.backup.reads);
 	m.s.backlog = from->p.backlog;
 	m.s.need_backup = from->p.need_backup;
-	m.s.live = from->p.live;
 	m.s.seed = from->p.seed;
 	m.s.repair = from->p.repair;
 }
@@ -132,8 +131,8 @@ static uint64_t fingerprint(void)
 		mix(&h, ((const uint8_t *)&W.left)[i]);
 	for (uint32_t p = 0; p < PAGES; p++)
 		mix(&h, rank(p, W.disk[p]) << 8 | (W.newest[p] == 0) |
-		    (uint64_t)(rank(p, W.word[p]) << 16));
-	mix(&h, W.written | W.same << 8 | W.spoilt << 16 | W.emptied << 24);
+		    (uint64_t)(rank(p, WORD(p)) << 16));
+	mix(&h, WRITTEN | SAME_FILLED << 8 | STALE << 16 | EMPTIED << 24);
 	for (int d = 0; d < m.s.donor_count; d++) {
 		const struct donor *dn = &m.s.donors[d];
 
@@ -162,7 +161,7 @@ static uint64_t fingerprint(void)
 
 			mix(&h, k->state | k->leaving << 8 | k->partial << 9 | k->donor << 16 |
 			    (uint64_t)k->remote << 32 | (uint64_t)k->repaired << 40);
-			mix(&h, W.valid[c]);
+			mix(&h, STORED(c));
 		}
 	}
 	for (uint32_t i = 0; i < W.ops; i++) {

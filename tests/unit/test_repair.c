@@ -72,13 +72,14 @@ static void begin(int wanted, bool backup)
 	s = (struct swapd){
 		.frontend = &frontend_fake,
 		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .repair_rate = 1 << 30 },
-		.shared = &shared, .count = &shared.counters, .pages = SLABS * SLAB_PAGES,
+		.shared = &shared, .count = &shared.counters,
 		.wanted = wanted, .choices = 2, .seed = 1, .donor_count = DONORS,
 		.slots_reserved = 64, .backlog_most = SLOT_BACKLOG,
 		.backup = { .fd = backup ? 1 << 20 : -1 },
 	};
 	slab_init(&s.table, slabs, SLABS, SLAB_PAGES);
-	assert_int_equal(pages_init(&s, wanted + 1, &e), 0);
+	s.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, wanted + 1, backup);
+	assert_non_null(s.map);
 	assert_int_equal(slots_init(&s.slots, &e), 0);
 	s.backup.slots = &s.slots;
 	for (uint16_t i = 0; i < DONORS; i++)
@@ -95,7 +96,7 @@ static void begin(int wanted, bool backup)
 static void end(void)
 {
 	slots_free(&s.slots);
-	pages_free(&s);
+	page_map_free(&s.map);
 }
 
 /* Donors grant what they are asked for. */
@@ -713,11 +714,11 @@ static void memory_of_many_slabs_comes_back_in_time(void **state)
 	int fds[2];
 
 	begin(1, false);
-	pages_free(&s);
-	s.pages = MANY * PAGES_EACH;
+	page_map_free(&s.map);
 	s.options.slab = PAGES_EACH * PAGE;
 	slab_init(&s.table, many, MANY, PAGES_EACH);
-	assert_int_equal(pages_init(&s, 2, NULL), 0);
+	s.map = page_map_new(MANY * PAGES_EACH, PAGES_EACH, 2, false);
+	assert_non_null(s.map);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
 	d->fd = fds[0];
 	d->watched_for_write = false;
@@ -726,16 +727,14 @@ static void memory_of_many_slabs_comes_back_in_time(void **state)
 		uint32_t index = i * (MANY / COPIES);
 
 		assert_int_equal(slab_ask(&many[index], 0, 1), 0);
-		slab_grant(&many[index], 0, i, 1);
+		slab_grant(&many[index], 0, i, 1, false);
 		d->copies++;
-		bits_set(s.written, index * PAGES_EACH, 1);
-		bits_set(s.valid[0], index * PAGES_EACH, 1);
-		many[index].live = 1;
-		s.live++;
+		page_map_write(s.map, &(struct page_write){ index * PAGES_EACH, 1, 0, NULL });
+		page_map_stored(s.map, 0, index * PAGES_EACH, 1);
 	}
 	repair_tick(&s, now);
 	/* The scan has just been there. */
-	pages_discard(&s, 0, 1);
+	page_map_discard(s.map, 0, 1);
 	for (uint32_t copies = COPIES - 1; copies < COPIES; copies -= COPIES - 1) {
 		for (start = now; now - start < 9 * SECOND; now += SECOND / 10) {
 			repair_tick(&s, now);
@@ -745,7 +744,7 @@ static void memory_of_many_slabs_comes_back_in_time(void **state)
 			d->watched_for_write = false;
 		}
 		assert_int_equal(d->copies, copies);
-		pages_discard(&s, 0, s.pages);
+		page_map_discard(s.map, 0, s.map->pages);
 	}
 	assert_int_equal(s.count->unmaps, COPIES);
 	assert_int_equal(s.repair.running, 0);

@@ -64,7 +64,7 @@ static void begin(void)
 	sem_init(&tell, 0, 0);
 	s = (struct swapd){
 		.options = { .name = "unit", .slab = 1 << 20, .deadline = 500 * MS },
-		.shared = &shared, .count = &shared.counters, .pages = 256, .wanted = 1,
+		.shared = &shared, .count = &shared.counters, .wanted = 1,
 		.choices = 2, .borrower = 5, .seed = 5, .backup = { .fd = -1 },
 		.epoll_fd = epoll_create1(EPOLL_CLOEXEC), .resolver = { .look_up = look_up },
 	};

@@ -67,11 +67,12 @@ static void requests_without_end(void **state)
 	s = (struct swapd){
 		.options = { .name = "unit", .slab = PAGES * PAGE, .mount = "/",
 			     .repair_rate = 1 << 20 },
-		.shared = &shared, .count = &shared.counters, .pages = PAGES, .wanted = 1,
+		.shared = &shared, .count = &shared.counters, .wanted = 1,
 		.backup = { .fd = -1 }, .frontend = &fuse_frontend, .fuse_fd = eventfd(1, EFD_CLOEXEC),
 	};
 	slab_init(&s.table, &slab, 1, PAGES);
-	assert_int_equal(pages_init(&s, 2, &e), 0);
+	s.map = page_map_new(PAGES, PAGES, 2, false);
+	assert_non_null(s.map);
 	assert_int_equal(slots_init(&s.slots, &e), 0);
 	assert_int_equal(orders_open(&s.orders, &e), 0);
 	assert_int_equal(serve_init(&s, &e), 0);
@@ -91,7 +92,7 @@ static void requests_without_end(void **state)
 	orders_close(&s.orders);
 	close(s.fuse_fd);
 	slots_free(&s.slots);
-	pages_free(&s);
+	page_map_free(&s.map);
 }
 
 int main(void)

@@ -42,7 +42,7 @@ static void life(void **state)
 	slab_refuse(s, 0);
 	assert_int_equal(slab_state(s), SLAB_UNMAPPED);
 	assert_int_equal(slab_ask(s, 2, 600), 0);
-	slab_grant(s, 0, 17, 99);
+	slab_grant(s, 0, 17, 99, false);
 	assert_int_equal(s->copy[0].remote, 17);
 	assert_int_equal(s->copy[0].generation, 99);
 	assert_int_equal(slab_count(&t, SLAB_MAPPED), 1);
@@ -68,7 +68,7 @@ static void copies(void **state)
 	assert_int_equal(slab_copy_at(s, 12), 2);
 	assert_int_equal(slab_copy_at(s, 9), -1);
 	for (int c = 0; c < SLAB_COPIES - 1; c++)
-		slab_grant(s, c, 0, 1);
+		slab_grant(s, c, 0, 1, false);
 	/* Writes wait for the last answer, whatever it is. */
 	assert_true(s->opening);
 	slab_refuse(s, SLAB_COPIES - 1);
@@ -82,8 +82,7 @@ static void copies(void **state)
 	assert_int_not_equal(s->copy[1].serial, serial);
 	/* One that comes when there are pages lacks them; the first of an empty slab does not. */
 	assert_false(s->copy[0].partial);
-	s->live = 3;
-	slab_grant(s, 1, 0, 1);
+	slab_grant(s, 1, 0, 1, true);
 	assert_true(s->copy[1].partial);
 	for (int c = 0; c < SLAB_COPIES - 1; c++)
 		slab_drop(s, c);

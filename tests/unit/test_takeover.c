@@ -46,12 +46,13 @@ static void begin(int backup)
 	s = (struct swapd){
 		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .deadline = SECOND / 2 },
 		.frontend = &fuse_frontend,
-		.shared = &shared, .count = &shared.counters, .pages = SLABS * SLAB_PAGES,
+		.shared = &shared, .count = &shared.counters,
 		.wanted = 1, .choices = 2, .seed = 1, .backlog_most = SLOT_BACKLOG,
 		.backup = { .fd = backup }, .epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 	};
 	slab_init(&s.table, slabs, SLABS, SLAB_PAGES);
-	assert_int_equal(pages_init(&s, 2, &e), 0);
+	s.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, 2, backup >= 0);
+	assert_non_null(s.map);
 	assert_int_equal(slots_init(&s.slots, &e), 0);
 	s.backup.slots = &s.slots;
 }
@@ -60,7 +61,7 @@ static void end(void)
 {
 	donors_free(&s);
 	slots_free(&s.slots);
-	pages_free(&s);
+	page_map_free(&s.map);
 	close(s.epoll_fd);
 }
 
@@ -85,9 +86,9 @@ static void copy_at(struct donor *d, uint32_t index)
 {
 	int c = slab_ask(&slabs[index], d->index, 1);
 
-	slab_grant(&slabs[index], c, index, 9);
-	bits_set(s.written, index * SLAB_PAGES, 1);
-	bits_set(s.valid[c], index * SLAB_PAGES, 1);
+	slab_grant(&slabs[index], c, index, 9, false);
+	page_map_write(s.map, &(struct page_write){ index * SLAB_PAGES, 1, 0, NULL });
+	page_map_stored(s.map, c, index * SLAB_PAGES, 1);
 }
 
 static void greeted(struct donor *d)
@@ -144,7 +145,7 @@ static void kept_and_asked_for_again(void **state)
 	assert_int_equal(answered(d, f), 0);
 	assert_int_equal(sent(d, &ignored), 0);
 	assert_int_equal(slabs[0].copy[0].state, COPY_AWAY);
-	assert_true(bits_test(s.valid[0], 0));
+	assert_int_equal(page_map_count_stored(s.map, 0, 0), 1);
 	assert_int_equal(d->resume, RESUME_WANTED);
 	assert_int_equal(d->copies, 2);
 

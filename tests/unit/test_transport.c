@@ -79,7 +79,6 @@ static void borrower_init(struct borrower *b)
 		.frontend = &fuse_frontend,
 		.fuse_fd = fd[0],
 		.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
-		.pages = SLABS * SLAB_PAGES,
 		.wanted = 1,
 		.choices = 2,
 		.backlog_most = SLOT_BACKLOG,
@@ -87,7 +86,8 @@ static void borrower_init(struct borrower *b)
 		.seed = 5,
 	};
 	slab_init(&b->s.table, b->slabs, SLABS, SLAB_PAGES);
-	assert_int_equal(pages_init(&b->s, 2, &e), 0);
+	b->s.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, 2, true);
+	assert_non_null(b->s.map);
 	assert_int_equal(slots_init(&b->s.slots, &e), 0);
 	b->s.backup.slots = &b->s.slots;
 }
@@ -96,7 +96,7 @@ static void borrower_free(struct borrower *b)
 {
 	donors_free(&b->s);
 	slots_free(&b->s.slots);
-	pages_free(&b->s);
+	page_map_free(&b->s.map);
 	close(b->s.epoll_fd);
 	close(b->s.fuse_fd);
 	close(b->kernel);

@@ -5,7 +5,6 @@
 #include "engine.h"
 #include "frontend.h"
 #include "request_seal.h"
-#include "swapd/page/bits.h"
 #include "swapd/page/page_map.h"
 #include "swapd/page/shared.h"
 #include "swapd/replicas/repair.h"
@@ -16,6 +15,44 @@ static void read_on(struct swapd *s, struct slot *slot);
 static void write_on(struct swapd *s, struct slot *slot);
 static void fill_on(struct swapd *s, struct slot *slot);
 static void launch(struct swapd *s, struct slot *slot);
+
+/* --- where a page is read from ---------------------------------------------------- */
+
+/* Of the copies in @copies of a slab, the one that answers fastest. */
+static int fastest(const struct swapd *s, const struct slab *slab, uint8_t copies)
+{
+	uint64_t best = UINT64_MAX;
+	int chosen = -1;
+
+	for (int c = 0; c < SLAB_COPIES; c++) {
+		const struct donor *d = &s->donors[slab->copy[c].donor];
+		uint64_t latency;
+
+		if (!(copies >> c & 1))
+			continue;
+		/* One that is to be quarantined comes last. */
+		latency = d->latency + (d->leaving & DONOR_SUSPECT ? UINT64_MAX / 2 : 0);
+		if (latency < best) {
+			best = latency;
+			chosen = c;
+		}
+	}
+	return chosen;
+}
+
+/* Finds up to @most pages from @page on; for PAGE_REPLICA sets *@copy. */
+static struct page_run find(const struct swapd *s, uint32_t page, uint32_t most, int *copy)
+{
+	const struct slab *slab = slab_of_page(&s->table, page);
+	struct page_run run = page_map_find(s->map, page, most, slab_mapped(slab), 0);
+
+	*copy = run.home == PAGE_REPLICA ? fastest(s, slab, run.replicas) : -1;
+	if (run.home == PAGE_REPLICA && run.replicas & (run.replicas - 1))
+		run = page_map_find(s->map, page, most, (uint8_t)(1u << *copy), 0);
+	if (run.home == PAGE_BACKUP_STALE && !backup_pending(&s->backup))
+		run.home = PAGE_NOWHERE;
+	return run;
+}
 
 /* --- beginning and end ---------------------------------------------------------- */
 
@@ -93,8 +130,9 @@ static bool begin_write(struct swapd *s, struct slot *slot)
 	uint64_t all = slot->count < 64 ? (1ull << slot->count) - 1 : ~0ull;
 
 	if (!slot->known) {
-		pages_look(slot);
-		pages_write(s, slot);
+		slot->same = page_map_same_filled(slot->payload, slot->count);
+		page_map_write(s->map, &(struct page_write){ slot->first, slot->count, slot->same,
+							     slot->payload });
 		count_add(&s->count->same, (uint64_t)__builtin_popcountll(slot->same));
 		shared_order();
 		slot->known = true;
@@ -102,7 +140,7 @@ static bool begin_write(struct swapd *s, struct slot *slot)
 	if (slot->same == all)
 		return true;
 	if (!sealing_leaves(s, slot)) {
-		pages_lose(s, slot->first, slot->count);
+		page_map_lose(s->map, slot->first, slot->count);
 		count_add(&s->count->write_failed, slot->count);
 		answer(s, slot, -EIO);
 		return false;
@@ -118,7 +156,7 @@ static bool begin_write(struct swapd *s, struct slot *slot)
  */
 static void discard(struct swapd *s, struct slot *slot)
 {
-	pages_discard(s, slot->first, slot->count);
+	page_map_discard(s->map, slot->first, slot->count);
 	sealing_forget(s, slot->first, slot->count);
 	count_add(&s->count->discarded, slot->count);
 	answer(s, slot, 0);
@@ -202,16 +240,15 @@ static void leg_ended(struct swapd *s, struct slot *slot, int leg, enum leg_end 
 	slot->pending &= (uint8_t)~(1u << leg);
 	if (slot->kind == SLOT_WRITE) {
 		if (end == LEG_TOOK)
-			bits_set(s->valid[leg], page, slot->run);
+			page_map_stored(s->map, leg, page, slot->run);
 		if (slot->pending)
 			return;
 		/* A copy that took it may have been lost since: its bits tell. */
-		for (int c = 0; c < SLAB_COPIES; c++)
-			if (slab->copy[c].state == COPY_MAPPED && bits_test(s->valid[c], page)) {
-				count_add(&s->count->written_donor, slot->run);
-				run_done(slot);
-				return;
-			}
+		if (page_map_find(s->map, page, 1, slab_mapped(slab), 0).home == PAGE_REPLICA) {
+			count_add(&s->count->written_donor, slot->run);
+			run_done(slot);
+			return;
+		}
 		/* Without a backup it comes again: there may be another donor. */
 		if (backup_there(&s->backup))
 			degrade(s, slot);
@@ -224,12 +261,12 @@ static void leg_ended(struct swapd *s, struct slot *slot, int leg, enum leg_end 
 	if (end == LEG_GONE)
 		return;
 	if (slot->fetched) {
-		bits_set(s->valid[leg], page, slot->run);
+		page_map_stored(s->map, leg, page, slot->run);
 		count_add(&s->count->repaired, slot->run);
 		slot->fetched = false;
 		run_done(slot);
 	} else if (!sealing_came(s, slot, leg)) {
-		bits_clear(s->valid[leg], page, slot->run);
+		page_map_bad(s->map, leg, page, slot->run);
 		slab->copy[leg].partial = true;
 		slab->copy[leg].repaired = 0;
 	} else if (slot->kind == SLOT_FILL) {
@@ -338,17 +375,16 @@ static void read_on(struct swapd *s, struct slot *slot)
 		uint32_t page = slot->first + slot->cursor, left = slot->count - slot->cursor;
 		uint8_t *to = slot->payload + slot->cursor * (size_t)PAGE;
 		int copy;
-		enum page_source source = pages_source(s, page, &copy);
+		struct page_run run = find(s, page, left, &copy);
 
-		if (source == PAGE_COPY)
-			left = slab_run(&s->table, page, left);
-		slot->run = pages_run(s, page, left, source, copy);
-		switch (source) {
-		case PAGE_COPY:
+		slot->run = run.count;
+		switch (run.home) {
+		case PAGE_REPLICA:
 			if (!move(s, slot, (uint8_t)(1u << copy), WIRE_READ))
 				return;
 			break;
 		case PAGE_BACKUP:
+		case PAGE_BACKUP_STALE:
 			if (!backup_take_queued(&s->backup, slot)) {
 				by_backup(s, slot);
 				return;
@@ -358,11 +394,12 @@ static void read_on(struct swapd *s, struct slot *slot)
 				return;
 			}
 			break;
+		case PAGE_AWAY:
 		case PAGE_NOWHERE:
 			read_nowhere(s, slot);
 			return;
-		case PAGE_SAME:
-			pages_fill(s, page, slot->run, to);
+		case PAGE_SAME_FILLED:
+			page_map_fill(s->map, page, slot->run, to);
 			count_add(&s->count->read_same, slot->run);
 			run_done(slot);
 			break;
@@ -379,22 +416,22 @@ static void read_on(struct swapd *s, struct slot *slot)
 static void read_backed(struct swapd *s, struct slot *slot)
 {
 	uint32_t page = slot->first + slot->cursor;
-	/* Of what the file failed to take it has an older content. */
-	bool spoilt = bits_count(s->spoilt, page, slot->run);
 	int copy;
+	/* Of what the file failed to take it has an older content: what another write left stale. */
+	bool stale = page_map_is_stale(s->map, page, slot->run);
 
 	s->need_backup--;
 	slot->wait = WAIT_NONE;
 	if (slot->backup_result) {
 		count_add(&s->count->backup_errors, 1);
-		spoilt = true;
+		stale = true;
 	}
-	if (!spoilt && take_backed(s, slot)) {
+	if (!stale && take_backed(s, slot)) {
 		go_on(s, slot);
 	} else if (slot->kind == SLOT_FILL) {
 		run_done(slot);
 		fill_on(s, slot);
-	} else if (pages_source(s, page, &copy) == PAGE_COPY) {
+	} else if (find(s, page, 1, &copy).home == PAGE_REPLICA) {
 		read_on(s, slot); /* a FILL that was under way has saved it */
 	} else {
 		read_nowhere(s, slot);
@@ -403,16 +440,6 @@ static void read_backed(struct swapd *s, struct slot *slot)
 
 /* --- FILL --------------------------------------------------------------------------- */
 
-/* Of the @left pages from @page on, how many the copy lacks in a row. */
-static uint32_t lacking(const struct swapd *s, uint32_t page, uint32_t left, int copy)
-{
-	uint32_t n = 0;
-
-	while (n < left && pages_lacks(s, page + n, copy))
-		n++;
-	return n;
-}
-
 /* Whether the present run of @slot has a page that is at hand and nowhere else. */
 static bool is_last(const struct swapd *s, const struct slot *slot)
 {
@@ -420,7 +447,7 @@ static bool is_last(const struct swapd *s, const struct slot *slot)
 	int copy;
 
 	for (uint32_t i = 0; slot->fetched && i < slot->run; i++)
-		if (pages_source(s, page + i, &copy) == PAGE_NOWHERE)
+		if (find(s, page + i, 1, &copy).home == PAGE_NOWHERE)
 			return true;
 	return false;
 }
@@ -452,8 +479,9 @@ static void fill_on(struct swapd *s, struct slot *slot)
 
 	while (slot->cursor < slot->count) {
 		uint32_t page = slot->first + slot->cursor;
-		uint32_t lack = lacking(s, page, slot->count - slot->cursor, slot->copy);
-		enum page_source source;
+		uint32_t lack = page_map_lacking(s->map, page, slot->count - slot->cursor,
+						 slot->copy);
+		struct page_run run;
 		int copy;
 
 		if (!rewrite && (slab->copy[slot->copy].state != COPY_MAPPED ||
@@ -477,9 +505,9 @@ static void fill_on(struct swapd *s, struct slot *slot)
 			slot->cursor++;
 			continue;
 		}
-		source = pages_source(s, page, &copy);
-		slot->run = pages_run(s, page, lack, source, copy);
-		if (source == PAGE_BACKUP && !rewrite) {
+		run = find(s, page, lack, &copy);
+		slot->run = run.count;
+		if ((run.home == PAGE_BACKUP || run.home == PAGE_BACKUP_STALE) && !rewrite) {
 			if (!backup_take_queued(&s->backup, slot)) {
 				by_backup(s, slot);
 				return;
@@ -488,7 +516,7 @@ static void fill_on(struct swapd *s, struct slot *slot)
 				run_done(slot);
 			continue;
 		}
-		if (source != PAGE_COPY)
+		if (run.home != PAGE_REPLICA)
 			slot->cursor += slot->run; /* nowhere: nobody can bring it back */
 		else if (!move(s, slot, (uint8_t)(1u << copy), WIRE_READ))
 			return;
@@ -511,7 +539,7 @@ static void fill_backed(struct swapd *s, struct slot *slot)
 		end_fill(s, slot);
 		return;
 	}
-	bits_clear(s->spoilt, page, slot->run);
+	page_map_backed(s->map, page, slot->run, 0);
 	slab_of_page(&s->table, page)->rewrite_at = 0;
 	run_done(slot);
 	fill_on(s, slot);
@@ -543,15 +571,6 @@ static void write_settle(struct swapd *s, struct slot *slot)
 	answer(s, slot, error);
 }
 
-static uint8_t mapped_copies(const struct slab *slab)
-{
-	uint8_t legs = 0;
-
-	for (int c = 0; c < SLAB_COPIES; c++)
-		legs |= (uint8_t)((slab->copy[c].state == COPY_MAPPED) << c);
-	return legs;
-}
-
 /* How many of the pages from the cursor on are alike in being the same word, or not. */
 static uint32_t same_run(const struct slot *slot)
 {
@@ -568,7 +587,7 @@ static void write_on(struct swapd *s, struct slot *slot)
 	while (slot->cursor < slot->count) {
 		uint32_t page = slot->first + slot->cursor, index = page / s->table.pages;
 		struct slab *slab = &s->table.slabs[index];
-		uint8_t legs = mapped_copies(slab);
+		uint8_t legs = slab_mapped(slab);
 
 		slot->run = same_run(slot);
 		if (slot->same >> slot->cursor & 1) {
@@ -624,15 +643,13 @@ static void answer_next(struct swapd *s)
 
 static void write_backed(struct swapd *s, struct slot *slot)
 {
+	page_map_backed(s->map, slot->first, slot->count, slot->backup_result);
 	if (slot->backup_result) {
-		bits_set(s->spoilt, slot->first, slot->count);
 		count_add(&s->count->backup_errors, 1);
 		if (s->count->backup_errors == 1)
 			note_event(&s->notes, EVENT_BACKUP_FAILED, LOG_LVL_ERR,
 				   "backup %s: %s; pages are safe at the donors only, watch `status`",
 				   s->backup.path, strerror(-slot->backup_result));
-	} else {
-		bits_clear(s->spoilt, slot->first, slot->count);
 	}
 	if (slot->answered) {
 		s->backlog--;

@@ -103,8 +103,8 @@ static struct fuse_attr attributes(const struct swapd *s, uint64_t ino)
 
 	return (struct fuse_attr){
 		.ino = ino,
-		.size = file ? (uint64_t)s->pages * PAGE : 0,
-		.blocks = file ? (uint64_t)s->pages * (PAGE / 512) : 0,
+		.size = file ? (uint64_t)s->map->pages * PAGE : 0,
+		.blocks = file ? (uint64_t)s->map->pages * (PAGE / 512) : 0,
 		.mode = file ? S_IFREG | 0600 : S_IFDIR | 0700,
 		.nlink = file ? 1 : 2,
 		.blksize = PAGE,
@@ -196,7 +196,7 @@ static void do_readdir(struct swapd *s, const struct fuse_in_header *in, const v
 static void do_statfs(struct swapd *s, const struct fuse_in_header *in)
 {
 	struct fuse_statfs_out out = {
-		.st = { .blocks = s->pages, .bsize = PAGE, .frsize = PAGE, .namelen = 255,
+		.st = { .blocks = s->map->pages, .bsize = PAGE, .frsize = PAGE, .namelen = 255,
 			.files = 1 },
 	};
 
@@ -209,7 +209,7 @@ static void do_statfs(struct swapd *s, const struct fuse_in_header *in)
 static bool do_transfer(struct swapd *s, struct slot *slot, const struct fuse_in_header *in,
 			uint64_t offset, uint32_t size)
 {
-	uint64_t end = (uint64_t)s->pages * PAGE;
+	uint64_t end = (uint64_t)s->map->pages * PAGE;
 	bool write = in->opcode == FUSE_WRITE;
 	int error = 0;
 
@@ -232,7 +232,7 @@ static bool do_transfer(struct swapd *s, struct slot *slot, const struct fuse_in
 static bool do_fallocate(struct swapd *s, struct slot *slot, const struct fuse_in_header *in,
 			 const struct fuse_fallocate_in *fa)
 {
-	uint64_t size = (uint64_t)s->pages * PAGE, end = fa->offset + fa->length;
+	uint64_t size = (uint64_t)s->map->pages * PAGE, end = fa->offset + fa->length;
 	uint64_t first = fa->offset / PAGE;
 	int error = 0;
 

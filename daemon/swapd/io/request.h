@@ -37,7 +37,7 @@ enum slot_kind { SLOT_FREE, SLOT_NEW, SLOT_READ, SLOT_WRITE, SLOT_DISCARD, SLOT_
 		 SLOT_READING /* a request is being read into it from the kernel */ };
 
 /* FILL: what lacks pages is the backup, which has failed to take them. */
-#define FILL_BACKUP SLAB_COPIES
+#define FILL_BACKUP PAGE_MAP_BACKUP
 
 /* What the next step of a request waits for. */
 enum slot_wait {

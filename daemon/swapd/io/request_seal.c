@@ -31,7 +31,7 @@ int sealing_init(struct swapd *s, struct error *e)
 	}
 	/* The key's schedule is on the heap: it is not for core dumps. */
 	prctl(PR_SET_DUMPABLE, 0);
-	r = seal_table_init(&s->seals, s->pages, e);
+	r = seal_table_init(&s->seals, s->map->pages, e);
 	if (!r)
 		r = sealer_init(&s->sealer, &s->seals, e);
 	s->sealed = !r;

@@ -20,7 +20,7 @@ struct swapd_options;
 /* Whether @o wants seals: "auto" does unless every donor is on this machine. */
 bool sealing_wanted(const struct swapd_options *o);
 
-/* Makes the table for s->pages pages, when they are wanted. */
+/* Makes the table for s->map->pages pages, when they are wanted. */
 int sealing_init(struct swapd *s, struct error *e);
 void sealing_free(struct swapd *s);
 

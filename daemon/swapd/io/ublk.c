@@ -174,7 +174,7 @@ static void take(struct swapd *s, uint16_t tag)
 		return;
 	}
 	/* The block layer sees to it; a wrong one must not leave its slot. */
-	if (!count || first > s->pages || count > s->pages - first ||
+	if (!count || first > s->map->pages || count > s->map->pages - first ||
 	    (kind != SLOT_DISCARD && count > SLOT_PAGES)) {
 		arm(s, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, -EIO, u->slot[tag]);
 		return;
@@ -298,7 +298,7 @@ static int set_parameters(struct swapd *s)
 			.logical_bs_shift = EBB_PAGE_SHIFT, .physical_bs_shift = EBB_PAGE_SHIFT,
 			.io_opt_shift = EBB_PAGE_SHIFT, .io_min_shift = EBB_PAGE_SHIFT,
 			.max_sectors = SLOT_BYTES >> SECTOR_SHIFT,
-			.dev_sectors = (uint64_t)s->pages << (EBB_PAGE_SHIFT - SECTOR_SHIFT),
+			.dev_sectors = (uint64_t)s->map->pages << (EBB_PAGE_SHIFT - SECTOR_SHIFT),
 		},
 		.discard = {
 			.discard_granularity = PAGE, .max_discard_segments = 1,

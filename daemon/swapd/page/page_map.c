@@ -1,46 +1,212 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include <errno.h>
 #include <string.h>
 
+#include <ebb/page.h>
 #include "bits.h"
 #include "page_map.h"
 #include "shared.h"
-#include "swapd/swapd.h"
 
-#define WORDS (PAGE / sizeof(uint64_t))
+#define WORDS (EBB_PAGE / sizeof(uint64_t))
 
-int pages_init(struct swapd *s, int copies, struct error *e)
+/* --- the tables, one behind the other --------------------------------------------- */
+
+enum { WRITTEN, SAME_FILLED, STALE, STORED /* of the first replica */ };
+
+static uint64_t *bits(const struct page_map *m, int table)
 {
-	size_t size = bits_words(s->pages) * sizeof(uint64_t);
-	bool ok;
+	return (uint64_t *)m->table + table * m->words;
+}
 
-	s->written = shared_new(size);
-	s->spoilt = shared_new(size);
-	s->same = shared_new(size);
-	s->word = shared_new(s->pages * sizeof(*s->word));
-	s->emptied = shared_new(bits_words(s->table.count) * sizeof(uint64_t));
-	ok = s->written && s->spoilt && s->same && s->word && s->emptied;
-	for (int c = 0; c < copies; c++) {
-		s->valid[c] = shared_new(size);
-		ok = ok && s->valid[c];
+static uint64_t *stored(const struct page_map *m, int replica)
+{
+	return bits(m, STORED + replica);
+}
+
+/* A bit a slab. */
+static uint64_t *emptied(const struct page_map *m)
+{
+	return bits(m, STORED + m->replicas);
+}
+
+/* One a page: what a same-filled page repeats. */
+static uint64_t *word(const struct page_map *m)
+{
+	return emptied(m) + bits_words(m->slabs);
+}
+
+static uint32_t *live(const struct page_map *m)
+{
+	return (uint32_t *)(word(m) + m->pages);
+}
+
+static uint32_t slabs_of(uint32_t pages, uint32_t slab_pages)
+{
+	return (uint32_t)(((uint64_t)pages + slab_pages - 1) / slab_pages);
+}
+
+size_t page_map_size(uint32_t pages, uint32_t slab_pages, int replicas)
+{
+	uint32_t slabs = slabs_of(pages, slab_pages);
+	size_t words = bits_words(pages) * (size_t)(STORED + replicas) + bits_words(slabs) + pages;
+
+	return sizeof(struct page_map) + words * sizeof(uint64_t) + slabs * sizeof(uint32_t);
+}
+
+void page_map_init(struct page_map *m, uint32_t pages, uint32_t slab_pages, int replicas,
+		   bool backup)
+{
+	*m = (struct page_map){ .pages = pages, .slab_pages = slab_pages,
+				.slabs = slabs_of(pages, slab_pages),
+				.replicas = (uint8_t)replicas, .backup = backup,
+				.words = bits_words(pages) };
+}
+
+struct page_map *page_map_new(uint32_t pages, uint32_t slab_pages, int replicas, bool backup)
+{
+	struct page_map *m = shared_new(page_map_size(pages, slab_pages, replicas));
+
+	if (m)
+		page_map_init(m, pages, slab_pages, replicas, backup);
+	return m;
+}
+
+void page_map_free(struct page_map **m)
+{
+	if (*m)
+		shared_free(*m, page_map_size((*m)->pages, (*m)->slab_pages, (*m)->replicas));
+	*m = NULL;
+}
+
+/* --- questions -------------------------------------------------------------------- */
+
+static bool is(const struct page_map *m, int table, uint32_t page)
+{
+	return bits_test(bits(m, table), page);
+}
+
+static bool is_live(const struct page_map *m, uint32_t page)
+{
+	return is(m, WRITTEN, page) && !is(m, SAME_FILLED, page);
+}
+
+static uint8_t stored_at(const struct page_map *m, uint32_t page, uint8_t among)
+{
+	uint8_t at = 0;
+
+	for (int c = 0; c < m->replicas; c++)
+		at |= (uint8_t)((among >> c & 1 && bits_test(stored(m, c), page)) << c);
+	return at;
+}
+
+static struct page_run home_of(const struct page_map *m, uint32_t page, uint8_t up, uint8_t away)
+{
+	uint8_t at = stored_at(m, page, up);
+	bool stale = is(m, STALE, page);
+
+	if (at)
+		return (struct page_run){ PAGE_REPLICA, at, 0 };
+	if (!is(m, WRITTEN, page))
+		return (struct page_run){ PAGE_ZERO, 0, 0 };
+	if (is(m, SAME_FILLED, page))
+		return (struct page_run){ PAGE_SAME_FILLED, 0, 0 };
+	if (m->backup && !stale)
+		return (struct page_run){ PAGE_BACKUP, 0, 0 };
+	at = stored_at(m, page, away);
+	if (at)
+		return (struct page_run){ PAGE_AWAY, at, 0 };
+	return (struct page_run){ m->backup ? PAGE_BACKUP_STALE : PAGE_NOWHERE, 0, 0 };
+}
+
+struct page_run page_map_find(const struct page_map *m, uint32_t page, uint32_t most, uint8_t up,
+			      uint8_t away)
+{
+	/* The last table that each home depends on, besides those of replicas. */
+	static const int last[] = {
+		[PAGE_ZERO] = WRITTEN, [PAGE_SAME_FILLED] = SAME_FILLED, [PAGE_REPLICA] = -1,
+		[PAGE_BACKUP] = STALE, [PAGE_BACKUP_STALE] = STALE, [PAGE_AWAY] = STALE,
+		[PAGE_NOWHERE] = SAME_FILLED,
+	};
+	struct page_run run = home_of(m, page, up, away);
+	uint32_t left = m->slab_pages - page % m->slab_pages;
+	uint8_t asked = up | (run.home > PAGE_BACKUP ? away : 0);
+
+	run.count = most < left ? most : left;
+	for (int table = WRITTEN; table <= last[run.home]; table++)
+		run.count = bits_run(bits(m, table), page, run.count);
+	for (int c = 0; c < m->replicas; c++)
+		if (asked >> c & 1)
+			run.count = bits_run(stored(m, c), page, run.count);
+	return run;
+}
+
+/* The 64 pages from @at * 64 on that @replica lacks. */
+static uint64_t lacking(const struct page_map *m, uint32_t at, int replica)
+{
+	uint64_t lack = replica == PAGE_MAP_BACKUP ? bits(m, STALE)[at] : ~stored(m, replica)[at];
+
+	return bits(m, WRITTEN)[at] & ~bits(m, SAME_FILLED)[at] & lack;
+}
+
+uint32_t page_map_lacking(const struct page_map *m, uint32_t page, uint32_t most, int replica)
+{
+	uint32_t n = 0;
+
+	while (n < most && lacking(m, (page + n) / 64, replica) >> (page + n) % 64 & 1)
+		n++;
+	return n;
+}
+
+uint32_t page_map_next_lacking(const struct page_map *m, uint32_t slab, uint32_t from, int replica)
+{
+	uint32_t first = slab * m->slab_pages, end = first + page_map_slab_pages(m, slab), page;
+
+	for (page = first + from; page < end;) {
+		uint64_t lack = lacking(m, page / 64, replica) >> page % 64;
+
+		if (lack & 1)
+			return page - first;
+		page += lack ? (uint32_t)__builtin_ctzll(lack) : 64 - page % 64;
 	}
-	return ok ? 0 : fail(e, ENOMEM, "device %s: no memory for its tables", s->options.name);
+	return end - first;
 }
 
-void pages_free(struct swapd *s)
+bool page_map_is_stale(const struct page_map *m, uint32_t first, uint32_t n)
 {
-	size_t size = bits_words(s->pages) * sizeof(uint64_t);
-
-	shared_free(s->written, size);
-	shared_free(s->spoilt, size);
-	shared_free(s->same, size);
-	shared_free(s->word, s->pages * sizeof(*s->word));
-	shared_free(s->emptied, bits_words(s->table.count) * sizeof(uint64_t));
-	for (int c = 0; c < SLAB_COPIES; c++)
-		shared_free(s->valid[c], size);
+	return bits_count(bits(m, STALE), first, n);
 }
 
-static bool is_same(const uint64_t *page)
+bool page_map_is_only(const struct page_map *m, uint32_t slab, int replica, uint8_t others)
+{
+	uint32_t first = slab * m->slab_pages, end = first + page_map_slab_pages(m, slab);
+
+	for (uint32_t page = first; page < end; page++)
+		if (bits_test(stored(m, replica), page) && (!m->backup || is(m, STALE, page)) &&
+		    !stored_at(m, page, others & (uint8_t)~(1u << replica)))
+			return true;
+	return false;
+}
+
+uint32_t page_map_live(const struct page_map *m, uint32_t slab)
+{
+	return __atomic_load_n(&live(m)[slab], __ATOMIC_RELAXED);
+}
+
+uint32_t page_map_count_stored(const struct page_map *m, uint32_t slab, int replica)
+{
+	return replica < m->replicas ? bits_count(stored(m, replica), slab * m->slab_pages,
+						  page_map_slab_pages(m, slab)) : 0;
+}
+
+uint32_t page_map_next_emptied(const struct page_map *m, uint32_t from)
+{
+	if (from >= m->slabs || bits_test(emptied(m), from))
+		return from;
+	return from + bits_run(emptied(m), from, m->slabs - from);
+}
+
+/* --- same-filled pages ------------------------------------------------------------ */
+
+static bool repeats(const uint64_t *page)
 {
 	for (size_t i = 1; i < WORDS; i++)
 		if (page[i] != page[0])
@@ -48,140 +214,129 @@ static bool is_same(const uint64_t *page)
 	return true;
 }
 
-void pages_look(struct slot *slot)
+uint64_t page_map_same_filled(const uint8_t *payload, uint32_t count)
 {
-	slot->same = 0;
-	for (uint32_t i = 0; i < slot->count; i++)
-		if (is_same((const void *)(slot->payload + i * (size_t)PAGE)))
-			slot->same |= 1ull << i;
+	uint64_t same = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		if (repeats((const void *)(payload + i * (size_t)EBB_PAGE)))
+			same |= 1ull << i;
+	return same;
 }
 
-/* No copy has @page's newest content. */
-static void forget(struct swapd *s, uint32_t page)
-{
-	for (int c = 0; c < SLAB_COPIES && s->valid[c]; c++)
-		bits_clear(s->valid[c], page, 1);
-}
-
-static void set_live(struct swapd *s, uint32_t page, bool was, bool is)
-{
-	struct slab *slab = slab_of_page(&s->table, page);
-
-	slab->live += (uint32_t)is - (uint32_t)was;
-	s->live += (uint64_t)is - (uint64_t)was;
-	if (was && !slab->live)
-		bits_set(s->emptied, page / s->table.pages, 1);
-}
-
-static bool is_live(const struct swapd *s, uint32_t page)
-{
-	return bits_test(s->written, page) && !bits_test(s->same, page);
-}
-
-void pages_write(struct swapd *s, const struct slot *slot)
-{
-	for (uint32_t i = 0; i < slot->count; i++) {
-		uint32_t page = slot->first + i;
-		bool same = slot->same >> i & 1;
-
-		set_live(s, page, is_live(s, page), !same);
-		bits_set(s->written, page, 1);
-		if (same) {
-			memcpy(&s->word[page], slot->payload + i * (size_t)PAGE, sizeof(*s->word));
-			bits_set(s->same, page, 1);
-			forget(s, page);
-		} else {
-			bits_clear(s->same, page, 1);
-		}
-	}
-}
-
-void pages_lose(struct swapd *s, uint32_t first, uint32_t count)
-{
-	for (uint32_t i = first; i < first + count; i++) {
-		set_live(s, i, is_live(s, i), true);
-		forget(s, i);
-	}
-	bits_set(s->written, first, count);
-	bits_clear(s->same, first, count);
-	bits_set(s->spoilt, first, count);
-}
-
-void pages_discard(struct swapd *s, uint32_t first, uint32_t count)
-{
-	for (uint32_t n, page = first; page < first + count; page += n) {
-		n = bits_run(s->written, page, first + count - page);
-		if (!bits_test(s->written, page))
-			continue;
-		for (uint32_t i = page; i < page + n; i++)
-			set_live(s, i, is_live(s, i), false);
-		for (int c = 0; c < SLAB_COPIES && s->valid[c]; c++)
-			bits_clear(s->valid[c], page, n);
-		bits_clear(s->same, page, n);
-		/* Last: by it a successor finds what is to be done again. */
-		shared_order();
-		bits_clear(s->written, page, n);
-	}
-}
-
-enum page_source pages_source(const struct swapd *s, uint32_t page, int *copy)
-{
-	const struct slab *slab = slab_of_page(&s->table, page);
-	uint64_t best = UINT64_MAX, latency;
-	const struct donor *d;
-
-	*copy = -1;
-	for (int c = 0; c < SLAB_COPIES; c++) {
-		if (slab->copy[c].state != COPY_MAPPED || !bits_test(s->valid[c], page))
-			continue;
-		d = &s->donors[slab->copy[c].donor];
-		/* One that is to be quarantined comes last. */
-		latency = d->latency + (d->leaving & DONOR_SUSPECT ? UINT64_MAX / 2 : 0);
-		if (latency < best) {
-			best = latency;
-			*copy = c;
-		}
-	}
-	if (*copy >= 0)
-		return PAGE_COPY;
-	if (!bits_test(s->written, page))
-		return PAGE_ZERO;
-	if (bits_test(s->same, page))
-		return PAGE_SAME;
-	if (!backup_there(&s->backup))
-		return PAGE_NOWHERE;
-	if (bits_test(s->spoilt, page) && !backup_pending(&s->backup))
-		return PAGE_NOWHERE;
-	return PAGE_BACKUP;
-}
-
-uint32_t pages_run(const struct swapd *s, uint32_t page, uint32_t count,
-		   enum page_source source, int copy)
-{
-	bool spoilt = source == PAGE_BACKUP && bits_test(s->spoilt, page);
-	uint32_t n = 1;
-	int other;
-
-	if (source == PAGE_COPY)
-		return bits_run(s->valid[copy], page, count);
-	while (n < count && pages_source(s, page + n, &other) == source &&
-	       (source != PAGE_BACKUP || bits_test(s->spoilt, page + n) == spoilt))
-		n++;
-	return n;
-}
-
-void pages_fill(const struct swapd *s, uint32_t page, uint32_t count, uint8_t *to)
+void page_map_fill(const struct page_map *m, uint32_t page, uint32_t count, uint8_t *to)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		uint64_t *words = (void *)(to + i * (size_t)PAGE);
+		uint64_t *words = (void *)(to + i * (size_t)EBB_PAGE);
 
 		for (size_t w = 0; w < WORDS; w++)
-			words[w] = s->word[page + i];
+			words[w] = word(m)[page + i];
 	}
 }
 
-bool pages_lacks(const struct swapd *s, uint32_t page, int copy)
+/* --- changes ---------------------------------------------------------------------- */
+
+static void set_live(struct page_map *m, uint32_t page, bool was, bool is)
 {
-	return is_live(s, page) && (copy == FILL_BACKUP ? bits_test(s->spoilt, page) :
-							  !bits_test(s->valid[copy], page));
+	uint32_t slab = page / m->slab_pages;
+
+	live(m)[slab] += (uint32_t)is - (uint32_t)was;
+	m->live += (uint64_t)is - (uint64_t)was;
+	if (was && !live(m)[slab])
+		bits_set(emptied(m), slab, 1);
+}
+
+static void forget_stored(struct page_map *m, uint32_t first, uint32_t n)
+{
+	for (int c = 0; c < m->replicas; c++)
+		bits_clear(stored(m, c), first, n);
+}
+
+void page_map_write(struct page_map *m, const struct page_write *w)
+{
+	for (uint32_t i = 0; i < w->count; i++) {
+		uint32_t page = w->first + i;
+		bool same = w->same_filled >> i & 1;
+
+		set_live(m, page, is_live(m, page), !same);
+		bits_set(bits(m, WRITTEN), page, 1);
+		if (same) {
+			memcpy(&word(m)[page], w->payload + i * (size_t)EBB_PAGE, sizeof(uint64_t));
+			bits_set(bits(m, SAME_FILLED), page, 1);
+			forget_stored(m, page, 1);
+		} else {
+			bits_clear(bits(m, SAME_FILLED), page, 1);
+		}
+	}
+}
+
+void page_map_stored(struct page_map *m, int replica, uint32_t first, uint32_t n)
+{
+	bits_set(stored(m, replica), first, n);
+}
+
+void page_map_bad(struct page_map *m, int replica, uint32_t first, uint32_t n)
+{
+	bits_clear(stored(m, replica), first, n);
+}
+
+void page_map_backed(struct page_map *m, uint32_t first, uint32_t n, int result)
+{
+	if (result < 0)
+		bits_set(bits(m, STALE), first, n);
+	else
+		bits_clear(bits(m, STALE), first, n);
+}
+
+void page_map_replica_gone(struct page_map *m, uint32_t slab, int replica)
+{
+	if (replica < m->replicas)
+		bits_clear(stored(m, replica), slab * m->slab_pages, page_map_slab_pages(m, slab));
+}
+
+void page_map_discard(struct page_map *m, uint32_t first, uint32_t n)
+{
+	for (uint32_t run, page = first; page < first + n; page += run) {
+		run = bits_run(bits(m, WRITTEN), page, first + n - page);
+		if (!is(m, WRITTEN, page))
+			continue;
+		for (uint32_t i = page; i < page + run; i++)
+			set_live(m, i, is_live(m, i), false);
+		forget_stored(m, page, run);
+		bits_clear(bits(m, SAME_FILLED), page, run);
+		/* Last: by it a successor finds what is to be done again. */
+		shared_order();
+		bits_clear(bits(m, WRITTEN), page, run);
+	}
+}
+
+void page_map_lose(struct page_map *m, uint32_t first, uint32_t n)
+{
+	for (uint32_t i = first; i < first + n; i++)
+		set_live(m, i, is_live(m, i), true);
+	forget_stored(m, first, n);
+	bits_set(bits(m, WRITTEN), first, n);
+	bits_clear(bits(m, SAME_FILLED), first, n);
+	bits_set(bits(m, STALE), first, n);
+}
+
+void page_map_recount(struct page_map *m)
+{
+	m->live = 0;
+	for (uint32_t slab = 0; slab < m->slabs; slab++) {
+		live(m)[slab] = bits_count_without(bits(m, WRITTEN), bits(m, SAME_FILLED),
+						   slab * m->slab_pages,
+						   page_map_slab_pages(m, slab));
+		m->live += live(m)[slab];
+	}
+}
+
+void page_map_note_emptied(struct page_map *m, uint32_t slab)
+{
+	bits_set(emptied(m), slab, 1);
+}
+
+void page_map_forget_emptied(struct page_map *m, uint32_t slab)
+{
+	bits_clear(emptied(m), slab, 1);
 }

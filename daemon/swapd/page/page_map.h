@@ -1,62 +1,133 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What is known of each page, and what changes with a write or a discard.
+ * Where each page of the device is: one flat piece of memory without pointers, which the
+ * processes of a device share, so that it outlives a server.  The loop thread alone changes
+ * it, and it is right after every store; the control thread counts.
  *
  * A page's newest content is where its bits say:
- *	not written            zeroes, without I/O
- *	same                   its word, over and over
- *	valid, of a copy       at that copy's donor; of several: at each
- *	none, with a backup    in the backup file, or queued for it, unless spoilt
- *	none of these          nowhere: an I/O error, never an old content
+ *	not written             zeroes, without I/O
+ *	same-filled             its word, repeated
+ *	stored, at a replica    there; at several: at each
+ *	none, with a backup     in the backup file or queued for it, unless it is stale there
+ *	none of these           nowhere: an I/O error, never an older content
  *
- * slab.live counts the pages that are written and not same: those copies are for.
+ * A page that is written and not same-filled is live: replicas are for live pages.  The map
+ * knows no donor.  Callers name the replicas that can be read; the engine chooses one.
  */
-#ifndef EBB_PAGES_H
-#define EBB_PAGES_H
+#ifndef EBB_PAGE_MAP_H
+#define EBB_PAGE_MAP_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#include "lib/base/error.h"
+enum {
+	PAGE_MAP_REPLICAS = 4, /* of a slab, at most */
+	PAGE_MAP_BACKUP = PAGE_MAP_REPLICAS, /* as a replica: the backup */
+};
 
-struct slot;
-struct swapd;
+enum page_home {
+	PAGE_ZERO,
+	PAGE_SAME_FILLED,
+	PAGE_REPLICA,
+	PAGE_BACKUP,
+	PAGE_BACKUP_STALE, /* the backup failed to take it; a newer write may be queued there */
+	PAGE_AWAY,         /* only at a replica that its donor has yet to confirm */
+	PAGE_NOWHERE,
+};
 
-enum page_source { PAGE_ZERO, PAGE_SAME, PAGE_COPY, PAGE_BACKUP, PAGE_NOWHERE };
+/* @count pages in a row, all of one slab, with one home. */
+struct page_run {
+	enum page_home home;
+	uint8_t replicas; /* PAGE_REPLICA, PAGE_AWAY: those that have them, a bit each */
+	uint32_t count;
+};
 
-/* Bit tables for s->pages pages, with bits for @copies copies of a slab. */
-int pages_init(struct swapd *s, int copies, struct error *e);
-void pages_free(struct swapd *s);
+struct page_map {
+	uint32_t pages, slab_pages, slabs;
+	uint8_t replicas;
+	bool backup;      /* there is one */
+	uint64_t live;    /* pages */
+	uint64_t words;   /* of a table with a bit a page */
+	uint64_t table[];
+};
 
-/* Finds the pages of the WRITE @slot that are one word over and over: slot->same. */
-void pages_look(struct slot *slot);
+/* Bytes of a map; @replicas is PAGE_MAP_REPLICAS at most. */
+size_t page_map_size(uint32_t pages, uint32_t slab_pages, int replicas);
+/* Makes the map in zeroed memory of that size: no page is written. */
+void page_map_init(struct page_map *m, uint32_t pages, uint32_t slab_pages, int replicas,
+		   bool backup);
+/* Likewise, in new memory that children share; NULL when there is none. */
+struct page_map *page_map_new(uint32_t pages, uint32_t slab_pages, int replicas, bool backup);
+void page_map_free(struct page_map **m);
+
+/* Pages of @slab; the last one may be shorter. */
+static inline uint32_t page_map_slab_pages(const struct page_map *m, uint32_t slab)
+{
+	uint32_t left = m->pages - slab * m->slab_pages;
+
+	return left < m->slab_pages ? left : m->slab_pages;
+}
 
 /*
- * The WRITE @slot, which nothing overlaps, begins: from here on its pages' older
- * contents are gone.  Those that are the same word are done with this.
+ * Finds @page and up to @most pages that follow it.  @up has a bit for each replica of its
+ * slab that can be read, @away for each that its donor has yet to confirm.
  */
-void pages_write(struct swapd *s, const struct slot *slot);
+struct page_run page_map_find(const struct page_map *m, uint32_t page, uint32_t most, uint8_t up,
+			      uint8_t away);
 
-/* The pages read as zeroes from here on, and copies hold none of them. */
-void pages_discard(struct swapd *s, uint32_t first, uint32_t count);
+/* Of @most pages from @page on, how many in a row are live and not stored at @replica. */
+uint32_t page_map_lacking(const struct page_map *m, uint32_t page, uint32_t most, int replica);
+/* The first page of @slab, from its @from-th on, that @replica lacks; its length if none. */
+uint32_t page_map_next_lacking(const struct page_map *m, uint32_t slab, uint32_t from,
+			       int replica);
+/* Whether the backup failed to take one of the @n pages from @first on. */
+bool page_map_is_stale(const struct page_map *m, uint32_t first, uint32_t n);
+/* Whether a page of @slab is stored at @replica and neither at @others nor in the backup. */
+bool page_map_is_only(const struct page_map *m, uint32_t slab, int replica, uint8_t others);
+/* Pages of @slab that are live, and that are stored at @replica. */
+uint32_t page_map_live(const struct page_map *m, uint32_t slab);
+uint32_t page_map_count_stored(const struct page_map *m, uint32_t slab, int replica);
 
-/* The pages' newest content is nowhere: reading them is an error until they are written. */
-void pages_lose(struct swapd *s, uint32_t first, uint32_t count);
+/* A bit for each of the @count (<= 64) pages at @payload that repeats one word. */
+uint64_t page_map_same_filled(const uint8_t *payload, uint32_t count);
+/* Writes the words of @count same-filled pages from @page on to @to. */
+void page_map_fill(const struct page_map *m, uint32_t page, uint32_t count, uint8_t *to);
+
+struct page_write {
+	uint32_t first, count;
+	uint64_t same_filled;   /* as page_map_same_filled() says */
+	const uint8_t *payload;
+};
 
 /*
- * Where @page is read from; PAGE_COPY sets *@copy, to the one that answers
- * fastest.  PAGE_BACKUP of a spoilt page: a newer write may be queued for it.
+ * The only ways in which a bit changes.
+ *
+ * page_map_write: a write that nothing overlaps begins; older content of its pages is gone.
+ * page_map_stored: @replica has the newest content.
+ * page_map_bad: what @replica returned is not the newest content.
+ * page_map_backed: the backup has taken the pages, or has failed to with @result < 0.
+ * page_map_replica_gone: @replica has no page of @slab.
+ * page_map_discard: the pages read as zeroes.
+ * page_map_lose: the newest content is nowhere: reading is an error until the next write.
  */
-enum page_source pages_source(const struct swapd *s, uint32_t page, int *copy);
+void page_map_write(struct page_map *m, const struct page_write *w);
+void page_map_stored(struct page_map *m, int replica, uint32_t first, uint32_t n);
+void page_map_bad(struct page_map *m, int replica, uint32_t first, uint32_t n);
+void page_map_backed(struct page_map *m, uint32_t first, uint32_t n, int result);
+void page_map_replica_gone(struct page_map *m, uint32_t slab, int replica);
+void page_map_discard(struct page_map *m, uint32_t first, uint32_t n);
+void page_map_lose(struct page_map *m, uint32_t first, uint32_t n);
 
-/* How many of the @count pages (of one slab if it is a copy) come from there, too. */
-uint32_t pages_run(const struct swapd *s, uint32_t page, uint32_t count,
-		   enum page_source source, int copy);
+/* For a successor: counts live pages again, as its predecessor may have died in between. */
+void page_map_recount(struct page_map *m);
 
-/* Fills @count pages at @to with the words of the same-filled pages from @page on. */
-void pages_fill(const struct swapd *s, uint32_t page, uint32_t count, uint8_t *to);
-
-/* Whether copy @copy, or the backup for FILL_BACKUP, is to have @page and has not. */
-bool pages_lacks(const struct swapd *s, uint32_t page, int copy);
+/*
+ * Slabs whose last live page has gone: the first from @from on, or the number of slabs;
+ * noted again, for a slab that still has replicas; seen to.
+ */
+uint32_t page_map_next_emptied(const struct page_map *m, uint32_t from);
+void page_map_note_emptied(struct page_map *m, uint32_t slab);
+void page_map_forget_emptied(struct page_map *m, uint32_t slab);
 
 #endif

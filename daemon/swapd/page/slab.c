@@ -18,6 +18,15 @@ uint32_t slab_run(const struct slab_table *t, uint32_t page, uint32_t count)
 	return count < left ? count : left;
 }
 
+uint8_t slab_mapped(const struct slab *s)
+{
+	uint8_t copies = 0;
+
+	for (int c = 0; c < SLAB_COPIES; c++)
+		copies |= (uint8_t)((s->copy[c].state == COPY_MAPPED) << c);
+	return copies;
+}
+
 int slab_copies(const struct slab *s, enum copy_state state)
 {
 	int n = 0;
@@ -77,14 +86,14 @@ static void settle(struct slab *s)
 		s->opening = false;
 }
 
-void slab_grant(struct slab *s, int copy, uint32_t remote, uint32_t generation)
+void slab_grant(struct slab *s, int copy, uint32_t remote, uint32_t generation, bool partial)
 {
 	struct copy *c = &s->copy[copy];
 
 	assert(c->state == COPY_MAPPING);
 	c->remote = remote;
 	c->generation = generation;
-	c->partial = s->live > 0;
+	c->partial = partial;
 	shared_order();
 	c->state = COPY_MAPPED;
 	s->lost = false;

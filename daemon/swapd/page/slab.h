@@ -13,8 +13,8 @@
  * AWAY is what was MAPPED by a server that has died: its donor has not yet confirmed it
  * to the successor, who serves nothing before that (failover.h).
  *
- * A bit a page and copy (swapd.valid) says whether the copy has the page's newest
- * content; only MAPPED and AWAY copies have bits.  Every write goes to all MAPPED copies, so
+ * The page map (page_map.h) says which copies have a page's newest content; only MAPPED and
+ * AWAY copies have pages there.  Every write goes to all MAPPED copies, so
  * a copy that was complete stays so.
  */
 #ifndef EBB_SLAB_H
@@ -25,10 +25,11 @@
 
 #include <ebb/page.h>
 #include "lib/rules/activity.h"
+#include "page_map.h"
 
-#define REPLICAS_MAX 3
 /* One more than replicas: what a copy that moves away needs at its new donor. */
-#define SLAB_COPIES (REPLICAS_MAX + 1)
+#define SLAB_COPIES PAGE_MAP_REPLICAS
+#define REPLICAS_MAX (SLAB_COPIES - 1)
 
 enum copy_state { COPY_NONE, COPY_MAPPING, COPY_MAPPED, COPY_AWAY };
 
@@ -57,7 +58,6 @@ struct slab {
 	bool lost;            /* its last copy ended with its donor */
 	uint8_t jobs;         /* repair's, under way */
 	uint16_t target;      /* donor + 1 that the next copy is to go to; 0 = any */
-	uint32_t live;        /* pages that copies are for (page_map.h) */
 	uint64_t not_before;  /* ns: no donor is to be asked before */
 	uint64_t rewrite_at;  /* ns: what the backup failed to take is not tried again before */
 	uint64_t idle_since;  /* ns: has copies but no live page since; 0 = not so */
@@ -88,6 +88,9 @@ static inline uint32_t slab_offset(const struct slab_table *t, uint32_t page)
 /* Of @count pages from @page, how many lie in @page's slab. */
 uint32_t slab_run(const struct slab_table *t, uint32_t page, uint32_t count);
 
+/* The copies of @s that are MAPPED, a bit each. */
+uint8_t slab_mapped(const struct slab *s);
+
 /* Copies of @s in @state. */
 int slab_copies(const struct slab *s, enum copy_state state);
 
@@ -103,7 +106,7 @@ const char *slab_state_text(enum slab_state state);
  * none.  The others leave the entry free.
  */
 int slab_ask(struct slab *s, uint16_t donor, uint64_t now);
-void slab_grant(struct slab *s, int copy, uint32_t remote, uint32_t generation);
+void slab_grant(struct slab *s, int copy, uint32_t remote, uint32_t generation, bool partial);
 void slab_refuse(struct slab *s, int copy);
 void slab_drop(struct slab *s, int copy);
 void slab_lose(struct slab *s, int copy);

@@ -63,7 +63,7 @@ void outlook(const struct swapd *s, const struct donor *d, struct outlook *o)
 		if (c < 0 || slab->copy[c].state != COPY_MAPPED)
 			continue;
 		o->slabs++;
-		if (!slab->live || has_enough(s, i) || take_room(s, slab, &rooms))
+		if (!page_map_live(s->map, i) || has_enough(s, i) || take_room(s, slab, &rooms))
 			o->move++;
 		else if (backup_there(&s->backup))
 			o->disk++;

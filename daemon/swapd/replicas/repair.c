@@ -5,7 +5,6 @@
 #include "slab_mapping.h"
 #include "swapd/io/backup.h"
 #include "swapd/io/engine.h"
-#include "swapd/page/bits.h"
 #include "swapd/page/page_map.h"
 #include "swapd/swapd.h"
 
@@ -43,13 +42,6 @@
 /* While so many slots are repair's, no further slab becomes alone for that. */
 #define CROWD (2 * RUNNING)
 
-static uint32_t pages_of(const struct swapd *s, uint32_t index)
-{
-	uint32_t first = index * s->table.pages, left = s->pages - first;
-
-	return left < s->table.pages ? left : s->table.pages;
-}
-
 bool repair_leaving(const struct swapd *s, uint32_t index, int copy)
 {
 	const struct copy *c = &s->table.slabs[index].copy[copy];
@@ -59,9 +51,7 @@ bool repair_leaving(const struct swapd *s, uint32_t index, int copy)
 
 int repair_wanted(const struct swapd *s, uint32_t index)
 {
-	const struct slab *slab = &s->table.slabs[index];
-
-	return slab->live ? s->wanted : 0;
+	return page_map_live(s->map, index) ? s->wanted : 0;
 }
 
 /* Copies of the slab with every page it has, @except not counted (-1: all). */
@@ -87,7 +77,7 @@ static int staying(const struct swapd *s, uint32_t index)
 
 bool repair_can_leave(struct swapd *s, uint32_t index, int copy)
 {
-	return backup_there(&s->backup) || !s->table.slabs[index].live ||
+	return backup_there(&s->backup) || !page_map_live(s->map, index) ||
 	       complete(&s->table.slabs[index], copy) >= s->wanted || placing_possible(s, index);
 }
 
@@ -99,7 +89,7 @@ static struct slot *take_slot(struct swapd *s, enum slot_kind kind, uint32_t ind
 		return NULL;
 	slot->kind = kind;
 	slot->first = index * s->table.pages;
-	slot->count = pages_of(s, index);
+	slot->count = page_map_slab_pages(s->map, index);
 	s->table.slabs[index].jobs++;
 	s->repair.running++;
 	return slot;
@@ -134,12 +124,10 @@ static bool fill(struct swapd *s, uint32_t index, int c)
 {
 	struct slab *slab = &s->table.slabs[index];
 	struct copy *copy = &slab->copy[c];
-	uint32_t first = index * s->table.pages, end = pages_of(s, index);
-	uint32_t from, to, most;
+	uint32_t first = index * s->table.pages, end = page_map_slab_pages(s->map, index);
+	uint32_t from = page_map_next_lacking(s->map, index, copy->repaired, c), to, most;
 	struct slot *slot;
 
-	for (from = copy->repaired; from < end && !pages_lacks(s, first + from, c); from++)
-		;
 	if (from == end) {
 		copy->repaired = end;
 		/* What is under way may yet have to be done again. */
@@ -165,20 +153,19 @@ static bool fill(struct swapd *s, uint32_t index, int c)
 /* What the backup failed to take, and a copy has, goes there again: perhaps the disk is well. */
 static void rewrite(struct swapd *s, uint32_t index, uint64_t now)
 {
-	uint32_t first = index * s->table.pages, end = first + pages_of(s, index), from = first;
+	uint32_t first = index * s->table.pages, end = page_map_slab_pages(s->map, index), from;
 	struct slab *slab = &s->table.slabs[index];
 	struct slot *slot;
 
 	if (!backup_there(&s->backup) || now < slab->rewrite_at || s->repair.running >= RUNNING ||
-	    !slab_copies(slab, COPY_MAPPED) || !bits_count(s->spoilt, first, end - first))
+	    !slab_copies(slab, COPY_MAPPED))
 		return;
-	while (from < end && !pages_lacks(s, from, FILL_BACKUP))
-		from++;
+	from = page_map_next_lacking(s->map, index, 0, FILL_BACKUP);
 	slot = from < end ? take_slot(s, SLOT_FILL, index) : NULL;
 	if (!slot)
 		return;
 	slab->rewrite_at = now + REWRITE_AFTER;
-	slot->first = from;
+	slot->first = first + from;
 	slot->count = from + SLOT_PAGES < end ? SLOT_PAGES : end - from;
 	slot->copy = FILL_BACKUP;
 	s->repair.budget -= slot->count;
@@ -203,7 +190,7 @@ bool repair_run(struct swapd *s)
 			r->work[0] = r->work[--r->work_count];
 			continue;
 		}
-		if (s->table.slabs[index].copy[c].repaired >= pages_of(s, index) &&
+		if (s->table.slabs[index].copy[c].repaired >= page_map_slab_pages(s->map, index) &&
 		    s->table.slabs[index].jobs)
 			return false;
 		if (!fill(s, index, c))
@@ -246,18 +233,11 @@ static void end_alone(struct swapd *s, struct slot *slot)
 	page_io_end_alone(s, slot);
 }
 
-/* Whether the backup has every page that copies are for. */
+/* Whether the backup has every live page. */
 static bool all_backed(const struct swapd *s, uint32_t index)
 {
-	uint32_t first = index * s->table.pages, count = pages_of(s, index);
-
-	if (!bits_count(s->spoilt, first, count))
-		return true;
-	for (uint32_t page = first; page < first + count; page++)
-		if (bits_test(s->spoilt, page) && bits_test(s->written, page) &&
-		    !bits_test(s->same, page))
-			return false;
-	return true;
+	return page_map_next_lacking(s->map, index, 0, FILL_BACKUP) ==
+	       page_map_slab_pages(s->map, index);
 }
 
 /* The slab is alone, and nothing of it is queued for the backup. */
@@ -278,7 +258,7 @@ void repair_alone(struct swapd *s, struct slot *slot)
 
 	switch ((enum repair_purpose)slot->purpose) {
 	case REPAIR_EMPTY:
-		for (int c = 0; c < SLAB_COPIES && !slab->live; c++)
+		for (int c = 0; c < SLAB_COPIES && !page_map_live(s->map, index); c++)
 			if (slab->copy[c].state == COPY_MAPPED)
 				placing_unmap(s, index, c);
 		break;
@@ -352,7 +332,7 @@ static bool to_disk(struct swapd *s, uint32_t index, uint64_t now)
 		return false;
 	copy = &slab->copy[c];
 	since = copy->leaving ? copy->since : s->donors[copy->donor].stayed;
-	if (backup_holds(&s->backup, index * s->table.pages, pages_of(s, index)) &&
+	if (backup_holds(&s->backup, index * s->table.pages, page_map_slab_pages(s->map, index)) &&
 	    now - since < PATIENCE)
 		return false;
 	return alone(s, index, c, REPAIR_TO_DISK);
@@ -376,7 +356,7 @@ static bool look_at(struct swapd *s, uint32_t index, uint64_t now)
 
 	if (slab->jobs || slab->opening || slab_copies(slab, COPY_AWAY))
 		return false;
-	if (!slab->live) {
+	if (!page_map_live(s->map, index)) {
 		if (!slab_copies(slab, COPY_MAPPED)) {
 			slab->idle_since = 0;
 		} else if (!slab->idle_since) {
@@ -414,22 +394,23 @@ static bool look_at(struct swapd *s, uint32_t index, uint64_t now)
  */
 static uint32_t look_at_emptied(struct swapd *s, uint64_t now, uint32_t most)
 {
-	uint32_t n = s->table.count, at = s->repair.emptied, left = SCAN, moved = 0, step;
+	uint32_t n = s->table.count, at = s->repair.emptied, left = SCAN, moved = 0;
 
-	for (uint32_t passed = 0; passed < n && left && moved < most; passed += step) {
-		const struct slab *slab = &s->table.slabs[at];
+	for (uint32_t passed = 0; passed < n && left && moved < most;) {
+		uint32_t next = page_map_next_emptied(s->map, at);
 
-		step = bits_test(s->emptied, at) ? 1 : bits_run(s->emptied, at, n - at);
-		if (bits_test(s->emptied, at)) {
-			moved += look_at(s, at, now);
-			if (slab->live || slab_copies(slab, COPY_NONE) == SLAB_COPIES)
-				bits_clear(s->emptied, at, 1);
-			if (--left % EMPTIED_BATCH == 0)
-				donors_flush(s);
-		}
-		at = at + step < n ? at + step : 0;
+		passed += next - at + 1;
+		at = next < n ? next + 1 : 0;
+		if (next == n)
+			continue;
+		moved += look_at(s, next, now);
+		if (page_map_live(s->map, next) ||
+		    slab_copies(&s->table.slabs[next], COPY_NONE) == SLAB_COPIES)
+			page_map_forget_emptied(s->map, next);
+		if (--left % EMPTIED_BATCH == 0)
+			donors_flush(s);
 	}
-	s->repair.emptied = at;
+	s->repair.emptied = at < n ? at : 0;
 	return moved;
 }
 

@@ -6,7 +6,6 @@
 #include "repair.h"
 #include "slab_mapping.h"
 #include "swapd/io/engine.h"
-#include "swapd/page/bits.h"
 #include "swapd/swapd.h"
 
 #define SECOND 1000000000ull
@@ -14,13 +13,6 @@
 #define LATER UINT64_MAX
 /* Where the tag has the copy; the slab's index is below. */
 #define TAG_COPY_SHIFT 32
-
-static uint32_t pages_of(const struct swapd *s, uint32_t index)
-{
-	uint32_t first = index * s->table.pages, left = s->pages - first;
-
-	return left < s->table.pages ? left : s->table.pages;
-}
 
 /* Whether a copy of slab @index that is to stay is on the machine of @d. */
 static bool has_neighbour(const struct swapd *s, uint32_t index, const struct donor *d)
@@ -214,24 +206,6 @@ static void give_back(struct swapd *s, struct donor *d, const struct wire_frame 
 	tell_unmappable(s, d, error);
 }
 
-/* Whether a page has its newest content in @copy of the slab at @index alone. */
-static bool is_only(const struct swapd *s, uint32_t index, int copy)
-{
-	const struct slab *slab = &s->table.slabs[index];
-	uint32_t first = index * s->table.pages;
-
-	for (uint32_t page = first; page < first + pages_of(s, index); page++) {
-		bool elsewhere = backup_there(&s->backup) && !bits_test(s->spoilt, page);
-
-		for (int c = 0; c < SLAB_COPIES; c++)
-			elsewhere |= c != copy && slab->copy[c].state == COPY_MAPPED &&
-				     bits_test(s->valid[c], page);
-		if (!elsewhere && bits_test(s->valid[copy], page))
-			return true;
-	}
-	return false;
-}
-
 /*
  * What we cannot reach now we may in a moment, or another process of ours may: it stays
  * AWAY.  False when it is not worth to wait for.
@@ -245,7 +219,7 @@ static bool ask_again(struct swapd *s, struct donor *d, uint32_t index, int c, i
 	if (!d->unmapped_since)
 		d->unmapped_since = now;
 	late = now - d->unmapped_since >= s->resume_for;
-	if (late && !is_only(s, index, c))
+	if (late && !page_map_is_only(s->map, index, c, slab_mapped(&s->table.slabs[index])))
 		return false;
 	tell_unmappable(s, d, error);
 	s->table.slabs[index].copy[c].since = 0;
@@ -285,7 +259,8 @@ int placing_answered(struct swapd *s, struct donor *d, const struct wire_frame *
 		slab_refuse(slab, (int)c);
 		count_add(&s->count->map_refusals, 1);
 	} else {
-		slab_grant(slab, (int)c, f->slab, f->generation);
+		slab_grant(slab, (int)c, f->slab, f->generation,
+			   page_map_live(s->map, index) > 0);
 		count_add(&s->count->maps, 1);
 	}
 	page_io_slab_settled(s, index);
@@ -317,7 +292,7 @@ int placing_confirmed(struct swapd *s, struct donor *d, const struct wire_frame 
 		give_back(s, d, f, r);
 	d->copies--;
 	slab_lose(slab, (int)c);
-	bits_clear(s->valid[c], index * s->table.pages, pages_of(s, index));
+	page_map_replica_gone(s->map, index, (int)c);
 	return 0;
 }
 
@@ -331,7 +306,7 @@ bool placing_unmap(struct swapd *s, uint32_t index, int copy)
 
 	if (!donor_has_room(d))
 		return false;
-	bits_clear(s->valid[copy], index * s->table.pages, pages_of(s, index));
+	page_map_replica_gone(s->map, index, copy);
 	if (d->transport->unmap_slab)
 		d->transport->unmap_slab(s, d, c);
 	stream_push(&d->tx, &f, NULL, 0);
@@ -353,7 +328,7 @@ void placing_lost(struct swapd *s, struct donor *d)
 			d->transport->unmap_slab(s, d, &slab->copy[c]);
 		slab_lose(slab, c);
 		d->copies--;
-		bits_clear(s->valid[c], i * s->table.pages, pages_of(s, i));
+		page_map_replica_gone(s->map, i, c);
 	}
 	d->mapping = 0;
 	/* Only now, with every bit cleared, may requests look for another way. */

@@ -227,12 +227,12 @@ void check_state(void)
 		uint32_t index = page / m.model->slab_pages;
 		const struct slab *slab = &W.slab[index];
 
-		live[index] += (W.written & ~W.same) >> page & 1;
+		live[index] += (WRITTEN & ~SAME_FILLED) >> page & 1;
 		for (int c = 0; c < SLAB_COPIES; c++) {
 			const struct copy *copy = &slab->copy[c];
 			uint64_t held;
 
-			if (!(W.valid[c] >> page & 1))
+			if (!(STORED(c) >> page & 1))
 				continue;
 			if (copy->state != COPY_MAPPED)
 				violated("valid, and no copy", page, (uint64_t)c);
@@ -242,14 +242,14 @@ void check_state(void)
 		}
 	}
 	for (uint32_t i = 0; i < m.s.table.count; i++) {
-		if (live[i] != W.slab[i].live)
-			violated("live pages miscounted", live[i], W.slab[i].live);
+		if (live[i] != page_map_live(m.s.map, i))
+			violated("live pages miscounted", live[i], page_map_live(m.s.map, i));
 		for (int c = 0; c < SLAB_COPIES; c++)
 			if (W.slab[i].copy[c].state != COPY_NONE)
 				copies[W.slab[i].copy[c].donor]++;
 	}
-	if (m.s.live != (uint64_t)live[0] + live[1])
-		violated("live pages miscounted", live[0] + live[1], m.s.live);
+	if (m.s.map->live != (uint64_t)live[0] + live[1])
+		violated("live pages miscounted", live[0] + live[1], m.s.map->live);
 	for (int d = 0; d < m.s.donor_count; d++)
 		if (copies[d] != m.s.donors[d].copies)
 			violated("copies miscounted", copies[d], m.s.donors[d].copies);

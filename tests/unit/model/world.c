@@ -537,9 +537,7 @@ void begin(const struct model *model)
 		.options = { .name = "model", .slab = model->slab_pages * (uint64_t)PAGE,
 			     .repair_rate = 1 << 30 },
 		.frontend = &frontend_fake, .shared = &m.shared, .count = &m.shared.counters,
-		.pages = PAGES,
-		.written = &W.written, .same = &W.same, .spoilt = &W.spoilt, .word = W.word,
-		.emptied = &W.emptied,
+		.map = (struct page_map *)W.map,
 		.seed = 1, .wanted = model->wanted, .choices = 2,
 		.donor_count = model->donors ? model->donors : 2,
 		.backlog_most = 1,
@@ -551,8 +549,8 @@ void begin(const struct model *model)
 	m.s.sealer = sealer;
 	m.s.sealed = model->sealed;
 	memset(m.lent, 0, sizeof(m.lent));
-	for (int c = 0; c <= model->wanted; c++)
-		m.s.valid[c] = &W.valid[c];
+	assert_true(page_map_size(PAGES, model->slab_pages, SLAB_COPIES) <= sizeof(W.map));
+	page_map_init(m.s.map, PAGES, model->slab_pages, model->wanted + 1, model->backup);
 	slab_init(&m.s.table, W.slab, PAGES / model->slab_pages, model->slab_pages);
 	m.s.backup.slots = &m.s.slots;
 	for (int i = SLOTS - 1; i >= 0; i--) {

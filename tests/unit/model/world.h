@@ -73,7 +73,7 @@ struct world {
 	uint64_t now;
 	/* what the code under test has */
 	struct slab slab[PAGES];
-	uint64_t valid[SLAB_COPIES], written, same, spoilt, word[PAGES], emptied;
+	_Alignas(8) uint8_t map[256];
 	struct slot slot[SLOTS];
 	uint64_t payload[SLOTS][PAGES][2]; /* while saved: all that counts of a page */
 };
@@ -109,7 +109,7 @@ struct parts {
 	struct slot_range range[SLOTS];
 	struct lane_parts queue, reads;
 	uint32_t backlog, need_backup;
-	uint64_t live, seed;
+	uint64_t seed;
 	struct repair repair;
 };
 
@@ -145,6 +145,14 @@ enum step_kind { STEP_WRITE, STEP_SAME, STEP_READ, STEP_DISCARD, STEP_DELIVER, S
 struct step {
 	uint8_t kind, a, b;
 };
+
+/* The tables of the page map, as page_map.c has them: a word each, as there are few pages. */
+#define WRITTEN (m.s.map->table[0])
+#define SAME_FILLED (m.s.map->table[1])
+#define STALE (m.s.map->table[2])
+#define STORED(c) ((c) < m.s.map->replicas ? m.s.map->table[3 + (c)] : 0)
+#define EMPTIED (m.s.map->table[3 + m.s.map->replicas])
+#define WORD(page) (m.s.map->table[4 + m.s.map->replicas + (page)])
 
 /* The one world; that of a search is saved and restored, step by step. */
 extern struct state m;
