@@ -134,7 +134,7 @@ int takeover_slots(struct swapd *s, uint32_t slots)
 		if (s->frontend->asks_again && is_needless(s, list, n, i))
 			slot_put(&s->slots, slot);
 		else
-			page_io_start(s, slot);
+			engine_start(s, slot);
 	}
 	return s->frontend->take_over(s, reading);
 }

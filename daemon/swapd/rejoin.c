@@ -8,6 +8,7 @@
 #include "failover.h"
 #include "serve.h"
 #include "swapd.h"
+#include "swapd/io/engine.h"
 #include "swapd/replicas/slab_mapping.h"
 
 /*
@@ -44,6 +45,8 @@ void takeover_tend(struct swapd *s, int ms)
 	struct epoll_event ev[MAX_DONORS];
 	int n;
 
+	if (engine_run(s))
+		ms = 0;
 	donors_flush(s);
 	n = epoll_wait(s->epoll_fd, ev, MAX_DONORS, ms);
 	for (int i = 0; i < n; i++)

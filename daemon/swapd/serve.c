@@ -124,7 +124,7 @@ static void reap(struct swapd *s)
 	struct slot *slot;
 
 	while ((slot = backup_reap(&s->backup)))
-		page_io_backed(s, slot);
+		engine_backed(s, slot);
 }
 
 void serve_take_signals(struct swapd *s)
@@ -218,7 +218,8 @@ int serve_run(struct swapd *s)
 
 		count_add(&s->shared->beats, 1);
 		reap(s);
-		more = repair_run(s);
+		more = engine_run(s);
+		more |= repair_run(s);
 		donors_flush(s);
 		if (backup_there(&s->backup))
 			backup_kick(&s->backup, backup_urgent(s) ? 1 : BACKUP_BATCH);

@@ -32,7 +32,6 @@
 #endif
 
 #define NICE (-10)
-#define STACK_ROOM (512u << 10)
 /* Connections to MAX_DONORS, several each, what the frontend needs, and slabs on their way in. */
 #define DESCRIPTORS 4096
 /* Repair leaves so many slots to requests. */
@@ -336,19 +335,9 @@ static int name_donors(struct swapd *s, struct error *e)
 	return 0;
 }
 
-/* Requests that let others go are nested as deep as those; their stack is there before. */
-static __attribute__((noinline)) void grow_stack(void)
-{
-	volatile char room[STACK_ROOM];
-
-	for (size_t i = 0; i < sizeof(room); i += PAGE)
-		room[i] = 0;
-}
-
-/* Locks what there is and what threads will still add. */
+/* Locks what there is, 132 KiB of stack as of every program among it, and what threads will still add. */
 static void lock_memory(struct swapd *s)
 {
-	grow_stack();
 	s->locked = mlockall(MCL_CURRENT | MCL_FUTURE) == 0;
 	if (!s->locked)
 		log_warn("memory: cannot be locked: %m; the server itself may be paged out and hang");

@@ -132,7 +132,7 @@ static void request(enum slot_kind kind)
 		e->stamp[i] = newest[first + i];
 	}
 	slot->kind = (uint8_t)kind;
-	page_io_start(&s, slot);
+	engine_start(&s, slot);
 }
 
 /* --- donors ------------------------------------------------------------------------- */
@@ -351,7 +351,7 @@ static void disk_step(struct backup_lane *l)
 	if (!draw(200))
 		disk[draw(PAGES)][draw(PAGE)] ^= 1;
 	l->completed++;
-	page_io_backed(&s, backup_reap(&s.backup));
+	engine_backed(&s, backup_reap(&s.backup));
 }
 
 /* --- all of it ------------------------------------------------------------------------ */
@@ -366,6 +366,7 @@ static void look(void)
 	n = epoll_wait(s.epoll_fd, ev, 2 * DONORS, 0);
 	for (int i = 0; i < n; i++)
 		donors_event(&s, &ev[i]);
+	engine_run(&s);
 	while (repair_run(&s))
 		;
 	donors_flush(&s);

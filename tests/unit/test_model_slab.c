@@ -44,7 +44,7 @@ static void save(struct saved *to)
 	to->w = W;
 	to->p = (struct parts){
 		.donor = { m.s.donors[0], m.s.donors[1], m.s.donors[2] },
-		.free = sl->free, .blocked = sl->blocked, .unanswered = sl->unanswered,
+		.free = sl->free, .blocked = sl->blocked, .ready = sl->ready, .unanswered = sl->unanswered,
 		.free_count = sl->free_count, .active_count = sl->active_count,
 		.active_excluding = sl->active_excluding,
 		.backlog = m.s.backlog, .need_backup = m.s.need_backup,
@@ -69,6 +69,7 @@ static void restore(const struct saved *from)
 	m.s.donors[2] = from->p.donor[2];
 	sl->free = from->p.free;
 	sl->blocked = from->p.blocked;
+	sl->ready = from->p.ready;
 	sl->unanswered = from->p.unanswered;
 	sl->free_count = from->p.free_count;
 	sl->active_count = from->p.active_count;
@@ -368,6 +369,7 @@ static void walk(const struct model *model, int walks, uint64_t seed)
 		int n;
 
 		begin(model);
+		m.lazy = i % 2;
 		for (int d = 0; d < 90 && (n = possible(steps)) > 0; d++) {
 			if (m.depth == DEPTH - 130)
 				m.depth = 0; /* the path shows the end only */
@@ -379,6 +381,7 @@ static void walk(const struct model *model, int walks, uint64_t seed)
 		if (!model->sealed)
 			settle_and_check();
 	}
+	m.lazy = false;
 }
 
 #define MANY .writes = 12, .same = 3, .reads = 12, .ticks = 12, .kills = 3

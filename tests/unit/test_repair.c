@@ -99,6 +99,25 @@ static void end(void)
 	page_map_free(&s.map);
 }
 
+/* Requests that can go on do. */
+static void run(void)
+{
+	while (engine_run(&s))
+		;
+}
+
+static void lose(struct donor *d)
+{
+	donor_lose(&s, d, "killed");
+	run();
+}
+
+static void tick(uint64_t now)
+{
+	repair_tick(&s, now);
+	run();
+}
+
 /* Donors grant what they are asked for. */
 static void grant(void)
 {
@@ -128,6 +147,7 @@ static void grant(void)
 			if (f.op == WIRE_MAP)
 				f.length = 0;
 			assert_int_equal(donor_frame(&s, &s.donors[i], &f, NULL), 0);
+			run();
 		}
 	}
 }
@@ -142,7 +162,8 @@ static void request(enum slot_kind kind, uint32_t first, uint32_t count)
 	slot->count = count;
 	for (uint32_t i = 0; i < count; i++)
 		memcpy(slot->payload + i * PAGE, "some", 4);
-	page_io_start(&s, slot);
+	engine_start(&s, slot);
+	run();
 }
 
 /* @d does the leg that waits longest for it. */
@@ -152,7 +173,8 @@ static void reply(struct donor *d)
 
 	assert_true(number >= 0);
 	donor_answered(&s, d, number);
-	page_io_donor_reply(&s, &s.slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
+	engine_donor_reply(&s, &s.slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
+	run();
 }
 
 /* The disk does the next @n jobs, reads first. */
@@ -166,7 +188,8 @@ static void back_up(uint32_t n)
 
 		s.slots.slot[l->jobs[l->completed++ % SLOT_COUNT]].backup_result = disk;
 		while ((slot = backup_reap(&s.backup)))
-			page_io_backed(&s, slot);
+			engine_backed(&s, slot);
+		run();
 	}
 }
 
@@ -196,11 +219,11 @@ static void a_drain_to_a_slow_disk(void **state)
 	s.donors[0].leaving = DONOR_DRAINED;
 	free_before = s.slots.free_count;
 	for (int i = 0; i < 20; i++, now += SECOND)
-		repair_tick(&s, now);
+		tick(now);
 	assert_in_range(s.slots.free_count, free_before - 8, free_before);
 	/* And it comes to its end. */
 	for (int i = 0; i < 500 && s.donors[0].copies; i++, now += SECOND) {
-		repair_tick(&s, now);
+		tick(now);
 		back_up(SLOT_COUNT);
 		grant();
 	}
@@ -231,7 +254,7 @@ static void a_slab_behind_many_pages(void **state)
 	for (uint32_t i = 2; i < 100; i++)
 		request(SLOT_WRITE, i * SLAB_PAGES, 1);
 	assert_in_range(s.donors[0].tx.count, 202, QUEUE - SLOT_COUNT + 200);
-	donor_lose(&s, &s.donors[0], "killed");
+	lose(&s.donors[0]);
 	assert_int_equal(s.donors[0].legs_queued, 0);
 	assert_int_equal(answered, 300);
 	end();
@@ -335,6 +358,35 @@ static void a_reply_by_another_connection(void **state)
 	end();
 }
 
+/* Requests for one page that a donor answers at once: a bounded number a round, none inside another. */
+static void a_crowd_for_one_page(void **state)
+{
+	enum { CROWD = 300 };
+	uint32_t before;
+	int rounds = 0;
+
+	begin(1, false);
+	request(SLOT_WRITE, 0, 1);
+	grant();
+	slow = true;
+	for (int i = 0; i < CROWD; i++)
+		request(SLOT_WRITE, 0, 1);
+	assert_int_equal(answered, 1);
+	slow = false;
+	donor_answered(&s, &s.donors[slabs[0].copy[0].donor],
+		       s.donors[slabs[0].copy[0].donor].waiting.head);
+	engine_donor_reply(&s, &s.slots.slot[s.slots.active[0]], 0);
+	assert_int_equal(answered, 2);
+	do {
+		before = (uint32_t)answered;
+		rounds++;
+	} while (engine_run(&s) && (uint32_t)answered - before <= CROWD / 3);
+	assert_in_range(rounds, 3, CROWD);
+	assert_int_equal(answered, 1 + CROWD);
+	assert_int_equal(s.slots.free_count, SLOT_COUNT);
+	end();
+}
+
 /* Without a backup, a write whose donor is lost meanwhile goes to the next one. */
 static void a_write_outlives_its_donor(void **state)
 {
@@ -347,7 +399,7 @@ static void a_write_outlives_its_donor(void **state)
 	first = &s.donors[slabs[0].copy[0].donor];
 	slow = true;
 	request(SLOT_WRITE, 0, 4);
-	donor_lose(&s, first, "killed");
+	lose(first);
 	assert_int_equal(answered, 1);
 	slow = false;
 	grant();
@@ -356,7 +408,7 @@ static void a_write_outlives_its_donor(void **state)
 	/* With nobody left it fails. */
 	slow = true;
 	request(SLOT_WRITE, 0, 4);
-	donor_lose(&s, &s.donors[!first->index], "killed");
+	lose(&s.donors[!first->index]);
 	assert_int_equal(answered, 3);
 	assert_int_equal(failed, 1);
 	assert_int_equal(s.slots.free_count, SLOT_COUNT);
@@ -382,13 +434,13 @@ static void saved_in_the_last_moment(void **state)
 	slow = true;
 	slabs[0].rewrite_at = UINT64_MAX;
 	slabs[0].copy[0].leaving = true;
-	repair_tick(&s, now_ns());
+	tick(now_ns());
 	grant();
-	repair_tick(&s, now_ns());
+	tick(now_ns());
 	repair_run(&s);
 	reply(from);
 	assert_true(to->waiting.head >= 0);
-	donor_lose(&s, from, "killed");
+	lose(from);
 	/* Something is queued for the disk: it might be the page. */
 	request(SLOT_WRITE, 9 * SLAB_PAGES, 1);
 	request(SLOT_READ, 0, 1);
@@ -398,7 +450,7 @@ static void saved_in_the_last_moment(void **state)
 	reply(to);
 	assert_int_equal(answered, 2);
 	assert_int_equal(failed, 0);
-	donor_lose(&s, to, "killed");
+	lose(to);
 	back_up(SLOT_COUNT);
 	assert_int_equal(s.slots.free_count, SLOT_COUNT);
 	assert_int_equal(s.backlog + s.need_backup + s.repair.running, 0);
@@ -422,21 +474,21 @@ static void a_read_in_the_last_moment(void **state)
 		to = &s.donors[!from->index];
 		slow = true;
 		slabs[0].copy[0].leaving = true;
-		repair_tick(&s, now_ns());
+		tick(now_ns());
 		grant();
-		repair_tick(&s, now_ns());
+		tick(now_ns());
 		repair_run(&s);
 		/* One that is there before, one that comes after. */
 		request(SLOT_READ, 1, 2);
 		reply(from);
 		assert_true(to->waiting.head >= 0);
-		donor_lose(&s, from, "killed");
+		lose(from);
 		request(SLOT_READ, 0, 4);
 		assert_int_equal(answered, 1);
 		if (other == DIES_WITH_ANOTHER_THERE)
 			from->state = DONOR_UP;
 		if (other != GOES_WELL)
-			donor_lose(&s, to, "killed");
+			lose(to);
 		if (other == DIES_WITH_ANOTHER_THERE) {
 			assert_int_equal(answered, 1);
 			grant();
@@ -469,7 +521,7 @@ static void a_disk_that_recovers(void **state)
 	back_up(1);
 	s.donors[0].leaving = DONOR_DRAINED;
 	for (int i = 0; i < 60; i++, now += SECOND) {
-		repair_tick(&s, now);
+		tick(now);
 		back_up(SLOT_COUNT);
 		grant();
 	}
@@ -479,7 +531,7 @@ static void a_disk_that_recovers(void **state)
 	assert_int_equal(s.donors[0].copies, 1);
 	disk = 0;
 	for (int i = 0; i < 60; i++, now += SECOND) {
-		repair_tick(&s, now);
+		tick(now);
 		back_up(SLOT_COUNT);
 		grant();
 	}
@@ -538,7 +590,8 @@ static void what_the_disk_sees(void **state)
 	for (uint32_t i = 0; i < 3 * PAGE; i += 8)
 		memcpy(slot->payload + i, secret, 8);
 	slot->payload[9] = slot->payload[2 * PAGE + 9] = 'x';
-	page_io_start(&s, slot);
+	engine_start(&s, slot);
+	run();
 	grant();
 	assert_int_equal(answered, 1);
 	assert_int_equal(backup_queued(&s.backup), 1);
@@ -601,7 +654,7 @@ static void what_a_drain_comes_to(void **state)
 	s.donors[1].free = s.donors[1].room = 2 * s.options.slab;
 	check_outlook(&s.donors[0], 2, 0, 3, "not so much room; ");
 	for (int i = 0; i < 60; i++, now += SECOND) {
-		repair_tick(&s, now);
+		tick(now);
 		repair_run(&s);
 		grant();
 	}
@@ -690,7 +743,7 @@ static void memory_comes_back_in_time(void **state)
 	for (uint32_t i = 0; i < SLABS; i++)
 		request(SLOT_DISCARD, i * SLAB_PAGES, 1);
 	for (; now - start < 9 * SECOND; now += SECOND / 10) {
-		repair_tick(&s, now);
+		tick(now);
 		grant();
 	}
 	assert_int_equal(s.donors[0].copies + s.donors[1].copies, 0);
@@ -732,12 +785,12 @@ static void memory_of_many_slabs_comes_back_in_time(void **state)
 		page_map_write(s.map, &(struct page_write){ index * PAGES_EACH, 1, 0, NULL });
 		page_map_stored(s.map, 0, index * PAGES_EACH, 1);
 	}
-	repair_tick(&s, now);
+	tick(now);
 	/* The scan has just been there. */
 	page_map_discard(s.map, 0, 1);
 	for (uint32_t copies = COPIES - 1; copies < COPIES; copies -= COPIES - 1) {
 		for (start = now; now - start < 9 * SECOND; now += SECOND / 10) {
-			repair_tick(&s, now);
+			tick(now);
 			donors_flush(&s);
 			while (read(fds[1], frames, sizeof(frames)) > 0)
 				;
@@ -765,6 +818,7 @@ int main(void)
 		cmocka_unit_test(a_page_that_cannot_be_sealed),
 		cmocka_unit_test(what_the_disk_sees),
 		cmocka_unit_test(nobody_is_forgiven),
+		cmocka_unit_test(a_crowd_for_one_page),
 		cmocka_unit_test(a_write_outlives_its_donor),
 		cmocka_unit_test(pages_that_nobody_asked_for),
 		cmocka_unit_test(a_reply_by_another_connection),

@@ -114,6 +114,8 @@ static void settle(struct borrower *b, uint32_t index)
 		if (poll(&p, 1, 100) > 0)
 			donor_event(&b->s, d, (uint32_t)p.revents);
 	}
+	while (engine_run(&b->s))
+		;
 }
 
 /* Starts a request; @data is what a WRITE brings. */
@@ -128,7 +130,9 @@ static void request(struct borrower *b, enum slot_kind kind, uint32_t first, uin
 	slot->count = count;
 	if (data)
 		memcpy(slot->payload, data, count * PAGE);
-	page_io_start(&b->s, slot);
+	engine_start(&b->s, slot);
+	while (engine_run(&b->s))
+		;
 }
 
 /* The answer that came to the kernel: its error, and its data in @data. */
@@ -161,7 +165,9 @@ static void back_up(struct borrower *b, int result)
 			b->s.slots.slot[lanes[l]->jobs[lanes[l]->completed++ % SLOT_COUNT]]
 				.backup_result = result;
 	while ((slot = backup_reap(&b->s.backup)))
-		page_io_backed(&b->s, slot);
+		engine_backed(&b->s, slot);
+	while (engine_run(&b->s))
+		;
 }
 
 /* --- a donor in a thread -------------------------------------------------------- */

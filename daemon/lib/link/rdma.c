@@ -128,7 +128,7 @@ static void took(struct swapd *s, struct donor *d, const struct ibv_wc *wc)
 	if (wc->opcode == IBV_WC_RDMA_READ)
 		donor_count_latency(s, d, now_ns() - leg_at(&s->slots, number)->since);
 	donor_answered(s, d, number);
-	page_io_donor_reply(s, &s->slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
+	engine_donor_reply(s, &s->slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
 }
 
 static void reap(struct swapd *s, struct donor *d, struct rdma_link *l)

@@ -108,7 +108,7 @@ static int tcp_finished(struct swapd *s, struct donor *d, uint32_t channel,
 	if (f->op == WIRE_READ)
 		donor_count_latency(s, d, now_ns() - leg_at(&s->slots, number)->since);
 	donor_answered(s, d, number);
-	page_io_donor_reply(s, &s->slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
+	engine_donor_reply(s, &s->slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
 	return 0;
 }
 

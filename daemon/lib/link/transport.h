@@ -13,7 +13,7 @@
  * to do anything for that (tcp) or not (shm, RDMA) is the transport's affair.
  * One that needs no time is done when submit() returns.  One that does has the
  * slot wait (donor_wait()), under the donor's deadline, and ends that with
- * donor_answered() and page_io_donor_reply().
+ * donor_answered() and engine_donor_reply().
  *
  * All is called by the loop thread.
  */

@@ -217,7 +217,7 @@ void donor_lose(struct swapd *s, struct donor *d, const char *why)
 		int number = d->waiting.head;
 
 		donor_answered(s, d, number);
-		page_io_donor_gone(s, &s->slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
+		engine_donor_gone(s, &s->slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
 	}
 }
 

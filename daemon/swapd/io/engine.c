@@ -11,10 +11,12 @@
 #include "swapd/replicas/slab_mapping.h"
 #include "swapd/swapd.h"
 
+/* Ready requests taken in a round: a transport that needs no time delays nothing else. */
+#define ROUND 64
+
 static void read_on(struct swapd *s, struct slot *slot);
 static void write_on(struct swapd *s, struct slot *slot);
 static void fill_on(struct swapd *s, struct slot *slot);
-static void launch(struct swapd *s, struct slot *slot);
 
 /* --- where a page is read from ---------------------------------------------------- */
 
@@ -56,6 +58,13 @@ static struct page_run find(const struct swapd *s, uint32_t page, uint32_t most,
 
 /* --- beginning and end ---------------------------------------------------------- */
 
+static void make_ready(struct swapd *s, struct slot *slot, enum slot_wait wait)
+{
+	slot->wait = (uint8_t)wait;
+	slot_append(&s->slots, &s->slots.ready, slot);
+}
+
+/* Lets go the requests that @slot held up: engine_run() takes them. */
 static void finish(struct swapd *s, struct slot *slot, enum slot_after after)
 {
 	slot_retire(&s->slots, slot);
@@ -64,18 +73,17 @@ static void finish(struct swapd *s, struct slot *slot, enum slot_after after)
 		slot_renew(slot);
 	else if (!slot->backing)
 		slot_put(&s->slots, slot);
-	for (int i = s->slots.blocked.head; i >= 0;) {
+	for (int i = s->slots.blocked.head, next; i >= 0; i = next) {
 		struct slot *b = &s->slots.slot[i];
 
-		if (slot_conflicts(&s->slots, b)) {
-			i = b->next;
+		next = b->next;
+		if (slot_conflicts(&s->slots, b))
 			continue;
-		}
 		slot_remove(&s->slots, &s->slots.blocked, b);
 		b->blocked = false;
-		launch(s, b);
-		/* That may have answered others: look again from the first. */
-		i = s->slots.blocked.head;
+		/* From here on, others that overlap wait for it. */
+		slot_activate(&s->slots, b);
+		make_ready(s, b, WAIT_BEGIN);
 	}
 }
 
@@ -103,10 +111,10 @@ static void end_fill(struct swapd *s, struct slot *slot)
 	repair_filled(s, slot);
 	finish(s, slot, SLOT_DONE);
 	/* Reads may wait for what it had of pages that were nowhere else. */
-	page_io_slab_settled(s, index);
+	engine_slab_settled(s, index);
 }
 
-void page_io_end_alone(struct swapd *s, struct slot *slot)
+void engine_end_alone(struct swapd *s, struct slot *slot)
 {
 	finish(s, slot, SLOT_DONE);
 }
@@ -172,9 +180,8 @@ static void go_on(struct swapd *s, struct slot *slot)
 		write_on(s, slot);
 }
 
-static void launch(struct swapd *s, struct slot *slot)
+static void begin(struct swapd *s, struct slot *slot)
 {
-	slot_activate(&s->slots, slot);
 	switch (slot->kind) {
 	case SLOT_ALONE:
 		repair_alone(s, slot);
@@ -192,7 +199,7 @@ static void launch(struct swapd *s, struct slot *slot)
 	go_on(s, slot);
 }
 
-void page_io_start_own(struct swapd *s, struct slot *slot)
+void engine_start_own(struct swapd *s, struct slot *slot)
 {
 	if (slot_conflicts(&s->slots, slot)) {
 		count_add(&s->count->conflicts, 1);
@@ -200,13 +207,14 @@ void page_io_start_own(struct swapd *s, struct slot *slot)
 		slot_append(&s->slots, &s->slots.blocked, slot);
 		return;
 	}
-	launch(s, slot);
+	slot_activate(&s->slots, slot);
+	begin(s, slot);
 }
 
-void page_io_start(struct swapd *s, struct slot *slot)
+void engine_start(struct swapd *s, struct slot *slot)
 {
 	count_add(&s->count->received, 1);
-	page_io_start_own(s, slot);
+	engine_start_own(s, slot);
 }
 
 /* --- legs ------------------------------------------------------------------------- */
@@ -279,7 +287,7 @@ static void leg_ended(struct swapd *s, struct slot *slot, int leg, enum leg_end 
 
 /*
  * Sends slot->run pages to, or asks for them from, the copies in @legs.  True when
- * all of them have ended already; else page_io_donor_reply() or _gone() come.
+ * all of them have ended already; else engine_donor_reply() or _gone() come.
  */
 static bool move(struct swapd *s, struct slot *slot, uint8_t legs, enum wire_op op)
 {
@@ -297,18 +305,18 @@ static bool move(struct swapd *s, struct slot *slot, uint8_t legs, enum wire_op 
 	return !slot->pending;
 }
 
-void page_io_donor_reply(struct swapd *s, struct slot *slot, int leg)
+void engine_donor_reply(struct swapd *s, struct slot *slot, int leg)
 {
 	leg_ended(s, slot, leg, LEG_TOOK);
 	if (!slot->pending)
 		go_on(s, slot);
 }
 
-void page_io_donor_gone(struct swapd *s, struct slot *slot, int leg)
+void engine_donor_gone(struct swapd *s, struct slot *slot, int leg)
 {
 	leg_ended(s, slot, leg, LEG_GONE);
 	if (!slot->pending)
-		go_on(s, slot);
+		make_ready(s, slot, WAIT_READY);
 }
 
 /* The present run has come from the backup; false when it is not what was written. */
@@ -611,20 +619,36 @@ static void write_on(struct swapd *s, struct slot *slot)
 	write_settle(s, slot);
 }
 
-void page_io_slab_settled(struct swapd *s, uint32_t index)
+void engine_slab_settled(struct swapd *s, uint32_t index)
 {
 	struct slab *slab = &s->table.slabs[index];
 	struct slot_list list = { slab->waiting_head, slab->waiting_tail };
 
-	/* Those who must wait again queue up anew. */
 	slab->waiting_head = slab->waiting_tail = -1;
 	while (list.head >= 0) {
 		struct slot *slot = &s->slots.slot[list.head];
 
 		slot_remove(&s->slots, &list, slot);
-		slot->wait = WAIT_NONE;
-		go_on(s, slot);
+		make_ready(s, slot, WAIT_READY);
 	}
+}
+
+bool engine_run(struct swapd *s)
+{
+	struct slot_list *ready = &s->slots.ready;
+
+	for (int n = 0; n < ROUND && ready->head >= 0; n++) {
+		struct slot *slot = &s->slots.slot[ready->head];
+		bool begins = slot->wait == WAIT_BEGIN;
+
+		slot_remove(&s->slots, ready, slot);
+		slot->wait = WAIT_NONE;
+		if (begins)
+			begin(s, slot);
+		else
+			go_on(s, slot);
+	}
+	return ready->head >= 0;
 }
 
 /* --- the backup ---------------------------------------------------------------------- */
@@ -664,7 +688,7 @@ static void write_backed(struct swapd *s, struct slot *slot)
 	}
 }
 
-void page_io_backed(struct swapd *s, struct slot *slot)
+void engine_backed(struct swapd *s, struct slot *slot)
 {
 	switch (slot->kind) {
 	case SLOT_READ:

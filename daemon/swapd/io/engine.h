@@ -16,31 +16,39 @@
 #ifndef EBB_PAGE_IO_H
 #define EBB_PAGE_IO_H
 
+#include <stdbool.h>
+
 #include "request.h"
 
 struct swapd;
 
 /* All of the loop thread. */
 
+/*
+ * Takes requests off the ready list, where the others below put those that can go on: none
+ * of them goes on inside another.  True when there are more, so that the loop is not to sleep.
+ */
+bool engine_run(struct swapd *s);
+
 /* Starts @slot, whose kind, first, count and unique are set. */
-void page_io_start(struct swapd *s, struct slot *slot);
+void engine_start(struct swapd *s, struct slot *slot);
 
 /* The same for what nobody outside waits for: FILL and ALONE. */
-void page_io_start_own(struct swapd *s, struct slot *slot);
+void engine_start_own(struct swapd *s, struct slot *slot);
 
-/* An ALONE is through: those it held up go on. */
-void page_io_end_alone(struct swapd *s, struct slot *slot);
+/* An ALONE is through: requests that it held up are ready. */
+void engine_end_alone(struct swapd *s, struct slot *slot);
 
 /* A donor did leg number @leg; what a READ asked for is in the payload. */
-void page_io_donor_reply(struct swapd *s, struct slot *slot, int leg);
+void engine_donor_reply(struct swapd *s, struct slot *slot, int leg);
 
 /* The donor of leg number @leg will never answer: its copies are lost already. */
-void page_io_donor_gone(struct swapd *s, struct slot *slot, int leg);
+void engine_donor_gone(struct swapd *s, struct slot *slot, int leg);
 
-/* A copy of the slab at @index is no longer MAPPING, or a FILL has ended: those who waited go on. */
-void page_io_slab_settled(struct swapd *s, uint32_t index);
+/* A copy of the slab at @index is no longer MAPPING, or a FILL has ended: requests that waited are ready. */
+void engine_slab_settled(struct swapd *s, uint32_t index);
 
 /* The backup thread is through with @slot. */
-void page_io_backed(struct swapd *s, struct slot *slot);
+void engine_backed(struct swapd *s, struct slot *slot);
 
 #endif

@@ -26,5 +26,5 @@ void frontend_start(struct swapd *s, struct slot *slot, enum slot_kind kind, uin
 	/* A successor believes the rest by the kind. */
 	shared_order();
 	slot->kind = (uint8_t)kind;
-	page_io_start(s, slot);
+	engine_start(s, slot);
 }

@@ -34,6 +34,7 @@ int slots_init(struct slots *s, struct error *e)
 		.memory_size = size,
 		.free = SLOT_LIST_EMPTY,
 		.blocked = SLOT_LIST_EMPTY,
+		.ready = SLOT_LIST_EMPTY,
 		.unanswered = SLOT_LIST_EMPTY,
 	};
 	for (int i = SLOT_COUNT - 1; i >= 0; i--) {
@@ -47,7 +48,7 @@ int slots_init(struct slots *s, struct error *e)
 
 void slots_forget(struct slots *s)
 {
-	s->free = s->blocked = s->unanswered = SLOT_LIST_EMPTY;
+	s->free = s->blocked = s->ready = s->unanswered = SLOT_LIST_EMPTY;
 	s->free_count = s->active_count = s->active_excluding = 0;
 }
 

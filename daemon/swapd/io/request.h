@@ -42,6 +42,8 @@ enum slot_kind { SLOT_FREE, SLOT_NEW, SLOT_READ, SLOT_WRITE, SLOT_DISCARD, SLOT_
 /* What the next step of a request waits for. */
 enum slot_wait {
 	WAIT_NONE,
+	WAIT_BEGIN,   /* its turn, on the ready list: it has yet to begin */
+	WAIT_READY,   /* its turn, likewise: it goes on */
 	WAIT_DONOR,   /* replies to the legs in slot->pending */
 	WAIT_SLAB,    /* its slab being mapped; READ: a FILL that has its page */
 	WAIT_BACKUP,  /* the backup file */
@@ -119,6 +121,7 @@ struct slots {
 	struct slot_list free;
 	uint32_t free_count;
 	struct slot_list blocked;  /* in order of arrival */
+	struct slot_list ready;    /* can go on, or begin (engine_run()) */
 	struct slot_list unanswered; /* writes that are through but for the backlog limit */
 	/* Unanswered requests under way, with their ranges side by side for the scan. */
 	uint32_t active_count, active_excluding;

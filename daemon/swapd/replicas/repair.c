@@ -146,7 +146,7 @@ static bool fill(struct swapd *s, uint32_t index, int c)
 	slot->copy = (uint8_t)c;
 	slot->serial = copy->serial;
 	s->repair.budget -= slot->count;
-	page_io_start_own(s, slot);
+	engine_start_own(s, slot);
 	return true;
 }
 
@@ -169,7 +169,7 @@ static void rewrite(struct swapd *s, uint32_t index, uint64_t now)
 	slot->count = from + SLOT_PAGES < end ? SLOT_PAGES : end - from;
 	slot->copy = FILL_BACKUP;
 	s->repair.budget -= slot->count;
-	page_io_start_own(s, slot);
+	engine_start_own(s, slot);
 }
 
 void repair_filled(struct swapd *s, struct slot *slot)
@@ -223,14 +223,14 @@ static bool alone(struct swapd *s, uint32_t index, int c, enum repair_purpose pu
 	slot->purpose = (uint8_t)purpose;
 	slot->copy = (uint8_t)c;
 	slot->serial = s->table.slabs[index].copy[c].serial;
-	page_io_start_own(s, slot);
+	engine_start_own(s, slot);
 	return true;
 }
 
 static void end_alone(struct swapd *s, struct slot *slot)
 {
 	job_ended(s, slot);
-	page_io_end_alone(s, slot);
+	engine_end_alone(s, slot);
 }
 
 /* Whether the backup has every live page. */

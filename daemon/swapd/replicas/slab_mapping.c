@@ -263,7 +263,7 @@ int placing_answered(struct swapd *s, struct donor *d, const struct wire_frame *
 			   page_map_live(s->map, index) > 0);
 		count_add(&s->count->maps, 1);
 	}
-	page_io_slab_settled(s, index);
+	engine_slab_settled(s, index);
 	return 0;
 }
 
@@ -333,7 +333,7 @@ void placing_lost(struct swapd *s, struct donor *d)
 	d->mapping = 0;
 	/* Only now, with every bit cleared, may requests look for another way. */
 	for (uint32_t i = 0; i < s->table.count; i++)
-		page_io_slab_settled(s, i);
+		engine_slab_settled(s, i);
 }
 
 uint64_t placing_oldest(const struct swapd *s, const struct donor *d)

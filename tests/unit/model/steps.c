@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "swapd/io/engine.h"
 #include "swapd/replicas/repair.h"
 #include "world.h"
 
@@ -16,7 +17,7 @@
 
 static const char *const names[STEP_KINDS] = {
 	"write", "same", "read", "discard", "deliver", "control", "disk", "disk-error", "tick",
-	"crash", "return", "evict", "late", "migrate", "drain", "forge", "kill",
+	"crash", "return", "evict", "late", "migrate", "drain", "forge", "kill", "run",
 };
 
 /* Pages of a request: the first, the second, both. */
@@ -56,6 +57,8 @@ int possible(struct step out[static STEPS])
 		if (b->discards)
 			ADD(STEP_DISCARD, r, 0);
 	}
+	if (m.s.slots.ready.head >= 0)
+		ADD(STEP_RUN, 0, 0);
 	if (b->ticks)
 		ADD(STEP_TICK, 0, 0);
 	if (W.have_late)
@@ -196,9 +199,14 @@ void take(const struct step *t)
 		b->kills--;
 		kill_server(t->a);
 		break;
+	case STEP_RUN:
+		engine_run(&m.s);
+		break;
 	case STEP_KINDS:
 		break;
 	}
+	while (!m.lazy && engine_run(&m.s))
+		;
 	run_repair();
 	quarantine();
 	pump();

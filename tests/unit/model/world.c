@@ -239,7 +239,7 @@ void deliver(uint32_t i)
 			violated("a page changed on its way", loan->stamp[o.first + j], o.stamp[j]);
 	}
 	donor_answered(&m.s, &m.s.donors[o.donor], o.number);
-	page_io_donor_reply(&m.s, slot, o.number % SLAB_COPIES);
+	engine_donor_reply(&m.s, slot, o.number % SLAB_COPIES);
 }
 
 /* --- donors ---------------------------------------------------------------------------- */
@@ -400,7 +400,7 @@ void disk_step(struct backup_lane *l, bool fails)
 		W.expected[slot->unique].unreadable = true;
 	slot->backup_result = fails ? -EIO : 0;
 	l->completed++;
-	page_io_backed(&m.s, backup_reap(&m.s.backup));
+	engine_backed(&m.s, backup_reap(&m.s.backup));
 }
 
 /* --- the server dies ---------------------------------------------------------------------- */
@@ -521,7 +521,7 @@ void request(enum slot_kind kind, uint32_t first, uint32_t count, bool same)
 			W.newest[first + i] = kind == SLOT_WRITE ? stamp : 0;
 		e->stamp[i] = W.newest[first + i];
 	}
-	page_io_start(&m.s, slot);
+	engine_start(&m.s, slot);
 }
 
 void begin(const struct model *model)
@@ -543,7 +543,7 @@ void begin(const struct model *model)
 		.backlog_most = 1,
 		.backup = { .fd = model->backup ? 1 << 20 : -1 },
 		.slots = { .slot = W.slot, .free = SLOT_LIST_EMPTY, .blocked = SLOT_LIST_EMPTY,
-			   .unanswered = SLOT_LIST_EMPTY },
+			   .ready = SLOT_LIST_EMPTY, .unanswered = SLOT_LIST_EMPTY },
 	};
 	m.s.seals = seals;
 	m.s.sealer = sealer;

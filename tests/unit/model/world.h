@@ -103,7 +103,7 @@ struct lane_parts {
 /* What is saved and restored beside struct world. */
 struct parts {
 	struct donor donor[DONORS];
-	struct slot_list free, blocked, unanswered;
+	struct slot_list free, blocked, ready, unanswered;
 	uint32_t free_count, active_count, active_excluding;
 	uint16_t active[SLOTS];
 	struct slot_range range[SLOTS];
@@ -130,6 +130,7 @@ struct state {
 	uint32_t seen_size, states;
 	char path[DEPTH][24];
 	int depth;
+	bool lazy;           /* ready requests go on in steps of their own, beside all others */
 	/* with seals */
 	struct bytes lent[DONORS][REMOTE][PAGES], disk[PAGES];
 	uint64_t arrived[SLOTS][PAGES]; /* stamps of what READ and FILL got */
@@ -140,7 +141,8 @@ struct state {
 
 enum step_kind { STEP_WRITE, STEP_SAME, STEP_READ, STEP_DISCARD, STEP_DELIVER, STEP_CONTROL,
 		 STEP_DISK, STEP_DISK_ERROR, STEP_TICK, STEP_CRASH, STEP_RETURN, STEP_EVICT,
-		 STEP_LATE, STEP_MIGRATE, STEP_DRAIN, STEP_FORGE, STEP_KILL, STEP_KINDS };
+		 STEP_LATE, STEP_MIGRATE, STEP_DRAIN, STEP_FORGE, STEP_KILL, STEP_RUN,
+		 STEP_KINDS };
 
 struct step {
 	uint8_t kind, a, b;
