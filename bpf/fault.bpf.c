@@ -151,10 +151,7 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 	/* Without ebbd nobody would act on what a policy asks for. */
 	if (!policy || now - m->heartbeat_ns >= EBB_QUIET_NS)
 		return 0;
-	if (cg->flags & EBB_CGROUP_DAEMON)
-		bpf_ringbuf_output(&faults, f, sizeof(*f), 0);
-	else
-		bpf_tail_call(ctx, &policies, policy);
+	bpf_tail_call(ctx, &policies, policy);
 	return 0;
 }
 

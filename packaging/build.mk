@@ -18,7 +18,7 @@ install: all
 		$(DESTDIR)$(PREFIX)/lib/ebb/policies
 	$(Q)install $(PROGRAMS_SBIN:%=$(B)/bin/%) $(DESTDIR)$(PREFIX)/sbin
 	$(Q)install $(PROGRAMS_BIN:%=$(B)/bin/%) $(DESTDIR)$(PREFIX)/bin
-	$(Q)install -m 644 $(POLICY_OBJECTS) $(POLICY_NATIVES) $(DESTDIR)$(PREFIX)/lib/ebb/policies
+	$(Q)install -m 644 $(POLICY_OBJECTS) $(DESTDIR)$(PREFIX)/lib/ebb/policies
 	$(Q)install -d $(DESTDIR)$(PREFIX)/include/ebb $(DESTDIR)$(PREFIX)/share/ebb
 	$(Q)install -m 644 include/ebb/abi.h include/ebb/maps.bpf.h include/ebb/policy.h policies/ebb_policy.h \
 		$(DESTDIR)$(PREFIX)/include/ebb

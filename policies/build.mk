@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# Of each policies/NAME.bpf.c one BPF object and, for run=daemon, one shared
-# object; nothing to register.
+# Of each policies/NAME.bpf.c one BPF object; nothing to register.
 
 POLICY_NAMES := $(sort $(patsubst policies/%.bpf.c,%,$(wildcard policies/*.bpf.c)))
 POLICY_OBJECTS := $(POLICY_NAMES:%=$(B)/policies/%.bpf.o)
 
-POLICY_NATIVES := $(POLICY_NAMES:%=$(B)/policies/%.so)
-
-all: $(POLICY_OBJECTS) $(POLICY_NATIVES)
+all: $(POLICY_OBJECTS)
 
 $(B)/policies/%.bpf.o: policies/%.bpf.c $(B)/bpf/vmlinux.h | deps
 	$(call say,BPF,$@)
@@ -46,11 +43,4 @@ $(NATIVE_POLICIES): $(NATIVE_POLICY_OBJECTS) $(B)/obj/policies/native-table.o
 
 -include $(NATIVE_POLICY_OBJECTS:.o=.d)
 
-# Not with the sanitizers: ebbd loads it, and so do simulations without them.
-$(B)/policies/%.so: policies/%.bpf.c | deps
-	$(call say,NATIVE,$@)
-	$(Q)mkdir -p $(@D) && $(CC) -O2 -g -std=gnu11 -Wall -Wextra -Wno-unused-parameter \
-		-Wno-unused-function -Wno-unknown-pragmas -Werror -fPIC -shared $(LDFLAGS) -fvisibility=hidden \
-		'-ffile-prefix-map=$(CURDIR)=.' -I. -Iinclude -Ipolicies -MMD -MP -MF $@.d -x c -o $@ $<
-
--include $(POLICY_OBJECTS:.o=.d) $(POLICY_NATIVES:=.d)
+-include $(POLICY_OBJECTS:.o=.d)

@@ -2,7 +2,7 @@
 # Builds policies of your own, outside ebb's tree, against the installed headers:
 #
 #	make -f /usr/share/ebb/policy.mk next.bpf.o	for the kernel
-#	make -f /usr/share/ebb/policy.mk next.so	for run=daemon
+#	make -f /usr/share/ebb/policy.mk next.so	for ebb-sim
 #
 # from next.bpf.c in the current directory.  In ebb's own tree the file is
 # policies/policy.mk and finds the headers beside itself.

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "call.h"
+#include "lib/base/log.h"
 #include "lib/base/paths.h"
 #include "lib/base/size.h"
 #include "lib/control/control.h"
@@ -61,9 +62,10 @@ int daemon_add_params(struct json_object *request, const char *const *words, int
 		if (!strncmp(words[i], "run=", 4)) {
 			if (strcmp(words[i] + 4, "daemon") && strcmp(words[i] + 4, "kernel"))
 				return fail_exit(e, EXIT_USAGE, EINVAL,
-						 "parameter '%s': a policy runs in the kernel or the daemon; run=kernel or run=daemon",
-						 words[i]);
-			json_add_text(request, "run", words[i] + 4);
+						 "parameter '%s': policies run in the kernel; omit it", words[i]);
+			if (!strcmp(words[i] + 4, "daemon"))
+				log_warn("run=daemon: no longer supported and ignored: the policy runs in the "
+					 "kernel; omit it");
 			continue;
 		}
 		if (!strncmp(words[i], "slowdown=", 9)) {

@@ -24,8 +24,8 @@ int daemon_call_within(int timeout_ms, struct json_object *request, struct json_
 int daemon_tell(struct json_object *request, struct error *e);
 
 /*
- * "params" of a request from words "key=value" (whole numbers), and "run" from
- * run=kernel or run=daemon; @n of them.
+ * "params" of a request from @n words "key=value" (whole numbers); run=kernel is
+ * accepted, and run=daemon is ignored with a warning.
  * EXIT_USAGE names the word.
  */
 int daemon_add_params(struct json_object *request, const char *const *words, int n,

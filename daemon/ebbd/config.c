@@ -314,7 +314,7 @@ void config_free(struct config *c)
 	c->declarations = 0;
 }
 
-/* 0 and its description, 1 when it is there but cannot be read without running it. */
+/* 0 and its description, or -errno. */
 static int find_policy(const char *dir, const char *name, struct ebb_policy_info *info)
 {
 	struct policy_object o = { 0 };
@@ -327,8 +327,7 @@ static int find_policy(const char *dir, const char *name, struct ebb_policy_info
 	if (!r)
 		*info = o.info;
 	policy_object_free(&o);
-	snprintf(path, sizeof(path), "%s/%s.so", dir, name);
-	return r && access(path, R_OK) == 0 ? 1 : r;
+	return r;
 }
 
 static int check_params(const struct declaration *d, const struct ebb_policy_info *info,

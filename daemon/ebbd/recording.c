@@ -187,8 +187,6 @@ static void take_sample(struct recordings *r, struct recording *s)
 	pthread_mutex_lock(&r->attachments->lock);
 	t = attachments_find(r->attachments, s->owner);
 	if (t) {
-		sample.requests += t->requests;
-		sample.request_pages += t->request_pages;
 		sample.wasted += t->expired;
 		sample.prefetched = t->prefetched;
 		snprintf(dir, sizeof(dir), "%s", t->cgroup.path);

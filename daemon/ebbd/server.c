@@ -45,7 +45,7 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 		json_add_text(o, "cgroup", t->cgroup.path);
 		json_add_text(o, "policy", t->policy->name);
 		json_object_object_add(o, "params", attachment_params(t));
-		json_add_text(o, "run", t->place == RUN_DAEMON ? "daemon" : "kernel");
+		json_add_text(o, "run", "kernel");
 		json_add_text(o, "by", t->by == BY_DECLARATION ? t->source : "command");
 		json_object_object_add(o, "detect",
 				       json_object_new_boolean(attachment_detecting(a, t)));

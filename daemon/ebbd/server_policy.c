@@ -5,7 +5,7 @@
 
 #include "ebbd/attach/stats.h"
 #include "ebbd/plane/policy_store.h"
-#include "ebbd/prefetch/native.h"
+#include "lib/base/log.h"
 #include "lib/control/control.h"
 #include "server_policy.h"
 
@@ -33,13 +33,15 @@ struct wanted {
 	uint64_t values[DECLARATION_PARAMS];
 };
 
-static int get_place(struct json_object *request, enum run_place *place, struct error *e)
+static int check_place(struct json_object *request, struct error *e)
 {
 	const char *run = json_text(request, "run", NULL);
 
-	*place = !run ? RUN_DEFAULT : !strcmp(run, "daemon") ? RUN_DAEMON : RUN_KERNEL;
-	if (run && strcmp(run, "daemon") && strcmp(run, "kernel"))
-		return fail_exit(e, EXIT_USAGE, EINVAL, "run: '%.64s' is neither kernel nor daemon", run);
+	if (run && !strcmp(run, "daemon"))
+		log_warn("run=daemon: no longer supported and ignored: the policy runs in the kernel; "
+			 "omit it");
+	else if (run && strcmp(run, "kernel"))
+		return fail_exit(e, EXIT_USAGE, EINVAL, "run: '%.64s' is not kernel", run);
 	return 0;
 }
 
@@ -48,7 +50,7 @@ static int get_wish(struct json_object *request, struct wanted *w, struct error 
 	struct json_object *params;
 
 	w->wish = (struct attach_wish){ .names = w->names, .values = w->values };
-	if (get_place(request, &w->wish.place, e))
+	if (check_place(request, e))
 		return -EINVAL;
 	if (!json_object_object_get_ex(request, "params", &params))
 		return 0;
@@ -256,13 +258,9 @@ static void show_attachment(struct ebbd *d, struct attachment *t, struct json_ob
 				       json_object_get(json_object_array_get_idx(rows, 0)));
 	json_object_put(rows);
 	json_add_text(answer, "cgroup", t->cgroup.path);
-	json_add_text(answer, "run", t->place == RUN_DAEMON ? "daemon" : "kernel");
+	json_add_text(answer, "run", "kernel");
 	json_add_text(answer, "by", t->by == BY_DECLARATION ? t->source : "command");
 	json_object_object_add(answer, "values", attachment_params(t));
-	if (t->place == RUN_DAEMON && t->calls) {
-		json_add_int(answer, "daemon_calls", t->calls);
-		json_add_int(answer, "daemon_call_ns", t->call_ns / t->calls);
-	}
 }
 
 int policy_show(struct ebbd *d, struct json_object *request, struct json_object *answer,

@@ -45,9 +45,8 @@ enum ebb_cgroup_flags {
 	EBB_CGROUP_INHERITED = 1 << 1,  /* found by walking up; a cache, dropped on any change */
 	EBB_CGROUP_UNTRACKED = 1 << 2,  /* walked up and found none; a cache likewise */
 	EBB_CGROUP_RECORD = 1 << 3,     /* every fault also goes to maps/trace */
-	EBB_CGROUP_DAEMON = 1 << 4,     /* its policy runs in ebbd, fed by maps/faults */
-	EBB_CGROUP_DECLARED = 1 << 5,   /* by configuration or xattr; a note of ebbd's to itself */
-	EBB_CGROUP_DETECT = 1 << 6,     /* hits are always detected; likewise */
+	EBB_CGROUP_DECLARED = 1 << 4,   /* by configuration or xattr; a note of ebbd's to itself */
+	EBB_CGROUP_DETECT = 1 << 5,     /* hits are always detected; likewise */
 };
 
 /* maps/cgroups: memory cgroup id -> what governs its tasks. */
@@ -217,7 +216,7 @@ struct ebb_role_pattern {
 	__u32 pad;
 };
 
-/* What a policy is told about a fault; also maps/faults (ring buffer). */
+/* What a policy is told about a fault. */
 struct ebb_fault {
 	__u64 vpn;                  /* virtual page */
 	__u64 time_ns;              /* CLOCK_MONOTONIC at its end */

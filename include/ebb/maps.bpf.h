@@ -104,12 +104,6 @@ struct {
 	__uint(max_entries, 1024 * 1024);
 } trace SEC(".maps");
 
-/* Faults of cgroups whose policy runs in ebbd. */
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 512 * 1024);
-} faults SEC(".maps");
-
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, EBB_MAX_ROLES);

@@ -30,8 +30,7 @@
  *  - for BPF, a perf_event program that the fault program tail-calls.  State is
  *    per process (task storage of the group leader) and dies with it; an exec
  *    zeroes it.  When two threads fault at once one of the faults is not seen.
- *  - natively, `const struct ebb_policy NAME_policy`, for tests, simulation and
- *    ebbd itself (run=daemon).
+ *  - natively, `const struct ebb_policy NAME_policy`, for tests and simulation.
  * policies/policy.mk compiles it either way, anywhere; docs/policy.md leads on.
  *
  * What the code may use: no signed division or modulo (BPF has none below cpu

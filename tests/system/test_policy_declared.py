@@ -162,8 +162,8 @@ def test_reload_attaches_changes_and_detaches(declared, cgroup):
     d.reload(section(f"{parent()}/web-1", "policy = leap"))
     assert policy_of(c) == "leap"
     d.reload(section(f"{parent()}/web-1", "policy = leap", "pw_max = 3", "run = daemon"))
-    row = policies.attached()[c.rel]
-    assert row["params"]["pw_max"] == 3 and row["run"] == "daemon"
+    assert policies.attached()[c.rel]["params"]["pw_max"] == 3
+    assert "run = daemon: no longer supported and ignored" in machine.read(d.log)
     d.reload("")
     assert policy_of(c) is None and policy_of(by_hand) == "none"
 
@@ -171,15 +171,14 @@ def test_reload_attaches_changes_and_detaches(declared, cgroup):
 def test_restart_knows_who_attached(declared, cgroup):
     c, by_hand = cgroup(name="web-1"), cgroup(name="db-1")
     d = declared(section(f"{parent()}/web-1", "policy = leap"))
-    ebbctl("policy", "attach", "stride", by_hand.path, "run=daemon", "detect=1")
+    ebbctl("policy", "attach", "stride", by_hand.path, "detect=1")
     wait_for(lambda: parts.pinned_stats(c)["policy"] == "leap" and
              parts.pinned_stats(by_hand)["policy"] == "stride", 5, "published")
     d.kill()
     declared(section(f"{parent()}/other", "policy = leap"))
     assert policy_of(c) is None
     row = policies.attached()[by_hand.rel]
-    assert (row["policy"], row["run"], row["by"], row["detect"]) == (
-        "stride", "daemon", "command", True)
+    assert (row["policy"], row["by"], row["detect"]) == ("stride", "command", True)
 
 
 def test_long_paths_outlive_ebbd(declared, cgroup):
@@ -293,9 +292,9 @@ def test_xattr(declared, cgroup):
 
 def test_xattr_alone_comes_and_goes(declared, cgroup):
     c, d = cgroup(name="web-1"), declared("")
-    xattr(c, "leap run=daemon")
+    xattr(c, "leap pw_max=3")
     wait_for(lambda: policy_of(c) == "leap", 5, "attached")
-    assert policies.attached()[c.rel]["run"] == "daemon"
+    assert policies.attached()[c.rel]["params"]["pw_max"] == 3
     told = ebbctl_json("policy", "detach", c.path)
     assert "user.ebb.policy" in told["declared"]
     d.reload("")

@@ -63,11 +63,6 @@ def test_the_document(ebbd, device, cgroup, tmp_path):
     assert done.returncode == 0, done.stderr
     assert re.search(r"[1-9]\d* requests for", done.stdout) and "replaced" in done.stdout
     assert policies.attached()[c.rel]["params"] == {"window": 32}
-    # The native one, in ebbd, on the same walk.
-    policies.compile_policy(tmp_path, code, "forward", ("so",))
-    ebbctl("policy", "load", tmp_path / "forward.so")
-    ebbctl("policy", "set", c.path, "run=daemon", "window=128")
-    assert covered(c, 0.7, passes=3) >= 0.7
 
 
 def test_takes_effect_within_100_ms(ebbd, device, cgroup):
@@ -98,14 +93,13 @@ def test_takes_effect_within_100_ms(ebbd, device, cgroup):
 def test_changes_lose_no_fault(swap_lock, donor_factory, ebbd, cgroup, tmp_path):
     """
     Every miss takes 5 ms here, so that the program itself can count them: as many as
-    ebb counted while its policy was attached, set, moved, replaced and loaded anew.
+    ebb counted while its policy was attached, set, replaced and loaded anew.
     """
     device = parts.Device(donor_factory(delay="5ms"))
     try:
         c = cgroup(limit_mib=32)
         quiet = policies.source(body="")
-        ebbctl("policy", "load", policies.compile_policy(tmp_path, quiet, kinds=("bpf.o", "so")))
-        ebbctl("policy", "load", tmp_path / "mine.so")
+        ebbctl("policy", "load", policies.compile_policy(tmp_path, quiet))
         ebbctl("policy", "attach", "none", c.path)
         s = parts.Scan(mib=40, pattern="random", passes=2, cgroup=c,
                        options=["--latency", "--slow-us", "4500"])
@@ -116,35 +110,23 @@ def test_changes_lose_no_fault(swap_lock, donor_factory, ebbd, cgroup, tmp_path)
                 path = str(c.path)
                 policies.call("policy.attach", cgroup=path, policy="mine")
                 policies.call("policy.set", cgroup=path, params={"window": 3})
-                policies.call("policy.set", cgroup=path, run="daemon")
                 policies.call("policy.attach", cgroup=path, policy="leap", params={"pw_max": 1})
                 policies.call("policy.attach", cgroup=path, policy="mine")
                 policies.call("policy.load", file=str(tmp_path / "mine.bpf.o"))
                 policies.call("policy.attach", cgroup=path, policy="stride")
-                changes += 7
+                changes += 6
                 time.sleep(0.05)
             told = s.result()
         finally:
             s.kill()
         stats = parts.stats(c)
         misses = stats["misses"] - before
-        assert told["bad"] == 0 and changes > 70
+        assert told["bad"] == 0 and changes > 60
         assert misses > 500
         # Its stack and libraries are paged too, and an interrupt can make a visit slow.
         assert 0.97 * misses - 20 <= told["slow"] <= 1.03 * misses + 20, (told["slow"], misses)
     finally:
         device.destroy()
-
-
-@pytest.mark.parametrize("pattern", ["seq", "stride:7"])
-def test_in_ebbd_as_in_the_kernel(ebbd, device, cgroup, pattern):
-    c = cgroup(limit_mib=LIMIT)
-    ebbctl("policy", "attach", "leap", c.path, "run=daemon")
-    assert covered(c, 0.7, passes=3, pattern=pattern) >= 0.7
-    stats = parts.stats(c)
-    assert stats["requests"] > 0 and stats["request_pages"] >= stats["prefetched"]
-    shown = parts.ebbctl_json("policy", "show", c.path)
-    assert shown["daemon_calls"] > 1000 and shown["daemon_call_ns"] > 0
 
 
 def test_prefetches_have_the_lowest_best_effort_io_priority(ebbd):

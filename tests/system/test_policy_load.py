@@ -236,42 +236,17 @@ def test_loaded_ones_outlive_ebbd(state, ebbd, tmp_path, cgroup, logs):
         successor.stop()
 
 
-def test_native_files_that_are_not_to_be_trusted(state, ebbd, tmp_path, cgroup):
+def test_policies_run_in_the_kernel_only(state, ebbd, tmp_path, cgroup):
     c = cgroup()
-    file = policies.compile_policy(tmp_path, policies.source(), kinds=("so", "bpf.o"))
-    file.chmod(0o666)
-    refuse(REFUSED, file, "others than root")
-    file.chmod(0o755)
-    os.chown(file, 65534, 65534)
-    refuse(REFUSED, file, "others than root")
-    os.chown(file, 0, 0)
-    wrong = file.with_name("other.so")
-    wrong.write_bytes(file.read_bytes())
-    refuse(USAGE, wrong, "other_policy")
-    text = file.with_name("text.so")
-    text.write_text("not a library\n")
-    refuse(USAGE, text, "cannot be loaded")
-    old = policies.compile_policy(tmp_path / "old", policies.source(
-        before="#undef EBB_ABI\n#define EBB_ABI 77"), kinds=("so",))
-    refuse(USAGE, old, "ABI 77")
+    native = policies.compile_policy(tmp_path, policies.source(), kinds=("so", "bpf.o"))
+    refuse(USAGE, native, "mine.so")
     assert "mine" not in names() and kept(state) == []
-
     ebbctl("policy", "load", tmp_path / "mine.bpf.o")
-    done = ebbctl("policy", "attach", "mine", c.path, "run=daemon", check=False)
-    assert done.returncode == USAGE and "mine.so" in done.stderr
-    assert policies.attached() == {}
-    ebbctl("policy", "load", file)
-    ebbctl("policy", "attach", "mine", c.path, "run=daemon")
-    assert policies.attached()[c.rel]["run"] == "daemon"
-    assert kept(state) == ["mine.bpf.o", "mine.so"]
-
-
-def test_native_alone_runs_in_ebbd_only(state, ebbd, tmp_path, cgroup):
-    c = cgroup()
-    ebbctl("policy", "load", policies.compile_policy(tmp_path, policies.source(), kinds=("so",)))
-    done = ebbctl("policy", "attach", "mine", c.path, "run=kernel", check=False)
-    assert done.returncode == USAGE and "run=daemon" in done.stderr
-    ebbctl("policy", "attach", "mine", c.path)
-    assert policies.attached()[c.rel]["run"] == "daemon"
+    done = ebbctl("policy", "attach", "mine", c.path, "run=daemon", "window=3")
+    assert "run=daemon: no longer supported and ignored" in done.stderr
+    policies.call("policy.set", cgroup=str(c.path), run="daemon")
+    assert "run=daemon: no longer supported and ignored" in machine.read(ebbd.log)
+    row = policies.attached()[c.rel]
+    assert row["run"] == "kernel" and row["params"] == {"window": 3}
     done = ebbctl("policy", "set", c.path, "run=moon", check=False)
     assert done.returncode == USAGE and "run=moon" in done.stderr

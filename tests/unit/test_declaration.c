@@ -39,11 +39,9 @@ static void sections_and_their_lines(void **unused)
 	assert_int_equal(d->n, 1);
 	assert_string_equal(d->name[0], "pw_max");
 	assert_int_equal(d->value[0], 64);
-	assert_int_equal(d->place, RUN_DEFAULT);
 	d = &c.declaration[1];
 	assert_string_equal(d->glob, "/db.slice/*.scope");
 	assert_string_equal(d->policy, "stride");
-	assert_int_equal(d->place, RUN_DAEMON);
 	/* The later value of a key. */
 	assert_int_equal(d->n, 1);
 	assert_int_equal(d->value[0], 2);
@@ -160,7 +158,6 @@ static void xattrs(void **unused)
 	assert_int_equal(declaration_parse(&d, "leap pw_max=64  run=daemon\n", &e), 0);
 	declaration_wish(&d, &wish);
 	assert_string_equal(wish.policy, "leap");
-	assert_int_equal(wish.place, RUN_DAEMON);
 	assert_int_equal(wish.by, BY_DECLARATION);
 	assert_string_equal(wish.source, "user.ebb.policy");
 	assert_int_equal(wish.n, 1);

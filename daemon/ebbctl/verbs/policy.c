@@ -235,7 +235,7 @@ const struct command command_policy_list = {
 
 const struct command command_policy_load = {
 	POLICY_COMMAND, .action = "load", .arguments = "FILE",
-	.help = "Loads a policy of your own, NAME.bpf.o or NAME.so, or a new version of it",
+	.help = "Load a policy of your own, NAME.bpf.o, or a new version of it",
 	.example = "  make -f /usr/share/ebb/policy.mk next.bpf.o\n  ebbctl policy load next.bpf.o\n",
 	.run = run_load, .min_args = 1, .max_args = 1,
 };
@@ -247,7 +247,7 @@ const struct command command_policy_unload = {
 };
 
 const struct command command_policy_attach = {
-	POLICY_COMMAND, .action = "attach", .arguments = "POLICY CGROUP [KEY=NUMBER...] [run=daemon] [slowdown=PERCENT]",
+	POLICY_COMMAND, .action = "attach", .arguments = "POLICY CGROUP [KEY=NUMBER...] [slowdown=PERCENT]",
 	.help = "Lets a policy prefetch for a cgroup and all below it",
 	.example = "  ebbctl policy attach leap /sys/fs/cgroup/spark.slice pw_max=64\n",
 	.run = run_attach, .min_args = 2, .max_args = -1,

@@ -103,9 +103,6 @@ static void print_cgroup(struct json_object *o)
 		       100 * json_double(offload, "target", 0),
 		       number(offload, "saved") >> 20, number(offload, "swapped") >> 20,
 		       json_text(offload, "state", "?"));
-	if (number(o, "daemon_calls"))
-		printf("  %lld calls in ebbd, %lld ns each\n", number(o, "daemon_calls"),
-		       number(o, "daemon_call_ns"));
 }
 
 static void print_show(struct json_object *o)

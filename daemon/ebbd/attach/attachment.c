@@ -73,8 +73,6 @@ static int write_entry(struct attachments *a, struct attachment *t)
 				.flags = EBB_CGROUP_ATTACHED, .slowdown = t->slowdown,
 				.timely_ns = t->throttle.timely_ns };
 
-	if (t->place == RUN_DAEMON)
-		c.flags |= EBB_CGROUP_DAEMON;
 	if (t->by == BY_DECLARATION)
 		c.flags |= EBB_CGROUP_DECLARED;
 	if (t->detect == DETECT_ALWAYS)
@@ -210,48 +208,21 @@ static int open_stat(const struct cgroup_ref *c)
 	return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* Where @policy is to run; opens what it needs in ebbd. */
-static int choose_place(struct attachments *a, const struct policy *policy, enum run_place *place,
-			struct error *e)
-{
-	bool kernel = policy->object || policy->deferred || policy == &a->plane->policy[0];
-
-	if (*place == RUN_DEFAULT)
-		*place = kernel ? RUN_KERNEL : RUN_DAEMON;
-	if (*place == RUN_DAEMON)
-		return policies_need_native(a->plane, policy, e);
-	if (!kernel)
-		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "%s: is loaded for ebbd only; attach it with run=daemon, or load %s.bpf.o",
-				 policy->name, policy->name);
-	return 0;
-}
-
 /* What of @wish does not depend on the cgroup, in @t. */
 static int grant(struct attachments *a, const struct attach_wish *wish, struct attachment *t,
 		 struct error *e)
 {
 	const struct policy *policy = plane_policy(a->plane, wish->policy, &t->slot);
-	int r;
 
 	if (!policy)
 		return fail_exit(e, EXIT_USAGE, ENOENT, "%.64s: no such policy; see ebbctl policy list",
 				 wish->policy);
 	t->policy = policy;
-	t->place = wish->place;
 	t->by = wish->by;
 	snprintf(t->source, sizeof(t->source), "%s", wish->source ?: "");
 	for (uint32_t i = 0; i < policy->info.params && i < EBB_PARAMS; i++)
 		t->params.v[i] = policy->info.param[i].initial;
-	r = choose_place(a, policy, &t->place, e);
-	return r ? r : set_params(policy, &t->params, &t->detect, &t->slowdown, wish, e);
-}
-
-/* Has the kernel take the program of @policy, if it is to run there. */
-static int need(struct attachments *a, const struct policy *policy, enum run_place place,
-		struct error *e)
-{
-	return place == RUN_KERNEL ? policies_need_kernel(a->plane, policy, e) : 0;
+	return set_params(policy, &t->params, &t->detect, &t->slowdown, wish, e);
 }
 
 int attach_check(struct attachments *a, const struct attach_wish *wish, struct error *e)
@@ -266,7 +237,7 @@ int attach_load(struct attachments *a, const struct attach_wish *wish, struct er
 	struct attachment t = { 0 };
 	int r = grant(a, wish, &t, e);
 
-	return r ? r : need(a, t.policy, t.place, e);
+	return r ? r : policies_need(a->plane, t.policy, e);
 }
 
 bool attachment_is(const struct attachments *a, const struct attachment *t,
@@ -275,7 +246,7 @@ bool attachment_is(const struct attachments *a, const struct attachment *t,
 	struct attachment granted = { 0 };
 
 	return !grant((struct attachments *)a, wish, &granted, NULL) && granted.policy == t->policy &&
-	       granted.place == t->place && granted.by == t->by && granted.detect == t->detect &&
+	       granted.by == t->by && granted.detect == t->detect &&
 	       granted.slowdown == t->slowdown &&
 	       !strcmp(granted.source, t->source) &&
 	       !memcmp(&granted.params, &t->params, sizeof(t->params));
@@ -297,7 +268,7 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 
 	r = grant(a, wish, &fresh, e);
 	if (!r)
-		r = need(a, fresh.policy, fresh.place, e);
+		r = policies_need(a->plane, fresh.policy, e);
 	if (!r)
 		r = cgroup_resolve(cgroup, &fresh.cgroup, e);
 	if (r)
@@ -308,7 +279,6 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 			quiet(a, t);
 		t->policy = fresh.policy;
 		t->slot = fresh.slot;
-		t->place = fresh.place;
 		t->by = fresh.by;
 		memcpy(t->source, fresh.source, sizeof(t->source));
 		t->params = fresh.params;
@@ -351,8 +321,8 @@ int attach(struct attachments *a, const char *cgroup, const struct attach_wish *
 	return r;
 }
 
-uint32_t attachments_name(const struct attachments *a, const struct policy *policy,
-			  enum run_place place, char *text, size_t size)
+uint32_t attachments_name(const struct attachments *a, const struct policy *policy, char *text,
+			  size_t size)
 {
 	uint32_t found = 0;
 	size_t len = 0;
@@ -362,7 +332,7 @@ uint32_t attachments_name(const struct attachments *a, const struct policy *poli
 	for (uint32_t i = 0; i < a->n; i++) {
 		const struct attachment *t = a->item[i];
 
-		if (t->policy != policy || (place != RUN_DEFAULT && t->place != place))
+		if (t->policy != policy)
 			continue;
 		if (text && len < size)
 			len += snprintf(text + len, size - len, "%s%s", found ? ", " : "", t->cgroup.path);
@@ -443,7 +413,6 @@ int attach_set(struct attachments *a, const char *cgroup, const struct attach_wi
 {
 	struct ebb_params params;
 	struct attachment *t;
-	enum run_place place;
 	enum detect detect;
 	uint32_t slowdown;
 	int r = -ENOENT;
@@ -454,17 +423,13 @@ int attach_set(struct attachments *a, const char *cgroup, const struct attach_wi
 		params = t->params;
 		detect = t->detect;
 		slowdown = t->slowdown;
-		place = wish->place == RUN_DEFAULT ? t->place : wish->place;
 		r = set_params(t->policy, &params, &detect, &slowdown, wish, e);
 		if (!r)
-			r = choose_place(a, t->policy, &place, e);
-		if (!r)
-			r = need(a, t->policy, place, e);
+			r = policies_need(a->plane, t->policy, e);
 		if (!r) {
 			t->params = params;
 			t->detect = detect;
 			t->slowdown = slowdown;
-			t->place = place;
 			t->by = BY_COMMAND;
 			*t->source = '\0';
 			r = write_maps(a, t, e);
@@ -699,7 +664,6 @@ void attachments_restore(struct attachments *a)
 		e = (struct error){ 0 };
 		entry.flags = entry.slowdown = 0;
 		bpf_map_lookup_elem(p->cgroups, &ids[i], &entry);
-		wish.place = entry.flags & EBB_CGROUP_DAEMON ? RUN_DAEMON : RUN_KERNEL;
 		wish.by = entry.flags & EBB_CGROUP_DECLARED ? BY_DECLARATION : BY_COMMAND;
 		detect = !!(entry.flags & EBB_CGROUP_DETECT);
 		if (bpf_map_lookup_elem(p->cgroup_stats, &ids[i], &s) ||
@@ -716,8 +680,6 @@ void attachments_restore(struct attachments *a)
 		write_maps(a, t, NULL);
 		/* What was outstanding is found again by nobody: given up. */
 		plane_counters(p, ids[i], &sum);
-		t->requests = s.requests - sum.requests;
-		t->request_pages = s.request_pages - sum.request_pages;
 		t->prefetched = s.prefetched;
 		t->expired = s.prefetched - (sum.hits + sum.late + sum.wasted);
 		if (t->expired > s.prefetched)

@@ -23,9 +23,6 @@ struct event_set;
 /* Hit detection costs a fault something; it is on only while it is needed. */
 enum detect { DETECT_AUTO, DETECT_ALWAYS };
 
-/* Where its policy runs; by default in the kernel if it can. */
-enum run_place { RUN_DEFAULT, RUN_KERNEL, RUN_DAEMON };
-
 /* Who wanted it: what is explicit is not touched by declarations. */
 enum attach_by { BY_COMMAND, BY_DECLARATION };
 
@@ -33,11 +30,8 @@ struct attachment {
 	struct cgroup_ref cgroup;
 	const struct policy *policy;
 	uint32_t slot;
-	enum run_place place;     /* never RUN_DEFAULT */
 	enum attach_by by;
 	char source[128];         /* of a declaration: "/etc/ebb/ebb.conf:12", "user.ebb.policy" */
-	uint64_t calls, call_ns;  /* of its policy in ebbd, and the time in them */
-	uint64_t requests, request_pages; /* made there */
 	struct ebb_params params;
 	enum detect detect;
 	uint32_t slowdown;        /* tenths of a percent offloading may cost, 0 = none */
@@ -85,7 +79,6 @@ void attachments_close(struct attachments *a);
  */
 struct attach_wish {
 	const char *policy;
-	enum run_place place;
 	enum attach_by by;
 	const char *source;       /* of a declaration */
 	uint32_t n;
@@ -96,12 +89,12 @@ struct attach_wish {
 /* Attaches a policy to @cgroup or changes its policy. */
 int attach(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
 	   struct error *e);
-/* Changes parameters and, unless RUN_DEFAULT, the place; wish->policy is not looked at. */
+/* Changes parameters; wish->policy is not looked at. */
 int attach_set(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
 	       struct error *e);
 /* Whether @wish is one that could be granted, apart from the cgroup and what the kernel says. */
 int attach_check(struct attachments *a, const struct attach_wish *wish, struct error *e);
-/* Has the kernel take the policy of @wish, which can be granted, if it is to run there. */
+/* Has the kernel take the policy of @wish, which can be granted. */
 int attach_load(struct attachments *a, const struct attach_wish *wish, struct error *e);
 /* Whether @t is what @wish, which can be granted, would make of it. */
 bool attachment_is(const struct attachments *a, const struct attachment *t,
@@ -113,11 +106,11 @@ int attach_record(struct attachments *a, const char *cgroup, enum record_switch 
 		  uint64_t *owner, struct error *e);
 
 /*
- * With the lock held: how many are under @policy (and run in @place, unless it
- * is RUN_DEFAULT); their cgroups, ", " between them, go to @text if there is one.
+ * With the lock held: how many are under @policy; their cgroups, ", " between
+ * them, go to @text if there is one.
  */
-uint32_t attachments_name(const struct attachments *a, const struct policy *policy,
-			  enum run_place place, char *text, size_t size);
+uint32_t attachments_name(const struct attachments *a, const struct policy *policy, char *text,
+			  size_t size);
 
 /*
  * With the lock held: @policy is about to be as @to says.  Parameters of its

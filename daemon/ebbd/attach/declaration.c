@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "declaration.h"
+#include "lib/base/log.h"
 #include "lib/base/size.h"
 
 static int take_number(const char *key, const char *value, uint64_t *number, struct error *e)
@@ -20,15 +21,13 @@ static int take_number(const char *key, const char *value, uint64_t *number, str
 	return 0;
 }
 
-static int take_place(const char *value, enum run_place *place, struct error *e)
+static int check_place(const struct declaration *d, const char *value, int line, struct error *e)
 {
-	if (!strcmp(value, "kernel"))
-		*place = RUN_KERNEL;
-	else if (!strcmp(value, "daemon"))
-		*place = RUN_DAEMON;
-	else
-		return fail_exit(e, EXIT_USAGE, EINVAL, "run: '%.64s' is neither kernel nor daemon",
-				 value);
+	if (!strcmp(value, "daemon"))
+		log_warn("%s:%d: run = daemon: no longer supported and ignored: the policy runs in the "
+			 "kernel; remove it", d->file, line);
+	else if (strcmp(value, "kernel"))
+		return fail_exit(e, EXIT_USAGE, EINVAL, "run: '%.64s' is not kernel", value);
 	return 0;
 }
 
@@ -48,7 +47,7 @@ int declaration_key(struct declaration *d, const char *key, const char *value, i
 		return 0;
 	}
 	if (!strcmp(key, "run"))
-		return take_place(value, &d->place, e);
+		return check_place(d, value, line, e);
 	if (!strcmp(key, "slowdown")) {
 		uint32_t tenths = 0;
 
@@ -132,7 +131,7 @@ void declaration_wish(struct declaration *d, struct attach_wish *wish)
 		d->names[i] = d->name[i];
 	declaration_where(d, NULL, d->source, sizeof(d->source));
 	*wish = (struct attach_wish){
-		.policy = d->policy, .place = d->place, .by = BY_DECLARATION, .source = d->source,
+		.policy = d->policy, .by = BY_DECLARATION, .source = d->source,
 		.n = d->n, .names = d->names, .values = d->value,
 	};
 }

@@ -19,7 +19,6 @@ struct declaration {
 	int line;                       /* of the section; 0 for an xattr */
 	char policy[24];
 	int policy_line;
-	enum run_place place;
 	uint32_t n;
 	char name[DECLARATION_PARAMS][24];
 	const char *names[DECLARATION_PARAMS]; /* set by declaration_wish() */
@@ -36,7 +35,7 @@ struct declaration {
 int declaration_key(struct declaration *d, const char *key, const char *value, int line,
 		    struct error *e);
 
-/* Parses an xattr's "leap pw_max=64 run=daemon" into zeroed @d. */
+/* Parses an xattr's "leap pw_max=64" into zeroed @d. */
 int declaration_parse(struct declaration *d, const char *text, struct error *e);
 
 /*

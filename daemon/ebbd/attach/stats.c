@@ -30,8 +30,8 @@ static void total(const struct attachments *a, const struct attachment *t,
 	s->written = c.written;
 	s->shared = c.shared;
 	s->epochs = c.epochs;
-	s->requests = c.requests + t->requests;
-	s->request_pages = c.request_pages + t->request_pages;
+	s->requests = c.requests;
+	s->request_pages = c.request_pages;
 	s->dropped = c.dropped;
 	s->miss_ns = c.miss_ns;
 	s->late_ns = c.late_ns;

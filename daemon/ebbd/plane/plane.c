@@ -312,7 +312,6 @@ int plane_open(struct plane *p, const struct plane_wish *wish, struct error *e)
 	p->trace = bpf_map__fd(p->fault->maps.trace);
 	p->devices = bpf_map__fd(p->fault->maps.devices);
 	p->roles = bpf_map__fd(p->fault->maps.roles);
-	p->faults = bpf_map__fd(p->fault->maps.faults);
 	p->programs = bpf_map__fd(p->fault->maps.policies);
 	p->filter = (uint64_t *)p->fault->bss->filter;
 	p->cgroup_stats = bpf_map__fd(p->fault->maps.cgroup_stats);

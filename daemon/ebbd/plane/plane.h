@@ -23,17 +23,13 @@
 
 #define MAPS_DIR EBB_PINS "/maps"
 
-struct native;
-
 enum policy_origin { POLICY_BUILTIN, POLICY_LOADED };
 
 struct policy {
 	char name[24];             /* "" in a free slot */
 	struct ebb_policy_info info;
-	struct bpf_object *object; /* NULL for "none", which is the absence of a program, and for
-				    * what runs in ebbd only */
+	struct bpf_object *object; /* NULL for "none", which is the absence of a program */
 	bool deferred;             /* its object is loaded when it is first needed */
-	struct native *native;     /* for run=daemon; NULL until it is needed */
 	enum policy_origin origin;
 	char file[PATH_MAX];       /* it was loaded from */
 	struct policy_cost cost;
@@ -46,14 +42,13 @@ struct plane {
 	struct policy policy[EBB_MAX_POLICIES]; /* index = slot; [0] is "none" */
 	uint32_t policies;       /* slots used so far, free ones among them */
 	char policy_dir[PATH_MAX];
-	uint32_t natives;        /* opened so far */
 	uint32_t flushes;        /* of the cache that are still to come */
 	int cpus;                /* possible CPUs: the length of per-CPU values */
 	bool mounted_bpffs;      /* it was not there and we put it there */
 	bool took_over;          /* found the pins of an earlier ebbd */
 	/* Descriptors of the shared maps, owned by the objects. */
 	int meta, params, counters, requests, cgroups, prefetched, procs, trace, devices,
-	    cgroup_stats, roles, faults, programs, epoch_slots, epochs;
+	    cgroup_stats, roles, programs, epoch_slots, epochs;
 	struct ebb_executor *executor; /* mapped */
 	uint64_t *filter;        /* mapped, EBB_FILTER_WORDS; the executor thread writes it */
 };

@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ebbd/prefetch/native.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
@@ -205,42 +204,6 @@ static int open_unloadable(struct plane *p, const char *file, enum policy_origin
 	return r;
 }
 
-/* NAME of ".../NAME@suffix", or "" when it does not end so. */
-static void stem(const char *file, const char *suffix, char *name, size_t size)
-{
-	const char *base = strrchr(file, '/');
-	size_t n, tail = strlen(suffix);
-
-	base = base ? base + 1 : file;
-	n = strlen(base);
-	*name = '\0';
-	if (n > tail && n - tail < size && !strcmp(base + n - tail, suffix))
-		snprintf(name, size, "%.*s", (int)(n - tail), base);
-}
-
-/* What was loaded as NAME.so alone; beside a NAME.bpf.o it is opened when it is needed. */
-static int open_native(struct plane *p, const char *file, enum policy_origin origin,
-		       struct error *e)
-{
-	struct native *native;
-	struct policy *policy;
-	char name[24];
-	int r;
-
-	stem(file, ".so", name, sizeof(name));
-	if (!*name || find(p, name))
-		return 0;
-	policy = free_slot(p);
-	if (!policy)
-		return no_slot(file, e);
-	r = native_open(file, name, ++p->natives, &native, e);
-	if (r)
-		return r;
-	r = occupy(p, policy, native->policy->info, NULL, origin, file);
-	policy->native = native;
-	return r;
-}
-
 static int by_name(const struct dirent **a, const struct dirent **b)
 {
 	return strcmp((*a)->d_name, (*b)->d_name);
@@ -258,19 +221,13 @@ static int is_object(const struct dirent *d)
 	return *d->d_name != '.' && ends_with(d->d_name, ".bpf.o");
 }
 
-static int is_native(const struct dirent *d)
-{
-	return *d->d_name != '.' && ends_with(d->d_name, ".so");
-}
-
 /* One bad policy does not take the others with it. -errno when @dir cannot be read. */
 static int open_each(struct plane *p, const char *dir, enum policy_origin origin,
-		     int (*which)(const struct dirent *d),
 		     int (*open_one)(struct plane *p, const char *file, enum policy_origin origin,
 				     struct error *e))
 {
 	struct dirent **files = NULL;
-	int n = scandir(dir, &files, which, by_name);
+	int n = scandir(dir, &files, is_object, by_name);
 	char file[PATH_MAX];
 
 	if (n < 0)
@@ -294,23 +251,20 @@ int policies_open(struct plane *p, const char *dir, struct error *e)
 	snprintf(p->policy_dir, sizeof(p->policy_dir), "%s", dir);
 	strcpy(p->policy[0].name, "none");
 	p->policies = 1;
-	r = open_each(p, dir, POLICY_BUILTIN, is_object, open_object);
+	r = open_each(p, dir, POLICY_BUILTIN, open_object);
 	if (r)
 		return fail(e, r, "%s: cannot read policies: %s; set --policy-dir", dir, strerror(-r));
 	if (p->policies == 1)
 		return fail(e, ENOENT, "%s: no policy could be loaded; set --policy-dir", dir);
-	open_each(p, ebb_loaded_policy_dir(), POLICY_LOADED, is_object, open_object);
-	open_each(p, ebb_loaded_policy_dir(), POLICY_LOADED, is_native, open_native);
-	open_each(p, ebb_loaded_policy_dir(), POLICY_LOADED, is_object, open_unloadable);
+	open_each(p, ebb_loaded_policy_dir(), POLICY_LOADED, open_object);
+	open_each(p, ebb_loaded_policy_dir(), POLICY_LOADED, open_unloadable);
 	return 0;
 }
 
 void policies_close(struct plane *p)
 {
-	for (uint32_t i = 0; i < p->policies; i++) {
+	for (uint32_t i = 0; i < p->policies; i++)
 		bpf_object__close(p->policy[i].object);
-		native_close(&p->policy[i].native);
-	}
 	p->policies = 0;
 }
 
@@ -337,7 +291,7 @@ static int try_out(struct plane *p, const char *file, const struct policy_object
 	if (cost->verified > POLICY_MAX_VERIFIED)
 		return fail_exit(e, EXIT_REFUSED, E2BIG,
 				 "%s: too long: the verifier walked %u instructions and a fault may take %u; "
-				 "use shorter loops, or run=daemon", file, cost->verified,
+				 "use shorter loops", file, cost->verified,
 				 POLICY_MAX_VERIFIED);
 	defaults(&source->info, &params);
 	r = policy_trial(o, &params, cost);
@@ -345,14 +299,14 @@ static int try_out(struct plane *p, const char *file, const struct policy_object
 		log_warn("%s: not measured: %s", file, strerror(-r));
 	else if (cost->slowest_ns > POLICY_MAX_NS)
 		return fail_exit(e, EXIT_REFUSED, E2BIG,
-				 "%s: too slow: a fault takes it %u ns and may take %u; use shorter loops, or "
-				 "run=daemon", file, cost->slowest_ns, POLICY_MAX_NS);
+				 "%s: too slow: a fault takes it %u ns and may take %u; use shorter loops",
+				 file, cost->slowest_ns, POLICY_MAX_NS);
 	return 0;
 }
 
 /* Writes @size bytes beside where they are to be, as @temporary; fsync'ed. */
-static int stage(const char *name, const char *suffix, const void *data, size_t size,
-		 char *temporary, char *final, struct error *e)
+static int stage(const char *name, const void *data, size_t size, char *temporary, char *final,
+		 struct error *e)
 {
 	const char *dir = ebb_loaded_policy_dir();
 	_cleanup_close_ int fd = -1;
@@ -362,8 +316,8 @@ static int stage(const char *name, const char *suffix, const void *data, size_t 
 	if (r)
 		return fail(e, r, "%s: cannot create: %s; loaded policies are kept there", dir,
 			    strerror(-r));
-	snprintf(final, PATH_MAX, "%s/%s%s", dir, name, suffix);
-	snprintf(temporary, PATH_MAX, "%s/.%s%s", dir, name, suffix);
+	snprintf(final, PATH_MAX, "%s/%s.bpf.o", dir, name);
+	snprintf(temporary, PATH_MAX, "%s/.%s.bpf.o", dir, name);
 	unlink(temporary);
 	fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 	n = fd >= 0 ? write(fd, data, size) : -1;
@@ -432,43 +386,32 @@ static int swap_object(struct attachments *a, struct policy *policy,
 	return r;
 }
 
-static int load_object(struct attachments *a, const char *file, struct policy_change *change,
-		       struct error *e)
+int policies_load(struct attachments *a, const char *file, struct policy_change *change,
+		  struct error *e)
 {
 	_cleanup_(policy_object_free) struct policy_object source = { 0 };
 	_cleanup_(bpf_object_closep) struct bpf_object *o = NULL;
-	char temporary[PATH_MAX], final[PATH_MAX], native[PATH_MAX];
+	char temporary[PATH_MAX], final[PATH_MAX];
 	struct policy_cost cost = { 0 };
 	struct plane *p = a->plane;
 	struct policy *policy;
 	int r;
 
+	*change = (struct policy_change){ .what = POLICY_NEW };
 	r = policy_object_read(file, &source, e);
 	if (!r)
 		r = may_replace(p, file, source.info.name, &policy, e);
-	if (!r && policy && policy->native && !same_params(&policy->info, &source.info) &&
-	    attachments_name(a, policy, RUN_DAEMON, NULL, 0))
-		return fail_exit(e, EXIT_REFUSED, EBUSY,
-				 "%s: '%s' is attached with run=daemon and has other parameters; detach it first",
-				 file, policy->name);
 	if (!r)
 		r = try_out(p, file, &source, &cost, e);
 	if (!r)
 		r = load(p, file, &source, MAPS_SHARED, &o, e);
 	if (!r)
-		r = stage(source.info.name, ".bpf.o", source.data, source.size, temporary, final, e);
+		r = stage(source.info.name, source.data, source.size, temporary, final, e);
 	if (r)
 		return r;
 	pthread_mutex_lock(&a->lock);
 	if (policy) {
 		change->what = POLICY_REPLACED;
-		/* Compiled from another source, it would misread its parameters. */
-		if (!same_params(&policy->info, &source.info)) {
-			native_close(&policy->native);
-			snprintf(native, sizeof(native), "%s/%s.so", ebb_loaded_policy_dir(),
-				 policy->name);
-			unlink(native);
-		}
 		r = swap_object(a, policy, &source.info, o, change);
 	} else {
 		policy = free_slot(p);
@@ -491,93 +434,9 @@ static int load_object(struct attachments *a, const char *file, struct policy_ch
 	return 0;
 }
 
-static int read_native(const char *file, void **data, size_t *size, struct error *e)
-{
-	_cleanup_close_ int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	struct stat st;
-	int r;
-
-	if (fd < 0)
-		return fail_exit(e, EXIT_USAGE, errno, "%s: %m; give the file of a compiled policy", file);
-	r = native_trust(fd, file, e);
-	if (r)
-		return r;
-	if (fstat(fd, &st) || !st.st_size || st.st_size > POLICY_OBJECT_MAX)
-		return fail_exit(e, EXIT_USAGE, EFBIG, "%s: 1 byte to %u MiB can be loaded", file,
-				 POLICY_OBJECT_MAX >> 20);
-	*data = malloc(st.st_size);
-	if (!*data)
-		return fail(e, ENOMEM, "%s: no memory for it", file);
-	*size = st.st_size;
-	if (read(fd, *data, st.st_size) != st.st_size)
-		return fail(e, EIO, "%s: cannot read it whole", file);
-	return 0;
-}
-
-static int load_native(struct attachments *a, const char *file, struct policy_change *change,
-		       struct error *e)
-{
-	char temporary[PATH_MAX], final[PATH_MAX], name[24];
-	_cleanup_free_ void *data = NULL;
-	struct plane *p = a->plane;
-	struct native *native;
-	struct policy *policy;
-	size_t size = 0;
-	int r;
-
-	stem(file, ".so", name, sizeof(name));
-	if (!*name)
-		return fail_exit(e, EXIT_USAGE, EINVAL, "%s: not NAME.so with the name of its policy; rename it",
-				 file);
-	r = may_replace(p, file, name, &policy, e);
-	if (!r)
-		r = read_native(file, &data, &size, e);
-	if (!r)
-		r = stage(name, ".so", data, size, temporary, final, e);
-	if (r)
-		return r;
-	r = native_open(temporary, name, ++p->natives, &native, e);
-	if (r) {
-		unlink(temporary);
-		return r;
-	}
-	if (policy && policy->object && !same_params(&policy->info, native->policy->info)) {
-		native_close(&native);
-		unlink(temporary);
-		return fail_exit(e, EXIT_REFUSED, EINVAL,
-				 "%s: has other parameters than '%s' as loaded for the kernel; load that anew first",
-				 file, name);
-	}
-	pthread_mutex_lock(&a->lock);
-	if (policy) {
-		change->what = POLICY_REPLACED;
-		native_close(&policy->native);
-		if (!policy->object)
-			swap_object(a, policy, native->policy->info, NULL, change);
-	} else {
-		policy = free_slot(p);
-		occupy(p, policy, native->policy->info, NULL, POLICY_LOADED, file);
-	}
-	policy->native = native;
-	change->policy = policy;
-	pthread_mutex_unlock(&a->lock);
-	if (rename(temporary, final))
-		log_err("%s: %m; the policy is loaded but will be gone after a restart", final);
-	return 0;
-}
-
-int policies_load(struct attachments *a, const char *file, struct policy_change *change,
-		  struct error *e)
-{
-	*change = (struct policy_change){ .what = POLICY_NEW };
-	return ends_with(file, ".so") ? load_native(a, file, change, e) :
-					load_object(a, file, change, e);
-}
-
 int policies_unload(struct attachments *a, const char *name, struct error *e)
 {
 	struct policy *policy = find(a->plane, name);
-	static const char *const suffix[] = { ".bpf.o", ".so" };
 	char where[256], file[PATH_MAX];
 	uint32_t slot, n;
 
@@ -587,7 +446,7 @@ int policies_unload(struct attachments *a, const char *name, struct error *e)
 		return fail_exit(e, EXIT_REFUSED, EPERM, "%s: comes with ebb and stays; detach it where it is not wanted",
 				 name);
 	pthread_mutex_lock(&a->lock);
-	n = attachments_name(a, policy, RUN_DEFAULT, where, sizeof(where));
+	n = attachments_name(a, policy, where, sizeof(where));
 	if (n) {
 		pthread_mutex_unlock(&a->lock);
 		return fail_exit(e, EXIT_REFUSED, EBUSY, "%s: is attached to %u cgroup%s: %s; detach it first",
@@ -596,47 +455,15 @@ int policies_unload(struct attachments *a, const char *name, struct error *e)
 	slot = slot_of(a->plane, policy);
 	bpf_map_delete_elem(a->plane->programs, &slot);
 	bpf_object__close(policy->object);
-	native_close(&policy->native);
 	memset(policy, 0, sizeof(*policy));
 	pthread_mutex_unlock(&a->lock);
-	for (size_t i = 0; i < sizeof(suffix) / sizeof(suffix[0]); i++) {
-		snprintf(file, sizeof(file), "%s/%s%s", ebb_loaded_policy_dir(), name, suffix[i]);
-		if (unlink(file) < 0 && errno != ENOENT)
-			log_err("%s: cannot be removed: %m; it is loaded again at the next start", file);
-	}
+	snprintf(file, sizeof(file), "%s/%s.bpf.o", ebb_loaded_policy_dir(), name);
+	if (unlink(file) < 0 && errno != ENOENT)
+		log_err("%s: cannot remove: %m; it is loaded again at the next start", file);
 	return 0;
 }
 
-int policies_need_native(struct plane *p, const struct policy *policy, struct error *e)
-{
-	struct policy *own = &p->policy[slot_of(p, policy)];
-	struct native *native;
-	char file[PATH_MAX + 32];
-	int r;
-
-	if (own->native)
-		return 0;
-	if (!slot_of(p, policy))
-		return fail_exit(e, EXIT_USAGE, EINVAL, "none: has nothing to run; leave run= out");
-	snprintf(file, sizeof(file), "%s/%s.so",
-		 own->origin == POLICY_BUILTIN ? p->policy_dir : ebb_loaded_policy_dir(), own->name);
-	if (access(file, F_OK) < 0)
-		return fail_exit(e, EXIT_USAGE, ENOENT,
-				 "%s: is not compiled for run=daemon (no %s); make %s.so and load it", own->name,
-				 file, own->name);
-	r = native_open(file, own->name, ++p->natives, &native, e);
-	if (r)
-		return r;
-	if (!same_params(&own->info, native->policy->info)) {
-		native_close(&native);
-		return fail_exit(e, EXIT_USAGE, EINVAL, "%s: has other parameters than %s; compile both anew",
-				 file, own->file);
-	}
-	own->native = native;
-	return 0;
-}
-
-int policies_need_kernel(struct plane *p, const struct policy *policy, struct error *e)
+int policies_need(struct plane *p, const struct policy *policy, struct error *e)
 {
 	_cleanup_(policy_object_free) struct policy_object source = { 0 };
 	struct policy *own = &p->policy[slot_of(p, policy)];
@@ -672,7 +499,7 @@ int policies_measure(struct plane *p, const struct policy *policy)
 	struct error e = { 0 };
 	int r;
 
-	if (own->deferred && policies_need_kernel(p, own, &e)) {
+	if (own->deferred && policies_need(p, own, &e)) {
 		log_warn("%s", e.text);
 		return -EINVAL;
 	}

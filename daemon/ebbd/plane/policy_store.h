@@ -35,7 +35,7 @@ struct policy_change {
 };
 
 /*
- * Loads @file, NAME.bpf.o or NAME.so (to run in ebbd), or swaps it for the
+ * Loads @file, NAME.bpf.o, or swaps it for the
  * loaded policy of that name, wherever that is attached: parameters it still
  * has keep their values.  On failure nothing has changed.
  */
@@ -49,10 +49,7 @@ int policies_unload(struct attachments *a, const char *name, struct error *e);
  * Loads the program of a policy that comes with ebb, if that has not been needed
  * before: the verifier takes up to a fifth of a second for each.
  */
-int policies_need_kernel(struct plane *p, const struct policy *policy, struct error *e);
-
-/* Opens what @policy needs to run in ebbd. */
-int policies_need_native(struct plane *p, const struct policy *policy, struct error *e);
+int policies_need(struct plane *p, const struct policy *policy, struct error *e);
 
 /* Measures what a call costs, once; the result is in its cost. */
 int policies_measure(struct plane *p, const struct policy *policy);

@@ -14,7 +14,6 @@
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 #include "prefetch.h"
-#include "resident.h"
 
 #define SWEEP_NS 500000000ULL
 #define IDLE_NS 500000000ULL
@@ -23,8 +22,7 @@ struct executor {
 	struct attachments *attachments;
 	struct plane *plane;
 	struct executor_config config;
-	struct ring_buffer *ring;      /* maps/requests and maps/faults */
-	struct residents *residents;
+	struct ring_buffer *ring;      /* maps/requests */
 	pthread_t thread;
 	int wake;                      /* eventfd: stop */
 	uint64_t stale;                /* malformed requests */
@@ -56,30 +54,6 @@ static int on_request(void *data, void *record, size_t size)
 }
 
 /*
- * A fault of a cgroup whose policy runs here.  What it asks for takes the road
- * of what comes from the kernel; the lock is not held then, for that takes it.
- */
-static int on_fault(void *data, void *record, size_t size)
-{
-	struct ebb_list_request asked[RESIDENT_REQUESTS];
-	const struct ebb_fault *f = record;
-	struct executor *x = data;
-	struct attachment *a;
-	uint32_t n = 0;
-
-	if (size < sizeof(*f) || now_ns() - f->time_ns > x->config.stale_ns)
-		return 0;
-	pthread_mutex_lock(&x->attachments->lock);
-	a = attachments_find(x->attachments, f->owner);
-	if (a)
-		n = resident_fault(x->residents, a, f, asked);
-	pthread_mutex_unlock(&x->attachments->lock);
-	for (uint32_t i = 0; i < n; i++)
-		on_request(x, &asked[i], sizeof(asked[i]));
-	return 0;
-}
-
-/*
  * What a throttled cgroup has outstanding for long is forgotten: where accesses are
  * random some of it is used by chance, which would speak for the policy.
  */
@@ -104,7 +78,6 @@ static void sweep(struct executor *x, uint64_t now)
 	bool gone = false;
 	int r;
 
-	residents_sweep(x->residents);
 	memset(x->filter, 0, sizeof(x->filter));
 	pthread_mutex_lock(&x->attachments->lock);
 	for (uint32_t i = 0; i < x->attachments->n; i++)
@@ -178,7 +151,6 @@ static void executor_free(struct executor *x)
 {
 	worker_free(&x->worker);
 	ring_buffer__free(x->ring);
-	residents_free(&x->residents);
 	if (x->wake >= 0)
 		close(x->wake);
 	free(x);
@@ -197,9 +169,7 @@ int executor_start(struct executor **out, struct attachments *a,
 	x->config = *config;
 	x->wake = eventfd(0, EFD_CLOEXEC);
 	x->ring = ring_buffer__new(x->plane->requests, on_request, x, NULL);
-	x->residents = residents_new();
-	if (!x->ring || x->wake < 0 || !x->residents ||
-	    ring_buffer__add(x->ring, x->plane->faults, on_fault, x)) {
+	if (!x->ring || x->wake < 0) {
 		r = fail(e, errno, "executor: cannot read the ring buffer: %m");
 		goto out;
 	}
