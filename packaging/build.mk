@@ -20,7 +20,7 @@ install: all
 	$(Q)install $(PROGRAMS_BIN:%=$(B)/bin/%) $(DESTDIR)$(PREFIX)/bin
 	$(Q)install -m 644 $(POLICY_OBJECTS) $(DESTDIR)$(PREFIX)/lib/ebb/policies
 	$(Q)install -d $(DESTDIR)$(PREFIX)/include/ebb $(DESTDIR)$(PREFIX)/share/ebb
-	$(Q)install -m 644 include/ebb/abi.h include/ebb/maps.bpf.h include/ebb/policy.h policies/ebb_policy.h \
+	$(Q)install -m 644 $(addprefix include/ebb/,abi.h maps.bpf.h page.h policy.h share.h) policies/ebb_policy.h \
 		$(DESTDIR)$(PREFIX)/include/ebb
 	$(Q)install -m 644 policies/policy.mk $(DESTDIR)$(PREFIX)/share/ebb
 

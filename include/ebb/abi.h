@@ -10,10 +10,11 @@
 #ifndef __bpf__
 #include <linux/types.h>
 #endif
+#include <ebb/page.h>
+#include <ebb/share.h>
 
 #define EBB_ABI 5
 
-#define EBB_PAGE_SHIFT 12
 #define EBB_MAX_CGROUPS 1024
 #define EBB_MAX_PROCS 8192
 #define EBB_MAX_PREFETCHED 65536    /* pages outstanding, machine-wide */
@@ -133,37 +134,7 @@ struct ebb_proc {
 	char comm[16];
 };
 
-/*
- * maps/epoch_slots: tgid -> index in maps/epochs, an array of 64-bit counters that
- * user space maps: how many epochs of that process have ended since it was asked for.
- */
-#define EBB_MAX_EPOCH_SLOTS 512
-
-/*
- * maps/arrivals: the same index, below EBB_MAX_ARRIVALS -> where that process faulted on a page
- * that was out or on its way, one memory page that it maps.  The n-th fault, from 0 on, is
- * entry[n % EBB_ARRIVALS]: who reads slowly loses the oldest.  An entry carries the round it was
- * written in, so that one not yet written, or written over, is told from the one wanted.
- */
-#define EBB_MAX_ARRIVALS 64
-#define EBB_ARRIVALS 256
-#define EBB_ARRIVAL_ROUND 56        /* n / EBB_ARRIVALS modulo 256, from this bit on */
-#define EBB_ARRIVAL_KIND 54         /* enum ebb_fault_kind */
-#define EBB_ARRIVAL_ROLE 53         /* enum ebb_role */
-#define EBB_ARRIVAL_SHIFT 4         /* below: the address by 2^4 */
-
-struct ebb_arrivals {
-	__u64 head;                 /* faults so far; is ahead of the entries for a moment */
-	__u64 entry[EBB_ARRIVALS];
-	__u64 unused[255];
-};
-
-static inline __u64 ebb_arrival(__u64 n, __u64 address, __u32 kind, __u32 role)
-{
-	return n / EBB_ARRIVALS << EBB_ARRIVAL_ROUND | (__u64)(kind & 3) << EBB_ARRIVAL_KIND |
-	       (__u64)(role & 1) << EBB_ARRIVAL_ROLE |
-	       (address >> EBB_ARRIVAL_SHIFT & ((1ULL << EBB_ARRIVAL_ROLE) - 1));
-}
+/* maps/epoch_slots: tgid -> slot in maps/epochs and maps/arrivals, see <ebb/share.h>. */
 
 /*
  * One virtual page of one program.  The exec id stands for the address space:

@@ -22,7 +22,7 @@
 #define OTHERS 2	/* so many and the first are three, of which one may have to be let go again */
 
 struct world {
-	struct arrival_ring *ring;	/* NULL: nobody tells of faults */
+	struct ebb_arrivals *ring;	/* NULL: no faults are shared */
 	ebbgc_heap_t *heap;
 	ebbgc_type_t node, refs, leaf;
 	struct {			/* which threads are attached to, too, if there are */
@@ -59,7 +59,7 @@ static uint64_t stamp(ebbgc_ref_t r)
 	return (uint64_t)(uintptr_t)ebbgc_ptr(r) * 0x9e3779b97f4a7c15u;
 }
 
-/* As if the page had been out: what ebbd's BPF programs write. */
+/* Writes what ebbd's BPF programs write when a page was swapped out. */
 static void fault(struct world *w, ebbgc_ref_t r)
 {
 	uint64_t n;
@@ -67,9 +67,8 @@ static void fault(struct world *w, ebbgc_ref_t r)
 	if (!w->ring)
 		return;
 	n = __atomic_fetch_add(&w->ring->head, 1, __ATOMIC_ACQ_REL);
-	__atomic_store_n(&w->ring->entry[n % ARRIVALS],
-			 n / ARRIVALS << ARRIVAL_ROUND |
-			 (r.bits & EBBGC_ADDRESS_MASK) >> ARRIVAL_SHIFT, __ATOMIC_RELEASE);
+	__atomic_store_n(&w->ring->entry[n % EBB_ARRIVALS],
+			 ebb_arrival(n, r.bits & EBBGC_ADDRESS_MASK, 0, 0), __ATOMIC_RELEASE);
 }
 
 static ebbgc_ref_t new_node(struct world *w, ebbgc_mutator_t *m)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
 #include "arrivals.h"
 
-void arrivals_open(struct arrivals *a, const struct arrival_ring *ring)
+void arrivals_open(struct arrivals *a, const struct ebb_arrivals *ring)
 {
 	*a = (struct arrivals){ .ring = ring };
 	arrivals_clear(a);
@@ -23,14 +23,14 @@ static bool take(struct arrivals *a, uint64_t *entry)
 		head = __atomic_load_n(&a->ring->head, __ATOMIC_ACQUIRE);
 		if (head == tail)
 			return false;
-		from = head - tail > ARRIVALS ? head - ARRIVALS : tail;
-		*entry = __atomic_load_n(&a->ring->entry[from % ARRIVALS], __ATOMIC_ACQUIRE);
+		from = head - tail > EBB_ARRIVALS ? head - EBB_ARRIVALS : tail;
+		*entry = __atomic_load_n(&a->ring->entry[from % EBB_ARRIVALS], __ATOMIC_ACQUIRE);
 	} while (!__atomic_compare_exchange_n(&a->tail, &tail, from + 1, false, __ATOMIC_ACQ_REL,
 					      __ATOMIC_RELAXED));
 	if (from != tail)
 		__atomic_fetch_add(&a->lost, from - tail, __ATOMIC_RELAXED);
 	/* Not yet written, or overwritten since. */
-	if ((*entry >> ARRIVAL_ROUND) != (from / ARRIVALS & 0xff)) {
+	if (!ebb_arrival_is(*entry, from)) {
 		__atomic_fetch_add(&a->lost, 1, __ATOMIC_RELAXED);
 		*entry = 0;
 	}
@@ -42,8 +42,8 @@ bool arrivals_next(struct arrivals *a, const void *base, size_t bytes, struct ar
 	uint64_t from = (uint64_t)(uintptr_t)base, entry;
 
 	while (a->ring && take(a, &entry)) {
-		arrival->address = (entry & (ARRIVAL_COLLECTOR - 1)) << ARRIVAL_SHIFT;
-		arrival->collectors = entry & ARRIVAL_COLLECTOR;
+		arrival->address = ebb_arrival_address(entry);
+		arrival->collectors = ebb_arrival_role(entry);
 		if (arrival->address < from || arrival->address - from >= bytes)
 			continue;
 		__atomic_fetch_add(&a->taken, 1, __ATOMIC_RELAXED);

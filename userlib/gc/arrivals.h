@@ -13,21 +13,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* As struct ebb_arrivals and ebb_arrival() in ebb's include/ebb/abi.h; see ebb-stats(7). */
-#define ARRIVALS 256u
-#define ARRIVAL_ROUND 56
-#define ARRIVAL_COLLECTOR (UINT64_C(1) << 53)
-#define ARRIVAL_SHIFT 4
-
-struct arrival_ring {
-	uint64_t head;
-	uint64_t entry[ARRIVALS];
-	uint64_t unused[255];
-};
+#include <ebb/share.h>
 
 struct arrivals {
-	const struct arrival_ring *ring;	/* NULL: not shared */
+	const struct ebb_arrivals *ring;	/* NULL: not shared */
 	uint64_t tail;				/* atomic, like what follows */
 	uint64_t taken, lost;
 };
@@ -37,7 +26,7 @@ struct arrival {
 	bool collectors;		/* a thread of a collector touched it */
 };
 
-void arrivals_open(struct arrivals *a, const struct arrival_ring *ring);
+void arrivals_open(struct arrivals *a, const struct ebb_arrivals *ring);
 
 /* World stopped: drops what has arrived so far. */
 void arrivals_clear(struct arrivals *a);

@@ -11,10 +11,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <ebb/page.h>
 #include "ebbgc.h"
 
-#define PAGE_SHIFT 12
-#define PAGE_BYTES ((size_t)1 << PAGE_SHIFT)
+#define PAGE_SHIFT EBB_PAGE_SHIFT
+#define PAGE_BYTES ((size_t)EBB_PAGE)
 
 enum page_state {
 	PAGE_HERE,		/* mapped, or never touched */

@@ -10,8 +10,11 @@
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
-#include "arrivals.h"
+#include <ebb/page.h>
+#include <ebb/share.h>
 #include "share.h"
+
+_Static_assert(sizeof(struct ebb_arrivals) == EBB_PAGE, "map_shared()");
 
 #define SOCKET_PATH "/run/ebb/control.sock"
 #define ANSWER_MS 200
@@ -21,7 +24,7 @@
 /* ebbd's answer, one line of JSON. */
 struct answer {
 	char map[PATH_BYTES];		/* pinned BPF array of 64-bit counters, mappable */
-	char arrivals[PATH_BYTES];	/* pinned array of struct arrival_ring; "": none */
+	char arrivals[PATH_BYTES];	/* pinned array of struct ebb_arrivals; "": none */
 	unsigned int slot, slots;
 };
 
@@ -131,7 +134,6 @@ static void *map_shared(const char *path, size_t bytes, size_t offset)
 
 void share_open(struct share *s)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	sigset_t all, old;
 	struct answer a;
 	int r;
@@ -144,13 +146,14 @@ void share_open(struct share *s)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (r)
 		return;
-	s->epochs_bytes = (a.slots * sizeof(uint64_t) + page - 1) / page * page;
+	s->epochs_bytes = (a.slots * sizeof(uint64_t) + EBB_PAGE - 1) / EBB_PAGE * EBB_PAGE;
 	s->epochs = map_shared(a.map, s->epochs_bytes, 0);
 	if (s->epochs)
 		s->epoch = (const uint64_t *)s->epochs + a.slot;
 	/* Only this process's page: not the faults of others. */
-	if (a.arrivals[0] && page == sizeof(struct arrival_ring))
-		s->arrivals = map_shared(a.arrivals, page, a.slot * page);
+	if (a.arrivals[0])
+		s->arrivals = map_shared(a.arrivals, sizeof(*s->arrivals),
+					 a.slot * sizeof(*s->arrivals));
 }
 
 void share_close(struct share *s)

@@ -10,11 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct arrival_ring;
+struct ebb_arrivals;
 
 struct share {
 	const uint64_t *epoch;		/* NULL: not shared */
-	const struct arrival_ring *arrivals;	/* NULL: not shared */
+	const struct ebb_arrivals *arrivals;	/* NULL: not shared */
 	void *epochs;			/* the mapping that epoch points into */
 	size_t epochs_bytes;
 };
