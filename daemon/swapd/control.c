@@ -230,13 +230,13 @@ static void try_to_stop(struct device_control *c)
 {
 	struct swapd *s = c->s;
 	char where[PATH_MAX];
-	int r = c->stopped ? 0 : s->frontend->stop(s);
+	int r = c->stopped ? 0 : s->frontend->stop(&s->host);
 
 	if (!r) {
 		c->stopped = true;
 		return;
 	}
-	s->frontend->where(s, where, sizeof(where));
+	s->frontend->where(&s->host, where, sizeof(where));
 	log_warn("device %s: not stopped: %s is %s; swapoff (and losetup -d of its loop device, if it has one), then try again",
 		 s->options.name, where, r == -EBUSY ? "in use" : strerror(-r));
 }

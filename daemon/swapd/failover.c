@@ -136,5 +136,5 @@ int takeover_slots(struct swapd *s, uint32_t slots)
 		else
 			engine_start(s, slot);
 	}
-	return s->frontend->take_over(s, reading);
+	return s->frontend->take_over(&s->host, reading);
 }

@@ -83,7 +83,7 @@ static int serve(const struct swapd_options *o, char **argv, struct error *e)
 		free(s);
 		return r;
 	}
-	s->frontend->where(s, where, sizeof(where));
+	s->frontend->where(&s->host, where, sizeof(where));
 	log_info("device %s: serving %s", o->name, where);
 	swapd_ready(s);
 	/* The server has cleared away, and said why it ended. */

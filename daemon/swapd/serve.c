@@ -116,7 +116,7 @@ static void tick(struct swapd *s)
 /* Unmounted, and open nowhere: copies of the mount elsewhere would keep it for nobody. */
 static bool left_alone(const struct swapd *s)
 {
-	return __atomic_load_n(&s->shared->unmounted, __ATOMIC_RELAXED) && !s->shared->opened;
+	return __atomic_load_n(&s->shared->frontend.unmounted, __ATOMIC_RELAXED) && !s->shared->frontend.opened;
 }
 
 static void reap(struct swapd *s)
@@ -153,7 +153,7 @@ static int take_requests(struct swapd *s)
 	int n, total = 0, most = s->burst ? BATCH : 1 + look;
 
 	do {
-		n = s->frontend->receive(s, most);
+		n = s->frontend->receive(&s->host, most);
 		if (n < 0)
 			return n;
 		donors_flush(s);
@@ -170,7 +170,7 @@ static void watch_frontend(struct swapd *s)
 	struct epoll_event ev = { .events = want ? EPOLLIN : 0, .data.u64 = KEY_FRONTEND };
 
 	if (want != s->watched)
-		epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, s->frontend->fd(s), &ev);
+		epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, s->frontend->fd(&s->host), &ev);
 	s->watched = want;
 }
 
@@ -202,7 +202,7 @@ static int wait_events(struct swapd *s, struct epoll_event *ev, int most, int pa
 
 int serve_run(struct swapd *s)
 {
-	int r = add(s, s->frontend->fd(s), KEY_FRONTEND);
+	int r = add(s, s->frontend->fd(&s->host), KEY_FRONTEND);
 
 	if (!r && backup_there(&s->backup))
 		r = add(s, s->backup.done_fd, KEY_BACKUP);
@@ -225,7 +225,7 @@ int serve_run(struct swapd *s)
 			backup_kick(&s->backup, backup_urgent(s) ? 1 : BACKUP_BATCH);
 		watch_frontend(s);
 		if (s->frontend->flush)
-			s->frontend->flush(s);
+			s->frontend->flush(&s->host);
 		if (backup_there(&s->backup) && backup_urgent(s) && backup_notify(&s->backup))
 			continue;
 		n = wait_events(s, ev, MAX_DONORS + 5, more ? 0 : -1);
@@ -258,5 +258,5 @@ int serve_run(struct swapd *s)
 			}
 		}
 	}
-	return r == -ENODEV && s->frontend->stopped(s) ? 0 : r;
+	return r == -ENODEV && s->frontend->stopped(&s->host) ? 0 : r;
 }

@@ -134,7 +134,7 @@ void swapd_ready(struct swapd *s)
 {
 	char where[PATH_MAX], text[PATH_MAX + 16];
 
-	s->frontend->where(s, where, sizeof(where));
+	s->frontend->where(&s->host, where, sizeof(where));
 	snprintf(text, sizeof(text), "serving %s", where);
 	if (!s->options.foreground)
 		detach_output(s, O_TRUNC);
@@ -232,7 +232,7 @@ static int make_tables(struct swapd *s, struct error *e)
 	s->choices = (int)s->options.choices;
 	s->spread = (uint32_t)s->options.spread;
 	s->slots_reserved = SLOTS_RESERVED;
-	s->backlog_most = SLOT_BACKLOG;
+	s->backlog_most = s->frontend->backlog ?: SLOT_BACKLOG;
 	/* One more than wanted: a copy that moves is in two places for a while. */
 	s->map = page_map_new((uint32_t)(s->options.size / PAGE), s->table.pages, s->wanted + 1,
 			      s->options.backup != NULL);
@@ -347,7 +347,7 @@ int swapd_prepare(struct swapd *s, struct device_control *c, char **argv, struct
 {
 	int r;
 
-	s->fuse_fd = s->epoll_fd = s->timer_fd = s->signal_fd = -1;
+	s->host.fd = s->epoll_fd = s->timer_fd = s->signal_fd = -1;
 	s->backup.fd = s->backup.shared_fd = -1;
 	s->frontend = frontend_find(s->options.frontend);
 	s->orders.post_fd = s->orders.done_fd = -1;
@@ -369,7 +369,9 @@ int swapd_prepare(struct swapd *s, struct device_control *c, char **argv, struct
 	if (!r && s->options.backup)
 		r = backup_open(&s->backup, s->options.backup, s->options.size, e);
 	if (!r)
-		r = s->frontend->open(s, e);
+		wiring_frontend(s);
+	if (!r)
+		r = s->frontend->open(&s->host, e);
 	if (!r)
 		lock_memory(s);
 	return r;
@@ -399,7 +401,7 @@ static int make_loop(struct swapd *s, struct error *e)
 	for (int i = 0; i < s->donor_count && !r; i++)
 		if (s->donors[i].transport == &transport_rdma)
 			r = transport_rdma_prepare(s, e);
-	return r ? r : s->frontend->prepare(s, e);
+	return r ? r : s->frontend->prepare(&s->host, e);
 }
 
 int swapd_begin(struct swapd *s, struct device_control *c, struct error *e)
@@ -414,13 +416,13 @@ int swapd_begin(struct swapd *s, struct device_control *c, struct error *e)
 	if (r)
 		return r;
 	donors_record(s);
-	r = s->frontend->begin(s, e);
+	r = s->frontend->begin(&s->host, e);
 	if (!r)
 		r = make_own(s, c, e);
 	if (!r && backup_there(&s->backup))
 		s->shared->no_claim = backup_claim(&s->backup) != 0;
 	if (r)
-		s->frontend->end(s);
+		s->frontend->end(&s->host);
 	return r;
 }
 
@@ -488,7 +490,7 @@ void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
 void swapd_stop(struct swapd *s, struct device_control *c)
 {
 	device_control_close(c);
-	s->frontend->end(s);
+	s->frontend->end(&s->host);
 	resolver_stop(&s->resolver);
 	rdma_links_stop(&s->rdma);
 	backup_close(&s->backup);

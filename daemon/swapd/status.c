@@ -160,7 +160,7 @@ void device_status(const struct swapd *s, struct json_object *a)
 {
 	char file[PATH_MAX];
 
-	s->frontend->where(s, file, sizeof(file));
+	s->frontend->where(&s->host, file, sizeof(file));
 	json_add_text(a, "name", s->options.name);
 	add_processes(s, a);
 	json_add_text(a, "frontend", s->frontend->name);
@@ -168,8 +168,8 @@ void device_status(const struct swapd *s, struct json_object *a)
 	json_add_text(a, "mount", s->options.mount);
 	json_add_int(a, "size", (uint64_t)s->map->pages * PAGE);
 	json_add_int(a, "slab", s->options.slab);
-	json_add_int(a, "open", __atomic_load_n(&s->shared->opened, __ATOMIC_RELAXED));
-	json_add_int(a, "fuse_connection", s->shared->connection);
+	json_add_int(a, "open", __atomic_load_n(&s->shared->frontend.opened, __ATOMIC_RELAXED));
+	json_add_int(a, "fuse_connection", s->shared->frontend.connection);
 	json_add_bool(a, "aborted", __atomic_load_n(&s->shared->aborted, __ATOMIC_RELAXED));
 	json_add_bool(a, "watchdog", s->shared->watchdog_works && has_holder(s));
 	json_add_int(a, "watchdog_ms", s->options.watchdog / 1000000);

@@ -145,7 +145,7 @@ int holder_start(struct holder *h, struct swapd *s, struct device_control *c, st
 	s->shared->watchdog_works = !r;
 	if (r)
 		log_warn("watchdog: %s: %s; a hung device is not aborted by itself",
-			 s->shared->ublk ? "/sys/block" : "/sys/fs/fuse/connections", strerror(-r));
+			 s->shared->frontend.ublk ? "/sys/block" : "/sys/fs/fuse/connections", strerror(-r));
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
@@ -210,7 +210,7 @@ static void cut(struct holder *h)
 static void give_up(struct holder *h)
 {
 	cut(h);
-	if (h->s->shared->refused) {
+	if (h->s->shared->frontend.refused) {
 		note_event(&h->notes, EVENT_DEVICE_ABORTED, LOG_LVL_ERR,
 			   "device %s: nobody can take over; see the lines before, then destroy it and make it anew",
 			   h->s->options.name);
@@ -256,7 +256,7 @@ static enum outcome server_died(struct holder *h, int status, uint64_t now)
 		h->fork_wait = FORK_WAIT_FIRST;
 		h->fork_at = now + FORK_AFTER;
 	}
-	if ((crashes_on || h->s->shared->refused) && !h->s->shared->aborted)
+	if ((crashes_on || h->s->shared->frontend.refused) && !h->s->shared->aborted)
 		give_up(h);
 	return GOES_ON;
 }

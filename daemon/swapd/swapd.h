@@ -34,6 +34,7 @@
 #include "swapd/io/frontend.h"
 #include "swapd/io/request.h"
 #include "swapd/io/request_seal.h"
+#include "swapd/page/counters.h"
 #include "swapd/page/page_map.h"
 #include "swapd/page/seal.h"
 #include "swapd/page/slab.h"
@@ -41,7 +42,6 @@
 
 #define PAGE EBB_PAGE
 #define MAX_DONORS 64
-#define LATENCY_BUCKETS 40
 
 struct swapd_options {
 	const char *name, *backup, *mount, *key;
@@ -58,35 +58,6 @@ struct swapd_options {
 	struct service service;
 	struct option_list donors;
 	bool foreground;
-};
-
-/*
- * Counters, written by the loop thread alone.  They live in memory shared with
- * the holder.  Pages unless a name says requests or bytes.
- */
-struct counters {
-	uint64_t completed;      /* requests answered; what the watchdog watches */
-	uint64_t received;       /* READ and WRITE requests */
-	uint64_t read_requests, write_requests;
-	uint64_t read_donor, read_backup, read_zero, read_failed;
-	uint64_t written_donor;  /* acknowledged by a donor */
-	uint64_t written_backup_only; /* no donor took them */
-	uint64_t write_failed;
-	uint64_t conflicts;      /* requests that waited for an overlapping one */
-	uint64_t donor_losses, late_replies, donor_errors;
-	uint64_t bad_donor, bad_backup; /* came back other than they were written */
-	uint64_t backup_errors;  /* requests the backup file failed */
-	uint64_t fuse_errors;    /* answers the kernel did not take */
-	uint64_t same, read_same; /* written and read, of one word over and over: not sent */
-	uint64_t discarded;
-	uint64_t repaired;       /* copied to a copy that lacked them */
-	uint64_t maps, map_refusals, unmaps;
-	uint64_t evictions, eviction_refusals; /* slabs that donors asked back */
-	uint64_t asks_ignored;   /* of donors that ask too often */
-	uint64_t to_disk;        /* of them, with no other donor to go to */
-	uint64_t map_failures;   /* slabs that we could not reach */
-	/* [i] counts donor reads that took 2^i .. 2^(i+1)-1 ns, where they take time */
-	uint64_t latency[LATENCY_BUCKETS];
 };
 
 /* A donor, as a successor has to know it: at the same index. */
@@ -109,13 +80,7 @@ struct shared {
 	uint64_t beats;          /* rounds of the loop */
 	uint32_t aborted;        /* the watchdog cut the connection */
 	uint32_t ended;          /* the server ends by itself: nobody is to follow it */
-	uint32_t connection;     /* FUSE: /sys/fs/fuse/connections/N */
-	uint32_t ublk;           /* ublk: N + 1 of /dev/ublkbN; 0 = there is none */
-	uint16_t ublk_queues, ublk_depth; /* its queues, and the tags of each */
-	uint32_t refused;        /* the kernel takes no other server: the holder is to abort */
-	uint32_t opened;         /* handles on the file */
-	uint32_t unmounted;      /* here; a mount namespace made meanwhile may have a copy */
-	uint64_t arrivals;       /* requests, for slot.order */
+	struct frontend_shared frontend;
 	/* the holder's: pids, 0 = there is none */
 	uint32_t holder, server, standby;
 	uint32_t takeovers;
@@ -141,9 +106,7 @@ struct swapd {
 
 	/* what the kernel sees */
 	const struct frontend *frontend;
-	int fuse_fd;
-	struct ublk *ublk;       /* ublk.c's; NULL = none */
-	bool initialised;        /* FUSE has greeted */
+	struct frontend_host host;
 
 	struct page_map *map;
 
@@ -190,26 +153,13 @@ struct swapd {
 	bool io_flusher, locked, oom_protected, nice, realtime;
 };
 
-/* One writer, many readers: no lock prefix is needed. */
-static inline void count_add(uint64_t *counter, uint64_t n)
-{
-	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
-}
-
 /* Somebody wants the device to end: its server, or the next one, tries that. */
 static inline void want_stop(struct shared *shared)
 {
 	__atomic_add_fetch(&shared->stops, 1, __ATOMIC_RELAXED);
 }
 
-static inline void count_open(struct swapd *s, int n)
-{
-	__atomic_store_n(&s->shared->opened, s->shared->opened + (uint32_t)n, __ATOMIC_RELAXED);
-}
-
-static inline uint64_t count_get(const uint64_t *counter)
-{
-	return __atomic_load_n(counter, __ATOMIC_RELAXED);
-}
+/* wiring.c, which knows all rooms: what the frontend has of the server; the tables are there. */
+void wiring_frontend(struct swapd *s);
 
 #endif

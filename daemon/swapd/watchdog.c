@@ -83,10 +83,10 @@ static int arm_ublk(struct watchdog *w, uint32_t device)
 
 int watchdog_arm(struct watchdog *w, const struct shared *shared, uint64_t limit_ns)
 {
-	*w = (struct watchdog){ .connection = shared->connection, .limit_ns = limit_ns,
+	*w = (struct watchdog){ .connection = shared->frontend.connection, .limit_ns = limit_ns,
 				.waiting_fd = -1, .abort_fd = -1 };
 	w->tick_ns = limit_ns / 10 < 1000000000ull ? limit_ns / 10 : 1000000000ull;
-	return shared->ublk ? arm_ublk(w, shared->ublk - 1) : arm_fuse(w);
+	return shared->frontend.ublk ? arm_ublk(w, shared->frontend.ublk - 1) : arm_fuse(w);
 }
 
 /*

@@ -89,7 +89,7 @@ static void fill(uint8_t *page, uint64_t stamp)
 	}
 }
 
-static enum slot_after answer(struct swapd *swapd, struct slot *slot, int error)
+static enum slot_after answer(struct frontend_host *h, struct slot *slot, int error)
 {
 	struct expected *e = &requests[slot->unique];
 	uint8_t page[PAGE];
@@ -121,7 +121,7 @@ static void request(enum slot_kind kind)
 	slot->unique = asked++;
 	slot->first = first;
 	slot->count = count;
-	slot->order = ++shared.arrivals;
+	slot->order = ++shared.frontend.arrivals;
 	for (uint32_t i = 0; i < count; i++) {
 		if (kind == SLOT_WRITE)
 			newest[first + i] = ++stamps;
@@ -463,7 +463,7 @@ static void begin(bool backup)
 		.options = { .name = "unit", .slab = SLAB, .deadline = 600000000000,
 			     .repair_rate = 1 << 30 },
 		.shared = &shared, .count = &shared.counters, .frontend = &frontend_fake,
-		.fuse_fd = -1, .epoll_fd = epoll_create1(EPOLL_CLOEXEC),
+		.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 		.wanted = backup ? 1 : 1 + (int)draw(2), .choices = 2,
 		.borrower = 5, .seed = seed,
 		.backlog_most = SLOT_BACKLOG, .slots_reserved = 64, .sealed = true,

@@ -36,7 +36,7 @@ static uint32_t answered, failed;
 
 static uint64_t read_word; /* the first of what was read last */
 
-static enum slot_after answer(struct swapd *swapd, struct slot *slot, int error)
+static enum slot_after answer(struct frontend_host *h, struct slot *slot, int error)
 {
 	answered++;
 	failed += error != 0;

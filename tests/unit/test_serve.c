@@ -35,7 +35,7 @@ ssize_t read(int fd, void *buf, size_t size)
 				     .opcode = FUSE_READ, .unique = 2, .nodeid = 2 };
 	struct fuse_read_in rd = { .size = PAGE };
 
-	if (fd != s.fuse_fd)
+	if (fd != s.host.fd)
 		return syscall(SYS_read, fd, buf, size);
 	if (__atomic_load_n(&ended, __ATOMIC_RELAXED)) {
 		errno = ENODEV;
@@ -48,7 +48,7 @@ ssize_t read(int fd, void *buf, size_t size)
 
 ssize_t writev(int fd, const struct iovec *iov, int n)
 {
-	return fd == s.fuse_fd ? (ssize_t)iov[0].iov_len : syscall(SYS_writev, fd, iov, n);
+	return fd == s.host.fd ? (ssize_t)iov[0].iov_len : syscall(SYS_writev, fd, iov, n);
 }
 
 static void *serve(void *data)
@@ -68,11 +68,12 @@ static void requests_without_end(void **state)
 		.options = { .name = "unit", .slab = PAGES * PAGE, .mount = "/",
 			     .repair_rate = 1 << 20 },
 		.shared = &shared, .count = &shared.counters, .wanted = 1,
-		.backup = { .fd = -1 }, .frontend = &fuse_frontend, .fuse_fd = eventfd(1, EFD_CLOEXEC),
+		.backup = { .fd = -1 }, .frontend = &fuse_frontend, .host = { .fd = eventfd(1, EFD_CLOEXEC) },
 	};
 	slab_init(&s.table, &slab, 1, PAGES);
 	s.map = page_map_new(PAGES, PAGES, 2, false);
 	assert_non_null(s.map);
+	wiring_frontend(&s);
 	assert_int_equal(slots_init(&s.slots, &e), 0);
 	assert_int_equal(orders_open(&s.orders, &e), 0);
 	assert_int_equal(serve_init(&s, &e), 0);
@@ -90,7 +91,7 @@ static void requests_without_end(void **state)
 	assert_true(more > beats + 10);
 	serve_free(&s);
 	orders_close(&s.orders);
-	close(s.fuse_fd);
+	close(s.host.fd);
 	slots_free(&s.slots);
 	page_map_free(&s.map);
 }

@@ -376,7 +376,7 @@ static struct slot *answered_write(uint32_t first, uint64_t same, uint64_t seale
 	slot->same = same;
 	slot->sealed = sealed;
 	slot->known = slot->answered = true;
-	slot->order = ++shared.arrivals;
+	slot->order = ++shared.frontend.arrivals;
 	return slot;
 }
 
@@ -407,7 +407,7 @@ static struct slot *begun(enum slot_kind kind, uint32_t first, uint32_t count)
 	slot->first = first;
 	slot->count = count;
 	slot->unique = 5;
-	slot->order = ++shared.arrivals;
+	slot->order = ++shared.frontend.arrivals;
 	/* No page is one word over and over. */
 	for (uint32_t i = 0; i < count; i++)
 		slot->payload[i * PAGE] = 1;
@@ -416,14 +416,14 @@ static struct slot *begun(enum slot_kind kind, uint32_t first, uint32_t count)
 
 static int takeovers;
 
-static int take_over(struct swapd *swapd, struct slot *reading)
+static int take_over(struct frontend_host *h, struct slot *reading)
 {
 	takeovers++;
 	assert_null(reading);
 	return -EIO;
 }
 
-static enum slot_after answer(struct swapd *swapd, struct slot *slot, int error)
+static enum slot_after answer(struct frontend_host *h, struct slot *slot, int error)
 {
 	return SLOT_DONE;
 }

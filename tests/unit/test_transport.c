@@ -77,7 +77,7 @@ static void borrower_init(struct borrower *b)
 		.shared = &b->shared,
 		.count = &b->shared.counters,
 		.frontend = &fuse_frontend,
-		.fuse_fd = fd[0],
+		.host = { .fd = fd[0] },
 		.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 		.wanted = 1,
 		.choices = 2,
@@ -88,6 +88,7 @@ static void borrower_init(struct borrower *b)
 	slab_init(&b->s.table, b->slabs, SLABS, SLAB_PAGES);
 	b->s.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, 2, true);
 	assert_non_null(b->s.map);
+	wiring_frontend(&b->s);
 	assert_int_equal(slots_init(&b->s.slots, &e), 0);
 	b->s.backup.slots = &b->s.slots;
 }
@@ -98,7 +99,7 @@ static void borrower_free(struct borrower *b)
 	slots_free(&b->s.slots);
 	page_map_free(&b->s.map);
 	close(b->s.epoll_fd);
-	close(b->s.fuse_fd);
+	close(b->s.host.fd);
 	close(b->kernel);
 }
 

@@ -90,7 +90,7 @@ static void finish(struct swapd *s, struct slot *slot, enum slot_after after)
 /* Answers @slot with @error (0 or -errno) and lets go those it held up. */
 static void answer(struct swapd *s, struct slot *slot, int error)
 {
-	enum slot_after after = s->frontend->answer(s, slot, error);
+	enum slot_after after = s->frontend->answer(&s->host, slot, error);
 
 	count_add(&s->count->completed, 1);
 	finish(s, slot, after);

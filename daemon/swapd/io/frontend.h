@@ -15,13 +15,51 @@
 
 #include "lib/base/error.h"
 #include "request.h"
-
-struct swapd;
+#include "swapd/page/counters.h"
 
 /* What becomes of the slot of an answered request. */
 enum slot_after {
 	SLOT_DONE, /* nobody needs it but the backup, perhaps */
 	SLOT_KEPT, /* the frontend does, for the next request */
+};
+
+/* What of a frontend outlives its server. */
+struct frontend_shared {
+	uint32_t connection;     /* FUSE: /sys/fs/fuse/connections/N */
+	uint32_t ublk;           /* ublk: N + 1 of /dev/ublkbN; 0 = there is none */
+	uint16_t ublk_queues, ublk_depth; /* its queues, and the tags of each */
+	uint32_t refused;        /* the kernel takes no other server: the supervisor aborts */
+	uint32_t opened;         /* handles on the file */
+	uint32_t unmounted;      /* here; a mount namespace made meanwhile may have a copy */
+	uint64_t arrivals;       /* requests, for slot.order */
+};
+
+/*
+ * What a frontend has of the server.  A slot is the frontend's from get() to start(), and the
+ * engine's until answer().
+ */
+struct frontend_host {
+	const char *device;      /* its name */
+	const char *mount;       /* where it may mount something */
+	uint32_t pages;
+	struct frontend_shared *shared;
+	struct counters *count;
+	uint64_t *beats;         /* counts progress while the loop does not run, for the watchdog */
+
+	void *engine;            /* for the functions */
+	const uint32_t *free;    /* slots */
+	struct slot *(*get)(void *engine); /* NULL: none is free */
+	void (*put)(void *engine, struct slot *slot);
+	void (*start)(void *engine, struct slot *slot);
+	/* Sends to donors and takes what they answer, until something comes or for @ms. */
+	void (*poll)(void *engine, int ms);
+	/* Why this process cannot take over: not by the log, which may wait for swapped-out pages. */
+	void (*last_words)(void *engine, const char *text);
+
+	/* the frontend's own */
+	int fd;                  /* -1 = none */
+	bool initialised;        /* FUSE: INIT is done */
+	struct ublk *ublk;
 };
 
 struct frontend {
@@ -32,39 +70,42 @@ struct frontend {
 	 */
 	bool asks_again;
 
-	/* The holder: what all its processes are to have. */
-	int (*open)(struct swapd *s, struct error *e);
+	/* Most answered writes that may wait for the backup, as it keeps slots; 0 = SLOT_BACKLOG. */
+	uint32_t backlog;
+
+	/* The supervisor: what all its processes are to have. */
+	int (*open)(struct frontend_host *h, struct error *e);
 	/* Server and standby, before they serve: what each needs for itself. */
-	int (*prepare)(struct swapd *s, struct error *e);
+	int (*prepare)(struct frontend_host *h, struct error *e);
 	/* The first server: makes the device.  There is none after a failure. */
-	int (*begin)(struct swapd *s, struct error *e);
+	int (*begin)(struct frontend_host *h, struct error *e);
 	/*
 	 * A successor, whose slots are as it found them but for requests that it has begun
 	 * again; @reading was being read into, or NULL.  0, or -errno: it cannot serve, and
-	 * has said why (takeover_last_words()).
+	 * has told the host why (last_words()).
 	 */
-	int (*take_over)(struct swapd *s, struct slot *reading);
+	int (*take_over)(struct frontend_host *h, struct slot *reading);
 	/* Takes the device away, whatever is left of it, and lets go of what the above made. */
-	void (*end)(struct swapd *s);
+	void (*end)(struct frontend_host *h);
 
 	/* Readable when there are requests. */
-	int (*fd)(const struct swapd *s);
+	int (*fd)(const struct frontend_host *h);
 	/*
 	 * Starts up to @most requests, as long as there are free slots.  Returns how many,
 	 * or -ENODEV when the device has ended.
 	 */
-	int (*receive)(struct swapd *s, int most);
+	int (*receive)(struct frontend_host *h, int most);
 	/* Answers with @error, 0 or -errno. */
-	enum slot_after (*answer)(struct swapd *s, struct slot *slot, int error);
+	enum slot_after (*answer)(struct frontend_host *h, struct slot *slot, int error);
 	/* Before the loop sleeps: sends answers that were gathered; NULL: none are. */
-	void (*flush)(struct swapd *s);
+	void (*flush)(struct frontend_host *h);
 
 	/* The control thread: has the kernel end the device: 0, or -EBUSY while it is in use. */
-	int (*stop)(struct swapd *s);
+	int (*stop)(struct frontend_host *h);
 	/* Whether the end that receive() has told of was asked for. */
-	bool (*stopped)(const struct swapd *s);
+	bool (*stopped)(const struct frontend_host *h);
 	/* Where it is to be found: a file or a block device. */
-	void (*where)(const struct swapd *s, char *text, size_t size);
+	void (*where)(const struct frontend_host *h, char *text, size_t size);
 };
 
 extern const struct frontend fuse_frontend, ublk_frontend;
@@ -76,7 +117,7 @@ const struct frontend *frontend_find(const char *name);
  * For receive(): starts the request @unique of @count pages from @first on, whose slot
  * has what a WRITE brings.
  */
-void frontend_start(struct swapd *s, struct slot *slot, enum slot_kind kind, uint64_t unique,
+void frontend_start(struct frontend_host *h, struct slot *slot, enum slot_kind kind, uint64_t unique,
 		    uint64_t first, uint64_t count);
 
 #endif

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/fuse.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -14,7 +16,6 @@
 #include "fuse.h"
 #include "lib/base/cleanup.h"
 #include "swapd/page/shared.h"
-#include "swapd/swapd.h"
 
 #define ROOT_INO FUSE_ROOT_ID
 #define FILE_INO 2
@@ -27,91 +28,91 @@
 #define CONGESTION 384
 /* Header and arguments of a WRITE: what comes before the pages. */
 #define BEFORE_PAGES (sizeof(struct fuse_in_header) + sizeof(struct fuse_write_in))
-_Static_assert(BEFORE_PAGES == 80 && BEFORE_PAGES < PAGE, "pages land on a page boundary");
+_Static_assert(BEFORE_PAGES == 80 && BEFORE_PAGES < EBB_PAGE, "pages land on a page boundary");
 
-static void send_iov(struct swapd *s, const struct iovec *iov, int n)
+static void send_iov(struct frontend_host *h, const struct iovec *iov, int n)
 {
 	/*
 	 * ENOENT: the request was aborted meanwhile, nobody waits for it; or a
 	 * predecessor, who died then, has answered it.
 	 */
-	if (writev(s->fuse_fd, iov, n) < 0 && errno != ENOENT)
-		count_add(&s->count->fuse_errors, 1);
+	if (writev(h->fd, iov, n) < 0 && errno != ENOENT)
+		count_add(&h->count->fuse_errors, 1);
 }
 
-static void answer(struct swapd *s, uint64_t unique, const void *data, size_t size)
+static void answer(struct frontend_host *h, uint64_t unique, const void *data, size_t size)
 {
 	struct fuse_out_header out = { .len = (uint32_t)(sizeof(out) + size), .unique = unique };
 	struct iovec iov[2] = { { &out, sizeof(out) }, { (void *)data, size } };
 
-	send_iov(s, iov, size ? 2 : 1);
+	send_iov(h, iov, size ? 2 : 1);
 }
 
-static void answer_error(struct swapd *s, uint64_t unique, int error)
+static void answer_error(struct frontend_host *h, uint64_t unique, int error)
 {
 	struct fuse_out_header out = { .len = sizeof(out), .error = error, .unique = unique };
 	struct iovec iov = { &out, sizeof(out) };
 
-	send_iov(s, &iov, 1);
+	send_iov(h, &iov, 1);
 }
 
-static void answer_read(struct swapd *s, struct slot *slot)
+static void answer_read(struct frontend_host *h, struct slot *slot)
 {
 	struct fuse_out_header *out = (void *)(slot->payload - sizeof(*out));
-	size_t size = slot->count * (size_t)PAGE;
+	size_t size = slot->count * (size_t)EBB_PAGE;
 	struct iovec iov[2] = { { out, sizeof(*out) }, { (void *)slot->source, size } };
 
 	*out = (struct fuse_out_header){ .len = (uint32_t)(sizeof(*out) + size),
 					 .unique = slot->unique };
 	if (slot->source) {
-		send_iov(s, iov, 2);
+		send_iov(h, iov, 2);
 		return;
 	}
 	iov[0].iov_len += size;
-	send_iov(s, iov, 1);
+	send_iov(h, iov, 1);
 }
 
-static void answer_write(struct swapd *s, struct slot *slot)
+static void answer_write(struct frontend_host *h, struct slot *slot)
 {
 	struct {
 		struct fuse_out_header header;
 		struct fuse_write_out write;
 	} out = {
 		.header = { .len = sizeof(out), .unique = slot->unique },
-		.write = { .size = slot->count * PAGE },
+		.write = { .size = slot->count * EBB_PAGE },
 	};
 	struct iovec iov = { &out, sizeof(out) };
 
-	send_iov(s, &iov, 1);
+	send_iov(h, &iov, 1);
 }
 
 /* The connection being gone is noticed by receive(). */
-static enum slot_after fuse_answer(struct swapd *s, struct slot *slot, int error)
+static enum slot_after fuse_answer(struct frontend_host *h, struct slot *slot, int error)
 {
 	if (error || slot->kind == SLOT_DISCARD)
-		answer_error(s, slot->unique, error);
+		answer_error(h, slot->unique, error);
 	else if (slot->kind == SLOT_READ)
-		answer_read(s, slot);
+		answer_read(h, slot);
 	else
-		answer_write(s, slot);
+		answer_write(h, slot);
 	return SLOT_DONE;
 }
 
-static struct fuse_attr attributes(const struct swapd *s, uint64_t ino)
+static struct fuse_attr attributes(const struct frontend_host *h, uint64_t ino)
 {
 	bool file = ino == FILE_INO;
 
 	return (struct fuse_attr){
 		.ino = ino,
-		.size = file ? (uint64_t)s->map->pages * PAGE : 0,
-		.blocks = file ? (uint64_t)s->map->pages * (PAGE / 512) : 0,
+		.size = file ? (uint64_t)h->pages * EBB_PAGE : 0,
+		.blocks = file ? (uint64_t)h->pages * (EBB_PAGE / 512) : 0,
 		.mode = file ? S_IFREG | 0600 : S_IFDIR | 0700,
 		.nlink = file ? 1 : 2,
-		.blksize = PAGE,
+		.blksize = EBB_PAGE,
 	};
 }
 
-static void do_init(struct swapd *s, const struct fuse_in_header *in, const void *arg)
+static void do_init(struct frontend_host *h, const struct fuse_in_header *in, const void *arg)
 {
 	const struct fuse_init_in *init = arg;
 	struct fuse_init_out out = {
@@ -127,45 +128,50 @@ static void do_init(struct swapd *s, const struct fuse_in_header *in, const void
 	};
 
 	if (init->major != FUSE_KERNEL_VERSION) {
-		answer_error(s, in->unique, -EPROTO);
+		answer_error(h, in->unique, -EPROTO);
 		return;
 	}
-	answer(s, in->unique, &out, sizeof(out));
-	s->initialised = true;
+	answer(h, in->unique, &out, sizeof(out));
+	h->initialised = true;
 }
 
-static void do_lookup(struct swapd *s, const struct fuse_in_header *in, const void *arg)
+static void do_lookup(struct frontend_host *h, const struct fuse_in_header *in, const void *arg)
 {
 	struct fuse_entry_out out = {
 		.nodeid = FILE_INO,
 		.entry_valid = FOR_EVER,
 		.attr_valid = FOR_EVER,
-		.attr = attributes(s, FILE_INO),
+		.attr = attributes(h, FILE_INO),
 	};
 
 	/* A name comes with its NUL. */
 	if (in->nodeid != ROOT_INO || in->len != sizeof(*in) + sizeof(FUSE_FILE_NAME) ||
 	    memcmp(arg, FUSE_FILE_NAME, sizeof(FUSE_FILE_NAME)))
-		answer_error(s, in->unique, -ENOENT);
+		answer_error(h, in->unique, -ENOENT);
 	else
-		answer(s, in->unique, &out, sizeof(out));
+		answer(h, in->unique, &out, sizeof(out));
 }
 
-static void do_open(struct swapd *s, const struct fuse_in_header *in)
+static void count_open(struct frontend_host *h, int n)
+{
+	__atomic_store_n(&h->shared->opened, h->shared->opened + (uint32_t)n, __ATOMIC_RELAXED);
+}
+
+static void do_open(struct frontend_host *h, const struct fuse_in_header *in)
 {
 	struct fuse_open_out out = {
 		.open_flags = FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES,
 	};
 
 	if (in->nodeid != FILE_INO) {
-		answer_error(s, in->unique, -EISDIR);
+		answer_error(h, in->unique, -EISDIR);
 		return;
 	}
-	count_open(s, 1);
-	answer(s, in->unique, &out, sizeof(out));
+	count_open(h, 1);
+	answer(h, in->unique, &out, sizeof(out));
 }
 
-static void do_readdir(struct swapd *s, const struct fuse_in_header *in, const void *arg)
+static void do_readdir(struct frontend_host *h, const struct fuse_in_header *in, const void *arg)
 {
 	static const struct { const char *name; uint64_t ino; uint32_t type; } names[] = {
 		{ ".", ROOT_INO, S_IFDIR >> 12 },
@@ -190,50 +196,50 @@ static void do_readdir(struct swapd *s, const struct fuse_in_header *in, const v
 		memcpy(d->name, names[i].name, len);
 		used += size;
 	}
-	answer(s, in->unique, buf, used);
+	answer(h, in->unique, buf, used);
 }
 
-static void do_statfs(struct swapd *s, const struct fuse_in_header *in)
+static void do_statfs(struct frontend_host *h, const struct fuse_in_header *in)
 {
 	struct fuse_statfs_out out = {
-		.st = { .blocks = s->map->pages, .bsize = PAGE, .frsize = PAGE, .namelen = 255,
+		.st = { .blocks = h->pages, .bsize = EBB_PAGE, .frsize = EBB_PAGE, .namelen = 255,
 			.files = 1 },
 	};
 
-	answer(s, in->unique, &out, sizeof(out));
+	answer(h, in->unique, &out, sizeof(out));
 }
 
 /*
  * Starts a READ or WRITE; returns false when @slot is not needed any more.
  */
-static bool do_transfer(struct swapd *s, struct slot *slot, const struct fuse_in_header *in,
+static bool do_transfer(struct frontend_host *h, struct slot *slot, const struct fuse_in_header *in,
 			uint64_t offset, uint32_t size)
 {
-	uint64_t end = (uint64_t)s->map->pages * PAGE;
+	uint64_t end = (uint64_t)h->pages * EBB_PAGE;
 	bool write = in->opcode == FUSE_WRITE;
 	int error = 0;
 
 	if (in->nodeid != FILE_INO)
 		error = -EISDIR;
-	else if (offset % PAGE || size % PAGE || size > SLOT_BYTES)
+	else if (offset % EBB_PAGE || size % EBB_PAGE || size > SLOT_BYTES)
 		error = -EINVAL; /* swap is made of pages: make the loop device's sectors so */
 	else if (write && (offset > end || size > end - offset))
 		error = -EFBIG;
 	if (error || !size || offset >= end) {
-		answer_error(s, in->unique, error);
+		answer_error(h, in->unique, error);
 		return false;
 	}
-	frontend_start(s, slot, write ? SLOT_WRITE : SLOT_READ, in->unique, offset / PAGE,
-		       (size < end - offset ? size : end - offset) / PAGE);
+	frontend_start(h, slot, write ? SLOT_WRITE : SLOT_READ, in->unique, offset / EBB_PAGE,
+		       (size < end - offset ? size : end - offset) / EBB_PAGE);
 	return true;
 }
 
 /* Holes are what loop makes of a discard; both kinds read as zeroes afterwards. */
-static bool do_fallocate(struct swapd *s, struct slot *slot, const struct fuse_in_header *in,
+static bool do_fallocate(struct frontend_host *h, struct slot *slot, const struct fuse_in_header *in,
 			 const struct fuse_fallocate_in *fa)
 {
-	uint64_t size = (uint64_t)s->map->pages * PAGE, end = fa->offset + fa->length;
-	uint64_t first = fa->offset / PAGE;
+	uint64_t size = (uint64_t)h->pages * EBB_PAGE, end = fa->offset + fa->length;
+	uint64_t first = fa->offset / EBB_PAGE;
 	int error = 0;
 
 	if (in->nodeid != FILE_INO)
@@ -241,15 +247,15 @@ static bool do_fallocate(struct swapd *s, struct slot *slot, const struct fuse_i
 	else if (fa->mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) &&
 		 fa->mode != (FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE))
 		error = -EOPNOTSUPP;
-	else if (fa->offset % PAGE || fa->length % PAGE || end < fa->offset)
+	else if (fa->offset % EBB_PAGE || fa->length % EBB_PAGE || end < fa->offset)
 		error = -EINVAL;
 	if (end > size)
 		end = size;
-	if (error || first >= end / PAGE) {
-		answer_error(s, in->unique, error);
+	if (error || first >= end / EBB_PAGE) {
+		answer_error(h, in->unique, error);
 		return false;
 	}
-	frontend_start(s, slot, SLOT_DISCARD, in->unique, first, end / PAGE - first);
+	frontend_start(h, slot, SLOT_DISCARD, in->unique, first, end / EBB_PAGE - first);
 	return true;
 }
 
@@ -279,7 +285,7 @@ static bool complete(const struct fuse_in_header *in, size_t got)
 }
 
 /* True when @slot was taken by a transfer. */
-static bool handle(struct swapd *s, struct slot *slot, size_t got)
+static bool handle(struct frontend_host *h, struct slot *slot, size_t got)
 {
 	const struct fuse_in_header in =
 		*(const struct fuse_in_header *)(slot->payload - BEFORE_PAGES);
@@ -288,51 +294,51 @@ static bool handle(struct swapd *s, struct slot *slot, size_t got)
 	const struct fuse_write_in *wr = arg;
 
 	if (!complete((const void *)(slot->payload - BEFORE_PAGES), got)) {
-		answer_error(s, in.unique, -EIO);
+		answer_error(h, in.unique, -EIO);
 		return false;
 	}
 	switch (in.opcode) {
 	case FUSE_READ:
-		return do_transfer(s, slot, &in, rd->offset, rd->size);
+		return do_transfer(h, slot, &in, rd->offset, rd->size);
 	case FUSE_WRITE:
-		return do_transfer(s, slot, &in, wr->offset, wr->size);
+		return do_transfer(h, slot, &in, wr->offset, wr->size);
 	case FUSE_FALLOCATE:
-		return do_fallocate(s, slot, &in, arg);
+		return do_fallocate(h, slot, &in, arg);
 	case FUSE_INIT:
-		do_init(s, &in, arg);
+		do_init(h, &in, arg);
 		break;
 	case FUSE_LOOKUP:
-		do_lookup(s, &in, arg);
+		do_lookup(h, &in, arg);
 		break;
 	case FUSE_GETATTR: {
 		struct fuse_attr_out out = { .attr_valid = FOR_EVER,
-					     .attr = attributes(s, in.nodeid) };
+					     .attr = attributes(h, in.nodeid) };
 
-		answer(s, in.unique, &out, sizeof(out));
+		answer(h, in.unique, &out, sizeof(out));
 		break;
 	}
 	case FUSE_OPEN:
-		do_open(s, &in);
+		do_open(h, &in);
 		break;
 	case FUSE_RELEASE:
-		count_open(s, -1);
-		answer_error(s, in.unique, 0);
+		count_open(h, -1);
+		answer_error(h, in.unique, 0);
 		break;
 	case FUSE_OPENDIR: {
 		struct fuse_open_out out = { 0 };
 
-		answer(s, in.unique, &out, sizeof(out));
+		answer(h, in.unique, &out, sizeof(out));
 		break;
 	}
 	case FUSE_READDIR:
-		do_readdir(s, &in, arg);
+		do_readdir(h, &in, arg);
 		break;
 	case FUSE_RELEASEDIR:
 	case FUSE_DESTROY:
-		answer_error(s, in.unique, 0);
+		answer_error(h, in.unique, 0);
 		break;
 	case FUSE_STATFS:
-		do_statfs(s, &in);
+		do_statfs(h, &in);
 		break;
 	case FUSE_FORGET:
 	case FUSE_BATCH_FORGET:
@@ -342,7 +348,7 @@ static bool handle(struct swapd *s, struct slot *slot, size_t got)
 		 * FLUSH and FSYNC among them: the kernel then takes them for done
 		 * and does not ask again.  An answered write is as safe as it gets.
 		 */
-		answer_error(s, in.unique, -ENOSYS);
+		answer_error(h, in.unique, -ENOSYS);
 	}
 	return false;
 }
@@ -357,43 +363,43 @@ static void expect(struct slot *slot)
 }
 
 /* What was being read when the predecessor died is done, if it came. */
-static int fuse_take_over(struct swapd *s, struct slot *slot)
+static int fuse_take_over(struct frontend_host *h, struct slot *slot)
 {
 	const struct fuse_in_header *in;
 
-	s->initialised = true;
+	h->initialised = true;
 	if (!slot)
 		return 0;
 	in = (const void *)(slot->payload - BEFORE_PAGES);
-	if (!in->unique || !handle(s, slot, in->len))
-		slot_put(&s->slots, slot);
+	if (!in->unique || !handle(h, slot, in->len))
+		h->put(h->engine, slot);
 	return 0;
 }
 
-static int fuse_receive(struct swapd *s, int most)
+static int fuse_receive(struct frontend_host *h, int most)
 {
 	int n = 0;
 
 	while (n < most) {
-		struct slot *slot = slot_get(&s->slots);
+		struct slot *slot = h->get(h->engine);
 		ssize_t got;
 
 		if (!slot)
 			return n;
 		expect(slot);
-		got = read(s->fuse_fd, slot->payload - BEFORE_PAGES, BEFORE_PAGES + SLOT_BYTES);
+		got = read(h->fd, slot->payload - BEFORE_PAGES, BEFORE_PAGES + SLOT_BYTES);
 		if (got < 0) {
 			int r = errno;
 
-			slot_put(&s->slots, slot);
+			h->put(h->engine, slot);
 			/* ENOENT: the request was withdrawn while it was read. */
 			if (r == EINTR || r == ENOENT)
 				continue;
 			return r == EAGAIN ? n : -ENODEV;
 		}
 		n++;
-		if (!handle(s, slot, (size_t)got))
-			slot_put(&s->slots, slot);
+		if (!handle(h, slot, (size_t)got))
+			h->put(h->engine, slot);
 	}
 	return n;
 }
@@ -422,12 +428,12 @@ static int find_connection(const char *dir, uint32_t *connection)
 }
 
 /* An aborted mount is still there, an umounted one is not. */
-static bool fuse_stopped(const struct swapd *s)
+static bool fuse_stopped(const struct frontend_host *h)
 {
 	uint32_t connection;
 
-	return find_connection(s->options.mount, &connection) < 0 ||
-	       connection != s->shared->connection;
+	return find_connection(h->mount, &connection) < 0 ||
+	       connection != h->shared->connection;
 }
 
 static int check_mount_point(const char *dir, struct error *e)
@@ -446,34 +452,34 @@ static int check_mount_point(const char *dir, struct error *e)
 }
 
 /* As long as a process has it open, the connection lives. */
-static int fuse_open(struct swapd *s, struct error *e)
+static int fuse_open(struct frontend_host *h, struct error *e)
 {
-	s->fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC | O_NONBLOCK);
-	return s->fuse_fd < 0 ? fail_exit(e, EXIT_UNSUPPORTED, errno, "/dev/fuse: %m; modprobe fuse") :
+	h->fd = open("/dev/fuse", O_RDWR | O_CLOEXEC | O_NONBLOCK);
+	return h->fd < 0 ? fail_exit(e, EXIT_UNSUPPORTED, errno, "/dev/fuse: %m; modprobe fuse") :
 				0;
 }
 
-static int fuse_prepare(struct swapd *s, struct error *e)
+static int fuse_prepare(struct frontend_host *h, struct error *e)
 {
 	return 0;
 }
 
 /* Cuts the connection and takes the mount away. */
-static void fuse_end(struct swapd *s)
+static void fuse_end(struct frontend_host *h)
 {
-	if (s->fuse_fd >= 0)
-		close(s->fuse_fd); /* aborts what is left */
-	s->fuse_fd = -1;
-	if (s->shared && s->shared->connection) {
-		umount2(s->options.mount, MNT_DETACH | UMOUNT_NOFOLLOW);
-		s->shared->connection = 0;
+	if (h->fd >= 0)
+		close(h->fd); /* aborts what is left */
+	h->fd = -1;
+	if (h->shared && h->shared->connection) {
+		umount2(h->mount, MNT_DETACH | UMOUNT_NOFOLLOW);
+		h->shared->connection = 0;
 	}
 }
 
-/* Mounts at options.mount and answers the kernel's INIT; sets shared->connection. */
-static int fuse_begin(struct swapd *s, struct error *e)
+/* Mounts at host.mount and answers the kernel's INIT; sets shared->connection. */
+static int fuse_begin(struct frontend_host *h, struct error *e)
 {
-	const char *dir = s->options.mount;
+	const char *dir = h->mount;
 	char options[64], source[64];
 	struct pollfd p = { .events = POLLIN };
 	int r;
@@ -481,42 +487,42 @@ static int fuse_begin(struct swapd *s, struct error *e)
 	r = check_mount_point(dir, e);
 	if (r)
 		return r;
-	snprintf(options, sizeof(options), "fd=%d,rootmode=40000,user_id=0,group_id=0", s->fuse_fd);
-	snprintf(source, sizeof(source), "ebb-%s", s->options.name);
+	snprintf(options, sizeof(options), "fd=%d,rootmode=40000,user_id=0,group_id=0", h->fd);
+	snprintf(source, sizeof(source), "ebb-%s", h->device);
 	if (mount(source, dir, "fuse", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME, options) < 0)
 		return fail(e, errno, "mount %s: %m; root and the fuse file system are needed", dir);
-	r = find_connection(dir, &s->shared->connection);
+	r = find_connection(dir, &h->shared->connection);
 	if (r) {
 		umount2(dir, MNT_DETACH | UMOUNT_NOFOLLOW);
 		return fail(e, r, "mount %s: not found in /proc/self/mountinfo", dir);
 	}
-	p.fd = s->fuse_fd;
-	while (!s->initialised && r >= 0)
-		r = poll(&p, 1, 5000) <= 0 ? -ETIMEDOUT : fuse_receive(s, 1);
-	if (!s->initialised) {
-		fuse_end(s);
+	p.fd = h->fd;
+	while (!h->initialised && r >= 0)
+		r = poll(&p, 1, 5000) <= 0 ? -ETIMEDOUT : fuse_receive(h, 1);
+	if (!h->initialised) {
+		fuse_end(h);
 		return fail_exit(e, EXIT_UNSUPPORTED, r, "mount %s: the kernel's FUSE did not greet: %s",
 				 dir, strerror(-r));
 	}
 	return 0;
 }
 
-static int fuse_fd(const struct swapd *s)
+static int fuse_fd(const struct frontend_host *h)
 {
-	return s->fuse_fd;
+	return h->fd;
 }
 
-static int fuse_stop(struct swapd *s)
+static int fuse_stop(struct frontend_host *h)
 {
-	if (umount2(s->options.mount, UMOUNT_NOFOLLOW) < 0)
+	if (umount2(h->mount, UMOUNT_NOFOLLOW) < 0)
 		return -errno;
-	__atomic_store_n(&s->shared->unmounted, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&h->shared->unmounted, 1, __ATOMIC_RELAXED);
 	return 0;
 }
 
-static void fuse_where(const struct swapd *s, char *text, size_t size)
+static void fuse_where(const struct frontend_host *h, char *text, size_t size)
 {
-	snprintf(text, size, "%s/" FUSE_FILE_NAME, s->options.mount);
+	snprintf(text, size, "%s/" FUSE_FILE_NAME, h->mount);
 }
 
 const struct frontend fuse_frontend = {

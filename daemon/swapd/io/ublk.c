@@ -27,12 +27,11 @@
 
 #include "frontend.h"
 #include "lib/base/cleanup.h"
+#include "lib/base/clock.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
 #include "lib/host/ublk_control.h"
-#include "swapd/failover.h"
 #include "swapd/page/shared.h"
-#include "swapd/swapd.h"
 
 /* As many as a loop device has, shared by the queues: each tag costs a slot. */
 #define DEPTH 128
@@ -75,32 +74,32 @@ struct ublk {
 	struct ublksrv_ctrl_dev_info info;
 };
 
-static uint16_t tags(const struct swapd *s)
+static uint16_t tags(const struct frontend_host *h)
 {
-	return (uint16_t)(s->shared->ublk_queues * s->shared->ublk_depth);
+	return (uint16_t)(h->shared->ublk_queues * h->shared->ublk_depth);
 }
 
-static size_t requests_size(const struct swapd *s)
+static size_t requests_size(const struct frontend_host *h)
 {
-	size_t size = s->shared->ublk_depth * sizeof(struct ublksrv_io_desc);
+	size_t size = h->shared->ublk_depth * sizeof(struct ublksrv_io_desc);
 
-	return (size + PAGE - 1) / PAGE * PAGE; /* the kernel maps no other */
+	return (size + EBB_PAGE - 1) / EBB_PAGE * EBB_PAGE; /* the kernel maps no other */
 }
 
-static uint32_t device(const struct swapd *s)
+static uint32_t device(const struct frontend_host *h)
 {
-	return s->shared->ublk - 1;
+	return h->shared->ublk - 1;
 }
 
 /* --- requests and answers ---------------------------------------------------------- */
 
 /* The kernel gets tag @tag again, with the slot of its next request. */
-static void arm(struct swapd *s, uint16_t tag, uint32_t op, int result, struct slot *slot)
+static void arm(struct frontend_host *h, uint16_t tag, uint32_t op, int result, struct slot *slot)
 {
-	struct ublk *u = s->ublk;
+	struct ublk *u = h->ublk;
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
 	struct ublksrv_io_cmd cmd = {
-		.q_id = tag / s->shared->ublk_depth, .tag = tag % s->shared->ublk_depth,
+		.q_id = tag / h->shared->ublk_depth, .tag = tag % h->shared->ublk_depth,
 		.result = result,
 		.addr = (uintptr_t)slot->payload,
 	};
@@ -119,37 +118,37 @@ static void arm(struct swapd *s, uint16_t tag, uint32_t op, int result, struct s
 	memcpy(sqe->cmd, &cmd, sizeof(cmd));
 }
 
-static void ublk_flush(struct swapd *s)
+static void ublk_flush(struct frontend_host *h)
 {
 	int r = 0;
 
-	while (io_uring_sq_ready(&s->ublk->ring) && (r >= 0 || r == -EINTR || r == -EAGAIN))
-		r = io_uring_submit(&s->ublk->ring);
+	while (io_uring_sq_ready(&h->ublk->ring) && (r >= 0 || r == -EINTR || r == -EAGAIN))
+		r = io_uring_submit(&h->ublk->ring);
 	if (r < 0)
-		count_add(&s->count->fuse_errors, 1);
+		count_add(&h->count->fuse_errors, 1);
 }
 
-static enum slot_after ublk_answer(struct swapd *s, struct slot *slot, int error)
+static enum slot_after ublk_answer(struct frontend_host *h, struct slot *slot, int error)
 {
 	uint16_t tag = (uint16_t)(slot->unique - 1);
-	int result = slot->kind == SLOT_DISCARD ? 0 : (int)(slot->count * PAGE);
+	int result = slot->kind == SLOT_DISCARD ? 0 : (int)(slot->count * EBB_PAGE);
 
 	/* A predecessor's. */
 	if (!slot->unique)
 		return SLOT_DONE;
 	/* What the kernel reads from is what it will write to. */
 	if (!error && slot->source)
-		memcpy(slot->payload, slot->source, slot->count * (size_t)PAGE);
-	arm(s, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, error ? error : result,
-	    slot->backing ? slot_get(&s->slots) : slot);
+		memcpy(slot->payload, slot->source, slot->count * (size_t)EBB_PAGE);
+	arm(h, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, error ? error : result,
+	    slot->backing ? h->get(h->engine) : slot);
 	return slot->backing ? SLOT_DONE : SLOT_KEPT;
 }
 
 /* Starts the request that has come by @tag. */
-static void take(struct swapd *s, uint16_t tag)
+static void take(struct frontend_host *h, uint16_t tag)
 {
-	struct ublk *u = s->ublk;
-	uint16_t depth = s->shared->ublk_depth;
+	struct ublk *u = h->ublk;
+	uint16_t depth = h->shared->ublk_depth;
 	const struct ublksrv_io_desc *d = &u->requests[tag / depth][tag % depth];
 	uint64_t first = d->start_sector >> (EBB_PAGE_SHIFT - SECTOR_SHIFT);
 	uint64_t count = d->nr_sectors >> (EBB_PAGE_SHIFT - SECTOR_SHIFT);
@@ -167,24 +166,24 @@ static void take(struct swapd *s, uint16_t tag)
 		kind = SLOT_DISCARD;
 		break;
 	case UBLK_IO_OP_FLUSH:
-		arm(s, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, 0, u->slot[tag]);
+		arm(h, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, 0, u->slot[tag]);
 		return;
 	default:
-		arm(s, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, -EOPNOTSUPP, u->slot[tag]);
+		arm(h, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, -EOPNOTSUPP, u->slot[tag]);
 		return;
 	}
 	/* The block layer sees to it; a wrong one must not leave its slot. */
-	if (!count || first > s->map->pages || count > s->map->pages - first ||
+	if (!count || first > h->pages || count > h->pages - first ||
 	    (kind != SLOT_DISCARD && count > SLOT_PAGES)) {
-		arm(s, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, -EIO, u->slot[tag]);
+		arm(h, tag, UBLK_U_IO_COMMIT_AND_FETCH_REQ, -EIO, u->slot[tag]);
 		return;
 	}
-	frontend_start(s, u->slot[tag], kind, tag + 1u, first, count);
+	frontend_start(h, u->slot[tag], kind, tag + 1u, first, count);
 }
 
-static int ublk_receive(struct swapd *s, int most)
+static int ublk_receive(struct frontend_host *h, int most)
 {
-	struct ublk *u = s->ublk;
+	struct ublk *u = h->ublk;
 	struct io_uring_cqe *cqe;
 	int n = 0;
 
@@ -195,19 +194,19 @@ static int ublk_receive(struct swapd *s, int most)
 		io_uring_cqe_seen(&u->ring, cqe);
 		n++;
 		if (result == UBLK_IO_RES_OK) {
-			take(s, tag);
+			take(h, tag);
 			continue;
 		}
-		slot_put(&s->slots, u->slot[tag]);
+		h->put(h->engine, u->slot[tag]);
 		u->slot[tag] = NULL;
 		u->ended++;
 	}
-	return u->ended == tags(s) ? -ENODEV : n;
+	return u->ended == tags(h) ? -ENODEV : n;
 }
 
 /* --- beginning and end ------------------------------------------------------------- */
 
-static int ublk_open(struct swapd *s, struct error *e)
+static int ublk_open(struct frontend_host *h, struct error *e)
 {
 	struct ublk_control c;
 	int r = ublk_control_open(&c);
@@ -216,19 +215,17 @@ static int ublk_open(struct swapd *s, struct error *e)
 		return fail_exit(e, EXIT_UNSUPPORTED, r, UBLK_CONTROL_PATH ": %s; modprobe ublk_drv, or use --frontend fuse",
 				 strerror(-r));
 	ublk_control_close(&c);
-	if (s->backlog_most > BACKLOG)
-		s->backlog_most = BACKLOG;
 	return 0;
 }
 
-static int ublk_prepare(struct swapd *s, struct error *e)
+static int ublk_prepare(struct frontend_host *h, struct error *e)
 {
 	struct ublk *u = calloc(1, sizeof(*u));
 	int r;
 
 	if (!u)
 		return fail(e, ENOMEM, "ublk: out of memory");
-	s->ublk = u;
+	h->ublk = u;
 	u->fd = u->control.fd = -1;
 	r = ublk_control_open(&u->control);
 	/* Requests are made known to this thread when it enters the kernel: nothing interrupts it. */
@@ -240,28 +237,28 @@ static int ublk_prepare(struct swapd *s, struct error *e)
 		return fail(e, r, "ublk: io_uring: %s; see sysctl kernel.io_uring_disabled",
 			    strerror(-r));
 	/* Commands are done by a kernel thread that stays: a takeover needs no other. */
-	ublk_control_do(&u->control, UBLK_U_CMD_GET_DEV_INFO, s->shared->ublk ? device(s) : 0,
+	ublk_control_do(&u->control, UBLK_U_CMD_GET_DEV_INFO, h->shared->ublk ? device(h) : 0,
 			&u->info, sizeof(u->info), 0, COMMAND_MS);
 	return 0;
 }
 
-static int open_node(struct swapd *s)
+static int open_node(struct frontend_host *h)
 {
-	struct ublk *u = s->ublk;
+	struct ublk *u = h->ublk;
 	/* Where a queue's requests are, whatever its depth. */
 	const off_t each = UBLK_MAX_QUEUE_DEPTH * sizeof(struct ublksrv_io_desc);
 	char path[32];
 	void *requests;
 
-	snprintf(path, sizeof(path), "/dev/ublkc%u", device(s));
+	snprintf(path, sizeof(path), "/dev/ublkc%u", device(h));
 	if (u->fd < 0)
 		u->fd = open(path, O_RDWR | O_CLOEXEC);
 	if (u->fd < 0)
 		return -errno;
-	for (uint32_t q = 0; q < s->shared->ublk_queues; q++) {
+	for (uint32_t q = 0; q < h->shared->ublk_queues; q++) {
 		if (u->requests[q])
 			continue;
-		requests = mmap(NULL, requests_size(s), PROT_READ, MAP_SHARED | MAP_POPULATE,
+		requests = mmap(NULL, requests_size(h), PROT_READ, MAP_SHARED | MAP_POPULATE,
 				u->fd, UBLKSRV_CMD_BUF_OFFSET + q * each);
 		if (requests == MAP_FAILED)
 			return -errno;
@@ -271,24 +268,24 @@ static int open_node(struct swapd *s)
 }
 
 /* /dev/ublkcN, its requests, and a slot for each tag: there are enough. */
-static int attach(struct swapd *s)
+static int attach(struct frontend_host *h)
 {
-	int r = open_node(s);
+	int r = open_node(h);
 
 	/* devtmpfs makes it at once, a udev of another kind later; what is short may come. */
 	for (int ms = 0; r && r != -EINVAL && ms < NODE_MS; ms += 10) {
 		usleep(10000);
-		count_add(&s->shared->beats, 1);
-		r = open_node(s);
+		count_add(h->beats, 1);
+		r = open_node(h);
 	}
-	for (uint16_t tag = 0; tag < tags(s) && !r; tag++)
-		arm(s, tag, UBLK_U_IO_FETCH_REQ, -1, slot_get(&s->slots));
+	for (uint16_t tag = 0; tag < tags(h) && !r; tag++)
+		arm(h, tag, UBLK_U_IO_FETCH_REQ, -1, h->get(h->engine));
 	if (!r)
-		ublk_flush(s);
+		ublk_flush(h);
 	return r;
 }
 
-static int set_parameters(struct swapd *s)
+static int set_parameters(struct frontend_host *h)
 {
 	struct ublk_params p = {
 		.len = sizeof(p),
@@ -298,28 +295,28 @@ static int set_parameters(struct swapd *s)
 			.logical_bs_shift = EBB_PAGE_SHIFT, .physical_bs_shift = EBB_PAGE_SHIFT,
 			.io_opt_shift = EBB_PAGE_SHIFT, .io_min_shift = EBB_PAGE_SHIFT,
 			.max_sectors = SLOT_BYTES >> SECTOR_SHIFT,
-			.dev_sectors = (uint64_t)s->map->pages << (EBB_PAGE_SHIFT - SECTOR_SHIFT),
+			.dev_sectors = (uint64_t)h->pages << (EBB_PAGE_SHIFT - SECTOR_SHIFT),
 		},
 		.discard = {
-			.discard_granularity = PAGE, .max_discard_segments = 1,
+			.discard_granularity = EBB_PAGE, .max_discard_segments = 1,
 			.max_discard_sectors = 1u << 30 >> SECTOR_SHIFT,
 			.max_write_zeroes_sectors = 1u << 30 >> SECTOR_SHIFT,
 		},
 	};
 
-	return ublk_control_do(&s->ublk->control, UBLK_U_CMD_SET_PARAMS, device(s), &p, sizeof(p),
+	return ublk_control_do(&h->ublk->control, UBLK_U_CMD_SET_PARAMS, device(h), &p, sizeof(p),
 			       0, COMMAND_MS);
 }
 
 /* The kernel looks for partitions before it is done: it is served meanwhile. */
-static int start_device(struct swapd *s)
+static int start_device(struct frontend_host *h)
 {
-	struct ublk *u = s->ublk;
+	struct ublk *u = h->ublk;
 	struct pollfd p[] = {
 		{ .fd = u->control.ring.ring_fd, .events = POLLIN },
 		{ .fd = u->ring.ring_fd, .events = POLLIN },
 	};
-	int r = ublk_control_give(&u->control, UBLK_U_CMD_START_DEV, device(s), NULL, 0,
+	int r = ublk_control_give(&u->control, UBLK_U_CMD_START_DEV, device(h), NULL, 0,
 				  (uint64_t)getpid());
 
 	if (r)
@@ -329,52 +326,52 @@ static int start_device(struct swapd *s)
 		if (r != -ETIME)
 			return r;
 		poll(p, 2, 10);
-		r = ublk_receive(s, DEPTH);
+		r = ublk_receive(h, DEPTH);
 		if (r < 0)
 			return r;
-		ublk_flush(s);
+		ublk_flush(h);
 	}
 	return -ETIMEDOUT;
 }
 
-static void ublk_end(struct swapd *s);
+static void ublk_end(struct frontend_host *h);
 
-static int ublk_begin(struct swapd *s, struct error *e)
+static int ublk_begin(struct frontend_host *h, struct error *e)
 {
 	uint16_t queues = get_nprocs_conf() < (int)QUEUES ? 1 : QUEUES;
 	struct ublksrv_ctrl_dev_info info = {
 		.nr_hw_queues = queues, .queue_depth = DEPTH / queues,
 		.max_io_buf_bytes = SLOT_BYTES,
 		.dev_id = (uint32_t)-1, .flags = NEEDED,
-		.ublksrv_flags = ublk_control_mark(s->options.name),
+		.ublksrv_flags = ublk_control_mark(h->device),
 	};
 	char path[PATH_MAX], number[16];
 	int r;
 
-	r = ublk_control_do(&s->ublk->control, UBLK_U_CMD_ADD_DEV, (uint32_t)-1, &info,
+	r = ublk_control_do(&h->ublk->control, UBLK_U_CMD_ADD_DEV, (uint32_t)-1, &info,
 			    sizeof(info), 0, COMMAND_MS);
 	if (r)
 		return fail_exit(e, EXIT_UNSUPPORTED, r, "ublk: no new device: %s; it needs Linux 6.4 and root, else use --frontend fuse",
 				 strerror(-r));
-	s->shared->ublk = info.dev_id + 1;
-	s->shared->ublk_queues = info.nr_hw_queues;
-	s->shared->ublk_depth = info.queue_depth;
+	h->shared->ublk = info.dev_id + 1;
+	h->shared->ublk_queues = info.nr_hw_queues;
+	h->shared->ublk_depth = info.queue_depth;
 	if ((info.flags & NEEDED) != NEEDED) {
-		ublk_end(s);
+		ublk_end(h);
 		return fail_exit(e, EXIT_UNSUPPORTED, EOPNOTSUPP,
 				 "ublk: this kernel's devices do not outlive a server; use --frontend fuse");
 	}
-	ublk_control_note(s->options.name, path);
+	ublk_control_note(h->device, path);
 	snprintf(number, sizeof(number), "%u\n", info.dev_id);
 	r = file_replace(path, number);
 	if (!r)
-		r = set_parameters(s);
+		r = set_parameters(h);
 	if (!r)
-		r = attach(s);
+		r = attach(h);
 	if (!r)
-		r = start_device(s);
+		r = start_device(h);
 	if (r) {
-		ublk_end(s);
+		ublk_end(h);
 		return fail(e, r, "/dev/ublkb%u: %s; see dmesg, or use --frontend fuse", info.dev_id,
 			    strerror(-r));
 	}
@@ -382,36 +379,36 @@ static int ublk_begin(struct swapd *s, struct error *e)
 }
 
 /* Whether somebody has stopped the device meanwhile, or taken it away. */
-static bool is_stopped(struct swapd *s)
+static bool is_stopped(struct frontend_host *h)
 {
-	struct ublksrv_ctrl_dev_info *info = &s->ublk->info;
-	int r = ublk_control_do(&s->ublk->control, UBLK_U_CMD_GET_DEV_INFO, device(s), info,
+	struct ublksrv_ctrl_dev_info *info = &h->ublk->info;
+	int r = ublk_control_do(&h->ublk->control, UBLK_U_CMD_GET_DEV_INFO, device(h), info,
 				sizeof(*info), 0, COMMAND_MS);
 
 	return r == -ENODEV || (!r && info->state == UBLK_S_DEV_DEAD);
 }
 
 /* -EBUSY as long as the kernel is not done with the dead server. */
-static int start_recovery(struct swapd *s)
+static int start_recovery(struct frontend_host *h)
 {
 	uint64_t until = now_ns() + RECOVER_NS;
 
 	for (;;) {
-		int r = ublk_control_do(&s->ublk->control, UBLK_U_CMD_START_USER_RECOVERY,
-					device(s), NULL, 0, 0, COMMAND_MS);
+		int r = ublk_control_do(&h->ublk->control, UBLK_U_CMD_START_USER_RECOVERY,
+					device(h), NULL, 0, 0, COMMAND_MS);
 
 		/* The kernel is at it: a second command would be refused when the first is done. */
 		while (r == -ETIME && now_ns() < until) {
-			count_add(&s->shared->beats, 1);
-			takeover_tend(s, 1);
-			r = ublk_control_result(&s->ublk->control, RECOVER_LOOK_MS);
+			count_add(h->beats, 1);
+			h->poll(h->engine, 1);
+			r = ublk_control_result(&h->ublk->control, RECOVER_LOOK_MS);
 		}
 		if (r != -EBUSY || now_ns() >= until)
 			return r;
-		if (is_stopped(s))
+		if (is_stopped(h))
 			return -ENODEV;
-		count_add(&s->shared->beats, 1);
-		takeover_tend(s, 1);
+		count_add(h->beats, 1);
+		h->poll(h->engine, 1);
 	}
 }
 
@@ -421,31 +418,33 @@ static int start_recovery(struct swapd *s)
  * gives up, before its last FETCH leaves a device that tells the next one so (-EINVAL); that
  * one may go on if the first had not mapped the requests yet.  Later kernels begin anew.
  */
-static int ublk_take_over(struct swapd *s, struct slot *reading)
+static int ublk_take_over(struct frontend_host *h, struct slot *reading)
 {
-	int begun, r = s->slots.free_count < DEPTH ? -ENOBUFS : 0;
+	char why[160];
+	int begun, r = *h->free < DEPTH ? -ENOBUFS : 0;
 
 	/* The kernel may take its time: donors have what they are to do. */
-	donors_flush(s);
-	begun = r ? 0 : start_recovery(s);
+	h->poll(h->engine, 0);
+	begun = r ? 0 : start_recovery(h);
 	if (!r && begun != -EINVAL)
 		r = begun;
 	if (!r)
-		r = attach(s);
+		r = attach(h);
 	if (!r)
-		r = ublk_control_do(&s->ublk->control, UBLK_U_CMD_END_USER_RECOVERY, device(s),
+		r = ublk_control_do(&h->ublk->control, UBLK_U_CMD_END_USER_RECOVERY, device(h),
 				    NULL, 0, (uint64_t)getpid(), COMMAND_MS);
 	if (!r)
 		return 0;
 	/* The next one would not do better, and everybody would wait. */
 	if (begun)
-		__atomic_store_n(&s->shared->refused, 1, __ATOMIC_RELAXED);
-	takeover_last_words(s, "the kernel does not let another server take over /dev/ublkb%u: %s",
-			    device(s), strerror(-r));
+		__atomic_store_n(&h->shared->refused, 1, __ATOMIC_RELAXED);
+	snprintf(why, sizeof(why), "/dev/ublkb%u: the kernel refuses another server: %s",
+		 device(h), strerror(-r));
+	h->last_words(h->engine, why);
 	return r;
 }
 
-static void delete(struct swapd *s)
+static void delete(struct frontend_host *h)
 {
 	struct ublk_control c;
 	char path[PATH_MAX];
@@ -454,79 +453,80 @@ static void delete(struct swapd *s)
 	/* Another than the server's: the holder does this, too. */
 	r = ublk_control_open(&c);
 	if (!r) {
-		r = ublk_control_do(&c, UBLK_U_CMD_DEL_DEV, device(s), NULL, 0, 0, DELETE_MS);
+		r = ublk_control_do(&c, UBLK_U_CMD_DEL_DEV, device(h), NULL, 0, 0, DELETE_MS);
 		ublk_control_close(&c);
 	}
-	ublk_control_note(s->options.name, path);
+	ublk_control_note(h->device, path);
 	/* -ETIME: it is deleted, and somebody has it open yet. */
 	if (!r || r == -ENODEV || r == -ETIME)
 		unlink(path);
 	else
 		log_err("/dev/ublkb%u: not taken away: %s; ebbctl device destroy %s --force",
-			device(s), strerror(-r), s->options.name);
-	s->shared->ublk = 0;
+			device(h), strerror(-r), h->device);
+	h->shared->ublk = 0;
 }
 
-static void ublk_end(struct swapd *s)
+static void ublk_end(struct frontend_host *h)
 {
-	struct ublk *u = s->ublk;
+	struct ublk *u = h->ublk;
 
 	if (u && u->has_ring)
 		io_uring_queue_exit(&u->ring);
 	for (uint32_t q = 0; u && q < QUEUES; q++)
 		if (u->requests[q])
-			munmap((void *)u->requests[q], requests_size(s));
+			munmap((void *)u->requests[q], requests_size(h));
 	if (u && u->fd >= 0)
 		close(u->fd);
 	if (u)
 		ublk_control_close(&u->control);
 	free(u);
-	s->ublk = NULL;
-	if (s->shared && s->shared->ublk)
-		delete(s);
+	h->ublk = NULL;
+	if (h->shared && h->shared->ublk)
+		delete(h);
 }
 
-static int ublk_fd(const struct swapd *s)
+static int ublk_fd(const struct frontend_host *h)
 {
-	return s->ublk->ring.ring_fd;
+	return h->ublk->ring.ring_fd;
 }
 
-static void ublk_where(const struct swapd *s, char *text, size_t size)
+static void ublk_where(const struct frontend_host *h, char *text, size_t size)
 {
-	snprintf(text, size, "/dev/ublkb%u", device(s));
+	snprintf(text, size, "/dev/ublkb%u", device(h));
 }
 
 /* Swap and file systems have it for themselves, and so has who asks here. */
-static int ublk_stop(struct swapd *s)
+static int ublk_stop(struct frontend_host *h)
 {
 	_cleanup_close_ int block = -1;
 	struct ublk_control c;
 	char path[32];
 	int r;
 
-	ublk_where(s, path, sizeof(path));
+	ublk_where(h, path, sizeof(path));
 	block = open(path, O_RDONLY | O_EXCL | O_CLOEXEC);
 	if (block < 0)
 		return -errno;
 	r = ublk_control_open(&c);
 	if (r)
 		return r;
-	__atomic_store_n(&s->ublk->stopping, 1, __ATOMIC_SEQ_CST);
-	r = ublk_control_do(&c, UBLK_U_CMD_STOP_DEV, device(s), NULL, 0, 0, COMMAND_MS);
+	__atomic_store_n(&h->ublk->stopping, 1, __ATOMIC_SEQ_CST);
+	r = ublk_control_do(&c, UBLK_U_CMD_STOP_DEV, device(h), NULL, 0, 0, COMMAND_MS);
 	/* It goes on after that, too. */
-	__atomic_store_n(&s->ublk->stopping, !r || r == -ETIME, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&h->ublk->stopping, !r || r == -ETIME, __ATOMIC_SEQ_CST);
 	ublk_control_close(&c);
 	return r;
 }
 
-static bool ublk_stopped(const struct swapd *s)
+static bool ublk_stopped(const struct frontend_host *h)
 {
-	return __atomic_load_n(&s->ublk->stopping, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(&h->ublk->stopping, __ATOMIC_SEQ_CST);
 }
 
 const struct frontend ublk_frontend = {
 	.name = "ublk",
 	.asks_again = true,
+	.backlog = BACKLOG,
 	.open = ublk_open,
 	.prepare = ublk_prepare,
 	.begin = ublk_begin,

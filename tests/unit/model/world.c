@@ -145,13 +145,13 @@ static void check_answer(uint64_t unique, const struct slot *slot, int error)
 				 e->stamp[i]);
 }
 
-static enum slot_after answer(struct swapd *s, struct slot *slot, int error)
+static enum slot_after answer(struct frontend_host *h, struct slot *slot, int error)
 {
 	check_answer(slot->unique, slot, error);
 	return SLOT_DONE;
 }
 
-static int take_over(struct swapd *s, struct slot *reading)
+static int take_over(struct frontend_host *s, struct slot *reading)
 {
 	if (reading)
 		violated("a request that is still being read", reading->unique, 0);
@@ -504,7 +504,7 @@ void request(enum slot_kind kind, uint32_t first, uint32_t count, bool same)
 	assert_in_range(W.requests, 0, REQUESTS - 1);
 	slot->kind = (uint8_t)kind;
 	slot->unique = W.requests++;
-	slot->order = ++m.shared.arrivals;
+	slot->order = ++m.shared.frontend.arrivals;
 	slot->first = first;
 	slot->count = count;
 	*e = (struct expected){ .kind = (uint8_t)kind, .first = (uint8_t)first,

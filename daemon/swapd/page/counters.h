@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What a device counts. */
+#ifndef EBB_COUNTERS_H
+#define EBB_COUNTERS_H
+
+#include <stdint.h>
+
+#define LATENCY_BUCKETS 40
+
+/*
+ * Counters, written by the loop thread alone.  They live in memory shared with
+ * the holder.  Pages unless a name says requests or bytes.
+ */
+struct counters {
+	uint64_t completed;      /* requests answered; what the watchdog watches */
+	uint64_t received;       /* READ and WRITE requests */
+	uint64_t read_requests, write_requests;
+	uint64_t read_donor, read_backup, read_zero, read_failed;
+	uint64_t written_donor;  /* acknowledged by a donor */
+	uint64_t written_backup_only; /* no donor took them */
+	uint64_t write_failed;
+	uint64_t conflicts;      /* requests that waited for an overlapping one */
+	uint64_t donor_losses, late_replies, donor_errors;
+	uint64_t bad_donor, bad_backup; /* came back other than they were written */
+	uint64_t backup_errors;  /* requests the backup file failed */
+	uint64_t fuse_errors;    /* answers the kernel did not take */
+	uint64_t same, read_same; /* written and read, of one word over and over: not sent */
+	uint64_t discarded;
+	uint64_t repaired;       /* copied to a copy that lacked them */
+	uint64_t maps, map_refusals, unmaps;
+	uint64_t evictions, eviction_refusals; /* slabs that donors asked back */
+	uint64_t asks_ignored;   /* of donors that ask too often */
+	uint64_t to_disk;        /* of them, with no other donor to go to */
+	uint64_t map_failures;   /* slabs that we could not reach */
+	/* [i] counts donor reads that took 2^i .. 2^(i+1)-1 ns, where they take time */
+	uint64_t latency[LATENCY_BUCKETS];
+};
+
+/* One writer, many readers: no lock prefix is needed. */
+static inline void count_add(uint64_t *counter, uint64_t n)
+{
+	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+
+static inline uint64_t count_get(const uint64_t *counter)
+{
+	return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+#endif
