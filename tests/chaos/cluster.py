@@ -27,12 +27,13 @@ START_SECONDS = 90
 
 
 def left_of(directory):
-    """What is there of a cluster below @directory: mounts, loop devices, processes."""
+    """What a cluster has below @directory, as of machine.things(): mounts, loop devices, processes."""
     inside = f"{directory}/"
-    found = {f"mount: {d}" for _, d, _ in machine.mounts() if d.startswith(inside)}
-    found |= {f"loop device: {d}" for d, file in machine.loops().items() if file.startswith(inside)}
-    return found | {f"process: {name} ({pid})" for pid, name in machine.processes().items()
-                    if inside in machine.read(f"/proc/{pid}/cmdline")}
+    found = dict(machine.mount_thing(d) for _, d, _ in machine.mounts() if d.startswith(inside))
+    found.update(machine.loop_thing(d) for d, file in machine.loops().items() if file.startswith(inside))
+    found.update(machine.process_thing(pid, name) for pid, name in machine.processes().items()
+                 if inside in machine.read(f"/proc/{pid}/cmdline"))
+    return found
 
 
 class Checker:

@@ -449,7 +449,7 @@ class Soak:
             shutil.rmtree(files, ignore_errors=True)
         seconds = time.monotonic() - self.start
         def left():
-            return left_of(files) | namespaces() & made | {str(c) for c in machine.ebb_cgroups()
+            return set(left_of(files)) | namespaces() & made | {str(c) for c in machine.ebb_cgroups()
                                                            if c.name == CGROUP}
         try:
             # Who was killed may still be on the way out.

@@ -25,6 +25,8 @@ SWAPOFF_SECONDS = 120
 BUSY = 6
 # Directory of a part of the tests that runs beside other parts: tests/check.py.
 SHARD = "EBB_TEST_SHARD"
+# Process id of the pytest whose tests started a process.
+RUN = "EBB_TEST_RUN"
 
 
 class MachineError(Exception):
@@ -120,7 +122,7 @@ def ebb_loops():
 
 def ebb_swaps():
     ours = ebb_loops()
-    return [dev for dev in swaps() if dev in ours or dev.startswith("/dev/ebb")]
+    return [dev for dev in swaps() if dev in ours or dev.startswith(("/dev/ebb", "/dev/ublkb"))]
 
 
 def shard_of(process):
@@ -136,6 +138,12 @@ def belongs(path):
     """Tests that run beside others see what belongs to their directory, all others everything."""
     shard = os.environ.get(SHARD)
     return not shard or f"{path}/".startswith(f"{shard}/")
+
+
+def test_processes():
+    """{pid: program} of what tests of this run started, without what it has itself forked or ended."""
+    return {int(p.name): read(p / "comm").strip() for p in Path("/proc").glob("[0-9]*")
+            if int(p.name) != os.getpid() and of_this_run(p)}
 
 
 def processes():
@@ -183,20 +191,49 @@ def device_records():
     return sorted(f for f in DEVICES.glob("*.*") if f.suffix in (".json", ".sock", ".log"))
 
 
-def leftovers():
-    """One line for each thing of ebb's on this machine."""
-    found = [f"FUSE mount: {d}" for d in ebb_mounts()]
-    found += [f"mount of a test: {d}" for d in test_mounts() if belongs(d)]
-    found += [f"process: {name} ({pid})" for pid, name in processes().items()]
+def of_this_run(process):
+    """Whether a test of this pytest started it."""
+    try:
+        return f"{RUN}={os.getpid()}".encode() in (process / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def process_thing(pid, name):
+    stage = 1 if name in ("ebbd", "ebbctl") else 4
+    return f"process: {name} ({pid})", (stage, lambda: end_process(pid))
+
+
+def loop_thing(device):
+    return f"loop device: {device}", (2, lambda: subprocess.run(["/sbin/losetup", "-d", device], check=False))
+
+
+def mount_thing(directory):
+    return f"mount: {directory}", (3, lambda: subprocess.run(["umount", directory], check=False))
+
+
+def things():
+    """
+    {a line: (stage, function that removes it)} of what ebb and its tests have on this machine.
+    Lower stages are removed first: a swap area before what serves it.
+    """
+    found = dict(map(mount_thing, [*ebb_mounts(), *filter(belongs, test_mounts())]))
+    found.update(process_thing(pid, name) for pid, name in {**processes(), **test_processes()}.items())
     if SHARD in os.environ:
         return found
-    found += [f"swap is on: {d}" for d in ebb_swaps()]
-    found += [f"loop device: {d}" for d in ebb_loops()]
-    found += [f"cgroup: {c}" for c in ebb_cgroups()]
-    found += [f"device record: {f}" for f in device_records()]
+    found.update((f"swap is on: {d}", (0, lambda d=d: swapoff(d))) for d in ebb_swaps())
+    found.update(map(loop_thing, ebb_loops()))
+    found.update((f"cgroup: {c}", (5, lambda c=c: cgroup_remove(c))) for c in ebb_cgroups())
+    found.update((f"device record: {f}", (6, lambda f=f: f.unlink(missing_ok=True)))
+                 for f in device_records())
     if PINS.is_dir() and any(PINS.rglob("*")):
-        found.append(f"BPF pins: {PINS}")
+        found[f"BPF pins: {PINS}"] = (7, pins_remove)
     return found
+
+
+def leftovers():
+    """One line for each thing of ebb's on this machine."""
+    return list(things())
 
 
 def left_since(before, found=leftovers, seconds=30):
@@ -229,7 +266,8 @@ def end_process(pid, seconds=10):
         except ProcessLookupError:
             return
         try:
-            wait_for(lambda: pid not in processes(), seconds, str(pid))
+            # A zombie has no exe.
+            wait_for(lambda: not os.path.exists(f"/proc/{pid}/exe"), seconds, str(pid))
             return
         except MachineError:
             pass
@@ -250,27 +288,43 @@ def pins_remove():
         os.rmdir(d)
 
 
-def clean():
-    """Takes everything of ebb's away; swap first, and nothing else while it is on."""
-    for device in ebb_swaps():
-        swapoff(device)
-    for pid, name in processes().items():
-        if name in ("ebbd", "ebbctl"):
-            end_process(pid)
-    for device in ebb_loops():
-        subprocess.run(["/sbin/losetup", "-d", device], check=False)
-    for directory in ebb_mounts() + test_mounts():
-        subprocess.run(["umount", directory], check=False)
-    for pid in processes():
-        end_process(pid)
-    for c in ebb_cgroups():
-        for pid in read(c / "cgroup.procs").split():
-            os.kill(int(pid), signal.SIGKILL)
-        try:
-            wait_for(lambda: not read(c / "cgroup.procs").strip(), 5, f"{c}: still populated")
-            c.rmdir()
-        except (OSError, MachineError):
-            pass
-    for f in device_records():
-        f.unlink(missing_ok=True)
-    pins_remove()
+def cgroup_remove(c):
+    for pid in read(c / "cgroup.procs").split():
+        os.kill(int(pid), signal.SIGKILL)
+    try:
+        wait_for(lambda: not read(c / "cgroup.procs").strip(), 5, f"{c}: still populated")
+        c.rmdir()
+    except (OSError, MachineError):
+        pass
+
+
+def clean(wanted=None, found=things):
+    """
+    Removes the things whose lines are @wanted, or all: swap first, and nothing else while it is
+    on, as a swap area without its server stops the machine.
+    """
+    for stage in range(8):
+        for line, (of, remove) in found().items():
+            if of == stage and (wanted is None or line in wanted):
+                remove()
+        if ebb_swaps():
+            raise MachineError(f"swap is still on: {ebb_swaps()}; nothing more is removed")
+
+
+@contextmanager
+def nothing_left(found=things):
+    """
+    Fails if what runs within leaves anything behind, which is removed.  Beside ebb processes that
+    this run did not start, it judges and removes its own processes only.
+    """
+    def ours():
+        others = set(processes()) - set(test_processes())
+        if found == things and others:
+            return dict(process_thing(*row) for row in test_processes().items())
+        return found()
+    before = set(ours())
+    yield
+    left = left_since(before, ours)
+    if left:
+        clean(left, ours)
+        raise MachineError("left behind, and removed: " + ", ".join(left))

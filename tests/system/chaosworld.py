@@ -29,8 +29,8 @@ def machines(tmp_path_factory, request):
 @pytest.fixture
 def nothing_left(tmp_path):
     """As for all tests, but donors are the module's."""
-    yield
-    assert not machine.left_since((), lambda: left_of(tmp_path))
+    with machine.nothing_left(lambda: left_of(tmp_path)):
+        yield
 
 
 @pytest.fixture
