@@ -2,31 +2,34 @@
 /*
  * ebbgc: a garbage-collected heap for C programs and language runtimes.
  *
- * Objects do not move.  Their layout is told as data (struct ebbgc_layout), so references are
- * found precisely; stacks are scanned precisely (frames) or conservatively, by choice of the
- * heap.  Marking runs beside the program on threads named `ebb-gc...`, on a snapshot taken at
- * its beginning (Yuasa, "Real-time garbage collection on general-purpose machines", 1990): a
- * store logs the reference that it overwrites, a load costs a comparison, new objects survive the
- * cycle.  Mark and allocation bits live outside the heap's pages, so that neither sweeping nor
- * a barrier touches a page that the program does not.
+ * Objects do not move.  A type's layout is data (struct ebbgc_layout), from which the collector
+ * finds references precisely.  It scans stacks precisely (frames) or conservatively; each heap
+ * chooses.  Threads named `ebb-gc...` mark concurrently on a snapshot taken when a cycle begins
+ * (Yuasa, "Real-time garbage collection on general-purpose machines", 1990): a store logs the
+ * reference that it overwrites, a load costs a comparison, and objects allocated during a cycle
+ * survive it.  Mark bits and allocation bits live outside the heap's pages, so sweeping and
+ * barriers touch no page that the program does not touch.
  *
- * Conventions.  Sizes are bytes, times nanoseconds.  Functions return 0 or a negative errno
- * unless they say otherwise; an output is left untouched on failure.  A mutator is a thread's
- * handle on one heap and is used by that thread only; functions that take a heap may be called
- * by any thread.  A thread that is attached must reach a safepoint (ebbgc_poll(), an
- * allocation, or a blocked region) within the pause that the program can bear.  References are
- * valid in the variables of an attached thread as long as they are in a frame, a handle, a root
- * range or a reachable object across every safepoint (in heaps with conservative stacks: also
- * in any local variable or register).  Of a thread that is attached to several heaps a safepoint in
- * one is a safepoint in all: where it waits for one collector no other waits for it.
+ * Conventions.  Sizes are in bytes, times in nanoseconds.  Functions return 0 or a negative errno
+ * unless noted; on failure they leave outputs unchanged.
  *
- * fork: the child has no collector.  There allocation fails with ECHILD as soon as it needs
- * more than the thread has at hand, ebbgc_collect() and what changes types, roots or finalizers
- * return -ECHILD, no finalizer runs, reading and storing work, and ebbgc_heap_destroy() only
+ * Threads.  A mutator is one thread's handle on one heap; only that thread may use it.  Functions
+ * that take a heap may be called by any thread.  An attached thread must reach a safepoint often:
+ * ebbgc_poll(), an allocation or a blocked region.  Until it does, a pause cannot begin and the
+ * other threads wait.  For a thread that is attached to several heaps, a safepoint in one heap is
+ * a safepoint in all of them; a thread that waits for one collector delays no other.
+ *
+ * References.  A reference in a variable of an attached thread stays valid across safepoints as
+ * long as its object is reachable from a frame, a handle, a root range or a reachable object; in
+ * heaps with conservative stacks, also from any local variable or register.  Heaps of one process
+ * share nothing: never store a reference of one heap in an object, root or handle of another.
+ *
+ * fork().  The child has no collector.  In the child, allocation fails with ECHILD once the
+ * thread's own supply is used up; ebbgc_collect() and functions that change types, roots or
+ * finalizers return -ECHILD; no finalizer runs; loads and stores work; ebbgc_heap_destroy() only
  * unmaps.
  *
- * Heaps of one process share nothing: a reference of one is stored in no object, root or handle of
- * another.  The collector's threads take no signal.
+ * The collector's threads take no signals.
  */
 #ifndef EBBGC_H
 #define EBBGC_H
@@ -53,9 +56,9 @@ extern "C" {
 /* --- references ------------------------------------------------------------------------- */
 
 /*
- * A reference as it lies in objects, frames and handles: an address and, in its upper four
- * bits, a stamp that is the collector's business.  All bits zero is the null reference, so
- * zeroed memory holds valid references.  Compare with ebbgc_same(), never by bits.
+ * A reference as stored in objects, frames and handles: an address and, in the upper four bits, a
+ * stamp that belongs to the collector.  The null reference is all zero bits, so zeroed memory
+ * holds valid references.  Compare references with ebbgc_same(), never by their bits.
  */
 typedef struct ebbgc_reference {
 	uint64_t bits;
@@ -69,18 +72,19 @@ typedef struct ebbgc_reference {
 #define EBBGC_NULL EBBGC_BITS(0)
 #define EBBGC_ADDRESS_MASK ((UINT64_C(1) << 60) - 1)
 
-/* The object's first byte (8-byte aligned), or NULL. */
+/* Returns the address of the object's first byte (8-byte aligned); NULL for the null reference. */
 static inline void *ebbgc_ptr(ebbgc_ref_t ref)
 {
 	return (void *)(uintptr_t)(ref.bits & EBBGC_ADDRESS_MASK);
 }
 
-/* The reference of what ebbgc_ptr() gave; interior addresses are not references. */
+/* Returns the reference for an address that ebbgc_ptr() returned; not for interior addresses. */
 static inline ebbgc_ref_t ebbgc_ref(const void *object)
 {
 	return EBBGC_BITS((uint64_t)(uintptr_t)object);
 }
 
+/* Do both refer to one object, or are both null? */
 static inline bool ebbgc_same(ebbgc_ref_t a, ebbgc_ref_t b)
 {
 	return ((a.bits ^ b.bits) & EBBGC_ADDRESS_MASK) == 0;
@@ -97,105 +101,102 @@ typedef struct ebbgc_heap ebbgc_heap_t;
 
 /* How collections run. */
 enum ebbgc_mode {
-	EBBGC_CONCURRENT,	/* marking beside the program, two short pauses a cycle */
-	EBBGC_STOP_WORLD,	/* the whole marking in one pause, on all markers */
+	EBBGC_CONCURRENT,	/* concurrent marking, two short pauses a cycle */
+	EBBGC_STOP_WORLD,	/* all marking in one pause, on all markers */
 	/*
-	 * Concurrent, and lined up with the program: what it has just touched is marked first,
-	 * what seems to be swapped out is put off (MemLiner, OSDI 2022; chapter 4 of Ma's
-	 * dissertation).
+	 * Concurrent, and in the program's order: objects that it has just touched are marked
+	 * first, objects that are probably swapped out are postponed (MemLiner, OSDI 2022;
+	 * chapter 4 of Ma's dissertation).
 	 */
 	EBBGC_MEMLINER,
 };
 
 /* Switches for struct ebbgc_options.features. */
 enum {
-	/* EBBGC_MEMLINER: what is out is asked of the kernel, not estimated from stamps. */
+	/* EBBGC_MEMLINER: ask the kernel which pages are swapped out, instead of using stamps. */
 	EBBGC_EXACT = 1 << 0,
 	/*
-	 * EBBGC_MEMLINER: what is out is parked by page, woken when its page comes in, and at
-	 * last fetched in batches in the order of addresses.  Implies EBBGC_EXACT.
+	 * EBBGC_MEMLINER: park work by page while its page is swapped out, resume it when the page
+	 * comes in, and at last fetch pages in batches, in address order.  Implies EBBGC_EXACT.
 	 */
 	EBBGC_PARK = 1 << 1,
 	/*
-	 * Any mode: pages that hold only garbage are dropped instead of written to swap, as long
-	 * as some of the process is swapped; always in checking mode.
+	 * Any mode: while some of the process is swapped out, drop pages that hold only garbage
+	 * instead of writing them to swap.  In checking mode always.
 	 */
 	EBBGC_DROP = 1 << 2,
-	/* Any mode: the threads are not named `ebb-gc...`, so ebb takes them for the program's. */
+	/* Any mode: do not name the threads `ebb-gc...`; ebb takes them for the program's. */
 	EBBGC_INCOGNITO = 1 << 3,
-	/*
-	 * EBBGC_PARK: pages that the collector fetched are the first to go once it has traced
-	 * them, before those that the program uses.
-	 */
+	/* EBBGC_PARK: deactivate (MADV_COLD) pages that the collector fetched and has traced. */
 	EBBGC_COLD = 1 << 4,
 	/*
-	 * EBBGC_MEMLINER, with ebbd: what the program faults on is marked next, and work that is
-	 * parked on the page woken, at once.  Needs no barrier of loads; nothing happens without
-	 * ebbd.  Not with EBBGC_INCOGNITO (-EINVAL): the collector's own faults are to be told
-	 * from the program's.
+	 * EBBGC_MEMLINER, requires ebbd: mark next the objects that the program faults on, and
+	 * resume at once work that is parked on their page.  Needs no read barrier.  Without ebbd
+	 * nothing happens.  Not with EBBGC_INCOGNITO (-EINVAL): the collector's own faults must
+	 * be told from the program's.
 	 */
 	EBBGC_ARRIVALS = 1 << 5,
 	/*
-	 * EBBGC_MEMLINER, with ebbd, also between cycles: what is referred to from a page that the
-	 * program has just faulted on, and is out, is read ahead, at most 64 pages a time.
-	 * Implies EBBGC_EXACT; not with EBBGC_INCOGNITO.
+	 * EBBGC_MEMLINER, requires ebbd, also between cycles: prefetch up to 64 swapped-out pages
+	 * that references on the page of a fault of the program point to.  Implies EBBGC_EXACT;
+	 * not with EBBGC_INCOGNITO.
 	 */
 	EBBGC_HINTS = 1 << 6,
 	/*
-	 * Any mode: the heap grows whether or not the kernel can back it.  Else, when neither the
-	 * machine nor a cgroup of the process has memory or swap left, the heap is as full as at
-	 * max_bytes: it is collected, then `oom` is asked, then allocation fails, before the
-	 * kernel kills.
+	 * Any mode: grow without asking whether the kernel can back the heap.  By default, a heap
+	 * is full not only at max_bytes but also when the machine or a cgroup of the process has
+	 * neither memory nor swap left: it collects, then calls `oom`, then fails the allocation,
+	 * instead of being killed by the kernel.
 	 */
 	EBBGC_OVERCOMMIT = 1 << 7,
 };
 
-/* Who tells which pages are in memory; what the kernel lacks is replaced by the next one. */
+/* The source of page residency.  If the kernel lacks one, the heap uses the next. */
 enum ebbgc_residency {
 	EBBGC_RESIDENCY_PAGEMAP_SCAN,	/* the default; Linux 6.7 */
 	EBBGC_RESIDENCY_PAGEMAP,	/* /proc/self/pagemap */
-	EBBGC_RESIDENCY_MINCORE,	/* mincore(2): what is in the swap cache counts as in */
+	EBBGC_RESIDENCY_MINCORE,	/* mincore(2): pages in the swap cache count as resident */
 	EBBGC_RESIDENCY_SIMULATED,	/* for tests: pages come and go by chance */
 };
 
-/* Who counts epochs: see struct ebbgc_stats. */
+/* The source of epochs: see struct ebbgc_stats. */
 enum ebbgc_epoch_source {
 	EBBGC_EPOCH_NONE,		/* not EBBGC_MEMLINER, or EBBGC_EXACT */
 	EBBGC_EPOCH_EBBD,		/* ebb's BPF programs, by a plain load */
-	EBBGC_EPOCH_OWN,		/* this library, from what changed between two scans */
+	EBBGC_EPOCH_OWN,		/* this library, by pages that changed between two scans */
 };
 
-/* How references in the variables of threads are found. */
+/* How the collector finds references in variables of threads. */
 enum ebbgc_stacks {
 	EBBGC_PRECISE,		/* frames and handles only */
 	EBBGC_CONSERVATIVE,	/* also every word on the stacks and in registers */
 };
 
 /*
- * What size the heap aims at.  A cycle begins when the room between live objects and that is used
- * up, but beside the program when half of it is.
+ * The target size of the heap.  A stop-the-world cycle begins when allocations since the last cycle
+ * reach the difference between target and live bytes; a concurrent cycle, when they reach half.
  */
 enum ebbgc_sizing {
 	EBBGC_GROWABLE,		/* `growth` times what is live, up to max_bytes */
 	EBBGC_FIXED,		/* max_bytes */
 };
 
-/* What an out-of-memory handler wants: see struct ebbgc_options. */
+/* The answer of an out-of-memory handler: see struct ebbgc_options. */
 enum ebbgc_oom {
 	EBBGC_OOM_FAIL,		/* the allocation returns the null reference */
-	EBBGC_OOM_RETRY,	/* try again: the handler has let go of something */
+	EBBGC_OOM_RETRY,	/* try again: the handler has released something */
 };
 
 enum ebbgc_event_kind {
 	EBBGC_EVENT_CYCLE_BEGIN,	/* value: bytes in use */
 	EBBGC_EVENT_PAUSE_BEGIN,	/* value: ns it took every thread to stop */
 	EBBGC_EVENT_PAUSE_END,		/* value: ns from the request to the release */
-	EBBGC_EVENT_MARK_BEGIN,		/* the world runs, marking is about to start */
+	EBBGC_EVENT_MARK_BEGIN,		/* marking starts; value: 0 */
 	EBBGC_EVENT_MARK_END,		/* value: bytes found live */
 	EBBGC_EVENT_CYCLE_END,		/* value: bytes of regions in use after sweeping */
-	EBBGC_EVENT_FINALIZERS_READY,	/* value: how many more wait for ebbgc_finalizers_run() */
-	EBBGC_EVENT_OUT_OF_MEMORY,	/* value: bytes asked for; on the allocating thread */
-	EBBGC_EVENT_CHECK_FAILED,	/* value: address of the object; text says what is wrong */
+	EBBGC_EVENT_FINALIZERS_READY,	/* value: finalizers that became ready in this cycle */
+	EBBGC_EVENT_OUT_OF_MEMORY,	/* value: bytes requested; on the allocating thread */
+	EBBGC_EVENT_CHECK_FAILED,	/* value: address of the object; text: the fault */
 };
 
 struct ebbgc_event {
@@ -206,10 +207,10 @@ struct ebbgc_event {
 };
 
 /*
- * Later versions append members to struct ebbgc_options and struct ebbgc_layout.  The library learns
- * from the size which members a program knows: the others keep their defaults (in a layout: zero).
- * A library that is older than the header ignores members that it does not know while they are
- * zero, and fails with -E2BIG otherwise.  -EINVAL: the size is smaller than any version's.
+ * Later versions append members to struct ebbgc_options and struct ebbgc_layout.  The size tells
+ * the library which members a program knows; the others keep their defaults (in a layout: zero).
+ * A library that is older than the header accepts members that it does not know while they are
+ * zero, and fails with -E2BIG otherwise.  -EINVAL: the size is smaller than in any version.
  */
 struct ebbgc_options {
 	size_t struct_size;		/* set by ebbgc_options_init() */
@@ -217,27 +218,29 @@ struct ebbgc_options {
 	enum ebbgc_stacks stacks;
 	enum ebbgc_sizing sizing;
 	size_t max_bytes;		/* hard limit of the heap; reserved, not committed; <= 16 TiB */
-	size_t min_bytes;		/* growable: the least size aimed at, but for max_bytes */
-	double growth;			/* growable: heap size aimed at / live bytes, > 1 */
+	size_t min_bytes;		/* growable: least target size; max_bytes wins */
+	double growth;			/* growable: target size / live bytes, > 1 */
 	/*
-	 * Bytes of the heap that should be resident, 0 for no opinion.  After a cycle, memory
-	 * of free regions goes back to the kernel while more than this is resident.
+	 * Target for resident bytes of the heap; 0: none.  After a cycle the heap returns memory of
+	 * free regions to the kernel while more than this is resident.
 	 */
 	size_t resident_budget;
 	unsigned int markers;		/* marking threads, <= 64; 0: a quarter of the cores, at least 1 */
-	uint64_t pause_budget_ns;	/* marking left over at the end that a pause may take on */
+	uint64_t pause_budget_ns;	/* time that a pause may spend on marking that is left over */
 	bool lock_side;			/* mlock() the side tables as they come into use */
 	bool check;			/* verify each cycle independently; slow */
 	/*
-	 * Called on the collector's threads, or on the allocating one for OUT_OF_MEMORY; must
-	 * not call functions of the heap except ebbgc_stats_get().  May be NULL.
+	 * Called on the collector's thread, or on the allocating one for OUT_OF_MEMORY; may be NULL.
+	 * It must not call functions of the heap except ebbgc_stats_get().  From PAUSE_BEGIN to
+	 * PAUSE_END attached threads are stopped: a handler deadlocks that takes a lock which one of
+	 * them holds at a safepoint.
 	 */
 	void (*event)(void *arg, const struct ebbgc_event *event);
 	void *event_arg;
 	/*
-	 * Called by the thread whose allocation of `bytes` finds no memory even after a full
-	 * collection: at max_bytes, or without EBBGC_OVERCOMMIT when nothing is left to back
-	 * more.  It may release handles and run finalizers.  NULL: allocation fails.
+	 * Called by the thread whose allocation of `bytes` failed after a full collection: at
+	 * max_bytes or, without EBBGC_OVERCOMMIT, without memory and swap to back more.  It may
+	 * release handles and run finalizers.  NULL: the allocation fails.
 	 */
 	enum ebbgc_oom (*oom)(void *arg, ebbgc_heap_t *heap, size_t bytes);
 	void *oom_arg;
@@ -245,20 +248,20 @@ struct ebbgc_options {
 	uint32_t features;		/* EBBGC_EXACT, ... */
 	enum ebbgc_residency residency;
 
-	/* EBBGC_MEMLINER, in the paper's words.  N and delta have no value there. */
-	unsigned int depth;		/* MAX_Depth: hops explored from an object just touched; <= 64 */
-	/* MAX_DL with more than 50 %, 15 % and less of the room above live objects unused; <= 6 */
+	/* EBBGC_MEMLINER, named as in the paper, which gives no value for N and delta. */
+	unsigned int depth;		/* MAX_Depth: hops explored from a touched object; <= 64 */
+	/* MAX_DL with more than 50 %, with 15 to 50 %, and with less of the target unused; <= 6 */
 	unsigned int delays[3];
 	unsigned int delta;		/* a stamp at most this many epochs away means local; <= 7 */
-	unsigned int epoch_percent;	/* N: share of the pages that changes in an epoch; own count */
+	unsigned int epoch_percent;	/* N: share of pages that changes in an epoch; EPOCH_OWN */
 
-	unsigned int scan_percent;	/* at most this share of a marker's time goes to scans */
+	unsigned int scan_percent;	/* greatest share of a marker's time spent on scans */
 	uint32_t unused;		/* was padding in 0.1.0: never read */
 };
 
 /*
- * Defaults: concurrent, precise, growable from 16 MiB by 2 up to half of the machine's memory;
- * no features, MAX_Depth 3, MAX_DL 4, 2, 0, delta 1, N 10 %, scans 5 %.
+ * Fills in the defaults: concurrent, precise, growable from 16 MiB by 2 up to half of the machine's
+ * memory; no features, MAX_Depth 3, MAX_DL 4, 2, 0, delta 1, N 10 %, scans 5 %.
  */
 EBBGC_API void ebbgc_options_init_size(struct ebbgc_options *options, size_t struct_size);
 
@@ -275,22 +278,22 @@ static inline void ebbgc_options_init(struct ebbgc_options *options)
  *	residency=pagemap_scan|pagemap|mincore|simulated
  *	exact, park, cold, drop, incognito, arrivals, hints, overcommit, lock, check
  *
- * -EINVAL, and nothing is changed, for anything else or if ebbgc_options_init() was not called.
+ * -EINVAL, and no option changes, for any other word or without ebbgc_options_init().
  */
 EBBGC_API int ebbgc_options_parse(struct ebbgc_options *options, const char *text);
 
 /*
- * Creates a heap and its collector threads; NULL options are the defaults.  The environment's
- * EBBGC_OPTIONS, as for ebbgc_options_parse(), overrides them.  -EINVAL for options that make
- * no sense, -E2BIG for options of a later version, -ENOMEM, -EAGAIN when no thread can be created.
+ * Creates a heap and its collector threads; NULL options are the defaults.  The environment
+ * variable EBBGC_OPTIONS, as for ebbgc_options_parse(), overrides them; setuid programs ignore it.
+ * -EINVAL for invalid options, -E2BIG for options of a later version, -ENOMEM, -EAGAIN if no
+ * thread can be created.
  */
 EBBGC_API int ebbgc_heap_create(const struct ebbgc_options *options, ebbgc_heap_t **heap);
 
 /*
- * Ends the collector, also in the midst of a cycle (there is no EBBGC_EVENT_CYCLE_END then), and
- * unmaps everything.  No thread may be attached (-EBUSY) and no
- * finalizer runs: who needs them calls ebbgc_finalizers_run() before.  In a child of fork()
- * threads that no longer exist do not count.
+ * Stops the collector, even during a cycle (then without EBBGC_EVENT_CYCLE_END), and unmaps the
+ * heap.  NULL is ignored.  -EBUSY while a thread is attached; in a child of fork(), threads of the
+ * parent do not count.  No finalizer runs: call ebbgc_finalizers_run() first if they must.
  */
 EBBGC_API int ebbgc_heap_destroy(ebbgc_heap_t *heap);
 
@@ -299,11 +302,11 @@ EBBGC_API int ebbgc_heap_destroy(ebbgc_heap_t *heap);
 typedef uint32_t ebbgc_type_t;
 
 enum {
-	EBBGC_LEAF = 1 << 0,	/* no references: such objects are never read by the collector */
-	EBBGC_WEAK = 1 << 1,	/* the references are weak: nulled when what they name dies */
+	EBBGC_LEAF = 1 << 0,	/* no references: the collector never reads such objects */
+	EBBGC_WEAK = 1 << 1,	/* weak references: set to null when their targets die */
 };
 
-/* `count` in a run of references that is as long as the object's length field says. */
+/* `count` of a run that has one reference for each element of the object's variable part. */
 #define EBBGC_COUNT_LENGTH UINT32_MAX
 
 /* References at offset, offset + stride, ...  No version appends members. */
@@ -313,12 +316,13 @@ struct ebbgc_run {
 	uint32_t stride;	/* bytes, multiple of 8 */
 };
 
+/* Visits one slot; for trace() of struct ebbgc_layout. */
 typedef void (*ebbgc_visit_fn)(void *arg, ebbgc_ref_t *slot);
 
 /*
- * A type's layout as data.  An object takes `size` bytes, plus its length times element_size
- * if length_width is not 0.  References are: those of the bitmap, those of the runs, and those
- * that trace() visits.
+ * A type's layout.  An object takes `size` bytes, plus its length times element_size if
+ * length_width is not 0.  Its references are those of the bitmap, of the runs, and those that
+ * trace() visits.
  */
 struct ebbgc_layout {
 	const char *name;	/* copied */
@@ -331,18 +335,18 @@ struct ebbgc_layout {
 	const struct ebbgc_run *runs;	/* copied */
 	size_t run_count;
 	/*
-	 * For layouts that data cannot describe: calls visit(arg, slot) for each reference of
-	 * the object.  Runs on marker threads beside the program and may read only what does
-	 * not change during the object's life, but for being zero at first: the object may be
-	 * one that has just been allocated.  Another process cannot trace such types.
+	 * For layouts that data cannot describe: calls visit(arg, slot) for each reference of the
+	 * object.  It runs on marker threads, concurrently with the program.  It may read only
+	 * fields that are zero at first (the object may have just been allocated) and never
+	 * change once set.  No other process can trace such types.
 	 */
 	void (*trace)(void *object, ebbgc_visit_fn visit, void *arg);
 };
 
 /*
- * Registers a type for the heap's life; any thread.  Who allocates with it must have got the
- * id in an ordered way (a lock, thread creation).  -EINVAL for a layout whose references lie
- * outside of the object or overlap its length field, -E2BIG for a layout of a later version,
+ * Registers a type for the heap's life.  Any thread; a thread that allocates with the id must have
+ * received it in an ordered way (a lock, thread creation).  -EINVAL for a layout whose references
+ * lie outside of the object or overlap its length field, -E2BIG for a layout of a later version,
  * -ENOSPC beyond 4093 types, -ENOMEM, -ECHILD.
  */
 EBBGC_API int ebbgc_type_register_size(ebbgc_heap_t *heap, const struct ebbgc_layout *layout,
@@ -365,34 +369,34 @@ struct ebbgc_frame {
 
 /* The part of a thread's handle that inline functions need; the rest is private. */
 typedef struct ebbgc_mutator {
-	uint32_t flags;		/* what accesses have to do besides; 0 most of the time */
+	uint32_t flags;		/* EBBGC_MARKING, ...; 0 most of the time */
 	uint32_t poll;		/* not 0: the collector waits for this thread */
 	struct ebbgc_frame *frames;
-	uint64_t stamp;		/* of this epoch, in place */
+	uint64_t stamp;		/* of this epoch, shifted by EBBGC_STAMP_SHIFT */
 } ebbgc_mutator_t;
 
 #define EBBGC_STAMP_SHIFT 60
 
 /* In ebbgc_mutator.flags. */
 #define EBBGC_MARKING UINT32_C(1)	/* stores log what they overwrite; changes at safepoints */
-#define EBBGC_NOTING UINT32_C(2)	/* what is accessed is noted, for a while */
-#define EBBGC_STAMPED UINT32_C(4)	/* epochs have passed, so references' stamps differ */
+#define EBBGC_NOTING UINT32_C(2)	/* accesses are noted, for a while */
+#define EBBGC_STAMPED UINT32_C(4)	/* epochs have passed: stamps of references differ */
 
 /*
- * Attaches the calling thread, which may be attached once to each of several heaps.  Waits
- * while the world is stopped: a safepoint in the others, as is ebbgc_detach().  A thread that exits
- * attached is detached then: in a blocked region, too, if it has no frames on its stack.  No
- * function is a point of cancellation, but what it calls of the program may be.  -EALREADY,
- * -ENOMEM, -ECHILD.
+ * Attaches the calling thread, at most once to each heap; -EALREADY otherwise, -ENOMEM, -ECHILD.
+ * Waits while the world is stopped, and is a safepoint in other heaps, as is ebbgc_detach().
+ * A thread that exits attached is detached then; in a blocked region, only if it has no frames on
+ * its stack.  No function of the library is a cancellation point; callbacks may contain some.
  */
 EBBGC_API int ebbgc_attach(ebbgc_heap_t *heap, ebbgc_mutator_t **mutator);
 
-/* Detaches; its frames are gone with it, so no reference but in handles and objects stays. */
+/* Detaches the thread and drops its frames: its references are no roots any more. */
 EBBGC_API void ebbgc_detach(ebbgc_mutator_t *mutator);
 
+/* For ebbgc_poll() only. */
 EBBGC_API void ebbgc_poll_slow(ebbgc_mutator_t *mutator);
 
-/* A safepoint: waits here if the collector has stopped the world. */
+/* A safepoint: waits while the collector has stopped the world. */
 static inline void ebbgc_poll(ebbgc_mutator_t *mutator)
 {
 	if (EBBGC_UNLIKELY(__atomic_load_n(&mutator->poll, __ATOMIC_RELAXED)))
@@ -400,53 +404,58 @@ static inline void ebbgc_poll(ebbgc_mutator_t *mutator)
 }
 
 /*
- * Between the two the thread may block for ever and holds up no collection, but must not touch
- * the heap, its frames or handles.  Not nested.  Who is attached to several heaps blocks in each,
- * and end is a safepoint in the others.  Precise heaps only: where stacks are
- * scanned, use ebbgc_blocked_call() (-EINVAL there, and then end must not be called).
+ * A blocked region: between begin and end the thread may block for ever without delaying a
+ * collection, but must not touch the heap, its frames or handles.  Regions do not nest.  A thread
+ * that is attached to several heaps begins one in each; end is a safepoint in the others.  Precise
+ * heaps only: in heaps with conservative stacks begin returns -EINVAL (then do not call end);
+ * use ebbgc_blocked_call().
  */
 EBBGC_API int ebbgc_blocked_begin(ebbgc_mutator_t *mutator);
 EBBGC_API void ebbgc_blocked_end(ebbgc_mutator_t *mutator);
 
-/* fn(arg) as a blocked region, its caller's frame being kept as it is; returns what fn does. */
+/* Returns fn(arg), called in a blocked region; works in any heap. */
 EBBGC_API void *ebbgc_blocked_call(ebbgc_mutator_t *mutator, void *(*fn)(void *arg), void *arg);
 
 /* --- allocation ------------------------------------------------------------------------- */
 
 /*
- * A zeroed object of a type without a length field; the null reference, with errno ENOMEM,
- * ECHILD (fork) or EINVAL (type), when there is none.  A safepoint.
+ * Returns a zeroed object of a type without a length field.  On failure returns the null reference
+ * and sets errno: ENOMEM, ECHILD (after fork) or EINVAL (type).  A safepoint.
  */
 EBBGC_API ebbgc_ref_t ebbgc_alloc(ebbgc_mutator_t *mutator, ebbgc_type_t type);
 
-/* As ebbgc_alloc() for a type with a length field, which is set to `length`; EOVERFLOW, too. */
+/* ebbgc_alloc() for a type with a length field, which it sets to `length`.  Also EOVERFLOW. */
 EBBGC_API ebbgc_ref_t ebbgc_alloc_length(ebbgc_mutator_t *mutator, ebbgc_type_t type,
 					 size_t length);
 
-/* The type an object was allocated with, and its bytes as the layout says. */
+/* Returns the type that an object was allocated with. */
 EBBGC_API ebbgc_type_t ebbgc_type_of(ebbgc_ref_t object);
+
+/* Returns an object's bytes according to its layout. */
 EBBGC_API size_t ebbgc_size_of(ebbgc_mutator_t *mutator, ebbgc_ref_t object);
 
 /* --- access ----------------------------------------------------------------------------- */
 
 /*
- * Every reference inside an object is read and written by these, `object` being the one that
- * holds `slot`.  Stores release, and what is read through a loaded reference is read after it, so
- * an object's contents are seen by who sees its reference.  Racing stores lose no reference: old
- * value and new one are exchanged.  A load may write the slot: the same reference with another
- * stamp.
+ * Read and write every reference inside an object by these functions.  `object` is the object that
+ * holds `slot`.  Stores release, and reads through a loaded reference are ordered after the load:
+ * a thread that sees a reference sees the object's contents.  Racing stores lose no reference: a
+ * store exchanges the old value and the new one.  A load may write the slot: the same reference
+ * with another stamp.
  */
+
+/* For inline functions and code generators only: logs a reference that a store overwrote. */
 EBBGC_API void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old);
 
-/* The accessors' rare halves: for them only. */
+/* Slow paths, for ebbgc_load() and ebbgc_store() only. */
 EBBGC_API ebbgc_ref_t ebbgc_load_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
 				      const ebbgc_ref_t *slot, ebbgc_ref_t ref);
 EBBGC_API void ebbgc_store_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
 				ebbgc_ref_t value);
 
 /*
- * A thread's flags, maybe as they were at its last safepoint: noting and epochs may be noticed
- * late, marking begins and ends at safepoints.  So the compiler may keep them in a register.
+ * A thread's flags, perhaps as of its last safepoint: the compiler may keep them in a register.
+ * Marking begins and ends at safepoints; noting and epochs may be noticed late.
  */
 static inline uint32_t ebbgc_flags(const ebbgc_mutator_t *mutator)
 {
@@ -458,8 +467,8 @@ static inline uint32_t ebbgc_flags(const ebbgc_mutator_t *mutator)
 }
 
 /*
- * One access, as what is reached through the reference is ordered after it by depending on it.  An
- * acquire would be no stronger for that, and would make the compiler read the flags each time.
+ * Reads a slot once.  The address dependency orders accesses through the reference after it.  An
+ * acquire load would order them no better and would force the compiler to re-read the flags.
  */
 static inline ebbgc_ref_t ebbgc_read(const ebbgc_ref_t *slot)
 {
@@ -470,7 +479,7 @@ static inline ebbgc_ref_t ebbgc_read(const ebbgc_ref_t *slot)
 #endif
 }
 
-/* Has the reference another stamp than this epoch's?  The null reference has none. */
+/* Does the reference have another stamp than this epoch's?  The null reference has none. */
 static inline bool ebbgc_is_stale(const ebbgc_mutator_t *mutator, ebbgc_ref_t ref)
 {
 	uint64_t stamp = __atomic_load_n(&mutator->stamp, __ATOMIC_RELAXED);
@@ -480,8 +489,8 @@ static inline bool ebbgc_is_stale(const ebbgc_mutator_t *mutator, ebbgc_ref_t re
 
 #ifdef EBBGC_NO_NOTES
 /*
- * A program compiled so notes none of its loads: EBBGC_MEMLINER finds nothing to line up with, but
- * a load is a load.
+ * A program compiled with EBBGC_NO_NOTES notes none of its loads: a load is one instruction, and
+ * EBBGC_MEMLINER follows the program by arrivals and residency only.
  */
 static inline ebbgc_ref_t ebbgc_load(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
 				     const ebbgc_ref_t *slot)
@@ -501,6 +510,7 @@ static inline void ebbgc_store(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebb
 	__atomic_store_n(&slot->bits, value.bits, __ATOMIC_RELEASE);
 }
 #else
+/* Returns the reference in a slot of an object whose references are not weak. */
 static inline ebbgc_ref_t ebbgc_load(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
 				     const ebbgc_ref_t *slot)
 {
@@ -513,6 +523,7 @@ static inline ebbgc_ref_t ebbgc_load(ebbgc_mutator_t *mutator, ebbgc_ref_t objec
 	return ref;
 }
 
+/* Stores a reference, null or not, in a slot of an object, weak or not. */
 static inline void ebbgc_store(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
 			       ebbgc_ref_t value)
 {
@@ -526,15 +537,18 @@ static inline void ebbgc_store(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebb
 }
 #endif
 
-/* A first store to a slot of an object that no other thread has seen; no safepoint since. */
+/*
+ * Initialises a slot of a new object: before its first safepoint since allocation, and before
+ * another thread can see it.
+ */
 static inline void ebbgc_init(ebbgc_ref_t *slot, ebbgc_ref_t value)
 {
 	__atomic_store_n(&slot->bits, value.bits, __ATOMIC_RELEASE);
 }
 
 /*
- * If *slot is *expected, makes it `value` and returns true; else updates *expected, which has been
- * loaded then, weakly where the slot is weak.
+ * If *slot refers to the object of *expected, stores `value` and returns true.  Otherwise sets
+ * *expected to the slot's reference, as ebbgc_load() or, for a weak slot, ebbgc_load_weak() would.
  */
 static inline bool ebbgc_cas(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t *slot,
 			     ebbgc_ref_t *expected, ebbgc_ref_t value)
@@ -557,7 +571,7 @@ static inline bool ebbgc_cas(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc
 	return false;
 }
 
-/* Copies `count` references from one object to another, or within one: may overlap, may be weak. */
+/* Copies `count` references between objects or within one.  They may overlap and may be weak. */
 EBBGC_API void ebbgc_copy(ebbgc_mutator_t *mutator, ebbgc_ref_t to_object, ebbgc_ref_t *to,
 			  ebbgc_ref_t from_object, const ebbgc_ref_t *from, size_t count);
 
@@ -568,9 +582,8 @@ EBBGC_API void ebbgc_fill(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_re
 /* --- roots ------------------------------------------------------------------------------ */
 
 /*
- * Makes `count` slots roots until ebbgc_frame_pop(), which is called in reverse order by the
- * same thread.  Frame and slots are the caller's, must be initialised, and are read and
- * written plainly.
+ * Makes `count` slots roots until ebbgc_frame_pop(), which the same thread calls in reverse order.
+ * Frame and slots belong to the caller and must be initialised.  The caller accesses them directly.
  */
 static inline void ebbgc_frame_push(ebbgc_mutator_t *mutator, struct ebbgc_frame *frame,
 				    ebbgc_ref_t *slots, size_t count)
@@ -581,25 +594,27 @@ static inline void ebbgc_frame_push(ebbgc_mutator_t *mutator, struct ebbgc_frame
 	mutator->frames = frame;
 }
 
+/* Removes the thread's newest frame. */
 static inline void ebbgc_frame_pop(ebbgc_mutator_t *mutator, struct ebbgc_frame *frame)
 {
 	mutator->frames = frame->up;
 }
 
 /*
- * A handle is a root that lives until it is freed, for references held by C structures.  NULL
- * when out of memory, or after fork.  Reading and writing one handle from two threads needs a lock.
+ * A handle is a root that lives until it is freed, for references held by C structures.  Threads
+ * that read and write one handle need a lock of their own.
  */
 typedef struct ebbgc_handle ebbgc_handle_t;
 
+/* new returns NULL when out of memory or after fork.  free ignores NULL; any attached thread. */
 EBBGC_API ebbgc_handle_t *ebbgc_handle_new(ebbgc_mutator_t *mutator, ebbgc_ref_t ref);
 EBBGC_API void ebbgc_handle_free(ebbgc_mutator_t *mutator, ebbgc_handle_t *handle);
 EBBGC_API ebbgc_ref_t ebbgc_handle_get(const ebbgc_handle_t *handle);
 EBBGC_API void ebbgc_handle_set(ebbgc_handle_t *handle, ebbgc_ref_t ref);
 
 /*
- * Makes caller's memory of `count` references a root, such as static variables, until it is
- * removed.  -ENOMEM, -ECHILD; -ENOENT from remove for a range that was not added.
+ * Makes `count` references in the caller's memory, for instance static variables, roots until they
+ * are removed.  -ENOMEM, -ECHILD; remove returns -ENOENT for a range that was not added.
  */
 EBBGC_API int ebbgc_roots_add(ebbgc_mutator_t *mutator, ebbgc_ref_t *slots, size_t count);
 EBBGC_API int ebbgc_roots_remove(ebbgc_mutator_t *mutator, ebbgc_ref_t *slots);
@@ -607,93 +622,99 @@ EBBGC_API int ebbgc_roots_remove(ebbgc_mutator_t *mutator, ebbgc_ref_t *slots);
 /* --- weak references, ephemerons, finalizers -------------------------------------------- */
 
 /*
- * A weak reference is an object that does not keep its target alive; get gives the target, or
- * null once it was collected.  It is cleared before a finalizer of the target runs.
+ * A weak reference is an object that does not keep its target alive.  new allocates one, as
+ * ebbgc_alloc() does.  get returns the target, or null once the target was collected.  Collection
+ * clears a weak reference before a finalizer of the target runs.
  */
 EBBGC_API ebbgc_ref_t ebbgc_weak_new(ebbgc_mutator_t *mutator, ebbgc_ref_t target);
 EBBGC_API ebbgc_ref_t ebbgc_weak_get(ebbgc_mutator_t *mutator, ebbgc_ref_t weak);
 
-/* Loads a reference of an object of a type that is EBBGC_WEAK (stores are ebbgc_store()). */
+/* Loads a reference of an object whose type is EBBGC_WEAK.  Store with ebbgc_store(). */
 EBBGC_API ebbgc_ref_t ebbgc_load_weak(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
 				      const ebbgc_ref_t *slot);
 
 /*
- * An ephemeron keeps its value alive as long as its key is alive by other means, even if the
- * value leads to the key (Hayes, "Ephemerons: a new finalization mechanism", 1997).  Both are
- * null once the key was collected, and the value if there is no key to begin with.
+ * An ephemeron keeps its value alive while its key is alive by other means, even if the value
+ * leads to the key (Hayes, "Ephemerons: a new finalization mechanism", 1997).  Once the key was
+ * collected both are null.  Without a key the value is null from the beginning.
  */
 EBBGC_API ebbgc_ref_t ebbgc_ephemeron_new(ebbgc_mutator_t *mutator, ebbgc_ref_t key,
 					  ebbgc_ref_t value);
 EBBGC_API ebbgc_ref_t ebbgc_ephemeron_key(ebbgc_mutator_t *mutator, ebbgc_ref_t ephemeron);
 EBBGC_API ebbgc_ref_t ebbgc_ephemeron_value(ebbgc_mutator_t *mutator, ebbgc_ref_t ephemeron);
 
+/* `data` is what ebbgc_finalizer_add() was given; the object is a root during the call. */
 typedef void (*ebbgc_finalizer_fn)(ebbgc_mutator_t *mutator, ebbgc_ref_t object, void *data);
 
 /*
- * Has fn(object, data) called once after a collection found the object dead, which comes back
- * to life for it; all that died together are finalized, in the order they were added.  An object
- * may have several.  -ENOMEM, -ECHILD, -EINVAL for the null reference.
+ * Requests one call of fn(object, data) after a collection finds the object dead; the object comes
+ * back to life for it.  Objects that died together are all finalized, in the order in which their
+ * finalizers were added.  An object may have several.  -ENOMEM, -ECHILD, -EINVAL for the null
+ * reference or NULL.
  */
 EBBGC_API int ebbgc_finalizer_add(ebbgc_mutator_t *mutator, ebbgc_ref_t object,
 				  ebbgc_finalizer_fn fn, void *data);
 
 /*
- * Runs at most `limit` finalizers that are due, on this thread, where it is called and nowhere
- * else, so they meet no lock by surprise.  Returns how many ran.
+ * Runs at most `limit` ready finalizers on the calling thread; returns how many ran.  Finalizers
+ * run nowhere else: the caller decides which locks are held.
  */
 EBBGC_API size_t ebbgc_finalizers_run(ebbgc_mutator_t *mutator, size_t limit);
 
 /* --- collection and figures ------------------------------------------------------------- */
 
-/* A complete collection with the world stopped; returns when it is done.  -ECHILD after fork. */
+/* Runs a full collection with the world stopped; returns when it is done.  -ECHILD after fork. */
 EBBGC_API int ebbgc_collect(ebbgc_mutator_t *mutator);
 
-/* Asks for a cycle in the heap's own mode and does not wait for it. */
+/* Requests a cycle in the heap's own mode and does not wait for it. */
 EBBGC_API void ebbgc_collect_start(ebbgc_mutator_t *mutator);
 
 struct ebbgc_stats {
-	uint64_t cycles, full_cycles;	/* all of them; those of ebbgc_collect() and exhaustion */
+	uint64_t cycles, full_cycles;	/* all; those of ebbgc_collect() and of a full heap */
 	uint64_t pauses, pause_total_ns, pause_max_ns;
-	uint64_t stop_max_ns;		/* the longest it took all threads to reach safepoints */
-	uint64_t mark_total_ns;		/* elapsed, marking with or without the world */
+	uint64_t stop_max_ns;		/* longest time until all threads reached a safepoint */
+	uint64_t mark_total_ns;		/* elapsed time of marking, concurrent or not */
 	uint64_t allocated_bytes;	/* since creation */
-	uint64_t live_bytes;		/* found by the last cycle, and born during it */
+	uint64_t live_bytes;		/* found by the last cycle, or allocated during it */
 	uint64_t heap_bytes;		/* regions in use */
-	uint64_t resident_bytes;	/* of the heap, when last looked at (resident_budget) */
-	uint64_t released_bytes;	/* given back to the kernel unwritten */
+	uint64_t resident_bytes;	/* of the heap after the last cycle, with resident_budget */
+	uint64_t released_bytes;	/* returned to the kernel unwritten */
 	uint64_t marked_objects, logged_references;
 	uint64_t weak_cleared, ephemerons_cleared, finalizers_ready;
-	uint64_t remarks;		/* pauses that put marking back beside the program */
+	uint64_t remarks;		/* pauses that went back to concurrent marking */
 	uint64_t stalls, stall_total_ns;	/* allocations that waited for a cycle or a release */
-	/* Side tables in use, of residency and parked work, too; those that are mlock()ed. */
+	/* Side tables in use, including residency and parked work; those that are mlock()ed. */
 	uint64_t side_bytes, side_locked;
 	uint64_t checks, check_failures;	/* of the checking mode */
 
-	/* EBBGC_MEMLINER; figures of marking are as of the last cycle's end. */
+	/* EBBGC_MEMLINER; figures of marking are as of the end of the last cycle. */
 	enum ebbgc_epoch_source epoch_source;
 	enum ebbgc_residency residency;	/* the provider in use */
 	uint64_t epoch;
-	uint64_t noted, noted_lost;	/* accesses noted; those overwritten before they were read */
+	uint64_t noted, noted_lost;	/* accesses noted; overwritten before they were read */
 	uint64_t red_objects;		/* objects marked because they were noted */
-	uint64_t explored_objects;	/* those marked at most MAX_Depth hops from there */
-	uint64_t postponed;		/* how often an object was put off by its stamp, or as out */
-	uint64_t parked_objects, woken_objects;	/* by page; those whose page came in by itself */
-	uint64_t fetch_calls, fetched_pages;	/* of the others, in batches */
+	uint64_t explored_objects;	/* objects marked at most MAX_Depth hops from red ones */
+	uint64_t postponed;		/* times that an object was postponed, by stamp or residency */
+	uint64_t parked_objects, woken_objects;	/* by page; woken: the page came in by itself */
+	uint64_t fetch_calls, fetched_pages;	/* for the other parked objects, in batches */
 	uint64_t scans, scan_total_ns;	/* of residency */
-	uint64_t dropped_bytes;		/* EBBGC_DROP: told the kernel to be garbage */
-	uint64_t cooled_pages;		/* EBBGC_COLD: told the kernel to be unused */
+	uint64_t dropped_bytes;		/* EBBGC_DROP: MADV_FREE */
+	uint64_t cooled_pages;		/* EBBGC_COLD: deactivated */
 
 	/* EBBGC_ARRIVALS, EBBGC_HINTS. */
-	uint64_t arrivals_shared;	/* 1 if ebbd tells of faults, else 0 */
-	uint64_t arrivals, arrivals_lost;	/* faults in this heap; of the process, not seen */
+	uint64_t arrivals_shared;	/* 1 if ebbd shares the faults of the process, else 0 */
+	uint64_t arrivals, arrivals_lost;	/* faults in this heap; lost faults of the process */
 	uint64_t arrived_objects;	/* marked because the program faulted on them */
-	uint64_t hint_calls, hinted_pages;	/* read ahead for the program */
+	uint64_t hint_calls, hinted_pages;	/* prefetched for the program */
 };
 
-/* Copies the figures; size is sizeof(*stats), so that later versions may append.  Any thread. */
+/*
+ * Copies the statistics.  size is sizeof(*stats): later versions append members; members that the
+ * library does not know are 0.  Any thread.
+ */
 EBBGC_API void ebbgc_stats_get(ebbgc_heap_t *heap, struct ebbgc_stats *stats, size_t size);
 
-/* The pause that a share q (0..1) of all pauses did not exceed, within 19 %; 0 without any. */
+/* Returns the q-quantile (0..1) of all pauses in ns, at most 19 % too long; 0 without any. */
 EBBGC_API uint64_t ebbgc_pause_quantile(ebbgc_heap_t *heap, double q);
 
 #ifdef __cplusplus
