@@ -27,11 +27,12 @@ kmod:
 # For the guests of `make check-kmod`, with the module by which cases inject errors.
 .PHONY: kmod-fault
 kmod-fault:
-	$(call say,KMOD,$(KMOD_DIR:$(CURDIR)/%=%)/fault/ebb_fault.ko)
+	$(call say,KMOD,$(KMOD_OUT)/fault/ebb_fault.ko)
 	$(Q)mkdir -p $(KMOD_DIR)/fault
-	$(Q)ln -sf $(addprefix $(CURDIR)/tests/guest/fault/,Kbuild ebb_fault.c) $(KMOD_DIR)/fault/
+	$(Q)ln -sf '$(CURDIR)'/tests/guest/fault/* $(KMOD_DIR)/fault/
 	$(Q)$(MAKE) $(if $(Q),-s) -C $(KDIR) M=$(KMOD_DIR)/fault \
 		$(if $(shell command -v pahole),,CONFIG_DEBUG_INFO_BTF_MODULES=) $(KMOD_FLAGS) modules
+	$(if $(KMOD_ELSEWHERE),$(Q)mkdir -p $(KMOD_OUT)/fault && cp $(KMOD_DIR)/fault/ebb_fault.ko $(KMOD_OUT)/fault/)
 
 .PHONY: kmod-guest
 kmod-guest:

@@ -1,23 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Classes of pages.  A swap-out's bio carries the cgroup whose page it is (the nearest
- * one with the io controller); here is told which class that is.  Without a rule
- * nothing of this is looked at, or there.
- */
 #include <linux/bitmap.h>
 #include <linux/blk-cgroup.h>
 #include <linux/cgroup.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
 
-#include "internal.h"
+#include "class.h"
+#include "seal.h"
 
 struct ebb_rule {
 	u64 cgroup;
 	u32 class;
 };
 
-/* Never changed once it is there: replaced. */
+/* Immutable: replaced as a whole. */
 struct ebb_rules {
 	struct rcu_head rcu;
 	u32 count;
@@ -32,7 +28,7 @@ static const struct ebb_rule *find(const struct ebb_rules *rules, u64 cgroup)
 	return NULL;
 }
 
-u32 class_of_request(const struct ebb_device *d, const struct request *rq)
+u32 ebb_class_of_request(const struct ebb_device *d, const struct request *rq)
 {
 	const struct ebb_rule *rule = NULL;
 	u32 class = 0;
@@ -41,7 +37,7 @@ u32 class_of_request(const struct ebb_device *d, const struct request *rq)
 		return 0;
 #ifdef CONFIG_BLK_CGROUP
 	rcu_read_lock();
-	/* The bio has its cgroup, which has those above it. */
+	/* The nearest ancestor with a rule counts. */
 	for (const struct cgroup_subsys_state *css = bio_blkcg_css(rq->bio); css && !rule;
 	     css = css->parent)
 		rule = find(rcu_dereference(d->rules), cgroup_id(css->cgroup));
@@ -57,7 +53,7 @@ static size_t map_words(const struct ebb_device *d)
 	return BITS_TO_LONGS(d->pages);
 }
 
-u32 class_of_pages(const struct ebb_device *d, u64 page, u32 *run)
+u32 ebb_class_of_pages(const struct ebb_device *d, u64 page, u32 *run)
 {
 	const unsigned long *map = READ_ONCE(d->class_bits);
 	u64 end = page + *run;
@@ -75,7 +71,7 @@ u32 class_of_pages(const struct ebb_device *d, u64 page, u32 *run)
 	return class;
 }
 
-void class_set(struct ebb_device *d, u64 page, u32 count, u32 class)
+void ebb_class_set(struct ebb_device *d, u64 page, u32 count, u32 class)
 {
 	unsigned long *map = READ_ONCE(d->class_bits);
 
@@ -87,7 +83,7 @@ void class_set(struct ebb_device *d, u64 page, u32 count, u32 class)
 	}
 }
 
-unsigned long class_word(const struct ebb_device *d, size_t word, u32 class)
+unsigned long ebb_class_word(const struct ebb_device *d, size_t word, u32 class)
 {
 	const unsigned long *map = READ_ONCE(d->class_bits);
 	unsigned long is = ~0ul;
@@ -97,28 +93,28 @@ unsigned long class_word(const struct ebb_device *d, size_t word, u32 class)
 	return is;
 }
 
-int class_make(struct ebb_device *d, u32 class, u32 copies, enum ebb_class_kind kind,
+int ebb_class_create(struct ebb_device *d, u32 class, u32 copies, enum ebb_class_kind kind,
 	       const char **why)
 {
 	struct ebb_hold *holds = d->holds[class];
 	unsigned long *bits = d->class_bits;
 	bool sealed = d->sealed & BIT(class);
 
-	*why = "seal: of a class that is there it cannot change";
+	*why = "seal: an existing class cannot change it";
 	if (holds && sealed != (kind == CLASS_SEALED))
 		return -EEXIST;
 	if (kind == CLASS_SEALED) {
-		int r = seals_make(d, why);
+		int r = ebb_seal_init(d, why);
 
 		if (r)
 			return r;
 	}
-	*why = "memory: not enough for the class";
+	*why = "class: out of memory";
 	if (!bits) {
 		bits = kvcalloc(EBB_CLASS_BITS * map_words(d), sizeof(long), GFP_KERNEL);
 		if (!bits)
 			return -ENOMEM;
-		/* Whoever sees it sees it empty: all pages are of class 0. */
+		/* A reader that sees it sees it empty: all pages are of class 0. */
 		smp_store_release(&d->class_bits, bits);
 	}
 	if (!holds)
@@ -127,7 +123,7 @@ int class_make(struct ebb_device *d, u32 class, u32 copies, enum ebb_class_kind 
 		return -ENOMEM;
 	if (kind == CLASS_SEALED)
 		WRITE_ONCE(d->sealed, d->sealed | BIT(class));
-	/* Only commands write it, one at a time. */
+	/* Commands alone write it, one at a time. */
 	for (u32 i = 0; i < d->slab_count; i++)
 		WRITE_ONCE(holds[i].copies, copies);
 	smp_store_release(&d->holds[class], holds);
@@ -135,8 +131,8 @@ int class_make(struct ebb_device *d, u32 class, u32 copies, enum ebb_class_kind 
 	return 0;
 }
 
-/* @rules without one for @cgroup, with room for one more. */
-static struct ebb_rules *copy_but(const struct ebb_rules *rules, u64 cgroup)
+/* A copy of @rules without the one for @cgroup, with room for one more. */
+static struct ebb_rules *copy_without(const struct ebb_rules *rules, u64 cgroup)
 {
 	u32 count = rules ? rules->count : 0;
 	struct ebb_rules *new = kzalloc(struct_size(new, rule, count + 1), GFP_KERNEL);
@@ -149,11 +145,11 @@ static struct ebb_rules *copy_but(const struct ebb_rules *rules, u64 cgroup)
 
 static struct ebb_rules *rules_of(const struct ebb_device *d)
 {
-	/* Only commands change it, one at a time. */
+	/* Commands alone change it, one at a time. */
 	return rcu_dereference_protected(d->rules, true);
 }
 
-int class_assign(struct ebb_device *d, u64 cgroup, u32 class)
+int ebb_class_assign(struct ebb_device *d, u64 cgroup, u32 class)
 {
 	struct ebb_rules *old = rules_of(d), *new;
 
@@ -161,7 +157,7 @@ int class_assign(struct ebb_device *d, u64 cgroup, u32 class)
 		return -ENOENT;
 	if (!find(old, cgroup) && old && old->count == EBB_SWAP_CGROUPS)
 		return -ENOSPC;
-	new = copy_but(old, cgroup);
+	new = copy_without(old, cgroup);
 	if (!new)
 		return -ENOMEM;
 	if (class != EBB_NO_CLASS)
@@ -176,7 +172,7 @@ int class_assign(struct ebb_device *d, u64 cgroup, u32 class)
 	return 0;
 }
 
-bool class_assigned(const struct ebb_device *d, u32 i, u64 *cgroup, u32 *class)
+bool ebb_class_assigned(const struct ebb_device *d, u32 i, u64 *cgroup, u32 *class)
 {
 	const struct ebb_rules *rules = rules_of(d);
 
@@ -187,7 +183,7 @@ bool class_assigned(const struct ebb_device *d, u32 i, u64 *cgroup, u32 *class)
 	return true;
 }
 
-void class_free(struct ebb_device *d)
+void ebb_class_free(struct ebb_device *d)
 {
 	kfree(rules_of(d));
 	kvfree(d->class_bits);

@@ -1,27 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The copier: brings pages to where their slab belongs, in the background.
+ * While a chunk is copied its pages are an active span that reads: readers go on, writers of these
+ * pages wait.  So the copied content is the newest one from the first byte to the last.  Whether
+ * the copy counts is decided under the slab's lock at the end: not if its target, or a page, is
+ * gone by then.
  *
- *  - repair: the slab has a new donor, and pages are on the backup, or at its other donor, alone;
- *  - migration: it has a new donor, and pages are at the one that it leaves;
- *  - retreat: it has no donor any more, and pages are at the one that it leaves alone.
- *
- * While a chunk is copied its pages are an active span, which only reads: readers
- * go on, writers of these very pages wait.  So what is copied is the newest content
- * from the first byte to the last, and only the copier's lock decides that the
- * copy counts: not if the place that was written to, or the page, is gone.
- *
- * It never has more than one chunk under way, and pauses after each while there are
- * requests.
+ * One chunk is copied at a time, and a pause follows each while there are requests.
  */
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 
-#include "internal.h"
+#include "copy.h"
+#include "donor_io.h"
+#include "event.h"
+#include "slab.h"
+#include "span.h"
 
 #define SEGMENT_ORDER 2
 #define CHUNK_PAGES (EBB_SEGMENTS << SEGMENT_ORDER)
-/* One chunk in it: with a tick of 4 ms at most 64 MB/s beside demand I/O. */
+/* One chunk a pause: at most 64 MB/s beside requests, with a tick of 4 ms. */
 #define PAUSE_MS 4
 #define RETRY_MS 1000
 
@@ -31,29 +28,29 @@ struct ebb_copier {
 	struct delayed_work work;
 	bool stopped;
 	atomic_t kicked;
-	u32 slab, class;        /* those it is at, */
-	u64 page;               /* and from where on */
-	bool all_done;          /* of the present round, which began at slab 0 */
-	bool later;             /* the next round is to wait for something */
-	u64 requests;           /* of the device when it last looked */
+	u32 slab, class;        /* the present ones, */
+	u64 page;               /* and the next page */
+	bool all_done;          /* in the present round, which began at slab 0 */
+	bool later;             /* the next round has to wait */
+	u64 requests;           /* of the device, at the last chunk */
 	struct page *segments[EBB_SEGMENTS];
 	struct ebb_span span;
-	struct ebb_leg leg;
+	struct ebb_transfer transfer;
 	struct completion done;
 	int error;
 	struct bio bio;
 	struct bio_vec vecs[EBB_SEGMENTS];
 };
 
-static void leg_done(struct ebb_leg *leg, int error)
+static void transfer_done(struct ebb_transfer *t, int error)
 {
-	struct ebb_copier *c = container_of(leg, struct ebb_copier, leg);
+	struct ebb_copier *c = container_of(t, struct ebb_copier, transfer);
 
 	c->error = error;
 	complete(&c->done);
 }
 
-/* @place has been taken; its reference is used up. */
+/* @place has been taken; its reference is released. */
 static int copy_donor(struct ebb_copier *c, const struct ebb_place *place,
 		      enum dma_data_direction direction)
 {
@@ -62,27 +59,27 @@ static int copy_donor(struct ebb_copier *c, const struct ebb_place *place,
 	struct ebb_session *s = place->session;
 	int r;
 
-	c->leg.session = s;
-	c->leg.direction = direction;
-	c->leg.done = leg_done;
-	c->leg.entries = DIV_ROUND_UP(left, PAGE_SIZE << SEGMENT_ORDER);
-	sg_init_table(c->leg.sg, c->leg.entries);
-	for (int i = 0; i < c->leg.entries; i++) {
+	c->transfer.session = s;
+	c->transfer.direction = direction;
+	c->transfer.done = transfer_done;
+	c->transfer.entries = DIV_ROUND_UP(left, PAGE_SIZE << SEGMENT_ORDER);
+	sg_init_table(c->transfer.sg, c->transfer.entries);
+	for (int i = 0; i < c->transfer.entries; i++) {
 		u32 take = min_t(u32, left, PAGE_SIZE << SEGMENT_ORDER);
 
-		sg_set_page(&c->leg.sg[i], c->segments[i], take, 0);
+		sg_set_page(&c->transfer.sg[i], c->segments[i], take, 0);
 		left -= take;
 	}
 	reinit_completion(&c->done);
-	/* One of our own: the session is looked at after the leg has given back its. */
+	/* A reference of our own: the session is used after the transfer has released its one. */
 	percpu_ref_get(&s->ref);
-	r = leg_start(&c->leg, 0, c->span.count << PAGE_SHIFT, place->address + offset,
+	r = ebb_transfer_start(&c->transfer, 0, c->span.count << PAGE_SHIFT, place->address + offset,
 		      place->rkey, 0, NULL);
 	if (!r) {
 		if (!wait_for_completion_timeout(&c->done,
 						 msecs_to_jiffies(c->device->deadline))) {
 			ebb_count(c->device, DEADLINES, 1);
-			session_fail(s, "a copy took longer than the deadline");
+			ebb_session_fail(s, "a copy took longer than the deadline");
 			wait_for_completion(&c->done);
 		}
 		r = c->error;
@@ -111,7 +108,7 @@ static int copy_backup(struct ebb_copier *c, enum req_op op)
 	return r;
 }
 
-/* The pages of the span are @to, too.  Some may have been discarded, none written. */
+/* The span's pages are at @to as well; some may have been discarded, none written. */
 static u32 copied(struct ebb_device *d, const struct ebb_span *span, enum ebb_at to)
 {
 	u32 n = 0;
@@ -126,12 +123,12 @@ static u32 copied(struct ebb_device *d, const struct ebb_span *span, enum ebb_at
 
 enum outcome { COPY_DONE, COPY_SOME, COPY_BUSY, COPY_FAILED };
 
-/* @source has been taken, if the pages come from a donor; @target was the slab's then. */
+/* @source has been taken if the pages come from a donor; @target was the slab's at that time. */
 static int copy_span(struct ebb_copier *c, struct ebb_slab *slab, enum ebb_at from,
 		     const struct ebb_place *source, enum ebb_at to, const struct ebb_place *target)
 {
 	struct ebb_device *d = c->device;
-	struct ebb_hold *hold = slab_hold(d, slab, c->class);
+	struct ebb_hold *hold = ebb_slab_hold(d, slab, c->class);
 	bool taken = false;
 	unsigned long flags;
 	int r;
@@ -141,7 +138,7 @@ static int copy_span(struct ebb_copier *c, struct ebb_slab *slab, enum ebb_at fr
 		return r;
 	if (to < AT_DONORS) {
 		spin_lock_irqsave(&slab->lock, flags);
-		taken = hold_epoch(hold, target->epoch) < AT_DONORS && place_take(target);
+		taken = ebb_hold_epoch(hold, target->epoch) < AT_DONORS && ebb_place_take(target);
 		spin_unlock_irqrestore(&slab->lock, flags);
 		if (!taken)
 			return -ENOTCONN;
@@ -150,9 +147,9 @@ static int copy_span(struct ebb_copier *c, struct ebb_slab *slab, enum ebb_at fr
 	if (r)
 		return r;
 	spin_lock_irqsave(&slab->lock, flags);
-	/* It may be the slab's second, or its only one, by now: the copy is as good. */
+	/* The target may be another place of the slab by now. */
 	if (taken)
-		to = hold_epoch(hold, target->epoch);
+		to = ebb_hold_epoch(hold, target->epoch);
 	if (to == AT_DONORS)
 		r = -ENOTCONN;
 	else
@@ -165,7 +162,7 @@ static int copy_span(struct ebb_copier *c, struct ebb_slab *slab, enum ebb_at fr
 static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 {
 	struct ebb_device *d = c->device;
-	const struct ebb_hold *hold = slab_hold(d, slab, c->class);
+	const struct ebb_hold *hold = ebb_slab_hold(d, slab, c->class);
 	struct ebb_place source = { }, target = { };
 	enum ebb_at from, to;
 	unsigned long flags;
@@ -175,7 +172,7 @@ static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 		.first = c->page, .count = CHUNK_PAGES, .class = c->class,
 	};
 	spin_lock_irqsave(&slab->lock, flags);
-	from = slab_wanted(d, slab - d->slabs, c->class, &c->span.first, &c->span.count, &to);
+	from = ebb_slab_wanted(d, slab - d->slabs, c->class, &c->span.first, &c->span.count, &to);
 	if (from == EBB_BITS) {
 		spin_unlock_irqrestore(&slab->lock, flags);
 		return COPY_DONE;
@@ -185,15 +182,15 @@ static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 		source = hold->at[from];
 	if (to < AT_DONORS)
 		target = hold->at[to];
-	/* Who writes them now will most likely have spared us the work. */
-	if (span_conflicts(slab, &c->span) || (from < AT_DONORS && !place_take(&source))) {
+	/* A write in flight makes the copy void or needless: try again later. */
+	if (ebb_span_conflicts(slab, &c->span) || (from < AT_DONORS && !ebb_place_take(&source))) {
 		spin_unlock_irqrestore(&slab->lock, flags);
 		return COPY_BUSY;
 	}
 	list_add_tail(&c->span.node, &slab->active);
 	spin_unlock_irqrestore(&slab->lock, flags);
 	r = copy_span(c, slab, from, &source, to, &target);
-	span_end(slab, &c->span, NULL);
+	ebb_span_end(slab, &c->span, NULL);
 	if (r)
 		ebb_count(d, COPY_ERRORS, 1);
 	return r ? COPY_FAILED : COPY_SOME;
@@ -210,42 +207,42 @@ static bool named(const struct ebb_slab *slab, const struct ebb_place *source)
 	return false;
 }
 
-/* A donor that is over, and about to be detached, has nothing, and its place may be another's. */
-static bool one_is_over(const struct ebb_hold *hold)
+/* A donor whose session has ended and is about to be detached. */
+static bool has_ended_donor(const struct ebb_hold *hold)
 {
 	for (int i = 0; i < EBB_COPIES; i++)
-		if (hold->at[i].session && !place_live(&hold->at[i]))
+		if (hold->at[i].session && !ebb_place_live(&hold->at[i]))
 			return true;
 	return false;
 }
 
 /*
- * The end of @slab is reached.  Gives the class's source back if it has all; else
- * another round.
+ * The end of @slab is reached.  Releases the class's source if its donors have all; else another
+ * round follows.
  */
 static void slab_end(struct ebb_copier *c, struct ebb_slab *slab)
 {
 	struct ebb_device *d = c->device;
-	struct ebb_hold *hold = slab_hold(d, slab, c->class);
+	struct ebb_hold *hold = ebb_slab_hold(d, slab, c->class);
 	struct ebb_place source;
 	const char *why;
 	unsigned long flags;
 
 	spin_lock_irqsave(&slab->lock, flags);
 	source = hold->at[AT_SOURCE];
-	if (slab_count_wanted(d, slab - d->slabs, c->class) ||
-	    (source.session && (named(slab, &source) || one_is_over(hold))))
+	if (ebb_slab_count_wanted(d, slab - d->slabs, c->class) ||
+	    (source.session && (named(slab, &source) || has_ended_donor(hold))))
 		c->all_done = false;
 	else if (source.session)
-		slab_leave(d, slab, c->class);
-	if (hold->at[AT_SOURCE].session == source.session || !place_take(&source))
+		ebb_slab_leave(d, slab, c->class);
+	if (hold->at[AT_SOURCE].session == source.session || !ebb_place_take(&source))
 		source.session = NULL;
 	spin_unlock_irqrestore(&slab->lock, flags);
 	if (!source.session)
 		return;
-	event_tell(d, EBB_SWAP_EVENT_LEFT, source.session->index, slab - d->slabs, NULL);
-	/* What fails ends the session, and its donor has everything back. */
-	session_unmap(source.session, source.remote, source.generation, &why);
+	ebb_event_send(d, EBB_SWAP_EVENT_LEFT, source.session->index, slab - d->slabs, NULL);
+	/* If this fails the session ends, which releases the slab as well. */
+	ebb_session_unmap(source.session, source.remote, source.generation, &why);
 	percpu_ref_put(&source.session->ref);
 }
 
@@ -268,7 +265,7 @@ static void again(struct ebb_copier *c, unsigned int ms)
 		queue_delayed_work(c->wq, &c->work, msecs_to_jiffies(ms));
 }
 
-/* To the next class of the slab that there is, or to the next slab. */
+/* Goes to the next class of the slab, or to the next slab. */
 static void step(struct ebb_copier *c)
 {
 	struct ebb_device *d = c->device;
@@ -283,12 +280,38 @@ static void step(struct ebb_copier *c)
 	c->page = (u64)c->slab << d->slab_shift;
 }
 
-/* One chunk, or a round over what has none. */
+/*
+ * A recalled slab that user space has not moved in time falls back to the backup, or to its other
+ * donor.  True = one is recalled and has to wait.
+ */
+static bool recall_overdue(struct ebb_device *d, struct ebb_slab *slab, u32 class)
+{
+	struct ebb_hold *hold = ebb_slab_hold(d, slab, class);
+	unsigned long flags;
+	bool later = false;
+
+	spin_lock_irqsave(&slab->lock, flags);
+	/* One at a time, and the second first: without a first it would take its place. */
+	for (int i = EBB_COPIES - 1; i >= 0 && d->backup.bdev; i--) {
+		const struct ebb_place *place = &hold->at[i];
+
+		if (!place->session || !place->recalled)
+			continue;
+		if (hold->at[AT_SOURCE].session || time_before(jiffies, place->evict_at))
+			later = true;
+		else
+			ebb_slab_move(d, slab, class, i, NULL);
+	}
+	spin_unlock_irqrestore(&slab->lock, flags);
+	return later;
+}
+
+/* Copies one chunk, or ends a round. */
 static void copy_work(struct work_struct *work)
 {
 	struct ebb_copier *c = container_of(work, struct ebb_copier, work.work);
 	struct ebb_device *d = c->device;
-	/* Memory that it needs is not to come from the device it serves. */
+	/* Allocations must not swap out to this device. */
 	unsigned int noio = memalloc_noio_save();
 
 	if (!c->slab && !c->class && !c->page) {
@@ -299,7 +322,7 @@ static void copy_work(struct work_struct *work)
 		struct ebb_slab *slab = &d->slabs[c->slab];
 		enum outcome o;
 
-		if (evict_overdue(d, slab, c->class)) {
+		if (recall_overdue(d, slab, c->class)) {
 			c->all_done = false;
 			c->later = true;
 		}
@@ -325,14 +348,14 @@ out:
 	memalloc_noio_restore(noio);
 }
 
-void copier_kick(struct ebb_device *d)
+void ebb_copier_kick(struct ebb_device *d)
 {
 	atomic_set(&d->copier->kicked, 1);
 	if (!READ_ONCE(d->copier->stopped))
 		mod_delayed_work(d->copier->wq, &d->copier->work, 0);
 }
 
-int copier_init(struct ebb_device *d)
+int ebb_copier_init(struct ebb_device *d)
 {
 	struct ebb_copier *c = kzalloc(sizeof(*c), GFP_KERNEL);
 
@@ -348,18 +371,18 @@ int copier_init(struct ebb_device *d)
 		if (!c->segments[i])
 			return -ENOMEM;
 	}
-	/* On it a page's way out of memory may depend: that of the donor it leaves. */
+	/* Reclaim may depend on it: a page may have to leave its donor. */
 	c->wq = alloc_ordered_workqueue("ebb%u-copy", WQ_MEM_RECLAIM, d->index);
 	return c->wq ? 0 : -ENOMEM;
 }
 
-void copier_stop(struct ebb_device *d)
+void ebb_copier_stop(struct ebb_device *d)
 {
 	WRITE_ONCE(d->copier->stopped, true);
 	cancel_delayed_work_sync(&d->copier->work);
 }
 
-void copier_free(struct ebb_device *d)
+void ebb_copier_free(struct ebb_device *d)
 {
 	struct ebb_copier *c = d->copier;
 

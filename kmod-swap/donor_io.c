@@ -1,35 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Pages as one RDMA READ or WRITE: the device reads and writes them where they
- * are, by the local DMA key, so nothing is registered or copied.
- */
-#include "internal.h"
+#include "donor_io.h"
 
-/* The pages are ours again, then whoever waits goes on. */
-static void leg_over(struct ebb_leg *leg, int error)
+/* Its work request has completed, or was never posted. */
+static void transfer_end(struct ebb_transfer *t, int error)
 {
-	struct ebb_session *s = leg->session;
+	struct ebb_session *s = t->session;
 
-	ib_dma_unmap_sg(s->ib, leg->sg, leg->entries, leg->direction);
-	WRITE_ONCE(leg->under_way, false);
-	leg->done(leg, error);
-	/* Last: the session's end waits for those who may still look at its state. */
+	ib_dma_unmap_sg(s->ib, t->sg, t->entries, t->direction);
+	WRITE_ONCE(t->in_flight, false);
+	t->done(t, error);
+	/* Last: until then the session is not freed. */
 	percpu_ref_put(&s->ref);
 }
 
 static void page_completion(struct ib_cq *cq, struct ib_wc *wc)
 {
-	struct ebb_leg *leg = container_of(wc->wr_cqe, struct ebb_leg, cqe);
+	struct ebb_transfer *t = container_of(wc->wr_cqe, struct ebb_transfer, cqe);
 
 	if (unlikely(wc->status != IB_WC_SUCCESS)) {
-		session_fail(leg->session, ib_wc_status_msg(wc->status));
-		leg_over(leg, -EIO);
+		ebb_session_fail(t->session, ib_wc_status_msg(wc->status));
+		transfer_end(t, -EIO);
 		return;
 	}
-	leg_over(leg, 0);
+	transfer_end(t, 0);
 }
 
-void batch_init(struct ebb_batch *batch)
+void ebb_batch_init(struct ebb_batch *batch)
 {
 	spin_lock_init(&batch->lock);
 	batch->queue = NULL;
@@ -44,19 +40,19 @@ static void post(struct ebb_queue *queue, struct ib_send_wr *first)
 	ebb_count(s->device, DOORBELLS, 1);
 	if (likely(!ib_post_send(queue->id->qp, first, &bad)))
 		return;
-	session_fail(s, "the queue pair takes no work");
-	/* From @bad on they were not taken and nobody else will end them. */
+	ebb_session_fail(s, "the queue pair takes no work");
+	/* @bad and those after it are not posted and get no completion. */
 	while (bad) {
-		struct ebb_leg *leg = container_of(bad->wr_cqe, struct ebb_leg, cqe);
+		struct ebb_transfer *t = container_of(bad->wr_cqe, struct ebb_transfer, cqe);
 
 		bad = bad->next;
-		leg_over(leg, -EIO);
+		transfer_end(t, -EIO);
 	}
 }
 
 /*
- * What is to be posted, and to *@queue; batch->lock is held.  It is posted without: what
- * the queue pair does not take ends at once, and who is told of that may ask for more.
+ * Returns what is to be posted to *@queue; batch->lock is held.  The caller posts without the
+ * lock: a transfer that the queue pair refuses ends at once, and its done() may start others.
  */
 static struct ib_send_wr *batch_take(struct ebb_batch *batch, struct ebb_queue **queue)
 {
@@ -82,7 +78,7 @@ static void batch_flush(struct ebb_batch *batch)
 		post(queue, first);
 }
 
-void batches_flush(struct ebb_batch *batches)
+void ebb_batches_flush(struct ebb_batch *batches)
 {
 	for (int i = 0; i < EBB_COPIES; i++)
 		batch_flush(&batches[i]);
@@ -108,13 +104,13 @@ static void batch_add(struct ebb_batch *batch, struct ebb_queue *queue, struct i
 		post(other, others);
 }
 
-/* Elements for @length bytes from byte @skip of the mapped list; how many. */
-static int gather(struct ebb_leg *leg, int mapped, u32 skip, u32 length)
+/* Fills t->sge for @length bytes from byte @skip of the mapped list on; returns how many. */
+static int gather(struct ebb_transfer *t, int mapped, u32 skip, u32 length)
 {
 	struct scatterlist *sg;
 	int i, n = 0;
 
-	for_each_sg(leg->sg, sg, mapped, i) {
+	for_each_sg(t->sg, sg, mapped, i) {
 		u32 bytes = sg_dma_len(sg);
 		u32 take;
 
@@ -123,10 +119,10 @@ static int gather(struct ebb_leg *leg, int mapped, u32 skip, u32 length)
 			continue;
 		}
 		take = min(bytes - skip, length);
-		leg->sge[n++] = (struct ib_sge){
+		t->sge[n++] = (struct ib_sge){
 			.addr = sg_dma_address(sg) + skip,
 			.length = take,
-			.lkey = leg->session->pd->local_dma_lkey,
+			.lkey = t->session->pd->local_dma_lkey,
 		};
 		skip = 0;
 		length -= take;
@@ -136,36 +132,36 @@ static int gather(struct ebb_leg *leg, int mapped, u32 skip, u32 length)
 	return n;
 }
 
-int leg_start(struct ebb_leg *leg, u32 skip, u32 bytes, u64 address, u32 rkey, u32 queue,
-	      struct ebb_batch *batch)
+int ebb_transfer_start(struct ebb_transfer *t, u32 skip, u32 bytes, u64 address, u32 rkey,
+		       u32 queue, struct ebb_batch *batch)
 {
-	struct ebb_session *s = leg->session;
-	int mapped = ib_dma_map_sg(s->ib, leg->sg, leg->entries, leg->direction);
+	struct ebb_session *s = t->session;
+	int mapped = ib_dma_map_sg(s->ib, t->sg, t->entries, t->direction);
 
 	if (unlikely(!mapped)) {
 		percpu_ref_put(&s->ref);
 		return -ENOMEM;
 	}
-	leg->cqe.done = page_completion;
-	leg->wr = (struct ib_rdma_wr){
+	t->cqe.done = page_completion;
+	t->wr = (struct ib_rdma_wr){
 		.wr = {
-			.wr_cqe = &leg->cqe,
-			.sg_list = leg->sge,
-			.num_sge = gather(leg, mapped, skip, bytes),
-			.opcode = leg->direction == DMA_TO_DEVICE ? IB_WR_RDMA_WRITE :
-								    IB_WR_RDMA_READ,
+			.wr_cqe = &t->cqe,
+			.sg_list = t->sge,
+			.num_sge = gather(t, mapped, skip, bytes),
+			.opcode = t->direction == DMA_TO_DEVICE ? IB_WR_RDMA_WRITE :
+								  IB_WR_RDMA_READ,
 			.send_flags = IB_SEND_SIGNALED,
 		},
 		.remote_addr = address,
 		.rkey = rkey,
 	};
-	WRITE_ONCE(leg->since, jiffies);
-	/* Whoever sees that sees since when. */
-	smp_store_release(&leg->under_way, true);
+	WRITE_ONCE(t->posted_at, jiffies);
+	/* A reader that sees it in flight sees posted_at. */
+	smp_store_release(&t->in_flight, true);
 	ebb_count(s->device, MESSAGES, 1);
 	if (batch)
-		batch_add(batch, &s->queue[queue], &leg->wr.wr);
+		batch_add(batch, &s->queue[queue], &t->wr.wr);
 	else
-		post(&s->queue[queue], &leg->wr.wr);
+		post(&s->queue[queue], &t->wr.wr);
 	return 0;
 }

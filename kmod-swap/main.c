@@ -2,37 +2,36 @@
 /* ebb_swap.ko: swap in the memory of other machines, by one-sided RDMA. */
 #include <linux/module.h>
 
-#include "internal.h"
-
-struct workqueue_struct *ebb_closing;
+#include "control.h"
+#include "create.h"
+#include "session.h"
 
 static int __init ebb_swap_init(void)
 {
-	int r;
+	int r = ebb_session_init();
 
-	ebb_closing = alloc_workqueue("ebb_closing", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
-	if (!ebb_closing)
-		return -ENOMEM;
-	r = device_major_register();
 	if (r)
-		goto free_queue;
-	r = control_init();
+		return r;
+	r = ebb_device_register();
 	if (r)
-		goto free_major;
+		goto exit_sessions;
+	r = ebb_control_init();
+	if (r)
+		goto unregister_device;
 	return 0;
-free_major:
-	device_major_unregister();
-free_queue:
-	destroy_workqueue(ebb_closing);
+unregister_device:
+	ebb_device_unregister();
+exit_sessions:
+	ebb_session_exit();
 	return r;
 }
 
-/* Every device holds the module, so there is none left, and none is made any more. */
+/* Every device holds the module, so there is none left. */
 static void __exit ebb_swap_exit(void)
 {
-	control_exit();
-	device_major_unregister();
-	destroy_workqueue(ebb_closing);
+	ebb_control_exit();
+	ebb_device_unregister();
+	ebb_session_exit();
 }
 
 module_init(ebb_swap_init);

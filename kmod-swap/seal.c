@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Seals: pages of a sealed class leave the machine, and go to the backup, as AES-256-GCM
- * ciphertext.  Who holds one can neither read it nor change a bit of it, nor hand out
- * another page's or an older content for it.
+ * The key is random, is made when the first class is sealed, and exists nowhere else.  Nonce: the
+ * page's number (32 bits) and a counter (64 bits) of the whole device, which is incremented before
+ * use and never decremented: no nonce is used twice.  Associated data: a random number of the
+ * device and the page's number.  The page's last counter and its tag stay in memory, 24 bytes a
+ * page, and change with its places, under the slab's lock.
  *
- * The key is random, made with the device's first sealed class, and is nowhere else.
- * Nonce: the page's number (32 bits) and a counter (64) of the whole device, which goes up
- * before its number is used and never down: no two sealings have the same.  Associated
- * data: a random number of the device and the page's.  The page's last counter and its tag
- * stay here, 24 bytes a page; they change with its places, under its slab's lock.
- *
- * What is sealed, or comes sealed, lies in one of a fixed number of buffers.  Who finds
- * none waits for one, and who has one waits for nobody that waits.
+ * Ciphertext lies in one of a fixed number of buffers.  A request that finds none waits for one;
+ * a request that has one never waits for a request that waits.
  */
 #include <crypto/aead.h>
 #include <linux/err.h>
@@ -22,7 +18,7 @@
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
-#include "internal.h"
+#include "seal.h"
 
 #define BUFFERS 16
 #define SEGMENT_ORDER 2
@@ -39,7 +35,7 @@ struct ebb_seal {
 };
 
 struct ebb_buffer {
-	struct list_head node;    /* of the free ones */
+	struct list_head node;    /* in sealer->free */
 	struct page *segments[EBB_SEGMENTS];
 	struct ebb_seal seal[EBB_IO_PAGES]; /* WRITE: of the pages in it */
 	struct aead_request *request;
@@ -52,7 +48,7 @@ struct ebb_sealer {
 	struct crypto_aead *aead;
 	u64 number;               /* of the device, random */
 	atomic64_t counter;
-	struct ebb_seal *seals;   /* of each page */
+	struct ebb_seal *seals;   /* of each page of the device */
 	spinlock_t lock;          /* interrupts off; innermost */
 	struct list_head free, waiting; /* ebb_buffer; ebb_io */
 	struct ebb_buffer *buffers[BUFFERS];
@@ -116,21 +112,21 @@ static void sealer_free(struct ebb_sealer *s)
 	kfree(s);
 }
 
-void seals_free(struct ebb_device *d)
+void ebb_seal_free(struct ebb_device *d)
 {
 	if (d->sealer)
 		sealer_free(d->sealer);
 	d->sealer = NULL;
 }
 
-int seals_make(struct ebb_device *d, const char **why)
+int ebb_seal_init(struct ebb_device *d, const char **why)
 {
 	struct ebb_sealer *s;
 	int r = -ENOMEM;
 
 	if (d->sealer)
 		return 0;
-	*why = "memory: not enough for the seals";
+	*why = "seal: out of memory";
 	s = kzalloc(sizeof(*s), GFP_KERNEL);
 	if (!s)
 		return r;
@@ -171,7 +167,7 @@ fail:
 	return r;
 }
 
-bool seal_take(struct ebb_io *io, enum ebb_step step)
+bool ebb_seal_get_buffer(struct ebb_io *io, enum ebb_step step)
 {
 	struct ebb_sealer *s = io->device->sealer;
 	struct ebb_buffer *b;
@@ -187,11 +183,11 @@ bool seal_take(struct ebb_io *io, enum ebb_step step)
 		list_add_tail(&io->buffer_node, &s->waiting);
 	}
 	spin_unlock_irqrestore(&s->lock, flags);
-	/* One that waits may have got its buffer, and gone on, by now: it is not ours to look at. */
+	/* If it waits it may have got a buffer and gone on by now: do not look at @io. */
 	return b;
 }
 
-void seal_put(struct ebb_io *io)
+void ebb_seal_put_buffer(struct ebb_io *io)
 {
 	struct ebb_sealer *s = io->device->sealer;
 	struct ebb_buffer *b = io->buffer;
@@ -211,7 +207,7 @@ void seal_put(struct ebb_io *io)
 	}
 	spin_unlock_irqrestore(&s->lock, flags);
 	if (next)
-		io_later(next, next->step);
+		ebb_io_later(next, next->step);
 }
 
 /* The @i-th page of @b. */
@@ -220,7 +216,7 @@ static struct page *page_of(const struct ebb_buffer *b, u32 i)
 	return nth_page(b->segments[i >> SEGMENT_ORDER], i & (SEGMENT_PAGES - 1));
 }
 
-void seal_each(struct ebb_io *io, u32 from, u32 count,
+void ebb_seal_each(struct ebb_io *io, u32 from, u32 count,
 	       void (*call)(struct ebb_io *, const struct bio_vec *))
 {
 	for (u32 i = from; i < from + count; i++) {
@@ -230,7 +226,7 @@ void seal_each(struct ebb_io *io, u32 from, u32 count,
 	}
 }
 
-u32 seal_copy(struct ebb_io *io, u32 at, const struct bio_vec *v)
+u32 ebb_seal_copy(struct ebb_io *io, u32 at, const struct bio_vec *v)
 {
 	for (u32 done = 0, take; done < v->bv_len; done += take, at += take) {
 		struct page *page = page_of(io->buffer, at >> PAGE_SHIFT);
@@ -245,7 +241,7 @@ u32 seal_copy(struct ebb_io *io, u32 at, const struct bio_vec *v)
 	return at;
 }
 
-int seal_map(const struct ebb_io *io, struct scatterlist *sg)
+int ebb_seal_map(const struct ebb_io *io, struct scatterlist *sg)
 {
 	u32 left = io->span.count << PAGE_SHIFT;
 	int n = DIV_ROUND_UP(io->span.count, SEGMENT_PAGES);
@@ -260,7 +256,7 @@ int seal_map(const struct ebb_io *io, struct scatterlist *sg)
 	return n;
 }
 
-/* Sets up what is common to both ways, for the @i-th page of the buffer, in place. */
+/* Sets the request up for the @i-th page of the buffer, in place. */
 static void prepare(struct ebb_io *io, u32 i, u64 counter, u32 length)
 {
 	const u64 page = io->span.first + i;
@@ -280,7 +276,7 @@ static void prepare(struct ebb_io *io, u32 i, u64 counter, u32 length)
 	aead_request_set_crypt(b->request, b->sg, b->sg, length, b->nonce);
 }
 
-int seal_close(struct ebb_io *io)
+int ebb_seal_encrypt(struct ebb_io *io)
 {
 	struct ebb_buffer *b = io->buffer;
 	unsigned int noio = memalloc_noio_save();
@@ -296,20 +292,20 @@ int seal_close(struct ebb_io *io)
 	return r;
 }
 
-void seal_keep(const struct ebb_io *io)
+void ebb_seal_commit(const struct ebb_io *io)
 {
 	memcpy(io->device->sealer->seals + io->span.first, io->buffer->seal,
 	       io->span.count * sizeof(struct ebb_seal));
 }
 
-int seal_open(struct ebb_io *io, u32 from, u32 count)
+int ebb_seal_decrypt(struct ebb_io *io, u32 from, u32 count)
 {
 	struct ebb_buffer *b = io->buffer;
 	unsigned int noio = memalloc_noio_save();
 	int r = 0;
 
 	for (u32 i = from; !r && i < from + count; i++) {
-		/* Nobody writes the page, or its seal, while it is being read. */
+		/* No write changes the page or its seal while it is read. */
 		const struct ebb_seal *seal = &io->device->sealer->seals[io->span.first + i];
 
 		memcpy(b->tag, seal->tag, TAG);

@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Sessions: connections to one donor, and the few frames that are exchanged over
- * the first of them.  docs: daemon/lib/wire/wire_rdma.h.
- */
 #include <linux/random.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/utsname.h>
 #include <net/net_namespace.h>
 
-#include "internal.h"
+#include "session.h"
 #include "wire_rdma.h"
+
+/* The longest frame that is sent. */
+static_assert(EBB_FRAME >= WIRE_HEADER + WIRE_DONOR_SIZE + WIRE_MARK);
 
 #define RESOLVE_MS 2000
 #define CM_WAIT (5 * HZ)
 /*
- * 4.096 us << 14 = 67 ms until a lost packet is sent again, six times: half a
- * second until a silent donor is an error.  Soft-RoCE takes 7 for "for ever".
+ * 4.096 us << 14 = 67 ms until a lost packet is sent again, six times: a donor that is
+ * unresponsive for half a second is an error.  For Soft-RoCE 7 means without end.
  */
 #define ACK_TIMEOUT 14
 #define RETRIES 6
 #define READS_AT_ONCE 16
 
-/* Why the donor, which is there, does not want the connection; else NULL. */
+/* Of sessions that close, and of recalls. */
+static struct workqueue_struct *closing;
+
+/* The donor's reason for rejecting the connection; NULL = it has given none. */
 static const char *refusal(struct rdma_cm_id *id, struct rdma_cm_event *event)
 {
 	const void *data;
@@ -40,9 +42,10 @@ static int cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 
 	switch (event->event) {
 	case RDMA_CM_EVENT_ESTABLISHED:
-		q->peer = event->param.conn.qp_num;
-		memcpy(q->reply, event->param.conn.private_data,
-		       min_t(size_t, event->param.conn.private_data_len, sizeof(q->reply)));
+		q->join.peer = event->param.conn.qp_num;
+		memcpy(q->join.reply, event->param.conn.private_data,
+		       min_t(size_t, event->param.conn.private_data_len,
+			     sizeof(q->join.reply)));
 		fallthrough;
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
@@ -60,13 +63,13 @@ static int cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 		complete(&q->cm);
 		break;
 	case RDMA_CM_EVENT_DISCONNECTED:
-		session_fail(q->session, "the donor closed the connection");
+		ebb_session_fail(q->session, "the donor closed the connection");
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
-		session_fail(q->session, "the network device was removed");
+		ebb_session_fail(q->session, "the network device was removed");
 		break;
 	case RDMA_CM_EVENT_ADDR_CHANGE:
-		session_fail(q->session, "the network address changed");
+		ebb_session_fail(q->session, "the network address changed");
 		break;
 	default:
 		break;
@@ -91,28 +94,28 @@ static void receive_post(struct ebb_session *s, struct ebb_message *m)
 	struct ib_recv_wr wr = { .wr_cqe = &m->cqe, .sg_list = &sge, .num_sge = 1 };
 
 	if (ib_post_recv(s->queue[0].id->qp, &wr, NULL))
-		session_fail(s, "the queue pair takes no receive");
+		ebb_session_fail(s, "the queue pair takes no receive");
 }
 
-/* What donors ask about activity goes unanswered so far. */
-static void asked(struct ebb_session *s, const struct wire_frame *f)
+/* A donor's ACTIVITY is not answered. */
+static void recalled(struct ebb_session *s, const struct wire_frame *f)
 {
 	unsigned long flags;
 	bool full;
 
 	if (f->op != WIRE_EVICT)
 		return;
-	spin_lock_irqsave(&s->asked_lock, flags);
-	full = s->asked_count == EBB_ASKED;
+	spin_lock_irqsave(&s->recall_lock, flags);
+	full = s->recalls == EBB_RECALLS;
 	if (!full)
-		s->asked[s->asked_count++] = (struct ebb_asked){
+		s->recall[s->recalls++] = (struct ebb_recall){
 			.tag = f->tag, .remote = f->slab, .generation = f->generation,
 		};
-	spin_unlock_irqrestore(&s->asked_lock, flags);
+	spin_unlock_irqrestore(&s->recall_lock, flags);
 	if (full)
-		session_fail(s, "the donor asks more than it may");
+		ebb_session_fail(s, "the donor asks more than it may");
 	else
-		queue_work(ebb_closing, &s->answering);
+		queue_work(closing, &s->answering);
 }
 
 static void received(struct ib_cq *cq, struct ib_wc *wc)
@@ -124,23 +127,23 @@ static void received(struct ib_cq *cq, struct ib_wc *wc)
 	struct wire_frame f;
 
 	if (wc->status != IB_WC_SUCCESS) {
-		session_fail(s, ib_wc_status_msg(wc->status));
+		ebb_session_fail(s, ib_wc_status_msg(wc->status));
 		return;
 	}
 	ib_dma_sync_single_for_cpu(s->ib, m->dma, EBB_FRAME, DMA_FROM_DEVICE);
-	if (!proof_genuine(s, m->data, &length)) {
-		session_fail(s, "a frame that is not its donor's");
+	if (!ebb_proof_verify(&s->proof, m->data, &length)) {
+		ebb_session_fail(s, "a frame that is not its donor's");
 		return;
 	}
 	if (length < WIRE_HEADER || wire_parse(m->data, length, WIRE_AT_BORROWER, &f) != 1) {
-		session_fail(s, "the donor sent what is no frame");
+		ebb_session_fail(s, "the donor sent what is no frame");
 		return;
 	}
 	if (f.direction == WIRE_REQUEST) {
-		asked(s, &f);
+		recalled(s, &f);
 	} else {
 		if (f.tag != READ_ONCE(s->tag)) {
-			session_fail(s, "the donor answered what was not asked");
+			ebb_session_fail(s, "the donor answered what was not asked");
 			return;
 		}
 		memcpy(s->reply, m->data, length);
@@ -156,7 +159,7 @@ static void sent(struct ib_cq *cq, struct ib_wc *wc)
 	struct ebb_queue *q = cq->cq_context;
 
 	if (wc->status != IB_WC_SUCCESS)
-		session_fail(q->session, ib_wc_status_msg(wc->status));
+		ebb_session_fail(q->session, ib_wc_status_msg(wc->status));
 }
 
 static void answer_sent(struct ib_cq *cq, struct ib_wc *wc)
@@ -164,7 +167,7 @@ static void answer_sent(struct ib_cq *cq, struct ib_wc *wc)
 	struct ebb_queue *q = cq->cq_context;
 
 	if (wc->status != IB_WC_SUCCESS)
-		session_fail(q->session, ib_wc_status_msg(wc->status));
+		ebb_session_fail(q->session, ib_wc_status_msg(wc->status));
 	complete(&q->session->answered);
 }
 
@@ -179,42 +182,65 @@ static int message_send(struct ebb_session *s, struct ebb_message *m, u32 length
 	int r;
 
 	mutex_lock(&s->sending);
-	r = proof_mark(s, m->data, &length);
+	r = ebb_proof_sign(&s->proof, m->data, &length);
 	ib_dma_sync_single_for_device(s->ib, m->dma, EBB_FRAME, DMA_TO_DEVICE);
 	sge.length = length;
 	if (!r)
 		r = ib_post_send(s->queue[0].id->qp, &wr, NULL);
 	mutex_unlock(&s->sending);
-	/* The next one's mark would not be what the donor waits for. */
+	/* The donor would reject the MAC of the next frame. */
 	if (r)
-		session_fail(s, "the queue pair takes no frame");
+		ebb_session_fail(s, "the queue pair takes no frame");
 	return r;
 }
 
-void session_answer(struct ebb_session *s, const struct ebb_asked *asked, u16 status)
+/* Returns when the answer has left, or the session has ended. */
+static void answer_send(struct ebb_session *s, const struct ebb_recall *recall, u16 status)
 {
 	struct wire_frame f = {
-		.op = WIRE_EVICT, .direction = WIRE_REPLY, .status = status, .tag = asked->tag,
-		.slab = asked->remote, .generation = asked->generation,
+		.op = WIRE_EVICT, .direction = WIRE_REPLY, .status = status, .tag = recall->tag,
+		.slab = recall->remote, .generation = recall->generation,
 	};
 
 	ib_dma_sync_single_for_cpu(s->ib, s->answer.dma, EBB_FRAME, DMA_TO_DEVICE);
 	wire_build(s->answer.data, &f);
 	reinit_completion(&s->answered);
-	/* Completed even when the session is over: its queue pair is there until we are through. */
+	/* Completed even if the session has ended: its queue pair waits for this function. */
 	if (!message_send(s, &s->answer, WIRE_HEADER))
 		wait_for_completion(&s->answered);
 }
 
+static void answer_work(struct work_struct *work)
+{
+	struct ebb_session *s = container_of(work, struct ebb_session, answering);
+
+	for (;;) {
+		struct ebb_recall recall;
+		unsigned long flags;
+		u32 left;
+
+		spin_lock_irqsave(&s->recall_lock, flags);
+		left = s->recalls;
+		if (left) {
+			recall = s->recall[0];
+			memmove(s->recall, s->recall + 1, --s->recalls * sizeof(recall));
+		}
+		spin_unlock_irqrestore(&s->recall_lock, flags);
+		if (!left || !ebb_session_live(s))
+			return;
+		answer_send(s, &recall, s->ops->recalled(s, &recall));
+	}
+}
+
 /*
- * Asks @f with @payload and waits; s->reply is a whole frame of the same opcode.
+ * Sends @f with @payload and waits for its reply: s->reply is a whole frame of the same opcode.
  * s->calls is held.
  */
 static int session_call(struct ebb_session *s, struct wire_frame *f, const void *payload,
 			struct wire_frame *reply, const char **why)
 {
 	*why = "session: the donor does not answer";
-	/* Its end frees the messages once nobody is in here. */
+	/* The session frees its messages when no call is in here. */
 	if (atomic_read(&s->state) > EBB_SWAP_LIVE)
 		return -ENOTCONN;
 	ib_dma_sync_single_for_cpu(s->ib, s->send.dma, EBB_FRAME, DMA_TO_DEVICE);
@@ -224,22 +250,22 @@ static int session_call(struct ebb_session *s, struct wire_frame *f, const void 
 	reinit_completion(&s->replied);
 	WRITE_ONCE(s->tag, f->tag);
 	/*
-	 * After replied is new: whoever fails the session, by a cmpxchg, completes it.  Else
-	 * its word could be lost, and the wait be as long as the deadline.
+	 * After reinit_completion(): ebb_session_fail() changes the state by a cmpxchg and then
+	 * completes.  Else its completion could be lost, and the wait last until the deadline.
 	 */
 	smp_mb();
 	if (atomic_read(&s->state) > EBB_SWAP_LIVE ||
 	    message_send(s, &s->send, WIRE_HEADER + f->length))
 		return -ENOTCONN;
 	if (!wait_for_completion_timeout(&s->replied, msecs_to_jiffies(s->device->deadline))) {
-		session_fail(s, "the donor does not answer");
+		ebb_session_fail(s, "the donor does not answer");
 		return -ETIMEDOUT;
 	}
 	if (atomic_read(&s->state) > EBB_SWAP_LIVE)
 		return -ENOTCONN;
 	if (wire_parse(s->reply, s->reply_length, WIRE_AT_BORROWER, reply) != 1 ||
 	    reply->op != f->op) {
-		session_fail(s, "the donor answered something else");
+		ebb_session_fail(s, "the donor answered something else");
 		return -EPROTO;
 	}
 	if (reply->status) {
@@ -270,7 +296,7 @@ static int session_hello(struct ebb_session *s, const char **why)
 	mutex_unlock(&s->calls);
 	if (r)
 		return r;
-	/* Nobody else can call before it is open. */
+	/* There is no other caller before the session is open. */
 	if (s->reply_length != WIRE_HEADER + WIRE_DONOR_SIZE ||
 	    wire_parse_donor(s->reply + WIRE_HEADER, WIRE_DONOR_SIZE, &donor)) {
 		*why = "session: the donor's answer to HELLO is malformed";
@@ -295,7 +321,7 @@ static int map_locked(struct ebb_session *s, struct ebb_place *place, const char
 	if (s->reply_length != WIRE_HEADER + WIRE_RDMA_GRANT_SIZE ||
 	    wire_parse_rdma_grant(s->reply + WIRE_HEADER, WIRE_RDMA_GRANT_SIZE, &g) ||
 	    g.length < (u64)s->device->slab_pages << PAGE_SHIFT) {
-		session_fail(s, "the donor's grant is malformed");
+		ebb_session_fail(s, "the donor's grant is malformed");
 		*why = "session: the donor's grant is malformed";
 		return -EPROTO;
 	}
@@ -307,7 +333,7 @@ static int map_locked(struct ebb_session *s, struct ebb_place *place, const char
 	return 0;
 }
 
-int session_map(struct ebb_session *s, struct ebb_place *place, const char **why)
+int ebb_session_map(struct ebb_session *s, struct ebb_place *place, const char **why)
 {
 	int r;
 
@@ -317,7 +343,7 @@ int session_map(struct ebb_session *s, struct ebb_place *place, const char **why
 	return r;
 }
 
-int session_unmap(struct ebb_session *s, u32 remote, u32 generation, const char **why)
+int ebb_session_unmap(struct ebb_session *s, u32 remote, u32 generation, const char **why)
 {
 	struct wire_frame f = { .op = WIRE_UNMAP, .slab = remote, .generation = generation };
 	struct wire_frame reply;
@@ -432,7 +458,7 @@ static int queue_open(struct ebb_session *s, u32 index, const char **why)
 {
 	struct ebb_queue *q = &s->queue[index];
 	struct rdma_conn_param param = {
-		.private_data = q->request,
+		.private_data = q->join.request,
 		.private_data_len = WIRE_PROOF_REQUEST_SIZE,
 		.retry_count = RETRIES,
 		.rnr_retry_count = RETRIES,
@@ -441,7 +467,7 @@ static int queue_open(struct ebb_session *s, u32 index, const char **why)
 
 	q->session = s;
 	init_completion(&q->cm);
-	*why = "session: not enough memory";
+	*why = "session: out of memory";
 	q->id = rdma_create_id(&init_net, cm_event, q, RDMA_PS_TCP, IB_QPT_RC);
 	if (IS_ERR(q->id)) {
 		r = PTR_ERR(q->id);
@@ -461,52 +487,39 @@ static int queue_open(struct ebb_session *s, u32 index, const char **why)
 	if (r)
 		return r;
 	rdma_set_ack_timeout(q->id, ACK_TIMEOUT);
-	r = proof_request(s, q, index);
+	q->join.own = q->id->qp->qp_num;
+	r = ebb_proof_request(&s->proof, s->device, &q->join, index, s->number);
 	if (r)
 		return r;
 	param.initiator_depth = min_t(int, READS_AT_ONCE, s->ib->attrs.max_qp_init_rd_atom);
 	*why = "address: nobody lends there; is ebb-donord listening for RDMA?";
 	r = rdma_connect(q->id, &param) ?: cm_wait(q);
 	q->connected = !r;
-	/* Who is there and does not want us is told from nobody. */
+	/* A donor that rejects the connection is reachable: report its reason. */
 	if (r && q->refused) {
 		*why = q->refused;
 		return -EACCES;
 	}
-	return r ?: proof_check(s, q, index, why);
+	return r ?: ebb_proof_check(&s->proof, s->device, &q->join, index, why);
 }
 
-static void session_detach(struct ebb_session *s)
-{
-	struct ebb_device *d = s->device;
-
-	for (u32 i = 0; i < d->slab_count; i++) {
-		struct ebb_slab *slab = &d->slabs[i];
-		unsigned long flags;
-
-		spin_lock_irqsave(&slab->lock, flags);
-		slab_detach(d, slab, s);
-		spin_unlock_irqrestore(&slab->lock, flags);
-	}
-}
-
-/* Once: brings everything back that is in flight, then gives up the connections. */
+/* Once: waits for everything in flight to come back, then closes the connections. */
 static void session_close(struct ebb_session *s)
 {
-	/* To free memory by swapping it out to what is being closed would wait for us. */
+	/* Reclaim would swap out to this session and wait for it. */
 	unsigned int flags = memalloc_noio_save();
 
 	percpu_ref_kill(&s->ref);
-	session_detach(s);
+	s->ops->failed(s);
 	for (u32 i = 0; i < s->device->queues; i++)
 		if (s->queue[i].connected)
 			rdma_disconnect(s->queue[i].id);
 	for (u32 i = 0; i < s->device->queues; i++)
 		if (s->queue[i].connected)
 			ib_drain_qp(s->queue[i].id->qp);
-	/* No message comes any more. */
+	/* No message arrives from here on. */
 	cancel_work_sync(&s->answering);
-	/* A call that saw it alive is through with its queue pair; later ones do not begin. */
+	/* A call that saw the session live has returned after this; later ones fail at once. */
 	mutex_lock(&s->calls);
 	mutex_unlock(&s->calls);
 	wait_for_completion(&s->idle);
@@ -520,15 +533,14 @@ static void session_close(struct ebb_session *s)
 		if (q->cq)
 			ib_free_cq(q->cq);
 	}
-	/* A slab without this donor may have what is to be copied for its other. */
-	copier_kick(s->device);
+	s->ops->drained(s);
 	message_free(s, &s->send, DMA_TO_DEVICE);
 	message_free(s, &s->answer, DMA_TO_DEVICE);
 	for (int i = 0; i < EBB_RECEIVES; i++)
 		message_free(s, &s->receive[i], DMA_FROM_DEVICE);
 	if (s->pd)
 		ib_dealloc_pd(s->pd);
-	/* Last: until then the network device waits for us before it goes. */
+	/* Last: the network device cannot be removed before. */
 	for (u32 i = 0; i < s->device->queues; i++)
 		if (s->queue[i].id)
 			rdma_destroy_id(s->queue[i].id);
@@ -540,10 +552,9 @@ static void close_work(struct work_struct *work)
 {
 	struct ebb_session *s = container_of(work, struct ebb_session, close);
 
-	pr_warn("ebb%u: session %u: %s; its slabs are elsewhere, or lost\n",
-		s->device->index, s->index, s->reason);
+	pr_warn("ebb%u: session %u ended: %s\n", s->device->index, s->index, s->reason);
 	session_close(s);
-	event_tell(s->device, EBB_SWAP_EVENT_ENDED, s->index, EBB_NO_SLAB, s->reason);
+	s->ops->closed(s);
 	complete(&s->closed);
 }
 
@@ -554,7 +565,7 @@ static void ref_zero(struct percpu_ref *ref)
 	complete(&s->idle);
 }
 
-void session_fail(struct ebb_session *s, const char *reason)
+void ebb_session_fail(struct ebb_session *s, const char *reason)
 {
 	int old = atomic_read(&s->state);
 
@@ -564,26 +575,26 @@ void session_fail(struct ebb_session *s, const char *reason)
 	} while (!atomic_try_cmpxchg(&s->state, &old, EBB_SWAP_FAILED));
 	WRITE_ONCE(s->reason, reason);
 	complete(&s->replied);
-	/* One that is being opened is closed by who opens it. */
+	/* ebb_session_open() closes one that is not open yet. */
 	if (old == EBB_SWAP_LIVE)
-		queue_work(ebb_closing, &s->close);
+		queue_work(closing, &s->close);
 }
 
 static void session_release(struct ebb_session *s)
 {
 	percpu_ref_exit(&s->ref);
-	proof_free(s);
+	ebb_proof_free(&s->proof);
 	kfree(s);
 }
 
-int session_open(struct ebb_device *d, const struct sockaddr_storage *to, u32 class,
-		 struct ebb_session **out, const char **why)
+int ebb_session_open(struct ebb_device *d, const struct sockaddr_storage *to, u32 class,
+		     const struct ebb_session_ops *ops, struct ebb_session **out, const char **why)
 {
 	struct ebb_session *s = kzalloc(struct_size(s, queue, d->queues), GFP_KERNEL);
 	int state = EBB_SWAP_CONNECTING;
 	int r;
 
-	*why = "session: not enough memory";
+	*why = "session: out of memory";
 	if (!s)
 		return -ENOMEM;
 	r = percpu_ref_init(&s->ref, ref_zero, 0, GFP_KERNEL);
@@ -592,6 +603,7 @@ int session_open(struct ebb_device *d, const struct sockaddr_storage *to, u32 cl
 		return r;
 	}
 	s->device = d;
+	s->ops = ops;
 	s->to = *to;
 	s->class = class;
 	s->number = get_random_u64();
@@ -600,13 +612,13 @@ int session_open(struct ebb_device *d, const struct sockaddr_storage *to, u32 cl
 	init_completion(&s->idle);
 	init_completion(&s->replied);
 	init_completion(&s->answered);
-	spin_lock_init(&s->asked_lock);
-	INIT_WORK(&s->answering, evict_answer);
+	spin_lock_init(&s->recall_lock);
+	INIT_WORK(&s->answering, answer_work);
 	init_completion(&s->closed);
 	mutex_init(&s->calls);
 	mutex_init(&s->sending);
 	INIT_WORK(&s->close, close_work);
-	/* From LIVE on its end may be told. */
+	/* Once it is LIVE, its end may be reported. */
 	s->index = d->next_session;
 	for (u32 i = 0; !r && i < d->queues; i++)
 		r = queue_open(s, i, why);
@@ -629,12 +641,23 @@ int session_open(struct ebb_device *d, const struct sockaddr_storage *to, u32 cl
 	return 0;
 }
 
-void session_free(struct ebb_session *s, const char *reason)
+void ebb_session_free(struct ebb_session *s, const char *reason)
 {
-	session_fail(s, reason);
-	/* Who failed it may not have queued the work yet. */
+	ebb_session_fail(s, reason);
+	/* Another caller may have failed it and not queued the work yet. */
 	wait_for_completion(&s->closed);
 	flush_work(&s->close);
 	list_del(&s->node);
 	session_release(s);
+}
+
+int ebb_session_init(void)
+{
+	closing = alloc_workqueue("ebb_closing", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
+	return closing ? 0 : -ENOMEM;
+}
+
+void ebb_session_exit(void)
+{
+	destroy_workqueue(closing);
 }

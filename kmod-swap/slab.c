@@ -2,9 +2,11 @@
 #include <linux/bitmap.h>
 #include <linux/mm.h>
 
-#include "internal.h"
+#include "class.h"
+#include "session.h"
+#include "slab.h"
 
-int slabs_init(struct ebb_device *d)
+int ebb_slabs_init(struct ebb_device *d)
 {
 	d->slabs = kvcalloc(d->slab_count, sizeof(*d->slabs), GFP_KERNEL);
 	if (!d->slabs)
@@ -12,7 +14,7 @@ int slabs_init(struct ebb_device *d)
 	for (int i = 0; i < EBB_BITS; i++) {
 		d->bits[i] = kvcalloc(BITS_TO_LONGS(d->pages), sizeof(long), GFP_KERNEL);
 		if (!d->bits[i]) {
-			slabs_free(d);
+			ebb_slabs_free(d);
 			return -ENOMEM;
 		}
 	}
@@ -25,7 +27,7 @@ int slabs_init(struct ebb_device *d)
 	return 0;
 }
 
-void slabs_free(struct ebb_device *d)
+void ebb_slabs_free(struct ebb_device *d)
 {
 	for (int i = 0; i < EBB_BITS; i++) {
 		kvfree(d->bits[i]);
@@ -35,7 +37,7 @@ void slabs_free(struct ebb_device *d)
 	d->slabs = NULL;
 }
 
-enum ebb_at slab_source(const struct ebb_device *d, u64 page, u32 *run)
+enum ebb_at ebb_slab_source(const struct ebb_device *d, u64 page, u32 *run)
 {
 	u64 end = page + *run;
 
@@ -44,16 +46,16 @@ enum ebb_at slab_source(const struct ebb_device *d, u64 page, u32 *run)
 			*run = find_next_zero_bit(d->bits[at], end, page) - page;
 			return at;
 		}
-		/* What is in a better place from some page on is read there. */
+		/* The run ends at the first page that is in a better place. */
 		end = find_next_bit(d->bits[at], end, page);
 	}
 	*run = end - page;
 	return EBB_BITS;
 }
 
-void slab_written(struct ebb_device *d, u64 page, u32 count, u32 class, u32 places)
+void ebb_slab_written(struct ebb_device *d, u64 page, u32 count, u32 class, u32 places)
 {
-	class_set(d, page, count, class);
+	ebb_class_set(d, page, count, class);
 	bitmap_set(d->bits[WRITTEN], page, count);
 	for (int at = 0; at < AT_PLACES; at++) {
 		if (places & BIT(at))
@@ -63,10 +65,10 @@ void slab_written(struct ebb_device *d, u64 page, u32 count, u32 class, u32 plac
 	}
 }
 
-void slab_discard(struct ebb_device *d, u64 page, u64 count)
+void ebb_slab_discard(struct ebb_device *d, u64 page, u64 count)
 {
 	while (count) {
-		struct ebb_slab *slab = slab_of(d, page);
+		struct ebb_slab *slab = ebb_slab_of(d, page);
 		u32 run = min_t(u64, count, d->slab_pages - (page & (d->slab_pages - 1)));
 		unsigned long flags;
 
@@ -85,18 +87,18 @@ static size_t first_word(const struct ebb_device *d, u32 slab)
 	return BIT_WORD((u64)slab << d->slab_shift);
 }
 
-u32 slab_count(const struct ebb_device *d, u32 slab, u32 class, enum ebb_at what)
+u32 ebb_slab_count(const struct ebb_device *d, u32 slab, u32 class, enum ebb_at what)
 {
-	return slab_count_only(d, slab, class, what, 0);
+	return ebb_slab_count_only(d, slab, class, what, 0);
 }
 
-u32 slab_count_only(const struct ebb_device *d, u32 slab, u32 class, enum ebb_at place, u32 others)
+u32 ebb_slab_count_only(const struct ebb_device *d, u32 slab, u32 class, enum ebb_at place, u32 others)
 {
 	size_t word = first_word(d, slab), end = word + BITS_TO_LONGS(d->slab_pages);
 	u32 n = 0;
 
 	for (; word < end; word++) {
-		unsigned long only = d->bits[place][word] & class_word(d, word, class);
+		unsigned long only = d->bits[place][word] & ebb_class_word(d, word, class);
 
 		for (int at = 0; at < AT_PLACES; at++)
 			if (others & BIT(at))
@@ -106,17 +108,26 @@ u32 slab_count_only(const struct ebb_device *d, u32 slab, u32 class, enum ebb_at
 	return n;
 }
 
-/* What the copier brings pages to. */
+u32 ebb_slab_count_unique(const struct ebb_device *d, struct ebb_slab *slab, u32 class,
+			  enum ebb_at at)
+{
+	u32 others = BIT(AT_POOL) | BIT(AT_BACKUP) | ebb_hold_live(ebb_slab_hold(d, slab, class));
+
+	return at == AT_DONORS ? 0 :
+	       ebb_slab_count_only(d, slab - d->slabs, class, at, others & ~BIT(at));
+}
+
+/* Places that the copier copies to. */
 static const enum ebb_at targets[] = { AT_DONOR, AT_SECOND, AT_BACKUP };
 
 /*
- * A donor gets what it has not got and another place has; the backup, with a source and no
- * donor, what only that has.  What is in the pool is going there.
+ * A donor lacks what another place has.  The backup lacks what only the source has, if there is
+ * no donor; what is in the pool is on its way there.
  */
 static unsigned long lacking_word(const struct ebb_device *d, u32 slab, u32 class, size_t word,
 				  enum ebb_at to)
 {
-	const struct ebb_hold *hold = slab_hold(d, &d->slabs[slab], class);
+	const struct ebb_hold *hold = ebb_slab_hold(d, &d->slabs[slab], class);
 	unsigned long lacking = 0;
 
 	if (to != AT_BACKUP && hold->at[to].session) {
@@ -128,7 +139,7 @@ static unsigned long lacking_word(const struct ebb_device *d, u32 slab, u32 clas
 		lacking = d->bits[AT_SOURCE][word] &
 			  ~(d->bits[AT_BACKUP][word] | d->bits[AT_POOL][word]);
 	}
-	return lacking ? lacking & class_word(d, word, class) : 0;
+	return lacking ? lacking & ebb_class_word(d, word, class) : 0;
 }
 
 static unsigned long wanted_word(const struct ebb_device *d, u32 slab, u32 class, size_t word)
@@ -140,7 +151,7 @@ static unsigned long wanted_word(const struct ebb_device *d, u32 slab, u32 class
 	return wanted;
 }
 
-u32 slab_count_wanted(const struct ebb_device *d, u32 slab, u32 class)
+u32 ebb_slab_count_wanted(const struct ebb_device *d, u32 slab, u32 class)
 {
 	size_t word = first_word(d, slab), end = word + BITS_TO_LONGS(d->slab_pages);
 	u32 n = 0;
@@ -150,7 +161,7 @@ u32 slab_count_wanted(const struct ebb_device *d, u32 slab, u32 class)
 	return n;
 }
 
-u32 slab_count_lacking(const struct ebb_device *d, u32 slab, u32 class, enum ebb_at to)
+u32 ebb_slab_count_lacking(const struct ebb_device *d, u32 slab, u32 class, enum ebb_at to)
 {
 	size_t word = first_word(d, slab), end = word + BITS_TO_LONGS(d->slab_pages);
 	u32 n = 0;
@@ -165,7 +176,7 @@ static bool lacks(const struct ebb_device *d, u32 slab, u32 class, u64 page, enu
 	return lacking_word(d, slab, class, BIT_WORD(page), to) & BIT_MASK(page);
 }
 
-/* Where the copier takes @page from, which @to lacks. */
+/* The place that the copier reads @page from, which @to lacks. */
 static enum ebb_at copy_of(const struct ebb_device *d, u64 page, enum ebb_at to)
 {
 	for (int at = 0; at < AT_DONORS; at++)
@@ -174,7 +185,7 @@ static enum ebb_at copy_of(const struct ebb_device *d, u64 page, enum ebb_at to)
 	return AT_BACKUP;
 }
 
-enum ebb_at slab_wanted(const struct ebb_device *d, u32 slab, u32 class, u64 *page, u32 *count,
+enum ebb_at ebb_slab_wanted(const struct ebb_device *d, u32 slab, u32 class, u64 *page, u32 *count,
 			enum ebb_at *to)
 {
 	u64 end = ((u64)slab + 1) << d->slab_shift, first = *page;
@@ -204,14 +215,14 @@ enum ebb_at slab_wanted(const struct ebb_device *d, u32 slab, u32 class, u64 *pa
 	return from;
 }
 
-/* The class's bits of one place of a slab: become those of @from, or none with EBB_BITS. */
+/* The class's bits of place @to become those of @from; EBB_BITS = none. */
 static void bits_become(struct ebb_device *d, const struct ebb_slab *slab, u32 class,
 			enum ebb_at to, enum ebb_at from)
 {
 	size_t word = first_word(d, slab - d->slabs), end = word + BITS_TO_LONGS(d->slab_pages);
 
 	for (; word < end; word++) {
-		unsigned long its = class_word(d, word, class);
+		unsigned long its = ebb_class_word(d, word, class);
 		unsigned long new = from == EBB_BITS ? 0 : d->bits[from][word];
 
 		d->bits[to][word] = (d->bits[to][word] & ~its) | (new & its);
@@ -220,15 +231,15 @@ static void bits_become(struct ebb_device *d, const struct ebb_slab *slab, u32 c
 
 static void place_clear(struct ebb_device *d, struct ebb_slab *slab, u32 class, enum ebb_at at)
 {
-	slab_hold(d, slab, class)->at[at].session = NULL;
+	ebb_slab_hold(d, slab, class)->at[at].session = NULL;
 	bits_become(d, slab, class, at, EBB_BITS);
 }
 
-/* What is @from is @to from now on, if there is anything, and nothing is @to yet. */
+/* The place @from becomes @to, unless there is none, or @to is taken. */
 static void place_become(struct ebb_device *d, struct ebb_slab *slab, u32 class, enum ebb_at to,
 			 enum ebb_at from)
 {
-	struct ebb_hold *hold = slab_hold(d, slab, class);
+	struct ebb_hold *hold = ebb_slab_hold(d, slab, class);
 
 	if (hold->at[to].session || !hold->at[from].session)
 		return;
@@ -237,12 +248,12 @@ static void place_become(struct ebb_device *d, struct ebb_slab *slab, u32 class,
 	place_clear(d, slab, class, from);
 }
 
-void slab_move(struct ebb_device *d, struct ebb_slab *slab, u32 class, enum ebb_at at,
+void ebb_slab_move(struct ebb_device *d, struct ebb_slab *slab, u32 class, enum ebb_at at,
 	       const struct ebb_place *place)
 {
-	struct ebb_hold *hold = slab_hold(d, slab, class);
+	struct ebb_hold *hold = ebb_slab_hold(d, slab, class);
 
-	/* One that retreats has a source already, and only that. */
+	/* A slab that falls back to the backup has a source and nothing else. */
 	if (hold->at[at].session)
 		place_become(d, slab, class, AT_SOURCE, at);
 	if (place) {
@@ -252,15 +263,15 @@ void slab_move(struct ebb_device *d, struct ebb_slab *slab, u32 class, enum ebb_
 	place_become(d, slab, class, AT_DONOR, AT_SECOND);
 }
 
-void slab_leave(struct ebb_device *d, struct ebb_slab *slab, u32 class)
+void ebb_slab_leave(struct ebb_device *d, struct ebb_slab *slab, u32 class)
 {
 	place_clear(d, slab, class, AT_SOURCE);
 }
 
-void slab_detach(struct ebb_device *d, struct ebb_slab *slab, const struct ebb_session *s)
+void ebb_slab_detach(struct ebb_device *d, struct ebb_slab *slab, const struct ebb_session *s)
 {
-	struct ebb_hold *hold = slab_hold(d, slab, s->class);
-	enum ebb_at at = hold_session(hold, s);
+	struct ebb_hold *hold = ebb_slab_hold(d, slab, s->class);
+	enum ebb_at at = ebb_hold_session(hold, s);
 
 	if (at == AT_DONORS)
 		return;

@@ -1,49 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What the generic netlink family tells: STATUS, SLABS and events; swap.h documents it. */
 #include <linux/inet.h>
-#include <linux/mutex.h>
-#include <net/genetlink.h>
 
-#include "internal.h"
+#include "class.h"
+#include "devices.h"
+#include "netlink.h"
+#include "session.h"
+#include "slab.h"
+#include "status.h"
+#include "writeback.h"
 
 #define SLABS_A_MESSAGE 64
-
-static int permitted(struct netlink_callback *cb)
-{
-	if (netlink_capable(cb->skb, CAP_SYS_ADMIN))
-		return 0;
-	NL_SET_ERR_MSG(cb->extack, "ebb_swap: needs CAP_SYS_ADMIN");
-	return -EPERM;
-}
-
-void event_tell(const struct ebb_device *d, u32 event, u32 session, u32 slab, const char *reason)
-{
-	struct sk_buff *skb;
-	void *head;
-
-	if (!event_heard())
-		return;
-	/* Who listens polls, too: an event that does not fit into memory is lost. */
-	skb = genlmsg_new(NLMSG_GOODSIZE, GFP_NOWAIT);
-	if (!skb)
-		return;
-	head = genlmsg_put(skb, 0, 0, &control_family, 0, EBB_SWAP_CMD_EVENT);
-	if (!head || nla_put_u32(skb, EBB_SWAP_A_DEVICE, d->index) ||
-	    nla_put_u32(skb, EBB_SWAP_A_EVENT, event) ||
-	    nla_put_u32(skb, EBB_SWAP_A_SESSION, session) ||
-	    (slab != EBB_NO_SLAB && nla_put_u32(skb, EBB_SWAP_A_SLAB, slab)) ||
-	    (reason && nla_put_string(skb, EBB_SWAP_A_REASON, reason))) {
-		nlmsg_free(skb);
-		return;
-	}
-	genlmsg_end(skb, head);
-	genlmsg_multicast(&control_family, skb, 0, 0, GFP_NOWAIT);
-}
-
-bool event_heard(void)
-{
-	return genl_has_listeners(&control_family, &init_net, 0);
-}
 
 static int put_session(struct sk_buff *skb, const struct ebb_session *s)
 {
@@ -89,7 +55,7 @@ static int put_counts(struct sk_buff *skb, const struct ebb_device *d)
 
 		for_each_possible_cpu(cpu)
 			sum += per_cpu_ptr(d->counts, cpu)->n[i];
-		/* The type 0 is the padding's. */
+		/* Type 0 is for padding. */
 		if (nla_put_u64_64bit(skb, i, sum, 0))
 			return -EMSGSIZE;
 	}
@@ -97,7 +63,7 @@ static int put_counts(struct sk_buff *skb, const struct ebb_device *d)
 	return 0;
 }
 
-/* An @attr of a class, with what else there is to be told of it. */
+/* Nests the arguments that are not 0 in @attr. */
 static int put_class(struct sk_buff *skb, int attr, u32 class, u64 cgroup, u32 copies,
 		     enum ebb_class_kind kind)
 {
@@ -122,7 +88,7 @@ static int put_classes(struct sk_buff *skb, const struct ebb_device *d)
 		if (d->holds[class])
 			r = put_class(skb, EBB_SWAP_A_CLASS_INFO, class, 0, d->class_copies[class],
 				      d->sealed & BIT(class) ? CLASS_SEALED : CLASS_OPEN);
-	for (u32 i = 0; !r && class_assigned(d, i, &cgroup, &class); i++)
+	for (u32 i = 0; !r && ebb_class_assigned(d, i, &cgroup, &class); i++)
 		r = put_class(skb, EBB_SWAP_A_CGROUP_INFO, class, cgroup, 0, CLASS_OPEN);
 	return r;
 }
@@ -133,7 +99,7 @@ static int put_status(struct sk_buff *skb, const struct ebb_device *d)
 	int r = -EMSGSIZE;
 	u64 pool, used;
 
-	pool_told(d, &pool, &used);
+	ebb_writeback_usage(d, &pool, &used);
 	if (nla_put_u32(skb, EBB_SWAP_A_DEVICE, d->index) ||
 	    nla_put_u64_64bit(skb, EBB_SWAP_A_SIZE, d->pages << PAGE_SHIFT, EBB_SWAP_A_PAD) ||
 	    nla_put_u64_64bit(skb, EBB_SWAP_A_SLAB_SIZE, (u64)d->slab_pages << PAGE_SHIFT,
@@ -155,22 +121,22 @@ static int put_status(struct sk_buff *skb, const struct ebb_device *d)
 	return r ?: put_classes(skb, d);
 }
 
-int tell_status(struct sk_buff *skb, struct netlink_callback *cb)
+int ebb_status_dump(struct sk_buff *skb, struct netlink_callback *cb)
 {
-	int r = permitted(cb);
+	int r = ebb_netlink_permitted(cb->skb, cb->extack);
 	struct ebb_device *d;
 	long i = 0;
 
 	if (r)
 		return r;
-	mutex_lock(&control_lock);
-	list_for_each_entry(d, &control_devices, node) {
+	mutex_lock(&ebb_control_lock);
+	list_for_each_entry(d, &ebb_devices, node) {
 		void *head;
 
 		if (i++ < cb->args[0])
 			continue;
 		head = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
-				   &control_family, NLM_F_MULTI, EBB_SWAP_CMD_STATUS);
+				   ebb_netlink_family(), NLM_F_MULTI, EBB_SWAP_CMD_STATUS);
 		if (!head)
 			break;
 		r = put_status(skb, d);
@@ -181,8 +147,8 @@ int tell_status(struct sk_buff *skb, struct netlink_callback *cb)
 		genlmsg_end(skb, head);
 		cb->args[0] = i;
 	}
-	mutex_unlock(&control_lock);
-	/* One that fits into no message of this size must not look like none. */
+	mutex_unlock(&ebb_control_lock);
+	/* A device that does not fit the message must not look like no device. */
 	return skb->len ?: r;
 }
 
@@ -191,11 +157,11 @@ static u32 number_of(const struct ebb_place *place)
 	return place->session ? place->session->index : EBB_NO_SESSION;
 }
 
-static void slab_tell(struct ebb_device *d, u32 index, u32 class, struct ebb_swap_slab *to)
+static void slab_report(struct ebb_device *d, u32 index, u32 class, struct ebb_swap_slab *to)
 {
 	static const u32 copy[EBB_COPIES] = { EBB_SWAP_DONOR, EBB_SWAP_SECOND };
 	struct ebb_slab *slab = &d->slabs[index];
-	const struct ebb_hold *hold = slab_hold(d, slab, class);
+	const struct ebb_hold *hold = ebb_slab_hold(d, slab, class);
 	u32 elsewhere = BIT(AT_POOL) | BIT(AT_BACKUP);
 	unsigned long flags;
 
@@ -207,16 +173,16 @@ static void slab_tell(struct ebb_device *d, u32 index, u32 class, struct ebb_swa
 	to->copies = hold->copies;
 	to->remote = hold->at[AT_DONOR].remote;
 	to->generation = hold->at[AT_DONOR].generation;
-	to->written = slab_count(d, index, class, WRITTEN);
-	/* Those at several donors once. */
+	to->written = ebb_slab_count(d, index, class, WRITTEN);
+	/* Pages at several donors count once. */
 	for (int at = 0; at < AT_DONORS; elsewhere |= BIT(at++))
-		to->donor_only += slab_count_only(d, index, class, at, elsewhere);
-	to->uncopied = slab_count_wanted(d, index, class);
+		to->donor_only += ebb_slab_count_only(d, index, class, at, elsewhere);
+	to->uncopied = ebb_slab_count_wanted(d, index, class);
 	for (int i = 0; i < EBB_COPIES; i++) {
 		if (!hold->at[i].session)
 			continue;
-		to->asked |= hold->at[i].asked ? BIT(i) : 0;
-		if (slab_count_lacking(d, index, class, i))
+		to->asked |= hold->at[i].recalled ? BIT(i) : 0;
+		if (ebb_slab_count_lacking(d, index, class, i))
 			to->copies |= EBB_SWAP_LACKING(copy[i]);
 	}
 	to->reads = slab->reads;
@@ -224,12 +190,12 @@ static void slab_tell(struct ebb_device *d, u32 index, u32 class, struct ebb_swa
 	spin_unlock_irqrestore(&slab->lock, flags);
 }
 
-int tell_slabs(struct sk_buff *skb, struct netlink_callback *cb)
+int ebb_status_dump_slabs(struct sk_buff *skb, struct netlink_callback *cb)
 {
 	struct nlattr *device = compat_dump_attrs(cb)[EBB_SWAP_A_DEVICE];
 	struct nlattr *of = compat_dump_attrs(cb)[EBB_SWAP_A_CLASS];
 	u32 class = of ? nla_get_u32(of) : 0;
-	int r = permitted(cb);
+	int r = ebb_netlink_permitted(cb->skb, cb->extack);
 	struct ebb_device *d;
 
 	if (r)
@@ -238,12 +204,12 @@ int tell_slabs(struct sk_buff *skb, struct netlink_callback *cb)
 		NL_SET_ERR_MSG(cb->extack, "device: not given");
 		return -EINVAL;
 	}
-	mutex_lock(&control_lock);
-	d = control_find(nla_get_u32(device));
+	mutex_lock(&ebb_control_lock);
+	d = ebb_device_find(nla_get_u32(device));
 	if (!d) {
 		NL_SET_ERR_MSG_ATTR(cb->extack, device, "device: there is none of this number");
 		r = -ENODEV;
-	} else if (class >= EBB_SWAP_CLASSES || !slab_hold(d, d->slabs, class)) {
+	} else if (class >= EBB_SWAP_CLASSES || !ebb_slab_hold(d, d->slabs, class)) {
 		NL_SET_ERR_MSG_ATTR(cb->extack, of, "class: the device has none of this number");
 		r = -ENOENT;
 	}
@@ -251,7 +217,7 @@ int tell_slabs(struct sk_buff *skb, struct netlink_callback *cb)
 		u32 first = cb->args[0], n = min_t(u32, d->slab_count - first, SLABS_A_MESSAGE);
 		struct nlattr *table;
 		void *head = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
-					 &control_family, NLM_F_MULTI, EBB_SWAP_CMD_SLABS);
+					 ebb_netlink_family(), NLM_F_MULTI, EBB_SWAP_CMD_SLABS);
 
 		if (!head)
 			break;
@@ -266,12 +232,12 @@ int tell_slabs(struct sk_buff *skb, struct netlink_callback *cb)
 			struct ebb_swap_slab slab;
 
 			/* An attribute is aligned to four bytes only. */
-			slab_tell(d, first + i, class, &slab);
+			slab_report(d, first + i, class, &slab);
 			memcpy(nla_data(table) + i * sizeof(slab), &slab, sizeof(slab));
 		}
 		genlmsg_end(skb, head);
 		cb->args[0] += n;
 	}
-	mutex_unlock(&control_lock);
+	mutex_unlock(&ebb_control_lock);
 	return r ?: skb->len;
 }

@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Write-behind.  A write whose copies are a donor's and the backup's is acknowledged
- * when the donor has it and a copy of it is here; the copy goes to the backup on its
- * own.  The pool never grows: a write that finds it full waits for the backup.
- *
- * Acknowledged pages are always in some place.  If the backup refuses a copy while
- * the donor has the page, the copy goes; if no donor has it any more, the copy stays
- * and is tried again ("stuck").  A stuck copy is no active span: nobody waits for
- * a broken disk, and who writes its pages makes that part of it void.
+ * An acknowledged page is always in some place.  If the backup refuses a copy that a donor has as
+ * well, the copy is dropped; else it is kept and retried ("stuck").  A stuck copy is no active
+ * span, so requests do not wait for a broken disk; a write of its pages makes it void.
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/wait.h>
 
-#include "internal.h"
+#include "copy.h"
+#include "session.h"
+#include "writeback.h"
 
-/* Requests at once to the backup; more would only wait in its queue. */
+/* Copies on their way to the backup at a time; more would wait in its queue. */
 #define AT_ONCE 16
 #define PAGES_AN_ENTRY 8
 #define RETRY HZ
@@ -25,15 +22,15 @@ struct ebb_pool {
 	struct list_head free;
 	u32 size, free_pages;
 	struct page **pages; /* [0, free_pages) are free */
-	struct ebb_behind *entries;
+	struct ebb_writeback *entries;
 	struct workqueue_struct *wq;
 	wait_queue_head_t empty;
 	bool stopping;
 };
 
-static void behind_work(struct work_struct *work);
+static void writeback_work(struct work_struct *work);
 
-int pool_init(struct ebb_device *d, u32 pages)
+int ebb_writeback_init(struct ebb_device *d, u32 pages)
 {
 	struct ebb_pool *p = kzalloc(sizeof(*p), GFP_KERNEL);
 	u32 entries = DIV_ROUND_UP(pages, PAGES_AN_ENTRY);
@@ -46,7 +43,7 @@ int pool_init(struct ebb_device *d, u32 pages)
 	init_waitqueue_head(&p->empty);
 	p->pages = kvcalloc(pages, sizeof(*p->pages), GFP_KERNEL);
 	p->entries = kvcalloc(entries, sizeof(*p->entries), GFP_KERNEL);
-	p->wq = alloc_workqueue("ebb%u-behind", WQ_MEM_RECLAIM | WQ_UNBOUND, AT_ONCE, d->index);
+	p->wq = alloc_workqueue("ebb%u-writeback", WQ_MEM_RECLAIM | WQ_UNBOUND, AT_ONCE, d->index);
 	if (!p->pages || !p->entries || !p->wq)
 		return -ENOMEM;
 	for (; p->size < pages; p->size++) {
@@ -57,13 +54,13 @@ int pool_init(struct ebb_device *d, u32 pages)
 	}
 	for (u32 i = 0; i < entries; i++) {
 		p->entries[i].device = d;
-		INIT_DELAYED_WORK(&p->entries[i].work, behind_work);
+		INIT_DELAYED_WORK(&p->entries[i].work, writeback_work);
 		list_add_tail(&p->entries[i].span.node, &p->free);
 	}
 	return 0;
 }
 
-void pool_stop(struct ebb_device *d)
+void ebb_writeback_drain(struct ebb_device *d)
 {
 	if (!d->pool)
 		return;
@@ -71,7 +68,7 @@ void pool_stop(struct ebb_device *d)
 	wait_event(d->pool->empty, READ_ONCE(d->pool->free_pages) == d->pool->size);
 }
 
-void pool_free(struct ebb_device *d)
+void ebb_writeback_free(struct ebb_device *d)
 {
 	struct ebb_pool *p = d->pool;
 
@@ -87,7 +84,7 @@ void pool_free(struct ebb_device *d)
 	d->pool = NULL;
 }
 
-void pool_told(const struct ebb_device *d, u64 *size, u64 *used)
+void ebb_writeback_usage(const struct ebb_device *d, u64 *size, u64 *used)
 {
 	const struct ebb_pool *p = d->pool;
 
@@ -95,15 +92,15 @@ void pool_told(const struct ebb_device *d, u64 *size, u64 *used)
 	*used = p ? (u64)(p->size - READ_ONCE(p->free_pages)) << PAGE_SHIFT : 0;
 }
 
-struct ebb_behind *behind_take(struct ebb_device *d, const struct ebb_span *span)
+struct ebb_writeback *ebb_writeback_alloc(struct ebb_device *d, const struct ebb_span *span)
 {
 	struct ebb_pool *p = d->pool;
-	struct ebb_behind *b = NULL;
+	struct ebb_writeback *b = NULL;
 	unsigned long flags;
 
 	spin_lock_irqsave(&p->lock, flags);
 	if (!list_empty(&p->free) && p->free_pages >= span->count) {
-		b = list_first_entry(&p->free, struct ebb_behind, span.node);
+		b = list_first_entry(&p->free, struct ebb_writeback, span.node);
 		list_del(&b->span.node);
 		p->free_pages -= span->count;
 		memcpy(b->pages, p->pages + p->free_pages, span->count * sizeof(*b->pages));
@@ -112,12 +109,12 @@ struct ebb_behind *behind_take(struct ebb_device *d, const struct ebb_span *span
 	if (b)
 		b->span = (struct ebb_span){
 			.first = span->first, .count = span->count, .class = span->class,
-			.behind = true,
+			.writeback = true,
 		};
 	return b;
 }
 
-void behind_put(struct ebb_behind *b)
+void ebb_writeback_put(struct ebb_writeback *b)
 {
 	struct ebb_pool *p = b->device->pool;
 	unsigned long flags;
@@ -126,7 +123,7 @@ void behind_put(struct ebb_behind *b)
 	memcpy(p->pages + p->free_pages, b->pages, b->span.count * sizeof(*b->pages));
 	p->free_pages += b->span.count;
 	list_add(&b->span.node, &p->free);
-	/* Under the lock: who waits frees it. */
+	/* Under the lock: the waiter frees the pool. */
 	if (p->free_pages == p->size)
 		wake_up_all(&p->empty);
 	spin_unlock_irqrestore(&p->lock, flags);
@@ -137,7 +134,7 @@ static u64 mask(u32 from, u32 count)
 	return (~0ull >> (64 - count)) << from;
 }
 
-void behind_begin(struct ebb_slab *slab, struct ebb_behind *b)
+void ebb_writeback_begin(struct ebb_slab *slab, struct ebb_writeback *b)
 {
 	b->slab = slab;
 	b->live = mask(0, b->span.count);
@@ -145,18 +142,18 @@ void behind_begin(struct ebb_slab *slab, struct ebb_behind *b)
 	list_add_tail(&b->span.node, &slab->active);
 }
 
-void behind_go(struct ebb_behind *b)
+void ebb_writeback_queue(struct ebb_writeback *b)
 {
 	ebb_count(b->device, BEHIND, b->span.count);
 	queue_delayed_work(b->device->pool->wq, &b->work, 0);
 }
 
-void behind_supersede(struct ebb_slab *slab, const struct ebb_span *span)
+void ebb_writeback_supersede(struct ebb_slab *slab, const struct ebb_span *span)
 {
 	struct ebb_span *other;
 
 	list_for_each_entry(other, &slab->stuck, node) {
-		struct ebb_behind *b = container_of(other, struct ebb_behind, span);
+		struct ebb_writeback *b = container_of(other, struct ebb_writeback, span);
 		u64 from = max(other->first, span->first);
 		u64 end = min(other->first + other->count, span->first + span->count);
 
@@ -165,23 +162,23 @@ void behind_supersede(struct ebb_slab *slab, const struct ebb_span *span)
 	}
 }
 
-static struct ebb_behind *find_in(struct list_head *list, u64 page)
+static struct ebb_writeback *find_in(struct list_head *list, u64 page)
 {
 	struct ebb_span *span;
 
 	list_for_each_entry(span, list, node) {
-		struct ebb_behind *b = container_of(span, struct ebb_behind, span);
+		struct ebb_writeback *b = container_of(span, struct ebb_writeback, span);
 
-		if (span->behind && page >= span->first && page < span->first + span->count &&
+		if (span->writeback && page >= span->first && page < span->first + span->count &&
 		    b->live & mask(page - span->first, 1))
 			return b;
 	}
 	return NULL;
 }
 
-struct ebb_behind *behind_find(struct ebb_slab *slab, u64 page, u32 *run)
+struct ebb_writeback *ebb_writeback_find(struct ebb_slab *slab, u64 page, u32 *run)
 {
-	struct ebb_behind *b = find_in(&slab->active, page) ?: find_in(&slab->stuck, page);
+	struct ebb_writeback *b = find_in(&slab->active, page) ?: find_in(&slab->stuck, page);
 	u32 n = 0;
 
 	if (!b)
@@ -193,8 +190,8 @@ struct ebb_behind *behind_find(struct ebb_slab *slab, u64 page, u32 *run)
 	return b;
 }
 
-/* The pages of @b from *@from on that are to be written; how many. */
-static u32 next_run(const struct ebb_behind *b, u32 *from)
+/* Returns how many pages of @b, from the first one at or after *@from, are to be written. */
+static u32 next_run(const struct ebb_writeback *b, u32 *from)
 {
 	const unsigned long *pool = b->device->bits[AT_POOL];
 	u32 n = 0;
@@ -208,7 +205,7 @@ static u32 next_run(const struct ebb_behind *b, u32 *from)
 	return n;
 }
 
-static int write_run(struct ebb_behind *b, u32 from, u32 count)
+static int write_run(struct ebb_writeback *b, u32 from, u32 count)
 {
 	int r;
 
@@ -231,15 +228,15 @@ static bool at_one_of(const struct ebb_device *d, u64 page, u32 places)
 	return false;
 }
 
-/* The run was written, or not.  slab->lock is held. */
-static void settle_run(struct ebb_behind *b, u32 from, u32 count, int error)
+/* The run was written, or @error.  slab->lock is held. */
+static void settle_run(struct ebb_writeback *b, u32 from, u32 count, int error)
 {
 	unsigned long **bits = b->device->bits;
-	/* The bits of one that is over are about to go. */
-	u32 live = hold_live(slab_hold(b->device, b->slab, b->span.class));
+	/* The bits of a session that has ended are about to be cleared. */
+	u32 live = ebb_hold_live(ebb_slab_hold(b->device, b->slab, b->span.class));
 
 	for (u64 page = b->span.first + from; count--; page++, from++) {
-		/* Discarded meanwhile. */
+		/* It was discarded meanwhile. */
 		if (!test_bit(page, bits[AT_POOL]))
 			continue;
 		if (!error)
@@ -251,15 +248,15 @@ static void settle_run(struct ebb_behind *b, u32 from, u32 count, int error)
 	}
 }
 
-/* True: the span is active again, and what it wrote stands. */
-static bool unstick(struct ebb_behind *b)
+/* True = the span is active again. */
+static bool unstick(struct ebb_writeback *b)
 {
 	struct ebb_slab *slab = b->slab;
 	unsigned long flags;
 	bool may;
 
 	spin_lock_irqsave(&slab->lock, flags);
-	may = !span_conflicts(slab, &b->span);
+	may = !ebb_span_conflicts(slab, &b->span);
 	if (may) {
 		list_move_tail(&b->span.node, &slab->active);
 		b->stuck = false;
@@ -268,20 +265,20 @@ static bool unstick(struct ebb_behind *b)
 	return may;
 }
 
-/* It is kept, and in nobody's way. */
-static void stick(struct ebb_behind *b)
+/* Keeps @b, which conflicts with no request until it is retried. */
+static void stick(struct ebb_writeback *b)
 {
 	b->stuck = true;
-	span_end(b->slab, &b->span, &b->slab->stuck);
+	ebb_span_end(b->slab, &b->span, &b->slab->stuck);
 	queue_delayed_work(b->device->pool->wq, &b->work, RETRY);
 }
 
-static void behind_work(struct work_struct *work)
+static void writeback_work(struct work_struct *work)
 {
-	struct ebb_behind *b = container_of(work, struct ebb_behind, work.work);
+	struct ebb_writeback *b = container_of(work, struct ebb_writeback, work.work);
 	struct ebb_device *d = b->device;
 	struct ebb_slab *slab = b->slab;
-	struct ebb_hold *hold = slab_hold(d, slab, b->span.class);
+	struct ebb_hold *hold = ebb_slab_hold(d, slab, b->span.class);
 	bool stopping = READ_ONCE(d->pool->stopping), left, elsewhere;
 	u64 end = b->span.first + b->span.count;
 	unsigned long flags;
@@ -318,10 +315,10 @@ static void behind_work(struct work_struct *work)
 		stick(b);
 		return;
 	}
-	span_end(slab, &b->span, NULL);
-	/* A donor that the slab has now lacks it. */
+	ebb_span_end(slab, &b->span, NULL);
+	/* A donor that the slab has got meanwhile lacks these pages. */
 	if (elsewhere)
-		copier_kick(d);
-	/* Last: who waits for the empty pool frees the device. */
-	behind_put(b);
+		ebb_copier_kick(d);
+	/* Last: the waiter for an empty pool frees the device. */
+	ebb_writeback_put(b);
 }

@@ -8,6 +8,8 @@
 #ifndef EBB_SWAP_ABI_H
 #define EBB_SWAP_ABI_H
 
+#include <linux/types.h>
+
 #define EBB_SWAP_FAMILY "ebb_swap"
 #define EBB_SWAP_VERSION 1
 #define EBB_SWAP_GROUP "events" /* multicast: EVENT */

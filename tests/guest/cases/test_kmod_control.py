@@ -200,7 +200,7 @@ def test_map_refuses(kernel_device, donor):
         d.read(0, 1)
     lender.kill()
     d.wait_closed()
-    assert call() == (errno.ENOTCONN, "session: it is over; connect anew")
+    assert call() == (errno.ENOTCONN, "session: it has ended; connect again")
 
 
 def test_slab_of_the_device_larger_than_the_donors(kernel_device, donor):

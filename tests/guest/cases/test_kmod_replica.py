@@ -508,14 +508,14 @@ def test_netlink_refuses(kernel_device, donor):
     assert refused(d, "class", copies=SECOND, **{"class": 1}) == \
         (errno.EINVAL, "copies: a second donor without a first")
     call = lambda command, **fields: refused(d, command, **{"slab": 0, **fields})
-    has = "session: its donor has the slab; give another's"
+    has = "session: its donor has the slab; name another"
     d.map(a, TWO, [0])
     assert call("map", session=a) == (errno.EEXIST, has)
     assert call("map", session=same) == (errno.EEXIST, has)
     assert call("map", session=b, copies=DONOR) == (errno.EEXIST, "slab: it is mapped")
     d.map(b, TWO, [0])
     assert call("map", session=c) == (errno.EEXIST, "slab: it is mapped")
-    which = "slab: it has two donors; say which one it is to leave"
+    which = "slab: it has two donors; name the one to leave"
     assert call("migrate", session=c) == (errno.EINVAL, which)
     assert call("unmap") == (errno.EINVAL, which)
     assert call("migrate", session=c, **{"from": 99})[0] == errno.ENOENT

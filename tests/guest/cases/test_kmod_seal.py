@@ -135,11 +135,11 @@ def test_donor_is_not_blamed_for_errors_of_this_machine(kernel_device, donor, di
     d.map(d.connect(), BOTH)
     d.write(0, 64, version=1)
     d.wait_behind()
-    with faults("seal_open", errno.ENOMEM, 4) as left:
+    with faults("ebb_seal_decrypt", errno.ENOMEM, 4) as left:
         assert d.bad(0, 64, 1) == []
         assert left() == 0
     assert d.counts()["read_failed"] == 0
-    with faults("seal_open", errno.ENOMEM, 1000) as left:
+    with faults("ebb_seal_decrypt", errno.ENOMEM, 1000) as left:
         with pytest.raises(OSError) as e:
             d.read(0, 1)
         assert e.value.errno == errno.EIO
@@ -261,7 +261,7 @@ def test_seal_is_for_good(kernel_device):
     d = kernel_device()
     make_sealed(d, 1, DONOR)
     d.netlink.call("class", device=d.number, **{"class": 2})
-    why = (errno.EEXIST, "seal: of a class that is there it cannot change")
+    why = (errno.EEXIST, "seal: an existing class cannot change it")
     assert refused(d, "class", **{"class": 1}) == why
     assert refused(d, "class", seal=True, **{"class": 2}) == why
     assert d.netlink.status(d.number)["classes"] == \

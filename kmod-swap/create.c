@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* /dev/ebbN: made and unmade. */
 #include <linux/module.h>
 #include <linux/slab.h>
 
-#include "internal.h"
+#include "class.h"
+#include "copy.h"
+#include "create.h"
+#include "donor_io.h"
+#include "io.h"
+#include "proof.h"
+#include "read_priority.h"
+#include "request.h"
+#include "seal.h"
+#include "slab.h"
+#include "writeback.h"
 
 static int ebb_major;
 
@@ -11,7 +20,7 @@ COMPAT_OPEN(device_open)
 {
 	struct ebb_device *d = COMPAT_OPEN_DISK->private_data;
 
-	return d->going ? -ENXIO : 0;
+	return d->removing ? -ENXIO : 0;
 }
 
 static const struct block_device_operations device_fops = {
@@ -26,7 +35,7 @@ static int batch_alloc(struct blk_mq_hw_ctx *hctx, void *data, unsigned int inde
 	if (!batches)
 		return -ENOMEM;
 	for (int i = 0; i < EBB_COPIES; i++)
-		batch_init(&batches[i]);
+		ebb_batch_init(&batches[i]);
 	hctx->driver_data = batches;
 	return 0;
 }
@@ -39,14 +48,14 @@ static void batch_free(struct blk_mq_hw_ctx *hctx, unsigned int index)
 
 static void commit(struct blk_mq_hw_ctx *hctx)
 {
-	batches_flush(hctx->driver_data);
+	ebb_batches_flush(hctx->driver_data);
 }
 
 static const struct blk_mq_ops device_mq_ops = {
-	.queue_rq = io_queue_request,
+	.queue_rq = ebb_io_queue_request,
 	.commit_rqs = commit,
-	.timeout = io_timeout,
-	.init_request = io_init_request,
+	.timeout = ebb_io_timeout,
+	.init_request = ebb_io_init_request,
 	.init_hctx = batch_alloc,
 	.exit_hctx = batch_free,
 };
@@ -76,7 +85,7 @@ static int backup_open(struct ebb_device *d, const char *path, const char **why)
 
 static int disk_add(struct ebb_device *d, const char **why)
 {
-	static const char none[] = "memory: not enough for the device";
+	static const char none[] = "device: out of memory";
 	const struct compat_limits limits = {
 		.block = PAGE_SIZE,
 		.segments = EBB_SEGMENTS,
@@ -98,7 +107,7 @@ static int disk_add(struct ebb_device *d, const char **why)
 	r = blk_mq_alloc_tag_set(&d->set);
 	if (r)
 		return r;
-	/* May be fewer than asked for: one a CPU is the most. */
+	/* At most one a CPU, perhaps fewer than requested. */
 	d->queues = d->set.nr_hw_queues;
 	d->disk = compat_alloc_disk(&d->set, &limits, d);
 	if (IS_ERR(d->disk)) {
@@ -127,42 +136,42 @@ free_set:
 
 static void device_release(struct ebb_device *d)
 {
-	/* What is behind wakes the copier, so it goes first. */
-	pool_free(d);
-	copier_free(d);
+	/* Write-behind wakes the copier, so it goes first. */
+	ebb_writeback_free(d);
+	ebb_copier_free(d);
 	compat_bdev_close(&d->backup, d);
-	ahead_stop(d);
+	ebb_read_priority_stop(d);
 	if (d->wq)
 		destroy_workqueue(d->wq);
-	class_free(d);
-	seals_free(d);
-	slabs_free(d);
+	ebb_class_free(d);
+	ebb_seal_free(d);
+	ebb_slabs_free(d);
 	free_percpu(d->counts);
-	key_free(d);
+	ebb_key_free(d);
 	kfree(d);
 	module_put(THIS_MODULE);
 }
 
-int device_new(const struct ebb_settings *s, struct ebb_device **out, const char **why)
+int ebb_device_create(const struct ebb_settings *s, struct ebb_device **out, const char **why)
 {
 	struct ebb_device *d;
 	int r = -ENOMEM;
 
 	/*
-	 * A device keeps the module: it may hold pages that nothing else has.  One that is
-	 * being unloaded goes, with whatever there is, as soon as this command is over.
+	 * A device holds the module, since it may have the only copy of pages.  A module that is
+	 * being unloaded ends as soon as this command has returned.
 	 */
 	*why = "ebb_swap: the module is being unloaded";
 	if (!try_module_get(THIS_MODULE))
 		return -ENODEV;
-	*why = "memory: not enough for the device";
+	*why = "device: out of memory";
 	d = kzalloc(sizeof(*d), GFP_KERNEL);
 	if (!d) {
 		module_put(THIS_MODULE);
 		return -ENOMEM;
 	}
 	INIT_LIST_HEAD(&d->sessions);
-	ahead_init(d);
+	ebb_read_priority_init(d);
 	d->index = s->index;
 	d->pages = s->size >> PAGE_SHIFT;
 	d->slab_pages = s->slab_size >> PAGE_SHIFT;
@@ -172,15 +181,15 @@ int device_new(const struct ebb_settings *s, struct ebb_device **out, const char
 	d->depth = s->depth;
 	d->deadline = s->deadline;
 	d->counts = alloc_percpu(struct ebb_counts);
-	/* Swap-out goes through it, so it has a thread even when memory has run out. */
+	/* Swap-out needs it, so it has a rescuer thread. */
 	d->wq = alloc_workqueue("ebb%u", WQ_MEM_RECLAIM | WQ_HIGHPRI, 0, d->index);
 	if (!d->counts || !d->wq)
 		goto fail;
-	r = slabs_init(d);
+	r = ebb_slabs_init(d);
 	if (!r)
-		r = key_set(d, s->key, s->key_number, why);
+		r = ebb_key_set(d, s->key, s->key_number, why);
 	if (!r && s->seal)
-		r = seals_make(d, why);
+		r = ebb_seal_init(d, why);
 	d->sealed = s->seal ? BIT(0) : 0;
 	if (!r)
 		r = backup_open(d, s->backup, why);
@@ -188,9 +197,9 @@ int device_new(const struct ebb_settings *s, struct ebb_device **out, const char
 	for (u32 i = 0; !r && i < d->slab_count; i++)
 		d->slabs[i].hold.copies = s->copies;
 	if (!r && d->backup.bdev && s->pool)
-		r = pool_init(d, s->pool >> PAGE_SHIFT);
+		r = ebb_writeback_init(d, s->pool >> PAGE_SHIFT);
 	if (!r)
-		r = copier_init(d);
+		r = ebb_copier_init(d);
 	if (!r)
 		r = disk_add(d, why);
 	if (r)
@@ -202,7 +211,7 @@ fail:
 	return r;
 }
 
-int device_free(struct ebb_device *d)
+int ebb_device_destroy(struct ebb_device *d)
 {
 	struct ebb_session *s, *next;
 
@@ -211,26 +220,26 @@ int device_free(struct ebb_device *d)
 		mutex_unlock(&d->disk->open_mutex);
 		return -EBUSY;
 	}
-	d->going = true;
+	d->removing = true;
 	mutex_unlock(&d->disk->open_mutex);
 	del_gendisk(d->disk);
-	pool_stop(d);
-	copier_stop(d);
+	ebb_writeback_drain(d);
+	ebb_copier_stop(d);
 	list_for_each_entry_safe(s, next, &d->sessions, node)
-		session_free(s, "the device is destroyed");
+		ebb_session_free(s, "the device is destroyed");
 	put_disk(d->disk);
 	blk_mq_free_tag_set(&d->set);
 	device_release(d);
 	return 0;
 }
 
-int device_major_register(void)
+int ebb_device_register(void)
 {
 	ebb_major = register_blkdev(0, "ebb");
 	return ebb_major < 0 ? ebb_major : 0;
 }
 
-void device_major_unregister(void)
+void ebb_device_unregister(void)
 {
 	unregister_blkdev(ebb_major, "ebb");
 }

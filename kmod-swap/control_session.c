@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/inet.h>
+#include <net/net_namespace.h>
+
+#include "control_session.h"
+#include "copy.h"
+#include "event.h"
+#include "evict.h"
+#include "netlink.h"
+#include "slab.h"
+
+static void session_failed(struct ebb_session *s)
+{
+	struct ebb_device *d = s->device;
+
+	for (u32 i = 0; i < d->slab_count; i++) {
+		struct ebb_slab *slab = &d->slabs[i];
+		unsigned long flags;
+
+		spin_lock_irqsave(&slab->lock, flags);
+		ebb_slab_detach(d, slab, s);
+		spin_unlock_irqrestore(&slab->lock, flags);
+	}
+}
+
+static void session_drained(struct ebb_session *s)
+{
+	/* Slabs that have lost this donor may have to be copied for their other one. */
+	ebb_copier_kick(s->device);
+}
+
+static void session_closed(struct ebb_session *s)
+{
+	ebb_event_send(s->device, EBB_SWAP_EVENT_ENDED, s->index, EBB_NO_SLAB, s->reason);
+}
+
+static const struct ebb_session_ops session_ops = {
+	.failed = session_failed,
+	.drained = session_drained,
+	.closed = session_closed,
+	.recalled = ebb_evict_recalled,
+};
+
+static int parse_address(struct genl_info *info, struct sockaddr_storage *to)
+{
+	struct nlattr *address = info->attrs[EBB_SWAP_A_ADDRESS];
+	struct nlattr *port = info->attrs[EBB_SWAP_A_PORT];
+	char text[8];
+
+	if (!address)
+		return ebb_refuse(info, EBB_SWAP_A_ADDRESS, -EINVAL, "address: not given");
+	if (!port || !nla_get_u16(port))
+		return ebb_refuse(info, EBB_SWAP_A_PORT, -EINVAL, "port: not given, or 0");
+	snprintf(text, sizeof(text), "%u", nla_get_u16(port));
+	if (inet_pton_with_scope(&init_net, AF_UNSPEC, nla_data(address), text, to))
+		return ebb_refuse(info, EBB_SWAP_A_ADDRESS, -EINVAL,
+			      "address: neither IPv4 nor IPv6");
+	return 0;
+}
+
+int ebb_do_connect(struct sk_buff *skb, struct genl_info *info)
+{
+	struct sockaddr_storage to = { };
+	const char *why = NULL;
+	struct ebb_session *s;
+	struct ebb_device *d;
+	struct list_head *p;
+	u32 n = 0, class;
+	int r = ebb_netlink_begin(skb, info, &d);
+
+	if (r)
+		return r;
+	r = ebb_netlink_class(info, d, &class) ?: parse_address(info, &to);
+	list_for_each(p, &d->sessions)
+		n++;
+	if (!r && n >= EBB_SWAP_SESSIONS)
+		r = ebb_refuse(info, EBB_SWAP_A_DEVICE, -ENOSPC, "device: it has 64 sessions");
+	if (!r) {
+		r = ebb_session_open(d, &to, class, &session_ops, &s, &why);
+		if (r)
+			ebb_refuse_why(info, r, why);
+		else
+			r = ebb_netlink_reply(info, EBB_SWAP_CMD_CONNECT, EBB_SWAP_A_SESSION, s->index);
+	}
+	ebb_netlink_end();
+	return r;
+}
+
+enum leave { LEAVE_ASK, LEAVE_DO };
+
+/*
+ * Pages of @slab that would be lost without @s.  LEAVE_DO: if there are none the session is
+ * detached, so that no write is acknowledged by its donor alone from here on.
+ */
+static u32 only_at(struct ebb_device *d, struct ebb_slab *slab, const struct ebb_session *s,
+		   enum leave leave)
+{
+	const struct ebb_hold *hold = ebb_slab_hold(d, slab, s->class);
+	unsigned long flags;
+	u32 n = 0;
+
+	spin_lock_irqsave(&slab->lock, flags);
+	n = ebb_slab_count_unique(d, slab, s->class, ebb_hold_session(hold, s));
+	if (!n && leave == LEAVE_DO)
+		ebb_slab_detach(d, slab, s);
+	spin_unlock_irqrestore(&slab->lock, flags);
+	return n;
+}
+
+int ebb_do_disconnect(struct sk_buff *skb, struct genl_info *info)
+{
+	struct ebb_session *s;
+	struct ebb_device *d;
+	int r = ebb_netlink_begin(skb, info, &d);
+
+	if (r)
+		return r;
+	r = ebb_netlink_session(info, d, EBB_SWAP_A_SESSION, &s);
+	/* All slabs are checked before the first is detached. */
+	for (enum leave leave = LEAVE_ASK; leave <= LEAVE_DO; leave++)
+		for (u32 i = 0; !r && !info->attrs[EBB_SWAP_A_FORCE] && i < d->slab_count; i++)
+			if (only_at(d, &d->slabs[i], s, leave))
+				r = ebb_refuse(info, EBB_SWAP_A_SESSION, -EBUSY,
+					   "session: pages are at its donor alone; force loses them");
+	if (!r)
+		ebb_session_free(s, "disconnected");
+	ebb_netlink_end();
+	return r;
+}

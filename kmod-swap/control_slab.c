@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "control_slab.h"
+#include "copy.h"
+#include "netlink.h"
+#include "session.h"
+#include "slab.h"
+
+static enum ebb_with_backup has_backup(const struct ebb_device *d)
+{
+	return d->backup.bdev ? WITH_BACKUP : WITHOUT_BACKUP;
+}
+
+/* Whether slabs can be placed at @s. */
+static int check_session(struct genl_info *info, int attr, const struct ebb_session *s)
+{
+	if (!ebb_session_live(s))
+		return ebb_refuse(info, attr, -ENOTCONN, "session: it has ended; connect again");
+	if (s->draining)
+		return ebb_refuse(info, attr, -ESHUTDOWN, "session: it is drained; name another");
+	return 0;
+}
+
+/* A snapshot: sessions end, and the copier releases sources, at any time. */
+static struct ebb_hold hold_now(const struct ebb_device *d, struct ebb_slab *slab, u32 class)
+{
+	struct ebb_hold hold;
+	unsigned long flags;
+
+	spin_lock_irqsave(&slab->lock, flags);
+	hold = *ebb_slab_hold(d, slab, class);
+	spin_unlock_irqrestore(&slab->lock, flags);
+	return hold;
+}
+
+/*
+ * A place other than @but (AT_DONORS = none) is at the donor of @s: one loss would take both.  The
+ * source counts, since it becomes a donor again if the new one is lost.
+ */
+static bool donor_has_other(const struct ebb_hold *hold, const struct ebb_session *s,
+			    enum ebb_at but)
+{
+	for (int i = 0; i < AT_DONORS; i++) {
+		const struct ebb_session *other = hold->at[i].session;
+
+		if (other && i != but && (other == s || !memcmp(&other->to, &s->to, sizeof(s->to))))
+			return true;
+	}
+	return false;
+}
+
+/* Which place a new one becomes, instead of that of @epoch; 0 = instead of none. */
+static enum ebb_at place_for(const struct ebb_hold *hold, u32 epoch)
+{
+	enum ebb_at old = ebb_hold_epoch(hold, epoch);
+
+	if (old < EBB_COPIES)
+		return hold->at[AT_SOURCE].session ? AT_DONORS : old;
+	/* The old place has ended meanwhile, or is the source already. */
+	if (!hold->at[AT_DONOR].session)
+		return AT_DONOR;
+	return hold->copies & EBB_SWAP_SECOND && !hold->at[AT_SECOND].session ? AT_SECOND : AT_DONORS;
+}
+
+/*
+ * Gives @slab's pages of @class a place at the donor of @s instead of that of @epoch, which becomes
+ * the source.  @s NULL = the pages go to the other places.
+ */
+static int give(struct genl_info *info, struct ebb_device *d, struct ebb_slab *slab, u32 class,
+		struct ebb_session *s, u32 epoch)
+{
+	const struct ebb_hold *hold = ebb_slab_hold(d, slab, class);
+	const char *why = NULL, *unheard;
+	struct ebb_place place = { };
+	unsigned long flags;
+	enum ebb_at at;
+	int r = s ? ebb_session_map(s, &place, &why) : 0;
+
+	if (r)
+		return ebb_refuse_why(info, r, why);
+	spin_lock_irqsave(&slab->lock, flags);
+	at = place_for(hold, epoch);
+	/* A session that failed meanwhile is detached from its slabs, or about to be. */
+	if (s && !ebb_session_live(s))
+		r = ebb_refuse_why(info, -ENOTCONN, "session: it has ended; connect again");
+	else if (at == AT_DONORS || (!s && !hold->at[at].session))
+		r = ebb_refuse_why(info, -EAGAIN, "slab: its donors have changed; try again");
+	else
+		ebb_slab_move(d, slab, class, at, s ? &place : NULL);
+	spin_unlock_irqrestore(&slab->lock, flags);
+	if (r == -EAGAIN && s)
+		ebb_session_unmap(s, place.remote, place.generation, &unheard);
+	ebb_copier_kick(d);
+	return r;
+}
+
+int ebb_do_map(struct sk_buff *skb, struct genl_info *info)
+{
+	struct ebb_session *s;
+	struct ebb_device *d;
+	struct ebb_slab *slab;
+	struct ebb_hold hold;
+	u32 copies;
+	int r = ebb_netlink_begin(skb, info, &d);
+
+	if (r)
+		return r;
+	r = ebb_netlink_slab(info, d, &slab) ?: ebb_netlink_session(info, d, EBB_SWAP_A_SESSION, &s);
+	if (r)
+		goto unlock;
+	hold = hold_now(d, slab, s->class);
+	copies = ebb_netlink_u32(info, EBB_SWAP_A_COPIES, hold.copies);
+	r = ebb_netlink_check_donor_copies(info, copies, has_backup(d));
+	if (r)
+		goto unlock;
+	if (hold.at[AT_DONOR].session &&
+	    (!(copies & EBB_SWAP_SECOND) || hold.at[AT_SECOND].session))
+		r = ebb_refuse(info, EBB_SWAP_A_SLAB, -EEXIST, "slab: it is mapped");
+	else if (!hold.at[AT_DONOR].session && hold.at[AT_SOURCE].session)
+		r = ebb_refuse(info, EBB_SWAP_A_SLAB, -EBUSY, "slab: it migrates; wait until it has");
+	else if (ebb_hold_session(&hold, s) < AT_DONORS || donor_has_other(&hold, s, AT_DONORS))
+		r = ebb_refuse(info, EBB_SWAP_A_SESSION, -EEXIST,
+			   "session: its donor has the slab; name another");
+	else
+		r = check_session(info, EBB_SWAP_A_SESSION, s);
+	if (r)
+		goto unlock;
+	/* Commands alone write it, one at a time. */
+	WRITE_ONCE(ebb_slab_hold(d, slab, s->class)->copies, copies);
+	r = give(info, d, slab, s->class, s, 0);
+unlock:
+	ebb_netlink_end();
+	return r;
+}
+
+/* The place of the slab that @attr names by its session; without one its only one. */
+static int find_place(struct genl_info *info, struct ebb_device *d, const struct ebb_hold *hold,
+		      int attr, enum ebb_at *at)
+{
+	struct ebb_session *s;
+	int r;
+
+	*at = AT_DONOR;
+	if (!hold->at[AT_DONOR].session)
+		return ebb_refuse(info, EBB_SWAP_A_SLAB, -ENOENT, "slab: it is not mapped");
+	if (!info->attrs[attr])
+		return !hold->at[AT_SECOND].session ? 0 :
+		       ebb_refuse(info, EBB_SWAP_A_SLAB, -EINVAL,
+			      "slab: it has two donors; name the one to leave");
+	r = ebb_netlink_session(info, d, attr, &s);
+	if (r)
+		return r;
+	*at = ebb_hold_session(hold, s);
+	return *at < EBB_COPIES ? 0 : ebb_refuse(info, attr, -ENOENT, "session: the slab is not there");
+}
+
+/* Whether the slab's pages can leave @at for @to now; NULL = for the other places. */
+static int check_leave(struct genl_info *info, const struct ebb_device *d,
+		       const struct ebb_hold *hold, enum ebb_at at, const struct ebb_session *to)
+{
+	if (hold->at[AT_SOURCE].session)
+		return ebb_refuse(info, EBB_SWAP_A_SLAB, -EBUSY,
+			      "slab: it migrates; wait until it has");
+	if (!to && !d->backup.bdev)
+		return ebb_refuse_why(info, -EINVAL,
+				  "session: not given, and the device has no backup");
+	if (to && ebb_hold_session(hold, to) < AT_DONORS)
+		return ebb_refuse(info, EBB_SWAP_A_SESSION, -EEXIST, "session: the slab is there");
+	if (to && donor_has_other(hold, to, at))
+		return ebb_refuse(info, EBB_SWAP_A_SESSION, -EEXIST,
+			      "session: its donor has the slab; name another");
+	return 0;
+}
+
+int ebb_do_migrate(struct sk_buff *skb, struct genl_info *info)
+{
+	struct ebb_session *s = NULL;
+	struct ebb_device *d;
+	struct ebb_slab *slab;
+	struct ebb_hold hold;
+	enum ebb_at at;
+	u32 class;
+	int r = ebb_netlink_begin(skb, info, &d);
+
+	if (r)
+		return r;
+	r = ebb_netlink_slab(info, d, &slab) ?: ebb_netlink_class(info, d, &class);
+	if (!r && info->attrs[EBB_SWAP_A_SESSION])
+		r = ebb_netlink_session(info, d, EBB_SWAP_A_SESSION, &s) ?:
+		    check_session(info, EBB_SWAP_A_SESSION, s);
+	if (!r && s && info->attrs[EBB_SWAP_A_CLASS] && s->class != class)
+		r = ebb_refuse(info, EBB_SWAP_A_CLASS, -EINVAL, "class: the session is of another");
+	if (!r && s)
+		class = s->class;
+	if (!r) {
+		hold = hold_now(d, slab, class);
+		r = find_place(info, d, &hold, EBB_SWAP_A_FROM, &at) ?:
+		    check_leave(info, d, &hold, at, s) ?:
+		    give(info, d, slab, class, s, hold.at[at].epoch);
+	}
+	ebb_netlink_end();
+	return r;
+}
+
+int ebb_do_drain(struct sk_buff *skb, struct genl_info *info)
+{
+	struct ebb_session *s, *to = NULL;
+	struct ebb_device *d;
+	bool others = false;
+	int r = ebb_netlink_begin(skb, info, &d);
+
+	if (r)
+		return r;
+	r = ebb_netlink_session(info, d, EBB_SWAP_A_SESSION, &s);
+	if (!r && info->attrs[EBB_SWAP_A_TARGET])
+		r = ebb_netlink_session(info, d, EBB_SWAP_A_TARGET, &to) ?:
+		    check_session(info, EBB_SWAP_A_TARGET, to);
+	else if (!r && !d->backup.bdev)
+		r = ebb_refuse_why(info, -EINVAL, "target: not given, and the device has no backup");
+	if (!r && s == to)
+		r = ebb_refuse(info, EBB_SWAP_A_TARGET, -EINVAL, "target: the session itself");
+	if (!r && to && s->class != to->class)
+		r = ebb_refuse(info, EBB_SWAP_A_TARGET, -EINVAL, "target: of another class");
+	if (!r)
+		s->draining = true;
+	/* Those that migrate are behind the copier, not lost: the next call takes them. */
+	for (u32 i = 0; !r && i < d->slab_count; i++) {
+		struct ebb_hold hold = hold_now(d, &d->slabs[i], s->class);
+		enum ebb_at at = ebb_hold_session(&hold, s);
+
+		if (at >= EBB_COPIES)
+			continue;
+		if (to && !hold.at[AT_SOURCE].session && donor_has_other(&hold, to, at))
+			others = true;
+		else
+			r = check_leave(info, d, &hold, at, to) ?:
+			    give(info, d, &d->slabs[i], s->class, to, hold.at[at].epoch);
+	}
+	if (!r && others)
+		r = ebb_refuse(info, EBB_SWAP_A_TARGET, -EEXIST,
+			   "target: its donor has slabs of the session already; again, with a third");
+	ebb_netlink_end();
+	return r;
+}
+
+int ebb_do_unmap(struct sk_buff *skb, struct genl_info *info)
+{
+	const struct ebb_hold *hold;
+	struct ebb_place place;
+	const char *why = NULL;
+	struct ebb_device *d;
+	struct ebb_slab *slab;
+	unsigned long flags;
+	enum ebb_at at;
+	u32 class;
+	int r = ebb_netlink_begin(skb, info, &d);
+
+	if (r)
+		return r;
+	r = ebb_netlink_slab(info, d, &slab) ?: ebb_netlink_class(info, d, &class);
+	if (r)
+		goto unlock;
+	hold = ebb_slab_hold(d, slab, class);
+	spin_lock_irqsave(&slab->lock, flags);
+	if (hold->at[AT_SOURCE].session)
+		r = ebb_refuse(info, EBB_SWAP_A_SLAB, -EBUSY, "slab: it migrates; wait until it has");
+	else
+		r = find_place(info, d, hold, EBB_SWAP_A_SESSION, &at);
+	if (r) {
+		spin_unlock_irqrestore(&slab->lock, flags);
+		goto unlock;
+	}
+	place = hold->at[at];
+	if (!list_empty(&slab->active))
+		r = ebb_refuse(info, EBB_SWAP_A_SLAB, -EAGAIN, "slab: requests are under way; try again");
+	else if (!info->attrs[EBB_SWAP_A_FORCE] && ebb_slab_count_unique(d, slab, class, at))
+		r = ebb_refuse(info, EBB_SWAP_A_SLAB, -EBUSY,
+			   "slab: pages are at its donor alone; force loses them");
+	else
+		ebb_slab_detach(d, slab, place.session);
+	spin_unlock_irqrestore(&slab->lock, flags);
+	if (!r) {
+		r = ebb_session_unmap(place.session, place.remote, place.generation, &why);
+		if (r)
+			ebb_refuse_why(info, r, why);
+	}
+unlock:
+	ebb_netlink_end();
+	return r;
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* EVENT messages to user space. */
+#ifndef EBB_EVENT_H
+#define EBB_EVENT_H
+
+#include "device.h"
+
+/*
+ * May sleep.  @reason may be NULL.  An event may be lost: listeners poll STATUS as well.
+ */
+void ebb_event_send(const struct ebb_device *device, u32 event, u32 session, u32 slab,
+		    const char *reason);
+bool ebb_event_has_listeners(void);
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* HMAC-SHA256 by the kernel's crypto API, for the proofs of wire_proof.h. */
+#ifndef EBB_HMAC_H
+#define EBB_HMAC_H
+
+#include <linux/types.h>
+
+struct crypto_shash;
+
+/* The key is part of the transform's state and is wiped with it. */
+struct wire_hmac {
+	struct crypto_shash *tfm; /* NULL = no key */
+};
+
+/* @h, which has no key, gets @key, of WIRE_PROOF bytes. */
+int ebb_hmac_init(struct wire_hmac *h, const u8 *key);
+void ebb_hmac_free(struct wire_hmac *h);
+
+#endif

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/highmem.h>
+
+#include "class.h"
+#include "pages.h"
+#include "read.h"
+#include "read_priority.h"
+#include "seal.h"
+#include "slab.h"
+#include "writeback.h"
+
+/* Pages copied from the pool at a time, with interrupts off. */
+#define POOL_RUN 8
+/* When this machine cannot open a seal: reads of the run before EIO, and jiffies between them. */
+#define UNOPENED_MOST 10
+#define UNOPENED_PAUSE (HZ / 10)
+
+static void zero_piece(struct ebb_io *io, const struct bio_vec *v)
+{
+	memzero_page(v->bv_page, v->bv_offset, v->bv_len);
+}
+
+/* The present run is not at its place after all. */
+static void place_forget(struct ebb_io *io)
+{
+	unsigned long flags;
+	enum ebb_at at;
+
+	spin_lock_irqsave(&io->slab->lock, flags);
+	at = ebb_hold_epoch(ebb_io_hold(io), io->span.epoch[0]);
+	if (at < AT_DONORS)
+		bitmap_clear(io->device->bits[at], io->span.first + io->cursor, io->run);
+	spin_unlock_irqrestore(&io->slab->lock, flags);
+}
+
+/* Copies the present run, or its beginning, from the pool; false = it is not there.  slab->lock is held. */
+static bool read_pool(struct ebb_io *io)
+{
+	u64 page = io->span.first + io->cursor;
+
+	io->run = min_t(u32, io->run, POOL_RUN);
+	io->writeback = ebb_writeback_find(io->slab, page, &io->run);
+	if (WARN_ON_ONCE(!io->writeback)) {
+		bitmap_clear(io->device->bits[AT_POOL], page, io->run);
+		return false;
+	}
+	io->copy_at = (page - io->writeback->span.first) << PAGE_SHIFT;
+	ebb_each_outside(io, io->cursor, io->run, ebb_writeback_piece);
+	ebb_count(io->device, READ_POOL, io->run);
+	return true;
+}
+
+/* The present run has been read. */
+static void run_done(struct ebb_io *io)
+{
+	if (ebb_io_sealed(io)) {
+		ebb_io_later(io, EBB_STEP_OPEN);
+		return;
+	}
+	io->cursor += io->run;
+	if (io->cursor == io->span.count)
+		ebb_io_finish(io, BLK_STS_OK);
+	else
+		ebb_io_later(io, EBB_STEP_READ);
+}
+
+static void donor_done(struct ebb_transfer *t, int error)
+{
+	struct ebb_io *io = ebb_io_of(t);
+
+	if (error) {
+		ebb_count(io->device, DONOR_ERRORS, 1);
+		place_forget(io);
+		ebb_io_later(io, EBB_STEP_READ);
+		return;
+	}
+	ebb_count(io->device, READ_DONOR, io->run);
+	io->sources |= io->from == AT_SECOND ? EBB_SWAP_SECOND : EBB_SWAP_DONOR;
+	run_done(io);
+}
+
+static void backup_done(struct bio *bio)
+{
+	struct ebb_io *io = bio->bi_private;
+	blk_status_t status = bio->bi_status;
+
+	bio_uninit(bio);
+	if (status) {
+		ebb_count(io->device, BACKUP_ERRORS, 1);
+		ebb_io_finish(io, status);
+		return;
+	}
+	ebb_count(io->device, READ_BACKUP, io->run);
+	io->sources |= EBB_SWAP_BACKUP;
+	run_done(io);
+}
+
+void ebb_read_go(struct ebb_io *io, struct ebb_batch *batch)
+{
+	struct ebb_device *d = io->device;
+	struct ebb_slab *slab = io->slab;
+
+	while (io->cursor < io->span.count) {
+		u64 page = io->span.first + io->cursor;
+		struct ebb_there there = { };
+		unsigned long flags;
+		enum ebb_at at;
+		bool read;
+		u32 may;
+
+		io->run = io->span.count - io->cursor;
+		spin_lock_irqsave(&slab->lock, flags);
+		io->span.class = ebb_class_of_pages(d, page, &io->run);
+		at = io->from = ebb_slab_source(d, page, &io->run);
+		may = at < AT_DONORS ? ebb_read_priority_take(io) : U32_MAX;
+		if (!may) {
+			spin_unlock_irqrestore(&slab->lock, flags);
+			return;
+		}
+		io->run = min(io->run, may);
+		if (ebb_io_sealed(io) && !io->buffer) {
+			spin_unlock_irqrestore(&slab->lock, flags);
+			if (!ebb_seal_get_buffer(io, EBB_STEP_READ))
+				return;
+			continue;
+		}
+		if (at < AT_DONORS && !ebb_donor_take(io, 0, &ebb_io_hold(io)->at[at], &there)) {
+			/* Its session has ended and is about to be detached. */
+			bitmap_clear(d->bits[at], page, io->run);
+			spin_unlock_irqrestore(&slab->lock, flags);
+			continue;
+		}
+		read = at == AT_POOL && read_pool(io);
+		spin_unlock_irqrestore(&slab->lock, flags);
+		switch (at) {
+		case AT_POOL:
+			if (read && ebb_io_sealed(io)) {
+				ebb_io_later(io, EBB_STEP_OPEN);
+				return;
+			}
+			io->cursor += read ? io->run : 0;
+			continue;
+		case AT_DONOR:
+		case AT_SECOND:
+		case AT_SOURCE:
+			/* The network device can map no more at present: try again. */
+			if (ebb_donor_start(io, 0, io->run, &there, batch, donor_done))
+				ebb_io_later(io, EBB_STEP_READ);
+			return;
+		case AT_BACKUP:
+			if (batch)
+				ebb_io_later(io, EBB_STEP_READ);
+			else
+				ebb_backup_start(io, io->cursor, io->run, backup_done);
+			return;
+		case WRITTEN:
+			ebb_io_finish(io, BLK_STS_IOERR);
+			return;
+		case EBB_BITS:
+			ebb_each_piece(io, io->cursor, io->run, zero_piece);
+			ebb_count(d, READ_ZERO, io->run);
+			io->cursor += io->run;
+			continue;
+		}
+	}
+	ebb_io_finish(io, BLK_STS_OK);
+}
+
+/* The run is not what was written: do not trust its donor's other pages either. */
+static void run_broken(struct ebb_io *io)
+{
+	const struct ebb_hold *hold = ebb_io_hold(io);
+	unsigned long flags;
+	enum ebb_at at;
+
+	ebb_count(io->device, SEAL_BROKEN, 1);
+	if (io->from >= AT_DONORS) {
+		ebb_io_finish(io, BLK_STS_IOERR);
+		return;
+	}
+	spin_lock_irqsave(&io->slab->lock, flags);
+	at = ebb_hold_epoch(hold, io->span.epoch[0]);
+	if (at < AT_DONORS)
+		ebb_session_fail(hold->at[at].session, "what it gave is not what was written there");
+	spin_unlock_irqrestore(&io->slab->lock, flags);
+	place_forget(io);
+	ebb_read_go(io, NULL);
+}
+
+/*
+ * This machine cannot open the run: no donor is to blame, and another copy would fare no better.
+ * The run is read again, since the buffer's content is undefined.
+ */
+static void run_unopened(struct ebb_io *io, int error)
+{
+	pr_warn_ratelimited("ebb%u: seal: cannot open page %llu: error %d\n", io->device->index,
+			    io->span.first + io->cursor, error);
+	if (++io->unopened == UNOPENED_MOST)
+		ebb_io_finish(io, BLK_STS_IOERR);
+	else
+		ebb_io_delay(io, EBB_STEP_READ, UNOPENED_PAUSE);
+}
+
+void ebb_read_open(struct ebb_io *io)
+{
+	int r = ebb_seal_decrypt(io, io->cursor, io->run);
+
+	if (r == -EBADMSG) {
+		run_broken(io);
+		return;
+	}
+	if (r) {
+		run_unopened(io, r);
+		return;
+	}
+	io->copy_at = io->cursor << PAGE_SHIFT;
+	ebb_each_piece(io, io->cursor, io->run, ebb_buffer_piece);
+	io->cursor += io->run;
+	ebb_read_go(io, NULL);
+}

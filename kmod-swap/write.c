@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "copy.h"
+#include "pages.h"
+#include "seal.h"
+#include "slab.h"
+#include "write.h"
+#include "writeback.h"
+
+/*
+ * Detaches sessions that have ended already, rather than when they are closed: then the source
+ * takes the place of one and can be written to.
+ */
+static void detach_ended(struct ebb_io *io)
+{
+	const struct ebb_hold *hold = ebb_io_hold(io);
+
+	for (int at = 0; at < AT_DONORS; at++) {
+		if (!hold->at[at].session || ebb_place_live(&hold->at[at]))
+			continue;
+		ebb_slab_detach(io->device, io->slab, hold->at[at].session);
+		/* Other places may have changed. */
+		at = -1;
+	}
+}
+
+/* There is a donor that was not tried: the slab moved while the write was in flight. */
+static bool has_other_donor(const struct ebb_io *io)
+{
+	const struct ebb_hold *hold = ebb_io_hold(io);
+
+	for (int i = 0; i < EBB_COPIES && !io->again; i++)
+		if (ebb_place_live(&hold->at[i]) && hold->at[i].epoch != io->span.epoch[0] &&
+		    hold->at[i].epoch != io->span.epoch[1])
+			return true;
+	return false;
+}
+
+/*
+ * The donors that certainly have the pages, BIT(enum ebb_at): not those whose session has ended.
+ * One that the slab is leaving counts: the copier copies from it.
+ */
+static u32 written_at(struct ebb_io *io)
+{
+	const struct ebb_hold *hold = ebb_io_hold(io);
+	u32 places = 0;
+
+	for (int i = 0; i < EBB_COPIES; i++) {
+		enum ebb_at at = io->on[i] ? ebb_hold_epoch(hold, io->span.epoch[i]) : AT_DONORS;
+
+		io->on[i] = at < AT_DONORS && ebb_place_live(&hold->at[at]);
+		places |= io->on[i] ? BIT(at) : 0;
+	}
+	return places;
+}
+
+/* A donor lacks the pages: it failed, or the slab has got it meanwhile. */
+static bool is_copier_needed(const struct ebb_hold *hold, u32 places)
+{
+	for (int i = 0; i < EBB_COPIES; i++)
+		if (hold->at[i].session && !(places & BIT(i)))
+			return true;
+	return places & BIT(AT_SOURCE);
+}
+
+/* No copy is in flight any more. */
+static void write_settle(struct ebb_io *io)
+{
+	struct ebb_device *d = io->device;
+	struct ebb_slab *slab = io->slab;
+	struct ebb_writeback *writeback;
+	unsigned long flags;
+	bool wanting;
+	u32 places;
+
+	spin_lock_irqsave(&slab->lock, flags);
+	places = written_at(io);
+	if (io->writeback && !places) {
+		/* No donor has it: the request itself has to wait for the backup. */
+		ebb_writeback_put(io->writeback);
+		io->writeback = NULL;
+	}
+	places |= io->on_backup ? BIT(AT_BACKUP) : 0;
+	if (!places)
+		detach_ended(io);
+	if (!places && has_other_donor(io)) {
+		spin_unlock_irqrestore(&slab->lock, flags);
+		io->again = true;
+		ebb_io_later(io, EBB_STEP_WRITE);
+		return;
+	}
+	if (!places && !io->backup_tried && d->backup.bdev) {
+		spin_unlock_irqrestore(&slab->lock, flags);
+		io->backup_tried = true;
+		atomic_set(&io->copies, 1);
+		ebb_io_later(io, EBB_STEP_BACKUP);
+		return;
+	}
+	ebb_writeback_supersede(slab, &io->span);
+	writeback = io->writeback;
+	if (writeback) {
+		places |= BIT(AT_POOL);
+		ebb_writeback_begin(slab, writeback);
+	}
+	ebb_slab_written(d, io->span.first, io->span.count, io->span.class, places);
+	if (ebb_io_sealed(io))
+		ebb_seal_commit(io);
+	wanting = is_copier_needed(ebb_io_hold(io), places);
+	spin_unlock_irqrestore(&slab->lock, flags);
+	io->sources = (io->on[0] ? EBB_SWAP_DONOR : 0) | (io->on[1] ? EBB_SWAP_SECOND : 0) |
+		      (io->on_backup ? EBB_SWAP_BACKUP : 0);
+	ebb_count(d, WRITE_DONOR, (io->on[0] + io->on[1]) * io->span.count);
+	if (io->on_backup)
+		ebb_count(d, WRITE_BACKUP, io->span.count);
+	if (wanting)
+		ebb_copier_kick(d);
+	ebb_io_finish(io, places ? BLK_STS_OK : BLK_STS_IOERR);
+	if (writeback)
+		ebb_writeback_queue(writeback);
+}
+
+static void copy_put(struct ebb_io *io)
+{
+	if (atomic_dec_and_test(&io->copies))
+		write_settle(io);
+}
+
+static void donor_done(struct ebb_transfer *t, int error)
+{
+	struct ebb_io *io = ebb_io_of(t);
+
+	if (error)
+		ebb_count(io->device, DONOR_ERRORS, 1);
+	io->on[t->index] = !error;
+	copy_put(io);
+}
+
+static void backup_done(struct bio *bio)
+{
+	struct ebb_io *io = bio->bi_private;
+
+	io->on_backup = !bio->bi_status;
+	if (bio->bi_status)
+		ebb_count(io->device, BACKUP_ERRORS, 1);
+	bio_uninit(bio);
+	copy_put(io);
+}
+
+void ebb_write_go(struct ebb_io *io, struct ebb_batch *batch)
+{
+	const struct ebb_hold *hold = ebb_io_hold(io);
+	struct ebb_device *d = io->device;
+	struct ebb_there there[EBB_COPIES];
+	bool taken[EBB_COPIES], backup;
+	unsigned long flags;
+	u32 copies, donors = 0;
+
+	spin_lock_irqsave(&io->slab->lock, flags);
+	copies = hold->copies;
+	for (int i = 0; i < EBB_COPIES; i++) {
+		taken[i] = ebb_donor_take(io, i, &hold->at[i], &there[i]);
+		donors += taken[i];
+	}
+	spin_unlock_irqrestore(&io->slab->lock, flags);
+	backup = d->backup.bdev && !io->backup_tried && ((copies & EBB_SWAP_BACKUP) || !donors);
+	if (backup && donors && d->pool) {
+		io->writeback = ebb_writeback_alloc(d, &io->span);
+		io->copy_at = 0;
+		backup = !io->writeback;
+		if (backup)
+			ebb_count(d, POOL_FULL, 1);
+	}
+	/* One for this function, so that a copy that ends at once does not settle the write. */
+	atomic_set(&io->copies, 1 + donors + backup);
+	if (backup) {
+		io->backup_tried = true;
+		ebb_io_later(io, EBB_STEP_BACKUP);
+	}
+	for (int i = 0; i < EBB_COPIES; i++)
+		if (taken[i] && ebb_donor_start(io, i, io->span.count, &there[i], batch, donor_done))
+			copy_put(io);
+	/* While the donors' transfers are in flight: their end alone settles the write. */
+	if (io->writeback)
+		ebb_each_outside(io, 0, io->span.count, ebb_writeback_piece);
+	copy_put(io);
+}
+
+void ebb_write_backup(struct ebb_io *io)
+{
+	ebb_backup_start(io, 0, io->span.count, backup_done);
+}
+
+void ebb_write_seal(struct ebb_io *io)
+{
+	if (!io->buffer && !ebb_seal_get_buffer(io, EBB_STEP_SEAL))
+		return;
+	io->copy_at = 0;
+	ebb_each_piece(io, 0, io->span.count, ebb_buffer_piece);
+	if (!ebb_seal_encrypt(io)) {
+		ebb_write_go(io, NULL);
+		return;
+	}
+	/* The pages are nowhere now, and their older content must not be read. */
+	io->again = io->backup_tried = true;
+	write_settle(io);
+}
