@@ -127,3 +127,18 @@ int ebb_do_disconnect(struct sk_buff *skb, struct genl_info *info)
 	ebb_netlink_end();
 	return r;
 }
+
+int ebb_do_drain(struct sk_buff *skb, struct genl_info *info)
+{
+	struct ebb_session *s;
+	struct ebb_device *d;
+	int r = ebb_netlink_begin(skb, info, &d);
+
+	if (r)
+		return r;
+	r = ebb_netlink_session(info, d, EBB_SWAP_A_SESSION, &s);
+	if (!r)
+		s->draining = true;
+	ebb_netlink_end();
+	return r;
+}

@@ -8,5 +8,6 @@ struct sk_buff;
 
 int ebb_do_connect(struct sk_buff *skb, struct genl_info *info);
 int ebb_do_disconnect(struct sk_buff *skb, struct genl_info *info);
+int ebb_do_drain(struct sk_buff *skb, struct genl_info *info);
 
 #endif

@@ -201,47 +201,6 @@ int ebb_do_migrate(struct sk_buff *skb, struct genl_info *info)
 	return r;
 }
 
-int ebb_do_drain(struct sk_buff *skb, struct genl_info *info)
-{
-	struct ebb_session *s, *to = NULL;
-	struct ebb_device *d;
-	bool others = false;
-	int r = ebb_netlink_begin(skb, info, &d);
-
-	if (r)
-		return r;
-	r = ebb_netlink_session(info, d, EBB_SWAP_A_SESSION, &s);
-	if (!r && info->attrs[EBB_SWAP_A_TARGET])
-		r = ebb_netlink_session(info, d, EBB_SWAP_A_TARGET, &to) ?:
-		    check_session(info, EBB_SWAP_A_TARGET, to);
-	else if (!r && !d->backup.bdev)
-		r = ebb_refuse_why(info, -EINVAL, "target: not given, and the device has no backup");
-	if (!r && s == to)
-		r = ebb_refuse(info, EBB_SWAP_A_TARGET, -EINVAL, "target: the session itself");
-	if (!r && to && s->class != to->class)
-		r = ebb_refuse(info, EBB_SWAP_A_TARGET, -EINVAL, "target: of another class");
-	if (!r)
-		s->draining = true;
-	/* Those that migrate are behind the copier, not lost: the next call takes them. */
-	for (u32 i = 0; !r && i < d->slab_count; i++) {
-		struct ebb_hold hold = hold_now(d, &d->slabs[i], s->class);
-		enum ebb_at at = ebb_hold_session(&hold, s);
-
-		if (at >= EBB_COPIES)
-			continue;
-		if (to && !hold.at[AT_SOURCE].session && donor_has_other(&hold, to, at))
-			others = true;
-		else
-			r = check_leave(info, d, &hold, at, to) ?:
-			    give(info, d, &d->slabs[i], s->class, to, hold.at[at].epoch);
-	}
-	if (!r && others)
-		r = ebb_refuse(info, EBB_SWAP_A_TARGET, -EEXIST,
-			   "target: its donor has slabs of the session already; again, with a third");
-	ebb_netlink_end();
-	return r;
-}
-
 int ebb_do_unmap(struct sk_buff *skb, struct genl_info *info)
 {
 	const struct ebb_hold *hold;

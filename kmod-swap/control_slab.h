@@ -9,6 +9,5 @@ struct sk_buff;
 int ebb_do_map(struct sk_buff *skb, struct genl_info *info);
 int ebb_do_unmap(struct sk_buff *skb, struct genl_info *info);
 int ebb_do_migrate(struct sk_buff *skb, struct genl_info *info);
-int ebb_do_drain(struct sk_buff *skb, struct genl_info *info);
 
 #endif

@@ -52,7 +52,7 @@ enum ebb_swap_command {
 	 * and keeps the other.
 	 */
 	EBB_SWAP_CMD_MIGRATE,
-	/* DEVICE SESSION [TARGET]; MIGRATE to it of all its slabs, and no more is mapped there. */
+	/* DEVICE SESSION; nothing more is placed there.  Its slabs stay until each has MIGRATEd. */
 	EBB_SWAP_CMD_DRAIN,
 	/* Dump: DEVICE, its settings, COUNTS, and a SESSION_INFO, CLASS_INFO, CGROUP_INFO each. */
 	EBB_SWAP_CMD_STATUS,
@@ -110,7 +110,7 @@ enum ebb_swap_attribute {
 	EBB_SWAP_A_SLAB_FIRST,	 /* u32: index of the first element of SLAB_TABLE */
 	EBB_SWAP_A_SLAB_TABLE,	 /* binary: struct ebb_swap_slab[] */
 	EBB_SWAP_A_PAD,
-	EBB_SWAP_A_TARGET,	 /* u32: session that slabs go to */
+	EBB_SWAP_A_TARGET,	 /* no longer used */
 	EBB_SWAP_A_EVENT,	 /* u32: enum ebb_swap_event */
 	EBB_SWAP_A_POOL,	 /* u64: bytes that writes to the backup may be behind [4 MiB] */
 	EBB_SWAP_A_POOL_USED,	 /* u64: bytes that they are */

@@ -176,6 +176,14 @@ class KernelDevice:
     def slab_table(self, of=None):
         return self.netlink.slabs(self.number, of)
 
+    def drain(self, session, target=None, slabs=None):
+        """Nothing more is placed at @session; its slabs, or @slabs of them, migrate to @target."""
+        self.netlink.call("drain", device=self.number, session=session)
+        for slab, s in enumerate(self.slab_table()):
+            if session in (s["session"], s["second"]) and (slabs is None or slab in slabs):
+                self.netlink.call("migrate", device=self.number, slab=slab, session=target,
+                                  **{"from": session})
+
     def wait_copied(self, seconds=60, of=None):
         """No slab migrates, and all are where they belong."""
         wait_for(lambda: all(s["source"] == NO_SESSION and not s["uncopied"]

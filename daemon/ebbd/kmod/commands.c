@@ -9,7 +9,7 @@
 #include "lib/control/control.h"
 #include "report.h"
 
-/* Moving slabs away at once; the rest follows. */
+/* ns for migrating slabs before the answer. */
 #define BUDGET 500000000ull
 
 struct asked {
@@ -128,7 +128,6 @@ static int drain(const struct asked *a, struct error *e)
 {
 	struct kmod_session *session = NULL;
 	struct kmod_round round = { 0 };
-	struct error refused = { 0 };
 	int donor, r = kmod_look(a->link, a->care, e);
 
 	if (!r)
@@ -140,13 +139,13 @@ static int drain(const struct asked *a, struct error *e)
 		return fail_exit(e, EXIT_REFUSED, ENOSPC,
 				 "donor %s: device %s has no other donor, and no backup; its slabs can go nowhere",
 				 a->care->donor[donor].text, a->name);
-	/* The module would give all to one; what is placed before is spread. */
+	r = kmod_drain(a->link, a->care->device, session->number, e);
+	if (r)
+		return r;
+	/* Slabs that cannot move yet are migrated by later rounds. */
 	session->draining = true;
 	kmod_place(a->link, a->care, BUDGET, &round);
-	r = kmod_drain(a->link, a->care->device, session->number,
-		       another(a->care, session->number), &refused);
-	/* It is marked all the same, and what could not go yet, or not there, goes later. */
-	return r && r != -ENOSPC && r != -EBUSY && r != -EEXIST ? fail(e, r, "%s", refused.text) : 0;
+	return 0;
 }
 
 /* A session that was drained takes nothing any more: it is made anew. */

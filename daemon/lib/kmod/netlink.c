@@ -321,13 +321,11 @@ int kmod_assign(struct kmod_link *l, uint32_t device, uint64_t cgroup, uint32_t 
 	return call(l, h, device, NULL, NULL, e);
 }
 
-int kmod_drain(struct kmod_link *l, uint32_t device, uint32_t session, uint32_t target,
-	       struct error *e)
+int kmod_drain(struct kmod_link *l, uint32_t device, uint32_t session, struct error *e)
 {
 	struct nlmsghdr *h = begin_for(l, EBB_SWAP_CMD_DRAIN, device);
 
 	put_session(h, EBB_SWAP_A_SESSION, session);
-	put_session(h, EBB_SWAP_A_TARGET, target);
 	return call(l, h, device, NULL, NULL, e);
 }
 

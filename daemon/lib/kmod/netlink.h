@@ -40,8 +40,7 @@ struct kmod_settings {
 
 /*
  * The module's commands.  Errors begin with "/dev/ebbN: " and have the module's own
- * words.  A @session or @target may be KMOD_NO_SESSION where the command lets it be left
- * out.
+ * words.  A @session may be KMOD_NO_SESSION where the command lets it be left out.
  */
 int kmod_create(struct kmod_link *l, const struct kmod_settings *s, struct error *e);
 int kmod_destroy(struct kmod_link *l, uint32_t device, struct error *e);
@@ -54,8 +53,8 @@ int kmod_map(struct kmod_link *l, uint32_t device, uint32_t slab, uint32_t sessi
 /* From @from, which a slab with one donor needs not be told. */
 int kmod_migrate(struct kmod_link *l, uint32_t device, uint32_t class, uint32_t slab,
 		 uint32_t from, uint32_t session, struct error *e);
-int kmod_drain(struct kmod_link *l, uint32_t device, uint32_t session, uint32_t target,
-	       struct error *e);
+/* Nothing more is placed at @session; its slabs stay until they are migrated. */
+int kmod_drain(struct kmod_link *l, uint32_t device, uint32_t session, struct error *e);
 
 #define KMOD_NO_CLASS 0xffffffffu
 enum kmod_seal { KMOD_PLAIN, KMOD_SEALED };

@@ -296,6 +296,5 @@ def test_what_is_refused(kernel_device, donor):
     assert refused(d, "migrate", slab=0, session=b) == (errno.ENOENT, "slab: it is not mapped")
     assert refused(d, "migrate", slab=0, session=b, **of(1)) == \
         (errno.EINVAL, "class: the session is of another")
-    assert refused(d, "drain", session=a, target=b) == (errno.EINVAL, "target: of another class")
     assert refused(d, "unmap", slab=0) == (errno.ENOENT, "slab: it is not mapped")
     d.netlink.call("unmap", device=d.number, slab=0, **of(1))

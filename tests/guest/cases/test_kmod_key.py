@@ -113,7 +113,7 @@ def test_pages_move_between_donors_with_the_key(kernel_device, donor, key):
     d.map(a, DONOR)
     for first in range(0, d.pages, 64):
         d.write(first, 64, version=3)
-    d.netlink.call("drain", device=d.number, session=a, target=b)
+    d.drain(a, b)
     d.wait_copied()
     assert all(s["session"] == b for s in d.slab_table())
     assert sum((d.bad(first, 64, 3) for first in range(0, d.pages, 64)), []) == []

@@ -236,12 +236,14 @@ def test_drain_to_another_donor_and_to_the_backup(kernel_device, donor, disk):
     fill(d, 1)
     users = Users(d)
     # It has room for half of them.
-    assert refused(d, "drain", session=a, target=b) == (errno.ENOSPC, "no free slab")
+    with pytest.raises(Refused) as e:
+        d.drain(a, b)
+    assert (e.value.errno, e.value.text) == (errno.ENOSPC, "no free slab")
     d.wait_copied()
     assert sorted(s["session"] for s in d.slab_table()) == [a] * 4 + [b] * 4
     assert refused(d, "migrate", slab=0, session=a)[0] == errno.ESHUTDOWN
     assert refused(d, "disconnect", session=a)[0] == errno.EBUSY
-    d.netlink.call("drain", device=d.number, session=a)
+    d.drain(a)
     d.wait_copied()
     assert sorted(s["session"] for s in d.slab_table()) == [b] * 4 + [NO_SESSION] * 4
     wait_free(d, a, 64)
@@ -282,10 +284,10 @@ def test_migrate_and_drain_refuse(kernel_device, donor):
     assert refused(d, "migrate", slab=0, session=a) == (errno.EEXIST, "session: the slab is there")
     assert refused(d, "migrate", slab=0) == \
         (errno.EINVAL, "session: not given, and the device has no backup")
-    assert refused(d, "drain", session=a) == \
-        (errno.EINVAL, "target: not given, and the device has no backup")
-    assert refused(d, "drain", session=a, target=a) == (errno.EINVAL, "target: the session itself")
-    assert refused(d, "drain", target=a) == (errno.EINVAL, "session: not given")
+    assert refused(d, "drain") == (errno.EINVAL, "session: not given")
+    d.netlink.call("drain", device=d.number, session=a)
+    assert d.session(a)["draining"] and d.slab_table()[0]["session"] == a
+    assert refused(d, "map", slab=1, session=a)[0] == errno.ESHUTDOWN
     d.write(0, 4, 1)
     assert d.bad(0, 4, 1) == []
 
