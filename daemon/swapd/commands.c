@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "swapd.h"
 #include "swapd/replicas/repair.h"
+#include "swapd/replicas/slab_mapping.h"
 
 #define PATIENCE_MS 5000
 
@@ -58,7 +59,7 @@ static int migrate(struct swapd *s, struct order *o)
 	int chosen = -1;
 
 	for (int c = SLAB_COPIES - 1; c >= 0; c--)
-		if (slab->copy[c].state == COPY_MAPPED && !repair_leaving(s, o->slab, c))
+		if (slab->copy[c].state == COPY_MAPPED && !placing_leaving(s, o->slab, c))
 			chosen = c;
 	if (chosen < 0)
 		return refuse(o, -ENOENT, "no donor has it, or it is on its way already; see slab list");

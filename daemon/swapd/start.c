@@ -347,6 +347,7 @@ int swapd_prepare(struct swapd *s, struct device_control *c, char **argv, struct
 {
 	int r;
 
+	wiring_events(s);
 	s->host.fd = s->epoll_fd = s->timer_fd = s->signal_fd = -1;
 	s->backup.fd = s->backup.shared_fd = -1;
 	s->frontend = frontend_find(s->options.frontend);

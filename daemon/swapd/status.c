@@ -9,6 +9,7 @@
 #include "swapd/page/bits.h"
 #include "swapd/replicas/drain_estimate.h"
 #include "swapd/replicas/repair.h"
+#include "swapd/replicas/slab_mapping.h"
 
 /* Slabs in one answer, a line of at most CONTROL_MAX_LINE bytes: with long names one is 900. */
 #define SLABS_AT_ONCE 1000
@@ -116,7 +117,7 @@ static void add_copies(const struct swapd *s, struct json_object *a)
 			mapped++;
 			good += !copy->partial;
 			partial += copy->partial;
-			leaving += repair_leaving(s, i, c);
+			leaving += placing_leaving(s, i, c);
 		}
 		present += (uint64_t)good;
 		if (good < wanted)
@@ -260,7 +261,7 @@ static struct json_object *slab_json(const struct swapd *s, uint32_t index)
 		k = json_object_new_object();
 		json_add_text(k, "donor", s->donors[copy->donor].address.text);
 		json_add_text(k, "state", copy->state != COPY_MAPPED ? "mapping" :
-				     repair_leaving(s, index, c) ? "leaving" :
+				     placing_leaving(s, index, c) ? "leaving" :
 				     copy->partial ? "filling" : "complete");
 		json_add_int(k, "pages", page_map_count_stored(s->map, index, c));
 		json_object_array_add(copies, k);

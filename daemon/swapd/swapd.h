@@ -108,6 +108,10 @@ struct swapd {
 	const struct frontend *frontend;
 	struct frontend_host host;
 
+	/* wiring.c's */
+	const struct donor_events *donor_events;
+	const struct engine_events *engine_events;
+
 	struct page_map *map;
 
 	/* what leaves is sealed (request_seal.h) */
@@ -159,7 +163,11 @@ static inline void want_stop(struct shared *shared)
 	__atomic_add_fetch(&shared->stops, 1, __ATOMIC_RELAXED);
 }
 
-/* wiring.c, which knows all rooms: what the frontend has of the server; the tables are there. */
+/*
+ * wiring.c, which knows all rooms.  First, what donors and the engine call; then, when the
+ * tables are there, what the frontend has of the server.
+ */
+void wiring_events(struct swapd *s);
 void wiring_frontend(struct swapd *s);
 
 #endif

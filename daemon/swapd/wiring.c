@@ -5,6 +5,9 @@
 #include "failover.h"
 #include "swapd.h"
 #include "swapd/io/engine.h"
+#include "swapd/replicas/donor_asks.h"
+#include "swapd/replicas/repair.h"
+#include "swapd/replicas/slab_mapping.h"
 
 /* --- frontends -------------------------------------------------------------------- */
 
@@ -16,6 +19,90 @@ const struct frontend *frontend_find(const char *name)
 		if (!strcmp(name, all[i]->name))
 			return all[i];
 	return NULL;
+}
+
+/* --- donors to replicas and engine ------------------------------------------------- */
+
+static void donor_is_up(void *s)
+{
+	placing_retry(s);
+}
+
+static void donor_is_lost(void *s, struct donor *d)
+{
+	placing_lost(s, d);
+}
+
+static void leg_gone(void *owner, int number)
+{
+	struct swapd *s = owner;
+
+	engine_donor_gone(s, &s->slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
+}
+
+static int donor_answered_map(void *s, struct donor *d, const struct wire_frame *f)
+{
+	return placing_answered(s, d, f);
+}
+
+static int donor_resumed(void *s, struct donor *d, const struct wire_frame *f)
+{
+	return placing_confirmed(s, d, f);
+}
+
+static int donor_asked(void *s, struct donor *d, const struct wire_frame *f,
+		       const uint8_t *payload)
+{
+	return f->op == WIRE_EVICT ? donor_asks_back(s, d, f) :
+				     donor_asks_activity(s, d, f, payload);
+}
+
+static uint64_t oldest_map(void *s, const struct donor *d)
+{
+	return placing_oldest(s, d);
+}
+
+static void ask_later(void *s, struct donor *d, uint64_t now)
+{
+	placing_ask_later(s, d, now);
+}
+
+/* --- engine to replicas ------------------------------------------------------------ */
+
+static bool copy_wanted(void *s, uint32_t slab)
+{
+	return placing_open(s, slab, now_ns());
+}
+
+static void filled(void *s, struct slot *slot)
+{
+	repair_filled(s, slot);
+}
+
+static void alone(void *s, struct slot *slot)
+{
+	repair_alone(s, slot);
+}
+
+static void alone_backed(void *s, struct slot *slot)
+{
+	repair_alone_backed(s, slot);
+}
+
+void wiring_events(struct swapd *s)
+{
+	static const struct donor_events donor_events = {
+		.up = donor_is_up, .lost = donor_is_lost, .leg_gone = leg_gone,
+		.answered = donor_answered_map, .resumed = donor_resumed, .asked = donor_asked,
+		.oldest = oldest_map, .ask_later = ask_later,
+	};
+	static const struct engine_events engine_events = {
+		.wanted = copy_wanted, .filled = filled, .alone = alone,
+		.alone_backed = alone_backed,
+	};
+
+	s->donor_events = &donor_events;
+	s->engine_events = &engine_events;
 }
 
 /* --- frontend to engine ----------------------------------------------------------- */

@@ -67,6 +67,7 @@ static int asked(void **state)
 		.wanted = 1, .choices = 2, .seed = 1,
 		.backup = { .fd = -1 }, .epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 	};
+	wiring_events(&s);
 	slab_init(&s.table, slabs, SLABS, SLAB_PAGES);
 	s.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, 2, false);
 	assert_non_null(s.map);

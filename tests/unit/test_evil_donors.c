@@ -470,6 +470,7 @@ static void begin(bool backup)
 		.backup = { .fd = backup ? 1 << 20 : -1, .shared_fd = -1 },
 		.seals = seals, .sealer = sealer, .slots = slots,
 	};
+	wiring_events(&s);
 	s.backup.slots = &s.slots;
 	slab_init(&s.table, slabs, SLABS, SLAB / PAGE);
 	s.map = page_map_new(PAGES, SLAB / PAGE, s.wanted + 1, backup);

@@ -77,6 +77,7 @@ static void begin(int wanted, bool backup)
 		.slots_reserved = 64, .backlog_most = SLOT_BACKLOG,
 		.backup = { .fd = backup ? 1 << 20 : -1 },
 	};
+	wiring_events(&s);
 	slab_init(&s.table, slabs, SLABS, SLAB_PAGES);
 	s.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, wanted + 1, backup);
 	assert_non_null(s.map);

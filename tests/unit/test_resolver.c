@@ -68,6 +68,7 @@ static void begin(void)
 		.choices = 2, .borrower = 5, .seed = 5, .backup = { .fd = -1 },
 		.epoll_fd = epoll_create1(EPOLL_CLOEXEC), .resolver = { .look_up = look_up },
 	};
+	wiring_events(&s);
 	slab_init(&s.table, &slab, 1, 256);
 	assert_int_equal(resolver_start(&s.resolver, MAX_DONORS, &e), 0);
 	assert_int_equal(donor_new(&s, NAME, &e), 0);

@@ -70,6 +70,7 @@ static void requests_without_end(void **state)
 		.shared = &shared, .count = &shared.counters, .wanted = 1,
 		.backup = { .fd = -1 }, .frontend = &fuse_frontend, .host = { .fd = eventfd(1, EFD_CLOEXEC) },
 	};
+	wiring_events(&s);
 	slab_init(&s.table, &slab, 1, PAGES);
 	s.map = page_map_new(PAGES, PAGES, 2, false);
 	assert_non_null(s.map);

@@ -50,6 +50,7 @@ static void begin(int backup)
 		.wanted = 1, .choices = 2, .seed = 1, .backlog_most = SLOT_BACKLOG,
 		.backup = { .fd = backup }, .epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 	};
+	wiring_events(&s);
 	slab_init(&s.table, slabs, SLABS, SLAB_PAGES);
 	s.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, 2, backup >= 0);
 	assert_non_null(s.map);

@@ -85,6 +85,7 @@ static void borrower_init(struct borrower *b)
 		.borrower = 5,
 		.seed = 5,
 	};
+	wiring_events(&b->s);
 	slab_init(&b->s.table, b->slabs, SLABS, SLAB_PAGES);
 	b->s.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, 2, true);
 	assert_non_null(b->s.map);

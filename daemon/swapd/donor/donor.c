@@ -9,10 +9,7 @@
 #include "lib/base/draw.h"
 #include "lib/link/rdma_connect.h"
 #include "lib/wire/tcp.h"
-#include "swapd/io/engine.h"
 #include "swapd/page/shared.h"
-#include "swapd/replicas/donor_asks.h"
-#include "swapd/replicas/slab_mapping.h"
 #include "swapd/swapd.h"
 
 #define MS 1000000ull
@@ -212,12 +209,12 @@ void donor_lose(struct swapd *s, struct donor *d, const char *why)
 		   backup_there(&s->backup) ? "its pages come from other copies or the backup now" :
 		   s->wanted > 1 ? "its pages come from other copies now" :
 				   "its pages are lost: there is neither a backup nor a second copy");
-	placing_lost(s, d);
+	s->donor_events->lost(s, d);
 	while (d->waiting.head >= 0) {
 		int number = d->waiting.head;
 
 		donor_answered(s, d, number);
-		engine_donor_gone(s, &s->slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
+		s->donor_events->leg_gone(s, number);
 	}
 }
 
@@ -447,7 +444,7 @@ void donor_ready(struct swapd *s, struct donor *d)
 	d->pinged = 0;
 	set_state(d, DONOR_UP, now_ns());
 	d->ping_at = d->since + PING_INTERVAL;
-	placing_retry(s);
+	s->donor_events->up(s);
 	if (d->connects > 1)
 		note_event(&s->notes, EVENT_DONOR_BACK, LOG_LVL_INFO, "donor %s is back", d->address.text);
 }
@@ -465,7 +462,7 @@ int donor_frame(struct swapd *s, struct donor *d, const struct wire_frame *f,
 	case WIRE_HELLO:
 		return take_hello(s, d, f, payload);
 	case WIRE_MAP:
-		return placing_answered(s, d, f);
+		return s->donor_events->answered(s, d, f);
 	case WIRE_PING:
 		if (f->status || wire_parse_donor(payload, f->length, &told))
 			return -EPROTO;
@@ -473,15 +470,14 @@ int donor_frame(struct swapd *s, struct donor *d, const struct wire_frame *f,
 		d->pinged = 0;
 		return 0;
 	case WIRE_REMAP:
-		return placing_confirmed(s, d, f);
+		return s->donor_events->resumed(s, d, f);
 	case WIRE_UNMAP:
 	case WIRE_RELEASE:
 	case WIRE_BYE:
 		return 0;
 	case WIRE_ACTIVITY:
-		return donor_asks_activity(s, d, f, payload);
 	case WIRE_EVICT:
-		return donor_asks_back(s, d, f);
+		return s->donor_events->asked(s, d, f, payload);
 	}
 	return -EPROTO;
 }
@@ -632,7 +628,7 @@ static bool overdue(struct swapd *s, struct donor *d, uint64_t now)
 	return (d->waiting.head >= 0 &&
 		is_late(s, d, leg_at(&s->slots, d->waiting.head)->since, now)) ||
 	       (d->pinged && is_late(s, d, d->pinged, now)) ||
-	       (d->mapping && is_late(s, d, placing_oldest(s, d), now));
+	       (d->mapping && is_late(s, d, s->donor_events->oldest(s, d), now));
 }
 
 void donor_ping(struct donor *d, uint64_t now)
@@ -698,7 +694,7 @@ void donors_tick(struct swapd *s, uint64_t now)
 					donor_lose(s, d, "no answer within the deadline");
 			}
 			if (d->state == DONOR_UP && d->mapping)
-				placing_ask_later(s, d, now);
+				s->donor_events->ask_later(s, d, now);
 			if (d->state == DONOR_UP && !d->pinged && now >= d->ping_at &&
 			    donor_has_room(d))
 				donor_ping(d, now);

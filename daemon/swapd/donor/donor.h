@@ -20,8 +20,8 @@
 #include "lib/wire/tls.h"
 #include "resolver.h"
 #include "swapd/io/request.h"
-#include "swapd/replicas/donor_asks.h"
 
+struct donor;
 struct swapd;
 
 enum donor_state {
@@ -49,6 +49,37 @@ enum donor_resume {
 };
 
 #define DONOR_WHY 192
+
+/*
+ * What a donor may ask: each question is a scan of the slab table, in which no request is
+ * served.  A donor that follows HeadRoom or drains asks for 64 slabs and one ACTIVITY a
+ * second at most; beyond four times that it is answered without a look.
+ */
+struct asks {
+	uint32_t left;    /* EVICTs that it may ask at once; an ACTIVITY counts as several */
+	uint64_t at;      /* ns: as of then */
+	bool told;        /* that it asks too much, since it last was quiet */
+};
+
+/*
+ * What donors have to say to those above them; wiring.c fills it in.  A lost donor: its link is
+ * closed, then lost() takes its copies off the tables, then leg_gone() comes for each leg that
+ * waited.  answered(), resumed() and asked() return 0 or -errno.
+ */
+struct donor_events {
+	void (*up)(void *owner);
+	void (*lost)(void *owner, struct donor *d);
+	void (*leg_gone)(void *owner, int number);
+	/* Replies to MAP and REMAP; ACTIVITY and EVICT. */
+	int (*answered)(void *owner, struct donor *d, const struct wire_frame *f);
+	int (*resumed)(void *owner, struct donor *d, const struct wire_frame *f);
+	int (*asked)(void *owner, struct donor *d, const struct wire_frame *f,
+		     const uint8_t *payload);
+	/* ns: since when @d, which has a MAP to answer, has had it. */
+	uint64_t (*oldest)(void *owner, const struct donor *d);
+	/* Ten times a second, while @d has MAPs to answer. */
+	void (*ask_later)(void *owner, struct donor *d, uint64_t now);
+};
 
 struct donor {
 	struct address address;  /* as it was named, and what that meant then */

@@ -7,8 +7,6 @@
 #include "request_seal.h"
 #include "swapd/page/page_map.h"
 #include "swapd/page/shared.h"
-#include "swapd/replicas/repair.h"
-#include "swapd/replicas/slab_mapping.h"
 #include "swapd/swapd.h"
 
 /* Ready requests taken in a round: a transport that needs no time delays nothing else. */
@@ -108,7 +106,7 @@ static void end_fill(struct swapd *s, struct slot *slot)
 {
 	uint32_t index = slot->first / s->table.pages;
 
-	repair_filled(s, slot);
+	s->engine_events->filled(s, slot);
 	finish(s, slot, SLOT_DONE);
 	/* Reads may wait for what it had of pages that were nowhere else. */
 	engine_slab_settled(s, index);
@@ -184,7 +182,7 @@ static void begin(struct swapd *s, struct slot *slot)
 {
 	switch (slot->kind) {
 	case SLOT_ALONE:
-		repair_alone(s, slot);
+		s->engine_events->alone(s, slot);
 		return;
 	case SLOT_DISCARD:
 		discard(s, slot);
@@ -474,7 +472,7 @@ static bool find_target(struct swapd *s, struct slot *slot)
 		return true;
 	}
 	if (!slab->opening && !slab_copies(slab, COPY_MAPPING) &&
-	    !placing_open(s, index, now_ns()))
+	    !s->engine_events->wanted(s, index))
 		return false;
 	wait_for_slab(s, slab, slot);
 	return true;
@@ -609,7 +607,7 @@ static void write_on(struct swapd *s, struct slot *slot)
 			continue;
 		}
 		if (slab->opening || slab_copies(slab, COPY_MAPPING) ||
-		    placing_open(s, index, now_ns())) {
+		    s->engine_events->wanted(s, index)) {
 			wait_for_slab(s, slab, slot);
 			return;
 		}
@@ -705,7 +703,7 @@ void engine_backed(struct swapd *s, struct slot *slot)
 		break;
 	case SLOT_ALONE:
 		s->need_backup--;
-		repair_alone_backed(s, slot);
+		s->engine_events->alone_backed(s, slot);
 		break;
 	}
 }

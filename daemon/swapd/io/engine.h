@@ -22,6 +22,16 @@
 
 struct swapd;
 
+/* What the engine has to say to repair and placement; wiring.c fills it in. */
+struct engine_events {
+	/* A page of the slab needs a copy: true when one is being asked for. */
+	bool (*wanted)(void *owner, uint32_t slab);
+	/* Of repair's requests: a FILL is through; an ALONE has its slab; its turn at the backup. */
+	void (*filled)(void *owner, struct slot *slot);
+	void (*alone)(void *owner, struct slot *slot);
+	void (*alone_backed)(void *owner, struct slot *slot);
+};
+
 /* All of the loop thread. */
 
 /*

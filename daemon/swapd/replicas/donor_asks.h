@@ -11,17 +11,6 @@
 struct donor;
 struct swapd;
 
-/*
- * What a donor may ask: each question is a walk through the slab table, in which no
- * request is served.  One that follows HeadRoom or drains asks for 64 slabs and one
- * ACTIVITY a second at most; beyond four times that it is answered without a look.
- */
-struct asks {
-	uint32_t left;    /* EVICTs that it may ask at once; an ACTIVITY counts as several */
-	uint64_t at;      /* ns: as of then */
-	bool told;        /* that it asks too much, since it last was quiet */
-};
-
 /* Loop thread; 0 or -errno. */
 
 /* ACTIVITY: answers with the rates of the slabs named in @payload. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "drain_estimate.h"
-#include "repair.h"
+#include "slab_mapping.h"
 #include "swapd/swapd.h"
 
 /* The donors a slab could go to. */
@@ -46,7 +46,7 @@ static bool has_enough(const struct swapd *s, uint32_t index)
 	int n = 0;
 
 	for (int c = 0; c < SLAB_COPIES; c++)
-		n += slab->copy[c].state != COPY_NONE && !repair_leaving(s, index, c);
+		n += slab->copy[c].state != COPY_NONE && !placing_leaving(s, index, c);
 	return n >= s->wanted;
 }
 

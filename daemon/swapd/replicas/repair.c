@@ -42,13 +42,6 @@
 /* While so many slots are repair's, no further slab becomes alone for that. */
 #define CROWD (2 * RUNNING)
 
-bool repair_leaving(const struct swapd *s, uint32_t index, int copy)
-{
-	const struct copy *c = &s->table.slabs[index].copy[copy];
-
-	return c->state != COPY_NONE && (c->leaving || s->donors[c->donor].leaving);
-}
-
 int repair_wanted(const struct swapd *s, uint32_t index)
 {
 	return page_map_live(s->map, index) ? s->wanted : 0;
@@ -71,7 +64,7 @@ static int staying(const struct swapd *s, uint32_t index)
 
 	for (int c = 0; c < SLAB_COPIES; c++)
 		n += s->table.slabs[index].copy[c].state != COPY_NONE &&
-		     !repair_leaving(s, index, c);
+		     !placing_leaving(s, index, c);
 	return n;
 }
 
@@ -112,7 +105,7 @@ static int partial_copy(const struct swapd *s, uint32_t index)
 	for (int c = 0; c < SLAB_COPIES; c++) {
 		if (slab->copy[c].state != COPY_MAPPED || !slab->copy[c].partial)
 			continue;
-		if (!repair_leaving(s, index, c))
+		if (!placing_leaving(s, index, c))
 			return c;
 		any = c;
 	}
@@ -267,7 +260,7 @@ void repair_alone(struct swapd *s, struct slot *slot)
 			placing_unmap(s, index, slot->copy);
 		break;
 	case REPAIR_TO_DISK:
-		if (!there || !repair_leaving(s, index, slot->copy))
+		if (!there || !placing_leaving(s, index, slot->copy))
 			break;
 		if (!backup_holds(&s->backup, slot->first, slot->count)) {
 			leave_for_disk(s, index, slot->copy);
@@ -303,7 +296,7 @@ static int surplus(const struct swapd *s, uint32_t index)
 	for (int c = 0; c < SLAB_COPIES; c++) {
 		if (slab->copy[c].state != COPY_MAPPED || complete(slab, c) < s->wanted)
 			continue;
-		if (repair_leaving(s, index, c))
+		if (placing_leaving(s, index, c))
 			return c;
 		any = c;
 	}
@@ -314,7 +307,7 @@ static int leaver(const struct swapd *s, uint32_t index)
 {
 	for (int c = 0; c < SLAB_COPIES; c++)
 		if (s->table.slabs[index].copy[c].state == COPY_MAPPED &&
-		    repair_leaving(s, index, c))
+		    placing_leaving(s, index, c))
 			return c;
 	return -1;
 }
@@ -381,7 +374,7 @@ static bool look_at(struct swapd *s, uint32_t index, uint64_t now)
 	}
 	rewrite(s, index, now);
 	c = surplus(s, index);
-	if (c >= 0 && (repair_leaving(s, index, c) || partial_copy(s, index) < 0))
+	if (c >= 0 && (placing_leaving(s, index, c) || partial_copy(s, index) < 0))
 		return alone(s, index, c, REPAIR_SURPLUS);
 	if (partial_copy(s, index) >= 0)
 		add_work(&s->repair, index);

@@ -63,9 +63,6 @@ void repair_alone_backed(struct swapd *s, struct slot *slot);
 /* Copies the slab at @index is to have: none without a live page, or while it is cold. */
 int repair_wanted(const struct swapd *s, uint32_t index);
 
-/* Whether copy @copy of the slab at @index is to go, by itself or with its donor. */
-bool repair_leaving(const struct swapd *s, uint32_t index, int copy);
-
 /* Whether its pages have, or could have now, another place. */
 bool repair_can_leave(struct swapd *s, uint32_t index, int copy);
 

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "lib/rules/placement.h"
-#include "repair.h"
 #include "slab_mapping.h"
 #include "swapd/io/engine.h"
 #include "swapd/swapd.h"
@@ -14,6 +13,13 @@
 /* Where the tag has the copy; the slab's index is below. */
 #define TAG_COPY_SHIFT 32
 
+bool placing_leaving(const struct swapd *s, uint32_t index, int copy)
+{
+	const struct copy *c = &s->table.slabs[index].copy[copy];
+
+	return c->state != COPY_NONE && (c->leaving || s->donors[c->donor].leaving);
+}
+
 /* Whether a copy of slab @index that is to stay is on the machine of @d. */
 static bool has_neighbour(const struct swapd *s, uint32_t index, const struct donor *d)
 {
@@ -21,7 +27,7 @@ static bool has_neighbour(const struct swapd *s, uint32_t index, const struct do
 	uint32_t machine = wire_machine(d->identity);
 
 	for (int c = 0; c < SLAB_COPIES && machine; c++)
-		if (slab->copy[c].state != COPY_NONE && !repair_leaving(s, index, c) &&
+		if (slab->copy[c].state != COPY_NONE && !placing_leaving(s, index, c) &&
 		    wire_machine(s->donors[slab->copy[c].donor].identity) == machine)
 			return true;
 	return false;

@@ -53,6 +53,9 @@ int placing_confirmed(struct swapd *s, struct donor *d, const struct wire_frame 
  */
 bool placing_unmap(struct swapd *s, uint32_t index, int copy);
 
+/* Whether copy @copy of the slab at @index is to go, by itself or with its donor. */
+bool placing_leaving(const struct swapd *s, uint32_t index, int copy);
+
 /* @d is lost, and with it all copies there. */
 void placing_lost(struct swapd *s, struct donor *d);
 

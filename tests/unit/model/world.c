@@ -545,6 +545,7 @@ void begin(const struct model *model)
 		.slots = { .slot = W.slot, .free = SLOT_LIST_EMPTY, .blocked = SLOT_LIST_EMPTY,
 			   .ready = SLOT_LIST_EMPTY, .unanswered = SLOT_LIST_EMPTY },
 	};
+	wiring_events(&m.s);
 	m.s.seals = seals;
 	m.s.sealer = sealer;
 	m.s.sealed = model->sealed;
