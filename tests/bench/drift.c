@@ -88,7 +88,7 @@ static bool away(const struct drift *d, size_t page)
 static void compare(const struct drift *d, uint64_t *unseen, uint64_t *stale)
 {
 	for (size_t page = 0; page < d->pages; page++) {
-		bool out = residency_of(&d->held, page) == PAGE_OUT;
+		bool out = residency_state(&d->held, page) == PAGE_SWAPPED_OUT;
 
 		*unseen += !out && away(d, page);
 		*stale += out && !swapped(d, page);
@@ -108,10 +108,10 @@ static void count(const struct drift *d, struct tally *t)
 /* What a tracer does before it touches a page. */
 static void ask(struct drift *d, struct tally *t)
 {
-	residency_tick(&d->held, now_ns());
+	residency_tick(&d->held, os_now());
 	for (int i = 0; i < ASKED; i++) {
 		size_t page = draw(d) % d->pages;
-		bool out = residency_out(&d->held, page);
+		bool out = residency_is_out(&d->held, page);
 
 		t->asked++;
 		t->asked_wrong += out ? !swapped(d, page) : away(d, page);
@@ -120,20 +120,20 @@ static void ask(struct drift *d, struct tally *t)
 
 static int measure(struct drift *d, uint64_t age, uint64_t span, struct tally *t)
 {
-	uint64_t end = now_ns() + span;
+	uint64_t end = os_now() + span;
 
-	while (now_ns() < end) {
+	while (os_now() < end) {
 		int64_t r = residency_scan(&d->held, d->bytes);
-		uint64_t scanned = now_ns();
+		uint64_t scanned = os_now();
 		int e = r < 0 ? (int)-r : look(d);
 
 		if (e)
 			return e;
 		compare(d, &t->scan_unseen, &t->scan_stale);
 		residency_tick(&d->held, scanned);
-		while (now_ns() - scanned < age) {
+		while (os_now() - scanned < age) {
 			touch(d);
-			residency_tick(&d->held, now_ns());
+			residency_tick(&d->held, os_now());
 		}
 		e = look(d);
 		if (e)
@@ -170,7 +170,7 @@ int main(int argc, char **argv)
 	d.bytes = (size_t)atoi(argv[4]) << 20;
 	d.pages = d.bytes >> PAGE_SHIFT;
 	span = (uint64_t)atoi(argv[5]) * 1000 * MS;
-	d.memory = map_pages(d.bytes);
+	d.memory = os_map(d.bytes);
 	d.in = malloc(d.pages);
 	if (!d.memory || !d.in)
 		return broken("memory", ENOMEM);

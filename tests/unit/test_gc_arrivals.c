@@ -39,7 +39,7 @@ static void begin(struct fixture *f, const char *options)
 	memset(f, 0, sizeof(*f));
 	f->heap = checked_heap_with(options, 64 << 20);
 	/* Nobody scans: what is out is as the test says. */
-	pthread_mutex_lock(&f->heap->look_lock);
+	pthread_mutex_lock(&f->heap->update_lock);
 	share(f, &f->ring);
 	assert_int_equal(ebbgc_type_register(f->heap, &node_layout, &f->node), 0);
 	assert_int_equal(ebbgc_type_register(f->heap, &refs_layout, &f->refs), 0);
@@ -53,7 +53,7 @@ static struct ebbgc_stats end(struct fixture *f)
 	struct ebbgc_stats s = stats_of(f->heap);
 
 	assert_int_equal(s.check_failures, 0);
-	pthread_mutex_unlock(&f->heap->look_lock);
+	pthread_mutex_unlock(&f->heap->update_lock);
 	ebbgc_detach(f->m);
 	assert_int_equal(ebbgc_heap_destroy(f->heap), 0);
 	return s;
@@ -123,13 +123,13 @@ static void each_is_taken_once_or_lost(void **state)
 	begin(&f, "mode=memliner,arrivals");
 	base = (uint64_t)(uintptr_t)f.heap->base;
 	__atomic_store_n(&f.heap->top, 64, __ATOMIC_RELAXED);
-	assert_false(arrivals_waiting(&f.heap->arrivals));
+	assert_false(arrivals_pending(&f.heap->arrivals));
 	assert_false(next_arrival(f.heap, &a));
 	/* Other memory of the process is none of ours, nor is what is above the heap's top. */
 	arrive(&f, base - 16, EBB_ROLE_APP);
 	arrive(&f, base + ((uint64_t)64 << REGION_SHIFT), EBB_ROLE_APP);
 	arrive(&f, base + 40, EBB_ROLE_GC);
-	assert_true(arrivals_waiting(&f.heap->arrivals));
+	assert_true(arrivals_pending(&f.heap->arrivals));
 	assert_true(next_arrival(f.heap, &a));
 	assert_int_equal(a.address, base + 32);
 	assert_true(a.collectors);
@@ -147,7 +147,7 @@ static void each_is_taken_once_or_lost(void **state)
 	/* One that is announced, and not there yet: what lies there is an old one. */
 	f.ring.head++;
 	assert_false(next_arrival(f.heap, &a));
-	assert_false(arrivals_waiting(&f.heap->arrivals));
+	assert_false(arrivals_pending(&f.heap->arrivals));
 	assert_int_equal(stats_of(f.heap).arrivals_lost, 2 * EBB_ARRIVALS + 11);
 	assert_int_equal(stats_of(f.heap).arrivals, EBB_ARRIVALS + 1);
 	/* A cycle begins with none. */
@@ -165,9 +165,9 @@ static void what_was_there_before_is_not_told(void **state)
 	struct ebb_arrivals ring = { .head = 1000 };
 
 	arrivals_open(&a, &ring);
-	assert_false(arrivals_waiting(&a));
+	assert_false(arrivals_pending(&a));
 	arrivals_open(&a, NULL);
-	assert_false(arrivals_waiting(&a));
+	assert_false(arrivals_pending(&a));
 	arrivals_clear(&a);
 }
 
@@ -315,7 +315,7 @@ static void hints_are_what_is_out_and_referred_to(void **state)
 	hints_send(f.heap, &hints);
 	assert_int_equal(hints.count, 0);
 	for (size_t i = 10; i < 20; i++)
-		assert_int_equal(residency_of(&f.heap->residency, page_in_slot(&f, i)), PAGE_CACHED);
+		assert_int_equal(residency_state(&f.heap->residency, page_in_slot(&f, i)), PAGE_CACHED);
 	hints_add(f.heap, &hints, at);
 	assert_int_equal(hints.count, 0);
 	assert_int_equal(stats_of(f.heap).hinted_pages, 10);
@@ -382,7 +382,7 @@ static void hints_are_given_between_cycles(void **state)
 	ebbgc_store(f.m, f.roots[0], &node_of(f.roots[0])->left, f.roots[1]);
 	/* It waited before there was a ring. */
 	assert_int_equal(ebbgc_collect(f.m), 0);
-	__atomic_store_n(&f.heap->look_at, UINT64_MAX, __ATOMIC_RELAXED);
+	__atomic_store_n(&f.heap->update_at, UINT64_MAX, __ATOMIC_RELAXED);
 	page_out(&f, page_at(&f, address_of(f.roots[1])));
 	arrive(&f, address_of(f.roots[0]), EBB_ROLE_APP);
 	for (int i = 0; i < 60000 && !stats_of(f.heap).hinted_pages; i++)

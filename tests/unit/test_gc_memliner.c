@@ -77,12 +77,12 @@ static void cycle_beside(struct fixture *f, ebbgc_ref_t list)
 
 static void epoch_set(struct fixture *f, uint64_t epoch)
 {
-	pthread_mutex_lock(&f->heap->look_lock);
+	pthread_mutex_lock(&f->heap->update_lock);
 	f->heap->epoch.own = epoch;
 	f->heap->options.epoch_percent = 100;
-	pthread_mutex_unlock(&f->heap->look_lock);
-	__atomic_store_n(&f->heap->look_at, 0, __ATOMIC_RELAXED);
-	location_look(f->heap);
+	pthread_mutex_unlock(&f->heap->update_lock);
+	__atomic_store_n(&f->heap->update_at, 0, __ATOMIC_RELAXED);
+	location_update(f->heap);
 }
 
 static unsigned int stamp_of(ebbgc_ref_t r)
@@ -128,7 +128,7 @@ static void far_is_many_epochs_away(void **state)
 		uint64_t away = epoch < 8 ? epoch : 16 - epoch;
 
 		epoch_set(&f, 48 + epoch);
-		assert_int_equal(location_far(f.heap, ebbgc_ref(ebbgc_ptr(f.roots[0])).bits), away > 2);
+		assert_int_equal(location_is_far(f.heap, ebbgc_ref(ebbgc_ptr(f.roots[0])).bits), away > 2);
 	}
 	end(&f);
 }
@@ -143,11 +143,11 @@ static void rings_lose_the_oldest(void **state)
 	m = mutator_of(f.m);
 	base = (uint64_t)(uintptr_t)f.heap->base + HEADER;
 	for (uint64_t i = 0; i < RING_ENTRIES + 10; i++)
-		note(m, base + 16 * i);
+		notes_add(m, base + 16 * i);
 	/* What was noted last is not noted again, nor is what is marked. */
-	note(m, base + 16 * (RING_ENTRIES + 9));
+	notes_add(m, base + 16 * (RING_ENTRIES + 9));
 	bit_set(f.heap->marks, 0);
-	note(m, base);
+	notes_add(m, base);
 	for (uint64_t i = 10; i < RING_ENTRIES + 10; i++)
 		assert_int_equal(notes_next(f.heap), base + 16 * i);
 	assert_int_equal(notes_next(f.heap), 0);
@@ -182,7 +182,7 @@ static void rings_are_shared(void **state)
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, take_notes, f.heap), 0);
 	for (uint64_t i = 0; i < NOTES; i++)
-		note(mutator_of(f.m), base + 16 * (i % 4096));
+		notes_add(mutator_of(f.m), base + 16 * (i % 4096));
 	/* The end, which no object is: one for each. */
 	for (int i = 0; i < 2; i++) {
 		struct ring *r = mutator_of(f.m)->ring;
@@ -298,12 +298,12 @@ static void bursts_end_and_begin(void **state)
 	for (int burst = 0; burst < 3; burst++) {
 		/* It does nothing while a collector's thread has the lock. */
 		for (int i = 0; i < 1000 && !(f.m->flags & EBBGC_NOTING); i++) {
-			notes_want(f.heap);
+			notes_request(f.heap);
 			sched_yield();
 		}
 		for (unsigned int i = 0; i < NOTES_BURST; i++) {
 			assert_true(f.m->flags & EBBGC_NOTING);
-			note(m, base + 16 * (i % 2));
+			notes_add(m, base + 16 * (i % 2));
 		}
 		assert_false(f.m->flags & EBBGC_NOTING);
 	}
@@ -319,12 +319,12 @@ static void delays_follow_the_room(void **state)
 	for (unsigned int used = 0; used <= 1000; used += 10) {
 		__atomic_store_n(&f.heap->room_end, f.heap->allocated_bytes + 1000 - used,
 				 __ATOMIC_RELAXED);
-		assert_int_equal(location_delays(f.heap), used < 500 ? 5 : used <= 850 ? 3 : 1);
+		assert_int_equal(location_max_delays(f.heap), used < 500 ? 5 : used <= 850 ? 3 : 1);
 	}
 	/* Nobody shall wait for what is put off. */
 	f.heap->waiting = 1;
 	__atomic_store_n(&f.heap->room_end, f.heap->allocated_bytes + 1000, __ATOMIC_RELAXED);
-	assert_int_equal(location_delays(f.heap), 0);
+	assert_int_equal(location_max_delays(f.heap), 0);
 	f.heap->waiting = 0;
 	end(&f);
 }
@@ -336,7 +336,7 @@ static unsigned int delays_with(struct fixture *f, uint64_t left)
 	unsigned int delays;
 
 	f->heap->allocated_bytes = f->heap->room_end - left;
-	delays = location_delays(f->heap);
+	delays = location_max_delays(f->heap);
 	f->heap->allocated_bytes = used;
 	return delays;
 }
@@ -360,7 +360,7 @@ static void check_bands(const char *options, size_t share, uint64_t expected)
 	room = f.heap->room;
 	assert_int_equal(room, expected);
 	if (room) {
-		assert_int_equal(location_delays(f.heap), 4);
+		assert_int_equal(location_max_delays(f.heap), 4);
 		assert_int_equal(delays_with(&f, room / 2 + 1), 4);
 		assert_int_equal(delays_with(&f, room / 2), 2);
 		assert_int_equal(delays_with(&f, room * 15 / 100 + 1), 2);
@@ -424,10 +424,10 @@ static void a_cycle_that_waits_is_abandoned(void **state)
 		f.roots[0] = list_new(f.m, f.node, LONG_LIST);
 		/* What the cycles of its making touched is out again, one page in two. */
 		assert_int_equal(ebbgc_collect(f.m), 0);
-		__atomic_store_n(&f.heap->look_at, 0, __ATOMIC_RELAXED);
-		location_look(f.heap);
+		__atomic_store_n(&f.heap->update_at, 0, __ATOMIC_RELAXED);
+		location_update(f.heap);
 		/* No scan from now on, and with none no wait has been in vain. */
-		pthread_mutex_lock(&f.heap->look_lock);
+		pthread_mutex_lock(&f.heap->update_lock);
 		cycles = stats_of(f.heap).cycles;
 		ebbgc_collect_start(f.m);
 		while (!__atomic_load_n(&f.heap->park.count, __ATOMIC_RELAXED))
@@ -454,14 +454,14 @@ static void a_scan_wakes(void **state)
 	park_object(t, here);
 	park_object(t, there);
 	f.heap->residency.scans++;
-	park_look(t);
+	park_wake_scanned(t);
 	assert_int_equal(t->depth, 0);
 	/* Not before the next scan. */
 	f.heap->residency.out[0] = 2;
-	park_look(t);
+	park_wake_scanned(t);
 	assert_int_equal(t->depth, 0);
 	f.heap->residency.scans++;
-	park_look(t);
+	park_wake_scanned(t);
 	assert_int_equal(t->depth, 1);
 	assert_int_equal(t->stack[0] & WORK_ADDRESS, here);
 	assert_int_equal(f.heap->park.count, 1);
@@ -516,7 +516,7 @@ static void residency_is_the_kernels(void **state)
 		EBBGC_RESIDENCY_PAGEMAP_SCAN, EBBGC_RESIDENCY_PAGEMAP, EBBGC_RESIDENCY_MINCORE,
 	};
 	size_t bytes = 256 * PAGE_BYTES;
-	char *p = map_pages(bytes);
+	char *p = os_map(bytes);
 
 	assert_non_null(p);
 	memset(p, 1, bytes);
@@ -527,15 +527,15 @@ static void residency_is_the_kernels(void **state)
 		assert_true(r.kind >= kinds[k]);
 		assert_true(residency_scan(&r, bytes) >= 0);
 		for (size_t i = 0; i < 256; i++)
-			assert_int_equal(residency_of(&r, i), PAGE_HERE);
+			assert_int_equal(residency_state(&r, i), PAGE_RESIDENT);
 		if (r.kind == EBBGC_RESIDENCY_MINCORE) {
 			/* Without swap the only way to lack a page: */
 			assert_int_equal(madvise(p + 3 * PAGE_BYTES, 2 * PAGE_BYTES, MADV_DONTNEED), 0);
 			assert_int_equal(residency_scan(&r, bytes), 2);
 			for (size_t i = 0; i < 256; i++)
-				assert_int_equal(residency_of(&r, i) == PAGE_OUT, i == 3 || i == 4);
+				assert_int_equal(residency_state(&r, i) == PAGE_SWAPPED_OUT, i == 3 || i == 4);
 			residency_touched(&r, 3);
-			assert_int_equal(residency_of(&r, 3), PAGE_HERE);
+			assert_int_equal(residency_state(&r, 3), PAGE_RESIDENT);
 		}
 		residency_close(&r);
 	}
@@ -547,7 +547,7 @@ static void pages_are_looked_at_again(void **state)
 {
 	size_t bytes = 64 * PAGE_BYTES;
 	uint64_t tick = UINT64_C(1) << RESIDENCY_TICK_SHIFT;
-	char *p = map_pages(bytes);
+	char *p = os_map(bytes);
 	struct residency r;
 
 	assert_non_null(p);
@@ -555,25 +555,25 @@ static void pages_are_looked_at_again(void **state)
 	assert_int_equal(residency_open(&r, EBBGC_RESIDENCY_MINCORE, p, bytes), 0);
 	assert_int_equal(residency_scan(&r, bytes), 0);
 	residency_tick(&r, tick);
-	assert_false(residency_out(&r, 3));
+	assert_false(residency_is_out(&r, 3));
 	assert_int_equal(madvise(p + 3 * PAGE_BYTES, 2 * PAGE_BYTES, MADV_DONTNEED), 0);
 	/* Once a tick is enough. */
-	assert_false(residency_out(&r, 3));
-	assert_true(residency_out(&r, 4));
+	assert_false(residency_is_out(&r, 3));
+	assert_true(residency_is_out(&r, 4));
 	residency_tick(&r, 2 * tick);
-	assert_true(residency_out(&r, 3));
-	assert_int_equal(residency_of(&r, 3), PAGE_OUT);
+	assert_true(residency_is_out(&r, 3));
+	assert_int_equal(residency_state(&r, 3), PAGE_SWAPPED_OUT);
 	/* Who touches it knows better. */
 	residency_touched(&r, 3);
-	assert_false(residency_out(&r, 3));
+	assert_false(residency_is_out(&r, 3));
 	/* On its way. */
-	residency_asked(&r, 4);
+	residency_requested(&r, 4);
 	residency_touched(&r, 4);
-	assert_int_equal(residency_of(&r, 4), PAGE_CACHED);
-	assert_false(residency_out(&r, 4));
+	assert_int_equal(residency_state(&r, 4), PAGE_CACHED);
+	assert_false(residency_is_out(&r, 4));
 	residency_tick(&r, 3 * tick);
-	assert_true(residency_out(&r, 4));
-	assert_int_equal(residency_of(&r, 4), PAGE_OUT);
+	assert_true(residency_is_out(&r, 4));
+	assert_int_equal(residency_state(&r, 4), PAGE_SWAPPED_OUT);
 	residency_close(&r);
 	munmap(p, bytes);
 }
@@ -585,7 +585,7 @@ static void what_was_never_touched_is_not_out(void **state)
 		EBBGC_RESIDENCY_PAGEMAP_SCAN, EBBGC_RESIDENCY_PAGEMAP,
 	};
 	size_t bytes = 64 * PAGE_BYTES;
-	char *p = map_pages(bytes);
+	char *p = os_map(bytes);
 
 	assert_non_null(p);
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
@@ -595,8 +595,8 @@ static void what_was_never_touched_is_not_out(void **state)
 		assert_int_not_equal(r.kind, EBBGC_RESIDENCY_MINCORE);
 		assert_int_equal(residency_scan(&r, bytes), 0);
 		residency_tick(&r, UINT64_C(1) << RESIDENCY_TICK_SHIFT);
-		assert_false(residency_out(&r, 5));
-		assert_true(residency_in(&r, 6));
+		assert_false(residency_is_out(&r, 5));
+		assert_true(residency_is_in(&r, 6));
 		residency_close(&r);
 	}
 	munmap(p, bytes);

@@ -80,7 +80,7 @@ static void log_without_memory(void **state)
 	second = ebbgc_alloc(w.m, w.node);
 	ebbgc_init(&node_of(first)->left, second);
 	failing = true;
-	work_give(w.heap, &first.bits, 1);
+	work_add_log(w.heap, &first.bits, 1);
 	assert_true(w.heap->marker.overflow);
 	assert_false(is_marked(&w, second));
 	mark_all(w.heap);

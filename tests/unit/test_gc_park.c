@@ -37,7 +37,7 @@ static void begin(struct fixture *f, const char *options)
 	f->heap = checked_heap_with(options, 64 << 20);
 	f->t = &f->heap->marker.tracers[0];
 	/* Nobody scans. */
-	pthread_mutex_lock(&f->heap->look_lock);
+	pthread_mutex_lock(&f->heap->update_lock);
 	assert_int_equal(ebbgc_type_register(f->heap, &node_layout, &f->node), 0);
 	assert_int_equal(ebbgc_type_register(f->heap, &refs_layout, &f->refs), 0);
 	assert_int_equal(ebbgc_type_register(f->heap, &wide, &f->wide), 0);
@@ -51,7 +51,7 @@ static void end(struct fixture *f)
 	assert_int_equal(f->t->depth, 0);
 	/* What a cycle's end does. */
 	memset(f->heap->marks, 0, (size_t)f->heap->top * REGION_WORDS * 8);
-	pthread_mutex_unlock(&f->heap->look_lock);
+	pthread_mutex_unlock(&f->heap->update_lock);
 	ebbgc_detach(f->m);
 	assert_int_equal(ebbgc_heap_destroy(f->heap), 0);
 }
@@ -74,7 +74,7 @@ static void page_out(struct fixture *f, size_t page)
 /* As in a pause that is long enough: true if nothing is left. */
 static bool trace(struct fixture *f)
 {
-	return order_memliner.drain(f->t, now_ns() + UINT64_C(60000000000));
+	return order_memliner.drain(f->t, os_now() + UINT64_C(60000000000));
 }
 
 static void array_new(struct fixture *f)
@@ -145,7 +145,7 @@ static void nothing_is_parked_in_a_hurry(void **state)
 	work_push(f.t, address_of(f.roots[0]));
 	assert_true(trace(&f));
 	check_array(&f, SIZE_MAX, SIZE_MAX);
-	assert_int_equal(residency_of(&f.heap->residency, first + 1), PAGE_HERE);
+	assert_int_equal(residency_state(&f.heap->residency, first + 1), PAGE_RESIDENT);
 	end(&f);
 }
 

@@ -18,7 +18,7 @@ void advice_close(struct advice *a)
 	a->pidfd = -1;
 }
 
-size_t pages_advise(struct advice *a, char *base, const uint32_t *pages, unsigned int n, int advice)
+size_t advice_give(struct advice *a, char *base, const uint32_t *pages, unsigned int n, int advice)
 {
 	struct iovec runs[ADVICE_PAGES];
 	size_t count = 0;

@@ -21,7 +21,7 @@ void advice_close(struct advice *a);
  * Gives the kernel advice about at most ADVICE_PAGES pages of the mapping at @base, in ascending
  * order.  Returns the number of system calls.  Any thread.
  */
-size_t pages_advise(struct advice *a, char *base, const uint32_t *pages, unsigned int n,
-		    int advice);
+size_t advice_give(struct advice *a, char *base, const uint32_t *pages, unsigned int n,
+		   int advice);
 
 #endif

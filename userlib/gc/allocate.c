@@ -30,15 +30,15 @@ static int refill(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 		uint32_t region;
 
 		if (s->region != REGION_NONE) {
-			list_push(h, &h->full[kind], s->region);
+			region_list_push(h, &h->full[kind], s->region);
 			s->region = REGION_NONE;
 		}
-		turn_wait(h, m);
+		shortage_turn_wait(h, m);
 		region = sweep_for(h, (uint8_t)kind);
 		if (region == REGION_NONE)
 			region = regions_take(h, 1, (uint8_t)kind);
 		if (region == REGION_NONE) {
-			r = no_memory(h, m, h->slot_size[kind], &tries);
+			r = shortage_wait(h, m, h->slot_size[kind], &tries);
 			if (r)
 				break;
 			continue;
@@ -53,7 +53,7 @@ static int refill(struct ebbgc_heap *h, struct mutator *m, unsigned int kind)
 			return 0;
 		pthread_mutex_lock(&h->lock);
 		if (taken) {
-			turn_end(h, m);
+			shortage_turn_end(h, m);
 			break;
 		}
 	}
@@ -147,18 +147,18 @@ static ebbgc_ref_t alloc_large(struct ebbgc_heap *h, struct mutator *m, ebbgc_ty
 	}
 	pthread_mutex_lock(&h->lock);
 	for (;;) {
-		turn_wait(h, m);
+		shortage_turn_wait(h, m);
 		first = regions_take(h, (uint32_t)regions, leaf ? KIND_LARGE_LEAF : KIND_LARGE);
 		if (first != REGION_NONE)
 			break;
-		r = no_memory(h, m, total, &tries);
+		r = shortage_wait(h, m, total, &tries);
 		if (r) {
 			pthread_mutex_unlock(&h->lock);
 			errno = -r;
 			return EBBGC_NULL;
 		}
 	}
-	turn_end(h, m);
+	shortage_turn_end(h, m);
 	h->supplied++;
 	z.first = first;
 	z.count = (uint32_t)regions;
@@ -173,7 +173,7 @@ static ebbgc_ref_t alloc_large(struct ebbgc_heap *h, struct mutator *m, ebbgc_ty
 	bits_publish(&h->allocated[granule >> 6], UINT64_C(1) << (granule & 63));
 	__atomic_store_n(header_of(object), type, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&h->lock);
-	list_push(h, &h->large, first);
+	region_list_push(h, &h->large, first);
 	pthread_mutex_unlock(&h->lock);
 	allocated_count(m, regions << REGION_SHIFT);
 	return (ebbgc_ref_t){ object | epoch_stamp(m) };

@@ -37,7 +37,7 @@ void arrivals_clear(struct arrivals *a);
  */
 bool arrivals_next(struct arrivals *a, const void *base, size_t bytes, struct arrival *arrival);
 
-static inline bool arrivals_waiting(const struct arrivals *a)
+static inline bool arrivals_pending(const struct arrivals *a)
 {
 	return a->ring && __atomic_load_n(&a->ring->head, __ATOMIC_RELAXED) !=
 			  __atomic_load_n(&a->tail, __ATOMIC_RELAXED);

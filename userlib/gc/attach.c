@@ -92,7 +92,7 @@ static void *detach(void *arg)
 		;
 	*link = m->next;
 	if (m->logged)
-		work_give(h, m->log, m->logged);
+		work_add_log(h, m->log, m->logged);
 	supplies_drop_regions(h, m);
 	allocated_add(h, m->uncounted);
 	if (m->ring)

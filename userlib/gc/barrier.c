@@ -19,7 +19,7 @@ void barrier_set(const struct ebbgc_heap *h, struct mutator *m)
 	__atomic_store_n(&m->public.flags, flags, __ATOMIC_RELAXED);
 }
 
-void barriers_set(struct ebbgc_heap *h)
+void barrier_set_all(struct ebbgc_heap *h)
 {
 	for (struct mutator *m = h->mutators; m; m = m->next)
 		barrier_set(h, m);
@@ -35,7 +35,7 @@ void ebbgc_log_old(ebbgc_mutator_t *mutator, ebbgc_ref_t old)
 	if (m->logged == SATB_ENTRIES) {
 		/* After fork() no thread marks, and the pool's lock may be held for ever. */
 		if (!os_forked(m->heap->pid))
-			work_give(m->heap, m->log, m->logged);
+			work_add_log(m->heap, m->log, m->logged);
 		m->logged = 0;
 	}
 	m->log[m->logged++] = old.bits;
@@ -52,7 +52,7 @@ ebbgc_ref_t ebbgc_load_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const 
 	uint64_t was = ref.bits;
 
 	if (__atomic_load_n(&mutator->flags, __ATOMIC_RELAXED) & EBBGC_NOTING)
-		note(mutator_of(mutator), object.bits & EBBGC_ADDRESS_MASK);
+		notes_add(mutator_of(mutator), object.bits & EBBGC_ADDRESS_MASK);
 	if (!ebbgc_is_stale(mutator, ref))
 		return ref;
 	/* Stamp the slot too, without undoing a concurrent store. */
@@ -73,7 +73,7 @@ void ebbgc_store_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, ebbgc_ref_t 
 		ebbgc_log_old(mutator, (ebbgc_ref_t){
 			__atomic_exchange_n(&slot->bits, value.bits, __ATOMIC_ACQ_REL) });
 		if (flags & EBBGC_NOTING)
-			note(mutator_of(mutator), object.bits & EBBGC_ADDRESS_MASK);
+			notes_add(mutator_of(mutator), object.bits & EBBGC_ADDRESS_MASK);
 		return;
 	}
 	__atomic_store_n(&slot->bits, value.bits, __ATOMIC_RELEASE);

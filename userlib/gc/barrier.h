@@ -13,6 +13,6 @@ struct mutator;
 void barrier_set(const struct ebbgc_heap *h, struct mutator *m);
 
 /* Lock held: as barrier_set() for every mutator. */
-void barriers_set(struct ebbgc_heap *h);
+void barrier_set_all(struct ebbgc_heap *h);
 
 #endif

@@ -44,9 +44,9 @@ int check_create(struct ebbgc_heap *h)
 	c = h->check = calloc(1, sizeof(*c));
 	if (!c)
 		return -ENOMEM;
-	c->reached = map_pages(bitmap_bytes(h));
-	c->before = map_pages(bitmap_bytes(h));
-	c->existed = map_pages(bitmap_bytes(h));
+	c->reached = os_map(bitmap_bytes(h));
+	c->before = os_map(bitmap_bytes(h));
+	c->existed = os_map(bitmap_bytes(h));
 	return c->reached && c->before && c->existed ? 0 : -ENOMEM;
 }
 

@@ -38,7 +38,7 @@ static void logs_flush(struct ebbgc_heap *h)
 {
 	for (struct mutator *m = h->mutators; m; m = m->next) {
 		if (m->logged)
-			work_give(h, m->log, m->logged);
+			work_add_log(h, m->log, m->logged);
 		m->logged = 0;
 	}
 }
@@ -94,7 +94,7 @@ struct verdict {
  */
 static bool try_finish(struct ebbgc_heap *h, enum cycle_kind kind, struct verdict *v)
 {
-	uint64_t now = now_ns(), budget = h->options.pause_budget_ns;
+	uint64_t now = os_now(), budget = h->options.pause_budget_ns;
 	uint64_t deadline = budget < UINT64_MAX - now ? now + budget : UINT64_MAX;
 
 	logs_flush(h);
@@ -119,10 +119,10 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 
 	sweep_all(h);
 	sweep_decide(h);
-	__atomic_store_n(&h->look_at, 0, __ATOMIC_RELAXED);
-	location_look(h);
+	__atomic_store_n(&h->update_at, 0, __ATOMIC_RELAXED);
+	location_update(h);
 	event_send(h, EBBGC_EVENT_CYCLE_BEGIN, regions_bytes(h), NULL);
-	begin = since = now_ns();
+	begin = since = os_now();
 	world_stop(h);
 	snapshot(h, kind);
 	if (kind == CYCLE_CONCURRENT) {
@@ -134,7 +134,7 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 				if (marking_abandoned(h))
 					return;
 			} while (ephemerons_step(h));
-			since = now_ns();
+			since = os_now();
 			world_stop(h);
 			if (try_finish(h, kind, &verdict))
 				break;
@@ -152,7 +152,7 @@ static void cycle(struct ebbgc_heap *h, enum cycle_kind kind)
 	marking_end(h, kind);
 	world_resume(h, since);
 	pthread_mutex_lock(&h->lock);
-	h->stats.mark_total_ns += now_ns() - begin;
+	h->stats.mark_total_ns += os_now() - begin;
 	h->stats.cycles++;
 	h->stats.full_cycles += kind == CYCLE_FULL;
 	pthread_mutex_unlock(&h->lock);
@@ -177,8 +177,8 @@ static void wait_wanted(struct ebbgc_heap *h)
 	if (os_wait(&h->wanted, &h->lock, ns))
 		return;
 	pthread_mutex_unlock(&h->lock);
-	location_look(h);
-	hints_between(h);
+	location_update(h);
+	hints_between_cycles(h);
 	pthread_mutex_lock(&h->lock);
 }
 
@@ -192,12 +192,12 @@ static void *collector_thread(void *arg)
 		uint64_t ticket, full;
 		enum cycle_kind kind;
 
-		while (!h->quit && h->asked == h->ended)
+		while (!h->quit && h->requested == h->ended)
 			wait_wanted(h);
 		if (h->quit)
 			break;
-		ticket = h->begun = h->asked;
-		full = h->asked_full;
+		ticket = h->begun = h->requested;
+		full = h->requested_full;
 		kind = full != h->ended_full || h->options.mode == EBBGC_STOP_WORLD ?
 		       CYCLE_FULL : CYCLE_CONCURRENT;
 		pthread_mutex_unlock(&h->lock);

@@ -197,7 +197,7 @@ struct ebbgc_heap {
 	unsigned int waiting;		/* threads that wait for a cycle's end */
 
 	/* Cycles: lock. */
-	uint64_t asked, asked_full;	/* tickets drawn */
+	uint64_t requested, requested_full;	/* tickets drawn */
 	uint64_t begun;			/* tickets that the current cycle serves */
 	uint64_t ended, ended_full;	/* tickets served */
 	bool quit;
@@ -223,8 +223,8 @@ struct ebbgc_heap {
 	struct epoch epoch;
 	uint64_t tag;			/* the epoch's stamp, in place; written under lock */
 	bool stamped;			/* `tag` has not always been 0; lock */
-	pthread_mutex_t look_lock;	/* residency_scan(), epoch_churn() */
-	uint64_t look_at;		/* time of the next update, ns; atomic */
+	pthread_mutex_t update_lock;	/* residency_scan(), epoch_churn() */
+	uint64_t update_at;		/* time of the next update, ns; atomic */
 	struct ring *rings;		/* list: atomic; what is taken: lock */
 	struct park park;
 	unsigned int cycle_remarks;

@@ -23,7 +23,7 @@ static void hint(const struct ebbgc_heap *h, struct hints *hints, uint64_t word)
 	    offset % GRANULE != HEADER)
 		return;
 	page = (uint32_t)(offset >> PAGE_SHIFT);
-	if (residency_of(&h->residency, page) != PAGE_OUT)
+	if (residency_state(&h->residency, page) != PAGE_SWAPPED_OUT)
 		return;
 	while (i && hints->pages[i - 1] > page)
 		i--;
@@ -90,15 +90,15 @@ void hints_send(struct ebbgc_heap *h, struct hints *hints)
 	if (!hints->count)
 		return;
 	__atomic_fetch_add(&h->hint_calls,
-			   pages_advise(&h->advice, h->base, hints->pages, hints->count, MADV_WILLNEED),
+			   advice_give(&h->advice, h->base, hints->pages, hints->count, MADV_WILLNEED),
 			   __ATOMIC_RELAXED);
 	__atomic_fetch_add(&h->hinted_pages, hints->count, __ATOMIC_RELAXED);
 	for (unsigned int i = 0; i < hints->count; i++)
-		residency_asked(&h->residency, hints->pages[i]);
+		residency_requested(&h->residency, hints->pages[i]);
 	hints->count = 0;
 }
 
-void hints_between(struct ebbgc_heap *h)
+void hints_between_cycles(struct ebbgc_heap *h)
 {
 	struct hints hints = { .count = 0 };
 	struct arrival a;

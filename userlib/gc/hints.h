@@ -28,9 +28,9 @@ void hints_add(const struct ebbgc_heap *h, struct hints *hints, uint64_t address
 void hints_send(struct ebbgc_heap *h, struct hints *hints);
 
 /* Between cycles: hints by what has arrived.  The collector, without the lock. */
-void hints_between(struct ebbgc_heap *h);
+void hints_between_cycles(struct ebbgc_heap *h);
 
-/* ns until hints_between() is due; 0 if it never is. */
+/* ns until hints_between_cycles() is due; 0 if it never is. */
 uint64_t hints_wait(const struct ebbgc_heap *h);
 
 #endif

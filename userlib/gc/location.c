@@ -6,8 +6,8 @@
 #include "object.h"
 #include "os.h"
 
-#define LOOK_NS 5000000u	/* between two updates while marking */
-#define LOOK_IDLE_NS 100000000u	/* and otherwise */
+#define UPDATE_NS 5000000u	/* between two updates while marking */
+#define UPDATE_IDLE_NS 100000000u	/* and otherwise */
 
 static bool stamping(const struct ebbgc_heap *h)
 {
@@ -21,7 +21,7 @@ static bool exact(const struct ebbgc_heap *h)
 
 int location_create(struct ebbgc_heap *h)
 {
-	pthread_mutex_init(&h->look_lock, NULL);
+	pthread_mutex_init(&h->update_lock, NULL);
 	if (h->options.mode != EBBGC_MEMLINER)
 		return 0;
 	if (stamping(h) || (h->options.features & (EBBGC_ARRIVALS | EBBGC_HINTS)))
@@ -45,14 +45,14 @@ void location_destroy(struct ebbgc_heap *h)
 	residency_close(&h->residency);
 }
 
-bool location_scarce(const struct ebbgc_heap *h)
+bool location_is_scarce(const struct ebbgc_heap *h)
 {
-	return h->options.check || (stamping(h) ? h->stamped : residency_scarce(&h->residency));
+	return h->options.check || (stamping(h) ? h->stamped : residency_is_scarce(&h->residency));
 }
 
 uint64_t location_wait(const struct ebbgc_heap *h)
 {
-	uint64_t now = now_ns(), at = __atomic_load_n(&h->look_at, __ATOMIC_RELAXED);
+	uint64_t now = os_now(), at = __atomic_load_n(&h->update_at, __ATOMIC_RELAXED);
 
 	/* Between cycles only hints need residency. */
 	if (h->options.mode != EBBGC_MEMLINER || (exact(h) && !h->marking && !hints_wait(h)))
@@ -60,17 +60,17 @@ uint64_t location_wait(const struct ebbgc_heap *h)
 	return at > now ? at - now : 1;
 }
 
-void location_look(struct ebbgc_heap *h)
+void location_update(struct ebbgc_heap *h)
 {
 	uint64_t now, cost, wait, used, tag;
 
 	if (h->options.mode != EBBGC_MEMLINER)
 		return;
-	now = now_ns();
+	now = os_now();
 	if (exact(h))
 		residency_tick(&h->residency, now);
-	if (now < __atomic_load_n(&h->look_at, __ATOMIC_RELAXED) ||
-	    pthread_mutex_trylock(&h->look_lock))
+	if (now < __atomic_load_n(&h->update_at, __ATOMIC_RELAXED) ||
+	    pthread_mutex_trylock(&h->update_lock))
 		return;
 	used = used_bytes(h);
 	if (h->residency.provider && used) {
@@ -85,30 +85,30 @@ void location_look(struct ebbgc_heap *h)
 		pthread_mutex_lock(&h->lock);
 		__atomic_store_n(&h->tag, tag, __ATOMIC_RELAXED);
 		h->stamped = true;
-		barriers_set(h);
+		barrier_set_all(h);
 		pthread_mutex_unlock(&h->lock);
 	}
-	cost = now_ns() - now;
-	wait = h->marking ? LOOK_NS : LOOK_IDLE_NS;
+	cost = os_now() - now;
+	wait = h->marking ? UPDATE_NS : UPDATE_IDLE_NS;
 	if (wait < cost * 100 / h->options.scan_percent)
 		wait = cost * 100 / h->options.scan_percent;
-	__atomic_store_n(&h->look_at, now + cost + wait, __ATOMIC_RELAXED);
-	pthread_mutex_unlock(&h->look_lock);
+	__atomic_store_n(&h->update_at, now + cost + wait, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&h->update_lock);
 }
 
-bool location_far(struct ebbgc_heap *h, uint64_t work)
+bool location_is_far(struct ebbgc_heap *h, uint64_t work)
 {
 	unsigned int age;
 
 	if (h->options.features & EBBGC_EXACT)
-		return residency_out(&h->residency, page_of(h, work & WORK_ADDRESS));
+		return residency_is_out(&h->residency, page_of(h, work & WORK_ADDRESS));
 	age = (__atomic_load_n(&h->tag, __ATOMIC_RELAXED) - (work & ~EBBGC_ADDRESS_MASK)) >>
 	      EBBGC_STAMP_SHIFT;
 	/* Epochs are modulo 16, and the program may have a newer one than this tracer. */
 	return (age < 8 ? age : 16 - age) > h->options.delta;
 }
 
-unsigned int location_delays(const struct ebbgc_heap *h)
+unsigned int location_max_delays(const struct ebbgc_heap *h)
 {
 	uint64_t used = __atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED);
 	uint64_t end = __atomic_load_n(&h->room_end, __ATOMIC_RELAXED);

@@ -16,18 +16,18 @@ int location_create(struct ebbgc_heap *h);
 void location_destroy(struct ebbgc_heap *h);
 
 /* Updates epoch and residency if an update is due.  Any thread of the collector. */
-void location_look(struct ebbgc_heap *h);
+void location_update(struct ebbgc_heap *h);
 
 /* ns until an update is due; 0 if none will be. */
 uint64_t location_wait(const struct ebbgc_heap *h);
 
 /* Would touching the target of this work probably wait for a read? */
-bool location_far(struct ebbgc_heap *h, uint64_t work);
+bool location_is_far(struct ebbgc_heap *h, uint64_t work);
 
 /* How often work may be put off now: MAX_DL. */
-unsigned int location_delays(const struct ebbgc_heap *h);
+unsigned int location_max_delays(const struct ebbgc_heap *h);
 
 /* Was so much of the heap swapped out at the last update that the order of marking matters? */
-bool location_scarce(const struct ebbgc_heap *h);
+bool location_is_scarce(const struct ebbgc_heap *h);
 
 #endif

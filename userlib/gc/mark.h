@@ -58,7 +58,7 @@ struct order {
 #define WORK_FORCED UINT64_C(7)	/* in place of the count of delays: no more of them */
 #define WORK_OBJECT UINT64_C(8)	/* set in the address of an object; not in a page's, a slice's */
 
-#define PAUSE_EVERY 32		/* objects between two looks at the clock in a pause: each may be out */
+#define PAUSE_CLOCK_EVERY 32	/* objects between reads of the clock in a pause: each may be out */
 
 static inline bool marking_abandoned(const struct ebbgc_heap *h)
 {

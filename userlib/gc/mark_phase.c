@@ -140,7 +140,7 @@ void marking_begin(struct ebbgc_heap *h)
 	struct marker *mk = &h->marker;
 
 	if (h->options.mode == EBBGC_MEMLINER) {
-		order_set(mk, location_scarce(h) ? &order_memliner : &order_depth);
+		order_set(mk, location_is_scarce(h) ? &order_memliner : &order_depth);
 		memliner_begin(h);
 	}
 	for (unsigned int i = 0; i < mk->tracer_count; i++) {
@@ -176,7 +176,7 @@ int marker_create(struct ebbgc_heap *h)
 
 	order_set(mk, h->options.mode == EBBGC_MEMLINER ? &order_memliner : &order_depth);
 	mk->tracer_count = h->options.markers;
-	mk->tracers = map_pages(mk->tracer_count * sizeof(*mk->tracers));
+	mk->tracers = os_map(mk->tracer_count * sizeof(*mk->tracers));
 	if (!mk->tracers)
 		return -ENOMEM;
 	for (unsigned int i = 0; i < mk->tracer_count; i++) {

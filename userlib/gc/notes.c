@@ -11,7 +11,7 @@ struct ring *ring_take(struct ebbgc_heap *h)
 	while (r && r->taken)
 		r = r->next;
 	if (!r) {
-		r = map_pages(sizeof(*r));
+		r = os_map(sizeof(*r));
 		if (!r)
 			return NULL;
 		if (h->options.lock_side)
@@ -30,7 +30,7 @@ void ring_leave(struct ring *r)
 	r->taken = false;
 }
 
-void note(struct mutator *m, uint64_t object)
+void notes_add(struct mutator *m, uint64_t object)
 {
 	struct ring *r = m->ring;
 	uint64_t head;
@@ -82,7 +82,7 @@ uint64_t notes_next(struct ebbgc_heap *h)
 	return 0;
 }
 
-void notes_want(struct ebbgc_heap *h)
+void notes_request(struct ebbgc_heap *h)
 {
 	/* A thread that holds the lock sets the flags anyway, or stops all threads. */
 	if (pthread_mutex_trylock(&h->lock))

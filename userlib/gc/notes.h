@@ -44,12 +44,12 @@ void ring_leave(struct ring *r);
  * Notes that m touches an object, unless it is marked or m noted it last; m's own thread.
  * Takes EBBGC_NOTING off m's flags at the end of a burst.
  */
-void note(struct mutator *m, uint64_t object);
+void notes_add(struct mutator *m, uint64_t object);
 
 /* The oldest entry of any ring, or 0.  Any tracer. */
 uint64_t notes_next(struct ebbgc_heap *h);
 /* The next burst may begin.  Any tracer. */
-void notes_want(struct ebbgc_heap *h);
+void notes_request(struct ebbgc_heap *h);
 /* World stopped. */
 void notes_clear(struct ebbgc_heap *h);
 void notes_destroy(struct ebbgc_heap *h);

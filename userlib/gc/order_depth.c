@@ -7,7 +7,7 @@
 #include "work_pool.h"
 
 #define LOOK_AHEAD 8		/* objects between the prefetch of one and its tracing */
-#define LOOK_EVERY 256		/* objects between two reads of the clock */
+#define CLOCK_EVERY 256		/* objects between two reads of the clock */
 
 static void depth_first_add(struct tracer *t, uint64_t work)
 {
@@ -39,11 +39,11 @@ static bool depth_first_drain(struct tracer *t, uint64_t deadline)
 		turn++;
 		if (object)
 			trace_object(t, object);
-		if (turn % (deadline ? PAUSE_EVERY : LOOK_EVERY))
+		if (turn % (deadline ? PAUSE_CLOCK_EVERY : CLOCK_EVERY))
 			continue;
 		if (marking_abandoned(t->heap))
 			return false;
-		if (deadline && now_ns() > deadline) {
+		if (deadline && os_now() > deadline) {
 			for (size_t i = 0; i < LOOK_AHEAD; i++)
 				if (ahead[i])
 					depth_first_add(t, ahead[i]);
@@ -51,7 +51,7 @@ static bool depth_first_drain(struct tracer *t, uint64_t deadline)
 		}
 		/* Epochs also pass in these cycles. */
 		if (!deadline)
-			location_look(t->heap);
+			location_update(t->heap);
 		if (t->depth > 64 && __atomic_load_n(&mk->hungry, __ATOMIC_RELAXED))
 			work_share(t);
 	}

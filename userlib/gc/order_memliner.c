@@ -14,7 +14,7 @@
 
 #define LOOK_AHEAD 8		/* objects between the prefetch of one and its tracing */
 #define RED_EVERY 8		/* objects between two reads of the notes */
-#define LOOK_EVERY 128		/* objects between two reads of the clock */
+#define CLOCK_EVERY 128		/* objects between two reads of the clock */
 #define EXPLORE_MAX 8192u	/* most objects explored from a noted one */
 /* Remarks in a cycle after which a pause waits for pages instead of postponing them again. */
 #define REMARKS_MAX 4
@@ -75,7 +75,7 @@ static bool trace_now(struct tracer *t, uint64_t object)
 	if (!mark_now(t, object, kind))
 		return false;
 	if ((h->options.features & EBBGC_PARK) && on_pages(h, object, kind))
-		slices_trace(t, object);
+		slice_trace_object(t, object);
 	else
 		trace_object(t, object);
 	if (h->options.features & EBBGC_EXACT)
@@ -84,19 +84,19 @@ static bool trace_now(struct tracer *t, uint64_t object)
 }
 
 /* Postpones work whose page is probably swapped out; returns false if it is to be done now. */
-static bool put_off(struct tracer *t, uint64_t work, uint64_t deadline)
+static bool postpone(struct tracer *t, uint64_t work, uint64_t deadline)
 {
 	struct ebbgc_heap *h = t->heap;
 	uint64_t count = work & WORK_FORCED;
 
-	if (count == WORK_FORCED || !location_far(h, work))
+	if (count == WORK_FORCED || !location_is_far(h, work))
 		return false;
 	if (h->options.features & EBBGC_PARK) {
 		/* A pause does not wait for the page: marking goes back to concurrent. */
 		if (t->hurried)
 			return false;
 		park_object(t, work & WORK_ADDRESS);
-	} else if (deadline || count >= location_delays(h) || !later_push(t, work + 1)) {
+	} else if (deadline || count >= location_max_delays(h) || !later_push(t, work + 1)) {
 		return false;
 	}
 	t->counts.postponed++;
@@ -108,7 +108,7 @@ static void memliner_add(struct tracer *t, uint64_t work)
 {
 	if (t->explore_left && t->hops < t->heap->options.depth) {
 		/* With parking only the program causes reads here; in the paper exploring may, too. */
-		if ((t->heap->options.features & EBBGC_PARK) && put_off(t, work & ~WORK_FORCED, 0))
+		if ((t->heap->options.features & EBBGC_PARK) && postpone(t, work & ~WORK_FORCED, 0))
 			return;
 		t->explore_left--;
 		t->hops++;
@@ -156,7 +156,7 @@ static void arrived(struct tracer *t, const struct arrival *a)
 	/* A new object was marked before its allocation bit was set. */
 	object = object_containing(h, a->address);
 	/* The fault need not have been on its first page, which may be swapped out. */
-	if (object && !((h->options.features & EBBGC_EXACT) && location_far(h, object)))
+	if (object && !((h->options.features & EBBGC_EXACT) && location_is_far(h, object)))
 		t->counts.arrived += red(t, object);
 }
 
@@ -184,18 +184,18 @@ void memliner_arrivals(struct tracer *t)
 static void red_pass(struct tracer *t, uint64_t *noting_at)
 {
 	struct ebbgc_heap *h = t->heap;
-	uint64_t object, now = now_ns();
+	uint64_t object, now = os_now();
 
 	if (now >= *noting_at) {
 		*noting_at = now + NOTES_EVERY_NS;
-		notes_want(h);
+		notes_request(h);
 	}
 
 	while ((object = notes_next(h))) {
 		page_is_in(t, object);
 		t->counts.red += red(t, object);
 	}
-	if (arrivals_waiting(&h->arrivals))
+	if (arrivals_pending(&h->arrivals))
 		memliner_arrivals(t);
 }
 
@@ -203,7 +203,7 @@ static void work_do(struct tracer *t, uint64_t work, uint64_t deadline)
 {
 	if (!(work & WORK_OBJECT))
 		slice_trace(t, work & WORK_ADDRESS);
-	else if (!object_marked(t->heap, work & WORK_ADDRESS) && !put_off(t, work, deadline))
+	else if (!object_marked(t->heap, work & WORK_ADDRESS) && !postpone(t, work, deadline))
 		trace_now(t, work & WORK_ADDRESS);
 }
 
@@ -219,7 +219,7 @@ static bool nap(struct tracer *t)
 		if (slice > ns)
 			slice = ns;
 		os_sleep(slice);
-		if (arrivals_waiting(&h->arrivals))
+		if (arrivals_pending(&h->arrivals))
 			memliner_arrivals(t);
 		if (t->depth)
 			return false;
@@ -266,26 +266,26 @@ static bool memliner_drain(struct tracer *t, uint64_t deadline)
 			ahead[turn % LOOK_AHEAD] = 0;
 			if (++idle > LOOK_AHEAD && !work) {
 				if (deadline || marking_abandoned(h) || !parked_step(t))
-					return !park_holds(h);
+					return !park_has_work(h);
 				idle = 0;
 			}
 		}
 		turn++;
 		if (work)
 			work_do(t, work, deadline);
-		if (turn % (deadline ? PAUSE_EVERY : LOOK_EVERY))
+		if (turn % (deadline ? PAUSE_CLOCK_EVERY : CLOCK_EVERY))
 			continue;
 		if (marking_abandoned(h))
 			return false;
-		if (deadline && now_ns() > deadline) {
+		if (deadline && os_now() > deadline) {
 			for (size_t i = 0; i < LOOK_AHEAD; i++)
 				if (ahead[i])
 					work_push(t, ahead[i]);
 			return false;
 		}
 		if (!deadline) {
-			location_look(h);
-			park_look(t);
+			location_update(h);
+			park_wake_scanned(t);
 		}
 		if (t->depth > 64 && __atomic_load_n(&mk->hungry, __ATOMIC_RELAXED))
 			work_share(t);

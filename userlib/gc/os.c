@@ -9,7 +9,7 @@
 
 #define SECOND_NS 1000000000u
 
-uint64_t now_ns(void)
+uint64_t os_now(void)
 {
 	struct timespec t;
 
@@ -36,7 +36,7 @@ void os_cond_init(pthread_cond_t *cond)
 
 bool os_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t ns)
 {
-	uint64_t until = now_ns() + ns;
+	uint64_t until = os_now() + ns;
 	const struct timespec time = { (time_t)(until / SECOND_NS), (long)(until % SECOND_NS) };
 
 	return pthread_cond_timedwait(cond, lock, &time) != ETIMEDOUT;
@@ -49,7 +49,7 @@ size_t os_memory(void)
 	return sysinfo(&info) ? 0 : (size_t)info.totalram * info.mem_unit;
 }
 
-void *map_pages(size_t bytes)
+void *os_map(size_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 /* CLOCK_MONOTONIC. */
-uint64_t now_ns(void);
+uint64_t os_now(void);
 
 void os_sleep(uint64_t ns);
 
@@ -24,7 +24,7 @@ bool os_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t ns);
 size_t os_memory(void);
 
 /* Maps @bytes of zeroed private memory, for munmap(); NULL on failure. */
-void *map_pages(size_t bytes);
+void *os_map(size_t bytes);
 
 /* Is the calling process a child of fork() of the process @creator? */
 bool os_forked(pid_t creator);

@@ -30,9 +30,9 @@ int park_create(struct ebbgc_heap *h)
 	pthread_mutex_init(&p->lock, NULL);
 	if (!(h->options.features & EBBGC_PARK))
 		return 0;
-	p->objects = map_pages(object_bytes(h));
-	p->pages = map_pages(page_bitmap_bytes(h));
-	p->slices = map_pages(page_bitmap_bytes(h));
+	p->objects = os_map(object_bytes(h));
+	p->pages = os_map(page_bitmap_bytes(h));
+	p->slices = os_map(page_bitmap_bytes(h));
 	return p->objects && p->pages && p->slices ? 0 : -ENOMEM;
 }
 
@@ -59,7 +59,7 @@ void park_begin(struct ebbgc_heap *h)
 	p->asked_count = p->traced_count = 0;
 }
 
-bool park_holds(const struct ebbgc_heap *h)
+bool park_has_work(const struct ebbgc_heap *h)
 {
 	return h->park.objects && __atomic_load_n(&h->park.count, __ATOMIC_RELAXED);
 }
@@ -151,7 +151,7 @@ static bool wake_all(struct tracer *t)
 	return t->counts.woken != before;
 }
 
-void park_look(struct tracer *t)
+void park_wake_scanned(struct tracer *t)
 {
 	struct park *p = &t->heap->park;
 	uint64_t scan = __atomic_load_n(&t->heap->residency.scans, __ATOMIC_RELAXED);
@@ -185,7 +185,7 @@ static unsigned int next_batch(struct tracer *t, uint32_t *pages)
 		page += (size_t)__builtin_ctzll(word);
 		if (page >= end)
 			break;
-		if (residency_in(&h->residency, page)) {
+		if (residency_is_in(&h->residency, page)) {
 			park_wake(t, page);
 			in++;
 		} else {
@@ -217,11 +217,11 @@ static void fetch_step(struct tracer *t)
 	unsigned int n = next_batch(t, pages);
 
 	if (n)
-		t->counts.fetch_calls += pages_advise(&t->heap->advice, t->heap->base, pages, n, MADV_WILLNEED);
+		t->counts.fetch_calls += advice_give(&t->heap->advice, t->heap->base, pages, n, MADV_WILLNEED);
 	t->counts.fetched += n;
 	/* The program activates again the pages that it uses, before they are reclaimed. */
 	if ((t->heap->options.features & EBBGC_COLD) && p->traced_count) {
-		pages_advise(&t->heap->advice, t->heap->base, p->traced, p->traced_count, MADV_COLD);
+		advice_give(&t->heap->advice, t->heap->base, p->traced, p->traced_count, MADV_COLD);
 		t->counts.cooled += p->traced_count;
 	}
 	if (p->asked_count)
@@ -241,15 +241,15 @@ enum park_step park_step(struct tracer *t)
 	enum park_step done = PARK_MOVED;
 	uint64_t scan;
 
-	if (!park_holds(h))
+	if (!park_has_work(h))
 		return PARK_EMPTY;
-	location_look(h);
+	location_update(h);
 	scan = __atomic_load_n(&h->residency.scans, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&p->lock);
 	if (wake_all(t)) {
 		p->idle = 0;
 		p->idle_scan = scan;
-	} else if (p->idle < location_delays(h)) {
+	} else if (p->idle < location_max_delays(h)) {
 		/* Only another scan can tell that a wait was in vain. */
 		p->idle += scan != p->idle_scan;
 		p->idle_scan = scan;

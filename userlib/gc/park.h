@@ -31,10 +31,10 @@ void park_wake(struct tracer *t, size_t page);
  * Wakes what the last scan of residency found to have come in, unless that has been done: red
  * objects by the program's page faults, without a note.
  */
-void park_look(struct tracer *t);
+void park_wake_scanned(struct tracer *t);
 
 /* Is any work parked? */
-bool park_holds(const struct ebbgc_heap *h);
+bool park_has_work(const struct ebbgc_heap *h);
 
 enum park_step {
 	PARK_EMPTY,		/* nothing is parked */

@@ -13,7 +13,7 @@
 /* Maps @bytes at a multiple of a region's size. */
 static char *map_aligned(size_t bytes)
 {
-	char *p = map_pages(bytes + REGION_SIZE), *aligned, *end;
+	char *p = os_map(bytes + REGION_SIZE), *aligned, *end;
 
 	if (!p)
 		return NULL;
@@ -55,10 +55,10 @@ int regions_create(struct ebbgc_heap *h)
 	classes_fill(h);
 	h->region_count = (uint32_t)(h->bytes >> REGION_SHIFT);
 	h->base = map_aligned(h->bytes);
-	h->marks = map_pages(bitmap_bytes(h));
-	h->allocated = map_pages(bitmap_bytes(h));
-	h->kinds = map_pages(h->region_count);
-	h->regions = map_pages(h->region_count * sizeof(*h->regions));
+	h->marks = os_map(bitmap_bytes(h));
+	h->allocated = os_map(bitmap_bytes(h));
+	h->kinds = os_map(h->region_count);
+	h->regions = os_map(h->region_count * sizeof(*h->regions));
 	if (!h->base || !h->marks || !h->allocated || !h->kinds || !h->regions) {
 		regions_destroy(h);
 		return -1;
@@ -113,7 +113,7 @@ static unsigned int sides(const struct ebbgc_heap *h, struct side side[SIDES])
 	return count;
 }
 
-size_t side_bytes(const struct ebbgc_heap *h)
+size_t regions_side_bytes(const struct ebbgc_heap *h)
 {
 	struct side side[SIDES];
 	unsigned int count = sides(h, side);
@@ -353,7 +353,7 @@ uint64_t regions_bytes(struct ebbgc_heap *h)
 	return bytes;
 }
 
-void list_push(struct ebbgc_heap *h, struct region_list *l, uint32_t region)
+void region_list_push(struct ebbgc_heap *h, struct region_list *l, uint32_t region)
 {
 	h->regions[region].next = l->head;
 	if (l->head == REGION_NONE)
@@ -361,7 +361,7 @@ void list_push(struct ebbgc_heap *h, struct region_list *l, uint32_t region)
 	l->head = region;
 }
 
-uint32_t list_pop(struct ebbgc_heap *h, struct region_list *l)
+uint32_t region_list_pop(struct ebbgc_heap *h, struct region_list *l)
 {
 	uint32_t region = l->head;
 
@@ -372,7 +372,7 @@ uint32_t list_pop(struct ebbgc_heap *h, struct region_list *l)
 	return region;
 }
 
-void list_append(struct ebbgc_heap *h, struct region_list *to, struct region_list *from)
+void region_list_append(struct ebbgc_heap *h, struct region_list *to, struct region_list *from)
 {
 	if (from->head == REGION_NONE)
 		return;

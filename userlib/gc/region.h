@@ -28,10 +28,10 @@ void regions_release(struct ebbgc_heap *h);
 /* Without the lock: bytes of the regions in use. */
 uint64_t regions_bytes(struct ebbgc_heap *h);
 /* Without the lock: bytes of side tables per region. */
-size_t side_bytes(const struct ebbgc_heap *h);
+size_t regions_side_bytes(const struct ebbgc_heap *h);
 
-void list_push(struct ebbgc_heap *h, struct region_list *l, uint32_t region);
-uint32_t list_pop(struct ebbgc_heap *h, struct region_list *l);	/* REGION_NONE if it is empty */
-void list_append(struct ebbgc_heap *h, struct region_list *to, struct region_list *from);
+void region_list_push(struct ebbgc_heap *h, struct region_list *l, uint32_t region);
+uint32_t region_list_pop(struct ebbgc_heap *h, struct region_list *l);	/* or REGION_NONE */
+void region_list_append(struct ebbgc_heap *h, struct region_list *to, struct region_list *from);
 
 #endif

@@ -180,7 +180,7 @@ static const struct residency_provider providers[] = {
 
 static uint64_t *bitmap(size_t pages)
 {
-	return map_pages((pages + 63) / 64 * 8);
+	return os_map((pages + 63) / 64 * 8);
 }
 
 int residency_open(struct residency *r, enum ebbgc_residency kind, const void *base, size_t bytes)
@@ -192,8 +192,8 @@ int residency_open(struct residency *r, enum ebbgc_residency kind, const void *b
 	r->cached = bitmap(r->pages);
 	r->last = bitmap(r->pages);
 	r->next = bitmap(r->pages);
-	r->seen = map_pages(r->pages * sizeof(*r->seen));
-	r->vector = map_pages(BATCH);
+	r->seen = os_map(r->pages * sizeof(*r->seen));
+	r->vector = os_map(BATCH);
 	if (!r->out || !r->cached || !r->last || !r->next || !r->seen || !r->vector) {
 		residency_close(r);
 		return -ENOMEM;
@@ -229,7 +229,7 @@ void residency_close(struct residency *r)
 int64_t residency_scan(struct residency *r, size_t bytes)
 {
 	size_t pages = ((bytes >> PAGE_SHIFT) + 63) & ~(size_t)63, words = pages / 64;
-	uint64_t since = now_ns();
+	uint64_t since = os_now();
 	int64_t changed = 0;
 	size_t out = 0;
 	int e;
@@ -253,7 +253,7 @@ int64_t residency_scan(struct residency *r, size_t bytes)
 	}
 	__atomic_store_n(&r->scarce, out > pages / FEW_PAGES, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&r->scans, 1, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&r->scan_ns, now_ns() - since, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&r->scan_ns, os_now() - since, __ATOMIC_RELAXED);
 	return changed;
 }
 
@@ -265,18 +265,18 @@ void residency_tick(struct residency *r, uint64_t now)
 		__atomic_store_n(&r->tick, tick, __ATOMIC_RELAXED);
 }
 
-bool residency_in(const struct residency *r, size_t page)
+bool residency_is_in(const struct residency *r, size_t page)
 {
 	return r->provider->in && r->provider->in(r, page);
 }
 
-bool residency_out(struct residency *r, size_t page)
+bool residency_is_out(struct residency *r, size_t page)
 {
 	uint64_t bit = UINT64_C(1) << (page & 63);
 	uint16_t tick = __atomic_load_n(&r->tick, __ATOMIC_RELAXED);
 
 	/* The next scan, or a thread that touches the page, tells that it came in. */
-	if (residency_of(r, page) == PAGE_OUT)
+	if (residency_state(r, page) == PAGE_SWAPPED_OUT)
 		return true;
 	if (!r->provider->in || __atomic_load_n(&r->seen[page], __ATOMIC_RELAXED) == tick)
 		return false;

@@ -18,9 +18,9 @@
 #define PAGE_BYTES ((size_t)EBB_PAGE)
 
 enum page_state {
-	PAGE_HERE,		/* mapped, or never touched */
+	PAGE_RESIDENT,		/* mapped, or never touched */
 	PAGE_CACHED,		/* requested: in the swap cache, or in flight */
-	PAGE_OUT,		/* swapped out: touching it waits for a read, unless prefetched */
+	PAGE_SWAPPED_OUT,		/* swapped out: touching it waits for a read, unless prefetched */
 };
 
 struct residency;
@@ -71,23 +71,23 @@ int64_t residency_bytes(const void *start, size_t bytes);
 void residency_tick(struct residency *r, uint64_t now);
 
 /* Is the page in memory now?  false if the source cannot tell. */
-bool residency_in(const struct residency *r, size_t page);
+bool residency_is_in(const struct residency *r, size_t page);
 
-/* Is the page PAGE_OUT?  Checks again at most once a tick. */
-bool residency_out(struct residency *r, size_t page);
+/* Is the page PAGE_SWAPPED_OUT?  Checks again at most once a tick. */
+bool residency_is_out(struct residency *r, size_t page);
 
 /* Did the last scan find more than a few pages swapped out? */
-static inline bool residency_scarce(const struct residency *r)
+static inline bool residency_is_scarce(const struct residency *r)
 {
 	return __atomic_load_n(&r->scarce, __ATOMIC_RELAXED);
 }
 
-static inline enum page_state residency_of(const struct residency *r, size_t page)
+static inline enum page_state residency_state(const struct residency *r, size_t page)
 {
 	if (__atomic_load_n(&r->out[page >> 6], __ATOMIC_RELAXED) >> (page & 63) & 1)
-		return PAGE_OUT;
+		return PAGE_SWAPPED_OUT;
 	return __atomic_load_n(&r->cached[page >> 6], __ATOMIC_RELAXED) >> (page & 63) & 1 ?
-	       PAGE_CACHED : PAGE_HERE;
+	       PAGE_CACHED : PAGE_RESIDENT;
 }
 
 /* A thread has just touched the page. */
@@ -103,7 +103,7 @@ static inline void residency_touched(struct residency *r, size_t page)
 }
 
 /* The page has been requested: it is in flight. */
-static inline void residency_asked(struct residency *r, size_t page)
+static inline void residency_requested(struct residency *r, size_t page)
 {
 	uint64_t bit = UINT64_C(1) << (page & 63);
 

@@ -4,7 +4,7 @@
 #include "os.h"
 #include "safepoint.h"
 
-void lock_wait(struct ebbgc_heap *h, pthread_cond_t *cond)
+void mutator_wait(struct ebbgc_heap *h, pthread_cond_t *cond)
 {
 	int state;
 
@@ -117,7 +117,7 @@ void mutator_stop_wait(struct mutator *m)
 	while (m->heap->stop) {
 		mutator_lend(m);
 		if (m->heap->stop)
-			lock_wait(m->heap, &m->heap->resume);
+			mutator_wait(m->heap, &m->heap->resume);
 	}
 }
 
@@ -141,7 +141,7 @@ void mutator_unblock(struct mutator *m)
 		pthread_mutex_unlock(&h->lock);
 		pthread_mutex_lock(&stopped->lock);
 		while (stopped->stop)
-			lock_wait(stopped, &stopped->resume);
+			mutator_wait(stopped, &stopped->resume);
 		pthread_mutex_unlock(&stopped->lock);
 		pthread_mutex_lock(&h->lock);
 	}

@@ -29,7 +29,7 @@ void mutators_drop_frames(void);
 void mutator_free(struct mutator *m);
 
 /* Lock held: pthread_cond_wait() by a mutator's thread; not a point of cancellation. */
-void lock_wait(struct ebbgc_heap *h, pthread_cond_t *cond);
+void mutator_wait(struct ebbgc_heap *h, pthread_cond_t *cond);
 
 /* Returns fn(arg), called with the thread's registers and the end of its stack within a scan. */
 void *with_stack(struct mutator *m, void *(*fn)(void *), void *arg);

@@ -14,24 +14,24 @@ static void *wait_turn(void *arg)
 	mutator_block(m);
 	mutator_lend(m);
 	while (h->first)
-		lock_wait(h, &h->turn);
+		mutator_wait(h, &h->turn);
 	mutator_unblock(m);
 	return NULL;
 }
 
-void turn_wait(struct ebbgc_heap *h, struct mutator *m)
+void shortage_turn_wait(struct ebbgc_heap *h, struct mutator *m)
 {
-	uint64_t since = now_ns();
+	uint64_t since = os_now();
 
 	if (!h->first || h->first == m)
 		return;
 	while (h->first)
 		with_stack(m, wait_turn, m);
 	h->stats.stalls++;
-	h->stats.stall_total_ns += now_ns() - since;
+	h->stats.stall_total_ns += os_now() - since;
 }
 
-void turn_end(struct ebbgc_heap *h, struct mutator *m)
+void shortage_turn_end(struct ebbgc_heap *h, struct mutator *m)
 {
 	if (h->first != m)
 		return;
@@ -41,50 +41,50 @@ void turn_end(struct ebbgc_heap *h, struct mutator *m)
 
 /*
  * Lock held, released meanwhile: waits for what may free memory.  Returns false if nothing is left
- * to try.  See no_memory() for `tries`.
+ * to try.  See shortage_wait() for `tries`.
  */
-static bool memory_wait(struct ebbgc_heap *h, struct mutator *m, unsigned int *tries)
+static bool wait_for_memory(struct ebbgc_heap *h, struct mutator *m, unsigned int *tries)
 {
 	if (h->releasing) {
 		/* Free regions whose memory goes to the kernel: a shorter wait than a cycle. */
-		lock_wait(h, &h->released);
-	} else if (*tries == 0 && h->asked != h->ended) {
+		mutator_wait(h, &h->released);
+	} else if (*tries == 0 && h->requested != h->ended) {
 		/* A cycle in flight may suffice, and has shorter pauses than a full one. */
 		*tries = 1;
-		collector_wait(h, m);
+		cycle_wait(h, m);
 	} else if (*tries < 2) {
 		*tries = 2;
-		collector_wait_full(h, m);
+		cycle_wait_full(h, m);
 	} else if (*tries == 2 && h->supplied != h->supplied_before) {
 		/* Other threads took what the full collection freed: come first next time. */
 		*tries = SHORTAGE_TURN;
 		while (h->first)
 			with_stack(m, wait_turn, m);
 		h->first = m;
-		collector_wait_full(h, m);
+		cycle_wait_full(h, m);
 	} else {
 		return false;
 	}
 	return true;
 }
 
-int no_memory(struct ebbgc_heap *h, struct mutator *m, size_t bytes, unsigned int *tries)
+int shortage_wait(struct ebbgc_heap *h, struct mutator *m, size_t bytes, unsigned int *tries)
 {
 	const unsigned int unbacked = h->unbacked;
-	uint64_t since = now_ns();
+	uint64_t since = os_now();
 	enum ebbgc_oom verdict;
 	bool waited;
 
 	h->unbacked_waiting += unbacked;
-	waited = memory_wait(h, m, tries);
+	waited = wait_for_memory(h, m, tries);
 	h->unbacked_waiting -= unbacked;
 	if (waited) {
 		h->stats.stalls++;
-		h->stats.stall_total_ns += now_ns() - since;
+		h->stats.stall_total_ns += os_now() - since;
 		return 0;
 	}
 	*tries = 0;
-	turn_end(h, m);
+	shortage_turn_end(h, m);
 	pthread_mutex_unlock(&h->lock);
 	event_send(h, EBBGC_EVENT_OUT_OF_MEMORY, bytes, NULL);
 	verdict = h->options.oom ? h->options.oom(h->options.oom_arg, h, bytes) : EBBGC_OOM_FAIL;

@@ -10,9 +10,9 @@
 #define SHORTAGE_TURN 3u
 
 /* Lock held, released meanwhile: waits while another thread's allocation comes first. */
-void turn_wait(struct ebbgc_heap *h, struct mutator *m);
+void shortage_turn_wait(struct ebbgc_heap *h, struct mutator *m);
 /* Lock held: m's allocation, which may have come first, has ended. */
-void turn_end(struct ebbgc_heap *h, struct mutator *m);
+void shortage_turn_end(struct ebbgc_heap *h, struct mutator *m);
 
 /*
  * Lock held, released meanwhile: waits for a cycle or for memory on its way to the kernel, then
@@ -20,6 +20,6 @@ void turn_end(struct ebbgc_heap *h, struct mutator *m);
  * @tries is 0 at first.  It is 2 once a full collection has freed nothing, and SHORTAGE_TURN from
  * when on m's allocation comes first.
  */
-int no_memory(struct ebbgc_heap *h, struct mutator *m, size_t bytes, unsigned int *tries);
+int shortage_wait(struct ebbgc_heap *h, struct mutator *m, size_t bytes, unsigned int *tries);
 
 #endif

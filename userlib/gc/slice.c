@@ -52,19 +52,19 @@ static uint64_t page_after(uint64_t address)
 	return (address | (PAGE_BYTES - 1)) + 1;
 }
 
-static bool slice_put_off(struct tracer *t, uint64_t from)
+static bool slice_postpone(struct tracer *t, uint64_t from)
 {
 	struct ebbgc_heap *h = t->heap;
 	size_t page = page_of(h, from);
 
-	if (t->hurried || !residency_out(&h->residency, page))
+	if (t->hurried || !residency_is_out(&h->residency, page))
 		return false;
 	park_slice(t, page);
 	t->counts.postponed++;
 	return true;
 }
 
-void slices_trace(struct tracer *t, uint64_t object)
+void slice_trace_object(struct tracer *t, uint64_t object)
 {
 	const struct type *type = &t->heap->types[type_id(object)];
 	uint64_t end = references_end(type, object), to;
@@ -76,7 +76,7 @@ void slices_trace(struct tracer *t, uint64_t object)
 	/* The caller has checked the first page. */
 	for (uint64_t from = object; from < end; from = to) {
 		to = page_after(from) < end ? page_after(from) : end;
-		if (from == object || !slice_put_off(t, from))
+		if (from == object || !slice_postpone(t, from))
 			visit_within(t, type, object, from, to);
 	}
 }

@@ -12,7 +12,7 @@
 struct tracer;
 
 /* Traces a marked object, and parks what lies on pages that are swapped out. */
-void slices_trace(struct tracer *t, uint64_t object);
+void slice_trace_object(struct tracer *t, uint64_t object);
 
 /* Traces the part on the page at @from of an object that began before. */
 void slice_trace(struct tracer *t, uint64_t from);

@@ -16,7 +16,7 @@ static unsigned int bucket_of(uint64_t ns)
 	return i < PAUSE_BUCKETS - 1 ? (unsigned int)i : PAUSE_BUCKETS - 1;
 }
 
-void pause_count(struct ebbgc_heap *h, uint64_t ns)
+void stats_count_pause(struct ebbgc_heap *h, uint64_t ns)
 {
 	h->stats.pauses++;
 	h->stats.pause_total_ns += ns;
@@ -69,7 +69,7 @@ uint64_t ebbgc_pause_quantile(ebbgc_heap_t *h, double q)
 
 void ebbgc_stats_get(ebbgc_heap_t *h, struct ebbgc_stats *stats, size_t size)
 {
-	const uint64_t per_region = side_bytes(h);
+	const uint64_t per_region = regions_side_bytes(h);
 	struct ebbgc_stats now;
 
 	figures_lock(h);

@@ -7,6 +7,6 @@
 struct ebbgc_heap;
 
 /* Lock held: counts a pause of @ns, and adds what the collector counted in it to the statistics. */
-void pause_count(struct ebbgc_heap *h, uint64_t ns);
+void stats_count_pause(struct ebbgc_heap *h, uint64_t ns);
 
 #endif

@@ -61,7 +61,7 @@ void supplies_drop_regions(struct ebbgc_heap *h, struct mutator *m)
 {
 	for (unsigned int k = 0; k < SMALL_KINDS; k++) {
 		if (m->supply[k].region != REGION_NONE)
-			list_push(h, &h->partial[k], m->supply[k].region);
+			region_list_push(h, &h->partial[k], m->supply[k].region);
 		m->supply[k].region = REGION_NONE;
 	}
 }

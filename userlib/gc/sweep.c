@@ -25,10 +25,10 @@ void sweep_decide(struct ebbgc_heap *h)
 void sweep_begin(struct ebbgc_heap *h)
 {
 	for (unsigned int k = 0; k < SMALL_KINDS; k++) {
-		list_append(h, &h->unswept[k], &h->partial[k]);
-		list_append(h, &h->unswept[k], &h->full[k]);
+		region_list_append(h, &h->unswept[k], &h->partial[k]);
+		region_list_append(h, &h->unswept[k], &h->full[k]);
 	}
-	list_append(h, &h->large_unswept, &h->large);
+	region_list_append(h, &h->large_unswept, &h->large);
 }
 
 static void poison_dead(struct ebbgc_heap *h, uint32_t region, size_t size,
@@ -123,25 +123,25 @@ static void sweep_one(struct ebbgc_heap *h, uint32_t region, uint8_t kind, uint3
 	h->stats.dropped_bytes += (uint64_t)__builtin_popcount(dropped) << PAGE_SHIFT;
 	region_dropped(h, region, dropped);
 	if (live == REGION_SIZE / h->slot_size[kind])
-		list_push(h, &h->full[kind], region);
+		region_list_push(h, &h->full[kind], region);
 	else if (live == 0 && !mine)
 		regions_free(h, region, 1);
 	else if (mine)
 		*mine = region;
 	else
-		list_push(h, &h->partial[kind], region);
+		region_list_push(h, &h->partial[kind], region);
 	if (--h->sweeping == 0)
 		pthread_cond_broadcast(&h->swept);
 }
 
 uint32_t sweep_for(struct ebbgc_heap *h, uint8_t kind)
 {
-	uint32_t region = list_pop(h, &h->partial[kind]), mine = REGION_NONE;
+	uint32_t region = region_list_pop(h, &h->partial[kind]), mine = REGION_NONE;
 
 	if (region != REGION_NONE)
 		return region;
 	while (mine == REGION_NONE) {
-		region = list_pop(h, &h->unswept[kind]);
+		region = region_list_pop(h, &h->unswept[kind]);
 		if (region == REGION_NONE)
 			break;
 		sweep_one(h, region, kind, &mine);
@@ -153,14 +153,14 @@ static void sweep_large(struct ebbgc_heap *h)
 {
 	uint32_t region;
 
-	while ((region = list_pop(h, &h->large_unswept)) != REGION_NONE) {
+	while ((region = region_list_pop(h, &h->large_unswept)) != REGION_NONE) {
 		size_t bit = granule_of(h, (uint64_t)(uintptr_t)region_start(h, region));
 		uint64_t *mark = &h->marks[bit >> 6], *allocated = &h->allocated[bit >> 6];
 
 		/* No other object's bits share the word. */
 		if (*mark) {
 			__atomic_store_n(mark, 0, __ATOMIC_RELAXED);
-			list_push(h, &h->large, region);
+			region_list_push(h, &h->large, region);
 			continue;
 		}
 		__atomic_store_n(allocated, 0, __ATOMIC_RELAXED);
@@ -187,7 +187,7 @@ void sweep_all(struct ebbgc_heap *h)
 	for (unsigned int k = 0; k < SMALL_KINDS; k++) {
 		uint32_t region;
 
-		while ((region = list_pop(h, &h->unswept[k])) != REGION_NONE)
+		while ((region = region_list_pop(h, &h->unswept[k])) != REGION_NONE)
 			sweep_one(h, region, (uint8_t)k, NULL);
 	}
 	/* Threads may be sweeping the last ones. */

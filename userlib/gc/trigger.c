@@ -44,17 +44,17 @@ void trigger_set(struct ebbgc_heap *h, uint64_t live)
 	__atomic_store_n(&h->room_end, now + stall, __ATOMIC_RELAXED);
 }
 
-void collector_ask(struct ebbgc_heap *h)
+void cycle_request(struct ebbgc_heap *h)
 {
-	h->asked++;
+	h->requested++;
 	pthread_cond_signal(&h->wanted);
 }
 
 void allocated_add(struct ebbgc_heap *h, size_t bytes)
 {
 	if (__atomic_add_fetch(&h->allocated_bytes, bytes, __ATOMIC_RELAXED) >= h->trigger &&
-	    h->asked == h->ended)
-		collector_ask(h);
+	    h->requested == h->ended)
+		cycle_request(h);
 }
 
 void allocated_count(struct mutator *m, size_t bytes)
@@ -90,24 +90,24 @@ static void *wait_served(void *arg)
 	__atomic_fetch_add(&h->waiting, 1, __ATOMIC_RELAXED);
 	mutator_lend(w->m);
 	while (*w->served < w->ticket)
-		lock_wait(h, &h->done);
+		mutator_wait(h, &h->done);
 	__atomic_fetch_sub(&h->waiting, 1, __ATOMIC_RELAXED);
 	mutator_unblock(w->m);
 	return NULL;
 }
 
-void collector_wait(struct ebbgc_heap *h, struct mutator *m)
+void cycle_wait(struct ebbgc_heap *h, struct mutator *m)
 {
-	struct wait w = { m, &h->ended, h->asked };
+	struct wait w = { m, &h->ended, h->requested };
 
 	with_stack(m, wait_served, &w);
 }
 
-void collector_wait_full(struct ebbgc_heap *h, struct mutator *m)
+void cycle_wait_full(struct ebbgc_heap *h, struct mutator *m)
 {
-	struct wait w = { m, &h->ended_full, ++h->asked_full };
+	struct wait w = { m, &h->ended_full, ++h->requested_full };
 
-	collector_ask(h);
+	cycle_request(h);
 	with_stack(m, wait_served, &w);
 }
 
@@ -120,13 +120,13 @@ void allocation_pace(struct mutator *m)
 	if (__atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED) <
 	    __atomic_load_n(&h->stall_at, __ATOMIC_RELAXED) || os_forked(h->pid))
 		return;
-	since = now_ns();
+	since = os_now();
 	pthread_mutex_lock(&h->lock);
-	if (h->asked == h->ended)
-		collector_ask(h);
-	collector_wait(h, m);
+	if (h->requested == h->ended)
+		cycle_request(h);
+	cycle_wait(h, m);
 	h->stats.stalls++;
-	h->stats.stall_total_ns += now_ns() - since;
+	h->stats.stall_total_ns += os_now() - since;
 	pthread_mutex_unlock(&h->lock);
 }
 
@@ -137,7 +137,7 @@ int ebbgc_collect(ebbgc_mutator_t *mutator)
 	if (os_forked(m->heap->pid))
 		return -ECHILD;
 	pthread_mutex_lock(&m->heap->lock);
-	collector_wait_full(m->heap, m);
+	cycle_wait_full(m->heap, m);
 	pthread_mutex_unlock(&m->heap->lock);
 	return 0;
 }
@@ -150,7 +150,7 @@ void ebbgc_collect_start(ebbgc_mutator_t *mutator)
 		return;
 	pthread_mutex_lock(&h->lock);
 	/* The current cycle may have taken its snapshot already. */
-	if (h->asked == h->begun)
-		collector_ask(h);
+	if (h->requested == h->begun)
+		cycle_request(h);
 	pthread_mutex_unlock(&h->lock);
 }

@@ -20,12 +20,12 @@ void allocated_count(struct mutator *m, size_t bytes);
 void allocation_pace(struct mutator *m);
 
 /* Lock held: requests a cycle. */
-void collector_ask(struct ebbgc_heap *h);
+void cycle_request(struct ebbgc_heap *h);
 
 /* Lock held, released meanwhile.  Blocks m until the cycles requested so far have ended. */
-void collector_wait(struct ebbgc_heap *h, struct mutator *m);
+void cycle_wait(struct ebbgc_heap *h, struct mutator *m);
 
 /* Lock held, released meanwhile.  Requests a full cycle and blocks m until it has ended. */
-void collector_wait_full(struct ebbgc_heap *h, struct mutator *m);
+void cycle_wait_full(struct ebbgc_heap *h, struct mutator *m);
 
 #endif

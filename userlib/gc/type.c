@@ -123,7 +123,7 @@ int types_create(struct ebbgc_heap *h)
 	ebbgc_type_t id;
 	int r;
 
-	h->types = map_pages(TYPES_MAX * sizeof(*h->types));
+	h->types = os_map(TYPES_MAX * sizeof(*h->types));
 	if (!h->types)
 		return -ENOMEM;
 	h->type_count = TYPE_WEAK_REF;

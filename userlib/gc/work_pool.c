@@ -96,7 +96,7 @@ static void mark_logged(struct ebbgc_heap *h, uint64_t object, uint8_t kind)
 	__atomic_fetch_add(&h->logged_bytes, taken_bytes(h, object, kind), __ATOMIC_RELAXED);
 }
 
-void work_give(struct ebbgc_heap *h, const uint64_t *refs, size_t count)
+void work_add_log(struct ebbgc_heap *h, const uint64_t *refs, size_t count)
 {
 	struct marker *mk = &h->marker;
 	uint64_t fresh[SATB_ENTRIES];

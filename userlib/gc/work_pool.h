@@ -22,7 +22,7 @@ struct chunk {
 };
 
 /* Adds a mutator's log of overwritten references, those whose targets are unmarked.  Any thread. */
-void work_give(struct ebbgc_heap *h, const uint64_t *refs, size_t count);
+void work_add_log(struct ebbgc_heap *h, const uint64_t *refs, size_t count);
 
 /*
  * Adds work to the tracer's stack, or to the pool.  Without memory for either the object is marked

@@ -8,7 +8,7 @@
 
 void world_stop(struct ebbgc_heap *h)
 {
-	uint64_t since = now_ns();
+	uint64_t since = os_now();
 
 	pthread_mutex_lock(&h->lock);
 	h->stop = true;
@@ -16,7 +16,7 @@ void world_stop(struct ebbgc_heap *h)
 		__atomic_store_n(&m->public.poll, 1, __ATOMIC_RELAXED);
 	while (h->running)
 		pthread_cond_wait(&h->stopped, &h->lock);
-	since = now_ns() - since;
+	since = os_now() - since;
 	if (since > h->stats.stop_max_ns)
 		h->stats.stop_max_ns = since;
 	pthread_mutex_unlock(&h->lock);
@@ -34,8 +34,8 @@ void world_resume(struct ebbgc_heap *h, uint64_t since)
 		barrier_set(h, m);
 	}
 	pthread_cond_broadcast(&h->resume);
-	ns = now_ns() - since;
-	pause_count(h, ns);
+	ns = os_now() - since;
+	stats_count_pause(h, ns);
 	pthread_mutex_unlock(&h->lock);
 	event_send(h, EBBGC_EVENT_PAUSE_END, ns, NULL);
 }
