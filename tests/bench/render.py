@@ -47,7 +47,7 @@ class Bad(Exception):
 # --- what was measured -----------------------------------------------------
 
 def wrong(told):
-    """What of a result is not as docs/benchmarks.md says, or None."""
+    """What of a result is not as tests/bench/README.md says, or None."""
     if not isinstance(told, dict) or not isinstance(told.get("kernel"), str):
         return "names no kernel"
     if not re.fullmatch(r"[\w.+~-]+", told["kernel"]) or told["kernel"].startswith("."):
@@ -225,7 +225,8 @@ def section(bench, told):
     judged, missed = targets(told)
     lines = [f"### {bench.goal}", "", bench.question[0].upper() + bench.question[1:]]
     if bench.method:
-        lines[-1] += f" [Method](../benchmarks.md#{bench.method})."
+        page = "../benchmarks.md" if bench.method == "method" else "../../tests/bench/README.md"
+        lines[-1] += f" [Method]({page}#{bench.method})."
     if bench.ratio:
         lines[-1] += f" Ratio: {bench.ratio}."
     lines += ["", f"{len(judged) - len(missed)} of {len(judged)} targets met.", ""]

@@ -272,7 +272,7 @@ def test_what_alerts_and_dashboard_ask_for_is_there(world):
 
 def event_ids():
     return dict(re.findall(r'E\((\w+), "([0-9a-f]{32})"\)',
-                           (REPO / "daemon" / "common" / "log_events.h").read_text()))
+                           (REPO / "daemon" / "lib" / "base" / "log_events.h").read_text()))
 
 
 def test_catalog(tmp_path):
