@@ -121,7 +121,7 @@ static int reserve_listed(struct swapd *s, const struct listed *l, struct error 
 	for (int i = 0; i < l->n; i++)
 		n += !donor_at(s, &l->at[i]);
 	for (int i = 0; i < l->n; i++) {
-		int r = address_is_rdma(&l->at[i]) ? transport_rdma_prepare(s, e) : 0;
+		int r = transport_prepare(s, &l->at[i], e);
 
 		if (r)
 			return r;

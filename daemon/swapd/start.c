@@ -400,8 +400,8 @@ static int make_loop(struct swapd *s, struct error *e)
 	if (!r)
 		r = orders_open(&s->orders, e);
 	for (int i = 0; i < s->donor_count && !r; i++)
-		if (s->donors[i].transport == &transport_rdma)
-			r = transport_rdma_prepare(s, e);
+		if (s->donors[i].transport->prepare)
+			r = s->donors[i].transport->prepare(s, e);
 	return r ? r : s->frontend->prepare(&s->host, e);
 }
 

@@ -126,7 +126,7 @@ def test_states():
 
     assert told("## Device states") == strings("daemon/ebbctl/device/list.c", "state_of")
     assert told("## Donor states") == {"not used"} | strings(
-        "daemon/swapd/donor/donor.c", "donor_state_text") - {"absent"}
+        "daemon/swapd/donor/donor_table.c", "donor_state_text") - {"absent"}
     assert told("## Offload states") == strings("daemon/ebbd/attach/offload_control.c",
                                                 "offload_state_name")
     source = "".join(p.read_text() for p in (REPO / "daemon").rglob("*.c"))

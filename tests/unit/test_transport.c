@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* The shm transport: a borrower's donor.c and page_io.c with a donor in this process. */
+/* The shm transport: a borrower's donor/ and engine.c with a donor in this process. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>

@@ -201,18 +201,21 @@ static void rdma_close(struct swapd *s, struct donor *d)
 		rdma_link_close(s->rdma, d->index);
 }
 
-int transport_rdma_prepare(struct swapd *s, struct error *e)
+static int prepare(struct swapd *s, struct error *e)
 {
 	return s->rdma ? 0 : rdma_links_start(&s->rdma, MAX_DONORS, SLOT_COUNT, s->slots.memory,
 					      s->slots.memory_size, s->epoll_fd, e);
 }
 
-int transport_rdma_fd(struct swapd *s, const struct donor *d)
+static int poll_fd(struct swapd *s, const struct donor *d)
 {
-	return s->rdma && d->transport == &transport_rdma ? link_of(s, d)->wake_fd : -1;
+	return s->rdma ? link_of(s, d)->wake_fd : -1;
 }
 
 const struct transport transport_rdma = {
+	.hello_flags = WIRE_RDMA,
+	.prepare = prepare,
+	.fd = poll_fd,
 	.name = "rdma",
 	.open = rdma_open_donor,
 	.greeted = rdma_greeted,

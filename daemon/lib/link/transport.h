@@ -2,7 +2,7 @@
 /*
  * How pages travel between this machine and a donor.
  *
- * What is the same for all is donor.c's: the control connection, a stream socket
+ * What all transports share is in donor/: the control connection, a stream socket
  * with frames (HELLO, MAP, UNMAP, PING), its deadlines, its end and its
  * reopening, and which donor has which slab.  A transport opens that connection
  * and carries pages:
@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "lib/base/error.h"
+#include "lib/wire/address.h"
 #include "lib/wire/stream.h"
 
 struct copy;
@@ -34,6 +35,16 @@ enum transport_progress { TRANSPORT_UNDER_WAY, TRANSPORT_DONE };
 
 struct transport {
 	const char *name; /* for people: "tcp" */
+	uint32_t hello_flags; /* in HELLO, besides those of every transport */
+
+	/*
+	 * Whatever it needs of memory and threads, in this process, before the first donor is
+	 * reached by it; once, further calls do nothing.  Not in the loop thread once it serves.
+	 * May be NULL.
+	 */
+	int (*prepare)(struct swapd *s, struct error *e);
+	/* What is to be polled for @d besides its socket, where epoll is not used; -1 or NULL: nothing. */
+	int (*fd)(struct swapd *s, const struct donor *d);
 
 	/*
 	 * Starts the control connection and returns its fd, which is the donor's to
@@ -98,12 +109,9 @@ extern const struct transport transport_tcp; /* "HOST:PORT" */
 extern const struct transport transport_shm; /* "unix:/PATH" */
 extern const struct transport transport_rdma; /* "rdma:HOST:PORT" */
 
-/*
- * Whatever RDMA needs of memory and threads, in this process, before the first donor is
- * reached by it; once, further calls do nothing.  Not in the loop thread once it serves.
- */
-int transport_rdma_prepare(struct swapd *s, struct error *e);
-/* What is to be polled for @d besides its socket, by who does not use epoll; -1 = nothing. */
-int transport_rdma_fd(struct swapd *s, const struct donor *d);
+/* The transport of donors at @a. */
+const struct transport *transport_for(const struct address *a);
+/* Prepares it; 0 where nothing is needed. */
+int transport_prepare(struct swapd *s, const struct address *a, struct error *e);
 
 #endif

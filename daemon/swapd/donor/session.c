@@ -6,57 +6,21 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "lib/base/draw.h"
+#include "connect.h"
 #include "lib/link/rdma_connect.h"
-#include "lib/wire/tcp.h"
-#include "swapd/page/shared.h"
+#include "session.h"
 #include "swapd/swapd.h"
 
 #define MS 1000000ull
 #define SECOND (1000 * MS)
 #define CONNECT_TIMEOUT (2 * SECOND)
 #define PING_INTERVAL SECOND
-/* After so long without a word from a name server a donor is looked for where it was. */
-#define NAME_PATIENCE SECOND
-#define BACKOFF_FIRST (200 * MS)
-#define BACKOFF_MOST (5 * SECOND)
 /* So many deadlines at most may an answer take, whatever else comes. */
 #define PATIENCE 8
 #define RECEIVE_BUDGET (4u << 20)
-/* Legs of every slot and replies to the donor always have room; MAPs and a PING beside them. */
-#define SEND_BESIDE 64
-#define SEND_QUEUE (SLOT_COUNT + WIRE_ASKED + SEND_BESIDE)
 
 /* What is lost of a donor's latency in a tick: without reads it halves in about 2 s. */
 #define LATENCY_FADE 32
-/* Of a donor's recent latency, the newest read is one part in so many. */
-#define LATENCY_SHARE 8
-
-const char *donor_state_text(uint8_t state)
-{
-	static const char *const texts[] = {
-		[DONOR_DOWN] = "down",
-		[DONOR_CONNECTING] = "connecting",
-		[DONOR_SECURING] = "securing",
-		[DONOR_GREETING] = "greeting",
-		[DONOR_UP] = "up",
-		[DONOR_QUARANTINED] = "quarantined",
-		[DONOR_ABSENT] = "absent",
-	};
-
-	return texts[state];
-}
-
-static void set_state(struct donor *d, enum donor_state state, uint64_t now)
-{
-	__atomic_store_n(&d->state, (uint8_t)state, __ATOMIC_RELEASE);
-	d->since = now;
-}
-
-bool donor_has_room(const struct donor *d)
-{
-	return d->tx.count - d->legs_queued < SEND_BESIDE;
-}
 
 /* A frame of @data's queue is gone; those of legs have a cookie. */
 static void sent(void *data, uint32_t cookie)
@@ -87,89 +51,6 @@ static void hang_up(struct swapd *s, struct donor *d)
 	tls_stop(&d->tls);
 }
 
-/* What its name means is asked for, and all places are tried anew. */
-static void ask_name(struct swapd *s, struct donor *d, uint64_t now)
-{
-	d->place = d->place_count;
-	d->asked_name = now;
-	resolver_ask(&s->resolver, d->index, d->address.text);
-}
-
-/* Who comes from elsewhere must be known by a key. */
-static bool may_be_at(const struct swapd *s, const struct address *a)
-{
-	return s->tls || address_is_local(a) || tcp_is_loopback(a);
-}
-
-/* Takes what the resolver has found; false while it may still find something. */
-static bool name_answered(struct swapd *s, struct donor *d, uint64_t now)
-{
-	struct address found[RESOLVER_PLACES];
-	int n = resolver_take(&s->resolver, d->index, d->address.text, found), good = 0;
-
-	for (int i = 0; i < n; i++)
-		if (may_be_at(s, &found[i]))
-			d->places[good++] = found[i];
-	if (good)
-		d->place_count = (uint8_t)good;
-	return n || now - d->asked_name >= NAME_PATIENCE;
-}
-
-/* Sets d->at to where it is to be tried now; false while its name is being looked up. */
-static bool next_place(struct swapd *s, struct donor *d, uint64_t now)
-{
-	if (!d->place_count)
-		return true;
-	if (d->place >= d->place_count) {
-		if (!d->asked_name)
-			ask_name(s, d, now);
-		if (s->resolver.lookups && !name_answered(s, d, now))
-			return false;
-		d->asked_name = 0;
-		d->place = 0;
-	}
-	d->at = d->places[d->place++];
-	return true;
-}
-
-/* Writes down for a successor what it has to know of @d. */
-static void record(struct swapd *s, const struct donor *d)
-{
-	struct donor_record *r = &s->shared->donors[d->index];
-
-	if (d->state == DONOR_ABSENT) {
-		r->used = false;
-		return;
-	}
-	if (!r->used || memcmp(&r->address, &d->address, sizeof(d->address)))
-		r->address = d->address;
-	if (!r->used || memcmp(&r->at, &d->at, sizeof(d->at)))
-		r->at = d->at;
-	r->identity = d->identity;
-	r->quarantined = d->state == DONOR_QUARANTINED;
-	r->leaving = d->leaving & (uint8_t)~DONOR_DRAINING;
-	r->losses = d->losses;
-	r->bad_pages = d->bad_pages;
-	memcpy(r->why, d->why, sizeof(r->why));
-	shared_order();
-	r->used = true;
-}
-
-void donors_record(struct swapd *s)
-{
-	for (int i = 0; i < s->donor_count; i++)
-		record(s, &s->donors[i]);
-}
-
-/* Half of the back-off is random, or all devices of a donor that was lost return at once. */
-static void back_off(struct swapd *s, struct donor *d, uint64_t now)
-{
-	uint64_t half = d->backoff / 2;
-
-	d->retry_at = now + half + (half * draw32(&s->jitter) >> 32);
-	d->backoff = d->backoff * 2 < BACKOFF_MOST ? d->backoff * 2 : BACKOFF_MOST;
-}
-
 void donor_lose(struct swapd *s, struct donor *d, const char *why)
 {
 	uint64_t now = now_ns();
@@ -180,9 +61,9 @@ void donor_lose(struct swapd *s, struct donor *d, const char *why)
 	if (was_up && d->leaving & DONOR_SUSPECT)
 		say_bye(d);
 	hang_up(s, d);
-	set_state(d, DONOR_DOWN, now);
+	donor_set_state(d, DONOR_DOWN, now);
 	if (was_up && d->place_count)
-		ask_name(s, d, now);
+		connect_ask_name(s, d, now);
 	if (d->resume == RESUME_WANTED && !was_up && now < s->resume_until) {
 		d->place = 0;
 		d->retry_at = now + RESUME_RETRY;
@@ -192,13 +73,13 @@ void donor_lose(struct swapd *s, struct donor *d, const char *why)
 	if (d->place < d->place_count)
 		d->retry_at = now;
 	else
-		back_off(s, d, now);
+		connect_back_off(s, d, now);
 	if (why != d->why)
 		strncpy(d->why, why, sizeof(d->why) - 1);
 	if (d->leaving & DONOR_SUSPECT) {
 		d->leaving &= (uint8_t)~DONOR_SUSPECT;
-		set_state(d, DONOR_QUARANTINED, now);
-		record(s, d);
+		donor_set_state(d, DONOR_QUARANTINED, now);
+		donor_record_one(s, d);
 	}
 	if (!has_ours)
 		return;
@@ -218,15 +99,6 @@ void donor_lose(struct swapd *s, struct donor *d, const char *why)
 	}
 }
 
-void donor_blame(struct donor *d, uint32_t page)
-{
-	count_add(&d->bad_pages, 1);
-	if (!d->blamed && !(d->leaving & DONOR_SUSPECT))
-		snprintf(d->why, sizeof(d->why), "it gave back a page that was not written there (%u)",
-			 page);
-	d->blamed = true;
-}
-
 void donor_quarantine(struct swapd *s, struct donor *d, const char *why)
 {
 	if (d->state == DONOR_QUARANTINED || d->leaving & DONOR_SUSPECT)
@@ -236,7 +108,7 @@ void donor_quarantine(struct swapd *s, struct donor *d, const char *why)
 		   d->address.text, why);
 	d->leaving |= DONOR_SUSPECT;
 	/* At once: a successor is not to trust it again. */
-	record(s, d);
+	donor_record_one(s, d);
 	if (d->state != DONOR_UP || backup_there(&s->backup))
 		donor_lose(s, d, why);
 }
@@ -246,40 +118,6 @@ void donor_trust(struct donor *d, uint64_t now)
 	d->leaving &= (uint8_t)~DONOR_SUSPECT;
 	if (d->state == DONOR_QUARANTINED)
 		donor_enter(d, now);
-}
-
-static void watch(struct swapd *s, struct donor *d, bool write)
-{
-	struct epoll_event ev = {
-		.events = EPOLLIN | (write ? EPOLLOUT : 0),
-		.data.u64 = donor_key(d, 0),
-	};
-
-	if (d->watched_for_write != write)
-		epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, d->fd, &ev);
-	d->watched_for_write = write;
-}
-
-static int open_connection(struct swapd *s, struct donor *d)
-{
-	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT, .data.u64 = donor_key(d, 0) };
-	int fd = d->transport->open(s, d);
-
-	if (fd < 0)
-		return fd;
-	if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0) {
-		int r = -errno;
-
-		close(fd);
-		return r;
-	}
-	d->fd = fd;
-	/* Until it has what a predecessor had there, it is that one. */
-	if (!d->resume)
-		d->identity = 0;
-	d->watched_for_write = true;
-	set_state(d, DONOR_CONNECTING, now_ns());
-	return 0;
 }
 
 static void greet(struct swapd *s, struct donor *d)
@@ -293,11 +131,11 @@ static void greet(struct swapd *s, struct donor *d)
 
 	strncpy(h.name, s->options.name, sizeof(h.name) - 1);
 	h.flags |= d->resume ? WIRE_RESUME : 0;
-	h.flags |= d->transport == &transport_rdma ? WIRE_RDMA : 0;
+	h.flags |= d->transport->hello_flags;
 	wire_build_hello(payload, &h);
 	stream_push(&d->tx, &f, payload, 0);
 	d->greeted = false;
-	set_state(d, DONOR_GREETING, now_ns());
+	donor_set_state(d, DONOR_GREETING, now_ns());
 }
 
 static void flush(struct swapd *s, struct donor *d)
@@ -307,7 +145,7 @@ static void flush(struct swapd *s, struct donor *d)
 	if (r < 0)
 		donor_lose(s, d, strerror(-r));
 	else
-		watch(s, d, r == 1);
+		connect_watch(s, d, r == 1);
 }
 
 /* Whom we cannot talk to is told once, until it answers. */
@@ -324,12 +162,12 @@ static void secure(struct swapd *s, struct donor *d)
 
 	if (d->state != DONOR_SECURING) {
 		r = tls_start(&d->tls, s->tls, d->fd);
-		set_state(d, DONOR_SECURING, now_ns());
+		donor_set_state(d, DONOR_SECURING, now_ns());
 	}
 	if (!r)
 		r = tls_handshake(&d->tls);
 	if (r == 1) {
-		watch(s, d, d->tls.wants_write);
+		connect_watch(s, d, d->tls.wants_write);
 	} else if (r == -EACCES) {
 		donor_explain(s, d, d->tls.why);
 		donor_lose(s, d, d->tls.why);
@@ -427,7 +265,7 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 		return -ECONNREFUSED;
 	}
 	d->identity = told.identity;
-	record(s, d);
+	donor_record_one(s, d);
 	d->slab_size = told.slab_size;
 	take_figures(d, f, &told);
 	r = d->transport->greeted ? d->transport->greeted(s, d, &told) : 0;
@@ -438,11 +276,11 @@ static int take_hello(struct swapd *s, struct donor *d, const struct wire_frame 
 
 void donor_ready(struct swapd *s, struct donor *d)
 {
-	d->backoff = BACKOFF_FIRST;
+	d->backoff = DONOR_BACKOFF_FIRST;
 	d->explained = false;
 	d->connects++;
 	d->pinged = 0;
-	set_state(d, DONOR_UP, now_ns());
+	donor_set_state(d, DONOR_UP, now_ns());
 	d->ping_at = d->since + PING_INTERVAL;
 	s->donor_events->up(s);
 	if (d->connects > 1)
@@ -575,34 +413,6 @@ static void receive_all(struct swapd *s, struct donor *d)
 	completed(s, d, 0);
 }
 
-uint64_t donor_leg_tag(const struct swapd *s, const struct slot *slot, int leg)
-{
-	return (uint64_t)TAG_LEG << TAG_KIND | (uint64_t)slot->leg[leg].sequence << 16 |
-	       (uint32_t)leg_number(&s->slots, slot, leg);
-}
-
-void donor_wait(struct swapd *s, struct donor *d, struct slot *slot, int leg)
-{
-	slot->leg[leg].donor = d->index;
-	slot->leg[leg].since = now_ns();
-	slot->leg[leg].sequence++;
-	leg_append(&s->slots, &d->waiting, leg_number(&s->slots, slot, leg));
-}
-
-void donor_answered(struct swapd *s, struct donor *d, int number)
-{
-	leg_remove(&s->slots, &d->waiting, number);
-	d->moves = true;
-}
-
-void donor_count_latency(struct swapd *s, struct donor *d, uint64_t ns)
-{
-	int bucket = ns ? 63 - __builtin_clzll(ns) : 0;
-
-	d->latency += ((int64_t)ns - (int64_t)d->latency) / LATENCY_SHARE;
-	count_add(&s->count->latency[bucket < LATENCY_BUCKETS ? bucket : LATENCY_BUCKETS - 1], 1);
-}
-
 /* What began after @now was read has not waited at all. */
 static bool waited(uint64_t since, uint64_t now, uint64_t limit)
 {
@@ -645,7 +455,7 @@ void donor_ping(struct donor *d, uint64_t now)
 static void donor_let_go(struct swapd *s, struct donor *d, uint64_t now)
 {
 	hang_up(s, d);
-	set_state(d, DONOR_ABSENT, now);
+	donor_set_state(d, DONOR_ABSENT, now);
 	note(&s->notes, LOG_LVL_INFO, "donor %s is no longer used", d->address.text);
 }
 
@@ -663,19 +473,19 @@ void donors_tick(struct swapd *s, uint64_t now)
 		switch (d->state) {
 		case DONOR_DOWN:
 			if (d->leaving & DONOR_REMOVED && !d->resume) {
-				set_state(d, DONOR_ABSENT, now);
+				donor_set_state(d, DONOR_ABSENT, now);
 				break;
 			}
-			if (now < d->retry_at || !next_place(s, d, now))
+			if (now < d->retry_at || !connect_next_place(s, d, now))
 				break;
-			r = open_connection(s, d);
+			r = connect_open(s, d);
 			if (r && (d->resume || d->place >= d->place_count)) {
 				if (d->resume) {
 					donor_lose(s, d, "no answer");
 					break;
 				}
 				strncpy(d->why, strerror(-r), sizeof(d->why) - 1);
-				back_off(s, d, now);
+				connect_back_off(s, d, now);
 			}
 			break;
 		case DONOR_CONNECTING:
@@ -712,199 +522,6 @@ void donors_tick(struct swapd *s, uint64_t now)
 	donors_record(s);
 }
 
-struct donor *donor_at(struct swapd *s, const struct address *a)
-{
-	struct donor *same = NULL;
-
-	for (int i = 0; i < s->donor_count; i++) {
-		struct donor *d = &s->donors[i];
-
-		if (d->state == DONOR_ABSENT)
-			continue;
-		/* By its name first: what a name means may change. */
-		if (!strcmp(d->address.text, a->text))
-			return d;
-		if (address_same(&d->address, a))
-			same = d;
-	}
-	return same;
-}
-
-struct donor *donor_find(struct swapd *s, const char *text)
-{
-	struct address a;
-
-	return address_parse(text, "donor", &a, NULL) ? NULL : donor_at(s, &a);
-}
-
-int donor_check(const struct swapd *s, const char *text, struct address *a, struct error *e)
-{
-	int r = address_parse(text, "donor", a, e);
-
-	if (r)
-		return r;
-	if (address_is_rdma(a) && !s->tls)
-		return fail_exit(e, EXIT_REFUSED, EPERM,
-				 "donor %s: by RDMA only who has a key is let in; give --key FILE, made by ebbctl key create, and have it among the donor's --keys",
-				 text);
-	if (!may_be_at(s, a))
-		return fail_exit(e, EXIT_REFUSED, EPERM,
-				 "donor %s: not on this machine, and there is no key to know it by; give --key FILE, made by ebbctl key create",
-				 text);
-	if (s->local_only && !address_is_local(a))
-		return fail_exit(e, EXIT_REFUSED, EPERM,
-				 "donor %s: not on this machine as the others were, so pages are not sealed; create the device with --seal on",
-				 text);
-	return 0;
-}
-
-static void free_links(struct swapd *s, struct donor *d)
-{
-	for (uint64_t i = 0; s->tls && i < s->options.connections; i++)
-		data_link_free(&d->link[i]);
-}
-
-/* A further entry, behind the others. */
-static int add_entry(struct swapd *s, struct error *e)
-{
-	struct donor *d = &s->donors[s->donor_count];
-	int r;
-
-	*d = (struct donor){ .index = (uint16_t)s->donor_count, .fd = -1 };
-	r = stream_rx_init(&d->rx, WIRE_AT_BORROWER);
-	if (!r)
-		r = stream_tx_init(&d->tx, SEND_QUEUE);
-	/* Used again by others, they may have to be there. */
-	for (uint64_t i = 0; s->tls && i < s->options.connections && !r; i++)
-		r = data_link_init(&d->link[i], (uint8_t)i, SLOT_COUNT);
-	if (r) {
-		free_links(s, d);
-		stream_rx_free(&d->rx);
-		stream_tx_free(&d->tx);
-		return fail(e, r, "donor: no room for one more: %s", strerror(-r));
-	}
-	d->state = DONOR_ABSENT;
-	__atomic_store_n(&s->donor_count, s->donor_count + 1, __ATOMIC_RELEASE);
-	return 0;
-}
-
-int donors_reserve(struct swapd *s, int n, struct error *e)
-{
-	int free_entries = 0, r = 0;
-
-	for (int i = 0; i < s->donor_count; i++)
-		free_entries += s->donors[i].state == DONOR_ABSENT;
-	if (free_entries + MAX_DONORS - s->donor_count < n)
-		return fail(e, ENOSPC, "donors: %d more would be more than %d; remove some first", n,
-			    MAX_DONORS);
-	for (; free_entries < n && !r; free_entries++)
-		r = add_entry(s, e);
-	return r;
-}
-
-static const struct transport *transport_for(const struct address *a)
-{
-	return address_is_local(a) ? &transport_shm :
-	       address_is_rdma(a) ? &transport_rdma : &transport_tcp;
-}
-
-/* Entries are used again, with their buffers. */
-static void renew(struct donor *d, const struct address *address, const struct address *at)
-{
-	struct donor fresh = { .index = d->index, .fd = -1, .rx = d->rx, .tx = d->tx,
-			       .address = *address, .at = *at, .state = DONOR_ABSENT,
-			       .waiting = LEG_LIST_EMPTY, .backoff = BACKOFF_FIRST };
-
-	memcpy(fresh.link, d->link, sizeof(d->link));
-	fresh.rx.takes_fds = false;
-	fresh.transport = transport_for(address);
-	*d = fresh;
-}
-
-int donor_make(struct swapd *s, const struct address *a)
-{
-	struct donor *d = s->donors;
-
-	while (d->state != DONOR_ABSENT)
-		d++;
-	renew(d, a, a);
-	if (address_is_name(a->text)) {
-		int n = address_resolve(a->text, d->places, RESOLVER_PLACES);
-
-		for (int i = 0; i < n && may_be_at(s, &d->places[i]); i++)
-			d->place_count = (uint8_t)(i + 1);
-		if (!d->place_count)
-			d->places[d->place_count++] = *a;
-	}
-	return d->index;
-}
-
-/* The entry at @d, not connected, as a predecessor had it. */
-static void reset_entry(struct donor *d, const struct donor_record *r)
-{
-	renew(d, &r->address, &r->at);
-	/* First where it was; what the name means else is asked when it is not there. */
-	if (address_is_name(r->address.text))
-		d->places[d->place_count++] = r->at;
-}
-
-int donor_new(struct swapd *s, const char *text, struct error *e)
-{
-	struct address a;
-	int r = donor_check(s, text, &a, e);
-
-	if (r)
-		return r;
-	if (donor_at(s, &a))
-		return fail(e, EEXIST, "donor %s: named twice; each copy needs a donor of its own",
-			    text);
-	r = donors_reserve(s, 1, e);
-	return r ? r : donor_make(s, &a);
-}
-
-void donors_prepare(struct swapd *s)
-{
-	for (int i = 0; i < MAX_DONORS; i++) {
-		const struct donor_record *r = &s->shared->donors[i];
-
-		while (r->used && s->donor_count <= i)
-			if (add_entry(s, NULL))
-				return;
-		if (r->used && address_is_rdma(&r->address) && transport_rdma_prepare(s, NULL))
-			return;
-	}
-}
-
-void donors_take_over(struct swapd *s, uint64_t now)
-{
-	donors_prepare(s);
-	for (int i = 0; i < s->donor_count; i++) {
-		const struct donor_record *r = &s->shared->donors[i];
-		struct donor *d = &s->donors[i];
-
-		if (!r->used) {
-			d->state = DONOR_ABSENT;
-			continue;
-		}
-		reset_entry(d, r);
-		donor_enter(d, now);
-		d->leaving = r->leaving;
-		d->identity = r->identity;
-		d->losses = r->losses;
-		d->bad_pages = r->bad_pages;
-		memcpy(d->why, r->why, sizeof(d->why));
-		if (r->quarantined)
-			d->state = DONOR_QUARANTINED;
-	}
-}
-
-void donor_enter(struct donor *d, uint64_t now)
-{
-	set_state(d, DONOR_DOWN, now);
-	d->backoff = BACKOFF_FIRST;
-	d->retry_at = now;
-}
-
 static void take_events(struct swapd *s, struct donor *d, const struct pollfd *p)
 {
 	uint64_t wakes;
@@ -925,14 +542,14 @@ static void try_place(struct swapd *s, struct donor *d)
 	int r;
 
 	donor_enter(d, now_ns());
-	next_place(s, d, now_ns());
-	r = open_connection(s, d);
+	connect_next_place(s, d, now_ns());
+	r = connect_open(s, d);
 	if (r)
 		donor_lose(s, d, strerror(-r));
 	while (d->state != DONOR_UP && d->state != DONOR_DOWN) {
 		struct pollfd p[2 + DATA_LINKS] = {
 			{ .fd = d->fd, .events = POLLIN | (d->watched_for_write ? POLLOUT : 0) },
-			[1 + DATA_LINKS] = { .fd = transport_rdma_fd(s, d), .events = POLLIN },
+			[1 + DATA_LINKS] = { .fd = d->transport->fd ? d->transport->fd(s, d) : -1, .events = POLLIN },
 		};
 		uint64_t now = now_ns();
 
@@ -978,7 +595,7 @@ void donors_free(struct swapd *s)
 		tls_stop(&d->tls);
 		stream_rx_free(&d->rx);
 		stream_tx_free(&d->tx);
-		free_links(s, d);
+		donor_free_links(s, d);
 	}
 	s->donor_count = 0;
 }

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/*
- * Connections to donors.  A donor is lost when its connection breaks, when it
- * breaks the protocol, or when it answers nothing for the deadline; it is tried
- * again with growing intervals.  Its connection is closed before any page
- * goes elsewhere, so that nothing of a dead generation can arrive later.
- */
-#ifndef EBB_DONOR_H
-#define EBB_DONOR_H
+/* The table of donors: its entries, what a successor knows of them, what waits for them. */
+#ifndef EBB_DONOR_TABLE_H
+#define EBB_DONOR_TABLE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,7 +16,6 @@
 #include "resolver.h"
 #include "swapd/io/request.h"
 
-struct donor;
 struct swapd;
 
 enum donor_state {
@@ -59,26 +53,6 @@ struct asks {
 	uint32_t left;    /* EVICTs that it may ask at once; an ACTIVITY counts as several */
 	uint64_t at;      /* ns: as of then */
 	bool told;        /* that it asks too much, since it last was quiet */
-};
-
-/*
- * What donors have to say to those above them; wiring.c fills it in.  A lost donor: its link is
- * closed, then lost() takes its copies off the tables, then leg_gone() comes for each leg that
- * waited.  answered(), resumed() and asked() return 0 or -errno.
- */
-struct donor_events {
-	void (*up)(void *owner);
-	void (*lost)(void *owner, struct donor *d);
-	void (*leg_gone)(void *owner, int number);
-	/* Replies to MAP and REMAP; ACTIVITY and EVICT. */
-	int (*answered)(void *owner, struct donor *d, const struct wire_frame *f);
-	int (*resumed)(void *owner, struct donor *d, const struct wire_frame *f);
-	int (*asked)(void *owner, struct donor *d, const struct wire_frame *f,
-		     const uint8_t *payload);
-	/* ns: since when @d, which has a MAP to answer, has had it. */
-	uint64_t (*oldest)(void *owner, const struct donor *d);
-	/* Ten times a second, while @d has MAPs to answer. */
-	void (*ask_later)(void *owner, struct donor *d, uint64_t now);
 };
 
 struct donor {
@@ -161,14 +135,6 @@ struct donor *donor_at(struct swapd *s, const struct address *a);
 /* The loop's: it is connected to from now on. */
 void donor_enter(struct donor *d, uint64_t now);
 
-/* Enters it, and waits up to 2 s for it to be up. */
-int donor_join(struct swapd *s, struct donor *d, struct error *e);
-/*
- * Closes connections; donors give what is ours to others.  What is mapped of theirs, and
- * where, the server alone knows: that goes with its process.
- */
-void donors_free(struct swapd *s);
-
 /*
  * For a successor: donors_prepare() makes the entries that its predecessor has by now,
  * which it needs memory for; donors_take_over(), by the loop thread, has them be what
@@ -176,8 +142,16 @@ void donors_free(struct swapd *s);
  */
 void donors_prepare(struct swapd *s);
 void donors_take_over(struct swapd *s, uint64_t now);
-/* Writes down for a successor what changes seldom. */
+/* Writes down for a successor what changes seldom: of all; of @d. */
 void donors_record(struct swapd *s);
+void donor_record_one(struct swapd *s, const struct donor *d);
+
+/* Whether a donor may be at @a: on another machine it proves itself by a key. */
+bool donor_may_be_at(const struct swapd *s, const struct address *a);
+
+void donor_set_state(struct donor *d, enum donor_state state, uint64_t now);
+/* Frees the data connections' buffers of @d. */
+void donor_free_links(struct swapd *s, struct donor *d);
 
 /* The rest is the loop thread's. */
 
@@ -187,6 +161,12 @@ static inline bool donor_up(const struct donor *d)
 	return d->state == DONOR_UP;
 }
 
+#define DONOR_BACKOFF_FIRST 200000000ull /* ns */
+#define DONOR_BACKOFF_MOST 5000000000ull
+/* Legs of every slot and replies to the donor always have room; MAPs and a PING beside them. */
+#define DONOR_SEND_BESIDE 64
+#define DONOR_SEND_QUEUE (SLOT_COUNT + WIRE_ASKED + DONOR_SEND_BESIDE)
+
 /* ns between two tries to reach what a predecessor had. */
 #define RESUME_RETRY 50000000ull
 
@@ -195,9 +175,6 @@ static inline bool donor_takes(const struct donor *d)
 {
 	return donor_up(d) && !d->leaving;
 }
-
-/* Asks @d, of whom no answer to another PING is due, for its figures. */
-void donor_ping(struct donor *d, uint64_t now);
 
 /* Room in its queue for a frame beside legs and replies, for which there always is. */
 bool donor_has_room(const struct donor *d);
@@ -212,9 +189,6 @@ void donor_answered(struct swapd *s, struct donor *d, int number);
 /* A read of @d's took so many ns. */
 void donor_count_latency(struct swapd *s, struct donor *d, uint64_t ns);
 
-/* Something happened on its control connection; @events as epoll's. */
-void donor_event(struct swapd *s, struct donor *d, uint32_t events);
-
 /*
  * What epoll knows a donor's descriptor by.  Channel 0 is the control connection; what
  * the others are, the transport says.
@@ -224,39 +198,10 @@ static inline uint64_t donor_key(const struct donor *d, uint32_t channel)
 	return (uint64_t)channel << 32 | d->index;
 }
 
-/* Sees to what epoll has told, if it is a donor's. */
-void donors_event(struct swapd *s, const struct epoll_event *ev);
-
-/* Handles a frame of @d's that is not READ or WRITE, with its payload; 0 or -errno. */
-int donor_frame(struct swapd *s, struct donor *d, const struct wire_frame *f,
-		const uint8_t *payload);
-
-/* For transports: what greeted() waited for is there. */
-void donor_ready(struct swapd *s, struct donor *d);
-
-/* Why @d cannot be used until somebody has changed something: told once, until it can. */
-void donor_explain(struct swapd *s, struct donor *d, const char *why);
-
-/* Closes the connection: its copies are lost, what waited for it looks for another way. */
-void donor_lose(struct swapd *s, struct donor *d, const char *why);
-
 /*
  * @d gave back, for @page of the device, what was not written there.  Takes effect
  * at donors_flush(): whoever finds it may be in the midst of its frames.
  */
 void donor_blame(struct donor *d, uint32_t page);
-
-/*
- * Not used until donor_trust().  With a backup it is closed at once; without one its
- * pages move away first, since some may be nowhere else.
- */
-void donor_quarantine(struct swapd *s, struct donor *d, const char *why);
-void donor_trust(struct donor *d, uint64_t now);
-
-/* Sends what is queued. */
-void donors_flush(struct swapd *s);
-
-/* Ten times a second: deadlines, pings, reconnects. */
-void donors_tick(struct swapd *s, uint64_t now);
 
 #endif
