@@ -117,17 +117,17 @@ static void bad_input(void **state)
 			fail_msg("'%s' does not say '%s'", e.text, says); \
 	} while (0)
 	REFUSED(EINVAL, "--mem: '12Q'", "--mem", "12Q");
-	REFUSED(ERANGE, "--mem: '12' is out of range; from 4.0 KiB", "--mem=12");
+	REFUSED(ERANGE, "--mem: '12' is out of range; give 4.0 KiB", "--mem=12");
 	REFUSED(ERANGE, "out of range", "--mem=2G");
-	REFUSED(ERANGE, "--timeout: '0' is no time", "--timeout=0");
+	REFUSED(ERANGE, "--timeout: '0' is too short", "--timeout=0");
 	REFUSED(EINVAL, "--bogus", "--bogus=1");
 	REFUSED(EINVAL, "--me:", "--me", "1M");
 	REFUSED(EINVAL, "-x", "-fx");
-	REFUSED(EINVAL, "lacks its value", "--mem");
-	REFUSED(EINVAL, "lacks its value", "-n");
+	REFUSED(EINVAL, "value missing", "--mem");
+	REFUSED(EINVAL, "value missing", "-n");
 	REFUSED(EINVAL, "takes no value", "--force=yes");
-	REFUSED(ERANGE, "from 1 to 32767", "--priority", "0");
-	REFUSED(ERANGE, "from 1 to 32767", "--priority", "32768");
+	REFUSED(ERANGE, "give 1 to 32767", "--priority", "0");
+	REFUSED(ERANGE, "give 1 to 32767", "--priority", "32768");
 	REFUSED(EINVAL, "'-1'", "--priority", "-1");
 	REFUSED(EINVAL, "'1x'", "--priority", "1x");
 	REFUSED(ERANGE, "too large", "--priority", "99999999999999999999999");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Scope-bound ownership.  A function can be judged leak-free by itself: what
- * it owns carries a cleanup attribute, what it gives away goes through TAKE_*.
+ * Scope-bound ownership.  Variables that own something carry a cleanup attribute, and
+ * TAKE_* transfers ownership, so that each function can be checked for leaks alone.
  */
 #ifndef EBB_CLEANUP_H
 #define EBB_CLEANUP_H

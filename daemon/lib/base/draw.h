@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Random numbers for decisions that are repeated by seed; of no use as secrets. */
+/* Random numbers for decisions that a seed repeats; not for secrets. */
 #ifndef EBB_DRAW_H
 #define EBB_DRAW_H
 
@@ -17,7 +17,7 @@ static inline uint32_t draw32(uint64_t *seed)
 	return (uint32_t)(x * 0x2545F4914F6CDD1Dull >> 32);
 }
 
-/* One of 0 .. @below - 1; @below is not 0.  Uneven by at most below / 2^32. */
+/* Returns one of 0 .. @below - 1; @below is not 0.  The bias is at most below / 2^32. */
 static inline uint32_t draw_below(uint64_t *seed, uint32_t below)
 {
 	return (uint32_t)((uint64_t)draw32(seed) * below >> 32);

@@ -2,9 +2,9 @@
 /*
  * Errors that a person can act on.
  *
- * Functions return 0 or -errno and, when they take a struct error, say in it
- * what failed in one sentence of the form "THING: CAUSE; REMEDY".  The first
- * error wins: a caller that adds nothing passes the callee's through.
+ * Functions return 0 or -errno.  A function that takes a struct error describes the
+ * failure there as "THING: CAUSE; REMEDY".  The first error wins, so that a caller passes
+ * on the callee's.
  */
 #ifndef EBB_ERROR_H
 #define EBB_ERROR_H
@@ -14,11 +14,11 @@
 /* Exit statuses of every ebb program; documented in ebbctl(8). */
 enum ebb_exit {
 	EXIT_OK = 0,
-	EXIT_FAILED = 1,      /* it was tried and did not work */
+	EXIT_FAILED = 1,      /* the operation failed */
 	EXIT_USAGE = 2,       /* the command line or the configuration is wrong */
 	EXIT_UNSUPPORTED = 3, /* this kernel or machine cannot do it */
-	EXIT_NO_DAEMON = 4,   /* ebbd does not answer */
-	EXIT_REFUSED = 5,     /* possible, but would do harm now */
+	EXIT_NO_DAEMON = 4,   /* cannot connect to ebbd */
+	EXIT_REFUSED = 5,     /* possible, but harmful now */
 };
 
 struct error {
@@ -34,7 +34,7 @@ struct error {
 int fail(struct error *e, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* The same with an exit status other than EXIT_FAILED. */
+/* As fail(), with an exit status other than EXIT_FAILED. */
 int fail_exit(struct error *e, int exit_status, int code, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 

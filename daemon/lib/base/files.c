@@ -51,18 +51,18 @@ int file_write(const char *path, const char *text)
 	return fd < 0 ? -errno : write_all(fd, text);
 }
 
-/* @mode: whatever the umask; 0: as that leaves it. */
+/* @mode is set regardless of the umask; 0: default mode. */
 static int replace(const char *path, const char *text, mode_t mode)
 {
 	char staging[PATH_MAX];
 	_cleanup_close_ int fd = -1;
 	int r;
 
-	/* Of two at once each has its own. */
+	/* Two concurrent writers use different staging files. */
 	if ((size_t)snprintf(staging, sizeof(staging), "%s.new.%d", path, (int)getpid()) >=
 	    sizeof(staging))
 		return -ENAMETOOLONG;
-	/* In a directory of somebody else's a link may be there, to any file of ours. */
+	/* In a directory of another user the name may be a link to a file of ours. */
 	unlink(staging);
 	fd = open(staging, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 	if (fd < 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* FNV-1a, 64 bits (Fowler, Noll and Vo): a hash that is the same on every machine. */
+/* FNV-1a, 64 bits (Fowler, Noll and Vo): equal on every machine. */
 #ifndef EBB_FNV_H
 #define EBB_FNV_H
 
@@ -7,7 +7,7 @@
 
 #define FNV1A_START UINT64_C(0xcbf29ce484222325)
 
-/* Of what gave @hash (FNV1A_START: nothing), and @text behind it. */
+/* Extends @hash (FNV1A_START at the beginning) by @text. */
 static inline uint64_t fnv1a(uint64_t hash, const char *text)
 {
 	for (; *text; text++)

@@ -40,8 +40,8 @@ void log_field(const char *name, const char *value)
 
 /*
  * One datagram of the journal's native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL).
- * Not by sd_journal_send(): that one waits for a journal that does not read, which
- * may itself be waiting for the swap device that has something to say.
+ * sd_journal_send() would wait for a journal that does not read, which may itself wait
+ * for the swap device that logs.
  */
 static bool journal_send(enum log_event event, enum log_level level, const char *text)
 {
@@ -71,7 +71,7 @@ static void say(enum log_event event, enum log_level level, const char *fmt, va_
 	if (level > logger.level)
 		return;
 	vsnprintf(text, sizeof(text), fmt, ap);
-	/* A field of the protocol is a line. */
+	/* The protocol ends a field at a newline. */
 	for (char *c = text; *c; c++)
 		if (*c == '\n')
 			*c = ' ';

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Events of the journal: name and MESSAGE_ID, which never changes.  What each of
- * them means and what to do is in packaging/systemd/ebb.catalog.
+ * Events of the journal: name and MESSAGE_ID, which never changes.
+ * packaging/systemd/ebb.catalog explains each and its remedy.
  */
 #ifndef EBB_LOG_EVENTS_H
 #define EBB_LOG_EVENTS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Log lines of the loop thread.  Writing to stderr may block, so the loop
- * leaves its lines in a ring and the control thread writes them.
+ * Log lines of the loop thread.  Writing to stderr may block, so the loop thread puts
+ * its lines into a ring and the control thread writes them.
  */
 #ifndef EBB_NOTES_H
 #define EBB_NOTES_H
@@ -22,11 +22,11 @@ struct notes {
 void note(struct notes *n, enum log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* The same of an event. */
+/* As note(), with an event of the journal. */
 void note_event(struct notes *n, enum log_event event, enum log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
-/* Control thread: logs what has come. */
+/* Control thread: logs the lines in the ring. */
 void notes_log(struct notes *n);
 
 #endif

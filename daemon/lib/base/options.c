@@ -55,9 +55,9 @@ static int check_range(const struct option_spec *s, const char *what, const char
 
 	if (n >= s->min && (!s->max || n <= s->max))
 		return 0;
-	/* One that has to be longer than nothing: none has another range. */
+	/* A duration with a range must only be longer than 0. */
 	if (s->type == OPTION_DURATION)
-		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is no time; give a longer one", what,
+		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is too short; give a longer time", what,
 				 value);
 	if (s->type == OPTION_SIZE) {
 		size_format(s->min, min, sizeof(min));
@@ -67,9 +67,9 @@ static int check_range(const struct option_spec *s, const char *what, const char
 		snprintf(max, sizeof(max), "%llu", (unsigned long long)s->max);
 	}
 	if (!s->max)
-		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is out of range; at least %s",
+		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is out of range; give at least %s",
 				 what, value, min);
-	return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is out of range; from %s to %s",
+	return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is out of range; give %s to %s",
 			 what, value, min, max);
 }
 
@@ -83,10 +83,10 @@ static int parse_uint(const char *what, const char *value, uint64_t *n, struct e
 	/* strtoull() takes a sign and leading blanks. */
 	if (*value < '0' || *value > '9' || *end)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "%s: '%s' is not a number; write a whole one, such as 10",
+				 "%s: '%s' is not a whole number; give one such as 10",
 				 what, value);
 	if (errno)
-		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is too large; write a smaller one",
+		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is too large; give a smaller number",
 				 what, value);
 	*n = v;
 	return 0;
@@ -95,7 +95,7 @@ static int parse_uint(const char *what, const char *value, uint64_t *n, struct e
 static int append(struct option_list *list, const char *what, const char *value, struct error *e)
 {
 	if (list->n == OPTION_LIST_MAX)
-		return fail_exit(e, EXIT_USAGE, E2BIG, "%s: given too often; at most %d times", what,
+		return fail_exit(e, EXIT_USAGE, E2BIG, "%s: given too often; give it at most %d times", what,
 				 OPTION_LIST_MAX);
 	list->v[list->n++] = value;
 	return 0;
@@ -115,7 +115,7 @@ static int store(const struct option_spec *s, const char *value, void *into, str
 		return 0;
 	case OPTION_STRING:
 		if (s->metavar && strchr(s->metavar, '|') && !is_choice(s->metavar, value))
-			return fail_exit(e, EXIT_USAGE, EINVAL, "%s: '%s' is not known; one of %s",
+			return fail_exit(e, EXIT_USAGE, EINVAL, "%s: '%s' is not a valid value; give one of %s",
 					 what, value, s->metavar);
 		*(const char **)field = value;
 		return 0;
@@ -138,7 +138,7 @@ static int store(const struct option_spec *s, const char *value, void *into, str
 	return r;
 }
 
-/* One pass over @argv. */
+/* State of one pass over @argv. */
 struct cursor {
 	const struct option_spec *specs;
 	int argc, at;
@@ -151,7 +151,7 @@ static int take_value(struct cursor *c, const struct option_spec *s, const char 
 {
 	if (s->type != OPTION_FLAG && !value) {
 		if (c->at >= c->argc)
-			return fail_exit(e, EXIT_USAGE, EINVAL, "--%s: lacks its value; give --%s %s",
+			return fail_exit(e, EXIT_USAGE, EINVAL, "--%s: value missing; give --%s %s",
 					 s->name, s->name, s->metavar ?: "VALUE");
 		value = c->argv[c->at++];
 	}
@@ -172,7 +172,7 @@ static int parse_long(struct cursor *c, const char *word, struct error *e)
 		return fail_exit(e, EXIT_USAGE, EINVAL, "--%.*s: no such option; see --help",
 				 (int)len, word);
 	if (s->type == OPTION_FLAG && equals)
-		return fail_exit(e, EXIT_USAGE, EINVAL, "--%s: takes no value; give it alone",
+		return fail_exit(e, EXIT_USAGE, EINVAL, "--%s: takes no value; drop it",
 				 s->name);
 	if (removed)
 		log_warn("--%s: removed and ignored; %s", s->name, s->help);
@@ -231,7 +231,7 @@ int options_parse(const struct option_spec *specs, int argc, char **argv, void *
 	return 0;
 }
 
-/* A line of its own, or several where it is a long list of choices. */
+/* Prints @left on its own line, a long list of choices on several. */
 static void print_left(const char *left)
 {
 	for (const char *indent = "  "; *left; indent = "          ") {
@@ -300,8 +300,8 @@ int options_main(const struct command *c, const char *program, int argc, char **
 	if (!r && (*nargs < c->min_args || (c->max_args >= 0 && *nargs > c->max_args)))
 		r = fail_exit(&e, EXIT_USAGE, EINVAL, "%s: %s; see --help",
 			      *nargs < c->min_args ? "arguments" : argv[c->max_args + 1],
-			      *nargs < c->min_args ? "too few were given" :
-						     "one argument too many");
+			      *nargs < c->min_args ? "too few" :
+						     "unexpected argument");
 	if (!r)
 		return 0;
 	fprintf(stderr, "%s: %s\n", program, e.text);

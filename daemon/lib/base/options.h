@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * One declarative table a command: parsing, usage text, completion and the
- * man page check all read it, so that help cannot drift from code.
+ * One declarative table per command.  Parsing, usage text, completion and the check of
+ * the man page read it, so that help cannot drift from code.
  */
 #ifndef EBB_OPTIONS_H
 #define EBB_OPTIONS_H
@@ -18,7 +18,7 @@ enum option_type {
 	OPTION_SIZE,     /* uint64_t bytes, size_parse() */
 	OPTION_DURATION, /* uint64_t nanoseconds, duration_parse() */
 	OPTION_UINT,     /* uint64_t, between min and max */
-	OPTION_LIST,     /* struct option_list: may be given again */
+	OPTION_LIST,     /* struct option_list: may be repeated */
 };
 
 #define OPTION_LIST_MAX 16
@@ -40,7 +40,7 @@ struct option_spec {
 	 */
 	const char *metavar;
 	const char *help;    /* one line, no full stop */
-	/* OPTION_UINT, OPTION_SIZE, OPTION_DURATION (ns, of which it says "no time"); max 0 = no limit */
+	/* OPTION_UINT, OPTION_SIZE, OPTION_DURATION (ns); max 0 = no limit */
 	uint64_t min, max;
 };
 
@@ -73,22 +73,22 @@ struct command {
 
 /*
  * Parses @argv (without program and command words) by @specs (may be NULL) into
- * @into.  Positional arguments are moved to the front of @argv and counted in
- * @nargs; everything behind "--" is positional.  When @stop_at_positional,
- * parsing ends at the first of them ("run" passes a program's own options
- * through).  Returns 0, OPTIONS_HELP, or -errno with EXIT_USAGE in @e.
+ * @into.  Moves positional arguments to the front of @argv and counts them in
+ * @nargs; everything after "--" is positional.  With @stop_at_positional, parsing ends
+ * at the first of them ("run" passes on the options of its program).
+ * Returns 0, OPTIONS_HELP, or -errno with EXIT_USAGE in @e.
  */
 int options_parse(const struct option_spec *specs, int argc, char **argv, void *into,
 		  bool stop_at_positional, int *nargs, struct error *e);
 
-/* Prints the usage of one command on stdout; never more than a screen. */
+/* Prints the usage of one command on stdout, at most one screen. */
 void options_usage(const char *program, const struct command *command);
 
 /*
  * For a program that is one command: copies its defaults to @into, parses all
  * of @argv (argv[0] included) and checks the number of arguments.  Returns 0
- * with the positional arguments in @argv[1..*nargs], or -1 when the program is
- * to end with *@exit_status: usage, version or the error has been printed.
+ * with the positional arguments in @argv[1..*nargs], or -1 when the program must
+ * exit with *@exit_status: it has printed its usage, its version or an error.
  */
 int options_main(const struct command *command, const char *program, int argc, char **argv,
 		 void *into, int *nargs, int *exit_status);

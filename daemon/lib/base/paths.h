@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Where ebb keeps what it needs.  Tests move the lot with EBB_RUN_DIR. */
+/* Paths of ebb's files.  Tests change them with EBB_RUN_DIR. */
 #ifndef EBB_PATHS_H
 #define EBB_PATHS_H
 
@@ -10,8 +10,8 @@
 #define EBB_DONOR_PORT 7070
 
 /*
- * All return a path in a static buffer of their own, valid until the next
- * call of the same function by the same thread.
+ * Each function returns a path in its own static buffer, valid until the thread calls
+ * that function again.
  */
 const char *ebb_run_dir(void);                     /* /run/ebb */
 const char *ebb_control_socket(void);              /* /run/ebb/control.sock */
@@ -20,17 +20,17 @@ const char *ebb_device_dir(void);                  /* /run/ebb/devices */
 const char *ebb_device_record(const char *name);   /* .../NAME.json */
 const char *ebb_device_socket(const char *name);   /* .../NAME.sock */
 /*
- * Directory of compiled policies: EBB_POLICY_DIR, else ../policies beside the
- * running program (a build tree), else the installed one.
+ * Directory of compiled policies: EBB_POLICY_DIR, else ../policies relative to the
+ * program (build tree), else the installed directory.
  */
 const char *ebb_policy_dir(void);
 /*
- * What outlives a reboot: EBB_STATE_DIR, else /var/lib/ebb; and the policies
- * that `ebbctl policy load` put there.
+ * State that survives a reboot: EBB_STATE_DIR, else /var/lib/ebb; in it the policies
+ * that `ebbctl policy load` stored.
  */
 const char *ebb_state_dir(void);
 const char *ebb_loaded_policy_dir(void);           /* /var/lib/ebb/policies */
-/* A sibling program (ebbd, ebb-swapd, ...): beside the running one, else by PATH name. */
+/* Path of another program of ebb: in the directory of this one, else its name for PATH. */
 const char *ebb_program(const char *name);
 
 #endif

@@ -10,8 +10,8 @@
 #include "size.h"
 
 /*
- * The number at the start of @text, which must be a plain decimal: strtod()
- * would also take "inf", "nan", hex and leading blanks.
+ * Parses the plain decimal number at the start of @text; strtod() alone also accepts
+ * "inf", "nan", hexadecimal and leading blanks.
  */
 static int number(const char *text, double *value, const char **rest)
 {
@@ -43,7 +43,7 @@ int size_parse(const char *text, const char *what, uint64_t *bytes, struct error
 	}
 	if (r == -EINVAL)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "%s: '%s' is not a size; write a number with K, M, G or T, such as 256M",
+				 "%s: '%s' is not a size; give a number with K, M, G or T, such as 256M",
 				 what, text);
 	if (r || value >= 0x1p63)
 		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%s' is too large; the limit is 8388607T",
@@ -61,14 +61,14 @@ int percent_parse(const char *text, const char *what, uint32_t max, uint32_t *te
 
 	if (!strcmp(text, "off"))
 		rest = "";
-	/* One decimal: what more of them would promise is not kept. */
+	/* The controller is not exact beyond one decimal. */
 	if (r == -EINVAL || (*rest && strcmp(rest, "%")) ||
 	    (strchr(text, '.') && strcspn(strchr(text, '.') + 1, "%") > 1) || strpbrk(text, "eE"))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "%s: '%.64s' is not a percentage; write a number with at most one decimal, such as 2%% or 0.5%%, or off",
+				 "%s: '%.64s' is not a percentage; give a number with at most one decimal, such as 2%% or 0.5%%, or off",
 				 what, text);
 	if (r || value * 10 > max)
-		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%.64s' is out of range; 0 to %u%%", what, text,
+		return fail_exit(e, EXIT_USAGE, ERANGE, "%s: '%.64s' is out of range; give 0 to %u%%", what, text,
 				 max / 10);
 	*tenths = (uint32_t)(value * 10 + 0.5);
 	return 0;
@@ -90,7 +90,7 @@ int duration_parse(const char *text, const char *what, uint64_t *ns, struct erro
 				return 0;
 			}
 	return fail_exit(e, EXIT_USAGE, EINVAL,
-			 "%s: '%s' is not a duration; write a number with ms, s, m or h, such as 500ms",
+			 "%s: '%s' is not a duration; give a number with ms, s, m or h, such as 500ms",
 			 what, text);
 }
 

@@ -7,7 +7,7 @@
 
 #include "error.h"
 
-#define SLOWDOWN_MAX 500 /* tenths of a percent: what offloading may be told to cost */
+#define SLOWDOWN_MAX 500 /* tenths of a percent: largest slowdown= of offloading */
 
 /*
  * Parses "4096", "64K", "256M", "1.5G", "2T" (powers of 1024, optional
@@ -26,10 +26,10 @@ int duration_parse(const char *text, const char *what, uint64_t *ns, struct erro
 int percent_parse(const char *text, const char *what, uint32_t max, uint32_t *tenths,
 		  struct error *e);
 
-/* "1.5 GiB"; @buf of at least 16 bytes is returned. */
+/* Returns @buf (16 bytes or more) with text such as "1.5 GiB". */
 char *size_format(uint64_t bytes, char *buf, int len);
 
-/* "12.3 us", "4.0 ms"; @buf of at least 16 bytes is returned. */
+/* Returns @buf (16 bytes or more) with text such as "12.3 us" or "4.0 ms". */
 char *duration_format(uint64_t ns, char *buf, int len);
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef EBB_UTF8_H
 #define EBB_UTF8_H
 
-/* The length of the UTF-8 character at @c, 0 when it is none (RFC 3629). */
+/* Returns the length of the UTF-8 character at @c, 0 if invalid (RFC 3629). */
 static inline int utf8_length(const unsigned char *c)
 {
 	int len = *c < 0x80 ? 1 : *c >= 0xc2 && *c < 0xe0 ? 2 : *c >= 0xe0 && *c < 0xf0 ? 3 :

@@ -43,7 +43,7 @@ static int wait_for(int fd, short events, int64_t deadline)
 	}
 }
 
-/* All of it within @timeout_ms: who reads slowly must not hold the sender. */
+/* Sends the whole line within @timeout_ms; a slow reader cannot block the caller. */
 static int send_line(int fd, struct json_object *o, int timeout_ms)
 {
 	const char *text = json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN);
@@ -106,8 +106,8 @@ static int read_line(int fd, int timeout_ms, size_t most, char **line)
 }
 
 /*
- * Who hangs takes no connection: those that were given up stay in its backlog, and once
- * that is full connect(2) waits without an end of its own.
+ * Connects within a deadline: connections that clients gave up stay in the backlog of a
+ * hung server, and once that is full connect(2) waits without limit.
  */
 static int connect_within(int fd, const struct sockaddr_un *sa, int timeout_ms)
 {
@@ -141,15 +141,15 @@ int control_call(const char *path, struct json_object *request, int timeout_ms,
 		return fail_exit(e, EXIT_REFUSED, r, "%s: permission denied; use sudo", path);
 	if (r && r != -ETIMEDOUT)
 		return fail_exit(e, EXIT_NO_DAEMON, r,
-				 "%s: nobody answers (%s); start ebbd: systemctl start ebbd, or ebbctl run --start",
+				 "%s: cannot connect: %s; run \"systemctl start ebbd\" or \"ebbctl run --start\"",
 				 path, strerror(-r));
 	if (!r)
 		r = send_line(fd, request, timeout_ms);
-	/* Who may not ask is refused before he has. */
+	/* The server refuses a client without the right before it reads the request. */
 	if (!r || r == -EPIPE || r == -ECONNRESET)
 		r = read_line(fd, timeout_ms, CONTROL_MAX_ANSWER, &line);
 	if (r)
-		return fail_exit(e, EXIT_NO_DAEMON, r, "%s: no answer (%s); see its log", path,
+		return fail_exit(e, EXIT_NO_DAEMON, r, "%s: no answer: %s; see its log", path,
 				 strerror(-r));
 	o = json_tokener_parse(line);
 	if (!json_object_is_type(o, json_type_object)) {
@@ -202,14 +202,14 @@ static int not_a_member(const struct peer_info *p, const struct peer_group *g, c
 {
 	if (g->gid == PEER_NO_GROUP)
 		return fail_exit(e, EXIT_REFUSED, EACCES,
-				 "%s: refused to user %u: there is no group %s here; as root: groupadd --system %s, then start the daemon anew",
+				 "%s: user %u has no access: group %s does not exist; run \"groupadd --system %s\" as root and restart the daemon",
 				 what, (unsigned int)p->uid, g->name, g->name);
 	return fail_exit(e, EXIT_REFUSED, EACCES,
-			 "%s: refused: user %u is not in group %s; as root: usermod -aG %s USER, then log in anew",
+			 "%s: user %u is not in group %s; run \"usermod -aG %s USER\" as root and log in again",
 			 what, (unsigned int)p->uid, g->name, g->name);
 }
 
-/* Whether @p may ask for @verb; for anything at all when it is NULL. */
+/* Checks that @p may request @verb, or any verb when NULL. */
 static int check(const struct control_rules *rules, const struct peer_info *p, const char *verb,
 		 struct error *e)
 {
@@ -219,7 +219,7 @@ static int check(const struct control_rules *rules, const struct peer_info *p, c
 	if (p->level == PEER_OWNER)
 		return 0;
 	if (!rules || (verb && !read && !admin))
-		return fail_exit(e, EXIT_REFUSED, EACCES, "%.64s: is root's alone; use sudo",
+		return fail_exit(e, EXIT_REFUSED, EACCES, "%.64s: permitted to root only; use sudo",
 				 verb ?: "control socket");
 	if (p->level == PEER_STRANGER)
 		return not_a_member(p, &rules->groups.readers, "control socket", e);
@@ -239,8 +239,8 @@ static void refuse(struct json_object **answer, const struct error *e)
 }
 
 /*
- * As JSON, where a newline is "\n": a member's text cannot forge further lines.  The journal's
- * event stays with the verbs that its catalog entry is about.
+ * Logs JSON, in which a newline is "\n", so that text in a request cannot forge log lines.
+ * Only the verbs that the catalog entry describes become events.
  */
 static void log_change(const struct peer_info *p, const char *verb, struct json_object *request,
 		       bool is_policy)

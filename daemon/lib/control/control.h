@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The control socket: one JSON object a line each way, over a Unix stream
- * socket.  Anybody may connect; who may ask for what is in peer.h.
+ * The control socket: one JSON object per line in each direction, over a Unix stream
+ * socket.  Every user may connect; peer.h defines what each may request.
  *
  *   -> {"verb":"policy.attach","cgroup":"/sys/fs/cgroup/x","policy":"leap"}
  *   <- {"ok":true, ...}
@@ -18,14 +18,14 @@
 #include "peer.h"
 
 #define CONTROL_MAX_LINE (1 << 20)
-/* Statistics of EBB_MAX_CGROUPS cgroups take more than two of those. */
+/* Statistics of EBB_MAX_CGROUPS cgroups need more than twice CONTROL_MAX_LINE. */
 #define CONTROL_MAX_ANSWER (16 << 20)
 
 /*
- * Sends @request to the socket at @path and waits up to @timeout_ms to be let in, to be
- * heard and for the answer, each.  On success *@answer is the caller's
- * (json_object_put()).  Fails with EXIT_NO_DAEMON when nobody listens and, when the peer
- * answered "ok":false, with the peer's text, code and exit status.
+ * Sends @request to the socket at @path; connecting, sending and the answer may take
+ * @timeout_ms each.  The caller owns *@answer (json_object_put()).  Fails with
+ * EXIT_NO_DAEMON when no server listens, and with the server's text, code and exit status
+ * when it answers "ok":false.
  */
 int control_call(const char *path, struct json_object *request, int timeout_ms,
 		 struct json_object **answer, struct error *e);
@@ -40,24 +40,24 @@ int control_call(const char *path, struct json_object *request, int timeout_ms,
 typedef int (*control_handler)(void *data, const char *verb, struct json_object *request,
 			       struct json_object *answer, struct error *e);
 
-/* What others than the owner may ask for. */
+/* What users other than the owner may request. */
 struct control_rules {
 	struct peer_groups groups;
-	const char *const *read;  /* verbs of PEER_READER and above, NULL at the end */
-	const char *const *admin; /* verbs that PEER_ADMIN has besides; NULL at the end */
+	const char *const *read;  /* verbs of PEER_READER and above, ends with NULL */
+	const char *const *admin; /* additional verbs of PEER_ADMIN, ends with NULL */
 };
 
 /*
- * Creates the listening socket at @path (mode 0666, a stale one is replaced)
- * and returns its fd, or -errno.
+ * Creates the listening socket at @path (mode 0666), replacing a stale one.
+ * Returns its descriptor or -errno.
  */
 int control_listen(const char *path, struct error *e);
 
 /*
  * Accepts one connection from the listening @fd, reads one request, calls
- * @handler if @rules (NULL: only the owner) allow the verb, writes the answer
- * and closes.  Takes at most CONTROL_OWNER_MS for each way, CONTROL_OTHERS_MS
- * with others than the owner, and nothing for who may not ask at all.
+ * @handler if @rules (NULL: owner only) allow the verb, writes the answer and closes.
+ * Each direction takes at most CONTROL_OWNER_MS, or CONTROL_OTHERS_MS for users other
+ * than the owner; the request of a user without any right is not read.
  */
 #define CONTROL_OWNER_MS 1000
 #define CONTROL_OTHERS_MS 500

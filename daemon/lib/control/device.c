@@ -66,7 +66,7 @@ int device_name_check(const char *name, struct error *e)
 	if (len && len < DEVICE_NAME_MAX && i == len)
 		return 0;
 	return fail_exit(e, EXIT_USAGE, EINVAL,
-			 "device '%.64s': not a device name; write a letter or digit, then a-z 0-9 _ -, at most %d in all",
+			 "device '%.64s': invalid name; use at most %d characters, a-z, 0-9, _ and -, the first a letter or digit",
 			 name, DEVICE_NAME_MAX - 1);
 }
 
@@ -96,7 +96,7 @@ int device_record_write(const struct device_record *d, struct error *e)
 	if (r)
 		return fail(e, r, "%s: cannot create: %s", ebb_device_dir(), strerror(-r));
 	o = device_record_json(d);
-	/* Readers are not root (peer.h). */
+	/* Users of group ebb read it (peer.h). */
 	r = file_publish(path, json_object_to_json_string_ext(o, JSON_C_TO_STRING_PRETTY));
 	return r ? fail(e, r, "device %s: cannot write %s: %s", d->name, path, strerror(-r)) : 0;
 }
@@ -145,7 +145,7 @@ int device_record_read(const char *name, struct device_record *d, struct error *
 	n = file_read(path, text, sizeof(text));
 	if (n == -ENOENT)
 		return fail_exit(e, EXIT_USAGE, ENOENT,
-				 "device %s: there is none of this name; see ebbctl device list", name);
+				 "device %s: no such device; see \"ebbctl device list\"", name);
 	if (n < 0)
 		return fail(e, n, "device %s: cannot read %s: %s", name, path, strerror(-n));
 	o = json_tokener_parse(text);
@@ -153,14 +153,14 @@ int device_record_read(const char *name, struct device_record *d, struct error *
 	for (size_t i = 0; !r && i < FIELDS; i++) {
 		r = read_field(o, i, &new);
 		if (r)
-			fail(e, r, "device %s: %s: bad or missing member \"%s\"; destroy the device and create it again",
+			fail(e, r, "device %s: %s: bad or missing member \"%s\"; destroy and re-create the device",
 			     name, path, fields[i].key);
 	}
 	if (!r && strcmp(new.name, name))
 		r = fail(e, EBADMSG, "device %s: %s is the record of %s; destroy both", name, path,
 			 new.name);
 	if (r)
-		return fail(e, r, "device %s: %s is no record; destroy the device and create it again",
+		return fail(e, r, "device %s: %s is not a device record; destroy and re-create the device",
 			    name, path);
 	*d = new;
 	return 0;

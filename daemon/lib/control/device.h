@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The record of a swap device: ebb_device_record(NAME), written whole by
- * ebbctl (staging file and rename) once the device is usable, removed by
- * `device destroy`.  ebbd watches the directory and tells the BPF programs
- * which block devices are ours.
+ * The record of a swap device, the file ebb_device_record(NAME).  ebbctl writes it
+ * atomically once the device is usable, and `device destroy` removes it.  ebbd watches the
+ * directory and tells the BPF programs which block devices belong to ebb.
  */
 #ifndef EBB_DEVICE_H
 #define EBB_DEVICE_H
@@ -15,9 +14,9 @@
 #include "lib/base/error.h"
 
 #define DEVICE_NAME_MAX 32
-/* Most donors that a device uses at a time. */
+/* Most donors of a device at a time. */
 #define DEVICE_DONORS 16
-/* donors_from of a device whose donors are those that ebbd knows. */
+/* donors_from of a device whose donors come from ebbd. */
 #define DEVICE_DONORS_CONFIGURED "configuration"
 
 struct device_record {
@@ -29,13 +28,13 @@ struct device_record {
 	uint64_t slab;              /* bytes */
 	int priority;               /* swap priority */
 	int server_pid;             /* ebb-swapd; 0 with kmod */
-	char donor[2304];           /* "host:port,...": those it began with */
-	char donors_from[16];       /* "command": they stay, or DEVICE_DONORS_CONFIGURED */
+	char donor[2304];           /* initial donors, "host:port,..." */
+	char donors_from[16];       /* "command" (fixed) or DEVICE_DONORS_CONFIGURED */
 	char durability[32];        /* "disk", "replicas=N" or "none" */
 	char backup[PATH_MAX];      /* backup file; with kmod block device */
 	char mount[PATH_MAX];       /* FUSE mount point; empty directory with ublk */
 	char scope[16];             /* "any" or "attached" */
-	/* Options as they were given, or the rule; connections empty with kmod; all in older records. */
+	/* Options as given, or their defaults; connections empty with kmod; all in older records. */
 	char key[PATH_MAX];         /* "none" without one */
 	char seal[8], connections[8];
 };
@@ -46,17 +45,17 @@ struct json_object;
 int device_name_check(const char *name, struct error *e);
 
 int device_record_write(const struct device_record *d, struct error *e);
-/* -ENOENT when there is none, -EBADMSG when it is damaged; @d is untouched then. */
+/* -ENOENT when it does not exist, -EBADMSG when it is damaged; @d is unchanged then. */
 int device_record_read(const char *name, struct device_record *d, struct error *e);
-/* No error when there is none. */
+/* Succeeds when there is none. */
 int device_record_remove(const char *name);
 
-/* The record as the object its file holds; the caller's. */
+/* The record as the JSON object of its file; the caller owns it. */
 struct json_object *device_record_json(const struct device_record *d);
 
 /*
- * Calls @each for every readable record, in name order; stops when it returns
- * non-zero and returns that.
+ * Calls @each for every readable record, in name order.  Stops at the first non-zero
+ * result and returns it.
  */
 int device_record_each(int (*each)(const struct device_record *d, void *data), void *data);
 

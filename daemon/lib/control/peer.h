@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Who is at the other end of a Unix socket, and what that lets him ask for.  The
- * kernel tells (SO_PEERCRED, SO_PEERGROUPS): what counts is what the process was
- * when it connected.
+ * Identity and rights of the process at the other end of a Unix socket.  The kernel
+ * reports the credentials that the process had when it connected (SO_PEERCRED,
+ * SO_PEERGROUPS).
  */
 #ifndef EBB_PEER_H
 #define EBB_PEER_H
@@ -11,16 +11,16 @@
 
 enum peer_level {
 	PEER_STRANGER, /* nothing */
-	PEER_READER,   /* group ebb: what tells and changes nothing */
-	PEER_ADMIN,    /* group ebb-admin: that, and the policies of cgroups */
-	PEER_OWNER,    /* root and the server's own user: everything */
+	PEER_READER,   /* group ebb: read-only requests */
+	PEER_ADMIN,    /* group ebb-admin: also the policies of cgroups */
+	PEER_OWNER,    /* root and the server's user: everything */
 };
 
 #define PEER_NO_GROUP ((gid_t)-1)
 
 struct peer_group {
 	char name[33];
-	gid_t gid;     /* PEER_NO_GROUP: there is no such group here */
+	gid_t gid;     /* PEER_NO_GROUP: no such group */
 };
 
 struct peer_groups {
@@ -35,16 +35,16 @@ struct peer_info {
 
 /*
  * The groups "ebb" and "ebb-admin" of /etc/group, or those that EBB_GROUP and
- * EBB_ADMIN_GROUP name, by name or number.  Only /etc/group is read: to ask other
- * sources would load their libraries into daemons that lock their memory.
+ * EBB_ADMIN_GROUP give by name or number.  Reads only /etc/group: other sources would
+ * load their libraries into daemons that lock their memory.
  */
 void peer_groups_find(struct peer_groups *g);
 
-/* The level of user @uid in the @n @groups; @own is the server's user. */
+/* Returns the level of user @uid in the @n @groups; @own is the server's user. */
 enum peer_level peer_judge(const struct peer_groups *g, uid_t own, uid_t uid, const gid_t *groups,
 			   int n);
 
-/* The peer of the connected socket @fd, or -errno.  @g NULL: nobody but the owner has a level. */
+/* Reads the peer of the connected socket @fd; 0 or -errno.  @g NULL: only the owner has a level. */
 int peer_read(int fd, const struct peer_groups *g, struct peer_info *p);
 
 #endif

@@ -38,7 +38,7 @@ static uint64_t inode_of(const char *path)
 	return stat(path, &st) == 0 ? st.st_ino : 0;
 }
 
-/* What of @path lies below @dir ("/..." or ""), or NULL. */
+/* The part of @path below @dir ("/..." or ""), or NULL. */
 static const char *below(const char *path, const char *dir)
 {
 	size_t len = dir ? strlen(dir) : 0;
@@ -84,9 +84,9 @@ int cgroup_resolve(const char *name, struct cgroup_ref *c, struct error *e)
 	if (!*name)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "cgroup: its name is empty; give a path such as /spark.slice");
-	/* What is elsewhere is not to be told to who may only ask for cgroups. */
+	/* A client that may name cgroups must not learn about other files. */
 	if (climbs(name))
-		return fail_exit(e, EXIT_USAGE, EINVAL, "cgroup %.128s: has .. in its path; give it without",
+		return fail_exit(e, EXIT_USAGE, EINVAL, "cgroup %.128s: its path contains ..; give a path without it",
 				 name);
 	rel = below(name, mount);
 	if (!rel)
@@ -95,7 +95,7 @@ int cgroup_resolve(const char *name, struct cgroup_ref *c, struct error *e)
 		rel = name;
 	if ((size_t)snprintf(wanted, sizeof(wanted), "%s%s%s", mount, *rel && *rel != '/' ? "/" : "",
 			     rel) >= sizeof(wanted))
-		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "cgroup %.64s...: its name is too long",
+		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "cgroup %.64s...: name too long; give a shorter one",
 				 name);
 	if (!realpath(wanted, path))
 		return fail_exit(e, EXIT_USAGE, errno,
@@ -147,7 +147,7 @@ static int create_in_library(const char *rel, struct error *e)
 	group = cgroup_new_cgroup(rel + 1);
 	if (!group || !cgroup_add_controller(group, "memory")) {
 		cgroup_free(&group);
-		return fail(e, ENOMEM, "cgroup %s: no memory", rel);
+		return fail(e, ENOMEM, "cgroup %s: out of memory", rel);
 	}
 	r = cgroup_create_cgroup(group, 1);
 	cgroup_free(&group);
@@ -155,7 +155,7 @@ static int create_in_library(const char *rel, struct error *e)
 		return 0;
 	r = library_error(r);
 	return fail(e, r, "cgroup %s: cannot create: %s; %s", rel, strerror(-r),
-		    geteuid() ? "run as root" : "see whether its parent is delegated");
+		    geteuid() ? "run as root" : "check that its parent is delegated to you");
 }
 
 int cgroup_limit_set(const struct cgroup_ref *c, uint64_t limit, struct error *e)
@@ -190,7 +190,7 @@ int cgroup_create(const char *rel, uint64_t limit, struct cgroup_ref *c, struct 
 	snprintf(path, sizeof(path), "%.2048s%.2000s", mount, rel);
 	if (access(path, F_OK) == 0)
 		return fail_exit(e, EXIT_REFUSED, EEXIST,
-				 "cgroup %s: is there already; choose another name", rel);
+				 "cgroup %s: exists; choose another name", rel);
 	r = create_in_library(rel, e);
 	if (r)
 		return r;
@@ -199,7 +199,7 @@ int cgroup_create(const char *rel, uint64_t limit, struct cgroup_ref *c, struct 
 		make_dirs(unified, rel); /* the twin only makes perf events cheaper */
 	fill(c, path, mount, v2);
 	r = c->id ? cgroup_limit_set(c, limit, e) :
-		    fail(e, EIO, "cgroup %s: libcgroup created it elsewhere than in %s", rel, mount);
+		    fail(e, EIO, "cgroup %s: libcgroup did not create it in %s", rel, mount);
 	if (r)
 		cgroup_remove(c, NULL);
 	return r;
@@ -301,7 +301,7 @@ int cgroup_remove(const struct cgroup_ref *c, struct error *e)
 	pid = r == -EBUSY ? cgroup_first_process(c, comm, sizeof(comm)) : 0;
 	if (pid)
 		return fail_exit(e, EXIT_REFUSED, r,
-				 "cgroup %s: process %d (%s) is still inside; end it, then rmdir %s",
+				 "cgroup %s: process %d (%s) still runs in it; end it, then rmdir %s",
 				 c->rel, pid, comm, c->path);
 	return fail(e, r, "cgroup %s: cannot remove %s: %s", c->rel, c->path, strerror(-r));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Cgroups with a memory controller, version 1 or 2.  Creation and limits go
- * through libcgroup; what it does not offer is read from the files.
+ * Cgroups with a memory controller, version 1 or 2.  libcgroup creates and limits
+ * them; everything else is read from their files.
  */
 #ifndef EBB_CGROUP_H
 #define EBB_CGROUP_H
@@ -16,65 +16,65 @@
 struct cgroup_ref {
 	char path[PATH_MAX];  /* canonical directory in the memory hierarchy */
 	char rel[PATH_MAX];   /* path below that hierarchy's mount, "/..." */
-	char twin[PATH_MAX];  /* directory of the same name in the v2 hierarchy, "" if none;
-			       * on a v2 machine the same as path */
-	uint64_t id;          /* inode of path = kernfs id = what BPF sees */
+	char twin[PATH_MAX];  /* directory of this name in the v2 hierarchy, "" if none;
+			       * equals path on a v2 machine */
+	uint64_t id;          /* inode of path, which is the kernfs id that BPF reads */
 	bool v2;              /* the memory controller is on cgroup v2 */
 };
 
 /*
  * Resolves @name: an absolute directory below the memory hierarchy's mount (or
  * below the v2 hierarchy's, meaning its namesake), or a path relative to it
- * ("/spark.slice", "spark.slice").  -ENOENT says where it looked, -EINVAL when
- * the directory is no memory cgroup, EXIT_UNSUPPORTED without a controller.
+ * ("/spark.slice", "spark.slice").  Returns -ENOENT with the path that does not exist,
+ * -EINVAL when the directory is no memory cgroup, EXIT_UNSUPPORTED without a controller.
  */
 int cgroup_resolve(const char *name, struct cgroup_ref *c, struct error *e);
 
-/* The memory cgroup with that id; -ENOENT, without a message, if there is none. */
+/* Finds the memory cgroup with the id; -ENOENT, without a message, if none has it. */
 int cgroup_by_id(uint64_t id, struct cgroup_ref *c, struct error *e);
 
 /*
  * Creates @rel ("/a/b", parents included) below the memory hierarchy and, on
  * v1, its twin in the v2 hierarchy when one is mounted (perf events can be
- * scoped to it).  Limits memory to @limit bytes (0 = none).  -EEXIST if it is
- * there.  Leaves nothing behind on failure but parents.
+ * scoped to it).  Limits memory to @limit bytes (0 = none).  Returns -EEXIST if it
+ * exists.  A failure leaves only parents behind.
  */
 int cgroup_create(const char *rel, uint64_t limit, struct cgroup_ref *c, struct error *e);
 
 /* Sets the limit of memory, in bytes; 0 = none. */
 int cgroup_limit_set(const struct cgroup_ref *c, uint64_t limit, struct error *e);
 
-/* Moves the calling process in, twin included. */
+/* Moves the calling process into @c and its twin. */
 int cgroup_enter(const struct cgroup_ref *c, struct error *e);
 
 /*
- * Removes directory and twin, with cgroups the program made below them; waits
- * up to a second for processes on their way out, then -EBUSY names those still
- * inside.  No error when it is gone already.
+ * Removes directory and twin, with the cgroups that the program created below them.
+ * Waits up to a second for exiting processes, then returns -EBUSY and names one that
+ * still runs.  Succeeds when the cgroup does not exist.
  */
 int cgroup_remove(const struct cgroup_ref *c, struct error *e);
 
-/* The first process inside, 0 when there is none; its command goes to @comm. */
+/* Returns a process of the cgroup and its command in @comm, or 0 when it is empty. */
 int cgroup_first_process(const struct cgroup_ref *c, char *comm, size_t size);
 
 /*
- * Bytes: smallest limit of the cgroup and its ancestors, on v2 memory.high as
- * well as memory.max; UINT64_MAX = none.
+ * Returns the smallest limit of the cgroup and its ancestors in bytes, of memory.max
+ * and on v2 memory.high; UINT64_MAX = none.
  */
 uint64_t cgroup_limit(const struct cgroup_ref *c);
 uint64_t cgroup_usage(const struct cgroup_ref *c);
-uint64_t cgroup_peak(const struct cgroup_ref *c);      /* 0 where the kernel does not tell */
+uint64_t cgroup_peak(const struct cgroup_ref *c);      /* 0 if the kernel does not report it */
 uint64_t cgroup_oom_kills(const struct cgroup_ref *c);
 
 /*
- * Calls @each for every memory cgroup, parents first, with its directory; stops
- * when it returns non-zero and returns that.
+ * Calls @each with the directory of every memory cgroup, parents first.  Stops at the
+ * first non-zero result and returns it.
  */
 int cgroup_each(int (*each)(const char *dir, void *data), void *data);
 
 /*
- * Mount points, NULL when there is none: memory controller (@v2 may be NULL),
- * and the v2 hierarchy.  In static buffers, read from the mount table each time.
+ * Mount points of the memory controller (@v2 may be NULL) and of the v2 hierarchy, or
+ * NULL.  In static buffers, read from the mount table at each call.
  */
 const char *cgroup_memory_mount(bool *v2);
 const char *cgroup_unified_mount(void);

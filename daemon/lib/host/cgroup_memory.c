@@ -9,7 +9,7 @@
 
 #define STAT_BYTES 8192
 
-/* The number behind @key at the start of a line of @text, or 0; *@found if there is one. */
+/* Returns the number after @key at the start of a line of @text, or 0; sets *@found. */
 static uint64_t stat_value(const char *text, const char *key, int *found)
 {
 	size_t n = strlen(key);
@@ -56,7 +56,7 @@ int cgroup_memory_read(const char *dir, struct cgroup_memory *m)
 	m->anon = stat_value(text, "anon", &any);
 	m->mapped = stat_value(text, "file_mapped", &any);
 	m->kernel = stat_value(text, "kernel", &any);
-	/* On version 2 a page that came back still counts while its slot is kept. */
+	/* Version 2 also counts a page that was swapped in while its slot is kept. */
 	cached = stat_value(text, "swapcached", &any);
 	on_swap = file_value(dir, "memory.swap.current");
 	m->swapped = on_swap > cached ? on_swap - cached : 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Where cgroups are mounted; apart from cgroup.c, for who does without libcgroup. */
+/* Mount points of cgroups; separate from cgroup.c for programs that do not link libcgroup. */
 #include <limits.h>
 #include <mntent.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static bool unified_has_memory(const char *mount)
 	return file_read(path, words, sizeof(words)) >= 0 && has_word(words, "memory");
 }
 
-/* First mount of @type, having option @option when that is not NULL. */
+/* Finds the first mount of @type, with option @option unless NULL. */
 static bool find_mount(const char *type, const char *option, char *dir, size_t size)
 {
 	FILE *f = setmntent("/proc/self/mounts", "re");
