@@ -7,7 +7,7 @@
 
 #include "completion.h"
 #include "ebbctl/verbs/verbs.h"
-#include "text.h"
+#include "lib/base/text.h"
 
 #define PROGRAM "ebbctl"
 
@@ -146,15 +146,6 @@ static int run_completion(int argc, char **argv, void *options, struct error *e)
 	return 0;
 }
 
-/* --json where it is a flag: errors then go to stdout as well. */
-static bool wants_json(const struct command *c, const void *options)
-{
-	for (const struct option_spec *s = c->options; s && s->name; s++)
-		if (!strcmp(s->name, "json") && s->type == OPTION_FLAG)
-			return *(const bool *)((const char *)options + s->offset);
-	return false;
-}
-
 static int run_command(const struct command *c, int argc, char **argv, struct error *e)
 {
 	size_t size = c->options_size ?: 1;
@@ -180,13 +171,7 @@ static int run_command(const struct command *c, int argc, char **argv, struct er
 	} else if (!r) {
 		r = c->run(nargs, argv, options, e);
 	}
-	if (r && *e->text && wants_json(c, options)) {
-		_cleanup_json_ struct json_object *o = json_object_new_object();
-
-		json_add_text(o, "error", e->text);
-		json_add_int(o, "exit", e->exit_status);
-		output(true, o, NULL);
-	}
+	output_error(c, options, e);
 	free(options);
 	return r;
 }

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cluster_result.h"
 #include "demand.h"
 #include "lib/base/error.h"
 #include "lib/rules/placement.h"
@@ -43,28 +44,6 @@ struct cluster_config {
 
 #define CLUSTER_NODES 20000u
 #define CLUSTER_SLABS (1u << 26) /* that machines could ask for, in all */
-
-struct cluster_result {
-	/* Of the machines alone, without remote memory: the same for every placer. */
-	double alone_use;      /* mean part of memory in use */
-	double alone_max_min;  /* median over time */
-	double demand;         /* mean demand, machines: the use nobody can exceed */
-	double severe;         /* part of the time with p99 / median >= CLUSTER_SEVERE */
-	double stable[3];      /* P(use within 10 % of what it was) after 10, 20, 40 s */
-	/* With it. */
-	double use;            /* mean part of memory in use, by programs and mapped slabs */
-	double max_min;        /* median over time, all machines */
-	double donors_max_mean; /* median over time, machines that hold a slab */
-	double donors_deviation; /* standard deviation / mean of theirs; median over time */
-	double served;         /* part of what does not fit in a borrower that is in a donor */
-	double pressed;        /* part of machine-seconds in which programs and slabs exceed memory */
-	double evicted_rank;   /* activity of evicted slabs / of all that are mapped there */
-	uint64_t maps, unmaps, evictions, migrations, to_disk;
-	uint64_t ready;        /* of maps and migrations: found a slab allocated ahead */
-	uint64_t messages;
-};
-
-#define CLUSTER_SEVERE 2.0
 
 /* 0, -ENOMEM, or -EINVAL for more slabs than CLUSTER_SLABS. */
 int cluster_run(const struct cluster_config *config, struct cluster_result *result,

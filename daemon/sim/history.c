@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "history.h"
 #include "lib/base/cleanup.h"
-#include "map.h"
 
 #define ACCESSES_MAX (1u << 30)
 #define FOLIO_MAX 512           /* pages; larger ones are no swap-out of this kernel's */

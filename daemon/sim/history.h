@@ -13,8 +13,7 @@
 #define EBB_SIM_HISTORY_H
 
 #include "lib/trace/trace.h"
-
-#define SIM_NONE UINT32_MAX
+#include "map.h"
 
 struct sim_access {
 	uint64_t think_ns;      /* the thread's own time since the access before it */
@@ -35,12 +34,6 @@ struct sim_thread {
 	uint32_t tgid, tid;
 	uint32_t process;       /* 0, 1, ... */
 	uint32_t first;         /* access */
-};
-
-/* From two numbers to a small one; open addressing. */
-struct sim_map {
-	struct { uint64_t a, b; uint32_t id; } *slot;
-	uint32_t slots, n;      /* slots is a power of two */
 };
 
 struct sim_history {

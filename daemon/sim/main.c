@@ -7,10 +7,12 @@
 
 #include "commands.h"
 #include "lib/base/cleanup.h"
+#include "lib/base/text.h"
 
 #define PROGRAM "ebb-sim"
 
 static const struct command *const commands[] = {
+	&sim_command_show, &sim_command_plot, &sim_command_report, &sim_command_advise,
 	&sim_command_trace, &sim_command_policies, &sim_command_cluster, NULL,
 };
 
@@ -41,7 +43,10 @@ static int run(const struct command *c, int argc, char **argv, struct error *e)
 		r = fail_exit(e, EXIT_USAGE, EINVAL, "%s: %s; give %s", c->object,
 			      nargs < c->min_args ? "argument missing" : "too many arguments",
 			      c->arguments ? c->arguments : "none");
-	return r ? r : c->run(nargs, argv, options, e);
+	if (!r)
+		r = c->run(nargs, argv, options, e);
+	output_error(c, options, e);
+	return r;
 }
 
 int main(int argc, char **argv)

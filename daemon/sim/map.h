@@ -3,7 +3,15 @@
 #ifndef EBB_SIM_MAP_H
 #define EBB_SIM_MAP_H
 
-#include "history.h"
+#include <stdint.h>
+
+#define SIM_NONE UINT32_MAX
+
+/* From two numbers to a small one; open addressing. */
+struct sim_map {
+	struct { uint64_t a, b; uint32_t id; } *slot;
+	uint32_t slots, n;      /* slots is a power of two */
+};
 
 /* SIM_NONE when it has no number yet. */
 uint32_t sim_map_find(const struct sim_map *m, uint64_t a, uint64_t b);

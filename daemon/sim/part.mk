@@ -8,3 +8,5 @@ SIM_SOURCES := $(filter-out daemon/sim/main.c daemon/sim/choose.c daemon/sim/com
 
 $(eval $(call program,ebb-sim,$(wildcard daemon/sim/*.c),-ljson-c -lz -lm -ldl))
 $(B)/bin/ebb-sim: $(NATIVE_POLICIES)
+# The page is part of the program.
+$(B)/obj/daemon/sim/report_page.o: daemon/sim/report.html

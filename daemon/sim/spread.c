@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cluster.h"
 #include "spread.h"
 
 #define BINS 1024      /* of use, for percentiles */

@@ -5,7 +5,8 @@
 
 #include <stdint.h>
 
-struct cluster_result;
+#include "cluster_result.h"
+
 struct spread;
 
 /* In machines: 1 is all memory of one. */
@@ -26,7 +27,7 @@ void spread_begin(struct spread *s, uint32_t now);
 void spread_add(struct spread *s, const struct spread_node *n);
 void spread_end(struct spread *s);
 
-/* Fills in what cluster.h says about use, imbalance and stability. */
+/* Fills in what cluster_result.h says about use, imbalance and stability. */
 void spread_result(struct spread *s, struct cluster_result *x);
 
 #endif

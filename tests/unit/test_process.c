@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ebbctl/run/process.h"
+#include "ebbctl/process.h"
 #include "lib/base/files.h"
 
 /* Last: it makes a macro of fail(). */

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "ebbctl/call.h"
-#include "ebbctl/text.h"
+#include "lib/base/text.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

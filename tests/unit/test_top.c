@@ -13,7 +13,7 @@
 #include "ebbctl/live/snapshot.h"
 #include "ebbctl/live/top_model.h"
 #include "ebbctl/live/top_view.h"
-#include "ebbctl/text.h"
+#include "lib/base/text.h"
 #include "lib/control/control.h"
 
 static const struct top_wish usual = { "misses", TOP_USUAL, "" };

@@ -3,7 +3,8 @@
 #ifndef EBB_DEVICE_ADOPT_H
 #define EBB_DEVICE_ADOPT_H
 
-#include "create.h"
+#include "lib/control/device.h"
+#include "plan.h"
 
 /*
  * Whether @found, by device_find(), works and was made by @plan.  Goes in with what the plan alone says of

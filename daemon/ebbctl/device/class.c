@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "class.h"
 #include "lib/host/cgroup.h"
 #include "lib/control/control.h"
 #include "lib/base/files.h"
@@ -19,19 +20,11 @@
 #include "teardown.h"
 #include "kmoddev.h"
 #include "lib/kmod/settle.h"
-#include "ebbctl/text.h"
-#include "ebbctl/run/process.h"
-#include "ebbctl/verbs/verbs.h"
-
-struct class_options {
-	bool json, remove;
-	struct option_list donors;
-	const char *durability, *seal;
-};
+#include "ebbctl/process.h"
 
 /* One device, the module, and what is wanted of them. */
 struct class_call {
-	const struct class_options *options;
+	const struct class_plan *plan;
 	struct device_record record;
 	struct kmod_link *link;
 	struct kmod_care care;      /* of the class it is about */
@@ -100,9 +93,9 @@ static enum kmod_seal seal_of(const struct kmod_device *d, uint32_t class)
 /* A class keeps it for good: pages that are out are as they are.  What is not said is the device's. */
 static enum kmod_seal wanted_seal(const struct class_call *c)
 {
-	if (!c->options->seal)
+	if (!c->plan->seal)
 		return seal_of(&c->care.now, 0);
-	return !strcmp(c->options->seal, "on") ? KMOD_SEALED : KMOD_PLAIN;
+	return !strcmp(c->plan->seal, "on") ? KMOD_SEALED : KMOD_PLAIN;
 }
 
 /* A class for the cgroup: its own, one that nobody uses any more, one that is not there yet. */
@@ -116,7 +109,7 @@ static int pick_class(struct class_call *c, uint32_t *class, struct error *e)
 		return r;
 	*class = class_of(d, c->cgroup.id);
 	if (*class != KMOD_NO_CLASS && *class) {
-		if (!c->options->seal || seal_of(d, *class) == wanted_seal(c))
+		if (!c->plan->seal || seal_of(d, *class) == wanted_seal(c))
 			return 0;
 		return fail_exit(e, EXIT_REFUSED, EEXIST,
 				 "cgroup %.256s: whether its pages are sealed cannot change; take it back with --remove first",
@@ -142,7 +135,7 @@ static int pick_class(struct class_call *c, uint32_t *class, struct error *e)
 /* enum ebb_swap_copy of the options; without donors pages stay here. */
 static int pick_copies(const struct class_call *c, uint32_t *copies, struct error *e)
 {
-	const struct class_options *o = c->options;
+	const struct class_plan *o = c->plan;
 	bool disk = *c->record.backup && (!o->durability || !strcmp(o->durability, "disk"));
 	bool two = o->durability && !strcmp(o->durability, "replicas=2");
 
@@ -166,11 +159,11 @@ static int connect_donors(struct class_call *c, struct error *e)
 	int r;
 
 	*given.donor = '\0';
-	r = kmoddev_donors(&c->options->donors, &given, e);
+	r = kmoddev_donors(&c->plan->donors, &given, e);
 	if (r)
 		return r;
 	c->care.donors = c->care.given = kmod_donors_of(given.donor, c->care.donor);
-	if (c->options->durability && !strcmp(c->options->durability, "replicas=2") && c->care.given < 2)
+	if (c->plan->durability && !strcmp(c->plan->durability, "replicas=2") && c->care.given < 2)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "device %s: replicas=2 needs as many donors, and there is 1; name more with --donors",
 				 c->record.name);
@@ -215,7 +208,7 @@ static int give(struct class_call *c, struct json_object *answer, struct error *
 	if (r)
 		return r;
 	c->care.class = class;
-	if (c->options->donors.n)
+	if (c->plan->donors.n)
 		r = connect_donors(c, e);
 	if (!r)
 		r = kmod_assign(c->link, c->care.device, c->cgroup.id, class, e);
@@ -306,41 +299,6 @@ static int list(struct class_call *c, struct json_object *answer, struct error *
 	return r;
 }
 
-static const char *sealed(struct json_object *o)
-{
-	return json_object_get_boolean(json_member(o, "sealed")) ? "yes" : "no";
-}
-
-static void print_list(struct json_object *o)
-{
-	static const struct column columns[] = {
-		{ "cgroup", "CGROUP", COLUMN_TEXT }, { "class", "CLASS", COLUMN_COUNT },
-		{ "durability", "DURABILITY", COLUMN_TEXT }, { "sealed", "SEALED", COLUMN_TEXT },
-		{ "live", "LIVE", COLUMN_BYTES },
-		{ "mapped", "LENT", COLUMN_BYTES }, { "donors", "DONORS", COLUMN_TEXT },
-		{ NULL },
-	};
-
-	struct json_object *rows = json_member(o, "classes");
-
-	for (size_t i = 0; i < json_object_array_length(rows); i++)
-		json_add_text(json_object_array_get_idx(rows, i), "sealed",
-			      sealed(json_object_array_get_idx(rows, i)));
-	output_table(rows, columns, "no cgroup has a class of its own");
-}
-
-static void print_given(struct json_object *o)
-{
-	const char *cgroup = json_text(o, "cgroup", ""), *donors = json_text(o, "donors", NULL);
-
-	if (json_member(o, "removed"))
-		printf("cgroup %s: its pages are its parent's again\n", cgroup);
-	else
-		printf("cgroup %s: class %d, durability %s, sealed: %s, %s\n", cgroup,
-		       (int)json_int(o, "class", 0), json_text(o, "durability", ""),
-		       sealed(o), donors ?: "on the backup alone");
-}
-
 static int open_device(struct class_call *c, const char *name, struct error *e)
 {
 	int r = need_root("device class", e);
@@ -355,67 +313,50 @@ static int open_device(struct class_call *c, const char *name, struct error *e)
 	return r ? r : kmod_open(&c->link, e);
 }
 
-static int check_words(const struct class_options *o, int argc, struct error *e)
-{
-	bool told = o->donors.n || o->durability || o->seal;
+typedef int class_action(struct class_call *c, struct json_object *answer, struct error *e);
 
-	if ((argc == 1 && (told || o->remove)) || (told && o->remove))
-		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "device class: NAME shows, NAME CGROUP with --donors or --durability sets, with --remove takes back");
-	return 0;
-}
-
-static int run(int argc, char **argv, void *options, struct error *e)
+/* Calls @what with the locked device @name and, unless NULL, @cgroup. */
+static int with_device(const char *name, const char *cgroup, const struct class_plan *plan,
+		       class_action *what, struct json_object *answer, struct error *e)
 {
-	_cleanup_json_ struct json_object *answer = json_object_new_object();
 	struct class_call *c = calloc(1, sizeof(*c));
-	const struct class_options *o = options;
-	int lock = -1, r = c ? check_words(o, argc, e) : fail(e, ENOMEM, "device class: out of memory");
+	int lock = -1, r;
 
 	if (!c)
-		return r;
-	c->options = o;
-	if (!r)
-		r = open_device(c, argv[0], e);
-	if (!r && argc == 2)
-		r = cgroup_resolve(argv[1], &c->cgroup, e);
+		return fail(e, ENOMEM, "device class: out of memory");
+	c->plan = plan;
+	r = open_device(c, name, e);
+	if (!r && cgroup)
+		r = cgroup_resolve(cgroup, &c->cgroup, e);
 	if (!r) {
 		process_defer_signals();
 		lock = device_lock(PATIENCE_UNTIL_INTERRUPTED, e);
 		r = lock < 0 ? lock : 0;
 	}
-	json_add_text(answer, "device", argv[0]);
+	json_add_text(answer, "device", name);
 	if (!r)
-		r = argc == 1 ? list(c, answer, e) : o->remove ? take_back(c, answer, e) :
-								   give(c, answer, e);
+		r = what(c, answer, e);
 	if (lock >= 0)
 		close(lock);
 	kmod_close(&c->link);
 	kmod_care_free(&c->care);
 	free(c);
-	if (!r)
-		output(o->json, answer, argc == 1 ? print_list : print_given);
 	return r;
 }
 
-static const struct option_spec specs[] = {
-	OPTION(class_options, donors, "donors", OPTION_LIST, "ADDRESS,...",
-	       .help = "who has the cgroup's pages [nobody: they stay on the backup]"),
-	OPTION(class_options, durability, "durability", OPTION_STRING, "disk|replicas=2|none",
-	       .help = "what keeps a page when its donor is lost [disk, with a backup]"),
-	OPTION(class_options, seal, "seal", OPTION_STRING, "on|off",
-	       .help = "encrypt pages before they leave, also to the backup [as the device]"),
-	OPTION(class_options, remove, "remove", OPTION_FLAG, NULL,
-	       .help = "its pages are its parent's again, from now on"),
-	OPTION_JSON,
-	OPTIONS_END
-};
+int device_class_set(const char *device, const char *cgroup, const struct class_plan *plan,
+		     struct json_object *answer, struct error *e)
+{
+	return with_device(device, cgroup, plan, give, answer, e);
+}
 
-const struct command command_device_class = {
-	.object = "device", .action = "class", .arguments = "NAME [CGROUP]",
-	.help = "Gives a cgroup's pages donors and durability of their own",
-	.example = "  ebbctl device class ebb0 /spark.slice --durability none \\\n"
-		   "      --donors rdma:10.9.0.8:7070\n",
-	.options = specs, .options_size = sizeof(struct class_options), .run = run, .min_args = 1,
-	.max_args = 2,
-};
+int device_class_remove(const char *device, const char *cgroup, struct json_object *answer,
+			struct error *e)
+{
+	return with_device(device, cgroup, NULL, take_back, answer, e);
+}
+
+int device_class_list(const char *device, struct json_object *answer, struct error *e)
+{
+	return with_device(device, NULL, NULL, list, answer, e);
+}

@@ -7,7 +7,7 @@
 
 #include "donors.h"
 #include "ebbctl/call.h"
-#include "ebbctl/text.h"
+#include "lib/base/text.h"
 #include "lib/base/cleanup.h"
 #include "lib/control/control.h"
 #include "lib/wire/address.h"

@@ -9,8 +9,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "ebbctl/run/process.h"
-#include "ebbctl/text.h"
+#include "ebbctl/process.h"
+#include "lib/base/process_run.h"
+#include "lib/base/text.h"
 #include "kmoddev.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/clock.h"

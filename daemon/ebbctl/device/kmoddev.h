@@ -7,8 +7,9 @@
 #ifndef EBB_KMODDEV_H
 #define EBB_KMODDEV_H
 
-#include "create.h"
+#include "lib/control/device.h"
 #include "lib/kmod/settle.h"
+#include "plan.h"
 
 #define KMOD_FRONTEND "kmod"
 

@@ -6,18 +6,10 @@
 #include <stdint.h>
 
 /*
- * Record, state, use and what the server says, of one device (NULL when there
- * is none) or as an array of all.  The caller's.
+ * Record, state, use and server status of one device (NULL if it does not exist), or
+ * an array of all devices.  The caller owns the result.
  */
 struct json_object *device_describe(const char *name);
 struct json_object *device_describe_all(void);
-
-/* The plain view of device_describe_all(). */
-void device_print_table(struct json_object *rows);
-
-/* Slabs that cannot leave the donor @row is about, which has an "outlook" if it is left. */
-int64_t donor_stuck(struct json_object *row);
-/* Says why, if there are any. */
-void donor_print_stuck(const char *donor, const char *device, struct json_object *row);
 
 #endif

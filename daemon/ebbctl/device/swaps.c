@@ -15,6 +15,7 @@
 
 #include "lib/base/cleanup.h"
 #include "lib/base/files.h"
+#include "lib/base/process_run.h"
 #include "lib/base/size.h"
 #include "lib/host/cgroup.h"
 #include "swaps.h"

@@ -6,7 +6,7 @@
 #include <limits.h>
 #include <stdint.h>
 
-#include "ebbctl/run/process.h"
+#include "ebbctl/process.h"
 #include "lib/base/error.h"
 
 struct swap_area {

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "ebbctl/text.h"
+#include "lib/base/text.h"
 #include "kmoddev.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/files.h"

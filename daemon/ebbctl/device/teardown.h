@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "ebbctl/run/process.h"
+#include "ebbctl/process.h"
 #include "lib/base/error.h"
 #include "lib/control/device.h"
 

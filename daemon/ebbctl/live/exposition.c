@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "ebbctl/text.h"
+#include "lib/base/text.h"
 #include "exposition.h"
 #include "exposition_table.h"
 #include "lib/base/utf8.h"

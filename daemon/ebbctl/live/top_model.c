@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "ebbctl/call.h"
-#include "ebbctl/text.h"
+#include "lib/base/text.h"
 #include "lib/control/control.h"
 #include "top_model.h"
 

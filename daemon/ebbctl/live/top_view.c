@@ -3,7 +3,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "ebbctl/text.h"
+#include "lib/base/text.h"
 #include "lib/control/control.h"
 #include "top_view.h"
 

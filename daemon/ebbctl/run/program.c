@@ -17,7 +17,7 @@
 #include "lib/base/cleanup.h"
 #include "lib/base/clock.h"
 #include "lib/base/files.h"
-#include "process.h"
+#include "ebbctl/process.h"
 #include "program.h"
 
 int program_block_signals(struct program *p, struct error *e)

@@ -15,7 +15,7 @@
 #include "lib/base/files.h"
 #include "lib/base/paths.h"
 #include "lib/control/control.h"
-#include "process.h"
+#include "ebbctl/process.h"
 #include "run_services.h"
 
 #define DONOR "ebb-donord"
@@ -75,13 +75,13 @@ static int start_donor(struct started *s, uint64_t memory, struct error *e)
 
 static int start_device(struct started *s, uint64_t memory, struct error *e)
 {
-	struct device_plan plan = {
-		.size = memory, .slab = DEVICE_SLAB, .frontend = "fuse", .durability = "disk", .scope = "any",
-		.donors = { .v = { s->donor_address }, .n = 1 },
-	};
+	struct device_plan plan = DEVICE_PLAN_DEFAULTS;
 	struct device_record d;
-	int r = device_create(STARTED_DEVICE, &plan, &d, e);
+	int r;
 
+	plan.size = memory;
+	plan.donors = (struct option_list){ .v = { s->donor_address }, .n = 1 };
+	r = device_create(STARTED_DEVICE, &plan, &d, e);
 	s->device = !r;
 	return r;
 }

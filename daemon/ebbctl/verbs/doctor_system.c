@@ -14,12 +14,12 @@
 #include <unistd.h>
 
 #include <ebb/page.h>
-#include "doctor.h"
+#include "doctor_system.h"
 #include "ebbctl/call.h"
 #include "ebbctl/device/list.h"
 #include "ebbctl/device/swaps.h"
-#include "ebbctl/run/process.h"
-#include "ebbctl/text.h"
+#include "ebbctl/process.h"
+#include "lib/base/text.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/files.h"
 #include "lib/base/size.h"

@@ -4,14 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "device_view.h"
 #include "lib/control/control.h"
 #include "lib/base/privilege.h"
 #include "lib/base/size.h"
 #include "lib/base/paths.h"
 #include "ebbctl/call.h"
-#include "ebbctl/device/list.h"
 #include "ebbctl/device_servers.h"
-#include "ebbctl/text.h"
+#include "lib/base/text.h"
 #include "verbs.h"
 #include "lib/kmod/donor_address.h"
 

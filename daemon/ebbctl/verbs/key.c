@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "ebbctl/text.h"
+#include "lib/base/text.h"
 #include "lib/control/control.h"
 #include "lib/wire/key.h"
 #include "verbs.h"

@@ -10,7 +10,7 @@
 #include "ebbctl/live/exposition.h"
 #include "ebbctl/live/http.h"
 #include "ebbctl/live/snapshot.h"
-#include "ebbctl/text.h"
+#include "lib/base/text.h"
 #include "lib/base/files.h"
 #include "verbs.h"
 

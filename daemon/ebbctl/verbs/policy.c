@@ -8,7 +8,7 @@
 #include "ebbctl/call.h"
 #include "ebbctl/device/scope.h"
 #include "ebbctl/device/swaps.h"
-#include "ebbctl/text.h"
+#include "lib/base/text.h"
 #include "lib/base/files.h"
 #include "lib/control/control.h"
 #include "lib/host/cgroup.h"

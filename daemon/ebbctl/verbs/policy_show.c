@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "ebbctl/call.h"
-#include "ebbctl/text.h"
+#include "lib/base/text.h"
 #include "lib/base/cleanup.h"
 #include "lib/control/control.h"
 #include "verbs.h"

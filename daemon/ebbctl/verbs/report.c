@@ -5,14 +5,10 @@
 #include <string.h>
 
 #include "ebbctl/run/record.h"
-#include "ebbctl/text.h"
-#include "lib/base/cleanup.h"
+#include "ebbctl/sim_exec.h"
 #include "lib/base/files.h"
-#include "lib/base/size.h"
-#include "lib/control/control.h"
+#include "lib/base/json.h"
 #include "lib/host/cgroup.h"
-#include "report_data.h"
-#include "report_page.h"
 #include "verbs.h"
 
 #define RECORDING "faults.trace"
@@ -22,12 +18,6 @@ struct report_options {
 	const char *output, *trace;
 	uint64_t seconds; /* ns */
 };
-
-static int file_in(const char *dir, const char *name, char *path, size_t size, struct error *e)
-{
-	return (size_t)snprintf(path, size, "%s/%s", dir, name) < size ? 0 :
-	       fail(e, ENAMETOOLONG, "%.200s...: too long a name; give a shorter one", dir);
-}
 
 static int check(int argc, const struct report_options *o, struct error *e)
 {
@@ -58,69 +48,31 @@ static int record(const char *cgroup, const char *file, uint64_t ns, struct erro
 	return r;
 }
 
-static void print_reported(struct json_object *o)
-{
-	char size[16];
-
-	printf("%s: %lld faults, %s\n", json_text(o, "file", ""),
-	       (long long)json_int(o, "faults", 0),
-	       size_format((uint64_t)json_int(o, "bytes", 0), size, sizeof(size)));
-}
-
-/* The page, and the data beside it where JSON is asked for. */
-static int write_report(const struct report_options *opt, struct json_object *data,
-			struct json_object *o, struct error *e)
-{
-	char page[PATH_MAX], beside[PATH_MAX];
-	uint64_t bytes;
-	int r = file_in(opt->output, "index.html", page, sizeof(page), e);
-
-	if (!r)
-		r = file_in(opt->output, "report.json", beside, sizeof(beside), e);
-	if (!r)
-		r = report_page_write(data, page, &bytes, e);
-	if (r)
-		return r;
-	json_add_text(o, "file", page);
-	json_add_int(o, "bytes", (int64_t)bytes);
-	if (!opt->json)
-		return 0;
-	json_add_text(o, "data", beside);
-	return report_data_write(data, beside, e);
-}
-
 static int run(int argc, char **argv, void *options, struct error *e)
 {
-	_cleanup_json_ struct json_object *o = json_object_new_object(), *data = NULL;
-	_cleanup_loaded_ struct loaded_trace t = { 0 };
 	const struct report_options *opt = options;
+	struct sim_call sim = { .n = 0 };
 	char recorded[PATH_MAX];
-	const char *file = opt->trace ?: recorded;
 	int r = check(argc, opt, e);
 
+	if (!r && argc) {
+		if ((size_t)snprintf(recorded, sizeof(recorded), "%s/" RECORDING, opt->output) >=
+		    sizeof(recorded))
+			return fail(e, ENAMETOOLONG, "%.200s...: name too long; give a shorter one",
+				    opt->output);
+		r = file_make_dirs(opt->output, 0755);
+		if (r)
+			return fail(e, r, "%s: cannot create: %s; give another directory",
+				    opt->output, strerror(-r));
+		r = record(argv[0], recorded, opt->seconds, e);
+	}
 	if (r)
 		return r;
-	r = file_make_dirs(opt->output, 0755);
-	if (r)
-		return fail(e, r, "%s: cannot be made: %s; give a directory that can", opt->output,
-			    strerror(-r));
-	r = file_in(opt->output, RECORDING, recorded, sizeof(recorded), e);
-	if (!r && argc)
-		r = record(argv[0], file, opt->seconds, e);
-	if (!r)
-		r = trace_load(&t, file, opt->partial ? TRACE_PARTIAL : TRACE_WHOLE, e);
-	if (r)
-		return r;
-	data = report_data(&t);
-	if (!data)
-		return fail(e, ENOMEM, "%s: too large for this machine's memory", file);
-	r = write_report(opt, data, o, e);
-	if (r)
-		return r;
-	json_add_text(o, "trace", file);
-	json_add_int(o, "faults", (int64_t)(t.records - t.count[TRACE_OUT]));
-	output(opt->json, o, print_reported);
-	return 0;
+	sim_command(&sim, "report");
+	sim_add(&sim, "--output", opt->output);
+	sim_add_flag(&sim, "--partial", opt->partial);
+	sim_add_flag(&sim, "--json", opt->json);
+	return sim_exec(&sim, argc ? recorded : opt->trace, e);
 }
 
 static const struct option_spec specs[] = {

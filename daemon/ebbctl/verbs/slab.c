@@ -9,7 +9,7 @@
 #include "lib/control/device.h"
 #include "lib/base/privilege.h"
 #include "ebbctl/device_servers.h"
-#include "ebbctl/text.h"
+#include "lib/base/text.h"
 #include "verbs.h"
 #include "lib/kmod/donor_address.h"
 

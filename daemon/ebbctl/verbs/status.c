@@ -2,9 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "device_view.h"
 #include "ebbctl/call.h"
 #include "ebbctl/device/list.h"
-#include "ebbctl/text.h"
+#include "lib/base/text.h"
 #include "lib/control/control.h"
 #include "lib/host/cgroup.h"
 #include "verbs.h"

@@ -10,8 +10,8 @@
 #include "ebbctl/live/top_model.h"
 #include "ebbctl/live/top_screen.h"
 #include "ebbctl/live/top_view.h"
-#include "ebbctl/run/process.h"
-#include "ebbctl/text.h"
+#include "ebbctl/process.h"
+#include "lib/base/text.h"
 #include "lib/base/clock.h"
 #include "verbs.h"
 

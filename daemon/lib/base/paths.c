@@ -105,5 +105,9 @@ const char *ebb_program(const char *name)
 
 	program_dir(here, sizeof(here));
 	snprintf(path, sizeof(path), "%s/%s", here, name);
+	if (access(path, X_OK) == 0)
+		return path;
+	/* ebbctl is in sbin, ebb-sim in bin. */
+	snprintf(path, sizeof(path), "%s/../bin/%s", here, name);
 	return access(path, X_OK) == 0 ? path : name;
 }

@@ -94,6 +94,27 @@ int duration_parse(const char *text, const char *what, uint64_t *ns, struct erro
 			 what, text);
 }
 
+int shares_parse(const char *text, const char *what, uint64_t *share, uint32_t *n,
+		 struct error *e)
+{
+	const uint32_t most = *n;
+	const char *at = text;
+	char *end;
+
+	*n = 0;
+	do {
+		unsigned long v = strtoul(at, &end, 10);
+
+		if (end == at || (*end && *end != ',') || !v || v > SHARES_PERCENT_MAX || *n == most)
+			return fail_exit(e, EXIT_USAGE, EINVAL,
+					 "%s: '%.64s' is not a list of at most %u percentages; give one such as 100,75,50,25",
+					 what, text, most);
+		share[(*n)++] = v;
+		at = end + 1;
+	} while (*end);
+	return 0;
+}
+
 char *size_format(uint64_t bytes, char *buf, int len)
 {
 	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB" };

@@ -26,6 +26,15 @@ int duration_parse(const char *text, const char *what, uint64_t *ns, struct erro
 int percent_parse(const char *text, const char *what, uint32_t max, uint32_t *tenths,
 		  struct error *e);
 
+/*
+ * Parses "100,75,50" into at most *@n percentages from 1 to SHARES_PERCENT_MAX and sets *@n.
+ * -EINVAL names @what and the accepted form.
+ */
+#define SHARES_MAX 8
+#define SHARES_PERCENT_MAX 400
+int shares_parse(const char *text, const char *what, uint64_t *share, uint32_t *n,
+		 struct error *e);
+
 /* Returns @buf (16 bytes or more) with text such as "1.5 GiB". */
 char *size_format(uint64_t bytes, char *buf, int len);
 

@@ -59,7 +59,4 @@ enum process_patience {
  */
 int process_wait(int pidfd, int timeout_ms, enum process_patience patience);
 
-/* Runs @argv to its end; its output goes to @output (NUL-terminated) when not NULL. */
-int process_run(const char *const *argv, char *output, size_t size, struct error *e);
-
 #endif

@@ -10,14 +10,12 @@
 
 #include "lib/base/error.h"
 
-#define ADVISE_SIZES 8
-
-struct advise_options {
-	bool json, start, as_root;
-	const char *sizes, *cgroup, *trace, *output;
-	uint64_t floor;         /* per cent */
+struct subject_plan {
+	const char *output;     /* file for the recording, NULL: temporary */
+	const char *cgroup;
 	uint64_t seconds;       /* ns */
 	uint64_t full;          /* bytes */
+	bool start, as_root;
 };
 
 struct subject {
@@ -35,11 +33,11 @@ struct subject {
  * Runs @argv twice: with all the memory it wants, then recorded with
  * @floor per cent of that.  Its standard output goes to standard error.
  */
-int subject_run(struct subject *s, const struct advise_options *o, uint64_t floor, char **argv,
+int subject_run(struct subject *s, const struct subject_plan *o, uint64_t floor, char **argv,
 		struct error *e);
 
 /* Records a running cgroup. */
-int subject_record(struct subject *s, const struct advise_options *o, struct error *e);
+int subject_record(struct subject *s, const struct subject_plan *o, struct error *e);
 
 /* Removes a temporary trace, which may be open; idempotent. */
 void subject_end(struct subject *s);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ebbctl/text.h"
+#include "lib/base/text.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/files.h"
 #include "report_page.h"
@@ -16,7 +16,7 @@ __asm__(".pushsection .rodata\n"
 	".globl report_html\n"
 	".hidden report_html\n"
 	"report_html:\n"
-	".incbin \"daemon/ebbctl/verbs/report.html\"\n"
+	".incbin \"daemon/sim/report.html\"\n"
 	".byte 0\n"
 	".popsection\n");
 

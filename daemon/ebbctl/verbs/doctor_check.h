@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* `ebbctl doctor`: prerequisites, one row each. */
-#ifndef EBB_DOCTOR_H
-#define EBB_DOCTOR_H
+#ifndef EBB_DOCTOR_CHECK_H
+#define EBB_DOCTOR_CHECK_H
 
 #include <json-c/json.h>
 
@@ -20,16 +20,5 @@ struct doctor {
 /* Adds a row; @found as printf, @remedy NULL when there is nothing to do. */
 void doctor_add(struct doctor *d, enum verdict v, const char *name, const char *remedy,
 		const char *found, ...) __attribute__((format(printf, 5, 6)));
-
-/* The BPF rows: what loads, found by loading it. */
-void doctor_bpf(struct doctor *d);
-/* Perf events of page faults, and their scope on a cgroup. */
-void doctor_perf(struct doctor *d);
-/* Memory: controllers, swap, zram, zswap, THP, MGLRU, readahead. */
-void doctor_memory(struct doctor *d);
-/* The device: FUSE, loop, process_madvise, IO_FLUSHER, locked memory. */
-void doctor_device(struct doctor *d);
-/* What runs, and who else pages to our devices. */
-void doctor_running(struct doctor *d);
 
 #endif

@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include <ebb/abi.h>
-#include "ebbctl/text.h"
+#include "lib/base/text.h"
 #include "lib/base/cleanup.h"
 #include "page_axis.h"
 #include "report_data.h"

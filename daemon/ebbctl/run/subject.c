@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include <ebb/page.h>
-#include "advise_subject.h"
-#include "ebbctl/run/process.h"
+#include "subject.h"
+#include "ebbctl/process.h"
 #include "ebbctl/run/record.h"
-#include "ebbctl/text.h"
+#include "lib/base/text.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/files.h"
 #include "lib/base/paths.h"
@@ -34,7 +34,7 @@ static void hold_signals(struct subject *s)
 	s->holds_signals = true;
 }
 
-static int choose_file(struct subject *s, const struct advise_options *o, struct error *e)
+static int choose_file(struct subject *s, const struct subject_plan *o, struct error *e)
 {
 	int r;
 
@@ -96,7 +96,7 @@ static int run_once(struct subject *s, struct run *run, char **argv, struct erro
 	return r;
 }
 
-static int run_twice(struct subject *s, const struct advise_options *o, uint64_t floor,
+static int run_twice(struct subject *s, const struct subject_plan *o, uint64_t floor,
 		     char **argv, struct error *e)
 {
 	const struct run_options free_options = { .policy = "none", .no_track = true, .watch = true,
@@ -122,7 +122,7 @@ static int run_twice(struct subject *s, const struct advise_options *o, uint64_t
 	return r;
 }
 
-int subject_run(struct subject *s, const struct advise_options *o, uint64_t floor, char **argv,
+int subject_run(struct subject *s, const struct subject_plan *o, uint64_t floor, char **argv,
 		struct error *e)
 {
 	int ours, r;
@@ -142,7 +142,7 @@ int subject_run(struct subject *s, const struct advise_options *o, uint64_t floo
 	return r;
 }
 
-int subject_record(struct subject *s, const struct advise_options *o, struct error *e)
+int subject_record(struct subject *s, const struct subject_plan *o, struct error *e)
 {
 	_cleanup_json_ struct json_object *answer = NULL;
 	struct cgroup_ref c;

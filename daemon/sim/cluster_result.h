@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#ifndef EBB_SIM_CLUSTER_RESULT_H
+#define EBB_SIM_CLUSTER_RESULT_H
+
+#include <stdint.h>
+
+struct cluster_result {
+	/* Of the machines alone, without remote memory: the same for every placer. */
+	double alone_use;      /* mean part of memory in use */
+	double alone_max_min;  /* median over time */
+	double demand;         /* mean demand, machines: the use nobody can exceed */
+	double severe;         /* part of the time with p99 / median >= CLUSTER_SEVERE */
+	double stable[3];      /* P(use within 10 % of what it was) after 10, 20, 40 s */
+	/* With it. */
+	double use;            /* mean part of memory in use, by programs and mapped slabs */
+	double max_min;        /* median over time, all machines */
+	double donors_max_mean; /* median over time, machines that hold a slab */
+	double donors_deviation; /* standard deviation / mean of theirs; median over time */
+	double served;         /* part of what does not fit in a borrower that is in a donor */
+	double pressed;        /* part of machine-seconds in which programs and slabs exceed memory */
+	double evicted_rank;   /* activity of evicted slabs / of all that are mapped there */
+	uint64_t maps, unmaps, evictions, migrations, to_disk;
+	uint64_t ready;        /* of maps and migrations: found a slab allocated ahead */
+	uint64_t messages;
+};
+
+#define CLUSTER_SEVERE 2.0
+
+#endif

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <ebb/abi.h>
+#include "lib/base/text.h"
+#include "lib/control/control.h"
+#include "trace_load.h"
+#include "commands.h"
+
+struct show_options {
+	bool json, csv, partial;
+};
+
+static const char *role_name(uint16_t role)
+{
+	return role == EBB_ROLE_GC ? "gc" : "app";
+}
+
+static struct json_object *describe_threads(const struct loaded_trace *t)
+{
+	struct json_object *rows = json_object_new_array();
+
+	for (size_t i = 0; i < t->threads; i++) {
+		const struct loaded_thread *thread = &t->thread[i];
+		struct json_object *o = json_object_new_object();
+
+		json_add_int(o, "tgid", thread->tgid);
+		json_add_int(o, "tid", thread->tid);
+		json_add_text(o, "comm", *thread->comm ? thread->comm : NULL);
+		json_add_text(o, "role", role_name(thread->role));
+		json_add_int(o, "misses", (int64_t)thread->count[TRACE_MISS]);
+		json_add_int(o, "hits", (int64_t)thread->count[TRACE_HIT]);
+		json_add_int(o, "late", (int64_t)thread->count[TRACE_LATE]);
+		json_object_array_add(rows, o);
+	}
+	return rows;
+}
+
+static struct json_object *describe(const struct loaded_trace *t, const char *file)
+{
+	struct json_object *o = json_object_new_object();
+	time_t start = (time_t)(t->info.start_unix_ns / 1000000000);
+	char when[32];
+	struct tm tm;
+
+	strftime(when, sizeof(when), "%FT%TZ", gmtime_r(&start, &tm));
+	json_add_text(o, "file", file);
+	json_add_text(o, "comm", *t->info.comm ? t->info.comm : NULL);
+	json_add_text(o, "cgroup", t->info.cgroup);
+	json_add_text(o, "policy", t->info.policy);
+	json_add_int(o, "memory", (int64_t)t->info.memory);
+	json_add_int(o, "page_size", 1LL << t->info.page_shift);
+	json_add_int(o, "page_cluster", t->info.page_cluster);
+	json_add_text(o, "kernel", t->info.kernel);
+	json_add_text(o, "start", when);
+	json_add_int(o, "span_ns", (int64_t)t->span_ns);
+	json_add_int(o, "records", (int64_t)t->records);
+	json_add_int(o, "misses", (int64_t)t->count[TRACE_MISS]);
+	json_add_int(o, "hits", (int64_t)t->count[TRACE_HIT]);
+	json_add_int(o, "late", (int64_t)t->count[TRACE_LATE]);
+	json_add_int(o, "outs", (int64_t)t->count[TRACE_OUT]);
+	json_add_int(o, "pages", (int64_t)t->pages);
+	json_add_int(o, "samples", (int64_t)t->samples);
+	json_add_int(o, "lost", (int64_t)t->info.lost);
+	json_add_int(o, "miss_ns", (int64_t)t->miss_ns);
+	json_add_int(o, "late_ns", (int64_t)t->late_ns);
+	json_add_bool(o, "finished", t->info.finished);
+	json_add_text(o, "stopped", t->info.stopped ? strerror(t->info.stopped) : NULL);
+	json_object_object_add(o, "threads", describe_threads(t));
+	return o;
+}
+
+static const char *cell(struct json_object *o, const char *key, enum column_format format,
+			char *buf)
+{
+	const struct column column = { key, NULL, format };
+
+	return output_cell(o, &column, buf, 32);
+}
+
+static void print_plain(struct json_object *o)
+{
+	static const struct column columns[] = {
+		{ "tid", "THREAD", COLUMN_COUNT }, { "tgid", "PROCESS", COLUMN_COUNT },
+		{ "comm", "NAME", COLUMN_TEXT }, { "role", "ROLE", COLUMN_TEXT },
+		{ "misses", "MISSES", COLUMN_COUNT }, { "hits", "HITS", COLUMN_COUNT },
+		{ "late", "LATE", COLUMN_COUNT }, { NULL, NULL, COLUMN_TEXT },
+	};
+	char a[32], b[32], c[32], d[32];
+
+	printf("%s in %s, %s of memory, policy %s, page-cluster %s\n",
+	       cell(o, "comm", COLUMN_TEXT, a), json_text(o, "cgroup", ""),
+	       json_int(o, "memory", 0) ? cell(o, "memory", COLUMN_BYTES, b) : "any amount",
+	       json_text(o, "policy", ""), cell(o, "page_cluster", COLUMN_COUNT, c));
+	printf("%s on Linux %s, for %s\n", json_text(o, "start", ""),
+	       json_text(o, "kernel", ""), cell(o, "span_ns", COLUMN_NS, a));
+	printf("%s misses, %s hits, %s late, %s swap-outs; ", cell(o, "misses", COLUMN_COUNT, a),
+	       cell(o, "hits", COLUMN_COUNT, b), cell(o, "late", COLUMN_COUNT, c),
+	       cell(o, "outs", COLUMN_COUNT, d));
+	printf("%s pages; %s in misses\n", cell(o, "pages", COLUMN_COUNT, a),
+	       cell(o, "miss_ns", COLUMN_NS, b));
+	if (json_int(o, "lost", 0))
+		printf("%s faults came too fast and are not in it\n", cell(o, "lost", COLUMN_COUNT, a));
+	if (json_text(o, "stopped", NULL))
+		printf("it ended early: %s\n", json_text(o, "stopped", ""));
+	else if (!json_object_get_boolean(json_member(o, "finished")))
+		printf("it was not ended: this is what is whole of it\n");
+	printf("\n");
+	output_table(json_member(o, "threads"), columns, "no faults");
+}
+
+static void print_csv(const struct loaded_trace *t)
+{
+	printf("time_ns,duration_ns,vpn,tgid,tid,kind,role,cluster,ip\n");
+	for (size_t i = 0; i < t->records; i++) {
+		const struct trace_record *r = &t->record[i];
+
+		printf("%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%u,%u,%s,%s,%u,0x%" PRIx64 "\n",
+		       r->time_ns, r->duration_ns, r->vpn, r->tgid, r->tid, trace_kind_names[r->kind],
+		       role_name(r->role), r->cluster, r->ip);
+	}
+}
+
+static int run(int argc, char **argv, void *options, struct error *e)
+{
+	_cleanup_json_ struct json_object *o = NULL;
+	_cleanup_loaded_ struct loaded_trace t = { 0 };
+	const struct show_options *opt = options;
+	int r;
+
+	if (opt->json && opt->csv)
+		return fail_exit(e, EXIT_USAGE, EINVAL, "show: --json excludes --csv; drop one");
+	r = trace_load(&t, argv[0], opt->partial ? TRACE_PARTIAL : TRACE_WHOLE, e);
+	if (r)
+		return r;
+	if (opt->csv) {
+		print_csv(&t);
+		return 0;
+	}
+	o = describe(&t, argv[0]);
+	output(opt->json, o, print_plain);
+	return 0;
+}
+
+static const struct option_spec specs[] = {
+	SIM_OPTION(show_options, csv, "csv", OPTION_FLAG, NULL, .help = "print every record, one a line"),
+	SIM_OPTION(show_options, partial, "partial", OPTION_FLAG, NULL,
+	       .help = "take what is whole of a truncated trace"),
+	SIM_JSON,
+	OPTIONS_END
+};
+
+const struct command sim_command_show = {
+	.object = "show", .arguments = "FILE", .help = "Summarizes a recording, or prints its records",
+	.example = "  ebb-sim show faults.trace\n", .options = specs,
+	.options_size = sizeof(struct show_options), .run = run, .min_args = 1, .max_args = 1,
+};
