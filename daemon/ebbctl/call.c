@@ -82,7 +82,7 @@ int daemon_add_params(struct json_object *request, const char *const *words, int
 		if (!equals || equals == words[i] || equals - words[i] >= (long)sizeof(key) ||
 		    !equals[1] || *end || errno || v < 0)
 			return fail_exit(e, EXIT_USAGE, EINVAL,
-					 "parameter '%s': not KEY=NUMBER; see ebbctl policy list",
+					 "parameter '%s': not KEY=NUMBER; see \"ebbctl policy list\"",
 					 words[i]);
 		snprintf(key, sizeof(key), "%.*s", (int)(equals - words[i]), words[i]);
 		json_add_int(params, key, v);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Talking to ebbd, and what its statistics mean. */
+/* Requests to ebbd, and values derived from its statistics. */
 #ifndef EBB_DAEMON_CALL_H
 #define EBB_DAEMON_CALL_H
 
@@ -8,19 +8,19 @@
 
 #include "lib/base/error.h"
 
-/* {"verb": @verb}; the caller's. */
+/* Returns {"verb": @verb}; the caller owns it. */
 struct json_object *daemon_request(const char *verb);
 
 /*
- * Sends @request (consumed) to ebbd; *@answer, without "ok", is the caller's.
- * EXIT_NO_DAEMON when nobody listens.
+ * Sends @request, which it frees, to ebbd; the caller owns *@answer, which lacks "ok".
+ * EXIT_NO_DAEMON when ebbd does not listen.
  */
 int daemon_call(struct json_object *request, struct json_object **answer, struct error *e);
-/* The same, where an answer may take longer than half a minute. */
+/* daemon_call() for answers that may take longer than half a minute. */
 int daemon_call_within(int timeout_ms, struct json_object *request, struct json_object **answer,
 		       struct error *e);
 
-/* The same where the answer does not matter. */
+/* daemon_call() without the answer. */
 int daemon_tell(struct json_object *request, struct error *e);
 
 /*
@@ -39,7 +39,7 @@ int daemon_add_params(struct json_object *request, const char *const *words, int
  */
 void daemon_derive(struct json_object *row);
 
-/* The @q quantile (0..1) of a log2 histogram, interpolated within its bucket, ns. */
+/* Returns the @q quantile (0..1) of a log2 histogram in ns, interpolated within its bucket. */
 uint64_t histogram_quantile(struct json_object *histogram, double q);
 
 #endif

@@ -18,17 +18,17 @@ static int run_completion(int argc, char **argv, void *options, struct error *e)
 static const struct option_spec only_json[] = { OPTION_JSON, OPTIONS_END };
 
 const struct command command_version = {
-	.object = "version", .help = "Shows the version", .options = only_json,
+	.object = "version", .help = "Print the version", .options = only_json,
 	.options_size = sizeof(struct common_options), .run = run_version,
 };
 
 const struct command command_help = {
-	.object = "help", .arguments = "[OBJECT [ACTION]]", .help = "Shows this, or one command",
+	.object = "help", .arguments = "[OBJECT [ACTION]]", .help = "Print this overview, or the help of a command",
 	.run = run_help, .max_args = 2,
 };
 
 const struct command command_completion = {
-	.object = "completion", .arguments = "bash|zsh", .help = "Prints a completion script",
+	.object = "completion", .arguments = "bash|zsh", .help = "Print a completion script",
 	.example = "  source <(ebbctl completion bash)\n", .run = run_completion, .min_args = 1,
 	.max_args = 1,
 };
@@ -63,7 +63,7 @@ const struct command *command_find(const char *object, const char *action)
 static void print_overview(void)
 {
 	printf("Usage: " PROGRAM " OBJECT [ACTION] [OPTION...] [ARGUMENT...]\n"
-	       "Memory of other machines as swap, back before it is missed.\n\n");
+	       "Swap to the memory of other machines, with prefetching.\n\n");
 	for (const struct command *const *c = commands; *c; c++) {
 		char words[64];
 
@@ -71,11 +71,11 @@ static void print_overview(void)
 			 (*c)->action ?: "");
 		printf("  %-16s  %s\n", words, (*c)->help);
 	}
-	printf("\n" PROGRAM " OBJECT ACTION --help shows the options.  Exit status: 0 done, 1 failed,\n"
-	       "2 wrong usage, 3 not supported here, 4 ebbd does not answer, 5 refused.\n");
+	printf("\n" PROGRAM " OBJECT ACTION --help prints the options.  Exit status: 0 done, 1 failed,\n"
+	       "2 wrong usage, 3 not supported, 4 cannot connect to ebbd, 5 refused.\n");
 }
 
-/* Every command of @object; 0 when there is none. */
+/* Prints the usage of every command of @object; returns their number. */
 static int print_object(const char *object)
 {
 	int n = 0;
@@ -99,10 +99,10 @@ static int unknown(const char *object, const char *action, struct error *e)
 			len += snprintf(actions + len, sizeof(actions) - len, "%s%s", len ? ", " : "",
 					(*c)->action);
 	if (!len)
-		return fail_exit(e, EXIT_USAGE, EINVAL, "%.64s: no such command; see ebbctl help",
+		return fail_exit(e, EXIT_USAGE, EINVAL, "%.64s: no such command; see \"ebbctl help\"",
 				 object);
-	return fail_exit(e, EXIT_USAGE, EINVAL, "%s: %s%.64s%s; one of %s", object,
-			 action ? "'" : "", action ?: "lacks its action", action ? "' is no action" : "",
+	return fail_exit(e, EXIT_USAGE, EINVAL, "%s: %s%.64s%s; give one of %s", object,
+			 action ? "'" : "", action ?: "action missing", action ? "': no such action" : "",
 			 actions);
 }
 
@@ -142,7 +142,7 @@ static int run_completion(int argc, char **argv, void *options, struct error *e)
 		completion_zsh(PROGRAM, commands, stdout);
 	else
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "completion: '%.64s' is not known; write bash or zsh", argv[0]);
+				 "completion: '%.64s': unknown shell; give bash or zsh", argv[0]);
 	return 0;
 }
 
@@ -153,7 +153,7 @@ static int run_command(const struct command *c, int argc, char **argv, struct er
 	int nargs, r;
 
 	if (!options)
-		return fail(e, ENOMEM, PROGRAM ": no memory");
+		return fail(e, ENOMEM, PROGRAM ": out of memory");
 	if (c->defaults)
 		memcpy(options, c->defaults, c->options_size);
 	r = options_parse(c->options, argc, argv, options,

@@ -5,7 +5,7 @@
 
 #define LOWER_CASE "abcdefghijklmnopqrstuvwxyz"
 
-/* What completes a word of an option's value or of the arguments, in either shell. */
+/* Shell functions that complete the value of an option or an argument. */
 static const struct {
 	const char *word, *function;
 } sources[] = {
@@ -33,7 +33,7 @@ bool completion_literal(const char *word, size_t len)
 
 const char *completion_value_function(const struct option_spec *s)
 {
-	/* The NAME of an option is a new one. */
+	/* NAME as the value of an option is a new name. */
 	return s->metavar && strcmp(s->metavar, "NAME") ?
 	       completion_function(s->metavar, strlen(s->metavar)) : NULL;
 }

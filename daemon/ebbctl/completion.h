@@ -11,9 +11,9 @@
 void completion_bash(const char *program, const struct command *const *commands, FILE *out);
 void completion_zsh(const char *program, const struct command *const *commands, FILE *out);
 
-/* --- what both shells share ----------------------------------------------- */
+/* --- for both shells ------------------------------------------------------ */
 
-/* Shell commands that print what there is, a line each. */
+/* Shell commands that print existing names, one per line. */
 #define COMPLETION_DEVICES \
 	"ebbctl device list --json 2>/dev/null |\n\tsed -n 's/^      \"name\": *\"\\(.*\\)\".*/\\1/p'"
 #define COMPLETION_DONORS \
@@ -28,20 +28,20 @@ struct completion_argument {
 	bool optional, repeated;
 };
 
-/* The next argument at *@at, which moves on; false at the end.  "--" is passed over. */
+/* Reads the next argument at *@at and advances it, past "--"; false at the end. */
 bool completion_argument_next(const char **at, struct completion_argument *a);
 
-/* The next of the "POLICY|CGROUP" that @a may be, cut off its front; false at the end. */
+/* Cuts the next choice off the front of @a ("POLICY|CGROUP"); false at the end. */
 bool completion_choice_next(struct completion_argument *a, const char **word, size_t *len);
 
-/* The shell function that completes such a word ("_ebb_policies"), or NULL. */
+/* Returns the shell function that completes such a word ("_ebb_policies"), or NULL. */
 const char *completion_function(const char *word, size_t len);
-/* Whether it stands for itself: "local". */
+/* Returns whether the word is literal: "local". */
 bool completion_literal(const char *word, size_t len);
 
-/* Of an option's value: NULL, too, when nothing is known of it. */
+/* Returns the shell function for the value of @s, or NULL. */
 const char *completion_value_function(const struct option_spec *s);
-/* "any|attached", the only values that it takes, or NULL. */
+/* Returns the only values of @s, "any|attached", or NULL. */
 const char *completion_value_choices(const struct option_spec *s);
 
 #endif

@@ -11,7 +11,7 @@ static const char *const functions =
 	"_ebb_devices() { _ebb_words \"$(" COMPLETION_DEVICES ")\"; }\n"
 	"_ebb_donors() { _ebb_words \"$(" COMPLETION_DONORS ")\"; }\n"
 	"_ebb_policies() { _ebb_words \"$(" COMPLETION_POLICIES ")\"; }\n"
-	/* Which argument the cursor is at: _ebb_nth FIRST [OPTION-WITH-VALUE...]. */
+	/* Number of the argument at the cursor: _ebb_nth FIRST [OPTION-WITH-VALUE...]. */
 	"_ebb_nth() {\n"
 	"\tlocal i\n"
 	"\tnth=0\n"

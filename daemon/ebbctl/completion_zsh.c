@@ -16,7 +16,7 @@ static const char *const functions =
 	"\t_files -/ -W $root\n"
 	"}\n";
 
-/* @text inside single quotes, a backslash before each of @special. */
+/* Prints @text in single quotes, with a backslash before each of @special. */
 static void print_quoted(const char *text, size_t len, const char *special, FILE *out)
 {
 	for (size_t i = 0; i < len; i++) {
@@ -52,7 +52,7 @@ static void print_value(const struct option_spec *s, FILE *out)
 	fputc(')', out);
 }
 
-/* One specification of _arguments; @name with its hyphens, @other is excluded by it. */
+/* Prints one specification of _arguments; @name has its hyphens and excludes @other. */
 static void print_option(const struct option_spec *s, const char *name, const char *other, FILE *out)
 {
 	fprintf(out, " \\\n\t\t\t'");
@@ -60,7 +60,7 @@ static void print_option(const struct option_spec *s, const char *name, const ch
 		fputc('*', out);
 	else if (*other)
 		fprintf(out, "(%s)", other);
-	/* "-m+": the value follows at once or as a word; "--mem=": behind "=" or as a word. */
+	/* "-m+": value attached or as a word; "--mem=": value after "=" or as a word. */
 	fprintf(out, "%s%s[", name, s->type == OPTION_FLAG ? "" : name[1] == '-' ? "=" : "+");
 	print_text(s->help, "]\\", out);
 	fputc(']', out);
@@ -113,7 +113,7 @@ static void print_command(const struct command *c, FILE *out)
 		c->action ? " " : "", c->action ?: "");
 	print_options(c, out);
 	if (!strncmp(at, "-- ", 3))
-		/* A command line of its own. */
+		/* A nested command line. */
 		fprintf(out, " \\\n\t\t\t'(-)1:PROGRAM:_command_names -e' '*::ARG:_normal'");
 	else
 		for (int nth = 1; completion_argument_next(&at, &a); nth++)
@@ -167,7 +167,7 @@ void completion_zsh(const char *program, const struct command *const *commands, 
 		     "\tcurcontext=\"${curcontext%%:*}-${words[1]// /-}:\"\n\tcase $words[1] in\n");
 	for (const struct command *const *c = commands; *c; c++)
 		print_command(*c, out);
-	/* Both as a file in $fpath and by source <(...). */
+	/* Works as a file in $fpath and by source <(...). */
 	fprintf(out, "\tesac\n}\nif [ \"$funcstack[1]\" = _%s ]; then\n\t_%s \"$@\"\nelse\n"
 		     "\tcompdef _%s %s\nfi\n", program, program, program, program);
 }

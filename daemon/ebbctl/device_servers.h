@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The devices' servers, all or one, by their control sockets. */
+/* Requests to the servers of devices by their control sockets. */
 #ifndef EBB_DEVICE_SERVERS_H
 #define EBB_DEVICE_SERVERS_H
 
@@ -7,20 +7,20 @@
 
 #include "lib/base/error.h"
 
-/* {"verb": @verb}; the caller's. */
+/* Returns {"verb": @verb}; the caller owns it. */
 struct json_object *server_request(const char *verb);
 
-/* Asks @device's server; takes @request.  *@answer is the caller's. */
+/* Sends @request, which it frees, to the server of @device; the caller owns *@answer. */
 int server_call(const char *device, struct json_object *request, struct json_object **answer,
 		struct error *e);
 
-/* The same where only "ok" is of interest. */
+/* server_call() without the answer. */
 int server_tell(const char *device, struct json_object *request, struct error *e);
 
 /*
- * Calls @each for every device that has a record, with what its server answers to
- * @verb; stops when it returns non-zero, and returns that.  A server that does not
- * answer is told of on stderr and left out.
+ * Calls @each for every device that has a record, with the answer of its server to @verb.
+ * Stops at the first non-zero result and returns it.  Reports a server that does not
+ * answer on stderr and skips it.
  */
 int servers_ask(const char *verb, int (*each)(const char *device, struct json_object *answer,
 					      void *data),

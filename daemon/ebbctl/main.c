@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* ebbctl: the one command people type. */
+/* ebbctl: the command line. */
 #include "ebbctl/verbs/verbs.h"
 
 int main(int argc, char **argv)

@@ -22,7 +22,7 @@
 #include "process.h"
 
 #define MAX_ARGS 64
-/* How often to look whether somebody wants us to stop. */
+/* Interval of checks for an interrupt. */
 #define SLICE_MS 100
 
 void process_ending_signals(sigset_t *set)
@@ -55,8 +55,8 @@ bool process_interrupted(void)
 }
 
 /*
- * A server of memory must not be charged to, and reclaimed with, the cgroup
- * that happens to start it.
+ * A server of memory must not be charged to the cgroup that starts it, nor be
+ * reclaimed with it.
  */
 static void leave_limits(const char *unit)
 {
@@ -70,7 +70,7 @@ static void leave_limits(const char *unit)
 	mount = cgroup_memory_mount(&v2);
 	snprintf(path, sizeof(path), "%.4000s/cgroup.procs", mount ?: "");
 	if (mount && file_write(path, "0") < 0)
-		fprintf(stderr, "%s: cannot leave the memory cgroup of its starter\n", unit);
+		fprintf(stderr, "%s: warning: cannot leave the memory cgroup of ebbctl\n", unit);
 }
 
 static void become(const char *const *argv, const char *unit, const char *log, int ready, int also)
@@ -89,7 +89,7 @@ static void become(const char *const *argv, const char *unit, const char *log, i
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	in = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-	/* A lock, or a pipe, that our caller has open is not its to hold for months. */
+	/* A daemon must not hold the caller's locks and pipes. */
 	close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
 	if (in < 0 || out < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0 ||
 	    fcntl(ready, F_SETFD, 0) < 0 || (also >= 0 && fcntl(also, F_SETFD, 0) < 0))
@@ -106,13 +106,13 @@ static void become(const char *const *argv, const char *unit, const char *log, i
 	_exit(127);
 }
 
-/* The last line of the file that says something. */
+/* Returns the last non-empty line of the file. */
 static void last_line(const char *path, char *line, size_t size)
 {
 	_cleanup_file_ FILE *f = fopen(path, "re");
 	char text[400];
 
-	snprintf(line, size, "it said nothing");
+	snprintf(line, size, "no message");
 	while (f && fgets(text, sizeof(text), f)) {
 		text[strcspn(text, "\n")] = '\0';
 		if (*text)
@@ -120,7 +120,7 @@ static void last_line(const char *path, char *line, size_t size)
 	}
 }
 
-/* A log line without "PROGRAM: error: ", or the journal's "<3>". */
+/* Returns a log line without "PROGRAM: error: " or the journal's "<3>". */
 static const char *without_prefix(const char *line)
 {
 	const char *mark = strstr(line, ": error: ");
@@ -130,7 +130,7 @@ static const char *without_prefix(const char *line)
 	return mark ? mark + strlen(": error: ") : line;
 }
 
-/* 0 once "READY\n" has been read, -ECONNRESET at end of file, -ETIMEDOUT. */
+/* Returns 0 after "READY\n", -ECONNRESET at end of file, -ETIMEDOUT. */
 static int wait_ready(int fd, int timeout_ms)
 {
 	int64_t deadline = now_ms() + timeout_ms;
@@ -183,7 +183,7 @@ int process_start(const char *const *argv, const char *unit, const char *log, in
 	if (r != -ECONNRESET) {
 		kill(pid, SIGTERM);
 		if (r == -EINTR)
-			return fail(e, r, "%s: interrupted while it started", name);
+			return fail(e, r, "%s: interrupted during startup; try again", name);
 		return fail(e, r, "%s: not ready after %d s; see %s", name, timeout_ms / 1000, log);
 	}
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -194,7 +194,7 @@ int process_start(const char *const *argv, const char *unit, const char *log, in
 			 "%s: cannot start: %s", name, without_prefix(line));
 }
 
-/* Whether the NUL-separated @words of @len bytes contain @option then @value. */
+/* Returns whether the NUL-separated @words of @len bytes contain @option then @value. */
 static bool has_words(const char *words, size_t len, const char *option, const char *value)
 {
 	const char *end = words + len, *next;
@@ -218,7 +218,7 @@ static bool is_named(pid_t pid, const char *comm)
 	return !strcmp(text, comm);
 }
 
-/* Anybody may name a process, and say what he likes as its arguments. */
+/* Every user can name a process and choose its arguments. */
 static bool is_trusted(DIR *proc, const char *pid)
 {
 	struct stat st;
@@ -240,7 +240,7 @@ pid_t process_find(const char *comm, const char *option, const char *value)
 			continue;
 		if (!option)
 			return pid;
-		/* Not for processes of other names: this one sleeps while they fault. */
+		/* Only for matching names: the read waits while the process faults. */
 		snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
 		n = file_read(path, words, sizeof(words));
 		if (n > 0 && has_words(words, n, option, value))

@@ -99,12 +99,12 @@ def test_advise_refuses(tmp_path):
     refused("--cgroup", "x", "--", TRUE, says="one of")
     refused("--trace", FIXTURES[0], "--", TRUE, says="one of")
     refused("--cgroup", "x", says="--seconds")
-    refused("--full", "64M", "--", TRUE, says="--cgroup only")
+    refused("--full", "64M", "--", TRUE, says="require --cgroup")
     refused("--trace", FIXTURES[0], "--start", says="--start")
     refused("--sizes", "100,x", "--", TRUE, says="100,75,50,25")
     refused("--sizes", "0", "--", TRUE, says="100,75,50,25")
     refused("--sizes", "1,2,3,4,5,6,7,8,9", "--", TRUE, says="at most 8")
-    refused("--sizes", "75,50", "--floor", "60", "--", TRUE, says="below the size")
+    refused("--sizes", "75,50", "--floor", "60", "--", TRUE, says="above the smallest")
     refused("--trace", tmp_path / "none", says="cannot be read")
     (tmp_path / "cut").write_bytes(FIXTURES[0].read_bytes()[:2000])
     refused("--trace", tmp_path / "cut", says="truncated")
@@ -114,7 +114,7 @@ def test_advise_refuses_programs(ebbd, device):
     """Those that say nothing, and those that fail; no recording is left of them."""
     recordings = lambda: set(machine.Path("/var/lib/ebb").glob("advise-*"))
     before = recordings()
-    refused("--", TRUE, says="advice begins at", status=REFUSED)
+    refused("--", TRUE, says="needs at least", status=REFUSED)
     refused("--", "/bin/false", says="status 1", status=1)
     refused("--", "/no/such/program", says="cannot run", status=127)
     assert recordings() <= before
@@ -159,7 +159,7 @@ def test_full_recording_shows_more(ebbd, device, cgroup, tmp_path):
     scan = parts.Scan(c, options=["--no-thp"], mib=48, passes=2, pattern="seq")
     try:
         done = parts.ebbctl("record", c.path, "-o", full, "--full", "128M", check=False)
-        assert done.returncode == REFUSED and "no more than" in done.stderr and not full.exists()
+        assert done.returncode == REFUSED and "uses only" in done.stderr and not full.exists()
         process = subprocess.Popen([machine.BIN / "ebbctl", "record", c.path, "-o", full, "--full",
                                     "32M"], stdout=subprocess.DEVNULL)
         machine.wait_for(full.exists, 30, "the recording to begin")

@@ -214,7 +214,7 @@ def test_another_users_process_is_no_server(away):
                          extra_groups=[])
     try:
         assert p.stdout.readline() == "named\n"
-        refuse(USAGE, "device", "destroy", "x", says=["none of this name"])
+        refuse(USAGE, "device", "destroy", "x", says=["no such device"])
         assert p.poll() is None
     finally:
         p.kill()
@@ -512,7 +512,7 @@ def adopted(device):
     record.write_text(json.dumps({k: v for k, v in told.items() if k not in ("key", "seal")}))
     ebbctl(*again(key="/etc/ebb/x.key"))
     record.write_text("{}")
-    refuse(REFUSED, *again(), says=["half made", "destroy"])
+    refuse(REFUSED, *again(), says=["incomplete", "destroy"])
     record.write_text(before)
     assert device.block in machine.swaps()
 
@@ -657,7 +657,7 @@ def test_scope_while_ebbd_is_silent(scoped):
     assert not w.limited(w.a) and w.limited(w.b)
     w.silent = True
     done = ebbctl("policy", "attach", "none", w.b.path)
-    assert "does not say what is attached" in done.stderr
+    assert "ebbd does not answer" in done.stderr
     assert not w.limited(w.a) and not w.limited(w.b)
     ebbctl("policy", "detach", w.b.path)
     assert not w.limited(w.a)

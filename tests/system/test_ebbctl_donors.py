@@ -193,7 +193,7 @@ def test_slab_migrate(run):
     assert s.asked[-1] == {"verb": "slab.migrate", "slab": 3}
     refuse(USAGE, "slab", "migrate", "ebb0", "16", says=["0 to 15"])
     for bad in ("x", "-1", "1x", "", "99999999999999999999"):
-        refuse(USAGE, "slab", "migrate", "--", "ebb0", bad, says=["not the number"])
+        refuse(USAGE, "slab", "migrate", "--", "ebb0", bad, says=["not a slab number"])
     refuse(USAGE, "slab", "migrate", "ebb0", "1", "--to", "b:x", says=["b:x"])
     refuse(USAGE, "slab", "migrate", "nosuch", "1", says=["nosuch"])
     refuse(USAGE, "slab", "migrate", "ebb0", says=["missing"])
@@ -248,7 +248,7 @@ def test_donors_of_ebbd(run):
 
 def test_durability(run, listener):
     one = [*CREATE, "--donors", listener]
-    refuse(USAGE, *one, "--durability", "replicas=2", says=["replicas=2", "there is 1", "--donors"])
+    refuse(USAGE, *one, "--durability", "replicas=2", says=["replicas=2", "more than 1 donor", "--donors"])
     for bad in ("replicas=1", "replicas=4", "replicas", "raid", ""):
         refuse(USAGE, *one, f"--durability={bad}", says=[f"'{bad}'", "replicas=2"])
     refuse(USAGE, *one, "--durability", "none", "--backup", "/tmp", says=["--backup", "disk"])

@@ -425,7 +425,7 @@ def test_top_json(world):
 
 
 def test_top_says_no(world):
-    assert "not on a terminal" in ebbctl("top", check=False).stderr
+    assert "not a terminal" in ebbctl("top", check=False).stderr
     for bad in (["--sort", "nosuch"], ["--interval", "1ms"], ["--interval", "2h"], ["--count", "-1"]):
         assert ebbctl("top", "-b", *bad, check=False).returncode == USAGE, bad
 

@@ -24,7 +24,7 @@ static int abort_fuse(unsigned int connection, struct error *e)
 
 	snprintf(path, sizeof(path), CONNECTIONS "/%u/abort", connection);
 	r = file_write(path, "1");
-	/* systemd mounts it, others do not. */
+	/* Only systemd mounts fusectl at boot. */
 	if (r == -ENOENT && mount("fusectl", CONNECTIONS, "fusectl", 0, NULL) == 0)
 		r = file_write(path, "1");
 	return r ? fail(e, r, "%s: %s; mount -t fusectl fusectl " CONNECTIONS, path, strerror(-r)) : 0;
@@ -32,7 +32,7 @@ static int abort_fuse(unsigned int connection, struct error *e)
 
 static const char *const processes[] = { "ebb-standby", DEVICE_SERVER };
 
-/* A server that a unit of systemd started mounts in a namespace that is its own. */
+/* A server in a systemd unit mounts in its own mount namespace. */
 static bool find_connection(const char *name, unsigned int *connection)
 {
 	const char *mount = device_mount(name);
@@ -46,7 +46,7 @@ static bool find_connection(const char *name, unsigned int *connection)
 	return found;
 }
 
-/* The kernel takes a device away from a server that is dead, not from one that hangs. */
+/* The kernel ends a ublk device only after its server died, so kill a hung server first. */
 static int abort_ublk(const char *name, struct error *e)
 {
 	const struct timespec tick = { .tv_nsec = 20000000 };
@@ -82,16 +82,16 @@ int device_abort(const char *name, enum abort_consent consent, unsigned int *con
 		return r;
 	if (!device_record_read(name, &d, NULL) && kmoddev_is(&d))
 		return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
-				 "device %s: is the kernel module's, which has no server to hang: it gives up a donor that does not answer by itself",
+				 "device %s: cannot abort a kernel-module device; the module itself gives up unresponsive donors",
 				 name);
 	is_ublk = !ublk_find(name, ublk, sizeof(ublk));
 	if (!is_ublk && !find_connection(name, connection))
 		return fail_exit(e, EXIT_USAGE, ENOENT,
-				 "device %s: nothing is mounted at %s; see ebbctl device list", name,
+				 "device %s: nothing is mounted at %s; see \"ebbctl device list\"", name,
 				 device_mount(name));
 	if (consent != ABORT_CONFIRMED)
 		return fail_exit(e, EXIT_REFUSED, ECANCELED,
-				 "device %s: abort makes every read of a page that is out there fail: programs that touch one get SIGBUS, and the kernel panics if that is PID 1; say --yes if that is better than waiting",
+				 "device %s: abort fails every read of a swapped-out page: programs that access one get SIGBUS, and the kernel panics if PID 1 does; pass --yes to confirm",
 				 name);
 	return is_ublk ? abort_ublk(name, e) : abort_fuse(*connection, e);
 }

@@ -13,7 +13,7 @@
 static int refuse(const char *name, const char *state, struct error *e)
 {
 	return fail_exit(e, EXIT_REFUSED, EEXIST,
-			 "device %s: is there already, but %s; ebbctl device destroy %s, then create it",
+			 "device %s: exists, but %s; run \"ebbctl device destroy %s\" first",
 			 name, state, name);
 }
 
@@ -21,9 +21,9 @@ static int check_works(const struct device_record *found, struct error *e)
 {
 	struct swap_area area;
 
-	/* One that is silent for a moment is alive. */
+	/* A server that is briefly unresponsive is alive. */
 	if (!found->server_pid && !kmoddev_is(found))
-		return refuse(found->name, "its server is gone", e);
+		return refuse(found->name, "its ebb-swapd has exited", e);
 	if (!*found->block || swaps_find(found->block, &area))
 		return refuse(found->name, "its swap is off", e);
 	return 0;
@@ -33,7 +33,7 @@ static int differs(const char *name, const char *option, const char *has, const 
 		   struct error *e)
 {
 	return fail_exit(e, EXIT_REFUSED, EEXIST,
-			 "device %s: is there already, with --%s %s, not %s; give what it has, or ebbctl device destroy %s first",
+			 "device %s: exists with --%s %s, not %s; give that value, or run \"ebbctl device destroy %s\" first",
 			 name, option, has, asked, name);
 }
 
@@ -41,7 +41,7 @@ static int check_texts(const struct device_record *has, const struct device_reco
 		       struct error *e)
 {
 #define TEXT(option, field) { option, offsetof(struct device_record, field) }
-	/* --durability before --backup, which it may rule out. */
+	/* --durability comes first because it may exclude --backup. */
 	static const struct { const char *option; size_t offset; } texts[] = {
 		TEXT("frontend", frontend), TEXT("durability", durability), TEXT("backup", backup),
 		TEXT("scope", scope), TEXT("key", key), TEXT("seal", seal),
@@ -53,7 +53,7 @@ static int check_texts(const struct device_record *has, const struct device_reco
 		const char *a = (const char *)has + texts[i].offset;
 		const char *b = (const char *)asked + texts[i].offset;
 
-		/* Not recorded, by an older ebbctl, is not different. */
+		/* Records of older versions lack the member. */
 		if (*a && strcmp(a, b))
 			return differs(has->name, texts[i].option, a, b, e);
 	}
@@ -66,7 +66,7 @@ static int check_numbers(const struct device_plan *plan, const struct device_rec
 	const struct { const char *option; uint64_t has, asked; } numbers[] = {
 		{ "size", has->size, plan->size },
 		{ "slab", has->slab, plan->slab },
-		/* Chosen when it was made, if not given. */
+		/* Without the option ebbctl chose it. */
 		{ "priority", (uint64_t)has->priority,
 		  plan->priority ?: (uint64_t)has->priority },
 	};
@@ -82,7 +82,7 @@ static int check_numbers(const struct device_plan *plan, const struct device_rec
 	return 0;
 }
 
-/* "ADDRESS,..." of the plan, each with the text that a record would have. */
+/* Parses the donors of the plan into the form that a record has. */
 static int asked_donors(const struct device_plan *plan, struct donor_list *l, struct error *e)
 {
 	struct device_record d = { .size = 0 };
@@ -126,8 +126,8 @@ int device_adopt(const struct device_plan *plan, const struct device_record *fou
 	int r;
 
 	if (device_record_read(found->name, &has, NULL))
-		return refuse(found->name, "half made", e);
-	/* One of the kernel module's, by an ebbctl from when these had no keys. */
+		return refuse(found->name, "incomplete", e);
+	/* Old records of kernel-module devices have no key. */
 	if (kmoddev_is(&has) && !*has.key)
 		strcpy(has.key, "none");
 	r = check_works(found, e);

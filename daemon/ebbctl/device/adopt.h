@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A device that is there already, for who would make the same. */
+/* Accepts an existing device in place of a new one (--adopt). */
 #ifndef EBB_DEVICE_ADOPT_H
 #define EBB_DEVICE_ADOPT_H
 
@@ -7,8 +7,9 @@
 #include "plan.h"
 
 /*
- * Whether @found, by device_find(), works and was made by @plan.  Goes in with what the plan alone says of
- * the device in @d, and comes out with its record.  -EEXIST names the first difference.
+ * Checks that @found, a result of device_find(), works and has the properties of @plan.
+ * @d has the plan's properties at the call and the device's record at the return.
+ * -EEXIST names the first difference.
  */
 int device_adopt(const struct device_plan *plan, const struct device_record *found,
 		 struct device_record *d, struct error *e);

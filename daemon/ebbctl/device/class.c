@@ -1,9 +1,4 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/*
- * ebbctl device class: cgroups whose pages have donors and copies of their own on a
- * device of the kernel module.  What is told to the module is all there is of it: ebbd,
- * which looks after these donors too, asks the module.
- */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,23 +17,23 @@
 #include "lib/kmod/settle.h"
 #include "ebbctl/process.h"
 
-/* One device, the module, and what is wanted of them. */
+/* One device, the kernel module and the request. */
 struct class_call {
 	const struct class_plan *plan;
 	struct device_record record;
 	struct kmod_link *link;
-	struct kmod_care care;      /* of the class it is about */
+	struct kmod_care care;      /* of the class */
 	struct cgroup_ref cgroup;
 };
 
-/* Above 0 the sessions and slabs of c->care.class, too. */
+/* Reads the device, and for @class above 0 the sessions and slabs of that class. */
 static int look(struct class_call *c, uint32_t class, struct error *e)
 {
 	c->care.class = class;
 	return kmod_look(c->link, &c->care, e);
 }
 
-/* The class that the cgroup has by itself, or KMOD_NO_CLASS. */
+/* Returns the class of the cgroup itself, or KMOD_NO_CLASS. */
 static uint32_t class_of(const struct kmod_device *d, uint64_t cgroup)
 {
 	for (uint32_t i = 0; i < d->cgroups; i++)
@@ -55,14 +50,14 @@ static bool has_cgroup(const struct kmod_device *d, uint32_t class)
 	return false;
 }
 
-/* Pages tell whose they are on cgroup v2, and of the nearest one that has this controller. */
+/* Swap-out is attributed to the nearest cgroup of v2 that has the io controller. */
 static int check_cgroup(const struct cgroup_ref *c, struct error *e)
 {
 	char path[PATH_MAX + 32], controllers[256], *save = NULL;
 
 	if (!c->v2)
 		return fail_exit(e, EXIT_UNSUPPORTED, EOPNOTSUPP,
-				 "cgroup %.256s: is of cgroup v1, where pages do not tell theirs; boot with systemd.unified_cgroup_hierarchy=1",
+				 "cgroup %.256s: cgroup v1 does not attribute swap-out to cgroups; boot with systemd.unified_cgroup_hierarchy=1",
 				 c->rel);
 	snprintf(path, sizeof(path), "%s/cgroup.controllers", c->path);
 	if (file_read(path, controllers, sizeof(controllers)) > 0)
@@ -71,11 +66,11 @@ static int check_cgroup(const struct cgroup_ref *c, struct error *e)
 			if (!strcmp(word, "io"))
 				return 0;
 	return fail_exit(e, EXIT_REFUSED, EINVAL,
-			 "cgroup %.256s: has no io controller, so its pages are taken for its parent's; enable it in the parent's cgroup.subtree_control",
+			 "cgroup %.256s: no io controller, so the kernel attributes its swap-out to its parent; enable io in the parent's cgroup.subtree_control",
 			 c->rel);
 }
 
-/* Gives up donors of a class that no cgroup has, as far as nothing is at them alone. */
+/* Disconnects donors of a class without cgroups, except those with the only copy of a page. */
 static int retire(struct class_call *c, uint32_t class, struct error *e)
 {
 	int r = look(c, class, e);
@@ -90,7 +85,7 @@ static enum kmod_seal seal_of(const struct kmod_device *d, uint32_t class)
 	return d->sealed & 1u << class ? KMOD_SEALED : KMOD_PLAIN;
 }
 
-/* A class keeps it for good: pages that are out are as they are.  What is not said is the device's. */
+/* Fixed for a class, because swapped-out pages stay as they are; by default as the device. */
 static enum kmod_seal wanted_seal(const struct class_call *c)
 {
 	if (!c->plan->seal)
@@ -98,7 +93,7 @@ static enum kmod_seal wanted_seal(const struct class_call *c)
 	return !strcmp(c->plan->seal, "on") ? KMOD_SEALED : KMOD_PLAIN;
 }
 
-/* A class for the cgroup: its own, one that nobody uses any more, one that is not there yet. */
+/* Picks a class for the cgroup: its own, an unused one, or a new one. */
 static int pick_class(struct class_call *c, uint32_t *class, struct error *e)
 {
 	const struct kmod_device *d = &c->care.now;
@@ -112,7 +107,7 @@ static int pick_class(struct class_call *c, uint32_t *class, struct error *e)
 		if (!c->plan->seal || seal_of(d, *class) == wanted_seal(c))
 			return 0;
 		return fail_exit(e, EXIT_REFUSED, EEXIST,
-				 "cgroup %.256s: whether its pages are sealed cannot change; take it back with --remove first",
+				 "cgroup %.256s: --seal cannot change; remove its class with --remove first",
 				 c->cgroup.rel);
 	}
 	for (*class = 1; !r && *class < EBB_SWAP_CLASSES; ++*class) {
@@ -127,12 +122,12 @@ static int pick_class(struct class_call *c, uint32_t *class, struct error *e)
 	*class = fresh;
 	if (!r && !fresh)
 		r = fail_exit(e, EXIT_REFUSED, ENOSPC,
-			      "device %s: its %d classes are in use; take one back with --remove",
+			      "device %s: all %d classes are in use; remove one with --remove",
 			      c->record.name, EBB_SWAP_CLASSES - 1);
 	return r;
 }
 
-/* enum ebb_swap_copy of the options; without donors pages stay here. */
+/* Sets the bits of enum ebb_swap_copy; without donors only the backup. */
 static int pick_copies(const struct class_call *c, uint32_t *copies, struct error *e)
 {
 	const struct class_plan *o = c->plan;
@@ -141,7 +136,7 @@ static int pick_copies(const struct class_call *c, uint32_t *copies, struct erro
 
 	if (o->durability && !strcmp(o->durability, "disk") && !*c->record.backup)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "device %s: has no backup; use --durability none, or make it with --backup",
+				 "device %s: no backup; use --durability none, or create the device with --backup",
 				 c->record.name);
 	if (!o->donors.n && !disk)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
@@ -152,7 +147,7 @@ static int pick_copies(const struct class_call *c, uint32_t *copies, struct erro
 	return 0;
 }
 
-/* The donors that are given, and those that the class has already. */
+/* Connects the given donors and those that the class has. */
 static int connect_donors(struct class_call *c, struct error *e)
 {
 	struct device_record given = c->record;
@@ -165,7 +160,7 @@ static int connect_donors(struct class_call *c, struct error *e)
 	c->care.donors = c->care.given = kmod_donors_of(given.donor, c->care.donor);
 	if (c->plan->durability && !strcmp(c->plan->durability, "replicas=2") && c->care.given < 2)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "device %s: replicas=2 needs as many donors, and there is 1; name more with --donors",
+				 "device %s: replicas=2 needs 2 donors, got 1; name more with --donors",
 				 c->record.name);
 	return kmoddev_settle(c->link, &c->record, &c->care, e);
 }
@@ -192,7 +187,7 @@ static void put_class(struct json_object *o, const struct class_call *c, uint32_
 	json_add_text(o, "donors", *text ? text : NULL);
 }
 
-/* Last the cgroup: from then on its pages come, and have somewhere to go. */
+/* Assigns the cgroup last: its pages arrive from then on and need donors. */
 static int give(struct class_call *c, struct json_object *answer, struct error *e)
 {
 	uint32_t class = 0, copies = 0;
@@ -233,7 +228,7 @@ static int take_back(struct class_call *c, struct json_object *answer, struct er
 	class = class_of(&c->care.now, c->cgroup.id);
 	if (class == KMOD_NO_CLASS)
 		return fail_exit(e, EXIT_USAGE, ENOENT,
-				 "cgroup %.256s: has no class on device %s; see ebbctl device class %s",
+				 "cgroup %.256s: no class on device %s; see \"ebbctl device class %s\"",
 				 c->cgroup.rel, c->record.name, c->record.name);
 	r = kmod_assign(c->link, c->care.device, c->cgroup.id, KMOD_NO_CLASS, e);
 	if (!r)
@@ -262,7 +257,7 @@ static int is_it(const char *dir, void *data)
 	return 1;
 }
 
-/* Its number, when there is none of it any more. */
+/* Adds the cgroup's path, or its number when it does not exist. */
 static void put_cgroup(struct json_object *row, uint64_t id)
 {
 	struct named n = { .id = id, .mount = cgroup_memory_mount(NULL) ?: "" };
@@ -307,7 +302,7 @@ static int open_device(struct class_call *c, const char *name, struct error *e)
 		r = device_record_read(name, &c->record, e);
 	if (!r && !kmoddev_is(&c->record))
 		r = fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
-			      "device %s: does not see whose a page is; make it with --frontend kmod", name);
+			      "device %s: only kernel-module devices have classes; create it with --frontend kmod", name);
 	c->care.device = r ? 0 : kmoddev_number(&c->record);
 	c->care.size = c->record.size;
 	return r ? r : kmod_open(&c->link, e);

@@ -27,16 +27,16 @@
 #include "teardown.h"
 #include "ublkdev.h"
 
-/* The one file ebb-swapd serves in its mount. */
+/* The file that ebb-swapd serves in its mount. */
 #define SERVED_FILE "swap"
 
 #define BACKUP_FILE "%s/%s.backup"
 
-#define SERVER_START_MS 60000 /* it may have to write the whole backup file */
-/* Above zram's usual 100 when nothing else is on. */
+#define SERVER_START_MS 60000 /* includes writing the whole backup file */
+/* Above the usual 100 of zram. */
 #define PRIORITY_MIN 200
 
-/* Each of the words that the option takes, against what else is given. */
+/* Checks the durability against the other options. */
 static int check_durability(const char *name, const struct device_plan *plan, int donors,
 			    struct error *e)
 {
@@ -45,11 +45,11 @@ static int check_durability(const char *name, const struct device_plan *plan, in
 
 	if (n > donors)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "device %s: %s needs as many donors, and there %s %d; name more with --donors",
-				 name, text, donors == 1 ? "is" : "are", donors);
+				 "device %s: %s needs more than %d donor%s; name more with --donors",
+				 name, text, donors, donors == 1 ? "" : "s");
 	if (strcmp(text, "disk") && plan->backup)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "device %s: --backup is for --durability disk, not %s; leave it out", name,
+				 "device %s: --backup requires --durability disk, not %s; drop it", name,
 				 text);
 	return 0;
 }
@@ -59,7 +59,7 @@ static const char *backup_dir(const struct device_plan *plan)
 	return plan->backup ?: DEVICE_BACKUP_DIR;
 }
 
-/* Its server has it locked as long as it lives; what is on it tells nobody anything then. */
+/* A server locks its backup while it lives; afterwards the contents are useless. */
 static bool is_left_over(const char *path)
 {
 	_cleanup_close_ int fd = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -70,13 +70,13 @@ static bool is_left_over(const char *path)
 }
 
 /*
- * Where only ebb has files, what a device left that ended with the machine is removed: after
- * a power failure nobody else would, and a device that is to be on from boot would not be.
+ * In ebb's own directory, removes the backup of a device that ended with the machine.
+ * After a power failure it would keep a device from being created at boot.
  */
 static void remove_left_over(const struct device_plan *plan, const char *backup)
 {
 	if (!plan->backup && is_left_over(backup) && unlink(backup) == 0)
-		fprintf(stderr, "ebbctl: backup %s: of a device that ended with its machine: removed\n",
+		fprintf(stderr, "ebbctl: backup %s: removed; its device ended with the machine\n",
 			backup);
 }
 
@@ -95,24 +95,24 @@ static int check_backup(const char *name, const struct device_plan *plan,
 		return fail(e, r, "backup %s: cannot create: %s", dir, strerror(-r));
 	if (dir[0] != '/')
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "backup %s: not an absolute path; give one to --backup", dir);
+				 "backup %s: not an absolute path; give --backup an absolute path", dir);
 	if (access(dir, F_OK) < 0)
 		return fail_exit(e, EXIT_USAGE, errno, "backup %s: %s; create the directory first",
 				 dir, strerror(errno));
 	if (snprintf(NULL, 0, BACKUP_FILE, dir, name) >= (int)sizeof(d->backup))
-		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "backup %.128s: its name is too long",
+		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "backup %.128s: name too long; give a shorter --backup",
 				 dir);
 	remove_left_over(plan, d->backup);
 	if (access(d->backup, F_OK) == 0)
 		return fail_exit(e, EXIT_REFUSED, EEXIST,
-				 "backup %s: is there already; remove it if no device uses it",
+				 "backup %s: exists; remove it if no device uses it",
 				 d->backup);
 	if (statvfs(dir, &fs) < 0)
 		return fail(e, errno, "backup %s: %s", dir, strerror(errno));
 	if ((uint64_t)fs.f_bavail * fs.f_frsize >= plan->size)
 		return 0;
 	return fail(e, ENOSPC,
-		    "backup %s: %s of space, device %s needs %s; free some, or give another --backup",
+		    "backup %s: %s free, device %s needs %s; free some space or give another --backup",
 		    dir, size_format((uint64_t)fs.f_bavail * fs.f_frsize, have, sizeof(have)),
 		    name, size_format(plan->size, need, sizeof(need)));
 }
@@ -125,10 +125,10 @@ static int check_swap(const char *name, const struct device_plan *plan, int *pri
 
 	if (!strcmp(plan->scope, "attached") && n > 0)
 		return fail_exit(e, EXIT_REFUSED, EBUSY,
-				 "device %s: --scope attached while swap is on at %s: the kernel's limits know no devices; swapoff %s first",
+				 "device %s: --scope attached excludes other swap, and %s is on; run \"swapoff %s\" first",
 				 name, areas[0].path, areas[0].path);
 	if (n == SWAPS_MAX)
-		return fail_exit(e, EXIT_REFUSED, EMFILE, "device %s: all %d swap areas are in use",
+		return fail_exit(e, EXIT_REFUSED, EMFILE, "device %s: all %d swap areas are in use; swapoff one",
 				 name, n);
 	*priority = (int)plan->priority;
 	if (!*priority)
@@ -150,7 +150,7 @@ static int check_fuse(struct error *e)
 {
 	if (access("/dev/fuse", R_OK | W_OK) == 0)
 		return 0;
-	return fail_exit(e, EXIT_UNSUPPORTED, errno, "/dev/fuse: %s; modprobe fuse", strerror(errno));
+	return fail_exit(e, EXIT_UNSUPPORTED, errno, "/dev/fuse: %s; run \"modprobe fuse\"", strerror(errno));
 }
 
 static int check_request(const char *name, const struct device_plan *plan, struct error *e)
@@ -161,7 +161,7 @@ static int check_request(const char *name, const struct device_plan *plan, struc
 		r = device_name_check(name, e);
 	if (!r && !plan->size)
 		r = fail_exit(e, EXIT_USAGE, EINVAL,
-			      "device %s: no size; give --size, such as --size 4G", name);
+			      "device %s: size missing; give --size, such as --size 4G", name);
 	return r;
 }
 
@@ -204,7 +204,7 @@ static void fill_record(const char *name, const struct device_plan *plan, struct
 	snprintf(d->connections, sizeof(d->connections), "%s", extras->connections ?: "1");
 }
 
-/* Says what is about to exist, for a destroy after we were killed half-way. */
+/* Writes the intent, from which `device destroy` cleans up after a killed ebbctl. */
 static int write_intent(const struct device_record *d, struct error *e)
 {
 	struct json_object *o = device_record_json(d);
@@ -219,14 +219,14 @@ static int start_server(const struct device_plan *plan, const struct donor_list 
 {
 	const struct { const char *option, *value; } more[] = {
 		{ "--backup", *d->backup ? d->backup : NULL },
-		/* The rules when nothing is said. */
+		/* NULL: the default. */
 		{ "--frontend", is_ublk(d->frontend) ? d->frontend : NULL },
 		{ "--durability", strcmp(d->durability, "disk") ? d->durability : NULL },
 		{ "--key", plan->extras.key },
 		{ "--connections", plan->extras.connections },
 		{ "--seal", plan->extras.seal },
 	};
-	/* The server, those that come after it and their holder have it open, too. */
+	/* The supervisor and all servers inherit it. */
 	_cleanup_close_ int awake = sleep_lock_take(d->name);
 	char size[32], slab[32], unit[80];
 	const char *argv[20 + 2 * DEVICE_DONORS + 2 * sizeof(more) / sizeof(more[0])];
@@ -258,13 +258,13 @@ static int start_server(const struct device_plan *plan, const struct donor_list 
 	argv[n++] = d->mount;
 	argv[n] = NULL;
 	if (awake < 0 && awake != -EOPNOTSUPP)
-		fprintf(stderr, "ebbctl: warning: device %s: systemd-logind does not hold off sleep: %s; destroy the device before the machine sleeps\n",
+		fprintf(stderr, "ebbctl: warning: device %s: systemd-logind cannot inhibit sleep: %s; destroy the device before the machine sleeps\n",
 			d->name, strerror(-awake));
 	r = process_start(argv, unit, device_log(d->name), awake, SERVER_START_MS, e);
 	if (r)
 		return r;
 	d->server_pid = device_server(d->name);
-	return d->server_pid ? 0 : fail(e, ESRCH, "device %s: its server is gone again; see %s",
+	return d->server_pid ? 0 : fail(e, ESRCH, "device %s: ebb-swapd exited during startup; see %s",
 					d->name, device_log(d->name));
 }
 
@@ -284,7 +284,7 @@ static int attach(struct device_record *d, int *loop, struct error *e)
 	if (is_ublk(d->frontend)) {
 		r = ublk_find(d->name, d->block, sizeof(d->block));
 		if (r)
-			return fail(e, r, "device %s: its server made no block device; see %s", d->name,
+			return fail(e, r, "device %s: ebb-swapd created no block device; see %s", d->name,
 				    device_log(d->name));
 		ublk_settle(d->block);
 		return number_of(d, e);
@@ -345,7 +345,7 @@ int device_create(const char *name, const struct device_plan *plan, struct devic
 	if (!device_find(name, &other, NULL))
 		return plan->adopt ? device_adopt(plan, &other, d, e) :
 		       fail_exit(e, EXIT_REFUSED, EEXIST,
-				 "device %s: is there already; choose another name, or ebbctl device destroy %s",
+				 "device %s: exists; choose another name, or run \"ebbctl device destroy %s\"",
 				 name, name);
 	r = check(name, plan, d, &donors, e);
 	if (r)
@@ -357,6 +357,6 @@ int device_create(const char *name, const struct device_plan *plan, struct devic
 		return 0;
 	}
 	if (!device_find(name, d, NULL) && device_teardown(d, SWAPOFF_MS, PATIENCE_TO_THE_END, &also))
-		fprintf(stderr, "ebbctl: while undoing: %s\n", also.text);
+		fprintf(stderr, "ebbctl: cleanup: %s\n", also.text);
 	return r;
 }

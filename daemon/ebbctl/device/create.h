@@ -6,8 +6,8 @@
 #include "plan.h"
 
 /*
- * Makes the swap device @name and switches it on.  On failure nothing of it is
- * left, but of one that was there before; @d is its record.  @e says what was wrong.
+ * Creates the swap device @name, switches it on and sets @d to its record.  A failure
+ * removes everything that was created, and leaves an existing device unchanged.
  */
 int device_create(const char *name, const struct device_plan *plan, struct device_record *d,
 		  struct error *e);

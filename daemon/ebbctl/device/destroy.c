@@ -21,17 +21,17 @@ static int check(const char *name, const struct device_record *d, const struct s
 {
 	char lost[16], ublk[64];
 
-	/* That one has no server that could be gone. */
+	/* A kernel-module device has no server. */
 	if (kmoddev_is(d))
 		return swaps_can_leave(name, area, e);
 	if (!d->server_pid && area->used && !ublk_find(name, ublk, sizeof(ublk)))
 		return fail_exit(e, EXIT_REFUSED, EIO,
-				 "device %s: its server is gone and with it %s that are still out: programs wait where they touch them; ebbctl device abort %s, then destroy it",
+				 "device %s: ebb-swapd is dead and programs that access the %s swapped out there hang; run \"ebbctl device abort %s\", then destroy it",
 				 name, size_format(area->used, lost, sizeof(lost)), name);
-	/* The kernel cuts the FUSE connection of a server that ends: reads fail, they do not wait. */
+	/* The kernel closes the FUSE connection of a dead server: reads fail instead of waiting. */
 	if (!d->server_pid && area->used)
 		return fail_exit(e, EXIT_REFUSED, EIO,
-				 "device %s: its server is gone and with it %s that are still out: programs get SIGBUS where they touch them; end them first, or --force",
+				 "device %s: ebb-swapd is dead and %s swapped out there is unreadable (SIGBUS); end those programs or use --force",
 				 name, size_format(area->used, lost, sizeof(lost)));
 	return swaps_can_leave(name, area, e);
 }

@@ -5,12 +5,12 @@
 #include "lib/base/error.h"
 
 enum destroy_mode {
-	DESTROY_POLITE, /* refuses while what is swapped out does not fit elsewhere */
+	DESTROY_POLITE, /* refused while the swapped-out pages do not fit elsewhere */
 	DESTROY_FORCED,
-	DESTROY_CLEANUP, /* forced, and ^C does not stop it */
+	DESTROY_CLEANUP, /* forced, not interrupted by ^C */
 };
 
-/* Takes the device off and apart; swapoff may take @timeout_ms. */
+/* Switches the swap off and removes the device; swapoff may take @timeout_ms. */
 int device_destroy(const char *name, enum destroy_mode mode, int timeout_ms, struct error *e);
 
 #endif

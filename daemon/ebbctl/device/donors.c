@@ -14,7 +14,7 @@
 
 #define DONOR_MS 3000
 
-/* A donor that does not even answer the telephone; the rest ebb-swapd tells. */
+/* Checks that the donor accepts connections; ebb-swapd reports other errors. */
 static int check_donor(const char *device, const char *text, struct error *e)
 {
 	struct pollfd p = { .events = POLLOUT };
@@ -34,7 +34,7 @@ static int check_donor(const char *device, const char *text, struct error *e)
 	else
 		getsockopt(fd, SOL_SOCKET, SO_ERROR, &cause, &len);
 	return cause ? fail(e, cause,
-			    "device %s: donor %s: %s; start ebb-donord there, or name other --donors",
+			    "device %s: donor %s: cannot connect: %s; start ebb-donord there, or name other --donors",
 			    device, text, strerror(cause)) : 0;
 }
 
@@ -47,14 +47,14 @@ static int from_command(const struct option_list *given, struct donor_list *l,
 		r = donor_list_parse(l, given->v[i], "--donors", e);
 	if (!r && l->n > DEVICE_DONORS)
 		r = fail_exit(e, EXIT_USAGE, E2BIG,
-			      "--donors: a device uses at most %d; leave some out", DEVICE_DONORS);
+			      "--donors: too many; give at most %d", DEVICE_DONORS);
 	for (int i = 0; !r && i < l->n; i++)
 		r = check_donor(d->name, l->v[i].address, e);
 	strcpy(d->donors_from, "command");
 	return r;
 }
 
-/* Those that @d is to use, of those that ebbd knows. */
+/* Chooses donors for @d from those that ebbd knows. */
 static int ask_daemon(struct donor_list *l, const struct device_record *d, struct error *e)
 {
 	_cleanup_json_ struct json_object *answer = NULL, *chosen = NULL;
@@ -67,7 +67,7 @@ static int ask_daemon(struct donor_list *l, const struct device_record *d, struc
 
 	if (r)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "device %s: no donors given, and ebbd, which may know some, does not answer; give --donors HOST:PORT,... or start ebbd",
+				 "device %s: no donors given and cannot connect to ebbd; give --donors HOST:PORT,... or start ebbd",
 				 d->name);
 	rows = json_member(answer, "donors");
 	for (size_t i = 0; !r && rows && i < json_object_array_length(rows); i++) {
@@ -81,7 +81,7 @@ static int ask_daemon(struct donor_list *l, const struct device_record *d, struc
 	chosen = r ? NULL : donor_list_choose(&all, who, d->slab, DEVICE_DONORS);
 	if (chosen && all.n && !json_object_array_length(chosen))
 		r = fail_exit(e, EXIT_USAGE, EINVAL,
-			      "device %s: none of the %d donors that ebbd knows has slabs as large; give a smaller --slab",
+			      "device %s: none of the %d donors known to ebbd has slabs as large; give a smaller --slab",
 			      d->name, all.n);
 	for (size_t i = 0; chosen && i < json_object_array_length(chosen); i++)
 		donor_list_add(l, json_object_get_string(json_object_array_get_idx(chosen, i)), "ebbd",
@@ -91,8 +91,8 @@ static int ask_daemon(struct donor_list *l, const struct device_record *d, struc
 		return r;
 	cause = json_text(answer, "error", NULL);
 	return fail_exit(e, EXIT_USAGE, EINVAL,
-			 "device %s: no donors given, and ebbd knows none%s%s; give --donors HOST:PORT,... or see [donors] in ebb.conf(5)",
-			 d->name, cause ? " because of " : "", cause ?: "");
+			 "device %s: no donors given and ebbd knows none%s%s; give --donors HOST:PORT,... or see [donors] in ebb.conf(5)",
+			 d->name, cause ? ": " : "", cause ?: "");
 }
 
 static int from_daemon(struct donor_list *l, struct device_record *d, struct error *e)
@@ -100,7 +100,7 @@ static int from_daemon(struct donor_list *l, struct device_record *d, struct err
 	struct error last = { 0 };
 	int r = ask_daemon(l, d, e), all = l->n, kept = 0;
 
-	/* ebb-swapd begins with donors that are there; of the others ebbd tells it. */
+	/* ebb-swapd starts with reachable donors; ebbd adds the others later. */
 	for (int i = 0; !r && i < all; i++) {
 		struct error one = { 0 };
 
@@ -111,7 +111,7 @@ static int from_daemon(struct donor_list *l, struct device_record *d, struct err
 	}
 	l->n = r ? l->n : kept;
 	if (!r && !kept)
-		r = fail(e, last.code, "%s (none of %d answers)", last.text, all);
+		r = fail(e, last.code, "%s (none of %d donors is reachable)", last.text, all);
 	strcpy(d->donors_from, DEVICE_DONORS_CONFIGURED);
 	return r;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* With which donors a new device begins. */
+/* The initial donors of a device. */
 #ifndef EBB_DEVICE_DONORS_H
 #define EBB_DEVICE_DONORS_H
 
@@ -8,9 +8,9 @@
 #include "lib/discovery/donor_list.h"
 
 /*
- * Fills @l, which must own nothing yet: with those of @given, each of which must
- * take connections; or, where none is given, with those that ebbd knows from its
- * configuration, of which one must.  Reads @d's name and slab, sets its donor and donors_from.
+ * Fills the empty list @l: with the @given donors, which must all accept connections, or
+ * without any, with donors of ebbd's configuration, of which one must.
+ * Reads @d's name and slab, sets its donor and donors_from.
  */
 int device_donors(const struct option_list *given, struct donor_list *l, struct device_record *d,
 		  struct error *e);

@@ -20,7 +20,7 @@
 #include "lib/control/control.h"
 #include "lib/wire/key.h"
 
-/* ns: how long an interrupt may wait. Slabs are spread over who is connected by then. */
+/* ns: longest delay of an interrupt; slabs go to the donors connected by then. */
 #define ROUND 5000000000ull
 #define BUSY_MS 5000
 #define SECTOR 512
@@ -44,12 +44,12 @@ bool kmoddev_there(const struct device_record *d)
 {
 	char path[64];
 
-	/* Not asked by netlink, which is not for everybody who may list devices. */
+	/* Not by netlink, which not every user who may list devices can use. */
 	snprintf(path, sizeof(path), "/sys/block/ebb%u/size", kmoddev_number(d));
 	return (uint64_t)file_number(path, -1) == d->size / SECTOR;
 }
 
-/* --- which number ------------------------------------------------------------------- */
+/* --- device number ------------------------------------------------------------------ */
 
 static int is_trace(const struct dirent *entry)
 {
@@ -58,7 +58,7 @@ static int is_trace(const struct dirent *entry)
 	return dot && (!strcmp(dot, ".json") || !strcmp(dot, ".partial"));
 }
 
-/* Whether a record, or an intent, of any device has @block. */
+/* Returns whether the record or intent of a device has @block. */
 static bool recorded(const char *block)
 {
 	struct dirent **entries;
@@ -95,7 +95,7 @@ static int pick_number(const char *name, struct device_record *d, struct error *
 	unsigned int n;
 	char rest;
 
-	/* ebb3 is best found at /dev/ebb3. */
+	/* Prefer /dev/ebb3 for ebb3. */
 	if (sscanf(name, "ebb%2u%c", &n, &rest) == 1 && n < EBB_SWAP_DEVICES &&
 	    is_free(n, d->block, sizeof(d->block)))
 		return 0;
@@ -128,15 +128,15 @@ static int check_options(const char *name, const struct device_plan *plan, struc
 				 name);
 	if (!disk && !two && strcmp(plan->durability, "none"))
 		return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
-				 "device %s: the kernel module keeps a page at two donors at most; use --durability replicas=2, disk or none, or another --frontend",
+				 "device %s: --frontend kmod supports at most two replicas; use --durability replicas=2, disk or none, or another --frontend",
 				 name);
 	if (disk && !plan->backup)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "device %s: the kernel module keeps pages on a block device; give --backup /dev/..., or --durability replicas=2 or none",
+				 "device %s: --frontend kmod requires a block device as backup; give --backup /dev/..., or --durability replicas=2 or none",
 				 name);
 	if (!disk && plan->backup)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "device %s: --backup is for --durability disk, not %s; leave it out", name,
+				 "device %s: --backup requires --durability disk, not %s; drop it", name,
 				 plan->durability);
 	if (plan->slab & (plan->slab - 1) || plan->size % plan->slab)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
@@ -145,7 +145,7 @@ static int check_options(const char *name, const struct device_plan *plan, struc
 	return 0;
 }
 
-/* What it holds would be overwritten; the swap area that an ebb device left there may be. */
+/* Checks that the backup holds no data other than the swap area of an ebb device. */
 static int check_content(const char *path, struct error *e)
 {
 	const char *const blkid[] = { "blkid", "-p", "-o", "full", path, NULL };
@@ -153,16 +153,16 @@ static int check_content(const char *path, struct error *e)
 	bool known = !process_run(blkid, said, sizeof(said), NULL);
 
 	said[strcspn(said, "\n")] = '\0';
-	/* It finds nothing and says nothing; what it cannot tell apart, or why it cannot look, it says. */
+	/* blkid prints nothing for an empty device, else a type or an error. */
 	if (!known && *said)
 		return fail_exit(e, EXIT_REFUSED, EEXIST,
-				 "backup %s: what is on it is not clear (%.200s); wipefs -a %s if nobody needs it",
+				 "backup %s: unknown contents (%.200s); run \"wipefs -a %s\" if they are not needed",
 				 path, said, path);
 	if ((!strstr(said, " TYPE=\"") && !strstr(said, " PTTYPE=\"")) ||
 	    (strstr(said, " TYPE=\"swap\"") && strstr(said, " LABEL=\"ebb-")))
 		return 0;
 	return fail_exit(e, EXIT_REFUSED, EEXIST,
-			 "backup %s: is not empty (%.200s); wipefs -a %s if nobody needs it", path,
+			 "backup %s: not empty (%.200s); run \"wipefs -a %s\" if the contents are not needed", path,
 			 strchr(said, ' ') + 1, path);
 }
 
@@ -174,19 +174,19 @@ static int check_backup(const struct device_plan *plan, struct error *e)
 	if (!plan->backup)
 		return 0;
 	if (strlen(plan->backup) >= EBB_SWAP_PATH)
-		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "backup %.64s...: its path is too long",
+		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "backup %.64s...: path too long; give a shorter one",
 				 plan->backup);
 	if (stat(plan->backup, &st) < 0 || !S_ISBLK(st.st_mode))
 		return fail_exit(e, EXIT_USAGE, ENOTBLK,
-				 "backup %s: not a block device; with --frontend kmod give the path of a partition or volume as large as the device",
+				 "backup %s: not a block device; with --frontend kmod give a partition or volume as large as the device",
 				 plan->backup);
 	fd = open(plan->backup, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 && errno == EPERM)
 		return fail_exit(e, EXIT_REFUSED, EPERM,
-				 "backup %s: not allowed here; of a unit, as ebb-device@, say DeviceAllow=%s rw in a drop-in",
+				 "backup %s: not permitted in this unit; add DeviceAllow=%s rw in a drop-in of ebb-device@.service",
 				 plan->backup, plan->backup);
 	if (fd < 0)
-		return fail(e, errno, "backup %s: cannot be opened: %s", plan->backup, strerror(errno));
+		return fail(e, errno, "backup %s: cannot open: %s", plan->backup, strerror(errno));
 	return check_content(plan->backup, e);
 }
 
@@ -200,10 +200,10 @@ static int add_donor(const char *text, struct device_record *d, int *n, struct e
 		return r;
 	for (int i = kmod_donors_of(d->donor, before) - 1; i >= 0; i--)
 		if (!strcmp(before[i].text, donor.text))
-			return fail_exit(e, EXIT_USAGE, EEXIST, "--donors: %s is named twice", text);
+			return fail_exit(e, EXIT_USAGE, EEXIST, "--donors: %s given twice; drop one", text);
 	if (++*n > DEVICE_DONORS)
 		return fail_exit(e, EXIT_USAGE, E2BIG,
-				 "--donors: a device uses at most %d; leave some out", DEVICE_DONORS);
+				 "--donors: too many; give at most %d", DEVICE_DONORS);
 	snprintf(d->donor + len, sizeof(d->donor) - len, "%s%s", len ? "," : "", donor.text);
 	return 0;
 }
@@ -241,7 +241,7 @@ static int check_donors(const char *name, const struct device_plan *plan, struct
 	r = kmoddev_donors(&plan->donors, d, e);
 	if (!r && !strcmp(plan->durability, "replicas=2") && kmod_donors_of(d->donor, donors) < 2)
 		r = fail_exit(e, EXIT_USAGE, EINVAL,
-			      "device %s: replicas=2 needs as many donors, and there is 1; name more with --donors",
+			      "device %s: replicas=2 needs 2 donors, got 1; name more with --donors",
 			      name);
 	return r;
 }
@@ -276,9 +276,9 @@ int kmoddev_plan(const char *name, const struct device_plan *plan, struct device
 	return r ? r : pick_number(name, d, e);
 }
 
-/* --- making it ---------------------------------------------------------------------- */
+/* --- creation ----------------------------------------------------------------------- */
 
-/* Behind "/dev/ebbN: ", which says nothing to who named the device. */
+/* Returns @text without "/dev/ebbN: ": the user knows the device by its name. */
 static const char *cause(const char *text)
 {
 	const char *colon = strstr(text, ": ");
@@ -297,23 +297,23 @@ static int check_round(const struct device_record *d, const struct kmod_care *c,
 	for (int i = 0; i < c->donors; i++) {
 		int r = round->connected[i];
 
-		/* Who does not want us, or is not who he should be, is there: that says it all. */
+		/* A donor that rejects us or fails authentication is reachable: report that. */
 		if (r == -EACCES || r == -EKEYREJECTED)
 			return fail(e, r, "device %s: donor %s: %s", d->name, c->donor[i].text,
 				    cause(round->refused[i]));
 		if (r < 0)
 			return fail(e, r,
-				    "device %s: donor %s: %s; start ebb-donord --rdma-kernel there, or name other --donors",
+				    "device %s: donor %s: cannot connect: %s; start ebb-donord --rdma-kernel there, or name other --donors",
 				    d->name, c->donor[i].text, cause(round->refused[i]));
 	}
-	/* With a backup they are there, and go to donors when these have room. */
+	/* With a backup, slabs move to donors later, when these have capacity. */
 	if (round->unplaced && !round->left && all_connected(c) && !*d->backup)
 		return fail_exit(e, EXIT_REFUSED, ENOSPC,
-				 "device %s: the donors have no room for %u of its %u slabs; give a smaller --size, more --donors, or a --backup",
+				 "device %s: donors lack capacity for %u of %u slabs; give a smaller --size, more --donors, or a --backup",
 				 d->name, round->unplaced, c->slab_count);
 	if (round->single && !round->left && all_connected(c))
 		return fail_exit(e, EXIT_REFUSED, ENOSPC,
-				 "device %s: the donors have no room for the second copy of %u of its %u slabs; give a smaller --size, or more --donors",
+				 "device %s: donors lack capacity for the second replica of %u of %u slabs; give a smaller --size, or more --donors",
 				 d->name, round->single, c->slab_count);
 	return 0;
 }
@@ -332,14 +332,14 @@ int kmoddev_settle(struct kmod_link *l, const struct device_record *d, struct km
 		r = kmod_settle(l, c, ROUND, &round, e);
 		if (!r) {
 			r = check_round(d, c, &round, &refused);
-			/* Of a class, ebbd may have mapped slabs meanwhile, which was refused here. */
+			/* ebbd may have mapped slabs of the class concurrently; then the module refuses. */
 			again = r == -ENOSPC && c->class && !before;
 			before |= again;
 			if (r && !again)
 				*e = refused;
 		}
 		if ((!r || again) && process_interrupted())
-			return fail(e, EINTR, "device %s: interrupted", d->name);
+			return fail(e, EINTR, "device %s: interrupted; try again", d->name);
 	} while (again || (!r && (round.left || !all_connected(c))));
 	return r;
 }
@@ -374,7 +374,7 @@ int kmoddev_make(const struct device_record *d, struct error *e)
 	r = kmod_open(&l, e);
 	if (!r)
 		r = kmod_create(l, &s, e);
-	/* The module has it from here on. */
+	/* From here on the module owns it. */
 	key_forget(&key);
 	if (!r)
 		r = settle(l, d, e);
@@ -395,7 +395,7 @@ int kmoddev_remove(const struct device_record *d, struct error *e)
 	if (r)
 		return r;
 	r = kmod_destroy(l, kmoddev_number(d), &last);
-	/* Who looks at every new block device (udev) may have it open for a moment. */
+	/* udev opens every new block device briefly. */
 	for (int ms = 0; r == -EBUSY && ms < BUSY_MS; ms += 50) {
 		nanosleep(&tick, NULL);
 		last = (struct error){ 0 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Devices of the kernel module ebb_swap: /dev/ebbN.  The number is chosen here and
- * written down before the device is made, and is never one that a record of another device
- * has: so a record, or the intent of one, says which device of the module is meant.
+ * Devices of the kernel module ebb_swap: /dev/ebbN.  ebbctl chooses a number that no other
+ * record has and writes the intent before it creates the device, so that a record or
+ * intent always identifies the module's device.
  */
 #ifndef EBB_KMODDEV_H
 #define EBB_KMODDEV_H
@@ -15,36 +15,36 @@
 
 bool kmoddev_is(const struct device_record *d);
 
-/* N of its /dev/ebbN; EBB_SWAP_DEVICES: none. */
+/* Returns N of /dev/ebbN, or EBB_SWAP_DEVICES. */
 unsigned int kmoddev_number(const struct device_record *d);
 
-/* Adds those that are @given to d->donor. */
+/* Appends the @given donors to d->donor. */
 int kmoddev_donors(const struct option_list *given, struct device_record *d, struct error *e);
 
 /*
- * Checks @plan for the device @name, and the module, without making anything, and fills in
- * what is particular to this kind of device: block, donors.
+ * Checks @plan for the device @name, and the module, without changing anything.  Sets
+ * d->block and d->donor.
  */
 int kmoddev_plan(const char *name, const struct device_plan *plan, struct device_record *d,
 		 struct error *e);
 
 /*
- * Makes it: connects to all its donors and gives each slab to one of them.  -EINTR when
- * process_interrupted() meanwhile.  On failure it is there still, for kmoddev_remove().
+ * Creates the device: connects to all donors and maps each slab to one of them.  -EINTR
+ * after process_interrupted().  A failure leaves the device for kmoddev_remove().
  */
 int kmoddev_make(const struct device_record *d, struct error *e);
 
 /*
- * Connects to c->donor and gives each slab of the class that needs one to one of them,
- * until it is done; refused when one is not there or, without a backup, has no room.
+ * Connects to c->donor and maps the slabs of the class that need a donor.  Refused when
+ * a donor is unreachable or, without a backup, lacks capacity.
  */
 int kmoddev_settle(struct kmod_link *l, const struct device_record *d, struct kmod_care *c,
 		   struct error *e);
 
-/* Whether the module has it. */
+/* Returns whether the module has the device. */
 bool kmoddev_there(const struct device_record *d);
 
-/* Takes it away; no error when there is none. */
+/* Removes the device; succeeds when it does not exist. */
 int kmoddev_remove(const struct device_record *d, struct error *e);
 
 #endif

@@ -15,7 +15,7 @@
 
 #define SERVER_MS 1000
 
-/* What the server says of itself; NULL when it does not answer. */
+/* Returns the server's status, or NULL when it does not answer. */
 static struct json_object *ask_server(const char *name)
 {
 	struct json_object *request = json_object_new_object(), *answer = NULL;

@@ -17,7 +17,7 @@
 #include "lib/base/files.h"
 #include "loopdev.h"
 
-/* Someone else may take the free device first. */
+/* Another program may take the free device first. */
 #define ATTEMPTS 16
 
 static int configure(int loop, int file, const char *path, struct error *e)
@@ -36,7 +36,7 @@ static int configure(int loop, int file, const char *path, struct error *e)
 		return 0;
 	ioctl(loop, LOOP_CLR_FD, 0);
 	return fail_exit(e, EXIT_UNSUPPORTED, EOPNOTSUPP,
-			 "%s: its loop device has no direct I/O; the file system must offer it", path);
+			 "%s: no direct I/O on its loop device; use a file system that supports it", path);
 }
 
 int loop_attach(const char *file, char *block, size_t size, struct error *e)
@@ -46,7 +46,7 @@ int loop_attach(const char *file, char *block, size_t size, struct error *e)
 	int r = -EBUSY;
 
 	if (control < 0)
-		return fail_exit(e, EXIT_UNSUPPORTED, errno, "/dev/loop-control: %s; modprobe loop",
+		return fail_exit(e, EXIT_UNSUPPORTED, errno, "/dev/loop-control: %s; run \"modprobe loop\"",
 				 strerror(errno));
 	if (backing < 0)
 		return fail(e, errno, "%s: cannot open: %s", file, strerror(errno));
@@ -78,8 +78,8 @@ int loop_detach(const char *block)
 }
 
 /*
- * Whether @block is attached to a file below @dir.  sysfs follows the mount,
- * which may have been detached lazily; the name given at the start stays.
+ * Returns whether @block is attached to a file below @dir.  sysfs follows the mount,
+ * which may be detached lazily, while the name given at the start stays.
  */
 static bool is_backed_by(const char *block, const char *sysfs, const char *dir)
 {
@@ -95,7 +95,7 @@ static bool is_backed_by(const char *block, const char *sysfs, const char *dir)
 	loop = open(block, O_RDONLY | O_CLOEXEC);
 	if (loop < 0 || ioctl(loop, LOOP_GET_STATUS64, &info) < 0)
 		return false;
-	/* The name is cut at its field's end. */
+	/* The field truncates the name. */
 	return len < LO_NAME_SIZE - 2 && !strncmp((char *)info.lo_file_name, dir, len) &&
 	       info.lo_file_name[len] == '/';
 }
@@ -140,6 +140,6 @@ void block_no_throttling(const char *block)
 	char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), "/sys/block/%.64s/queue/wbt_lat_usec", strrchr(block, '/') + 1);
-	/* Absent without CONFIG_BLK_WBT, and then not needed. */
+	/* Absent and not needed without CONFIG_BLK_WBT. */
 	file_write(path, "0");
 }

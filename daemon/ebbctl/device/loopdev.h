@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Loop devices with direct I/O, and what may be set on any block device. */
+/* Loop devices with direct I/O, and settings of block devices. */
 #ifndef EBB_LOOPDEV_H
 #define EBB_LOOPDEV_H
 
@@ -9,23 +9,23 @@
 #include "lib/base/error.h"
 
 /*
- * Attaches @file to a free loop device: direct I/O, 4 KiB blocks, detached by
- * the kernel once its last user is gone.  Returns an open descriptor that keeps
- * it until then, or -errno; @block gets its path.  Direct I/O is a must: the page cache
- * of a buffered loop is memory, needed to free memory.
+ * Attaches @file to a free loop device with direct I/O and blocks of a page, which the
+ * kernel detaches after its last user.  Returns an open descriptor that keeps it attached,
+ * or -errno; sets @block to its path.  Direct I/O is required: a buffered loop allocates
+ * page cache while memory is reclaimed.
  */
 int loop_attach(const char *file, char *block, size_t size, struct error *e);
 
-/* Detaches; no error when it is not attached. */
+/* Detaches @block; succeeds when it is not attached. */
 int loop_detach(const char *block);
 
-/* The loop device whose file lies below the directory @dir; -ENOENT. */
+/* Finds the loop device whose file is below the directory @dir, or returns -ENOENT. */
 int loop_find(const char *dir, char *block, size_t size);
 
-/* The number of @block. */
+/* Sets the device number of @block. */
 int block_number(const char *block, uint32_t *major, uint32_t *minor);
 
-/* Turns write-back throttling off, which holds swap-out behind slow completions. */
+/* Disables writeback throttling, which delays swap-out after slow completions. */
 void block_no_throttling(const char *block);
 
 #endif

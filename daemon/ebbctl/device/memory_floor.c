@@ -33,11 +33,11 @@ static int check(const struct cgroup_ref *c, uint64_t bytes, struct error *e)
 	size_format(bytes, wants, sizeof(wants));
 	if (cgroup_limit(c) <= bytes)
 		return fail_exit(e, EXIT_REFUSED, ERANGE,
-				 "--full: %s has no more than %s; give less, or record without --full",
+				 "--full: %s uses only %s; give less, or drop --full",
 				 c->rel, wants);
 	if (usage > bytes && usage - bytes > room)
 		return fail_exit(e, EXIT_REFUSED, ENOSPC,
-				 "--full: %s uses %s, and only %s of swap is free for what is above %s; make a larger device",
+				 "--full: %s uses %s, and %s of free swap cannot hold what exceeds %s; create a larger device",
 				 c->rel, size_format(usage, has, sizeof(has)),
 				 size_format(room, there, sizeof(there)), wants);
 	return 0;
@@ -56,7 +56,7 @@ static pid_t start_keeper(int hold, int other, const char *file, const char *bef
 	sigprocmask(SIG_BLOCK, &all, NULL);
 	prctl(PR_SET_NAME, "ebb-floor");
 	close(other);
-	/* The caller's pipes are not to wait for this one. */
+	/* Readers of the caller's pipes must not wait for this process. */
 	close(STDOUT_FILENO);
 	while (read(hold, &byte, 1) < 0 && errno == EINTR)
 		;
@@ -76,7 +76,7 @@ int memory_floor_set(struct memory_floor *f, const struct cgroup_ref *c, uint64_
 		 c->v2 ? "memory.high" : "memory.limit_in_bytes");
 	r = (int)file_read(file, before, sizeof(before));
 	if (r < 0)
-		return fail(e, r, "%s: cannot be read: %s", file, strerror(-r));
+		return fail(e, r, "%s: cannot read: %s", file, strerror(-r));
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return fail(e, errno, "pipe: %s", strerror(errno));
 	f->keeper = start_keeper(ends[0], ends[1], file, before);
@@ -92,7 +92,7 @@ int memory_floor_set(struct memory_floor *f, const struct cgroup_ref *c, uint64_
 	r = file_write(file, now);
 	if (r) {
 		memory_floor_end(f);
-		return fail(e, r, "%s: cannot be lowered to %s bytes: %s; give --full more", file, now,
+		return fail(e, r, "%s: cannot lower to %s bytes: %s; give a larger --full", file, now,
 			    strerror(-r));
 	}
 	return 0;

@@ -11,16 +11,16 @@
 
 struct device_plan {
 	uint64_t size, slab;        /* bytes */
-	uint64_t priority;          /* swap priority, 0 = above every other */
+	uint64_t priority;          /* swap priority, 0: above all others */
 	struct option_list donors;  /* "HOST:PORT[,HOST:PORT...]" */
 	const char *frontend;       /* "fuse", "ublk", "kmod" */
 	const char *durability;     /* "disk", "replicas=N", "none" */
 	const char *backup;         /* directory, with "kmod" block device; only with "disk" */
-	struct device_extras {      /* handed to ebb-swapd as they are; NULL = not given */
+	struct device_extras {      /* passed on to ebb-swapd; NULL: not given */
 		const char *key, *seal, *connections;
 	} extras;
 	const char *scope;          /* "any", "attached" */
-	bool adopt;                 /* one that was made by the same plan and works is as good */
+	bool adopt;                 /* accept a working device of equal properties */
 };
 
 #define DEVICE_PLAN_DEFAULTS \

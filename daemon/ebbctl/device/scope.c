@@ -19,9 +19,9 @@
 #include "lib/host/transient.h"
 #include "scope.h"
 
-#define KEEP_MAX (EBB_MAX_CGROUPS + 1) /* and one that is about to be attached */
+#define KEEP_MAX (EBB_MAX_CGROUPS + 1) /* and one that is being attached */
 #define RECORD_MAX (1 << 20)
-/* Before anything is limited ebbd may take its time; see call.c. */
+/* Before the first limit, wait longer for ebbd; see call.c. */
 #define FIRST_MS 30000
 #define AGAIN_MS 2000
 
@@ -31,7 +31,7 @@ struct scope {
 	bool v2;
 	size_t root;                   /* length of the hierarchy's mount point */
 	struct json_object *changes;   /* [{"dir", "old"}] */
-	struct json_object *planned;   /* the same, not done yet */
+	struct json_object *planned;   /* changes that are still to be made */
 };
 
 static const char *scope_file(const char *device)
@@ -42,7 +42,7 @@ static const char *scope_file(const char *device)
 	return path;
 }
 
-/* Several ebbctls at a time would each write the file without what the others changed. */
+/* Concurrent ebbctls would overwrite each other's changes of the file. */
 static int lock_scopes(struct error *e)
 {
 	_cleanup_close_ int fd = -1;
@@ -70,7 +70,7 @@ static bool is_below(const char *path, const char *dir)
 	return !strncmp(path, dir, len) && (!path[len] || path[len] == '/');
 }
 
-/* Attached, in one that is, or above one: must not be limited. */
+/* Returns whether @dir is attached, or below or above an attached cgroup: not to be limited. */
 static bool is_kept(const struct scope *s, const char *dir)
 {
 	for (int i = 0; i < s->n; i++)
@@ -84,14 +84,14 @@ static bool is_changed(struct json_object *list, const char *dir, bool v2)
 	for (size_t i = 0; i < json_object_array_length(list); i++) {
 		const char *other = json_text(json_object_array_get_idx(list, i), "dir", "");
 
-		/* v2's limit holds for everything below. */
+		/* The limit of v2 includes descendants. */
 		if (v2 ? is_below(dir, other) : !strcmp(dir, other))
 			return true;
 	}
 	return false;
 }
 
-/* systemd would write its own idea of the value again at the next reload. */
+/* systemd would restore its own value at the next reload. */
 static void tell_systemd(const char *dir, const char *value)
 {
 	static const char *const types[] = { ".slice", ".service", ".scope", ".mount", ".socket",
@@ -156,7 +156,7 @@ static int plan(const char *dir, void *data)
 	return 0;
 }
 
-/* Gives back what has been attached since; the rest stays in the list. */
+/* Restores cgroups that have been attached since; the others stay in the list. */
 static void release(struct scope *s)
 {
 	struct json_object *left = json_object_new_array();
@@ -211,7 +211,7 @@ int scope_apply(const char *device, const char *extra, struct error *e)
 	s.changes = load(device);
 	s.planned = json_object_new_array();
 	release(&s);
-	/* While ebbd is silent, or being restarted, any of them may be attached. */
+	/* While ebbd is unresponsive or restarts, any cgroup may be attached. */
 	if (status || first)
 		cgroup_each(plan, &s);
 	for (size_t i = 0; i < json_object_array_length(s.planned); i++)
@@ -222,7 +222,7 @@ int scope_apply(const char *device, const char *extra, struct error *e)
 		set(json_text(json_object_array_get_idx(s.planned, i), "dir", ""), "0", s.v2);
 	if (!r && !status && !first)
 		r = fail_exit(e, EXIT_NO_DAEMON, ENODATA,
-			      "device %s: ebbd does not say what is attached, so that no more cgroups are kept off its swap; attach or detach something when it answers",
+			      "device %s: ebbd does not answer, so that --scope attached limits no more cgroups; attach or detach a cgroup once ebbd runs",
 			      device);
 	json_object_put(s.planned);
 	json_object_put(s.changes);
@@ -237,7 +237,7 @@ static int apply_one(const struct device_record *d, void *extra)
 	if (strcmp(d->scope, "attached"))
 		return 0;
 	if (geteuid())
-		fprintf(stderr, "ebbctl: warning: device %s: its --scope attached is root's to follow: the limits of cgroups are as they were; have root do the same again\n",
+		fprintf(stderr, "ebbctl: warning: device %s: --scope attached needs root, limits of cgroups are unchanged; run the command as root\n",
 			d->name);
 	else if (scope_apply(d->name, extra, &e))
 		fprintf(stderr, "ebbctl: %s\n", e.text);

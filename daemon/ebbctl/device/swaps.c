@@ -21,16 +21,16 @@
 #include "swaps.h"
 
 #ifndef SWAP_FLAG_DISCARD
-#define SWAP_FLAG_DISCARD 0x10000 /* linux/swap.h, which is not for programs */
+#define SWAP_FLAG_DISCARD 0x10000 /* linux/swap.h, not exported */
 #endif
-#define DISCARD_PAGES 0x40000     /* SWAP_FLAG_DISCARD_PAGES there */
+#define DISCARD_PAGES 0x40000     /* SWAP_FLAG_DISCARD_PAGES in linux/swap.h */
 
-/* How long a swapoff that was told to stop may take to do so. */
+/* Longest wait for a swapoff that was told to stop. */
 #define STOP_MS 5000
 
 /*
- * What was switched on in a mount namespace that is gone, as that of a unit's ebbctl, is listed
- * by its path in the file system of device nodes alone: "/ebb0".
+ * Swap that was switched on in a mount namespace that no longer exists (a unit's) is
+ * listed by its path below the mount of device nodes only: "/ebb0".
  */
 static void find_node(struct swap_area *a, const char *type)
 {
@@ -94,9 +94,8 @@ int swaps_on(const char *block, const char *label, int priority, struct error *e
 {
 	const char *const mkswap[] = { "mkswap", "-L", label, block, NULL };
 	/*
-	 * Freed slots are discarded by whole clusters of 2 MiB, behind the program's
-	 * back: that is how memory comes back to donors.  Not once more at swapon(2):
-	 * a device begins empty.
+	 * The kernel discards freed slots asynchronously in clusters of 2 MiB, which
+	 * releases memory at donors.  No discard at swapon(2): the device is empty.
 	 */
 	int flags = SWAP_FLAG_PREFER | (priority & SWAP_FLAG_PRIO_MASK) | SWAP_FLAG_DISCARD |
 		    DISCARD_PAGES;
@@ -128,7 +127,7 @@ static uint64_t stat_value(const char *text, const char *key)
 	return 0;
 }
 
-/* A cgroup whose swapped pages do not fit in its limit. */
+/* A cgroup whose swapped-out pages do not fit into its limit. */
 struct tight {
 	char rel[256];
 	uint64_t anon, swapped, limit;
@@ -173,7 +172,7 @@ int swaps_can_leave(const char *device, const struct swap_area *area, struct err
 	size_format(elsewhere, other, sizeof(other));
 	if (area->used > available + elsewhere)
 		return fail_exit(e, EXIT_REFUSED, EBUSY,
-				 "device %s: %s are swapped out there, but only %s of memory and %s of other swap are free; end programs first, or --force",
+				 "device %s: %s swapped out there, only %s of memory and %s of other swap free; end programs or use --force",
 				 device, used, free_memory, other);
 	if (!area->used || elsewhere >= area->used)
 		return 0;
@@ -184,23 +183,23 @@ int swaps_can_leave(const char *device, const struct swap_area *area, struct err
 	size_format(t.anon, free_memory, sizeof(free_memory));
 	size_format(t.limit, other, sizeof(other));
 	return fail_exit(e, EXIT_REFUSED, EBUSY,
-			 "device %s: cgroup %s has %s swapped out and %s in memory, its limit is %s: the OOM killer would strike there; end its programs or raise its limit first, or --force",
+			 "device %s: swapoff would invoke the OOM killer in cgroup %s (%s swapped out, %s resident, limit %s); end its programs, raise its limit, or use --force",
 			 device, t.rel, used, free_memory, other);
 }
 
 /*
- * EINVAL means that it is off, or that somebody else's swapoff(2) still reads pages back:
- * systemd's at shutdown, of the swap unit that it makes for whatever /proc/swaps lists.  The
- * area is listed as long as it does, and the server must stay.
+ * EINVAL means that the swap is off, or that another swapoff(2) still reads pages back:
+ * systemd's at shutdown, which makes a swap unit for every line of /proc/swaps.  The area
+ * is listed until that ends, and the server must keep running.
  */
 static int off_in_child(const char *block)
 {
 	const struct timespec tick = { .tv_nsec = 20000000 };
 	struct swap_area area;
 
-	/* ^C is for ebbctl, which decides what it means. */
+	/* ebbctl handles ^C. */
 	setsid();
-	/* Where it hangs, nobody is to wait for the lock that ebbctl has, or for its pipes. */
+	/* A hung child must not hold the lock and the pipes of ebbctl. */
 	close_range(0, ~0u, 0);
 	while (swapoff(block) < 0) {
 		if (errno != EINVAL)
@@ -233,24 +232,24 @@ int swaps_off(const char *device, const char *block, int timeout_ms,
 		if (WIFEXITED(status) && !WEXITSTATUS(status))
 			return 0;
 		return fail(e, WIFEXITED(status) ? WEXITSTATUS(status) : EINTR,
-			    "device %s: swapoff: %s; the device stays and works", device,
+			    "device %s: swapoff: %s; the device still works", device,
 			    WIFEXITED(status) ? strerror(WEXITSTATUS(status)) : "killed");
 	}
 	swaps_find(block, &area);
 	size_format(area.used, left, sizeof(left));
-	/* swapoff(2) looks for signals between pages, and then leaves swap on. */
+	/* swapoff(2) checks for signals between pages, and leaves swap on. */
 	kill(pid, SIGKILL);
 	p.fd = fd;
 	if (poll(&p, 1, STOP_MS) > 0) {
 		waitpid(pid, NULL, 0);
 		if (r == -EINTR)
-			return fail(e, r, "device %s: interrupted with %s still out; the device stays and works",
+			return fail(e, r, "device %s: interrupted with %s still swapped out; the device still works",
 				    device, left);
 		return fail(e, ETIMEDOUT,
-			    "device %s: swapoff not done in %d s, %s still out; the device stays and works, try again with a longer --timeout",
+			    "device %s: swapoff not done after %d s, %s still swapped out; the device still works, try again with a longer --timeout",
 			    device, timeout_ms / 1000, left);
 	}
 	return fail(e, ETIMEDOUT,
-		    "device %s: swapoff hangs (process %d, %s still out), its server or donor does not answer; do NOT stop ebb-swapd, see ebbctl device list, last resort: ebbctl device abort %s",
+		    "device %s: swapoff hangs (process %d, %s still swapped out): ebb-swapd or a donor is unresponsive; do NOT stop ebb-swapd, see \"ebbctl device list\", last resort \"ebbctl device abort %s\"",
 		    device, pid, left, device);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Active swap, and taking it off without hanging. */
+/* Active swap, and swapoff with a deadline. */
 #ifndef EBB_SWAPS_H
 #define EBB_SWAPS_H
 
@@ -10,41 +10,41 @@
 #include "lib/base/error.h"
 
 struct swap_area {
-	char path[256];      /* that of a block device below /dev, however it is listed */
+	char path[256];      /* below /dev for block devices, regardless of the listed form */
 	uint64_t size, used; /* bytes */
 	int priority;
 };
 
 #define SWAPS_MAX 32
 
-/* Reads /proc/swaps; the number of areas in @areas (of SWAPS_MAX), or -errno. */
+/* Reads /proc/swaps into @areas (SWAPS_MAX); returns their number or -errno. */
 int swaps_read(struct swap_area *areas);
 
-/* -ENOENT when @path is not on. */
+/* Finds the active swap @path, or returns -ENOENT. */
 int swaps_find(const char *path, struct swap_area *area);
 
-/* The highest priority in use, INT_MIN when there is no swap. */
+/* Returns the highest priority in use, INT_MIN without swap. */
 int swaps_top_priority(void);
 
 /* Formats @block as a swap area and switches it on. */
 int swaps_on(const char *block, const char *label, int priority, struct error *e);
 
 /*
- * Whether what @area holds fits elsewhere: in free memory and other swap, and
- * in the limits of the cgroups it belongs to (swapoff would set the OOM killer
- * on them).  Says the numbers in @e, with EXIT_REFUSED.
+ * Checks that the pages in @area fit into free memory and other swap, and into the limits
+ * of their cgroups (else swapoff would invoke the OOM killer).  EXIT_REFUSED otherwise,
+ * with the numbers in @e.
  */
 int swaps_can_leave(const char *device, const struct swap_area *area, struct error *e);
 
 /*
- * swapoff(2) in a child, given up after @timeout_ms or, as @patience says, when
- * interrupted: then swap stays on and works, or, when not even that ends,
- * -ETIMEDOUT with a last word in @e.
+ * swapoff(2) in a child, stopped after @timeout_ms or, depending on @patience, when
+ * interrupted; swap then stays on and works.  -ETIMEDOUT when the child does not even
+ * react to that.
  */
 int swaps_off(const char *device, const char *block, int timeout_ms,
 	      enum process_patience patience, struct error *e);
 
-/* MemAvailable in bytes. */
+/* Returns MemAvailable in bytes. */
 uint64_t memory_available(void);
 
 #endif

@@ -21,7 +21,7 @@
 #include "teardown.h"
 #include "ublkdev.h"
 
-/* ebb-swapd has nothing left to do but to unmap its slabs. */
+/* After swapoff, ebb-swapd only unmaps its slabs. */
 #define SERVER_END_MS 15000
 #define SERVER_ASK_MS 1000
 #define SERVER_MS 1000
@@ -64,13 +64,13 @@ int device_lock(enum process_patience patience, struct error *e)
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return fail(e, errno, "%s: %s; run as root", path, strerror(errno));
-	/* Another one may be at it for minutes, and signals are deferred. */
+	/* Another ebbctl may hold the lock for minutes, and signals are deferred. */
 	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 		if (errno != EWOULDBLOCK && errno != EINTR)
 			return fail(e, errno, "%s: %s", path, strerror(errno));
 		if (patience == PATIENCE_UNTIL_INTERRUPTED && process_interrupted())
 			return fail(e, EINTR,
-				    "devices: interrupted while another ebbctl made or destroyed one; try again");
+				    "devices: interrupted while another ebbctl creates or destroys a device; try again");
 		nanosleep(&tick, NULL);
 	}
 	return TAKE_FD(fd);
@@ -105,7 +105,7 @@ static int read_intent(const char *name, struct device_record *d)
 	snprintf(d->backup, sizeof(d->backup), "%s", json_text(o, "backup", ""));
 	snprintf(d->scope, sizeof(d->scope), "%s", json_text(o, "scope", ""));
 	snprintf(d->frontend, sizeof(d->frontend), "%s", json_text(o, "frontend", ""));
-	/* Of this kind it says which device is meant; of others it is not known yet. */
+	/* The intent knows the block device of the kernel module only. */
 	if (kmoddev_is(d))
 		snprintf(d->block, sizeof(d->block), "%s", json_text(o, "block", ""));
 	d->size = json_int(o, "size", 0);
@@ -145,14 +145,14 @@ int device_find(const char *name, struct device_record *d, struct error *e)
 	d->server_pid = device_server(name);
 	found |= d->server_pid > 0;
 	found |= device_mounted(0, d->mount, NULL);
-	/* The recorded number may be someone else's by now. */
+	/* The recorded pid may belong to another process by now. */
 	if (!kmoddev_is(d) || !kmoddev_there(d))
 		d->block[0] = '\0';
 	if (!*d->block && ublk_find(name, d->block, sizeof(d->block)))
 		loop_find(d->mount, d->block, sizeof(d->block));
 	found |= d->block[0];
 	return found ? 0 : fail_exit(e, EXIT_USAGE, ENOENT,
-				     "device %s: there is none of this name; see ebbctl device list",
+				     "device %s: no such device; see \"ebbctl device list\"",
 				     name);
 }
 
@@ -179,16 +179,16 @@ static int remove_files(const struct device_record *d, struct error *e)
 	int r;
 
 	if (*d->backup && !kmoddev_is(d) && unlink(d->backup) < 0 && errno != ENOENT)
-		return fail(e, errno, "%s: cannot remove the backup: %s", d->backup, strerror(errno));
+		return fail(e, errno, "backup %s: cannot remove: %s", d->backup, strerror(errno));
 	unlink(device_log(d->name));
 	unlink(ebb_device_socket(d->name));
 	r = device_record_remove(d->name);
 	if (!r && unlink(device_intent(d->name)) < 0 && errno != ENOENT)
 		r = -errno;
-	return r ? fail(e, r, "device %s: cannot remove its record: %s", d->name, strerror(-r)) : 0;
+	return r ? fail(e, r, "device %s: cannot remove record: %s", d->name, strerror(-r)) : 0;
 }
 
-/* It tries once for each signal, and cannot while somebody looks into the loop device. */
+/* ebb-swapd tries once per signal, and cannot while another process has the loop device open. */
 static int end_server(pid_t pid)
 {
 	int r = -ETIMEDOUT;
@@ -213,7 +213,7 @@ int device_teardown(const struct device_record *d, int timeout_ms, enum process_
 		r = kmoddev_remove(d, e);
 	if (r)
 		return r;
-	/* That of ublk is its server's to take away. */
+	/* ebb-swapd removes a ublk device. */
 	if (*d->block && !kmoddev_is(d) && ublk_find(d->name, ublk, sizeof(ublk))) {
 		r = loop_detach(d->block);
 		if (r)
@@ -223,7 +223,7 @@ int device_teardown(const struct device_record *d, int timeout_ms, enum process_
 	if (d->server_pid) {
 		r = end_server(d->server_pid);
 		if (r)
-			return fail(e, r, "device %s: %s (pid %d) does not end: %s; swap is off, it may be killed",
+			return fail(e, r, "device %s: %s (pid %d) does not exit: %s; swap is off, kill it",
 				    d->name, DEVICE_SERVER, d->server_pid, strerror(-r));
 	}
 	r = ublk_remove(d->name, e);

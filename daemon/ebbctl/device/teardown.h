@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What a device consists of besides its record, by name alone, so that what a
- * broken creation left can be found and removed.
+ * The parts of a device, found by its name alone, so that the remains of an incomplete
+ * creation can be found and removed.
  */
 #ifndef EBB_DEVICE_PARTS_H
 #define EBB_DEVICE_PARTS_H
@@ -16,38 +16,37 @@
 
 #define DEVICE_SERVER "ebb-swapd"
 
-/* In static buffers of their own. */
-const char *device_mount(const char *name);  /* where ebb-swapd mounts */
-const char *device_log(const char *name);    /* its stderr */
-const char *device_intent(const char *name); /* a record while the device is not usable yet */
+/* Each returns a path in its own static buffer. */
+const char *device_mount(const char *name);  /* mount point of ebb-swapd */
+const char *device_log(const char *name);    /* stderr of ebb-swapd */
+const char *device_intent(const char *name); /* record of a device that is not usable yet */
 
 /*
- * One ebbctl at a time creates or destroys; an fd to close, or -errno.  Waits for the other
- * one, or, as @patience says, until process_interrupted().
+ * Locks creation and destruction for this ebbctl; returns a descriptor to close, or
+ * -errno.  Waits for another ebbctl, depending on @patience until process_interrupted().
  */
 int device_lock(enum process_patience patience, struct error *e);
 
-/* Record, intent, or what can be found of @name; -ENOENT when there is nothing. */
+/* Finds the record, the intent or other parts of @name; -ENOENT without any. */
 int device_find(const char *name, struct device_record *d, struct error *e);
 
-/* The pid of its ebb-swapd, answering or not; 0 when there is none. */
+/* Returns the pid of its ebb-swapd, responsive or not, or 0. */
 pid_t device_server(const char *name);
 
 /*
- * Whether @mount is mounted where the process @pid sees it, or where we do (0); @minor of its FUSE
- * connection.  Asks no server.
+ * Returns whether @mount is mounted in the mount namespace of the process @pid (0: ours),
+ * and @minor of its FUSE connection.  Sends no request to a server.
  */
 bool device_mounted(pid_t pid, const char *mount, unsigned int *minor);
 
 /*
- * Takes @d apart, swap first, whatever of it is there.  Stops before anything
- * that needs the server when swap cannot be taken off in @timeout_ms; only that
- * can be interrupted.
+ * Removes all parts of @d, swap first.  When swapoff fails or takes longer than
+ * @timeout_ms, nothing that the server needs is removed.  Only swapoff can be interrupted.
  */
 int device_teardown(const struct device_record *d, int timeout_ms, enum process_patience patience,
 		    struct error *e);
 
-/* Tells ebbd, if it runs, that devices have changed. */
+/* Notifies ebbd, if it runs, of a change of devices. */
 void device_announce(void);
 
 #endif

@@ -10,10 +10,10 @@
 #include "ublkdev.h"
 
 #define COMMAND_MS 5000
-/* So many tags of each queue are never taken: by them the kernel sees that a server died. */
+/* Tags of each queue kept free: with one, the kernel notices the death of a server at once. */
 #define SPARE 8
 
-/* A note may be older than what has its number now. */
+/* The file may be older than the device that has its number now. */
 static int number(const char *name, unsigned int *n)
 {
 	char path[PATH_MAX], text[32];
@@ -28,7 +28,7 @@ static int number(const char *name, unsigned int *n)
 		r = ublk_control_check(&c, *n, name, COMMAND_MS);
 		ublk_control_close(&c);
 	}
-	/* Without the module there is none. */
+	/* Absent without the module. */
 	return r == -ENODEV || r == -ENOENT ? -ENOENT : 0;
 }
 
@@ -37,7 +37,7 @@ int ublk_check(struct error *e)
 	if (access(UBLK_CONTROL_PATH, R_OK | W_OK) == 0)
 		return 0;
 	return fail_exit(e, EXIT_UNSUPPORTED, errno,
-			 UBLK_CONTROL_PATH ": %s; modprobe ublk_drv, or use --frontend fuse",
+			 UBLK_CONTROL_PATH ": %s; run \"modprobe ublk_drv\", or use --frontend fuse",
 			 strerror(errno));
 }
 
@@ -69,7 +69,7 @@ void ublk_settle(const char *block)
 	char path[PATH_MAX], text[32];
 	unsigned int depth;
 
-	/* It would have as many tags taken as there are. */
+	/* A scheduler would use all tags. */
 	set(block, "scheduler", "none");
 	queue_attribute(block, "nr_requests", path);
 	if (file_read(path, text, sizeof(text)) <= 0 || sscanf(text, "%u", &depth) != 1 ||
@@ -77,7 +77,7 @@ void ublk_settle(const char *block)
 		return;
 	snprintf(text, sizeof(text), "%u", depth - SPARE);
 	if (file_write(path, text))
-		fprintf(stderr, "ebbctl: warning: %s: cannot be set to %s: a server's death may be noticed after 30 s only\n",
+		fprintf(stderr, "ebbctl: warning: %s: cannot set to %s: failover may take 30 s\n",
 			path, text);
 }
 
@@ -91,13 +91,13 @@ static int command(const char *name, uint32_t op, struct error *e)
 		return 0;
 	r = ublk_control_open(&c);
 	if (r)
-		return fail(e, r, UBLK_CONTROL_PATH ": %s; modprobe ublk_drv", strerror(-r));
+		return fail(e, r, UBLK_CONTROL_PATH ": %s; run \"modprobe ublk_drv\"", strerror(-r));
 	r = ublk_control_do(&c, op, n, NULL, 0, 0, COMMAND_MS);
 	ublk_control_close(&c);
-	/* It is deleted at once, and DEL_DEV waits for the last who has it open: swap, for ever. */
+	/* The device goes at once; DEL_DEV would wait until its last user, swap, closes it. */
 	if (!r || r == -ENODEV || (r == -ETIME && op == UBLK_U_CMD_DEL_DEV))
 		return 0;
-	return fail(e, r, "/dev/ublkb%u: not taken away: %s; see what has it open", n, strerror(-r));
+	return fail(e, r, "/dev/ublkb%u: cannot remove: %s; see which process has it open", n, strerror(-r));
 }
 
 int ublk_cut(const char *name, struct error *e)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * /dev/ublkbN of a device: found by the note that its first server leaves in
- * NAME.ublk, since the kernel's device stays when all its servers are dead.
+ * /dev/ublkbN of a device, found by the number that its first server stores in NAME.ublk:
+ * the kernel's device stays when all servers are dead.
  */
 #ifndef EBB_UBLKDEV_H
 #define EBB_UBLKDEV_H
@@ -10,22 +10,22 @@
 
 #include "lib/base/error.h"
 
-/* Whether devices of this kind can be made here. */
+/* Checks that ublk is available. */
 int ublk_check(struct error *e);
 
-/* The block device of @name; -ENOENT. */
+/* Finds the block device of @name, or returns -ENOENT. */
 int ublk_find(const char *name, char *block, size_t size);
 
 /*
- * What makes a takeover quick: the kernel finds out at once that a server is dead only
- * as long as not all tags have a request, so that fewer requests than tags are let in.
+ * Makes failover fast: the kernel notices the death of a server at once only while a tag
+ * is free, so this admits fewer requests than tags.
  */
 void ublk_settle(const char *block);
 
-/* Ends I/O on the device of @name, which has no server any more, by errors. */
+/* Fails all I/O of the device of @name, whose server has exited. */
 int ublk_cut(const char *name, struct error *e);
 
-/* Takes it away; no error when there is none. */
+/* Removes the device; succeeds when it does not exist. */
 int ublk_remove(const char *name, struct error *e);
 
 #endif

@@ -9,7 +9,7 @@
 #include "lib/base/utf8.h"
 #include "lib/control/control.h"
 
-/* Log2 buckets of which each gets a le: 1 us to 2 s.  What is below the first is in it. */
+/* Log2 buckets with a le: 1 us to 2 s.  The first includes shorter times. */
 #define BUCKET_FIRST 10
 #define BUCKET_LAST 30
 
@@ -17,7 +17,7 @@ struct writer {
 	FILE *f;
 	enum exposition_format format;
 	const struct metric *metric;
-	bool headed;           /* the metric has its head */
+	bool headed;           /* head of the metric written */
 	const char *suffix;    /* of the sample: "_bucket" */
 	struct json_object *row;
 };
@@ -58,7 +58,7 @@ static void write_head(struct writer *w)
 		counter ? "counter" : m->type == METRIC_HISTOGRAM ? "histogram" : "gauge");
 }
 
-/* Whoever may make cgroups names them: what is no text must not spoil all of it. */
+/* Names of cgroups may be any bytes; replace invalid text. */
 static void write_text(FILE *f, const char *text)
 {
 	const unsigned char *c = (const unsigned char *)text;
@@ -84,7 +84,7 @@ static void write_label(struct writer *w, const char *name, const char *value, b
 	*any = true;
 }
 
-/* The name and labels of a sample of the row, @extra="@value" among them unless NULL. */
+/* Writes name and labels of a sample of the row, and @extra="@value" unless NULL. */
 static void write_name(struct writer *w, const char *extra, const char *value)
 {
 	const struct metric *m = w->metric;
@@ -130,7 +130,7 @@ static void write_histogram(struct writer *w, struct json_object *buckets)
 	w->suffix = "_bucket";
 	for (size_t i = 0; i < n; i++) {
 		seen += (uint64_t)json_object_get_int64(json_object_array_get_idx(buckets, i));
-		/* The last one holds what is longer as well. */
+		/* The last bucket includes longer times. */
 		if (i + 1 < BUCKET_FIRST || i + 1 > BUCKET_LAST || i + 1 == n)
 			continue;
 		snprintf(le, sizeof(le), "%.9g", (double)(2ull << i) / 1e9);
@@ -139,7 +139,7 @@ static void write_histogram(struct writer *w, struct json_object *buckets)
 	}
 	write_name(w, "le", "+Inf");
 	fprintf(w->f, "%" PRIu64 "\n", seen);
-	/* OpenMetrics: the two go together. */
+	/* OpenMetrics requires both or none. */
 	if (!sum)
 		return;
 	w->suffix = "_sum";
@@ -169,7 +169,7 @@ static void write_row(struct writer *w)
 {
 	const struct metric *m = w->metric;
 	struct json_object *v = m->path ? find(w->row, m->path) : NULL;
-	/* A member of the row itself tells by its absence; one of what is absent tells nothing. */
+	/* An absent member of the row is false; a member of an absent object is unknown. */
 	bool told = v || (m->type == METRIC_IS && !strchr(m->path, '.'));
 
 	w->suffix = m->type == METRIC_COUNTER ? "_total" : "";

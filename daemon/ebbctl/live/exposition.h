@@ -8,15 +8,15 @@
 
 enum exposition_format {
 	EXPOSITION_OPENMETRICS, /* OpenMetrics 1.0 */
-	EXPOSITION_PROMETHEUS,  /* text format 0.0.4: what node_exporter and promtool read */
+	EXPOSITION_PROMETHEUS,  /* text format 0.0.4, for node_exporter and promtool */
 };
 
-/* "application/openmetrics-text; ..." and so on. */
+/* Returns the content type, "application/openmetrics-text; ...". */
 const char *exposition_type(enum exposition_format format);
 
 /*
- * Writes every metric of @snapshot.  What is not known (null, absent) has no sample;
- * a metric without samples is left out.
+ * Writes every metric of @snapshot.  Unknown values (null, absent) have no sample; metrics
+ * without samples are omitted.
  */
 void exposition_write(FILE *f, struct json_object *snapshot, enum exposition_format format);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The metrics: name, type, where in a row of the snapshot, and what it says. */
+/* The metrics: name, type, member of a row of the snapshot, help. */
 #ifndef EBB_EXPOSITION_TABLE_H
 #define EBB_EXPOSITION_TABLE_H
 

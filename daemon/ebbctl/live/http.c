@@ -102,7 +102,7 @@ enum http_status http_read(int fd, char *text, size_t size)
 			continue;
 		if (n <= 0)
 			return HTTP_BAD_REQUEST;
-		/* What has a NUL in it is no text. */
+		/* A request with NUL is not text. */
 		if (memchr(text + len, '\0', (size_t)n))
 			return HTTP_BAD_REQUEST;
 		len += (size_t)n;
@@ -143,7 +143,7 @@ int http_answer(int fd, enum http_status status, const struct http_request *r, c
 	r2 = write_all(fd, head, strlen(head));
 	if (!r2 && !r->head)
 		r2 = write_all(fd, body, len);
-	/* To close over what is unread would throw away what was written. */
+	/* Closing with unread input would discard the answer. */
 	if (!r2 && shutdown(fd, SHUT_WR) == 0)
 		for (int i = 0; i < 64 && read(fd, rest, sizeof(rest)) > 0; i++)
 			;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * As much of HTTP as a scrape needs: one request on a descriptor that somebody else
- * accepted, one answer, the end.  RFC 9112.
+ * The part of HTTP that a scrape needs: one request on an accepted connection, one answer.
+ * RFC 9112.
  */
 #ifndef EBB_HTTP_H
 #define EBB_HTTP_H
@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 #define HTTP_REQUEST_MOST 8192 /* bytes, its fields included */
-#define HTTP_SECONDS 10        /* for all of it */
+#define HTTP_SECONDS 10        /* for request and answer */
 
 enum http_status {
 	HTTP_OK = 200,
@@ -24,12 +24,12 @@ enum http_status {
 
 struct http_request {
 	bool head;        /* HEAD: without the body */
-	bool openmetrics; /* asked for before other formats */
+	bool openmetrics; /* preferred to other formats */
 };
 
 /*
- * Judges @text, a request up to and with its empty line, and fills @r.  HTTP_OK:
- * GET or HEAD of /metrics.
+ * Parses @text, a request including its empty line, into @r.  HTTP_OK for GET or HEAD of
+ * /metrics.
  */
 enum http_status http_judge(const char *text, struct http_request *r);
 
@@ -39,7 +39,7 @@ enum http_status http_judge(const char *text, struct http_request *r);
  */
 enum http_status http_read(int fd, char *text, size_t size);
 
-/* Writes the answer, and waits for the other end to have it.  0 or -errno. */
+/* Writes the answer and waits until the peer has received it.  Returns 0 or -errno. */
 int http_answer(int fd, enum http_status status, const struct http_request *r, const char *type,
 		const char *body, size_t len);
 

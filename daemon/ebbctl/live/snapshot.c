@@ -16,7 +16,7 @@
 #include "snapshot.h"
 
 #define LOCAL_MS 1000
-/* State of a donor, and what it leaves for while its other pages move away. */
+/* State of a donor, and reason of its drain. */
 #define QUARANTINED "quarantined"
 
 static const char *total_of(const char *text, const char *line, uint64_t *us)
@@ -35,7 +35,7 @@ int pressure_parse(const char *text, uint64_t *some, uint64_t *full)
 	return total_of(text, "some ", some) && total_of(text, "full ", full) ? 0 : -EBADMSG;
 }
 
-/* The kernel keeps it in the v2 hierarchy, whichever one has the memory controller. */
+/* The v2 hierarchy has it, whichever one has the memory controller. */
 static struct json_object *pressure_of(const struct cgroup_ref *c)
 {
 	char path[PATH_MAX + 32], text[512];
@@ -59,7 +59,7 @@ static void describe_cgroup(struct json_object *row)
 
 	daemon_derive(row);
 	json_add_text(row, "name", path);
-	/* It may have gone meanwhile. */
+	/* The cgroup may have been removed. */
 	if (cgroup_resolve(path, &c, NULL))
 		return;
 	limit = cgroup_limit(&c);

@@ -42,7 +42,7 @@ static size_t length_of(struct json_object *rows)
 	return rows ? json_object_array_length(rows) : 0;
 }
 
-/* The row of @rows that has @row's members @key and @other (NULL: that one only). */
+/* Returns the row of @rows with equal members @key and @other (NULL: @key only). */
 static struct json_object *same_row(struct json_object *rows, struct json_object *row,
 				    const char *key, const char *other)
 {
@@ -56,7 +56,7 @@ static struct json_object *same_row(struct json_object *rows, struct json_object
 	return NULL;
 }
 
-/* How much the counter @key has grown; -1 when that is not known. */
+/* Returns the growth of the counter @key, -1 if unknown. */
 static double growth(struct json_object *before, struct json_object *now, const char *key)
 {
 	double then = before ? json_double(before, key, -1) : -1;
@@ -84,7 +84,7 @@ static void put_copy(struct json_object *o, const char *key, struct json_object 
 	json_object_object_add(o, key, from ? json_object_get(json_member(from, its)) : NULL);
 }
 
-/* The quantiles of what a histogram has got since; null when that is nothing. */
+/* Adds quantiles of the growth of a histogram; null without growth. */
 static void put_quantiles(struct json_object *o, struct json_object *before, struct json_object *now,
 			  const char *p50, const char *p99)
 {
@@ -209,7 +209,7 @@ struct by {
 	enum top_order order;
 };
 
-/* Rows without a value come last in either order. */
+/* Rows without a value come last in both orders. */
 static int compare(const void *a, const void *b, void *data)
 {
 	const struct by *by = data;
@@ -230,7 +230,7 @@ static int compare(const void *a, const void *b, void *data)
 	return by->order == TOP_REVERSED ? -r : r;
 }
 
-/* Takes @rows. */
+/* Consumes @rows. */
 static struct json_object *sorted(struct json_object *rows, const struct top_wish *wish)
 {
 	struct by by = { sort_of(wish->sort), wish->order };

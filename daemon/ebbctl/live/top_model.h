@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What `top` shows, out of two snapshots (snapshot.h): pure functions. */
+/* The contents of `top`, computed from two snapshots (snapshot.h): pure functions. */
 #ifndef EBB_TOP_MODEL_H
 #define EBB_TOP_MODEL_H
 
 #include <json-c/json.h>
 #include <stdbool.h>
 
-/* The names of --sort, in the order in which the key s goes through them. */
+/* The names of --sort, in the order of the key s. */
 #define TOP_SORTS "misses|hits|late|wasted|in|out|coverage|accuracy|lateness|p50|p99|some|full|memory|policy|name"
 
 enum top_order { TOP_USUAL, TOP_REVERSED };
 
 struct top_wish {
 	const char *sort;     /* one of TOP_SORTS */
-	enum top_order order; /* usual: largest number first, texts from a to z */
-	const char *filter;   /* part of a cgroup's name; "" = all */
+	enum top_order order; /* default: largest number first, text from a to z */
+	const char *filter;   /* part of a cgroup's name; "": all */
 };
 
 /*
- * {"seconds", "wall_s", "ebbd", "cgroups", "devices", "donors"}, the caller's.  Rates are
- * per second between the two; without @before, or where a counter has begun
- * anew, they are null, and so is a ratio of nothing.
+ * Returns {"seconds", "wall_s", "ebbd", "cgroups", "devices", "donors"}; the caller owns it.
+ * Rates are per second between the snapshots; null without @before, after a counter was
+ * reset, and for a ratio with denominator 0.
  *
- *	ebbd     version, uptime_s, cgroups, calls_s, pages_s (brought in), failed_s; or null
+ *	ebbd     version, uptime_s, cgroups, calls_s, pages_s (prefetched), failed_s; or null
  *	cgroups  name, policy, misses_s, hits_s, late_s, wasted_s, in_s, out_s, coverage =
  *	         used/(used+misses), accuracy = used/(used+wasted), lateness = late/used with
  *	         used = hits+late, miss_p50_ns, miss_p99_ns, some, full (share of the time),
@@ -35,7 +35,7 @@ struct top_wish {
 struct json_object *top_frame(struct json_object *before, struct json_object *now,
 			      const struct top_wish *wish);
 
-/* The sort name after @name, the first one after the last; a literal. */
+/* Returns the sort name after @name, cyclically; a literal. */
 const char *top_next_sort(const char *name);
 
 #endif

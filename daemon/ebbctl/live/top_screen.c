@@ -17,18 +17,18 @@ int top_screen_open(struct top_screen **out, struct error *e)
 	struct top_screen *s;
 
 	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
-		return fail_exit(e, EXIT_USAGE, ENOTTY, "top: not on a terminal; use --batch");
+		return fail_exit(e, EXIT_USAGE, ENOTTY, "top: not a terminal; use --batch");
 	s = calloc(1, sizeof(*s));
 	if (!s)
-		return fail(e, ENOMEM, "top: no memory");
+		return fail(e, ENOMEM, "top: out of memory");
 	s->terminal = newterm(NULL, stdout, stdin);
 	if (!s->terminal) {
 		free(s);
 		return fail_exit(e, EXIT_UNSUPPORTED, ENOTTY,
-				 "top: terminal '%.32s' is not known; set TERM, or use --batch",
+				 "top: unknown terminal '%.32s'; set TERM, or use --batch",
 				 getenv("TERM") ?: "");
 	}
-	/* ^C is a key: the terminal is given back before the end. */
+	/* ^C is a key, so that the terminal is restored before exit. */
 	raw();
 	noecho();
 	curs_set(0);

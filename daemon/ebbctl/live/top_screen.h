@@ -10,21 +10,21 @@ struct top_screen;
 /* Keys beyond characters. */
 enum { TOP_KEY_NONE = -1, TOP_KEY_UP = -2, TOP_KEY_DOWN = -3, TOP_KEY_RESIZED = -4, TOP_KEY_BACK = -5 };
 
-/* Takes the terminal over; fails where there is none, or none that ncurses knows. */
+/* Takes over the terminal; fails without a terminal that ncurses knows. */
 int top_screen_open(struct top_screen **out, struct error *e);
-/* Gives it back as it was, and nulls @p. */
+/* Restores the terminal and sets *@p to NULL. */
 void top_screen_close(struct top_screen **p);
 
 /*
- * Draws @text (of lines; those that begin with TOP_HEAD are heads of tables) from line
- * *@first on, which is moved where it is too large, and @bottom below it.
+ * Draws @text from line *@first, reduced if too large, and @bottom below it.  Lines that
+ * begin with TOP_HEAD are heads of tables.
  */
 void top_screen_draw(struct top_screen *s, const char *text, int *first, const char *bottom);
 
-/* The next time, everything: something else has written there. */
+/* Redraws everything next time. */
 void top_screen_redraw(struct top_screen *s);
 
-/* The next key, or TOP_KEY_NONE after @timeout_ms. */
+/* Returns the next key, or TOP_KEY_NONE after @timeout_ms. */
 int top_screen_key(struct top_screen *s, int timeout_ms);
 
 #endif

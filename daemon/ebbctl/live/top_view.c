@@ -51,7 +51,7 @@ static void write_head(FILE *f, struct json_object *frame)
 
 	strftime(clock, sizeof(clock), "%H:%M:%S", localtime_r(&now, &tm));
 	if (!ebbd) {
-		fprintf(f, "%s  ebbd does not answer; programs page on without prefetching\n", clock);
+		fprintf(f, "%s  ebbd does not answer; no prefetching\n", clock);
 		return;
 	}
 	fprintf(f, "%s  ebbd %s, up %lld s, %lld cgroups; prefetched %s pages/s in %s calls/s, %s failed/s\n",
@@ -60,7 +60,7 @@ static void write_head(FILE *f, struct json_object *frame)
 		output_cell(ebbd, &calls, b, sizeof(b)), output_cell(ebbd, &failed, c, sizeof(c)));
 }
 
-/* A cgroup may be called anything, and what it is called must not steer the terminal. */
+/* Names of cgroups may contain control characters, which must not reach the terminal. */
 static void make_printable(char *text, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
@@ -91,10 +91,10 @@ void top_write(FILE *f, struct json_object *frame, enum top_parts parts, enum to
 	write_head(f, frame);
 	if (parts & TOP_CGROUPS)
 		write_table(f, json_member(frame, "cgroups"), cgroup_columns,
-			    "no such cgroup has a policy; see ebbctl policy attach", marks);
+			    "no such cgroup has a policy; see \"ebbctl policy attach\"", marks);
 	if (parts & TOP_DEVICES)
 		write_table(f, json_member(frame, "devices"), device_columns,
-			    "no devices; make one with ebbctl device create", marks);
+			    "no devices; see \"ebbctl device create\"", marks);
 	if (parts & TOP_DONORS)
 		write_table(f, json_member(frame, "donors"), donor_columns, "no donors", marks);
 }

@@ -5,7 +5,7 @@
 #include <json-c/json.h>
 #include <stdio.h>
 
-/* Which parts of a frame are shown. */
+/* Parts of a frame. */
 enum top_parts {
 	TOP_CGROUPS = 1 << 0,
 	TOP_DEVICES = 1 << 1,
@@ -14,9 +14,8 @@ enum top_parts {
 };
 
 /*
- * Writes @frame (top_model.h) as text; heads of tables begin with TOP_HEAD when
- * @marks says so, for who draws them.  Bytes of names that are no printable
- * characters become '?'.
+ * Writes @frame (top_model.h) as text.  With TOP_MARKED, heads of tables begin with
+ * TOP_HEAD.  Unprintable bytes of names become '?'.
  */
 #define TOP_HEAD '\001'
 enum top_marks { TOP_PLAIN, TOP_MARKED };

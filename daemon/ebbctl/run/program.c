@@ -27,7 +27,7 @@ int program_block_signals(struct program *p, struct error *e)
 
 	*p = (struct program){ .pidfd = -1, .go = -1, .failed = -1, .signals = -1 };
 	sigaction(SIGPIPE, &ignore, &p->pipe);
-	/* While it is ignored wait4() fails. */
+	/* wait4() fails while SIGCHLD is ignored. */
 	sigaction(SIGCHLD, &usual, &p->child);
 	process_ending_signals(&set);
 	sigprocmask(SIG_BLOCK, &set, &p->mask);
@@ -47,7 +47,7 @@ bool program_interrupted(struct program *p)
 	return poll(&f, 1, 0) > 0;
 }
 
-/* What su(1) does, for the one who called sudo(8). */
+/* Becomes the user who called sudo(8), as su(1) would. */
 static int become_invoking_user(void)
 {
 	const char *uid = getenv("SUDO_UID"), *gid = getenv("SUDO_GID");
@@ -69,7 +69,7 @@ static int become_invoking_user(void)
 	return 0;
 }
 
-/* Read by the child once it may go. */
+/* The child reads it when it may exec. */
 struct order {
 	bool go, enter;
 	struct cgroup_ref cgroup;
@@ -138,7 +138,7 @@ int program_keep(struct program *p, struct error *e)
 	if (p->keeper == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		prctl(PR_SET_NAME, "ebb-keeper");
-		/* The program's pipes are not to wait for this one. */
+		/* Readers of the program's pipes must not wait for this process. */
 		close_range(0, ~0u, 0);
 		for (;;)
 			pause();
@@ -177,7 +177,7 @@ int program_go(struct program *p, const struct cgroup_ref *c, struct error *e)
 	if (read(p->failed, &code, sizeof(code)) != sizeof(code))
 		return 0;
 	return fail_exit(e, code == -ENOENT ? PROGRAM_NOT_FOUND : PROGRAM_NOT_RUNNABLE, code,
-			 "program: cannot run: %s; see its name and PATH", strerror(-code));
+			 "program: cannot run: %s; check its name and PATH", strerror(-code));
 }
 
 static void pass_on(struct program *p)

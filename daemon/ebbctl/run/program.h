@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The program that `run` runs: held back until its cgroup is ready, then as
- * the user who called, on the same terminal, with the signals passed on.
+ * The program of `run`: held until its cgroup is ready, then run as the calling user on the
+ * same terminal.  Signals are passed on.
  */
 #ifndef EBB_PROGRAM_H
 #define EBB_PROGRAM_H
@@ -20,70 +20,69 @@
 #define PROGRAM_TICK_MS 20
 
 enum program_user {
-	USER_INVOKING, /* SUDO_UID's, under sudo(8) */
+	USER_INVOKING, /* SUDO_UID under sudo(8) */
 	USER_SELF,
 };
 
 struct program {
 	pid_t pid;
 	int pidfd;
-	pid_t keeper;   /* program_keep()'s, or 0 */
-	int go;         /* written to let it run; its exec closes it */
-	int failed;     /* errno of a failed exec comes here */
-	int signals;    /* signalfd of what is passed on */
+	pid_t keeper;   /* of program_keep(), or 0 */
+	int go;         /* a write lets it run; its exec closes it */
+	int failed;     /* receives the errno of a failed exec */
+	int signals;    /* signalfd of signals to pass on */
 	sigset_t mask;  /* before program_block_signals() */
-	struct sigaction pipe, child; /* of SIGPIPE and SIGCHLD, before that */
+	struct sigaction pipe, child; /* of SIGPIPE and SIGCHLD before program_block_signals() */
 	void (*tick)(void *data); /* called every PROGRAM_TICK_MS while it runs; or NULL */
 	void *tick_data;
 };
 
 struct program_end {
 	int status;     /* exit status, 128 + signal */
-	int signal;     /* that ended it, 0 = none */
+	int signal;     /* signal that ended it, 0: none */
 	double seconds; /* wall clock */
 	struct rusage usage;
 };
 
 /*
- * Blocks SIGINT, SIGQUIT, SIGTERM, SIGHUP and opens p->signals, so that none
- * of them ends ebbctl while there is something to clean up, nor does SIGPIPE when
- * nobody reads any more what it says.  First of all.
+ * Blocks SIGINT, SIGQUIT, SIGTERM and SIGHUP, ignores SIGPIPE and opens p->signals, so that
+ * none of them ends ebbctl before its cleanup.  Call it first.
  */
 int program_block_signals(struct program *p, struct error *e);
-/* When all is cleaned up: SIGPIPE is what it was. */
+/* Restores SIGPIPE after the cleanup. */
 void program_restore_pipe(const struct program *p);
 
-/* Whether one of them came before the program ran. */
+/* Returns whether one of the signals arrived before the program ran. */
 bool program_interrupted(struct program *p);
 
-/* Forks; the child waits for program_go(). */
+/* Forks a child that waits for program_go(). */
 int program_fork(struct program *p, char **argv, enum program_user user, struct error *e);
 
 /*
- * Forks a process that does nothing: in the same cgroup, it keeps systemd from
- * removing that before it has been read.
+ * Forks an idle process into the cgroup, so that systemd does not remove the cgroup before
+ * its counters are read.
  */
 int program_keep(struct program *p, struct error *e);
 void program_keep_end(struct program *p);
 
 /*
- * Lets it enter @c (NULL: it is there already) and exec.  A failed exec is an
- * error with exit status 126 or 127.
+ * Moves the child into @c (NULL: it is in its cgroup) and lets it exec.  A failed exec is
+ * an error with exit status 126 or 127.
  */
 int program_go(struct program *p, const struct cgroup_ref *c, struct error *e);
 
 /*
- * Waits for its end and passes signals on meanwhile: not those of the terminal,
- * which it got itself, being in the same process group.
+ * Waits for its exit and passes on signals, except those of the terminal, which the whole
+ * process group receives.
  */
 int program_wait(struct program *p, struct program_end *end, struct error *e);
 
-/* Ends the held back child, closes what is open.  Idempotent. */
+/* Ends a child that still waits, closes all descriptors.  Idempotent. */
 void program_close(struct program *p);
 
 /*
- * SIGTERM, after @grace_ms SIGKILL, to everything in @c; the number of
- * processes there were.
+ * Sends SIGTERM, and SIGKILL after @grace_ms, to every process in @c.  Returns the number
+ * of processes.
  */
 int program_clear_cgroup(const struct cgroup_ref *c, int grace_ms);
 

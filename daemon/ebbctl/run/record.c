@@ -15,23 +15,23 @@
 
 #define NS_PER_S 1000000000ULL
 #define CHECK_NS (NS_PER_S / 2)
-/* ebbd ends a recording that nobody has asked about for so long: ours, if we are killed. */
+/* ebbd ends a recording without record.check for this time, such as after ebbctl was killed. */
 #define WATCH_NS (10 * NS_PER_S)
 
 int record_path(const char *name, char *path, size_t size, struct error *e)
 {
 	char dir[PATH_MAX] = "";
 
-	/* ebbd has a working directory of its own. */
+	/* ebbd has another working directory. */
 	if (name[0] != '/' && !realpath(".", dir))
 		return fail(e, errno, "%.200s: %s; give an absolute path", name, strerror(errno));
 	if ((size_t)snprintf(path, size, "%s%s%s", dir, *dir ? "/" : "", name) >= size)
-		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "%.64s...: its name is too long; give a shorter one",
+		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "%.64s...: name too long; give a shorter one",
 				 name);
 	return 0;
 }
 
-/* ^C ends the recording, not the program that has to tell ebbd. */
+/* ^C ends the recording, not ebbctl, which must notify ebbd. */
 static sigset_t stop_signals(void)
 {
 	sigset_t stop;
@@ -55,7 +55,7 @@ static int tell(const char *verb, const char *cgroup, const char *file, struct e
 	return daemon_tell(request, e);
 }
 
-/* Until a signal, @ns have passed (0: for ever), or the recording has ended by itself. */
+/* Waits for a signal, for @ns (0: unlimited), or until the recording ends by itself. */
 static void wait_for(const char *cgroup, uint64_t ns)
 {
 	sigset_t stop = stop_signals();

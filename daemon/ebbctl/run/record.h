@@ -8,19 +8,19 @@
 
 #include "lib/host/cgroup.h"
 
-/* @name as an absolute path, for ebbd. */
+/* Sets @path to @name as an absolute path, for ebbd. */
 int record_path(const char *name, char *path, size_t size, struct error *e);
 
 struct record_plan {
 	const char *file;       /* absolute */
-	uint64_t ns;            /* for how long; 0 = until a signal */
-	uint64_t full;          /* leave the cgroup that much memory meanwhile, bytes; 0 = as it is */
+	uint64_t ns;            /* duration; 0: until a signal */
+	uint64_t full;          /* bytes: temporary memory limit of the cgroup; 0: unchanged */
 };
 
 /*
- * Records @c, from its beginning to its end: when the time is up, ^C or the like
- * comes, or the recording ends by itself (a full disk).  ebbd ends it some seconds
- * after this process is killed.  *@answer has "records" and "lost"; the caller's.
+ * Records @c until the time is up, a signal such as ^C arrives, or the recording ends by
+ * itself (full disk).  ebbd ends it some seconds after this process is killed.
+ * The caller owns *@answer, which has "records" and "lost".
  */
 int record_for(const struct cgroup_ref *c, const struct record_plan *plan,
 	       struct json_object **answer, struct error *e);

@@ -16,7 +16,7 @@
 #include "run.h"
 
 #define GRACE_MS 5000
-/* Room for what a program at a quarter of its size has out, with slots to spare. */
+/* Large enough for a program at a quarter of its size, with spare slots. */
 #define DEVICE_PER_LIMIT 16
 #define DEVICE_MIN (1ULL << 30)
 
@@ -41,7 +41,7 @@ static bool daemon_runs(struct error *e)
 	return !r;
 }
 
-/* What has to be there before a cgroup is made: daemon and device, or --start. */
+/* Checks for daemon and device, or starts them (--start). */
 static int prepare(struct run *run, struct error *e)
 {
 	const struct run_options *o = run->o;
@@ -49,7 +49,7 @@ static int prepare(struct run *run, struct error *e)
 	struct error no_daemon = { 0 };
 	bool daemon = o->no_track || daemon_runs(&no_daemon), device = device_is_on();
 
-	/* Without a limit nothing is paged. */
+	/* Without a limit nothing is swapped out. */
 	if (!o->mem)
 		return 0;
 	if (o->start) {
@@ -68,14 +68,13 @@ static int prepare(struct run *run, struct error *e)
 	}
 	if (!device)
 		return fail_exit(e, EXIT_REFUSED, ENODEV,
-				 "run: there is no ebb device to page to; make one with ebbctl device create, or add --start");
+				 "run: no ebb device is on; run \"ebbctl device create\" or add --start");
 	return 0;
 }
 
 /*
- * Where systemd owns the tree, its scope: then systemctl shows the program, and
- * a daemon-reload does not undo our limit.  Not with --keep: systemd removes a
- * scope when nothing runs in it.
+ * Creates a scope of systemd, if it manages the tree: systemctl then shows the program, and
+ * a daemon-reload keeps the limit.  Not with --keep, because systemd removes an empty scope.
  */
 static int make_scope(struct run *run, const char *name)
 {
@@ -143,7 +142,7 @@ static int start_recording(struct run *run, struct error *e)
 	return r;
 }
 
-/* What it could not do without; page cache of files nobody maps goes first of all. */
+/* Tracks the peak of required memory, without page cache that no process maps. */
 static void watch_memory(void *data)
 {
 	struct run *run = data;
@@ -156,7 +155,7 @@ static void watch_memory(void *data)
 	run->needed = needed > run->needed ? needed : run->needed;
 }
 
-/* Everything up to the program's end. */
+/* All steps up to the program's exit. */
 static int execute(struct run *run, char **argv, struct error *e)
 {
 	const struct run_options *o = run->o;
@@ -176,7 +175,7 @@ static int execute(struct run *run, char **argv, struct error *e)
 	if (!r && o->record)
 		r = start_recording(run, e);
 	if (!r && program_interrupted(&run->program))
-		r = fail_exit(e, 128 + SIGINT, EINTR, "run: interrupted before the program began");
+		r = fail_exit(e, 128 + SIGINT, EINTR, "run: interrupted before the program started");
 	if (!r)
 		r = program_go(&run->program, *run->scope ? NULL : &run->cgroup, e);
 	return r ? r : program_wait(&run->program, &run->end, e);
@@ -231,7 +230,7 @@ static void tell_about_cgroup(struct run *run, const char *verb)
 	daemon_tell(request, NULL);
 }
 
-/* The program has run either way: a disk that was full is told, and no failure of it. */
+/* The program has run: a full disk is a warning, not a failure. */
 static void stop_recording(struct run *run)
 {
 	struct json_object *answer = NULL;
@@ -240,7 +239,7 @@ static void stop_recording(struct run *run)
 	if (record_stop(run->cgroup.path, &answer, &e))
 		fprintf(stderr, "ebbctl: %s\n", e.text);
 	else if (json_int(answer, "lost", 0))
-		fprintf(stderr, "ebbctl: %s: %lld faults are not in it: they came too fast\n",
+		fprintf(stderr, "ebbctl: %s: %lld faults missing: their rate was too high\n",
 			run->o->record, (long long)json_int(answer, "lost", 0));
 	json_object_put(answer);
 }
@@ -258,7 +257,7 @@ int run_begin(struct run *run, char **argv, struct error *e)
 	r = execute(run, argv, e);
 	if (r)
 		return r;
-	/* Of one that was over before it was looked at. */
+	/* The program may have exited before the first sample. */
 	if (run->needed < (uint64_t)run->end.usage.ru_maxrss << 10)
 		run->needed = (uint64_t)run->end.usage.ru_maxrss << 10;
 	summarise(run, argv[0]);
@@ -278,16 +277,16 @@ void run_end(struct run *run)
 		int n = program_clear_cgroup(&run->cgroup, GRACE_MS);
 
 		if (n)
-			fprintf(stderr, "ebbctl: ended %d processes the program left behind; --keep leaves them\n",
+			fprintf(stderr, "ebbctl: ended %d processes that the program left behind; use --keep to keep them\n",
 				n);
-		/* systemd removes an empty scope by itself, perhaps before we do. */
+		/* systemd may have removed the empty scope. */
 		if (cgroup_remove(&run->cgroup, *run->scope ? NULL : &e) && e.code)
 			fprintf(stderr, "ebbctl: %s\n", e.text);
 		scope_apply_all(NULL);
 	}
 	e = (struct error){ 0 };
 	if (run->o->keep && (run->started.daemon || run->started.device))
-		fprintf(stderr, "ebbctl: --keep: what --start started goes on; ebbctl device destroy " STARTED_DEVICE "\n");
+		fprintf(stderr, "ebbctl: --keep: services of --start still run; end them with \"ebbctl device destroy " STARTED_DEVICE "\"\n");
 	else if (started_end(&run->started, &e))
 		fprintf(stderr, "ebbctl: %s\n", e.text);
 	json_object_put(run->summary);

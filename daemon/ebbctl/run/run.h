@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* One run of a program in a cgroup of its own, for the verbs that need one. */
+/* One run of a program in its own cgroup, for `run` and `advise`. */
 #ifndef EBB_RUN_H
 #define EBB_RUN_H
 
@@ -9,13 +9,13 @@
 #include "ebbctl/run/run_services.h"
 #include "lib/base/options.h"
 
-/* As `run` takes them; text belongs to the caller. */
+/* Options of `run`; the caller owns the strings. */
 struct run_options {
 	const char *policy, *record, *name, *json_file;
-	uint64_t mem, donor_memory;    /* bytes; mem 0 = no limit, only with no_track */
+	uint64_t mem, donor_memory;    /* bytes; mem 0: no limit, requires no_track */
 	struct option_list params;
 	bool start, keep, no_track, as_root, quiet;
-	bool watch;                     /* find out how much memory it needs; not an option */
+	bool watch;                     /* measure the memory that it needs; not an option */
 };
 
 struct run {
@@ -24,21 +24,21 @@ struct run {
 	struct program_end end;
 	struct started started;
 	struct cgroup_ref cgroup;
-	char scope[64];             /* systemd's name of the cgroup, or "" */
+	char scope[64];             /* systemd scope of the cgroup, or "" */
 	bool created, attached, recording;
-	uint64_t needed;            /* bytes at its peak, with o->watch: anonymous, mapped, the kernel's */
+	uint64_t needed;            /* bytes: peak of anonymous, mapped and kernel memory, with o->watch */
 	struct json_object *summary;
 };
 
 /*
- * Runs the program to its end; all but @run->o is zero.  The summary is there
- * then, run->end says how it ended.
+ * Runs the program to its exit; all members but @run->o must be zero.  Fills in the
+ * summary and run->end.
  */
 int run_begin(struct run *run, char **argv, struct error *e);
 
 /*
- * Undoes what was done, in reverse, also after a failure, and ends the recording.
- * Frees the summary.  Signals stay blocked; run->program.mask is what was before.
+ * Undoes all steps in reverse order, also after a failure, and ends the recording.
+ * Frees the summary.  Signals stay blocked; run->program.mask has the previous mask.
  */
 void run_end(struct run *run);
 

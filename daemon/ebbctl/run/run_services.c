@@ -20,11 +20,11 @@
 
 #define DONOR "ebb-donord"
 #define DAEMON "ebbd"
-/* Loading BPF and touching all memory to lend, on an emulated machine. */
+/* Allows for loading BPF and touching all lent memory on an emulated machine. */
 #define START_MS 60000
 #define END_MS 10000
 
-/* A port nobody listens on right now. */
+/* Returns a free port of loopback. */
 static int free_port(void)
 {
 	_cleanup_close_ int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -63,14 +63,14 @@ static int start_donor(struct started *s, uint64_t memory, struct error *e)
 	int r, port = free_port();
 
 	if (port < 0)
-		return fail(e, port, "loopback: no free port: %s", strerror(-port));
+		return fail(e, port, "loopback: no free port: %s; try again", strerror(-port));
 	snprintf(s->donor_address, sizeof(s->donor_address), "127.0.0.1:%d", port);
 	snprintf(size, sizeof(size), "%llu", (unsigned long long)memory);
 	r = process_start(argv, "ebb-donord-run.scope", log_of(DONOR), -1, START_MS, e);
 	if (r)
 		return r;
 	s->donor = process_find(DONOR, "--listen", s->donor_address);
-	return s->donor ? 0 : fail(e, ESRCH, "%s: is gone again; see %s", DONOR, log_of(DONOR));
+	return s->donor ? 0 : fail(e, ESRCH, "%s: exited during startup; see %s", DONOR, log_of(DONOR));
 }
 
 static int start_device(struct started *s, uint64_t memory, struct error *e)
@@ -92,7 +92,7 @@ int started_begin(struct started *s, bool daemon_runs, bool device_is_on, uint64
 	int r = file_make_dirs(ebb_device_dir(), 0755);
 
 	*s = (struct started){ .donor = 0 };
-	/* Whole slabs, or the last one is lost to the donor. */
+	/* Donors lend only whole slabs. */
 	memory = (memory + DEVICE_SLAB - 1) / DEVICE_SLAB * DEVICE_SLAB;
 	if (r)
 		return fail(e, r, "%s: cannot create: %s", ebb_device_dir(), strerror(-r));
@@ -116,7 +116,7 @@ static int stop_daemon(struct error *e)
 		return 0;
 	r = process_end((pid_t)json_int(status, "pid", 0), DAEMON, END_MS);
 	json_object_put(status);
-	return r ? fail(e, r, "%s: does not end: %s; see %s", DAEMON, strerror(-r), log_of(DAEMON)) : 0;
+	return r ? fail(e, r, "%s: does not exit: %s; see %s", DAEMON, strerror(-r), log_of(DAEMON)) : 0;
 }
 
 int started_end(struct started *s, struct error *e)
@@ -125,10 +125,10 @@ int started_end(struct started *s, struct error *e)
 
 	if (s->device)
 		r = device_destroy(STARTED_DEVICE, DESTROY_CLEANUP, SWAPOFF_MS, e);
-	/* A device that is still on needs its donor. */
+	/* A device that is on needs its donor. */
 	if (s->donor && !r) {
 		also = process_end(s->donor, DONOR, END_MS);
-		r = also ? fail(e, also, "%s: pid %d does not end: %s", DONOR, s->donor,
+		r = also ? fail(e, also, "%s: pid %d does not exit: %s; kill it", DONOR, s->donor,
 				strerror(-also)) : 0;
 	}
 	if (s->daemon) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* `run --start`: ebbd, a donor on loopback and a device, for one program. */
+/* Services of `run --start`: ebbd, a donor on loopback and a device. */
 #ifndef EBB_STARTED_H
 #define EBB_STARTED_H
 
@@ -11,7 +11,7 @@
 
 #define STARTED_DEVICE "ebb0"
 
-/* What was started, and thus has to be undone. */
+/* Services that were started and have to be stopped. */
 struct started {
 	bool daemon, device;
 	pid_t donor;
@@ -19,13 +19,13 @@ struct started {
 };
 
 /*
- * Starts what is missing: ebbd unless @daemon_runs; donor and device of @memory
- * bytes unless @device_is_on.  On failure undoes what it had started.
+ * Starts ebbd unless @daemon_runs, and a donor and a device of @memory bytes unless
+ * @device_is_on.  Stops them again on failure.
  */
 int started_begin(struct started *s, bool daemon_runs, bool device_is_on, uint64_t memory,
 		  struct error *e);
 
-/* Undoes exactly that, swap first.  Goes on after the first error, which is in @e. */
+/* Stops the started services, swap first.  Continues after the first error, which @e has. */
 int started_end(struct started *s, struct error *e);
 
 #endif

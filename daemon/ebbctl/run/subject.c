@@ -19,9 +19,9 @@
 #include "lib/control/control.h"
 #include "run.h"
 
-/* Below, what is not the program's decides: libraries, page tables, the shell around it. */
+/* Below this, libraries, page tables and the shell dominate. */
 #define NEEDED_MIN (24ULL << 20)
-/* In the one directory where ebbd surely may write. */
+/* In the directory that ebbd can always write. */
 #define TEMPORARY "advise-XXXXXX"
 #define TEMPORARY_FILE "/faults.trace"
 
@@ -43,10 +43,10 @@ static int choose_file(struct subject *s, const struct subject_plan *o, struct e
 	snprintf(s->trace, sizeof(s->trace), "%.2000s/" TEMPORARY, ebb_state_dir());
 	r = file_make_dirs(ebb_state_dir(), 0755);
 	if (r)
-		return fail(e, r, "%s: cannot be made: %s; keep the recording with -o FILE",
+		return fail(e, r, "%s: cannot create: %s; keep the recording with -o FILE",
 			    ebb_state_dir(), strerror(-r));
 	if (!mkdtemp(s->trace))
-		return fail(e, errno, "%s: cannot be made: %s; keep the recording with -o FILE",
+		return fail(e, errno, "%s: cannot create: %s; keep the recording with -o FILE",
 			    s->trace, strerror(errno));
 	s->temporary = true;
 	strcat(s->trace, TEMPORARY_FILE);
@@ -75,22 +75,22 @@ void subject_end(struct subject *s)
 	s->holds_signals = false;
 }
 
-/* One run: what it took, or why that tells nothing. */
+/* Runs the program once; fails if the run is not representative. */
 static int run_once(struct subject *s, struct run *run, char **argv, struct error *e)
 {
 	int r;
 
 	if (interrupted())
-		return fail_exit(e, 128 + SIGINT, EINTR, "advise: interrupted");
-	/* The program starts with the signals it would have had, and its input from the start. */
+		return fail_exit(e, 128 + SIGINT, EINTR, "advise: interrupted; try again");
+	/* The program gets its signal mask and the start of its input. */
 	sigprocmask(SIG_SETMASK, &s->mask, NULL);
 	lseek(STDIN_FILENO, 0, SEEK_SET);
 	r = run_begin(run, argv, e);
 	if (!r && json_int(run->summary, "oom_kills", 0))
-		r = fail(e, ENOMEM, "%s: the OOM killer struck with %llu MiB of memory; give a higher --floor",
+		r = fail(e, ENOMEM, "%s: OOM killer invoked with %llu MiB of memory; give a higher --floor",
 			 argv[0], (unsigned long long)(run->o->mem >> 20));
 	if (!r && run->end.status)
-		r = fail(e, ECHILD, "%s: ended with status %d, so that its run tells nothing; give a program that ends well",
+		r = fail(e, ECHILD, "%s: exit status %d, run not representative; give a program that succeeds",
 			 argv[0], run->end.status);
 	run_end(run);
 	return r;
@@ -113,7 +113,7 @@ static int run_twice(struct subject *s, const struct subject_plan *o, uint64_t f
 	s->full_seconds = with_all.end.seconds;
 	if (s->needed < NEEDED_MIN)
 		return fail_exit(e, EXIT_REFUSED, ERANGE,
-				 "%s: needs no more than %s of memory; advice begins at %llu MiB",
+				 "%s: needs only %s of memory; give a program that needs at least %llu MiB",
 				 argv[0], size_format(s->needed, needs, sizeof(needs)),
 				 NEEDED_MIN >> 20);
 	options.mem = s->needed * floor / 100 / EBB_PAGE * EBB_PAGE;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What `advise` is asked about, and the recording that answers it. */
+/* The program or cgroup of `advise`, and its recording. */
 #ifndef EBB_ADVISE_SUBJECT_H
 #define EBB_ADVISE_SUBJECT_H
 
@@ -21,17 +21,17 @@ struct subject_plan {
 struct subject {
 	const char *name;       /* program, cgroup or file */
 	char trace[PATH_MAX];
-	bool temporary;         /* the trace goes with the subject */
-	bool holds_signals;     /* since there is something to remove */
-	sigset_t mask;          /* before that */
-	uint64_t needed;        /* bytes with which it would hardly page; 0 = the trace tells */
-	double full_seconds;    /* with all its memory, and when it was recorded; 0 = not known */
+	bool temporary;         /* remove the recording with the subject */
+	bool holds_signals;     /* while a temporary file exists */
+	sigset_t mask;          /* previous mask */
+	uint64_t needed;        /* bytes with which it hardly swaps; 0: derive it from the recording */
+	double full_seconds;    /* run time with all its memory; 0: unknown */
 	double recorded_seconds;
 };
 
 /*
- * Runs @argv twice: with all the memory it wants, then recorded with
- * @floor per cent of that.  Its standard output goes to standard error.
+ * Runs @argv twice: without a limit, then recorded with @floor per cent of the memory that
+ * it needed.  Its standard output goes to standard error.
  */
 int subject_run(struct subject *s, const struct subject_plan *o, uint64_t floor, char **argv,
 		struct error *e);
@@ -39,7 +39,7 @@ int subject_run(struct subject *s, const struct subject_plan *o, uint64_t floor,
 /* Records a running cgroup. */
 int subject_record(struct subject *s, const struct subject_plan *o, struct error *e);
 
-/* Removes a temporary trace, which may be open; idempotent. */
+/* Removes a temporary recording, which may be open; idempotent. */
 void subject_end(struct subject *s);
 
 #define _cleanup_subject_ __attribute__((cleanup(subject_end)))

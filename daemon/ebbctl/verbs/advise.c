@@ -38,21 +38,21 @@ static int check(int argc, const struct advise_options *o, uint64_t smallest, st
 
 	if (subjects != 1)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "advise: about what; give one of -- PROGRAM, --cgroup and --trace");
+				 "advise: no input; give one of -- PROGRAM, --cgroup and --trace");
 	if (o->plan.cgroup && !o->plan.seconds)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "advise: --cgroup records for a time; give --seconds, such as --seconds 30");
+				 "advise: --cgroup requires a duration; give --seconds, such as --seconds 30");
 	if (!o->plan.cgroup && (o->plan.seconds || o->plan.full))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "advise: --seconds and --full go with --cgroup only; drop them");
+				 "advise: --seconds and --full require --cgroup; drop them");
 	if (argc == 0 && (o->floor || o->plan.start || o->plan.as_root))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "advise: --floor, --start and --root go with a PROGRAM only; drop them");
+				 "advise: --floor, --start and --root require a PROGRAM; drop them");
 	if (o->trace && o->plan.output)
-		return fail_exit(e, EXIT_USAGE, EINVAL, "advise: --trace records nothing; drop --output");
+		return fail_exit(e, EXIT_USAGE, EINVAL, "advise: --trace excludes --output; drop one");
 	if (o->floor > smallest)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "--floor: nothing is known below the size that is recorded, and --sizes asks for %llu %%; give at most that",
+				 "--floor: above the smallest of --sizes, %llu %%; give at most that",
 				 (unsigned long long)smallest);
 	return o->trace ? 0 : need_root("advise", e);
 }
@@ -120,20 +120,20 @@ static int run(int argc, char **argv, void *options, struct error *e)
 
 static const struct option_spec specs[] = {
 	OPTION(advise_options, sizes, "sizes", OPTION_STRING, "PERCENT,...",
-	       .help = "shares of the memory it needs [100,75,50,25]"),
+	       .help = "shares of the memory that the program needs [100,75,50,25]"),
 	OPTION(advise_options, floor, "floor", OPTION_UINT, "PERCENT", .min = 1, .max = 100,
-	       .help = "the share it is recorded with [the smallest of --sizes]"),
+	       .help = "share to record with [smallest of --sizes]"),
 	OPTION(advise_options, plan.start, "start", OPTION_FLAG, NULL,
-	       .help = "start what is missing: ebbd, a donor on loopback, a device"),
-	OPTION(advise_options, plan.as_root, "root", OPTION_FLAG, NULL, .help = "under sudo, stay root"),
+	       .help = "start ebbd, a donor on loopback and a device as needed"),
+	OPTION(advise_options, plan.as_root, "root", OPTION_FLAG, NULL, .help = "with sudo, run the program as root"),
 	OPTION(advise_options, plan.cgroup, "cgroup", OPTION_STRING, "CGROUP",
-	       .help = "about what runs in an attached cgroup"),
+	       .help = "record this attached cgroup"),
 	OPTION(advise_options, plan.seconds, "seconds", OPTION_DURATION, "N", .min = 1,
-	       .help = "how long to record it"),
+	       .help = "duration of the recording"),
 	OPTION(advise_options, plan.full, "full", OPTION_SIZE, "SIZE", .min = 1 << 20, .max = 1ULL << 44,
-	       .help = "leave it only SIZE meanwhile, to know about all above"),
+	       .help = "limit the cgroup to SIZE while recording"),
 	OPTION(advise_options, trace, "trace", OPTION_STRING, "FILE",
-	       .help = "about what was recorded before"),
+	       .help = "use this recording"),
 	OPTION(advise_options, plan.output, "output", OPTION_STRING, "FILE", .letter = 'o',
 	       .help = "keep the recording"),
 	OPTION_JSON,
@@ -144,7 +144,7 @@ static const struct advise_options defaults = { .sizes = "100,75,50,25" };
 
 const struct command command_advise = {
 	.object = "advise", .arguments = "[-- PROGRAM [ARG...]]",
-	.help = "Says what less memory and which policy would mean for a program",
+	.help = "Predict the run time of a program with less memory, per policy",
 	.example = "  sudo ebbctl advise --start -- sort -S 1G big.txt -o sorted.txt\n",
 	.options = specs, .options_size = sizeof(struct advise_options), .defaults = &defaults,
 	.run = run, .max_args = -1,

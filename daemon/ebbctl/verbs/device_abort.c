@@ -11,7 +11,7 @@ struct abort_options {
 
 static void print_aborted(struct json_object *o)
 {
-	printf("device %s: aborted; now: ebbctl device destroy %s --force\n",
+	printf("device %s: aborted; now run \"ebbctl device destroy %s --force\"\n",
 	       json_text(o, "name", ""), json_text(o, "name", ""));
 }
 
@@ -33,14 +33,14 @@ static int run(int argc, char **argv, void *options, struct error *e)
 
 static const struct option_spec specs[] = {
 	OPTION(abort_options, yes, "yes", OPTION_FLAG, NULL,
-	       .help = "yes, programs may get SIGBUS"),
+	       .help = "confirm that programs may get SIGBUS"),
 	OPTION_JSON,
 	OPTIONS_END
 };
 
 const struct command command_device_abort = {
 	.object = "device", .action = "abort", .arguments = "NAME",
-	.help = "Turns a hung device into one that answers with I/O errors",
+	.help = "Fail all I/O of a hung device",
 	.options = specs, .options_size = sizeof(struct abort_options), .run = run,
 	.min_args = 1, .max_args = 1,
 };

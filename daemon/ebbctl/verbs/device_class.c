@@ -31,7 +31,7 @@ static void print_list(struct json_object *o)
 	for (size_t i = 0; i < json_object_array_length(rows); i++)
 		json_add_text(json_object_array_get_idx(rows, i), "sealed",
 			      sealed(json_object_array_get_idx(rows, i)));
-	output_table(rows, columns, "no cgroup has a class of its own");
+	output_table(rows, columns, "no cgroup has a class");
 }
 
 static void print_given(struct json_object *o)
@@ -39,11 +39,11 @@ static void print_given(struct json_object *o)
 	const char *cgroup = json_text(o, "cgroup", ""), *donors = json_text(o, "donors", NULL);
 
 	if (json_member(o, "removed"))
-		printf("cgroup %s: its pages are its parent's again\n", cgroup);
+		printf("cgroup %s: class removed\n", cgroup);
 	else
 		printf("cgroup %s: class %d, durability %s, sealed: %s, %s\n", cgroup,
 		       (int)json_int(o, "class", 0), json_text(o, "durability", ""),
-		       sealed(o), donors ?: "on the backup alone");
+		       sealed(o), donors ?: "backup only");
 }
 
 static int check_words(const struct class_options *o, int argc, struct error *e)
@@ -52,7 +52,7 @@ static int check_words(const struct class_options *o, int argc, struct error *e)
 
 	if ((argc == 1 && (told || o->remove)) || (told && o->remove))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "device class: NAME shows, NAME CGROUP with --donors or --durability sets, with --remove takes back");
+				 "device class: invalid combination; give NAME, NAME CGROUP with --donors or --durability, or NAME CGROUP with --remove");
 	return 0;
 }
 
@@ -77,20 +77,20 @@ static int run(int argc, char **argv, void *options, struct error *e)
 
 static const struct option_spec specs[] = {
 	OPTION(class_options, plan.donors, "donors", OPTION_LIST, "ADDRESS,...",
-	       .help = "who has the cgroup's pages [nobody: they stay on the backup]"),
+	       .help = "donors of the cgroup's pages [none: backup only]"),
 	OPTION(class_options, plan.durability, "durability", OPTION_STRING, "disk|replicas=2|none",
-	       .help = "what keeps a page when its donor is lost [disk, with a backup]"),
+	       .help = "redundancy if a donor is lost [disk, with a backup]"),
 	OPTION(class_options, plan.seal, "seal", OPTION_STRING, "on|off",
-	       .help = "encrypt pages before they leave, also to the backup [as the device]"),
+	       .help = "encrypt stored pages, also on the backup [as the device]"),
 	OPTION(class_options, remove, "remove", OPTION_FLAG, NULL,
-	       .help = "its pages are its parent's again, from now on"),
+	       .help = "treat new pages as those of the parent cgroup"),
 	OPTION_JSON,
 	OPTIONS_END
 };
 
 const struct command command_device_class = {
 	.object = "device", .action = "class", .arguments = "NAME [CGROUP]",
-	.help = "Gives a cgroup's pages donors and durability of their own",
+	.help = "Set donors and durability of a cgroup's pages",
 	.example = "  ebbctl device class ebb0 /spark.slice --durability none \\\n"
 		   "      --donors rdma:10.9.0.8:7070\n",
 	.options = specs, .options_size = sizeof(struct class_options), .run = run, .min_args = 1,

@@ -37,9 +37,9 @@ static int run(int argc, char **argv, void *options, struct error *e)
 
 static const struct option_spec specs[] = {
 	OPTION(destroy_options, force, "force", OPTION_FLAG, NULL,
-	       .help = "even if what is swapped out may not fit in memory"),
+	       .help = "even if the swapped-out pages may not fit into memory"),
 	OPTION(destroy_options, timeout, "timeout", OPTION_DURATION, "TIME",
-	       .help = "how long taking swap off may take [60s]"),
+	       .help = "time limit of swapoff [60s]"),
 	OPTION_JSON,
 	OPTIONS_END
 };
@@ -50,7 +50,7 @@ static const struct destroy_options defaults = {
 
 const struct command command_device_destroy = {
 	.object = "device", .action = "destroy", .arguments = "NAME",
-	.help = "Takes swap off and removes the device and its leftovers",
+	.help = "Switch swap off and remove the device, also an incomplete one",
 	.options = specs, .options_size = sizeof(struct destroy_options),
 	.defaults = &defaults, .run = run, .min_args = 1, .max_args = 1,
 };

@@ -18,7 +18,7 @@ void donor_print_stuck(const char *donor, const char *device, struct json_object
 	struct json_object *outlook = json_member(row, "outlook");
 
 	if (donor_stuck(row))
-		printf("donor %s: %lld of the %lld slabs that device %s has there cannot move: %s\n",
+		printf("donor %s: %lld of %lld slabs of device %s cannot migrate: %s\n",
 		       donor, (long long)donor_stuck(row),
 		       (long long)json_int(outlook, "slabs", 0), device,
 		       json_text(outlook, "why", "see its log"));
@@ -36,7 +36,7 @@ static void print_all_stuck(struct json_object *device)
 	}
 }
 
-/* "1 takeover"; "no standby; 2 takeovers". */
+/* "1 failover"; "no standby; 2 failovers". */
 static void put_processes(struct json_object *row, struct json_object *server)
 {
 	int takeovers = (int)json_int(server, "takeovers", 0);
@@ -47,17 +47,17 @@ static void put_processes(struct json_object *row, struct json_object *server)
 		return;
 	}
 	if (!json_int(server, "holder", 0))
-		snprintf(text, sizeof(text), "no holder; ");
+		snprintf(text, sizeof(text), "no supervisor; ");
 	else if (!json_int(server, "standby", 0))
 		snprintf(text, sizeof(text), "no standby; ");
 	else
 		*text = '\0';
-	snprintf(text + strlen(text), sizeof(text) - strlen(text), "%d takeover%s", takeovers,
+	snprintf(text + strlen(text), sizeof(text) - strlen(text), "%d failover%s", takeovers,
 		 takeovers == 1 ? "" : "s");
 	json_add_text(row, "processes", text);
 }
 
-/* "3 donors"; "256 copies, 2 missing": what a table has no room for. */
+/* Summarizes members for the table: "3 donors"; "256 replicas, 2 missing". */
 static void put_summary(struct json_object *row)
 {
 	struct json_object *server = json_member(row, "server");
@@ -99,7 +99,7 @@ void device_print_table(struct json_object *rows)
 		{ "priority", "PRIO", COLUMN_COUNT }, { "state", "STATE", COLUMN_TEXT },
 		{ "scope", "SCOPE", COLUMN_TEXT }, { "durability", "KEPT BY", COLUMN_TEXT },
 		{ "live", "LIVE", COLUMN_BYTES }, { "mapped", "MAPPED", COLUMN_BYTES },
-		{ "copies", "COPIES", COLUMN_TEXT }, { "processes", "SERVER", COLUMN_TEXT },
+		{ "copies", "REPLICAS", COLUMN_TEXT }, { "processes", "SERVER", COLUMN_TEXT },
 		{ "donor", "DONOR", COLUMN_TEXT },
 		{ NULL },
 	};
@@ -107,7 +107,7 @@ void device_print_table(struct json_object *rows)
 	for (size_t i = 0; rows && i < json_object_array_length(rows); i++)
 		put_summary(json_object_array_get_idx(rows, i));
 
-	output_table(rows, columns, "no devices; make one with ebbctl device create");
+	output_table(rows, columns, "no devices; see \"ebbctl device create\"");
 	for (size_t i = 0; rows && i < json_object_array_length(rows); i++)
 		print_all_stuck(json_object_array_get_idx(rows, i));
 }

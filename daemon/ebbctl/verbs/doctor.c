@@ -47,13 +47,13 @@ static int run(int argc, char **argv, void *options, struct error *e)
 	doctor_running(&d);
 	json_add_int(o, "missing", d.missing);
 	output(c->json, o, print_checks);
-	/* The table has said it all. */
+	/* The table has the details. */
 	return d.missing ? fail_exit(e, EXIT_UNSUPPORTED, EOPNOTSUPP, "%s", "") : 0;
 }
 
 static const struct option_spec specs[] = { OPTION_JSON, OPTIONS_END };
 
 const struct command command_doctor = {
-	.object = "doctor", .help = "Checks what ebb needs of this machine, and says what to do",
+	.object = "doctor", .help = "Check the prerequisites on this machine and print remedies",
 	.options = specs, .options_size = sizeof(struct common_options), .run = run,
 };

@@ -27,7 +27,7 @@ static const struct bpf_insn nothing[] = {
 	{ .code = BPF_JMP | BPF_EXIT },
 };
 
-/* Loads a program that does nothing; its fd or -errno. */
+/* Loads an empty program; returns its descriptor or -errno. */
 static int load(enum bpf_prog_type type, enum bpf_attach_type attach, __u32 btf_id)
 {
 	LIBBPF_OPTS(bpf_prog_load_opts, opts, .expected_attach_type = attach,
@@ -38,7 +38,7 @@ static int load(enum bpf_prog_type type, enum bpf_attach_type attach, __u32 btf_
 	return fd < 0 ? -errno : fd;
 }
 
-/* The id of "btf_trace_NAME" or of a function, 0 when the kernel has none. */
+/* Returns the id of "btf_trace_NAME" or of a function, 0 if the kernel lacks it. */
 static __u32 kernel_id(const struct btf *btf, const char *name, __u32 kind)
 {
 	__s32 id = btf ? btf__find_by_name_kind(btf, name, kind) : -ENOENT;
@@ -46,7 +46,7 @@ static __u32 kernel_id(const struct btf *btf, const char *name, __u32 kind)
 	return id > 0 ? (__u32)id : 0;
 }
 
-/* Attaches @prog, a descriptor or -errno, and takes it off again. */
+/* Attaches @prog, a descriptor or -errno, and detaches it. */
 static int try_attach(int prog)
 {
 	int link;
@@ -63,8 +63,8 @@ static int try_attach(int prog)
 }
 
 /*
- * A tracepoint is loaded and opened: what loads may still be refused at the
- * attach.
+ * Loads a program for a tracepoint and attaches it: the kernel may load a program that it
+ * refuses to attach.
  */
 static int try_tracepoint(const struct btf *btf, const char *name)
 {
@@ -88,7 +88,7 @@ static void tracepoint(struct doctor *d, const struct btf *btf, enum verdict wit
 	doctor_add(d, r ? without : HAVE, row, loss, "%s", r ? strerror(-r) : "loads and attaches");
 }
 
-/* Its end, as ebbd hooks it. */
+/* The exit of the function, which ebbd attaches to. */
 static int try_function(const struct btf *btf, const char *name)
 {
 	__u32 id = kernel_id(btf, name, BTF_KIND_FUNC);
@@ -108,7 +108,7 @@ static void functions(struct doctor *d, const struct btf *btf)
 	}
 	if (r)
 		doctor_add(d, NOTE, "BPF fentry",
-			   "not needed; tracepoints do its work, but pages dropped clean are not counted",
+			   "optional: tracepoints replace it, without counts of clean evictions",
 			   "%s: %s", name, strerror(-r));
 	else
 		doctor_add(d, HAVE, "BPF fentry", NULL, "do_swap_page, try_to_unmap_one: attaches");
@@ -119,7 +119,7 @@ static void ring_buffer(struct doctor *d)
 	_cleanup_close_ int fd = bpf_map_create(BPF_MAP_TYPE_RINGBUF, "ebb_doctor", 0, 0,
 						EBB_PAGE, NULL);
 
-	doctor_add(d, fd < 0 ? MISSING : HAVE, "BPF ring buffer", "needs a kernel of 5.8 or later",
+	doctor_add(d, fd < 0 ? MISSING : HAVE, "BPF ring buffer", "use Linux 5.8 or later",
 		   "%s", fd < 0 ? strerror(errno) : "works");
 }
 
@@ -128,9 +128,9 @@ static void bpffs(struct doctor *d)
 	struct statfs fs;
 	bool mounted = statfs(EBB_BPFFS, &fs) == 0 && (__u32)fs.f_type == BPFFS_MAGIC;
 
-	/* ebbd mounts it itself. */
+	/* ebbd mounts it at start. */
 	doctor_add(d, mounted ? HAVE : DEGRADED, "bpffs",
-		   "mount -t bpf bpf " EBB_BPFFS " (ebbd tries to when it starts)", "%s",
+		   "mount -t bpf bpf " EBB_BPFFS " (ebbd does so at start)", "%s",
 		   mounted ? EBB_BPFFS : "not mounted");
 }
 
@@ -140,19 +140,19 @@ void doctor_bpf(struct doctor *d)
 	int fd;
 
 	doctor_add(d, btf ? HAVE : MISSING, "kernel BTF",
-		   "needs a kernel built with CONFIG_DEBUG_INFO_BTF", "%s",
+		   "use a kernel built with CONFIG_DEBUG_INFO_BTF", "%s",
 		   btf ? BTF_FILE : strerror(errno));
 	bpffs(d);
 	fd = load(BPF_PROG_TYPE_PERF_EVENT, 0, 0);
 	doctor_add(d, fd < 0 ? MISSING : HAVE, "BPF perf_event",
-		   "needs root with CAP_BPF and CAP_PERFMON, and no lockdown=confidentiality", "%s",
+		   "run as root with CAP_BPF and CAP_PERFMON, without lockdown=confidentiality", "%s",
 		   fd < 0 ? strerror(-fd) : "loads");
 	close_fdp(&fd);
 	ring_buffer(d);
-	tracepoint(d, btf, MISSING, "mm_vmscan_write_folio", "swap-outs would not be seen");
+	tracepoint(d, btf, MISSING, "mm_vmscan_write_folio", "swap-outs are not counted");
 	tracepoint(d, btf, MISSING, "block_bio_queue",
-		   "pages read from and written to our devices would not be counted");
-	tracepoint(d, btf, DEGRADED, "rss_stat", "epochs come from writes alone");
+		   "pages read from and written to ebb's devices are not counted");
+	tracepoint(d, btf, DEGRADED, "rss_stat", "only writes advance epochs");
 	functions(d, btf);
 	btf__free(btf);
 }
@@ -186,11 +186,11 @@ void doctor_perf(struct doctor *d)
 	int r = event < 0 ? event : try_attached(event);
 
 	doctor_add(d, r < 0 ? MISSING : HAVE, "page-fault perf events",
-		   "allow them: CAP_PERFMON, kernel.perf_event_paranoid", "%s",
-		   r < 0 ? strerror(-r) : "open, and take a BPF program");
+		   "grant CAP_PERFMON, see kernel.perf_event_paranoid", "%s",
+		   r < 0 ? strerror(-r) : "opens, accepts a BPF program");
 	scope = unified ? open(unified, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	scoped = scope < 0 ? -ENOENT : open_event(PERF_COUNT_SW_PAGE_FAULTS_MAJ, scope, 0);
 	doctor_add(d, scoped < 0 ? DEGRADED : HAVE, "cgroup-scoped perf events",
-		   "mount cgroup2 somewhere; without it untracked programs pay for the filter",
+		   "mount cgroup2; without it the filter slows down untracked programs",
 		   "%s%s", scoped < 0 ? strerror(-scoped) : "on ", scoped < 0 ? "" : unified);
 }

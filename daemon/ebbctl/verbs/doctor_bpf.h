@@ -4,7 +4,7 @@
 
 #include "doctor_check.h"
 
-/* The BPF rows: what loads, found by loading it. */
+/* BPF: loads and attaches programs. */
 void doctor_bpf(struct doctor *d);
 /* Perf events of page faults, and their scope on a cgroup. */
 void doctor_perf(struct doctor *d);

@@ -6,10 +6,10 @@
 #include <json-c/json.h>
 
 enum verdict {
-	HAVE,      /* there */
+	HAVE,      /* available */
 	MISSING,   /* ebb does not work without it */
-	DEGRADED,  /* ebb works, with the loss the remedy names */
-	NOTE,      /* good to know */
+	DEGRADED,  /* ebb works with the restriction that the remedy names */
+	NOTE,      /* for information */
 };
 
 struct doctor {
@@ -17,7 +17,7 @@ struct doctor {
 	int missing;
 };
 
-/* Adds a row; @found as printf, @remedy NULL when there is nothing to do. */
+/* Adds a row; @found as for printf(3), @remedy NULL if none. */
 void doctor_add(struct doctor *d, enum verdict v, const char *name, const char *remedy,
 		const char *found, ...) __attribute__((format(printf, 5, 6)));
 

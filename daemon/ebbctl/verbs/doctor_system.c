@@ -32,7 +32,7 @@
 #define PR_SET_IO_FLUSHER 57
 #endif
 
-/* The chosen word of "always [madvise] never", or all of it. */
+/* Returns the selected word of "always [madvise] never", or the whole text. */
 static const char *setting(const char *path, char *buf, size_t size)
 {
 	char *open, *close;
@@ -57,7 +57,7 @@ static void controllers(struct doctor *d)
 		   mount ? (v2 ? "cgroup v2 at " : "cgroup v1 at ") : "not mounted", mount ?: "");
 	unified = cgroup_unified_mount();
 	doctor_add(d, unified ? HAVE : DEGRADED, "cgroup v2 hierarchy",
-		   "mount -t cgroup2 none /sys/fs/cgroup/unified: perf events are scoped by it", "%s",
+		   "mount -t cgroup2 none /sys/fs/cgroup/unified, for perf events per cgroup", "%s",
 		   unified ?: "not mounted");
 }
 
@@ -78,11 +78,11 @@ static void other_swap(struct doctor *d)
 		others++;
 		doctor_add(d, zram ? DEGRADED : NOTE, zram ? "zram" : "other swap",
 			   zram ? "swapoff it: a prefetch that races with a fault there costs a timer tick" :
-				  "device create takes a priority above it; --scope attached needs it off",
+				  "device create uses a higher priority; --scope attached requires it off",
 			   "%s, priority %d", areas[i].path, areas[i].priority);
 	}
 	if (!others)
-		doctor_add(d, HAVE, "no other swap", NULL, "pages go to our devices alone");
+		doctor_add(d, HAVE, "no other swap", NULL, "only ebb's devices");
 	json_object_put(ours);
 }
 
@@ -93,18 +93,18 @@ static void knobs(struct doctor *d)
 
 	zswap = setting("/sys/module/zswap/parameters/enabled", buf, sizeof(buf));
 	doctor_add(d, *zswap == 'Y' ? DEGRADED : HAVE, "zswap off",
-		   "echo N > /sys/module/zswap/parameters/enabled: it takes pages before our device sees them, counts would be wrong",
+		   "echo N > /sys/module/zswap/parameters/enabled: zswap intercepts pages, counters are wrong",
 		   "%s", *zswap == 'Y' ? "enabled" : *zswap == 'N' ? "off" : zswap);
 	thp = setting("/sys/kernel/mm/transparent_hugepage/enabled", buf, sizeof(buf));
 	doctor_add(d, strcmp(thp, "always") ? HAVE : NOTE, "transparent huge pages",
-		   "left alone; huge pages are split when they are swapped in", "%s", thp);
+		   "unchanged; swap-in splits huge pages", "%s", thp);
 	lru = setting("/sys/kernel/mm/lru_gen/enabled", buf, sizeof(buf));
 	doctor_add(d, strcmp(lru, "absent") && strcmp(lru, "0x0000") ? NOTE : HAVE, "MGLRU",
-		   "prefetched pages start in its oldest generation; watch wasted in ebbctl stats",
+		   "prefetched pages start in its oldest generation; watch \"wasted\" in \"ebbctl stats\"",
 		   "%s", lru);
-	doctor_add(d, HAVE, "vm.page-cluster", NULL, "%s, left alone",
+	doctor_add(d, HAVE, "vm.page-cluster", NULL, "%s, unchanged",
 		   setting("/proc/sys/vm/page-cluster", buf, sizeof(buf)));
-	doctor_add(d, HAVE, "vm.swappiness", NULL, "%s, left alone",
+	doctor_add(d, HAVE, "vm.swappiness", NULL, "%s, unchanged",
 		   setting("/proc/sys/vm/swappiness", buf, sizeof(buf)));
 }
 
@@ -113,8 +113,8 @@ static void pressure(struct doctor *d)
 	bool there = access("/proc/pressure/memory", R_OK) == 0;
 
 	doctor_add(d, there ? HAVE : NOTE, "memory pressure",
-		   "boot with psi=1: ebbctl top and metrics show it", "%s",
-		   there ? "/proc/pressure/memory" : "not kept by this kernel");
+		   "boot with psi=1 for pressure in ebbctl top and metrics", "%s",
+		   there ? "/proc/pressure/memory" : "not available");
 }
 
 void doctor_memory(struct doctor *d)
@@ -134,7 +134,7 @@ static void remote_advice(struct doctor *d)
 	page.base = mmap(NULL, page.len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	n = syscall(SYS_process_madvise, self, &page, 1, MADV_WILLNEED, 0);
 	doctor_add(d, n < 0 ? MISSING : HAVE, "process_madvise",
-		   "needs a kernel of 5.10 or later, CAP_SYS_NICE and CAP_SYS_PTRACE", "%s",
+		   "use Linux 5.10 or later, with CAP_SYS_NICE and CAP_SYS_PTRACE", "%s",
 		   n < 0 ? strerror(errno) : "works");
 	munmap(page.base, page.len);
 }
@@ -147,11 +147,11 @@ static void io_flusher(struct doctor *d)
 	if (ok)
 		prctl(PR_SET_IO_FLUSHER, 0, 0, 0, 0);
 	doctor_add(d, ok ? HAVE : DEGRADED, "PR_SET_IO_FLUSHER",
-		   "needs CAP_SYS_RESOURCE; without it use the device for cgroup-limited programs only",
+		   "grant CAP_SYS_RESOURCE, or use the device for cgroup-limited programs only",
 		   "%s", ok ? "allowed" : strerror(error));
 }
 
-/* CAP_IPC_LOCK ignores the limit: more than that is locked, of which nothing is touched. */
+/* CAP_IPC_LOCK ignores the limit: tries to lock more, without touching it. */
 static bool may_lock_beyond(rlim_t limit)
 {
 	size_t size = limit == RLIM_INFINITY ? EBB_PAGE : limit / EBB_PAGE * EBB_PAGE + EBB_PAGE;
@@ -172,7 +172,7 @@ static void locked_memory(struct doctor *d)
 	getrlimit(RLIMIT_MEMLOCK, &limit);
 	any = may_lock_beyond(limit.rlim_cur);
 	doctor_add(d, any ? HAVE : MISSING, "locked memory",
-		   "needs CAP_IPC_LOCK or LimitMEMLOCK=infinity", "%s%s",
+		   "grant CAP_IPC_LOCK or set LimitMEMLOCK=infinity", "%s%s",
 		   any ? "allowed, limit " : "refused, limit ",
 		   limit.rlim_cur == RLIM_INFINITY ? "none" :
 		   size_format(limit.rlim_cur, size, sizeof(size)));
@@ -195,14 +195,14 @@ void doctor_device(struct doctor *d)
 		   "modprobe ublk_drv, for device create --frontend ublk", "%s",
 		   ublk < 0 ? strerror(ublk_error) : "opens");
 	doctor_add(d, access("/sys/module/ebb_swap", F_OK) ? NOTE : HAVE, "ebb_swap",
-		   "modprobe ebb_swap, of the package ebb-swap-dkms, for device create --frontend kmod", "%s",
+		   "modprobe ebb_swap (package ebb-swap-dkms), for device create --frontend kmod", "%s",
 		   access("/sys/module/ebb_swap", F_OK) ? "not loaded" : "loaded");
 	remote_advice(d);
 	io_flusher(d);
 	locked_memory(d);
 }
 
-/* Processes with swapped pages outside every attached cgroup. */
+/* Processes outside attached cgroups with swapped-out pages. */
 struct strangers {
 	int count;
 	uint64_t swapped;
@@ -262,17 +262,17 @@ static struct strangers find_strangers(struct json_object *attachments)
 	return s;
 }
 
-/* Whether idle pages of the whole machine are reclaimed behind its back. */
+/* Checks for proactive reclaim of the whole machine. */
 static void proactive_reclaim(struct doctor *d)
 {
 	bool on = process_find("kdamond.0", NULL, NULL) > 0;
 
 	doctor_add(d, on ? NOTE : HAVE, "proactive reclaim",
-		   "DAMON pages out idle memory of any process as soon as swap is on", "%s",
+		   "DAMON swaps out idle memory of any process while swap is on", "%s",
 		   on ? "a kernel DAMON thread runs" : "no DAMON thread");
 }
 
-/* Who may read, and change policies, without being root. */
+/* Groups that may read or change policies without root. */
 static void groups(struct doctor *d)
 {
 	static const char *const purpose[] = { "read statistics", "change policies" };
@@ -283,12 +283,12 @@ static void groups(struct doctor *d)
 	peer_groups_find(&g);
 	for (int i = 0; i < 2; i++) {
 		snprintf(row, sizeof(row), "group %s", each[i]->name);
-		snprintf(remedy, sizeof(remedy), "groupadd --system %s: its members %s without root",
+		snprintf(remedy, sizeof(remedy), "groupadd --system %s: members %s without root",
 			 each[i]->name, purpose[i]);
 		if (each[i]->gid == PEER_NO_GROUP)
-			doctor_add(d, NOTE, row, remedy, "none: root alone may %s", purpose[i]);
+			doctor_add(d, NOTE, row, remedy, "none: only root may %s", purpose[i]);
 		else
-			doctor_add(d, HAVE, row, NULL, "its members may %s", purpose[i]);
+			doctor_add(d, HAVE, row, NULL, "members may %s", purpose[i]);
 	}
 }
 
@@ -321,7 +321,7 @@ void doctor_running(struct doctor *d)
 			   size_format(s.swapped, size, sizeof(size)), s.count, s.named);
 	else
 		doctor_add(d, HAVE, "others on swap", NULL,
-			   "nobody now; any process may land there unless --scope attached");
+			   "none; any process may swap there without --scope attached");
 	json_object_put(devices);
 	json_object_put(status);
 }

@@ -8,7 +8,7 @@
 void doctor_memory(struct doctor *d);
 /* The device: FUSE, loop, process_madvise, IO_FLUSHER, locked memory. */
 void doctor_device(struct doctor *d);
-/* What runs, and who else pages to our devices. */
+/* ebbd, devices, and other programs that swap to ebb's devices. */
 void doctor_running(struct doctor *d);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* ebbctl donor: who lends memory to this machine, and how one is left. */
+/* ebbctl donor: donors of this machine and their drain. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 #define LOCAL "local"
 #define LOCAL_MS 5000
 
-/* Asks the donor on this machine; takes @request. */
+/* Sends @request, which it frees, to the donor on this machine. */
 static int local_call(struct json_object *request, struct json_object **answer, struct error *e)
 {
 	struct error inner = { 0 };
@@ -27,7 +27,7 @@ static int local_call(struct json_object *request, struct json_object **answer, 
 	json_object_put(request);
 	if (r && inner.exit_status == EXIT_NO_DAEMON)
 		return fail_exit(e, EXIT_NO_DAEMON, r,
-				 "donor " LOCAL ": no ebb-donord answers at %s; start it, or name a donor that devices use",
+				 "donor " LOCAL ": cannot connect to ebb-donord at %s; start it, or name a donor of a device",
 				 ebb_donor_socket());
 	if (r)
 		return fail_exit(e, inner.exit_status, r, "%s", inner.text);
@@ -48,7 +48,7 @@ static int add_rows(const char *device, struct json_object *status, void *rows)
 	return 0;
 }
 
-/* How many of @rows are of @address; marks them when etcd misses it. */
+/* Returns the number of @rows of @address; marks them when etcd lacks it. */
 static int mark(struct json_object *rows, const char *address, bool missing)
 {
 	int n = 0;
@@ -65,7 +65,7 @@ static int mark(struct json_object *rows, const char *address, bool missing)
 	return n;
 }
 
-/* Those that ebbd knows and no device uses; and which etcd misses. */
+/* Adds donors that ebbd knows and no device uses, and marks donors missing in etcd. */
 static void add_known(struct json_object *rows, struct json_object *known)
 {
 	for (size_t i = 0; known && i < json_object_array_length(known); i++) {
@@ -85,7 +85,7 @@ static void print_local(struct json_object *o)
 	static const struct column columns[] = {
 		{ "name", "BORROWER", COLUMN_TEXT }, { "peer", "FROM", COLUMN_TEXT },
 		{ "transport", "BY", COLUMN_TEXT }, { "slabs", "SLABS", COLUMN_COUNT },
-		{ "bytes", "HOLDS", COLUMN_BYTES }, { "asked_back", "ASKED BACK", COLUMN_COUNT },
+		{ "bytes", "HOLDS", COLUMN_BYTES }, { "asked_back", "RECALLED", COLUMN_COUNT },
 		{ NULL },
 	};
 	struct json_object *kernels = json_member(o, "kernels");
@@ -98,10 +98,10 @@ static void print_local(struct json_object *o)
 	       json_object_get_boolean(json_member(o, "draining")) ? ", draining" : "",
 	       etcd ? "; etcd: " : "", etcd ?: "");
 	if (kernels)
-		printf("and %s to kernels, %s of it free\n",
+		printf("and %s to kernel modules, %s of it free\n",
 		       size_format(json_int(kernels, "total", 0), total, sizeof(total)),
 		       size_format(json_int(kernels, "free", 0), free_text, sizeof(free_text)));
-	output_table(json_member(o, "borrowers"), columns, "nobody borrows");
+	output_table(json_member(o, "borrowers"), columns, "no borrowers");
 }
 
 /* "up, draining, stuck, missing in etcd" */
@@ -132,7 +132,7 @@ static void print_list(struct json_object *o)
 	for (size_t i = 0; i < json_object_array_length(rows); i++)
 		put_whole_state(json_object_array_get_idx(rows, i));
 	output_table(rows, columns,
-		     "no donors; see ebbctl device create and [donors] in ebb.conf(5)");
+		     "no donors; see \"ebbctl device create\" and [donors] in ebb.conf(5)");
 	for (size_t i = 0; i < json_object_array_length(rows); i++) {
 		struct json_object *row = json_object_array_get_idx(rows, i);
 
@@ -166,11 +166,11 @@ static int run_list(int argc, char **argv, void *options, struct error *e)
 	return 0;
 }
 
-/* One verb for every device that has a donor of one address. */
+/* Sends one verb to every device that has a donor of one address. */
 struct telling {
 	const char *verb, *address;
-	struct json_object *devices; /* told */
-	struct json_object *moves;   /* what they say of a drain: {device, outlook} */
+	struct json_object *devices; /* notified */
+	struct json_object *moves;   /* drain estimates: {device, outlook} */
 	struct error *e;
 };
 
@@ -220,7 +220,7 @@ static int tell_devices(const char *verb, const char *address, struct json_objec
 	if (r || json_object_array_length(t.devices))
 		return r;
 	return fail_exit(e, EXIT_USAGE, ENOENT,
-			 "donor %s: no device of this machine uses it; see ebbctl donor list", address);
+			 "donor %s: not used by a device of this machine; see \"ebbctl donor list\"", address);
 }
 
 static int tell(const char *verb, const char *local_verb, const char *what, const char *text,
@@ -257,21 +257,21 @@ static void print_drain(struct json_object *o)
 		struct json_object *outlook = json_member(row, "outlook");
 		long long disk = json_int(outlook, "to_disk", 0);
 
-		printf("donor %s: %lld slabs of device %s move away", donor,
+		printf("donor %s: %lld slabs of device %s are migrating", donor,
 		       (long long)json_int(outlook, "move", 0) + disk,
 		       json_text(row, "device", "?"));
 		if (disk)
-			printf(", %lld of them to its disk alone: no other donor has room", disk);
-		printf("; see ebbctl donor list\n");
+			printf(", %lld of them to its disk only: no other donor has free capacity", disk);
+		printf("; see \"ebbctl donor list\"\n");
 		donor_print_stuck(donor, json_text(row, "device", "?"), row);
 	}
 	if (!moves)
-		printf("donor %s: its slabs are moving away; see ebbctl donor list\n", donor);
+		printf("donor %s: slabs are migrating; see \"ebbctl donor list\"\n", donor);
 }
 
 static void print_used(struct json_object *o)
 {
-	printf("donor %s: is used again\n", json_text(o, "donor", ""));
+	printf("donor %s: in use again\n", json_text(o, "donor", ""));
 }
 
 static int run_drain(int argc, char **argv, void *options, struct error *e)
@@ -293,13 +293,13 @@ static const struct option_spec only_json[] = { OPTION_JSON, OPTIONS_END };
 
 const struct command command_donor_list = {
 	.object = "donor", .action = "list",
-	.help = "Shows who lends memory to this machine, and what this machine lends",
+	.help = "List the donors of this machine, and the memory that it lends",
 	.options = only_json, .options_size = sizeof(struct common_options), .run = run_list,
 };
 
 const struct command command_donor_drain = {
 	.object = "donor", .action = "drain", .arguments = "DONOR|" LOCAL,
-	.help = "Moves all slabs away from a donor, or all that this machine lends",
+	.help = "Migrate all slabs away from a donor, or all slabs that this machine lends",
 	.example = "  ebbctl donor drain 10.0.0.7:7070\n  ebbctl donor drain local\n",
 	.options = only_json, .options_size = sizeof(struct common_options), .run = run_drain,
 	.min_args = 1, .max_args = 1,
@@ -307,14 +307,14 @@ const struct command command_donor_drain = {
 
 const struct command command_donor_undrain = {
 	.object = "donor", .action = "undrain", .arguments = "DONOR|" LOCAL,
-	.help = "Lets slabs be placed there again", .options = only_json,
+	.help = "Allow new slabs on a donor again", .options = only_json,
 	.options_size = sizeof(struct common_options), .run = run_undrain, .min_args = 1,
 	.max_args = 1,
 };
 
 const struct command command_donor_trust = {
 	.object = "donor", .action = "trust", .arguments = "DONOR",
-	.help = "Uses a donor again that gave back a page it was not given", .options = only_json,
+	.help = "Release a donor from quarantine", .options = only_json,
 	.options_size = sizeof(struct common_options), .run = run_trust, .min_args = 1,
 	.max_args = 1,
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* ebbctl key: makes and shows the keys that borrower and donor share. */
+/* ebbctl key: keys that a borrower and its donors share. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -38,7 +38,7 @@ static int run_create(int argc, char **argv, void *options, struct error *e)
 
 	if (!opt->name)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "key create: no name; give --name NAME, the borrower's for example");
+				 "key create: name missing; give --name NAME, such as the borrower's");
 	r = key_name_check(opt->name, "--name", e);
 	if (!r)
 		r = key_make(&k, opt->name, e);
@@ -69,7 +69,7 @@ static int run_show(int argc, char **argv, void *options, struct error *e)
 
 static const struct option_spec create_specs[] = {
 	OPTION(key_options, name, "name", OPTION_STRING, "NAME",
-	       .help = "whose key it is, for logs and quotas"),
+	       .help = "name of the borrower, for logs and quotas"),
 	OPTION_JSON,
 	OPTIONS_END
 };
@@ -78,7 +78,7 @@ static const struct option_spec show_specs[] = { OPTION_JSON, OPTIONS_END };
 
 const struct command command_key_create = {
 	.object = "key", .action = "create", .arguments = "FILE",
-	.help = "Makes a key that a borrower and its donors share",
+	.help = "Create a key that a borrower and its donors share",
 	.example = "  ebbctl key create /etc/ebb/spark.key --name spark\n",
 	.options = create_specs, .options_size = sizeof(struct key_options), .run = run_create,
 	.min_args = 1, .max_args = 1,
@@ -86,7 +86,7 @@ const struct command command_key_create = {
 
 const struct command command_key_show = {
 	.object = "key", .action = "show", .arguments = "FILE",
-	.help = "Shows a key's name and fingerprint, never the key",
+	.help = "Show name and fingerprint of a key, never the key",
 	.options = show_specs, .options_size = sizeof(struct key_options), .run = run_show,
 	.min_args = 1, .max_args = 1,
 };

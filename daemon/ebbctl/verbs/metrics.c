@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* ebbctl metrics: what is counted, for Prometheus. */
+/* ebbctl metrics: counters for Prometheus. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "lib/base/files.h"
 #include "verbs.h"
 
-/* What node_exporter's textfile collector reads. */
+/* File for the textfile collector of node_exporter. */
 #define TEXTFILE "ebb.prom"
 
 struct metrics_options {
@@ -22,7 +22,7 @@ struct metrics_options {
 	bool http;
 };
 
-/* The exposition as a new string. */
+/* Returns the exposition as a new string. */
 static int expose(enum exposition_format format, char **text, size_t *len, struct error *e)
 {
 	_cleanup_json_ struct json_object *snapshot = NULL;
@@ -34,9 +34,9 @@ static int expose(enum exposition_format format, char **text, size_t *len, struc
 	*text = NULL;
 	f = open_memstream(text, len);
 	if (!f)
-		return fail(e, ENOMEM, "metrics: no memory");
+		return fail(e, ENOMEM, "metrics: out of memory");
 	exposition_write(f, snapshot, format);
-	return fclose(f) ? fail(e, ENOMEM, "metrics: no memory") : 0;
+	return fclose(f) ? fail(e, ENOMEM, "metrics: out of memory") : 0;
 }
 
 static int print(enum exposition_format format, struct error *e)
@@ -58,19 +58,19 @@ static int write_textfile(const char *dir, struct error *e)
 	int r;
 
 	if ((size_t)snprintf(path, sizeof(path), "%s/" TEXTFILE, dir) >= sizeof(path))
-		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "--textfile: its name is too long");
+		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "--textfile: name too long; give a shorter one");
 	r = expose(EXPOSITION_PROMETHEUS, &text, &len, e);
-	/* Another user's program reads it. */
+	/* node_exporter runs as another user. */
 	if (!r)
 		r = file_publish(path, text);
 	if (r && !e->code)
-		fail(e, r, "%s: cannot write: %s; give the directory that node_exporter reads", path,
+		fail(e, r, "%s: cannot write: %s; give the directory of node_exporter", path,
 		     strerror(-r));
 	free(text);
 	return r;
 }
 
-/* One request on standard input, which a socket unit with Accept=yes made a connection. */
+/* Serves one request on standard input, a connection of a socket unit with Accept=yes. */
 static int serve(struct error *e)
 {
 	char request[HTTP_REQUEST_MOST + 1], *text = NULL;
@@ -81,7 +81,7 @@ static int serve(struct error *e)
 	size_t len = 0;
 	int sent;
 
-	/* Whoever is slow, or a daemon that does not answer, ends this process. */
+	/* A slow client or an unresponsive daemon ends this process. */
 	alarm(HTTP_SECONDS);
 	signal(SIGPIPE, SIG_IGN);
 	status = http_read(STDIN_FILENO, request, sizeof(request));
@@ -118,9 +118,9 @@ static int run(int argc, char **argv, void *options, struct error *e)
 
 static const struct option_spec specs[] = {
 	OPTION(metrics_options, format, "format", OPTION_STRING, "openmetrics|prometheus",
-	       .help = "of what is printed [openmetrics]"),
+	       .help = "output format [openmetrics]"),
 	OPTION(metrics_options, textfile, "textfile", OPTION_STRING, "DIR",
-	       .help = "write DIR/" TEXTFILE " for node_exporter, whole or not at all"),
+	       .help = "write DIR/" TEXTFILE " for node_exporter, atomically"),
 	OPTION(metrics_options, http, "http", OPTION_FLAG, NULL,
 	       .help = "answer one HTTP request on standard input, a connected socket"),
 	OPTIONS_END
@@ -129,7 +129,7 @@ static const struct option_spec specs[] = {
 static const struct metrics_options defaults = { .format = "openmetrics" };
 
 const struct command command_metrics = {
-	.object = "metrics", .help = "Prints all counters for Prometheus",
+	.object = "metrics", .help = "Print all counters for Prometheus",
 	.example = "  ebbctl metrics --textfile /var/lib/prometheus/node-exporter\n",
 	.options = specs, .options_size = sizeof(struct metrics_options), .defaults = &defaults,
 	.run = run,

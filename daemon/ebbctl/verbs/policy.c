@@ -14,7 +14,7 @@
 #include "lib/host/cgroup.h"
 #include "verbs.h"
 
-/* The verifier may look at one for as long as it likes, on a busy machine for minutes. */
+/* The verifier may take minutes on a busy machine. */
 #define LOAD_MS 300000
 
 static void print_params(struct json_object *params)
@@ -68,8 +68,10 @@ static void print_done(struct json_object *o)
 		printf("%s\n", declared);
 }
 
-/* The request for @verb about the cgroup called @name, checked here so that it
- * gets the same message with and without a daemon. */
+/*
+ * Creates the request for @verb about the cgroup @name.  Checks the cgroup here, so that
+ * the message does not depend on ebbd.
+ */
 static int cgroup_request(const char *verb, const char *name, struct cgroup_ref *c,
 			  struct json_object **request, struct error *e)
 {
@@ -82,7 +84,7 @@ static int cgroup_request(const char *verb, const char *name, struct cgroup_ref 
 	return 0;
 }
 
-/* @declared: what ebbd says about declarations, or NULL. */
+/* @declared: note of ebbd about the configuration, or NULL. */
 static void report(const struct common_options *c, const char *cgroup, const char *done,
 		   const char *policy, const char *declared)
 {
@@ -97,7 +99,7 @@ static void report(const struct common_options *c, const char *cgroup, const cha
 	output(c->json, o, print_done);
 }
 
-/* Both serve faults behind our back, in memory: see `doctor`. */
+/* zswap and zram serve faults from memory, which ebb does not count; see `doctor`. */
 static void warn_of_rivals(void)
 {
 	struct swap_area areas[SWAPS_MAX];
@@ -105,10 +107,10 @@ static void warn_of_rivals(void)
 	char on[8];
 
 	if (file_read("/sys/module/zswap/parameters/enabled", on, sizeof(on)) > 0 && *on == 'Y')
-		fprintf(stderr, "ebbctl: warning: zswap: is enabled: counts will be wrong; echo N > /sys/module/zswap/parameters/enabled\n");
+		fprintf(stderr, "ebbctl: warning: zswap: enabled, counters will be wrong; run \"echo N > /sys/module/zswap/parameters/enabled\"\n");
 	for (int i = 0; i < n; i++)
 		if (!strncmp(areas[i].path, "/dev/zram", 9))
-			fprintf(stderr, "ebbctl: warning: %s: prefetching from it costs more than it gains; swapoff %s\n",
+			fprintf(stderr, "ebbctl: warning: %s: prefetching from zram costs more than it gains; run \"swapoff %s\"\n",
 				areas[i].path, areas[i].path);
 }
 
@@ -175,7 +177,7 @@ static void print_loaded(struct json_object *o)
 		printf(", %lld ns a call", (long long)json_int(o, "call_ns", 0));
 	printf("\n");
 	if (json_text(o, "dropped", NULL))
-		printf("back to their initial values: %s\n", json_text(o, "dropped", ""));
+		printf("parameters reset to their defaults: %s\n", json_text(o, "dropped", ""));
 }
 
 static int run_load(int argc, char **argv, void *options, struct error *e)
@@ -186,7 +188,7 @@ static int run_load(int argc, char **argv, void *options, struct error *e)
 	char file[PATH_MAX];
 	int r;
 
-	/* ebbd has a working directory of its own. */
+	/* ebbd has another working directory. */
 	if (!realpath(argv[0], file))
 		return fail_exit(e, EXIT_USAGE, errno, "%.200s: %m; give the file of a compiled policy",
 				 argv[0]);
@@ -204,7 +206,7 @@ static void print_unloaded(struct json_object *o)
 
 	printf("%s: unloaded\n", json_text(o, "name", "?"));
 	if (declared)
-		printf("%s still names it: ebbd will not start with that\n", declared);
+		printf("%s still names it; ebbd cannot start with that configuration\n", declared);
 }
 
 static int run_unload(int argc, char **argv, void *options, struct error *e)
@@ -229,39 +231,39 @@ static const struct option_spec specs[] = { OPTION_JSON, OPTIONS_END };
 	.options_size = sizeof(struct common_options)
 
 const struct command command_policy_list = {
-	POLICY_COMMAND, .action = "list", .help = "Shows the policies and their parameters",
+	POLICY_COMMAND, .action = "list", .help = "List the policies and their parameters",
 	.run = run_list,
 };
 
 const struct command command_policy_load = {
 	POLICY_COMMAND, .action = "load", .arguments = "FILE",
-	.help = "Load a policy of your own, NAME.bpf.o, or a new version of it",
+	.help = "Load your own policy, NAME.bpf.o, or a new version of it",
 	.example = "  make -f /usr/share/ebb/policy.mk next.bpf.o\n  ebbctl policy load next.bpf.o\n",
 	.run = run_load, .min_args = 1, .max_args = 1,
 };
 
 const struct command command_policy_unload = {
 	POLICY_COMMAND, .action = "unload", .arguments = "POLICY",
-	.help = "Forgets a loaded policy that is attached nowhere", .run = run_unload,
+	.help = "Unload a policy that is not attached", .run = run_unload,
 	.min_args = 1, .max_args = 1,
 };
 
 const struct command command_policy_attach = {
 	POLICY_COMMAND, .action = "attach", .arguments = "POLICY CGROUP [KEY=NUMBER...] [slowdown=PERCENT]",
-	.help = "Lets a policy prefetch for a cgroup and all below it",
+	.help = "Prefetch for a cgroup and its descendants by a policy",
 	.example = "  ebbctl policy attach leap /sys/fs/cgroup/spark.slice pw_max=64\n",
 	.run = run_attach, .min_args = 2, .max_args = -1,
 };
 
 const struct command command_policy_detach = {
 	POLICY_COMMAND, .action = "detach", .arguments = "CGROUP",
-	.help = "Leaves the cgroup to the kernel again", .run = run_detach, .min_args = 1,
+	.help = "Stop prefetching for a cgroup", .run = run_detach, .min_args = 1,
 	.max_args = 1,
 };
 
 const struct command command_policy_set = {
 	POLICY_COMMAND, .action = "set", .arguments = "CGROUP KEY=NUMBER... [slowdown=PERCENT]",
 	.example = "  ebbctl policy set spark.slice slowdown=2%\n",
-	.help = "Changes parameters of the cgroup's policy while it runs", .run = run_set,
+	.help = "Change parameters of an attached policy", .run = run_set,
 	.min_args = 2, .max_args = -1,
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* `policy show`: one policy or one attachment, what it did and what it costs. */
+/* `policy show`: counters and cost of one policy or attachment. */
 #include <bpf/bpf.h>
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static long long number(struct json_object *o, const char *key)
 	return (long long)json_int(o, key, 0);
 }
 
-/* What the kernel has counted of the program @id since it was loaded. */
+/* Reads the run time and the calls of the program @id since it was loaded. */
 static int run_time(uint32_t id, uint64_t *ns, uint64_t *calls)
 {
 	_cleanup_close_ int fd = bpf_prog_get_fd_by_id(id);
@@ -37,7 +37,7 @@ static int run_time(uint32_t id, uint64_t *ns, uint64_t *calls)
 	return 0;
 }
 
-/* Adds "run_ns" and "runs" of @time_ns to each of @programs; the kernel counts only meanwhile. */
+/* Measures for @time_ns and adds "run_ns" and "runs" to each of @programs. */
 static int add_times(struct json_object *programs, uint64_t time_ns, struct error *e)
 {
 	_cleanup_close_ int stats = bpf_enable_stats(BPF_STATS_RUN_TIME);
@@ -47,7 +47,7 @@ static int add_times(struct json_object *programs, uint64_t time_ns, struct erro
 
 	if (stats < 0)
 		return fail_exit(e, EXIT_UNSUPPORTED, stats,
-				 "--time: the kernel does not measure: %s; it needs root and Linux 5.8",
+				 "--time: cannot measure: %s; use root and Linux 5.8 or later",
 				 strerror(-stats));
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *p = json_object_array_get_idx(programs, i);
@@ -93,7 +93,7 @@ static void print_cgroup(struct json_object *o)
 	printf("%s: %s, in the %s, by %s\n", json_text(o, "cgroup", ""), json_text(o, "name", ""),
 	       json_text(o, "run", ""), json_text(o, "by", ""));
 	if (s)
-		printf("  %lld requests for %lld pages; %lld fetched, %lld hits, %lld late, %lld wasted, %lld misses\n",
+		printf("  %lld requests for %lld pages; %lld prefetched, %lld hits, %lld late, %lld wasted, %lld misses\n",
 		       number(s, "requests"), number(s, "request_pages"), number(s, "prefetched"),
 		       number(s, "hits"), number(s, "late"), number(s, "wasted"), number(s, "misses"));
 	offload = s ? json_member(s, "offload") : NULL;
@@ -119,10 +119,10 @@ static void print_show(struct json_object *o)
 		       json_text(o, "file", ""));
 	print_params(o);
 	if (cost && number(cost, "instructions"))
-		printf("  %lld instructions (%lld walked by the verifier), %lld bytes of machine code\n",
+		printf("  %lld instructions (%lld verified), %lld bytes of machine code\n",
 		       number(cost, "instructions"), number(cost, "verified"), number(cost, "machine_bytes"));
 	if (cost && number(cost, "calls"))
-		printf("  a call, on trial: %lld ns median, %lld on the costliest walk, %lld at most\n",
+		printf("  trial: %lld ns per call (median), %lld for the slowest access pattern, %lld at most\n",
 		       number(cost, "median_ns"), number(cost, "slowest_ns"), number(cost, "max_ns"));
 	list = attachment ? NULL : list;
 	for (size_t i = 0; list && i < json_object_array_length(list); i++)
@@ -157,13 +157,13 @@ static int run_show(int argc, char **argv, void *options, struct error *e)
 static const struct option_spec specs[] = {
 	OPTION_JSON,
 	OPTION(show_options, time_ns, "time", OPTION_DURATION, "TIME",
-	       .help = "measure for so long what a fault pays for ebb's programs"),
+	       .help = "measure the cost of ebb's BPF programs for TIME"),
 	OPTIONS_END
 };
 
 const struct command command_policy_show = {
 	.object = "policy", .action = "show", .arguments = "POLICY|CGROUP",
-	.help = "Shows a policy or an attachment: parameters, what it did, what it costs",
+	.help = "Show parameters, counters and cost of a policy or an attachment",
 	.example = "  ebbctl policy show spark.slice --time 5\n", .options = specs,
 	.options_size = sizeof(struct show_options), .run = run_show, .min_args = 1, .max_args = 1,
 };

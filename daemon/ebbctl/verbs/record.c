@@ -38,7 +38,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 	int r;
 
 	if (!opt->output)
-		return fail_exit(e, EXIT_USAGE, EINVAL, "record: no file; give -o FILE");
+		return fail_exit(e, EXIT_USAGE, EINVAL, "record: file missing; give -o FILE");
 	r = cgroup_resolve(argv[0], &c, e);
 	if (!r)
 		r = record_path(opt->output, file, sizeof(file), e);
@@ -55,18 +55,18 @@ static int run(int argc, char **argv, void *options, struct error *e)
 
 static const struct option_spec specs[] = {
 	OPTION(record_options, output, "output", OPTION_STRING, "FILE", .letter = 'o',
-	       .help = "where the trace goes"),
+	       .help = "file for the recording"),
 	OPTION(record_options, seconds, "seconds", OPTION_DURATION, "N", .min = 1,
-	       .help = "how long, such as 10 or 500ms [until ^C]"),
+	       .help = "duration, such as 10 or 500ms [until ^C]"),
 	OPTION(record_options, full, "full", OPTION_SIZE, "SIZE", .min = 1 << 20, .max = 1ULL << 44,
-	       .help = "leave it only SIZE meanwhile: touches of all other pages fault"),
+	       .help = "limit the cgroup to SIZE while recording, so that other accesses fault"),
 	OPTION_JSON,
 	OPTIONS_END
 };
 
 const struct command command_record = {
 	.object = "record", .arguments = "CGROUP",
-	.help = "Records every fault of an attached cgroup as a trace", .options = specs,
+	.help = "Record every fault of an attached cgroup", .options = specs,
 	.example = "  ebbctl record spark.slice -o faults.trace --seconds 10\n",
 	.options_size = sizeof(struct record_options), .run = run, .min_args = 1, .max_args = 1,
 };

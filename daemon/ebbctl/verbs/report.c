@@ -22,14 +22,14 @@ struct report_options {
 static int check(int argc, const struct report_options *o, struct error *e)
 {
 	if (!o->output)
-		return fail_exit(e, EXIT_USAGE, EINVAL, "report: no directory; give -o DIR");
+		return fail_exit(e, EXIT_USAGE, EINVAL, "report: directory missing; give -o DIR");
 	if (argc && o->trace)
 		return fail_exit(e, EXIT_USAGE, EINVAL, "report: --trace excludes a CGROUP; drop one");
 	if (!argc && !o->trace)
-		return fail_exit(e, EXIT_USAGE, EINVAL, "report: of what; give a CGROUP or --trace FILE");
+		return fail_exit(e, EXIT_USAGE, EINVAL, "report: no input; give a CGROUP or --trace FILE");
 	if (o->trace && o->seconds)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "report: --trace excludes --seconds: it shows all of the file; drop one");
+				 "report: --trace excludes --seconds; drop one");
 	return 0;
 }
 
@@ -77,20 +77,20 @@ static int run(int argc, char **argv, void *options, struct error *e)
 
 static const struct option_spec specs[] = {
 	OPTION(report_options, output, "output", OPTION_STRING, "DIR", .letter = 'o',
-	       .help = "where index.html and the recording go; made if it is not there"),
+	       .help = "directory for index.html and the recording; created if missing"),
 	OPTION(report_options, seconds, "seconds", OPTION_DURATION, "N", .min = 1,
-	       .help = "how long to record, such as 10 or 500ms [until ^C]"),
+	       .help = "duration of the recording, such as 10 or 500ms [until ^C]"),
 	OPTION(report_options, trace, "trace", OPTION_STRING, "FILE",
-	       .help = "show this recording instead of a new one"),
+	       .help = "use this recording instead of a new one"),
 	OPTION(report_options, partial, "partial", OPTION_FLAG, NULL,
-	       .help = "take what is whole of a truncated trace"),
+	       .help = "accept a truncated recording"),
 	OPTION_JSON,
 	OPTIONS_END
 };
 
 const struct command command_report = {
 	.object = "report", .arguments = "[CGROUP]",
-	.help = "Shows what paging does to an attached cgroup, as a page for a browser",
+	.help = "Write a page for a browser about the faults of an attached cgroup",
 	.options = specs, .example = "  ebbctl report spark.slice --seconds 10 -o spark\n",
 	.options_size = sizeof(struct report_options), .run = run, .max_args = 1,
 };

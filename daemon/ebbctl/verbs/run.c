@@ -19,13 +19,13 @@ static int check_options(const struct run_options *o, struct error *e)
 	if (r)
 		return r;
 	if (!o->mem)
-		return fail_exit(e, EXIT_USAGE, EINVAL, "run: no limit; give --mem, such as --mem 256M");
+		return fail_exit(e, EXIT_USAGE, EINVAL, "run: limit missing; give --mem, such as --mem 256M");
 	if (o->no_track && (o->record || o->params.n))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "run: --no-track excludes --record and --param; drop one");
 	if (o->name && (strchr(o->name, '/') || !*o->name || *o->name == '.' || strlen(o->name) > 40))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "run: '%.64s' is no name of a cgroup; no '/' and at most 40 letters",
+				 "run: '%.64s': invalid name of a cgroup; use at most 40 characters without '/'",
 				 o->name);
 	return need_root("run", e);
 }
@@ -61,7 +61,7 @@ static void print_summary(const struct run *run)
 			cell(s, "lost_ns", COLUMN_NS, (char[32]){ 0 }));
 	if (json_int(o, "oom_kills", 0))
 		fprintf(stderr,
-			"ebbctl: the OOM killer struck %lld times in %s: the limit is too small or swap is full; raise --mem or the device's --size\n",
+			"ebbctl: %lld OOM kills in %s: limit too small or swap full; raise --mem or the device's --size\n",
 			(long long)json_int(o, "oom_kills", 0), run->cgroup.rel);
 }
 
@@ -97,28 +97,28 @@ static int run_run(int argc, char **argv, void *options, struct error *e)
 
 static const struct option_spec specs[] = {
 	OPTION(run_options, mem, "mem", OPTION_SIZE, "SIZE", .letter = 'm',
-	       .help = "limit of local memory", .min = 1 << 20, .max = 1ULL << 44),
+	       .help = "local memory limit", .min = 1 << 20, .max = 1ULL << 44),
 	OPTION(run_options, policy, "policy", OPTION_STRING, "POLICY", .letter = 'p',
-	       .help = "who prefetches; none only counts [auto]"),
+	       .help = "prefetch policy; none: count faults only [auto]"),
 	OPTION(run_options, params, "param", OPTION_LIST, "KEY=NUMBER",
-	       .help = "a parameter of the policy; again for more"),
+	       .help = "parameter of the policy; may be repeated"),
 	OPTION(run_options, start, "start", OPTION_FLAG, NULL,
-	       .help = "start what is missing: ebbd, a donor on loopback, a device"),
+	       .help = "start ebbd, a donor on loopback and a device as needed"),
 	OPTION(run_options, donor_memory, "donor-memory", OPTION_SIZE, "SIZE",
-	       .help = "of --start's donor [16 times --mem, at most half of what is free]",
+	       .help = "memory of the donor of --start [16 times --mem, at most half of free memory]",
 	       .min = 64 << 20, .max = 1ULL << 44),
 	OPTION(run_options, record, "record", OPTION_STRING, "FILE",
-	       .help = "record every fault to the trace FILE"),
+	       .help = "record every fault in FILE"),
 	OPTION(run_options, name, "name", OPTION_STRING, "NAME",
-	       .help = "call the cgroup ebb-NAME [ebb-run-PID]"),
+	       .help = "name the cgroup ebb-NAME [ebb-run-PID]"),
 	OPTION(run_options, keep, "keep", OPTION_FLAG, NULL,
-	       .help = "leave the cgroup and what runs in it"),
+	       .help = "keep the cgroup and its processes"),
 	OPTION(run_options, no_track, "no-track", OPTION_FLAG, NULL,
-	       .help = "only the limit, without ebbd: for comparisons"),
+	       .help = "set the memory limit only, without ebbd, as a baseline"),
 	OPTION(run_options, as_root, "root", OPTION_FLAG, NULL,
-	       .help = "under sudo, stay root"),
+	       .help = "with sudo, run the program as root"),
 	OPTION(run_options, quiet, "quiet", OPTION_FLAG, NULL, .letter = 'q',
-	       .help = "no summary on stderr"),
+	       .help = "print no summary to stderr"),
 	OPTION(run_options, json_file, "json", OPTION_STRING, "FILE",
 	       .help = "write the summary to FILE as JSON"),
 	OPTIONS_END
@@ -128,7 +128,7 @@ static const struct run_options defaults = { .policy = "auto" };
 
 const struct command command_run = {
 	.object = "run", .arguments = "-- PROGRAM [ARG...]",
-	.help = "Runs a program with limited local memory, the rest on the device",
+	.help = "Run a program with limited local memory",
 	.example = "  sudo ebbctl run --mem 256M --start -- sort -S 1G big.txt -o sorted.txt\n",
 	.options = specs, .options_size = sizeof(struct run_options), .defaults = &defaults,
 	.run = run_run, .min_args = 1, .max_args = -1,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* ebbctl slab: which donors hold which part of a device. */
+/* ebbctl slab: placement of the slabs of a device. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,10 +25,10 @@ static void add_rows(const char *device, struct json_object *answer, struct json
 	}
 }
 
-/* All slabs of one device, answer after answer. */
+/* Reads all slabs of one device, one answer after another. */
 static int list_device(const char *device, struct json_object *rows, struct error *e)
 {
-	/* A server that went back would be asked for ever. */
+	/* Guards against a server that does not advance. */
 	for (int64_t from = -1, next = 0; next > from;) {
 		_cleanup_json_ struct json_object *answer = NULL;
 		struct json_object *request = server_request("slab.list");
@@ -54,7 +54,7 @@ static int list_one(const struct device_record *d, void *rows)
 	return 0;
 }
 
-/* The copies as a word each: "10.0.0.7:7070", with its state unless it is complete. */
+/* Lists the replicas, "10.0.0.7:7070", with the state of incomplete ones. */
 static void put_holders(struct json_object *row)
 {
 	struct json_object *copies = json_member(row, "copies");
@@ -86,7 +86,7 @@ static void print_list(struct json_object *o)
 
 	for (size_t i = 0; i < json_object_array_length(rows); i++)
 		put_holders(json_object_array_get_idx(rows, i));
-	output_table(rows, columns, "no slab has a copy or a live page");
+	output_table(rows, columns, "no slab has a replica or a live page");
 }
 
 static int run_list(int argc, char **argv, void *options, struct error *e)
@@ -119,7 +119,7 @@ static void print_migrate(struct json_object *o)
 {
 	const char *to = json_text(o, "to", NULL);
 
-	printf("device %s: slab %lld is moving%s%s; see ebbctl slab list %s\n",
+	printf("device %s: slab %lld migrates%s%s; see \"ebbctl slab list %s\"\n",
 	       json_text(o, "device", ""), (long long)json_int(o, "slab", 0), to ? " to " : "",
 	       to ?: "", json_text(o, "device", ""));
 }
@@ -142,10 +142,10 @@ static int run_migrate(int argc, char **argv, void *options, struct error *e)
 	index = strtoul(argv[1], &end, 10);
 	if (errno || *end || *argv[1] < '0' || *argv[1] > '9' || index > UINT32_MAX)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "slab '%.32s': not the number of a slab; see ebbctl slab list %s",
+				 "slab '%.32s': not a slab number; see \"ebbctl slab list %s\"",
 				 argv[1], d.name);
 	if (index >= (d.size + d.slab - 1) / d.slab)
-		return fail_exit(e, EXIT_USAGE, ERANGE, "slab %lu: device %s has slabs 0 to %llu", index,
+		return fail_exit(e, EXIT_USAGE, ERANGE, "slab %lu: out of range; device %s has slabs 0 to %llu", index,
 				 d.name, (unsigned long long)((d.size + d.slab - 1) / d.slab - 1));
 	r = m->to ? kmod_donor_check(m->to, "--to", to, sizeof(to), e) : 0;
 	if (r)
@@ -167,21 +167,21 @@ static const struct option_spec list_specs[] = { OPTION_JSON, OPTIONS_END };
 
 static const struct option_spec migrate_specs[] = {
 	OPTION(migrate_options, to, "to", OPTION_STRING, "ADDRESS",
-	       .help = "which donor [the placement's choice]"),
+	       .help = "target donor [chosen by placement]"),
 	OPTION_JSON,
 	OPTIONS_END
 };
 
 const struct command command_slab_list = {
 	.object = "slab", .action = "list", .arguments = "[NAME]",
-	.help = "Shows the slabs of one device, or of all, and who holds them",
+	.help = "List the slabs of one device or of all, and their donors",
 	.options = list_specs, .options_size = sizeof(struct common_options), .run = run_list,
 	.max_args = 1,
 };
 
 const struct command command_slab_migrate = {
 	.object = "slab", .action = "migrate", .arguments = "NAME INDEX",
-	.help = "Moves a slab to another donor while it stays in use",
+	.help = "Migrate a slab to another donor while it is in use",
 	.example = "  ebbctl slab migrate ebb0 17 --to 10.0.0.8:7070\n",
 	.options = migrate_specs, .options_size = sizeof(struct migrate_options), .run = run_migrate,
 	.min_args = 2, .max_args = 2,

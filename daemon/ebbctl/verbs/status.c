@@ -10,7 +10,7 @@
 #include "lib/host/cgroup.h"
 #include "verbs.h"
 
-/* {"leap": 1, "x": 2} as "leap=1 x=2", for the table. */
+/* Formats {"leap": 1, "x": 2} as "leap=1 x=2". */
 static void flatten_params(struct json_object *row)
 {
 	struct json_object *params = json_member(row, "params");
@@ -27,7 +27,7 @@ static void flatten_params(struct json_object *row)
 	json_add_text(row, "params", text);
 }
 
-/* Sections of the configuration whose policy the kernel does not take. */
+/* Sections of the configuration whose policy the kernel rejects. */
 static void print_inactive(struct json_object *list)
 {
 	for (size_t i = 0; list && i < json_object_array_length(list); i++) {
@@ -58,7 +58,7 @@ static void print_status(struct json_object *o)
 	printf("\n");
 	for (size_t i = 0; i < n; i++)
 		flatten_params(json_object_array_get_idx(list, i));
-	output_table(list, columns, "no cgroup has a policy; see ebbctl policy attach");
+	output_table(list, columns, "no cgroup has a policy; see \"ebbctl policy attach\"");
 	print_inactive(json_member(o, "inactive"));
 	printf("\n");
 	device_print_table(json_member(o, "devices"));
@@ -77,7 +77,7 @@ static int run_status(int argc, char **argv, void *options, struct error *e)
 	return 0;
 }
 
-/* What is paged out on purpose, of the cgroups that have a slowdown target. */
+/* Offloading of the cgroups that have a slowdown target. */
 static void print_offload(struct json_object *rows)
 {
 	static const struct column columns[] = {
@@ -119,7 +119,7 @@ static void print_stats(struct json_object *o)
 	};
 
 	output_table(json_member(o, "cgroups"), columns,
-		     "no cgroup has a policy; see ebbctl policy attach");
+		     "no cgroup has a policy; see \"ebbctl policy attach\"");
 	print_offload(json_member(o, "cgroups"));
 }
 
@@ -147,12 +147,12 @@ static int run_stats(int argc, char **argv, void *options, struct error *e)
 static const struct option_spec specs[] = { OPTION_JSON, OPTIONS_END };
 
 const struct command command_status = {
-	.object = "status", .help = "Shows the daemon, attached policies and devices",
+	.object = "status", .help = "Show ebbd, attached policies and devices",
 	.options = specs, .options_size = sizeof(struct common_options), .run = run_status,
 };
 
 const struct command command_stats = {
 	.object = "stats", .arguments = "[CGROUP]",
-	.help = "Shows misses, hits, coverage and accuracy of attached cgroups", .options = specs,
+	.help = "Show misses, hits, coverage and accuracy of attached cgroups", .options = specs,
 	.options_size = sizeof(struct common_options), .run = run_stats, .max_args = 1,
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* ebbctl top: what happens now, again and again. */
+/* ebbctl top: live rates. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "verbs.h"
 
 #define MS 1000000ull
-/* How often a live view looks whether somebody wants it to end. */
+/* Interval at which the live view checks for a signal. */
 #define SLICE_MS 100
 #define INTERVAL_LEAST (100 * MS)
 #define INTERVAL_MOST (3600 * 1000 * MS)
@@ -34,7 +34,7 @@ struct top_options {
 static const char keys[] =
 	"q quit  s sort  r reverse  / filter  p pause  d devices  o donors  + - interval  arrows scroll";
 
-/* --- one after the other on stdout --------------------------------------------------- */
+/* --- batch --------------------------------------------------------------------------- */
 
 static void print_frame(struct json_object *frame)
 {
@@ -73,10 +73,10 @@ struct live {
 	struct top_wish wish;
 	char filter[128];
 	uint64_t interval;
-	uint64_t next;              /* ns: when to look again */
+	uint64_t next;              /* ns: time of the next snapshot */
 	enum top_parts parts;
 	bool paused, typing, ending;
-	int first;                  /* line */
+	int first;                  /* first line shown */
 	struct json_object *before, *now;
 };
 
@@ -198,24 +198,24 @@ static int run(int argc, char **argv, void *options, struct error *e)
 	struct top_wish wish = { o->sort, o->reverse ? TOP_REVERSED : TOP_USUAL, o->filter };
 
 	if (o->interval < INTERVAL_LEAST || o->interval > INTERVAL_MOST)
-		return fail_exit(e, EXIT_USAGE, ERANGE, "--interval: out of range; from 100ms to 1h");
+		return fail_exit(e, EXIT_USAGE, ERANGE, "--interval: out of range; give 100ms to 1h");
 	return o->batch || o->common.json ? run_batch(o, &wish, e) : run_live(o, &wish, e);
 }
 
 static const struct option_spec specs[] = {
 	OPTION_JSON,
 	OPTION(top_options, batch, "batch", OPTION_FLAG, NULL, .letter = 'b',
-	       .help = "print one table after the other, without a terminal"),
+	       .help = "print tables to standard output, without a terminal"),
 	OPTION(top_options, count, "count", OPTION_UINT, "N", .letter = 'n',
-	       .help = "end after N of them [0: never]"),
+	       .help = "exit after N tables [0: never]"),
 	OPTION(top_options, interval, "interval", OPTION_DURATION, "TIME", .letter = 'i',
-	       .help = "from one to the next [2s]"),
+	       .help = "time between updates [2s]"),
 	OPTION(top_options, sort, "sort", OPTION_STRING, TOP_SORTS, .letter = 's',
-	       .help = "largest of this first [misses]"),
+	       .help = "sort key, largest first [misses]"),
 	OPTION(top_options, reverse, "reverse", OPTION_FLAG, NULL, .letter = 'r',
-	       .help = "smallest first"),
+	       .help = "reverse the order"),
 	OPTION(top_options, filter, "filter", OPTION_STRING, "TEXT", .letter = 'f',
-	       .help = "only cgroups whose path has TEXT in it"),
+	       .help = "only cgroups whose path contains TEXT"),
 	OPTIONS_END
 };
 
@@ -224,7 +224,7 @@ static const struct top_options defaults = {
 };
 
 const struct command command_top = {
-	.object = "top", .help = "Shows misses, hits and latency a second, live",
+	.object = "top", .help = "Show rates of misses and hits, and latency, live",
 	.example = "  ebbctl top --batch --count 1 --sort p99\n", .options = specs,
 	.options_size = sizeof(struct top_options), .defaults = &defaults, .run = run,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The verbs: each file defines its command, commands.c lists them. */
+/* The commands of the verbs; commands.c lists them. */
 #ifndef EBB_VERBS_H
 #define EBB_VERBS_H
 
@@ -21,7 +21,7 @@ extern const struct command command_trace_show, command_trace_plot;
 extern const struct command command_status, command_stats, command_top, command_metrics;
 extern const struct command command_completion, command_version, command_help;
 
-/* Every command, in the order of help; ends with NULL. */
+/* All commands in the order of the help; ends with NULL. */
 extern const struct command *const commands[];
 
 /* First member of every option struct. */
@@ -36,10 +36,10 @@ struct common_options {
 	{ .name = option_name, .type = kind, .offset = offsetof(struct of, field_name), \
 	  .metavar = meta, __VA_ARGS__ }
 
-/* The command of @object and @action (NULL: a one-word command), or NULL. */
+/* Returns the command of @object and @action (NULL: one-word command), or NULL. */
 const struct command *command_find(const char *object, const char *action);
 
-/* ebbctl's whole course; returns the exit status. */
+/* Runs ebbctl; returns the exit status. */
 int ebbctl(int argc, char **argv);
 
 #endif
