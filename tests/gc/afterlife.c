@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Ephemerons, weak references and finalizers of several threads at once.  Each thread makes
- * objects with a property that leads back to them (an ephemeron) and a finalizer, keeps some,
- * drops the rest, and in the end every object dropped has been finalized exactly once, none that
- * was kept, and every property went with its object.
+ * Ephemerons, weak references and finalizers of several threads at once.  Each thread allocates
+ * objects with a property that leads back to them (an ephemeron) and a finalizer, keeps some and
+ * drops the rest.  In the end every dropped object was finalized exactly once, no kept one was, and
+ * every property died with its object.
  *
  *	afterlife [-t THREADS] [-n OBJECTS] [-m concurrent|stop]
  */
@@ -45,7 +45,7 @@ static void finalize(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
 {
 	struct thread *t = data;
 
-	/* Whichever thread runs it. */
+	/* On any thread. */
 	__atomic_fetch_add(&t->finalized[object_of(object)->number], 1, __ATOMIC_RELAXED);
 }
 
@@ -118,7 +118,7 @@ static void *run(void *arg)
 	}
 	ebbgc_frame_pop(m, &frame);
 	{
-		/* Others may hold the last finalizers in their hands. */
+		/* Other threads may be running the last finalizers. */
 		ebbgc_frame_push(m, &frame, roots, 2);
 		for (int i = 0; i < 2000; i++) {
 			t->wrong = 0;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * GCBench: binary trees of growing depth, built from the root down and from the leaves up, beside
- * a tree and an array that live throughout (the benchmark of Ellis, Kovac and Boehm, written
- * anew).  Builds on libebbgc, on bdwgc (ON_BDWGC) and on malloc that never frees (ON_MALLOC).
+ * GCBench: binary trees of growing depth, built from the root down and from the leaves up, while a
+ * tree and an array live throughout.  A new implementation of the benchmark of Ellis, Kovac and
+ * Boehm.  Builds on libebbgc, on bdwgc (ON_BDWGC) and on malloc that never frees (ON_MALLOC).
  *
  *	gcbench [-d DEPTH] [-t THREADS] [-m concurrent|stop] [-x MAX_MIB] [-k MARKERS] [-c]
  *
  * DEPTH is that of the long-lived tree, which has 2^(DEPTH + 1) - 1 nodes per thread.  One JSON
- * line tells time, collections, pauses; exit status 1 if a tree is not what was built.
+ * line reports time, collections and pauses.  Exits with status 1 if a tree is wrong.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -118,7 +118,7 @@ static ref build_up(ctx c, int d)
 	return r;
 }
 
-/* From the root down: fills a node that is rooted by who calls. */
+/* From the root down: fills a node that the caller has rooted. */
 static void build_down(ctx c, int d, ref at)
 {
 	struct node *n;

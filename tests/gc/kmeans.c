@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * K-means over boxed rows, as Spark MLlib in the MemLiner paper's table 4.1: -n points around CENTRES
- * places, each an object with a vector, -r passes of Lloyd's algorithm.  Each pass boxes which centre
- * every point belongs to, as a map to pairs does; the pass before's are garbage.
+ * K-means over boxed rows, as Spark MLlib in the MemLiner paper's table 4.1: -n points around
+ * CENTRES places, each an object with a vector, -r passes of Lloyd's algorithm.  Each pass allocates a box
+ * with every point's centre, as a map to pairs does; the boxes of the pass before are garbage.
  */
 #include <math.h>
 #include "system.h"
@@ -79,7 +79,7 @@ static void assign(ctx c, ref point, const struct means *means)
 	UNROOT(c);
 }
 
-/* The means of what belongs together; returns the sum of squared distances. */
+/* Computes the means of the clusters; returns the sum of squared distances. */
 static double update(ctx c, ref blocks, size_t n, struct means *means)
 {
 	struct means sums = { 0 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * A key-value store, as QuickCached in the MemLiner paper's table 4.1: a hash table of chained
- * entries whose values are replaced.  Keys are drawn by Zipf's law (0.99), as YCSB does, and
- * scattered.  -n keys and -r operations a key; KV_WRITES=60 or 20 is the share of writes, %.  A
- * read makes a copy, which is the answer.
+ * entries whose values are replaced.  Keys are sampled by Zipf's law (0.99), as in YCSB, and
+ * scattered.  -n keys and -r operations per key; KV_WRITES=60 or 20 is the share of writes, %.  A
+ * read returns a copy.
  */
 #include <math.h>
 #include "system.h"
@@ -51,7 +51,7 @@ static uint64_t zipf_next(const struct zipf *z, uint64_t *seed)
 		rank = (uint64_t)((double)z->n * pow(z->eta * u - z->eta + 1, z->alpha));
 	if (rank >= z->n)
 		rank = z->n - 1;
-	/* Popular keys lie apart. */
+	/* Scatter popular keys. */
 	return rank * UINT64_C(0x9e3779b97f4a7c15) % z->n;
 }
 

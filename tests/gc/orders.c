@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * An exchange's order book, for DayTrader's part in the MemLiner paper's table 4.1: -n slots for
- * orders, -r operations a slot.  An operation picks a slot: an order there is taken back, else a
- * new one is matched with the other side, first by price, then by age, and rests with what is left.
- * The latest trades keep their orders alive.
+ * orders, -r operations per slot.  An operation picks a slot and cancels the order there.  If there
+ * is none it matches a new order with the other side, first by price, then by age, and adds what is
+ * left to the book.  The latest trades keep their orders alive.
  */
 #include "system.h"
 
@@ -86,7 +86,7 @@ static void book_remove(ctx c, struct book *b, ref order)
 		STORE(c, level, &l->youngest, older);
 	else
 		STORE(c, younger, &((struct order *)PTR(younger))->older, older);
-	/* A trade may keep it; what lies beside it is none of its business then. */
+	/* A trade may keep the order alive: it must not keep its neighbours alive. */
 	STORE(c, order, &o->older, NONE);
 	STORE(c, order, &o->younger, NONE);
 	parts_put(c, b->roots[SLOTS], o->slot, NONE);
@@ -221,7 +221,7 @@ static void operate(ctx c, struct book *b, uint64_t *seed)
 	book_remove(c, b, order);
 }
 
-/* What is in the book is what was submitted and neither traded nor taken back, in order. */
+/* The book has the orders that were submitted and neither traded nor cancelled, in order. */
 static void check_book(ctx c, struct book *b)
 {
 	uint64_t resting[2] = { 0, 0 }, orders = 0, taken = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * PageRank over a graph of linked objects, as Neo4j in the MemLiner paper's table 4.1: -n vertices
- * with EDGES edges on the average, -r iterations.  Each iteration makes a new boxed rank for every
- * vertex, whose old one is garbage, and an object for every edge that is followed, as Neo4j does.
+ * with EDGES edges on average, -r iterations.  Each iteration allocates a new boxed rank for every
+ * vertex, whose old one is garbage, and an object for every edge that it follows, as Neo4j does.
  *
- * Vertices are in the order of a crawl: most edges lead to what is near, few to what is popular.
+ * Vertices are in the order of a crawl: most edges lead to near vertices, few to popular ones.
  */
 #include <math.h>
 #include "system.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Quad trees: one of -n nodes lives throughout, and each of -r rounds makes a quarter as many in
- * trees of depth 3 that die at once, then goes over the one that lives.  After the benchmark of
- * that name in Wingo's whippet, written anew: what a collector costs where nothing that lives
- * changes.
+ * Quad trees: one of -n nodes lives throughout.  Each of -r rounds allocates a quarter as many
+ * nodes in trees of depth 3 that die at once, then traverses the live tree.  A new implementation of
+ * the benchmark of that name in Wingo's whippet: the cost of a collector while live objects do not
+ * change.
  *
  * Nodes are numbered by level: those below node i are 4 i + 1 to 4 i + 4, as far as there are any.
  */
@@ -37,7 +37,7 @@ static ref tree_new(ctx c, uint64_t number, uint64_t n)
 	return slots[0];
 }
 
-/* How many nodes there are, each with its number and nothing below where nothing belongs. */
+/* Checks the nodes' numbers and the tree's shape; returns the number of nodes. */
 static uint64_t tree_count(ctx c, ref tree, uint64_t number, uint64_t n)
 {
 	struct quad *q = PTR(tree);

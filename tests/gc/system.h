@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What the programs of the benchmark see of a collector, so that one source runs on libebbgc and on
- * bdwgc (ON_BDWGC): types, allocation, accesses, roots, threads, and the report.
+ * The benchmark programs' interface to a collector: one source runs on libebbgc and on bdwgc
+ * (ON_BDWGC).  Types, allocation, accesses, roots, threads, and the report.
  *
- * A program fills in a struct program and calls program_main().  What its threads compute goes to
- * stdout, the same on every collector; figures go to the file after -j as one JSON object.
- * libebbgc is told how to run by EBBGC_OPTIONS.
+ * A program fills in a struct program and calls program_main().  The threads' results go to stdout
+ * and are equal on all collectors.  Measurements go to the file after -j as one JSON object.
+ * EBBGC_OPTIONS sets the options of libebbgc.
  */
 #ifndef SYSTEM_H
 #define SYSTEM_H

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * Triangle counting over a graph of linked objects, as Neo4j in the MemLiner paper's table 4.1: -n
- * vertices, -r counts.  A vertex's neighbours are a list of edge objects in descending order, as a
- * merge of two lists wants them.  Each count boxes what it found at every vertex, and makes an object
- * for every edge that it follows, as Neo4j does.
+ * vertices, -r counts.  A vertex's neighbours are a list of edge objects in descending order, for
+ * merging two lists.  Each count allocates a box with the result of every vertex, and an object for
+ * every edge that it follows, as Neo4j does.
  *
  * The graph is made of cliques joined to a ring, so the number of triangles is known.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Random programs on libebbgc: threads that build, rewire, share and drop graphs, watch and
- * finalize what is in them, while a heap in checking mode collects; each thread keeps a shadow of
- * the values it may rely on.
+ * Random programs on libebbgc: threads build, rewire, share and drop graphs, watch and finalize
+ * their objects, while a heap in checking mode collects.  Each thread keeps a copy of the values
+ * that it relies on.
  */
 #ifndef GC_GRAPH_H
 #define GC_GRAPH_H
@@ -19,13 +19,13 @@
 #define MINE (ROOTS + 2 * WATCHES + ARRAYS)	/* what is in the thread's own shared slot */
 #define ALL_ROOTS (MINE + 1)
 #define SHARED 64
-#define OTHERS 2	/* so many and the first are three, of which one may have to be let go again */
+#define OTHERS 2	/* further heaps: with three, a thread may have to release one again */
 
 struct world {
 	struct ebb_arrivals *ring;	/* NULL: no faults are shared */
 	ebbgc_heap_t *heap;
 	ebbgc_type_t node, refs, leaf;
-	struct {			/* which threads are attached to, too, if there are */
+	struct {			/* further heaps that threads are attached to, if any */
 		ebbgc_heap_t *heap;
 		ebbgc_type_t node, leaf;
 	} others[OTHERS];
@@ -53,7 +53,7 @@ static uint64_t next(uint64_t *s)
 	return *s;
 }
 
-/* Objects carry a checksum of their own address, so one that was freed and reused shows. */
+/* Objects carry a checksum of their address, which reveals freed and reused ones. */
 static uint64_t stamp(ebbgc_ref_t r)
 {
 	return (uint64_t)(uintptr_t)ebbgc_ptr(r) * 0x9e3779b97f4a7c15u;
@@ -103,7 +103,7 @@ static void check(ebbgc_ref_t r)
 		assert_int_equal(node_of(r)->value, stamp(r));
 }
 
-/* What it leads to is as it was. */
+/* The object's targets are unchanged. */
 static void finalizer(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
 {
 	struct world *w = data;
@@ -116,13 +116,13 @@ static void finalizer(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
 		ebbgc_store(m, w->shared, &refs_of(w->shared)->slots[0], object);
 }
 
-/* A weak reference that comes back with what held it: its target may not. */
+/* A finalizer may bring back a weak reference without its target. */
 static void look_back(ebbgc_mutator_t *m, ebbgc_ref_t object, void *unused)
 {
 	check(ebbgc_weak_get(m, ebbgc_load(m, object, &refs_of(object)->slots[0])));
 }
 
-/* References that keep nothing, or not always, and what comes after death. */
+/* Weak references, ephemerons and finalizers. */
 static void watch(struct world *w, ebbgc_mutator_t *m, ebbgc_ref_t *roots, uint64_t *s)
 {
 	unsigned int a = next(s) % ROOTS, b = next(s) % ROOTS, c = ROOTS + next(s) % WATCHES;
@@ -205,7 +205,7 @@ static void other_attach(struct worker *self, size_t i)
 	ebbgc_frame_push(self->others[i].m, &self->others[i].frame, &self->others[i].list, 1);
 }
 
-/* A list that is looked at from its newest node, among garbage that fills the heap. */
+/* A list that is read from its newest node, among garbage that fills the heap. */
 static void other_list(struct worker *self, size_t i)
 {
 	ebbgc_mutator_t *m = self->others[i].m;
@@ -222,7 +222,7 @@ static void other_list(struct worker *self, size_t i)
 		check(r);
 }
 
-/* Cycles in one heap, safepoints in another; who comes, goes and waits there is stopped here. */
+/* Cycles in one heap, safepoints in another: attaching, detaching and waiting there stop here. */
 static void other_heap(struct worker *self, ebbgc_mutator_t *m)
 {
 	uint64_t *s = &self->seed;
@@ -310,7 +310,7 @@ static void step(struct worker *self, ebbgc_mutator_t *m, ebbgc_ref_t *roots)
 				   &shared->slots[c / 3], SHARED / 4);
 			ebbgc_fill(m, w->shared, &shared->slots[c / 2], roots[a], 3);
 		}
-		/* Bulk that dies at once, of every size. */
+		/* Objects of every size that die at once. */
 		fault(w, ebbgc_alloc_length(m, w->leaf, next(s) % 64 == 0 ? 100000 : next(s) % 4000));
 		break;
 	case 12: case 13:
@@ -329,11 +329,11 @@ static void step(struct worker *self, ebbgc_mutator_t *m, ebbgc_ref_t *roots)
 		ebbgc_poll(m);
 	if (next(s) % 512 == 0)
 		ebbgc_collect_start(m);
-	/* A dozen times a thread, and not more often: a thread that waits tries nothing. */
+	/* A dozen times a thread, not more: a waiting thread tests nothing. */
 	if (next(s) % (w->steps / 12) == 0) {
 		uint64_t before = stats_of(w->heap).cycles;
 
-		/* However slow the collector is, it gets its cycles, and the processor for them. */
+		/* Give a slow collector its cycles, and the processor for them. */
 		for (ebbgc_collect_start(m); stats_of(w->heap).cycles == before; usleep(50))
 			ebbgc_poll(m);
 	}
@@ -351,13 +351,13 @@ static void *worker(void *arg)
 
 	assert_int_equal(ebbgc_attach(w->heap, &m), 0);
 	ebbgc_frame_push(m, &frame, roots, ALL_ROOTS);
-	/* One in this order, one in that: so they are taken back, too. */
+	/* In both orders, so that heaps are also released again. */
 	for (size_t i = 0; i < OTHERS && w->others[i].heap; i++)
 		other_attach(self, (i + self->slot) % OTHERS);
 	for (unsigned int i = 0; i < w->steps; i++)
 		step(self, m, roots);
 	ebbgc_frame_pop(m, &frame);
-	/* Else by its end. */
+	/* Otherwise the thread's exit detaches it. */
 	if (next(&self->seed) & 1)
 		ebbgc_detach(m);
 	if (w->others[0].heap && next(&self->seed) & 1)
@@ -370,7 +370,7 @@ static const char *const graph_options[] = {
 	"mode=stop",
 	"mode=concurrent,drop",
 	"mode=memliner",
-	/* Every stamp is soon too old; every object far at first, and put off. */
+	/* Stamps are soon too old: every object is far at first, and postponed. */
 	"mode=memliner,residency=simulated,epoch=1,delta=0,delays=6:6:6",
 	"mode=memliner,exact,residency=simulated,delays=3:3:3",
 	"mode=memliner,park,residency=simulated,drop",
@@ -381,7 +381,7 @@ static const char *const graph_options[] = {
 
 #define GRAPH_OPTIONS (sizeof(graph_options) / sizeof(*graph_options))
 
-/* Each of the threads takes so many steps; returns the heap's figures. */
+/* Each thread takes so many steps; returns the heap's statistics. */
 static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned int steps)
 {
 	static const struct ebbgc_layout leaf = {
@@ -393,7 +393,7 @@ static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned
 	pthread_t threads[THREADS];
 	struct ebbgc_stats s;
 	ebbgc_mutator_t *m;
-	/* Of the heaps' ends some come in the midst of a cycle. */
+	/* Some heaps are destroyed during a cycle. */
 	bool in_the_midst = seed % 7 < 3;
 
 	if (strstr(options, "park")) {

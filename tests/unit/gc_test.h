@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the tests of libebbgc share: heaps that check themselves, and lists of nodes. */
+/* Shared by the tests of libebbgc: heaps in checking mode, and lists of nodes. */
 #ifndef GC_TEST_H
 #define GC_TEST_H
 
@@ -50,8 +50,8 @@ static inline struct refs *refs_of(ebbgc_ref_t r)
 }
 
 /*
- * A heap in checking mode, which aborts the test by itself if an event does not catch it; @words
- * as for ebbgc_options_parse().
+ * Creates a heap in checking mode, in which a fault aborts the test unless there is an event
+ * handler; @words as for ebbgc_options_parse().
  */
 static inline ebbgc_heap_t *checked_heap_with(const char *words, size_t max)
 {

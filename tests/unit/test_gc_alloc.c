@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Layouts, sizes, zeroed memory, running out of it, and its return to the kernel. */
+/* Layouts, sizes, zeroed memory, out of memory, and the return of memory to the kernel. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -87,7 +87,7 @@ static void wrong_options(void **state)
 	assert_null(heap);
 }
 
-/* Every size is zeroed, aligned, of its length, and keeps what is written while others die. */
+/* Objects of every size are zeroed and aligned, and keep their contents while others die. */
 static void sizes(void **state)
 {
 	struct ebbgc_options o;
@@ -208,13 +208,13 @@ static void out_of_memory(void **state)
 		relief.m = m;
 		n = fill(m, relief.handle, node);
 		if (mode & 2) {
-			/* The list that the handler let go made room for a second one. */
+			/* The list that the handler released made space for a second one. */
 			assert_int_equal(relief.calls, 2);
 			assert_in_range(n, 2 * full - 1024, 2 * full);
 		} else {
 			assert_in_range(n, full - 1024, full);
 		}
-		/* It is usable after all is let go. */
+		/* The heap is usable after everything is released. */
 		ebbgc_handle_set(relief.handle, EBBGC_NULL);
 		assert_false(ebbgc_is_null(ebbgc_alloc(m, node)));
 		ebbgc_detach(m);
@@ -241,7 +241,7 @@ static void *wastes(void *arg)
 	return NULL;
 }
 
-/* Nothing lives: whoever comes late after a collection, as others have had it all, has another. */
+/* Nothing lives: a thread that gets nothing after a collection gets another one. */
 static void garbage_is_enough_for_all(void **state)
 {
 	for (int mode = 0; mode < 2; mode++) {
@@ -264,7 +264,7 @@ static void garbage_is_enough_for_all(void **state)
 	}
 }
 
-/* Garbage beyond the resident budget goes back to the kernel, and comes back as zeros. */
+/* Garbage beyond the resident budget returns to the kernel, and is zero when used again. */
 static void resident_budget(void **state)
 {
 	struct ebbgc_options o;
@@ -275,7 +275,7 @@ static void resident_budget(void **state)
 
 	ebbgc_options_init(&o);
 	o.resident_budget = 4 << 20;
-	/* Fixed, so that only the calls below collect. */
+	/* Fixed: only the calls below collect. */
 	heap = heap_of(128 << 20, EBBGC_FIXED, &o);
 	assert_int_equal(ebbgc_type_register(heap, &bytes_layout, &bytes), 0);
 	assert_int_equal(ebbgc_attach(heap, &m), 0);
@@ -300,7 +300,7 @@ static void resident_budget(void **state)
 	assert_int_equal(ebbgc_heap_destroy(heap), 0);
 }
 
-/* Memory that the kernel does not take back, as the program has locked it, is not zero. */
+/* Locked memory, which the kernel does not take back, is not zero. */
 static void locked_memory_is_zeroed(void **state)
 {
 	struct ebbgc_options o;
@@ -327,7 +327,7 @@ static void locked_memory_is_zeroed(void **state)
 	assert_int_equal(ebbgc_heap_destroy(heap), 0);
 }
 
-/* What the kernel takes long for: the n-th call of madvise() ends when `go` is n, or after 10 s. */
+/* A slow kernel: the n-th call of madvise() ends when `go` is n, or after 10 s. */
 static struct {
 	int entered, go;	/* atomic, all */
 	bool armed, too_long;
@@ -356,7 +356,7 @@ static void let_go(int calls)
 	__atomic_store_n(&slow.go, calls, __ATOMIC_RELEASE);
 }
 
-/* A heap of @max bytes full of garbage, which is being given back. */
+/* A heap of @max bytes full of garbage, whose memory is returning to the kernel. */
 static ebbgc_heap_t *releasing(size_t max, ebbgc_mutator_t **m, ebbgc_type_t *bytes)
 {
 	struct ebbgc_options o;
@@ -366,7 +366,7 @@ static ebbgc_heap_t *releasing(size_t max, ebbgc_mutator_t **m, ebbgc_type_t *by
 	ebbgc_options_init(&o);
 	o.resident_budget = 64 << 10;
 	heap = heap_of(max, EBBGC_FIXED, &o);
-	/* No cycle but those that are asked for. */
+	/* No cycles but requested ones. */
 	__atomic_store_n(&heap->trigger, UINT64_MAX, __ATOMIC_RELAXED);
 	assert_int_equal(ebbgc_type_register(heap, &bytes_layout, bytes), 0);
 	assert_int_equal(ebbgc_attach(heap, m), 0);
@@ -385,7 +385,7 @@ static ebbgc_heap_t *releasing(size_t max, ebbgc_mutator_t **m, ebbgc_type_t *by
 	return heap;
 }
 
-/* Threads have regions, and whatever else wants the lock, while the kernel takes others back. */
+/* Threads take regions, and the lock, while the kernel takes back other regions. */
 static void releasing_holds_up_nobody(void **state)
 {
 	ebbgc_mutator_t *m;
@@ -410,7 +410,7 @@ static void *lets_one_go(void *arg)
 	return arg;
 }
 
-/* Who needs just those that are on their way waits for them, and not for others. */
+/* An allocation that needs regions in flight to the kernel waits for them, and not for others. */
 static void released_regions_are_waited_for(void **state)
 {
 	ebbgc_mutator_t *m;
@@ -530,7 +530,7 @@ static uint64_t cycles_after(const char *options, size_t bytes, bool expected)
 	return cycles;
 }
 
-/* As the header says: at the end of the room, beside the program at half of it. */
+/* As ebbgc.h says: when the room is used up; a concurrent cycle, when half of it is. */
 static void when_cycles_begin(void **state)
 {
 	const size_t m = 1 << 20;
@@ -545,7 +545,7 @@ static void when_cycles_begin(void **state)
 	assert_int_equal(cycles_after("mode=stop,sizing=growable,min=8M,max=64M", 9 * m, true), 1);
 }
 
-/* A heap smaller than min_bytes is collected beside the program, too. */
+/* A heap smaller than min_bytes is also collected concurrently. */
 static void minimum_above_maximum(void **state)
 {
 	struct ebbgc_options o;
@@ -610,7 +610,7 @@ static void pauses_have_quantiles(void **state)
 	assert_true(least > 0);
 	assert_in_range(ebbgc_pause_quantile(heap, 0.5), least, most);
 	assert_int_equal(most, stats_of(heap).pause_max_ns);
-	/* What is no share is the nearest one. */
+	/* Arguments outside of 0..1 are clamped. */
 	assert_int_equal(ebbgc_pause_quantile(heap, -1), least);
 	assert_int_equal(ebbgc_pause_quantile(heap, 2), most);
 	assert_int_equal(ebbgc_pause_quantile(heap, NAN), least);
@@ -661,7 +661,7 @@ static void side_tables_are_locked(void **state)
 	}
 }
 
-/* 1 if a heap does without what RLIMIT_MEMLOCK refuses, and says so. */
+/* Returns 1 if a heap works, and reports it, when RLIMIT_MEMLOCK refuses locked memory. */
 static int child_without_lock(void)
 {
 	struct ebbgc_options o;

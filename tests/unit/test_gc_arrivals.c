@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * What ebbd tells of page faults: the ring, what a fault does to marking, and hints.  The test
- * writes the ring as BPF does; where pages are is set by hand, as a simulated kernel.
+ * Page faults from ebbd: the ring, their effect on marking, and hints.  The test writes the ring as
+ * BPF does, and sets the state of pages in place of a kernel.
  */
 #include <errno.h>
 #include <time.h>
@@ -22,7 +22,7 @@ struct fixture {
 	struct ebb_arrivals ring;
 };
 
-/* What ebbd does when a heap is created. */
+/* Does what ebbd does when a heap is created. */
 static void share(struct fixture *f, struct ebb_arrivals *ring)
 {
 	pthread_mutex_lock(&f->heap->lock);
@@ -38,7 +38,7 @@ static void begin(struct fixture *f, const char *options)
 
 	memset(f, 0, sizeof(*f));
 	f->heap = checked_heap_with(options, 64 << 20);
-	/* Nobody scans: what is out is as the test says. */
+	/* No scans: the test sets which pages are swapped out. */
 	pthread_mutex_lock(&f->heap->update_lock);
 	share(f, &f->ring);
 	assert_int_equal(ebbgc_type_register(f->heap, &node_layout, &f->node), 0);
@@ -88,7 +88,7 @@ static bool is_marked(const struct fixture *f, ebbgc_ref_t r)
 	return bit_test(f->heap->marks, granule_of(f->heap, address_of(r)));
 }
 
-/* What a cycle's end does: no work, no marks. */
+/* Does what the end of a cycle does: no work, no marks. */
 static void marking_forget(struct fixture *f)
 {
 	f->heap->marker.tracers[0].depth = 0;
@@ -125,7 +125,7 @@ static void each_is_taken_once_or_lost(void **state)
 	__atomic_store_n(&f.heap->top, 64, __ATOMIC_RELAXED);
 	assert_false(arrivals_pending(&f.heap->arrivals));
 	assert_false(next_arrival(f.heap, &a));
-	/* Other memory of the process is none of ours, nor is what is above the heap's top. */
+	/* Addresses outside of the heap, and above its top, are ignored. */
 	arrive(&f, base - 16, EBB_ROLE_APP);
 	arrive(&f, base + ((uint64_t)64 << REGION_SHIFT), EBB_ROLE_APP);
 	arrive(&f, base + 40, EBB_ROLE_GC);
@@ -134,7 +134,7 @@ static void each_is_taken_once_or_lost(void **state)
 	assert_int_equal(a.address, base + 32);
 	assert_true(a.collectors);
 	assert_false(next_arrival(f.heap, &a));
-	/* More than there is room for, over several rounds. */
+	/* More than the ring holds, over several rounds. */
 	for (uint64_t i = 0; i < 3 * EBB_ARRIVALS + 10; i++)
 		arrive(&f, base + 16 * i, EBB_ROLE_APP);
 	for (uint64_t i = 2 * EBB_ARRIVALS + 10; i < 3 * EBB_ARRIVALS + 10; i++) {
@@ -144,13 +144,13 @@ static void each_is_taken_once_or_lost(void **state)
 	}
 	assert_false(next_arrival(f.heap, &a));
 	assert_int_equal(stats_of(f.heap).arrivals_lost, 2 * EBB_ARRIVALS + 10);
-	/* One that is announced, and not there yet: what lies there is an old one. */
+	/* One that is announced but not written yet: the ring has an old entry there. */
 	f.ring.head++;
 	assert_false(next_arrival(f.heap, &a));
 	assert_false(arrivals_pending(&f.heap->arrivals));
 	assert_int_equal(stats_of(f.heap).arrivals_lost, 2 * EBB_ARRIVALS + 11);
 	assert_int_equal(stats_of(f.heap).arrivals, EBB_ARRIVALS + 1);
-	/* A cycle begins with none. */
+	/* A cycle begins without arrivals. */
 	arrive(&f, base, EBB_ROLE_APP);
 	arrivals_clear(&f.heap->arrivals);
 	assert_false(next_arrival(f.heap, &a));
@@ -158,7 +158,7 @@ static void each_is_taken_once_or_lost(void **state)
 	end(&f);
 }
 
-/* A slot may be used by one cycle's process and then by another's. */
+/* One process may use a slot after another. */
 static void what_was_there_before_is_not_told(void **state)
 {
 	struct arrivals a;
@@ -183,11 +183,11 @@ static void what_the_program_faults_on_is_red(void **state)
 	f.roots[2] = ebbgc_alloc_length(f.m, f.leaf, 100000);
 	f.roots[3] = ebbgc_alloc_length(f.m, f.refs, 100000);
 	ebbgc_store(f.m, f.roots[0], &node_of(f.roots[0])->left, f.roots[1]);
-	/* By a collector's thread: nothing. */
+	/* A fault of a collector's thread does nothing. */
 	arrive(&f, address_of(f.roots[0]), EBB_ROLE_GC);
 	memliner_arrivals(t);
 	assert_false(is_marked(&f, f.roots[0]));
-	/* In the middle of it: it, and what lies around it. */
+	/* A fault inside an object marks the object and its neighbours in the graph. */
 	arrive(&f, address_of(f.roots[0]) + 16, EBB_ROLE_APP);
 	memliner_arrivals(t);
 	assert_true(is_marked(&f, f.roots[0]));
@@ -197,14 +197,14 @@ static void what_the_program_faults_on_is_red(void **state)
 	arrive(&f, address_of(f.roots[0]), EBB_ROLE_APP);
 	memliner_arrivals(t);
 	assert_int_equal(t->counts.arrived, 1);
-	/* Far behind the beginning of large ones. */
+	/* Far from the beginning of a large object. */
 	arrive(&f, address_of(f.roots[2]) + 80000, EBB_ROLE_APP);
 	arrive(&f, address_of(f.roots[3]) + 700000, EBB_ROLE_APP);
 	memliner_arrivals(t);
 	assert_true(is_marked(&f, f.roots[2]));
 	assert_true(is_marked(&f, f.roots[3]));
 	assert_int_equal(t->counts.arrived, 3);
-	/* No object: a slot that nobody has taken, and one that is taken and empty. */
+	/* No object: a free slot, and one that is taken and empty. */
 	arrive(&f, address_of(f.roots[0]) + RUN_BYTES + 32, EBB_ROLE_APP);
 	arrive(&f, address_of(f.roots[1]) + 2 * sizeof(struct node), EBB_ROLE_APP);
 	memliner_arrivals(t);
@@ -213,7 +213,7 @@ static void what_the_program_faults_on_is_red(void **state)
 	assert_int_equal(end(&f).arrivals, 7);
 }
 
-/* The whole of a large object would be read for it. */
+/* Marking a large object whose first page is out would read it. */
 static void what_begins_on_a_page_that_is_out_is_not(void **state)
 {
 	struct tracer *t;
@@ -247,7 +247,7 @@ static void parked_work_wakes_at_once(void **state)
 	f.heap->residency.out[0] = 3;
 	park_object(t, here + 64);
 	park_object(t, there);
-	/* Whoever brought it in. */
+	/* No matter which thread brought it in. */
 	arrive(&f, here + 2048, EBB_ROLE_GC);
 	memliner_arrivals(t);
 	assert_int_equal(t->depth, 1);
@@ -290,12 +290,12 @@ static void hints_are_what_is_out_and_referred_to(void **state)
 	assert_true(f.heap->options.features & EBBGC_EXACT);
 	scatter(&f, 100);
 	at = address_of(f.roots[0]);
-	/* What is in is not read. */
+	/* Resident pages are not requested. */
 	hints_add(f.heap, &hints, at);
 	assert_int_equal(hints.count, 0);
 	for (size_t i = 10; i < 20; i++)
 		page_out(&f, page_in_slot(&f, i));
-	/* A word that looks like an address of the heap and is no object's. */
+	/* A word that looks like an address in the heap but is no object's. */
 	page_out(&f, page_in_slot(&f, 30));
 	refs_of(f.roots[0])->slots[30].bits += 8;
 	hints_add(f.heap, &hints, at);
@@ -305,12 +305,12 @@ static void hints_are_what_is_out_and_referred_to(void **state)
 	/* Each once. */
 	hints_add(f.heap, &hints, at);
 	assert_int_equal(hints.count, 10);
-	/* A leaf refers to nothing, whatever its bytes are. */
+	/* A leaf has no references, whatever its bytes are. */
 	hints.count = 0;
 	memcpy((char *)ebbgc_ptr(refs_of(f.roots[0])->slots[0]) + 8, refs_of(f.roots[0])->slots, 200);
 	hints_add(f.heap, &hints, refs_of(f.roots[0])->slots[0].bits & EBBGC_ADDRESS_MASK);
 	assert_int_equal(hints.count, 0);
-	/* Sent, they are on their way: nobody asks again, nor waits for a read of its own. */
+	/* Requested pages are in flight: they are not requested again, and need no further read. */
 	hints_add(f.heap, &hints, at);
 	hints_send(f.heap, &hints);
 	assert_int_equal(hints.count, 0);
@@ -346,7 +346,7 @@ static void hints_are_bounded_and_begin_where_it_was_touched(void **state)
 	end(&f);
 }
 
-/* Free slots may hold anything, such as what died in them. */
+/* Free slots may hold anything, for instance dead objects. */
 static void the_dead_give_no_hints(void **state)
 {
 	struct hints hints = { .count = 0 };
@@ -371,7 +371,7 @@ static void the_dead_give_no_hints(void **state)
 	end(&f);
 }
 
-/* The collector's thread looks at what arrives, though there is no cycle. */
+/* The collector's thread reads arrivals also between cycles. */
 static void hints_are_given_between_cycles(void **state)
 {
 	struct fixture f;
@@ -380,7 +380,7 @@ static void hints_are_given_between_cycles(void **state)
 	f.roots[0] = ebbgc_alloc(f.m, f.node);
 	f.roots[1] = ebbgc_alloc_length(f.m, f.leaf, 100000);
 	ebbgc_store(f.m, f.roots[0], &node_of(f.roots[0])->left, f.roots[1]);
-	/* It waited before there was a ring. */
+	/* The collector began to wait before there was a ring. */
 	assert_int_equal(ebbgc_collect(f.m), 0);
 	__atomic_store_n(&f.heap->update_at, UINT64_MAX, __ATOMIC_RELAXED);
 	page_out(&f, page_at(&f, address_of(f.roots[1])));
@@ -388,7 +388,7 @@ static void hints_are_given_between_cycles(void **state)
 	for (int i = 0; i < 60000 && !stats_of(f.heap).hinted_pages; i++)
 		nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
 	assert_int_equal(stats_of(f.heap).hinted_pages, 1);
-	/* A collector's own fault is no sign of where the program goes. */
+	/* A collector's fault says nothing about the program's next access. */
 	page_out(&f, page_at(&f, address_of(f.roots[1])));
 	arrive(&f, address_of(f.roots[0]), EBB_ROLE_GC);
 	for (int i = 0; i < 60000 && stats_of(f.heap).arrivals < 2; i++)
@@ -413,7 +413,7 @@ static void without_ebbd_nothing_arrives(void **state)
 	s = end(&f);
 	assert_int_equal(s.arrivals_shared, 0);
 	assert_int_equal(s.arrivals + s.arrivals_lost + s.hinted_pages + s.arrived_objects, 0);
-	/* Unknown collectors' faults would pass for the program's. */
+	/* Faults of hidden collectors would pass for the program's. */
 	ebbgc_options_init(&o);
 	assert_int_equal(ebbgc_options_parse(&o, "mode=memliner,arrivals,incognito"), 0);
 	assert_int_equal(ebbgc_heap_create(&o, &heap), -EINVAL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* What the kernel can still back, by files made up here. */
+/* What the kernel can still back, by files that the test writes. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -26,7 +26,7 @@ static int root_remove(void **unused)
 	return system(command);
 }
 
-/* Below the root, with the directories on its way. */
+/* Writes a file below the root, and makes its directories. */
 static void put(const char *path, const char *text)
 {
 	char full[256];
@@ -101,7 +101,7 @@ static void of_the_cgroups_around(void **unused)
 	assert_int_equal(left(), 7 * MIB);
 }
 
-/* Further down than a path can be told: what is around it counts. */
+/* Deeper than the longest path: an outer cgroup counts. */
 static void of_the_cgroups_far_above(void **unused)
 {
 	char cgroup[2000] = "0::/a/b/";
@@ -128,7 +128,7 @@ static void of_version_1(void **unused)
 	assert_int_equal(left(), (20 + 1) * MIB);
 }
 
-/* Who has no descriptor left to look with looks again, and so does who saw much. */
+/* Without a free descriptor the files are read again next time, as they are when much is left. */
 static void nothing_to_look_with(void **unused)
 {
 	struct backing b = { .bytes = 0 };
@@ -144,7 +144,7 @@ static void nothing_to_look_with(void **unused)
 	assert_false(backing_take(&b, UINT64_C(1) << 50));
 }
 
-/* Takes before it looks again what is an eighth of what there is. */
+/* An eighth of what is left is taken before the files are read again. */
 static void nothing_left(void **unused)
 {
 	struct backing b = { .bytes = 3 * MIB };
@@ -158,7 +158,7 @@ static void nothing_left(void **unused)
 	assert_true(backing_take(&b, UINT64_C(1) << 50));
 }
 
-/* --- a heap that may have so much of the machine and no more ------------------------------ */
+/* --- a heap with a limited machine --------------------------------------------------------- */
 
 static struct {
 	ebbgc_heap_t *heap;
@@ -167,7 +167,7 @@ static struct {
 	char text[64];
 } allowed;
 
-/* Bytes of the heap in memory that the kernel may not take as it likes. */
+/* Returns the resident bytes of the heap that the kernel may not drop. */
 static uint64_t resident(void)
 {
 	unsigned long from, to, kib, rss = 0, lazy = 0;
@@ -197,7 +197,7 @@ FILE *fopen(const char *path, const char *mode)
 	if (allowed.heap && !strcmp(path, "/proc/self/cgroup"))
 		return NULL;
 	if (allowed.heap && !strcmp(path, "/proc/meminfo")) {
-		/* Who looks has the lock. */
+		/* The reader of the files holds the lock. */
 		taken = allowed.measured ? resident() :
 			((uint64_t)allowed.heap->used + allowed.heap->committed_free) << REGION_SHIFT;
 		if (taken > allowed.bytes)
@@ -206,7 +206,7 @@ FILE *fopen(const char *path, const char *mode)
 			 (unsigned long long)(BACKING_RESERVE + allowed.bytes - taken) >> 10);
 		return fmemopen(allowed.text, strlen(allowed.text), "r");
 	}
-	fd = open(path, *mode == 'r' ? O_RDONLY | O_CLOEXEC : O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	fd = open(path, (*mode == 'r' ? O_RDONLY : O_RDWR | O_CREAT | O_TRUNC) | O_CLOEXEC, 0600);
 	return fd < 0 ? NULL : fdopen(fd, mode);
 }
 
@@ -237,7 +237,7 @@ static void end(ebbgc_mutator_t *m)
 	allowed.measured = false;
 }
 
-/* Free regions above those that were given back are as good as these, where there is nothing else. */
+/* Without backing, free regions above the released ones are used. */
 static void what_is_free_is_had(void **unused)
 {
 	ebbgc_type_t node, leaf;
@@ -255,7 +255,7 @@ static void what_is_free_is_had(void **unused)
 	ebbgc_handle_set(high, EBBGC_NULL);
 	assert_int_equal(ebbgc_collect(m), 0);
 	assert_true(allowed.heap->committed_free >= MIB >> REGION_SHIFT);
-	/* All else is another program's. */
+	/* Another program has the rest. */
 	allowed.bytes = (uint64_t)allowed.heap->committed_free << REGION_SHIFT;
 	allowed.heap->backing.bytes = 0;
 	for (size_t i = 0; i < MIB / 2; i += 32)
@@ -264,7 +264,7 @@ static void what_is_free_is_had(void **unused)
 	end(m);
 }
 
-/* What is free here and there makes room for what is large, though not where it lies. */
+/* The memory of scattered free regions can back a large object elsewhere. */
 static void what_lies_apart_is_given_back(void **unused)
 {
 	ebbgc_type_t node, leaf, refs;
@@ -286,7 +286,7 @@ static void what_lies_apart_is_given_back(void **unused)
 	end(m);
 }
 
-/* What the kernel was told is garbage is the heap's all the same: it will be used again. */
+/* Dropped pages still count as the heap's: it will use them again. */
 static void what_is_dropped_is_no_room(void **unused)
 {
 	ebbgc_type_t node, leaf;
@@ -296,7 +296,7 @@ static void what_is_dropped_is_no_room(void **unused)
 
 	ebbgc_frame_push(m, &frame, &kept, 1);
 	allowed.heap->options.features |= EBBGC_DROP;
-	/* One node a region lives. */
+	/* One node lives in each region. */
 	for (size_t i = 0; i < 12 * MIB; i += 32) {
 		ebbgc_ref_t r = ebbgc_alloc(m, node);
 
@@ -319,7 +319,7 @@ static void what_is_dropped_is_no_room(void **unused)
 		assert_int_equal(ebbgc_handle_new(m, r) == NULL, 0);
 		assert_true(resident() <= allowed.bytes);
 	}
-	/* In the regions that there are. */
+	/* In existing regions. */
 	for (size_t i = 0; i < 10 * MIB; i += 32) {
 		ebbgc_ref_t r = ebbgc_alloc(m, node);
 

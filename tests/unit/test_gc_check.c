@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* The checking mode finds what is wrong: a store that hides an object, a root that is missing. */
+/* The checking mode finds faults: a store that hides an object, a missing root. */
 #include <pthread.h>
 #include <unistd.h>
 #include "gc_test.h"
@@ -29,7 +29,7 @@ static void on_event(void *arg, const struct ebbgc_event *e)
 	pthread_mutex_unlock(&w->lock);
 }
 
-/* Begins a cycle, which waits while the snapshot is taken and nothing is marked yet. */
+/* Begins a cycle that waits after the snapshot, before it marks anything. */
 static void begin_cycle(struct watch *w, ebbgc_mutator_t *m)
 {
 	ebbgc_collect_start(m);
@@ -56,8 +56,8 @@ static void end_cycle(struct watch *w, ebbgc_mutator_t *m, ebbgc_heap_t *heap)
 enum store { STORE_FUSED, STORE_RAW };
 
 /*
- * While the snapshot is taken and nothing is marked yet, moves a list of `length` from an object
- * that is still to be traced to one that is new, hence black.
+ * After the snapshot, before anything is marked, moves a list of `length` from an object that is
+ * still to be traced to a new one, which is black.
  */
 static unsigned int hide(enum store how, unsigned int length, uint64_t budget_ns)
 {
@@ -99,7 +99,7 @@ static unsigned int hide(enum store how, unsigned int length, uint64_t budget_ns
 	if (how == STORE_RAW)
 		assert_string_equal(watch.text, "reachable, but not marked");
 	assert_int_equal(stats_of(heap).check_failures, watch.failures);
-	/* Only the thread's log leads to the list: more than one pause of a nanosecond can do. */
+	/* Only the thread's log leads to the list, which is more work than a pause of 1 ns does. */
 	assert_true(how == STORE_RAW || (stats_of(heap).remarks > 0) == (budget_ns == 1));
 	assert_int_equal(stats_of(heap).logged_references, how == STORE_FUSED);
 	ebbgc_detach(m);
@@ -119,8 +119,8 @@ static void fused_store_hides_nothing(void **state)
 }
 
 /*
- * The log alone leads to an array that is dropped while the snapshot is taken: it is counted as
- * what it takes, for the heap's size follows.
+ * Only the log leads to an array that is dropped after the snapshot.  Its bytes count as live: they
+ * determine the heap's target size.
  */
 static void logged_array_is_counted_whole(void **state)
 {
@@ -152,7 +152,7 @@ static void logged_array_is_counted_whole(void **state)
 	assert_int_equal(ebbgc_heap_destroy(heap), 0);
 }
 
-/* An object that no root named is freed; a later reference to it is told. */
+/* An object without a root is freed; a later reference to it is reported. */
 static void missing_root_is_found(void **state)
 {
 	struct watch watch = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 2, 0, "" };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Between cycles the collector looks at its heap whatever happens to the machine's clock. */
+/* Between cycles the collector updates residency whatever happens to the wall clock. */
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #else
 #define STEPS 1
 
-/* As if the clock were set back by an hour each time that somebody has just looked. */
+/* Sets the clock back by an hour after each read. */
 int clock_gettime(clockid_t clock, struct timespec *t)
 {
 	int r = (int)syscall(SYS_clock_gettime, clock, t);
@@ -35,7 +35,7 @@ static void clock_set_back(void **state)
 	assert_int_equal(ebbgc_attach(heap, &m), 0);
 	assert_false(ebbgc_is_null(ebbgc_alloc(m, node)));
 	assert_int_equal(ebbgc_collect(m), 0);
-	/* Without ebbd epochs are counted here. */
+	/* Without ebbd the heap counts epochs. */
 	scans = stats_of(heap).scans;
 	for (int i = 0; i < 1000 && stats_of(heap).scans < scans + 3; i++)
 		usleep(10000);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Heaps that cannot be made, as one request for memory or another is refused, leave nothing behind. */
+/* Creation that fails for lack of memory, at any request for memory, leaks nothing. */
 #include <errno.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include "gc_test.h"
 
-/* 0: none; else the one so many from now on. */
+/* Refuse this request for memory, counted from now on; 0: none. */
 static unsigned int refused;
 static size_t mapped;		/* bytes */
 static size_t allocated;	/* pieces, of this thread's */
@@ -77,7 +77,7 @@ static void heap_is_all_or_nothing(void **state)
 	assert_int_equal(ebbgc_options_parse(&o, *state), 0);
 	o.max_bytes = 16 << 20;
 	o.markers = 2;
-	/* What libc keeps for itself is there afterwards. */
+	/* Memory that libc keeps for itself is allocated here. */
 	assert_int_equal(ebbgc_heap_create(&o, &heap), 0);
 	assert_int_equal(ebbgc_heap_destroy(heap), 0);
 	do {

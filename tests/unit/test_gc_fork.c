@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* fork() while another thread of the heap is just about to write down where its memory is now. */
+/* fork() while another thread of the heap is about to store its table's new address. */
 #include <malloc.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@ static void fork_here(void)
 	waitpid(pid, &status, 0);
 }
 
-/* Moves what it is given, so that the old place is free, and the child is one of that time. */
+/* Moves the memory, then forks: the old place is free in the child. */
 void *realloc(void *p, size_t size)
 {
 	void *to = malloc(size);
@@ -44,7 +44,7 @@ void *realloc(void *p, size_t size)
 
 #define WEAK 1000
 
-/* @add makes the heap's tables grow, on which thread it likes. */
+/* @add makes the heap's tables grow, on any thread. */
 static void destroyed_in_a_child(void (*add)(ebbgc_mutator_t *m, ebbgc_ref_t targets))
 {
 	struct ebbgc_frame frame;

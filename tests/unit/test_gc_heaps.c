@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Threads that are attached to two heaps: one's collection never waits for the other's. */
+/* Threads that are attached to two heaps: a collection of one never waits for one of the other. */
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -71,7 +71,7 @@ static void *works(void *arg)
 		if (n % 64 == 0)
 			ebbgc_collect(w.m[n / 64 % HEAPS]);
 		if (n % 100 == 0) {
-			/* While the other one has its cycles. */
+			/* While the other heap has its cycles. */
 			scanned = EBBGC_NULL;
 			ebbgc_detach(w.m[1]);
 			attach(&w, 1);
@@ -84,7 +84,7 @@ static void *works(void *arg)
 			ebbgc_blocked_end(w.m[0]);
 		}
 	}
-	/* The other one's exit detaches. */
+	/* The other thread's exit detaches it. */
 	ebbgc_detach(w.m[0]);
 	return NULL;
 }
@@ -104,7 +104,7 @@ static void begin(struct shared *s, enum ebbgc_stacks second)
 		assert_int_equal(ebbgc_type_register(s->heaps[heap], &node_layout, &s->node[heap]), 0);
 }
 
-/* Of the heap that has had fewest. */
+/* Cycles of the heap that has had fewest. */
 static uint64_t cycles(struct shared *s)
 {
 	uint64_t a = stats_of(s->heaps[0]).cycles, b = stats_of(s->heaps[1]).cycles;
@@ -131,7 +131,7 @@ static void threads_have_two_heaps(void **state)
 		assert_int_equal(ebbgc_heap_destroy(s.heaps[heap]), 0);
 }
 
-/* 1 if a heap that is made there does not look at those that have no collector any more. */
+/* Returns 1 if a heap created in the child ignores those whose collectors are gone. */
 static int child_of_fork(struct shared *s, ebbgc_mutator_t *const m[HEAPS])
 {
 	ebbgc_mutator_t *mine;
@@ -176,7 +176,7 @@ static void fork_with_heaps(void **state)
 	}
 }
 
-/* A pause of the first heap that lasts as long as the test likes. */
+/* A pause of the first heap that the test ends. */
 struct pause {
 	struct shared s;
 	bool held, go, blocked, exits;	/* atomic */
@@ -215,7 +215,7 @@ static void *joins(void *thread)
 	return NULL;
 }
 
-/* The first heap's world is stopped, by *@m, once the thread that runs @fn has said to be blocked. */
+/* Stops the first heap's world, by *@m, once the thread that runs @fn is blocked. */
 static pthread_t pause_begin(struct pause *p, enum ebbgc_stacks second, void *(*fn)(void *),
 			     ebbgc_mutator_t **m)
 {
@@ -259,13 +259,13 @@ static void *exits_with_a_frame(void *arg)
 	assert_int_equal(ebbgc_blocked_begin(m[0]), 0);
 	set(&p->blocked);
 	wait_for(&p->exits);
-	/* As who has this stack next would do. */
+	/* As the next user of this stack would do. */
 	memset(&frame, 0x55, sizeof(frame));
 	__asm__ volatile("" : : "r"(&frame) : "memory");
 	return NULL;
 }
 
-/* A thread that has ended, and waits for one heap to detach, has no frames in the other, either. */
+/* An exiting thread that waits for one heap to detach has no frames in the other. */
 static void exit_detaches_from_all(void **state)
 {
 	static struct pause p;
@@ -274,14 +274,14 @@ static void exit_detaches_from_all(void **state)
 
 	t = pause_begin(&p, EBBGC_PRECISE, exits_with_a_frame, &m[0]);
 	set(&p.exits);
-	/* It is there. */
+	/* The object exists. */
 	assert_int_equal(ebbgc_attach(p.s.heaps[1], &m[1]), 0);
 	assert_int_equal(ebbgc_collect(m[1]), 0);
 	assert_int_equal(stats_of(p.s.heaps[1]).live_bytes, 0);
 	pause_end(&p, m, t);
 }
 
-/* What only its result leads to, in the second heap, while the first one is stopped. */
+/* Objects of the second heap that only the result leads to, while the first is stopped. */
 static void *makes(void *arg)
 {
 	struct pause *p = arg;
@@ -308,7 +308,7 @@ static void *makes_while_it_blocks(void *arg)
 	return NULL;
 }
 
-/* What a call returns is a root of the other heaps while its thread waits for the world to go on. */
+/* The result of a blocked call is a root of other heaps while the thread waits to resume. */
 static void result_of_a_blocked_call(void **state)
 {
 	static struct pause p;
@@ -317,7 +317,7 @@ static void result_of_a_blocked_call(void **state)
 
 	t = pause_begin(&p, EBBGC_CONSERVATIVE, makes_while_it_blocks, &m[0]);
 	assert_int_equal(ebbgc_attach(p.s.heaps[1], &m[1]), 0);
-	/* Stops that world once the thread waits for the other one. */
+	/* Stop that world once the thread waits for the other one. */
 	assert_int_equal(ebbgc_collect(m[1]), 0);
 	pause_end(&p, m, t);
 }

@@ -60,7 +60,7 @@ static struct ebbgc_stats end(struct fixture *f)
 	return s;
 }
 
-/* A whole concurrent cycle, during which this thread walks its list again and again. */
+/* A whole concurrent cycle, during which this thread traverses its list repeatedly. */
 static void cycle_beside(struct fixture *f, ebbgc_ref_t list)
 {
 	uint64_t before = stats_of(f->heap).cycles;
@@ -108,7 +108,7 @@ static void references_carry_the_epoch(void **state)
 	assert_int_equal(stamp_of(old), 7);
 	assert_int_equal(stamp_of(node_of(f.roots[0])->left), 7);
 	assert_true(ebbgc_same(old, node_of(f.roots[0])->left));
-	/* What is stored is about to be used. */
+	/* A stored reference is about to be used. */
 	epoch_set(&f, 9);
 	ebbgc_store(f.m, f.roots[0], &node_of(f.roots[0])->right, old);
 	assert_int_equal(stamp_of(node_of(f.roots[0])->right), 9);
@@ -144,7 +144,7 @@ static void rings_lose_the_oldest(void **state)
 	base = (uint64_t)(uintptr_t)f.heap->base + HEADER;
 	for (uint64_t i = 0; i < RING_ENTRIES + 10; i++)
 		notes_add(m, base + 16 * i);
-	/* What was noted last is not noted again, nor is what is marked. */
+	/* Neither the object noted last nor a marked one is noted again. */
 	notes_add(m, base + 16 * (RING_ENTRIES + 9));
 	bit_set(f.heap->marks, 0);
 	notes_add(m, base);
@@ -183,7 +183,7 @@ static void rings_are_shared(void **state)
 		assert_int_equal(pthread_create(&threads[i], NULL, take_notes, f.heap), 0);
 	for (uint64_t i = 0; i < NOTES; i++)
 		notes_add(mutator_of(f.m), base + 16 * (i % 4096));
-	/* The end, which no object is: one for each. */
+	/* An end mark, which is no object, for each tracer. */
 	for (int i = 0; i < 2; i++) {
 		struct ring *r = mutator_of(f.m)->ring;
 		uint64_t *sum;
@@ -203,7 +203,7 @@ static void rings_are_shared(void **state)
 	end(&f);
 }
 
-/* The list's tail is what the program holds on to: it is found by notes, not by its place. */
+/* The program uses the list's tail: notes find it, not its position. */
 static void touched_objects_come_first(void **state)
 {
 	struct ebbgc_stats s;
@@ -237,7 +237,7 @@ static void nothing_is_noted_elsewhere(void **state)
 	assert_int_equal(s.epoch_source, EBBGC_EPOCH_NONE);
 }
 
-/* Nobody walks: each node of the list is put off as often as MAX_DL says, and then traced. */
+/* Without accesses, each node of the list is postponed MAX_DL times, and then traced. */
 static void old_stamps_are_put_off(void **state)
 {
 	struct ebbgc_stats s;
@@ -257,7 +257,7 @@ static void old_stamps_are_put_off(void **state)
 	assert_int_equal(s.marked_objects, 100);
 }
 
-/* Cycles until there is something to return, or so many. */
+/* Runs cycles until there is something to return, or so many. */
 static uint64_t explored_in(const char *options, uint64_t epoch, int cycles)
 {
 	struct ebbgc_stats s;
@@ -276,7 +276,7 @@ static uint64_t explored_in(const char *options, uint64_t epoch, int cycles)
 	return s.noted + s.explored_objects;
 }
 
-/* While everything is in memory no order is better than another. */
+/* While everything is in memory the order does not matter: depth first. */
 static void all_in_memory_is_marked_depth_first(void **state)
 {
 	assert_int_equal(explored_in("mode=memliner", 0, 4), 0);
@@ -285,7 +285,7 @@ static void all_in_memory_is_marked_depth_first(void **state)
 	assert_true(explored_in("mode=memliner,park,residency=simulated", 0, 100) > 0);
 }
 
-/* A load is worth noting now and then only. */
+/* Loads are noted in bursts only. */
 static void bursts_end_and_begin(void **state)
 {
 	struct fixture f;
@@ -296,7 +296,7 @@ static void bursts_end_and_begin(void **state)
 	m = mutator_of(f.m);
 	base = (uint64_t)(uintptr_t)f.heap->base + HEADER;
 	for (int burst = 0; burst < 3; burst++) {
-		/* It does nothing while a collector's thread has the lock. */
+		/* The request does nothing while a collector's thread has the lock. */
 		for (int i = 0; i < 1000 && !(f.m->flags & EBBGC_NOTING); i++) {
 			notes_request(f.heap);
 			sched_yield();
@@ -321,7 +321,7 @@ static void delays_follow_the_room(void **state)
 				 __ATOMIC_RELAXED);
 		assert_int_equal(location_max_delays(f.heap), used < 500 ? 5 : used <= 850 ? 3 : 1);
 	}
-	/* Nobody shall wait for what is put off. */
+	/* No thread waits for postponed work. */
 	f.heap->waiting = 1;
 	__atomic_store_n(&f.heap->room_end, f.heap->allocated_bytes + 1000, __ATOMIC_RELAXED);
 	assert_int_equal(location_max_delays(f.heap), 0);
@@ -341,7 +341,7 @@ static unsigned int delays_with(struct fixture *f, uint64_t left)
 	return delays;
 }
 
-/* The paper's bands, in the room that there is with `share` of the heap live: in all, `expected`. */
+/* The paper's bands, with `share` of the heap live: `expected` bytes of room in all. */
 static void check_bands(const char *options, size_t share, uint64_t expected)
 {
 	static const struct ebbgc_layout leaf = {
@@ -375,11 +375,11 @@ static void delays_by_what_is_live(void **state)
 {
 	const size_t heap = 64 << 20, region = REGION_SIZE;
 
-	/* Of a fixed heap all that is not live. */
+	/* Fixed heap: all that is not live. */
 	check_bands("mode=memliner,sizing=fixed", heap / 4, heap * 3 / 4);
 	check_bands("mode=memliner,sizing=fixed", heap - region, region);
 	check_bands("mode=memliner,sizing=fixed", heap, 0);
-	/* Of a growable one what may be used before allocation waits, but never more than that. */
+	/* Growable heap: what may be used before allocation waits, within the limit. */
 	check_bands("mode=memliner", heap / 4, heap / 4 * 3 / 2);
 	check_bands("mode=memliner", heap * 3 / 4, heap / 4);
 	check_bands("mode=memliner", heap, 0);
@@ -408,7 +408,7 @@ static void parked_work_is_woken_and_fetched(void **state)
 	assert_true(s.scans > 0);
 }
 
-/* What the collector waits for may never come: a heap that is destroyed does not wait with it. */
+/* Destroying a heap does not wait for pages that the collector waits for. */
 static void a_cycle_that_waits_is_abandoned(void **state)
 {
 	static const char *const options[] = {
@@ -422,11 +422,11 @@ static void a_cycle_that_waits_is_abandoned(void **state)
 
 		begin(&f, options[i]);
 		f.roots[0] = list_new(f.m, f.node, LONG_LIST);
-		/* What the cycles of its making touched is out again, one page in two. */
+		/* Half of the pages that building it touched are out again. */
 		assert_int_equal(ebbgc_collect(f.m), 0);
 		__atomic_store_n(&f.heap->update_at, 0, __ATOMIC_RELAXED);
 		location_update(f.heap);
-		/* No scan from now on, and with none no wait has been in vain. */
+		/* No scans from now on: no wait counts as fruitless. */
 		pthread_mutex_lock(&f.heap->update_lock);
 		cycles = stats_of(f.heap).cycles;
 		ebbgc_collect_start(f.m);
@@ -438,7 +438,7 @@ static void a_cycle_that_waits_is_abandoned(void **state)
 	}
 }
 
-/* A page that came in wakes its work, whether or not somebody noted an access. */
+/* A page that came in wakes its work, with or without a noted access. */
 static void a_scan_wakes(void **state)
 {
 	struct tracer *t;
@@ -473,7 +473,7 @@ static void a_scan_wakes(void **state)
 	end(&f);
 }
 
-/* The same graph, the same live set: whoever says where pages are, and even if it is wrong. */
+/* The same graph has the same live set with every source of residency, even a wrong one. */
 static void providers_agree_on_what_lives(void **state)
 {
 	static const char *const options[] = {
@@ -529,7 +529,7 @@ static void residency_is_the_kernels(void **state)
 		for (size_t i = 0; i < 256; i++)
 			assert_int_equal(residency_state(&r, i), PAGE_RESIDENT);
 		if (r.kind == EBBGC_RESIDENCY_MINCORE) {
-			/* Without swap the only way to lack a page: */
+			/* Without swap, the only way to lose a page: */
 			assert_int_equal(madvise(p + 3 * PAGE_BYTES, 2 * PAGE_BYTES, MADV_DONTNEED), 0);
 			assert_int_equal(residency_scan(&r, bytes), 2);
 			for (size_t i = 0; i < 256; i++)
@@ -542,7 +542,7 @@ static void residency_is_the_kernels(void **state)
 	munmap(p, bytes);
 }
 
-/* What left since the last scan is seen before it is touched. */
+/* A page that left since the last scan is recognised before it is touched. */
 static void pages_are_looked_at_again(void **state)
 {
 	size_t bytes = 64 * PAGE_BYTES;
@@ -563,10 +563,10 @@ static void pages_are_looked_at_again(void **state)
 	residency_tick(&r, 2 * tick);
 	assert_true(residency_is_out(&r, 3));
 	assert_int_equal(residency_state(&r, 3), PAGE_SWAPPED_OUT);
-	/* Who touches it knows better. */
+	/* A touch overrides it. */
 	residency_touched(&r, 3);
 	assert_false(residency_is_out(&r, 3));
-	/* On its way. */
+	/* In flight. */
 	residency_requested(&r, 4);
 	residency_touched(&r, 4);
 	assert_int_equal(residency_state(&r, 4), PAGE_CACHED);
@@ -578,7 +578,7 @@ static void pages_are_looked_at_again(void **state)
 	munmap(p, bytes);
 }
 
-/* Reading it waits for nothing. */
+/* Touching a page in the swap cache needs no read. */
 static void what_was_never_touched_is_not_out(void **state)
 {
 	static const enum ebbgc_residency kinds[] = {
@@ -616,7 +616,7 @@ static void epochs_are_churn(void **state)
 	assert_int_equal(epoch_now(&e), 4);
 }
 
-/* Garbage between survivors: whole pages of it are given up, survivors are untouched. */
+/* Garbage between survivors: whole pages of it are dropped, survivors are untouched. */
 static void garbage_pages_are_dropped(void **state)
 {
 	static const struct ebbgc_layout leaf = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Marking without memory for its work: what found no room on a stack or in the pool is marked. */
+/* Marking without memory for its work: work that fits neither stack nor pool is marked. */
 #include "gc_test.h"
 #include "mark.h"
 #include "mark_phase.h"
@@ -15,7 +15,7 @@ static bool failing;
 
 void *__libc_malloc(size_t size);
 
-/* No chunk of work can be had. */
+/* Refuses chunks of work. */
 void *malloc(size_t size)
 {
 	return failing && size == sizeof(struct chunk) ? NULL : __libc_malloc(size);
@@ -39,7 +39,7 @@ static struct world world_open(const char *words)
 
 	ebbgc_options_init(&o);
 	assert_int_equal(ebbgc_options_parse(&o, words), 0);
-	/* No cycle but what the test does, on this thread. */
+	/* No cycles but the test's own, on this thread. */
 	o.sizing = EBBGC_FIXED;
 	o.max_bytes = 64 << 20;
 	o.markers = 1;
@@ -67,7 +67,7 @@ static ebbgc_ref_t *slot(ebbgc_ref_t array, size_t i)
 	return &refs_of(array)->slots[i];
 }
 
-/* What leads to a list is in a thread's log, for which the pool has no room. */
+/* A thread's log leads to a list, and the pool has no memory for it. */
 static void log_without_memory(void **state)
 {
 	ebbgc_ref_t first, second;
@@ -91,8 +91,8 @@ static void log_without_memory(void **state)
 }
 
 /*
- * An array of many nodes, and behind them arrays that find no room: when they are looked for, their
- * nodes find none either.  Those lie below them, so only another pass comes to what they lead to.
+ * An array of many nodes, and behind them arrays that overflow.  Recovery overflows, too, on the
+ * nodes of the arrays.  These lie at lower addresses: only another pass reaches their targets.
  */
 static void recovery_without_memory(void **state)
 {

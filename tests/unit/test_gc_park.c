@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Parked work: what waits for which page.  Where pages are is set by hand. */
+/* Parked work: which work waits for which page.  The test sets the state of pages. */
 #include <sys/mman.h>
 #include "gc_test.h"
 #include "mark.h"
@@ -36,7 +36,7 @@ static void begin(struct fixture *f, const char *options)
 	memset(f, 0, sizeof(*f));
 	f->heap = checked_heap_with(options, 64 << 20);
 	f->t = &f->heap->marker.tracers[0];
-	/* Nobody scans. */
+	/* No scans. */
 	pthread_mutex_lock(&f->heap->update_lock);
 	assert_int_equal(ebbgc_type_register(f->heap, &node_layout, &f->node), 0);
 	assert_int_equal(ebbgc_type_register(f->heap, &refs_layout, &f->refs), 0);
@@ -49,7 +49,7 @@ static void end(struct fixture *f)
 {
 	assert_int_equal(f->heap->park.count, 0);
 	assert_int_equal(f->t->depth, 0);
-	/* What a cycle's end does. */
+	/* As the end of a cycle does. */
 	memset(f->heap->marks, 0, (size_t)f->heap->top * REGION_WORDS * 8);
 	pthread_mutex_unlock(&f->heap->update_lock);
 	ebbgc_detach(f->m);
@@ -71,7 +71,7 @@ static void page_out(struct fixture *f, size_t page)
 	f->heap->residency.out[page / 64] |= UINT64_C(1) << page % 64;
 }
 
-/* As in a pause that is long enough: true if nothing is left. */
+/* Marks as in a long pause; returns true if nothing is left. */
 static bool trace(struct fixture *f)
 {
 	return order_memliner.drain(f->t, os_now() + UINT64_C(60000000000));
@@ -92,7 +92,7 @@ static size_t slot_page(const struct fixture *f, size_t slot)
 	return page_of(f->heap, (uint64_t)(uintptr_t)&refs_of(f->roots[0])->slots[slot]);
 }
 
-/* Marked is what slots refer to, but for those on these pages. */
+/* Targets of all slots are marked, except slots on these pages. */
 static void check_array(const struct fixture *f, size_t out, size_t too)
 {
 	for (size_t i = 0; i < SLOTS; i++) {
@@ -120,7 +120,7 @@ static void an_array_waits_by_page(void **state)
 	assert_int_equal(f.heap->park.count, 2);
 	assert_int_equal(f.t->counts.parked, 2);
 	check_array(&f, first + 2, first + 7);
-	/* What comes in is traced, and no more. */
+	/* Pages that come in are traced, and no others. */
 	park_wake(f.t, first + 7);
 	assert_false(trace(&f));
 	check_array(&f, first + 2, first + 2);
@@ -130,7 +130,7 @@ static void an_array_waits_by_page(void **state)
 	end(&f);
 }
 
-/* In a pause after too many that were broken off. */
+/* In a pause after too many remarks. */
 static void nothing_is_parked_in_a_hurry(void **state)
 {
 	struct fixture f;
@@ -181,7 +181,7 @@ static void half_an_object_waits(void **state)
 	end(&f);
 }
 
-/* What is in, though no scan has said so, is not asked for. */
+/* Resident pages are not requested, even before a scan finds them. */
 static void what_is_in_is_woken_not_fetched(void **state)
 {
 	struct fixture f;
@@ -195,14 +195,14 @@ static void what_is_in_is_woken_not_fetched(void **state)
 	park_slice(f.t, first + 1);
 	park_slice(f.t, first + 3);
 	park_slice(f.t, first + 4);
-	/* The only way to lack a page without swap; its slots are null then. */
+	/* Without swap, the only way to lose a page; its slots are null then. */
 	assert_int_equal(madvise(f.heap->base + (first + 3) * PAGE_BYTES, PAGE_BYTES, MADV_DONTNEED), 0);
 	assert_true(park_step(f.t));
 	assert_int_equal(f.t->counts.woken, 2);
 	assert_int_equal(f.t->counts.fetched, 1);
 	assert_int_equal(f.t->depth, 2);
 	assert_int_equal(f.heap->park.count, 1);
-	/* The one that was asked for. */
+	/* The requested one. */
 	assert_true(park_step(f.t));
 	assert_int_equal(f.t->counts.woken, 2);
 	assert_int_equal(f.t->counts.fetched, 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* What ebbd shares, by an ebbd and a kernel made up here. */
+/* What ebbd shares, with an ebbd and a kernel that the test simulates. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -27,14 +27,14 @@ int socket(int domain, int type, int protocol)
 	return pair[0];
 }
 
-/* It takes its time, but less than a heap waits. */
+/* Slow, but within the heap's time-out. */
 static void *answers(void *unused)
 {
 	char request[256];
 
 	assert_true(read(far_end, request, sizeof(request)) > 0);
 	usleep(50000);
-	/* Who has gone is no failure of ebbd. */
+	/* A client that has disconnected is no failure. */
 	(void)!send(far_end, ANSWER, sizeof(ANSWER) - 1, MSG_NOSIGNAL);
 	return NULL;
 }
@@ -72,7 +72,7 @@ static void on_signal(int number)
 	signals++;
 }
 
-/* A profiler's signals do not take the program's epochs from it. */
+/* A profiler's signals do not cost the program its epochs. */
 static void signals_come(void **state)
 {
 	const struct itimerval often = { { 0, 5000 }, { 0, 5000 } }, never = { { 0, 0 }, { 0, 0 } };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Threads that come, go, block and fork; conservative stacks; names of the collector's threads. */
+/* Threads that attach, exit, block and fork; conservative stacks; names of threads. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -46,7 +46,7 @@ static struct shared shared_new(struct ebbgc_options *o)
 	return s;
 }
 
-/* Attached, with a list in a frame, and gone without a word. */
+/* Attaches, holds a list in a frame, and exits without detaching. */
 static void *exits_attached(void *arg)
 {
 	struct shared *s = arg;
@@ -66,7 +66,7 @@ static void *exits_attached(void *arg)
 	return NULL;
 }
 
-/* Threads that begin with @even and @odd end while a collection is on; nothing of theirs is left. */
+/* Threads that run @even and @odd end during collections; nothing of them remains. */
 static void threads_end(void *(*even)(void *), void *(*odd)(void *))
 {
 	struct ebbgc_options o;
@@ -83,7 +83,7 @@ static void threads_end(void *(*even)(void *), void *(*odd)(void *))
 		ebbgc_collect_start(m);
 		for (int j = 0; j < 100; j++)
 			ebbgc_poll(m);
-		/* Joins while a collection may want this thread: so it blocks. */
+		/* A collection may wait for this thread, so it joins in a blocked region. */
 		assert_int_equal(ebbgc_blocked_begin(m), 0);
 		pthread_join(t, NULL);
 		ebbgc_blocked_end(m);
@@ -120,7 +120,7 @@ static void *blocks(void *arg)
 	return NULL;
 }
 
-/* A collection needs no help of a blocked thread, and keeps what its frames hold. */
+/* A collection does not wait for a blocked thread, and keeps what its frames hold. */
 static void blocked_region(void **state)
 {
 	struct ebbgc_options o;
@@ -232,7 +232,7 @@ static void *exits_in_call(void *arg)
 	return ebbgc_blocked_call(m, exits, NULL);
 }
 
-/* A thread that exits where it blocks, as one does that is cancelled in read(), is gone. */
+/* A thread that exits in a blocked region, for instance cancelled in read(), is detached. */
 static void exit_in_blocked_region(void **state)
 {
 	threads_end(exits_blocked, exits_in_call);
@@ -259,7 +259,7 @@ static bool is_stopping(struct shared *s, unsigned int running)
 	return is;
 }
 
-/* A thread that is cancelled while the world is stopped does not take the heap's lock along. */
+/* A thread that is cancelled while the world is stopped does not keep the heap's lock. */
 static void cancelled_at_a_safepoint(void **state)
 {
 	struct ebbgc_options o;
@@ -278,7 +278,7 @@ static void cancelled_at_a_safepoint(void **state)
 		pthread_mutex_unlock(&s.heap->lock);
 	}
 	ebbgc_collect_start(m);
-	/* The other one waits, and this one is waited for. */
+	/* The other thread waits for this one. */
 	while (!is_stopping(&s, 1))
 		usleep(100);
 	assert_int_equal(pthread_cancel(t), 0);
@@ -304,7 +304,7 @@ static void *is_cancelled_as_it_grows(void *arg)
 	return NULL;
 }
 
-/* What the kernel can back is read from files, by points of cancellation, under the lock. */
+/* Reading what the kernel can back, under the lock, is no cancellation point. */
 static void cancelled_in_allocation(void **state)
 {
 	struct ebbgc_options o;
@@ -341,7 +341,7 @@ static void *is_cancelled_around_a_heap(void *arg)
 	return NULL;
 }
 
-/* A heap is made and unmade as a whole, though files are opened and threads are joined for it. */
+/* Creating and destroying a heap are no cancellation points. */
 static void cancelled_in_creation_and_end(void **state)
 {
 	for (int i = 0; i < 10; i++) {
@@ -373,7 +373,7 @@ static void *lives_short(void *arg)
 #define FRAMES_ARE_SMALL 1
 #endif
 
-/* Who grows the heap reads files, also on the least of stacks. */
+/* A thread with the smallest stack can grow the heap, which reads files. */
 static void little_stack(void **state)
 {
 	struct ebbgc_options o;
@@ -393,7 +393,7 @@ static void little_stack(void **state)
 	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
 }
 
-/* What threads allocate that live short asks for cycles, too: here one slot of 5 KiB each. */
+/* Allocation by short-lived threads triggers cycles: here one slot of 5 KiB each. */
 static void short_lives_are_counted(void **state)
 {
 	struct ebbgc_layout layout = node_layout;
@@ -443,7 +443,7 @@ static void signals_are_the_programs(void **state)
 	assert_int_equal(ebbgc_heap_destroy(s.heap), 0);
 }
 
-/* 1 if allocation fails with ECHILD in the end, and the rest is as promised. */
+/* Returns 1 if allocation fails with ECHILD in the end, and the rest is as documented. */
 static int child_of_fork(struct shared *s, ebbgc_mutator_t *m, ebbgc_ref_t kept)
 {
 	ebbgc_mutator_t *again;
@@ -503,7 +503,7 @@ static void finalizer(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
 {
 }
 
-/* 1 if nothing waits for the lock, which nobody will release here. */
+/* Returns 1 if no function waits for the lock, which no thread releases in the child. */
 static int child_without_lock(struct shared *s, ebbgc_mutator_t *m)
 {
 	static ebbgc_ref_t root;

@@ -6,12 +6,12 @@
 
 #define CANARY 0x5a
 
-/* What 0.1.0 exported, without the header's inline functions. */
+/* Functions that 0.1.0 exported. */
 void old_options_init(struct ebbgc_options *options) __asm__("ebbgc_options_init");
 int old_type_register(ebbgc_heap_t *heap, const struct ebbgc_layout *layout, ebbgc_type_t *type)
 	__asm__("ebbgc_type_register");
 
-/* A caller's struct of any version, and what lies behind it. */
+/* A caller's struct of any version, and memory behind it. */
 union versions {
 	struct ebbgc_options options;
 	struct ebbgc_layout layout;
@@ -78,7 +78,7 @@ static void options_of_a_later_header(void **state)
 	assert_int_equal(v.bytes[size - 1], 1);
 }
 
-/* Neither is an options' struct that no function has filled in. */
+/* A struct that ebbgc_options_init() has not filled in is refused. */
 static void options_of_no_version(void **state)
 {
 	struct ebbgc_options o = { .struct_size = OPTIONS_LEAST - 1 };
@@ -99,7 +99,7 @@ static void layouts(void **state)
 	ebbgc_ref_t object;
 	union versions v;
 
-	/* Behind an older layout lies what would be a callback. */
+	/* The canary behind an older layout would be a callback. */
 	memset(&v, CANARY, sizeof(v));
 	memcpy(&v, &node_layout, LAYOUT_LEAST);
 	assert_int_equal(ebbgc_type_register_size(heap, &v.layout, LAYOUT_LEAST, &type), 0);

@@ -32,7 +32,7 @@ static void world_close(struct world *w)
 	assert_int_equal(ebbgc_heap_destroy(w->heap), 0);
 }
 
-/* One cycle in the heap's own mode, waited for. */
+/* Runs one cycle in the heap's own mode. */
 static void cycle(struct world *w)
 {
 	uint64_t before = stats_of(w->heap).cycles;
@@ -70,7 +70,7 @@ static void weak_references(void **state)
 	}
 }
 
-/* value -> key must not keep the key; a chain of them goes link by link with its first key. */
+/* A value must not keep its own key; a chain of ephemerons dies with its first key. */
 static void ephemerons(void **state)
 {
 	for (int mode = 0; mode < 2; mode++) {
@@ -100,7 +100,7 @@ static void ephemerons(void **state)
 	}
 }
 
-/* Without a key nothing keeps a value, so there is none. */
+/* Without a key there is no value. */
 static void ephemeron_without_key(void **state)
 {
 	struct world w;
@@ -114,7 +114,7 @@ static void ephemeron_without_key(void **state)
 	world_close(&w);
 }
 
-/* The collector waits where marking begins, until `go`: what the program does meanwhile is in it. */
+/* The collector waits at the beginning of marking, until `go`. */
 struct held {
 	bool marking, go;	/* atomic, both */
 };
@@ -134,7 +134,7 @@ static void hold(void *arg, const struct ebbgc_event *e)
 static void marking_held(struct world *w, struct held *held)
 {
 	*held = (struct held){ false, false };
-	/* Before there is a cycle, the collector does not look. */
+	/* The collector does not read these before a cycle. */
 	w->heap->options.event = hold;
 	w->heap->options.event_arg = held;
 	ebbgc_collect_start(w->m);
@@ -189,7 +189,7 @@ static void weak_references_are_copied(void **state)
 	world_close(&w);
 }
 
-/* What is there instead of what was expected can be used, as it is when a string is interned. */
+/* ebbgc_cas() returns a usable reference when it fails, as interning a string needs. */
 static void failed_exchange_loads(void **state)
 {
 	ebbgc_ref_t found = EBBGC_NULL;
@@ -218,7 +218,7 @@ static void finalizer(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
 	struct log *log = data;
 	ebbgc_ref_t child = ebbgc_load(m, object, &node_of(object)->left);
 
-	/* What the object leads to is as it was. */
+	/* The object's targets are unchanged. */
 	log->values[log->count++] = node_of(object)->value + (ebbgc_is_null(child) ? 0 :
 				    100 * node_of(child)->value);
 	if (log->revived)
@@ -274,7 +274,7 @@ static void counts(ebbgc_mutator_t *m, ebbgc_ref_t object, void *data)
 
 #define DYING 100u
 
-/* A program that never catches up keeps no list of what has run, and what waits keeps its order. */
+/* A list of ready finalizers that never empties does not grow, and keeps its order. */
 static void finalizers_that_have_run_are_gone(void **state)
 {
 	uint64_t value = 0, next = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
- * The checking mode: what marking found is compared with a walk of the graph that shares no code
+ * The checking mode: what marking found is compared with a traversal of the graph that shares no code
  * with it but type_visit(), at the end of each cycle and before threads run again.
  *
  * A full cycle must have marked exactly what is reachable.  A concurrent one must have marked all

@@ -24,7 +24,7 @@ uint64_t location_wait(const struct ebbgc_heap *h);
 /* Would touching the target of this work probably wait for a read? */
 bool location_is_far(struct ebbgc_heap *h, uint64_t work);
 
-/* How often work may be put off now: MAX_DL. */
+/* How many times work may be postponed now: MAX_DL. */
 unsigned int location_max_delays(const struct ebbgc_heap *h);
 
 /* Was so much of the heap swapped out at the last update that the order of marking matters? */

@@ -27,7 +27,7 @@ struct mutator;
 struct ring {
 	struct ring *next;		/* rings are added, and freed with the heap only */
 	bool taken;			/* heap's lock: by a mutator */
-	unsigned int left;		/* accesses to look at in this burst; the mutator's */
+	unsigned int left;		/* accesses left in this burst; the mutator's */
 	uint64_t last;			/* what the mutator touched last */
 	uint64_t entries[RING_ENTRIES];
 	/* Apart from each other and from what else the mutator writes. */
