@@ -24,7 +24,7 @@ endif
 
 # Under sudo whoever called it compiles, so that nothing in build/ is root's;
 # only the recipes that install, need root or clean up are run as root.
-ROOT_TARGETS := deps check soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
+ROOT_TARGETS := deps check check-all soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
 	bench-neighbour bench-gc bench-drift bench-advise bench-device bench-guest bench-seal bench-policy bench \
 	install install-gc install-config install-man install-dkms clean
 ifeq ($(shell id -u),0)
@@ -39,8 +39,8 @@ endif
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all help deps check check-kmod soak unit demo bench-scan bench-hooks bench-apps bench-neighbour bench-prefetch \
-	bench-latency bench-device install clean format
+.PHONY: all help deps check check-all check-kmod lint soak unit demo bench-scan bench-hooks bench-apps bench-neighbour bench-prefetch \
+	bench-latency bench-device install clean
 
 CFLAGS ?= -O2 -g
 WARN := -Wall -Wextra -Werror -Wno-unused-parameter
@@ -80,7 +80,9 @@ help:
 
 ## make                  build everything under build/
 ## sudo make demo        six real programs on remote memory, with and without ebb
-## sudo make check       every test but the kernel module's longer groups and the packages'; skips are listed with their reasons
+## sudo make check       lint, unit tests, system tests and two guests: 15 minutes on two CPUs
+## sudo make check-all   check, the long tests and every guest; resumes by group, FRESH=1 starts over
+## make lint             layers, language, clang-tidy, shellcheck, mandoc and style
 ## sudo make soak [HOURS=1] [SEED=n]  donors, links, disks, etcd and ebbd fail at random, natively and then, for as long again,
 ##   below a program that swaps in a guest; no page is lost; GUEST=0 or GUEST=1: one of the two
 ## make unit             the unit tests alone (no root); SANITIZE=1 for ASan and UBSan
@@ -104,7 +106,7 @@ help:
 ## sudo make bench-device    a page through the device: transports against the bare FUSE file
 ## sudo make bench-guest     counted in a guest: kernel module and ublk against NVMe over RDMA and TCP, and nbd
 ## make kmod KDIR=...     the kernel module for the headers in KDIR, 6.1 to 6.12
-## make check-kmod       all of the kernel module's, in guests with Soft-RoCE
+## make check-kmod       all kernel-module tests, in guests with Soft-RoCE; resumes, FRESH=1
 ## make install          install below DESTDIR=, PREFIX=/usr
 ## make deb              Debian packages in build/deb, and lintian
 ## make guest-install    them in guests with systemd: installed, upgraded under load, purged; services, logins, containers; shut down
@@ -122,7 +124,8 @@ DEPS_BUILD := \
 	libsystemd-dev libjson-c-dev libinih-dev libcgroup-dev libssl-dev libcurl4-openssl-dev librdmacm-dev libibverbs-dev libaio-dev liburing-dev libmnl-dev libncurses-dev
 DEPS_CHECK := $(DEPS_BUILD) libcmocka-dev python3-pytest python3-pytest-xdist etcd-server \
 	qemu-system-x86 busybox-static cpio kmod xz-utils dwarves ibverbs-providers \
-	librsvg2-bin fonts-dejavu-core nftables prometheus chromium mandoc zsh
+	librsvg2-bin fonts-dejavu-core nftables prometheus chromium mandoc zsh \
+	clang-tidy shellcheck pyflakes3
 DEPS_DEMO := $(DEPS_BUILD) python3-numpy python3-matplotlib \
 	sqlite3 redis-server redis-tools jq graphicsmagick
 # Packages, of Debian and of others.
@@ -134,13 +137,13 @@ DEPS_JAVA := default-jdk-headless libh2-java libderby-java
 
 # check and demo name what they need beyond a build.
 DEPS := $(sort $(DEPS_BUILD) \
-	$(if $(filter check check-kmod bench-guest guest-install soak unit gc-sanitize fuzz-gc,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
-	$(if $(filter check demo bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
+	$(if $(filter check check-all lint check-kmod bench-guest guest-install soak unit gc-sanitize fuzz-gc,$(MAKECMDGOALS)),$(DEPS_CHECK)) \
+	$(if $(filter check check-all demo bench-%,$(MAKECMDGOALS)),$(DEPS_DEMO)) \
 	$(if $(filter bench-device bench-guest,$(MAKECMDGOALS)),fio) \
 	$(if $(filter bench bench-gc,$(MAKECMDGOALS)),libgc-dev) \
 	$(if $(filter bench-guest,$(MAKECMDGOALS)),nbdkit nbd-client) \
-	$(if $(filter deb guest-install,$(MAKECMDGOALS)),$(DEPS_DEB)) \
-	$(if $(filter guest-install,$(MAKECMDGOALS)),$(DEPS_PLACES)) \
+	$(if $(filter deb check-all guest-install,$(MAKECMDGOALS)),$(DEPS_DEB)) \
+	$(if $(filter check-all guest-install,$(MAKECMDGOALS)),$(DEPS_PLACES)) \
 	$(if $(filter rpm-lint,$(MAKECMDGOALS)),$(DEPS_RPM)) \
 	$(if $(filter bench-prefetch bench-latency,$(MAKECMDGOALS)),$(DEPS_JAVA)))
 

@@ -62,18 +62,25 @@ test-build: all test-programs $(UNIT_TESTS)
 unit: $(UNIT_TESTS)
 	$(Q)$(PYTHON) -B tests/unit.py $^
 
-ifneq ($(filter check soak,$(MAKECMDGOALS)),)
+ifneq ($(filter check check-all soak,$(MAKECMDGOALS)),)
 ifneq ($(shell id -u),0)
 $(error make $(MAKECMDGOALS): needs root for swap, namespaces, BPF and cgroups; run sudo make $(MAKECMDGOALS))
 endif
 endif
 
-# EBB_SKIP_GUESTS=1 leaves the guests out and says so.
-check: test-build
+# EBB_SKIP_GUESTS=1 skips the guests and reports it.
+check: lint test-build
 	$(Q)$(PYTHON) -B tests/check.py $(UNIT_TESTS)
 
+# Resumes after an interruption or a failure: FRESH=1 runs all again.
+check-all: lint test-build deb kmod-guest $(B)/guest/container
+	$(Q)FRESH=$(FRESH) $(PYTHON) -B tests/check.py --all $(UNIT_TESTS)
+
+lint: all
+	$(Q)$(PYTHON) -B tests/lint.py $(CFLAGS) -Ipolicies
+
 check-kmod: all kmod-guest
-	$(Q)$(PYTHON) -B tests/guest/boots.py kmod kmod-key kmod-move kmod-replica kmod-behind kmod-class kmod-ahead kmod-link kmod-ctl rdma
+	$(Q)FRESH=$(FRESH) $(PYTHON) -B tests/guest/boots.py --resume kmod check-kmod
 
 # Each for so long.  SEED=0: a new one.  GUEST=0: natively alone; GUEST=1: the guest alone.
 HOURS ?= 1

@@ -10,7 +10,6 @@ import statistics
 import sys
 
 import contest
-import loads
 import measure
 import prefetch
 import road

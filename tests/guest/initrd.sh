@@ -1,5 +1,6 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: GPL-2.0-or-later
+# shellcheck shell=dash
 # /init of the initial ramdisk: the host's root, read-only by 9p, below a
 # writable layer in memory, becomes the guest's root.
 b=/bin/busybox

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
+# shellcheck shell=bash
 # Sourced by init.sh before systemd takes over as PID 1: one unit that runs the
 # payload, and nothing of the host that only costs time.
 

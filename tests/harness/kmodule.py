@@ -13,7 +13,7 @@ from pathlib import Path
 import machine
 import parts
 from key import shared_key
-from kswap import BACKUP, DONOR, NO_SESSION, SECOND, Kswap
+from kswap import BACKUP, DONOR, NO_SESSION, SECOND, Kswap    # fixtures import the first
 from machine import BUILD, wait_for
 
 PAGE = 4096

@@ -4,7 +4,6 @@ Who speaks to ebb-donord --rdma-kernel, or to ebb_swap.ko, by RDMA and says what
 (tests/programs/rdma_stranger.c); and what one with the key says (docs/protocol.md), written
 anew: it shares no line with daemon/lib/wire/wire_proof.c.
 """
-import hashlib
 import hmac
 import os
 import struct

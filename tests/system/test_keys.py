@@ -15,7 +15,7 @@ import threading
 import pytest
 
 import parts
-from dataplane import MIB, PAGE, SLAB
+from dataplane import PAGE
 from dataplane import donor_at, pages, place, server, transport, world    # fixtures
 from machine import BIN, wait_for
 from ports import free_port

@@ -8,8 +8,6 @@
 #include "swapd/page/shared.h"
 #include "swapd/swapd.h"
 
-_Static_assert(PAGE == EBB_PAGE, "a seal is a page's");
-
 bool sealing_wanted(const struct swapd_options *o)
 {
 	if (strcmp(o->seal, "auto"))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
+# shellcheck shell=sh
 # redis-bitmaps.sh RESP DAYS TIMES: who was active on each day, counted by BITCOUNT.
 . "$(dirname "$0")/redis.sh"
 ask --pipe <"$1" >/dev/null
-for time in $(seq "$3"); do
+for _ in $(seq "$3"); do
 	for day in $(seq "$2"); do
 		echo "BITCOUNT active:$day"
 	done | ask | cksum

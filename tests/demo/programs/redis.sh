@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
+# shellcheck shell=sh
 # Sourced: a redis-server of our own on a Unix socket, without persistence; ask() talks to it.
 set -e
 dir=$(mktemp -d)

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
+# shellcheck shell=bash
 # A machine as an administrator leaves it before it is started anew: the package is installed, a
 # donor, a device and two programs are on from the next boot on.  What ends says so in
 # /hostout/ends: its name, how it ended, at which uptime, and whether swap was still on.

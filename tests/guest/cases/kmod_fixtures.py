@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Fixtures of the kernel module's cases; import them by name."""
-import subprocess
 
 import pytest
 

@@ -14,7 +14,7 @@ from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
 from kmodule import BACKUP, DONOR, content, run
 from machine import wait_for
 from test_kmod_class import within
-from test_kmod_ctl import A, after, create, seen  # noqa: F401
+from test_kmod_ctl import A, after, create, seen    # fixtures
 from test_kmod_seal import make_sealed
 
 BOTH = DONOR | BACKUP

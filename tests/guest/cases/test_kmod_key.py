@@ -10,7 +10,6 @@ import threading
 import time
 from pathlib import Path
 
-import kmodule
 import machine
 import parts
 import pytest

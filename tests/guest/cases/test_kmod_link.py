@@ -18,7 +18,7 @@ from kmodule import BACKUP, DONOR, run
 from kswap import NO_SESSION, Refused
 from machine import wait_for
 from test_kmod_ahead import BLOCK, Flood, filled, last_priority, window
-from test_kmod_ctl import A, SLABS, after, create, destroy, nothing_left, seen  # noqa: F401
+from test_kmod_ctl import A, SLABS, after, create, destroy, nothing_left, seen    # fixtures
 from test_kmod_move import Users, fill
 
 BORROWER = "10.9.0.2"

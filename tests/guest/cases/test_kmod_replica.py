@@ -13,7 +13,7 @@ from kmodule import ADDRESS, BACKUP, DONOR, PAGE, SECOND, run
 from kswap import NO_SESSION, Events, Refused
 from machine import wait_for
 from test_kmod_class import assign, lost, refused, within, written
-from test_kmod_ctl import A, B, SLABS, after, create, destroy, nothing_left, row, seen  # noqa: F401
+from test_kmod_ctl import A, B, SLABS, after, create, destroy, nothing_left, row, seen    # fixtures
 from test_kmod_move import Users, fill, wait_free
 
 TWO = DONOR | SECOND
