@@ -99,5 +99,5 @@ $(CONTAINER): | deps
 # KERNEL=6.1: on that of Debian's alone.  AT_ONCE=1: one guest after the other.
 .PHONY: guest-install
 guest-install: deb all test-programs kmod-guest $(CONTAINER)
-	$(Q)$(PYTHON) -B tests/guest/boots.py $(if $(KERNEL),--kernel $(KERNEL)) \
-		$(if $(AT_ONCE),--at-once $(AT_ONCE)) install places shutdown shutdown-left
+	$(Q)FRESH=$(FRESH) $(PYTHON) -B tests/guest/boots.py --resume \
+		$(if $(KERNEL),--kernel $(KERNEL)) $(if $(AT_ONCE),--at-once $(AT_ONCE)) guest-install

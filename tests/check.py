@@ -1,13 +1,17 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-check.py UNIT_TEST...: every test there is, on a machine that is left as it was found.
+check.py [--all] UNIT_TEST...: runs the tests and leaves the machine as it was.
 
-Unit tests, then the system tests on this kernel: those that need its swap for themselves, while a
-guest has the processor time that they leave, then the others beside all guests.  Ends with what
-was skipped and why; a skip that tests/allowed-skips does not list is a failure.
+Unit tests, then the system tests on this kernel: those that use swap, one by one, while a guest
+uses the remaining processor time, then the others in parallel with the guests.  Ends with the
+skipped tests and their reasons; a skip that tests/allowed-skips does not list is a failure.
+
+--all adds the long system tests and all guests, and resumes: a stage or guest that passed in this
+tree is not run again, unless FRESH=1.  --clean removes all of ebb from this machine, swap first.
 """
 import fnmatch
+import json
 import os
 import resource
 import subprocess
@@ -56,31 +60,32 @@ def junit_rows(path, prefix):
 def run_pytest(name, *options):
     report = REPORTS / f"{name}.xml"
     report.unlink(missing_ok=True)
+    seconds = SYSTEM_SECONDS * (2 if "not long" not in options[1] else 1)
     pytest = subprocess.Popen([*PYTEST, "-v", "--no-header", str(HERE / "system"), *options,
                                f"--junitxml={report}"], cwd=machine.REPO)
     try:
-        status = pytest.wait(SYSTEM_SECONDS)
+        status = pytest.wait(seconds)
     except BaseException as e:
         # Its fixtures take swap off first, which takes as long as it takes.
         pytest.terminate()
         pytest.wait()
         if not isinstance(e, subprocess.TimeoutExpired):
             raise
-        status = f"none after {SYSTEM_SECONDS} s"
+        status = f"none after {seconds} s"
     rows = junit_rows(report, "system") if report.exists() else []
     if status and not any(r[1] == "failed" for r in rows):
         rows.append((name, "failed", f"pytest's exit status is {status}"))
     return rows
 
 
-def run_system():
-    return run_pytest("system", "-m", "not beside")
+def run_system(but=" and not long"):
+    return run_pytest("system", "-m", "not beside" + but)
 
 
-def run_beside():
+def run_beside(but=" and not long"):
     """Mostly they wait, so that a processor has time for more than one."""
     with tempfile.TemporaryDirectory(prefix="ebb-check-") as directory:
-        return run_pytest("beside", "-m", "beside", "-n", str(WORKERS), "--dist", "loadgroup",
+        return run_pytest("beside", "-m", "beside" + but, "-n", str(WORKERS), "--dist", "loadgroup",
                           "--basetemp", f"{directory}/t")
 
 
@@ -151,11 +156,23 @@ def run_beside_and_guests(running):
     """Tests that mostly wait, and guests, which compute."""
     running.stdin.close()
     rows = run_beside()
-    print("== guests, what is left of them", flush=True)
-    status = running.wait()
-    report = REPORTS / "guests.xml"
+    print("== the remaining guests", flush=True)
+    return rows + guest_rows(running.wait())
+
+
+def run_all_guests():
+    """Each guest that passes is kept in a file, so that an interrupted run goes on where it was."""
+    (REPORTS / "guests.xml").unlink(missing_ok=True)
+    give_back()
+    with process([sys.executable, "-B", str(HERE / "guest/boots.py"), "--resume", "--report",
+                  str(REPORTS / "guests.xml"), "all"]) as p:
+        return guest_rows(p.wait())
+
+
+def guest_rows(status):
+    rows, report = [], REPORTS / "guests.xml"
     rows += junit_rows(report, "guest") if report.exists() else []
-    if status and not any(r[0].startswith("guest") and r[1] == "failed" for r in rows):
+    if status and not any(r[1] == "failed" for r in rows):
         rows.append(("guest", "failed", f"boots.py's exit status is {status}"))
     return rows
 
@@ -217,10 +234,47 @@ def stage(name, run, rows):
             raise machine.MachineError("swap could not be taken off; the remaining tests are not run")
 
 
+def stage_once(name, run, rows):
+    """A stage that passed in this tree, in this or an earlier run, is not run again."""
+    state = machine.state() / (name.replace(" ", "-") + ".json")
+    if state.exists():
+        print(f"== {name}: passed before in this tree", flush=True)
+        rows += map(tuple, json.loads(state.read_text()))
+        return
+    found = []
+    stage(name, run, found)
+    rows += found
+    if not any(r[1] == "failed" for r in found):
+        state.write_text(json.dumps(found))
+
+
+def run_check(tests, rows):
+    wanted = not os.environ.get("EBB_SKIP_GUESTS")
+    with guests_prepared() if wanted else nullcontext():
+        stage("unit tests", lambda: unit.run_all(tests), rows)
+    with guests() if wanted else nullcontext() as running:
+        stage(f"system tests, kernel {os.uname().release}", run_system, rows)
+        if wanted:
+            stage("system tests beside each other, and guests",
+                  lambda: run_beside_and_guests(running), rows)
+    if not wanted:
+        stage("system tests beside each other", run_beside, rows)
+        rows.append(("guest", "skipped", "EBB_SKIP_GUESTS is set"))
+
+
+def run_check_all(tests, rows):
+    stage_once("unit tests", lambda: unit.run_all(tests), rows)
+    stage_once("system tests", lambda: run_system(""), rows)
+    stage_once("system tests beside each other", lambda: run_beside(""), rows)
+    stage("guests", run_all_guests, rows)
+
+
 def main():
     if sys.argv[1:] == ["--clean"]:
         machine.clean()
         return 0
+    run, tests = (run_check_all, sys.argv[2:]) if sys.argv[1:2] == ["--all"] else \
+        (run_check, sys.argv[1:])
     left = machine.leftovers()
     if left and all(what.startswith("BPF pins") for what in left):
         # What a stopped ebbd leaves to its successor; nobody uses it.
@@ -232,18 +286,8 @@ def main():
         return 1
     REPORTS.mkdir(parents=True, exist_ok=True)
     rows, start = [], time.monotonic()
-    wanted = not os.environ.get("EBB_SKIP_GUESTS")
     try:
-        with guests_prepared() if wanted else nullcontext():
-            stage("unit tests", lambda: unit.run_all(sys.argv[1:]), rows)
-        with guests() if wanted else nullcontext() as running:
-            stage(f"system tests, kernel {os.uname().release}", run_system, rows)
-            if wanted:
-                stage("system tests beside each other, and guests",
-                      lambda: run_beside_and_guests(running), rows)
-        if not wanted:
-            stage("system tests beside each other", run_beside, rows)
-            rows.append(("guest", "skipped", "EBB_SKIP_GUESTS is set"))
+        run(tests, rows)
     except machine.MachineError as e:
         rows.append(("machine", "failed", str(e)))
     finally:

@@ -1,14 +1,15 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-The guests of `make check`: boots each group of tests/guest/cases on each kernel, two
-guests at a time, writes one JUnit report for all of them, and ends with what came of each.
+Boots groups of tests/guest/cases on each kernel, two guests at a time, writes one JUnit report
+and prints a summary.
 
-  tests/guest/boots.py                       all of them but those for other targets
+  tests/guest/boots.py                       the groups of `make check`
   tests/guest/boots.py --kernel 6.1 faults   one group on one kernel
+  tests/guest/boots.py --list                every group and the target that runs it
 
-With --meanwhile something else has the machine until standard input ends: one guest at a time has
-what processor time is left, and says nothing.
+With --meanwhile one guest at a time runs at the lowest priority, silently, until standard input
+ends.
 """
 import argparse
 import os
@@ -47,11 +48,20 @@ class Boot:
     module: bool = False # ours is loaded: the kernel checks its memory at every step
     peer: str = "" # a program of CASES that a second guest runs, at the other end of a link
     verdict: object = None # of a machine that systemd shuts down; see shutdown.py
-    by_name: bool = False # only when its group is asked for: too long for `make check`
+    target: str = "check-all" # of make, that runs it
     kernels: tuple = tuple(SERIES) # of these, when no kernel is asked for
 
 
 BOOTS = (
+    # What only a guest can show, once: `make check` has no time for more.
+    Boot("smoke", ("test_boot.py",
+                   "test_road.py::test_sequential_program_comes_back_before_it_asks",
+                   "test_faults.py::test_donor_killed",
+                   "test_faults.py::test_control_plane_killed",
+                   "test_faults.py::test_server_killed",
+                   "test_kmod.py::test_program_swaps_to_a_donor",
+                   "test_kmod.py::test_donor_killed_under_a_swapping_program"),
+         target="check"),
     # The longest first, so that none is alone at the end.
     Boot("road", ("test_boot.py", "test_road.py")),
     Boot("faults", ("test_faults.py",)),
@@ -62,22 +72,22 @@ BOOTS = (
     Boot("takeover", ("test_takeover.py", "test_ublk.py"), cpus=2), # a queue of ublk each
     Boot("policy", ("test_policy.py", "test_hooks.py"), kernels=("6.12",)),
     Boot("chaos", ("test_chaos.py",), kernels=("6.12",)),
-    Boot("kmod-behind", ("test_kmod_behind.py", "test_kmod_events.py"), cpus=2, module=True, by_name=True),
-    Boot("kmod-key", ("test_kmod_key.py",), cpus=2, module=True, by_name=True),
-    Boot("kmod-move", ("test_kmod_move.py",), cpus=2, module=True, by_name=True),
-    Boot("kmod-replica", ("test_kmod_replica.py",), cpus=2, module=True, by_name=True),
-    Boot("kmod-class", ("test_kmod_class.py", "test_kmod_seal.py"), cpus=2, module=True, by_name=True),
-    Boot("kmod-ahead", ("test_kmod_ahead.py",), cpus=2, module=True, by_name=True),
-    Boot("kmod-link", ("test_kmod_link.py",), module=True, by_name=True, peer="lender.py"),
+    Boot("kmod-behind", ("test_kmod_behind.py", "test_kmod_events.py"), cpus=2, module=True, target="check-kmod"),
+    Boot("kmod-key", ("test_kmod_key.py",), cpus=2, module=True, target="check-kmod"),
+    Boot("kmod-move", ("test_kmod_move.py",), cpus=2, module=True, target="check-kmod"),
+    Boot("kmod-replica", ("test_kmod_replica.py",), cpus=2, module=True, target="check-kmod"),
+    Boot("kmod-class", ("test_kmod_class.py", "test_kmod_seal.py"), cpus=2, module=True, target="check-kmod"),
+    Boot("kmod-ahead", ("test_kmod_ahead.py",), cpus=2, module=True, target="check-kmod"),
+    Boot("kmod-link", ("test_kmod_link.py",), module=True, target="check-kmod", peer="lender.py"),
     # ebbctl and ebbd do the same on both.
-    Boot("kmod-ctl", ("test_kmod_ctl.py",), cpus=2, module=True, timeout=2400, by_name=True,
+    Boot("kmod-ctl", ("test_kmod_ctl.py",), cpus=2, module=True, timeout=2400, target="check-kmod",
          kernels=("6.12",)),
-    Boot("rdma", ("test_rdma.py",), cpus=2, by_name=True, kernels=("6.12",)),
-    Boot("install", ("test_install.py",), memory=1536, module=True, systemd=True, by_name=True),
-    Boot("places", ("test_places.py",), memory=1280, systemd=True, by_name=True),
-    Boot("shutdown", ("test_shutdown.py",), timeout=1200, systemd=True, by_name=True,
+    Boot("rdma", ("test_rdma.py",), cpus=2, target="check-kmod", kernels=("6.12",)),
+    Boot("install", ("test_install.py",), memory=1536, module=True, systemd=True, target="guest-install"),
+    Boot("places", ("test_places.py",), memory=1280, systemd=True, target="guest-install"),
+    Boot("shutdown", ("test_shutdown.py",), timeout=1200, systemd=True, target="guest-install",
          append=SHUTDOWN_IS_TOLD, before="before_shutdown.sh", verdict=shutdown.swap_is_released),
-    Boot("shutdown-left", ("test_shutdown_left.py",), timeout=1200, systemd=True, by_name=True,
+    Boot("shutdown-left", ("test_shutdown_left.py",), timeout=1200, systemd=True, target="guest-install",
          append=SHUTDOWN_IS_TOLD, before="before_shutdown.sh", verdict=shutdown.swap_is_left),
 )
 
@@ -108,8 +118,22 @@ def set_priority(pid, nice):
             return
 
 
-def run_boot(series, boot, results):
-    """Adds this boot's test suite to @results."""
+def resumed(series, boot, results):
+    """Adds the suite of this guest if it passed before in this tree."""
+    kept = machine.state() / f"guest-{series}-{boot.group}.xml"
+    if kept.exists():
+        say(f"{series} {boot.group}", "passed before in this tree")
+        results.append(ElementTree.parse(kept).getroot())
+    return kept.exists()
+
+
+def keep(series, boot, suite):
+    if outcomes(suite)["passed"] and not outcomes(suite)["failed"]:
+        ElementTree.ElementTree(suite).write(machine.state() / f"guest-{series}-{boot.group}.xml")
+
+
+def run_boot(series, boot):
+    """Returns this boot's test suite."""
     label = f"{series} {boot.group}"
     report = "/hostout/report.xml"
     say(label, f"boots, {len(boot.files)} files of tests, {boot.timeout // 60} min at most")
@@ -127,8 +151,7 @@ def run_boot(series, boot, results):
             lambda line: say(label, line))
     except (GuestError, OSError) as e:
         say(label, str(e))
-        results.append(failed_suite(label, "boot", str(e)))
-        return
+        return failed_suite(label, "boot", str(e))
     say(label, f"{'ok' if r.ok else r.reason}, {r.seconds:.0f} s")
     try:
         suite = ElementTree.parse(r.directory / "report.xml").getroot().find("testsuite")
@@ -147,7 +170,7 @@ def run_boot(series, boot, results):
         suite.append(failed_case(label, "guest", f"{r.reason}; last: {last.strip()}; see {r.directory}"))
         for line in guest.console_tail(r).splitlines():
             say(label, line)
-    results.append(suite)
+    return suite
 
 
 def judge(suite, label, verdict):
@@ -213,17 +236,26 @@ def main():
     p.add_argument("--at-once", type=int, default=AT_ONCE, metavar="N", help="guests at a time")
     p.add_argument("--meanwhile", action="store_true",
                    help="one, at the lowest priority, until standard input ends")
-    p.add_argument("group", nargs="*", help=f"of {', '.join(b.group for b in BOOTS)}")
+    p.add_argument("--resume", action="store_true",
+                   help="leave out guests that passed in this tree; FRESH=1 runs all")
+    p.add_argument("--list", action="store_true", help="print the groups")
+    p.add_argument("group", nargs="*", help="of --list, a target there, or all")
     a = p.parse_args()
-    unknown = set(a.group) - {b.group for b in BOOTS}
+    if a.list:
+        for boot in BOOTS:
+            print(f"{boot.group:<14} {boot.target:<14} {', '.join(boot.kernels)}")
+        return 0
+    unknown = set(a.group) - {b.group for b in BOOTS} - {b.target for b in BOOTS} - {"all"}
+    chosen = set(a.group or ["check"])
     if unknown:
         p.error(f"no such group: {', '.join(unknown)}")
 
     work, results, started = queue.Queue(), [], time.monotonic()
     for boot in BOOTS:
-        if boot.group in a.group or not a.group and not boot.by_name:
+        if chosen & {boot.group, boot.target, "all"}:
             for series in a.kernel or boot.kernels:
-                work.put((series, boot))
+                if not a.resume or not resumed(series, boot, results):
+                    work.put((series, boot))
 
     def worker():
         while True:
@@ -231,8 +263,12 @@ def main():
                 series, boot = work.get_nowait()
             except queue.Empty:
                 return
-            run_boot(series, boot, results)
+            suite = run_boot(series, boot)
+            results.append(suite)
+            if a.resume:
+                keep(series, boot, suite)
 
+    say("guests", f"{work.qsize()}, accelerator {guest.accelerator()}")
     threads = [threading.Thread(target=worker, daemon=True) for _ in range(a.at_once)]
     if a.meanwhile:
         usual = os.getpriority(os.PRIO_PROCESS, 0)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What ebb leaves on a machine, how to see it and how to take it away safely."""
 import fcntl
+import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -45,6 +47,17 @@ def read(path, otherwise=""):
         return Path(path).read_text()
     except OSError:
         return otherwise
+
+
+def state():
+    """Directory for what has passed in this very tree; FRESH=1 empties it, once a run."""
+    git = lambda *argv: subprocess.run(["git", "-C", str(REPO), *argv], capture_output=True).stdout
+    tree = hashlib.sha1(git("ls-files", "-s") + git("diff", "HEAD")).hexdigest()[:12]
+    directory = BUILD / "tests/state" / tree
+    if os.environ.pop("FRESH", "") == "1":
+        shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
 
 
 def wait_for(condition, seconds, what, interval=0.05):

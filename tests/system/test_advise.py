@@ -126,7 +126,8 @@ def measured(argv, memory, told):
     return json.loads(told.read_text())["stats"]["misses"]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[] if name == "jq" else pytest.mark.long) for name in PROGRAMS])
 def test_predicted_misses(ebbd, device, tmp_path, name):
     """
     Recorded once at 45 % of what it needs; run at 55 and 70 %.  Where a program nearly

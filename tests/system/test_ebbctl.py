@@ -558,6 +558,7 @@ def test_destroy_with_all_the_time(device):
     assert device.block not in machine.swaps()
 
 
+@pytest.mark.long
 def test_destroy_waits_for_another_swapoff(swap_lock, donor_factory, cgroup):
     """systemd takes swap off at shutdown, too: the server stays until that is done."""
     d = parts.Device(donor_factory(delay="1ms"))

@@ -31,6 +31,7 @@ def program():
         pytest.skip("build/tests/gc/kv: not built; run make gc-programs")
 
 
+@pytest.mark.long
 def test_epochs_come_from_ebbd(ebbd, device, cgroup, tmp_path):
     c = cgroup(limit_mib=LIMIT)
     # Nobody counts for a cgroup without a policy.
@@ -63,6 +64,7 @@ def test_slots_are_given_back(ebbd, device, cgroup, tmp_path):
     assert json.loads(dump.stdout) == []
 
 
+@pytest.mark.long
 def test_what_is_out_is_parked(ebbd, device, cgroup, tmp_path):
     """The kernel's word for it: pages that are swapped are waited for, then fetched in batches."""
     c = cgroup(limit_mib=28)

@@ -257,6 +257,7 @@ def test_program_outlives_the_control_plane(attached, ebbd, logs):
         s.kill()
 
 
+@pytest.mark.long
 def test_words_are_right_after_the_control_plane_died(attached, ebbd):
     c = attached("leap")
     s = parts.Scan(mib=MIB, passes=6, write=True, cgroup=c)
@@ -278,6 +279,7 @@ def test_vm_settings_are_left_alone(attached):
     assert [machine.read(n) for n in names] == before
 
 
+@pytest.mark.long
 def test_a_collector_is_told_by_its_name(attached, tmp_path):
     """The same walk by a thread that is called like a collector's is counted apart."""
     walker = tmp_path / "ebb-gc-walk"
