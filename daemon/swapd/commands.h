@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What the control thread has the loop thread do: one order at a time, through a
- * mailbox.  What is to be allocated or looked up by name is done before.
+ * Commands of the control thread to the loop thread: one order at a time, through a
+ * mailbox.  The control thread allocates memory and resolves names before.
  */
-#ifndef EBB_ORDERS_H
-#define EBB_ORDERS_H
+#ifndef EBB_COMMANDS_H
+#define EBB_COMMANDS_H
 
 #include <stdint.h>
 
@@ -13,12 +13,12 @@
 struct swapd;
 
 enum order_kind {
-	ORDER_USE,     /* the donor, from now on: it is new, or was removed and not yet gone */
-	ORDER_REMOVE,  /* the donor: its slabs move away, then its entry goes */
-	ORDER_DRAIN,   /* the donor: the same, but it stays on the list */
+	ORDER_USE,     /* the donor, from now on: it is new, or still being removed */
+	ORDER_REMOVE,  /* the donor: its slabs migrate, then its entry is freed */
+	ORDER_DRAIN,   /* the donor: its slabs migrate; its entry stays */
 	ORDER_UNDRAIN,
 	ORDER_TRUST,   /* the donor, which is quarantined */
-	ORDER_MIGRATE, /* a copy of the slab, to the donor or, if that is -1, to any */
+	ORDER_MIGRATE, /* a replica of the slab, to the donor or, if that is -1, to any */
 };
 
 struct order {
@@ -33,13 +33,13 @@ struct orders {
 	struct order order;
 	int post_fd;    /* eventfds: to the loop, and back */
 	int done_fd;
-	uint32_t under_way; /* the loop has not answered the last one */
+	uint32_t under_way; /* the loop has not answered the last order */
 };
 
 int orders_open(struct orders *o, struct error *e);
 void orders_close(struct orders *o);
 
-/* Control thread: has @order done and waits for it, up to 5 s. */
+/* Control thread: gives @order and waits up to 5 s for its result. */
 int orders_give(struct orders *o, const struct order *order, const char *what, struct error *e);
 
 /* Loop thread: post_fd is readable. */

@@ -54,7 +54,7 @@ static int donor_order(struct swapd *s, struct json_object *request, enum order_
 	snprintf(what, sizeof(what), "donor %s", d->address.text);
 	r = orders_give(&s->orders, &o, what, e);
 	if (!r && kind == ORDER_DRAIN)
-		device_outlook(s, d, answer);
+		device_drain_estimate(s, d, answer);
 	return r;
 }
 
@@ -97,7 +97,7 @@ static int parse_listed(const struct swapd *s, struct json_object *list, struct 
 
 		if (!json_object_is_type(donor, json_type_string))
 			return fail_exit(e, EXIT_USAGE, EINVAL,
-					 "donors: one of the list is no text; write HOST:PORT, rdma:HOST:PORT or unix:/PATH");
+					 "donors: a member of the list is not a string; write HOST:PORT, rdma:HOST:PORT or unix:/PATH");
 		r = donor_check(s, json_object_get_string(donor), &l->at[l->n], e);
 		if (r)
 			return r;
@@ -237,7 +237,7 @@ static void try_to_stop(struct device_control *c)
 		return;
 	}
 	s->frontend->where(&s->host, where, sizeof(where));
-	log_warn("device %s: not stopped: %s is %s; swapoff (and losetup -d of its loop device, if it has one), then try again",
+	log_warn("device %s: cannot stop: %s is %s; swapoff (and losetup -d of its loop device, if any), then retry",
 		 s->options.name, where, r == -EBUSY ? "in use" : strerror(-r));
 }
 
@@ -253,14 +253,14 @@ static void look_for_stop(struct device_control *c)
 	shared->stops_tried = wanted;
 }
 
-/* The server can do without its holder; the next one cannot. */
-static void miss_holder(struct device_control *c)
+/* The server can do without its supervisor; the next one cannot. */
+static void miss_supervisor(struct device_control *c)
 {
-	if (c->holder_missed || !c->s->shared->holder ||
-	    getppid() == (pid_t)c->s->shared->holder)
+	if (c->supervisor_missed || !c->s->shared->supervisor ||
+	    getppid() == (pid_t)c->s->shared->supervisor)
 		return;
-	c->holder_missed = true;
-	log_err("device %s: the holder is gone: no watchdog, and no further standby; take swap off and create the device anew",
+	c->supervisor_missed = true;
+	log_err("device %s: the supervisor exited: no watchdog and no further standby; swapoff, then re-create the device",
 		c->s->options.name);
 }
 
@@ -280,7 +280,7 @@ static void *control_main(void *data)
 		int n = poll(p, 2, LOG_INTERVAL_MS);
 
 		notes_log(&s->notes);
-		miss_holder(c);
+		miss_supervisor(c);
 		if (n > 0 && p[1].revents)
 			return NULL;
 		look_for_stop(c);

@@ -8,9 +8,9 @@
  *
  *	status		what there is and how it is:
  *		name, frontend, file, mount, size, slab (bytes), open, ...
- *		pid		of who ends last: the holder, or the server if that is gone
- *		server, standby, holder	pids; 0 = there is none
- *		takeovers	servers that died and had a successor; takeover_ms: how long
+ *		pid		of who ends last: the supervisor, or the server if that is gone
+ *		server, standby, supervisor	pids; 0 = there is none
+ *		failovers	servers that died and had a successor; failover_ms: how long
  *				the last one took
  *		durability	"disk", "replicas=2", "replicas=3", "none"
  *		live		bytes of pages that donors have to hold
@@ -66,7 +66,7 @@ struct device_control {
 	int listen_fd;
 	int stop_fd;
 	sem_t go;
-	bool holder_missed; /* has been said */
+	bool supervisor_missed; /* has been said */
 	bool stopped;       /* the device is, and ends */
 	pthread_t thread;
 };

@@ -29,7 +29,7 @@ static void take_slab(struct swapd *s, uint32_t index)
 	}
 }
 
-void takeover_slabs(struct swapd *s)
+void failover_slabs(struct swapd *s)
 {
 	page_map_recount(s->map);
 	for (uint32_t i = 0; i < s->table.count; i++)
@@ -93,7 +93,7 @@ static bool is_for_backup(const struct swapd *s, const struct slot *slot)
 	       (!s->sealed || (slot->same | slot->sealed) == all);
 }
 
-int takeover_slots(struct swapd *s, uint32_t slots)
+int failover_slots(struct swapd *s, uint32_t slots)
 {
 	struct slot *reading = NULL;
 	uint16_t list[SLOT_COUNT];
@@ -109,7 +109,7 @@ int takeover_slots(struct swapd *s, uint32_t slots)
 			slot_restart(slot);
 			reading = slot;
 		} else if (slot->kind == SLOT_FREE || slot->kind == SLOT_NEW ||
-			   slot->kind == SLOT_FILL || slot->kind == SLOT_ALONE) {
+			   slot->kind == SLOT_RESYNC || slot->kind == SLOT_EXCLUSIVE) {
 			slot_put(&s->slots, slot);
 		}
 	}

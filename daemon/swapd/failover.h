@@ -20,39 +20,39 @@
  *
  * All of it can be interrupted by death, and be done by the next one.
  */
-#ifndef EBB_TAKEOVER_H
-#define EBB_TAKEOVER_H
+#ifndef EBB_FAILOVER_H
+#define EBB_FAILOVER_H
 
 #include <stdint.h>
 
 struct swapd;
 
 /*
- * The loop thread's, in a process that has not served yet; @s is as the holder made
+ * The loop thread's, in a process that has not served yet; @s is as the supervisor made
  * it.  Waits for donors that have something of ours, for two seconds or two deadlines;
  * then serve_run() can go on.  -errno when there is something that this process cannot
  * reach, and that is nowhere else, or the kernel does not take its answers: the process
  * is to end, and another one may do better.  Why is in shared.last_words.
  */
-int takeover(struct swapd *s);
+int failover(struct swapd *s);
 
 /* Its parts, in their order; before them donors_take_over(). */
-void takeover_slabs(struct swapd *s);
-int takeover_donors(struct swapd *s);
+void failover_slabs(struct swapd *s);
+int failover_donors(struct swapd *s);
 /* Of @slots slots; what the frontend says of it. */
-int takeover_slots(struct swapd *s, uint32_t slots);
+int failover_slots(struct swapd *s, uint32_t slots);
 
 /*
  * For a frontend that waits for the kernel meanwhile: sends what donors are to have, and takes
  * what they answer, for up to @ms or until something has come.
  */
-void takeover_tend(struct swapd *s, int ms);
+void failover_tend(struct swapd *s, int ms);
 
 /*
  * Who writes to the log may wait for who is swapped out, and so for us: what a process
- * has to say that cannot take over, the holder logs after its end.
+ * has to say that cannot take over, the supervisor logs after its end.
  */
-void takeover_last_words(struct swapd *s, const char *format, ...)
+void failover_last_words(struct swapd *s, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
 #endif

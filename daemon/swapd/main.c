@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* ebb-swapd: serves a file whose pages live on donors, for a loop device to swap on. */
+/* ebb-swapd: serves a file or block device whose pages are on donors. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,32 +18,32 @@
 static const struct option_spec specs[] = {
 	OPTION("name", OPTION_STRING, name, "NAME", "name of the device"),
 	OPTION("size", OPTION_SIZE, size, "SIZE", "size of the device"),
-	OPTION("slab", OPTION_SIZE, slab, "SIZE", "unit of remote mapping, 1M to 1G [64M]"),
+	OPTION("slab", OPTION_SIZE, slab, "SIZE", "unit of placement, a power of two from 1M to 1G [64M]"),
 	OPTION("donor", OPTION_LIST, donors, "HOST:PORT|rdma:HOST:PORT|unix:/PATH",
-	       "where ebb-donord listens; may be repeated"),
+	       "donor address; may be repeated"),
 	OPTION("durability", OPTION_STRING, durability, "disk|replicas=2|replicas=3|none",
-	       "what keeps pages when a donor is lost: a local disk, other donors, or nothing [disk]"),
+	       "redundancy if a donor is lost: local disk, replicas or none [disk]"),
 	OPTION("key", OPTION_STRING, key, "FILE",
-	       "key that the donors have, too; what comes by the network is then TLS"),
-	OPTION("backup", OPTION_STRING, backup, "FILE", "copy of every page on a local disk"),
+	       "key shared with the donors; enables TLS"),
+	OPTION("backup", OPTION_STRING, backup, "FILE", "backup file on a local disk"),
 	OPTION("seal", OPTION_STRING, seal, "auto|on|off",
-	       "encrypt what leaves; auto: unless all donors are on this machine [auto]"),
+	       "encrypt pages; auto: unless all donors are on this machine [auto]"),
 	OPTION("frontend", OPTION_STRING, frontend, "fuse|ublk",
-	       "what the kernel has of it: a file for a loop device, or /dev/ublkbN [fuse]"),
-	OPTION("mount", OPTION_STRING, mount, "DIR", "where the file \"swap\" appears"),
+	       "block device: a file for a loop device, or /dev/ublkbN [fuse]"),
+	OPTION("mount", OPTION_STRING, mount, "DIR", "mount point of the file \"swap\""),
 	OPTION("deadline", OPTION_DURATION, deadline, "TIME",
-	       "a donor that is silent for longer is lost [500ms]"),
+	       "declare a donor lost after TIME without a reply [500ms]"),
 	OPTION("watchdog", OPTION_DURATION, watchdog, "TIME",
-	       "abort the device when nothing moves for so long [30s]"),
-	OPTION("choices", OPTION_UINT, choices, "N", "donors drawn for each slab, 1 to 8 [2]"),
+	       "abort the device after TIME without progress [30s]"),
+	OPTION("choices", OPTION_UINT, choices, "N", "donors sampled for each slab, 1 to 8 [2]"),
 	OPTION("spread", OPTION_UINT, spread, "N",
-	       "donors without a slab come first until N have one; 0: always [8]"),
+	       "prefer donors without a slab until N have one; 0: always [8]"),
 	OPTION("repair-rate", OPTION_SIZE, repair_rate, "SIZE",
-	       "copy at most so much a second when slabs move [256M]"),
+	       "copy at most SIZE a second when slabs move [256M]"),
 	OPTION("connections", OPTION_UINT, connections, "N",
-	       "with --key: so many connections for pages to each donor, 1 to 8 [1]"),
-	OPTION("spin", OPTION_UINT, spin, "USEC", "poll before sleeping while I/O is under way [0]"),
-	OPTION("foreground", OPTION_FLAG, foreground, NULL, "do not become a daemon"),
+	       "data connections to each donor, with --key, 1 to 8 [1]"),
+	OPTION("spin", OPTION_UINT, spin, "USEC", "poll for USEC before sleeping while I/O is in flight [0]"),
+	OPTION("foreground", OPTION_FLAG, foreground, NULL, "stay in the foreground"),
 	SERVICE_OPTIONS(swapd_options, service),
 	OPTIONS_REMOVED,
 	{ .name = "hot-slab", .type = OPTION_STRING,
@@ -52,7 +52,7 @@ static const struct option_spec specs[] = {
 };
 
 static const struct command command = {
-	.help = "Serves DIR/swap, a file whose pages live on donors, until SIGTERM",
+	.help = "Serve DIR/swap, a file whose pages are on donors, until SIGTERM",
 	.example = "ebb-swapd --name ebb0 --size 4G --donor 127.0.0.1:7070 \\\n"
 		   "    --backup /var/lib/ebb/ebb0.backup --mount /run/ebb/devices/ebb0",
 	.options = specs,
@@ -63,7 +63,7 @@ static int serve(const struct swapd_options *o, char **argv, struct error *e)
 	struct swapd *s = calloc(1, sizeof(*s));
 	struct device_control c = { .listen_fd = -1, .stop_fd = -1 };
 	char where[PATH_MAX];
-	struct holder h;
+	struct supervisor h;
 	int r;
 
 	if (!s)
@@ -77,7 +77,7 @@ static int serve(const struct swapd_options *o, char **argv, struct error *e)
 	}
 	r = swapd_prepare(s, &c, argv, e);
 	if (!r)
-		r = holder_start(&h, s, &c, e);
+		r = supervisor_start(&h, s, &c, e);
 	if (r) {
 		swapd_stop(s, &c);
 		free(s);
@@ -87,7 +87,7 @@ static int serve(const struct swapd_options *o, char **argv, struct error *e)
 	log_info("device %s: serving %s", o->name, where);
 	swapd_ready(s);
 	/* The server has cleared away, and said why it ended. */
-	exit(holder_run(&h, o->foreground ? OUTPUT_AS_IS : OUTPUT_DETACHED));
+	exit(supervisor_run(&h, o->foreground ? OUTPUT_AS_IS : OUTPUT_DETACHED));
 }
 
 int main(int argc, char **argv)

@@ -40,7 +40,7 @@ static bool is_expected(const struct donor *d, uint64_t now)
 	return true;
 }
 
-void takeover_tend(struct swapd *s, int ms)
+void failover_tend(struct swapd *s, int ms)
 {
 	struct epoll_event ev[MAX_DONORS];
 	int n;
@@ -55,7 +55,7 @@ void takeover_tend(struct swapd *s, int ms)
 	donors_tick(s, now_ns());
 }
 
-int takeover_donors(struct swapd *s)
+int failover_donors(struct swapd *s)
 {
 	bool claimed = !backup_there(&s->backup) || s->shared->no_claim;
 
@@ -81,7 +81,7 @@ int takeover_donors(struct swapd *s)
 		}
 		if (!expected && claimed)
 			return 0;
-		takeover_tend(s, claimed ? LOOK_MS : CLAIM_MS);
+		failover_tend(s, claimed ? LOOK_MS : CLAIM_MS);
 	}
 }
 
@@ -103,7 +103,7 @@ static void let_go_first(struct swapd *s, uint64_t now)
 	}
 }
 
-void takeover_last_words(struct swapd *s, const char *format, ...)
+void failover_last_words(struct swapd *s, const char *format, ...)
 {
 	va_list args;
 
@@ -112,7 +112,7 @@ void takeover_last_words(struct swapd *s, const char *format, ...)
 	va_end(args);
 }
 
-int takeover(struct swapd *s)
+int failover(struct swapd *s)
 {
 	uint64_t start = now_ns();
 	int r;
@@ -122,19 +122,19 @@ int takeover(struct swapd *s)
 	s->resume_for = 2 * s->options.deadline > PATIENCE ? 2 * s->options.deadline : PATIENCE;
 	s->resume_until = start + s->resume_for;
 	donors_take_over(s, start);
-	takeover_slabs(s);
+	failover_slabs(s);
 	let_go_first(s, start);
-	r = takeover_donors(s);
+	r = failover_donors(s);
 	if (r) {
-		takeover_last_words(s, "slabs at a donor cannot be mapped: %s; raise LimitMEMLOCK= or free memory",
+		failover_last_words(s, "slabs at a donor cannot be mapped: %s; raise LimitMEMLOCK= or free memory",
 				    strerror(-r));
 		return r;
 	}
 	s->room_until = now_ns() + ROOM_PATIENCE;
-	r = takeover_slots(s, SLOT_COUNT);
+	r = failover_slots(s, SLOT_COUNT);
 	if (r)
 		return r;
 	donors_flush(s);
-	__atomic_store_n(&s->shared->takeover_ns, now_ns() - start, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->shared->failover_ns, now_ns() - start, __ATOMIC_RELAXED);
 	return 0;
 }

@@ -40,7 +40,7 @@
 
 static int missing(const char *option, const char *example, struct error *e)
 {
-	return fail_exit(e, EXIT_USAGE, EINVAL, "--%s: not given; say --%s %s", option, option,
+	return fail_exit(e, EXIT_USAGE, EINVAL, "--%s: not given; pass --%s %s", option, option,
 			 example);
 }
 
@@ -72,7 +72,7 @@ int swapd_options_check(const struct swapd_options *o, struct error *e)
 		return missing("backup", "/var/lib/ebb/ebb0.backup", e);
 	if (!durability_is_disk(o) && o->backup)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "--backup: not used with --durability %s; leave it out, or say --durability disk",
+				 "--backup: not used with --durability %s; leave it out, or pass --durability disk",
 				 o->durability);
 	if (!o->mount)
 		return missing("mount", "/run/ebb/devices/ebb0", e);
@@ -94,13 +94,13 @@ int swapd_options_check(const struct swapd_options *o, struct error *e)
 				 PLACE_CHOICES_MAX);
 	if (o->repair_rate < PAGE * 10)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "--repair-rate: too small to get anywhere; use 256M");
+				 "--repair-rate: must be at least 40K a second; use 256M");
 	if (o->connections < 1 || o->connections > DATA_LINKS)
 		return fail_exit(e, EXIT_USAGE, EINVAL, "--connections: must be 1 to %d; use 1",
 				 DATA_LINKS);
 	if (o->connections > 1 && !o->key)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "--connections: only with a key pages have connections of their own; give --key FILE, or leave it out");
+				 "--connections: requires a key; pass --key FILE, or leave it out");
 	if (o->deadline < 10000000 || o->watchdog < 2 * o->deadline)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "--deadline, --watchdog: need at least 10ms, and a watchdog of twice the deadline; use 500ms and 30s");
@@ -248,7 +248,7 @@ static int make_shared(struct swapd *s, struct error *e)
 	if (!s->shared)
 		return fail(e, errno, "shared memory: %m");
 	s->count = &s->shared->counters;
-	s->shared->holder = (uint32_t)getpid();
+	s->shared->supervisor = (uint32_t)getpid();
 	return 0;
 }
 
@@ -266,7 +266,7 @@ static void look_at_machines(const struct swapd *s)
 		machines += !seen;
 	}
 	if (machines < s->wanted)
-		log_warn("device %s: its %d donors are on %d machine%s: %s outlives the loss of a donor, not of a machine; add donors on others",
+		log_warn("device %s: its %d donors are on %d machine%s: %s survives the loss of a donor, but not of a machine; add donors on other machines",
 			 s->options.name, s->donor_count, machines, machines > 1 ? "s" : "",
 			 s->options.durability);
 }
@@ -477,14 +477,14 @@ void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
 		_exit(EXIT_OK);
 	prctl(PR_SET_NAME, "ebb-swapd");
 	__atomic_store_n(&s->shared->server, (uint32_t)getpid(), __ATOMIC_RELAXED);
-	__atomic_store_n(&s->shared->takeovers, s->shared->takeovers + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->shared->failovers, s->shared->failovers + 1, __ATOMIC_RELAXED);
 	__atomic_store_n(s->life, LIFE_TAKES_OVER, __ATOMIC_RELAXED);
-	if (takeover(s))
+	if (failover(s))
 		_exit(EXIT_FAILED);
 	note(&s->notes, LOG_LVL_ERR,
-	     "device %s: its server is dead; served by its standby now (pid %d, after %llu ms, takeover %u)",
-	     s->options.name, getpid(), (unsigned long long)(s->shared->takeover_ns / 1000000),
-	     s->shared->takeovers);
+	     "device %s: the server died; the standby serves it now (pid %d, after %llu ms, failover %u)",
+	     s->options.name, getpid(), (unsigned long long)(s->shared->failover_ns / 1000000),
+	     s->shared->failovers);
 	serve_out(s, c);
 }
 

@@ -10,7 +10,7 @@
 int swapd_options_check(const struct swapd_options *o, struct error *e);
 
 /*
- * The holder: makes all that its processes share, and nothing that one of them is to
+ * The supervisor: makes all that its processes share, and nothing that one of them is to
  * have for itself; swapd_stop() undoes it from any point.
  */
 int swapd_prepare(struct swapd *s, struct device_control *c, char **argv, struct error *e);

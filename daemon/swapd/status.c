@@ -32,12 +32,12 @@ static const char *leaving_text(uint8_t leaving)
 	       leaving & DONOR_DRAINING ? "draining" : NULL;
 }
 
-void device_outlook(const struct swapd *s, const struct donor *d, struct json_object *a)
+void device_drain_estimate(const struct swapd *s, const struct donor *d, struct json_object *a)
 {
 	struct json_object *o = json_object_new_object();
-	struct outlook told;
+	struct drain_estimate told;
 
-	outlook(s, d, &told);
+	drain_estimate(s, d, &told);
 	json_add_int(o, "slabs", told.slabs);
 	json_add_int(o, "move", told.move);
 	json_add_int(o, "to_disk", told.disk);
@@ -79,7 +79,7 @@ static struct json_object *donors_json(const struct swapd *s)
 		if (*d->why)
 			json_add_text(o, "last_loss", d->why);
 		if (leaving)
-			device_outlook(s, d, o);
+			device_drain_estimate(s, d, o);
 		json_object_array_add(list, o);
 	}
 	return list;
@@ -138,23 +138,23 @@ static void add_copies(const struct swapd *s, struct json_object *a)
 	json_object_object_add(a, "repair", repair);
 }
 
-static bool has_holder(const struct swapd *s)
+static bool has_supervisor(const struct swapd *s)
 {
-	return s->shared->holder && getppid() == (pid_t)s->shared->holder;
+	return s->shared->supervisor && getppid() == (pid_t)s->shared->supervisor;
 }
 
 static void add_processes(const struct swapd *s, struct json_object *a)
 {
-	bool holder = has_holder(s);
+	bool supervisor = has_supervisor(s);
 
-	json_add_int(a, "pid", holder ? s->shared->holder : (uint64_t)getpid());
-	json_add_int(a, "holder", holder ? s->shared->holder : 0);
+	json_add_int(a, "pid", supervisor ? s->shared->supervisor : (uint64_t)getpid());
+	json_add_int(a, "holder", supervisor ? s->shared->supervisor : 0);
 	json_add_int(a, "server", (uint64_t)getpid());
-	/* Who would know that it is gone is the holder. */
-	json_add_int(a, "standby", holder ? __atomic_load_n(&s->shared->standby, __ATOMIC_RELAXED) : 0);
-	json_add_int(a, "takeovers", __atomic_load_n(&s->shared->takeovers, __ATOMIC_RELAXED));
+	/* Who would know that it is gone is the supervisor. */
+	json_add_int(a, "standby", supervisor ? __atomic_load_n(&s->shared->standby, __ATOMIC_RELAXED) : 0);
+	json_add_int(a, "takeovers", __atomic_load_n(&s->shared->failovers, __ATOMIC_RELAXED));
 	json_add_int(a, "takeover_ms",
-		     __atomic_load_n(&s->shared->takeover_ns, __ATOMIC_RELAXED) / 1000000);
+		     __atomic_load_n(&s->shared->failover_ns, __ATOMIC_RELAXED) / 1000000);
 }
 
 void device_status(const struct swapd *s, struct json_object *a)
@@ -172,7 +172,7 @@ void device_status(const struct swapd *s, struct json_object *a)
 	json_add_int(a, "open", __atomic_load_n(&s->shared->frontend.opened, __ATOMIC_RELAXED));
 	json_add_int(a, "fuse_connection", s->shared->frontend.connection);
 	json_add_bool(a, "aborted", __atomic_load_n(&s->shared->aborted, __ATOMIC_RELAXED));
-	json_add_bool(a, "watchdog", s->shared->watchdog_works && has_holder(s));
+	json_add_bool(a, "watchdog", s->shared->watchdog_works && has_supervisor(s));
 	json_add_int(a, "watchdog_ms", s->options.watchdog / 1000000);
 	json_add_int(a, "deadline_ms", s->options.deadline / 1000000);
 	json_add_bool(a, "io_flusher", s->io_flusher);

@@ -14,6 +14,6 @@ void device_stats(const struct swapd *s, struct json_object *a);
 /* Slabs from number @from on. */
 void device_slabs(const struct swapd *s, uint32_t from, struct json_object *a);
 /* What is to become of the slabs at @d, which is to be left. */
-void device_outlook(const struct swapd *s, const struct donor *d, struct json_object *a);
+void device_drain_estimate(const struct swapd *s, const struct donor *d, struct json_object *a);
 
 #endif

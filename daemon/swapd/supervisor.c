@@ -16,7 +16,7 @@
 
 #define MS 1000000ull
 #define SECOND (1000 * MS)
-/* After a takeover the new server goes first. */
+/* After a failover the new server goes first. */
 #define FORK_AFTER (200 * MS)
 #define FORK_WAIT_FIRST SECOND
 #define FORK_WAIT_MOST (60 * SECOND)
@@ -38,14 +38,14 @@ static void close_fd(int *fd)
 	*fd = -1;
 }
 
-static void set_standby(struct holder *h, struct child standby)
+static void set_standby(struct supervisor *h, struct child standby)
 {
 	h->standby = standby;
 	__atomic_store_n(&h->s->shared->standby, (uint32_t)standby.pid, __ATOMIC_RELAXED);
 }
 
-/* In the child: what is the holder's alone. */
-static void leave_holder(struct holder *h)
+/* In the child: what is the supervisor's alone. */
+static void leave_holder(struct supervisor *h)
 {
 	close_fd(&h->signal_fd);
 	watchdog_close(&h->watchdog);
@@ -53,9 +53,9 @@ static void leave_holder(struct holder *h)
 
 /*
  * Forks.  Returns 0 in the child, whose end of the pipe stays open for its life; its
- * pid in the holder, with *@child; or -errno.
+ * pid in the supervisor, with *@child; or -errno.
  */
-static int fork_child(struct holder *h, struct child *child)
+static int fork_child(struct supervisor *h, struct child *child)
 {
 	uint8_t life = h->server.pid && !h->server.life;
 	int pair[2], pid, r;
@@ -79,7 +79,7 @@ static int fork_child(struct holder *h, struct child *child)
 }
 
 /* One that serves when @server is gone, which it may be already. */
-static int fork_standby(struct holder *h, struct child *child)
+static int fork_standby(struct supervisor *h, struct child *child)
 {
 	int alive_fd = h->server.alive_fd;
 	int pid = fork_child(h, child);
@@ -92,7 +92,7 @@ static int fork_standby(struct holder *h, struct child *child)
 	return pid < 0 ? pid : 0;
 }
 
-static void run_first(struct holder *h, int fd)
+static void run_first(struct supervisor *h, int fd)
 {
 	struct report report = { 0 };
 	uint8_t output;
@@ -107,13 +107,13 @@ static void run_first(struct holder *h, int fd)
 	swapd_serve(h->s, h->c, output);
 }
 
-int holder_start(struct holder *h, struct swapd *s, struct device_control *c, struct error *e)
+int supervisor_start(struct supervisor *h, struct swapd *s, struct device_control *c, struct error *e)
 {
 	struct report report;
 	sigset_t set;
 	int pair[2], r;
 
-	*h = (struct holder){ .s = s, .c = c, .signal_fd = -1, .report_fd = -1,
+	*h = (struct supervisor){ .s = s, .c = c, .signal_fd = -1, .report_fd = -1,
 			      .server = { .alive_fd = -1 }, .standby = { .alive_fd = -1 },
 			      .watchdog = { .waiting_fd = -1, .abort_fd = -1 },
 			      .fork_wait = FORK_WAIT_FIRST };
@@ -132,7 +132,7 @@ int holder_start(struct holder *h, struct swapd *s, struct device_control *c, st
 	}
 	if (recv(h->report_fd, &report, sizeof(report), 0) != sizeof(report)) {
 		report.result = -ECHILD;
-		fail(&report.error, ECHILD, "device %s: its server died at its start; see the log",
+		fail(&report.error, ECHILD, "device %s: ebb-swapd exited during startup; see the log",
 		     s->options.name);
 	}
 	if (report.result) {
@@ -144,7 +144,7 @@ int holder_start(struct holder *h, struct swapd *s, struct device_control *c, st
 	r = watchdog_arm(&h->watchdog, s->shared, s->options.watchdog / 2);
 	s->shared->watchdog_works = !r;
 	if (r)
-		log_warn("watchdog: %s: %s; a hung device is not aborted by itself",
+		log_warn("watchdog: %s: %s; the watchdog cannot abort a hung device",
 			 s->shared->frontend.ublk ? "/sys/block" : "/sys/fs/fuse/connections", strerror(-r));
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
@@ -159,7 +159,7 @@ int holder_start(struct holder *h, struct swapd *s, struct device_control *c, st
 enum outcome { GOES_ON, ENDED };
 
 /* Stays a zombie until the next look otherwise. */
-static void end_standby(struct holder *h)
+static void end_standby(struct supervisor *h)
 {
 	if (!h->standby.pid)
 		return;
@@ -172,14 +172,14 @@ bool crashes_count(struct crashes *c, enum server_death death, uint64_t now)
 	if (death == DEATH_NOT_COUNTED)
 		return false;
 	c->in_a_row = death == DEATH_TAKING_OVER ? c->in_a_row + 1 : 0;
-	c->at[c->count++ % HOLDER_CRASHES] = now;
-	return c->in_a_row >= HOLDER_CRASHES ||
-	       (c->count >= HOLDER_CRASHES &&
-		now - c->at[c->count % HOLDER_CRASHES] < HOLDER_CRASH_SPAN * SECOND);
+	c->at[c->count++ % SUPERVISOR_CRASHES] = now;
+	return c->in_a_row >= SUPERVISOR_CRASHES ||
+	       (c->count >= SUPERVISOR_CRASHES &&
+		now - c->at[c->count % SUPERVISOR_CRASHES] < SUPERVISOR_CRASH_SPAN * SECOND);
 }
 
 /* Of the server, which has ended with @status. */
-static enum server_death cause_of_death(struct holder *h, int status)
+static enum server_death cause_of_death(struct supervisor *h, int status)
 {
 	uint8_t life = h->s->shared->life[h->server.life];
 
@@ -194,7 +194,7 @@ static enum server_death cause_of_death(struct holder *h, int status)
  * Nobody is to serve any more: errors are better than waiting for ever.  What cannot be cut
  * ends, too, when nobody serves it and we clear away.
  */
-static void cut(struct holder *h)
+static void cut(struct supervisor *h)
 {
 	h->s->shared->watchdog_works = false;
 	h->cut = !watchdog_abort(&h->watchdog, h->s->shared);
@@ -207,30 +207,30 @@ static void cut(struct holder *h)
 		kill(h->server.pid, SIGKILL);
 }
 
-static void give_up(struct holder *h)
+static void give_up(struct supervisor *h)
 {
 	cut(h);
 	if (h->s->shared->frontend.refused) {
 		note_event(&h->notes, EVENT_DEVICE_ABORTED, LOG_LVL_ERR,
-			   "device %s: nobody can take over; see the lines before, then destroy it and make it anew",
+			   "device %s: no process can take over; see the messages before this one, then destroy and re-create it",
 			   h->s->options.name);
 		return;
 	}
 	note_event(&h->notes, EVENT_DEVICE_ABORTED, LOG_LVL_ERR,
-		   "device %s: its servers crash, %d within %d s or in a row; see the lines before, then destroy it and make it anew",
-		   h->s->options.name, HOLDER_CRASHES, HOLDER_CRASH_SPAN);
+		   "device %s: its servers crash, %d within %d s or in a row; see the messages before this one, then destroy and re-create it",
+		   h->s->options.name, SUPERVISOR_CRASHES, SUPERVISOR_CRASH_SPAN);
 }
 
 /* Why a child has ended, if it had the time to say. */
-static void note_last_words(struct holder *h)
+static void note_last_words(struct supervisor *h)
 {
 	if (*h->s->shared->last_words)
-		note(&h->notes, LOG_LVL_ERR, "device %s: its last words: %s", h->s->options.name,
+		note(&h->notes, LOG_LVL_ERR, "device %s: exit reason: %s", h->s->options.name,
 		     h->s->shared->last_words);
 	*h->s->shared->last_words = '\0';
 }
 
-static enum outcome server_died(struct holder *h, int status, uint64_t now)
+static enum outcome server_died(struct supervisor *h, int status, uint64_t now)
 {
 	bool crashes_on;
 
@@ -238,11 +238,11 @@ static enum outcome server_died(struct holder *h, int status, uint64_t now)
 		end_standby(h);
 		return ENDED;
 	}
-	note(&h->notes, LOG_LVL_ERR, "device %s: server %d is dead (%s %d); %s",
+	note(&h->notes, LOG_LVL_ERR, "device %s: server %d died (%s %d); %s",
 	     h->s->options.name, h->server.pid, WIFSIGNALED(status) ? "signal" : "exit status",
 	     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
-	     h->standby.pid ? "its standby takes over" :
-			      "there is no standby: one is made, if there is memory");
+	     h->standby.pid ? "failing over to the standby" :
+			      "no standby, starting one");
 	note_last_words(h);
 	crashes_on = crashes_count(&h->crashes, cause_of_death(h, status), now);
 	h->server.pid = 0;
@@ -261,9 +261,9 @@ static enum outcome server_died(struct holder *h, int status, uint64_t now)
 	return GOES_ON;
 }
 
-static void standby_died(struct holder *h, uint64_t now)
+static void standby_died(struct supervisor *h, uint64_t now)
 {
-	note(&h->notes, LOG_LVL_ERR, "device %s: standby %d is gone; another one is made",
+	note(&h->notes, LOG_LVL_ERR, "device %s: standby %d exited; starting another",
 	     h->s->options.name, h->standby.pid);
 	note_last_words(h);
 	close(h->standby.alive_fd);
@@ -278,7 +278,7 @@ static void standby_died(struct holder *h, uint64_t now)
  * Children that have ended.  The order in which they are found may be another than
  * that in which they died: a standby that took over and died is then the server.
  */
-static enum outcome reap(struct holder *h, uint64_t now, int *status)
+static enum outcome reap(struct supervisor *h, uint64_t now, int *status)
 {
 	int pid;
 
@@ -292,7 +292,7 @@ static enum outcome reap(struct holder *h, uint64_t now, int *status)
 }
 
 /* Without a server the next standby is one at once: it finds its predecessor dead. */
-static void mend(struct holder *h, uint64_t now)
+static void mend(struct supervisor *h, uint64_t now)
 {
 	struct child child;
 	int r;
@@ -304,7 +304,7 @@ static void mend(struct holder *h, uint64_t now)
 	r = fork_standby(h, &child);
 	if (r) {
 		note(&h->notes, LOG_LVL_ERR,
-		     "device %s: no standby can be made: %s; tried again in %llu s",
+		     "device %s: cannot start a standby: %s; retrying in %llu s",
 		     h->s->options.name, strerror(-r), h->fork_wait / SECOND);
 		h->fork_at = now + h->fork_wait;
 		h->fork_wait = h->fork_wait * 2 < FORK_WAIT_MOST ? h->fork_wait * 2 :
@@ -324,7 +324,7 @@ static void mend(struct holder *h, uint64_t now)
  * After half of options.watchdog another server; after all of it, if that does not move
  * either or there is none, the connection is cut.
  */
-static void watch(struct holder *h, uint64_t now)
+static void watch(struct supervisor *h, uint64_t now)
 {
 	uint64_t completed = count_get(&h->s->count->completed);
 	uint8_t life;
@@ -359,7 +359,7 @@ static void watch(struct holder *h, uint64_t now)
  * waits for who serves.  So that is done when somebody does, and another one would follow
  * him without us; or when there are errors instead of waiting.
  */
-static void write_notes(struct holder *h)
+static void write_notes(struct supervisor *h)
 {
 	const struct shared *shared = h->s->shared;
 	uint64_t beats = count_get(&shared->beats);
@@ -371,7 +371,7 @@ static void write_notes(struct holder *h)
 		notes_log(&h->notes);
 }
 
-static void take_signals(struct holder *h)
+static void take_signals(struct supervisor *h)
 {
 	struct signalfd_siginfo si;
 
@@ -381,14 +381,14 @@ static void take_signals(struct holder *h)
 }
 
 /* Nobody is left who could. */
-static int clear_away(struct holder *h)
+static int clear_away(struct supervisor *h)
 {
 	swapd_stop(h->s, h->c);
 	notes_log(&h->notes);
 	return EXIT_FAILED;
 }
 
-int holder_run(struct holder *h, enum swapd_output output)
+int supervisor_run(struct supervisor *h, enum swapd_output output)
 {
 	struct pollfd p = { .fd = h->signal_fd, .events = POLLIN };
 	uint8_t detach = (uint8_t)output;
@@ -417,6 +417,6 @@ int holder_run(struct holder *h, enum swapd_output output)
 		    wait > (int)(FORK_AFTER / MS))
 			wait = (int)(FORK_AFTER / MS);
 		if (poll(&p, 1, wait) < 0 && errno != EINTR)
-			note(&h->notes, LOG_LVL_WARN, "holder: poll: %s", strerror(errno));
+			note(&h->notes, LOG_LVL_WARN, "supervisor: poll: %s", strerror(errno));
 	}
 }

@@ -2,26 +2,26 @@
 /*
  * The processes of a device:
  *
- *	holder   makes what all share and forks the others; then it only watches.  It is
- *		 the one that was started, and ends last.
- *	server   does all the work.
- *	standby  has everything that the server needs: its own threads, its own memory,
- *		 locked and touched; and waits for the server's death.
+ *	supervisor  makes the shared state, forks the others, then only watches.  It is the
+ *		    process that was started, and ends last.
+ *	server      does all the work.
+ *	standby     has its own threads and its own locked memory, and waits for the server's
+ *		    exit.
  *
- * All three have /dev/fuse open, so the kernel keeps the connection, and the requests
- * that were not answered, until the last of them is gone; those of ublk it keeps by
- * itself.  The server is the only one with the other end of a pipe that the standby
- * reads: the kernel closes it when no thread of the server runs any more.  So a takeover
- * (failover.h) needs neither the holder nor a fork, nor memory, but for what ublk needs.
+ * All three have /dev/fuse open, so the kernel keeps the connection and the unanswered
+ * requests until the last process exits; ublk keeps them itself.  The server alone has
+ * the other end of a pipe that the standby reads: the kernel closes it when the server's
+ * last thread has exited.  A failover (failover.h) needs neither the supervisor nor a
+ * fork; it needs memory with ublk only.
  *
- * The holder makes the next standby afterwards; that needs memory, and is tried
- * until there is some.  Without a holder server and standby go on, but nobody follows
- * them, and nobody watches (watchdog.h).
+ * Afterwards the supervisor forks the next standby, and retries until there is memory.
+ * Without a supervisor, server and standby continue without watchdog and without another
+ * standby.
  *
- * It has no threads: a process forked from one that has could not use malloc(3).
+ * The supervisor has no threads, so that its children can use malloc(3).
  */
-#ifndef EBB_HOLDER_H
-#define EBB_HOLDER_H
+#ifndef EBB_SUPERVISOR_H
+#define EBB_SUPERVISOR_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,35 +35,34 @@ struct device_control;
 struct swapd;
 
 struct child {
-	int pid;      /* 0 = there is none */
-	int alive_fd; /* end of file: it is gone */
+	int pid;      /* 0 = none */
+	int alive_fd; /* end of file: it has exited */
 	uint8_t life; /* index of its shared.life[] */
 };
 
 /*
- * So many servers may die of their own doing in such a time, or one after the other before
- * they serve, however long each takes: then the device is aborted.  A request that is the
- * death of each of them would otherwise be served for ever, while everybody waits.
+ * The device is aborted after so many crashes within such a time, or in a row before a server
+ * serves.  A request that crashes every server would otherwise be repeated for ever.
  */
-#define HOLDER_CRASHES 10
-#define HOLDER_CRASH_SPAN 60 /* s */
+#define SUPERVISOR_CRASHES 10
+#define SUPERVISOR_CRASH_SPAN 60 /* s */
 
 enum server_death {
-	DEATH_NOT_COUNTED, /* SIGKILL is another's doing; who could not be made never began */
+	DEATH_NOT_COUNTED, /* killed by SIGKILL, or never forked: not a crash */
 	DEATH_TAKING_OVER,
 	DEATH_SERVING,
 };
 
 struct crashes {
-	uint64_t at[HOLDER_CRASHES]; /* ns: the last ones, in a ring */
+	uint64_t at[SUPERVISOR_CRASHES]; /* ns: the last ones, in a ring */
 	uint32_t count;
-	uint32_t in_a_row;           /* takeovers that failed since one succeeded */
+	uint32_t in_a_row;           /* failovers that failed since one succeeded */
 };
 
-/* True when it is one too many. */
+/* Returns true when the device is to be aborted. */
 bool crashes_count(struct crashes *c, enum server_death death, uint64_t now);
 
-struct holder {
+struct supervisor {
 	struct swapd *s;
 	struct device_control *c;
 	struct child server, standby;
@@ -73,22 +72,22 @@ struct holder {
 	uint64_t fork_wait;    /* ns: between two tries */
 	uint64_t forked;       /* ns: the last one was made */
 	struct crashes crashes;
-	bool cut;              /* there are errors now, instead of waiting */
-	struct notes notes;    /* the holder's: log lines that wait for somebody who serves */
+	bool cut;              /* I/O fails now instead of waiting */
+	struct notes notes;    /* the supervisor's: log lines that wait for a server */
 	uint64_t beats;        /* of the loop, at the last look */
 	struct watchdog watchdog;
 	uint64_t bark_at;      /* ns: the watchdog's next look */
-	bool replaced;         /* nothing moved, so the server was killed if another could follow ... */
+	bool replaced;         /* the server made no progress and was killed, as a standby was ready ... */
 	uint64_t completed;    /* ... with so many requests done */
 };
 
 /*
  * @s is as swapd_prepare() made it.  Forks the first server, which begins, and the first
- * standby.  On failure there is neither.
+ * standby.  On failure neither exists.
  */
-int holder_start(struct holder *h, struct swapd *s, struct device_control *c, struct error *e);
+int supervisor_start(struct supervisor *h, struct swapd *s, struct device_control *c, struct error *e);
 
-/* Lets the server go on, and watches until the device has ended; returns the exit status. */
-int holder_run(struct holder *h, enum swapd_output output);
+/* Lets the server serve, and watches until the device has ended; returns the exit status. */
+int supervisor_run(struct supervisor *h, enum swapd_output output);
 
 #endif

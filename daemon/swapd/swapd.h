@@ -7,7 +7,7 @@
  *   resolver       what names of donors mean (resolver.h)
  *   control thread reads counters and states, formats, logs (control.h)
  *
- * The holder (supervisor.h) makes it and forks server and standby, each of which then has
+ * The supervisor (supervisor.h) makes it and forks server and standby, each of which then has
  * its own.  What is to outlive a server is in memory that they share (shared.h): struct
  * shared, the tables of pages and slabs, the slots, the seals.  All else a successor
  * makes from that (failover.h).
@@ -82,14 +82,14 @@ struct shared {
 	uint32_t aborted;        /* the watchdog cut the connection */
 	uint32_t ended;          /* the server ends by itself: nobody is to follow it */
 	struct frontend_shared frontend;
-	/* the holder's: pids, 0 = there is none */
-	uint32_t holder, server, standby;
-	uint32_t takeovers;
+	/* the supervisor's: pids, 0 = there is none */
+	uint32_t supervisor, server, standby;
+	uint32_t failovers;
 	uint8_t life[2];         /* enum life, of the server and of the standby, each its own */
 	/* SIGTERMs, whichever of the processes got them; the first is the control thread's */
 	uint32_t stops_tried, stops;
-	uint64_t takeover_ns;    /* that the last one took */
-	char last_words[160];    /* of a server that ends of its own will; the holder says them */
+	uint64_t failover_ns;    /* that the last one took */
+	char last_words[160];    /* of a server that ends of its own will; the supervisor says them */
 	bool watchdog_works;
 	bool no_claim;           /* the backup's locks tell nothing (backup_claim()) */
 	struct donor_record donors[MAX_DONORS];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * When requests are waiting and none has been answered for half of options.watchdog,
- * the holder (supervisor.h) has the standby take over; when that does not help in the
- * other half, it aborts the device: programs with pages on the device then get I/O errors
- * (SIGBUS) instead of sleeping for ever.
+ * When requests wait and none is answered for half of options.watchdog, the supervisor
+ * (supervisor.h) kills the server, so that the standby serves.  If that does not help in
+ * the other half, it aborts the device: programs with pages there get SIGBUS instead of
+ * sleeping for ever.
  */
 #ifndef EBB_WATCHDOG_H
 #define EBB_WATCHDOG_H
@@ -16,10 +16,9 @@
 struct shared;
 
 /*
- * The rule, by itself; call it every @tick_ns.  Two things may stand still: the
- * answers while requests are under way, or the loop, which otherwise moves ten
- * times a second.  Counts ticks, not time, so that a machine that was suspended
- * has not hung.
+ * The rule; call it every @tick_ns.  Two things may stall: answers while requests are in
+ * flight, or the loop, which otherwise runs ten times a second.  The rule counts ticks, not
+ * time, so that suspending the machine does not count.
  */
 struct watchdog_sight {
 	uint64_t received, completed; /* requests */
@@ -28,13 +27,13 @@ struct watchdog_sight {
 
 struct watchdog_state {
 	struct watchdog_sight last;
-	uint64_t answers_ns, loop_ns; /* for how long they have not moved */
+	uint64_t answers_ns, loop_ns; /* how long each has stalled */
 };
 
 enum watchdog_verdict {
 	WATCHDOG_MOVES,
-	WATCHDOG_STUCK,   /* requests are under way and none is answered */
-	WATCHDOG_STOPPED, /* the loop stands; there may be requests it has not seen */
+	WATCHDOG_STUCK,   /* requests are in flight and none is answered */
+	WATCHDOG_STOPPED, /* the loop has stalled; it may not have seen requests */
 };
 
 enum watchdog_verdict watchdog_judge(struct watchdog_state *w, const struct watchdog_sight *now,

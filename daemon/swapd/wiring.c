@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* The one file that knows all rooms: every table of upcalls is filled in here. */
+/* Knows all rooms: fills in every table of upcalls. */
 #include <string.h>
 
 #include "failover.h"
@@ -74,19 +74,19 @@ static bool copy_wanted(void *s, uint32_t slab)
 	return placing_open(s, slab, now_ns());
 }
 
-static void filled(void *s, struct slot *slot)
+static void resynced(void *s, struct slot *slot)
 {
-	repair_filled(s, slot);
+	repair_resynced(s, slot);
 }
 
-static void alone(void *s, struct slot *slot)
+static void exclusive(void *s, struct slot *slot)
 {
-	repair_alone(s, slot);
+	repair_exclusive(s, slot);
 }
 
-static void alone_backed(void *s, struct slot *slot)
+static void exclusive_backed(void *s, struct slot *slot)
 {
-	repair_alone_backed(s, slot);
+	repair_exclusive_backed(s, slot);
 }
 
 void wiring_events(struct swapd *s)
@@ -97,8 +97,8 @@ void wiring_events(struct swapd *s)
 		.oldest = oldest_map, .ask_later = ask_later,
 	};
 	static const struct engine_events engine_events = {
-		.wanted = copy_wanted, .filled = filled, .alone = alone,
-		.alone_backed = alone_backed,
+		.wanted = copy_wanted, .resynced = resynced, .exclusive = exclusive,
+		.exclusive_backed = exclusive_backed,
 	};
 
 	s->donor_events = &donor_events;
@@ -128,12 +128,12 @@ static void start(void *engine, struct slot *slot)
 
 static void tend(void *engine, int ms)
 {
-	takeover_tend(engine, ms);
+	failover_tend(engine, ms);
 }
 
 static void last_words(void *engine, const char *text)
 {
-	takeover_last_words(engine, "%s", text);
+	failover_last_words(engine, "%s", text);
 }
 
 void wiring_frontend(struct swapd *s)

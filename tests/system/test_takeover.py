@@ -184,7 +184,7 @@ def test_holder_killed(world):
         wait_for(lambda: s.status()["holder"] == 0, 5, "notice")
         now = s.status()
         assert now["pid"] == now["server"] == told["server"] and not now["watchdog"]
-        wait_for(lambda: "the holder is gone" in machine.read(s.log), 5, "a line in the log")
+        wait_for(lambda: "the supervisor exited" in machine.read(s.log), 5, "a line in the log")
         p.check()
         os.kill(now["server"], signal.SIGKILL)
         p.check()
@@ -414,7 +414,7 @@ def test_what_a_dead_server_still_writes_comes_first(world, tmp_path):
             assert reader.is_alive(), "it holds no memory"
             os.kill(told["server"], signal.SIGKILL)
             time.sleep(1)
-            early = "served by its standby now" in machine.read(s.log)
+            early = "the standby serves it now" in machine.read(s.log)
         finally:
             for pid in processes:
                 os.kill(pid, signal.SIGCONT)
@@ -485,7 +485,7 @@ def test_a_standby_that_cannot_map_what_is_there(world, for_long):
     p.check()
     assert now["takeovers"] == 1 + for_long and (now["server"] == told["standby"]) != for_long
     assert not failures(s)
-    wait_for(lambda: not for_long or "its last words: slabs at a donor cannot be mapped" in machine.read(s.log),
+    wait_for(lambda: not for_long or "exit reason: slabs at a donor cannot be mapped" in machine.read(s.log),
              10, "a line in the log")
 
 
@@ -540,7 +540,7 @@ def test_servers_that_crash_again_and_again(world):
     with pytest.raises(OSError):
         p.read(0, 1)
     log = machine.read(s.log)
-    assert "its servers crash, 10 within 60 s or in a row; see the lines before, then destroy it" in log
+    assert "its servers crash, 10 within 60 s or in a row; see the messages before this one, then destroy" in log
     assert not os.path.ismount(s.mount) and not list((s.run / "devices").iterdir())
 
 
@@ -556,11 +556,11 @@ def test_servers_that_cannot_be_made_do_not_count(world):
     soft = resource.prlimit(s.pid, resource.RLIMIT_AS, (size + MIB // 2, resource.RLIM_INFINITY))[0]
     kill_both(told)
     time.sleep(2.5)    # a try a second
-    assert "is dead" not in machine.read(s.log), "who writes it may wait for a server"
+    assert "died (" not in machine.read(s.log), "who writes it may wait for a server"
     resource.prlimit(s.pid, resource.RLIMIT_AS, (soft, resource.RLIM_INFINITY))
     p.check()
     wait_for(s.told, 10, "a server")
-    wait_for(lambda: machine.read(s.log).count("is dead (exit status 1); there is no standby") > 1,
+    wait_for(lambda: machine.read(s.log).count("died (exit status 1); no standby") > 1,
              10, "a line of each")
     assert not failures(s)
 
@@ -599,7 +599,7 @@ def test_a_stop_that_was_refused_is_not_done_later(world):
     told = wait_for(s.ready, 10, "a standby")
     for pid in (s.pid, told["server"], told["standby"]):
         os.kill(pid, signal.SIGTERM)
-    wait_for(lambda: "not stopped" in machine.read(s.log), 5, "a line in the log")
+    wait_for(lambda: "cannot stop" in machine.read(s.log), 5, "a line in the log")
     time.sleep(0.5)
     p.close()
     s.kill_server()

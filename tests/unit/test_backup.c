@@ -231,7 +231,7 @@ static void newest_content(void **state)
 
 			switch (draw_below(&seed, 16)) {
 			case 0:
-				submit(SLOT_ALONE, 0, PAGES);
+				submit(SLOT_EXCLUSIVE, 0, PAGES);
 				break;
 			case 1:
 			case 2:
@@ -380,7 +380,7 @@ static void two_servers(void **state)
 	start(AIO_WORKS);
 	assert_true(q.b.shared_fd >= 0);
 	assert_int_equal(backup_claim(&q.b), 0);
-	/* As the holder has it. */
+	/* As the supervisor has it. */
 	strcpy(second->path, q.path);
 	second->direct = q.b.direct;
 	second->fd = dup(q.b.shared_fd);

@@ -336,7 +336,7 @@ static void disk_step(struct backup_lane *l)
 	if (l->completed == l->submitted)
 		return;
 	from = slot->kind == SLOT_WRITE ? 0 : slot->cursor;
-	count = slot->kind == SLOT_WRITE ? slot->count : slot->kind == SLOT_ALONE ? 0 : slot->run;
+	count = slot->kind == SLOT_WRITE ? slot->count : slot->kind == SLOT_EXCLUSIVE ? 0 : slot->run;
 	here = slot->payload + from * (size_t)PAGE;
 	slot->backup_result = draw(40) ? 0 : -EIO;
 	if (slot->backup_result)

@@ -109,10 +109,10 @@ static void mix_slot(uint64_t *h, int i)
 	    slot->degraded << 18 | slot->backing << 19 | slot->fetched << 20 |
 	    (uint64_t)slot->copy << 24 | (uint64_t)slot->purpose << 32 | slot->same << 40);
 	mix(h, slot->first | slot->count << 8 | slot->cursor << 16 | (uint64_t)slot->run << 24 |
-	    (uint64_t)(slot->copy != FILL_BACKUP &&
+	    (uint64_t)(slot->copy != RESYNC_BACKUP &&
 		       slot->serial == slab->copy[slot->copy].serial) << 32);
 	mix(h, (uint64_t)(slot->next + 1) << 8 | (uint64_t)(slot->previous + 1));
-	for (uint32_t p = 0; p < slot->count && slot->kind != SLOT_ALONE; p++) {
+	for (uint32_t p = 0; p < slot->count && slot->kind != SLOT_EXCLUSIVE; p++) {
 		mix(h, rank(slot->first + p, payload_of(slot, p)[0]));
 		if (slot->kind == SLOT_READ && !slot->answered)
 			mix(h, rank(slot->first + p, W.expected[slot->unique].stamp[p]) << 4 |

@@ -624,9 +624,9 @@ static void nobody_is_forgiven(void **state)
 static void check_outlook(const struct donor *d, uint32_t move, uint32_t to_disk, uint32_t stuck,
 			  const char *why)
 {
-	struct outlook o;
+	struct drain_estimate o;
 
-	outlook(&s, d, &o);
+	drain_estimate(&s, d, &o);
 	assert_int_equal(o.slabs, move + to_disk + stuck);
 	assert_int_equal(o.move, move);
 	assert_int_equal(o.disk, to_disk);

@@ -127,7 +127,7 @@ static void kept_and_asked_for_again(void **state)
 	d = take_over_donor("127.0.0.1:1");
 	copy_at(d, 0);
 	copy_at(d, 1);
-	takeover_slabs(&s);
+	failover_slabs(&s);
 	greeted(d);
 	/* It was hard to find. */
 	s.resume_for = 100 * SECOND;
@@ -177,7 +177,7 @@ static void given_up_in_the_end(void **state)
 		begin(backups[i]);
 		d = take_over_donor("127.0.0.1:1");
 		copy_at(d, 0);
-		takeover_slabs(&s);
+		failover_slabs(&s);
 		greeted(d);
 		placing_resume(&s, d);
 		assert_int_equal(sent(d, &f), WIRE_REMAP);
@@ -188,7 +188,7 @@ static void given_up_in_the_end(void **state)
 			assert_int_equal(slabs[0].copy[0].state, COPY_AWAY);
 			assert_int_equal(d->unreachable, -ENOMEM);
 			assert_int_equal(sent(d, &f), 0);
-			assert_int_equal(takeover_donors(&s), -ENOMEM);
+			assert_int_equal(failover_donors(&s), -ENOMEM);
 		} else {
 			assert_int_equal(slabs[0].copy[0].state, COPY_NONE);
 			assert_int_equal(sent(d, &f), WIRE_UNMAP);
@@ -209,7 +209,7 @@ static void asked_back_before_it_is_there(void **state)
 	d = take_over_donor("127.0.0.1:1");
 	copy_at(d, 0);
 	copy_at(d, 1);
-	takeover_slabs(&s);
+	failover_slabs(&s);
 	/* Its data connection has joined, and we have not read that yet. */
 	d->state = DONOR_GREETING;
 	assert_int_equal(donor_frame(&s, d, &remap, NULL), -EPROTO);
@@ -232,7 +232,7 @@ static void asked_back_before_it_is_there(void **state)
 	assert_int_equal(sent(d, &f), WIRE_RELEASE);
 	assert_int_equal(sent(d, &f), WIRE_PING);
 	d->pinged = 0;
-	assert_int_equal(takeover_donors(&s), 0);
+	assert_int_equal(failover_donors(&s), 0);
 	for (uint32_t i = 0; i < SLABS; i++)
 		assert_int_equal(slab_copies(&slabs[i], COPY_AWAY), 0);
 	assert_true(slabs[0].copy[0].leaving);
@@ -289,7 +289,7 @@ static void a_quarantine_is_known_at_once(void **state)
 	assert_true(shared.donors[0].quarantined);
 	donors_take_over(&s, now_ns());
 	assert_int_equal(d->state, DONOR_QUARANTINED);
-	assert_string_equal(d->why, "it gave back a page that was not written there (3)");
+	assert_string_equal(d->why, "it returned a page that was not written there (3)");
 	assert_int_equal(d->bad_pages, 1);
 	end();
 
@@ -303,7 +303,7 @@ static void a_quarantine_is_known_at_once(void **state)
 	donors_take_over(&s, now_ns());
 	assert_int_equal(d->leaving, DONOR_SUSPECT);
 	/* Why is told in the end, too. */
-	assert_string_equal(d->why, "it gave back a page that was not written there (3)");
+	assert_string_equal(d->why, "it returned a page that was not written there (3)");
 	end();
 }
 
@@ -316,11 +316,11 @@ static void losses_are_remembered(void **state)
 	d = take_over_donor("127.0.0.1:1");
 	for (uint32_t server = 1; server <= 2; server++) {
 		greeted(d);
-		donor_lose(&s, d, server == 1 ? "no answer within the deadline" : "gone");
+		donor_lose(&s, d, server == 1 ? "no reply within the deadline" : "gone");
 		donors_record(&s);
 		donors_take_over(&s, now_ns());
 		assert_int_equal(d->losses, server);
-		assert_string_equal(d->why, server == 1 ? "no answer within the deadline" : "gone");
+		assert_string_equal(d->why, server == 1 ? "no reply within the deadline" : "gone");
 		d->transport = &transport_fake;
 	}
 	end();
@@ -351,7 +351,7 @@ static void who_has_something_is_not_refused(void **state)
 	first = &s.donors[0];
 	first->transport = &transport_fake;
 	copy_at(first, 0);
-	takeover_slabs(&s);
+	failover_slabs(&s);
 	assert_int_equal(first->resume, RESUME_WANTED);
 	assert_int_equal(greet(second, IDENTITY), -ECONNREFUSED);
 	assert_non_null(strstr(second->why, first->address.text));
@@ -391,7 +391,7 @@ static void nothing_in_clear_goes_to_the_disk(void **state)
 	answered_write(0, 3, 0);
 	sealed = answered_write(10, 1, 2);
 	answered_write(20, 1, 0); /* could not be sealed */
-	takeover_slots(&s, SLOT_COUNT);
+	failover_slots(&s, SLOT_COUNT);
 	assert_int_equal(backup_pending(&s.backup), 1);
 	assert_int_equal(s.backup.queue.jobs[0], slot_index(&s.slots, sealed));
 	assert_int_equal(s.slots.free_count, SLOT_COUNT - 1);
@@ -415,11 +415,11 @@ static struct slot *begun(enum slot_kind kind, uint32_t first, uint32_t count)
 	return slot;
 }
 
-static int takeovers;
+static int failovers;
 
 static int take_over(struct frontend_host *h, struct slot *reading)
 {
-	takeovers++;
+	failovers++;
 	assert_null(reading);
 	return -EIO;
 }
@@ -447,9 +447,9 @@ static void what_is_asked_again(void **state)
 	other = begun(SLOT_WRITE, 5, 2);
 	/* They wait until their slab is there. */
 	slab_ask(&slabs[0], 0, 1);
-	takeovers = 0;
-	assert_int_equal(takeover_slots(&s, SLOT_COUNT), -EIO);
-	assert_int_equal(takeovers, 1);
+	failovers = 0;
+	assert_int_equal(failover_slots(&s, SLOT_COUNT), -EIO);
+	assert_int_equal(failovers, 1);
 	assert_int_equal(older->kind, SLOT_FREE);
 	assert_int_equal(same->kind, SLOT_WRITE);
 	assert_int_equal(other->kind, SLOT_WRITE);

@@ -77,7 +77,7 @@ void donor_blame(struct donor *d, uint32_t page)
 {
 	count_add(&d->bad_pages, 1);
 	if (!d->blamed && !(d->leaving & DONOR_SUSPECT))
-		snprintf(d->why, sizeof(d->why), "it gave back a page that was not written there (%u)",
+		snprintf(d->why, sizeof(d->why), "it returned a page that was not written there (%u)",
 			 page);
 	d->blamed = true;
 }
@@ -143,15 +143,15 @@ int donor_check(const struct swapd *s, const char *text, struct address *a, stru
 		return r;
 	if (address_is_rdma(a) && !s->tls)
 		return fail_exit(e, EXIT_REFUSED, EPERM,
-				 "donor %s: by RDMA only who has a key is let in; give --key FILE, made by ebbctl key create, and have it among the donor's --keys",
+				 "donor %s: RDMA requires a key; pass --key FILE and add it to the donor's --keys",
 				 text);
 	if (!donor_may_be_at(s, a))
 		return fail_exit(e, EXIT_REFUSED, EPERM,
-				 "donor %s: not on this machine, and there is no key to know it by; give --key FILE, made by ebbctl key create",
+				 "donor %s: not on this machine, so it must prove a key; pass --key FILE, made by ebbctl key create",
 				 text);
 	if (s->local_only && !address_is_local(a))
 		return fail_exit(e, EXIT_REFUSED, EPERM,
-				 "donor %s: not on this machine as the others were, so pages are not sealed; create the device with --seal on",
+				 "donor %s: not on this machine, and pages of this device are not sealed; re-create the device with --seal on",
 				 text);
 	return 0;
 }
@@ -179,7 +179,7 @@ static int add_entry(struct swapd *s, struct error *e)
 		donor_free_links(s, d);
 		stream_rx_free(&d->rx);
 		stream_tx_free(&d->tx);
-		return fail(e, r, "donor: no room for one more: %s", strerror(-r));
+		return fail(e, r, "donor: cannot add an entry: %s", strerror(-r));
 	}
 	d->state = DONOR_ABSENT;
 	__atomic_store_n(&s->donor_count, s->donor_count + 1, __ATOMIC_RELEASE);
@@ -248,7 +248,7 @@ int donor_new(struct swapd *s, const char *text, struct error *e)
 	if (r)
 		return r;
 	if (donor_at(s, &a))
-		return fail(e, EEXIST, "donor %s: named twice; each copy needs a donor of its own",
+		return fail(e, EEXIST, "donor %s: named twice; each replica needs its own donor",
 			    text);
 	r = donors_reserve(s, 1, e);
 	return r ? r : donor_make(s, &a);

@@ -87,9 +87,9 @@ void donor_lose(struct swapd *s, struct donor *d, const char *why)
 	count_add(&s->count->donor_losses, 1);
 	note_event(&s->notes, EVENT_DONOR_LOST, LOG_LVL_WARN, "donor %s lost: %s; %s",
 		   d->address.text, why,
-		   backup_there(&s->backup) ? "its pages come from other copies or the backup now" :
-		   s->wanted > 1 ? "its pages come from other copies now" :
-				   "its pages are lost: there is neither a backup nor a second copy");
+		   backup_there(&s->backup) ? "reading its pages from other replicas or the backup" :
+		   s->wanted > 1 ? "reading its pages from other replicas" :
+				   "its pages are lost, as there is neither a backup nor another replica");
 	s->donor_events->lost(s, d);
 	while (d->waiting.head >= 0) {
 		int number = d->waiting.head;
@@ -104,7 +104,7 @@ void donor_quarantine(struct swapd *s, struct donor *d, const char *why)
 	if (d->state == DONOR_QUARANTINED || d->leaving & DONOR_SUSPECT)
 		return;
 	note_event(&s->notes, EVENT_DONOR_QUARANTINED, LOG_LVL_ERR,
-		   "donor %s quarantined: %s; nothing is placed there until `donor trust`",
+		   "donor %s quarantined: %s; it gets no slabs until `ebbctl donor trust`",
 		   d->address.text, why);
 	d->leaving |= DONOR_SUSPECT;
 	/* At once: a successor is not to trust it again. */
@@ -501,7 +501,7 @@ void donors_tick(struct swapd *s, uint64_t now)
 			if (overdue(s, d, now)) {
 				receive_all(s, d);
 				if (d->state == DONOR_UP && overdue(s, d, now))
-					donor_lose(s, d, "no answer within the deadline");
+					donor_lose(s, d, "no reply within the deadline");
 			}
 			if (d->state == DONOR_UP && d->mapping)
 				s->donor_events->ask_later(s, d, now);

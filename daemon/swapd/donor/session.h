@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Connections to donors.  A donor is lost when its connection breaks, when it
- * breaks the protocol, or when it answers nothing for the deadline; it is tried
- * again with growing intervals.  Its connection is closed before any page
- * goes elsewhere, so that nothing of a dead generation can arrive later.
+ * Connections to donors.  A donor is lost when its connection breaks, when it breaks the
+ * protocol, or when it does not reply within the deadline.  It is retried with growing,
+ * random intervals.  Its connection is closed before any page goes elsewhere, so that nothing
+ * of a dead generation can arrive later.
  */
 #ifndef EBB_DONOR_SESSION_H
 #define EBB_DONOR_SESSION_H
@@ -11,9 +11,9 @@
 #include "donor_table.h"
 
 /*
- * What donors have to say to those above them; wiring.c fills it in.  A lost donor: its link is
- * closed, then lost() takes its copies off the tables, then leg_gone() comes for each leg that
- * waited.  answered(), resumed() and asked() return 0 or -errno.
+ * Upcalls of donors; wiring.c fills them in.  A donor is lost in this order: its link is
+ * closed, lost() takes its replicas off the tables, leg_gone() comes for each leg that waited.
+ * answered(), resumed() and asked() return 0 or -errno.
  */
 struct donor_events {
 	void (*up)(void *owner);
@@ -40,7 +40,7 @@ void donors_free(struct swapd *s);
 
 /* The rest is the loop thread's. */
 
-/* Asks @d, of whom no answer to another PING is due, for its figures. */
+/* Asks @d, which has no other PING to answer, for its figures. */
 void donor_ping(struct donor *d, uint64_t now);
 
 /* Something happened on its control connection; @events as epoll's. */
@@ -53,18 +53,18 @@ void donors_event(struct swapd *s, const struct epoll_event *ev);
 int donor_frame(struct swapd *s, struct donor *d, const struct wire_frame *f,
 		const uint8_t *payload);
 
-/* For transports: what greeted() waited for is there. */
+/* For transports: greeted() returned 1, and pages can go now. */
 void donor_ready(struct swapd *s, struct donor *d);
 
-/* Why @d cannot be used until somebody has changed something: told once, until it can. */
+/* Logs why @d cannot be used without an operator's change; once, until it can. */
 void donor_explain(struct swapd *s, struct donor *d, const char *why);
 
-/* Closes the connection: its copies are lost, what waited for it looks for another way. */
+/* Closes the connection: its replicas are lost, and requests that waited look for others. */
 void donor_lose(struct swapd *s, struct donor *d, const char *why);
 
 /*
- * Not used until donor_trust().  With a backup it is closed at once; without one its
- * pages move away first, since some may be nowhere else.
+ * Does not use @d until donor_trust().  With a backup its connection is closed at once; without
+ * one its slabs migrate first, since they may be the only replicas.
  */
 void donor_quarantine(struct swapd *s, struct donor *d, const char *why);
 void donor_trust(struct donor *d, uint64_t now);

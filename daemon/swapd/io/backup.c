@@ -132,7 +132,7 @@ int backup_open(struct backup *b, const char *path, uint64_t size, struct error 
 	/* Page cache would be a second copy, taken from those who are short of memory. */
 	b->direct = fcntl(fd, F_SETFL, O_DIRECT) == 0;
 	if (!b->direct)
-		log_warn("backup %s: no direct I/O here (%m), the page cache is used", path);
+		log_warn("backup %s: no direct I/O (%m); using the page cache", path);
 	b->fd = TAKE_FD(fd);
 	b->shared_fd = -1;
 	return 0;
@@ -150,7 +150,7 @@ static struct iovec slot_iov(const struct slot *slot)
 /* The pages that @slot's job is about. */
 static void slot_range(const struct slot *slot, uint32_t *first, uint32_t *end)
 {
-	bool part = slot->kind == SLOT_READ || slot->kind == SLOT_FILL;
+	bool part = slot->kind == SLOT_READ || slot->kind == SLOT_RESYNC;
 
 	*first = slot->first + (part ? slot->cursor : 0);
 	*end = *first + (part ? slot->run : slot->count);
@@ -159,7 +159,7 @@ static void slot_range(const struct slot *slot, uint32_t *first, uint32_t *end)
 /* Whether its pages go to the file. */
 static bool writes(const struct slot *slot)
 {
-	return slot->kind == SLOT_WRITE || (slot->kind == SLOT_FILL && slot->fetched);
+	return slot->kind == SLOT_WRITE || (slot->kind == SLOT_RESYNC && slot->fetched);
 }
 
 /* One slot's transfer, waited for. */
@@ -275,7 +275,7 @@ static void begin_transfer(struct backup *b, struct transfer *io)
 	b->in_flight++;
 	io->wakes = false;
 	b->writing += bytes_written(b, io);
-	if (slot->kind == SLOT_ALONE) {
+	if (slot->kind == SLOT_EXCLUSIVE) {
 		end_transfer(b, io, 0);
 		return;
 	}
@@ -516,7 +516,7 @@ void backup_close(struct backup *b)
 
 void backup_submit(struct backup *b, struct slot *slot)
 {
-	bool reads = slot->kind == SLOT_READ || (slot->kind == SLOT_FILL && !slot->fetched);
+	bool reads = slot->kind == SLOT_READ || (slot->kind == SLOT_RESYNC && !slot->fetched);
 	struct backup_lane *l = reads ? &b->reads : &b->queue;
 
 	slot->backing = true;

@@ -78,7 +78,7 @@ int backup_start(struct backup *b, struct slots *slots, struct error *e);
  * Transfers hold the file they go to, so a lock of that open file is there until the
  * last of them has ended.  0, too, for a process that has no file of its own.  Where it
  * fails before there is a predecessor, as on NFS, whose flock(2) is such a lock and the
- * holder's, it tells nothing.
+ * supervisor's, it tells nothing.
  */
 int backup_claim(struct backup *b);
 
@@ -92,7 +92,7 @@ static inline bool backup_there(const struct backup *b)
 void backup_close(struct backup *b);
 
 /*
- * Loop thread.  Fills the payload of @slot, a READ or FILL, from cursor on with what is
+ * Loop thread.  Fills the payload of @slot, a READ or RESYNC, from cursor on with what is
  * queued for the file of its pages, and cuts @slot->run to those.  False when the
  * first of them is not queued: the run is then cut to those that are not.
  */
@@ -100,8 +100,8 @@ bool backup_take_queued(const struct backup *b, struct slot *slot);
 
 /*
  * Loop thread.  Hands @slot over: a WRITE whole, pages cursor..cursor + run of a
- * READ or FILL (to be written if they are fetched, else to be read, after
- * backup_take_queued() has not found them), or an ALONE, for its place in the queue.
+ * READ or RESYNC (to be written if they are fetched, else to be read, after
+ * backup_take_queued() has not found them), or an EXCLUSIVE, for its place in the queue.
  * The thread owns the payload until backup_reap() returns the slot.
  */
 void backup_submit(struct backup *b, struct slot *slot);

@@ -14,7 +14,7 @@
 
 static void read_on(struct swapd *s, struct slot *slot);
 static void write_on(struct swapd *s, struct slot *slot);
-static void fill_on(struct swapd *s, struct slot *slot);
+static void resync_on(struct swapd *s, struct slot *slot);
 
 /* --- where a page is read from ---------------------------------------------------- */
 
@@ -102,17 +102,17 @@ static void answer_read(struct swapd *s, struct slot *slot, int error)
 	answer(s, slot, error);
 }
 
-static void end_fill(struct swapd *s, struct slot *slot)
+static void end_resync(struct swapd *s, struct slot *slot)
 {
 	uint32_t index = slot->first / s->table.pages;
 
-	s->engine_events->filled(s, slot);
+	s->engine_events->resynced(s, slot);
 	finish(s, slot, SLOT_DONE);
 	/* Reads may wait for what it had of pages that were nowhere else. */
 	engine_slab_settled(s, index);
 }
 
-void engine_end_alone(struct swapd *s, struct slot *slot)
+void engine_end_exclusive(struct swapd *s, struct slot *slot)
 {
 	finish(s, slot, SLOT_DONE);
 }
@@ -172,8 +172,8 @@ static void go_on(struct swapd *s, struct slot *slot)
 {
 	if (slot->kind == SLOT_READ)
 		read_on(s, slot);
-	else if (slot->kind == SLOT_FILL)
-		fill_on(s, slot);
+	else if (slot->kind == SLOT_RESYNC)
+		resync_on(s, slot);
 	else
 		write_on(s, slot);
 }
@@ -181,8 +181,8 @@ static void go_on(struct swapd *s, struct slot *slot)
 static void begin(struct swapd *s, struct slot *slot)
 {
 	switch (slot->kind) {
-	case SLOT_ALONE:
-		s->engine_events->alone(s, slot);
+	case SLOT_EXCLUSIVE:
+		s->engine_events->exclusive(s, slot);
 		return;
 	case SLOT_DISCARD:
 		discard(s, slot);
@@ -275,7 +275,7 @@ static void leg_ended(struct swapd *s, struct slot *slot, int leg, enum leg_end 
 		page_map_bad(s->map, leg, page, slot->run);
 		slab->copy[leg].partial = true;
 		slab->copy[leg].repaired = 0;
-	} else if (slot->kind == SLOT_FILL) {
+	} else if (slot->kind == SLOT_RESYNC) {
 		slot->fetched = true;
 	} else {
 		count_add(&s->count->read_donor, slot->run);
@@ -322,7 +322,7 @@ static bool take_backed(struct swapd *s, struct slot *slot)
 {
 	if (!sealing_came(s, slot, -1))
 		return false;
-	if (slot->kind == SLOT_FILL) {
+	if (slot->kind == SLOT_RESYNC) {
 		slot->fetched = true;
 	} else {
 		count_add(&s->count->read_backup, slot->run);
@@ -331,7 +331,7 @@ static bool take_backed(struct swapd *s, struct slot *slot)
 	return true;
 }
 
-/* The present run comes from the backup file, or a FILL's that is fetched goes there. */
+/* The present run comes from the backup file, or a RESYNC's that is fetched goes there. */
 static void by_backup(struct swapd *s, struct slot *slot)
 {
 	slot->wait = WAIT_BACKUP;
@@ -349,13 +349,13 @@ static void wait_for_slab(struct swapd *s, struct slab *slab, struct slot *slot)
 	slab->waiting_tail = list.tail;
 }
 
-/* Whether a FILL has @page's content on its way to a copy, or to the backup. */
+/* Whether a RESYNC has @page's content on its way to a copy, or to the backup. */
 static bool being_saved(const struct swapd *s, uint32_t page)
 {
 	for (uint32_t i = 0; i < s->slots.active_count; i++) {
 		const struct slot *fill = &s->slots.slot[s->slots.active[i]];
 
-		if (fill->kind == SLOT_FILL && fill->fetched && page >= fill->first + fill->cursor &&
+		if (fill->kind == SLOT_RESYNC && fill->fetched && page >= fill->first + fill->cursor &&
 		    page < fill->first + fill->cursor + fill->run)
 			return true;
 	}
@@ -434,17 +434,17 @@ static void read_backed(struct swapd *s, struct slot *slot)
 	}
 	if (!stale && take_backed(s, slot)) {
 		go_on(s, slot);
-	} else if (slot->kind == SLOT_FILL) {
+	} else if (slot->kind == SLOT_RESYNC) {
 		run_done(slot);
-		fill_on(s, slot);
+		resync_on(s, slot);
 	} else if (find(s, page, 1, &copy).home == PAGE_REPLICA) {
-		read_on(s, slot); /* a FILL that was under way has saved it */
+		read_on(s, slot); /* a RESYNC that was under way has saved it */
 	} else {
 		read_nowhere(s, slot);
 	}
 }
 
-/* --- FILL --------------------------------------------------------------------------- */
+/* --- RESYNC --------------------------------------------------------------------------- */
 
 /* Whether the present run of @slot has a page that is at hand and nowhere else. */
 static bool is_last(const struct swapd *s, const struct slot *slot)
@@ -478,10 +478,10 @@ static bool find_target(struct swapd *s, struct slot *slot)
 	return true;
 }
 
-static void fill_on(struct swapd *s, struct slot *slot)
+static void resync_on(struct swapd *s, struct slot *slot)
 {
 	const struct slab *slab = slab_of_page(&s->table, slot->first);
-	bool rewrite = slot->copy == FILL_BACKUP;
+	bool rewrite = slot->copy == RESYNC_BACKUP;
 
 	while (slot->cursor < slot->count) {
 		uint32_t page = slot->first + slot->cursor;
@@ -527,14 +527,14 @@ static void fill_on(struct swapd *s, struct slot *slot)
 		else if (!move(s, slot, (uint8_t)(1u << copy), WIRE_READ))
 			return;
 	}
-	end_fill(s, slot);
+	end_resync(s, slot);
 }
 
 /*
  * The backup has taken what it failed to take before, or has not again.  Then a write
  * that was queued before may have been taken: the bits tell, and it was the same content.
  */
-static void fill_backed(struct swapd *s, struct slot *slot)
+static void resync_backed(struct swapd *s, struct slot *slot)
 {
 	uint32_t page = slot->first + slot->cursor;
 
@@ -542,13 +542,13 @@ static void fill_backed(struct swapd *s, struct slot *slot)
 	slot->fetched = false;
 	if (slot->backup_result) {
 		count_add(&s->count->backup_errors, 1);
-		end_fill(s, slot);
+		end_resync(s, slot);
 		return;
 	}
 	page_map_backed(s->map, page, slot->run, 0);
 	slab_of_page(&s->table, page)->rewrite_at = 0;
 	run_done(slot);
-	fill_on(s, slot);
+	resync_on(s, slot);
 }
 
 /* --- WRITE -------------------------------------------------------------------------- */
@@ -692,18 +692,18 @@ void engine_backed(struct swapd *s, struct slot *slot)
 	case SLOT_READ:
 		read_backed(s, slot);
 		break;
-	case SLOT_FILL:
+	case SLOT_RESYNC:
 		if (slot->fetched)
-			fill_backed(s, slot);
+			resync_backed(s, slot);
 		else
 			read_backed(s, slot);
 		break;
 	case SLOT_WRITE:
 		write_backed(s, slot);
 		break;
-	case SLOT_ALONE:
+	case SLOT_EXCLUSIVE:
 		s->need_backup--;
-		s->engine_events->alone_backed(s, slot);
+		s->engine_events->exclusive_backed(s, slot);
 		break;
 	}
 }

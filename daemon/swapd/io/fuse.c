@@ -235,8 +235,8 @@ static bool do_transfer(struct frontend_host *h, struct slot *slot, const struct
 }
 
 /* Holes are what loop makes of a discard; both kinds read as zeroes afterwards. */
-static bool do_fallocate(struct frontend_host *h, struct slot *slot, const struct fuse_in_header *in,
-			 const struct fuse_fallocate_in *fa)
+static bool do_fallocate(struct frontend_host *h, struct slot *slot,
+			 const struct fuse_in_header *in, const struct fuse_fallocate_in *fa)
 {
 	uint64_t size = (uint64_t)h->pages * EBB_PAGE, end = fa->offset + fa->length;
 	uint64_t first = fa->offset / EBB_PAGE;
@@ -501,7 +501,7 @@ static int fuse_begin(struct frontend_host *h, struct error *e)
 		r = poll(&p, 1, 5000) <= 0 ? -ETIMEDOUT : fuse_receive(h, 1);
 	if (!h->initialised) {
 		fuse_end(h);
-		return fail_exit(e, EXIT_UNSUPPORTED, r, "mount %s: the kernel's FUSE did not greet: %s",
+		return fail_exit(e, EXIT_UNSUPPORTED, r, "mount %s: the kernel did not initialise FUSE: %s",
 				 dir, strerror(-r));
 	}
 	return 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Slots: locked room for one request each, from its arrival until nobody needs
- * its pages any more.  A write keeps its slot until the backup file has it.
+ * Slots: locked memory for one request each, from its arrival until its pages are not needed
+ * any more.  A write keeps its slot until the backup file has it.
  */
-#ifndef EBB_SLOT_H
-#define EBB_SLOT_H
+#ifndef EBB_REQUEST_H
+#define EBB_REQUEST_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,14 +30,15 @@
 #define SLOT_BACKLOG (SLOT_COUNT - 128)
 
 /*
- * FILL brings pages to a copy that lacks them, ALONE has a slab to itself while a
- * copy of it is given back: these two are repair's.
+ * Repair's: RESYNC copies pages to a replica that lacks them; EXCLUSIVE has a slab to itself
+ * while a replica of it is released.
  */
-enum slot_kind { SLOT_FREE, SLOT_NEW, SLOT_READ, SLOT_WRITE, SLOT_DISCARD, SLOT_FILL, SLOT_ALONE,
+enum slot_kind { SLOT_FREE, SLOT_NEW, SLOT_READ, SLOT_WRITE, SLOT_DISCARD, SLOT_RESYNC,
+		 SLOT_EXCLUSIVE,
 		 SLOT_READING /* a request is being read into it from the kernel */ };
 
-/* FILL: what lacks pages is the backup, which has failed to take them. */
-#define FILL_BACKUP PAGE_MAP_BACKUP
+/* RESYNC: the target is the backup, which failed to take pages. */
+#define RESYNC_BACKUP PAGE_MAP_BACKUP
 
 /* What the next step of a request waits for. */
 enum slot_wait {
@@ -45,7 +46,7 @@ enum slot_wait {
 	WAIT_BEGIN,   /* its turn, on the ready list: it has yet to begin */
 	WAIT_READY,   /* its turn, likewise: it goes on */
 	WAIT_DONOR,   /* replies to the legs in slot->pending */
-	WAIT_SLAB,    /* its slab being mapped; READ: a FILL that has its page */
+	WAIT_SLAB,    /* its slab being mapped; READ: a RESYNC that has its page */
 	WAIT_BACKUP,  /* the backup file */
 	WAIT_DONE,    /* WRITE: donors are through with it */
 };
@@ -75,19 +76,19 @@ struct slot {
 	bool answered;
 	bool degraded;        /* WRITE: some page reached no donor, so the backup decides */
 	bool backing;         /* handed to the backup thread */
-	bool fetched;         /* FILL: the present run is in the payload */
-	uint8_t copy;         /* FILL: to be filled, or FILL_BACKUP; ALONE: to be given back */
-	uint8_t purpose;      /* ALONE: enum repair_purpose */
+	bool fetched;         /* RESYNC: the present run is in the payload */
+	uint8_t copy;         /* RESYNC: to be filled, or RESYNC_BACKUP; EXCLUSIVE: to be given back */
+	uint8_t purpose;      /* EXCLUSIVE: enum repair_purpose */
 	int backup_result;    /* 0 or -errno, when no longer backing */
 	uint32_t first, count; /* pages */
 	uint32_t cursor;      /* pages of it that are through */
 	uint32_t run;         /* pages of the present legs */
-	uint32_t serial;      /* FILL, ALONE: of the copy */
+	uint32_t serial;      /* RESYNC, EXCLUSIVE: of the copy */
 	uint64_t same;        /* WRITE: a bit for each page that is one word over and over */
 	uint64_t unique;      /* the frontend's name of the request; 0: asked again (failover.c) */
 	uint64_t order;       /* of arrival */
 	uint64_t sealed;      /* WRITE: a bit for each page of the payload that is sealed */
-	bool known;           /* WRITE: same is found, and page_map.h has it; the payload may change then */
+	bool known;           /* WRITE: the page map has it; the payload may change then */
 	int previous, next;   /* in the one list it is on */
 	int active;           /* index in slots.active, or -1 */
 	struct leg leg[SLAB_COPIES];
@@ -97,7 +98,7 @@ _Static_assert(SLOT_PAGES <= 64, "slot.same has a bit a page");
 /* Whether requests of @kind have their pages to themselves; others share them. */
 static inline bool slot_excludes(uint8_t kind)
 {
-	return kind != SLOT_READ && kind != SLOT_FILL;
+	return kind != SLOT_READ && kind != SLOT_RESYNC;
 }
 
 /* A list of slots by index; a slot is on one at a time. */

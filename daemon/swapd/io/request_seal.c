@@ -73,7 +73,7 @@ bool sealing_leaves(struct swapd *s, struct slot *slot)
 		}
 		if (seal_page(&s->sealer, slot->first + i, page, p->bytes)) {
 			note(&s->notes, LOG_LVL_ERR,
-			     "a page cannot be sealed and is not sent; destroy the device and create it anew");
+			     "a page cannot be sealed and is not sent; destroy and re-create the device");
 			/* An older content may still be on its way to the backup. */
 			seal_forget(&s->seals, slot->first, slot->count);
 			return false;
@@ -103,7 +103,7 @@ static void blame_backup(struct swapd *s)
 	count_add(&s->count->bad_backup, 1);
 	if (s->count->bad_backup == 1)
 		note_event(&s->notes, EVENT_BACKUP_BAD, LOG_LVL_ERR,
-			   "backup %s: gave a page that was not written there; check the disk, watch `stats`",
+			   "backup %s: returned a page that was not written there; check the disk, watch `stats`",
 			   s->backup.path);
 }
 
@@ -113,7 +113,7 @@ bool sealing_came(struct swapd *s, struct slot *slot, int copy)
 	uint8_t *payload = slot->payload + slot->cursor * (size_t)PAGE;
 
 	if (!s->sealed ||
-	    !(slot->kind == SLOT_FILL ? seal_check(&s->sealer, page, slot->run, payload, &bad) :
+	    !(slot->kind == SLOT_RESYNC ? seal_check(&s->sealer, page, slot->run, payload, &bad) :
 					seal_open(&s->sealer, page, slot->run, payload, &bad)))
 		return true;
 	if (bad > page) {

@@ -236,7 +236,7 @@ static int ublk_prepare(struct frontend_host *h, struct error *e)
 	if (r)
 		return fail(e, r, "ublk: io_uring: %s; see sysctl kernel.io_uring_disabled",
 			    strerror(-r));
-	/* Commands are done by a kernel thread that stays: a takeover needs no other. */
+	/* Commands are done by a kernel thread that stays: a failover needs no other. */
 	ublk_control_do(&u->control, UBLK_U_CMD_GET_DEV_INFO, h->shared->ublk ? device(h) : 0,
 			&u->info, sizeof(u->info), 0, COMMAND_MS);
 	return 0;
@@ -359,7 +359,7 @@ static int ublk_begin(struct frontend_host *h, struct error *e)
 	if ((info.flags & NEEDED) != NEEDED) {
 		ublk_end(h);
 		return fail_exit(e, EXIT_UNSUPPORTED, EOPNOTSUPP,
-				 "ublk: this kernel's devices do not outlive a server; use --frontend fuse");
+				 "ublk: this kernel cannot fail over its devices; use --frontend fuse");
 	}
 	ublk_control_note(h->device, path);
 	snprintf(number, sizeof(number), "%u\n", info.dev_id);
@@ -450,7 +450,7 @@ static void delete(struct frontend_host *h)
 	char path[PATH_MAX];
 	int r;
 
-	/* Another than the server's: the holder does this, too. */
+	/* Another than the server's: the supervisor does this, too. */
 	r = ublk_control_open(&c);
 	if (!r) {
 		r = ublk_control_do(&c, UBLK_U_CMD_DEL_DEV, device(h), NULL, 0, 0, DELETE_MS);

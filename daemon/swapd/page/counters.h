@@ -9,7 +9,7 @@
 
 /*
  * Counters, written by the loop thread alone.  They live in memory shared with
- * the holder.  Pages unless a name says requests or bytes.
+ * the supervisor.  Pages unless a name says requests or bytes.
  */
 struct counters {
 	uint64_t completed;      /* requests answered; what the watchdog watches */

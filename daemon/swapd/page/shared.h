@@ -3,7 +3,7 @@
  * Memory that outlives a server.  It is mapped before the processes of a device are
  * forked, and so is at one address in all of them: what is in it may point into it.
  * Being shared it is shmem, which can be swapped out unless a process has it locked;
- * the holder does.
+ * the supervisor does.
  *
  * A server may be killed between any two instructions.  What it has stored by then is
  * what its successor finds, in the order of the program: only the compiler could

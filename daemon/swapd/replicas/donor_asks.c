@@ -34,7 +34,7 @@ static bool may_ask(struct swapd *s, struct donor *d, uint32_t cost)
 	count_add(&s->count->asks_ignored, 1);
 	if (!a->told)
 		note(&s->notes, LOG_LVL_WARN,
-		     "donor %s: asks for slabs too often, and gets none until it does less; see its log",
+		     "donor %s: recalls slabs too often, and gets none until it slows down; see its log",
 		     d->address.text);
 	a->told = true;
 	return false;

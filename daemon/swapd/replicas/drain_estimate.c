@@ -50,11 +50,11 @@ static bool has_enough(const struct swapd *s, uint32_t index)
 	return n >= s->wanted;
 }
 
-void outlook(const struct swapd *s, const struct donor *d, struct outlook *o)
+void drain_estimate(const struct swapd *s, const struct donor *d, struct drain_estimate *o)
 {
 	struct rooms rooms;
 
-	*o = (struct outlook){ .slabs = 0 };
+	*o = (struct drain_estimate){ .slabs = 0 };
 	look_at_rooms(s, d, &rooms);
 	for (uint32_t i = 0; i < s->table.count; i++) {
 		const struct slab *slab = &s->table.slabs[i];

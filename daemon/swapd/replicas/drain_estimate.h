@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What is to become of the slabs at a donor that is to be left: by the rules of
- * repair.h, with the room that the other donors told of last.
+ * Drain estimate: what becomes of the slabs at a donor that is drained, by the rules of
+ * repair.h and the free capacity that the other donors reported last.
  */
-#ifndef EBB_OUTLOOK_H
-#define EBB_OUTLOOK_H
+#ifndef EBB_DRAIN_ESTIMATE_H
+#define EBB_DRAIN_ESTIMATE_H
 
 #include <stdint.h>
 
 struct donor;
 struct swapd;
 
-struct outlook {
-	uint32_t slabs;  /* that have a copy there: the sum of those below */
-	uint32_t move;   /* have room elsewhere, or need none */
-	uint32_t disk;   /* will be on the backup disk alone */
-	uint32_t stuck;  /* stay until there is room */
-	const char *why; /* those do: "CAUSE; REMEDY"; NULL = none does */
+struct drain_estimate {
+	uint32_t slabs;  /* with a replica there: the sum of those below */
+	uint32_t move;   /* fit at another donor, or need no donor */
+	uint32_t disk;   /* will be on the backup disk only */
+	uint32_t stuck;  /* stay until there is free capacity */
+	const char *why; /* why slabs are stuck: "CAUSE; REMEDY", or NULL */
 };
 
-/* Any thread: what it reads may change meanwhile, and it then is as good as a moment ago. */
-void outlook(const struct swapd *s, const struct donor *d, struct outlook *o);
+/* Any thread: state that changes meanwhile makes the estimate a moment old. */
+void drain_estimate(const struct swapd *s, const struct donor *d, struct drain_estimate *o);
 
 #endif

@@ -23,7 +23,7 @@
  */
 #define MOVED (256u << 20)
 /*
- * FILLs under way, and pages of each: enough to keep a link busy.  While there are
+ * RESYNCs under way, and pages of each: enough to keep a link busy.  While there are
  * requests, so few that one of them waits behind 64 KiB at most, half a millisecond
  * at 1 Gbit/s.
  */
@@ -112,7 +112,7 @@ static int partial_copy(const struct swapd *s, uint32_t index)
 	return any;
 }
 
-/* Starts the next FILL of copy @c, or finds it complete; false when there is no slot. */
+/* Starts the next RESYNC of copy @c, or finds it complete; false when there is no slot. */
 static bool fill(struct swapd *s, uint32_t index, int c)
 {
 	struct slab *slab = &s->table.slabs[index];
@@ -128,7 +128,7 @@ static bool fill(struct swapd *s, uint32_t index, int c)
 			copy->partial = false;
 		return true;
 	}
-	slot = take_slot(s, SLOT_FILL, index);
+	slot = take_slot(s, SLOT_RESYNC, index);
 	if (!slot)
 		return false;
 	most = s->repair.busy ? PAGES_BUSY : SLOT_PAGES;
@@ -153,19 +153,19 @@ static void rewrite(struct swapd *s, uint32_t index, uint64_t now)
 	if (!backup_there(&s->backup) || now < slab->rewrite_at || s->repair.running >= RUNNING ||
 	    !slab_copies(slab, COPY_MAPPED))
 		return;
-	from = page_map_next_lacking(s->map, index, 0, FILL_BACKUP);
-	slot = from < end ? take_slot(s, SLOT_FILL, index) : NULL;
+	from = page_map_next_lacking(s->map, index, 0, RESYNC_BACKUP);
+	slot = from < end ? take_slot(s, SLOT_RESYNC, index) : NULL;
 	if (!slot)
 		return;
 	slab->rewrite_at = now + REWRITE_AFTER;
 	slot->first = first + from;
 	slot->count = from + SLOT_PAGES < end ? SLOT_PAGES : end - from;
-	slot->copy = FILL_BACKUP;
+	slot->copy = RESYNC_BACKUP;
 	s->repair.budget -= slot->count;
 	engine_start_own(s, slot);
 }
 
-void repair_filled(struct swapd *s, struct slot *slot)
+void repair_resynced(struct swapd *s, struct slot *slot)
 {
 	job_ended(s, slot);
 }
@@ -209,7 +209,7 @@ static void add_work(struct repair *r, uint32_t index)
 
 static bool alone(struct swapd *s, uint32_t index, int c, enum repair_purpose purpose)
 {
-	struct slot *slot = take_slot(s, SLOT_ALONE, index);
+	struct slot *slot = take_slot(s, SLOT_EXCLUSIVE, index);
 
 	if (!slot)
 		return false;
@@ -220,16 +220,16 @@ static bool alone(struct swapd *s, uint32_t index, int c, enum repair_purpose pu
 	return true;
 }
 
-static void end_alone(struct swapd *s, struct slot *slot)
+static void end_exclusive(struct swapd *s, struct slot *slot)
 {
 	job_ended(s, slot);
-	engine_end_alone(s, slot);
+	engine_end_exclusive(s, slot);
 }
 
 /* Whether the backup has every live page. */
 static bool all_backed(const struct swapd *s, uint32_t index)
 {
-	return page_map_next_lacking(s->map, index, 0, FILL_BACKUP) ==
+	return page_map_next_lacking(s->map, index, 0, RESYNC_BACKUP) ==
 	       page_map_slab_pages(s->map, index);
 }
 
@@ -242,7 +242,7 @@ static void leave_for_disk(struct swapd *s, uint32_t index, int copy)
 }
 
 /* The slab is alone; what was true when it was asked for may not be any more. */
-void repair_alone(struct swapd *s, struct slot *slot)
+void repair_exclusive(struct swapd *s, struct slot *slot)
 {
 	uint32_t index = slot->first / s->table.pages;
 	struct slab *slab = &s->table.slabs[index];
@@ -272,17 +272,17 @@ void repair_alone(struct swapd *s, struct slot *slot)
 		backup_submit(&s->backup, slot);
 		return;
 	}
-	end_alone(s, slot);
+	end_exclusive(s, slot);
 }
 
-void repair_alone_backed(struct swapd *s, struct slot *slot)
+void repair_exclusive_backed(struct swapd *s, struct slot *slot)
 {
 	uint32_t index = slot->first / s->table.pages;
 	const struct copy *copy = &s->table.slabs[index].copy[slot->copy];
 
 	if (copy->state == COPY_MAPPED && copy->serial == slot->serial)
 		leave_for_disk(s, index, slot->copy);
-	end_alone(s, slot);
+	end_exclusive(s, slot);
 }
 
 /* --- looking ------------------------------------------------------------------------ */
@@ -437,7 +437,7 @@ void repair_tick(struct swapd *s, uint64_t now)
 	uint32_t most = s->options.slab < MOVED ? (uint32_t)(MOVED / s->options.slab) : 1;
 	int64_t share = (int64_t)(s->options.repair_rate / PAGE / TICKS);
 
-	/* What a FILL took beyond its share is owed. */
+	/* What a RESYNC took beyond its share is owed. */
 	r->budget = r->budget + share < share ? r->budget + share : share;
 	take_rate(s, now);
 	r->busy = s->count->received - r->received > BUSY;

@@ -13,7 +13,7 @@
  * A copy leaves when the slab's other complete copies are as many as are wanted.
  * When no donor has room and there is a backup, it leaves once its pages are there.
  *
- * Pages are copied by requests of kind FILL, under the rules all requests are under,
+ * Pages are copied by requests of kind RESYNC, under the rules all requests are under,
  * at a bounded rate.  A copy is given back by a request that has its slab to itself.
  */
 #ifndef EBB_REPAIR_H
@@ -55,10 +55,10 @@ void repair_tick(struct swapd *s, uint64_t now);
  */
 bool repair_run(struct swapd *s);
 
-/* Called by engine.c: a FILL is through; an ALONE has its slab, and its turn at the backup. */
-void repair_filled(struct swapd *s, struct slot *slot);
-void repair_alone(struct swapd *s, struct slot *slot);
-void repair_alone_backed(struct swapd *s, struct slot *slot);
+/* For the engine: a RESYNC has ended; an EXCLUSIVE has its slab; its turn at the backup. */
+void repair_resynced(struct swapd *s, struct slot *slot);
+void repair_exclusive(struct swapd *s, struct slot *slot);
+void repair_exclusive_backed(struct swapd *s, struct slot *slot);
 
 /* Copies the slab at @index is to have: none without a live page, or while it is cold. */
 int repair_wanted(const struct swapd *s, uint32_t index);

@@ -3,8 +3,8 @@
  * Copies of slabs at donors: asked for, granted, given back, lost.  Who gets one is
  * placement.c's choice.  All is called by the loop thread.
  */
-#ifndef EBB_PLACING_H
-#define EBB_PLACING_H
+#ifndef EBB_SLAB_MAPPING_H
+#define EBB_SLAB_MAPPING_H
 
 #include <stdbool.h>
 #include <stdint.h>

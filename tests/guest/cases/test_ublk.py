@@ -128,7 +128,7 @@ def stop_is_refused(s):
     holder = os.open(s.file, os.O_RDONLY | os.O_EXCL)
     try:
         s.signal(signal.SIGTERM)
-        wait_for(lambda: "not stopped" in machine.read(s.log), 10, "a refusal")
+        wait_for(lambda: "cannot stop" in machine.read(s.log), 10, "a refusal")
         assert s.file.exists() and s.status()["frontend"] == "ublk"
     finally:
         os.close(holder)

@@ -220,7 +220,7 @@ static bool changes(uint32_t page)
 		const struct slot *slot = &W.slot[i];
 
 		if (slot->kind > SLOT_NEW && !slot->answered && slot_excludes(slot->kind) &&
-		    slot->kind != SLOT_ALONE && page >= slot->first &&
+		    slot->kind != SLOT_EXCLUSIVE && page >= slot->first &&
 		    page < slot->first + slot->count)
 			return true;
 	}

@@ -51,7 +51,7 @@ static uint64_t stamp_of(const struct slot *slot, uint32_t i)
 					  m.arrived[slot_index(&m.s.slots, slot)][i];
 }
 
-/* Page @i of the WRITE or FILL @slot goes to @to, whose page has @stamp then. */
+/* Page @i of the WRITE or RESYNC @slot goes to @to, whose page has @stamp then. */
 static void page_out(const struct slot *slot, uint32_t i, uint64_t *stamp, struct bytes *to)
 {
 	*stamp = stamp_of(slot, i);
@@ -82,14 +82,14 @@ static bool given_back(int donor, int remote)
 	return false;
 }
 
-/* Whether a FILL has it, on its way from one place to another. */
+/* Whether a RESYNC has it, on its way from one place to another. */
 static bool carried(uint32_t page, uint64_t stamp)
 {
 	for (int i = 0; i < SLOTS; i++) {
 		const struct slot *fill = &W.slot[i];
 		uint32_t at = page - fill->first;
 
-		if (fill->kind == SLOT_FILL && fill->fetched && page >= fill->first &&
+		if (fill->kind == SLOT_RESYNC && fill->fetched && page >= fill->first &&
 		    at >= fill->cursor && at < fill->cursor + fill->run &&
 		    stamp_of(fill, at) == stamp)
 			return true;
@@ -164,7 +164,7 @@ static const struct frontend frontend_fake = {
 
 /* --- the transport ------------------------------------------------------------------ */
 
-/* What the FILL @slot got from the backup's queue came past page_in(): it is known by its seal. */
+/* What the RESYNC @slot got from the backup's queue came past page_in(): it is known by its seal. */
 static void learn_from_queue(const struct slot *slot)
 {
 	for (uint32_t i = slot->cursor; i < slot->cursor + slot->run; i++)
@@ -186,7 +186,7 @@ static enum transport_progress submit(struct swapd *s, struct donor *d, struct s
 	struct op *o = &W.op[W.ops++];
 
 	assert_in_range(W.ops, 1, OPS);
-	if (m.model->sealed && slot->kind == SLOT_FILL && op == WIRE_WRITE)
+	if (m.model->sealed && slot->kind == SLOT_RESYNC && op == WIRE_WRITE)
 		learn_from_queue(slot);
 	donor_wait(s, d, slot, leg);
 	*o = (struct op){
@@ -389,7 +389,7 @@ void disk_step(struct backup_lane *l, bool fails)
 				W.disk[slot->first + i] = FORGED;
 		break;
 	case SLOT_READ:
-	case SLOT_FILL:
+	case SLOT_RESYNC:
 		for (uint32_t i = 0; i < slot->run && slot->fetched && !fails; i++)
 			page_out(slot, slot->cursor + i, &W.disk[at + i], &m.disk[at + i]);
 		for (uint32_t i = 0; i < slot->run && !slot->fetched && !fails; i++)
@@ -411,12 +411,12 @@ static void write_out(const struct slot *slot)
 	uint32_t from = slot->kind == SLOT_WRITE ? 0 : slot->cursor;
 	uint32_t count = slot->kind == SLOT_WRITE ? slot->count : slot->run;
 
-	if (slot->kind != SLOT_WRITE && !(slot->kind == SLOT_FILL && slot->fetched))
+	if (slot->kind != SLOT_WRITE && !(slot->kind == SLOT_RESYNC && slot->fetched))
 		return;
 	for (uint32_t i = from; i < from + count; i++) {
 		page_out(slot, i, &W.disk[slot->first + i], &m.disk[slot->first + i]);
 		/* What was to mend it is forgotten: nobody knows that it is there. */
-		if (slot->kind == SLOT_FILL)
+		if (slot->kind == SLOT_RESYNC)
 			W.disk[slot->first + i] = FORGED;
 	}
 }
@@ -485,13 +485,13 @@ void kill_server(int how)
 		d->copies = d->mapping = 0;
 		d->blamed = false;
 	}
-	takeover_slabs(&m.s);
+	failover_slabs(&m.s);
 	for (int i = 0; i < m.s.donor_count; i++) {
 		m.s.donors[i].state = state[i];
 		if (state[i] == DONOR_UP)
 			resume(i);
 	}
-	takeover_slots(&m.s, SLOTS);
+	failover_slots(&m.s, SLOTS);
 }
 
 /* --- requests ------------------------------------------------------------------------------ */

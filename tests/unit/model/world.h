@@ -133,7 +133,7 @@ struct state {
 	bool lazy;           /* ready requests go on in steps of their own, beside all others */
 	/* with seals */
 	struct bytes lent[DONORS][REMOTE][PAGES], disk[PAGES];
-	uint64_t arrived[SLOTS][PAGES]; /* stamps of what READ and FILL got */
+	uint64_t arrived[SLOTS][PAGES]; /* stamps of what READ and RESYNC got */
 	uint64_t counter[PAGES];        /* as last seen */
 	uint8_t *used;                  /* COUNTERS: given out */
 	uint64_t bad_pages;
