@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * K-means over boxed rows, as Spark MLlib in the MemLiner paper's table 4.1: -n points around
- * CENTRES places, each an object with a vector, -r passes of Lloyd's algorithm.  Each pass allocates a box
- * with every point's centre, as a map to pairs does; the boxes of the pass before are garbage.
+ * CENTRES places, each an object with a vector, -r passes of Lloyd's algorithm. Each pass
+ * allocates a box with every point's centre, as a map to pairs does; the boxes of the pass before
+ * are garbage.
  */
 #include <math.h>
 #include "system.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Quad trees: one of -n nodes lives throughout.  Each of -r rounds allocates a quarter as many
- * nodes in trees of depth 3 that die at once, then traverses the live tree.  A new implementation of
- * the benchmark of that name in Wingo's whippet: the cost of a collector while live objects do not
- * change.
+ * Quad trees: one of -n nodes lives throughout. Each of -r rounds allocates a quarter as many
+ * nodes in trees of depth 3 that die at once, then traverses the live tree. A new implementation
+ * of the benchmark of that name in Wingo's whippet: the cost of a collector while live objects do
+ * not change.
  *
  * Nodes are numbered by level: those below node i are 4 i + 1 to 4 i + 4, as far as there are any.
  */

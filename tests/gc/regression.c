@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * Linear regression over boxed rows, as Spark MLlib in the MemLiner paper's table 4.1: -n rows,
- * each an object with a vector of features, -r passes of gradient descent.  Each pass allocates a vector
- * for each row, as a mapping function does, which is garbage at once.
+ * each an object with a vector of features, -r passes of gradient descent. Each pass allocates a
+ * vector for each row, as a mapping function does, which is garbage at once.
  */
 #include <math.h>
 #include "system.h"
