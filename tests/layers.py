@@ -80,8 +80,9 @@ ROOMS = {
 
 # (name, pattern, files that are searched, files that may contain it)
 WORDS = (
-    ("dlopen", r"\bdlopen\s*\(", ("*",), ()),
-    ("clock", r"\bCLOCK_MONOTONIC\b", ("daemon/*", "userlib/*"),
+    # ebb-sim loads its user's own policy, with that user's rights.
+    ("dlopen", r"\bdlopen\s*\(", ("*",), ("daemon/sim/choose.c",)),
+    ("clock", r"\bclock_gettime\s*\(\s*CLOCK_MONOTONIC\b", ("daemon/*", "userlib/*"),
      ("daemon/lib/base/clock.h", "userlib/gc/os.c", "userlib/gc/clock.c")),
     ("page-size", r"_SC_PAGE_?SIZE|\bgetpagesize\b|#\s*define\s+\w*PAGE_SIZE\b",
      ("daemon/*", "userlib/*"), ("include/ebb/page.h",)),
@@ -133,12 +134,14 @@ def program(path):
 
 
 def object_of(path):
-    """The object made of a C file, or None.  The kernel's build has a flat directory a release."""
-    if path.startswith("kmod-swap/"):
-        built = sorted(MODULES.glob(f"*/{Path(path).stem}.o"), key=lambda o: o.stat().st_mtime)
-        return built[-1] if built else None
-    built = OBJECTS / (path[:-2] + ".o")
-    return built if built.exists() else None
+    """
+    The object made of a C file as it is, or None.  The kernel's build has a flat directory a
+    release.
+    """
+    built = list(MODULES.glob(f"*/{Path(path).stem}.o")) if path.startswith("kmod-swap/") \
+        else [OBJECTS / (path[:-2] + ".o")]
+    written = (REPO / path).stat().st_mtime
+    return next((o for o in built if o.exists() and o.stat().st_mtime >= written), None)
 
 
 def calls(files):

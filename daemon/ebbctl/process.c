@@ -18,6 +18,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/files.h"
 #include "lib/host/cgroup.h"
+#include "lib/host/cgroup_mount.h"
 #include "lib/host/transient.h"
 #include "process.h"
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "lib/host/cgroup.h"
+#include "lib/host/cgroup_mount.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

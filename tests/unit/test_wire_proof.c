@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "lib/wire/hmac.h"
+#include "lib/wire/wire_proof.h"
 #include "lib/wire/wire_rdma.h"
 
 #include <cmocka.h>

@@ -9,6 +9,7 @@
 
 #include "donord/pool/rdma_pool.h"
 #include "lib/wire/hmac.h"
+#include "lib/wire/wire_proof.h"
 #include "lib/wire/wire_rdma.h"
 
 #define RDMA_MESSAGES 8

@@ -16,6 +16,7 @@
 #include "lib/control/control.h"
 #include "lib/control/device.h"
 #include "lib/host/cgroup.h"
+#include "lib/host/cgroup_mount.h"
 #include "lib/host/transient.h"
 #include "scope.h"
 

@@ -18,6 +18,7 @@
 #include "lib/base/process_run.h"
 #include "lib/base/size.h"
 #include "lib/host/cgroup.h"
+#include "lib/host/cgroup_mount.h"
 #include "swaps.h"
 
 #ifndef SWAP_FLAG_DISCARD

@@ -11,6 +11,7 @@
 #include "lib/base/json.h"
 #include "lib/host/cgroup.h"
 #include "lib/host/cgroup_memory.h"
+#include "lib/host/cgroup_mount.h"
 #include "lib/host/transient.h"
 #include "record.h"
 #include "run.h"

@@ -17,6 +17,7 @@
 #include "lib/base/cleanup.h"
 #include "lib/base/paths.h"
 #include "lib/host/cgroup.h"
+#include "lib/host/cgroup_mount.h"
 
 #define BTF_FILE "/sys/kernel/btf/vmlinux"
 #define BPFFS_MAGIC 0xcafe4a11

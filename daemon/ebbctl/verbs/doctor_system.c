@@ -26,6 +26,7 @@
 #include "lib/control/control.h"
 #include "lib/control/peer.h"
 #include "lib/host/cgroup.h"
+#include "lib/host/cgroup_mount.h"
 
 #ifndef PR_GET_IO_FLUSHER
 #define PR_GET_IO_FLUSHER 58

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cgroup.h"
+#include "cgroup_mount.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/files.h"
 

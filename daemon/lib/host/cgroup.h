@@ -72,11 +72,4 @@ uint64_t cgroup_oom_kills(const struct cgroup_ref *c);
  */
 int cgroup_each(int (*each)(const char *dir, void *data), void *data);
 
-/*
- * Mount points of the memory controller (@v2 may be NULL) and of the v2 hierarchy, or
- * NULL.  In static buffers, read from the mount table at each call.
- */
-const char *cgroup_memory_mount(bool *v2);
-const char *cgroup_unified_mount(void);
-
 #endif

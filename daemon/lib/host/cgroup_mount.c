@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Mount points of cgroups; separate from cgroup.c for programs that do not link libcgroup. */
+/* Apart from cgroup.c, so that programs without libcgroup can link it. */
 #include <limits.h>
 #include <mntent.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "cgroup.h"
+#include "cgroup_mount.h"
 #include "lib/base/files.h"
 
 static bool has_word(const char *words, const char *word)

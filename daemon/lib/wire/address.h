@@ -9,15 +9,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <sys/socket.h>
 
 #include "lib/base/error.h"
-
-struct address {
-	struct sockaddr_storage sa;
-	socklen_t len;
-	char text[128]; /* as given */
-};
+#include "socket_address.h"
 
 /* -EINVAL names @what and the accepted forms; -ENOENT: the host has no address. */
 int address_parse(const char *text, const char *what, struct address *a, struct error *e);
@@ -47,9 +41,6 @@ bool address_is_local(const struct address *a);
 
 /* Pages are to go there by RDMA; all else as by tcp. */
 bool address_is_rdma(const struct address *a);
-
-/* Who may come: from this machine, or from everywhere. */
-enum address_reach { ADDRESS_LOOPBACK, ADDRESS_EVERYWHERE };
 
 /* A listening, non-blocking fd; errors as tcp_listen() and local_listen(). */
 int address_listen(struct address *a, enum address_reach reach, struct error *e);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The HMAC that wire_proof.h is made of, in a process. */
+/* The HMAC of wire_hmac.h in a process: OpenSSL's. */
 #ifndef EBB_HMAC_H
 #define EBB_HMAC_H
 
 #include "key.h"
-#include "wire_proof.h"
+#include "wire_hmac.h"
 
 struct wire_hmac {
 	uint8_t key[WIRE_PROOF];

@@ -3,7 +3,11 @@
 #ifndef EBB_LOCAL_H
 #define EBB_LOCAL_H
 
-#include "address.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "lib/base/error.h"
+#include "socket_address.h"
 
 /* Whether @text is meant as a path and not as a host. */
 bool local_is(const char *text);

@@ -3,7 +3,11 @@
 #ifndef EBB_TCP_H
 #define EBB_TCP_H
 
-#include "address.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "lib/base/error.h"
+#include "socket_address.h"
 
 /*
  * Parses "HOST:PORT" ("127.0.0.1:7070", "[::1]:7070", "donor3:7070"); the port

@@ -30,20 +30,11 @@
 #include <stdint.h>
 
 #include "wire.h"
+#include "wire_hmac.h"
 
-#define WIRE_PROOF 32u       /* bytes of a nonce, a key, a MAC */
 #define WIRE_KEY_NUMBER 8u   /* bytes of a key's fingerprint, which is no secret */
 #define WIRE_MARK 16u        /* bytes behind each frame */
 #define WIRE_PROOF_VERSION 1u
-
-/* HMAC-SHA256 with its key: of OpenSSL (hmac.h), of the kernel's crypto API. */
-struct wire_hmac;
-
-/* 0 or -errno. */
-int wire_hmac(const struct wire_hmac *h, const uint8_t *text, size_t len,
-	      uint8_t mac[static WIRE_PROOF]);
-/* In a time that does not tell where they differ. */
-bool wire_same(const uint8_t *a, const uint8_t *b, size_t len);
 
 /* Private data of a connection request: all that there is room for. */
 struct wire_proof_request {
