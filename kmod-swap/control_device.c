@@ -30,7 +30,7 @@ static int parse_sizes(struct genl_info *info, struct ebb_settings *s)
 	s->slab_size = slab ? nla_get_u64(slab) : SLAB_DEFAULT;
 	if (s->slab_size < SLAB_MIN || s->slab_size > SLAB_MAX || !is_power_of_2(s->slab_size))
 		return ebb_refuse(info, EBB_SWAP_A_SLAB_SIZE, -EINVAL,
-			      "slab size: a power of two from 1 MiB to 1 GiB is wanted");
+			      "slab size: must be a power of two from 1 MiB to 1 GiB");
 	if (!size)
 		return ebb_refuse(info, EBB_SWAP_A_SIZE, -EINVAL, "size: not given");
 	s->size = nla_get_u64(size);
@@ -59,18 +59,18 @@ static int parse_settings(struct genl_info *info, struct ebb_settings *s)
 	s->queues = ebb_netlink_u32(info, EBB_SWAP_A_QUEUES, min_t(u32, num_online_cpus(),
 							     QUEUES_DEFAULT));
 	if (!s->queues || s->queues > EBB_SWAP_QUEUES)
-		return ebb_refuse(info, EBB_SWAP_A_QUEUES, -ERANGE, "queues: 1 to 16 are wanted");
+		return ebb_refuse(info, EBB_SWAP_A_QUEUES, -ERANGE, "queues: must be 1 to 16");
 	s->depth = ebb_netlink_u32(info, EBB_SWAP_A_DEPTH, DEPTH_DEFAULT);
 	if (!s->depth || s->depth > DEPTH_MAX)
-		return ebb_refuse(info, EBB_SWAP_A_DEPTH, -ERANGE, "depth: 1 to 1024 are wanted");
+		return ebb_refuse(info, EBB_SWAP_A_DEPTH, -ERANGE, "depth: must be 1 to 1024");
 	s->deadline = ebb_netlink_u32(info, EBB_SWAP_A_DEADLINE, DEADLINE_DEFAULT);
 	if (!s->deadline || s->deadline > DEADLINE_MAX)
 		return ebb_refuse(info, EBB_SWAP_A_DEADLINE, -ERANGE,
-			      "deadline: 1 to 600000 milliseconds are wanted");
+			      "deadline: must be 1 to 600000 ms");
 	s->pool = info->attrs[EBB_SWAP_A_POOL] ? nla_get_u64(info->attrs[EBB_SWAP_A_POOL]) :
 						 POOL_DEFAULT;
 	if (s->pool > POOL_MAX || s->pool & ~PAGE_MASK)
-		return ebb_refuse(info, EBB_SWAP_A_POOL, -ERANGE, "pool: whole pages, at most 1 GiB");
+		return ebb_refuse(info, EBB_SWAP_A_POOL, -ERANGE, "pool: must be whole pages, at most 1 GiB");
 	if (info->attrs[EBB_SWAP_A_BACKUP]) {
 		s->backup = nla_data(info->attrs[EBB_SWAP_A_BACKUP]);
 		if (!*s->backup)
@@ -93,15 +93,15 @@ static int pick_index(struct genl_info *info, u32 *index)
 	if (attr) {
 		*index = nla_get_u32(attr);
 		if (*index >= EBB_SWAP_DEVICES)
-			return ebb_refuse(info, EBB_SWAP_A_DEVICE, -ERANGE, "device: 0 to 63 are wanted");
+			return ebb_refuse(info, EBB_SWAP_A_DEVICE, -ERANGE, "device: must be 0 to 63");
 		if (ebb_device_find(*index))
-			return ebb_refuse(info, EBB_SWAP_A_DEVICE, -EEXIST, "device: it exists");
+			return ebb_refuse(info, EBB_SWAP_A_DEVICE, -EEXIST, "device: already exists");
 		return 0;
 	}
 	for (*index = 0; *index < EBB_SWAP_DEVICES; (*index)++)
 		if (!ebb_device_find(*index))
 			return 0;
-	return ebb_refuse(info, EBB_SWAP_A_DEVICE, -ENOSPC, "device: all 64 exist");
+	return ebb_refuse(info, EBB_SWAP_A_DEVICE, -ENOSPC, "device: at most 64 can exist");
 }
 
 static int create(struct genl_info *info)
@@ -191,7 +191,7 @@ int ebb_do_class(struct sk_buff *skb, struct genl_info *info)
 	if (!info->attrs[EBB_SWAP_A_CLASS])
 		r = ebb_refuse(info, EBB_SWAP_A_CLASS, -EINVAL, "class: not given");
 	else if (!class || class >= EBB_SWAP_CLASSES)
-		r = ebb_refuse(info, EBB_SWAP_A_CLASS, -ERANGE, "class: 1 to 7 are wanted");
+		r = ebb_refuse(info, EBB_SWAP_A_CLASS, -ERANGE, "class: must be 1 to 7");
 	if (!r)
 		r = ebb_netlink_check_copies(info, copies, has_backup(d));
 	if (r)
@@ -224,7 +224,7 @@ int ebb_do_assign(struct sk_buff *skb, struct genl_info *info)
 		r = ebb_netlink_class(info, d, &class);
 	if (!r && !IS_ENABLED(CONFIG_BLK_CGROUP))
 		r = ebb_refuse(info, EBB_SWAP_A_CGROUP, -EOPNOTSUPP,
-			   "cgroup: the kernel has no CONFIG_BLK_CGROUP, so pages do not tell theirs");
+			   "cgroup: needs a kernel with CONFIG_BLK_CGROUP");
 	else if (!r && (!cgroup || !nla_get_u64(cgroup)))
 		r = ebb_refuse(info, EBB_SWAP_A_CGROUP, -EINVAL, "cgroup: not given, or 0");
 	else if (!r)
@@ -232,7 +232,7 @@ int ebb_do_assign(struct sk_buff *skb, struct genl_info *info)
 	if (r == -ENOENT && class == EBB_NO_CLASS)
 		ebb_refuse(info, EBB_SWAP_A_CGROUP, r, "cgroup: it has no class");
 	else if (r == -ENOSPC)
-		ebb_refuse(info, EBB_SWAP_A_CGROUP, r, "cgroup: 64 have a class already");
+		ebb_refuse(info, EBB_SWAP_A_CGROUP, r, "cgroup: at most 64 can have a class");
 	else if (r == -ENOMEM)
 		ebb_refuse_why(info, r, "cgroup: out of memory");
 	ebb_netlink_end();

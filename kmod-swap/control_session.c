@@ -74,7 +74,7 @@ int ebb_do_connect(struct sk_buff *skb, struct genl_info *info)
 	list_for_each(p, &d->sessions)
 		n++;
 	if (!r && n >= EBB_SWAP_SESSIONS)
-		r = ebb_refuse(info, EBB_SWAP_A_DEVICE, -ENOSPC, "device: it has 64 sessions");
+		r = ebb_refuse(info, EBB_SWAP_A_DEVICE, -ENOSPC, "device: at most 64 sessions");
 	if (!r) {
 		r = ebb_session_open(d, &to, class, &session_ops, &s, &why);
 		if (r)
@@ -121,7 +121,7 @@ int ebb_do_disconnect(struct sk_buff *skb, struct genl_info *info)
 		for (u32 i = 0; !r && !info->attrs[EBB_SWAP_A_FORCE] && i < d->slab_count; i++)
 			if (only_at(d, &d->slabs[i], s, leave))
 				r = ebb_refuse(info, EBB_SWAP_A_SESSION, -EBUSY,
-					   "session: pages are at its donor alone; force loses them");
+					   "session: its donor has the only copy of some pages; FORCE loses them");
 	if (!r)
 		ebb_session_free(s, "disconnected");
 	ebb_netlink_end();

@@ -114,9 +114,9 @@ int ebb_do_map(struct sk_buff *skb, struct genl_info *info)
 		goto unlock;
 	if (hold.at[AT_DONOR].session &&
 	    (!(copies & EBB_SWAP_SECOND) || hold.at[AT_SECOND].session))
-		r = ebb_refuse(info, EBB_SWAP_A_SLAB, -EEXIST, "slab: it is mapped");
+		r = ebb_refuse(info, EBB_SWAP_A_SLAB, -EEXIST, "slab: already mapped");
 	else if (!hold.at[AT_DONOR].session && hold.at[AT_SOURCE].session)
-		r = ebb_refuse(info, EBB_SWAP_A_SLAB, -EBUSY, "slab: it migrates; wait until it has");
+		r = ebb_refuse(info, EBB_SWAP_A_SLAB, -EBUSY, "slab: migrating; wait until it has migrated");
 	else if (ebb_hold_session(&hold, s) < AT_DONORS || donor_has_other(&hold, s, AT_DONORS))
 		r = ebb_refuse(info, EBB_SWAP_A_SESSION, -EEXIST,
 			   "session: its donor has the slab; name another");
@@ -141,7 +141,7 @@ static int find_place(struct genl_info *info, struct ebb_device *d, const struct
 
 	*at = AT_DONOR;
 	if (!hold->at[AT_DONOR].session)
-		return ebb_refuse(info, EBB_SWAP_A_SLAB, -ENOENT, "slab: it is not mapped");
+		return ebb_refuse(info, EBB_SWAP_A_SLAB, -ENOENT, "slab: not mapped");
 	if (!info->attrs[attr])
 		return !hold->at[AT_SECOND].session ? 0 :
 		       ebb_refuse(info, EBB_SWAP_A_SLAB, -EINVAL,
@@ -150,7 +150,7 @@ static int find_place(struct genl_info *info, struct ebb_device *d, const struct
 	if (r)
 		return r;
 	*at = ebb_hold_session(hold, s);
-	return *at < EBB_COPIES ? 0 : ebb_refuse(info, attr, -ENOENT, "session: the slab is not there");
+	return *at < EBB_COPIES ? 0 : ebb_refuse(info, attr, -ENOENT, "session: does not have the slab");
 }
 
 /* Whether the slab's pages can leave @at for @to now; NULL = for the other places. */
@@ -159,12 +159,12 @@ static int check_leave(struct genl_info *info, const struct ebb_device *d,
 {
 	if (hold->at[AT_SOURCE].session)
 		return ebb_refuse(info, EBB_SWAP_A_SLAB, -EBUSY,
-			      "slab: it migrates; wait until it has");
+			      "slab: migrating; wait until it has migrated");
 	if (!to && !d->backup.bdev)
 		return ebb_refuse_why(info, -EINVAL,
 				  "session: not given, and the device has no backup");
 	if (to && ebb_hold_session(hold, to) < AT_DONORS)
-		return ebb_refuse(info, EBB_SWAP_A_SESSION, -EEXIST, "session: the slab is there");
+		return ebb_refuse(info, EBB_SWAP_A_SESSION, -EEXIST, "session: already has the slab");
 	if (to && donor_has_other(hold, to, at))
 		return ebb_refuse(info, EBB_SWAP_A_SESSION, -EEXIST,
 			      "session: its donor has the slab; name another");
@@ -221,7 +221,7 @@ int ebb_do_unmap(struct sk_buff *skb, struct genl_info *info)
 	hold = ebb_slab_hold(d, slab, class);
 	spin_lock_irqsave(&slab->lock, flags);
 	if (hold->at[AT_SOURCE].session)
-		r = ebb_refuse(info, EBB_SWAP_A_SLAB, -EBUSY, "slab: it migrates; wait until it has");
+		r = ebb_refuse(info, EBB_SWAP_A_SLAB, -EBUSY, "slab: migrating; wait until it has migrated");
 	else
 		r = find_place(info, d, hold, EBB_SWAP_A_SESSION, &at);
 	if (r) {
@@ -230,10 +230,10 @@ int ebb_do_unmap(struct sk_buff *skb, struct genl_info *info)
 	}
 	place = hold->at[at];
 	if (!list_empty(&slab->active))
-		r = ebb_refuse(info, EBB_SWAP_A_SLAB, -EAGAIN, "slab: requests are under way; try again");
+		r = ebb_refuse(info, EBB_SWAP_A_SLAB, -EAGAIN, "slab: requests are in flight; try again");
 	else if (!info->attrs[EBB_SWAP_A_FORCE] && ebb_slab_count_unique(d, slab, class, at))
 		r = ebb_refuse(info, EBB_SWAP_A_SLAB, -EBUSY,
-			   "slab: pages are at its donor alone; force loses them");
+			   "slab: its donor has the only copy of some pages; FORCE loses them");
 	else
 		ebb_slab_detach(d, slab, place.session);
 	spin_unlock_irqrestore(&slab->lock, flags);

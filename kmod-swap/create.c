@@ -69,13 +69,13 @@ static int backup_open(struct ebb_device *d, const char *path, const char **why)
 	strscpy(d->backup_path, path, sizeof(d->backup_path));
 	r = compat_bdev_open(&d->backup, path, d);
 	if (r) {
-		*why = r == -EBUSY ? "backup: in use; it must be this device's alone" :
-				     "backup: cannot be opened; give the path of a block device";
+		*why = r == -EBUSY ? "backup: in use; name a block device that nothing else uses" :
+				     "backup: cannot open; name a block device";
 		return r;
 	}
 	*why = NULL;
 	if (d->backup.bdev->bd_disk->fops == &device_fops)
-		*why = "backup: an ebb device; give a disk or a partition";
+		*why = "backup: an ebb device; name a disk or a partition";
 	else if (bdev_logical_block_size(d->backup.bdev) > PAGE_SIZE)
 		*why = "backup: blocks larger than a page";
 	else if (bdev_nr_bytes(d->backup.bdev) < d->pages << PAGE_SHIFT)

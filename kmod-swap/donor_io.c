@@ -40,7 +40,7 @@ static void post(struct ebb_queue *queue, struct ib_send_wr *first)
 	ebb_count(s->device, DOORBELLS, 1);
 	if (likely(!ib_post_send(queue->id->qp, first, &bad)))
 		return;
-	ebb_session_fail(s, "the queue pair takes no work");
+	ebb_session_fail(s, "the queue pair refuses work requests");
 	/* @bad and those after it are not posted and get no completion. */
 	while (bad) {
 		struct ebb_transfer *t = container_of(bad->wr_cqe, struct ebb_transfer, cqe);

@@ -48,7 +48,7 @@ int ebb_netlink_begin(struct sk_buff *skb, struct genl_info *info, struct ebb_de
 	if (*device)
 		return 0;
 	mutex_unlock(&ebb_control_lock);
-	return ebb_refuse(info, EBB_SWAP_A_DEVICE, -ENODEV, "device: there is none of this number");
+	return ebb_refuse(info, EBB_SWAP_A_DEVICE, -ENODEV, "device: no such device");
 }
 
 void ebb_netlink_end(void)
@@ -74,7 +74,7 @@ int ebb_netlink_session(struct genl_info *info, struct ebb_device *d, int attr,
 			return 0;
 		}
 	}
-	return ebb_refuse(info, attr, -ENOENT, "session: the device has none of this number");
+	return ebb_refuse(info, attr, -ENOENT, "session: no such session");
 }
 
 int ebb_netlink_slab(struct genl_info *info, struct ebb_device *d, struct ebb_slab **out)
@@ -93,10 +93,10 @@ int ebb_netlink_class(struct genl_info *info, struct ebb_device *d, u32 *class)
 {
 	*class = ebb_netlink_u32(info, EBB_SWAP_A_CLASS, 0);
 	if (*class >= EBB_SWAP_CLASSES)
-		return ebb_refuse(info, EBB_SWAP_A_CLASS, -ERANGE, "class: 0 to 7 are wanted");
+		return ebb_refuse(info, EBB_SWAP_A_CLASS, -ERANGE, "class: must be 0 to 7");
 	if (!ebb_slab_hold(d, d->slabs, *class))
 		return ebb_refuse(info, EBB_SWAP_A_CLASS, -ENOENT,
-				  "class: the device has none of this number");
+				  "class: no such class");
 	return 0;
 }
 
@@ -104,7 +104,7 @@ int ebb_netlink_check_copies(struct genl_info *info, u32 copies, enum ebb_with_b
 {
 	if (!copies || copies & ~(EBB_SWAP_DONOR | EBB_SWAP_SECOND | EBB_SWAP_BACKUP))
 		return ebb_refuse(info, EBB_SWAP_A_COPIES, -EINVAL,
-				  "copies: donor, backup, or both, are wanted");
+				  "copies: must be donor, backup or both");
 	if (copies & EBB_SWAP_SECOND && !(copies & EBB_SWAP_DONOR))
 		return ebb_refuse(info, EBB_SWAP_A_COPIES, -EINVAL,
 				  "copies: a second donor without a first");
@@ -118,7 +118,7 @@ int ebb_netlink_check_donor_copies(struct genl_info *info, u32 copies, enum ebb_
 {
 	if (!(copies & EBB_SWAP_DONOR))
 		return ebb_refuse(info, EBB_SWAP_A_COPIES, -EINVAL,
-				  "copies: donor, with a second, the backup or both, is wanted");
+				  "copies: must include the donor");
 	return ebb_netlink_check_copies(info, copies, with);
 }
 

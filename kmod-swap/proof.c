@@ -67,14 +67,14 @@ int ebb_proof_check(struct ebb_proof *p, const struct ebb_device *d, const struc
 
 	*why = "session: out of memory";
 	if (wire_parse_proof_reply(join->reply, sizeof(join->reply), &reply)) {
-		*why = "address: who lends there knows no keys; is it an ebb-donord with --rdma-kernel?";
+		*why = "address: the donor there proves no key; is it an ebb-donord with --rdma-kernel?";
 		return -EKEYREJECTED;
 	}
 	r = index ? wire_prove_joined(&p->secret, join->request, pair, proof) :
 		    secret_make(p, d, join, reply.nonce) ?: wire_prove_donor(&p->secret, proof);
 	if (r || wire_same(proof, reply.proof, sizeof(proof)))
 		return r;
-	*why = "address: who lends there has not the device's key; who took that address?";
+	*why = "address: the donor there does not have the device's key; check which machine has that address";
 	return -EKEYREJECTED;
 }
 

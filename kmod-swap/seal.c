@@ -147,7 +147,7 @@ int ebb_seal_init(struct ebb_device *d, const char **why)
 	}
 	r = key_new(s);
 	if (r) {
-		*why = "seal: the kernel's gcm(aes) takes no key of 256 bits";
+		*why = "seal: the kernel's gcm(aes) refuses 256-bit keys";
 		goto fail;
 	}
 	r = -ENOMEM;

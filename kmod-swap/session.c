@@ -94,7 +94,7 @@ static void receive_post(struct ebb_session *s, struct ebb_message *m)
 	struct ib_recv_wr wr = { .wr_cqe = &m->cqe, .sg_list = &sge, .num_sge = 1 };
 
 	if (ib_post_recv(s->queue[0].id->qp, &wr, NULL))
-		ebb_session_fail(s, "the queue pair takes no receive");
+		ebb_session_fail(s, "the queue pair refuses receives");
 }
 
 /* A donor's ACTIVITY is not answered. */
@@ -113,7 +113,7 @@ static void recalled(struct ebb_session *s, const struct wire_frame *f)
 		};
 	spin_unlock_irqrestore(&s->recall_lock, flags);
 	if (full)
-		ebb_session_fail(s, "the donor asks more than it may");
+		ebb_session_fail(s, "the donor sent too many requests");
 	else
 		queue_work(closing, &s->answering);
 }
@@ -132,18 +132,18 @@ static void received(struct ib_cq *cq, struct ib_wc *wc)
 	}
 	ib_dma_sync_single_for_cpu(s->ib, m->dma, EBB_FRAME, DMA_FROM_DEVICE);
 	if (!ebb_proof_verify(&s->proof, m->data, &length)) {
-		ebb_session_fail(s, "a frame that is not its donor's");
+		ebb_session_fail(s, "a frame is not from its donor");
 		return;
 	}
 	if (length < WIRE_HEADER || wire_parse(m->data, length, WIRE_AT_BORROWER, &f) != 1) {
-		ebb_session_fail(s, "the donor sent what is no frame");
+		ebb_session_fail(s, "the donor sent a malformed frame");
 		return;
 	}
 	if (f.direction == WIRE_REQUEST) {
 		recalled(s, &f);
 	} else {
 		if (f.tag != READ_ONCE(s->tag)) {
-			ebb_session_fail(s, "the donor answered what was not asked");
+			ebb_session_fail(s, "the donor sent an unexpected reply");
 			return;
 		}
 		memcpy(s->reply, m->data, length);
@@ -190,7 +190,7 @@ static int message_send(struct ebb_session *s, struct ebb_message *m, u32 length
 	mutex_unlock(&s->sending);
 	/* The donor would reject the MAC of the next frame. */
 	if (r)
-		ebb_session_fail(s, "the queue pair takes no frame");
+		ebb_session_fail(s, "the queue pair refuses frames");
 	return r;
 }
 
@@ -265,7 +265,7 @@ static int session_call(struct ebb_session *s, struct wire_frame *f, const void 
 		return -ENOTCONN;
 	if (wire_parse(s->reply, s->reply_length, WIRE_AT_BORROWER, reply) != 1 ||
 	    reply->op != f->op) {
-		ebb_session_fail(s, "the donor answered something else");
+		ebb_session_fail(s, "the donor sent the reply of another request");
 		return -EPROTO;
 	}
 	if (reply->status) {
@@ -474,7 +474,7 @@ static int queue_open(struct ebb_session *s, u32 index, const char **why)
 		q->id = NULL;
 		return r;
 	}
-	*why = "address: no RDMA device leads there";
+	*why = "address: no RDMA device has a route there";
 	r = rdma_resolve_addr(q->id, NULL, (struct sockaddr *)&s->to, RESOLVE_MS) ?: cm_wait(q);
 	if (!r)
 		r = rdma_resolve_route(q->id, RESOLVE_MS) ?: cm_wait(q);
@@ -482,7 +482,7 @@ static int queue_open(struct ebb_session *s, u32 index, const char **why)
 		r = device_check(s, q->id->device, why);
 	if (r)
 		return r;
-	*why = "session: the network device gives no queue pair";
+	*why = "session: the network device cannot create a queue pair";
 	r = queue_create(s, q, index);
 	if (r)
 		return r;
@@ -492,7 +492,7 @@ static int queue_open(struct ebb_session *s, u32 index, const char **why)
 	if (r)
 		return r;
 	param.initiator_depth = min_t(int, READS_AT_ONCE, s->ib->attrs.max_qp_init_rd_atom);
-	*why = "address: nobody lends there; is ebb-donord listening for RDMA?";
+	*why = "address: no donor accepts connections there";
 	r = rdma_connect(q->id, &param) ?: cm_wait(q);
 	q->connected = !r;
 	/* A donor that rejects the connection is reachable: report its reason. */
@@ -627,7 +627,7 @@ int ebb_session_open(struct ebb_device *d, const struct sockaddr_storage *to, u3
 	if (!r)
 		r = session_hello(s, why);
 	if (!r && !atomic_try_cmpxchg(&s->state, &state, EBB_SWAP_LIVE)) {
-		*why = "session: it broke while it was made";
+		*why = "session: it ended during the handshake";
 		r = -ENOTCONN;
 	}
 	if (r) {

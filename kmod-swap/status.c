@@ -207,10 +207,10 @@ int ebb_status_dump_slabs(struct sk_buff *skb, struct netlink_callback *cb)
 	mutex_lock(&ebb_control_lock);
 	d = ebb_device_find(nla_get_u32(device));
 	if (!d) {
-		NL_SET_ERR_MSG_ATTR(cb->extack, device, "device: there is none of this number");
+		NL_SET_ERR_MSG_ATTR(cb->extack, device, "device: no such device");
 		r = -ENODEV;
 	} else if (class >= EBB_SWAP_CLASSES || !ebb_slab_hold(d, d->slabs, class)) {
-		NL_SET_ERR_MSG_ATTR(cb->extack, of, "class: the device has none of this number");
+		NL_SET_ERR_MSG_ATTR(cb->extack, of, "class: no such class");
 		r = -ENOENT;
 	}
 	while (!r && cb->args[0] < d->slab_count) {

@@ -42,10 +42,10 @@ static int named(const struct asked *a, const char *key, int *donor, struct kmod
 		if (!strcmp(a->care->donor[*donor].text, wanted.text))
 			break;
 	if (*donor == a->care->donors)
-		return fail_exit(e, EXIT_USAGE, ENOENT, "donor %s: not one of device %s; see its status",
+		return fail_exit(e, EXIT_USAGE, ENOENT, "donor %s: not a donor of device %s; see ebbctl device list",
 				 text, a->name);
 	*session = live_session(a->care, *donor);
-	return *session ? 0 : fail(e, ENOTCONN, "donor %s: is not connected; see ebbctl donor list", text);
+	return *session ? 0 : fail(e, ENOTCONN, "donor %s: not connected; see ebbctl donor list", text);
 }
 
 static int status(const struct asked *a, struct error *e)
@@ -108,7 +108,7 @@ static int migrate(const struct asked *a, struct error *e)
 		session = kmod_plan_choose(&plan, its, its->session);
 		if (session == KMOD_NO_SESSION)
 			return fail_exit(e, EXIT_REFUSED, ENOSPC,
-					 "slab %lld: no other donor of device %s has room", (long long)slab,
+					 "slab %lld: no other donor of device %s has free capacity", (long long)slab,
 					 a->name);
 	}
 	return kmod_migrate(a->link, a->care->device, a->care->class, (uint32_t)slab, from, session, e);
@@ -137,7 +137,7 @@ static int drain(const struct asked *a, struct error *e)
 	kmod_report_outlook(a->care, donor, a->answer);
 	if (another(a->care, session->number) == KMOD_NO_SESSION && !*a->care->now.backup)
 		return fail_exit(e, EXIT_REFUSED, ENOSPC,
-				 "donor %s: device %s has no other donor, and no backup; its slabs can go nowhere",
+				 "donor %s: device %s has no other donor and no backup to migrate to; start another ebb-donord",
 				 a->care->donor[donor].text, a->name);
 	r = kmod_drain(a->link, a->care->device, session->number, e);
 	if (r)
@@ -163,7 +163,7 @@ static int undrain(const struct asked *a, struct error *e)
 		    a->care->slabs[i].second == session->number ||
 		    a->care->slabs[i].source == session->number)
 			return fail_exit(e, EXIT_REFUSED, EBUSY,
-					 "donor %s: slabs of device %s are still there; wait until ebbctl donor list shows none",
+					 "donor %s: still has slabs of device %s; wait until ebbctl donor list shows none",
 					 a->care->donor[donor].text, a->name);
 	a->care->patience[donor].connect_at = 0;
 	return kmod_disconnect(a->link, a->care->device, session->number, e);
@@ -189,6 +189,6 @@ int kmod_order(struct kmod_link *l, struct kmod_care *c, const char *name, const
 		if (!strcmp(verb, verbs[i].verb))
 			return verbs[i].run(&a, e);
 	return fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
-			 "%s: device %s is the kernel module's, which cannot do that; it has status, stats, slab.list, slab.migrate, donor.drain and donor.undrain",
+			 "%s: device %s is served by the kernel module, which supports only status, stats, slab.list, slab.migrate, donor.drain and donor.undrain",
 			 verb, name);
 }

@@ -108,7 +108,7 @@ static void device_new(struct kmod_manager *m, const struct device_record *r, ui
 	d->care.donors = kmod_donors_of(r->donor, d->care.donor);
 	d->listen_fd = control_listen(ebb_device_socket(d->name), &e);
 	if (d->listen_fd < 0)
-		log_warn("device %s: cannot answer for it: %s", d->name, e.text);
+		log_warn("device %s: no control socket: %s", d->name, e.text);
 	else
 		d->socket = socket_of(d->name);
 	m->device[m->devices++] = d;
@@ -171,7 +171,7 @@ static int connect_module(struct kmod_manager *m)
 	if (r) {
 		disconnect(m);
 		if (!m->complained)
-			log_warn("%s; its devices are not looked after", e.text);
+			log_warn("%s; its devices are not managed", e.text);
 	}
 	m->complained = r != 0;
 	return r;
@@ -206,12 +206,12 @@ static void say_donors(const char *device, struct kmod_care *c, const struct kmo
 {
 	for (int i = 0; i < c->donors; i++) {
 		if (*round->lost[i])
-			log_warn("device %s: donor %s is lost: %s; its slabs go to others", device,
+			log_warn("device %s: donor %s lost: %s; moving its slabs to other donors", device,
 				 c->donor[i].text, round->lost[i]);
 		if (round->connected[i] > 0)
 			log_info("device %s: donor %s: connected", device, c->donor[i].text);
 		else if (round->connected[i] < 0 && is_news(&c->patience[i], round->connected[i]))
-			log_warn("device %s: donor %s: not reached: %s; it is tried again", device,
+			log_warn("device %s: donor %s: cannot connect: %s; retrying", device,
 				 c->donor[i].text, round->refused[i]);
 	}
 }
@@ -224,16 +224,16 @@ static void say_moves(struct managed *d, const struct kmod_round *round)
 	if (round->left)
 		return;
 	if (d->mapped || d->migrated || d->retreated)
-		log_info("device %s: %u slabs given to donors, %u moved to others, %u to the backup alone",
+		log_info("device %s: %u slabs placed at donors, %u migrated, %u moved to the backup alone",
 			 d->name, d->mapped, d->migrated, d->retreated);
 	d->mapped = d->migrated = d->retreated = 0;
 	if (round->unplaced && !d->unplaced)
-		log_warn("device %s: no donor has room for %u slabs; %s", d->name, round->unplaced,
+		log_warn("device %s: no donor has free capacity for %u slabs; %s", d->name, round->unplaced,
 			 *d->care.now.backup ? "they are on the backup alone" :
-					       "what is written there fails; start another ebb-donord");
+					       "writes to them fail; start another ebb-donord");
 	d->unplaced = round->unplaced;
 	if (round->single && !d->single)
-		log_warn("device %s: no donor has room for the second copy of %u slabs; start another ebb-donord",
+		log_warn("device %s: no donor has free capacity for the second replica of %u slabs; start another ebb-donord",
 			 d->name, round->single);
 	d->single = round->single;
 }
@@ -285,7 +285,7 @@ static void hold_off_sleep(struct managed *d)
 	if (d->awake_fd >= 0)
 		fcntl(d->awake_fd, F_SETFD, FD_CLOEXEC);
 	else if (d->awake_fd != -EOPNOTSUPP && !d->awake_due)
-		log_warn("device %s: systemd-logind does not hold off sleep: %s; destroy the device before the machine sleeps",
+		log_warn("device %s: systemd-logind does not inhibit sleep: %s; destroy the device before the machine sleeps",
 			 d->name, strerror(-d->awake_fd));
 	/* From when it was given up: else who waits longer than that would ask for ever. */
 	d->awake_due = now_ns() + ASK_LOGIND;
@@ -308,7 +308,7 @@ static void look_after(struct managed *d)
 	if (r) {
 		/* One that is being destroyed is gone a moment before its record. */
 		if (d->failures == 2)
-			log_warn("device %s: not looked after: %s", d->name, e.text);
+			log_warn("device %s: not managed: %s", d->name, e.text);
 	} else {
 		say_moves(d, &round);
 		if (round.left)
@@ -328,7 +328,7 @@ static int serve(void *data, const char *verb, struct json_object *request,
 
 	if (connect_module(d->manager))
 		return fail_exit(e, EXIT_UNSUPPORTED, ENODEV,
-				 "device %s: the kernel module ebb_swap does not answer; see ebbd's log",
+				 "device %s: the kernel module ebb_swap cannot be reached; see ebbd's log",
 				 d->name);
 	/* What it changes shows at once. */
 	d->due = 0;

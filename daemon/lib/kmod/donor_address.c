@@ -26,7 +26,7 @@ int kmod_donor_parse(const char *text, const char *what, struct kmod_donor *d, s
 
 	if (strncmp(text, RDMA, strlen(RDMA)))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "%s: \"%.64s\": the kernel module reaches donors by RDMA alone; write rdma:HOST[:PORT], or use another --frontend",
+				 "%s: \"%.64s\": the kernel module uses RDMA only; write rdma:HOST[:PORT], or use another --frontend",
 				 what, text);
 	r = address_parse(text + strlen(RDMA), what, &a, e);
 	if (r)
@@ -36,7 +36,7 @@ int kmod_donor_parse(const char *text, const char *what, struct kmod_donor *d, s
 			NI_NUMERICHOST | NI_NUMERICSERV) || strlen(ip) >= sizeof(d->ip) ||
 	    strchr(ip, '%') || !atoi(port))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "%s: \"%.64s\": no address that RDMA can go to; write rdma:HOST[:PORT]",
+				 "%s: \"%.64s\": not an RDMA address; write rdma:HOST[:PORT]",
 				 what, text);
 	*d = (struct kmod_donor){ .port = (uint16_t)atoi(port) };
 	memcpy(d->ip, ip, strlen(ip));

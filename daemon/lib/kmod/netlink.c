@@ -127,7 +127,7 @@ static int link_open(struct kmod_link *l, struct error *e)
 
 	l->socket = mnl_socket_open2(NETLINK_GENERIC, SOCK_CLOEXEC);
 	if (!l->socket)
-		return fail(e, errno, "netlink: %s; ebb_swap is told by it what to do", strerror(errno));
+		return fail(e, errno, "netlink: cannot open: %s; ebb_swap is controlled by netlink", strerror(errno));
 	/* Words beside the error, which are all that tells one from another. */
 	mnl_socket_setsockopt(l->socket, NETLINK_EXT_ACK, &on, sizeof(on));
 	mnl_socket_setsockopt(l->socket, NETLINK_CAP_ACK, &on, sizeof(on));
@@ -389,7 +389,7 @@ int kmod_slabs(struct kmod_link *l, const struct kmod_device *device, uint32_t c
 	h->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
 	r = call(l, h, device->number, slabs_told, &t, e);
 	if (!r && t.told != t.count)
-		r = fail(e, EBADMSG, "/dev/ebb%u: %u of %u slabs were told", device->number, t.told,
+		r = fail(e, EBADMSG, "/dev/ebb%u: %u of %u slabs were reported", device->number, t.told,
 			 t.count);
 	if (r) {
 		free(t.slabs);

@@ -163,7 +163,7 @@ static int look_device(struct kmod_link *l, struct kmod_care *c, struct error *e
 	if (!r && c->class)
 		find_donors(c);
 	if (!r && c->size && c->now.size != c->size)
-		r = fail(e, ENODEV, "/dev/ebb%u: is another device by now: its size is not the recorded one",
+		r = fail(e, ENODEV, "/dev/ebb%u: not the recorded device: its size differs",
 			 c->device);
 	return r;
 }

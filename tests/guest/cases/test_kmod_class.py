@@ -266,13 +266,13 @@ def test_what_is_refused(kernel_device, donor):
     of = lambda n: {"class": n}
     assert refused(d, "class") == (errno.EINVAL, "class: not given")
     for n in (0, 8, 1 << 31):
-        assert refused(d, "class", **of(n)) == (errno.ERANGE, "class: 1 to 7 are wanted")
+        assert refused(d, "class", **of(n)) == (errno.ERANGE, "class: must be 1 to 7")
     for copies in (0, 8):
         assert refused(d, "class", copies=copies, **of(1)) == \
-            (errno.EINVAL, "copies: donor, backup, or both, are wanted")
+            (errno.EINVAL, "copies: must be donor, backup or both")
     assert refused(d, "class", copies=BOTH, **of(1)) == \
         (errno.EINVAL, "copies: the device has no backup")
-    none = "class: the device has none of this number"
+    none = "class: no such class"
     assert refused(d, "assign", cgroup=1, **of(1)) == (errno.ENOENT, none)
     assert refused(d, "connect", address="10.9.0.1", port=7471, **of(1)) == (errno.ENOENT, none)
     assert refused(d, "unmap", slab=0, **of(9))[0] == errno.ERANGE
@@ -289,12 +289,12 @@ def test_what_is_refused(kernel_device, donor):
         d.netlink.call("assign", device=d.number, cgroup=cgroup << 32, **of(1))
     d.netlink.call("assign", device=d.number, cgroup=1 << 32, **of(2))
     assert refused(d, "assign", cgroup=65 << 32, **of(1)) == \
-        (errno.ENOSPC, "cgroup: 64 have a class already")
+        (errno.ENOSPC, "cgroup: at most 64 can have a class")
     assert len(d.netlink.status(d.number)["cgroups"]) == 64
     a, b = d.connect(of=1), d.connect(of=2)
     d.map(a, DONOR, [0])
-    assert refused(d, "migrate", slab=0, session=b) == (errno.ENOENT, "slab: it is not mapped")
+    assert refused(d, "migrate", slab=0, session=b) == (errno.ENOENT, "slab: not mapped")
     assert refused(d, "migrate", slab=0, session=b, **of(1)) == \
         (errno.EINVAL, "class: the session is of another")
-    assert refused(d, "unmap", slab=0) == (errno.ENOENT, "slab: it is not mapped")
+    assert refused(d, "unmap", slab=0) == (errno.ENOENT, "slab: not mapped")
     d.netlink.call("unmap", device=d.number, slab=0, **of(1))

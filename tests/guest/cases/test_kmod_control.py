@@ -74,9 +74,9 @@ def test_names(netlink, disk):
     assert netlink.create(8 * MIB, slab_size=4 * MIB, device=5) == 5
     assert netlink.create(8 * MIB, slab_size=4 * MIB) == 0
     assert refused(netlink.create, 8 * MIB, slab_size=4 * MIB, device=5) == \
-        (errno.EEXIST, "device: it exists")
+        (errno.EEXIST, "device: already exists")
     assert refused(netlink.create, 8 * MIB, slab_size=4 * MIB, backup="/dev/ebb0") == \
-        (errno.EINVAL, "backup: an ebb device; give a disk or a partition")
+        (errno.EINVAL, "backup: an ebb device; name a disk or a partition")
     assert refused(netlink.create, 8 * MIB, slab_size=4 * MIB, backup=small.path) == \
         (errno.EINVAL, "backup: smaller than the device")
     # Nothing of those refused is left: the disk can be had by the right one.
@@ -168,7 +168,7 @@ def test_connect_refuses(kernel_device):
     assert call(address="nonsense", port=PORT) == (errno.EINVAL, "address: neither IPv4 nor IPv6")
     # Nobody listens; nothing leads there.
     assert call(address=ADDRESS, port=9)[0] == errno.ECONNREFUSED
-    assert call(address="203.0.113.1", port=PORT)[1] == "address: no RDMA device leads there"
+    assert call(address="203.0.113.1", port=PORT)[1] == "address: no RDMA device has a route there"
     assert d.netlink.status(d.number)["sessions"] == []
 
 
@@ -178,7 +178,7 @@ def test_map_refuses(kernel_device, donor):
     s = d.connect()
     call = lambda command="map", **fields: refused(
         d.netlink.call, command, **{"device": d.number, "slab": 0, "session": s, **fields})
-    assert call(device=9) == (errno.ENODEV, "device: there is none of this number")
+    assert call(device=9) == (errno.ENODEV, "device: no such device")
     assert call(device=None) == (errno.EINVAL, "device: not given")
     assert call(slab=None) == (errno.EINVAL, "slab: not given")
     assert call(slab=d.slabs) == (errno.ERANGE, "slab: beyond the device")
@@ -187,12 +187,12 @@ def test_map_refuses(kernel_device, donor):
     assert call(copies=BACKUP)[1].startswith("copies:")
     assert call(copies=8 | DONOR)[1].startswith("copies:")
     assert call(copies=DONOR | BACKUP) == (errno.EINVAL, "copies: the device has no backup")
-    assert call("unmap", session=None) == (errno.ENOENT, "slab: it is not mapped")
+    assert call("unmap", session=None) == (errno.ENOENT, "slab: not mapped")
     d.map(s, DONOR, [0, 1])
-    assert call() == (errno.EEXIST, "slab: it is mapped")
+    assert call() == (errno.EEXIST, "slab: already mapped")
     assert call(slab=2) == (errno.ENOSPC, "no free slab")
     d.write(0, 4, version=1)
-    only = "pages are at its donor alone; force loses them"
+    only = "its donor has the only copy of some pages; FORCE loses them"
     assert call("unmap", session=None) == (errno.EBUSY, f"slab: {only}")
     assert call("disconnect", slab=None) == (errno.EBUSY, f"session: {only}")
     d.netlink.call("unmap", device=d.number, slab=0, force=True)

@@ -119,11 +119,11 @@ def test_what_is_refused(module, donor, disk, after):
         assert (done.returncode, words in done.stderr) == (status, True), done.stderr
         nothing_left()
 
-    refused(1, "nobody lends there", *none)
+    refused(1, "no donor accepts connections there", *none)
     donor(memory="24M")
-    refused(1, f"donor {B}: address: nobody lends there", *none)
+    refused(1, f"donor {B}: address: no donor accepts connections there", *none)
     refused(5, "the donors have no room for 10 of its 16 slabs", *none, donors=A)
-    refused(2, "reaches donors by RDMA alone", *none, donors="10.9.0.1:7070")
+    refused(2, "uses RDMA only", *none, donors="10.9.0.1:7070")
     refused(2, "is named twice", *none, donors=f"{A},{A}")
     refused(2, "give --backup /dev/")
     refused(2, "two donors at most", "--durability", "replicas=3")
@@ -258,7 +258,7 @@ def test_ebbd_looks_after_it(module, donor, disk, after, cgroup, seen, logs):
         destroy()
         wait_for(lambda: not Path("/run/ebb/devices/test0.sock").exists(), 10, "its socket stays")
         nothing_left()
-        assert not re.search("not looked after", machine.read(ebbds[-1].log))
+        assert not re.search("not managed", machine.read(ebbds[-1].log))
     finally:
         destroy(check=False)
         for e in ebbds:
@@ -314,7 +314,7 @@ def test_cgroup_with_a_donor_of_its_own(module, donor, disk, after, cgroup, seen
         refused(2, "has no class on device test0", own.path, "--remove")
         refused(2, "no donors given", own.path, "--durability", "none")
         refused(5, "has no io controller", bare.path, "--donors", B)
-        refused(1, "nobody lends there", own.path, "--donors", f"rdma:{ADDRESS}:9")
+        refused(1, "no donor accepts connections there", own.path, "--donors", f"rdma:{ADDRESS}:9")
         classes(own.path, "--donors", B)
         listed, = parts.ebbctl_json("device", "class", "test0")["classes"]
         assert (listed["cgroup"], listed["durability"], listed["donors"]) == (own.rel, "disk", B)

@@ -170,7 +170,7 @@ def test_keys_that_do_not_match(kernel_device, donor, key, other_key):
     right.map(0, DONOR)
     right.write(0, 64, version=5)
     assert right.bad(0, 64, 5) == []
-    assert refused(right, port=9)[1].startswith("address: nobody lends there")
+    assert refused(right, port=9)[1].startswith("address: no donor accepts connections there")
 
 
 def test_key_that_is_none(module, key):
@@ -356,7 +356,7 @@ def test_who_lacks_the_key_gets_no_page(kernel_device, key, after, answer):
     impostor.answer(answer(request))
     e = connecting.result()
     assert isinstance(e, Refused) and e.errno == errno.EKEYREJECTED
-    assert "who lends there" in e.text and "key" in e.text
+    assert "the donor there" in e.text and "key" in e.text
     # No second connection, no HELLO; and no session that a slab could be given to.
     assert impostor.silent()
     assert d.netlink.status(d.number)["sessions"] == []
@@ -373,7 +373,7 @@ def test_who_passes_on_what_both_say(kernel_device, donor, key, after):
     impostor.answer(reply[:72])
     e = connecting.result()
     assert isinstance(e, Refused) and e.errno == errno.EKEYREJECTED
-    assert e.text == "address: who lends there has not the device's key; who took that address?"
+    assert e.text == "address: the donor there does not have the device's key; check which machine has that address"
     assert impostor.silent()
 
 
@@ -403,7 +403,7 @@ def test_evict_that_is_not_the_donors(kernel_device, key, after, spoil):
         assert d.session()["state"] == "live"
         return
     d.wait_closed()
-    assert d.session()["reason"] == "a frame that is not its donor's"
+    assert d.session()["reason"] == "a frame is not from its donor"
 
 
 # --- ebbctl and ebbd ---------------------------------------------------------------------------

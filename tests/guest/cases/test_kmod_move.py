@@ -279,9 +279,9 @@ def test_migrate_and_drain_refuse(kernel_device, donor):
     assert refused(d, "migrate", session=a) == (errno.EINVAL, "slab: not given")
     assert refused(d, "migrate", slab=d.slabs, session=a)[0] == errno.ERANGE
     assert refused(d, "migrate", slab=0, session=a + 9)[0] == errno.ENOENT
-    assert refused(d, "migrate", slab=0, session=a) == (errno.ENOENT, "slab: it is not mapped")
+    assert refused(d, "migrate", slab=0, session=a) == (errno.ENOENT, "slab: not mapped")
     d.map(a, DONOR, [0])
-    assert refused(d, "migrate", slab=0, session=a) == (errno.EEXIST, "session: the slab is there")
+    assert refused(d, "migrate", slab=0, session=a) == (errno.EEXIST, "session: already has the slab")
     assert refused(d, "migrate", slab=0) == \
         (errno.EINVAL, "session: not given, and the device has no backup")
     assert refused(d, "drain") == (errno.EINVAL, "session: not given")

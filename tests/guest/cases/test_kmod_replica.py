@@ -511,20 +511,20 @@ def test_netlink_refuses(kernel_device, donor):
     d.map(a, TWO, [0])
     assert call("map", session=a) == (errno.EEXIST, has)
     assert call("map", session=same) == (errno.EEXIST, has)
-    assert call("map", session=b, copies=DONOR) == (errno.EEXIST, "slab: it is mapped")
+    assert call("map", session=b, copies=DONOR) == (errno.EEXIST, "slab: already mapped")
     d.map(b, TWO, [0])
-    assert call("map", session=c) == (errno.EEXIST, "slab: it is mapped")
+    assert call("map", session=c) == (errno.EEXIST, "slab: already mapped")
     which = "slab: it has two donors; name the one to leave"
     assert call("migrate", session=c) == (errno.EINVAL, which)
     assert call("unmap") == (errno.EINVAL, which)
     assert call("migrate", session=c, **{"from": 99})[0] == errno.ENOENT
     assert call("migrate", session=c, **{"from": same}) == \
-        (errno.ENOENT, "session: the slab is not there")
-    assert call("migrate", session=b, **{"from": a}) == (errno.EEXIST, "session: the slab is there")
+        (errno.ENOENT, "session: does not have the slab")
+    assert call("migrate", session=b, **{"from": a}) == (errno.EEXIST, "session: already has the slab")
     assert call("migrate", session=same, **{"from": b}) == (errno.EEXIST, has)
     assert call("migrate", **{"from": a}) == \
         (errno.EINVAL, "session: not given, and the device has no backup")
-    assert call("unmap", session=c) == (errno.ENOENT, "session: the slab is not there")
+    assert call("unmap", session=c) == (errno.ENOENT, "session: does not have the slab")
     # One of two may go, with what it has; the last may not.
     d.write(0, 8, 1)
     d.netlink.call("unmap", device=d.number, slab=0, session=a)
@@ -596,7 +596,7 @@ def test_ebbd_restores_the_second_copy(module, donor, after, cgroup, seen, logs)
         # No third any more: one copy each, and what is written goes on.
         two.kill()
         wait_for(lambda: copies()["missing"] == SLABS, 60, f"{copies()}")
-        wait_for(lambda: "no donor has room for the second copy of 16 slabs" in
+        wait_for(lambda: "no donor has free capacity for the second replica of 16 slabs" in
                  machine.read(ebbd.log), 30, "no word of it")
         donor()
         wait_held(d, A, C)
