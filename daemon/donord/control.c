@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -9,21 +11,41 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-#include "donord.h"
+#include "control.h"
 #include "lib/base/cleanup.h"
+#include "lib/base/clock.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/paths.h"
 #include "lib/control/control.h"
 #include "lib/discovery/registration.h"
 #include "lib/discovery/thread.h"
+#include "status.h"
 
 #define STACK (512u << 10)
 #define PROGRESS_MS 1000
 /* The loop answers at once, unless the machine is in trouble. */
 #define ANSWER_MS 5000
 
-/* What a reader may ask for (lib/control/peer.h); the rest is the owner's. */
+enum donor_request { DONOR_STATUS, DONOR_DRAIN, DONOR_END, DONOR_UNDRAIN };
+
+struct donor_control {
+	struct lender *lender;
+	struct registration *registration;
+	pthread_t thread;
+	struct control_rules rules;
+	int listen_fd; /* -1 = the thread only logs */
+	int wake_fd;   /* eventfd: log lines, drain, stop */
+	bool stop;
+	/* A request that the loop answers: by the control thread, under the lock. */
+	pthread_mutex_t lock;
+	pthread_cond_t answered;
+	bool pending;
+	enum donor_request request;
+	struct donor_status status;
+};
+
+/* What a reader may ask for (common/peer.h); the rest is the owner's. */
 static const char *const read_verbs[] = { "status", NULL };
 
 static struct json_object *slabs_json(const struct donor_status *s)
@@ -55,19 +77,6 @@ static struct json_object *machine_json(const struct donor_status *s)
 	return o;
 }
 
-static struct json_object *kernels_json(const struct donor_status *s)
-{
-	const struct rdma_lent *k = &s->kernels;
-	/* Of a thread that goes on meanwhile. */
-	uint32_t idle = k->present > k->lent ? k->present - k->lent : 0;
-	struct json_object *o = json_object_new_object();
-
-	json_add_int(o, "total", k->present * s->slab_size);
-	json_add_int(o, "free", s->draining ? 0 : idle * s->slab_size);
-	json_add_int(o, "lent", k->lent * s->slab_size);
-	return o;
-}
-
 static struct json_object *evictions_json(const struct eviction_counts *n)
 {
 	struct json_object *o = json_object_new_object();
@@ -90,7 +99,7 @@ static struct json_object *borrower_json(const struct donor_status *s,
 	if (*b->key)
 		json_add_text(o, "key", b->key);
 	json_add_text(o, "peer", b->peer);
-	json_add_text(o, "transport", b->local ? "shm" : "tcp");
+	json_add_text(o, "transport", b->transport);
 	json_add_int(o, "slabs", b->slabs);
 	json_add_int(o, "bytes", b->slabs * s->slab_size);
 	json_add_int(o, "quota", b->quota);
@@ -112,9 +121,10 @@ static void add_registration(struct registration *r, struct json_object *o)
 		json_add_text(o, "etcd_error", cause);
 }
 
-static void status_json(const struct lender *l, const struct donor_status *s,
-			struct json_object *o)
+static void status_json(const struct donor_control *c, struct json_object *o)
 {
+	const struct places *places = &c->lender->places;
+	const struct donor_status *s = &c->status;
 	struct json_object *listen = json_object_new_array(), *list = json_object_new_array();
 
 	json_add_int(o, "pid", (uint64_t)getpid());
@@ -124,18 +134,16 @@ static void status_json(const struct lender *l, const struct donor_status *s,
 	json_add_int(o, "total", s->total);
 	json_add_int(o, "free", s->free);
 	json_add_int(o, "lent", s->in[LEND_LENT] * s->slab_size);
-	if (s->kernels.count)
-		json_object_object_add(o, "kernels", kernels_json(s));
 	json_object_object_add(o, "slabs", slabs_json(s));
 	json_add_bool(o, "draining", s->draining);
 	json_add_bool(o, "ending", s->ending);
 	if (s->ending)
 		json_add_int(o, "ends_in", s->ends_in);
-	if (l->options.registration)
-		add_registration(l->options.registration, o);
+	if (c->registration)
+		add_registration(c->registration, o);
 	json_object_object_add(o, "evictions", evictions_json(&s->evictions));
-	for (int i = 0; i < l->place_count; i++)
-		json_object_array_add(listen, json_object_new_string(l->places[i].text));
+	for (int i = 0; i < places->count; i++)
+		json_object_array_add(listen, json_object_new_string(places->a[i].text));
 	json_object_object_add(o, "listen", listen);
 	for (uint32_t i = 0; i < s->borrower_count; i++)
 		json_object_array_add(list, borrower_json(s, &s->borrowers[i]));
@@ -143,16 +151,15 @@ static void status_json(const struct lender *l, const struct donor_status *s,
 }
 
 /* Has the loop do @request; then c->status is its answer. */
-static int ask_loop(struct lender *l, enum donor_request request)
+static int ask_loop(struct donor_control *c, enum donor_request request)
 {
-	struct donor_control *c = &l->control;
 	struct timespec until = clock_in_ms(ANSWER_MS);
 	int r = 0;
 
 	pthread_mutex_lock(&c->lock);
 	c->request = request;
 	c->pending = true;
-	eventfd_write(l->wake_fd, 1);
+	eventfd_write(c->lender->wake_fd, 1);
 	while (c->pending && !r)
 		r = c->stop ? ESHUTDOWN : pthread_cond_timedwait(&c->answered, &c->lock, &until);
 	c->pending = false;
@@ -163,7 +170,7 @@ static int ask_loop(struct lender *l, enum donor_request request)
 static int handle(void *data, const char *verb, struct json_object *request,
 		  struct json_object *answer, struct error *e)
 {
-	struct lender *l = data;
+	struct donor_control *c = data;
 	enum donor_request what = DONOR_STATUS;
 	struct json_object *end;
 	int r;
@@ -176,42 +183,37 @@ static int handle(void *data, const char *verb, struct json_object *request,
 	else if (strcmp(verb, "status"))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "verb %s: unknown; use status, drain or undrain", verb);
-	r = ask_loop(l, what);
+	r = ask_loop(c, what);
 	if (r)
 		return fail(e, r, "ebb-donord: %s; see its log",
 			    r == -ESHUTDOWN ? "it ends" : "its loop does not answer");
 	/* Only this thread asks, so nobody writes there now. */
-	status_json(l, &l->control.status, answer);
+	status_json(c, answer);
 	return 0;
 }
 
-void donor_control_answer(struct lender *l)
+/* The loop's: answers a request if there is one. */
+static void answer_request(void *data)
 {
-	struct donor_control *c = &l->control;
+	struct donor_control *c = data;
 
 	pthread_mutex_lock(&c->lock);
 	if (c->pending) {
 		if (c->request == DONOR_UNDRAIN)
-			lender_undrain(l);
+			lender_undrain(c->lender);
 		else if (c->request != DONOR_STATUS)
-			lender_drain(l, c->request == DONOR_END ? LENDER_END : LENDER_STAY);
-		lender_status(l, &c->status);
+			lender_drain(c->lender, c->request == DONOR_END ? LENDER_END : LENDER_STAY);
+		lender_status(c->lender, &c->status);
 		c->pending = false;
 		pthread_cond_signal(&c->answered);
 	}
 	pthread_mutex_unlock(&c->lock);
 }
 
-void donor_control_wake(struct donor_control *c)
-{
-	if (c->running)
-		eventfd_write(c->wake_fd, 1);
-}
-
 /* systemd waits as long as the drain may take. */
 static void tell_systemd(const struct lender *l, bool *told)
 {
-	if (!__atomic_load_n(&l->draining, __ATOMIC_RELAXED))
+	if (!__atomic_load_n(&l->pool->draining, __ATOMIC_RELAXED))
 		return;
 	if (!*told && __atomic_load_n(&l->ending, __ATOMIC_RELAXED)) {
 		sd_notifyf(0, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu",
@@ -222,18 +224,18 @@ static void tell_systemd(const struct lender *l, bool *told)
 		   __atomic_load_n(&l->still_lent, __ATOMIC_RELAXED));
 }
 
-/* Nobody shall be sent to who lends nothing more. */
-static void tell_etcd(const struct lender *l, bool draining, bool *told)
+/* New borrowers are not sent to a donor that lends nothing more. */
+static void tell_etcd(const struct donor_control *c, bool draining, bool *told)
 {
-	if (l->options.registration && draining != *told)
-		(draining ? registration_withdraw : registration_return)(l->options.registration);
+	if (c->registration && draining != *told)
+		(draining ? registration_withdraw : registration_return)(c->registration);
 	*told = draining;
 }
 
 static void *control_main(void *data)
 {
-	struct lender *l = data;
-	struct donor_control *c = &l->control;
+	struct donor_control *c = data;
+	struct lender *l = c->lender;
 	struct pollfd p[] = {
 		{ .fd = c->wake_fd, .events = POLLIN },
 		{ .fd = c->listen_fd, .events = POLLIN }, /* -1 is passed over */
@@ -242,16 +244,16 @@ static void *control_main(void *data)
 	eventfd_t ignored;
 
 	while (!__atomic_load_n(&c->stop, __ATOMIC_ACQUIRE)) {
-		bool draining = __atomic_load_n(&l->draining, __ATOMIC_RELAXED);
+		bool draining = __atomic_load_n(&l->pool->draining, __ATOMIC_RELAXED);
 
 		p[1].revents = 0;
 		if (poll(p, 2, draining ? PROGRESS_MS : -1) > 0 && p[0].revents)
 			eventfd_read(c->wake_fd, &ignored);
-		notes_log(&l->notes);
+		notes_log(&l->log.notes);
 		tell_systemd(l, &told);
-		tell_etcd(l, __atomic_load_n(&l->draining, __ATOMIC_RELAXED), &told_etcd);
+		tell_etcd(c, __atomic_load_n(&l->pool->draining, __ATOMIC_RELAXED), &told_etcd);
 		if (p[1].revents)
-			control_serve_one(c->listen_fd, &c->rules, handle, l);
+			control_serve_one(c->listen_fd, &c->rules, handle, c);
 	}
 	return NULL;
 }
@@ -286,52 +288,66 @@ static int listen_there(const char *path)
 	return fd < 0 ? -1 : fd;
 }
 
-int donor_control_start(struct lender *l, struct error *e)
+int donor_control_start(struct donor_control **out, struct lender *l,
+			struct registration *registration, struct error *e)
 {
-	struct donor_control *c = &l->control;
+	struct donor_control *c = calloc(1, sizeof(*c));
 	pthread_attr_t attr;
 	int r;
 
+	if (!c)
+		return fail(e, ENOMEM, "out of memory");
+	c->lender = l;
+	c->registration = registration;
 	pthread_mutex_init(&c->lock, NULL);
 	/* Of the clock that nobody sets. */
 	thread_cond_init(&c->answered);
 	c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (c->wake_fd < 0)
-		return fail(e, errno, "eventfd: %m");
+	if (c->wake_fd < 0) {
+		r = fail(e, errno, "eventfd: %m");
+		free(c);
+		return r;
+	}
 	c->rules.read = read_verbs;
 	peer_groups_find(&c->rules.groups);
 	c->listen_fd = listen_there(ebb_donor_socket());
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, STACK);
-	r = pthread_create(&c->thread, &attr, control_main, l);
+	r = pthread_create(&c->thread, &attr, control_main, c);
 	pthread_attr_destroy(&attr);
 	if (r) {
 		close(c->wake_fd);
 		if (c->listen_fd >= 0)
 			close(c->listen_fd);
+		free(c);
 		return fail(e, r, "control thread: %s", strerror(r));
 	}
-	c->running = true;
+	l->woken_data = c;
+	l->woken = answer_request;
+	l->log.wake_fd = c->wake_fd;
+	*out = c;
 	return 0;
 }
 
-void donor_control_stop(struct lender *l)
+void donor_control_stop(struct donor_control **cp)
 {
-	struct donor_control *c = &l->control;
+	struct donor_control *c = *cp;
 
-	if (c->running) {
-		pthread_mutex_lock(&c->lock);
-		__atomic_store_n(&c->stop, true, __ATOMIC_RELEASE);
-		pthread_cond_signal(&c->answered);
-		pthread_mutex_unlock(&c->lock);
-		eventfd_write(c->wake_fd, 1);
-		pthread_join(c->thread, NULL);
-		close(c->wake_fd);
-		if (c->listen_fd >= 0) {
-			close(c->listen_fd);
-			unlink(ebb_donor_socket());
-		}
-		c->running = false;
+	*cp = NULL;
+	if (!c)
+		return;
+	c->lender->woken = NULL;
+	c->lender->log.wake_fd = -1;
+	pthread_mutex_lock(&c->lock);
+	__atomic_store_n(&c->stop, true, __ATOMIC_RELEASE);
+	pthread_cond_signal(&c->answered);
+	pthread_mutex_unlock(&c->lock);
+	eventfd_write(c->wake_fd, 1);
+	pthread_join(c->thread, NULL);
+	close(c->wake_fd);
+	if (c->listen_fd >= 0) {
+		close(c->listen_fd);
+		unlink(ebb_donor_socket());
 	}
-	notes_log(&l->notes);
+	free(c);
 }

@@ -18,8 +18,6 @@
  *	             all 0 when /proc could not be read
  *	"headroom":  bytes kept free; 0 = a fixed amount is lent
  *	"total","free","lent"  bytes: lent or to lend, to lend now, lent
- *	"kernels":   {"total","free","lent"} bytes of --rdma-memory, likewise, which is not in
- *	             those above; absent without --rdma-kernel
  *	"slabs":     {"lent","clean","dirty","coming","going","asked_back","refused","overdue"}
  *	             asked_back: asked back and not back, those refused included
  *	"draining":  bool; "ending": bool, "ends_in": seconds, when ending
@@ -29,69 +27,26 @@
  *	"listen":    ["127.0.0.1:7070", ...]
  *	"borrowers": [{"name","key","peer","transport","slabs","bytes","quota",
  *	               "asked_back","refused","overdue","reads","writes","connected"}, ...]
- *	             transport: "tcp" or "shm"; quota:
+ *	             transport: "tcp", "shm" or "rdma"; quota:
  *	             bytes, 0 = none; reads, writes: pages through the donor; connected: s
  */
 #ifndef EBB_DONOR_CONTROL_H
 #define EBB_DONOR_CONTROL_H
 
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdint.h>
+#include "lib/base/error.h"
 
-#include "donord/pool/eviction.h"
-#include "donord/pool/pool.h"
-#include "donord/session/kernel_accept.h"
-#include "donord/session/session.h"
-#include "lib/control/control.h"
-
-struct borrower_status {
-	char name[WIRE_NAME], key[KEY_NAME], peer[64]; /* key "" = none */
-	uint64_t quota, reads, writes, connected; /* bytes, pages, s */
-	uint32_t slabs, asked_back, refused, overdue;
-	bool local;
-};
-
-struct donor_status {
-	uint64_t slab_size, headroom, total, free;
-	struct headroom_sample sample;
-	struct rdma_lent kernels;
-	uint32_t in[LEND_STATES];
-	uint32_t asked_back, refused, overdue;
-	struct eviction_counts evictions;
-	bool draining, ending;
-	uint64_t ends_in; /* s */
-	uint32_t borrower_count;
-	struct borrower_status borrowers[CONNECTIONS];
-};
-
-enum donor_request { DONOR_STATUS, DONOR_DRAIN, DONOR_END, DONOR_UNDRAIN };
-
-struct donor_control {
-	pthread_t thread;
-	struct control_rules rules;
-	int listen_fd; /* -1 = the thread only logs */
-	int wake_fd;   /* eventfd: log lines, drain, stop */
-	bool running, stop;
-	/* A request that the loop answers: by the control thread, under the lock. */
-	pthread_mutex_t lock;
-	pthread_cond_t answered;
-	bool pending;
-	enum donor_request request;
-	struct donor_status status;
-};
+struct donor_control;
+struct lender;
+struct registration;
 
 /*
  * Listens, unless a donor that runs has the socket already (then there is a warning,
- * and none), and starts the thread.
+ * and no socket), and starts the thread, which is @l's control thread until donor_control_stop().
+ * @registration, or NULL, is withdrawn while the donor drains.
  */
-int donor_control_start(struct lender *l, struct error *e);
-/* Writes what is left to log, and ends the thread. */
-void donor_control_stop(struct lender *l);
-
-/* The loop's: there is something for the thread to do. */
-void donor_control_wake(struct donor_control *c);
-/* The loop's: answers a request if there is one. */
-void donor_control_answer(struct lender *l);
+int donor_control_start(struct donor_control **out, struct lender *l,
+			struct registration *registration, struct error *e);
+/* Ends the thread; NULL is fine. */
+void donor_control_stop(struct donor_control **c);
 
 #endif

@@ -7,8 +7,9 @@
 #include <unistd.h>
 
 #include "advertise.h"
+#include "control.h"
 #include "donord/pool/machine.h"
-#include "donord/session/kernel_accept.h"
+#include "donord/pool/pool.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
 #include "lib/base/options.h"
@@ -50,22 +51,22 @@ static const struct option_spec specs[] = {
 	       "lend by RDMA there, to kernel modules with a key"),
 	OPTION("rdma-open", OPTION_STRING, rdma_open, "HOST:PORT",
 	       "ignored; use --rdma-kernel with --keys"),
-	OPTION("rdma-memory", OPTION_SIZE, rdma_memory, "SIZE", "memory to lend to kernel modules"),
-	OPTION("quota", OPTION_SIZE, lender.quota, "SIZE", "most that one borrower gets"),
-	OPTION("peer-connections", OPTION_UINT, lender.peer_connections, "N",
+	OPTION("rdma-memory", OPTION_SIZE, rdma_memory, "SIZE", "ignored; kernel modules borrow of --memory"),
+	OPTION("quota", OPTION_SIZE, lender.sessions.quota, "SIZE", "most that one borrower gets"),
+	OPTION("peer-connections", OPTION_UINT, lender.sessions.peer_connections, "N",
 	       "most connections from one address, of those without a key [64]"),
-	OPTION("key-connections", OPTION_UINT, lender.key_connections, "N",
+	OPTION("key-connections", OPTION_UINT, lender.sessions.key_connections, "N",
 	       "most connections with keys of one name [192]"),
-	OPTION("keep", OPTION_DURATION, lender.keep, "TIME",
+	OPTION("keep", OPTION_DURATION, lender.sessions.keep, "TIME",
 	       "what a borrower has waits so long for its successor when it dies [30s]"),
 	OPTION("drain-timeout", OPTION_DURATION, lender.drain, "TIME",
 	       "after SIGTERM, wait so long for borrowers to take their pages elsewhere [60s]"),
-	OPTION("overdue", OPTION_DURATION, lender.overdue, "TIME",
+	OPTION("overdue", OPTION_DURATION, lender.eviction.overdue, "TIME",
 	       "report what was asked back and is not back after this [5m]"),
-	OPTION("revoke-after", OPTION_DURATION, lender.revoke, "TIME",
+	OPTION("revoke-after", OPTION_DURATION, lender.eviction.revoke, "TIME",
 	       "take what was asked back after this, when memory is about to run out [never]"),
 	ADVERTISE_OPTIONS(donord_options, advertise),
-	OPTION("delay", OPTION_DURATION, lender.delay, "TIME", "hold every read back (for tests)"),
+	OPTION("delay", OPTION_DURATION, lender.sessions.delay, "TIME", "hold every read back (for tests)"),
 	OPTION("machine", OPTION_STRING, lender.machine, "DIR",
 	       "read meminfo and pressure/memory there (for tests) [/proc]"),
 	SERVICE_OPTIONS(donord_options, service),
@@ -118,10 +119,10 @@ static int check_slab(const struct donord_options *o, struct error *e)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "slab: %s is no power of two from 1M to 1G; use 64M",
 				 size_format(o->slab, a, sizeof(a)));
-	if (o->lender.quota && o->lender.quota < o->slab)
+	if (o->lender.sessions.quota && o->lender.sessions.quota < o->slab)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "quota: %s is not even one slab of %s, and nobody could borrow; raise it or use smaller slabs",
-				 size_format(o->lender.quota, a, sizeof(a)),
+				 size_format(o->lender.sessions.quota, a, sizeof(a)),
 				 size_format(o->slab, b, sizeof(b)));
 	return 0;
 }
@@ -132,60 +133,33 @@ static bool may_be_huge(bool shared)
 	return shared && file_number("/proc/sys/vm/nr_hugepages", 0) > 0;
 }
 
-/* Memory that is taken at once and for good. */
-struct want {
-	const char *option, *beside, *remedy;
-	uint64_t memory, others; /* bytes; what is to be there besides */
-	bool shared;
-};
-
-/* What is not there is not to be found out by the OOM killer. */
-static int check_room(const struct donord_options *o, const struct want *w, struct error *e)
+/* The OOM killer is not what finds out that there is too little. */
+static int check_memory(const struct donord_options *o, uint64_t memory, bool shared,
+			struct error *e)
 {
 	struct headroom_sample sample;
 	struct machine machine;
 	uint64_t most;
 	char a[16], b[16];
 
+	/* With HeadRoom --memory is a bound, and what there is decides. */
+	if (o->lender.headroom)
+		return 0;
 	machine_find(&machine, o->lender.machine ?: "/proc");
 	if (machine_sample(&machine, &sample, NULL))
 		return 0;
-	most = sample.own > HEADROOM_SELF + w->others ? sample.own - HEADROOM_SELF - w->others : 0;
-	if (sample.limited && w->memory > most && !may_be_huge(w->shared))
+	most = sample.own > HEADROOM_SELF ? sample.own - HEADROOM_SELF : 0;
+	if (sample.limited && memory > most && !may_be_huge(shared))
 		return fail_exit(e, EXIT_REFUSED, ENOMEM,
-				 "%s: %s are more than the %s that this process's cgroups still allow%s (%s); lend less, or raise MemoryMax= of its unit",
-				 w->option, size_format(w->memory, a, sizeof(a)),
-				 size_format(most, b, sizeof(b)), w->beside, machine.cgroup);
-	most = w->shared ? sample.memory : sample.available;
-	most = most > w->others ? most - w->others : 0;
-	return w->memory <= most ? 0 :
+				 "memory: %s are more than the %s that this process's cgroups still allow (%s); lend less, or raise MemoryMax= of its unit",
+				 size_format(memory, a, sizeof(a)), size_format(most, b, sizeof(b)),
+				 machine.cgroup);
+	most = shared ? sample.memory : sample.available;
+	return memory <= most ? 0 :
 	       fail_exit(e, EXIT_REFUSED, ENOMEM,
-			 "%s: %s are more than the %s that this machine has %s%s; %s", w->option,
-			 size_format(w->memory, a, sizeof(a)), size_format(most, b, sizeof(b)),
-			 w->shared ? "in all" : "available", w->beside, w->remedy);
-}
-
-static int check_memory(const struct donord_options *o, uint64_t memory, bool shared,
-			struct error *e)
-{
-	const struct want w = { .option = "memory", .remedy = "lend less, or --memory auto",
-				.memory = memory, .beside = "", .shared = shared };
-
-	/* With HeadRoom it is a bound, and what there is decides. */
-	return o->lender.headroom ? 0 : check_room(o, &w, e);
-}
-
-/* Before @memory of --memory is taken. */
-static int check_rdma_memory(const struct donord_options *o, uint64_t memory, bool shared,
-			     struct error *e)
-{
-	/* Where HeadRoom decides, the rest makes do with what this leaves. */
-	bool fixed = !o->lender.headroom && !may_be_huge(shared);
-	const struct want w = { .option = "rdma-memory", .beside = fixed ? " beside --memory" : "",
-				.remedy = "lend less", .memory = o->rdma_memory,
-				.others = fixed ? memory : 0 };
-
-	return o->rdma_kernel ? check_room(o, &w, e) : 0;
+			 "memory: %s are more than the %s that this machine has %s; lend less, or --memory auto",
+			 size_format(memory, a, sizeof(a)), size_format(most, b, sizeof(b)),
+			 shared ? "in all" : "available");
 }
 
 /* How much there may be to lend, at most, and the HeadRoom that goes with it. */
@@ -217,7 +191,7 @@ static int parse_memory(struct donord_options *o, bool shared, uint64_t *memory,
 	return 0;
 }
 
-static void say_what(const struct donord_options *o, const struct lend_pool *pool)
+static void say_what(const struct donord_options *o, const struct pool *pool)
 {
 	char total[16], slab[16], headroom[16];
 
@@ -255,94 +229,81 @@ static int listen_rdma(const struct donord_options *o, struct lender *l, struct 
 	return r ? r : lender_listen_rdma(l, &place, e);
 }
 
-static int check_rdma_keys(const struct donord_options *o, struct error *e)
+static int listen_kernels(const struct donord_options *o, struct lender *l, struct error *e)
 {
-	if (o->rdma_kernel && !o->lender.keys.n)
-		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "rdma-kernel: authentication required; pass --keys FILE, made by ebbctl key create");
-	if (o->rdma_open)
-		log_warn("rdma-open %s: lending without keys was removed; use --rdma-kernel %s with --keys FILE",
-			 o->rdma_open, o->rdma_open);
-	return 0;
-}
-
-static int start_rdma(const struct donord_options *o, struct lender *lender,
-		      struct rdma_lender **l, struct error *e)
-{
-	const struct rdma_lender_options options = {
-		.memory = o->rdma_memory, .slab_size = o->slab, .quota = o->lender.quota,
-		.key_connections = o->lender.key_connections,
-	};
 	struct address place;
 	int r;
 
 	if (!o->rdma_kernel)
 		return 0;
 	r = parse_rdma(o->rdma_kernel, "rdma-kernel", &place, e);
-	if (!r)
-		r = rdma_lender_start(l, &place, &options, e);
+	return r ? r : lender_listen_kernels(l, &place, e);
+}
+
+static void warn_of_removed(const struct donord_options *o)
+{
+	if (o->rdma_open)
+		log_warn("rdma-open %s: lending without keys was removed; use --rdma-kernel %s with --keys FILE",
+			 o->rdma_open, o->rdma_open);
+	if (o->rdma_memory)
+		log_warn("rdma-memory: ignored: kernel modules borrow of --memory like all others; raise --memory instead");
+}
+
+static int run(struct donord_options *o, struct lender *l, const struct pool *pool,
+	       struct registration *registration, char **argv, struct error *e)
+{
+	struct donor_control *control = NULL;
+	int r = donor_control_start(&control, l, registration, e);
+
 	if (r)
 		return r;
-	r = lender_tell_keys(lender, rdma_lender_keys, *l);
-	return r ? fail(e, r, "keys: %s", strerror(-r)) : 0;
+	protect(argv);
+	say_what(o, pool);
+	service_ready(&o->service, NULL);
+	if (registration)
+		registration_return(registration);
+	r = lender_run(l);
+	donor_control_stop(&control);
+	return r ? fail(e, r, "event loop: %s", strerror(-r)) : 0;
 }
 
 static int serve(struct donord_options *o, char **argv, struct error *e)
 {
 	struct address places[OPTION_LIST_MAX];
-	struct lend_pool pool = { 0 };
+	struct pool pool = { 0 };
 	struct lender *l = NULL;
 	struct registration *registration = NULL;
-	struct rdma_lender *rdma = NULL;
 	uint64_t memory = 0;
 	bool shared;
 	int r = parse_places(&o->listen, places, &shared, e);
 
-	if (!r)
-		r = check_rdma_keys(o, e);
+	warn_of_removed(o);
 	if (!r)
 		r = check_slab(o, e);
 	if (!r)
 		r = parse_memory(o, shared, &memory, e);
 	if (!r)
-		r = check_rdma_memory(o, memory, shared, e);
-	if (!r)
 		r = advertise_begin(&o->advertise, o->slab, memory, &registration, e);
-	o->lender.registration = registration;
 	if (!r)
 		r = lender_new(&l, &pool, &o->lender, e);
 	/* An address that cannot be had is told before memory is taken. */
 	for (int i = 0; !r && i < o->listen.n; i++)
 		r = lender_listen(l, &places[i], e);
 	if (!r)
-		r = lend_init(&pool, memory, o->slab, !shared ? LEND_PRIVATE :
+		r = pool_init(&pool, memory, o->slab, !shared ? LEND_PRIVATE :
 			      o->lender.headroom ? LEND_SHARED : LEND_SHARED_HUGE, e);
 	if (!r)
 		r = listen_rdma(o, l, e);
-	/* First: HeadRoom leaves to the rest what there is beside it. */
 	if (!r)
-		r = start_rdma(o, l, &rdma, e);
-	if (!r && rdma)
-		lender_heed_kernels(l, rdma);
+		r = listen_kernels(o, l, e);
 	if (!r)
 		r = lender_start(l, e);
-	if (!r) {
-		protect(argv);
-		say_what(o, &pool);
-		service_ready(&o->service, NULL);
-		if (registration)
-			registration_return(registration);
-		r = lender_run(l);
-		if (r)
-			fail(e, r, "event loop: %s", strerror(-r));
-	}
-	if (r == -EINTR && !e->code)
+	if (!r)
+		r = run(o, l, &pool, registration, argv, e);
+	else if (r == -EINTR && !e->code)
 		log_info("told to end before its memory was there");
-	if (!r && rdma_lender_drain(rdma, o->lender.drain))
-		log_warn("rdma: ends with slabs lent");
-	rdma_lender_stop(&rdma);
 	lender_free(&l);
-	lend_free(&pool);
+	pool_free(&pool);
 	registration_stop(&registration);
 	return r;
 }
@@ -351,9 +312,12 @@ int main(int argc, char **argv)
 {
 	struct donord_options o = {
 		.slab = 64 << 20,
-		.lender = { .peer_connections = 64, .key_connections = 192, .keep = 30000000000ull,
-			    .drain = 60000000000ull,
-			    .overdue = 300000000000ull },
+		.lender = {
+			.sessions = { .peer_connections = 64, .key_connections = 192,
+				      .keep = 30000000000ull },
+			.drain = 60000000000ull,
+			.eviction.overdue = 300000000000ull,
+		},
 	};
 	struct error e = { 0 };
 	int status;

@@ -41,7 +41,7 @@ fuzz-policy: $(FUZZ)/counted $(FUZZ)/covered
 # make fuzz-protocol: what borrower and donor read from the network, the same two ways; first
 # without keys, then what is there with them.
 PROTOCOL_SOURCES := tests/fuzz/protocol.c tests/fuzz/fuzz_protocol.c \
-	$(addprefix daemon/lib/wire/,wire.c wire_proof.c hmac.c stream.c) daemon/donord/pool/pool.c daemon/donord/pool/slab_memory.c $(addprefix daemon/lib/base/,error.c log.c size.c)
+	$(addprefix daemon/lib/wire/,wire.c wire_proof.c hmac.c stream.c) $(addprefix daemon/donord/pool/,pool.c exports.c slab_memory.c) $(addprefix daemon/lib/base/,error.c log.c size.c)
 SECURE_SOURCES := tests/fuzz/secure.c tests/fuzz/fuzz_protocol.c daemon/donord/session/access.c \
 	$(addprefix daemon/lib/wire/,wire.c stream.c tls.c session.c key.c) \
 	$(addprefix daemon/lib/base/,error.c log.c)

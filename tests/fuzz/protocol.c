@@ -7,18 +7,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "donord/pool/pool.h"
 #include "lib/base/draw.h"
 #include "lib/wire/stream.h"
 #include "lib/wire/wire_proof.h"
 #include "lib/wire/wire_rdma.h"
 #include "protocol.h"
+#include "tests/unit/lending.h"
 
 #define SLAB WIRE_MIN_SLAB
-#define OWNERS 2
 
 /* Locked memory, so made once. */
-static struct lend_pool pool;
+static struct pool pool;
 
 struct receiver {
 	struct fuzz_protocol_result *r;
@@ -89,9 +88,9 @@ static void check_frame(struct fuzz_protocol_result *r, const struct wire_frame 
 }
 
 /* Which of two borrowers' connections the request came by. */
-static uint32_t owner_of(const struct wire_frame *f)
+static struct borrower *owner_of(const struct wire_frame *f)
 {
-	return (uint32_t)f->tag % OWNERS;
+	return f->tag % 2 ? OTHER : OWNER;
 }
 
 /* Whether the donor was right to give @memory to @f. */
@@ -137,7 +136,7 @@ static void map(struct receiver *c, const struct wire_frame *f)
 	uint32_t class;
 
 	if (!wire_parse_map(c->payload, WIRE_MAP_SIZE, &class) && class == WIRE_CLASS_SWAP)
-		status = lend_map(&pool, owner_of(f), &reply.slab, &reply.generation);
+		status = lend(&pool, owner_of(f), &reply.slab, &reply.generation);
 	if (status == WIRE_OK) {
 		const uint8_t *memory = pool.memory + reply.slab * SLAB;
 
@@ -181,15 +180,16 @@ static void donor_finished(struct receiver *c, const struct wire_frame *f)
 		map(c, f);
 		return;
 	case WIRE_UNMAP:
-		status = lend_unmap(&pool, owner_of(f), f->slab, f->generation);
+		status = pool_return(&pool, owner_of(f),
+				     (struct wire_loan){ f->slab, f->generation });
 		break;
 	case WIRE_READ:
-		status = lend_access(&pool, owner_of(f), f, &memory);
+		status = pool_access(&pool, owner_of(f), f, &memory);
 		if (status == WIRE_OK) {
 			check_access(c, f, memory);
-			lend_pin(&pool, f->slab);
+			pool_pin(&pool, f->slab);
 			add(c->r, memory, WIRE_PAGE);
-			lend_unpin(&pool, f->slab);
+			pool_unpin(&pool, f->slab);
 		}
 		break;
 	default:
@@ -242,7 +242,7 @@ static int arrived(void *data, const struct wire_frame *f, void **payload)
 	c->payload = c->owned = NULL;
 	if (f->op == WIRE_WRITE && f->direction == WIRE_REQUEST) {
 		/* To where it belongs, or away. */
-		if (lend_access(&pool, owner_of(f), f, &memory) == WIRE_OK) {
+		if (pool_access(&pool, owner_of(f), f, &memory) == WIRE_OK) {
 			check_access(c, f, memory);
 			c->payload = memory;
 		}
@@ -305,10 +305,10 @@ static void run_stream(const uint8_t *data, size_t size, uint8_t how, size_t pie
 		snprintf(r->wrong, sizeof(r->wrong), "no socket or no memory: %s", strerror(errno));
 		return;
 	}
-	for (uint32_t owner = 0; owner < OWNERS; owner++)
-		lend_release_owner(&pool, owner);
+	pool_remove(&pool, OWNER);
+	pool_remove(&pool, OTHER);
 	/* The same slabs and generations each time. */
-	while (lend_zero_some(&pool, LEND_RENEW))
+	while (pool_zero_some(&pool, LEND_RENEW))
 		;
 	pool.generation = 0;
 	for (size_t sent = 0; sent < size && !end; ) {
@@ -450,14 +450,14 @@ void fuzz_protocol(const uint8_t *data, size_t size, struct fuzz_protocol_result
 
 int fuzz_protocol_set_up(struct error *e)
 {
-	int r = lend_init(&pool, FUZZ_PROTOCOL_SLABS * SLAB, SLAB, LEND_PRIVATE, e);
+	int r = pool_init(&pool, FUZZ_PROTOCOL_SLABS * SLAB, SLAB, LEND_PRIVATE, e);
 
-	return r ? r : lend_fill(&pool, FUZZ_PROTOCOL_SLABS, e);
+	return r ? r : pool_fill(&pool, FUZZ_PROTOCOL_SLABS, e);
 }
 
 void fuzz_protocol_tear_down(void)
 {
-	lend_free(&pool);
+	pool_free(&pool);
 }
 
 static uint32_t random_length(uint64_t *seed, const struct wire_frame *f)
@@ -488,7 +488,7 @@ static struct wire_frame random_frame(uint64_t *seed, enum wire_side side)
 {
 	struct wire_frame f = {
 		.op = (uint8_t)(WIRE_HELLO + draw_below(seed, WIRE_OPS - WIRE_HELLO)),
-		.tag = draw_below(seed, OWNERS),
+		.tag = draw_below(seed, 2),
 		.slab = draw_below(seed, FUZZ_PROTOCOL_SLABS + 1),
 		.generation = 1 + draw_below(seed, 4),
 	};

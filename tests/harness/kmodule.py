@@ -124,9 +124,9 @@ class RdmaDonor(parts.Daemon):
         """@keys: a path [the shared key's]."""
         self.port = port
         super().__init__([machine.BIN / "ebb-donord", "--listen", f"127.0.0.1:{port}", "--memory",
-                          slab, "--slab", slab, "--drain-timeout", drain,
+                          memory, "--slab", slab, "--drain-timeout", drain,
                           "--rdma-kernel", f"{address}:{port}", "--keys", keys or shared_key().path,
-                          "--rdma-memory", memory, *options], log)
+                          *options], log)
 
     def ask(self, verb="status"):
         """Of the first that runs."""

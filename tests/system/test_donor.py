@@ -747,12 +747,15 @@ def test_the_log_does_not_fill_up(donor_at):
     with connect(donor) as s:
         s.sendall(b"nonsense" * 8)
         assert closed(s)
-    wait_for(lambda: "lines were not logged" in machine.read(donor.log), 5, "how many")
+
+    def lines():
+        return machine.read(donor.log).count("malformed frame")
+
+    def dropped():
+        return sum(map(int, re.findall(r"(\d+) lines were not logged", machine.read(donor.log))))
+    wait_for(lambda: lines() + dropped() == 301, 5, "not all lines are logged or counted")
     # 40 at once, and 10 a second.
-    most = 50 + 10 * (time.monotonic() - began)
-    lines = machine.read(donor.log).count("malformed frame")
-    dropped = sum(map(int, re.findall(r"(\d+) lines were not logged", machine.read(donor.log))))
-    assert lines + dropped == 301 and lines < most
+    assert lines() < 50 + 10 * (time.monotonic() - began)
 
 
 @only_tcp
@@ -779,24 +782,6 @@ def test_bad_options_of_memory(tmp_path):
     assert done.returncode == 1 and "meminfo" in done.stderr
 
 
-@pytest.mark.parametrize("memory, more, says", [
-    (["16M"], 890, "890 MiB are more than the 884 MiB that this machine has available beside --memory"),
-    (["16M"], 880, None),
-    (["auto", "--headroom", "100M"], 890, None),
-    (["auto", "--headroom", "100M"], 901, "901 MiB are more than the 900 MiB that this machine has available;"),
-])
-def test_rdma_memory_that_is_not_there(simulated, tmp_path, memory, more, says):
-    """Refused before any is taken; what is there meets an address that is no RDMA device's."""
-    m = simulated(1024, 900)
-    done = subprocess.run([machine.BIN / "ebb-donord", "--listen", "127.0.0.1:0", "--slab", "1M",
-                           "--machine", str(m.directory), "--rdma-kernel", "192.0.2.1:7", "--keys",
-                           a_key(tmp_path), "--rdma-memory", f"{more}M", "--memory", *memory], text=True, capture_output=True, timeout=120)
-    if says:
-        assert done.returncode == 5 and f"rdma-memory: {says}" in done.stderr and "lend less" in done.stderr
-    else:
-        assert done.returncode not in (0, 5) and "rdma" in done.stderr and "more than" not in done.stderr
-
-
 def a_key(directory):
     key = directory / "spark.key"
     subprocess.run([machine.BIN / "ebbctl", "key", "create", key, "--name", "spark"], check=True)
@@ -809,8 +794,7 @@ def test_kernels_need_a_key(tmp_path, donor_at):
 
     def start(*options):
         return subprocess.run([machine.BIN / "ebb-donord", "--listen", "127.0.0.1:0", "--memory", "1M",
-                               "--slab", "1M", "--rdma-memory", "1M", *options], text=True,
-                              capture_output=True, timeout=120)
+                               "--slab", "1M", *options], text=True, capture_output=True, timeout=120)
 
     at = "192.0.2.1:7"
     done = start("--rdma-kernel", at)
@@ -819,13 +803,14 @@ def test_kernels_need_a_key(tmp_path, donor_at):
     done = start("--rdma-kernel", at, "--keys", key)
     assert done.returncode not in (0, 2) and "rdma" in done.stderr
     # Without, it lends by TCP alone.
-    open_one = donor_at(options=["--rdma-open", at])
-    assert f"rdma-open {at}: lending without keys was removed; use --rdma-kernel {at} with --keys" in \
-        machine.read(open_one.log)
+    plain = donor_at(options=["--rdma-open", at, "--rdma-memory", "1T"])
+    said = machine.read(plain.log)
+    assert f"rdma-open {at}: lending without keys was removed; use --rdma-kernel {at} with --keys" in said
+    assert "rdma-memory: ignored" in said and "raise --memory instead" in said
 
 
 @only_tcp
-def test_limits_of_its_own_cgroup(donor_at, simulated, tmp_path):
+def test_limits_of_its_own_cgroup(donor_at, simulated):
     """Room is the machine's or that of the donor's cgroups, whichever is less."""
     m = simulated(1024, 900)
     own = m.directory / "cgroup" / "unit"
@@ -842,12 +827,6 @@ def test_limits_of_its_own_cgroup(donor_at, simulated, tmp_path):
                           text=True, capture_output=True, timeout=120)
     assert done.returncode == 5 and "32.0 MiB are more than the 16.0 MiB" in done.stderr
     assert "cgroup/unit" in done.stderr and "MemoryMax=" in done.stderr
-    # 4 of the 16 that it allows are for --memory.
-    done = subprocess.run([machine.BIN / "ebb-donord", "--listen", "127.0.0.1:0", "--memory", "4M",
-                           "--slab", "1M", "--machine", str(m.directory), "--rdma-kernel", "192.0.2.1:7",
-                           "--keys", a_key(tmp_path), "--rdma-memory", "13M"], text=True, capture_output=True, timeout=120)
-    assert done.returncode == 5 and "rdma-memory: 13.0 MiB are more than the 12.0 MiB" in done.stderr
-    assert "MemoryMax=" in done.stderr
     donor = donor_at(memory="200M", options=m.options(32))
 
     def slabs():

@@ -79,7 +79,6 @@ class World:
 
     def lender(self, request):
         return {"total": 8 * MIB, "free": MIB, "lent": 7 * MIB, "draining": False, "borrowers": [],
-                "kernels": {"total": 4 * MIB, "free": MIB, "lent": 3 * MIB},
                 "machine": {"memory": 16 * MIB, "available": 8 * MIB}, "slabs": {"lent": 7, "clean": 1},
                 "evictions": {"asked": 1, "returned": 1, "refused": 0, "revoked": 0}}
 

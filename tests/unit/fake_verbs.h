@@ -72,6 +72,12 @@ static inline const uint8_t *fake_sent(struct rdma_cm_id *id, uint32_t *length)
 	return qp->sent;
 }
 
+/* How many SENDs went there. */
+static inline uint32_t fake_sends(const struct rdma_cm_id *id)
+{
+	return ((const struct fake_qp *)id->qp)->sends;
+}
+
 static int fake_post_recv(struct ibv_qp *of, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	struct fake_qp *qp = (struct fake_qp *)of;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "donord/donord.h"
+#include "donord/loop.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
@@ -22,7 +23,7 @@
 enum { SLAB = 1 << 20, SLABS = 8 };
 
 struct world {
-	struct lend_pool pool;
+	struct pool pool;
 	struct lender *l;
 	struct tls_context *tls[2]; /* of the borrowers "spark" and "flink" */
 	char directory[64], files[2][96];
@@ -42,7 +43,8 @@ static void make_key(int i, const char *name)
 
 static int with_donor(void **state)
 {
-	struct lender_options o = { .quota = 3 * SLAB, .peer_connections = 3, .key_connections = 5 };
+	struct lender_options o = { .sessions = { .quota = 3 * SLAB, .peer_connections = 3,
+						  .key_connections = 5 } };
 	struct error e = { 0 };
 
 	w = (struct world){ .directory = "/tmp/ebb-access-XXXXXX" };
@@ -52,7 +54,7 @@ static int with_donor(void **state)
 	make_key(1, "flink");
 	o.keys = (struct option_list){ { w.files[0], w.files[1] }, 2 };
 	if (lender_new(&w.l, &w.pool, &o, &e) ||
-	    lend_init(&w.pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e))
+	    pool_init(&w.pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e))
 		fail_msg("%s", e.text);
 	/* Not locked: that would take root. */
 	assert_int_equal(mprotect(w.pool.memory, SLABS * SLAB, PROT_READ | PROT_WRITE), 0);
@@ -66,7 +68,7 @@ static int with_donor(void **state)
 static int without_donor(void **state)
 {
 	lender_free(&w.l);
-	lend_free(&w.pool);
+	pool_free(&w.pool);
 	for (int i = 0; i < 2; i++) {
 		tls_context_free(&w.tls[i]);
 		unlink(w.files[i]);
@@ -128,7 +130,7 @@ static void end_open(struct end *b)
 	assert_int_equal(session_guard_init(&b->in), 0);
 	assert_int_equal(session_guard_init(&b->out), 0);
 	b->fd = fd[0];
-	b->c = connection_adopt(w.l, fd[1], &peer);
+	b->c = connection_adopt(&w.l->sessions, fd[1], &peer);
 	assert_non_null(b->c);
 }
 
@@ -409,10 +411,10 @@ static void nothing_is_asked_before_the_data_connection(void **state)
 	w.pool.slabs[loan.slab].asked = LEND_TO_ASK;
 	w.l->eviction.to_ask = true;
 	turn();
-	assert_int_equal(control.c->evicts, 0);
+	assert_int_equal(control.c->borrower.evicts, 0);
 	join(&data, &control, 0);
 	turn();
-	assert_int_equal(control.c->evicts, 1);
+	assert_int_equal(control.c->borrower.evicts, 1);
 	assert_int_equal(stream_receive(&control.rx, control.fd, 1 << 20, &ops, &control), 0);
 	assert_int_equal(control.last.op, WIRE_EVICT);
 	assert_int_equal(control.last.slab, loan.slab);
@@ -549,14 +551,14 @@ static void the_last_key_is_taken_away(void **state)
 	assert_int_equal(unlink(w.files[0]), 0);
 	raise(SIGHUP);
 	turn();
-	assert_int_equal(w.l->keys.count, 1);
+	assert_int_equal(w.l->sessions.keys.count, 1);
 	assert_int_equal(w.pool.in[LEND_LENT], 1);
 	assert_int_equal(map(&flink), WIRE_OK);
 	/* Emptied is gone, too. */
 	assert_int_equal(truncate(w.files[1], 0), 0);
 	raise(SIGHUP);
 	turn();
-	assert_int_equal(w.l->keys.count, 0);
+	assert_int_equal(w.l->sessions.keys.count, 0);
 	assert_int_equal(w.pool.in[LEND_LENT], 0);
 	end_open(&late);
 	assert_int_equal(tls_start(&late.tls, w.tls[1], late.fd), 0);

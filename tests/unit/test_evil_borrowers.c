@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "donord/donord.h"
+#include "donord/loop.h"
 #include "lib/base/draw.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
@@ -30,7 +31,7 @@
 enum { SLAB = 1 << 20, SLABS = 5, PEERS = 4 };
 #define SECONDS 2
 
-static struct lend_pool pool;
+static struct pool pool;
 static struct lender *lender;
 static char run_dir[64], meminfo[80];
 static struct peer {
@@ -90,7 +91,7 @@ static struct wire_frame some_frame(const struct peer *p)
 	case WIRE_ACTIVITY:
 		f.direction = WIRE_REPLY;
 		f.tag = lender->eviction.round;
-		f.length = WIRE_LOAN_SIZE * (p->c->asked && draw(4) ? p->c->asked : 1 + draw(5));
+		f.length = WIRE_LOAN_SIZE * (p->c->borrower.asked && draw(4) ? p->c->borrower.asked : 1 + draw(5));
 		break;
 	}
 	return f;
@@ -125,7 +126,7 @@ static void reconnect(struct peer *p)
 		close(p->fd);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
 	p->fd = pair[0];
-	p->c = connection_adopt(lender, pair[1], &nobody);
+	p->c = connection_adopt(&lender->sessions, pair[1], &nobody);
 	assert_non_null(p->c);
 	/* Who does not greet does not get far. */
 	if (draw(8))
@@ -135,7 +136,7 @@ static void reconnect(struct peer *p)
 static void take_away(uint32_t slab)
 {
 	if (pool.slabs[slab].state == LEND_LENT)
-		lend_revoke(&pool, slab);
+		pool_revoke(&pool, slab);
 }
 
 static void check(void)
@@ -147,8 +148,8 @@ static void check(void)
 	if (memcmp(in, pool.in, sizeof(in)))
 		wrong("slabs miscounted");
 	for (int i = 0; i < CONNECTIONS; i++)
-		held += lender->connections[i].held;
-	if (held != lender->held)
+		held += lender->sessions.connections[i].held;
+	if (held != lender->sessions.held)
 		wrong("held requests miscounted");
 }
 
@@ -166,7 +167,7 @@ static void step(void)
 		shutdown(p->fd, draw(2) ? SHUT_RDWR : SHUT_WR);
 		break;
 	case 2:
-		eviction_start(lender, 1 + draw(3), lender->now);
+		eviction_start(&lender->eviction, &lender->follow.rule, 1 + draw(3), lender->now);
 		break;
 	case 3:
 		lender_drain(lender, LENDER_STAY);
@@ -175,10 +176,10 @@ static void step(void)
 		lender_undrain(lender);
 		break;
 	case 5:
-		eviction_second(lender, lender->now);
+		eviction_second(&lender->eviction, lender->now, 0, 0);
 		break;
 	case 6:
-		connections_tick(lender, lender->now + (draw(5) ? 0 : 20 * SECOND));
+		connections_tick(&lender->sessions, lender->now + (draw(5) ? 0 : 20 * SECOND));
 		break;
 	case 7:
 		take_away(draw(SLABS));
@@ -190,7 +191,7 @@ static void step(void)
 		say(p, some_frame(p));
 	}
 	/* What was given to the machine comes back. */
-	lend_grow(&pool, SLABS);
+	pool_grow(&pool, SLABS);
 	if (draw(3))
 		return;
 	assert_int_equal(lender_turn(lender, 0), 0);
@@ -208,10 +209,10 @@ static void end(void)
 		assert_int_equal(lender_turn(lender, 0), 0);
 	/* Those that are kept for a successor. */
 	for (int i = 0; i < CONNECTIONS; i++)
-		if (!connection_is_free(&lender->connections[i]))
-			connection_drop(&lender->connections[i], "the end");
+		if (!connection_is_free(&lender->sessions.connections[i]))
+			connection_drop(&lender->sessions.connections[i], "the end");
 	for (int turns = 0; pool.in[LEND_CLEAN] < SLABS; turns++) {
-		lend_grow(&pool, SLABS);
+		pool_grow(&pool, SLABS);
 		assert_int_equal(lender_turn(lender, SECOND / 1000), 0);
 		if (turns > 60000)
 			wrong("slabs that nobody has do not come back");
@@ -226,7 +227,7 @@ static void end(void)
 			if (words[w])
 				wrong("a slab is not zeroed");
 	}
-	if (lender->held)
+	if (lender->sessions.held)
 		wrong("a request is held for ever");
 }
 
@@ -250,9 +251,9 @@ static void they_do_as_they_like(void **state)
 
 static int make_donor(uint64_t quota)
 {
-	struct lender_options o = { .headroom = SLAB, .machine = run_dir, .keep = SECOND / 1000,
-				    .drain = 1000 * SECOND, .overdue = 1000 * SECOND,
-				    .quota = quota };
+	struct lender_options o = { .headroom = SLAB, .machine = run_dir, .drain = 1000 * SECOND,
+				    .sessions = { .keep = SECOND / 1000, .quota = quota },
+				    .eviction.overdue = 1000 * SECOND };
 	struct error e = { 0 };
 
 	strcpy(run_dir, "/tmp/ebb-evil-XXXXXX");
@@ -261,11 +262,11 @@ static int make_donor(uint64_t quota)
 	snprintf(meminfo, sizeof(meminfo), "%s/meminfo", run_dir);
 	assert_int_equal(file_replace(meminfo, "MemTotal: 1048576 kB\nMemAvailable: 0 kB\n"), 0);
 	if (lender_new(&lender, &pool, &o, &e) ||
-	    lend_init(&pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e) || lender_start(lender, &e))
+	    pool_init(&pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e) || lender_start(lender, &e))
 		fail_msg("%s", e.text);
 	/* The tests say when a second is over. */
 	timerfd_settime(lender->timer_fd, 0, &(struct itimerspec){ 0 }, NULL);
-	lender->rule = headroom_rule_default(64ull << 30, SLAB);
+	lender->follow.rule = headroom_rule_default(64ull << 30, SLAB);
 	for (int i = 0; i < PEERS; i++)
 		peers[i].fd = -1;
 	return 0;
@@ -284,7 +285,7 @@ static int with_quota(void **state)
 static int without_donor(void **state)
 {
 	lender_free(&lender);
-	lend_free(&pool);
+	pool_free(&pool);
 	unlink(meminfo);
 	return rmdir(run_dir);
 }

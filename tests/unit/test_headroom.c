@@ -188,26 +188,32 @@ static void gives_back_once(void **state)
 	assert_int_equal(evicted, 4);
 }
 
-/* What kernels have been lent has room before it; see most_for_kernels() in lender.c. */
-static void others_before(void **state)
+/* Slabs that cannot be recalled take room, and are not asked for. */
+static void pinned(void **state)
 {
 	struct headroom_rule rule = paper();
-	struct headroom_sample s = { .memory = 64 * G, .available = 20 * G };
-	struct headroom h = { .before = 16 };
+	struct headroom h = { .pinned = 16 };
 
-	/* 44 in use: 16 of those before, 8 of ours, 20 of programs; HeadRoom leaves 36 to slabs. */
+	/* 44 in use: 16 pinned, 8 others, 20 of programs; HeadRoom leaves 36 to slabs. */
+	struct headroom_sample s = { .memory = 64 * G, .available = 20 * G };
+	struct headroom_plan plan;
+
 	headroom_sample(&h, &rule, &s, 16 + 8);
-	assert_int_equal(headroom_room(&h, &rule), 36);
-	assert_int_equal(headroom_slabs(&h, &rule), 20);
+	assert_int_equal(headroom_slabs(&h, &rule), 36);
 	rule.most = 12 * G;
-	assert_int_equal(headroom_room(&h, &rule), 36);
 	assert_int_equal(headroom_slabs(&h, &rule), 12);
-	/* Programs want more than there is: ours go, and then those before. */
-	h = (struct headroom){ .before = 16 };
+	headroom_plan(&h, &rule, 3, 5, &plan);
+	assert_plan(plan, 0, 3, 5);
+	rule.most = 0;
+	headroom_plan(&h, &rule, 0, 8, &plan);
+	assert_plan(plan, rule.free_slabs, 0, 0);
+	/* Programs want more than there is: all that can be had is recalled. */
+	h = (struct headroom){ .pinned = 16 };
 	s.available = 2 * G;
-	headroom_sample(&h, &rule, &s, 16);
-	assert_int_equal(headroom_room(&h, &rule), 10);
-	assert_int_equal(headroom_slabs(&h, &rule), 0);
+	headroom_sample(&h, &rule, &s, 16 + 4);
+	assert_int_equal(headroom_slabs(&h, &rule), 14);
+	headroom_plan(&h, &rule, 0, 4, &plan);
+	assert_plan(plan, 0, 0, 4);
 }
 
 static void candidates(void **state)
@@ -302,7 +308,7 @@ int main(void)
 		cmocka_unit_test(smoothed),
 		cmocka_unit_test(urgent),
 		cmocka_unit_test(gives_back_once),
-		cmocka_unit_test(others_before),
+		cmocka_unit_test(pinned),
 		cmocka_unit_test(candidates),
 		cmocka_unit_test(draws_are_even),
 		cmocka_unit_test(least_active_first),

@@ -13,26 +13,26 @@
 #include <unistd.h>
 
 #include "donord/pool/machine.h"
-#include "donord/pool/pool.h"
 #include "lib/base/files.h"
+#include "tests/unit/lending.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
 
-enum { SLAB = 1 << 20, OWNER = 3, OTHER = 4 };
+enum { SLAB = 1 << 20 };
 
-static void make_pool(struct lend_pool *p, uint64_t memory, uint64_t slab, uint32_t filled,
+static void make_pool(struct pool *p, uint64_t memory, uint64_t slab, uint32_t filled,
 		      enum lend_memory kind)
 {
 	struct error e = { 0 };
 
-	if (lend_init(p, memory, slab, kind, &e) || lend_fill(p, filled, &e))
+	if (pool_init(p, memory, slab, kind, &e) || pool_fill(p, filled, &e))
 		fail_msg("%s", e.text);
 }
 
 static int with_pool(void **state)
 {
-	static struct lend_pool pool;
+	static struct pool pool;
 
 	*state = &pool;
 	/* The half slab at the end is not lent. */
@@ -42,16 +42,16 @@ static int with_pool(void **state)
 
 static int without_pool(void **state)
 {
-	lend_free(*state);
+	pool_free(*state);
 	return 0;
 }
 
 /* What the worker would do meanwhile. */
-static void work(struct lend_pool *p)
+static void work(struct pool *p)
 {
-	while (lend_work(p))
+	while (pool_work(p))
 		;
-	assert_int_equal(lend_settle(p), 0);
+	assert_int_equal(pool_settle(p), 0);
 }
 
 static struct wire_frame access_to(uint32_t slab, uint32_t generation, uint32_t offset,
@@ -63,99 +63,99 @@ static struct wire_frame access_to(uint32_t slab, uint32_t generation, uint32_t 
 
 static void lend_and_return(void **state)
 {
-	struct lend_pool *p = *state;
+	struct pool *p = *state;
 	uint32_t slab[3], generation[3], none;
 
-	assert_int_equal(lend_free_slabs(p), 3);
+	assert_int_equal(pool_free_slabs(p), 3);
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(lend_map(p, OWNER, &slab[i], &generation[i]), WIRE_OK);
-	assert_int_equal(lend_free_slabs(p), 0);
-	assert_int_equal(lend_owned(p, OWNER), 3);
-	assert_int_equal(lend_owned(p, OTHER), 0);
-	assert_int_equal(lend_map(p, OWNER, &none, &none), WIRE_NO_SPACE);
+		assert_int_equal(lend(p, OWNER, &slab[i], &generation[i]), WIRE_OK);
+	assert_int_equal(pool_free_slabs(p), 0);
+	assert_int_equal(pool_owned(p, OWNER), 3);
+	assert_int_equal(pool_owned(p, OTHER), 0);
+	assert_int_equal(lend(p, OWNER, &none, &none), WIRE_NO_SPACE);
 	assert_int_not_equal(generation[0], generation[1]);
-	assert_int_equal(lend_unmap(p, OTHER, slab[1], generation[1]), WIRE_NO_SLAB);
-	assert_int_equal(lend_unmap(p, OWNER, slab[1], generation[1] + 1), WIRE_STALE);
-	assert_int_equal(lend_unmap(p, OWNER, slab[1], generation[1]), WIRE_OK);
-	assert_int_equal(lend_unmap(p, OWNER, slab[1], generation[1]), WIRE_NO_SLAB);
-	assert_int_equal(lend_free_slabs(p), 1);
-	assert_int_equal(lend_release_owner(p, OWNER), 2);
-	assert_int_equal(lend_free_slabs(p), 3);
-	assert_int_equal(lend_present(p), 3);
+	assert_int_equal(pool_return(p, OTHER, (struct wire_loan){ slab[1], generation[1] }), WIRE_NO_SLAB);
+	assert_int_equal(pool_return(p, OWNER, (struct wire_loan){ slab[1], generation[1] + 1 }), WIRE_STALE);
+	assert_int_equal(pool_return(p, OWNER, (struct wire_loan){ slab[1], generation[1] }), WIRE_OK);
+	assert_int_equal(pool_return(p, OWNER, (struct wire_loan){ slab[1], generation[1] }), WIRE_NO_SLAB);
+	assert_int_equal(pool_free_slabs(p), 1);
+	assert_int_equal(pool_remove(p, OWNER), 2);
+	assert_int_equal(pool_free_slabs(p), 3);
+	assert_int_equal(pool_present(p), 3);
 }
 
 static void accesses_are_checked(void **state)
 {
-	struct lend_pool *p = *state;
+	struct pool *p = *state;
 	uint32_t slab, g;
 	struct wire_frame f;
 	void *at;
 
-	assert_int_equal(lend_map(p, OWNER, &slab, &g), WIRE_OK);
+	assert_int_equal(lend(p, OWNER, &slab, &g), WIRE_OK);
 	f = access_to(slab, g, SLAB - 4096, 4096);
-	assert_int_equal(lend_access(p, OWNER, &f, &at), WIRE_OK);
+	assert_int_equal(pool_access(p, OWNER, &f, &at), WIRE_OK);
 	assert_ptr_equal(at, p->memory + slab * SLAB + SLAB - 4096);
 	f = access_to(slab, g, SLAB - 4096, 8192);
-	assert_int_equal(lend_access(p, OWNER, &f, &at), WIRE_BAD_RANGE);
+	assert_int_equal(pool_access(p, OWNER, &f, &at), WIRE_BAD_RANGE);
 	f = access_to(slab, g, 0xfffff000, 8192); /* wraps in 32 bits */
-	assert_int_equal(lend_access(p, OWNER, &f, &at), WIRE_BAD_RANGE);
+	assert_int_equal(pool_access(p, OWNER, &f, &at), WIRE_BAD_RANGE);
 	f = access_to(slab, g - 1, 0, 4096);
-	assert_int_equal(lend_access(p, OWNER, &f, &at), WIRE_STALE);
+	assert_int_equal(pool_access(p, OWNER, &f, &at), WIRE_STALE);
 	f = access_to(slab, g, 0, 4096);
-	assert_int_equal(lend_access(p, OTHER, &f, &at), WIRE_NO_SLAB);
+	assert_int_equal(pool_access(p, OTHER, &f, &at), WIRE_NO_SLAB);
 	f = access_to(3, g, 0, 4096);
-	assert_int_equal(lend_access(p, OWNER, &f, &at), WIRE_NO_SLAB);
+	assert_int_equal(pool_access(p, OWNER, &f, &at), WIRE_NO_SLAB);
 	f = access_to(UINT32_MAX, g, 0, 4096);
-	assert_int_equal(lend_access(p, OWNER, &f, &at), WIRE_NO_SLAB);
+	assert_int_equal(pool_access(p, OWNER, &f, &at), WIRE_NO_SLAB);
 }
 
 /* Nobody reads what another wrote, whether or not there was time to zero it. */
 static void nothing_is_inherited(void **state)
 {
-	struct lend_pool *p = *state;
+	struct pool *p = *state;
 	uint32_t slab, g;
 
 	for (int idle = 0; idle < 2; idle++) {
 		for (int i = 0; i < 3; i++)
-			assert_int_equal(lend_map(p, OWNER, &slab, &g), WIRE_OK);
+			assert_int_equal(lend(p, OWNER, &slab, &g), WIRE_OK);
 		memset(p->memory, 0xee, 3 * SLAB);
-		lend_release_owner(p, OWNER);
+		pool_remove(p, OWNER);
 		if (idle)
-			while (lend_zero_some(p, LEND_RENEW))
+			while (pool_zero_some(p, LEND_RENEW))
 				;
 		assert_int_equal(p->in[LEND_DIRTY], idle ? 0 : 3);
 		for (int i = 0; i < 3; i++)
-			assert_int_equal(lend_map(p, OTHER, &slab, &g), WIRE_OK);
+			assert_int_equal(lend(p, OTHER, &slab, &g), WIRE_OK);
 		for (size_t i = 0; i < 3 * SLAB; i++)
 			if (p->memory[i])
 				fail_msg("byte %zu of a new loan is %#x", i, p->memory[i]);
-		lend_release_owner(p, OTHER);
+		pool_remove(p, OTHER);
 	}
 }
 
 /* A request under way keeps the memory as it is. */
 static void pinned_memory_stays(void **state)
 {
-	struct lend_pool *p = *state;
+	struct pool *p = *state;
 	uint32_t slab, g, other;
 
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(lend_map(p, OWNER, &slab, &g), WIRE_OK);
+		assert_int_equal(lend(p, OWNER, &slab, &g), WIRE_OK);
 	memset(p->memory + slab * SLAB, 0xdd, SLAB);
-	lend_pin(p, slab);
-	assert_int_equal(lend_unmap(p, OWNER, slab, g), WIRE_OK);
-	assert_false(lend_zero_some(p, LEND_RENEW));
-	assert_int_equal(lend_shrink(p, 3), 0);
-	assert_int_equal(lend_map(p, OTHER, &other, &g), WIRE_NO_SPACE);
+	pool_pin(p, slab);
+	assert_int_equal(pool_return(p, OWNER, (struct wire_loan){ slab, g }), WIRE_OK);
+	assert_false(pool_zero_some(p, LEND_RENEW));
+	assert_int_equal(pool_shrink(p, 3), 0);
+	assert_int_equal(lend(p, OTHER, &other, &g), WIRE_NO_SPACE);
 	assert_int_equal(p->memory[slab * SLAB], 0xdd);
-	lend_unpin(p, slab);
-	assert_int_equal(lend_map(p, OTHER, &other, &g), WIRE_OK);
+	pool_unpin(p, slab);
+	assert_int_equal(lend(p, OTHER, &other, &g), WIRE_OK);
 	assert_int_equal(other, slab);
 	assert_int_equal(p->memory[slab * SLAB], 0);
 }
 
 /* Resident pages of the pool. */
-static uint32_t resident(const struct lend_pool *p)
+static uint32_t resident(const struct pool *p)
 {
 	static unsigned char there[16 * SLAB / 4096];
 	uint32_t n = 0, pages = p->count * (p->slab_size / 4096);
@@ -181,50 +181,50 @@ static void grows_and_shrinks(enum lend_memory kind)
 {
 	enum { PAGES = SLAB / 4096 };
 	uint64_t locked = locked_kib();
-	struct lend_pool p;
+	struct pool p;
 	uint32_t slab, g;
 
 	make_pool(&p, 6 * SLAB, SLAB, 0, kind);
-	assert_int_equal(lend_present(&p), 0);
+	assert_int_equal(pool_present(&p), 0);
 	assert_int_equal(resident(&p), 0);
-	assert_int_equal(lend_map(&p, OWNER, &slab, &g), WIRE_NO_SPACE);
-	assert_int_equal(lend_grow(&p, 4), 4);
+	assert_int_equal(lend(&p, OWNER, &slab, &g), WIRE_NO_SPACE);
+	assert_int_equal(pool_grow(&p, 4), 4);
 	/* They are not there before the worker has made them. */
 	assert_int_equal(p.in[LEND_COMING], 4);
-	assert_int_equal(lend_free_slabs(&p), 0);
-	assert_int_equal(lend_map(&p, OWNER, &slab, &g), WIRE_NO_SPACE);
+	assert_int_equal(pool_free_slabs(&p), 0);
+	assert_int_equal(lend(&p, OWNER, &slab, &g), WIRE_NO_SPACE);
 	work(&p);
-	assert_int_equal(lend_free_slabs(&p), 4);
+	assert_int_equal(pool_free_slabs(&p), 4);
 	assert_int_equal(resident(&p), 4 * PAGES);
 	assert_int_equal(locked_kib() - locked, 4 * SLAB >> 10);
-	assert_int_equal(lend_grow(&p, 5), 2);
+	assert_int_equal(pool_grow(&p, 5), 2);
 	work(&p);
-	assert_int_equal(lend_grow(&p, 1), 0);
+	assert_int_equal(pool_grow(&p, 1), 0);
 
 	/* What is lent stays; what is dirty goes first. */
 	for (int i = 0; i < 4; i++)
-		assert_int_equal(lend_map(&p, i < 2 ? OWNER : OTHER, &slab, &g), WIRE_OK);
+		assert_int_equal(lend(&p, i < 2 ? OWNER : OTHER, &slab, &g), WIRE_OK);
 	memset(p.memory, 0x77, 4 * SLAB);
-	assert_int_equal(lend_release_owner(&p, OTHER), 2);
-	assert_int_equal(lend_shrink(&p, 3), 3);
+	assert_int_equal(pool_remove(&p, OTHER), 2);
+	assert_int_equal(pool_shrink(&p, 3), 3);
 	assert_int_equal(p.in[LEND_DIRTY], 0);
 	work(&p);
-	assert_int_equal(lend_present(&p), 3);
+	assert_int_equal(pool_present(&p), 3);
 	assert_int_equal(resident(&p), 3 * PAGES);
-	assert_int_equal(lend_shrink(&p, 100), 1);
+	assert_int_equal(pool_shrink(&p, 100), 1);
 	work(&p);
-	assert_int_equal(lend_owned(&p, OWNER), 2);
+	assert_int_equal(pool_owned(&p, OWNER), 2);
 	assert_int_equal(resident(&p), 2 * PAGES);
 	assert_int_equal(locked_kib() - locked, 2 * SLAB >> 10);
 	assert_int_equal(p.memory[0], 0x77);
 
 	/* What comes again is zeroes. */
-	assert_int_equal(lend_grow(&p, 6), 4);
+	assert_int_equal(pool_grow(&p, 6), 4);
 	work(&p);
-	assert_int_equal(lend_map(&p, OTHER, &slab, &g), WIRE_OK);
+	assert_int_equal(lend(&p, OTHER, &slab, &g), WIRE_OK);
 	for (size_t i = 0; i < SLAB; i++)
 		assert_int_equal(p.memory[slab * SLAB + i], 0);
-	lend_free(&p);
+	pool_free(&p);
 	assert_int_equal(locked_kib(), locked);
 }
 
@@ -242,7 +242,7 @@ static void shared_grows_and_shrinks(void **state)
 static void no_memory(void **state)
 {
 	struct rlimit old, few;
-	struct lend_pool p;
+	struct pool p;
 	uint32_t slab, g;
 	int used = open("/dev/null", O_RDONLY);
 
@@ -252,52 +252,52 @@ static void no_memory(void **state)
 	few.rlim_cur = (rlim_t)used + 2;
 	close(used);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-	assert_int_equal(lend_grow(&p, 4), 4);
-	while (lend_work(&p))
+	assert_int_equal(pool_grow(&p, 4), 4);
+	while (pool_work(&p))
 		;
-	assert_int_equal(lend_settle(&p), -EMFILE);
-	assert_int_equal(lend_present(&p), 2);
+	assert_int_equal(pool_settle(&p), -EMFILE);
+	assert_int_equal(pool_present(&p), 2);
 	assert_int_equal(p.in[LEND_ABSENT], 2);
 	assert_int_equal(resident(&p), 2 * SLAB / 4096);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
-	assert_int_equal(lend_grow(&p, 4), 2);
+	assert_int_equal(pool_grow(&p, 4), 2);
 	work(&p);
 	for (int i = 0; i < 4; i++)
-		assert_int_equal(lend_map(&p, OWNER, &slab, &g), WIRE_OK);
-	lend_free(&p);
+		assert_int_equal(lend(&p, OWNER, &slab, &g), WIRE_OK);
+	pool_free(&p);
 }
 
 /* A loan that is taken away is said to be gone, until the owner's number is another's. */
 static void revoked(void **state)
 {
-	struct lend_pool *p = *state;
+	struct pool *p = *state;
 	uint32_t slab, g, other, g2;
 	struct wire_frame f;
 	void *at;
 
-	assert_int_equal(lend_map(p, OWNER, &slab, &g), WIRE_OK);
+	assert_int_equal(lend(p, OWNER, &slab, &g), WIRE_OK);
 	f = access_to(slab, g, 0, 4096);
-	lend_revoke(p, slab);
-	assert_int_equal(lend_access(p, OWNER, &f, &at), WIRE_STALE);
-	assert_int_equal(lend_access(p, OTHER, &f, &at), WIRE_NO_SLAB);
-	assert_int_equal(lend_unmap(p, OWNER, slab, g), WIRE_STALE);
+	pool_revoke(p, slab);
+	assert_int_equal(pool_access(p, OWNER, &f, &at), WIRE_STALE);
+	assert_int_equal(pool_access(p, OTHER, &f, &at), WIRE_NO_SLAB);
+	assert_int_equal(pool_return(p, OWNER, (struct wire_loan){ slab, g }), WIRE_STALE);
 	assert_int_equal(p->in[LEND_DIRTY], 1);
-	assert_int_equal(lend_release_owner(p, OWNER), 0);
-	assert_int_equal(lend_access(p, OWNER, &f, &at), WIRE_NO_SLAB);
+	assert_int_equal(pool_remove(p, OWNER), 0);
+	assert_int_equal(pool_access(p, OWNER, &f, &at), WIRE_NO_SLAB);
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(lend_map(p, OTHER, &other, &g2), WIRE_OK);
-	assert_int_equal(lend_access(p, OWNER, &f, &at), WIRE_NO_SLAB);
+		assert_int_equal(lend(p, OTHER, &other, &g2), WIRE_OK);
+	assert_int_equal(pool_access(p, OWNER, &f, &at), WIRE_NO_SLAB);
 }
 
 static void bad_sizes(void **state)
 {
-	struct lend_pool p;
+	struct pool p;
 	struct error e = { 0 };
 
-	assert_int_equal(lend_init(&p, 1 << 30, 4096, LEND_PRIVATE, &e), -EINVAL);
+	assert_int_equal(pool_init(&p, 1 << 30, 4096, LEND_PRIVATE, &e), -EINVAL);
 	assert_non_null(strstr(e.text, "1M to 1G"));
 	e.code = 0;
-	assert_int_equal(lend_init(&p, SLAB - 1, SLAB, LEND_PRIVATE, &e), -EINVAL);
+	assert_int_equal(pool_init(&p, SLAB - 1, SLAB, LEND_PRIVATE, &e), -EINVAL);
 	assert_int_equal(e.exit_status, EXIT_USAGE);
 }
 
@@ -313,30 +313,30 @@ static int open_fds(void)
 /* What a borrower may still have mapped is never another's. */
 static void hand_over_and_replace(uint32_t size)
 {
-	struct lend_pool p;
+	struct pool p;
 	uint32_t slab, again, g1, g2;
 	uint8_t *kept;
 	int seals, open;
 
 	make_pool(&p, size, size, 1, LEND_SHARED_HUGE);
-	assert_int_equal(lend_map(&p, OWNER, &slab, &g1), WIRE_OK);
-	seals = fcntl(lend_hand_over(&p, slab), F_GET_SEALS);
+	assert_int_equal(lend(&p, OWNER, &slab, &g1), WIRE_OK);
+	seals = fcntl(pool_hand_over(&p, slab), F_GET_SEALS);
 	assert_int_equal(seals & F_SEAL_SHRINK, F_SEAL_SHRINK);
-	kept = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, lend_hand_over(&p, slab), 0);
+	kept = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, pool_hand_over(&p, slab), 0);
 	assert_ptr_not_equal(kept, MAP_FAILED);
 	memset(kept, 0x5a, size);
 	assert_int_equal(p.memory[size - 1], 0x5a);
-	assert_int_equal(lend_unmap(&p, OWNER, slab, g1), WIRE_OK);
+	assert_int_equal(pool_return(&p, OWNER, (struct wire_loan){ slab, g1 }), WIRE_OK);
 	/* Not even after it has been zeroed: its borrower could write to it. */
-	assert_int_equal(lend_map(&p, OTHER, &again, &g2), WIRE_NO_SPACE);
-	while (lend_zero_some(&p, LEND_GIVE_UP))
+	assert_int_equal(lend(&p, OTHER, &again, &g2), WIRE_NO_SPACE);
+	while (pool_zero_some(&p, LEND_GIVE_UP))
 		;
 	assert_int_equal(p.in[LEND_GOING], 1);
 	work(&p);
-	assert_int_equal(lend_present(&p), 0);
-	assert_int_equal(lend_grow(&p, 1), 1);
+	assert_int_equal(pool_present(&p), 0);
+	assert_int_equal(pool_grow(&p, 1), 1);
 	work(&p);
-	assert_int_equal(lend_map(&p, OTHER, &again, &g2), WIRE_OK);
+	assert_int_equal(lend(&p, OTHER, &again, &g2), WIRE_OK);
 	assert_int_equal(again, slab);
 	for (uint32_t i = 0; i < size; i++)
 		assert_int_equal(p.memory[i], 0);
@@ -344,15 +344,15 @@ static void hand_over_and_replace(uint32_t size)
 	assert_int_equal(p.memory[0], 0);
 	/* Pinned at first. */
 	memset(p.memory, 0x22, size);
-	lend_hand_over(&p, again);
-	lend_pin(&p, again);
-	assert_int_equal(lend_release_owner(&p, OTHER), 1);
-	assert_false(lend_zero_some(&p, LEND_GIVE_UP));
+	pool_hand_over(&p, again);
+	pool_pin(&p, again);
+	assert_int_equal(pool_remove(&p, OTHER), 1);
+	assert_false(pool_zero_some(&p, LEND_GIVE_UP));
 	assert_int_equal(p.memory[0], 0x22);
-	lend_unpin(&p, again);
+	pool_unpin(&p, again);
 	open = open_fds();
 	/* In one go, where the machine does not want the memory. */
-	while (lend_zero_some(&p, LEND_RENEW))
+	while (pool_zero_some(&p, LEND_RENEW))
 		;
 	assert_int_equal(p.in[LEND_COMING], 1);
 	work(&p);
@@ -362,15 +362,15 @@ static void hand_over_and_replace(uint32_t size)
 	for (uint32_t i = 0; i < size; i++)
 		assert_int_equal(p.memory[i], 0);
 	/* Not handed over, a slab keeps its memory. */
-	assert_int_equal(lend_map(&p, OWNER, &slab, &g1), WIRE_OK);
+	assert_int_equal(lend(&p, OWNER, &slab, &g1), WIRE_OK);
 	seals = p.slabs[slab].fd;
-	assert_int_equal(lend_unmap(&p, OWNER, slab, g1), WIRE_OK);
-	while (lend_zero_some(&p, LEND_GIVE_UP))
+	assert_int_equal(pool_return(&p, OWNER, (struct wire_loan){ slab, g1 }), WIRE_OK);
+	while (pool_zero_some(&p, LEND_GIVE_UP))
 		;
 	assert_int_equal(p.slabs[slab].fd, seals);
-	assert_int_equal(lend_present(&p), 1);
+	assert_int_equal(pool_present(&p), 1);
 	munmap(kept, size);
-	lend_free(&p);
+	pool_free(&p);
 }
 
 static void handed_over_and_replaced(void **state)
@@ -390,73 +390,157 @@ static bool over_now(void *data)
 /* Who makes memory is asked between pieces of it, not slabs, whether to go on. */
 static void told_to_stop(void **state)
 {
-	struct lend_pool p;
+	struct pool p;
 	struct error e = { 0 };
 	int calls = 0;
 
-	assert_int_equal(lend_init(&p, 64 << 20, 64 << 20, LEND_PRIVATE, &e), 0);
+	assert_int_equal(pool_init(&p, 64 << 20, 64 << 20, LEND_PRIVATE, &e), 0);
 	p.patience = (struct patience){ over_now, &calls };
-	assert_int_equal(lend_fill(&p, 1, &e), -EINTR);
+	assert_int_equal(pool_fill(&p, 1, &e), -EINTR);
 	assert_int_equal(calls, 3);
 	assert_int_equal(e.code, 0);
 	assert_int_equal(p.in[LEND_ABSENT], 1);
 	assert_int_equal(mprotect(p.memory, 4096, PROT_READ), 0);
 	assert_int_equal(p.memory[0], 0);
-	lend_free(&p);
+	pool_free(&p);
 }
 
-struct cared {
-	const struct lend_pool *pool;
+struct watcher {
+	struct export x;
 	uint32_t there; /* a bit each slab */
 	uint32_t refuse;
 };
 
-static int made(void *data, uint32_t slab)
+static int added(struct export *x, uint32_t slab)
 {
-	struct cared *c = data;
+	struct watcher *w = (struct watcher *)x;
 
-	/* It is there, and nobody else's yet. */
-	assert_int_equal(c->pool->memory[slab * SLAB], 0);
-	assert_int_not_equal(c->pool->slabs[slab].state, LEND_CLEAN);
-	if (slab == c->refuse)
+	/* It is there, and not lendable yet. */
+	assert_int_equal(x->pool->memory[slab * SLAB], 0);
+	assert_int_not_equal(x->pool->slabs[slab].state, LEND_CLEAN);
+	if (slab == w->refuse)
 		return -ENOBUFS;
-	c->there |= 1u << slab;
+	w->there |= 1u << slab;
 	return 0;
 }
 
-static void goes(void *data, uint32_t slab)
+static void removed(struct export *x, uint32_t slab)
 {
-	struct cared *c = data;
+	struct watcher *w = (struct watcher *)x;
 
-	assert_true(c->there & 1u << slab);
-	assert_int_equal(c->pool->memory[slab * SLAB], 0);
-	c->there &= ~(1u << slab);
+	assert_int_equal(x->pool->memory[slab * SLAB], 0);
+	w->there &= ~(1u << slab);
 }
 
-/* Who has to know of memory is told when it is made, and before it goes; who cannot have it so gets none. */
-static void memory_is_cared_for(void **state)
-{
-	struct lend_pool p;
-	struct error e = { 0 };
-	struct cared c = { .pool = &p, .refuse = 2 };
+static const struct export_ops watches = { .slab_added = added, .slab_removed = removed };
 
-	assert_int_equal(lend_init(&p, 4 * SLAB, SLAB, LEND_SHARED, &e), 0);
-	p.care = (struct lend_care){ made, goes, &c };
-	assert_int_equal(lend_fill(&p, 2, &e), 0);
-	assert_int_equal(c.there, 3);
-	assert_int_equal(lend_grow(&p, 2), 2);
-	while (lend_work(&p))
+/* An export is told of memory that is made, and before it goes; without its consent there is none. */
+static void exports_know_of_memory(void **state)
+{
+	struct watcher w = { .x.ops = &watches, .refuse = 2 };
+	struct error e = { 0 };
+	struct pool p;
+
+	assert_int_equal(pool_init(&p, 4 * SLAB, SLAB, LEND_SHARED, &e), 0);
+	pool_add_export(&p, &w.x);
+	assert_int_equal(pool_fill(&p, 2, &e), 0);
+	assert_int_equal(w.there, 3);
+	assert_int_equal(pool_grow(&p, 2), 2);
+	while (pool_work(&p))
 		;
-	assert_int_equal(lend_settle(&p), -ENOBUFS);
-	assert_int_equal(c.there, 0xb);
+	assert_int_equal(pool_settle(&p), -ENOBUFS);
+	assert_int_equal(w.there, 0xb);
 	assert_int_equal(p.in[LEND_ABSENT], 1);
 	assert_int_equal(p.slabs[2].fd, -1);
 	assert_int_equal(resident(&p), 3 * SLAB / 4096);
-	assert_int_equal(lend_shrink(&p, 3), 3);
+	assert_int_equal(pool_shrink(&p, 3), 3);
 	work(&p);
-	assert_int_equal(c.there, 0);
+	assert_int_equal(w.there, 0);
 	assert_int_equal(resident(&p), 0);
-	lend_free(&p);
+	pool_free(&p);
+}
+
+static char order[64];
+
+static void do_task(struct export *x, uint32_t slab)
+{
+	sprintf(order + strlen(order), "task %u ", slab);
+}
+
+static void task_done(struct export *x, uint32_t slab)
+{
+	sprintf(order + strlen(order), "done %u ", slab);
+}
+
+static const struct export_ops tasks = { .task = do_task, .task_done = task_done };
+
+/* Registrations come before slabs to be made, and hold the slab meanwhile. */
+static void tasks_come_first(void **state)
+{
+	struct export x = { .ops = &tasks };
+	uint32_t slab, g;
+	struct pool p;
+
+	make_pool(&p, 3 * SLAB, SLAB, 2, LEND_PRIVATE);
+	x.pool = &p;
+	assert_int_equal(lend(&p, OWNER, &slab, &g), WIRE_OK);
+	pool_grow(&p, 1);
+	pool_task(&p, slab, &x);
+	assert_int_equal(pool_return(&p, OWNER, (struct wire_loan){ slab, g }), WIRE_OK);
+	assert_false(pool_zero_some(&p, LEND_RENEW));
+	assert_true(pool_work(&p));
+	assert_string_equal(order, "task 0 ");
+	assert_int_equal(p.slabs[slab].pins, 1);
+	assert_int_equal(pool_settle(&p), 0);
+	assert_string_equal(order, "task 0 done 0 ");
+	assert_int_equal(p.slabs[slab].pins, 0);
+	assert_int_equal(p.in[LEND_COMING], 1);
+	work(&p);
+	assert_int_equal(p.in[LEND_COMING], 0);
+	pool_free(&p);
+}
+
+/* A slab that may still be reached is neither lent, nor dropped, nor counted as free. */
+static void withdrawn(void **state)
+{
+	struct pool *p = *state;
+	uint32_t slab, g, other;
+
+	assert_int_equal(lend(p, OWNER, &slab, &g), WIRE_OK);
+	assert_int_equal(pool_return(p, OWNER, (struct wire_loan){ slab, g }), WIRE_OK);
+	pool_withdraw(p, slab);
+	assert_int_equal(pool_free_slabs(p), 2);
+	assert_int_equal(pool_allocated(p), 3);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(lend(p, OTHER, &other, &g), WIRE_OK);
+		assert_int_not_equal(other, slab);
+	}
+	assert_int_equal(lend(p, OTHER, &other, &g), WIRE_NO_SPACE);
+	assert_true(p->refused);
+	assert_int_equal(pool_remove(p, OTHER), 2);
+	assert_int_equal(pool_shrink(p, 3), 2);
+}
+
+/* What one had is its reconnecting borrower's, which keeps what it names. */
+static void taken_over(void **state)
+{
+	struct wire_frame again = { .op = WIRE_REMAP };
+	struct pool *p = *state;
+	uint32_t slab[3], g[3];
+
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(lend(p, i < 2 ? OWNER : OTHER, &slab[i], &g[i]), WIRE_OK);
+	assert_int_equal(pool_take_over(p, OWNER, OTHER), 2);
+	assert_int_equal(pool_owned(p, OTHER), 3);
+	assert_int_equal(pool_return(p, OWNER, (struct wire_loan){ slab[0], g[0] }), WIRE_NO_SLAB);
+	again.slab = slab[1];
+	again.generation = g[1];
+	assert_int_equal(pool_lend_again(p, OTHER, &again), WIRE_OK);
+	assert_int_equal(pool_return_rest(p, OTHER), 1);
+	assert_int_equal(pool_check(p, OTHER, (struct wire_loan){ slab[0], g[0] }), WIRE_NO_SLAB);
+	assert_int_equal(pool_check(p, OTHER, (struct wire_loan){ slab[1], g[1] }), WIRE_OK);
+	again.generation++;
+	assert_int_equal(pool_lend_again(p, OTHER, &again), WIRE_STALE);
 }
 
 static void the_machine(void **state)
@@ -576,7 +660,10 @@ int main(void)
 		cmocka_unit_test(bad_sizes),
 		cmocka_unit_test(handed_over_and_replaced),
 		cmocka_unit_test(told_to_stop),
-		cmocka_unit_test(memory_is_cared_for),
+		cmocka_unit_test(exports_know_of_memory),
+		cmocka_unit_test(tasks_come_first),
+		cmocka_unit_test_setup_teardown(withdrawn, with_pool, without_pool),
+		cmocka_unit_test_setup_teardown(taken_over, with_pool, without_pool),
 		cmocka_unit_test(the_machine),
 		cmocka_unit_test(the_cgroups_we_are_in),
 	};

@@ -18,9 +18,14 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "donord/control.h"
 #include "donord/donord.h"
+#include "donord/loop.h"
+#include "lib/base/clock.h"
 #include "lib/base/files.h"
+#include "lib/base/json.h"
 #include "lib/base/paths.h"
+#include "lib/control/control.h"
 #include "lib/wire/tcp.h"
 
 /* Last: it makes a macro of fail(). */
@@ -41,8 +46,9 @@ int clock_gettime(clockid_t clock, struct timespec *t)
 }
 
 struct donor {
-	struct lend_pool pool;
+	struct pool pool;
 	struct lender *l;
+	struct donor_control *control;
 	char run_dir[64], meminfo[80];
 };
 
@@ -55,7 +61,7 @@ struct peer {
 };
 
 /* Slabs that are not locked: that would take root. */
-static void make_slabs(struct lend_pool *p)
+static void make_slabs(struct pool *p)
 {
 	assert_int_equal(mprotect(p->memory, SLABS * SLAB, PROT_READ | PROT_WRITE), 0);
 	for (int i = 0; i < SLABS; i++)
@@ -75,17 +81,18 @@ static int make_donor(void **state, struct lender_options o)
 	setenv("EBB_RUN_DIR", d.run_dir, 1);
 	snprintf(d.meminfo, sizeof(d.meminfo), "%s/meminfo", d.run_dir);
 	assert_int_equal(file_replace(d.meminfo, "MemTotal: 1048576 kB\nMemAvailable: 0 kB\n"), 0);
-	o.overdue = o.drain = 1000 * SECOND;
+	o.eviction.overdue = o.drain = 1000 * SECOND;
 	/* A machine without room: it makes no slabs of its own. */
 	o.headroom = SLAB;
 	o.machine = d.run_dir;
 	if (lender_new(&d.l, &d.pool, &o, &e) ||
-	    lend_init(&d.pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e) || lender_start(d.l, &e))
+	    pool_init(&d.pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e) || lender_start(d.l, &e) ||
+	    donor_control_start(&d.control, d.l, NULL, &e))
 		fail_msg("%s", e.text);
 	make_slabs(&d.pool);
 	/* The tests say when to look at the machine, and what it wants. */
 	timerfd_settime(d.l->timer_fd, 0, &(struct itimerspec){ 0 }, NULL);
-	d.l->rule = headroom_rule_default(64ull << 30, SLAB);
+	d.l->follow.rule = headroom_rule_default(64ull << 30, SLAB);
 	return 0;
 }
 
@@ -96,15 +103,16 @@ static int with_donor(void **state)
 
 static int with_quota(void **state)
 {
-	return make_donor(state, (struct lender_options){ .quota = 2 * SLAB + SLAB / 2 });
+	return make_donor(state, (struct lender_options){ .sessions.quota = 2 * SLAB + SLAB / 2 });
 }
 
 static int without_donor(void **state)
 {
 	struct donor *d = *state;
 
+	donor_control_stop(&d->control);
 	lender_free(&d->l);
-	lend_free(&d->pool);
+	pool_free(&d->pool);
 	unlink(d->meminfo);
 	return rmdir(d->run_dir);
 }
@@ -182,7 +190,7 @@ static enum wire_status greet_as(struct donor *d, struct peer *p, uint64_t numbe
 	*p = (struct peer){ 0 };
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
 	p->fd = fd[0];
-	p->c = connection_adopt(d->l, fd[1], &nobody);
+	p->c = connection_adopt(&d->l->sessions, fd[1], &nobody);
 	assert_non_null(p->c);
 	wire_build_hello(payload, &h);
 	send_frame(d, p, (struct wire_frame){ .op = WIRE_HELLO, .length = WIRE_HELLO_SIZE }, payload);
@@ -235,7 +243,7 @@ static void kept_for_a_successor(void **state)
 	struct peer a, b, c;
 	struct wire_frame f;
 
-	d->l->options.keep = 30 * SECOND;
+	d->l->sessions.options.keep = 30 * SECOND;
 	assert_int_equal(greet_as(d, &a, 1, WIRE_KEEP), WIRE_OK);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(map(d, &a), WIRE_OK);
@@ -301,7 +309,7 @@ static void by_activity(void **state)
 	connect_peer(d, &a, 1, 4);
 	connect_peer(d, &b, 2, 4);
 	/* 5 + 3 of 8: all of them. */
-	eviction_start(d->l, 5, now_ns());
+	eviction_start(&d->l->eviction, &d->l->follow.rule, 5, now_ns());
 	turn(d->l);
 	f = take(&a, WIRE_ACTIVITY);
 	assert_int_equal(f.length, 4 * WIRE_LOAN_SIZE);
@@ -315,10 +323,10 @@ static void by_activity(void **state)
 	assert_int_equal(f.slab, b.loans[1].slab);
 	assert_int_equal(f.generation, b.loans[1].generation);
 	assert_false(take_frame(&b, &f));
-	assert_int_equal(eviction_expected(d->l), 5);
+	assert_int_equal(eviction_expected(&d->l->eviction), 5);
 	assert_int_equal(d->l->eviction.counts.promised, 4);
 	/* Who was asked is not drawn again. */
-	eviction_start(d->l, 8, now_ns());
+	eviction_start(&d->l->eviction, &d->l->follow.rule, 8, now_ns());
 	turn(d->l);
 	assert_false(take_frame(&a, &f));
 	assert_int_equal(take(&b, WIRE_ACTIVITY).length, 3 * WIRE_LOAN_SIZE);
@@ -339,24 +347,24 @@ static void a_late_answer(void **state)
 
 	connect_peer(d, &a, 1, 4);
 	connect_peer(d, &b, 2, 4);
-	eviction_start(d->l, 4, now);
+	eviction_start(&d->l->eviction, &d->l->follow.rule, 4, now);
 	turn(d->l);
 	late = take(&a, WIRE_ACTIVITY);
 	f = take(&b, WIRE_ACTIVITY);
 	tell_rates(d, &b, f, rates);
 	assert_int_equal(d->l->eviction.waiting, 1);
-	eviction_turn(d->l, now + EVICTION_ACTIVITY_NS - 1);
+	eviction_turn(&d->l->eviction, now + EVICTION_ACTIVITY_NS - 1);
 	assert_int_equal(d->l->eviction.want, 4);
-	eviction_turn(d->l, now + EVICTION_ACTIVITY_NS);
+	eviction_turn(&d->l->eviction, now + EVICTION_ACTIVITY_NS);
 	assert_int_equal(d->l->eviction.want, 0);
 	assert_int_equal(d->l->eviction.counts.silent, 1);
 	/* It owes an answer, so it is not asked again: one ACTIVITY at a time. */
-	eviction_start(d->l, 1, now);
+	eviction_start(&d->l->eviction, &d->l->follow.rule, 1, now);
 	turn(d->l);
 	while (take_frame(&a, &f))
 		assert_int_equal(f.op, WIRE_EVICT);
 	tell_rates(d, &a, late, rates);
-	assert_int_equal(a.c->asked, 0);
+	assert_int_equal(a.c->borrower.asked, 0);
 	assert_false(hung_up(&a));
 	/* The same answer twice is one to nothing. */
 	tell_rates(d, &a, late, rates);
@@ -374,7 +382,7 @@ static void evicts_are_bounded(void **state)
 	struct peer a;
 
 	connect_peer(d, &a, 1, SLABS);
-	eviction_start(d->l, SLABS, now_ns());
+	eviction_start(&d->l->eviction, &d->l->follow.rule, SLABS, now_ns());
 	turn(d->l);
 	tell_rates(d, &a, take(&a, WIRE_ACTIVITY), rates);
 	for (uint32_t i = 0; i < WIRE_EVICTS; i++)
@@ -386,7 +394,7 @@ static void evicts_are_bounded(void **state)
 		assert_false(take_frame(&a, &more));
 	}
 	assert_int_equal(d->l->eviction.counts.refused, WIRE_EVICTS / 2);
-	assert_int_equal(eviction_expected(d->l), SLABS - WIRE_EVICTS / 2);
+	assert_int_equal(eviction_expected(&d->l->eviction), SLABS - WIRE_EVICTS / 2);
 	close(a.fd);
 }
 
@@ -398,7 +406,7 @@ static void what_is_not_there_is_back(void **state)
 	struct peer a;
 
 	connect_peer(d, &a, 1, 3);
-	eviction_start(d->l, 3, now_ns());
+	eviction_start(&d->l->eviction, &d->l->follow.rule, 3, now_ns());
 	turn(d->l);
 	tell_rates(d, &a, take(&a, WIRE_ACTIVITY), rates);
 	for (int i = 0; i < 3; i++)
@@ -438,7 +446,7 @@ static void a_write_under_way(void **state)
 	send_frame(d, &a, f, NULL);
 	assert_int_equal(send(a.fd, page, 1000, 0), 1000);
 	turn(d->l);
-	lend_revoke(&d->pool, f.slab);
+	pool_revoke(&d->pool, f.slab);
 	turn(d->l);
 	assert_int_equal(at[0], 0xab);
 	assert_int_equal(d->pool.in[LEND_DIRTY], 1);
@@ -561,8 +569,8 @@ static void what_there_is_for_it(void **state)
 		d->pool.slabs[i].state = LEND_ABSENT;
 	d->pool.in[LEND_CLEAN] = 0;
 	d->pool.in[LEND_ABSENT] = SLABS - 8;
-	d->l->room = (struct headroom){ .memory = 64ull << 30, .available = 64ull << 30, .seen = true };
-	d->l->rule.most = SLABS * SLAB;
+	d->l->follow.room = (struct headroom){ .memory = 64ull << 30, .available = 64ull << 30, .seen = true };
+	d->l->follow.rule.most = SLABS * SLAB;
 	figures(d, &a, &free_slabs, &room);
 	assert_int_equal(free_slabs, 0);
 	assert_int_equal(room, SLABS - 8);
@@ -673,7 +681,7 @@ static void what_was_handed_over(void **state)
 		connect_peer(d, &a, 1, 1);
 		f.slab = a.loans[0].slab;
 		f.generation = a.loans[0].generation;
-		lend_hand_over(&d->pool, f.slab);
+		pool_hand_over(&d->pool, f.slab);
 		if (drains)
 			lender_drain(d->l, LENDER_STAY);
 		send_frame(d, &a, f, NULL);
@@ -693,13 +701,13 @@ static void told_to_end_at_once(void **state)
 {
 	struct lender_options o = { 0 };
 	struct timespec at_once = { 0 };
-	struct lend_pool pool = { 0 };
+	struct pool pool = { 0 };
 	struct lender *l = NULL;
 	struct error e = { 0 };
 	sigset_t set;
 
 	assert_int_equal(lender_new(&l, &pool, &o, &e), 0);
-	assert_int_equal(lend_init(&pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e), 0);
+	assert_int_equal(pool_init(&pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e), 0);
 	raise(SIGTERM);
 	assert_int_equal(lender_start(l, &e), -EINTR);
 	assert_int_equal(e.code, 0);
@@ -708,7 +716,7 @@ static void told_to_end_at_once(void **state)
 	sigaddset(&set, SIGTERM);
 	assert_int_equal(sigtimedwait(&set, NULL, &at_once), SIGTERM);
 	lender_free(&l);
-	lend_free(&pool);
+	pool_free(&pool);
 }
 
 /* Borrowers that reconnect all at once wait for no retransmitted SYN (1 s) while the loop is busy. */
@@ -724,7 +732,7 @@ static void a_reconnect_herd(void **state)
 	if (address_parse("127.0.0.1:0", "listen", &a, &e) || lender_listen(d->l, &a, &e))
 		fail_msg("%s", e.text);
 	for (int i = 0; i < HERD; i++)
-		p[i] = (struct pollfd){ .fd = tcp_connect(&d->l->places[0]), .events = POLLOUT };
+		p[i] = (struct pollfd){ .fd = tcp_connect(&d->l->places.a[0]), .events = POLLOUT };
 	for (int i = 0; i < HERD; i++) {
 		assert_int_equal(poll(&p[i], 1, DEADLINE_MS), 1);
 		assert_int_equal(p[i].revents, POLLOUT);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* A kernel's session at its donor, frame by frame, on a device that the test plays. */
+/* The session of a kernel module at its donor, frame by frame, on a device that the test plays. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,27 +9,52 @@
 #include "donord/session/kernel_session.h"
 #include "fake_verbs.h"
 
+/* Last: it makes a macro of fail(). */
 #include <cmocka.h>
 
 enum { SLAB = 1 << 20, SLABS = 4 };
 
-static struct rdma_pool pool;
+static struct pool pool;
+static struct donor_log donor_log;
+static struct eviction eviction;
+static struct headroom_follow follow;
+static struct kernel_export export;
+static struct rdma_env env;
 static const struct key keys[] = {
 	{ .name = "alice", .fingerprint = "01" }, { .name = "alice", .fingerprint = "02" },
 	{ .name = "bob", .fingerprint = "03" },
 };
+
+/* What the pool thread would do, and the loop. */
+static void work(void)
+{
+	while (pool_work(&pool))
+		pool_settle(&pool);
+	while (pool_zero_some(&pool, LEND_RENEW))
+		;
+	pool_turn(&pool);
+}
 
 static int with_pool(void **state)
 {
 	struct error e = { 0 };
 
 	fake_reset();
-	return rdma_pool_init(&pool, SLABS * SLAB, SLAB, &e);
+	donor_log_init(&donor_log);
+	if (pool_init(&pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e) || pool_fill(&pool, SLABS, &e))
+		fail_msg("%s", e.text);
+	eviction = (struct eviction){ .pool = &pool, .log = &donor_log };
+	follow = (struct headroom_follow){ .pool = &pool, .eviction = &eviction, .log = &donor_log };
+	env = (struct rdma_env){ .pool = &pool, .eviction = &eviction, .follow = &follow,
+				 .log = &donor_log, .export = &export };
+	return eviction_init(&eviction) || kernel_export_init(&export, &pool, &donor_log);
 }
 
 static int without_pool(void **state)
 {
-	rdma_pool_free(&pool);
+	kernel_export_free(&export);
+	eviction_free(&eviction);
+	pool_free(&pool);
 	return 0;
 }
 
@@ -56,6 +81,7 @@ static struct wire_frame say(struct rdma_session *s, struct wire_frame f, const 
 	uint32_t n;
 
 	assert_int_equal(send_frame(s, f, payload), 0);
+	work();
 	sent = fake_sent(s->id[0], &n);
 	assert_int_equal(wire_parse(sent, n, WIRE_AT_BORROWER, &reply), 1);
 	assert_int_equal(reply.op, f.op);
@@ -75,7 +101,7 @@ static struct rdma_session *begin(const struct key *key, uint32_t queues)
 		struct rdma_cm_id *id = fake_id();
 
 		if (!s)
-			assert_int_equal(rdma_session_new(&s, &pool, id, &q), 0);
+			assert_int_equal(rdma_session_new(&s, &env, id, &q), 0);
 		assert_int_equal(rdma_session_join(s, id, &q), 0);
 	}
 	wire_build_hello(payload, &h);
@@ -98,6 +124,14 @@ static enum wire_status unmap(struct rdma_session *s, const struct wire_frame *l
 					   .generation = loan->generation }, NULL, NULL).status;
 }
 
+static void end(struct rdma_session *s)
+{
+	rdma_session_end(s);
+	work();
+	assert_int_equal(s->domain.keys, 0);
+	rdma_session_free(s);
+}
+
 /* Slabs of the donor's total that the borrower can have, and bytes that are free for it. */
 static uint32_t room_of(struct rdma_session *s, uint64_t *free_bytes)
 {
@@ -110,6 +144,110 @@ static uint32_t room_of(struct rdma_session *s, uint64_t *free_bytes)
 	return (uint32_t)(d.total / SLAB) - r.slab;
 }
 
+/* The reply comes when the slab is registered, with its address and key. */
+static void a_loan(void **state)
+{
+	struct rdma_session *s = begin(&keys[0], 2);
+	uint8_t payload[WIRE_MAP_SIZE];
+	struct wire_rdma_grant g;
+	struct wire_frame r;
+	uint32_t n, sends;
+
+	wire_build_map(payload, WIRE_CLASS_SWAP);
+	sends = fake_sends(s->id[0]);
+	assert_int_equal(send_frame(s, (struct wire_frame){ .op = WIRE_MAP, .length = sizeof(payload) },
+				    payload), 0);
+	assert_int_equal(fake_sends(s->id[0]), sends);
+	assert_true(pool.slabs[0].granting);
+	work();
+	assert_int_equal(fake_sends(s->id[0]), sends + 1);
+	assert_int_equal(wire_parse(fake_sent(s->id[0], &n), WIRE_HEADER, WIRE_AT_BORROWER, &r), 1);
+	assert_int_equal(r.status, WIRE_OK);
+	assert_int_equal(n, WIRE_HEADER + WIRE_RDMA_GRANT_SIZE + WIRE_MARK);
+	assert_int_equal(wire_parse_rdma_grant(fake_sent(s->id[0], &n) + WIRE_HEADER,
+					       WIRE_RDMA_GRANT_SIZE, &g), 0);
+	assert_int_equal(g.length, SLAB);
+	assert_ptr_equal((void *)(uintptr_t)g.address, pool_memory(&pool, r.slab));
+	memset(pool_memory(&pool, r.slab), 0x5a, SLAB);
+	/* Until the key is invalid it is not zeroed for others, nor lent. */
+	assert_int_equal(unmap(s, &(struct wire_frame){ .slab = r.slab, .generation = r.generation + 1 }),
+			 WIRE_STALE);
+	assert_int_equal(pool_return(&pool, &s->borrower, (struct wire_loan){ r.slab, r.generation }),
+			 WIRE_OK);
+	assert_int_equal(pool.slabs[r.slab].pins, 1);
+	assert_false(pool_zero_some(&pool, LEND_RENEW));
+	work();
+	assert_int_equal(pool.in[LEND_CLEAN], SLABS);
+	assert_int_equal(*pool_memory(&pool, r.slab), 0);
+	end(s);
+	assert_int_equal(fake.registered, 0);
+}
+
+/* Its session ends while the slab is registered: nobody is told, and the key goes. */
+static void a_session_that_ends_first(void **state)
+{
+	struct rdma_session *s = begin(&keys[0], 1);
+	uint8_t payload[WIRE_MAP_SIZE];
+
+	wire_build_map(payload, WIRE_CLASS_SWAP);
+	assert_int_equal(send_frame(s, (struct wire_frame){ .op = WIRE_MAP, .length = sizeof(payload) },
+				    payload), 0);
+	assert_int_equal(rdma_session_end(s), 1);
+	assert_int_equal(s->domain.keys, 1);
+	work();
+	assert_int_equal(s->domain.keys, 0);
+	assert_int_equal(pool.in[LEND_CLEAN], SLABS);
+	rdma_session_free(s);
+	assert_int_equal(fake.registered, 0);
+}
+
+/* MAPs beyond what a turn does wait, in order, and nothing overtakes them. */
+static void a_turn_is_bounded(void **state)
+{
+	struct rdma_session *s = begin(&keys[0], 1);
+	uint8_t payload[WIRE_MAP_SIZE];
+	uint32_t sends = fake_sends(s->id[0]);
+
+	wire_build_map(payload, WIRE_CLASS_SWAP);
+	pool.maps = POOL_MAPS;
+	assert_int_equal(send_frame(s, (struct wire_frame){ .op = WIRE_MAP, .length = sizeof(payload) },
+				    payload), 0);
+	assert_int_equal(s->held.op, WIRE_MAP);
+	assert_int_equal(send_frame(s, (struct wire_frame){ .op = WIRE_PING }, NULL), 0);
+	work();
+	assert_int_equal(fake_sends(s->id[0]), sends);
+	assert_int_equal(rdma_session_turn(s), 0);
+	work();
+	assert_int_equal(fake_sends(s->id[0]), sends + 2);
+	assert_int_equal(pool.in[LEND_LENT], 1);
+	end(s);
+}
+
+/* Kernel modules report no activity: they are recalled, at random, after all others. */
+static void recalled(void **state)
+{
+	struct headroom_rule rule = headroom_rule_default(64ull << 30, SLAB);
+	struct rdma_session *s = begin(&keys[0], 1);
+	struct wire_frame loans[SLABS], f;
+	uint32_t n;
+
+	for (int i = 0; i < SLABS; i++)
+		loans[i] = map(s);
+	eviction_start(&eviction, &rule, 1, 1);
+	assert_int_equal(eviction.want, 0);
+	eviction_turn(&eviction, 2);
+	assert_int_equal(eviction.counts.asked, 1);
+	assert_int_equal(wire_parse(fake_sent(s->id[0], &n), WIRE_HEADER, WIRE_AT_BORROWER, &f), 1);
+	assert_int_equal(f.op, WIRE_EVICT);
+	assert_int_equal(f.generation, loans[f.slab].generation);
+	f.direction = WIRE_REPLY;
+	assert_int_equal(send_frame(s, f, NULL), 0);
+	assert_int_equal(eviction_expected(&eviction), 1);
+	assert_int_equal(unmap(s, &loans[f.slab]), WIRE_OK);
+	assert_int_equal(eviction.counts.returned, 1);
+	end(s);
+}
+
 /* The quota is of all sessions with keys of one name. */
 static void a_quota(void **state)
 {
@@ -117,10 +255,11 @@ static void a_quota(void **state)
 	struct wire_frame loan;
 	uint64_t left;
 
-	pool.quota = 2 * SLAB + SLAB / 2;
+	env.quota = 2 * SLAB + SLAB / 2;
 	a = begin(&keys[0], 2);
 	a2 = begin(&keys[1], 1);
 	b = begin(&keys[2], 1);
+	assert_int_equal(rdma_session_connections(a), 2);
 	assert_int_equal(room_of(a, &left), 2);
 	assert_int_equal(left, 2 * SLAB);
 	loan = map(a);
@@ -136,27 +275,10 @@ static void a_quota(void **state)
 	assert_int_equal(room_of(b, &left), 1);
 	assert_int_equal(unmap(a, &loan), WIRE_OK);
 	assert_int_equal(map(a2).status, WIRE_OK);
-	rdma_session_free(a);
-	rdma_session_free(a2);
-	rdma_session_free(b);
+	end(a);
+	end(a2);
+	end(b);
 	assert_int_equal(fake.registered, 0);
-}
-
-/* Only proven sessions count, so that nobody without the key can use its connections up. */
-static void connections_of_a_key(void **state)
-{
-	struct rdma_session *a = begin(&keys[0], 3), *a2 = begin(&keys[1], 2);
-	struct rdma_session *b = begin(&keys[2], 1);
-
-	a->next = a2;
-	a2->next = b;
-	assert_int_equal(rdma_session_connections(a, a2), 5);
-	assert_int_equal(rdma_session_connections(a, b), 1);
-	a->proven = false;
-	assert_int_equal(rdma_session_connections(a, a2), 2);
-	rdma_session_free(a);
-	rdma_session_free(a2);
-	rdma_session_free(b);
 }
 
 /* The device fails to invalidate a key: its borrower may still reach the slab. */
@@ -168,11 +290,12 @@ static void a_key_that_stays(void **state)
 
 	map(a);
 	fake.dereg_error = EIO;
-	assert_int_equal(send_frame(a, (struct wire_frame){ .op = WIRE_UNMAP, .slab = loan.slab,
-							    .generation = loan.generation }, NULL),
-			 -EIO);
-	/* The session ends; what else it had is lent again, that slab is not. */
-	rdma_session_free(a);
+	assert_int_equal(unmap(a, &loan), WIRE_OK);
+	/* The session is to end; what else it had is lent again, that slab is not. */
+	assert_non_null(a->failed);
+	rdma_session_end(a);
+	work();
+	assert_int_equal(a->domain.keys, 1);
 	b = begin(&keys[2], 1);
 	assert_int_equal(room_of(b, &left), SLABS - 1);
 	assert_int_equal(left, (SLABS - 1) * SLAB);
@@ -183,18 +306,23 @@ static void a_key_that_stays(void **state)
 	}
 	assert_int_equal(map(b).status, WIRE_NO_SPACE);
 	/* Nor is it given back to the machine and made again, for others to get its memory. */
-	rdma_session_free(b);
-	rdma_pool_limit(&pool, 0);
-	while (rdma_pool_turn(&pool, 0))
-		;
-	assert_int_equal(rdma_pool_present(&pool), 1);
+	end(b);
+	pool_shrink(&pool, SLABS);
+	work();
+	assert_int_equal(pool.in[LEND_WITHDRAWN], 1);
+	assert_int_equal(pool.in[LEND_ABSENT], SLABS - 1);
+	free(a->messages);
+	free(a);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_loan, with_pool, without_pool),
+		cmocka_unit_test_setup_teardown(a_session_that_ends_first, with_pool, without_pool),
+		cmocka_unit_test_setup_teardown(a_turn_is_bounded, with_pool, without_pool),
+		cmocka_unit_test_setup_teardown(recalled, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(a_quota, with_pool, without_pool),
-		cmocka_unit_test_setup_teardown(connections_of_a_key, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(a_key_that_stays, with_pool, without_pool),
 	};
 

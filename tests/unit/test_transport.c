@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "donord/loop.h"
+#include "lending.h"
 #include "lib/wire/local.h"
 #include "swapd/io/engine.h"
 #include "swapd/page/bits.h"
@@ -56,14 +57,14 @@ static void parse(struct address *a, const char *name)
 
 /* --- a borrower --------------------------------------------------------------- */
 
-struct borrower {
+struct client {
 	struct swapd s;
 	struct shared shared;
 	struct slab slabs[SLABS];
 	int kernel; /* where answers to FUSE requests come out */
 };
 
-static void borrower_init(struct borrower *b)
+static void borrower_init(struct client *b)
 {
 	struct error e = { 0 };
 	int fd[2], size = 2 * SLOT_BYTES;
@@ -94,7 +95,7 @@ static void borrower_init(struct borrower *b)
 	b->s.backup.slots = &b->s.slots;
 }
 
-static void borrower_free(struct borrower *b)
+static void borrower_free(struct client *b)
 {
 	donors_free(&b->s);
 	slots_free(&b->s.slots);
@@ -105,7 +106,7 @@ static void borrower_free(struct borrower *b)
 }
 
 /* What the event loop does, until slab @index is no longer being asked for. */
-static void settle(struct borrower *b, uint32_t index)
+static void settle(struct client *b, uint32_t index)
 {
 	struct donor *d = &b->s.donors[0];
 
@@ -121,7 +122,7 @@ static void settle(struct borrower *b, uint32_t index)
 }
 
 /* Starts a request; @data is what a WRITE brings. */
-static void request(struct borrower *b, enum slot_kind kind, uint32_t first, uint32_t count,
+static void request(struct client *b, enum slot_kind kind, uint32_t first, uint32_t count,
 		    const void *data)
 {
 	struct slot *slot = slot_get(&b->s.slots);
@@ -138,7 +139,7 @@ static void request(struct borrower *b, enum slot_kind kind, uint32_t first, uin
 }
 
 /* The answer that came to the kernel: its error, and its data in @data. */
-static int answered(struct borrower *b, uint32_t first, void *data, size_t size)
+static int answered(struct client *b, uint32_t first, void *data, size_t size)
 {
 	static uint8_t buf[SLOT_BYTES + 64];
 	struct fuse_out_header out;
@@ -157,7 +158,7 @@ static int answered(struct borrower *b, uint32_t first, void *data, size_t size)
 }
 
 /* The backup thread that is not there has done all its jobs. */
-static void back_up(struct borrower *b, int result)
+static void back_up(struct client *b, int result)
 {
 	struct backup_lane *lanes[] = { &b->s.backup.queue, &b->s.backup.reads };
 	struct slot *slot;
@@ -175,7 +176,7 @@ static void back_up(struct borrower *b, int result)
 /* --- a donor in a thread -------------------------------------------------------- */
 
 struct lending {
-	struct lend_pool pool;
+	struct pool pool;
 	struct lender *lender;
 	struct address address;
 	pthread_t thread;
@@ -198,7 +199,7 @@ static void lending_start(struct lending *l, struct address *second)
 	memset(l, 0, sizeof(*l));
 	parse(&l->address, "donor");
 	setenv("EBB_RUN_DIR", directory, 1);
-	assert_int_equal(lend_init(&l->pool, SLABS * SLAB, SLAB, LEND_SHARED, &e), 0);
+	assert_int_equal(pool_init(&l->pool, SLABS * SLAB, SLAB, LEND_SHARED, &e), 0);
 	assert_int_equal(lender_new(&l->lender, &l->pool, &options, &e), 0);
 	assert_int_equal(lender_listen(l->lender, &l->address, &e), 0);
 	assert_true(!second || lender_listen(l->lender, second, &e) == 0);
@@ -217,7 +218,7 @@ static void lending_stop(struct lending *l)
 	sigaddset(&set, SIGTERM);
 	sigtimedwait(&set, NULL, &at_once);
 	lender_free(&l->lender);
-	lend_free(&l->pool);
+	pool_free(&l->pool);
 }
 
 static void add_donor(struct swapd *s, const char *text)
@@ -233,7 +234,7 @@ static void add_donor(struct swapd *s, const char *text)
 
 static void pages_through_shared_memory(void **state)
 {
-	static struct borrower b;
+	static struct client b;
 	static uint8_t data[8 * PAGE], got[8 * PAGE];
 	struct lending l;
 
@@ -300,7 +301,7 @@ static void pages_through_shared_memory(void **state)
 /* One donor at two addresses: the second is refused, and nothing of the first is lost. */
 static void one_donor_at_two_addresses(void **state)
 {
-	static struct borrower b;
+	static struct client b;
 	static uint8_t page[PAGE] = { 1 };
 	struct lending l;
 	struct error e = { 0 };
@@ -356,14 +357,14 @@ static void one_donor_at_two_addresses(void **state)
 
 static void a_full_donor_leaves_the_backup(void **state)
 {
-	static struct borrower b;
+	static struct client b;
 	static uint8_t page[PAGE] = { 1 };
 	struct lending l;
 	uint32_t slab, generation;
 
 	lending_start(&l, NULL);
 	for (int i = 0; i < SLABS; i++)
-		assert_int_equal(lend_map(&l.pool, 60, &slab, &generation), WIRE_OK);
+		assert_int_equal(lend(&l.pool, OWNER, &slab, &generation), WIRE_OK);
 	borrower_init(&b);
 	add_donor(&b.s, l.address.text);
 	request(&b, SLOT_WRITE, 0, 1, page);
@@ -479,7 +480,7 @@ static int open_fds(void)
 
 static void a_gift_that_is_no_slab(void **state)
 {
-	static struct borrower b;
+	static struct client b;
 	static uint8_t page[PAGE] = { 1 };
 
 	for (enum gift gift = GIFT_NONE; gift <= GIFT_MANY; gift++) {
@@ -554,7 +555,7 @@ static void hasty_listen(struct hasty *h, char *text, size_t size)
 }
 
 /* The rest of what it was asked leaves, and it reads it. */
-static void hasty_read(struct hasty *h, struct borrower *b)
+static void hasty_read(struct hasty *h, struct client *b)
 {
 	static uint8_t data[SLOT_BYTES];
 	size_t got = 0;
@@ -574,7 +575,7 @@ static void hasty_read(struct hasty *h, struct borrower *b)
  */
 static void an_answer_to_what_has_not_left(void **state)
 {
-	static struct borrower b;
+	static struct client b;
 	static uint8_t data[SLOT_BYTES];
 	struct donor *d = &b.s.donors[0];
 	int bytes = 4096;

@@ -13,12 +13,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "lib/base/error.h"
+#include "donor_log.h"
+#include "lending_options.h"
 #include "lib/rules/headroom.h"
-#include "lib/wire/wire.h"
-
-struct connection;
-struct lender;
+#include "pool.h"
 
 #define EVICTION_ACTIVITY_NS (300 * 1000000ull) /* one that does not answer counts as idle */
 
@@ -26,50 +24,62 @@ struct eviction_counts {
 	uint64_t rounds;   /* draws */
 	uint64_t silent;   /* owners that did not answer ACTIVITY in time */
 	uint64_t asked, promised, refused; /* EVICTs and the answers to them */
-	uint64_t returned; /* loans that came back after they were asked back */
+	uint64_t returned; /* loans that came back after they were recalled */
 	uint64_t revoked;
 };
 
 struct eviction {
-	struct eviction_loan { uint32_t slab, generation, owner; } drawn[WIRE_LOANS];
+	struct pool *pool;
+	struct donor_log *log;
+	struct eviction_options options;
+	struct eviction_loan { uint32_t slab, generation; struct borrower *owner; } drawn[WIRE_LOANS];
 	struct headroom_candidate candidates[WIRE_LOANS]; /* .slab indexes drawn[] */
 	uint32_t count;    /* drawn */
-	uint32_t want;     /* E of the round under way; 0 = none is */
+	uint32_t want;     /* E of the round in progress; 0 = none is */
 	uint32_t waiting;  /* owners that have not answered */
 	uint64_t round;    /* its number, the tag of its ACTIVITYs */
 	uint64_t deadline; /* ns */
 	uint64_t seed;
+	uint64_t now;      /* ns: of the last eviction_turn() or eviction_second() */
 	bool to_ask;       /* some slab may be LEND_TO_ASK */
 	uint32_t *eligible; /* of the pool's slabs, owned */
 	struct eviction_counts counts;
 };
 
-int eviction_init(struct lender *l);
-void eviction_free(struct lender *l);
+/* The caller has filled in the pool, which has its places, the log and the options. */
+int eviction_init(struct eviction *e);
+void eviction_free(struct eviction *e);
 
-/* Starts a round for @want loans, unless one is under way. */
-void eviction_start(struct lender *l, uint32_t want, uint64_t now);
+/*
+ * Starts a round for @want loans by @rule, unless one is in progress.  Loans of borrowers that
+ * do not report activity are recalled last, at random.
+ */
+void eviction_start(struct eviction *e, const struct headroom_rule *rule, uint32_t want,
+		    uint64_t now);
 
 /*
  * In each turn of the loop: ends a round that is due and sends what is to be sent.
  * Returns ns until it has to be called again, or UINT64_MAX.
  */
-uint64_t eviction_turn(struct lender *l, uint64_t now);
+uint64_t eviction_turn(struct eviction *e, uint64_t now);
 
-/* Once a second: what is overdue, what is to be revoked, and the drain. */
-void eviction_second(struct lender *l, uint64_t now);
+/*
+ * Once a second: overdue loans, the drain, and, while the machine is short of memory
+ * @short_since (0 = it is not), revoking up to @most loans.
+ */
+void eviction_second(struct eviction *e, uint64_t now, uint64_t short_since, uint32_t most);
 
 /* Answers of a borrower.  0, or -EPROTO when it was not asked that. */
-int eviction_rates(struct lender *l, struct connection *c, const struct wire_frame *f,
-		      const uint8_t *payload);
-int eviction_answer(struct lender *l, struct connection *c, const struct wire_frame *f);
+int eviction_rates(struct eviction *e, struct borrower *b, const struct wire_frame *f,
+		   const uint8_t *payload);
+int eviction_answer(struct eviction *e, struct borrower *b, const struct wire_frame *f);
 
-/* @slab came back by UNMAP. */
-void eviction_returned(struct lender *l, uint32_t slab);
-/* @c is gone, and its answers will not come. */
-void eviction_forget(struct lender *l, struct connection *c);
+/* pool_return() by the borrower's will, counted. */
+enum wire_status eviction_return(struct eviction *e, struct borrower *b, struct wire_loan loan);
+/* @b has disconnected: its answers will not come. */
+void eviction_forget(struct eviction *e, struct borrower *b);
 
-/* Loans that were asked back and may be expected: neither refused nor waited for too long. */
-uint32_t eviction_expected(const struct lender *l);
+/* Loans that were recalled and may be expected: neither refused nor waited for too long. */
+uint32_t eviction_expected(const struct eviction *e);
 
 #endif

@@ -18,25 +18,20 @@
 /* Descriptors besides those of slabs. */
 #define OTHER_FDS 512
 
-static uint8_t *slab_memory(const struct lend_pool *p, uint32_t slab)
-{
-	return p->memory + (uint64_t)slab * p->slab_size;
-}
-
-static void set_state(struct lend_pool *p, struct lend_slab *s, enum lend_state state)
+static void set_state(struct pool *p, struct lend_slab *s, enum lend_state state)
 {
 	p->in[s->state]--;
 	p->in[state]++;
 	s->state = (uint8_t)state;
 }
 
-static void queue_put(struct lend_pool *p, struct lend_queue *q, uint32_t slab)
+static void queue_put(struct pool *p, struct lend_queue *q, uint32_t slab)
 {
 	q->slabs[q->put % p->count] = slab;
 	__atomic_store_n(&q->put, q->put + 1, __ATOMIC_RELEASE);
 }
 
-static bool queue_take(struct lend_pool *p, struct lend_queue *q, uint32_t *slab)
+static bool queue_take(struct pool *p, struct lend_queue *q, uint32_t *slab)
 {
 	if (q->taken == __atomic_load_n(&q->put, __ATOMIC_ACQUIRE))
 		return false;
@@ -46,7 +41,7 @@ static bool queue_take(struct lend_pool *p, struct lend_queue *q, uint32_t *slab
 }
 
 /* One memfd each: as many descriptors as slabs. */
-static int allow_descriptors(struct lend_pool *p, struct error *e)
+static int allow_descriptors(struct pool *p, struct error *e)
 {
 	struct rlimit limit;
 
@@ -62,12 +57,13 @@ static int allow_descriptors(struct lend_pool *p, struct error *e)
 	return 0;
 }
 
-static int make_tables(struct lend_pool *p, struct error *e)
+static int make_tables(struct pool *p, struct error *e)
 {
 	p->slabs = calloc(p->count, sizeof(*p->slabs));
 	p->to_do.slabs = calloc(p->count, sizeof(*p->to_do.slabs));
+	p->tasks.slabs = calloc(p->count, sizeof(*p->tasks.slabs));
 	p->done.slabs = calloc(p->count, sizeof(*p->done.slabs));
-	if (!p->slabs || !p->to_do.slabs || !p->done.slabs)
+	if (!p->slabs || !p->to_do.slabs || !p->tasks.slabs || !p->done.slabs)
 		return fail(e, ENOMEM, "memory: no room for %u slabs", p->count);
 	p->in[LEND_ABSENT] = p->count;
 	for (uint32_t i = 0; i < p->count; i++)
@@ -75,10 +71,10 @@ static int make_tables(struct lend_pool *p, struct error *e)
 	return 0;
 }
 
-int lend_init(struct lend_pool *p, uint64_t memory, uint64_t slab_size, enum lend_memory kind,
+int pool_init(struct pool *p, uint64_t memory, uint64_t slab_size, enum lend_memory kind,
 	      struct error *e)
 {
-	struct lend_pool pool = { .slab_size = slab_size, .kind = kind };
+	struct pool pool = { .slab_size = slab_size, .kind = kind };
 	char a[16], b[16];
 	int r;
 
@@ -103,7 +99,7 @@ int lend_init(struct lend_pool *p, uint64_t memory, uint64_t slab_size, enum len
 				 size_format(memory, a, sizeof(a)));
 	}
 	if (r) {
-		lend_free(&pool);
+		pool_free(&pool);
 		return r;
 	}
 	/* A restarted donor must not give out generations a borrower remembers. */
@@ -113,7 +109,7 @@ int lend_init(struct lend_pool *p, uint64_t memory, uint64_t slab_size, enum len
 	return 0;
 }
 
-void lend_free(struct lend_pool *p)
+void pool_free(struct pool *p)
 {
 	if (p->reserved)
 		munmap(p->reserved, p->reserved_size);
@@ -122,37 +118,54 @@ void lend_free(struct lend_pool *p)
 			close(p->slabs[i].fd);
 	free(p->slabs);
 	free(p->to_do.slabs);
+	free(p->tasks.slabs);
 	free(p->done.slabs);
-	*p = (struct lend_pool){ 0 };
+	*p = (struct pool){ 0 };
 }
 
-static void drop(struct lend_pool *p, uint32_t slab)
+void pool_add_export(struct pool *p, struct export *x)
 {
-	slab_memory_drop(slab_memory(p, slab), p->slab_size, p->slabs[slab].fd);
+	x->pool = p;
+	x->next = p->exports;
+	p->exports = x;
+}
+
+void pool_remove_export(struct pool *p, struct export *x)
+{
+	struct export **at = &p->exports;
+
+	while (*at && *at != x)
+		at = &(*at)->next;
+	if (!*at)
+		return;
+	*at = x->next;
+	for (uint32_t i = 0; x->ops->slab_removed && i < p->count; i++)
+		x->ops->slab_removed(x, i);
+}
+
+static void drop(struct pool *p, uint32_t slab)
+{
+	for (struct export *x = p->exports; x; x = x->next)
+		if (x->ops->slab_removed)
+			x->ops->slab_removed(x, slab);
+	slab_memory_drop(pool_memory(p, slab), p->slab_size, p->slabs[slab].fd);
 	p->slabs[slab].fd = -1;
 }
 
-static void let_go(struct lend_pool *p, uint32_t slab)
+static int make(struct pool *p, uint32_t slab)
 {
-	if (p->care.goes)
-		p->care.goes(p->care.data, slab);
-	drop(p, slab);
-}
-
-static int make(struct lend_pool *p, uint32_t slab)
-{
-	int r = slab_memory_make(slab_memory(p, slab), p->slab_size, p->kind, &p->patience,
+	int r = slab_memory_make(pool_memory(p, slab), p->slab_size, p->kind, &p->patience,
 				 &p->slabs[slab].fd);
 
-	if (r || !p->care.made)
-		return r;
-	r = p->care.made(p->care.data, slab);
-	if (r)
-		drop(p, slab);
+	for (struct export *x = p->exports; !r && x; x = x->next) {
+		r = x->ops->slab_added ? x->ops->slab_added(x, slab) : 0;
+		if (r)
+			drop(p, slab);
+	}
 	return r;
 }
 
-int lend_fill(struct lend_pool *p, uint32_t n, struct error *e)
+int pool_fill(struct pool *p, uint32_t n, struct error *e)
 {
 	char a[16];
 
@@ -170,13 +183,13 @@ int lend_fill(struct lend_pool *p, uint32_t n, struct error *e)
 }
 
 /* Hands @slab to the worker. */
-static void start(struct lend_pool *p, uint32_t slab, enum lend_state state)
+static void start(struct pool *p, uint32_t slab, enum lend_state state)
 {
 	set_state(p, &p->slabs[slab], state);
 	queue_put(p, &p->to_do, slab);
 }
 
-uint32_t lend_grow(struct lend_pool *p, uint32_t n)
+uint32_t pool_grow(struct pool *p, uint32_t n)
 {
 	uint32_t started = 0;
 
@@ -189,7 +202,7 @@ uint32_t lend_grow(struct lend_pool *p, uint32_t n)
 	return started;
 }
 
-uint32_t lend_shrink(struct lend_pool *p, uint32_t n)
+uint32_t pool_shrink(struct pool *p, uint32_t n)
 {
 	static const enum lend_state order[] = { LEND_DIRTY, LEND_CLEAN };
 	uint32_t started = 0;
@@ -205,34 +218,48 @@ uint32_t lend_shrink(struct lend_pool *p, uint32_t n)
 	return started;
 }
 
-bool lend_work(struct lend_pool *p)
+void pool_task(struct pool *p, uint32_t slab, struct export *x)
+{
+	pool_pin(p, slab);
+	p->slabs[slab].task = x;
+	queue_put(p, &p->tasks, slab);
+}
+
+bool pool_work(struct pool *p)
 {
 	struct lend_slab *s;
 	uint32_t slab;
 
-	if (!queue_take(p, &p->to_do, &slab))
-		return false;
-	s = &p->slabs[slab];
-	if (s->state == LEND_COMING) {
-		if (s->handed)
-			let_go(p, slab);
-		s->result = make(p, slab);
+	if (queue_take(p, &p->tasks, &slab)) {
+		s = &p->slabs[slab];
+		s->task->ops->task(s->task, slab);
+	} else if (queue_take(p, &p->to_do, &slab)) {
+		s = &p->slabs[slab];
+		if (s->state != LEND_COMING || s->handed)
+			drop(p, slab);
+		s->result = s->state == LEND_COMING ? make(p, slab) : 0;
 	} else {
-		let_go(p, slab);
-		s->result = 0;
+		return false;
 	}
 	queue_put(p, &p->done, slab);
 	return true;
 }
 
-int lend_settle(struct lend_pool *p)
+int pool_settle(struct pool *p)
 {
 	uint32_t slab;
 	int r = 0;
 
 	while (queue_take(p, &p->done, &slab)) {
 		struct lend_slab *s = &p->slabs[slab];
+		struct export *task = s->task;
 
+		if (task) {
+			s->task = NULL;
+			pool_unpin(p, slab);
+			task->ops->task_done(task, slab);
+			continue;
+		}
 		s->handed = false;
 		if (s->state == LEND_COMING && !s->result) {
 			set_state(p, s, LEND_CLEAN);
@@ -244,18 +271,18 @@ int lend_settle(struct lend_pool *p)
 	return r;
 }
 
-static void zero_to(struct lend_pool *p, uint32_t slab, uint64_t end)
+static void zero_to(struct pool *p, uint32_t slab, uint64_t end)
 {
 	struct lend_slab *s = &p->slabs[slab];
 
-	memset(slab_memory(p, slab) + s->dirty_from, 0, end - s->dirty_from);
+	memset(pool_memory(p, slab) + s->dirty_from, 0, end - s->dirty_from);
 	s->dirty_from = end;
 	if (end == p->slab_size)
 		set_state(p, s, LEND_CLEAN);
 }
 
 /* A clean slab, or one that is soon zeroed; p->count = none. */
-static uint32_t find_free(const struct lend_pool *p)
+static uint32_t find_free(const struct pool *p)
 {
 	uint32_t found = p->count;
 
@@ -271,75 +298,149 @@ static uint32_t find_free(const struct lend_pool *p)
 	return found;
 }
 
-enum wire_status lend_map(struct lend_pool *p, uint32_t owner, uint32_t *slab,
-			  uint32_t *generation)
+void pool_add(struct pool *p, struct borrower *b)
 {
-	uint32_t found = lend_free_slabs(p) ? find_free(p) : p->count;
-	struct lend_slab *s;
-
-	if (found == p->count)
-		return WIRE_NO_SPACE;
-	s = &p->slabs[found];
-	if (s->state == LEND_DIRTY)
-		zero_to(p, found, p->slab_size);
-	set_state(p, s, LEND_LENT);
-	s->owner = owner;
-	s->generation = ++p->generation;
-	s->asked = LEND_NOT_ASKED;
-	s->revoked = s->overdue = s->unclaimed = false;
-	*slab = found;
-	*generation = p->generation;
-	return WIRE_OK;
+	b->next = p->borrowers;
+	p->borrowers = b;
 }
 
-static void release(struct lend_pool *p, struct lend_slab *s)
+/* Ends a loan, by whose will soever. */
+static void end_loan(struct pool *p, uint32_t slab)
 {
+	struct lend_slab *s = &p->slabs[slab];
+	struct export *x = s->owner->export;
+
+	s->granting = false;
 	s->dirty_from = 0;
 	set_state(p, s, LEND_DIRTY);
+	if (x->ops->revoke)
+		x->ops->revoke(x, s->owner, slab);
 }
 
-enum wire_status lend_check(const struct lend_pool *p, uint32_t owner, uint32_t slab,
-			    uint32_t generation)
+uint32_t pool_remove(struct pool *p, struct borrower *b)
 {
-	const struct lend_slab *s = slab < p->count ? &p->slabs[slab] : NULL;
-
-	if (!s || s->owner != owner)
-		return WIRE_NO_SLAB;
-	if (s->state != LEND_LENT)
-		return s->revoked && s->generation == generation ? WIRE_STALE : WIRE_NO_SLAB;
-	return s->generation == generation ? WIRE_OK : WIRE_STALE;
-}
-
-enum wire_status lend_unmap(struct lend_pool *p, uint32_t owner, uint32_t slab,
-			    uint32_t generation)
-{
-	enum wire_status st = lend_check(p, owner, slab, generation);
-
-	if (st == WIRE_OK)
-		release(p, &p->slabs[slab]);
-	return st;
-}
-
-uint32_t lend_release_owner(struct lend_pool *p, uint32_t owner)
-{
+	struct borrower **at = &p->borrowers;
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < p->count; i++) {
 		struct lend_slab *s = &p->slabs[i];
 
-		if (s->owner != owner)
+		if (s->owner != b)
 			continue;
-		/* The number will be another borrower's. */
-		s->revoked = false;
-		if (s->state != LEND_LENT)
-			continue;
-		release(p, s);
-		n++;
+		if (s->state == LEND_LENT) {
+			end_loan(p, i);
+			n++;
+		}
+		s->owner = NULL;
 	}
+	while (*at && *at != b)
+		at = &(*at)->next;
+	if (*at)
+		*at = b->next;
 	return n;
 }
 
-uint32_t lend_move(struct lend_pool *p, uint32_t from, uint32_t to)
+static bool same_quota(const struct borrower *a, const struct borrower *b)
+{
+	return a == b || (a && *a->key && !strcmp(a->key, b->key));
+}
+
+uint32_t pool_quota_left(const struct pool *p, const struct borrower *b)
+{
+	uint64_t most = b->quota / p->slab_size;
+	uint32_t has = 0;
+
+	if (!b->quota)
+		return UINT32_MAX;
+	for (uint32_t i = 0; i < p->count; i++)
+		has += pool_holds(&p->slabs[i]) && same_quota(p->slabs[i].owner, b);
+	return has < most ? (uint32_t)most - has : 0;
+}
+
+static enum wire_status grant(struct pool *p, struct borrower *b, const struct wire_frame *request)
+{
+	enum wire_status st;
+
+	p->slabs[request->slab].granting = true;
+	st = b->export->ops->grant(b->export, b, request);
+	if (st != WIRE_OK)
+		end_loan(p, request->slab);
+	return st;
+}
+
+enum wire_status pool_lend(struct pool *p, struct borrower *b, struct wire_frame *request)
+{
+	uint32_t found;
+	struct lend_slab *s;
+
+	p->maps++;
+	if (p->draining)
+		return WIRE_NO_SPACE;
+	if (!pool_quota_left(p, b))
+		return WIRE_OVER_QUOTA;
+	found = pool_free_slabs(p) ? find_free(p) : p->count;
+	if (found == p->count) {
+		p->refused = true;
+		return WIRE_NO_SPACE;
+	}
+	s = &p->slabs[found];
+	if (s->state == LEND_DIRTY) {
+		zero_to(p, found, p->slab_size);
+		p->zeroed = true;
+	}
+	set_state(p, s, LEND_LENT);
+	s->owner = b;
+	s->generation = ++p->generation;
+	s->asked = LEND_NOT_ASKED;
+	s->revoked = s->overdue = s->unclaimed = false;
+	request->slab = found;
+	request->generation = s->generation;
+	return grant(p, b, request);
+}
+
+enum wire_status pool_lend_again(struct pool *p, struct borrower *b,
+				 const struct wire_frame *request)
+{
+	enum wire_status st = pool_check(p, b, (struct wire_loan){ request->slab,
+								   request->generation });
+
+	if (st != WIRE_OK)
+		return st;
+	p->slabs[request->slab].unclaimed = false;
+	return grant(p, b, request);
+}
+
+void pool_granted(struct pool *p, const struct wire_frame *request, const struct lend_grant *g)
+{
+	struct lend_slab *s = &p->slabs[request->slab];
+
+	s->granting = false;
+	if (!g)
+		end_loan(p, request->slab);
+	s->owner->ops->granted(s->owner, request, g);
+}
+
+enum wire_status pool_check(const struct pool *p, const struct borrower *b, struct wire_loan loan)
+{
+	const struct lend_slab *s = loan.slab < p->count ? &p->slabs[loan.slab] : NULL;
+
+	if (!s || s->owner != b)
+		return WIRE_NO_SLAB;
+	if (s->state != LEND_LENT)
+		return s->revoked && s->generation == loan.generation ? WIRE_STALE : WIRE_NO_SLAB;
+	return s->generation == loan.generation ? WIRE_OK : WIRE_STALE;
+}
+
+enum wire_status pool_return(struct pool *p, struct borrower *b, struct wire_loan loan)
+{
+	enum wire_status st = pool_check(p, b, loan);
+
+	if (st == WIRE_OK)
+		end_loan(p, loan.slab);
+	return st;
+}
+
+uint32_t pool_take_over(struct pool *p, struct borrower *from, struct borrower *to)
 {
 	uint32_t n = 0;
 
@@ -360,76 +461,80 @@ uint32_t lend_move(struct lend_pool *p, uint32_t from, uint32_t to)
 	return n;
 }
 
-enum wire_status lend_again(struct lend_pool *p, uint32_t owner, uint32_t slab,
-			    uint32_t generation)
-{
-	enum wire_status st = lend_check(p, owner, slab, generation);
-
-	if (st == WIRE_OK)
-		p->slabs[slab].unclaimed = false;
-	return st;
-}
-
-uint32_t lend_release_rest(struct lend_pool *p, uint32_t owner)
+uint32_t pool_return_rest(struct pool *p, struct borrower *b)
 {
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < p->count; i++) {
-		struct lend_slab *s = &p->slabs[i];
-
-		if (s->owner != owner || s->state != LEND_LENT || !s->unclaimed)
+		if (p->slabs[i].owner != b || p->slabs[i].state != LEND_LENT || !p->slabs[i].unclaimed)
 			continue;
-		release(p, s);
+		end_loan(p, i);
 		n++;
 	}
 	return n;
 }
 
-uint32_t lend_owned(const struct lend_pool *p, uint32_t owner)
+uint32_t pool_owned(const struct pool *p, const struct borrower *b)
 {
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < p->count; i++)
-		n += lend_holds(&p->slabs[i]) && p->slabs[i].owner == owner;
+		n += pool_holds(&p->slabs[i]) && p->slabs[i].owner == b;
 	return n;
 }
 
-void lend_revoke(struct lend_pool *p, uint32_t slab)
+void pool_revoke(struct pool *p, uint32_t slab)
 {
 	p->slabs[slab].revoked = true;
-	release(p, &p->slabs[slab]);
+	end_loan(p, slab);
 }
 
-enum wire_status lend_access(struct lend_pool *p, uint32_t owner, const struct wire_frame *f,
+void pool_withdraw(struct pool *p, uint32_t slab)
+{
+	set_state(p, &p->slabs[slab], LEND_WITHDRAWN);
+}
+
+void pool_asked(struct pool *p, uint32_t slab, enum lend_asked asked, uint64_t now)
+{
+	struct lend_slab *s = &p->slabs[slab];
+
+	if (s->asked == LEND_NOT_ASKED)
+		s->asked_at = now;
+	if (asked != LEND_TO_ASK)
+		s->answered_at = now;
+	s->asked = (uint8_t)asked;
+}
+
+enum wire_status pool_access(struct pool *p, const struct borrower *b, const struct wire_frame *f,
 			     void **memory)
 {
-	enum wire_status st = lend_check(p, owner, f->slab, f->generation);
+	enum wire_status st = pool_check(p, b, (struct wire_loan){ f->slab, f->generation });
 
 	if (st != WIRE_OK)
 		return st;
 	if ((uint64_t)f->offset + f->length > p->slab_size)
 		return WIRE_BAD_RANGE;
-	*memory = slab_memory(p, f->slab) + f->offset;
+	*memory = pool_memory(p, f->slab) + f->offset;
 	return WIRE_OK;
 }
 
-int lend_hand_over(struct lend_pool *p, uint32_t slab)
+int pool_hand_over(struct pool *p, uint32_t slab)
 {
 	p->slabs[slab].handed = true;
 	return p->slabs[slab].fd;
 }
 
-void lend_pin(struct lend_pool *p, uint32_t slab)
+void pool_pin(struct pool *p, uint32_t slab)
 {
 	p->slabs[slab].pins++;
 }
 
-void lend_unpin(struct lend_pool *p, uint32_t slab)
+void pool_unpin(struct pool *p, uint32_t slab)
 {
 	p->slabs[slab].pins--;
 }
 
-bool lend_zero_some(struct lend_pool *p, enum lend_return handed)
+bool pool_zero_some(struct pool *p, enum lend_return handed)
 {
 	for (uint32_t i = 0; p->in[LEND_DIRTY] && i < p->count; i++) {
 		struct lend_slab *s = &p->slabs[i];

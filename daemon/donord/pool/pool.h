@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The memory a donor lends: slabs of one size, each made and given back by
- * itself, at places of one reserved piece of address space.  Nobody sees what a
- * slab held before: it is zeroed after its release, before it is lent again.
+ * The memory a donor lends: slabs of one size, each made and given back by itself, at places
+ * of one reserved piece of address space.  A slab is zeroed after its release, before it is
+ * lent again.
  *
- * A borrower on this machine maps a shared slab.  That cannot be taken back, so
- * what was handed over is never lent again: it is given up, for its borrower to let go,
- * and another one made in its place.  memfd pages can be swapped out: ours are locked, and a
- * borrower locks its mapping, so that they stay when we die.
+ * A borrower on this machine maps a shared slab.  A mapping cannot be revoked, so a slab that
+ * was handed over is never lent again: its memory is dropped and another is made in its place.
+ * memfd pages can be swapped out: ours are locked, and a borrower locks its mapping, so that
+ * they stay when we die.
  *
- * Two threads: the loop's, which calls everything but lend_work(), and a worker,
- * which calls that, because making memory may have to wait for memory.
+ * Two threads: the loop's, which calls everything but pool_work(), and the pool thread, which
+ * calls that, because making memory may have to wait for memory.
  */
 #ifndef EBB_LEND_H
 #define EBB_LEND_H
@@ -18,24 +18,28 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "borrower.h"
 #include "lib/base/error.h"
-#include "lib/wire/wire.h"
 #include "slab_memory.h"
+
+/* MAPs of all borrowers in a turn; of these one that has to wait for its slab to be zeroed. */
+#define POOL_MAPS 16
 
 enum lend_state {
 	LEND_ABSENT, /* a place without memory */
-	LEND_COMING, /* the worker's: being made, or made anew */
+	LEND_COMING, /* the pool thread's: being made, or re-created */
 	LEND_CLEAN,  /* zeroes, to lend */
 	LEND_LENT,
 	LEND_DIRTY,  /* came back, to be zeroed */
-	LEND_GOING,  /* the worker's: being given back to the machine */
+	LEND_GOING,  /* the pool thread's: being given back to the machine */
+	LEND_WITHDRAWN, /* its last borrower may still reach it: never lent again */
 	LEND_STATES
 };
 
-/* Whether a loan was asked back; a new loan was not. */
+/* Whether a loan was recalled; a new loan was not. */
 enum lend_asked {
 	LEND_NOT_ASKED,
-	LEND_TO_ASK,   /* as soon as its connection has room */
+	LEND_TO_ASK,   /* as soon as its borrower can be asked */
 	LEND_ASKED,    /* no answer yet */
 	LEND_PROMISED, /* it will come */
 	LEND_REFUSED,  /* its pages could not go elsewhere */
@@ -45,36 +49,28 @@ enum lend_asked {
 struct lend_slab {
 	uint8_t state;       /* enum lend_state */
 	uint8_t asked;       /* enum lend_asked, while lent */
-	bool handed;         /* somebody else may have it mapped */
+	bool handed;         /* another process may have it mapped */
 	bool revoked;        /* the last loan did not end by its borrower's will */
 	bool overdue;        /* has been reported */
-	bool unclaimed;      /* its borrower's successor has not named it yet */
+	bool unclaimed;      /* its reconnecting borrower has not named it yet */
+	bool granting;       /* lent, and its export has not granted it yet */
 	int fd;              /* its memfd; -1 = private */
-	int result;          /* of the worker's */
-	uint32_t owner;      /* connection, of the present or last loan */
+	int result;          /* of the pool thread's work */
+	struct export *task; /* pool_task()'s, under way; NULL = none */
+	struct borrower *owner; /* of the present or last loan; NULL = removed, or none yet */
 	uint32_t generation; /* of the present or last loan */
-	uint32_t pins;       /* requests under way that refer to the memory */
+	uint32_t pins;       /* requests in flight that refer to the memory */
 	uint64_t dirty_from; /* while dirty: bytes zeroed so far */
-	uint64_t asked_at, answered_at; /* ns: first asked back; last answer */
-};
-
-/*
- * What else memory needs before it can be lent, and when it goes; done by the thread that
- * makes it, or gives it back.
- */
-struct lend_care {
-	int (*made)(void *data, uint32_t slab); /* 0 or -errno; NULL = nothing */
-	void (*goes)(void *data, uint32_t slab);
-	void *data;
+	uint64_t asked_at, answered_at; /* ns: first recalled; last answer */
 };
 
 /* Slabs on their way from one thread to the other; none is there twice. */
 struct lend_queue {
-	uint32_t *slabs;     /* ring of lend_pool.count, owned */
+	uint32_t *slabs;     /* ring of pool.count, owned */
 	uint32_t put, taken; /* one producer, one consumer */
 };
 
-struct lend_pool {
+struct pool {
 	uint8_t *memory;
 	uint8_t *reserved; /* the address space around it */
 	size_t reserved_size;
@@ -84,85 +80,124 @@ struct lend_pool {
 	uint32_t generation;        /* last one given */
 	uint64_t slab_size;
 	enum lend_memory kind;
-	struct patience patience;   /* of who makes memory; none after lend_init() */
-	struct lend_care care;      /* likewise */
-	struct lend_queue to_do, done;
+	struct patience patience;   /* of who makes memory; none after pool_init() */
+	struct export *exports;     /* pool_add_export() */
+	struct borrower *borrowers; /* pool_add() */
+	bool draining;              /* lends nothing; written by the loop, read by others, too */
+	bool refused;               /* a MAP found no memory; whoever acts on it clears it */
+	uint32_t maps;              /* in this turn */
+	bool zeroed;                /* in this turn, for a MAP */
+	/* To the pool thread, the first before the second; and back. */
+	struct lend_queue tasks, to_do, done;
 };
 
 /*
  * Room for @memory bytes in slabs of @slab_size, without any memory yet; what does
  * not fill a slab is not used.
  */
-int lend_init(struct lend_pool *p, uint64_t memory, uint64_t slab_size, enum lend_memory kind,
+int pool_init(struct pool *p, uint64_t memory, uint64_t slab_size, enum lend_memory kind,
 	      struct error *e);
-void lend_free(struct lend_pool *p);
+void pool_free(struct pool *p);
 
 /*
  * Makes the first @n slabs now, in the calling thread, before any worker.  -EINTR, without
  * an error, when the patience is over.
  */
-int lend_fill(struct lend_pool *p, uint32_t n, struct error *e);
+int pool_fill(struct pool *p, uint32_t n, struct error *e);
 
 /*
  * Starts to make up to @n slabs, or to give up to @n free ones back to the
  * machine, those first that would have to be zeroed.  Return how many.
  */
-uint32_t lend_grow(struct lend_pool *p, uint32_t n);
-uint32_t lend_shrink(struct lend_pool *p, uint32_t n);
+uint32_t pool_grow(struct pool *p, uint32_t n);
+uint32_t pool_shrink(struct pool *p, uint32_t n);
 
 /* The worker: does the next of what grow and shrink started; false = nothing to do. */
-bool lend_work(struct lend_pool *p);
+bool pool_work(struct pool *p);
 /* Takes over what the worker has done.  -errno of the first slab that could not be made. */
-int lend_settle(struct lend_pool *p);
+int pool_settle(struct pool *p);
+
+/* Before the pool has memory; @x outlives it, or pool_remove_export() comes after pool_work()'s last. */
+void pool_add_export(struct pool *p, struct export *x);
+void pool_remove_export(struct pool *p, struct export *x);
+
+/* @b may borrow until pool_remove(), which ends its loans; returns how many. */
+void pool_add(struct pool *p, struct borrower *b);
+uint32_t pool_remove(struct pool *p, struct borrower *b);
+
+/* A new turn of the loop: pool_may_lend() says whether a MAP is to wait for the next. */
+static inline void pool_turn(struct pool *p)
+{
+	p->maps = 0;
+	p->zeroed = false;
+}
+
+static inline bool pool_may_lend(const struct pool *p)
+{
+	return p->maps < POOL_MAPS && (!p->zeroed || p->in[LEND_CLEAN]);
+}
 
 /*
- * Lends a zeroed slab to @owner; of a released one that nobody had time to zero
- * up to 64 MiB are zeroed now.  Returns WIRE_OK or WIRE_NO_SPACE.
+ * Lends a zeroed slab to @b; of a released one that is not zeroed yet up to 64 MiB are zeroed
+ * now.  WIRE_OK: @request names the loan, and granted() comes, or has come.  Else
+ * WIRE_NO_SPACE, WIRE_OVER_QUOTA or what the export says.
  */
-enum wire_status lend_map(struct lend_pool *p, uint32_t owner, uint32_t *slab,
-			  uint32_t *generation);
-enum wire_status lend_unmap(struct lend_pool *p, uint32_t owner, uint32_t slab,
-			    uint32_t generation);
-/* Takes back everything lent to @owner; returns how many slabs. */
-uint32_t lend_release_owner(struct lend_pool *p, uint32_t owner);
-/* Whether its last owner has it, or requests of that are still under way. */
-static inline bool lend_holds(const struct lend_slab *s)
+enum wire_status pool_lend(struct pool *p, struct borrower *b, struct wire_frame *request);
+/* Grants the loan that @request names, of a session that was resumed, again. */
+enum wire_status pool_lend_again(struct pool *p, struct borrower *b,
+				 const struct wire_frame *request);
+/* An export's answer to grant(), with the loan; @g NULL = it failed. */
+void pool_granted(struct pool *p, const struct wire_frame *request, const struct lend_grant *g);
+
+enum wire_status pool_return(struct pool *p, struct borrower *b, struct wire_loan loan);
+/*
+ * What @from has is @to's, its reconnecting borrower, which names what it wants by
+ * pool_lend_again(); pool_return_rest() ends the other loans.  Return how many slabs.
+ */
+uint32_t pool_take_over(struct pool *p, struct borrower *from, struct borrower *to);
+uint32_t pool_return_rest(struct pool *p, struct borrower *b);
+/* Ends the loan of @slab, which is not handed over; its borrower gets WIRE_STALE. */
+void pool_revoke(struct pool *p, uint32_t slab);
+/* @slab, which is not lent any more, stays unused: it may still be reached. */
+void pool_withdraw(struct pool *p, uint32_t slab);
+
+/* A slab that @b borrows, or gave back and still uses. */
+static inline bool pool_holds(const struct lend_slab *s)
 {
 	return s->state == LEND_LENT || s->pins;
 }
 
-/*
- * What @from has is @to's, who is its successor: it names with lend_again() what it
- * wants, and then lend_release_rest() takes the others back.  Return how many slabs.
- */
-uint32_t lend_move(struct lend_pool *p, uint32_t from, uint32_t to);
-enum wire_status lend_again(struct lend_pool *p, uint32_t owner, uint32_t slab,
-			    uint32_t generation);
-uint32_t lend_release_rest(struct lend_pool *p, uint32_t owner);
+/* How many of these @b has. */
+uint32_t pool_owned(const struct pool *p, const struct borrower *b);
+/* Whole slabs that its quota allows @b besides those of borrowers with its key; or UINT32_MAX. */
+uint32_t pool_quota_left(const struct pool *p, const struct borrower *b);
 
-/* How many slabs @owner has, those included that it gave back and still uses. */
-uint32_t lend_owned(const struct lend_pool *p, uint32_t owner);
-/* Takes @slab, which is lent and not handed over, from its borrower, who gets WIRE_STALE. */
-void lend_revoke(struct lend_pool *p, uint32_t slab);
+/* Loans that were recalled: what became of it, at @now. */
+void pool_asked(struct pool *p, uint32_t slab, enum lend_asked asked, uint64_t now);
 
-/* Whether @slab is lent to @owner in @generation: WIRE_OK, or why not. */
-enum wire_status lend_check(const struct lend_pool *p, uint32_t owner, uint32_t slab,
-			    uint32_t generation);
-/*
- * Checks an access of @owner and returns in *@memory where it goes.
- */
-enum wire_status lend_access(struct lend_pool *p, uint32_t owner, const struct wire_frame *f,
+/* Whether @loan is one of @b's: WIRE_OK, or why not. */
+enum wire_status pool_check(const struct pool *p, const struct borrower *b, struct wire_loan loan);
+/* Checks an access of @b and returns in *@memory where it goes. */
+enum wire_status pool_access(struct pool *p, const struct borrower *b, const struct wire_frame *f,
 			     void **memory);
 
+static inline uint8_t *pool_memory(const struct pool *p, uint32_t slab)
+{
+	return p->memory + (uint64_t)slab * p->slab_size;
+}
+
+/* Pins @slab and has the pool thread run @x's task on it; it has none under way. */
+void pool_task(struct pool *p, uint32_t slab, struct export *x);
+
 /* The memfd of a shared @slab, to be handed to its borrower; still the pool's. */
-int lend_hand_over(struct lend_pool *p, uint32_t slab);
+int pool_hand_over(struct pool *p, uint32_t slab);
 
 /*
  * A request refers to @slab's memory: a reply on its way, or a payload that is
  * arriving.  It is neither zeroed nor lent nor given back meanwhile.
  */
-void lend_pin(struct lend_pool *p, uint32_t slab);
-void lend_unpin(struct lend_pool *p, uint32_t slab);
+void pool_pin(struct pool *p, uint32_t slab);
+void pool_unpin(struct pool *p, uint32_t slab);
 
 /* What becomes of a slab that comes back and was handed over. */
 enum lend_return {
@@ -174,16 +209,22 @@ enum lend_return {
  * Zeroes a piece of a released slab, or has the worker replace or drop one that was
  * handed over; to be called while nothing else is to be done.  True while there is more.
  */
-bool lend_zero_some(struct lend_pool *p, enum lend_return handed);
+bool pool_zero_some(struct pool *p, enum lend_return handed);
 
 /* Slabs with memory. */
-static inline uint32_t lend_present(const struct lend_pool *p)
+static inline uint32_t pool_present(const struct pool *p)
 {
 	return p->in[LEND_CLEAN] + p->in[LEND_DIRTY] + p->in[LEND_LENT];
 }
 
+/* Slabs whose memory the machine lacks. */
+static inline uint32_t pool_allocated(const struct pool *p)
+{
+	return p->count - p->in[LEND_ABSENT];
+}
+
 /* Slabs to lend: now, or once zeroed. */
-static inline uint32_t lend_free_slabs(const struct lend_pool *p)
+static inline uint32_t pool_free_slabs(const struct pool *p)
 {
 	return p->in[LEND_CLEAN] + p->in[LEND_DIRTY];
 }

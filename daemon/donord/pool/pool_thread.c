@@ -13,14 +13,14 @@ static void *work(void *data)
 	for (;;) {
 		while (sem_wait(&w->wanted) < 0)
 			;
-		while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE) && lend_work(w->pool))
+		while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE) && pool_work(w->pool))
 			eventfd_write(w->wake_fd, 1);
 		if (__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE))
 			return NULL;
 	}
 }
 
-int worker_start(struct worker *w, struct lend_pool *p, int wake_fd)
+int worker_start(struct worker *w, struct pool *p, int wake_fd)
 {
 	pthread_attr_t attr;
 	int r;

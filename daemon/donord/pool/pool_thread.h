@@ -10,15 +10,15 @@
 #include "pool.h"
 
 struct worker {
-	struct lend_pool *pool;
+	struct pool *pool;
 	pthread_t thread;
 	sem_t wanted;
 	int wake_fd;
 	bool running, stop;
 };
 
-/* @wake_fd, an eventfd, is told when something is done: see lend_settle().  0 or -errno. */
-int worker_start(struct worker *w, struct lend_pool *p, int wake_fd);
+/* @wake_fd, an eventfd, is told when something is done: see pool_settle().  0 or -errno. */
+int worker_start(struct worker *w, struct pool *p, int wake_fd);
 /* There is something to do. */
 void worker_wake(struct worker *w);
 /* Waits for what it is at. */

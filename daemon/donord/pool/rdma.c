@@ -6,13 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "donord/donord.h"
+#include "lib/wire/wire_rdma.h"
 #include "rdma.h"
 
 /* Of the connection manager, in a turn of the loop. */
 #define EVENTS_A_TURN 16
 #define BACKLOG 16
-#define QUEUE_ENTRIES (CONNECTIONS * RDMA_BINDS)
+#define QUEUES 256
+#define QUEUE_ENTRIES (QUEUES * RDMA_BINDS)
 
 /* Of a slab. */
 struct window {
@@ -28,7 +29,9 @@ struct window {
 };
 
 struct rdma_place {
-	struct lender *lender;
+	struct export x;
+	struct donor_log *log;
+	struct rdma_host host;
 	struct rdma_event_channel *events;
 	struct rdma_cm_id *listener;
 	uint16_t port;
@@ -39,27 +42,9 @@ struct rdma_place {
 	struct window *windows; /* by slab */
 };
 
-static struct connection *connection_of(struct lender *l, const struct rdma_cm_id *id)
+static struct rdma_queue *queue_of(const struct borrower *b)
 {
-	for (int i = 0; i < CONNECTIONS; i++)
-		if (l->connections[i].queue.id == id)
-			return &l->connections[i];
-	return NULL;
-}
-
-/* The control connection that @j proves to come from, and no other queue has; or NULL. */
-static struct connection *prove(struct lender *l, const struct wire_join *j)
-{
-	for (int i = 0; i < CONNECTIONS; i++) {
-		struct connection *c = &l->connections[i];
-
-		if (c->fd < 0 || !c->by_rdma || !j->session || c->access.session != j->session)
-			continue;
-		/* The MAC first: nobody else may use a number up. */
-		return !session_genuine(c->access.key, j) || c->queue.id ||
-		       !session_take_number(&c->access.numbers, j->number) ? NULL : c;
-	}
-	return NULL;
+	return b->priv;
 }
 
 /* On failure @id may have a queue pair. */
@@ -80,48 +65,48 @@ static int make_queue(struct rdma_place *p, struct rdma_cm_id *id, uint8_t reads
 	return rdma_create_qp(id, p->pd, &attr) || rdma_accept(id, &param) ? -errno : 0;
 }
 
-static void requested(struct lender *l, struct rdma_cm_id *id, uint8_t reads, const uint8_t *data,
-		      size_t length)
+static void requested(struct rdma_place *p, struct rdma_cm_id *id, uint8_t reads,
+		      const uint8_t *data, size_t length)
 {
-	struct connection *c = NULL;
 	const char *why = "not of a session here";
+	struct borrower *b = NULL;
 	struct wire_join j;
 	int r;
 
 	if (!wire_parse_rdma_join(data, length, &j))
-		c = prove(l, &j);
-	if (c) {
-		r = make_queue(l->rdma, id, reads);
+		b = p->host.prove(p->host.data, &j);
+	if (b) {
+		r = make_queue(p, id, reads);
 		if (!r) {
-			c->queue = (struct rdma_queue){ .id = id };
-			c->answers = true;
+			*queue_of(b) = (struct rdma_queue){ .id = id };
+			id->context = b;
+			p->host.joined(p->host.data, b);
 			return;
 		}
 		if (id->qp)
 			rdma_destroy_qp(id);
 		why = strerror(-r);
 	}
-	lender_say(l, LOG_LVL_WARN, "RDMA connection refused: %s", why);
+	donor_say(p->log, LOG_LVL_WARN, "RDMA connection refused: %s", why);
 	rdma_reject(id, NULL, 0);
 	rdma_destroy_id(id);
 }
 
 /* One event; false when there is none. */
-static bool take_event(struct lender *l)
+static bool take_event(struct rdma_place *p)
 {
 	uint8_t data[WIRE_RDMA_JOIN_SIZE] = { 0 };
 	struct rdma_cm_event *event;
 	enum rdma_cm_event_type kind;
-	struct connection *c;
 	struct rdma_cm_id *id;
 	size_t length;
 	uint8_t reads;
 
-	if (rdma_get_cm_event(l->rdma->events, &event))
+	if (rdma_get_cm_event(p->events, &event))
 		return false;
 	kind = event->event;
 	id = event->id;
-	/* Of us: what the borrower says that it will have under way. */
+	/* Of us: what the borrower says that it will have in flight. */
 	reads = event->param.conn.responder_resources;
 	length = event->param.conn.private_data_len;
 	length = length < sizeof(data) ? length : sizeof(data);
@@ -131,16 +116,15 @@ static bool take_event(struct lender *l)
 	rdma_ack_cm_event(event);
 	switch (kind) {
 	case RDMA_CM_EVENT_CONNECT_REQUEST:
-		requested(l, id, reads, data, length);
+		requested(p, id, reads, data, length);
 		break;
 	case RDMA_CM_EVENT_ESTABLISHED:
 	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
 		break;
 	default:
 		/* Its control connection says what becomes of its loans. */
-		c = connection_of(l, id);
-		if (c)
-			rdma_queue_end(c);
+		if (id != p->listener && id->context)
+			rdma_queue_end(p, queue_of(id->context));
 	}
 	return true;
 }
@@ -157,11 +141,10 @@ static bool close_window(struct window *w)
 }
 
 /* A window is bound, or has not been and never will. */
-static void bound(struct lender *l, const struct ibv_wc *wc)
+static void bound(struct rdma_place *p, const struct ibv_wc *wc)
 {
-	uint32_t slab = (uint32_t)wc->wr_id;
-	struct window *w = &l->rdma->windows[slab];
-	struct connection *c = &l->connections[l->pool->slabs[slab].owner];
+	struct window *w = &p->windows[(uint32_t)wc->wr_id];
+	const struct borrower *b = p->x.pool->slabs[(uint32_t)wc->wr_id].owner;
 	uint8_t payload[WIRE_RDMA_GRANT_SIZE];
 	struct wire_rdma_grant g;
 
@@ -169,24 +152,24 @@ static void bound(struct lender *l, const struct ibv_wc *wc)
 	if (!w->binding || w->serial != wc->wr_id >> 32)
 		return;
 	w->binding = false;
-	c->queue.binding--;
+	queue_of(b)->binding--;
 	if (wc->status != IBV_WC_SUCCESS) {
-		lender_say(l, LOG_LVL_WARN, "borrower %s: RDMA: %s", c->name,
-			   ibv_wc_status_str(wc->status));
+		donor_say(p->log, LOG_LVL_WARN, "borrower %s: RDMA: %s", b->name,
+			  ibv_wc_status_str(wc->status));
 		close_window(w);
-		connection_granted(c, &w->reply, NULL);
+		pool_granted(p->x.pool, &w->reply, NULL);
 		return;
 	}
 	g = (struct wire_rdma_grant){
-		.address = (uintptr_t)w->memory->addr, .length = l->pool->slab_size, .key = w->key,
+		.address = (uintptr_t)w->memory->addr, .length = p->x.pool->slab_size, .key = w->key,
 	};
 	wire_build_rdma_grant(payload, &g);
-	connection_granted(c, &w->reply, payload);
+	pool_granted(p->x.pool, &w->reply,
+		     &(struct lend_grant){ .bytes = payload, .length = sizeof(payload), .fd = -1 });
 }
 
-static void take_completions(struct lender *l)
+static void take_completions(struct rdma_place *p)
 {
-	struct rdma_place *p = l->rdma;
 	struct ibv_wc wc[16];
 	struct ibv_cq *cq;
 	void *context;
@@ -198,103 +181,104 @@ static void take_completions(struct lender *l)
 	}
 	while ((n = ibv_poll_cq(p->cq, 16, wc)) > 0)
 		for (int i = 0; i < n; i++)
-			bound(l, &wc[i]);
+			bound(p, &wc[i]);
 }
 
-void rdma_place_event(struct lender *l)
+void rdma_place_event(struct rdma_place *p)
 {
-	for (int i = 0; i < EVENTS_A_TURN && take_event(l); i++)
+	for (int i = 0; i < EVENTS_A_TURN && take_event(p); i++)
 		;
-	take_completions(l);
+	take_completions(p);
 }
 
-enum wire_status rdma_queue_grant(struct connection *c, const struct wire_frame *reply)
+static void revoke(struct export *x, struct borrower *b, uint32_t slab)
 {
-	struct lender *l = c->lender;
-	struct window *w = &l->rdma->windows[reply->slab];
+	struct rdma_place *p = (struct rdma_place *)x;
+	struct window *w = &p->windows[slab];
+
+	if (!w->mw)
+		return;
+	if (w->binding)
+		queue_of(b)->binding--;
+	if (!close_window(w))
+		rdma_queue_end(p, queue_of(b));
+}
+
+static enum wire_status grant(struct export *x, struct borrower *b, const struct wire_frame *request)
+{
+	struct rdma_place *p = (struct rdma_place *)x;
+	struct window *w = &p->windows[request->slab];
 	struct ibv_send_wr wr = { .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct rdma_queue *q = queue_of(b);
 
 	/* It may be asked for again. */
-	rdma_queue_forget(l, reply->slab);
-	if (!c->queue.id)
+	revoke(x, b, request->slab);
+	if (!q->id)
 		return WIRE_NOT_HERE;
-	w->mw = ibv_alloc_mw(l->rdma->pd, IBV_MW_TYPE_2);
+	w->mw = ibv_alloc_mw(p->pd, IBV_MW_TYPE_2);
 	if (!w->mw) {
-		lender_say(l, LOG_LVL_WARN, "borrower %s: no memory window for a slab: %s", c->name,
-			   strerror(errno));
+		donor_say(p->log, LOG_LVL_WARN, "borrower %s: no memory window for a slab: %s",
+			  b->name, strerror(errno));
 		return WIRE_NO_SPACE;
 	}
-	w->qp = c->queue.id->qp;
+	w->qp = q->id->qp;
 	w->key = ibv_inc_rkey(w->mw->rkey);
-	wr.wr_id = (uint64_t)++w->serial << 32 | reply->slab;
+	wr.wr_id = (uint64_t)++w->serial << 32 | request->slab;
 	wr.bind_mw.mw = w->mw;
 	wr.bind_mw.rkey = w->key;
 	wr.bind_mw.bind_info = (struct ibv_mw_bind_info){
-		.mr = w->memory, .addr = (uintptr_t)w->memory->addr, .length = l->pool->slab_size,
+		.mr = w->memory, .addr = (uintptr_t)w->memory->addr, .length = x->pool->slab_size,
 		.mw_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
 	};
 	if (ibv_post_send(w->qp, &wr, &bad)) {
 		close_window(w);
 		return WIRE_NO_SPACE;
 	}
-	w->reply = *reply;
+	w->reply = *request;
 	w->binding = true;
-	c->queue.binding++;
+	q->binding++;
 	return WIRE_OK;
 }
 
-void rdma_queue_forget(struct lender *l, uint32_t slab)
+void rdma_queue_end(struct rdma_place *p, struct rdma_queue *q)
 {
-	struct connection *c = &l->connections[l->pool->slabs[slab].owner];
-	struct window *w = l->rdma ? &l->rdma->windows[slab] : NULL;
-
-	if (!w || !w->mw)
-		return;
-	if (w->binding)
-		c->queue.binding--;
-	if (!close_window(w))
-		rdma_queue_end(c);
-}
-
-void rdma_queue_end(struct connection *c)
-{
-	struct rdma_cm_id *id = c->queue.id;
-	struct lender *l = c->lender;
+	struct rdma_cm_id *id = q->id;
 
 	if (!id)
 		return;
 	/* From here on it takes no packet. */
 	rdma_disconnect(id);
 	/* Before the queue pair, which they hold. */
-	for (uint32_t i = 0; i < l->pool->count; i++)
-		if (l->rdma->windows[i].qp == id->qp)
-			close_window(&l->rdma->windows[i]);
+	for (uint32_t i = 0; i < p->x.pool->count; i++)
+		if (p->windows[i].qp == id->qp)
+			close_window(&p->windows[i]);
 	rdma_destroy_qp(id);
 	rdma_destroy_id(id);
-	c->queue = (struct rdma_queue){ 0 };
+	*q = (struct rdma_queue){ 0 };
 }
 
-/* Of who makes slabs and gives them back: see struct lend_care. */
-static int slab_made(void *data, uint32_t slab)
+static int slab_added(struct export *x, uint32_t slab)
 {
-	struct rdma_place *p = data;
-	struct lend_pool *pool = p->lender->pool;
+	struct rdma_place *p = (struct rdma_place *)x;
 
-	/* For nobody: windows give access. */
-	p->windows[slab].memory = ibv_reg_mr(p->pd, pool->memory + slab * pool->slab_size,
-					     pool->slab_size, IBV_ACCESS_LOCAL_WRITE |
-					     IBV_ACCESS_MW_BIND);
+	/* For no borrower: windows give access. */
+	p->windows[slab].memory = ibv_reg_mr(p->pd, pool_memory(x->pool, slab), x->pool->slab_size,
+					     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	return p->windows[slab].memory ? 0 : -errno;
 }
 
-static void slab_goes(void *data, uint32_t slab)
+static void slab_removed(struct export *x, uint32_t slab)
 {
-	struct rdma_place *p = data;
+	struct rdma_place *p = (struct rdma_place *)x;
 
 	if (p->windows[slab].memory)
 		ibv_dereg_mr(p->windows[slab].memory);
 	p->windows[slab].memory = NULL;
 }
+
+static const struct export_ops ops = {
+	.slab_added = slab_added, .slab_removed = slab_removed, .grant = grant, .revoke = revoke,
+};
 
 static int no_blocking(int fd)
 {
@@ -324,8 +308,8 @@ static int make_objects(struct rdma_place *p, const struct address *a, struct er
 	return 0;
 }
 
-int rdma_place_open(struct rdma_place **out, struct lender *l, const struct address *a,
-		    struct error *e)
+int rdma_place_open(struct rdma_place **out, struct pool *pool, struct donor_log *log,
+		    const struct rdma_host *host, const struct address *a, struct error *e)
 {
 	struct rdma_place *p = calloc(1, sizeof(*p));
 	struct sockaddr_storage sa = a->sa;
@@ -333,8 +317,10 @@ int rdma_place_open(struct rdma_place **out, struct lender *l, const struct addr
 
 	if (!p)
 		return fail(e, ENOMEM, "rdma: out of memory");
-	p->lender = l;
-	p->windows = calloc(l->pool->count, sizeof(*p->windows));
+	p->x.ops = &ops;
+	p->log = log;
+	p->host = *host;
+	p->windows = calloc(pool->count, sizeof(*p->windows));
 	p->events = rdma_create_event_channel();
 	if (!p->windows)
 		r = fail(e, ENOMEM, "rdma: out of memory");
@@ -352,7 +338,7 @@ int rdma_place_open(struct rdma_place **out, struct lender *l, const struct addr
 		return r;
 	}
 	p->port = ntohs(rdma_get_src_port(p->listener));
-	l->pool->care = (struct lend_care){ slab_made, slab_goes, p };
+	pool_add_export(pool, &p->x);
 	*out = p;
 	return 0;
 }
@@ -364,9 +350,8 @@ void rdma_place_close(struct rdma_place **pp)
 	*pp = NULL;
 	if (!p)
 		return;
-	for (uint32_t i = 0; p->windows && i < p->lender->pool->count; i++)
-		slab_goes(p, i);
-	p->lender->pool->care = (struct lend_care){ 0 };
+	if (p->x.pool)
+		pool_remove_export(p->x.pool, &p->x);
 	if (p->cq)
 		ibv_destroy_cq(p->cq);
 	if (p->channel)
@@ -385,6 +370,11 @@ void rdma_place_fds(const struct rdma_place *p, int fds[static 2])
 {
 	fds[0] = p->events->fd;
 	fds[1] = p->channel->fd;
+}
+
+struct export *rdma_place_export(struct rdma_place *p)
+{
+	return &p->x;
 }
 
 uint16_t rdma_place_port(const struct rdma_place *p)

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Who gets one of the places for connections; the rest of session.h is session.c's. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "donord/donord.h"
+#include "accept.h"
 #include "lib/base/cleanup.h"
 #include "lib/wire/local.h"
 #include "lib/wire/tcp.h"
+#include "requests.h"
 
 /* Buffers are made at the first use of a place, not in the request path. */
 static int make_buffers(struct connection *c)
@@ -23,7 +21,7 @@ static int make_buffers(struct connection *c)
 		r = stream_rx_init(&c->rx, WIRE_AT_DONOR);
 	if (!r && !c->tx.entries)
 		r = stream_tx_init(&c->tx, CONNECTION_REPLIES + WIRE_ASKED);
-	if (!r && c->lender->options.delay && !c->delayed) {
+	if (!r && c->sessions->options.delay && !c->delayed) {
 		c->delayed = calloc(CONNECTION_REPLIES, sizeof(*c->delayed));
 		r = c->delayed ? 0 : -ENOMEM;
 	}
@@ -43,24 +41,6 @@ static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_st
 				  &((const struct sockaddr_in6 *)b)->sin6_addr);
 }
 
-const char *connection_peer_text(const struct connection *c, char *buf, size_t size)
-{
-	const struct sockaddr_in *v4 = (const void *)&c->peer;
-	const struct sockaddr_in6 *v6 = (const void *)&c->peer;
-	char host[INET6_ADDRSTRLEN] = "?";
-
-	if (c->peer.ss_family == AF_INET)
-		snprintf(buf, size, "%s:%u", inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host)),
-			 ntohs(v4->sin_port));
-	else if (c->peer.ss_family == AF_INET6)
-		snprintf(buf, size, "[%s]:%u",
-			 inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host)),
-			 ntohs(v6->sin6_port));
-	else
-		snprintf(buf, size, "unix");
-	return buf;
-}
-
 /* The one that has been there longer without a greeting. */
 static struct connection *older(struct connection *a, struct connection *b)
 {
@@ -69,36 +49,20 @@ static struct connection *older(struct connection *a, struct connection *b)
 	return !a || b->since < a->since ? b : a;
 }
 
-uint64_t connections_with_key(const struct lender *l, const char *name)
-{
-	uint64_t n = 0;
-
-	for (int i = 0; i < CONNECTIONS; i++) {
-		const struct connection *c = &l->connections[i];
-
-		if (c->kept_until)
-			n += *name && !strcmp(c->key, name);
-		else
-			n += c->fd >= 0 && access_known(&c->access) &&
-			     !strcmp(l->connections[c->home].access.tls.name, name);
-	}
-	return n;
-}
-
 /*
  * A place for a connection from @peer, or NULL with the reason.  Who has not greeted
  * keeps nobody out.  Those that a key tells apart are limited by that: one address may
  * have many borrowers behind it.  What is kept for a successor counts, and gives way to
  * nobody but another from its own address.
  */
-static struct connection *find_place(struct lender *l, const struct sockaddr_storage *peer,
+static struct connection *find_place(struct sessions *s, const struct sockaddr_storage *peer,
 				     const char **why)
 {
 	struct connection *found = NULL, *stranger = NULL, *neighbour = NULL, *kept = NULL;
 	uint64_t same = 0;
 
 	for (int i = 0; i < CONNECTIONS; i++) {
-		struct connection *c = &l->connections[i];
+		struct connection *c = &s->connections[i];
 
 		if (connection_is_free(c)) {
 			found = found ? found : c;
@@ -107,7 +71,7 @@ static struct connection *find_place(struct lender *l, const struct sockaddr_sto
 		if (c->fd < 0) {
 			if (!same_host(&c->peer, peer))
 				continue;
-			same += !*c->key;
+			same += !*c->borrower.key;
 			kept = !kept || c->kept_until < kept->kept_until ? c : kept;
 			continue;
 		}
@@ -118,7 +82,7 @@ static struct connection *find_place(struct lender *l, const struct sockaddr_sto
 		}
 	}
 	*why = !found ? "too many borrowers" : "too many from its address";
-	if (l->options.peer_connections && same >= l->options.peer_connections)
+	if (s->options.peer_connections && same >= s->options.peer_connections)
 		found = neighbour ? neighbour : kept;
 	else if (!found)
 		found = stranger ? stranger : kept;
@@ -127,79 +91,133 @@ static struct connection *find_place(struct lender *l, const struct sockaddr_sto
 	return found;
 }
 
-struct connection *connection_adopt(struct lender *l, int fd, const struct sockaddr_storage *peer)
+struct connection *connection_adopt(struct sessions *s, int fd,
+				    const struct sockaddr_storage *peer)
 {
 	_cleanup_close_ int owned = fd;
 	struct epoll_event ev = { .events = EPOLLIN };
 	const char *why;
-	struct connection *c = find_place(l, peer, &why);
+	struct connection *c = find_place(s, peer, &why);
 
 	if (c && make_buffers(c)) {
 		c = NULL;
 		why = "out of memory";
 	}
 	if (!c) {
-		lender_say(l, LOG_LVL_WARN, "connection refused: %s", why);
+		donor_say(s->log, LOG_LVL_WARN, "connection refused: %s", why);
 		return NULL;
 	}
 	stream_rx_reset(&c->rx);
 	stream_tx_reset(&c->tx, NULL, NULL);
 	c->tx.budget = CONNECTION_TURN;
 	c->greeted = c->writing = c->answers = c->keeps = c->by_rdma = false;
-	*c->key = *c->fingerprint = '\0';
+	*c->fingerprint = '\0';
 	c->local = peer->ss_family == AF_UNIX;
-	access_begin(&c->access, c->local ? NULL : l->tls);
+	access_begin(&c->access, c->local ? NULL : s->tls);
 	c->home = c->number;
-	c->borrower = 0;
+	c->id = 0;
+	c->borrower = (struct borrower){
+		.quota = s->options.quota, .reports_activity = true, .recallable = true,
+		.export = &s->stream, .priv = &c->queue, .ops = &requests_borrower,
+	};
 	c->reading = true;
 	c->peer = *peer;
-	c->quota = l->options.quota;
-	c->since = c->sent_at = l->now;
+	c->since = c->sent_at = s->now;
 	c->arriving = NO_SLAB;
 	c->delayed_head = c->delayed_count = 0;
 	c->reads = c->writes = 0;
-	c->evicts = c->asked = 0;
 	ev.data.u64 = c->number;
-	if (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
+	if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
 		return NULL;
 	c->fd = TAKE_FD(owned);
 	return c;
 }
 
-/* False when none is waiting, or none can be accepted. */
-static bool accept_one(struct lender *l, int place)
+static void listen_to(struct places *p, uint32_t events)
 {
+	for (int i = 0; i < p->count; i++) {
+		struct epoll_event ev = { .events = events, .data.u64 = p->first_key + (uint64_t)i };
+
+		epoll_ctl(p->sessions->epoll_fd, EPOLL_CTL_MOD, p->fds[i], &ev);
+	}
+	p->paused = !events;
+}
+
+void places_resume(struct places *p)
+{
+	if (p->paused)
+		listen_to(p, EPOLLIN);
+}
+
+/* False when none is waiting, or none can be accepted. */
+static bool accept_one(struct places *p, int i)
+{
+	struct donor_log *log = p->sessions->log;
 	struct sockaddr_storage peer = { 0 };
 	socklen_t len = sizeof(peer);
-	int fd = accept4(l->listen_fds[place], (struct sockaddr *)&peer, &len,
-			 SOCK_NONBLOCK | SOCK_CLOEXEC);
+	int fd = accept4(p->fds[i], (struct sockaddr *)&peer, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 	if (fd < 0) {
 		if (errno == ECONNABORTED || errno == EINTR)
 			return true;
 		/* The waiting connections would wake the loop again and again. */
 		if (errno != EAGAIN) {
-			lender_say(l, LOG_LVL_WARN, "connection refused: %s", strerror(errno));
-			lender_deafen(l);
+			donor_say(log, LOG_LVL_WARN, "connection refused: %s", strerror(errno));
+			listen_to(p, 0);
 		}
 		return false;
 	}
-	if (!address_is_local(&l->places[place])) {
+	if (!address_is_local(&p->a[i])) {
 		tcp_tune(fd);
 	} else if (!local_peer_trusted(fd)) {
-		lender_say(l, LOG_LVL_WARN, "connection refused: %s is for root and its own user only",
-			   l->places[place].text);
+		donor_say(log, LOG_LVL_WARN, "connection refused: %s is for root and its own user only",
+			  p->a[i].text);
 		close(fd);
 		return true;
 	} else {
 		peer.ss_family = AF_UNIX;
 	}
-	connection_adopt(l, fd, &peer);
+	connection_adopt(p->sessions, fd, &peer);
 	return true;
 }
 
-void connection_accept(struct lender *l, int place)
+void places_accept(struct places *p, int i)
 {
-	for (int i = 0; i < CONNECTION_ACCEPTS && accept_one(l, place); i++)
+	for (int n = 0; n < CONNECTION_ACCEPTS && accept_one(p, i); n++)
 		;
+}
+
+int places_listen(struct places *p, struct address *a, struct error *e)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = p->first_key + (uint64_t)p->count };
+	struct sessions *s = p->sessions;
+	int fd;
+
+	if (p->count == PLACES)
+		return fail_exit(e, EXIT_USAGE, E2BIG, "listen %s: at most %d addresses; leave one out",
+				 a->text, PLACES);
+	if (address_is_local(a) && s->options.delay)
+		return fail_exit(e, EXIT_USAGE, EINVAL,
+				 "listen %s: borrowers read there by themselves, which --delay cannot hold back; listen on HOST:PORT",
+				 a->text);
+	fd = address_listen(a, s->tls ? ADDRESS_EVERYWHERE : ADDRESS_LOOPBACK, e);
+	if (fd < 0)
+		return fd;
+	if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0) {
+		close(fd);
+		return fail(e, errno, "event loop: %m");
+	}
+	p->a[p->count] = *a;
+	p->fds[p->count++] = fd;
+	return 0;
+}
+
+void places_free(struct places *p)
+{
+	for (int i = 0; i < p->count; i++) {
+		close(p->fds[i]);
+		if (address_is_local(&p->a[i]))
+			unlink(local_path(&p->a[i]));
+	}
+	p->count = 0;
 }

@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "kernel_session.h"
 #include "lib/base/clock.h"
-#include "lib/base/log.h"
+
+/* Completions of one session in a turn of the loop. */
+#define TURN 32
+#define PROBE (1u << RDMA_ASKED)
+
+static struct rdma_session *session_of(struct borrower *b)
+{
+	return (struct rdma_session *)((char *)b - offsetof(struct rdma_session, borrower));
+}
 
 static uint8_t *message(struct rdma_session *s, uint64_t i)
 {
@@ -64,21 +73,27 @@ static bool genuine(struct rdma_session *s, const uint8_t *m, uint32_t *length)
 
 static int session_init(struct rdma_session *s)
 {
-	s->pd = ibv_alloc_pd(s->verbs);
-	s->channel = s->pd ? ibv_create_comp_channel(s->verbs) : NULL;
+	s->domain.pd = ibv_alloc_pd(s->verbs);
+	s->channel = s->domain.pd ? ibv_create_comp_channel(s->verbs) : NULL;
 	if (!s->channel || fcntl(s->channel->fd, F_SETFL, O_NONBLOCK) < 0)
 		return -errno;
 	s->cq = ibv_create_cq(s->verbs, 4 * (RDMA_MESSAGES + RDMA_ASKED), NULL, s->channel, 0);
 	s->messages = calloc(RDMA_MESSAGES + RDMA_ASKED, WIRE_RDMA_MESSAGE);
 	if (!s->cq || !s->messages)
 		return -ENOMEM;
-	s->messages_key = ibv_reg_mr(s->pd, s->messages,
+	s->messages_key = ibv_reg_mr(s->domain.pd, s->messages,
 				     (RDMA_MESSAGES + RDMA_ASKED) * WIRE_RDMA_MESSAGE,
 				     IBV_ACCESS_LOCAL_WRITE);
 	return s->messages_key ? -ibv_req_notify_cq(s->cq, 0) : -errno;
 }
 
-int rdma_session_new(struct rdma_session **out, struct rdma_pool *pool, struct rdma_cm_id *id,
+static void granted(struct borrower *b, const struct wire_frame *request, const struct lend_grant *g);
+static bool ask(struct borrower *b, const struct wire_frame *f, const void *payload);
+static void give_up(struct borrower *b, const char *why);
+
+static const struct borrower_ops ops = { granted, ask, give_up };
+
+int rdma_session_new(struct rdma_session **out, const struct rdma_env *env, struct rdma_cm_id *id,
 		     const struct rdma_request *request)
 {
 	struct rdma_session *s = calloc(1, sizeof(*s));
@@ -86,11 +101,15 @@ int rdma_session_new(struct rdma_session **out, struct rdma_pool *pool, struct r
 
 	if (!s)
 		return -ENOMEM;
-	s->pool = pool;
+	s->env = env;
+	s->borrower = (struct borrower){
+		.quota = env->quota, .recallable = true, .export = &env->export->x,
+		.priv = &s->domain, .ops = &ops,
+	};
 	s->number = request->open.session;
 	s->queues = request->open.queues;
 	s->since = now_ns();
-	memcpy(s->key, request->key->name, sizeof(s->key));
+	memcpy(s->borrower.key, request->key->name, sizeof(s->borrower.key));
 	memcpy(s->fingerprint, request->key->fingerprint, sizeof(s->fingerprint));
 	s->verbs = id->verbs;
 	r = session_init(s);
@@ -158,7 +177,7 @@ int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
 	};
 	int r = 0;
 
-	if (rdma_create_qp(id, s->pd, &attr))
+	if (rdma_create_qp(id, s->domain.pd, &attr))
 		return -errno;
 	s->id[open->queue] = id;
 	/* Before the borrower may speak. */
@@ -175,10 +194,13 @@ int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
 	return r;
 }
 
-static int take_back(struct rdma_session *s, struct rdma_slab *slab)
+uint32_t rdma_session_connections(const struct rdma_session *s)
 {
-	s->lent--;
-	return rdma_pool_take_back(s->pool, slab);
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < s->queues; i++)
+		n += s->id[i] != NULL;
+	return n;
 }
 
 static bool complete(const struct rdma_session *s)
@@ -197,145 +219,84 @@ static enum wire_status serve_hello(struct rdma_session *s, const uint8_t *paylo
 		return WIRE_NOT_GREETED;
 	if (h.version != WIRE_VERSION)
 		return WIRE_BAD_VERSION;
-	if (h.slab_size > s->pool->slab_size)
+	if (h.slab_size > s->env->pool->slab_size)
 		return WIRE_BAD_SLAB_SIZE;
 	/*
-	 * Who saw a connection's request, and was there with it before its borrower, has
-	 * kept him from greeting: nothing is lent to the two together.
+	 * A stranger that replays a connection's request before its borrower keeps that borrower
+	 * from completing the session: nothing is lent to the two together.
 	 */
 	if (!complete(s))
 		return WIRE_NOT_GREETED;
-	memcpy(s->name, h.name, sizeof(s->name) - 1);
+	memcpy(s->borrower.name, h.name, sizeof(s->borrower.name) - 1);
+	pool_add(s->env->pool, &s->borrower);
 	s->greeted = true;
-	log_info("rdma: %s borrows over %u connections, key %s (%s)", s->name, s->queues, s->key,
-		 s->fingerprint);
+	donor_say(s->env->log, LOG_LVL_INFO,
+		  "borrower %s: connected by RDMA over %u connections, key %s (%s)",
+		  s->borrower.name, s->queues, s->borrower.key, s->fingerprint);
 	return WIRE_OK;
 }
 
-/* Whether both are one borrower: keys of one name. */
-static bool same_borrower(const struct rdma_session *a, const struct rdma_session *b)
+/* Which message a MAP whose reply is to come is in. */
+static uint64_t waiting(struct rdma_session *s, uint64_t tag)
 {
-	return !strcmp(a->key, b->key);
-}
+	for (uint64_t i = 0; i < RDMA_MESSAGES; i++) {
+		struct wire_frame f;
 
-uint64_t rdma_session_connections(const struct rdma_session *list, const struct rdma_session *s)
-{
-	uint64_t n = 0;
-
-	for (; list; list = list->next)
-		for (uint32_t i = 0; list->proven && same_borrower(list, s) && i < list->queues; i++)
-			n += list->id[i] != NULL;
-	return n;
-}
-
-/* Slabs that the borrower's quota allows it besides those that it has. */
-static uint32_t quota_left(const struct rdma_session *s)
-{
-	const struct rdma_pool *p = s->pool;
-	uint64_t most = p->quota / p->slab_size;
-	uint32_t has = 0;
-
-	if (!p->quota)
-		return UINT32_MAX;
-	for (uint32_t i = 0; i < p->count; i++)
-		has += p->slabs[i].owner && same_borrower(p->slabs[i].owner, s);
-	return has < most ? (uint32_t)most - has : 0;
-}
-
-static enum wire_status serve_map(struct rdma_session *s, const uint8_t *payload, uint32_t length,
-				  struct wire_frame *reply, struct wire_rdma_grant *g)
-{
-	struct rdma_pool *p = s->pool;
-	struct rdma_slab *slab;
-	uint32_t class;
-
-	if (wire_parse_map(payload, length, &class) || class != WIRE_CLASS_SWAP)
-		return WIRE_BAD_CLASS;
-	if (!quota_left(s))
-		return WIRE_OVER_QUOTA;
-	slab = rdma_pool_lend(p, s, s->pd);
-	if (!slab) {
-		if (errno != ENOSPC)
-			log_warn("rdma: %s: a slab cannot be registered: %m; see ulimit -l", s->name);
-		return WIRE_NO_SPACE;
+		if (s->granting & 1u << i && wire_parse(message(s, i), WIRE_HEADER, WIRE_AT_DONOR, &f) == 1 &&
+		    f.tag == tag)
+			return i;
 	}
-	s->lent++;
-	reply->slab = (uint32_t)(slab - p->slabs);
-	reply->generation = slab->generation;
-	*g = (struct wire_rdma_grant){
-		.address = (uintptr_t)rdma_pool_memory(p, slab), .length = p->slab_size,
-		.key = slab->key->rkey,
-	};
-	return WIRE_OK;
+	return RDMA_MESSAGES;
 }
 
-/* -errno: the session is to be ended. */
-static int serve_unmap(struct rdma_session *s, const struct wire_frame *f, uint16_t *status)
+static int reply(struct rdma_session *s, uint64_t i, const struct wire_frame *f,
+		 enum wire_status st, const void *payload, uint32_t length)
 {
-	struct rdma_pool *p = s->pool;
+	struct wire_frame r = *f;
 
-	if (f->slab >= p->count || p->slabs[f->slab].owner != s)
-		*status = WIRE_NO_SLAB;
-	else if (p->slabs[f->slab].generation != f->generation)
-		*status = WIRE_STALE;
-	return *status ? 0 : take_back(s, &p->slabs[f->slab]);
+	r.direction = WIRE_REPLY;
+	r.status = st;
+	/* As the module expects it: a grant goes on behind the frame. */
+	r.length = f->op == WIRE_MAP ? 0 : length;
+	r.offset = 0;
+	wire_build(message(s, i), &r);
+	if (length)
+		memcpy(message(s, i) + WIRE_HEADER, payload, length);
+	return message_post(s, i, WIRE_HEADER + length);
 }
 
-/* Returns how many slabs of the total the borrower cannot have. */
-static uint32_t build_donor(const struct rdma_session *s, uint8_t *to)
+/* The first failure ends the session, in its next turn. */
+static void give_up(struct borrower *b, const char *why)
 {
-	const struct rdma_pool *p = s->pool;
-	uint32_t total = rdma_pool_room(p), lent = rdma_pool_lent(p), idle = rdma_pool_idle(p);
-	uint32_t left = quota_left(s), room = total > lent ? total - lent : 0;
-	struct wire_donor donor = {
-		.version = WIRE_VERSION,
-		.flags = rdma_pool_draining(p) ? WIRE_DRAINING : 0,
-		.slab_size = p->slab_size,
-		.total = total * p->slab_size,
-		.free = (idle < left ? idle : left) * p->slab_size,
-	};
+	struct rdma_session *s = session_of(b);
 
-	wire_build_donor(to, &donor);
-	return total - (room < left ? room : left);
+	s->failed = s->failed ? s->failed : why;
 }
 
-int rdma_session_ask(struct rdma_session *s)
+static void granted(struct borrower *b, const struct wire_frame *request, const struct lend_grant *g)
 {
-	struct rdma_pool *p = s->pool;
+	struct rdma_session *s = session_of(b);
+	uint64_t i = waiting(s, request->tag);
 
-	for (uint32_t i = 0, slab = 0; i < RDMA_ASKED; i++) {
-		struct wire_frame f = { .op = WIRE_EVICT, .tag = i };
-		int r;
-
-		if ((s->asking | s->leaving) & 1u << i)
-			continue;
-		while (slab < p->count && (p->slabs[slab].owner != s || !p->slabs[slab].wanted ||
-					    p->slabs[slab].asked))
-			slab++;
-		if (slab == p->count)
-			return 0;
-		p->slabs[slab].asked = true;
-		f.slab = slab;
-		f.generation = p->slabs[slab].generation;
-		s->asking |= 1u << i;
-		s->leaving |= 1u << i;
-		wire_build(message(s, RDMA_MESSAGES + i), &f);
-		r = message_post(s, RDMA_MESSAGES + i, WIRE_HEADER);
-		if (r)
-			return r;
-	}
-	return 0;
+	s->granting &= ~(1u << i);
+	if (reply(s, i, request, g ? WIRE_OK : WIRE_NO_SPACE, g ? g->bytes : NULL, g ? g->length : 0))
+		give_up(b, "the queue pair takes no frame");
 }
 
-void rdma_session_ask_again(struct rdma_session *s)
+static bool ask(struct borrower *b, const struct wire_frame *f, const void *payload)
 {
-	struct rdma_pool *p = s->pool;
+	struct rdma_session *s = session_of(b);
+	uint32_t i = 0;
 
-	if (s->asking)
-		return;
-	for (uint32_t i = 0; i < p->count; i++)
-		if (p->slabs[i].owner == s)
-			p->slabs[i].asked = false;
+	while (i < RDMA_ASKED && s->leaving & 1u << i)
+		i++;
+	if (i == RDMA_ASKED || b->evicts >= RDMA_ASKED || f->op != WIRE_EVICT || s->failed)
+		return false;
+	s->leaving |= 1u << i;
+	wire_build(message(s, RDMA_MESSAGES + i), f);
+	if (message_post(s, RDMA_MESSAGES + i, WIRE_HEADER))
+		give_up(b, "the queue pair takes no frame");
+	return true;
 }
 
 int rdma_session_probe(struct rdma_session *s)
@@ -346,32 +307,45 @@ int rdma_session_probe(struct rdma_session *s)
 		.send_flags = IBV_SEND_SIGNALED,
 	}, *bad;
 
-	if (s->leaving & 1u << RDMA_ASKED)
+	if (s->leaving & PROBE)
 		return 0;
-	s->leaving |= 1u << RDMA_ASKED;
+	s->leaving |= PROBE;
 	return -ibv_post_send(s->id[0]->qp, &wr, &bad);
 }
 
-/* The borrower's answer to an EVICT. */
-static int answered(struct rdma_session *s, const struct wire_frame *f)
+static int serve_map(struct rdma_session *s, uint64_t i, struct wire_frame *f)
 {
-	if (f->op != WIRE_EVICT || f->tag >= RDMA_ASKED || !(s->asking & 1u << f->tag))
-		return -EPROTO;
-	s->asking &= ~(1u << f->tag);
-	if (f->status && f->slab < s->pool->count && s->pool->slabs[f->slab].owner == s &&
-	    s->pool->slabs[f->slab].generation == f->generation)
-		rdma_pool_refused(s->pool, f->slab);
-	return rdma_session_ask(s);
+	enum wire_status st = WIRE_BAD_CLASS;
+	uint32_t class;
+
+	s->held.op = 0;
+	if (!wire_parse_map(message(s, i) + WIRE_HEADER, f->length, &class) &&
+	    class == WIRE_CLASS_SWAP) {
+		s->granting |= 1u << i;
+		st = pool_lend(s->env->pool, &s->borrower, f);
+	}
+	if (st == WIRE_OK)
+		return 0;
+	s->granting &= ~(1u << i);
+	return reply(s, i, f, st, NULL, 0);
+}
+
+static int serve_donor(struct rdma_session *s, uint64_t i, struct wire_frame *f)
+{
+	uint8_t payload[WIRE_DONOR_SIZE];
+	struct wire_donor d;
+
+	f->slab = headroom_follow_tell(s->env->follow, &s->borrower, &d);
+	wire_build_donor(payload, &d);
+	return reply(s, i, f, WIRE_OK, payload, sizeof(payload));
 }
 
 /* The frame in message @i, of @bytes bytes. */
 static int serve(struct rdma_session *s, uint64_t i, uint32_t bytes)
 {
-	uint8_t *m = message(s, i), *payload = m + WIRE_HEADER;
-	struct wire_frame f, reply;
-	struct wire_rdma_grant g = { 0 };
-	uint32_t length = WIRE_HEADER;
-	int r = 0;
+	uint8_t *m = message(s, i);
+	enum wire_status st = WIRE_NOT_HERE;
+	struct wire_frame f;
 
 	if (!genuine(s, m, &bytes))
 		return -EBADMSG;
@@ -379,33 +353,38 @@ static int serve(struct rdma_session *s, uint64_t i, uint32_t bytes)
 	    bytes != WIRE_HEADER + wire_payload(&f))
 		return -EPROTO;
 	if (f.direction == WIRE_REPLY)
-		return answered(s, &f) ?: receive_post(s, i);
-	reply = (struct wire_frame){
-		.op = f.op, .direction = WIRE_REPLY, .tag = f.tag, .slab = f.slab,
-		.generation = f.generation,
-	};
+		return (f.op == WIRE_EVICT ? eviction_answer(s->env->eviction, &s->borrower, &f) :
+			-EPROTO) ?: receive_post(s, i);
 	if (f.op == WIRE_HELLO)
-		reply.status = serve_hello(s, payload, f.length);
+		st = serve_hello(s, m + WIRE_HEADER, f.length);
 	else if (!s->greeted)
-		reply.status = WIRE_NOT_GREETED;
-	else if (f.op == WIRE_MAP)
-		reply.status = serve_map(s, payload, f.length, &reply, &g);
+		st = WIRE_NOT_GREETED;
+	else if (f.op == WIRE_PING)
+		st = WIRE_OK;
 	else if (f.op == WIRE_UNMAP)
-		r = serve_unmap(s, &f, &reply.status);
-	else if (f.op != WIRE_PING)
-		reply.status = WIRE_NOT_HERE;
-	if (r)
-		return r;
-	if (!reply.status && (f.op == WIRE_HELLO || f.op == WIRE_PING)) {
-		reply.slab = build_donor(s, payload);
-		reply.length = WIRE_DONOR_SIZE;
-		length += WIRE_DONOR_SIZE;
-	} else if (!reply.status && f.op == WIRE_MAP) {
-		wire_build_rdma_grant(payload, &g);
-		length += WIRE_RDMA_GRANT_SIZE;
-	}
-	wire_build(m, &reply);
-	return message_post(s, i, length);
+		st = eviction_return(s->env->eviction, &s->borrower,
+				     (struct wire_loan){ f.slab, f.generation });
+	if (!st && (f.op == WIRE_HELLO || f.op == WIRE_PING))
+		return serve_donor(s, i, &f);
+	if (f.op != WIRE_MAP || !s->greeted)
+		return reply(s, i, &f, st, NULL, 0);
+	if (pool_may_lend(s->env->pool))
+		return serve_map(s, i, &f);
+	s->held = f;
+	s->held_at = i;
+	return 0;
+}
+
+static int complete_one(struct rdma_session *s, const struct ibv_wc *wc)
+{
+	if (wc->status != IBV_WC_SUCCESS)
+		return wc->status == IBV_WC_RETRY_EXC_ERR ? -ETIMEDOUT : -EIO;
+	if (wc->opcode & IBV_WC_RECV)
+		return serve(s, wc->wr_id, wc->byte_len);
+	if (wc->wr_id < RDMA_MESSAGES)
+		return receive_post(s, wc->wr_id);
+	s->leaving &= ~(1u << (wc->wr_id - RDMA_MESSAGES));
+	return 0;
 }
 
 int rdma_session_turn(struct rdma_session *s)
@@ -413,48 +392,57 @@ int rdma_session_turn(struct rdma_session *s)
 	struct ibv_cq *cq;
 	struct ibv_wc wc;
 	void *context;
-	int n, r = 0;
+	int n = 0, r = 0;
 
-	if (ibv_get_cq_event(s->channel, &cq, &context))
-		return errno == EAGAIN ? 0 : -errno;
-	ibv_ack_cq_events(cq, 1);
-	if (ibv_req_notify_cq(s->cq, 0))
-		return -EIO;
-	while (!r && (n = ibv_poll_cq(s->cq, 1, &wc)) != 0) {
-		if (n < 0 || wc.status != IBV_WC_SUCCESS)
-			r = n > 0 && wc.status == IBV_WC_RETRY_EXC_ERR ? -ETIMEDOUT : -EIO;
-		else if (wc.opcode & IBV_WC_RECV)
-			r = serve(s, wc.wr_id, wc.byte_len);
-		else if (wc.wr_id >= RDMA_MESSAGES)
-			s->leaving &= ~(1u << (wc.wr_id - RDMA_MESSAGES));
-		else
-			r = receive_post(s, wc.wr_id);
+	if (!ibv_get_cq_event(s->channel, &cq, &context)) {
+		ibv_ack_cq_events(cq, 1);
+		if (ibv_req_notify_cq(s->cq, 0))
+			return -EIO;
+		s->more = true;
+	} else if (errno != EAGAIN) {
+		return -errno;
+	}
+	if (s->held.op && pool_may_lend(s->env->pool))
+		r = serve_map(s, s->held_at, &s->held);
+	/* Frames behind a MAP that waits wait, too. */
+	for (int i = 0; !r && s->more && !s->held.op && i < TURN; i++) {
+		n = ibv_poll_cq(s->cq, 1, &wc);
+		s->more = n != 0;
+		if (n)
+			r = n < 0 ? -EIO : complete_one(s, &wc);
 	}
 	return r;
 }
 
-void rdma_session_free(struct rdma_session *s)
+uint32_t rdma_session_end(struct rdma_session *s)
 {
+	uint32_t n;
+
 	for (uint32_t i = 0; i < WIRE_RDMA_QUEUES; i++) {
 		if (!s->id[i])
 			continue;
 		rdma_disconnect(s->id[i]);
 		rdma_destroy_qp(s->id[i]);
 	}
-	for (uint32_t i = 0; s->lent && i < s->pool->count; i++)
-		if (s->pool->slabs[i].owner == s)
-			take_back(s, &s->pool->slabs[i]);
 	for (uint32_t i = 0; i < WIRE_RDMA_QUEUES; i++)
 		if (s->id[i])
 			rdma_destroy_id(s->id[i]);
+	memset(s->id, 0, sizeof(s->id));
+	n = pool_remove(s->env->pool, &s->borrower);
+	eviction_forget(s->env->eviction, &s->borrower);
+	return n;
+}
+
+void rdma_session_free(struct rdma_session *s)
+{
 	if (s->messages_key)
 		ibv_dereg_mr(s->messages_key);
 	if (s->cq)
 		ibv_destroy_cq(s->cq);
 	if (s->channel)
 		ibv_destroy_comp_channel(s->channel);
-	if (s->pd)
-		ibv_dealloc_pd(s->pd);
+	if (s->domain.pd)
+		ibv_dealloc_pd(s->domain.pd);
 	free(s->messages);
 	wire_hmac_forget(&s->secret);
 	free(s);

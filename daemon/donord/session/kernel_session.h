@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* One borrower over RDMA: its queue pairs, what it was lent, what it asks. */
+/*
+ * The session of a kernel module: its queue pairs and its frames, which go by RDMA.  It reads
+ * and writes what it was lent by itself (kernel_export.h).
+ */
 #ifndef EBB_RDMA_SESSION_H
 #define EBB_RDMA_SESSION_H
 
@@ -7,7 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "donord/pool/rdma_pool.h"
+#include "donord/pool/headroom_follow.h"
+#include "donord/pool/kernel_export.h"
 #include "lib/wire/hmac.h"
 #include "lib/wire/wire_proof.h"
 #include "lib/wire/wire_rdma.h"
@@ -19,24 +23,35 @@
 struct rdma_request {
 	struct wire_rdma_open open;
 	uint8_t reads;              /* most READs at once */
-	const struct key *key;      /* the one that it says */
+	const struct key *key;      /* the one that it names */
 	uint8_t bytes[WIRE_PROOF_REQUEST_SIZE], proof[WIRE_PROOF];
 	uint32_t borrower;          /* number of its queue pair */
 };
 
+/* What all sessions share. */
+struct rdma_env {
+	struct pool *pool;
+	struct eviction *eviction;
+	struct headroom_follow *follow;
+	struct donor_log *log;
+	struct kernel_export *export;
+	uint64_t quota;             /* bytes that a borrower may have; 0 = no limit */
+};
+
 struct rdma_session {
-	struct rdma_session *next;
-	struct rdma_pool *pool;
+	struct borrower borrower;
+	struct kernel_domain domain;
+	const struct rdma_env *env;
 	uint64_t number;
-	char key[KEY_NAME], fingerprint[KEY_FINGERPRINT];
+	char fingerprint[KEY_FINGERPRINT]; /* of its key */
 	struct wire_hmac secret;
 	uint64_t sent, received;          /* frames */
 	bool proven;                      /* one that came was its borrower's */
 	uint64_t since;                   /* ns: it began */
 	uint32_t queues;
 	struct rdma_cm_id *id[WIRE_RDMA_QUEUES]; /* NULL = not connected */
+	char peer[64];                    /* "10.9.0.1" */
 	struct ibv_context *verbs;
-	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel; /* readable: rdma_session_turn() */
 	struct ibv_cq *cq;
 	/* Of WIRE_RDMA_MESSAGE bytes: RDMA_MESSAGES to receive in and to answer from,
@@ -44,14 +59,16 @@ struct rdma_session {
 	uint8_t *messages;
 	struct ibv_mr *messages_key;
 	bool greeted;
-	char name[WIRE_NAME];
-	uint32_t lent;                    /* slabs */
-	uint32_t asking;                  /* EVICTs unanswered: a bit each message of theirs */
-	uint32_t leaving;                 /* messages of theirs that have not left yet; then the probe */
+	const char *failed;               /* why it is to end; NULL = it is not */
+	uint32_t granting;                /* MAPs whose grant is to come: a bit each message */
+	struct wire_frame held;           /* a MAP that waits for the next turn, if .op is one */
+	uint64_t held_at;                 /* its message */
+	bool more;                        /* completions may be left */
+	uint32_t leaving;                 /* EVICTs that have not left: a bit each; then the probe */
 };
 
 /* For the borrower whose first connection request @id is; 0 or -errno. */
-int rdma_session_new(struct rdma_session **out, struct rdma_pool *pool, struct rdma_cm_id *id,
+int rdma_session_new(struct rdma_session **out, const struct rdma_env *env, struct rdma_cm_id *id,
 		     const struct rdma_request *request);
 /* Whether the request, by @id, is for a connection that the session lacks, and its borrower's. */
 bool rdma_session_lacks(const struct rdma_session *s, const struct rdma_cm_id *id,
@@ -62,24 +79,20 @@ bool rdma_session_lacks(const struct rdma_session *s, const struct rdma_cm_id *i
  */
 int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
 		      const struct rdma_request *request);
-/* Connections of all proven sessions of @list that have a key named as that of @s. */
-uint64_t rdma_session_connections(const struct rdma_session *list, const struct rdma_session *s);
-/* Answers what came in.  -errno: the session is to be ended. */
+/* Connections of the session. */
+uint32_t rdma_session_connections(const struct rdma_session *s);
+/* Answers some of what came in; s->more: there may be more.  -errno: it is to be ended. */
 int rdma_session_turn(struct rdma_session *s);
-/* Asks back as much of what is wanted as may be asked now; 0 or -errno. */
-int rdma_session_ask(struct rdma_session *s);
-/* What was refused, or lent as it was asked for, is to be asked for again. */
-void rdma_session_ask_again(struct rdma_session *s);
 /*
  * Asks whether its borrower's machine is there: a turn says so if it is not, in about a second.  A
  * borrower reads and writes without us, and one whose machine or link ended does not say so.
  */
 int rdma_session_probe(struct rdma_session *s);
 /*
- * Destroys its queue pairs, so that nothing of it can reach the memory any more; then
- * invalidates its keys.  What it was lent is zeroed a slab a turn of the loop: all of it at
- * once could take longer than other borrowers wait for an answer.
+ * Destroys its queue pairs, so that nothing of it can reach the memory any more, and ends its
+ * loans; returns how many.  It is to be freed when its domain has no keys left.
  */
+uint32_t rdma_session_end(struct rdma_session *s);
 void rdma_session_free(struct rdma_session *s);
 
 #endif

@@ -88,7 +88,6 @@ static void print_local(struct json_object *o)
 		{ "bytes", "HOLDS", COLUMN_BYTES }, { "asked_back", "RECALLED", COLUMN_COUNT },
 		{ NULL },
 	};
-	struct json_object *kernels = json_member(o, "kernels");
 	const char *etcd = json_text(o, "etcd", NULL);
 	char total[16], free_text[16];
 
@@ -97,10 +96,6 @@ static void print_local(struct json_object *o)
 	       size_format(json_int(o, "free", 0), free_text, sizeof(free_text)),
 	       json_object_get_boolean(json_member(o, "draining")) ? ", draining" : "",
 	       etcd ? "; etcd: " : "", etcd ?: "");
-	if (kernels)
-		printf("and %s to kernel modules, %s of it free\n",
-		       size_format(json_int(kernels, "total", 0), total, sizeof(total)),
-		       size_format(json_int(kernels, "free", 0), free_text, sizeof(free_text)));
 	output_table(json_member(o, "borrowers"), columns, "no borrowers");
 }
 

@@ -50,7 +50,7 @@ void headroom_sample(struct headroom *h, const struct headroom_rule *rule,
 	h->seen = true;
 }
 
-uint32_t headroom_room(const struct headroom *h, const struct headroom_rule *rule)
+uint32_t headroom_slabs(const struct headroom *h, const struct headroom_rule *rule)
 {
 	double room = (double)h->memory - (double)rule->headroom - h->others;
 	double slabs;
@@ -59,23 +59,16 @@ uint32_t headroom_room(const struct headroom *h, const struct headroom_rule *rul
 		return 0;
 	if (h->limited && room > (double)h->allowed)
 		room = (double)h->allowed;
+	if (rule->most && room > (double)rule->most)
+		room = (double)rule->most;
 	slabs = room / (double)rule->slab_size;
 	return slabs < UINT32_MAX ? (uint32_t)slabs : UINT32_MAX;
-}
-
-uint32_t headroom_slabs(const struct headroom *h, const struct headroom_rule *rule)
-{
-	uint32_t room = headroom_room(h, rule);
-	uint64_t most = rule->most ? rule->most / rule->slab_size : UINT32_MAX;
-
-	room = room > h->before ? room - h->before : 0;
-	return room < most ? room : (uint32_t)most;
 }
 
 void headroom_plan(const struct headroom *h, const struct headroom_rule *rule,
 		   uint32_t free_slabs, uint32_t mapped, struct headroom_plan *plan)
 {
-	uint32_t room = headroom_slabs(h, rule), have = free_slabs + mapped, over;
+	uint32_t room = headroom_slabs(h, rule), have = free_slabs + mapped + h->pinned, over;
 	uint64_t now = h->available > rule->headroom ? h->available - rule->headroom : 0;
 
 	*plan = (struct headroom_plan){ 0 };

@@ -71,11 +71,7 @@ struct headroom {
 	bool limited;
 	uint64_t allowed; /* if so: bytes of slabs that the donor's own cgroups allow */
 	bool seen; /* a sample has been taken */
-	/*
-	 * Slabs that others have, which have room before those that this is about: set by the
-	 * caller, and counted among those of a sample.
-	 */
-	uint32_t before;
+	uint32_t pinned;  /* lent slabs that cannot be recalled; set by the caller */
 };
 
 /* What to do now. */
@@ -93,15 +89,11 @@ struct headroom_plan {
 void headroom_sample(struct headroom *h, const struct headroom_rule *rule,
 		     const struct headroom_sample *sample, uint32_t slabs);
 
-/*
- * How many slabs the machine can have, HeadRoom kept; 0 before the first sample.  In all, and
- * after those before.
- */
-uint32_t headroom_room(const struct headroom *h, const struct headroom_rule *rule);
+/* How many slabs the machine can have, HeadRoom kept; 0 before the first sample. */
 uint32_t headroom_slabs(const struct headroom *h, const struct headroom_rule *rule);
 
 /*
- * What a donor with these slabs should do.  Never both gives and takes, and takes
+ * What a donor with these slabs should do; @mapped can be recalled.  Never both gives and takes, and takes
  * only what was there at the last sample: a short peak costs no slab, but during
  * it none is added.
  */

@@ -140,6 +140,13 @@ except PermissionError:
     assert done.stdout == "refused\n", done.stdout + done.stderr
 
 
+def slabs_mib(has):
+    """(MiB of all slabs that have memory, MiB of lent ones) of a donor's status."""
+    slabs, mib = has["slabs"], has["slab_size"] >> 20
+    return (sum(slabs[k] for k in ("lent", "clean", "dirty", "coming", "going")) * mib,
+            slabs["lent"] * mib)
+
+
 class Shortage:
     """What a donor is told of its machine: MIB in all, of which programs and its slabs use some."""
 
@@ -157,13 +164,11 @@ class Shortage:
         new.rename(self.directory / "meminfo")
 
     def leaves(self, mib, lender, until):
-        """Programs take all but so much, and HeadRoom, until what kernels have satisfies @until."""
+        """Programs take all but so much, and HeadRoom, until the slabs' MiB satisfy @until."""
         def look():
-            has = lender.ask()
-            kernels, slabs = has["kernels"], has["slabs"]
-            own = sum(slabs[k] for k in ("lent", "clean", "dirty", "coming", "going"))
-            self.tell(max(mib + self.HEADROOM - (kernels["total"] + own * has["slab_size"] >> 20), 0))
-            return until(kernels["total"] >> 20, kernels["lent"] >> 20)
+            total, lent = slabs_mib(lender.ask())
+            self.tell(max(mib + self.HEADROOM - total, 0))
+            return until(total, lent)
         wait_for(look, 60, f"{mib} MiB", interval=0.3)
 
 
@@ -196,12 +201,12 @@ def test_drained_donor_stays_and_lends_again(kernel_device, donor, disk):
     d.map(session, DONOR)
     fill(d, 1)
     users = Users(d)
-    assert lender.ask("drain")["kernels"]["lent"] == 16 << 20
-    wait_for(lambda: not lender.ask()["kernels"]["total"], 60, "memory is not given back")
+    assert slabs_mib(lender.ask("drain"))[1] == 16
+    wait_for(lambda: slabs_mib(lender.ask()) == (0, 0), 60, "memory is not given back")
     assert all(s["session"] == NO_SESSION for s in d.slab_table())
     assert refused(d, "map", slab=0, session=session, copies=DONOR)[0] == errno.ENOSPC
     lender.ask("undrain")
-    wait_for(lambda: lender.ask()["kernels"]["free"] == 32 << 20, 60, "memory is not back")
+    wait_for(lambda: lender.ask()["free"] == 32 << 20, 60, "memory is not back")
     d.map(session, DONOR)
     users.stop()
     users.verify()

@@ -108,7 +108,7 @@ def test_who_is_not_let_in(lend, key, tmp_path):
     told = subprocess.run([BIN / "ebb-donord", "--memory", "4M", "--slab", "1M", "--listen",
                            "127.0.0.1:7099", "--rdma", f"{ADDRESS}:7480"], capture_output=True,
                           text=True, timeout=60)
-    assert told.returncode == 2 and "give --keys FILE" in told.stderr
+    assert told.returncode == 2 and "pass --keys FILE" in told.stderr
 
 
 def test_stopped_donor_process_is_not_missed(lend, serve):

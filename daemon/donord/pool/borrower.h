@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What the memory pool knows of a borrower: who it is, how it reaches memory (its export) and
+ * how it is told (its ops).  All but what is marked so is the loop's thread.
+ */
+#ifndef EBB_BORROWER_H
+#define EBB_BORROWER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lib/wire/key.h"
+#include "lib/wire/wire.h"
+
+struct borrower;
+struct export;
+
+/* How a borrower reaches a slab that it was lent. */
+struct lend_grant {
+	const uint8_t *bytes;   /* payload of the reply */
+	uint32_t length;
+	int fd;                 /* goes with the reply, still the pool's; -1 = none */
+};
+
+struct borrower_ops {
+	/*
+	 * The loan that @request, a MAP or REMAP, asked for can be used.  Without @g it never
+	 * will, and has ended.
+	 */
+	void (*granted)(struct borrower *b, const struct wire_frame *request,
+			const struct lend_grant *g);
+	/*
+	 * Queues a request of the donor's; @payload stays valid until it is answered.  False
+	 * when the borrower cannot be asked now.
+	 */
+	bool (*ask)(struct borrower *b, const struct wire_frame *f, const void *payload);
+	/* It is to end: its export failed. */
+	void (*fail)(struct borrower *b, const char *why);
+};
+
+struct borrower {
+	char name[WIRE_NAME];
+	char key[KEY_NAME];     /* of its key; borrowers with keys of one name share a quota; "" */
+	uint64_t quota;         /* bytes; 0 = no limit */
+	bool reports_activity;  /* answers ACTIVITY; one that does not is recalled last */
+	bool recallable;
+	struct export *export;
+	void *priv;             /* the export's */
+	const struct borrower_ops *ops;
+
+	struct borrower *next;  /* the pool's list */
+	/* eviction.c's: unanswered EVICTs; loans in the unanswered ACTIVITY, 0 = none */
+	uint32_t evicts, asked;
+	uint64_t asked_tag;
+	uint8_t asking[WIRE_SMALL];
+};
+
+/*
+ * One way to memory.  After the last pin of a slab on which revoke() was called, its old
+ * borrower cannot reach it.
+ */
+struct export_ops {
+	/* Pool thread, for each slab that gets or loses its memory; either may be NULL. */
+	int (*slab_added)(struct export *x, uint32_t slab); /* 0 or -errno */
+	void (*slab_removed)(struct export *x, uint32_t slab);
+	/* Pool thread: what pool_task() asked for, and on the loop's when it is done. */
+	void (*task)(struct export *x, uint32_t slab);
+	void (*task_done)(struct export *x, uint32_t slab);
+	/*
+	 * Gives @b access to the slab that @request names; pool_granted() comes, now or later.
+	 * Any other status than WIRE_OK: it does not.
+	 */
+	enum wire_status (*grant)(struct export *x, struct borrower *b,
+				  const struct wire_frame *request);
+	/* The loan ends.  May pin the slab until nothing reaches it.  NULL = nothing to do. */
+	void (*revoke)(struct export *x, struct borrower *b, uint32_t slab);
+};
+
+struct pool;
+
+struct export {
+	const struct export_ops *ops;
+	struct pool *pool;
+	struct export *next;    /* the pool's list */
+};
+
+#endif

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+
+#include "donor_log.h"
+#include "lib/base/clock.h"
+
+/* Lines a second, and at once. */
+#define LOG_RATE 10
+#define LOG_BURST 40
+
+void donor_log_init(struct donor_log *l)
+{
+	*l = (struct donor_log){ .at = now_ns(), .left = LOG_BURST, .wake_fd = -1 };
+}
+
+void donor_log_wake(const struct donor_log *l)
+{
+	if (l->wake_fd >= 0)
+		eventfd_write(l->wake_fd, 1);
+}
+
+void donor_tell(struct donor_log *l, enum log_event event, enum log_level level, const char *fmt,
+		...)
+{
+	uint64_t now = now_ns(), more = (now - l->at) / (1000000000 / LOG_RATE);
+	char text[240];
+	va_list ap;
+
+	if (more) {
+		l->left = l->left + more < LOG_BURST ? l->left + (uint32_t)more : LOG_BURST;
+		l->at = now;
+	}
+	if (!l->left) {
+		l->dropped++;
+		return;
+	}
+	l->left--;
+	if (l->dropped)
+		note(&l->notes, LOG_LVL_WARN, "%u lines were not logged", l->dropped);
+	l->dropped = 0;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	note_event(&l->notes, event, level, "%s", text);
+	donor_log_wake(l);
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <string.h>
+
+#include "headroom_follow.h"
+
+/* Slabs whose memory cannot be had back: lent for good, or withdrawn. */
+static uint32_t pinned(const struct pool *p)
+{
+	uint32_t n = p->in[LEND_WITHDRAWN];
+
+	for (uint32_t i = 0; i < p->count; i++)
+		n += p->slabs[i].state == LEND_LENT && !p->slabs[i].owner->recallable;
+	return n;
+}
+
+int headroom_follow_start(struct headroom_follow *f, uint32_t *slabs, struct error *e)
+{
+	struct headroom_plan plan = { .allocate = f->pool->count };
+	int r = machine_sample(&f->machine, &f->sample, f->headroom ? e : NULL);
+
+	if (r && f->headroom)
+		return r;
+	if (f->headroom) {
+		f->rule = headroom_rule_default(f->sample.memory, f->pool->slab_size);
+		f->rule.headroom = f->headroom;
+		f->rule.most = f->pool->count * f->pool->slab_size;
+		headroom_sample(&f->room, &f->rule, &f->sample, 0);
+		headroom_plan(&f->room, &f->rule, 0, 0, &plan);
+	}
+	*slabs = plan.allocate;
+	return 0;
+}
+
+static void look_at_machine(struct headroom_follow *f, uint64_t now)
+{
+	struct error e = { 0 };
+
+	if (machine_sample(&f->machine, &f->sample, &e)) {
+		if (!f->sample_failed)
+			donor_say(f->log, LOG_LVL_WARN, "%s", e.text);
+		f->sample_failed = true;
+		return;
+	}
+	f->sample_failed = false;
+	if (!f->headroom)
+		return;
+	headroom_sample(&f->room, &f->rule, &f->sample, pool_allocated(f->pool));
+	if (f->sample.available >= f->rule.headroom / 2)
+		f->short_since = 0;
+	else if (!f->short_since)
+		f->short_since = now;
+}
+
+static void follow(struct headroom_follow *f, uint64_t now)
+{
+	struct pool *p = f->pool;
+	uint32_t expected = eviction_expected(f->eviction), pins = pinned(p);
+	struct headroom_plan plan;
+
+	f->room.pinned = pins;
+	/* Slabs on their way here count as here, slabs on their way back as back. */
+	headroom_plan(&f->room, &f->rule, pool_free_slabs(p) + p->in[LEND_COMING],
+		      p->in[LEND_LENT] + p->in[LEND_WITHDRAWN] - expected - pins, &plan);
+	pool_grow(p, plan.allocate);
+	pool_shrink(p, plan.release);
+	eviction_start(f->eviction, &f->rule, plan.evict, now);
+	f->gives_back = plan.release || plan.evict || expected;
+}
+
+void headroom_follow_second(struct headroom_follow *f, uint64_t now)
+{
+	struct pool *p = f->pool;
+
+	look_at_machine(f, now);
+	f->gives_back = p->draining;
+	if (p->draining)
+		pool_shrink(p, pool_free_slabs(p));
+	else if (f->headroom)
+		follow(f, now);
+	else
+		pool_grow(p, p->in[LEND_ABSENT]);
+	eviction_second(f->eviction, now, f->short_since, f->rule.evict);
+}
+
+uint64_t headroom_follow_total(const struct headroom_follow *f)
+{
+	const struct pool *p = f->pool;
+	uint32_t slabs = pool_present(p), room = headroom_slabs(&f->room, &f->rule);
+
+	if (!p->draining && f->headroom)
+		slabs = room > slabs ? room : slabs;
+	/* What was handed over is re-created; HeadRoom's slabs are made when they are wanted. */
+	else if (!p->draining)
+		slabs = pool_allocated(p) - p->in[LEND_WITHDRAWN];
+	return slabs * p->slab_size;
+}
+
+uint64_t headroom_follow_free(const struct headroom_follow *f)
+{
+	return f->pool->draining ? 0 : pool_free_slabs(f->pool) * f->pool->slab_size;
+}
+
+uint32_t headroom_follow_tell(const struct headroom_follow *f, const struct borrower *b,
+			      struct wire_donor *d)
+{
+	const struct pool *p = f->pool;
+	uint64_t lent = p->in[LEND_LENT] * p->slab_size;
+	uint64_t idle = pool_allocated(p) * p->slab_size - lent;
+	uint64_t used = f->sample.memory - f->sample.available;
+	uint64_t left = pool_quota_left(p, b) * p->slab_size, room;
+
+	*d = (struct wire_donor){
+		.version = WIRE_VERSION, .flags = p->draining ? WIRE_DRAINING : 0,
+		.slab_size = p->slab_size, .total = headroom_follow_total(f),
+		.free = headroom_follow_free(f), .memory = f->sample.memory,
+		.identity = f->identity,
+	};
+	/* Free slabs are ready for use, not in use. */
+	used = used > idle + lent ? used - idle : lent;
+	d->used = used < d->memory ? used : d->memory;
+	room = d->total > lent ? d->total - lent : 0;
+	room = room < left ? room : left;
+	d->free = d->free < left ? d->free : left;
+	return (uint32_t)((d->total - room) / p->slab_size);
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernel_export.h"
+#include "lib/wire/wire_rdma.h"
+
+enum key_state { KEY_NONE, KEY_COMING, KEY_VALID, KEY_GOING };
+
+struct kernel_key {
+	enum key_state state;
+	bool ended;                /* the loan, while the key is coming */
+	struct ibv_mr *mr;
+	int result;                /* of the task */
+	struct borrower *borrower; /* may be removed while the key is going */
+	struct kernel_domain *domain;
+	struct wire_frame request;
+};
+
+static struct kernel_key *key_of(struct export *x, uint32_t slab)
+{
+	return &((struct kernel_export *)x)->keys[slab];
+}
+
+static enum wire_status grant(struct export *x, struct borrower *b, const struct wire_frame *request)
+{
+	struct kernel_key *k = key_of(x, request->slab);
+
+	*k = (struct kernel_key){ .state = KEY_COMING, .borrower = b, .domain = b->priv,
+				  .request = *request };
+	k->domain->keys++;
+	pool_task(x->pool, request->slab, x);
+	return WIRE_OK;
+}
+
+static void revoke(struct export *x, struct borrower *b, uint32_t slab)
+{
+	struct kernel_key *k = key_of(x, slab);
+
+	if (k->state == KEY_COMING)
+		k->ended = true;
+	if (k->state != KEY_VALID)
+		return;
+	k->state = KEY_GOING;
+	pool_task(x->pool, slab, x);
+}
+
+static void task(struct export *x, uint32_t slab)
+{
+	struct kernel_key *k = key_of(x, slab);
+
+	if (k->state == KEY_GOING) {
+		k->result = ibv_dereg_mr(k->mr);
+		return;
+	}
+	k->mr = ibv_reg_mr(k->domain->pd, pool_memory(x->pool, slab), x->pool->slab_size,
+			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+			   IBV_ACCESS_REMOTE_WRITE);
+	k->result = k->mr ? 0 : errno;
+}
+
+static void come(struct kernel_export *x, struct kernel_key *k)
+{
+	uint8_t payload[WIRE_RDMA_GRANT_SIZE];
+	struct wire_rdma_grant g;
+
+	if (k->ended && k->mr) {
+		k->state = KEY_GOING;
+		pool_task(x->x.pool, k->request.slab, &x->x);
+		return;
+	}
+	k->state = k->mr ? KEY_VALID : KEY_NONE;
+	if (!k->mr)
+		k->domain->keys--;
+	if (k->ended)
+		return;
+	if (!k->mr) {
+		donor_say(x->log, LOG_LVL_WARN,
+			  "borrower %s: cannot register a slab: %s; raise LimitMEMLOCK=",
+			  k->borrower->name, strerror(k->result));
+		pool_granted(x->x.pool, &k->request, NULL);
+		return;
+	}
+	g = (struct wire_rdma_grant){ .address = (uintptr_t)k->mr->addr, .key = k->mr->rkey,
+				      .length = x->x.pool->slab_size };
+	wire_build_rdma_grant(payload, &g);
+	pool_granted(x->x.pool, &k->request,
+		     &(struct lend_grant){ .bytes = payload, .length = sizeof(payload), .fd = -1 });
+}
+
+static void task_done(struct export *x, uint32_t slab)
+{
+	struct kernel_export *kx = (struct kernel_export *)x;
+	struct kernel_key *k = key_of(x, slab);
+
+	if (k->state == KEY_COMING) {
+		come(kx, k);
+		return;
+	}
+	k->state = KEY_NONE;
+	if (!k->result) {
+		k->domain->keys--;
+		return;
+	}
+	/* Its domain stays for good: the key may still be used there. */
+	pool_withdraw(x->pool, slab);
+	donor_say(kx->log, LOG_LVL_ERR,
+		  "slab %u is withdrawn: its RDMA key cannot be invalidated: %s; restart ebb-donord to lend it again",
+		  slab, strerror(k->result));
+	k->borrower->ops->fail(k->borrower, "a key cannot be invalidated");
+}
+
+static const struct export_ops ops = {
+	.grant = grant, .revoke = revoke, .task = task, .task_done = task_done,
+};
+
+int kernel_export_init(struct kernel_export *x, struct pool *pool, struct donor_log *log)
+{
+	*x = (struct kernel_export){ .x = { .ops = &ops, .pool = pool }, .log = log };
+	x->keys = calloc(pool->count, sizeof(*x->keys));
+	return x->keys ? 0 : -ENOMEM;
+}
+
+void kernel_export_free(struct kernel_export *x)
+{
+	free(x->keys);
+	x->keys = NULL;
+}

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <string.h>
+
+#include "lib/base/clock.h"
+#include "lib/base/size.h"
+#include "requests.h"
+
+/* Whether request @f is to be put off: until replies have left, or until the next turn. */
+static bool must_wait(const struct connection *c, const struct wire_frame *f)
+{
+	return !connection_has_room(c) || (f->op == WIRE_MAP && !pool_may_lend(c->sessions->pool));
+}
+
+static void put_donor(struct connection *c, const struct wire_frame *f)
+{
+	struct sessions *s = c->sessions;
+	struct wire_frame reply = *f;
+	struct wire_donor d;
+	uint8_t buf[WIRE_DONOR_SIZE];
+
+	reply.slab = headroom_follow_tell(s->follow, &c->borrower, &d);
+	d.session = c->access.session;
+	d.rdma = c->by_rdma ? rdma_place_port(s->rdma) : 0;
+	wire_build_donor(buf, &d);
+	connection_reply(c, &reply, WIRE_OK, buf, sizeof(buf), NO_SLAB);
+}
+
+static void granted(struct borrower *b, const struct wire_frame *request, const struct lend_grant *g)
+{
+	struct connection *c = connection_of(b);
+	struct wire_frame r = *request;
+
+	/* In a request of its own it is flushed anyway. */
+	connection_unsent(c);
+	if (!g || g->fd < 0) {
+		connection_reply(c, request, g ? WIRE_OK : WIRE_NO_SPACE, g ? g->bytes : NULL,
+				 g ? g->length : 0, NO_SLAB);
+		return;
+	}
+	r.direction = WIRE_REPLY;
+	r.length = 0;
+	pool_pin(c->sessions->pool, r.slab);
+	if (!c->tx.count)
+		c->sent_at = c->sessions->now;
+	stream_push_fd(&c->tx, &r, g->fd, r.slab);
+}
+
+/* WIRE_ASKED places of the queue are kept for what a donor asks. */
+static bool ask(struct borrower *b, const struct wire_frame *f, const void *payload)
+{
+	struct connection *c = connection_of(b);
+
+	/* One that resumes its slabs is not asked before it can use them. */
+	if (c->fd < 0 || !c->answers)
+		return false;
+	connection_push(c, f, payload, NO_SLAB);
+	connection_unsent(c);
+	return true;
+}
+
+static void give_up(struct borrower *b, const char *why)
+{
+	connection_drop(connection_of(b), why);
+}
+
+const struct borrower_ops requests_borrower = { granted, ask, give_up };
+
+static void put_slab(struct connection *c, const struct wire_frame *f)
+{
+	struct wire_frame request = *f;
+	enum wire_status st;
+
+	c->sessions->mapped = c->number;
+	st = pool_lend(c->sessions->pool, &c->borrower, &request);
+	if (st != WIRE_OK)
+		connection_reply(c, f, st, NULL, 0, NO_SLAB);
+}
+
+/* A slab of a session that was resumed: as the reply to MAP was. */
+static void put_again(struct connection *c, const struct wire_frame *f)
+{
+	enum wire_status st = pool_lend_again(c->sessions->pool, &c->borrower, f);
+
+	if (st != WIRE_OK)
+		connection_reply(c, f, st, NULL, 0, NO_SLAB);
+}
+
+/* All that it knows has been named: the rest comes back. */
+static void settle(struct connection *c)
+{
+	uint32_t slabs = pool_return_rest(c->sessions->pool, &c->borrower);
+
+	if (slabs)
+		donor_say(c->sessions->log, LOG_LVL_INFO, "borrower %s: %u slabs taken back",
+			  c->borrower.name, slabs);
+}
+
+/*
+ * What @old, of the same borrower, has is @c's from here on; @old is to be dropped.  False when
+ * it has nothing.
+ */
+static bool take_over(struct connection *c, struct connection *old)
+{
+	struct sessions *s = c->sessions;
+	uint32_t slabs;
+
+	/* What its dead process sent must not arrive behind what this one sends. */
+	connection_hang_up(old);
+	slabs = pool_take_over(s->pool, &old->borrower, &c->borrower);
+	if (slabs)
+		donor_say(s->log, LOG_LVL_INFO, "borrower %s: a successor has its %u slabs",
+			  old->borrower.name, slabs);
+	return slabs;
+}
+
+/* Whether the peer that says @h can be served; the log says what is to be done. */
+static enum wire_status judge(struct connection *c, const struct wire_hello *h)
+{
+	struct sessions *s = c->sessions;
+	char peer[64], theirs[16], ours[16];
+
+	if (c->greeted)
+		return WIRE_NOT_GREETED;
+	if (h->version != WIRE_VERSION) {
+		donor_say(s->log, LOG_LVL_WARN,
+			  "borrower (unknown, %s): refused: it speaks version %u of the protocol, and this is %u; have the same version of ebb on both machines",
+			  connection_peer_text(c, peer, sizeof(peer)), h->version, WIRE_VERSION);
+		return WIRE_BAD_VERSION;
+	}
+	if (h->slab_size > s->pool->slab_size) {
+		donor_say(s->log, LOG_LVL_WARN,
+			  "borrower %s: refused: its slabs of %s are larger than those of %s here; start with a larger --slab, or make its device with a smaller one",
+			  h->name, size_format(h->slab_size, theirs, sizeof(theirs)),
+			  size_format(s->pool->slab_size, ours, sizeof(ours)));
+		return WIRE_BAD_SLAB_SIZE;
+	}
+	return h->flags & WIRE_RDMA && (!s->rdma || c->access.state != ACCESS_CONTROL) ?
+	       WIRE_NO_RDMA : WIRE_OK;
+}
+
+static int greet(struct connection *c, const struct wire_frame *f)
+{
+	struct sessions *s = c->sessions;
+	bool resumed = false;
+	enum wire_status st;
+	struct wire_hello h;
+
+	if (wire_parse_hello(c->small, f->length, &h))
+		return -EPROTO;
+	st = judge(c, &h);
+	if (st != WIRE_OK) {
+		connection_reply(c, f, st, NULL, 0, NO_SLAB);
+		return 0;
+	}
+	c->borrower.export = h.flags & WIRE_RDMA ? rdma_place_export(s->rdma) :
+			     c->local ? &s->shared : &s->stream;
+	/*
+	 * An older connection of the same borrower may still have writes on the
+	 * way.  They must not land after this one's, so it goes first.  The number
+	 * alone does not make it the same: the key's name and the kind of socket have to
+	 * be the same, too.
+	 */
+	for (int i = 0; i < CONNECTIONS; i++) {
+		struct connection *old = &s->connections[i];
+
+		if (old == c || connection_is_free(old) || !old->greeted ||
+		    old->id != h.borrower || old->local != c->local || connection_is_data(old) ||
+		    strcmp(old->borrower.key, c->access.tls.name))
+			continue;
+		resumed |= h.flags & WIRE_RESUME && take_over(c, old);
+		connection_drop(old, "replaced by a newer connection");
+	}
+	if (h.flags & WIRE_RESUME && !resumed) {
+		connection_reply(c, f, WIRE_NO_SESSION, NULL, 0, NO_SLAB);
+		return 0;
+	}
+	if (access_greeted(&c->access))
+		return -EIO;
+	c->keeps = h.flags & WIRE_KEEP;
+	c->by_rdma = h.flags & WIRE_RDMA;
+	strcpy(c->borrower.key, c->access.tls.name);
+	strcpy(c->fingerprint, c->access.tls.fingerprint);
+	pool_add(s->pool, &c->borrower);
+	c->greeted = true;
+	c->answers = c->access.state == ACCESS_BARE;
+	c->id = h.borrower;
+	memcpy(c->borrower.name, h.name, sizeof(c->borrower.name));
+	if (*c->access.tls.name)
+		donor_say(s->log, LOG_LVL_INFO, "borrower %s: connected, key %s (%s)", c->borrower.name,
+			  c->access.tls.name, c->access.tls.fingerprint);
+	else
+		donor_say(s->log, LOG_LVL_INFO, "borrower %s: connected", c->borrower.name);
+	put_donor(c, f);
+	return 0;
+}
+
+/* A data connection names its session. */
+static int join(struct connection *c, const struct wire_frame *f)
+{
+	struct connection *control = NULL;
+	enum wire_status st;
+	struct wire_join j;
+
+	if (wire_parse_join(c->small, f->length, &j))
+		return -EPROTO;
+	for (int i = 0; i < CONNECTIONS && !control; i++)
+		if (c->sessions->connections[i].fd >= 0 && j.session &&
+		    c->sessions->connections[i].access.session == j.session)
+			control = &c->sessions->connections[i];
+	st = control && connection_too_many(control, 1) ? WIRE_NO_SESSION :
+	     access_join(&c->access, control ? &control->access : NULL, &j);
+	connection_reply(c, f, st, NULL, 0, NO_SLAB);
+	if (st != WIRE_OK) {
+		donor_say(c->sessions->log, LOG_LVL_WARN, "data connection refused: %s",
+			  wire_status_text(st));
+		return 0;
+	}
+	c->home = control->number;
+	c->greeted = control->answers = true;
+	memcpy(c->borrower.name, control->borrower.name, sizeof(c->borrower.name));
+	access_guard(&c->access, &c->rx, &c->tx);
+	return 0;
+}
+
+static void put_read(struct connection *c, const struct wire_frame *f)
+{
+	struct sessions *s = c->sessions;
+	void *memory = NULL;
+	enum wire_status st = pool_access(s->pool, &s->connections[c->home].borrower, f, &memory);
+	struct delayed *d;
+
+	if (st != WIRE_OK) {
+		connection_reply(c, f, st, NULL, f->length, NO_SLAB);
+		return;
+	}
+	s->connections[c->home].reads += f->length / WIRE_PAGE;
+	pool_pin(s->pool, f->slab);
+	if (!s->options.delay) {
+		connection_reply(c, f, WIRE_OK, memory, f->length, f->slab);
+		return;
+	}
+	d = &c->delayed[(c->delayed_head + c->delayed_count++) % CONNECTION_REPLIES];
+	*d = (struct delayed){ now_ns() + s->options.delay, *f, memory };
+}
+
+/* Where a WRITE's payload goes, if anywhere. */
+static void begin_write(struct connection *c, const struct wire_frame *f, void **payload)
+{
+	struct pool *p = c->sessions->pool;
+
+	c->verdict = pool_access(p, &c->sessions->connections[c->home].borrower, f, payload);
+	if (c->verdict != WIRE_OK) {
+		*payload = NULL;
+		return;
+	}
+	c->sessions->connections[c->home].writes += f->length / WIRE_PAGE;
+	/* The loan may end before the last byte is here. */
+	pool_pin(p, f->slab);
+	c->arriving = f->slab;
+}
+
+static int arrived(void *data, const struct wire_frame *f, void **payload)
+{
+	struct connection *c = data;
+
+	if (!c->greeted && f->op != WIRE_HELLO && f->op != WIRE_JOIN)
+		return -EPROTO;
+	if (f->direction == WIRE_REQUEST && must_wait(c, f)) {
+		connection_hold(c, true);
+		return 1;
+	}
+	c->verdict = access_serves(&c->access, f->op);
+	if (c->verdict != WIRE_OK && f->direction == WIRE_REPLY)
+		return -EPROTO;
+	if (c->verdict != WIRE_OK)
+		*payload = f->op == WIRE_WRITE ? NULL : c->small;
+	else if (f->op == WIRE_WRITE)
+		begin_write(c, f, payload);
+	else
+		*payload = c->small;
+	return 0;
+}
+
+static int finished(void *data, const struct wire_frame *f)
+{
+	struct connection *c = data;
+	enum wire_status st;
+	uint32_t class;
+
+	if (c->verdict != WIRE_OK && f->op != WIRE_WRITE) {
+		connection_reply(c, f, c->verdict, NULL, f->op == WIRE_READ ? f->length : 0, NO_SLAB);
+		return 0;
+	}
+	switch (f->op) {
+	case WIRE_HELLO:
+		return greet(c, f);
+	case WIRE_PING:
+		put_donor(c, f);
+		return 0;
+	case WIRE_READ:
+		put_read(c, f);
+		return 0;
+	case WIRE_WRITE:
+		connection_end_arrival(c);
+		connection_reply(c, f, c->verdict, NULL, f->length, NO_SLAB);
+		return 0;
+	case WIRE_UNMAP:
+		st = eviction_return(c->sessions->eviction, &c->borrower,
+				     (struct wire_loan){ f->slab, f->generation });
+		connection_reply(c, f, st, NULL, 0, NO_SLAB);
+		return 0;
+	case WIRE_REMAP:
+		put_again(c, f);
+		return 0;
+	case WIRE_RELEASE:
+		settle(c);
+		connection_reply(c, f, WIRE_OK, NULL, 0, NO_SLAB);
+		return 0;
+	case WIRE_BYE:
+		c->keeps = false;
+		connection_reply(c, f, WIRE_OK, NULL, 0, NO_SLAB);
+		return 0;
+	case WIRE_MAP:
+		if (wire_parse_map(c->small, f->length, &class))
+			return -EPROTO;
+		if (class == WIRE_CLASS_SWAP)
+			put_slab(c, f);
+		else
+			connection_reply(c, f, WIRE_BAD_CLASS, NULL, 0, NO_SLAB);
+		return 0;
+	case WIRE_JOIN:
+		return join(c, f);
+	case WIRE_ACTIVITY:
+		return eviction_rates(c->sessions->eviction, &c->borrower, f, c->small);
+	case WIRE_EVICT:
+		return eviction_answer(c->sessions->eviction, &c->borrower, f);
+	}
+	return -EPROTO;
+}
+
+const struct stream_rx_ops requests = { arrived, finished };
+
+struct borrower *requests_prove(void *sessions, const struct wire_join *j)
+{
+	struct sessions *s = sessions;
+
+	for (int i = 0; i < CONNECTIONS; i++) {
+		struct connection *c = &s->connections[i];
+
+		if (c->fd < 0 || !c->by_rdma || !j->session || c->access.session != j->session)
+			continue;
+		/* The MAC first: nobody else may use a number up. */
+		return !session_genuine(c->access.key, j) || c->queue.id ||
+		       !session_take_number(&c->access.numbers, j->number) ? NULL : &c->borrower;
+	}
+	return NULL;
+}
+
+void requests_joined(void *sessions, struct borrower *b)
+{
+	connection_of(b)->answers = true;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What the donor tells of itself by its control socket (donor_control.h). */
+#ifndef EBB_DONOR_STATUS_H
+#define EBB_DONOR_STATUS_H
+
+#include "donord.h"
+
+struct borrower_status {
+	char name[WIRE_NAME], key[KEY_NAME], peer[64]; /* key "" = none */
+	const char *transport;
+	uint64_t quota, reads, writes, connected; /* bytes, pages, s */
+	uint32_t slabs, asked_back, refused, overdue;
+};
+
+struct donor_status {
+	uint64_t slab_size, headroom, total, free;
+	struct headroom_sample sample;
+	uint32_t in[LEND_STATES];
+	uint32_t asked_back, refused, overdue;
+	struct eviction_counts evictions;
+	bool draining, ending;
+	uint64_t ends_in; /* s */
+	uint32_t borrower_count;
+	struct borrower_status borrowers[CONNECTIONS + RDMA_SESSIONS];
+};
+
+/* The loop's. */
+void lender_status(const struct lender *l, struct donor_status *status);
+
+#endif
