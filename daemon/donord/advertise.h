@@ -19,22 +19,22 @@ struct advertise_options {
 /* Their rows in the table of struct @of, whose member @member they are. */
 #define ADVERTISE_OPTIONS(of, member) \
 	ADVERTISE_OPTION(of, member, "etcd", OPTION_LIST, etcd, "URL", \
-			 "register in the etcd there; may be repeated for the members of a cluster"), \
+			 "register in etcd; may be repeated for the members of a cluster"), \
 	ADVERTISE_OPTION(of, member, "advertise", OPTION_STRING, address, "HOST:PORT", \
-			 "where borrowers reach this donor: what is registered"), \
+			 "address to register, where borrowers reach this donor"), \
 	ADVERTISE_OPTION(of, member, "etcd-prefix", OPTION_STRING, prefix, "KEY", \
-			 "of the donors' keys [" ETCD_PREFIX "]"), \
+			 "prefix of the donors' keys [" ETCD_PREFIX "]"), \
 	ADVERTISE_OPTION(of, member, "etcd-ca", OPTION_STRING, ca, "FILE", \
-			 "who may have signed etcd's certificate [the system's]"), \
+			 "CA certificates that may sign etcd's [the system's]"), \
 	ADVERTISE_OPTION(of, member, "etcd-cert", OPTION_STRING, cert, "FILE", \
-			 "our certificate for etcd"), \
-	ADVERTISE_OPTION(of, member, "etcd-key", OPTION_STRING, key, "FILE", "its key"), \
-	ADVERTISE_OPTION(of, member, "etcd-user", OPTION_STRING, user, "NAME", "our user in etcd"), \
+			 "client certificate for etcd"), \
+	ADVERTISE_OPTION(of, member, "etcd-key", OPTION_STRING, key, "FILE", "key of the client certificate"), \
+	ADVERTISE_OPTION(of, member, "etcd-user", OPTION_STRING, user, "NAME", "user in etcd"), \
 	ADVERTISE_OPTION(of, member, "etcd-password-file", OPTION_STRING, password_file, "FILE", \
-			 "a file whose first line is its password")
+			 "file whose first line is the password of that user")
 
 /*
- * Checks @o without asking anybody (EXIT_USAGE in @e) and makes the registration of
+ * Checks @o without a request (EXIT_USAGE in @e) and makes the registration of
  * a donor of @memory bytes in slabs of @slab bytes; *@out stays NULL without --etcd.
  */
 int advertise_begin(const struct advertise_options *o, uint64_t slab, uint64_t memory,

@@ -187,7 +187,7 @@ static int handle(void *data, const char *verb, struct json_object *request,
 	if (r)
 		return fail(e, r, "ebb-donord: %s; see its log",
 			    r == -ESHUTDOWN ? "it ends" : "its loop does not answer");
-	/* Only this thread asks, so nobody writes there now. */
+	/* Only this thread asks, so the loop does not write there now. */
 	status_json(c, answer);
 	return 0;
 }
@@ -300,7 +300,7 @@ int donor_control_start(struct donor_control **out, struct lender *l,
 	c->lender = l;
 	c->registration = registration;
 	pthread_mutex_init(&c->lock, NULL);
-	/* Of the clock that nobody sets. */
+	/* Of a clock that is never set. */
 	thread_cond_init(&c->answered);
 	c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (c->wake_fd < 0) {

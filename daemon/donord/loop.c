@@ -25,7 +25,7 @@
  * up add to a sleep, in a virtual machine, is more than the shortest delays.
  */
 #define AWAKE_NS 50000
-/* Between two pieces that are zeroed, for who else wants the core: we have priority. */
+/* Between two pieces that are zeroed: this thread has real-time priority over others. */
 #define ZERO_REST_NS 30000
 
 /* In the epoll set, behind those of connections. */
@@ -103,7 +103,7 @@ static void read_keys_again(struct lender *l)
 		donor_say(&l->log, LOG_LVL_INFO, "%u keys", ring.count);
 	else
 		donor_say(&l->log, LOG_LVL_ERR,
-			  "no key is left: nobody may borrow by the network any more; add a key file and send SIGHUP");
+			  "no key is left: no borrower on the network is accepted; add a key file and send SIGHUP");
 	connections_keys(&l->sessions);
 	if (l->kernels)
 		rdma_lender_keys(l->kernels);

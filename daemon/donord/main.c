@@ -35,46 +35,44 @@ struct donord_options {
 
 static const struct option_spec specs[] = {
 	OPTION("listen", OPTION_LIST, listen, "HOST:PORT|unix:/PATH",
-	       "where to listen: loopback, with --keys any address, or a socket through which borrowers\n"
-	       "on this machine map what they are lent; may be repeated [127.0.0.1:7070]"),
+	       "listen address; beyond loopback requires --keys; may be repeated [127.0.0.1:7070]"),
 	OPTION("memory", OPTION_STRING, memory, "SIZE",
-	       "memory to lend; auto = what --headroom leaves"),
+	       "memory to lend; auto: all but --headroom"),
 	OPTION("headroom", OPTION_SIZE, lender.headroom, "SIZE",
-	       "keep so much free for this machine's programs [none; with auto 10 %, at least 1G]"),
+	       "memory to keep free for this machine's programs [none; with auto 10 %, at least 1G]"),
 	OPTION("slab", OPTION_SIZE, slab, "SIZE", "unit of lending, 1M to 1G [64M]"),
 	OPTION("keys", OPTION_LIST, lender.keys, "FILE|DIR",
-	       "keys of who may borrow by the network, which is then TLS; may be repeated"),
+	       "keys of allowed borrowers; enables TLS; may be repeated"),
 	OPTION("rdma", OPTION_STRING, rdma, "HOST:PORT",
-	       "take RDMA there from borrowers with a key, who say rdma: before an address of --listen;\n"
-	       "HOST is the same, of an RDMA device"),
+	       "accept RDMA from borrowers with a key; HOST as in --listen, of an RDMA device"),
 	OPTION("rdma-kernel", OPTION_STRING, rdma_kernel, "HOST:PORT",
-	       "lend by RDMA there, to kernel modules with a key"),
+	       "accept kernel modules with a key, by RDMA"),
 	OPTION("rdma-open", OPTION_STRING, rdma_open, "HOST:PORT",
 	       "ignored; use --rdma-kernel with --keys"),
 	OPTION("rdma-memory", OPTION_SIZE, rdma_memory, "SIZE", "ignored; kernel modules borrow of --memory"),
-	OPTION("quota", OPTION_SIZE, lender.sessions.quota, "SIZE", "most that one borrower gets"),
+	OPTION("quota", OPTION_SIZE, lender.sessions.quota, "SIZE", "limit of memory per borrower [none]"),
 	OPTION("peer-connections", OPTION_UINT, lender.sessions.peer_connections, "N",
-	       "most connections from one address, of those without a key [64]"),
+	       "limit of connections per address, not counting authenticated ones [64]"),
 	OPTION("key-connections", OPTION_UINT, lender.sessions.key_connections, "N",
-	       "most connections with keys of one name [192]"),
+	       "limit of connections with keys of one name [192]"),
 	OPTION("keep", OPTION_DURATION, lender.sessions.keep, "TIME",
-	       "what a borrower has waits so long for its successor when it dies [30s]"),
+	       "session grace period: retain a lost borrower's slabs for TIME [30s]"),
 	OPTION("drain-timeout", OPTION_DURATION, lender.drain, "TIME",
-	       "after SIGTERM, wait so long for borrowers to take their pages elsewhere [60s]"),
+	       "after SIGTERM, wait up to TIME for borrowers to move their pages [60s]"),
 	OPTION("overdue", OPTION_DURATION, lender.eviction.overdue, "TIME",
-	       "report what was asked back and is not back after this [5m]"),
+	       "report slabs that are not back TIME after they were recalled [5m]"),
 	OPTION("revoke-after", OPTION_DURATION, lender.eviction.revoke, "TIME",
-	       "take what was asked back after this, when memory is about to run out [never]"),
+	       "revoke recalled slabs after TIME when memory is about to run out [never]"),
 	ADVERTISE_OPTIONS(donord_options, advertise),
-	OPTION("delay", OPTION_DURATION, lender.sessions.delay, "TIME", "hold every read back (for tests)"),
+	OPTION("delay", OPTION_DURATION, lender.sessions.delay, "TIME", "delay replies to reads (for tests)"),
 	OPTION("machine", OPTION_STRING, lender.machine, "DIR",
-	       "read meminfo and pressure/memory there (for tests) [/proc]"),
+	       "directory of meminfo and pressure/memory (for tests) [/proc]"),
 	SERVICE_OPTIONS(donord_options, service),
 	OPTIONS_END
 };
 
 static const struct command command = {
-	.help = "Lends memory to borrowers, over TCP, by RDMA or by sharing it, until it gets SIGTERM",
+	.help = "Lend memory to borrowers over TCP, by RDMA or by shared mappings, until SIGTERM",
 	.example = "ebb-donord --listen 127.0.0.1:7070 --memory 4G\nebb-donord --memory auto",
 	.options = specs,
 };
@@ -101,7 +99,7 @@ static int parse_places(const struct option_list *list, struct address *a, bool 
 
 		if (!r && address_is_rdma(&a[i]))
 			r = fail_exit(e, EXIT_USAGE, EINVAL,
-				      "listen: %s is what borrowers say; listen at HOST:PORT, and give --rdma, too",
+				      "listen: %s is an address for borrowers; listen at HOST:PORT and pass --rdma, too",
 				      list->v[i]);
 		if (r)
 			return r;
@@ -121,7 +119,7 @@ static int check_slab(const struct donord_options *o, struct error *e)
 				 size_format(o->slab, a, sizeof(a)));
 	if (o->lender.sessions.quota && o->lender.sessions.quota < o->slab)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "quota: %s is not even one slab of %s, and nobody could borrow; raise it or use smaller slabs",
+				 "quota: %s is less than one slab of %s; raise it or use smaller slabs",
 				 size_format(o->lender.sessions.quota, a, sizeof(a)),
 				 size_format(o->slab, b, sizeof(b)));
 	return 0;
@@ -301,7 +299,7 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 	if (!r)
 		r = run(o, l, &pool, registration, argv, e);
 	else if (r == -EINTR && !e->code)
-		log_info("told to end before its memory was there");
+		log_info("stopped before its memory was allocated");
 	lender_free(&l);
 	pool_free(&pool);
 	registration_stop(&registration);
@@ -326,7 +324,7 @@ int main(int argc, char **argv)
 		return status;
 	etcd_global_init();
 	if (!o.memory)
-		fail_exit(&e, EXIT_USAGE, EINVAL, "memory: not given; say how much to lend, --memory 4G or --memory auto");
+		fail_exit(&e, EXIT_USAGE, EINVAL, "memory: not given; pass --memory 4G or --memory auto");
 	if (!o.listen.n)
 		o.listen = (struct option_list){ { "127.0.0.1:7070" }, 1 };
 	if (!e.code)

@@ -127,7 +127,7 @@ def test_a_silent_peer_is_hung_up_on(donor_at):
         half.sendall(hello()[:50])
         for s in (silent, half):
             assert closed(s)
-        wait_for(lambda: "no greeting" in machine.read(donor.log), 5, "log line")
+        wait_for(lambda: "no handshake" in machine.read(donor.log), 5, "log line")
         # Who has greeted may be quiet.
         assert quiet.map()
 

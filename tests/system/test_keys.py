@@ -302,7 +302,7 @@ def test_the_last_key_is_taken_away(world, key, tmp_path):
     only.unlink()
     donor.signal(signal.SIGHUP)
     wait_for(lambda: s.stats()["donor_losses"] == 1, 5, "its connection ends")
-    wait_for(lambda: "no key is left: nobody may borrow" in donor.log.read_text(), 5, "the donor says so")
+    wait_for(lambda: "no key is left: no borrower on the network is accepted" in donor.log.read_text(), 5, "the donor says so")
     p.check()
     status, text = swapd(tmp_path, donor.address, "--key", copy)
     assert status == 5 and "does not know key spark" in text

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What the memory pool knows of a borrower: who it is, how it reaches memory (its export) and
+ * What the memory pool knows of a borrower: its name and key, how it reaches memory (its export) and
  * how it is told (its ops).  All but what is marked so is the loop's thread.
  */
 #ifndef EBB_BORROWER_H

@@ -17,7 +17,7 @@
  */
 #define DRAIN_AT_ONCE 16
 #define DRAIN_SLOW_NS (10 * SECOND)
-/* Who does not even answer EVICT in that time is not waited for. */
+/* A borrower that does not answer EVICT in that time is not waited for. */
 #define SILENT_NS (10 * SECOND)
 /* So long the machine must be about to run out before anything is revoked. */
 #define SHORT_NS (10 * SECOND)
@@ -282,7 +282,7 @@ static void report(struct eviction *e, uint64_t now)
 	}
 	if (n)
 		donor_say(e->log, LOG_LVL_WARN,
-			  "%u slabs, one of borrower %s's, were asked back %llu s ago and are not back; see whether it has another donor or a disk for them",
+			  "%u slabs, one of borrower %s's, were recalled %llu s ago and are not back; give it another donor or a disk",
 			  n, e->pool->slabs[first].owner->name,
 			  (unsigned long long)(e->options.overdue / SECOND));
 }

@@ -80,11 +80,11 @@ struct pool {
 	uint32_t generation;        /* last one given */
 	uint64_t slab_size;
 	enum lend_memory kind;
-	struct patience patience;   /* of who makes memory; none after pool_init() */
+	struct patience patience;   /* of the thread that makes memory; none after pool_init() */
 	struct export *exports;     /* pool_add_export() */
 	struct borrower *borrowers; /* pool_add() */
 	bool draining;              /* lends nothing; written by the loop, read by others, too */
-	bool refused;               /* a MAP found no memory; whoever acts on it clears it */
+	bool refused;               /* a MAP found no memory; cleared by the code that acts on it */
 	uint32_t maps;              /* in this turn */
 	bool zeroed;                /* in this turn, for a MAP */
 	/* To the pool thread, the first before the second; and back. */

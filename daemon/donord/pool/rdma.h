@@ -4,7 +4,7 @@
  * Their control connections are those of connection.h; here is what such a connection has
  * beside it: one queue pair, of the borrower that the JOIN in its request names and proves.
  *
- * A slab is registered when its memory is made, for nobody.  A loan is a memory window of
+ * A slab is registered when its memory is made, without access for any borrower.  A loan is a memory window of
  * type 2 on it, bound to the queue pair of its borrower: no other queue pair can use its
  * key, and it is taken back at once, by itself, however large the slab.
  *

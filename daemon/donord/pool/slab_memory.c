@@ -57,7 +57,7 @@ static int map_memfd(uint8_t *at, uint64_t size, unsigned int flags)
 	return fd;
 }
 
-/* Every page is there before anybody asks for it. */
+/* Allocates every page before the slab is lent. */
 static int touch(uint8_t *at, uint64_t size, const struct patience *p)
 {
 	/* Copies between sockets and slabs are half as dear with huge pages. */

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Asked now and then, by the thread that makes memory: whether nobody wants it any more. */
+/* Called now and then by the thread that makes memory: whether it is to stop. */
 struct patience {
 	bool (*over)(void *data); /* NULL = never */
 	void *data;
@@ -21,7 +21,7 @@ struct patience {
 /*
  * Shared memory is a memfd, sealed against shrinking and growing, so that a
  * borrower's access to it cannot fail.  HUGE takes huge pages where the machine
- * has some set aside (vm.nr_hugepages); they are never anybody else's, so a
+ * has some set aside (vm.nr_hugepages); programs cannot get them back, so a
  * donor that means to give memory back has no use for them.
  */
 enum lend_memory { LEND_PRIVATE, LEND_SHARED, LEND_SHARED_HUGE };

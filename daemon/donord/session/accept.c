@@ -41,7 +41,7 @@ static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_st
 				  &((const struct sockaddr_in6 *)b)->sin6_addr);
 }
 
-/* The one that has been there longer without a greeting. */
+/* The one that has been there longer without a handshake. */
 static struct connection *older(struct connection *a, struct connection *b)
 {
 	if (b->greeted)
@@ -50,10 +50,10 @@ static struct connection *older(struct connection *a, struct connection *b)
 }
 
 /*
- * A place for a connection from @peer, or NULL with the reason.  Who has not greeted
- * keeps nobody out.  Those that a key tells apart are limited by that: one address may
- * have many borrowers behind it.  What is kept for a successor counts, and gives way to
- * nobody but another from its own address.
+ * A place for a connection from @peer, or NULL with the reason.  A connection without a
+ * handshake gives way to others.  Authenticated ones are limited by their key, since one
+ * address may have many borrowers behind it.  A kept session counts, and gives way only to a
+ * connection from its own address.
  */
 static struct connection *find_place(struct sessions *s, const struct sockaddr_storage *peer,
 				     const char **why)
@@ -87,7 +87,7 @@ static struct connection *find_place(struct sessions *s, const struct sockaddr_s
 	else if (!found)
 		found = stranger ? stranger : kept;
 	if (found && !connection_is_free(found))
-		connection_drop(found, "no greeting, and others want its place");
+		connection_drop(found, "no handshake, and others want its place");
 	return found;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Who gets one of the places for connections. */
+/* Listening, accepting, and which connection gets a place. */
 #ifndef EBB_ACCEPT_H
 #define EBB_ACCEPT_H
 

@@ -80,7 +80,7 @@ enum wire_status access_join(struct access *a, struct access *control, const str
 {
 	if (!control || !control->session || control->session != j->session)
 		return WIRE_NO_SESSION;
-	/* The MAC first: nobody else may use a number up. */
+	/* The MAC first: a stranger must not use a number up. */
 	if (!session_genuine(control->key, j))
 		return WIRE_BAD_MAC;
 	if (!session_take_number(&control->numbers, j->number) || session_guard_init(&a->in) ||

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Who may come in, and as what (docs/protocol.md, "Who is who").
+ * Authentication of a connection, and what it may do then (docs/protocol.md, "Who is who").
  *
  * Without keys a connection is taken as it is: the donor then listens where only
  * this machine can reach it.  With keys, what comes by the network begins with
@@ -58,7 +58,7 @@ static inline bool access_waits(const struct access *a)
 	return a->state == ACCESS_PEEKING || a->state == ACCESS_SHAKING;
 }
 
-/* Whether a key has told who it is. */
+/* Whether a key has authenticated it. */
 static inline bool access_known(const struct access *a)
 {
 	return a->state == ACCESS_CONTROL || a->state == ACCESS_DATA;

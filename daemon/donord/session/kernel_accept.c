@@ -78,7 +78,7 @@ static void session_end(struct rdma_lender *l, struct rdma_session **p, const ch
 	epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, s->channel->fd, NULL);
 	slabs = rdma_session_end(s);
 	if (tells)
-		donor_say(l->env.log, LOG_LVL_INFO, "borrower %s: %s; %u slabs taken back",
+		donor_say(l->env.log, LOG_LVL_INFO, "borrower %s: %s; %u slabs reclaimed",
 			  s->borrower.name[0] ? s->borrower.name : "(unknown, RDMA)", why, slabs);
 	sweep(l);
 	if (!s->domain.keys) {

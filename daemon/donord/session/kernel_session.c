@@ -135,7 +135,7 @@ bool rdma_session_lacks(const struct rdma_session *s, const struct rdma_cm_id *i
 		wire_same(proof, request->proof, WIRE_PROOF));
 }
 
-/* What proves to the borrower who accepts it, for the private data of the acceptance. */
+/* The donor's proof to the borrower, for the private data of the acceptance. */
 static int prove(struct rdma_session *s, const struct rdma_request *request, uint32_t donor,
 		 uint8_t data[static WIRE_PROOF_REPLY_SIZE])
 {

@@ -92,7 +92,7 @@ static void settle(struct connection *c)
 	uint32_t slabs = pool_return_rest(c->sessions->pool, &c->borrower);
 
 	if (slabs)
-		donor_say(c->sessions->log, LOG_LVL_INFO, "borrower %s: %u slabs taken back",
+		donor_say(c->sessions->log, LOG_LVL_INFO, "borrower %s: %u slabs reclaimed",
 			  c->borrower.name, slabs);
 }
 
@@ -109,7 +109,7 @@ static bool take_over(struct connection *c, struct connection *old)
 	connection_hang_up(old);
 	slabs = pool_take_over(s->pool, &old->borrower, &c->borrower);
 	if (slabs)
-		donor_say(s->log, LOG_LVL_INFO, "borrower %s: a successor has its %u slabs",
+		donor_say(s->log, LOG_LVL_INFO, "borrower %s: a reconnecting borrower has its %u slabs",
 			  old->borrower.name, slabs);
 	return slabs;
 }
@@ -350,7 +350,7 @@ struct borrower *requests_prove(void *sessions, const struct wire_join *j)
 
 		if (c->fd < 0 || !c->by_rdma || !j->session || c->access.session != j->session)
 			continue;
-		/* The MAC first: nobody else may use a number up. */
+		/* The MAC first: a stranger must not use a number up. */
 		return !session_genuine(c->access.key, j) || c->queue.id ||
 		       !session_take_number(&c->access.numbers, j->number) ? NULL : &c->borrower;
 	}

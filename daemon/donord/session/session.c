@@ -143,7 +143,7 @@ void connection_hang_up(struct connection *c)
 {
 	struct sessions *s = c->sessions;
 
-	/* Before its slabs are anybody else's. */
+	/* Before its slabs are lent to others. */
 	drop_data(c);
 	rdma_queue_end(s->rdma, &c->queue);
 	stream_tx_reset(&c->tx, reply_sent, c);
@@ -173,7 +173,7 @@ void connection_drop(struct connection *c, const char *why)
 		donor_say(s->log, LOG_LVL_INFO, "borrower %s: data connection: %s",
 			  c->borrower.name, why);
 	else if (c->greeted)
-		donor_say(s->log, LOG_LVL_INFO, "borrower %s: %s; %u slabs taken back",
+		donor_say(s->log, LOG_LVL_INFO, "borrower %s: %s; %u slabs reclaimed",
 			  c->borrower.name, why, slabs);
 	else
 		donor_say(s->log, LOG_LVL_INFO, "borrower (unknown, %s): %s",
@@ -266,7 +266,7 @@ static void receive(struct connection *c)
 		connection_flush(c);
 }
 
-/* Goes on with finding out who it is; true when it has frames to say. */
+/* Goes on with its authentication; true when frames can be received. */
 static bool let_in(struct connection *c)
 {
 	int r = access_go_on(&c->access, c->sessions->tls, c->fd, &c->rx, &c->tx);
@@ -359,9 +359,9 @@ void connections_tick(struct sessions *s, uint64_t now)
 		if (c->fd < 0)
 			continue;
 		if (!c->greeted && now - c->since > GREETING_NS)
-			connection_drop(c, "no greeting");
+			connection_drop(c, "no handshake");
 		else if (c->tx.count && now > c->sent_at && now - c->sent_at > STALL_NS)
-			connection_drop(c, "does not read what it asked for");
+			connection_drop(c, "does not read replies");
 	}
 }
 
@@ -381,7 +381,7 @@ void connections_keys(struct sessions *s)
 		if (keyring_find(&s->keys, identity, strlen(identity)))
 			continue;
 		donor_say(s->log, LOG_LVL_WARN,
-			  "key %s (%s) is gone: who came with it is hung up on, %u slabs taken back",
+			  "key %s (%s) is gone: disconnecting its borrower, %u slabs reclaimed",
 			  name, fingerprint, pool_owned(s->pool, &c->borrower));
 		connection_drop(c, "its key was taken away");
 	}

@@ -106,8 +106,8 @@ static bool has_address(struct discovery *d, const char *address, uint64_t until
 	struct address a;
 
 	/*
-	 * Who has had an address is not asked for again: when names cannot be resolved
-	 * for a while, nobody is to lose his place for that.
+	 * A donor that has an address is not resolved again: it must not lose its place
+	 * while names cannot be resolved.
 	 */
 	if (donor_list_find(&d->list, address))
 		return true;
@@ -121,7 +121,7 @@ static bool has_address(struct discovery *d, const char *address, uint64_t until
 }
 
 /*
- * A device takes a list as a whole, so one name that nobody can resolve would keep
+ * A device takes a list as a whole, so one name that cannot be resolved would keep
  * the others away.  Nor may many of them, each of which takes its time: a round asks
  * for LOOK_UP_NS, and the next one begins behind those it asked for.
  */
@@ -215,7 +215,7 @@ static int tell_device(const struct device_record *r, void *data)
 	request = json_object_new_object();
 	json_add_text(request, "verb", "donors.set");
 	json_object_object_add(request, "donors", list);
-	/* Never an empty list: who knows of no donor says nothing. */
+	/* Never an empty list: without any donor nothing is told. */
 	if (!list || !json_object_array_length(list))
 		fail(&e, ENOENT, "none of %d has slabs as large as its own; make it with a smaller --slab",
 		     d->list.n);

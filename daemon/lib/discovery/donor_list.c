@@ -123,7 +123,7 @@ static int parse_entry(const struct etcd_pair *pair, const char *prefix, struct 
 		return -EBADMSG;
 	o = etcd_answer_parse(pair->value, strlen(pair->value));
 	address = json_text(o, "address", "");
-	/* A socket is another one on each machine: who writes there shall not choose it. */
+	/* A socket is another one on each machine: a writer of etcd must not choose it. */
 	if (!o || local_is(address) || strcmp(address, pair->key + strlen(prefix)) ||
 	    address_check(address, "etcd", d->address, sizeof(d->address), NULL) ||
 	    strcmp(address, d->address))

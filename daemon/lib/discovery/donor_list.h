@@ -61,7 +61,7 @@ int donor_list_from_pairs(struct donor_list *out, const struct etcd_pairs *pairs
 			  const char *prefix, int *bad);
 
 /*
- * Takes over what etcd has @now (ns): who is new is there at once; who is missing
+ * Takes over what etcd has @now (ns): a new donor is there at once; a missing one
  * stays for @grace ns, because an etcd that was set up anew hears from its donors
  * one after the other.  An empty @fresh of a list that has donors changes nothing:
  * the last donor leaves by its own word, not by etcd's.  @fresh is emptied.
@@ -79,7 +79,7 @@ struct json_object *donor_list_choose(const struct donor_list *l, const char *wh
 				      int most);
 
 /*
- * Who chooses for @device of this machine: machines that share a host name or, being
+ * The name by which @device of this machine chooses: machines that share a host name or, being
  * copies of one image, a machine id still choose apart.  Returns @buf.
  */
 char *donor_list_who(const char *device, char *buf, size_t size);

@@ -155,7 +155,7 @@ static const char *reason(struct json_object *o, char *buf, size_t size)
 	return buf;
 }
 
-/* One call of one endpoint.  -EACCES when it wants to know who asks. */
+/* One call of one endpoint.  -EACCES when it requires authentication. */
 static int call_one(struct etcd *t, const char *path, const char *body,
 		    struct json_object **answer, struct error *e)
 {

@@ -33,7 +33,7 @@ void etcd_config_defaults(struct etcd_config *c);
 int etcd_config_add(struct etcd_config *c, const char *urls, const char *what, struct error *e);
 
 /*
- * What can be wrong with @c without asking anybody: a prefix, files that cannot
+ * What can be wrong with @c without a request: a prefix, files that cannot
  * be read, a key or a password that others may read.  EXIT_USAGE in @e.
  */
 int etcd_config_check(const struct etcd_config *c, struct error *e);

@@ -260,7 +260,7 @@ int etcd_ranged(struct json_object *answer, struct etcd_pairs *out)
 	p.v = calloc(n ? n : 1, sizeof(*p.v));
 	if (!p.v)
 		return -ENOMEM;
-	/* What somebody else put below the prefix takes nothing away from the rest. */
+	/* Foreign keys below the prefix do not invalidate the rest. */
 	for (size_t i = 0; i < n; i++)
 		p.n += parse_pair(json_object_array_get_idx(kvs, i), &p.v[p.n]) == 0;
 	*out = p;

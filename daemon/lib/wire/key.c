@@ -108,7 +108,7 @@ int key_save(const struct key *k, const char *path, struct error *e)
 
 	if (fd < 0 && errno == EEXIST)
 		return fail_exit(e, EXIT_REFUSED, EEXIST,
-				 "key %s: is there already; choose another file, or remove it if nobody uses it",
+				 "key %s: exists; choose another file, or remove it if it is unused",
 				 path);
 	if (fd < 0)
 		return fail(e, errno, "key %s: cannot create: %s; choose a directory that exists, such as /etc/ebb",
@@ -135,7 +135,7 @@ static int trusted(uid_t owner)
 	return owner == 0 || owner == geteuid();
 }
 
-/* Who may write the file, or the link to it, may choose the key. */
+/* A user that may write the file, or the link to it, may choose the key. */
 static int check_owner(const char *path, int fd, struct stat *st, struct error *e)
 {
 	struct stat link;
@@ -146,15 +146,15 @@ static int check_owner(const char *path, int fd, struct stat *st, struct error *
 		return fail(e, EINVAL, "key %s: not a file; name one that ebbctl key create made", path);
 	if (!trusted(link.st_uid))
 		return fail_exit(e, EXIT_REFUSED, EACCES,
-				 "key %s: the link is of user %u, who could choose another key; name the file itself",
+				 "key %s: the link belongs to user %u, which could choose another key; name the file itself",
 				 path, link.st_uid);
 	if (!trusted(st->st_uid))
 		return fail_exit(e, EXIT_REFUSED, EACCES,
-				 "key %s: belongs to user %u; chown it to root, or to who runs this", path,
+				 "key %s: belongs to user %u; chown it to root, or to the user that runs this", path,
 				 st->st_uid);
 	if (st->st_mode & 077)
 		return fail_exit(e, EXIT_REFUSED, EACCES,
-				 "key %s: others may use it (mode %04o); chmod 600 it, and make a new key if somebody could have read it",
+				 "key %s: others may use it (mode %04o); chmod 600 it, and make a new key if others could have read it",
 				 path, st->st_mode & 07777);
 	return 0;
 }
@@ -179,7 +179,7 @@ static int parse(struct key *k, char *line)
 
 int key_load(struct key *k, const char *path, struct error *e)
 {
-	/* A pipe somebody put there must not hold us up. */
+	/* Opening a pipe must not block. */
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	struct key read_key = { .name = "" };
 	char line[LINE];
@@ -189,7 +189,7 @@ int key_load(struct key *k, const char *path, struct error *e)
 
 	if (fd < 0)
 		return fail(e, errno, "key %s: %s; %s", path, strerror(errno),
-			    errno == ENOENT ? "make one by ebbctl key create" : "run as who may read it");
+			    errno == ENOENT ? "make one by ebbctl key create" : "run as a user with read access");
 	r = check_owner(path, fd, &st, e);
 	if (r)
 		return r;
@@ -256,7 +256,7 @@ static int is_key_file(const struct dirent *d)
 	return len > suffix && *d->d_name != '.' && !strcmp(d->d_name + len - suffix, SUFFIX);
 }
 
-/* Who may write there may bring back a key that was taken away. */
+/* A user that may write there may bring back a key that was removed. */
 static int check_directory(const char *path, int fd, struct error *e)
 {
 	struct stat st;
@@ -265,7 +265,7 @@ static int check_directory(const char *path, int fd, struct error *e)
 		return fail(e, errno, "keys %s: %m", path);
 	if (!trusted(st.st_uid))
 		return fail_exit(e, EXIT_REFUSED, EACCES,
-				 "keys %s: belongs to user %u; chown it to root, or to who runs this", path,
+				 "keys %s: belongs to user %u; chown it to root, or to the user that runs this", path,
 				 st.st_uid);
 	if (st.st_mode & 022)
 		return fail_exit(e, EXIT_REFUSED, EACCES,
@@ -283,7 +283,7 @@ static int add_directory(struct keyring *ring, const char *path, enum keyring_ab
 	int r, found = 0;
 
 	if (!dir)
-		return fail(e, errno, "keys %s: %s; run as who may read it", path, strerror(errno));
+		return fail(e, errno, "keys %s: cannot read: %s; run as a user with read access", path, strerror(errno));
 	r = check_directory(path, dirfd(dir), e);
 	while (!r && (d = readdir(dir))) {
 		if (!is_key_file(d))

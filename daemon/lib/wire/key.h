@@ -6,7 +6,7 @@
  *
  * NAME: 1 to 31 of a-z, 0-9, _ and -, the first a letter or digit; whose key it
  * is, for logs and quotas.  KEY: 32 random bytes as 64 hexadecimal digits.  The
- * file belongs to root or to who reads it, and nobody else may read it.
+ * file belongs to root or to the user that reads it, and is readable by that user only.
  *
  * Several keys may have one name: during a change both are good.  A key is
  * told from others of its name by its fingerprint, the first 8 bytes of the
@@ -49,7 +49,7 @@ int key_save(const struct key *k, const char *path, struct error *e);
 
 /*
  * Reads the key file @path.  -EACCES: its owner or mode is wrong, or it is a link
- * of somebody else's; -EINVAL: it is no key file; other -errno from the file.  *@k is
+ * of another user; -EINVAL: it is no key file; other -errno from the file.  *@k is
  * untouched on failure.
  */
 int key_load(struct key *k, const char *path, struct error *e);
@@ -74,9 +74,9 @@ void keyring_free(struct keyring *ring);
 /* 0, or -ENOMEM with *@out untouched. */
 int keyring_copy(struct keyring *out, const struct keyring *ring);
 
-/* Who says to be @identity (@len bytes, from the network), or NULL. */
+/* The key named @identity (@len bytes, from the network), or NULL. */
 const struct key *keyring_find(const struct keyring *ring, const char *identity, size_t len);
-/* The same for who says a fingerprint alone. */
+/* The key of a fingerprint alone, or NULL. */
 const struct key *keyring_find_number(const struct keyring *ring,
 				      const uint8_t number[static KEY_NUMBER]);
 

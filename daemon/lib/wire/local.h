@@ -17,8 +17,8 @@ int local_parse(const char *text, const char *what, struct address *a, struct er
 
 /*
  * Listens on @a, for its own user and root only (mode 0600), and returns the
- * non-blocking fd.  Makes its directory.  Takes the place of a socket that nobody answers; -EADDRINUSE
- * when somebody does.
+ * non-blocking fd.  Makes its directory.  Replaces a socket that no process answers; -EADDRINUSE
+ * when one does.
  */
 int local_listen(const struct address *a, struct error *e);
 

@@ -3,7 +3,7 @@
  * What binds data connections to the TLS connection that they belong to.
  *
  * Both ends of a control connection make the session's key by its exporter, so
- * nobody else has it and no other connection has the same.  A data connection
+ * no other machine has it and no other connection has the same.  A data connection
  * begins with JOIN, whose MAC proves the key, for one number that is used once;
  * from then on each header has a mark behind it: its GMAC under a key of that
  * connection and direction, with the number of frames before it as the nonce.  So

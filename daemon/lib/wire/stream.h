@@ -82,7 +82,7 @@ struct stream_rx_ops {
 	int (*finished)(void *data, const struct wire_frame *frame);
 };
 
-/* @side is who receives: with its requests the other side's replies arrive, too. */
+/* @side receives: with its requests the other side's replies arrive, too. */
 int stream_rx_init(struct stream_rx *rx, enum wire_side side);
 void stream_rx_reset(struct stream_rx *rx); /* for a new connection */
 void stream_rx_free(struct stream_rx *rx);
@@ -98,7 +98,7 @@ int stream_take_fd(struct stream_rx *rx);
  * Receives what is there, at most about @budget bytes.  Returns 0 when the
  * socket is drained, 1 when there may be more (or an operation said "not now"),
  * -ECONNRESET at end of stream, -EPROTO on a malformed frame or on descriptors
- * that nobody takes, -EBADMSG on a frame whose mark is wrong, other -errno.
+ * that are not taken, -EBADMSG on a frame whose mark is wrong, other -errno.
  */
 int stream_receive(struct stream_rx *rx, int fd, size_t budget,
 		   const struct stream_rx_ops *ops, void *data);

@@ -27,7 +27,7 @@ bool tcp_is_loopback(const struct address *a);
 
 /*
  * Listens on @a and returns the non-blocking fd.  -EACCES if @a is farther than
- * @reach: who comes from elsewhere must be known by a key.  Port 0 takes a free
+ * @reach: connections from elsewhere need a key.  Port 0 takes a free
  * one, and @a is updated with it.
  */
 int tcp_listen(struct address *a, enum address_reach reach, struct error *e);

@@ -148,7 +148,7 @@ int tls_borrower(struct tls_context **out, const struct key *key, struct error *
 	(*out)->key = *key;
 	key_identity(key, (*out)->identity);
 	SSL_CTX_set_psk_use_session_callback((*out)->ctx, offer);
-	/* A certificate instead of the key: there is nobody whose word for it counts. */
+	/* A certificate instead of the key: there is no authority to verify it. */
 	SSL_CTX_set_verify((*out)->ctx, SSL_VERIFY_PEER, NULL);
 	return 0;
 }
@@ -397,7 +397,7 @@ int tls_reserve(unsigned connections, struct error *e)
 	if (!p)
 		return fail(e, ENOMEM, "TLS: no %zu MiB for its connections; leave donors out", size >> 20);
 	memset(p, 1, size);
-	/* Or the compiler sees that nobody reads it. */
+	/* Or the compiler sees that it is never read. */
 	__asm__ volatile("" : : "r"(p) : "memory");
 	free(p);
 	return 0;

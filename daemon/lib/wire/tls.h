@@ -4,7 +4,7 @@
  * else: no certificates, no older version, no tickets, no early data, and nothing
  * after the handshake but what is sent here.  The key
  * proves each side to the other; a fresh Diffie-Hellman exchange makes what was
- * said before safe from who gets the key later.
+ * sent before safe from a later thief of the key.
  *
  * A struct tls is one connection's.  While its handshake goes on, the owner polls
  * the socket and calls tls_handshake(); then the streams (stream.h) get tls_io with
@@ -44,7 +44,7 @@ extern const struct stream_io tls_io;
 int tls_borrower(struct tls_context **out, const struct key *key, struct error *e);
 
 /*
- * The donor's.  @ring stays the caller's, who may change what is in it between
+ * The donor's.  @ring stays the caller's and may change between
  * two calls of functions of this file.
  */
 int tls_donor(struct tls_context **out, const struct keyring *ring, struct error *e);
@@ -69,7 +69,7 @@ static inline bool tls_used(const struct tls *t)
 }
 
 /*
- * After the handshake: @len bytes that both sides can make and nobody else, other
+ * After the handshake: @len bytes that only both sides can make, other
  * ones for each connection and @label (RFC 8446, 7.5).  0 or -EIO.
  */
 int tls_export(struct tls *t, const char *label, void *out, size_t len);

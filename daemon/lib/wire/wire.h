@@ -65,7 +65,7 @@ enum wire_status {
 	WIRE_NOT_HERE,    /* served on the session's other kind of connection */
 	WIRE_OVER_QUOTA,  /* MAP: the borrower has what it may have */
 	WIRE_NO_KEY,      /* HELLO: this donor talks TLS, by a key */
-	WIRE_NO_RDMA,     /* HELLO: this donor does not lend by RDMA to who came so */
+	WIRE_NO_RDMA,     /* HELLO: this donor does not lend by RDMA on such a connection */
 	WIRE_STATUSES
 };
 
@@ -77,7 +77,7 @@ enum wire_class {
 enum wire_direction { WIRE_REQUEST = 0, WIRE_REPLY = 1 };
 
 /*
- * Who receives.  ACTIVITY and EVICT are asked by the donor, all else by the
+ * The receiving side.  ACTIVITY and EVICT are asked by the donor, all else by the
  * borrower: requests and replies arrive at both.
  */
 enum wire_side { WIRE_AT_DONOR, WIRE_AT_BORROWER };

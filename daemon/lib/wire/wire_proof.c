@@ -116,7 +116,7 @@ const char *wire_refusal_text(enum wire_refusal why)
 		[WIRE_REFUSED_OPEN] = "it lends without keys; start ebb-donord there with --rdma-kernel and --keys",
 		[WIRE_REFUSED_NO_KEY] = "it wants a key; give --key FILE, which must be among its --keys",
 		[WIRE_REFUSED_OTHER_KEY] = "it does not know the device's key; add that key file to its --keys, then SIGHUP",
-		[WIRE_REFUSED_BAD_PROOF] = "it says this is not of its session; is somebody between?",
+		[WIRE_REFUSED_BAD_PROOF] = "it rejects this as not of its session; check for a machine in between",
 		[WIRE_REFUSED_FULL] = "as many borrow there as may; name other donors",
 		[WIRE_REFUSED_FAILED] = "it cannot lend now; see the log of its ebb-donord",
 	};

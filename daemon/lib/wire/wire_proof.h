@@ -15,7 +15,7 @@
  * the donor's nonce, the queue pairs).  So it is another one for each session even if one
  * side's nonce comes again, and nothing said in one is good in another.  Each text begins
  * with a label of its own: none is good for another purpose or in the other direction.
- * Numbers of queue pairs are part of all texts about connections: who passes on what both
+ * Numbers of queue pairs are part of all texts about connections: a relay that passes on what both
  * say, between connections of his own, has other ones.
  *
  * The donor knows the borrower by the mark of its first frame, the borrower the donor by
@@ -103,7 +103,7 @@ int wire_prove_joined(const struct wire_hmac *secret,
 
 #define WIRE_MARKED_MOST 128u
 /*
- * The mark of @frame, header and payload, at most WIRE_MARKED_MOST bytes; @to who receives it,
+ * The mark of @frame, header and payload, at most WIRE_MARKED_MOST bytes; @to the side that receives it,
  * and @before how many had been sent to it.
  */
 int wire_mark(const struct wire_hmac *secret, enum wire_side to, uint64_t before,
