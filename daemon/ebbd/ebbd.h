@@ -13,6 +13,7 @@
 struct ebbd {
 	struct config config;
 	struct plane plane;
+	struct budget_table *budgets;
 	struct attachments attachments;
 	struct executor *executor;
 	struct offload *offload;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "ebbd.h"
+#include "ebbd/attach/offload.h"
 #include "ebbd/attach/stats.h"
 #include "ebbd/kmod/manager.h"
 #include "ebbd/plane/roles.h"
@@ -209,11 +210,14 @@ static int start(struct ebbd *d, const struct options *o, struct error *e)
 	r = roles_write(&d->plane, e);
 	if (r)
 		return r;
-	attachments_init(&d->attachments, &d->plane, d->config.executor.headroom);
+	d->budgets = budget_table_new(&d->plane, &d->config.executor);
+	if (!d->budgets)
+		return fail(e, ENOMEM, "ebbd: out of memory");
+	attachments_init(&d->attachments, &d->plane, d->budgets);
 	ebbd_refresh_devices(d);
 	if (d->plane.took_over)
 		attachments_restore(&d->attachments);
-	r = executor_start(&d->executor, &d->attachments, &d->config.executor, e);
+	r = executor_start(&d->executor, &d->plane, d->budgets, &d->config.executor, e);
 	if (!r)
 		r = offload_start(&d->offload, &d->attachments, e);
 	if (!r)
@@ -250,6 +254,7 @@ static void stop(struct ebbd *d, enum plane_pins pins)
 	executor_stop(&d->executor);
 	stats_publish(&d->attachments);
 	attachments_close(&d->attachments);
+	budget_table_free(&d->budgets);
 	plane_close(&d->plane, pins);
 }
 

@@ -187,8 +187,8 @@ static void take_sample(struct recordings *r, struct recording *s)
 	pthread_mutex_lock(&r->attachments->lock);
 	t = attachments_find(r->attachments, s->owner);
 	if (t) {
-		sample.wasted += t->expired;
-		sample.prefetched = t->prefetched;
+		sample.wasted += budget_expired(t->budget);
+		sample.prefetched = budget_prefetched(t->budget);
 		snprintf(dir, sizeof(dir), "%s", t->cgroup.path);
 	}
 	pthread_mutex_unlock(&r->attachments->lock);
@@ -342,8 +342,9 @@ static void describe(struct recordings *r, uint64_t owner, struct trace_info *in
 	if (t) {
 		size_t n = strlen(t->cgroup.rel), room = sizeof(info->cgroup) - 1;
 
-		t->limit = cgroup_limit(&t->cgroup);
-		info->memory = t->limit == UINT64_MAX ? 0 : t->limit;
+		info->memory = cgroup_limit(&t->cgroup);
+		if (info->memory == UINT64_MAX)
+			info->memory = 0;
 		snprintf(info->policy, sizeof(info->policy), "%.31s", t->policy->name);
 		snprintf(info->cgroup, sizeof(info->cgroup), "%s",
 			 t->cgroup.rel + (n > room ? n - room : 0));

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "ebbd.h"
+#include "ebbd/attach/detect.h"
 #include "ebbd/attach/stats.h"
 #include "lib/base/clock.h"
 #include "lib/control/control.h"
@@ -30,6 +31,7 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 	struct json_object *list, *o;
 	struct attachments *a = &d->attachments;
 	struct executor_stats x;
+	struct ebb_counters c;
 
 	json_add_text(answer, "version", EBB_VERSION);
 	json_add_int(answer, "abi", EBB_ABI);
@@ -50,7 +52,8 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 		json_object_object_add(o, "detect",
 				       json_object_new_boolean(attachment_detecting(a, t)));
 		json_add_bool(o, "scoped", *t->cgroup.twin != 0);
-		json_add_int(o, "outstanding", attachment_outstanding(a, t));
+		plane_counters(&d->plane, t->cgroup.id, &c);
+		json_add_int(o, "outstanding", budget_outstanding(t->budget, &c));
 		if (t->slowdown)
 			json_object_object_add(o, "offload", offload_json(t));
 		json_object_array_add(list, o);

@@ -209,7 +209,6 @@ BAD = [
     (["policy = leap", "pw_max = 1", "nosuch = 1"], 4, "nosuch"),
     (["policy = leap", "pw_max = x"], 3, "'x'"),
     (["policy = leap", "run = moon"], 3, "moon"),
-    (["policy = none", "run = daemon"], 2, "none"),
     (["pw_max = 3"], 1, "no policy"),
 ]
 

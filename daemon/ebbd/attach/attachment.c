@@ -9,69 +9,26 @@
 #include <unistd.h>
 
 #include "attachment.h"
+#include "detect.h"
 #include "ebbd/plane/events.h"
 #include "ebbd/plane/policy_store.h"
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
 
-/* Switching costs more than a while of detecting: wait 2 s before it goes off. */
-#define DETECT_TICKS 20
-
-void attachments_init(struct attachments *a, struct plane *plane, uint32_t headroom)
+void attachments_init(struct attachments *a, struct plane *plane, struct budget_table *budgets)
 {
 	memset(a, 0, sizeof(*a));
-	a->headroom = headroom;
+	a->budgets = budgets;
 	a->plane = plane;
 	a->cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
 	pthread_mutex_init(&a->lock, NULL);
 }
 
-struct attachment *attachments_find(struct attachments *a, uint64_t owner)
-{
-	for (uint32_t i = 0; i < a->n; i++)
-		if (a->item[i]->cgroup.id == owner)
-			return a->item[i];
-	return NULL;
-}
-
-/* The outermost attached cgroup that contains @t: the one with the events. */
-static struct attachment *outermost(const struct attachments *a, const struct attachment *t)
-{
-	struct attachment *best = (struct attachment *)t;
-
-	for (uint32_t i = 0; i < a->n; i++) {
-		const char *rel = a->item[i]->cgroup.rel;
-		size_t n = strlen(rel);
-
-		if (n < strlen(best->cgroup.rel) && !strncmp(rel, t->cgroup.rel, n) &&
-		    (t->cgroup.rel[n] == '/' || !strcmp(rel, "/")))
-			best = a->item[i];
-	}
-	return best;
-}
-
-/* Opens events where they are needed now, closes them where an ancestor has them. */
-static int rebalance(struct attachments *a, struct error *e)
-{
-	int r = 0;
-
-	for (uint32_t i = 0; i < a->n && !r; i++)
-		if (!a->item[i]->events && outermost(a, a->item[i]) == a->item[i])
-			r = events_open(a->plane, &a->item[i]->cgroup, &a->item[i]->events, e);
-	for (uint32_t i = 0; i < a->n && !r; i++)
-		if (a->item[i]->events && outermost(a, a->item[i]) != a->item[i])
-			events_close(&a->item[i]->events, EVENTS_UNPIN);
-	for (uint32_t i = 0; i < a->n && !r; i++)
-		if (a->item[i]->detect == DETECT_ALWAYS)
-			events_detect_on(outermost(a, a->item[i])->events);
-	return r;
-}
-
 static int write_entry(struct attachments *a, struct attachment *t)
 {
-	struct ebb_cgroup c = { .owner = t->cgroup.id, .policy = t->slot, .room = t->room,
+	struct ebb_cgroup c = { .owner = t->cgroup.id, .policy = t->slot, .room = budget_room(t->budget),
 				.flags = EBB_CGROUP_ATTACHED, .slowdown = t->slowdown,
-				.timely_ns = t->throttle.timely_ns };
+				.timely_ns = budget_timely_ns(t->budget) };
 
 	if (t->by == BY_DECLARATION)
 		c.flags |= EBB_CGROUP_DECLARED;
@@ -103,16 +60,6 @@ static int write_maps(struct attachments *a, struct attachment *t, struct error 
 	return 0;
 }
 
-static void read_limit(const struct attachments *a, struct attachment *t)
-{
-	uint64_t room = EBB_MAX_PREFETCHED / 2;
-
-	t->limit = cgroup_limit(&t->cgroup);
-	if (t->limit != UINT64_MAX && (t->limit >> EBB_PAGE_SHIFT) / a->headroom < room)
-		room = (t->limit >> EBB_PAGE_SHIFT) / a->headroom;
-	t->room = (uint32_t)room;
-}
-
 static void clear_maps(struct plane *p, uint64_t owner)
 {
 	bpf_map_delete_elem(p->cgroups, &owner);
@@ -122,10 +69,14 @@ static void clear_maps(struct plane *p, uint64_t owner)
 	plane_flush_cache(p);
 }
 
-static void discard(struct attachment *t)
+/* The executor finds the budgets of what is attached now. */
+static int publish(struct attachments *a)
 {
-	close(t->stat_fd);
-	free(t);
+	struct budget *b[EBB_MAX_CGROUPS];
+
+	for (uint32_t i = 0; i < a->n; i++)
+		b[i] = a->item[i]->budget;
+	return budget_publish(a->budgets, b, a->n);
 }
 
 static void forget(struct attachments *a, struct attachment *t)
@@ -135,23 +86,13 @@ static void forget(struct attachments *a, struct attachment *t)
 			a->item[i] = a->item[--a->n];
 			break;
 		}
-	events_close(&t->events, EVENTS_UNPIN);
+	detect_close(a, t);
 	clear_maps(a->plane, t->cgroup.id);
-	t->detached = true;
-	if (!t->held)
-		discard(t);
-	rebalance(a, NULL);
-}
-
-void attachment_hold(struct attachment *t)
-{
-	t->held++;
-}
-
-void attachment_release(struct attachment *t)
-{
-	if (!--t->held && t->detached)
-		discard(t);
+	/* Without memory it is found until the next publication, but not asked for. */
+	publish(a);
+	budget_put(&t->budget);
+	free(t);
+	detect_rebalance(a, NULL);
 }
 
 /* Sets parameters of @policy in @params; names what is unknown or out of range. */
@@ -197,15 +138,6 @@ static int set_params(const struct policy *policy, struct ebb_params *params, en
 		params->v[k] = values[i];
 	}
 	return 0;
-}
-
-/* -1 when it cannot be opened; then reading it fails, which costs nothing else. */
-static int open_stat(const struct cgroup_ref *c)
-{
-	char path[PATH_MAX + 16];
-
-	snprintf(path, sizeof(path), "%s/memory.stat", c->path);
-	return open(path, O_RDONLY | O_CLOEXEC);
 }
 
 /* What of @wish does not depend on the cgroup, in @t. */
@@ -285,23 +217,23 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 		t->detect = fresh.detect;
 		t->slowdown = fresh.slowdown;
 		r = write_maps(a, t, e);
-		return r ? r : rebalance(a, e);
+		return r ? r : detect_rebalance(a, e);
 	}
 	t = a->n < EBB_MAX_CGROUPS ? malloc(sizeof(*t)) : NULL;
 	if (!t)
 		return fail(e, ENOMEM, "%s: no room for another attachment; at most %u", cgroup,
 			    EBB_MAX_CGROUPS);
 	*t = fresh;
-	read_limit(a, t);
-	t->stat_fd = open_stat(&t->cgroup);
-	r = write_maps(a, t, e);
+	t->budget = budget_new(a->budgets, &t->cgroup);
+	r = t->budget ? write_maps(a, t, e) : fail(e, ENOMEM, "%s: out of memory", cgroup);
 	if (r) {
-		close(t->stat_fd);
+		budget_put(&t->budget);
 		free(t);
 		return r;
 	}
 	a->item[a->n++] = t;
-	r = rebalance(a, e);
+	r = publish(a);
+	r = r ? fail(e, -r, "%s: out of memory", cgroup) : detect_rebalance(a, e);
 	if (r)
 		forget(a, t);
 	return r;
@@ -310,7 +242,7 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 int attach(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
 	   struct error *e)
 {
-	/* The verifier takes its time: not under the lock that the executor waits for. */
+	/* The verifier takes its time: not under the lock that offloading waits for. */
 	int r = attach_load(a, wish, e);
 
 	if (r)
@@ -435,7 +367,7 @@ int attach_set(struct attachments *a, const char *cgroup, const struct attach_wi
 			r = write_maps(a, t, e);
 		}
 		if (!r)
-			r = rebalance(a, e);
+			r = detect_rebalance(a, e);
 	}
 	pthread_mutex_unlock(&a->lock);
 	return r;
@@ -470,72 +402,10 @@ int attach_record(struct attachments *a, const char *cgroup, enum record_switch 
 	return r;
 }
 
-uint64_t attachment_outstanding(const struct attachments *a, const struct attachment *t)
-{
-	struct ebb_counters c;
-	uint64_t gone;
-
-	plane_counters(a->plane, t->cgroup.id, &c);
-	gone = c.hits + c.late + c.wasted + t->expired;
-	return t->prefetched > gone ? t->prefetched - gone : 0;
-}
-
-void attachment_detect(struct attachments *a, struct attachment *t)
-{
-	events_detect_on(outermost(a, t)->events);
-}
-
-bool attachment_detecting(const struct attachments *a, const struct attachment *t)
-{
-	return events_detecting(outermost(a, t)->events);
-}
-
-void attachment_refresh_stats(struct attachment *t)
-{
-	const char *key = t->cgroup.v2 ? "\nfile_writeback " : "\ntotal_writeback ", *at;
-	char text[4096];
-	ssize_t n;
-
-	t->unflushed = 0;
-	n = pread(t->stat_fd, text, sizeof(text) - 1, 0);
-	if (n < 0) {
-		log_debug("%s/memory.stat: %m", t->cgroup.path);
-		return;
-	}
-	text[n] = '\0';
-	/* Anonymous pages included, whatever the name says. */
-	at = strstr(text, key);
-	t->writeback = at ? strtoull(at + strlen(key), NULL, 10) : 0;
-}
-
 /* Whether one is over a quarter more than the other. */
 static bool apart(uint64_t a, uint64_t b)
 {
 	return 4 * a > 5 * b || 4 * b > 5 * a;
-}
-
-/* Ends detection where nothing below has needed it for a while. */
-static void quiet_down(struct attachments *a)
-{
-	for (uint32_t i = 0; i < a->n; i++)
-		a->item[i]->needed = false;
-	/* Each looks for its outermost once: a search for each root would be one of all by all by all. */
-	for (uint32_t i = 0; i < a->n; i++) {
-		const struct attachment *t = a->item[i];
-		struct attachment *root = outermost(a, t);
-
-		if (events_detecting(root->events) && !root->needed)
-			root->needed = t->detect == DETECT_ALWAYS || attachment_outstanding(a, t);
-	}
-	for (uint32_t i = 0; i < a->n; i++) {
-		struct attachment *root = a->item[i];
-
-		if (!events_detecting(root->events))
-			continue;
-		root->quiet_ticks = root->needed ? 0 : root->quiet_ticks + 1;
-		if (root->quiet_ticks > DETECT_TICKS)
-			events_detect_off(root->events);
-	}
 }
 
 void attachments_tick(struct attachments *a)
@@ -549,17 +419,13 @@ void attachments_tick(struct attachments *a)
 
 		plane_counters(a->plane, t->cgroup.id, &c);
 		if (c.swapped_in != t->swapped_in)
-			attachment_refresh_stats(t);
+			budget_refresh_stats(t->budget);
 		t->swapped_in = c.swapped_in;
-		neighbour_tick(&t->neighbour, c.misses, c.hits + c.late);
-		throttle_tick(&t->throttle, c.misses + c.hits + c.late, c.by_chance, t->room, now);
-		throttle_judge(&t->throttle,
-			       c.hits - t->throttle.by_chance + c.late,
-			       c.wasted + t->expired + t->unused + t->throttle.by_chance);
-		if (apart(t->throttle.timely_ns, t->timely_told))
+		budget_tick(t->budget, &c, now);
+		if (apart(budget_timely_ns(t->budget), t->timely_told))
 			write_entry(a, t);
 	}
-	quiet_down(a);
+	detect_tick(a);
 	pthread_mutex_unlock(&a->lock);
 }
 
@@ -585,7 +451,6 @@ static bool is_gone(const struct attachment *t)
 void attachments_sweep(struct attachments *a)
 {
 	int cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
-	uint32_t room;
 	bool moved = false;
 
 	pthread_mutex_lock(&a->lock);
@@ -596,23 +461,21 @@ void attachments_sweep(struct attachments *a)
 			forget(a, t);
 			continue;
 		}
-		room = t->room;
-		read_limit(a, t);
-		if (t->room != room)
+		if (budget_read_limit(t->budget, &t->cgroup))
 			write_maps(a, t, NULL);
 		if (!*t->cgroup.twin && twin_came(t)) {
-			events_close(&t->events, EVENTS_UNPIN);
+			detect_close(a, t);
 			moved = true;
 		}
 		events_refresh(t->events);
 		if (cpus != a->cpus)
-			events_close(&t->events, EVENTS_UNPIN);
+			detect_close(a, t);
 	}
 	plane_flush_late(a->plane);
 	if (cpus != a->cpus || moved) {
 		struct error e = { 0 };
 
-		if (rebalance(a, &e))
+		if (detect_rebalance(a, &e))
 			log_warn("%s", e.text);
 		a->cpus = cpus;
 	}
@@ -648,6 +511,7 @@ void attachments_restore(struct attachments *a)
 	struct attachment *t;
 	struct cgroup_ref c;
 	struct ebb_counters sum;
+	uint64_t gone;
 	struct error e;
 	uint32_t n = 0;
 
@@ -680,10 +544,8 @@ void attachments_restore(struct attachments *a)
 		write_maps(a, t, NULL);
 		/* What was outstanding is found again by nobody: given up. */
 		plane_counters(p, ids[i], &sum);
-		t->prefetched = s.prefetched;
-		t->expired = s.prefetched - (sum.hits + sum.late + sum.wasted);
-		if (t->expired > s.prefetched)
-			t->expired = 0;
+		gone = sum.hits + sum.late + sum.wasted;
+		budget_restore(t->budget, s.prefetched, s.prefetched > gone ? s.prefetched - gone : 0);
 		log_info("%s: taken over with policy %s", c.rel, s.policy);
 	}
 	plane_flush_cache(p);
@@ -693,7 +555,7 @@ void attachments_close(struct attachments *a)
 {
 	for (uint32_t i = 0; i < a->n; i++) {
 		events_close(&a->item[i]->events, EVENTS_KEEP_PINS);
-		close(a->item[i]->stat_fd);
+		budget_put(&a->item[i]->budget);
 		free(a->item[i]);
 	}
 	a->n = 0;

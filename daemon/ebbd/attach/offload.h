@@ -25,21 +25,9 @@
 #define EBB_OFFLOAD_H
 
 #include "lib/base/error.h"
-#include "offload_control.h"
+#include "table.h"
 
-struct attachments;
 struct offload;
-
-/* Of one attachment, written by the thread with the attachments' lock held. */
-struct offload_report {
-	enum offload_state state;
-	double slowdown;        /* smoothed over some 3 s; 0.02 = 2 % */
-	uint64_t resident;      /* bytes of anonymous memory */
-	uint64_t at_start;      /* the same when ebbd began, what was out already included */
-	uint64_t swapped;       /* bytes out now */
-	uint64_t reclaimed;     /* pages, in all */
-	uint64_t back;          /* pages touched while on trial: taken for used, and left */
-};
 
 int offload_start(struct offload **out, struct attachments *a, struct error *e);
 /* Waits for the round it is in. */

@@ -65,4 +65,15 @@ uint64_t offload_next(struct offload_control *c, const struct offload_sample *s)
 /* "reclaiming", "at target", ...: as the reports have it. */
 const char *offload_state_name(enum offload_state state);
 
+/* Of one attachment, written by the thread with the attachments' lock held. */
+struct offload_report {
+	enum offload_state state;
+	double slowdown;        /* smoothed over some 3 s; 0.02 = 2 % */
+	uint64_t resident;      /* bytes of anonymous memory */
+	uint64_t at_start;      /* the same when ebbd began, what was out already included */
+	uint64_t swapped;       /* bytes out now */
+	uint64_t reclaimed;     /* pages, in all */
+	uint64_t back;          /* pages touched while on trial: taken for used, and left */
+};
+
 #endif

@@ -19,8 +19,8 @@ static void total(const struct attachments *a, const struct attachment *t,
 	s->misses = c.misses;
 	s->hits = c.hits;
 	s->late = c.late;
-	s->wasted = c.wasted + t->expired;
-	s->prefetched = t->prefetched;
+	s->wasted = c.wasted + budget_expired(t->budget);
+	s->prefetched = budget_prefetched(t->budget);
 	gone = s->hits + s->late + s->wasted;
 	s->outstanding = s->prefetched > gone ? s->prefetched - gone : 0;
 	s->file_majors = c.file_majors;

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/perf_event.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -38,7 +40,8 @@ struct event_set {
 	struct event *detect; /* enter and minor, one pair a CPU or a thread */
 	uint32_t detects;
 	uint32_t round;       /* of looking for threads */
-	bool detecting;
+	atomic_bool detecting;
+	pthread_mutex_t lock; /* of what belongs to detection */
 };
 
 static int event_open(struct event *ev, struct bpf_program *program, uint64_t config, pid_t pid,
@@ -206,6 +209,7 @@ int events_open(struct plane *p, const struct cgroup_ref *cgroup, struct event_s
 
 	if (!s)
 		return fail(e, ENOMEM, "events: out of memory");
+	pthread_mutex_init(&s->lock, NULL);
 	s->plane = p;
 	s->cgroup = *cgroup;
 	s->cgroup_fd = *cgroup->twin ? open(cgroup->twin, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
@@ -232,6 +236,7 @@ void events_close(struct event_set **set, enum events_pins pins)
 		event_close(&s->major[cpu]);
 	}
 	close_detect(s);
+	pthread_mutex_destroy(&s->lock);
 	free(s->major);
 	if (s->cgroup_fd >= 0)
 		close(s->cgroup_fd);
@@ -244,13 +249,10 @@ void events_close(struct event_set **set, enum events_pins pins)
  * kind exists, every fault of the machine takes the slow path to find out that
  * it is not meant.
  */
-void events_detect_on(struct event_set *s)
+static void open_detect(struct event_set *s)
 {
 	int cpus = (int)sysconf(_SC_NPROCESSORS_CONF), r;
 
-	if (!s || s->detecting)
-		return;
-	s->detecting = true;
 	if (s->cgroup_fd < 0) {
 		open_threads(s);
 		return;
@@ -262,12 +264,25 @@ void events_detect_on(struct event_set *s)
 	}
 }
 
+void events_detect_on(struct event_set *s)
+{
+	if (!s)
+		return;
+	pthread_mutex_lock(&s->lock);
+	if (!s->detecting)
+		open_detect(s);
+	s->detecting = true;
+	pthread_mutex_unlock(&s->lock);
+}
+
 void events_detect_off(struct event_set *s)
 {
-	if (!s || !s->detecting)
+	if (!s)
 		return;
+	pthread_mutex_lock(&s->lock);
 	s->detecting = false;
 	close_detect(s);
+	pthread_mutex_unlock(&s->lock);
 }
 
 bool events_detecting(const struct event_set *s)
@@ -277,8 +292,12 @@ bool events_detecting(const struct event_set *s)
 
 void events_refresh(struct event_set *s)
 {
-	if (s && s->detecting && s->cgroup_fd < 0)
+	if (!s || s->cgroup_fd >= 0)
+		return;
+	pthread_mutex_lock(&s->lock);
+	if (s->detecting)
 		open_threads(s);
+	pthread_mutex_unlock(&s->lock);
 }
 
 void events_sweep_pins(void)

@@ -21,7 +21,7 @@ enum events_pins { EVENTS_UNPIN, EVENTS_KEEP_PINS };
 /* Closes the set; NULL is fine. */
 void events_close(struct event_set **set, enum events_pins pins);
 
-/* Switches hit detection. */
+/* Switch hit detection, and say whether it is on; from any thread. */
 void events_detect_on(struct event_set *set);
 void events_detect_off(struct event_set *set);
 bool events_detecting(const struct event_set *set);

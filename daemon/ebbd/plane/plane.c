@@ -305,7 +305,6 @@ int plane_open(struct plane *p, const struct plane_wish *wish, struct error *e)
 	p->counters = bpf_map__fd(p->fault->maps.counters);
 	p->requests = bpf_map__fd(p->fault->maps.requests);
 	p->cgroups = bpf_map__fd(p->fault->maps.cgroups);
-	p->prefetched = bpf_map__fd(p->fault->maps.prefetched);
 	p->procs = bpf_map__fd(p->fault->maps.procs);
 	p->epoch_slots = bpf_map__fd(p->fault->maps.epoch_slots);
 	p->epochs = bpf_map__fd(p->fault->maps.epochs);
@@ -344,6 +343,11 @@ void plane_close(struct plane *p, enum plane_pins pins)
 	remove_tree(EBB_PINS);
 	if (p->mounted_bpffs)
 		umount(EBB_BPFFS);
+}
+
+int plane_map(const struct plane *p, const char *name)
+{
+	return bpf_object__find_map_fd_by_name(p->fault->obj, name);
 }
 
 struct bpf_program *plane_program(struct plane *p, enum plane_program which)

@@ -47,7 +47,7 @@ struct plane {
 	bool mounted_bpffs;      /* it was not there and we put it there */
 	bool took_over;          /* found the pins of an earlier ebbd */
 	/* Descriptors of the shared maps, owned by the objects. */
-	int meta, params, counters, requests, cgroups, prefetched, procs, trace, devices,
+	int meta, params, counters, requests, cgroups, procs, trace, devices,
 	    cgroup_stats, roles, programs, epoch_slots, epochs;
 	struct ebb_executor *executor; /* mapped */
 	uint64_t *filter;        /* mapped, EBB_FILTER_WORDS; the executor thread writes it */
@@ -76,6 +76,9 @@ const char *plane_hooks(const struct plane *p);
  */
 enum plane_pins { DROP_PINS, KEEP_PINS };
 void plane_close(struct plane *p, enum plane_pins pins);
+
+/* The descriptor of the shared map @name. */
+int plane_map(const struct plane *p, const char *name);
 
 struct bpf_program *plane_program(struct plane *p, enum plane_program which);
 

@@ -16,19 +16,16 @@
 #include "prefetch.h"
 
 #define SWEEP_NS 500000000ULL
-#define IDLE_NS 500000000ULL
 
 struct executor {
-	struct attachments *attachments;
 	struct plane *plane;
 	struct executor_config config;
 	struct ring_buffer *ring;      /* maps/requests */
 	pthread_t thread;
 	int wake;                      /* eventfd: stop */
 	uint64_t stale;                /* malformed requests */
-	struct worker *worker;
+	struct prefetcher *prefetcher;
 	uint64_t swept_ns, beat_ns;
-	uint64_t filter[EBB_FILTER_WORDS]; /* the next one, while it is made */
 };
 
 static bool well_formed(const struct ebb_request *r, size_t size)
@@ -49,70 +46,8 @@ static int on_request(void *data, void *record, size_t size)
 		return 0;
 	}
 	memcpy(&asked, record, size < sizeof(asked) ? size : sizeof(asked));
-	worker_request(x->worker, &asked);
+	prefetcher_request(x->prefetcher, &asked);
 	return 0;
-}
-
-/*
- * What a throttled cgroup has outstanding for long is forgotten: where accesses are
- * random some of it is used by chance, which would speak for the policy.
- */
-static bool expired(const struct executor *x, const struct attachment *a,
-		    const struct ebb_prefetch *p, uint64_t now)
-{
-	if (p->issued_ns + x->config.expire_ns <= now)
-		return true;
-	return a && a->throttle.sample && throttle_waited(&a->throttle, p->issued_ns);
-}
-
-/*
- * Gives up pages that nobody asked for, and those of the dead, and makes the
- * filter anew from the others.  No page is added meanwhile: that takes the lock.
- */
-static void sweep(struct executor *x, uint64_t now)
-{
-	struct ebb_prefetch value[512];
-	struct ebb_page page[512];
-	uint32_t in = 0, out, n, tgid = 0;
-	void *from = NULL;
-	bool gone = false;
-	int r;
-
-	memset(x->filter, 0, sizeof(x->filter));
-	pthread_mutex_lock(&x->attachments->lock);
-	for (uint32_t i = 0; i < x->attachments->n; i++)
-		x->attachments->item[i]->idle = x->attachments->item[i]->unused = 0;
-	do {
-		n = 512;
-		r = bpf_map_lookup_batch(x->plane->prefetched, from, &out, page, value, &n, NULL);
-		if (r && errno != ENOENT)
-			break;
-		in = out;
-		from = &in;
-		for (uint32_t i = 0; i < n; i++) {
-			struct attachment *a = attachments_find(x->attachments, value[i].owner);
-
-			if (page[i].tgid != tgid) {
-				tgid = page[i].tgid;
-				gone = process_gone(tgid);
-			}
-			if (!gone && !expired(x, a, &value[i], now)) {
-				filter_add(x->filter, &page[i]);
-				if (a && value[i].issued_ns + IDLE_NS < now)
-					a->idle++;
-				if (a && throttle_waited(&a->throttle, value[i].issued_ns))
-					a->unused++;
-				continue;
-			}
-			if (bpf_map_delete_elem(x->plane->prefetched, &page[i]) == 0 && a)
-				a->expired++;
-		}
-	} while (!r);
-	/* A look-up that failed half-way must not hide pages. */
-	if (r && errno == ENOENT)
-		memcpy(x->plane->filter, x->filter, sizeof(x->filter));
-	pthread_mutex_unlock(&x->attachments->lock);
-	x->swept_ns = now;
 }
 
 static void *run(void *data)
@@ -125,7 +60,7 @@ static void *run(void *data)
 	int n;
 
 	pthread_setname_np(pthread_self(), "ebbd-prefetch");
-	worker_begin(x->worker);
+	prefetcher_begin(x->prefetcher);
 	epoll_ctl(ep, EPOLL_CTL_ADD, ring_buffer__epoll_fd(x->ring), &ring);
 	epoll_ctl(ep, EPOLL_CTL_ADD, x->wake, &wake);
 	for (;;) {
@@ -141,22 +76,22 @@ static void *run(void *data)
 			x->beat_ns = now;
 		}
 		if (now - x->swept_ns > SWEEP_NS) {
-			sweep(x, now);
-			worker_tidy(x->worker);
+			prefetcher_sweep(x->prefetcher, now);
+			x->swept_ns = now;
 		}
 	}
 }
 
 static void executor_free(struct executor *x)
 {
-	worker_free(&x->worker);
+	prefetcher_free(&x->prefetcher);
 	ring_buffer__free(x->ring);
 	if (x->wake >= 0)
 		close(x->wake);
 	free(x);
 }
 
-int executor_start(struct executor **out, struct attachments *a,
+int executor_start(struct executor **out, struct plane *plane, struct budget_table *budgets,
 		   const struct executor_config *config, struct error *e)
 {
 	struct executor *x = calloc(1, sizeof(*x));
@@ -164,8 +99,7 @@ int executor_start(struct executor **out, struct attachments *a,
 
 	if (!x)
 		return fail(e, ENOMEM, "executor: out of memory");
-	x->attachments = a;
-	x->plane = a->plane;
+	x->plane = plane;
 	x->config = *config;
 	x->wake = eventfd(0, EFD_CLOEXEC);
 	x->ring = ring_buffer__new(x->plane->requests, on_request, x, NULL);
@@ -173,8 +107,8 @@ int executor_start(struct executor **out, struct attachments *a,
 		r = fail(e, errno, "executor: cannot read the ring buffer: %m");
 		goto out;
 	}
-	x->worker = worker_new(x->attachments, &x->config);
-	r = x->worker ? pthread_create(&x->thread, NULL, run, x) : ENOMEM;
+	x->prefetcher = prefetcher_new(plane, budgets, &x->config);
+	r = x->prefetcher ? pthread_create(&x->thread, NULL, run, x) : ENOMEM;
 	if (r) {
 		r = fail(e, r, "executor: cannot start its thread: %s", strerror(r));
 		goto out;
@@ -202,7 +136,7 @@ void executor_stop(struct executor **px)
 
 void executor_read_stats(const struct executor *x, struct executor_stats *s)
 {
-	*s = *worker_stats(x->worker);
+	*s = *prefetcher_stats(x->prefetcher);
 	s->requests += x->stale;
 	s->stale += x->stale;
 }

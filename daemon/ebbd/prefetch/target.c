@@ -42,6 +42,14 @@ void target_close(struct target *t)
 	t->pidfd = t->pagemap = -1;
 }
 
+bool process_gone(uint32_t tgid)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/%u", tgid);
+	return access(path, F_OK) < 0;
+}
+
 bool target_gone(const struct target *t)
 {
 	struct pollfd p = { .fd = t->pidfd, .events = POLLIN };

@@ -16,6 +16,8 @@ struct target {
 /* -ESRCH when it is gone. */
 int target_open(struct target *t, uint32_t tgid, uint32_t exec);
 void target_close(struct target *t);
+/* Whether no process has that number. */
+bool process_gone(uint32_t tgid);
 /* Whether it has ended, whoever has its number by now. */
 bool target_gone(const struct target *t);
 

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The perf events of attached cgroups: which cgroup has them, and when hit detection is on.
+ *
+ * Events are scoped to the cgroup's directory in the v2 hierarchy, so that other tasks pay
+ * nothing.  Nested cgroup events would fire once each, so only the outermost attached
+ * cgroup has events; the BPF side finds the nearest.
+ *
+ * All functions: main thread, with the attachments' lock held.  The executor switches detection
+ * on by itself (budget_detect()).
+ */
+#ifndef EBB_DETECT_H
+#define EBB_DETECT_H
+
+#include "table.h"
+
+/* Opens events where they are needed now, closes them where an ancestor has them. */
+int detect_rebalance(struct attachments *a, struct error *e);
+/* Closes the events of @t, of which the executor makes no use when it returns. */
+void detect_close(struct attachments *a, struct attachment *t);
+/* Ten times a second: switches detection off where nothing has needed it for 2 s. */
+void detect_tick(struct attachments *a);
+/* Whether hit detection is on for @t. */
+bool attachment_detecting(const struct attachments *a, const struct attachment *t);
+
+#endif

@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "budget.h"
+#include "lib/base/cleanup.h"
+#include "lib/base/files.h"
+#include "lib/base/log.h"
+#include "lib/rules/pace.h"
+#include "lib/rules/throttle.h"
+
+#define IDLE_NS 500000000ULL
+#define FLUSH_SHARE 256     /* statistics are refreshed after limit / this was prefetched */
+#define WRITEBACK_SHARE 4   /* with more than limit / this under writeback, nothing is prefetched */
+
+struct budget {
+	struct budget_table *table;
+	uint64_t owner;
+	char *path;                            /* of the cgroup, whose memory controller is */
+	bool v2;                               /* on version 2 */
+	int stat_fd;                           /* memory.stat, or -1 */
+	atomic_uint refs;                      /* its attachment, tables, the executor */
+	_Atomic(struct event_set *) events;    /* the main thread's, as all to the next mark */
+	_Atomic uint64_t limit;
+	_Atomic uint32_t room;
+	_Atomic uint32_t sample;               /* of throttle, as the four below */
+	_Atomic uint64_t timely_ns, resumed_ns, active_ns;
+	atomic_bool waits;                     /* it misses behind what others prefetch */
+	struct throttle throttle;
+	struct neighbour neighbour;
+	_Atomic uint64_t prefetched, expired;  /* the executor's, as all to the next mark */
+	_Atomic uint64_t unused;               /* outstanding for so long that they were hardly needed */
+	_Atomic uint64_t uses;
+	uint64_t idle;                         /* outstanding for so long that they are not in flight */
+	uint64_t used;                         /* hits, late and wasted, when the counters were read */
+	uint64_t unflushed;                    /* pages prefetched since memory.stat was read */
+	uint64_t sweep_idle, sweep_unused;
+	uint32_t turn;
+	_Atomic uint64_t writeback;            /* bytes: any thread's latest sample of memory.stat */
+};
+
+struct view {
+	atomic_uint refs;       /* the table, a sweep */
+	uint32_t n;
+	struct budget *item[];  /* by owner */
+};
+
+struct budget_sweep {
+	struct view *view;
+	struct budget *last;
+	uint64_t now;
+};
+
+struct budget_table {
+	const struct plane *plane;
+	struct executor_config config;
+	_Atomic(struct view *) view;
+	atomic_uint readers;    /* between loading a pointer and counting or leaving what it points to */
+	_Atomic uint32_t waiting; /* budgets of @view that wait; the main thread's */
+	struct budget_sweep sweep;
+};
+
+static uint64_t get(const _Atomic uint64_t *v)
+{
+	return atomic_load_explicit(v, memory_order_relaxed);
+}
+
+/* By its one writer. */
+static void add(_Atomic uint64_t *v, uint64_t n)
+{
+	atomic_store_explicit(v, get(v) + n, memory_order_relaxed);
+}
+
+static void budget_unref(struct budget *b)
+{
+	if (atomic_fetch_sub(&b->refs, 1) != 1)
+		return;
+	if (b->stat_fd >= 0)
+		close(b->stat_fd);
+	free(b->path);
+	free(b);
+}
+
+static void view_unref(struct view *v)
+{
+	if (!v || atomic_fetch_sub(&v->refs, 1) != 1)
+		return;
+	for (uint32_t i = 0; i < v->n; i++)
+		budget_unref(v->item[i]);
+	free(v);
+}
+
+static struct budget *find(const struct view *v, uint64_t owner)
+{
+	uint32_t low = 0, high = v ? v->n : 0;
+
+	while (low < high) {
+		uint32_t at = (low + high) / 2;
+
+		if (v->item[at]->owner == owner)
+			return v->item[at];
+		if (v->item[at]->owner < owner)
+			low = at + 1;
+		else
+			high = at;
+	}
+	return NULL;
+}
+
+/* --- main thread ------------------------------------------------------------ */
+
+struct budget_table *budget_table_new(const struct plane *plane,
+				      const struct executor_config *config)
+{
+	struct budget_table *t = calloc(1, sizeof(*t));
+
+	if (t) {
+		t->plane = plane;
+		t->config = *config;
+	}
+	return t;
+}
+
+void budget_table_free(struct budget_table **t)
+{
+	if (*t)
+		view_unref(atomic_load(&(*t)->view));
+	free(*t);
+	*t = NULL;
+}
+
+struct budget *budget_new(struct budget_table *t, const struct cgroup_ref *cgroup)
+{
+	struct budget *b = calloc(1, sizeof(*b));
+	char path[PATH_MAX + 16];
+
+	if (!b)
+		return NULL;
+	b->table = t;
+	b->owner = cgroup->id;
+	b->v2 = cgroup->v2;
+	b->path = strdup(cgroup->path);
+	if (!b->path) {
+		free(b);
+		return NULL;
+	}
+	atomic_init(&b->refs, 1);
+	/* Without it reading fails, which costs nothing else. */
+	snprintf(path, sizeof(path), "%s/memory.stat", cgroup->path);
+	b->stat_fd = open(path, O_RDONLY | O_CLOEXEC);
+	budget_read_limit(b, cgroup);
+	return b;
+}
+
+void budget_put(struct budget **b)
+{
+	if (*b)
+		budget_unref(*b);
+	*b = NULL;
+}
+
+static int by_owner(const void *a, const void *b)
+{
+	uint64_t x = (*(struct budget *const *)a)->owner, y = (*(struct budget *const *)b)->owner;
+
+	return x < y ? -1 : x > y;
+}
+
+void budget_quiesce(struct budget_table *t)
+{
+	/* A reader stays for some instructions, or for opening events. */
+	while (atomic_load(&t->readers))
+		sched_yield();
+}
+
+int budget_publish(struct budget_table *t, struct budget *const *b, uint32_t n)
+{
+	struct view *v = malloc(sizeof(*v) + n * sizeof(v->item[0])), *old;
+	uint32_t waiting = 0;
+
+	if (!v)
+		return -ENOMEM;
+	atomic_init(&v->refs, 1);
+	v->n = n;
+	for (uint32_t i = 0; i < n; i++) {
+		v->item[i] = b[i];
+		atomic_fetch_add(&b[i]->refs, 1);
+		waiting += atomic_load(&b[i]->waits);
+	}
+	qsort(v->item, n, sizeof(v->item[0]), by_owner);
+	atomic_store(&t->waiting, waiting);
+	old = atomic_exchange(&t->view, v);
+	budget_quiesce(t);
+	view_unref(old);
+	return 0;
+}
+
+void budget_set_events(struct budget *b, struct event_set *events)
+{
+	atomic_store(&b->events, events);
+}
+
+bool budget_read_limit(struct budget *b, const struct cgroup_ref *cgroup)
+{
+	uint64_t limit = cgroup_limit(cgroup), room = EBB_MAX_PREFETCHED / 2;
+	uint32_t before = atomic_load(&b->room);
+
+	if (limit != UINT64_MAX && (limit >> EBB_PAGE_SHIFT) / b->table->config.headroom < room)
+		room = (limit >> EBB_PAGE_SHIFT) / b->table->config.headroom;
+	atomic_store(&b->limit, limit);
+	atomic_store(&b->room, (uint32_t)room);
+	return room != before;
+}
+
+void budget_restore(struct budget *b, uint64_t prefetched, uint64_t expired)
+{
+	atomic_store(&b->prefetched, prefetched);
+	atomic_store(&b->expired, expired);
+}
+
+void budget_tick(struct budget *b, const struct ebb_counters *c, uint64_t now)
+{
+	struct throttle *t = &b->throttle;
+	bool waited = atomic_load(&b->waits), waits;
+
+	neighbour_tick(&b->neighbour, c->misses, c->hits + c->late);
+	waits = neighbour_waits(&b->neighbour);
+	if (waits != waited) {
+		atomic_store(&b->waits, waits);
+		atomic_fetch_add(&b->table->waiting, waits ? 1 : UINT32_MAX);
+	}
+	throttle_tick(t, c->misses + c->hits + c->late, c->by_chance, budget_room(b), now);
+	throttle_judge(t, c->hits - t->by_chance + c->late,
+		       c->wasted + get(&b->expired) + get(&b->unused) + t->by_chance);
+	atomic_store(&b->sample, t->sample);
+	atomic_store(&b->timely_ns, t->timely_ns);
+	atomic_store(&b->resumed_ns, t->resumed_ns);
+	atomic_store(&b->active_ns, t->active_ns);
+}
+
+/* --- any thread ------------------------------------------------------------- */
+
+uint64_t budget_limit(const struct budget *b)
+{
+	return get(&b->limit);
+}
+
+uint32_t budget_room(const struct budget *b)
+{
+	return atomic_load(&b->room);
+}
+
+uint64_t budget_timely_ns(const struct budget *b)
+{
+	return get(&b->timely_ns);
+}
+
+uint64_t budget_prefetched(const struct budget *b)
+{
+	return get(&b->prefetched);
+}
+
+uint64_t budget_expired(const struct budget *b)
+{
+	return get(&b->expired);
+}
+
+uint64_t budget_uses(const struct budget *b)
+{
+	return atomic_load(&b->uses);
+}
+
+static uint64_t outstanding(const struct budget *b, uint64_t used)
+{
+	uint64_t gone = used + get(&b->expired), all = get(&b->prefetched);
+
+	return all > gone ? all - gone : 0;
+}
+
+uint64_t budget_outstanding(const struct budget *b, const struct ebb_counters *c)
+{
+	return outstanding(b, c->hits + c->late + c->wasted);
+}
+
+void budget_refresh_stats(struct budget *b)
+{
+	const char *key = b->v2 ? "\nfile_writeback " : "\ntotal_writeback ", *at;
+	char text[4096];
+	ssize_t n = pread(b->stat_fd, text, sizeof(text) - 1, 0);
+
+	if (n < 0) {
+		log_debug("%s/memory.stat: %m", b->path);
+		return;
+	}
+	text[n] = '\0';
+	/* Anonymous pages included, whatever the name says. */
+	at = strstr(text, key);
+	atomic_store(&b->writeback, at ? strtoull(at + strlen(key), NULL, 10) : 0);
+}
+
+/* --- executor's thread ------------------------------------------------------ */
+
+struct budget *budget_hold(struct budget_table *t, uint64_t owner)
+{
+	struct budget *b;
+
+	atomic_fetch_add(&t->readers, 1);
+	b = find(atomic_load(&t->view), owner);
+	if (b)
+		atomic_fetch_add(&b->refs, 1);
+	atomic_fetch_sub(&t->readers, 1);
+	return b;
+}
+
+void budget_release(struct budget *b)
+{
+	if (b)
+		budget_unref(b);
+}
+
+bool budget_passes(struct budget *b)
+{
+	uint32_t sample = atomic_load(&b->sample);
+
+	return !sample || b->turn++ % sample == 0;
+}
+
+/* Pages that may be requested, by the counters read last. */
+static uint64_t left(const struct budget *b)
+{
+	uint64_t out = outstanding(b, b->used), room = budget_room(b);
+
+	/* Idle pages are no longer in flight, and would block the others. */
+	out = out > b->idle ? out - b->idle : 0;
+	return room > out ? room - out : 0;
+}
+
+struct budget_grant budget_take(struct budget *b, uint32_t wanted)
+{
+	const struct executor_config *config = &b->table->config;
+	uint32_t waiting = atomic_load(&b->table->waiting), own = atomic_load(&b->waits);
+	struct pace pace = pace_of(config->batch, config->inflight, config->beside,
+				   waiting > own ? waiting - own : 0);
+	struct ebb_counters c;
+	uint64_t may = left(b);
+
+	if (may < wanted) {
+		plane_counters(b->table->plane, b->owner, &c);
+		b->used = c.hits + c.late + c.wasted;
+		may = left(b);
+	}
+	return (struct budget_grant){
+		.pages = may < wanted ? (uint32_t)may : wanted, .batch = pace.batch,
+		.before = pace.before,
+	};
+}
+
+void budget_detect(struct budget *b)
+{
+	struct event_set *events;
+
+	/* First: the main thread, which switches off what is not used, looks at it again after that. */
+	atomic_store(&b->uses, atomic_load(&b->uses) + 1);
+	atomic_fetch_add(&b->table->readers, 1);
+	events = atomic_load(&b->events);
+	if (events && !events_detecting(events))
+		events_detect_on(events);
+	atomic_fetch_sub(&b->table->readers, 1);
+}
+
+static uint64_t usage(const struct budget *b)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/memory.current", b->path);
+	return file_number(path, 0);
+}
+
+/*
+ * Over memory.high a charge would throttle this thread, and at memory.max it can invoke
+ * the OOM killer although pages under writeback will be free soon: reclaims before the
+ * charge, and gives up where that fails.  Version 1 has no file for it; there the charge reclaims.
+ */
+bool budget_make_room(struct budget *b, uint32_t pages)
+{
+	uint64_t need = (uint64_t)pages << EBB_PAGE_SHIFT, limit = budget_limit(b), used;
+	char path[PATH_MAX], text[32];
+	_cleanup_close_ int fd = -1;
+	int n;
+
+	if (limit == UINT64_MAX)
+		return true;
+	if (get(&b->writeback) > limit / WRITEBACK_SHARE)
+		budget_refresh_stats(b);
+	if (get(&b->writeback) > limit / WRITEBACK_SHARE)
+		return false;
+	used = b->v2 ? usage(b) : 0;
+	if (used + need <= limit)
+		return true;
+	if (snprintf(path, sizeof(path), "%s/memory.reclaim", b->path) >= (int)sizeof(path))
+		return true;
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return true;
+	n = snprintf(text, sizeof(text), "%llu", (unsigned long long)(used + need - limit));
+	return write(fd, text, n) == n || usage(b) + need <= limit;
+}
+
+/* Between two ticks the inactive list can run dry at the pace of a prefetch. */
+static void keep_stats_fresh(struct budget *b, uint32_t pages)
+{
+	uint64_t limit = budget_limit(b);
+
+	b->unflushed += pages;
+	if (limit == UINT64_MAX || b->unflushed < (limit >> EBB_PAGE_SHIFT) / FLUSH_SHARE)
+		return;
+	b->unflushed = 0;
+	budget_refresh_stats(b);
+}
+
+void budget_settle(struct budget *b, uint32_t asked)
+{
+	add(&b->prefetched, asked);
+	keep_stats_fresh(b, asked);
+}
+
+void budget_lost(struct budget *b, uint32_t lost)
+{
+	add(&b->expired, lost);
+	budget_settle(b, lost);
+}
+
+struct budget_sweep *budget_sweep_begin(struct budget_table *t, uint64_t now)
+{
+	struct budget_sweep *s = &t->sweep;
+
+	atomic_fetch_add(&t->readers, 1);
+	s->view = atomic_load(&t->view);
+	if (s->view)
+		atomic_fetch_add(&s->view->refs, 1);
+	atomic_fetch_sub(&t->readers, 1);
+	s->last = NULL;
+	s->now = now;
+	for (uint32_t i = 0; s->view && i < s->view->n; i++)
+		s->view->item[i]->sweep_idle = s->view->item[i]->sweep_unused = 0;
+	return s;
+}
+
+static struct budget *sweep_find(struct budget_sweep *s, uint64_t owner)
+{
+	if (!s->last || s->last->owner != owner)
+		s->last = find(s->view, owner);
+	return s->last;
+}
+
+bool budget_sweep_keep(struct budget_sweep *s, uint64_t owner, uint64_t issued_ns)
+{
+	struct budget *b = sweep_find(s, owner);
+	struct throttle t;
+	bool waited;
+
+	if (!b)
+		return true;
+	t = (struct throttle){ .timely_ns = get(&b->timely_ns), .resumed_ns = get(&b->resumed_ns),
+			       .active_ns = get(&b->active_ns) };
+	waited = throttle_waited(&t, issued_ns);
+	/*
+	 * Old pages of a throttled cgroup are forgotten: where accesses are random, some are
+	 * used by chance, which would speak for the policy.
+	 */
+	if (waited && atomic_load(&b->sample))
+		return false;
+	b->sweep_idle += issued_ns + IDLE_NS < s->now;
+	b->sweep_unused += waited;
+	return true;
+}
+
+void budget_sweep_expired(struct budget_sweep *s, uint64_t owner)
+{
+	struct budget *b = sweep_find(s, owner);
+
+	if (b)
+		add(&b->expired, 1);
+}
+
+void budget_sweep_end(struct budget_sweep *s)
+{
+	for (uint32_t i = 0; s->view && i < s->view->n; i++) {
+		struct budget *b = s->view->item[i];
+
+		b->idle = b->sweep_idle;
+		atomic_store(&b->unused, b->sweep_unused);
+	}
+	view_unref(s->view);
+	s->view = NULL;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Pages that a program has passed: deactivated or paged out. */
+#ifndef EBB_PAGE_OUT_H
+#define EBB_PAGE_OUT_H
+
+#include <ebb/abi.h>
+
+#include "target.h"
+
+/* Deactivates (MADV_COLD) or pages out (MADV_PAGEOUT) what @r names; returns how many pages. */
+uint64_t page_out_range(const struct target *t, const struct ebb_request *r, int advice);
+/* Deactivates the pages of a list; returns how many. */
+uint64_t page_out_cold_list(const struct target *t, const struct ebb_list_request *list);
+
+/*
+ * Drop-behind: pages out behind a long stream as much as it prefetches.  @limit: of the cgroup,
+ * in bytes.  Returns how many pages.
+ *
+ * A stream longer than the memory it may use needs a page again only after LRU would have
+ * evicted it, and meanwhile LRU evicts what the stream has not reached yet; so the newest pages
+ * go first.  One call unmaps many pages with one TLB flush, while a charge over the limit would
+ * flush for every 32, and it keeps reclaim out of the faults.  (Leap evicts consumed pages
+ * eagerly; a stock kernel pages out only mapped ones.)
+ */
+uint64_t page_out_behind(const struct target *t, const struct ebb_request *r, uint64_t limit);
+
+/* For qsort() of page numbers. */
+int page_compare(const void *a, const void *b);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The prefetched set: pages that were requested and not used yet, in maps/prefetched,
+ * and the filter before it, which spares a minor fault the look-up.
+ *
+ * The BPF programs remove a page at its first fault.  All functions belong to the
+ * executor's thread.
+ */
+#ifndef EBB_PREFETCH_SET_H
+#define EBB_PREFETCH_SET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <ebb/abi.h>
+
+#include "ebbd/plane/plane.h"
+
+/* An unread page that was requested this long ago may be evicted by now. */
+#define PREFETCH_AGAIN_NS 20000000
+
+struct prefetch_set;
+
+/* Whose pages: an address space, and the cgroup that is charged with the outcome. */
+struct prefetch_key {
+	uint32_t tgid, exec;
+	uint64_t owner;
+};
+
+struct prefetch_entered {
+	uint32_t fresh;       /* new in the set */
+	uint32_t again;       /* in it for PREFETCH_AGAIN_NS: request them once more */
+	uint32_t repeated;    /* in it for less: skip */
+	uint32_t full;        /* not entered: the set is full */
+};
+
+/* The descriptor of maps/prefetched. */
+int prefetch_set_map(const struct plane *p);
+
+/* @map: descriptor of the map; @filter: EBB_FILTER_WORDS, mapped.  NULL without memory. */
+struct prefetch_set *prefetch_set_new(int map, uint64_t *filter);
+void prefetch_set_free(struct prefetch_set **s);
+
+/*
+ * Enters @n <= PREFETCH_BATCH_MAX pages before they are requested, or an early hit would go
+ * unseen.  Leaves the fresh pages at the beginning of @vpn, in their order, and the pages to
+ * request again after them.
+ */
+struct prefetch_entered prefetch_set_enter(struct prefetch_set *s, const struct prefetch_key *key,
+					   uint64_t *vpn, uint32_t n, uint64_t now);
+/* Restarts the age of pages that were requested again; a page used meanwhile stays out. */
+void prefetch_set_renew(struct prefetch_set *s, const struct prefetch_key *key, const uint64_t *vpn,
+			uint32_t n, uint64_t now);
+/* Removes pages that the kernel did not take; returns how many were still in the set. */
+uint32_t prefetch_set_withdraw(struct prefetch_set *s, const struct prefetch_key *key,
+			       const uint64_t *vpn, uint32_t n);
+
+struct prefetch_sweep {
+	/* Whether a page stays. */
+	bool (*keep)(void *data, const struct ebb_page *page, const struct ebb_prefetch *p);
+	/* A page of @owner was removed unread. */
+	void (*expired)(void *data, uint64_t owner);
+	void *data;
+};
+
+/* Removes pages that are not to be kept, and makes the filter from the others. */
+void prefetch_set_sweep(struct prefetch_set *s, const struct prefetch_sweep *sweep);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Settings of the prefetch executor, and what it counts. */
+#ifndef EBB_PREFETCH_SETTINGS_H
+#define EBB_PREFETCH_SETTINGS_H
+
+#include <stdint.h>
+
+#define PREFETCH_BATCH_MAX 64  /* pages a call: the target's mmap_lock is held that long */
+
+struct executor_config {
+	uint32_t batch;        /* pages a call, at most PREFETCH_BATCH_MAX */
+	uint32_t headroom;     /* outstanding pages stay below limit / headroom */
+	uint32_t inflight;     /* pages the devices may have to read before more is requested */
+	uint32_t beside;       /* inflight, the new batch included, while another cgroup misses */
+	uint64_t stale_ns;     /* a request older than this is dropped */
+	uint64_t expire_ns;    /* an unread prefetched page expires after this */
+};
+
+struct executor_stats {
+	uint64_t requests;     /* taken from the ring */
+	uint64_t stale;        /* dropped: malformed, too old, or the process exited */
+	uint64_t full;         /* dropped or cut: no free capacity in the cgroup or in the set */
+	uint64_t throttled;    /* dropped requests of cgroups with low accuracy (throttle.h) */
+	uint64_t calls;        /* process_madvise */
+	uint64_t pages;        /* requested of the kernel */
+	uint64_t not_swapped;  /* skipped: resident or never touched */
+	uint64_t repeated;     /* skipped or not read again: outstanding already */
+	uint64_t failed;       /* the kernel refused */
+	uint64_t cold_pages;   /* deactivated */
+	uint64_t paged_out;    /* dropped behind streams */
+	uint64_t call_ns;      /* time in process_madvise */
+	uint64_t waits;        /* pauses because the devices had enough to read */
+};
+
+#endif

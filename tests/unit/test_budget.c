@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* Budgets, on counters of the test's own, and their table under two threads. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#undef fail
+#include <bpf/bpf.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "ebbd/prefetch/budget.h"
+
+#define LIMIT (64ULL << 20)
+#define ROOM (LIMIT / 4096 / 8)
+#define SECOND 1000000000ULL
+#define MANY 64
+
+static const struct executor_config config = {
+	.batch = 64, .headroom = 8, .inflight = 128, .beside = 16, .expire_ns = 10 * SECOND,
+};
+static const struct plane plane = { .cpus = 1 };
+static struct ebb_counters counters;
+static atomic_uint reads;
+static char directory[] = "/tmp/ebb-test-budget-of-cgroups.XXXXXX";
+
+int bpf_map_lookup_elem(int fd, const void *key, void *value)
+{
+	atomic_fetch_add(&reads, 1);
+	memcpy(value, &counters, sizeof(counters));
+	return 0;
+}
+
+static void cgroup_of(uint64_t id, struct cgroup_ref *c)
+{
+	memset(c, 0, sizeof(*c));
+	snprintf(c->path, sizeof(c->path), "%s", directory);
+	c->id = id;
+	c->v2 = true;
+}
+
+static struct budget *budget_of(struct budget_table *t, uint64_t id)
+{
+	static struct cgroup_ref c;
+
+	cgroup_of(id, &c);
+	return budget_new(t, &c);
+}
+
+struct world {
+	struct budget_table *table;
+	struct budget *own[2], *held[2];
+};
+
+/* Two cgroups, 1 and 2, each held once. */
+static void begin(struct world *w)
+{
+	memset(&counters, 0, sizeof(counters));
+	w->table = budget_table_new(&plane, &config);
+	for (int i = 0; i < 2; i++)
+		w->own[i] = budget_of(w->table, 2 - (uint64_t)i);
+	assert_int_equal(budget_publish(w->table, w->own, 2), 0);
+	for (int i = 0; i < 2; i++)
+		w->held[i] = budget_hold(w->table, 1 + (uint64_t)i);
+	assert_ptr_equal(w->held[0], w->own[1]);
+	assert_null(budget_hold(w->table, 3));
+	atomic_store(&reads, 0);
+}
+
+static void end(struct world *w)
+{
+	for (int i = 0; i < 2; i++) {
+		budget_release(w->held[i]);
+		budget_put(&w->own[i]);
+	}
+	budget_table_free(&w->table);
+}
+
+static void the_limit_bounds_what_is_outstanding(void **unused)
+{
+	struct world w;
+	struct budget *b;
+
+	begin(&w);
+	b = w.held[0];
+	assert_int_equal(budget_limit(b), LIMIT);
+	assert_int_equal(budget_room(b), ROOM);
+	assert_int_equal(budget_take(b, ROOM - 8).pages, ROOM - 8);
+	budget_settle(b, ROOM - 8);
+	assert_int_equal(budget_take(b, 8).pages, 8);
+	assert_int_equal(atomic_load(&reads), 0);
+	/* Short of room it looks at the counters, */
+	assert_int_equal(budget_take(b, 64).pages, 8);
+	counters.hits = 30;
+	counters.late = 20;
+	counters.wasted = 6;
+	assert_int_equal(budget_take(b, 64).pages, 64);
+	assert_int_equal(atomic_load(&reads), 2);
+	/* and remembers them. */
+	assert_int_equal(budget_take(b, 64).pages, 64);
+	assert_int_equal(atomic_load(&reads), 2);
+	assert_int_equal(budget_outstanding(b, &counters), ROOM - 8 - 56);
+	/* The other's is its own. */
+	assert_int_equal(budget_take(w.held[1], ROOM).pages, ROOM);
+	end(&w);
+}
+
+static void lost_pages_are_wasted_and_prefetched_again(void **unused)
+{
+	struct world w;
+
+	begin(&w);
+	budget_settle(w.held[0], 100);
+	budget_lost(w.held[0], 10);
+	assert_int_equal(budget_prefetched(w.held[0]), 110);
+	assert_int_equal(budget_expired(w.held[0]), 10);
+	assert_int_equal(budget_outstanding(w.held[0], &counters), 100);
+	end(&w);
+}
+
+static void a_sweep_finds_idle_and_expired_pages(void **unused)
+{
+	struct budget_sweep *s;
+	struct world w;
+
+	begin(&w);
+	budget_settle(w.held[0], ROOM);
+	assert_int_equal(budget_take(w.held[0], 64).pages, 0);
+	s = budget_sweep_begin(w.table, 10 * SECOND);
+	for (int i = 0; i < 40; i++)
+		assert_true(budget_sweep_keep(s, 1, 9 * SECOND));
+	assert_true(budget_sweep_keep(s, 1, 10 * SECOND));
+	assert_true(budget_sweep_keep(s, 3, 9 * SECOND));
+	for (int i = 0; i < 5; i++)
+		budget_sweep_expired(s, 1);
+	budget_sweep_expired(s, 3);
+	budget_sweep_end(s);
+	assert_int_equal(budget_expired(w.held[0]), 5);
+	assert_int_equal(budget_take(w.held[0], 64).pages, 45);
+	/* What one sweep found idle counts until the next one. */
+	budget_sweep_end(budget_sweep_begin(w.table, 11 * SECOND));
+	assert_int_equal(budget_take(w.held[0], 64).pages, 5);
+	end(&w);
+}
+
+static void few_used_pages_throttle(void **unused)
+{
+	struct budget_sweep *s;
+	uint32_t passed = 0;
+	struct world w;
+
+	begin(&w);
+	assert_true(budget_passes(w.held[0]));
+	for (uint64_t tick = 1; tick <= 20; tick++) {
+		counters.hits += 1000;
+		counters.wasted += 9000;
+		budget_tick(w.own[1], &counters, tick * SECOND / 10);
+	}
+	for (int i = 0; i < 160; i++)
+		passed += budget_passes(w.held[0]);
+	assert_int_equal(passed, 10);
+	assert_true(budget_passes(w.held[1]));
+	/* Its old pages are forgotten, another's are not. */
+	s = budget_sweep_begin(w.table, 100 * SECOND);
+	assert_true(budget_timely_ns(w.held[0]));
+	assert_false(budget_sweep_keep(s, 1, 1));
+	assert_true(budget_sweep_keep(s, 2, 1));
+	budget_sweep_end(s);
+	end(&w);
+}
+
+static void others_that_miss_slow_it_down(void **unused)
+{
+	struct budget_grant grant;
+	struct world w;
+
+	begin(&w);
+	counters.misses = 1000;
+	budget_tick(w.own[1], &counters, SECOND);
+	grant = budget_take(w.held[0], 64);
+	assert_int_equal(grant.batch, config.batch);
+	assert_int_equal(grant.before, config.inflight);
+	grant = budget_take(w.held[1], 64);
+	assert_int_equal(grant.batch + grant.before, config.beside);
+	/* It is detached. */
+	assert_int_equal(budget_publish(w.table, &w.own[0], 1), 0);
+	assert_null(budget_hold(w.table, 1));
+	assert_int_equal(budget_take(w.held[1], 64).batch, config.batch);
+	end(&w);
+}
+
+struct race {
+	struct budget_table *table;
+	atomic_bool stop;
+	uint64_t found;
+};
+
+static void *executor(void *data)
+{
+	struct race *r = data;
+
+	for (uint64_t i = 0; !atomic_load(&r->stop); i++) {
+		struct budget *b = budget_hold(r->table, i % MANY);
+		struct budget_sweep *s;
+
+		if (b && budget_passes(b)) {
+			budget_settle(b, budget_take(b, 8).pages);
+			budget_detect(b);
+			r->found++;
+		}
+		if (i % 64 == 0) {
+			s = budget_sweep_begin(r->table, i);
+			budget_sweep_keep(s, i % MANY, i);
+			budget_sweep_expired(s, i % MANY);
+			budget_sweep_end(s);
+		}
+		budget_release(b);
+	}
+	return NULL;
+}
+
+/* Budgets come and go while another thread works with them; to be run with ThreadSanitizer too. */
+static void the_table_changes_under_the_executor(void **unused)
+{
+	struct race r = { .table = budget_table_new(&plane, &config) };
+	struct budget *b[MANY];
+	pthread_t thread;
+	uint64_t used = 0;
+	uint32_t n = 0;
+
+	memset(&counters, 0, sizeof(counters));
+	counters.hits = 1 << 30;
+	assert_int_equal(pthread_create(&thread, NULL, executor, &r), 0);
+	for (int i = 0; i < 3000; i++) {
+		if (n == MANY || (n && i % 3 == 0)) {
+			struct budget *gone = b[--n];
+
+			budget_set_events(gone, NULL);
+			budget_quiesce(r.table);
+			assert_int_equal(budget_publish(r.table, b, n), 0);
+			used += budget_prefetched(gone);
+			budget_put(&gone);
+		} else {
+			b[n] = budget_of(r.table, n);
+			n++;
+			assert_int_equal(budget_publish(r.table, b, n), 0);
+		}
+		for (uint32_t k = 0; k < n; k++) {
+			budget_tick(b[k], &counters, (uint64_t)i);
+			used += budget_outstanding(b[k], &counters);
+		}
+	}
+	atomic_store(&r.stop, true);
+	pthread_join(thread, NULL);
+	while (n)
+		budget_put(&b[--n]);
+	budget_table_free(&r.table);
+	assert_true(r.found > 0 && used > 0);
+}
+
+static int make_cgroup(void **unused)
+{
+	char path[128];
+	FILE *f;
+
+	if (!mkdtemp(directory))
+		return -1;
+	snprintf(path, sizeof(path), "%s/memory.max", directory);
+	f = fopen(path, "w");
+	return !f || fprintf(f, "%llu\n", LIMIT) < 0 || fclose(f) ? -1 : 0;
+}
+
+static int remove_cgroup(void **unused)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/memory.max", directory);
+	return unlink(path) || rmdir(directory);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_limit_bounds_what_is_outstanding),
+		cmocka_unit_test(lost_pages_are_wasted_and_prefetched_again),
+		cmocka_unit_test(a_sweep_finds_idle_and_expired_pages),
+		cmocka_unit_test(few_used_pages_throttle),
+		cmocka_unit_test(others_that_miss_slow_it_down),
+		cmocka_unit_test(the_table_changes_under_the_executor),
+	};
+
+	return cmocka_run_group_tests(tests, make_cgroup, remove_cgroup);
+}
