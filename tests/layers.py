@@ -94,7 +94,7 @@ WORDS = (
     ("bits", r"\bbits_(set|clear)\b", ("daemon/*",), ("daemon/swapd/page/*",)),
     ("transport-name", r"\btransport_(tcp|shm|rdma)\b", ("daemon/*",), ("daemon/lib/link/*",)),
     ("prefetched-map", r"maps\.prefetched|\"prefetched\"", ("daemon/ebbd/*",),
-     ("daemon/ebbd/prefetch/prefetch_set.c",)),
+     ("daemon/ebbd/prefetch/prefetch_set.c", "daemon/ebbd/plane/plane.c")),
     ("mutex", r"\bpthread_mutex_", ("daemon/ebbd/prefetch/*",), ()),
     ("session-in-pool", r"\bsession/", ("daemon/donord/pool/*",), ()),
     ("generated", r"", ("*vmlinux.h", "*.skel.h"), ()),

@@ -187,14 +187,14 @@ static int begin_declaration(struct reader *r, const char *text)
 		return bad_section(r, "the cgroup's path is not between quotes");
 	if (from[1] != '/' || to - from - 1 >= PATH_MAX)
 		return bad_section(r, "the cgroup's path does not begin with /");
-	if (c->declarations == CONFIG_DECLARATIONS)
+	if (c->declared.n == CONFIG_DECLARATIONS)
 		return fail_exit(r->e, EXIT_USAGE, E2BIG, "%s:%d: more than %d [cgroup] sections; use a glob",
 				 r->file, r->line, CONFIG_DECLARATIONS);
-	more = realloc(c->declaration, (c->declarations + 1) * sizeof(*more));
+	more = realloc(c->declared.item, (c->declared.n + 1) * sizeof(*more));
 	if (!more)
 		return fail(r->e, ENOMEM, "%s:%d: no memory", r->file, r->line);
-	c->declaration = more;
-	d = &more[c->declarations++];
+	c->declared.item = more;
+	d = &more[c->declared.n++];
 	memset(d, 0, sizeof(*d));
 	snprintf(d->glob, sizeof(d->glob), "%.*s", (int)(to - from - 1), from + 1);
 	/* A path ends without a slash, but for the root's. */
@@ -309,9 +309,9 @@ int config_load(struct config *c, const char *file, struct error *e)
 void config_free(struct config *c)
 {
 	donors_config_free(&c->donors);
-	free(c->declaration);
-	c->declaration = NULL;
-	c->declarations = 0;
+	free(c->declared.item);
+	c->declared.item = NULL;
+	c->declared.n = 0;
 }
 
 /* 0 and its description, or -errno. */
@@ -357,8 +357,8 @@ static int check_params(const struct declaration *d, const struct ebb_policy_inf
 
 int config_check_policies(const struct config *c, const char *policy_dir, struct error *e)
 {
-	for (uint32_t i = 0; i < c->declarations; i++) {
-		const struct declaration *d = &c->declaration[i];
+	for (uint32_t i = 0; i < c->declared.n; i++) {
+		const struct declaration *d = &c->declared.item[i];
 		struct ebb_policy_info info;
 		char where[128];
 		int r = find_policy(policy_dir, d->policy, &info);

@@ -23,8 +23,7 @@ struct config {
 	 * [cgroup "/path/glob"] policy, run and parameters; the last that means
 	 * a cgroup wins, as a whole.
 	 */
-	struct declaration *declaration;
-	uint32_t declarations;
+	struct declarations declared;
 };
 
 void config_defaults(struct config *c);

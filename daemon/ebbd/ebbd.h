@@ -27,7 +27,4 @@ struct ebbd {
 	const char *config_file;
 };
 
-/* Tells the BPF programs which block devices are ours, from the device records. */
-void ebbd_refresh_devices(struct ebbd *d);
-
 #endif

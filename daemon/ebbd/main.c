@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* ebbd: options, prerequisites, start, loop, stop. */
-#include <bpf/bpf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -15,10 +14,12 @@
 #include <systemd/sd-event.h>
 #include <unistd.h>
 
+#include "devices.h"
 #include "ebbd.h"
 #include "ebbd/attach/offload.h"
 #include "ebbd/attach/stats.h"
 #include "ebbd/kmod/manager.h"
+#include "ebbd/plane/policy_store.h"
 #include "ebbd/plane/roles.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/clock.h"
@@ -28,7 +29,6 @@
 #include "lib/base/privilege.h"
 #include "lib/base/service.h"
 #include "lib/control/control.h"
-#include "lib/control/device.h"
 #include "server.h"
 
 #define TICK_USEC 100000
@@ -61,29 +61,6 @@ static const struct command usage = {
 	.help = "Attaches policies to cgroups and fetches the pages that they ask for, until SIGTERM",
 	.options = specs,
 };
-
-static int set_device(const struct device_record *r, void *data)
-{
-	struct { int map; uint32_t index; } *d = data;
-	uint32_t dev = r->major << 20 | r->minor, index = ++d->index;
-
-	bpf_map_update_elem(d->map, &dev, &index, BPF_ANY);
-	return 0;
-}
-
-void ebbd_refresh_devices(struct ebbd *d)
-{
-	struct { int map; uint32_t index; } data = { d->plane.devices, 0 };
-	uint32_t key;
-
-	while (bpf_map_get_next_key(d->plane.devices, NULL, &key) == 0)
-		bpf_map_delete_elem(d->plane.devices, &key);
-	device_record_each(set_device, &data);
-	if (d->discovery)
-		discovery_refresh(d->discovery);
-	if (d->kmod)
-		kmod_manager_refresh(d->kmod);
-}
 
 static int on_control(sd_event_source *s, int fd, uint32_t events, void *data)
 {
@@ -129,18 +106,17 @@ static int on_reload(sd_event_source *s, const struct signalfd_siginfo *info, vo
 	sd_notify(0, "RELOADING=1");
 	config_defaults(&fresh);
 	if (config_load(&fresh, d->config_file, &e) ||
-	    declared_check(&d->attachments, &fresh, &e) ||
+	    declared_check(&d->attachments, &fresh.declared, &e) ||
 	    discovery_configure(d->discovery, &fresh.donors, &e)) {
 		log_event(EVENT_CONFIG_REFUSED, LOG_LVL_ERR, "%s; the old configuration stays", e.text);
 		config_free(&fresh);
 	} else {
 		config_free(&d->config);
-		d->config.declaration = fresh.declaration;
-		d->config.declarations = fresh.declarations;
+		d->config.declared = fresh.declared;
 		declared_apply(d->declared);
 		log_info("configuration read; [prefetch], [epochs] and [bpf] take effect at the next start");
 	}
-	ebbd_refresh_devices(d);
+	devices_refresh(d);
 	sd_notify(0, "READY=1");
 	return 0;
 }
@@ -199,12 +175,14 @@ static void allow_descriptors(void)
 static int start(struct ebbd *d, const struct options *o, struct error *e)
 {
 	const struct plane_wish wish = {
-		.policy_dir = o->policy_dir ? o->policy_dir : ebb_policy_dir(),
 		.epoch_percent = d->config.epoch_percent, .hooks = d->config.hooks,
 	};
 	int r;
 
 	r = plane_open(&d->plane, &wish, e);
+	if (r)
+		return r;
+	r = policies_open(&d->plane, o->policy_dir ? o->policy_dir : ebb_policy_dir(), e);
 	if (r)
 		return r;
 	r = roles_write(&d->plane, e);
@@ -214,7 +192,7 @@ static int start(struct ebbd *d, const struct options *o, struct error *e)
 	if (!d->budgets)
 		return fail(e, ENOMEM, "ebbd: out of memory");
 	attachments_init(&d->attachments, &d->plane, d->budgets);
-	ebbd_refresh_devices(d);
+	devices_refresh(d);
 	if (d->plane.took_over)
 		attachments_restore(&d->attachments);
 	r = executor_start(&d->executor, &d->plane, d->budgets, &d->config.executor, e);
@@ -223,9 +201,9 @@ static int start(struct ebbd *d, const struct options *o, struct error *e)
 	if (!r)
 		r = recordings_new(&d->recordings, &d->attachments, e);
 	if (!r)
-		r = declared_check(&d->attachments, &d->config, e);
+		r = declared_check(&d->attachments, &d->config.declared, e);
 	if (!r)
-		r = declared_new(&d->declared, &d->attachments, &d->config, e);
+		r = declared_new(&d->declared, &d->attachments, &d->config.declared, e);
 	if (!r)
 		declared_apply(d->declared);
 	if (!r)
@@ -255,6 +233,7 @@ static void stop(struct ebbd *d, enum plane_pins pins)
 	stats_publish(&d->attachments);
 	attachments_close(&d->attachments);
 	budget_table_free(&d->budgets);
+	policies_close(&d->plane);
 	plane_close(&d->plane, pins);
 }
 
@@ -269,7 +248,7 @@ static int loop(struct ebbd *d, struct error *e)
 	if (r >= 0)
 		r = sd_event_add_io(event, NULL, declared_fd(d->declared), EPOLLIN, on_cgroups, d);
 	if (r >= 0)
-		r = sd_event_add_time_relative(event, NULL, CLOCK_MONOTONIC, TICK_USEC, 1000, on_tick, d);
+		r = sd_event_add_time_relative(event, NULL, CLOCK_INTERVALS, TICK_USEC, 1000, on_tick, d);
 	if (r >= 0)
 		r = sd_event_add_signal(event, NULL, SIGTERM, on_stop, d);
 	if (r >= 0)

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "devices.h"
 #include "ebbd.h"
 #include "ebbd/attach/detect.h"
 #include "ebbd/attach/stats.h"
@@ -60,8 +61,8 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 	}
 	pthread_mutex_unlock(&a->lock);
 	list = add_array(answer, "inactive");
-	for (uint32_t i = 0; i < d->config.declarations; i++) {
-		struct declaration *s = &d->config.declaration[i];
+	for (uint32_t i = 0; i < d->config.declared.n; i++) {
+		struct declaration *s = &d->config.declared.item[i];
 		char where[128];
 
 		if (!*s->inactive)
@@ -145,7 +146,7 @@ static int record_check(struct ebbd *d, struct json_object *request, struct json
 static int device_refresh(struct ebbd *d, struct json_object *request, struct json_object *answer,
 			  struct error *e)
 {
-	ebbd_refresh_devices(d);
+	devices_refresh(d);
 	return 0;
 }
 

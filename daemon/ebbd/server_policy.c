@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "ebbd/attach/policy_replace.h"
 #include "ebbd/attach/stats.h"
 #include "ebbd/plane/policy_store.h"
 #include "lib/base/log.h"
@@ -113,7 +114,7 @@ int policy_load(struct ebbd *d, struct json_object *request, struct json_object 
 {
 	const char *file = need_str(request, "file", e);
 	struct policy_change change;
-	int r = file ? policies_load(&d->attachments, file, &change, e) : -EINVAL;
+	int r = file ? policy_replace(&d->attachments, file, &change, e) : -EINVAL;
 
 	if (r)
 		return r;
@@ -132,12 +133,12 @@ int policy_unload(struct ebbd *d, struct json_object *request, struct json_objec
 {
 	const char *name = need_str(request, "policy", e);
 	char where[128];
-	int r = name ? policies_unload(&d->attachments, name, e) : -EINVAL;
+	int r = name ? policy_remove(&d->attachments, name, e) : -EINVAL;
 
-	for (uint32_t i = 0; !r && i < d->config.declarations; i++)
-		if (!strcmp(d->config.declaration[i].policy, name))
+	for (uint32_t i = 0; !r && i < d->config.declared.n; i++)
+		if (!strcmp(d->config.declared.item[i].policy, name))
 			json_add_text(answer, "declared",
-				      declaration_where(&d->config.declaration[i], NULL, where,
+				      declaration_where(&d->config.declared.item[i], NULL, where,
 							sizeof(where)));
 	return r;
 }

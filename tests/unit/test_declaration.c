@@ -30,8 +30,8 @@ static void sections_and_their_lines(void **unused)
 				  "  policy = stride\n"
 				  "  pw_max = 2\n", &e), 0);
 	assert_int_equal(c.executor.batch, 32);
-	assert_int_equal(c.declarations, 2);
-	d = &c.declaration[0];
+	assert_int_equal(c.declared.n, 2);
+	d = &c.declared.item[0];
 	assert_string_equal(d->glob, "/spark.slice");
 	assert_string_equal(d->policy, "leap");
 	assert_int_equal(d->line, 2);
@@ -39,7 +39,7 @@ static void sections_and_their_lines(void **unused)
 	assert_int_equal(d->n, 1);
 	assert_string_equal(d->name[0], "pw_max");
 	assert_int_equal(d->value[0], 64);
-	d = &c.declaration[1];
+	d = &c.declared.item[1];
 	assert_string_equal(d->glob, "/db.slice/*.scope");
 	assert_string_equal(d->policy, "stride");
 	/* The later value of a key. */
@@ -60,7 +60,7 @@ static void long_paths_are_whole(void **unused)
 
 	snprintf(text, sizeof(text), "[cgroup \"%s\"]\npolicy=leap\n", path);
 	assert_int_equal(load(&c, text, &e), 0);
-	assert_string_equal(c.declaration[0].glob, path);
+	assert_string_equal(c.declared.item[0].glob, path);
 	config_free(&c);
 }
 
@@ -107,7 +107,7 @@ static void long_lines_are_refused(void **unused)
 	memset(text, '#', 400);
 	strcpy(text + 400, "\n[cgroup \"/a\"]\npolicy = leap\n");
 	assert_int_equal(load(&c, text, &e), 0);
-	assert_int_equal(c.declaration[0].line, 2);
+	assert_int_equal(c.declared.item[0].line, 2);
 	config_free(&c);
 }
 

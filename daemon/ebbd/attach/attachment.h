@@ -52,21 +52,6 @@ int attach_record(struct attachments *a, const char *cgroup, enum record_switch 
 		  uint64_t *owner, struct error *e);
 
 /*
- * With the lock held: how many are under @policy; their cgroups, ", " between
- * them, go to @text if there is one.
- */
-uint32_t attachments_name(const struct attachments *a, const struct policy *policy, char *text,
-			  size_t size);
-
-/*
- * With the lock held: @policy is about to be as @to says.  Parameters of its
- * attachments keep their values where name and range allow; what does not is
- * named in @dropped.
- */
-void attachments_translate(struct attachments *a, const struct policy *policy,
-			   const struct ebb_policy_info *to, char *dropped, size_t size);
-
-/*
  * Ten times a second: statistics of those that swap in; detection off where
  * nothing is outstanding any more.
  */

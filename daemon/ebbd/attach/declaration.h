@@ -28,6 +28,12 @@ struct declaration {
 	char source[128];               /* "/etc/ebb/ebb.conf:12", set by declaration_wish() */
 };
 
+/* The [cgroup] sections of a configuration, in their order. */
+struct declarations {
+	struct declaration *item;
+	uint32_t n;
+};
+
 /*
  * Takes @value for @key (policy, run or a parameter) of line @line.  The error
  * does not name the place: "pw_max: 'x' is not a whole number".

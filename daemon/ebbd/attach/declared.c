@@ -26,7 +26,7 @@ struct watch {
 
 struct declared {
 	struct attachments *attachments;
-	const struct config *config;
+	const struct declarations *sections;
 	char mount[PATH_MAX];        /* of the memory hierarchy; "" where there is none */
 	int inotify;
 	struct watch *watch;         /* by wd, ascending but for reuse */
@@ -38,8 +38,8 @@ struct declared {
 	uint32_t agains;             /* times in a row that this was */
 };
 
-int declared_new(struct declared **out, struct attachments *a, const struct config *config,
-		 struct error *e)
+int declared_new(struct declared **out, struct attachments *a,
+		 const struct declarations *sections, struct error *e)
 {
 	const char *mount = cgroup_memory_mount(NULL);
 	struct declared *d = calloc(1, sizeof(*d));
@@ -47,7 +47,7 @@ int declared_new(struct declared **out, struct attachments *a, const struct conf
 	if (!d)
 		return fail(e, ENOMEM, "declarations: no memory");
 	d->attachments = a;
-	d->config = config;
+	d->sections = sections;
 	snprintf(d->mount, sizeof(d->mount), "%s", mount ?: "");
 	d->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 	if (d->inotify < 0) {
@@ -78,12 +78,12 @@ int declared_fd(const struct declared *d)
 	return d->inotify;
 }
 
-int declared_check(struct attachments *a, const struct config *config, struct error *e)
+int declared_check(struct attachments *a, const struct declarations *sections, struct error *e)
 {
 	int r = 0;
 
-	for (uint32_t i = 0; !r && i < config->declarations; i++)
-		r = declaration_check(&config->declaration[i], a, e);
+	for (uint32_t i = 0; !r && i < sections->n; i++)
+		r = declaration_check(&sections->item[i], a, e);
 	return r;
 }
 
@@ -120,10 +120,10 @@ static struct declaration *look_up(struct declared *d, const char *path, struct 
 
 	if (!read_xattr(d, path, own))
 		return own;
-	for (uint32_t i = d->config->declarations; i-- > 0;)
-		if (declaration_matches(&d->config->declaration[i], d->mount, rel)) {
+	for (uint32_t i = d->sections->n; i-- > 0;)
+		if (declaration_matches(&d->sections->item[i], d->mount, rel)) {
 			/* An inactive one still is what is meant, not another one before it. */
-			own = &d->config->declaration[i];
+			own = &d->sections->item[i];
 			return *own->inactive ? NULL : own;
 		}
 	return NULL;
@@ -238,8 +238,8 @@ static bool settle_tree(struct declared *d, const char *path)
 /* A policy that this kernel does not take leaves everything else working. */
 static void load_each(struct declared *d)
 {
-	for (uint32_t i = 0; i < d->config->declarations; i++) {
-		struct declaration *s = &d->config->declaration[i];
+	for (uint32_t i = 0; i < d->sections->n; i++) {
+		struct declaration *s = &d->sections->item[i];
 		struct error e = { 0 };
 		char where[128];
 

@@ -13,14 +13,13 @@
 
 #include <systemd/sd-event.h>
 
-#include "attachment.h"
-#include "ebbd/config.h"
+#include "declaration.h"
 
 struct declared;
 
-/* @config is looked at whenever a cgroup appears; it may change between calls. */
-int declared_new(struct declared **d, struct attachments *a, const struct config *config,
-		 struct error *e);
+/* @sections is looked at whenever a cgroup appears; it may change between calls. */
+int declared_new(struct declared **d, struct attachments *a,
+		 const struct declarations *sections, struct error *e);
 void declared_free(struct declared **d);
 
 /* Watches from now on; the descriptor to poll, and what to call then. */
@@ -30,10 +29,10 @@ void declared_events(struct declared *d);
 void declared_again(struct declared *d);
 
 /*
- * Checks every section of @config against what is there, changes nothing.
+ * Checks every section against what is there, changes nothing.
  * Errors name file and line.  Whether the kernel takes a policy is found out later.
  */
-int declared_check(struct attachments *a, const struct config *config, struct error *e);
+int declared_check(struct attachments *a, const struct declarations *sections, struct error *e);
 
 /*
  * Makes every cgroup what is declared; at start and after a reload.  Sections whose

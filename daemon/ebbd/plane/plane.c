@@ -22,7 +22,6 @@
 #include "lib/base/log.h"
 #include "lib/base/paths.h"
 #include "plane.h"
-#include "policy_store.h"
 
 #define PROGS_DIR EBB_PINS "/progs"
 #define LINKS_DIR EBB_PINS "/links"
@@ -318,8 +317,6 @@ int plane_open(struct plane *p, const struct plane_wish *wish, struct error *e)
 	if (!r)
 		r = open_meta(p, wish, e);
 	if (!r)
-		r = policies_open(p, wish->policy_dir, e);
-	if (!r)
 		r = attach_evict(p, e);
 out:
 	if (r)
@@ -329,7 +326,6 @@ out:
 
 void plane_close(struct plane *p, enum plane_pins pins)
 {
-	policies_close(p);
 	if (p->executor)
 		munmap(p->executor, EBB_PAGE);
 	p->executor = NULL;

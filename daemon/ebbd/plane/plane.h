@@ -19,9 +19,19 @@
 #include <ebb/abi.h>
 #include "lib/base/error.h"
 #include "lib/base/paths.h"
-#include "policy_trial.h"
 
 #define MAPS_DIR EBB_PINS "/maps"
+
+/* What a call costs. */
+struct policy_cost {
+	uint32_t verified;      /* instructions the verifier walked, over all paths */
+	uint32_t instructions;  /* as loaded */
+	uint32_t machine_bytes; /* of compiled code */
+	uint32_t calls;         /* in the trial; 0 = not measured */
+	uint32_t median_ns;     /* of all calls */
+	uint32_t slowest_ns;    /* median of the walk that costs most */
+	uint32_t max_ns;        /* includes interrupts and what else came between */
+};
 
 enum policy_origin { POLICY_BUILTIN, POLICY_LOADED };
 
@@ -59,7 +69,6 @@ enum plane_program { PLANE_ENTER, PLANE_MINOR, PLANE_MAJOR };
 enum hooks_wish { HOOKS_AUTO, HOOKS_FENTRY, HOOKS_TRACEPOINTS };
 
 struct plane_wish {
-	const char *policy_dir;
 	uint32_t epoch_percent;
 	enum hooks_wish hooks;
 };

@@ -15,6 +15,7 @@
 #include "lib/base/paths.h"
 #include "policy_object.h"
 #include "policy_store.h"
+#include "policy_trial.h"
 
 #define VERIFIER_LOG (16u << 20)
 
@@ -356,44 +357,41 @@ static int may_replace(struct plane *p, const char *file, const char *name, stru
  * With the lock held: no policy runs in that slot while its parameters change
  * their meaning.  @object is taken over if it is policy->object afterwards.
  */
-static int swap_object(struct attachments *a, struct policy *policy,
+static int swap_object(struct plane *p, const struct policy_users *users, struct policy *policy,
 		       const struct ebb_policy_info *info, struct bpf_object *object,
 		       struct policy_change *change)
 {
-	uint32_t slot = slot_of(a->plane, policy);
+	uint32_t slot = slot_of(p, policy);
 	struct bpf_object *old = policy->object;
 	int r;
 
 	if (old)
-		bpf_map_delete_elem(a->plane->programs, &slot);
-	r = object ? put_program(a->plane, slot, object) : 0;
+		bpf_map_delete_elem(p->programs, &slot);
+	r = put_program(p, slot, object);
 	if (r) {
 		if (old)
-			put_program(a->plane, slot, old);
+			put_program(p, slot, old);
 		return r;
 	}
 	/* Until its parameters are in place it must not run either. */
-	if (object)
-		bpf_map_delete_elem(a->plane->programs, &slot);
+	bpf_map_delete_elem(p->programs, &slot);
 	plane_wait_programs();
-	attachments_translate(a, policy, info, change->dropped, sizeof(change->dropped));
+	users->translate(users->data, policy, info, change->dropped, sizeof(change->dropped));
 	policy->info = *info;
 	policy->object = object;
-	if (object)
-		r = put_program(a->plane, slot, object);
+	r = put_program(p, slot, object);
 	policy->deferred = false;
 	bpf_object__close(old);
 	return r;
 }
 
-int policies_load(struct attachments *a, const char *file, struct policy_change *change,
-		  struct error *e)
+int policies_load(struct plane *p, const struct policy_users *users, const char *file,
+		  struct policy_change *change, struct error *e)
 {
 	_cleanup_(policy_object_free) struct policy_object source = { 0 };
 	_cleanup_(bpf_object_closep) struct bpf_object *o = NULL;
 	char temporary[PATH_MAX], final[PATH_MAX];
 	struct policy_cost cost = { 0 };
-	struct plane *p = a->plane;
 	struct policy *policy;
 	int r;
 
@@ -409,10 +407,10 @@ int policies_load(struct attachments *a, const char *file, struct policy_change 
 		r = stage(source.info.name, source.data, source.size, temporary, final, e);
 	if (r)
 		return r;
-	pthread_mutex_lock(&a->lock);
+	users->lock(users->data);
 	if (policy) {
 		change->what = POLICY_REPLACED;
-		r = swap_object(a, policy, &source.info, o, change);
+		r = swap_object(p, users, policy, &source.info, o, change);
 	} else {
 		policy = free_slot(p);
 		r = occupy(p, policy, &source.info, o, POLICY_LOADED, file);
@@ -424,7 +422,7 @@ int policies_load(struct attachments *a, const char *file, struct policy_change 
 		snprintf(policy->file, sizeof(policy->file), "%s", file);
 		change->policy = policy;
 	}
-	pthread_mutex_unlock(&a->lock);
+	users->unlock(users->data);
 	if (r) {
 		unlink(temporary);
 		return plane_load_failed(e, file, r);
@@ -434,9 +432,10 @@ int policies_load(struct attachments *a, const char *file, struct policy_change 
 	return 0;
 }
 
-int policies_unload(struct attachments *a, const char *name, struct error *e)
+int policies_unload(struct plane *p, const struct policy_users *users, const char *name,
+		    struct error *e)
 {
-	struct policy *policy = find(a->plane, name);
+	struct policy *policy = find(p, name);
 	char where[256], file[PATH_MAX];
 	uint32_t slot, n;
 
@@ -445,18 +444,18 @@ int policies_unload(struct attachments *a, const char *name, struct error *e)
 	if (policy->origin == POLICY_BUILTIN)
 		return fail_exit(e, EXIT_REFUSED, EPERM, "%s: comes with ebb and stays; detach it where it is not wanted",
 				 name);
-	pthread_mutex_lock(&a->lock);
-	n = attachments_name(a, policy, where, sizeof(where));
+	users->lock(users->data);
+	n = users->name(users->data, policy, where, sizeof(where));
 	if (n) {
-		pthread_mutex_unlock(&a->lock);
+		users->unlock(users->data);
 		return fail_exit(e, EXIT_REFUSED, EBUSY, "%s: is attached to %u cgroup%s: %s; detach it first",
 				 name, n, n == 1 ? "" : "s", where);
 	}
-	slot = slot_of(a->plane, policy);
-	bpf_map_delete_elem(a->plane->programs, &slot);
+	slot = slot_of(p, policy);
+	bpf_map_delete_elem(p->programs, &slot);
 	bpf_object__close(policy->object);
 	memset(policy, 0, sizeof(*policy));
-	pthread_mutex_unlock(&a->lock);
+	users->unlock(users->data);
 	snprintf(file, sizeof(file), "%s/%s.bpf.o", ebb_loaded_policy_dir(), name);
 	if (unlink(file) < 0 && errno != ENOENT)
 		log_err("%s: cannot remove: %m; it is loaded again at the next start", file);

@@ -10,7 +10,7 @@
 #ifndef EBB_POLICIES_H
 #define EBB_POLICIES_H
 
-#include "ebbd/attach/attachment.h"
+#include "plane.h"
 
 /*
  * A policy that costs more is refused by `load`: a fault that waits for the
@@ -34,16 +34,29 @@ struct policy_change {
 	char dropped[128];      /* parameters in force that the new one has no use for */
 };
 
-/*
- * Loads @file, NAME.bpf.o, or swaps it for the
- * loaded policy of that name, wherever that is attached: parameters it still
- * has keep their values.  On failure nothing has changed.
- */
-int policies_load(struct attachments *a, const char *file, struct policy_change *change,
-		  struct error *e);
+/* The users of policies, as policies_load() and policies_unload() need to know. */
+struct policy_users {
+	void *data;
+	/* Between the two no policy is attached or detached. */
+	void (*lock)(void *data);
+	void (*unlock)(void *data);
+	/* How many cgroups have @policy; their names go to @text, ", " between them. */
+	uint32_t (*name)(void *data, const struct policy *policy, char *text, size_t size);
+	/* @policy is about to be as @to says: parameters that do not fit are named in @dropped. */
+	void (*translate)(void *data, const struct policy *policy,
+			  const struct ebb_policy_info *to, char *dropped, size_t size);
+};
 
-/* EXIT_REFUSED while it is attached, and for those that come with ebb. */
-int policies_unload(struct attachments *a, const char *name, struct error *e);
+/*
+ * Loads @file, NAME.bpf.o, or swaps it for the loaded policy of that name, wherever that is
+ * attached.  On failure nothing has changed.
+ */
+int policies_load(struct plane *p, const struct policy_users *users, const char *file,
+		  struct policy_change *change, struct error *e);
+
+/* EXIT_REFUSED while it is attached, and for policies of ebb. */
+int policies_unload(struct plane *p, const struct policy_users *users, const char *name,
+		    struct error *e);
 
 /*
  * Loads the program of a policy that comes with ebb, if that has not been needed

@@ -11,18 +11,7 @@
 #ifndef EBB_POLICY_TRIAL_H
 #define EBB_POLICY_TRIAL_H
 
-#include <bpf/libbpf.h>
-#include <stdint.h>
-
-struct policy_cost {
-	uint32_t verified;      /* instructions the verifier walked, over all paths */
-	uint32_t instructions;  /* as loaded */
-	uint32_t machine_bytes; /* of compiled code */
-	uint32_t calls;         /* in the trial; 0 = not measured */
-	uint32_t median_ns;     /* of all calls */
-	uint32_t slowest_ns;    /* median of the walk that costs most */
-	uint32_t max_ns;        /* includes interrupts and what else came between */
-};
+#include "plane.h"
 
 /* The static part, of a loaded program. */
 void policy_cost_read(int program, struct policy_cost *cost);
@@ -31,7 +20,6 @@ void policy_cost_read(int program, struct policy_cost *cost);
  * Measures @object, loaded with maps of its own, with @params in force; at most
  * some 100 ms.  -errno where the kernel lets nobody measure.
  */
-struct ebb_params;
 int policy_trial(struct bpf_object *object, const struct ebb_params *params,
 		 struct policy_cost *cost);
 

@@ -6,6 +6,9 @@
 #include <stdint.h>
 #include <time.h>
 
+/* For interfaces that take a clock. */
+#define CLOCK_INTERVALS CLOCK_MONOTONIC
+
 static inline uint64_t now_ns(void)
 {
 	struct timespec t;
