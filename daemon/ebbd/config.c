@@ -192,7 +192,7 @@ static int begin_declaration(struct reader *r, const char *text)
 				 r->file, r->line, CONFIG_DECLARATIONS);
 	more = realloc(c->declared.item, (c->declared.n + 1) * sizeof(*more));
 	if (!more)
-		return fail(r->e, ENOMEM, "%s:%d: no memory", r->file, r->line);
+		return fail(r->e, ENOMEM, "%s:%d: out of memory", r->file, r->line);
 	c->declared.item = more;
 	d = &more[c->declared.n++];
 	memset(d, 0, sizeof(*d));

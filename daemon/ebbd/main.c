@@ -44,21 +44,21 @@ static const struct option_spec specs[] = {
 	{ "config", 'c', OPTION_STRING, offsetof(struct options, config), "FILE",
 	  "read FILE instead of " EBB_CONF " and its drop-ins", 0, 0 },
 	{ "check-config", 0, OPTION_FLAG, offsetof(struct options, check_config), NULL,
-	  "read the configuration, say what is wrong with it, and exit", 0, 0 },
+	  "check the configuration, print the first error and exit", 0, 0 },
 	{ "policy-dir", 0, OPTION_STRING, offsetof(struct options, policy_dir), "DIR",
 	  "load policies from DIR", 0, 0 },
 	{ "daemon", 'd', OPTION_FLAG, offsetof(struct options, daemon), NULL,
-	  "go to the background once ready", 0, 0 },
+	  "run in the background once ready", 0, 0 },
 	{ "purge", 0, OPTION_FLAG, offsetof(struct options, purge), NULL,
-	  "remove every pin on the way out instead of leaving it to a successor", 0, 0 },
+	  "remove all pins at exit: the next ebbd starts empty", 0, 0 },
 	{ "verbose", 'v', OPTION_FLAG, offsetof(struct options, verbose), NULL,
-	  "say more, the verifier's words too", 0, 0 },
+	  "log debug messages, the verifier log included", 0, 0 },
 	SERVICE_OPTIONS(options, service),
 	OPTIONS_END
 };
 
 static const struct command usage = {
-	.help = "Attaches policies to cgroups and fetches the pages that they ask for, until SIGTERM",
+	.help = "Attach policies to cgroups and carry out their prefetch requests, until SIGTERM",
 	.options = specs,
 };
 
@@ -108,7 +108,7 @@ static int on_reload(sd_event_source *s, const struct signalfd_siginfo *info, vo
 	if (config_load(&fresh, d->config_file, &e) ||
 	    declared_check(&d->attachments, &fresh.declared, &e) ||
 	    discovery_configure(d->discovery, &fresh.donors, &e)) {
-		log_event(EVENT_CONFIG_REFUSED, LOG_LVL_ERR, "%s; the old configuration stays", e.text);
+		log_event(EVENT_CONFIG_REFUSED, LOG_LVL_ERR, "%s; keeping the old configuration", e.text);
 		config_free(&fresh);
 	} else {
 		config_free(&d->config);
@@ -304,7 +304,7 @@ int main(int argc, char **argv)
 	if (!r) {
 		/* A prefetcher that is itself swapped out helps nobody. */
 		if (mlockall(MCL_CURRENT | MCL_FUTURE) < 0)
-			log_warn("memory is not locked (%m); raise LimitMEMLOCK");
+			log_warn("memory: cannot lock: %m; raise LimitMEMLOCK=");
 		log_event(EVENT_READY, LOG_LVL_INFO, "ready: %u policies, %u cgroups%s", d.plane.policies,
 			  d.attachments.n, d.plane.took_over ? ", taken over" : "");
 		if (o.daemon)

@@ -165,7 +165,7 @@ static void look_at(struct recordings *r, struct recording *s)
 	if (is_attached(r, s->owner) && !forgotten)
 		return;
 	log_info("%s: recording ended: %s", s->cgroup,
-		 forgotten ? "nobody waits for it" : "it is attached no more");
+		 forgotten ? "its client disconnected" : "its policy was detached");
 	attach_record(r->attachments, s->cgroup, RECORD_OFF, &owner, NULL);
 	end_recording(r, s, 0);
 }
@@ -365,18 +365,18 @@ static int open_file(const char *file, const struct trace_info *info, struct tra
 	int ret;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return fail(e, errno, "%s: cannot be written: %m; give a file in a directory that exists",
+		return fail(e, errno, "%s: cannot write: %m; pass a file in an existing directory",
 			    file);
 	if (!S_ISREG(st.st_mode))
-		return fail(e, EINVAL, "%s: is no regular file; give another", file);
+		return fail(e, EINVAL, "%s: not a regular file; pass another", file);
 	/* Until the writer closes it. */
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
-		return fail_exit(e, EXIT_REFUSED, EBUSY, "%s: another recording goes there; give another file",
+		return fail_exit(e, EXIT_REFUSED, EBUSY, "%s: in use by another recording; pass another file",
 				 file);
 	if (st.st_mode & 077 && fchmod(fd, 0600) < 0)
 		return fail(e, errno, "%s: cannot restrict to mode 0600: %m; remove it first", file);
 	if (ftruncate(fd, 0) < 0)
-		return fail(e, errno, "%s: cannot be written: %m", file);
+		return fail(e, errno, "%s: cannot write: %m", file);
 	ret = trace_writer_new(w, TAKE_FD(fd), file, info, e);
 	if (ret)
 		unlink(file);
@@ -411,7 +411,7 @@ static struct recording **find_cgroup(struct recordings *r, const char *cgroup, 
 	for (int i = 0; i < RECORDINGS; i++)
 		if (r->slot[i] && !strcmp(r->slot[i]->cgroup, cgroup))
 			return &r->slot[i];
-	fail(e, ENOENT, "%s: is not being recorded; see ebbctl record", cgroup);
+	fail(e, ENOENT, "%s: not recorded; see ebbctl record", cgroup);
 	return NULL;
 }
 
@@ -428,7 +428,7 @@ static int start_locked(struct recordings *r, const char *cgroup, const char *fi
 		return ret;
 	if (find_owner(r, owner))
 		return fail_exit(e, EXIT_REFUSED, EBUSY,
-				 "%s: is being recorded already; end that first, or ebbctl policy detach it",
+				 "%s: already recorded; end that recording, or run ebbctl policy detach",
 				 cgroup);
 	/* What is left of one before. */
 	slot = find_cgroup(r, cgroup, NULL);
@@ -439,7 +439,7 @@ static int start_locked(struct recordings *r, const char *cgroup, const char *fi
 	slot = free_slot(r);
 	s = slot ? calloc(1, sizeof(*s)) : NULL;
 	ret = s ? 0 : slot ? fail(e, ENOMEM, "%s: out of memory", file) :
-			     fail(e, EBUSY, "%s: %d recordings run already; end one", file, RECORDINGS);
+			     fail(e, EBUSY, "%s: limit of %d recordings reached; end one", file, RECORDINGS);
 	if (!ret) {
 		describe(r, owner, &info);
 		ret = open_file(file, &info, &s->writer, e);

@@ -219,7 +219,7 @@ def test_bad_sections(declared, cgroup, lines, line, word):
     c, good = cgroup(name="web-1"), section(f"{parent()}/*", "policy = stride")
     d = declared(good)
     said = d.reload(section("/a", *lines))
-    assert f"{d.conf}:{line}: " in said and word in said and "old configuration stays" in said
+    assert f"{d.conf}:{line}: " in said and word in said and "keeping the old configuration" in said
     assert policy_of(c) == "stride"
     later = cgroup(name="web-2")
     wait_for(lambda: policy_of(later) == "stride", 5, "the old ones still count")

@@ -127,7 +127,7 @@ def spoilt(tmp_path):
         (policies.renamed(good, "mine", "none"), REFUSED, ["comes with ebb"]),
         (policies.renamed(good, "mine", "MINE"), USAGE, ["name"]),
         (make("unchecked", body=unchecked), REFUSED,
-         ["verifier refused it", "map_value_or_null", "verifier.log"]),
+         ["rejected by the verifier", "map_value_or_null", "verifier.log"]),
         (make("too_slow", body=turns(60000)), REFUSED, ["too slow"]),
         (make("slow_collector", body=collector), REFUSED, ["too slow"]),
         (make("goes_round", before=again, body="bpf_loop(1 << 23, again, NULL, 0);"), REFUSED,
@@ -135,7 +135,7 @@ def spoilt(tmp_path):
         (make("iterates", before=iterator, body="__u64 it;\n\n\tbpf_iter_num_new(&it, 0, 9);"),
          REFUSED, ["an iterator"]),
         (make("too_long", body=turns(160000)), REFUSED, ["too long"]),
-        (make("too_endless", body=turns(100000000)), REFUSED, ["verifier refused it"]),
+        (make("too_endless", body=turns(100000000)), REFUSED, ["rejected by the verifier"]),
     ]
 
 

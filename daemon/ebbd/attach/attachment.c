@@ -54,7 +54,7 @@ static int write_maps(struct attachments *a, struct attachment *t, struct error 
 	    (bpf_map_update_elem(p->counters, &t->cgroup.id, zero, BPF_NOEXIST) &&
 	     errno != EEXIST) ||
 	    write_entry(a, t))
-		return fail(e, errno, "%s: cannot be tracked: %s; at most %u cgroups can",
+		return fail(e, errno, "%s: cannot attach: %s; the limit is %u cgroups",
 			    t->cgroup.path, strerror(errno), EBB_MAX_CGROUPS);
 	plane_flush_cache(p);
 	return 0;
@@ -221,7 +221,7 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 	}
 	t = a->n < EBB_MAX_CGROUPS ? malloc(sizeof(*t)) : NULL;
 	if (!t)
-		return fail(e, ENOMEM, "%s: no room for another attachment; at most %u", cgroup,
+		return fail(e, ENOMEM, "%s: limit of %u attachments reached", cgroup,
 			    EBB_MAX_CGROUPS);
 	*t = fresh;
 	t->budget = budget_new(a->budgets, &t->cgroup);
@@ -461,7 +461,7 @@ void attachments_restore(struct attachments *a)
 		    find_again(&s, ids[i], &c, &e) ||
 		    bpf_map_lookup_elem(p->params, &ids[i], &params) ||
 		    attach_locked(a, c.path, &wish, &e)) {
-			log_warn("%s: not taken over%s%s", s.path, e.code ? ": " : "", e.text);
+			log_warn("%s: cannot take over%s%s", s.path, e.code ? ": " : "", e.text);
 			clear_maps(p, ids[i]);
 			continue;
 		}

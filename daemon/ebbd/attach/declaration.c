@@ -41,7 +41,7 @@ int declaration_key(struct declaration *d, const char *key, const char *value, i
 	if (!strcmp(key, "policy")) {
 		if (!*value || strlen(value) >= sizeof(d->policy))
 			return fail_exit(e, EXIT_USAGE, EINVAL,
-					 "policy: '%.64s' is no name of one; see ebbctl policy list", value);
+					 "policy: '%.64s' is not a policy name; see ebbctl policy list", value);
 		snprintf(d->policy, sizeof(d->policy), "%s", value);
 		d->policy_line = line;
 		return 0;

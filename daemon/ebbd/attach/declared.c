@@ -45,7 +45,7 @@ int declared_new(struct declared **out, struct attachments *a,
 	struct declared *d = calloc(1, sizeof(*d));
 
 	if (!d)
-		return fail(e, ENOMEM, "declarations: no memory");
+		return fail(e, ENOMEM, "declarations: out of memory");
 	d->attachments = a;
 	d->sections = sections;
 	snprintf(d->mount, sizeof(d->mount), "%s", mount ?: "");
@@ -163,7 +163,7 @@ static bool settle(struct declared *d, const char *path)
 		return false;
 	if (drop) {
 		if (!attach_detach(a, path, &e))
-			log_info("%s: nothing declares a policy for it any more: detached", path);
+			log_info("%s: no longer configured: detached", path);
 		return true;
 	}
 	r = attach(a, path, &wish, &e);
@@ -192,7 +192,7 @@ static void watch_add(struct declared *d, const char *path)
 
 	if (wd < 0) {
 		if (errno == ENOSPC && !d->full)
-			log_warn("%s: too many cgroups to watch; those made below it are seen at the next "
+			log_warn("%s: cannot watch more cgroups; ebbd finds new ones below it at the next "
 				 "reload; raise fs.inotify.max_user_watches", path);
 		d->full |= errno == ENOSPC;
 		return;
@@ -248,7 +248,7 @@ static void load_each(struct declared *d)
 			continue;
 		snprintf(s->inactive, sizeof(s->inactive), "%s", e.text);
 		log_event(EVENT_DECLARATION_REFUSED, LOG_LVL_ERR,
-			  "%s: [cgroup \"%s\"] is inactive: %s; name or load a policy that this kernel takes, "
+			  "%s: [cgroup \"%s\"] is inactive: %s; configure a policy that this kernel accepts, "
 			  "then reload ebbd", declaration_where(s, NULL, where, sizeof(where)), s->glob, e.text);
 	}
 }

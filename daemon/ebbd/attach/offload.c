@@ -294,7 +294,7 @@ void offload_stop(struct offload **po)
 	if (!o)
 		return;
 	if (write(o->wake, &one, sizeof(one)) < 0)
-		log_err("offloading: cannot be stopped: %m");
+		log_err("offloading: cannot stop: %m");
 	pthread_join(o->thread, NULL);
 	while (o->jobs)
 		job_end(o, 0);

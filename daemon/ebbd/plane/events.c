@@ -260,7 +260,7 @@ static void open_detect(struct event_set *s)
 	for (int cpu = 0; cpu < cpus; cpu++) {
 		r = open_pair(s, s->cgroup_fd, cpu, PERF_FLAG_PID_CGROUP, 0);
 		if (r && r != -ENODEV)
-			log_warn("%s: hits on CPU %d go uncounted: %s", s->cgroup.path, cpu, strerror(-r));
+			log_warn("%s: cannot count hits on CPU %d: %s", s->cgroup.path, cpu, strerror(-r));
 	}
 }
 

@@ -97,7 +97,7 @@ static bool pins_usable(void)
 		return true;
 	if (access(EBB_PINS, F_OK) == 0) {
 		log_event(EVENT_PINS_DROPPED, LOG_LVL_WARN,
-			  EBB_PINS ": pins of another version (ABI %u, ours is %u); starting afresh",
+			  EBB_PINS ": pins of another version (ABI %u, ours is %u); starting empty",
 			  m.abi, EBB_ABI);
 		remove_tree(EBB_PINS);
 	}
@@ -107,8 +107,8 @@ static bool pins_usable(void)
 int plane_load_failed(struct error *e, const char *what, int r)
 {
 	return fail_exit(e, r == -EPERM || r == -EINVAL || r == -EACCES ? EXIT_UNSUPPORTED : EXIT_FAILED,
-			 r, "bpf/%s: the kernel refused it: %s; `ebbctl doctor` says what is missing, "
-			 "--verbose shows the verifier's words", what, strerror(-r));
+			 r, "bpf/%s: rejected by the kernel: %s; run \"ebbctl doctor\", or ebbd "
+			 "--verbose for the verifier log", what, strerror(-r));
 }
 
 int plane_share_maps(struct plane *p, struct bpf_object *to)
@@ -251,7 +251,7 @@ static int attach_exact(struct plane *p, enum hooks_wish wish, struct error *e)
 	unpin_predecessor("exact_out");
 	if (wish == HOOKS_FENTRY)
 		return fail_exit(e, EXIT_UNSUPPORTED, r,
-				 "[bpf] hooks = fentry: do_swap_page and try_to_unmap_one cannot be hooked: %s; "
+				 "[bpf] hooks = fentry: cannot attach to do_swap_page and try_to_unmap_one: %s; "
 				 "write auto or tracepoints", strerror(-r));
 	if (wish == HOOKS_AUTO)
 		log_debug("fentry: %s; tracepoints do its work", strerror(-r));

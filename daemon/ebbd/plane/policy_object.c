@@ -52,7 +52,7 @@ int policy_info_check(const char *file, const struct ebb_policy_info *info, stru
 				 info->abi, EBB_ABI);
 	if (!name_fits(info->name, sizeof(info->name)))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "%s: its name is not one; a-z, 0-9, _ and -, at most %zu", file,
+				 "%s: invalid policy name; use a-z, 0-9, _ and -, at most %zu", file,
 				 sizeof(info->name) - 1);
 	if (info->params > EBB_PARAMS)
 		return fail_exit(e, EXIT_USAGE, E2BIG, "%s: has %u parameters; at most %u fit", file,
@@ -67,7 +67,7 @@ int policy_info_check(const char *file, const struct ebb_policy_info *info, stru
 		for (size_t k = 0; k < sizeof(ours) / sizeof(ours[0]); k++)
 			if (!strcmp(p->name, ours[k]))
 				return fail_exit(e, EXIT_USAGE, EINVAL,
-						 "%s: parameter '%s' has a name that ebb uses itself; choose another",
+						 "%s: parameter '%s': reserved name; choose another",
 						 file, p->name);
 		if (p->min > p->initial || p->initial > p->max)
 			return fail_exit(e, EXIT_USAGE, ERANGE,
@@ -203,7 +203,7 @@ int policy_object_check(const char *file, const void *data, size_t size,
 			 (char *)s.license->d_buf);
 	if (!gpl_compatible(license))
 		return fail_exit(e, EXIT_USAGE, ENOEXEC,
-				 "%s: %s%.32s%s; the kernel wants a GPL-compatible one, such as "
+				 "%s: %s%.32s%s; use a GPL-compatible one, such as "
 				 "char LICENSE[] SEC(\"license\") = \"GPL\"", file,
 				 *license ? "its license is '" : "has no license", license,
 				 *license ? "'" : "");
@@ -214,7 +214,7 @@ int policy_object_check(const char *file, const void *data, size_t size,
 				 "%s: has no program; use EBB_POLICY_ENTRY() of ebb_policy.h", file);
 	if (s.endless)
 		return fail_exit(e, EXIT_REFUSED, E2BIG,
-				 "%s: too long: uses %s, and nothing bounds how often it goes round; "
+				 "%s: too long: uses %s, whose rounds have no bound; "
 				 "write a loop with a constant bound", file, s.endless);
 	*info = found;
 	return 0;
@@ -230,18 +230,18 @@ int policy_object_read(const char *file, struct policy_object *o, struct error *
 	int r;
 
 	if (fd < 0)
-		return fail_exit(e, EXIT_USAGE, errno, "%s: %m; give the file of a compiled policy", file);
+		return fail_exit(e, EXIT_USAGE, errno, "%s: %m; pass the file of a compiled policy", file);
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || !st.st_size || st.st_size > POLICY_OBJECT_MAX)
 		return fail_exit(e, EXIT_USAGE, ENOEXEC,
 				 "%s: not an object file (regular, 1 byte to %u MiB); compile the policy, see docs/policy.md",
 				 file, POLICY_OBJECT_MAX >> 20);
 	data = malloc(st.st_size);
 	if (!data)
-		return fail(e, ENOMEM, "%s: no memory for it", file);
+		return fail(e, ENOMEM, "%s: out of memory", file);
 	n = read(fd, data, st.st_size);
 	if (n != st.st_size)
 		return fail(e, n < 0 ? errno : EIO, "%s: cannot read: %s", file,
-			    n < 0 ? strerror(errno) : "it changes meanwhile");
+			    n < 0 ? strerror(errno) : "it changed meanwhile");
 	r = policy_object_check(file, data, st.st_size, &o->info, e);
 	if (r)
 		return r;

@@ -90,7 +90,7 @@ static int load(struct plane *p, const char *file, const struct policy_object *s
 		*log = '\0';
 	o = bpf_object__open_mem(source->data, source->size, &opts);
 	if (!o)
-		return fail_exit(e, EXIT_USAGE, errno, "%s: libbpf does not take it: %m; compile it again",
+		return fail_exit(e, EXIT_USAGE, errno, "%s: libbpf cannot open it: %m; compile it again",
 				 file);
 	program = bpf_object__next_program(o, NULL);
 	if (!program || bpf_program__type(program) != BPF_PROG_TYPE_PERF_EVENT ||
@@ -104,7 +104,7 @@ static int load(struct plane *p, const char *file, const struct policy_object *s
 	if (r && log && *log) {
 		keep_log(log);
 		last_words(log, words, sizeof(words));
-		return fail_exit(e, EXIT_REFUSED, r, "%.120s: the verifier refused it: %s; all of it is in "
+		return fail_exit(e, EXIT_REFUSED, r, "%.120s: rejected by the verifier: %s; the whole log is in "
 				 "%s/verifier.log", file, words, ebb_run_dir());
 	}
 	if (r)
@@ -145,7 +145,7 @@ static int occupy(struct plane *p, struct policy *policy, const struct ebb_polic
 
 static int no_slot(const char *file, struct error *e)
 {
-	return fail_exit(e, EXIT_REFUSED, ENOSPC, "%s: %u policies are loaded and no more fit; unload one",
+	return fail_exit(e, EXIT_REFUSED, ENOSPC, "%s: limit of %u policies reached; unload one",
 			 file, EBB_MAX_POLICIES - 1);
 }
 
@@ -291,16 +291,16 @@ static int try_out(struct plane *p, const char *file, const struct policy_object
 	policy_cost_read(bpf_program__fd(bpf_object__next_program(o, NULL)), cost);
 	if (cost->verified > POLICY_MAX_VERIFIED)
 		return fail_exit(e, EXIT_REFUSED, E2BIG,
-				 "%s: too long: the verifier walked %u instructions and a fault may take %u; "
+				 "%s: too long: the verifier processed %u instructions, the limit is %u; "
 				 "use shorter loops", file, cost->verified,
 				 POLICY_MAX_VERIFIED);
 	defaults(&source->info, &params);
 	r = policy_trial(o, &params, cost);
 	if (r)
-		log_warn("%s: not measured: %s", file, strerror(-r));
+		log_warn("%s: cannot measure its cost: %s", file, strerror(-r));
 	else if (cost->slowest_ns > POLICY_MAX_NS)
 		return fail_exit(e, EXIT_REFUSED, E2BIG,
-				 "%s: too slow: a fault takes it %u ns and may take %u; use shorter loops",
+				 "%s: too slow: a call takes %u ns, the limit is %u; use shorter loops",
 				 file, cost->slowest_ns, POLICY_MAX_NS);
 	return 0;
 }
@@ -428,7 +428,7 @@ int policies_load(struct plane *p, const struct policy_users *users, const char 
 		return plane_load_failed(e, file, r);
 	}
 	if (rename(temporary, final))
-		log_err("%s: %m; the policy is loaded but will be gone after a restart", final);
+		log_err("%s: cannot rename: %m; the policy is lost when ebbd restarts", final);
 	return 0;
 }
 
@@ -442,13 +442,13 @@ int policies_unload(struct plane *p, const struct policy_users *users, const cha
 	if (!policy)
 		return fail_exit(e, EXIT_USAGE, ENOENT, "%s: no such policy; see ebbctl policy list", name);
 	if (policy->origin == POLICY_BUILTIN)
-		return fail_exit(e, EXIT_REFUSED, EPERM, "%s: comes with ebb and stays; detach it where it is not wanted",
+		return fail_exit(e, EXIT_REFUSED, EPERM, "%s: comes with ebb, cannot be unloaded; detach it instead",
 				 name);
 	users->lock(users->data);
 	n = users->name(users->data, policy, where, sizeof(where));
 	if (n) {
 		users->unlock(users->data);
-		return fail_exit(e, EXIT_REFUSED, EBUSY, "%s: is attached to %u cgroup%s: %s; detach it first",
+		return fail_exit(e, EXIT_REFUSED, EBUSY, "%s: attached to %u cgroup%s: %s; detach it first",
 				 name, n, n == 1 ? "" : "s", where);
 	}
 	slot = slot_of(p, policy);
@@ -473,7 +473,7 @@ int policies_need(struct plane *p, const struct policy *policy, struct error *e)
 		return 0;
 	r = policy_object_read(own->file, &source, e);
 	if (!r && !same_params(&own->info, &source.info))
-		r = fail(e, EPROTO, "%s: is another version than when ebbd started; restart ebbd", own->file);
+		r = fail(e, EPROTO, "%s: replaced since ebbd started; restart ebbd", own->file);
 	if (!r)
 		r = load(p, own->file, &source, MAPS_SHARED, &o, e);
 	if (r)

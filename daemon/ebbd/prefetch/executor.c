@@ -128,7 +128,7 @@ void executor_stop(struct executor **px)
 	if (!x)
 		return;
 	if (write(x->wake, &one, sizeof(one)) < 0)
-		log_err("executor: cannot be stopped: %m");
+		log_err("executor: cannot stop: %m");
 	pthread_join(x->thread, NULL);
 	executor_free(x);
 	*px = NULL;
