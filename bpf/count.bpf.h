@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What every program that counts a fault needs: how long it took, whose thread it was. */
+/* What every program that counts a fault needs: its duration and the role of its thread. */
 #ifndef EBB_COUNT_BPF_H
 #define EBB_COUNT_BPF_H
 

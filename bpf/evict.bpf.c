@@ -34,7 +34,7 @@ static __always_inline void executor_read(__u32 tid, __u32 pages)
 		__sync_fetch_and_add(&p->swapped_in, pages);
 }
 
-/* A page on its way to or from one of our devices. */
+/* A page is written to or read from one of our devices. */
 SEC("tp_btf/block_bio_queue")
 int BPF_PROG(swap_bio, struct bio *bio)
 {
@@ -144,7 +144,7 @@ static __always_inline struct vm_area_struct *vma_covering(struct rb_node *node,
 	return NULL;
 }
 
-/* Reclaim sends an anonymous folio to swap: whose was it? */
+/* Reclaim writes an anonymous folio to swap: finds its owner. */
 SEC("tp_btf/mm_vmscan_write_folio")
 int BPF_PROG(swap_write, struct folio *folio)
 {

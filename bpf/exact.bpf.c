@@ -79,7 +79,7 @@ int BPF_PROG(exact_out, struct folio *folio, struct vm_area_struct *vma, __u64 a
 	if (!mapping_is_anon(mapping))
 		return 0;
 	flags = folio_flags(folio);
-	/* Given up by MADV_FREE: it needs no copy. */
+	/* Freed by MADV_FREE: it needs no copy. */
 	if (!(flags & 1UL << bpf_core_enum_value(enum pageflags, PG_swapbacked)))
 		return 0;
 	cg = folio_cgroup(folio);

@@ -13,7 +13,7 @@
  * What a fault was follows from facts that are the same on every kernel: is the
  * page in the prefetched set, did the task queue a swap read of its own, and
  * did it sleep.  The kernel's own major/minor flag would not do: a wait for a
- * page that is on its way counts as major before 6.4 and as minor since.
+ * page in flight counts as major before 6.4 and as minor since.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_core_read.h>
@@ -98,7 +98,7 @@ static __always_inline void arrival(const struct ebb_fault *f, __u64 address)
 	a->entry[n % EBB_ARRIVALS] = ebb_arrival(n, address, f->kind, f->role);
 }
 
-/* Counts a swap fault and hands it to the policy of @owner; @issued: when its page was asked for. */
+/* Counts a swap fault and calls the policy of @owner; @issued: when its page was requested. */
 static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct task_struct *task,
 				      struct ebb_cgroup *cg, __u64 owner, struct task_stamp *stamp,
 				      __u64 vpn, __u32 kind, __u64 now, __u64 start, __u64 issued)
@@ -139,7 +139,7 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 		c->by_chance++;
 	if (cg->flags & EBB_CGROUP_RECORD)
 		record(f);
-	/* A collector's is not to pass for the program's: whose it is only a stamp tells. */
+	/* Only a stamp tells a collector's fault from the program's. */
 	if (stamp)
 		arrival(f, ctx->addr);
 	if (kind != EBB_HIT || !stamp || !(stamp->hits++ & 15)) {
@@ -148,7 +148,7 @@ static __always_inline int swap_fault(struct bpf_perf_event_data *ctx, struct ta
 		if (p)
 			proc_look(p, f->tgid, task->mm, owner);
 	}
-	/* Without ebbd nobody would act on what a policy asks for. */
+	/* Without ebbd no request would be carried out. */
 	if (!policy || now - m->heartbeat_ns >= EBB_QUIET_NS)
 		return 0;
 	bpf_tail_call(ctx, &policies, policy);
@@ -254,7 +254,7 @@ int fault_major(struct bpf_perf_event_data *ctx)
 	if (pre && !read_ns)
 		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_LATE, now, start, now);
 	if (pre)
-		c->wasted++; /* brought in, and gone again before it was asked for */
+		c->wasted++; /* prefetched, and evicted before its first access */
 	if (read_ns)
 		return swap_fault(ctx, task, cg, owner, s, page.vpn, EBB_MISS, now, start, now);
 	bpf_find_vma(task, ctx->addr, vma_is_file, &file, 0);

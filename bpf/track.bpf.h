@@ -105,7 +105,7 @@ static __always_inline struct ebb_proc *proc_get(struct task_struct *task, struc
 	return bpf_map_lookup_elem(&procs, &tgid);
 }
 
-/* A process that asked for it reads its epoch by a plain load. */
+/* A process that shares its epoch reads it by a plain load. */
 static __always_inline void epoch_publish(__u32 tgid, __u64 n)
 {
 	__u32 *slot = bpf_map_lookup_elem(&epoch_slots, &tgid), i;
@@ -125,7 +125,7 @@ static __always_inline void epoch_publish(__u32 tgid, __u64 n)
  *
  * Pages that left include those dropped clean, which bpf/exact sees.  Without
  * it no event fires for them: what is out now is what was out at first, plus
- * what left, minus what came back.
+ * pages swapped out minus pages swapped in.
  */
 static __always_inline void proc_look(struct ebb_proc *p, __u32 tgid, struct mm_struct *mm,
 				      __u64 owner)

@@ -157,7 +157,7 @@ static int on_key(void *data, const char *section, const char *name, const char 
 	return 0;
 }
 
-/* A section without a policy would do nothing, which nobody means. */
+/* A section without a policy would have no effect. */
 static void end_section(struct reader *r)
 {
 	const struct declaration *d = r->declaration;

@@ -7,7 +7,7 @@
 
 /*
  * Takes @name = @value.  `list` and `etcd` add to what was there, for lines are
- * short; with an empty value they begin anew.  -ENOENT when there is no such key.
+ * short; an empty value clears the list.  -ENOENT when there is no such key.
  */
 int config_donors_key(struct donors_config *c, const char *name, const char *value,
 		      struct error *e);

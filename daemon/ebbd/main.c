@@ -302,7 +302,7 @@ int main(int argc, char **argv)
 	if (!r)
 		r = start(&d, &o, &e);
 	if (!r) {
-		/* A prefetcher that is itself swapped out helps nobody. */
+		/* A prefetcher must not be swapped out itself. */
 		if (mlockall(MCL_CURRENT | MCL_FUTURE) < 0)
 			log_warn("memory: cannot lock: %m; raise LimitMEMLOCK=");
 		log_event(EVENT_READY, LOG_LVL_INFO, "ready: %u policies, %u cgroups%s", d.plane.policies,

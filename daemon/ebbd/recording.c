@@ -41,7 +41,7 @@ struct recording {
 	struct trace_writer *writer; /* NULL when it has ended and waits to be asked about */
 	struct recording_end end;
 	struct error error;         /* what ended it early */
-	uint64_t watch_ns;          /* ends when nobody has asked about it for so long; 0 = never */
+	uint64_t watch_ns;          /* ends when its client is silent for this long; 0 = never */
 	uint64_t asked_ns;
 	bool off;                   /* a failed one; and the kernel has been told */
 	struct named_thread thread[THREADS];
@@ -156,7 +156,7 @@ static bool is_attached(struct recordings *r, uint64_t owner)
 	return found;
 }
 
-/* Its cgroup is gone or has no policy any more, or whoever began it has died. */
+/* Its cgroup was removed or detached, or its client exited. */
 static void look_at(struct recordings *r, struct recording *s)
 {
 	bool forgotten = s->watch_ns && now_ns() - s->asked_ns > s->watch_ns;
@@ -391,7 +391,7 @@ static struct recording *find_owner(struct recordings *r, uint64_t owner)
 	return NULL;
 }
 
-/* An empty slot, or one whose recording has ended and nobody asked. */
+/* An empty slot, or that of a recording that ended by itself. */
 static struct recording **free_slot(struct recordings *r)
 {
 	for (int i = 0; i < RECORDINGS; i++)

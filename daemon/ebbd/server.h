@@ -8,7 +8,7 @@
 #include "lib/base/error.h"
 #include "lib/control/control.h"
 
-/* Who may ask for what. */
+/* Which peers may use which commands. */
 void server_rules(struct control_rules *rules);
 
 /* A control_handler; @data is the struct ebbd. */

@@ -225,7 +225,7 @@ static void add_cost(struct ebbd *d, const struct policy *p, struct json_object 
 	json_object_object_add(answer, "cost", o);
 }
 
-/* Whose run time the kernel keeps: the policies are part of it, entered by tail call. */
+/* Programs that the kernel times; policies are included, since tail calls enter them. */
 static void add_programs(struct ebbd *d, struct json_object *answer)
 {
 	static const struct { enum plane_program which; const char *name; } hook[] = {

@@ -98,9 +98,9 @@ struct ebb_cgroup_stats {
 	__u64 misses;
 	__u64 hits;
 	__u64 late;
-	__u64 wasted;               /* includes pages given up unread after a while: an estimate */
-	__u64 prefetched;           /* pages brought in ahead = hits + late + wasted + outstanding */
-	__u64 outstanding;          /* prefetched, not yet asked for */
+	__u64 wasted;               /* includes pages that expired unread: an estimate */
+	__u64 prefetched;           /* pages = hits + late + wasted + outstanding */
+	__u64 outstanding;          /* prefetched, not used yet */
 	__u64 file_majors;
 	__u64 zero_majors;
 	__u64 swapped_in;
@@ -158,7 +158,7 @@ static inline __u32 ebb_filter_bit(__u32 tgid, __u64 vpn)
 	return (__u32)(((vpn ^ ((__u64)tgid << 36)) * 0x9e3779b97f4a7c15ULL) >> (64 - EBB_FILTER_BITS));
 }
 
-/* maps/prefetched: pages on their way in or waiting to be asked for. */
+/* maps/prefetched: pages in flight or waiting for their first access. */
 struct ebb_prefetch {
 	__u64 issued_ns;
 	__u64 owner;                /* cgroup charged with the outcome */
@@ -265,7 +265,7 @@ struct ebb_policy_info {
 	struct ebb_param_info param[EBB_PARAMS];
 };
 
-/* Written by ebbd: the process whose pages the reads of its prefetch thread bring in. */
+/* Written by ebbd: the process whose pages its prefetch thread reads. */
 struct ebb_reader {
 	__u32 tid;                  /* 0 = none */
 	__u32 tgid, exec;

@@ -88,7 +88,7 @@ static void forget(struct attachments *a, struct attachment *t)
 		}
 	detect_close(a, t);
 	clear_maps(a->plane, t->cgroup.id);
-	/* Without memory it is found until the next publication, but not asked for. */
+	/* Without memory the executor finds the old budget, of which no request comes. */
 	publish(a);
 	budget_put(&t->budget);
 	free(t);
@@ -184,7 +184,7 @@ bool attachment_is(const struct attachments *a, const struct attachment *t,
 	       !memcmp(&granted.params, &t->params, sizeof(t->params));
 }
 
-/* No policy runs for @t until its entry is written anew: none is to read another's parameters. */
+/* Stops the policy of @t until its entry is rewritten: no policy may read another's parameters. */
 static void quiet(struct attachments *a, struct attachment *t)
 {
 	t->slot = 0;
@@ -469,7 +469,7 @@ void attachments_restore(struct attachments *a)
 		take_params(t, &params);
 		t->slowdown = entry.slowdown <= OFFLOAD_TARGET_MAX ? entry.slowdown : 0;
 		write_maps(a, t, NULL);
-		/* What was outstanding is found again by nobody: given up. */
+		/* Pages outstanding at the restart count as expired. */
 		plane_counters(p, ids[i], &sum);
 		gone = sum.hits + sum.late + sum.wasted;
 		budget_restore(t->budget, s.prefetched, s.prefetched > gone ? s.prefetched - gone : 0);

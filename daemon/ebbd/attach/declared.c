@@ -32,9 +32,9 @@ struct declared {
 	struct watch *watch;         /* by wd, ascending but for reuse */
 	uint32_t watches;
 	bool full;                   /* not every cgroup could be watched; said once */
-	uint64_t *left;              /* ids detached by hand */
+	uint64_t *left;              /* ids detached by a command */
 	uint32_t lefts;
-	bool again;                  /* one was made anew while it was being attached: see later */
+	bool again;                  /* one was re-created while it was being attached */
 	uint32_t agains;             /* times in a row that this was */
 };
 

@@ -3,8 +3,8 @@
  * Attachments by declaration: [cgroup] sections of the configuration and the
  * xattr user.ebb.policy, for cgroups that are there and for those made later.
  *
- * Who wins for a cgroup: `ebbctl policy attach` and `set`, then the xattr of
- * its own directory, then the last section whose glob means it.  Without any
+ * Precedence for a cgroup: `ebbctl policy attach` and `set`, then the xattr of
+ * its own directory, then the last section whose glob matches it.  Without any
  * it is governed as its parent is.  inotify on every directory of the
  * hierarchy tells of new cgroups and changed xattrs.
  */
@@ -35,17 +35,17 @@ void declared_again(struct declared *d);
 int declared_check(struct attachments *a, const struct declarations *sections, struct error *e);
 
 /*
- * Makes every cgroup what is declared; at start and after a reload.  Sections whose
+ * Applies the configuration to every cgroup; at start and after a reload.  Sections whose
  * policy the kernel does not take are inactive from then on, which is logged.
  */
 void declared_apply(struct declared *d);
 
 /*
- * @id was detached by hand: it stays so until declared_apply().  Returns true
+ * @id was detached by a command: it stays so until declared_apply().  Returns true
  * when something declares it, and says what and where in @text.
  */
 bool declared_detached(struct declared *d, uint64_t id, const char *path, char *text, size_t size);
-/* It was attached by hand again. */
+/* It was attached by a command again. */
 void declared_attached(struct declared *d, uint64_t id);
 
 #endif

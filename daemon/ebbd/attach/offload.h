@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Offloading: a thread that pages out what attached cgroups with a slowdown
- * target hardly use, until what comes back costs them as much as they may be
+ * target hardly use, until swapping it in again costs them as much as they may be
  * slowed down.
  *
  * Twice a second and for each such cgroup it measures the time its threads
@@ -16,7 +16,7 @@
  * figures.
  *
  * Time lost is what ebb counts itself: misses, late hits, and 3 us for every
- * hit and every page that came back while on trial.  PSI counts only pages that
+ * hit and every page that was touched while on trial.  PSI counts only pages that
  * the kernel takes for part of the working set, which pages paged out by advice
  * are not, and is off on some machines; where it is on, its "some" time is a
  * lower bound.

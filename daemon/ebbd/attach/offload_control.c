@@ -27,8 +27,8 @@ static uint64_t clamp(uint64_t v, uint64_t low, uint64_t high)
 
 /*
  * What it lost last says that it needs what is resident.  Once, that may be chance: a
- * few misses are a disaster for who mostly sleeps, and a kernel that has just begun to
- * reclaim does not know yet what is in use.  So a floor sinks fast until it is found anew.
+ * few misses are a disaster for a program that mostly sleeps, and a kernel that has just begun to
+ * reclaim does not know yet what is in use.  So a floor sinks fast until it is found again.
  */
 static void back_off(struct offload_control *c, uint64_t resident)
 {

@@ -33,11 +33,11 @@ struct trial {
 	uint64_t chunk;         /* first page / CHUNK */
 	uint64_t mask;          /* pages unmapped */
 	uint64_t within;        /* pages of the mapping */
-	uint64_t used;          /* pages that came back */
+	uint64_t used;          /* pages that were touched again */
 	uint64_t since_ns, wait_ns;
 };
 
-/* How much of a chunk came back. */
+/* How much of a chunk was touched again. */
 enum use { USE_NONE, USE_PART, USE_MOST };
 
 /* Direct-mapped and forgetful: what is forgotten is tried once more. */
@@ -48,7 +48,7 @@ struct heat {
 	uint8_t level;
 	uint8_t use;            /* enum use */
 	uint8_t on_trial;
-	uint8_t out;            /* was freed: pages that are there came back */
+	uint8_t out;            /* was freed: resident pages were touched again */
 };
 
 struct offload_pages {
@@ -116,7 +116,7 @@ static bool left_alone(const struct offload_pages *p, const struct heat *heat, u
 	return now - heat->since_ns < (heat->use == USE_PART ? time >> p->eager : time);
 }
 
-/* @part of @whole pages came back. */
+/* @part of @whole pages were touched again. */
 static enum use use_of(uint64_t part, uint64_t whole)
 {
 	int came = __builtin_popcountll(part), of = __builtin_popcountll(whole);
@@ -298,7 +298,7 @@ static bool wanted(const char *line, uint64_t *from, uint64_t *to)
 	return true;
 }
 
-/* Walks one process from chunk @at; returns false when the round has had enough. */
+/* Scans one process from chunk @at; returns false when the round is complete. */
 static bool walk(struct offload_pages *p, uint32_t tgid, uint64_t at, uint64_t now, uint64_t *pages,
 		 uint32_t *looks)
 {

@@ -29,7 +29,7 @@ struct policy_cost {
 	uint32_t machine_bytes; /* of compiled code */
 	uint32_t calls;         /* in the trial; 0 = not measured */
 	uint32_t median_ns;     /* of all calls */
-	uint32_t slowest_ns;    /* median of the walk that costs most */
+	uint32_t slowest_ns;    /* median of the costliest access pattern */
 	uint32_t max_ns;        /* includes interrupts and what else came between */
 };
 
@@ -65,7 +65,7 @@ struct plane {
 
 enum plane_program { PLANE_ENTER, PLANE_MINOR, PLANE_MAJOR };
 
-/* What is asked for: HOOKS_AUTO is fentry where it loads, found by trying. */
+/* HOOKS_AUTO is fentry where it loads, found by trying. */
 enum hooks_wish { HOOKS_AUTO, HOOKS_FENTRY, HOOKS_TRACEPOINTS };
 
 struct plane_wish {
@@ -109,9 +109,9 @@ void plane_counters(const struct plane *p, uint64_t owner, struct ebb_counters *
 /* What has begun to run has ended when it returns: nothing acts on what it had read before. */
 void plane_wait_programs(void);
 
-/* Forgets cached walks, and entries of cgroups that are gone. */
+/* Removes cached look-ups of policies, and entries of removed cgroups. */
 void plane_flush_cache(struct plane *p);
-/* Once a second: the same, for walks that had begun before the last time and ended after it. */
+/* Once a second: removes what look-ups cached that were in progress during the last flush. */
 void plane_flush_late(struct plane *p);
 
 #endif

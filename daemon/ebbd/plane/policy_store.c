@@ -62,7 +62,7 @@ static void last_words(char *log, char *text, size_t size)
 			len += snprintf(text + len, size - len, "%s%.100s", len ? " | " : "", line[i]);
 }
 
-/* The whole of it, for who wrote the policy. */
+/* The whole log, for the policy's author. */
 static void keep_log(const char *log)
 {
 	char path[PATH_MAX];
@@ -186,7 +186,7 @@ static int open_object(struct plane *p, const char *file, enum policy_origin ori
 
 /*
  * One that was loaded and does not load now, on another kernel perhaps, is known all
- * the same: what names it is no mistake, and who attaches it is told what is wrong.
+ * the same: configuration may name it, and attaching it reports the reason.
  */
 static int open_unloadable(struct plane *p, const char *file, enum policy_origin origin,
 			   struct error *e)

@@ -15,7 +15,7 @@
 /*
  * A policy that costs more is refused by `load`: a fault that waits for the
  * device takes some 50 us, and most hits come without any wait.  The verifier
- * knows no longer path than what it walked; functions it walks by themselves
+ * knows no longer path than what it processed; functions that it checks by themselves
  * count once, however often they are called.
  */
 #define POLICY_MAX_NS 10000

@@ -45,7 +45,7 @@ void budget_quiesce(struct budget_table *t);
 bool budget_read_limit(struct budget *b, const struct cgroup_ref *cgroup);
 /* Continues what an earlier ebbd counted; before it is published. */
 void budget_restore(struct budget *b, uint64_t prefetched, uint64_t expired);
-/* Ten times a second, by the cgroup's counters: judges accuracy and who misses. */
+/* Ten times a second, by the cgroup's counters: judges accuracy and misses. */
 void budget_tick(struct budget *b, const struct ebb_counters *c, uint64_t now);
 
 /* --- any thread ------------------------------------------------------------- */
@@ -54,7 +54,7 @@ uint64_t budget_limit(const struct budget *b);      /* bytes; UINT64_MAX: none *
 uint32_t budget_room(const struct budget *b);       /* pages that may be outstanding */
 uint64_t budget_timely_ns(const struct budget *b);  /* 0: not known */
 uint64_t budget_prefetched(const struct budget *b); /* pages requested of the kernel */
-uint64_t budget_expired(const struct budget *b);    /* of them unread and given up: wasted */
+uint64_t budget_expired(const struct budget *b);    /* of them expired unread: wasted */
 uint64_t budget_uses(const struct budget *b);       /* of hit detection so far */
 /* Pages prefetched and not used yet, by the counters @c. */
 uint64_t budget_outstanding(const struct budget *b, const struct ebb_counters *c);

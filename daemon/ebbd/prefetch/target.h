@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A process that pages are fetched for: its descriptors, and where its pages are. */
+/* A process whose pages are prefetched: its descriptors and its pagemap. */
 #ifndef EBB_TARGET_H
 #define EBB_TARGET_H
 
@@ -18,7 +18,7 @@ int target_open(struct target *t, uint32_t tgid, uint32_t exec);
 void target_close(struct target *t);
 /* Whether no process has that number. */
 bool process_gone(uint32_t tgid);
-/* Whether it has ended, whoever has its number by now. */
+/* Whether the process exited, even if its number is in use again. */
 bool target_gone(const struct target *t);
 
 /*
