@@ -34,7 +34,7 @@ def declared(ebbd_lock, logs, tmp_path, monkeypatch):
             said = len(machine.read(d.log))
             d.signal(signal.SIGHUP)
             new = lambda: machine.read(d.log)[said:]
-            wait_for(lambda: "configuration read" in new() or "stays" in new(), 5, "reload")
+            wait_for(lambda: "configuration read" in new() or "keeping the old" in new(), 5, "reload")
             return new()
         d.reload, d.conf = reload, conf
         return d

@@ -86,6 +86,8 @@ static void forget(struct attachments *a, struct attachment *t)
 			a->item[i] = a->item[--a->n];
 			break;
 		}
+	/* The executor may hold its budget for longer than its outermost cgroup has events. */
+	budget_set_events(t->budget, NULL);
 	detect_close(a, t);
 	clear_maps(a->plane, t->cgroup.id);
 	/* Without memory the executor finds the old budget, of which no request comes. */

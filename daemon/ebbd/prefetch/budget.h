@@ -43,7 +43,7 @@ void budget_quiesce(struct budget_table *t);
 
 /* Reads the limit; true when it changed how much may be outstanding. */
 bool budget_read_limit(struct budget *b, const struct cgroup_ref *cgroup);
-/* Continues what an earlier ebbd counted; before it is published. */
+/* Continues what an earlier ebbd counted; before the executor runs. */
 void budget_restore(struct budget *b, uint64_t prefetched, uint64_t expired);
 /* Ten times a second, by the cgroup's counters: judges accuracy and misses. */
 void budget_tick(struct budget *b, const struct ebb_counters *c, uint64_t now);
