@@ -6,20 +6,20 @@
 #include "policies/native.h"
 
 #define WAKEUP_NS 20000
-/* A daemon that has to wait for a processor. */
+/* Wake-up of a daemon that waits for a CPU. */
 #define WAKEUP_LATE_NS (5 * WAKEUP_NS)
-/* How well misses agree even where nothing is assumed: at the recorded size, docs/trace.md. */
+/* Agreement of misses at the recorded size, where nothing is assumed; docs/trace.md. */
 #define AGREEMENT 0.05
 /*
- * The part of the memory beyond the recorded one that may go elsewhere, or be there
- * besides: page cache, page tables, what was freed.
+ * Share of the additional memory that page cache, page tables and freed memory may take
+ * or add.
  */
 #define ELSEWHERE 0.1
-/* Of a device that the recording tells nothing of. */
+/* Latency of a device without misses in the recording. */
 #define LATENCY_NS 80000
 /*
- * So many pages from anywhere a device sends in the time a miss takes, and so many at least:
- * what a policy asks for in vain keeps it from what is missed.  docs/trace.md has the measurements.
+ * Expected and least number of random pages that a device transfers during a miss: useless
+ * prefetches delay misses.  docs/trace.md has the measurements.
  */
 #define PAGES_A_MISS 6
 #define PAGES_A_MISS_LEAST 3
@@ -43,16 +43,16 @@ uint64_t advice_latency(const struct sim_history *h)
 	return h->recorded[TRACE_MISS] ? h->miss_ns / h->recorded[TRACE_MISS] : 0;
 }
 
-/* What all replays of one call have in common. */
+/* Parameters of all replays of one call. */
 struct advising {
 	const struct sim_history *h;
 	const struct advice_plan *plan;
 	uint64_t latency_ns;
-	uint64_t free_ns;       /* the program's time if nothing ever missed */
+	uint64_t free_ns;       /* run time without misses */
 	double scale;           /* from simulated to measured loss */
 };
 
-/* What nobody knows. */
+/* Unknown parameters. */
 struct assumed {
 	enum surplus_order order;
 	uint64_t wakeup_ns;
@@ -75,7 +75,7 @@ static int replay(const struct advising *a, const struct ebb_policy *policy, uin
 	return sim_replay(a->h, &c, x, e);
 }
 
-/* What the misses and late hits of @x cost, as a share of the time without any. */
+/* Returns the time of misses and late hits of @x, relative to a run without any. */
 static double loss(const struct advising *a, const struct sim_result *x)
 {
 	if (!a->free_ns || x->span_ns < a->free_ns)
@@ -88,7 +88,7 @@ static double slowdown(const struct advising *a, const struct sim_result *x)
 	return 1 + a->scale * loss(a, x);
 }
 
-/* The program's own time, and how much more than simulated a loss was when it was measured. */
+/* Sets the time without misses, and the ratio of measured to simulated loss. */
 static int prepare(struct advising *a, struct error *e)
 {
 	const struct ebb_policy *none = ebb_policy_find("none");
@@ -97,7 +97,7 @@ static int prepare(struct advising *a, struct error *e)
 	int r;
 
 	if (!none)
-		return fail(e, ENOENT, "policy none: is missing; build ebb again");
+		return fail(e, ENOENT, "policy none: missing; rebuild ebb");
 	a->latency_ns = 0;
 	r = replay(a, none, a->h->info.memory, (struct assumed){ SURPLUS_LINUX }, &x, e);
 	a->free_ns = x.span_ns;
@@ -123,7 +123,7 @@ static void widen(struct range *r, double x)
 	r->high = x > r->high ? x : r->high;
 }
 
-/* How the misses of none at @memory, as a multiple of those expected, hang on what is assumed. */
+/* Range of misses of policy none at @memory under other assumptions, relative to the expected ones. */
 static int range_of_misses(const struct advising *a, uint64_t memory, struct range *range,
 			   struct error *e)
 {

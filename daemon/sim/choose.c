@@ -25,21 +25,21 @@ static int set_param(const struct ebb_policy *policy, struct ebb_params *params,
 		v = strtoull(word + n + !!word[n], &end, 10);
 		if (word[n] != '=' || end == word + n + 1 || *end)
 			return fail_exit(e, EXIT_USAGE, EINVAL,
-					 "--policy: '%.64s': not a whole number; write %s=%" PRIu64, word,
+					 "--policy: '%.64s': not a whole number; give %s=%" PRIu64, word,
 					 p->name, (uint64_t)p->initial);
 		if (v < p->min || v > p->max)
 			return fail_exit(e, EXIT_USAGE, ERANGE,
-					 "--policy: '%.64s' is out of range; %s takes %" PRIu64 " to %" PRIu64,
+					 "--policy: '%.64s' is out of range; give %s from %" PRIu64 " to %" PRIu64,
 					 word, p->name, (uint64_t)p->min, (uint64_t)p->max);
 		params->v[i] = v;
 		return 0;
 	}
 	return fail_exit(e, EXIT_USAGE, EINVAL,
-			 "--policy: policy '%s' has no parameter '%.*s'; see ebb-sim policies",
+			 "--policy: policy '%s' has no parameter '%.*s'; see \"ebb-sim policies\"",
 			 info->name, (int)n, word);
 }
 
-/* A policy of one's own, see policies/policy.mk. */
+/* Loads a user's policy, see policies/policy.mk. */
 static int load(const char *file, const struct ebb_policy **policy, struct error *e)
 {
 	const char *base = strrchr(file, '/') + 1, *suffix = strrchr(base, '.');
@@ -53,16 +53,16 @@ static int load(const char *file, const struct ebb_policy **policy, struct error
 	handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
 	if (!handle)
 		return fail_exit(e, EXIT_USAGE, ENOEXEC,
-				 "--policy: %s: cannot be loaded: %.200s; compile it again", file,
+				 "--policy: %s: cannot load: %.200s; recompile it", file,
 				 dlerror());
 	*policy = dlsym(handle, symbol);
 	if (!*policy)
 		return fail_exit(e, EXIT_USAGE, ENOEXEC,
-				 "--policy: %s: does not export %s; give the file its policy's name",
+				 "--policy: %s: does not export %s; name the file after its policy",
 				 file, symbol);
 	if ((*policy)->info->abi != EBB_ABI)
 		return fail_exit(e, EXIT_USAGE, ENOEXEC,
-				 "--policy: %s: was built against ABI %u, this is %u; compile it again",
+				 "--policy: %s: built for ABI %u, needs %u; recompile it",
 				 file, (*policy)->info->abi, EBB_ABI);
 	return 0;
 }
@@ -74,13 +74,13 @@ int sim_choose_policy(const char *text, const struct ebb_policy **policy,
 	int ret = 0;
 
 	if (snprintf(words, sizeof(words), "%s", text) >= (int)sizeof(words))
-		return fail_exit(e, EXIT_USAGE, EINVAL, "--policy: too long");
+		return fail_exit(e, EXIT_USAGE, EINVAL, "--policy: too long; shorten it");
 	word = strtok_r(words, ",", &rest);
 	if (word && strchr(word, '/'))
 		ret = load(word, policy, e);
 	else if (!word || !(*policy = ebb_policy_find(word)))
 		ret = fail_exit(e, EXIT_USAGE, ENOENT,
-				"--policy: '%.64s': no such policy; see ebb-sim policies, or give ./NAME.so",
+				"--policy: '%.64s': no such policy; see \"ebb-sim policies\", or give ./NAME.so",
 				word ? word : "");
 	if (ret)
 		return ret;

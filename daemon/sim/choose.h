@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Which policy, and its parameters, from a word of the command line. */
+/* Parses the policy and its parameters on the command line. */
 #ifndef EBB_SIM_CHOOSE_H
 #define EBB_SIM_CHOOSE_H
 
@@ -8,8 +8,7 @@
 
 /*
  * @text is NAME or PATH/NAME.so, a policy compiled natively, with ",KEY=NUMBER"
- * for each parameter that is to differ from its initial value.  What is loaded
- * from a file stays loaded.
+ * for each parameter with another than its initial value.  A loaded file stays loaded.
  */
 int sim_choose_policy(const char *text, const struct ebb_policy **policy,
 		      struct ebb_params *params, struct error *e);

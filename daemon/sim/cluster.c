@@ -387,7 +387,7 @@ static int set_up(struct cluster *c, struct error *e)
 	c->slabs = calloc((size_t)o->nodes * c->most_own, sizeof(*c->slabs));
 	c->hosted = calloc((size_t)o->nodes * c->most_hosted, sizeof(*c->hosted));
 	if (!c->nodes || !c->demands || !c->view || !c->slabs || !c->hosted)
-		return fail(e, ENOMEM, "%u machines: no memory for them; simulate fewer or larger slabs",
+		return fail(e, ENOMEM, "%u machines: out of memory; simulate fewer machines or larger slabs",
 			    o->nodes);
 	r = spread_new(&c->spread, o->nodes, o->seconds, CLUSTER_WARMUP);
 	if (!r && o->placer == CLUSTER_OMNISCIENT)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Many machines that borrow and lend memory, second by second.  Where a slab
- * goes, when it is hot, what a donor allocates and gives back is decided by the
- * daemons' own code (daemon/lib/rules/placement.c and activity.c, daemon/lib/rules/headroom.c);
- * what is simulated is the machines' memory and the passing of time.
+ * Simulates machines that borrow and lend memory, second by second.  The daemons' code
+ * decides placement, activity and HeadRoom (daemon/lib/rules/placement.c, activity.c,
+ * headroom.c); memory and time are simulated.
  */
 #ifndef EBB_SIM_CLUSTER_H
 #define EBB_SIM_CLUSTER_H

@@ -20,7 +20,7 @@ struct advise_options {
 	uint64_t full_time, recorded_time; /* ns */
 };
 
-/* The sizes that were asked for, and those of them of which the recording tells. */
+/* The requested sizes, and those that the recording supports. */
 struct sizes {
 	uint64_t percent[SHARES_MAX];
 	uint32_t n;
@@ -117,7 +117,7 @@ static void print_head(struct json_object *o)
 	printf("\n\n");
 }
 
-/* One size as rows of a table; a star marks what to choose. */
+/* Adds one size as rows of a table; a star marks the recommended policy. */
 static void add_rows(struct json_object *rows, struct json_object *size)
 {
 	struct json_object *policies = json_member(size, "policies");
@@ -162,15 +162,15 @@ static void print_advice(struct json_object *o)
 	print_head(o);
 	for (size_t i = 0; i < json_object_array_length(sizes); i++)
 		add_rows(rows, json_object_array_get_idx(sizes, i));
-	output_table(rows, columns, "no size that the recording tells of");
+	output_table(rows, columns, "the recording supports none of the sizes");
 	json_object_put(rows);
-	printf("\n* what to choose.  TIME: as a multiple of that with all the memory.\n");
+	printf("\n* recommended.  TIME: multiple of the run time with all memory.\n");
 	for (size_t i = 0; i < json_object_array_length(unknown); i++)
-		printf("%lld %%: less than was recorded, of which it tells nothing\n",
+		printf("%lld %%: below the recorded size, not predictable\n",
 		       (long long)json_object_get_int64(json_object_array_get_idx(unknown, i)));
 }
 
-/* With which memory nothing would have been out. */
+/* Returns the memory with which no page would have been swapped out. */
 static uint64_t needed_by(const struct sim_history *h)
 {
 	return h->info.memory + (h->beyond << h->info.page_shift);
@@ -249,7 +249,7 @@ static const struct advise_options defaults = { .sizes = "100,75,50,25" };
 
 const struct command sim_command_advise = {
 	.object = "advise", .arguments = "FILE",
-	.help = "Predicts misses and run time for other memory sizes and policies",
+	.help = "Predict misses and run time for other memory sizes and policies",
 	.example = "  ebb-sim advise sort.trace --sizes 100,50\n", .options = specs,
 	.options_size = sizeof(struct advise_options), .defaults = &defaults, .run = run,
 	.min_args = 1, .max_args = 1,

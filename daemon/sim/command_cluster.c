@@ -258,9 +258,9 @@ static int run_cluster(int argc, char **argv, void *options, struct error *e)
 		o->slab = o->nodes > MANY ? 1ull << 30 : 64 << 20;
 	c.slab = o->slab;
 	if (o->slab > o->memory / 4)
-		return fail_exit(e, EXIT_USAGE, EINVAL, "slab: larger than a quarter of a machine; use smaller slabs");
+		return fail_exit(e, EXIT_USAGE, EINVAL, "slab: larger than a quarter of a machine; give a smaller --slab");
 	if (o->headroom >= o->memory)
-		return fail_exit(e, EXIT_USAGE, EINVAL, "headroom: no less than a machine's memory; nobody could lend");
+		return fail_exit(e, EXIT_USAGE, EINVAL, "headroom: not less than the memory of a machine; give a smaller --headroom");
 	r = simulate(o, &c, &t, e);
 	if (r)
 		return r;
@@ -278,20 +278,20 @@ static int run_cluster(int argc, char **argv, void *options, struct error *e)
 static const struct option_spec specs[] = {
 	OPTION(nodes, "nodes", OPTION_UINT, "N", "machines, each a borrower and a donor [32]",
 	       .letter = 'n', .min = 2, .max = CLUSTER_NODES),
-	OPTION(choices, "choices", OPTION_UINT, "D", "only so many choices, and the omniscient [all]",
+	OPTION(choices, "choices", OPTION_UINT, "D", "only D choices, and the omniscient placer [all]",
 	       .letter = 'd', .min = 1, .max = 3),
 	OPTION(hours, "hours", OPTION_UINT, "H", "simulated time [1]", .min = 1, .max = 1000),
-	OPTION(seeds, "seeds", OPTION_UINT, "N", "runs, each with the next seed [1]", .min = 1,
+	OPTION(seeds, "seeds", OPTION_UINT, "N", "number of runs, each with the next seed [1]", .min = 1,
 	       .max = MOST_SEEDS),
-	OPTION(seed, "seed", OPTION_UINT, "S", "the first seed [1]", .max = UINT32_MAX),
-	OPTION(memory, "memory", OPTION_SIZE, "SIZE", "of a machine [64G]", .min = 4ull << 30,
+	OPTION(seed, "seed", OPTION_UINT, "S", "first seed [1]", .max = UINT32_MAX),
+	OPTION(memory, "memory", OPTION_SIZE, "SIZE", "memory of a machine [64G]", .min = 4ull << 30,
 	       .max = 1ull << 44),
-	OPTION(slab, "slab", OPTION_SIZE, "SIZE", "unit of lending [64M; 1G of more than 1000 machines]", .min = 1 << 20,
+	OPTION(slab, "slab", OPTION_SIZE, "SIZE", "unit of lending [64M, or 1G with more than 1000 machines]", .min = 1 << 20,
 	       .max = 1ull << 30),
-	OPTION(headroom, "headroom", OPTION_SIZE, "SIZE", "a donor keeps free [the larger of 1G and 10 %]"),
-	OPTION(hot, "hot", OPTION_UINT, "N", "HotSlab, page I/O a second; 0 = map on first use [0]",
+	OPTION(headroom, "headroom", OPTION_SIZE, "SIZE", "memory that a donor keeps free [larger of 1G and 10 %]"),
+	OPTION(hot, "hot", OPTION_UINT, "N", "page I/Os per second to map a slab; 0: at first use [0]",
 	       .max = 1000000),
-	OPTION(still, "still", OPTION_FLAG, NULL, "machines' demand does not change"),
+	OPTION(still, "still", OPTION_FLAG, NULL, "constant memory demand"),
 	OPTION(json, "json", OPTION_FLAG, NULL, "print JSON", .letter = 'j'),
 	OPTIONS_END
 };
@@ -302,7 +302,7 @@ static const struct cluster_options defaults = {
 
 const struct command sim_command_cluster = {
 	.object = "cluster",
-	.help = "Simulates machines that lend each other memory, placed in several ways",
+	.help = "Simulate placement on machines that lend each other memory",
 	.example = "  ebb-sim cluster --nodes 32 --seeds 20\n",
 	.options = specs, .options_size = sizeof(struct cluster_options), .defaults = &defaults,
 	.run = run_cluster,

@@ -38,7 +38,7 @@ static void make_title(const struct loaded_trace *t, const char *file, char *tit
 		 *t->info.comm ? t->info.comm : "faults", memory, t->info.policy);
 }
 
-/* PNG is drawn by librsvg from the same SVG, under a name beside the result. */
+/* librsvg draws PNG from the SVG, in a staging file beside the result. */
 static int write_png(const char *svg, const char *output, struct error *e)
 {
 	char from[PATH_MAX], to[PATH_MAX];
@@ -48,18 +48,18 @@ static int write_png(const char *svg, const char *output, struct error *e)
 
 	if (snprintf(from, sizeof(from), "%s.svg~", output) >= (int)sizeof(from) ||
 	    snprintf(to, sizeof(to), "%s.png~", output) >= (int)sizeof(to))
-		return fail(e, ENAMETOOLONG, "%.200s...: too long a name; give a shorter one", output);
+		return fail(e, ENAMETOOLONG, "%.200s...: name too long; give a shorter one", output);
 	r = file_replace(from, svg);
 	if (r)
-		return fail(e, r, "%s: cannot be written: %s; give a file in a directory that exists",
+		return fail(e, r, "%s: cannot write: %s; give a file in an existing directory",
 			    output, strerror(-r));
 	r = process_run(argv, NULL, 0, &why);
 	unlink(from);
 	if (!r && rename(to, output) < 0)
-		r = fail(e, errno, "%s: cannot be written: %s", output, strerror(errno));
+		r = fail(e, errno, "%s: cannot write: %s", output, strerror(errno));
 	if (r) {
 		unlink(to);
-		return fail(e, r, "%s: cannot be drawn: %s; install librsvg2-bin, or give a name that ends in .svg",
+		return fail(e, r, "%s: cannot draw: %s; install librsvg2-bin, or give a name that ends in .svg",
 			    output, why.text);
 	}
 	return 0;
@@ -72,17 +72,17 @@ static int write_picture(const char *svg, const char *output, struct error *e)
 	if (ends_with(output, ".png"))
 		return write_png(svg, output, e);
 	r = file_replace(output, svg);
-	return r ? fail(e, r, "%s: cannot be written: %s; give a file in a directory that exists",
+	return r ? fail(e, r, "%s: cannot write: %s; give a file in an existing directory",
 			output, strerror(-r)) : 0;
 }
 
 static int check(const struct plot_options *o, struct error *e)
 {
 	if (!o->output)
-		return fail_exit(e, EXIT_USAGE, EINVAL, "plot: no file; give -o OUT.svg or OUT.png");
+		return fail_exit(e, EXIT_USAGE, EINVAL, "plot: file missing; give -o OUT.svg or OUT.png");
 	if (!ends_with(o->output, ".svg") && !ends_with(o->output, ".png"))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "%s: neither .svg nor .png; give a name that ends in one of them",
+				 "%s: unknown format; give a name that ends in .svg or .png",
 				 o->output);
 	return 0;
 }
@@ -129,11 +129,11 @@ static int run(int argc, char **argv, void *options, struct error *e)
 
 static const struct option_spec specs[] = {
 	SIM_OPTION(plot_options, output, "output", OPTION_STRING, "FILE", .letter = 'o',
-	       .help = "the picture: OUT.svg or OUT.png"),
+	       .help = "picture to write: OUT.svg or OUT.png"),
 	SIM_OPTION(plot_options, by, "by", OPTION_STRING, "kind|thread",
-	       .help = "what the colours tell [kind]"),
+	       .help = "meaning of the colours [kind]"),
 	SIM_OPTION(plot_options, partial, "partial", OPTION_FLAG, NULL,
-	       .help = "take what is whole of a truncated trace"),
+	       .help = "accept a truncated recording"),
 	SIM_JSON,
 	OPTIONS_END
 };
@@ -141,7 +141,7 @@ static const struct option_spec specs[] = {
 static const struct plot_options defaults = { .by = "kind" };
 
 const struct command sim_command_plot = {
-	.object = "plot", .arguments = "FILE", .help = "Draws a recording: pages over time",
+	.object = "plot", .arguments = "FILE", .help = "Draw a recording: pages over time",
 	.example = "  ebb-sim plot faults.trace -o faults.svg\n", .options = specs,
 	.defaults = &defaults, .options_size = sizeof(struct plot_options), .run = run, .min_args = 1,
 	.max_args = 1,

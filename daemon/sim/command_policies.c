@@ -20,5 +20,5 @@ static int run_policies(int argc, char **argv, void *options, struct error *e)
 }
 
 const struct command sim_command_policies = {
-	.object = "policies", .help = "Shows the policies and their parameters", .run = run_policies,
+	.object = "policies", .help = "List the policies and their parameters", .run = run_policies,
 };

@@ -19,7 +19,7 @@ struct report_options {
 static int file_in(const char *dir, const char *name, char *path, size_t size, struct error *e)
 {
 	return (size_t)snprintf(path, size, "%s/%s", dir, name) < size ? 0 :
-	       fail(e, ENAMETOOLONG, "%.200s...: too long a name; give a shorter one", dir);
+	       fail(e, ENAMETOOLONG, "%.200s...: name too long; give a shorter one", dir);
 }
 
 static void print_reported(struct json_object *o)
@@ -31,7 +31,7 @@ static void print_reported(struct json_object *o)
 	       size_format((uint64_t)json_int(o, "bytes", 0), size, sizeof(size)));
 }
 
-/* The page, and the data beside it where JSON is asked for. */
+/* Writes the page, and with --json its data beside it. */
 static int write_report(const struct report_options *opt, struct json_object *data,
 			struct json_object *o, struct error *e)
 {
@@ -61,7 +61,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 	int r;
 
 	if (!opt->output)
-		return fail_exit(e, EXIT_USAGE, EINVAL, "report: no directory; give -o DIR");
+		return fail_exit(e, EXIT_USAGE, EINVAL, "report: directory missing; give -o DIR");
 	r = file_make_dirs(opt->output, 0755);
 	if (r)
 		return fail(e, r, "%s: cannot create: %s; give another directory", opt->output,
@@ -92,7 +92,7 @@ static const struct option_spec specs[] = {
 
 const struct command sim_command_report = {
 	.object = "report", .arguments = "FILE",
-	.help = "Writes a page for a browser about a recording",
+	.help = "Write a page for a browser about a recording",
 	.example = "  ebb-sim report faults.trace -o spark\n", .options = specs,
 	.options_size = sizeof(struct report_options), .run = run, .min_args = 1, .max_args = 1,
 };

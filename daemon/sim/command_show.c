@@ -104,11 +104,11 @@ static void print_plain(struct json_object *o)
 	printf("%s pages; %s in misses\n", cell(o, "pages", COLUMN_COUNT, a),
 	       cell(o, "miss_ns", COLUMN_NS, b));
 	if (json_int(o, "lost", 0))
-		printf("%s faults came too fast and are not in it\n", cell(o, "lost", COLUMN_COUNT, a));
+		printf("%s faults missing: their rate was too high\n", cell(o, "lost", COLUMN_COUNT, a));
 	if (json_text(o, "stopped", NULL))
-		printf("it ended early: %s\n", json_text(o, "stopped", ""));
+		printf("recording ended early: %s\n", json_text(o, "stopped", ""));
 	else if (!json_object_get_boolean(json_member(o, "finished")))
-		printf("it was not ended: this is what is whole of it\n");
+		printf("recording was not ended: summary of its complete part\n");
 	printf("\n");
 	output_table(json_member(o, "threads"), columns, "no faults");
 }
@@ -147,15 +147,15 @@ static int run(int argc, char **argv, void *options, struct error *e)
 }
 
 static const struct option_spec specs[] = {
-	SIM_OPTION(show_options, csv, "csv", OPTION_FLAG, NULL, .help = "print every record, one a line"),
+	SIM_OPTION(show_options, csv, "csv", OPTION_FLAG, NULL, .help = "print one line per record"),
 	SIM_OPTION(show_options, partial, "partial", OPTION_FLAG, NULL,
-	       .help = "take what is whole of a truncated trace"),
+	       .help = "accept a truncated recording"),
 	SIM_JSON,
 	OPTIONS_END
 };
 
 const struct command sim_command_show = {
-	.object = "show", .arguments = "FILE", .help = "Summarizes a recording, or prints its records",
+	.object = "show", .arguments = "FILE", .help = "Summarize a recording, or print its records",
 	.example = "  ebb-sim show faults.trace\n", .options = specs,
 	.options_size = sizeof(struct show_options), .run = run, .min_args = 1, .max_args = 1,
 };

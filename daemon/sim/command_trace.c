@@ -23,7 +23,7 @@ struct trace_options {
 
 static const char *const order_names[SURPLUS_ORDERS] = { "linux", "lru", "random" };
 
-/* The option's table lets nothing else through. */
+/* The table of options accepts no other name. */
 static enum surplus_order order_of(const char *name)
 {
 	enum surplus_order order = SURPLUS_LINUX;
@@ -57,7 +57,7 @@ static struct json_object *describe(const struct sim_history *h, const struct si
 		json_add_int(params, c->policy->info->param[i].name, c->params.v[i]);
 	json_object_object_add(o, "params", params);
 	json_add_int(o, "memory", c->memory);
-	/* Larger than recorded: what leaves first is a guess there. */
+	/* Beyond the recorded size, the eviction order is an assumption. */
 	json_add_bool(o, "estimate", c->memory > h->info.memory);
 	json_add_int(o, "latency_ns", c->latency_ns);
 	json_add_int(o, "misses", x->misses);
@@ -128,10 +128,10 @@ static void warn_lost(const struct sim_history *h, const char *path)
 			  h->recorded[TRACE_LATE];
 
 	if (h->info.lost * 100 > faults)
-		fprintf(stderr, "ebb-sim: %s: %" PRIu64 " of %" PRIu64 " faults are not in it: expect errors of that size\n",
+		fprintf(stderr, "ebb-sim: %s: %" PRIu64 " of %" PRIu64 " faults missing: expect errors of that size\n",
 			path, h->info.lost, faults + h->info.lost);
 	if (h->info.stopped)
-		fprintf(stderr, "ebb-sim: %s: its recording ended early: %s\n", path,
+		fprintf(stderr, "ebb-sim: %s: recording ended early: %s\n", path,
 			strerror(h->info.stopped));
 }
 
@@ -175,17 +175,17 @@ static int run_trace(int argc, char **argv, void *options, struct error *e)
 	  .metavar = metavar_, .help = help_, __VA_ARGS__ }
 
 static const struct option_spec specs[] = {
-	OPTION(policy, "policy", OPTION_STRING, "POLICY", "who prefetches: NAME or ./NAME.so[,KEY=NUMBER...] [none]",
+	OPTION(policy, "policy", OPTION_STRING, "POLICY", "policy: NAME or ./NAME.so[,KEY=NUMBER...] [none]",
 	       .letter = 'p'),
-	OPTION(memory, "memory", OPTION_SIZE, "SIZE", "local memory [as recorded]; no less than that",
+	OPTION(memory, "memory", OPTION_SIZE, "SIZE", "local memory, at least the recorded size [as recorded]",
 	       .letter = 'm', .min = 1),
 	OPTION(order, "order", OPTION_STRING, "linux|lru|random",
-	       "in which pages leave what is larger than recorded [linux]"),
-	OPTION(latency, "latency", OPTION_DURATION, "TIME", "the device takes for a page [20us]",
+	       "eviction order beyond the recorded size [linux]"),
+	OPTION(latency, "latency", OPTION_DURATION, "TIME", "latency of the device per page [20us]",
 	       .letter = 'l'),
-	OPTION(bandwidth, "bandwidth", OPTION_SIZE, "SIZE", "the device moves in a second [no bound]"),
-	OPTION(wakeup, "wakeup", OPTION_DURATION, "TIME", "from a request to its first read [20us]"),
-	OPTION(partial, "partial", OPTION_FLAG, NULL, "take what is whole of a truncated trace"),
+	OPTION(bandwidth, "bandwidth", OPTION_SIZE, "SIZE", "bytes per second of the device [unlimited]"),
+	OPTION(wakeup, "wakeup", OPTION_DURATION, "TIME", "time from a request to its first read [20us]"),
+	OPTION(partial, "partial", OPTION_FLAG, NULL, "accept a truncated recording"),
 	OPTION(json, "json", OPTION_FLAG, NULL, "print JSON", .letter = 'j'),
 	OPTIONS_END
 };
@@ -196,7 +196,7 @@ static const struct trace_options defaults = {
 
 const struct command sim_command_trace = {
 	.object = "trace", .arguments = "FILE",
-	.help = "Replays a trace under a policy, a memory size and a device",
+	.help = "Replay a recording under a policy, a memory size and a device",
 	.example = "  ebb-sim trace sort.trace --policy leap,pw_max=64 --latency 20us\n",
 	.options = specs, .options_size = sizeof(struct trace_options), .defaults = &defaults,
 	.run = run_trace, .min_args = 1, .max_args = 1,

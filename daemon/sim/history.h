@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A trace as the simulator needs it: what each thread touched, in order, and
- * when pages left the memory there was.
+ * A recording for the simulator: accesses of each thread in order, and evictions.
  *
- * A trace shows the touches that faulted.  To these are added, from what it
- * says between the lines (docs/trace.md):
- *  - pages that the kernel's readahead brought along with a miss and that were
- *    touched without a fault anyone could see;
- *  - departures of clean pages, which nothing reports.
+ * A recording has the accesses that faulted.  Two kinds of events are inferred
+ * (docs/trace.md):
+ *  - accesses to pages that the kernel read with a miss, which caused no visible fault;
+ *  - evictions of clean pages, which no event reports.
  */
 #ifndef EBB_SIM_HISTORY_H
 #define EBB_SIM_HISTORY_H

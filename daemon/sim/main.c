@@ -19,10 +19,10 @@ static const struct command *const commands[] = {
 static void usage(FILE *to)
 {
 	fprintf(to, "Usage: " PROGRAM " COMMAND [OPTION...] [ARGUMENT...]\n"
-		"Runs prefetch policies and placement, the very source that ebb runs, in a simulation.\n\n");
+		"Analyse recordings, simulate prefetch policies and clusters.\n\n");
 	for (const struct command *const *c = commands; *c; c++)
 		fprintf(to, "  %-10s  %s\n", (*c)->object, (*c)->help);
-	fprintf(to, "\n" PROGRAM " COMMAND --help shows the options.\n");
+	fprintf(to, "\n" PROGRAM " COMMAND --help prints the options.\n");
 }
 
 static int run(const struct command *c, int argc, char **argv, struct error *e)

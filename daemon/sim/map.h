@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Numbers things 0, 1, 2, ... in the order in which they are first asked for. */
+/* Numbers pairs 0, 1, 2, ... in the order of their first lookup. */
 #ifndef EBB_SIM_MAP_H
 #define EBB_SIM_MAP_H
 
@@ -13,9 +13,9 @@ struct sim_map {
 	uint32_t slots, n;      /* slots is a power of two */
 };
 
-/* SIM_NONE when it has no number yet. */
+/* Returns the number of the pair, or SIM_NONE. */
 uint32_t sim_map_find(const struct sim_map *m, uint64_t a, uint64_t b);
-/* Its number in *@id: 1 when it is a new one, 0, or -ENOMEM. */
+/* Sets *@id to its number.  Returns 1 for a new pair, 0, or -ENOMEM. */
 int sim_map_get(struct sim_map *m, uint64_t a, uint64_t b, uint32_t *id);
 void sim_map_free(struct sim_map *m);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* How evenly memory is used across machines, over time. */
+/* Balance of memory use across machines, over time. */
 #ifndef EBB_SIM_SPREAD_H
 #define EBB_SIM_SPREAD_H
 
@@ -27,7 +27,7 @@ void spread_begin(struct spread *s, uint32_t now);
 void spread_add(struct spread *s, const struct spread_node *n);
 void spread_end(struct spread *s);
 
-/* Fills in what cluster_result.h says about use, imbalance and stability. */
+/* Fills in use, imbalance and stability. */
 void spread_result(struct spread *s, struct cluster_result *x);
 
 #endif

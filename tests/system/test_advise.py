@@ -105,7 +105,7 @@ def test_advise_refuses(tmp_path):
     refused("--sizes", "0", "--", TRUE, says="100,75,50,25")
     refused("--sizes", "1,2,3,4,5,6,7,8,9", "--", TRUE, says="at most 8")
     refused("--sizes", "75,50", "--floor", "60", "--", TRUE, says="above the smallest")
-    refused("--trace", tmp_path / "none", says="cannot be read")
+    refused("--trace", tmp_path / "none", says="cannot read")
     (tmp_path / "cut").write_bytes(FIXTURES[0].read_bytes()[:2000])
     refused("--trace", tmp_path / "cut", says="truncated")
 

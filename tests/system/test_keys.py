@@ -330,7 +330,7 @@ def test_beyond_loopback_only_with_keys(key, tmp_path, world):
     port = free_port()
     argv = ["--listen", f"0.0.0.0:{port}", "--memory", "4M", "--slab", "1M"]
     status, text = run("ebb-donord", *argv)
-    assert status == 5 and "give --keys" in text
+    assert status == 5 and "pass --keys" in text
     status, text = swapd(tmp_path, "192.0.2.1:7070")
     assert status == 5 and "--key FILE" in text
     k = key()

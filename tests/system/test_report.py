@@ -166,7 +166,7 @@ def test_report_refuses(tmp_path):
     refused("-o", out, says="--trace FILE")
     refused("x.slice", "--trace", PYTHON, "-o", out, says="excludes")
     refused("--trace", PYTHON, "--seconds", "3", "-o", out, says="--seconds")
-    refused("--trace", tmp_path / "none", "-o", out, says="cannot be read")
+    refused("--trace", tmp_path / "none", "-o", out, says="cannot read")
     (tmp_path / "file").write_text("")
     refused("--trace", PYTHON, "-o", tmp_path / "file", says="directory", status=1)
     (tmp_path / "cut.trace").write_bytes(PYTHON.read_bytes()[:9000])

@@ -89,7 +89,7 @@ static void errors_name_file_and_line(void **unused)
 		{ "[epochs]\npercent = 0\n", ":2:", "percent" },
 		{ "[bpf]\nhooks = kprobes\n", ":2:", "none of auto, fentry, tracepoints" },
 		{ "[donors]\nlist = a:1, a:1\n", ":2:", "twice" },
-		{ "[donors]\nlist = a:1\nlist = b, a:1\n", ":3:", "a:1 is in the list twice" },
+		{ "[donors]\nlist = a:1\nlist = b, a:1\n", ":3:", "a:1 given twice" },
 		{ "[donors]\nlist = a:x\n", ":2:", "a:x" },
 		{ "[donors]\netcd = http://10.0.0.1:2379\n", ":2:", "loopback" },
 		{ "[donors]\netcd = redis://127.0.0.1\n", ":2:", "HTTPS" },
@@ -130,7 +130,7 @@ static void donors_of_etcd(void **unused)
 static void donors_that_contradict(void **unused)
 {
 	static const struct { const char *text, *word; } bad[] = {
-		{ "list = a:1\netcd = https://a:1\n", "one of them" },
+		{ "list = a:1\netcd = https://a:1\n", "drop one" },
 		{ "etcd = https://a:1\nprefix = x\n", "prefix" },
 		{ "etcd = https://a:1\netcd_ca = /nonexistent\n", "/nonexistent" },
 		{ "etcd = https://a:1\netcd_cert = /etc/passwd\n", "key" },
@@ -138,7 +138,7 @@ static void donors_that_contradict(void **unused)
 		{ "etcd = https://a:1\netcd_user = u\n", "password file" },
 		{ "etcd = https://a:1\netcd_user = u\netcd_password_file = /etc/passwd\n", "chmod 600" },
 		{ "etcd = https://a:1\netcd_ca = /etc\n", "not a file" },
-		{ "etcd_ca = /etc/passwd\n", "no etcd" },
+		{ "etcd_ca = /etc/passwd\n", "without etcd" },
 	};
 	struct config c;
 	struct error e;

@@ -67,10 +67,10 @@ int donors_config_check(const struct donors_config *c, struct error *e)
 {
 	if (c->etcd.endpoints && c->list.n)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "[donors]: both a list and etcd; write one of them");
+				 "[donors]: both a list and etcd given; drop one");
 	if (!c->etcd.endpoints && (*c->etcd.ca || *c->etcd.cert || *c->etcd.user))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "[donors]: certificates or a user, but no etcd; write etcd = https://HOST:2379");
+				 "[donors]: certificates or a user without etcd; add etcd = https://HOST:2379");
 	return c->etcd.endpoints ? etcd_config_check(&c->etcd, e) : 0;
 }
 
@@ -116,7 +116,7 @@ static bool has_address(struct discovery *d, const char *address, uint64_t until
 	if (!address_parse(address, "etcd", &a, &e))
 		return true;
 	if (!quiet)
-		log_warn("%s; it is left out until then", e.text);
+		log_warn("%s; donor skipped until then", e.text);
 	return false;
 }
 
@@ -163,19 +163,19 @@ static int read_all(struct discovery *d, struct error *e)
 	d->revision = p.revision;
 	bad += (int)((p.count < ETCD_PAIRS_MAX ? p.count : ETCD_PAIRS_MAX) - p.n);
 	if (p.count > ETCD_PAIRS_MAX && !d->crowded)
-		log_warn("etcd: %lld keys below %s, of which the first %d count; use several prefixes",
+		log_warn("etcd: %lld keys below %s, only the first %d are used; use several prefixes",
 			 (long long)p.count, d->config.etcd.prefix, ETCD_PAIRS_MAX);
 	d->crowded = p.count > ETCD_PAIRS_MAX;
 	etcd_pairs_free(&p);
 	if (r)
-		return fail(e, r, "etcd: no memory");
+		return fail(e, r, "etcd: out of memory");
 	if (bad && bad != d->bad)
-		log_warn("etcd: %d keys below %s are no donors' and left out; remove them", bad,
+		log_warn("etcd: %d keys below %s are not donors, skipped; remove them", bad,
 			 d->config.etcd.prefix);
 	d->bad = bad;
 	leave_out_nameless(d, &fresh);
 	if (!fresh.n && d->list.n && !d->empty)
-		log_warn("etcd: has no donor any more; the %d known ones stay", d->list.n);
+		log_warn("etcd: no donors left; keeping the %d known ones", d->list.n);
 	d->empty = !fresh.n;
 	pthread_mutex_lock(&d->lock);
 	d->untold |= donor_list_merge(&d->list, &fresh, now_ns(), DISCOVERY_GRACE_MS * 1000000ull);
@@ -192,7 +192,7 @@ static void ask_etcd(struct discovery *d)
 	if (!r && news)
 		r = read_all(d, &e);
 	if (r && r != -ECANCELED && !d->complained)
-		log_event(EVENT_ETCD_LOST, LOG_LVL_WARN, "%s; the %d known donors stay", e.text, d->list.n);
+		log_event(EVENT_ETCD_LOST, LOG_LVL_WARN, "%s; keeping the %d known donors", e.text, d->list.n);
 	else if (!r && d->complained)
 		log_info("etcd: answers again");
 	d->complained = r != 0;
@@ -217,12 +217,12 @@ static int tell_device(const struct device_record *r, void *data)
 	json_object_object_add(request, "donors", list);
 	/* Never an empty list: without any donor nothing is told. */
 	if (!list || !json_object_array_length(list))
-		fail(&e, ENOENT, "none of %d has slabs as large as its own; make it with a smaller --slab",
+		fail(&e, ENOENT, "none of %d donors has slabs as large; re-create it with a smaller --slab",
 		     d->list.n);
 	else if (!control_call(ebb_device_socket(r->name), request, TELL_MS, &answer, &e))
 		json_object_put(answer);
 	if (e.code && !d->complained_device)
-		log_warn("device %s: cannot tell it which donors there are: %s", r->name, e.text);
+		log_warn("device %s: cannot update its donors: %s", r->name, e.text);
 	d->failed_device |= e.code != 0;
 	json_object_put(request);
 	return 0;
@@ -235,7 +235,7 @@ static void tell_devices(struct discovery *d)
 	if (!d->list.n || (!d->untold && !again))
 		return;
 	if (d->untold)
-		log_info("donors: %d known; telling the devices", d->list.n);
+		log_info("donors: %d known; updating devices", d->list.n);
 	d->untold = false;
 	d->complained_device &= d->rounds % COMPLAIN_AGAIN != 0;
 	d->failed_device = false;
@@ -295,7 +295,7 @@ int discovery_configure(struct discovery *d, struct donors_config *c, struct err
 {
 	struct donors_config *next = malloc(sizeof(*next));
 	struct etcd *etcd = NULL;
-	int r = next ? 0 : fail(e, ENOMEM, "donors: no memory");
+	int r = next ? 0 : fail(e, ENOMEM, "donors: out of memory");
 
 	if (!r && c->etcd.endpoints)
 		r = etcd_open(&etcd, &c->etcd, e);
@@ -323,7 +323,7 @@ int discovery_start(struct discovery **out, struct donors_config *c, struct erro
 	int r;
 
 	if (!d)
-		return fail(e, ENOMEM, "donors: no memory");
+		return fail(e, ENOMEM, "donors: out of memory");
 	pthread_mutex_init(&d->lock, NULL);
 	thread_cond_init(&d->wake);
 	r = discovery_configure(d, c, e);

@@ -48,13 +48,13 @@ int donor_list_add(struct donor_list *l, const char *address, const char *what, 
 		return r;
 	if (donor_list_find(l, d.address))
 		return fail_exit(e, EXIT_USAGE, EEXIST,
-				 "%s: %s is in the list twice; two donors cannot have one address, leave one out",
+				 "%s: %s given twice; drop one",
 				 what, d.address);
 	if (l->n == DONOR_LIST_MAX)
-		return fail_exit(e, EXIT_USAGE, E2BIG, "%s: more than %d donors; leave some out", what,
+		return fail_exit(e, EXIT_USAGE, E2BIG, "%s: more than %d donors; drop some", what,
 				 DONOR_LIST_MAX);
 	r = append(l, &d);
-	return r ? fail(e, r, "%s: no memory", what) : 0;
+	return r ? fail(e, r, "%s: out of memory", what) : 0;
 }
 
 int donor_list_parse(struct donor_list *l, const char *text, const char *what, struct error *e)

@@ -92,7 +92,7 @@ int etcd_open(struct etcd **out, const struct etcd_config *config, struct error 
 			etcd_close(&t);
 		else
 			curl_easy_cleanup(c);
-		return fail(e, ENOMEM, "etcd: no memory");
+		return fail(e, ENOMEM, "etcd: out of memory");
 	}
 	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -137,9 +137,9 @@ void etcd_interrupt(struct etcd *t)
 static int unreachable(struct etcd *t, const char *url, CURLcode c, struct error *e)
 {
 	if (c == CURLE_ABORTED_BY_CALLBACK)
-		return fail(e, ECANCELED, "etcd %s: given up, as asked", url);
+		return fail(e, ECANCELED, "etcd %s: cancelled", url);
 	if (c == CURLE_WRITE_ERROR || c == CURLE_FILESIZE_EXCEEDED)
-		return fail(e, EIO, "etcd %s: answers more than %u KiB; check that it is etcd", url,
+		return fail(e, EIO, "etcd %s: answer larger than %u KiB; check that it is etcd", url,
 			    ETCD_ANSWER_MAX >> 10);
 	return fail(e, EIO, "etcd %s: %s; check the URL, that etcd runs there, and its certificates",
 		    url, *t->cause ? t->cause : curl_easy_strerror(c));
@@ -184,13 +184,13 @@ static int call_one(struct etcd *t, const char *path, const char *body,
 	/* 16 = UNAUTHENTICATED; a call without a token is 3 (INVALID_ARGUMENT), "user name is empty" */
 	if (o && (status == 401 || json_int(o, "code", 0) == 16 ||
 		  strstr(json_text(o, "error", ""), "user name is empty")))
-		r = fail(e, EACCES, "etcd %s: does not know us (%s); give it a user and a password file",
+		r = fail(e, EACCES, "etcd %s: authentication required (%s); give a user and a password file",
 			 url, reason(o, why, sizeof(why)));
 	else if (o)
-		r = fail(e, EIO, "etcd %s: refuses (status %ld): %s", url, status,
+		r = fail(e, EIO, "etcd %s: refused (status %ld): %s", url, status,
 			 reason(o, why, sizeof(why)));
 	else
-		r = fail(e, EIO, "etcd %s: its answer (status %ld) is not etcd's; check the URL", url,
+		r = fail(e, EIO, "etcd %s: unexpected answer (status %ld); check the URL", url,
 			 status);
 	json_object_put(o);
 	return r;
@@ -213,7 +213,7 @@ static int authenticate(struct etcd *t, struct error *e)
 	body = etcd_authenticate_text(c->user, password);
 	explicit_bzero(password, sizeof(password));
 	if (!body)
-		return fail(e, ENOMEM, "etcd: no memory");
+		return fail(e, ENOMEM, "etcd: out of memory");
 	*t->token = '\0';
 	r = set_headers(t);
 	if (!r)
@@ -221,7 +221,7 @@ static int authenticate(struct etcd *t, struct error *e)
 	explicit_bzero(body, strlen(body));
 	token = r ? NULL : etcd_token(answer);
 	if (!r && !token)
-		r = fail(e, EIO, "etcd %s: gives user %s no token; check auth at the server",
+		r = fail(e, EIO, "etcd %s: no token for user %s; check auth at the server",
 			 c->endpoint[t->endpoint], c->user);
 	if (r)
 		return r;
@@ -238,7 +238,7 @@ static int call(struct etcd *t, const char *path, char *text, struct json_object
 	int r = -EIO;
 
 	if (!body)
-		return fail(e, ENOMEM, "etcd: no memory");
+		return fail(e, ENOMEM, "etcd: out of memory");
 	for (int i = 0; i < t->config.endpoints; i++) {
 		struct error inner = { 0 };
 
@@ -289,7 +289,7 @@ int etcd_keep_alive(struct etcd *t, int64_t lease, struct error *e)
 		return r;
 	r = etcd_kept_alive(answer);
 	if (r == -ESTALE)
-		return fail(e, ESTALE, "etcd %s: our lease has ended",
+		return fail(e, ESTALE, "etcd %s: lease has expired",
 			    t->config.endpoint[t->endpoint]);
 	return r ? not_etcd(t, r, "tell of the lease", e) : 0;
 }
@@ -311,7 +311,7 @@ int etcd_claim(struct etcd *t, const char *key, const char *value, int64_t lease
 	r = etcd_claimed(answer, lease);
 	if (r == -EEXIST)
 		return fail(e, EEXIST,
-			    "etcd: %s is another donor's, or ours of before, for the seconds its lease still has; if it stays, two donors have one address: correct --advertise of one",
+			    "etcd: %s is registered until its lease expires; if this persists, two donors have one address: correct --advertise of one",
 			    key);
 	return r ? not_etcd(t, r, "tell of the key", e) : 0;
 }

@@ -51,24 +51,24 @@ static int check_url(const char *url, const char *what, struct error *e)
 	_cleanup_part_ char *scheme = NULL, *host = NULL, *path = NULL, *part = NULL;
 
 	if (!u)
-		return fail(e, ENOMEM, "%s: no memory", what);
+		return fail(e, ENOMEM, "%s: out of memory", what);
 	if (curl_url_set(u, CURLUPART_URL, url, CURLU_NON_SUPPORT_SCHEME) ||
 	    curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) ||
 	    curl_url_get(u, CURLUPART_HOST, &host, 0) || curl_url_get(u, CURLUPART_PATH, &path, 0))
-		return refuse(what, url, "no URL; write https://HOST:2379", e);
+		return refuse(what, url, "no URL; give https://HOST:2379", e);
 	if (strcmp(scheme, "https") && strcmp(scheme, "http"))
-		return refuse(what, url, "etcd is asked by HTTPS; write https://HOST:2379", e);
+		return refuse(what, url, "etcd requires HTTPS; give https://HOST:2379", e);
 	if (!strcmp(scheme, "http") && !is_loopback(host))
 		return refuse(what, url,
-			      "http:// is for loopback only, others could read and change it; use https://",
+			      "http:// is for loopback only; use https://",
 			      e);
 	if (!curl_url_get(u, CURLUPART_USER, &part, 0))
 		return refuse(what, url,
-			      "has a user in it, which logs would show; give user and password file apart",
+			      "user in URL would appear in logs; give user and password file separately",
 			      e);
 	if (strcmp(path, "/") || !curl_url_get(u, CURLUPART_QUERY, &part, 0) ||
 	    !curl_url_get(u, CURLUPART_FRAGMENT, &part, 0))
-		return refuse(what, url, "has more than host and port; leave the rest out", e);
+		return refuse(what, url, "more than host and port; drop the rest", e);
 	return 0;
 }
 
@@ -82,10 +82,10 @@ int etcd_config_add(struct etcd_config *c, const char *urls, const char *what, s
 		char *to = c->endpoint[c->endpoints];
 
 		if (c->endpoints == ETCD_ENDPOINTS)
-			return fail_exit(e, EXIT_USAGE, E2BIG, "%s: more than %d URLs; leave some out",
+			return fail_exit(e, EXIT_USAGE, E2BIG, "%s: more than %d URLs; drop some",
 					 what, ETCD_ENDPOINTS);
 		if (n >= ETCD_URL_MAX)
-			return refuse(what, p, "is too long for a URL", e);
+			return refuse(what, p, "too long for a URL", e);
 		memcpy(to, p, n);
 		to[n] = '\0';
 		r = check_url(to, what, e);
@@ -96,7 +96,7 @@ int etcd_config_add(struct etcd_config *c, const char *urls, const char *what, s
 		c->endpoints++;
 		p += n;
 	}
-	return c->endpoints ? 0 : refuse(what, urls, "no URL; write https://HOST:2379", e);
+	return c->endpoints ? 0 : refuse(what, urls, "no URL; give https://HOST:2379", e);
 }
 
 static int check_file(const char *path, const char *what, mode_t forbidden, struct error *e)
@@ -111,7 +111,7 @@ static int check_file(const char *path, const char *what, mode_t forbidden, stru
 		return fail_exit(e, EXIT_USAGE, EINVAL, "etcd %s %s: not a file", what, path);
 	if (st.st_mode & forbidden)
 		return fail_exit(e, EXIT_USAGE, EACCES,
-				 "etcd %s %s: others may read it (mode %03o); chmod 600 it", what, path,
+				 "etcd %s %s: readable by other users (mode %03o); chmod 600 it", what, path,
 				 st.st_mode & 0777);
 	return 0;
 }
@@ -123,14 +123,14 @@ int etcd_config_check(const struct etcd_config *c, struct error *e)
 
 	if (n < 2 || c->prefix[0] != '/' || c->prefix[n - 1] != '/')
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "etcd prefix \"%s\": must begin and end with /; write " ETCD_PREFIX,
+				 "etcd prefix \"%s\": must begin and end with /; give " ETCD_PREFIX,
 				 c->prefix);
 	if (!*c->cert != !*c->key)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "etcd certificate: certificate and key go together; give both");
+				 "etcd certificate: requires certificate and key; give both");
 	if (!*c->user != !*c->password_file)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "etcd user: name and password file go together; give both");
+				 "etcd user: requires name and password file; give both");
 	r = check_file(c->ca, "CA", 0, e);
 	if (!r)
 		r = check_file(c->cert, "certificate", 0, e);

@@ -45,7 +45,7 @@ static int refresh(struct registration *r, struct error *e)
 		s = etcd_keep_alive(r->etcd, r->lease, e);
 		if (s != -ESTALE)
 			return s;
-		log_info("etcd: the lease has ended; registering again");
+		log_info("etcd: lease expired; registering again");
 		*e = (struct error){ 0 };
 		r->lease = 0;
 	}
@@ -64,7 +64,7 @@ static int refresh(struct registration *r, struct error *e)
 static void tell(struct registration *r, int s, const struct error *e)
 {
 	if (s && !r->complained)
-		log_warn("%s; lending goes on", e->text);
+		log_warn("%s; lending continues", e->text);
 	else if (!s && (r->complained || r->state != REGISTRATION_THERE))
 		log_info("etcd: registered as %s", r->key);
 	r->complained = s != 0;
@@ -76,7 +76,7 @@ static void leave(struct registration *r)
 	struct error e = { 0 };
 
 	if (r->lease && etcd_revoke(r->etcd, r->lease, &e))
-		log_warn("%s; it forgets us in %d s", e.text, REGISTRATION_TTL_S);
+		log_warn("%s; the registration expires in %d s", e.text, REGISTRATION_TTL_S);
 	else if (r->lease)
 		log_info("etcd: no longer registered");
 	r->lease = 0;
@@ -120,7 +120,7 @@ int registration_start(struct registration **out, const struct etcd_config *conf
 		return s;
 	r = calloc(1, sizeof(*r));
 	if (!r)
-		return fail(e, ENOMEM, "etcd: no memory");
+		return fail(e, ENOMEM, "etcd: out of memory");
 	pthread_mutex_init(&r->lock, NULL);
 	thread_cond_init(&r->wake);
 	r->state = REGISTRATION_WITHDRAWN;

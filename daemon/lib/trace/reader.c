@@ -35,7 +35,7 @@ struct trace_reader {
 
 static int damaged(const struct trace_reader *r, uint64_t at, struct error *e)
 {
-	return refuse(e, "%s: damaged: the bytes from %" PRIu64 " on are not what was written; copy or record it again, --partial reads what is before them",
+	return refuse(e, "%s: damaged from byte %" PRIu64 "; copy or record it again, or use --partial for the part before",
 		      r->path, at);
 }
 
@@ -44,16 +44,16 @@ static int check_header(struct trace_reader *r, const uint8_t *h, size_t bytes, 
 	size_t magic = strlen(TRACE_MAGIC);
 
 	if (!bytes || memcmp(h, TRACE_MAGIC, bytes < magic ? bytes : magic))
-		return refuse(e, "%s: is no trace of ebb's%s; make one with ebbctl record", r->path,
-			      bytes ? "" : ": it is empty");
+		return refuse(e, "%s: not a recording%s; create one with \"ebbctl record\"", r->path,
+			      bytes ? "" : ": empty file");
 	if (bytes < TRACE_HEADER)
-		return refuse(e, "%s: truncated: only %zu bytes of its header are there; copy or record it again",
+		return refuse(e, "%s: truncated in its header (%zu bytes); copy or record it again",
 			      r->path, bytes);
 	if (trace_get_version(h) != TRACE_VERSION && trace_get_version(h) < 256)
-		return refuse(e, "%s: has version %" PRIu32 " of the trace format, this ebb reads %d; use the ebb that wrote it",
+		return refuse(e, "%s: format version %" PRIu32 ", this ebb reads %d; use the ebb that wrote it",
 			      r->path, trace_get_version(h), TRACE_VERSION);
 	if (trace_get_begin(h, &r->info))
-		return refuse(e, "%s: damaged: its header is not what was written; copy or record it again",
+		return refuse(e, "%s: damaged header; copy or record it again",
 			      r->path);
 	if (trace_get_end(h, &r->info)) {
 		if (r->demand == TRACE_WHOLE)
@@ -72,13 +72,13 @@ static int check_size(struct trace_reader *r, struct error *e)
 	if (r->demand == TRACE_PARTIAL)
 		return 0;
 	if (!r->info.finished)
-		return refuse(e, "%s: its recording was not ended: it still runs, or ebbd was killed; end it, or read what is there with --partial",
+		return refuse(e, "%s: recording was not ended: it still runs, or ebbd was killed; end it, or use --partial",
 			      r->path);
 	if ((uint64_t)st.st_size < r->info.bytes)
-		return refuse(e, "%s: truncated: %" PRIu64 " of %" PRIu64 " bytes are there; copy it again, or read what is there with --partial",
+		return refuse(e, "%s: truncated: %" PRIu64 " of %" PRIu64 " bytes exist; copy it again, or use --partial",
 			      r->path, (uint64_t)st.st_size, r->info.bytes);
 	if ((uint64_t)st.st_size > r->info.bytes)
-		return refuse(e, "%s: damaged: %" PRIu64 " bytes follow its end; copy it again, or read it with --partial",
+		return refuse(e, "%s: damaged: %" PRIu64 " bytes follow its end; copy it again, or use --partial",
 			      r->path, (uint64_t)st.st_size - r->info.bytes);
 	return 0;
 }
@@ -97,11 +97,11 @@ int trace_open(struct trace_reader **out, const char *path, enum trace_demand de
 	r->path = strdup(path);
 	r->file = fopen(path, "re");
 	if (!r->file || !r->path)
-		return fail_exit(e, EXIT_USAGE, errno, "%s: cannot be read: %s; give a file made by ebbctl record",
+		return fail_exit(e, EXIT_USAGE, errno, "%s: cannot read: %s; give a file of \"ebbctl record\"",
 				 path, strerror(errno));
 	bytes = fread(header, 1, sizeof(header), r->file);
 	if (ferror(r->file))
-		return fail_exit(e, EXIT_USAGE, errno, "%s: cannot be read: %s; give a file made by ebbctl record",
+		return fail_exit(e, EXIT_USAGE, errno, "%s: cannot read: %s; give a file of \"ebbctl record\"",
 				 path, strerror(errno));
 	ret = check_header(r, header, bytes, e);
 	if (!ret)
@@ -217,7 +217,7 @@ static int next_block(struct trace_reader *r, struct error *e)
 	return damaged(r, at, e);
 cut:
 	if (ferror(r->file))
-		return fail(e, errno, "%s: cannot be read: %s; copy it again", r->path,
+		return fail(e, errno, "%s: cannot read: %s; copy it again", r->path,
 			    strerror(errno));
 	return damaged(r, at, e);
 }
@@ -241,7 +241,7 @@ int trace_next(struct trace_reader *r, struct trace_record *record, struct error
 		if (ret == -EINVAL && r->demand == TRACE_PARTIAL)
 			return 0;
 		if (ret < 0)
-			return fail(e, ret, "%s: cannot be read: %s", r->path, strerror(-ret));
+			return fail(e, ret, "%s: cannot read: %s", r->path, strerror(-ret));
 	}
 	r->left--;
 	if (trace_decode(&r->coder, &r->span, record) || (!r->left && r->span.at != r->span.end)) {

@@ -43,7 +43,7 @@ static int give_up(struct trace_writer *w, int code, struct error *e)
 	memset(w->pending, 0, sizeof(w->pending));
 	if (ftruncate(w->fd, (off_t)w->info.bytes) < 0)
 		w->info.stopped = errno;
-	return fail(e, code, "%s: recording stopped: %s; what was recorded before can be read, free space to record more",
+	return fail(e, code, "%s: recording stopped: %s; the file is readable up to then, free some space to record more",
 		    w->name, strerror(-code));
 }
 
@@ -83,7 +83,7 @@ int trace_writer_new(struct trace_writer **out, int fd, const char *name,
 		r = write_all(fd, header, sizeof(header), 0);
 	}
 	if (r) {
-		fail(e, r, "%s: cannot be written: %s; give a file on a disk with room", name,
+		fail(e, r, "%s: cannot write: %s; give a file on a disk with free space", name,
 		     strerror(-r));
 		close(fd);
 		if (w)
@@ -191,7 +191,7 @@ int trace_writer_end(struct trace_writer **pw, uint64_t lost, const char *comm, 
 	if (close(w->fd) < 0 && !end)
 		end = -errno;
 	if (end && !r)
-		r = fail(e, end, "%s: its end could not be written: %s; read it with --partial",
+		r = fail(e, end, "%s: cannot write its end: %s; use --partial to read it",
 			 w->name, strerror(-end));
 	free(w->name);
 	free(w);

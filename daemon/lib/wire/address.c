@@ -37,7 +37,7 @@ bool address_same(const struct address *a, const struct address *b)
 
 static int too_long(const char *text, const char *what, struct error *e)
 {
-	return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "%s: \"%.64s\": is too long", what, text);
+	return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "%s: \"%.64s\": too long; give a shorter address", what, text);
 }
 
 int address_parse(const char *text, const char *what, struct address *a, struct error *e)

@@ -60,7 +60,7 @@ int key_name_check(const char *name, const char *what, struct error *e)
 {
 	return name_valid(name) ? 0 :
 	       fail_exit(e, EXIT_USAGE, EINVAL,
-			 "%s: \"%.64s\" is no name of a key; use 1 to %d of a-z, 0-9, _ and -, a letter or digit first",
+			 "%s: \"%.64s\" is not a valid key name; use 1 to %d characters, a-z, 0-9, _ and -, the first a letter or digit",
 			 what, name, KEY_NAME - 1);
 }
 
@@ -111,7 +111,7 @@ int key_save(const struct key *k, const char *path, struct error *e)
 				 "key %s: exists; choose another file, or remove it if it is unused",
 				 path);
 	if (fd < 0)
-		return fail(e, errno, "key %s: cannot create: %s; choose a directory that exists, such as /etc/ebb",
+		return fail(e, errno, "key %s: cannot create: %s; choose an existing directory such as /etc/ebb",
 			    path, strerror(errno));
 	to_hex(k->bytes, KEY_BYTES, hex);
 	snprintf(line, sizeof(line), WORD "%s %s\n", k->name, hex);
@@ -121,13 +121,13 @@ int key_save(const struct key *k, const char *path, struct error *e)
 	if (!r)
 		return 0;
 	unlink(path);
-	return fail(e, r, "key %s: cannot write: %s; make room there", path, strerror(-r));
+	return fail(e, r, "key %s: cannot write: %s; free some space", path, strerror(-r));
 }
 
 static int malformed(const char *path, struct error *e)
 {
-	return fail(e, EINVAL, "key %s: not a key file, which is one line \"" WORD
-		    "NAME KEY\"; make one by ebbctl key create", path);
+	return fail(e, EINVAL, "key %s: not a key file: expected one line \"" WORD
+		    "NAME KEY\"; run \"ebbctl key create\"", path);
 }
 
 static int trusted(uid_t owner)
@@ -143,7 +143,7 @@ static int check_owner(const char *path, int fd, struct stat *st, struct error *
 	if (fstat(fd, st) < 0 || lstat(path, &link) < 0)
 		return fail(e, errno, "key %s: %m", path);
 	if (!S_ISREG(st->st_mode))
-		return fail(e, EINVAL, "key %s: not a file; name one that ebbctl key create made", path);
+		return fail(e, EINVAL, "key %s: not a file; give a file of \"ebbctl key create\"", path);
 	if (!trusted(link.st_uid))
 		return fail_exit(e, EXIT_REFUSED, EACCES,
 				 "key %s: the link belongs to user %u, which could choose another key; name the file itself",
@@ -241,7 +241,7 @@ static int add_file(struct keyring *ring, const char *path, struct error *e)
 	if (keyring_find(ring, identity, strlen(identity)))
 		r = 0;
 	else if (ring->count == KEYRING_MAX)
-		r = fail(e, E2BIG, "key %s: more than %d keys; remove what is no longer used", path,
+		r = fail(e, E2BIG, "key %s: more than %d keys; remove unused ones", path,
 			 KEYRING_MAX);
 	else
 		ring->keys[ring->count++] = k;
@@ -269,7 +269,7 @@ static int check_directory(const char *path, int fd, struct error *e)
 				 st.st_uid);
 	if (st.st_mode & 022)
 		return fail_exit(e, EXIT_REFUSED, EACCES,
-				 "keys %s: others may write there (mode %04o); chmod 700 it, and see whose keys are there",
+				 "keys %s: writable by other users (mode %04o); chmod 700 it and check its keys",
 				 path, st.st_mode & 07777);
 	return 0;
 }
@@ -291,10 +291,10 @@ static int add_directory(struct keyring *ring, const char *path, enum keyring_ab
 		found++;
 		r = (size_t)snprintf(file, sizeof(file), "%s/%s", path, d->d_name) < sizeof(file) ?
 		    add_file(ring, file, e) :
-		    fail(e, ENAMETOOLONG, "keys %s: a path there is too long; move the directory", path);
+		    fail(e, ENAMETOOLONG, "keys %s: path too long; move the directory", path);
 	}
 	if (!r && !found && absence == KEYRING_NEEDED)
-		r = fail(e, ENOENT, "keys %s: has no file *" SUFFIX "; make one by ebbctl key create", path);
+		r = fail(e, ENOENT, "keys %s: no file *" SUFFIX "; run \"ebbctl key create\"", path);
 	return r;
 }
 

@@ -24,7 +24,7 @@ int local_parse(const char *text, const char *what, struct address *a, struct er
 	if (*path != '/' || strlen(path) >= sizeof(sa->sun_path) ||
 	    strlen(text) >= sizeof(a->text))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "%s: \"%s\" is no address; use unix: and an absolute path of at most %zu bytes, unix:/run/ebb/donor.sock for example",
+				 "%s: \"%s\" is not an address; give unix: and an absolute path of at most %zu bytes, such as unix:/run/ebb/donor.sock",
 				 what, text, sizeof(sa->sun_path) - 1);
 	memset(a, 0, sizeof(*a));
 	sa->sun_family = AF_UNIX;
@@ -85,7 +85,7 @@ int local_listen(const struct address *a, struct error *e)
 	}
 	if (r)
 		return fail(e, r, "listen %s: %s; %s", a->text, strerror(-r),
-			    r == -EADDRINUSE ? "stop what listens there or take another path" :
+			    r == -EADDRINUSE ? "stop the program that listens there, or use another path" :
 			    "check --listen");
 	return TAKE_FD(fd);
 }

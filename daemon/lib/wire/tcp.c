@@ -60,7 +60,7 @@ static int split(const char *text, char *host, size_t size, char port[6])
 static int no_address(const char *what, const char *text, struct error *e)
 {
 	return fail_exit(e, EXIT_USAGE, EINVAL,
-			 "%s: \"%.128s\" is no address; use HOST:PORT, 127.0.0.1:%d for example, rdma:HOST:PORT or unix:/PATH",
+			 "%s: \"%.128s\" is not an address; give HOST:PORT such as 127.0.0.1:%d, rdma:HOST:PORT or unix:/PATH",
 			 what, text, EBB_DONOR_PORT);
 }
 
@@ -112,7 +112,7 @@ int tcp_parse(const char *text, const char *what, struct address *a, struct erro
 		return no_address(what, text, e);
 	r = look_up(host, port, text, a, 1);
 	return r > 0 ? 0 :
-	       fail(e, ENOENT, "%s: %s has no address (%s); check its spelling, /etc/hosts and DNS",
+	       fail(e, ENOENT, "%s: cannot resolve %s (%s); check its spelling, /etc/hosts and DNS",
 		    what, host, gai_strerror(r));
 }
 
@@ -162,7 +162,7 @@ int tcp_listen(struct address *a, enum address_reach reach, struct error *e)
 	if (bind(fd, (struct sockaddr *)&a->sa, a->len) < 0 || listen(fd, SOMAXCONN) < 0) {
 		r = errno;
 		return fail(e, r, "listen %s: %s; %s", a->text, strerror(r),
-			    r == EADDRINUSE ? "stop what listens there or take another port" :
+			    r == EADDRINUSE ? "stop the program that listens there, or use another port" :
 			    "check --listen");
 	}
 	getsockname(fd, (struct sockaddr *)&a->sa, &a->len);
