@@ -109,7 +109,7 @@ def test_who_uses_a_donor_is_told(run, verb):
     for u in users:
         assert u.asked[-1] == {"verb": f"donor.{verb}", "donor": "a:7070"}
     assert [a["verb"] for a in other.asked] == ["status"]
-    refuse(USAGE, "donor", verb, "c:3", says=["c:3", "no device"])
+    refuse(USAGE, "donor", verb, "c:3", says=["c:3", "not used by a device"])
     refuse(USAGE, "donor", verb, "c:x", says=["c:x", "HOST:PORT"])
     refuse(USAGE, "donor", verb, says=["missing"])
 
@@ -125,10 +125,10 @@ def test_a_drain_that_is_stuck(run):
                 return {"donors": [donor("a:7070", leaving="drained", outlook=outlook)]}
             return {"outlook": outlook}
         run.device(name, answer)
-    stuck = f"donor a:7070: 3 of the 5 slabs that device ebb0 has there cannot move: {why}\n"
+    stuck = f"donor a:7070: 3 of 5 slabs of device ebb0 cannot migrate: {why}\n"
     said = ebbctl("donor", "drain", "a").stdout
-    assert "2 slabs of device ebb0 move away; " in said and stuck in said
-    assert "4 slabs of device ebb1 move away, 3 of them to its disk alone" in said
+    assert "2 slabs of device ebb0 are migrating; " in said and stuck in said
+    assert "4 slabs of device ebb1 are migrating, 3 of them to its disk only" in said
     told = ebbctl_json("donor", "drain", "a")
     assert told["moves"] == [{"device": name, "outlook": outlook} for name, outlook in outlooks.items()]
     listed = ebbctl("donor", "list").stdout
@@ -148,7 +148,7 @@ def test_the_local_donor(run):
     ebbctl("donor", "drain", "local")
     ebbctl("donor", "undrain", "local")
     assert [a["verb"] for a in local.asked] == ["drain", "undrain"]
-    refuse(USAGE, "donor", "trust", "local", says=["local:7070", "no device"])
+    refuse(USAGE, "donor", "trust", "local", says=["local:7070", "not used by a device"])
 
 
 # --- slab -------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_slab_migrate(run):
     assert ebbctl_json("slab", "migrate", "ebb0", "15", "--to", "b") == \
         {"device": "ebb0", "slab": 15, "to": "b:7070"}
     assert s.asked[-1] == {"verb": "slab.migrate", "slab": 15, "to": "b:7070"}
-    assert "slab 3 is moving" in ebbctl("slab", "migrate", "ebb0", "3").stdout
+    assert "slab 3 migrates" in ebbctl("slab", "migrate", "ebb0", "3").stdout
     assert s.asked[-1] == {"verb": "slab.migrate", "slab": 3}
     refuse(USAGE, "slab", "migrate", "ebb0", "16", says=["0 to 15"])
     for bad in ("x", "-1", "1x", "", "99999999999999999999"):
@@ -233,7 +233,7 @@ def test_donors_given(run, listener):
 
 
 def test_donors_of_ebbd(run):
-    refuse(USAGE, *CREATE, says=["--donors", "ebbd", "does not answer"])
+    refuse(USAGE, *CREATE, says=["--donors", "cannot connect to ebbd"])
     answers = [{"source": "none", "error": None, "donors": []},
                {"source": "etcd", "error": "etcd https://e:1: gone", "donors": []},
                {"source": "list", "error": None, "donors": [
@@ -242,7 +242,7 @@ def test_donors_of_ebbd(run):
     run.serve("control", lambda request: answers.pop(0))
     refuse(USAGE, *CREATE, says=["ebbd knows none", "ebb.conf(5)"])
     refuse(USAGE, *CREATE, says=["etcd https://e:1: gone"])
-    refuse(FAILED, *CREATE, says=["none of 2 answers"])
+    refuse(FAILED, *CREATE, says=["none of 2 donors is reachable"])
     refuse(USAGE, *CREATE, "--slab", "2M", says=["none of the 1", "--slab"])
 
 
