@@ -297,7 +297,7 @@ def event(tmp_path):
                       '\tlog_field("EBB_DEVICE", "ebb7");\n\tlog_event(EVENT_DONOR_LOST, LOG_LVL_WARN, '
                       '"donor %s lost\\nfor good", "h:1");\n\tlog_warn("no event");\n\treturn 0;\n}\n')
     subprocess.run(["cc", "-D_GNU_SOURCE", f"-I{REPO}/daemon", "-o", program, source,
-                    REPO / "daemon" / "common" / "log.c"], check=True)
+                    REPO / "daemon" / "lib" / "base" / "log.c"], check=True)
     return program
 
 
@@ -386,7 +386,7 @@ def btf_maps():
 
 
 def test_page_and_maps_agree():
-    source = (REPO / "daemon" / "ebbd" / "plane.c").read_text()
+    source = (REPO / "daemon" / "ebbd" / "plane" / "plane.c").read_text()
     pinned = re.findall(r'"(\w+)"', source.split("pinned_maps[] = {", 1)[1].split("};", 1)[0])
     page, maps = statspage.sections(), btf_maps()
     assert sorted(statspage.maps()) == sorted(pinned)
