@@ -87,7 +87,7 @@ def test_copies_on_one_machine(world, tmp_path):
         return world.donor(options=["--machine", proc])
     a, also_a, b = on("a"), on("a"), on("b")
     s = world.serve(a, also_a, b, durability="replicas=2")
-    said = lambda server: "on 1 machine: replicas=2 outlives" in server.log.read_text()
+    said = lambda server: "on 1 machine: replicas=2 survives" in server.log.read_text()
     assert not said(s)
     p = world.open(s)
     p.write(0, os.urandom(p.size))

@@ -32,7 +32,7 @@ def test_children_inherit_no_ignored_signals(tmp_path):
                       "    assert int(said.split()[1], 16) & 7 == 0\n")
     done = subprocess.run(
         ["env", "--ignore-signal=INT,HUP,QUIT", sys.executable, "-B", "-m", "pytest", sample,
-         "--rootdir", machine.REPO / "tests", "-p", "conftest"],
+         "--rootdir", tmp_path, "-p", "conftest", "-p", "no:cacheprovider"],
         env={**os.environ, "PYTHONPATH": str(machine.REPO / "tests")},
         capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

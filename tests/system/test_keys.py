@@ -525,7 +525,7 @@ def test_more_connections_than_there_may_be(world, key, tmp_path):
     assert status == 5 and "lower --connections, or raise its --key-connections" in text
     wait_for(lambda: "--key-connections" in donor.log.read_text(), 5, "the donor's word")
     status, text = swapd(tmp_path, donor.address, "--connections", "2")
-    assert status == 2 and "give --key FILE" in text
+    assert status == 2 and "pass --key FILE" in text
     for n in ("0", "9"):
         status, text = swapd(tmp_path, donor.address, *k, "--connections", n)
         assert status == 2 and "must be 1 to 8" in text
