@@ -255,7 +255,7 @@ def test_policy_that_the_kernel_does_not_take(declared, cgroup, tmp_path):
     wait_for(lambda: f"{bad.path}: user.ebb.policy: " in machine.read(d.log), 5, "said of the xattr")
     os.removexattr(bad.path, "user.ebb.policy")
     # What is wrong with the section itself is a mistake as ever.
-    assert "stays" in d.reload(section(f"{parent()}/bad", "policy = mine", "window = 0"))
+    assert "keeping the old configuration" in d.reload(section(f"{parent()}/bad", "policy = mine", "window = 0"))
     ebbctl("policy", "load", made())
     d.reload(text)
     assert policy_of(bad) == "mine" and ebbctl_json("status")["inactive"] == []
