@@ -9,7 +9,7 @@
  * machines are as skewed as many; never below what a machine needs to run at all.
  * It lasts DEMAND_LIFETIME on average (exponential), then the machine exchanges
  * its load with another one.  The factor is what programs do from second to
- * second: log-normal with mean 1, drawn again at DEMAND_RATE.
+ * second: log-normal with mean 1, sampled again at DEMAND_RATE.
  * docs/placement.md says which published figures the constants reproduce.
  */
 #ifndef EBB_SIM_DEMAND_H

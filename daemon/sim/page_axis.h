@@ -13,7 +13,7 @@ struct page_axis {
 	uint64_t pages;
 	uint64_t *height;       /* of each page, in pages above the lowest */
 	uint64_t top;           /* height of the highest, plus 1 */
-	uint64_t hole;          /* no hole is drawn higher than this */
+	uint64_t hole;          /* no hole is plotted higher than this */
 };
 
 /* -ENOMEM, or 0; page_axis_free() in any case. */

@@ -23,7 +23,7 @@
 #define INK "#1c2733"
 #define FAINT "#8a97a5"
 
-/* Swap-outs come last: they are drawn where nothing else is. */
+/* Swap-outs come last: they are plotted where nothing else is. */
 static const char *const kind_colour[TRACE_KINDS] = { "#d1495b", "#2a9d8f", "#edae49", "#c9d1d9" };
 static const char *const kind_label[TRACE_KINDS] = {
 	"misses: waited for the page", "hits: prefetched in time", "late: still on its way",
