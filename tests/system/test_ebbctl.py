@@ -702,7 +702,7 @@ def test_hooks_that_are_demanded(ebbd_lock, logs, tmp_path):
             return
         done = subprocess.run([BIN / "ebbd", "--config", config], capture_output=True, text=True, timeout=60)
         assert done.returncode == UNSUPPORTED
-        assert re.search(r"hooks = fentry: do_swap_page .* cannot be hooked: .*; write auto or tracepoints", done.stderr)
+        assert re.search(r"hooks = fentry: cannot attach to do_swap_page .*: .*; write auto or tracepoints", done.stderr)
         daemon = parts.Ebbd(logs / "ebbd.log")
         assert ebbctl_json("status")["hooks"] == used
     finally:
