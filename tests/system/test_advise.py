@@ -90,7 +90,7 @@ def test_table(fixture):
     lines = said.splitlines()
     assert fixture.name in lines[0] and "needs" in lines[0] and "misses" in lines[0]
     assert sum(" * " in line for line in lines) == 1
-    assert "1 %: less than was recorded" in lines[-1]
+    assert "1 %: below the recorded size" in lines[-1]
 
 
 @pytest.mark.beside
