@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The same for what is there with keys (docs/protocol.md, "Who is who").  The first
+ * The same for what is there with keys (docs/protocol.md, "Authentication").  The first
  * byte says which:
  *
  *	FUZZ_LINK   a data connection's frames with their marks, as the rest of the input

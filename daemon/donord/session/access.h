@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Authentication of a connection, and what it may do then (docs/protocol.md, "Who is who").
+ * Authentication of a connection, and what it may do then (docs/protocol.md, "Authentication").
  *
  * Without keys a connection is taken as it is: the donor then listens where only
  * this machine can reach it.  With keys, what comes by the network begins with

@@ -4,7 +4,7 @@
  * lent.  What one of them does is bounded for each turn of the loop, in bytes received and
  * sent and in MAPs, so that none has the donor to itself.
  *
- * What a borrower has survives its process (docs/protocol.md, "A successor").  The connection
+ * What a borrower has survives its process (docs/protocol.md, "Reconnecting").  The connection
  * of one that wants that (WIRE_KEEP) may end without a word: its loans then keep their contents
  * and their place in connections[] for options.keep.  Its reconnecting borrower says HELLO with
  * the same number, and the same key where there are keys, takes them over, and says which of
