@@ -31,10 +31,15 @@ void sim_add_flag(struct sim_call *c, const char *option, bool given)
 
 int sim_exec(struct sim_call *c, const char *file, struct error *e)
 {
+	const char *path = ebb_program(PROGRAM);
+
 	c->word[c->n++] = "--";
 	c->word[c->n++] = file;
 	c->word[c->n] = NULL;
 	fflush(stdout);
-	execvp(ebb_program(PROGRAM), (char *const *)c->word);
+	/* Not by PATH, which may be another user's. */
+	if (!strchr(path, '/'))
+		return fail(e, ENOENT, PROGRAM ": not found; install it beside ebbctl");
+	execv(path, (char *const *)c->word);
 	return fail(e, errno, PROGRAM ": cannot run: %s; install it beside ebbctl", strerror(errno));
 }

@@ -140,7 +140,10 @@ static int record_check(struct ebbd *d, struct json_object *request, struct json
 {
 	const char *cgroup = need_str(request, "cgroup", e);
 
-	return cgroup ? recording_check(d->recordings, cgroup, e) : -EINVAL;
+	if (!cgroup)
+		return -EINVAL;
+	recording_check(d->recordings, cgroup, e);
+	return CONTROL_UNCHANGED;
 }
 
 static int device_refresh(struct ebbd *d, struct json_object *request, struct json_object *answer,

@@ -45,9 +45,10 @@ void failover_tend(struct swapd *s, int ms)
 	struct epoll_event ev[MAX_DONORS];
 	int n;
 
-	if (engine_run(s))
-		ms = 0;
+	engine_run(s);
 	donors_flush(s);
+	if (engine_is_ready(s))
+		ms = 0;
 	n = epoll_wait(s->epoll_fd, ev, MAX_DONORS, ms);
 	for (int i = 0; i < n; i++)
 		donors_event(s, &ev[i]);

@@ -228,6 +228,8 @@ int serve_run(struct swapd *s)
 			s->frontend->flush(&s->host);
 		if (backup_there(&s->backup) && backup_urgent(s) && backup_notify(&s->backup))
 			continue;
+		/* A donor that donors_flush() lost has made its requests ready. */
+		more |= engine_is_ready(s);
 		n = wait_events(s, ev, MAX_DONORS + 5, more ? 0 : -1);
 		if (n < 0 && errno != EINTR)
 			return -errno;

@@ -14,8 +14,8 @@ static inline void lending_granted(struct borrower *b, const struct wire_frame *
 
 static const struct borrower_ops lending_ops = { .granted = lending_granted };
 static struct borrower lending_borrowers[] = {
-	{ .name = "owner", .recallable = true, .export = &lending_stream, .ops = &lending_ops },
-	{ .name = "other", .recallable = true, .export = &lending_stream, .ops = &lending_ops },
+	{ .name = "owner", .recallable = true, .revocable = true, .export = &lending_stream, .ops = &lending_ops },
+	{ .name = "other", .recallable = true, .revocable = true, .export = &lending_stream, .ops = &lending_ops },
 };
 
 #define OWNER (&lending_borrowers[0])

@@ -124,6 +124,12 @@ static void pages_are_told_apart_by_age(void **unused)
 	vpn[0] = 30;
 	in = prefetch_set_enter(s, &key, vpn, 1, SECOND + PREFETCH_AGAIN_NS + 1);
 	assert_int_equal(in.repeated, 1);
+
+	/* The owner that counted a page keeps it. */
+	prefetch_set_renew(s, &(struct prefetch_key){ .tgid = 5, .exec = 2, .owner = 41 }, vpn, 1,
+			   9 * SECOND);
+	assert_int_equal(map.value[find(&(struct ebb_page){ 5, 2, 30 })].owner, 40);
+	assert_int_equal(map.value[find(&(struct ebb_page){ 5, 2, 30 })].issued_ns, 9 * SECOND);
 	prefetch_set_free(&s);
 }
 

@@ -243,6 +243,10 @@ static void recalled(void **state)
 	f.direction = WIRE_REPLY;
 	assert_int_equal(send_frame(s, f, NULL), 0);
 	assert_int_equal(eviction_expected(&eviction), 1);
+	/* A module loses its whole session with one revoked slab, so none is revoked. */
+	eviction.options.revoke = 1;
+	eviction_second(&eviction, 3600000000000ull, 1, SLABS);
+	assert_int_equal(eviction.counts.revoked, 0);
 	assert_int_equal(unmap(s, &loans[f.slab]), WIRE_OK);
 	assert_int_equal(eviction.counts.returned, 1);
 	end(s);

@@ -44,6 +44,7 @@ struct borrower {
 	uint64_t quota;         /* bytes; 0 = no limit */
 	bool reports_activity;  /* answers ACTIVITY; one that does not is recalled last */
 	bool recallable;
+	bool revocable;         /* survives that one of its loans is revoked */
 	struct export *export;
 	void *priv;             /* the export's */
 	const struct borrower_ops *ops;

@@ -298,7 +298,7 @@ static uint32_t next_to_revoke(const struct eviction *e, uint64_t now)
 
 		/* What is handed over would not come back. */
 		if (s->state != LEND_LENT || s->asked == LEND_NOT_ASKED || s->handed ||
-		    now - s->asked_at < e->options.revoke)
+		    !s->owner->revocable || now - s->asked_at < e->options.revoke)
 			continue;
 		if (found == p->count || s->asked_at < p->slabs[found].asked_at)
 			found = i;

@@ -74,11 +74,15 @@ struct prefetch_entered prefetch_set_enter(struct prefetch_set *s, const struct 
 void prefetch_set_renew(struct prefetch_set *s, const struct prefetch_key *key, const uint64_t *vpn,
 			uint32_t n, uint64_t now)
 {
-	struct ebb_prefetch value = { now, key->owner };
+	struct ebb_prefetch value;
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct ebb_page page = { key->tgid, key->exec, vpn[i] };
 
+		/* The owner that counted the page keeps it, whichever cgroup requests it now. */
+		if (bpf_map_lookup_elem(s->map, &page, &value))
+			continue;
+		value.issued_ns = now;
 		bpf_map_update_elem(s->map, &page, &value, BPF_EXIST);
 	}
 }

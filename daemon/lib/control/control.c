@@ -245,11 +245,26 @@ static void refuse(struct json_object **answer, const struct error *e)
 static void log_change(const struct peer_info *p, const char *verb, struct json_object *request,
 		       bool is_policy)
 {
+	/* What is acted on comes first: a member that no verb reads cannot push it out. */
+	static const char *const subjects[] = { "cgroup", "policy", "donor", "slab", "to", "file",
+						"pid", "end" };
+	struct json_object *ordered = json_object_new_object(), *value;
+	const char *text;
+
 	json_object_object_del(request, "verb");
+	for (size_t i = 0; i < sizeof(subjects) / sizeof(subjects[0]); i++)
+		if (json_object_object_get_ex(request, subjects[i], &value)) {
+			json_object_object_add(ordered, subjects[i], json_object_get(value));
+			json_object_object_del(request, subjects[i]);
+		}
+	json_object_object_foreach(request, name, other)
+		json_object_object_add(ordered, name, json_object_get(other));
+	text = json_object_to_json_string_ext(ordered, JSON_C_TO_STRING_PLAIN |
+					      JSON_C_TO_STRING_NOSLASHESCAPE);
 	log_event(is_policy ? EVENT_POLICY_CHANGED : EVENT_NONE, LOG_LVL_INFO,
-		  "user %u (process %d): %.64s %.800s", (unsigned int)p->uid, (int)p->pid, verb,
-		  json_object_to_json_string_ext(request, JSON_C_TO_STRING_PLAIN |
-						 JSON_C_TO_STRING_NOSLASHESCAPE));
+		  "user %u (process %d): %.64s %.800s%s", (unsigned int)p->uid, (int)p->pid, verb,
+		  text, strlen(text) > 800 ? " (cut)" : "");
+	json_object_put(ordered);
 }
 
 static void answer_request(const struct control_rules *rules, const struct peer_info *p,

@@ -649,6 +649,11 @@ bool engine_run(struct swapd *s)
 	return ready->head >= 0;
 }
 
+bool engine_is_ready(const struct swapd *s)
+{
+	return s->slots.ready.head >= 0;
+}
+
 /* --- the backup ---------------------------------------------------------------------- */
 
 /* One place in the backlog is free. */

@@ -39,6 +39,8 @@ struct engine_events {
  * does not sleep.
  */
 bool engine_run(struct swapd *s);
+/* Whether engine_run() has something to do. */
+bool engine_is_ready(const struct swapd *s);
 
 /* Starts @slot, whose kind, first, count and unique are set. */
 void engine_start(struct swapd *s, struct slot *slot);
