@@ -325,8 +325,8 @@ def test_verbs_refuse_what_makes_no_sense(world):
     here = s.slabs()[0]["copies"][0]["donor"]
     for verb, arguments, words in (
             ("slab.migrate", {"slab": 32}, "0 to 31"),
-            ("slab.migrate", {"slab": 5}, "no donor has it"),
-            ("slab.migrate", {"slab": 0, "to": here}, "has it already"),
+            ("slab.migrate", {"slab": 5}, "no donor holds this slab"),
+            ("slab.migrate", {"slab": 0, "to": here}, "already holds this slab"),
             ("slab.migrate", {"slab": 0, "to": "127.0.0.1:1"}, "not one of"),
             ("donor.drain", {"donor": "127.0.0.1:1"}, "not one of"),
             ("donor.trust", {"donor": here}, "not quarantined"),

@@ -820,14 +820,18 @@ def test_run_passes_signals(ebbd, device, number):
 
 def test_run_with_signals_that_the_caller_ignores(ebbd, device):
     """As below nohup: the program ignores what the caller ignores, and no more."""
-    ignored = lambda *options: subprocess.run(
-        ["env", "--default-signal", *options, BIN / "ebbctl", "run", "--mem", "64M", "--",
-         "grep", "SigIgn", "/proc/self/status"],
-        stdout=subprocess.PIPE, text=True, check=True).stdout.split()[1]
-    assert int(ignored(), 16) == 0
+    def ignored(*options):
+        """A bit each; env(1) cannot reset signals 32 and up, which glibc keeps for itself."""
+        told = subprocess.run(
+            ["env", "--default-signal", *options, BIN / "ebbctl", "run", "--mem", "64M", "--",
+             "grep", "SigIgn", "/proc/self/status"],
+            stdout=subprocess.PIPE, text=True, check=True).stdout.split()[1]
+        return int(told, 16) & (1 << 31) - 1
+
+    assert ignored() == 0
     bits = {signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE}
-    told = ignored(*(f"--ignore-signal={n.name[3:]}" for n in bits))
-    assert int(told, 16) == sum(1 << n - 1 for n in bits)
+    assert ignored(*(f"--ignore-signal={n.name[3:]}" for n in bits)) == \
+        sum(1 << n - 1 for n in bits)
     assert nothing_of_run_left()
 
 

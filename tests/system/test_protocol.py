@@ -281,7 +281,7 @@ def test_shared_pages_are_locked_on_both_sides(world):
 
 def test_donor_refuses(donor_at, tmp_path):
     done = donord("--listen", "0.0.0.0:7070", "--memory", "64M")
-    assert done.returncode == 5 and "required beyond loopback" in done.stderr
+    assert done.returncode == 5 and "authentication required" in done.stderr
     done = donord("--memory", "12Q")
     assert done.returncode == 2 and "12Q" in done.stderr
     done = donord()

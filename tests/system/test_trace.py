@@ -130,7 +130,7 @@ def test_files_that_are_no_whole_trace(run, tmp_path):
         return refused(parts.ebbctl("trace", run, file, *more, check=False))
 
     assert "not a recording" in told(b"time_ns,duration_ns,vpn\n1,2,3\n")
-    assert "is empty" in told(b"")
+    assert "empty file" in told(b"")
     assert "truncated" in told(whole[:-1])
     assert "truncated" in told(whole[:100])
     assert "damaged" in told(whole[:-9] + b"\x55" + whole[-8:])

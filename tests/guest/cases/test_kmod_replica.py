@@ -555,7 +555,7 @@ def test_ebbctl_refuses_what_donors_cannot_hold_twice(module, donor, after):
     donor(), donor(port=7472, memory="24M")
     done = create("--durability", "replicas=2", check=False)
     assert done.returncode == 5
-    assert "no room for the second copy of 10 of its 16 slabs" in done.stderr, done.stderr
+    assert "donors lack capacity for the second replica of 10 of 16 slabs" in done.stderr, done.stderr
     nothing_left()
 
 
