@@ -186,7 +186,7 @@ static int handle(void *data, const char *verb, struct json_object *request,
 	r = ask_loop(c, what);
 	if (r)
 		return fail(e, r, "ebb-donord: %s; see its log",
-			    r == -ESHUTDOWN ? "it ends" : "its loop does not answer");
+			    r == -ESHUTDOWN ? "it is exiting" : "its event loop does not answer");
 	/* Only this thread asks, so the loop does not write there now. */
 	status_json(c, answer);
 	return 0;

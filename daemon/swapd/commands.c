@@ -62,16 +62,16 @@ static int migrate(struct swapd *s, struct order *o)
 		if (slab->copy[c].state == COPY_MAPPED && !placing_leaving(s, o->slab, c))
 			chosen = c;
 	if (chosen < 0)
-		return refuse(o, -ENOENT, "no donor has it, or it is on its way already; see slab list");
+		return refuse(o, -ENOENT, "no donor holds this slab, or it already migrates; see \"ebbctl slab list\"");
 	if (o->donor >= 0) {
 		const struct donor *d = &s->donors[o->donor];
 
 		if (slab_copy_at(slab, d->index) >= 0)
-			return refuse(o, -EEXIST, "that donor has it already; name another");
+			return refuse(o, -EEXIST, "that donor already holds this slab; name another");
 		if (!donor_takes(d))
-			return refuse(o, -EHOSTDOWN, "that donor takes nothing now; see donor list");
+			return refuse(o, -EHOSTDOWN, "that donor accepts no slabs now; see \"ebbctl donor list\"");
 		if (d->free < s->options.slab)
-			return refuse(o, -ENOSPC, "that donor has no room; name another");
+			return refuse(o, -ENOSPC, "that donor has no free capacity; name another");
 	}
 	if (!repair_can_leave(s, o->slab, chosen))
 		return refuse(o, -ENOSPC, "no other donor has room; add one");

@@ -292,7 +292,7 @@ static int make_objects(struct rdma_place *p, const struct address *a, struct er
 
 	if (!verbs)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "rdma %s: of no one device; give the address of an RDMA device", a->text);
+				 "rdma %s: not the address of a single RDMA device; give the address of one", a->text);
 	if (ibv_query_device(verbs, &attr))
 		return fail(e, errno, "rdma %s: %m", a->text);
 	if (!(attr.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)))

@@ -241,13 +241,13 @@ static void connection_request(struct rdma_lender *l, struct rdma_cm_id *id,
 	if (r) {
 		refuse(l, id, r == -EBUSY ? WIRE_REFUSED_FULL :
 		       r == -ENOENT ? WIRE_REFUSED_BAD_PROOF : WIRE_REFUSED_FAILED,
-		       r == -EBUSY ? "64 borrow already" :
-		       r == -ENOENT ? "its session is not there" : strerror(-r));
+		       r == -EBUSY ? "limit of 64 borrowers reached" :
+		       r == -ENOENT ? "unknown session" : strerror(-r));
 		return;
 	}
 	/* A stranger that knows a session's number must not be able to end it. */
 	if (!rdma_session_lacks(*p, id, &q)) {
-		refuse(l, id, WIRE_REFUSED_BAD_PROOF, "it is not of the session that it says");
+		refuse(l, id, WIRE_REFUSED_BAD_PROOF, "it does not belong to the session that it names");
 		return;
 	}
 	r = rdma_session_join(*p, id, &q);
@@ -297,7 +297,7 @@ static bool connection_event(struct rdma_lender *l)
 
 static const char *end_text(int error)
 {
-	return error == -EBADMSG ? "a frame that is not its own" : strerror(-error);
+	return error == -EBADMSG ? "a frame with a wrong message authentication code" : strerror(-error);
 }
 
 /* Whether the key of @s, which it has just proven, has too many connections with it. */

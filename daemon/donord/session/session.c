@@ -257,7 +257,7 @@ static void receive(struct connection *c)
 	if (r == -EPROTO)
 		connection_drop(c, "malformed frame");
 	else if (r == -EBADMSG)
-		connection_drop(c, "a frame that is not its own");
+		connection_drop(c, "a frame with a wrong message authentication code");
 	else if (r == -ECONNRESET)
 		connection_lost(c, "disconnected");
 	else if (r < 0)

@@ -82,7 +82,7 @@ static const struct option_spec specs[] = {
 	OPTION(create_options, plan.extras.connections, "connections", OPTION_STRING, "N",
 	       .help = "with --key: data connections to each donor, 1 to 8 [1]"),
 	OPTION(create_options, plan.extras.seal, "seal", OPTION_STRING, "auto|on|off",
-	       .help = "encrypt stored pages; auto: unless all donors are unix:, with kmod if --key is given [auto]"),
+	       .help = "encrypt pages before they leave the machine; auto: unless all donors are unix: [auto]"),
 	OPTION(create_options, plan.priority, "priority", OPTION_UINT, "N",
 	       .help = "swap priority [above all others]", .min = 1, .max = DEVICE_PRIORITY_MAX),
 	OPTION(create_options, plan.scope, "scope", OPTION_STRING, "any|attached",

@@ -112,7 +112,7 @@ static const struct option_spec specs[] = {
 	OPTION(run_options, name, "name", OPTION_STRING, "NAME",
 	       .help = "name the cgroup ebb-NAME [ebb-run-PID]"),
 	OPTION(run_options, keep, "keep", OPTION_FLAG, NULL,
-	       .help = "keep the cgroup and its processes"),
+	       .help = "keep the cgroup, its processes and what --start started"),
 	OPTION(run_options, no_track, "no-track", OPTION_FLAG, NULL,
 	       .help = "set the memory limit only, without ebbd, as a baseline"),
 	OPTION(run_options, as_root, "root", OPTION_FLAG, NULL,

@@ -33,7 +33,7 @@ static const struct option_spec specs[] = {
 
 const struct command command_trace_plot = {
 	.object = "trace", .action = "plot", .arguments = "FILE",
-	.help = "Draws a recording: pages over time", .options = specs,
+	.help = "Draw a recording: pages over time", .options = specs,
 	.example = "  ebbctl trace plot faults.trace -o faults.svg\n",
 	.options_size = sizeof(struct plot_options), .run = run, .min_args = 1, .max_args = 1,
 };

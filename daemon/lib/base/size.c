@@ -90,7 +90,7 @@ int duration_parse(const char *text, const char *what, uint64_t *ns, struct erro
 				return 0;
 			}
 	return fail_exit(e, EXIT_USAGE, EINVAL,
-			 "%s: '%s' is not a duration; give a number with ms, s, m or h, such as 500ms",
+			 "%s: '%s' is not a duration; give a number with us, ms, s, m or h, such as 500ms",
 			 what, text);
 }
 

@@ -168,7 +168,7 @@ int kmod_listen(struct kmod_link *l, struct error *e)
 
 	if (!group || mnl_socket_setsockopt(l->socket, NETLINK_ADD_MEMBERSHIP, &group, sizeof(group)) < 0)
 		return fail(e, group ? errno : ENOENT,
-			    "ebb_swap: its events cannot be heard: %s; run as root",
+			    "ebb_swap: cannot subscribe to its events: %s; run as root",
 			    strerror(group ? errno : ENOENT));
 	return 0;
 }
@@ -240,7 +240,7 @@ int kmod_create(struct kmod_link *l, const struct kmod_settings *s, struct error
 	/* What the kernel says of an attribute that a family has not. */
 	if (r == -EINVAL && strstr(why.text, "attribute"))
 		return fail_exit(e, EXIT_UNSUPPORTED, r,
-				 "/dev/ebb%u: the kernel module that is loaded is older and knows no --key or --seal; load that of this version: rmmod ebb_swap; modprobe ebb_swap",
+				 "/dev/ebb%u: the loaded kernel module is too old for --key and --seal; load the module of this version: rmmod ebb_swap; modprobe ebb_swap",
 				 s->device);
 	if (r && e)
 		*e = why;

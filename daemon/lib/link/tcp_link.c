@@ -207,7 +207,7 @@ static void receive(struct swapd *s, struct donor *d, struct data_link *l)
 
 	if (r < 0)
 		donor_lose(s, d, r == -EPROTO ? "it broke the protocol" :
-		     r == -EBADMSG ? "a frame on its data connection is not its own" :
+		     r == -EBADMSG ? "a frame on its data connection has a wrong message authentication code" :
 		     r == -ECONNREFUSED ? d->why :
 		     r == -ECONNRESET ? "data connection closed" : strerror(-r));
 }

@@ -111,13 +111,13 @@ enum wire_refusal wire_parse_refusal(const uint8_t *buf, size_t len)
 const char *wire_refusal_text(enum wire_refusal why)
 {
 	static const char *const texts[WIRE_REFUSALS] = {
-		[WIRE_REFUSED_UNKNOWN] = "it refuses, and does not say why; see the log of its ebb-donord, which may be older than this",
+		[WIRE_REFUSED_UNKNOWN] = "it refuses without a reason; see the log of its ebb-donord, which may be an older version",
 		[WIRE_REFUSED_VERSION] = "it speaks another version of the protocol; have the same version of ebb on both machines",
 		[WIRE_REFUSED_OPEN] = "it lends without keys; start ebb-donord there with --rdma-kernel and --keys",
 		[WIRE_REFUSED_NO_KEY] = "it wants a key; give --key FILE, which must be among its --keys",
 		[WIRE_REFUSED_OTHER_KEY] = "it does not know the device's key; add that key file to its --keys, then SIGHUP",
-		[WIRE_REFUSED_BAD_PROOF] = "it rejects this as not of its session; check for a machine in between",
-		[WIRE_REFUSED_FULL] = "as many borrow there as may; name other donors",
+		[WIRE_REFUSED_BAD_PROOF] = "it rejects this connection as not part of its session; check for a man in the middle",
+		[WIRE_REFUSED_FULL] = "its limit of borrowers is reached; name other donors",
 		[WIRE_REFUSED_FAILED] = "it cannot lend now; see the log of its ebb-donord",
 	};
 

@@ -288,7 +288,7 @@ def test_frame_that_is_not_its_borrowers(donor, key, after, how):
         message = message[-10:]
     b.say(message)
     assert b.hear() is None
-    wait_for(lambda: "a frame that is not its own" in machine.read(lender.log), 10, "no word of it")
+    wait_for(lambda: "a frame with a wrong message authentication code" in machine.read(lender.log), 10, "no word of it")
 
 
 def test_strangers_cannot_take_all_places(kernel_device, donor, key, after):
@@ -324,7 +324,7 @@ def test_stranger_who_ends_as_he_is_hung_up_on(kernel_device, donor, key, after)
         time.sleep(1)
     finally:
         lender.signal(signal.SIGCONT)
-    wait_for(lambda: "a frame that is not its own" in machine.read(lender.log), 10, "no word of it")
+    wait_for(lambda: "a frame with a wrong message authentication code" in machine.read(lender.log), 10, "no word of it")
     d.map(0, DONOR, [1])
     assert d.session()["state"] == "live"
 
