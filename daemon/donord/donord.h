@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What the loop, its status and the control thread share.  One thread, the loop's, owns all of
+ * State that the loop, its status and the control thread share.  The loop's thread owns all of
  * it: it answers borrowers, and neither waits nor allocates while it does.  Three things go to
- * other threads: making and registering memory (worker.h), and log lines and the control
- * socket (donor_control.h).
+ * other threads: making and registering memory (pool/pool_thread.h), and log lines and the control
+ * socket (control.h).
  */
 #ifndef EBB_DONORD_H
 #define EBB_DONORD_H
@@ -39,7 +39,7 @@ struct lender {
 	struct worker worker;
 	uint32_t worker_knows; /* work put into the pool's queues when it was last woken */
 	/* Called when wake_fd was written to: the control thread may have a request. */
-	void (*woken)(void *data); /* NULL = there is none */
+	void (*woken)(void *data); /* may be NULL */
 	void *woken_data;
 };
 

@@ -18,7 +18,7 @@
 #include "lib/base/size.h"
 #include "loop.h"
 
-/* Connections whose TLS finds its memory ready; more of them take what there is. */
+/* Connections with preallocated memory for TLS; further ones allocate. */
 #define TLS_RESERVED 64
 /*
  * A delay is slept but for its last part: what a timer and a core that wakes

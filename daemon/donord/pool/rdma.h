@@ -25,7 +25,7 @@ struct rdma_place;
 
 /* Of a borrower; its priv. */
 struct rdma_queue {
-	struct rdma_cm_id *id; /* NULL = there is none */
+	struct rdma_cm_id *id; /* may be NULL */
 	uint32_t binding;      /* windows: replies that wait for that */
 };
 
