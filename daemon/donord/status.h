@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the donor tells of itself by its control socket (donor_control.h). */
+/* The status of the donor, for its control socket (control.h). */
 #ifndef EBB_DONOR_STATUS_H
 #define EBB_DONOR_STATUS_H
 

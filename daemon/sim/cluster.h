@@ -16,7 +16,7 @@
 #include "lib/rules/placement.h"
 
 enum cluster_placer {
-	CLUSTER_CHOICES,    /* place.c, by a rule */
+	CLUSTER_CHOICES,    /* lib/rules/placement.c, by a rule */
 	CLUSTER_OMNISCIENT, /* always the machine with the lowest use of all */
 	/*
 	 * What Infiniswap's released code does: one machine at random, no M_new;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Borrowers with a key that read and write what they are lent by RDMA, themselves.
- * Their control connections are those of connection.h; here is what such a connection has
+ * Their control connections are those of session.h; here is what such a connection has
  * beside it: one queue pair, of the borrower that the JOIN in its request names and proves.
  *
  * A slab is registered when its memory is made, without access for any borrower.  A loan is a memory window of

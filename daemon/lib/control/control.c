@@ -238,6 +238,9 @@ static void refuse(struct json_object **answer, const struct error *e)
 	json_add_int(*answer, "exit", e->exit_status);
 }
 
+/* Bytes of a request in the log. */
+#define LOGGED_MAX 800
+
 /*
  * Logs JSON, in which a newline is "\n", so that text in a request cannot forge log lines.
  * Only the verbs that the catalog entry describes become events.
@@ -262,8 +265,8 @@ static void log_change(const struct peer_info *p, const char *verb, struct json_
 	text = json_object_to_json_string_ext(ordered, JSON_C_TO_STRING_PLAIN |
 					      JSON_C_TO_STRING_NOSLASHESCAPE);
 	log_event(is_policy ? EVENT_POLICY_CHANGED : EVENT_NONE, LOG_LVL_INFO,
-		  "user %u (process %d): %.64s %.800s%s", (unsigned int)p->uid, (int)p->pid, verb,
-		  text, strlen(text) > 800 ? " (cut)" : "");
+		  "user %u (process %d): %.64s %.*s%s", (unsigned int)p->uid, (int)p->pid, verb,
+		  LOGGED_MAX, text, strlen(text) > LOGGED_MAX ? " (cut)" : "");
 	json_object_put(ordered);
 }
 

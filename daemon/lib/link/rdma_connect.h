@@ -24,7 +24,7 @@
 #include "lib/base/error.h"
 #include "lib/wire/wire_rdma.h"
 
-/* What epoll knows its descriptors by: channel of the donor's, above its index (donor.h). */
+/* What epoll knows its descriptors by: channel of the donor's, above its index (donor_table.h). */
 #define RDMA_CHANNEL 1ull
 /* Work requests that are posted at once, at most. */
 #define RDMA_BATCH 16
