@@ -28,6 +28,7 @@ struct lender {
 	struct sessions sessions;
 	struct places places;
 	struct rdma_lender *kernels; /* NULL = kernel modules get nothing */
+	bool kernels_last;  /* connections had the first MAPs of this turn */
 	struct donor_log log;
 
 	bool growth_failed; /* has been logged */

@@ -159,20 +159,36 @@ static void wake_worker(struct lender *l)
 	}
 }
 
-/* What is to be done without being asked; ns until there is more of it. */
-static uint64_t before_sleep(struct lender *l)
+/*
+ * Goes on with requests that wait for this turn.  Connections and kernel modules share its MAPs:
+ * they alternate in having the first.  True = connections have more.
+ */
+static bool resume(struct lender *l)
 {
 	bool busy;
-	uint64_t wait;
 
 	pool_turn(l->pool);
+	l->kernels_last = !l->kernels_last;
+	if (l->kernels && !l->kernels_last)
+		rdma_lender_turn(l->kernels);
 	busy = connections_resume(&l->sessions);
+	if (l->kernels && l->kernels_last)
+		rdma_lender_turn(l->kernels);
+	return busy;
+}
+
+/* Does what no event asks for; returns ns until there is more of it. */
+static uint64_t before_sleep(struct lender *l)
+{
+	bool busy = resume(l);
+	uint64_t wait;
+
 	if (l->tick_due)
 		lender_tick(l, l->now);
 	l->tick_due = false;
 	wait = eviction_turn(&l->eviction, l->now);
 	if (l->kernels)
-		wait = min64(wait, rdma_lender_turn(l->kernels, l->now));
+		wait = min64(wait, rdma_lender_wait(l->kernels, l->now));
 	connections_flush(&l->sessions);
 	if (l->sessions.options.delay) {
 		uint64_t due = connections_delayed(&l->sessions);

@@ -3,6 +3,7 @@
  * An RDMA device for unit tests: verbs and connections that a test drives, without a network.
  * One test program includes it, once, after the headers of the code under test.
  *
+ *	fake_requests() the other side requests a connection
  *	fake_arrives()  the other side sends, into the next posted receive buffer
  *	fake_sent()     the last SEND of the code under test
  */
@@ -16,6 +17,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #undef ibv_reg_mr
@@ -43,6 +45,15 @@ static struct {
 	uint32_t registered; /* memory regions there are */
 	int dereg_error;     /* of the next ibv_dereg_mr(); 0 = none */
 	uint32_t number;     /* last one given to a key or a queue pair */
+	int backlog;         /* of the last rdma_listen() */
+	uint32_t rejected;   /* connections */
+	/* The one event channel. */
+	struct rdma_event_channel channel;
+	struct fake_event {
+		struct rdma_cm_event event;
+		uint8_t data[64];
+	} events[FAKE_QUEUE];
+	uint32_t put, taken;
 } fake;
 
 static void fake_done(struct ibv_cq *of, const struct ibv_wc *wc)
@@ -50,6 +61,38 @@ static void fake_done(struct ibv_cq *of, const struct ibv_wc *wc)
 	struct fake_cq *cq = (struct fake_cq *)of;
 
 	cq->done[cq->put++ % FAKE_QUEUE] = *wc;
+	eventfd_write(cq->cq.channel->fd, 1);
+}
+
+static inline struct rdma_cm_id *fake_id(void)
+{
+	struct rdma_cm_id *id = calloc(1, sizeof(*id));
+
+	id->verbs = &fake.context;
+	return id;
+}
+
+/* An event of @id, with @length bytes of private data. */
+static inline void fake_happens(struct rdma_cm_id *id, enum rdma_cm_event_type kind,
+				const void *data, uint8_t length)
+{
+	struct fake_event *e = &fake.events[fake.put++ % FAKE_QUEUE];
+
+	*e = (struct fake_event){ .event = { .id = id, .event = kind } };
+	if (length)
+		memcpy(e->data, data, length);
+	e->event.param.conn.private_data = e->data;
+	e->event.param.conn.private_data_len = length;
+	eventfd_write(fake.channel.fd, 1);
+}
+
+/* A connection request; its connection is the code's under test. */
+static inline struct rdma_cm_id *fake_requests(const void *data, uint8_t length)
+{
+	struct rdma_cm_id *id = fake_id();
+
+	fake_happens(id, RDMA_CM_EVENT_CONNECT_REQUEST, data, length);
+	return id;
 }
 
 /* The other side of @id sends @frame. */
@@ -166,7 +209,7 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 	struct ibv_comp_channel *channel = calloc(1, sizeof(*channel));
 
 	channel->context = context;
-	channel->fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	channel->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	return channel;
 }
 
@@ -194,8 +237,9 @@ int ibv_destroy_cq(struct ibv_cq *cq)
 
 int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **data)
 {
-	/* Level-triggered: the code under test polls until there is none. */
-	return 0;
+	eventfd_t ignored;
+
+	return eventfd_read(channel->fd, &ignored);
 }
 
 void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int n)
@@ -234,12 +278,60 @@ int rdma_destroy_id(struct rdma_cm_id *id)
 	return 0;
 }
 
-static inline struct rdma_cm_id *fake_id(void)
+struct rdma_event_channel *rdma_create_event_channel(void)
 {
-	struct rdma_cm_id *id = calloc(1, sizeof(*id));
+	fake.channel.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+	return &fake.channel;
+}
 
-	id->verbs = &fake.context;
-	return id;
+void rdma_destroy_event_channel(struct rdma_event_channel *channel)
+{
+	close(channel->fd);
+}
+
+int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context,
+		   enum rdma_port_space space)
+{
+	*id = fake_id();
+	return 0;
+}
+
+int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *address)
+{
+	return 0;
+}
+
+int rdma_listen(struct rdma_cm_id *id, int backlog)
+{
+	fake.backlog = backlog;
+	return 0;
+}
+
+int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
+{
+	eventfd_t ignored;
+
+	if (eventfd_read(channel->fd, &ignored))
+		return -1;
+	*event = &fake.events[fake.taken++ % FAKE_QUEUE].event;
+	return 0;
+}
+
+int rdma_ack_cm_event(struct rdma_cm_event *event)
+{
+	return 0;
+}
+
+int rdma_reject(struct rdma_cm_id *id, const void *data, uint8_t length)
+{
+	fake.rejected++;
+	return 0;
+}
+
+int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+	*attr = (struct ibv_device_attr){ .max_qp_rd_atom = 16 };
+	return 0;
 }
 
 #endif

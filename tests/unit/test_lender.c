@@ -602,6 +602,33 @@ static void quotas(void **state)
 	close(b.fd);
 }
 
+/* A borrower whose MAPs are refused takes no loan of the turn from others. */
+static void refused_maps(void **state)
+{
+	struct wire_frame f = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE };
+	uint8_t bytes[2 * POOL_MAPS * (WIRE_HEADER + WIRE_MAP_SIZE)];
+	struct donor *d = *state;
+	struct peer a, b;
+
+	for (uint32_t i = 0; i < 2 * POOL_MAPS; i++) {
+		wire_build(bytes + i * (WIRE_HEADER + WIRE_MAP_SIZE), &f);
+		wire_build_map(bytes + i * (WIRE_HEADER + WIRE_MAP_SIZE) + WIRE_HEADER, WIRE_CLASS_SWAP);
+	}
+	connect_peer(d, &a, 1, 2);
+	connect_peer(d, &b, 2, 0);
+	assert_int_equal(send(a.fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+	assert_int_equal(send(b.fd, bytes, WIRE_HEADER + WIRE_MAP_SIZE, 0), WIRE_HEADER + WIRE_MAP_SIZE);
+	assert_int_equal(lender_turn(d->l, 0), 0);
+	assert_int_equal(take(&b, WIRE_MAP).status, WIRE_OK);
+	for (int refused = 0; refused < 2 * POOL_MAPS; ) {
+		assert_int_equal(lender_turn(d->l, 0), 0);
+		for (; take_frame(&a, &f); refused++)
+			assert_int_equal(f.status, WIRE_OVER_QUOTA);
+	}
+	close(a.fd);
+	close(b.fd);
+}
+
 /* What is given back while replies still refer to it is not lent to others: it counts. */
 static void a_quota_of_what_is_used(void **state)
 {
@@ -798,6 +825,7 @@ int main(void)
 		cmocka_unit_test(told_to_end_at_once),
 		cmocka_unit_test_setup_teardown(a_reconnect_herd, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_quota_of_what_is_used, with_quota, without_donor),
+		cmocka_unit_test_setup_teardown(refused_maps, with_quota, without_donor),
 	};
 
 	log_setup("lender", LOG_LVL_ERR);

@@ -50,6 +50,7 @@ struct borrower {
 	const struct borrower_ops *ops;
 
 	struct borrower *next;  /* the pool's list */
+	uint64_t refused;       /* turn of the loop in which a MAP of it was refused last */
 	/* eviction.c's: unanswered EVICTs; loans in the unanswered ACTIVITY, 0 = none */
 	uint32_t evicts, asked;
 	uint64_t asked_tag;

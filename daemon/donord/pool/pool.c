@@ -74,7 +74,7 @@ static int make_tables(struct pool *p, struct error *e)
 int pool_init(struct pool *p, uint64_t memory, uint64_t slab_size, enum lend_memory kind,
 	      struct error *e)
 {
-	struct pool pool = { .slab_size = slab_size, .kind = kind };
+	struct pool pool = { .slab_size = slab_size, .kind = kind, .turn = 1 };
 	char a[16], b[16];
 	int r;
 
@@ -373,7 +373,7 @@ enum wire_status pool_lend(struct pool *p, struct borrower *b, struct wire_frame
 	uint32_t found;
 	struct lend_slab *s;
 
-	p->maps++;
+	b->refused = p->turn;
 	if (p->draining)
 		return WIRE_NO_SPACE;
 	if (!pool_quota_left(p, b))
@@ -383,6 +383,8 @@ enum wire_status pool_lend(struct pool *p, struct borrower *b, struct wire_frame
 		p->refused = true;
 		return WIRE_NO_SPACE;
 	}
+	b->refused = 0;
+	p->maps++;
 	s = &p->slabs[found];
 	if (s->state == LEND_DIRTY) {
 		zero_to(p, found, p->slab_size);

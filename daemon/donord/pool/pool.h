@@ -22,7 +22,7 @@
 #include "lib/base/error.h"
 #include "slab_memory.h"
 
-/* MAPs of all borrowers in a turn; of these one that has to wait for its slab to be zeroed. */
+/* Loans of all borrowers in a turn; of these one whose slab has to be zeroed first. */
 #define POOL_MAPS 16
 
 enum lend_state {
@@ -85,7 +85,8 @@ struct pool {
 	struct borrower *borrowers; /* pool_add() */
 	bool draining;              /* lends nothing; written by the loop, read by others, too */
 	bool refused;               /* a MAP found no memory; cleared by the code that acts on it */
-	uint32_t maps;              /* in this turn */
+	uint64_t turn;              /* number of the loop's turn; never 0 */
+	uint32_t maps;              /* loans in this turn */
 	bool zeroed;                /* in this turn, for a MAP */
 	/* To the pool thread, the first before the second; and back. */
 	struct lend_queue tasks, to_do, done;
@@ -125,16 +126,18 @@ void pool_remove_export(struct pool *p, struct export *x);
 void pool_add(struct pool *p, struct borrower *b);
 uint32_t pool_remove(struct pool *p, struct borrower *b);
 
-/* A new turn of the loop: pool_may_lend() says whether a MAP is to wait for the next. */
+/* A new turn of the loop: pool_may_lend() says whether a MAP of @b is to wait for the next. */
 static inline void pool_turn(struct pool *p)
 {
+	p->turn++;
 	p->maps = 0;
 	p->zeroed = false;
 }
 
-static inline bool pool_may_lend(const struct pool *p)
+/* A refused MAP takes nothing of the turn from other borrowers: one per borrower and turn. */
+static inline bool pool_may_lend(const struct pool *p, const struct borrower *b)
 {
-	return p->maps < POOL_MAPS && (!p->zeroed || p->in[LEND_CLEAN]);
+	return p->maps < POOL_MAPS && (!p->zeroed || p->in[LEND_CLEAN]) && b->refused != p->turn;
 }
 
 /*

@@ -318,9 +318,12 @@ static bool too_many(const struct rdma_lender *l, const struct rdma_session *s)
 
 static void session_turn(struct rdma_lender *l, struct rdma_session **p)
 {
+	uint32_t loans = l->env.pool->generation;
 	bool proven = (*p)->proven;
 	int r = rdma_session_turn(*p);
 
+	if (l->env.pool->generation != loans)
+		l->mapped = (uint32_t)(p - l->sessions);
 	if (r)
 		session_end(l, p, end_text(r));
 	else if ((*p)->failed)
@@ -344,23 +347,36 @@ void rdma_lender_event(struct rdma_lender *l, uint64_t key)
 		session_turn(l, p);
 }
 
-uint64_t rdma_lender_turn(struct rdma_lender *l, uint64_t now)
+static bool has_work(const struct rdma_session *s)
 {
-	uint64_t wait = end_unproven(l, now);
+	return s && (s->more || s->held.op || s->failed);
+}
 
-	for (int i = 0; i < RDMA_SESSIONS; i++) {
-		struct rdma_session **p = &l->sessions[i];
+void rdma_lender_turn(struct rdma_lender *l)
+{
+	/* The session that got the last slab is the last to get the next. */
+	uint32_t first = l->mapped + 1;
+
+	for (uint32_t i = 0; i < RDMA_SESSIONS; i++) {
+		struct rdma_session **p = &l->sessions[(first + i) % RDMA_SESSIONS];
 		int r = *p && l->env.pool->refused ? rdma_session_probe(*p) : 0;
 
 		if (r)
 			session_end(l, p, end_text(r));
-		else if (*p && ((*p)->more || (*p)->held.op || (*p)->failed))
+		else if (has_work(*p))
 			session_turn(l, p);
-		if (*p && ((*p)->more || (*p)->held.op))
-			wait = 0;
 	}
 	l->env.pool->refused = false;
 	sweep(l);
+}
+
+uint64_t rdma_lender_wait(struct rdma_lender *l, uint64_t now)
+{
+	uint64_t wait = end_unproven(l, now);
+
+	for (int i = 0; i < RDMA_SESSIONS; i++)
+		if (has_work(l->sessions[i]))
+			return 0;
 	return wait;
 }
 

@@ -26,6 +26,7 @@ struct rdma_lender {
 	struct rdma_event_channel *events;
 	struct rdma_cm_id *listener;
 	struct rdma_session *sessions[RDMA_SESSIONS];
+	uint32_t mapped;             /* session that got the last slab */
 	uint64_t told_at;            /* ns: from then on so many lines about strangers: */
 	uint32_t told;
 	/* Ended, while the pool thread invalidates their keys. */
@@ -41,8 +42,10 @@ struct rdma_lender {
 int rdma_lender_open(struct rdma_lender *l, const struct address *a, struct error *e);
 /* Something happened at @key of the epoll set. */
 void rdma_lender_event(struct rdma_lender *l, uint64_t key);
-/* In each turn of the loop; ns until the next has to be. */
-uint64_t rdma_lender_turn(struct rdma_lender *l, uint64_t now);
+/* In each turn of the loop: goes on with sessions that have work left. */
+void rdma_lender_turn(struct rdma_lender *l);
+/* Ends sessions whose time to prove their key is over; returns ns until the next turn is due. */
+uint64_t rdma_lender_wait(struct rdma_lender *l, uint64_t now);
 /* The keys have changed: ends the sessions whose key is gone. */
 void rdma_lender_keys(struct rdma_lender *l);
 /* Ends all sessions; their keys are invalidated by the pool thread, or pool_work(). */

@@ -368,7 +368,7 @@ static int serve(struct rdma_session *s, uint64_t i, uint32_t bytes)
 		return serve_donor(s, i, &f);
 	if (f.op != WIRE_MAP || !s->greeted)
 		return reply(s, i, &f, st, NULL, 0);
-	if (pool_may_lend(s->env->pool))
+	if (pool_may_lend(s->env->pool, &s->borrower))
 		return serve_map(s, i, &f);
 	s->held = f;
 	s->held_at = i;
@@ -402,7 +402,7 @@ int rdma_session_turn(struct rdma_session *s)
 	} else if (errno != EAGAIN) {
 		return -errno;
 	}
-	if (s->held.op && pool_may_lend(s->env->pool))
+	if (s->held.op && pool_may_lend(s->env->pool, &s->borrower))
 		r = serve_map(s, s->held_at, &s->held);
 	/* Frames behind a MAP that waits wait, too. */
 	for (int i = 0; !r && s->more && !s->held.op && i < TURN; i++) {

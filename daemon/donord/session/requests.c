@@ -9,7 +9,7 @@
 /* Whether request @f is to be put off: until replies have left, or until the next turn. */
 static bool must_wait(const struct connection *c, const struct wire_frame *f)
 {
-	return !connection_has_room(c) || (f->op == WIRE_MAP && !pool_may_lend(c->sessions->pool));
+	return !connection_has_room(c) || (f->op == WIRE_MAP && !pool_may_lend(c->sessions->pool, &c->borrower));
 }
 
 static void put_donor(struct connection *c, const struct wire_frame *f)

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* A donor with kernel modules and connections, turn by turn, on an RDMA device that the test plays. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "donord/donord.h"
+#include "donord/loop.h"
+#include "fake_verbs.h"
+#include "lib/base/files.h"
+#include "lib/base/log.h"
+
+/* Last: it makes a macro of fail(). */
+#include <cmocka.h>
+
+enum { SLAB = 1 << 20, SLABS = 40, MAPS = 20 };
+
+static struct pool pool;
+static struct lender *loop;
+static struct key key;
+static char run_dir[32], meminfo[48];
+
+static void turn(void)
+{
+	assert_int_equal(lender_turn(loop, 0), 0);
+}
+
+/* Turns until @condition holds; tasks of the pool thread take their time. */
+#define wait_until(condition) \
+	do { \
+		int turns = 0; \
+		for (; !(condition) && turns < 60000; turns++) { \
+			turn(); \
+			usleep(1000); \
+		} \
+		assert_true(condition); \
+	} while (0)
+
+/* Slabs that are not locked: that would take root. */
+static void make_slabs(enum lend_state state)
+{
+	assert_int_equal(mprotect(pool.memory, SLABS * SLAB, PROT_READ | PROT_WRITE), 0);
+	for (int i = 0; i < SLABS; i++)
+		pool.slabs[i].state = (uint8_t)state;
+	pool.in[LEND_ABSENT] = 0;
+	pool.in[state] = SLABS;
+}
+
+static int with_donor(void **state)
+{
+	struct lender_options o = { .headroom = SLAB, .machine = run_dir,
+				    .drain = 1000 * SECOND, .eviction.overdue = 1000 * SECOND };
+	struct address a = { .text = "10.9.0.1:7070" };
+	struct error e = { 0 };
+
+	fake_reset();
+	strcpy(run_dir, "/tmp/ebb-kernels-XXXXXX");
+	assert_non_null(mkdtemp(run_dir));
+	snprintf(meminfo, sizeof(meminfo), "%s/meminfo", run_dir);
+	/* A machine without free memory: the donor makes no slabs of its own. */
+	assert_int_equal(file_replace(meminfo, "MemTotal: 1048576 kB\nMemAvailable: 0 kB\n"), 0);
+	if (key_make(&key, "alice", &e) || lender_new(&loop, &pool, &o, &e) ||
+	    pool_init(&pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e))
+		fail_msg("%s", e.text);
+	/* As lender_listen_kernels(), which needs TLS. */
+	loop->sessions.keys = (struct keyring){ calloc(KEYRING_MAX, sizeof(key)), 1 };
+	*loop->sessions.keys.keys = key;
+	loop->kernels = calloc(1, sizeof(*loop->kernels));
+	loop->kernels->env = (struct rdma_env){ .pool = &pool, .eviction = &loop->eviction,
+						.follow = &loop->follow, .log = &loop->log };
+	loop->kernels->keys = &loop->sessions.keys;
+	loop->kernels->epoll_fd = loop->epoll_fd;
+	loop->kernels->first_key = 1000;
+	if (rdma_lender_open(loop->kernels, &a, &e) || lender_start(loop, &e))
+		fail_msg("%s", e.text);
+	timerfd_settime(loop->timer_fd, 0, &(struct itimerspec){ 0 }, NULL);
+	return 0;
+}
+
+static int without_donor(void **state)
+{
+	lender_free(&loop);
+	pool_free(&pool);
+	unlink(meminfo);
+	assert_int_equal(fake.registered, 0);
+	return rmdir(run_dir);
+}
+
+static struct rdma_session *session_of(uint64_t number)
+{
+	for (int i = 0; i < RDMA_SESSIONS; i++)
+		if (loop->kernels->sessions[i] && loop->kernels->sessions[i]->number == number)
+			return loop->kernels->sessions[i];
+	return NULL;
+}
+
+/* The module of session @number sends @f. */
+static void send_frame(uint64_t number, struct wire_frame f, const void *payload)
+{
+	struct rdma_session *s = session_of(number);
+	static uint64_t sent[RDMA_SESSIONS];
+	uint8_t bytes[WIRE_RDMA_MESSAGE];
+	uint32_t n = WIRE_HEADER + f.length;
+
+	sent[number] = f.op == WIRE_HELLO ? 0 : sent[number];
+	wire_build(bytes, &f);
+	if (f.length)
+		memcpy(bytes + WIRE_HEADER, payload, f.length);
+	assert_int_equal(wire_mark(&s->secret, WIRE_AT_DONOR, sent[number]++, bytes, n, bytes + n), 0);
+	fake_arrives(s->id[0], bytes, n + WIRE_MARK);
+}
+
+static void send_map(uint64_t number)
+{
+	uint8_t payload[WIRE_MAP_SIZE];
+
+	wire_build_map(payload, WIRE_CLASS_SWAP);
+	send_frame(number, (struct wire_frame){ .op = WIRE_MAP, .length = sizeof(payload) }, payload);
+}
+
+/* Requests connection 0 of session @number. */
+static struct rdma_cm_id *request(uint64_t number)
+{
+	struct wire_proof_request q = { .queues = 1, .session = number };
+	uint8_t bytes[WIRE_PROOF_REQUEST_SIZE];
+
+	key_number(&key, q.key);
+	wire_build_proof_request(bytes, &q);
+	return fake_requests(bytes, sizeof(bytes));
+}
+
+static struct rdma_session *begin(uint64_t number)
+{
+	struct wire_hello h = { .version = WIRE_VERSION, .slab_size = SLAB, .name = "kernel" };
+	uint8_t payload[WIRE_HELLO_SIZE];
+	struct rdma_cm_id *id = request(number);
+
+	wait_until(session_of(number) && session_of(number)->id[0] == id);
+	wire_build_hello(payload, &h);
+	send_frame(number, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) }, payload);
+	wait_until(session_of(number)->greeted);
+	return session_of(number);
+}
+
+/* A connection that has sent HELLO; its other end in *@fd. */
+static struct connection *connect_stream(int *fd)
+{
+	struct wire_frame f = { .op = WIRE_HELLO, .length = WIRE_HELLO_SIZE };
+	struct wire_hello h = { .version = WIRE_VERSION, .borrower = 1, .slab_size = SLAB, .name = "stream" };
+	struct sockaddr_storage peer = { .ss_family = AF_UNSPEC };
+	uint8_t bytes[WIRE_HEADER + WIRE_HELLO_SIZE];
+	struct connection *c;
+	int pair[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+	c = connection_adopt(&loop->sessions, pair[1], &peer);
+	assert_non_null(c);
+	wire_build(bytes, &f);
+	wire_build_hello(bytes + WIRE_HEADER, &h);
+	assert_int_equal(send(pair[0], bytes, sizeof(bytes), 0), sizeof(bytes));
+	wait_until(c->greeted);
+	*fd = pair[0];
+	return c;
+}
+
+/* A borrower that pipelines MAPs leaves every second turn's loans to borrowers of the other kind. */
+static void connections_and_modules_alternate(void **state)
+{
+	struct wire_frame f = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE };
+	uint8_t bytes[MAPS * (WIRE_HEADER + WIRE_MAP_SIZE)];
+	struct rdma_session *k = begin(1);
+	int fd;
+	struct connection *c = connect_stream(&fd);
+
+	for (uint32_t i = 0; i < MAPS; i++) {
+		wire_build(bytes + i * (WIRE_HEADER + WIRE_MAP_SIZE), &f);
+		wire_build_map(bytes + i * (WIRE_HEADER + WIRE_MAP_SIZE) + WIRE_HEADER, WIRE_CLASS_SWAP);
+	}
+	/* A turn lends one of them. */
+	make_slabs(LEND_DIRTY);
+	assert_int_equal(send(fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+	turn();
+	assert_int_equal(pool_owned(&pool, &c->borrower), 1);
+	for (int i = 0; i < 3; i++)
+		send_map(1);
+	for (int i = 0; i < 8; i++)
+		turn();
+	assert_int_equal(pool_owned(&pool, &k->borrower), 3);
+	assert_in_range(pool_owned(&pool, &c->borrower), 4, MAPS - 4);
+	wait_until(pool_owned(&pool, &c->borrower) == MAPS);
+	close(fd);
+}
+
+/* Modules that pipeline MAPs get slabs in turns. */
+static void modules_take_turns(void **state)
+{
+	struct rdma_session *a = begin(1), *b = begin(2);
+
+	make_slabs(LEND_DIRTY);
+	for (int i = 0; i < RDMA_MESSAGES; i++) {
+		send_map(1);
+		send_map(2);
+	}
+	while (pool_owned(&pool, &a->borrower) + pool_owned(&pool, &b->borrower) < 2 * RDMA_MESSAGES) {
+		uint32_t has_a, has_b;
+
+		turn();
+		has_a = pool_owned(&pool, &a->borrower);
+		has_b = pool_owned(&pool, &b->borrower);
+		assert_in_range(has_a, has_b > 2 ? has_b - 2 : 0, has_b + 2);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(connections_and_modules_alternate, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(modules_take_turns, with_donor, without_donor),
+	};
+
+	log_setup("kernels", LOG_LVL_ERR);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
