@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -500,6 +501,51 @@ static void tasks_come_first(void **state)
 	pool_free(&p);
 }
 
+struct meanwhile {
+	struct pool *pool;
+	struct export x;
+	uint32_t slab;
+	int calls;
+};
+
+/* The loop asks for a task while the pool thread is at the second of four pieces. */
+static bool ask_meanwhile(void *data)
+{
+	struct meanwhile *m = data;
+
+	if (m->calls++ == 1)
+		pool_task(m->pool, m->slab, &m->x);
+	if (m->calls == 3)
+		assert_string_equal(order, "task 0 ");
+	return false;
+}
+
+/* A large slab is made in pieces: tasks do not wait for the rest of it, nor does their answer. */
+static void tasks_between_pieces(void **state)
+{
+	struct meanwhile m = { .x = { .ops = &tasks } };
+	eventfd_t answers;
+	struct pool p;
+	uint32_t g;
+
+	order[0] = '\0';
+	make_pool(&p, 128 << 20, 64 << 20, 1, LEND_PRIVATE);
+	m.pool = m.x.pool = &p;
+	p.done_fd = eventfd(0, EFD_NONBLOCK);
+	assert_int_equal(lend(&p, OWNER, &m.slab, &g), WIRE_OK);
+	p.patience = (struct patience){ ask_meanwhile, &m };
+	pool_grow(&p, 1);
+	assert_true(pool_work(&p));
+	assert_int_equal(m.calls, 4);
+	assert_int_equal(eventfd_read(p.done_fd, &answers), 0);
+	assert_int_equal(answers, 2);
+	assert_int_equal(pool_settle(&p), 0);
+	assert_string_equal(order, "task 0 done 0 ");
+	assert_int_equal(p.in[LEND_CLEAN], 1);
+	close(p.done_fd);
+	pool_free(&p);
+}
+
 /* A slab that may still be reached is neither lent, nor dropped, nor counted as free. */
 static void withdrawn(void **state)
 {
@@ -662,6 +708,7 @@ int main(void)
 		cmocka_unit_test(told_to_stop),
 		cmocka_unit_test(exports_know_of_memory),
 		cmocka_unit_test(tasks_come_first),
+		cmocka_unit_test(tasks_between_pieces),
 		cmocka_unit_test_setup_teardown(withdrawn, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(taken_over, with_pool, without_pool),
 		cmocka_unit_test(the_machine),

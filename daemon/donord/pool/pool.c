@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -74,7 +75,7 @@ static int make_tables(struct pool *p, struct error *e)
 int pool_init(struct pool *p, uint64_t memory, uint64_t slab_size, enum lend_memory kind,
 	      struct error *e)
 {
-	struct pool pool = { .slab_size = slab_size, .kind = kind, .turn = 1 };
+	struct pool pool = { .slab_size = slab_size, .kind = kind, .turn = 1, .done_fd = -1 };
 	char a[16], b[16];
 	int r;
 
@@ -152,9 +153,39 @@ static void drop(struct pool *p, uint32_t slab)
 	p->slabs[slab].fd = -1;
 }
 
+static void done(struct pool *p, uint32_t slab)
+{
+	queue_put(p, &p->done, slab);
+	if (p->done_fd >= 0)
+		eventfd_write(p->done_fd, 1);
+}
+
+/* The next task; false = there is none. */
+static bool work_task(struct pool *p)
+{
+	uint32_t slab;
+
+	if (!queue_take(p, &p->tasks, &slab))
+		return false;
+	p->slabs[slab].task->ops->task(p->slabs[slab].task, slab);
+	done(p, slab);
+	return true;
+}
+
+/* A slab of 1 GiB takes a second: grants do not wait for it. */
+static bool between_pieces(void *data)
+{
+	struct pool *p = data;
+
+	while (work_task(p))
+		;
+	return p->patience.over && p->patience.over(p->patience.data);
+}
+
 static int make(struct pool *p, uint32_t slab)
 {
-	int r = slab_memory_make(pool_memory(p, slab), p->slab_size, p->kind, &p->patience,
+	const struct patience patience = { between_pieces, p };
+	int r = slab_memory_make(pool_memory(p, slab), p->slab_size, p->kind, &patience,
 				 &p->slabs[slab].fd);
 
 	for (struct export *x = p->exports; !r && x; x = x->next) {
@@ -230,18 +261,15 @@ bool pool_work(struct pool *p)
 	struct lend_slab *s;
 	uint32_t slab;
 
-	if (queue_take(p, &p->tasks, &slab)) {
-		s = &p->slabs[slab];
-		s->task->ops->task(s->task, slab);
-	} else if (queue_take(p, &p->to_do, &slab)) {
-		s = &p->slabs[slab];
-		if (s->state != LEND_COMING || s->handed)
-			drop(p, slab);
-		s->result = s->state == LEND_COMING ? make(p, slab) : 0;
-	} else {
+	if (work_task(p))
+		return true;
+	if (!queue_take(p, &p->to_do, &slab))
 		return false;
-	}
-	queue_put(p, &p->done, slab);
+	s = &p->slabs[slab];
+	if (s->state != LEND_COMING || s->handed)
+		drop(p, slab);
+	s->result = s->state == LEND_COMING ? make(p, slab) : 0;
+	done(p, slab);
 	return true;
 }
 

@@ -90,6 +90,7 @@ struct pool {
 	bool zeroed;                /* in this turn, for a MAP */
 	/* To the pool thread, the first before the second; and back. */
 	struct lend_queue tasks, to_do, done;
+	int done_fd;                /* eventfd: pool_settle() has work; -1 = none */
 };
 
 /*
@@ -113,7 +114,10 @@ int pool_fill(struct pool *p, uint32_t n, struct error *e);
 uint32_t pool_grow(struct pool *p, uint32_t n);
 uint32_t pool_shrink(struct pool *p, uint32_t n);
 
-/* The worker: does the next of what grow and shrink started; false = nothing to do. */
+/*
+ * The pool thread: does the next of what is queued; false = nothing to do.  Tasks come first, also
+ * between two pieces of a slab that is being made.
+ */
 bool pool_work(struct pool *p);
 /* Takes over what the worker has done.  -errno of the first slab that could not be made. */
 int pool_settle(struct pool *p);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
-#include <sys/eventfd.h>
 
 #include "pool_thread.h"
 
@@ -14,7 +13,7 @@ static void *work(void *data)
 		while (sem_wait(&w->wanted) < 0)
 			;
 		while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE) && pool_work(w->pool))
-			eventfd_write(w->wake_fd, 1);
+			;
 		if (__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE))
 			return NULL;
 	}
@@ -25,7 +24,8 @@ int worker_start(struct worker *w, struct pool *p, int wake_fd)
 	pthread_attr_t attr;
 	int r;
 
-	*w = (struct worker){ .pool = p, .wake_fd = wake_fd };
+	*w = (struct worker){ .pool = p };
+	p->done_fd = wake_fd;
 	sem_init(&w->wanted, 0, 0);
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, STACK);
@@ -49,4 +49,5 @@ void worker_stop(struct worker *w)
 	pthread_join(w->thread, NULL);
 	sem_destroy(&w->wanted);
 	w->running = false;
+	w->pool->done_fd = -1;
 }

@@ -13,7 +13,6 @@ struct worker {
 	struct pool *pool;
 	pthread_t thread;
 	sem_t wanted;
-	int wake_fd;
 	bool running, stop;
 };
 
