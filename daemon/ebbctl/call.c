@@ -9,7 +9,6 @@
 #include "lib/base/paths.h"
 #include "lib/base/size.h"
 #include "lib/control/control.h"
-#include "lib/base/text.h"
 
 /* Attaching a policy on an emulated machine takes seconds. */
 #define ANSWER_MS 30000

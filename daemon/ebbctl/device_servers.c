@@ -5,7 +5,6 @@
 #include "lib/base/paths.h"
 #include "lib/control/control.h"
 #include "lib/control/device.h"
-#include "lib/base/text.h"
 
 #define SERVER_MS 5000
 

@@ -17,7 +17,6 @@
 #include "lib/base/cleanup.h"
 #include "lib/base/clock.h"
 #include "lib/base/files.h"
-#include "lib/host/cgroup.h"
 #include "lib/host/cgroup_mount.h"
 #include "lib/host/transient.h"
 #include "process.h"

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "cluster.h"
-#include "lib/base/cleanup.h"
 #include "lib/base/draw.h"
 #include "lib/rules/activity.h"
 #include "lib/rules/headroom.h"

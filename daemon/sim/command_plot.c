@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,7 +10,6 @@
 #include "lib/base/files.h"
 #include "lib/base/process_run.h"
 #include "lib/base/size.h"
-#include "lib/control/control.h"
 #include "plot.h"
 #include "commands.h"
 

@@ -7,7 +7,6 @@
 
 #include <ebb/abi.h>
 #include "lib/base/text.h"
-#include "lib/control/control.h"
 #include "trace_load.h"
 #include "commands.h"
 

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "history.h"
-#include "lib/base/cleanup.h"
 
 #define ACCESSES_MAX (1u << 30)
 #define FOLIO_MAX 512           /* pages; larger ones are no swap-out of this kernel's */

@@ -3,9 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "lib/base/size.h"
 #include "page_axis.h"
 #include "plot.h"
 

@@ -7,7 +7,6 @@
 #ifndef EBBGC_EPOCH_H
 #define EBBGC_EPOCH_H
 
-#include <stddef.h>
 #include <stdint.h>
 #include "ebbgc.h"
 

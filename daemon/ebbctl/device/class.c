@@ -9,7 +9,6 @@
 #include "class.h"
 #include "lib/host/cgroup.h"
 #include "lib/host/cgroup_mount.h"
-#include "lib/control/control.h"
 #include "lib/base/files.h"
 #include <ebb/page.h>
 #include "lib/base/privilege.h"

@@ -19,7 +19,6 @@
 #include "lib/base/paths.h"
 #include "lib/base/privilege.h"
 #include "lib/base/size.h"
-#include "lib/control/control.h"
 #include "lib/host/sleep_lock.h"
 #include "loopdev.h"
 #include "scope.h"

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "destroy.h"
 #include "ebbctl/process.h"
 #include "kmoddev.h"
 #include "lib/base/cleanup.h"
-#include "lib/base/files.h"
 #include "lib/base/privilege.h"
 #include "lib/base/size.h"
-#include "lib/control/control.h"
 #include "swaps.h"
 #include "teardown.h"
 #include "ublkdev.h"

@@ -7,7 +7,6 @@
 
 #include "donors.h"
 #include "ebbctl/call.h"
-#include "lib/base/text.h"
 #include "lib/base/cleanup.h"
 #include "lib/control/control.h"
 #include "lib/wire/address.h"

@@ -11,10 +11,8 @@
 
 #include "ebbctl/process.h"
 #include "lib/base/process_run.h"
-#include "lib/base/text.h"
 #include "kmoddev.h"
 #include "lib/base/cleanup.h"
-#include "lib/base/clock.h"
 #include "lib/base/files.h"
 #include "lib/base/paths.h"
 #include "lib/control/control.h"

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "kmoddev.h"
-#include "lib/base/cleanup.h"
 #include "lib/base/json.h"
 #include "lib/base/paths.h"
 #include "lib/control/control.h"

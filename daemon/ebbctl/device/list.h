@@ -3,7 +3,6 @@
 #define EBB_DEVICE_LIST_H
 
 #include <json-c/json.h>
-#include <stdint.h>
 
 /*
  * Record, state, use and server status of one device (NULL if it does not exist), or

@@ -8,7 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/base/cleanup.h"
 #include "lib/base/files.h"
 #include "lib/base/size.h"
 #include "memory_floor.h"

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <ebb/abi.h>
-#include "lib/base/text.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/files.h"
 #include "lib/base/paths.h"

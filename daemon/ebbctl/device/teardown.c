@@ -2,14 +2,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "lib/base/text.h"
 #include "kmoddev.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/files.h"

@@ -7,7 +7,6 @@
 #define EBB_DEVICE_PARTS_H
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <sys/types.h>
 
 #include "ebbctl/process.h"

@@ -3,7 +3,6 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "lib/base/text.h"
 #include "exposition.h"
 #include "exposition_table.h"
 #include "lib/base/utf8.h"

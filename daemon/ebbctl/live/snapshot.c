@@ -7,7 +7,6 @@
 #include "ebbctl/call.h"
 #include "ebbctl/device/list.h"
 #include "ebbctl/device_servers.h"
-#include "lib/base/text.h"
 #include "lib/base/clock.h"
 #include "lib/base/files.h"
 #include "lib/base/paths.h"

@@ -4,7 +4,6 @@
 #define EBB_SNAPSHOT_H
 
 #include <json-c/json.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "lib/base/error.h"

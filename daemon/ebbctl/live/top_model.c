@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "ebbctl/call.h"
-#include "lib/base/text.h"
 #include "lib/control/control.h"
 #include "top_model.h"
 

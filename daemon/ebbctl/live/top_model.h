@@ -4,7 +4,6 @@
 #define EBB_TOP_MODEL_H
 
 #include <json-c/json.h>
-#include <stdbool.h>
 
 /* The names of --sort, in the order of the key s. */
 #define TOP_SORTS "misses|hits|late|wasted|in|out|coverage|accuracy|lateness|p50|p99|some|full|memory|policy|name"

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "lib/base/text.h"
-#include "lib/control/control.h"
 #include "top_view.h"
 
 static const struct column cgroup_columns[] = {

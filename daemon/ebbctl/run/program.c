@@ -16,7 +16,6 @@
 
 #include "lib/base/cleanup.h"
 #include "lib/base/clock.h"
-#include "lib/base/files.h"
 #include "ebbctl/process.h"
 #include "program.h"
 

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "ebbctl/call.h"
 #include "ebbctl/device/memory_floor.h"

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "ebbctl/call.h"
 #include "ebbctl/device/create.h"
 #include "ebbctl/device/destroy.h"
-#include "ebbctl/device/teardown.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/files.h"
 #include "lib/base/paths.h"

@@ -7,7 +7,6 @@
 #include "doctor_system.h"
 #include "lib/base/text.h"
 #include "lib/base/privilege.h"
-#include "lib/control/control.h"
 #include "verbs.h"
 
 static void print_checks(struct json_object *o)

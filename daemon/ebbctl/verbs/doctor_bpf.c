@@ -16,7 +16,6 @@
 #include "doctor_bpf.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/paths.h"
-#include "lib/host/cgroup.h"
 #include "lib/host/cgroup_mount.h"
 
 #define BTF_FILE "/sys/kernel/btf/vmlinux"

@@ -19,7 +19,6 @@
 #include "ebbctl/device/list.h"
 #include "ebbctl/device/swaps.h"
 #include "ebbctl/process.h"
-#include "lib/base/text.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/files.h"
 #include "lib/base/size.h"

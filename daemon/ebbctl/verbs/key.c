@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "lib/base/text.h"
-#include "lib/control/control.h"
 #include "lib/wire/key.h"
 #include "verbs.h"
 

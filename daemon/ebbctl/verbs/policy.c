@@ -10,7 +10,6 @@
 #include "ebbctl/device/swaps.h"
 #include "lib/base/text.h"
 #include "lib/base/files.h"
-#include "lib/control/control.h"
 #include "lib/host/cgroup.h"
 #include "verbs.h"
 

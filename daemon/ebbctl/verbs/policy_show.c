@@ -5,12 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "ebbctl/call.h"
 #include "lib/base/text.h"
 #include "lib/base/cleanup.h"
-#include "lib/control/control.h"
 #include "verbs.h"
 
 struct show_options {

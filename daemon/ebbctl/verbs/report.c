@@ -7,7 +7,6 @@
 #include "ebbctl/run/record.h"
 #include "ebbctl/sim_exec.h"
 #include "lib/base/files.h"
-#include "lib/base/json.h"
 #include "lib/host/cgroup.h"
 #include "verbs.h"
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/control/control.h"
 #include "lib/control/device.h"
 #include "lib/base/privilege.h"
 #include "ebbctl/device_servers.h"

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <stdio.h>
-#include <string.h>
 
 #include "device_view.h"
 #include "ebbctl/call.h"
 #include "ebbctl/device/list.h"
 #include "lib/base/text.h"
-#include "lib/control/control.h"
 #include "lib/host/cgroup.h"
 #include "verbs.h"
 

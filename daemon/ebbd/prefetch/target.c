@@ -3,12 +3,10 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <ebb/abi.h>
 #include <ebb/page.h>
 #include "target.h"
 

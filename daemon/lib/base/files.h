@@ -3,7 +3,6 @@
 #ifndef EBB_FILES_H
 #define EBB_FILES_H
 
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 

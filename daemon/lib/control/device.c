@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <dirent.h>
 #include <errno.h>
-#include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "device.h"
-#include "lib/base/cleanup.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/paths.h"

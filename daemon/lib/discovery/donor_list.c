@@ -9,8 +9,6 @@
 #include "lib/base/files.h"
 #include "lib/base/fnv.h"
 #include "lib/base/json.h"
-#include "lib/base/paths.h"
-#include "lib/control/control.h"
 #include "lib/wire/address.h"
 #include "lib/wire/local.h"
 

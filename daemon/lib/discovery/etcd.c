@@ -11,7 +11,6 @@
 #include "lib/base/cleanup.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
-#include "lib/control/control.h"
 
 #define TOKEN_MAX 512
 

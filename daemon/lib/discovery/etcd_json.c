@@ -8,7 +8,6 @@
 #include "etcd_json.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/json.h"
-#include "lib/control/control.h"
 
 /* Characters of @n bytes as base64, NUL included; each needs fewer when it is decoded. */
 #define BASE64_SIZE(n) (((n) + 2) / 3 * 4 + 1)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
-#include <fcntl.h>
 #include <fts.h>
 #include <inttypes.h>
 #include <libcgroup.h>
@@ -13,7 +12,6 @@
 
 #include "cgroup.h"
 #include "cgroup_mount.h"
-#include "lib/base/cleanup.h"
 #include "lib/base/files.h"
 
 /* How long a process that has exited may still be seen in its cgroup. */

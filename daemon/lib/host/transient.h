@@ -3,11 +3,9 @@
 #ifndef EBB_TRANSIENT_H
 #define EBB_TRANSIENT_H
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "lib/base/error.h"
 
 /*
  * What a scope for a program under a limit gets: Delegate=yes, MemoryMax=.

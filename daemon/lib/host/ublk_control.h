@@ -10,7 +10,6 @@
 #include <limits.h>
 #include <linux/ublk_cmd.h>
 #include <stdint.h>
-#include <sys/ioctl.h>
 
 #define UBLK_CONTROL_PATH "/dev/ublk-control"
 
