@@ -30,7 +30,7 @@
 enum donor_request { DONOR_STATUS, DONOR_DRAIN, DONOR_END, DONOR_UNDRAIN };
 
 struct donor_control {
-	struct lender *lender;
+	struct loop *loop;
 	struct registration *registration;
 	pthread_t thread;
 	struct control_rules rules;
@@ -123,7 +123,7 @@ static void add_registration(struct registration *r, struct json_object *o)
 
 static void status_json(const struct donor_control *c, struct json_object *o)
 {
-	const struct places *places = &c->lender->places;
+	const struct places *places = &c->loop->places;
 	const struct donor_status *s = &c->status;
 	struct json_object *listen = json_object_new_array(), *list = json_object_new_array();
 
@@ -159,7 +159,7 @@ static int ask_loop(struct donor_control *c, enum donor_request request)
 	pthread_mutex_lock(&c->lock);
 	c->request = request;
 	c->pending = true;
-	eventfd_write(c->lender->wake_fd, 1);
+	eventfd_write(c->loop->wake_fd, 1);
 	while (c->pending && !r)
 		r = c->stop ? ESHUTDOWN : pthread_cond_timedwait(&c->answered, &c->lock, &until);
 	c->pending = false;
@@ -200,10 +200,10 @@ static void answer_request(void *data)
 	pthread_mutex_lock(&c->lock);
 	if (c->pending) {
 		if (c->request == DONOR_UNDRAIN)
-			lender_undrain(c->lender);
+			loop_undrain(c->loop);
 		else if (c->request != DONOR_STATUS)
-			lender_drain(c->lender, c->request == DONOR_END ? LENDER_END : LENDER_STAY);
-		lender_status(c->lender, &c->status);
+			loop_drain(c->loop, c->request == DONOR_END ? LOOP_END : LOOP_STAY);
+		loop_status(c->loop, &c->status);
 		c->pending = false;
 		pthread_cond_signal(&c->answered);
 	}
@@ -211,7 +211,7 @@ static void answer_request(void *data)
 }
 
 /* systemd waits as long as the drain may take. */
-static void tell_systemd(const struct lender *l, bool *told)
+static void tell_systemd(const struct loop *l, bool *told)
 {
 	if (!__atomic_load_n(&l->pool->draining, __ATOMIC_RELAXED))
 		return;
@@ -235,7 +235,7 @@ static void tell_etcd(const struct donor_control *c, bool draining, bool *told)
 static void *control_main(void *data)
 {
 	struct donor_control *c = data;
-	struct lender *l = c->lender;
+	struct loop *l = c->loop;
 	struct pollfd p[] = {
 		{ .fd = c->wake_fd, .events = POLLIN },
 		{ .fd = c->listen_fd, .events = POLLIN }, /* -1 is passed over */
@@ -288,7 +288,7 @@ static int listen_there(const char *path)
 	return fd < 0 ? -1 : fd;
 }
 
-int donor_control_start(struct donor_control **out, struct lender *l,
+int donor_control_start(struct donor_control **out, struct loop *l,
 			struct registration *registration, struct error *e)
 {
 	struct donor_control *c = calloc(1, sizeof(*c));
@@ -297,7 +297,7 @@ int donor_control_start(struct donor_control **out, struct lender *l,
 
 	if (!c)
 		return fail(e, ENOMEM, "out of memory");
-	c->lender = l;
+	c->loop = l;
 	c->registration = registration;
 	pthread_mutex_init(&c->lock, NULL);
 	/* Of a clock that is never set. */
@@ -336,8 +336,8 @@ void donor_control_stop(struct donor_control **cp)
 	*cp = NULL;
 	if (!c)
 		return;
-	c->lender->woken = NULL;
-	c->lender->log.wake_fd = -1;
+	c->loop->woken = NULL;
+	c->loop->log.wake_fd = -1;
 	pthread_mutex_lock(&c->lock);
 	__atomic_store_n(&c->stop, true, __ATOMIC_RELEASE);
 	pthread_cond_signal(&c->answered);

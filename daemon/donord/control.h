@@ -36,7 +36,7 @@
 #include "lib/base/error.h"
 
 struct donor_control;
-struct lender;
+struct loop;
 struct registration;
 
 /*
@@ -44,7 +44,7 @@ struct registration;
  * and no socket), and starts the thread, which is @l's control thread until donor_control_stop().
  * @registration, or NULL, is withdrawn while the donor drains.
  */
-int donor_control_start(struct donor_control **out, struct lender *l,
+int donor_control_start(struct donor_control **out, struct loop *l,
 			struct registration *registration, struct error *e);
 /* Ends the thread; NULL is fine. */
 void donor_control_stop(struct donor_control **c);

@@ -15,9 +15,9 @@
 
 #define SECOND 1000000000ull
 
-struct lender {
+struct loop {
 	struct pool *pool;
-	struct lender_options options;
+	struct lending_options options;
 	int epoll_fd, signal_fd;
 	int timer_fd; /* once a second */
 	int wake_fd;  /* eventfd: pool thread or control thread want the loop */
@@ -27,7 +27,7 @@ struct lender {
 	struct eviction eviction;
 	struct sessions sessions;
 	struct places places;
-	struct rdma_lender *kernels; /* NULL = kernel modules get nothing */
+	struct kernel_accept *kernels; /* NULL = kernel modules get nothing */
 	bool kernels_last;  /* connections had the first MAPs of this turn */
 	struct donor_log log;
 
@@ -37,26 +37,26 @@ struct lender {
 	uint64_t drain_end; /* ns */
 	uint32_t still_lent; /* slabs, for the control thread to tell */
 
-	struct worker worker;
-	uint32_t worker_knows; /* work put into the pool's queues when it was last woken */
+	struct pool_thread pool_thread;
+	uint32_t pool_thread_knows; /* work put into the pool's queues when it was last woken */
 	/* Called when wake_fd was written to: the control thread may have a request. */
 	void (*woken)(void *data); /* may be NULL */
 	void *woken_data;
 };
 
 /* One turn of the loop, waiting at most @wait_ns; 0, 1 = it is to end, or -errno. */
-int lender_turn(struct lender *l, uint64_t wait_ns);
+int loop_turn(struct loop *l, uint64_t wait_ns);
 
 /* Once a second: samples the machine, grows, shrinks, evicts, looks at deadlines. */
-void lender_tick(struct lender *l, uint64_t now);
+void loop_tick(struct loop *l, uint64_t now);
 
 /*
- * Lends nothing more and recalls everything.  With LENDER_END the loop ends when
+ * Lends nothing more and recalls everything.  With LOOP_END the loop ends when
  * it is back, or after the drain timeout.
  */
-enum lender_drain { LENDER_STAY, LENDER_END };
-void lender_drain(struct lender *l, enum lender_drain then);
+enum loop_drain { LOOP_STAY, LOOP_END };
+void loop_drain(struct loop *l, enum loop_drain then);
 /* Lends again, unless the loop is to end. */
-void lender_undrain(struct lender *l);
+void loop_undrain(struct loop *l);
 
 #endif

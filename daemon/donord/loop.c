@@ -37,7 +37,7 @@ static uint64_t min64(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-void lender_tick(struct lender *l, uint64_t now)
+void loop_tick(struct loop *l, uint64_t now)
 {
 	__atomic_store_n(&l->still_lent, l->pool->in[LEND_LENT], __ATOMIC_RELAXED);
 	places_resume(&l->places);
@@ -45,7 +45,7 @@ void lender_tick(struct lender *l, uint64_t now)
 	connections_tick(&l->sessions, now);
 }
 
-void lender_drain(struct lender *l, enum lender_drain then)
+void loop_drain(struct loop *l, enum loop_drain then)
 {
 	char wait[16];
 
@@ -53,7 +53,7 @@ void lender_drain(struct lender *l, enum lender_drain then)
 		donor_say(&l->log, LOG_LVL_INFO, "draining: %u slabs are lent", l->pool->in[LEND_LENT]);
 	__atomic_store_n(&l->pool->draining, true, __ATOMIC_RELAXED);
 	l->tick_due = true;
-	if (then == LENDER_END && !l->ending) {
+	if (then == LOOP_END && !l->ending) {
 		l->drain_end = l->now + l->options.drain;
 		__atomic_store_n(&l->ending, true, __ATOMIC_RELAXED);
 		l->sessions.ending = true;
@@ -64,7 +64,7 @@ void lender_drain(struct lender *l, enum lender_drain then)
 	donor_log_wake(&l->log);
 }
 
-void lender_undrain(struct lender *l)
+void loop_undrain(struct loop *l)
 {
 	if (l->ending || !l->pool->draining)
 		return;
@@ -86,7 +86,7 @@ static int read_keys(const struct option_list *list, enum keyring_absence absenc
 	return r;
 }
 
-static void read_keys_again(struct lender *l)
+static void read_keys_again(struct loop *l)
 {
 	struct keyring ring = { 0 };
 	struct error e = { 0 };
@@ -106,11 +106,11 @@ static void read_keys_again(struct lender *l)
 			  "no key is left: no borrower on the network is accepted; add a key file and send SIGHUP");
 	connections_keys(&l->sessions);
 	if (l->kernels)
-		rdma_lender_keys(l->kernels);
+		kernel_accept_keys(l->kernels);
 }
 
 /* True when the loop is to end at once: it was told twice. */
-static bool take_signal(struct lender *l)
+static bool take_signal(struct loop *l)
 {
 	struct signalfd_siginfo info;
 	bool again = l->ending;
@@ -121,11 +121,11 @@ static bool take_signal(struct lender *l)
 		read_keys_again(l);
 		return false;
 	}
-	lender_drain(l, LENDER_END);
+	loop_drain(l, LOOP_END);
 	return again;
 }
 
-static void take_wake(struct lender *l)
+static void take_wake(struct loop *l)
 {
 	eventfd_t ignored;
 	int r;
@@ -141,7 +141,7 @@ static void take_wake(struct lender *l)
 		l->woken(l->woken_data);
 }
 
-static void take_timer(struct lender *l)
+static void take_timer(struct loop *l)
 {
 	uint64_t ignored;
 
@@ -149,13 +149,13 @@ static void take_timer(struct lender *l)
 		l->tick_due = true;
 }
 
-static void wake_worker(struct lender *l)
+static void wake_worker(struct loop *l)
 {
 	uint32_t put = l->pool->to_do.put + l->pool->tasks.put;
 
-	if (l->worker.running && put != l->worker_knows) {
-		l->worker_knows = put;
-		worker_wake(&l->worker);
+	if (l->pool_thread.running && put != l->pool_thread_knows) {
+		l->pool_thread_knows = put;
+		pool_thread_wake(&l->pool_thread);
 	}
 }
 
@@ -163,32 +163,32 @@ static void wake_worker(struct lender *l)
  * Goes on with requests that wait for this turn.  Connections and kernel modules share its MAPs:
  * they alternate in having the first.  True = connections have more.
  */
-static bool resume(struct lender *l)
+static bool resume(struct loop *l)
 {
 	bool busy;
 
 	pool_turn(l->pool);
 	l->kernels_last = !l->kernels_last;
 	if (l->kernels && !l->kernels_last)
-		rdma_lender_turn(l->kernels);
+		kernel_accept_turn(l->kernels);
 	busy = connections_resume(&l->sessions);
 	if (l->kernels && l->kernels_last)
-		rdma_lender_turn(l->kernels);
+		kernel_accept_turn(l->kernels);
 	return busy;
 }
 
 /* Does what no event asks for; returns ns until there is more of it. */
-static uint64_t before_sleep(struct lender *l)
+static uint64_t before_sleep(struct loop *l)
 {
 	bool busy = resume(l);
 	uint64_t wait;
 
 	if (l->tick_due)
-		lender_tick(l, l->now);
+		loop_tick(l, l->now);
 	l->tick_due = false;
 	wait = eviction_turn(&l->eviction, l->now);
 	if (l->kernels)
-		wait = min64(wait, rdma_lender_wait(l->kernels, l->now));
+		wait = min64(wait, kernel_accept_wait(l->kernels, l->now));
 	connections_flush(&l->sessions);
 	if (l->sessions.options.delay) {
 		uint64_t due = connections_delayed(&l->sessions);
@@ -203,7 +203,7 @@ static uint64_t before_sleep(struct lender *l)
 	return busy ? 0 : wait;
 }
 
-int lender_turn(struct lender *l, uint64_t wait_ns)
+int loop_turn(struct loop *l, uint64_t wait_ns)
 {
 	struct epoll_event ev[16];
 	uint64_t wait = min64(before_sleep(l), wait_ns);
@@ -230,7 +230,7 @@ int lender_turn(struct lender *l, uint64_t wait_ns)
 		else if (key == KEY_RDMA)
 			rdma_place_event(l->sessions.rdma);
 		else if (key >= KEY_KERNELS)
-			rdma_lender_event(l->kernels, key);
+			kernel_accept_event(l->kernels, key);
 		else if (key >= KEY_LISTEN)
 			places_accept(&l->places, (int)(key - KEY_LISTEN));
 		else
@@ -240,12 +240,12 @@ int lender_turn(struct lender *l, uint64_t wait_ns)
 	return told_twice;
 }
 
-int lender_run(struct lender *l)
+int loop_run(struct loop *l)
 {
 	int r = 0;
 
 	while (!r)
-		r = lender_turn(l, UINT64_MAX);
+		r = loop_turn(l, UINT64_MAX);
 	if (l->pool->in[LEND_LENT])
 		donor_say(&l->log, LOG_LVL_WARN, "ends with %u slabs lent", l->pool->in[LEND_LENT]);
 	return r < 0 ? r : 0;
@@ -253,7 +253,7 @@ int lender_run(struct lender *l)
 
 /* --- its life ------------------------------------------------------------------ */
 
-static int watch_fd(struct lender *l, int fd, uint64_t key)
+static int watch_fd(struct loop *l, int fd, uint64_t key)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = key };
 
@@ -262,7 +262,7 @@ static int watch_fd(struct lender *l, int fd, uint64_t key)
 	return epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
 }
 
-static int make_loop(struct lender *l)
+static int make_loop(struct loop *l)
 {
 	struct itimerspec each_second = { { 1, 0 }, { 1, 0 } };
 	sigset_t set;
@@ -286,7 +286,7 @@ static int make_loop(struct lender *l)
 	return r ? r : watch_fd(l, l->wake_fd, KEY_WAKE);
 }
 
-static int use_keys(struct lender *l, struct error *e)
+static int use_keys(struct loop *l, struct error *e)
 {
 	struct sessions *s = &l->sessions;
 	int r = read_keys(&l->options.keys, KEYRING_NEEDED, &s->keys, e);
@@ -299,7 +299,7 @@ static int use_keys(struct lender *l, struct error *e)
 	return r ? r : tls_reserve(TLS_RESERVED, e);
 }
 
-static int make_identity(struct lender *l, struct error *e)
+static int make_identity(struct loop *l, struct error *e)
 {
 	uint32_t machine = machine_number(&l->follow.machine), half[2] = { 0 };
 
@@ -311,10 +311,10 @@ static int make_identity(struct lender *l, struct error *e)
 	return 0;
 }
 
-int lender_new(struct lender **out, struct pool *pool, const struct lender_options *o,
-	       struct error *e)
+int loop_new(struct loop **out, struct pool *pool, const struct lending_options *o,
+	     struct error *e)
 {
-	struct lender *l = calloc(1, sizeof(*l));
+	struct loop *l = calloc(1, sizeof(*l));
 	int r;
 
 	if (!l)
@@ -347,19 +347,19 @@ int lender_new(struct lender **out, struct pool *pool, const struct lender_optio
 	if (!r)
 		r = use_keys(l, e);
 	if (r) {
-		lender_free(&l);
+		loop_free(&l);
 		return r;
 	}
 	*out = l;
 	return 0;
 }
 
-int lender_listen(struct lender *l, struct address *a, struct error *e)
+int loop_listen(struct loop *l, struct address *a, struct error *e)
 {
 	return places_listen(&l->places, a, e);
 }
 
-static int need_keys(const struct lender *l, const char *option, struct error *e)
+static int need_keys(const struct loop *l, const char *option, struct error *e)
 {
 	return l->sessions.tls ? 0 :
 	       fail_exit(e, EXIT_USAGE, EINVAL,
@@ -367,7 +367,7 @@ static int need_keys(const struct lender *l, const char *option, struct error *e
 			 option);
 }
 
-int lender_listen_rdma(struct lender *l, const struct address *a, struct error *e)
+int loop_listen_rdma(struct loop *l, const struct address *a, struct error *e)
 {
 	const struct rdma_host host = { &l->sessions, requests_prove, requests_joined };
 	int fds[2], r = need_keys(l, "rdma", e);
@@ -383,7 +383,7 @@ int lender_listen_rdma(struct lender *l, const struct address *a, struct error *
 	return r ? fail(e, r, "event loop: %s", strerror(-r)) : 0;
 }
 
-int lender_listen_kernels(struct lender *l, const struct address *a, struct error *e)
+int loop_listen_kernels(struct loop *l, const struct address *a, struct error *e)
 {
 	int r = need_keys(l, "rdma-kernel", e);
 
@@ -392,7 +392,7 @@ int lender_listen_kernels(struct lender *l, const struct address *a, struct erro
 	l->kernels = calloc(1, sizeof(*l->kernels));
 	if (!l->kernels)
 		return fail(e, ENOMEM, "out of memory");
-	l->kernels->env = (struct rdma_env){
+	l->kernels->env = (struct kernel_env){
 		.pool = l->pool, .eviction = &l->eviction, .follow = &l->follow, .log = &l->log,
 		.quota = l->options.sessions.quota,
 	};
@@ -400,25 +400,25 @@ int lender_listen_kernels(struct lender *l, const struct address *a, struct erro
 	l->kernels->key_connections = l->options.sessions.key_connections;
 	l->kernels->epoll_fd = l->epoll_fd;
 	l->kernels->first_key = KEY_KERNELS;
-	return rdma_lender_open(l->kernels, a, e);
+	return kernel_accept_open(l->kernels, a, e);
 }
 
 /*
  * Gigabytes take seconds to touch, and a terabyte minutes: SIGTERM, which is blocked for
- * signal_fd, does not wait for that, nor does the end wait for the worker.
+ * signal_fd, does not wait for that, nor does the end wait for the pool thread.
  */
 static bool told_to_end(void *data)
 {
-	struct lender *l = data;
+	struct loop *l = data;
 	sigset_t pending;
 
 	if (l->filled)
-		return __atomic_load_n(&l->worker.stop, __ATOMIC_ACQUIRE);
+		return __atomic_load_n(&l->pool_thread.stop, __ATOMIC_ACQUIRE);
 	sigpending(&pending);
 	return sigismember(&pending, SIGTERM) || sigismember(&pending, SIGINT);
 }
 
-int lender_start(struct lender *l, struct error *e)
+int loop_start(struct loop *l, struct error *e)
 {
 	uint32_t slabs;
 	int r = headroom_follow_start(&l->follow, &slabs, e);
@@ -432,27 +432,27 @@ int lender_start(struct lender *l, struct error *e)
 	l->filled = true;
 	r = eviction_init(&l->eviction);
 	if (!r)
-		r = worker_start(&l->worker, l->pool, l->wake_fd);
+		r = pool_thread_start(&l->pool_thread, l->pool, l->wake_fd);
 	return r ? fail(e, r, "memory thread: %s", strerror(-r)) : 0;
 }
 
-void lender_free(struct lender **lp)
+void loop_free(struct loop **lp)
 {
-	struct lender *l = *lp;
+	struct loop *l = *lp;
 
 	if (!l)
 		return;
 	sessions_free(&l->sessions);
 	if (l->kernels)
-		rdma_lender_end(l->kernels);
-	worker_stop(&l->worker);
+		kernel_accept_end(l->kernels);
+	pool_thread_stop(&l->pool_thread);
 	/* The keys that it did not invalidate; told_to_end() has it make no slabs. */
-	l->worker.stop = true;
+	l->pool_thread.stop = true;
 	do
 		pool_settle(l->pool);
 	while (l->filled && pool_work(l->pool));
 	if (l->kernels)
-		rdma_lender_close(l->kernels);
+		kernel_accept_close(l->kernels);
 	free(l->kernels);
 	eviction_free(&l->eviction);
 	places_free(&l->places);

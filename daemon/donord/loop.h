@@ -4,47 +4,47 @@
  * Replies to READ leave straight from slab memory; borrowers on this machine are
  * given the memory itself.
  */
-#ifndef EBB_LENDER_H
-#define EBB_LENDER_H
+#ifndef EBB_LOOP_H
+#define EBB_LOOP_H
 
 #include "donord/pool/lending_options.h"
 #include "lib/base/error.h"
 #include "lib/wire/address.h"
 
-struct lender;
+struct loop;
 struct pool;
 
 /*
  * @pool has no slabs yet.  Reads the keys; SIGHUP has it read them again.  Takes the
  * signals SIGTERM, SIGINT and SIGHUP.  *@out is untouched on failure.
  */
-int lender_new(struct lender **out, struct pool *pool, const struct lender_options *o,
-	       struct error *e);
+int loop_new(struct loop **out, struct pool *pool, const struct lending_options *o,
+	     struct error *e);
 
 /* Listens at @a too; a unix socket there needs a shared pool. */
-int lender_listen(struct lender *l, struct address *a, struct error *e);
+int loop_listen(struct loop *l, struct address *a, struct error *e);
 
 /*
- * Takes RDMA at @a, from borrowers that have a key and connect to where lender_listen()
+ * Takes RDMA at @a, from borrowers that have a key and connect to where loop_listen()
  * listens; the pool has its places.
  */
-int lender_listen_rdma(struct lender *l, const struct address *a, struct error *e);
+int loop_listen_rdma(struct loop *l, const struct address *a, struct error *e);
 
 /* Takes kernel modules that have a key by RDMA at @a; the pool has its places. */
-int lender_listen_kernels(struct lender *l, const struct address *a, struct error *e);
+int loop_listen_kernels(struct loop *l, const struct address *a, struct error *e);
 
 /*
  * Makes the memory there is to be at start, then the pool thread; the calling thread is the
  * loop's from here on.  -EINTR, without an error, when SIGTERM or SIGINT
  * came meanwhile.
  */
-int lender_start(struct lender *l, struct error *e);
-void lender_free(struct lender **l);
+int loop_start(struct loop *l, struct error *e);
+void loop_free(struct loop **l);
 
 /*
  * Serves until SIGTERM or SIGINT, then until what was lent is back (or
  * options.drain, or a second signal).  0 or -errno.
  */
-int lender_run(struct lender *l);
+int loop_run(struct loop *l);
 
 #endif

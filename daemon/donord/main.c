@@ -24,7 +24,7 @@ struct donord_options {
 	uint64_t slab;
 	const char *rdma, *rdma_open, *rdma_kernel;
 	uint64_t rdma_memory;
-	struct lender_options lender;
+	struct lending_options lending;
 	struct advertise_options advertise;
 	struct service service;
 };
@@ -38,10 +38,10 @@ static const struct option_spec specs[] = {
 	       "listen address; beyond loopback requires --keys; may be repeated [127.0.0.1:7070]"),
 	OPTION("memory", OPTION_STRING, memory, "SIZE",
 	       "memory to lend; auto: all but --headroom"),
-	OPTION("headroom", OPTION_SIZE, lender.headroom, "SIZE",
+	OPTION("headroom", OPTION_SIZE, lending.headroom, "SIZE",
 	       "memory to keep free for this machine's programs [none; with auto 10 %, at least 1G]"),
 	OPTION("slab", OPTION_SIZE, slab, "SIZE", "unit of lending, 1M to 1G [64M]"),
-	OPTION("keys", OPTION_LIST, lender.keys, "FILE|DIR",
+	OPTION("keys", OPTION_LIST, lending.keys, "FILE|DIR",
 	       "keys of allowed borrowers; enables TLS; may be repeated"),
 	OPTION("rdma", OPTION_STRING, rdma, "HOST:PORT",
 	       "accept RDMA from borrowers with a key; HOST as in --listen, of an RDMA device"),
@@ -50,22 +50,22 @@ static const struct option_spec specs[] = {
 	OPTION("rdma-open", OPTION_STRING, rdma_open, "HOST:PORT",
 	       "ignored; use --rdma-kernel with --keys"),
 	OPTION("rdma-memory", OPTION_SIZE, rdma_memory, "SIZE", "ignored; kernel modules borrow of --memory"),
-	OPTION("quota", OPTION_SIZE, lender.sessions.quota, "SIZE", "limit of memory per borrower [none]"),
-	OPTION("peer-connections", OPTION_UINT, lender.sessions.peer_connections, "N",
+	OPTION("quota", OPTION_SIZE, lending.sessions.quota, "SIZE", "limit of memory per borrower [none]"),
+	OPTION("peer-connections", OPTION_UINT, lending.sessions.peer_connections, "N",
 	       "limit of connections per address, not counting authenticated ones [64]"),
-	OPTION("key-connections", OPTION_UINT, lender.sessions.key_connections, "N",
+	OPTION("key-connections", OPTION_UINT, lending.sessions.key_connections, "N",
 	       "limit of connections with keys of one name [192]"),
-	OPTION("keep", OPTION_DURATION, lender.sessions.keep, "TIME",
+	OPTION("keep", OPTION_DURATION, lending.sessions.keep, "TIME",
 	       "session grace period: retain a lost borrower's slabs for TIME [30s]"),
-	OPTION("drain-timeout", OPTION_DURATION, lender.drain, "TIME",
+	OPTION("drain-timeout", OPTION_DURATION, lending.drain, "TIME",
 	       "after SIGTERM, wait up to TIME for borrowers to move their pages [60s]"),
-	OPTION("overdue", OPTION_DURATION, lender.eviction.overdue, "TIME",
+	OPTION("overdue", OPTION_DURATION, lending.eviction.overdue, "TIME",
 	       "report slabs that are not back TIME after they were recalled [5m]"),
-	OPTION("revoke-after", OPTION_DURATION, lender.eviction.revoke, "TIME",
+	OPTION("revoke-after", OPTION_DURATION, lending.eviction.revoke, "TIME",
 	       "revoke recalled slabs after TIME when memory is about to run out [never]"),
 	ADVERTISE_OPTIONS(donord_options, advertise),
-	OPTION("delay", OPTION_DURATION, lender.sessions.delay, "TIME", "delay replies to reads (for tests)"),
-	OPTION("machine", OPTION_STRING, lender.machine, "DIR",
+	OPTION("delay", OPTION_DURATION, lending.sessions.delay, "TIME", "delay replies to reads (for tests)"),
+	OPTION("machine", OPTION_STRING, lending.machine, "DIR",
 	       "directory of meminfo and pressure/memory (for tests) [/proc]"),
 	SERVICE_OPTIONS(donord_options, service),
 	OPTIONS_END
@@ -117,10 +117,10 @@ static int check_slab(const struct donord_options *o, struct error *e)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "slab: %s is no power of two from 1M to 1G; use 64M",
 				 size_format(o->slab, a, sizeof(a)));
-	if (o->lender.sessions.quota && o->lender.sessions.quota < o->slab)
+	if (o->lending.sessions.quota && o->lending.sessions.quota < o->slab)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "quota: %s is less than one slab of %s; raise it or use smaller slabs",
-				 size_format(o->lender.sessions.quota, a, sizeof(a)),
+				 size_format(o->lending.sessions.quota, a, sizeof(a)),
 				 size_format(o->slab, b, sizeof(b)));
 	return 0;
 }
@@ -141,9 +141,9 @@ static int check_memory(const struct donord_options *o, uint64_t memory, bool sh
 	char a[16], b[16];
 
 	/* With HeadRoom --memory is a bound, and what there is decides. */
-	if (o->lender.headroom)
+	if (o->lending.headroom)
 		return 0;
-	machine_find(&machine, o->lender.machine ?: "/proc");
+	machine_find(&machine, o->lending.machine ?: "/proc");
 	if (machine_sample(&machine, &sample, NULL))
 		return 0;
 	most = sample.own > HEADROOM_SELF ? sample.own - HEADROOM_SELF : 0;
@@ -172,18 +172,18 @@ static int parse_memory(struct donord_options *o, bool shared, uint64_t *memory,
 		r = size_parse(o->memory, "--memory", memory, e);
 		return r ? r : check_memory(o, *memory, shared, e);
 	}
-	machine_find(&machine, o->lender.machine ?: "/proc");
+	machine_find(&machine, o->lending.machine ?: "/proc");
 	r = machine_sample(&machine, &sample, e);
 	if (r)
 		return r;
-	if (!o->lender.headroom)
-		o->lender.headroom = headroom_default(sample.memory);
-	if (o->lender.headroom >= sample.memory)
+	if (!o->lending.headroom)
+		o->lending.headroom = headroom_default(sample.memory);
+	if (o->lending.headroom >= sample.memory)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "headroom: %s of %s leave nothing to lend; choose less",
-				 size_format(o->lender.headroom, a, sizeof(a)),
+				 size_format(o->lending.headroom, a, sizeof(a)),
 				 size_format(sample.memory, b, sizeof(b)));
-	*memory = sample.memory - o->lender.headroom;
+	*memory = sample.memory - o->lending.headroom;
 	if (sample.limited && *memory > sample.limit)
 		*memory = sample.limit;
 	return 0;
@@ -196,10 +196,10 @@ static void say_what(const struct donord_options *o, const struct pool *pool)
 	for (int i = 0; i < o->listen.n; i++) {
 		size_format(pool->count * pool->slab_size, total, sizeof(total));
 		size_format(pool->slab_size, slab, sizeof(slab));
-		if (o->lender.headroom)
+		if (o->lending.headroom)
 			log_info("lending up to %s in slabs of %s on %s, %s stay free", total, slab,
 				 o->listen.v[i],
-				 size_format(o->lender.headroom, headroom, sizeof(headroom)));
+				 size_format(o->lending.headroom, headroom, sizeof(headroom)));
 		else
 			log_info("lending %s in %u slabs of %s on %s", total, pool->count, slab,
 				 o->listen.v[i]);
@@ -216,7 +216,7 @@ static int parse_rdma(const char *text, const char *option, struct address *a, s
 	return r;
 }
 
-static int listen_rdma(const struct donord_options *o, struct lender *l, struct error *e)
+static int listen_rdma(const struct donord_options *o, struct loop *l, struct error *e)
 {
 	struct address place;
 	int r;
@@ -224,10 +224,10 @@ static int listen_rdma(const struct donord_options *o, struct lender *l, struct 
 	if (!o->rdma)
 		return 0;
 	r = parse_rdma(o->rdma, "rdma", &place, e);
-	return r ? r : lender_listen_rdma(l, &place, e);
+	return r ? r : loop_listen_rdma(l, &place, e);
 }
 
-static int listen_kernels(const struct donord_options *o, struct lender *l, struct error *e)
+static int listen_kernels(const struct donord_options *o, struct loop *l, struct error *e)
 {
 	struct address place;
 	int r;
@@ -235,7 +235,7 @@ static int listen_kernels(const struct donord_options *o, struct lender *l, stru
 	if (!o->rdma_kernel)
 		return 0;
 	r = parse_rdma(o->rdma_kernel, "rdma-kernel", &place, e);
-	return r ? r : lender_listen_kernels(l, &place, e);
+	return r ? r : loop_listen_kernels(l, &place, e);
 }
 
 static void warn_of_removed(const struct donord_options *o)
@@ -247,7 +247,7 @@ static void warn_of_removed(const struct donord_options *o)
 		log_warn("rdma-memory: ignored: kernel modules borrow of --memory like all others; raise --memory instead");
 }
 
-static int run(struct donord_options *o, struct lender *l, const struct pool *pool,
+static int run(struct donord_options *o, struct loop *l, const struct pool *pool,
 	       struct registration *registration, char **argv, struct error *e)
 {
 	struct donor_control *control = NULL;
@@ -260,7 +260,7 @@ static int run(struct donord_options *o, struct lender *l, const struct pool *po
 	service_ready(&o->service, NULL);
 	if (registration)
 		registration_return(registration);
-	r = lender_run(l);
+	r = loop_run(l);
 	donor_control_stop(&control);
 	return r ? fail(e, r, "event loop: %s", strerror(-r)) : 0;
 }
@@ -269,7 +269,7 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 {
 	struct address places[OPTION_LIST_MAX];
 	struct pool pool = { 0 };
-	struct lender *l = NULL;
+	struct loop *l = NULL;
 	struct registration *registration = NULL;
 	uint64_t memory = 0;
 	bool shared;
@@ -283,24 +283,24 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 	if (!r)
 		r = advertise_begin(&o->advertise, o->slab, memory, &registration, e);
 	if (!r)
-		r = lender_new(&l, &pool, &o->lender, e);
+		r = loop_new(&l, &pool, &o->lending, e);
 	/* An address that cannot be had is told before memory is taken. */
 	for (int i = 0; !r && i < o->listen.n; i++)
-		r = lender_listen(l, &places[i], e);
+		r = loop_listen(l, &places[i], e);
 	if (!r)
 		r = pool_init(&pool, memory, o->slab, !shared ? LEND_PRIVATE :
-			      o->lender.headroom ? LEND_SHARED : LEND_SHARED_HUGE, e);
+			      o->lending.headroom ? LEND_SHARED : LEND_SHARED_HUGE, e);
 	if (!r)
 		r = listen_rdma(o, l, e);
 	if (!r)
 		r = listen_kernels(o, l, e);
 	if (!r)
-		r = lender_start(l, e);
+		r = loop_start(l, e);
 	if (!r)
 		r = run(o, l, &pool, registration, argv, e);
 	else if (r == -EINTR && !e->code)
 		log_info("stopped before its memory was allocated");
-	lender_free(&l);
+	loop_free(&l);
 	pool_free(&pool);
 	registration_stop(&registration);
 	return r;
@@ -310,7 +310,7 @@ int main(int argc, char **argv)
 {
 	struct donord_options o = {
 		.slab = 64 << 20,
-		.lender = {
+		.lending = {
 			.sessions = { .peer_connections = 64, .key_connections = 192,
 				      .keep = 30000000000ull },
 			.drain = 60000000000ull,

@@ -22,7 +22,7 @@ static void count_asked(const struct pool *p, const struct borrower *b, struct d
 	sum->overdue += of->overdue;
 }
 
-static struct borrower_status *add_borrower(const struct lender *l, const struct borrower *b,
+static struct borrower_status *add_borrower(const struct loop *l, const struct borrower *b,
 					    uint64_t since, struct donor_status *s)
 {
 	struct borrower_status *of = &s->borrowers[s->borrower_count++];
@@ -35,7 +35,7 @@ static struct borrower_status *add_borrower(const struct lender *l, const struct
 	return of;
 }
 
-static void add_connections(const struct lender *l, struct donor_status *s)
+static void add_connections(const struct loop *l, struct donor_status *s)
 {
 	for (int i = 0; i < CONNECTIONS; i++) {
 		const struct connection *c = &l->sessions.connections[i];
@@ -51,10 +51,10 @@ static void add_connections(const struct lender *l, struct donor_status *s)
 	}
 }
 
-static void add_kernels(const struct lender *l, struct donor_status *s)
+static void add_kernels(const struct loop *l, struct donor_status *s)
 {
-	for (int i = 0; l->kernels && i < RDMA_SESSIONS; i++) {
-		const struct rdma_session *k = l->kernels->sessions[i];
+	for (int i = 0; l->kernels && i < KERNEL_SESSIONS; i++) {
+		const struct kernel_session *k = l->kernels->sessions[i];
 		struct borrower_status *b;
 
 		if (!k || !k->greeted)
@@ -65,7 +65,7 @@ static void add_kernels(const struct lender *l, struct donor_status *s)
 	}
 }
 
-void lender_status(const struct lender *l, struct donor_status *s)
+void loop_status(const struct loop *l, struct donor_status *s)
 {
 	memset(s, 0, sizeof(*s));
 	s->slab_size = l->pool->slab_size;

@@ -21,10 +21,10 @@ struct donor_status {
 	bool draining, ending;
 	uint64_t ends_in; /* s */
 	uint32_t borrower_count;
-	struct borrower_status borrowers[CONNECTIONS + RDMA_SESSIONS];
+	struct borrower_status borrowers[CONNECTIONS + KERNEL_SESSIONS];
 };
 
 /* The loop's. */
-void lender_status(const struct lender *l, struct donor_status *status);
+void loop_status(const struct loop *l, struct donor_status *status);
 
 #endif

@@ -24,7 +24,7 @@ enum { SLAB = 1 << 20, SLABS = 8 };
 
 struct world {
 	struct pool pool;
-	struct lender *l;
+	struct loop *l;
 	struct tls_context *tls[2]; /* of the borrowers "spark" and "flink" */
 	char directory[64], files[2][96];
 };
@@ -43,7 +43,7 @@ static void make_key(int i, const char *name)
 
 static int with_donor(void **state)
 {
-	struct lender_options o = { .sessions = { .quota = 3 * SLAB, .peer_connections = 3,
+	struct lending_options o = { .sessions = { .quota = 3 * SLAB, .peer_connections = 3,
 						  .key_connections = 5 } };
 	struct error e = { 0 };
 
@@ -53,7 +53,7 @@ static int with_donor(void **state)
 	make_key(0, "spark");
 	make_key(1, "flink");
 	o.keys = (struct option_list){ { w.files[0], w.files[1] }, 2 };
-	if (lender_new(&w.l, &w.pool, &o, &e) ||
+	if (loop_new(&w.l, &w.pool, &o, &e) ||
 	    pool_init(&w.pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e))
 		fail_msg("%s", e.text);
 	/* Not locked: that would take root. */
@@ -67,7 +67,7 @@ static int with_donor(void **state)
 
 static int without_donor(void **state)
 {
-	lender_free(&w.l);
+	loop_free(&w.l);
 	pool_free(&w.pool);
 	for (int i = 0; i < 2; i++) {
 		tls_context_free(&w.tls[i]);
@@ -79,7 +79,7 @@ static int without_donor(void **state)
 static void turn(void)
 {
 	for (int i = 0; i < 4; i++)
-		assert_int_equal(lender_turn(w.l, 0), 0);
+		assert_int_equal(loop_turn(w.l, 0), 0);
 }
 
 /* --- a borrower's end ------------------------------------------------------------- */

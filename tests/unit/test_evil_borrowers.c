@@ -32,7 +32,7 @@ enum { SLAB = 1 << 20, SLABS = 5, PEERS = 4 };
 #define SECONDS 2
 
 static struct pool pool;
-static struct lender *lender;
+static struct loop *loop;
 static char run_dir[64], meminfo[80];
 static struct peer {
 	int fd;
@@ -90,7 +90,7 @@ static struct wire_frame some_frame(const struct peer *p)
 		break;
 	case WIRE_ACTIVITY:
 		f.direction = WIRE_REPLY;
-		f.tag = lender->eviction.round;
+		f.tag = loop->eviction.round;
 		f.length = WIRE_LOAN_SIZE * (p->c->borrower.asked && draw(4) ? p->c->borrower.asked : 1 + draw(5));
 		break;
 	}
@@ -126,7 +126,7 @@ static void reconnect(struct peer *p)
 		close(p->fd);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
 	p->fd = pair[0];
-	p->c = connection_adopt(&lender->sessions, pair[1], &nobody);
+	p->c = connection_adopt(&loop->sessions, pair[1], &nobody);
 	assert_non_null(p->c);
 	/* Who does not greet does not get far. */
 	if (draw(8))
@@ -148,8 +148,8 @@ static void check(void)
 	if (memcmp(in, pool.in, sizeof(in)))
 		wrong("slabs miscounted");
 	for (int i = 0; i < CONNECTIONS; i++)
-		held += lender->sessions.connections[i].held;
-	if (held != lender->sessions.held)
+		held += loop->sessions.connections[i].held;
+	if (held != loop->sessions.held)
 		wrong("held requests miscounted");
 }
 
@@ -167,19 +167,19 @@ static void step(void)
 		shutdown(p->fd, draw(2) ? SHUT_RDWR : SHUT_WR);
 		break;
 	case 2:
-		eviction_start(&lender->eviction, &lender->follow.rule, 1 + draw(3), lender->now);
+		eviction_start(&loop->eviction, &loop->follow.rule, 1 + draw(3), loop->now);
 		break;
 	case 3:
-		lender_drain(lender, LENDER_STAY);
+		loop_drain(loop, LOOP_STAY);
 		break;
 	case 4:
-		lender_undrain(lender);
+		loop_undrain(loop);
 		break;
 	case 5:
-		eviction_second(&lender->eviction, lender->now, 0, 0);
+		eviction_second(&loop->eviction, loop->now, 0, 0);
 		break;
 	case 6:
-		connections_tick(&lender->sessions, lender->now + (draw(5) ? 0 : 20 * SECOND));
+		connections_tick(&loop->sessions, loop->now + (draw(5) ? 0 : 20 * SECOND));
 		break;
 	case 7:
 		take_away(draw(SLABS));
@@ -194,7 +194,7 @@ static void step(void)
 	pool_grow(&pool, SLABS);
 	if (draw(3))
 		return;
-	assert_int_equal(lender_turn(lender, 0), 0);
+	assert_int_equal(loop_turn(loop, 0), 0);
 	check();
 }
 
@@ -204,16 +204,16 @@ static void end(void)
 		close(peers[i].fd);
 		peers[i].fd = -1;
 	}
-	lender_undrain(lender);
+	loop_undrain(loop);
 	for (int i = 0; i < 50; i++)
-		assert_int_equal(lender_turn(lender, 0), 0);
+		assert_int_equal(loop_turn(loop, 0), 0);
 	/* Those that are kept for a successor. */
 	for (int i = 0; i < CONNECTIONS; i++)
-		if (!connection_is_free(&lender->sessions.connections[i]))
-			connection_drop(&lender->sessions.connections[i], "the end");
+		if (!connection_is_free(&loop->sessions.connections[i]))
+			connection_drop(&loop->sessions.connections[i], "the end");
 	for (int turns = 0; pool.in[LEND_CLEAN] < SLABS; turns++) {
 		pool_grow(&pool, SLABS);
-		assert_int_equal(lender_turn(lender, SECOND / 1000), 0);
+		assert_int_equal(loop_turn(loop, SECOND / 1000), 0);
 		if (turns > 60000)
 			wrong("slabs that nobody has do not come back");
 	}
@@ -227,7 +227,7 @@ static void end(void)
 			if (words[w])
 				wrong("a slab is not zeroed");
 	}
-	if (lender->sessions.held)
+	if (loop->sessions.held)
 		wrong("a request is held for ever");
 }
 
@@ -246,12 +246,12 @@ static void they_do_as_they_like(void **state)
 	}
 	/* Or all this shows nothing. */
 	assert_true(pool.generation - loans > number / 2);
-	assert_true(lender->eviction.counts.asked > 0);
+	assert_true(loop->eviction.counts.asked > 0);
 }
 
 static int make_donor(uint64_t quota)
 {
-	struct lender_options o = { .headroom = SLAB, .machine = run_dir, .drain = 1000 * SECOND,
+	struct lending_options o = { .headroom = SLAB, .machine = run_dir, .drain = 1000 * SECOND,
 				    .sessions = { .keep = SECOND / 1000, .quota = quota },
 				    .eviction.overdue = 1000 * SECOND };
 	struct error e = { 0 };
@@ -261,12 +261,12 @@ static int make_donor(uint64_t quota)
 	setenv("EBB_RUN_DIR", run_dir, 1);
 	snprintf(meminfo, sizeof(meminfo), "%s/meminfo", run_dir);
 	assert_int_equal(file_replace(meminfo, "MemTotal: 1048576 kB\nMemAvailable: 0 kB\n"), 0);
-	if (lender_new(&lender, &pool, &o, &e) ||
-	    pool_init(&pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e) || lender_start(lender, &e))
+	if (loop_new(&loop, &pool, &o, &e) ||
+	    pool_init(&pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e) || loop_start(loop, &e))
 		fail_msg("%s", e.text);
 	/* The tests say when a second is over. */
-	timerfd_settime(lender->timer_fd, 0, &(struct itimerspec){ 0 }, NULL);
-	lender->follow.rule = headroom_rule_default(64ull << 30, SLAB);
+	timerfd_settime(loop->timer_fd, 0, &(struct itimerspec){ 0 }, NULL);
+	loop->follow.rule = headroom_rule_default(64ull << 30, SLAB);
 	for (int i = 0; i < PEERS; i++)
 		peers[i].fd = -1;
 	return 0;
@@ -284,7 +284,7 @@ static int with_quota(void **state)
 
 static int without_donor(void **state)
 {
-	lender_free(&lender);
+	loop_free(&loop);
 	pool_free(&pool);
 	unlink(meminfo);
 	return rmdir(run_dir);
@@ -297,6 +297,6 @@ int main(void)
 		cmocka_unit_test_setup_teardown(they_do_as_they_like, with_quota, without_donor),
 	};
 
-	log_setup("lender", LOG_LVL_ERR);
+	log_setup("loop", LOG_LVL_ERR);
 	return cmocka_run_group_tests_name("evil borrowers", tests, NULL, NULL);
 }

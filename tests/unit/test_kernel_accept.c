@@ -24,13 +24,13 @@
 enum { SLAB = 1 << 20, SLABS = 40, MAPS = 20 };
 
 static struct pool pool;
-static struct lender *loop;
+static struct loop *loop;
 static struct key key;
 static char run_dir[32], meminfo[48];
 
 static void turn(void)
 {
-	assert_int_equal(lender_turn(loop, 0), 0);
+	assert_int_equal(loop_turn(loop, 0), 0);
 }
 
 /* Turns until @condition holds; tasks of the pool thread take their time. */
@@ -56,7 +56,7 @@ static void make_slabs(enum lend_state state)
 
 static int with_donor(void **state)
 {
-	struct lender_options o = { .headroom = SLAB, .machine = run_dir,
+	struct lending_options o = { .headroom = SLAB, .machine = run_dir,
 				    .drain = 1000 * SECOND, .eviction.overdue = 1000 * SECOND };
 	struct address a = { .text = "10.9.0.1:7070" };
 	struct error e = { 0 };
@@ -67,19 +67,19 @@ static int with_donor(void **state)
 	snprintf(meminfo, sizeof(meminfo), "%s/meminfo", run_dir);
 	/* A machine without free memory: the donor makes no slabs of its own. */
 	assert_int_equal(file_replace(meminfo, "MemTotal: 1048576 kB\nMemAvailable: 0 kB\n"), 0);
-	if (key_make(&key, "alice", &e) || lender_new(&loop, &pool, &o, &e) ||
+	if (key_make(&key, "alice", &e) || loop_new(&loop, &pool, &o, &e) ||
 	    pool_init(&pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e))
 		fail_msg("%s", e.text);
-	/* As lender_listen_kernels(), which needs TLS. */
+	/* As loop_listen_kernels(), which needs TLS. */
 	loop->sessions.keys = (struct keyring){ calloc(KEYRING_MAX, sizeof(key)), 1 };
 	*loop->sessions.keys.keys = key;
 	loop->kernels = calloc(1, sizeof(*loop->kernels));
-	loop->kernels->env = (struct rdma_env){ .pool = &pool, .eviction = &loop->eviction,
+	loop->kernels->env = (struct kernel_env){ .pool = &pool, .eviction = &loop->eviction,
 						.follow = &loop->follow, .log = &loop->log };
 	loop->kernels->keys = &loop->sessions.keys;
 	loop->kernels->epoll_fd = loop->epoll_fd;
 	loop->kernels->first_key = 1000;
-	if (rdma_lender_open(loop->kernels, &a, &e) || lender_start(loop, &e))
+	if (kernel_accept_open(loop->kernels, &a, &e) || loop_start(loop, &e))
 		fail_msg("%s", e.text);
 	timerfd_settime(loop->timer_fd, 0, &(struct itimerspec){ 0 }, NULL);
 	return 0;
@@ -87,16 +87,16 @@ static int with_donor(void **state)
 
 static int without_donor(void **state)
 {
-	lender_free(&loop);
+	loop_free(&loop);
 	pool_free(&pool);
 	unlink(meminfo);
 	assert_int_equal(fake.registered, 0);
 	return rmdir(run_dir);
 }
 
-static struct rdma_session *session_of(uint64_t number)
+static struct kernel_session *session_of(uint64_t number)
 {
-	for (int i = 0; i < RDMA_SESSIONS; i++)
+	for (int i = 0; i < KERNEL_SESSIONS; i++)
 		if (loop->kernels->sessions[i] && loop->kernels->sessions[i]->number == number)
 			return loop->kernels->sessions[i];
 	return NULL;
@@ -105,8 +105,8 @@ static struct rdma_session *session_of(uint64_t number)
 /* The module of session @number sends @f. */
 static void send_frame(uint64_t number, struct wire_frame f, const void *payload)
 {
-	struct rdma_session *s = session_of(number);
-	static uint64_t sent[RDMA_SESSIONS];
+	struct kernel_session *s = session_of(number);
+	static uint64_t sent[KERNEL_SESSIONS];
 	uint8_t bytes[WIRE_RDMA_MESSAGE];
 	uint32_t n = WIRE_HEADER + f.length;
 
@@ -137,7 +137,7 @@ static struct rdma_cm_id *request(uint64_t number)
 	return fake_requests(bytes, sizeof(bytes));
 }
 
-static struct rdma_session *begin(uint64_t number)
+static struct kernel_session *begin(uint64_t number)
 {
 	struct wire_hello h = { .version = WIRE_VERSION, .slab_size = SLAB, .name = "kernel" };
 	uint8_t payload[WIRE_HELLO_SIZE];
@@ -176,7 +176,7 @@ static void connections_and_modules_alternate(void **state)
 {
 	struct wire_frame f = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE };
 	uint8_t bytes[MAPS * (WIRE_HEADER + WIRE_MAP_SIZE)];
-	struct rdma_session *k = begin(1);
+	struct kernel_session *k = begin(1);
 	int fd;
 	struct connection *c = connect_stream(&fd);
 
@@ -202,14 +202,14 @@ static void connections_and_modules_alternate(void **state)
 /* Modules that pipeline MAPs get slabs in turns. */
 static void modules_take_turns(void **state)
 {
-	struct rdma_session *a = begin(1), *b = begin(2);
+	struct kernel_session *a = begin(1), *b = begin(2);
 
 	make_slabs(LEND_DIRTY);
-	for (int i = 0; i < RDMA_MESSAGES; i++) {
+	for (int i = 0; i < KERNEL_MESSAGES; i++) {
 		send_map(1);
 		send_map(2);
 	}
-	while (pool_owned(&pool, &a->borrower) + pool_owned(&pool, &b->borrower) < 2 * RDMA_MESSAGES) {
+	while (pool_owned(&pool, &a->borrower) + pool_owned(&pool, &b->borrower) < 2 * KERNEL_MESSAGES) {
 		uint32_t has_a, has_b;
 
 		turn();

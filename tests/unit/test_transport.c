@@ -177,7 +177,7 @@ static void back_up(struct client *b, int result)
 
 struct lending {
 	struct pool pool;
-	struct lender *lender;
+	struct loop *lender;
 	struct address address;
 	pthread_t thread;
 };
@@ -186,24 +186,24 @@ static void *lending_main(void *data)
 {
 	struct lending *l = data;
 
-	lender_run(l->lender);
+	loop_run(l->lender);
 	return NULL;
 }
 
 /* At a second address, too, unless that is NULL. */
 static void lending_start(struct lending *l, struct address *second)
 {
-	struct lender_options options = { 0 };
+	struct lending_options options = { 0 };
 	struct error e = { 0 };
 
 	memset(l, 0, sizeof(*l));
 	parse(&l->address, "donor");
 	setenv("EBB_RUN_DIR", directory, 1);
 	assert_int_equal(pool_init(&l->pool, SLABS * SLAB, SLAB, LEND_SHARED, &e), 0);
-	assert_int_equal(lender_new(&l->lender, &l->pool, &options, &e), 0);
-	assert_int_equal(lender_listen(l->lender, &l->address, &e), 0);
-	assert_true(!second || lender_listen(l->lender, second, &e) == 0);
-	assert_int_equal(lender_start(l->lender, &e), 0);
+	assert_int_equal(loop_new(&l->lender, &l->pool, &options, &e), 0);
+	assert_int_equal(loop_listen(l->lender, &l->address, &e), 0);
+	assert_true(!second || loop_listen(l->lender, second, &e) == 0);
+	assert_int_equal(loop_start(l->lender, &e), 0);
 	assert_int_equal(pthread_create(&l->thread, NULL, lending_main, l), 0);
 }
 
@@ -217,7 +217,7 @@ static void lending_stop(struct lending *l)
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigtimedwait(&set, NULL, &at_once);
-	lender_free(&l->lender);
+	loop_free(&l->lender);
 	pool_free(&l->pool);
 }
 

@@ -21,7 +21,7 @@ struct session_options {
 	uint64_t delay;       /* ns: replies to READ are held back, each by itself */
 };
 
-struct lender_options {
+struct lending_options {
 	/*
 	 * Bytes to leave to the machine's own programs: slabs come and go with its
 	 * needs, up to the pool's places.  0 = all places are filled at start and stay.

@@ -213,7 +213,7 @@ int pool_fill(struct pool *p, uint32_t n, struct error *e)
 	return 0;
 }
 
-/* Hands @slab to the worker. */
+/* Hands @slab to the pool thread. */
 static void start(struct pool *p, uint32_t slab, enum lend_state state)
 {
 	set_state(p, &p->slabs[slab], state);

@@ -12,8 +12,8 @@
  * Two threads: the loop's, which calls everything but pool_work(), and the pool thread, which
  * calls that, because making memory may have to wait for memory.
  */
-#ifndef EBB_LEND_H
-#define EBB_LEND_H
+#ifndef EBB_POOL_H
+#define EBB_POOL_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -102,7 +102,7 @@ int pool_init(struct pool *p, uint64_t memory, uint64_t slab_size, enum lend_mem
 void pool_free(struct pool *p);
 
 /*
- * Makes the first @n slabs now, in the calling thread, before any worker.  -EINTR, without
+ * Makes the first @n slabs now, in the calling thread, before any pool thread.  -EINTR, without
  * an error, when the patience is over.
  */
 int pool_fill(struct pool *p, uint32_t n, struct error *e);
@@ -119,7 +119,7 @@ uint32_t pool_shrink(struct pool *p, uint32_t n);
  * between two pieces of a slab that is being made.
  */
 bool pool_work(struct pool *p);
-/* Takes over what the worker has done.  -errno of the first slab that could not be made. */
+/* Takes over what the pool thread has done.  -errno of the first slab that could not be made. */
 int pool_settle(struct pool *p);
 
 /* Before the pool has memory; @x outlives it, or pool_remove_export() comes after pool_work()'s last. */
@@ -213,7 +213,7 @@ enum lend_return {
 };
 
 /*
- * Zeroes a piece of a released slab, or has the worker replace or drop one that was
+ * Zeroes a piece of a released slab, or has the pool thread replace or drop one that was
  * handed over; to be called while nothing else is to be done.  True while there is more.
  */
 bool pool_zero_some(struct pool *p, enum lend_return handed);

@@ -7,7 +7,7 @@
 
 static void *work(void *data)
 {
-	struct worker *w = data;
+	struct pool_thread *w = data;
 
 	for (;;) {
 		while (sem_wait(&w->wanted) < 0)
@@ -19,12 +19,12 @@ static void *work(void *data)
 	}
 }
 
-int worker_start(struct worker *w, struct pool *p, int wake_fd)
+int pool_thread_start(struct pool_thread *w, struct pool *p, int wake_fd)
 {
 	pthread_attr_t attr;
 	int r;
 
-	*w = (struct worker){ .pool = p };
+	*w = (struct pool_thread){ .pool = p };
 	p->done_fd = wake_fd;
 	sem_init(&w->wanted, 0, 0);
 	pthread_attr_init(&attr);
@@ -35,12 +35,12 @@ int worker_start(struct worker *w, struct pool *p, int wake_fd)
 	return -r;
 }
 
-void worker_wake(struct worker *w)
+void pool_thread_wake(struct pool_thread *w)
 {
 	sem_post(&w->wanted);
 }
 
-void worker_stop(struct worker *w)
+void pool_thread_stop(struct pool_thread *w)
 {
 	if (!w->running)
 		return;

@@ -22,7 +22,7 @@
 #define EVENTS_A_TURN 16
 
 /* Whether one more line about an unknown peer may be logged. */
-static bool may_tell(struct rdma_lender *l)
+static bool may_tell(struct kernel_accept *l)
 {
 	uint64_t now = now_ns();
 
@@ -34,11 +34,11 @@ static bool may_tell(struct rdma_lender *l)
 }
 
 /* The slot of the session of that number, or of the first free place; NULL = none. */
-static struct rdma_session **session_find(struct rdma_lender *l, uint64_t number)
+static struct kernel_session **session_find(struct kernel_accept *l, uint64_t number)
 {
-	struct rdma_session **free_slot = NULL;
+	struct kernel_session **free_slot = NULL;
 
-	for (int i = 0; i < RDMA_SESSIONS; i++) {
+	for (int i = 0; i < KERNEL_SESSIONS; i++) {
 		if (l->sessions[i] && l->sessions[i]->number == number)
 			return &l->sessions[i];
 		if (!l->sessions[i] && !free_slot)
@@ -47,9 +47,9 @@ static struct rdma_session **session_find(struct rdma_lender *l, uint64_t number
 	return free_slot;
 }
 
-static struct rdma_session **session_of(struct rdma_lender *l, const struct rdma_cm_id *id)
+static struct kernel_session **session_of(struct kernel_accept *l, const struct rdma_cm_id *id)
 {
-	for (int i = 0; i < RDMA_SESSIONS; i++)
+	for (int i = 0; i < KERNEL_SESSIONS; i++)
 		for (uint32_t q = 0; l->sessions[i] && q < WIRE_RDMA_QUEUES; q++)
 			if (l->sessions[i]->id[q] == id)
 				return &l->sessions[i];
@@ -57,32 +57,32 @@ static struct rdma_session **session_of(struct rdma_lender *l, const struct rdma
 }
 
 /* Frees ended sessions whose keys are gone. */
-static void sweep(struct rdma_lender *l)
+static void sweep(struct kernel_accept *l)
 {
 	for (size_t i = 0; i < sizeof(l->ended) / sizeof(l->ended[0]); i++) {
 		if (!l->ended[i] || l->ended[i]->domain.keys)
 			continue;
-		rdma_session_free(l->ended[i]);
+		kernel_session_free(l->ended[i]);
 		l->ended[i] = NULL;
 	}
 }
 
-static void session_end(struct rdma_lender *l, struct rdma_session **p, const char *why)
+static void session_end(struct kernel_accept *l, struct kernel_session **p, const char *why)
 {
-	struct rdma_session *s = *p;
+	struct kernel_session *s = *p;
 	bool tells = s->proven || may_tell(l);
 	uint32_t slabs;
 	size_t i = 0;
 
 	*p = NULL;
 	epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, s->channel->fd, NULL);
-	slabs = rdma_session_end(s);
+	slabs = kernel_session_end(s);
 	if (tells)
 		donor_say(l->env.log, LOG_LVL_INFO, "borrower %s: %s; %u slabs reclaimed",
 			  s->borrower.name[0] ? s->borrower.name : "(unknown, RDMA)", why, slabs);
 	sweep(l);
 	if (!s->domain.keys) {
-		rdma_session_free(s);
+		kernel_session_free(s);
 		return;
 	}
 	while (i < sizeof(l->ended) / sizeof(l->ended[0]) - 1 && l->ended[i])
@@ -92,13 +92,13 @@ static void session_end(struct rdma_lender *l, struct rdma_session **p, const ch
 }
 
 /* The oldest of those that have proven nothing, and how many there are. */
-static struct rdma_session **first_unproven(struct rdma_lender *l, uint32_t *count)
+static struct kernel_session **first_unproven(struct kernel_accept *l, uint32_t *count)
 {
-	struct rdma_session **first = NULL;
+	struct kernel_session **first = NULL;
 
 	*count = 0;
-	for (int i = 0; i < RDMA_SESSIONS; i++) {
-		struct rdma_session **p = &l->sessions[i];
+	for (int i = 0; i < KERNEL_SESSIONS; i++) {
+		struct kernel_session **p = &l->sessions[i];
 
 		if (!*p || (*p)->proven)
 			continue;
@@ -108,19 +108,19 @@ static struct rdma_session **first_unproven(struct rdma_lender *l, uint32_t *cou
 	return first;
 }
 
-static void make_place(struct rdma_lender *l)
+static void make_place(struct kernel_accept *l)
 {
 	uint32_t count;
-	struct rdma_session **p = first_unproven(l, &count);
+	struct kernel_session **p = first_unproven(l, &count);
 
 	if (p && (count >= UNPROVEN_MAX || !session_find(l, 0)))
 		session_end(l, p, "no proof of its key, and others want its place");
 }
 
 /* ns until the next one has to go; those whose time is up do. */
-static uint64_t end_unproven(struct rdma_lender *l, uint64_t now)
+static uint64_t end_unproven(struct kernel_accept *l, uint64_t now)
 {
-	struct rdma_session **p;
+	struct kernel_session **p;
 	uint32_t count;
 
 	while ((p = first_unproven(l, &count))) {
@@ -144,7 +144,7 @@ static const char *peer_text(struct rdma_cm_id *id, char *text)
 	return inet_ntop(peer->sa_family, ip, text, INET6_ADDRSTRLEN) ?: "?";
 }
 
-static void refuse(struct rdma_lender *l, struct rdma_cm_id *id, enum wire_refusal why,
+static void refuse(struct kernel_accept *l, struct rdma_cm_id *id, enum wire_refusal why,
 		   const char *words)
 {
 	uint8_t data[WIRE_REFUSAL_SIZE];
@@ -162,8 +162,8 @@ static void refuse(struct rdma_lender *l, struct rdma_cm_id *id, enum wire_refus
  * What a request says, of @length bytes; WIRE_REFUSED_UNKNOWN: nothing is wrong with it.
  * Else the donor's log gets @words, of @size.
  */
-static enum wire_refusal read_request(const struct rdma_lender *l, const uint8_t *data,
-				      size_t length, struct rdma_request *q, char *words, size_t size)
+static enum wire_refusal read_request(const struct kernel_accept *l, const uint8_t *data,
+				      size_t length, struct kernel_request *q, char *words, size_t size)
 {
 	struct wire_proof_request proof;
 	bool open = !wire_parse_rdma_open(data, length, &q->open);
@@ -186,8 +186,8 @@ static enum wire_refusal read_request(const struct rdma_lender *l, const uint8_t
 }
 
 /* Connection 0 comes first; a session that ended is not begun again. */
-static int begin_session(struct rdma_lender *l, struct rdma_cm_id *id,
-			 const struct rdma_request *q, struct rdma_session ***p)
+static int begin_session(struct kernel_accept *l, struct rdma_cm_id *id,
+			 const struct kernel_request *q, struct kernel_session ***p)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
 	int r;
@@ -199,7 +199,7 @@ static int begin_session(struct rdma_lender *l, struct rdma_cm_id *id,
 	l->env.pool->refused |= !*p;
 	if (!*p)
 		return -EBUSY;
-	r = rdma_session_new(*p, &l->env, id, q);
+	r = kernel_session_new(*p, &l->env, id, q);
 	if (r)
 		return r;
 	peer_text(id, (**p)->peer);
@@ -211,16 +211,16 @@ static int begin_session(struct rdma_lender *l, struct rdma_cm_id *id,
 	return r;
 }
 
-static void connection_request(struct rdma_lender *l, struct rdma_cm_id *id,
+static void connection_request(struct kernel_accept *l, struct rdma_cm_id *id,
 			       const struct rdma_conn_param *param, const uint8_t *data,
 			       size_t length)
 {
-	struct rdma_request q = {
+	struct kernel_request q = {
 		/* Of us: what the borrower says that it will have under way. */
 		.reads = param->responder_resources, .borrower = param->qp_num,
 	};
 	struct ibv_device_attr attr;
-	struct rdma_session **p;
+	struct kernel_session **p;
 	enum wire_refusal why;
 	char words[192];
 	int r;
@@ -246,11 +246,11 @@ static void connection_request(struct rdma_lender *l, struct rdma_cm_id *id,
 		return;
 	}
 	/* A stranger that knows a session's number must not be able to end it. */
-	if (!rdma_session_lacks(*p, id, &q)) {
+	if (!kernel_session_lacks(*p, id, &q)) {
 		refuse(l, id, WIRE_REFUSED_BAD_PROOF, "it does not belong to the session that it names");
 		return;
 	}
-	r = rdma_session_join(*p, id, &q);
+	r = kernel_session_join(*p, id, &q);
 	if (r) {
 		session_end(l, p, "a connection failed");
 		refuse(l, id, WIRE_REFUSED_FAILED, strerror(-r));
@@ -258,11 +258,11 @@ static void connection_request(struct rdma_lender *l, struct rdma_cm_id *id,
 }
 
 /* One event; false when there is none. */
-static bool connection_event(struct rdma_lender *l)
+static bool connection_event(struct kernel_accept *l)
 {
 	uint8_t data[WIRE_PROOF_REQUEST_SIZE] = { 0 };
 	struct rdma_cm_event *event;
-	struct rdma_session **p;
+	struct kernel_session **p;
 	struct rdma_conn_param param;
 	enum rdma_cm_event_type kind;
 	struct rdma_cm_id *id;
@@ -301,14 +301,14 @@ static const char *end_text(int error)
 }
 
 /* Whether the key of @s, which it has just proven, has too many connections with it. */
-static bool too_many(const struct rdma_lender *l, const struct rdma_session *s)
+static bool too_many(const struct kernel_accept *l, const struct kernel_session *s)
 {
 	uint64_t n = 0;
 
-	for (int i = 0; i < RDMA_SESSIONS; i++)
+	for (int i = 0; i < KERNEL_SESSIONS; i++)
 		if (l->sessions[i] && l->sessions[i]->proven &&
 		    !strcmp(l->sessions[i]->borrower.key, s->borrower.key))
-			n += rdma_session_connections(l->sessions[i]);
+			n += kernel_session_connections(l->sessions[i]);
 	if (!l->key_connections || n <= l->key_connections)
 		return false;
 	donor_say(l->env.log, LOG_LVL_WARN, "key %s: more than %llu connections; see --key-connections",
@@ -316,11 +316,11 @@ static bool too_many(const struct rdma_lender *l, const struct rdma_session *s)
 	return true;
 }
 
-static void session_turn(struct rdma_lender *l, struct rdma_session **p)
+static void session_turn(struct kernel_accept *l, struct kernel_session **p)
 {
 	uint32_t loans = l->env.pool->generation;
 	bool proven = (*p)->proven;
-	int r = rdma_session_turn(*p);
+	int r = kernel_session_turn(*p);
 
 	if (l->env.pool->generation != loans)
 		l->mapped = (uint32_t)(p - l->sessions);
@@ -332,9 +332,9 @@ static void session_turn(struct rdma_lender *l, struct rdma_session **p)
 		session_end(l, p, "too many connections with its key");
 }
 
-void rdma_lender_event(struct rdma_lender *l, uint64_t key)
+void kernel_accept_event(struct kernel_accept *l, uint64_t key)
 {
-	struct rdma_session **p;
+	struct kernel_session **p;
 
 	if (key == l->first_key) {
 		for (int i = 0; i < EVENTS_A_TURN && connection_event(l); i++)
@@ -347,19 +347,19 @@ void rdma_lender_event(struct rdma_lender *l, uint64_t key)
 		session_turn(l, p);
 }
 
-static bool has_work(const struct rdma_session *s)
+static bool has_work(const struct kernel_session *s)
 {
 	return s && (s->more || s->held.op || s->failed);
 }
 
-void rdma_lender_turn(struct rdma_lender *l)
+void kernel_accept_turn(struct kernel_accept *l)
 {
 	/* The session that got the last slab is the last to get the next. */
 	uint32_t first = l->mapped + 1;
 
-	for (uint32_t i = 0; i < RDMA_SESSIONS; i++) {
-		struct rdma_session **p = &l->sessions[(first + i) % RDMA_SESSIONS];
-		int r = *p && l->env.pool->refused ? rdma_session_probe(*p) : 0;
+	for (uint32_t i = 0; i < KERNEL_SESSIONS; i++) {
+		struct kernel_session **p = &l->sessions[(first + i) % KERNEL_SESSIONS];
+		int r = *p && l->env.pool->refused ? kernel_session_probe(*p) : 0;
 
 		if (r)
 			session_end(l, p, end_text(r));
@@ -370,20 +370,20 @@ void rdma_lender_turn(struct rdma_lender *l)
 	sweep(l);
 }
 
-uint64_t rdma_lender_wait(struct rdma_lender *l, uint64_t now)
+uint64_t kernel_accept_wait(struct kernel_accept *l, uint64_t now)
 {
 	uint64_t wait = end_unproven(l, now);
 
-	for (int i = 0; i < RDMA_SESSIONS; i++)
+	for (int i = 0; i < KERNEL_SESSIONS; i++)
 		if (has_work(l->sessions[i]))
 			return 0;
 	return wait;
 }
 
-void rdma_lender_keys(struct rdma_lender *l)
+void kernel_accept_keys(struct kernel_accept *l)
 {
-	for (int i = 0; i < RDMA_SESSIONS; i++) {
-		const struct rdma_session *s = l->sessions[i];
+	for (int i = 0; i < KERNEL_SESSIONS; i++) {
+		const struct kernel_session *s = l->sessions[i];
 		char identity[KEY_IDENTITY];
 
 		if (!s)
@@ -397,7 +397,7 @@ void rdma_lender_keys(struct rdma_lender *l)
 	}
 }
 
-int rdma_lender_open(struct rdma_lender *l, const struct address *a, struct error *e)
+int kernel_accept_open(struct kernel_accept *l, const struct address *a, struct error *e)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = l->first_key };
 	struct sockaddr_storage sa = a->sa;
@@ -418,14 +418,14 @@ int rdma_lender_open(struct rdma_lender *l, const struct address *a, struct erro
 	return 0;
 }
 
-void rdma_lender_end(struct rdma_lender *l)
+void kernel_accept_end(struct kernel_accept *l)
 {
-	for (int i = 0; i < RDMA_SESSIONS; i++)
+	for (int i = 0; i < KERNEL_SESSIONS; i++)
 		if (l->sessions[i])
 			session_end(l, &l->sessions[i], "the donor stops");
 }
 
-void rdma_lender_close(struct rdma_lender *l)
+void kernel_accept_close(struct kernel_accept *l)
 {
 	sweep(l);
 	if (l->listener)

@@ -11,19 +11,19 @@
 
 /* Completions of one session in a turn of the loop. */
 #define TURN 32
-#define PROBE (1u << RDMA_ASKED)
+#define PROBE (1u << KERNEL_ASKED)
 
-static struct rdma_session *session_of(struct borrower *b)
+static struct kernel_session *session_of(struct borrower *b)
 {
-	return (struct rdma_session *)((char *)b - offsetof(struct rdma_session, borrower));
+	return (struct kernel_session *)((char *)b - offsetof(struct kernel_session, borrower));
 }
 
-static uint8_t *message(struct rdma_session *s, uint64_t i)
+static uint8_t *message(struct kernel_session *s, uint64_t i)
 {
 	return s->messages + i * WIRE_RDMA_MESSAGE;
 }
 
-static int receive_post(struct rdma_session *s, uint64_t i)
+static int receive_post(struct kernel_session *s, uint64_t i)
 {
 	struct ibv_sge sge = {
 		.addr = (uintptr_t)message(s, i), .length = WIRE_RDMA_MESSAGE,
@@ -38,7 +38,7 @@ static int receive_post(struct rdma_session *s, uint64_t i)
  * An answer is in the message that asked, which listens again when it is sent.  What is
  * marked leaves in that order.
  */
-static int message_post(struct rdma_session *s, uint64_t i, uint32_t length)
+static int message_post(struct kernel_session *s, uint64_t i, uint32_t length)
 {
 	struct ibv_sge sge = { .addr = (uintptr_t)message(s, i), .lkey = s->messages_key->lkey };
 	struct ibv_send_wr wr = {
@@ -56,7 +56,7 @@ static int message_post(struct rdma_session *s, uint64_t i, uint32_t length)
  * Whether what came, of *@length bytes, is the next frame of the session's borrower; its mark
  * is taken off.
  */
-static bool genuine(struct rdma_session *s, const uint8_t *m, uint32_t *length)
+static bool genuine(struct kernel_session *s, const uint8_t *m, uint32_t *length)
 {
 	uint8_t mark[WIRE_MARK];
 
@@ -71,18 +71,18 @@ static bool genuine(struct rdma_session *s, const uint8_t *m, uint32_t *length)
 	return true;
 }
 
-static int session_init(struct rdma_session *s)
+static int session_init(struct kernel_session *s)
 {
 	s->domain.pd = ibv_alloc_pd(s->verbs);
 	s->channel = s->domain.pd ? ibv_create_comp_channel(s->verbs) : NULL;
 	if (!s->channel || fcntl(s->channel->fd, F_SETFL, O_NONBLOCK) < 0)
 		return -errno;
-	s->cq = ibv_create_cq(s->verbs, 4 * (RDMA_MESSAGES + RDMA_ASKED), NULL, s->channel, 0);
-	s->messages = calloc(RDMA_MESSAGES + RDMA_ASKED, WIRE_RDMA_MESSAGE);
+	s->cq = ibv_create_cq(s->verbs, 4 * (KERNEL_MESSAGES + KERNEL_ASKED), NULL, s->channel, 0);
+	s->messages = calloc(KERNEL_MESSAGES + KERNEL_ASKED, WIRE_RDMA_MESSAGE);
 	if (!s->cq || !s->messages)
 		return -ENOMEM;
 	s->messages_key = ibv_reg_mr(s->domain.pd, s->messages,
-				     (RDMA_MESSAGES + RDMA_ASKED) * WIRE_RDMA_MESSAGE,
+				     (KERNEL_MESSAGES + KERNEL_ASKED) * WIRE_RDMA_MESSAGE,
 				     IBV_ACCESS_LOCAL_WRITE);
 	return s->messages_key ? -ibv_req_notify_cq(s->cq, 0) : -errno;
 }
@@ -93,10 +93,10 @@ static void give_up(struct borrower *b, const char *why);
 
 static const struct borrower_ops ops = { granted, ask, give_up };
 
-int rdma_session_new(struct rdma_session **out, const struct rdma_env *env, struct rdma_cm_id *id,
-		     const struct rdma_request *request)
+int kernel_session_new(struct kernel_session **out, const struct kernel_env *env,
+		       struct rdma_cm_id *id, const struct kernel_request *request)
 {
-	struct rdma_session *s = calloc(1, sizeof(*s));
+	struct kernel_session *s = calloc(1, sizeof(*s));
 	int r;
 
 	if (!s)
@@ -114,15 +114,15 @@ int rdma_session_new(struct rdma_session **out, const struct rdma_env *env, stru
 	s->verbs = id->verbs;
 	r = session_init(s);
 	if (r) {
-		rdma_session_free(s);
+		kernel_session_free(s);
 		return r;
 	}
 	*out = s;
 	return 0;
 }
 
-bool rdma_session_lacks(const struct rdma_session *s, const struct rdma_cm_id *id,
-			const struct rdma_request *request)
+bool kernel_session_lacks(const struct kernel_session *s, const struct rdma_cm_id *id,
+			const struct kernel_request *request)
 {
 	const struct wire_rdma_open *open = &request->open;
 	uint8_t proof[WIRE_PROOF];
@@ -136,7 +136,7 @@ bool rdma_session_lacks(const struct rdma_session *s, const struct rdma_cm_id *i
 }
 
 /* The donor's proof to the borrower, for the private data of the acceptance. */
-static int prove(struct rdma_session *s, const struct rdma_request *request, uint32_t donor,
+static int prove(struct kernel_session *s, const struct kernel_request *request, uint32_t donor,
 		 uint8_t data[static WIRE_PROOF_REPLY_SIZE])
 {
 	const struct wire_pair pair = { request->borrower, donor };
@@ -159,15 +159,16 @@ static int prove(struct rdma_session *s, const struct rdma_request *request, uin
 	return r;
 }
 
-int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
-		      const struct rdma_request *request)
+int kernel_session_join(struct kernel_session *s, struct rdma_cm_id *id,
+			const struct kernel_request *request)
 {
 	const struct wire_rdma_open *open = &request->open;
 	uint8_t data[WIRE_PROOF_REPLY_SIZE];
 	struct ibv_qp_init_attr attr = {
 		.send_cq = s->cq, .recv_cq = s->cq, .qp_type = IBV_QPT_RC,
 		.cap = {
-			.max_send_wr = RDMA_MESSAGES + RDMA_ASKED + 1, .max_recv_wr = RDMA_MESSAGES,
+			.max_send_wr = KERNEL_MESSAGES + KERNEL_ASKED + 1,
+			.max_recv_wr = KERNEL_MESSAGES,
 			.max_send_sge = 1, .max_recv_sge = 1,
 		},
 	};
@@ -181,7 +182,7 @@ int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
 		return -errno;
 	s->id[open->queue] = id;
 	/* Before the borrower may speak. */
-	for (uint64_t i = 0; !r && open->queue == 0 && i < RDMA_MESSAGES; i++)
+	for (uint64_t i = 0; !r && open->queue == 0 && i < KERNEL_MESSAGES; i++)
 		r = receive_post(s, i);
 	if (!r)
 		r = prove(s, request, id->qp->qp_num, data);
@@ -194,7 +195,7 @@ int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
 	return r;
 }
 
-uint32_t rdma_session_connections(const struct rdma_session *s)
+uint32_t kernel_session_connections(const struct kernel_session *s)
 {
 	uint32_t n = 0;
 
@@ -203,7 +204,7 @@ uint32_t rdma_session_connections(const struct rdma_session *s)
 	return n;
 }
 
-static bool complete(const struct rdma_session *s)
+static bool complete(const struct kernel_session *s)
 {
 	for (uint32_t i = 0; i < s->queues; i++)
 		if (!s->id[i])
@@ -211,7 +212,7 @@ static bool complete(const struct rdma_session *s)
 	return true;
 }
 
-static enum wire_status serve_hello(struct rdma_session *s, const uint8_t *payload, uint32_t length)
+static enum wire_status serve_hello(struct kernel_session *s, const uint8_t *payload, uint32_t length)
 {
 	struct wire_hello h;
 
@@ -237,19 +238,19 @@ static enum wire_status serve_hello(struct rdma_session *s, const uint8_t *paylo
 }
 
 /* Which message a MAP whose reply is to come is in. */
-static uint64_t waiting(struct rdma_session *s, uint64_t tag)
+static uint64_t waiting(struct kernel_session *s, uint64_t tag)
 {
-	for (uint64_t i = 0; i < RDMA_MESSAGES; i++) {
+	for (uint64_t i = 0; i < KERNEL_MESSAGES; i++) {
 		struct wire_frame f;
 
 		if (s->granting & 1u << i && wire_parse(message(s, i), WIRE_HEADER, WIRE_AT_DONOR, &f) == 1 &&
 		    f.tag == tag)
 			return i;
 	}
-	return RDMA_MESSAGES;
+	return KERNEL_MESSAGES;
 }
 
-static int reply(struct rdma_session *s, uint64_t i, const struct wire_frame *f,
+static int reply(struct kernel_session *s, uint64_t i, const struct wire_frame *f,
 		 enum wire_status st, const void *payload, uint32_t length)
 {
 	struct wire_frame r = *f;
@@ -268,14 +269,14 @@ static int reply(struct rdma_session *s, uint64_t i, const struct wire_frame *f,
 /* The first failure ends the session, in its next turn. */
 static void give_up(struct borrower *b, const char *why)
 {
-	struct rdma_session *s = session_of(b);
+	struct kernel_session *s = session_of(b);
 
 	s->failed = s->failed ? s->failed : why;
 }
 
 static void granted(struct borrower *b, const struct wire_frame *request, const struct lend_grant *g)
 {
-	struct rdma_session *s = session_of(b);
+	struct kernel_session *s = session_of(b);
 	uint64_t i = waiting(s, request->tag);
 
 	s->granting &= ~(1u << i);
@@ -285,25 +286,25 @@ static void granted(struct borrower *b, const struct wire_frame *request, const 
 
 static bool ask(struct borrower *b, const struct wire_frame *f, const void *payload)
 {
-	struct rdma_session *s = session_of(b);
+	struct kernel_session *s = session_of(b);
 	uint32_t i = 0;
 
-	while (i < RDMA_ASKED && s->leaving & 1u << i)
+	while (i < KERNEL_ASKED && s->leaving & 1u << i)
 		i++;
-	if (i == RDMA_ASKED || b->evicts >= RDMA_ASKED || f->op != WIRE_EVICT || s->failed)
+	if (i == KERNEL_ASKED || b->evicts >= KERNEL_ASKED || f->op != WIRE_EVICT || s->failed)
 		return false;
 	s->leaving |= 1u << i;
-	wire_build(message(s, RDMA_MESSAGES + i), f);
-	if (message_post(s, RDMA_MESSAGES + i, WIRE_HEADER))
+	wire_build(message(s, KERNEL_MESSAGES + i), f);
+	if (message_post(s, KERNEL_MESSAGES + i, WIRE_HEADER))
 		give_up(b, "the queue pair takes no frame");
 	return true;
 }
 
-int rdma_session_probe(struct rdma_session *s)
+int kernel_session_probe(struct kernel_session *s)
 {
 	/* Of no bytes, so it needs no address; the network device there acknowledges it. */
 	struct ibv_send_wr wr = {
-		.wr_id = RDMA_MESSAGES + RDMA_ASKED, .opcode = IBV_WR_RDMA_WRITE,
+		.wr_id = KERNEL_MESSAGES + KERNEL_ASKED, .opcode = IBV_WR_RDMA_WRITE,
 		.send_flags = IBV_SEND_SIGNALED,
 	}, *bad;
 
@@ -313,7 +314,7 @@ int rdma_session_probe(struct rdma_session *s)
 	return -ibv_post_send(s->id[0]->qp, &wr, &bad);
 }
 
-static int serve_map(struct rdma_session *s, uint64_t i, struct wire_frame *f)
+static int serve_map(struct kernel_session *s, uint64_t i, struct wire_frame *f)
 {
 	enum wire_status st = WIRE_BAD_CLASS;
 	uint32_t class;
@@ -330,7 +331,7 @@ static int serve_map(struct rdma_session *s, uint64_t i, struct wire_frame *f)
 	return reply(s, i, f, st, NULL, 0);
 }
 
-static int serve_donor(struct rdma_session *s, uint64_t i, struct wire_frame *f)
+static int serve_donor(struct kernel_session *s, uint64_t i, struct wire_frame *f)
 {
 	uint8_t payload[WIRE_DONOR_SIZE];
 	struct wire_donor d;
@@ -341,7 +342,7 @@ static int serve_donor(struct rdma_session *s, uint64_t i, struct wire_frame *f)
 }
 
 /* The frame in message @i, of @bytes bytes. */
-static int serve(struct rdma_session *s, uint64_t i, uint32_t bytes)
+static int serve(struct kernel_session *s, uint64_t i, uint32_t bytes)
 {
 	uint8_t *m = message(s, i);
 	enum wire_status st = WIRE_NOT_HERE;
@@ -375,19 +376,19 @@ static int serve(struct rdma_session *s, uint64_t i, uint32_t bytes)
 	return 0;
 }
 
-static int complete_one(struct rdma_session *s, const struct ibv_wc *wc)
+static int complete_one(struct kernel_session *s, const struct ibv_wc *wc)
 {
 	if (wc->status != IBV_WC_SUCCESS)
 		return wc->status == IBV_WC_RETRY_EXC_ERR ? -ETIMEDOUT : -EIO;
 	if (wc->opcode & IBV_WC_RECV)
 		return serve(s, wc->wr_id, wc->byte_len);
-	if (wc->wr_id < RDMA_MESSAGES)
+	if (wc->wr_id < KERNEL_MESSAGES)
 		return receive_post(s, wc->wr_id);
-	s->leaving &= ~(1u << (wc->wr_id - RDMA_MESSAGES));
+	s->leaving &= ~(1u << (wc->wr_id - KERNEL_MESSAGES));
 	return 0;
 }
 
-int rdma_session_turn(struct rdma_session *s)
+int kernel_session_turn(struct kernel_session *s)
 {
 	struct ibv_cq *cq;
 	struct ibv_wc wc;
@@ -414,7 +415,7 @@ int rdma_session_turn(struct rdma_session *s)
 	return r;
 }
 
-uint32_t rdma_session_end(struct rdma_session *s)
+uint32_t kernel_session_end(struct kernel_session *s)
 {
 	uint32_t n;
 
@@ -433,7 +434,7 @@ uint32_t rdma_session_end(struct rdma_session *s)
 	return n;
 }
 
-void rdma_session_free(struct rdma_session *s)
+void kernel_session_free(struct kernel_session *s)
 {
 	if (s->messages_key)
 		ibv_dereg_mr(s->messages_key);

@@ -3,8 +3,8 @@
  * The session of a kernel module: its queue pairs and its frames, which go by RDMA.  It reads
  * and writes what it was lent by itself (kernel_export.h).
  */
-#ifndef EBB_RDMA_SESSION_H
-#define EBB_RDMA_SESSION_H
+#ifndef EBB_KERNEL_SESSION_H
+#define EBB_KERNEL_SESSION_H
 
 #include <rdma/rdma_cma.h>
 #include <stdbool.h>
@@ -16,11 +16,11 @@
 #include "lib/wire/wire_proof.h"
 #include "lib/wire/wire_rdma.h"
 
-#define RDMA_MESSAGES 8
-#define RDMA_ASKED 4                /* EVICTs unanswered at a time */
+#define KERNEL_MESSAGES 8
+#define KERNEL_ASKED 4                /* EVICTs unanswered at a time */
 
 /* A connection request, of the kind that the donor takes. */
-struct rdma_request {
+struct kernel_request {
 	struct wire_rdma_open open;
 	uint8_t reads;              /* most READs at once */
 	const struct key *key;      /* the one that it names */
@@ -29,7 +29,7 @@ struct rdma_request {
 };
 
 /* What all sessions share. */
-struct rdma_env {
+struct kernel_env {
 	struct pool *pool;
 	struct eviction *eviction;
 	struct headroom_follow *follow;
@@ -38,10 +38,10 @@ struct rdma_env {
 	uint64_t quota;             /* bytes that a borrower may have; 0 = no limit */
 };
 
-struct rdma_session {
+struct kernel_session {
 	struct borrower borrower;
 	struct kernel_domain domain;
-	const struct rdma_env *env;
+	const struct kernel_env *env;
 	uint64_t number;
 	char fingerprint[KEY_FINGERPRINT]; /* of its key */
 	struct wire_hmac secret;
@@ -52,10 +52,10 @@ struct rdma_session {
 	struct rdma_cm_id *id[WIRE_RDMA_QUEUES]; /* NULL = not connected */
 	char peer[64];                    /* "10.9.0.1" */
 	struct ibv_context *verbs;
-	struct ibv_comp_channel *channel; /* readable: rdma_session_turn() */
+	struct ibv_comp_channel *channel; /* readable: kernel_session_turn() */
 	struct ibv_cq *cq;
-	/* Of WIRE_RDMA_MESSAGE bytes: RDMA_MESSAGES to receive in and to answer from,
-	 * then RDMA_ASKED to ask from. */
+	/* Of WIRE_RDMA_MESSAGE bytes: KERNEL_MESSAGES to receive in and to answer from,
+	 * then KERNEL_ASKED to ask from. */
 	uint8_t *messages;
 	struct ibv_mr *messages_key;
 	bool greeted;
@@ -68,31 +68,31 @@ struct rdma_session {
 };
 
 /* For the borrower whose first connection request @id is; 0 or -errno. */
-int rdma_session_new(struct rdma_session **out, const struct rdma_env *env, struct rdma_cm_id *id,
-		     const struct rdma_request *request);
+int kernel_session_new(struct kernel_session **out, const struct kernel_env *env,
+		       struct rdma_cm_id *id, const struct kernel_request *request);
 /* Whether the request, by @id, is for a connection that the session lacks, and its borrower's. */
-bool rdma_session_lacks(const struct rdma_session *s, const struct rdma_cm_id *id,
-			const struct rdma_request *request);
+bool kernel_session_lacks(const struct kernel_session *s, const struct rdma_cm_id *id,
+			  const struct kernel_request *request);
 /*
  * Makes the queue pair of @id, which the session lacks, and accepts it.  On failure @id has
  * no queue pair and is still the caller's.
  */
-int rdma_session_join(struct rdma_session *s, struct rdma_cm_id *id,
-		      const struct rdma_request *request);
+int kernel_session_join(struct kernel_session *s, struct rdma_cm_id *id,
+			const struct kernel_request *request);
 /* Connections of the session. */
-uint32_t rdma_session_connections(const struct rdma_session *s);
+uint32_t kernel_session_connections(const struct kernel_session *s);
 /* Answers some of what came in; s->more: there may be more.  -errno: it is to be ended. */
-int rdma_session_turn(struct rdma_session *s);
+int kernel_session_turn(struct kernel_session *s);
 /*
  * Asks whether its borrower's machine is there: a turn says so if it is not, in about a second.  A
  * borrower reads and writes without us, and one whose machine or link ended does not say so.
  */
-int rdma_session_probe(struct rdma_session *s);
+int kernel_session_probe(struct kernel_session *s);
 /*
  * Destroys its queue pairs, so that nothing of it can reach the memory any more, and ends its
  * loans; returns how many.  It is to be freed when its domain has no keys left.
  */
-uint32_t rdma_session_end(struct rdma_session *s);
-void rdma_session_free(struct rdma_session *s);
+uint32_t kernel_session_end(struct kernel_session *s);
+void kernel_session_free(struct kernel_session *s);
 
 #endif

@@ -47,7 +47,7 @@ static int without_pool(void **state)
 	return 0;
 }
 
-/* What the worker would do meanwhile. */
+/* What the pool thread would do meanwhile. */
 static void work(struct pool *p)
 {
 	while (pool_work(p))
@@ -190,7 +190,7 @@ static void grows_and_shrinks(enum lend_memory kind)
 	assert_int_equal(resident(&p), 0);
 	assert_int_equal(lend(&p, OWNER, &slab, &g), WIRE_NO_SPACE);
 	assert_int_equal(pool_grow(&p, 4), 4);
-	/* They are not there before the worker has made them. */
+	/* They are not there before the pool thread has made them. */
 	assert_int_equal(p.in[LEND_COMING], 4);
 	assert_int_equal(pool_free_slabs(&p), 0);
 	assert_int_equal(lend(&p, OWNER, &slab, &g), WIRE_NO_SPACE);
@@ -715,5 +715,5 @@ int main(void)
 		cmocka_unit_test(the_cgroups_we_are_in),
 	};
 
-	return cmocka_run_group_tests_name("lend", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
 }

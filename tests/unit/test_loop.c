@@ -47,7 +47,7 @@ int clock_gettime(clockid_t clock, struct timespec *t)
 
 struct donor {
 	struct pool pool;
-	struct lender *l;
+	struct loop *l;
 	struct donor_control *control;
 	char run_dir[64], meminfo[80];
 };
@@ -70,12 +70,12 @@ static void make_slabs(struct pool *p)
 	p->in[LEND_CLEAN] = SLABS;
 }
 
-static int make_donor(void **state, struct lender_options o)
+static int make_donor(void **state, struct lending_options o)
 {
 	static struct donor d;
 	struct error e = { 0 };
 
-	d = (struct donor){ .run_dir = "/tmp/ebb-lender-XXXXXX" };
+	d = (struct donor){ .run_dir = "/tmp/ebb-loop-XXXXXX" };
 	*state = &d;
 	assert_non_null(mkdtemp(d.run_dir));
 	setenv("EBB_RUN_DIR", d.run_dir, 1);
@@ -85,8 +85,8 @@ static int make_donor(void **state, struct lender_options o)
 	/* A machine without room: it makes no slabs of its own. */
 	o.headroom = SLAB;
 	o.machine = d.run_dir;
-	if (lender_new(&d.l, &d.pool, &o, &e) ||
-	    pool_init(&d.pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e) || lender_start(d.l, &e) ||
+	if (loop_new(&d.l, &d.pool, &o, &e) ||
+	    pool_init(&d.pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e) || loop_start(d.l, &e) ||
 	    donor_control_start(&d.control, d.l, NULL, &e))
 		fail_msg("%s", e.text);
 	make_slabs(&d.pool);
@@ -98,12 +98,12 @@ static int make_donor(void **state, struct lender_options o)
 
 static int with_donor(void **state)
 {
-	return make_donor(state, (struct lender_options){ 0 });
+	return make_donor(state, (struct lending_options){ 0 });
 }
 
 static int with_quota(void **state)
 {
-	return make_donor(state, (struct lender_options){ .sessions.quota = 2 * SLAB + SLAB / 2 });
+	return make_donor(state, (struct lending_options){ .sessions.quota = 2 * SLAB + SLAB / 2 });
 }
 
 static int without_donor(void **state)
@@ -111,16 +111,16 @@ static int without_donor(void **state)
 	struct donor *d = *state;
 
 	donor_control_stop(&d->control);
-	lender_free(&d->l);
+	loop_free(&d->l);
 	pool_free(&d->pool);
 	unlink(d->meminfo);
 	return rmdir(d->run_dir);
 }
 
-static void turn(struct lender *l)
+static void turn(struct loop *l)
 {
 	for (int i = 0; i < 4; i++)
-		assert_int_equal(lender_turn(l, 0), 0);
+		assert_int_equal(loop_turn(l, 0), 0);
 }
 
 static void send_frame(struct donor *d, struct peer *p, struct wire_frame f, const void *payload)
@@ -249,12 +249,12 @@ static void kept_for_a_successor(void **state)
 		assert_int_equal(map(d, &a), WIRE_OK);
 	connect_peer(d, &b, 2, 1);
 	/* It dies with a question unanswered. */
-	lender_drain(d->l, LENDER_STAY);
-	lender_tick(d->l, now_ns());
+	loop_drain(d->l, LOOP_STAY);
+	loop_tick(d->l, now_ns());
 	turn(d->l);
 	assert_int_equal(take(&a, WIRE_EVICT).slab, a.loans[0].slab);
 	assert_int_equal(take(&b, WIRE_EVICT).slab, b.loans[0].slab);
-	lender_undrain(d->l);
+	loop_undrain(d->l);
 	close(a.fd);
 	turn(d->l);
 	assert_int_equal(d->pool.in[LEND_LENT], 4);
@@ -282,9 +282,9 @@ static void kept_for_a_successor(void **state)
 	/* Nobody comes. */
 	close(c.fd);
 	turn(d->l);
-	lender_tick(d->l, now_ns() + 29 * SECOND);
+	loop_tick(d->l, now_ns() + 29 * SECOND);
 	assert_int_equal(d->pool.in[LEND_LENT], 3);
-	lender_tick(d->l, now_ns() + 31 * SECOND);
+	loop_tick(d->l, now_ns() + 31 * SECOND);
 	assert_int_equal(d->pool.in[LEND_LENT], 1);
 
 	/* Who says so has no successor. */
@@ -488,7 +488,7 @@ static void a_greedy_one(void **state)
 	assert_int_equal(send(a.fd, bytes, sizeof(bytes), 0), sizeof(bytes));
 	while (got < REQUESTS * (size_t)(WIRE_HEADER + SLAB)) {
 		assert_int_equal(send(b.fd, ping, sizeof(ping), 0), sizeof(ping));
-		assert_int_equal(lender_turn(d->l, 0), 0);
+		assert_int_equal(loop_turn(d->l, 0), 0);
 		take(&b, WIRE_PING);
 		assert_int_equal(ioctl(a.fd, FIONREAD, &waiting), 0);
 		/* A turn's worth, twice: to read and to flush are two events. */
@@ -525,7 +525,7 @@ static void many_slabs_at_once(void **state)
 	for (int turns = 0; came[0] < MAPS || came[1] < MAPS; turns++) {
 		int before = came[0] + came[1];
 
-		assert_int_equal(lender_turn(d->l, 0), 0);
+		assert_int_equal(loop_turn(d->l, 0), 0);
 		for (int i = 0; i < 2; i++)
 			for (; take_frame(&peers[i], &f); came[i]++)
 				assert_int_equal(f.status, WIRE_OK);
@@ -618,10 +618,10 @@ static void refused_maps(void **state)
 	connect_peer(d, &b, 2, 0);
 	assert_int_equal(send(a.fd, bytes, sizeof(bytes), 0), sizeof(bytes));
 	assert_int_equal(send(b.fd, bytes, WIRE_HEADER + WIRE_MAP_SIZE, 0), WIRE_HEADER + WIRE_MAP_SIZE);
-	assert_int_equal(lender_turn(d->l, 0), 0);
+	assert_int_equal(loop_turn(d->l, 0), 0);
 	assert_int_equal(take(&b, WIRE_MAP).status, WIRE_OK);
 	for (int refused = 0; refused < 2 * POOL_MAPS; ) {
-		assert_int_equal(lender_turn(d->l, 0), 0);
+		assert_int_equal(loop_turn(d->l, 0), 0);
 		for (; take_frame(&a, &f); refused++)
 			assert_int_equal(f.status, WIRE_OVER_QUOTA);
 	}
@@ -667,7 +667,7 @@ static void drained(void **state)
 	struct peer a;
 
 	connect_peer(d, &a, 1, 2);
-	lender_drain(d->l, LENDER_END);
+	loop_drain(d->l, LOOP_END);
 	turn(d->l);
 	for (int i = 0; i < 2; i++) {
 		f = take(&a, WIRE_EVICT);
@@ -685,13 +685,13 @@ static void drained(void **state)
 		f = (struct wire_frame){ .op = WIRE_UNMAP, .slab = a.loans[i].slab,
 					 .generation = a.loans[i].generation };
 		wire_build(bytes, &f);
-		assert_int_equal(lender_turn(d->l, 0), 0);
+		assert_int_equal(loop_turn(d->l, 0), 0);
 		assert_int_equal(send(a.fd, bytes, sizeof(bytes), 0), sizeof(bytes));
 	}
 	for (int i = 0; i < 5; i++)
-		if (lender_turn(d->l, 0) == 1)
+		if (loop_turn(d->l, 0) == 1)
 			break;
-	assert_int_equal(lender_turn(d->l, 0), 1);
+	assert_int_equal(loop_turn(d->l, 0), 1);
 	close(a.fd);
 }
 
@@ -710,7 +710,7 @@ static void what_was_handed_over(void **state)
 		f.generation = a.loans[0].generation;
 		pool_hand_over(&d->pool, f.slab);
 		if (drains)
-			lender_drain(d->l, LENDER_STAY);
+			loop_drain(d->l, LOOP_STAY);
 		send_frame(d, &a, f, NULL);
 		for (int i = 0; i < 60000 && in[LEND_DIRTY] + in[LEND_COMING] + in[LEND_GOING]; i++) {
 			turn(d->l);
@@ -726,23 +726,23 @@ static void what_was_handed_over(void **state)
 /* SIGTERM before all memory is there does not wait for it. */
 static void told_to_end_at_once(void **state)
 {
-	struct lender_options o = { 0 };
+	struct lending_options o = { 0 };
 	struct timespec at_once = { 0 };
 	struct pool pool = { 0 };
-	struct lender *l = NULL;
+	struct loop *l = NULL;
 	struct error e = { 0 };
 	sigset_t set;
 
-	assert_int_equal(lender_new(&l, &pool, &o, &e), 0);
+	assert_int_equal(loop_new(&l, &pool, &o, &e), 0);
 	assert_int_equal(pool_init(&pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e), 0);
 	raise(SIGTERM);
-	assert_int_equal(lender_start(l, &e), -EINTR);
+	assert_int_equal(loop_start(l, &e), -EINTR);
 	assert_int_equal(e.code, 0);
 	assert_int_equal(pool.in[LEND_CLEAN], 0);
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	assert_int_equal(sigtimedwait(&set, NULL, &at_once), SIGTERM);
-	lender_free(&l);
+	loop_free(&l);
 	pool_free(&pool);
 }
 
@@ -756,7 +756,7 @@ static void a_reconnect_herd(void **state)
 	struct address a;
 	int turns = 0;
 
-	if (address_parse("127.0.0.1:0", "listen", &a, &e) || lender_listen(d->l, &a, &e))
+	if (address_parse("127.0.0.1:0", "listen", &a, &e) || loop_listen(d->l, &a, &e))
 		fail_msg("%s", e.text);
 	for (int i = 0; i < HERD; i++)
 		p[i] = (struct pollfd){ .fd = tcp_connect(&d->l->places.a[0]), .events = POLLOUT };
@@ -768,7 +768,7 @@ static void a_reconnect_herd(void **state)
 	for (int i = 0; i < HERD; i++)
 		p[i].events = POLLIN;
 	do {
-		assert_int_equal(lender_turn(d->l, 0), 0);
+		assert_int_equal(loop_turn(d->l, 0), 0);
 		turns++;
 	} while (poll(p, HERD, 0) < HERD - CONNECTIONS);
 	assert_in_range(turns, HERD / CONNECTION_ACCEPTS, HERD / CONNECTION_ACCEPTS + 2);
@@ -828,6 +828,6 @@ int main(void)
 		cmocka_unit_test_setup_teardown(refused_maps, with_quota, without_donor),
 	};
 
-	log_setup("lender", LOG_LVL_ERR);
-	return cmocka_run_group_tests_name("lender", tests, NULL, NULL);
+	log_setup("loop", LOG_LVL_ERR);
+	return cmocka_run_group_tests_name("loop", tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@ static struct donor_log donor_log;
 static struct eviction eviction;
 static struct headroom_follow follow;
 static struct kernel_export export;
-static struct rdma_env env;
+static struct kernel_env env;
 static const struct key keys[] = {
 	{ .name = "alice", .fingerprint = "01" }, { .name = "alice", .fingerprint = "02" },
 	{ .name = "bob", .fingerprint = "03" },
@@ -45,7 +45,7 @@ static int with_pool(void **state)
 		fail_msg("%s", e.text);
 	eviction = (struct eviction){ .pool = &pool, .log = &donor_log };
 	follow = (struct headroom_follow){ .pool = &pool, .eviction = &eviction, .log = &donor_log };
-	env = (struct rdma_env){ .pool = &pool, .eviction = &eviction, .follow = &follow,
+	env = (struct kernel_env){ .pool = &pool, .eviction = &eviction, .follow = &follow,
 				 .log = &donor_log, .export = &export };
 	return eviction_init(&eviction) || kernel_export_init(&export, &pool, &donor_log);
 }
@@ -58,8 +58,8 @@ static int without_pool(void **state)
 	return 0;
 }
 
-/* Sends @f and @payload as the borrower of @s; what rdma_session_turn() makes of it. */
-static int send_frame(struct rdma_session *s, struct wire_frame f, const void *payload)
+/* Sends @f and @payload as the borrower of @s; what kernel_session_turn() makes of it. */
+static int send_frame(struct kernel_session *s, struct wire_frame f, const void *payload)
 {
 	uint8_t bytes[WIRE_RDMA_MESSAGE];
 	uint32_t n = WIRE_HEADER + f.length;
@@ -69,11 +69,11 @@ static int send_frame(struct rdma_session *s, struct wire_frame f, const void *p
 		memcpy(bytes + WIRE_HEADER, payload, f.length);
 	assert_int_equal(wire_mark(&s->secret, WIRE_AT_DONOR, s->received, bytes, n, bytes + n), 0);
 	fake_arrives(s->id[0], bytes, n + WIRE_MARK);
-	return rdma_session_turn(s);
+	return kernel_session_turn(s);
 }
 
 /* Returns the donor's reply and its payload. */
-static struct wire_frame say(struct rdma_session *s, struct wire_frame f, const void *payload,
+static struct wire_frame say(struct kernel_session *s, struct wire_frame f, const void *payload,
 			     const uint8_t **answer)
 {
 	struct wire_frame reply;
@@ -90,19 +90,19 @@ static struct wire_frame say(struct rdma_session *s, struct wire_frame f, const 
 	return reply;
 }
 
-static struct rdma_session *begin(const struct key *key, uint32_t queues)
+static struct kernel_session *begin(const struct key *key, uint32_t queues)
 {
 	struct wire_hello h = { .version = WIRE_VERSION, .slab_size = SLAB, .name = "kernel" };
-	struct rdma_request q = { .open = { .queues = queues, .session = 1 }, .key = key };
+	struct kernel_request q = { .open = { .queues = queues, .session = 1 }, .key = key };
 	uint8_t payload[WIRE_HELLO_SIZE];
-	struct rdma_session *s = NULL;
+	struct kernel_session *s = NULL;
 
 	for (; q.open.queue < queues; q.open.queue++) {
 		struct rdma_cm_id *id = fake_id();
 
 		if (!s)
-			assert_int_equal(rdma_session_new(&s, &env, id, &q), 0);
-		assert_int_equal(rdma_session_join(s, id, &q), 0);
+			assert_int_equal(kernel_session_new(&s, &env, id, &q), 0);
+		assert_int_equal(kernel_session_join(s, id, &q), 0);
 	}
 	wire_build_hello(payload, &h);
 	assert_int_equal(say(s, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) },
@@ -110,7 +110,7 @@ static struct rdma_session *begin(const struct key *key, uint32_t queues)
 	return s;
 }
 
-static struct wire_frame map(struct rdma_session *s)
+static struct wire_frame map(struct kernel_session *s)
 {
 	uint8_t payload[WIRE_MAP_SIZE];
 
@@ -118,22 +118,22 @@ static struct wire_frame map(struct rdma_session *s)
 	return say(s, (struct wire_frame){ .op = WIRE_MAP, .length = sizeof(payload) }, payload, NULL);
 }
 
-static enum wire_status unmap(struct rdma_session *s, const struct wire_frame *loan)
+static enum wire_status unmap(struct kernel_session *s, const struct wire_frame *loan)
 {
 	return say(s, (struct wire_frame){ .op = WIRE_UNMAP, .slab = loan->slab,
 					   .generation = loan->generation }, NULL, NULL).status;
 }
 
-static void end(struct rdma_session *s)
+static void end(struct kernel_session *s)
 {
-	rdma_session_end(s);
+	kernel_session_end(s);
 	work();
 	assert_int_equal(s->domain.keys, 0);
-	rdma_session_free(s);
+	kernel_session_free(s);
 }
 
 /* Slabs of the donor's total that the borrower can have, and bytes that are free for it. */
-static uint32_t room_of(struct rdma_session *s, uint64_t *free_bytes)
+static uint32_t room_of(struct kernel_session *s, uint64_t *free_bytes)
 {
 	const uint8_t *payload;
 	struct wire_frame r = say(s, (struct wire_frame){ .op = WIRE_PING }, NULL, &payload);
@@ -147,7 +147,7 @@ static uint32_t room_of(struct rdma_session *s, uint64_t *free_bytes)
 /* The reply comes when the slab is registered, with its address and key. */
 static void a_loan(void **state)
 {
-	struct rdma_session *s = begin(&keys[0], 2);
+	struct kernel_session *s = begin(&keys[0], 2);
 	uint8_t payload[WIRE_MAP_SIZE];
 	struct wire_rdma_grant g;
 	struct wire_frame r;
@@ -186,25 +186,25 @@ static void a_loan(void **state)
 /* Its session ends while the slab is registered: nobody is told, and the key goes. */
 static void a_session_that_ends_first(void **state)
 {
-	struct rdma_session *s = begin(&keys[0], 1);
+	struct kernel_session *s = begin(&keys[0], 1);
 	uint8_t payload[WIRE_MAP_SIZE];
 
 	wire_build_map(payload, WIRE_CLASS_SWAP);
 	assert_int_equal(send_frame(s, (struct wire_frame){ .op = WIRE_MAP, .length = sizeof(payload) },
 				    payload), 0);
-	assert_int_equal(rdma_session_end(s), 1);
+	assert_int_equal(kernel_session_end(s), 1);
 	assert_int_equal(s->domain.keys, 1);
 	work();
 	assert_int_equal(s->domain.keys, 0);
 	assert_int_equal(pool.in[LEND_CLEAN], SLABS);
-	rdma_session_free(s);
+	kernel_session_free(s);
 	assert_int_equal(fake.registered, 0);
 }
 
 /* MAPs beyond what a turn does wait, in order, and nothing overtakes them. */
 static void a_turn_is_bounded(void **state)
 {
-	struct rdma_session *s = begin(&keys[0], 1);
+	struct kernel_session *s = begin(&keys[0], 1);
 	uint8_t payload[WIRE_MAP_SIZE];
 	uint32_t sends = fake_sends(s->id[0]);
 
@@ -216,7 +216,7 @@ static void a_turn_is_bounded(void **state)
 	assert_int_equal(send_frame(s, (struct wire_frame){ .op = WIRE_PING }, NULL), 0);
 	work();
 	assert_int_equal(fake_sends(s->id[0]), sends);
-	assert_int_equal(rdma_session_turn(s), 0);
+	assert_int_equal(kernel_session_turn(s), 0);
 	work();
 	assert_int_equal(fake_sends(s->id[0]), sends + 2);
 	assert_int_equal(pool.in[LEND_LENT], 1);
@@ -227,7 +227,7 @@ static void a_turn_is_bounded(void **state)
 static void recalled(void **state)
 {
 	struct headroom_rule rule = headroom_rule_default(64ull << 30, SLAB);
-	struct rdma_session *s = begin(&keys[0], 1);
+	struct kernel_session *s = begin(&keys[0], 1);
 	struct wire_frame loans[SLABS], f;
 	uint32_t n;
 
@@ -255,7 +255,7 @@ static void recalled(void **state)
 /* The quota is of all sessions with keys of one name. */
 static void a_quota(void **state)
 {
-	struct rdma_session *a, *a2, *b;
+	struct kernel_session *a, *a2, *b;
 	struct wire_frame loan;
 	uint64_t left;
 
@@ -263,7 +263,7 @@ static void a_quota(void **state)
 	a = begin(&keys[0], 2);
 	a2 = begin(&keys[1], 1);
 	b = begin(&keys[2], 1);
-	assert_int_equal(rdma_session_connections(a), 2);
+	assert_int_equal(kernel_session_connections(a), 2);
 	assert_int_equal(room_of(a, &left), 2);
 	assert_int_equal(left, 2 * SLAB);
 	loan = map(a);
@@ -288,7 +288,7 @@ static void a_quota(void **state)
 /* The device fails to invalidate a key: its borrower may still reach the slab. */
 static void a_key_that_stays(void **state)
 {
-	struct rdma_session *a = begin(&keys[0], 1), *b;
+	struct kernel_session *a = begin(&keys[0], 1), *b;
 	struct wire_frame loan = map(a), other;
 	uint64_t left;
 
@@ -297,7 +297,7 @@ static void a_key_that_stays(void **state)
 	assert_int_equal(unmap(a, &loan), WIRE_OK);
 	/* The session is to end; what else it had is lent again, that slab is not. */
 	assert_non_null(a->failed);
-	rdma_session_end(a);
+	kernel_session_end(a);
 	work();
 	assert_int_equal(a->domain.keys, 1);
 	b = begin(&keys[2], 1);
