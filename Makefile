@@ -22,7 +22,7 @@ Q := @
 say = @printf '  %-8s %s\n' $(1) $(2)
 endif
 
-# Under sudo whoever called it compiles, so that nothing in build/ is root's;
+# Under sudo the invoking user compiles, so that build/ holds no files of root's;
 # only the recipes that install, need root or clean up are run as root.
 ROOT_TARGETS := deps check check-all soak demo bench-scan bench-hooks bench-apps bench-prefetch bench-latency \
 	bench-neighbour bench-gc bench-drift bench-advise bench-device bench-guest bench-seal bench-policy bench \
@@ -115,7 +115,7 @@ help:
 ## Variables: V=1 shows commands; NO_DEPS=1 installs no packages; GUEST=1 (demo) runs in a guest;
 ##   KERNEL=6.1 or 6.12 (guest-install) instead of both; AT_ONCE=1 (guest-install) one guest after the other
 
-# --- what has to be installed, and by whom ---------------------------------
+# --- packages to install ---------------------------------
 
 # Debian 12 packages, one reason a line.
 DEPS_BUILD := \
@@ -131,7 +131,7 @@ DEPS_DEMO := $(DEPS_BUILD) python3-numpy python3-matplotlib \
 # Packages, of Debian and of others.
 DEPS_DEB := dpkg-dev debhelper dh-dkms lintian
 DEPS_RPM := rpm rpmlint
-# Who else is to run programs beside systemd, in its guest.
+# Other programs that run beside systemd in its guest.
 DEPS_PLACES := redis-server redis-tools attr podman crun debootstrap
 DEPS_JAVA := default-jdk-headless libh2-java libderby-java
 

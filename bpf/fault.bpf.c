@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Faults: misses, hits, late hits, and the policy's turn.
+ * Faults: counts misses, hits and late prefetches, and calls the policy.
  *
  * Three programs on software perf events, scoped to the attached cgroups:
  *

@@ -22,7 +22,7 @@ $(B)/obj/policies/native/%.o: policies/%.bpf.c | deps
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -Ipolicies -Wno-unknown-pragmas \
 		-Wno-unused-function -c -o $@ $<
 
-# Also when a policy is gone, hence not by the dates of files.
+# Phony: removing a policy changes no file's date.
 .PHONY: native-table
 native-table:
 $(B)/policies/native.c: native-table

@@ -65,7 +65,7 @@ static __always_inline __u64 linux_window(const struct linux_region *r, __u64 vp
 	return pages < r->window / 2 ? r->window / 2 : pages;
 }
 
-/* Asks for the window but for the page itself, which the fault has brought in. */
+/* Requests the window without the faulting page, which the fault has swapped in. */
 static __always_inline void linux_read(const struct ebb_fault *f, __u64 last, __u64 window)
 {
 	__u64 low = f->vpn & ~(__u64)(TABLE_PAGES - 1), high = low + TABLE_PAGES;

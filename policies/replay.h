@@ -374,9 +374,9 @@ static __always_inline void replay_stray(struct replay_thread *t, __u64 owner, _
 }
 
 /*
- * Whether a miss goes on where the kernel's readahead left off: two steps of a
- * sequence, for which the kernel needs no help that this could give.  Pages
- * brought in here would only keep it from reading the next window.
+ * Returns whether a miss continues where the kernel's readahead stopped: two steps of a
+ * sequence, which the kernel's readahead covers.  Pages
+ * prefetched here would only keep the kernel from reading the next window.
  */
 static __always_inline int replay_leave(const struct ebb_fault *f, struct replay_thread *t)
 {

@@ -131,7 +131,7 @@ def guests_prepared():
 
 
 def may_have_usual_priority():
-    """Also after it has had a low one, and whoever the user is."""
+    """Returns whether the process may raise its priority again."""
     nice = 20 - os.getpriority(os.PRIO_PROCESS, 0)
     try:
         resource.setrlimit(resource.RLIMIT_NICE, (nice, nice))
@@ -214,7 +214,7 @@ def summary(rows):
 
 
 def give_back():
-    """What tests wrote as root below build/ belongs to whoever called sudo."""
+    """Gives files that tests wrote as root below build/ to the user that called sudo."""
     uid, gid = os.environ.get("SUDO_UID", "0"), os.environ.get("SUDO_GID", "0")
     if uid != "0":
         subprocess.run(["chown", "-R", "--from=0", f"{uid}:{gid}", str(machine.BUILD)], check=False)
@@ -277,7 +277,7 @@ def main():
         (run_check, sys.argv[1:])
     left = machine.leftovers()
     if left and all(what.startswith("BPF pins") for what in left):
-        # What a stopped ebbd leaves to its successor; nobody uses it.
+        # A stopped ebbd leaves its pins for the next instance; they are unused.
         machine.clean()
         left = machine.leftovers()
     if left:

@@ -117,7 +117,7 @@ def donor(donor_factory, transport):
 
 @pytest.fixture
 def ebbd(ebbd_lock, logs):
-    """A running ebbd, the only one on this machine; its pins are gone afterwards."""
+    """A running ebbd, the only one on this machine; its pins are removed afterwards."""
     d = parts.Ebbd(logs / "ebbd.log")
     yield d
     d.stop()

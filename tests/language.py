@@ -58,19 +58,21 @@ DOCUMENT_WORDS = {
 
 C_TEXT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)
 PYTHON_TEXT = re.compile(r'""".*?"""|(?<![\w"\'])#[^\n]*|f?"(?:\\.|[^"\\\n])*"', re.S)
+# Interfaces: members and values of JSON, and a user's name.
+INTERFACES = re.compile(r'"(outlook|half made|greeting|nobody)"')
 # What a document quotes: blocks and spans of code.
 QUOTED = re.compile(r"^```.*?^```|`[^`\n]*`|\]\([^)]*\)|<[^>\n]*>", re.S | re.M)
-ROFF_QUOTED = re.compile(r"^\.Bd -literal.*?^\.Ed|^\.(Xr|In|Ar|Va|Cm|Fl|Ic|Dl|\\\").*?$", re.S | re.M)
+ROFF_QUOTED = re.compile(r"^\.Bd -literal.*?^\.Ed|^\.(Xr|In|Ar|Va|Cm|Fl|Ic|Dl|Li|It Li|\\\").*?$", re.S | re.M)
 SKIPPED = ("docs/results/", "tests/language.py", "tests/system/samples/", "tests/fuzz/corpus/", "tests/fixtures/")
 
 
 def blank(found):
-    """Of the same lines, so that faults keep their line numbers."""
+    """Returns blanks in the same lines, so that faults keep their line numbers."""
     return re.sub(r"[^\n]", " ", found.group(0))
 
 
 def prose(path, text):
-    """@text with all that is not language made blank."""
+    """Returns @text with everything but language blanked."""
     if path.endswith(".md"):
         return QUOTED.sub(blank, text)
     if re.search(r"\.[1-9]$", path):
@@ -80,7 +82,7 @@ def prose(path, text):
     for found in pattern.finditer(text):
         kept.append(re.sub(r"[^\n]", " ", text[at:found.start()]) + found.group(0))
         at = found.end()
-    return "".join(kept)
+    return INTERFACES.sub(blank, "".join(kept))
 
 
 def is_document(path):

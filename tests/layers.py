@@ -11,7 +11,7 @@ A fault is one of
   word NAME FILE   FILE contains what only another file may contain (WORDS)
 
 tests/layers-faults lists the faults that exist today.  The list may only shrink: a fault that it
-lacks fails the check, and so does a line whose fault is gone.  --shrink removes such lines,
+lacks fails the check, and so does a line whose fault is fixed.  --shrink removes such lines,
 --lenient tolerates them, --groups prints each cycle.
 """
 import fnmatch

@@ -35,7 +35,7 @@ int daemon_add_params(struct json_object *request, const char *const *words, int
  * Adds to a row of "stats": "coverage" = used / (used + misses) and "accuracy" =
  * used / prefetched, used = hits + late (null where nothing is counted);
  * "miss_p50_ns", "miss_p99_ns" from the histogram; "lost_ns" = time in misses
- * and late hits.
+ * and late prefetches.
  */
 void daemon_derive(struct json_object *row);
 

@@ -75,7 +75,7 @@ static int replay(const struct advising *a, const struct ebb_policy *policy, uin
 	return sim_replay(a->h, &c, x, e);
 }
 
-/* Returns the time of misses and late hits of @x, relative to a run without any. */
+/* Returns the time of misses and late prefetches of @x, relative to a run without any. */
 static double loss(const struct advising *a, const struct sim_result *x)
 {
 	if (!a->free_ns || x->span_ns < a->free_ns)

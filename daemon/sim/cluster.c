@@ -133,7 +133,7 @@ static void set_usable(struct cluster *c, uint32_t i, bool usable)
 	refresh(c, i);
 }
 
-/* Where the next slab goes; NOWHERE when nobody who was asked has room. */
+/* Returns the donor of the next slab; NOWHERE if no candidate has free capacity. */
 static uint32_t choose(struct cluster *c)
 {
 	int chosen[PLACE_CHOICES_MAX], n;
@@ -349,7 +349,7 @@ static void second(struct cluster *c)
 		demand_step(c->demands, nodes, c->now, &c->demand_seed);
 		set_demands(c);
 	}
-	/* Nobody is always the first to be served. */
+	/* The machine served first changes each second. */
 	start = draw_below(&c->seed, nodes);
 	for (uint32_t k = 0; k < nodes; k++)
 		donor_second(c, k < nodes - start ? start + k : start + k - nodes);

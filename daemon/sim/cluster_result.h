@@ -8,7 +8,7 @@ struct cluster_result {
 	/* Of the machines alone, without remote memory: the same for every placer. */
 	double alone_use;      /* mean part of memory in use */
 	double alone_max_min;  /* median over time */
-	double demand;         /* mean demand, machines: the use nobody can exceed */
+	double demand;         /* mean demand, machines: the upper bound of use */
 	double severe;         /* part of the time with p99 / median >= CLUSTER_SEVERE */
 	double stable[3];      /* P(use within 10 % of what it was) after 10, 20, 40 s */
 	/* With it. */

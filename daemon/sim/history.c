@@ -354,9 +354,9 @@ static int add_first_departures(struct making *m)
 }
 
 /*
- * How many pages were out at the accesses, summed up, whose departure nobody saw.
- * How many are out at any time the samples say.  Without samples: memory is full
- * all the time, so about as many pages are out as do not fit: all known but for
+ * Returns the sum, over all accesses, of swapped-out pages whose swap-out was not recorded.
+ * Samples tell how many are swapped out at any time.  Without samples: memory is full
+ * all the time, so about as many pages are swapped out as do not fit: all known but for
  * those memory holds, or, where other pages that never fault take its room, as
  * many as were known to be out at most.
  */
@@ -373,7 +373,7 @@ static double unseen_out(const struct making *m)
 	return out - m->known_sum;
 }
 
-/* Whether nobody saw the page leave after its last touch, if it did. */
+/* Returns whether no swap-out of the page was recorded after its last touch. */
 static bool left_unseen(const struct making *m, uint32_t page)
 {
 	return m->last[page].access != SIM_NONE && !m->last[page].left;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The pages of a trace from bottom to top of a picture: processes one above the
- * other, pages in order of address, stretches that nobody used cut short.
+ * other, pages in order of address, unused ranges shortened.
  */
 #ifndef EBB_PAGE_AXIS_H
 #define EBB_PAGE_AXIS_H

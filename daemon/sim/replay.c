@@ -13,7 +13,7 @@
 #define OWNER 1                 /* of all faults: one cgroup */
 /* Pages in a row are one request: each keeps the device busy this many times less (docs/trace.md). */
 #define IN_A_ROW 3
-/* Pages that whoever misses waits behind at most: ebb.conf(5), [prefetch] inflight. */
+/* Most pages that a miss waits behind: ebb.conf(5), [prefetch] inflight. */
 #define INFLIGHT 128
 /* As the executor does, daemon/ebbd/prefetch/executor.c: paging out behind a long stream. */
 #define BEHIND_LAG 64
@@ -163,7 +163,7 @@ static void page_out(struct replay *r, uint32_t page)
 	r->result->paged_out++;
 }
 
-/* Pages come in: prefetched ones nobody asked for reach the end of the inactive list. */
+/* Pages are swapped in: unused prefetched ones reach the end of the inactive list. */
 static void arrive(struct replay *r, uint64_t pages)
 {
 	r->arrivals += pages;

@@ -74,7 +74,7 @@ static int migrate(struct swapd *s, struct order *o)
 			return refuse(o, -ENOSPC, "that donor has no free capacity; name another");
 	}
 	if (!repair_can_leave(s, o->slab, chosen))
-		return refuse(o, -ENOSPC, "no other donor has room; add one");
+		return refuse(o, -ENOSPC, "no other donor has free capacity; lend more there or add a donor");
 	slab->copy[chosen].leaving = true;
 	slab->copy[chosen].since = now_ns();
 	slab->target = (uint16_t)(o->donor + 1);

@@ -82,7 +82,7 @@ struct ebb_counters {
 	__u64 request_pages;        /* pages in them */
 	__u64 dropped;              /* requests lost because the ring was full */
 	__u64 miss_ns;              /* total time in misses */
-	__u64 late_ns;              /* total time in late hits */
+	__u64 late_ns;              /* total time in late prefetches */
 	__u64 gc_misses;            /* those of misses a collector's threads caused */
 	__u64 gc_hits;              /* those of hits and late, likewise */
 	__u64 by_chance;            /* those of hits that came after timely_ns */

@@ -130,8 +130,8 @@ static __always_inline __u64 ebb_magnitude(__s64 stride)
 }
 
 /*
- * The delta as the program made it.  What the kernel's readahead brought in
- * along with a miss is touched unseen: a process that reads page after page is
+ * Returns the delta as the program made it.  Pages that the kernel's readahead reads
+ * along with a miss are touched unseen: a process that reads page after page is
  * seen at every 8th.  A delta within the cluster of the fault before is a step
  * of one page.  Pages of the cluster that were there already were not read, so
  * it may be up to twice as long as what was.

@@ -19,7 +19,7 @@
 #define EBB_SWAP_QUEUES 16
 #define EBB_SWAP_SESSIONS 64
 #define EBB_SWAP_PATH 256
-#define EBB_SWAP_CLASSES 8  /* of a device; 0 is that of who has no other */
+#define EBB_SWAP_CLASSES 8  /* of a device; class 0 is the default */
 #define EBB_SWAP_CGROUPS 64 /* of a device that have a class */
 #define EBB_SWAP_KEY 32
 #define EBB_SWAP_KEY_NUMBER 8
@@ -43,13 +43,13 @@ enum ebb_swap_command {
 	 * has a first, gets its second.
 	 */
 	EBB_SWAP_CMD_MAP,
-	/* DEVICE SLAB [SESSION FORCE CLASS]; gives it back.  SESSION: which, of two. */
+	/* DEVICE SLAB [SESSION FORCE CLASS]; releases it.  SESSION: which of two donors. */
 	EBB_SWAP_CMD_UNMAP,
 	/*
-	 * DEVICE SLAB [SESSION FROM CLASS]; the slab is of that donor, without one of the
-	 * backup alone, at once.  What it had is copied there in the background, and then
-	 * given back; it can be read and written all the time.  One with two donors leaves FROM,
-	 * and keeps the other.
+	 * DEVICE SLAB [SESSION FROM CLASS]; moves the slab to that donor, or without SESSION to the
+	 * backup alone, at once.  Its pages are copied there in the background and then
+	 * released; it stays readable and writable.  A slab with two donors leaves FROM
+	 * and keeps the other donor.
 	 */
 	EBB_SWAP_CMD_MIGRATE,
 	/* DEVICE SESSION; nothing more is placed there.  Its slabs stay until each has MIGRATEd. */
@@ -69,9 +69,9 @@ enum ebb_swap_command {
 	 */
 	EBB_SWAP_CMD_CLASS,
 	/*
-	 * DEVICE CGROUP [CLASS]; what that cgroup writes, and those below it that have no
-	 * class of their own, is of CLASS from now on; without one, of its parent's again.
-	 * What is written stays where it is until it is written anew.
+	 * DEVICE CGROUP [CLASS]; from now on CLASS applies to pages that this cgroup writes, and
+	 * those below it without a class of their own; without CLASS, its parent's class
+	 * applies again.  Written pages stay where they are until they are overwritten.
 	 */
 	EBB_SWAP_CMD_ASSIGN,
 	EBB_SWAP_CMDS
@@ -121,8 +121,8 @@ enum ebb_swap_attribute {
 	EBB_SWAP_A_CGROUP_INFO,	 /* nested: CGROUP, CLASS; of each that was told */
 	EBB_SWAP_A_SEAL,	 /* flag: pages are encrypted before they leave, for good */
 	/*
-	 * Binary, EBB_SWAP_KEY bytes: all its donors must have it, and are proven to have it before
-	 * anything goes there.  It stays as long as the device and is told to nobody.
+	 * Binary, EBB_SWAP_KEY bytes: all its donors must have it, and prove that before
+	 * any page is sent there.  It lives as long as the device and is never reported.
 	 */
 	EBB_SWAP_A_KEY,
 	EBB_SWAP_A_KEY_NUMBER,	 /* binary, EBB_SWAP_KEY_NUMBER bytes: the fingerprint they know it by */
@@ -139,13 +139,13 @@ enum ebb_swap_copy {
 /* In struct ebb_swap_slab: that donor lacks pages, which are copied to it. */
 #define EBB_SWAP_LACKING(copy) ((copy) << 8)
 
-/* To whoever listens: some may be lost, when they come faster than they are read. */
+/* Sent to all listeners; events are lost if they arrive faster than they are read. */
 enum ebb_swap_event {
 	EBB_SWAP_EVENT_UNSPEC,
 	EBB_SWAP_EVENT_ENDED,	 /* the session, for REASON: give its slabs other donors */
 	/*
-	 * The session's donor wants SLAB back, and it was promised: MIGRATE it.  With a
-	 * backup it goes there by itself when nobody has told it to after a second.
+	 * The session's donor recalled SLAB, and the module agreed: MIGRATE it.  With a
+	 * backup, the module moves it there itself after a second without MIGRATE.
 	 */
 	EBB_SWAP_EVENT_EVICT,
 	EBB_SWAP_EVENT_LEFT,	 /* SLAB has left the session: a migration is complete */
@@ -182,9 +182,9 @@ enum ebb_swap_count {
 	EBB_SWAP_C_READ_POOL,	   /* of those, read before it had */
 	EBB_SWAP_C_POOL_FULL,	   /* requests that waited for the backup instead */
 	EBB_SWAP_C_SEAL_BROKEN,	   /* runs that were read, and were not what was written */
-	EBB_SWAP_C_AHEAD,	   /* reads at donors that nobody waited for, by their priority */
-	EBB_SWAP_C_AHEAD_HELD,	   /* of those, that had to wait for their turn */
-	EBB_SWAP_C_OVERTAKES,	   /* others' reads that went past some that were held */
+	EBB_SWAP_C_AHEAD,	   /* prefetch reads at donors, by their I/O priority */
+	EBB_SWAP_C_AHEAD_HELD,	   /* of those, delayed */
+	EBB_SWAP_C_OVERTAKES,	   /* other reads that overtook delayed ones */
 	EBB_SWAP_COUNTS
 };
 

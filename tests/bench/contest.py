@@ -58,7 +58,7 @@ class Run:
 
     @property
     def unread(self):
-        """Pages brought in that nothing ever read, by the misses there were."""
+        """Returns unused prefetched pages per miss."""
         s = self.stats
         return max(s["prefetched"] - s["hits"] - s["late"], 0) / max(s["misses"], 1)
 
@@ -118,7 +118,7 @@ class Mark(threading.Thread):
             if self.said():
                 self.taken = counters()
                 self.go()
-        except Exception as e:          # told by whoever waits for the program
+        except Exception as e:          # raised by the thread that waits for the program
             self.problem = e
             self.ended.wait()
 

@@ -4,7 +4,7 @@
 Programs on libebbgc with PERCENTS= (100,50,25,13) of their peak as local memory, under
 POLICIES= (auto): stop-the-world, plain concurrent, MemLiner as published, ebb with all
 switches, each switch alone, and bdwgc; RUNS= (5) interleaved rounds.  MIB= (256) is what
-lives, ROUNDS= how often it is gone over, THREADS= (1) the mutators, MARKERS= (1) the tracers;
+lives, ROUNDS= how often it is visited, THREADS= (1) the mutators, MARKERS= (1) the tracers;
 ONLY=kv-read,... and MODES=memliner,... choose; DONOR= (tcp, or shm).  The baseline is plain
 concurrent, compiled without the barrier of loads.
 
@@ -81,7 +81,7 @@ MODES = (
     Mode("ebb-unnoted+arrivals", "mode=memliner,park,arrivals,drop,lock"),
     Mode("ebb+hints", "mode=memliner,park,arrivals,hints,drop,lock", ""),
     Mode("ebb-unnoted+hints", "mode=memliner,park,arrivals,hints,drop,lock"),
-    # Nobody waits for the program to bring in what is parked.
+    # No tracer waits for the program to swap parked pages in.
     Mode("ebb+eager", "mode=memliner,park,drop,lock,delays=0:0:0", ""),
     Mode("bdwgc", None, "-bdwgc"),
     # Switches alone.

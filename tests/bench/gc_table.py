@@ -92,8 +92,8 @@ def time_row(name, params, pairs, bound=None):
     """
     cut = [(b.cut, r.cut) for b, r in pairs]
     params = {**params, "baseline_cut": sum(b for b, _ in cut), "cut": sum(r for _, r in cut)}
-    slow = ", ".join(f"{n} {who} > {max(r.seconds for p in pairs for r in p if r.cut):.0f} s"
-                     for who, n in (("baseline", params["baseline_cut"]), ("ebb", params["cut"])) if n)
+    slow = ", ".join(f"{n} {side} > {max(r.seconds for p in pairs for r in p if r.cut):.0f} s"
+                     for side, n in (("baseline", params["baseline_cut"]), ("ebb", params["cut"])) if n)
     unit = f"s ({slow})" if slow else "s"
     if all(b and r for b, r in cut):
         return bare(name, params, *(measure.rounded(statistics.median(p[i].seconds for p in pairs))

@@ -74,7 +74,7 @@ def run(*argv):
 # --- what can be counted ---------------------------------------------------
 
 class Doorbells:
-    """Counts calls that post work to Soft-RoCE, of all who use it."""
+    """Counts calls that post work to Soft-RoCE, of all its users."""
 
     def __init__(self, stack):
         self.hits = TRACING / "kprobe_profile"

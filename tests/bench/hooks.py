@@ -40,7 +40,7 @@ def sample(cgroup, taken, state):
 
 
 def with_ebbd(cgroup, other, taken, order):
-    # --purge: what it pinned is gone afterwards, so that the next sample sees none of it.
+    # --purge: removes its pins at the end, so that they do not affect the next sample.
     daemon = parts.Daemon([machine.BIN / "ebbd", "--purge"], measure.BENCH / "log" / "ebbd.log")
     try:
         parts.ebbctl("policy", "attach", "leap", other.path)

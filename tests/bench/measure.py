@@ -115,7 +115,7 @@ def commit():
 
 
 def knobs():
-    """Those that are set, so that nobody takes a part for the whole."""
+    """Returns the set knobs, which mark a result as partial."""
     return {k: os.environ[k] for k in benches.KNOBS if os.environ.get(k)}
 
 

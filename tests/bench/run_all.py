@@ -115,7 +115,7 @@ class Child:
             return None
 
     def end(self):
-        """make may be gone before what it started has taken swap off."""
+        """make may exit before its children have taken swap off."""
         try:
             road.machine.wait_for(self.gone, CLEANUP_SECONDS, "what it started to end")
         except road.machine.MachineError as e:

@@ -21,7 +21,7 @@ static double now_ns(void)
 	return t.tv_sec * 1e9 + t.tv_nsec;
 }
 
-/* The best of the rounds: what the machine can do when nobody disturbs. */
+/* The best of the rounds: the speed of an undisturbed machine. */
 static void note(double *best, double since)
 {
 	double ns = (now_ns() - since) / PAGES;
@@ -51,7 +51,7 @@ int main(void)
 		note(&sealing, since);
 		since = now_ns();
 		memcpy(copies, pages, sizeof(pages));
-		/* Or the compiler leaves out what nobody reads. */
+		/* Keeps the compiler from dropping the unread result. */
 		__asm__ volatile("" : : "r"(copies) : "memory");
 		note(&copying, since);
 		since = now_ns();

@@ -113,7 +113,7 @@ class SwapArea(Loop):
 
 
 class EtcdMachine(Etcd):
-    """An etcd on a machine of its own.  @keyed: it and who asks it have certificates."""
+    """An etcd on a machine of its own.  @keyed: it and its clients have certificates."""
 
     def __init__(self, node, directory, log, keyed):
         self.node = node
@@ -206,9 +206,9 @@ class DonorMachine:
 
     def lie(self, how):
         """
-        Alters what it holds for borrowers, behind its own back, and returns in how many
-        pages.  "flip": a byte of each; "swap": each gets the one before it.  A slab that it
-        gives back meanwhile is passed over.
+        Alters pages in the donor's memory without its knowledge, and returns how many
+        pages.  "flip": a byte of each; "swap": each gets the one before it.  Skips slabs that the donor
+        releases meanwhile.
         """
         pages = 0
         with open(f"/proc/{self.daemon.pid}/mem", "r+b", buffering=0) as memory:

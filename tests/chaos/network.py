@@ -119,7 +119,7 @@ class Node(Namespace):
     def lose(self, direction, percent=100):
         """
         Loses packets "from" this machine or "to" it.  On the wire, behind both ends'
-        stacks: nobody is told.
+        stacks: no socket gets an error.
         """
         where, device = (self.switch, self.port) if direction == "from" else (self, "eth0")
         chance = "" if percent >= 100 else f"numgen random mod 100 < {percent} "

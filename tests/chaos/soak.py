@@ -77,7 +77,7 @@ KINDS = (
     Kind("replicas=3", ("--durability", "replicas=3", "--deadline", "2s"), at_once=2, backup=False),
 )
 
-# Emulated donors are slow: where that would cost pages nobody is lost for it.  A page that
+# Emulated donors are slow: where that would lose pages, no donor is lost for it.  A page that
 # cannot be read ends the program, so while the disk is full no donor is lost at all.
 SWAP_LOAD = ("--threads", 2, "--pause", 20000)
 SWAP_KINDS = (
@@ -169,7 +169,7 @@ class Soak:
         return now["losses"] != before or now["state"] == "absent"
 
     def drained(self, donor, devices):
-        """An order of the operator's, and taken back."""
+        """The operator drains a donor, then undrains it."""
         def order(verb):
             for device in devices:
                 address = donor.local if donor.local in device.donors else donor.address
@@ -210,7 +210,7 @@ class Soak:
     def places(self):
         """
         Of the lasting device: where slabs are, and what might have changed that: losses, and
-        pages copied.  A slab without a page left is given back, and opened anywhere, without.
+        pages copied.  A slab without pages is released, and later mapped anywhere, without these.
         """
         return self.long.slabs(), self.long.losses(), self.long.stats()["pages_repaired"]
 
@@ -224,13 +224,13 @@ class Soak:
             self.run(LEASE_SECONDS if long else self.random.uniform(0.5, 3))
             new, *after = self.places()
         # Orders from before may not have been carried out; and a donor may be late on a busy
-        # machine, whoever else is gone.
+        # machine, whatever else failed.
         if not still or before[0] != after[0]:
             return
         self.totals["slabs_looked_at_without_etcd"] += len(old)
         moved = [s for s in old if set(old[s]) - set(new.get(s, old[s]))]
         if moved and before != after:
-            raise MachineError(f"dp0: etcd was gone, and slabs moved: {moved}")
+            raise MachineError(f"dp0: etcd was down, and slabs moved: {moved}")
 
     def ebbd_killed(self, devices):
         """In the midst of what it set off; now and then its successor finds no etcd either."""
@@ -354,7 +354,7 @@ class Soak:
             return all(d["free"] == d["total"] - d["slabs"] * self.slab
                        for d in self.long.status()["donors"])
         try:
-            self.cluster.wait(free, 30 * self.slow, "slabs of a device that is gone are free")
+            self.cluster.wait(free, 30 * self.slow, "slabs of a destroyed device to be free")
         except MachineError as e:
             if self.cluster.failed():
                 raise
@@ -452,8 +452,8 @@ class Soak:
             return set(left_of(files)) | namespaces() & made | {str(c) for c in machine.ebb_cgroups()
                                                            if c.name == CGROUP}
         try:
-            # Who was killed may still be on the way out.
-            machine.wait_for(lambda: not left(), 10, "all of it is gone")
+            # Killed processes may still be exiting.
+            machine.wait_for(lambda: not left(), 10, "no leftovers")
         except MachineError:
             self.trouble += [f"left behind: {what}" for what in left()]
         told = self.report(seconds)
@@ -532,7 +532,7 @@ def main():
         return in_guest(a.hours, a.seed)
     if os.geteuid() != 0:
         p.error("needs root; run sudo make soak")
-    # Whoever ends it, what it made is taken away.
+    # Cleans up on SIGTERM, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # There is one ebbd on a machine.
     with machine.swap_locked():

@@ -93,7 +93,7 @@ class Demo:
         return time.monotonic() - self.began
 
     def progress(self, done, of, text):
-        """A line that the next one replaces; nothing where nobody watches."""
+        """Prints a line that the next one replaces, on a terminal only."""
         if sys.stdout.isatty():
             bar = "#" * (20 * done // of)
             print(f"\r\033[K[{bar:<20}] {self.elapsed():4.0f} s  {text}", end="", flush=True)
@@ -105,7 +105,7 @@ class Demo:
 
     def make_inputs(self):
         self.inputs.mkdir(parents=True, exist_ok=True)
-        # Programs run as the user behind sudo, who has to read them.
+        # Programs run as the user behind sudo, which must be able to read them.
         os.chmod(self.inputs, 0o755)
         for i, w in enumerate(self.chosen):
             self.progress(i, len(self.chosen), f"{w.name}: generating its input")

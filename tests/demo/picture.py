@@ -19,7 +19,7 @@ COLOUR = {"miss": "#d1495b", "hit": "#2a9d8f", "late": "#edae49"}
 BAR = {"kernel": "#b8c1cb", "ebb": "#2a9d8f"}
 KINDS = ("miss", "late", "hit")
 MAX_POINTS = 60_000
-# A hole between two faulted pages is drawn no higher than this.
+# A hole between two faulted pages is shown no higher than this.
 GAP_PAGES = 256
 
 
@@ -77,12 +77,12 @@ def draw_pair(axes, name, percent, traces):
     seconds = max([t[0].max() for t in both if len(t[0])], default=1.0)
     both = [(t[0], squeeze(t[1], scale_of), t[2]) for t in both]
     height = max([t[1].max() for t in both if len(t[1])], default=1.0) or 1.0
-    for ax, trace, who in zip(axes, both, ("the kernel's readahead", "ebb")):
+    for ax, trace, side in zip(axes, both, ("the kernel's readahead", "ebb")):
         counts = np.bincount(trace[2], minlength=3)
         told = f"{counts[0]:,} misses"
-        if who == "ebb":
+        if side == "ebb":
             told += f", {counts[1] + counts[2]:,} hits"
-        draw_faults(ax, trace, height, seconds, f"{name} at {percent} %: {who}", told)
+        draw_faults(ax, trace, height, seconds, f"{name} at {percent} %: {side}", told)
     axes[0].set_ylabel("address, MiB (holes left out)", fontsize=8, color=FAINT)
 
 

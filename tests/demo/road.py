@@ -90,7 +90,7 @@ class Interrupts:
 
     @contextmanager
     def deferred(self):
-        """What must be whole: a device half made is worse than a second's wait."""
+        """Defers signals: an incomplete device is worse than a second's wait."""
         self.deferring += 1
         try:
             yield
@@ -176,7 +176,7 @@ class Road:
         return json.loads(Path(f"/run/ebb/devices/{DEVICE}.json").read_text())
 
     def down(self):
-        """Swap first.  Whoever serves it is only stopped once it is off."""
+        """Takes swap off first; servers are stopped only once it is off."""
         problems = []
         clear_programs()
         if Path(f"/run/ebb/devices/{DEVICE}.json").exists():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Programs from Debian that nobody here wrote, with the input they get.
+Third-party programs from Debian, with their input.
 
 Inputs are generated once, from fixed seeds, into the directory each function is
 given.  A workload's command prints little, always the same, and all of it is

@@ -24,7 +24,7 @@ struct receiver {
 	uint8_t how;
 	uint32_t arrivals;
 	bool asked_again; /* the frame was refused once */
-	uint8_t *payload; /* of the frame under way */
+	uint8_t *payload; /* of the frame in flight */
 	uint8_t *owned;   /* the same, if it is to be freed */
 };
 
@@ -109,7 +109,7 @@ static void check_access(struct receiver *c, const struct wire_frame *f, const u
 	c->r->accesses++;
 }
 
-/* What a reply says must be what the decoder of who asked takes. */
+/* The decoder of the requesting side must accept each reply. */
 static void answer(struct receiver *c, const struct wire_frame *f, enum wire_status status)
 {
 	enum wire_side asker = asked_by_donor(f) ? WIRE_AT_DONOR : WIRE_AT_BORROWER;
@@ -125,7 +125,7 @@ static void answer(struct receiver *c, const struct wire_frame *f, enum wire_sta
 	}
 	wire_build(bytes, &reply);
 	if (wire_parse(bytes, sizeof(bytes), asker, &parsed) != 1)
-		wrong(c->r, "a reply nobody takes", &reply);
+		wrong(c->r, "a reply that no decoder accepts", &reply);
 	add(c->r, bytes, sizeof(bytes));
 }
 

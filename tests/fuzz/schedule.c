@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Who may run has the turn and hands it on by a futex, which no sanitizer sees.  All else here is
- * whose turn it is.
+ * One thread has the turn and passes it on by a futex, which no sanitizer sees.  All other state here
+ * belongs to the thread with the turn.
  */
 #include <errno.h>
 #include <linux/futex.h>
@@ -15,7 +15,7 @@
 
 #define THREADS 64
 #define STEPS_MAX UINT64_C(50000000)	/* ten times the longest of the first 300 programs */
-#define SPURIOUS 64		/* waits, of which one ends though nobody has signalled */
+#define SPURIOUS 64		/* one in so many waits ends without a signal */
 #define SECOND UINT64_C(1000000000)
 
 enum state { NONE, READY, BLOCKED, ENDED };
@@ -32,11 +32,11 @@ struct thread {
 	void *arg;
 };
 
-/* Of who has the turn. */
+/* Used by the thread with the turn. */
 static struct thread threads[THREADS];
 static uint64_t random_state, steps, change_at, lowest, now, digest;
 static unsigned int change_every, slow_every;
-static bool sink;		/* who is interrupted comes last, else anywhere */
+static bool sink;		/* an interrupted thread gets the lowest priority, else a random one */
 static pthread_key_t end_key;
 static __thread struct thread *self;
 

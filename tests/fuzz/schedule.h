@@ -5,7 +5,7 @@
  * lock, condition, sleep and look at the clock, and nowhere else; time is the schedule's own.
  *
  * Priorities as in Burckhardt et al., "A randomized scheduler with probabilistic guarantees of
- * finding bugs" (ASPLOS 2010): the thread with the highest runs, and at points drawn by chance
+ * finding bugs" (ASPLOS 2010): the thread with the highest runs, and at random points
  * that of the running one changes.  How far these are apart is the seed's choice, too.
  *
  * ThreadSanitizer sees the program's own locks alone, so that what they do not order is a race to
@@ -21,7 +21,7 @@
 
 /* From here to the end the calling thread and those it starts are scheduled. */
 void schedule_begin(uint64_t seed);
-/* All others have been joined.  A digest of who ran when. */
+/* All others have been joined.  Returns a digest of the schedule. */
 uint64_t schedule_end(void);
 
 /* Here another thread may come first. */

@@ -17,7 +17,7 @@
 #define SESSION 0x0102030405060708ull
 
 /* What both sides of a session have. */
-static const uint8_t session_key[SESSION_KEY] = "a key that nobody else has";
+static const uint8_t session_key[SESSION_KEY] = "a key of this session only";
 
 /* Made once: the key and the two sides' contexts. */
 static struct keyring ring;
@@ -518,7 +518,7 @@ void fuzz_secure_bytes(uint64_t seed, uint8_t *data, size_t size)
 		for (size_t k = i + 9; k < i + 17 && k < size; k++)
 			data[k] = (uint8_t)(k < i + 10 ? draw32(&seed) : 0);
 	}
-	/* Mostly the words of who is in the middle are few. */
+	/* Limits most alterations by the man in the middle to few bytes. */
 	if (fuzz_secure_kind(data[0]) == FUZZ_MIDDLE)
 		for (size_t i = 1; i + 3 < size; i += 4)
 			if (i > 4 || draw_below(&seed, 2))

@@ -132,7 +132,7 @@ def world(path):
 
 
 def unclear(path):
-    """Blocks that do not say how they are run, or say what nobody allows."""
+    """Blocks without a run marker, or with an unknown one."""
     for b in blocks(path):
         if b.language == "console":
             kind, value = b.directive or (None, None)

@@ -222,7 +222,7 @@ class KernelDevice:
                 if page != content(first + i, version)]
 
     def race(self, rounds, writers=4):
-        """Threads write pages that overlap, each other versions; who is last is nobody's to say."""
+        """Threads write different versions to overlapping pages; the last writer is unspecified."""
         def write(which):
             for i in range(rounds):
                 self.write(i % 2 * 2, 4, version=which * 1000 + i)
@@ -250,7 +250,7 @@ class KernelDevice:
         self.close()
         if self.path in machine.swaps():
             machine.swapoff(self.path)
-        # udev is not there, but whoever probed it may still have it open.
+        # No udev runs, but another process may still probe the device.
         for attempt in range(50):
             try:
                 self.netlink.call("destroy", device=self.number)

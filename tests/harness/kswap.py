@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""ebb_swap.ko's netlink family (include/ebb/swap.h), spoken by hand: good messages and bad."""
+"""ebb_swap.ko's netlink family (include/ebb/swap.h), encoded here: valid and invalid messages."""
 import os
 import re
 import socket

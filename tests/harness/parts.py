@@ -342,8 +342,8 @@ class Donor(Daemon):
 
 def control_answer(path, verb, **what):
     """
-    What a control socket answers.  It hangs up on who has not asked within a second of coming,
-    which is no fault of ours on a busy machine.
+    Returns a control socket's answer.  The server disconnects clients without a request in the
+    first second, which happens on a busy machine.
     """
     for _ in range(5):
         with socket.socket(socket.AF_UNIX) as s, suppress(BrokenPipeError, ConnectionResetError):

@@ -5,8 +5,8 @@ import os
 import random
 import socket
 
-# Below those that the kernel gives to connections (ip_local_port_range): whoever connects in the
-# meantime, or asks for any port, does not get one of these.
+# Below those that the kernel gives to connections (ip_local_port_range): connections made in the
+# meantime, and binds to any port, do not get one of these.
 FIRST, LAST = 10000, 32000
 # Tests that run at the same time have each a part of them, and begin anywhere in it.
 SHARES = 16
@@ -16,7 +16,7 @@ mine = itertools.count(random.Random(os.getpid()).randrange(len(share)))
 
 
 def free_port():
-    """Nobody has it, and no other test is told of it before its server is there."""
+    """Returns a free port that no other test gets before its server listens."""
     while True:
         port = FIRST + share[next(mine) % len(share)]
         with socket.socket() as s:

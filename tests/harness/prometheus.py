@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Debian's Prometheus on loopback, and who answers it in place of systemd's socket unit."""
+"""Debian's Prometheus on loopback, and a server in place of systemd's socket unit."""
 import json
 import os
 import socket

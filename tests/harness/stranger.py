@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Who speaks to ebb-donord --rdma-kernel, or to ebb_swap.ko, by RDMA and says what he likes
-(tests/programs/rdma_stranger.c); and what one with the key says (docs/protocol.md), written
-anew: it shares no line with daemon/lib/wire/wire_proof.c.
+An RDMA peer of ebb-donord --rdma-kernel or ebb_swap.ko that sends arbitrary messages
+(tests/programs/rdma_stranger.c); and a peer with the key (docs/protocol.md), written
+independently: it shares no line with daemon/lib/wire/wire_proof.c.
 """
 import hmac
 import os
@@ -103,7 +103,7 @@ def secret_of(key, request, nonce, borrower, donor):
 
 
 class Borrower:
-    """One with a key, who does all of it right until he is told otherwise."""
+    """A borrower with a key that follows the protocol unless a test changes that."""
 
     def __init__(self, key, address, port, queues=1, session=None):
         self.key, self.address, self.port, self.queues = key, address, port, queues
@@ -178,7 +178,7 @@ class Borrower:
 
 
 class Impostor:
-    """Who listens where a donor should be."""
+    """A process that listens at a donor's address."""
 
     def __init__(self, address, port):
         self.stranger = Stranger("listen", address, port)
@@ -199,7 +199,7 @@ class Impostor:
         self.stranger.tell(data)
 
     def silent(self, seconds=1):
-        """Whether nobody says anything, but that he is there or gone."""
+        """Returns whether no event but connects and disconnects arrives."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             try:
@@ -215,7 +215,7 @@ class Impostor:
 
 
 class Lender(Impostor):
-    """One with the key, who lets one borrower with two connections greet it."""
+    """A donor with the key that completes the handshake of one borrower with two connections."""
 
     def __init__(self, key, address, port):
         super().__init__(address, port)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""ebbctl on a terminal: keys go in, what is drawn comes out."""
+"""ebbctl on a terminal: sends keys and reads the screen."""
 import os
 import pty
 import re
@@ -22,7 +22,7 @@ class Terminal:
         self.text, self.status = "", None
 
     def read(self, seconds=0.1):
-        """What is drawn in @seconds."""
+        """Returns the output of @seconds."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0 and select.select([self.fd], [], [], left)[0]:
             try:
@@ -37,7 +37,7 @@ class Terminal:
         return re.sub(r"\x1b(\[[0-9;?]*[A-Za-z]|[()][0-9A-B]|[=>78])", " ", self.text)
 
     def expect(self, word, seconds=20):
-        """Has all drawn anew until it is there: ncurses sends differences."""
+        """Redraws until @word appears: ncurses sends differences only."""
         def there():
             self.press("\x0c")
             for _ in range(10):
@@ -48,13 +48,13 @@ class Terminal:
         wait_for(there, seconds, f"'{word}' in {self.plain()[-600:]!r}")
 
     def press(self, keys):
-        """Only what is drawn after it counts from now on."""
+        """Discards the output so far, then sends @keys."""
         self.read(0.02)
         self.text = ""
         os.write(self.fd, keys.encode())
 
     def ended(self):
-        """The exit status, or None; what is drawn meanwhile is taken, so that it can end."""
+        """Returns the exit status, or None; reads the output so that the process can exit."""
         self.read(0.02)
         pid, status = os.waitpid(self.pid, os.WNOHANG) if self.status is None else (0, 0)
         if pid:

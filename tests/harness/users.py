@@ -52,7 +52,7 @@ class Place:
         return self.run(groups, self.ebbctl, *argv, **kwargs)
 
     def ask(self, groups, path, verb, **what):
-        """What a control socket answers him."""
+        """Returns a control socket's answer to this user."""
         done = self.run(groups, "/usr/bin/python3", "-c", ASK, path, json.dumps({"verb": verb, **what}))
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)

@@ -266,7 +266,7 @@ static const char usage[] =
 	"  --mark FIFO   writes a line there before what is measured and waits for one\n"
 	"  --write       rewrites each page it has checked\n"
 	"  --pause       says {\"ready\":true,...} when filled and waits for a line on stdin\n"
-	"  --hold        says {\"done\":true,...} when walked and waits before it gives memory back\n"
+	"  --hold        says {\"done\":true,...} after the last pass and waits before it frees memory\n"
 	"  --latency     p50, p90, p99 and max of a visit, and how many took --slow-us (1000)\n"
 	"Exits 1 when a word was wrong.\n";
 

@@ -49,7 +49,7 @@ static inline uint64_t number(const char *program, const char *option, const cha
 }
 
 /*
- * Between what is not measured and what is: lets whoever reads the FIFO @path
+ * Between what is not measured and what is: lets the reader of the FIFO @path
  * take counters, and goes on when a line comes back through it.  NULL: goes on.
  */
 static inline void walk_mark(const char *path)

@@ -56,7 +56,7 @@ def attributes(dom, tag):
 
 
 def show(page, screenshot=None, width=1280, height=2100, dark=False):
-    """Loads the file @page in a network namespace in which there is nobody to talk to."""
+    """Loads the file @page in a network namespace without peers."""
     chromium = shutil.which("chromium")
     if not chromium:
         raise machine.MachineError("chromium: not installed; run make deps")

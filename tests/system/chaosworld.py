@@ -15,7 +15,7 @@ UNSEALED = ("--seal", "off")
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory, request):
-    """A file that says KEYED = True has TLS, by a key, over addresses that nobody trusts."""
+    """A file with KEYED = True uses TLS with a key, over untrusted addresses."""
     logs = machine.BUILD / "tests" / "logs" / f"{request.module.__name__}-donors"
     logs.mkdir(parents=True, exist_ok=True)
     for old in logs.iterdir():

@@ -81,7 +81,7 @@ class Pages:
         try:
             os.close(self.fd)
         except OSError:
-            pass  # closing asks the server, which may be gone
+            pass  # closing asks the server, which may have exited
         self.fd = -1
 
     def write(self, page, data):

@@ -69,13 +69,13 @@ def closed(s):
 
 class Borrower:
     """
-    A borrower that answers what the donor asks while it waits for something: ACTIVITY by
+    A borrower that answers the donor's requests while it waits: ACTIVITY by
     .rates {(slab, generation): pages a second} (None: not at all), EVICT by .evict_status.
-    What it promises it gives back if .gives_back.
+    It releases promised slabs if .releases.
     """
 
-    def __init__(self, donor, number=1, name=b"tester", rates=None, evict_status=0, gives_back=True):
-        self.rates, self.evict_status, self.gives_back = rates, evict_status, gives_back
+    def __init__(self, donor, number=1, name=b"tester", rates=None, evict_status=0, releases=True):
+        self.rates, self.evict_status, self.releases = rates, evict_status, releases
         self.slabs, self.fds, self.asked, self.evicted, self.tag = [], {}, [], [], 0
         self.socket = connect(donor)
         self.socket.sendall(hello(borrower=number, name=name))
@@ -121,7 +121,7 @@ class Borrower:
         if self.evict_status is None:
             return
         self.socket.sendall(frame(EVICT, f["tag"], *loan, direction=1, status=self.evict_status))
-        if self.evict_status == 0 and self.gives_back:
+        if self.evict_status == 0 and self.releases:
             self.socket.sendall(frame(UNMAP, 0, *loan))
 
     def reply(self, seconds=60):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-`ebbctl advise`: what it says of recordings, and whether programs that nobody here wrote
-then do what it said, at sizes that were not recorded.  `make bench-advise` is the long version.
+`ebbctl advise`: its advice for recordings, and whether third-party programs
+then behave as advised, at sizes that were not recorded.  `make bench-advise` is the long version.
 """
 import json
 import signal

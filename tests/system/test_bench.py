@@ -210,7 +210,7 @@ def test_time_left_is_told_meanwhile(build):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_it_waits_until_all_is_cleaned_up(build, number):
-    """The benchmark, not make, takes swap off; make may be gone before that."""
+    """The benchmark, not make, takes swap off; make may exit before that."""
     (build / "bench.py").write_text(STOPPED)
     instead(build, "hooks", "#!/bin/sh\n/usr/bin/python3 ./bench.py & wait\n")
     process = subprocess.Popen(command(build), env=environment(ONLY="hooks,scan"), text=True,

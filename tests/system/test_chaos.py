@@ -208,7 +208,7 @@ def test_link_down_and_up(cluster):
 
 
 def test_borrower_cut_off(cluster):
-    """All donors are gone at once, and all of them still hold old loans when they are back."""
+    """All donors disconnect at once, and still hold old loans when they are reachable again."""
     b = serve(cluster)
     c = load(cluster, b)
     cluster.node.unplug()
@@ -301,7 +301,7 @@ def test_thin_disk_full(cluster, tmp_path):
 
 
 def test_disk_full_and_donor_killed(cluster):
-    """Pages that only the donor had are gone: an error says so, and nothing old is read."""
+    """Pages that only the donor had are lost: reads fail, and none returns old content."""
     b = serve(cluster, options=("--deadline", "300ms", *UNSEALED))
     c = load(cluster, b, ["--pause", 300, "--errors"])
     b.disk_full()
@@ -329,7 +329,7 @@ def test_two_devices_at_the_same_donors(cluster):
     cluster.donors[0].start()
     cluster.all_up(a)
     cluster.all_up(b)
-    # What the first gives back, the second is lent.
+    # The first one's released slabs are lent to the second.
     verdict(crew[0], a)
     a.close()
     cluster.borrowers.remove(a)

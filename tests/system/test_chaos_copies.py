@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Copies under load: replicas instead of a disk, slabs that move between donors, memory
-that is given back.  As in test_chaos.py the verdict is the checker's, and what happened
-is told by ebb-swapd's counters.
+Replicas under load: replicas instead of a disk, migration between donors, recalled
+memory.  As in test_chaos.py the checker gives the verdict, and ebb-swapd's counters
+tell what happened.
 """
 import ctypes
 import mmap
@@ -68,7 +68,7 @@ def test_replicas_and_one_way_loss(lossy, direction):
     node.heal()
     lossy.all_up(b)
     made_whole(lossy, b)
-    # Whoever is left is read from now.
+    # From now on the remaining donor serves reads.
     lossy.donors[2].kill()
     lossy.work(0.5)
     verdict(c, b)
@@ -114,7 +114,7 @@ def test_lying_donor(cluster, how):
     liar = cluster.donors[1]
     cluster.wait(lambda: liar.lie(how) > 50, 5, "pages to alter")
     # A copy that answers later is read now and then only, and by then the load may have
-    # written anew whatever was altered.
+    # overwritten the altered pages.
     for _ in range(100):
         if b.donor(liar.address)["bad_pages"]:
             break
@@ -236,7 +236,7 @@ def test_control_plane_killed_while_slabs_move(cluster, ebbd_lock):
                                      gone()["state"] == "absent", 20, "slabs on their way")
     try:
         plane = cluster.control(listed(b.donors))
-        # On a busy machine all may be gone before ebbd is: then it is the next one's turn.
+        # On a busy machine all slabs may have migrated before ebbd notices: then the next donor is tried.
         for victim in b.donors:
             before = gone()["slabs"]
             others = listed(d for d in b.donors if d != victim)
@@ -255,13 +255,13 @@ def test_control_plane_killed_while_slabs_move(cluster, ebbd_lock):
 
 @pytest.mark.parametrize("durability", ["disk", "none"])
 def test_donor_ends(cluster, durability):
-    """SIGTERM: its slabs go elsewhere before it does, and nobody loses it before."""
+    """SIGTERM: its slabs migrate before it exits, and no borrower loses it before."""
     b = serve(cluster, backup=durability == "disk",
               options=("--durability", durability, "--deadline", "5s"))
     c = load(cluster, b)
     assert held(b, cluster.donors[3]) > 0
     assert cluster.donors[3].drain() == 0
-    cluster.wait(lambda: b.states()[3] != "up", 5, "it is gone")
+    cluster.wait(lambda: b.states()[3] != "up", 5, "the donor to exit")
     assert held(b, cluster.donors[3]) == 0
     cluster.work(0.3)
     cluster.donors[3].start()
@@ -284,7 +284,7 @@ def test_donor_out_of_memory(cluster):
 
 
 def test_all_donors_out_of_memory(cluster):
-    """Nobody has room: slabs fall back to the disk, and are memory again when there is some."""
+    """No donor has free capacity: slabs fall back to the disk, and return to memory when a donor has some."""
     b = serve(cluster, options=("--deadline", "5s"))
     c = load(cluster, b)
     for d in cluster.donors:
@@ -300,7 +300,7 @@ def test_all_donors_out_of_memory(cluster):
     verdict(c, b)
 
 
-# --- giving back --------------------------------------------------------------------------
+# --- releasing ----------------------------------------------------------------------------
 
 
 def punch(fd, at, size):
@@ -329,7 +329,7 @@ def test_discarded_memory_comes_back(cluster):
                 buf[:] = b"\xff" * MIB
                 assert os.preadv(fd, [buf], at) == MIB
                 assert not any(buf[:])
-        cluster.wait(lambda: b.status()["mapped"] <= half, 10, "half of the slabs given back")
+        cluster.wait(lambda: b.status()["mapped"] <= half, 10, "half of the slabs to be released")
         assert 0 < b.status()["live"] <= half
         cluster.wait(lambda: sum(d["total"] - d["free"] for d in b.status()["donors"]) <= half, 3,
                      "their memory is back at the donors")
@@ -342,7 +342,7 @@ def test_discarded_memory_comes_back(cluster):
 def test_a_slab_given_back_is_opened_again_at_once(cluster):
     """
     Repair has just found no donor for a second copy.  That is no reason to refuse a write
-    to a slab that was given back meanwhile: without a disk it would fail.
+    to a slab that was released meanwhile: without a disk it would fail.
     """
     a, b = cluster.donors[:2]
     d = serve(cluster, backup=False, options=REPLICAS, donors=[a, b])
@@ -358,7 +358,7 @@ def test_a_slab_given_back_is_opened_again_at_once(cluster):
                 # One that is to leave and has no page goes at once, not in five seconds.
                 assert d.ask("donor.drain", donor=b.address)["ok"]
                 punch(fd, 0, MIB)
-                cluster.wait(lambda: not d.status()["mapped"], 4, "the slab is given back")
+                cluster.wait(lambda: not d.status()["mapped"], 4, "the slab to be released")
                 assert d.ask("donor.undrain", donor=b.address)["ok"]
         assert d.stats()["slab_unmaps"] == 3
     finally:

@@ -266,7 +266,7 @@ def test_without_disk_and_room_a_slab_stays(world):
     time.sleep(2)
     assert slabs_at(s, a) == held
     assert s.status()["donors"][0]["outlook"] == outlook
-    assert "no other donor has room" in s.ask("slab.migrate", slab=0)["error"] or 0 not in s.slabs()
+    assert "no other donor has free capacity" in s.ask("slab.migrate", slab=0)["error"] or 0 not in s.slabs()
     p.check()
 
 
@@ -356,7 +356,7 @@ class Machine:
 
 @pytest.mark.parametrize("durability", ["disk", "none"])
 def test_a_donor_in_need_gets_its_memory_back(world, tmp_path, durability):
-    """Its slabs go to the other donor, least active first, and nobody waits or loses a page."""
+    """Its slabs migrate to the other donor, least active first; no request waits, no page is lost."""
     machine_of_a = Machine(tmp_path / "machine")
     a = world.donor(options=["--headroom", "256M", "--machine", machine_of_a.directory])
     s = world.serve(a, durability=durability)

@@ -145,7 +145,7 @@ def test_concurrent_requests(world):
 
 
 def test_overlapping_requests_are_not_torn(world):
-    """Eight writers of one range: whoever is last, a reader sees one of them whole."""
+    """Eight writers of one range: a reader sees one version whole, of any writer."""
     s = world.serve(world.donor())
     p, stop, errors = world.open(s), threading.Event(), []
 
@@ -335,7 +335,7 @@ def test_two_donors_share_and_one_is_enough(world):
     for i in range(32):
         p.write(i * 256, os.urandom(16 * PAGE))
     held = [d["slabs"] for d in s.status()["donors"]]
-    # Who got how many is the machine's memory use to tell, which is the same for both here.
+    # The split depends on the machines' memory use, which is equal for both here.
     assert sum(held) == 32
     more = held.index(max(held))
     (a, b)[more].kill()
@@ -566,7 +566,7 @@ def test_daemon_in_the_background(donor_at, tmp_path):
 
 
 def test_it_ends_though_a_mount_namespace_has_a_copy(world):
-    """One made while the device was up, such as a container's: the copy keeps nobody."""
+    """One made while the device was up, such as a container's: the copy blocks nothing."""
     s = world.serve(world.donor())
     p = world.open(s)
     p.write_random(20)

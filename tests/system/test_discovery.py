@@ -251,7 +251,7 @@ def test_strange_keys_in_etcd(etcd, donor, borrower):
     assert "7 keys" in w.log.read_text()
     etcd.put("127.9.9.9:9", '{"address":"127.9.9.9:9","total":1,"news":[1,2]}')
     w.device.knows(a, "127.9.9.9:9")
-    # A host without an address keeps nobody else away.
+    # A host without an address does not exclude other donors.
     etcd.put("nosuch.invalid:1", '{"address":"nosuch.invalid:1"}')
     etcd.put("127.9.9.8:9", '{"address":"127.9.9.8:9"}')
     w.device.knows(a, "127.9.9.9:9", "127.9.9.8:9", within=20)
@@ -368,8 +368,8 @@ def has(*names, **value):
     }).encode()
 
 
-def test_names_that_nobody_resolves_keep_nobody_away(borrower, tmp_path):
-    """Each takes its second, as where no name server answers; and none the one who has an address."""
+def test_unresolvable_names_exclude_no_donor(borrower, tmp_path):
+    """Each lookup takes a second, as without a name server; the donor with an address stays."""
     names = [f"{i}.donors.test:7070" for i in range(20)] + ["127.0.0.1:7070"]
     liar = Liar(say(has(*names)))
     servers = tmp_path / "resolv.conf"
@@ -387,7 +387,7 @@ def test_names_that_nobody_resolves_keep_nobody_away(borrower, tmp_path):
 
 
 def test_a_device_with_larger_slabs_than_any_donor(borrower):
-    """It is told of nobody, and the log of it, once in a while."""
+    """It gets no donor, and the log says so periodically."""
     liar = Liar(say(has("127.0.0.1:7070", slab=1 << 20)))
     try:
         w = borrower(f"etcd = {liar.url}", slab=64 << 20)
@@ -400,8 +400,8 @@ def test_a_device_with_larger_slabs_than_any_donor(borrower):
         liar.shutdown()
 
 
-def test_only_names_that_nobody_resolves_are_left(borrower):
-    """Who is known stays, and that is said once, however often they are looked up again."""
+def test_only_unresolvable_names_are_left(borrower):
+    """Known donors stay, and the log says so once for all retries."""
     names = ["127.0.0.1:7070"]
     liar = Liar(lambda h: say(has(*names))(h))
     try:
@@ -442,7 +442,7 @@ def test_a_device_with_its_own_donors_is_left_alone(borrower):
 
 
 def test_a_real_device_follows(etcd, donor, server, pages, tmp_path, logs):
-    """ebb-swapd uses who joins and leaves who goes, while it is written to."""
+    """ebb-swapd uses new donors and leaves removed ones, under writes."""
     a, b = donor(etcd.url), donor(etcd.url)
     s = server(a, b, size="2M", backup="", options=["--durability", "replicas=2"])
     write_record(s.run, "dp0", donors_from="configuration")

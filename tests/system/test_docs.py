@@ -124,9 +124,15 @@ def test_states():
     def told(heading):
         return {s for row in table(operations, heading) for s in re.findall(r"`([^`]+)`", row[0])}
 
-    assert told("## Device states") == strings("daemon/ebbctl/device/list.c", "state_of")
-    assert told("## Donor states") == {"not used"} | strings(
-        "daemon/swapd/donor/donor_table.c", "donor_state_text") - {"absent"}
+    words = dict(re.findall(r'{ "([^"]+)", "([^"]+)" }',
+                            (REPO / "daemon/ebbctl/verbs/device_view.c").read_text()))
+
+    def shown(states):
+        return {words.get(state, state) for state in states}
+
+    assert told("## Device states") == shown(strings("daemon/ebbctl/device/list.c", "state_of"))
+    assert told("## Donor states") == {"not used"} | shown(strings(
+        "daemon/swapd/donor/donor_table.c", "donor_state_text")) - {"absent"}
     assert told("## Offload states") == strings("daemon/ebbd/attach/offload_control.c",
                                                 "offload_state_name")
     source = "".join(p.read_text() for p in (REPO / "daemon").rglob("*.c"))
@@ -148,7 +154,7 @@ def test_the_map_has_every_document():
 
 @pytest.mark.beside
 def test_figures():
-    """Well-formed, named for those who do not see them, readable on white and on black."""
+    """Well-formed, with text for screen readers, readable on white and on black."""
     figures = list((REPO / "docs" / "figures").glob("*.svg"))
     assert figures
     shown = "".join(p.read_text() for p in DOCUMENTS)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-The donor and its borrowers: memory that comes and goes with the machine's needs, who gets
-how much, who holds up nobody, and the end.
+The donor and its borrowers: lending that follows the machine's needs, limits per
+borrower, slow peers, and the end.
 """
 import mmap
 import os
@@ -128,13 +128,13 @@ def test_a_silent_peer_is_hung_up_on(donor_at):
         for s in (silent, half):
             assert closed(s)
         wait_for(lambda: "no handshake" in machine.read(donor.log), 5, "log line")
-        # Who has greeted may be quiet.
+        # After the handshake a borrower may be idle.
         assert quiet.map()
 
 
 @only_tcp
 def test_no_descriptor_is_left(donor_at):
-    """Nobody is accepted meanwhile; nobody suffers, and the donor does not spin."""
+    """The donor accepts no connection meanwhile, serves the others and does not spin."""
     donor = donor_at(options=["--peer-connections", "200"])
 
     def cpu():
@@ -162,7 +162,7 @@ def test_no_descriptor_is_left(donor_at):
 
 @only_tcp
 def test_a_peer_that_does_not_read(donor_at):
-    """Holds up nobody, and not its slabs for ever."""
+    """It blocks no other borrower, and loses its slabs in the end."""
     donor = donor_at(memory="4M")
     with Borrower(donor, 1) as slow, Borrower(donor, 2) as other:
         loan = slow.map()
@@ -247,8 +247,8 @@ def test_free_slabs_follow_the_machine(donor_at, simulated, transport):
         # 512 of the machine's own, and the slab that is mapped; what is free is not in use.
         assert ping["memory"] == 1024 * MIB and ping["used"] == (512 - 16 + 1) * MIB
         m.available(20)
-        # Nothing is taken from who has it; he is asked.
-        b.gives_back = False
+        # The donor revokes nothing; it asks the borrower.
+        b.releases = False
         b.serve(lambda: donor.ask()["slabs"]["clean"] == 0 and b.evicted)
         wait_slabs(donor, lent=1, clean=0, dirty=0, going=0, asked_back=1)
         assert b.map() == NO_SPACE and b.evicted == [loan]
@@ -322,7 +322,7 @@ def least_active(donor_at, simulated, number):
         for loan, page in pages.items():
             assert b.write(loan, page) == 0
         b.rates = {loan: 10.5 * i for i, loan in enumerate(b.slabs)}
-        b.gives_back = False
+        b.releases = False
         m.programs = MANY
         b.serve(lambda: len(b.evicted) == 3)
         if donor.ask()["evictions"]["silent"]:
@@ -335,7 +335,7 @@ def least_active(donor_at, simulated, number):
         wait_for(lambda: donor.ask()["evictions"]["promised"] == 3, 5, "three promises")
         assert {k: told["evictions"][k] for k in ("rounds", "silent", "asked", "refused")} == \
             {"rounds": 1, "silent": 0, "asked": 3, "refused": 0}
-        # Until they are given back they are served, and no more are asked for.
+        # Until they are released they are served, and no more are recalled.
         for loan, page in pages.items():
             assert b.read(loan) == page
         time.sleep(2)
@@ -361,7 +361,7 @@ def one_is_mute(donor_at, simulated, number):
         busy.map_many(4)
         mute.map_many(4)
         busy.rates = {loan: 1000 + i for i, loan in enumerate(busy.slabs)}
-        busy.gives_back = mute.gives_back = False
+        busy.releases = mute.releases = False
         answers = threading.Thread(target=busy.serve, args=(lambda: len(busy.evicted + mute.evicted) == 3,))
         answers.start()
         m.programs = MANY
@@ -396,7 +396,7 @@ def test_a_refusal_is_accepted(donor_at, simulated):
         assert told["slabs"]["refused"] >= 3
         assert told["borrowers"][0]["refused"] == told["slabs"]["refused"]
         assert all(b.read(loan) == page for loan in b.slabs)
-        # The others have been asked as well; nobody is asked twice within ten seconds.
+        # The others are recalled as well; no slab is recalled twice within ten seconds.
         assert len(b.evicted) == len(set(b.evicted)) or time.monotonic() - began > 10
 
 
@@ -420,7 +420,7 @@ def test_revoked_when_told_so(donor_at, simulated):
 @only_tcp
 def test_sigterm_waits_for_slabs_to_leave(donor_at):
     donor = donor_at(memory="24M", drain="30s")
-    with Borrower(donor, gives_back=False) as b:
+    with Borrower(donor, releases=False) as b:
         b.map_many(20)
         page = os.urandom(PAGE)
         for loan in b.slabs:
@@ -434,7 +434,7 @@ def test_sigterm_waits_for_slabs_to_leave(donor_at):
         told = donor.ask()
         assert told["draining"] and told["ending"] and 0 < told["ends_in"] <= 30
         assert (told["slabs"]["lent"], told["slabs"]["asked_back"]) == (20, 16)
-        b.gives_back = True
+        b.releases = True
         for loan in b.evicted[:]:
             b.unmap(loan)
         with pytest.raises((EOFError, ConnectionError)):
@@ -538,7 +538,7 @@ def test_pages_leave_before_the_donor_does(world):
     s = world.serve(*donors, durability="none")
     p = world.open(s)
     fill(s, p)
-    # Who got how many is chance: both tell of the same machine's memory.
+    # The split is random: both report the same machine's memory.
     b, a = sorted(donors, key=lambda d: held(s, d))
     a.signal(signal.SIGTERM)
     p.write_random(100)
@@ -551,7 +551,7 @@ def test_pages_leave_before_the_donor_does(world):
 
 @only_tcp
 def test_a_machine_gets_its_memory_back(world, simulated):
-    """And lends it again; nothing of it is seen by who reads and writes."""
+    """And lends it again; readers and writers notice nothing."""
     # So little in use that it is chosen.
     m = simulated(TOTAL, TOTAL - 10)
     a = world.donor(memory="24M", options=m.options(HEADROOM))
@@ -699,7 +699,7 @@ def test_status(donor_at):
         assert told["machine"]["memory"] > told["machine"]["available"] > 0
         one, = told["borrowers"]
         assert (one["name"], one["transport"]) == ("ebb0", "tcp")
-        # Who knows its number could come as its successor.
+        # Its number would allow another process to resume its session.
         assert "borrower" not in one
         assert (one["slabs"], one["reads"], one["writes"]) == (2, 1, 2)
         assert one["peer"].startswith("127.0.0.1:")

@@ -322,6 +322,7 @@ def test_destroy_of_damaged_record(away):
     (devices / "begun.partial").write_text(json.dumps({"backup": str(away / "begun.backup")}))
     (away / "begun.backup").write_text("")
     assert [d["state"] for d in ebbctl_json("device", "list")["devices"]] == ["half made"] * 2
+    assert ebbctl("device", "list").stdout.count("incomplete") == 2
     ebbctl("device", "destroy", "half")
     ebbctl("device", "destroy", "begun")
     assert ebbctl_json("device", "list") == {"devices": []}
@@ -383,7 +384,7 @@ def test_record_bad_input(away, cgroup):
 
 
 def test_no_root(away):
-    """As nobody: what needs root says so; the rest works."""
+    """As an unprivileged user: requests that need root say so; the rest works."""
     copy = Path(tempfile.mkdtemp(dir="/tmp"))
     try:
         copy.chmod(0o755)
@@ -461,7 +462,7 @@ def test_device_life(device):
     areas = [line.split() for line in read("/proc/swaps").splitlines()[1:]]
     mine = [int(a[4]) for a in areas if a[0] == device.block]
     assert all(int(a[4]) < mine[0] for a in areas if a[0] != device.block)
-    # Not in the cgroup of who started it.
+    # Not in the cgroup of the caller.
     assert read(f"/proc/{device.server}/cgroup").find("ebb-test") < 0
 
     refuse(REFUSED, "device", "create", device.name, "--size", "64M", "--donor",
@@ -484,7 +485,7 @@ def test_device_life(device):
 
 
 def adopted(device):
-    """Who would make the same one is content with this one; each difference has its name."""
+    """--adopt accepts an identical device, and names each difference."""
     same = {"--size": "256M", "--slab": "16M", "--donors": device.donor.address}
     record = Path(f"/run/ebb/devices/{device.name}.json")
     before = record.read_text()
@@ -651,7 +652,7 @@ def scoped(swap_lock, away, cgroup):
 
 
 def test_scope_while_ebbd_is_silent(scoped):
-    """What is attached keeps its swap when nobody says that it is."""
+    """Attached cgroups keep their swap while ebbd does not answer."""
     w = scoped
     w.attached = [w.a.path]
     ebbctl("policy", "attach", "none", w.a.path)
@@ -676,7 +677,7 @@ def test_scope_with_many_attached(scoped):
 
 
 def test_scope_of_two_at_once(scoped):
-    """One after the other, or values to give back would be lost."""
+    """One after the other, or values to restore would be lost."""
     file = scoped.run / "devices" / "scoped.scope"
     with open(scoped.run / "devices" / "scope.lock", "w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -885,7 +886,7 @@ def test_run_keep(ebbd, device):
 
 
 def test_run_start(swap_lock):
-    """Everything missing is started for the program, and is gone after it."""
+    """Starts all that is missing for the program, and stops it afterwards."""
     before = set(machine.leftovers())
     argv = parts.scan_argv(mib=128, pattern="seq", passes=2, write=True)
     done = ebbctl("run", "--mem", "64M", "--start", "--donor-memory", "512M", "--", *argv,

@@ -116,7 +116,7 @@ def test_who_uses_a_donor_is_told(run, verb):
 
 def test_a_drain_that_is_stuck(run):
     """How many slabs can move, how many cannot, why, and what to do."""
-    why = "no other donor has room; add one, or lend more there"
+    why = "no other donor has free capacity; lend more there or add a donor"
     outlooks = {"ebb0": {"slabs": 5, "move": 2, "to_disk": 0, "stuck": 3, "why": why},
                 "ebb1": {"slabs": 4, "move": 1, "to_disk": 3, "stuck": 0}}
     for name, outlook in outlooks.items():
@@ -169,8 +169,8 @@ def test_slab_list(run):
     asked = run.device("ebb0", answer)
     run.device("ebb1", lambda request: {"slabs": [slab(3, state="lost")]})
     rows = [line.split() for line in ebbctl("slab", "list").stdout.splitlines()]
-    assert rows[1] == ["ebb0", "0", "mapped", "10", "2", "a:1", "b:2(filling)"]
-    assert rows[2] == ["ebb0", "700", "mapped", "10", "2", "a:1(leaving)"]
+    assert rows[1] == ["ebb0", "0", "mapped", "10", "2", "a:1", "b:2(resyncing)"]
+    assert rows[2] == ["ebb0", "700", "mapped", "10", "2", "a:1(migrating)"]
     assert rows[3][:3] == ["ebb1", "3", "lost"]
     assert [a["from"] for a in asked.asked] == [0, 1]
     told = ebbctl_json("slab", "list", "ebb1")["slabs"]
@@ -210,7 +210,7 @@ def test_device_list_says_how_pages_are_kept(run):
                                                       "filling": 1, "leaving": 0}))
     text = ebbctl("device", "list").stdout
     row = text.splitlines()[1]
-    assert "replicas=2" in row and "2 donors" in row and "30, 2 missing, 1 filling" in row
+    assert "replicas=2" in row and "2 donors" in row and "30, 2 missing, 1 resyncing" in row
     assert re.search(r"1\.0 GiB +2\.0 GiB", row)
 
 

@@ -34,7 +34,7 @@ def program():
 @pytest.mark.long
 def test_epochs_come_from_ebbd(ebbd, device, cgroup, tmp_path):
     c = cgroup(limit_mib=LIMIT)
-    # Nobody counts for a cgroup without a policy.
+    # ebbd does not count for a cgroup without a policy.
     own, result = run(c, tmp_path / "own.json", "mode=memliner", size=1000)
     assert own["epoch_source"] == "own"
     ebbctl("policy", "attach", "none", c.path)
@@ -88,7 +88,7 @@ def test_what_is_out_is_parked(ebbd, device, cgroup, tmp_path):
 def test_faults_are_told(ebbd, device, cgroup, tmp_path):
     """The road of an arrival: fault, BPF, the mapped ring, the collector; and of a hint back."""
     c = cgroup(limit_mib=LIMIT)
-    # Nobody tells of a cgroup without a policy.
+    # ebbd reports nothing for a cgroup without a policy.
     told, _ = run(c, tmp_path / "told.json", "mode=memliner,park,arrivals,hints", size=1000)
     assert told["arrivals_shared"] == told["arrivals"] == told["hinted_pages"] == 0
     ebbctl("policy", "attach", "none", c.path)
@@ -153,7 +153,7 @@ SWAP_LIMIT = 64
 
 
 def test_a_heap_beyond_memory_and_swap(ebbd, device, cgroup, tmp_path):
-    """Ends with the null reference, and the kernel kills nobody: but it does where nobody asks."""
+    """Ends with the null reference, and without an OOM kill, which does happen with overcommit."""
     for options, status in (("concurrent", 2), ("memliner,park,drop", 2), ("stop", 2),
                             ("concurrent,overcommit", -signal.SIGKILL)):
         c = cgroup(limit_mib=LIMIT)
@@ -177,7 +177,7 @@ def test_collectors_are_known(ebbd, device, cgroup, tmp_path):
     ebbctl("policy", "attach", "none", c.path)
     run(c, tmp_path / "told.json", "mode=concurrent,incognito")
     assert parts.stats(c)["gc_misses"] == 0
-    # The mutator's misses may have brought in all that the collector needs, but not each time.
+    # The mutator's misses may have swapped in all pages that the collector needs, but not each time.
     for _ in range(8):
         run(c, tmp_path / "told.json", "mode=concurrent")
         if parts.stats(c)["gc_misses"]:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Keys and TLS between borrower and donor, by their sockets: who gets in, what the network
+Keys and TLS between borrower and donor, by their sockets: which peers are accepted, what the network
 can see, and what it can do.
 """
 import os
@@ -206,7 +206,7 @@ def test_the_wrong_key(world, key, tmp_path, kind):
 
 
 def test_device_create_tells_what_the_server_said(world, key, tmp_path, monkeypatch):
-    """Whose last words are in its log; a key file is looked for where its name was written."""
+    """The exit reason is in the log; a key file is relative to the configuration file."""
     directory = tmp_path / "run"
     monkeypatch.setenv("EBB_RUN_DIR", str(directory))
     monkeypatch.chdir(tmp_path)
@@ -260,7 +260,7 @@ def test_bad_key_files(world, key, tmp_path, kind):
 
 
 def test_a_key_is_changed(world, key, tmp_path):
-    """Both are good for a while; who still uses the old one when it goes is hung up on."""
+    """Both are valid for a while; removing the old one disconnects borrowers that still use it."""
     keys = tmp_path / "keys"
     keys.mkdir()
     old = key("spark", "keys/old.key")
@@ -288,7 +288,7 @@ def test_a_key_is_changed(world, key, tmp_path):
 
 
 def test_the_last_key_is_taken_away(world, key, tmp_path):
-    """Nobody may borrow any more; a key file that comes back lets him in again."""
+    """No borrower is accepted any more, until a key file exists again."""
     keys = tmp_path / "keys"
     keys.mkdir()
     only = key("spark", "keys/only.key")
@@ -472,7 +472,7 @@ def test_a_page_changed_on_the_way(world, key, network):
     between.change["down"] = Once(READ, lambda f: flipped(f, 32 + MARK + 100))
     assert p.read(0, 4) == p.model[:4 * PAGE]
     assert s.stats()["pages_bad_donor"] == 1
-    wait_for(lambda: s.donor_state() == "quarantined", 5, "whoever it was")
+    wait_for(lambda: s.donor_state() == "quarantined", 5, "the donor to be quarantined")
 
 
 @pytest.mark.parametrize("kind", ["control", "data"])
@@ -508,7 +508,7 @@ def test_several_connections(world, key, network):
         if kind == "data":
             assert between.carried[there] > 20 * PAGE and between.carried[here] > 20 * PAGE
     for which in range(3):
-        # Of those that are there now; three of each session before are gone.
+        # Of those open now; three of each earlier session are closed.
         between.cut("data", slice(4 * which, 4 * which + 1))
         wait_for(lambda: s.stats()["donor_losses"] == which + 1, 5, "the donor is lost")
         p.check()

@@ -453,7 +453,7 @@ def test_top_live(terminal, world):
     t.read()
     assert len(world.made[0].asked) == asked
     t.press("p")
-    wait_for(lambda: len(world.made[0].asked) > asked, 10, "a look after the pause")
+    wait_for(lambda: len(world.made[0].asked) > asked, 10, "a request after the pause")
     t.press("/y\n")
     t.expect("only")
     t.press("+")
@@ -461,7 +461,7 @@ def test_top_live(terminal, world):
     t.press("q")
     wait_for(t.ended, 10, "the end")
     assert t.status == 0
-    # The terminal is given back: out of the other screen, the cursor shown.
+    # The terminal is restored: alternate screen left, cursor shown.
     assert "\x1b[?1049l" in t.text
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Policies by declaration: [cgroup] sections, the xattr, and who wins."""
+"""Configured policies: [cgroup] sections, the xattr, and their precedence."""
 import os
 import shutil
 import signal
@@ -111,8 +111,8 @@ def made_anew(c):
         d.mkdir()
 
 
-def test_made_anew_is_another(declared, cgroup):
-    """As a service's at each restart: of the one that is gone nothing stays attached."""
+def test_recreated_is_another(declared, cgroup):
+    """As a service's at each restart: nothing of the removed one stays attached."""
     c, by_hand = cgroup(name="web-1"), cgroup(name="db-1")
     declared(section(f"{parent()}/web-*", "policy = leap"))
     ebbctl("policy", "attach", "stride", by_hand.path)

@@ -93,7 +93,7 @@ def test_takes_effect_within_100_ms(ebbd, device, cgroup):
 def test_changes_lose_no_fault(swap_lock, donor_factory, ebbd, cgroup, tmp_path):
     """
     Every miss takes 5 ms here, so that the program itself can count them: as many as
-    ebb counted while its policy was attached, set, replaced and loaded anew.
+    ebb counted while its policy was attached, set, replaced and reloaded.
     """
     device = parts.Device(donor_factory(delay="5ms"))
     try:

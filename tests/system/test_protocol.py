@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Both sides by their sockets: strangers and bad frames at the donor, what it lends to whom,
+Both sides by their sockets: unauthenticated peers and invalid frames at the donor, its loans,
 and a donor that lies to its borrower.
 """
 import mmap
@@ -47,11 +47,11 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("kind", MALFORMED)
-@pytest.mark.parametrize("greeted", [False, True])
-def test_malformed_frames_close_the_connection(donor_at, kind, greeted):
+@pytest.mark.parametrize("handshake", [False, True])
+def test_malformed_frames_close_the_connection(donor_at, kind, handshake):
     donor = donor_at()
     with connect(donor) as s:
-        if greeted:
+        if handshake:
             s.sendall(hello())
             assert reply(s)["status"] == 0
         s.sendall(MALFORMED[kind])

@@ -84,7 +84,7 @@ def test_page_in_a_browser(tmp_path, logs):
     assert 'data-drawn="yes"' in shown.dom
     assert shown.count("canvas") == 1 and shown.count("svg", role="img") >= 3
     assert shown.count("rect", class_="miss") > 20
-    # What an old recording lacks is said, not drawn.
+    # What an old recording lacks is stated in text.
     assert shown.count("p", class_="none") == 5      # no hit, and no sample
 
 
@@ -106,7 +106,7 @@ def test_dark_and_narrow(tmp_path, logs):
         assert_quiet(shown)
     light, dark = (picture(logs / f"{name}.png") for name in ("light", "dark"))
     assert light.brightness > 180 > 90 > dark.brightness
-    # The map is drawn in both.
+    # Both show the map.
     assert light.colours > 20 and dark.colours > 20
 
 
@@ -177,7 +177,7 @@ def test_report_refuses(tmp_path):
 
 
 def test_report_of_a_running_cgroup(ebbd, device, cgroup, tmp_path, logs):
-    """What is drawn is what ebbd counted; samples, windows and epochs are there."""
+    """The report shows ebbd's counts; samples, windows and epochs are included."""
     c = cgroup(limit_mib=24)
     parts.ebbctl("policy", "attach", "leap", c.path)
     scan = parts.Scan(c, options=["--no-thp"], mib=40, passes=12, pattern="seq")

@@ -88,7 +88,7 @@ def test_memory_comes_back_when_a_program_ends(device, cgroup):
     s.result()
     # Idle pages of other programs are swapped out by the machine itself: not all is freed.
     wait_for(lambda: device.status()["live"] < full["live"] / 4, 20, "discards")
-    wait_for(lambda: all(slab["live"] for slab in device.slabs()), 15, "empty slabs to be given back")
+    wait_for(lambda: all(slab["live"] for slab in device.slabs()), 15, "empty slabs to be released")
     assert device.status()["mapped"] < full["mapped"]
     assert device.stats()["pages_discarded"] > 0
     assert device.stats()["donor_losses"] == 0
@@ -203,7 +203,7 @@ def test_pinned_map_is_for_people(attached):
 
 
 def test_donor_serves_every_read(attached, device):
-    """The backup is for the day the donor is gone, and only for it."""
+    """The backup serves reads only after the donor is lost."""
     told = donors_part(device, attached("leap"))
     assert told["pages_read_donor"] > 1000
     assert told["pages_read_backup"] == 0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-Seals: what donors and disks hold, and donors that give back something else than was
+Seals: what donors and disks hold, and donors that return other content than was
 written there.
 """
 import os
@@ -22,7 +22,7 @@ SLAB_PAGES = SLAB // PAGE
 
 
 class EvilDonor(FakeDonor):
-    """Keeps every version of every page; evil(self, slab, page) is what it gives back."""
+    """Keeps every version of every page; evil(self, slab, page) is what it returns."""
 
     def __init__(self, evil=None):
         self.evil = evil or EvilDonor.honest
@@ -143,7 +143,7 @@ def test_what_was_not_written_is_not_read(world, evil_donor, evil):
     status = s.status()["donors"][0]
     assert status["bad_pages"] >= 1 and "not written there" in status["last_loss"]
     assert "quarantined" in s.log.read_text()
-    # Nothing goes there any more, and nobody calls.
+    # The donor gets no more pages and no connection.
     before = fake.greetings, fake.mapped
     p.write(2 * SLAB_PAGES, os.urandom(8 * PAGE))
     assert not s.ask("donors.set", donors=[fake.address]).get("error")
@@ -174,7 +174,7 @@ def test_another_copy_has_the_page(world, evil_donor, evil):
     told = s.stats()
     assert told["pages_bad_donor"] >= 1
     assert told["pages_read_failed"] == 0
-    # Its pages have moved to who gives back what was written.
+    # Its pages have migrated to the honest donor.
     wait_for(lambda: s.donor_state(0) == "quarantined", 20, "the liar is empty")
     wait_for(lambda: s.status()["copies"]["missing"] == 0, 20, "two copies of everything")
     p.check()

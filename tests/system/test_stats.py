@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Statistics of a real ebbd under a program that swaps: every way to read them, and who may."""
+"""Statistics of a real ebbd under a program that swaps: all ways to read them, and their permissions."""
 import os
 import re
 

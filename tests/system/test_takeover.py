@@ -243,7 +243,7 @@ def free_at(donor):
 
 
 def test_nothing_stays_at_donors(world):
-    """What no table knows is taken back at once; at the end all is."""
+    """Slabs in no table are reclaimed at once; at the end all are."""
     donor = world.donor()
     s = world.serve(donor, durability="none")
     p = world.open(s)
@@ -257,7 +257,7 @@ def test_nothing_stays_at_donors(world):
     wait_for(lambda: s.status()["donors"][0]["free"] == free, 15, "none")
     p.close()
     s.stop()
-    # What was shared is made anew; without BYE it would be kept for half a minute, for a busy machine, too.
+    # Shared slabs are re-created; without BYE the donor would retain them for half a minute.
     wait_for(lambda: free_at(donor) == free, 20 / BUSY, "all of it")
 
 
@@ -312,7 +312,7 @@ def test_room_that_comes_back_is_known_at_once(world):
 
 @only_tcp
 def test_room_that_is_being_made(world):
-    """What came back is made anew before it is lent again, though it counts as free: a write waits."""
+    """A released slab is re-created before it is lent again, though it counts as free: a write waits."""
     class Donor(FakeDonor):
         full_until = 0
 
@@ -384,7 +384,7 @@ def hold_memory(pid, at):
 @only_tcp
 def test_what_a_dead_server_still_writes_comes_first(world, tmp_path):
     """
-    The kernel waits for it before a process is gone, unless somebody else holds its memory, as
+    The kernel waits for these writes before a process exits, unless another process holds its memory, as
     ps(1) does.  The disk here is another device's file, and slow when that is stopped.
     """
     (tmp_path / "disk").mkdir()
@@ -427,7 +427,7 @@ def test_what_a_dead_server_still_writes_comes_first(world, tmp_path):
 
 @only_tcp
 def test_a_file_whose_locks_tell_nothing(world, tmp_path):
-    """As on NFS, where the holder's flock(2) is such a lock: nobody waits for them."""
+    """As on NFS, where the supervisor's flock(2) is such a lock: no process waits for them."""
     with open(tmp_path / "locked", "wb+") as f:
         lock = struct.pack("hhqqi", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
         fcntl.fcntl(f, fcntl.F_OFD_SETLK, lock)
@@ -470,7 +470,7 @@ def no_more_mappings(pid, limit=PAGE):
 @only_shm
 @pytest.mark.parametrize("for_long", [False, True], ids=["a moment", "for long"])
 def test_a_standby_that_cannot_map_what_is_there(world, for_long):
-    """It tries again for two deadlines, and then lets another process try: nothing is given back."""
+    """It tries again for two deadlines, and then lets another process try: no slab is released."""
     s = world.serve(world.donor(), durability="none",
                     options=["--deadline", "1s" if for_long else "5s"])
     p = world.open(s)
@@ -522,7 +522,7 @@ def test_servers_that_crash_again_and_again(world):
     a, b = world.donor(), world.donor()
     s = world.serve(a, durability="none")
     p = world.open(s)
-    # The holder knows nothing of who came later.
+    # The supervisor does not know donors added later.
     s.do("donors.set", donors=[a.address, b.address])
     wait_for(lambda: len(s.status()["donors"]) == 2 and s.donor_state(1) == "up", 5, "second donor")
     p.write_random(200)
@@ -532,7 +532,7 @@ def test_servers_that_crash_again_and_again(world):
         os.kill(told["server"], signal.SIGSEGV)
         wait_for(lambda: (now := s.told()) and now["server"] != told["server"], 10, "another")
     p.check()
-    # With nobody left to clear away, the holder does.
+    # With no server left, the supervisor cleans up.
     told = wait_for(s.ready, 10, "a standby")
     for pid in (told["standby"], told["server"]):
         os.kill(pid, signal.SIGSEGV)
@@ -546,7 +546,7 @@ def test_servers_that_crash_again_and_again(world):
 
 @only_tcp
 def test_servers_that_cannot_be_made_do_not_count(world):
-    """Nor does anybody who waits get an error: it is tried until it can be done."""
+    """Nor do waiting requests fail: the supervisor retries until a server starts."""
     s = world.serve(world.donor(), durability="none")
     p = world.open(s)
     p.write_random(50)
@@ -556,7 +556,7 @@ def test_servers_that_cannot_be_made_do_not_count(world):
     soft = resource.prlimit(s.pid, resource.RLIMIT_AS, (size + MIB // 2, resource.RLIM_INFINITY))[0]
     kill_both(told)
     time.sleep(2.5)    # a try a second
-    assert "died (" not in machine.read(s.log), "who writes it may wait for a server"
+    assert "died (" not in machine.read(s.log), "the writer of this line may wait for a server"
     resource.prlimit(s.pid, resource.RLIMIT_AS, (soft, resource.RLIM_INFINITY))
     p.check()
     wait_for(s.told, 10, "a server")
@@ -567,7 +567,7 @@ def test_servers_that_cannot_be_made_do_not_count(world):
 
 @only_tcp
 def test_stop_between_two_servers(world):
-    """Nobody is there who could obey: the next server does."""
+    """No server runs that could stop: the next one does."""
     s = world.serve(world.donor())
     p = world.open(s)
     p.write_random(20)
@@ -646,7 +646,7 @@ def test_a_successor_has_what_its_predecessor_had(donor_at):
         assert ask(again, READ, slab=loan["slab"], generation=loan["generation"],
                    length=PAGE)["status"] in (NO_SLAB, 7)
     assert ask(again, READ, length=PAGE, **first)["payload"] == content
-    # Who does not come to resume has nothing.
+    # A session that does not resume has no slabs.
     plain, status = greet(donor, 5, KEEP)
     assert status == 0 and ask(plain, REMAP, **first)["status"] in (NO_SLAB, 7)
     _, status = greet(donor, 5, KEEP | RESUME)
@@ -657,7 +657,7 @@ def test_a_successor_has_what_its_predecessor_had(donor_at):
 
 @only_tcp
 def test_a_predecessors_late_write_never_arrives(donor_at):
-    """Half of it has come when the successor greets: the other half is nobody's."""
+    """Half of it has arrived at the next server's handshake: the other half is discarded."""
     donor = donor_at(memory="8M")
     old, _ = greet(donor, 5, KEEP)
     loan = ask(old, MAP, length=8, payload=bytes(8))
@@ -680,7 +680,7 @@ def test_a_predecessors_late_write_never_arrives(donor_at):
 
 @only_tcp
 @pytest.mark.parametrize("says", ["nothing", "bye"])
-def test_who_wants_no_successor_gives_back_at_once(donor_at, says):
+def test_bye_releases_at_once(donor_at, says):
     donor = donor_at(memory="2M")
     c, _ = greet(donor, 5, KEEP if says == "bye" else 0)
     for _ in range(2):
@@ -695,7 +695,7 @@ def test_who_wants_no_successor_gives_back_at_once(donor_at, says):
 
 @only_tcp
 def test_a_successor_comes_the_way_its_predecessor_came(donor_at, tmp_path):
-    """What a unix socket's borrower shares may not be sealed: it is nobody's who comes by TCP."""
+    """Pages shared over a unix socket may be unsealed: a TCP session must not resume them."""
     donor = donor_at(memory="8M", also=[f"unix:{tmp_path}/d.sock"])
     local = SimpleNamespace(address=donor.also[0])
     c, status = greet(local, 5, KEEP)
@@ -709,7 +709,7 @@ def test_a_successor_comes_the_way_its_predecessor_came(donor_at, tmp_path):
 
 @only_tcp
 def test_a_key_that_is_taken_away_takes_along_what_is_kept(world, tmp_path):
-    """Who borrowed with it is gone, and nobody may come for what it had."""
+    """Its borrower is disconnected, and no session may resume its slabs."""
     keys = [tmp_path / f"{name}.key" for name in ("spark", "flink")]
     for key in keys:
         subprocess.run([BIN / "ebbctl", "key", "create", key, "--name", key.stem], check=True,

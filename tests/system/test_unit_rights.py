@@ -15,7 +15,7 @@ import parts
 import units
 from machine import BIN, read
 
-NOBODY = 65534
+UNPRIVILEGED = 65534
 CAP_IPC_LOCK, CAP_SYS_RESOURCE = 14, 24
 DEVICE = "ebb-device@.service"
 
@@ -49,7 +49,7 @@ def device(swap_lock, donor):
     assert done.returncode == 0, done.stderr
     try:
         yield parts.control("/run/ebb/devices/test0.sock", "status")
-        # Its server's mounts are not ours: who aborts it finds it all the same, and is asked.
+        # The server's mounts are not visible here; abort finds the device nevertheless, and asks.
         assert "/run/ebb/mnt/test0" not in read("/proc/self/mounts")
         asked = parts.ebbctl("device", "abort", "test0", check=False)
         assert asked.returncode == 5 and "--yes" in asked.stderr, asked.stderr
@@ -83,7 +83,7 @@ def test_services_have_the_rights_they_need(ebbd, device, cgroup, logs, tmp_path
 
     theirs = tmp_path / "theirs"
     theirs.mkdir(mode=0o700)
-    os.chown(theirs, NOBODY, NOBODY)
+    os.chown(theirs, UNPRIVILEGED, UNPRIVILEGED)
     c = cgroup(limit_mib=48)
     parts.ebbctl("policy", "attach", "leap", c.path)
     s = parts.Scan(cgroup=c, mib=96, passes=2)
@@ -116,11 +116,11 @@ def test_a_donor_is_nobody(tmp_path):
     # Not in pytest's directories, which are root's.
     run_dir = f"/run/ebb-test-donor-{os.getpid()}"
     os.mkdir(run_dir)
-    os.chown(run_dir, NOBODY, NOBODY)
+    os.chown(run_dir, UNPRIVILEGED, UNPRIVILEGED)
     raised = ["choom", "-n", limits["OOMScoreAdjust"], "--", "prlimit",
               f"--memlock={limits['LimitMEMLOCK'].replace('infinity', 'unlimited')}",
               f"--rtprio={limits['LimitRTPRIO']}", "--"] if RESOURCE else []
-    argv = [*raised, *units.confined(unit, f"--reuid={NOBODY}", f"--regid={NOBODY}",
+    argv = [*raised, *units.confined(unit, f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}",
                                      "--clear-groups"), BIN / "ebb-donord", "--listen", "127.0.0.1:7479",
             "--memory", "4M", "--slab", "1M", "--drain-timeout", "0"]
     try:
@@ -128,7 +128,7 @@ def test_a_donor_is_nobody(tmp_path):
         try:
             status = status_of(donor.pid)
             assert int(status["CapEff"], 16) == int(status["CapBnd"], 16) == 0
-            assert status["Uid"].split() == [str(NOBODY)] * 4
+            assert status["Uid"].split() == [str(UNPRIVILEGED)] * 4
             assert int(status["VmLck"].split()[0]) >= 4 << 10
             assert parts.control(f"{run_dir}/donord.sock", "status")["total"] == 4 << 20
             if RESOURCE:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Who may ask ebb-swapd and ebb-donord: real processes of other users, no swap.  ebbd: test_stats.py."""
+"""Users and the control sockets of ebb-swapd and ebb-donord: real processes, no swap.  ebbd: test_stats.py."""
 import os
 import socket
 
@@ -25,7 +25,7 @@ def place():
 
 @pytest.fixture
 def device(place, donor_factory, logs, monkeypatch, tmp_path):
-    """A device without swap on, its donor, and who may ask them."""
+    """A device without swap on, its donor, and users of their control sockets."""
     users.name_groups(monkeypatch)
     donor = donor_factory(path=tmp_path / "donor.sock", memory="16M", slab="1M", run=place.path / "run")
     s = Server(place.path, logs / "swapd.log", [donor], size="8M")

@@ -66,7 +66,7 @@ class Marked:
         return self.process.returncode, json.loads(out)
 
 
-# Not zipf: nobody may ask for what lies on that page.
+# Not zipf: the program may never access that page.
 @pytest.mark.parametrize("kind", [k for k in KINDS if k != "zipf"] + ["chase", "chase:256"])
 def test_a_page_of_zeroes_is_found(tmp_path, kind):
     """What a swap device that loses a page would do, in the middle of the memory."""

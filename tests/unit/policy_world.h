@@ -25,7 +25,7 @@ struct world {
 	struct ebb_policy_sim sim;
 	uint64_t base;                  /* virtual page of page 0; no page past WORLD_PAGES exists */
 	unsigned int latency, issue;
-	uint32_t tid;                   /* of who visits */
+	uint32_t tid;                   /* thread that visits */
 	uint32_t room;                  /* what faults say of it */
 	struct {                        /* the kernel's own, per VMA; its hits go unseen */
 		uint64_t page;

@@ -517,7 +517,7 @@ static void places_are_the_keys(void **state)
 	j = ticket(&spark[1], 0);
 	end_open(&silent[1]);
 	assert_int_equal(say_join(&silent[1], &j), WIRE_NO_SESSION);
-	/* Those who do not say who they are: three, the oldest goes. */
+	/* Three connections without JOIN: the donor closes the oldest. */
 	end_close(&silent[0]);
 	end_close(&silent[1]);
 	for (int i = 0; i < 5; i++) {
@@ -538,7 +538,7 @@ static void places_are_the_keys(void **state)
 	end_close(&flink);
 }
 
-/* The last key, too: nobody comes in any more, and who was in is out. */
+/* Removing the last key closes all sessions and refuses new ones. */
 static void the_last_key_is_taken_away(void **state)
 {
 	struct end spark, flink, late;
@@ -554,7 +554,7 @@ static void the_last_key_is_taken_away(void **state)
 	assert_int_equal(w.l->sessions.keys.count, 1);
 	assert_int_equal(w.pool.in[LEND_LENT], 1);
 	assert_int_equal(map(&flink), WIRE_OK);
-	/* Emptied is gone, too. */
+	/* An empty key file counts as removed. */
 	assert_int_equal(truncate(w.files[1], 0), 0);
 	raise(SIGHUP);
 	turn();

@@ -55,7 +55,7 @@ struct memory {
 
 #define NOBODY UINT32_MAX
 
-/* Touches @page at time @i; returns who had to leave for it.  *@missed when it had been out. */
+/* Touches @page at time @i; returns the page evicted for it.  Sets *@missed if @page was swapped out. */
 static uint32_t touch(struct memory *m, uint32_t page, uint32_t i, bool *missed)
 {
 	uint32_t oldest = NOBODY;
@@ -88,7 +88,7 @@ static uint64_t misses_with(uint32_t room, order_of order)
 	return misses;
 }
 
-/* Of pages that leave, those are seen that are written: all; the first time each; or nobody looks. */
+/* Recorded swap-outs: all writes; the first write of each page; or none. */
 enum program { WRITES, READS, UNSEEN };
 
 static void sample(struct trace_writer *w, const struct memory *m, uint64_t us)

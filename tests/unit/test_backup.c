@@ -79,7 +79,7 @@ struct queue {
 	uint32_t stamps, stamp[PAGES]; /* as handed over */
 	uint32_t order[SLOT_COUNT]; /* when handed over, among those of its lane */
 	uint32_t submitted[2], reaped[2], failed; /* [1]: reads */
-	uint8_t reading[PAGES]; /* READs under way, which no WRITE may overlap */
+	uint8_t reading[PAGES]; /* READs in flight, which no WRITE may overlap */
 };
 
 static struct queue q;
@@ -172,7 +172,7 @@ static void reap(void)
 	}
 }
 
-/* Until no more than @left jobs are under way, as the loop does it. */
+/* Runs until at most @left jobs are in flight, as the loop does. */
 static void settle(uint32_t left)
 {
 	while (under_way() > left) {
@@ -270,8 +270,8 @@ static void wait_for_held(uint32_t count)
 }
 
 /*
- * The disk is at writes and does not get on: what is not among them is read all the same,
- * what is comes from the queue, and of the writes not more are under way than a bound.
+ * The disk stalls in writes: other pages are read all the same,
+ * queued pages are read from the queue, and the number of writes in flight is bounded.
  */
 static void a_read_overtakes_the_queue(void **state)
 {

@@ -61,7 +61,7 @@ static void create_and_remove(void **state)
 	assert_int_equal(cgroup_resolve(c.path, &again, NULL), 0);
 	assert_memory_equal(&again, &c, sizeof(c.id));
 	assert_string_equal(again.twin, c.twin);
-	/* And one for who has only seen its number. */
+	/* And by its number alone. */
 	assert_int_equal(cgroup_by_id(c.id, &again, NULL), 0);
 	assert_string_equal(again.path, c.path);
 	if (*c.twin) {

@@ -106,7 +106,7 @@ static void donors_by_hand(void **unused)
 	struct config c;
 	struct error e;
 
-	/* Lines are short: a list goes on in the next, and can be begun anew. */
+	/* A list continues in the next line, and an empty value resets it. */
 	assert_int_equal(load(&c, "[donors]\nlist = x:1\nlist =\nlist = a:1, b\nlist = c:3\n", &e), 0);
 	assert_int_equal(c.donors.list.n, 3);
 	assert_string_equal(c.donors.list.v[1].address, "b:7070");

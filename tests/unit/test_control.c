@@ -61,7 +61,7 @@ static void nobody_listens(void **state)
 	assert_non_null(strstr(e.text, "cannot connect"));
 }
 
-/* Those who asked before in vain are still in its backlog. */
+/* Earlier clients that timed out are still in its backlog. */
 static void one_that_hangs_is_given_up(void **state)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };

@@ -84,7 +84,7 @@ static void is_not_waited_for_after_a_signal(void **state)
 	assert_non_null(strstr(e.text, "interrupted"));
 	kill(other, SIGKILL);
 	waitpid(other, NULL, 0);
-	/* What nobody else has is had all the same: who undoes something goes on. */
+	/* A free lock is taken even after an interrupt: cleanup continues. */
 	e = (struct error){ 0 };
 	close(device_lock(PATIENCE_UNTIL_INTERRUPTED, &e));
 	assert_int_equal(e.code, 0);

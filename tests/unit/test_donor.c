@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* When a donor is lost for its silence, how it greets, and what is told of it. */
+/* When an unresponsive donor is declared lost, its handshake, and its status. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -175,7 +175,7 @@ static void greets_once(void **state)
 	assert_int_equal(greetings, 1);
 }
 
-/* Whoever has to change something is told what; that a session is gone is nobody's fault. */
+/* A refusal names the remedy; a lost session needs none. */
 static void refused_with_a_reason(void **state)
 {
 	static const struct { enum wire_status status; const char *remedy; } cases[] = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Lists of donors: by hand, from etcd, and what changes when etcd changes. */
+/* Lists of donors: configured, from etcd, and after changes in etcd. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -148,7 +148,7 @@ static void joining_and_leaving(void **unused)
 	assert_true(merge(&l, "a:1,b:1", 1 * SECOND));
 	assert_false(merge(&l, "b:1,a:1", 2 * SECOND));
 	assert_true(merge(&l, "a:1,b:1,c:1", 3 * SECOND));
-	/* Who is missing stays for a while, and is as before if it comes back. */
+	/* A missing donor stays listed for a while, and is unchanged if it registers again. */
 	assert_false(merge(&l, "a:1,b:1", 10 * SECOND));
 	assert_true(donor_list_find(&l, "c:1")->missed);
 	assert_false(merge(&l, "a:1,b:1,c:1", 15 * SECOND));
@@ -162,7 +162,7 @@ static void joining_and_leaving(void **unused)
 	expect(&l, "a:1,b:1,d:1");
 	assert_true(merge(&l, "a:1,d:1", 40 * SECOND));
 	expect(&l, "a:1,d:1");
-	/* An etcd that knows nobody has lost its memory. */
+	/* An etcd without any donor has lost its data. */
 	assert_false(merge(&l, "", 50 * SECOND));
 	assert_false(merge(&l, "", 500 * SECOND));
 	expect(&l, "a:1,d:1");

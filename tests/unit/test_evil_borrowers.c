@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A donor and borrowers that say and answer what they like, leave frames unfinished, do not
- * read, hang up and come back as another, while it drains, evicts and revokes.  By random
- * numbers, over sockets: afterwards nobody has anything, no request holds a slab, and all
+ * A donor, and borrowers that send arbitrary frames and answers, leave frames unfinished, do not
+ * read, disconnect and reconnect as another, while it drains, evicts and revokes.  By random
+ * numbers, over sockets: afterwards no borrower has a slab, no request pins one, and all
  * memory is zeroes again.
  */
 #include <setjmp.h>
@@ -128,7 +128,7 @@ static void reconnect(struct peer *p)
 	p->fd = pair[0];
 	p->c = connection_adopt(&loop->sessions, pair[1], &nobody);
 	assert_non_null(p->c);
-	/* Who does not greet does not get far. */
+	/* Most borrowers start with a handshake. */
 	if (draw(8))
 		say(p, (struct wire_frame){ .op = WIRE_HELLO, .length = WIRE_HELLO_SIZE });
 }
@@ -215,7 +215,7 @@ static void end(void)
 		pool_grow(&pool, SLABS);
 		assert_int_equal(loop_turn(loop, SECOND / 1000), 0);
 		if (turns > 60000)
-			wrong("slabs that nobody has do not come back");
+			wrong("free slabs are not reclaimed");
 	}
 	check();
 	for (int i = 0; i < SLABS; i++) {

@@ -497,9 +497,9 @@ static void end(void)
 		hang_up(&fakes[i]);
 	page_map_free(&s.map);
 	close(s.epoll_fd);
-	/* Nobody holds one, and none is there twice. */
+	/* All slots are free, and none is listed twice. */
 	if (s.slots.free_count != SLOT_COUNT || s.slots.active_count)
-		wrong("slots are gone");
+		wrong("slots are missing");
 }
 
 static void they_do_as_they_like(bool backup)

@@ -56,7 +56,7 @@ static void modes(void **state)
 	umask(before);
 }
 
-/* Whoever may write there lays a link for root to write through. */
+/* A user with write access there plants a link for root to follow. */
 static void no_link_is_followed(void **state)
 {
 	char old[80], own[80];

@@ -300,7 +300,7 @@ static void resident_budget(void **state)
 	assert_int_equal(ebbgc_heap_destroy(heap), 0);
 }
 
-/* Locked memory, which the kernel does not take back, is not zero. */
+/* Locked memory, which the kernel does not reclaim, is not zero. */
 static void locked_memory_is_zeroed(void **state)
 {
 	struct ebbgc_options o;
@@ -385,8 +385,8 @@ static ebbgc_heap_t *releasing(size_t max, ebbgc_mutator_t **m, ebbgc_type_t *by
 	return heap;
 }
 
-/* Threads take regions, and the lock, while the kernel takes back other regions. */
-static void releasing_holds_up_nobody(void **state)
+/* Threads take regions, and the lock, while the kernel reclaims other regions. */
+static void releasing_blocks_no_thread(void **state)
 {
 	ebbgc_mutator_t *m;
 	ebbgc_type_t bytes;
@@ -714,7 +714,7 @@ int main(void)
 		cmocka_unit_test(garbage_is_enough_for_all),
 		cmocka_unit_test(resident_budget),
 		cmocka_unit_test(locked_memory_is_zeroed),
-		cmocka_unit_test(releasing_holds_up_nobody),
+		cmocka_unit_test(releasing_blocks_no_thread),
 		cmocka_unit_test(released_regions_are_waited_for),
 		cmocka_unit_test(zeroing_stops_nobody),
 		cmocka_unit_test(when_cycles_begin),

@@ -131,7 +131,7 @@ static void threads_have_two_heaps(void **state)
 		assert_int_equal(ebbgc_heap_destroy(s.heaps[heap]), 0);
 }
 
-/* Returns 1 if a heap created in the child ignores those whose collectors are gone. */
+/* Returns 1 if a heap created in the child ignores heaps whose collector threads do not exist. */
 static int child_of_fork(struct shared *s, ebbgc_mutator_t *const m[HEAPS])
 {
 	ebbgc_mutator_t *mine;

@@ -142,7 +142,7 @@ static void two_stages(void **state)
 	}
 }
 
-/* U_current = 0.2 * U_measured + 0.8 * U_old: a short peak costs nobody a slab. */
+/* U_current = 0.2 * U_measured + 0.8 * U_old: a short peak evicts no slab. */
 static void smoothed(void **state)
 {
 	struct headroom_rule rule = paper();
@@ -171,7 +171,7 @@ static void urgent(void **state)
 	assert_true(fabs(h.others - 50.4 * (double)G) < 1e6);
 }
 
-/* What was given back is seen at once, so that it is given back once. */
+/* A release is visible at once, so it is not repeated. */
 static void gives_back_once(void **state)
 {
 	struct headroom_rule rule = paper();

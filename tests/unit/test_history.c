@@ -123,7 +123,7 @@ static void test_beside_a_write(void **state)
 	assert_int_equal(read_page(h, new), HISTORY_GOOD);
 }
 
-/* Of two writes under way at a time either may be the last, and it is decided once. */
+/* Of two concurrent writes either may be the last, and one read decides which. */
 static void test_two_writes(void **state)
 {
 	struct history *h = *state;
@@ -149,7 +149,7 @@ static void test_failed_write(void **state)
 	assert_int_equal(read_page(h, old), HISTORY_STALE);
 }
 
-/* What a read under way may return is kept, and a writer has to go elsewhere. */
+/* Versions that a read in flight may return are retained; a writer must use another place. */
 static void test_bounded(void **state)
 {
 	struct history *h = *state;
@@ -168,8 +168,8 @@ static void test_bounded(void **state)
 }
 
 struct party {
-	struct stamp wrote; /* by a write under way */
-	uint64_t start;     /* of a read under way */
+	struct stamp wrote; /* by a write in flight */
+	uint64_t start;     /* of a read in flight */
 	struct stamp saw;
 	enum { IDLE, BEFORE, AFTER } phase; /* of the moment it takes effect */
 	bool writes;

@@ -183,7 +183,7 @@ static void a_loan(void **state)
 	assert_int_equal(fake.registered, 0);
 }
 
-/* Its session ends while the slab is registered: nobody is told, and the key goes. */
+/* Its session ends while the slab is registered: no grant is sent, and the key is deregistered. */
 static void a_session_that_ends_first(void **state)
 {
 	struct kernel_session *s = begin(&keys[0], 1);
@@ -309,7 +309,7 @@ static void a_key_that_stays(void **state)
 		assert_int_not_equal(other.slab, loan.slab);
 	}
 	assert_int_equal(map(b).status, WIRE_NO_SPACE);
-	/* Nor is it given back to the machine and made again, for others to get its memory. */
+	/* Nor is it returned to the machine and allocated again, which would hand its memory to others. */
 	end(b);
 	pool_shrink(&pool, SLABS);
 	work();

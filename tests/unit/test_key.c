@@ -157,7 +157,7 @@ static void whose_it_is(void **state)
 	put(path, GOOD, strlen(GOOD), 0600);
 	assert_int_equal(chown(path, 12345, 0), 0);
 	refuse(-EACCES, "user 12345");
-	/* A link is as good as who can change it. */
+	/* A link is as safe as its directory. */
 	unlink(path);
 	put(other, GOOD, strlen(GOOD), 0600);
 	assert_int_equal(symlink(other, path), 0);
@@ -237,8 +237,8 @@ static void two_keys_of_one_name(void **state)
 	keyring_free(&ring);
 }
 
-/* What a donor that reads its keys again makes of those that are gone. */
-static void keys_that_are_gone(void **state)
+/* A donor that re-reads its keys drops removed ones. */
+static void removed_keys(void **state)
 {
 	struct keyring ring = { 0 };
 	struct error e = { 0 };
@@ -273,7 +273,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(whose_it_is, setup, teardown),
 		cmocka_unit_test_setup_teardown(names, setup, teardown),
 		cmocka_unit_test_setup_teardown(two_keys_of_one_name, setup, teardown),
-		cmocka_unit_test_setup_teardown(keys_that_are_gone, setup, teardown),
+		cmocka_unit_test_setup_teardown(removed_keys, setup, teardown),
 	};
 
 	return cmocka_run_group_tests_name("key", tests, NULL, NULL);

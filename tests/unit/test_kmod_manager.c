@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Who answers for a device of the kernel module, and what is not his; there need be no module. */
+/* Devices that ebbd manages for the kernel module, and those that it must not touch; needs no module. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -56,7 +56,7 @@ static void its_socket_goes_with_it(void **state)
 	device_record_remove("x");
 }
 
-/* Destroyed, and made anew with ebb-swapd while a donor was being connected. */
+/* The device is destroyed, and re-created with ebb-swapd, while a donor connects. */
 static void anothers_socket_stays(void **state)
 {
 	struct kmod_manager *m = start();

@@ -190,7 +190,7 @@ static void only_who_takes_slabs_gets_some(void **state)
 	w.patience[2].map_at = NOW + 1;
 	assert_int_equal(run(&w, 0), 0);
 	assert_int_equal(w.plan.unplaced, SLABS);
-	/* One that is in nobody's list either. */
+	/* A donor that no list has counts neither. */
 	w.patience[2].map_at = 0;
 	w.plan.donor_count = 2;
 	assert_int_equal(run(&w, 0), 0);
@@ -261,7 +261,7 @@ static void asked_back(void **state)
 	for (int i = 0; i < SLABS; i++)
 		w.slabs[i].session = 0;
 	w.slabs[5].asked = w.slabs[6].asked = 1;
-	/* Under way already. */
+	/* Already migrating. */
 	w.slabs[6].source = 1;
 	kmod_plan_start(&w.plan);
 	assert_true(kmod_plan_next(&w.plan, &s));
@@ -271,7 +271,7 @@ static void asked_back(void **state)
 	kmod_plan_done(&w.plan, &s, 0);
 	assert_false(kmod_plan_next(&w.plan, &s));
 	assert_int_equal(w.slabs[5].source, 0);
-	/* Who wants memory is not given new slabs. */
+	/* A donor that recalls slabs gets no new ones. */
 	assert_int_equal(w.patience[0].map_at, NOW + KMOD_ASKED_BACK);
 }
 

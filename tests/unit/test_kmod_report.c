@@ -15,7 +15,7 @@
 #define M (1ll << 20)
 #define SLABS (KMOD_SLABS_AT_ONCE + 10)
 
-/* Three donors: live, live and drained, lost and connected anew in vain. */
+/* Three donors: live, live and drained, lost, with reconnections failing. */
 static struct kmod_care *care_new(void)
 {
 	static const struct { uint32_t number, state; int donor; bool draining; const char *reason; }
@@ -82,7 +82,7 @@ static void status(void **state)
 	assert_string_equal(json_text(a, "file", ""), "/dev/ebb5");
 	assert_string_equal(json_text(a, "durability", ""), "none");
 	assert_false(json_object_object_get_ex(a, "backup", NULL));
-	/* Who has it would be ended with the device. */
+	/* A "pid" would be killed with the device. */
 	assert_false(json_object_object_get_ex(a, "pid", NULL));
 	copies = member(a, "copies");
 	assert_int_equal(json_int(copies, "missing", -1), 1);

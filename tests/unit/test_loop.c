@@ -279,7 +279,7 @@ static void kept_for_a_successor(void **state)
 	assert_int_equal(say(d, &c, WIRE_RELEASE, (struct wire_loan){ 0 }), WIRE_OK);
 	assert_int_equal(d->pool.in[LEND_LENT], 3);
 
-	/* Nobody comes. */
+	/* No borrower reconnects. */
 	close(c.fd);
 	turn(d->l);
 	loop_tick(d->l, now_ns() + 29 * SECOND);
@@ -287,7 +287,7 @@ static void kept_for_a_successor(void **state)
 	loop_tick(d->l, now_ns() + 31 * SECOND);
 	assert_int_equal(d->pool.in[LEND_LENT], 1);
 
-	/* Who says so has no successor. */
+	/* After BYE no borrower may resume the session. */
 	assert_int_equal(greet_as(d, &c, 1, WIRE_KEEP), WIRE_OK);
 	assert_int_equal(map(d, &c), WIRE_OK);
 	assert_int_equal(say(d, &c, WIRE_BYE, (struct wire_loan){ 0 }), WIRE_OK);
@@ -325,7 +325,7 @@ static void by_activity(void **state)
 	assert_false(take_frame(&b, &f));
 	assert_int_equal(eviction_expected(&d->l->eviction), 5);
 	assert_int_equal(d->l->eviction.counts.promised, 4);
-	/* Who was asked is not drawn again. */
+	/* An asked owner is not sampled again. */
 	eviction_start(&d->l->eviction, &d->l->follow.rule, 8, now_ns());
 	turn(d->l);
 	assert_false(take_frame(&a, &f));
@@ -629,7 +629,7 @@ static void refused_maps(void **state)
 	close(b.fd);
 }
 
-/* What is given back while replies still refer to it is not lent to others: it counts. */
+/* A released slab that replies still pin is not lent to others, and counts. */
 static void a_quota_of_what_is_used(void **state)
 {
 	struct wire_frame read = { .op = WIRE_READ, .length = SLAB }, unmap = { .op = WIRE_UNMAP };
@@ -764,7 +764,7 @@ static void a_reconnect_herd(void **state)
 		assert_int_equal(poll(&p[i], 1, DEADLINE_MS), 1);
 		assert_int_equal(p[i].revents, POLLOUT);
 	}
-	/* Those beyond the donor's places replace older ones that have not greeted. */
+	/* Connections beyond the limit replace older ones without a handshake. */
 	for (int i = 0; i < HERD; i++)
 		p[i].events = POLLIN;
 	do {

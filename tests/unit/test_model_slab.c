@@ -207,7 +207,7 @@ static bool is_new(uint64_t print)
 
 /* --- the search -------------------------------------------------------------- */
 
-/* Everything under way comes to its end, and each page is what it should be. */
+/* Completes all requests in flight, then checks each page. */
 static void settle_and_check(void)
 {
 	struct step steps[STEPS];

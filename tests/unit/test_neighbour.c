@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Who waits behind other cgroups' prefetches, and what those get meanwhile. */
+/* Detects a co-located cgroup that misses, and limits the others' prefetches. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -190,7 +190,7 @@ static void whole_program(void **state)
 	assert_int_equal(status, EXIT_OK);
 }
 
-/* For one release an option that is gone is taken, with its value, and changes nothing. */
+/* For one release a removed option is accepted, with its value, and ignored. */
 static void removed_options_are_ignored(void **state)
 {
 	static const struct option_spec specs[] = {

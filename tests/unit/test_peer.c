@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Who may ask a control socket for what. */
+/* Which users may send which requests to a control socket. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

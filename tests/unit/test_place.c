@@ -123,7 +123,7 @@ static void machine_use_counts(void **state)
 	assert_false(place_busier(&d[0], &d[0]));
 }
 
-/* With as many choices as donors the emptiest one always wins; none is drawn twice. */
+/* With as many choices as donors the emptiest one always wins; none is sampled twice. */
 static void choices_are_different_donors(void **state)
 {
 	struct place_donor d[PLACE_CHOICES_MAX];
@@ -153,7 +153,7 @@ static void choices_are_different_donors(void **state)
 	assert_int_equal(place_lowest(d, chosen, 0), -1);
 }
 
-/* Once a device is on as many donors as the rule says the emptiest wins, whoever holds slabs. */
+/* Once a device uses as many donors as the rule says, the emptiest wins, with or without its slabs. */
 static void spread_is_a_knob(void **state)
 {
 	struct place_donor d[3] = {
@@ -193,7 +193,7 @@ static void a_device_is_spread_first(void **state)
 	}
 }
 
-/* Many donors are drawn by guesses; what is rare must be found, evenly. */
+/* Many donors are sampled by rejection; rare ones must be found, evenly. */
 static void many_donors(void **state)
 {
 	enum { DONORS = 3000 };

@@ -68,7 +68,7 @@ static void order_on_its_second_turn(void **unused)
 	free(order);
 }
 
-/* Each island of memory is gone round in no order, once: nothing repeats, but it is near. */
+/* Each island of memory is visited once at random: nothing repeats, but accesses are local. */
 static void islands(void **unused)
 {
 	enum { ISLAND = 320, ISLANDS = PAGES / ISLAND };
@@ -99,7 +99,7 @@ static void nothing_to_find(void **unused)
 	memory_free(m);
 }
 
-/* One process fed by hand. */
+/* One process whose faults the test supplies. */
 struct hand {
 	struct ebb_policy_sim sim;
 	uint32_t prefetched, cold, cold_lists;

@@ -144,7 +144,7 @@ static void stays_in_its_page_table(void **unused)
 	assert_window(&a, 513, 520);
 }
 
-/* What another part of the address space does is nobody else's. */
+/* Each region of the address space has its own state. */
 static void regions_are_apart(void **unused)
 {
 	struct asked a;

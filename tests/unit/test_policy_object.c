@@ -180,7 +180,7 @@ static void what_is_no_file_is_refused(void **unused)
 	e = (struct error){ 0 };
 	assert_true(policy_object_read("/dev/zero", &o, &e) < 0);
 	assert_int_equal(e.exit_status, EXIT_USAGE);
-	/* Nobody writes to it, and nobody waits for that. */
+	/* It has no writer, and opening it does not block. */
 	close(mkstemp(fifo));
 	unlink(fifo);
 	assert_int_equal(mkfifo(fifo, 0600), 0);

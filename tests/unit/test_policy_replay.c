@@ -113,7 +113,7 @@ static void keep(void **unused)
 	free(order);
 }
 
-/* 2.5 % of the pages change places with as many others, anew each turn. */
+/* In each turn 2.5 % of the pages swap places with as many others. */
 static void changing_order(void **unused)
 {
 	uint64_t seed = 7;

@@ -110,7 +110,7 @@ static void accesses_are_checked(void **state)
 	assert_int_equal(pool_access(p, OWNER, &f, &at), WIRE_NO_SLAB);
 }
 
-/* Nobody reads what another wrote, whether or not there was time to zero it. */
+/* No borrower reads another's data, whether or not the pool thread has zeroed it. */
 static void nothing_is_inherited(void **state)
 {
 	struct pool *p = *state;
@@ -134,7 +134,7 @@ static void nothing_is_inherited(void **state)
 	}
 }
 
-/* A request under way keeps the memory as it is. */
+/* A request in flight pins the memory. */
 static void pinned_memory_stays(void **state)
 {
 	struct pool *p = *state;
@@ -239,7 +239,7 @@ static void shared_grows_and_shrinks(void **state)
 	grows_and_shrinks(LEND_SHARED);
 }
 
-/* Memory that cannot be had is asked for again; nobody gets what is not there. */
+/* Failed allocations are retried; no missing memory is lent. */
 static void no_memory(void **state)
 {
 	struct rlimit old, few;
@@ -268,7 +268,7 @@ static void no_memory(void **state)
 	pool_free(&p);
 }
 
-/* A loan that is taken away is said to be gone, until the owner's number is another's. */
+/* A revoked loan is reported as revoked until its owner's number is reused. */
 static void revoked(void **state)
 {
 	struct pool *p = *state;
@@ -388,7 +388,7 @@ static bool over_now(void *data)
 	return ++*calls > 2;
 }
 
-/* Who makes memory is asked between pieces of it, not slabs, whether to go on. */
+/* The pool thread checks for its end after each piece of a slab, not after each slab. */
 static void told_to_stop(void **state)
 {
 	struct pool p;

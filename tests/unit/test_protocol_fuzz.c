@@ -63,7 +63,7 @@ static void numbers(void **state)
 	assert_true(ended > 100);
 }
 
-/* The same with keys: marks, JOINs, handshakes, and who is in the middle. */
+/* The same with keys: MACs, JOINs, handshakes, and a man in the middle. */
 static void secure_numbers(void **state)
 {
 	uint64_t frames[FUZZ_SECURE_KINDS] = { 0 }, loans[FUZZ_SECURE_KINDS] = { 0 };
@@ -89,7 +89,7 @@ static void secure_numbers(void **state)
 	assert_true(bad_marks > 10);
 	assert_true(loans[FUZZ_JOIN] > 100);
 	assert_true(refused[FUZZ_HELLO] > 10);
-	/* Handshakes that somebody meddled with, and some that he let through. */
+	/* Handshakes that the man in the middle altered, and some that it passed on. */
 	assert_true(loans[FUZZ_MIDDLE] > 10);
 	assert_true(refused[FUZZ_MIDDLE] > 10);
 	assert_true(frames[FUZZ_MIDDLE] > 40);

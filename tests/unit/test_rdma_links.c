@@ -68,7 +68,7 @@ static void refused_and_tried_again(void **state)
 		assert_memory_equal(l->why, "RDMA: ", 6);
 		rdma_link_close(ls, 2);
 		assert_int_equal(state_of(l), RDMA_NONE);
-		/* By its edges: what nobody reads is told once. */
+		/* Edge-triggered: an unread event is reported once. */
 		assert_int_equal(epoll_wait(epoll_fd, &ev, 1, 0), 0);
 	}
 	rdma_link_close(ls, 0);

@@ -197,7 +197,7 @@ static void back_up(uint32_t n)
 /* --- tests -------------------------------------------------------------------------- */
 
 /*
- * A donor is drained, nobody else has room, and the disk is slow: slabs that wait for
+ * A donor is drained, no other has free capacity, and the disk is slow: slabs that wait for
  * it hold up their own requests, but take the room of no others.
  */
 static void a_drain_to_a_slow_disk(void **state)
@@ -261,7 +261,7 @@ static void a_slab_behind_many_pages(void **state)
 	end();
 }
 
-/* Pages that nobody waits for, by a data connection, are written nowhere. */
+/* Unrequested pages on a data connection are discarded. */
 static void pages_that_nobody_asked_for(void **state)
 {
 	static const uint8_t pages[4 * PAGE] = { [0 ... 4 * PAGE - 1] = 0xaa };
@@ -406,7 +406,7 @@ static void a_write_outlives_its_donor(void **state)
 	grant();
 	assert_int_equal(answered, 2);
 	assert_int_equal(failed, 0);
-	/* With nobody left it fails. */
+	/* With no donor left the write fails. */
 	slow = true;
 	request(SLOT_WRITE, 0, 4);
 	lose(&s.donors[!first->index]);
@@ -460,7 +460,7 @@ static void saved_in_the_last_moment(void **state)
 
 /*
  * A page is on its way to another donor, and nowhere else, when its own is lost: a read
- * waits for what comes of that.  When the other is lost, too, it goes to whoever is there.
+ * waits for what comes of that.  When the other is lost, too, it goes to a remaining donor.
  */
 static void a_read_in_the_last_moment(void **state)
 {
@@ -651,16 +651,16 @@ static void what_a_drain_comes_to(void **state)
 	check_outlook(&s.donors[0], 0, 0, 5, "no other donor is up; ");
 	s.donors[1].leaving = 0;
 	s.donors[1].free = s.donors[1].room = 0;
-	check_outlook(&s.donors[0], 0, 0, 5, "no other donor has room; ");
+	check_outlook(&s.donors[0], 0, 0, 5, "no other donor has free capacity; ");
 	s.donors[1].free = s.donors[1].room = 2 * s.options.slab;
-	check_outlook(&s.donors[0], 2, 0, 3, "not so much room; ");
+	check_outlook(&s.donors[0], 2, 0, 3, "too little free capacity; lend");
 	for (int i = 0; i < 60; i++, now += SECOND) {
 		tick(now);
 		repair_run(&s);
 		grant();
 	}
 	assert_int_equal(s.donors[0].copies, 3);
-	check_outlook(&s.donors[0], 0, 0, 3, "no other donor has room; ");
+	check_outlook(&s.donors[0], 0, 0, 3, "no other donor has free capacity; ");
 	/* What it would make when it is wanted counts. */
 	s.donors[1].room = 1ull << 40;
 	check_outlook(&s.donors[0], 3, 0, 0, NULL);
@@ -685,7 +685,7 @@ static void what_a_drain_comes_to(void **state)
 	request(SLOT_WRITE, 0, 1);
 	grant();
 	s.donors[0].leaving = DONOR_DRAINED;
-	check_outlook(&s.donors[0], 0, 0, 1, "has a copy of them already; ");
+	check_outlook(&s.donors[0], 0, 0, 1, "has a replica already; ");
 	end();
 }
 

@@ -27,7 +27,7 @@ static struct swapd s;
 static struct shared shared;
 static struct slab slab;
 
-/* What the name means, and the one who tells. */
+/* The name's addresses, and the fake name server. */
 static struct address meaning[RESOLVER_PLACES];
 static int meanings;
 static uint32_t asked;
@@ -123,7 +123,7 @@ static void a_name_that_moves(void **state)
 	meaning[1] = second;
 	meanings = 2;
 	donor_enter(d, now_ns());
-	/* Nobody is there, and the name server takes its time: nothing waits for it. */
+	/* The donor is down and the name server slow: nothing waits for it. */
 	assert_false(called(fd, 600));
 	for (int i = 0; i < 60000 && !__atomic_load_n(&asked, __ATOMIC_ACQUIRE); i++)
 		usleep(1000);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* daemon/sim: traces made here, replayed, and counted by hand. */
+/* daemon/sim: traces made here, replayed, and compared with computed counts. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -203,7 +203,7 @@ static void late_and_later(void **unused)
 	assert_int_equal(x.late, 149);
 	/* Asked for 15 us before, 1 us of which passed until anybody looked. */
 	assert_int_equal(x.late_ns, 149 * (40 + 1 - 15 + 1) * US);
-	/* Whoever looks too late finds the program waiting. */
+	/* An executor that wakes up too late finds the program waiting. */
 	c.wakeup_ns = 16 * US;
 	x = replay(&h, c);
 	assert_int_equal(x.misses, 150);
@@ -235,7 +235,7 @@ static void busy_device(void **unused)
 	x = replay(&h, row);
 	assert_true(x.late > 1000);
 	assert_in_range(x.span_ns, 1400 * 30 * US, 1600 * 30 * US);
-	/* Each miss is read alone: it waits for nobody. */
+	/* Each miss is read alone: it waits behind no other read. */
 	apart.params.v[COUNT] = 0;
 	apart.busy_ns = 90 * US;
 	x = replay(&h, apart);
@@ -244,7 +244,7 @@ static void busy_device(void **unused)
 	assert_int_equal(replay(&h, apart).miss_ns, 1500 * 5 * US);
 }
 
-/* @misses misses, each asking for a page that nobody wants, at a memory of 100 pages. */
+/* @misses misses, each requesting a page that is never used, at a memory of 100 pages. */
 static struct sim_result useless(uint64_t misses)
 {
 	_cleanup_history_ struct sim_history h = { 0 };
@@ -258,7 +258,7 @@ static struct sim_result useless(uint64_t misses)
 	return replay(&h, probing(10000, 1, 0));
 }
 
-/* A prefetched page that nobody asks for goes when half of memory came in after it. */
+/* An unused prefetched page is evicted after half of memory was swapped in after it. */
 static void unread_pages_are_wasted(void **unused)
 {
 	struct sim_result x = useless(200);
@@ -270,7 +270,7 @@ static void unread_pages_are_wasted(void **unused)
 	assert_int_equal(x.wasted, 200 - 50 / 2 - 1);
 }
 
-/* What nobody wants holds up what is missed, but by no more than the executor lets be on its way. */
+/* Useless prefetches delay misses, but by no more than the executor's in-flight limit. */
 static void vain_reads_hold_up_misses(void **unused)
 {
 	_cleanup_history_ struct sim_history h = { 0 };
@@ -294,7 +294,7 @@ static void who_wastes_is_throttled(void **unused)
 	struct sim_result x = useless(3000);
 
 	assert_int_equal(x.prefetched + x.throttled, 3000);
-	assert_in_range(x.prefetched, 400, 500); /* 256, those under way, then one in sixteen */
+	assert_in_range(x.prefetched, 400, 500); /* 256, those in flight, then one in sixteen */
 }
 
 static void headroom_bounds(void **unused)

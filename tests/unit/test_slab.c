@@ -86,7 +86,7 @@ static void copies(void **state)
 	assert_true(s->copy[1].partial);
 	for (int c = 0; c < SLAB_COPIES - 1; c++)
 		slab_drop(s, c);
-	/* Given back, not lost. */
+	/* Released, not lost. */
 	assert_int_equal(slab_state(s), SLAB_UNMAPPED);
 }
 
@@ -287,9 +287,9 @@ static void only_a_standstill_is_stuck(void **state)
 		assert_int_equal(see(&w, 100, 100, i), WATCHDOG_MOVES);
 	for (; i <= 204; i++)
 		assert_int_equal(see(&w, 103, 100, i), WATCHDOG_MOVES);
-	/* The loop runs, yet nobody gets an answer. */
+	/* The loop runs, but answers no request. */
 	assert_int_equal(see(&w, 103, 100, i), WATCHDOG_STUCK);
-	/* One answer starts the clock anew. */
+	/* One answer restarts the clock. */
 	assert_int_equal(see(&w, 103, 101, i + 1), WATCHDOG_MOVES);
 }
 

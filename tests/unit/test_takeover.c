@@ -166,7 +166,7 @@ static void kept_and_asked_for_again(void **state)
 	end();
 }
 
-/* When the time is over: given back if it is elsewhere, else for another process. */
+/* After the deadline: released if another replica exists, else left to the next process. */
 static void given_up_in_the_end(void **state)
 {
 	static const int backups[] = { BACKUP, NO_BACKUP };
@@ -198,7 +198,7 @@ static void given_up_in_the_end(void **state)
 	}
 }
 
-/* Who is asked for its slabs back resumes them first, and then lets them go. */
+/* A server whose slabs are recalled resumes them first and then releases them. */
 static void asked_back_before_it_is_there(void **state)
 {
 	struct wire_frame evict = { .op = WIRE_EVICT, .generation = 9 }, f;
@@ -240,7 +240,7 @@ static void asked_back_before_it_is_there(void **state)
 	end();
 }
 
-/* What the dead server gave back, or was about to have, is not there again at once. */
+/* Slabs that the dead server had released or requested are not free at once. */
 static void room_that_comes_back(void **state)
 {
 	struct wire_frame f;
@@ -409,7 +409,7 @@ static struct slot *begun(enum slot_kind kind, uint32_t first, uint32_t count)
 	slot->count = count;
 	slot->unique = 5;
 	slot->order = ++shared.frontend.arrivals;
-	/* No page is one word over and over. */
+	/* No page is same-filled. */
 	for (uint32_t i = 0; i < count; i++)
 		slot->payload[i * PAGE] = 1;
 	return slot;

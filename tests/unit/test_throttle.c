@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Who wastes what is brought in gets little, until it is used again. */
+/* A program that wastes prefetched pages gets few, until it uses them again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -344,7 +344,7 @@ static void changed_or_replayed(void **state)
 		send(w->fd[BORROWER], hello, n, 0);
 		if (i < n)
 			hello[i] ^= 0x40;
-		/* As it was, it is answered; but whoever replays it cannot go on. */
+		/* A replayed hello is answered, but the handshake cannot complete. */
 		assert_int_not_equal(tls_handshake(t), 0);
 		shutdown(w->fd[BORROWER], SHUT_WR);
 		assert_int_equal(tls_handshake(t), -EACCES);

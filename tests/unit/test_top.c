@@ -124,7 +124,7 @@ static void what_is_not_known_is_null(void **unused)
 
 	for (int without = 0; without < 2; without++) {
 		f = top_frame(without ? NULL : a, b, &usual);
-		/* Counted anew, or seen for the first time. */
+		/* Counters reset, or a first sample. */
 		for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
 			if (without || (strcmp(keys[i], "hits_s") && strcmp(keys[i], "lateness")))
 				assert_null(json_member(row(f, "cgroups", 0), keys[i]));

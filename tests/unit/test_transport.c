@@ -570,8 +570,8 @@ static void hasty_read(struct hasty *h, struct client *b)
 }
 
 /*
- * The slot of an answered WRITE is used anew: what of it had not left would leave then,
- * with another page in it, as it is before it is sealed or after it is opened.
+ * The slot of an answered WRITE is reused: unsent bytes of it would be sent then,
+ * with another page in it, before sealing or after opening.
  */
 static void an_answer_to_what_has_not_left(void **state)
 {
@@ -652,7 +652,7 @@ static void sockets_and_their_places(void **state)
 	assert_true(fd >= 0);
 	assert_int_equal(address_listen(&a, ADDRESS_LOOPBACK, &e), -EADDRINUSE);
 	assert_non_null(strstr(e.text, "another path"));
-	/* One that a killed donor left behind is nobody's. */
+	/* A socket left by a killed donor is replaced. */
 	close(fd);
 	fd = address_listen(&a, ADDRESS_LOOPBACK, &e);
 	assert_true(fd >= 0);
@@ -730,7 +730,7 @@ static void descriptors_come_with_their_frames(void **state)
 		close(got);
 		close(sent[i]);
 	}
-	/* One that nobody took is closed with the connection. */
+	/* An unclaimed descriptor is closed with the connection. */
 	sent[0] = memfd_create("x", 0);
 	stream_push_fd(&tx, &unmap, sent[0], 0);
 	assert_int_equal(stream_flush(&tx, fd[1], NULL, NULL), 0);

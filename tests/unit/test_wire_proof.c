@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* How a kernel and its donor prove that they have the same key, and who cannot. */
+/* Authentication of a kernel-module borrower and its donor, and its failures. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -169,7 +169,7 @@ static void requests(void **state)
 	wire_build_proof_request(again, &q);
 	assert_memory_equal(again, opened, sizeof(again));
 	assert_int_equal(wire_parse_proof_request(opened, sizeof(opened) - 1, &q), -EPROTO);
-	/* Nobody takes one kind for another. */
+	/* No parser accepts another kind of request. */
 	assert_int_equal(wire_parse_rdma_open(opened, sizeof(opened), &open), -EPROTO);
 	assert_int_equal(wire_parse_rdma_join(opened, sizeof(opened), &join), -EPROTO);
 	wire_build_rdma_open(buf, &(struct wire_rdma_open){ .queues = 1 });

@@ -116,7 +116,7 @@ void ebbgc_detach(ebbgc_mutator_t *mutator)
 
 void mutator_key_destructor(void *mutator)
 {
-	/* The thread's functions have returned: their frames in other heaps are gone, too. */
+	/* The thread's functions have returned: their frames in other heaps are invalid, too. */
 	mutators_drop_frames();
 	ebbgc_detach(mutator);
 }

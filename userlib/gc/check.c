@@ -210,7 +210,7 @@ void check_marks(struct ebbgc_heap *h, bool exact)
 {
 	/*
 	 * A stack word that appeared during a concurrent cycle may be left over from a frame
-	 * that is gone: its target need not be marked.
+	 * that has returned: its target need not be marked.
 	 */
 	struct walk w = { .h = h, .kind = WALK_STRONG, .stacks = exact };
 

@@ -36,7 +36,7 @@
 #define SMALL_KINDS (2 * CLASSES)
 enum {
 	KIND_LARGE = SMALL_KINDS, KIND_LARGE_LEAF, KIND_TAIL,
-	KIND_RELEASED = 253,		/* free, but its memory is being given back */
+	KIND_RELEASED = 253,		/* free, but its memory is being returned to the kernel */
 	KIND_FREE = 255,
 };
 
@@ -197,7 +197,7 @@ struct ebbgc_heap {
 	unsigned int waiting;		/* threads that wait for a cycle's end */
 
 	/* Cycles: lock. */
-	uint64_t requested, requested_full;	/* tickets drawn */
+	uint64_t requested, requested_full;	/* tickets issued */
 	uint64_t begun;			/* tickets that the current cycle serves */
 	uint64_t ended, ended_full;	/* tickets served */
 	bool quit;

@@ -25,7 +25,7 @@ void mutator_lend(struct mutator *m);
 void mutator_enlist(struct mutator *m);
 /* Drops the frames of those that run: the thread's functions have returned. */
 void mutators_drop_frames(void);
-/* Takes m, which is the calling thread's or of a thread that is gone, off the list; frees it. */
+/* Takes m, which is the calling thread's or of a thread that has exited, off the list; frees it. */
 void mutator_free(struct mutator *m);
 
 /* Lock held: pthread_cond_wait() by a mutator's thread; not a point of cancellation. */

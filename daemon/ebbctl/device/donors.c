@@ -61,7 +61,7 @@ static int ask_daemon(struct donor_list *l, const struct device_record *d, struc
 	struct error inner = { 0 };
 	struct json_object *rows;
 	const char *cause;
-	char who[192];
+	char borrower[192];
 	int r = daemon_call(daemon_request("donors"), &answer, &inner);
 
 	if (r)
@@ -76,8 +76,8 @@ static int ask_daemon(struct donor_list *l, const struct device_record *d, struc
 		if (!r)
 			all.v[all.n - 1].slab = (uint64_t)json_int(row, "slab", 0);
 	}
-	donor_list_who(d->name, who, sizeof(who));
-	chosen = r ? NULL : donor_list_choose(&all, who, d->slab, DEVICE_DONORS);
+	donor_list_borrower(d->name, borrower, sizeof(borrower));
+	chosen = r ? NULL : donor_list_choose(&all, borrower, d->slab, DEVICE_DONORS);
 	if (chosen && all.n && !json_object_array_length(chosen))
 		r = fail_exit(e, EXIT_USAGE, EINVAL,
 			      "device %s: none of the %d donors known to ebbd has slabs as large; give a smaller --slab",

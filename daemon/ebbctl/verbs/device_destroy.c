@@ -16,7 +16,7 @@ struct destroy_options {
 
 static void print_destroyed(struct json_object *o)
 {
-	printf("device %s: gone\n", json_text(o, "name", ""));
+	printf("device %s: removed\n", json_text(o, "name", ""));
 }
 
 static int run(int argc, char **argv, void *options, struct error *e)

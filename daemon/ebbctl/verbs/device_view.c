@@ -57,6 +57,19 @@ static void put_processes(struct json_object *row, struct json_object *server)
 	json_add_text(row, "processes", text);
 }
 
+const char *state_word(const char *state)
+{
+	static const char *const words[][2] = {
+		{ "half made", "incomplete" }, { "on, silent", "on, unresponsive" },
+		{ "filling", "resyncing" }, { "leaving", "migrating" }, { "greeting", "handshake" },
+	};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (!strcmp(state, words[i][0]))
+			return words[i][1];
+	return state;
+}
+
 /* Summarizes members for the table: "3 donors"; "256 replicas, 2 missing". */
 static void put_summary(struct json_object *row)
 {
@@ -68,6 +81,7 @@ static void put_summary(struct json_object *row)
 	size_t n = now ? json_object_array_length(now) : 0, len;
 	char text[128];
 
+	json_add_text(row, "state", state_word(json_text(row, "state", "?")));
 	if (n > 1 || (!now && strchr(donors, ','))) {
 		for (const char *c = donors; !now && c; c = strchr(c, ','), c += c != NULL)
 			n++;
@@ -87,7 +101,8 @@ static void put_summary(struct json_object *row)
 	for (int i = 0; i < 3 && len < sizeof(text); i++)
 		if (json_int(copies, kinds[i], 0))
 			len += snprintf(text + len, sizeof(text) - len, ", %lld %s",
-					(long long)json_int(copies, kinds[i], 0), kinds[i]);
+					(long long)json_int(copies, kinds[i], 0),
+					state_word(kinds[i]));
 	json_add_text(row, "copies", text);
 }
 

@@ -6,12 +6,14 @@
 #include <json-c/json.h>
 #include <stdint.h>
 
+/* Returns the word that tables have for @state, a value or member of JSON. */
+const char *state_word(const char *state);
 /* Prints the result of device_describe_all(). */
 void device_print_table(struct json_object *rows);
 
-/* Slabs that cannot leave the donor of @row, which has an "outlook" while it is drained. */
+/* Returns the number of slabs that cannot leave the donor of @row, which has an "outlook" while it is drained. */
 int64_t donor_stuck(struct json_object *row);
-/* Prints why, if any. */
+/* Prints their number and the cause, if any. */
 void donor_print_stuck(const char *donor, const char *device, struct json_object *row);
 
 #endif

@@ -106,7 +106,7 @@ static void put_whole_state(struct json_object *row)
 	bool missing = json_object_get_boolean(json_member(row, "missing"));
 	char text[96];
 
-	snprintf(text, sizeof(text), "%s%s%s%s%s", json_text(row, "state", "?"),
+	snprintf(text, sizeof(text), "%s%s%s%s%s", state_word(json_text(row, "state", "?")),
 		 leaving ? ", " : "", leaving ?: "", donor_stuck(row) ? ", stuck" : "",
 		 missing ? ", missing in etcd" : "");
 	json_add_text(row, "state", text);
@@ -165,7 +165,7 @@ static int run_list(int argc, char **argv, void *options, struct error *e)
 struct telling {
 	const char *verb, *address;
 	struct json_object *devices; /* notified */
-	struct json_object *moves;   /* drain estimates: {device, outlook} */
+	struct json_object *moves;   /* drain estimates: {device, "outlook"} */
 	struct error *e;
 };
 

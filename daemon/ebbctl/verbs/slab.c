@@ -9,6 +9,7 @@
 #include "lib/base/privilege.h"
 #include "ebbctl/device_servers.h"
 #include "lib/base/text.h"
+#include "device_view.h"
 #include "verbs.h"
 #include "lib/kmod/donor_address.h"
 
@@ -68,7 +69,7 @@ static void put_holders(struct json_object *row)
 		if (len < sizeof(text))
 			len += snprintf(text + len, sizeof(text) - len, "%s%s%s%s%s", len ? " " : "",
 					json_text(c, "donor", "?"), plain ? "" : "(",
-					plain ? "" : state, plain ? "" : ")");
+					plain ? "" : state_word(state), plain ? "" : ")");
 	}
 	json_add_text(row, "holders", *text ? text : NULL);
 }

@@ -56,7 +56,7 @@ int attach_record(struct attachments *a, const char *cgroup, enum record_switch 
  * nothing is outstanding any more.
  */
 void attachments_tick(struct attachments *a);
-/* Once a second: limits, cgroups that are gone, CPUs that came and went. */
+/* Once a second: limits, removed cgroups, CPU hotplug. */
 void attachments_sweep(struct attachments *a);
 
 #endif

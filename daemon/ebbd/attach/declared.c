@@ -167,13 +167,13 @@ static bool settle(struct declared *d, const char *path)
 		return true;
 	}
 	r = attach(a, path, &wish, &e);
-	/* It may be gone again already: there is another event when it is back. */
+	/* The cgroup may already be removed; its re-creation causes another event. */
 	if (r && access(path, F_OK) < 0)
 		return false;
 	if (r) {
 		/*
-		 * On version 1, where the hierarchies' cgroups come and go one after the other, its
-		 * twin may be gone, of which nobody is told.
+		 * In cgroup v1 a cgroup is created and removed in one hierarchy after the other:
+		 * its twin may be missing, and no event announces it.
 		 */
 		if (r == -ENOENT && d->agains < AGAIN_MOST)
 			d->again = true;

@@ -15,7 +15,7 @@
  * what a program wrote first and often its busiest part.  docs/offload.md has
  * figures.
  *
- * Time lost is what ebb counts itself: misses, late hits, and 3 us for every
+ * Time lost is what ebb counts itself: misses, late prefetches, and 3 us for every
  * hit and every page that was touched while on trial.  PSI counts only pages that
  * the kernel takes for part of the working set, which pages paged out by advice
  * are not, and is off on some machines; where it is on, its "some" time is a

@@ -54,8 +54,8 @@ struct offload_sample {
 };
 
 /*
- * Time lost for time run.  A program that mostly waits is measured against a
- * tenth of a thread: what delays it then matters little to whom it waits for.
+ * Returns time lost per time run.  A program that mostly waits is measured against a
+ * tenth of a thread: small delays then matter little to its peers.
  */
 double offload_slowdown(const struct offload_sample *s);
 

@@ -2,11 +2,11 @@
 /*
  * Pages out what the processes of a cgroup have not touched for a while.
  *
- * A stock kernel does not tell user space which pages were touched: idle page
- * tracking is compiled out everywhere we run, and smaps knows mappings only.
- * So it is tried out.  MADV_PAGEOUT writes a page and unmaps it, but the page
- * stays in the swap cache, charged, until it is reclaimed once more.  Whoever
- * touches it meanwhile has it back by a minor fault, without any I/O.  Of a
+ * Finds idle pages by trial: a stock kernel does not report touched pages, as idle page
+ * tracking is usually compiled out, and smaps has totals per mapping only.
+ * MADV_PAGEOUT writes a page and unmaps it, but the page
+ * stays in the swap cache, charged, until it is reclaimed once more.  A program
+ * that touches it meanwhile gets it by a minor fault, without I/O.  Of a
  * chunk of 64 pages every eighth is unmapped; if fewer than half of them are
  * back after a second, the rest; what is not back another second later (16 s
  * if any of the first were) is mapped by a remote read, which finds it clean in

@@ -82,7 +82,7 @@ void kmod_report_outlook(const struct kmod_care *c, int donor, struct json_objec
 	json_add_int(o, "to_disk", *c->now.backup ? rest : 0);
 	json_add_int(o, "stuck", *c->now.backup ? 0 : rest);
 	if (rest && !*c->now.backup)
-		json_add_text(o, "why", "no other donor has room, and there is no backup");
+		json_add_text(o, "why", "no other donor has free capacity, and the device has no backup; lend more memory");
 	json_object_object_add(a, "outlook", o);
 }
 

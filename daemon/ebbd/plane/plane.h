@@ -6,7 +6,7 @@
  * is the same takes them over, another one starts afresh.  Programs belong to
  * the running ebbd.  Those that cost a fault nothing (major faults, swap I/O,
  * life cycle) stay attached without it, through pinned links; what costs
- * something is gone the moment ebbd is.
+ * something is detached as soon as ebbd exits.
  */
 #ifndef EBB_PLANE_H
 #define EBB_PLANE_H

@@ -12,7 +12,7 @@ struct target {
 	uint64_t used_ns;
 };
 
-/* -ESRCH when it is gone. */
+/* Returns -ESRCH if the process has exited. */
 int target_open(struct target *t, uint32_t tgid, uint32_t exec);
 void target_close(struct target *t);
 /* Whether no process has that number. */

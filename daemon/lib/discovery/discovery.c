@@ -205,12 +205,12 @@ static int tell_device(const struct device_record *r, void *data)
 	struct json_object *request, *list, *answer = NULL;
 	struct discovery *d = data;
 	struct error e = { 0 };
-	char who[192];
+	char borrower[192];
 
 	if (strcmp(r->donors_from, DEVICE_DONORS_CONFIGURED))
 		return 0;
-	donor_list_who(r->name, who, sizeof(who));
-	list = donor_list_choose(&d->list, who, r->slab, DEVICE_DONORS);
+	donor_list_borrower(r->name, borrower, sizeof(borrower));
+	list = donor_list_choose(&d->list, borrower, r->slab, DEVICE_DONORS);
 	request = json_object_new_object();
 	json_add_text(request, "verb", "donors.set");
 	json_object_object_add(request, "donors", list);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Which donors the devices of this machine use, kept current in a thread of its
- * own: from the configuration, or from what donors say in etcd.  Devices whose
- * record says that they follow it are told by their control sockets when the list
- * changes, and now and then, because a server may have started anew.
+ * The list of donors of this machine's devices, kept current by a thread of its
+ * own: from the configuration, or from etcd, where donors register.  Devices whose
+ * record says that they follow the list get it by their control sockets when it
+ * changes, and periodically, because a server may have restarted.
  *
- * Nothing on the way of a page waits for it: without etcd the list stays as it was.
+ * Page I/O never waits for this thread; without etcd the list stays unchanged.
  */
 #ifndef EBB_DISCOVERY_H
 #define EBB_DISCOVERY_H

@@ -186,9 +186,9 @@ bool donor_list_merge(struct donor_list *l, struct donor_list *fresh, uint64_t n
 }
 
 /* FNV-1a, mixed so that near addresses end up far apart. */
-static uint64_t weight(const char *who, const char *address)
+static uint64_t weight(const char *borrower, const char *address)
 {
-	uint64_t h = fnv1a(fnv1a(fnv1a(FNV1A_START, who), "\n"), address);
+	uint64_t h = fnv1a(fnv1a(fnv1a(FNV1A_START, borrower), "\n"), address);
 
 	h ^= h >> 33;
 	h *= 0xff51afd7ed558ccd;
@@ -207,8 +207,8 @@ static int heavier(const void *a, const void *b)
 	return x->weight < y->weight ? 1 : x->weight > y->weight ? -1 : strcmp(x->address, y->address);
 }
 
-struct json_object *donor_list_choose(const struct donor_list *l, const char *who, uint64_t slab,
-				      int most)
+struct json_object *donor_list_choose(const struct donor_list *l, const char *borrower,
+				      uint64_t slab, int most)
 {
 	struct weighed *w = calloc(l->n ? l->n : 1, sizeof(*w));
 	struct json_object *list = w ? json_object_new_array() : NULL;
@@ -216,7 +216,7 @@ struct json_object *donor_list_choose(const struct donor_list *l, const char *wh
 
 	for (int i = 0; w && i < l->n; i++)
 		if (!l->v[i].slab || l->v[i].slab >= slab)
-			w[n++] = (struct weighed){ weight(who, l->v[i].address), l->v[i].address };
+			w[n++] = (struct weighed){ weight(borrower, l->v[i].address), l->v[i].address };
 	if (n > most)
 		qsort(w, n, sizeof(*w), heavier);
 	for (int i = 0; list && i < n && i < most; i++)
@@ -225,7 +225,7 @@ struct json_object *donor_list_choose(const struct donor_list *l, const char *wh
 	return list;
 }
 
-char *donor_list_who(const char *device, char *buf, size_t size)
+char *donor_list_borrower(const char *device, char *buf, size_t size)
 {
 	char host[65] = "", machine[64];
 

@@ -61,27 +61,27 @@ int donor_list_from_pairs(struct donor_list *out, const struct etcd_pairs *pairs
 			  const char *prefix, int *bad);
 
 /*
- * Takes over what etcd has @now (ns): a new donor is there at once; a missing one
- * stays for @grace ns, because an etcd that was set up anew hears from its donors
- * one after the other.  An empty @fresh of a list that has donors changes nothing:
- * the last donor leaves by its own word, not by etcd's.  @fresh is emptied.
+ * Adopts etcd's list at @now (ns): a new donor is listed at once; a missing one
+ * stays for @grace ns, because donors register with a re-created etcd
+ * one after the other.  An empty @fresh changes nothing while the list has donors:
+ * an etcd without any donor has lost its data.  @fresh is emptied.
  * Returns whether addresses changed.
  */
 bool donor_list_merge(struct donor_list *l, struct donor_list *fresh, uint64_t now, uint64_t grace);
 
 /*
- * At most @most of those in @l that can lend slabs of @slab bytes (theirs are as
- * large, or not known), an array of strings, the caller's.  Which ones depends on
- * @who alone and changes little as donors come and go (rendezvous hashing), so
- * that many borrowers spread over many donors.
+ * Returns at most @most donors of @l that can lend slabs of @slab bytes (their slabs are
+ * as large, or of unknown size): an array of strings that the caller frees.  The choice
+ * depends on @borrower and changes little with the list (rendezvous hashing), so that
+ * many borrowers spread over many donors.
  */
-struct json_object *donor_list_choose(const struct donor_list *l, const char *who, uint64_t slab,
-				      int most);
+struct json_object *donor_list_choose(const struct donor_list *l, const char *borrower,
+				      uint64_t slab, int most);
 
 /*
- * The name by which @device of this machine chooses: machines that share a host name or, being
- * copies of one image, a machine id still choose apart.  Returns @buf.
+ * Stores the name by which @device of this machine chooses donors, and returns @buf.  It differs
+ * between machines that share a host name, or a machine id as copies of one image do.
  */
-char *donor_list_who(const char *device, char *buf, size_t size);
+char *donor_list_borrower(const char *device, char *buf, size_t size);
 
 #endif

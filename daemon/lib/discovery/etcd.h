@@ -47,7 +47,7 @@ void etcd_global_init(void);
 int etcd_open(struct etcd **out, const struct etcd_config *c, struct error *e);
 void etcd_close(struct etcd **p);
 
-/* Makes calls that are under way, or still come, fail with -ECANCELED; any thread may. */
+/* Fails all calls in flight and all later ones with -ECANCELED; any thread may call it. */
 void etcd_interrupt(struct etcd *t);
 
 /*

@@ -10,9 +10,9 @@
 #include "donor_list.h"
 #include "etcd.h"
 
-/* A donor that dies is gone from etcd after this. */
+/* Lease: etcd removes a donor that died after this time. */
 #define REGISTRATION_TTL_S 10
-#define REGISTRATION_PERIOD_S 3 /* of keeping alive, and of trying again */
+#define REGISTRATION_PERIOD_S 3 /* interval of lease renewal and of retries */
 
 struct registration;
 

@@ -11,7 +11,7 @@
 void bus_close(sd_bus **bus) { sd_bus_close_unref(*bus); }
 void bus_message_free(sd_bus_message **m) { sd_bus_message_unref(*m); }
 
-/* A daemon that does not even greet would be waited for by itself, for 90 s, in any call. */
+/* Bounds the handshake: sd-bus would wait 90 s in any call for a bus that never answers. */
 static int greeted(sd_bus *bus)
 {
 	uint64_t now = now_ns() / 1000, end = now + WAIT_USEC;

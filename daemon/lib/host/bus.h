@@ -6,9 +6,9 @@
 #include <systemd/sd-bus.h>
 
 /*
- * A connection that has been greeted, whose calls time out; 0, or -errno: -EOPNOTSUPP where
- * systemd does not run, -ETIMEDOUT where a bus takes connections and says nothing.  *@bus is
- * the caller's also after an error, for bus_close().
+ * Opens a connection whose calls time out, and completes the handshake.  Returns 0 or
+ * -errno: -EOPNOTSUPP if systemd does not run, -ETIMEDOUT if the bus accepts connections and
+ * never answers.  The caller owns *@bus even after an error, for bus_close().
  */
 int bus_open(sd_bus **bus);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * While processes are frozen nobody serves swap, and what needs a page to fall asleep waits for
- * ever: systemd-logind is told not to.
+ * While processes are frozen, nothing serves swap, and code that needs a page during suspend waits
+ * for ever.  So this lock makes systemd-logind refuse to suspend.
  */
 #ifndef EBB_SLEEP_LOCK_H
 #define EBB_SLEEP_LOCK_H

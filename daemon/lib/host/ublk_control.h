@@ -51,8 +51,8 @@ int ublk_control_give(struct ublk_control *c, uint32_t op, uint32_t dev, void *d
 		      uint16_t length, uint64_t word);
 
 /*
- * The result of the last command, 0 or -errno; -ETIME when there is none in @timeout_ms: the
- * command goes on then.  Those of others, which nobody waited for any more, are dropped.
+ * Returns the result of the last command, 0 or -errno; -ETIME after @timeout_ms without one: the
+ * command continues then.  Drops results of earlier commands whose callers timed out.
  */
 int ublk_control_result(struct ublk_control *c, int timeout_ms);
 
@@ -60,7 +60,7 @@ int ublk_control_result(struct ublk_control *c, int timeout_ms);
 int ublk_control_do(struct ublk_control *c, uint32_t op, uint32_t dev, void *data,
 		    uint16_t length, uint64_t word, int timeout_ms);
 
-/* The file with the number of device @name: who comes when all processes are dead finds it by this. */
+/* Path of the file with the number of device @name, for cleanup after all its processes died. */
 void ublk_control_note(const char *name, char path[static PATH_MAX]);
 
 /*

@@ -90,7 +90,7 @@ uint32_t headroom_candidates(const struct headroom_rule *rule, uint32_t evict, u
 	return min32(evict + min32(rule->extra, evict), mapped);
 }
 
-void headroom_draw(uint32_t mapped, uint32_t n, uint64_t *seed, uint32_t *drawn)
+void headroom_draw(uint32_t mapped, uint32_t n, uint64_t *seed, uint32_t *sample)
 {
 	uint32_t count = 0;
 
@@ -99,11 +99,11 @@ void headroom_draw(uint32_t mapped, uint32_t n, uint64_t *seed, uint32_t *drawn)
 		uint32_t pick = draw_below(seed, top + 1);
 
 		for (uint32_t i = 0; i < count; i++)
-			if (drawn[i] == pick) {
+			if (sample[i] == pick) {
 				pick = top;
 				break;
 			}
-		drawn[count++] = pick;
+		sample[count++] = pick;
 	}
 }
 

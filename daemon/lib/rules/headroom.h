@@ -2,9 +2,9 @@
 /*
  * How much a donor lends: Infiniswap's daemon (NSDI'17, section 4.4).  HeadRoom
  * bytes stay free for the machine's own programs.  Above that, free slabs are
- * allocated ahead of those who will want them; below it memory is given back in
- * two stages: free slabs first, then E mapped ones.  Which: of E + E' drawn at
- * random, whose owners are asked, the E least active ("batched power of many
+ * allocated before borrowers request them; below it the donor releases memory in
+ * two stages: free slabs first, then E mapped ones.  It samples E + E' slabs at
+ * random, asks their owners and evicts the E least active ("batched power of many
  * choices").
  *
  * Pure functions over plain structs; `ebb-sim cluster` runs the same ones.
@@ -34,7 +34,7 @@
 #define HEADROOM_SELF (64ull << 20)
 
 struct headroom_rule {
-	uint64_t headroom;  /* HeadRoom, bytes; headroom_default() where nobody said */
+	uint64_t headroom;  /* HeadRoom, bytes; headroom_default() if not configured */
 	uint64_t slab_size; /* bytes */
 	uint64_t most;      /* bytes to lend at most; 0 = what HeadRoom allows */
 	double beta;
@@ -63,8 +63,8 @@ struct headroom {
 	uint64_t memory, available; /* of the last sample */
 	/*
 	 * Bytes in use that are not slabs, smoothed.  Smoothing the whole of the
-	 * machine's use would make the donor see what it has just given back a few
-	 * seconds late, and give back again.
+	 * machine's use would show the donor its own releases a few
+	 * seconds late, and it would release again.
 	 */
 	double others;
 	double pressure;
@@ -77,7 +77,7 @@ struct headroom {
 /* What to do now. */
 struct headroom_plan {
 	uint32_t allocate; /* free slabs to add */
-	uint32_t release;  /* first stage: free slabs to give back to the machine */
+	uint32_t release;  /* first stage: free slabs to return to the machine */
 	uint32_t evict;    /* second stage: E */
 };
 
@@ -93,9 +93,9 @@ void headroom_sample(struct headroom *h, const struct headroom_rule *rule,
 uint32_t headroom_slabs(const struct headroom *h, const struct headroom_rule *rule);
 
 /*
- * What a donor with these slabs should do; @mapped can be recalled.  Never both gives and takes, and takes
- * only what was there at the last sample: a short peak costs no slab, but during
- * it none is added.
+ * Plans what a donor with these slabs does; @mapped can be recalled.  A plan never both
+ * allocates and releases, and releases only what the last sample required: a short peak
+ * costs no slab, but adds none either.
  */
 void headroom_plan(const struct headroom *h, const struct headroom_rule *rule,
 		   uint32_t free_slabs, uint32_t mapped, struct headroom_plan *plan);
@@ -104,10 +104,10 @@ void headroom_plan(const struct headroom *h, const struct headroom_rule *rule,
 uint32_t headroom_candidates(const struct headroom_rule *rule, uint32_t evict, uint32_t mapped);
 
 /*
- * Draws @n different numbers below @mapped (n <= mapped), each set as likely as
- * any other, and stores them at @drawn.  @seed: see draw.h.
+ * Samples @n different numbers below @mapped (n <= mapped), each set as likely as
+ * any other, and stores them at @sample.  @seed: see draw.h.
  */
-void headroom_draw(uint32_t mapped, uint32_t n, uint64_t *seed, uint32_t *drawn);
+void headroom_draw(uint32_t mapped, uint32_t n, uint64_t *seed, uint32_t *sample);
 
 struct headroom_candidate {
 	uint32_t slab;   /* the caller's number of it */

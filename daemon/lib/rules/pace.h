@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Who waits behind other cgroups' prefetches.
+ * Limits prefetches in flight while a co-located cgroup misses.
  *
- * A device serves reads in the order they came, whoever asked.  A miss so waits for all
- * that was asked for before it: nobody minds while only programs that are prefetched for
- * use the devices, for they hardly miss.  A program that mostly misses does mind; while
- * there is one, the others get less in flight.
+ * A device serves reads in the order of arrival, so a miss waits for all earlier
+ * prefetches.  That costs little while only programs with a policy use the device,
+ * because they rarely miss.  A program that mostly misses suffers: while one
+ * exists, the other cgroups get a smaller in-flight limit.
  */
 #ifndef EBB_NEIGHBOUR_H
 #define EBB_NEIGHBOUR_H
@@ -21,7 +21,7 @@ struct neighbour {
 	uint32_t left;          /* ticks for which it counts as one that waits */
 };
 
-/* @misses and @hits are totals; late hits are hits. */
+/* @misses and @hits are totals; late prefetches are hits. */
 static inline void neighbour_tick(struct neighbour *n, uint64_t misses, uint64_t hits)
 {
 	uint64_t m = misses - n->misses, h = hits - n->hits;

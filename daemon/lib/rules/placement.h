@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Which donor gets a slab: Infiniswap's decentralised placement (NSDI'17,
- * section 4.3).  A few candidates are drawn at random, machines that hold no slab
+ * section 4.3).  Samples a few candidates at random, machines that hold no slab
  * of this device yet (M_new) before those that do (M_old), so that one machine's
  * loss costs little; the one with the lowest memory use wins.
  *

@@ -39,10 +39,10 @@ struct throttle {
  * A tick at @now; totals: @faults, misses and hits, and of the hits those that
  * came after timely_ns, @by_chance.
  *
- * Where accesses are random, any page is touched sooner or later, and half of
- * what was brought in for nothing is used before it is evicted.  What a policy
- * foresaw is used before @room other pages are: no more than these may wait.
- * Whoever pauses uses what it had on its way when it goes on.
+ * Random accesses touch any page eventually, and half of the uselessly
+ * prefetched pages are used before they are evicted.  A page that a policy
+ * predicted is used before @room other pages are: no more than these may wait.
+ * A program that pauses uses its outstanding pages when it resumes.
  */
 static inline void throttle_tick(struct throttle *t, uint64_t faults, uint64_t by_chance,
 				 uint32_t room, uint64_t now)
@@ -68,7 +68,7 @@ static inline void throttle_tick(struct throttle *t, uint64_t faults, uint64_t b
 	t->faults = faults;
 }
 
-/* Whether there was time to use what was brought in at @issued_ns; a pause is none. */
+/* Returns whether the program has had time to use a page prefetched at @issued_ns; pauses do not count. */
 static inline bool throttle_waited(const struct throttle *t, uint64_t issued_ns)
 {
 	uint64_t since = issued_ns > t->resumed_ns ? issued_ns : t->resumed_ns;

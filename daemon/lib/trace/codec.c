@@ -243,7 +243,7 @@ static void put_text(uint8_t *to, const char *text, size_t size)
 	memcpy(to, text, strnlen(text, size - 1));
 }
 
-/* Whoever made the file does not steer the terminal that it is shown on. */
+/* Replaces control characters: a file must not control the terminal that shows it. */
 static void get_text(char *to, const uint8_t *from, size_t size)
 {
 	memcpy(to, from, size);

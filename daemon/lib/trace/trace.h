@@ -3,9 +3,9 @@
  * Traces: the swap faults and swap-outs of one cgroup, in a file.
  *
  * docs/trace.md describes the format byte by byte.  In short: a header, blocks
- * of delta-coded records that are decoded each on its own, and in the header a
- * second half that is filled in at the end; whoever finds it empty, or the file
- * shorter than it says, knows that something is missing.
+ * of delta-coded records that decode independently, and a second half of the header
+ * that is written at the end.  If it is empty, or the file is
+ * shorter than it says, the recording is incomplete.
  *
  * A writer or reader belongs to one thread at a time.
  */
@@ -55,10 +55,10 @@ struct trace_info {
 	uint64_t start_ns;      /* CLOCK_MONOTONIC */
 	uint64_t start_unix_ns; /* CLOCK_REALTIME */
 	char kernel[64];        /* release */
-	char policy[32];        /* who prefetched meanwhile */
+	char policy[32];        /* policy that prefetched meanwhile */
 	char cgroup[192];       /* below the memory hierarchy; its end if it is longer */
 	char machine[32];       /* its name; "" in traces of older ebbs */
-	uint32_t cpus;          /* online; 0 likewise */
+	uint32_t cpus;          /* online; 0 in traces of older ebbs */
 	/* Known at its end. */
 	uint64_t count[TRACE_KINDS]; /* records of each kind */
 	uint64_t lost;          /* faults that were counted and are not in the file */
@@ -81,8 +81,8 @@ struct trace_sample {
 	uint64_t swapped;       /* and those that were not */
 	uint64_t requests;      /* prefetch requests of the policy */
 	uint64_t request_pages; /* pages in them */
-	uint64_t prefetched;    /* pages brought in */
-	uint64_t wasted;        /* those nobody asked for */
+	uint64_t prefetched;    /* pages prefetched */
+	uint64_t wasted;        /* of those, never accessed */
 	uint64_t epochs;
 };
 

@@ -61,7 +61,7 @@ void key_identity(const struct key *k, char identity[static KEY_IDENTITY]);
 /* The fingerprint as bytes. */
 void key_number(const struct key *k, uint8_t number[static KEY_NUMBER]);
 
-/* Whether there must be a key; else a file that is gone or empty, or such a directory, has none. */
+/* Whether a missing or empty file or directory is an error, or a keyring without keys. */
 enum keyring_absence { KEYRING_NEEDED, KEYRING_MAY_BE_GONE };
 
 /*

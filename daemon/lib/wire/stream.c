@@ -105,7 +105,7 @@ static int keep_fds(struct stream_rx *rx, struct msghdr *m)
 	return r;
 }
 
-/* Moves buffered bytes to the payload under way. */
+/* Moves buffered bytes to the payload in flight. */
 static void drain_buffer(struct stream_rx *rx)
 {
 	uint32_t n = rx->tail - rx->head;
@@ -170,7 +170,7 @@ static int parse_buffer(struct stream_rx *rx, const struct stream_rx_ops *ops, v
 	}
 }
 
-/* One system call: the rest of the payload under way, then the buffer. */
+/* One system call: the rest of the payload in flight, then the buffer. */
 static ssize_t receive_some(struct stream_rx *rx, int fd, size_t *wanted)
 {
 	char control[CMSG_SPACE(STREAM_FDS * sizeof(int))] __attribute__((aligned(8)));
@@ -302,7 +302,7 @@ int stream_push_fd(struct stream_tx *tx, const struct wire_frame *frame, int fd,
 	return r;
 }
 
-/* Appends to @iov what is unsent of @en, whose first @skip bytes are gone. */
+/* Appends to @iov the unsent part of @en, after its first @skip bytes. */
 static int entry_iovecs(struct stream_entry *en, uint32_t skip, struct iovec *iov)
 {
 	int n = 0;

@@ -115,8 +115,8 @@ struct stream_entry {
 struct stream_tx {
 	struct stream_entry *entries; /* ring, owned */
 	uint32_t size, head, count;
-	uint64_t popped;              /* entries that are gone, since stream_tx_init() */
-	uint32_t sent;                /* bytes of the first entry that are gone */
+	uint64_t popped;              /* entries sent since stream_tx_init() */
+	uint32_t sent;                /* bytes of the first entry already sent */
 	size_t budget;                /* bytes a flush sends, about; 0 = what the socket takes */
 	const struct stream_io *io;   /* NULL = the socket; until the next reset */
 	void *channel;
@@ -157,7 +157,7 @@ int stream_push_fd(struct stream_tx *tx, const struct wire_frame *frame, int fd,
 
 /*
  * Sends what the socket takes; calls @sent (may be NULL) with the cookie of each
- * entry that is gone.  0 = all sent, 1 = the socket is full or the budget used up,
+ * entry sent.  0 = all sent, 1 = the socket is full or the budget used up,
  * or -errno.
  */
 int stream_flush(struct stream_tx *tx, int fd, void (*sent)(void *data, uint32_t cookie),

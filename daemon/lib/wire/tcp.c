@@ -15,8 +15,8 @@
 /* Room for several of the largest requests in flight. */
 #define SOCKET_BUFFER (4 << 20)
 /*
- * A machine that is gone without a word is given up after five minutes: long, because a
- * donor then gives its slabs to others, and it may only have been suspended.
+ * Keepalive gives up on an unresponsive machine after five minutes: long, because a
+ * donor then lends its slabs to others, and the machine may only have been suspended.
  */
 #define KEEPALIVE_IDLE 60
 #define KEEPALIVE_INTERVAL 20

@@ -35,17 +35,17 @@
 
 enum wire_op {
 	WIRE_HELLO = 1, /* first frame each way */
-	WIRE_MAP,       /* lend me a slab; the reply names it and its generation */
-	WIRE_UNMAP,     /* take it back; it is zeroed before anyone gets it */
+	WIRE_MAP,       /* requests a slab; the reply names it and its generation */
+	WIRE_UNMAP,     /* releases a slab; it is zeroed before it is lent again */
 	WIRE_READ,
 	WIRE_WRITE,
 	WIRE_PING,      /* memory total and free, for placement and liveness */
 	WIRE_ACTIVITY,  /* donor asks: how active are these slabs? */
-	WIRE_EVICT,     /* donor asks: give this slab back; UNMAP follows in its time */
+	WIRE_EVICT,     /* the donor recalls a slab; UNMAP follows when it is empty */
 	WIRE_JOIN,      /* first frame of a data connection */
-	WIRE_REMAP,     /* this slab is mine still: after HELLO has resumed a session */
-	WIRE_RELEASE,   /* ... and what I have not named so, take back */
-	WIRE_BYE,       /* no successor comes: what I have ends with this connection */
+	WIRE_REMAP,     /* claims a slab of the session that HELLO has resumed */
+	WIRE_RELEASE,   /* ... and releases all slabs not claimed */
+	WIRE_BYE,       /* no reconnection follows: all loans end with this connection */
 	WIRE_OPS
 };
 

@@ -17,7 +17,7 @@ _Static_assert(STATED + WIRE_PROOF == WIRE_PROOF_REQUEST_SIZE, "a request ends w
 
 #define LABEL 16u
 
-/* A text under way; each is made of parts of fixed sizes, or ends with the one that is not. */
+/* A text being built.  All its parts have fixed sizes, except possibly the last. */
 struct text {
 	uint8_t bytes[LABEL + 8 + WIRE_MARKED_MOST];
 	size_t len;

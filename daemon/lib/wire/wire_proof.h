@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * How a kernel (kmod-swap) and its donor prove to each other, over RDMA, that they have
- * the same key (key.h), and that what comes later is of whom it was.  Both compile this
+ * How a kernel-module borrower (kmod-swap) and its donor authenticate to each other over
+ * RDMA by a shared key (key.h), and authenticate all later messages.  Both compile this
  * file; docs/protocol.md is the prose.
  *
  *	connection 0    request: which key, a nonce
@@ -12,15 +12,15 @@
  *	                before it, the frame), of which the first half is sent
  *
  * S, the secret of a session, is HMAC(key, "ebb kmod session", the request of connection 0,
- * the donor's nonce, the queue pairs).  So it is another one for each session even if one
- * side's nonce comes again, and nothing said in one is good in another.  Each text begins
- * with a label of its own: none is good for another purpose or in the other direction.
+ * the donor's nonce, the queue pairs).  So it differs for each session even if one
+ * side's nonce repeats, and no message of one session is valid in another.  Each text begins
+ * with its own label: none is valid for another purpose or in the other direction.
  * Numbers of queue pairs are part of all texts about connections: a relay that passes on what both
- * say, between connections of his own, has other ones.
+ * say, between connections of its own, has other numbers.
  *
- * The donor knows the borrower by the mark of its first frame, the borrower the donor by
- * the first reply.  Everything here is a pure function but for the HMAC, which is each
- * side's own.
+ * The MAC of its first frame authenticates the borrower; the MAC in the first reply
+ * authenticates the donor.  All functions here are pure except the HMAC, which each side
+ * supplies.
  */
 #ifndef EBB_WIRE_PROOF_H
 #define EBB_WIRE_PROOF_H

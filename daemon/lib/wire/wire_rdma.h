@@ -8,11 +8,11 @@
  * says WIRE_RDMA, and pages go by one queue pair, whose request has a JOIN in its
  * private data.
  *
- * A kernel (kmod-swap) has all of it by RDMA.  Its session is 1 to WIRE_RDMA_QUEUES
+ * A kernel-module borrower (kmod-swap) uses RDMA alone.  Its session is 1 to WIRE_RDMA_QUEUES
  * connections (queue pairs).  Each says in its request's private data which session and
- * which of its connections it is: with a key as wire_proof.h has it, which also has a mark
- * behind each frame; without one as below, where a session's random number is all that
- * keeps others from adding to it, and nobody is authenticated.  Connection
+ * which of its connections it is: with a key as wire_proof.h defines it, with a MAC
+ * after each frame; without a key as below, where only the session's random number
+ * keeps others from joining it, and neither side is authenticated.  Connection
  * 0 carries frames, one in each SEND: HELLO, MAP, UNMAP, PING, and the donor's
  * EVICT.  The reply to MAP is followed in its message by a grant.  A session ends
  * with its first connection that ends: the donor invalidates the keys, and zeroes

@@ -73,7 +73,7 @@ void drain_estimate(const struct swapd *s, const struct donor *d, struct drain_e
 	if (!o->stuck)
 		return;
 	o->why = !rooms.any_donor ? "no other donor is up; start or add one" :
-		 !rooms.any_room ? "no other donor has room; add one, or lend more there" :
-		 s->wanted > 1 ? "each other donor with room has a copy of them already; add one" :
-				 "the other donors have not so much room; add one, or lend more there";
+		 !rooms.any_room ? "no other donor has free capacity; lend more there or add a donor" :
+		 s->wanted > 1 ? "each donor with free capacity has a replica already; add a donor" :
+				 "other donors have too little free capacity; lend more there or add a donor";
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # shellcheck shell=sh
-# redis-bitmaps.sh RESP DAYS TIMES: who was active on each day, counted by BITCOUNT.
+# redis-bitmaps.sh RESP DAYS TIMES: counts each day's active users by BITCOUNT.
 . "$(dirname "$0")/redis.sh"
 ask --pipe <"$1" >/dev/null
 for _ in $(seq "$3"); do

@@ -68,7 +68,7 @@ static struct history_op *find(struct history_page *p, uint32_t generation)
 	return NULL;
 }
 
-/* Room for one more: a free one, else the oldest that nobody can read any more. */
+/* Room for one more: a free one, else the oldest that no read can return any more. */
 static struct history_op *room(struct history *h, struct history_page *p)
 {
 	uint64_t oldest_reader = p->readers ? p->readers_since : tick(h);
@@ -234,7 +234,7 @@ void history_print(struct history *h, uint32_t page, FILE *to)
 			op->kind == STAMP_SAME ? "same-filled" : "write",
 			op->generation, op->writer, op->start);
 		if (!op->end)
-			fprintf(to, " under way");
+			fprintf(to, " in flight");
 		else
 			fprintf(to, "%" PRIu64 " %s", op->end,
 				op->error ? strerror(-op->error) : "acknowledged");

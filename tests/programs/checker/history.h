@@ -28,7 +28,7 @@
 
 /* Times are ticks of one counter that every start and end advances. */
 struct history_op {
-	uint64_t start, end;         /* end 0: under way */
+	uint64_t start, end;         /* end 0: in flight */
 	uint64_t seen_from, seen_to; /* it had taken effect within these; to 0: unknown */
 	uint32_t generation;
 	uint8_t kind;                /* enum stamp_kind; a discard is STAMP_ZERO */
@@ -38,9 +38,9 @@ struct history_op {
 
 struct history_page {
 	struct history_op ops[HISTORY_OPS]; /* start 0: free */
-	uint64_t readers_since;             /* no read under way is older */
+	uint64_t readers_since;             /* no read in flight is older */
 	uint32_t generation;                /* newest given out */
-	uint16_t readers;                   /* reads under way */
+	uint16_t readers;                   /* reads in flight */
 };
 
 struct history {

@@ -113,7 +113,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "checker: --memory: each thread needs 2 MiB\n");
 		return 2;
 	}
-	/* Whoever started it and was killed does not leave load behind. */
+	/* Stops the load if the parent is killed. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	/* Before there are threads: they are to leave the signals alone. */
 	sigemptyset(&set);

@@ -181,7 +181,7 @@ void take(const struct step *t)
 		break;
 	case STEP_LATE:
 		W.have_late = false;
-		if (is_under_way(&W.late))
+		if (is_in_flight(&W.late))
 			violated("a dead connection's answer was taken", W.late.tag, 0);
 		break;
 	case STEP_MIGRATE:

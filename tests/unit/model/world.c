@@ -72,7 +72,7 @@ static void page_in(const struct slot *slot, uint32_t i, uint64_t stamp, const s
 	m.arrived[slot_index(&m.s.slots, slot)][i] = stamp;
 }
 
-/* Whether UNMAP is on its way for it: its pages are nobody's any more. */
+/* Returns whether its UNMAP is in flight: its pages are free. */
 static bool given_back(int donor, int remote)
 {
 	for (uint32_t i = 0; i < W.controls; i++)
@@ -206,8 +206,8 @@ static enum transport_progress submit(struct swapd *s, struct donor *d, struct s
 
 static const struct transport transport_model = { .name = "model", .submit = submit };
 
-/* Whether a completion of @o would be taken for one of a leg under way. */
-bool is_under_way(const struct op *o)
+/* Returns whether the engine would accept a completion of @o for a transfer in flight. */
+bool is_in_flight(const struct op *o)
 {
 	const struct slot *slot = &W.slot[o->number / SLAB_COPIES];
 	int leg = o->number % SLAB_COPIES;
@@ -225,8 +225,8 @@ void deliver(uint32_t i)
 	W.op[i] = W.op[--W.ops];
 	if (!loan->lent || loan->generation != o.generation)
 		violated("a page asked of what is not lent", o.remote, o.generation);
-	if (!is_under_way(&o))
-		violated("a leg that nobody waits for", (uint64_t)o.number, o.tag);
+	if (!is_in_flight(&o))
+		violated("a transfer that was never submitted", (uint64_t)o.number, o.tag);
 	for (uint32_t j = 0; j < o.count; j++) {
 		struct bytes *bytes = &m.lent[o.donor][o.remote][o.first + j];
 
@@ -254,10 +254,10 @@ void take_control(uint32_t i)
 	memmove(&W.control[i], &W.control[i + 1], (--W.controls - i) * sizeof(W.control[0]));
 	if (f.op == WIRE_UNMAP) {
 		if (!loans[f.slab].lent || loans[f.slab].generation != f.generation)
-			violated("what is not lent was given back", f.slab, f.generation);
+			violated("a slab that is not lent was released", f.slab, f.generation);
 		for (uint32_t j = 0; j < W.ops; j++)
 			if (W.op[j].donor == d->index && W.op[j].remote == f.slab)
-				violated("given back with a page under way", f.slab, 0);
+				violated("released with a page in flight", f.slab, 0);
 		loans[f.slab].lent = false;
 		f.direction = WIRE_REPLY;
 		assert_int_equal(donor_frame(&m.s, d, &f, NULL), 0);
@@ -415,14 +415,14 @@ static void write_out(const struct slot *slot)
 		return;
 	for (uint32_t i = from; i < from + count; i++) {
 		page_out(slot, i, &W.disk[slot->first + i], &m.disk[slot->first + i]);
-		/* What was to mend it is forgotten: nobody knows that it is there. */
+		/* The resync that would repair it is lost with the server. */
 		if (slot->kind == SLOT_RESYNC)
 			W.disk[slot->first + i] = FORGED;
 	}
 }
 
-/* What it has under way ends up somewhere, or nowhere. */
-static void leave_under_way(int how)
+/* Its writes in flight arrive or are lost. */
+static void leave_in_flight(int how)
 {
 	struct backup *b = &m.s.backup;
 
@@ -472,7 +472,7 @@ void kill_server(int how)
 {
 	uint8_t state[DONORS];
 
-	leave_under_way(how);
+	leave_in_flight(how);
 	m.s.backlog = m.s.need_backup = 0;
 	m.s.repair = (struct repair){ 0 };
 	for (int i = 0; i < m.s.donor_count; i++) {

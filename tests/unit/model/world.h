@@ -163,14 +163,14 @@ extern struct state m;
 /* Fails the test: says what came before. */
 void violated(const char *what, uint64_t a, uint64_t b);
 
-/* The world anew, by @model. */
+/* Resets the world to @model. */
 void begin(const struct model *model);
 
 /* The words of page @page of @slot. */
 uint64_t *payload_of(const struct slot *slot, uint32_t page);
 
-/* Whether a completion of @o would be taken for one of a leg under way. */
-bool is_under_way(const struct op *o);
+/* Returns whether the engine would accept a completion of @o for a transfer in flight. */
+bool is_in_flight(const struct op *o);
 
 /* What may happen outside. */
 void deliver(uint32_t i);
