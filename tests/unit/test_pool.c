@@ -463,48 +463,45 @@ static void exports_know_of_memory(void **state)
 
 static char order[64];
 
-static void do_task(struct export *x, uint32_t slab)
+static void run_task(struct pool_task *t)
 {
-	sprintf(order + strlen(order), "task %u ", slab);
+	strcat(order, "run ");
 }
 
-static void task_done(struct export *x, uint32_t slab)
+static void task_done(struct pool_task *t)
 {
-	sprintf(order + strlen(order), "done %u ", slab);
+	strcat(order, "done ");
 }
 
-static const struct export_ops tasks = { .task = do_task, .task_done = task_done };
-
-/* Registrations come before slabs to be made, and hold the slab meanwhile. */
+/* Registrations come before slabs to be made. */
 static void tasks_come_first(void **state)
 {
-	struct export x = { .ops = &tasks };
-	uint32_t slab, g;
+	const struct pool_task task = { .run = run_task, .done = task_done };
+	struct pool_task t[3] = { task, task, task };
 	struct pool p;
 
 	make_pool(&p, 3 * SLAB, SLAB, 2, LEND_PRIVATE);
-	x.pool = &p;
-	assert_int_equal(lend(&p, OWNER, &slab, &g), WIRE_OK);
+	order[0] = '\0';
 	pool_grow(&p, 1);
-	pool_task(&p, slab, &x);
-	assert_int_equal(pool_return(&p, OWNER, (struct wire_loan){ slab, g }), WIRE_OK);
-	assert_false(pool_zero_some(&p, LEND_RENEW));
+	for (int i = 0; i < 2; i++)
+		pool_task(&p, &t[i]);
 	assert_true(pool_work(&p));
-	assert_string_equal(order, "task 0 ");
-	assert_int_equal(p.slabs[slab].pins, 1);
+	assert_string_equal(order, "run ");
+	pool_task(&p, &t[2]);
 	assert_int_equal(pool_settle(&p), 0);
-	assert_string_equal(order, "task 0 done 0 ");
-	assert_int_equal(p.slabs[slab].pins, 0);
+	assert_string_equal(order, "run done ");
+	assert_ptr_equal(p.taken, &t[1]);
+	assert_true(pool_work(&p) && pool_work(&p));
 	assert_int_equal(p.in[LEND_COMING], 1);
 	work(&p);
+	assert_string_equal(order, "run done run run done done ");
 	assert_int_equal(p.in[LEND_COMING], 0);
 	pool_free(&p);
 }
 
 struct meanwhile {
 	struct pool *pool;
-	struct export x;
-	uint32_t slab;
+	struct pool_task task;
 	int calls;
 };
 
@@ -514,25 +511,23 @@ static bool ask_meanwhile(void *data)
 	struct meanwhile *m = data;
 
 	if (m->calls++ == 1)
-		pool_task(m->pool, m->slab, &m->x);
+		pool_task(m->pool, &m->task);
 	if (m->calls == 3)
-		assert_string_equal(order, "task 0 ");
+		assert_string_equal(order, "run ");
 	return false;
 }
 
 /* A large slab is made in pieces: tasks do not wait for the rest of it, nor does their answer. */
 static void tasks_between_pieces(void **state)
 {
-	struct meanwhile m = { .x = { .ops = &tasks } };
+	struct meanwhile m = { .task = { .run = run_task, .done = task_done } };
 	eventfd_t answers;
 	struct pool p;
-	uint32_t g;
 
 	order[0] = '\0';
-	make_pool(&p, 128 << 20, 64 << 20, 1, LEND_PRIVATE);
-	m.pool = m.x.pool = &p;
+	make_pool(&p, 64 << 20, 64 << 20, 0, LEND_PRIVATE);
+	m.pool = &p;
 	p.done_fd = eventfd(0, EFD_NONBLOCK);
-	assert_int_equal(lend(&p, OWNER, &m.slab, &g), WIRE_OK);
 	p.patience = (struct patience){ ask_meanwhile, &m };
 	pool_grow(&p, 1);
 	assert_true(pool_work(&p));
@@ -540,7 +535,7 @@ static void tasks_between_pieces(void **state)
 	assert_int_equal(eventfd_read(p.done_fd, &answers), 0);
 	assert_int_equal(answers, 2);
 	assert_int_equal(pool_settle(&p), 0);
-	assert_string_equal(order, "task 0 done 0 ");
+	assert_string_equal(order, "run done ");
 	assert_int_equal(p.in[LEND_CLEAN], 1);
 	close(p.done_fd);
 	pool_free(&p);

@@ -65,9 +65,6 @@ struct export_ops {
 	/* Pool thread, for each slab that gets or loses its memory; either may be NULL. */
 	int (*slab_added)(struct export *x, uint32_t slab); /* 0 or -errno */
 	void (*slab_removed)(struct export *x, uint32_t slab);
-	/* Pool thread: what pool_task() asked for, and on the loop's when it is done. */
-	void (*task)(struct export *x, uint32_t slab);
-	void (*task_done)(struct export *x, uint32_t slab);
 	/*
 	 * Gives @b access to the slab that @request names; pool_granted() comes, now or later.
 	 * Any other status than WIRE_OK: it does not.

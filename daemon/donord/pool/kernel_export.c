@@ -9,6 +9,8 @@
 enum key_state { KEY_NONE, KEY_COMING, KEY_VALID, KEY_GOING };
 
 struct kernel_key {
+	struct pool_task task;     /* registers or invalidates */
+	struct kernel_export *x;
 	enum key_state state;
 	bool ended;                /* the loan, while the key is coming */
 	struct ibv_mr *mr;
@@ -18,56 +20,61 @@ struct kernel_key {
 	struct wire_frame request;
 };
 
-static struct kernel_key *key_of(struct export *x, uint32_t slab)
+/* The slab stays as it is until the task is done. */
+static void start(struct kernel_key *k, enum key_state state)
 {
-	return &((struct kernel_export *)x)->keys[slab];
+	k->state = state;
+	pool_pin(k->x->x.pool, k->request.slab);
+	pool_task(k->x->x.pool, &k->task);
 }
 
-static enum wire_status grant(struct export *x, struct borrower *b, const struct wire_frame *request)
+static void run(struct pool_task *t)
 {
-	struct kernel_key *k = key_of(x, request->slab);
-
-	*k = (struct kernel_key){ .state = KEY_COMING, .borrower = b, .domain = b->priv,
-				  .request = *request };
-	k->domain->keys++;
-	pool_task(x->pool, request->slab, x);
-	return WIRE_OK;
-}
-
-static void revoke(struct export *x, struct borrower *b, uint32_t slab)
-{
-	struct kernel_key *k = key_of(x, slab);
-
-	if (k->state == KEY_COMING)
-		k->ended = true;
-	if (k->state != KEY_VALID)
-		return;
-	k->state = KEY_GOING;
-	pool_task(x->pool, slab, x);
-}
-
-static void task(struct export *x, uint32_t slab)
-{
-	struct kernel_key *k = key_of(x, slab);
+	struct kernel_key *k = (struct kernel_key *)t;
+	const struct pool *p = k->x->x.pool;
 
 	if (k->state == KEY_GOING) {
 		k->result = ibv_dereg_mr(k->mr);
 		return;
 	}
-	k->mr = ibv_reg_mr(k->domain->pd, pool_memory(x->pool, slab), x->pool->slab_size,
+	k->mr = ibv_reg_mr(k->domain->pd, pool_memory(p, k->request.slab), p->slab_size,
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
 			   IBV_ACCESS_REMOTE_WRITE);
 	k->result = k->mr ? 0 : errno;
 }
 
-static void come(struct kernel_export *x, struct kernel_key *k)
+static void done(struct pool_task *t);
+
+static enum wire_status grant(struct export *x, struct borrower *b, const struct wire_frame *request)
 {
+	struct kernel_export *kx = (struct kernel_export *)x;
+	struct kernel_key *k = &kx->keys[request->slab];
+
+	*k = (struct kernel_key){ .task = { .run = run, .done = done }, .x = kx, .borrower = b,
+				  .domain = b->priv, .request = *request };
+	k->domain->keys++;
+	start(k, KEY_COMING);
+	return WIRE_OK;
+}
+
+static void revoke(struct export *x, struct borrower *b, uint32_t slab)
+{
+	struct kernel_key *k = &((struct kernel_export *)x)->keys[slab];
+
+	if (k->state == KEY_COMING)
+		k->ended = true;
+	else if (k->state == KEY_VALID)
+		start(k, KEY_GOING);
+}
+
+static void registered(struct kernel_key *k)
+{
+	struct kernel_export *x = k->x;
 	uint8_t payload[WIRE_RDMA_GRANT_SIZE];
 	struct wire_rdma_grant g;
 
 	if (k->ended && k->mr) {
-		k->state = KEY_GOING;
-		pool_task(x->x.pool, k->request.slab, &x->x);
+		start(k, KEY_GOING);
 		return;
 	}
 	k->state = k->mr ? KEY_VALID : KEY_NONE;
@@ -89,13 +96,13 @@ static void come(struct kernel_export *x, struct kernel_key *k)
 		     &(struct lend_grant){ .bytes = payload, .length = sizeof(payload), .fd = -1 });
 }
 
-static void task_done(struct export *x, uint32_t slab)
+static void done(struct pool_task *t)
 {
-	struct kernel_export *kx = (struct kernel_export *)x;
-	struct kernel_key *k = key_of(x, slab);
+	struct kernel_key *k = (struct kernel_key *)t;
 
+	pool_unpin(k->x->x.pool, k->request.slab);
 	if (k->state == KEY_COMING) {
-		come(kx, k);
+		registered(k);
 		return;
 	}
 	k->state = KEY_NONE;
@@ -104,16 +111,14 @@ static void task_done(struct export *x, uint32_t slab)
 		return;
 	}
 	/* Its domain stays for good: the key may still be used there. */
-	pool_withdraw(x->pool, slab);
-	donor_say(kx->log, LOG_LVL_ERR,
+	pool_withdraw(k->x->x.pool, k->request.slab);
+	donor_say(k->x->log, LOG_LVL_ERR,
 		  "slab %u is withdrawn: its RDMA key cannot be invalidated: %s; restart ebb-donord to lend it again",
-		  slab, strerror(k->result));
+		  k->request.slab, strerror(k->result));
 	k->borrower->ops->fail(k->borrower, "a key cannot be invalidated");
 }
 
-static const struct export_ops ops = {
-	.grant = grant, .revoke = revoke, .task = task, .task_done = task_done,
-};
+static const struct export_ops ops = { .grant = grant, .revoke = revoke };
 
 int kernel_export_init(struct kernel_export *x, struct pool *pool, struct donor_log *log)
 {

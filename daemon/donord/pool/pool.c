@@ -62,9 +62,8 @@ static int make_tables(struct pool *p, struct error *e)
 {
 	p->slabs = calloc(p->count, sizeof(*p->slabs));
 	p->to_do.slabs = calloc(p->count, sizeof(*p->to_do.slabs));
-	p->tasks.slabs = calloc(p->count, sizeof(*p->tasks.slabs));
 	p->done.slabs = calloc(p->count, sizeof(*p->done.slabs));
-	if (!p->slabs || !p->to_do.slabs || !p->tasks.slabs || !p->done.slabs)
+	if (!p->slabs || !p->to_do.slabs || !p->done.slabs)
 		return fail(e, ENOMEM, "memory: no room for %u slabs", p->count);
 	p->in[LEND_ABSENT] = p->count;
 	for (uint32_t i = 0; i < p->count; i++)
@@ -119,7 +118,6 @@ void pool_free(struct pool *p)
 			close(p->slabs[i].fd);
 	free(p->slabs);
 	free(p->to_do.slabs);
-	free(p->tasks.slabs);
 	free(p->done.slabs);
 	*p = (struct pool){ 0 };
 }
@@ -153,22 +151,53 @@ static void drop(struct pool *p, uint32_t slab)
 	p->slabs[slab].fd = -1;
 }
 
-static void done(struct pool *p, uint32_t slab)
+static void tell_done(const struct pool *p)
 {
-	queue_put(p, &p->done, slab);
 	if (p->done_fd >= 0)
 		eventfd_write(p->done_fd, 1);
+}
+
+/* Without a lock: the loop must not wait for a thread of lower priority. */
+static void push(struct pool_task **list, struct pool_task *t)
+{
+	t->next = __atomic_load_n(list, __ATOMIC_RELAXED);
+	while (!__atomic_compare_exchange_n(list, &t->next, t, true, __ATOMIC_RELEASE,
+					    __ATOMIC_RELAXED))
+		;
+}
+
+/* Returns all of @list, the first one first. */
+static struct pool_task *take_all(struct pool_task **list)
+{
+	struct pool_task *t = __atomic_exchange_n(list, NULL, __ATOMIC_ACQUIRE), *first = NULL;
+
+	while (t) {
+		struct pool_task *next = t->next;
+
+		t->next = first;
+		first = t;
+		t = next;
+	}
+	return first;
+}
+
+void pool_task(struct pool *p, struct pool_task *t)
+{
+	push(&p->tasks, t);
+	p->tasks_put++;
 }
 
 /* The next task; false = there is none. */
 static bool work_task(struct pool *p)
 {
-	uint32_t slab;
+	struct pool_task *t = p->taken ?: take_all(&p->tasks);
 
-	if (!queue_take(p, &p->tasks, &slab))
+	if (!t)
 		return false;
-	p->slabs[slab].task->ops->task(p->slabs[slab].task, slab);
-	done(p, slab);
+	p->taken = t->next;
+	t->run(t);
+	push(&p->ran, t);
+	tell_done(p);
 	return true;
 }
 
@@ -249,13 +278,6 @@ uint32_t pool_shrink(struct pool *p, uint32_t n)
 	return started;
 }
 
-void pool_task(struct pool *p, uint32_t slab, struct export *x)
-{
-	pool_pin(p, slab);
-	p->slabs[slab].task = x;
-	queue_put(p, &p->tasks, slab);
-}
-
 bool pool_work(struct pool *p)
 {
 	struct lend_slab *s;
@@ -269,25 +291,26 @@ bool pool_work(struct pool *p)
 	if (s->state != LEND_COMING || s->handed)
 		drop(p, slab);
 	s->result = s->state == LEND_COMING ? make(p, slab) : 0;
-	done(p, slab);
+	queue_put(p, &p->done, slab);
+	tell_done(p);
 	return true;
 }
 
 int pool_settle(struct pool *p)
 {
+	struct pool_task *t = take_all(&p->ran);
 	uint32_t slab;
 	int r = 0;
 
+	while (t) {
+		struct pool_task *next = t->next;
+
+		t->done(t);
+		t = next;
+	}
 	while (queue_take(p, &p->done, &slab)) {
 		struct lend_slab *s = &p->slabs[slab];
-		struct export *task = s->task;
 
-		if (task) {
-			s->task = NULL;
-			pool_unpin(p, slab);
-			task->ops->task_done(task, slab);
-			continue;
-		}
 		s->handed = false;
 		if (s->state == LEND_COMING && !s->result) {
 			set_state(p, s, LEND_CLEAN);

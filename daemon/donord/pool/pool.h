@@ -56,7 +56,6 @@ struct lend_slab {
 	bool granting;       /* lent, and its export has not granted it yet */
 	int fd;              /* its memfd; -1 = private */
 	int result;          /* of the pool thread's work */
-	struct export *task; /* pool_task()'s, under way; NULL = none */
 	struct borrower *owner; /* of the present or last loan; NULL = removed, or none yet */
 	uint32_t generation; /* of the present or last loan */
 	uint32_t pins;       /* requests in flight that refer to the memory */
@@ -68,6 +67,13 @@ struct lend_slab {
 struct lend_queue {
 	uint32_t *slabs;     /* ring of pool.count, owned */
 	uint32_t put, taken; /* one producer, one consumer */
+};
+
+/* Work of the pool thread. */
+struct pool_task {
+	void (*run)(struct pool_task *t);  /* pool thread */
+	void (*done)(struct pool_task *t); /* then the loop: from here on it is its owner's again */
+	struct pool_task *next;            /* the pool's */
 };
 
 struct pool {
@@ -88,8 +94,11 @@ struct pool {
 	uint64_t turn;              /* number of the loop's turn; never 0 */
 	uint32_t maps;              /* loans in this turn */
 	bool zeroed;                /* in this turn, for a MAP */
-	/* To the pool thread, the first before the second; and back. */
-	struct lend_queue tasks, to_do, done;
+	struct pool_task *tasks;    /* to the pool thread, the last one first */
+	struct pool_task *taken;    /* the pool thread's, in order */
+	struct pool_task *ran;      /* and back, the last one first */
+	uint32_t tasks_put;         /* so far */
+	struct lend_queue to_do, done; /* slabs: to the pool thread, behind tasks; and back */
 	int done_fd;                /* eventfd: pool_settle() has work; -1 = none */
 };
 
@@ -193,8 +202,8 @@ static inline uint8_t *pool_memory(const struct pool *p, uint32_t slab)
 	return p->memory + (uint64_t)slab * p->slab_size;
 }
 
-/* Pins @slab and has the pool thread run @x's task on it; it has none under way. */
-void pool_task(struct pool *p, uint32_t slab, struct export *x);
+/* Has the pool thread run @t; tasks run in the order of these calls. */
+void pool_task(struct pool *p, struct pool_task *t);
 
 /* The memfd of a shared @slab, to be handed to its borrower; still the pool's. */
 int pool_hand_over(struct pool *p, uint32_t slab);
