@@ -11,7 +11,7 @@
 #define EBB_FAKE_VERBS_H
 
 #include <errno.h>
-#include <fcntl.h>
+#include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -43,7 +43,11 @@ struct fake_qp {
 static struct {
 	struct ibv_context context;
 	uint32_t registered; /* memory regions there are */
+	uint32_t objects;    /* there are, of all kinds */
 	int dereg_error;     /* of the next ibv_dereg_mr(); 0 = none */
+	struct ibv_mr *stays; /* that one's */
+	int queue_error;     /* of the next rdma_create_qp(); 0 = none */
+	pthread_t makes, destroys; /* threads that did so with a queue pair last */
 	uint32_t number;     /* last one given to a key or a queue pair */
 	int backlog;         /* of the last rdma_listen() */
 	uint32_t rejected;   /* connections */
@@ -56,6 +60,24 @@ static struct {
 	uint32_t put, taken;
 } fake;
 
+/* Threads of the code under test make and destroy objects at once. */
+static inline void *fake_new(size_t size)
+{
+	__atomic_add_fetch(&fake.objects, 1, __ATOMIC_RELAXED);
+	return calloc(1, size);
+}
+
+static inline void fake_free(void *object)
+{
+	__atomic_sub_fetch(&fake.objects, 1, __ATOMIC_RELAXED);
+	free(object);
+}
+
+static inline uint32_t fake_number(void)
+{
+	return __atomic_add_fetch(&fake.number, 1, __ATOMIC_RELAXED);
+}
+
 static void fake_done(struct ibv_cq *of, const struct ibv_wc *wc)
 {
 	struct fake_cq *cq = (struct fake_cq *)of;
@@ -66,7 +88,7 @@ static void fake_done(struct ibv_cq *of, const struct ibv_wc *wc)
 
 static inline struct rdma_cm_id *fake_id(void)
 {
-	struct rdma_cm_id *id = calloc(1, sizeof(*id));
+	struct rdma_cm_id *id = fake_new(sizeof(*id));
 
 	id->verbs = &fake.context;
 	return id;
@@ -170,7 +192,7 @@ static inline void fake_reset(void)
 
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
-	struct ibv_pd *pd = calloc(1, sizeof(*pd));
+	struct ibv_pd *pd = fake_new(sizeof(*pd));
 
 	pd->context = context;
 	return pd;
@@ -178,17 +200,18 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 
 int ibv_dealloc_pd(struct ibv_pd *pd)
 {
-	free(pd);
+	fake_free(pd);
 	return 0;
 }
 
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-	struct ibv_mr *mr = calloc(1, sizeof(*mr));
+	struct ibv_mr *mr = fake_new(sizeof(*mr));
+	uint32_t number = fake_number();
 
 	*mr = (struct ibv_mr){ .context = pd->context, .pd = pd, .addr = addr, .length = length,
-			       .lkey = ++fake.number, .rkey = fake.number };
-	fake.registered++;
+			       .lkey = number, .rkey = number };
+	__atomic_add_fetch(&fake.registered, 1, __ATOMIC_RELAXED);
 	return mr;
 }
 
@@ -197,16 +220,18 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 	int r = fake.dereg_error;
 
 	fake.dereg_error = 0;
-	if (r)
+	if (r) {
+		fake.stays = mr;
 		return r;
-	fake.registered--;
-	free(mr);
+	}
+	__atomic_sub_fetch(&fake.registered, 1, __ATOMIC_RELAXED);
+	fake_free(mr);
 	return 0;
 }
 
 struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
-	struct ibv_comp_channel *channel = calloc(1, sizeof(*channel));
+	struct ibv_comp_channel *channel = fake_new(sizeof(*channel));
 
 	channel->context = context;
 	channel->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -216,14 +241,14 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
 	close(channel->fd);
-	free(channel);
+	fake_free(channel);
 	return 0;
 }
 
 struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *data,
 			     struct ibv_comp_channel *channel, int vector)
 {
-	struct fake_cq *cq = calloc(1, sizeof(*cq));
+	struct fake_cq *cq = fake_new(sizeof(*cq));
 
 	cq->cq = (struct ibv_cq){ .context = context, .channel = channel };
 	return &cq->cq;
@@ -231,7 +256,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int entries, void *dat
 
 int ibv_destroy_cq(struct ibv_cq *cq)
 {
-	free(cq);
+	fake_free(cq);
 	return 0;
 }
 
@@ -248,9 +273,16 @@ void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int n)
 
 int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-	struct fake_qp *qp = calloc(1, sizeof(*qp));
+	struct fake_qp *qp;
 
-	qp->qp = (struct ibv_qp){ .context = pd->context, .pd = pd, .qp_num = ++fake.number,
+	fake.makes = pthread_self();
+	if (fake.queue_error) {
+		errno = fake.queue_error;
+		fake.queue_error = 0;
+		return -1;
+	}
+	qp = fake_new(sizeof(*qp));
+	qp->qp = (struct ibv_qp){ .context = pd->context, .pd = pd, .qp_num = fake_number(),
 				  .send_cq = attr->send_cq, .recv_cq = attr->recv_cq };
 	id->qp = &qp->qp;
 	return 0;
@@ -258,7 +290,8 @@ int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_
 
 void rdma_destroy_qp(struct rdma_cm_id *id)
 {
-	free(id->qp);
+	fake.destroys = pthread_self();
+	fake_free(id->qp);
 	id->qp = NULL;
 }
 
@@ -274,7 +307,7 @@ int rdma_disconnect(struct rdma_cm_id *id)
 
 int rdma_destroy_id(struct rdma_cm_id *id)
 {
-	free(id);
+	fake_free(id);
 	return 0;
 }
 

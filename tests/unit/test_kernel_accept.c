@@ -90,7 +90,7 @@ static int without_donor(void **state)
 	loop_free(&loop);
 	pool_free(&pool);
 	unlink(meminfo);
-	assert_int_equal(fake.registered, 0);
+	assert_int_equal(fake.objects, 0);
 	return rmdir(run_dir);
 }
 
@@ -115,7 +115,7 @@ static void send_frame(uint64_t number, struct wire_frame f, const void *payload
 	if (f.length)
 		memcpy(bytes + WIRE_HEADER, payload, f.length);
 	assert_int_equal(wire_mark(&s->secret, WIRE_AT_DONOR, sent[number]++, bytes, n, bytes + n), 0);
-	fake_arrives(s->id[0], bytes, n + WIRE_MARK);
+	fake_arrives(s->queue[0].id, bytes, n + WIRE_MARK);
 }
 
 static void send_map(uint64_t number)
@@ -143,7 +143,8 @@ static struct kernel_session *begin(uint64_t number)
 	uint8_t payload[WIRE_HELLO_SIZE];
 	struct rdma_cm_id *id = request(number);
 
-	wait_until(session_of(number) && session_of(number)->id[0] == id);
+	wait_until(session_of(number) && session_of(number)->queue[0].id == id &&
+		   session_of(number)->accepted);
 	wire_build_hello(payload, &h);
 	send_frame(number, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) }, payload);
 	wait_until(session_of(number)->greeted);
@@ -219,9 +220,101 @@ static void modules_take_turns(void **state)
 	}
 }
 
+/* The loop makes and destroys no queue pair: a real device takes milliseconds for each. */
+static void queue_pairs_are_the_pool_threads(void **state)
+{
+	struct rdma_cm_id *id;
+
+	make_slabs(LEND_CLEAN);
+	begin(1);
+	assert_int_not_equal(fake.makes, pthread_self());
+	send_map(1);
+	wait_until(pool.in[LEND_LENT] == 1 && !pool.slabs[0].granting);
+	id = session_of(1)->queue[0].id;
+	fake_happens(id, RDMA_CM_EVENT_DISCONNECTED, NULL, 0);
+	wait_until(!session_of(1));
+	assert_int_equal(pool.in[LEND_LENT], 0);
+	wait_until(!loop->kernels->ended);
+	assert_int_not_equal(fake.destroys, pthread_self());
+	/* The listener is left. */
+	assert_int_equal(fake.objects, 1);
+}
+
+/* A session that ends while its queue pair is being made; one whose queue pair cannot be made. */
+static void sessions_that_do_not_begin(void **state)
+{
+	struct rdma_cm_id *id = request(1);
+
+	while (!session_of(1))
+		turn();
+	fake_happens(id, RDMA_CM_EVENT_DISCONNECTED, NULL, 0);
+	wait_until(!session_of(1));
+	wait_until(!loop->kernels->ended);
+	fake.queue_error = ENOMEM;
+	request(2);
+	wait_until(fake.rejected == 1);
+	assert_null(session_of(2));
+	wait_until(!loop->kernels->ended);
+	assert_int_equal(fake.objects, 1);
+}
+
+/* Strangers that know a key's number: few have a session at a time, and each gives way to the next. */
+static void many_strangers(void **state)
+{
+	enum { STRANGERS = 60 };
+	uint32_t sessions = 0;
+
+	for (uint64_t n = 1; n <= STRANGERS; n++)
+		request(n);
+	for (int i = 0; i < STRANGERS; i++)
+		turn();
+	assert_int_equal(fake.taken, STRANGERS);
+	for (int i = 0; i < KERNEL_SESSIONS; i++)
+		sessions += loop->kernels->sessions[i] != NULL;
+	assert_int_equal(sessions, 8);
+	begin(STRANGERS + 1);
+	wait_until(!loop->kernels->ended);
+}
+
+/* The answer to a connection request waits for the pool thread, its frames for all connections. */
+static void two_connections(void **state)
+{
+	struct wire_hello h = { .version = WIRE_VERSION, .slab_size = SLAB, .name = "kernel" };
+	struct wire_proof_request q = { .queues = 2, .session = 1 };
+	uint8_t bytes[WIRE_PROOF_REQUEST_SIZE], payload[WIRE_HELLO_SIZE];
+	struct kernel_session *s;
+
+	key_number(&key, q.key);
+	wire_build_proof_request(bytes, &q);
+	fake_requests(bytes, sizeof(bytes));
+	/* Before connection 0 is accepted no other can prove anything. */
+	q.queue = 1;
+	wire_build_proof_request(bytes, &q);
+	fake_requests(bytes, sizeof(bytes));
+	wait_until(fake.rejected == 1);
+	s = session_of(1);
+	assert_non_null(s);
+	wait_until(s->accepted == 1);
+	/* Nor can it without the session's secret. */
+	fake_requests(bytes, sizeof(bytes));
+	wait_until(fake.rejected == 2);
+	assert_int_equal(wire_prove_join(&s->secret, bytes, 0, q.proof), 0);
+	wire_build_proof_request(bytes, &q);
+	fake_requests(bytes, sizeof(bytes));
+	wait_until(s->accepted == 3);
+	wire_build_hello(payload, &h);
+	send_frame(1, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) }, payload);
+	wait_until(s->greeted);
+	assert_int_equal(kernel_session_connections(s), 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(queue_pairs_are_the_pool_threads, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(sessions_that_do_not_begin, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(many_strangers, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(two_connections, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(connections_and_modules_alternate, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(modules_take_turns, with_donor, without_donor),
 	};

@@ -55,6 +55,7 @@ static int without_pool(void **state)
 	kernel_export_free(&export);
 	eviction_free(&eviction);
 	pool_free(&pool);
+	assert_int_equal(fake.objects, 0);
 	return 0;
 }
 
@@ -68,7 +69,7 @@ static int send_frame(struct kernel_session *s, struct wire_frame f, const void 
 	if (f.length)
 		memcpy(bytes + WIRE_HEADER, payload, f.length);
 	assert_int_equal(wire_mark(&s->secret, WIRE_AT_DONOR, s->received, bytes, n, bytes + n), 0);
-	fake_arrives(s->id[0], bytes, n + WIRE_MARK);
+	fake_arrives(s->queue[0].id, bytes, n + WIRE_MARK);
 	return kernel_session_turn(s);
 }
 
@@ -82,7 +83,7 @@ static struct wire_frame say(struct kernel_session *s, struct wire_frame f, cons
 
 	assert_int_equal(send_frame(s, f, payload), 0);
 	work();
-	sent = fake_sent(s->id[0], &n);
+	sent = fake_sent(s->queue[0].id, &n);
 	assert_int_equal(wire_parse(sent, n, WIRE_AT_BORROWER, &reply), 1);
 	assert_int_equal(reply.op, f.op);
 	if (answer)
@@ -96,13 +97,19 @@ static struct kernel_session *begin(const struct key *key, uint32_t queues)
 	struct kernel_request q = { .open = { .queues = queues, .session = 1 }, .key = key };
 	uint8_t payload[WIRE_HELLO_SIZE];
 	struct kernel_session *s = NULL;
+	struct rdma_cm_id *accepted;
 
 	for (; q.open.queue < queues; q.open.queue++) {
 		struct rdma_cm_id *id = fake_id();
 
 		if (!s)
 			assert_int_equal(kernel_session_new(&s, &env, id, &q), 0);
-		assert_int_equal(kernel_session_join(s, id, &q), 0);
+		kernel_session_join(s, id, &q);
+		assert_int_equal(s->made, 0);
+		work();
+		assert_int_equal(s->made, 1u << q.open.queue);
+		assert_int_equal(kernel_session_accept(s, &accepted), 0);
+		assert_ptr_equal(accepted, id);
 	}
 	wire_build_hello(payload, &h);
 	assert_int_equal(say(s, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) },
@@ -126,9 +133,15 @@ static enum wire_status unmap(struct kernel_session *s, const struct wire_frame 
 
 static void end(struct kernel_session *s)
 {
-	kernel_session_end(s);
+	if (s->state == KERNEL_OPEN)
+		kernel_session_end(s);
+	assert_false(kernel_session_close(s));
 	work();
 	assert_int_equal(s->domain.keys, 0);
+	/* All else goes when no key needs it. */
+	assert_false(kernel_session_close(s));
+	work();
+	assert_true(kernel_session_close(s));
 	kernel_session_free(s);
 }
 
@@ -154,17 +167,17 @@ static void a_loan(void **state)
 	uint32_t n, sends;
 
 	wire_build_map(payload, WIRE_CLASS_SWAP);
-	sends = fake_sends(s->id[0]);
+	sends = fake_sends(s->queue[0].id);
 	assert_int_equal(send_frame(s, (struct wire_frame){ .op = WIRE_MAP, .length = sizeof(payload) },
 				    payload), 0);
-	assert_int_equal(fake_sends(s->id[0]), sends);
+	assert_int_equal(fake_sends(s->queue[0].id), sends);
 	assert_true(pool.slabs[0].granting);
 	work();
-	assert_int_equal(fake_sends(s->id[0]), sends + 1);
-	assert_int_equal(wire_parse(fake_sent(s->id[0], &n), WIRE_HEADER, WIRE_AT_BORROWER, &r), 1);
+	assert_int_equal(fake_sends(s->queue[0].id), sends + 1);
+	assert_int_equal(wire_parse(fake_sent(s->queue[0].id, &n), WIRE_HEADER, WIRE_AT_BORROWER, &r), 1);
 	assert_int_equal(r.status, WIRE_OK);
 	assert_int_equal(n, WIRE_HEADER + WIRE_RDMA_GRANT_SIZE + WIRE_MARK);
-	assert_int_equal(wire_parse_rdma_grant(fake_sent(s->id[0], &n) + WIRE_HEADER,
+	assert_int_equal(wire_parse_rdma_grant(fake_sent(s->queue[0].id, &n) + WIRE_HEADER,
 					       WIRE_RDMA_GRANT_SIZE, &g), 0);
 	assert_int_equal(g.length, SLAB);
 	assert_ptr_equal((void *)(uintptr_t)g.address, pool_memory(&pool, r.slab));
@@ -194,10 +207,8 @@ static void a_session_that_ends_first(void **state)
 				    payload), 0);
 	assert_int_equal(kernel_session_end(s), 1);
 	assert_int_equal(s->domain.keys, 1);
-	work();
-	assert_int_equal(s->domain.keys, 0);
+	end(s);
 	assert_int_equal(pool.in[LEND_CLEAN], SLABS);
-	kernel_session_free(s);
 	assert_int_equal(fake.registered, 0);
 }
 
@@ -206,7 +217,7 @@ static void a_turn_is_bounded(void **state)
 {
 	struct kernel_session *s = begin(&keys[0], 1);
 	uint8_t payload[WIRE_MAP_SIZE];
-	uint32_t sends = fake_sends(s->id[0]);
+	uint32_t sends = fake_sends(s->queue[0].id);
 
 	wire_build_map(payload, WIRE_CLASS_SWAP);
 	pool.maps = POOL_MAPS;
@@ -215,10 +226,10 @@ static void a_turn_is_bounded(void **state)
 	assert_int_equal(s->held.op, WIRE_MAP);
 	assert_int_equal(send_frame(s, (struct wire_frame){ .op = WIRE_PING }, NULL), 0);
 	work();
-	assert_int_equal(fake_sends(s->id[0]), sends);
+	assert_int_equal(fake_sends(s->queue[0].id), sends);
 	assert_int_equal(kernel_session_turn(s), 0);
 	work();
-	assert_int_equal(fake_sends(s->id[0]), sends + 2);
+	assert_int_equal(fake_sends(s->queue[0].id), sends + 2);
 	assert_int_equal(pool.in[LEND_LENT], 1);
 	end(s);
 }
@@ -237,7 +248,7 @@ static void recalled(void **state)
 	assert_int_equal(eviction.want, 0);
 	eviction_turn(&eviction, 2);
 	assert_int_equal(eviction.counts.asked, 1);
-	assert_int_equal(wire_parse(fake_sent(s->id[0], &n), WIRE_HEADER, WIRE_AT_BORROWER, &f), 1);
+	assert_int_equal(wire_parse(fake_sent(s->queue[0].id, &n), WIRE_HEADER, WIRE_AT_BORROWER, &f), 1);
 	assert_int_equal(f.op, WIRE_EVICT);
 	assert_int_equal(f.generation, loans[f.slab].generation);
 	f.direction = WIRE_REPLY;
@@ -315,8 +326,10 @@ static void a_key_that_stays(void **state)
 	work();
 	assert_int_equal(pool.in[LEND_WITHDRAWN], 1);
 	assert_int_equal(pool.in[LEND_ABSENT], SLABS - 1);
-	free(a->messages);
-	free(a);
+	/* The session stays with its key until the donor ends. */
+	assert_false(kernel_session_close(a));
+	kernel_session_free(a);
+	fake_free(fake.stays);
 }
 
 int main(void)

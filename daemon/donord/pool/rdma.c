@@ -9,8 +9,6 @@
 #include "lib/wire/wire_rdma.h"
 #include "rdma.h"
 
-/* Of the connection manager, in a turn of the loop. */
-#define EVENTS_A_TURN 16
 #define BACKLOG 16
 #define QUEUES 256
 #define QUEUE_ENTRIES (QUEUES * RDMA_BINDS)
@@ -92,8 +90,8 @@ static void requested(struct rdma_place *p, struct rdma_cm_id *id, uint8_t reads
 	rdma_destroy_id(id);
 }
 
-/* One event; false when there is none. */
-static bool take_event(struct rdma_place *p)
+/* One event of the connection manager: a queue pair takes a millisecond, others wait meanwhile. */
+static void take_event(struct rdma_place *p)
 {
 	uint8_t data[WIRE_RDMA_JOIN_SIZE] = { 0 };
 	struct rdma_cm_event *event;
@@ -103,7 +101,7 @@ static bool take_event(struct rdma_place *p)
 	uint8_t reads;
 
 	if (rdma_get_cm_event(p->events, &event))
-		return false;
+		return;
 	kind = event->event;
 	id = event->id;
 	/* Of us: what the borrower says that it will have in flight. */
@@ -126,7 +124,6 @@ static bool take_event(struct rdma_place *p)
 		if (id != p->listener && id->context)
 			rdma_queue_end(p, queue_of(id->context));
 	}
-	return true;
 }
 
 /* False when it may still be open: then only its queue pair's end closes it. */
@@ -186,8 +183,7 @@ static void take_completions(struct rdma_place *p)
 
 void rdma_place_event(struct rdma_place *p)
 {
-	for (int i = 0; i < EVENTS_A_TURN && take_event(p); i++)
-		;
+	take_event(p);
 	take_completions(p);
 }
 

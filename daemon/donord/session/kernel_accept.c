@@ -19,7 +19,6 @@
 #define UNPROVEN_MAX 8
 /* Lines about strangers a second: they must not fill the disk. */
 #define STRANGERS_TOLD 10
-#define EVENTS_A_TURN 16
 
 /* Whether one more line about an unknown peer may be logged. */
 static bool may_tell(struct kernel_accept *l)
@@ -51,20 +50,27 @@ static struct kernel_session **session_of(struct kernel_accept *l, const struct 
 {
 	for (int i = 0; i < KERNEL_SESSIONS; i++)
 		for (uint32_t q = 0; l->sessions[i] && q < WIRE_RDMA_QUEUES; q++)
-			if (l->sessions[i]->id[q] == id)
+			if (l->sessions[i]->queue[q].id == id)
 				return &l->sessions[i];
 	return NULL;
 }
 
-/* Frees ended sessions whose keys are gone. */
-static void sweep(struct kernel_accept *l)
+/* Frees ended sessions that are closed; returns how many have their queue pairs still. */
+static uint32_t sweep(struct kernel_accept *l)
 {
-	for (size_t i = 0; i < sizeof(l->ended) / sizeof(l->ended[0]); i++) {
-		if (!l->ended[i] || l->ended[i]->domain.keys)
-			continue;
-		kernel_session_free(l->ended[i]);
-		l->ended[i] = NULL;
+	struct kernel_session **at = &l->ended, *s;
+	uint32_t ending = 0;
+
+	while ((s = *at)) {
+		ending += s->state == KERNEL_ENDING;
+		if (kernel_session_close(s)) {
+			*at = s->next;
+			kernel_session_free(s);
+		} else {
+			at = &s->next;
+		}
 	}
+	return ending;
 }
 
 static void session_end(struct kernel_accept *l, struct kernel_session **p, const char *why)
@@ -72,23 +78,16 @@ static void session_end(struct kernel_accept *l, struct kernel_session **p, cons
 	struct kernel_session *s = *p;
 	bool tells = s->proven || may_tell(l);
 	uint32_t slabs;
-	size_t i = 0;
 
 	*p = NULL;
-	epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, s->channel->fd, NULL);
+	if (s->accepted)
+		epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, s->channel->fd, NULL);
 	slabs = kernel_session_end(s);
+	s->next = l->ended;
+	l->ended = s;
 	if (tells)
 		donor_say(l->env.log, LOG_LVL_INFO, "borrower %s: %s; %u slabs reclaimed",
 			  s->borrower.name[0] ? s->borrower.name : "(unknown, RDMA)", why, slabs);
-	sweep(l);
-	if (!s->domain.keys) {
-		kernel_session_free(s);
-		return;
-	}
-	while (i < sizeof(l->ended) / sizeof(l->ended[0]) - 1 && l->ended[i])
-		i++;
-	/* Beyond those places it is never freed. */
-	l->ended[i] = s;
 }
 
 /* The oldest of those that have proven nothing, and how many there are. */
@@ -144,7 +143,7 @@ static const char *peer_text(struct rdma_cm_id *id, char *text)
 	return inet_ntop(peer->sa_family, ip, text, INET6_ADDRSTRLEN) ?: "?";
 }
 
-static void refuse(struct kernel_accept *l, struct rdma_cm_id *id, enum wire_refusal why,
+static void reject(struct kernel_accept *l, struct rdma_cm_id *id, enum wire_refusal why,
 		   const char *words)
 {
 	uint8_t data[WIRE_REFUSAL_SIZE];
@@ -155,7 +154,6 @@ static void refuse(struct kernel_accept *l, struct rdma_cm_id *id, enum wire_ref
 			  peer_text(id, from), words);
 	wire_build_refusal(data, why);
 	rdma_reject(id, data, sizeof(data));
-	rdma_destroy_id(id);
 }
 
 /*
@@ -189,29 +187,26 @@ static enum wire_refusal read_request(const struct kernel_accept *l, const uint8
 static int begin_session(struct kernel_accept *l, struct rdma_cm_id *id,
 			 const struct kernel_request *q, struct kernel_session ***p)
 {
-	struct epoll_event ev = { .events = EPOLLIN };
 	int r;
 
 	if (q->open.queue)
 		return -ENOENT;
+	/* Strangers' sessions end one another faster than the pool thread destroys them. */
+	if (sweep(l) >= KERNEL_SESSIONS)
+		return -EBUSY;
 	make_place(l);
 	*p = session_find(l, q->open.session);
 	l->env.pool->refused |= !*p;
 	if (!*p)
 		return -EBUSY;
 	r = kernel_session_new(*p, &l->env, id, q);
-	if (r)
-		return r;
-	peer_text(id, (**p)->peer);
-	ev.data.u64 = l->first_key + 1 + (uint64_t)(*p - l->sessions);
-	if (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, (**p)->channel->fd, &ev) < 0) {
-		r = -errno;
-		session_end(l, *p, strerror(-r));
-	}
+	if (!r)
+		peer_text(id, (**p)->peer);
 	return r;
 }
 
-static void connection_request(struct kernel_accept *l, struct rdma_cm_id *id,
+/* False when the connection is refused. */
+static bool connection_request(struct kernel_accept *l, struct rdma_cm_id *id,
 			       const struct rdma_conn_param *param, const uint8_t *data,
 			       size_t length)
 {
@@ -219,7 +214,6 @@ static void connection_request(struct kernel_accept *l, struct rdma_cm_id *id,
 		/* Of us: what the borrower says that it will have under way. */
 		.reads = param->responder_resources, .borrower = param->qp_num,
 	};
-	struct ibv_device_attr attr;
 	struct kernel_session **p;
 	enum wire_refusal why;
 	char words[192];
@@ -227,38 +221,47 @@ static void connection_request(struct kernel_accept *l, struct rdma_cm_id *id,
 
 	why = read_request(l, data, length, &q, words, sizeof(words));
 	if (why) {
-		refuse(l, id, why, words);
-		return;
+		reject(l, id, why, words);
+		return false;
 	}
-	if (ibv_query_device(id->verbs, &attr)) {
-		refuse(l, id, WIRE_REFUSED_FAILED, strerror(EIO));
-		return;
-	}
-	if (q.reads > attr.max_qp_rd_atom)
-		q.reads = (uint8_t)attr.max_qp_rd_atom;
 	p = session_find(l, q.open.session);
 	r = p && *p ? 0 : begin_session(l, id, &q, &p);
 	if (r) {
-		refuse(l, id, r == -EBUSY ? WIRE_REFUSED_FULL :
+		reject(l, id, r == -EBUSY ? WIRE_REFUSED_FULL :
 		       r == -ENOENT ? WIRE_REFUSED_BAD_PROOF : WIRE_REFUSED_FAILED,
 		       r == -EBUSY ? "limit of 64 borrowers reached" :
 		       r == -ENOENT ? "unknown session" : strerror(-r));
-		return;
+		return false;
 	}
 	/* A stranger that knows a session's number must not be able to end it. */
 	if (!kernel_session_lacks(*p, id, &q)) {
-		refuse(l, id, WIRE_REFUSED_BAD_PROOF, "it does not belong to the session that it names");
-		return;
+		reject(l, id, WIRE_REFUSED_BAD_PROOF, "it does not belong to the session that it names");
+		return false;
 	}
-	r = kernel_session_join(*p, id, &q);
-	if (r) {
-		session_end(l, p, "a connection failed");
-		refuse(l, id, WIRE_REFUSED_FAILED, strerror(-r));
-	}
+	kernel_session_join(*p, id, &q);
+	return true;
 }
 
-/* One event; false when there is none. */
-static bool connection_event(struct kernel_accept *l)
+/* Accepts a connection of @p, whose queue pair is made. */
+static void accept_one(struct kernel_accept *l, struct kernel_session **p)
+{
+	struct epoll_event ev = {
+		.events = EPOLLIN, .data.u64 = l->first_key + 1 + (uint64_t)(p - l->sessions),
+	};
+	uint32_t before = (*p)->accepted;
+	struct rdma_cm_id *id;
+	int r = kernel_session_accept(*p, &id);
+
+	if (r)
+		reject(l, id, WIRE_REFUSED_FAILED, strerror(-r));
+	else if (!before && epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, (*p)->channel->fd, &ev) < 0)
+		r = -errno;
+	if (r)
+		session_end(l, p, "a connection failed");
+}
+
+/* One event, of which the connection manager's part may take the kernel a millisecond. */
+static void connection_event(struct kernel_accept *l)
 {
 	uint8_t data[WIRE_PROOF_REQUEST_SIZE] = { 0 };
 	struct rdma_cm_event *event;
@@ -269,7 +272,7 @@ static bool connection_event(struct kernel_accept *l)
 	size_t length;
 
 	if (rdma_get_cm_event(l->events, &event))
-		return false;
+		return;
 	kind = event->event;
 	id = event->id;
 	param = event->param.conn;
@@ -282,7 +285,8 @@ static bool connection_event(struct kernel_accept *l)
 	rdma_ack_cm_event(event);
 	switch (kind) {
 	case RDMA_CM_EVENT_CONNECT_REQUEST:
-		connection_request(l, id, &param, data, length);
+		if (!connection_request(l, id, &param, data, length))
+			rdma_destroy_id(id);
 		break;
 	case RDMA_CM_EVENT_ESTABLISHED:
 	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
@@ -292,7 +296,6 @@ static bool connection_event(struct kernel_accept *l)
 		if (p)
 			session_end(l, p, rdma_event_str(kind));
 	}
-	return true;
 }
 
 static const char *end_text(int error)
@@ -337,8 +340,7 @@ void kernel_accept_event(struct kernel_accept *l, uint64_t key)
 	struct kernel_session **p;
 
 	if (key == l->first_key) {
-		for (int i = 0; i < EVENTS_A_TURN && connection_event(l); i++)
-			;
+		connection_event(l);
 		return;
 	}
 	/* An earlier event of this turn may have ended it. */
@@ -349,21 +351,27 @@ void kernel_accept_event(struct kernel_accept *l, uint64_t key)
 
 static bool has_work(const struct kernel_session *s)
 {
-	return s && (s->more || s->held.op || s->failed);
+	return s && (s->more || s->held.op || s->failed || s->made);
 }
 
 void kernel_accept_turn(struct kernel_accept *l)
 {
 	/* The session that got the last slab is the last to get the next. */
 	uint32_t first = l->mapped + 1;
+	bool accepted = false;
 
 	for (uint32_t i = 0; i < KERNEL_SESSIONS; i++) {
 		struct kernel_session **p = &l->sessions[(first + i) % KERNEL_SESSIONS];
-		int r = *p && l->env.pool->refused ? kernel_session_probe(*p) : 0;
+		int r = *p && (*p)->greeted && l->env.pool->refused ? kernel_session_probe(*p) : 0;
 
 		if (r)
 			session_end(l, p, end_text(r));
-		else if (has_work(*p))
+		/* As events: one in a turn. */
+		if (*p && (*p)->made && !accepted) {
+			accept_one(l, p);
+			accepted = true;
+		}
+		if (*p && (*p)->accepted && has_work(*p))
 			session_turn(l, p);
 	}
 	l->env.pool->refused = false;
@@ -427,7 +435,12 @@ void kernel_accept_end(struct kernel_accept *l)
 
 void kernel_accept_close(struct kernel_accept *l)
 {
-	sweep(l);
+	while (l->ended) {
+		struct kernel_session *s = l->ended;
+
+		l->ended = s->next;
+		kernel_session_free(s);
+	}
 	if (l->listener)
 		rdma_destroy_id(l->listener);
 	if (l->events)

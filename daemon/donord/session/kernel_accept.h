@@ -29,8 +29,7 @@ struct kernel_accept {
 	uint32_t mapped;             /* session that got the last slab */
 	uint64_t told_at;            /* ns: from then on so many lines about strangers: */
 	uint32_t told;
-	/* Ended, while the pool thread invalidates their keys. */
-	struct kernel_session *ended[2 * KERNEL_SESSIONS];
+	struct kernel_session *ended; /* the pool thread has work with them */
 };
 
 /*

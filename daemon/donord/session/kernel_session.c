@@ -31,7 +31,7 @@ static int receive_post(struct kernel_session *s, uint64_t i)
 	};
 	struct ibv_recv_wr wr = { .wr_id = i, .sg_list = &sge, .num_sge = 1 }, *bad;
 
-	return -ibv_post_recv(s->id[0]->qp, &wr, &bad);
+	return -ibv_post_recv(s->queue[0].id->qp, &wr, &bad);
 }
 
 /*
@@ -49,7 +49,7 @@ static int message_post(struct kernel_session *s, uint64_t i, uint32_t length)
 			  message(s, i) + length);
 
 	sge.length = length + WIRE_MARK;
-	return r ? r : -ibv_post_send(s->id[0]->qp, &wr, &bad);
+	return r ? r : -ibv_post_send(s->queue[0].id->qp, &wr, &bad);
 }
 
 /*
@@ -71,7 +71,8 @@ static bool genuine(struct kernel_session *s, const uint8_t *m, uint32_t *length
 	return true;
 }
 
-static int session_init(struct kernel_session *s)
+/* What all queue pairs of @s need. */
+static int make_objects(struct kernel_session *s)
 {
 	s->domain.pd = ibv_alloc_pd(s->verbs);
 	s->channel = s->domain.pd ? ibv_create_comp_channel(s->verbs) : NULL;
@@ -87,6 +88,44 @@ static int session_init(struct kernel_session *s)
 	return s->messages_key ? -ibv_req_notify_cq(s->cq, 0) : -errno;
 }
 
+/* The pool thread's. */
+static void make_queue(struct pool_task *t)
+{
+	struct kernel_queue *q = (struct kernel_queue *)t;
+	struct kernel_session *s = q->session;
+	bool first = q == s->queue;
+	struct ibv_device_attr device;
+	int r = first ? make_objects(s) : 0;
+
+	if (!r)
+		r = -ibv_query_device(s->verbs, &device);
+	if (!r) {
+		struct ibv_qp_init_attr attr = {
+			.send_cq = s->cq, .recv_cq = s->cq, .qp_type = IBV_QPT_RC,
+			.cap = {
+				.max_send_wr = KERNEL_MESSAGES + KERNEL_ASKED + 1,
+				.max_recv_wr = KERNEL_MESSAGES,
+				.max_send_sge = 1, .max_recv_sge = 1,
+			},
+		};
+
+		if (q->request.reads > device.max_qp_rd_atom)
+			q->request.reads = (uint8_t)device.max_qp_rd_atom;
+		r = rdma_create_qp(q->id, s->domain.pd, &attr) ? -errno : 0;
+	}
+	/* Before the borrower may speak. */
+	for (uint64_t i = 0; !r && first && i < KERNEL_MESSAGES; i++)
+		r = receive_post(s, i);
+	q->result = r;
+}
+
+static void queue_made(struct pool_task *t)
+{
+	struct kernel_queue *q = (struct kernel_queue *)t;
+
+	q->session->made |= 1u << (q - q->session->queue);
+}
+
 static void granted(struct borrower *b, const struct wire_frame *request, const struct lend_grant *g);
 static bool ask(struct borrower *b, const struct wire_frame *f, const void *payload);
 static void give_up(struct borrower *b, const char *why);
@@ -94,10 +133,9 @@ static void give_up(struct borrower *b, const char *why);
 static const struct borrower_ops ops = { granted, ask, give_up };
 
 int kernel_session_new(struct kernel_session **out, const struct kernel_env *env,
-		       struct rdma_cm_id *id, const struct kernel_request *request)
+		       const struct rdma_cm_id *id, const struct kernel_request *request)
 {
 	struct kernel_session *s = calloc(1, sizeof(*s));
-	int r;
 
 	if (!s)
 		return -ENOMEM;
@@ -111,12 +149,8 @@ int kernel_session_new(struct kernel_session **out, const struct kernel_env *env
 	s->since = now_ns();
 	memcpy(s->borrower.key, request->key->name, sizeof(s->borrower.key));
 	memcpy(s->fingerprint, request->key->fingerprint, sizeof(s->fingerprint));
+	memcpy(s->secret.key, request->key->bytes, sizeof(s->secret.key));
 	s->verbs = id->verbs;
-	r = session_init(s);
-	if (r) {
-		kernel_session_free(s);
-		return r;
-	}
 	*out = s;
 	return 0;
 }
@@ -127,21 +161,33 @@ bool kernel_session_lacks(const struct kernel_session *s, const struct rdma_cm_i
 	const struct wire_rdma_open *open = &request->open;
 	uint8_t proof[WIRE_PROOF];
 
-	if (s->id[open->queue] || s->queues != open->queues || s->verbs != id->verbs)
+	if (s->queue[open->queue].id || s->queues != open->queues || s->verbs != id->verbs)
 		return false;
 	/* Connection 0 has nothing to prove by yet. */
 	return !open->queue ||
-	       (!wire_prove_join(&s->secret, request->bytes, request->borrower, proof) &&
+	       (s->accepted & 1 &&
+		!wire_prove_join(&s->secret, request->bytes, request->borrower, proof) &&
 		wire_same(proof, request->proof, WIRE_PROOF));
 }
 
+void kernel_session_join(struct kernel_session *s, struct rdma_cm_id *id,
+			 const struct kernel_request *request)
+{
+	struct kernel_queue *q = &s->queue[request->open.queue];
+
+	*q = (struct kernel_queue){ .task = { .run = make_queue, .done = queue_made },
+				    .session = s, .id = id, .request = *request };
+	pool_task(s->env->pool, &q->task);
+}
+
 /* The donor's proof to the borrower, for the private data of the acceptance. */
-static int prove(struct kernel_session *s, const struct kernel_request *request, uint32_t donor,
+static int prove(struct kernel_session *s, const struct kernel_queue *q,
 		 uint8_t data[static WIRE_PROOF_REPLY_SIZE])
 {
-	const struct wire_pair pair = { request->borrower, donor };
+	const struct kernel_request *request = &q->request;
+	const struct wire_pair pair = { request->borrower, q->id->qp->qp_num };
+	struct wire_hmac key = s->secret;
 	struct wire_proof_reply reply = { 0 };
-	struct wire_hmac key;
 	int r;
 
 	if (request->open.queue) {
@@ -149,49 +195,31 @@ static int prove(struct kernel_session *s, const struct kernel_request *request,
 	} else if (getrandom(reply.nonce, sizeof(reply.nonce), 0) != sizeof(reply.nonce)) {
 		r = -EIO;
 	} else {
-		memcpy(key.key, request->key->bytes, sizeof(key.key));
 		r = wire_secret(&key, request->bytes, reply.nonce, pair, s->secret.key);
-		wire_hmac_forget(&key);
 		if (!r)
 			r = wire_prove_donor(&s->secret, reply.proof);
 	}
+	wire_hmac_forget(&key);
 	wire_build_proof_reply(data, &reply);
 	return r;
 }
 
-int kernel_session_join(struct kernel_session *s, struct rdma_cm_id *id,
-			const struct kernel_request *request)
+int kernel_session_accept(struct kernel_session *s, struct rdma_cm_id **id)
 {
-	const struct wire_rdma_open *open = &request->open;
+	const struct kernel_queue *q = &s->queue[__builtin_ctz(s->made)];
+	uint32_t bit = 1u << (q - s->queue);
 	uint8_t data[WIRE_PROOF_REPLY_SIZE];
-	struct ibv_qp_init_attr attr = {
-		.send_cq = s->cq, .recv_cq = s->cq, .qp_type = IBV_QPT_RC,
-		.cap = {
-			.max_send_wr = KERNEL_MESSAGES + KERNEL_ASKED + 1,
-			.max_recv_wr = KERNEL_MESSAGES,
-			.max_send_sge = 1, .max_recv_sge = 1,
-		},
-	};
 	struct rdma_conn_param param = {
-		.responder_resources = request->reads, .rnr_retry_count = 6,
+		.responder_resources = q->request.reads, .rnr_retry_count = 6,
 		.private_data = data, .private_data_len = sizeof(data),
 	};
-	int r = 0;
+	int r = q->result ?: prove(s, q, data);
 
-	if (rdma_create_qp(id, s->domain.pd, &attr))
-		return -errno;
-	s->id[open->queue] = id;
-	/* Before the borrower may speak. */
-	for (uint64_t i = 0; !r && open->queue == 0 && i < KERNEL_MESSAGES; i++)
-		r = receive_post(s, i);
-	if (!r)
-		r = prove(s, request, id->qp->qp_num, data);
-	if (!r && rdma_accept(id, &param))
+	*id = q->id;
+	s->made &= ~bit;
+	if (!r && rdma_accept(q->id, &param))
 		r = -errno;
-	if (r) {
-		s->id[open->queue] = NULL;
-		rdma_destroy_qp(id);
-	}
+	s->accepted |= r ? 0 : bit;
 	return r;
 }
 
@@ -200,16 +228,8 @@ uint32_t kernel_session_connections(const struct kernel_session *s)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < s->queues; i++)
-		n += s->id[i] != NULL;
+		n += s->queue[i].id != NULL;
 	return n;
-}
-
-static bool complete(const struct kernel_session *s)
-{
-	for (uint32_t i = 0; i < s->queues; i++)
-		if (!s->id[i])
-			return false;
-	return true;
 }
 
 static enum wire_status serve_hello(struct kernel_session *s, const uint8_t *payload, uint32_t length)
@@ -226,7 +246,7 @@ static enum wire_status serve_hello(struct kernel_session *s, const uint8_t *pay
 	 * A stranger that replays a connection's request before its borrower keeps that borrower
 	 * from completing the session: nothing is lent to the two together.
 	 */
-	if (!complete(s))
+	if (s->accepted != (1u << s->queues) - 1)
 		return WIRE_NOT_GREETED;
 	memcpy(s->borrower.name, h.name, sizeof(s->borrower.name) - 1);
 	pool_add(s->env->pool, &s->borrower);
@@ -311,7 +331,7 @@ int kernel_session_probe(struct kernel_session *s)
 	if (s->leaving & PROBE)
 		return 0;
 	s->leaving |= PROBE;
-	return -ibv_post_send(s->id[0]->qp, &wr, &bad);
+	return -ibv_post_send(s->queue[0].id->qp, &wr, &bad);
 }
 
 static int serve_map(struct kernel_session *s, uint64_t i, struct wire_frame *f)
@@ -415,27 +435,32 @@ int kernel_session_turn(struct kernel_session *s)
 	return r;
 }
 
-uint32_t kernel_session_end(struct kernel_session *s)
+static struct kernel_session *of_task(struct pool_task *t)
 {
-	uint32_t n;
-
-	for (uint32_t i = 0; i < WIRE_RDMA_QUEUES; i++) {
-		if (!s->id[i])
-			continue;
-		rdma_disconnect(s->id[i]);
-		rdma_destroy_qp(s->id[i]);
-	}
-	for (uint32_t i = 0; i < WIRE_RDMA_QUEUES; i++)
-		if (s->id[i])
-			rdma_destroy_id(s->id[i]);
-	memset(s->id, 0, sizeof(s->id));
-	n = pool_remove(s->env->pool, &s->borrower);
-	eviction_forget(s->env->eviction, &s->borrower);
-	return n;
+	return (struct kernel_session *)((char *)t - offsetof(struct kernel_session, task));
 }
 
-void kernel_session_free(struct kernel_session *s)
+/* The pool thread's. */
+static void destroy_queues(struct pool_task *t)
 {
+	struct kernel_session *s = of_task(t);
+
+	for (uint32_t i = 0; i < WIRE_RDMA_QUEUES; i++) {
+		if (!s->queue[i].id || !s->queue[i].id->qp)
+			continue;
+		rdma_disconnect(s->queue[i].id);
+		rdma_destroy_qp(s->queue[i].id);
+	}
+	for (uint32_t i = 0; i < WIRE_RDMA_QUEUES; i++)
+		if (s->queue[i].id)
+			rdma_destroy_id(s->queue[i].id);
+}
+
+/* The pool thread's. */
+static void destroy_objects(struct pool_task *t)
+{
+	struct kernel_session *s = of_task(t);
+
 	if (s->messages_key)
 		ibv_dereg_mr(s->messages_key);
 	if (s->cq)
@@ -444,6 +469,42 @@ void kernel_session_free(struct kernel_session *s)
 		ibv_destroy_comp_channel(s->channel);
 	if (s->domain.pd)
 		ibv_dealloc_pd(s->domain.pd);
+}
+
+static void next_state(struct pool_task *t)
+{
+	of_task(t)->state++;
+}
+
+static void start(struct kernel_session *s, enum kernel_state state, void (*run)(struct pool_task *))
+{
+	s->state = state;
+	s->task = (struct pool_task){ .run = run, .done = next_state };
+	pool_task(s->env->pool, &s->task);
+}
+
+uint32_t kernel_session_end(struct kernel_session *s)
+{
+	uint32_t n;
+
+	/* Behind the tasks that make queue pairs, and before those that invalidate keys. */
+	start(s, KERNEL_ENDING, destroy_queues);
+	n = pool_remove(s->env->pool, &s->borrower);
+	eviction_forget(s->env->eviction, &s->borrower);
+	return n;
+}
+
+bool kernel_session_close(struct kernel_session *s)
+{
+	if (s->state == KERNEL_ENDED && !s->domain.keys)
+		start(s, KERNEL_CLOSING, destroy_objects);
+	return s->state == KERNEL_CLOSED;
+}
+
+void kernel_session_free(struct kernel_session *s)
+{
+	if (s->state != KERNEL_CLOSED)
+		destroy_objects(&s->task);
 	free(s->messages);
 	wire_hmac_forget(&s->secret);
 	free(s);

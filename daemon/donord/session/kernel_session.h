@@ -28,6 +28,23 @@ struct kernel_request {
 	uint32_t borrower;          /* number of its queue pair */
 };
 
+/* A connection of a session. */
+struct kernel_queue {
+	struct pool_task task;      /* makes its queue pair */
+	struct kernel_session *session;
+	struct rdma_cm_id *id;      /* NULL = not requested */
+	struct kernel_request request;
+	int result;                 /* of the task */
+};
+
+enum kernel_state {
+	KERNEL_OPEN,
+	KERNEL_ENDING,              /* a task destroys the queue pairs */
+	KERNEL_ENDED,               /* waits until its domain has no keys */
+	KERNEL_CLOSING,             /* a task destroys all else */
+	KERNEL_CLOSED,
+};
+
 /* What all sessions share. */
 struct kernel_env {
 	struct pool *pool;
@@ -44,12 +61,17 @@ struct kernel_session {
 	const struct kernel_env *env;
 	uint64_t number;
 	char fingerprint[KEY_FINGERPRINT]; /* of its key */
-	struct wire_hmac secret;
+	struct wire_hmac secret;          /* its key until connection 0 is accepted */
 	uint64_t sent, received;          /* frames */
 	bool proven;                      /* one that came was its borrower's */
 	uint64_t since;                   /* ns: it began */
 	uint32_t queues;
-	struct rdma_cm_id *id[WIRE_RDMA_QUEUES]; /* NULL = not connected */
+	struct kernel_queue queue[WIRE_RDMA_QUEUES];
+	uint32_t made;                    /* to be accepted or refused: a bit each connection */
+	uint32_t accepted;                /* a bit each connection */
+	enum kernel_state state;
+	struct pool_task task;            /* of KERNEL_ENDING and KERNEL_CLOSING */
+	struct kernel_session *next;      /* kernel_accept.c's list of those that have ended */
 	char peer[64];                    /* "10.9.0.1" */
 	struct ibv_context *verbs;
 	struct ibv_comp_channel *channel; /* readable: kernel_session_turn() */
@@ -67,18 +89,22 @@ struct kernel_session {
 	uint32_t leaving;                 /* EVICTs that have not left: a bit each; then the probe */
 };
 
+/*
+ * Sessions are the loop's.  The pool thread makes and destroys their queue pairs and all that these
+ * need, which takes milliseconds with real devices.
+ */
+
 /* For the borrower whose first connection request @id is; 0 or -errno. */
 int kernel_session_new(struct kernel_session **out, const struct kernel_env *env,
-		       struct rdma_cm_id *id, const struct kernel_request *request);
+		       const struct rdma_cm_id *id, const struct kernel_request *request);
 /* Whether the request, by @id, is for a connection that the session lacks, and its borrower's. */
 bool kernel_session_lacks(const struct kernel_session *s, const struct rdma_cm_id *id,
 			  const struct kernel_request *request);
-/*
- * Makes the queue pair of @id, which the session lacks, and accepts it.  On failure @id has
- * no queue pair and is still the caller's.
- */
-int kernel_session_join(struct kernel_session *s, struct rdma_cm_id *id,
-			const struct kernel_request *request);
+/* Has the queue pair made of @id, which the session lacks and now owns; s->made tells when it is. */
+void kernel_session_join(struct kernel_session *s, struct rdma_cm_id *id,
+			 const struct kernel_request *request);
+/* Accepts one of s->made, *@id, or returns -errno why it cannot be. */
+int kernel_session_accept(struct kernel_session *s, struct rdma_cm_id **id);
 /* Connections of the session. */
 uint32_t kernel_session_connections(const struct kernel_session *s);
 /* Answers some of what came in; s->more: there may be more.  -errno: it is to be ended. */
@@ -89,10 +115,13 @@ int kernel_session_turn(struct kernel_session *s);
  */
 int kernel_session_probe(struct kernel_session *s);
 /*
- * Destroys its queue pairs, so that nothing of it can reach the memory any more, and ends its
- * loans; returns how many.  It is to be freed when its domain has no keys left.
+ * Has its queue pairs destroyed and ends its loans, whose slabs are lent again when their keys are
+ * invalid; returns how many.
  */
 uint32_t kernel_session_end(struct kernel_session *s);
+/* After that, now and then: true when the session can be freed. */
+bool kernel_session_close(struct kernel_session *s);
+/* The pool thread has no task of @s; a session that is not closed yet is closed now. */
 void kernel_session_free(struct kernel_session *s);
 
 #endif
