@@ -64,7 +64,7 @@ static int migrate(struct swapd *s, struct order *o)
 	if (chosen < 0)
 		return refuse(o, -ENOENT, "no donor holds this slab, or it already migrates; see \"ebbctl slab list\"");
 	if (o->donor >= 0) {
-		const struct donor *d = &s->donors[o->donor];
+		const struct donor *d = &s->donors.donor[o->donor];
 
 		if (slab_copy_at(slab, d->index) >= 0)
 			return refuse(o, -EEXIST, "that donor already holds this slab; name another");
@@ -84,7 +84,7 @@ static int migrate(struct swapd *s, struct order *o)
 
 static int carry_out(struct swapd *s, struct order *o)
 {
-	struct donor *d = o->donor >= 0 ? &s->donors[o->donor] : NULL;
+	struct donor *d = o->donor >= 0 ? &s->donors.donor[o->donor] : NULL;
 
 	switch (o->kind) {
 	case ORDER_USE:
@@ -119,7 +119,7 @@ void orders_take(struct swapd *s)
 	if (read(s->orders.post_fd, &n, sizeof(n)) < 0)
 		return;
 	s->orders.order.result = carry_out(s, &s->orders.order);
-	donors_record(s);
+	donors_record(&s->donors);
 	n = 1;
 	if (write(s->orders.done_fd, &n, sizeof(n)) < 0)
 		return; /* full: it was told of one before */

@@ -16,6 +16,7 @@
 #include "lib/base/files.h"
 #include "lib/base/paths.h"
 #include "lib/control/control.h"
+#include "lib/link/transport.h"
 #include "status.h"
 #include "swapd.h"
 #include "swapd/io/frontend.h"
@@ -34,7 +35,7 @@ static int named_donor(struct swapd *s, struct json_object *request, const char 
 {
 	const char *text = json_text(request, key, "");
 
-	*d = donor_find(s, text);
+	*d = donor_find(&s->donors, text);
 	return *d ? 0 : fail_exit(e, EXIT_USAGE, ENOENT,
 				  "donor %s: not one of device %s; see its status", text,
 				  s->options.name);
@@ -98,7 +99,7 @@ static int parse_listed(const struct swapd *s, struct json_object *list, struct 
 		if (!json_object_is_type(donor, json_type_string))
 			return fail_exit(e, EXIT_USAGE, EINVAL,
 					 "donors: a member of the list is not a string; write HOST:PORT, rdma:HOST:PORT or unix:/PATH");
-		r = donor_check(s, json_object_get_string(donor), &l->at[l->n], e);
+		r = donor_check(&s->donors, json_object_get_string(donor), &l->at[l->n], e);
 		if (r)
 			return r;
 	}
@@ -119,20 +120,20 @@ static int reserve_listed(struct swapd *s, const struct listed *l, struct error 
 	int n = 0;
 
 	for (int i = 0; i < l->n; i++)
-		n += !donor_at(s, &l->at[i]);
+		n += !donor_at(&s->donors, &l->at[i]);
 	for (int i = 0; i < l->n; i++) {
-		int r = transport_prepare(s, &l->at[i], e);
+		int r = transport_prepare(&s->donors.env, &l->at[i], e);
 
 		if (r)
 			return r;
 	}
-	return donors_reserve(s, n, e);
+	return donors_reserve(&s->donors, n, e);
 }
 
 static int use_donor(struct swapd *s, const struct address *a, struct error *e)
 {
-	struct donor *d = donor_at(s, a);
-	struct order o = { .kind = ORDER_USE, .donor = d ? d->index : donor_make(s, a) };
+	struct donor *d = donor_at(&s->donors, a);
+	struct order o = { .kind = ORDER_USE, .donor = d ? d->index : donor_make(&s->donors, a) };
 
 	return orders_give(&s->orders, &o, a->text, e);
 }
@@ -141,13 +142,13 @@ static int use_donor(struct swapd *s, const struct address *a, struct error *e)
 static bool is_news(struct swapd *s, const struct listed *l)
 {
 	for (int i = 0; i < l->n; i++) {
-		const struct donor *d = donor_at(s, &l->at[i]);
+		const struct donor *d = donor_at(&s->donors, &l->at[i]);
 
 		if (!d || d->leaving & DONOR_REMOVED)
 			return true;
 	}
-	for (int i = 0; i < s->donor_count; i++) {
-		const struct donor *d = &s->donors[i];
+	for (int i = 0; i < s->donors.count; i++) {
+		const struct donor *d = &s->donors.donor[i];
 
 		if (d->state != DONOR_ABSENT && !(d->leaving & DONOR_REMOVED) &&
 		    !is_listed(l, &d->address))
@@ -167,11 +168,11 @@ static int set_listed(struct swapd *s, struct json_object *list, struct listed *
 	r = reserve_listed(s, l, e);
 	for (int i = 0; i < l->n && !r; i++)
 		r = use_donor(s, &l->at[i], e);
-	for (int i = 0; i < s->donor_count && !r; i++) {
+	for (int i = 0; i < s->donors.count && !r; i++) {
 		struct order o = { .kind = ORDER_REMOVE, .donor = i };
 
-		if (s->donors[i].state != DONOR_ABSENT && !is_listed(l, &s->donors[i].address))
-			r = orders_give(&s->orders, &o, s->donors[i].address.text, e);
+		if (s->donors.donor[i].state != DONOR_ABSENT && !is_listed(l, &s->donors.donor[i].address))
+			r = orders_give(&s->orders, &o, s->donors.donor[i].address.text, e);
 	}
 	return r ?: news ? 0 : CONTROL_UNCHANGED;
 }

@@ -13,7 +13,7 @@ static void take_slab(struct swapd *s, uint32_t index)
 
 	slab_orphan(slab);
 	for (int c = 0; c < SLAB_COPIES; c++) {
-		struct donor *d = &s->donors[slab->copy[c].donor];
+		struct donor *d = &s->donors.donor[slab->copy[c].donor];
 
 		/* It died between taking a copy off the table and its bits, or before either. */
 		if (slab->copy[c].state == COPY_AWAY && d->state != DONOR_DOWN)

@@ -46,14 +46,14 @@ void failover_tend(struct swapd *s, int ms)
 	int n;
 
 	engine_run(s);
-	donors_flush(s);
+	donors_flush(&s->donors);
 	if (engine_is_ready(s))
 		ms = 0;
-	n = epoll_wait(s->epoll_fd, ev, MAX_DONORS, ms);
+	n = epoll_wait(s->donors.env.epoll_fd, ev, MAX_DONORS, ms);
 	for (int i = 0; i < n; i++)
-		donors_event(s, &ev[i]);
+		donors_event(&s->donors, &ev[i]);
 	serve_tend(s);
-	donors_tick(s, now_ns());
+	donors_tick(&s->donors, now_ns());
 }
 
 int failover_donors(struct swapd *s)
@@ -66,15 +66,15 @@ int failover_donors(struct swapd *s)
 
 		claimed = claimed || !backup_claim(&s->backup);
 		/* A disk may keep us waiting for ever: then the watchdog is to see that. */
-		if (claimed || now < s->resume_until)
+		if (claimed || now < s->donors.resume_until)
 			count_add(&s->shared->beats, 1);
-		for (int i = 0; i < s->donor_count; i++) {
-			struct donor *d = &s->donors[i];
+		for (int i = 0; i < s->donors.count; i++) {
+			struct donor *d = &s->donors.donor[i];
 
-			if (now >= s->resume_until && d->state != DONOR_UP && d->resume)
-				donor_lose(s, d, "no answer to the new server");
+			if (now >= s->donors.resume_until && d->state != DONOR_UP && d->resume)
+				donor_lose(d, "no answer to the new server");
 			else if (is_expected(d, now))
-				expected |= d->resume || donor_up(d) || now < s->resume_until;
+				expected |= d->resume || donor_up(d) || now < s->donors.resume_until;
 			if (donor_up(d) && d->unreachable)
 				return d->unreachable;
 			if (donor_up(d) && d->resume && now >= d->retry_at)
@@ -94,10 +94,10 @@ static void let_go_first(struct swapd *s, uint64_t now)
 {
 	bool any = false;
 
-	for (int i = 0; i < s->donor_count; i++)
-		any |= s->donors[i].resume != RESUME_NOTHING;
-	for (int i = 0; i < s->donor_count && any; i++) {
-		struct donor *d = &s->donors[i];
+	for (int i = 0; i < s->donors.count; i++)
+		any |= s->donors.donor[i].resume != RESUME_NOTHING;
+	for (int i = 0; i < s->donors.count && any; i++) {
+		struct donor *d = &s->donors.donor[i];
 
 		if (!d->resume && (backup_there(&s->backup) || !d->identity))
 			d->retry_at = now + OTHERS_LATER;
@@ -120,9 +120,9 @@ int failover(struct swapd *s)
 
 	/* They are counted again when they begin; until then nothing stands still. */
 	__atomic_store_n(&s->count->received, s->count->completed, __ATOMIC_RELAXED);
-	s->resume_for = 2 * s->options.deadline > PATIENCE ? 2 * s->options.deadline : PATIENCE;
-	s->resume_until = start + s->resume_for;
-	donors_take_over(s, start);
+	s->donors.resume_for = 2 * s->options.deadline > PATIENCE ? 2 * s->options.deadline : PATIENCE;
+	s->donors.resume_until = start + s->donors.resume_for;
+	donors_take_over(&s->donors, start);
 	failover_slabs(s);
 	let_go_first(s, start);
 	r = failover_donors(s);
@@ -135,7 +135,7 @@ int failover(struct swapd *s)
 	r = failover_slots(s, SLOT_COUNT);
 	if (r)
 		return r;
-	donors_flush(s);
+	donors_flush(&s->donors);
 	__atomic_store_n(&s->shared->failover_ns, now_ns() - start, __ATOMIC_RELAXED);
 	return 0;
 }

@@ -40,7 +40,7 @@ static int add(struct swapd *s, int fd, uint64_t key)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = key };
 
-	return epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
+	return epoll_ctl(s->donors.env.epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
 }
 
 void serve_signals(void)
@@ -66,10 +66,10 @@ int serve_init(struct swapd *s, struct error *e)
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
-	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	s->donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	s->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (s->epoll_fd < 0 || s->timer_fd < 0 || s->signal_fd < 0 ||
+	if (s->donors.env.epoll_fd < 0 || s->timer_fd < 0 || s->signal_fd < 0 ||
 	    timerfd_settime(s->timer_fd, 0, &tick, NULL) < 0 ||
 	    add(s, s->timer_fd, KEY_TIMER) || add(s, s->signal_fd, KEY_SIGNAL))
 		return fail(e, errno, "event loop: %m");
@@ -78,7 +78,7 @@ int serve_init(struct swapd *s, struct error *e)
 
 void serve_free(struct swapd *s)
 {
-	int *fds[] = { &s->epoll_fd, &s->timer_fd, &s->signal_fd };
+	int *fds[] = { &s->donors.env.epoll_fd, &s->timer_fd, &s->signal_fd };
 
 	for (int i = 0; i < 3; i++) {
 		if (*fds[i] >= 0)
@@ -102,8 +102,8 @@ static void tick(struct swapd *s)
 	if (read(s->timer_fd, &periods, sizeof(periods)) != sizeof(periods))
 		return;
 	if (periods > TICKS_SLEPT)
-		s->awake_since = now;
-	donors_tick(s, now);
+		s->donors.awake_since = now;
+	donors_tick(&s->donors, now);
 	/* One that was late counts as those it missed. */
 	s->ticks += (uint32_t)periods;
 	if (s->ticks >= TICKS) {
@@ -156,7 +156,7 @@ static int take_requests(struct swapd *s)
 		n = s->frontend->receive(&s->host, most);
 		if (n < 0)
 			return n;
-		donors_flush(s);
+		donors_flush(&s->donors);
 		total += n;
 	} while (n == BATCH && total < ROUND);
 	s->burst = total > 1 || (most == 1 && s->slots.active_count > 1);
@@ -170,7 +170,7 @@ static void watch_frontend(struct swapd *s)
 	struct epoll_event ev = { .events = want ? EPOLLIN : 0, .data.u64 = KEY_FRONTEND };
 
 	if (want != s->watched)
-		epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, s->frontend->fd(&s->host), &ev);
+		epoll_ctl(s->donors.env.epoll_fd, EPOLL_CTL_MOD, s->frontend->fd(&s->host), &ev);
 	s->watched = want;
 }
 
@@ -192,12 +192,12 @@ static int wait_events(struct swapd *s, struct epoll_event *ev, int most, int pa
 		uint64_t until = now_ns() + s->options.spin * 1000;
 
 		do {
-			n = epoll_wait(s->epoll_fd, ev, most, 0);
+			n = epoll_wait(s->donors.env.epoll_fd, ev, most, 0);
 		} while (!n && now_ns() < until);
 		if (n)
 			return n;
 	}
-	return epoll_wait(s->epoll_fd, ev, most, patience);
+	return epoll_wait(s->donors.env.epoll_fd, ev, most, patience);
 }
 
 int serve_run(struct swapd *s)
@@ -220,7 +220,7 @@ int serve_run(struct swapd *s)
 		reap(s);
 		more = engine_run(s);
 		more |= repair_run(s);
-		donors_flush(s);
+		donors_flush(&s->donors);
 		if (backup_there(&s->backup))
 			backup_kick(&s->backup, backup_urgent(s) ? 1 : BACKUP_BATCH);
 		watch_frontend(s);
@@ -233,9 +233,10 @@ int serve_run(struct swapd *s)
 		n = wait_events(s, ev, MAX_DONORS + 5, more ? 0 : -1);
 		if (n < 0 && errno != EINTR)
 			return -errno;
-		/* Replies first: they free slots and answer who has waited longest. */
+		/* Replies first: they free slots, and their requests have waited longest. */
 		for (int i = 0; i < n; i++)
-			donors_event(s, &ev[i]);
+			donors_event(&s->donors, &ev[i]);
+		engine_run(s);
 		for (int i = 0; i < n && !r; i++) {
 			switch (ev[i].data.u64) {
 			case KEY_FRONTEND:

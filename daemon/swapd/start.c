@@ -19,7 +19,7 @@
 #include "lib/base/paths.h"
 #include "lib/base/realtime.h"
 #include "lib/base/size.h"
-#include "lib/link/rdma_connect.h"
+#include "lib/link/transport.h"
 #include "lib/rules/placement.h"
 #include "serve.h"
 #include "start.h"
@@ -228,7 +228,7 @@ static int make_tables(struct swapd *s, struct error *e)
 	if (!slab)
 		return fail(e, ENOMEM, "device %s: no memory for its tables", s->options.name);
 	slab_init(&s->table, slab, (uint32_t)slabs, (uint32_t)(s->options.slab / PAGE));
-	s->wanted = durability_copies(&s->options);
+	s->donors.replicas = s->wanted = durability_copies(&s->options);
 	s->choices = (int)s->options.choices;
 	s->spread = (uint32_t)s->options.spread;
 	s->slots_reserved = SLOTS_RESERVED;
@@ -239,7 +239,11 @@ static int make_tables(struct swapd *s, struct error *e)
 	if (!s->map)
 		return fail(e, ENOMEM, "device %s: no memory for its tables", s->options.name);
 	r = sealing_init(s, e);
-	return r ? r : slots_init(&s->slots, e);
+	if (!r)
+		r = slots_init(&s->slots, e);
+	s->donors.env.memory = s->slots.memory;
+	s->donors.env.memory_size = s->slots.memory_size;
+	return r;
 }
 
 static int make_shared(struct swapd *s, struct error *e)
@@ -257,17 +261,17 @@ static void look_at_machines(const struct swapd *s)
 {
 	int machines = 0;
 
-	for (int i = 0; i < s->donor_count; i++) {
-		uint32_t machine = wire_machine(s->donors[i].identity);
+	for (int i = 0; i < s->donors.count; i++) {
+		uint32_t machine = wire_machine(s->donors.donor[i].identity);
 		bool seen = false;
 
 		for (int j = 0; j < i; j++)
-			seen |= machine && wire_machine(s->donors[j].identity) == machine;
+			seen |= machine && wire_machine(s->donors.donor[j].identity) == machine;
 		machines += !seen;
 	}
 	if (machines < s->wanted)
 		log_warn("device %s: its %d donors are on %d machine%s: %s survives the loss of a donor, but not of a machine; add donors on other machines",
-			 s->options.name, s->donor_count, machines, machines > 1 ? "s" : "",
+			 s->options.name, s->donors.count, machines, machines > 1 ? "s" : "",
 			 s->options.durability);
 }
 
@@ -282,13 +286,13 @@ static int check_capacity(const struct swapd *s, struct error *e)
 
 	if (durability_is_disk(&s->options))
 		return 0;
-	if (s->donor_count < s->wanted)
+	if (s->donors.count < s->wanted)
 		return fail_exit(e, EXIT_REFUSED, ENOSPC,
 				 "device %s: %s needs %d donors, %d are named; add --donor, or choose another --durability",
-				 s->options.name, s->options.durability, s->wanted, s->donor_count);
-	for (int i = 0; i < s->donor_count; i++) {
-		const struct donor *d = &s->donors[i];
-		uint64_t fit = d->leaving ? 0 : d->room / d->slab_size;
+				 s->options.name, s->options.durability, s->wanted, s->donors.count);
+	for (int i = 0; i < s->donors.count; i++) {
+		const struct donor *d = &s->donors.donor[i];
+		uint64_t fit = d->leaving ? 0 : d->room / d->link.slab_size;
 
 		room += fit < slabs ? fit : slabs;
 	}
@@ -313,24 +317,24 @@ static int load_key(struct swapd *s, struct error *e)
 	prctl(PR_SET_DUMPABLE, 0);
 	r = key_load(&k, s->options.key, e);
 	if (!r)
-		r = tls_borrower(&s->tls, &k, e);
+		r = tls_borrower(&s->donors.env.tls, &k, e);
 	key_forget(&k);
 	return r ? r : tls_reserve(MAX_DONORS, e);
 }
 
 static int name_donors(struct swapd *s, struct error *e)
 {
-	if (getrandom(&s->borrower, sizeof(s->borrower), 0) != sizeof(s->borrower))
+	if (getrandom(&s->donors.borrower, sizeof(s->donors.borrower), 0) != sizeof(s->donors.borrower))
 		return fail(e, errno, "getrandom: %m");
-	s->seed = s->borrower | 1;
-	s->jitter = s->borrower | 1;
+	s->seed = s->donors.borrower | 1;
+	s->donors.jitter = s->donors.borrower | 1;
 	for (int i = 0; i < s->options.donors.n; i++) {
-		int r = donor_new(s, s->options.donors.v[i], e);
+		int r = donor_new(&s->donors, s->options.donors.v[i], e);
 
 		if (r < 0)
 			return r;
 		/* The next one is to have a place of its own. */
-		s->donors[r].state = DONOR_DOWN;
+		s->donors.donor[r].state = DONOR_DOWN;
 	}
 	return 0;
 }
@@ -347,8 +351,7 @@ int swapd_prepare(struct swapd *s, struct device_control *c, char **argv, struct
 {
 	int r;
 
-	wiring_events(s);
-	s->host.fd = s->epoll_fd = s->timer_fd = s->signal_fd = -1;
+	s->host.fd = s->donors.env.epoll_fd = s->timer_fd = s->signal_fd = -1;
 	s->backup.fd = s->backup.shared_fd = -1;
 	s->frontend = frontend_find(s->options.frontend);
 	s->orders.post_fd = s->orders.done_fd = -1;
@@ -360,6 +363,8 @@ int swapd_prepare(struct swapd *s, struct device_control *c, char **argv, struct
 	if (!r)
 		r = make_shared(s, e);
 	if (!r)
+		wiring_events(s);
+	if (!r)
 		r = device_control_open(c, s, e);
 	if (!r)
 		r = make_tables(s, e);
@@ -369,6 +374,7 @@ int swapd_prepare(struct swapd *s, struct device_control *c, char **argv, struct
 		r = name_donors(s, e);
 	if (!r && s->options.backup)
 		r = backup_open(&s->backup, s->options.backup, s->options.size, e);
+	s->donors.backup = backup_there(&s->backup);
 	if (!r)
 		wiring_frontend(s);
 	if (!r)
@@ -387,7 +393,7 @@ static int make_own(struct swapd *s, struct device_control *c, struct error *e)
 	lock_memory(s);
 	r = s->options.backup ? backup_start(&s->backup, &s->slots, e) : 0;
 	if (!r)
-		r = resolver_start(&s->resolver, MAX_DONORS, e);
+		r = resolver_start(&s->donors.resolver, MAX_DONORS, e);
 	if (!r)
 		r = device_control_start(c, e);
 	return r;
@@ -399,9 +405,9 @@ static int make_loop(struct swapd *s, struct error *e)
 
 	if (!r)
 		r = orders_open(&s->orders, e);
-	for (int i = 0; i < s->donor_count && !r; i++)
-		if (s->donors[i].transport->prepare)
-			r = s->donors[i].transport->prepare(s, e);
+	for (int i = 0; i < s->donors.count && !r; i++)
+		if (s->donors.donor[i].link.transport->prepare)
+			r = s->donors.donor[i].link.transport->prepare(&s->donors.env, e);
 	return r ? r : s->frontend->prepare(&s->host, e);
 }
 
@@ -410,13 +416,13 @@ int swapd_begin(struct swapd *s, struct device_control *c, struct error *e)
 	int r = make_loop(s, e);
 
 	s->shared->server = (uint32_t)getpid();
-	for (int i = 0; i < s->donor_count && !r; i++)
-		r = donor_join(s, &s->donors[i], e);
+	for (int i = 0; i < s->donors.count && !r; i++)
+		r = donor_join(&s->donors.donor[i], e);
 	if (!r)
 		r = check_capacity(s, e);
 	if (r)
 		return r;
-	donors_record(s);
+	donors_record(&s->donors);
 	r = s->frontend->begin(&s->host, e);
 	if (!r)
 		r = make_own(s, c, e);
@@ -471,7 +477,7 @@ void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
 		/* Who stops a unit tells all of its processes: not what is to be done later. */
 		serve_take_signals(s);
 		/* Donors that are new may need memory: now is the time. */
-		donors_prepare(s);
+		donors_prepare(&s->donors);
 	}
 	if (__atomic_load_n(&s->shared->ended, __ATOMIC_SEQ_CST))
 		_exit(EXIT_OK);
@@ -492,11 +498,11 @@ void swapd_stop(struct swapd *s, struct device_control *c)
 {
 	device_control_close(c);
 	s->frontend->end(&s->host);
-	resolver_stop(&s->resolver);
-	rdma_links_stop(&s->rdma);
+	resolver_stop(&s->donors.resolver);
+	transports_stop(&s->donors.env);
 	backup_close(&s->backup);
-	donors_free(s);
-	tls_context_free(&s->tls);
+	donors_free(&s->donors);
+	tls_context_free(&s->donors.env.tls);
 	serve_free(s);
 	orders_close(&s->orders);
 	slots_free(&s->slots);

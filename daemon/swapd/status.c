@@ -50,10 +50,10 @@ void device_drain_estimate(const struct swapd *s, const struct donor *d, struct 
 static struct json_object *donors_json(const struct swapd *s)
 {
 	struct json_object *list = json_object_new_array();
-	int count = __atomic_load_n(&s->donor_count, __ATOMIC_ACQUIRE);
+	int count = __atomic_load_n(&s->donors.count, __ATOMIC_ACQUIRE);
 
 	for (int i = 0; i < count; i++) {
-		const struct donor *d = &s->donors[i];
+		const struct donor *d = &s->donors.donor[i];
 		uint8_t state = __atomic_load_n(&d->state, __ATOMIC_ACQUIRE);
 		const char *leaving = leaving_text(__atomic_load_n(&d->leaving, __ATOMIC_RELAXED));
 		struct json_object *o;
@@ -62,11 +62,11 @@ static struct json_object *donors_json(const struct swapd *s)
 			continue;
 		o = json_object_new_object();
 		json_add_text(o, "address", d->address.text);
-		json_add_text(o, "transport", d->transport->name);
+		json_add_text(o, "transport", d->link.transport->name);
 		json_add_text(o, "state", donor_state_text(state));
 		if (leaving)
 			json_add_text(o, "leaving", leaving);
-		json_add_bool(o, "tls", s->tls && !address_is_local(&d->address));
+		json_add_bool(o, "tls", s->donors.env.tls && !address_is_local(&d->address));
 		json_add_int(o, "total", count_get(&d->total));
 		json_add_int(o, "free", count_get(&d->free));
 		json_add_int(o, "memory", count_get(&d->memory));
@@ -259,7 +259,7 @@ static struct json_object *slab_json(const struct swapd *s, uint32_t index)
 		if (copy->state == COPY_NONE)
 			continue;
 		k = json_object_new_object();
-		json_add_text(k, "donor", s->donors[copy->donor].address.text);
+		json_add_text(k, "donor", s->donors.donor[copy->donor].address.text);
 		json_add_text(k, "state", copy->state != COPY_MAPPED ? "mapping" :
 				     placing_leaving(s, index, c) ? "leaving" :
 				     copy->partial ? "filling" : "complete");

@@ -42,7 +42,6 @@
 #include "swapd/replicas/repair.h"
 
 #define PAGE EBB_PAGE
-#define MAX_DONORS 64
 
 struct swapd_options {
 	const char *name, *backup, *mount, *key;
@@ -59,19 +58,6 @@ struct swapd_options {
 	struct service service;
 	struct option_list donors;
 	bool foreground;
-};
-
-/* A donor, as a successor has to know it: at the same index. */
-struct donor_record {
-	struct address address, at;
-	uint64_t identity;       /* struct donor's */
-	bool used;               /* written last */
-	bool quarantined;
-	uint8_t leaving;         /* enum donor_leaving bits */
-	/* For people alone; a death in the midst of it leaves a bit of each cause. */
-	uint32_t losses;
-	uint64_t bad_pages;
-	char why[DONOR_WHY];
 };
 
 enum life { LIFE_WAITS, LIFE_TAKES_OVER, LIFE_SERVES };
@@ -109,30 +95,19 @@ struct swapd {
 	const struct frontend *frontend;
 	struct frontend_host host;
 
-	/* wiring.c's */
-	const struct donor_events *donor_events;
 	const struct engine_events *engine_events;
 
 	struct page_map *map;
 
 	/* what leaves is sealed (request_seal.h) */
 	bool sealed;
-	bool local_only;         /* it is not, because no donor is on another machine */
 	struct seal_table seals;
 	struct sealer sealer;    /* the loop thread's */
 
 	struct slab_table table;
-	struct donor donors[MAX_DONORS];
-	int donor_count;
-	uint64_t borrower;       /* random, for HELLO */
-	/* ns: for so long, until then, donors are tried again before what they have is given up */
-	uint64_t resume_for, resume_until;
+	struct donors donors;
 	uint64_t room_until;     /* ns: what came back to donors may not be there again before */
-	struct tls_context *tls; /* with a key; NULL = none */
-	struct rdma_links *rdma; /* this process's; NULL = no donor is reached so */
-	struct resolver resolver;
 	uint64_t seed;           /* of the placement */
-	uint64_t jitter;         /* state of draw32(): of the back-offs */
 	int wanted;              /* copies of each slab */
 	int choices;
 	uint32_t spread;
@@ -148,11 +123,10 @@ struct swapd {
 	uint32_t need_backup;    /* requests whose answer waits for the backup */
 
 	/* loop */
-	int epoll_fd, timer_fd, signal_fd;
+	int timer_fd, signal_fd; /* the epoll set is donors.env's, too */
 	bool watched;            /* the frontend */
 	bool burst;              /* requests come several at a time */
 	uint32_t rounds;         /* in which requests were read */
-	uint64_t awake_since;    /* ns: the last tick that was late; 0 = none was */
 
 	/* what the machine allows */
 	bool io_flusher, locked, oom_protected, nice, realtime;
@@ -165,8 +139,8 @@ static inline void want_stop(struct shared *shared)
 }
 
 /*
- * wiring.c, which knows all rooms.  First, what donors and the engine call; then, when the
- * tables are there, what the frontend has of the server.
+ * wiring.c, which knows all rooms.  First, with options and counters there, what donors and the
+ * engine call; then, with the tables there, what the frontend has of the server.
  */
 void wiring_events(struct swapd *s);
 void wiring_frontend(struct swapd *s);

@@ -33,11 +33,12 @@ static void donor_is_lost(void *s, struct donor *d)
 	placing_lost(s, d);
 }
 
-static void leg_gone(void *owner, int number)
+static void transfer_done(void *owner, struct transfer *t)
 {
-	struct swapd *s = owner;
+	struct donor *d = owner;
 
-	engine_donor_gone(s, &s->slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
+	donor_count(d, t);
+	engine_done(d->table->owner, t);
 }
 
 static int donor_answered_map(void *s, struct donor *d, const struct wire_frame *f)
@@ -91,17 +92,36 @@ static void exclusive_backed(void *s, struct slot *slot)
 
 void wiring_events(struct swapd *s)
 {
+	struct donors *ds = &s->donors;
+	static const struct donor_ops donor_ops = {
+		.ready = donor_ready, .lost = donor_link_lost, .done = transfer_done,
+	};
 	static const struct donor_events donor_events = {
-		.up = donor_is_up, .lost = donor_is_lost, .leg_gone = leg_gone,
-		.answered = donor_answered_map, .resumed = donor_resumed, .asked = donor_asked,
-		.oldest = oldest_map, .ask_later = ask_later,
+		.up = donor_is_up, .lost = donor_is_lost, .answered = donor_answered_map,
+		.resumed = donor_resumed, .asked = donor_asked, .oldest = oldest_map,
+		.ask_later = ask_later,
 	};
 	static const struct engine_events engine_events = {
 		.wanted = copy_wanted, .resynced = resynced, .exclusive = exclusive,
 		.exclusive_backed = exclusive_backed,
 	};
 
-	s->donor_events = &donor_events;
+	ds->ops = &donor_ops;
+	ds->events = &donor_events;
+	ds->owner = s;
+	ds->backup = backup_there(&s->backup);
+	ds->replicas = s->wanted;
+	ds->notes = &s->notes;
+	ds->counters = s->count;
+	ds->records = s->shared->donors;
+	ds->device = s->options.name;
+	ds->deadline = s->options.deadline;
+	ds->env.slab = s->options.slab;
+	ds->env.connections = (uint32_t)s->options.connections;
+	ds->env.links = MAX_DONORS;
+	ds->env.transfers = SLOT_COUNT;
+	ds->env.late_replies = &s->count->late_replies;
+	ds->env.refused_transfers = &s->count->donor_errors;
 	s->engine_events = &engine_events;
 }
 

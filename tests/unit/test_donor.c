@@ -32,22 +32,22 @@ static struct donor *d;
 static int peer;
 static bool answer_is_here; /* on another connection than the first */
 
-static void complete(struct swapd *swapd, struct donor *donor, uint32_t channel)
+static void event(struct link *l, uint32_t channel)
 {
 	if (answer_is_here)
-		donor->pinged = 0;
+		d->pinged = 0;
 }
 
 static int greetings;
 
 /* As where pages have a connection of their own: that is yet to come. */
-static int greeted(struct swapd *swapd, struct donor *donor, const struct wire_donor *told)
+static int greeted(struct link *l, const struct wire_donor *told)
 {
 	greetings++;
 	return 1;
 }
 
-static const struct transport transport_fake = { .name = "fake", .complete = complete,
+static const struct transport transport_fake = { .name = "fake", .event = event,
 						 .greeted = greeted };
 
 /* One that is up and was asked something. */
@@ -65,7 +65,7 @@ static int asked(void **state)
 		.frontend = &fuse_frontend,
 		.shared = &shared, .count = &shared.counters,
 		.wanted = 1, .choices = 2, .seed = 1,
-		.backup = { .fd = -1 }, .epoll_fd = epoll_create1(EPOLL_CLOEXEC),
+		.backup = { .fd = -1 }, .donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 	};
 	wiring_events(&s);
 	slab_init(&s.table, slabs, SLABS, SLAB_PAGES);
@@ -73,12 +73,12 @@ static int asked(void **state)
 	assert_non_null(s.map);
 	assert_int_equal(slots_init(&s.slots, &e), 0);
 	assert_int_equal(address_parse("127.0.0.1:1", "donor", &a, &e), 0);
-	assert_int_equal(donors_reserve(&s, 1, &e), 0);
+	assert_int_equal(donors_reserve(&s.donors, 1, &e), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-	d = &s.donors[donor_make(&s, &a)];
-	d->transport = &transport_fake;
+	d = &s.donors.donor[donor_make(&s.donors, &a)];
+	d->link.transport = &transport_fake;
 	d->state = DONOR_UP;
-	d->fd = pair[0];
+	d->link.fd = pair[0];
 	peer = pair[1];
 	d->pinged = THEN;
 	d->ping_at = UINT64_MAX;
@@ -87,17 +87,17 @@ static int asked(void **state)
 
 static int end(void **state)
 {
-	donors_free(&s);
+	donors_free(&s.donors);
 	slots_free(&s.slots);
 	page_map_free(&s.map);
-	close(s.epoll_fd);
+	close(s.donors.env.epoll_fd);
 	close(peer);
 	return 0;
 }
 
 static bool is_up_after(uint64_t ms)
 {
-	donors_tick(&s, THEN + ms * MS);
+	donors_tick(&s.donors, THEN + ms * MS);
 	return d->state == DONOR_UP;
 }
 
@@ -112,11 +112,7 @@ static void silent_for_the_deadline(void **state)
 /* A page that was asked for has come, by whatever transport. */
 static void answer_one(void)
 {
-	struct slot *slot = slot_get(&s.slots);
-
-	donor_wait(&s, d, slot, 0);
-	donor_answered(&s, d, leg_number(&s.slots, slot, 0));
-	slot_put(&s.slots, slot);
+	donor_count(d, &(struct transfer){ .op = WIRE_WRITE, .since = THEN });
 }
 
 /* An answer comes behind those that were asked for before. */
@@ -144,7 +140,7 @@ static void what_never_comes(void **state)
 
 static void nobody_looked(void **state)
 {
-	s.awake_since = THEN + 3000 * MS;
+	s.donors.awake_since = THEN + 3000 * MS;
 	assert_true(is_up_after(3000));
 	assert_true(is_up_after(3500));
 	assert_false(is_up_after(3501));
@@ -169,9 +165,9 @@ static void greets_once(void **state)
 	wire_build_donor(payload, &told);
 	d->state = DONOR_GREETING;
 	greetings = 0;
-	assert_int_equal(donor_frame(&s, d, &f, payload), 0);
+	assert_int_equal(donor_frame(d, &f, payload), 0);
 	assert_int_equal(d->state, DONOR_GREETING);
-	assert_int_equal(donor_frame(&s, d, &f, payload), -EPROTO);
+	assert_int_equal(donor_frame(d, &f, payload), -EPROTO);
 	assert_int_equal(greetings, 1);
 }
 
@@ -191,7 +187,7 @@ static void refused_with_a_reason(void **state)
 
 		d->state = DONOR_GREETING;
 		d->greeted = d->explained = false;
-		assert_int_equal(donor_frame(&s, d, &f, NULL), -ECONNREFUSED);
+		assert_int_equal(donor_frame(d, &f, NULL), -ECONNREFUSED);
 		assert_int_equal(d->explained, cases[i].remedy != NULL);
 		assert_true(!cases[i].remedy || strstr(d->why, cases[i].remedy));
 	}
@@ -218,7 +214,7 @@ static void never_reached(void **state)
 
 	assert_string_equal(told_why(text, sizeof(text)), "");
 	d->state = DONOR_CONNECTING;
-	donor_lose(&s, d, "no way there");
+	donor_lose(d, "no way there");
 	assert_int_equal(d->losses, 0);
 	assert_string_equal(told_why(text, sizeof(text)), "no way there");
 }
@@ -229,12 +225,12 @@ static void never_reached_on_this_machine(void **state)
 	struct error e = { 0 };
 	char text[192];
 
-	assert_int_equal(local_parse("unix:/nowhere/donor.sock", "donor", &d->address, &e), 0);
-	d->transport = &transport_shm;
-	close(d->fd);
-	d->fd = -1;
+	assert_int_equal(local_parse("unix:/nowhere/donor.sock", "donor", &d->link.at, &e), 0);
+	d->link.transport = &transport_shm;
+	close(d->link.fd);
+	d->link.fd = -1;
 	d->state = DONOR_DOWN;
-	donors_tick(&s, THEN);
+	donors_tick(&s.donors, THEN);
 	assert_int_equal(d->state, DONOR_DOWN);
 	assert_string_equal(told_why(text, sizeof(text)), "No such file or directory");
 }
@@ -255,7 +251,7 @@ static void room_there_is(void **state)
 		struct wire_frame f = { .op = WIRE_PING, .direction = WIRE_REPLY,
 					.slab = cases[i].taken, .length = WIRE_DONOR_SIZE };
 
-		assert_int_equal(donor_frame(&s, d, &f, payload), 0);
+		assert_int_equal(donor_frame(d, &f, payload), 0);
 		assert_int_equal(d->free, slab);
 		assert_int_equal(d->room, cases[i].room * slab);
 	}
@@ -272,10 +268,10 @@ static void spread_of_retries(int losses, uint64_t most)
 	for (int i = 0; i < DEVICES; i++) {
 		uint64_t wait;
 
-		s.jitter = (uint64_t)draw32(&seed) << 32 | draw32(&seed);
+		s.donors.jitter = (uint64_t)draw32(&seed) << 32 | draw32(&seed);
 		d->backoff = 200 * MS;
 		for (int n = 0; n < losses; n++)
-			donor_lose(&s, d, "unit");
+			donor_lose(d, "unit");
 		wait = d->retry_at - d->since;
 		assert_true(wait >= most / 2 && wait < most);
 		in_part[(wait - most / 2) * PARTS / (most / 2)]++;
@@ -296,10 +292,10 @@ static void donors_of_one_device_are_not_tried_at_once(void **state)
 {
 	uint64_t last = 0;
 
-	s.jitter = 1;
+	s.donors.jitter = 1;
 	for (int i = 0; i < 16; i++) {
 		d->backoff = 5000 * MS;
-		donor_lose(&s, d, "unit");
+		donor_lose(d, "unit");
 		assert_true(d->retry_at - d->since != last);
 		last = d->retry_at - d->since;
 	}

@@ -144,9 +144,9 @@ static void hang_up(struct fake *f)
 	f->fd = -1;
 }
 
-static int open_fake(struct swapd *swapd, struct donor *d)
+static int open_fake(struct link *l)
 {
-	struct fake *f = &fakes[d->index];
+	struct fake *f = &fakes[l->index];
 	int pair[2], size = draw(2) ? 4096 : SLAB;
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
@@ -300,6 +300,18 @@ static void serve(struct fake *f, uint32_t most)
 	}
 }
 
+static uint16_t donor_of(const struct slot *slot, int copy)
+{
+	return slab_of_page(&s.table, slot->first + slot->cursor)->copy[copy].donor;
+}
+
+static struct wire_frame frame_of(const struct transfer *t)
+{
+	return (struct wire_frame){ .op = t->op, .tag = t->tag, .slab = t->remote,
+				    .generation = t->generation, .offset = t->offset,
+				    .length = t->length };
+}
+
 /* An answer to what it was asked long ago, or will be; or something that a donor asks. */
 static void speak_up(struct fake *f)
 {
@@ -315,8 +327,8 @@ static void speak_up(struct fake *f)
 	if (draw(2) && s.slots.active_count) {
 		slot = &s.slots.slot[s.slots.active[draw(s.slots.active_count)]];
 		for (int c = 0; c < SLAB_COPIES; c++)
-			if (slot->pending >> c & 1 && &fakes[slot->leg[c].donor] == f)
-				frame = slot->leg[c].frame;
+			if (slot->pending >> c & 1 && &fakes[donor_of(slot, c)] == f)
+				frame = frame_of(&slot->transfer[c]);
 	}
 	if (frame.op == WIRE_HELLO || frame.op == WIRE_PING || frame.op == WIRE_MAP)
 		return;
@@ -362,27 +374,27 @@ static void look(void)
 	struct epoll_event ev[2 * DONORS];
 	int n;
 
-	donors_flush(&s);
-	n = epoll_wait(s.epoll_fd, ev, 2 * DONORS, 0);
+	donors_flush(&s.donors);
+	n = epoll_wait(s.donors.env.epoll_fd, ev, 2 * DONORS, 0);
 	for (int i = 0; i < n; i++)
-		donors_event(&s, &ev[i]);
+		donors_event(&s.donors, &ev[i]);
 	engine_run(&s);
 	while (repair_run(&s))
 		;
-	donors_flush(&s);
+	donors_flush(&s.donors);
 	s.notes.taken = s.notes.put;
 }
 
 static void tick(uint64_t now)
 {
-	donors_tick(&s, now_ns());
+	donors_tick(&s.donors, now_ns());
 	repair_tick(&s, now);
 }
 
 static void step(uint64_t *now)
 {
 	struct fake *f = &fakes[draw(DONORS)];
-	struct donor *d = &s.donors[draw(DONORS)];
+	struct donor *d = &s.donors.donor[draw(DONORS)];
 
 	switch (draw(28)) {
 	case 0 ... 5:
@@ -432,17 +444,17 @@ static void settle(void)
 	evil = 1 << 24;
 	for (int round = 1; answered < asked || s.repair.running || backup_pending(&s.backup); round++) {
 		for (int i = 0; i < DONORS; i++) {
-			struct donor *d = &s.donors[i];
+			struct donor *d = &s.donors.donor[i];
 
 			serve(&fakes[i], UINT32_MAX);
 			if (round % 50 == 0 && d->state == DONOR_UP)
-				donor_lose(&s, d, "it has forgotten what it was asked");
+				donor_lose(d, "it has forgotten what it was asked");
 			d->retry_at = 0;
 		}
 		for (int i = 0; i < 2 * SLOT_COUNT && backup_there(&s.backup); i++)
 			disk_step(i % 2 ? &s.backup.queue : &s.backup.reads);
 		look();
-		donors_tick(&s, now_ns());
+		donors_tick(&s.donors, now_ns());
 		if (round > 3000)
 			wrong("a request without an answer");
 	}
@@ -463,9 +475,9 @@ static void begin(bool backup)
 		.options = { .name = "unit", .slab = SLAB, .deadline = 600000000000,
 			     .repair_rate = 1 << 30 },
 		.shared = &shared, .count = &shared.counters, .frontend = &frontend_fake,
-		.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
+		.donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 		.wanted = backup ? 1 : 1 + (int)draw(2), .choices = 2,
-		.borrower = 5, .seed = seed,
+		.donors.borrower = 5, .seed = seed,
 		.backlog_most = SLOT_BACKLOG, .slots_reserved = 64, .sealed = true,
 		.backup = { .fd = backup ? 1 << 20 : -1, .shared_fd = -1 },
 		.seals = seals, .sealer = sealer, .slots = slots,
@@ -479,9 +491,9 @@ static void begin(bool backup)
 		char text[32];
 
 		snprintf(text, sizeof(text), "127.0.0.1:%d", 1 + i);
-		assert_int_equal(donor_new(&s, text, NULL), i);
-		s.donors[i].transport = &transport;
-		donor_enter(&s.donors[i], now_ns());
+		assert_int_equal(donor_new(&s.donors, text, NULL), i);
+		s.donors.donor[i].link.transport = &transport;
+		donor_enter(&s.donors.donor[i], now_ns());
 		fakes[i].olds = 0;
 	}
 	asked = answered = 0;
@@ -492,11 +504,11 @@ static void end(void)
 {
 	settle();
 	assert_int_equal(s.need_backup, 0);
-	donors_free(&s);
+	donors_free(&s.donors);
 	for (int i = 0; i < DONORS; i++)
 		hang_up(&fakes[i]);
 	page_map_free(&s.map);
-	close(s.epoll_fd);
+	close(s.donors.env.epoll_fd);
 	/* All slots are free, and none is listed twice. */
 	if (s.slots.free_count != SLOT_COUNT || s.slots.active_count)
 		wrong("slots are missing");

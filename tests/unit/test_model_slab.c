@@ -43,7 +43,7 @@ static void save(struct saved *to)
 			memcpy(W.payload[i][p], payload_of(&W.slot[i], p), 16);
 	to->w = W;
 	to->p = (struct parts){
-		.donor = { m.s.donors[0], m.s.donors[1], m.s.donors[2] },
+		.donor = { m.s.donors.donor[0], m.s.donors.donor[1], m.s.donors.donor[2] },
 		.free = sl->free, .blocked = sl->blocked, .ready = sl->ready, .unanswered = sl->unanswered,
 		.free_count = sl->free_count, .active_count = sl->active_count,
 		.active_excluding = sl->active_excluding,
@@ -64,9 +64,9 @@ static void restore(const struct saved *from)
 	for (int i = 0; i < SLOTS; i++)
 		for (uint32_t p = 0; p < PAGES; p++)
 			memcpy(payload_of(&W.slot[i], p), W.payload[i][p], 16);
-	m.s.donors[0] = from->p.donor[0];
-	m.s.donors[1] = from->p.donor[1];
-	m.s.donors[2] = from->p.donor[2];
+	m.s.donors.donor[0] = from->p.donor[0];
+	m.s.donors.donor[1] = from->p.donor[1];
+	m.s.donors.donor[2] = from->p.donor[2];
 	sl->free = from->p.free;
 	sl->blocked = from->p.blocked;
 	sl->ready = from->p.ready;
@@ -134,8 +134,8 @@ static uint64_t fingerprint(void)
 		mix(&h, rank(p, W.disk[p]) << 8 | (W.newest[p] == 0) |
 		    (uint64_t)(rank(p, WORD(p)) << 16));
 	mix(&h, WRITTEN | SAME_FILLED << 8 | STALE << 16 | EMPTIED << 24);
-	for (int d = 0; d < m.s.donor_count; d++) {
-		const struct donor *dn = &m.s.donors[d];
+	for (int d = 0; d < m.s.donors.count; d++) {
+		const struct donor *dn = &m.s.donors.donor[d];
 
 		mix(&h, dn->state | dn->leaving << 8 |
 		    (uint64_t)(dn->free / m.s.options.slab) << 16);
@@ -147,8 +147,8 @@ static uint64_t fingerprint(void)
 				mix(&h, l->slab << 8 |
 				    rank(l->slab * m.model->slab_pages + p, l->stamp[p]));
 		}
-		for (int n = dn->waiting.head; n >= 0; n = leg_at(&m.s.slots, n)->next)
-			mix(&h, (uint64_t)n + 7);
+		for (const struct transfer *t = dn->link.waiting[0].head; t; t = t->next)
+			mix(&h, (uint64_t)t->number + 7);
 	}
 	for (uint32_t i = 0; i < m.s.table.count; i++) {
 		const struct slab *slab = &W.slab[i];
@@ -161,7 +161,7 @@ static uint64_t fingerprint(void)
 			const struct copy *k = &slab->copy[c];
 
 			mix(&h, k->state | k->leaving << 8 | k->partial << 9 | k->donor << 16 |
-			    (uint64_t)k->remote << 32 | (uint64_t)k->repaired << 40);
+			    (uint64_t)k->mapping.remote << 32 | (uint64_t)k->repaired << 40);
 			mix(&h, STORED(c));
 		}
 	}

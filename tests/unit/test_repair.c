@@ -50,13 +50,12 @@ static const struct frontend frontend_fake = { .name = "fake", .answer = answer 
 static bool slow; /* donors answer when told to */
 static int disk;  /* what comes of a job of the backup: 0 or -errno */
 
-static enum transport_progress submit(struct swapd *swapd, struct donor *d, struct slot *slot,
-				      int leg, const struct copy *copy, enum wire_op op)
+static void submit(struct link *l, const struct mapping *m, struct transfer *t)
 {
-	if (!slow)
-		return TRANSPORT_DONE;
-	donor_wait(swapd, d, slot, leg);
-	return TRANSPORT_UNDER_WAY;
+	if (slow)
+		link_wait(l, m, t, 0);
+	else
+		l->ops->done(l->owner, t);
 }
 
 static const struct transport transport_fake = { .name = "fake", .submit = submit };
@@ -73,7 +72,7 @@ static void begin(int wanted, bool backup)
 		.frontend = &frontend_fake,
 		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .repair_rate = 1 << 30 },
 		.shared = &shared, .count = &shared.counters,
-		.wanted = wanted, .choices = 2, .seed = 1, .donor_count = DONORS,
+		.wanted = wanted, .choices = 2, .seed = 1, .donors.count = DONORS,
 		.slots_reserved = 64, .backlog_most = SLOT_BACKLOG,
 		.backup = { .fd = backup ? 1 << 20 : -1 },
 	};
@@ -84,13 +83,16 @@ static void begin(int wanted, bool backup)
 	assert_int_equal(slots_init(&s.slots, &e), 0);
 	s.backup.slots = &s.slots;
 	for (uint16_t i = 0; i < DONORS; i++)
-		s.donors[i] = (struct donor){
-			.index = i, .transport = &transport_fake, .state = DONOR_UP, .fd = -1,
-			.waiting = LEG_LIST_EMPTY,
-			.watched_for_write = true, /* frames stay until grant() */
+		s.donors.donor[i] = (struct donor){
+			.table = &s.donors, .index = i, .state = DONOR_UP,
 			.total = 1ull << 40, .free = 1ull << 40, .room = 1ull << 40,
-			.slab_size = s.options.slab,
-			.tx = { .entries = entries[i], .size = QUEUE },
+			.link = {
+				.transport = &transport_fake, .env = &s.donors.env,
+				.ops = s.donors.ops, .owner = &s.donors.donor[i], .index = i,
+				.fd = -1, .slab_size = s.options.slab,
+				.watched_for_write = true, /* frames stay until grant() */
+				.tx = { .entries = entries[i], .size = QUEUE },
+			},
 		};
 }
 
@@ -109,7 +111,7 @@ static void run(void)
 
 static void lose(struct donor *d)
 {
-	donor_lose(&s, d, "killed");
+	donor_lose(d, "killed");
 	run();
 }
 
@@ -126,28 +128,30 @@ static void grant(void)
 	void *none;
 
 	for (int i = 0; i < DONORS; i++) {
-		struct stream_tx *tx = &s.donors[i].tx;
+		struct link *l = &s.donors.donor[i].link;
+		struct stream_tx *tx = &l->tx;
 
 		while (tx->count) {
 			struct wire_frame f;
 
 			assert_int_equal(wire_parse(tx->entries[tx->head].bytes, WIRE_HEADER,
 						    WIRE_AT_DONOR, &f), 1);
-			s.donors[i].legs_queued -= tx->entries[tx->head].cookie;
+			l->data_queued -= tx->entries[tx->head].cookie;
 			tx->head = (tx->head + 1) % tx->size;
 			tx->count--;
 			tx->popped++;
 			f.direction = WIRE_REPLY;
 			f.generation = ++generation;
 			if (f.op == WIRE_WRITE) {
-				f.generation = slabs[0].copy[0].generation;
-				assert_int_equal(transport_tcp.arrived(&s, &s.donors[i], 0, &f, &none), 0);
-				assert_int_equal(transport_tcp.finished(&s, &s.donors[i], 0, &f), 0);
+				f.generation = slabs[0].copy[0].mapping.generation;
+				assert_int_equal(transport_tcp.arrived(l, 0, &f, &none), 0);
+				assert_int_equal(transport_tcp.finished(l, 0, &f), 0);
+				run();
 				continue;
 			}
 			if (f.op == WIRE_MAP)
 				f.length = 0;
-			assert_int_equal(donor_frame(&s, &s.donors[i], &f, NULL), 0);
+			assert_int_equal(donor_frame(&s.donors.donor[i], &f, NULL), 0);
 			run();
 		}
 	}
@@ -167,14 +171,11 @@ static void request(enum slot_kind kind, uint32_t first, uint32_t count)
 	run();
 }
 
-/* @d does the leg that waits longest for it. */
+/* @d does the transfer that waits longest for it. */
 static void reply(struct donor *d)
 {
-	int number = d->waiting.head;
-
-	assert_true(number >= 0);
-	donor_answered(&s, d, number);
-	engine_donor_reply(&s, &s.slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
+	assert_non_null(d->link.waiting[0].head);
+	link_done(&d->link, d->link.waiting[0].head, 0, 0);
 	run();
 }
 
@@ -206,29 +207,29 @@ static void a_drain_to_a_slow_disk(void **state)
 	uint32_t free_before;
 
 	begin(1, true);
-	s.donors[1].leaving = DONOR_DRAINED;
+	s.donors.donor[1].leaving = DONOR_DRAINED;
 	for (uint32_t i = 0; i < SLABS; i++) {
 		request(SLOT_WRITE, i * SLAB_PAGES, 1);
 		grant();
 		back_up(1);
 	}
-	assert_int_equal(s.donors[0].copies, SLABS);
+	assert_int_equal(s.donors.donor[0].copies, SLABS);
 	assert_int_equal(s.slots.free_count, SLOT_COUNT);
 	for (uint32_t i = 0; i < 100; i++)
 		request(SLOT_WRITE, i * SLAB_PAGES, 1);
 	assert_int_equal(answered, SLABS + 100);
-	s.donors[0].leaving = DONOR_DRAINED;
+	s.donors.donor[0].leaving = DONOR_DRAINED;
 	free_before = s.slots.free_count;
 	for (int i = 0; i < 20; i++, now += SECOND)
 		tick(now);
 	assert_in_range(s.slots.free_count, free_before - 8, free_before);
 	/* And it comes to its end. */
-	for (int i = 0; i < 500 && s.donors[0].copies; i++, now += SECOND) {
+	for (int i = 0; i < 500 && s.donors.donor[0].copies; i++, now += SECOND) {
 		tick(now);
 		back_up(SLOT_COUNT);
 		grant();
 	}
-	assert_int_equal(s.donors[0].copies, 0);
+	assert_int_equal(s.donors.donor[0].copies, 0);
 	assert_int_equal(s.slots.free_count, SLOT_COUNT);
 	assert_int_equal(s.backlog + s.need_backup + s.repair.running, 0);
 	assert_int_equal(failed, 0);
@@ -239,24 +240,24 @@ static void a_drain_to_a_slow_disk(void **state)
 static void a_slab_behind_many_pages(void **state)
 {
 	begin(1, false);
-	s.donors[0].transport = &transport_tcp;
-	s.donors[1].leaving = DONOR_DRAINED;
+	s.donors.donor[0].link.transport = &transport_tcp;
+	s.donors.donor[1].leaving = DONOR_DRAINED;
 	request(SLOT_WRITE, 0, 1);
 	grant();
 	assert_int_equal(answered, 1);
 	for (uint32_t i = 0; i < 200; i++)
 		request(SLOT_WRITE, i, 1);
-	assert_int_equal(s.donors[0].tx.count, 200);
-	assert_int_equal(s.donors[0].legs_queued, 200);
+	assert_int_equal(s.donors.donor[0].link.tx.count, 200);
+	assert_int_equal(s.donors.donor[0].link.data_queued, 200);
 	request(SLOT_WRITE, SLAB_PAGES, 1);
 	assert_int_equal(failed, 0);
 	assert_int_equal(slab_state(&slabs[1]), SLAB_MAPPING);
 	/* Of other frames there are so many at most. */
 	for (uint32_t i = 2; i < 100; i++)
 		request(SLOT_WRITE, i * SLAB_PAGES, 1);
-	assert_in_range(s.donors[0].tx.count, 202, QUEUE - SLOT_COUNT + 200);
-	lose(&s.donors[0]);
-	assert_int_equal(s.donors[0].legs_queued, 0);
+	assert_in_range(s.donors.donor[0].link.tx.count, 202, QUEUE - SLOT_COUNT + 200);
+	lose(&s.donors.donor[0]);
+	assert_int_equal(s.donors.donor[0].link.data_queued, 0);
 	assert_int_equal(answered, 300);
 	end();
 }
@@ -267,27 +268,30 @@ static void pages_that_nobody_asked_for(void **state)
 	static const uint8_t pages[4 * PAGE] = { [0 ... 4 * PAGE - 1] = 0xaa };
 	struct wire_frame f = { .op = WIRE_READ, .direction = WIRE_REPLY, .tag = ~0ull,
 				.length = sizeof(pages) };
-	struct donor *d = &s.donors[0];
+	struct donor *d = &s.donors.donor[0];
 	uint8_t header[WIRE_HEADER];
+	struct data_link *l;
 	int pair[2];
 
 	begin(1, false);
-	d->transport = &transport_tcp;
+	d->link.transport = &transport_tcp;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-	s.options.connections = 1;
-	assert_int_equal(data_link_init(&d->link[0], 0, 1), 0);
-	d->link[0].state = LINK_UP;
-	d->link[0].fd = pair[0];
+	s.donors.env.connections = 1;
+	l = &d->link.data[0];
+	assert_int_equal(stream_rx_init(&l->rx, WIRE_AT_BORROWER), 0);
+	l->state = LINK_UP;
+	l->fd = pair[0];
 	wire_build(header, &f);
 	assert_int_equal(write(pair[1], header, sizeof(header)), sizeof(header));
 	assert_int_equal(write(pair[1], pages, sizeof(pages)), sizeof(pages));
-	data_links_event(&s, d, 1);
+	transport_tcp.event(&d->link, 1);
 	assert_int_equal(s.count->late_replies, 1);
 	assert_int_equal(d->state, DONOR_UP);
 	/* All that is behind the link in the entry would be, too. */
 	for (size_t i = 0; i < sizeof(d->rates); i++)
 		assert_int_equal(d->rates[i], 0);
-	data_link_free(&d->link[0]);
+	stream_rx_free(&l->rx);
+	close(pair[0]);
 	close(pair[1]);
 	end();
 }
@@ -308,7 +312,7 @@ static struct wire_frame reply_to(struct stream_tx *tx)
 static int arrive(struct donor *d, uint32_t channel, const struct wire_frame *f, void **to)
 {
 	*to = NULL;
-	return transport_tcp.arrived(&s, d, channel, f, to);
+	return transport_tcp.arrived(&d->link, channel, f, to);
 }
 
 /*
@@ -318,42 +322,44 @@ static int arrive(struct donor *d, uint32_t channel, const struct wire_frame *f,
 static void a_reply_by_another_connection(void **state)
 {
 	static struct stream_entry queued[2][4];
-	struct donor *d = &s.donors[0];
+	struct donor *d = &s.donors.donor[0];
 	struct wire_frame read, written;
 	void *to, *other;
 
 	begin(1, false);
-	s.options.connections = 2;
-	d->transport = &transport_tcp;
-	s.donors[1].leaving = DONOR_DRAINED;
+	s.donors.env.connections = 2;
+	d->link.transport = &transport_tcp;
+	s.donors.donor[1].leaving = DONOR_DRAINED;
 	request(SLOT_WRITE, 0, 1);
 	grant();
 	assert_int_equal(answered, 1);
 	for (uint8_t i = 0; i < 2; i++)
-		d->link[i] = (struct data_link){ .number = i, .state = LINK_UP, .fd = -1,
+		d->link.data[i] = (struct data_link){ .number = i, .state = LINK_UP, .fd = -1,
 						 .tx = { .entries = queued[i], .size = 4 } };
 	request(SLOT_READ, 0, 1);
 	request(SLOT_WRITE, SLOT_PAGES, 1);
-	assert_int_equal(d->tx.count, 0);
-	read = reply_to(&d->link[0].tx);
-	written = reply_to(&d->link[1].tx);
+	assert_int_equal(d->link.tx.count, 0);
+	read = reply_to(&d->link.data[0].tx);
+	written = reply_to(&d->link.data[1].tx);
 	assert_int_equal(arrive(d, 1, &read, &to), 0);
 	assert_non_null(to);
 	for (uint32_t channel = 0; channel <= 2; channel += 2) {
 		assert_int_equal(arrive(d, channel, &read, &other), 0);
 		assert_null(other);
-		assert_int_equal(transport_tcp.finished(&s, d, channel, &read), 0);
+		assert_int_equal(transport_tcp.finished(&d->link, channel, &read), 0);
 	}
 	assert_int_equal(arrive(d, 0, &written, &other), 0);
-	assert_int_equal(transport_tcp.finished(&s, d, 0, &written), 0);
+	assert_int_equal(transport_tcp.finished(&d->link, 0, &written), 0);
 	assert_int_equal(answered, 1);
 	assert_int_equal(s.count->late_replies, 3);
 	memcpy(to, "that", 4);
-	assert_int_equal(transport_tcp.finished(&s, d, 1, &read), 0);
+	assert_int_equal(transport_tcp.finished(&d->link, 1, &read), 0);
+	run();
 	assert_int_equal(answered, 2);
 	assert_memory_equal(&read_word, "that", 4);
 	assert_int_equal(arrive(d, 2, &written, &other), 0);
-	assert_int_equal(transport_tcp.finished(&s, d, 2, &written), 0);
+	assert_int_equal(transport_tcp.finished(&d->link, 2, &written), 0);
+	run();
 	assert_int_equal(answered, 3);
 	assert_int_equal(s.slots.free_count, SLOT_COUNT);
 	end();
@@ -363,21 +369,20 @@ static void a_reply_by_another_connection(void **state)
 static void a_crowd_for_one_page(void **state)
 {
 	enum { CROWD = 300 };
+	struct link *l;
 	uint32_t before;
 	int rounds = 0;
 
 	begin(1, false);
 	request(SLOT_WRITE, 0, 1);
 	grant();
+	l = &s.donors.donor[slabs[0].copy[0].donor].link;
 	slow = true;
 	for (int i = 0; i < CROWD; i++)
 		request(SLOT_WRITE, 0, 1);
 	assert_int_equal(answered, 1);
 	slow = false;
-	donor_answered(&s, &s.donors[slabs[0].copy[0].donor],
-		       s.donors[slabs[0].copy[0].donor].waiting.head);
-	engine_donor_reply(&s, &s.slots.slot[s.slots.active[0]], 0);
-	assert_int_equal(answered, 2);
+	link_done(l, l->waiting[0].head, 0, 0);
 	do {
 		before = (uint32_t)answered;
 		rounds++;
@@ -397,7 +402,7 @@ static void a_write_outlives_its_donor(void **state)
 	request(SLOT_WRITE, 0, 1);
 	grant();
 	assert_int_equal(answered, 1);
-	first = &s.donors[slabs[0].copy[0].donor];
+	first = &s.donors.donor[slabs[0].copy[0].donor];
 	slow = true;
 	request(SLOT_WRITE, 0, 4);
 	lose(first);
@@ -409,7 +414,7 @@ static void a_write_outlives_its_donor(void **state)
 	/* With no donor left the write fails. */
 	slow = true;
 	request(SLOT_WRITE, 0, 4);
-	lose(&s.donors[!first->index]);
+	lose(&s.donors.donor[!first->index]);
 	assert_int_equal(answered, 3);
 	assert_int_equal(failed, 1);
 	assert_int_equal(s.slots.free_count, SLOT_COUNT);
@@ -430,8 +435,8 @@ static void saved_in_the_last_moment(void **state)
 	disk = -EIO;
 	back_up(1);
 	disk = 0;
-	from = &s.donors[slabs[0].copy[0].donor];
-	to = &s.donors[!from->index];
+	from = &s.donors.donor[slabs[0].copy[0].donor];
+	to = &s.donors.donor[!from->index];
 	slow = true;
 	slabs[0].rewrite_at = UINT64_MAX;
 	slabs[0].copy[0].leaving = true;
@@ -440,7 +445,7 @@ static void saved_in_the_last_moment(void **state)
 	tick(now_ns());
 	repair_run(&s);
 	reply(from);
-	assert_true(to->waiting.head >= 0);
+	assert_true(to->link.waiting[0].head);
 	lose(from);
 	/* Something is queued for the disk: it might be the page. */
 	request(SLOT_WRITE, 9 * SLAB_PAGES, 1);
@@ -471,8 +476,8 @@ static void a_read_in_the_last_moment(void **state)
 		begin(1, false);
 		request(SLOT_WRITE, 0, 4);
 		grant();
-		from = &s.donors[slabs[0].copy[0].donor];
-		to = &s.donors[!from->index];
+		from = &s.donors.donor[slabs[0].copy[0].donor];
+		to = &s.donors.donor[!from->index];
 		slow = true;
 		slabs[0].copy[0].leaving = true;
 		tick(now_ns());
@@ -482,7 +487,7 @@ static void a_read_in_the_last_moment(void **state)
 		/* One that is there before, one that comes after. */
 		request(SLOT_READ, 1, 2);
 		reply(from);
-		assert_true(to->waiting.head >= 0);
+		assert_true(to->link.waiting[0].head);
 		lose(from);
 		request(SLOT_READ, 0, 4);
 		assert_int_equal(answered, 1);
@@ -513,14 +518,14 @@ static void a_disk_that_recovers(void **state)
 	uint32_t errors;
 
 	begin(1, true);
-	s.donors[1].leaving = DONOR_DRAINED;
+	s.donors.donor[1].leaving = DONOR_DRAINED;
 	disk = -ENOSPC;
 	request(SLOT_WRITE, 3, 60);
 	grant();
 	back_up(1);
 	request(SLOT_WRITE, 100, 60);
 	back_up(1);
-	s.donors[0].leaving = DONOR_DRAINED;
+	s.donors.donor[0].leaving = DONOR_DRAINED;
 	for (int i = 0; i < 60; i++, now += SECOND) {
 		tick(now);
 		back_up(SLOT_COUNT);
@@ -529,14 +534,14 @@ static void a_disk_that_recovers(void **state)
 	/* Tried now and then, and kept where it is. */
 	errors = (uint32_t)s.count->backup_errors;
 	assert_in_range(errors, 4, 30);
-	assert_int_equal(s.donors[0].copies, 1);
+	assert_int_equal(s.donors.donor[0].copies, 1);
 	disk = 0;
 	for (int i = 0; i < 60; i++, now += SECOND) {
 		tick(now);
 		back_up(SLOT_COUNT);
 		grant();
 	}
-	assert_int_equal(s.donors[0].copies, 0);
+	assert_int_equal(s.donors.donor[0].copies, 0);
 	assert_int_equal(s.count->backup_errors, errors);
 	request(SLOT_READ, 100, 60);
 	back_up(1);
@@ -609,15 +614,15 @@ static void what_the_disk_sees(void **state)
 /* A donor that gave wrong pages stays known for it, off the list or not. */
 static void nobody_is_forgiven(void **state)
 {
-	struct donor *d = &s.donors[0];
+	struct donor *d = &s.donors.donor[0];
 
 	begin(1, false);
-	assert_int_equal(stream_rx_init(&d->rx, WIRE_AT_BORROWER), 0);
+	assert_int_equal(stream_rx_init(&d->link.rx, WIRE_AT_BORROWER), 0);
 	d->leaving = DONOR_SUSPECT | DONOR_REMOVED;
 	d->pinged = 1;
-	donors_tick(&s, now_ns());
+	donors_tick(&s.donors, now_ns());
 	assert_int_equal(d->state, DONOR_QUARANTINED);
-	stream_rx_free(&d->rx);
+	stream_rx_free(&d->link.rx);
 	end();
 }
 
@@ -642,50 +647,50 @@ static void what_a_drain_comes_to(void **state)
 	uint64_t now = now_ns();
 
 	begin(1, false);
-	s.donors[1].leaving = DONOR_DRAINED;
+	s.donors.donor[1].leaving = DONOR_DRAINED;
 	for (uint32_t i = 0; i < 5; i++) {
 		request(SLOT_WRITE, i * SLAB_PAGES, 1);
 		grant();
 	}
-	s.donors[0].leaving = DONOR_DRAINED;
-	check_outlook(&s.donors[0], 0, 0, 5, "no other donor is up; ");
-	s.donors[1].leaving = 0;
-	s.donors[1].free = s.donors[1].room = 0;
-	check_outlook(&s.donors[0], 0, 0, 5, "no other donor has free capacity; ");
-	s.donors[1].free = s.donors[1].room = 2 * s.options.slab;
-	check_outlook(&s.donors[0], 2, 0, 3, "too little free capacity; lend");
+	s.donors.donor[0].leaving = DONOR_DRAINED;
+	check_outlook(&s.donors.donor[0], 0, 0, 5, "no other donor is up; ");
+	s.donors.donor[1].leaving = 0;
+	s.donors.donor[1].free = s.donors.donor[1].room = 0;
+	check_outlook(&s.donors.donor[0], 0, 0, 5, "no other donor has free capacity; ");
+	s.donors.donor[1].free = s.donors.donor[1].room = 2 * s.options.slab;
+	check_outlook(&s.donors.donor[0], 2, 0, 3, "too little free capacity; lend");
 	for (int i = 0; i < 60; i++, now += SECOND) {
 		tick(now);
 		repair_run(&s);
 		grant();
 	}
-	assert_int_equal(s.donors[0].copies, 3);
-	check_outlook(&s.donors[0], 0, 0, 3, "no other donor has free capacity; ");
+	assert_int_equal(s.donors.donor[0].copies, 3);
+	check_outlook(&s.donors.donor[0], 0, 0, 3, "no other donor has free capacity; ");
 	/* What it would make when it is wanted counts. */
-	s.donors[1].room = 1ull << 40;
-	check_outlook(&s.donors[0], 3, 0, 0, NULL);
+	s.donors.donor[1].room = 1ull << 40;
+	check_outlook(&s.donors.donor[0], 3, 0, 0, NULL);
 	end();
 
 	/* With a disk nothing is stuck. */
 	begin(1, true);
-	s.donors[1].leaving = DONOR_DRAINED;
+	s.donors.donor[1].leaving = DONOR_DRAINED;
 	for (uint32_t i = 0; i < 5; i++) {
 		request(SLOT_WRITE, i * SLAB_PAGES, 1);
 		grant();
 		back_up(1);
 	}
-	s.donors[0].leaving = DONOR_DRAINED;
-	s.donors[1].leaving = 0;
-	s.donors[1].free = s.donors[1].room = s.options.slab;
-	check_outlook(&s.donors[0], 1, 4, 0, NULL);
+	s.donors.donor[0].leaving = DONOR_DRAINED;
+	s.donors.donor[1].leaving = 0;
+	s.donors.donor[1].free = s.donors.donor[1].room = s.options.slab;
+	check_outlook(&s.donors.donor[0], 1, 4, 0, NULL);
 	end();
 
 	/* Copies want donors of their own. */
 	begin(2, false);
 	request(SLOT_WRITE, 0, 1);
 	grant();
-	s.donors[0].leaving = DONOR_DRAINED;
-	check_outlook(&s.donors[0], 0, 0, 1, "has a replica already; ");
+	s.donors.donor[0].leaving = DONOR_DRAINED;
+	check_outlook(&s.donors.donor[0], 0, 0, 1, "has a replica already; ");
 	end();
 }
 
@@ -695,36 +700,36 @@ static void a_donor_that_asks_too_often(void **state)
 	struct wire_frame evict = { .op = WIRE_EVICT, .slab = 7, .generation = 1 };
 	struct wire_frame activity = { .op = WIRE_ACTIVITY, .length = WIRE_LOAN_SIZE };
 	uint8_t loan[WIRE_LOAN_SIZE];
-	struct donor *d = &s.donors[0];
+	struct donor *d = &s.donors.donor[0];
 	uint32_t looked = 0;
 
 	begin(1, false);
-	s.donors[1].leaving = DONOR_DRAINED;
+	s.donors.donor[1].leaving = DONOR_DRAINED;
 	request(SLOT_WRITE, 0, 1);
 	grant();
 	slabs[0].activity.rate = 5;
-	wire_put_loan(loan, 0, (struct wire_loan){ slabs[0].copy[0].remote,
-						   slabs[0].copy[0].generation });
+	wire_put_loan(loan, 0, (struct wire_loan){ slabs[0].copy[0].mapping.remote,
+						   slabs[0].copy[0].mapping.generation });
 	/* As fast as HeadRoom's rule and a drain ask: each is looked up. */
 	for (int i = 0; i < 64; i++) {
-		assert_int_equal(donor_frame(&s, d, &evict, NULL), 0);
-		d->tx.count = 0;
+		assert_int_equal(donor_frame(d, &evict, NULL), 0);
+		d->link.tx.count = 0;
 	}
-	assert_int_equal(donor_frame(&s, d, &activity, loan), 0);
-	d->tx.count = 0;
+	assert_int_equal(donor_frame(d, &activity, loan), 0);
+	d->link.tx.count = 0;
 	assert_int_equal(wire_get_rate(d->rates, 0), 5000);
 	assert_int_equal(s.count->asks_ignored, 0);
 	for (int i = 0; i < 5000; i++) {
-		assert_int_equal(donor_frame(&s, d, &activity, loan), 0);
-		d->tx.count = 0;
+		assert_int_equal(donor_frame(d, &activity, loan), 0);
+		d->link.tx.count = 0;
 		looked += wire_get_rate(d->rates, 0) == 5000;
 	}
 	assert_in_range(looked, 1, 100);
 	assert_int_equal(s.count->asks_ignored, 5000 - looked);
 	/* It comes to its right again. */
 	d->asks.at -= 10 * SECOND;
-	assert_int_equal(donor_frame(&s, d, &activity, loan), 0);
-	d->tx.count = 0;
+	assert_int_equal(donor_frame(d, &activity, loan), 0);
+	d->link.tx.count = 0;
 	assert_int_equal(wire_get_rate(d->rates, 0), 5000);
 	end();
 }
@@ -740,14 +745,14 @@ static void memory_comes_back_in_time(void **state)
 		request(SLOT_WRITE, i * SLAB_PAGES, 1);
 		grant();
 	}
-	assert_int_equal(s.donors[0].copies + s.donors[1].copies, SLABS);
+	assert_int_equal(s.donors.donor[0].copies + s.donors.donor[1].copies, SLABS);
 	for (uint32_t i = 0; i < SLABS; i++)
 		request(SLOT_DISCARD, i * SLAB_PAGES, 1);
 	for (; now - start < 9 * SECOND; now += SECOND / 10) {
 		tick(now);
 		grant();
 	}
-	assert_int_equal(s.donors[0].copies + s.donors[1].copies, 0);
+	assert_int_equal(s.donors.donor[0].copies + s.donors.donor[1].copies, 0);
 	assert_int_equal(s.count->unmaps, SLABS);
 	assert_int_equal(failed, 0);
 	assert_int_equal(s.slots.free_count, SLOT_COUNT);
@@ -763,7 +768,7 @@ static void memory_of_many_slabs_comes_back_in_time(void **state)
 	enum { MANY = 200000, COPIES = 20000, PAGES_EACH = 256 };
 	struct slab *many = calloc(MANY, sizeof(*many));
 	uint64_t start = now_ns(), now = start;
-	struct donor *d = &s.donors[0];
+	struct donor *d = &s.donors.donor[0];
 	char frames[65536];
 	int fds[2];
 
@@ -774,9 +779,9 @@ static void memory_of_many_slabs_comes_back_in_time(void **state)
 	s.map = page_map_new(MANY * PAGES_EACH, PAGES_EACH, 2, false);
 	assert_non_null(s.map);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
-	d->fd = fds[0];
-	d->watched_for_write = false;
-	s.epoll_fd = -1;
+	d->link.fd = fds[0];
+	d->link.watched_for_write = false;
+	s.donors.env.epoll_fd = -1;
 	for (uint32_t i = 0; i < COPIES; i++) {
 		uint32_t index = i * (MANY / COPIES);
 
@@ -792,10 +797,10 @@ static void memory_of_many_slabs_comes_back_in_time(void **state)
 	for (uint32_t copies = COPIES - 1; copies < COPIES; copies -= COPIES - 1) {
 		for (start = now; now - start < 9 * SECOND; now += SECOND / 10) {
 			tick(now);
-			donors_flush(&s);
+			donors_flush(&s.donors);
 			while (read(fds[1], frames, sizeof(frames)) > 0)
 				;
-			d->watched_for_write = false;
+			d->link.watched_for_write = false;
 		}
 		assert_int_equal(d->copies, copies);
 		page_map_discard(s.map, 0, s.map->pages);

@@ -65,21 +65,21 @@ static void begin(void)
 	s = (struct swapd){
 		.options = { .name = "unit", .slab = 1 << 20, .deadline = 500 * MS },
 		.shared = &shared, .count = &shared.counters, .wanted = 1,
-		.choices = 2, .borrower = 5, .seed = 5, .backup = { .fd = -1 },
-		.epoll_fd = epoll_create1(EPOLL_CLOEXEC), .resolver = { .look_up = look_up },
+		.choices = 2, .donors.borrower = 5, .seed = 5, .backup = { .fd = -1 },
+		.donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC), .donors.resolver.look_up = look_up,
 	};
 	wiring_events(&s);
 	slab_init(&s.table, &slab, 1, 256);
-	assert_int_equal(resolver_start(&s.resolver, MAX_DONORS, &e), 0);
-	assert_int_equal(donor_new(&s, NAME, &e), 0);
-	assert_true(s.donors[0].place_count >= 1);
+	assert_int_equal(resolver_start(&s.donors.resolver, MAX_DONORS, &e), 0);
+	assert_int_equal(donor_new(&s.donors, NAME, &e), 0);
+	assert_true(s.donors.donor[0].place_count >= 1);
 }
 
 static void end(void)
 {
-	resolver_stop(&s.resolver);
-	donors_free(&s);
-	close(s.epoll_fd);
+	resolver_stop(&s.donors.resolver);
+	donors_free(&s.donors);
+	close(s.donors.env.epoll_fd);
 	sem_destroy(&tell);
 }
 
@@ -87,16 +87,16 @@ static void end(void)
 static bool called(int fd, uint64_t ms)
 {
 	uint64_t until = now_ns() + ms * MS;
-	struct donor *d = &s.donors[0];
+	struct donor *d = &s.donors.donor[0];
 
 	while (now_ns() < until) {
-		struct pollfd p = { .fd = d->fd, .events = POLLIN | POLLOUT };
+		struct pollfd p = { .fd = d->link.fd, .events = POLLIN | POLLOUT };
 		int accepted;
 
-		donors_tick(&s, now_ns());
-		p.fd = d->fd;
-		if (d->fd >= 0 && poll(&p, 1, 10) > 0)
-			donor_event(&s, d, (uint32_t)p.revents);
+		donors_tick(&s.donors, now_ns());
+		p.fd = d->link.fd;
+		if (d->link.fd >= 0 && poll(&p, 1, 10) > 0)
+			donor_event(d, (uint32_t)p.revents);
 		else
 			usleep(2000);
 		accepted = accept(fd, NULL, NULL);
@@ -113,7 +113,7 @@ static void a_name_that_moves(void **state)
 	struct address dead, second, third;
 	int dead_fd = make_place(&dead, false), fd = make_place(&second, true);
 	int third_fd = make_place(&third, true);
-	struct donor *d = &s.donors[0];
+	struct donor *d = &s.donors.donor[0];
 
 	begin();
 	/* As it was when the device was made. */
@@ -131,14 +131,14 @@ static void a_name_that_moves(void **state)
 	/* It has two addresses now; the first is tried first. */
 	sem_post(&tell);
 	assert_true(called(fd, 60000));
-	assert_int_equal(d->at.len, second.len);
-	assert_true(address_same(&d->at, &second));
+	assert_int_equal(d->link.at.len, second.len);
+	assert_true(address_same(&d->link.at, &second));
 	assert_int_equal(d->place_count, 2);
 	/* It was up, and is lost: the name means a third machine. */
 	d->state = DONOR_UP;
 	meaning[0] = third;
 	meanings = 1;
-	donor_lose(&s, d, "killed");
+	donor_lose(d, "killed");
 	sem_post(&tell);
 	assert_true(called(third_fd, 60000));
 	assert_int_equal(__atomic_load_n(&asked, __ATOMIC_ACQUIRE), 2);
@@ -154,7 +154,7 @@ static void a_name_that_leads_astray(void **state)
 {
 	struct address here;
 	int fd = make_place(&here, true);
-	struct donor *d = &s.donors[0];
+	struct donor *d = &s.donors.donor[0];
 
 	begin();
 	d->places[0] = here;
@@ -164,12 +164,12 @@ static void a_name_that_leads_astray(void **state)
 	d->state = DONOR_UP;
 	assert_int_equal(tcp_parse("10.1.2.3:7070", "test", &meaning[0], NULL), 0);
 	meanings = 1;
-	donor_lose(&s, d, "killed");
+	donor_lose(d, "killed");
 	sem_post(&tell);
 	assert_true(called(fd, 60000));
-	assert_true(address_same(&d->at, &here));
+	assert_true(address_same(&d->link.at, &here));
 	d->state = DONOR_UP;
-	donor_lose(&s, d, "killed");
+	donor_lose(d, "killed");
 	assert_true(called(fd, 60000));
 	assert_int_equal(__atomic_load_n(&asked, __ATOMIC_ACQUIRE), 2);
 	end();

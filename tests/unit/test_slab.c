@@ -43,8 +43,8 @@ static void life(void **state)
 	assert_int_equal(slab_state(s), SLAB_UNMAPPED);
 	assert_int_equal(slab_ask(s, 2, 600), 0);
 	slab_grant(s, 0, 17, 99, false);
-	assert_int_equal(s->copy[0].remote, 17);
-	assert_int_equal(s->copy[0].generation, 99);
+	assert_int_equal(s->copy[0].mapping.remote, 17);
+	assert_int_equal(s->copy[0].mapping.generation, 99);
 	assert_int_equal(slab_count(&t, SLAB_MAPPED), 1);
 	slab_lose(s, 0);
 	assert_int_equal(slab_count(&t, SLAB_LOST), 1);
@@ -244,28 +244,6 @@ static void all_slots_are_used_and_come_back(void **state)
 	assert_null(slot_get(s));
 }
 
-/* Legs of one slot are on different lists, of one donor on one. */
-static void legs_in_lists(void **state)
-{
-	struct slots *s = *state;
-	struct leg_list a = LEG_LIST_EMPTY, b = LEG_LIST_EMPTY;
-	struct slot *x = request(s, SLOT_WRITE, 0, 1), *y = request(s, SLOT_WRITE, 5, 1);
-
-	leg_append(s, &a, leg_number(s, x, 0));
-	leg_append(s, &b, leg_number(s, x, 1));
-	leg_append(s, &a, leg_number(s, y, 3));
-	assert_ptr_equal(leg_at(s, a.head), &x->leg[0]);
-	assert_ptr_equal(leg_at(s, a.tail), &y->leg[3]);
-	leg_remove(s, &a, leg_number(s, x, 0));
-	assert_int_equal(a.head, leg_number(s, y, 3));
-	assert_int_equal(b.head, leg_number(s, x, 1));
-	leg_remove(s, &a, a.head);
-	assert_int_equal(a.head, -1);
-	assert_int_equal(a.tail, -1);
-	slot_put(s, x);
-	slot_put(s, y);
-}
-
 /* --- the watchdog's rule -------------------------------------------------- */
 
 static enum watchdog_verdict see(struct watchdog_state *w, uint64_t received, uint64_t completed,
@@ -311,7 +289,6 @@ int main(void)
 		cmocka_unit_test(geometry),
 		cmocka_unit_test(life),
 		cmocka_unit_test(copies),
-		cmocka_unit_test_setup_teardown(legs_in_lists, with_slots, without_slots),
 		cmocka_unit_test(bits_like_reference),
 		cmocka_unit_test(no_bits),
 		cmocka_unit_test_setup_teardown(overlaps_wait, with_slots, without_slots),

@@ -28,12 +28,12 @@ static struct slab slabs[SLABS];
 
 static int map_result; /* of the next slabs */
 
-static int map_slab(struct swapd *swapd, struct donor *d, struct copy *copy)
+static int map(struct link *l, struct mapping *m)
 {
 	return map_result;
 }
 
-static const struct transport transport_fake = { .name = "fake", .map_slab = map_slab };
+static const struct transport transport_fake = { .name = "fake", .map = map };
 
 enum { NO_BACKUP = -1, BACKUP = 1 << 20 /* a descriptor that is not used */ };
 
@@ -48,7 +48,7 @@ static void begin(int backup)
 		.frontend = &fuse_frontend,
 		.shared = &shared, .count = &shared.counters,
 		.wanted = 1, .choices = 2, .seed = 1, .backlog_most = SLOT_BACKLOG,
-		.backup = { .fd = backup }, .epoll_fd = epoll_create1(EPOLL_CLOEXEC),
+		.backup = { .fd = backup }, .donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 	};
 	wiring_events(&s);
 	slab_init(&s.table, slabs, SLABS, SLAB_PAGES);
@@ -60,26 +60,26 @@ static void begin(int backup)
 
 static void end(void)
 {
-	donors_free(&s);
+	donors_free(&s.donors);
 	slots_free(&s.slots);
 	page_map_free(&s.map);
-	close(s.epoll_fd);
+	close(s.donors.env.epoll_fd);
 }
 
 /* One that a predecessor had, up, and a copy of slab 0 there. */
 static struct donor *take_over_donor(const char *text)
 {
-	struct donor_record *r = &shared.donors[s.donor_count];
+	struct donor_record *r = &shared.donors[s.donors.count];
 	struct donor *d;
 
 	assert_int_equal(address_parse(text, "donor", &r->address, NULL), 0);
 	r->at = r->address;
 	r->identity = IDENTITY;
 	r->used = true;
-	donors_take_over(&s, now_ns());
-	d = &s.donors[s.donor_count - 1];
+	donors_take_over(&s.donors, now_ns());
+	d = &s.donors.donor[s.donors.count - 1];
 	assert_int_equal(d->state, DONOR_DOWN);
-	d->transport = &transport_fake;
+	d->link.transport = &transport_fake;
 	return d;
 }
 
@@ -95,25 +95,25 @@ static void copy_at(struct donor *d, uint32_t index)
 static void greeted(struct donor *d)
 {
 	d->state = DONOR_UP;
-	d->slab_size = s.options.slab;
+	d->link.slab_size = s.options.slab;
 }
 
 /* The next frame for @d, or 0. */
 static uint8_t sent(struct donor *d, struct wire_frame *f)
 {
-	if (!d->tx.count)
+	if (!d->link.tx.count)
 		return 0;
-	assert_int_equal(wire_parse(d->tx.entries[d->tx.head].bytes, WIRE_HEADER, WIRE_AT_DONOR, f),
+	assert_int_equal(wire_parse(d->link.tx.entries[d->link.tx.head].bytes, WIRE_HEADER, WIRE_AT_DONOR, f),
 			 1);
-	d->tx.head = (d->tx.head + 1) % d->tx.size;
-	d->tx.count--;
+	d->link.tx.head = (d->link.tx.head + 1) % d->link.tx.size;
+	d->link.tx.count--;
 	return f->op;
 }
 
 static int answered(struct donor *d, struct wire_frame f)
 {
 	f.direction = WIRE_REPLY;
-	return donor_frame(&s, d, &f, NULL);
+	return donor_frame(d, &f, NULL);
 }
 
 /* --- slabs that cannot be mapped -------------------------------------------------------- */
@@ -130,8 +130,8 @@ static void kept_and_asked_for_again(void **state)
 	failover_slabs(&s);
 	greeted(d);
 	/* It was hard to find. */
-	s.resume_for = 100 * SECOND;
-	s.resume_until = now_ns();
+	s.donors.resume_for = 100 * SECOND;
+	s.donors.resume_until = now_ns();
 	placing_resume(&s, d);
 	assert_int_equal(sent(d, &f), WIRE_REMAP);
 	assert_int_equal(sent(d, &ignored), WIRE_REMAP);
@@ -181,7 +181,7 @@ static void given_up_in_the_end(void **state)
 		greeted(d);
 		placing_resume(&s, d);
 		assert_int_equal(sent(d, &f), WIRE_REMAP);
-		d->tx.count = 0;
+		d->link.tx.count = 0;
 		map_result = -ENOMEM;
 		assert_int_equal(answered(d, f), 0);
 		if (i) {
@@ -212,11 +212,11 @@ static void asked_back_before_it_is_there(void **state)
 	failover_slabs(&s);
 	/* Its data connection has joined, and we have not read that yet. */
 	d->state = DONOR_GREETING;
-	assert_int_equal(donor_frame(&s, d, &remap, NULL), -EPROTO);
-	assert_int_equal(donor_frame(&s, d, &evict, NULL), 0);
+	assert_int_equal(donor_frame(d, &remap, NULL), -EPROTO);
+	assert_int_equal(donor_frame(d, &evict, NULL), 0);
 	greeted(d);
 	evict.slab = 1;
-	assert_int_equal(donor_frame(&s, d, &evict, NULL), 0);
+	assert_int_equal(donor_frame(d, &evict, NULL), 0);
 	for (uint32_t i = 0; i < SLABS; i++) {
 		assert_int_equal(sent(d, &f), WIRE_EVICT);
 		assert_int_equal(f.slab, i);
@@ -224,7 +224,7 @@ static void asked_back_before_it_is_there(void **state)
 	}
 	placing_resume(&s, d);
 	for (uint32_t i = 0; i < SLABS; i++) {
-		assert_int_equal(d->tx.count, SLABS + 2 - i);
+		assert_int_equal(d->link.tx.count, SLABS + 2 - i);
 		assert_int_equal(sent(d, &f), WIRE_REMAP);
 		assert_int_equal(f.slab, i);
 		assert_int_equal(answered(d, f), 0);
@@ -264,7 +264,7 @@ static void room_that_comes_back(void **state)
 	assert_int_equal(sent(d, &f), WIRE_MAP);
 	/* Once. */
 	placing_ask_later(&s, d, now_ns());
-	assert_int_equal(d->tx.count, 0);
+	assert_int_equal(d->link.tx.count, 0);
 	f.status = WIRE_NO_SPACE;
 	s.room_until = now_ns();
 	assert_int_equal(answered(d, f), 0);
@@ -285,9 +285,9 @@ static void a_quarantine_is_known_at_once(void **state)
 	greeted(d);
 	assert_false(shared.donors[0].quarantined);
 	donor_blame(d, 3);
-	donors_flush(&s);
+	donors_flush(&s.donors);
 	assert_true(shared.donors[0].quarantined);
-	donors_take_over(&s, now_ns());
+	donors_take_over(&s.donors, now_ns());
 	assert_int_equal(d->state, DONOR_QUARANTINED);
 	assert_string_equal(d->why, "it returned a page that was not written there (3)");
 	assert_int_equal(d->bad_pages, 1);
@@ -298,9 +298,9 @@ static void a_quarantine_is_known_at_once(void **state)
 	d = take_over_donor("127.0.0.1:1");
 	greeted(d);
 	donor_blame(d, 3);
-	donors_flush(&s);
+	donors_flush(&s.donors);
 	assert_int_equal(d->state, DONOR_UP);
-	donors_take_over(&s, now_ns());
+	donors_take_over(&s.donors, now_ns());
 	assert_int_equal(d->leaving, DONOR_SUSPECT);
 	/* Why is told in the end, too. */
 	assert_string_equal(d->why, "it returned a page that was not written there (3)");
@@ -316,12 +316,12 @@ static void losses_are_remembered(void **state)
 	d = take_over_donor("127.0.0.1:1");
 	for (uint32_t server = 1; server <= 2; server++) {
 		greeted(d);
-		donor_lose(&s, d, server == 1 ? "no reply within the deadline" : "gone");
-		donors_record(&s);
-		donors_take_over(&s, now_ns());
+		donor_lose(d, server == 1 ? "no reply within the deadline" : "gone");
+		donors_record(&s.donors);
+		donors_take_over(&s.donors, now_ns());
 		assert_int_equal(d->losses, server);
 		assert_string_equal(d->why, server == 1 ? "no reply within the deadline" : "gone");
-		d->transport = &transport_fake;
+		d->link.transport = &transport_fake;
 	}
 	end();
 }
@@ -337,7 +337,7 @@ static int greet(struct donor *d, uint64_t identity)
 	wire_build_donor(payload, &told);
 	d->state = DONOR_GREETING;
 	d->greeted = false;
-	return donor_frame(&s, d, &f, payload);
+	return donor_frame(d, &f, payload);
 }
 
 /* A donor's second address is faster than the first, at which it has something of ours. */
@@ -348,14 +348,14 @@ static void who_has_something_is_not_refused(void **state)
 	begin(NO_BACKUP);
 	first = take_over_donor("127.0.0.1:1");
 	second = take_over_donor("127.0.0.1:2");
-	first = &s.donors[0];
-	first->transport = &transport_fake;
+	first = &s.donors.donor[0];
+	first->link.transport = &transport_fake;
 	copy_at(first, 0);
 	failover_slabs(&s);
 	assert_int_equal(first->resume, RESUME_WANTED);
 	assert_int_equal(greet(second, IDENTITY), -ECONNREFUSED);
 	assert_non_null(strstr(second->why, first->address.text));
-	donor_lose(&s, second, second->why);
+	donor_lose(second, second->why);
 	assert_int_equal(greet(first, IDENTITY), 0);
 	assert_int_equal(first->state, DONOR_UP);
 	/* Written down at once, for the next one. */

@@ -79,11 +79,11 @@ static void borrower_init(struct client *b)
 		.count = &b->shared.counters,
 		.frontend = &fuse_frontend,
 		.host = { .fd = fd[0] },
-		.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
+		.donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 		.wanted = 1,
 		.choices = 2,
 		.backlog_most = SLOT_BACKLOG,
-		.borrower = 5,
+		.donors.borrower = 5,
 		.seed = 5,
 	};
 	wiring_events(&b->s);
@@ -97,10 +97,10 @@ static void borrower_init(struct client *b)
 
 static void borrower_free(struct client *b)
 {
-	donors_free(&b->s);
+	donors_free(&b->s.donors);
 	slots_free(&b->s.slots);
 	page_map_free(&b->s.map);
-	close(b->s.epoll_fd);
+	close(b->s.donors.env.epoll_fd);
 	close(b->s.host.fd);
 	close(b->kernel);
 }
@@ -108,14 +108,14 @@ static void borrower_free(struct client *b)
 /* What the event loop does, until slab @index is no longer being asked for. */
 static void settle(struct client *b, uint32_t index)
 {
-	struct donor *d = &b->s.donors[0];
+	struct donor *d = &b->s.donors.donor[0];
 
 	for (int i = 0; i < 600 && slab_state(&b->slabs[index]) == SLAB_MAPPING; i++) {
-		struct pollfd p = { .fd = d->fd, .events = POLLIN };
+		struct pollfd p = { .fd = d->link.fd, .events = POLLIN };
 
-		donors_flush(&b->s);
+		donors_flush(&b->s.donors);
 		if (poll(&p, 1, 100) > 0)
-			donor_event(&b->s, d, (uint32_t)p.revents);
+			donor_event(d, (uint32_t)p.revents);
 	}
 	while (engine_run(&b->s))
 		;
@@ -224,10 +224,10 @@ static void lending_stop(struct lending *l)
 static void add_donor(struct swapd *s, const char *text)
 {
 	struct error e = { 0 };
-	int i = donor_new(s, text, &e);
+	int i = donor_new(&s->donors, text, &e);
 
 	assert_true(i >= 0);
-	assert_int_equal(donor_join(s, &s->donors[i], &e), 0);
+	assert_int_equal(donor_join(&s->donors.donor[i], &e), 0);
 }
 
 /* --- tests ------------------------------------------------------------------------ */
@@ -241,7 +241,7 @@ static void pages_through_shared_memory(void **state)
 	lending_start(&l, NULL);
 	borrower_init(&b);
 	add_donor(&b.s, l.address.text);
-	assert_string_equal(b.s.donors[0].transport->name, "shm");
+	assert_string_equal(b.s.donors.donor[0].link.transport->name, "shm");
 	for (size_t i = 0; i < sizeof(data); i++)
 		data[i] = (uint8_t)(i * 31 >> 5);
 
@@ -251,9 +251,9 @@ static void pages_through_shared_memory(void **state)
 	settle(&b, 0);
 	assert_int_equal(slab_state(&b.slabs[0]), SLAB_MAPPED);
 	assert_int_equal(answered(&b, 3, NULL, 0), 0);
-	assert_memory_equal(b.slabs[0].copy[0].memory + 3 * PAGE, data, sizeof(data));
+	assert_memory_equal(b.slabs[0].copy[0].mapping.memory + 3 * PAGE, data, sizeof(data));
 	/* It is the donor's memory. */
-	assert_memory_equal(l.pool.memory + b.slabs[0].copy[0].remote * (size_t)SLAB + 3 * PAGE, data,
+	assert_memory_equal(l.pool.memory + b.slabs[0].copy[0].mapping.remote * (size_t)SLAB + 3 * PAGE, data,
 			    sizeof(data));
 	request(&b, SLOT_WRITE, 40, 1, data);
 	assert_int_equal(answered(&b, 40, NULL, 0), 0);
@@ -276,10 +276,10 @@ static void pages_through_shared_memory(void **state)
 
 	/* The donor goes, orderly or not: what it held comes from the backup. */
 	lending_stop(&l);
-	donor_event(&b.s, &b.s.donors[0], EPOLLIN | EPOLLHUP);
-	assert_int_equal(b.s.donors[0].state, DONOR_DOWN);
+	donor_event(&b.s.donors.donor[0], EPOLLIN | EPOLLHUP);
+	assert_int_equal(b.s.donors.donor[0].state, DONOR_DOWN);
 	assert_int_equal(slab_state(&b.slabs[0]), SLAB_LOST);
-	assert_null(b.slabs[0].copy[0].memory);
+	assert_null(b.slabs[0].copy[0].mapping.memory);
 	request(&b, SLOT_READ, 3, 1, NULL);
 	assert_int_equal(answered(&b, 3, NULL, 0), -EAGAIN);
 	assert_int_equal(b.s.need_backup, 1);
@@ -315,39 +315,39 @@ static void one_donor_at_two_addresses(void **state)
 	request(&b, SLOT_WRITE, 0, 1, page);
 	settle(&b, 0);
 	assert_int_equal(answered(&b, 0, NULL, 0), 0);
-	assert_int_equal(donor_new(&b.s, second.text, &e), 1);
-	assert_int_equal(donor_join(&b.s, &b.s.donors[1], &e), -EACCES);
+	assert_int_equal(donor_new(&b.s.donors, second.text, &e), 1);
+	assert_int_equal(donor_join(&b.s.donors.donor[1], &e), -EACCES);
 	assert_non_null(strstr(e.text, l.address.text));
 	assert_non_null(strstr(e.text, second.text));
 	assert_non_null(strstr(e.text, "the same donor as"));
-	assert_int_equal(b.s.donors[0].state, DONOR_UP);
+	assert_int_equal(b.s.donors.donor[0].state, DONOR_UP);
 	request(&b, SLOT_WRITE, 1, 1, page);
 	assert_int_equal(answered(&b, 1, NULL, 0), 0);
 	/* It has not even been disturbed: the donor answers there. */
-	b.s.donors[0].ping_at = 0;
-	donors_tick(&b.s, now_ns());
-	for (int i = 0; i < 600 && b.s.donors[0].pinged; i++) {
-		struct pollfd p = { .fd = b.s.donors[0].fd, .events = POLLIN };
+	b.s.donors.donor[0].ping_at = 0;
+	donors_tick(&b.s.donors, now_ns());
+	for (int i = 0; i < 600 && b.s.donors.donor[0].pinged; i++) {
+		struct pollfd p = { .fd = b.s.donors.donor[0].link.fd, .events = POLLIN };
 
-		donors_flush(&b.s);
+		donors_flush(&b.s.donors);
 		if (poll(&p, 1, 100) > 0)
-			donor_event(&b.s, &b.s.donors[0], (uint32_t)p.revents);
+			donor_event(&b.s.donors.donor[0], (uint32_t)p.revents);
 	}
-	assert_int_equal(b.s.donors[0].state, DONOR_UP);
-	assert_int_equal(b.s.donors[0].pinged, 0);
+	assert_int_equal(b.s.donors.donor[0].state, DONOR_UP);
+	assert_int_equal(b.s.donors.donor[0].pinged, 0);
 	/* When the first is lost, the second will do. */
-	donor_lose(&b.s, &b.s.donors[0], "killed");
-	b.s.donors[0].retry_at = UINT64_MAX;
-	d = &b.s.donors[1];
+	donor_lose(&b.s.donors.donor[0], "killed");
+	b.s.donors.donor[0].retry_at = UINT64_MAX;
+	d = &b.s.donors.donor[1];
 	d->retry_at = 0;
 	for (int i = 0; i < 3000 && d->state != DONOR_UP; i++) {
 		struct pollfd p = { .events = POLLIN };
 
-		donors_tick(&b.s, now_ns());
-		donors_flush(&b.s);
-		p.fd = d->fd;
-		if (poll(&p, 1, 20) >= 0 && d->fd >= 0)
-			donor_event(&b.s, d, (uint32_t)p.revents | EPOLLOUT);
+		donors_tick(&b.s.donors, now_ns());
+		donors_flush(&b.s.donors);
+		p.fd = d->link.fd;
+		if (poll(&p, 1, 20) >= 0 && d->link.fd >= 0)
+			donor_event(d, (uint32_t)p.revents | EPOLLOUT);
 	}
 	assert_int_equal(d->state, DONOR_UP);
 	back_up(&b, 0);
@@ -499,9 +499,9 @@ static void a_gift_that_is_no_slab(void **state)
 		request(&b, SLOT_WRITE, 0, 1, page);
 		settle(&b, 0);
 		assert_int_equal(slab_state(&b.slabs[0]), SLAB_LOST);
-		assert_int_equal(b.s.donors[0].state, DONOR_DOWN);
-		assert_string_equal(b.s.donors[0].why, "it broke the protocol");
-		assert_null(b.slabs[0].copy[0].memory);
+		assert_int_equal(b.s.donors.donor[0].state, DONOR_DOWN);
+		assert_string_equal(b.s.donors.donor[0].why, "it broke the protocol");
+		assert_null(b.slabs[0].copy[0].mapping.memory);
 		pthread_join(thread, NULL);
 		borrower_free(&b);
 		close(l.listen_fd);
@@ -563,7 +563,7 @@ static void hasty_read(struct hasty *h, struct client *b)
 	while (got < h->asked.length) {
 		struct pollfd p = { .fd = h->fd, .events = POLLIN };
 
-		donor_event(&b->s, &b->s.donors[0], EPOLLOUT);
+		donor_event(&b->s.donors.donor[0], EPOLLOUT);
 		assert_true(poll(&p, 1, 60000) > 0);
 		got += (size_t)recv(h->fd, data, sizeof(data), 0);
 	}
@@ -577,7 +577,7 @@ static void an_answer_to_what_has_not_left(void **state)
 {
 	static struct client b;
 	static uint8_t data[SLOT_BYTES];
-	struct donor *d = &b.s.donors[0];
+	struct donor *d = &b.s.donors.donor[0];
 	int bytes = 4096;
 
 	for (size_t i = 0; i < sizeof(data); i++)
@@ -593,22 +593,24 @@ static void an_answer_to_what_has_not_left(void **state)
 		assert_int_equal(pthread_create(&thread, NULL, hasty_main, &h), 0);
 		borrower_init(&b);
 		add_donor(&b.s, text);
-		assert_string_equal(d->transport->name, "tcp");
-		setsockopt(d->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+		assert_string_equal(d->link.transport->name, "tcp");
+		setsockopt(d->link.fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 		request(&b, SLOT_WRITE, 0, SLOT_PAGES, data);
 		settle(&b, 0);
-		donors_flush(&b.s);
+		donors_flush(&b.s.donors);
 		pthread_join(thread, NULL);
 		assert_int_equal(h.asked.op, WIRE_WRITE);
-		assert_int_equal(d->tx.count, 1);
+		assert_int_equal(d->link.tx.count, 1);
 		if (!early)
 			hasty_read(&h, &b);
 		h.asked.direction = WIRE_REPLY;
 		wire_build(reply, &h.asked);
 		assert_int_equal(send(h.fd, reply, sizeof(reply), MSG_NOSIGNAL), sizeof(reply));
-		p.fd = d->fd;
+		p.fd = d->link.fd;
 		assert_true(poll(&p, 1, 60000) > 0);
-		donor_event(&b.s, d, EPOLLIN);
+		donor_event(d, EPOLLIN);
+		while (engine_run(&b.s))
+			;
 		if (early) {
 			assert_int_equal(d->state, DONOR_DOWN);
 			assert_string_equal(d->why, "it broke the protocol");

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A donor with an RDMA device: pages are read from and written to its slabs by this
- * machine's device, between them and the payloads of slots, without the donor's
- * processor.  The control connection is TCP's, with TLS; what it grants with a slab is
- * the slab's address there and the key to it.
+ * A donor with an RDMA device: this machine's device reads and writes the donor's slabs, from and
+ * to payloads, without the donor's processor.  The control connection is TCP with TLS; its grant
+ * of a slab has the slab's address at the donor and the key to it.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -11,217 +10,214 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
-#include "lib/wire/session.h"
+#include "link.h"
 #include "rdma_connect.h"
-#include "swapd/io/engine.h"
-#include "swapd/swapd.h"
 
-/* Completions that are taken from their queue at once. */
+/* Completions taken from their queue at once. */
 #define REAP 32
-/* The only one of its session. */
+/* Of the only connection of a session. */
 #define NUMBER 0
+/* link.waiting of transfers; epoll knows the descriptors as RDMA_CHANNEL. */
+#define CHANNEL 0
 
-static struct rdma_link *link_of(struct swapd *s, const struct donor *d)
+static struct rdma_link *link_of(const struct link *l)
 {
-	return rdma_link_at(s->rdma, d->index);
+	return rdma_link_at(l->env->rdma, l->index);
 }
 
-static int rdma_open_donor(struct swapd *s, struct donor *d)
+static int rdma_open_donor(struct link *l)
 {
-	return s->rdma ? address_connect(&d->at) : -EOPNOTSUPP;
+	return l->env->rdma ? address_connect(&l->at) : -EOPNOTSUPP;
 }
 
-static int rdma_greeted(struct swapd *s, struct donor *d, const struct wire_donor *told)
+static int rdma_greeted(struct link *l, const struct wire_donor *told)
 {
 	struct wire_join j = { .session = told->session, .number = NUMBER };
-	struct sockaddr_storage place = d->at.sa;
+	struct sockaddr_storage place = l->at.sa;
 	uint8_t key[SESSION_KEY];
 	int r;
 
 	/* Both families have the port in the same place. */
 	_Static_assert(offsetof(struct sockaddr_in, sin_port) ==
 		       offsetof(struct sockaddr_in6, sin6_port), "the port's place");
-	if (!tls_used(&d->tls) || !told->session || !told->rdma)
+	if (!tls_used(&l->tls) || !told->session || !told->rdma)
 		return -EPROTO;
 	((struct sockaddr_in *)&place)->sin_port = htons(told->rdma);
-	r = tls_export(&d->tls, SESSION_LABEL, key, sizeof(key)) || session_sign(key, &j) ? -EIO : 0;
+	r = tls_export(&l->tls, SESSION_LABEL, key, sizeof(key)) || session_sign(key, &j) ? -EIO : 0;
 	OPENSSL_cleanse(key, sizeof(key));
 	if (!r)
-		r = rdma_link_want(s->rdma, d->index, &place, &j);
+		r = rdma_link_want(l->env->rdma, l->index, &place, &j);
 	return r ? r : 1;
 }
 
-static int rdma_map_slab(struct swapd *s, struct donor *d, struct copy *copy)
+static int rdma_map(struct link *l, struct mapping *m)
 {
 	struct wire_rdma_grant g;
 
-	if (d->rx.frame.length != WIRE_RDMA_GRANT_SIZE ||
-	    wire_parse_rdma_grant(d->small, WIRE_RDMA_GRANT_SIZE, &g) ||
-	    g.length < s->options.slab)
+	if (l->rx.frame.length != WIRE_RDMA_GRANT_SIZE ||
+	    wire_parse_rdma_grant(l->small, WIRE_RDMA_GRANT_SIZE, &g) ||
+	    g.length < l->env->slab)
 		return -EPROTO;
-	copy->address = g.address;
-	copy->key = g.key;
+	m->address = g.address;
+	m->key = g.key;
 	return 0;
 }
 
-/* Gives what has gathered to the device, by one doorbell. */
-static void post(struct rdma_link *l)
+/* Posts the gathered work requests with one doorbell. */
+static void post(struct rdma_link *q)
 {
 	struct ibv_send_wr *bad;
 
-	if (l->queued && ibv_post_send(l->qp, l->work, &bad))
-		l->broken = true;
-	l->queued = 0;
+	if (q->queued && ibv_post_send(q->qp, q->work, &bad))
+		q->broken = true;
+	q->queued = 0;
 }
 
-static enum transport_progress rdma_submit(struct swapd *s, struct donor *d, struct slot *slot,
-					   int leg, const struct copy *copy, enum wire_op op)
+static void rdma_submit(struct link *l, const struct mapping *m, struct transfer *t)
 {
-	uint32_t offset = slab_offset(&s->table, slot->first + slot->cursor);
-	struct rdma_link *l = link_of(s, d);
+	struct rdma_link *q = link_of(l);
 	uint32_t n;
 
-	donor_wait(s, d, slot, leg);
-	if (l->queued == RDMA_BATCH)
-		post(l);
-	n = l->queued++;
-	l->piece[n] = (struct ibv_sge){
-		.addr = (uintptr_t)(slot->payload + slot->cursor * (size_t)PAGE),
-		.length = slot->run * PAGE,
-		.lkey = l->lkey,
+	link_wait(l, m, t, CHANNEL);
+	if (q->queued == RDMA_BATCH)
+		post(q);
+	n = q->queued++;
+	q->piece[n] = (struct ibv_sge){
+		.addr = (uintptr_t)t->payload,
+		.length = t->length,
+		.lkey = q->lkey,
 	};
-	/* The queue has room for a leg of every slot. */
-	l->work[n] = (struct ibv_send_wr){
-		.wr_id = (uint64_t)leg_number(&s->slots, slot, leg),
-		.sg_list = &l->piece[n],
+	/* The queue has room for env.transfers. */
+	q->work[n] = (struct ibv_send_wr){
+		.wr_id = (uintptr_t)t,
+		.sg_list = &q->piece[n],
 		.num_sge = 1,
-		.opcode = op == WIRE_WRITE ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ,
+		.opcode = t->op == WIRE_WRITE ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ,
 		.send_flags = IBV_SEND_SIGNALED,
-		.wr.rdma = { .remote_addr = copy->address + offset, .rkey = copy->key },
+		.wr.rdma = { .remote_addr = m->address + t->offset, .rkey = m->key },
 	};
 	if (n)
-		l->work[n - 1].next = &l->work[n];
-	return TRANSPORT_UNDER_WAY;
+		q->work[n - 1].next = &q->work[n];
 }
 
-static void rdma_flush(struct swapd *s, struct donor *d)
+static void lose(struct link *l, const char *what)
 {
-	struct rdma_link *l = link_of(s, d);
+	char text[128];
 
-	post(l);
-	if (l->broken)
-		donor_lose(s, d, "RDMA: the queue pair takes no work");
+	snprintf(text, sizeof(text), "RDMA: %s", what);
+	l->ops->lost(l->owner, LOSS_PASSING, text);
 }
 
-static void lose(struct swapd *s, struct donor *d, const char *what)
+static void rdma_flush(struct link *l)
 {
-	snprintf(d->why, sizeof(d->why), "RDMA: %s", what);
-	donor_lose(s, d, d->why);
+	struct rdma_link *q = link_of(l);
+
+	post(q);
+	if (q->broken)
+		lose(l, "the queue pair takes no work");
 }
 
-/* A link is of one connection: what completes in its queue is a leg that waits. */
-static void took(struct swapd *s, struct donor *d, const struct ibv_wc *wc)
-{
-	int number = (int)wc->wr_id;
-
-	if (wc->opcode == IBV_WC_RDMA_READ)
-		donor_count_latency(s, d, now_ns() - leg_at(&s->slots, number)->since);
-	donor_answered(s, d, number);
-	engine_donor_reply(s, &s->slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
-}
-
-static void reap(struct swapd *s, struct donor *d, struct rdma_link *l)
+/* A queue is of one connection: what completes there is a transfer in flight. */
+static void reap(struct link *l, struct rdma_link *q)
 {
 	struct ibv_wc wc[REAP];
 	struct ibv_cq *cq;
 	void *context;
 	int n;
 
-	if (!ibv_get_cq_event(l->channel, &cq, &context)) {
+	if (!ibv_get_cq_event(q->channel, &cq, &context)) {
 		ibv_ack_cq_events(cq, 1);
-		if (ibv_req_notify_cq(l->cq, 0)) {
-			lose(s, d, "no notice of completions");
+		if (ibv_req_notify_cq(q->cq, 0)) {
+			lose(l, "no notice of completions");
 			return;
 		}
 	} else if (errno != EAGAIN) {
-		lose(s, d, "the device is gone");
+		lose(l, "the device has been removed");
 		return;
 	}
-	while ((n = ibv_poll_cq(l->cq, REAP, wc)) > 0)
+	while ((n = ibv_poll_cq(q->cq, REAP, wc)) > 0)
 		for (int i = 0; i < n; i++) {
 			if (wc[i].status != IBV_WC_SUCCESS) {
-				lose(s, d, ibv_wc_status_str(wc[i].status));
+				lose(l, ibv_wc_status_str(wc[i].status));
 				return;
 			}
-			took(s, d, &wc[i]);
+			link_done(l, (struct transfer *)(uintptr_t)wc[i].wr_id, CHANNEL, 0);
 		}
 	if (n < 0)
-		lose(s, d, "no completions");
+		lose(l, "no completions");
 }
 
-/* What the thread that connects has to say. */
-static void notice(struct swapd *s, struct donor *d, struct rdma_link *l)
+/* The connecting thread reports a change. */
+static void notice(struct link *l, struct rdma_link *q)
 {
 	const char *ended;
 	int r;
 
-	switch (__atomic_load_n(&l->state, __ATOMIC_ACQUIRE)) {
+	switch (__atomic_load_n(&q->state, __ATOMIC_ACQUIRE)) {
 	case RDMA_READY:
-		r = rdma_link_use(s->rdma, d->index);
+		r = rdma_link_use(l->env->rdma, l->index);
 		if (r)
-			lose(s, d, strerror(-r));
+			lose(l, strerror(-r));
 		else
-			donor_ready(s, d);
+			l->ops->ready(l->owner);
 		break;
 	case RDMA_FAILED:
-		strncpy(d->why, l->why, sizeof(d->why) - 1);
-		donor_lose(s, d, d->why);
+		l->ops->lost(l->owner, LOSS_PASSING, q->why);
 		return;
 	}
-	ended = __atomic_load_n(&l->ended, __ATOMIC_ACQUIRE);
-	if (ended && l->state == RDMA_UP)
-		lose(s, d, ended);
+	ended = __atomic_load_n(&q->ended, __ATOMIC_ACQUIRE);
+	if (ended && q->state == RDMA_UP)
+		lose(l, ended);
 }
 
-/* Of whichever channel: both are looked at. */
-static void rdma_complete(struct swapd *s, struct donor *d, uint32_t channel)
+/* Either channel: looks at both. */
+static void rdma_event(struct link *l, uint32_t channel)
 {
-	struct rdma_link *l = link_of(s, d);
+	struct rdma_link *q = link_of(l);
 
-	if (__atomic_exchange_n(&l->notice, 0, __ATOMIC_ACQ_REL))
-		notice(s, d, l);
-	if (l->state == RDMA_UP)
-		reap(s, d, l);
+	(void)channel;
+	if (__atomic_exchange_n(&q->notice, 0, __ATOMIC_ACQ_REL))
+		notice(l, q);
+	if (q->state == RDMA_UP)
+		reap(l, q);
 }
 
-static void rdma_close(struct swapd *s, struct donor *d)
+static void rdma_close(struct link *l)
 {
-	if (s->rdma)
-		rdma_link_close(s->rdma, d->index);
+	if (l->env->rdma)
+		rdma_link_close(l->env->rdma, l->index);
 }
 
-static int prepare(struct swapd *s, struct error *e)
+static int prepare(struct transport_env *env, struct error *e)
 {
-	return s->rdma ? 0 : rdma_links_start(&s->rdma, MAX_DONORS, SLOT_COUNT, s->slots.memory,
-					      s->slots.memory_size, s->epoll_fd, e);
+	return env->rdma ? 0 : rdma_links_start(&env->rdma, (int)env->links, env->transfers,
+						env->memory, env->memory_size, env->epoll_fd, e);
 }
 
-static int poll_fd(struct swapd *s, const struct donor *d)
+/* epoll has the descriptor by its edges; poll(2) would report it again and again. */
+static int rdma_fds(const struct link *l, struct pollfd *p, int most)
 {
-	return s->rdma ? link_of(s, d)->wake_fd : -1;
+	eventfd_t ignored;
+
+	if (!l->env->rdma || most < 1)
+		return 0;
+	eventfd_read(link_of(l)->wake_fd, &ignored);
+	*p = (struct pollfd){ .fd = link_of(l)->wake_fd, .events = POLLIN };
+	return 1;
 }
 
 const struct transport transport_rdma = {
+	.name = "rdma",
 	.hello_flags = WIRE_RDMA,
 	.prepare = prepare,
-	.fd = poll_fd,
-	.name = "rdma",
 	.open = rdma_open_donor,
 	.greeted = rdma_greeted,
-	.map_slab = rdma_map_slab,
+	.map = rdma_map,
 	.submit = rdma_submit,
-	.complete = rdma_complete,
 	.flush = rdma_flush,
+	.event = rdma_event,
+	.fds = rdma_fds,
 	.close = rdma_close,
 };

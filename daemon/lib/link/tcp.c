@@ -1,134 +1,106 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A donor anywhere: pages are the payload of READ and WRITE frames, on the control
- * connection or, where that is TLS, on data connections beside it.
+ * A donor anywhere: data is the payload of READ and WRITE frames, on the control connection or,
+ * where that is TLS, on data connections beside it.
  */
 #include <errno.h>
-#include <string.h>
 
-#include "swapd/io/engine.h"
-#include "swapd/swapd.h"
+#include "tcp_link.h"
 
-static int tcp_open(struct swapd *s, struct donor *d)
+static int tcp_open(struct link *l)
 {
-	(void)s;
-	return address_connect(&d->at);
+	return address_connect(&l->at);
 }
 
-static struct stream_tx *queue_of(struct donor *d, uint32_t channel)
+static struct stream_tx *queue_of(struct link *l, uint32_t channel)
 {
-	return channel ? &d->link[channel - 1].tx : &d->tx;
+	return channel ? &l->data[channel - 1].tx : &l->tx;
 }
 
-static enum transport_progress tcp_submit(struct swapd *s, struct donor *d, struct slot *slot,
-					  int leg, const struct copy *copy, enum wire_op op)
+static void tcp_submit(struct link *l, const struct mapping *m, struct transfer *t)
 {
-	uint32_t page = slot->first + slot->cursor;
-	uint8_t *payload = slot->payload + slot->cursor * (size_t)PAGE;
-	struct wire_frame *f = &slot->leg[leg].frame;
-	uint32_t channel = data_channel(s, d, page);
-	struct stream_tx *tx = queue_of(d, channel);
+	uint32_t channel = data_channel(l, m, t->offset);
+	struct stream_tx *tx = queue_of(l, channel);
+	struct wire_frame f;
 
-	donor_wait(s, d, slot, leg);
-	*f = (struct wire_frame){
-		.op = op,
-		.tag = donor_leg_tag(s, slot, leg),
-		.slab = copy->remote,
-		.generation = copy->generation,
-		.offset = slab_offset(&s->table, page),
-		.length = slot->run * PAGE,
+	link_wait(l, m, t, channel);
+	f = (struct wire_frame){
+		.op = t->op, .tag = t->tag, .slab = t->remote, .generation = t->generation,
+		.offset = t->offset, .length = t->length,
 	};
-	slot->leg[leg].entry = stream_tx_next(tx);
-	/* Each queue has room for a leg of every slot. */
-	stream_push(tx, f, payload, !channel);
-	d->legs_queued += !channel;
-	return TRANSPORT_UNDER_WAY;
+	t->entry = stream_tx_next(tx);
+	/* Each queue has room for env.transfers. */
+	stream_push(tx, &f, t->payload, !channel);
+	l->data_queued += !channel;
 }
 
 /*
- * The number of the leg that @f answers exactly, or -1.  Only where it was asked: after a
- * second reply, by another connection, the first one's pages might go on arriving in a
- * slot that is another request's by then.
+ * The transfer that @f answers exactly, or NULL.  Only on the channel where it was asked: after a
+ * second reply, on another one, the rest of the first reply would arrive in a payload that
+ * belongs to another request by then.
  */
-static int leg_of(struct swapd *s, struct donor *d, uint32_t channel, const struct wire_frame *f)
+static struct transfer *asked_for(const struct link *l, uint32_t channel, const struct wire_frame *f)
 {
-	uint16_t number = (uint16_t)f->tag;
-	struct slot *slot = number < SLOT_COUNT * SLAB_COPIES ?
-			    &s->slots.slot[number / SLAB_COPIES] : NULL;
-	const struct leg *leg;
+	struct transfer *t = l->waiting[channel].head;
 
-	if (!slot || !(slot->pending >> number % SLAB_COPIES & 1))
-		return -1;
-	leg = leg_at(&s->slots, number);
-	if (data_channel(s, d, slot->first + slot->cursor) != channel ||
-	    leg->donor != d->index || leg->frame.tag != f->tag || leg->frame.op != f->op ||
-	    leg->frame.slab != f->slab || leg->frame.generation != f->generation ||
-	    leg->frame.offset != f->offset || leg->frame.length != f->length)
-		return -1;
-	return number;
+	/* Replies come in order, as a rule. */
+	while (t && t->tag != f->tag)
+		t = t->next;
+	return t && t->op == f->op && t->remote == f->slab && t->generation == f->generation &&
+	       t->offset == f->offset && t->length == f->length ? t : NULL;
 }
 
-static int tcp_arrived(struct swapd *s, struct donor *d, uint32_t channel,
-		       const struct wire_frame *f, void **payload)
+static int tcp_arrived(struct link *l, uint32_t channel, const struct wire_frame *f,
+		       void **payload)
 {
-	int number = leg_of(s, d, channel, f);
+	struct transfer *t = asked_for(l, channel, f);
 
 	/*
-	 * Once it is answered the slot is another request's.  What of a WRITE had not left by
-	 * then would be that one's page when it does, in clear perhaps.
+	 * The payload of an answered WRITE is used by other requests.  What had not left by then
+	 * would leave with their data, in clear perhaps.
 	 */
-	if (number >= 0 &&
-	    !stream_tx_has_left(queue_of(d, channel), leg_at(&s->slots, number)->entry))
+	if (t && !stream_tx_has_left(queue_of(l, channel), t->entry))
 		return -EPROTO;
-	d->arriving[channel] = (uint16_t)(number + 1);
-	if (number >= 0) {
-		struct slot *slot = &s->slots.slot[number / SLAB_COPIES];
-
-		*payload = slot->payload + slot->cursor * (size_t)PAGE;
-	}
+	l->arriving[channel] = t;
+	if (t)
+		*payload = t->payload;
 	return 0;
 }
 
-static int tcp_finished(struct swapd *s, struct donor *d, uint32_t channel,
-			const struct wire_frame *f)
+static void count(uint64_t *counter)
 {
-	int number = d->arriving[channel] - 1;
+	__atomic_store_n(counter, *counter + 1, __ATOMIC_RELAXED);
+}
 
-	d->arriving[channel] = 0;
-	if (number < 0) {
-		count_add(&s->count->late_replies, 1);
+static int tcp_finished(struct link *l, uint32_t channel, const struct wire_frame *f)
+{
+	struct transfer *t = l->arriving[channel];
+
+	l->arriving[channel] = NULL;
+	if (!t) {
+		count(l->env->late_replies);
 		return 0;
 	}
 	if (f->status) {
-		/* We and it disagree about a slab: start afresh. */
-		count_add(&s->count->donor_errors, 1);
-		strncpy(d->why, wire_status_text(f->status), sizeof(d->why) - 1);
+		/* Both sides disagree about a slab: start again. */
+		count(l->env->refused_transfers);
+		l->refusal = wire_status_text(f->status);
 		return -ECONNREFUSED;
 	}
-	if (f->op == WIRE_READ)
-		donor_count_latency(s, d, now_ns() - leg_at(&s->slots, number)->since);
-	donor_answered(s, d, number);
-	engine_donor_reply(s, &s->slots.slot[number / SLAB_COPIES], number % SLAB_COPIES);
+	link_done(l, t, channel, 0);
 	return 0;
 }
 
-static void tcp_close(struct swapd *s, struct donor *d)
-{
-	memset(d->arriving, 0, sizeof(d->arriving));
-	for (uint64_t i = 0; i < s->options.connections; i++)
-		data_link_close(&d->link[i]);
-}
-
-/* With TLS, and only then, pages go by connections of their own. */
-static int tcp_greeted(struct swapd *s, struct donor *d, const struct wire_donor *told)
+/* With TLS, and only then, data travels on connections of its own. */
+static int tcp_greeted(struct link *l, const struct wire_donor *told)
 {
 	int r;
 
-	if (tls_used(&d->tls) != (told->session != 0))
+	if (tls_used(&l->tls) != (told->session != 0))
 		return -EPROTO;
 	if (!told->session)
 		return 0;
-	r = data_links_open(s, d, told->session);
+	r = data_links_open(l, told->session);
 	return r ? r : 1;
 }
 
@@ -137,9 +109,10 @@ const struct transport transport_tcp = {
 	.open = tcp_open,
 	.greeted = tcp_greeted,
 	.submit = tcp_submit,
-	.complete = data_links_event,
 	.flush = data_links_flush,
 	.arrived = tcp_arrived,
 	.finished = tcp_finished,
-	.close = tcp_close,
+	.event = data_links_event,
+	.fds = data_links_fds,
+	.close = data_links_close,
 };

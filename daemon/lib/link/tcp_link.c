@@ -5,242 +5,233 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "swapd/swapd.h"
 #include "tcp_link.h"
 
 #define RECEIVE_BUDGET (4u << 20)
+/* Neighbours within so many bytes share a data connection, and so a system call. */
+#define NEIGHBOURHOOD (256u << 10)
 
-int data_link_init(struct data_link *l, uint8_t number, uint32_t queue)
+static void close_one(struct data_link *d)
 {
-	int r;
-
-	*l = (struct data_link){ .number = number, .fd = -1 };
-	r = stream_rx_init(&l->rx, WIRE_AT_BORROWER);
-	if (!r)
-		r = stream_tx_init(&l->tx, queue);
-	if (!r)
-		r = session_guard_init(&l->in);
-	if (!r)
-		r = session_guard_init(&l->out);
-	if (r)
-		data_link_free(l);
-	return r;
-}
-
-void data_link_free(struct data_link *l)
-{
-	data_link_close(l);
-	stream_rx_free(&l->rx);
-	stream_tx_free(&l->tx);
-	session_guard_free(&l->in);
-	session_guard_free(&l->out);
-}
-
-void data_link_close(struct data_link *l)
-{
-	OPENSSL_cleanse(l->key, sizeof(l->key));
-	if (l->state == LINK_NONE)
+	OPENSSL_cleanse(d->key, sizeof(d->key));
+	if (d->state == LINK_NONE)
 		return;
-	close(l->fd);
-	l->fd = -1;
-	l->state = LINK_NONE;
-	stream_tx_reset(&l->tx, NULL, NULL);
-	stream_rx_reset(&l->rx);
+	close(d->fd);
+	d->fd = -1;
+	d->state = LINK_NONE;
+	stream_tx_reset(&d->tx, NULL, NULL);
+	stream_rx_reset(&d->rx);
 }
 
-static uint32_t channel_of(const struct data_link *l)
+void data_links_close(struct link *l)
 {
-	return l->number + 1u;
+	for (uint32_t i = 0; i < l->env->connections; i++)
+		close_one(&l->data[i]);
 }
 
-static int open_link(struct swapd *s, struct donor *d, struct data_link *l, uint64_t session)
+static uint32_t channel_of(const struct data_link *d)
+{
+	return d->number + 1u;
+}
+
+static int open_one(struct link *l, struct data_link *d, uint64_t session)
 {
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT,
-				  .data.u64 = donor_key(d, channel_of(l)) };
+				  .data.u64 = link_key(l, channel_of(d)) };
 
-	l->join = (struct wire_join){ .session = session, .number = l->number };
-	if (tls_export(&d->tls, SESSION_LABEL, l->key, sizeof(l->key)) ||
-	    session_sign(l->key, &l->join))
+	d->join = (struct wire_join){ .session = session, .number = d->number };
+	if (tls_export(&l->tls, SESSION_LABEL, d->key, sizeof(d->key)) ||
+	    session_sign(d->key, &d->join))
 		return -EIO;
-	l->fd = address_connect(&d->at);
-	if (l->fd < 0)
-		return l->fd;
-	l->state = LINK_CONNECTING;
-	l->watched_for_write = true;
-	return epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, l->fd, &ev) < 0 ? -errno : 0;
+	d->fd = address_connect(&l->at);
+	if (d->fd < 0)
+		return d->fd;
+	d->state = LINK_CONNECTING;
+	d->watched_for_write = true;
+	return epoll_ctl(l->env->epoll_fd, EPOLL_CTL_ADD, d->fd, &ev) < 0 ? -errno : 0;
 }
 
-int data_links_open(struct swapd *s, struct donor *d, uint64_t session)
+int data_links_open(struct link *l, uint64_t session)
 {
 	int r = 0;
 
-	for (uint64_t i = 0; i < s->options.connections && !r; i++)
-		r = open_link(s, d, &d->link[i], session);
+	for (uint32_t i = 0; i < l->env->connections && !r; i++)
+		r = open_one(l, &l->data[i], session);
 	return r;
 }
 
-static void watch(struct swapd *s, struct donor *d, struct data_link *l, bool write)
+int data_links_fds(const struct link *l, struct pollfd *p, int most)
+{
+	int n = 0;
+
+	for (uint32_t i = 0; i < l->env->connections && n < most; i++) {
+		const struct data_link *d = &l->data[i];
+
+		if (d->state != LINK_NONE)
+			p[n++] = (struct pollfd){
+				.fd = d->fd,
+				.events = (short)(POLLIN | (d->watched_for_write ? POLLOUT : 0)),
+			};
+	}
+	return n;
+}
+
+static void watch(struct link *l, struct data_link *d, bool write)
 {
 	struct epoll_event ev = {
 		.events = EPOLLIN | (write ? EPOLLOUT : 0),
-		.data.u64 = donor_key(d, channel_of(l)),
+		.data.u64 = link_key(l, channel_of(d)),
 	};
 
-	if (l->watched_for_write != write)
-		epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, l->fd, &ev);
-	l->watched_for_write = write;
+	if (d->watched_for_write != write)
+		epoll_ctl(l->env->epoll_fd, EPOLL_CTL_MOD, d->fd, &ev);
+	d->watched_for_write = write;
 }
 
-static void flush(struct swapd *s, struct donor *d, struct data_link *l)
+static void lose(struct link *l, const char *text)
 {
-	int r = stream_flush(&l->tx, l->fd, NULL, NULL);
+	l->ops->lost(l->owner, LOSS_PASSING, text);
+}
+
+static void flush(struct link *l, struct data_link *d)
+{
+	int r = stream_flush(&d->tx, d->fd, NULL, NULL);
 
 	if (r < 0)
-		donor_lose(s, d, strerror(-r));
+		lose(l, strerror(-r));
 	else
-		watch(s, d, l, r == 1);
+		watch(l, d, r == 1);
 }
 
-void data_links_flush(struct swapd *s, struct donor *d)
+void data_links_flush(struct link *l)
 {
-	for (uint64_t i = 0; i < s->options.connections; i++) {
-		struct data_link *l = &d->link[i];
+	for (uint32_t i = 0; i < l->env->connections; i++) {
+		struct data_link *d = &l->data[i];
 
-		/* A full socket says itself when it takes more. */
-		if (l->state >= LINK_JOINING && l->tx.count && !l->watched_for_write)
-			flush(s, d, l);
+		/* epoll tells when a full socket takes more. */
+		if (d->state >= LINK_JOINING && d->tx.count && !d->watched_for_write)
+			flush(l, d);
 	}
 }
 
-uint32_t data_channel(const struct swapd *s, const struct donor *d, uint32_t page)
+uint32_t data_channel(const struct link *l, const struct mapping *m, uint32_t offset)
 {
-	if (d->link[0].state != LINK_UP)
+	if (l->data[0].state != LINK_UP)
 		return 0;
-	/* Those that lie side by side go together, with one system call. */
-	return 1 + page / SLOT_PAGES % (uint32_t)s->options.connections;
+	return 1 + (m->remote + offset / NEIGHBOURHOOD) % l->env->connections;
 }
 
-static void join(struct swapd *s, struct donor *d, struct data_link *l)
+static void join(struct link *l, struct data_link *d)
 {
 	struct wire_frame f = { .op = WIRE_JOIN, .length = WIRE_JOIN_SIZE };
 	uint8_t payload[WIRE_JOIN_SIZE];
 
-	wire_build_join(payload, &l->join);
-	stream_push(&l->tx, &f, payload, 0);
-	l->state = LINK_JOINING;
-	flush(s, d, l);
+	wire_build_join(payload, &d->join);
+	stream_push(&d->tx, &f, payload, 0);
+	d->state = LINK_JOINING;
+	flush(l, d);
 }
 
-static uint64_t up(const struct swapd *s, const struct donor *d)
+static uint32_t up(const struct link *l)
 {
-	uint64_t n = 0;
+	uint32_t n = 0;
 
-	for (uint64_t i = 0; i < s->options.connections; i++)
-		n += d->link[i].state == LINK_UP;
+	for (uint32_t i = 0; i < l->env->connections; i++)
+		n += l->data[i].state == LINK_UP;
 	return n;
 }
 
-static int refused(struct swapd *s, struct donor *d, uint16_t status)
+static int joined(struct link *l, struct data_link *d, const struct wire_frame *f)
 {
-	/* The others have shown that there is a session. */
-	bool too_many = status == WIRE_NO_SESSION && up(s, d);
-
-	strncpy(d->why, too_many ?
-		"it lets no more data connections in; lower --connections, or raise its --key-connections" :
-		wire_status_text(status), sizeof(d->why) - 1);
-	if (too_many)
-		donor_explain(s, d, d->why);
-	return -ECONNREFUSED;
-}
-
-static int joined(struct swapd *s, struct donor *d, struct data_link *l, const struct wire_frame *f)
-{
-	if (f->op != WIRE_JOIN || l->state != LINK_JOINING)
+	if (f->op != WIRE_JOIN || d->state != LINK_JOINING)
 		return -EPROTO;
-	if (f->status)
-		return refused(s, d, f->status);
-	if (session_guard_start(&l->out, SESSION_SENDS, l->key, &l->join, WIRE_REQUEST) ||
-	    session_guard_start(&l->in, SESSION_RECEIVES, l->key, &l->join, WIRE_REPLY))
+	if (f->status) {
+		l->refusal = wire_status_text(f->status);
+		/* The others have shown that the session exists. */
+		return f->status == WIRE_NO_SESSION && up(l) ? -EUSERS : -ECONNREFUSED;
+	}
+	if (session_guard_start(&d->out, SESSION_SENDS, d->key, &d->join, WIRE_REQUEST) ||
+	    session_guard_start(&d->in, SESSION_RECEIVES, d->key, &d->join, WIRE_REPLY))
 		return -EIO;
-	l->tx.guard = &l->out.guard;
-	l->rx.guard = &l->in.guard;
-	l->state = LINK_UP;
-	if (up(s, d) == s->options.connections)
-		donor_ready(s, d);
+	d->tx.guard = &d->out.guard;
+	d->rx.guard = &d->in.guard;
+	d->state = LINK_UP;
+	if (up(l) == l->env->connections)
+		l->ops->ready(l->owner);
 	return 0;
 }
 
-struct link_context {
-	struct swapd *s;
-	struct donor *d;
-	struct data_link *l;
+struct data_context {
+	struct link *l;
+	struct data_link *d;
 };
 
 static int arrived(void *data, const struct wire_frame *f, void **payload)
 {
-	struct link_context *c = data;
-	struct data_link *l = c->l;
+	struct data_context *c = data;
 
-	if (l->state == LINK_UP)
-		return c->d->transport->arrived(c->s, c->d, channel_of(l), f, payload);
-	if (wire_payload(f) > sizeof(l->small))
+	if (c->d->state == LINK_UP)
+		return c->l->transport->arrived(c->l, channel_of(c->d), f, payload);
+	if (wire_payload(f) > sizeof(c->d->small))
 		return -EPROTO;
-	*payload = l->small;
+	*payload = c->d->small;
 	return 0;
 }
 
 static int finished(void *data, const struct wire_frame *f)
 {
-	struct link_context *c = data;
+	struct data_context *c = data;
 
-	return c->l->state == LINK_UP ?
-		       c->d->transport->finished(c->s, c->d, channel_of(c->l), f) :
-		       joined(c->s, c->d, c->l, f);
+	return c->d->state == LINK_UP ? c->l->transport->finished(c->l, channel_of(c->d), f) :
+					joined(c->l, c->d, f);
 }
 
 static const struct stream_rx_ops rx_ops = { arrived, finished };
 
-static void receive(struct swapd *s, struct donor *d, struct data_link *l)
+static void receive(struct link *l, struct data_link *d)
 {
-	struct link_context c = { s, d, l };
-	int r = stream_receive(&l->rx, l->fd, RECEIVE_BUDGET, &rx_ops, &c);
+	struct data_context c = { l, d };
+	int r = stream_receive(&d->rx, d->fd, RECEIVE_BUDGET, &rx_ops, &c);
 
-	if (r < 0)
-		donor_lose(s, d, r == -EPROTO ? "it broke the protocol" :
+	if (r == -EUSERS)
+		l->ops->lost(l->owner, LOSS_LASTING,
+			     "it lets no more data connections in; lower --connections, or raise its --key-connections");
+	else if (r < 0)
+		lose(l, r == -EPROTO ? "it broke the protocol" :
 		     r == -EBADMSG ? "a frame on its data connection has a wrong message authentication code" :
-		     r == -ECONNREFUSED ? d->why :
+		     r == -ECONNREFUSED ? l->refusal :
 		     r == -ECONNRESET ? "data connection closed" : strerror(-r));
 }
 
-static void link_event(struct swapd *s, struct donor *d, struct data_link *l)
+static void link_event(struct link *l, struct data_link *d)
 {
 	struct sockaddr_storage peer;
 	socklen_t len = sizeof(int);
 	int error = 0;
 
-	if (l->state == LINK_NONE)
+	if (d->state == LINK_NONE)
 		return;
-	if (l->state == LINK_CONNECTING) {
-		getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &error, &len);
+	if (d->state == LINK_CONNECTING) {
+		getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &error, &len);
 		if (error) {
-			donor_lose(s, d, strerror(error));
+			lose(l, strerror(error));
 			return;
 		}
-		/* It may have been no event of its own. */
+		/* The event may have been another data connection's. */
 		len = sizeof(peer);
-		if (getpeername(l->fd, (struct sockaddr *)&peer, &len) < 0)
+		if (getpeername(d->fd, (struct sockaddr *)&peer, &len) < 0)
 			return;
-		join(s, d, l);
-	} else if (l->tx.count) {
-		flush(s, d, l);
+		join(l, d);
+	} else if (d->tx.count) {
+		flush(l, d);
 	}
-	if (l->state != LINK_NONE)
-		receive(s, d, l);
+	if (d->state != LINK_NONE)
+		receive(l, d);
 }
 
-void data_links_event(struct swapd *s, struct donor *d, uint32_t channel)
+void data_links_event(struct link *l, uint32_t channel)
 {
-	for (uint32_t i = 0; i < s->options.connections; i++)
-		if (!channel || channel == channel_of(&d->link[i]))
-			link_event(s, d, &d->link[i]);
+	for (uint32_t i = 0; i < l->env->connections; i++)
+		if (!channel || channel == channel_of(&l->data[i]))
+			link_event(l, &l->data[i]);
 }

@@ -1,63 +1,32 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The data connections to a donor whose control connection is TLS: READ and WRITE go
- * there, their headers marked (lib/wire/session.h).  They are opened when HELLO has named a
- * session, and end with the control connection; when one breaks, the donor is lost.
+ * Data connections of a link whose control connection is TLS: READ and WRITE travel there, with a
+ * message authentication code on each header (lib/wire/session.h).  They are opened when HELLO has
+ * named a session, and end with the control connection.  When one breaks, the link is lost.
  *
  *	NONE --open--> CONNECTING --> JOINING --> UP
  *
- * There are options.connections of them.  Requests are spread by where they are on the
- * device.  Between connections there is no order, and none is needed: a request is begun
- * when those that it overlaps have ended (request.h).
+ * Transfers are spread over env.connections of them by their place.  Between data connections
+ * there is no order: the submitter never has two overlapping transfers in flight.
  */
 #ifndef EBB_DATA_LINK_H
 #define EBB_DATA_LINK_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "link.h"
 
-#include "lib/wire/session.h"
-#include "lib/wire/stream.h"
+/* All functions are the loop thread's. */
 
-struct donor;
-struct swapd;
-
-/* More would bring nothing: one thread at either end has to do with all of them. */
-#define DATA_LINKS 8
-
-enum data_link_state { LINK_NONE, LINK_CONNECTING, LINK_JOINING, LINK_UP };
-
-struct data_link {
-	uint8_t state; /* enum data_link_state */
-	bool watched_for_write;
-	uint8_t number; /* of the session's, from 0 on */
-	int fd;
-	struct wire_join join;
-	uint8_t key[SESSION_KEY];
-	struct stream_rx rx;
-	struct stream_tx tx;
-	struct session_guard in, out;
-	uint8_t small[WIRE_JOIN_SIZE]; /* payloads that are not pages */
-};
-
-/* Makes the buffers of the one that is @number, for @queue frames to send. */
-int data_link_init(struct data_link *l, uint8_t number, uint32_t queue);
-void data_link_free(struct data_link *l);
-
-/* The rest is the loop thread's. */
-
-/* Opens @d's for @session; donor_ready() comes when all are up.  0 or -errno. */
-int data_links_open(struct swapd *s, struct donor *d, uint64_t session);
-
-/* Something happened on @d's @channel, or, with 0, perhaps on one of them. */
-void data_links_event(struct swapd *s, struct donor *d, uint32_t channel);
-
+/* Opens those of @l for @session; ready() follows when all are up.  0 or -errno. */
+int data_links_open(struct link *l, uint64_t session);
+/* Their descriptors, as in struct transport. */
+int data_links_fds(const struct link *l, struct pollfd *p, int most);
+/* @channel, or with 0 perhaps one of them, has an event. */
+void data_links_event(struct link *l, uint32_t channel);
 /* Sends what is queued. */
-void data_links_flush(struct swapd *s, struct donor *d);
+void data_links_flush(struct link *l);
+void data_links_close(struct link *l);
 
-void data_link_close(struct data_link *l);
-
-/* The channel that a request goes by which begins at @page of the device: 0, or a link's. */
-uint32_t data_channel(const struct swapd *s, const struct donor *d, uint32_t page);
+/* The channel of a transfer at @offset of a mapping: 0, or a data connection. */
+uint32_t data_channel(const struct link *l, const struct mapping *m, uint32_t offset);
 
 #endif

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+#include "rdma_connect.h"
 #include "transport.h"
 
 const struct transport *transport_for(const struct address *a)
@@ -7,9 +8,14 @@ const struct transport *transport_for(const struct address *a)
 	       address_is_rdma(a) ? &transport_rdma : &transport_tcp;
 }
 
-int transport_prepare(struct swapd *s, const struct address *a, struct error *e)
+int transport_prepare(struct transport_env *env, const struct address *a, struct error *e)
 {
 	const struct transport *t = transport_for(a);
 
-	return t->prepare ? t->prepare(s, e) : 0;
+	return t->prepare ? t->prepare(env, e) : 0;
+}
+
+void transports_stop(struct transport_env *env)
+{
+	rdma_links_stop(&env->rdma);
 }

@@ -4,12 +4,13 @@
 #include <string.h>
 
 #include "donor_table.h"
+#include "lib/base/clock.h"
 #include "lib/link/transport.h"
 #include "lib/wire/tcp.h"
+#include "swapd/page/counters.h"
 #include "swapd/page/shared.h"
-#include "swapd/swapd.h"
 
-/* Of a donor's recent latency, the newest read is one part in so many. */
+/* The newest read is one part in so many of a donor's recent latency. */
 #define LATENCY_SHARE 8
 
 const char *donor_state_text(uint8_t state)
@@ -35,19 +36,17 @@ void donor_set_state(struct donor *d, enum donor_state state, uint64_t now)
 
 bool donor_has_room(const struct donor *d)
 {
-	return d->tx.count - d->legs_queued < DONOR_SEND_BESIDE;
+	return d->link.tx.count - d->link.data_queued < DONOR_SEND_BESIDE;
 }
 
-/* Who comes from elsewhere must be known by a key. */
-bool donor_may_be_at(const struct swapd *s, const struct address *a)
+bool donor_may_be_at(const struct donors *ds, const struct address *a)
 {
-	return s->tls || address_is_local(a) || tcp_is_loopback(a);
+	return ds->env.tls || address_is_local(a) || tcp_is_loopback(a);
 }
 
-/* Writes down for a successor what it has to know of @d. */
-void donor_record_one(struct swapd *s, const struct donor *d)
+void donor_record_one(const struct donor *d)
 {
-	struct donor_record *r = &s->shared->donors[d->index];
+	struct donor_record *r = &d->table->records[d->index];
 
 	if (d->state == DONOR_ABSENT) {
 		r->used = false;
@@ -55,8 +54,8 @@ void donor_record_one(struct swapd *s, const struct donor *d)
 	}
 	if (!r->used || memcmp(&r->address, &d->address, sizeof(d->address)))
 		r->address = d->address;
-	if (!r->used || memcmp(&r->at, &d->at, sizeof(d->at)))
-		r->at = d->at;
+	if (!r->used || memcmp(&r->at, &d->link.at, sizeof(d->link.at)))
+		r->at = d->link.at;
 	r->identity = d->identity;
 	r->quarantined = d->state == DONOR_QUARANTINED;
 	r->leaving = d->leaving & (uint8_t)~DONOR_DRAINING;
@@ -67,10 +66,10 @@ void donor_record_one(struct swapd *s, const struct donor *d)
 	r->used = true;
 }
 
-void donors_record(struct swapd *s)
+void donors_record(struct donors *ds)
 {
-	for (int i = 0; i < s->donor_count; i++)
-		donor_record_one(s, &s->donors[i]);
+	for (int i = 0; i < ds->count; i++)
+		donor_record_one(&ds->donor[i]);
 }
 
 void donor_blame(struct donor *d, uint32_t page)
@@ -82,44 +81,34 @@ void donor_blame(struct donor *d, uint32_t page)
 	d->blamed = true;
 }
 
-uint64_t donor_leg_tag(const struct swapd *s, const struct slot *slot, int leg)
+void donor_count(struct donor *d, const struct transfer *t)
 {
-	return (uint64_t)TAG_LEG << TAG_KIND | (uint64_t)slot->leg[leg].sequence << 16 |
-	       (uint32_t)leg_number(&s->slots, slot, leg);
-}
+	uint64_t ns;
+	int bucket;
 
-void donor_wait(struct swapd *s, struct donor *d, struct slot *slot, int leg)
-{
-	slot->leg[leg].donor = d->index;
-	slot->leg[leg].since = now_ns();
-	slot->leg[leg].sequence++;
-	leg_append(&s->slots, &d->waiting, leg_number(&s->slots, slot, leg));
-}
-
-void donor_answered(struct swapd *s, struct donor *d, int number)
-{
-	leg_remove(&s->slots, &d->waiting, number);
+	/* A transfer without a round trip tells nothing of the donor. */
+	if (!t->since)
+		return;
 	d->moves = true;
-}
-
-void donor_count_latency(struct swapd *s, struct donor *d, uint64_t ns)
-{
-	int bucket = ns ? 63 - __builtin_clzll(ns) : 0;
-
+	if (t->op != WIRE_READ || t->result)
+		return;
+	ns = now_ns() - t->since;
+	bucket = ns ? 63 - __builtin_clzll(ns) : 0;
 	d->latency += ((int64_t)ns - (int64_t)d->latency) / LATENCY_SHARE;
-	count_add(&s->count->latency[bucket < LATENCY_BUCKETS ? bucket : LATENCY_BUCKETS - 1], 1);
+	count_add(&d->table->counters->latency[bucket < LATENCY_BUCKETS ? bucket :
+					       LATENCY_BUCKETS - 1], 1);
 }
 
-struct donor *donor_at(struct swapd *s, const struct address *a)
+struct donor *donor_at(struct donors *ds, const struct address *a)
 {
 	struct donor *same = NULL;
 
-	for (int i = 0; i < s->donor_count; i++) {
-		struct donor *d = &s->donors[i];
+	for (int i = 0; i < ds->count; i++) {
+		struct donor *d = &ds->donor[i];
 
 		if (d->state == DONOR_ABSENT)
 			continue;
-		/* By its name first: what a name means may change. */
+		/* By its name first: the address of a name may change. */
 		if (!strcmp(d->address.text, a->text))
 			return d;
 		if (address_same(&d->address, a))
@@ -128,94 +117,79 @@ struct donor *donor_at(struct swapd *s, const struct address *a)
 	return same;
 }
 
-struct donor *donor_find(struct swapd *s, const char *text)
+struct donor *donor_find(struct donors *ds, const char *text)
 {
 	struct address a;
 
-	return address_parse(text, "donor", &a, NULL) ? NULL : donor_at(s, &a);
+	return address_parse(text, "donor", &a, NULL) ? NULL : donor_at(ds, &a);
 }
 
-int donor_check(const struct swapd *s, const char *text, struct address *a, struct error *e)
+int donor_check(const struct donors *ds, const char *text, struct address *a, struct error *e)
 {
 	int r = address_parse(text, "donor", a, e);
 
 	if (r)
 		return r;
-	if (address_is_rdma(a) && !s->tls)
+	if (address_is_rdma(a) && !ds->env.tls)
 		return fail_exit(e, EXIT_REFUSED, EPERM,
 				 "donor %s: RDMA requires a key; pass --key FILE and add it to the donor's --keys",
 				 text);
-	if (!donor_may_be_at(s, a))
+	if (!donor_may_be_at(ds, a))
 		return fail_exit(e, EXIT_REFUSED, EPERM,
 				 "donor %s: not on this machine, so it must prove a key; pass --key FILE, made by ebbctl key create",
 				 text);
-	if (s->local_only && !address_is_local(a))
+	if (ds->local_only && !address_is_local(a))
 		return fail_exit(e, EXIT_REFUSED, EPERM,
 				 "donor %s: not on this machine, and pages of this device are not sealed; re-create the device with --seal on",
 				 text);
 	return 0;
 }
 
-void donor_free_links(struct swapd *s, struct donor *d)
+/* Appends an entry. */
+static int add_entry(struct donors *ds, struct error *e)
 {
-	for (uint64_t i = 0; s->tls && i < s->options.connections; i++)
-		data_link_free(&d->link[i]);
-}
-
-/* A further entry, behind the others. */
-static int add_entry(struct swapd *s, struct error *e)
-{
-	struct donor *d = &s->donors[s->donor_count];
+	struct donor *d = &ds->donor[ds->count];
 	int r;
 
-	*d = (struct donor){ .index = (uint16_t)s->donor_count, .fd = -1 };
-	r = stream_rx_init(&d->rx, WIRE_AT_BORROWER);
-	if (!r)
-		r = stream_tx_init(&d->tx, DONOR_SEND_QUEUE);
-	/* Used again by others, they may have to be there. */
-	for (uint64_t i = 0; s->tls && i < s->options.connections && !r; i++)
-		r = data_link_init(&d->link[i], (uint8_t)i, SLOT_COUNT);
-	if (r) {
-		donor_free_links(s, d);
-		stream_rx_free(&d->rx);
-		stream_tx_free(&d->tx);
+	*d = (struct donor){ .table = ds, .index = (uint16_t)ds->count, .state = DONOR_ABSENT };
+	r = link_init(&d->link, &ds->env, d->index,
+		      ds->env.transfers + WIRE_ASKED + DONOR_SEND_BESIDE);
+	if (r)
 		return fail(e, r, "donor: cannot add an entry: %s", strerror(-r));
-	}
-	d->state = DONOR_ABSENT;
-	__atomic_store_n(&s->donor_count, s->donor_count + 1, __ATOMIC_RELEASE);
+	d->link.ops = ds->ops;
+	d->link.owner = d;
+	__atomic_store_n(&ds->count, ds->count + 1, __ATOMIC_RELEASE);
 	return 0;
 }
 
-int donors_reserve(struct swapd *s, int n, struct error *e)
+int donors_reserve(struct donors *ds, int n, struct error *e)
 {
 	int free_entries = 0, r = 0;
 
-	for (int i = 0; i < s->donor_count; i++)
-		free_entries += s->donors[i].state == DONOR_ABSENT;
-	if (free_entries + MAX_DONORS - s->donor_count < n)
+	for (int i = 0; i < ds->count; i++)
+		free_entries += ds->donor[i].state == DONOR_ABSENT;
+	if (free_entries + MAX_DONORS - ds->count < n)
 		return fail(e, ENOSPC, "donors: %d more would be more than %d; remove some first", n,
 			    MAX_DONORS);
 	for (; free_entries < n && !r; free_entries++)
-		r = add_entry(s, e);
+		r = add_entry(ds, e);
 	return r;
 }
 
-/* Entries are used again, with their buffers. */
+/* Entries are reused, with their buffers. */
 static void renew(struct donor *d, const struct address *address, const struct address *at)
 {
-	struct donor fresh = { .index = d->index, .fd = -1, .rx = d->rx, .tx = d->tx,
-			       .address = *address, .at = *at, .state = DONOR_ABSENT,
-			       .waiting = LEG_LIST_EMPTY, .backoff = DONOR_BACKOFF_FIRST };
+	struct donor fresh = { .table = d->table, .index = d->index, .link = d->link,
+			       .address = *address, .state = DONOR_ABSENT,
+			       .backoff = DONOR_BACKOFF_FIRST };
 
-	memcpy(fresh.link, d->link, sizeof(d->link));
-	fresh.rx.takes_fds = false;
-	fresh.transport = transport_for(address);
 	*d = fresh;
+	link_reset(&d->link, transport_for(address), at);
 }
 
-int donor_make(struct swapd *s, const struct address *a)
+int donor_make(struct donors *ds, const struct address *a)
 {
-	struct donor *d = s->donors;
+	struct donor *d = ds->donor;
 
 	while (d->state != DONOR_ABSENT)
 		d++;
@@ -223,7 +197,7 @@ int donor_make(struct swapd *s, const struct address *a)
 	if (address_is_name(a->text)) {
 		int n = address_resolve(a->text, d->places, RESOLVER_PLACES);
 
-		for (int i = 0; i < n && donor_may_be_at(s, &d->places[i]); i++)
+		for (int i = 0; i < n && donor_may_be_at(ds, &d->places[i]); i++)
 			d->place_count = (uint8_t)(i + 1);
 		if (!d->place_count)
 			d->places[d->place_count++] = *a;
@@ -235,34 +209,34 @@ int donor_make(struct swapd *s, const struct address *a)
 static void reset_entry(struct donor *d, const struct donor_record *r)
 {
 	renew(d, &r->address, &r->at);
-	/* First where it was; what the name means else is asked when it is not there. */
+	/* Its last address first; the name is looked up when the donor is not there. */
 	if (address_is_name(r->address.text))
 		d->places[d->place_count++] = r->at;
 }
 
-int donor_new(struct swapd *s, const char *text, struct error *e)
+int donor_new(struct donors *ds, const char *text, struct error *e)
 {
 	struct address a;
-	int r = donor_check(s, text, &a, e);
+	int r = donor_check(ds, text, &a, e);
 
 	if (r)
 		return r;
-	if (donor_at(s, &a))
+	if (donor_at(ds, &a))
 		return fail(e, EEXIST, "donor %s: named twice; each replica needs its own donor",
 			    text);
-	r = donors_reserve(s, 1, e);
-	return r ? r : donor_make(s, &a);
+	r = donors_reserve(ds, 1, e);
+	return r ? r : donor_make(ds, &a);
 }
 
-void donors_prepare(struct swapd *s)
+void donors_prepare(struct donors *ds)
 {
 	for (int i = 0; i < MAX_DONORS; i++) {
-		const struct donor_record *r = &s->shared->donors[i];
+		const struct donor_record *r = &ds->records[i];
 
-		while (r->used && s->donor_count <= i)
-			if (add_entry(s, NULL))
+		while (r->used && ds->count <= i)
+			if (add_entry(ds, NULL))
 				return;
-		if (r->used && transport_prepare(s, &r->address, NULL))
+		if (r->used && transport_prepare(&ds->env, &r->address, NULL))
 			return;
 	}
 }
@@ -274,12 +248,12 @@ void donor_enter(struct donor *d, uint64_t now)
 	d->retry_at = now;
 }
 
-void donors_take_over(struct swapd *s, uint64_t now)
+void donors_take_over(struct donors *ds, uint64_t now)
 {
-	donors_prepare(s);
-	for (int i = 0; i < s->donor_count; i++) {
-		const struct donor_record *r = &s->shared->donors[i];
-		struct donor *d = &s->donors[i];
+	donors_prepare(ds);
+	for (int i = 0; i < ds->count; i++) {
+		const struct donor_record *r = &ds->records[i];
+		struct donor *d = &ds->donor[i];
 
 		if (!r->used) {
 			d->state = DONOR_ABSENT;

@@ -42,7 +42,7 @@
 /* What the thread sleeps for. */
 enum { AWAKE, SLEEPS_IDLE, SLEEPS_BUSY /* for the end of a transfer, and for reads */ };
 
-struct transfer {
+struct disk_io {
 	struct iocb cb;
 	struct iovec iov[MERGE];
 	struct backup_lane *lane;
@@ -217,14 +217,14 @@ static void tell_loop(struct backup *b)
 		return; /* full: the loop is going to wake anyway */
 }
 
-static uint64_t bytes_written(const struct backup *b, const struct transfer *io)
+static uint64_t bytes_written(const struct backup *b, const struct disk_io *io)
 {
 	return writes(job_slot(b, io->lane, io->job)) ?
 	       (io->end - io->first) * (uint64_t)EBB_PAGE : 0;
 }
 
 /* Jobs @io is for are through with @result, or are done again one by one. */
-static void end_transfer(struct backup *b, struct transfer *io, int result)
+static void end_io(struct backup *b, struct disk_io *io, int result)
 {
 	for (uint32_t job = io->job; job != io->job + io->count; job++) {
 		struct slot *slot = job_slot(b, io->lane, job);
@@ -239,7 +239,7 @@ static void end_transfer(struct backup *b, struct transfer *io, int result)
 }
 
 /* The jobs from @io->job on that can be one transfer: the first, and a WRITE's neighbours. */
-static void gather(struct backup *b, struct transfer *io, uint32_t available)
+static void gather(struct backup *b, struct disk_io *io, uint32_t available)
 {
 	struct slot *slot = job_slot(b, io->lane, io->job);
 
@@ -255,10 +255,10 @@ static void gather(struct backup *b, struct transfer *io, uint32_t available)
 	}
 }
 
-static bool overlaps(const struct backup *b, const struct transfer *io)
+static bool overlaps(const struct backup *b, const struct disk_io *io)
 {
 	for (int i = 0; i < 2 * DEPTH; i++) {
-		const struct transfer *other = &b->transfers[i];
+		const struct disk_io *other = &b->ios[i];
 
 		if (other != io && other->count && other->first < io->end && io->first < other->end)
 			return true;
@@ -267,7 +267,7 @@ static bool overlaps(const struct backup *b, const struct transfer *io)
 }
 
 /* What is gathered in @io is to go to the disk; without asynchronous I/O it is done here. */
-static void begin_transfer(struct backup *b, struct transfer *io)
+static void begin_io(struct backup *b, struct disk_io *io)
 {
 	const struct slot *slot = job_slot(b, io->lane, io->job);
 	struct iocb *cb = &io->cb;
@@ -276,7 +276,7 @@ static void begin_transfer(struct backup *b, struct transfer *io)
 	io->wakes = false;
 	b->writing += bytes_written(b, io);
 	if (slot->kind == SLOT_EXCLUSIVE) {
-		end_transfer(b, io, 0);
+		end_io(b, io, 0);
 		return;
 	}
 	if (writes(slot))
@@ -288,14 +288,14 @@ static void begin_transfer(struct backup *b, struct transfer *io)
 	if (b->aio)
 		b->ready[b->ready_count++] = cb;
 	else
-		end_transfer(b, io, -EAGAIN);
+		end_io(b, io, -EAGAIN);
 }
 
 /*
  * Whether the end of @io is to end the thread's sleep: of each read, of some writes, and
  * of the last that are there (@last) if none of the others' does.
  */
-static void choose_wake(struct backup *b, struct transfer *io, bool last)
+static void choose_wake(struct backup *b, struct disk_io *io, bool last)
 {
 	if (io->lane != &b->reads && ++b->silent < WAKE_EVERY && !(last && !b->wakers))
 		return;
@@ -322,14 +322,14 @@ static void submit_ready(struct backup *b)
 		if (n > 0)
 			done += (uint32_t)n;
 		else
-			end_transfer(b, b->ready[done++]->data, -EAGAIN);
+			end_io(b, b->ready[done++]->data, -EAGAIN);
 	}
 	b->ready_count = 0;
 }
 
-static struct transfer *free_transfer(struct backup *b, const struct backup_lane *l)
+static struct disk_io *free_io(struct backup *b, const struct backup_lane *l)
 {
-	struct transfer *of = b->transfers + (l == &b->reads ? DEPTH : 0);
+	struct disk_io *of = b->ios + (l == &b->reads ? DEPTH : 0);
 
 	for (int i = 0; i < DEPTH; i++)
 		if (!of[i].count)
@@ -344,7 +344,7 @@ static struct transfer *free_transfer(struct backup *b, const struct backup_lane
 static bool begin_next(struct backup *b, struct backup_lane *l)
 {
 	uint32_t end = __atomic_load_n(&l->submitted, __ATOMIC_ACQUIRE);
-	struct transfer *io = l->taken != end ? free_transfer(b, l) : NULL;
+	struct disk_io *io = l->taken != end ? free_io(b, l) : NULL;
 
 	if (!io)
 		return false;
@@ -357,7 +357,7 @@ static bool begin_next(struct backup *b, struct backup_lane *l)
 	}
 	for (uint32_t i = 0; i < io->count; i++)
 		l->through[l->taken++ % SLOT_COUNT] = false;
-	begin_transfer(b, io);
+	begin_io(b, io);
 	return true;
 }
 
@@ -376,9 +376,9 @@ static void end_transfers(struct backup *b)
 	int n = io_getevents(b->aio, 0, 2 * DEPTH, events, &at_once);
 
 	for (int i = 0; i < n; i++) {
-		struct transfer *io = events[i].data;
+		struct disk_io *io = events[i].data;
 
-		end_transfer(b, io,
+		end_io(b, io,
 			     events[i].res == (io->end - io->first) * (size_t)EBB_PAGE ? 0 : -EIO);
 	}
 }
@@ -398,7 +398,7 @@ static int sleep_a_while(struct backup *b)
 
 	__atomic_store_n(&b->sleeping, how, __ATOMIC_SEQ_CST);
 	/* Work handed over before the flag was seen has woken nobody. */
-	if (!(has_more(&b->reads) && free_transfer(b, &b->reads)) &&
+	if (!(has_more(&b->reads) && free_io(b, &b->reads)) &&
 	    (b->in_flight || (!has_more(&b->queue) && !__atomic_load_n(&b->stop, __ATOMIC_SEQ_CST))) &&
 	    (b->wakers || !b->in_flight || poll(&wake, 1, LOOK_MS) > 0) &&
 	    read(b->wake_fd, &n, sizeof(n)) < 0 && errno != EINTR)
@@ -470,9 +470,9 @@ int backup_start(struct backup *b, struct slots *slots, struct error *e)
 	b->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (b->wake_fd < 0 || b->done_fd < 0)
 		return fail(e, errno, "backup: eventfd: %m");
-	b->transfers = calloc(2 * DEPTH, sizeof(*b->transfers));
+	b->ios = calloc(2 * DEPTH, sizeof(*b->ios));
 	b->ready = calloc(2 * DEPTH, sizeof(struct iocb *));
-	if (!b->transfers || !b->ready)
+	if (!b->ios || !b->ready)
 		return fail(e, ENOMEM, "backup: out of memory");
 	/* fs.aio-max-nr may be used up: then one at a time. */
 	if (io_setup(2 * DEPTH, &b->aio) < 0)
@@ -500,8 +500,8 @@ void backup_close(struct backup *b)
 	if (b->aio)
 		io_destroy(b->aio);
 	b->aio = NULL;
-	free(b->transfers);
-	b->transfers = NULL;
+	free(b->ios);
+	b->ios = NULL;
 	free(b->ready);
 	b->ready = NULL;
 	if (b->fd >= 0)

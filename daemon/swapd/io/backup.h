@@ -43,7 +43,7 @@ struct backup {
 	struct backup_lane queue; /* all but */
 	struct backup_lane reads;
 	struct io_context *aio;   /* NULL = none: one transfer at a time */
-	struct transfer *transfers;
+	struct disk_io *ios;
 	struct iocb **ready; /* thread: begun, and not with the kernel yet */
 	uint32_t ready_count;
 	uint32_t in_flight; /* thread: transfers */

@@ -25,7 +25,7 @@ static int fastest(const struct swapd *s, const struct slab *slab, uint8_t copie
 	int chosen = -1;
 
 	for (int c = 0; c < SLAB_COPIES; c++) {
-		const struct donor *d = &s->donors[slab->copy[c].donor];
+		const struct donor *d = &s->donors.donor[slab->copy[c].donor];
 		uint64_t latency;
 
 		if (!(copies >> c & 1))
@@ -215,16 +215,19 @@ void engine_start(struct swapd *s, struct slot *slot)
 	engine_start_own(s, slot);
 }
 
-/* --- legs ------------------------------------------------------------------------- */
+/* --- transfers ----------------------------------------------------------------------- */
 
-/* Ends the present run of @slot, whose legs have all ended well. */
+/* In slot.pending: transfers are still being submitted. */
+#define SUBMITTING (1u << 7)
+
+/* Ends the present run of @slot, whose transfers have all ended well. */
 static void run_done(struct slot *slot)
 {
 	slot->wait = WAIT_NONE;
 	slot->cursor += slot->run;
 }
 
-/* The present run reached no copy: only the backup has it. */
+/* The present run reached no replica: only the backup has it. */
 static void degrade(struct swapd *s, struct slot *slot)
 {
 	if (backup_there(&s->backup))
@@ -235,46 +238,38 @@ static void degrade(struct swapd *s, struct slot *slot)
 	run_done(slot);
 }
 
-enum leg_end { LEG_TOOK, LEG_GONE };
+/* All transfers of the present run of a WRITE have ended. */
+static void run_written(struct swapd *s, struct slot *slot)
+{
+	uint32_t page = slot->first + slot->cursor;
 
-/* Leg @leg of the present run has ended. */
-static void leg_ended(struct swapd *s, struct slot *slot, int leg, enum leg_end end)
+	slot->wait = WAIT_NONE;
+	/* A replica that took it may have been lost since: its bits tell. */
+	if (page_map_find(s->map, page, 1, slab_mapped(slab_of_page(&s->table, page)), 0).home ==
+	    PAGE_REPLICA) {
+		count_add(&s->count->written_donor, slot->run);
+		run_done(slot);
+	} else if (backup_there(&s->backup)) {
+		degrade(s, slot);
+	}
+	/* Else it is repeated: there may be another donor. */
+}
+
+/* The transfer with replica @copy has ended well, and is not one of a WRITE. */
+static void run_moved(struct swapd *s, struct slot *slot, int copy)
 {
 	uint32_t page = slot->first + slot->cursor;
 	struct slab *slab = slab_of_page(&s->table, page);
 
-	slot->pending &= (uint8_t)~(1u << leg);
-	if (slot->kind == SLOT_WRITE) {
-		if (end == LEG_TOOK)
-			page_map_stored(s->map, leg, page, slot->run);
-		if (slot->pending)
-			return;
-		/* A copy that took it may have been lost since: its bits tell. */
-		if (page_map_find(s->map, page, 1, slab_mapped(slab), 0).home == PAGE_REPLICA) {
-			count_add(&s->count->written_donor, slot->run);
-			run_done(slot);
-			return;
-		}
-		/* Without a backup it comes again: there may be another donor. */
-		if (backup_there(&s->backup))
-			degrade(s, slot);
-		else
-			slot->wait = WAIT_NONE;
-		return;
-	}
-	slot->wait = WAIT_NONE;
-	/* It comes again, and finds the bits cleared. */
-	if (end == LEG_GONE)
-		return;
 	if (slot->fetched) {
-		page_map_stored(s->map, leg, page, slot->run);
+		page_map_stored(s->map, copy, page, slot->run);
 		count_add(&s->count->repaired, slot->run);
 		slot->fetched = false;
 		run_done(slot);
-	} else if (!sealing_came(s, slot, leg)) {
-		page_map_bad(s->map, leg, page, slot->run);
-		slab->copy[leg].partial = true;
-		slab->copy[leg].repaired = 0;
+	} else if (!sealing_came(s, slot, copy)) {
+		page_map_bad(s->map, copy, page, slot->run);
+		slab->copy[copy].partial = true;
+		slab->copy[copy].repaired = 0;
 	} else if (slot->kind == SLOT_RESYNC) {
 		slot->fetched = true;
 	} else {
@@ -283,38 +278,61 @@ static void leg_ended(struct swapd *s, struct slot *slot, int leg, enum leg_end 
 	}
 }
 
-/*
- * Sends slot->run pages to, or asks for them from, the copies in @legs.  True when
- * all of them have ended already; else engine_donor_reply() or _gone() come.
- */
-static bool move(struct swapd *s, struct slot *slot, uint8_t legs, enum wire_op op)
+void engine_done(struct swapd *s, struct transfer *t)
 {
-	const struct slab *slab = slab_of_page(&s->table, slot->first + slot->cursor);
+	struct slot *slot = slot_of_transfer(&s->slots, t->number);
+	int copy = transfer_copy(t->number);
 
-	slot->wait = WAIT_DONOR;
-	slot->pending = legs;
-	for (int c = 0; legs; c++, legs >>= 1) {
-		const struct copy *copy = &slab->copy[c];
-		struct donor *d = &s->donors[copy->donor];
-
-		if (legs & 1 && d->transport->submit(s, d, slot, c, copy, op) == TRANSPORT_DONE)
-			leg_ended(s, slot, c, LEG_TOOK);
+	slot->pending &= (uint8_t)~(1u << copy);
+	if (slot->kind == SLOT_WRITE) {
+		if (!t->result)
+			page_map_stored(s->map, copy, slot->first + slot->cursor, slot->run);
+		if (!slot->pending)
+			run_written(s, slot);
+	} else {
+		/* What a lost donor had is repeated, with its bits cleared. */
+		slot->wait = WAIT_NONE;
+		slot->source = t->in_place;
+		if (!t->result)
+			run_moved(s, slot, copy);
 	}
-	return !slot->pending;
-}
-
-void engine_donor_reply(struct swapd *s, struct slot *slot, int leg)
-{
-	leg_ended(s, slot, leg, LEG_TOOK);
-	if (!slot->pending)
-		go_on(s, slot);
-}
-
-void engine_donor_gone(struct swapd *s, struct slot *slot, int leg)
-{
-	leg_ended(s, slot, leg, LEG_GONE);
 	if (!slot->pending)
 		make_ready(s, slot, WAIT_READY);
+}
+
+/*
+ * Moves the present run to or from the replicas in @copies.  True when all transfers have ended
+ * already; else the last engine_done() makes the request ready.
+ */
+static bool move(struct swapd *s, struct slot *slot, uint8_t copies, enum wire_op op)
+{
+	uint32_t page = slot->first + slot->cursor;
+	const struct slab *slab = slab_of_page(&s->table, page);
+
+	slot->wait = WAIT_DONOR;
+	slot->pending = copies | SUBMITTING;
+	for (int c = 0; copies; c++, copies >>= 1) {
+		struct link *l = &s->donors.donor[slab->copy[c].donor].link;
+
+		if (!(copies & 1))
+			continue;
+		slot->transfer[c] = (struct transfer){
+			.op = (uint8_t)op,
+			/* Sealed pages are opened in the payload: a donor could change its own. */
+			.by_reference = slot->kind == SLOT_READ && slot->run == slot->count && !s->sealed,
+			.number = transfer_number(&s->slots, slot, c),
+			.offset = slab_offset(&s->table, page),
+			.length = slot->run * PAGE,
+			.payload = slot->payload + slot->cursor * (size_t)PAGE,
+		};
+		l->transport->submit(l, &slab->copy[c].mapping, &slot->transfer[c]);
+	}
+	slot->pending &= (uint8_t)~SUBMITTING;
+	if (slot->pending)
+		return false;
+	if (slot->kind == SLOT_WRITE)
+		run_written(s, slot);
+	return true;
 }
 
 /* The present run has come from the backup; false when it is not what was written. */

@@ -4,8 +4,8 @@
  *
  * A request proceeds run by run.  A run is a number of pages with the same sources or
  * targets; nearly all requests have one.  The page map says where a page is.  A run of a
- * READ is one leg, to one donor.  A run of a WRITE has a leg for each replica of its slab,
- * and ends when all have: acknowledged, or with their donor lost.
+ * READ is one transfer, from one donor.  A run of a WRITE has a transfer for each replica of its
+ * slab, and ends when all have: acknowledged, or with their donor lost.
  *
  * A write is answered when every live replica has it and it is queued for the backup.  If no
  * replica took a page, it is answered when the backup file has it; without a backup it fails.
@@ -51,11 +51,11 @@ void engine_start_own(struct swapd *s, struct slot *slot);
 /* An EXCLUSIVE has ended: requests that it blocked are ready. */
 void engine_end_exclusive(struct swapd *s, struct slot *slot);
 
-/* A donor did leg number @leg; the pages of a READ are in the payload. */
-void engine_donor_reply(struct swapd *s, struct slot *slot, int leg);
-
-/* The donor of leg number @leg is lost, and its replicas are off the tables. */
-void engine_donor_gone(struct swapd *s, struct slot *slot, int leg);
+/*
+ * Transfer @t has ended; with -ECONNRESET its donor is lost and its replicas are off the tables.
+ * Records what came of it and makes the request ready.
+ */
+void engine_done(struct swapd *s, struct transfer *t);
 
 /* A replica of slab @index is no longer MAPPING, or a RESYNC has ended: what waited is ready. */
 void engine_slab_settled(struct swapd *s, uint32_t index);

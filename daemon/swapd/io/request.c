@@ -84,7 +84,6 @@ struct slot *slot_get(struct slots *s)
 	return &s->slot[i];
 }
 
-/* Legs keep their sequence, and need nothing else. */
 static void forget_request(struct slot *slot, enum slot_kind kind)
 {
 	slot->kind = (uint8_t)kind;
@@ -137,33 +136,6 @@ void slot_remove(struct slots *s, struct slot_list *list, struct slot *slot)
 		s->slot[slot->next].previous = slot->previous;
 	else
 		list->tail = slot->previous;
-}
-
-void leg_append(struct slots *s, struct leg_list *list, int number)
-{
-	struct leg *leg = leg_at(s, number);
-
-	leg->next = -1;
-	leg->previous = list->tail;
-	if (list->tail >= 0)
-		leg_at(s, list->tail)->next = number;
-	else
-		list->head = number;
-	list->tail = number;
-}
-
-void leg_remove(struct slots *s, struct leg_list *list, int number)
-{
-	struct leg *leg = leg_at(s, number);
-
-	if (leg->previous >= 0)
-		leg_at(s, leg->previous)->next = leg->next;
-	else
-		list->head = leg->next;
-	if (leg->next >= 0)
-		leg_at(s, leg->next)->previous = leg->previous;
-	else
-		list->tail = leg->previous;
 }
 
 void slot_activate(struct slots *s, struct slot *slot)

@@ -11,7 +11,7 @@
 
 #include <ebb/page.h>
 #include "lib/base/error.h"
-#include "lib/wire/wire.h"
+#include "lib/link/link.h"
 #include "swapd/page/slab.h"
 
 /*
@@ -45,20 +45,10 @@ enum slot_wait {
 	WAIT_NONE,
 	WAIT_BEGIN,   /* its turn, on the ready list: it has yet to begin */
 	WAIT_READY,   /* its turn, likewise: it goes on */
-	WAIT_DONOR,   /* replies to the legs in slot->pending */
+	WAIT_DONOR,   /* transfers in slot->pending */
 	WAIT_SLAB,    /* its slab being mapped; READ: a RESYNC that has its page */
 	WAIT_BACKUP,  /* the backup file */
 	WAIT_DONE,    /* WRITE: donors are through with it */
-};
-
-/* What one copy does of a request: the leg's number is the copy's in its slab. */
-struct leg {
-	uint16_t donor;
-	uint32_t sequence;       /* of uses: tells late replies apart */
-	uint64_t entry;          /* tcp: stream_tx_next() of its frame */
-	uint64_t since;          /* ns: waits since */
-	struct wire_frame frame; /* what was asked */
-	int previous, next;      /* in its donor's list, by number */
 };
 
 struct slot {
@@ -71,7 +61,7 @@ struct slot {
 	uint8_t kind;
 	const uint8_t *source; /* READ: where its pages are instead, if not NULL */
 	uint8_t wait;
-	uint8_t pending;      /* legs under way, a bit each */
+	uint8_t pending;      /* transfers in flight, a bit each */
 	bool blocked;         /* waits for an overlapping request */
 	bool answered;
 	bool degraded;        /* WRITE: some page reached no donor, so the backup decides */
@@ -82,7 +72,7 @@ struct slot {
 	int backup_result;    /* 0 or -errno, when no longer backing */
 	uint32_t first, count; /* pages */
 	uint32_t cursor;      /* pages of it that are through */
-	uint32_t run;         /* pages of the present legs */
+	uint32_t run;         /* pages of the present transfers */
 	uint32_t serial;      /* RESYNC, EXCLUSIVE: of the copy */
 	uint64_t same;        /* WRITE: a bit for each page that is one word over and over */
 	uint64_t unique;      /* the frontend's name of the request; 0: asked again (failover.c) */
@@ -91,7 +81,7 @@ struct slot {
 	bool known;           /* WRITE: the page map has it; the payload may change then */
 	int previous, next;   /* in the one list it is on */
 	int active;           /* index in slots.active, or -1 */
-	struct leg leg[SLAB_COPIES];
+	struct transfer transfer[SLAB_COPIES]; /* [i] is for replica i of the slab */
 };
 _Static_assert(SLOT_PAGES <= 64, "slot.same has a bit a page");
 
@@ -107,13 +97,6 @@ struct slot_list {
 };
 
 #define SLOT_LIST_EMPTY ((struct slot_list){ -1, -1 })
-
-/* A list of legs by number, over all slots. */
-struct leg_list {
-	int head, tail; /* -1 = empty */
-};
-
-#define LEG_LIST_EMPTY ((struct leg_list){ -1, -1 })
 
 struct slots {
 	struct slot *slot;     /* SLOT_COUNT */
@@ -152,19 +135,22 @@ void slot_renew(struct slot *slot);
 void slot_append(struct slots *s, struct slot_list *list, struct slot *slot);
 void slot_remove(struct slots *s, struct slot_list *list, struct slot *slot);
 
-/* A leg's number, and back. */
-static inline int leg_number(const struct slots *s, const struct slot *slot, int leg)
+/* Number of the transfer of replica @copy, for transfer.number. */
+static inline uint32_t transfer_number(const struct slots *s, const struct slot *slot, int copy)
 {
-	return slot_index(s, slot) * SLAB_COPIES + leg;
+	return (uint32_t)(slot_index(s, slot) * SLAB_COPIES + copy);
 }
 
-static inline struct leg *leg_at(const struct slots *s, int number)
+/* The request of transfer @number, and its replica. */
+static inline struct slot *slot_of_transfer(const struct slots *s, uint32_t number)
 {
-	return &s->slot[number / SLAB_COPIES].leg[number % SLAB_COPIES];
+	return &s->slot[number / SLAB_COPIES];
 }
 
-void leg_append(struct slots *s, struct leg_list *list, int number);
-void leg_remove(struct slots *s, struct leg_list *list, int number);
+static inline int transfer_copy(uint32_t number)
+{
+	return (int)(number % SLAB_COPIES);
+}
 
 /* Marks a request as under way, and no longer. */
 void slot_activate(struct slots *s, struct slot *slot);

@@ -24,7 +24,7 @@ int sealing_init(struct swapd *s, struct error *e)
 	int r;
 
 	if (!sealing_wanted(&s->options)) {
-		s->local_only = strcmp(s->options.seal, "off") != 0;
+		s->donors.local_only = strcmp(s->options.seal, "off") != 0;
 		return 0;
 	}
 	/* The key's schedule is on the heap: it is not for core dumps. */
@@ -126,7 +126,7 @@ bool sealing_came(struct swapd *s, struct slot *slot, int copy)
 		blame_backup(s);
 	} else {
 		count_add(&s->count->bad_donor, 1);
-		donor_blame(&s->donors[slab_of_page(&s->table, page)->copy[copy].donor], page);
+		donor_blame(&s->donors.donor[slab_of_page(&s->table, page)->copy[copy].donor], page);
 	}
 	return false;
 }

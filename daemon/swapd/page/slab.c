@@ -91,8 +91,8 @@ void slab_grant(struct slab *s, int copy, uint32_t remote, uint32_t generation, 
 	struct copy *c = &s->copy[copy];
 
 	assert(c->state == COPY_MAPPING);
-	c->remote = remote;
-	c->generation = generation;
+	c->mapping.remote = remote;
+	c->mapping.generation = generation;
 	c->partial = partial;
 	shared_order();
 	c->state = COPY_MAPPED;
@@ -144,7 +144,7 @@ void slab_orphan(struct slab *s)
 		/* Repair looks anew what it lacks. */
 		c->partial = true;
 		c->repaired = 0;
-		c->memory = NULL;
+		c->mapping.memory = NULL;
 		c->since = 0;
 		c->state = COPY_AWAY;
 	}

@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include <ebb/page.h>
+#include "lib/link/mapping.h"
 #include "lib/rules/activity.h"
 #include "page_map.h"
 
@@ -38,13 +39,9 @@ struct copy {
 	bool leaving;         /* asked back: goes when its pages are elsewhere */
 	bool partial;         /* may lack pages; repair goes through them */
 	uint16_t donor;       /* index; meaningful unless NONE */
-	uint32_t remote;      /* the donor's number of the slab */
-	uint32_t generation;  /* the donor's, of this loan */
 	uint32_t serial;      /* of uses of this entry: tells a later copy from this one */
 	uint32_t repaired;    /* pages of the slab that repair is through with */
-	uint8_t *memory;      /* the transport's, while MAPPED: where it has it in reach, or NULL */
-	uint64_t address;     /* likewise, of RDMA: where it is at the donor, */
-	uint32_t key;         /* and what lets it be reached there */
+	struct mapping mapping; /* of MAPPED and AWAY */
 	/* ns: MAPPING (UINT64_MAX: to be asked for again), leaving, or, AWAY, asked for since */
 	uint64_t since;
 };

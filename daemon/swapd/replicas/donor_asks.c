@@ -71,19 +71,19 @@ int donor_asks_activity(struct swapd *s, struct donor *d, const struct wire_fram
 
 		if (c < 0 || slab->copy[c].state != COPY_MAPPED)
 			continue;
-		for (uint32_t b = hash(slab->copy[c].remote) % BUCKETS; asked.bucket[b];
+		for (uint32_t b = hash(slab->copy[c].mapping.remote) % BUCKETS; asked.bucket[b];
 		     b = (b + 1) % BUCKETS) {
 			uint32_t at = asked.bucket[b] - 1u;
 			struct wire_loan loan = wire_get_loan(payload, at);
 
-			if (loan.slab == slab->copy[c].remote &&
-			    loan.generation == slab->copy[c].generation)
+			if (loan.slab == slab->copy[c].mapping.remote &&
+			    loan.generation == slab->copy[c].mapping.generation)
 				wire_put_rate(d->rates, at, (uint64_t)(slab->activity.rate * 1000));
 		}
 	}
 	reply.direction = WIRE_REPLY;
 	/* -ENOSPC: it asked more than it may before it had answers. */
-	return stream_push(&d->tx, &reply, d->rates, 0) ? -EPROTO : 0;
+	return stream_push(&d->link.tx, &reply, d->rates, 0) ? -EPROTO : 0;
 }
 
 static enum wire_status evict(struct swapd *s, struct donor *d, const struct wire_frame *f)
@@ -96,9 +96,9 @@ static enum wire_status evict(struct swapd *s, struct donor *d, const struct wir
 		struct slab *slab = &s->table.slabs[i];
 		int c = slab_copy_at(slab, d->index);
 
-		if (c < 0 || slab->copy[c].state == COPY_MAPPING || slab->copy[c].remote != f->slab)
+		if (c < 0 || slab->copy[c].state == COPY_MAPPING || slab->copy[c].mapping.remote != f->slab)
 			continue;
-		if (slab->copy[c].generation != f->generation) {
+		if (slab->copy[c].mapping.generation != f->generation) {
 			status = WIRE_STALE;
 			continue;
 		}
@@ -123,7 +123,7 @@ int donor_asks_back(struct swapd *s, struct donor *d, const struct wire_frame *f
 	reply.status = evict(s, d, f);
 	if (reply.status == WIRE_NO_ROOM)
 		count_add(&s->count->eviction_refusals, 1);
-	return stream_push(&d->tx, &reply, NULL, 0) ? -EPROTO : 0;
+	return stream_push(&d->link.tx, &reply, NULL, 0) ? -EPROTO : 0;
 }
 
 void donor_asks_tick(struct swapd *s, uint32_t seconds)

@@ -11,15 +11,15 @@ struct rooms {
 
 static void look_at_rooms(const struct swapd *s, const struct donor *leaving, struct rooms *r)
 {
-	int count = __atomic_load_n(&s->donor_count, __ATOMIC_ACQUIRE);
+	int count = __atomic_load_n(&s->donors.count, __ATOMIC_ACQUIRE);
 
 	*r = (struct rooms){ .any_donor = false };
 	for (int i = 0; i < count; i++) {
-		const struct donor *d = &s->donors[i];
+		const struct donor *d = &s->donors.donor[i];
 
 		if (d == leaving || !donor_takes(d))
 			continue;
-		r->left[i] = count_get(&d->room) / (d->slab_size ?: s->options.slab);
+		r->left[i] = count_get(&d->room) / (d->link.slab_size ?: s->options.slab);
 		r->any_donor = true;
 		r->any_room = r->any_room || r->left[i];
 	}

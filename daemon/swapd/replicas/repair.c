@@ -324,19 +324,19 @@ static bool to_disk(struct swapd *s, uint32_t index, uint64_t now)
 	    s->repair.running >= CROWD || !all_backed(s, index))
 		return false;
 	copy = &slab->copy[c];
-	since = copy->leaving ? copy->since : s->donors[copy->donor].stayed;
+	since = copy->leaving ? copy->since : s->donors.donor[copy->donor].stayed;
 	if (backup_holds(&s->backup, index * s->table.pages, page_map_slab_pages(s->map, index)) &&
 	    now - since < PATIENCE)
 		return false;
 	return alone(s, index, c, REPAIR_TO_DISK);
 }
 
-/* Whether it takes time to give the slab back. */
+/* Whether releasing the slab takes time. */
 static bool in_reach(const struct swapd *s, const struct slab *slab)
 {
 	for (int c = 0; c < SLAB_COPIES; c++)
 		if (slab->copy[c].state == COPY_MAPPED &&
-		    s->donors[slab->copy[c].donor].transport->unmap_slab)
+		    s->donors.donor[slab->copy[c].donor].link.transport->maps_here)
 			return true;
 	return false;
 }
@@ -401,7 +401,7 @@ static uint32_t look_at_emptied(struct swapd *s, uint64_t now, uint32_t most)
 		    slab_copies(&s->table.slabs[next], COPY_NONE) == SLAB_COPIES)
 			page_map_forget_emptied(s->map, next);
 		if (--left % EMPTIED_BATCH == 0)
-			donors_flush(s);
+			donors_flush(&s->donors);
 	}
 	s->repair.emptied = at < n ? at : 0;
 	return moved;

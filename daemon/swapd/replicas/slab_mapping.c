@@ -17,7 +17,7 @@ bool placing_leaving(const struct swapd *s, uint32_t index, int copy)
 {
 	const struct copy *c = &s->table.slabs[index].copy[copy];
 
-	return c->state != COPY_NONE && (c->leaving || s->donors[c->donor].leaving);
+	return c->state != COPY_NONE && (c->leaving || s->donors.donor[c->donor].leaving);
 }
 
 /* Whether a copy of slab @index that is to stay is on the machine of @d. */
@@ -28,7 +28,7 @@ static bool has_neighbour(const struct swapd *s, uint32_t index, const struct do
 
 	for (int c = 0; c < SLAB_COPIES && machine; c++)
 		if (slab->copy[c].state != COPY_NONE && !placing_leaving(s, index, c) &&
-		    wire_machine(s->donors[slab->copy[c].donor].identity) == machine)
+		    wire_machine(s->donors.donor[slab->copy[c].donor].identity) == machine)
 			return true;
 	return false;
 }
@@ -41,8 +41,8 @@ static int choose_among(struct swapd *s, uint32_t index, enum among among, uint6
 	const struct slab *slab = &s->table.slabs[index];
 	struct place_donor candidates[MAX_DONORS];
 
-	for (int i = 0; i < s->donor_count; i++) {
-		const struct donor *d = &s->donors[i];
+	for (int i = 0; i < s->donors.count; i++) {
+		const struct donor *d = &s->donors.donor[i];
 
 		candidates[i] = (struct place_donor){
 			.usable = donor_takes(d) && donor_has_room(d) &&
@@ -55,7 +55,7 @@ static int choose_among(struct swapd *s, uint32_t index, enum among among, uint6
 			.used = d->used,
 		};
 	}
-	return place_choose_by(candidates, s->donor_count, s->options.slab, &rule, seed);
+	return place_choose_by(candidates, s->donors.count, s->options.slab, &rule, seed);
 }
 
 /* Copies that one machine takes with it when it goes are better than one. */
@@ -73,21 +73,21 @@ static void send_map(struct donor *d, uint32_t index, int copy)
 
 	f.tag = (uint64_t)TAG_COPY << TAG_KIND | (uint64_t)copy << TAG_COPY_SHIFT | index;
 	wire_build_map(payload, WIRE_CLASS_SWAP);
-	stream_push(&d->tx, &f, payload, 0);
+	stream_push(&d->link.tx, &f, payload, 0);
 }
 
 static bool ask(struct swapd *s, uint32_t index, int donor, uint64_t now)
 {
 	struct slab *slab = &s->table.slabs[index];
-	struct donor *d = &s->donors[donor];
+	struct donor *d = &s->donors.donor[donor];
 	int copy = slab_ask(slab, d->index, now);
 
 	if (copy < 0)
 		return false;
 	/* Until the next PING corrects it. */
-	d->free -= d->free < d->slab_size ? d->free : d->slab_size;
-	d->room -= d->room < d->slab_size ? d->room : d->slab_size;
-	d->used += d->memory ? d->slab_size : 0;
+	d->free -= d->free < d->link.slab_size ? d->free : d->link.slab_size;
+	d->room -= d->room < d->link.slab_size ? d->room : d->link.slab_size;
+	d->used += d->memory ? d->link.slab_size : 0;
 	d->copies++;
 	d->mapping++;
 	send_map(d, index, copy);
@@ -124,7 +124,7 @@ bool placing_add(struct swapd *s, uint32_t index, int donor, uint64_t now)
 
 	if (donor < 0)
 		donor = choose(s, index, &s->seed);
-	if (donor < 0 || !donor_takes(&s->donors[donor]) || !donor_has_room(&s->donors[donor]) ||
+	if (donor < 0 || !donor_takes(&s->donors.donor[donor]) || !donor_has_room(&s->donors.donor[donor]) ||
 	    slab_copy_at(slab, (uint16_t)donor) >= 0 || !ask(s, index, donor, now)) {
 		slab->not_before = now + SECOND;
 		return false;
@@ -171,19 +171,19 @@ void placing_resume(struct swapd *s, struct donor *d)
 			continue;
 		if (!donor_has_room(d))
 			return;
-		f.slab = slab->copy[c].remote;
-		f.generation = slab->copy[c].generation;
+		f.slab = slab->copy[c].mapping.remote;
+		f.generation = slab->copy[c].mapping.generation;
 		f.tag = (uint64_t)TAG_COPY << TAG_KIND | (uint64_t)c << TAG_COPY_SHIFT | index;
 		slab->copy[c].since = now;
 		d->mapping++;
-		stream_push(&d->tx, &f, NULL, 0);
+		stream_push(&d->link.tx, &f, NULL, 0);
 	}
 	/* What is free is known when that is back, so no older figures may still be on their way. */
 	if (donor_has_room(d) && !d->pinged) {
 		struct wire_frame f = { .op = WIRE_RELEASE,
 					.tag = (uint64_t)TAG_RELEASE << TAG_KIND };
 
-		stream_push(&d->tx, &f, NULL, 0);
+		stream_push(&d->link.tx, &f, NULL, 0);
 		donor_ping(d, now);
 		d->resume = RESUME_NOTHING;
 	}
@@ -208,7 +208,7 @@ static void give_back(struct swapd *s, struct donor *d, const struct wire_frame 
 	struct wire_frame back = { .op = WIRE_UNMAP, .tag = f->tag, .slab = f->slab,
 				   .generation = f->generation };
 
-	stream_push(&d->tx, &back, NULL, 0);
+	stream_push(&d->link.tx, &back, NULL, 0);
 	tell_unmappable(s, d, error);
 }
 
@@ -224,7 +224,7 @@ static bool ask_again(struct swapd *s, struct donor *d, uint32_t index, int c, i
 	/* Its donor may have come only just in time. */
 	if (!d->unmapped_since)
 		d->unmapped_since = now;
-	late = now - d->unmapped_since >= s->resume_for;
+	late = now - d->unmapped_since >= s->donors.resume_for;
 	if (late && !page_map_is_only(s->map, index, c, slab_mapped(&s->table.slabs[index])))
 		return false;
 	tell_unmappable(s, d, error);
@@ -249,8 +249,8 @@ int placing_answered(struct swapd *s, struct donor *d, const struct wire_frame *
 		slab->copy[c].since = LATER;
 		return 0;
 	}
-	if (!f->status && d->transport->map_slab)
-		r = d->transport->map_slab(s, d, &slab->copy[c]);
+	if (!f->status && d->link.transport->map)
+		r = d->link.transport->map(&d->link, &slab->copy[c].mapping);
 	if (r == -EPROTO)
 		return r;
 	d->mapping--;
@@ -281,10 +281,10 @@ int placing_confirmed(struct swapd *s, struct donor *d, const struct wire_frame 
 
 	if (!slab || c >= SLAB_COPIES || slab->copy[c].state != COPY_AWAY ||
 	    !slab->copy[c].since || slab->copy[c].donor != d->index ||
-	    slab->copy[c].remote != f->slab || slab->copy[c].generation != f->generation)
+	    slab->copy[c].mapping.remote != f->slab || slab->copy[c].mapping.generation != f->generation)
 		return -EPROTO;
-	if (!f->status && d->transport->map_slab)
-		r = d->transport->map_slab(s, d, &slab->copy[c]);
+	if (!f->status && d->link.transport->map)
+		r = d->link.transport->map(&d->link, &slab->copy[c].mapping);
 	if (r == -EPROTO)
 		return r;
 	d->mapping--;
@@ -306,16 +306,17 @@ bool placing_unmap(struct swapd *s, uint32_t index, int copy)
 {
 	struct slab *slab = &s->table.slabs[index];
 	struct copy *c = &slab->copy[copy];
-	struct donor *d = &s->donors[c->donor];
-	struct wire_frame f = { .op = WIRE_UNMAP, .slab = c->remote, .generation = c->generation,
+	struct donor *d = &s->donors.donor[c->donor];
+	struct wire_frame f = { .op = WIRE_UNMAP, .slab = c->mapping.remote,
+				.generation = c->mapping.generation,
 				.tag = (uint64_t)TAG_COPY << TAG_KIND | index };
 
 	if (!donor_has_room(d))
 		return false;
 	page_map_replica_gone(s->map, index, copy);
-	if (d->transport->unmap_slab)
-		d->transport->unmap_slab(s, d, c);
-	stream_push(&d->tx, &f, NULL, 0);
+	if (d->link.transport->unmap)
+		d->link.transport->unmap(&d->link, &c->mapping);
+	stream_push(&d->link.tx, &f, NULL, 0);
 	d->copies--;
 	slab_drop(slab, copy);
 	count_add(&s->count->unmaps, 1);
@@ -330,8 +331,8 @@ void placing_lost(struct swapd *s, struct donor *d)
 
 		if (c < 0)
 			continue;
-		if (slab->copy[c].state == COPY_MAPPED && d->transport->unmap_slab)
-			d->transport->unmap_slab(s, d, &slab->copy[c]);
+		if (slab->copy[c].state == COPY_MAPPED && d->link.transport->unmap)
+			d->link.transport->unmap(&d->link, &slab->copy[c].mapping);
 		slab_lose(slab, c);
 		d->copies--;
 		page_map_replica_gone(s->map, i, c);

@@ -34,7 +34,7 @@ int possible(struct step out[static STEPS])
 	for (uint32_t i = 0; i < W.ops; i++)
 		ADD(STEP_DELIVER, i, 0);
 	/* A connection keeps the order of its frames. */
-	for (int d = 0; d < m.s.donor_count; d++)
+	for (int d = 0; d < m.s.donors.count; d++)
 		for (uint32_t i = 0; i < W.controls; i++)
 			if (W.control[i].donor == d) {
 				ADD(STEP_CONTROL, i, 0);
@@ -63,8 +63,8 @@ int possible(struct step out[static STEPS])
 		ADD(STEP_TICK, 0, 0);
 	if (W.have_late)
 		ADD(STEP_LATE, 0, 0);
-	for (int d = 0; d < m.s.donor_count; d++) {
-		bool up = m.s.donors[d].state == DONOR_UP;
+	for (int d = 0; d < m.s.donors.count; d++) {
+		bool up = m.s.donors.donor[d].state == DONOR_UP;
 
 		if (b->crashes && up)
 			ADD(STEP_CRASH, d, 0);
@@ -94,8 +94,8 @@ int possible(struct step out[static STEPS])
 /* What the code under test has sent: it is on its way. */
 static void pump(void)
 {
-	for (int d = 0; d < m.s.donor_count; d++) {
-		struct stream_tx *tx = &m.s.donors[d].tx;
+	for (int d = 0; d < m.s.donors.count; d++) {
+		struct stream_tx *tx = &m.s.donors.donor[d].link.tx;
 
 		for (uint32_t i = 0; i < tx->count; i++) {
 			struct wire_frame f;
@@ -177,7 +177,7 @@ void take(const struct step *t)
 		break;
 	case STEP_DRAIN:
 		b->drains--;
-		m.s.donors[t->a].leaving ^= DONOR_DRAINED; /* or undrained */
+		m.s.donors.donor[t->a].leaving ^= DONOR_DRAINED; /* or undrained */
 		break;
 	case STEP_LATE:
 		W.have_late = false;
@@ -244,7 +244,7 @@ void check_state(void)
 				continue;
 			if (copy->state != COPY_MAPPED)
 				violated("valid, and no copy", page, (uint64_t)c);
-			held = W.loan[copy->donor][copy->remote].stamp[page % m.model->slab_pages];
+			held = W.loan[copy->donor][copy->mapping.remote].stamp[page % m.model->slab_pages];
 			if (!changes(page) && held != W.newest[page] && held != FORGED)
 				violated("valid, and old", page, (uint64_t)c);
 		}
@@ -258,9 +258,9 @@ void check_state(void)
 	}
 	if (m.s.map->live != (uint64_t)live[0] + live[1])
 		violated("live pages miscounted", live[0] + live[1], m.s.map->live);
-	for (int d = 0; d < m.s.donor_count; d++)
-		if (copies[d] != m.s.donors[d].copies)
-			violated("copies miscounted", copies[d], m.s.donors[d].copies);
+	for (int d = 0; d < m.s.donors.count; d++)
+		if (copies[d] != m.s.donors.donor[d].copies)
+			violated("copies miscounted", copies[d], m.s.donors.donor[d].copies);
 }
 
 /* No number is used for a second sealing, in all walks together. */

@@ -104,7 +104,7 @@ static bool exists(uint32_t page, uint64_t stamp)
 
 	if (!stamp || carried(page, stamp))
 		return true;
-	for (int d = 0; d < m.s.donor_count; d++)
+	for (int d = 0; d < m.s.donors.count; d++)
 		for (int r = 0; r < REMOTE; r++)
 			if (W.loan[d][r].lent && W.loan[d][r].slab == slab &&
 			    W.loan[d][r].stamp[at] == stamp && !given_back(d, r))
@@ -179,54 +179,57 @@ static void learn_from_queue(const struct slot *slot)
 		}
 }
 
-static enum transport_progress submit(struct swapd *s, struct donor *d, struct slot *slot,
-				      int leg, const struct copy *copy, enum wire_op op)
+static void submit(struct link *l, const struct mapping *map, struct transfer *t)
 {
-	uint32_t page = slot->first + slot->cursor;
+	const struct slot *slot = slot_of_transfer(&m.s.slots, t->number);
 	struct op *o = &W.op[W.ops++];
 
 	assert_in_range(W.ops, 1, OPS);
-	if (m.model->sealed && slot->kind == SLOT_RESYNC && op == WIRE_WRITE)
+	if (m.model->sealed && slot->kind == SLOT_RESYNC && t->op == WIRE_WRITE)
 		learn_from_queue(slot);
-	donor_wait(s, d, slot, leg);
+	link_wait(l, map, t, 0);
 	*o = (struct op){
-		.donor = (uint8_t)d->index,
-		.op = (uint8_t)op,
-		.first = (uint8_t)(page % s->table.pages),
-		.count = (uint8_t)slot->run,
-		.number = leg_number(&s->slots, slot, leg),
-		.remote = copy->remote,
-		.generation = copy->generation,
-		.tag = donor_leg_tag(s, slot, leg),
+		.donor = (uint8_t)l->index,
+		.op = t->op,
+		.first = (uint8_t)(t->offset / PAGE),
+		.count = (uint8_t)(t->length / PAGE),
+		.number = t->number,
+		.remote = map->remote,
+		.generation = map->generation,
+		.tag = t->tag,
 	};
-	for (uint32_t i = 0; op == WIRE_WRITE && i < slot->run; i++)
+	for (uint32_t i = 0; t->op == WIRE_WRITE && i < o->count; i++)
 		o->stamp[i] = stamp_of(slot, slot->cursor + i);
-	return TRANSPORT_UNDER_WAY;
 }
 
 static const struct transport transport_model = { .name = "model", .submit = submit };
 
+static struct transfer *transfer_of(const struct op *o)
+{
+	struct transfer *t = m.s.donors.donor[o->donor].link.waiting[0].head;
+
+	while (t && (t->number != o->number || t->tag != o->tag))
+		t = t->next;
+	return t;
+}
+
 /* Returns whether the engine would accept a completion of @o for a transfer in flight. */
 bool is_in_flight(const struct op *o)
 {
-	const struct slot *slot = &W.slot[o->number / SLAB_COPIES];
-	int leg = o->number % SLAB_COPIES;
-
-	return slot->pending >> leg & 1 && slot->leg[leg].donor == o->donor &&
-	       donor_leg_tag(&m.s, slot, leg) == o->tag;
+	return transfer_of(o) != NULL;
 }
 
 void deliver(uint32_t i)
 {
 	struct op o = W.op[i];
 	struct loan *loan = &W.loan[o.donor][o.remote];
-	struct slot *slot = &W.slot[o.number / SLAB_COPIES];
+	const struct slot *slot = slot_of_transfer(&m.s.slots, o.number);
 
 	W.op[i] = W.op[--W.ops];
 	if (!loan->lent || loan->generation != o.generation)
 		violated("a page asked of what is not lent", o.remote, o.generation);
 	if (!is_in_flight(&o))
-		violated("a transfer that was never submitted", (uint64_t)o.number, o.tag);
+		violated("a transfer that is not in flight", o.number, o.tag);
 	for (uint32_t j = 0; j < o.count; j++) {
 		struct bytes *bytes = &m.lent[o.donor][o.remote][o.first + j];
 
@@ -238,8 +241,7 @@ void deliver(uint32_t i)
 		if (loan->stamp[o.first + j] != o.stamp[j])
 			violated("a page changed on its way", loan->stamp[o.first + j], o.stamp[j]);
 	}
-	donor_answered(&m.s, &m.s.donors[o.donor], o.number);
-	engine_donor_reply(&m.s, slot, o.number % SLAB_COPIES);
+	link_done(&m.s.donors.donor[o.donor].link, transfer_of(&o), 0, 0);
 }
 
 /* --- donors ---------------------------------------------------------------------------- */
@@ -247,7 +249,7 @@ void deliver(uint32_t i)
 void take_control(uint32_t i)
 {
 	struct wire_frame f = W.control[i].frame;
-	struct donor *d = &m.s.donors[W.control[i].donor];
+	struct donor *d = &m.s.donors.donor[W.control[i].donor];
 	struct loan *loans = W.loan[d->index];
 	uint32_t free = 0;
 
@@ -260,7 +262,7 @@ void take_control(uint32_t i)
 				violated("released with a page in flight", f.slab, 0);
 		loans[f.slab].lent = false;
 		f.direction = WIRE_REPLY;
-		assert_int_equal(donor_frame(&m.s, d, &f, NULL), 0);
+		assert_int_equal(donor_frame(d, &f, NULL), 0);
 	} else if (f.op == WIRE_MAP) {
 		uint32_t r = 0;
 
@@ -275,7 +277,7 @@ void take_control(uint32_t i)
 			f.slab = r;
 			f.generation = loans[r].generation;
 		}
-		assert_int_equal(donor_frame(&m.s, d, &f, NULL), 0);
+		assert_int_equal(donor_frame(d, &f, NULL), 0);
 	}
 	/* What a PING would tell. */
 	for (uint32_t r = 0; r < m.model->room; r++)
@@ -310,7 +312,7 @@ static void disconnect(int donor)
 void crash(int donor)
 {
 	disconnect(donor);
-	donor_lose(&m.s, &m.s.donors[donor], "killed");
+	donor_lose(&m.s.donors.donor[donor], "killed");
 }
 
 /* A donor changes a bit, exchanges its two pages, or gives an older content. */
@@ -337,22 +339,22 @@ void forge(int donor, int remote, int how)
 /* What donors_flush() does about donors that gave other pages than were written. */
 void quarantine(void)
 {
-	for (int i = 0; i < m.s.donor_count; i++) {
-		struct donor *d = &m.s.donors[i];
+	for (int i = 0; i < m.s.donors.count; i++) {
+		struct donor *d = &m.s.donors.donor[i];
 
 		if (!d->blamed)
 			continue;
 		m.bad_pages++;
 		if (m.model->backup)
 			disconnect(i);
-		donor_quarantine(&m.s, d, d->why);
+		donor_quarantine(d, d->why);
 		d->blamed = false;
 	}
 }
 
 void come_back(int donor)
 {
-	struct donor *d = &m.s.donors[donor];
+	struct donor *d = &m.s.donors.donor[donor];
 
 	donor_trust(d, 0);
 	d->state = DONOR_UP;
@@ -364,7 +366,7 @@ void evict(int donor, int remote)
 	struct wire_frame f = { .op = WIRE_EVICT, .slab = (uint32_t)remote,
 				.generation = W.loan[donor][remote].generation };
 
-	assert_int_equal(donor_frame(&m.s, &m.s.donors[donor], &f, NULL), 0);
+	assert_int_equal(donor_frame(&m.s.donors.donor[donor], &f, NULL), 0);
 }
 
 /* --- the backup disk -------------------------------------------------------------------- */
@@ -444,7 +446,7 @@ static void leave_in_flight(int how)
 /* @donor is asked for what it has of ours, and takes the rest back. */
 static void resume(int donor)
 {
-	struct donor *d = &m.s.donors[donor];
+	struct donor *d = &m.s.donors.donor[donor];
 	bool known[REMOTE] = { false };
 	uint32_t free = 0;
 
@@ -454,10 +456,10 @@ static void resume(int donor)
 
 		if (c < 0 || copy->state != COPY_AWAY)
 			continue;
-		if (!W.loan[donor][copy->remote].lent ||
-		    W.loan[donor][copy->remote].generation != copy->generation)
-			violated("a copy that its donor does not know", i, copy->remote);
-		known[copy->remote] = true;
+		if (!W.loan[donor][copy->mapping.remote].lent ||
+		    W.loan[donor][copy->mapping.remote].generation != copy->mapping.generation)
+			violated("a copy that its donor does not know", i, copy->mapping.remote);
+		known[copy->mapping.remote] = true;
 		slab_back(&W.slab[i], c);
 	}
 	for (uint32_t r = 0; r < m.model->room; r++) {
@@ -475,19 +477,19 @@ void kill_server(int how)
 	leave_in_flight(how);
 	m.s.backlog = m.s.need_backup = 0;
 	m.s.repair = (struct repair){ 0 };
-	for (int i = 0; i < m.s.donor_count; i++) {
-		struct donor *d = &m.s.donors[i];
+	for (int i = 0; i < m.s.donors.count; i++) {
+		struct donor *d = &m.s.donors.donor[i];
 
 		state[i] = d->state;
 		d->state = DONOR_DOWN;
-		d->waiting = LEG_LIST_EMPTY;
-		d->tx.head = d->tx.count = d->legs_queued = 0;
+		d->link.waiting[0] = (struct transfer_list){ 0 };
+		d->link.tx.head = d->link.tx.count = d->link.data_queued = 0;
 		d->copies = d->mapping = 0;
 		d->blamed = false;
 	}
 	failover_slabs(&m.s);
-	for (int i = 0; i < m.s.donor_count; i++) {
-		m.s.donors[i].state = state[i];
+	for (int i = 0; i < m.s.donors.count; i++) {
+		m.s.donors.donor[i].state = state[i];
 		if (state[i] == DONOR_UP)
 			resume(i);
 	}
@@ -539,7 +541,7 @@ void begin(const struct model *model)
 		.frontend = &frontend_fake, .shared = &m.shared, .count = &m.shared.counters,
 		.map = (struct page_map *)W.map,
 		.seed = 1, .wanted = model->wanted, .choices = 2,
-		.donor_count = model->donors ? model->donors : 2,
+		.donors.count = model->donors ? model->donors : 2,
 		.backlog_most = 1,
 		.backup = { .fd = model->backup ? 1 << 20 : -1 },
 		.slots = { .slot = W.slot, .free = SLOT_LIST_EMPTY, .blocked = SLOT_LIST_EMPTY,
@@ -558,13 +560,16 @@ void begin(const struct model *model)
 		W.slot[i].payload = m.memory + i * PAGES * (size_t)PAGE;
 		slot_put(&m.s.slots, &W.slot[i]);
 	}
-	for (int d = 0; d < m.s.donor_count; d++)
-		m.s.donors[d] = (struct donor){
-			.index = (uint16_t)d, .transport = &transport_model, .state = DONOR_UP,
-			.fd = -1, .waiting = LEG_LIST_EMPTY,
+	for (int d = 0; d < m.s.donors.count; d++)
+		m.s.donors.donor[d] = (struct donor){
+			.table = &m.s.donors, .index = (uint16_t)d, .state = DONOR_UP,
 			.total = model->room * m.s.options.slab,
 			.free = model->room * m.s.options.slab,
-			.slab_size = m.s.options.slab,
-			.tx = { .entries = m.entries[d], .size = QUEUE },
+			.link = {
+				.transport = &transport_model, .env = &m.s.donors.env,
+				.ops = m.s.donors.ops, .owner = &m.s.donors.donor[d],
+				.index = (uint16_t)d, .fd = -1, .slab_size = m.s.options.slab,
+				.tx = { .entries = m.entries[d], .size = QUEUE },
+			},
 		};
 }

@@ -38,7 +38,7 @@ struct loan {
 /* A READ or WRITE on its way. */
 struct op {
 	uint8_t donor, op, first, count; /* pages of the slab */
-	int number;                      /* of the leg */
+	uint32_t number;                 /* of the transfer */
 	uint32_t remote, generation;
 	uint64_t tag;
 	uint64_t stamp[PAGES];

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "lib/base/clock.h"
+#include "link.h"
+
+/* Tags of transfers; the owner's frames have other values there. */
+#define TAG_TRANSFER (1ull << 56)
+
+/* --- transfers ------------------------------------------------------------------- */
+
+void link_wait(struct link *l, const struct mapping *m, struct transfer *t, uint32_t channel)
+{
+	struct transfer_list *list = &l->waiting[channel];
+
+	t->remote = m->remote;
+	t->generation = m->generation;
+	t->tag = TAG_TRANSFER | ++l->sequence;
+	t->since = now_ns();
+	t->next = NULL;
+	t->previous = list->tail;
+	if (list->tail)
+		list->tail->next = t;
+	else
+		list->head = t;
+	list->tail = t;
+}
+
+void link_done(struct link *l, struct transfer *t, uint32_t channel, int result)
+{
+	struct transfer_list *list = &l->waiting[channel];
+
+	if (t->previous)
+		t->previous->next = t->next;
+	else
+		list->head = t->next;
+	if (t->next)
+		t->next->previous = t->previous;
+	else
+		list->tail = t->previous;
+	t->result = result;
+	l->ops->done(l->owner, t);
+}
+
+void link_cancel(struct link *l)
+{
+	for (uint32_t channel = 0; channel <= DATA_LINKS; channel++)
+		while (l->waiting[channel].head)
+			link_done(l, l->waiting[channel].head, channel, -ECONNRESET);
+}
+
+uint64_t link_oldest(const struct link *l)
+{
+	uint64_t oldest = 0;
+
+	for (uint32_t channel = 0; channel <= DATA_LINKS; channel++) {
+		const struct transfer *t = l->waiting[channel].head;
+
+		if (t && (!oldest || t->since < oldest))
+			oldest = t->since;
+	}
+	return oldest;
+}
+
+/* --- the control connection ------------------------------------------------------- */
+
+static int init_data(struct data_link *d, uint8_t number, uint32_t queue)
+{
+	int r;
+
+	*d = (struct data_link){ .number = number, .fd = -1 };
+	r = stream_rx_init(&d->rx, WIRE_AT_BORROWER);
+	if (!r)
+		r = stream_tx_init(&d->tx, queue);
+	if (!r)
+		r = session_guard_init(&d->in);
+	return r ? r : session_guard_init(&d->out);
+}
+
+int link_init(struct link *l, struct transport_env *env, uint16_t index, uint32_t queue)
+{
+	int r;
+
+	*l = (struct link){ .env = env, .index = index, .fd = -1 };
+	r = stream_rx_init(&l->rx, WIRE_AT_BORROWER);
+	if (!r)
+		r = stream_tx_init(&l->tx, queue);
+	for (uint32_t i = 0; env->tls && i < env->connections && !r; i++)
+		r = init_data(&l->data[i], (uint8_t)i, env->transfers);
+	if (r)
+		link_free(l);
+	return r;
+}
+
+void link_free(struct link *l)
+{
+	if (l->transport)
+		link_close(l);
+	for (uint32_t i = 0; i < DATA_LINKS; i++) {
+		struct data_link *d = &l->data[i];
+
+		stream_rx_free(&d->rx);
+		stream_tx_free(&d->tx);
+		session_guard_free(&d->in);
+		session_guard_free(&d->out);
+	}
+	stream_rx_free(&l->rx);
+	stream_tx_free(&l->tx);
+}
+
+void link_reset(struct link *l, const struct transport *transport, const struct address *at)
+{
+	struct link fresh = { .transport = transport, .env = l->env, .ops = l->ops,
+			      .owner = l->owner, .index = l->index, .at = *at, .fd = -1,
+			      .rx = l->rx, .tx = l->tx, .sequence = l->sequence };
+
+	memcpy(fresh.data, l->data, sizeof(l->data));
+	fresh.rx.takes_fds = false;
+	*l = fresh;
+}
+
+int link_open(struct link *l)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT, .data.u64 = link_key(l, 0) };
+	int fd = l->transport->open(l);
+
+	if (fd < 0)
+		return fd;
+	if (epoll_ctl(l->env->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0) {
+		int r = -errno;
+
+		close(fd);
+		return r;
+	}
+	l->fd = fd;
+	l->watched_for_write = true;
+	return 0;
+}
+
+void link_watch(struct link *l, bool write)
+{
+	struct epoll_event ev = {
+		.events = EPOLLIN | (write ? EPOLLOUT : 0),
+		.data.u64 = link_key(l, 0),
+	};
+
+	if (l->watched_for_write != write)
+		epoll_ctl(l->env->epoll_fd, EPOLL_CTL_MOD, l->fd, &ev);
+	l->watched_for_write = write;
+}
+
+/* A frame has left the queue; those of transfers have a cookie. */
+static void sent(void *data, uint32_t cookie)
+{
+	struct link *l = data;
+
+	l->data_queued -= cookie;
+}
+
+int link_flush(struct link *l)
+{
+	int r = stream_flush(&l->tx, l->fd, sent, l);
+
+	if (r >= 0)
+		link_watch(l, r == 1);
+	return r < 0 ? r : 0;
+}
+
+void link_close(struct link *l)
+{
+	if (l->fd >= 0)
+		close(l->fd);
+	l->fd = -1;
+	if (l->transport->close)
+		l->transport->close(l);
+	memset(l->arriving, 0, sizeof(l->arriving));
+	stream_tx_reset(&l->tx, sent, l);
+	stream_rx_reset(&l->rx);
+	tls_stop(&l->tls);
+}
