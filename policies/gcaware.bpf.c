@@ -2,7 +2,7 @@
 /*
  * For managed runtimes: streams per thread, so that the collector's threads do
  * not spoil the program's, and what the collector drags in is made cold behind it.
- * Which threads collect is told by their names; see policies/README.md.
+ * Which threads collect is told by their names; see policies/algorithms.md.
  */
 #include "collector.h"
 

@@ -2,7 +2,7 @@
 /*
  * Leap: majority-trend prefetching, after Al Maruf and Chowdhury, "Effectively
  * Prefetching Remote Memory with Leap", ATC 2020.  Reconstructed from the paper
- * and the published accounts of it; policies/README.md says where they leave room.
+ * and the published accounts of it; policies/algorithms.md says where they leave room.
  * Names are the paper's: Hsize, Nsplit, PWsize, Chit.
  */
 #include <ebb/policy.h>

@@ -14,7 +14,7 @@ class Bench:
     name: str
     minutes: float              # a first guess, with two processors and no knobs
     question: str
-    method: str = ""            # heading of docs/benchmarks.md or tests/bench/README.md, as in a link
+    method: str = ""            # heading of docs/benchmarks.md or tests/bench/methods.md, as in a link
     ratio: str = ""             # what it divides, where it is not baseline / ebb
 
     @property

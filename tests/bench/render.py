@@ -47,7 +47,7 @@ class Bad(Exception):
 # --- what was measured -----------------------------------------------------
 
 def wrong(told):
-    """What of a result is not as tests/bench/README.md says, or None."""
+    """What of a result is not as tests/bench/methods.md says, or None."""
     if not isinstance(told, dict) or not isinstance(told.get("kernel"), str):
         return "names no kernel"
     if not re.fullmatch(r"[\w.+~-]+", told["kernel"]) or told["kernel"].startswith("."):
@@ -225,7 +225,7 @@ def section(bench, told):
     judged, missed = targets(told)
     lines = [f"### {bench.goal}", "", bench.question[0].upper() + bench.question[1:]]
     if bench.method:
-        page = "../benchmarks.md" if bench.method == "method" else "../../tests/bench/README.md"
+        page = "../benchmarks.md" if bench.method == "method" else "../../tests/bench/methods.md"
         lines[-1] += f" [Method]({page}#{bench.method})."
     if bench.ratio:
         lines[-1] += f" Ratio: {bench.ratio}."

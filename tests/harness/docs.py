@@ -45,7 +45,7 @@ TYPED = {"sudo", "make", "systemctl", "setfattr", "podman", "kubectl", *PROGRAMS
 
 def documents():
     """Every document, in the order of reading."""
-    parts = [p for depth in range(1, 4) for p in sorted(REPO.glob("*/" * depth + "README.md"))
+    parts = [p for depth in range(1, 4) for p in sorted(REPO.glob("*/" * depth + "*.md"))
              if p.relative_to(REPO).parts[0] not in ("build", "docs")]
     docs = sorted((REPO / "docs").glob("*.md")) + sorted((REPO / "docs").glob("results/**/*.md"))
     return [REPO / "README.md", *docs, *parts]

@@ -231,7 +231,8 @@ def test_table_of_benchmarks():
     """Each is a target of make that it helps to find, is documented, and there is no other."""
     told = subprocess.run(["make", "-s", "help"], cwd=machine.REPO, capture_output=True, text=True,
                           check=True).stdout
-    document = (machine.REPO / "docs" / "benchmarks.md").read_text() + (BENCH / "README.md").read_text()
+    document = "".join(p.read_text() for p in (machine.REPO / "docs" / "benchmarks.md",
+                                               BENCH / "README.md", BENCH / "methods.md"))
     goals = {b.goal for b in benches.ALL}
     assert set(re.findall(r"make (bench-[\w-]+)", told)) == goals | {"bench-results"}
     assert re.search(r"sudo make bench  ", told)

@@ -28,7 +28,7 @@ static const struct option_spec specs[] = {
 
 const struct command command_trace_show = {
 	.object = "trace", .action = "show", .arguments = "FILE",
-	.help = "Summarize a recording, or prints its records", .options = specs,
+	.help = "Summarize a recording, or print its records", .options = specs,
 	.example = "  ebbctl trace show faults.trace\n",
 	.options_size = sizeof(struct show_options), .run = run, .min_args = 1, .max_args = 1,
 };
