@@ -104,7 +104,7 @@ def test_who_is_not_let_in(lend, key, tmp_path):
     status, text = swapd(donor.address, "--key", key)
     assert status == 5 and "does not lend by RDMA" in text and "--rdma HOST:PORT" in text
     status, text = swapd(donor.address)
-    assert status == 5 and "give --key FILE" in text
+    assert status == 5 and "pass --key FILE" in text
     told = subprocess.run([BIN / "ebb-donord", "--memory", "4M", "--slab", "1M", "--listen",
                            "127.0.0.1:7099", "--rdma", f"{ADDRESS}:7480"], capture_output=True,
                           text=True, timeout=60)

@@ -222,7 +222,7 @@ def test_nobody_is_left(needs_ublk, donor_factory, cgroup, logs):
             os.kill(told[who], signal.SIGKILL)
         time.sleep(3)
         done = parts.ebbctl("device", "destroy", device.name, check=False)
-        assert done.returncode == 5 and "its server is gone" in done.stderr
+        assert done.returncode == 5 and "ebb-swapd is dead" in done.stderr
         assert not checker.failed()
         parts.ebbctl("device", "abort", device.name, "--yes")
         # Of a page that it wants back, or of one that it cannot have, as no other can leave.
