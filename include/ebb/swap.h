@@ -11,7 +11,12 @@
 #include <linux/types.h>
 
 #define EBB_SWAP_FAMILY "ebb_swap"
-#define EBB_SWAP_VERSION 1
+/*
+ * Version 1 (release 0.1.0): DRAIN also moves the session's slabs, to TARGET or to the backup.
+ * A newer module accepts what an older client sends, so a client only asks whether the module
+ * is too old.
+ */
+#define EBB_SWAP_VERSION 2
 #define EBB_SWAP_GROUP "events" /* multicast: EVENT */
 
 /* Limits that the commands check. */
@@ -52,7 +57,10 @@ enum ebb_swap_command {
 	 * and keeps the other donor.
 	 */
 	EBB_SWAP_CMD_MIGRATE,
-	/* DEVICE SESSION; nothing more is placed there.  Its slabs stay until each has MIGRATEd. */
+	/*
+	 * DEVICE SESSION [TARGET]; nothing more is placed there.  Its slabs stay until each has
+	 * MIGRATEd.
+	 */
 	EBB_SWAP_CMD_DRAIN,
 	/* Dump: DEVICE, its settings, COUNTS, and a SESSION_INFO, CLASS_INFO, CGROUP_INFO each. */
 	EBB_SWAP_CMD_STATUS,
@@ -110,7 +118,7 @@ enum ebb_swap_attribute {
 	EBB_SWAP_A_SLAB_FIRST,	 /* u32: index of the first element of SLAB_TABLE */
 	EBB_SWAP_A_SLAB_TABLE,	 /* binary: struct ebb_swap_slab[] */
 	EBB_SWAP_A_PAD,
-	EBB_SWAP_A_TARGET,	 /* no longer used */
+	EBB_SWAP_A_TARGET,	 /* u32: ignored since version 2 */
 	EBB_SWAP_A_EVENT,	 /* u32: enum ebb_swap_event */
 	EBB_SWAP_A_POOL,	 /* u64: bytes that writes to the backup may be behind [4 MiB] */
 	EBB_SWAP_A_POOL_USED,	 /* u64: bytes that they are */

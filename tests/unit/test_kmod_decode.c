@@ -279,8 +279,10 @@ static void family_and_its_group(void **state)
 	mnl_attr_nest_end(h, groups);
 	assert_int_equal(kmod_decode_family(h, &f), -EBADMSG);
 	mnl_attr_put_u16(h, CTRL_ATTR_FAMILY_ID, 33);
+	mnl_attr_put_u32(h, CTRL_ATTR_VERSION, 7);
 	assert_int_equal(kmod_decode_family(h, &f), 0);
 	assert_int_equal(f.id, 33);
+	assert_int_equal(f.version, 7);
 	assert_int_equal(f.events, 42);
 }
 

@@ -128,6 +128,7 @@ static int drain(const struct asked *a, struct error *e)
 {
 	struct kmod_session *session = NULL;
 	struct kmod_round round = { 0 };
+	uint32_t target;
 	int donor, r = kmod_look(a->link, a->care, e);
 
 	if (!r)
@@ -135,17 +136,18 @@ static int drain(const struct asked *a, struct error *e)
 	if (r)
 		return r;
 	kmod_report_outlook(a->care, donor, a->answer);
-	if (another(a->care, session->number) == KMOD_NO_SESSION && !*a->care->now.backup)
+	target = another(a->care, session->number);
+	if (target == KMOD_NO_SESSION && !*a->care->now.backup)
 		return fail_exit(e, EXIT_REFUSED, ENOSPC,
 				 "donor %s: device %s has no other donor and no backup to migrate to; start another ebb-donord",
 				 a->care->donor[donor].text, a->name);
-	r = kmod_drain(a->link, a->care->device, session->number, e);
-	if (r)
-		return r;
-	/* Slabs that cannot move yet are migrated by later rounds. */
+	/*
+	 * Before the module is told: one of version 1 moves all remaining slabs to one donor.  Slabs
+	 * that cannot move yet are migrated by later rounds.
+	 */
 	session->draining = true;
 	kmod_place(a->link, a->care, BUDGET, &round);
-	return 0;
+	return kmod_drain(a->link, a->care->device, session->number, target, e);
 }
 
 /* A session that was drained takes nothing any more: it is made anew. */

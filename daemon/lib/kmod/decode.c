@@ -202,6 +202,8 @@ int kmod_decode_family(const struct nlmsghdr *h, struct kmod_family *f)
 	each_attribute(a, h) {
 		if (mnl_attr_get_type(a) == CTRL_ATTR_FAMILY_ID)
 			f->id = u16(a);
+		else if (mnl_attr_get_type(a) == CTRL_ATTR_VERSION)
+			f->version = u32(a);
 		else if (mnl_attr_get_type(a) == CTRL_ATTR_MCAST_GROUPS)
 			mnl_attr_for_each_nested(group, a)
 				decode_group(group, f);

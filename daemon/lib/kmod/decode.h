@@ -57,6 +57,7 @@ struct kmod_event {
 
 struct kmod_family {
 	uint16_t id;
+	uint32_t version;       /* EBB_SWAP_VERSION of the module */
 	uint32_t events;        /* the group that the module tells events to; 0: none */
 };
 

@@ -93,6 +93,12 @@ static int call(struct kmod_link *l, struct nlmsghdr *h, uint32_t device, messag
 
 	if (!r)
 		return 0;
+	/* As the kernel refuses a command or an attribute that the family does not have. */
+	if (l->family.version < EBB_SWAP_VERSION &&
+	    (*end.text ? r == -EINVAL && strcasestr(end.text, "attribute") : r == -EOPNOTSUPP))
+		return fail_exit(e, EXIT_UNSUPPORTED, r,
+				 "/dev/ebb%u: the loaded kernel module has version %u, which does not support this, not %u; destroy its devices, then rmmod ebb_swap; modprobe ebb_swap",
+				 device, l->family.version, EBB_SWAP_VERSION);
 	if (r == -EPERM && !*end.text)
 		return fail_exit(e, EXIT_REFUSED, r,
 				 "/dev/ebb%u: the kernel module refuses: needs CAP_SYS_ADMIN; run as root",
@@ -215,7 +221,6 @@ int kmod_create(struct kmod_link *l, const struct kmod_settings *s, struct error
 {
 	struct nlmsghdr *h = begin_for(l, EBB_SWAP_CMD_CREATE, s->device);
 	_cleanup_close_ int backup = -1;
-	struct error why = { 0 };
 	int r;
 
 	if (s->backup && strlen(s->backup) >= EBB_SWAP_PATH)
@@ -235,15 +240,8 @@ int kmod_create(struct kmod_link *l, const struct kmod_settings *s, struct error
 	mnl_attr_put(h, EBB_SWAP_A_KEY_NUMBER, EBB_SWAP_KEY_NUMBER, s->key_number);
 	if (s->seal)
 		mnl_attr_put(h, EBB_SWAP_A_SEAL, 0, NULL);
-	r = call(l, h, s->device, NULL, NULL, &why);
+	r = call(l, h, s->device, NULL, NULL, e);
 	explicit_bzero(l->send, sizeof(l->send));
-	/* What the kernel says of an attribute that a family has not. */
-	if (r == -EINVAL && strstr(why.text, "attribute"))
-		return fail_exit(e, EXIT_UNSUPPORTED, r,
-				 "/dev/ebb%u: the loaded kernel module is too old for --key and --seal; load the module of this version: rmmod ebb_swap; modprobe ebb_swap",
-				 s->device);
-	if (r && e)
-		*e = why;
 	return r;
 }
 
@@ -321,12 +319,18 @@ int kmod_assign(struct kmod_link *l, uint32_t device, uint64_t cgroup, uint32_t 
 	return call(l, h, device, NULL, NULL, e);
 }
 
-int kmod_drain(struct kmod_link *l, uint32_t device, uint32_t session, struct error *e)
+int kmod_drain(struct kmod_link *l, uint32_t device, uint32_t session, uint32_t target,
+	       struct error *e)
 {
 	struct nlmsghdr *h = begin_for(l, EBB_SWAP_CMD_DRAIN, device);
+	int r;
 
 	put_session(h, EBB_SWAP_A_SESSION, session);
-	return call(l, h, device, NULL, NULL, e);
+	if (l->family.version < 2)
+		put_session(h, EBB_SWAP_A_TARGET, target);
+	r = call(l, h, device, NULL, NULL, e);
+	/* Version 1 excludes the session even if a slab cannot move now, or not there. */
+	return l->family.version < 2 && (r == -ENOSPC || r == -EBUSY || r == -EEXIST) ? 0 : r;
 }
 
 struct wanted {

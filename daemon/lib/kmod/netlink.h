@@ -53,8 +53,12 @@ int kmod_map(struct kmod_link *l, uint32_t device, uint32_t slab, uint32_t sessi
 /* From @from, which a slab with one donor needs not be told. */
 int kmod_migrate(struct kmod_link *l, uint32_t device, uint32_t class, uint32_t slab,
 		 uint32_t from, uint32_t session, struct error *e);
-/* Nothing more is placed at @session; its slabs stay until they are migrated. */
-int kmod_drain(struct kmod_link *l, uint32_t device, uint32_t session, struct error *e);
+/*
+ * Excludes @session from new placements.  A module of version 1 also moves those slabs that it
+ * can to @target; KMOD_NO_SESSION: to the backup.
+ */
+int kmod_drain(struct kmod_link *l, uint32_t device, uint32_t session, uint32_t target,
+	       struct error *e);
 
 #define KMOD_NO_CLASS 0xffffffffu
 enum kmod_seal { KMOD_PLAIN, KMOD_SEALED };

@@ -432,7 +432,7 @@ def test_ebbctl_says_what_is_wrong(module, donor, key, other_key):
     refused(2, "device test0: RDMA requires a key; pass --key FILE")
     refused(1, "key /nowhere: No such file", "--key", "/nowhere")
     key.path.chmod(0o644)
-    refused(5, "accessible to other users", "--key", key.path)
+    refused(5, "(mode 0644); chmod 600", "--key", key.path)
 
 
 def test_new_ebbd_needs_no_key(module, donor, disk, cgroup, key, other_key, logs):

@@ -285,7 +285,8 @@ def test_migrate_and_drain_refuse(kernel_device, donor):
     assert refused(d, "migrate", slab=0) == \
         (errno.EINVAL, "session: not given, and the device has no backup")
     assert refused(d, "drain") == (errno.EINVAL, "session: not given")
-    d.netlink.call("drain", device=d.number, session=a)
+    # With the target that clients of version 1 send.
+    d.netlink.call("drain", device=d.number, session=a, target=a + 9)
     assert d.session(a)["draining"] and d.slab_table()[0]["session"] == a
     assert refused(d, "map", slab=1, session=a)[0] == errno.ESHUTDOWN
     d.write(0, 4, 1)

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* What clients send to modules of either version.  A fake family answers in place of the kernel. */
+#include <errno.h>
+#include <libmnl/libmnl.h>
+#include <linux/genetlink.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ebbd/kmod/commands.h"
+#include "lib/kmod/netlink.h"
+
+/* Last: it makes a macro of fail(). */
+#include <cmocka.h>
+
+#define FAMILY 33
+#define SLAB (4u << 20)
+#define NONE UINT32_MAX
+
+/* A device with slabs 0 and 1 at session 0, of 10.0.0.1, and session 1 with 10.0.0.2. */
+static struct {
+	uint32_t version;
+	bool backup;
+	int result;                 /* of each command but dumps */
+	const char *text;
+	uint8_t commands[16];       /* those that change something */
+	int count;
+	uint32_t target;            /* of DRAIN */
+	uint32_t sequence;
+	char answer[8192] __attribute__((aligned(8)));
+	size_t length;
+} module;
+
+static struct nlmsghdr *put(uint16_t type, uint16_t flags)
+{
+	struct nlmsghdr *h = mnl_nlmsg_put_header(module.answer + module.length);
+
+	h->nlmsg_type = type;
+	h->nlmsg_flags = flags;
+	h->nlmsg_seq = module.sequence;
+	return h;
+}
+
+static struct nlmsghdr *put_reply(uint16_t type, uint8_t command)
+{
+	struct nlmsghdr *h = put(type, 0);
+	struct genlmsghdr *g = mnl_nlmsg_put_extra_header(h, sizeof(*g));
+
+	g->cmd = command;
+	return h;
+}
+
+static void put_end(struct nlmsghdr *h)
+{
+	module.length += MNL_ALIGN(h->nlmsg_len);
+}
+
+static void put_family(void)
+{
+	struct nlmsghdr *h = put_reply(GENL_ID_CTRL, CTRL_CMD_NEWFAMILY);
+
+	mnl_attr_put_u16(h, CTRL_ATTR_FAMILY_ID, FAMILY);
+	mnl_attr_put_u32(h, CTRL_ATTR_VERSION, module.version);
+	put_end(h);
+}
+
+static void put_status(void)
+{
+	struct nlmsghdr *h = put_reply(FAMILY, EBB_SWAP_CMD_STATUS);
+
+	mnl_attr_put_u32(h, EBB_SWAP_A_DEVICE, 0);
+	mnl_attr_put_u64(h, EBB_SWAP_A_SIZE, 2 * SLAB);
+	mnl_attr_put_u64(h, EBB_SWAP_A_SLAB_SIZE, SLAB);
+	mnl_attr_put_u32(h, EBB_SWAP_A_COPIES, EBB_SWAP_DONOR | (module.backup ? EBB_SWAP_BACKUP : 0));
+	if (module.backup)
+		mnl_attr_put_strz(h, EBB_SWAP_A_BACKUP, "/dev/sdx");
+	for (uint32_t i = 0; i < 2; i++) {
+		struct nlattr *nest = mnl_attr_nest_start(h, EBB_SWAP_A_SESSION_INFO);
+
+		mnl_attr_put_u32(h, EBB_SWAP_A_SESSION, i);
+		mnl_attr_put_u32(h, EBB_SWAP_A_STATE, EBB_SWAP_LIVE);
+		mnl_attr_put_strz(h, EBB_SWAP_A_ADDRESS, i ? "10.0.0.2" : "10.0.0.1");
+		mnl_attr_put_u16(h, EBB_SWAP_A_PORT, 7471);
+		mnl_attr_put_u64(h, EBB_SWAP_A_DONOR_FREE, 8 * SLAB);
+		mnl_attr_nest_end(h, nest);
+	}
+	put_end(h);
+}
+
+static void put_slabs(void)
+{
+	const struct ebb_swap_slab its = {
+		.copies = EBB_SWAP_DONOR, .written = 1, .source = NONE, .second = NONE,
+	}, both[] = { its, its };
+	struct nlmsghdr *h = put_reply(FAMILY, EBB_SWAP_CMD_SLABS);
+
+	mnl_attr_put_u32(h, EBB_SWAP_A_SLAB_FIRST, 0);
+	mnl_attr_put(h, EBB_SWAP_A_SLAB_TABLE, sizeof(both), both);
+	put_end(h);
+}
+
+static void put_result(bool dump, int result, const char *text)
+{
+	struct nlmsghdr *h = put(dump ? NLMSG_DONE : NLMSG_ERROR, text ? NLM_F_CAPPED | NLM_F_ACK_TLVS : 0);
+	struct nlmsgerr *e = mnl_nlmsg_put_extra_header(h, dump ? sizeof(int) : sizeof(*e));
+
+	e->error = result;
+	if (text)
+		mnl_attr_put_strz(h, NLMSGERR_ATTR_MSG, text);
+	put_end(h);
+}
+
+/* --- in place of libmnl's ------------------------------------------------------------- */
+
+struct mnl_socket *mnl_socket_open2(int bus, int flags)
+{
+	return (void *)&module;
+}
+
+int mnl_socket_bind(struct mnl_socket *s, unsigned int groups, pid_t pid)
+{
+	return 0;
+}
+
+int mnl_socket_setsockopt(const struct mnl_socket *s, int type, void *data, socklen_t size)
+{
+	return 0;
+}
+
+int mnl_socket_get_fd(const struct mnl_socket *s)
+{
+	return -1;
+}
+
+int mnl_socket_close(struct mnl_socket *s)
+{
+	return 0;
+}
+
+ssize_t mnl_socket_sendto(const struct mnl_socket *s, const void *data, size_t size)
+{
+	const struct nlmsghdr *h = data;
+	const struct genlmsghdr *g = mnl_nlmsg_get_payload(h);
+	bool dump = h->nlmsg_flags & NLM_F_DUMP;
+	const struct nlattr *a;
+
+	memset(module.answer, 0, sizeof(module.answer));
+	module.length = 0;
+	module.sequence = h->nlmsg_seq;
+	if (h->nlmsg_type == GENL_ID_CTRL) {
+		put_family();
+	} else if (g->cmd == EBB_SWAP_CMD_STATUS) {
+		put_status();
+	} else if (g->cmd == EBB_SWAP_CMD_SLABS) {
+		put_slabs();
+	} else {
+		module.commands[module.count++] = g->cmd;
+		mnl_attr_for_each(a, h, sizeof(*g))
+			if (mnl_attr_get_type(a) == EBB_SWAP_A_TARGET)
+				module.target = mnl_attr_get_u32(a);
+		put_result(false, module.result, module.text);
+		return (ssize_t)size;
+	}
+	put_result(dump, 0, NULL);
+	return (ssize_t)size;
+}
+
+ssize_t mnl_socket_recvfrom(const struct mnl_socket *s, void *buffer, size_t size)
+{
+	assert_true(module.length && module.length <= size);
+	memcpy(buffer, module.answer, module.length);
+	return (ssize_t)module.length;
+}
+
+/* --- tests ------------------------------------------------------------------------------ */
+
+static struct kmod_link *with_version(uint32_t version)
+{
+	struct kmod_link *l = NULL;
+
+	memset(&module, 0, sizeof(module));
+	module.version = version;
+	module.target = NONE;
+	assert_int_equal(kmod_open(&l, NULL), 0);
+	return l;
+}
+
+static void only_version_1_gets_a_target(void **state)
+{
+	for (uint32_t version = 1; version <= 3; version++) {
+		struct kmod_link *l = with_version(version);
+
+		assert_int_equal(kmod_drain(l, 0, 0, 5, NULL), 0);
+		assert_int_equal(module.target, version == 1 ? 5 : NONE);
+		module.target = NONE;
+		assert_int_equal(kmod_drain(l, 0, 0, KMOD_NO_SESSION, NULL), 0);
+		assert_int_equal(module.target, NONE);
+		kmod_close(&l);
+	}
+}
+
+/* Version 1 has excluded the session by then. */
+static void slabs_that_cannot_move_do_not_fail_a_drain(void **state)
+{
+	static const struct { int result; bool fails; } rows[] = {
+		{ -ENOSPC, false }, { -EBUSY, false }, { -EEXIST, false }, { -ENOENT, true },
+		{ -ENOTCONN, true },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		for (uint32_t version = 1; version <= 2; version++) {
+			struct kmod_link *l = with_version(version);
+
+			module.result = rows[i].result;
+			assert_int_equal(kmod_drain(l, 0, 0, 1, NULL),
+					 rows[i].fails || version == 2 ? rows[i].result : 0);
+			kmod_close(&l);
+		}
+}
+
+static void what_an_old_module_lacks_names_its_version(void **state)
+{
+	static const struct { int result; const char *text; bool lacks; } rows[] = {
+		{ -EOPNOTSUPP, NULL, true }, { -EINVAL, "Unsupported attribute", true },
+		{ -EINVAL, "Unknown attribute type", true }, { -EINVAL, "size: not given", false },
+		{ -EOPNOTSUPP, "address: iWARP is not supported", false },
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		for (uint32_t version = 1; version <= 2; version++) {
+			struct kmod_link *l = with_version(version);
+			bool lacks = rows[i].lacks && version == 1;
+			struct error e = { 0 };
+
+			module.result = rows[i].result;
+			module.text = rows[i].text;
+			assert_int_equal(kmod_map(l, 4, 0, 0, &e), rows[i].result);
+			assert_int_equal(e.exit_status, lacks ? EXIT_UNSUPPORTED : EXIT_FAILED);
+			assert_int_equal(!strncmp(e.text, "/dev/ebb4: the loaded kernel module has version 1,", 50),
+					 lacks);
+			assert_int_equal(strstr(e.text, "modprobe ebb_swap") != NULL, lacks);
+			kmod_close(&l);
+		}
+}
+
+/* Slabs are spread over donors first: version 1 would move all to one. */
+static void ebbd_drains_modules_of_both_versions(void **state)
+{
+	static const uint8_t expected[] = {
+		EBB_SWAP_CMD_MIGRATE, EBB_SWAP_CMD_MIGRATE, EBB_SWAP_CMD_DRAIN,
+	};
+
+	for (uint32_t version = 1; version <= 2; version++) {
+		struct json_object *request = json_object_new_object(), *answer = json_object_new_object();
+		struct kmod_care *care = calloc(1, sizeof(*care));
+		struct kmod_link *l = with_version(version);
+
+		assert_non_null(care);
+		care->donors = kmod_donors_of("rdma:10.0.0.1:7471,rdma:10.0.0.2:7471", care->donor);
+		json_object_object_add(request, "donor", json_object_new_string("rdma:10.0.0.1:7471"));
+		assert_int_equal(kmod_order(l, care, "x", "donor.drain", request, answer, NULL), 0);
+		assert_int_equal(module.count, sizeof(expected));
+		assert_memory_equal(module.commands, expected, sizeof(expected));
+		assert_int_equal(module.target, version == 1 ? 1 : NONE);
+		kmod_care_free(care);
+		free(care);
+		kmod_close(&l);
+		json_object_put(request);
+		json_object_put(answer);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(only_version_1_gets_a_target),
+		cmocka_unit_test(slabs_that_cannot_move_do_not_fail_a_drain),
+		cmocka_unit_test(what_an_old_module_lacks_names_its_version),
+		cmocka_unit_test(ebbd_drains_modules_of_both_versions),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
