@@ -181,7 +181,7 @@ static void slab_report(struct ebb_device *d, u32 index, u32 class, struct ebb_s
 	for (int i = 0; i < EBB_COPIES; i++) {
 		if (!hold->at[i].session)
 			continue;
-		to->asked |= hold->at[i].recalled ? BIT(i) : 0;
+		to->recalled |= hold->at[i].recalled ? BIT(i) : 0;
 		if (ebb_slab_count_lacking(d, index, class, i))
 			to->copies |= EBB_SWAP_LACKING(copy[i]);
 	}

@@ -205,7 +205,7 @@ class Kswap:
             for row in SLAB.iter_unpack(table):
                 found.append(dict(zip(("session", "copies", "remote", "generation", "written",
                                        "donor_only", "source", "uncopied", "reads", "writes",
-                                       "asked", "second"), row)))
+                                       "recalled", "second"), row)))
                 # The bits of EBB_SWAP_LACKING() by themselves.
                 found[-1]["lacking"], found[-1]["copies"] = divmod(found[-1]["copies"], 1 << 8)
         return found

@@ -257,18 +257,18 @@ static void ebbd_drains_modules_of_both_versions(void **state)
 
 	for (uint32_t version = 1; version <= 2; version++) {
 		struct json_object *request = json_object_new_object(), *answer = json_object_new_object();
-		struct kmod_care *care = calloc(1, sizeof(*care));
+		struct kmod_view *view = calloc(1, sizeof(*view));
 		struct kmod_link *l = with_version(version);
 
-		assert_non_null(care);
-		care->donors = kmod_donors_of("rdma:10.0.0.1:7471,rdma:10.0.0.2:7471", care->donor);
+		assert_non_null(view);
+		view->donors = kmod_donors_of("rdma:10.0.0.1:7471,rdma:10.0.0.2:7471", view->donor);
 		json_object_object_add(request, "donor", json_object_new_string("rdma:10.0.0.1:7471"));
-		assert_int_equal(kmod_order(l, care, "x", "donor.drain", request, answer, NULL), 0);
+		assert_int_equal(kmod_command(l, view, "x", "donor.drain", request, answer, NULL), 0);
 		assert_int_equal(module.count, sizeof(expected));
 		assert_memory_equal(module.commands, expected, sizeof(expected));
 		assert_int_equal(module.target, version == 1 ? 1 : NONE);
-		kmod_care_free(care);
-		free(care);
+		kmod_view_free(view);
+		free(view);
 		kmod_close(&l);
 		json_object_put(request);
 		json_object_put(answer);

@@ -260,7 +260,7 @@ static void asked_back(void **state)
 	session_add(&w, 1, 1, EBB_SWAP_LIVE, 64 * M);
 	for (int i = 0; i < SLABS; i++)
 		w.slabs[i].session = 0;
-	w.slabs[5].asked = w.slabs[6].asked = 1;
+	w.slabs[5].recalled = w.slabs[6].recalled = 1;
 	/* Already migrating. */
 	w.slabs[6].source = 1;
 	kmod_plan_start(&w.plan);
@@ -272,7 +272,7 @@ static void asked_back(void **state)
 	assert_false(kmod_plan_next(&w.plan, &s));
 	assert_int_equal(w.slabs[5].source, 0);
 	/* A donor that recalls slabs gets no new ones. */
-	assert_int_equal(w.patience[0].map_at, NOW + KMOD_ASKED_BACK);
+	assert_int_equal(w.patience[0].map_at, NOW + KMOD_RECALLED);
 }
 
 static void drained_without_room_elsewhere(void **state)
@@ -431,9 +431,9 @@ static void either_is_left(void **state)
 	world_twice(&w, 0, 1);
 	for (uint32_t i = 0; i < 3; i++)
 		session_add(&w, i, (int)i, EBB_SWAP_LIVE, 640 * M);
-	w.slabs[2].asked = 2;
-	w.slabs[3].asked = 1;
-	w.slabs[4].asked = 3;
+	w.slabs[2].recalled = 2;
+	w.slabs[3].recalled = 1;
+	w.slabs[4].recalled = 3;
 	kmod_plan_start(&w.plan);
 	for (int i = 2; i < 5; i++) {
 		uint32_t from = i == 2;
@@ -453,8 +453,8 @@ static void either_is_left(void **state)
 	assert_int_equal(w.plan.held[0], SLABS - 2);
 	assert_int_equal(w.plan.held[1], SLABS - 1);
 	assert_int_equal(w.plan.held[2], 3);
-	assert_int_equal(w.patience[0].map_at, NOW + KMOD_ASKED_BACK);
-	assert_int_equal(w.patience[1].map_at, NOW + KMOD_ASKED_BACK);
+	assert_int_equal(w.patience[0].map_at, NOW + KMOD_RECALLED);
+	assert_int_equal(w.patience[1].map_at, NOW + KMOD_RECALLED);
 }
 
 static void drained_without_a_third(void **state)

@@ -16,7 +16,7 @@
 #define SLABS (KMOD_SLABS_AT_ONCE + 10)
 
 /* Three donors: live, live and drained, lost, with reconnections failing. */
-static struct kmod_care *care_new(void)
+static struct kmod_view *view_new(void)
 {
 	static const struct { uint32_t number, state; int donor; bool draining; const char *reason; }
 	sessions[] = {
@@ -25,39 +25,40 @@ static struct kmod_care *care_new(void)
 		{ 2, EBB_SWAP_LIVE, 1, true, "" },
 		{ 3, EBB_SWAP_CLOSED, 2, false, "the second time" },
 	};
-	struct kmod_care *c = calloc(1, sizeof(*c));
+	struct kmod_view *v = calloc(1, sizeof(*v));
 
-	assert_non_null(c);
-	c->device = 5;
-	c->now.slab = 4 * M;
-	c->now.size = SLABS * 4 * M;
-	c->donors = kmod_donors_of("rdma:10.0.0.1:1,rdma:10.0.0.2:1,rdma:10.0.0.3:1", c->donor);
-	assert_int_equal(c->donors, 3);
+	assert_non_null(v);
+	v->device = 5;
+	v->now.slab = 4 * M;
+	v->now.size = SLABS * 4 * M;
+	v->donors = kmod_donors_of("rdma:10.0.0.1:1,rdma:10.0.0.2:1,rdma:10.0.0.3:1", v->donor);
+	assert_int_equal(v->donors, 3);
 	for (int i = 0; i < 4; i++) {
-		struct kmod_session *s = &c->now.session[c->now.sessions++];
+		struct kmod_session *s = &v->now.session[v->now.sessions++];
 
 		*s = (struct kmod_session){ .number = sessions[i].number, .state = sessions[i].state,
 					    .draining = sessions[i].draining, .port = 1, .free = 8 * M };
-		strcpy(s->ip, c->donor[sessions[i].donor].ip);
+		strcpy(s->ip, v->donor[sessions[i].donor].ip);
 		strcpy(s->reason, sessions[i].reason);
 	}
-	c->slab_count = SLABS;
-	c->slabs = calloc(SLABS, sizeof(*c->slabs));
-	assert_non_null(c->slabs);
+	v->slab_count = SLABS;
+	v->slabs = calloc(SLABS, sizeof(*v->slabs));
+	assert_non_null(v->slabs);
 	for (int i = 0; i < SLABS; i++)
-		c->slabs[i] = (struct ebb_swap_slab){ .session = 1, .source = KMOD_NO_SESSION,
+		v->slabs[i] = (struct ebb_swap_slab){ .session = 1, .source = KMOD_NO_SESSION,
 						      .second = KMOD_NO_SESSION, .written = 10 };
-	c->slabs[0].session = KMOD_NO_SESSION;
-	c->slabs[1].source = 2;
-	c->slabs[1].uncopied = 3;
-	c->slabs[2].session = 2;
-	return c;
+	v->slabs[0].session = KMOD_NO_SESSION;
+	v->slabs[1].source = 2;
+	v->slabs[1].uncopied = 3;
+	v->slabs[1].copies = EBB_SWAP_LACKING(EBB_SWAP_DONOR);
+	v->slabs[2].session = 2;
+	return v;
 }
 
-static void care_end(struct kmod_care *c)
+static void view_end(struct kmod_view *v)
 {
-	kmod_care_free(c);
-	free(c);
+	kmod_view_free(v);
+	free(v);
 }
 
 static struct json_object *member(struct json_object *o, const char *key)
@@ -71,13 +72,13 @@ static struct json_object *member(struct json_object *o, const char *key)
 static void status(void **state)
 {
 	struct json_object *a = json_object_new_object(), *copies, *donors, *d;
-	struct kmod_care *c = care_new();
+	struct kmod_view *v = view_new();
 
-	kmod_report_status(c, "it", a);
+	kmod_report_status(v, "it", a);
 	assert_false(json_object_object_get_ex(a, "key", NULL));
-	strcpy(c->now.key, "0123456789abcdef");
-	c->patience[2].losses = 2;
-	kmod_report_status(c, "it", a);
+	strcpy(v->now.key, "0123456789abcdef");
+	v->patience[2].losses = 2;
+	kmod_report_status(v, "it", a);
 	assert_string_equal(json_text(a, "key", ""), "0123456789abcdef");
 	assert_string_equal(json_text(a, "file", ""), "/dev/ebb5");
 	assert_string_equal(json_text(a, "durability", ""), "none");
@@ -105,30 +106,30 @@ static void status(void **state)
 	assert_string_equal(json_text(d, "last_loss", ""), "the second time");
 	assert_int_equal(json_int(d, "losses", -1), 2);
 	assert_int_equal(json_int(d, "free", -1), 0);
-	kmod_report_stats(c, a);
+	kmod_report_stats(v, a);
 	assert_int_equal(json_int(a, "donor_losses", -1), 2);
 	json_object_put(a);
-	care_end(c);
+	view_end(v);
 }
 
 static void classes(void **state)
 {
 	struct json_object *a = json_object_new_object(), *list, *o;
-	struct kmod_care *c = care_new();
+	struct kmod_view *v = view_new();
 
-	kmod_report_status(c, "it", a);
+	kmod_report_status(v, "it", a);
 	assert_false(json_object_object_get_ex(a, "classes", NULL));
 	/* One with a donor that class 0 has, too, and one without. */
-	c->now.session[4] = (struct kmod_session){ .number = 9, .state = EBB_SWAP_LIVE, .class = 2,
+	v->now.session[4] = (struct kmod_session){ .number = 9, .state = EBB_SWAP_LIVE, .class = 2,
 						   .port = 1, .ip = "10.0.0.1" };
-	c->all = c->now.sessions + 1;
-	c->now.copies[2] = EBB_SWAP_DONOR;
-	c->now.copies[5] = EBB_SWAP_BACKUP;
-	c->now.sealed = 1u << 5;
-	c->now.cgroup[0].id = 1ull << 40;
-	c->now.cgroup[0].class = 2;
-	c->now.cgroups = 1;
-	kmod_report_status(c, "it", a);
+	v->all = v->now.sessions + 1;
+	v->now.copies[2] = EBB_SWAP_DONOR;
+	v->now.copies[5] = EBB_SWAP_BACKUP;
+	v->now.sealed = 1u << 5;
+	v->now.cgroup[0].id = 1ull << 40;
+	v->now.cgroup[0].class = 2;
+	v->now.cgroups = 1;
+	kmod_report_status(v, "it", a);
 	list = member(a, "classes");
 	assert_int_equal(json_object_array_length(list), 2);
 	o = json_object_array_get_idx(list, 0);
@@ -143,22 +144,22 @@ static void classes(void **state)
 	assert_true(json_object_get_boolean(member(o, "sealed")));
 	assert_int_equal(json_object_array_length(member(o, "donors")), 0);
 	json_object_put(a);
-	care_end(c);
+	view_end(v);
 }
 
 /* Some slabs have two donors, of which one lacks pages. */
 static void replicas(void **state)
 {
 	struct json_object *a = json_object_new_object(), *copies, *s;
-	struct kmod_care *c = care_new();
+	struct kmod_view *v = view_new();
 
-	c->now.copies[0] = EBB_SWAP_DONOR | EBB_SWAP_SECOND;
+	v->now.copies[0] = EBB_SWAP_DONOR | EBB_SWAP_SECOND;
 	for (int i = 0; i < SLABS; i++)
-		c->slabs[i].copies = c->now.copies[0];
-	c->slabs[3].second = c->slabs[4].second = 2;
-	c->slabs[3].uncopied = 5;
-	c->slabs[3].copies |= EBB_SWAP_LACKING(EBB_SWAP_SECOND);
-	kmod_report_status(c, "it", a);
+		v->slabs[i].copies |= v->now.copies[0];
+	v->slabs[3].second = v->slabs[4].second = 2;
+	v->slabs[3].uncopied = 5;
+	v->slabs[3].copies |= EBB_SWAP_LACKING(EBB_SWAP_SECOND);
+	kmod_report_status(v, "it", a);
 	assert_string_equal(json_text(a, "durability", ""), "replicas=2");
 	copies = member(a, "copies");
 	assert_int_equal(json_int(copies, "wanted", -1), 2);
@@ -169,7 +170,7 @@ static void replicas(void **state)
 	assert_int_equal(json_int(json_object_array_get_idx(member(a, "donors"), 1), "slabs", -1), 4);
 	json_object_put(a);
 	a = json_object_new_object();
-	kmod_report_slabs(c, "it", NULL, 0, 3, a);
+	kmod_report_slabs(v, "it", NULL, 0, 3, a);
 	assert_int_equal(json_int(a, "wanted", -1), 2);
 	s = json_object_array_get_idx(member(a, "slabs"), 0);
 	copies = member(s, "copies");
@@ -181,46 +182,46 @@ static void replicas(void **state)
 	json_object_put(a);
 	/* Those that are at both donors can go nowhere. */
 	a = json_object_new_object();
-	kmod_report_outlook(c, 1, a);
+	kmod_report_drain_estimate(v, 1, a);
 	assert_int_equal(json_int(member(a, "outlook"), "slabs", -1), 4);
 	assert_int_equal(json_int(member(a, "outlook"), "move", -1), 2);
 	assert_int_equal(json_int(member(a, "outlook"), "stuck", -1), 2);
 	json_object_put(a);
-	care_end(c);
+	view_end(v);
 }
 
 static void outlook(void **state)
 {
 	struct json_object *a = json_object_new_object();
-	struct kmod_care *c = care_new();
+	struct kmod_view *v = view_new();
 
 	/* The other donor is full: nowhere, or, with a backup, there; but the one that is on its way. */
-	c->now.session[1].free = 4 * M - 1;
-	kmod_report_outlook(c, 1, a);
+	v->now.session[1].free = 4 * M - 1;
+	kmod_report_drain_estimate(v, 1, a);
 	assert_int_equal(json_int(member(a, "outlook"), "move", -1), 1);
 	assert_int_equal(json_int(member(a, "outlook"), "stuck", -1), 1);
 	assert_non_null(json_text(member(a, "outlook"), "why", NULL));
-	strcpy(c->now.backup, "/dev/x");
-	kmod_report_outlook(c, 1, a);
+	strcpy(v->now.backup, "/dev/x");
+	kmod_report_drain_estimate(v, 1, a);
 	assert_int_equal(json_int(member(a, "outlook"), "stuck", -1), 0);
 	assert_int_equal(json_int(member(a, "outlook"), "to_disk", -1), 1);
 	json_object_put(a);
-	care_end(c);
+	view_end(v);
 }
 
 static void slabs(void **state)
 {
 	struct json_object *a = json_object_new_object(), *list, *s, *copies;
 	struct ebb_swap_slab *before = calloc(SLABS, sizeof(*before));
-	struct kmod_care *c = care_new();
+	struct kmod_view *v = view_new();
 
 	assert_non_null(before);
-	c->slabs[1].reads = 60;
-	c->slabs[1].writes = 40;
+	v->slabs[1].reads = 60;
+	v->slabs[1].writes = 40;
 	before[1].reads = 50;
-	c->slabs[3].session = KMOD_NO_SESSION;
-	c->slabs[3].written = 0;
-	kmod_report_slabs(c, "it", before, 2, 0, a);
+	v->slabs[3].session = KMOD_NO_SESSION;
+	v->slabs[3].written = 0;
+	kmod_report_slabs(v, "it", before, 2, 0, a);
 	list = member(a, "slabs");
 	assert_int_equal(json_object_array_length(list), KMOD_SLABS_AT_ONCE);
 	s = json_object_array_get_idx(list, 1);
@@ -236,12 +237,12 @@ static void slabs(void **state)
 	assert_int_equal(json_int(a, "next", -1), KMOD_SLABS_AT_ONCE + 1);
 	json_object_put(a);
 	a = json_object_new_object();
-	kmod_report_slabs(c, "it", NULL, 0, KMOD_SLABS_AT_ONCE + 1, a);
+	kmod_report_slabs(v, "it", NULL, 0, KMOD_SLABS_AT_ONCE + 1, a);
 	assert_int_equal(json_object_array_length(member(a, "slabs")), SLABS - KMOD_SLABS_AT_ONCE - 1);
 	assert_false(json_object_object_get_ex(a, "next", NULL));
 	json_object_put(a);
 	free(before);
-	care_end(c);
+	view_end(v);
 }
 
 int main(void)

@@ -22,15 +22,15 @@ struct class_call {
 	const struct class_plan *plan;
 	struct device_record record;
 	struct kmod_link *link;
-	struct kmod_care care;      /* of the class */
+	struct kmod_view view;      /* of the class */
 	struct cgroup_ref cgroup;
 };
 
 /* Reads the device, and for @class above 0 the sessions and slabs of that class. */
 static int look(struct class_call *c, uint32_t class, struct error *e)
 {
-	c->care.class = class;
-	return kmod_look(c->link, &c->care, e);
+	c->view.class = class;
+	return kmod_look(c->link, &c->view, e);
 }
 
 /* Returns the class of the cgroup itself, or KMOD_NO_CLASS. */
@@ -75,8 +75,8 @@ static int retire(struct class_call *c, uint32_t class, struct error *e)
 {
 	int r = look(c, class, e);
 
-	for (uint32_t i = 0; !r && i < c->care.now.sessions; i++)
-		kmod_disconnect(c->link, c->care.device, c->care.now.session[i].number, NULL);
+	for (uint32_t i = 0; !r && i < c->view.now.sessions; i++)
+		kmod_disconnect(c->link, c->view.device, c->view.now.session[i].number, NULL);
 	return r ? r : look(c, class, e);
 }
 
@@ -89,14 +89,14 @@ static enum kmod_seal seal_of(const struct kmod_device *d, uint32_t class)
 static enum kmod_seal wanted_seal(const struct class_call *c)
 {
 	if (!c->plan->seal)
-		return seal_of(&c->care.now, 0);
+		return seal_of(&c->view.now, 0);
 	return !strcmp(c->plan->seal, "on") ? KMOD_SEALED : KMOD_PLAIN;
 }
 
 /* Picks a class for the cgroup: its own, an unused one, or a new one. */
 static int pick_class(struct class_call *c, uint32_t *class, struct error *e)
 {
-	const struct kmod_device *d = &c->care.now;
+	const struct kmod_device *d = &c->view.now;
 	int r = look(c, 0, e);
 	uint32_t fresh = 0;
 
@@ -157,12 +157,12 @@ static int connect_donors(struct class_call *c, struct error *e)
 	r = kmoddev_donors(&c->plan->donors, &given, e);
 	if (r)
 		return r;
-	c->care.donors = c->care.given = kmod_donors_of(given.donor, c->care.donor);
-	if (c->plan->durability && !strcmp(c->plan->durability, "replicas=2") && c->care.given < 2)
+	c->view.donors = c->view.given = kmod_donors_of(given.donor, c->view.donor);
+	if (c->plan->durability && !strcmp(c->plan->durability, "replicas=2") && c->view.given < 2)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "device %s: replicas=2 needs 2 donors, got 1; name more with --donors",
 				 c->record.name);
-	return kmoddev_settle(c->link, &c->record, &c->care, e);
+	return kmoddev_settle(c->link, &c->record, &c->view, e);
 }
 
 static void put_class(struct json_object *o, const struct class_call *c, uint32_t class,
@@ -171,19 +171,19 @@ static void put_class(struct json_object *o, const struct class_call *c, uint32_
 	char text[DEVICE_DONORS * (KMOD_DONOR_TEXT + 1)] = "";
 	size_t len = 0;
 
-	for (uint32_t i = 0; i < c->care.now.sessions; i++) {
+	for (uint32_t i = 0; i < c->view.now.sessions; i++) {
 		struct kmod_donor donor;
 
-		if (c->care.now.session[i].state != EBB_SWAP_LIVE)
+		if (c->view.now.session[i].state != EBB_SWAP_LIVE)
 			continue;
-		kmod_donor_of(&c->care.now.session[i], &donor);
+		kmod_donor_of(&c->view.now.session[i], &donor);
 		if (len < sizeof(text))
 			len += snprintf(text + len, sizeof(text) - len, "%s%s", len ? "," : "",
 					donor.text);
 	}
 	json_add_int(o, "class", class);
 	json_add_text(o, "durability", kmod_durability(copies));
-	json_add_bool(o, "sealed", seal_of(&c->care.now, class) == KMOD_SEALED);
+	json_add_bool(o, "sealed", seal_of(&c->view.now, class) == KMOD_SEALED);
 	json_add_text(o, "donors", *text ? text : NULL);
 }
 
@@ -198,18 +198,18 @@ static int give(struct class_call *c, struct json_object *answer, struct error *
 	if (!r)
 		r = pick_class(c, &class, e);
 	if (!r)
-		r = kmod_class(c->link, c->care.device, class, copies,
-			       c->care.now.copies[class] ? seal_of(&c->care.now, class) : wanted_seal(c), e);
+		r = kmod_class(c->link, c->view.device, class, copies,
+			       c->view.now.copies[class] ? seal_of(&c->view.now, class) : wanted_seal(c), e);
 	if (r)
 		return r;
-	c->care.class = class;
+	c->view.class = class;
 	if (c->plan->donors.n)
 		r = connect_donors(c, e);
 	if (!r)
-		r = kmod_assign(c->link, c->care.device, c->cgroup.id, class, e);
+		r = kmod_assign(c->link, c->view.device, c->cgroup.id, class, e);
 	if (!r)
 		r = look(c, class, e);
-	else if (!has_cgroup(&c->care.now, class))
+	else if (!has_cgroup(&c->view.now, class))
 		retire(c, class, NULL);
 	if (r)
 		return r;
@@ -225,15 +225,15 @@ static int take_back(struct class_call *c, struct json_object *answer, struct er
 
 	if (r)
 		return r;
-	class = class_of(&c->care.now, c->cgroup.id);
+	class = class_of(&c->view.now, c->cgroup.id);
 	if (class == KMOD_NO_CLASS)
 		return fail_exit(e, EXIT_USAGE, ENOENT,
 				 "cgroup %.256s: no class on device %s; see \"ebbctl device class %s\"",
 				 c->cgroup.rel, c->record.name, c->record.name);
-	r = kmod_assign(c->link, c->care.device, c->cgroup.id, KMOD_NO_CLASS, e);
+	r = kmod_assign(c->link, c->view.device, c->cgroup.id, KMOD_NO_CLASS, e);
 	if (!r)
 		r = look(c, class, e);
-	if (!r && class && !has_cgroup(&c->care.now, class))
+	if (!r && class && !has_cgroup(&c->view.now, class))
 		r = retire(c, class, e);
 	json_add_text(answer, "cgroup", c->cgroup.rel);
 	json_add_bool(answer, "removed", true);
@@ -271,25 +271,25 @@ static int list(struct class_call *c, struct json_object *answer, struct error *
 {
 	struct json_object *rows = json_object_new_array();
 	int r = look(c, 0, e);
-	uint32_t cgroups = r ? 0 : c->care.now.cgroups;
+	uint32_t cgroups = r ? 0 : c->view.now.cgroups;
 
 	json_object_object_add(answer, "classes", rows);
-	for (uint32_t i = 0; !r && i < cgroups && i < c->care.now.cgroups; i++) {
+	for (uint32_t i = 0; !r && i < cgroups && i < c->view.now.cgroups; i++) {
 		struct json_object *row = json_object_new_object();
-		uint32_t class = c->care.now.cgroup[i].class;
+		uint32_t class = c->view.now.cgroup[i].class;
 		uint64_t live = 0, mapped = 0;
 
 		json_object_array_add(rows, row);
-		put_cgroup(row, c->care.now.cgroup[i].id);
+		put_cgroup(row, c->view.now.cgroup[i].id);
 		r = look(c, class, e);
-		for (uint32_t j = 0; !r && j < c->care.slab_count; j++) {
-			live += c->care.slabs[j].written;
-			mapped += (c->care.slabs[j].session != KMOD_NO_SESSION) +
-				  (c->care.slabs[j].second != KMOD_NO_SESSION);
+		for (uint32_t j = 0; !r && j < c->view.slab_count; j++) {
+			live += c->view.slabs[j].written;
+			mapped += (c->view.slabs[j].session != KMOD_NO_SESSION) +
+				  (c->view.slabs[j].second != KMOD_NO_SESSION);
 		}
-		put_class(row, c, class, c->care.now.copies[class]);
+		put_class(row, c, class, c->view.now.copies[class]);
 		json_add_int(row, "live", (int64_t)live * EBB_PAGE);
-		json_add_int(row, "mapped", (int64_t)(mapped * c->care.now.slab));
+		json_add_int(row, "mapped", (int64_t)(mapped * c->view.now.slab));
 	}
 	return r;
 }
@@ -303,8 +303,8 @@ static int open_device(struct class_call *c, const char *name, struct error *e)
 	if (!r && !kmoddev_is(&c->record))
 		r = fail_exit(e, EXIT_USAGE, EOPNOTSUPP,
 			      "device %s: only kernel-module devices have classes; create it with --frontend kmod", name);
-	c->care.device = r ? 0 : kmoddev_number(&c->record);
-	c->care.size = c->record.size;
+	c->view.device = r ? 0 : kmoddev_number(&c->record);
+	c->view.size = c->record.size;
 	return r ? r : kmod_open(&c->link, e);
 }
 
@@ -334,7 +334,7 @@ static int with_device(const char *name, const char *cgroup, const struct class_
 	if (lock >= 0)
 		close(lock);
 	kmod_close(&c->link);
-	kmod_care_free(&c->care);
+	kmod_view_free(&c->view);
 	free(c);
 	return r;
 }

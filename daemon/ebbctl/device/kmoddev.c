@@ -284,39 +284,39 @@ static const char *cause(const char *text)
 	return colon ? colon + 2 : text;
 }
 
-static bool all_connected(const struct kmod_care *c)
+static bool all_connected(const struct kmod_view *v)
 {
-	return c->now.sessions >= (uint32_t)c->donors;
+	return v->now.sessions >= (uint32_t)v->donors;
 }
 
-static int check_round(const struct device_record *d, const struct kmod_care *c,
+static int check_round(const struct device_record *d, const struct kmod_view *v,
 		       const struct kmod_round *round, struct error *e)
 {
-	for (int i = 0; i < c->donors; i++) {
+	for (int i = 0; i < v->donors; i++) {
 		int r = round->connected[i];
 
 		/* A donor that rejects us or fails authentication is reachable: report that. */
 		if (r == -EACCES || r == -EKEYREJECTED)
-			return fail(e, r, "device %s: donor %s: %s", d->name, c->donor[i].text,
+			return fail(e, r, "device %s: donor %s: %s", d->name, v->donor[i].text,
 				    cause(round->refused[i]));
 		if (r < 0)
 			return fail(e, r,
 				    "device %s: donor %s: cannot connect: %s; start ebb-donord --rdma-kernel there, or name other --donors",
-				    d->name, c->donor[i].text, cause(round->refused[i]));
+				    d->name, v->donor[i].text, cause(round->refused[i]));
 	}
 	/* With a backup, slabs move to donors later, when these have capacity. */
-	if (round->unplaced && !round->left && all_connected(c) && !*d->backup)
+	if (round->unplaced && !round->left && all_connected(v) && !*d->backup)
 		return fail_exit(e, EXIT_REFUSED, ENOSPC,
 				 "device %s: donors lack capacity for %u of %u slabs; give a smaller --size, more --donors, or a --backup",
-				 d->name, round->unplaced, c->slab_count);
-	if (round->single && !round->left && all_connected(c))
+				 d->name, round->unplaced, v->slab_count);
+	if (round->single && !round->left && all_connected(v))
 		return fail_exit(e, EXIT_REFUSED, ENOSPC,
 				 "device %s: donors lack capacity for the second replica of %u of %u slabs; give a smaller --size, or more --donors",
-				 d->name, round->single, c->slab_count);
+				 d->name, round->single, v->slab_count);
 	return 0;
 }
 
-int kmoddev_settle(struct kmod_link *l, const struct device_record *d, struct kmod_care *c,
+int kmoddev_settle(struct kmod_link *l, const struct device_record *d, struct kmod_view *v,
 		   struct error *e)
 {
 	struct kmod_round round;
@@ -327,29 +327,29 @@ int kmoddev_settle(struct kmod_link *l, const struct device_record *d, struct km
 		struct error refused = { 0 };
 
 		again = false;
-		r = kmod_settle(l, c, ROUND, &round, e);
+		r = kmod_settle(l, v, ROUND, &round, e);
 		if (!r) {
-			r = check_round(d, c, &round, &refused);
+			r = check_round(d, v, &round, &refused);
 			/* ebbd may have mapped slabs of the class concurrently; then the module refuses. */
-			again = r == -ENOSPC && c->class && !before;
+			again = r == -ENOSPC && v->class && !before;
 			before |= again;
 			if (r && !again)
 				*e = refused;
 		}
 		if ((!r || again) && process_interrupted())
 			return fail(e, EINTR, "device %s: interrupted; try again", d->name);
-	} while (again || (!r && (round.left || !all_connected(c))));
+	} while (again || (!r && (round.left || !all_connected(v))));
 	return r;
 }
 
 static int settle(struct kmod_link *l, const struct device_record *d, struct error *e)
 {
-	struct kmod_care c = { .device = kmoddev_number(d), .size = d->size };
+	struct kmod_view v = { .device = kmoddev_number(d), .size = d->size };
 	int r;
 
-	c.donors = kmod_donors_of(d->donor, c.donor);
-	r = kmoddev_settle(l, d, &c, e);
-	kmod_care_free(&c);
+	v.donors = kmod_donors_of(d->donor, v.donor);
+	r = kmoddev_settle(l, d, &v, e);
+	kmod_view_free(&v);
 	return r;
 }
 

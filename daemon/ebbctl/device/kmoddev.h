@@ -35,10 +35,10 @@ int kmoddev_plan(const char *name, const struct device_plan *plan, struct device
 int kmoddev_make(const struct device_record *d, struct error *e);
 
 /*
- * Connects to c->donor and maps the slabs of the class that need a donor.  Refused when
+ * Connects to v->donor and maps the slabs of the class that need a donor.  Refused when
  * a donor is unreachable or, without a backup, lacks capacity.
  */
-int kmoddev_settle(struct kmod_link *l, const struct device_record *d, struct kmod_care *c,
+int kmoddev_settle(struct kmod_link *l, const struct device_record *d, struct kmod_view *v,
 		   struct error *e);
 
 /* Returns whether the module has the device. */

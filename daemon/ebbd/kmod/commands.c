@@ -9,26 +9,26 @@
 #include "lib/control/control.h"
 #include "report.h"
 
-/* ns for migrating slabs before the answer. */
+/* ns of migrations before the answer. */
 #define BUDGET 500000000ull
 
 struct asked {
 	struct kmod_link *link;
-	struct kmod_care *care;
+	struct kmod_view *view;
 	const char *name;
 	struct json_object *request, *answer;
 };
 
-static struct kmod_session *live_session(struct kmod_care *c, int donor)
+static struct kmod_session *live_session(struct kmod_view *v, int donor)
 {
-	for (uint32_t i = 0; i < c->now.sessions; i++)
-		if (c->now.session[i].state == EBB_SWAP_LIVE &&
-		    kmod_donor_is(&c->donor[donor], &c->now.session[i]))
-			return &c->now.session[i];
+	for (uint32_t i = 0; i < v->now.sessions; i++)
+		if (v->now.session[i].state == EBB_SWAP_LIVE &&
+		    kmod_donor_is(&v->donor[donor], &v->now.session[i]))
+			return &v->now.session[i];
 	return NULL;
 }
 
-/* The donor that the request names as @key, and its session. */
+/* Finds the donor that the request names as @key, and its session. */
 static int named(const struct asked *a, const char *key, int *donor, struct kmod_session **session,
 		 struct error *e)
 {
@@ -38,45 +38,45 @@ static int named(const struct asked *a, const char *key, int *donor, struct kmod
 
 	if (r)
 		return r;
-	for (*donor = 0; *donor < a->care->donors; (*donor)++)
-		if (!strcmp(a->care->donor[*donor].text, wanted.text))
+	for (*donor = 0; *donor < a->view->donors; (*donor)++)
+		if (!strcmp(a->view->donor[*donor].text, wanted.text))
 			break;
-	if (*donor == a->care->donors)
+	if (*donor == a->view->donors)
 		return fail_exit(e, EXIT_USAGE, ENOENT, "donor %s: not a donor of device %s; see ebbctl device list",
 				 text, a->name);
-	*session = live_session(a->care, *donor);
+	*session = live_session(a->view, *donor);
 	return *session ? 0 : fail(e, ENOTCONN, "donor %s: not connected; see ebbctl donor list", text);
 }
 
 static int status(const struct asked *a, struct error *e)
 {
-	int r = kmod_look(a->link, a->care, e);
+	int r = kmod_look(a->link, a->view, e);
 
 	if (!r)
-		kmod_report_status(a->care, a->name, a->answer);
+		kmod_report_status(a->view, a->name, a->answer);
 	return r;
 }
 
 static int stats(const struct asked *a, struct error *e)
 {
-	int r = kmod_look(a->link, a->care, e);
+	int r = kmod_look(a->link, a->view, e);
 
 	if (!r)
-		kmod_report_stats(a->care, a->answer);
+		kmod_report_stats(a->view, a->answer);
 	return r;
 }
 
 static int slab_list(const struct asked *a, struct error *e)
 {
-	_cleanup_free_ struct ebb_swap_slab *before = TAKE_PTR(a->care->slabs);
+	_cleanup_free_ struct ebb_swap_slab *before = TAKE_PTR(a->view->slabs);
 	int64_t from = json_int(a->request, "from", 0);
-	uint32_t count = a->care->slab_count;
-	uint64_t looked = a->care->looked;
-	int r = kmod_look(a->link, a->care, e);
+	uint32_t count = a->view->slab_count;
+	uint64_t looked = a->view->looked;
+	int r = kmod_look(a->link, a->view, e);
 
 	if (!r)
-		kmod_report_slabs(a->care, a->name, count == a->care->slab_count ? before : NULL,
-				  (double)(a->care->looked - looked) / KMOD_SECOND,
+		kmod_report_slabs(a->view, a->name, count == a->view->slab_count ? before : NULL,
+				  (double)(a->view->looked - looked) / KMOD_SECOND,
 				  from > 0 && from < UINT32_MAX ? (uint32_t)from : 0, a->answer);
 	return r;
 }
@@ -87,40 +87,39 @@ static int migrate(const struct asked *a, struct error *e)
 	const struct ebb_swap_slab *its;
 	struct kmod_session *to = NULL;
 	struct kmod_plan plan;
-	uint32_t session, from;
-	int donor, r = kmod_look(a->link, a->care, e);
+	uint32_t session;
+	int donor, r = kmod_look(a->link, a->view, e);
 
 	if (r)
 		return r;
-	if (slab < 0 || slab >= a->care->slab_count)
+	if (slab < 0 || slab >= a->view->slab_count)
 		return fail_exit(e, EXIT_USAGE, EINVAL, "slab %lld: device %s has 0 to %u",
-				 (long long)slab, a->name, a->care->slab_count - 1);
-	its = &a->care->slabs[slab];
-	/* As ebb-swapd: of two that stay the first leaves. */
-	from = its->second != KMOD_NO_SESSION ? its->session : KMOD_NO_SESSION;
+				 (long long)slab, a->name, a->view->slab_count - 1);
+	its = &a->view->slabs[slab];
 	if (json_text(a->request, "to", NULL)) {
 		r = named(a, "to", &donor, &to, e);
 		if (r)
 			return r;
 		session = to->number;
 	} else {
-		plan = kmod_care_plan(a->care);
+		plan = kmod_view_plan(a->view);
 		session = kmod_plan_choose(&plan, its, its->session);
 		if (session == KMOD_NO_SESSION)
 			return fail_exit(e, EXIT_REFUSED, ENOSPC,
 					 "slab %lld: no other donor of device %s has free capacity", (long long)slab,
 					 a->name);
 	}
-	return kmod_migrate(a->link, a->care->device, a->care->class, (uint32_t)slab, from, session, e);
+	/* As ebb-swapd: of two replicas the first leaves. */
+	return kmod_migrate(a->link, a->view->device, a->view->class, (uint32_t)slab, its->session, session, e);
 }
 
-/* One that slabs can go to, or KMOD_NO_SESSION. */
-static uint32_t another(const struct kmod_care *c, uint32_t but)
+/* Returns a session other than @but that takes slabs, or KMOD_NO_SESSION. */
+static uint32_t another(const struct kmod_view *v, uint32_t but)
 {
-	for (uint32_t i = 0; i < c->now.sessions; i++)
-		if (c->now.session[i].number != but && c->now.session[i].state == EBB_SWAP_LIVE &&
-		    !c->now.session[i].draining)
-			return c->now.session[i].number;
+	for (uint32_t i = 0; i < v->now.sessions; i++)
+		if (v->now.session[i].number != but && v->now.session[i].state == EBB_SWAP_LIVE &&
+		    !v->now.session[i].draining)
+			return v->now.session[i].number;
 	return KMOD_NO_SESSION;
 }
 
@@ -129,49 +128,49 @@ static int drain(const struct asked *a, struct error *e)
 	struct kmod_session *session = NULL;
 	struct kmod_round round = { 0 };
 	uint32_t target;
-	int donor, r = kmod_look(a->link, a->care, e);
+	int donor, r = kmod_look(a->link, a->view, e);
 
 	if (!r)
 		r = named(a, "donor", &donor, &session, e);
 	if (r)
 		return r;
-	kmod_report_outlook(a->care, donor, a->answer);
-	target = another(a->care, session->number);
-	if (target == KMOD_NO_SESSION && !*a->care->now.backup)
+	kmod_report_drain_estimate(a->view, donor, a->answer);
+	target = another(a->view, session->number);
+	if (target == KMOD_NO_SESSION && !*a->view->now.backup)
 		return fail_exit(e, EXIT_REFUSED, ENOSPC,
 				 "donor %s: device %s has no other donor and no backup to migrate to; start another ebb-donord",
-				 a->care->donor[donor].text, a->name);
+				 a->view->donor[donor].text, a->name);
 	/*
-	 * Before the module is told: one of version 1 moves all remaining slabs to one donor.  Slabs
-	 * that cannot move yet are migrated by later rounds.
+	 * Places before DRAIN: version 1 of the module moves all remaining slabs to one donor.  Later
+	 * rounds migrate slabs that cannot move yet.
 	 */
 	session->draining = true;
-	kmod_place(a->link, a->care, BUDGET, &round);
-	return kmod_drain(a->link, a->care->device, session->number, target, e);
+	kmod_place(a->link, a->view, BUDGET, &round);
+	return kmod_drain(a->link, a->view->device, session->number, target, e);
 }
 
-/* A session that was drained takes nothing any more: it is made anew. */
+/* A drained session stays excluded: reconnect. */
 static int undrain(const struct asked *a, struct error *e)
 {
 	struct kmod_session *session = NULL;
-	int donor, r = kmod_look(a->link, a->care, e);
+	int donor, r = kmod_look(a->link, a->view, e);
 
 	if (!r)
 		r = named(a, "donor", &donor, &session, e);
 	if (r || !session->draining)
 		return r;
-	for (uint32_t i = 0; i < a->care->slab_count; i++)
-		if (a->care->slabs[i].session == session->number ||
-		    a->care->slabs[i].second == session->number ||
-		    a->care->slabs[i].source == session->number)
+	for (uint32_t i = 0; i < a->view->slab_count; i++)
+		if (a->view->slabs[i].session == session->number ||
+		    a->view->slabs[i].second == session->number ||
+		    a->view->slabs[i].source == session->number)
 			return fail_exit(e, EXIT_REFUSED, EBUSY,
 					 "donor %s: still has slabs of device %s; wait until ebbctl donor list shows none",
-					 a->care->donor[donor].text, a->name);
-	a->care->patience[donor].connect_at = 0;
-	return kmod_disconnect(a->link, a->care->device, session->number, e);
+					 a->view->donor[donor].text, a->name);
+	a->view->patience[donor].connect_at = 0;
+	return kmod_disconnect(a->link, a->view->device, session->number, e);
 }
 
-int kmod_order(struct kmod_link *l, struct kmod_care *c, const char *name, const char *verb,
+int kmod_command(struct kmod_link *l, struct kmod_view *v, const char *name, const char *verb,
 	       struct json_object *request, struct json_object *answer, struct error *e)
 {
 	static const struct {
@@ -185,7 +184,7 @@ int kmod_order(struct kmod_link *l, struct kmod_care *c, const char *name, const
 		{ "donor.drain", drain },
 		{ "donor.undrain", undrain },
 	};
-	const struct asked a = { l, c, name, request, answer };
+	const struct asked a = { l, v, name, request, answer };
 
 	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
 		if (!strcmp(verb, verbs[i].verb))

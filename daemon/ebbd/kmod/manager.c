@@ -24,28 +24,28 @@
 #define MS 1000000ull
 /* Between two looks at a device; events come at once. */
 #define LOOK (2 * KMOD_SECOND)
-/* A look at many slabs takes time: at most so much of all of it. */
+/* The reciprocal of the time that looks at many slabs take at most. */
 #define LOOK_SHARE 20
-/* Connecting and moving goes on in pieces of this, so that who asks is answered. */
+/* ns of connects and moves at a time, between answers to requests. */
 #define BUDGET (200 * MS)
 #define NO_MODULE (5 * KMOD_SECOND)
-/* systemd-logind that gave no lock is asked again. */
+/* Between two requests for a lock to systemd-logind. */
 #define ASK_LOGIND (60 * KMOD_SECOND)
 
 struct managed {
 	struct kmod_manager *manager;
 	char name[DEVICE_NAME_MAX];
-	struct kmod_care care;      /* of class 0 */
-	struct kmod_care *class[EBB_SWAP_CLASSES]; /* of those that the module has had */
+	struct kmod_view view;      /* of class 0 */
+	struct kmod_view *class[EBB_SWAP_CLASSES]; /* NULL: not seen yet */
 	int listen_fd;
-	ino_t socket;               /* that file */
-	int awake_fd;               /* holds sleep off; -1: not yet */
-	uint64_t awake_due;         /* ns: when it is asked for next */
-	uint64_t due;               /* ns: when it is looked after next */
-	bool recorded;              /* by the last look at the records */
-	uint32_t failures;          /* of looks, one after the other */
+	ino_t socket;               /* inode of the socket */
+	int awake_fd;               /* inhibits sleep; -1: not yet */
+	uint64_t awake_due;         /* ns: time of the next request for it */
+	uint64_t due;               /* ns: time of the next round */
+	bool recorded;              /* at the last reading of the records */
+	uint32_t failures;          /* rounds that failed one after the other */
 	uint32_t unplaced, single;
-	uint32_t mapped, migrated, retreated; /* by rounds that were cut short */
+	uint32_t mapped, migrated, fell_back; /* by rounds that exceeded their budget */
 };
 
 struct kmod_manager {
@@ -75,17 +75,17 @@ static void device_drop(struct kmod_manager *m, int i)
 	struct managed *d = m->device[i];
 
 	if (d->listen_fd >= 0) {
-		/* One of another frontend, made under its name meanwhile, has its own there. */
+		/* A device of another frontend, created under the name meanwhile, has its own. */
 		if (socket_of(d->name) == d->socket)
 			unlink(ebb_device_socket(d->name));
 		close(d->listen_fd);
 	}
 	if (d->awake_fd >= 0)
 		close(d->awake_fd);
-	kmod_care_free(&d->care);
+	kmod_view_free(&d->view);
 	for (uint32_t i = 0; i < EBB_SWAP_CLASSES; i++) {
 		if (d->class[i])
-			kmod_care_free(d->class[i]);
+			kmod_view_free(d->class[i]);
 		free(d->class[i]);
 	}
 	free(d);
@@ -103,9 +103,9 @@ static void device_new(struct kmod_manager *m, const struct device_record *r, ui
 	d->recorded = true;
 	d->awake_fd = -1;
 	memcpy(d->name, r->name, sizeof(d->name));
-	d->care.device = number;
-	d->care.size = r->size;
-	d->care.donors = kmod_donors_of(r->donor, d->care.donor);
+	d->view.device = number;
+	d->view.size = r->size;
+	d->view.donors = kmod_donors_of(r->donor, d->view.donor);
 	d->listen_fd = control_listen(ebb_device_socket(d->name), &e);
 	if (d->listen_fd < 0)
 		log_warn("device %s: no control socket: %s", d->name, e.text);
@@ -124,9 +124,9 @@ static int device_recorded(const struct device_record *r, void *data)
 	for (int i = 0; i < m->devices; i++) {
 		struct managed *d = m->device[i];
 
-		/* One that was made anew under its name has a number of its own, or other donors. */
-		if (!strcmp(d->name, r->name) && d->care.device == number && d->care.size == r->size) {
-			d->care.donors = kmod_donors_of(r->donor, d->care.donor);
+		/* A device re-created under the name has another number, size or donors. */
+		if (!strcmp(d->name, r->name) && d->view.device == number && d->view.size == r->size) {
+			d->view.donors = kmod_donors_of(r->donor, d->view.donor);
 			d->recorded = true;
 			return 0;
 		}
@@ -177,15 +177,15 @@ static int connect_module(struct kmod_manager *m)
 	return r;
 }
 
-/* What an event is about is looked at anew: some are lost, and looking tells all. */
-static void hear(struct kmod_manager *m)
+/* An event only triggers a round, which reads all: some events are lost. */
+static void read_events(struct kmod_manager *m)
 {
 	struct kmod_event event;
 	int r;
 
 	while ((r = kmod_event(m->events, &event)) > 0)
 		for (int i = 0; i < m->devices; i++)
-			if (m->device[i]->care.device == event.device)
+			if (m->device[i]->view.device == event.device)
 				m->device[i]->due = 0;
 	for (int i = 0; r == -ENOBUFS && i < m->devices; i++)
 		m->device[i]->due = 0;
@@ -193,43 +193,43 @@ static void hear(struct kmod_manager *m)
 		disconnect(m);
 }
 
-/* Once, and again when the reason is another: one that was away may be back with another key. */
+/* Log a failure once, and again for another reason: a donor may return with another key. */
 static bool is_news(struct kmod_patience *p, int error)
 {
-	bool news = p->failures == 1 || error != p->told;
+	bool news = p->failures == 1 || error != p->logged;
 
-	p->told = error;
+	p->logged = error;
 	return news;
 }
 
-static void say_donors(const char *device, struct kmod_care *c, const struct kmod_round *round)
+static void log_donors(const char *device, struct kmod_view *v, const struct kmod_round *round)
 {
-	for (int i = 0; i < c->donors; i++) {
+	for (int i = 0; i < v->donors; i++) {
 		if (*round->lost[i])
 			log_warn("device %s: donor %s lost: %s; moving its slabs to other donors", device,
-				 c->donor[i].text, round->lost[i]);
+				 v->donor[i].text, round->lost[i]);
 		if (round->connected[i] > 0)
-			log_info("device %s: donor %s: connected", device, c->donor[i].text);
-		else if (round->connected[i] < 0 && is_news(&c->patience[i], round->connected[i]))
+			log_info("device %s: donor %s: connected", device, v->donor[i].text);
+		else if (round->connected[i] < 0 && is_news(&v->patience[i], round->connected[i]))
 			log_warn("device %s: donor %s: cannot connect: %s; retrying", device,
-				 c->donor[i].text, round->refused[i]);
+				 v->donor[i].text, round->refused[i]);
 	}
 }
 
-static void say_moves(struct managed *d, const struct kmod_round *round)
+static void log_moves(struct managed *d, const struct kmod_round *round)
 {
 	d->mapped += round->mapped;
 	d->migrated += round->migrated;
-	d->retreated += round->retreated;
+	d->fell_back += round->fell_back;
 	if (round->left)
 		return;
-	if (d->mapped || d->migrated || d->retreated)
+	if (d->mapped || d->migrated || d->fell_back)
 		log_info("device %s: %u slabs placed at donors, %u migrated, %u moved to the backup alone",
-			 d->name, d->mapped, d->migrated, d->retreated);
-	d->mapped = d->migrated = d->retreated = 0;
+			 d->name, d->mapped, d->migrated, d->fell_back);
+	d->mapped = d->migrated = d->fell_back = 0;
 	if (round->unplaced && !d->unplaced)
 		log_warn("device %s: no donor has free capacity for %u slabs; %s", d->name, round->unplaced,
-			 *d->care.now.backup ? "they are on the backup alone" :
+			 *d->view.now.backup ? "they are on the backup alone" :
 					       "writes to them fail; start another ebb-donord");
 	d->unplaced = round->unplaced;
 	if (round->single && !d->single)
@@ -238,37 +238,37 @@ static void say_moves(struct managed *d, const struct kmod_round *round)
 	d->single = round->single;
 }
 
-/* NULL: out of memory; it is tried again at the next look. */
-static struct kmod_care *class_care(struct managed *d, uint32_t class)
+/* NULL: out of memory; the next round tries again. */
+static struct kmod_view *class_view(struct managed *d, uint32_t class)
 {
 	if (!d->class[class]) {
 		d->class[class] = calloc(1, sizeof(*d->class[class]));
 		if (d->class[class])
-			*d->class[class] = (struct kmod_care){
-				.device = d->care.device, .size = d->care.size, .class = class,
+			*d->class[class] = (struct kmod_view){
+				.device = d->view.device, .size = d->view.size, .class = class,
 			};
 	}
 	return d->class[class];
 }
 
-/* The classes that class 0's look has told; what is done for them is added to @all. */
+/* The classes that class 0's look has found; adds their results to @all. */
 static int settle_classes(struct managed *d, struct kmod_round *all, struct error *e)
 {
 	int r = 0;
 
 	for (uint32_t i = 1; !r && i < EBB_SWAP_CLASSES; i++) {
-		struct kmod_care *c = d->care.now.copies[i] & EBB_SWAP_DONOR ? class_care(d, i) : NULL;
+		struct kmod_view *v = d->view.now.copies[i] & EBB_SWAP_DONOR ? class_view(d, i) : NULL;
 		struct kmod_round round;
 
-		if (!c)
+		if (!v)
 			continue;
-		r = kmod_settle(d->manager->calls, c, BUDGET, &round, e);
+		r = kmod_settle(d->manager->calls, v, BUDGET, &round, e);
 		if (r)
 			continue;
-		say_donors(d->name, c, &round);
+		log_donors(d->name, v, &round);
 		all->mapped += round.mapped;
 		all->migrated += round.migrated;
-		all->retreated += round.retreated;
+		all->fell_back += round.fell_back;
 		all->unplaced += round.unplaced;
 		all->single += round.single;
 		all->left += round.left;
@@ -276,8 +276,8 @@ static int settle_classes(struct managed *d, struct kmod_round *all, struct erro
 	return r;
 }
 
-/* Donors, and the network they are reached by, would be lost to a machine that sleeps. */
-static void hold_off_sleep(struct managed *d)
+/* A machine that sleeps loses the connections to its donors. */
+static void inhibit_sleep(struct managed *d)
 {
 	if (d->awake_fd >= 0 || now_ns() < d->awake_due)
 		return;
@@ -287,34 +287,34 @@ static void hold_off_sleep(struct managed *d)
 	else if (d->awake_fd != -EOPNOTSUPP && !d->awake_due)
 		log_warn("device %s: systemd-logind does not inhibit sleep: %s; destroy the device before the machine sleeps",
 			 d->name, strerror(-d->awake_fd));
-	/* From when it was given up: else who waits longer than that would ask for ever. */
+	/* From the end of the request: one that takes longer than ASK_LOGIND would repeat for ever. */
 	d->awake_due = now_ns() + ASK_LOGIND;
 }
 
-static void look_after(struct managed *d)
+static void run_round(struct managed *d)
 {
 	uint64_t begun = now_ns(), took;
 	struct kmod_round round;
 	struct error e = { 0 };
-	int r = kmod_settle(d->manager->calls, &d->care, BUDGET, &round, &e);
+	int r = kmod_settle(d->manager->calls, &d->view, BUDGET, &round, &e);
 
 	if (!r) {
-		say_donors(d->name, &d->care, &round);
+		log_donors(d->name, &d->view, &round);
 		r = settle_classes(d, &round, &e);
 	}
 	took = now_ns() - begun;
 	d->due = begun + (took * LOOK_SHARE > LOOK ? took * LOOK_SHARE : LOOK);
 	d->failures = r ? d->failures + 1 : 0;
 	if (r) {
-		/* One that is being destroyed is gone a moment before its record. */
+		/* The module destroys a device a moment before its record is removed. */
 		if (d->failures == 2)
 			log_warn("device %s: not managed: %s", d->name, e.text);
 	} else {
-		say_moves(d, &round);
+		log_moves(d, &round);
 		if (round.left)
 			d->due = 0;
 	}
-	/* The module has been taken away, and may come back. */
+	/* The module was unloaded, and may be loaded again. */
 	if (r == -ENOENT)
 		disconnect(d->manager);
 }
@@ -330,12 +330,12 @@ static int serve(void *data, const char *verb, struct json_object *request,
 		return fail_exit(e, EXIT_UNSUPPORTED, ENODEV,
 				 "device %s: the kernel module ebb_swap cannot be reached; see ebbd's log",
 				 d->name);
-	/* What it changes shows at once. */
+	/* The next round shows what the command changes. */
 	d->due = 0;
-	return kmod_order(d->manager->calls, &d->care, d->name, verb, request, answer, e);
+	return kmod_command(d->manager->calls, &d->view, d->name, verb, request, answer, e);
 }
 
-/* ms until something is due; -1: nothing will be. */
+/* Returns the ms until a device is due; -1: no device. */
 static int patience(const struct kmod_manager *m)
 {
 	uint64_t now = now_ns(), next = UINT64_MAX;
@@ -347,7 +347,7 @@ static int patience(const struct kmod_manager *m)
 	return next <= now ? 0 : (int)((next - now) / MS + 1);
 }
 
-static void look_after_all(struct kmod_manager *m)
+static void run_rounds(struct kmod_manager *m)
 {
 	if (!m->devices) {
 		disconnect(m);
@@ -358,11 +358,11 @@ static void look_after_all(struct kmod_manager *m)
 
 		if (now_ns() < d->due)
 			continue;
-		hold_off_sleep(d);
+		inhibit_sleep(d);
 		if (connect_module(m))
 			d->due = now_ns() + NO_MODULE;
 		else
-			look_after(d);
+			run_round(d);
 	}
 }
 
@@ -378,7 +378,7 @@ static void *run(void *data)
 		uint64_t count;
 		int n = 0;
 
-		look_after_all(m);
+		run_rounds(m);
 		p[n++] = (struct pollfd){ .fd = m->wake, .events = POLLIN };
 		p[n++] = (struct pollfd){ .fd = m->events ? kmod_fd(m->events) : -1, .events = POLLIN };
 		for (int i = 0; i < m->devices; i++) {
@@ -391,7 +391,7 @@ static void *run(void *data)
 			if (p[i].revents)
 				control_serve_one(p[i].fd, &m->rules, serve, served[i - 2]);
 		if (p[1].revents && m->events)
-			hear(m);
+			read_events(m);
 		if (!p[0].revents || read(m->wake, &count, sizeof(count)) < 0)
 			continue;
 		if (__atomic_load_n(&m->stop, __ATOMIC_ACQUIRE))

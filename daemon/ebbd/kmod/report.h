@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A device of the kernel module in the words of an ebb-swapd (ebb-stats(7)): members
- * that the module has no figure for are left out.
+ * Reports a device of the kernel module with the JSON members of an ebb-swapd (ebb-stats(7)),
+ * except those that the module does not count.
  */
 #ifndef EBB_KMOD_REPORT_H
 #define EBB_KMOD_REPORT_H
@@ -10,16 +10,16 @@
 
 #include "lib/kmod/settle.h"
 
-/* Where the rest of a slab list begins is told in "next". */
+/* Slabs of one answer; "next" has the index of the rest. */
 #define KMOD_SLABS_AT_ONCE 1024
 
-void kmod_report_status(const struct kmod_care *c, const char *name, struct json_object *a);
-void kmod_report_stats(const struct kmod_care *c, struct json_object *a);
-/* @seconds since @before, an older table of as many slabs, was told; NULL: none. */
-void kmod_report_slabs(const struct kmod_care *c, const char *name,
+void kmod_report_status(const struct kmod_view *v, const char *name, struct json_object *a);
+void kmod_report_stats(const struct kmod_view *v, struct json_object *a);
+/* @before: a table of as many slabs, @seconds old; NULL: none. */
+void kmod_report_slabs(const struct kmod_view *v, const char *name,
 		       const struct ebb_swap_slab *before, double seconds, uint32_t from,
 		       struct json_object *a);
-/* What is to become of the slabs at @donor, which is left: "outlook". */
-void kmod_report_outlook(const struct kmod_care *c, int donor, struct json_object *a);
+/* Adds the drain estimate of @donor: where its slabs can go. */
+void kmod_report_drain_estimate(const struct kmod_view *v, int donor, struct json_object *a);
 
 #endif

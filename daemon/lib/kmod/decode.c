@@ -21,7 +21,7 @@ static uint16_t u16(const struct nlattr *a)
 	return mnl_attr_validate(a, MNL_TYPE_U16) < 0 ? 0 : mnl_attr_get_u16(a);
 }
 
-/* It may lack its NUL. */
+/* The text may lack its NUL. */
 static void text(const struct nlattr *a, char *to, size_t size)
 {
 	size_t n = mnl_attr_get_payload_len(a);
@@ -43,7 +43,7 @@ static void hex(const struct nlattr *a, char *to, size_t size)
 	}
 }
 
-/* To the end of the message, where libmnl's own goes on to the next multiple of four. */
+/* Ends with the message; libmnl's mnl_attr_for_each() goes on to the next multiple of four. */
 #define each_attribute(a, h) \
 	for ((a) = mnl_nlmsg_get_payload_offset(h, sizeof(struct genlmsghdr)); \
 	     mnl_attr_ok(a, (int)((const char *)(h) + (h)->nlmsg_len - (const char *)(a))); \
@@ -86,7 +86,7 @@ static void decode_session(const struct nlattr *nest, struct kmod_session *s)
 	}
 }
 
-/* A CLASS_INFO or a CGROUP_INFO: which of both shows in what it has. */
+/* A CLASS_INFO, or a CGROUP_INFO if it has a cgroup. */
 static void decode_class(const struct nlattr *nest, struct kmod_device *d)
 {
 	uint32_t class = EBB_SWAP_CLASSES, copies = 0, sealed = 0;
@@ -146,10 +146,7 @@ int kmod_decode_device(const struct nlmsghdr *h, struct kmod_device *d)
 			break;
 		}
 	}
-	/* An older module does not tell what it knows no other of. */
-	if (!d->copies[0])
-		d->copies[0] = EBB_SWAP_DONOR | (*d->backup ? EBB_SWAP_BACKUP : 0);
-	/* All else divides by it. */
+	/* Callers divide by the size of a slab. */
 	return named && d->slab && d->size / d->slab <= KMOD_SLABS_MAX ? 0 : -EBADMSG;
 }
 
@@ -228,7 +225,7 @@ int kmod_decode_number(const struct nlmsghdr *h, uint8_t command, uint16_t attri
 }
 
 int kmod_decode_slabs(const struct nlmsghdr *h, struct ebb_swap_slab *slabs, uint32_t count,
-		      uint32_t *told)
+		      uint32_t *known)
 {
 	const struct nlattr *a, *table = NULL;
 	uint32_t first = UINT32_MAX, n;
@@ -241,7 +238,7 @@ int kmod_decode_slabs(const struct nlmsghdr *h, struct ebb_swap_slab *slabs, uin
 		else if (mnl_attr_get_type(a) == EBB_SWAP_A_SLAB_TABLE)
 			table = a;
 	}
-	if (!table || first != *told || first > count ||
+	if (!table || first != *known || first > count ||
 	    mnl_attr_get_payload_len(table) % sizeof(*slabs))
 		return -EBADMSG;
 	n = mnl_attr_get_payload_len(table) / sizeof(*slabs);
@@ -249,15 +246,11 @@ int kmod_decode_slabs(const struct nlmsghdr *h, struct ebb_swap_slab *slabs, uin
 		return -EBADMSG;
 	/* An attribute is aligned to four bytes only. */
 	memcpy(slabs + first, mnl_attr_get_payload(table), n * sizeof(*slabs));
-	/* An older module says nothing there. */
-	for (uint32_t i = first; i < first + n; i++)
-		if (!(slabs[i].copies & EBB_SWAP_SECOND))
-			slabs[i].second = KMOD_NO_SESSION;
-	*told += n;
+	*known += n;
 	return 0;
 }
 
-static void decode_words(const void *from, size_t size, struct kmod_end *end)
+static void decode_text(const void *from, size_t size, struct kmod_end *end)
 {
 	const struct nlattr *attr;
 
@@ -276,7 +269,7 @@ int kmod_decode_end(const struct nlmsghdr *h, struct kmod_end *end)
 	if ((h->nlmsg_type != NLMSG_ERROR && h->nlmsg_type != NLMSG_DONE) || size < sizeof(int))
 		return -EBADMSG;
 	memcpy(&end->result, payload, sizeof(int));
-	/* What is no -errno would be taken for success, or for one by strerror(). */
+	/* Callers take 0 for success and give the rest to strerror(). */
 	if (end->result > 0 || end->result < -4095)
 		return -EBADMSG;
 	if (!(h->nlmsg_flags & NLM_F_ACK_TLVS))
@@ -285,7 +278,7 @@ int kmod_decode_end(const struct nlmsghdr *h, struct kmod_end *end)
 		if (size < sizeof(*error))
 			return -EBADMSG;
 		skip = sizeof(*error);
-		/* Without this flag what was asked follows as a whole. */
+		/* Without this flag the whole request follows. */
 		if (!(h->nlmsg_flags & NLM_F_CAPPED)) {
 			if (error->msg.nlmsg_len < sizeof(error->msg) ||
 			    error->msg.nlmsg_len > size - sizeof(int))
@@ -294,6 +287,6 @@ int kmod_decode_end(const struct nlmsghdr *h, struct kmod_end *end)
 		}
 	}
 	if (skip < size)
-		decode_words(payload + skip, size - skip, end);
+		decode_text(payload + skip, size - skip, end);
 	return 0;
 }

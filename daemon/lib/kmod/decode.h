@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What the kernel module ebb_swap says, out of netlink messages.  Pure functions over
- * one message each: whatever its bytes are, nothing outside it is read, and what it
- * does not say is 0.  include/ebb/swap.h has the units.
+ * Decodes netlink messages of the kernel module ebb_swap.  Each function is pure, reads one
+ * message and nothing outside it, whatever its bytes are, and sets what it lacks to 0.
+ * include/ebb/swap.h has the units.
  */
 #ifndef EBB_KMOD_DECODE_H
 #define EBB_KMOD_DECODE_H
@@ -19,17 +19,17 @@
 #define KMOD_NO_SLAB 0xffffffffu
 #define KMOD_REASON 96
 #define KMOD_IP 48
-/* Beyond what the module makes; a table is never larger. */
+/* No device of the module has more slabs. */
 #define KMOD_SLABS_MAX (1u << 20)
 
 struct kmod_session {
 	uint32_t number, state; /* enum ebb_swap_session_state */
-	uint32_t class;         /* whose slabs go there */
+	uint32_t class;         /* of its slabs */
 	bool draining;
-	char reason[KMOD_REASON]; /* why it ended */
+	char reason[KMOD_REASON]; /* of its end */
 	char ip[KMOD_IP];
 	uint16_t port;
-	uint64_t free;          /* bytes that its donor had to lend when last asked */
+	uint64_t free;          /* bytes that its donor could lend at its last reply */
 };
 
 struct kmod_device {
@@ -38,53 +38,52 @@ struct kmod_device {
 	uint64_t pool, pool_used; /* bytes */
 	uint32_t deadline;      /* ms */
 	char backup[EBB_SWAP_PATH];
-	char key[2 * EBB_SWAP_KEY_NUMBER + 1]; /* fingerprint of what its donors have; "": no key */
+	char key[2 * EBB_SWAP_KEY_NUMBER + 1]; /* fingerprint in hexadecimal digits; "": no key */
 	uint64_t count[EBB_SWAP_COUNTS];
 	struct kmod_session session[EBB_SWAP_SESSIONS];
 	uint32_t sessions;
-	/* Of each class: enum ebb_swap_copy, where its pages go; 0: there is none. */
+	/* Of each class: enum ebb_swap_copy, where its pages go; 0: no such class. */
 	uint32_t copies[EBB_SWAP_CLASSES];
-	uint32_t sealed;        /* 1 << class, of those that are */
+	uint32_t sealed;        /* 1 << class */
 	struct { uint64_t id; uint32_t class; } cgroup[EBB_SWAP_CGROUPS];
 	uint32_t cgroups;
 };
 
 struct kmod_event {
 	uint32_t device, kind;  /* enum ebb_swap_event */
-	uint32_t session, slab; /* KMOD_NO_SLAB: of none */
+	uint32_t session, slab; /* KMOD_NO_SLAB: none */
 	char reason[KMOD_REASON];
 };
 
 struct kmod_family {
 	uint16_t id;
 	uint32_t version;       /* EBB_SWAP_VERSION of the module */
-	uint32_t events;        /* the group that the module tells events to; 0: none */
+	uint32_t events;        /* multicast group; 0: none */
 };
 
-/* How a call ended: 0 or -errno, and the extended acknowledgement's words, if any. */
+/* The end of a call: 0 or -errno, and the text of the extended acknowledgement, if any. */
 struct kmod_end {
 	int result;
 	char text[128];
 };
 
-/* Each: 0, or -EBADMSG when it is another message, or lacks what names its subject. */
+/* Return 0, or -EBADMSG for another message, or one that does not name its subject. */
 int kmod_decode_device(const struct nlmsghdr *h, struct kmod_device *d);
 int kmod_decode_event(const struct nlmsghdr *h, struct kmod_event *event);
 int kmod_decode_family(const struct nlmsghdr *h, struct kmod_family *f);
 
-/* The one u32 that a reply to @command has as @attribute. */
+/* Reads the u32 @attribute of a reply to @command. */
 int kmod_decode_number(const struct nlmsghdr *h, uint8_t command, uint16_t attribute,
 		       uint32_t *number);
 
 /*
- * A part of a device's slab table, into @slabs, which has room for @count: one that is to have
- * no second donor has none.  *@told are
- * those known from the first on: parts come in order, one that does not is -EBADMSG.
+ * Reads a part of a device's slab table into @slabs, which has room for @count and holds the
+ * first *@known.  Parts come in order: -EBADMSG for one that does not continue at *@known.
  */
 int kmod_decode_slabs(const struct nlmsghdr *h, struct ebb_swap_slab *slabs, uint32_t count,
-		      uint32_t *told);
+		      uint32_t *known);
 
-/* NLMSG_ERROR or NLMSG_DONE. */
+/* Reads NLMSG_ERROR or NLMSG_DONE. */
 int kmod_decode_end(const struct nlmsghdr *h, struct kmod_end *end);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Donors of a device of the kernel module: "rdma:HOST[:PORT]", the port being the one
- * at which ebb-donord accepts kernel modules (--rdma-kernel).
+ * Addresses of donors of the kernel module: "rdma:HOST[:PORT]", with the port of
+ * ebb-donord --rdma-kernel.
  */
 #ifndef EBB_KMOD_DONOR_ADDRESS_H
 #define EBB_KMOD_DONOR_ADDRESS_H
@@ -21,27 +21,27 @@ struct kmod_donor {
 };
 
 /*
- * @text with its host resolved, now and for good: who a donor is must not depend on what
- * a name means when it is connected to anew.  -EINVAL, -ENOENT.
+ * Parses @text and resolves its host, once: a reconnect must reach the same donor, whatever the
+ * name resolves to by then.  -EINVAL, -ENOENT.
  */
 int kmod_donor_parse(const char *text, const char *what, struct kmod_donor *d, struct error *e);
 
 /*
- * Those of a device's record ("ADDRESS,..."), at most DEVICE_DONORS; how many.  What is none
- * of ours is left out.
+ * Reads the donors of a device's record ("ADDRESS,...") and returns how many, at most
+ * DEVICE_DONORS.  Skips addresses of other transports.
  */
 int kmod_donors_of(const char *list, struct kmod_donor *donors);
 
 /*
- * As address_check(), of any kind of address: @to has one text for one place.  Of
- * this kind no name is resolved.
+ * As address_check(), but accepts "rdma:" addresses, too, without resolving them.  @to gets the
+ * canonical text.
  */
 int kmod_donor_check(const char *text, const char *what, char *to, size_t size, struct error *e);
 
-/* Whom @s is, or was, with. */
+/* Sets @d to the donor of @s, which may have ended. */
 void kmod_donor_of(const struct kmod_session *s, struct kmod_donor *d);
 
-/* Whether @s is, or was, a session with @d. */
+/* Returns whether @s, which may have ended, is a session with @d. */
 bool kmod_donor_is(const struct kmod_donor *d, const struct kmod_session *s);
 
 #endif

@@ -12,11 +12,12 @@
 #include "lib/base/cleanup.h"
 #include "netlink.h"
 
-#define REMEDY_LOAD "modprobe ebb_swap, of the package ebb-swap-dkms"
-/* What one recv may bring: the kernel makes parts of a dump as large as it has seen us ask for. */
+#define REMEDY_LOAD "run \"modprobe ebb_swap\" (package ebb-swap-dkms)"
+/* Bytes of one recv(); the kernel makes parts of a dump as large as the largest one so far. */
 #define RECEIVE (64 << 10)
 #define SEND 1024
-/* The kernel answers before send() returns; this is for one that does not at all. */
+#define NONE 0xffffffffu
+/* Seconds.  The kernel answers before send() returns, unless something is broken. */
 #define ANSWER_S 10
 
 struct kmod_link {
@@ -27,7 +28,7 @@ struct kmod_link {
 	char send[SEND] __attribute__((aligned(8)));
 };
 
-/* Called for each message of an answer, until one is -errno. */
+/* Called for each message of an answer until it returns -errno. */
 typedef int (*message)(const struct nlmsghdr *h, void *data);
 
 static struct nlmsghdr *begin(struct kmod_link *l, uint16_t family, uint8_t command)
@@ -45,8 +46,8 @@ static struct nlmsghdr *begin(struct kmod_link *l, uint16_t family, uint8_t comm
 }
 
 /*
- * One datagram: 0, 1 when the answer is at its end, which is in @end.  What is wrong
- * with it is in *@bad: a dump that is not read to its end would be in the way of the next.
+ * Reads one datagram: 1 at the end of the answer, which is in @end, else 0.  *@bad gets the first
+ * error of @each: a dump must be read to its end before the next one.
  */
 static int take(struct kmod_link *l, int n, message each, void *data, struct kmod_end *end,
 		int *bad)
@@ -64,7 +65,7 @@ static int take(struct kmod_link *l, int n, message each, void *data, struct kmo
 	return 0;
 }
 
-/* Sends what was begun; the error is the kernel's own. */
+/* Sends @h and reads the answer; returns the kernel's error. */
 static int transact(struct kmod_link *l, struct nlmsghdr *h, message each, void *data,
 		    struct kmod_end *end)
 {
@@ -84,7 +85,7 @@ static int transact(struct kmod_link *l, struct nlmsghdr *h, message each, void 
 	return r < 0 ? r : end->result ?: bad;
 }
 
-/* The same for what concerns a device. */
+/* As transact(), for a command about a device. */
 static int call(struct kmod_link *l, struct nlmsghdr *h, uint32_t device, message each, void *data,
 		struct error *e)
 {
@@ -93,7 +94,7 @@ static int call(struct kmod_link *l, struct nlmsghdr *h, uint32_t device, messag
 
 	if (!r)
 		return 0;
-	/* As the kernel refuses a command or an attribute that the family does not have. */
+	/* The errors for a command, or an attribute, that the family lacks. */
 	if (l->family.version < EBB_SWAP_VERSION &&
 	    (*end.text ? r == -EINVAL && strcasestr(end.text, "attribute") : r == -EOPNOTSUPP))
 		return fail_exit(e, EXIT_UNSUPPORTED, r,
@@ -107,7 +108,7 @@ static int call(struct kmod_link *l, struct nlmsghdr *h, uint32_t device, messag
 			 *end.text ? end.text : strerror(-r));
 }
 
-static int family_told(const struct nlmsghdr *h, void *data)
+static int on_family(const struct nlmsghdr *h, void *data)
 {
 	return kmod_decode_family(h, data);
 }
@@ -119,7 +120,7 @@ static int find_family(struct kmod_link *l, struct error *e)
 	int r;
 
 	mnl_attr_put_strz(h, CTRL_ATTR_FAMILY_NAME, EBB_SWAP_FAMILY);
-	r = transact(l, h, family_told, &l->family, &end);
+	r = transact(l, h, on_family, &l->family, &end);
 	if (r == -ENOENT)
 		return fail_exit(e, EXIT_UNSUPPORTED, r,
 				 "ebb_swap: the kernel module is not loaded; " REMEDY_LOAD);
@@ -133,8 +134,9 @@ static int link_open(struct kmod_link *l, struct error *e)
 
 	l->socket = mnl_socket_open2(NETLINK_GENERIC, SOCK_CLOEXEC);
 	if (!l->socket)
-		return fail(e, errno, "netlink: cannot open: %s; ebb_swap is controlled by netlink", strerror(errno));
-	/* Words beside the error, which are all that tells one from another. */
+		return fail(e, errno, "netlink: cannot open: %s; ebb_swap is controlled by netlink",
+			    strerror(errno));
+	/* The text beside the error: many refusals have the same errno. */
 	mnl_socket_setsockopt(l->socket, NETLINK_EXT_ACK, &on, sizeof(on));
 	mnl_socket_setsockopt(l->socket, NETLINK_CAP_ACK, &on, sizeof(on));
 	setsockopt(kmod_fd(l), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
@@ -189,7 +191,7 @@ int kmod_event(struct kmod_link *l, struct kmod_event *event)
 			continue;
 		if (n < 0)
 			return errno == EAGAIN ? 0 : -errno;
-		/* The kernel sends one a datagram. */
+		/* The kernel sends one event a datagram. */
 		if (mnl_nlmsg_ok(h, (int)n) && h->nlmsg_type == l->family.id &&
 		    !kmod_decode_event(h, event))
 			return 1;
@@ -204,17 +206,11 @@ static struct nlmsghdr *begin_for(struct kmod_link *l, uint8_t command, uint32_t
 	return h;
 }
 
-/* The module takes none for 0, and an older one knows no others. */
-static void put_class(struct nlmsghdr *h, uint32_t class)
+/* NONE: the attribute is left out. */
+static void put_u32(struct nlmsghdr *h, uint16_t attribute, uint32_t value)
 {
-	if (class)
-		mnl_attr_put_u32(h, EBB_SWAP_A_CLASS, class);
-}
-
-static void put_session(struct nlmsghdr *h, uint16_t attribute, uint32_t session)
-{
-	if (session != KMOD_NO_SESSION)
-		mnl_attr_put_u32(h, attribute, session);
+	if (value != NONE)
+		mnl_attr_put_u32(h, attribute, value);
 }
 
 int kmod_create(struct kmod_link *l, const struct kmod_settings *s, struct error *e)
@@ -224,18 +220,17 @@ int kmod_create(struct kmod_link *l, const struct kmod_settings *s, struct error
 	int r;
 
 	if (s->backup && strlen(s->backup) >= EBB_SWAP_PATH)
-		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "backup %.64s...: its path is too long",
+		return fail_exit(e, EXIT_USAGE, ENAMETOOLONG, "backup %.64s...: path too long; give a shorter one",
 				 s->backup);
-	/* Until the answer: the module must not be who has its driver loaded. */
+	/* Until the answer: the module's open must not be the one that loads a driver. */
 	backup = s->backup ? open(s->backup, O_RDONLY | O_CLOEXEC) : -1;
 	if (s->backup && backup < 0)
-		return fail(e, errno, "backup %s: cannot be opened: %s", s->backup, strerror(errno));
+		return fail(e, errno, "backup %s: cannot open: %s", s->backup, strerror(errno));
 	mnl_attr_put_u64(h, EBB_SWAP_A_SIZE, s->size);
 	mnl_attr_put_u64(h, EBB_SWAP_A_SLAB_SIZE, s->slab);
 	if (s->backup)
 		mnl_attr_put_strz(h, EBB_SWAP_A_BACKUP, s->backup);
-	if (s->copies)
-		mnl_attr_put_u32(h, EBB_SWAP_A_COPIES, s->copies);
+	put_u32(h, EBB_SWAP_A_COPIES, s->copies ?: NONE);
 	mnl_attr_put(h, EBB_SWAP_A_KEY, EBB_SWAP_KEY, s->key);
 	mnl_attr_put(h, EBB_SWAP_A_KEY_NUMBER, EBB_SWAP_KEY_NUMBER, s->key_number);
 	if (s->seal)
@@ -250,7 +245,7 @@ int kmod_destroy(struct kmod_link *l, uint32_t device, struct error *e)
 	return call(l, begin_for(l, EBB_SWAP_CMD_DESTROY, device), device, NULL, NULL, e);
 }
 
-static int session_told(const struct nlmsghdr *h, void *data)
+static int on_session(const struct nlmsghdr *h, void *data)
 {
 	return kmod_decode_number(h, EBB_SWAP_CMD_CONNECT, EBB_SWAP_A_SESSION, data);
 }
@@ -260,17 +255,17 @@ int kmod_connect(struct kmod_link *l, uint32_t device, uint32_t class, const cha
 {
 	struct nlmsghdr *h = begin_for(l, EBB_SWAP_CMD_CONNECT, device);
 
-	put_class(h, class);
+	put_u32(h, EBB_SWAP_A_CLASS, class);
 	mnl_attr_put_strz(h, EBB_SWAP_A_ADDRESS, ip);
 	mnl_attr_put_u16(h, EBB_SWAP_A_PORT, port);
-	return call(l, h, device, session_told, session, e);
+	return call(l, h, device, on_session, session, e);
 }
 
 int kmod_disconnect(struct kmod_link *l, uint32_t device, uint32_t session, struct error *e)
 {
 	struct nlmsghdr *h = begin_for(l, EBB_SWAP_CMD_DISCONNECT, device);
 
-	put_session(h, EBB_SWAP_A_SESSION, session);
+	put_u32(h, EBB_SWAP_A_SESSION, session);
 	return call(l, h, device, NULL, NULL, e);
 }
 
@@ -279,8 +274,8 @@ int kmod_map(struct kmod_link *l, uint32_t device, uint32_t slab, uint32_t sessi
 {
 	struct nlmsghdr *h = begin_for(l, EBB_SWAP_CMD_MAP, device);
 
-	mnl_attr_put_u32(h, EBB_SWAP_A_SLAB, slab);
-	put_session(h, EBB_SWAP_A_SESSION, session);
+	put_u32(h, EBB_SWAP_A_SLAB, slab);
+	put_u32(h, EBB_SWAP_A_SESSION, session);
 	return call(l, h, device, NULL, NULL, e);
 }
 
@@ -289,10 +284,10 @@ int kmod_migrate(struct kmod_link *l, uint32_t device, uint32_t class, uint32_t 
 {
 	struct nlmsghdr *h = begin_for(l, EBB_SWAP_CMD_MIGRATE, device);
 
-	mnl_attr_put_u32(h, EBB_SWAP_A_SLAB, slab);
-	put_class(h, class);
-	put_session(h, EBB_SWAP_A_SESSION, session);
-	put_session(h, EBB_SWAP_A_FROM, from);
+	put_u32(h, EBB_SWAP_A_SLAB, slab);
+	put_u32(h, EBB_SWAP_A_CLASS, class);
+	put_u32(h, EBB_SWAP_A_SESSION, session);
+	put_u32(h, EBB_SWAP_A_FROM, from);
 	return call(l, h, device, NULL, NULL, e);
 }
 
@@ -301,8 +296,8 @@ int kmod_class(struct kmod_link *l, uint32_t device, uint32_t class, uint32_t co
 {
 	struct nlmsghdr *h = begin_for(l, EBB_SWAP_CMD_CLASS, device);
 
-	put_class(h, class);
-	mnl_attr_put_u32(h, EBB_SWAP_A_COPIES, copies);
+	put_u32(h, EBB_SWAP_A_CLASS, class);
+	put_u32(h, EBB_SWAP_A_COPIES, copies);
 	if (seal == KMOD_SEALED)
 		mnl_attr_put(h, EBB_SWAP_A_SEAL, 0, NULL);
 	return call(l, h, device, NULL, NULL, e);
@@ -314,8 +309,7 @@ int kmod_assign(struct kmod_link *l, uint32_t device, uint64_t cgroup, uint32_t 
 	struct nlmsghdr *h = begin_for(l, EBB_SWAP_CMD_ASSIGN, device);
 
 	mnl_attr_put_u64(h, EBB_SWAP_A_CGROUP, cgroup);
-	if (class != KMOD_NO_CLASS)
-		mnl_attr_put_u32(h, EBB_SWAP_A_CLASS, class);
+	put_u32(h, EBB_SWAP_A_CLASS, class);
 	return call(l, h, device, NULL, NULL, e);
 }
 
@@ -325,11 +319,10 @@ int kmod_drain(struct kmod_link *l, uint32_t device, uint32_t session, uint32_t 
 	struct nlmsghdr *h = begin_for(l, EBB_SWAP_CMD_DRAIN, device);
 	int r;
 
-	put_session(h, EBB_SWAP_A_SESSION, session);
-	if (l->family.version < 2)
-		put_session(h, EBB_SWAP_A_TARGET, target);
+	put_u32(h, EBB_SWAP_A_SESSION, session);
+	put_u32(h, EBB_SWAP_A_TARGET, l->family.version < 2 ? target : NONE);
 	r = call(l, h, device, NULL, NULL, e);
-	/* Version 1 excludes the session even if a slab cannot move now, or not there. */
+	/* Version 1 has excluded the session by then, even if a slab cannot move. */
 	return l->family.version < 2 && (r == -ENOSPC || r == -EBUSY || r == -EEXIST) ? 0 : r;
 }
 
@@ -339,7 +332,7 @@ struct wanted {
 	struct kmod_device *out, *scratch;
 };
 
-static int device_told(const struct nlmsghdr *h, void *data)
+static int on_device(const struct nlmsghdr *h, void *data)
 {
 	struct wanted *w = data;
 	int r = kmod_decode_device(h, w->scratch);
@@ -361,7 +354,7 @@ int kmod_status(struct kmod_link *l, uint32_t device, struct kmod_device *out, s
 	if (!scratch)
 		return fail(e, ENOMEM, "/dev/ebb%u: out of memory", device);
 	h->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-	r = call(l, h, device, device_told, &w, e);
+	r = call(l, h, device, on_device, &w, e);
 	if (!r && !w.found)
 		r = fail(e, ENODEV, "/dev/ebb%u: the kernel module has no such device", device);
 	return r;
@@ -369,14 +362,14 @@ int kmod_status(struct kmod_link *l, uint32_t device, struct kmod_device *out, s
 
 struct table {
 	struct ebb_swap_slab *slabs;
-	uint32_t count, told;
+	uint32_t count, known;
 };
 
-static int slabs_told(const struct nlmsghdr *h, void *data)
+static int on_slabs(const struct nlmsghdr *h, void *data)
 {
 	struct table *t = data;
 
-	return kmod_decode_slabs(h, t->slabs, t->count, &t->told);
+	return kmod_decode_slabs(h, t->slabs, t->count, &t->known);
 }
 
 int kmod_slabs(struct kmod_link *l, const struct kmod_device *device, uint32_t class,
@@ -389,11 +382,11 @@ int kmod_slabs(struct kmod_link *l, const struct kmod_device *device, uint32_t c
 	t.slabs = calloc(t.count ?: 1, sizeof(*t.slabs));
 	if (!t.slabs)
 		return fail(e, ENOMEM, "/dev/ebb%u: out of memory", device->number);
-	put_class(h, class);
+	put_u32(h, EBB_SWAP_A_CLASS, class);
 	h->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-	r = call(l, h, device->number, slabs_told, &t, e);
-	if (!r && t.told != t.count)
-		r = fail(e, EBADMSG, "/dev/ebb%u: %u of %u slabs were reported", device->number, t.told,
+	r = call(l, h, device->number, on_slabs, &t, e);
+	if (!r && t.known != t.count)
+		r = fail(e, EBADMSG, "/dev/ebb%u: %u of %u slabs were reported", device->number, t.known,
 			 t.count);
 	if (r) {
 		free(t.slabs);

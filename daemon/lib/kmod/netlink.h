@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A socket to the kernel module ebb_swap.  A call takes as long as the module does,
- * which is up to ten seconds for a connect, and cannot be interrupted.  Not to be
- * used by two threads at a time.
+ * A socket to the kernel module ebb_swap, for one thread.  A call lasts as long as the module
+ * works, up to ten seconds for a connect, and cannot be interrupted.
  */
 #ifndef EBB_KMOD_NETLINK_H
 #define EBB_KMOD_NETLINK_H
@@ -13,18 +12,18 @@
 struct kmod_link; /* opaque */
 
 /*
- * -ENOENT (EXIT_UNSUPPORTED) when the module is not loaded, -EPERM when we may not talk
- * to it.  *@out is the caller's, kmod_close().
+ * -ENOENT (EXIT_UNSUPPORTED) if the module is not loaded, -EPERM without CAP_SYS_ADMIN.  *@out is
+ * the caller's, kmod_close().
  */
 int kmod_open(struct kmod_link **out, struct error *e);
 void kmod_close(struct kmod_link **l);
 
-/* To be told events from now on; they are read by kmod_event(). */
+/* Subscribes to events, which kmod_event() reads. */
 int kmod_listen(struct kmod_link *l, struct error *e);
-int kmod_fd(const struct kmod_link *l); /* readable when there is one */
+int kmod_fd(const struct kmod_link *l); /* readable if there is an event */
 /*
- * The next one: 1, 0 when there is none now, -ENOBUFS when some were lost, -errno.
- * Of a link that listens, and calls nothing.
+ * Reads the next event: 1, 0 if there is none now, -ENOBUFS if some were lost, -errno.  Only on a
+ * link that subscribed and makes no calls.
  */
 int kmod_event(struct kmod_link *l, struct kmod_event *event);
 
@@ -33,24 +32,24 @@ struct kmod_settings {
 	uint64_t size, slab;
 	const char *backup; /* path of a block device, or NULL */
 	uint32_t copies;    /* enum ebb_swap_copy; 0: a donor, and the backup if there is one */
-	const uint8_t *key; /* that its donors must have, EBB_SWAP_KEY bytes */
+	const uint8_t *key; /* of all donors, EBB_SWAP_KEY bytes */
 	uint8_t key_number[EBB_SWAP_KEY_NUMBER];
 	bool seal;          /* pages of class 0 */
 };
 
 /*
- * The module's commands.  Errors begin with "/dev/ebbN: " and have the module's own
- * words.  A @session may be KMOD_NO_SESSION where the command lets it be left out.
+ * The module's commands.  Errors begin with "/dev/ebbN: " and have the module's text.  @session
+ * may be KMOD_NO_SESSION where the command has it optional.
  */
 int kmod_create(struct kmod_link *l, const struct kmod_settings *s, struct error *e);
 int kmod_destroy(struct kmod_link *l, uint32_t device, struct error *e);
 int kmod_connect(struct kmod_link *l, uint32_t device, uint32_t class, const char *ip,
 		 uint16_t port, uint32_t *session, struct error *e);
 int kmod_disconnect(struct kmod_link *l, uint32_t device, uint32_t session, struct error *e);
-/* A slab that has a donor, and is to have two, gets its second. */
+/* A slab with one of two donors gets its second. */
 int kmod_map(struct kmod_link *l, uint32_t device, uint32_t slab, uint32_t session,
 	     struct error *e);
-/* From @from, which a slab with one donor needs not be told. */
+/* @from: the session that the slab leaves. */
 int kmod_migrate(struct kmod_link *l, uint32_t device, uint32_t class, uint32_t slab,
 		 uint32_t from, uint32_t session, struct error *e);
 /*
@@ -63,19 +62,19 @@ int kmod_drain(struct kmod_link *l, uint32_t device, uint32_t session, uint32_t 
 #define KMOD_NO_CLASS 0xffffffffu
 enum kmod_seal { KMOD_PLAIN, KMOD_SEALED };
 /*
- * There is @class from now on, its pages going to @copies, enum ebb_swap_copy.  One that
- * is there keeps its @seal: -EEXIST.
+ * Creates @class, whose pages go to @copies, enum ebb_swap_copy, or changes its copies.  -EEXIST
+ * if @seal differs from that of the existing class.
  */
 int kmod_class(struct kmod_link *l, uint32_t device, uint32_t class, uint32_t copies,
 	       enum kmod_seal seal, struct error *e);
-/* What @cgroup writes is of @class from now on; KMOD_NO_CLASS: of its parent's. */
+/* Assigns @class to what @cgroup writes from now on; KMOD_NO_CLASS: that of its parent. */
 int kmod_assign(struct kmod_link *l, uint32_t device, uint64_t cgroup, uint32_t class,
 		struct error *e);
 
-/* -ENODEV when the module has no such device. */
+/* -ENODEV if the module has no such device. */
 int kmod_status(struct kmod_link *l, uint32_t device, struct kmod_device *out, struct error *e);
 
-/* What @class has of each; *@out has *@count elements, and is the caller's to free(). */
+/* Reads the slabs as @class has them.  The caller frees *@out, which has *@count elements. */
 int kmod_slabs(struct kmod_link *l, const struct kmod_device *device, uint32_t class,
 	       struct ebb_swap_slab **out, uint32_t *count, struct error *e);
 

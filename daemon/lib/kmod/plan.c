@@ -12,7 +12,7 @@ void kmod_patience_connected(struct kmod_patience *p, int result, uint64_t now)
 	for (uint32_t i = 0; result && i < p->failures && wait < KMOD_RETRY_MOST; i++)
 		wait *= 2;
 	p->failures = result ? p->failures + 1 : 0;
-	/* One that comes and goes is not tried without end either. */
+	/* A donor whose sessions end at once is limited, too. */
 	p->connect_at = now + (wait < KMOD_RETRY_MOST ? wait : KMOD_RETRY_MOST);
 	p->map_at = result ? p->map_at : 0;
 }
@@ -91,7 +91,7 @@ void kmod_plan_start(struct kmod_plan *p)
 	}
 }
 
-/* The donor told it last when we connected or mapped: one that had none may have some now. */
+/* As of the last connect or map: a donor that had no free capacity then may have some now. */
 static uint64_t room(const struct kmod_session *s, uint64_t slab)
 {
 	return s->free < slab ? slab : s->free;
@@ -102,7 +102,7 @@ static bool is_at(const struct ebb_swap_slab *slab, uint32_t session)
 	return slab->session == session || slab->second == session || slab->source == session;
 }
 
-/* Whether @s is on the machine of a donor that @slab stays at: what takes the one takes both. */
+/* Returns whether @s is on the machine of a donor that @slab stays at: both fail together. */
 static bool beside(const struct kmod_device *d, const struct ebb_swap_slab *slab, uint32_t from,
 		   const struct kmod_session *s)
 {
@@ -133,7 +133,7 @@ static uint32_t choose(struct kmod_plan *p, const struct ebb_swap_slab *slab, ui
 			.usable = s->state == EBB_SWAP_LIVE && !s->draining && !is_at(slab, s->number) &&
 				  donor >= 0 && p->now >= p->patience[donor].map_at &&
 				  (machines == ALL_MACHINES || !beside(p->device, slab, from, s)),
-			/* What others have there is not told; what we have is. */
+			/* Of this device alone: the donor does not report those of others. */
 			.total = room(s, p->device->slab) + p->held[i] * p->device->slab,
 			.free = room(s, p->device->slab),
 			.slabs = p->held[i],
@@ -150,23 +150,23 @@ uint32_t kmod_plan_choose(struct kmod_plan *p, const struct ebb_swap_slab *slab,
 	return chosen == KMOD_NO_SESSION ? choose(p, slab, from, ALL_MACHINES) : chosen;
 }
 
-/* Whether @session is to be left; a donor that asked is not asked for memory for some time. */
-static bool must_leave(struct kmod_plan *p, uint32_t session, bool asked)
+/* Returns whether slabs must leave @session; one that recalled a slab gets none for a while. */
+static bool must_leave(struct kmod_plan *p, uint32_t session, bool recalled)
 {
 	int at = index_of(p->device, session);
 	int donor;
 
 	if (at < 0)
 		return false;
-	if (asked) {
+	if (recalled) {
 		donor = donor_of(p->donors, p->donor_count, &p->device->session[at]);
 		if (donor >= 0)
-			p->patience[donor].map_at = p->now + KMOD_ASKED_BACK;
+			p->patience[donor].map_at = p->now + KMOD_RECALLED;
 	}
-	return asked || p->device->session[at].draining;
+	return recalled || p->device->session[at].draining;
 }
 
-/* A donor for @slab: its first, or its second. */
+/* Plans the first or the second donor of @slab. */
 static bool map_step(struct kmod_plan *p, const struct ebb_swap_slab *slab, struct kmod_step *s)
 {
 	s->act = KMOD_MAP;
@@ -178,11 +178,11 @@ static bool map_step(struct kmod_plan *p, const struct ebb_swap_slab *slab, stru
 	return false;
 }
 
-/* What @slab needs: true, or false when it is nothing, or is under way, or cannot be. */
+/* Returns false if @slab needs nothing, is migrating, or cannot get what it needs. */
 static bool first_turn(struct kmod_plan *p, const struct ebb_swap_slab *slab, struct kmod_step *s)
 {
-	bool first = must_leave(p, slab->session, slab->asked & 1);
-	bool second = must_leave(p, slab->second, slab->asked & 2);
+	bool first = must_leave(p, slab->session, slab->recalled & 1);
+	bool second = must_leave(p, slab->second, slab->recalled & 2);
 
 	if (slab->source != KMOD_NO_SESSION)
 		return false;
@@ -248,12 +248,12 @@ static void moved(struct kmod_plan *p, const struct kmod_step *s)
 		slab->second = s->session;
 	else
 		slab->session = s->session;
-	/* Whoever has one has it as its first. */
+	/* A slab with one donor has it as its first. */
 	if (slab->session == KMOD_NO_SESSION) {
 		slab->session = slab->second;
 		slab->second = KMOD_NO_SESSION;
 	}
-	slab->asked = 0;
+	slab->recalled = 0;
 	p->unplaced += slab->session == KMOD_NO_SESSION;
 	p->at++;
 }
@@ -272,14 +272,14 @@ void kmod_plan_done(struct kmod_plan *p, const struct kmod_step *s, int result)
 		moved(p, s);
 		return;
 	}
-	/* It is in use, or has moved meanwhile. */
+	/* The slab is in use, or has moved meanwhile. */
 	if (to < 0 || about_slab(result)) {
 		p->unplaced += p->slabs[s->slab].session == KMOD_NO_SESSION;
 		p->single += p->turn;
 		p->at++;
 		return;
 	}
-	/* About the donor: the slab tries another. */
+	/* An error of the donor: the slab tries another. */
 	donor = donor_of(p->donors, p->donor_count, &p->device->session[to]);
 	if (donor >= 0)
 		p->patience[donor].map_at = p->now + KMOD_FULL;

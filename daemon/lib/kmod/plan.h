@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What is to be done for a device of the kernel module: which donors to connect to,
- * which slabs to give to whom.  Decided anew each time from what the module tells, so that
- * who decides may die at any moment: what is in struct kmod_patience only keeps from trying
- * too often.  Nothing here calls anything.
+ * Plans for a device of the kernel module: which donors to connect to, and which slabs to place
+ * where.  Each plan begins with what the module reports, so ebbd may be killed at any time; struct
+ * kmod_patience only limits retries.  Pure functions.
  */
 #ifndef EBB_KMOD_PLAN_H
 #define EBB_KMOD_PLAN_H
@@ -11,28 +10,28 @@
 #include "donor_address.h"
 
 #define KMOD_SECOND 1000000000ull
-#define KMOD_RETRY_MOST (60 * KMOD_SECOND)   /* between two connects to a donor that is away */
-#define KMOD_FULL (10 * KMOD_SECOND)         /* until a donor without room is asked again */
-#define KMOD_ASKED_BACK (60 * KMOD_SECOND)   /* until one that wanted memory back is */
+#define KMOD_RETRY_MOST (60 * KMOD_SECOND)   /* between connects to an unresponsive donor */
+#define KMOD_FULL (10 * KMOD_SECOND)         /* without slabs for a donor without free capacity */
+#define KMOD_RECALLED (60 * KMOD_SECOND)     /* without slabs for a donor that recalled one */
 
-/* Of a donor; times are those of now_ns(), 0: at once. */
+/* Of a donor; times as of now_ns(), 0: at once. */
 struct kmod_patience {
 	uint64_t connect_at, map_at;
-	uint32_t failures;          /* connects that failed since one did not */
-	int told;                   /* -errno of the last one that was told; nothing here reads it, */
-	uint32_t losses;            /* nor how often a session to it has ended unasked */
+	uint32_t failures;          /* connects that failed one after the other */
+	int logged;                 /* -errno of the connect failure that was logged last */
+	uint32_t losses;            /* sessions that ended unasked */
 };
 
-/* A connect to it has been tried at @now: 0 or -errno. */
+/* A connect was tried at @now: 0 or -errno. */
 void kmod_patience_connected(struct kmod_patience *p, int result, uint64_t now);
 
-/* The donor at or after *@next to connect to, which *@next is behind then; -1: none. */
+/* Returns the donor from *@next on to connect to, and moves *@next behind it; -1: none. */
 int kmod_plan_connect(const struct kmod_device *d, const struct kmod_donor *donors, int n,
 		      const struct kmod_patience *patience, uint64_t now, int *next);
 
 /*
- * The session at or after *@next that is over and is to be forgotten; KMOD_NO_SESSION: none.
- * The last one of a donor stays as long as there is no other: it tells why.
+ * Returns the ended session from *@next on to disconnect; KMOD_NO_SESSION: none.  The last
+ * session of a donor stays until there is another: it has the reason.
  */
 uint32_t kmod_plan_forget(const struct kmod_device *d, const struct kmod_donor *donors, int n,
 			  uint32_t *next);
@@ -42,11 +41,11 @@ enum kmod_act { KMOD_MAP, KMOD_MIGRATE };
 struct kmod_step {
 	enum kmod_act act;
 	uint32_t slab, session;     /* KMOD_NO_SESSION: to the backup */
-	uint32_t from;              /* MIGRATE: the session that is left */
+	uint32_t from;              /* MIGRATE: the session that the slab leaves */
 };
 
 struct kmod_plan {
-	/* As the module told, and as steps have changed it since. */
+	/* As the module reported, with the changes of steps since. */
 	struct kmod_device *device;
 	struct ebb_swap_slab *slabs;
 	uint32_t count;
@@ -54,38 +53,38 @@ struct kmod_plan {
 	struct kmod_patience *patience; /* of each donor */
 	int donor_count;
 	/*
-	 * Slabs that nothing is written to need no donor yet: what is written there first
-	 * goes to the backup, and from there to the donor that they get then.
+	 * Empty slabs get no donor yet: their first pages go to the backup, and are copied from
+	 * there to the donor that they get then.
 	 */
 	bool lazy;
 	uint64_t now, seed;
-	/* From here on kmod_plan_start() fills in. */
+	/* Set by kmod_plan_start() from here on. */
 	uint32_t held[EBB_SWAP_SESSIONS]; /* slabs of the device that each session has */
-	uint32_t turn;              /* 0: first donors, and those that are left; 1: second donors */
-	uint32_t at;                /* slabs before it need nothing in this turn, or cannot have it */
-	uint32_t unplaced;          /* slabs without the donor that they should have */
-	uint32_t single;            /* with one, and not the second that they should have */
-	uint32_t stuck;             /* that should leave a donor, and there is nowhere to go */
+	uint32_t turn;              /* 0: first donors and migrations; 1: second donors */
+	uint32_t at;                /* slabs before it are done in this turn */
+	uint32_t unplaced;          /* slabs that lack their donor */
+	uint32_t single;            /* slabs that lack their second donor alone */
+	uint32_t stuck;             /* slabs that cannot leave a donor: no other place */
 };
 
 void kmod_plan_start(struct kmod_plan *p);
 
 /*
- * A session for @slab, which leaves @from for it (KMOD_NO_SESSION: none), by the rule that
- * ebb-swapd places by (lib/rules/placement.h): none that has it, and not on the machine of one that
- * it stays at, as long as another takes it.  KMOD_NO_SESSION: none does.
+ * Returns a session for @slab instead of @from (KMOD_NO_SESSION: none), by the rule of ebb-swapd
+ * (lib/rules/placement.h).  Never one that has the slab; one on the machine of its other donor only
+ * if no other machine has free capacity.  KMOD_NO_SESSION: none.
  */
 uint32_t kmod_plan_choose(struct kmod_plan *p, const struct ebb_swap_slab *slab, uint32_t from);
 
-/* At most so many slabs have not been looked at. */
+/* Returns an upper bound of the slabs that the plan has not reached. */
 uint32_t kmod_plan_left(const struct kmod_plan *p);
 
-/* The next step; false when there is none. */
+/* Sets the next step; false if there is none. */
 bool kmod_plan_next(struct kmod_plan *p, struct kmod_step *s);
 
 /*
- * It has been taken: 0 or -errno.  A donor that has no room or does not answer is left
- * out of what follows, a slab that cannot move now is passed over.
+ * The step ended with 0 or -errno.  Skips a slab that cannot move now, and for the rest of the
+ * plan a donor that has no free capacity or is unresponsive.
  */
 void kmod_plan_done(struct kmod_plan *p, const struct kmod_step *s, int result);
 

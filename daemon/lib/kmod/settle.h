@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Does for a device what plan.h decides, until there is nothing left to do. */
+/* Carries out the plans of plan.h for a device. */
 #ifndef EBB_KMOD_SETTLE_H
 #define EBB_KMOD_SETTLE_H
 
@@ -7,65 +7,65 @@
 #include "plan.h"
 
 /*
- * A device that is looked after, as far as it is about one class of its pages.  Who lends
- * to a class but 0 is recorded nowhere: those that the module has sessions of it with.
+ * What is known of one class of a device's pages.  The record has the donors of class 0 alone;
+ * those of other classes are the donors of the sessions that the module reports.
  */
-struct kmod_care {
+struct kmod_view {
 	uint32_t device;            /* N of /dev/ebbN */
 	uint32_t class;
-	uint64_t size;              /* bytes: a device of another size is another one */
+	uint64_t size;              /* bytes; another size: the device was re-created */
 	struct kmod_donor donor[DEVICE_DONORS];
 	int donors;
-	int given;                  /* of a class, the first: lenders before there is a session, too */
+	int given;                  /* the first so many stay without a session, too */
 	struct kmod_patience patience[DEVICE_DONORS];
 	/*
-	 * As it was after the last round, @slabs and the first now.sessions of its sessions
-	 * being the class's; behind these are those of others, @all of both.  @slabs is its
-	 * own, kmod_care_free().
+	 * The state after the last round.  @slabs and the first now.sessions of now.session[] are
+	 * those of the class; sessions of other classes follow, @all in total.  kmod_view_free()
+	 * frees @slabs.
 	 */
 	struct kmod_device now;
 	uint32_t all;
 	struct ebb_swap_slab *slabs;
 	uint32_t slab_count;
-	uint64_t looked;            /* ns: when */
-	uint32_t live[EBB_SWAP_SESSIONS]; /* sessions that were, when looked at last */
+	uint64_t looked;            /* ns: time of @slabs */
+	uint32_t live[EBB_SWAP_SESSIONS]; /* live sessions at the last look */
 	uint32_t lives;
 };
 
-/* "replicas=2", "none", "disk", or "local": on the backup alone. */
+/* Returns "replicas=2", "none", "disk", or "local" for the backup alone. */
 static inline const char *kmod_durability(uint32_t copies)
 {
 	return copies & EBB_SWAP_SECOND ? "replicas=2" :
 	       !(copies & EBB_SWAP_BACKUP) ? "none" : copies & EBB_SWAP_DONOR ? "disk" : "local";
 }
 
-/* What a round did. */
+/* The results of a round. */
 struct kmod_round {
-	int connected[DEVICE_DONORS]; /* of each donor: 1 it was, -errno it was tried, 0 neither */
-	char refused[DEVICE_DONORS][192]; /* why, of one that was tried in vain */
-	char lost[DEVICE_DONORS][KMOD_REASON]; /* why, of one that was live before; or "" */
-	uint32_t mapped, migrated, retreated, unplaced, single, stuck;
-	uint32_t left;              /* steps there was no time for */
-	struct error trouble;       /* the first map or migration that failed */
+	int connected[DEVICE_DONORS]; /* of each donor: 1 connected, -errno failed, 0 not tried */
+	char refused[DEVICE_DONORS][192]; /* cause of the failure */
+	char lost[DEVICE_DONORS][KMOD_REASON]; /* reason of the end of a live session; or "" */
+	uint32_t mapped, migrated, fell_back, unplaced, single, stuck;
+	uint32_t left;              /* steps that exceed the budget */
+	struct error trouble;       /* of the first map or migration that failed */
 };
 
-void kmod_care_free(struct kmod_care *c);
+void kmod_view_free(struct kmod_view *v);
 
-/* Only looks: c->now and c->slabs.  -ENODEV when the device is gone. */
-int kmod_look(struct kmod_link *l, struct kmod_care *c, struct error *e);
+/* Updates v->now and v->slabs without changing the device.  -ENODEV if it was destroyed. */
+int kmod_look(struct kmod_link *l, struct kmod_view *v, struct error *e);
 
-/* The plan for what was seen last; its seed is new. */
-struct kmod_plan kmod_care_plan(struct kmod_care *c);
+/* Returns a plan for the last look, with a new seed. */
+struct kmod_plan kmod_view_plan(struct kmod_view *v);
 
-/* Carries out what the plan for c->now says of slabs, for about @budget ns. */
-void kmod_place(struct kmod_link *l, struct kmod_care *c, uint64_t budget,
+/* Places slabs by a plan for v->now, for about @budget ns. */
+void kmod_place(struct kmod_link *l, struct kmod_view *v, uint64_t budget,
 		struct kmod_round *round);
 
 /*
- * A round: connects, forgets, maps, migrates, for about @budget ns, a step at least.
- * What single donors refuse is in @round; an error is one of the module itself.
+ * One round: connects, disconnects ended sessions, maps, migrates, for about @budget ns, at least
+ * one step.  @round has the refusals of donors; an error is the module's own.
  */
-int kmod_settle(struct kmod_link *l, struct kmod_care *c, uint64_t budget, struct kmod_round *round,
+int kmod_settle(struct kmod_link *l, struct kmod_view *v, uint64_t budget, struct kmod_round *round,
 		struct error *e);
 
 #endif

@@ -107,7 +107,7 @@ def nothing_left():
 def test_module_that_is_not_loaded(roce):
     done = create("--durability", "none", check=False)
     assert done.returncode == 3
-    assert "ebb_swap: the kernel module is not loaded; modprobe ebb_swap" in done.stderr
+    assert "ebb_swap: the kernel module is not loaded; run \"modprobe ebb_swap\"" in done.stderr
     assert not Path("/run/ebb/devices/test0.partial").exists()
 
 

@@ -124,7 +124,7 @@ def test_pages_move_between_donors_with_the_key(kernel_device, donor, key):
     events = Events()
     try:
         one.process.terminate()
-        wait_for(lambda: d.slab_table()[2]["asked"], 30, "not asked back")
+        wait_for(lambda: d.slab_table()[2]["recalled"], 30, "not asked back")
         d.netlink.call("migrate", device=d.number, slab=2, session=b)
         assert one.process.wait(60) == 0
     finally:

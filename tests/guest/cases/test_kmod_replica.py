@@ -360,7 +360,7 @@ def test_donor_that_ends_gets_its_copy_back(kernel_device, donor, events):
             if told["event"] != "evict":
                 continue
             assert told["session"] == asking
-            assert d.slab_table()[told["slab"]]["asked"] == (1 if asking == a else 2)
+            assert d.slab_table()[told["slab"]]["recalled"] == (1 if asking == a else 2)
             asked.add(told["slab"])
             migrate(d, told["slab"], asking, c)
         assert lender.process.wait(100) == 0
