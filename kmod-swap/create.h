@@ -19,7 +19,7 @@ struct ebb_settings {
 /* Both want ebb_control_lock.  On failure *@why is a static text. */
 int ebb_device_create(const struct ebb_settings *settings, struct ebb_device **out,
 		      const char **why);
-/* -EBUSY while it is open; else it is gone, with its sessions. */
+/* -EBUSY while it is open; else it is freed, with its sessions. */
 int ebb_device_destroy(struct ebb_device *device);
 
 /* With the module. */

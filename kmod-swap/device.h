@@ -160,7 +160,7 @@ static inline struct ebb_hold *ebb_slab_hold(const struct ebb_device *device,
 	return holds ? &holds[slab - device->slabs] : NULL;
 }
 
-/* The place whose mapping has @epoch; AT_DONORS = that mapping is gone. */
+/* The place whose mapping has @epoch; AT_DONORS = that mapping has ended. */
 static inline enum ebb_at ebb_hold_epoch(const struct ebb_hold *hold, u32 epoch)
 {
 	int at;
