@@ -7,6 +7,8 @@ Unit tests, then the system tests on this kernel: those that use swap, one by on
 uses the remaining processor time, then the others in parallel with the guests.  Ends with the
 skipped tests and their reasons; a skip that tests/allowed-skips does not list is a failure.
 
+V=1 names each test as it ends.
+
 --all adds the long system tests and all guests, and resumes: a stage or guest that passed in this
 tree is not run again, unless FRESH=1.  --clean removes all of ebb from this machine, swap first.
 """
@@ -33,6 +35,8 @@ SYSTEM_SECONDS = 1200
 PREPARE_SECONDS = 300
 WORKERS = 5
 PYTEST = ["/usr/bin/python3", "-B", "-m", "pytest"]
+# A line for each test instead of a dot.
+VERBOSE = os.environ.get("V") == "1"
 
 
 def heading(text):
@@ -61,7 +65,7 @@ def run_pytest(name, *options):
     report = REPORTS / f"{name}.xml"
     report.unlink(missing_ok=True)
     seconds = SYSTEM_SECONDS * (2 if "not long" not in options[1] else 1)
-    pytest = subprocess.Popen([*PYTEST, "-v", "--no-header", str(HERE / "system"), *options,
+    pytest = subprocess.Popen([*PYTEST, "-v" if VERBOSE else "-q", "--no-header", str(HERE / "system"), *options,
                                f"--junitxml={report}"], cwd=machine.REPO)
     try:
         status = pytest.wait(seconds)
@@ -251,7 +255,7 @@ def stage_once(name, run, rows):
 def run_check(tests, rows):
     wanted = not os.environ.get("EBB_SKIP_GUESTS")
     with guests_prepared() if wanted else nullcontext():
-        stage("unit tests", lambda: unit.run_all(tests), rows)
+        stage("unit tests", lambda: unit.run_all(tests, VERBOSE), rows)
     with guests() if wanted else nullcontext() as running:
         stage(f"system tests, kernel {os.uname().release}", run_system, rows)
         if wanted:
@@ -263,7 +267,7 @@ def run_check(tests, rows):
 
 
 def run_check_all(tests, rows):
-    stage_once("unit tests", lambda: unit.run_all(tests), rows)
+    stage_once("unit tests", lambda: unit.run_all(tests, VERBOSE), rows)
     stage_once("system tests", lambda: run_system(""), rows)
     stage_once("system tests beside each other", lambda: run_beside(""), rows)
     stage("guests", run_all_guests, rows)

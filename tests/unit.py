@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""unit.py PROGRAM...: runs cmocka programs, one on each processor, one quiet line each."""
+"""unit.py PROGRAM...: runs cmocka programs, one on each processor, and prints a line for each."""
 import os
 import subprocess
 import sys
@@ -51,14 +51,15 @@ def run(path):
         return tests_of(report, Path(path).name, status), output, time.monotonic() - start
 
 
-def tell(program, tests, output, seconds):
+def tell(program, tests, output, seconds, verbose):
     """Prints a program's line; returns its part of run_all()."""
     failed = [t for t in tests if t[1] == "failed"]
     skipped = sum(t[1] == "skipped" for t in tests)
-    print("  %-8s %-40s %3d passed%s%s  %.1f s" % (
-        "FAIL" if failed else "ok", program, len(tests) - len(failed) - skipped,
-        f", {len(failed)} failed" if failed else "",
-        f", {skipped} skipped" if skipped else "", seconds), flush=True)
+    if failed or verbose:
+        print("  %-8s %-40s %3d passed%s%s  %.1f s" % (
+            "FAIL" if failed else "ok", program, len(tests) - len(failed) - skipped,
+            f", {len(failed)} failed" if failed else "",
+            f", {skipped} skipped" if skipped else "", seconds), flush=True)
     if failed:
         for name, _, reason in failed:
             print(f"           {name}: {reason.strip()}")
@@ -69,13 +70,13 @@ def tell(program, tests, output, seconds):
             for name, outcome, reason in tests]
 
 
-def run_all(paths):
-    """Prints a line a program; returns [("program: test", outcome, reason)]."""
+def run_all(paths, verbose=True):
+    """Prints a line for each program, or for those that fail; returns [("program: test", outcome, reason)]."""
     rows = []
     pool = ThreadPoolExecutor(os.cpu_count())
     try:
         for path, done in zip(paths, pool.map(run, paths)):
-            rows += tell(Path(path).name, *done)
+            rows += tell(Path(path).name, *done, verbose)
     finally:
         pool.shutdown(cancel_futures=True)
     return rows

@@ -59,7 +59,6 @@ BOOTS = (
                    "test_faults.py::test_donor_killed",
                    "test_faults.py::test_control_plane_killed",
                    "test_faults.py::test_server_killed",
-                   "test_kmod.py::test_program_swaps_to_a_donor",
                    "test_kmod.py::test_donor_killed_under_a_swapping_program"),
          target="check"),
     # The longest first, so that none is alone at the end.
