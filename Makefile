@@ -19,7 +19,8 @@ Q :=
 say = @:
 else
 Q := @
-say = @printf '  %-8s %s\n' $(1) $(2)
+# `make -s` prints no line for each file.
+say = @$(if $(findstring s,$(firstword -$(MAKEFLAGS))),:,printf '  %-8s %s\n' $(1) $(2))
 endif
 
 # Under sudo the invoking user compiles, so that build/ holds no files of root's;
