@@ -296,6 +296,26 @@ static void a_quota(void **state)
 	assert_int_equal(fake.registered, 0);
 }
 
+/* A session that ended can use its slabs until their keys are invalid: they count until then. */
+static void a_quota_of_ended_sessions(void **state)
+{
+	struct kernel_session *a, *a2, *b;
+
+	env.quota = 2 * SLAB;
+	a = begin(&keys[0], 1);
+	a2 = begin(&keys[1], 1);
+	b = begin(&keys[2], 1);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(map(a).status, WIRE_OK);
+	assert_int_equal(kernel_session_end(a), 2);
+	assert_int_equal(pool_quota_left(&pool, &a2->borrower), 0);
+	assert_int_equal(pool_quota_left(&pool, &b->borrower), 2);
+	end(a);
+	assert_int_equal(pool_quota_left(&pool, &a2->borrower), 2);
+	end(a2);
+	end(b);
+}
+
 /* The device fails to invalidate a key: its borrower may still reach the slab. */
 static void a_key_that_stays(void **state)
 {
@@ -340,6 +360,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_turn_is_bounded, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(recalled, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(a_quota, with_pool, without_pool),
+		cmocka_unit_test_setup_teardown(a_quota_of_ended_sessions, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(a_key_that_stays, with_pool, without_pool),
 	};
 

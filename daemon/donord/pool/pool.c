@@ -391,9 +391,9 @@ uint32_t pool_remove(struct pool *p, struct borrower *b)
 	return n;
 }
 
-static bool same_quota(const struct borrower *a, const struct borrower *b)
+static bool in_quota(const struct lend_slab *s, const struct borrower *b)
 {
-	return a == b || (a && *a->key && !strcmp(a->key, b->key));
+	return pool_holds(s) && (s->owner == b || (*s->key && !strcmp(s->key, b->key)));
 }
 
 uint32_t pool_quota_left(const struct pool *p, const struct borrower *b)
@@ -404,7 +404,7 @@ uint32_t pool_quota_left(const struct pool *p, const struct borrower *b)
 	if (!b->quota)
 		return UINT32_MAX;
 	for (uint32_t i = 0; i < p->count; i++)
-		has += pool_holds(&p->slabs[i]) && same_quota(p->slabs[i].owner, b);
+		has += in_quota(&p->slabs[i], b);
 	return has < most ? (uint32_t)most - has : 0;
 }
 
@@ -443,6 +443,7 @@ enum wire_status pool_lend(struct pool *p, struct borrower *b, struct wire_frame
 	}
 	set_state(p, s, LEND_LENT);
 	s->owner = b;
+	memcpy(s->key, b->key, sizeof(s->key));
 	s->generation = ++p->generation;
 	s->asked = LEND_NOT_ASKED;
 	s->revoked = s->overdue = s->unclaimed = false;

@@ -57,6 +57,7 @@ struct lend_slab {
 	int fd;              /* its memfd; -1 = private */
 	int result;          /* of the pool thread's work */
 	struct borrower *owner; /* of the present or last loan; NULL = removed, or none yet */
+	char key[KEY_NAME];  /* of that owner, also when it is removed: its quota counts pins */
 	uint32_t generation; /* of the present or last loan */
 	uint32_t pins;       /* requests in flight that refer to the memory */
 	uint64_t dirty_from; /* while dirty: bytes zeroed so far */
