@@ -60,6 +60,7 @@ static struct json_object *slabs_json(const struct donor_status *s)
 	json_add_int(o, "asked_back", s->asked_back);
 	json_add_int(o, "refused", s->refused);
 	json_add_int(o, "overdue", s->overdue);
+	json_add_int(o, "withdrawn", s->in[LEND_WITHDRAWN]);
 	return o;
 }
 

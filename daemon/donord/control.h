@@ -18,8 +18,10 @@
  *	             all 0 when /proc could not be read
  *	"headroom":  bytes kept free; 0 = a fixed amount is lent
  *	"total","free","lent"  bytes: lent or to lend, to lend now, lent
- *	"slabs":     {"lent","clean","dirty","coming","going","asked_back","refused","overdue"}
- *	             asked_back: asked back and not back, those refused included
+ *	"slabs":     {"lent","clean","dirty","coming","going","asked_back","refused","overdue",
+ *	             "withdrawn"}
+ *	             asked_back: recalled and not released, those refused included; withdrawn: not
+ *	             lent until a restart, since an RDMA key cannot be invalidated
  *	"draining":  bool; "ending": bool, "ends_in": seconds, when ending
  *	"etcd":      "registered", "trying" or "withdrawn"; absent without --etcd
  *	"etcd_error": what stands in the way, if anything does

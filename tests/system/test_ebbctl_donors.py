@@ -76,7 +76,7 @@ def test_donor_list(run):
         "source": "etcd", "error": "etcd https://e:1: gone", "donors": [
             {"address": a, "slab": 1, "total": GIB, "missing": a != "c:3"} for a in ("b:2", "c:3", "d:4")]})
     run.serve("donord", lambda request: {"total": 8 * GIB, "free": GIB, "draining": True,
-                                         "etcd": "registered", "borrowers": [
+                                         "etcd": "registered", "slabs": {"withdrawn": 2}, "borrowers": [
         {"name": "spark", "peer": "10.0.0.9:1", "transport": "tcp", "slabs": 3, "bytes": GIB, "asked_back": 1}]})
     done = ebbctl("donor", "list")
     rows = [line.split() for line in done.stdout.splitlines()]
@@ -85,7 +85,7 @@ def test_donor_list(run):
     assert rows[4][:5] == ["c:3", "-", "not", "used", "-"]
     assert rows[5][:7] == ["d:4", "-", "not", "used,", "missing", "in", "etcd"]
     assert "etcd https://e:1: gone" in done.stdout
-    assert "this machine lends 8.0 GiB, 1.0 GiB of it free, draining; etcd: registered" in done.stdout
+    assert "this machine lends 8.0 GiB, 1.0 GiB of it free, 2 slabs withdrawn, draining; etcd: registered" in done.stdout
     assert re.search(r"spark +10\.0\.0\.9:1 +tcp +3 +1\.0 GiB +1\n", done.stdout)
     assert "ebb2: device ebb2: out of order" in done.stderr
     told = ebbctl_json("donor", "list")

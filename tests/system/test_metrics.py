@@ -79,7 +79,7 @@ class World:
 
     def lender(self, request):
         return {"total": 8 * MIB, "free": MIB, "lent": 7 * MIB, "draining": False, "borrowers": [],
-                "machine": {"memory": 16 * MIB, "available": 8 * MIB}, "slabs": {"lent": 7, "clean": 1},
+                "machine": {"memory": 16 * MIB, "available": 8 * MIB}, "slabs": {"lent": 7, "clean": 1, "withdrawn": 1},
                 "evictions": {"asked": 1, "returned": 1, "refused": 0, "revoked": 0}}
 
 
@@ -134,6 +134,11 @@ def test_all_of_the_executor_is_there(world):
     """Each with its own number; those in nanoseconds are seconds."""
     told = re.findall(r"^ebb_prefetch_\w+ (\S+)$", ebbctl("metrics").stdout, re.M)
     assert sorted(map(float, told)) == list(range(7000, 7000 + len(EXECUTOR)))
+
+
+def test_slabs_of_the_donor_by_state(world):
+    told = re.findall(r'^ebb_lender_slabs{state="(\w+)"} (\d+)$', ebbctl("metrics").stdout, re.M)
+    assert dict(told) == {"lent": "7", "clean": "1", "withdrawn": "1"}
 
 
 def test_no_daemon_is_told_not_an_error(tmp_path, monkeypatch):

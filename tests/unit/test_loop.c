@@ -806,6 +806,28 @@ static void who_asks_while_the_clock_is_set(void **state)
 	json_object_put(answer);
 }
 
+/* The status counts slabs that are not lent again. */
+static void withdrawn_in_the_status(void **state)
+{
+	struct json_object *answer = NULL;
+	struct donor *d = *state;
+	pthread_t thread;
+	struct peer a;
+
+	connect_peer(d, &a, 1, 1);
+	assert_int_equal(pool_return(&d->pool, &a.c->borrower, a.loans[0]), WIRE_OK);
+	pool_withdraw(&d->pool, a.loans[0].slab);
+	assert_int_equal(pthread_create(&thread, NULL, ask, &answer), 0);
+	while (pthread_tryjoin_np(thread, NULL)) {
+		turn(d->l);
+		usleep(1000);
+	}
+	assert_int_equal(json_int(json_member(answer, "slabs"), "withdrawn", -1), 1);
+	assert_int_equal(json_int(json_member(answer, "slabs"), "clean", -1), SLABS - 1);
+	json_object_put(answer);
+	close(a.fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -825,6 +847,7 @@ int main(void)
 		cmocka_unit_test(told_to_end_at_once),
 		cmocka_unit_test_setup_teardown(a_reconnect_herd, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_quota_of_what_is_used, with_quota, without_donor),
+		cmocka_unit_test_setup_teardown(withdrawn_in_the_status, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(refused_maps, with_quota, without_donor),
 	};
 

@@ -88,12 +88,15 @@ static void print_local(struct json_object *o)
 		{ "bytes", "HOLDS", COLUMN_BYTES }, { "asked_back", "RECALLED", COLUMN_COUNT },
 		{ NULL },
 	};
+	int64_t withdrawn = json_int(json_member(o, "slabs"), "withdrawn", 0);
 	const char *etcd = json_text(o, "etcd", NULL);
-	char total[16], free_text[16];
+	char total[16], free_text[16], lost[32] = "";
 
-	printf("this machine lends %s, %s of it free%s%s%s\n",
+	if (withdrawn)
+		snprintf(lost, sizeof(lost), ", %lld slabs withdrawn", (long long)withdrawn);
+	printf("this machine lends %s, %s of it free%s%s%s%s\n",
 	       size_format(json_int(o, "total", 0), total, sizeof(total)),
-	       size_format(json_int(o, "free", 0), free_text, sizeof(free_text)),
+	       size_format(json_int(o, "free", 0), free_text, sizeof(free_text)), lost,
 	       json_object_get_boolean(json_member(o, "draining")) ? ", draining" : "",
 	       etcd ? "; etcd: " : "", etcd ?: "");
 	output_table(json_member(o, "borrowers"), columns, "no borrowers");
