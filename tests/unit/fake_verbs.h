@@ -363,7 +363,8 @@ int rdma_reject(struct rdma_cm_id *id, const void *data, uint8_t length)
 
 int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
-	*attr = (struct ibv_device_attr){ .max_qp_rd_atom = 16 };
+	*attr = (struct ibv_device_attr){ .max_qp_rd_atom = 16,
+					  .device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B };
 	return 0;
 }
 

@@ -220,6 +220,27 @@ static void modules_take_turns(void **state)
 	}
 }
 
+/* All borrowers that there can be reconnect at once, each with all its connections. */
+static void backlogs(void **state)
+{
+	struct address a = { .text = "10.9.0.1:7070" };
+	struct rdma_host host = { 0 };
+	struct rdma_place *place;
+	struct donor_log log;
+	struct error e = { 0 };
+
+	assert_int_equal(fake.backlog, KERNEL_SESSIONS * WIRE_RDMA_QUEUES);
+	without_donor(state);
+	fake_reset();
+	assert_int_equal(pool_init(&pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e), 0);
+	donor_log_init(&log);
+	assert_int_equal(rdma_place_open(&place, &pool, &log, &host, &a, &e), 0);
+	assert_int_equal(fake.backlog, CONNECTIONS);
+	rdma_place_close(&place);
+	pool_free(&pool);
+	assert_int_equal(fake.objects, 0);
+}
+
 /* The loop makes and destroys no queue pair: a real device takes milliseconds for each. */
 static void queue_pairs_are_the_pool_threads(void **state)
 {
@@ -311,6 +332,7 @@ static void two_connections(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(backlogs, with_donor),
 		cmocka_unit_test_setup_teardown(queue_pairs_are_the_pool_threads, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(sessions_that_do_not_begin, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(many_strangers, with_donor, without_donor),

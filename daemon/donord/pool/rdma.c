@@ -9,7 +9,6 @@
 #include "lib/wire/wire_rdma.h"
 #include "rdma.h"
 
-#define BACKLOG 16
 #define QUEUES 256
 #define QUEUE_ENTRIES (QUEUES * RDMA_BINDS)
 
@@ -325,7 +324,8 @@ int rdma_place_open(struct rdma_place **out, struct pool *pool, struct donor_log
 		r = fail_exit(e, EXIT_UNSUPPORTED, errno,
 			      "rdma: %m; load rdma_ucm and, without a network card for it, rdma_rxe");
 	else if (rdma_bind_addr(p->listener, (struct sockaddr *)&sa) ||
-		 rdma_listen(p->listener, BACKLOG))
+		 /* Requests beyond it fail: after an outage all borrowers reconnect at once. */
+		 rdma_listen(p->listener, QUEUES))
 		r = fail(e, errno, "rdma %s: %m; give the address of an RDMA device", a->text);
 	else
 		r = make_objects(p, a, e);

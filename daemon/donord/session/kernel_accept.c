@@ -19,6 +19,11 @@
 #define UNPROVEN_MAX 8
 /* Lines about strangers a second: they must not fill the disk. */
 #define STRANGERS_TOLD 10
+/*
+ * Connection requests that the loop has not read; those beyond it fail.  After an outage all
+ * borrowers of a rack reconnect at once.  Linux grants up to net.rdma_ucm.max_backlog, 1024.
+ */
+#define BACKLOG (KERNEL_SESSIONS * WIRE_RDMA_QUEUES)
 
 /* Whether one more line about an unknown peer may be logged. */
 static bool may_tell(struct kernel_accept *l)
@@ -419,7 +424,7 @@ int kernel_accept_open(struct kernel_accept *l, const struct address *a, struct 
 	    rdma_create_id(l->events, &l->listener, l, RDMA_PS_TCP))
 		return fail_exit(e, EXIT_UNSUPPORTED, errno,
 				 "rdma-kernel: %m; load rdma_ucm and, without a network card for it, rdma_rxe");
-	if (rdma_bind_addr(l->listener, (struct sockaddr *)&sa) || rdma_listen(l->listener, 16))
+	if (rdma_bind_addr(l->listener, (struct sockaddr *)&sa) || rdma_listen(l->listener, BACKLOG))
 		return fail(e, errno, "rdma-kernel %s: %m; give the address of an RDMA device", a->text);
 	if (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, l->events->fd, &ev) < 0)
 		return fail(e, errno, "event loop: %m");
