@@ -145,36 +145,6 @@ static int run_completion(int argc, char **argv, void *options, struct error *e)
 	return 0;
 }
 
-static int run_command(const struct command *c, int argc, char **argv, struct error *e)
-{
-	size_t size = c->options_size ?: 1;
-	void *options = calloc(1, size);
-	int nargs, r;
-
-	if (!options)
-		return fail(e, ENOMEM, PROGRAM ": out of memory");
-	if (c->defaults)
-		memcpy(options, c->defaults, c->options_size);
-	r = options_parse(c->options, argc, argv, options,
-			  c == &command_run || c == &command_advise, &nargs, e);
-	if (r == OPTIONS_HELP) {
-		options_usage(PROGRAM, c);
-		r = 0;
-	} else if (!r && (nargs < c->min_args || (c->max_args >= 0 && nargs > c->max_args))) {
-		r = fail_exit(e, EXIT_USAGE, EINVAL, "%s%s%s: %s '%.64s'; give %s", c->object,
-			      c->action ? " " : "", c->action ?: "",
-			      nargs < c->min_args ? "argument missing after" : "unexpected argument",
-			      nargs < c->min_args ? (nargs ? argv[nargs - 1] : c->action ?: c->object) :
-						    argv[c->max_args],
-			      c->arguments && *c->arguments ? c->arguments : "none");
-	} else if (!r) {
-		r = c->run(nargs, argv, options, e);
-	}
-	output_error(c, options, e);
-	free(options);
-	return r;
-}
-
 static int dispatch(int argc, char **argv, struct error *e)
 {
 	const struct command *c;
@@ -186,23 +156,16 @@ static int dispatch(int argc, char **argv, struct error *e)
 		object = "version";
 	c = command_find(object, NULL);
 	if (c)
-		return run_command(c, argc > 2 ? argc - 2 : 0, argv + (argc > 2 ? 2 : argc), e);
+		return command_execute(c, PROGRAM, argc > 2 ? argc - 2 : 0, argv + (argc > 2 ? 2 : argc), e);
 	if (action && (!strcmp(action, "--help") || !strcmp(action, "-h")) && print_object(object))
 		return 0;
 	c = action ? command_find(object, action) : NULL;
-	return c ? run_command(c, argc - 3, argv + 3, e) : unknown(object, action, e);
+	return c ? command_execute(c, PROGRAM, argc - 3, argv + 3, e) : unknown(object, action, e);
 }
 
 int ebbctl(int argc, char **argv)
 {
 	struct error e = { 0 };
-	int r = dispatch(argc, argv, &e);
 
-	if (r && *e.text)
-		fprintf(stderr, PROGRAM ": %s\n", e.text);
-	if (fflush(stdout) && !r) {
-		fprintf(stderr, PROGRAM ": stdout: %s\n", strerror(errno));
-		return EXIT_FAILED;
-	}
-	return r ? (e.code ? e.exit_status : EXIT_FAILED) : EXIT_OK;
+	return command_end(PROGRAM, dispatch(argc, argv, &e), &e);
 }

@@ -3,23 +3,13 @@
 #ifndef EBB_SIM_EXEC_H
 #define EBB_SIM_EXEC_H
 
-#include <stdbool.h>
+#include "lib/trace/sim.h"
 
-#include "lib/base/error.h"
-
-#define SIM_WORDS 24
-
-struct sim_call {
-	const char *word[SIM_WORDS];
-	int n;
-};
-
-/* First the command, then its options; a NULL @value adds nothing.  The pointers are kept. */
-void sim_command(struct sim_call *c, const char *word);
-void sim_add(struct sim_call *c, const char *option, const char *value);
-void sim_add_flag(struct sim_call *c, const char *option, bool given);
-
-/* Replaces this process by ebb-sim on the recording @file.  Returns only on failure. */
-int sim_exec(struct sim_call *c, const char *file, struct error *e);
+/*
+ * Replaces this process by ebb-sim @command on the recording @file, with the @options that are set.
+ * @specs is their table.  Returns only on failure.
+ */
+int sim_exec(const char *command, const struct option_spec *specs, const void *options,
+	     const char *file, struct error *e);
 
 #endif

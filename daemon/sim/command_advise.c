@@ -9,16 +9,10 @@
 #include "lib/base/cleanup.h"
 #include "lib/base/size.h"
 #include "lib/base/text.h"
+#include "lib/trace/sim.h"
 
 #define HEADROOM 8      /* ebb.conf(5), [prefetch] */
 #define STDIN "/dev/stdin" /* a recording without a name */
-
-struct advise_options {
-	bool json;
-	const char *sizes, *subject;
-	uint64_t needed;                   /* bytes */
-	uint64_t full_time, recorded_time; /* ns */
-};
 
 /* The requested sizes, and those that the recording supports. */
 struct sizes {
@@ -69,7 +63,7 @@ static struct json_object *describe_sizes(const struct advice *advice,
 	return rows;
 }
 
-static struct json_object *describe(const char *file, const struct advise_options *s,
+static struct json_object *describe(const char *file, const struct sim_advise *s,
 				    const struct sim_history *h)
 {
 	struct json_object *o = json_object_new_object(), *recorded = json_object_new_object();
@@ -201,7 +195,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 	_cleanup_history_ struct sim_history h = { 0 };
 	_cleanup_json_ struct json_object *o = NULL, *unknown = NULL;
 	_cleanup_free_ struct advice *advice = NULL;
-	struct advise_options opt = *(const struct advise_options *)options;
+	struct sim_advise opt = *(const struct sim_advise *)options;
 	struct sizes sizes = { .n = SHARES_MAX };
 	struct advice_plan plan = { .memory = sizes.memory, .headroom = HEADROOM };
 	int r = shares_parse(opt.sizes, "--sizes", sizes.percent, &sizes.n, e);
@@ -230,27 +224,12 @@ static int run(int argc, char **argv, void *options, struct error *e)
 	return 0;
 }
 
-static const struct option_spec specs[] = {
-	SIM_OPTION(advise_options, sizes, "sizes", OPTION_STRING, "PERCENT,...",
-		   .help = "shares of the memory that the program needs [100,75,50,25]"),
-	SIM_OPTION(advise_options, needed, "needed", OPTION_SIZE, "SIZE",
-		   .help = "memory that the program needs [derived from the recording]"),
-	SIM_OPTION(advise_options, subject, "subject", OPTION_STRING, "NAME",
-		   .help = "name of the program in the output [FILE]"),
-	SIM_OPTION(advise_options, full_time, "full-time", OPTION_DURATION, "TIME",
-		   .help = "run time with all memory"),
-	SIM_OPTION(advise_options, recorded_time, "recorded-time", OPTION_DURATION, "TIME",
-		   .help = "run time during the recording"),
-	SIM_JSON,
-	OPTIONS_END
-};
-
-static const struct advise_options defaults = { .sizes = "100,75,50,25" };
+static const struct sim_advise defaults = { .sizes = "100,75,50,25" };
 
 const struct command sim_command_advise = {
 	.object = "advise", .arguments = "FILE",
 	.help = "Predict misses and run time for other memory sizes and policies",
-	.example = "  ebb-sim advise sort.trace --sizes 100,50\n", .options = specs,
-	.options_size = sizeof(struct advise_options), .defaults = &defaults, .run = run,
+	.example = "  ebb-sim advise sort.trace --sizes 100,50\n", .options = sim_advise_options,
+	.options_size = sizeof(struct sim_advise), .defaults = &defaults, .run = run,
 	.min_args = 1, .max_args = 1,
 };

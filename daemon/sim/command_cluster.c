@@ -5,16 +5,16 @@
 
 #include "cluster.h"
 #include "commands.h"
-#include "lib/base/json.h"
 #include "lib/base/size.h"
+#include "lib/base/text.h"
 #include "lib/rules/placement.h"
 
 #define MOST_SEEDS 100
 #define MANY 1000 /* machines, from which on small slabs take minutes */
 
 struct cluster_options {
-	uint64_t nodes, choices, seed, seeds, hours, memory, slab, headroom, hot;
 	bool json, still;
+	uint64_t nodes, choices, seed, seeds, hours, memory, slab, headroom, hot;
 };
 
 static const struct placer {
@@ -148,17 +148,10 @@ static int simulate(const struct cluster_options *o, struct cluster_config *c, s
 static void add_figure(struct json_object *o, const char *name, const struct figure *f)
 {
 	struct json_object *v = json_object_new_object();
-	const struct { const char *name; double v; } parts[] = {
-		{ "mean", mean(f) }, { "low", f->low }, { "high", f->high },
-	};
 
-	for (size_t i = 0; i < 3; i++) {
-		char digits[32];
-
-		snprintf(digits, sizeof(digits), "%.6g", parts[i].v);
-		json_object_object_add(v, parts[i].name,
-				       json_object_new_double_s(parts[i].v, digits));
-	}
+	json_add_double(v, "mean", mean(f));
+	json_add_double(v, "low", f->low);
+	json_add_double(v, "high", f->high);
 	json_object_object_add(o, name, v);
 }
 
@@ -173,8 +166,7 @@ static void print_json(const struct cluster_options *o, const struct table *t)
 	};
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-		json_object_object_add(answer, numbers[i].name,
-				       json_object_new_int64((int64_t)numbers[i].v));
+		json_add_int(answer, numbers[i].name, numbers[i].v);
 	for (int i = 0; i < ALONE; i++)
 		add_figure(alone, alone_names[i], &t->alone[i]);
 	json_add_bool(answer, "still", o->still);
@@ -190,8 +182,7 @@ static void print_json(const struct cluster_options *o, const struct table *t)
 		json_object_object_add(rows, placers[p].name, row);
 	}
 	json_object_object_add(answer, "placers", rows);
-	printf("%s\n", json_object_to_json_string_ext(answer, JSON_C_TO_STRING_PRETTY |
-						      JSON_C_TO_STRING_NOSLASHESCAPE));
+	output_json(stdout, answer, JSON_C_TO_STRING_PRETTY);
 	json_object_put(answer);
 }
 
@@ -270,28 +261,27 @@ static int run_cluster(int argc, char **argv, void *options, struct error *e)
 	return 0;
 }
 
-#define OPTION(field_, name_, type_, metavar_, help_, ...) \
-	{ .name = name_, .type = type_, .offset = offsetof(struct cluster_options, field_), \
-	  .metavar = metavar_, .help = help_, __VA_ARGS__ }
+#define CLUSTER_OPTION(field, name, type, metavar, text, ...) \
+	OPTION(cluster_options, field, name, type, metavar, .help = text, __VA_ARGS__)
 
 static const struct option_spec specs[] = {
-	OPTION(nodes, "nodes", OPTION_UINT, "N", "machines, each a borrower and a donor [32]",
+	CLUSTER_OPTION(nodes, "nodes", OPTION_UINT, "N", "machines, each a borrower and a donor [32]",
 	       .letter = 'n', .min = 2, .max = CLUSTER_NODES),
-	OPTION(choices, "choices", OPTION_UINT, "D", "only D choices, and the omniscient placer [all]",
+	CLUSTER_OPTION(choices, "choices", OPTION_UINT, "D", "only D choices, and the omniscient placer [all]",
 	       .letter = 'd', .min = 1, .max = 3),
-	OPTION(hours, "hours", OPTION_UINT, "H", "simulated time [1]", .min = 1, .max = 1000),
-	OPTION(seeds, "seeds", OPTION_UINT, "N", "number of runs, each with the next seed [1]", .min = 1,
+	CLUSTER_OPTION(hours, "hours", OPTION_UINT, "H", "simulated time [1]", .min = 1, .max = 1000),
+	CLUSTER_OPTION(seeds, "seeds", OPTION_UINT, "N", "number of runs, each with the next seed [1]", .min = 1,
 	       .max = MOST_SEEDS),
-	OPTION(seed, "seed", OPTION_UINT, "S", "first seed [1]", .max = UINT32_MAX),
-	OPTION(memory, "memory", OPTION_SIZE, "SIZE", "memory of a machine [64G]", .min = 4ull << 30,
+	CLUSTER_OPTION(seed, "seed", OPTION_UINT, "S", "first seed [1]", .max = UINT32_MAX),
+	CLUSTER_OPTION(memory, "memory", OPTION_SIZE, "SIZE", "memory of a machine [64G]", .min = 4ull << 30,
 	       .max = 1ull << 44),
-	OPTION(slab, "slab", OPTION_SIZE, "SIZE", "unit of lending [64M, or 1G with more than 1000 machines]", .min = 1 << 20,
+	CLUSTER_OPTION(slab, "slab", OPTION_SIZE, "SIZE", "unit of lending [64M, or 1G with more than 1000 machines]", .min = 1 << 20,
 	       .max = 1ull << 30),
-	OPTION(headroom, "headroom", OPTION_SIZE, "SIZE", "memory that a donor keeps free [larger of 1G and 10 %]"),
-	OPTION(hot, "hot", OPTION_UINT, "N", "page I/Os per second to map a slab; 0: at first use [0]",
+	CLUSTER_OPTION(headroom, "headroom", OPTION_SIZE, "SIZE", "memory that a donor keeps free [larger of 1G and 10 %]"),
+	CLUSTER_OPTION(hot, "hot", OPTION_UINT, "N", "page I/Os per second to map a slab; 0: at first use [0]",
 	       .max = 1000000),
-	OPTION(still, "still", OPTION_FLAG, NULL, "constant memory demand"),
-	OPTION(json, "json", OPTION_FLAG, NULL, "print JSON", .letter = 'j'),
+	CLUSTER_OPTION(still, "still", OPTION_FLAG, NULL, "constant memory demand"),
+	OPTION_JSON,
 	OPTIONS_END
 };
 

@@ -10,13 +10,9 @@
 #include "lib/base/files.h"
 #include "lib/base/process_run.h"
 #include "lib/base/size.h"
+#include "lib/trace/sim.h"
 #include "plot.h"
 #include "commands.h"
-
-struct plot_options {
-	bool json, partial;
-	const char *output, *by;
-};
 
 static bool ends_with(const char *name, const char *suffix)
 {
@@ -74,7 +70,7 @@ static int write_picture(const char *svg, const char *output, struct error *e)
 			output, strerror(-r)) : 0;
 }
 
-static int check(const struct plot_options *o, struct error *e)
+static int check(const struct sim_plot *o, struct error *e)
 {
 	if (!o->output)
 		return fail_exit(e, EXIT_USAGE, EINVAL, "plot: file missing; give -o OUT.svg or OUT.png");
@@ -97,7 +93,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 {
 	_cleanup_json_ struct json_object *o = json_object_new_object();
 	_cleanup_loaded_ struct loaded_trace t = { 0 };
-	const struct plot_options *opt = options;
+	const struct sim_plot *opt = options;
 	_cleanup_free_ char *svg = NULL;
 	char title[192];
 	size_t size;
@@ -125,22 +121,11 @@ static int run(int argc, char **argv, void *options, struct error *e)
 	return 0;
 }
 
-static const struct option_spec specs[] = {
-	SIM_OPTION(plot_options, output, "output", OPTION_STRING, "FILE", .letter = 'o',
-	       .help = "picture to write: OUT.svg or OUT.png"),
-	SIM_OPTION(plot_options, by, "by", OPTION_STRING, "kind|thread",
-	       .help = "meaning of the colours [kind]"),
-	SIM_OPTION(plot_options, partial, "partial", OPTION_FLAG, NULL,
-	       .help = "accept a truncated recording"),
-	SIM_JSON,
-	OPTIONS_END
-};
-
-static const struct plot_options defaults = { .by = "kind" };
+static const struct sim_plot defaults = { .by = "kind" };
 
 const struct command sim_command_plot = {
 	.object = "plot", .arguments = "FILE", .help = "Draw a recording: pages over time",
-	.example = "  ebb-sim plot faults.trace -o faults.svg\n", .options = specs,
-	.defaults = &defaults, .options_size = sizeof(struct plot_options), .run = run, .min_args = 1,
+	.example = "  ebb-sim plot faults.trace -o faults.svg\n", .options = sim_plot_options,
+	.defaults = &defaults, .options_size = sizeof(struct sim_plot), .run = run, .min_args = 1,
 	.max_args = 1,
 };

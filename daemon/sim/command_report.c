@@ -8,13 +8,9 @@
 #include "lib/base/files.h"
 #include "lib/base/size.h"
 #include "lib/base/text.h"
+#include "lib/trace/sim.h"
 #include "report_data.h"
 #include "report_page.h"
-
-struct report_options {
-	bool json, partial;
-	const char *output;
-};
 
 static int file_in(const char *dir, const char *name, char *path, size_t size, struct error *e)
 {
@@ -32,7 +28,7 @@ static void print_reported(struct json_object *o)
 }
 
 /* Writes the page, and with --json its data beside it. */
-static int write_report(const struct report_options *opt, struct json_object *data,
+static int write_report(const struct sim_report *opt, struct json_object *data,
 			struct json_object *o, struct error *e)
 {
 	char page[PATH_MAX], beside[PATH_MAX];
@@ -57,7 +53,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 {
 	_cleanup_json_ struct json_object *o = json_object_new_object(), *data = NULL;
 	_cleanup_loaded_ struct loaded_trace t = { 0 };
-	const struct report_options *opt = options;
+	const struct sim_report *opt = options;
 	int r;
 
 	if (!opt->output)
@@ -81,18 +77,9 @@ static int run(int argc, char **argv, void *options, struct error *e)
 	return 0;
 }
 
-static const struct option_spec specs[] = {
-	SIM_OPTION(report_options, output, "output", OPTION_STRING, "DIR", .letter = 'o',
-		   .help = "directory for index.html; created if missing"),
-	SIM_OPTION(report_options, partial, "partial", OPTION_FLAG, NULL,
-		   .help = "accept a truncated recording"),
-	SIM_JSON,
-	OPTIONS_END
-};
-
 const struct command sim_command_report = {
 	.object = "report", .arguments = "FILE",
 	.help = "Write a page for a browser about a recording",
-	.example = "  ebb-sim report faults.trace -o spark\n", .options = specs,
-	.options_size = sizeof(struct report_options), .run = run, .min_args = 1, .max_args = 1,
+	.example = "  ebb-sim report faults.trace -o spark\n", .options = sim_report_options,
+	.options_size = sizeof(struct sim_report), .run = run, .min_args = 1, .max_args = 1,
 };

@@ -7,12 +7,9 @@
 
 #include <ebb/abi.h>
 #include "lib/base/text.h"
+#include "lib/trace/sim.h"
 #include "trace_load.h"
 #include "commands.h"
-
-struct show_options {
-	bool json, csv, partial;
-};
 
 static const char *role_name(uint16_t role)
 {
@@ -128,7 +125,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 {
 	_cleanup_json_ struct json_object *o = NULL;
 	_cleanup_loaded_ struct loaded_trace t = { 0 };
-	const struct show_options *opt = options;
+	const struct sim_show *opt = options;
 	int r;
 
 	if (opt->json && opt->csv)
@@ -145,16 +142,8 @@ static int run(int argc, char **argv, void *options, struct error *e)
 	return 0;
 }
 
-static const struct option_spec specs[] = {
-	SIM_OPTION(show_options, csv, "csv", OPTION_FLAG, NULL, .help = "print one line per record"),
-	SIM_OPTION(show_options, partial, "partial", OPTION_FLAG, NULL,
-	       .help = "accept a truncated recording"),
-	SIM_JSON,
-	OPTIONS_END
-};
-
 const struct command sim_command_show = {
 	.object = "show", .arguments = "FILE", .help = "Summarize a recording, or print its records",
-	.example = "  ebb-sim show faults.trace\n", .options = specs,
-	.options_size = sizeof(struct show_options), .run = run, .min_args = 1, .max_args = 1,
+	.example = "  ebb-sim show faults.trace\n", .options = sim_show_options,
+	.options_size = sizeof(struct sim_show), .run = run, .min_args = 1, .max_args = 1,
 };

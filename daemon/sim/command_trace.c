@@ -5,8 +5,8 @@
 
 #include "choose.h"
 #include "commands.h"
-#include "lib/base/json.h"
 #include "lib/base/size.h"
+#include "lib/base/text.h"
 #include "replay.h"
 
 #define HEADROOM 8      /* ebb.conf(5), [prefetch] */
@@ -158,8 +158,7 @@ static int run_trace(int argc, char **argv, void *options, struct error *e)
 	if (o->json) {
 		struct json_object *answer = describe(&h, &c, &x);
 
-		printf("%s\n", json_object_to_json_string_ext(answer, JSON_C_TO_STRING_PRETTY |
-							      JSON_C_TO_STRING_NOSLASHESCAPE));
+		output_json(stdout, answer, JSON_C_TO_STRING_PRETTY);
 		json_object_put(answer);
 	} else {
 		print_plain(&h, &c, &x);
@@ -167,23 +166,22 @@ static int run_trace(int argc, char **argv, void *options, struct error *e)
 	return 0;
 }
 
-#define OPTION(field_, name_, type_, metavar_, help_, ...) \
-	{ .name = name_, .type = type_, .offset = offsetof(struct trace_options, field_), \
-	  .metavar = metavar_, .help = help_, __VA_ARGS__ }
+#define TRACE_OPTION(field, name, type, metavar, text, ...) \
+	OPTION(trace_options, field, name, type, metavar, .help = text, __VA_ARGS__)
 
 static const struct option_spec specs[] = {
-	OPTION(policy, "policy", OPTION_STRING, "POLICY", "policy: NAME or ./NAME.so[,KEY=NUMBER...] [none]",
+	TRACE_OPTION(policy, "policy", OPTION_STRING, "POLICY", "policy: NAME or ./NAME.so[,KEY=NUMBER...] [none]",
 	       .letter = 'p'),
-	OPTION(memory, "memory", OPTION_SIZE, "SIZE", "local memory, at least the recorded size [as recorded]",
+	TRACE_OPTION(memory, "memory", OPTION_SIZE, "SIZE", "local memory, at least the recorded size [as recorded]",
 	       .letter = 'm', .min = 1),
-	OPTION(order, "order", OPTION_STRING, "linux|lru|random",
+	TRACE_OPTION(order, "order", OPTION_STRING, "linux|lru|random",
 	       "eviction order beyond the recorded size [linux]"),
-	OPTION(latency, "latency", OPTION_DURATION, "TIME", "latency of the device per page [20us]",
+	TRACE_OPTION(latency, "latency", OPTION_DURATION, "TIME", "latency of the device per page [20us]",
 	       .letter = 'l'),
-	OPTION(bandwidth, "bandwidth", OPTION_SIZE, "SIZE", "bytes per second of the device [unlimited]"),
-	OPTION(wakeup, "wakeup", OPTION_DURATION, "TIME", "time from a request to its first read [20us]"),
-	OPTION(partial, "partial", OPTION_FLAG, NULL, "accept a truncated recording"),
-	OPTION(json, "json", OPTION_FLAG, NULL, "print JSON", .letter = 'j'),
+	TRACE_OPTION(bandwidth, "bandwidth", OPTION_SIZE, "SIZE", "bytes per second of the device [unlimited]"),
+	TRACE_OPTION(wakeup, "wakeup", OPTION_DURATION, "TIME", "time from a request to its first read [20us]"),
+	TRACE_OPTION(partial, "partial", OPTION_FLAG, NULL, "accept a truncated recording"),
+	OPTION_JSON,
 	OPTIONS_END
 };
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/base/options.h"
+#include "lib/base/command.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>
@@ -37,6 +37,8 @@ static const struct option_spec specs[] = {
 	{ .name = "donor", .type = OPTION_LIST, AT(donors), .metavar = "HOST:PORT", .help = "h" },
 	OPTIONS_END
 };
+
+static struct values taken;
 
 static int parse(struct values *v, bool stop, char **argv, int *nargs, struct error *e)
 {
@@ -166,28 +168,31 @@ static void help(void **state)
 			 -EINVAL);
 }
 
-static void whole_program(void **state)
+static int keep(int argc, char **argv, void *options, struct error *e)
+{
+	taken = *(const struct values *)options;
+	taken.name = argc ? argv[0] : taken.name;
+	return 0;
+}
+
+static void whole_command(void **state)
 {
 	static const struct values defaults = { .mem = 8192, .name = "anon" };
 	static const struct command command = {
-		.help = "Does nothing", .options = specs, .options_size = sizeof(struct values),
-		.defaults = &defaults, .min_args = 0, .max_args = 1, .arguments = "[FILE]",
+		.object = "keep", .help = "Does nothing", .options = specs, .run = keep,
+		.options_size = sizeof(struct values), .defaults = &defaults, .max_args = 1,
 	};
-	char *good[] = { "prog", "-f", "file", NULL }, *many[] = { "prog", "a", "b", NULL };
-	char *version[] = { "prog", "--version", NULL };
-	struct values v;
-	int nargs, status = 77;
+	char *good[] = { "-f", "file", NULL }, *many[] = { "a", "b", NULL };
+	struct error e = { 0 };
 
-	assert_int_equal(options_main(&command, "prog", 3, good, &v, &nargs, &status), 0);
-	assert_int_equal(nargs, 1);
-	assert_string_equal(good[1], "file");
-	assert_true(v.force);
-	assert_int_equal(v.mem, 8192);
-	assert_string_equal(v.name, "anon");
-	assert_int_equal(options_main(&command, "prog", 3, many, &v, &nargs, &status), -1);
-	assert_int_equal(status, EXIT_USAGE);
-	assert_int_equal(options_main(&command, "prog", 2, version, &v, &nargs, &status), -1);
-	assert_int_equal(status, EXIT_OK);
+	assert_int_equal(command_execute(&command, "prog", 2, good, &e), 0);
+	assert_true(taken.force);
+	assert_int_equal(taken.mem, 8192);
+	assert_string_equal(taken.name, "file");
+	assert_int_equal(command_end("prog", 0, &e), EXIT_OK);
+	assert_int_equal(command_execute(&command, "prog", 2, many, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "keep: unexpected argument 'b'"));
+	assert_int_equal(command_end("prog", -EINVAL, &e), EXIT_USAGE);
 }
 
 /* For one release a removed option is accepted, with its value, and ignored. */
@@ -229,7 +234,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_types), cmocka_unit_test(program_keeps_its_options),
 		cmocka_unit_test(bad_input), cmocka_unit_test(list_is_bounded),
-		cmocka_unit_test(help), cmocka_unit_test(whole_program),
+		cmocka_unit_test(help), cmocka_unit_test(whole_command),
 		cmocka_unit_test(removed_options_are_ignored),
 	};
 

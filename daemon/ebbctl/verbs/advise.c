@@ -77,24 +77,15 @@ static int release(struct subject *s, const char **file, struct error *e)
 
 static int analyse(struct subject *s, const struct advise_options *opt, struct error *e)
 {
-	char needed[32], full[32], recorded[32];
-	struct sim_call sim = { .n = 0 };
+	struct sim_advise sim = {
+		.json = opt->json, .sizes = opt->sizes, .subject = s->name, .needed = s->needed,
+		.full_time = (uint64_t)(s->full_seconds * 1e9),
+		.recorded_time = (uint64_t)(s->recorded_seconds * 1e9),
+	};
 	const char *file;
 	int r = release(s, &file, e);
 
-	if (r)
-		return r;
-	snprintf(needed, sizeof(needed), "%llu", (unsigned long long)s->needed);
-	snprintf(full, sizeof(full), "%.9fs", s->full_seconds);
-	snprintf(recorded, sizeof(recorded), "%.9fs", s->recorded_seconds);
-	sim_command(&sim, "advise");
-	sim_add(&sim, "--sizes", opt->sizes);
-	sim_add(&sim, "--subject", s->name);
-	sim_add(&sim, "--needed", s->needed ? needed : NULL);
-	sim_add(&sim, "--full-time", s->full_seconds > 0 ? full : NULL);
-	sim_add(&sim, "--recorded-time", s->recorded_seconds > 0 ? recorded : NULL);
-	sim_add_flag(&sim, "--json", opt->json);
-	return sim_exec(&sim, file, e);
+	return r ? r : sim_exec("advise", sim_advise_options, &sim, file, e);
 }
 
 static int run(int argc, char **argv, void *options, struct error *e)

@@ -13,14 +13,14 @@
 #define RECORDING "faults.trace"
 
 struct report_options {
-	bool json, partial;
-	const char *output, *trace;
+	struct sim_report sim;
+	const char *trace;
 	uint64_t seconds; /* ns */
 };
 
 static int check(int argc, const struct report_options *o, struct error *e)
 {
-	if (!o->output)
+	if (!o->sim.output)
 		return fail_exit(e, EXIT_USAGE, EINVAL, "report: directory missing; give -o DIR");
 	if (argc && o->trace)
 		return fail_exit(e, EXIT_USAGE, EINVAL, "report: --trace excludes a CGROUP; drop one");
@@ -50,38 +50,33 @@ static int record(const char *cgroup, const char *file, uint64_t ns, struct erro
 static int run(int argc, char **argv, void *options, struct error *e)
 {
 	const struct report_options *opt = options;
-	struct sim_call sim = { .n = 0 };
 	char recorded[PATH_MAX];
 	int r = check(argc, opt, e);
 
 	if (!r && argc) {
-		if ((size_t)snprintf(recorded, sizeof(recorded), "%s/" RECORDING, opt->output) >=
+		if ((size_t)snprintf(recorded, sizeof(recorded), "%s/" RECORDING, opt->sim.output) >=
 		    sizeof(recorded))
 			return fail(e, ENAMETOOLONG, "%.200s...: name too long; give a shorter one",
-				    opt->output);
-		r = file_make_dirs(opt->output, 0755);
+				    opt->sim.output);
+		r = file_make_dirs(opt->sim.output, 0755);
 		if (r)
 			return fail(e, r, "%s: cannot create: %s; give another directory",
-				    opt->output, strerror(-r));
+				    opt->sim.output, strerror(-r));
 		r = record(argv[0], recorded, opt->seconds, e);
 	}
 	if (r)
 		return r;
-	sim_command(&sim, "report");
-	sim_add(&sim, "--output", opt->output);
-	sim_add_flag(&sim, "--partial", opt->partial);
-	sim_add_flag(&sim, "--json", opt->json);
-	return sim_exec(&sim, argc ? recorded : opt->trace, e);
+	return sim_exec("report", sim_report_options, &opt->sim, argc ? recorded : opt->trace, e);
 }
 
 static const struct option_spec specs[] = {
-	OPTION(report_options, output, "output", OPTION_STRING, "DIR", .letter = 'o',
+	OPTION(report_options, sim.output, "output", OPTION_STRING, "DIR", .letter = 'o',
 	       .help = "directory for index.html and the recording; created if missing"),
 	OPTION(report_options, seconds, "seconds", OPTION_DURATION, "N", .min = 1,
 	       .help = "duration of the recording, such as 10 or 500ms [until ^C]"),
 	OPTION(report_options, trace, "trace", OPTION_STRING, "FILE",
 	       .help = "use this recording instead of a new one"),
-	OPTION(report_options, partial, "partial", OPTION_FLAG, NULL,
+	OPTION(report_options, sim.partial, "partial", OPTION_FLAG, NULL,
 	       .help = "accept a truncated recording"),
 	OPTION_JSON,
 	OPTIONS_END

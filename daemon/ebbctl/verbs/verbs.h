@@ -3,7 +3,7 @@
 #ifndef EBB_VERBS_H
 #define EBB_VERBS_H
 
-#include "lib/base/options.h"
+#include "lib/base/command.h"
 
 extern const struct command command_doctor;
 extern const struct command command_device_create, command_device_list;
@@ -28,13 +28,6 @@ extern const struct command *const commands[];
 struct common_options {
 	bool json;
 };
-
-#define OPTION_JSON \
-	{ .name = "json", .letter = 'j', .type = OPTION_FLAG, .help = "print JSON" }
-
-#define OPTION(of, field_name, option_name, kind, meta, ...) \
-	{ .name = option_name, .type = kind, .offset = offsetof(struct of, field_name), \
-	  .metavar = meta, __VA_ARGS__ }
 
 /* Returns the command of @object and @action (NULL: one-word command), or NULL. */
 const struct command *command_find(const char *object, const char *action);

@@ -276,35 +276,3 @@ void options_usage(const char *program, const struct command *c)
 		printf("\nExample:\n%s%s", c->example,
 		       c->example[strlen(c->example) - 1] == '\n' ? "" : "\n");
 }
-
-int options_main(const struct command *c, const char *program, int argc, char **argv, void *into,
-		 int *nargs, int *exit_status)
-{
-	struct error e = { 0 };
-	int r;
-
-	memset(into, 0, c->options_size);
-	if (c->defaults)
-		memcpy(into, c->defaults, c->options_size);
-	if (argc == 2 && !strcmp(argv[1], "--version") && !find_long(c->options, "version", 7)) {
-		printf("%s %s\n", program, EBB_VERSION);
-		*exit_status = EXIT_OK;
-		return -1;
-	}
-	r = options_parse(c->options, argc - 1, argv + 1, into, false, nargs, &e);
-	if (r == OPTIONS_HELP) {
-		options_usage(program, c);
-		*exit_status = EXIT_OK;
-		return -1;
-	}
-	if (!r && (*nargs < c->min_args || (c->max_args >= 0 && *nargs > c->max_args)))
-		r = fail_exit(&e, EXIT_USAGE, EINVAL, "%s: %s; see --help",
-			      *nargs < c->min_args ? "arguments" : argv[c->max_args + 1],
-			      *nargs < c->min_args ? "too few" :
-						     "unexpected argument");
-	if (!r)
-		return 0;
-	fprintf(stderr, "%s: %s\n", program, e.text);
-	*exit_status = e.exit_status;
-	return -1;
-}

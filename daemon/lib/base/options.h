@@ -84,13 +84,4 @@ int options_parse(const struct option_spec *specs, int argc, char **argv, void *
 /* Prints the usage of one command on stdout, at most one screen. */
 void options_usage(const char *program, const struct command *command);
 
-/*
- * For a program that is one command: copies its defaults to @into, parses all
- * of @argv (argv[0] included) and checks the number of arguments.  Returns 0
- * with the positional arguments in @argv[1..*nargs], or -1 when the program must
- * exit with *@exit_status: it has printed its usage, its version or an error.
- */
-int options_main(const struct command *command, const char *program, int argc, char **argv,
-		 void *into, int *nargs, int *exit_status);
-
 #endif

@@ -36,21 +36,6 @@ void output(bool json, struct json_object *o, void (*plain)(struct json_object *
 		plain(o);
 }
 
-void output_error(const struct command *c, const void *options, const struct error *e)
-{
-	const struct option_spec *s = c->options;
-	_cleanup_json_ struct json_object *o = NULL;
-
-	while (s && s->name && (strcmp(s->name, "json") || s->type != OPTION_FLAG))
-		s++;
-	if (!*e->text || !s || !s->name || !*((const bool *)options + s->offset))
-		return;
-	o = json_object_new_object();
-	json_add_text(o, "error", e->text);
-	json_add_int(o, "exit", e->exit_status);
-	output(true, o, NULL);
-}
-
 const char *output_cell(struct json_object *row, const struct column *column, char *buf, int len)
 {
 	struct json_object *v = json_member(row, column->key);

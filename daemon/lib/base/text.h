@@ -10,7 +10,6 @@
 #include <stdio.h>
 
 #include "json.h"
-#include "options.h"
 
 enum column_format {
 	COLUMN_TEXT,
@@ -32,9 +31,6 @@ struct column {
  * bytes, and those of threads end within a letter: what is no UTF-8 becomes U+FFFD.
  */
 void output_json(FILE *f, struct json_object *o, int flags);
-
-/* Prints the error of @c, if any, as {"error", "exit"} when its @options ask for JSON. */
-void output_error(const struct command *c, const void *options, const struct error *e);
 
 /* Prints @o: as JSON when @json, else through @plain. */
 void output(bool json, struct json_object *o, void (*plain)(struct json_object *o));
