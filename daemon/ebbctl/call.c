@@ -9,27 +9,16 @@
 #include "lib/base/paths.h"
 #include "lib/base/size.h"
 #include "lib/control/control.h"
+#include "lib/control/device.h"
 
 /* Attaching a policy on an emulated machine takes seconds. */
 #define ANSWER_MS 30000
-
-struct json_object *daemon_request(const char *verb)
-{
-	struct json_object *o = json_object_new_object();
-
-	json_add_text(o, "verb", verb);
-	return o;
-}
+#define SERVER_MS 5000
 
 int daemon_call_within(int timeout_ms, struct json_object *request, struct json_object **answer,
 		       struct error *e)
 {
-	int r = control_call(ebb_control_socket(), request, timeout_ms, answer, e);
-
-	json_object_put(request);
-	if (!r)
-		json_object_object_del(*answer, "ok");
-	return r;
+	return control_call(ebb_control_socket(), request, timeout_ms, answer, e);
 }
 
 int daemon_call(struct json_object *request, struct json_object **answer, struct error *e)
@@ -127,4 +116,54 @@ void daemon_derive(struct json_object *row)
 	json_add_int(row, "miss_p50_ns", (int64_t)histogram_quantile(misses, 0.5));
 	json_add_int(row, "miss_p99_ns", (int64_t)histogram_quantile(misses, 0.99));
 	json_add_int(row, "lost_ns", json_int(row, "miss_ns", 0) + json_int(row, "late_ns", 0));
+}
+
+int server_call(const char *device, struct json_object *request, struct json_object **answer,
+		struct error *e)
+{
+	struct error inner = { 0 };
+	int r = control_call(ebb_device_socket(device), request, SERVER_MS, answer, &inner);
+
+	return r ? fail_exit(e, inner.exit_status, r, "device %s: %s", device, inner.text) : 0;
+}
+
+int server_tell(const char *device, struct json_object *request, struct error *e)
+{
+	struct json_object *answer;
+	int r = server_call(device, request, &answer, e);
+
+	if (!r)
+		json_object_put(answer);
+	return r;
+}
+
+struct asking {
+	const char *verb;
+	int (*each)(const char *device, struct json_object *answer, void *data);
+	void *data;
+};
+
+static int ask_one(const struct device_record *d, void *data)
+{
+	struct asking *a = data;
+	struct json_object *answer;
+	struct error e = { 0 };
+	int r = server_call(d->name, control_request(a->verb), &answer, &e);
+
+	if (r) {
+		fprintf(stderr, "ebbctl: %s\n", e.text);
+		return 0;
+	}
+	r = a->each(d->name, answer, a->data);
+	json_object_put(answer);
+	return r;
+}
+
+int servers_ask(const char *verb, int (*each)(const char *device, struct json_object *answer,
+					      void *data),
+		void *data)
+{
+	struct asking a = { verb, each, data };
+
+	return device_record_each(ask_one, &a);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Requests to ebbd, and values derived from its statistics. */
+/* Requests to ebbd and to the servers of devices, and values derived from statistics. */
 #ifndef EBB_DAEMON_CALL_H
 #define EBB_DAEMON_CALL_H
 
@@ -7,9 +7,6 @@
 #include <stdint.h>
 
 #include "lib/base/error.h"
-
-/* Returns {"verb": @verb}; the caller owns it. */
-struct json_object *daemon_request(const char *verb);
 
 /*
  * Sends @request, which it frees, to ebbd; the caller owns *@answer, which lacks "ok".
@@ -41,5 +38,21 @@ void daemon_derive(struct json_object *row);
 
 /* Returns the @q quantile (0..1) of a log2 histogram in ns, interpolated within its bucket. */
 uint64_t histogram_quantile(struct json_object *histogram, double q);
+
+/* Sends @request, which it frees, to the server of @device; the caller owns *@answer. */
+int server_call(const char *device, struct json_object *request, struct json_object **answer,
+		struct error *e);
+
+/* server_call() without the answer. */
+int server_tell(const char *device, struct json_object *request, struct error *e);
+
+/*
+ * Calls @each for every device that has a record, with the answer of its server to @verb.
+ * Stops at the first non-zero result and returns it.  Reports a server that does not
+ * answer on stderr and skips it.
+ */
+int servers_ask(const char *verb, int (*each)(const char *device, struct json_object *answer,
+					      void *data),
+		void *data);
 
 #endif

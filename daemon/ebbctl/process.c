@@ -17,8 +17,8 @@
 #include "lib/base/cleanup.h"
 #include "lib/base/clock.h"
 #include "lib/base/files.h"
-#include "lib/host/cgroup_mount.h"
-#include "lib/host/transient.h"
+#include "lib/host/cgroup_files.h"
+#include "lib/host/systemd.h"
 #include "process.h"
 
 #define MAX_ARGS 64

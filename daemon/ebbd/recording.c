@@ -15,7 +15,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
-#include "lib/host/cgroup_memory.h"
+#include "lib/host/cgroup_files.h"
 #include "lib/trace/trace.h"
 #include "recording.h"
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "lib/host/cgroup.h"
-#include "lib/host/cgroup_mount.h"
+#include "lib/host/cgroup_files.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

@@ -43,13 +43,7 @@ static int teardown(void **state)
 
 static int ask(struct json_object **answer, int timeout_ms, struct error *e)
 {
-	struct json_object *request = json_object_new_object();
-	int r;
-
-	json_object_object_add(request, "verb", json_object_new_string("status"));
-	r = control_call(path, request, timeout_ms, answer, e);
-	json_object_put(request);
-	return r;
+	return control_call(path, control_request("status"), timeout_ms, answer, e);
 }
 
 static void nobody_listens(void **state)

@@ -778,11 +778,7 @@ static void a_reconnect_herd(void **state)
 
 static void *ask(void *answer)
 {
-	struct json_object *request = json_object_new_object();
-
-	json_object_object_add(request, "verb", json_object_new_string("status"));
-	control_call(ebb_donor_socket(), request, 10000, answer, NULL);
-	json_object_put(request);
+	control_call(ebb_donor_socket(), control_request("status"), 10000, answer, NULL);
 	return NULL;
 }
 

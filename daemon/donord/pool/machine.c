@@ -11,7 +11,7 @@
 #include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "lib/host/cgroup.h"
-#include "lib/host/cgroup_mount.h"
+#include "lib/host/cgroup_files.h"
 #include "machine.h"
 
 /* "MemTotal:       24691084 kB" at the start of a line, in bytes; false without it. */

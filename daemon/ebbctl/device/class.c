@@ -8,7 +8,7 @@
 
 #include "class.h"
 #include "lib/host/cgroup.h"
-#include "lib/host/cgroup_mount.h"
+#include "lib/host/cgroup_files.h"
 #include "lib/base/files.h"
 #include <ebb/page.h>
 #include "lib/base/privilege.h"

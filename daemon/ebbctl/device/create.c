@@ -19,7 +19,7 @@
 #include "lib/base/paths.h"
 #include "lib/base/privilege.h"
 #include "lib/base/size.h"
-#include "lib/host/sleep_lock.h"
+#include "lib/host/systemd.h"
 #include "loopdev.h"
 #include "scope.h"
 #include "swaps.h"

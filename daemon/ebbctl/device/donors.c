@@ -62,7 +62,7 @@ static int ask_daemon(struct donor_list *l, const struct device_record *d, struc
 	struct json_object *rows;
 	const char *cause;
 	char borrower[192];
-	int r = daemon_call(daemon_request("donors"), &answer, &inner);
+	int r = daemon_call(control_request("donors"), &answer, &inner);
 
 	if (r)
 		return fail_exit(e, EXIT_USAGE, EINVAL,

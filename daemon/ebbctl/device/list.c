@@ -13,20 +13,6 @@
 
 #define SERVER_MS 1000
 
-/* Returns the server's status, or NULL when it does not answer. */
-static struct json_object *ask_server(const char *name)
-{
-	struct json_object *request = json_object_new_object(), *answer = NULL;
-
-	json_add_text(request, "verb", "status");
-	if (control_call(ebb_device_socket(name), request, SERVER_MS, &answer, NULL))
-		answer = NULL;
-	json_object_put(request);
-	if (answer)
-		json_object_object_del(answer, "ok");
-	return answer;
-}
-
 static const char *state_of(const struct device_record *d, bool recorded, bool on, bool answers)
 {
 	if (!recorded)
@@ -52,7 +38,7 @@ struct json_object *device_describe(const char *name)
 		d = found;
 	d.server_pid = found.server_pid;
 	on = *found.block && !swaps_find(found.block, &area);
-	server = ask_server(name);
+	server = control_ask(ebb_device_socket(name), "status", SERVER_MS);
 	o = device_record_json(&d);
 	json_add_text(o, "state", state_of(&d, recorded, on, server != NULL));
 	json_add_bool(o, "on", on);

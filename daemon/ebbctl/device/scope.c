@@ -15,8 +15,8 @@
 #include "lib/control/control.h"
 #include "lib/control/device.h"
 #include "lib/host/cgroup.h"
-#include "lib/host/cgroup_mount.h"
-#include "lib/host/transient.h"
+#include "lib/host/cgroup_files.h"
+#include "lib/host/systemd.h"
 #include "scope.h"
 
 #define KEEP_MAX (EBB_MAX_CGROUPS + 1) /* and one that is being attached */
@@ -189,7 +189,7 @@ static void keep_attached(struct scope *s, struct json_object *status)
 
 int scope_apply(const char *device, const char *extra, struct error *e)
 {
-	struct json_object *request, *status = NULL;
+	struct json_object *status;
 	struct scope s = { .n = 0 };
 	const char *mount = cgroup_memory_mount(&s.v2);
 	_cleanup_close_ int lock = lock_scopes(e);
@@ -199,11 +199,7 @@ int scope_apply(const char *device, const char *extra, struct error *e)
 	if (lock < 0)
 		return lock;
 	first = access(scope_file(device), F_OK) < 0;
-	request = json_object_new_object();
-	json_add_text(request, "verb", "status");
-	if (control_call(ebb_control_socket(), request, first ? FIRST_MS : AGAIN_MS, &status, NULL))
-		status = NULL;
-	json_object_put(request);
+	status = control_ask(ebb_control_socket(), "status", first ? FIRST_MS : AGAIN_MS);
 	if (extra)
 		s.keep[s.n++] = extra;
 	keep_attached(&s, status);

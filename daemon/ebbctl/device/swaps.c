@@ -17,7 +17,7 @@
 #include "lib/base/process_run.h"
 #include "lib/base/size.h"
 #include "lib/host/cgroup.h"
-#include "lib/host/cgroup_mount.h"
+#include "lib/host/cgroup_files.h"
 #include "swaps.h"
 
 #ifndef SWAP_FLAG_DISCARD
@@ -115,45 +115,23 @@ uint64_t memory_available(void)
 	return p ? strtoull(p + strlen("MemAvailable:"), NULL, 10) << 10 : 0;
 }
 
-static uint64_t stat_value(const char *text, const char *key)
-{
-	size_t len = strlen(key);
-
-	for (const char *p = text; p; p = strchr(p, '\n')) {
-		p += *p == '\n';
-		if (!strncmp(p, key, len) && p[len] == ' ')
-			return strtoull(p + len, NULL, 10);
-	}
-	return 0;
-}
-
 /* A cgroup whose swapped-out pages do not fit into its limit. */
 struct tight {
 	char rel[256];
-	uint64_t anon, swapped, limit;
-	bool v2;
+	struct cgroup_memory memory;
+	uint64_t limit;
 };
 
 static int is_tight(const char *dir, void *data)
 {
 	struct tight *t = data;
 	struct cgroup_ref c;
-	char path[PATH_MAX + 32], text[8192];
 
-	snprintf(path, sizeof(path), "%.4000s/memory.stat", dir);
-	if (file_read(path, text, sizeof(text)) <= 0)
-		return 0;
-	t->anon = stat_value(text, t->v2 ? "anon" : "total_rss");
-	t->swapped = stat_value(text, "total_swap");
-	if (t->v2) {
-		snprintf(path, sizeof(path), "%.4000s/memory.swap.current", dir);
-		t->swapped = (uint64_t)file_number(path, 0);
-	}
-	if (!t->swapped || cgroup_resolve(dir, &c, NULL))
+	if (cgroup_memory_read(dir, &t->memory) || !t->memory.swapped || cgroup_resolve(dir, &c, NULL))
 		return 0;
 	t->limit = cgroup_limit(&c);
 	snprintf(t->rel, sizeof(t->rel), "%.255s", c.rel);
-	return t->anon + t->swapped > t->limit;
+	return t->memory.anon + t->memory.swapped > t->limit;
 }
 
 int swaps_can_leave(const char *device, const struct swap_area *area, struct error *e)
@@ -161,7 +139,7 @@ int swaps_can_leave(const char *device, const struct swap_area *area, struct err
 	struct swap_area areas[SWAPS_MAX];
 	uint64_t available = memory_available(), elsewhere = 0;
 	char used[16], free_memory[16], other[16];
-	struct tight t = { 0 };
+	struct tight t;
 	int n = swaps_read(areas);
 
 	for (int i = 0; i < n; i++)
@@ -176,11 +154,10 @@ int swaps_can_leave(const char *device, const struct swap_area *area, struct err
 				 device, used, free_memory, other);
 	if (!area->used || elsewhere >= area->used)
 		return 0;
-	cgroup_memory_mount(&t.v2);
 	if (!cgroup_each(is_tight, &t))
 		return 0;
-	size_format(t.swapped, used, sizeof(used));
-	size_format(t.anon, free_memory, sizeof(free_memory));
+	size_format(t.memory.swapped, used, sizeof(used));
+	size_format(t.memory.anon, free_memory, sizeof(free_memory));
 	size_format(t.limit, other, sizeof(other));
 	return fail_exit(e, EXIT_REFUSED, EBUSY,
 			 "device %s: swapoff would invoke the OOM killer in cgroup %s (%s swapped out, %s resident, limit %s); end its programs, raise its limit, or use --force",

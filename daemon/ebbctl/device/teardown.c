@@ -113,15 +113,10 @@ static int read_intent(const char *name, struct device_record *d)
 
 pid_t device_server(const char *name)
 {
-	struct json_object *request = json_object_new_object(), *answer = NULL;
-	pid_t pid = 0;
+	_cleanup_json_ struct json_object *answer =
+		control_ask(ebb_device_socket(name), "status", SERVER_MS);
+	pid_t pid = answer ? (pid_t)json_int(answer, "pid", 0) : 0;
 
-	json_add_text(request, "verb", "status");
-	if (control_call(ebb_device_socket(name), request, SERVER_MS, &answer, NULL) == 0) {
-		pid = (pid_t)json_int(answer, "pid", 0);
-		json_object_put(answer);
-	}
-	json_object_put(request);
 	return pid ? pid : process_find(DEVICE_SERVER, "--mount", device_mount(name));
 }
 
@@ -237,10 +232,5 @@ int device_teardown(const struct device_record *d, int timeout_ms, enum process_
 
 void device_announce(void)
 {
-	struct json_object *request = json_object_new_object(), *answer = NULL;
-
-	json_add_text(request, "verb", "device.refresh");
-	if (control_call(ebb_control_socket(), request, 5000, &answer, NULL) == 0)
-		json_object_put(answer);
-	json_object_put(request);
+	json_object_put(control_ask(ebb_control_socket(), "device.refresh", 5000));
 }

@@ -6,7 +6,6 @@
 
 #include "ebbctl/call.h"
 #include "ebbctl/device/list.h"
-#include "ebbctl/device_servers.h"
 #include "lib/base/clock.h"
 #include "lib/base/files.h"
 #include "lib/base/paths.h"
@@ -73,10 +72,10 @@ static int ask_daemon(struct json_object *o, struct error *e)
 {
 	struct json_object *status = NULL, *stats = NULL, *rows;
 	struct error inner = { 0 };
-	int r = daemon_call(daemon_request("status"), &status, &inner);
+	int r = daemon_call(control_request("status"), &status, &inner);
 
 	if (!r)
-		r = daemon_call(daemon_request("stats"), &stats, &inner);
+		r = daemon_call(control_request("stats"), &stats, &inner);
 	if (r && inner.exit_status != EXIT_NO_DAEMON) {
 		json_object_put(status);
 		return fail_exit(e, inner.exit_status, inner.code, "%s", inner.text);
@@ -97,7 +96,7 @@ static void ask_device(struct json_object *row, struct json_object *donors)
 	struct json_object *server = json_member(row, "server"), *stats = NULL;
 	struct json_object *its = server ? json_member(server, "donors") : NULL;
 
-	if (server && server_call(name, server_request("stats"), &stats, NULL))
+	if (server && server_call(name, control_request("stats"), &stats, NULL))
 		stats = NULL;
 	json_object_object_add(row, "stats", stats);
 	for (size_t i = 0; its && i < json_object_array_length(its); i++) {
@@ -109,18 +108,6 @@ static void ask_device(struct json_object *row, struct json_object *donors)
 			 !strcmp(json_text(donor, "leaving", ""), QUARANTINED));
 		json_object_array_add(donors, json_object_get(donor));
 	}
-}
-
-static struct json_object *ask_lender(void)
-{
-	struct json_object *request = server_request("status"), *answer = NULL;
-
-	if (control_call(ebb_donor_socket(), request, LOCAL_MS, &answer, NULL))
-		answer = NULL;
-	json_object_put(request);
-	if (answer)
-		json_object_object_del(answer, "ok");
-	return answer;
 }
 
 int snapshot_take(struct json_object **out, struct error *e)
@@ -140,7 +127,7 @@ int snapshot_take(struct json_object **out, struct error *e)
 		ask_device(json_object_array_get_idx(devices, i), donors);
 	json_object_object_add(o, "devices", devices);
 	json_object_object_add(o, "donors", donors);
-	json_object_object_add(o, "lender", ask_lender());
+	json_object_object_add(o, "lender", control_ask(ebb_donor_socket(), "status", LOCAL_MS));
 	*out = o;
 	return 0;
 }

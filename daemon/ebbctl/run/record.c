@@ -44,7 +44,7 @@ static sigset_t stop_signals(void)
 
 static int tell(const char *verb, const char *cgroup, const char *file, struct error *e)
 {
-	struct json_object *request = daemon_request(verb);
+	struct json_object *request = control_request(verb);
 
 	json_add_text(request, "cgroup", cgroup);
 	if (file) {
@@ -72,7 +72,7 @@ static void wait_for(const char *cgroup, uint64_t ns)
 
 int record_stop(const char *cgroup, struct json_object **answer, struct error *e)
 {
-	struct json_object *request = daemon_request("record.stop");
+	struct json_object *request = control_request("record.stop");
 
 	json_add_text(request, "cgroup", cgroup);
 	return daemon_call(request, answer, e);

@@ -9,10 +9,10 @@
 #include "ebbctl/device/scope.h"
 #include "ebbctl/device/swaps.h"
 #include "lib/base/json.h"
+#include "lib/control/control.h"
 #include "lib/host/cgroup.h"
-#include "lib/host/cgroup_memory.h"
-#include "lib/host/cgroup_mount.h"
-#include "lib/host/transient.h"
+#include "lib/host/cgroup_files.h"
+#include "lib/host/systemd.h"
 #include "record.h"
 #include "run.h"
 
@@ -36,7 +36,7 @@ static bool device_is_on(void)
 static bool daemon_runs(struct error *e)
 {
 	struct json_object *status = NULL;
-	int r = daemon_call(daemon_request("status"), &status, e);
+	int r = daemon_call(control_request("status"), &status, e);
 
 	json_object_put(status);
 	return !r;
@@ -114,7 +114,7 @@ static int make_cgroup(struct run *run, struct error *e)
 
 static int attach(struct run *run, struct error *e)
 {
-	struct json_object *request = daemon_request("policy.attach");
+	struct json_object *request = control_request("policy.attach");
 	int r;
 
 	json_add_text(request, "cgroup", run->cgroup.path);
@@ -135,7 +135,7 @@ static int start_recording(struct run *run, struct error *e)
 
 	if (r)
 		return r;
-	request = daemon_request("record.start");
+	request = control_request("record.start");
 	json_add_text(request, "cgroup", run->cgroup.path);
 	json_add_text(request, "file", file);
 	r = daemon_tell(request, e);
@@ -189,7 +189,7 @@ static double seconds(struct timeval t)
 
 static void add_stats(struct run *run)
 {
-	struct json_object *request = daemon_request("stats"), *answer = NULL, *rows, *row;
+	struct json_object *request = control_request("stats"), *answer = NULL, *rows, *row;
 
 	json_add_text(request, "cgroup", run->cgroup.path);
 	if (daemon_call(request, &answer, NULL))
@@ -225,7 +225,7 @@ static void summarise(struct run *run, const char *program)
 
 static void tell_about_cgroup(struct run *run, const char *verb)
 {
-	struct json_object *request = daemon_request(verb);
+	struct json_object *request = control_request(verb);
 
 	json_add_text(request, "cgroup", run->cgroup.path);
 	daemon_tell(request, NULL);

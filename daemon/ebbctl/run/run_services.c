@@ -107,7 +107,7 @@ int started_begin(struct started *s, bool daemon_runs, bool device_is_on, uint64
 static int stop_daemon(struct error *e)
 {
 	struct json_object *status = NULL;
-	int r = daemon_call(daemon_request("status"), &status, NULL);
+	int r = daemon_call(control_request("status"), &status, NULL);
 
 	if (r)
 		return 0;

@@ -16,7 +16,7 @@
 #include "doctor_bpf.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/paths.h"
-#include "lib/host/cgroup_mount.h"
+#include "lib/host/cgroup_files.h"
 
 #define BTF_FILE "/sys/kernel/btf/vmlinux"
 #define BPFFS_MAGIC 0xcafe4a11

@@ -25,7 +25,7 @@
 #include "lib/control/control.h"
 #include "lib/control/peer.h"
 #include "lib/host/cgroup.h"
-#include "lib/host/cgroup_mount.h"
+#include "lib/host/cgroup_files.h"
 
 #ifndef PR_GET_IO_FLUSHER
 #define PR_GET_IO_FLUSHER 58
@@ -299,7 +299,7 @@ void doctor_running(struct doctor *d)
 	struct strangers s;
 	char size[16];
 
-	daemon_call(daemon_request("status"), &status, &e);
+	daemon_call(control_request("status"), &status, &e);
 	doctor_add(d, status ? HAVE : NOTE, "ebbd", "systemctl start ebbd, or ebbctl run --start",
 		   status ? "runs, pid %d" : "does not answer", (int)json_int(status, "pid", 0));
 	proactive_reclaim(d);

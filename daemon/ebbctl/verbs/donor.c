@@ -10,7 +10,6 @@
 #include "lib/base/size.h"
 #include "lib/base/paths.h"
 #include "ebbctl/call.h"
-#include "ebbctl/device_servers.h"
 #include "lib/base/text.h"
 #include "verbs.h"
 #include "lib/kmod/donor_address.h"
@@ -24,14 +23,12 @@ static int local_call(struct json_object *request, struct json_object **answer, 
 	struct error inner = { 0 };
 	int r = control_call(ebb_donor_socket(), request, LOCAL_MS, answer, &inner);
 
-	json_object_put(request);
 	if (r && inner.exit_status == EXIT_NO_DAEMON)
 		return fail_exit(e, EXIT_NO_DAEMON, r,
 				 "donor " LOCAL ": cannot connect to ebb-donord at %s; start it, or name a donor of a device",
 				 ebb_donor_socket());
 	if (r)
 		return fail_exit(e, inner.exit_status, r, "%s", inner.text);
-	json_object_object_del(*answer, "ok");
 	return 0;
 }
 
@@ -153,12 +150,12 @@ static int run_list(int argc, char **argv, void *options, struct error *e)
 
 	json_object_object_add(o, "donors", rows);
 	servers_ask("status", add_rows, rows);
-	if (!daemon_call(daemon_request("donors"), &known, NULL)) {
+	if (!daemon_call(control_request("donors"), &known, NULL)) {
 		add_known(rows, json_member(known, "donors"));
 		json_add_text(o, "source", json_text(known, "source", NULL));
 		json_add_text(o, "error", json_text(known, "error", NULL));
 	}
-	if (!local_call(server_request("status"), &local, NULL))
+	if (!local_call(control_request("status"), &local, NULL))
 		json_object_object_add(o, LOCAL, local);
 	output(c->json, o, print_list);
 	return 0;
@@ -193,7 +190,7 @@ static int tell_user(const char *device, struct json_object *status, void *data)
 
 	if (!rows || !mark(rows, t->address, false))
 		return 0;
-	request = server_request(t->verb);
+	request = control_request(t->verb);
 	json_add_text(request, "donor", t->address);
 	r = server_call(device, request, &answer, t->e);
 	if (r)
@@ -233,7 +230,7 @@ static int tell(const char *verb, const char *local_verb, const char *what, cons
 		return r;
 	if (!strcmp(text, LOCAL) && local_verb) {
 		json_add_text(o, "donor", LOCAL);
-		r = local_call(server_request(local_verb), &answer, e);
+		r = local_call(control_request(local_verb), &answer, e);
 	} else {
 		r = kmod_donor_check(text, "donor", address, sizeof(address), e);
 		json_add_text(o, "donor", r ? "" : address);

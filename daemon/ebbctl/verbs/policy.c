@@ -10,6 +10,7 @@
 #include "ebbctl/device/swaps.h"
 #include "lib/base/text.h"
 #include "lib/base/files.h"
+#include "lib/control/control.h"
 #include "lib/host/cgroup.h"
 #include "verbs.h"
 
@@ -49,7 +50,7 @@ static int run_list(int argc, char **argv, void *options, struct error *e)
 {
 	_cleanup_json_ struct json_object *answer = NULL;
 	const struct common_options *c = options;
-	int r = daemon_call(daemon_request("policy.list"), &answer, e);
+	int r = daemon_call(control_request("policy.list"), &answer, e);
 
 	if (!r)
 		output(c->json, answer, print_policies);
@@ -78,7 +79,7 @@ static int cgroup_request(const char *verb, const char *name, struct cgroup_ref 
 
 	if (r)
 		return r;
-	*request = daemon_request(verb);
+	*request = control_request(verb);
 	json_add_text(*request, "cgroup", c->path);
 	return 0;
 }
@@ -191,7 +192,7 @@ static int run_load(int argc, char **argv, void *options, struct error *e)
 	if (!realpath(argv[0], file))
 		return fail_exit(e, EXIT_USAGE, errno, "%.200s: %m; give the file of a compiled policy",
 				 argv[0]);
-	request = daemon_request("policy.load");
+	request = control_request("policy.load");
 	json_add_text(request, "file", file);
 	r = daemon_call_within(LOAD_MS, request, &answer, e);
 	if (!r)
@@ -211,7 +212,7 @@ static void print_unloaded(struct json_object *o)
 static int run_unload(int argc, char **argv, void *options, struct error *e)
 {
 	_cleanup_json_ struct json_object *answer = NULL;
-	struct json_object *request = daemon_request("policy.unload");
+	struct json_object *request = control_request("policy.unload");
 	const struct common_options *c = options;
 	int r;
 

@@ -9,6 +9,7 @@
 #include "ebbctl/call.h"
 #include "lib/base/text.h"
 #include "lib/base/cleanup.h"
+#include "lib/control/control.h"
 #include "verbs.h"
 
 struct show_options {
@@ -138,7 +139,7 @@ static void print_show(struct json_object *o)
 static int run_show(int argc, char **argv, void *options, struct error *e)
 {
 	_cleanup_json_ struct json_object *answer = NULL;
-	struct json_object *request = daemon_request("policy.show");
+	struct json_object *request = control_request("policy.show");
 	const struct show_options *o = options;
 	int r;
 

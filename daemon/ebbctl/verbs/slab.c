@@ -7,8 +7,9 @@
 
 #include "lib/control/device.h"
 #include "lib/base/privilege.h"
-#include "ebbctl/device_servers.h"
+#include "ebbctl/call.h"
 #include "lib/base/text.h"
+#include "lib/control/control.h"
 #include "device_view.h"
 #include "verbs.h"
 #include "lib/kmod/donor_address.h"
@@ -31,7 +32,7 @@ static int list_device(const char *device, struct json_object *rows, struct erro
 	/* Guards against a server that does not advance. */
 	for (int64_t from = -1, next = 0; next > from;) {
 		_cleanup_json_ struct json_object *answer = NULL;
-		struct json_object *request = server_request("slab.list");
+		struct json_object *request = control_request("slab.list");
 		int r;
 
 		from = next;
@@ -153,7 +154,7 @@ static int run_migrate(int argc, char **argv, void *options, struct error *e)
 	json_add_text(o, "device", d.name);
 	json_add_int(o, "slab", (int64_t)index);
 	json_add_text(o, "to", *to ? to : NULL);
-	request = server_request("slab.migrate");
+	request = control_request("slab.migrate");
 	json_add_int(request, "slab", (int64_t)index);
 	if (*to)
 		json_add_text(request, "to", to);

@@ -5,6 +5,7 @@
 #include "ebbctl/call.h"
 #include "ebbctl/device/list.h"
 #include "lib/base/text.h"
+#include "lib/control/control.h"
 #include "lib/host/cgroup.h"
 #include "verbs.h"
 
@@ -66,7 +67,7 @@ static int run_status(int argc, char **argv, void *options, struct error *e)
 {
 	_cleanup_json_ struct json_object *answer = NULL;
 	const struct common_options *c = options;
-	int r = daemon_call(daemon_request("status"), &answer, e);
+	int r = daemon_call(control_request("status"), &answer, e);
 
 	if (r)
 		return r;
@@ -123,7 +124,7 @@ static void print_stats(struct json_object *o)
 
 static int run_stats(int argc, char **argv, void *options, struct error *e)
 {
-	_cleanup_json_ struct json_object *answer = NULL, *request = daemon_request("stats");
+	_cleanup_json_ struct json_object *answer = NULL, *request = control_request("stats");
 	const struct common_options *c = options;
 	struct json_object *rows;
 	struct cgroup_ref ref;

@@ -13,7 +13,7 @@
 #include "declared.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/log.h"
-#include "lib/host/cgroup_mount.h"
+#include "lib/host/cgroup_files.h"
 #include "stats.h"
 
 #define AGAIN_MOST 5

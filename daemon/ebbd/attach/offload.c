@@ -10,6 +10,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
+#include "lib/host/cgroup_files.h"
 #include "offload.h"
 #include "offload_pages.h"
 #include "offload_room.h"
@@ -60,18 +61,6 @@ static uint64_t lost_ns(const struct attachments *a, const char *rel)
 	return lost;
 }
 
-static uint64_t row(const char *text, const char *key)
-{
-	size_t n = strlen(key);
-
-	for (const char *line = text; line; line = strchr(line, '\n')) {
-		line += *line == '\n';
-		if (!strncmp(line, key, n) && line[n] == ' ')
-			return strtoull(line + n, NULL, 10);
-	}
-	return 0;
-}
-
 static int read_in(const char *dir, const char *name, char *text, size_t size)
 {
 	char path[PATH_MAX + 32];
@@ -82,22 +71,13 @@ static int read_in(const char *dir, const char *name, char *text, size_t size)
 
 static void measure_memory(struct job *j)
 {
-	static const char *const one[] = { "total_rss", "total_swapcached", "total_swap" };
-	static const char *const two[] = { "anon", "swapcached", NULL };
-	const char *const *key = j->cgroup.v2 ? two : one;
-	char text[8192], number[32];
-	uint64_t swap = 0;
+	struct cgroup_memory m;
 
-	if (read_in(j->cgroup.path, "memory.stat", text, sizeof(text)))
+	if (cgroup_memory_read(j->cgroup.path, &m))
 		return;
-	j->cached = row(text, key[1]);
-	j->report.resident = row(text, key[0]) + j->cached;
-	if (key[2])
-		swap = row(text, key[2]);
-	else if (!read_in(j->cgroup.path, "memory.swap.current", number, sizeof(number)))
-		/* A page in the swap cache is charged for its slot as well. */
-		swap = strtoull(number, NULL, 10) - j->cached;
-	j->report.swapped = swap > INT64_MAX ? 0 : swap;
+	j->cached = m.cached;
+	j->report.resident = m.anon + m.cached;
+	j->report.swapped = m.swapped;
 }
 
 /* CPU time of the cgroup; without a v2 directory it is taken for one busy thread. */
@@ -106,7 +86,7 @@ static uint64_t running_us(const struct cgroup_ref *c, uint64_t now)
 	char text[1024];
 
 	return *c->twin && !read_in(c->twin, "cpu.stat", text, sizeof(text)) ?
-	       row(text, "usage_usec") : now / 1000;
+	       cgroup_stat(text, "usage_usec") : now / 1000;
 }
 
 static uint64_t psi_us(const struct cgroup_ref *c)

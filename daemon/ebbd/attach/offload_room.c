@@ -71,17 +71,11 @@ static int add(const struct device_record *d, void *data)
 /* Donors lost so far and pages that no donor took; -1 when the server does not say. */
 static int64_t troubles(const char *name)
 {
-	struct json_object *request = json_object_new_object(), *answer = NULL;
-	int64_t n = -1;
+	_cleanup_json_ struct json_object *answer =
+		control_ask(ebb_device_socket(name), "stats", ANSWER_MS);
 
-	json_add_text(request, "verb", "stats");
-	if (!control_call(ebb_device_socket(name), request, ANSWER_MS, &answer, NULL)) {
-		n = json_int(answer, "donor_losses", 0) +
-		    json_int(answer, "pages_written_backup_only", 0);
-		json_object_put(answer);
-	}
-	json_object_put(request);
-	return n;
+	return answer ? json_int(answer, "donor_losses", 0) +
+			json_int(answer, "pages_written_backup_only", 0) : -1;
 }
 
 static bool in_trouble(struct offload_room *r, const struct found *f)

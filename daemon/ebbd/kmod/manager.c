@@ -17,7 +17,7 @@
 #include "lib/base/paths.h"
 #include "lib/control/control.h"
 #include "lib/discovery/thread.h"
-#include "lib/host/sleep_lock.h"
+#include "lib/host/systemd.h"
 #include "lib/kmod/settle.h"
 #include "manager.h"
 

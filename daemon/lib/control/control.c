@@ -122,9 +122,18 @@ static int connect_within(int fd, const struct sockaddr_un *sa, int timeout_ms)
 	return r == -EAGAIN ? -ETIMEDOUT : r;
 }
 
+struct json_object *control_request(const char *verb)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_add_text(o, "verb", verb);
+	return o;
+}
+
 int control_call(const char *path, struct json_object *request, int timeout_ms,
 		 struct json_object **answer, struct error *e)
 {
+	_cleanup_json_ struct json_object *sent = request;
 	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	_cleanup_free_ char *line = NULL;
 	struct json_object *o, *ok;
@@ -144,7 +153,7 @@ int control_call(const char *path, struct json_object *request, int timeout_ms,
 				 "%s: cannot connect: %s; run \"systemctl start ebbd\" or \"ebbctl run --start\"",
 				 path, strerror(-r));
 	if (!r)
-		r = send_line(fd, request, timeout_ms);
+		r = send_line(fd, sent, timeout_ms);
 	/* The server refuses a client without the right before it reads the request. */
 	if (!r || r == -EPIPE || r == -ECONNRESET)
 		r = read_line(fd, timeout_ms, CONTROL_MAX_ANSWER, &line);
@@ -164,8 +173,16 @@ int control_call(const char *path, struct json_object *request, int timeout_ms,
 		json_object_put(o);
 		return r;
 	}
+	json_object_object_del(o, "ok");
 	*answer = o;
 	return 0;
+}
+
+struct json_object *control_ask(const char *path, const char *verb, int timeout_ms)
+{
+	struct json_object *answer;
+
+	return control_call(path, control_request(verb), timeout_ms, &answer, NULL) ? NULL : answer;
 }
 
 int control_listen(const char *path, struct error *e)

@@ -21,14 +21,20 @@
 /* Statistics of EBB_MAX_CGROUPS cgroups need more than twice CONTROL_MAX_LINE. */
 #define CONTROL_MAX_ANSWER (16 << 20)
 
+/* Returns {"verb": @verb}; the caller owns it. */
+struct json_object *control_request(const char *verb);
+
 /*
- * Sends @request to the socket at @path; connecting, sending and the answer may take
- * @timeout_ms each.  The caller owns *@answer (json_object_put()).  Fails with
- * EXIT_NO_DAEMON when no server listens, and with the server's text, code and exit status
+ * Sends @request, which it frees, to the socket at @path; connecting, sending and the answer may
+ * take @timeout_ms each.  The caller owns *@answer (json_object_put()), which lacks "ok".  Fails
+ * with EXIT_NO_DAEMON when no server listens, and with the server's text, code and exit status
  * when it answers "ok":false.
  */
 int control_call(const char *path, struct json_object *request, int timeout_ms,
 		 struct json_object **answer, struct error *e);
+
+/* Returns the answer of the server at @path to @verb, which the caller owns, or NULL. */
+struct json_object *control_ask(const char *path, const char *verb, int timeout_ms);
 
 /*
  * A handler fills @answer (already {"ok":true}) or returns an error, which is

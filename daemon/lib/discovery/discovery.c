@@ -211,19 +211,19 @@ static int tell_device(const struct device_record *r, void *data)
 		return 0;
 	donor_list_borrower(r->name, borrower, sizeof(borrower));
 	list = donor_list_choose(&d->list, borrower, r->slab, DEVICE_DONORS);
-	request = json_object_new_object();
-	json_add_text(request, "verb", "donors.set");
+	request = control_request("donors.set");
 	json_object_object_add(request, "donors", list);
 	/* Never an empty list: without any donor nothing is told. */
-	if (!list || !json_object_array_length(list))
+	if (!list || !json_object_array_length(list)) {
+		json_object_put(request);
 		fail(&e, ENOENT, "none of %d donors has slabs as large; re-create it with a smaller --slab",
 		     d->list.n);
-	else if (!control_call(ebb_device_socket(r->name), request, TELL_MS, &answer, &e))
+	} else if (!control_call(ebb_device_socket(r->name), request, TELL_MS, &answer, &e)) {
 		json_object_put(answer);
+	}
 	if (e.code && !d->complained_device)
 		log_warn("device %s: cannot update its donors: %s", r->name, e.text);
 	d->failed_device |= e.code != 0;
-	json_object_put(request);
 	return 0;
 }
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "cgroup.h"
-#include "cgroup_mount.h"
+#include "cgroup_files.h"
 #include "lib/base/files.h"
 
 /* How long a process that has exited may still be seen in its cgroup. */

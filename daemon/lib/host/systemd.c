@@ -1,14 +1,59 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <systemd/sd-bus.h>
+#include <systemd/sd-daemon.h>
 #include <time.h>
 
-#include "bus.h"
+#include "lib/base/cleanup.h"
+#include "lib/base/clock.h"
 #include "lib/base/files.h"
-#include "transient.h"
+#include "systemd.h"
 
+#define WAIT_USEC 5000000
 #define WAIT_MS 5000
+#define ABOVE_STDERR 3
+
+/* Flushing would wait for a bus that is not there yet, and calls have had their answers. */
+static void bus_close(sd_bus **bus) { sd_bus_close_unref(*bus); }
+static void bus_message_free(sd_bus_message **m) { sd_bus_message_unref(*m); }
+
+/* Bounds the handshake: sd-bus would wait 90 s in any call for a bus that never answers. */
+static int greeted(sd_bus *bus)
+{
+	uint64_t now = now_ns() / 1000, end = now + WAIT_USEC;
+	int r = sd_bus_is_ready(bus);
+
+	for (; !r && now < end; now = now_ns() / 1000) {
+		r = sd_bus_process(bus, NULL);
+		if (!r)
+			r = sd_bus_wait(bus, end - now);
+		if (r >= 0)
+			r = sd_bus_is_ready(bus);
+	}
+	return r < 0 ? r : r ? 0 : -ETIMEDOUT;
+}
+
+/*
+ * Opens a connection whose calls time out, and completes the handshake.  Returns 0 or -errno:
+ * -EOPNOTSUPP if systemd does not run, -ETIMEDOUT if the bus accepts connections and never
+ * answers.  The caller owns *@bus even after an error.
+ */
+static int bus_open(sd_bus **bus)
+{
+	int r;
+
+	if (sd_booted() <= 0)
+		return -EOPNOTSUPP;
+	r = sd_bus_open_system(bus);
+	if (r >= 0)
+		r = greeted(*bus);
+	if (r >= 0)
+		r = sd_bus_set_method_call_timeout(*bus, WAIT_USEC);
+	return r < 0 ? r : 0;
+}
 
 /* The cgroup of @pid in the v2 hierarchy. */
 static int unified_cgroup(pid_t pid, char *cgroup, size_t size)
@@ -80,8 +125,8 @@ static int add_properties(sd_bus_message *m, const struct transient_limit *limit
 int transient_scope(const char *unit, const pid_t *pids, int n, char *cgroup, size_t size,
 		    const struct transient_limit *limit)
 {
-	__attribute__((cleanup(bus_close))) sd_bus *bus = NULL;
-	__attribute__((cleanup(bus_message_free))) sd_bus_message *m = NULL;
+	_cleanup_(bus_close) sd_bus *bus = NULL;
+	_cleanup_(bus_message_free) sd_bus_message *m = NULL;
 	int r = bus_open(&bus);
 
 	if (r >= 0)
@@ -111,7 +156,7 @@ int transient_scope(const char *unit, const pid_t *pids, int n, char *cgroup, si
 
 int transient_swap_max(const char *unit, uint64_t bytes)
 {
-	__attribute__((cleanup(bus_close))) sd_bus *bus = NULL;
+	_cleanup_(bus_close) sd_bus *bus = NULL;
 	int r = bus_open(&bus);
 
 	if (r >= 0)
@@ -119,4 +164,27 @@ int transient_swap_max(const char *unit, uint64_t bytes)
 				       "org.freedesktop.systemd1.Manager", "SetUnitProperties", NULL,
 				       NULL, "sba(sv)", unit, 1, 1, "MemorySwapMax", "t", bytes);
 	return r < 0 ? r : 0;
+}
+
+int sleep_lock_take(const char *device)
+{
+	_cleanup_(bus_close) sd_bus *bus = NULL;
+	_cleanup_(bus_message_free) sd_bus_message *answer = NULL;
+	char why[128];
+	int fd, r;
+
+	snprintf(why, sizeof(why), "swap is on at device %.64s, and what serves it would sleep too", device);
+	r = bus_open(&bus);
+	/* logind.conf(5): a lid that is closed overrides "sleep" alone. */
+	if (r >= 0)
+		r = sd_bus_call_method(bus, "org.freedesktop.login1", "/org/freedesktop/login1",
+				       "org.freedesktop.login1.Manager", "Inhibit", NULL, &answer,
+				       "ssss", "sleep:handle-lid-switch", "ebb", why, "block");
+	if (r >= 0)
+		r = sd_bus_message_read(answer, "h", &fd);
+	if (r < 0)
+		return r;
+	/* The message's own ends with it. */
+	fd = fcntl(fd, F_DUPFD, ABOVE_STDERR);
+	return fd < 0 ? -errno : fd;
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Transient scopes of systemd, over the system bus. */
-#ifndef EBB_TRANSIENT_H
-#define EBB_TRANSIENT_H
+/* Requests to systemd over the system bus; none waits longer than five seconds. */
+#ifndef EBB_SYSTEMD_H
+#define EBB_SYSTEMD_H
 
 #include <stdint.h>
 #include <sys/types.h>
-
 
 /*
  * What a scope for a program under a limit gets: Delegate=yes, MemoryMax=.
@@ -26,5 +25,12 @@ int transient_scope(const char *unit, const pid_t *pids, int n, char *cgroup, si
 
 /* MemorySwapMax= of @unit until the next boot; @bytes UINT64_MAX = infinity. */
 int transient_swap_max(const char *unit, uint64_t bytes);
+
+/*
+ * Returns an fd that holds sleep off as long as it, or a copy of it, is open in any process; exec
+ * does not close it.  While processes are frozen no process serves swap, and a process that needs
+ * a page to fall asleep waits without limit.  -EOPNOTSUPP where systemd does not run, other -errno when logind did not give one.
+ */
+int sleep_lock_take(const char *device);
 
 #endif

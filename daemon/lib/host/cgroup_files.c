@@ -3,10 +3,13 @@
 #include <limits.h>
 #include <mntent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "cgroup_mount.h"
+#include "cgroup_files.h"
 #include "lib/base/files.h"
+
+#define STAT_BYTES 8192
 
 static bool has_word(const char *words, const char *word)
 {
@@ -58,4 +61,55 @@ const char *cgroup_memory_mount(bool *v2)
 	if (v2)
 		*v2 = two;
 	return two || find_mount("cgroup", "memory", dir, sizeof(dir)) ? dir : NULL;
+}
+
+uint64_t cgroup_stat(const char *text, const char *key)
+{
+	size_t n = strlen(key);
+
+	for (const char *line = text; line && *line; line = strchr(line, '\n')) {
+		line += *line == '\n';
+		if (!strncmp(line, key, n) && line[n] == ' ')
+			return strtoull(line + n, NULL, 10);
+	}
+	return 0;
+}
+
+static uint64_t file_value(const char *dir, const char *name)
+{
+	char path[PATH_MAX + 32];
+	int64_t v;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	v = file_number(path, 0);
+	return v > 0 ? (uint64_t)v : 0;
+}
+
+int cgroup_memory_read(const char *dir, struct cgroup_memory *m)
+{
+	char path[PATH_MAX + 32], text[STAT_BYTES];
+	uint64_t on_swap;
+	ssize_t n;
+
+	*m = (struct cgroup_memory){ 0 };
+	snprintf(path, sizeof(path), "%s/memory.stat", dir);
+	n = file_read(path, text, sizeof(text));
+	if (n < 0)
+		return (int)n;
+	if (strstr(text, "\ntotal_rss ")) {
+		m->anon = cgroup_stat(text, "total_rss");
+		m->mapped = cgroup_stat(text, "total_mapped_file");
+		m->cached = cgroup_stat(text, "total_swapcached");
+		m->swapped = cgroup_stat(text, "total_swap");
+		m->kernel = file_value(dir, "memory.kmem.usage_in_bytes");
+		return 0;
+	}
+	m->anon = cgroup_stat(text, "anon");
+	m->mapped = cgroup_stat(text, "file_mapped");
+	m->kernel = cgroup_stat(text, "kernel");
+	/* Version 2 also counts a page that was swapped in while its slot is kept. */
+	m->cached = cgroup_stat(text, "swapcached");
+	on_swap = file_value(dir, "memory.swap.current");
+	m->swapped = on_swap > m->cached ? on_swap - m->cached : 0;
+	return 0;
 }
