@@ -21,7 +21,7 @@ static int cgroup_of(int pid, struct cgroup_ref *c, struct error *e)
 	snprintf(path, sizeof(path), "/proc/%d/cgroup", pid);
 	f = fopen(path, "re");
 	if (!f)
-		return fail(e, ESRCH, "process %d: does not exist", pid);
+		return fail_exit(e, EXIT_USAGE, ESRCH, "process %d: does not exist", pid);
 	while (fgets(line, sizeof(line), f)) {
 		/* "4:memory:/x" on version 1, "0::/x" on version 2; a machine may have both. */
 		char *controllers = strchr(line, ':'), *name;
@@ -95,12 +95,14 @@ int epoch_share(struct ebbd *d, struct json_object *request, struct json_object 
 	if (r)
 		return r;
 	if (!tracked(d, &c))
-		return fail(e, ENOENT, "process %u: neither its cgroup %s nor one above has a policy; "
-			    "see ebbctl policy attach", pid, c.rel);
+		return fail_exit(e, EXIT_REFUSED, ENOENT,
+				 "process %u: neither its cgroup %s nor one above has a policy; "
+				 "see ebbctl policy attach", pid, c.rel);
 	if (bpf_map_lookup_elem(d->plane.epoch_slots, &pid, &slot)) {
 		if (free_slot(d->plane.epoch_slots, &slot))
-			return fail(e, ENOSPC, "process %u: all %d epoch slots are taken", pid,
-				    EBB_MAX_EPOCH_SLOTS);
+			return fail_exit(e, EXIT_REFUSED, ENOSPC,
+					 "process %u: all %d epoch slots are taken", pid,
+					 EBB_MAX_EPOCH_SLOTS);
 		if (bpf_map_update_elem(d->plane.epochs, &slot, &zero, BPF_ANY) ||
 		    bpf_map_update_elem(d->plane.epoch_slots, &pid, &slot, BPF_ANY))
 			return fail(e, errno, "maps/epochs: cannot write: %m");

@@ -4,6 +4,7 @@ Traces from the program that faults to the simulator that agrees with the kernel
 fixtures were recorded from real programs, see tests/fixtures/README.md.
 """
 import json
+import shutil
 import signal
 import struct
 import subprocess
@@ -155,7 +156,27 @@ def test_names_do_not_steer_the_terminal(tmp_path):
     trace[508:512] = struct.pack("<I", zlib.crc32(bytes(trace[384:508])))
     (tmp_path / "named.trace").write_bytes(trace)
     said = parts.ebbctl("trace", "show", tmp_path / "named.trace").stdout
-    assert said.startswith("?[2J?x in ") and "\x1b" not in said
+    assert said.startswith("?[2J x in ") and "\x1b" not in said
+
+
+def test_the_simulator_is_not_found_by_path(tmp_path):
+    """Root's PATH may lead through directories of others: ebb-sim is the one beside ebbctl."""
+    beside, others, ran = tmp_path / "sbin", tmp_path / "others", tmp_path / "ran"
+    for directory in beside, others:
+        directory.mkdir()
+    shutil.copy(BIN / "ebbctl", beside)
+    (others / "ebb-sim").write_text(f"#!/bin/sh\ntouch {ran}\n")
+    (others / "ebb-sim").chmod(0o755)
+
+    def shown():
+        return subprocess.run([beside / "ebbctl", "trace", "show", FIXTURES[0]], cwd=others, text=True,
+                              env={"PATH": f"{others}:."}, capture_output=True)
+    done = shown()
+    assert done.returncode == 1 and "ebb-sim: not found; install it beside ebbctl" in done.stderr
+    shutil.copy(BIN / "ebb-sim", beside)
+    done = shown()
+    assert done.returncode == 0 and "misses" in done.stdout
+    assert not ran.exists()
 
 
 def test_csv_has_every_record(fixture):
@@ -300,6 +321,8 @@ def test_record_ends_with_its_cgroup(ebbd, device, cgroup, tmp_path):
     parts.ebbctl("policy", "detach", c.path)
     status, answer, _ = recorder.outcome()
     assert status == 0 and answer["records"] == 0
+    # The recorder was told by a request that changes nothing.
+    assert "record.start" in machine.read(ebbd.log) and "record.check" not in machine.read(ebbd.log)
     assert parts.ebbctl_json("trace", "show", file)["finished"]
 
 

@@ -132,6 +132,12 @@ static int unchanged(void *data, const char *verb, struct json_object *request,
 {
 	if (!strcmp(verb, "refused"))
 		return fail_exit(e, EXIT_REFUSED, EINVAL, "refused: by the test");
+	if (!strcmp(verb, "half"))
+		return fail_exit(e, EXIT_FAILED, EIO, "half: %s", json_text(request, "donor", ""));
+	if (!strcmp(verb, "checked")) {
+		fail_exit(e, EXIT_FAILED, EIO, "checked: by the test");
+		return CONTROL_UNCHANGED;
+	}
 	return strcmp(verb, "repeated") ? 0 : CONTROL_UNCHANGED;
 }
 
@@ -164,7 +170,9 @@ static void changes_are_logged(void **state)
 	say("{\"verb\":\"status\"}\n", &rules, listening);
 	say("{\"verb\":\"refused\"}\n", &rules, listening);
 	say("{\"verb\":\"repeated\"}\n", &rules, listening);
+	say("{\"verb\":\"checked\"}\n", &rules, listening);
 	say("{\"verb\":\"donor.trust\",\"donor\":\"a/b\\nc\"}\n", &rules, listening);
+	say("{\"verb\":\"half\",\"donor\":\"\\u001b[m\177\\u009bm\u00e9\"}\n", &rules, listening);
 	say("{\"verb\":\"set\",\"policy\":\"leap\"}\n", &rules, listening);
 	snprintf(padded, sizeof(padded), "{\"verb\":\"set\",\"x\":\"%0900d\",\"policy\":\"leap\"}\n", 0);
 	say(padded, &rules, listening);
@@ -175,8 +183,10 @@ static void changes_are_logged(void **state)
 	told[n] = '\0';
 	snprintf(expected, sizeof(expected),
 		 "unit: user %u (process %d): donor.trust {\"donor\":\"a/b\\nc\"}\n"
+		 "unit: user %u (process %d): half failed: half: ?[m???m\u00e9 "
+		 "{\"donor\":\"\\u001b[m\\u007f\\u009bm\u00e9\"}\n"
 		 "unit: user %u (process %d): set {\"policy\":\"leap\"}\n",
-		 getuid(), getpid(), getuid(), getpid());
+		 getuid(), getpid(), getuid(), getpid(), getuid(), getpid());
 	assert_memory_equal(told, expected, strlen(expected));
 	/* Padding hides nothing. */
 	line = told + strlen(expected);

@@ -239,11 +239,17 @@ static void names_do_not_steer_the_terminal(void **unused)
 	assert_non_null(strstr(text, "/evil?[2J?"));
 	free(text);
 	/* Nor in other verbs' tables, where letters of any language are welcome. */
-	json_add_text(row(f, "cgroups", 0), "name", "/\033[2J\r\177\303\274");
+	json_add_text(row(f, "cgroups", 0), "name", "/\033[2J\r\177\302\233m\302\240\303\274");
 	out = open_memstream(&text, &len);
 	output_table_to(out, json_member(f, "cgroups"), columns, "none");
 	fclose(out);
-	assert_non_null(strstr(text, "/?[2J??\303\274\n"));
+	assert_non_null(strstr(text, "/?[2J????m\302\240\303\274\n"));
+	free(text);
+	/* In JSON they are escaped. */
+	out = open_memstream(&text, &len);
+	output_json(out, json_member(f, "cgroups"), JSON_C_TO_STRING_PRETTY);
+	fclose(out);
+	assert_non_null(strstr(text, "\"/\\u001b[2J\\r\\u007f\\u009bm\302\240\303\274\""));
 	free(text);
 	json_object_put(f);
 	json_object_put(b);

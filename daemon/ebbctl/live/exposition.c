@@ -65,7 +65,7 @@ static void write_text(FILE *f, const char *text)
 	while (*c) {
 		int len = utf8_length(c);
 
-		if (!len || *c < ' ' || *c == 0x7f)
+		if (!len || utf8_control(c))
 			fputc('?', f);
 		else if (*c == '"' || *c == '\\')
 			fprintf(f, "\\%c", *c);

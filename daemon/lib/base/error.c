@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "error.h"
+#include "utf8.h"
 
 static int record(struct error *e, int exit_status, int code, const char *fmt,
 		  va_list ap)
@@ -12,6 +13,7 @@ static int record(struct error *e, int exit_status, int code, const char *fmt,
 		e->code = code;
 		e->exit_status = exit_status;
 		vsnprintf(e->text, sizeof(e->text), fmt, ap);
+		utf8_print(e->text);
 	}
 	return code;
 }

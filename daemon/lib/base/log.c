@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "utf8.h"
 
 #define JOURNAL "/run/systemd/journal/socket"
 
@@ -70,10 +71,7 @@ static void say(enum log_event event, enum log_level level, const char *fmt, va_
 	if (level > logger.level)
 		return;
 	vsnprintf(text, sizeof(text), fmt, ap);
-	/* The protocol ends a field at a newline. */
-	for (char *c = text; *c; c++)
-		if (*c == '\n')
-			*c = ' ';
+	utf8_print(text);
 	if (event != EVENT_NONE && journal_send(event, level, text) && logger.journal)
 		return;
 	if (logger.journal)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cleanup.h"
 #include "size.h"
 #include "utf8.h"
 #include "text.h"
@@ -17,13 +18,16 @@ void output_json(FILE *f, struct json_object *o, int flags)
 
 	while (*c) {
 		int len = utf8_length((const unsigned char *)c);
+		unsigned int code = len ? utf8_control((const unsigned char *)c) : 0xfffd;
 
-		if (!len) {
+		len = len ?: 1;
+		/* json-c escapes C0; what is left of it is between members. */
+		if (code >= ' ') {
 			fwrite(text, 1, (size_t)(c - text), f);
-			fputs("\\ufffd", f);
-			text = c + 1;
+			fprintf(f, "\\u%04x", code);
+			text = c + len;
 		}
-		c += len ?: 1;
+		c += len;
 	}
 	fprintf(f, "%s\n", text);
 }
@@ -66,11 +70,15 @@ const char *output_cell(struct json_object *row, const struct column *column, ch
 	}
 }
 
-/* A cgroup or a program may be called anything, and what it is called must not steer the terminal. */
+/* Names of cgroups and programs may contain control characters, which must not reach the terminal. */
 static void print_text(FILE *f, const char *text)
 {
-	for (; *text; text++)
-		fputc((unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text, f);
+	_cleanup_free_ char *copy = strdup(text);
+
+	if (!copy)
+		return;
+	utf8_print(copy);
+	fputs(copy, f);
 }
 
 static void print_cell(FILE *f, const char *text, int width, bool right, bool last)

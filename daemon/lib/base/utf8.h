@@ -17,4 +17,21 @@ static inline int utf8_length(const unsigned char *c)
 	return len;
 }
 
+/* Returns the code point of the control character (C0, DEL, C1) at @c, 0 if it is none. */
+static inline unsigned int utf8_control(const unsigned char *c)
+{
+	return *c < ' ' || *c == 0x7f ? *c : *c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0 ? c[1] : 0;
+}
+
+/* Replaces control characters, which steer terminals and forge log lines: a newline by a blank. */
+static inline void utf8_print(char *text)
+{
+	for (unsigned char *c = (unsigned char *)text; *c; c++)
+		if (utf8_control(c)) {
+			if (*c == 0xc2)
+				*c++ = '?';
+			*c = *c == '\n' ? ' ' : '?';
+		}
+}
+
 #endif

@@ -14,6 +14,7 @@
 #include "lib/base/cleanup.h"
 #include "lib/base/clock.h"
 #include "lib/base/log.h"
+#include "lib/base/text.h"
 
 static int address(const char *path, struct sockaddr_un *sa, struct error *e)
 {
@@ -255,7 +256,7 @@ static void refuse(struct json_object **answer, const struct error *e)
 	json_add_int(*answer, "exit", e->exit_status);
 }
 
-/* Bytes of a request in the log. */
+/* Bytes of an error and a request in the log. */
 #define LOGGED_MAX 800
 
 /*
@@ -263,14 +264,19 @@ static void refuse(struct json_object **answer, const struct error *e)
  * Only the verbs that the catalog entry describes become events.
  */
 static void log_change(const struct peer_info *p, const char *verb, struct json_object *request,
-		       bool is_policy)
+		       bool is_policy, const struct error *e)
 {
 	/* What is acted on comes first: a member that no verb reads cannot push it out. */
 	static const char *const subjects[] = { "cgroup", "policy", "donor", "slab", "to", "file",
 						"pid", "end" };
 	struct json_object *ordered = json_object_new_object(), *value;
-	const char *text;
+	_cleanup_free_ char *text = NULL;
+	int most = LOGGED_MAX - (int)strlen(e->text);
+	size_t n = 0;
+	FILE *f = open_memstream(&text, &n);
 
+	if (!f)
+		return;
 	json_object_object_del(request, "verb");
 	for (size_t i = 0; i < sizeof(subjects) / sizeof(subjects[0]); i++)
 		if (json_object_object_get_ex(request, subjects[i], &value)) {
@@ -279,11 +285,12 @@ static void log_change(const struct peer_info *p, const char *verb, struct json_
 		}
 	json_object_object_foreach(request, name, other)
 		json_object_object_add(ordered, name, json_object_get(other));
-	text = json_object_to_json_string_ext(ordered, JSON_C_TO_STRING_PLAIN |
-					      JSON_C_TO_STRING_NOSLASHESCAPE);
+	output_json(f, ordered, JSON_C_TO_STRING_PLAIN);
+	fclose(f);
+	text[n - 1] = '\0'; /* a newline */
 	log_event(is_policy ? EVENT_POLICY_CHANGED : EVENT_NONE, LOG_LVL_INFO,
-		  "user %u (process %d): %.64s %.*s%s", (unsigned int)p->uid, (int)p->pid, verb,
-		  LOGGED_MAX, text, strlen(text) > LOGGED_MAX ? " (cut)" : "");
+		  "user %u (process %d): %.64s%s%s %.*s%s", (unsigned int)p->uid, (int)p->pid, verb,
+		  e->code ? " failed: " : "", e->text, most, text, strlen(text) > (size_t)most ? " (cut)" : "");
 	json_object_put(ordered);
 }
 
@@ -300,9 +307,9 @@ static void answer_request(const struct control_rules *rules, const struct peer_
 	snprintf(verb, sizeof(verb), "%s", json_text(request, "verb", ""));
 	if (check(rules, p, verb, e))
 		return;
-	if (handler(data, verb, request, answer, e) != CONTROL_UNCHANGED && !e->code &&
-	    !(rules && is_listed(rules->read, verb)))
-		log_change(p, verb, request, rules && is_listed(rules->admin, verb));
+	if (handler(data, verb, request, answer, e) != CONTROL_UNCHANGED &&
+	    (!e->code || e->exit_status == EXIT_FAILED) && !(rules && is_listed(rules->read, verb)))
+		log_change(p, verb, request, rules && is_listed(rules->admin, verb), e);
 }
 
 void control_serve_one(int fd, const struct control_rules *rules, control_handler handler,

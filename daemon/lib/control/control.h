@@ -38,9 +38,9 @@ struct json_object *control_ask(const char *path, const char *verb, int timeout_
 
 /*
  * A handler fills @answer (already {"ok":true}) or returns an error, which is
- * sent instead.  @data is the server's.  Every verb outside control_rules.read that succeeds
- * is logged with the user and the process, unless the handler returns CONTROL_UNCHANGED:
- * a daemon repeated what holds already.
+ * sent instead.  @data is the server's.  Every verb outside control_rules.read is logged with
+ * the user and the process, except failures other than EXIT_FAILED, which change nothing, and
+ * when the handler returns CONTROL_UNCHANGED: a daemon repeated what holds already.
  */
 #define CONTROL_UNCHANGED 1
 typedef int (*control_handler)(void *data, const char *verb, struct json_object *request,

@@ -5,6 +5,7 @@
 
 #include "codec.h"
 #include "lib/base/bytes.h"
+#include "lib/base/utf8.h"
 
 const char *const trace_kind_names[TRACE_KINDS] = { "miss", "hit", "late", "out" };
 
@@ -248,9 +249,7 @@ static void get_text(char *to, const uint8_t *from, size_t size)
 {
 	memcpy(to, from, size);
 	to[size - 1] = '\0';
-	for (; *to; to++)
-		if ((unsigned char)*to < ' ' || *to == 0x7f)
-			*to = '?';
+	utf8_print(to);
 }
 
 void trace_put_begin(uint8_t h[TRACE_HEADER], const struct trace_info *info)
