@@ -314,16 +314,20 @@ void config_free(struct config *c)
 	c->declared.n = 0;
 }
 
-/* 0 and its description, or -errno. */
-static int find_policy(const char *dir, const char *name, struct ebb_policy_info *info)
+/* The description of policy @name in @dir.  -ENOENT: no file; NAME.so is of 0.1.0 and refused. */
+static int find_policy(const char *dir, const char *name, struct ebb_policy_info *info,
+		       struct error *e)
 {
+	static const char *const kinds[] = { "bpf.o", "so" };
 	struct policy_object o = { 0 };
-	struct error e = { 0 };
 	char path[PATH_MAX];
-	int r;
+	int r = -ENOENT;
 
-	snprintf(path, sizeof(path), "%s/%s.bpf.o", dir, name);
-	r = policy_object_read(path, &o, &e);
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]) && r == -ENOENT; i++) {
+		*e = (struct error){ 0 };
+		snprintf(path, sizeof(path), "%s/%s.%s", dir, name, kinds[i]);
+		r = policy_object_read(path, &o, e);
+	}
 	if (!r)
 		*info = o.info;
 	policy_object_free(&o);
@@ -360,16 +364,19 @@ int config_check_policies(const struct config *c, const char *policy_dir, struct
 	for (uint32_t i = 0; i < c->declared.n; i++) {
 		const struct declaration *d = &c->declared.item[i];
 		struct ebb_policy_info info;
+		struct error inner;
 		char where[128];
-		int r = find_policy(policy_dir, d->policy, &info);
+		int r = find_policy(policy_dir, d->policy, &info, &inner);
 
-		if (r < 0)
-			r = find_policy(ebb_loaded_policy_dir(), d->policy, &info);
-		if (r < 0)
+		if (r == -ENOENT)
+			r = find_policy(ebb_loaded_policy_dir(), d->policy, &info, &inner);
+		declaration_where(d, NULL, where, sizeof(where));
+		if (r == -ENOENT)
 			return fail_exit(e, EXIT_USAGE, ENOENT,
 					 "%s: policy: %s: no such policy; see ebbctl policy list",
-					 declaration_where(d, NULL, where, sizeof(where)), d->policy);
-		r = r ? 0 : check_params(d, &info, e);
+					 where, d->policy);
+		r = r ? fail_exit(e, EXIT_USAGE, r, "%s: policy: %.360s", where, inner.text) :
+			check_params(d, &info, e);
 		if (r)
 			return r;
 	}

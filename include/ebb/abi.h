@@ -13,7 +13,7 @@
 #include <ebb/page.h>
 #include <ebb/share.h>
 
-#define EBB_ABI 5
+#define EBB_ABI 4
 
 #define EBB_MAX_CGROUPS 1024
 #define EBB_MAX_PROCS 8192
@@ -46,8 +46,9 @@ enum ebb_cgroup_flags {
 	EBB_CGROUP_INHERITED = 1 << 1,  /* found by walking up; a cache, dropped on any change */
 	EBB_CGROUP_UNTRACKED = 1 << 2,  /* walked up and found none; a cache likewise */
 	EBB_CGROUP_RECORD = 1 << 3,     /* every fault also goes to maps/trace */
-	EBB_CGROUP_DECLARED = 1 << 4,   /* by configuration or xattr; a note of ebbd's to itself */
-	EBB_CGROUP_DETECT = 1 << 5,     /* hits are always detected; likewise */
+	/* 1 << 4: policies that ran in ebbd, in 0.1.0 */
+	EBB_CGROUP_DECLARED = 1 << 5,   /* by configuration or xattr; a note of ebbd's to itself */
+	EBB_CGROUP_DETECT = 1 << 6,     /* hits are always detected; a note of ebbd's to itself */
 };
 
 /* maps/cgroups: memory cgroup id -> what governs its tasks. */

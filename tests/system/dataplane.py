@@ -12,7 +12,6 @@ import random
 import pytest
 
 import parts
-from machine import BIN
 from ports import free_port
 
 MIB = 1 << 20
@@ -31,7 +30,7 @@ class Server(parts.Swapd):
         self.directory, self.mount = directory, directory / "mnt"
         self.run, self.backup = directory / "run", directory / "backup" if backup is None else backup
         self.mount.mkdir(exist_ok=True)
-        self.argv_made = [BIN / "ebb-swapd", "--name", "dp0", "--size", size, "--slab", slab,
+        self.argv_made = [parts.BIN / "ebb-swapd", "--name", "dp0", "--size", size, "--slab", slab,
                           "--mount", self.mount, "--foreground", *options]
         if "--deadline" not in options:
             self.argv_made += ["--deadline", "5s"]

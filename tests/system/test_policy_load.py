@@ -116,7 +116,7 @@ def spoilt(tmp_path):
         (truncated, USAGE, []),
         (machine.BIN / "ebbctl", USAGE, ["not an object for BPF"]),
         (machine.BUILD / "bpf" / "evict.bpf.o", USAGE, ["no policy in it"]),
-        (make("other_abi", before=abi), USAGE, ["ABI 77"]),
+        (make("other_abi", before=abi), USAGE, ["ABI 77", "policy.mk"]),
         (policies.patched(good, "unlicensed", b"license\0", b"xicense\0"), USAGE, ["no license"]),
         (policies.patched(good, "mit", b"GPL\0", b"MIT\0"), USAGE, ["'MIT'"]),
         (policies.patched(good, "no-btf", b".BTF\0", b".XTF\0"), USAGE, ["BTF"]),

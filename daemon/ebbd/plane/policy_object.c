@@ -17,6 +17,9 @@
 #define EM_BPF 247
 #endif
 
+#define REBUILD "run \"make -B -f /usr/share/ebb/policy.mk NAME.bpf.o\" beside its source, " \
+		"then \"ebbctl policy load NAME.bpf.o\""
+
 static void elf_endp(Elf **elf) { elf_end(*elf); }
 
 /* include/linux/license.h: license_is_gpl_compatible(). */
@@ -42,14 +45,10 @@ static bool name_fits(const char *name, size_t size)
 	       strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == n;
 }
 
-int policy_info_check(const char *file, const struct ebb_policy_info *info, struct error *e)
+static int check_info(const char *file, const struct ebb_policy_info *info, struct error *e)
 {
 	static const char *const ours[] = { "detect", "run", "policy", "slowdown" };
 
-	if (info->abi != EBB_ABI)
-		return fail_exit(e, EXIT_USAGE, EPROTO,
-				 "%s: built for ABI %u, this ebbd has %u; compile it again", file,
-				 info->abi, EBB_ABI);
 	if (!name_fits(info->name, sizeof(info->name)))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "%s: invalid policy name; use a-z, 0-9, _ and -, at most %zu", file,
@@ -182,7 +181,7 @@ int policy_object_check(const char *file, const void *data, size_t size,
 				 "%s: not an object file; compile the policy, see docs/policy.md", file);
 	if (header.e_machine != EM_BPF || header.e_type != ET_REL)
 		return fail_exit(e, EXIT_USAGE, ENOEXEC,
-				 "%s: not an object for BPF; compile it with clang -target bpf -c", file);
+				 "%s: not an object for BPF; " REBUILD, file);
 	find_sections(elf, &s);
 	if (!s.info || !s.info->d_buf || s.info->d_size < sizeof(abi))
 		return fail_exit(e, EXIT_USAGE, ENOEXEC,
@@ -192,11 +191,10 @@ int policy_object_check(const char *file, const void *data, size_t size,
 	memcpy(&abi, s.info->d_buf, sizeof(abi));
 	if (abi != EBB_ABI || s.info->d_size < sizeof(found))
 		return fail_exit(e, EXIT_USAGE, EPROTO,
-				 "%s: built for ABI %u, this ebbd has %u; compile it again", file, abi,
-				 EBB_ABI);
+				 "%s: built for ABI %u, this ebbd has %u; " REBUILD, file, abi, EBB_ABI);
 	memcpy(&found, s.info->d_buf, sizeof(found));
 	end_texts(&found);
-	if (policy_info_check(file, &found, e))
+	if (check_info(file, &found, e))
 		return -EINVAL;
 	if (s.license && s.license->d_buf)
 		snprintf(license, sizeof(license), "%.*s", (int)s.license->d_size,

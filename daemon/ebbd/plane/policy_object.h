@@ -33,7 +33,4 @@ void policy_object_free(struct policy_object *o);
 int policy_object_check(const char *file, const void *data, size_t size,
 			struct ebb_policy_info *info, struct error *e);
 
-/* What a policy says of itself, in an object or compiled natively. */
-int policy_info_check(const char *file, const struct ebb_policy_info *info, struct error *e);
-
 #endif

@@ -204,6 +204,18 @@ static int open_unloadable(struct plane *p, const char *file, enum policy_origin
 	return r;
 }
 
+/* 0.1.0 also kept NAME.so, which ran in ebbd. */
+static int open_native(struct plane *p, const char *file, enum policy_origin origin,
+		       struct error *e)
+{
+	_cleanup_(policy_object_free) struct policy_object source = { 0 };
+	const char *base = strrchr(file, '/') + 1;
+	char name[NAME_MAX];
+
+	snprintf(name, sizeof(name), "%.*s", (int)(strlen(base) - strlen(".so")), base);
+	return find(p, name) ? 0 : policy_object_read(file, &source, e);
+}
+
 static int by_name(const struct dirent **a, const struct dirent **b)
 {
 	return strcmp((*a)->d_name, (*b)->d_name);
@@ -216,18 +228,17 @@ static bool ends_with(const char *text, const char *end)
 	return n > m && !strcmp(text + n - m, end);
 }
 
-static int is_object(const struct dirent *d)
-{
-	return *d->d_name != '.' && ends_with(d->d_name, ".bpf.o");
-}
-
-/* One bad policy does not take the others with it. -errno when @dir cannot be read. */
-static int open_each(struct plane *p, const char *dir, enum policy_origin origin,
+/*
+ * Opens the files of @dir whose names end with @suffix.  One bad policy does not take the others
+ * with it.  -errno when @dir cannot be read.
+ */
+static int open_each(struct plane *p, const char *dir, const char *suffix,
+		     enum policy_origin origin,
 		     int (*open_one)(struct plane *p, const char *file, enum policy_origin origin,
 				     struct error *e))
 {
 	struct dirent **files = NULL;
-	int n = scandir(dir, &files, is_object, by_name);
+	int n = scandir(dir, &files, NULL, by_name);
 	char file[PATH_MAX];
 
 	if (n < 0)
@@ -236,8 +247,11 @@ static int open_each(struct plane *p, const char *dir, enum policy_origin origin
 		struct error e = { 0 };
 
 		snprintf(file, sizeof(file), "%s/%s", dir, files[i]->d_name);
-		if (open_one(p, file, origin, &e))
+		if (*files[i]->d_name != '.' && ends_with(file, suffix) &&
+		    open_one(p, file, origin, &e)) {
 			log_err("%s", e.text);
+			p->unusable |= origin == POLICY_LOADED;
+		}
 		free(files[i]);
 	}
 	free(files);
@@ -251,13 +265,14 @@ int policies_open(struct plane *p, const char *dir, struct error *e)
 	snprintf(p->policy_dir, sizeof(p->policy_dir), "%s", dir);
 	strcpy(p->policy[0].name, "none");
 	p->policies = 1;
-	r = open_each(p, dir, POLICY_BUILTIN, open_object);
+	r = open_each(p, dir, ".bpf.o", POLICY_BUILTIN, open_object);
 	if (r)
 		return fail(e, r, "%s: cannot read policies: %s; set --policy-dir", dir, strerror(-r));
 	if (p->policies == 1)
 		return fail(e, ENOENT, "%s: no policy could be loaded; set --policy-dir", dir);
-	open_each(p, ebb_loaded_policy_dir(), POLICY_LOADED, open_object);
-	open_each(p, ebb_loaded_policy_dir(), POLICY_LOADED, open_unloadable);
+	open_each(p, ebb_loaded_policy_dir(), ".bpf.o", POLICY_LOADED, open_object);
+	open_each(p, ebb_loaded_policy_dir(), ".bpf.o", POLICY_LOADED, open_unloadable);
+	open_each(p, ebb_loaded_policy_dir(), ".so", POLICY_LOADED, open_native);
 	return 0;
 }
 

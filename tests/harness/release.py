@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Release 0.1.0: its tree, its programs and objects as parts of tests."""
+import fcntl
+import io
+import os
+import subprocess
+import tarfile
+from contextlib import contextmanager
+
+import pytest
+
+import machine
+import parts
+import policies
+
+COMMIT = "154d53e29a587bf0fdc883fd2d0672aafe455cd4"
+TREE = machine.BUILD / "release" / COMMIT[:7]
+BIN = TREE / "build" / "bin"
+MISSING = f"commit {COMMIT[:7]} (release 0.1.0) is not in this repository"
+
+
+def git(*argv):
+    return subprocess.run(["git", "-C", str(machine.REPO), *argv], capture_output=True)
+
+
+def make(*targets):
+    """Builds @targets of the release's tree, without variables of a make that runs the tests."""
+    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    done = subprocess.run(["make", "--no-print-directory", "NO_DEPS=1", f"-j{os.cpu_count()}", *targets],
+                          cwd=TREE, env=env, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def tree():
+    """The release's directory, built the first time; skips the test where git lacks the commit."""
+    machine.BUILD.mkdir(exist_ok=True)
+    with open(machine.BUILD / "release.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (TREE / "complete").exists():
+            if git("cat-file", "-e", COMMIT + "^{commit}").returncode:
+                pytest.skip(MISSING)
+            with tarfile.open(fileobj=io.BytesIO(git("archive", COMMIT).stdout)) as archive:
+                archive.extractall(TREE)
+            make("all", "gc-programs")
+            (TREE / "complete").touch()
+    return TREE
+
+
+@contextmanager
+def programs(directory=BIN):
+    """Within, parts.py runs programs of @directory and policies.py compiles with the release's headers."""
+    now = parts.BIN, policies.POLICY_MK
+    parts.BIN, policies.POLICY_MK = directory, TREE / "policies" / "policy.mk"
+    try:
+        yield
+    finally:
+        parts.BIN, policies.POLICY_MK = now
