@@ -6,8 +6,9 @@
 #include <unistd.h>
 
 #include "commands.h"
-#include "swapd.h"
+#include "lib/base/clock.h"
 #include "swapd/replicas/repair.h"
+#include "swapd/replicas/replicas.h"
 #include "swapd/replicas/slab_mapping.h"
 
 #define PATIENCE_MS 5000
@@ -53,27 +54,27 @@ static int refuse(struct order *o, int error, const char *why)
 	return error;
 }
 
-static int migrate(struct swapd *s, struct order *o)
+static int migrate(struct replicas *rs, struct order *o)
 {
-	struct slab *slab = &s->table.slabs[o->slab];
+	struct slab *slab = &rs->engine->table.slabs[o->slab];
 	int chosen = -1;
 
 	for (int c = SLAB_COPIES - 1; c >= 0; c--)
-		if (slab->copy[c].state == COPY_MAPPED && !placing_leaving(s, o->slab, c))
+		if (slab->copy[c].state == COPY_MAPPED && !placing_leaving(rs, o->slab, c))
 			chosen = c;
 	if (chosen < 0)
 		return refuse(o, -ENOENT, "no donor holds this slab, or it already migrates; see \"ebbctl slab list\"");
 	if (o->donor >= 0) {
-		const struct donor *d = &s->donors.donor[o->donor];
+		const struct donor *d = &rs->donors->donor[o->donor];
 
 		if (slab_copy_at(slab, d->index) >= 0)
 			return refuse(o, -EEXIST, "that donor already holds this slab; name another");
 		if (!donor_takes(d))
 			return refuse(o, -EHOSTDOWN, "that donor accepts no slabs now; see \"ebbctl donor list\"");
-		if (d->free < s->options.slab)
+		if (d->free < rs->donors->env.slab)
 			return refuse(o, -ENOSPC, "that donor has no free capacity; name another");
 	}
-	if (!repair_can_leave(s, o->slab, chosen))
+	if (!repair_can_leave(rs, o->slab, chosen))
 		return refuse(o, -ENOSPC, "no other donor has free capacity; lend more there or add a donor");
 	slab->copy[chosen].leaving = true;
 	slab->copy[chosen].since = now_ns();
@@ -82,9 +83,9 @@ static int migrate(struct swapd *s, struct order *o)
 	return 0;
 }
 
-static int carry_out(struct swapd *s, struct order *o)
+static int carry_out(struct replicas *rs, struct order *o)
 {
-	struct donor *d = o->donor >= 0 ? &s->donors.donor[o->donor] : NULL;
+	struct donor *d = o->donor >= 0 ? &rs->donors->donor[o->donor] : NULL;
 
 	switch (o->kind) {
 	case ORDER_USE:
@@ -107,20 +108,20 @@ static int carry_out(struct swapd *s, struct order *o)
 		donor_trust(d, now_ns());
 		return 0;
 	case ORDER_MIGRATE:
-		return migrate(s, o);
+		return migrate(rs, o);
 	}
 	return refuse(o, -EINVAL, "unknown order");
 }
 
-void orders_take(struct swapd *s)
+void orders_take(struct orders *o)
 {
 	uint64_t n;
 
-	if (read(s->orders.post_fd, &n, sizeof(n)) < 0)
+	if (read(o->post_fd, &n, sizeof(n)) < 0)
 		return;
-	s->orders.order.result = carry_out(s, &s->orders.order);
-	donors_record(&s->donors);
+	o->order.result = carry_out(o->replicas, &o->order);
+	donors_record(o->replicas->donors);
 	n = 1;
-	if (write(s->orders.done_fd, &n, sizeof(n)) < 0)
-		return; /* full: it was told of one before */
+	if (write(o->done_fd, &n, sizeof(n)) < 0)
+		return; /* full: the control thread has not taken the last one */
 }

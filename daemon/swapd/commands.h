@@ -10,7 +10,7 @@
 
 #include "lib/base/error.h"
 
-struct swapd;
+struct replicas;
 
 enum order_kind {
 	ORDER_USE,     /* the donor, from now on: it is new, or still being removed */
@@ -30,6 +30,7 @@ struct order {
 };
 
 struct orders {
+	struct replicas *replicas;
 	struct order order;
 	int post_fd;    /* eventfds: to the loop, and back */
 	int done_fd;
@@ -43,6 +44,6 @@ void orders_close(struct orders *o);
 int orders_give(struct orders *o, const struct order *order, const char *what, struct error *e);
 
 /* Loop thread: post_fd is readable. */
-void orders_take(struct swapd *s);
+void orders_take(struct orders *o);
 
 #endif

@@ -67,9 +67,9 @@ static int migrate(struct swapd *s, struct json_object *request, struct error *e
 	char what[32];
 	int r;
 
-	if (slab < 0 || slab >= s->table.count)
+	if (slab < 0 || slab >= s->engine.table.count)
 		return fail_exit(e, EXIT_USAGE, EINVAL, "slab %lld: device %s has 0 to %u",
-				 (long long)slab, s->options.name, s->table.count - 1);
+				 (long long)slab, s->options.name, s->engine.table.count - 1);
 	if (json_text(request, "to", NULL)) {
 		r = named_donor(s, request, "to", &d, e);
 		if (r)

@@ -9,7 +9,7 @@
 
 static void take_slab(struct swapd *s, uint32_t index)
 {
-	struct slab *slab = &s->table.slabs[index];
+	struct slab *slab = &s->engine.table.slabs[index];
 
 	slab_orphan(slab);
 	for (int c = 0; c < SLAB_COPIES; c++) {
@@ -19,20 +19,20 @@ static void take_slab(struct swapd *s, uint32_t index)
 		if (slab->copy[c].state == COPY_AWAY && d->state != DONOR_DOWN)
 			slab_lose(slab, c);
 		if (slab->copy[c].state == COPY_NONE) {
-			page_map_replica_gone(s->map, index, c);
+			page_map_replica_gone(s->engine.map, index, c);
 			continue;
 		}
 		d->copies++;
 		d->resume = RESUME_WANTED;
-		if (!page_map_live(s->map, index))
-			page_map_note_emptied(s->map, index);
+		if (!page_map_live(s->engine.map, index))
+			page_map_note_emptied(s->engine.map, index);
 	}
 }
 
 void failover_slabs(struct swapd *s)
 {
-	page_map_recount(s->map);
-	for (uint32_t i = 0; i < s->table.count; i++)
+	page_map_recount(s->engine.map);
+	for (uint32_t i = 0; i < s->engine.table.count; i++)
 		take_slab(s, i);
 }
 
@@ -45,10 +45,10 @@ void failover_slabs(struct swapd *s)
  */
 static bool is_needless(const struct swapd *s, const uint16_t *list, uint32_t n, uint32_t i)
 {
-	const struct slot *slot = &s->slots.slot[list[i]];
+	const struct slot *slot = &s->engine.slots.slot[list[i]];
 
 	for (uint32_t j = i + 1; j < n && slot->kind == SLOT_WRITE; j++) {
-		const struct slot *later = &s->slots.slot[list[j]];
+		const struct slot *later = &s->engine.slots.slot[list[j]];
 
 		if (later->kind == SLOT_WRITE && !later->answered && later->first <= slot->first &&
 		    later->first + later->count >= slot->first + slot->count)
@@ -63,7 +63,7 @@ static uint32_t requests(struct swapd *s, uint16_t list[static SLOT_COUNT], uint
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < slots; i++) {
-		struct slot *slot = &s->slots.slot[i];
+		struct slot *slot = &s->engine.slots.slot[i];
 		uint32_t at;
 
 		if (slot->kind != SLOT_READ && slot->kind != SLOT_WRITE &&
@@ -73,7 +73,7 @@ static uint32_t requests(struct swapd *s, uint16_t list[static SLOT_COUNT], uint
 		if (s->frontend->asks_again)
 			slot->unique = 0;
 		slot_restart(slot);
-		for (at = n++; at && s->slots.slot[list[at - 1]].order > slot->order; at--)
+		for (at = n++; at && s->engine.slots.slot[list[at - 1]].order > slot->order; at--)
 			list[at] = list[at - 1];
 		list[at] = (uint16_t)i;
 	}
@@ -89,8 +89,8 @@ static bool is_for_backup(const struct swapd *s, const struct slot *slot)
 {
 	uint64_t all = slot->count < 64 ? (1ull << slot->count) - 1 : ~0ull;
 
-	return slot->kind == SLOT_WRITE && backup_there(&s->backup) && slot->same != all &&
-	       (!s->sealed || (slot->same | slot->sealed) == all);
+	return slot->kind == SLOT_WRITE && backup_there(&s->engine.backup) && slot->same != all &&
+	       (!s->engine.sealing.on || (slot->same | slot->sealed) == all);
 }
 
 int failover_slots(struct swapd *s, uint32_t slots)
@@ -99,42 +99,42 @@ int failover_slots(struct swapd *s, uint32_t slots)
 	uint16_t list[SLOT_COUNT];
 	uint32_t n;
 
-	sealing_take_over(s);
-	slots_forget(&s->slots);
+	sealing_take_over(&s->engine.sealing);
+	slots_forget(&s->engine.slots);
 	n = requests(s, list, slots);
 	for (uint32_t i = slots; i--; ) {
-		struct slot *slot = &s->slots.slot[i];
+		struct slot *slot = &s->engine.slots.slot[i];
 
 		if (slot->kind == SLOT_READING) {
 			slot_restart(slot);
 			reading = slot;
 		} else if (slot->kind == SLOT_FREE || slot->kind == SLOT_NEW ||
 			   slot->kind == SLOT_RESYNC || slot->kind == SLOT_EXCLUSIVE) {
-			slot_put(&s->slots, slot);
+			slot_put(&s->engine.slots, slot);
 		}
 	}
 	/* What was answered goes to the disk before anything that came later. */
 	for (uint32_t i = 0; i < n; i++) {
-		struct slot *slot = &s->slots.slot[list[i]];
+		struct slot *slot = &s->engine.slots.slot[list[i]];
 
 		if (!slot->answered)
 			continue;
 		if (!is_for_backup(s, slot)) {
-			slot_put(&s->slots, slot);
+			slot_put(&s->engine.slots, slot);
 			continue;
 		}
-		s->backlog++;
-		backup_submit(&s->backup, slot);
+		s->engine.backlog++;
+		backup_submit(&s->engine.backup, slot);
 	}
 	for (uint32_t i = 0; i < n; i++) {
-		struct slot *slot = &s->slots.slot[list[i]];
+		struct slot *slot = &s->engine.slots.slot[list[i]];
 
 		if (slot->kind == SLOT_FREE || slot->backing || slot->answered)
 			continue;
 		if (s->frontend->asks_again && is_needless(s, list, n, i))
-			slot_put(&s->slots, slot);
+			slot_put(&s->engine.slots, slot);
 		else
-			engine_start(s, slot);
+			engine_start(&s->engine, slot);
 	}
 	return s->frontend->take_over(&s->host, reading);
 }

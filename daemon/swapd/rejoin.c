@@ -45,9 +45,9 @@ void failover_tend(struct swapd *s, int ms)
 	struct epoll_event ev[MAX_DONORS];
 	int n;
 
-	engine_run(s);
+	engine_run(&s->engine);
 	donors_flush(&s->donors);
-	if (engine_is_ready(s))
+	if (engine_is_ready(&s->engine))
 		ms = 0;
 	n = epoll_wait(s->donors.env.epoll_fd, ev, MAX_DONORS, ms);
 	for (int i = 0; i < n; i++)
@@ -58,13 +58,13 @@ void failover_tend(struct swapd *s, int ms)
 
 int failover_donors(struct swapd *s)
 {
-	bool claimed = !backup_there(&s->backup) || s->shared->no_claim;
+	bool claimed = !backup_there(&s->engine.backup) || s->shared->no_claim;
 
 	for (;;) {
 		uint64_t now = now_ns();
 		bool expected = false;
 
-		claimed = claimed || !backup_claim(&s->backup);
+		claimed = claimed || !backup_claim(&s->engine.backup);
 		/* A disk may keep us waiting for ever: then the watchdog is to see that. */
 		if (claimed || now < s->donors.resume_until)
 			count_add(&s->shared->beats, 1);
@@ -78,7 +78,7 @@ int failover_donors(struct swapd *s)
 			if (donor_up(d) && d->unreachable)
 				return d->unreachable;
 			if (donor_up(d) && d->resume && now >= d->retry_at)
-				placing_resume(s, d);
+				placing_resume(&s->replicas, d);
 		}
 		if (!expected && claimed)
 			return 0;
@@ -99,7 +99,7 @@ static void let_go_first(struct swapd *s, uint64_t now)
 	for (int i = 0; i < s->donors.count && any; i++) {
 		struct donor *d = &s->donors.donor[i];
 
-		if (!d->resume && (backup_there(&s->backup) || !d->identity))
+		if (!d->resume && (backup_there(&s->engine.backup) || !d->identity))
 			d->retry_at = now + OTHERS_LATER;
 	}
 }
@@ -131,7 +131,7 @@ int failover(struct swapd *s)
 				    strerror(-r));
 		return r;
 	}
-	s->room_until = now_ns() + ROOM_PATIENCE;
+	s->replicas.room_until = now_ns() + ROOM_PATIENCE;
 	r = failover_slots(s, SLOT_COUNT);
 	if (r)
 		return r;

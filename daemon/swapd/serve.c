@@ -107,10 +107,10 @@ static void tick(struct swapd *s)
 	/* One that was late counts as those it missed. */
 	s->ticks += (uint32_t)periods;
 	if (s->ticks >= TICKS) {
-		donor_asks_tick(s, s->ticks / TICKS);
+		donor_asks_tick(&s->replicas, s->ticks / TICKS);
 		s->ticks %= TICKS;
 	}
-	repair_tick(s, now);
+	repair_tick(&s->replicas, now);
 }
 
 /* Unmounted, and open nowhere: copies of the mount elsewhere would keep it for nobody. */
@@ -123,8 +123,8 @@ static void reap(struct swapd *s)
 {
 	struct slot *slot;
 
-	while ((slot = backup_reap(&s->backup)))
-		engine_backed(s, slot);
+	while ((slot = backup_reap(&s->engine.backup)))
+		engine_backed(&s->engine, slot);
 }
 
 void serve_take_signals(struct swapd *s)
@@ -159,14 +159,14 @@ static int take_requests(struct swapd *s)
 		donors_flush(&s->donors);
 		total += n;
 	} while (n == BATCH && total < ROUND);
-	s->burst = total > 1 || (most == 1 && s->slots.active_count > 1);
+	s->burst = total > 1 || (most == 1 && s->engine.slots.active_count > 1);
 	return 0;
 }
 
 /* No slot, no request: the kernel keeps them until there is. */
 static void watch_frontend(struct swapd *s)
 {
-	bool want = s->slots.free_count > 0;
+	bool want = s->engine.slots.free_count > 0;
 	struct epoll_event ev = { .events = want ? EPOLLIN : 0, .data.u64 = KEY_FRONTEND };
 
 	if (want != s->watched)
@@ -177,7 +177,7 @@ static void watch_frontend(struct swapd *s)
 /* Whether somebody waits for what the backup thread has to do. */
 static bool backup_urgent(const struct swapd *s)
 {
-	return s->need_backup || s->slots.free_count < LOW_SLOTS;
+	return s->engine.need_backup || s->engine.slots.free_count < LOW_SLOTS;
 }
 
 /*
@@ -188,7 +188,7 @@ static int wait_events(struct swapd *s, struct epoll_event *ev, int most, int pa
 {
 	int n;
 
-	if (patience && s->options.spin && s->slots.active_count) {
+	if (patience && s->options.spin && s->engine.slots.active_count) {
 		uint64_t until = now_ns() + s->options.spin * 1000;
 
 		do {
@@ -204,8 +204,8 @@ int serve_run(struct swapd *s)
 {
 	int r = add(s, s->frontend->fd(&s->host), KEY_FRONTEND);
 
-	if (!r && backup_there(&s->backup))
-		r = add(s, s->backup.done_fd, KEY_BACKUP);
+	if (!r && backup_there(&s->engine.backup))
+		r = add(s, s->engine.backup.done_fd, KEY_BACKUP);
 	if (!r)
 		r = add(s, s->orders.post_fd, KEY_ORDER);
 	s->watched = true;
@@ -218,25 +218,25 @@ int serve_run(struct swapd *s)
 
 		count_add(&s->shared->beats, 1);
 		reap(s);
-		more = engine_run(s);
-		more |= repair_run(s);
+		more = engine_run(&s->engine);
+		more |= repair_run(&s->replicas);
 		donors_flush(&s->donors);
-		if (backup_there(&s->backup))
-			backup_kick(&s->backup, backup_urgent(s) ? 1 : BACKUP_BATCH);
+		if (backup_there(&s->engine.backup))
+			backup_kick(&s->engine.backup, backup_urgent(s) ? 1 : BACKUP_BATCH);
 		watch_frontend(s);
 		if (s->frontend->flush)
 			s->frontend->flush(&s->host);
-		if (backup_there(&s->backup) && backup_urgent(s) && backup_notify(&s->backup))
+		if (backup_there(&s->engine.backup) && backup_urgent(s) && backup_notify(&s->engine.backup))
 			continue;
 		/* A donor that donors_flush() lost has made its requests ready. */
-		more |= engine_is_ready(s);
+		more |= engine_is_ready(&s->engine);
 		n = wait_events(s, ev, MAX_DONORS + 5, more ? 0 : -1);
 		if (n < 0 && errno != EINTR)
 			return -errno;
 		/* Replies first: they free slots, and their requests have waited longest. */
 		for (int i = 0; i < n; i++)
 			donors_event(&s->donors, &ev[i]);
-		engine_run(s);
+		engine_run(&s->engine);
 		for (int i = 0; i < n && !r; i++) {
 			switch (ev[i].data.u64) {
 			case KEY_FRONTEND:
@@ -244,8 +244,8 @@ int serve_run(struct swapd *s)
 				break;
 			case KEY_TIMER:
 				tick(s);
-				if (backup_there(&s->backup))
-					backup_kick(&s->backup, 1);
+				if (backup_there(&s->engine.backup))
+					backup_kick(&s->engine.backup, 1);
 				if (left_alone(s))
 					r = -ENODEV;
 				break;
@@ -253,10 +253,10 @@ int serve_run(struct swapd *s)
 				serve_take_signals(s);
 				break;
 			case KEY_BACKUP:
-				drain(s->backup.done_fd);
+				drain(s->engine.backup.done_fd);
 				break;
 			case KEY_ORDER:
-				orders_take(s);
+				orders_take(&s->orders);
 				break;
 			}
 		}

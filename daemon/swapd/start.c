@@ -21,10 +21,9 @@
 #include "lib/base/size.h"
 #include "lib/link/transport.h"
 #include "lib/rules/placement.h"
+#include "lib/wire/local.h"
 #include "serve.h"
 #include "start.h"
-#include "swapd/io/request_seal.h"
-#include "swapd/page/page_map.h"
 #include "swapd/page/shared.h"
 
 #ifndef PR_SET_IO_FLUSHER
@@ -219,6 +218,25 @@ static int settle_paths(struct swapd *s, struct error *e)
 	return s->options.foreground || chdir("/") == 0 ? 0 : fail(e, errno, "/: %m");
 }
 
+/* Whether pages are sealed: with "auto", unless every donor is on this machine. */
+static bool seal_wanted(const struct swapd_options *o)
+{
+	if (strcmp(o->seal, "auto"))
+		return !strcmp(o->seal, "on");
+	for (int i = 0; i < o->donors.n; i++)
+		if (!local_is(o->donors.v[i]))
+			return true;
+	return false;
+}
+
+static int seal_device(struct swapd *s, struct error *e)
+{
+	if (seal_wanted(&s->options))
+		return sealing_init(&s->engine.sealing, s->engine.map->pages, e);
+	s->donors.local_only = strcmp(s->options.seal, "off") != 0;
+	return 0;
+}
+
 static int make_tables(struct swapd *s, struct error *e)
 {
 	uint64_t slabs = (s->options.size + s->options.slab - 1) / s->options.slab;
@@ -227,22 +245,22 @@ static int make_tables(struct swapd *s, struct error *e)
 
 	if (!slab)
 		return fail(e, ENOMEM, "device %s: no memory for its tables", s->options.name);
-	slab_init(&s->table, slab, (uint32_t)slabs, (uint32_t)(s->options.slab / PAGE));
-	s->donors.replicas = s->wanted = durability_copies(&s->options);
-	s->choices = (int)s->options.choices;
-	s->spread = (uint32_t)s->options.spread;
-	s->slots_reserved = SLOTS_RESERVED;
-	s->backlog_most = s->frontend->backlog ?: SLOT_BACKLOG;
+	slab_init(&s->engine.table, slab, (uint32_t)slabs, (uint32_t)(s->options.slab / PAGE));
+	s->donors.replicas = s->replicas.wanted = durability_copies(&s->options);
+	s->replicas.choices = (int)s->options.choices;
+	s->replicas.spread = (uint32_t)s->options.spread;
+	s->replicas.slots_reserved = SLOTS_RESERVED;
+	s->engine.backlog_most = s->frontend->backlog ?: SLOT_BACKLOG;
 	/* One more than wanted: a copy that moves is in two places for a while. */
-	s->map = page_map_new((uint32_t)(s->options.size / PAGE), s->table.pages, s->wanted + 1,
+	s->engine.map = page_map_new((uint32_t)(s->options.size / PAGE), s->engine.table.pages, s->replicas.wanted + 1,
 			      s->options.backup != NULL);
-	if (!s->map)
+	if (!s->engine.map)
 		return fail(e, ENOMEM, "device %s: no memory for its tables", s->options.name);
-	r = sealing_init(s, e);
+	r = seal_device(s, e);
 	if (!r)
-		r = slots_init(&s->slots, e);
-	s->donors.env.memory = s->slots.memory;
-	s->donors.env.memory_size = s->slots.memory_size;
+		r = slots_init(&s->engine.slots, e);
+	s->donors.env.memory = s->engine.slots.memory;
+	s->donors.env.memory_size = s->engine.slots.memory_size;
 	return r;
 }
 
@@ -269,7 +287,7 @@ static void look_at_machines(const struct swapd *s)
 			seen |= machine && wire_machine(s->donors.donor[j].identity) == machine;
 		machines += !seen;
 	}
-	if (machines < s->wanted)
+	if (machines < s->replicas.wanted)
 		log_warn("device %s: its %d donors are on %d machine%s: %s survives the loss of a donor, but not of a machine; add donors on other machines",
 			 s->options.name, s->donors.count, machines, machines > 1 ? "s" : "",
 			 s->options.durability);
@@ -281,29 +299,29 @@ static void look_at_machines(const struct swapd *s)
  */
 static int check_capacity(const struct swapd *s, struct error *e)
 {
-	uint64_t slabs = s->table.count, room = 0;
+	uint64_t slabs = s->engine.table.count, room = 0;
 	char want[16], have[16];
 
 	if (durability_is_disk(&s->options))
 		return 0;
-	if (s->donors.count < s->wanted)
+	if (s->donors.count < s->replicas.wanted)
 		return fail_exit(e, EXIT_REFUSED, ENOSPC,
 				 "device %s: %s needs %d donors, %d are named; add --donor, or choose another --durability",
-				 s->options.name, s->options.durability, s->wanted, s->donors.count);
+				 s->options.name, s->options.durability, s->replicas.wanted, s->donors.count);
 	for (int i = 0; i < s->donors.count; i++) {
 		const struct donor *d = &s->donors.donor[i];
 		uint64_t fit = d->leaving ? 0 : d->room / d->link.slab_size;
 
 		room += fit < slabs ? fit : slabs;
 	}
-	if (room >= slabs * (uint64_t)s->wanted) {
+	if (room >= slabs * (uint64_t)s->replicas.wanted) {
 		look_at_machines(s);
 		return 0;
 	}
 	return fail_exit(e, EXIT_REFUSED, ENOSPC,
 			 "device %s: %s in %d cop%s are more than its donors can lend it (%s); make it smaller, add donors, or use --durability disk",
-			 s->options.name, size_format(s->options.size, want, sizeof(want)), s->wanted,
-			 s->wanted > 1 ? "ies" : "y",
+			 s->options.name, size_format(s->options.size, want, sizeof(want)), s->replicas.wanted,
+			 s->replicas.wanted > 1 ? "ies" : "y",
 			 size_format(room * s->options.slab, have, sizeof(have)));
 }
 
@@ -326,7 +344,7 @@ static int name_donors(struct swapd *s, struct error *e)
 {
 	if (getrandom(&s->donors.borrower, sizeof(s->donors.borrower), 0) != sizeof(s->donors.borrower))
 		return fail(e, errno, "getrandom: %m");
-	s->seed = s->donors.borrower | 1;
+	s->replicas.seed = s->donors.borrower | 1;
 	s->donors.jitter = s->donors.borrower | 1;
 	for (int i = 0; i < s->options.donors.n; i++) {
 		int r = donor_new(&s->donors, s->options.donors.v[i], e);
@@ -352,7 +370,7 @@ int swapd_prepare(struct swapd *s, struct device_control *c, char **argv, struct
 	int r;
 
 	s->host.fd = s->donors.env.epoll_fd = s->timer_fd = s->signal_fd = -1;
-	s->backup.fd = s->backup.shared_fd = -1;
+	s->engine.backup.fd = s->engine.backup.shared_fd = -1;
 	s->frontend = frontend_find(s->options.frontend);
 	s->orders.post_fd = s->orders.done_fd = -1;
 	c->listen_fd = c->stop_fd = -1;
@@ -373,8 +391,8 @@ int swapd_prepare(struct swapd *s, struct device_control *c, char **argv, struct
 	if (!r)
 		r = name_donors(s, e);
 	if (!r && s->options.backup)
-		r = backup_open(&s->backup, s->options.backup, s->options.size, e);
-	s->donors.backup = backup_there(&s->backup);
+		r = backup_open(&s->engine.backup, s->options.backup, s->options.size, e);
+	s->donors.backup = backup_there(&s->engine.backup);
 	if (!r)
 		wiring_frontend(s);
 	if (!r)
@@ -391,7 +409,7 @@ static int make_own(struct swapd *s, struct device_control *c, struct error *e)
 
 	/* First: from here on its pages are not its parent's any more. */
 	lock_memory(s);
-	r = s->options.backup ? backup_start(&s->backup, &s->slots, e) : 0;
+	r = s->options.backup ? backup_start(&s->engine.backup, &s->engine.slots, e) : 0;
 	if (!r)
 		r = resolver_start(&s->donors.resolver, MAX_DONORS, e);
 	if (!r)
@@ -426,8 +444,8 @@ int swapd_begin(struct swapd *s, struct device_control *c, struct error *e)
 	r = s->frontend->begin(&s->host, e);
 	if (!r)
 		r = make_own(s, c, e);
-	if (!r && backup_there(&s->backup))
-		s->shared->no_claim = backup_claim(&s->backup) != 0;
+	if (!r && backup_there(&s->engine.backup))
+		s->shared->no_claim = backup_claim(&s->engine.backup) != 0;
 	if (r)
 		s->frontend->end(&s->host);
 	return r;
@@ -500,14 +518,14 @@ void swapd_stop(struct swapd *s, struct device_control *c)
 	s->frontend->end(&s->host);
 	resolver_stop(&s->donors.resolver);
 	transports_stop(&s->donors.env);
-	backup_close(&s->backup);
+	backup_close(&s->engine.backup);
 	donors_free(&s->donors);
 	tls_context_free(&s->donors.env.tls);
 	serve_free(s);
 	orders_close(&s->orders);
-	slots_free(&s->slots);
-	shared_free(s->table.slabs, s->table.count * sizeof(*s->table.slabs));
-	page_map_free(&s->map);
-	sealing_free(s);
+	slots_free(&s->engine.slots);
+	shared_free(s->engine.table.slabs, s->engine.table.count * sizeof(*s->engine.table.slabs));
+	page_map_free(&s->engine.map);
+	sealing_free(&s->engine.sealing);
 	/* struct shared stays: it tells that this is the end. */
 }

@@ -18,9 +18,9 @@ static struct json_object *slabs_json(const struct swapd *s)
 {
 	struct json_object *o = json_object_new_object();
 
-	json_add_int(o, "total", s->table.count);
+	json_add_int(o, "total", s->engine.table.count);
 	for (int i = 0; i < SLAB_STATES; i++)
-		json_add_int(o, slab_state_text(i), slab_count(&s->table, i));
+		json_add_int(o, slab_state_text(i), slab_count(&s->engine.table, i));
 	return o;
 }
 
@@ -37,7 +37,7 @@ void device_drain_estimate(const struct swapd *s, const struct donor *d, struct 
 	struct json_object *o = json_object_new_object();
 	struct drain_estimate told;
 
-	drain_estimate(s, d, &told);
+	drain_estimate(&s->replicas, d, &told);
 	json_add_int(o, "slabs", told.slabs);
 	json_add_int(o, "move", told.move);
 	json_add_int(o, "to_disk", told.disk);
@@ -89,13 +89,13 @@ static struct json_object *backup_json(const struct swapd *s)
 {
 	struct json_object *o = json_object_new_object();
 
-	json_add_text(o, "path", s->backup.path);
-	json_add_bool(o, "direct", s->backup.direct);
+	json_add_text(o, "path", s->engine.backup.path);
+	json_add_bool(o, "direct", s->engine.backup.direct);
 	json_add_bool(o, "failing", count_get(&s->count->backup_errors) > 0);
 	json_add_int(o, "errors", count_get(&s->count->backup_errors));
-	json_add_int(o, "queue", backup_queued(&s->backup));
-	json_add_int(o, "backlog", __atomic_load_n(&s->backlog, __ATOMIC_RELAXED));
-	json_add_int(o, "backlog_most", s->backlog_most);
+	json_add_int(o, "queue", backup_queued(&s->engine.backup));
+	json_add_int(o, "backlog", __atomic_load_n(&s->engine.backlog, __ATOMIC_RELAXED));
+	json_add_int(o, "backlog_most", s->engine.backlog_most);
 	return o;
 }
 
@@ -105,9 +105,9 @@ static void add_copies(const struct swapd *s, struct json_object *a)
 	struct json_object *copies = json_object_new_object(), *repair = json_object_new_object();
 	uint64_t present = 0, missing = 0, leaving = 0, partial = 0, mapped = 0;
 
-	for (uint32_t i = 0; i < s->table.count; i++) {
-		const struct slab *slab = &s->table.slabs[i];
-		int good = 0, wanted = repair_wanted(s, i);
+	for (uint32_t i = 0; i < s->engine.table.count; i++) {
+		const struct slab *slab = &s->engine.table.slabs[i];
+		int good = 0, wanted = repair_wanted(&s->replicas, i);
 
 		for (int c = 0; c < SLAB_COPIES; c++) {
 			const struct copy *copy = &slab->copy[c];
@@ -117,24 +117,24 @@ static void add_copies(const struct swapd *s, struct json_object *a)
 			mapped++;
 			good += !copy->partial;
 			partial += copy->partial;
-			leaving += placing_leaving(s, i, c);
+			leaving += placing_leaving(&s->replicas, i, c);
 		}
 		present += (uint64_t)good;
 		if (good < wanted)
 			missing += (uint64_t)(wanted - good);
 	}
-	json_add_int(copies, "wanted", (uint64_t)s->wanted);
+	json_add_int(copies, "wanted", (uint64_t)s->replicas.wanted);
 	json_add_int(copies, "present", present);
 	json_add_int(copies, "missing", missing);
 	json_add_int(copies, "filling", partial);
 	json_add_int(copies, "leaving", leaving);
 	json_object_object_add(a, "copies", copies);
-	json_add_int(a, "live", count_get(&s->map->live) * PAGE);
+	json_add_int(a, "live", count_get(&s->engine.map->live) * PAGE);
 	json_add_int(a, "mapped", mapped * s->options.slab);
-	json_add_int(repair, "rate", count_get(&s->repair.rate));
+	json_add_int(repair, "rate", count_get(&s->replicas.repair.rate));
 	json_add_int(repair, "limit", s->options.repair_rate);
 	json_add_int(repair, "bytes", count_get(&s->count->repaired) * PAGE);
-	json_add_int(repair, "running", s->repair.running);
+	json_add_int(repair, "running", s->replicas.repair.running);
 	json_object_object_add(a, "repair", repair);
 }
 
@@ -167,7 +167,7 @@ void device_status(const struct swapd *s, struct json_object *a)
 	json_add_text(a, "frontend", s->frontend->name);
 	json_add_text(a, "file", file);
 	json_add_text(a, "mount", s->options.mount);
-	json_add_int(a, "size", (uint64_t)s->map->pages * PAGE);
+	json_add_int(a, "size", (uint64_t)s->engine.map->pages * PAGE);
 	json_add_int(a, "slab", s->options.slab);
 	json_add_int(a, "open", __atomic_load_n(&s->shared->frontend.opened, __ATOMIC_RELAXED));
 	json_add_int(a, "fuse_connection", s->shared->frontend.connection);
@@ -181,8 +181,8 @@ void device_status(const struct swapd *s, struct json_object *a)
 	json_add_bool(a, "nice", s->nice);
 	json_add_bool(a, "realtime", s->realtime);
 	json_add_text(a, "durability", s->options.durability);
-	json_add_bool(a, "sealed", s->sealed);
-	if (backup_there(&s->backup))
+	json_add_bool(a, "sealed", s->engine.sealing.on);
+	if (backup_there(&s->engine.backup))
 		json_object_object_add(a, "backup", backup_json(s));
 	add_copies(s, a);
 	json_object_object_add(a, "slabs", slabs_json(s));
@@ -214,13 +214,13 @@ void device_stats(const struct swapd *s, struct json_object *a)
 		{ "pages_bad_donor", count_get(&c->bad_donor) },
 		{ "pages_bad_backup", count_get(&c->bad_backup) },
 		{ "backup_errors", count_get(&c->backup_errors) },
-		{ "backup_queue", backup_there(&s->backup) ? backup_queued(&s->backup) : 0 },
+		{ "backup_queue", backup_there(&s->engine.backup) ? backup_queued(&s->engine.backup) : 0 },
 		{ "fuse_errors", count_get(&c->fuse_errors) },
 		{ "slab_maps", count_get(&c->maps) },
 		{ "slab_map_refusals", count_get(&c->map_refusals) },
 		{ "slab_map_failures", count_get(&c->map_failures) },
 		{ "slab_unmaps", count_get(&c->unmaps) },
-		{ "slabs_mapped", slab_count(&s->table, SLAB_MAPPED) },
+		{ "slabs_mapped", slab_count(&s->engine.table, SLAB_MAPPED) },
 		{ "slabs_asked_back", count_get(&c->evictions) },
 		{ "slabs_kept", count_get(&c->eviction_refusals) },
 		{ "asks_ignored", count_get(&c->asks_ignored) },
@@ -245,12 +245,12 @@ void device_stats(const struct swapd *s, struct json_object *a)
 
 static struct json_object *slab_json(const struct swapd *s, uint32_t index)
 {
-	const struct slab *slab = &s->table.slabs[index];
+	const struct slab *slab = &s->engine.table.slabs[index];
 	struct json_object *o = json_object_new_object(), *copies = json_object_new_array();
 
 	json_add_int(o, "slab", index);
 	json_add_text(o, "state", slab_state_text(slab_state(slab)));
-	json_add_int(o, "live", page_map_live(s->map, index));
+	json_add_int(o, "live", page_map_live(s->engine.map, index));
 	json_add_double(o, "activity", slab->activity.rate);
 	for (int c = 0; c < SLAB_COPIES; c++) {
 		const struct copy *copy = &slab->copy[c];
@@ -261,9 +261,9 @@ static struct json_object *slab_json(const struct swapd *s, uint32_t index)
 		k = json_object_new_object();
 		json_add_text(k, "donor", s->donors.donor[copy->donor].address.text);
 		json_add_text(k, "state", copy->state != COPY_MAPPED ? "mapping" :
-				     placing_leaving(s, index, c) ? "leaving" :
+				     placing_leaving(&s->replicas, index, c) ? "leaving" :
 				     copy->partial ? "filling" : "complete");
-		json_add_int(k, "pages", page_map_count_stored(s->map, index, c));
+		json_add_int(k, "pages", page_map_count_stored(s->engine.map, index, c));
 		json_object_array_add(copies, k);
 	}
 	json_object_object_add(o, "copies", copies);
@@ -275,17 +275,17 @@ void device_slabs(const struct swapd *s, uint32_t from, struct json_object *a)
 	struct json_object *list = json_object_new_array();
 	uint32_t i;
 
-	for (i = from; i < s->table.count && json_object_array_length(list) < SLABS_AT_ONCE; i++) {
-		const struct slab *slab = &s->table.slabs[i];
+	for (i = from; i < s->engine.table.count && json_object_array_length(list) < SLABS_AT_ONCE; i++) {
+		const struct slab *slab = &s->engine.table.slabs[i];
 
-		if (page_map_live(s->map, i) || slab_state(slab) != SLAB_UNMAPPED)
+		if (page_map_live(s->engine.map, i) || slab_state(slab) != SLAB_UNMAPPED)
 			json_object_array_add(list, slab_json(s, i));
 	}
 	json_add_text(a, "name", s->options.name);
 	json_add_int(a, "slab", s->options.slab);
-	json_add_int(a, "total", s->table.count);
-	json_add_int(a, "wanted", (uint64_t)s->wanted);
+	json_add_int(a, "total", s->engine.table.count);
+	json_add_int(a, "wanted", (uint64_t)s->replicas.wanted);
 	json_object_object_add(a, "slabs", list);
-	if (i < s->table.count)
+	if (i < s->engine.table.count)
 		json_add_int(a, "next", i);
 }

@@ -28,18 +28,8 @@
 #include "lib/base/options.h"
 #include "lib/base/service.h"
 #include "lib/control/device.h"
-#include "lib/rules/activity.h"
-#include "swapd/donor/donor_table.h"
-#include "swapd/donor/session.h"
-#include "swapd/io/backup.h"
 #include "swapd/io/frontend.h"
-#include "swapd/io/request.h"
-#include "swapd/io/request_seal.h"
-#include "swapd/page/counters.h"
-#include "swapd/page/page_map.h"
-#include "swapd/page/seal.h"
-#include "swapd/page/slab.h"
-#include "swapd/replicas/repair.h"
+#include "swapd/replicas/replicas.h"
 
 #define PAGE EBB_PAGE
 
@@ -95,32 +85,11 @@ struct swapd {
 	const struct frontend *frontend;
 	struct frontend_host host;
 
-	const struct engine_events *engine_events;
-
-	struct page_map *map;
-
-	/* what leaves is sealed (request_seal.h) */
-	bool sealed;
-	struct seal_table seals;
-	struct sealer sealer;    /* the loop thread's */
-
-	struct slab_table table;
+	struct engine engine;
 	struct donors donors;
-	uint64_t room_until;     /* ns: what came back to donors may not be there again before */
-	uint64_t seed;           /* of the placement */
-	int wanted;              /* copies of each slab */
-	int choices;
-	uint32_t spread;
-	struct repair repair;
+	struct replicas replicas;
 	uint32_t ticks;          /* ten a second */
 	struct orders orders;
-
-	struct slots slots;
-	uint32_t slots_reserved; /* free ones that repair leaves to requests */
-	struct backup backup;
-	uint32_t backlog;        /* writes answered whose backup is under way */
-	uint32_t backlog_most;   /* of them; more wait for their answer */
-	uint32_t need_backup;    /* requests whose answer waits for the backup */
 
 	/* loop */
 	int timer_fd, signal_fd; /* the epoll set is donors.env's, too */

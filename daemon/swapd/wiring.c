@@ -21,108 +21,132 @@ const struct frontend *frontend_find(const char *name)
 	return NULL;
 }
 
-/* --- donors to replicas and engine ------------------------------------------------- */
-
-static void donor_is_up(void *s)
-{
-	placing_retry(s);
-}
-
-static void donor_is_lost(void *s, struct donor *d)
-{
-	placing_lost(s, d);
-}
+/* --- donors to replicas and engine; their owner is struct replicas ------------------- */
 
 static void transfer_done(void *owner, struct transfer *t)
 {
 	struct donor *d = owner;
+	struct replicas *rs = d->table->owner;
 
 	donor_count(d, t);
-	engine_done(d->table->owner, t);
+	engine_done(rs->engine, t);
 }
 
-static int donor_answered_map(void *s, struct donor *d, const struct wire_frame *f)
+static void up(void *rs)
 {
-	return placing_answered(s, d, f);
+	placing_retry(rs);
 }
 
-static int donor_resumed(void *s, struct donor *d, const struct wire_frame *f)
+static void lost(void *rs, struct donor *d)
 {
-	return placing_confirmed(s, d, f);
+	placing_lost(rs, d);
 }
 
-static int donor_asked(void *s, struct donor *d, const struct wire_frame *f,
-		       const uint8_t *payload)
+static int answered(void *rs, struct donor *d, const struct wire_frame *f)
 {
-	return f->op == WIRE_EVICT ? donor_asks_back(s, d, f) :
-				     donor_asks_activity(s, d, f, payload);
+	return placing_answered(rs, d, f);
 }
 
-static uint64_t oldest_map(void *s, const struct donor *d)
+static int resumed(void *rs, struct donor *d, const struct wire_frame *f)
 {
-	return placing_oldest(s, d);
+	return placing_confirmed(rs, d, f);
 }
 
-static void ask_later(void *s, struct donor *d, uint64_t now)
+static int asked(void *rs, struct donor *d, const struct wire_frame *f, const uint8_t *payload)
 {
-	placing_ask_later(s, d, now);
+	return f->op == WIRE_EVICT ? donor_asks_back(rs, d, f) :
+				     donor_asks_activity(rs, d, f, payload);
+}
+
+static uint64_t oldest(void *rs, const struct donor *d)
+{
+	return placing_oldest(rs, d);
+}
+
+static void ask_later(void *rs, struct donor *d, uint64_t now)
+{
+	placing_ask_later(rs, d, now);
 }
 
 /* --- engine to replicas ------------------------------------------------------------ */
 
-static bool copy_wanted(void *s, uint32_t slab)
+static bool copy_wanted(void *rs, uint32_t slab)
 {
-	return placing_open(s, slab, now_ns());
+	return placing_open(rs, slab, now_ns());
 }
 
-static void resynced(void *s, struct slot *slot)
+static void resynced(void *rs, struct slot *slot)
 {
-	repair_resynced(s, slot);
+	repair_resynced(rs, slot);
 }
 
-static void exclusive(void *s, struct slot *slot)
+static void exclusive(void *rs, struct slot *slot)
 {
-	repair_exclusive(s, slot);
+	repair_exclusive(rs, slot);
 }
 
-static void exclusive_backed(void *s, struct slot *slot)
+static void exclusive_backed(void *rs, struct slot *slot)
 {
-	repair_exclusive_backed(s, slot);
+	repair_exclusive_backed(rs, slot);
 }
 
-void wiring_events(struct swapd *s)
+static void wire_donors(struct swapd *s)
 {
-	struct donors *ds = &s->donors;
-	static const struct donor_ops donor_ops = {
+	static const struct donor_ops ops = {
 		.ready = donor_ready, .lost = donor_link_lost, .done = transfer_done,
 	};
-	static const struct donor_events donor_events = {
-		.up = donor_is_up, .lost = donor_is_lost, .answered = donor_answered_map,
-		.resumed = donor_resumed, .asked = donor_asked, .oldest = oldest_map,
-		.ask_later = ask_later,
+	static const struct donor_events events = {
+		.up = up, .lost = lost, .answered = answered, .resumed = resumed, .asked = asked,
+		.oldest = oldest, .ask_later = ask_later,
 	};
-	static const struct engine_events engine_events = {
-		.wanted = copy_wanted, .resynced = resynced, .exclusive = exclusive,
-		.exclusive_backed = exclusive_backed,
-	};
+	struct donors *ds = &s->donors;
 
-	ds->ops = &donor_ops;
-	ds->events = &donor_events;
-	ds->owner = s;
-	ds->backup = backup_there(&s->backup);
-	ds->replicas = s->wanted;
+	ds->ops = &ops;
+	ds->events = &events;
+	ds->owner = &s->replicas;
 	ds->notes = &s->notes;
 	ds->counters = s->count;
 	ds->records = s->shared->donors;
 	ds->device = s->options.name;
 	ds->deadline = s->options.deadline;
+	ds->backup = backup_there(&s->engine.backup);
+	ds->replicas = s->replicas.wanted;
 	ds->env.slab = s->options.slab;
 	ds->env.connections = (uint32_t)s->options.connections;
 	ds->env.links = MAX_DONORS;
 	ds->env.transfers = SLOT_COUNT;
 	ds->env.late_replies = &s->count->late_replies;
 	ds->env.refused_transfers = &s->count->donor_errors;
-	s->engine_events = &engine_events;
+}
+
+static void wire_engine(struct swapd *s)
+{
+	static const struct engine_events events = {
+		.wanted = copy_wanted, .resynced = resynced, .exclusive = exclusive,
+		.exclusive_backed = exclusive_backed,
+	};
+	struct engine *e = &s->engine;
+
+	e->donors = &s->donors;
+	e->counters = s->count;
+	e->notes = &s->notes;
+	e->answer = s->frontend->answer;
+	e->host = &s->host;
+	e->events = &events;
+	e->owner = &s->replicas;
+	e->sealing.page = &s->shared->sealed;
+	e->sealing.slots = &e->slots;
+	e->sealing.notes = &s->notes;
+}
+
+void wiring_events(struct swapd *s)
+{
+	wire_donors(s);
+	wire_engine(s);
+	s->replicas.engine = &s->engine;
+	s->replicas.donors = &s->donors;
+	s->replicas.repair_rate = s->options.repair_rate;
+	s->orders.replicas = &s->replicas;
 }
 
 /* --- frontend to engine ----------------------------------------------------------- */
@@ -131,19 +155,21 @@ static struct slot *get(void *engine)
 {
 	struct swapd *s = engine;
 
-	return slot_get(&s->slots);
+	return slot_get(&s->engine.slots);
 }
 
 static void put(void *engine, struct slot *slot)
 {
 	struct swapd *s = engine;
 
-	slot_put(&s->slots, slot);
+	slot_put(&s->engine.slots, slot);
 }
 
 static void start(void *engine, struct slot *slot)
 {
-	engine_start(engine, slot);
+	struct swapd *s = engine;
+
+	engine_start(&s->engine, slot);
 }
 
 static void tend(void *engine, int ms)
@@ -162,12 +188,12 @@ void wiring_frontend(struct swapd *s)
 
 	h->device = s->options.name;
 	h->mount = s->options.mount;
-	h->pages = s->map->pages;
+	h->pages = s->engine.map->pages;
 	h->shared = &s->shared->frontend;
 	h->count = s->count;
 	h->beats = &s->shared->beats;
 	h->engine = s;
-	h->free = &s->slots.free_count;
+	h->free = &s->engine.slots.free_count;
 	h->get = get;
 	h->put = put;
 	h->start = start;

@@ -48,7 +48,7 @@ static int greeted(struct link *l, const struct wire_donor *told)
 }
 
 static const struct transport transport_fake = { .name = "fake", .event = event,
-						 .greeted = greeted };
+						 .hello = greeted };
 
 /* One that is up and was asked something. */
 static int asked(void **state)
@@ -64,14 +64,14 @@ static int asked(void **state)
 			     .connections = 1 },
 		.frontend = &fuse_frontend,
 		.shared = &shared, .count = &shared.counters,
-		.wanted = 1, .choices = 2, .seed = 1,
-		.backup = { .fd = -1 }, .donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
+		.replicas.wanted = 1, .replicas.choices = 2, .replicas.seed = 1,
+		.engine.backup = { .fd = -1 }, .donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 	};
 	wiring_events(&s);
-	slab_init(&s.table, slabs, SLABS, SLAB_PAGES);
-	s.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, 2, false);
-	assert_non_null(s.map);
-	assert_int_equal(slots_init(&s.slots, &e), 0);
+	slab_init(&s.engine.table, slabs, SLABS, SLAB_PAGES);
+	s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, 2, false);
+	assert_non_null(s.engine.map);
+	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
 	assert_int_equal(address_parse("127.0.0.1:1", "donor", &a, &e), 0);
 	assert_int_equal(donors_reserve(&s.donors, 1, &e), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
@@ -88,8 +88,8 @@ static int asked(void **state)
 static int end(void **state)
 {
 	donors_free(&s.donors);
-	slots_free(&s.slots);
-	page_map_free(&s.map);
+	slots_free(&s.engine.slots);
+	page_map_free(&s.engine.map);
 	close(s.donors.env.epoll_fd);
 	close(peer);
 	return 0;

@@ -89,7 +89,7 @@ static void fill(uint8_t *page, uint64_t stamp)
 	}
 }
 
-static enum slot_after answer(struct frontend_host *h, struct slot *slot, int error)
+static enum slot_after answer(void *host, struct slot *slot, int error)
 {
 	struct expected *e = &requests[slot->unique];
 	uint8_t page[PAGE];
@@ -112,7 +112,7 @@ static const struct frontend frontend_fake = { .name = "fake", .answer = answer 
 static void request(enum slot_kind kind)
 {
 	uint32_t count = 1 + draw(draw(3) ? 4 : SLOT_PAGES), first = draw(PAGES - count);
-	struct slot *slot = s.slots.free_count > 8 && asked < REQUESTS ? slot_get(&s.slots) : NULL;
+	struct slot *slot = s.engine.slots.free_count > 8 && asked < REQUESTS ? slot_get(&s.engine.slots) : NULL;
 	struct expected *e = &requests[asked];
 
 	if (!slot)
@@ -132,7 +132,7 @@ static void request(enum slot_kind kind)
 		e->stamp[i] = newest[first + i];
 	}
 	slot->kind = (uint8_t)kind;
-	engine_start(&s, slot);
+	engine_start(&s.engine, slot);
 }
 
 /* --- donors ------------------------------------------------------------------------- */
@@ -302,7 +302,7 @@ static void serve(struct fake *f, uint32_t most)
 
 static uint16_t donor_of(const struct slot *slot, int copy)
 {
-	return slab_of_page(&s.table, slot->first + slot->cursor)->copy[copy].donor;
+	return slab_of_page(&s.engine.table, slot->first + slot->cursor)->copy[copy].donor;
 }
 
 static struct wire_frame frame_of(const struct transfer *t)
@@ -324,8 +324,8 @@ static void speak_up(struct fake *f)
 		frame.length = WIRE_LOAN_SIZE * (1 + draw(4));
 	if (draw(2) && f->olds)
 		frame = f->old[draw(f->olds < OLD ? f->olds : OLD)];
-	if (draw(2) && s.slots.active_count) {
-		slot = &s.slots.slot[s.slots.active[draw(s.slots.active_count)]];
+	if (draw(2) && s.engine.slots.active_count) {
+		slot = &s.engine.slots.slot[s.engine.slots.active[draw(s.engine.slots.active_count)]];
 		for (int c = 0; c < SLAB_COPIES; c++)
 			if (slot->pending >> c & 1 && &fakes[donor_of(slot, c)] == f)
 				frame = frame_of(&slot->transfer[c]);
@@ -341,7 +341,7 @@ static void speak_up(struct fake *f)
 
 static void disk_step(struct backup_lane *l)
 {
-	struct slot *slot = &s.slots.slot[l->jobs[l->completed % SLOT_COUNT]];
+	struct slot *slot = &s.engine.slots.slot[l->jobs[l->completed % SLOT_COUNT]];
 	uint32_t from, count;
 	uint8_t *here;
 
@@ -363,7 +363,7 @@ static void disk_step(struct backup_lane *l)
 	if (!draw(200))
 		disk[draw(PAGES)][draw(PAGE)] ^= 1;
 	l->completed++;
-	engine_backed(&s, backup_reap(&s.backup));
+	engine_backed(&s.engine, backup_reap(&s.engine.backup));
 }
 
 /* --- all of it ------------------------------------------------------------------------ */
@@ -378,8 +378,8 @@ static void look(void)
 	n = epoll_wait(s.donors.env.epoll_fd, ev, 2 * DONORS, 0);
 	for (int i = 0; i < n; i++)
 		donors_event(&s.donors, &ev[i]);
-	engine_run(&s);
-	while (repair_run(&s))
+	engine_run(&s.engine);
+	while (repair_run(&s.replicas))
 		;
 	donors_flush(&s.donors);
 	s.notes.taken = s.notes.put;
@@ -388,7 +388,7 @@ static void look(void)
 static void tick(uint64_t now)
 {
 	donors_tick(&s.donors, now_ns());
-	repair_tick(&s, now);
+	repair_tick(&s.replicas, now);
 }
 
 static void step(uint64_t *now)
@@ -428,8 +428,8 @@ static void step(uint64_t *now)
 		d->retry_at = 0;
 		break;
 	case 18 ... 19:
-		if (backup_there(&s.backup))
-			disk_step(draw(2) ? &s.backup.queue : &s.backup.reads);
+		if (backup_there(&s.engine.backup))
+			disk_step(draw(2) ? &s.engine.backup.queue : &s.engine.backup.reads);
 		break;
 	default:
 		serve(f, 1 + draw(6));
@@ -442,7 +442,7 @@ static void step(uint64_t *now)
 static void settle(void)
 {
 	evil = 1 << 24;
-	for (int round = 1; answered < asked || s.repair.running || backup_pending(&s.backup); round++) {
+	for (int round = 1; answered < asked || s.replicas.repair.running || backup_pending(&s.engine.backup); round++) {
 		for (int i = 0; i < DONORS; i++) {
 			struct donor *d = &s.donors.donor[i];
 
@@ -451,8 +451,8 @@ static void settle(void)
 				donor_lose(d, "it has forgotten what it was asked");
 			d->retry_at = 0;
 		}
-		for (int i = 0; i < 2 * SLOT_COUNT && backup_there(&s.backup); i++)
-			disk_step(i % 2 ? &s.backup.queue : &s.backup.reads);
+		for (int i = 0; i < 2 * SLOT_COUNT && backup_there(&s.engine.backup); i++)
+			disk_step(i % 2 ? &s.engine.backup.queue : &s.engine.backup.reads);
 		look();
 		donors_tick(&s.donors, now_ns());
 		if (round > 3000)
@@ -463,9 +463,9 @@ static void settle(void)
 static void begin(bool backup)
 {
 	static struct transport transport;
-	struct seal_table seals = s.seals;
-	struct sealer sealer = s.sealer;
-	struct slots slots = s.slots;
+	struct seal_table seals = s.engine.sealing.seals;
+	struct sealer sealer = s.engine.sealing.sealer;
+	struct slots slots = s.engine.slots;
 
 	transport = transport_tcp;
 	transport.open = open_fake;
@@ -476,17 +476,17 @@ static void begin(bool backup)
 			     .repair_rate = 1 << 30 },
 		.shared = &shared, .count = &shared.counters, .frontend = &frontend_fake,
 		.donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
-		.wanted = backup ? 1 : 1 + (int)draw(2), .choices = 2,
-		.donors.borrower = 5, .seed = seed,
-		.backlog_most = SLOT_BACKLOG, .slots_reserved = 64, .sealed = true,
-		.backup = { .fd = backup ? 1 << 20 : -1, .shared_fd = -1 },
-		.seals = seals, .sealer = sealer, .slots = slots,
+		.replicas.wanted = backup ? 1 : 1 + (int)draw(2), .replicas.choices = 2,
+		.donors.borrower = 5, .replicas.seed = seed,
+		.engine.backlog_most = SLOT_BACKLOG, .replicas.slots_reserved = 64, .engine.sealing.on = true,
+		.engine.backup = { .fd = backup ? 1 << 20 : -1, .shared_fd = -1 },
+		.engine.sealing.seals = seals, .engine.sealing.sealer = sealer, .engine.slots = slots,
 	};
 	wiring_events(&s);
-	s.backup.slots = &s.slots;
-	slab_init(&s.table, slabs, SLABS, SLAB / PAGE);
-	s.map = page_map_new(PAGES, SLAB / PAGE, s.wanted + 1, backup);
-	assert_non_null(s.map);
+	s.engine.backup.slots = &s.engine.slots;
+	slab_init(&s.engine.table, slabs, SLABS, SLAB / PAGE);
+	s.engine.map = page_map_new(PAGES, SLAB / PAGE, s.replicas.wanted + 1, backup);
+	assert_non_null(s.engine.map);
 	for (int i = 0; i < DONORS; i++) {
 		char text[32];
 
@@ -503,14 +503,14 @@ static void begin(bool backup)
 static void end(void)
 {
 	settle();
-	assert_int_equal(s.need_backup, 0);
+	assert_int_equal(s.engine.need_backup, 0);
 	donors_free(&s.donors);
 	for (int i = 0; i < DONORS; i++)
 		hang_up(&fakes[i]);
-	page_map_free(&s.map);
+	page_map_free(&s.engine.map);
 	close(s.donors.env.epoll_fd);
 	/* All slots are free, and none is listed twice. */
-	if (s.slots.free_count != SLOT_COUNT || s.slots.active_count)
+	if (s.engine.slots.free_count != SLOT_COUNT || s.engine.slots.active_count)
 		wrong("slots are missing");
 }
 
@@ -551,15 +551,15 @@ static int set_up(void **state)
 {
 	for (int i = 0; i < DONORS; i++)
 		fakes[i] = (struct fake){ .fd = -1, .memory = calloc(REMOTE, SLAB), .in = malloc(BUFFER) };
-	return slots_init(&s.slots, NULL) || seal_table_init(&s.seals, PAGES, NULL) ||
-	       sealer_init(&s.sealer, &s.seals, NULL);
+	return slots_init(&s.engine.slots, NULL) || seal_table_init(&s.engine.sealing.seals, PAGES, NULL) ||
+	       sealer_init(&s.engine.sealing.sealer, &s.engine.sealing.seals, NULL);
 }
 
 static int tear_down(void **state)
 {
-	sealer_free(&s.sealer);
-	seal_table_free(&s.seals);
-	slots_free(&s.slots);
+	sealer_free(&s.engine.sealing.sealer);
+	seal_table_free(&s.engine.sealing.seals);
+	slots_free(&s.engine.slots);
 	for (int i = 0; i < DONORS; i++) {
 		free(fakes[i].memory);
 		free(fakes[i].in);

@@ -36,7 +36,7 @@ static void restore_lane(const struct lane_parts *from, struct backup_lane *l)
 
 static void save(struct saved *to)
 {
-	struct slots *sl = &m.s.slots;
+	struct slots *sl = &m.s.engine.slots;
 
 	for (int i = 0; i < SLOTS; i++)
 		for (uint32_t p = 0; p < PAGES; p++)
@@ -47,18 +47,18 @@ static void save(struct saved *to)
 		.free = sl->free, .blocked = sl->blocked, .ready = sl->ready, .unanswered = sl->unanswered,
 		.free_count = sl->free_count, .active_count = sl->active_count,
 		.active_excluding = sl->active_excluding,
-		.backlog = m.s.backlog, .need_backup = m.s.need_backup,
-		.seed = m.s.seed, .repair = m.s.repair,
+		.backlog = m.s.engine.backlog, .need_backup = m.s.engine.need_backup,
+		.seed = m.s.replicas.seed, .repair = m.s.replicas.repair,
 	};
 	memcpy(to->p.active, sl->active, sizeof(to->p.active));
 	memcpy(to->p.range, sl->range, sizeof(to->p.range));
-	save_lane(&to->p.queue, &m.s.backup.queue);
-	save_lane(&to->p.reads, &m.s.backup.reads);
+	save_lane(&to->p.queue, &m.s.engine.backup.queue);
+	save_lane(&to->p.reads, &m.s.engine.backup.reads);
 }
 
 static void restore(const struct saved *from)
 {
-	struct slots *sl = &m.s.slots;
+	struct slots *sl = &m.s.engine.slots;
 
 	W = from->w;
 	for (int i = 0; i < SLOTS; i++)
@@ -76,12 +76,12 @@ static void restore(const struct saved *from)
 	sl->active_excluding = from->p.active_excluding;
 	memcpy(sl->active, from->p.active, sizeof(from->p.active));
 	memcpy(sl->range, from->p.range, sizeof(from->p.range));
-	restore_lane(&from->p.queue, &m.s.backup.queue);
-	restore_lane(&from->p.reads, &m.s.backup.reads);
-	m.s.backlog = from->p.backlog;
-	m.s.need_backup = from->p.need_backup;
-	m.s.seed = from->p.seed;
-	m.s.repair = from->p.repair;
+	restore_lane(&from->p.queue, &m.s.engine.backup.queue);
+	restore_lane(&from->p.reads, &m.s.engine.backup.reads);
+	m.s.engine.backlog = from->p.backlog;
+	m.s.engine.need_backup = from->p.need_backup;
+	m.s.replicas.seed = from->p.seed;
+	m.s.replicas.repair = from->p.repair;
 }
 
 static void mix(uint64_t *h, uint64_t v)
@@ -104,7 +104,7 @@ static void mix_slot(uint64_t *h, int i)
 	mix(h, slot->kind);
 	if (slot->kind <= SLOT_NEW)
 		return;
-	slab = slab_of_page(&m.s.table, slot->first);
+	slab = slab_of_page(&m.s.engine.table, slot->first);
 	mix(h, slot->wait | slot->pending << 8 | slot->blocked << 16 | slot->answered << 17 |
 	    slot->degraded << 18 | slot->backing << 19 | slot->fetched << 20 |
 	    (uint64_t)slot->copy << 24 | (uint64_t)slot->purpose << 32 | slot->same << 40);
@@ -150,7 +150,7 @@ static uint64_t fingerprint(void)
 		for (const struct transfer *t = dn->link.waiting[0].head; t; t = t->next)
 			mix(&h, (uint64_t)t->number + 7);
 	}
-	for (uint32_t i = 0; i < m.s.table.count; i++) {
+	for (uint32_t i = 0; i < m.s.engine.table.count; i++) {
 		const struct slab *slab = &W.slab[i];
 
 		mix(&h, slab->opening | slab->lost << 1 | (uint64_t)slab->jobs << 8 |
@@ -178,15 +178,15 @@ static uint64_t fingerprint(void)
 	mix(&h, W.have_late);
 	for (int i = 0; i < SLOTS; i++)
 		mix_slot(&h, i);
-	for (int i = m.s.slots.free.head; i >= 0; i = W.slot[i].next)
+	for (int i = m.s.engine.slots.free.head; i >= 0; i = W.slot[i].next)
 		mix(&h, (uint64_t)i + 3);
-	for (uint32_t i = m.s.backup.queue.completed; i != m.s.backup.queue.submitted; i++)
-		mix(&h, m.s.backup.queue.jobs[i % SLOT_COUNT]);
-	for (uint32_t i = m.s.backup.reads.completed; i != m.s.backup.reads.submitted; i++)
-		mix(&h, m.s.backup.reads.jobs[i % SLOT_COUNT] | 1 << 16);
-	mix(&h, m.s.backlog | m.s.need_backup << 8 | (uint64_t)m.s.repair.running << 16 |
-	    (uint64_t)m.s.repair.work_count << 24 | (uint64_t)(m.s.slots.blocked.head + 1) << 32 |
-	    (uint64_t)(m.s.slots.unanswered.head + 1) << 40);
+	for (uint32_t i = m.s.engine.backup.queue.completed; i != m.s.engine.backup.queue.submitted; i++)
+		mix(&h, m.s.engine.backup.queue.jobs[i % SLOT_COUNT]);
+	for (uint32_t i = m.s.engine.backup.reads.completed; i != m.s.engine.backup.reads.submitted; i++)
+		mix(&h, m.s.engine.backup.reads.jobs[i % SLOT_COUNT] | 1 << 16);
+	mix(&h, m.s.engine.backlog | m.s.engine.need_backup << 8 | (uint64_t)m.s.replicas.repair.running << 16 |
+	    (uint64_t)m.s.replicas.repair.work_count << 24 | (uint64_t)(m.s.engine.slots.blocked.head + 1) << 32 |
+	    (uint64_t)(m.s.engine.slots.unanswered.head + 1) << 40);
 	return h ? h : 1;
 }
 
@@ -218,8 +218,8 @@ static void settle_and_check(void)
 	for (int round = 0; round < 12; round++) {
 		for (int i = 0; i < 40 && (n = possible(steps)) > 0; i++)
 			take(&steps[0]);
-		if (round == 10 && m.s.slots.active_count)
-			violated("a request that nothing answers", m.s.slots.active_count, 0);
+		if (round == 10 && m.s.engine.slots.active_count)
+			violated("a request that nothing answers", m.s.engine.slots.active_count, 0);
 		W.left = some;
 		if (round % 4 == 3)
 			take(&(struct step){ STEP_READ, 2, 0 });
@@ -229,10 +229,10 @@ static void settle_and_check(void)
 	}
 	while (possible(steps) > 0)
 		take(&steps[0]);
-	if (m.s.slots.free_count != SLOTS || m.s.repair.running || W.answered != W.requests)
-		violated("something is left over", m.s.slots.free_count, W.answered);
-	if (m.s.backlog || m.s.need_backup)
-		violated("the backup is miscounted", m.s.backlog, m.s.need_backup);
+	if (m.s.engine.slots.free_count != SLOTS || m.s.replicas.repair.running || W.answered != W.requests)
+		violated("something is left over", m.s.engine.slots.free_count, W.answered);
+	if (m.s.engine.backlog || m.s.engine.need_backup)
+		violated("the backup is miscounted", m.s.engine.backlog, m.s.engine.need_backup);
 	check_state();
 }
 
@@ -267,13 +267,13 @@ static int with_model(void **state)
 	m.seen = calloc(m.seen_size, sizeof(*m.seen));
 	m.used = calloc(COUNTERS, 1);
 	return m.memory && m.saved && m.seen && m.used &&
-	       !seal_table_init(&m.s.seals, PAGES, NULL) &&
-	       !sealer_init(&m.s.sealer, &m.s.seals, NULL) ? 0 : -1;
+	       !seal_table_init(&m.s.engine.sealing.seals, PAGES, NULL) &&
+	       !sealer_init(&m.s.engine.sealing.sealer, &m.s.engine.sealing.seals, NULL) ? 0 : -1;
 }
 
 static int without_model(void **state)
 {
-	sealing_free(&m.s);
+	sealing_free(&m.s.engine.sealing);
 	free(m.memory);
 	free(m.saved);
 	free(m.seen);

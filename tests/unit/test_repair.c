@@ -36,7 +36,7 @@ static uint32_t answered, failed;
 
 static uint64_t read_word; /* the first of what was read last */
 
-static enum slot_after answer(struct frontend_host *h, struct slot *slot, int error)
+static enum slot_after answer(void *host, struct slot *slot, int error)
 {
 	answered++;
 	failed += error != 0;
@@ -72,16 +72,16 @@ static void begin(int wanted, bool backup)
 		.frontend = &frontend_fake,
 		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .repair_rate = 1 << 30 },
 		.shared = &shared, .count = &shared.counters,
-		.wanted = wanted, .choices = 2, .seed = 1, .donors.count = DONORS,
-		.slots_reserved = 64, .backlog_most = SLOT_BACKLOG,
-		.backup = { .fd = backup ? 1 << 20 : -1 },
+		.replicas.wanted = wanted, .replicas.choices = 2, .replicas.seed = 1, .donors.count = DONORS,
+		.replicas.slots_reserved = 64, .engine.backlog_most = SLOT_BACKLOG,
+		.engine.backup = { .fd = backup ? 1 << 20 : -1 },
 	};
 	wiring_events(&s);
-	slab_init(&s.table, slabs, SLABS, SLAB_PAGES);
-	s.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, wanted + 1, backup);
-	assert_non_null(s.map);
-	assert_int_equal(slots_init(&s.slots, &e), 0);
-	s.backup.slots = &s.slots;
+	slab_init(&s.engine.table, slabs, SLABS, SLAB_PAGES);
+	s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, wanted + 1, backup);
+	assert_non_null(s.engine.map);
+	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
+	s.engine.backup.slots = &s.engine.slots;
 	for (uint16_t i = 0; i < DONORS; i++)
 		s.donors.donor[i] = (struct donor){
 			.table = &s.donors, .index = i, .state = DONOR_UP,
@@ -98,14 +98,14 @@ static void begin(int wanted, bool backup)
 
 static void end(void)
 {
-	slots_free(&s.slots);
-	page_map_free(&s.map);
+	slots_free(&s.engine.slots);
+	page_map_free(&s.engine.map);
 }
 
 /* Requests that can go on do. */
 static void run(void)
 {
-	while (engine_run(&s))
+	while (engine_run(&s.engine))
 		;
 }
 
@@ -117,7 +117,7 @@ static void lose(struct donor *d)
 
 static void tick(uint64_t now)
 {
-	repair_tick(&s, now);
+	repair_tick(&s.replicas, now);
 	run();
 }
 
@@ -159,7 +159,7 @@ static void grant(void)
 
 static void request(enum slot_kind kind, uint32_t first, uint32_t count)
 {
-	struct slot *slot = slot_get(&s.slots);
+	struct slot *slot = slot_get(&s.engine.slots);
 
 	assert_non_null(slot);
 	slot->kind = (uint8_t)kind;
@@ -167,7 +167,7 @@ static void request(enum slot_kind kind, uint32_t first, uint32_t count)
 	slot->count = count;
 	for (uint32_t i = 0; i < count; i++)
 		memcpy(slot->payload + i * PAGE, "some", 4);
-	engine_start(&s, slot);
+	engine_start(&s.engine, slot);
 	run();
 }
 
@@ -184,13 +184,13 @@ static void back_up(uint32_t n)
 {
 	struct slot *slot;
 
-	while (n-- && backup_queued(&s.backup)) {
-		struct backup_lane *l = backup_lane_queued(&s.backup.reads) ? &s.backup.reads :
-				       &s.backup.queue;
+	while (n-- && backup_queued(&s.engine.backup)) {
+		struct backup_lane *l = backup_lane_queued(&s.engine.backup.reads) ? &s.engine.backup.reads :
+				       &s.engine.backup.queue;
 
-		s.slots.slot[l->jobs[l->completed++ % SLOT_COUNT]].backup_result = disk;
-		while ((slot = backup_reap(&s.backup)))
-			engine_backed(&s, slot);
+		s.engine.slots.slot[l->jobs[l->completed++ % SLOT_COUNT]].backup_result = disk;
+		while ((slot = backup_reap(&s.engine.backup)))
+			engine_backed(&s.engine, slot);
 		run();
 	}
 }
@@ -214,15 +214,15 @@ static void a_drain_to_a_slow_disk(void **state)
 		back_up(1);
 	}
 	assert_int_equal(s.donors.donor[0].copies, SLABS);
-	assert_int_equal(s.slots.free_count, SLOT_COUNT);
+	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
 	for (uint32_t i = 0; i < 100; i++)
 		request(SLOT_WRITE, i * SLAB_PAGES, 1);
 	assert_int_equal(answered, SLABS + 100);
 	s.donors.donor[0].leaving = DONOR_DRAINED;
-	free_before = s.slots.free_count;
+	free_before = s.engine.slots.free_count;
 	for (int i = 0; i < 20; i++, now += SECOND)
 		tick(now);
-	assert_in_range(s.slots.free_count, free_before - 8, free_before);
+	assert_in_range(s.engine.slots.free_count, free_before - 8, free_before);
 	/* And it comes to its end. */
 	for (int i = 0; i < 500 && s.donors.donor[0].copies; i++, now += SECOND) {
 		tick(now);
@@ -230,8 +230,8 @@ static void a_drain_to_a_slow_disk(void **state)
 		grant();
 	}
 	assert_int_equal(s.donors.donor[0].copies, 0);
-	assert_int_equal(s.slots.free_count, SLOT_COUNT);
-	assert_int_equal(s.backlog + s.need_backup + s.repair.running, 0);
+	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
+	assert_int_equal(s.engine.backlog + s.engine.need_backup + s.replicas.repair.running, 0);
 	assert_int_equal(failed, 0);
 	end();
 }
@@ -361,7 +361,7 @@ static void a_reply_by_another_connection(void **state)
 	assert_int_equal(transport_tcp.finished(&d->link, 2, &written), 0);
 	run();
 	assert_int_equal(answered, 3);
-	assert_int_equal(s.slots.free_count, SLOT_COUNT);
+	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
 	end();
 }
 
@@ -386,10 +386,10 @@ static void a_crowd_for_one_page(void **state)
 	do {
 		before = (uint32_t)answered;
 		rounds++;
-	} while (engine_run(&s) && (uint32_t)answered - before <= CROWD / 3);
+	} while (engine_run(&s.engine) && (uint32_t)answered - before <= CROWD / 3);
 	assert_in_range(rounds, 3, CROWD);
 	assert_int_equal(answered, 1 + CROWD);
-	assert_int_equal(s.slots.free_count, SLOT_COUNT);
+	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
 	end();
 }
 
@@ -417,7 +417,7 @@ static void a_write_outlives_its_donor(void **state)
 	lose(&s.donors.donor[!first->index]);
 	assert_int_equal(answered, 3);
 	assert_int_equal(failed, 1);
-	assert_int_equal(s.slots.free_count, SLOT_COUNT);
+	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
 	end();
 }
 
@@ -443,7 +443,7 @@ static void saved_in_the_last_moment(void **state)
 	tick(now_ns());
 	grant();
 	tick(now_ns());
-	repair_run(&s);
+	repair_run(&s.replicas);
 	reply(from);
 	assert_true(to->link.waiting[0].head);
 	lose(from);
@@ -458,8 +458,8 @@ static void saved_in_the_last_moment(void **state)
 	assert_int_equal(failed, 0);
 	lose(to);
 	back_up(SLOT_COUNT);
-	assert_int_equal(s.slots.free_count, SLOT_COUNT);
-	assert_int_equal(s.backlog + s.need_backup + s.repair.running, 0);
+	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
+	assert_int_equal(s.engine.backlog + s.engine.need_backup + s.replicas.repair.running, 0);
 	end();
 }
 
@@ -483,7 +483,7 @@ static void a_read_in_the_last_moment(void **state)
 		tick(now_ns());
 		grant();
 		tick(now_ns());
-		repair_run(&s);
+		repair_run(&s.replicas);
 		/* One that is there before, one that comes after. */
 		request(SLOT_READ, 1, 2);
 		reply(from);
@@ -506,7 +506,7 @@ static void a_read_in_the_last_moment(void **state)
 		}
 		assert_int_equal(answered, 3);
 		assert_int_equal(failed, other == DIES ? 2 : 0);
-		assert_int_equal(s.slots.free_count, SLOT_COUNT);
+		assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
 		end();
 	}
 }
@@ -547,8 +547,8 @@ static void a_disk_that_recovers(void **state)
 	back_up(1);
 	assert_int_equal(answered, 3);
 	assert_int_equal(failed, 0);
-	assert_int_equal(s.slots.free_count, SLOT_COUNT);
-	assert_int_equal(s.backlog + s.need_backup + s.repair.running, 0);
+	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
+	assert_int_equal(s.engine.backlog + s.engine.need_backup + s.replicas.repair.running, 0);
 	end();
 }
 
@@ -559,23 +559,23 @@ static void a_page_that_cannot_be_sealed(void **state)
 
 	begin(1, true);
 	s.options.seal = "on";
-	assert_int_equal(sealing_init(&s, &e), 0);
+	assert_int_equal(sealing_init(&s.engine.sealing, s.engine.map->pages, &e), 0);
 	request(SLOT_WRITE, 0, 2);
 	grant();
 	assert_int_equal(failed, 0);
-	assert_true(s.seals.memory->seal[0].counter);
-	s.seals.memory->writes = SEAL_MOST;
+	assert_true(s.engine.sealing.seals.memory->seal[0].counter);
+	s.engine.sealing.seals.memory->writes = SEAL_MOST;
 	request(SLOT_WRITE, 0, 2);
 	assert_int_equal(failed, 1);
 	/* The disk takes the older one only now. */
 	back_up(1);
-	assert_int_equal(s.seals.memory->seal[0].counter, 0);
-	assert_int_equal(s.seals.memory->seal[1].counter, 0);
+	assert_int_equal(s.engine.sealing.seals.memory->seal[0].counter, 0);
+	assert_int_equal(s.engine.sealing.seals.memory->seal[1].counter, 0);
 	request(SLOT_READ, 0, 2);
 	back_up(1);
 	assert_int_equal(answered, 3);
 	assert_int_equal(failed, 2);
-	sealing_free(&s);
+	sealing_free(&s.engine.sealing);
 	end();
 }
 
@@ -589,25 +589,25 @@ static void what_the_disk_sees(void **state)
 
 	begin(1, true);
 	s.options.seal = "on";
-	assert_int_equal(sealing_init(&s, &e), 0);
-	slot = slot_get(&s.slots);
+	assert_int_equal(sealing_init(&s.engine.sealing, s.engine.map->pages, &e), 0);
+	slot = slot_get(&s.engine.slots);
 	slot->kind = SLOT_WRITE;
 	slot->count = 3;
 	for (uint32_t i = 0; i < 3 * PAGE; i += 8)
 		memcpy(slot->payload + i, secret, 8);
 	slot->payload[9] = slot->payload[2 * PAGE + 9] = 'x';
-	engine_start(&s, slot);
+	engine_start(&s.engine, slot);
 	run();
 	grant();
 	assert_int_equal(answered, 1);
-	assert_int_equal(backup_queued(&s.backup), 1);
-	queued = &s.slots.slot[s.backup.queue.jobs[0]];
+	assert_int_equal(backup_queued(&s.engine.backup), 1);
+	queued = &s.engine.slots.slot[s.engine.backup.queue.jobs[0]];
 	assert_null(memmem(queued->payload, 3 * PAGE, secret, 8));
 	back_up(1);
 	request(SLOT_READ, 1, 1);
 	assert_int_equal(answered, 2);
 	assert_memory_equal(&read_word, secret, 8);
-	sealing_free(&s);
+	sealing_free(&s.engine.sealing);
 	end();
 }
 
@@ -631,7 +631,7 @@ static void check_outlook(const struct donor *d, uint32_t move, uint32_t to_disk
 {
 	struct drain_estimate o;
 
-	drain_estimate(&s, d, &o);
+	drain_estimate(&s.replicas, d, &o);
 	assert_int_equal(o.slabs, move + to_disk + stuck);
 	assert_int_equal(o.move, move);
 	assert_int_equal(o.disk, to_disk);
@@ -661,7 +661,7 @@ static void what_a_drain_comes_to(void **state)
 	check_outlook(&s.donors.donor[0], 2, 0, 3, "too little free capacity; lend");
 	for (int i = 0; i < 60; i++, now += SECOND) {
 		tick(now);
-		repair_run(&s);
+		repair_run(&s.replicas);
 		grant();
 	}
 	assert_int_equal(s.donors.donor[0].copies, 3);
@@ -755,7 +755,7 @@ static void memory_comes_back_in_time(void **state)
 	assert_int_equal(s.donors.donor[0].copies + s.donors.donor[1].copies, 0);
 	assert_int_equal(s.count->unmaps, SLABS);
 	assert_int_equal(failed, 0);
-	assert_int_equal(s.slots.free_count, SLOT_COUNT);
+	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT);
 	end();
 }
 
@@ -773,11 +773,11 @@ static void memory_of_many_slabs_comes_back_in_time(void **state)
 	int fds[2];
 
 	begin(1, false);
-	page_map_free(&s.map);
+	page_map_free(&s.engine.map);
 	s.options.slab = PAGES_EACH * PAGE;
-	slab_init(&s.table, many, MANY, PAGES_EACH);
-	s.map = page_map_new(MANY * PAGES_EACH, PAGES_EACH, 2, false);
-	assert_non_null(s.map);
+	slab_init(&s.engine.table, many, MANY, PAGES_EACH);
+	s.engine.map = page_map_new(MANY * PAGES_EACH, PAGES_EACH, 2, false);
+	assert_non_null(s.engine.map);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
 	d->link.fd = fds[0];
 	d->link.watched_for_write = false;
@@ -788,12 +788,12 @@ static void memory_of_many_slabs_comes_back_in_time(void **state)
 		assert_int_equal(slab_ask(&many[index], 0, 1), 0);
 		slab_grant(&many[index], 0, i, 1, false);
 		d->copies++;
-		page_map_write(s.map, &(struct page_write){ index * PAGES_EACH, 1, 0, NULL });
-		page_map_stored(s.map, 0, index * PAGES_EACH, 1);
+		page_map_write(s.engine.map, &(struct page_write){ index * PAGES_EACH, 1, 0, NULL });
+		page_map_stored(s.engine.map, 0, index * PAGES_EACH, 1);
 	}
 	tick(now);
 	/* The scan has just been there. */
-	page_map_discard(s.map, 0, 1);
+	page_map_discard(s.engine.map, 0, 1);
 	for (uint32_t copies = COPIES - 1; copies < COPIES; copies -= COPIES - 1) {
 		for (start = now; now - start < 9 * SECOND; now += SECOND / 10) {
 			tick(now);
@@ -803,10 +803,10 @@ static void memory_of_many_slabs_comes_back_in_time(void **state)
 			d->link.watched_for_write = false;
 		}
 		assert_int_equal(d->copies, copies);
-		page_map_discard(s.map, 0, s.map->pages);
+		page_map_discard(s.engine.map, 0, s.engine.map->pages);
 	}
 	assert_int_equal(s.count->unmaps, COPIES);
-	assert_int_equal(s.repair.running, 0);
+	assert_int_equal(s.replicas.repair.running, 0);
 	close(fds[0]);
 	close(fds[1]);
 	end();

@@ -64,12 +64,12 @@ static void begin(void)
 	sem_init(&tell, 0, 0);
 	s = (struct swapd){
 		.options = { .name = "unit", .slab = 1 << 20, .deadline = 500 * MS },
-		.shared = &shared, .count = &shared.counters, .wanted = 1,
-		.choices = 2, .donors.borrower = 5, .seed = 5, .backup = { .fd = -1 },
+		.shared = &shared, .count = &shared.counters, .frontend = &fuse_frontend, .replicas.wanted = 1,
+		.replicas.choices = 2, .donors.borrower = 5, .replicas.seed = 5, .engine.backup = { .fd = -1 },
 		.donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC), .donors.resolver.look_up = look_up,
 	};
 	wiring_events(&s);
-	slab_init(&s.table, &slab, 1, 256);
+	slab_init(&s.engine.table, &slab, 1, 256);
 	assert_int_equal(resolver_start(&s.donors.resolver, MAX_DONORS, &e), 0);
 	assert_int_equal(donor_new(&s.donors, NAME, &e), 0);
 	assert_true(s.donors.donor[0].place_count >= 1);

@@ -67,15 +67,15 @@ static void requests_without_end(void **state)
 	s = (struct swapd){
 		.options = { .name = "unit", .slab = PAGES * PAGE, .mount = "/",
 			     .repair_rate = 1 << 20 },
-		.shared = &shared, .count = &shared.counters, .wanted = 1,
-		.backup = { .fd = -1 }, .frontend = &fuse_frontend, .host = { .fd = eventfd(1, EFD_CLOEXEC) },
+		.shared = &shared, .count = &shared.counters, .replicas.wanted = 1,
+		.engine.backup = { .fd = -1 }, .frontend = &fuse_frontend, .host = { .fd = eventfd(1, EFD_CLOEXEC) },
 	};
 	wiring_events(&s);
-	slab_init(&s.table, &slab, 1, PAGES);
-	s.map = page_map_new(PAGES, PAGES, 2, false);
-	assert_non_null(s.map);
+	slab_init(&s.engine.table, &slab, 1, PAGES);
+	s.engine.map = page_map_new(PAGES, PAGES, 2, false);
+	assert_non_null(s.engine.map);
 	wiring_frontend(&s);
-	assert_int_equal(slots_init(&s.slots, &e), 0);
+	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
 	assert_int_equal(orders_open(&s.orders, &e), 0);
 	assert_int_equal(serve_init(&s, &e), 0);
 	assert_int_equal(pthread_create(&thread, NULL, serve, NULL), 0);
@@ -93,8 +93,8 @@ static void requests_without_end(void **state)
 	serve_free(&s);
 	orders_close(&s.orders);
 	close(s.host.fd);
-	slots_free(&s.slots);
-	page_map_free(&s.map);
+	slots_free(&s.engine.slots);
+	page_map_free(&s.engine.map);
 }
 
 int main(void)

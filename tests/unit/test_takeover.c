@@ -47,22 +47,22 @@ static void begin(int backup)
 		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .deadline = SECOND / 2 },
 		.frontend = &fuse_frontend,
 		.shared = &shared, .count = &shared.counters,
-		.wanted = 1, .choices = 2, .seed = 1, .backlog_most = SLOT_BACKLOG,
-		.backup = { .fd = backup }, .donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
+		.replicas.wanted = 1, .replicas.choices = 2, .replicas.seed = 1, .engine.backlog_most = SLOT_BACKLOG,
+		.engine.backup = { .fd = backup }, .donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 	};
 	wiring_events(&s);
-	slab_init(&s.table, slabs, SLABS, SLAB_PAGES);
-	s.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, 2, backup >= 0);
-	assert_non_null(s.map);
-	assert_int_equal(slots_init(&s.slots, &e), 0);
-	s.backup.slots = &s.slots;
+	slab_init(&s.engine.table, slabs, SLABS, SLAB_PAGES);
+	s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, 2, backup >= 0);
+	assert_non_null(s.engine.map);
+	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
+	s.engine.backup.slots = &s.engine.slots;
 }
 
 static void end(void)
 {
 	donors_free(&s.donors);
-	slots_free(&s.slots);
-	page_map_free(&s.map);
+	slots_free(&s.engine.slots);
+	page_map_free(&s.engine.map);
 	close(s.donors.env.epoll_fd);
 }
 
@@ -88,8 +88,8 @@ static void copy_at(struct donor *d, uint32_t index)
 	int c = slab_ask(&slabs[index], d->index, 1);
 
 	slab_grant(&slabs[index], c, index, 9, false);
-	page_map_write(s.map, &(struct page_write){ index * SLAB_PAGES, 1, 0, NULL });
-	page_map_stored(s.map, c, index * SLAB_PAGES, 1);
+	page_map_write(s.engine.map, &(struct page_write){ index * SLAB_PAGES, 1, 0, NULL });
+	page_map_stored(s.engine.map, c, index * SLAB_PAGES, 1);
 }
 
 static void greeted(struct donor *d)
@@ -132,7 +132,7 @@ static void kept_and_asked_for_again(void **state)
 	/* It was hard to find. */
 	s.donors.resume_for = 100 * SECOND;
 	s.donors.resume_until = now_ns();
-	placing_resume(&s, d);
+	placing_resume(&s.replicas, d);
 	assert_int_equal(sent(d, &f), WIRE_REMAP);
 	assert_int_equal(sent(d, &ignored), WIRE_REMAP);
 	assert_int_equal(answered(d, ignored), 0);
@@ -146,13 +146,13 @@ static void kept_and_asked_for_again(void **state)
 	assert_int_equal(answered(d, f), 0);
 	assert_int_equal(sent(d, &ignored), 0);
 	assert_int_equal(slabs[0].copy[0].state, COPY_AWAY);
-	assert_int_equal(page_map_count_stored(s.map, 0, 0), 1);
+	assert_int_equal(page_map_count_stored(s.engine.map, 0, 0), 1);
 	assert_int_equal(d->resume, RESUME_WANTED);
 	assert_int_equal(d->copies, 2);
 
 	/* It alone, and not at once. */
 	assert_true(d->retry_at > now_ns());
-	placing_resume(&s, d);
+	placing_resume(&s.replicas, d);
 	assert_int_equal(sent(d, &f), WIRE_REMAP);
 	assert_int_equal(f.slab, 0);
 	assert_int_equal(sent(d, &ignored), WIRE_RELEASE);
@@ -179,7 +179,7 @@ static void given_up_in_the_end(void **state)
 		copy_at(d, 0);
 		failover_slabs(&s);
 		greeted(d);
-		placing_resume(&s, d);
+		placing_resume(&s.replicas, d);
 		assert_int_equal(sent(d, &f), WIRE_REMAP);
 		d->link.tx.count = 0;
 		map_result = -ENOMEM;
@@ -222,7 +222,7 @@ static void asked_back_before_it_is_there(void **state)
 		assert_int_equal(f.slab, i);
 		assert_int_equal(f.status, WIRE_OK);
 	}
-	placing_resume(&s, d);
+	placing_resume(&s.replicas, d);
 	for (uint32_t i = 0; i < SLABS; i++) {
 		assert_int_equal(d->link.tx.count, SLABS + 2 - i);
 		assert_int_equal(sent(d, &f), WIRE_REMAP);
@@ -250,23 +250,23 @@ static void room_that_comes_back(void **state)
 	d = take_over_donor("127.0.0.1:1");
 	greeted(d);
 	d->free = 2 * s.options.slab;
-	s.room_until = now_ns() + 100 * SECOND;
+	s.replicas.room_until = now_ns() + 100 * SECOND;
 	activity_write(&slabs[0].activity, 1);
-	assert_true(placing_open(&s, 0, now_ns()));
+	assert_true(placing_open(&s.replicas, 0, now_ns()));
 	assert_int_equal(sent(d, &f), WIRE_MAP);
 	f.status = WIRE_NO_SPACE;
 	assert_int_equal(answered(d, f), 0);
 	assert_int_equal(slabs[0].copy[0].state, COPY_MAPPING);
-	assert_true(placing_oldest(&s, d) > now_ns());
+	assert_true(placing_oldest(&s.replicas, d) > now_ns());
 	assert_int_equal(sent(d, &f), 0);
-	placing_ask_later(&s, d, now_ns());
-	assert_true(placing_oldest(&s, d) <= now_ns());
+	placing_ask_later(&s.replicas, d, now_ns());
+	assert_true(placing_oldest(&s.replicas, d) <= now_ns());
 	assert_int_equal(sent(d, &f), WIRE_MAP);
 	/* Once. */
-	placing_ask_later(&s, d, now_ns());
+	placing_ask_later(&s.replicas, d, now_ns());
 	assert_int_equal(d->link.tx.count, 0);
 	f.status = WIRE_NO_SPACE;
-	s.room_until = now_ns();
+	s.replicas.room_until = now_ns();
 	assert_int_equal(answered(d, f), 0);
 	assert_int_equal(slabs[0].copy[0].state, COPY_NONE);
 	assert_false(slabs[0].opening);
@@ -369,7 +369,7 @@ static void who_has_something_is_not_refused(void **state)
 
 static struct slot *answered_write(uint32_t first, uint64_t same, uint64_t sealed)
 {
-	struct slot *slot = slot_get(&s.slots);
+	struct slot *slot = slot_get(&s.engine.slots);
 
 	slot->kind = SLOT_WRITE;
 	slot->first = first;
@@ -387,22 +387,22 @@ static void nothing_in_clear_goes_to_the_disk(void **state)
 	struct slot *sealed;
 
 	begin(BACKUP);
-	s.sealed = true;
+	s.engine.sealing.on = true;
 	answered_write(0, 3, 0);
 	sealed = answered_write(10, 1, 2);
 	answered_write(20, 1, 0); /* could not be sealed */
 	failover_slots(&s, SLOT_COUNT);
-	assert_int_equal(backup_pending(&s.backup), 1);
-	assert_int_equal(s.backup.queue.jobs[0], slot_index(&s.slots, sealed));
-	assert_int_equal(s.slots.free_count, SLOT_COUNT - 1);
-	assert_int_equal(s.backlog, 1);
-	s.sealed = false;
+	assert_int_equal(backup_pending(&s.engine.backup), 1);
+	assert_int_equal(s.engine.backup.queue.jobs[0], slot_index(&s.engine.slots, sealed));
+	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT - 1);
+	assert_int_equal(s.engine.backlog, 1);
+	s.engine.sealing.on = false;
 	end();
 }
 
 static struct slot *begun(enum slot_kind kind, uint32_t first, uint32_t count)
 {
-	struct slot *slot = slot_get(&s.slots);
+	struct slot *slot = slot_get(&s.engine.slots);
 
 	slot->kind = (uint8_t)kind;
 	slot->first = first;
@@ -424,7 +424,7 @@ static int take_over(struct frontend_host *h, struct slot *reading)
 	return -EIO;
 }
 
-static enum slot_after answer(struct frontend_host *h, struct slot *slot, int error)
+static enum slot_after answer(void *host, struct slot *slot, int error)
 {
 	return SLOT_DONE;
 }
@@ -439,6 +439,7 @@ static void what_is_asked_again(void **state)
 
 	begin(NO_BACKUP);
 	s.frontend = &again;
+	s.engine.answer = answer;
 	/* For a predecessor's predecessor, and asked again since. */
 	older = begun(SLOT_WRITE, 4, 2);
 	begun(SLOT_READ, 4, 1);
@@ -454,7 +455,7 @@ static void what_is_asked_again(void **state)
 	assert_int_equal(same->kind, SLOT_WRITE);
 	assert_int_equal(other->kind, SLOT_WRITE);
 	assert_int_equal(same->unique, 0);
-	assert_int_equal(s.slots.free_count, SLOT_COUNT - 2);
+	assert_int_equal(s.engine.slots.free_count, SLOT_COUNT - 2);
 	/* What was asked first goes first. */
 	assert_false(same->blocked);
 	assert_true(other->blocked);

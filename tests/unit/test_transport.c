@@ -80,26 +80,26 @@ static void borrower_init(struct client *b)
 		.frontend = &fuse_frontend,
 		.host = { .fd = fd[0] },
 		.donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
-		.wanted = 1,
-		.choices = 2,
-		.backlog_most = SLOT_BACKLOG,
+		.replicas.wanted = 1,
+		.replicas.choices = 2,
+		.engine.backlog_most = SLOT_BACKLOG,
 		.donors.borrower = 5,
-		.seed = 5,
+		.replicas.seed = 5,
 	};
 	wiring_events(&b->s);
-	slab_init(&b->s.table, b->slabs, SLABS, SLAB_PAGES);
-	b->s.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, 2, true);
-	assert_non_null(b->s.map);
+	slab_init(&b->s.engine.table, b->slabs, SLABS, SLAB_PAGES);
+	b->s.engine.map = page_map_new(SLABS * SLAB_PAGES, SLAB_PAGES, 2, true);
+	assert_non_null(b->s.engine.map);
 	wiring_frontend(&b->s);
-	assert_int_equal(slots_init(&b->s.slots, &e), 0);
-	b->s.backup.slots = &b->s.slots;
+	assert_int_equal(slots_init(&b->s.engine.slots, &e), 0);
+	b->s.engine.backup.slots = &b->s.engine.slots;
 }
 
 static void borrower_free(struct client *b)
 {
 	donors_free(&b->s.donors);
-	slots_free(&b->s.slots);
-	page_map_free(&b->s.map);
+	slots_free(&b->s.engine.slots);
+	page_map_free(&b->s.engine.map);
 	close(b->s.donors.env.epoll_fd);
 	close(b->s.host.fd);
 	close(b->kernel);
@@ -117,7 +117,7 @@ static void settle(struct client *b, uint32_t index)
 		if (poll(&p, 1, 100) > 0)
 			donor_event(d, (uint32_t)p.revents);
 	}
-	while (engine_run(&b->s))
+	while (engine_run(&b->s.engine))
 		;
 }
 
@@ -125,7 +125,7 @@ static void settle(struct client *b, uint32_t index)
 static void request(struct client *b, enum slot_kind kind, uint32_t first, uint32_t count,
 		    const void *data)
 {
-	struct slot *slot = slot_get(&b->s.slots);
+	struct slot *slot = slot_get(&b->s.engine.slots);
 
 	slot->kind = kind;
 	slot->unique = first + 1;
@@ -133,8 +133,8 @@ static void request(struct client *b, enum slot_kind kind, uint32_t first, uint3
 	slot->count = count;
 	if (data)
 		memcpy(slot->payload, data, count * PAGE);
-	engine_start(&b->s, slot);
-	while (engine_run(&b->s))
+	engine_start(&b->s.engine, slot);
+	while (engine_run(&b->s.engine))
 		;
 }
 
@@ -160,16 +160,16 @@ static int answered(struct client *b, uint32_t first, void *data, size_t size)
 /* The backup thread that is not there has done all its jobs. */
 static void back_up(struct client *b, int result)
 {
-	struct backup_lane *lanes[] = { &b->s.backup.queue, &b->s.backup.reads };
+	struct backup_lane *lanes[] = { &b->s.engine.backup.queue, &b->s.engine.backup.reads };
 	struct slot *slot;
 
 	for (int l = 0; l < 2; l++)
 		while (lanes[l]->completed != lanes[l]->submitted)
-			b->s.slots.slot[lanes[l]->jobs[lanes[l]->completed++ % SLOT_COUNT]]
+			b->s.engine.slots.slot[lanes[l]->jobs[lanes[l]->completed++ % SLOT_COUNT]]
 				.backup_result = result;
-	while ((slot = backup_reap(&b->s.backup)))
-		engine_backed(&b->s, slot);
-	while (engine_run(&b->s))
+	while ((slot = backup_reap(&b->s.engine.backup)))
+		engine_backed(&b->s.engine, slot);
+	while (engine_run(&b->s.engine))
 		;
 }
 
@@ -270,9 +270,9 @@ static void pages_through_shared_memory(void **state)
 		assert_int_equal(got[i], 0);
 	assert_int_equal(b.s.count->read_donor, 12);
 	assert_int_equal(b.s.count->written_donor, 9);
-	assert_int_equal(b.s.slots.active_count, 0);
+	assert_int_equal(b.s.engine.slots.active_count, 0);
 	back_up(&b, 0);
-	assert_int_equal(b.s.slots.free_count, SLOT_COUNT);
+	assert_int_equal(b.s.engine.slots.free_count, SLOT_COUNT);
 
 	/* The donor goes, orderly or not: what it held comes from the backup. */
 	lending_stop(&l);
@@ -282,15 +282,15 @@ static void pages_through_shared_memory(void **state)
 	assert_null(b.slabs[0].copy[0].mapping.memory);
 	request(&b, SLOT_READ, 3, 1, NULL);
 	assert_int_equal(answered(&b, 3, NULL, 0), -EAGAIN);
-	assert_int_equal(b.s.need_backup, 1);
+	assert_int_equal(b.s.engine.need_backup, 1);
 	back_up(&b, 0);
 	assert_int_equal(answered(&b, 3, NULL, 0), 0);
 	assert_int_equal(b.s.count->read_backup, 1);
 	/* What is discarded is of no interest to the backup any more, nor it to us. */
 	request(&b, SLOT_DISCARD, 3, 8, NULL);
 	assert_int_equal(answered(&b, 3, NULL, 0), 0);
-	assert_int_equal(backup_queued(&b.s.backup), 0);
-	assert_int_equal(b.s.slots.free_count, SLOT_COUNT);
+	assert_int_equal(backup_queued(&b.s.engine.backup), 0);
+	assert_int_equal(b.s.engine.slots.free_count, SLOT_COUNT);
 	request(&b, SLOT_READ, 3, 1, NULL);
 	assert_int_equal(answered(&b, 3, got, PAGE), 0);
 	for (size_t i = 0; i < PAGE; i++)
@@ -609,7 +609,7 @@ static void an_answer_to_what_has_not_left(void **state)
 		p.fd = d->link.fd;
 		assert_true(poll(&p, 1, 60000) > 0);
 		donor_event(d, EPOLLIN);
-		while (engine_run(&b.s))
+		while (engine_run(&b.s.engine))
 			;
 		if (early) {
 			assert_int_equal(d->state, DONOR_DOWN);

@@ -6,7 +6,7 @@
  * link's owner drives it: handshake, deadlines, reconnection.  A transport opens the control
  * connection and moves the data of mappings:
  *
- *	open --> greeted --> [map --> submit ... --> unmap] ... --> close
+ *	open --> hello --> [map --> submit ... --> unmap] ... --> close
  *
  * A transfer is the link's from submit() to done().  A transport without a round trip calls
  * done() within submit().
@@ -60,7 +60,7 @@ struct transfer_list {
 enum loss { LOSS_PASSING, LOSS_LASTING };
 
 /*
- * Upcalls of a link.  ready: greeted() returned 1, and data can move now.  lost: the link does
+ * Upcalls of a link.  ready: hello() returned 1, and data can move now.  lost: the link does
  * not work; the owner closes it before lost() returns.  done: the transfer is the submitter's
  * again; done() must neither submit nor close.
  */
@@ -142,7 +142,7 @@ struct transport {
 	 * HELLO was answered with @told.  Returns 0 when data can move, 1 when ready() will follow,
 	 * or -errno.  May be NULL.
 	 */
-	int (*greeted)(struct link *l, const struct wire_donor *told);
+	int (*hello)(struct link *l, const struct wire_donor *told);
 
 	/*
 	 * The donor granted a slab with the frame at hand (l->rx, l->small).  Makes it reachable.

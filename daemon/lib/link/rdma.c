@@ -32,7 +32,7 @@ static int rdma_open_donor(struct link *l)
 	return l->env->rdma ? address_connect(&l->at) : -EOPNOTSUPP;
 }
 
-static int rdma_greeted(struct link *l, const struct wire_donor *told)
+static int rdma_hello(struct link *l, const struct wire_donor *told)
 {
 	struct wire_join j = { .session = told->session, .number = NUMBER };
 	struct sockaddr_storage place = l->at.sa;
@@ -213,7 +213,7 @@ const struct transport transport_rdma = {
 	.hello_flags = WIRE_RDMA,
 	.prepare = prepare,
 	.open = rdma_open_donor,
-	.greeted = rdma_greeted,
+	.hello = rdma_hello,
 	.map = rdma_map,
 	.submit = rdma_submit,
 	.flush = rdma_flush,

@@ -16,11 +16,11 @@
 #include "rdma_connect.h"
 
 #define MS 1000000ull
-/* For address, route and connection together; the loop gives up before that. */
+/* For address, route and connection together; the loop gives up earlier. */
 #define CONNECT_MS 2000
 /*
- * 4.096 us << 14 = 67 ms until a lost packet is sent again, six times: half a second
- * until a silent donor is an error.  Soft-RoCE takes 7 for "for ever".
+ * 4.096 us << 14 = 67 ms until a lost packet is sent again, six times: an unresponsive donor is an
+ * error after half a second.  Soft-RoCE takes 7 for "for ever".
  */
 #define ACK_TIMEOUT 14
 #define RETRIES 6
@@ -29,12 +29,12 @@
 /* All of it is locked. */
 #define STACK (256u << 10)
 
-/* What is made once for each RDMA device. */
+/* What links share, for each RDMA device. */
 struct device {
 	struct ibv_context *verbs;
 	struct ibv_pd *pd;
 	struct ibv_mr *memory;
-	int reads; /* under way at once, at most */
+	int reads; /* in flight at once, at most */
 };
 
 struct rdma_links {
@@ -42,11 +42,11 @@ struct rdma_links {
 	uint32_t depth;
 	void *memory;
 	size_t size;
-	int ask_fd; /* eventfd: the thread is to look at the links */
+	int ask_fd; /* eventfd: a link has changed hands to the thread */
 	uint32_t stop;
 	pthread_t thread;
 	bool running;
-	/* The thread's, once there is one. */
+	/* The thread's, once it runs. */
 	struct device devices[DEVICES];
 	int device_count;
 	struct rdma_link link[];
@@ -62,7 +62,7 @@ static void set_state(struct rdma_link *l, enum rdma_link_state state)
 	__atomic_store_n(&l->state, (uint32_t)state, __ATOMIC_RELEASE);
 }
 
-/* False when somebody else has changed it. */
+/* False when the state is not @from any more. */
 static bool change_state(struct rdma_link *l, enum rdma_link_state from, enum rdma_link_state to)
 {
 	uint32_t expected = from;
@@ -84,7 +84,7 @@ static int no_blocking(int fd)
 	return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
-/* What was made for @verbs, now if need be; NULL with errno. */
+/* The device of @verbs, set up at its first use; NULL with errno. */
 static const struct device *device_of(struct rdma_links *ls, struct ibv_context *verbs)
 {
 	struct device *d = ls->devices;
@@ -116,7 +116,7 @@ static const struct device *device_of(struct rdma_links *ls, struct ibv_context 
 	return d;
 }
 
-/* Not for the first connection to wait for, nor for a successor's. */
+/* Spares the first connection, and a successor's, the time that registration takes. */
 static void register_ahead(struct rdma_links *ls)
 {
 	struct ibv_context **list = rdma_get_devices(NULL);
@@ -195,7 +195,7 @@ static int connect_link(struct rdma_links *ls, struct rdma_link *l)
 	r = await(l, RDMA_CM_EVENT_ADDR_RESOLVED, give_up);
 	if (r)
 		return r;
-	/* Where it cannot be set the device's own is used, and the deadline decides. */
+	/* If this fails, the device's default applies, and the deadline decides. */
 	rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &ack_timeout,
 			sizeof(ack_timeout));
 	if (rdma_resolve_route(l->id, CONNECT_MS))
@@ -235,7 +235,7 @@ static void take_apart(struct rdma_link *l)
 	l->ended = NULL;
 }
 
-/* WANTED until it is through; unless it was cancelled meanwhile. */
+/* Connects a WANTED link, which the loop may cancel meanwhile. */
 static void serve_want(struct rdma_links *ls, struct rdma_link *l)
 {
 	int r = connect_link(ls, l);
@@ -279,7 +279,7 @@ static void end(struct rdma_link *l, const char *why)
 	tell(l);
 }
 
-/* The connection manager has something to say of what is connected: it is over. */
+/* Reads an event of the connection manager: it ends the connection. */
 static void hear(struct rdma_link *l)
 {
 	struct rdma_cm_event *event;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Queue pairs to donors that are reached by RDMA, made and taken apart by a thread of
- * their own, because that allocates and waits; the loop posts to them and polls them.
- * The memory that pages travel to and from is registered ahead, on each RDMA device of
- * the machine.
+ * Queue pairs to donors that are reached by RDMA.  A thread creates and destroys them, because
+ * that allocates and waits; the loop posts to them and polls them.  The memory of payloads is
+ * registered at startup, on each RDMA device of the machine.
  *
  * A link changes hands:
  *
@@ -11,7 +10,7 @@
  *	                 |  +----> FAILED --close--> NONE
  *	                 +--close--> CANCELLED ---> NONE
  *
- * It is the thread's in WANTED, CANCELLED and OVER, else the loop's.
+ * The link is the thread's in WANTED, CANCELLED and OVER, else the loop's.
  */
 #ifndef EBB_RDMA_LINKS_H
 #define EBB_RDMA_LINKS_H
@@ -24,7 +23,7 @@
 #include "lib/base/error.h"
 #include "lib/wire/wire_rdma.h"
 
-/* What epoll knows its descriptors by: channel of the donor's, above its index (donor_table.h). */
+/* Channel of the descriptors in their keys (link_key()). */
 #define RDMA_CHANNEL 1ull
 /* Work requests that are posted at once, at most. */
 #define RDMA_BATCH 16
@@ -35,16 +34,16 @@ enum rdma_link_state {
 
 struct rdma_link {
 	uint32_t state;   /* enum rdma_link_state */
-	int wake_fd;      /* eventfd, in epoll by its edges: nobody has to read it */
-	uint32_t notice;  /* the thread has something to tell: state or ended has changed */
-	const char *ended; /* UP: the connection is over, and why; NULL = it is not */
+	int wake_fd;      /* eventfd, edge-triggered in epoll, so that it need not be read */
+	uint32_t notice;  /* set by the thread: state or ended has changed */
+	const char *ended; /* UP: why the connection ended; NULL = it has not */
 	char why[96];     /* FAILED */
 
-	/* What is wanted. */
+	/* Where to connect. */
 	struct sockaddr_storage place;
 	uint8_t join[WIRE_RDMA_JOIN_SIZE];
 
-	/* The thread makes it, and takes it apart. */
+	/* Created and destroyed by the thread. */
 	struct rdma_event_channel *events;
 	struct rdma_cm_id *id;
 	struct ibv_comp_channel *channel; /* its fd is readable when the loop has to poll */
@@ -52,9 +51,9 @@ struct rdma_link {
 	struct ibv_qp *qp;
 	uint32_t lkey;    /* of the registered memory */
 
-	/* The loop's: to be posted. */
+	/* The loop's: work requests to post. */
 	uint32_t queued;
-	bool broken;      /* it could not be */
+	bool broken;      /* posting failed */
 	struct ibv_send_wr work[RDMA_BATCH];
 	struct ibv_sge piece[RDMA_BATCH];
 };
@@ -62,25 +61,25 @@ struct rdma_link {
 struct rdma_links;
 
 /*
- * Registers the memory, which takes a while, and starts the thread, for links 0 to @count - 1 that have up to @depth work requests each
- * under way, in the @size bytes at @memory.  wake_fds are added to @epoll_fd under the
- * number of their link.  0, or -errno with the error.
+ * Registers the @size bytes at @memory, which may take seconds, and starts the thread, for links 0
+ * to @count - 1 with up to @depth work requests in flight each.  epoll_ctl(2) adds the wake_fds to
+ * @epoll_fd under the keys of their links.  0, or -errno with the error.
  */
 int rdma_links_start(struct rdma_links **out, int count, uint32_t depth, void *memory, size_t size,
 		     int epoll_fd, struct error *e);
-/* At the end of the process, which ends the connections; NULL is fine. */
+/* Ends all connections, at the end of the process; NULL is fine. */
 void rdma_links_stop(struct rdma_links **l);
 
 struct rdma_link *rdma_link_at(struct rdma_links *l, int i);
 
 /* The rest is the loop thread's. */
 
-/* Has link @i connected to @place, with @j.  -EBUSY while it is still taken apart. */
+/* Connects link @i to @place, with @j.  -EBUSY while its last queue pair is being destroyed. */
 int rdma_link_want(struct rdma_links *l, int i, const struct sockaddr_storage *place,
 		   const struct wire_join *j);
 /* A READY link is UP from now on.  0 or -errno. */
 int rdma_link_use(struct rdma_links *l, int i);
-/* When this returns, nothing of it touches the memory any more. */
+/* On return nothing of the link touches the memory. */
 void rdma_link_close(struct rdma_links *l, int i);
 
 #endif

@@ -39,7 +39,8 @@ static void tcp_submit(struct link *l, const struct mapping *m, struct transfer 
  * second reply, on another one, the rest of the first reply would arrive in a payload that
  * belongs to another request by then.
  */
-static struct transfer *asked_for(const struct link *l, uint32_t channel, const struct wire_frame *f)
+static struct transfer *asked_for(const struct link *l, uint32_t channel,
+				  const struct wire_frame *f)
 {
 	struct transfer *t = l->waiting[channel].head;
 
@@ -92,7 +93,7 @@ static int tcp_finished(struct link *l, uint32_t channel, const struct wire_fram
 }
 
 /* With TLS, and only then, data travels on connections of its own. */
-static int tcp_greeted(struct link *l, const struct wire_donor *told)
+static int tcp_hello(struct link *l, const struct wire_donor *told)
 {
 	int r;
 
@@ -107,7 +108,7 @@ static int tcp_greeted(struct link *l, const struct wire_donor *told)
 const struct transport transport_tcp = {
 	.name = "tcp",
 	.open = tcp_open,
-	.greeted = tcp_greeted,
+	.hello = tcp_hello,
 	.submit = tcp_submit,
 	.flush = data_links_flush,
 	.arrived = tcp_arrived,

@@ -263,7 +263,7 @@ static int take_hello(struct donor *d, const struct wire_frame *f, const uint8_t
 	donor_record_one(d);
 	d->link.slab_size = told.slab_size;
 	take_figures(d, f, &told);
-	r = d->link.transport->greeted ? d->link.transport->greeted(&d->link, &told) : 0;
+	r = d->link.transport->hello ? d->link.transport->hello(&d->link, &told) : 0;
 	if (!r)
 		donor_ready(d);
 	return r < 0 ? r : 0;

@@ -3,29 +3,27 @@
 #include <string.h>
 
 #include "engine.h"
-#include "frontend.h"
-#include "request_seal.h"
-#include "swapd/page/page_map.h"
 #include "swapd/page/shared.h"
-#include "swapd/swapd.h"
+
+#define PAGE EBB_PAGE
 
 /* Ready requests taken in a round: a transport that needs no time delays nothing else. */
 #define ROUND 64
 
-static void read_on(struct swapd *s, struct slot *slot);
-static void write_on(struct swapd *s, struct slot *slot);
-static void resync_on(struct swapd *s, struct slot *slot);
+static void read_on(struct engine *e, struct slot *slot);
+static void write_on(struct engine *e, struct slot *slot);
+static void resync_on(struct engine *e, struct slot *slot);
 
 /* --- where a page is read from ---------------------------------------------------- */
 
 /* Of the copies in @copies of a slab, the one that answers fastest. */
-static int fastest(const struct swapd *s, const struct slab *slab, uint8_t copies)
+static int fastest(const struct engine *e, const struct slab *slab, uint8_t copies)
 {
 	uint64_t best = UINT64_MAX;
 	int chosen = -1;
 
 	for (int c = 0; c < SLAB_COPIES; c++) {
-		const struct donor *d = &s->donors.donor[slab->copy[c].donor];
+		const struct donor *d = &e->donors->donor[slab->copy[c].donor];
 		uint64_t latency;
 
 		if (!(copies >> c & 1))
@@ -41,88 +39,88 @@ static int fastest(const struct swapd *s, const struct slab *slab, uint8_t copie
 }
 
 /* Finds up to @most pages from @page on; for PAGE_REPLICA sets *@copy. */
-static struct page_run find(const struct swapd *s, uint32_t page, uint32_t most, int *copy)
+static struct page_run find(const struct engine *e, uint32_t page, uint32_t most, int *copy)
 {
-	const struct slab *slab = slab_of_page(&s->table, page);
-	struct page_run run = page_map_find(s->map, page, most, slab_mapped(slab), 0);
+	const struct slab *slab = slab_of_page(&e->table, page);
+	struct page_run run = page_map_find(e->map, page, most, slab_mapped(slab), 0);
 
-	*copy = run.home == PAGE_REPLICA ? fastest(s, slab, run.replicas) : -1;
+	*copy = run.home == PAGE_REPLICA ? fastest(e, slab, run.replicas) : -1;
 	if (run.home == PAGE_REPLICA && run.replicas & (run.replicas - 1))
-		run = page_map_find(s->map, page, most, (uint8_t)(1u << *copy), 0);
-	if (run.home == PAGE_BACKUP_STALE && !backup_pending(&s->backup))
+		run = page_map_find(e->map, page, most, (uint8_t)(1u << *copy), 0);
+	if (run.home == PAGE_BACKUP_STALE && !backup_pending(&e->backup))
 		run.home = PAGE_NOWHERE;
 	return run;
 }
 
 /* --- beginning and end ---------------------------------------------------------- */
 
-static void make_ready(struct swapd *s, struct slot *slot, enum slot_wait wait)
+static void make_ready(struct engine *e, struct slot *slot, enum slot_wait wait)
 {
 	slot->wait = (uint8_t)wait;
-	slot_append(&s->slots, &s->slots.ready, slot);
+	slot_append(&e->slots, &e->slots.ready, slot);
 }
 
 /* Lets go the requests that @slot held up: engine_run() takes them. */
-static void finish(struct swapd *s, struct slot *slot, enum slot_after after)
+static void finish(struct engine *e, struct slot *slot, enum slot_after after)
 {
-	slot_retire(&s->slots, slot);
+	slot_retire(&e->slots, slot);
 	slot->answered = true;
 	if (after == SLOT_KEPT)
 		slot_renew(slot);
 	else if (!slot->backing)
-		slot_put(&s->slots, slot);
-	for (int i = s->slots.blocked.head, next; i >= 0; i = next) {
-		struct slot *b = &s->slots.slot[i];
+		slot_put(&e->slots, slot);
+	for (int i = e->slots.blocked.head, next; i >= 0; i = next) {
+		struct slot *b = &e->slots.slot[i];
 
 		next = b->next;
-		if (slot_conflicts(&s->slots, b))
+		if (slot_conflicts(&e->slots, b))
 			continue;
-		slot_remove(&s->slots, &s->slots.blocked, b);
+		slot_remove(&e->slots, &e->slots.blocked, b);
 		b->blocked = false;
 		/* From here on, others that overlap wait for it. */
-		slot_activate(&s->slots, b);
-		make_ready(s, b, WAIT_BEGIN);
+		slot_activate(&e->slots, b);
+		make_ready(e, b, WAIT_BEGIN);
 	}
 }
 
 /* Answers @slot with @error (0 or -errno) and lets go those it held up. */
-static void answer(struct swapd *s, struct slot *slot, int error)
+static void answer(struct engine *e, struct slot *slot, int error)
 {
-	enum slot_after after = s->frontend->answer(&s->host, slot, error);
+	enum slot_after after = e->answer(e->host, slot, error);
 
-	count_add(&s->count->completed, 1);
-	finish(s, slot, after);
+	count_add(&e->counters->completed, 1);
+	finish(e, slot, after);
 }
 
-static void answer_read(struct swapd *s, struct slot *slot, int error)
+static void answer_read(struct engine *e, struct slot *slot, int error)
 {
-	count_add(&s->count->read_requests, 1);
+	count_add(&e->counters->read_requests, 1);
 	if (error)
-		count_add(&s->count->read_failed, slot->count);
-	answer(s, slot, error);
+		count_add(&e->counters->read_failed, slot->count);
+	answer(e, slot, error);
 }
 
-static void end_resync(struct swapd *s, struct slot *slot)
+static void end_resync(struct engine *e, struct slot *slot)
 {
-	uint32_t index = slot->first / s->table.pages;
+	uint32_t index = slot->first / e->table.pages;
 
-	s->engine_events->resynced(s, slot);
-	finish(s, slot, SLOT_DONE);
+	e->events->resynced(e->owner, slot);
+	finish(e, slot, SLOT_DONE);
 	/* Reads may wait for what it had of pages that were nowhere else. */
-	engine_slab_settled(s, index);
+	engine_slab_settled(e, index);
 }
 
-void engine_end_exclusive(struct swapd *s, struct slot *slot)
+void engine_end_exclusive(struct engine *e, struct slot *slot)
 {
-	finish(s, slot, SLOT_DONE);
+	finish(e, slot, SLOT_DONE);
 }
 
-static void count_activity(struct swapd *s, const struct slot *slot)
+static void count_activity(struct engine *e, const struct slot *slot)
 {
 	for (uint32_t n, at = 0; at < slot->count; at += n) {
-		struct slab *slab = slab_of_page(&s->table, slot->first + at);
+		struct slab *slab = slab_of_page(&e->table, slot->first + at);
 
-		n = slab_run(&s->table, slot->first + at, slot->count - at);
+		n = slab_run(&e->table, slot->first + at, slot->count - at);
 		if (slot->kind == SLOT_READ)
 			activity_read(&slab->activity, n);
 		else
@@ -131,28 +129,28 @@ static void count_activity(struct swapd *s, const struct slot *slot)
 }
 
 /* False when it is answered already. */
-static bool begin_write(struct swapd *s, struct slot *slot)
+static bool begin_write(struct engine *e, struct slot *slot)
 {
 	uint64_t all = slot->count < 64 ? (1ull << slot->count) - 1 : ~0ull;
 
 	if (!slot->known) {
 		slot->same = page_map_same_filled(slot->payload, slot->count);
-		page_map_write(s->map, &(struct page_write){ slot->first, slot->count, slot->same,
+		page_map_write(e->map, &(struct page_write){ slot->first, slot->count, slot->same,
 							     slot->payload });
-		count_add(&s->count->same, (uint64_t)__builtin_popcountll(slot->same));
+		count_add(&e->counters->same, (uint64_t)__builtin_popcountll(slot->same));
 		shared_order();
 		slot->known = true;
 	}
 	if (slot->same == all)
 		return true;
-	if (!sealing_leaves(s, slot)) {
-		page_map_lose(s->map, slot->first, slot->count);
-		count_add(&s->count->write_failed, slot->count);
-		answer(s, slot, -EIO);
+	if (!sealing_leaves(&e->sealing, slot)) {
+		page_map_lose(e->map, slot->first, slot->count);
+		count_add(&e->counters->write_failed, slot->count);
+		answer(e, slot, -EIO);
 		return false;
 	}
-	if (backup_there(&s->backup))
-		backup_submit(&s->backup, slot);
+	if (backup_there(&e->backup))
+		backup_submit(&e->backup, slot);
 	return true;
 }
 
@@ -160,59 +158,86 @@ static bool begin_write(struct swapd *s, struct slot *slot)
  * The backup file keeps what it has of the pages: nobody reads it, and clearing it
  * would make room to be allocated anew by the next writes.
  */
-static void discard(struct swapd *s, struct slot *slot)
+static void discard(struct engine *e, struct slot *slot)
 {
-	page_map_discard(s->map, slot->first, slot->count);
-	sealing_forget(s, slot->first, slot->count);
-	count_add(&s->count->discarded, slot->count);
-	answer(s, slot, 0);
+	page_map_discard(e->map, slot->first, slot->count);
+	sealing_forget(&e->sealing, slot->first, slot->count);
+	count_add(&e->counters->discarded, slot->count);
+	answer(e, slot, 0);
 }
 
-static void go_on(struct swapd *s, struct slot *slot)
+static void go_on(struct engine *e, struct slot *slot)
 {
 	if (slot->kind == SLOT_READ)
-		read_on(s, slot);
+		read_on(e, slot);
 	else if (slot->kind == SLOT_RESYNC)
-		resync_on(s, slot);
+		resync_on(e, slot);
 	else
-		write_on(s, slot);
+		write_on(e, slot);
 }
 
-static void begin(struct swapd *s, struct slot *slot)
+static void begin(struct engine *e, struct slot *slot)
 {
 	switch (slot->kind) {
 	case SLOT_EXCLUSIVE:
-		s->engine_events->exclusive(s, slot);
+		e->events->exclusive(e->owner, slot);
 		return;
 	case SLOT_DISCARD:
-		discard(s, slot);
+		discard(e, slot);
 		return;
 	case SLOT_WRITE:
-		if (!begin_write(s, slot))
+		if (!begin_write(e, slot))
 			return;
 		/* fall through */
 	case SLOT_READ:
-		count_activity(s, slot);
+		count_activity(e, slot);
 	}
-	go_on(s, slot);
+	go_on(e, slot);
 }
 
-void engine_start_own(struct swapd *s, struct slot *slot)
+void engine_start_own(struct engine *e, struct slot *slot)
 {
-	if (slot_conflicts(&s->slots, slot)) {
-		count_add(&s->count->conflicts, 1);
+	if (slot_conflicts(&e->slots, slot)) {
+		count_add(&e->counters->conflicts, 1);
 		slot->blocked = true;
-		slot_append(&s->slots, &s->slots.blocked, slot);
+		slot_append(&e->slots, &e->slots.blocked, slot);
 		return;
 	}
-	slot_activate(&s->slots, slot);
-	begin(s, slot);
+	slot_activate(&e->slots, slot);
+	begin(e, slot);
 }
 
-void engine_start(struct swapd *s, struct slot *slot)
+void engine_start(struct engine *e, struct slot *slot)
 {
-	count_add(&s->count->received, 1);
-	engine_start_own(s, slot);
+	count_add(&e->counters->received, 1);
+	engine_start_own(e, slot);
+}
+
+/* --- content that comes -------------------------------------------------------------- */
+
+/*
+ * The present run of @slot has come from replica @copy or, if that is -1, from the backup.
+ * Returns whether the run, as slot->run says then, is what was written.  If not, a donor it came
+ * from is going to be quarantined.
+ */
+static bool came(struct engine *e, struct slot *slot, int copy)
+{
+	uint32_t page = slot->first + slot->cursor;
+	const struct slab *slab = slab_of_page(&e->table, page);
+
+	if (sealing_came(&e->sealing, slot))
+		return true;
+	if (copy >= 0) {
+		count_add(&e->counters->bad_donor, 1);
+		donor_blame(&e->donors->donor[slab->copy[copy].donor], page);
+		return false;
+	}
+	count_add(&e->counters->bad_backup, 1);
+	if (e->counters->bad_backup == 1)
+		note_event(e->notes, EVENT_BACKUP_BAD, LOG_LVL_ERR,
+			   "backup %s: returned a page that was not written there; check the disk, watch `stats`",
+			   e->backup.path);
+	return false;
 }
 
 /* --- transfers ----------------------------------------------------------------------- */
@@ -228,100 +253,101 @@ static void run_done(struct slot *slot)
 }
 
 /* The present run reached no replica: only the backup has it. */
-static void degrade(struct swapd *s, struct slot *slot)
+static void degrade(struct engine *e, struct slot *slot)
 {
-	if (backup_there(&s->backup))
-		count_add(&s->count->written_backup_only, slot->run);
+	if (backup_there(&e->backup))
+		count_add(&e->counters->written_backup_only, slot->run);
 	if (!slot->degraded)
-		s->need_backup += backup_there(&s->backup);
+		e->need_backup += backup_there(&e->backup);
 	slot->degraded = true;
 	run_done(slot);
 }
 
 /* All transfers of the present run of a WRITE have ended. */
-static void run_written(struct swapd *s, struct slot *slot)
+static void run_written(struct engine *e, struct slot *slot)
 {
 	uint32_t page = slot->first + slot->cursor;
 
 	slot->wait = WAIT_NONE;
 	/* A replica that took it may have been lost since: its bits tell. */
-	if (page_map_find(s->map, page, 1, slab_mapped(slab_of_page(&s->table, page)), 0).home ==
+	if (page_map_find(e->map, page, 1, slab_mapped(slab_of_page(&e->table, page)), 0).home ==
 	    PAGE_REPLICA) {
-		count_add(&s->count->written_donor, slot->run);
+		count_add(&e->counters->written_donor, slot->run);
 		run_done(slot);
-	} else if (backup_there(&s->backup)) {
-		degrade(s, slot);
+	} else if (backup_there(&e->backup)) {
+		degrade(e, slot);
 	}
 	/* Else it is repeated: there may be another donor. */
 }
 
 /* The transfer with replica @copy has ended well, and is not one of a WRITE. */
-static void run_moved(struct swapd *s, struct slot *slot, int copy)
+static void run_moved(struct engine *e, struct slot *slot, int copy)
 {
 	uint32_t page = slot->first + slot->cursor;
-	struct slab *slab = slab_of_page(&s->table, page);
+	struct slab *slab = slab_of_page(&e->table, page);
 
 	if (slot->fetched) {
-		page_map_stored(s->map, copy, page, slot->run);
-		count_add(&s->count->repaired, slot->run);
+		page_map_stored(e->map, copy, page, slot->run);
+		count_add(&e->counters->repaired, slot->run);
 		slot->fetched = false;
 		run_done(slot);
-	} else if (!sealing_came(s, slot, copy)) {
-		page_map_bad(s->map, copy, page, slot->run);
+	} else if (!came(e, slot, copy)) {
+		page_map_bad(e->map, copy, page, slot->run);
 		slab->copy[copy].partial = true;
 		slab->copy[copy].repaired = 0;
 	} else if (slot->kind == SLOT_RESYNC) {
 		slot->fetched = true;
 	} else {
-		count_add(&s->count->read_donor, slot->run);
+		count_add(&e->counters->read_donor, slot->run);
 		run_done(slot);
 	}
 }
 
-void engine_done(struct swapd *s, struct transfer *t)
+void engine_done(struct engine *e, struct transfer *t)
 {
-	struct slot *slot = slot_of_transfer(&s->slots, t->number);
+	struct slot *slot = slot_of_transfer(&e->slots, t->number);
 	int copy = transfer_copy(t->number);
 
 	slot->pending &= (uint8_t)~(1u << copy);
 	if (slot->kind == SLOT_WRITE) {
 		if (!t->result)
-			page_map_stored(s->map, copy, slot->first + slot->cursor, slot->run);
+			page_map_stored(e->map, copy, slot->first + slot->cursor, slot->run);
 		if (!slot->pending)
-			run_written(s, slot);
+			run_written(e, slot);
 	} else {
 		/* What a lost donor had is repeated, with its bits cleared. */
 		slot->wait = WAIT_NONE;
 		slot->source = t->in_place;
 		if (!t->result)
-			run_moved(s, slot, copy);
+			run_moved(e, slot, copy);
 	}
 	if (!slot->pending)
-		make_ready(s, slot, WAIT_READY);
+		make_ready(e, slot, WAIT_READY);
 }
 
 /*
  * Moves the present run to or from the replicas in @copies.  True when all transfers have ended
  * already; else the last engine_done() makes the request ready.
  */
-static bool move(struct swapd *s, struct slot *slot, uint8_t copies, enum wire_op op)
+static bool move(struct engine *e, struct slot *slot, uint8_t copies, enum wire_op op)
 {
 	uint32_t page = slot->first + slot->cursor;
-	const struct slab *slab = slab_of_page(&s->table, page);
+	const struct slab *slab = slab_of_page(&e->table, page);
+	/* Sealed pages are opened in the payload: a donor could change its own meanwhile. */
+	bool by_reference = slot->kind == SLOT_READ && slot->run == slot->count && !e->sealing.on;
 
 	slot->wait = WAIT_DONOR;
 	slot->pending = copies | SUBMITTING;
 	for (int c = 0; copies; c++, copies >>= 1) {
-		struct link *l = &s->donors.donor[slab->copy[c].donor].link;
+		struct link *l = &e->donors->donor[slab->copy[c].donor].link;
 
 		if (!(copies & 1))
 			continue;
 		slot->transfer[c] = (struct transfer){
 			.op = (uint8_t)op,
-			/* Sealed pages are opened in the payload: a donor could change its own. */
-			.by_reference = slot->kind == SLOT_READ && slot->run == slot->count && !s->sealed,
-			.number = transfer_number(&s->slots, slot, c),
-			.offset = slab_offset(&s->table, page),
+			.by_reference = by_reference,
+			.number = transfer_number(&e->slots, slot, c),
+			.offset = slab_offset(&e->table, page),
 			.length = slot->run * PAGE,
 			.payload = slot->payload + slot->cursor * (size_t)PAGE,
 		};
@@ -331,47 +357,47 @@ static bool move(struct swapd *s, struct slot *slot, uint8_t copies, enum wire_o
 	if (slot->pending)
 		return false;
 	if (slot->kind == SLOT_WRITE)
-		run_written(s, slot);
+		run_written(e, slot);
 	return true;
 }
 
 /* The present run has come from the backup; false when it is not what was written. */
-static bool take_backed(struct swapd *s, struct slot *slot)
+static bool take_backed(struct engine *e, struct slot *slot)
 {
-	if (!sealing_came(s, slot, -1))
+	if (!came(e, slot, -1))
 		return false;
 	if (slot->kind == SLOT_RESYNC) {
 		slot->fetched = true;
 	} else {
-		count_add(&s->count->read_backup, slot->run);
+		count_add(&e->counters->read_backup, slot->run);
 		run_done(slot);
 	}
 	return true;
 }
 
 /* The present run comes from the backup file, or a RESYNC's that is fetched goes there. */
-static void by_backup(struct swapd *s, struct slot *slot)
+static void by_backup(struct engine *e, struct slot *slot)
 {
 	slot->wait = WAIT_BACKUP;
-	s->need_backup++;
-	backup_submit(&s->backup, slot);
+	e->need_backup++;
+	backup_submit(&e->backup, slot);
 }
 
-static void wait_for_slab(struct swapd *s, struct slab *slab, struct slot *slot)
+static void wait_for_slab(struct engine *e, struct slab *slab, struct slot *slot)
 {
 	struct slot_list list = { slab->waiting_head, slab->waiting_tail };
 
 	slot->wait = WAIT_SLAB;
-	slot_append(&s->slots, &list, slot);
+	slot_append(&e->slots, &list, slot);
 	slab->waiting_head = list.head;
 	slab->waiting_tail = list.tail;
 }
 
 /* Whether a RESYNC has @page's content on its way to a copy, or to the backup. */
-static bool being_saved(const struct swapd *s, uint32_t page)
+static bool being_saved(const struct engine *e, uint32_t page)
 {
-	for (uint32_t i = 0; i < s->slots.active_count; i++) {
-		const struct slot *fill = &s->slots.slot[s->slots.active[i]];
+	for (uint32_t i = 0; i < e->slots.active_count; i++) {
+		const struct slot *fill = &e->slots.slot[e->slots.active[i]];
 
 		if (fill->kind == SLOT_RESYNC && fill->fetched && page >= fill->first + fill->cursor &&
 		    page < fill->first + fill->cursor + fill->run)
@@ -381,106 +407,106 @@ static bool being_saved(const struct swapd *s, uint32_t page)
 }
 
 /* The page at the cursor is in no copy and not in the backup: perhaps it is soon. */
-static void read_nowhere(struct swapd *s, struct slot *slot)
+static void read_nowhere(struct engine *e, struct slot *slot)
 {
 	uint32_t page = slot->first + slot->cursor;
 
-	if (being_saved(s, page))
-		wait_for_slab(s, slab_of_page(&s->table, page), slot);
+	if (being_saved(e, page))
+		wait_for_slab(e, slab_of_page(&e->table, page), slot);
 	else
-		answer_read(s, slot, -EIO);
+		answer_read(e, slot, -EIO);
 }
 
 /* --- READ --------------------------------------------------------------------------- */
 
-static void read_on(struct swapd *s, struct slot *slot)
+static void read_on(struct engine *e, struct slot *slot)
 {
 	while (slot->cursor < slot->count) {
 		uint32_t page = slot->first + slot->cursor, left = slot->count - slot->cursor;
 		uint8_t *to = slot->payload + slot->cursor * (size_t)PAGE;
 		int copy;
-		struct page_run run = find(s, page, left, &copy);
+		struct page_run run = find(e, page, left, &copy);
 
 		slot->run = run.count;
 		switch (run.home) {
 		case PAGE_REPLICA:
-			if (!move(s, slot, (uint8_t)(1u << copy), WIRE_READ))
+			if (!move(e, slot, (uint8_t)(1u << copy), WIRE_READ))
 				return;
 			break;
 		case PAGE_BACKUP:
 		case PAGE_BACKUP_STALE:
-			if (!backup_take_queued(&s->backup, slot)) {
-				by_backup(s, slot);
+			if (!backup_take_queued(&e->backup, slot)) {
+				by_backup(e, slot);
 				return;
 			}
-			if (!take_backed(s, slot)) {
-				answer_read(s, slot, -EIO);
+			if (!take_backed(e, slot)) {
+				answer_read(e, slot, -EIO);
 				return;
 			}
 			break;
 		case PAGE_AWAY:
 		case PAGE_NOWHERE:
-			read_nowhere(s, slot);
+			read_nowhere(e, slot);
 			return;
 		case PAGE_SAME_FILLED:
-			page_map_fill(s->map, page, slot->run, to);
-			count_add(&s->count->read_same, slot->run);
+			page_map_fill(e->map, page, slot->run, to);
+			count_add(&e->counters->read_same, slot->run);
 			run_done(slot);
 			break;
 		case PAGE_ZERO:
 			memset(to, 0, slot->run * (size_t)PAGE);
-			count_add(&s->count->read_zero, slot->run);
+			count_add(&e->counters->read_zero, slot->run);
 			run_done(slot);
 			break;
 		}
 	}
-	answer_read(s, slot, 0);
+	answer_read(e, slot, 0);
 }
 
-static void read_backed(struct swapd *s, struct slot *slot)
+static void read_backed(struct engine *e, struct slot *slot)
 {
 	uint32_t page = slot->first + slot->cursor;
 	int copy;
-	/* Of what the file failed to take it has an older content: what another write left stale. */
-	bool stale = page_map_is_stale(s->map, page, slot->run);
+	/* The file has an older content of what it failed to take. */
+	bool stale = page_map_is_stale(e->map, page, slot->run);
 
-	s->need_backup--;
+	e->need_backup--;
 	slot->wait = WAIT_NONE;
 	if (slot->backup_result) {
-		count_add(&s->count->backup_errors, 1);
+		count_add(&e->counters->backup_errors, 1);
 		stale = true;
 	}
-	if (!stale && take_backed(s, slot)) {
-		go_on(s, slot);
+	if (!stale && take_backed(e, slot)) {
+		go_on(e, slot);
 	} else if (slot->kind == SLOT_RESYNC) {
 		run_done(slot);
-		resync_on(s, slot);
-	} else if (find(s, page, 1, &copy).home == PAGE_REPLICA) {
-		read_on(s, slot); /* a RESYNC that was under way has saved it */
+		resync_on(e, slot);
+	} else if (find(e, page, 1, &copy).home == PAGE_REPLICA) {
+		read_on(e, slot); /* a RESYNC that was under way has saved it */
 	} else {
-		read_nowhere(s, slot);
+		read_nowhere(e, slot);
 	}
 }
 
 /* --- RESYNC --------------------------------------------------------------------------- */
 
 /* Whether the present run of @slot has a page that is at hand and nowhere else. */
-static bool is_last(const struct swapd *s, const struct slot *slot)
+static bool is_last(const struct engine *e, const struct slot *slot)
 {
 	uint32_t page = slot->first + slot->cursor;
 	int copy;
 
 	for (uint32_t i = 0; slot->fetched && i < slot->run; i++)
-		if (find(s, page + i, 1, &copy).home == PAGE_NOWHERE)
+		if (find(e, page + i, 1, &copy).home == PAGE_NOWHERE)
 			return true;
 	return false;
 }
 
 /* The copy that was to be filled is no more; true when @slot has another, or waits for one. */
-static bool find_target(struct swapd *s, struct slot *slot)
+static bool find_target(struct engine *e, struct slot *slot)
 {
-	uint32_t index = slot->first / s->table.pages;
-	struct slab *slab = &s->table.slabs[index];
+	uint32_t index = slot->first / e->table.pages;
+	struct slab *slab = &e->table.slabs[index];
 
 	for (int c = 0; c < SLAB_COPIES; c++) {
 		if (slab->copy[c].state != COPY_MAPPED)
@@ -490,38 +516,38 @@ static bool find_target(struct swapd *s, struct slot *slot)
 		return true;
 	}
 	if (!slab->opening && !slab_copies(slab, COPY_MAPPING) &&
-	    !s->engine_events->wanted(s, index))
+	    !e->events->wanted(e->owner, index))
 		return false;
-	wait_for_slab(s, slab, slot);
+	wait_for_slab(e, slab, slot);
 	return true;
 }
 
-static void resync_on(struct swapd *s, struct slot *slot)
+static void resync_on(struct engine *e, struct slot *slot)
 {
-	const struct slab *slab = slab_of_page(&s->table, slot->first);
+	const struct slab *slab = slab_of_page(&e->table, slot->first);
 	bool rewrite = slot->copy == RESYNC_BACKUP;
 
 	while (slot->cursor < slot->count) {
 		uint32_t page = slot->first + slot->cursor;
-		uint32_t lack = page_map_lacking(s->map, page, slot->count - slot->cursor,
+		uint32_t lack = page_map_lacking(e->map, page, slot->count - slot->cursor,
 						 slot->copy);
 		struct page_run run;
 		int copy;
 
 		if (!rewrite && (slab->copy[slot->copy].state != COPY_MAPPED ||
 				 slab->copy[slot->copy].serial != slot->serial)) {
-			if (!is_last(s, slot) || !find_target(s, slot))
+			if (!is_last(e, slot) || !find_target(e, slot))
 				break;
 			if (slot->wait == WAIT_SLAB)
 				return;
 			continue;
 		}
 		if (slot->fetched && rewrite) {
-			by_backup(s, slot);
+			by_backup(e, slot);
 			return;
 		}
 		if (slot->fetched) {
-			if (!move(s, slot, (uint8_t)(1u << slot->copy), WIRE_WRITE))
+			if (!move(e, slot, (uint8_t)(1u << slot->copy), WIRE_WRITE))
 				return;
 			continue;
 		}
@@ -529,70 +555,70 @@ static void resync_on(struct swapd *s, struct slot *slot)
 			slot->cursor++;
 			continue;
 		}
-		run = find(s, page, lack, &copy);
+		run = find(e, page, lack, &copy);
 		slot->run = run.count;
 		if ((run.home == PAGE_BACKUP || run.home == PAGE_BACKUP_STALE) && !rewrite) {
-			if (!backup_take_queued(&s->backup, slot)) {
-				by_backup(s, slot);
+			if (!backup_take_queued(&e->backup, slot)) {
+				by_backup(e, slot);
 				return;
 			}
-			if (!take_backed(s, slot))
+			if (!take_backed(e, slot))
 				run_done(slot);
 			continue;
 		}
 		if (run.home != PAGE_REPLICA)
 			slot->cursor += slot->run; /* nowhere: nobody can bring it back */
-		else if (!move(s, slot, (uint8_t)(1u << copy), WIRE_READ))
+		else if (!move(e, slot, (uint8_t)(1u << copy), WIRE_READ))
 			return;
 	}
-	end_resync(s, slot);
+	end_resync(e, slot);
 }
 
 /*
  * The backup has taken what it failed to take before, or has not again.  Then a write
  * that was queued before may have been taken: the bits tell, and it was the same content.
  */
-static void resync_backed(struct swapd *s, struct slot *slot)
+static void resync_backed(struct engine *e, struct slot *slot)
 {
 	uint32_t page = slot->first + slot->cursor;
 
-	s->need_backup--;
+	e->need_backup--;
 	slot->fetched = false;
 	if (slot->backup_result) {
-		count_add(&s->count->backup_errors, 1);
-		end_resync(s, slot);
+		count_add(&e->counters->backup_errors, 1);
+		end_resync(e, slot);
 		return;
 	}
-	page_map_backed(s->map, page, slot->run, 0);
-	slab_of_page(&s->table, page)->rewrite_at = 0;
+	page_map_backed(e->map, page, slot->run, 0);
+	slab_of_page(&e->table, page)->rewrite_at = 0;
 	run_done(slot);
-	resync_on(s, slot);
+	resync_on(e, slot);
 }
 
 /* --- WRITE -------------------------------------------------------------------------- */
 
 /* Answers a write that is through with the donors, as soon as it may be. */
-static void write_settle(struct swapd *s, struct slot *slot)
+static void write_settle(struct engine *e, struct slot *slot)
 {
 	int error = 0;
 
 	if (slot->degraded) {
 		if (slot->backing)
 			return;
-		error = backup_there(&s->backup) ? slot->backup_result : -EIO;
-		s->need_backup -= backup_there(&s->backup);
+		error = backup_there(&e->backup) ? slot->backup_result : -EIO;
+		e->need_backup -= backup_there(&e->backup);
 	} else if (slot->backing) {
-		if (s->backlog >= s->backlog_most) {
-			slot_append(&s->slots, &s->slots.unanswered, slot);
-			s->need_backup++;
+		if (e->backlog >= e->backlog_most) {
+			slot_append(&e->slots, &e->slots.unanswered, slot);
+			e->need_backup++;
 			return;
 		}
-		s->backlog++;
+		e->backlog++;
 	}
-	count_add(&s->count->write_requests, 1);
+	count_add(&e->counters->write_requests, 1);
 	if (error)
-		count_add(&s->count->write_failed, slot->count);
-	answer(s, slot, error);
+		count_add(&e->counters->write_failed, slot->count);
+	answer(e, slot, error);
 }
 
 /* How many of the pages from the cursor on are alike in being the same word, or not. */
@@ -606,11 +632,11 @@ static uint32_t same_run(const struct slot *slot)
 	return n < left ? n : left;
 }
 
-static void write_on(struct swapd *s, struct slot *slot)
+static void write_on(struct engine *e, struct slot *slot)
 {
 	while (slot->cursor < slot->count) {
-		uint32_t page = slot->first + slot->cursor, index = page / s->table.pages;
-		struct slab *slab = &s->table.slabs[index];
+		uint32_t page = slot->first + slot->cursor, index = page / e->table.pages;
+		struct slab *slab = &e->table.slabs[index];
 		uint8_t legs = slab_mapped(slab);
 
 		slot->run = same_run(slot);
@@ -618,115 +644,115 @@ static void write_on(struct swapd *s, struct slot *slot)
 			run_done(slot);
 			continue;
 		}
-		slot->run = slab_run(&s->table, page, slot->run);
+		slot->run = slab_run(&e->table, page, slot->run);
 		if (legs && !slab->opening) {
-			if (!move(s, slot, legs, WIRE_WRITE))
+			if (!move(e, slot, legs, WIRE_WRITE))
 				return;
 			continue;
 		}
 		if (slab->opening || slab_copies(slab, COPY_MAPPING) ||
-		    s->engine_events->wanted(s, index)) {
-			wait_for_slab(s, slab, slot);
+		    e->events->wanted(e->owner, index)) {
+			wait_for_slab(e, slab, slot);
 			return;
 		}
-		degrade(s, slot);
+		degrade(e, slot);
 	}
 	slot->wait = WAIT_DONE;
-	write_settle(s, slot);
+	write_settle(e, slot);
 }
 
-void engine_slab_settled(struct swapd *s, uint32_t index)
+void engine_slab_settled(struct engine *e, uint32_t index)
 {
-	struct slab *slab = &s->table.slabs[index];
+	struct slab *slab = &e->table.slabs[index];
 	struct slot_list list = { slab->waiting_head, slab->waiting_tail };
 
 	slab->waiting_head = slab->waiting_tail = -1;
 	while (list.head >= 0) {
-		struct slot *slot = &s->slots.slot[list.head];
+		struct slot *slot = &e->slots.slot[list.head];
 
-		slot_remove(&s->slots, &list, slot);
-		make_ready(s, slot, WAIT_READY);
+		slot_remove(&e->slots, &list, slot);
+		make_ready(e, slot, WAIT_READY);
 	}
 }
 
-bool engine_run(struct swapd *s)
+bool engine_run(struct engine *e)
 {
-	struct slot_list *ready = &s->slots.ready;
+	struct slot_list *ready = &e->slots.ready;
 
 	for (int n = 0; n < ROUND && ready->head >= 0; n++) {
-		struct slot *slot = &s->slots.slot[ready->head];
+		struct slot *slot = &e->slots.slot[ready->head];
 		bool begins = slot->wait == WAIT_BEGIN;
 
-		slot_remove(&s->slots, ready, slot);
+		slot_remove(&e->slots, ready, slot);
 		slot->wait = WAIT_NONE;
 		if (begins)
-			begin(s, slot);
+			begin(e, slot);
 		else
-			go_on(s, slot);
+			go_on(e, slot);
 	}
 	return ready->head >= 0;
 }
 
-bool engine_is_ready(const struct swapd *s)
+bool engine_is_ready(const struct engine *e)
 {
-	return s->slots.ready.head >= 0;
+	return e->slots.ready.head >= 0;
 }
 
 /* --- the backup ---------------------------------------------------------------------- */
 
 /* One place in the backlog is free. */
-static void answer_next(struct swapd *s)
+static void answer_next(struct engine *e)
 {
-	int i = s->slots.unanswered.head;
+	int i = e->slots.unanswered.head;
 
-	if (i < 0 || s->backlog >= s->backlog_most)
+	if (i < 0 || e->backlog >= e->backlog_most)
 		return;
-	slot_remove(&s->slots, &s->slots.unanswered, &s->slots.slot[i]);
-	s->need_backup--;
-	write_settle(s, &s->slots.slot[i]);
+	slot_remove(&e->slots, &e->slots.unanswered, &e->slots.slot[i]);
+	e->need_backup--;
+	write_settle(e, &e->slots.slot[i]);
 }
 
-static void write_backed(struct swapd *s, struct slot *slot)
+static void write_backed(struct engine *e, struct slot *slot)
 {
-	page_map_backed(s->map, slot->first, slot->count, slot->backup_result);
+	page_map_backed(e->map, slot->first, slot->count, slot->backup_result);
 	if (slot->backup_result) {
-		count_add(&s->count->backup_errors, 1);
-		if (s->count->backup_errors == 1)
-			note_event(&s->notes, EVENT_BACKUP_FAILED, LOG_LVL_ERR,
+		count_add(&e->counters->backup_errors, 1);
+		if (e->counters->backup_errors == 1)
+			note_event(e->notes, EVENT_BACKUP_FAILED, LOG_LVL_ERR,
 				   "backup %s: %s; pages are safe at the donors only, watch `status`",
-				   s->backup.path, strerror(-slot->backup_result));
+				   e->backup.path, strerror(-slot->backup_result));
 	}
 	if (slot->answered) {
-		s->backlog--;
-		slot_put(&s->slots, slot);
-		answer_next(s);
+		e->backlog--;
+		slot_put(&e->slots, slot);
+		answer_next(e);
 	} else if (slot->wait == WAIT_DONE) {
 		if (!slot->degraded) {
-			slot_remove(&s->slots, &s->slots.unanswered, slot);
-			s->need_backup--;
+			slot_remove(&e->slots, &e->slots.unanswered, slot);
+			e->need_backup--;
 		}
-		write_settle(s, slot);
+		write_settle(e, slot);
 	}
 }
 
-void engine_backed(struct swapd *s, struct slot *slot)
+void engine_backed(struct engine *e, struct slot *slot)
 {
 	switch (slot->kind) {
 	case SLOT_READ:
-		read_backed(s, slot);
+		read_backed(e, slot);
 		break;
 	case SLOT_RESYNC:
 		if (slot->fetched)
-			resync_backed(s, slot);
+			resync_backed(e, slot);
 		else
-			read_backed(s, slot);
+			read_backed(e, slot);
 		break;
 	case SLOT_WRITE:
-		write_backed(s, slot);
+		write_backed(e, slot);
 		break;
 	case SLOT_EXCLUSIVE:
-		s->need_backup--;
-		s->engine_events->exclusive_backed(s, slot);
+		e->need_backup--;
+		e->events->exclusive_backed(e->owner, slot);
 		break;
 	}
 }

@@ -17,12 +17,6 @@
 #include "request.h"
 #include "swapd/page/counters.h"
 
-/* What becomes of the slot of an answered request. */
-enum slot_after {
-	SLOT_DONE, /* nobody needs it but the backup, perhaps */
-	SLOT_KEPT, /* the frontend does, for the next request */
-};
-
 /* What of a frontend outlives its server. */
 struct frontend_shared {
 	uint32_t connection;     /* FUSE: /sys/fs/fuse/connections/N */
@@ -95,8 +89,8 @@ struct frontend {
 	 * or -ENODEV when the device has ended.
 	 */
 	int (*receive)(struct frontend_host *h, int most);
-	/* Answers with @error, 0 or -errno. */
-	enum slot_after (*answer)(struct frontend_host *h, struct slot *slot, int error);
+	/* Answers with @error, 0 or -errno; @host is a struct frontend_host. */
+	enum slot_after (*answer)(void *host, struct slot *slot, int error);
 	/* Before the loop sleeps: sends answers that were gathered; NULL: none are. */
 	void (*flush)(struct frontend_host *h);
 

@@ -87,8 +87,10 @@ static void answer_write(struct frontend_host *h, struct slot *slot)
 }
 
 /* The connection being gone is noticed by receive(). */
-static enum slot_after fuse_answer(struct frontend_host *h, struct slot *slot, int error)
+static enum slot_after fuse_answer(void *host, struct slot *slot, int error)
 {
+	struct frontend_host *h = host;
+
 	if (error || slot->kind == SLOT_DISCARD)
 		answer_error(h, slot->unique, error);
 	else if (slot->kind == SLOT_READ)

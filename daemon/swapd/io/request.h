@@ -51,6 +51,12 @@ enum slot_wait {
 	WAIT_DONE,    /* WRITE: donors are through with it */
 };
 
+/* What becomes of the slot of an answered request. */
+enum slot_after {
+	SLOT_DONE, /* it is free, as soon as the backup does not need it */
+	SLOT_KEPT, /* the frontend uses it for the next request */
+};
+
 struct slot {
 	uint8_t *payload;     /* SLOT_BYTES, page-aligned; the page before is ours for headers */
 	/*

@@ -12,25 +12,11 @@
 
 #include <ebb/page.h>
 #include "lib/base/error.h"
+#include "swapd/page/seal.h"
 
+struct notes;
 struct slot;
-struct swapd;
-struct swapd_options;
-
-/* Whether pages are sealed: with "auto", unless every donor is on this machine. */
-bool sealing_wanted(const struct swapd_options *o);
-
-/* Makes the table, if pages are sealed. */
-int sealing_init(struct swapd *s, struct error *e);
-void sealing_free(struct swapd *s);
-
-/* The rest is the loop thread's. */
-
-/*
- * Seals the pages of the WRITE @slot, except same-filled ones, which stay here.  Returns
- * false when they cannot be sealed, and so must not be sent.
- */
-bool sealing_leaves(struct swapd *s, struct slot *slot);
+struct slots;
 
 /*
  * A sealed page is copied from here to its slot.  Whenever the server dies, the page is whole
@@ -42,18 +28,38 @@ struct sealed_page {
 	uint32_t page; /* of the slot */
 };
 
-/* For the next server, before it reads a slot: completes a copy to a slot. */
-void sealing_take_over(struct swapd *s);
+struct sealing {
+	bool on;
+	struct seal_table seals;
+	struct sealer sealer;     /* the loop thread's */
+	struct sealed_page *page; /* in shared memory */
+	struct slots *slots;
+	struct notes *notes;
+};
 
-/* The pages are discarded: copies at donors and disks never open again. */
-void sealing_forget(struct swapd *s, uint32_t first, uint32_t count);
+/* Makes the table for @pages pages and seals from now on; 0 or -errno. */
+int sealing_init(struct sealing *s, uint32_t pages, struct error *e);
+void sealing_free(struct sealing *s);
+
+/* The rest is the loop thread's, and does nothing unless pages are sealed. */
 
 /*
- * The present run of @slot has come, from @copy or, if that is -1, from the backup.
- * Opens it for a READ, looks at it for a RESYNC.  True when it is good, as far as
- * slot->run then says.  False when its first page is not what was written, to which
- * slot->run is then cut; a donor it came from is going to be quarantined.
+ * Seals the pages of the WRITE @slot, except same-filled ones, which stay here.  Returns
+ * false when they cannot be sealed, and so must not be sent.
  */
-bool sealing_came(struct swapd *s, struct slot *slot, int copy);
+bool sealing_leaves(struct sealing *s, struct slot *slot);
+
+/* For the next server, before it reads a slot: completes a copy to a slot. */
+void sealing_take_over(struct sealing *s);
+
+/* The pages are discarded: copies at donors and disks never open again. */
+void sealing_forget(struct sealing *s, uint32_t first, uint32_t count);
+
+/*
+ * The present run of @slot has come.  Opens it for a READ, checks it for a RESYNC.  True when it
+ * is good, as far as slot->run then says.  False when its first page is not what was written, to
+ * which slot->run is then cut.
+ */
+bool sealing_came(struct sealing *s, struct slot *slot);
 
 #endif

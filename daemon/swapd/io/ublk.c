@@ -128,8 +128,9 @@ static void ublk_flush(struct frontend_host *h)
 		count_add(&h->count->fuse_errors, 1);
 }
 
-static enum slot_after ublk_answer(struct frontend_host *h, struct slot *slot, int error)
+static enum slot_after ublk_answer(void *host, struct slot *slot, int error)
 {
+	struct frontend_host *h = host;
 	uint16_t tag = (uint16_t)(slot->unique - 1);
 	int result = slot->kind == SLOT_DISCARD ? 0 : (int)(slot->count * EBB_PAGE);
 

@@ -3,9 +3,10 @@
 #include <string.h>
 
 #include "donor_asks.h"
+#include "lib/base/clock.h"
 #include "repair.h"
+#include "replicas.h"
 #include "slab_mapping.h"
-#include "swapd/swapd.h"
 
 /* A small table by the donor's number of the slab: chains are short at this size. */
 #define BUCKETS 256
@@ -17,7 +18,7 @@ _Static_assert(BUCKETS >= 2 * WIRE_LOANS, "half empty at least");
 #define ACTIVITY_COST 8u
 
 /* Whether @d may ask for something that costs @cost. */
-static bool may_ask(struct swapd *s, struct donor *d, uint32_t cost)
+static bool may_ask(struct replicas *rs, struct donor *d, uint32_t cost)
 {
 	struct asks *a = &d->asks;
 	uint64_t now = now_ns(), more = (now - a->at) / (SECOND / ASKS_A_SECOND);
@@ -31,9 +32,9 @@ static bool may_ask(struct swapd *s, struct donor *d, uint32_t cost)
 		a->left -= cost;
 		return true;
 	}
-	count_add(&s->count->asks_ignored, 1);
+	count_add(&rs->engine->counters->asks_ignored, 1);
 	if (!a->told)
-		note(&s->notes, LOG_LVL_WARN,
+		note(rs->engine->notes, LOG_LVL_WARN,
 		     "donor %s: recalls slabs too often, and gets none until it slows down; see its log",
 		     d->address.text);
 	a->told = true;
@@ -49,13 +50,13 @@ static uint32_t hash(uint32_t slab)
 	return slab * 2654435761u >> 24;
 }
 
-int donor_asks_activity(struct swapd *s, struct donor *d, const struct wire_frame *f,
+int donor_asks_activity(struct replicas *rs, struct donor *d, const struct wire_frame *f,
 		      const uint8_t *payload)
 {
 	uint32_t n = f->length / WIRE_LOAN_SIZE;
 	struct wire_frame reply = *f;
 	struct asked asked = { { 0 } };
-	bool look = may_ask(s, d, ACTIVITY_COST);
+	bool look = may_ask(rs, d, ACTIVITY_COST);
 
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t b = hash(wire_get_loan(payload, i).slab) % BUCKETS;
@@ -65,8 +66,8 @@ int donor_asks_activity(struct swapd *s, struct donor *d, const struct wire_fram
 		asked.bucket[b] = (uint16_t)(i + 1);
 		wire_put_rate(d->rates, i, 0);
 	}
-	for (uint32_t i = 0; look && i < s->table.count; i++) {
-		const struct slab *slab = &s->table.slabs[i];
+	for (uint32_t i = 0; look && i < rs->engine->table.count; i++) {
+		const struct slab *slab = slab_at(rs, i);
 		int c = slab_copy_at(slab, d->index);
 
 		if (c < 0 || slab->copy[c].state != COPY_MAPPED)
@@ -86,50 +87,51 @@ int donor_asks_activity(struct swapd *s, struct donor *d, const struct wire_fram
 	return stream_push(&d->link.tx, &reply, d->rates, 0) ? -EPROTO : 0;
 }
 
-static enum wire_status evict(struct swapd *s, struct donor *d, const struct wire_frame *f)
+static enum wire_status evict(struct replicas *rs, struct donor *d, const struct wire_frame *f)
 {
 	enum wire_status status = WIRE_NO_SLAB;
 
-	if (!may_ask(s, d, 1))
+	if (!may_ask(rs, d, 1))
 		return WIRE_NO_ROOM;
-	for (uint32_t i = 0; i < s->table.count; i++) {
-		struct slab *slab = &s->table.slabs[i];
+	for (uint32_t i = 0; i < rs->engine->table.count; i++) {
+		struct slab *slab = slab_at(rs, i);
 		int c = slab_copy_at(slab, d->index);
 
-		if (c < 0 || slab->copy[c].state == COPY_MAPPING || slab->copy[c].mapping.remote != f->slab)
+		if (c < 0 || slab->copy[c].state == COPY_MAPPING ||
+		    slab->copy[c].mapping.remote != f->slab)
 			continue;
 		if (slab->copy[c].mapping.generation != f->generation) {
 			status = WIRE_STALE;
 			continue;
 		}
-		if (!repair_can_leave(s, i, c))
+		if (!repair_can_leave(rs, i, c))
 			return WIRE_NO_ROOM;
 		slab->copy[c].leaving = true;
 		/* Of one that is AWAY it says that REMAP was sent. */
 		if (slab->copy[c].state == COPY_MAPPED)
 			slab->copy[c].since = now_ns();
 		slab->not_before = 0;
-		count_add(&s->count->evictions, 1);
+		count_add(&rs->engine->counters->evictions, 1);
 		return WIRE_OK;
 	}
 	return status;
 }
 
-int donor_asks_back(struct swapd *s, struct donor *d, const struct wire_frame *f)
+int donor_asks_back(struct replicas *rs, struct donor *d, const struct wire_frame *f)
 {
 	struct wire_frame reply = *f;
 
 	reply.direction = WIRE_REPLY;
-	reply.status = evict(s, d, f);
+	reply.status = evict(rs, d, f);
 	if (reply.status == WIRE_NO_ROOM)
-		count_add(&s->count->eviction_refusals, 1);
+		count_add(&rs->engine->counters->eviction_refusals, 1);
 	return stream_push(&d->link.tx, &reply, NULL, 0) ? -EPROTO : 0;
 }
 
-void donor_asks_tick(struct swapd *s, uint32_t seconds)
+void donor_asks_tick(struct replicas *rs, uint32_t seconds)
 {
 	static const struct activity_rule rule = ACTIVITY_RULE_DEFAULT;
 
-	for (uint32_t i = 0; i < s->table.count; i++)
-		activity_tick(&s->table.slabs[i].activity, &rule, seconds);
+	for (uint32_t i = 0; i < rs->engine->table.count; i++)
+		activity_tick(&slab_at(rs, i)->activity, &rule, seconds);
 }

@@ -9,18 +9,18 @@
 #include "lib/wire/wire.h"
 
 struct donor;
-struct swapd;
+struct replicas;
 
 /* Loop thread; 0 or -errno. */
 
 /* ACTIVITY: answers with the rates of the slabs named in @payload. */
-int donor_asks_activity(struct swapd *s, struct donor *d, const struct wire_frame *f,
+int donor_asks_activity(struct replicas *rs, struct donor *d, const struct wire_frame *f,
 		      const uint8_t *payload);
 
 /* EVICT: the copy is marked, and repair moves it away; or why not. */
-int donor_asks_back(struct swapd *s, struct donor *d, const struct wire_frame *f);
+int donor_asks_back(struct replicas *rs, struct donor *d, const struct wire_frame *f);
 
 /* Once a second: closes a period of @seconds of all slabs' activity. */
-void donor_asks_tick(struct swapd *s, uint32_t seconds);
+void donor_asks_tick(struct replicas *rs, uint32_t seconds);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "drain_estimate.h"
+#include "replicas.h"
 #include "slab_mapping.h"
-#include "swapd/swapd.h"
 
 /* The donors a slab could go to. */
 struct rooms {
@@ -9,24 +9,24 @@ struct rooms {
 	bool any_donor, any_room;  /* at the start */
 };
 
-static void look_at_rooms(const struct swapd *s, const struct donor *leaving, struct rooms *r)
+static void look_at_rooms(const struct replicas *rs, const struct donor *leaving, struct rooms *r)
 {
-	int count = __atomic_load_n(&s->donors.count, __ATOMIC_ACQUIRE);
+	int count = __atomic_load_n(&rs->donors->count, __ATOMIC_ACQUIRE);
 
 	*r = (struct rooms){ .any_donor = false };
 	for (int i = 0; i < count; i++) {
-		const struct donor *d = &s->donors.donor[i];
+		const struct donor *d = &rs->donors->donor[i];
 
 		if (d == leaving || !donor_takes(d))
 			continue;
-		r->left[i] = count_get(&d->room) / (d->link.slab_size ?: s->options.slab);
+		r->left[i] = count_get(&d->room) / (d->link.slab_size ?: rs->donors->env.slab);
 		r->any_donor = true;
 		r->any_room = r->any_room || r->left[i];
 	}
 }
 
 /* Takes room where there is most of it, at a donor without a copy of @slab. */
-static bool take_room(const struct swapd *s, const struct slab *slab, struct rooms *r)
+static bool take_room(const struct slab *slab, struct rooms *r)
 {
 	int best = -1;
 
@@ -40,32 +40,33 @@ static bool take_room(const struct swapd *s, const struct slab *slab, struct roo
 }
 
 /* Whether slab @index has as many copies as are wanted, made or being made, that stay. */
-static bool has_enough(const struct swapd *s, uint32_t index)
+static bool has_enough(const struct replicas *rs, uint32_t index)
 {
-	const struct slab *slab = &s->table.slabs[index];
+	const struct slab *slab = slab_at(rs, index);
 	int n = 0;
 
 	for (int c = 0; c < SLAB_COPIES; c++)
-		n += slab->copy[c].state != COPY_NONE && !placing_leaving(s, index, c);
-	return n >= s->wanted;
+		n += slab->copy[c].state != COPY_NONE && !placing_leaving(rs, index, c);
+	return n >= rs->wanted;
 }
 
-void drain_estimate(const struct swapd *s, const struct donor *d, struct drain_estimate *o)
+void drain_estimate(const struct replicas *rs, const struct donor *d, struct drain_estimate *o)
 {
 	struct rooms rooms;
 
 	*o = (struct drain_estimate){ .slabs = 0 };
-	look_at_rooms(s, d, &rooms);
-	for (uint32_t i = 0; i < s->table.count; i++) {
-		const struct slab *slab = &s->table.slabs[i];
+	look_at_rooms(rs, d, &rooms);
+	for (uint32_t i = 0; i < rs->engine->table.count; i++) {
+		const struct slab *slab = slab_at(rs, i);
 		int c = slab_copy_at(slab, d->index);
 
 		if (c < 0 || slab->copy[c].state != COPY_MAPPED)
 			continue;
 		o->slabs++;
-		if (!page_map_live(s->map, i) || has_enough(s, i) || take_room(s, slab, &rooms))
+		if (!page_map_live(rs->engine->map, i) || has_enough(rs, i) ||
+		    take_room(slab, &rooms))
 			o->move++;
-		else if (backup_there(&s->backup))
+		else if (backup_there(&rs->engine->backup))
 			o->disk++;
 		else
 			o->stuck++;
@@ -74,6 +75,6 @@ void drain_estimate(const struct swapd *s, const struct donor *d, struct drain_e
 		return;
 	o->why = !rooms.any_donor ? "no other donor is up; start or add one" :
 		 !rooms.any_room ? "no other donor has free capacity; lend more there or add a donor" :
-		 s->wanted > 1 ? "each donor with free capacity has a replica already; add a donor" :
+		 rs->wanted > 1 ? "each donor with free capacity has a replica already; add a donor" :
 				 "other donors have too little free capacity; lend more there or add a donor";
 }

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct donor;
-struct swapd;
+struct replicas;
 
 struct drain_estimate {
 	uint32_t slabs;  /* with a replica there: the sum of those below */
@@ -20,6 +20,6 @@ struct drain_estimate {
 };
 
 /* Any thread: state that changes meanwhile makes the estimate a moment old. */
-void drain_estimate(const struct swapd *s, const struct donor *d, struct drain_estimate *o);
+void drain_estimate(const struct replicas *rs, const struct donor *d, struct drain_estimate *o);
 
 #endif

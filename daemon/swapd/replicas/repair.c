@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <string.h>
 
+#include "lib/base/clock.h"
 #include "repair.h"
+#include "replicas.h"
 #include "slab_mapping.h"
-#include "swapd/io/backup.h"
-#include "swapd/io/engine.h"
-#include "swapd/page/page_map.h"
-#include "swapd/swapd.h"
 
 #define MS 1000000ull
 #define SECOND (1000 * MS)
@@ -42,9 +40,9 @@
 /* While so many slots are repair's, no further slab becomes alone for that. */
 #define CROWD (2 * RUNNING)
 
-int repair_wanted(const struct swapd *s, uint32_t index)
+int repair_wanted(const struct replicas *rs, uint32_t index)
 {
-	return page_map_live(s->map, index) ? s->wanted : 0;
+	return page_map_live(rs->engine->map, index) ? rs->wanted : 0;
 }
 
 /* Copies of the slab with every page it has, @except not counted (-1: all). */
@@ -58,54 +56,55 @@ static int complete(const struct slab *slab, int except)
 }
 
 /* Those that are there or asked for, and are to stay. */
-static int staying(const struct swapd *s, uint32_t index)
+static int staying(const struct replicas *rs, uint32_t index)
 {
 	int n = 0;
 
 	for (int c = 0; c < SLAB_COPIES; c++)
-		n += s->table.slabs[index].copy[c].state != COPY_NONE &&
-		     !placing_leaving(s, index, c);
+		n += slab_at(rs, index)->copy[c].state != COPY_NONE &&
+		     !placing_leaving(rs, index, c);
 	return n;
 }
 
-bool repair_can_leave(struct swapd *s, uint32_t index, int copy)
+bool repair_can_leave(struct replicas *rs, uint32_t index, int copy)
 {
-	return backup_there(&s->backup) || !page_map_live(s->map, index) ||
-	       complete(&s->table.slabs[index], copy) >= s->wanted || placing_possible(s, index);
+	return backup_there(&rs->engine->backup) || !page_map_live(rs->engine->map, index) ||
+	       complete(slab_at(rs, index), copy) >= rs->wanted || placing_possible(rs, index);
 }
 
-static struct slot *take_slot(struct swapd *s, enum slot_kind kind, uint32_t index)
+static struct slot *take_slot(struct replicas *rs, enum slot_kind kind, uint32_t index)
 {
-	struct slot *slot = s->slots.free_count > s->slots_reserved ? slot_get(&s->slots) : NULL;
+	struct slots *slots = &rs->engine->slots;
+	struct slot *slot = slots->free_count > rs->slots_reserved ? slot_get(slots) : NULL;
 
 	if (!slot)
 		return NULL;
 	slot->kind = kind;
-	slot->first = index * s->table.pages;
-	slot->count = page_map_slab_pages(s->map, index);
-	s->table.slabs[index].jobs++;
-	s->repair.running++;
+	slot->first = index * rs->engine->table.pages;
+	slot->count = page_map_slab_pages(rs->engine->map, index);
+	slab_at(rs, index)->jobs++;
+	rs->repair.running++;
 	return slot;
 }
 
-static void job_ended(struct swapd *s, const struct slot *slot)
+static void job_ended(struct replicas *rs, const struct slot *slot)
 {
-	slab_of_page(&s->table, slot->first)->jobs--;
-	s->repair.running--;
+	slab_of_page(&rs->engine->table, slot->first)->jobs--;
+	rs->repair.running--;
 }
 
 /* --- copying -------------------------------------------------------------------- */
 
 /* A copy that may lack pages, one that stays before one that leaves; -1 = none. */
-static int partial_copy(const struct swapd *s, uint32_t index)
+static int partial_copy(const struct replicas *rs, uint32_t index)
 {
-	const struct slab *slab = &s->table.slabs[index];
+	const struct slab *slab = slab_at(rs, index);
 	int any = -1;
 
 	for (int c = 0; c < SLAB_COPIES; c++) {
 		if (slab->copy[c].state != COPY_MAPPED || !slab->copy[c].partial)
 			continue;
-		if (!placing_leaving(s, index, c))
+		if (!placing_leaving(rs, index, c))
 			return c;
 		any = c;
 	}
@@ -113,12 +112,13 @@ static int partial_copy(const struct swapd *s, uint32_t index)
 }
 
 /* Starts the next RESYNC of copy @c, or finds it complete; false when there is no slot. */
-static bool fill(struct swapd *s, uint32_t index, int c)
+static bool fill(struct replicas *rs, uint32_t index, int c)
 {
-	struct slab *slab = &s->table.slabs[index];
+	struct slab *slab = slab_at(rs, index);
 	struct copy *copy = &slab->copy[c];
-	uint32_t first = index * s->table.pages, end = page_map_slab_pages(s->map, index);
-	uint32_t from = page_map_next_lacking(s->map, index, copy->repaired, c), to, most;
+	const struct page_map *map = rs->engine->map;
+	uint32_t first = index * rs->engine->table.pages, end = page_map_slab_pages(map, index);
+	uint32_t from = page_map_next_lacking(map, index, copy->repaired, c), to, most;
 	struct slot *slot;
 
 	if (from == end) {
@@ -128,65 +128,66 @@ static bool fill(struct swapd *s, uint32_t index, int c)
 			copy->partial = false;
 		return true;
 	}
-	slot = take_slot(s, SLOT_RESYNC, index);
+	slot = take_slot(rs, SLOT_RESYNC, index);
 	if (!slot)
 		return false;
-	most = s->repair.busy ? PAGES_BUSY : SLOT_PAGES;
+	most = rs->repair.busy ? PAGES_BUSY : SLOT_PAGES;
 	to = from + most < end ? from + most : end;
 	copy->repaired = to;
 	slot->first = first + from;
 	slot->count = to - from;
 	slot->copy = (uint8_t)c;
 	slot->serial = copy->serial;
-	s->repair.budget -= slot->count;
-	engine_start_own(s, slot);
+	rs->repair.budget -= slot->count;
+	engine_start_own(rs->engine, slot);
 	return true;
 }
 
 /* What the backup failed to take, and a copy has, goes there again: perhaps the disk is well. */
-static void rewrite(struct swapd *s, uint32_t index, uint64_t now)
+static void rewrite(struct replicas *rs, uint32_t index, uint64_t now)
 {
-	uint32_t first = index * s->table.pages, end = page_map_slab_pages(s->map, index), from;
-	struct slab *slab = &s->table.slabs[index];
+	const struct page_map *map = rs->engine->map;
+	uint32_t first = index * rs->engine->table.pages, end = page_map_slab_pages(map, index), from;
+	struct slab *slab = slab_at(rs, index);
 	struct slot *slot;
 
-	if (!backup_there(&s->backup) || now < slab->rewrite_at || s->repair.running >= RUNNING ||
-	    !slab_copies(slab, COPY_MAPPED))
+	if (!backup_there(&rs->engine->backup) || now < slab->rewrite_at ||
+	    rs->repair.running >= RUNNING || !slab_copies(slab, COPY_MAPPED))
 		return;
-	from = page_map_next_lacking(s->map, index, 0, RESYNC_BACKUP);
-	slot = from < end ? take_slot(s, SLOT_RESYNC, index) : NULL;
+	from = page_map_next_lacking(map, index, 0, RESYNC_BACKUP);
+	slot = from < end ? take_slot(rs, SLOT_RESYNC, index) : NULL;
 	if (!slot)
 		return;
 	slab->rewrite_at = now + REWRITE_AFTER;
 	slot->first = first + from;
 	slot->count = from + SLOT_PAGES < end ? SLOT_PAGES : end - from;
 	slot->copy = RESYNC_BACKUP;
-	s->repair.budget -= slot->count;
-	engine_start_own(s, slot);
+	rs->repair.budget -= slot->count;
+	engine_start_own(rs->engine, slot);
 }
 
-void repair_resynced(struct swapd *s, struct slot *slot)
+void repair_resynced(struct replicas *rs, struct slot *slot)
 {
-	job_ended(s, slot);
+	job_ended(rs, slot);
 }
 
-bool repair_run(struct swapd *s)
+bool repair_run(struct replicas *rs)
 {
-	struct repair *r = &s->repair;
+	struct repair *r = &rs->repair;
 	uint32_t running = r->running, most = r->busy ? RUNNING_BUSY : RUNNING;
 
 	while (r->work_count && r->budget > 0 && r->running < most) {
 		uint32_t index = r->work[0];
-		int c = partial_copy(s, index);
+		int c = partial_copy(rs, index);
 
 		if (c < 0) {
 			r->work[0] = r->work[--r->work_count];
 			continue;
 		}
-		if (s->table.slabs[index].copy[c].repaired >= page_map_slab_pages(s->map, index) &&
-		    s->table.slabs[index].jobs)
+		if (slab_at(rs, index)->copy[c].repaired >= page_map_slab_pages(rs->engine->map, index) &&
+		    slab_at(rs, index)->jobs)
 			return false;
-		if (!fill(s, index, c))
+		if (!fill(rs, index, c))
 			return false;
 		/* A transport that needs no time would copy for as long as there is something. */
 		if (r->running == running)
@@ -207,177 +208,178 @@ static void add_work(struct repair *r, uint32_t index)
 
 /* --- giving back ------------------------------------------------------------------- */
 
-static bool alone(struct swapd *s, uint32_t index, int c, enum repair_purpose purpose)
+static bool alone(struct replicas *rs, uint32_t index, int c, enum repair_purpose purpose)
 {
-	struct slot *slot = take_slot(s, SLOT_EXCLUSIVE, index);
+	struct slot *slot = take_slot(rs, SLOT_EXCLUSIVE, index);
 
 	if (!slot)
 		return false;
 	slot->purpose = (uint8_t)purpose;
 	slot->copy = (uint8_t)c;
-	slot->serial = s->table.slabs[index].copy[c].serial;
-	engine_start_own(s, slot);
+	slot->serial = slab_at(rs, index)->copy[c].serial;
+	engine_start_own(rs->engine, slot);
 	return true;
 }
 
-static void end_exclusive(struct swapd *s, struct slot *slot)
+static void end_exclusive(struct replicas *rs, struct slot *slot)
 {
-	job_ended(s, slot);
-	engine_end_exclusive(s, slot);
+	job_ended(rs, slot);
+	engine_end_exclusive(rs->engine, slot);
 }
 
 /* Whether the backup has every live page. */
-static bool all_backed(const struct swapd *s, uint32_t index)
+static bool all_backed(const struct replicas *rs, uint32_t index)
 {
-	return page_map_next_lacking(s->map, index, 0, RESYNC_BACKUP) ==
-	       page_map_slab_pages(s->map, index);
+	return page_map_next_lacking(rs->engine->map, index, 0, RESYNC_BACKUP) ==
+	       page_map_slab_pages(rs->engine->map, index);
 }
 
 /* The slab is alone, and nothing of it is queued for the backup. */
-static void leave_for_disk(struct swapd *s, uint32_t index, int copy)
+static void leave_for_disk(struct replicas *rs, uint32_t index, int copy)
 {
-	if (all_backed(s, index) && placing_unmap(s, index, copy))
-		count_add(&s->count->to_disk, 1);
-	s->table.slabs[index].not_before = now_ns() + SECOND;
+	if (all_backed(rs, index) && placing_unmap(rs, index, copy))
+		count_add(&rs->engine->counters->to_disk, 1);
+	slab_at(rs, index)->not_before = now_ns() + SECOND;
 }
 
 /* The slab is alone; what was true when it was asked for may not be any more. */
-void repair_exclusive(struct swapd *s, struct slot *slot)
+void repair_exclusive(struct replicas *rs, struct slot *slot)
 {
-	uint32_t index = slot->first / s->table.pages;
-	struct slab *slab = &s->table.slabs[index];
+	uint32_t index = slot->first / rs->engine->table.pages;
+	struct slab *slab = slab_at(rs, index);
 	struct copy *copy = &slab->copy[slot->copy];
 	bool there = copy->state == COPY_MAPPED && copy->serial == slot->serial;
 
 	switch ((enum repair_purpose)slot->purpose) {
 	case REPAIR_EMPTY:
-		for (int c = 0; c < SLAB_COPIES && !page_map_live(s->map, index); c++)
+		for (int c = 0; c < SLAB_COPIES && !page_map_live(rs->engine->map, index); c++)
 			if (slab->copy[c].state == COPY_MAPPED)
-				placing_unmap(s, index, c);
+				placing_unmap(rs, index, c);
 		break;
 	case REPAIR_SURPLUS:
-		if (there && complete(slab, slot->copy) >= s->wanted)
-			placing_unmap(s, index, slot->copy);
+		if (there && complete(slab, slot->copy) >= rs->wanted)
+			placing_unmap(rs, index, slot->copy);
 		break;
 	case REPAIR_TO_DISK:
-		if (!there || !placing_leaving(s, index, slot->copy))
+		if (!there || !placing_leaving(rs, index, slot->copy))
 			break;
-		if (!backup_holds(&s->backup, slot->first, slot->count)) {
-			leave_for_disk(s, index, slot->copy);
+		if (!backup_holds(&rs->engine->backup, slot->first, slot->count)) {
+			leave_for_disk(rs, index, slot->copy);
 			break;
 		}
 		/* Behind all that was ever written of it. */
-		s->need_backup++;
+		rs->engine->need_backup++;
 		slot->wait = WAIT_BACKUP;
-		backup_submit(&s->backup, slot);
+		backup_submit(&rs->engine->backup, slot);
 		return;
 	}
-	end_exclusive(s, slot);
+	end_exclusive(rs, slot);
 }
 
-void repair_exclusive_backed(struct swapd *s, struct slot *slot)
+void repair_exclusive_backed(struct replicas *rs, struct slot *slot)
 {
-	uint32_t index = slot->first / s->table.pages;
-	const struct copy *copy = &s->table.slabs[index].copy[slot->copy];
+	uint32_t index = slot->first / rs->engine->table.pages;
+	const struct copy *copy = &slab_at(rs, index)->copy[slot->copy];
 
 	if (copy->state == COPY_MAPPED && copy->serial == slot->serial)
-		leave_for_disk(s, index, slot->copy);
-	end_exclusive(s, slot);
+		leave_for_disk(rs, index, slot->copy);
+	end_exclusive(rs, slot);
 }
 
 /* --- looking ------------------------------------------------------------------------ */
 
 /* The copy to give up when others are as many as are wanted, or -1. */
-static int surplus(const struct swapd *s, uint32_t index)
+static int surplus(const struct replicas *rs, uint32_t index)
 {
-	const struct slab *slab = &s->table.slabs[index];
+	const struct slab *slab = slab_at(rs, index);
 	int any = -1;
 
 	for (int c = 0; c < SLAB_COPIES; c++) {
-		if (slab->copy[c].state != COPY_MAPPED || complete(slab, c) < s->wanted)
+		if (slab->copy[c].state != COPY_MAPPED || complete(slab, c) < rs->wanted)
 			continue;
-		if (placing_leaving(s, index, c))
+		if (placing_leaving(rs, index, c))
 			return c;
 		any = c;
 	}
 	return any;
 }
 
-static int leaver(const struct swapd *s, uint32_t index)
+static int leaver(const struct replicas *rs, uint32_t index)
 {
 	for (int c = 0; c < SLAB_COPIES; c++)
-		if (s->table.slabs[index].copy[c].state == COPY_MAPPED &&
-		    placing_leaving(s, index, c))
+		if (slab_at(rs, index)->copy[c].state == COPY_MAPPED &&
+		    placing_leaving(rs, index, c))
 			return c;
 	return -1;
 }
 
 /* No donor has room: a copy that is to leave does so when its pages are on the disk. */
-static bool to_disk(struct swapd *s, uint32_t index, uint64_t now)
+static bool to_disk(struct replicas *rs, uint32_t index, uint64_t now)
 {
-	const struct slab *slab = &s->table.slabs[index];
+	const struct slab *slab = slab_at(rs, index);
 	const struct copy *copy;
-	int c = leaver(s, index);
+	int c = leaver(rs, index);
 	uint64_t since;
 
-	if (c < 0 || !backup_there(&s->backup) || slab_copies(slab, COPY_MAPPING) ||
-	    s->repair.running >= CROWD || !all_backed(s, index))
+	if (c < 0 || !backup_there(&rs->engine->backup) || slab_copies(slab, COPY_MAPPING) ||
+	    rs->repair.running >= CROWD || !all_backed(rs, index))
 		return false;
 	copy = &slab->copy[c];
-	since = copy->leaving ? copy->since : s->donors.donor[copy->donor].stayed;
-	if (backup_holds(&s->backup, index * s->table.pages, page_map_slab_pages(s->map, index)) &&
+	since = copy->leaving ? copy->since : rs->donors->donor[copy->donor].stayed;
+	if (backup_holds(&rs->engine->backup, index * rs->engine->table.pages,
+			 page_map_slab_pages(rs->engine->map, index)) &&
 	    now - since < PATIENCE)
 		return false;
-	return alone(s, index, c, REPAIR_TO_DISK);
+	return alone(rs, index, c, REPAIR_TO_DISK);
 }
 
 /* Whether releasing the slab takes time. */
-static bool in_reach(const struct swapd *s, const struct slab *slab)
+static bool in_reach(const struct replicas *rs, const struct slab *slab)
 {
 	for (int c = 0; c < SLAB_COPIES; c++)
 		if (slab->copy[c].state == COPY_MAPPED &&
-		    s->donors.donor[slab->copy[c].donor].link.transport->maps_here)
+		    rs->donors->donor[slab->copy[c].donor].link.transport->maps_here)
 			return true;
 	return false;
 }
 
 /* What the slab at @index needs next; true when that counts against MOVED. */
-static bool look_at(struct swapd *s, uint32_t index, uint64_t now)
+static bool look_at(struct replicas *rs, uint32_t index, uint64_t now)
 {
-	struct slab *slab = &s->table.slabs[index];
+	struct slab *slab = slab_at(rs, index);
 	int copies = SLAB_COPIES - slab_copies(slab, COPY_NONE), c;
 
 	if (slab->jobs || slab->opening || slab_copies(slab, COPY_AWAY))
 		return false;
-	if (!page_map_live(s->map, index)) {
+	if (!page_map_live(rs->engine->map, index)) {
 		if (!slab_copies(slab, COPY_MAPPED)) {
 			slab->idle_since = 0;
 		} else if (!slab->idle_since) {
 			slab->idle_since = now;
-		} else if (now - slab->idle_since >= EMPTY_FOR || leaver(s, index) >= 0) {
-			bool takes_time = in_reach(s, slab);
+		} else if (now - slab->idle_since >= EMPTY_FOR || leaver(rs, index) >= 0) {
+			bool takes_time = in_reach(rs, slab);
 
-			return alone(s, index, 0, REPAIR_EMPTY) && takes_time;
+			return alone(rs, index, 0, REPAIR_EMPTY) && takes_time;
 		}
 		return false;
 	}
 	slab->idle_since = 0;
-	if (staying(s, index) < repair_wanted(s, index) && copies <= s->wanted &&
+	if (staying(rs, index) < repair_wanted(rs, index) && copies <= rs->wanted &&
 	    now >= slab->not_before) {
 		int target = slab->target - 1;
 
 		slab->target = 0;
-		if (placing_add(s, index, target, now))
+		if (placing_add(rs, index, target, now))
 			return true;
-		if (to_disk(s, index, now))
+		if (to_disk(rs, index, now))
 			return true;
 	}
-	rewrite(s, index, now);
-	c = surplus(s, index);
-	if (c >= 0 && (placing_leaving(s, index, c) || partial_copy(s, index) < 0))
-		return alone(s, index, c, REPAIR_SURPLUS);
-	if (partial_copy(s, index) >= 0)
-		add_work(&s->repair, index);
+	rewrite(rs, index, now);
+	c = surplus(rs, index);
+	if (c >= 0 && (placing_leaving(rs, index, c) || partial_copy(rs, index) < 0))
+		return alone(rs, index, c, REPAIR_SURPLUS);
+	if (partial_copy(rs, index) >= 0)
+		add_work(&rs->repair, index);
 	return false;
 }
 
@@ -385,67 +387,67 @@ static bool look_at(struct swapd *s, uint32_t index, uint64_t now)
  * Slabs without a live page, wherever they are: where there are many, the scan would come by
  * too seldom for them to be back in time.
  */
-static uint32_t look_at_emptied(struct swapd *s, uint64_t now, uint32_t most)
+static uint32_t look_at_emptied(struct replicas *rs, uint64_t now, uint32_t most)
 {
-	uint32_t n = s->table.count, at = s->repair.emptied, left = SCAN, moved = 0;
+	uint32_t n = rs->engine->table.count, at = rs->repair.emptied, left = SCAN, moved = 0;
 
 	for (uint32_t passed = 0; passed < n && left && moved < most;) {
-		uint32_t next = page_map_next_emptied(s->map, at);
+		uint32_t next = page_map_next_emptied(rs->engine->map, at);
 
 		passed += next - at + 1;
 		at = next < n ? next + 1 : 0;
 		if (next == n)
 			continue;
-		moved += look_at(s, next, now);
-		if (page_map_live(s->map, next) ||
-		    slab_copies(&s->table.slabs[next], COPY_NONE) == SLAB_COPIES)
-			page_map_forget_emptied(s->map, next);
+		moved += look_at(rs, next, now);
+		if (page_map_live(rs->engine->map, next) ||
+		    slab_copies(slab_at(rs, next), COPY_NONE) == SLAB_COPIES)
+			page_map_forget_emptied(rs->engine->map, next);
 		if (--left % EMPTIED_BATCH == 0)
-			donors_flush(&s->donors);
+			donors_flush(rs->donors);
 	}
-	s->repair.emptied = at < n ? at : 0;
+	rs->repair.emptied = at < n ? at : 0;
 	return moved;
 }
 
-static uint32_t scan(struct swapd *s, uint64_t now, uint32_t most)
+static uint32_t scan(struct replicas *rs, uint64_t now, uint32_t most)
 {
-	uint32_t n = s->table.count < SCAN ? s->table.count : SCAN, moved = 0;
-	struct repair *r = &s->repair;
+	uint32_t n = rs->engine->table.count < SCAN ? rs->engine->table.count : SCAN, moved = 0;
+	struct repair *r = &rs->repair;
 
 	for (uint32_t i = 0; i < n && moved < most; i++) {
-		r->scan = r->scan + 1 < s->table.count ? r->scan + 1 : 0;
-		moved += look_at(s, r->scan, now);
+		r->scan = r->scan + 1 < rs->engine->table.count ? r->scan + 1 : 0;
+		moved += look_at(rs, r->scan, now);
 	}
 	return moved;
 }
 
-static void take_rate(struct swapd *s, uint64_t now)
+static void take_rate(struct replicas *rs, uint64_t now)
 {
-	struct repair *r = &s->repair;
-	uint64_t pages = s->count->repaired;
+	struct repair *r = &rs->repair;
+	uint64_t pages = rs->engine->counters->repaired;
 
 	if (now - r->reported_at < SECOND)
 		return;
-	r->rate = (pages - r->reported) * PAGE * SECOND / (now - r->reported_at);
+	r->rate = (pages - r->reported) * EBB_PAGE * SECOND / (now - r->reported_at);
 	r->reported = pages;
 	r->reported_at = now;
 }
 
-void repair_tick(struct swapd *s, uint64_t now)
+void repair_tick(struct replicas *rs, uint64_t now)
 {
-	struct repair *r = &s->repair;
-	uint32_t most = s->options.slab < MOVED ? (uint32_t)(MOVED / s->options.slab) : 1;
-	int64_t share = (int64_t)(s->options.repair_rate / PAGE / TICKS);
+	struct repair *r = &rs->repair;
+	uint32_t most = rs->donors->env.slab < MOVED ? (uint32_t)(MOVED / rs->donors->env.slab) : 1;
+	int64_t share = (int64_t)(rs->repair_rate / EBB_PAGE / TICKS);
 
 	/* What a RESYNC took beyond its share is owed. */
 	r->budget = r->budget + share < share ? r->budget + share : share;
-	take_rate(s, now);
-	r->busy = s->count->received - r->received > BUSY;
-	r->received = s->count->received;
+	take_rate(rs, now);
+	r->busy = rs->engine->counters->received - r->received > BUSY;
+	r->received = rs->engine->counters->received;
 	/* By turns, as the first may leave nothing to the other. */
 	r->scan_first = !r->scan_first;
 	if (r->scan_first)
-		look_at_emptied(s, now, most - scan(s, now, most));
+		look_at_emptied(rs, now, most - scan(rs, now, most));
 	else
-		scan(s, now, most - look_at_emptied(s, now, most));
+		scan(rs, now, most - look_at_emptied(rs, now, most));
 }

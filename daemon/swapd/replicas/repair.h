@@ -23,23 +23,7 @@
 #include <stdint.h>
 
 struct slot;
-struct swapd;
-
-#define REPAIR_WORK 8 /* slabs under way at a time */
-
-struct repair {
-	uint32_t scan;              /* next slab to look at */
-	uint32_t emptied;           /* likewise, of those that are */
-	bool scan_first;            /* in this tick */
-	uint32_t work[REPAIR_WORK]; /* slabs with a copy that lacks pages */
-	uint32_t work_count;
-	uint32_t running;           /* slots */
-	int64_t budget;             /* pages that may be copied before the next tick */
-	bool busy;                  /* there were requests in the last tick: they go first */
-	uint64_t received;          /* requests, until then */
-	uint64_t reported_at, reported; /* ns and pages: when rate was taken */
-	uint64_t rate;              /* bytes a second, of the last second */
-};
+struct replicas;
 
 /* Why a slab is to be alone: what its slot does. */
 enum repair_purpose { REPAIR_EMPTY, REPAIR_SURPLUS, REPAIR_TO_DISK };
@@ -47,23 +31,23 @@ enum repair_purpose { REPAIR_EMPTY, REPAIR_SURPLUS, REPAIR_TO_DISK };
 /* All of the loop thread. */
 
 /* Ten times a second: looks at slabs, and lets copying go on. */
-void repair_tick(struct swapd *s, uint64_t now);
+void repair_tick(struct replicas *rs, uint64_t now);
 
 /*
  * Starts copying what may be copied now.  True when more may at once, so that the
  * loop is not to sleep.
  */
-bool repair_run(struct swapd *s);
+bool repair_run(struct replicas *rs);
 
 /* For the engine: a RESYNC has ended; an EXCLUSIVE has its slab; its turn at the backup. */
-void repair_resynced(struct swapd *s, struct slot *slot);
-void repair_exclusive(struct swapd *s, struct slot *slot);
-void repair_exclusive_backed(struct swapd *s, struct slot *slot);
+void repair_resynced(struct replicas *rs, struct slot *slot);
+void repair_exclusive(struct replicas *rs, struct slot *slot);
+void repair_exclusive_backed(struct replicas *rs, struct slot *slot);
 
 /* Copies the slab at @index is to have: none without a live page, or while it is cold. */
-int repair_wanted(const struct swapd *s, uint32_t index);
+int repair_wanted(const struct replicas *rs, uint32_t index);
 
 /* Whether its pages have, or could have now, another place. */
-bool repair_can_leave(struct swapd *s, uint32_t index, int copy);
+bool repair_can_leave(struct replicas *rs, uint32_t index, int copy);
 
 #endif

@@ -27,7 +27,7 @@ static const struct { uint8_t first, count; } ranges[] = { { 0, 1 }, { 1, 1 }, {
 int possible(struct step out[static STEPS])
 {
 	const struct budget *b = &W.left;
-	bool slot = m.s.slots.free_count > 0;
+	bool slot = m.s.engine.slots.free_count > 0;
 	int n = 0;
 
 #define ADD(k, x, y) (out[n++] = (struct step){ (k), (uint8_t)(x), (uint8_t)(y) })
@@ -57,7 +57,7 @@ int possible(struct step out[static STEPS])
 		if (b->discards)
 			ADD(STEP_DISCARD, r, 0);
 	}
-	if (m.s.slots.ready.head >= 0)
+	if (m.s.engine.slots.ready.head >= 0)
 		ADD(STEP_RUN, 0, 0);
 	if (b->ticks)
 		ADD(STEP_TICK, 0, 0);
@@ -79,12 +79,12 @@ int possible(struct step out[static STEPS])
 				ADD(STEP_FORGE, d, r);
 		}
 	}
-	for (uint32_t i = 0; b->migrations && i < m.s.table.count; i++)
+	for (uint32_t i = 0; b->migrations && i < m.s.engine.table.count; i++)
 		if (slab_copies(&W.slab[i], COPY_MAPPED))
 			ADD(STEP_MIGRATE, i, 0);
 	for (int how = 0; how < 4 && b->kills; how++)
 		if ((!(how & 1) || W.ops) &&
-		    (!(how & 2) || m.s.backup.queue.completed != m.s.backup.queue.submitted))
+		    (!(how & 2) || m.s.engine.backup.queue.completed != m.s.engine.backup.queue.submitted))
 			ADD(STEP_KILL, how, 0);
 #undef ADD
 	assert_in_range(n, 0, STEPS - 1);
@@ -114,7 +114,7 @@ static void pump(void)
 
 static void run_repair(void)
 {
-	while (repair_run(&m.s))
+	while (repair_run(&m.s.replicas))
 		;
 }
 
@@ -124,7 +124,7 @@ void take(const struct step *t)
 	struct budget *b = &W.left;
 
 	snprintf(m.path[m.depth++], sizeof(m.path[0]), "%s:%u.%u", names[t->kind], t->a, t->b);
-	for (uint32_t i = 0; i < m.s.table.count; i++)
+	for (uint32_t i = 0; i < m.s.engine.table.count; i++)
 		W.slab[i].not_before = 0;
 	switch ((enum step_kind)t->kind) {
 	case STEP_WRITE:
@@ -160,8 +160,8 @@ void take(const struct step *t)
 		b->ticks--;
 		W.now += 10000000000ull;
 		/* Counters are of all paths together; what they tell of business would be chance. */
-		m.s.repair.received = m.shared.counters.received;
-		repair_tick(&m.s, W.now);
+		m.s.replicas.repair.received = m.shared.counters.received;
+		repair_tick(&m.s.replicas, W.now);
 		break;
 	case STEP_CRASH:
 		b->crashes--;
@@ -200,12 +200,12 @@ void take(const struct step *t)
 		kill_server(t->a);
 		break;
 	case STEP_RUN:
-		engine_run(&m.s);
+		engine_run(&m.s.engine);
 		break;
 	case STEP_KINDS:
 		break;
 	}
-	while (!m.lazy && engine_run(&m.s))
+	while (!m.lazy && engine_run(&m.s.engine))
 		;
 	run_repair();
 	quarantine();
@@ -249,15 +249,15 @@ void check_state(void)
 				violated("valid, and old", page, (uint64_t)c);
 		}
 	}
-	for (uint32_t i = 0; i < m.s.table.count; i++) {
-		if (live[i] != page_map_live(m.s.map, i))
-			violated("live pages miscounted", live[i], page_map_live(m.s.map, i));
+	for (uint32_t i = 0; i < m.s.engine.table.count; i++) {
+		if (live[i] != page_map_live(m.s.engine.map, i))
+			violated("live pages miscounted", live[i], page_map_live(m.s.engine.map, i));
 		for (int c = 0; c < SLAB_COPIES; c++)
 			if (W.slab[i].copy[c].state != COPY_NONE)
 				copies[W.slab[i].copy[c].donor]++;
 	}
-	if (m.s.map->live != (uint64_t)live[0] + live[1])
-		violated("live pages miscounted", live[0] + live[1], m.s.map->live);
+	if (m.s.engine.map->live != (uint64_t)live[0] + live[1])
+		violated("live pages miscounted", live[0] + live[1], m.s.engine.map->live);
 	for (int d = 0; d < m.s.donors.count; d++)
 		if (copies[d] != m.s.donors.donor[d].copies)
 			violated("copies miscounted", copies[d], m.s.donors.donor[d].copies);
@@ -267,7 +267,7 @@ void check_state(void)
 void check_counters(void)
 {
 	for (uint32_t page = 0; page < PAGES; page++) {
-		uint64_t counter = m.s.seals.memory->seal[page].counter;
+		uint64_t counter = m.s.engine.sealing.seals.memory->seal[page].counter;
 
 		if (!counter || counter == m.counter[page])
 			continue;

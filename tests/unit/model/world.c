@@ -48,7 +48,7 @@ static uint64_t stamp_of(const struct slot *slot, uint32_t i)
 	if (!m.model->sealed)
 		return payload_of(slot, i)[0];
 	return slot->kind == SLOT_WRITE ? W.expected[slot->unique].stamp[i] :
-					  m.arrived[slot_index(&m.s.slots, slot)][i];
+					  m.arrived[slot_index(&m.s.engine.slots, slot)][i];
 }
 
 /* Page @i of the WRITE or RESYNC @slot goes to @to, whose page has @stamp then. */
@@ -69,7 +69,7 @@ static void page_in(const struct slot *slot, uint32_t i, uint64_t stamp, const s
 		return;
 	}
 	memcpy(payload_of(slot, i), from->page, PAGE);
-	m.arrived[slot_index(&m.s.slots, slot)][i] = stamp;
+	m.arrived[slot_index(&m.s.engine.slots, slot)][i] = stamp;
 }
 
 /* Returns whether its UNMAP is in flight: its pages are free. */
@@ -113,8 +113,8 @@ static bool exists(uint32_t page, uint64_t stamp)
 		return false;
 	if (W.disk[page] == stamp)
 		return true;
-	for (uint32_t i = m.s.backup.queue.completed; i != m.s.backup.queue.submitted; i++) {
-		const struct slot *slot = &W.slot[m.s.backup.queue.jobs[i % SLOT_COUNT]];
+	for (uint32_t i = m.s.engine.backup.queue.completed; i != m.s.engine.backup.queue.submitted; i++) {
+		const struct slot *slot = &W.slot[m.s.engine.backup.queue.jobs[i % SLOT_COUNT]];
 
 		if (slot->kind == SLOT_WRITE && page >= slot->first &&
 		    page < slot->first + slot->count &&
@@ -145,7 +145,7 @@ static void check_answer(uint64_t unique, const struct slot *slot, int error)
 				 e->stamp[i]);
 }
 
-static enum slot_after answer(struct frontend_host *h, struct slot *slot, int error)
+static enum slot_after answer(void *host, struct slot *slot, int error)
 {
 	check_answer(slot->unique, slot, error);
 	return SLOT_DONE;
@@ -168,20 +168,20 @@ static const struct frontend frontend_fake = {
 static void learn_from_queue(const struct slot *slot)
 {
 	for (uint32_t i = slot->cursor; i < slot->cursor + slot->run; i++)
-		for (uint32_t j = m.s.backup.queue.reaped; j != m.s.backup.queue.submitted; j++) {
-			const struct slot *w = &W.slot[m.s.backup.queue.jobs[j % SLOT_COUNT]];
+		for (uint32_t j = m.s.engine.backup.queue.reaped; j != m.s.engine.backup.queue.submitted; j++) {
+			const struct slot *w = &W.slot[m.s.engine.backup.queue.jobs[j % SLOT_COUNT]];
 			uint32_t at = slot->first + i - w->first;
 
 			if (w->kind == SLOT_WRITE && slot->first + i >= w->first && at < w->count &&
 			    !memcmp(payload_of(w, at), payload_of(slot, i), PAGE))
-				m.arrived[slot_index(&m.s.slots, slot)][i] =
+				m.arrived[slot_index(&m.s.engine.slots, slot)][i] =
 					W.expected[w->unique].stamp[at];
 		}
 }
 
 static void submit(struct link *l, const struct mapping *map, struct transfer *t)
 {
-	const struct slot *slot = slot_of_transfer(&m.s.slots, t->number);
+	const struct slot *slot = slot_of_transfer(&m.s.engine.slots, t->number);
 	struct op *o = &W.op[W.ops++];
 
 	assert_in_range(W.ops, 1, OPS);
@@ -223,7 +223,7 @@ void deliver(uint32_t i)
 {
 	struct op o = W.op[i];
 	struct loan *loan = &W.loan[o.donor][o.remote];
-	const struct slot *slot = slot_of_transfer(&m.s.slots, o.number);
+	const struct slot *slot = slot_of_transfer(&m.s.engine.slots, o.number);
 
 	W.op[i] = W.op[--W.ops];
 	if (!loan->lent || loan->generation != o.generation)
@@ -373,7 +373,7 @@ void evict(int donor, int remote)
 
 struct backup_lane *lane_of(int which)
 {
-	return which ? &m.s.backup.reads : &m.s.backup.queue;
+	return which ? &m.s.engine.backup.reads : &m.s.engine.backup.queue;
 }
 
 void disk_step(struct backup_lane *l, bool fails)
@@ -402,7 +402,7 @@ void disk_step(struct backup_lane *l, bool fails)
 		W.expected[slot->unique].unreadable = true;
 	slot->backup_result = fails ? -EIO : 0;
 	l->completed++;
-	engine_backed(&m.s, backup_reap(&m.s.backup));
+	engine_backed(&m.s.engine, backup_reap(&m.s.engine.backup));
 }
 
 /* --- the server dies ---------------------------------------------------------------------- */
@@ -426,7 +426,7 @@ static void write_out(const struct slot *slot)
 /* Its writes in flight arrive or are lost. */
 static void leave_in_flight(int how)
 {
-	struct backup *b = &m.s.backup;
+	struct backup *b = &m.s.engine.backup;
 
 	for (uint32_t i = 0; i < W.ops && how & 1; i++) {
 		const struct op *o = &W.op[i];
@@ -450,7 +450,7 @@ static void resume(int donor)
 	bool known[REMOTE] = { false };
 	uint32_t free = 0;
 
-	for (uint32_t i = 0; i < m.s.table.count; i++) {
+	for (uint32_t i = 0; i < m.s.engine.table.count; i++) {
 		int c = slab_copy_at(&W.slab[i], d->index);
 		const struct copy *copy = &W.slab[i].copy[c];
 
@@ -475,8 +475,8 @@ void kill_server(int how)
 	uint8_t state[DONORS];
 
 	leave_in_flight(how);
-	m.s.backlog = m.s.need_backup = 0;
-	m.s.repair = (struct repair){ 0 };
+	m.s.engine.backlog = m.s.engine.need_backup = 0;
+	m.s.replicas.repair = (struct repair){ 0 };
 	for (int i = 0; i < m.s.donors.count; i++) {
 		struct donor *d = &m.s.donors.donor[i];
 
@@ -500,7 +500,7 @@ void kill_server(int how)
 
 void request(enum slot_kind kind, uint32_t first, uint32_t count, bool same)
 {
-	struct slot *slot = slot_get(&m.s.slots);
+	struct slot *slot = slot_get(&m.s.engine.slots);
 	struct expected *e = &W.expected[W.requests];
 
 	assert_in_range(W.requests, 0, REQUESTS - 1);
@@ -523,13 +523,13 @@ void request(enum slot_kind kind, uint32_t first, uint32_t count, bool same)
 			W.newest[first + i] = kind == SLOT_WRITE ? stamp : 0;
 		e->stamp[i] = W.newest[first + i];
 	}
-	engine_start(&m.s, slot);
+	engine_start(&m.s.engine, slot);
 }
 
 void begin(const struct model *model)
 {
-	struct seal_table seals = m.s.seals;
-	struct sealer sealer = m.s.sealer;
+	struct seal_table seals = m.s.engine.sealing.seals;
+	struct sealer sealer = m.s.engine.sealing.sealer;
 
 	W = (struct world){ .left = model->budget, .now = 1 };
 	m.model = model;
@@ -539,26 +539,26 @@ void begin(const struct model *model)
 		.options = { .name = "model", .slab = model->slab_pages * (uint64_t)PAGE,
 			     .repair_rate = 1 << 30 },
 		.frontend = &frontend_fake, .shared = &m.shared, .count = &m.shared.counters,
-		.map = (struct page_map *)W.map,
-		.seed = 1, .wanted = model->wanted, .choices = 2,
+		.engine.map = (struct page_map *)W.map,
+		.replicas.seed = 1, .replicas.wanted = model->wanted, .replicas.choices = 2,
 		.donors.count = model->donors ? model->donors : 2,
-		.backlog_most = 1,
-		.backup = { .fd = model->backup ? 1 << 20 : -1 },
-		.slots = { .slot = W.slot, .free = SLOT_LIST_EMPTY, .blocked = SLOT_LIST_EMPTY,
+		.engine.backlog_most = 1,
+		.engine.backup = { .fd = model->backup ? 1 << 20 : -1 },
+		.engine.slots = { .slot = W.slot, .free = SLOT_LIST_EMPTY, .blocked = SLOT_LIST_EMPTY,
 			   .ready = SLOT_LIST_EMPTY, .unanswered = SLOT_LIST_EMPTY },
 	};
 	wiring_events(&m.s);
-	m.s.seals = seals;
-	m.s.sealer = sealer;
-	m.s.sealed = model->sealed;
+	m.s.engine.sealing.seals = seals;
+	m.s.engine.sealing.sealer = sealer;
+	m.s.engine.sealing.on = model->sealed;
 	memset(m.lent, 0, sizeof(m.lent));
 	assert_true(page_map_size(PAGES, model->slab_pages, SLAB_COPIES) <= sizeof(W.map));
-	page_map_init(m.s.map, PAGES, model->slab_pages, model->wanted + 1, model->backup);
-	slab_init(&m.s.table, W.slab, PAGES / model->slab_pages, model->slab_pages);
-	m.s.backup.slots = &m.s.slots;
+	page_map_init(m.s.engine.map, PAGES, model->slab_pages, model->wanted + 1, model->backup);
+	slab_init(&m.s.engine.table, W.slab, PAGES / model->slab_pages, model->slab_pages);
+	m.s.engine.backup.slots = &m.s.engine.slots;
 	for (int i = SLOTS - 1; i >= 0; i--) {
 		W.slot[i].payload = m.memory + i * PAGES * (size_t)PAGE;
-		slot_put(&m.s.slots, &W.slot[i]);
+		slot_put(&m.s.engine.slots, &W.slot[i]);
 	}
 	for (int d = 0; d < m.s.donors.count; d++)
 		m.s.donors.donor[d] = (struct donor){

@@ -149,12 +149,12 @@ struct step {
 };
 
 /* The tables of the page map, as page_map.c has them: a word each, as there are few pages. */
-#define WRITTEN (m.s.map->table[0])
-#define SAME_FILLED (m.s.map->table[1])
-#define STALE (m.s.map->table[2])
-#define STORED(c) ((c) < m.s.map->replicas ? m.s.map->table[3 + (c)] : 0)
-#define EMPTIED (m.s.map->table[3 + m.s.map->replicas])
-#define WORD(page) (m.s.map->table[4 + m.s.map->replicas + (page)])
+#define WRITTEN (m.s.engine.map->table[0])
+#define SAME_FILLED (m.s.engine.map->table[1])
+#define STALE (m.s.engine.map->table[2])
+#define STORED(c) ((c) < m.s.engine.map->replicas ? m.s.engine.map->table[3 + (c)] : 0)
+#define EMPTIED (m.s.engine.map->table[3 + m.s.engine.map->replicas])
+#define WORD(page) (m.s.engine.map->table[4 + m.s.engine.map->replicas + (page)])
 
 /* The one world; that of a search is saved and restored, step by step. */
 extern struct state m;
