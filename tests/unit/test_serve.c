@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* The event loop, with a kernel that never stops asking. */
+/* The event loop: with a kernel that never stops asking, and with ready requests. */
 #include <errno.h>
 #include <linux/fuse.h>
 #include <pthread.h>
@@ -9,7 +9,9 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -97,10 +99,116 @@ static void requests_without_end(void **state)
 	page_map_free(&s.engine.map);
 }
 
+/* --- a frontend with one request ---------------------------------------------------- */
+
+static int result = 1;
+
+static int frontend_fd(const struct frontend_host *h)
+{
+	return h->fd;
+}
+
+static int receive(struct frontend_host *h, int most)
+{
+	return -ENODEV;
+}
+
+/* Ends the device. */
+static enum slot_after answer(void *host, struct slot *slot, int error)
+{
+	struct frontend_host *h = host;
+
+	__atomic_store_n(&result, error, __ATOMIC_RELEASE);
+	assert_int_equal(eventfd_write(h->fd, 1), 0);
+	return SLOT_DONE;
+}
+
+static bool stopped(const struct frontend_host *h)
+{
+	return true;
+}
+
+static const struct frontend frontend_fake = {
+	.name = "fake", .fd = frontend_fd, .receive = receive, .answer = answer,
+	.stopped = stopped,
+};
+
+/* A donor that is up, with page 0 and a socket that takes nothing any more. */
+static void make_donor(void)
+{
+	struct error e = { 0 };
+	struct address a;
+	struct donor *d;
+	int pair[2];
+
+	assert_int_equal(address_parse("127.0.0.1:1", "donor", &a, &e), 0);
+	assert_int_equal(donors_reserve(&s.donors, 1, &e), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	close(pair[1]);
+	d = &s.donors.donor[donor_make(&s.donors, &a)];
+	d->state = DONOR_UP;
+	d->link.fd = pair[0];
+	d->copies = 1;
+	assert_int_equal(slab_ask(&slab, d->index, 1), 0);
+	slab_grant(&slab, 0, 0, 1, false);
+	page_map_write(s.engine.map, &(struct page_write){ 0, 1, 0, NULL });
+	page_map_stored(s.engine.map, 0, 0, 1);
+}
+
+/*
+ * A ready request is submitted, and its donor is lost when the queue is flushed, right before the
+ * loop sleeps: the request is ready again.  Without ticks no event would wake the loop.
+ */
+static void no_sleep_beside_ready_requests(void **state)
+{
+	const struct itimerspec never = { 0 };
+	struct error e = { 0 };
+	struct slot *slot;
+	pthread_t thread;
+
+	memset(&shared, 0, sizeof(shared));
+	s = (struct swapd){
+		.options = { .name = "unit", .slab = PAGES * PAGE, .mount = "/",
+			     .repair_rate = 1 << 20 },
+		.shared = &shared, .count = &shared.counters, .replicas.wanted = 1,
+		.engine.backup = { .fd = -1 }, .frontend = &frontend_fake,
+		.host = { .fd = eventfd(0, EFD_CLOEXEC) },
+	};
+	wiring_events(&s);
+	slab_init(&s.engine.table, &slab, 1, PAGES);
+	s.engine.map = page_map_new(PAGES, PAGES, 2, false);
+	assert_non_null(s.engine.map);
+	wiring_frontend(&s);
+	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
+	assert_int_equal(orders_open(&s.orders, &e), 0);
+	assert_int_equal(serve_init(&s, &e), 0);
+	assert_int_equal(timerfd_settime(s.timer_fd, 0, &never, NULL), 0);
+	make_donor();
+	slot = slot_get(&s.engine.slots);
+	slot->kind = SLOT_READ;
+	slot->count = 1;
+	slot->wait = WAIT_READY;
+	slot_activate(&s.engine.slots, slot);
+	slot_append(&s.engine.slots, &s.engine.slots.ready, slot);
+	assert_int_equal(pthread_create(&thread, NULL, serve, NULL), 0);
+	for (int i = 0; i < 6000 && __atomic_load_n(&result, __ATOMIC_ACQUIRE) == 1; i++)
+		usleep(10000);
+	assert_int_equal(__atomic_load_n(&result, __ATOMIC_ACQUIRE), -EIO);
+	pthread_join(thread, NULL);
+	assert_int_equal(shared.counters.donor_losses, 1);
+	donors_free(&s.donors);
+	serve_free(&s);
+	orders_close(&s.orders);
+	close(s.host.fd);
+	slots_free(&s.engine.slots);
+	page_map_free(&s.engine.map);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(requests_without_end),
+		cmocka_unit_test(no_sleep_beside_ready_requests),
 	};
 
 	return cmocka_run_group_tests_name("serve", tests, NULL, NULL);
