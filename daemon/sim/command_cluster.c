@@ -267,7 +267,7 @@ static int run_cluster(int argc, char **argv, void *options, struct error *e)
 static const struct option_spec specs[] = {
 	CLUSTER_OPTION(nodes, "nodes", OPTION_UINT, "N", "machines, each a borrower and a donor [32]",
 	       .letter = 'n', .min = 2, .max = CLUSTER_NODES),
-	CLUSTER_OPTION(choices, "choices", OPTION_UINT, "D", "only D choices, and the omniscient placer [all]",
+	CLUSTER_OPTION(choices, "choices", OPTION_UINT, "D", "simulate only D choices and the omniscient placer [all]",
 	       .letter = 'd', .min = 1, .max = 3),
 	CLUSTER_OPTION(hours, "hours", OPTION_UINT, "H", "simulated time [1]", .min = 1, .max = 1000),
 	CLUSTER_OPTION(seeds, "seeds", OPTION_UINT, "N", "number of runs, each with the next seed [1]", .min = 1,

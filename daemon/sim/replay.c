@@ -72,10 +72,10 @@ int sim_memory_check(const struct sim_history *h, uint64_t memory, struct error 
 
 	if (!h->info.memory)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "trace: it was recorded without a limit of memory, so it tells nothing about any size; record under ebbctl run --mem");
+				 "trace: recorded without a memory limit, which predicts no size; record with \"ebbctl run --mem\"");
 	if (memory < h->info.memory)
 		return fail_exit(e, EXIT_USAGE, EINVAL,
-				 "--memory: %s is less than the %s the trace was recorded with, where touches of resident pages left no record; record it with that little",
+				 "--memory: %s is below the recorded %s, and accesses to resident pages are not recorded; record with that size",
 				 size_format(memory, asked, sizeof(asked)),
 				 size_format(h->info.memory, had, sizeof(had)));
 	return 0;

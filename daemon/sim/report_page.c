@@ -64,7 +64,7 @@ static int replace(const char *path, void (*put)(FILE *to, struct json_object *d
 		return fail(e, ENOMEM, "%s: out of memory", path);
 	*bytes = size;
 	r = file_replace(path, text);
-	return r ? fail(e, r, "%s: cannot be written: %s; give a directory with room", path,
+	return r ? fail(e, r, "%s: cannot write: %s; give a directory with free space", path,
 			strerror(-r)) : 0;
 }
 

@@ -83,7 +83,7 @@ def test_more_memory_is_never_worse(fixture):
 def test_simulator_refuses_less_memory(fixture):
     had = parts.ebbctl_json("trace", "show", fixture)["memory"]
     said = refused(sim("trace", fixture, "--memory", had - 4096, check=False))
-    assert "recorded with" in said and "record it" in said
+    assert "below the recorded" in said and "record with" in said
     assert "at least" in refused(sim("trace", fixture, "--memory", 0, check=False))
 
 

@@ -215,7 +215,7 @@ static const struct option_spec specs[] = {
 	OPTION(top_options, reverse, "reverse", OPTION_FLAG, NULL, .letter = 'r',
 	       .help = "reverse the order"),
 	OPTION(top_options, filter, "filter", OPTION_STRING, "TEXT", .letter = 'f',
-	       .help = "only cgroups whose path contains TEXT"),
+	       .help = "show only cgroups whose path contains TEXT"),
 	OPTIONS_END
 };
 

@@ -212,7 +212,7 @@ int policy_object_check(const char *file, const void *data, size_t size,
 				 "%s: has no program; use EBB_POLICY_ENTRY() of ebb_policy.h", file);
 	if (s.endless)
 		return fail_exit(e, EXIT_REFUSED, E2BIG,
-				 "%s: too long: uses %s, whose rounds have no bound; "
+				 "%s: too long: uses %s, a loop without a bound; "
 				 "write a loop with a constant bound", file, s.endless);
 	*info = found;
 	return 0;

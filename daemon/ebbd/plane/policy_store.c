@@ -329,7 +329,7 @@ static int stage(const char *name, const void *data, size_t size, char *temporar
 	int r = file_make_dirs(dir, 0755);
 
 	if (r)
-		return fail(e, r, "%s: cannot create: %s; loaded policies are kept there", dir,
+		return fail(e, r, "%s: cannot create: %s; loaded policies are stored there, see EBB_STATE_DIR", dir,
 			    strerror(-r));
 	snprintf(final, PATH_MAX, "%s/%s.bpf.o", dir, name);
 	snprintf(temporary, PATH_MAX, "%s/.%s.bpf.o", dir, name);
@@ -339,7 +339,7 @@ static int stage(const char *name, const void *data, size_t size, char *temporar
 	if (n != (ssize_t)size || fsync(fd)) {
 		r = n >= 0 && n != (ssize_t)size ? ENOSPC : errno;
 		unlink(temporary);
-		return fail(e, r, "%s: cannot write: %s; loaded policies are kept there", temporary,
+		return fail(e, r, "%s: cannot write: %s; loaded policies are stored there, see EBB_STATE_DIR", temporary,
 			    strerror(r));
 	}
 	return 0;

@@ -154,7 +154,7 @@ static int check_owner(const char *path, int fd, struct stat *st, struct error *
 				 st->st_uid);
 	if (st->st_mode & 077)
 		return fail_exit(e, EXIT_REFUSED, EACCES,
-				 "key %s: others may use it (mode %04o); chmod 600 it, and make a new key if others could have read it",
+				 "key %s: accessible to other users (mode %04o); chmod 600 it, and create a new key if another user could have read it",
 				 path, st->st_mode & 07777);
 	return 0;
 }
@@ -189,7 +189,7 @@ int key_load(struct key *k, const char *path, struct error *e)
 
 	if (fd < 0)
 		return fail(e, errno, "key %s: %s; %s", path, strerror(errno),
-			    errno == ENOENT ? "make one by ebbctl key create" : "run as a user with read access");
+			    errno == ENOENT ? "run \"ebbctl key create\"" : "run as a user with read access");
 	r = check_owner(path, fd, &st, e);
 	if (r)
 		return r;

@@ -334,7 +334,7 @@ static void explain(struct tls *t, int result)
 	case SSL_R_NO_SHARED_CIPHER:
 	case SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM:
 	case SSL_R_CERTIFICATE_VERIFY_FAILED:
-		strcpy(t->why, donor ? "came without a key; give the borrower a --key" :
+		strcpy(t->why, donor ? "connected without a key; give the borrower a --key" :
 		       "it does not use our key; start the donor with --keys");
 		return;
 	}

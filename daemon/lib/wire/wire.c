@@ -274,7 +274,7 @@ const char *wire_status_text(uint16_t status)
 	static const char *const texts[WIRE_STATUSES] = {
 		[WIRE_OK] = "ok",
 		[WIRE_BAD_VERSION] = "it speaks another version of the protocol; have the same version of ebb on both machines",
-		[WIRE_BAD_SLAB_SIZE] = "its slabs are smaller than the device's; make the device with a smaller --slab, or start ebb-donord with a larger one",
+		[WIRE_BAD_SLAB_SIZE] = "its slabs are smaller than the device's; create the device with a smaller --slab, or start ebb-donord with a larger one",
 		[WIRE_NOT_GREETED] = "handshake out of order",
 		[WIRE_BAD_CLASS] = "memory class not served",
 		[WIRE_NO_SPACE] = "no free slab",
