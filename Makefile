@@ -2,7 +2,7 @@
 # ebb: memory of other machines as swap, brought back before it is missed.
 # `make help` lists the targets.  Every artefact goes under build/.
 
-VERSION := 0.1.0
+VERSION := 0.2.0
 B := build$(if $(SANITIZE),/sanitize)
 V ?= 0
 PREFIX ?= /usr
@@ -72,7 +72,7 @@ include tests/build.mk
 include kmod-swap/build.mk
 include packaging/build.mk
 
-$(B)/obj/%.o: %.c | deps
+$(B)/obj/%.o: %.c Makefile | deps
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -c -o $@ $<
 

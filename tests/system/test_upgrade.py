@@ -334,7 +334,7 @@ class Stamps:
         assert self.process.stdout.readline() == "0\n"
 
     def verify(self):
-        """Every page is as it was written; afterwards a third of them are written anew."""
+        """Every page is as it was written; afterwards a third of them are rewritten."""
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         assert self.process.stdout.readline() == "0\n", "pages are not as they were written"
@@ -371,6 +371,15 @@ def collector(old, cgroup, told):
     return done.stdout
 
 
+def epochs(pid):
+    """Epochs of a process as ebbd shares them; None: not shared."""
+    dump = lambda name: json.loads(subprocess.run(
+        ["/usr/sbin/bpftool", "-j", "map", "dump", "pinned", machine.PINS / "maps" / name],
+        capture_output=True, check=True).stdout)
+    slots = {row["formatted"]["key"]: row["formatted"]["value"] for row in dump("epoch_slots")}
+    return dump("epochs")[slots[pid]]["formatted"]["value"] if pid in slots else None
+
+
 def granted():
     return {cgroup: (row["policy"], row["params"], row["by"]) for cgroup, row in policies.attached().items()}
 
@@ -401,6 +410,12 @@ def test_swap_goes_on(old, swap, donor_factory, control_plane, state, cgroup, tm
             assert shown[0] == 0 and len(shown[1].splitlines()) > 100
             computed = collector(old, heap, tmp_path / "told.json")
             before = granted()
+            lasting = subprocess.Popen([old / "build/tests/gc/kv", "-n", "60000", "-r", "1000000"],
+                                       env={**os.environ, "EBBGC_OPTIONS": "mode=memliner"},
+                                       stdout=subprocess.DEVNULL, preexec_fn=heap.enter)
+            undo.callback(lasting.wait)
+            undo.callback(lasting.kill)
+            wait_for(lambda: epochs(lasting.pid), 60, "epochs")
         server = device.status()["server"]
         at = lambda i: device.status()["donors"][i]
         usable = lambda i: at(i)["state"] == "up" and not at(i).get("leaving")
@@ -418,6 +433,9 @@ def test_swap_goes_on(old, swap, donor_factory, control_plane, state, cgroup, tm
         log = control_plane(config).log
         assert granted() == before and "cannot take over" not in machine.read(log)
         stamps.verify()
+        shared = epochs(lasting.pid)
+        wait_for(lambda: epochs(lasting.pid) > shared, 60, "the same program's epochs to pass")
+        lasting.kill()
         now = parts.stats(c)
         assert now["misses"] > counted["misses"] and now["prefetched"] > counted["prefetched"]
         assert collector(old, heap, tmp_path / "told.json") == computed
