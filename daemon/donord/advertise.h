@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The options by which a donor makes itself known in etcd. */
+/* Options of the donor's registration in etcd. */
 #ifndef EBB_ADVERTISE_H
 #define EBB_ADVERTISE_H
 
@@ -8,7 +8,7 @@
 
 struct advertise_options {
 	struct option_list etcd;  /* URLs */
-	const char *address;      /* where borrowers reach us */
+	const char *address;      /* at which borrowers reach this donor */
 	const char *prefix, *ca, *cert, *key, *user, *password_file; /* or NULL */
 };
 
@@ -16,7 +16,7 @@ struct advertise_options {
 	{ .name = option, .type = kind, .offset = offsetof(struct of, member.field), \
 	  .metavar = meta, .help = text }
 
-/* Their rows in the table of struct @of, whose member @member they are. */
+/* Rows of the option table of struct @of, whose member @member has these options. */
 #define ADVERTISE_OPTIONS(of, member) \
 	ADVERTISE_OPTION(of, member, "etcd", OPTION_LIST, etcd, "URL", \
 			 "register in etcd; may be repeated for the members of a cluster"), \

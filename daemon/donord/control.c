@@ -45,7 +45,7 @@ struct donor_control {
 	struct donor_status status;
 };
 
-/* What a reader may ask for (common/peer.h); the rest is the owner's. */
+/* Verbs of readers (lib/control/peer.h); all others are the owner's. */
 static const char *const read_verbs[] = { "status", NULL };
 
 static struct json_object *slabs_json(const struct donor_status *s)
@@ -151,7 +151,7 @@ static void status_json(const struct donor_control *c, struct json_object *o)
 	json_object_object_add(o, "borrowers", list);
 }
 
-/* Has the loop do @request; then c->status is its answer. */
+/* Passes @request to the loop and waits until c->status has the answer. */
 static int ask_loop(struct donor_control *c, enum donor_request request)
 {
 	struct timespec until = clock_in_ms(ANSWER_MS);
@@ -188,12 +188,12 @@ static int handle(void *data, const char *verb, struct json_object *request,
 	if (r)
 		return fail(e, r, "ebb-donord: %s; see its log",
 			    r == -ESHUTDOWN ? "it is exiting" : "its event loop does not answer");
-	/* Only this thread asks, so the loop does not write there now. */
+	/* Only this thread sends requests, so the loop does not write the status now. */
 	status_json(c, answer);
 	return 0;
 }
 
-/* The loop's: answers a request if there is one. */
+/* Loop thread: answers the pending request, if any. */
 static void answer_request(void *data)
 {
 	struct donor_control *c = data;
@@ -211,7 +211,7 @@ static void answer_request(void *data)
 	pthread_mutex_unlock(&c->lock);
 }
 
-/* systemd waits as long as the drain may take. */
+/* Extends systemd's stop timeout to that of the drain. */
 static void tell_systemd(const struct loop *l, bool *told)
 {
 	if (!__atomic_load_n(&l->pool->draining, __ATOMIC_RELAXED))
@@ -225,7 +225,7 @@ static void tell_systemd(const struct loop *l, bool *told)
 		   __atomic_load_n(&l->still_lent, __ATOMIC_RELAXED));
 }
 
-/* New borrowers are not sent to a donor that lends nothing more. */
+/* Withdraws a draining donor from etcd, so that new borrowers choose others. */
 static void tell_etcd(const struct donor_control *c, bool draining, bool *told)
 {
 	if (c->registration && draining != *told)
@@ -239,7 +239,7 @@ static void *control_main(void *data)
 	struct loop *l = c->loop;
 	struct pollfd p[] = {
 		{ .fd = c->wake_fd, .events = POLLIN },
-		{ .fd = c->listen_fd, .events = POLLIN }, /* -1 is passed over */
+		{ .fd = c->listen_fd, .events = POLLIN }, /* poll(2) ignores -1 */
 	};
 	bool told = false, told_etcd = false;
 	eventfd_t ignored;
@@ -259,7 +259,7 @@ static void *control_main(void *data)
 	return NULL;
 }
 
-/* Whether a donor answers there. */
+/* Whether a donor answers at @path. */
 static bool is_served(const char *path)
 {
 	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -271,7 +271,7 @@ static bool is_served(const char *path)
 	return connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0;
 }
 
-/* A donor without a control socket lends as well as any: only the log says so. */
+/* Returns -1 and logs why when there is no control socket; the donor lends without one. */
 static int listen_there(const char *path)
 {
 	struct error e = { 0 };
@@ -301,7 +301,7 @@ int donor_control_start(struct donor_control **out, struct loop *l,
 	c->loop = l;
 	c->registration = registration;
 	pthread_mutex_init(&c->lock, NULL);
-	/* Of a clock that is never set. */
+	/* Uses CLOCK_MONOTONIC, which cannot be set. */
 	thread_cond_init(&c->answered);
 	c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (c->wake_fd < 0) {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The donor's control socket, ebb_donor_socket() (/run/ebb/donord.sock), and the
- * thread behind it, which also writes the log and tells systemd.  control.h has the
- * form.  Verbs:
+ * The donor's control socket, ebb_donor_socket() (/run/ebb/donord.sock), and its thread, which
+ * also writes the log and notifies systemd.  lib/control/control.h has the form.  Verbs:
  *
  *	{"verb":"status"}
  *	{"verb":"drain"}              lend nothing more, ask everything back, stay

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * State that the loop, its status and the control thread share.  The loop's thread owns all of
- * it: it answers borrowers, and neither waits nor allocates while it does.  Three things go to
- * other threads: making and registering memory (pool/pool_thread.h), and log lines and the control
- * socket (control.h).
+ * State that the loop, its status and the control thread share.  The loop's thread owns it; it
+ * neither waits nor allocates while it answers borrowers.  The pool thread makes and registers
+ * memory (pool/pool_thread.h); the control thread writes the log and serves the control socket
+ * (control.h).
  */
 #ifndef EBB_DONORD_H
 #define EBB_DONORD_H
@@ -20,8 +20,8 @@ struct loop {
 	struct lending_options options;
 	int epoll_fd, signal_fd;
 	int timer_fd; /* once a second */
-	int wake_fd;  /* eventfd: pool thread or control thread want the loop */
-	uint64_t now; /* ns: when this turn began */
+	int wake_fd;  /* eventfd of the pool thread and the control thread */
+	uint64_t now; /* ns: start of this turn */
 	bool tick_due;
 	struct headroom_follow follow;
 	struct eviction eviction;
@@ -32,31 +32,31 @@ struct loop {
 	struct donor_log log;
 
 	bool growth_failed; /* has been logged */
-	bool filled;        /* the memory that is to be there at start is */
-	bool ending;        /* the loop ends once all is back, or at drain_end */
+	bool filled;        /* the initial memory is allocated */
+	bool ending;        /* the loop ends when nothing is lent, or at drain_end */
 	uint64_t drain_end; /* ns */
-	uint32_t still_lent; /* slabs, for the control thread to tell */
+	uint32_t still_lent; /* slabs, for the control thread */
 
 	struct pool_thread pool_thread;
-	uint32_t pool_thread_knows; /* work put into the pool's queues when it was last woken */
-	/* Called when wake_fd was written to: the control thread may have a request. */
+	uint32_t pool_thread_knows; /* entries put into the pool's queues when it was woken last */
+	/* Called after a write to wake_fd: the control thread may have a request. */
 	void (*woken)(void *data); /* may be NULL */
 	void *woken_data;
 };
 
-/* One turn of the loop, waiting at most @wait_ns; 0, 1 = it is to end, or -errno. */
+/* Runs one turn, waiting at most @wait_ns.  Returns 0, 1 when the loop must end, or -errno. */
 int loop_turn(struct loop *l, uint64_t wait_ns);
 
-/* Once a second: samples the machine, grows, shrinks, evicts, looks at deadlines. */
+/* Once a second: samples the machine, grows, shrinks, evicts, checks deadlines. */
 void loop_tick(struct loop *l, uint64_t now);
 
 /*
- * Lends nothing more and recalls everything.  With LOOP_END the loop ends when
- * it is back, or after the drain timeout.
+ * Stops lending and recalls all slabs.  With LOOP_END the loop ends when nothing is lent, or
+ * after the drain timeout.
  */
 enum loop_drain { LOOP_STAY, LOOP_END };
 void loop_drain(struct loop *l, enum loop_drain then);
-/* Lends again, unless the loop is to end. */
+/* Lends again, unless the loop is ending. */
 void loop_undrain(struct loop *l);
 
 #endif

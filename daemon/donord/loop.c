@@ -21,14 +21,14 @@
 /* Connections with preallocated memory for TLS; further ones allocate. */
 #define TLS_RESERVED 64
 /*
- * A delay is slept but for its last part: what a timer and a core that wakes
- * up add to a sleep, in a virtual machine, is more than the shortest delays.
+ * The loop sleeps for all but this part of a delay: in a virtual machine, the latency of timer and
+ * wake-up exceeds the shortest delays.
  */
 #define AWAKE_NS 50000
-/* Between two pieces that are zeroed: this thread has real-time priority over others. */
+/* Pause between two pieces to zero: this thread has real-time priority over others. */
 #define ZERO_REST_NS 30000
 
-/* In the epoll set, behind those of connections. */
+/* Keys of the epoll set, behind those of connections. */
 enum { KEY_SIGNAL = CONNECTIONS, KEY_WAKE, KEY_TIMER, KEY_RDMA, KEY_LISTEN,
        KEY_KERNELS = KEY_LISTEN + PLACES };
 
@@ -109,7 +109,7 @@ static void read_keys_again(struct loop *l)
 		kernel_accept_keys(l->kernels);
 }
 
-/* True when the loop is to end at once: it was told twice. */
+/* Returns true when the loop must end at once: at the second signal. */
 static bool take_signal(struct loop *l)
 {
 	struct signalfd_siginfo info;
@@ -213,7 +213,7 @@ int loop_turn(struct loop *l, uint64_t wait_ns)
 
 	if (l->ending && (!l->pool->in[LEND_LENT] || l->now >= l->drain_end))
 		return 1;
-	/* A timeout is a timer to be set: not for each request. */
+	/* A time-out costs the setting of a timer: none without need. */
 	n = epoll_pwait2(l->epoll_fd, ev, 16, wait != UINT64_MAX ? &ts : NULL, NULL);
 	if (n < 0 && errno != EINTR)
 		return -errno;
@@ -251,7 +251,7 @@ int loop_run(struct loop *l)
 	return r < 0 ? r : 0;
 }
 
-/* --- its life ------------------------------------------------------------------ */
+/* --- start and end ------------------------------------------------------------- */
 
 static int watch_fd(struct loop *l, int fd, uint64_t key)
 {
@@ -268,7 +268,7 @@ static int make_loop(struct loop *l)
 	sigset_t set;
 	int r;
 
-	/* A reader of the log or a terminal that ends must not end the donor. */
+	/* The donor survives the reader of its log and its terminal. */
 	signal(SIGPIPE, SIG_IGN);
 	sigemptyset(&set);
 	sigaddset(&set, SIGHUP);
@@ -293,7 +293,7 @@ static int use_keys(struct loop *l, struct error *e)
 
 	if (r || !s->keys.count)
 		return r;
-	/* Keys are not for core dumps. */
+	/* Keeps keys out of core dumps. */
 	prctl(PR_SET_DUMPABLE, 0);
 	r = tls_donor(&s->tls, &s->keys, e);
 	return r ? r : tls_reserve(TLS_RESERVED, e);
@@ -303,7 +303,7 @@ static int make_identity(struct loop *l, struct error *e)
 {
 	uint32_t machine = machine_number(&l->follow.machine), half[2] = { 0 };
 
-	/* 0 stands for none. */
+	/* 0 means none. */
 	while (!half[0] || !half[1])
 		if (getrandom(half, sizeof(half), 0) != sizeof(half))
 			return fail(e, errno, "getrandom: %m");
@@ -404,8 +404,8 @@ int loop_listen_kernels(struct loop *l, const struct address *a, struct error *e
 }
 
 /*
- * Gigabytes take seconds to touch, and a terabyte minutes: SIGTERM, which is blocked for
- * signal_fd, does not wait for that, nor does the end wait for the pool thread.
+ * Touching a terabyte takes minutes.  Neither SIGTERM, which is blocked for signal_fd, nor the end
+ * of the pool thread waits for that.
  */
 static bool told_to_end(void *data)
 {
@@ -446,7 +446,7 @@ void loop_free(struct loop **lp)
 	if (l->kernels)
 		kernel_accept_end(l->kernels);
 	pool_thread_stop(&l->pool_thread);
-	/* The keys that it did not invalidate; told_to_end() has it make no slabs. */
+	/* Runs the tasks that are left; told_to_end() prevents that slabs are made. */
 	l->pool_thread.stop = true;
 	do
 		pool_settle(l->pool);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The donor's event loop: one thread, one epoll set, borrowers' connections.
- * Replies to READ leave straight from slab memory; borrowers on this machine are
- * given the memory itself.
+ * The donor's event loop: one thread and one epoll set for all borrowers.  READ replies leave
+ * straight from slab memory; borrowers on this machine map the memory itself.
  */
 #ifndef EBB_LOOP_H
 #define EBB_LOOP_H
@@ -15,13 +14,13 @@ struct loop;
 struct pool;
 
 /*
- * @pool has no slabs yet.  Reads the keys; SIGHUP has it read them again.  Takes the
- * signals SIGTERM, SIGINT and SIGHUP.  *@out is untouched on failure.
+ * @pool has no slabs yet.  Reads the keys, and again on SIGHUP.  Blocks SIGTERM, SIGINT and SIGHUP
+ * and handles them.  *@out is untouched on failure.
  */
 int loop_new(struct loop **out, struct pool *pool, const struct lending_options *o,
 	     struct error *e);
 
-/* Listens at @a too; a unix socket there needs a shared pool. */
+/* Listens at one more address; a unix socket needs a shared pool. */
 int loop_listen(struct loop *l, struct address *a, struct error *e);
 
 /*
@@ -30,7 +29,7 @@ int loop_listen(struct loop *l, struct address *a, struct error *e);
  */
 int loop_listen_rdma(struct loop *l, const struct address *a, struct error *e);
 
-/* Takes kernel modules that have a key by RDMA at @a; the pool has its places. */
+/* Accepts kernel modules that have a key by RDMA at @a; the pool is initialised. */
 int loop_listen_kernels(struct loop *l, const struct address *a, struct error *e);
 
 /*

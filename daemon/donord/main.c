@@ -77,7 +77,7 @@ static const struct command command = {
 	.options = specs,
 };
 
-/* What holds other machines' pages is the last thing to kill or to swap. */
+/* Other machines' pages depend on this process: the OOM killer and swap spare it. */
 static void protect(char **argv)
 {
 	argv[0][0] = '@'; /* systemd-shutdown(8) spares it until swap is off */
@@ -89,7 +89,7 @@ static void protect(char **argv)
 		log_debug("SCHED_FIFO: not allowed");
 }
 
-/* Parses all addresses; whether borrowers come by one of them to map slabs. */
+/* Parses all addresses.  *@shared: borrowers at one of them map slabs. */
 static int parse_places(const struct option_list *list, struct address *a, bool *shared,
 			struct error *e)
 {
@@ -108,7 +108,7 @@ static int parse_places(const struct option_list *list, struct address *a, bool 
 	return 0;
 }
 
-/* A borrower's slab is a power of two, and what does not fit it would lie idle. */
+/* Borrowers' slabs are powers of two: the rest of another size would lie idle. */
 static int check_slab(const struct donord_options *o, struct error *e)
 {
 	char a[16], b[16];
@@ -125,13 +125,13 @@ static int check_slab(const struct donord_options *o, struct error *e)
 	return 0;
 }
 
-/* Huge pages that are set aside, which shared slabs may be made of, do not count as available. */
+/* Shared slabs may use reserved huge pages, which MemAvailable does not count. */
 static bool may_be_huge(bool shared)
 {
 	return shared && file_number("/proc/sys/vm/nr_hugepages", 0) > 0;
 }
 
-/* The OOM killer is not what finds out that there is too little. */
+/* Refuses memory that the machine lacks before the OOM killer finds out. */
 static int check_memory(const struct donord_options *o, uint64_t memory, bool shared,
 			struct error *e)
 {
@@ -140,7 +140,7 @@ static int check_memory(const struct donord_options *o, uint64_t memory, bool sh
 	uint64_t most;
 	char a[16], b[16];
 
-	/* With HeadRoom --memory is a bound, and what there is decides. */
+	/* With HeadRoom, --memory is an upper bound only. */
 	if (o->lending.headroom)
 		return 0;
 	machine_find(&machine, o->lending.machine ?: "/proc");
@@ -160,7 +160,7 @@ static int check_memory(const struct donord_options *o, uint64_t memory, bool sh
 			 shared ? "in all" : "available");
 }
 
-/* How much there may be to lend, at most, and the HeadRoom that goes with it. */
+/* Sets *@memory, the most to lend, and the default HeadRoom of --memory auto. */
 static int parse_memory(struct donord_options *o, bool shared, uint64_t *memory, struct error *e)
 {
 	struct headroom_sample sample;
@@ -284,7 +284,7 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 		r = advertise_begin(&o->advertise, o->slab, memory, &registration, e);
 	if (!r)
 		r = loop_new(&l, &pool, &o->lending, e);
-	/* An address that cannot be had is told before memory is taken. */
+	/* Reports an address in use before memory is allocated. */
 	for (int i = 0; !r && i < o->listen.n; i++)
 		r = loop_listen(l, &places[i], e);
 	if (!r)

@@ -24,7 +24,7 @@ struct donor_status {
 	struct borrower_status borrowers[CONNECTIONS + KERNEL_SESSIONS];
 };
 
-/* The loop's. */
+/* Fills in @status.  Loop thread. */
 void loop_status(const struct loop *l, struct donor_status *status);
 
 #endif

@@ -278,7 +278,7 @@ def test_a_key_is_changed(world, key, tmp_path):
     donor.signal(signal.SIGHUP)
     wait_for(lambda: s.stats()["donor_losses"] == 1, 5, "the old key's connection ends")
     wait_for(lambda: "does not know key spark" in s.log.read_text(), 5, "the borrower says why")
-    assert "its key was taken away" in donor.log.read_text()
+    assert "its key was removed" in donor.log.read_text()
     p.check()
     copy.rename(old)
     donor.signal(signal.SIGHUP)

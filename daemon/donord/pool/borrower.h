@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What the memory pool knows of a borrower: its name and key, how it reaches memory (its export) and
- * how it is told (its ops).  All but what is marked so is the loop's thread.
+ * A borrower as the memory pool knows it: name and key, its way to memory (export) and its
+ * callbacks (ops).  All functions run in the loop's thread unless marked.
  */
 #ifndef EBB_BORROWER_H
 #define EBB_BORROWER_H
@@ -15,7 +15,7 @@
 struct borrower;
 struct export;
 
-/* How a borrower reaches a slab that it was lent. */
+/* Gives a borrower access to a slab. */
 struct lend_grant {
 	const uint8_t *bytes;   /* payload of the reply */
 	uint32_t length;
@@ -24,17 +24,17 @@ struct lend_grant {
 
 struct borrower_ops {
 	/*
-	 * The loan that @request, a MAP or REMAP, asked for can be used.  Without @g it never
-	 * will, and has ended.
+	 * The loan that @request, a MAP or REMAP, asked for can be used.  @g NULL: it failed and
+	 * has ended.
 	 */
 	void (*granted)(struct borrower *b, const struct wire_frame *request,
 			const struct lend_grant *g);
 	/*
-	 * Queues a request of the donor's; @payload stays valid until it is answered.  False
-	 * when the borrower cannot be asked now.
+	 * Queues a request of the donor; @payload stays valid until the reply.  Returns false
+	 * when the borrower takes none now.
 	 */
 	bool (*ask)(struct borrower *b, const struct wire_frame *f, const void *payload);
-	/* It is to end: its export failed. */
+	/* Ends the borrower, because its export failed. */
 	void (*fail)(struct borrower *b, const char *why);
 };
 
@@ -42,9 +42,9 @@ struct borrower {
 	char name[WIRE_NAME];
 	char key[KEY_NAME];     /* of its key; borrowers with keys of one name share a quota; "" */
 	uint64_t quota;         /* bytes; 0 = no limit */
-	bool reports_activity;  /* answers ACTIVITY; one that does not is recalled last */
+	bool reports_activity;  /* answers ACTIVITY; others are recalled last */
 	bool recallable;
-	bool revocable;         /* survives that one of its loans is revoked */
+	bool revocable;         /* keeps its other loans when one is revoked */
 	struct export *export;
 	void *priv;             /* the export's */
 	const struct borrower_ops *ops;
@@ -66,12 +66,12 @@ struct export_ops {
 	int (*slab_added)(struct export *x, uint32_t slab); /* 0 or -errno */
 	void (*slab_removed)(struct export *x, uint32_t slab);
 	/*
-	 * Gives @b access to the slab that @request names; pool_granted() comes, now or later.
-	 * Any other status than WIRE_OK: it does not.
+	 * Gives @b access to the slab that @request names.  After WIRE_OK pool_granted()
+	 * follows, now or later; after another status it does not.
 	 */
 	enum wire_status (*grant)(struct export *x, struct borrower *b,
 				  const struct wire_frame *request);
-	/* The loan ends.  May pin the slab until nothing reaches it.  NULL = nothing to do. */
+	/* Ends a loan; may pin the slab until nothing reaches it.  NULL = nothing to do. */
 	void (*revoke)(struct export *x, struct borrower *b, uint32_t slab);
 };
 

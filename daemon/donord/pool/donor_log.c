@@ -6,7 +6,7 @@
 #include "donor_log.h"
 #include "lib/base/clock.h"
 
-/* Lines a second, and at once. */
+/* Lines per second, and in a burst. */
 #define LOG_RATE 10
 #define LOG_BURST 40
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The log of the loop's thread.  Lines go to a ring, which the control thread writes, at a
- * bounded rate: a stranger must not fill the disk.
+ * The log of the loop's thread.  The control thread writes the lines, from a ring, at a bounded
+ * rate: strangers must not fill the disk.
  */
 #ifndef EBB_DONOR_LOG_H
 #define EBB_DONOR_LOG_H
@@ -10,7 +10,7 @@
 
 struct donor_log {
 	struct notes notes;
-	uint64_t at;             /* ns: the bucket was filled up to here */
+	uint64_t at;             /* ns: time of the last refill of the bucket */
 	uint32_t left, dropped;  /* lines in the bucket; lines not logged */
 	int wake_fd;             /* eventfd of the control thread; -1 = there is none */
 };
@@ -22,7 +22,7 @@ void donor_tell(struct donor_log *l, enum log_event event, enum log_level level,
 		...) __attribute__((format(printf, 4, 5)));
 #define donor_say(l, level, ...) donor_tell(l, EVENT_NONE, level, __VA_ARGS__)
 
-/* Has the control thread look for work. */
+/* Wakes the control thread. */
 void donor_log_wake(const struct donor_log *l);
 
 #endif

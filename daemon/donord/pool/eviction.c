@@ -8,18 +8,18 @@
 #include "lib/base/clock.h"
 
 #define SECOND 1000000000ull
-/* A loan whose pages had nowhere to go may be asked for again. */
+/* A refused loan may be recalled again after this time. */
 #define RETRY_NS (10 * SECOND)
 #define DRAIN_RETRY_NS (5 * SECOND)
 /*
- * A drain asks each borrower for so many at a time: more would only make it copy
- * them in an order of its own.  Those that are slow do not hold up the others.
+ * A drain recalls this many slabs of each borrower at a time: more would only change the order in
+ * which it copies them.  Slabs recalled longer ago no longer count.
  */
 #define DRAIN_AT_ONCE 16
 #define DRAIN_SLOW_NS (10 * SECOND)
-/* A borrower that does not answer EVICT in that time is not waited for. */
+/* A recall without an answer is not expected to succeed after this time. */
 #define SILENT_NS (10 * SECOND)
-/* So long the machine must be about to run out before anything is revoked. */
+/* Slabs are revoked after memory has been short for this time. */
 #define SHORT_NS (10 * SECOND)
 
 _Static_assert(HEADROOM_EVICT_MOST + HEADROOM_EVICT_MOST / 2 <= WIRE_LOANS,
@@ -60,7 +60,7 @@ static void mark(struct eviction *e, uint32_t slab, uint64_t now)
 	e->to_ask = true;
 }
 
-/* Asks @b about those drawn that it owns, unless it owes the last answer still. */
+/* Asks @b about its sampled loans, unless it has not answered the last question. */
 static void ask_activity(struct eviction *e, struct borrower *b)
 {
 	struct wire_frame f = { .op = WIRE_ACTIVITY, .tag = e->round };
@@ -80,7 +80,7 @@ static void ask_activity(struct eviction *e, struct borrower *b)
 	e->waiting++;
 }
 
-/* The slabs that may be asked back of borrowers that do, or do not, report activity. */
+/* Collects slabs to recall from borrowers that do, or do not, report activity. */
 static uint32_t find_eligible(struct eviction *e, bool reports, uint64_t now)
 {
 	const struct lend_slab *slabs = e->pool->slabs;
@@ -93,7 +93,7 @@ static uint32_t find_eligible(struct eviction *e, bool reports, uint64_t now)
 	return n;
 }
 
-/* Nothing tells which of these are least active: they are sampled at random. */
+/* The activity of these is unknown: recalls a random sample. */
 static void recall_silent(struct eviction *e, uint32_t want, uint64_t now)
 {
 	uint32_t indices[HEADROOM_EVICT_MOST], eligible = find_eligible(e, false, now);
@@ -143,7 +143,7 @@ int eviction_rates(struct eviction *e, struct borrower *b, const struct wire_fra
 	    (!f->status && f->length != b->asked * WIRE_LOAN_SIZE))
 		return -EPROTO;
 	b->asked = 0;
-	/* Late: it has counted as idle. */
+	/* Too late: its loans have counted as idle. */
 	if (!e->want || f->tag != e->round)
 		return 0;
 	e->waiting--;
@@ -153,7 +153,7 @@ int eviction_rates(struct eviction *e, struct borrower *b, const struct wire_fra
 	return 0;
 }
 
-/* The E least active that are still lent. */
+/* Recalls the E least active that are still lent. */
 static void decide(struct eviction *e, uint64_t now)
 {
 	uint32_t n = 0, want = e->want;
@@ -168,7 +168,7 @@ static void decide(struct eviction *e, uint64_t now)
 		mark(e, e->drawn[e->candidates[i].slab].slab, now);
 }
 
-/* Sends the EVICTs that the protocol allows now. */
+/* Sends as many EVICTs as the protocol allows now. */
 static void send_evicts(struct eviction *e, uint64_t now)
 {
 	struct pool *p = e->pool;
@@ -182,7 +182,7 @@ static void send_evicts(struct eviction *e, uint64_t now)
 		if (s->state != LEND_LENT || s->asked != LEND_TO_ASK)
 			continue;
 		f.tag = (uint64_t)s->generation << 32 | i;
-		/* The reconnecting borrower of one that has disconnected is asked. */
+		/* A disconnected borrower is asked after it has reconnected. */
 		if (s->granting || b->evicts == WIRE_EVICTS || !b->ops->ask(b, &f, NULL)) {
 			e->to_ask = true;
 			continue;
@@ -211,7 +211,7 @@ int eviction_answer(struct eviction *e, struct borrower *b, const struct wire_fr
 	    f->tag != ((uint64_t)f->generation << 32 | f->slab))
 		return -EPROTO;
 	b->evicts--;
-	/* UNMAP was quicker. */
+	/* UNMAP arrived first. */
 	if (pool_check(e->pool, b, loan) != WIRE_OK || e->pool->slabs[f->slab].asked != LEND_ASKED)
 		return 0;
 	switch (f->status) {
@@ -221,7 +221,7 @@ int eviction_answer(struct eviction *e, struct borrower *b, const struct wire_fr
 		return 0;
 	case WIRE_NO_SLAB:
 	case WIRE_STALE:
-		/* It has nothing there, so nothing is lost. */
+		/* The borrower has nothing there: the loan ends without loss. */
 		eviction_return(e, b, loan);
 		return 0;
 	default:
@@ -244,7 +244,7 @@ void eviction_forget(struct eviction *e, struct borrower *b)
 	if (b->asked && e->want && b->asked_tag == e->round)
 		e->waiting--;
 	b->asked = b->evicts = 0;
-	/* What it was asked is asked of its reconnecting borrower. */
+	/* Its reconnecting borrower is asked again. */
 	e->to_ask = true;
 }
 
@@ -265,7 +265,7 @@ uint32_t eviction_expected(const struct eviction *e)
 	return n;
 }
 
-/* Says once of each loan that it was recalled long ago. */
+/* Logs each overdue loan once. */
 static void report(struct eviction *e, uint64_t now)
 {
 	uint32_t n = 0, first = 0;
@@ -287,7 +287,7 @@ static void report(struct eviction *e, uint64_t now)
 			  (unsigned long long)(e->options.overdue / SECOND));
 }
 
-/* The one recalled longest ago whose time is over; pool->count = none. */
+/* Returns the loan recalled longest ago that may be revoked, or pool->count. */
 static uint32_t next_to_revoke(const struct eviction *e, uint64_t now)
 {
 	const struct pool *p = e->pool;
@@ -296,7 +296,7 @@ static uint32_t next_to_revoke(const struct eviction *e, uint64_t now)
 	for (uint32_t i = 0; i < p->count; i++) {
 		const struct lend_slab *s = &p->slabs[i];
 
-		/* What is handed over would not come back. */
+		/* Revoking a mapping frees no memory. */
 		if (s->state != LEND_LENT || s->asked == LEND_NOT_ASKED || s->handed ||
 		    !s->owner->revocable || now - s->asked_at < e->options.revoke)
 			continue;
@@ -321,7 +321,7 @@ static void revoke(struct eviction *e, uint64_t now, uint32_t most)
 	}
 }
 
-/* How many of @b's loans were recalled lately and are not back. */
+/* Returns how many of @b's loans were recalled lately and are still lent. */
 static uint32_t being_drained(const struct eviction *e, const struct borrower *b, uint64_t now)
 {
 	uint32_t n = 0;
@@ -335,7 +335,7 @@ static uint32_t being_drained(const struct eviction *e, const struct borrower *b
 	return n;
 }
 
-/* Some of each borrower's. */
+/* Recalls the next loans of each borrower. */
 static void drain(struct eviction *e, uint64_t now)
 {
 	for (const struct borrower *b = e->pool->borrowers; b; b = b->next) {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Asking loans back (Infiniswap, NSDI'17, section 4.4, second stage): of E + E'
- * mapped slabs drawn at random the owners say how active they are, and the E least
- * active are asked back.  Asking takes nothing: a slab comes back by UNMAP, when
- * its borrower has its pages elsewhere.
+ * Recall of loans (Infiniswap, NSDI'17, section 4.4, second stage): the owners of E + E' mapped
+ * slabs, sampled at random, report how active these are, and the donor recalls the E least active.
+ * The borrower moves the pages of a recalled slab and releases it by UNMAP.
  *
- *	draw --> ACTIVITY to each owner --> all have answered, or ACTIVITY_NS --> EVICT
+ *	sample --> ACTIVITY to each owner --> all have answered, or ACTIVITY_NS --> EVICT
  */
 #ifndef EBB_EVICTION_H
 #define EBB_EVICTION_H
@@ -18,13 +17,13 @@
 #include "lib/rules/headroom.h"
 #include "pool.h"
 
-#define EVICTION_ACTIVITY_NS (300 * 1000000ull) /* one that does not answer counts as idle */
+#define EVICTION_ACTIVITY_NS (300 * 1000000ull) /* a borrower that does not answer counts as idle */
 
 struct eviction_counts {
-	uint64_t rounds;   /* draws */
+	uint64_t rounds;   /* samples taken */
 	uint64_t silent;   /* owners that did not answer ACTIVITY in time */
 	uint64_t asked, promised, refused; /* EVICTs and the answers to them */
-	uint64_t returned; /* loans that came back after they were recalled */
+	uint64_t returned; /* loans released after they were recalled */
 	uint64_t revoked;
 };
 
@@ -33,20 +32,20 @@ struct eviction {
 	struct donor_log *log;
 	struct eviction_options options;
 	struct eviction_loan { uint32_t slab, generation; struct borrower *owner; } drawn[WIRE_LOANS];
-	struct headroom_candidate candidates[WIRE_LOANS]; /* .slab indexes drawn[] */
-	uint32_t count;    /* drawn */
+	struct headroom_candidate candidates[WIRE_LOANS]; /* .slab indexes the sample */
+	uint32_t count;    /* loans in the sample */
 	uint32_t want;     /* E of the round in progress; 0 = none is */
 	uint32_t waiting;  /* owners that have not answered */
-	uint64_t round;    /* its number, the tag of its ACTIVITYs */
+	uint64_t round;    /* its number and the tag of its ACTIVITYs */
 	uint64_t deadline; /* ns */
 	uint64_t seed;
 	uint64_t now;      /* ns: of the last eviction_turn() or eviction_second() */
 	bool to_ask;       /* some slab may be LEND_TO_ASK */
-	uint32_t *eligible; /* of the pool's slabs, owned */
+	uint32_t *eligible; /* scratch, one entry a slab; owned */
 	struct eviction_counts counts;
 };
 
-/* The caller has filled in the pool, which has its places, the log and the options. */
+/* The caller has set pool, which is initialised, log and options. */
 int eviction_init(struct eviction *e);
 void eviction_free(struct eviction *e);
 
@@ -58,8 +57,8 @@ void eviction_start(struct eviction *e, const struct headroom_rule *rule, uint32
 		    uint64_t now);
 
 /*
- * In each turn of the loop: ends a round that is due and sends what is to be sent.
- * Returns ns until it has to be called again, or UINT64_MAX.
+ * In each turn of the loop: ends a round that is due and sends EVICTs.  Returns ns until the next
+ * call is due, or UINT64_MAX.
  */
 uint64_t eviction_turn(struct eviction *e, uint64_t now);
 
@@ -69,17 +68,17 @@ uint64_t eviction_turn(struct eviction *e, uint64_t now);
  */
 void eviction_second(struct eviction *e, uint64_t now, uint64_t short_since, uint32_t most);
 
-/* Answers of a borrower.  0, or -EPROTO when it was not asked that. */
+/* Take a borrower's answers.  Return 0, or -EPROTO for an answer to no question. */
 int eviction_rates(struct eviction *e, struct borrower *b, const struct wire_frame *f,
 		   const uint8_t *payload);
 int eviction_answer(struct eviction *e, struct borrower *b, const struct wire_frame *f);
 
-/* pool_return() by the borrower's will, counted. */
+/* pool_return() for an UNMAP: counts recalled loans. */
 enum wire_status eviction_return(struct eviction *e, struct borrower *b, struct wire_loan loan);
-/* @b has disconnected: its answers will not come. */
+/* @b has disconnected and will not answer. */
 void eviction_forget(struct eviction *e, struct borrower *b);
 
-/* Loans that were recalled and may be expected: neither refused nor waited for too long. */
+/* Returns how many recalled loans may still be released: neither refused nor too old. */
 uint32_t eviction_expected(const struct eviction *e);
 
 #endif

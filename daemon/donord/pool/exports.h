@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Two ways to memory that need nothing of their own: by READ and WRITE over a stream, which
- * the donor serves, and by a shared mapping, whose memfd goes with the reply.
+ * Two exports without state: READ and WRITE over a stream, which the donor serves, and a shared
+ * mapping, whose memfd goes with the reply.
  */
 #ifndef EBB_EXPORTS_H
 #define EBB_EXPORTS_H

@@ -3,7 +3,7 @@
 
 #include "headroom_follow.h"
 
-/* Slabs whose memory cannot be had back: lent for good, or withdrawn. */
+/* Slabs whose memory the donor cannot get: lent without recall, or withdrawn. */
 static uint32_t pinned(const struct pool *p)
 {
 	uint32_t n = p->in[LEND_WITHDRAWN];
@@ -58,7 +58,7 @@ static void follow(struct headroom_follow *f, uint64_t now)
 	struct headroom_plan plan;
 
 	f->room.pinned = pins;
-	/* Slabs on their way here count as here, slabs on their way back as back. */
+	/* Slabs being made count as present, recalled slabs as released. */
 	headroom_plan(&f->room, &f->rule, pool_free_slabs(p) + p->in[LEND_COMING],
 		      p->in[LEND_LENT] + p->in[LEND_WITHDRAWN] - expected - pins, &plan);
 	pool_grow(p, plan.allocate);
@@ -89,7 +89,7 @@ uint64_t headroom_follow_total(const struct headroom_follow *f)
 
 	if (!p->draining && f->headroom)
 		slabs = room > slabs ? room : slabs;
-	/* What was handed over is re-created; HeadRoom's slabs are made when they are wanted. */
+	/* A slab that was handed over is re-created; with HeadRoom slabs are made on demand. */
 	else if (!p->draining)
 		slabs = pool_allocated(p) - p->in[LEND_WITHDRAWN];
 	return slabs * p->slab_size;
@@ -115,7 +115,7 @@ uint32_t headroom_follow_tell(const struct headroom_follow *f, const struct borr
 		.free = headroom_follow_free(f), .memory = f->sample.memory,
 		.identity = f->identity,
 	};
-	/* Free slabs are ready for use, not in use. */
+	/* Free slabs do not count as used. */
 	used = used > idle + lent ? used - idle : lent;
 	d->used = used < d->memory ? used : d->memory;
 	room = d->total > lent ? d->total - lent : 0;

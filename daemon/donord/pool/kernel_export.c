@@ -12,10 +12,10 @@ struct kernel_key {
 	struct pool_task task;     /* registers or invalidates */
 	struct kernel_export *x;
 	enum key_state state;
-	bool ended;                /* the loan, while the key is coming */
+	bool ended;                /* the loan ended while the slab was being registered */
 	struct ibv_mr *mr;
 	int result;                /* of the task */
-	struct borrower *borrower; /* may be removed while the key is going */
+	struct borrower *borrower; /* may be removed during KEY_GOING */
 	struct kernel_domain *domain;
 	struct wire_frame request;
 };
@@ -110,7 +110,7 @@ static void done(struct pool_task *t)
 		k->domain->keys--;
 		return;
 	}
-	/* Its domain stays for good: the key may still be used there. */
+	/* Its domain keeps the key, which may still be used there. */
 	pool_withdraw(k->x->x.pool, k->request.slab);
 	donor_say(k->x->log, LOG_LVL_ERR,
 		  "slab %u is withdrawn: its RDMA key cannot be invalidated: %s; restart ebb-donord to lend it again",

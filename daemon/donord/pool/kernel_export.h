@@ -2,7 +2,7 @@
 /*
  * Memory for kernel modules by RDMA: a slab is registered in the protection domain of the
  * session that borrows it, so that no other session's queue pairs can use its key.  The pool
- * thread registers and invalidates, which takes milliseconds.
+ * thread registers slabs and invalidates keys, which takes milliseconds.
  */
 #ifndef EBB_KERNEL_EXPORT_H
 #define EBB_KERNEL_EXPORT_H
@@ -12,10 +12,10 @@
 #include "donor_log.h"
 #include "pool.h"
 
-/* The part of a borrower that this export needs; its borrower's priv. */
+/* A borrower's protection domain; the borrower's priv. */
 struct kernel_domain {
 	struct ibv_pd *pd;
-	uint32_t keys; /* registrations; the domain must stay while there are any */
+	uint32_t keys; /* registrations; the domain outlives them */
 };
 
 struct kernel_key;
@@ -26,7 +26,7 @@ struct kernel_export {
 	struct kernel_key *keys; /* by slab, owned */
 };
 
-/* For @pool, which has its places. */
+/* For @pool, which is initialised.  Returns 0 or -ENOMEM. */
 int kernel_export_init(struct kernel_export *x, struct pool *pool, struct donor_log *log);
 /* After the last loan has ended and its task is done. */
 void kernel_export_free(struct kernel_export *x);

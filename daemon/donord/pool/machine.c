@@ -14,7 +14,7 @@
 #include "lib/host/cgroup_files.h"
 #include "machine.h"
 
-/* "MemTotal:       24691084 kB" at the start of a line, in bytes; false without it. */
+/* Sets *@bytes from a line like "MemTotal:       24691084 kB"; false without one. */
 static bool field(const char *text, const char *name, uint64_t *bytes)
 {
 	size_t len = strlen(name);
@@ -45,7 +45,7 @@ int machine_parse(const char *meminfo, const char *pressure, struct headroom_sam
 
 /* --- cgroups -------------------------------------------------------------------- */
 
-/* What cannot be limited more says PAGE_COUNTER_MAX, in bytes, with version 1. */
+/* PAGE_COUNTER_MAX in bytes: no limit, with version 1. */
 #define V1_UNLIMITED ((uint64_t)INT64_MAX & ~(uint64_t)0xffff)
 
 static bool has_memory(const char *controllers, size_t len)
@@ -56,7 +56,7 @@ static bool has_memory(const char *controllers, size_t len)
 	return false;
 }
 
-/* Our path in the hierarchy: of "0::/PATH", or of version 1's "4:memory:/PATH". */
+/* Finds this process's path: from "0::/PATH", or from version 1's "4:memory:/PATH". */
 static bool find_path(char *text, bool v2, const char **path)
 {
 	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
@@ -98,7 +98,7 @@ void machine_find(struct machine *m, const char *directory)
 		*m->cgroup = '\0';
 }
 
-/* Of this boot: /etc/machine-id is each container's own, and the same in copied disks. */
+/* By boot_id: /etc/machine-id differs in each container and is the same on copied disks. */
 uint32_t machine_number(const struct machine *m)
 {
 	uint8_t digest[EVP_MAX_MD_SIZE];
@@ -107,13 +107,13 @@ uint32_t machine_number(const struct machine *m)
 
 	snprintf(path, sizeof(path), "%s/sys/kernel/random/boot_id", m->directory);
 	n = file_read(path, text, sizeof(text));
-	/* Others are told no more of it than they need. */
+	/* Borrowers get a part of its digest only. */
 	if (n <= 0 || !EVP_Digest(text, (size_t)n, digest, NULL, EVP_sha256(), NULL))
 		return 0;
 	return get32(digest) ?: 1;
 }
 
-/* Bytes in @dir/@file; UINT64_MAX when there is no limit, or no such file. */
+/* Returns the bytes in @dir/@file; UINT64_MAX without a limit or a file. */
 static uint64_t number(const char *dir, const char *file)
 {
 	char path[PATH_MAX], text[64];
@@ -126,7 +126,7 @@ static uint64_t number(const char *dir, const char *file)
 	return v >= V1_UNLIMITED ? UINT64_MAX : v;
 }
 
-/* Page cache, which makes room when room is wanted. */
+/* Returns bytes of page cache, which reclaim frees on demand. */
 static uint64_t cached(const char *dir, bool v2)
 {
 	static const char *const names[2][2] = { { "\ntotal_active_file ", "\ntotal_inactive_file " },
@@ -145,7 +145,7 @@ static uint64_t cached(const char *dir, bool v2)
 	return sum;
 }
 
-/* What our cgroups let us take: each that we are in, ours and those above it. */
+/* Takes the limits of this process's cgroup and of those above it into account. */
 static void sample_cgroups(const struct machine *m, struct headroom_sample *sample)
 {
 	char dir[sizeof(m->cgroup)];
@@ -156,7 +156,7 @@ static void sample_cgroups(const struct machine *m, struct headroom_sample *samp
 		uint64_t high = m->v2 ? number(dir, "memory.high") : UINT64_MAX;
 		uint64_t used, cache, left;
 
-		/* Above "high" it is slowed down until nothing moves. */
+		/* Above "high" the kernel throttles the process. */
 		limit = high < limit ? high : limit;
 		if (limit != UINT64_MAX) {
 			used = number(dir, m->v2 ? "memory.current" : "memory.usage_in_bytes");

@@ -11,9 +11,9 @@
 #include "lib/base/size.h"
 #include "pool.h"
 
-/* About 30 us of memset: what a request may have to wait. */
+/* About 30 us of memset: the delay of one request. */
 #define ZERO_CHUNK (256u << 10)
-/* About 10 ms: what all may have to wait for one that wants a slab now. */
+/* About 10 ms: the delay of all borrowers for one that needs a slab now. */
 #define ZERO_AT_ONCE (64ull << 20)
 
 /* Descriptors besides those of slabs. */
@@ -41,7 +41,7 @@ static bool queue_take(struct pool *p, struct lend_queue *q, uint32_t *slab)
 	return true;
 }
 
-/* One memfd each: as many descriptors as slabs. */
+/* Each shared slab has a memfd. */
 static int allow_descriptors(struct pool *p, struct error *e)
 {
 	struct rlimit limit;
@@ -102,7 +102,7 @@ int pool_init(struct pool *p, uint64_t memory, uint64_t slab_size, enum lend_mem
 		pool_free(&pool);
 		return r;
 	}
-	/* A restarted donor must not give out generations a borrower remembers. */
+	/* A restarted donor must not reuse generations that a borrower remembers. */
 	if (getrandom(&pool.generation, sizeof(pool.generation), GRND_NONBLOCK) < 0)
 		pool.generation = 1;
 	*p = pool;
@@ -187,7 +187,7 @@ void pool_task(struct pool *p, struct pool_task *t)
 	p->tasks_put++;
 }
 
-/* The next task; false = there is none. */
+/* Runs the next task; false = there is none. */
 static bool work_task(struct pool *p)
 {
 	struct pool_task *t = p->taken ?: take_all(&p->tasks);
@@ -201,7 +201,7 @@ static bool work_task(struct pool *p)
 	return true;
 }
 
-/* A slab of 1 GiB takes a second: grants do not wait for it. */
+/* Making a slab of 1 GiB takes a second: tasks must not wait for it. */
 static bool between_pieces(void *data)
 {
 	struct pool *p = data;
@@ -268,7 +268,7 @@ uint32_t pool_shrink(struct pool *p, uint32_t n)
 	uint32_t started = 0;
 
 	for (int which = 0; which < 2; which++)
-		/* From the end: what is lent gathers at the beginning. */
+		/* From the end: loans gather at the beginning. */
 		for (uint32_t i = p->count; i-- && started < n && p->in[order[which]]; ) {
 			if (p->slabs[i].state != order[which] || p->slabs[i].pins)
 				continue;
@@ -332,7 +332,7 @@ static void zero_to(struct pool *p, uint32_t slab, uint64_t end)
 		set_state(p, s, LEND_CLEAN);
 }
 
-/* A clean slab, or one that is soon zeroed; p->count = none. */
+/* Returns a clean slab, or one that is zeroed soon; p->count = none. */
 static uint32_t find_free(const struct pool *p)
 {
 	uint32_t found = p->count;
@@ -355,7 +355,7 @@ void pool_add(struct pool *p, struct borrower *b)
 	p->borrowers = b;
 }
 
-/* Ends a loan, by whose will soever. */
+/* Ends a loan. */
 static void end_loan(struct pool *p, uint32_t slab)
 {
 	struct lend_slab *s = &p->slabs[slab];
@@ -507,7 +507,7 @@ uint32_t pool_take_over(struct pool *p, struct borrower *from, struct borrower *
 		if (s->state != LEND_LENT)
 			continue;
 		s->unclaimed = true;
-		/* The answer will not come. */
+		/* The old connection does not answer any more. */
 		if (s->asked == LEND_ASKED)
 			s->asked = LEND_TO_ASK;
 		n++;

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The memory a donor lends: slabs of one size, each made and given back by itself, at places
- * of one reserved piece of address space.  A slab is zeroed after its release, before it is
- * lent again.
+ * The memory pool: slabs of one size at places of one reserved piece of address space, each made
+ * and dropped by itself.  A slab is zeroed after its release, before it is lent again.
  *
- * A borrower on this machine maps a shared slab.  A mapping cannot be revoked, so a slab that
- * was handed over is never lent again: its memory is dropped and another is made in its place.
- * memfd pages can be swapped out: ours are locked, and a borrower locks its mapping, so that
- * they stay when we die.
+ * A borrower on this machine maps a shared slab.  A mapping cannot be revoked, so the pool replaces
+ * the memory of a slab that was handed over.  memfd pages can be swapped out: the pool locks them,
+ * and a borrower locks its mapping, so that they stay when the donor dies.
  *
- * Two threads: the loop's, which calls everything but pool_work(), and the pool thread, which
- * calls that, because making memory may have to wait for memory.
+ * The loop's thread calls all functions but pool_work(), which is the pool thread's, because making
+ * memory may have to wait for memory.
  */
 #ifndef EBB_POOL_H
 #define EBB_POOL_H
@@ -28,21 +26,21 @@
 enum lend_state {
 	LEND_ABSENT, /* a place without memory */
 	LEND_COMING, /* the pool thread's: being made, or re-created */
-	LEND_CLEAN,  /* zeroes, to lend */
+	LEND_CLEAN,  /* zeroed and free */
 	LEND_LENT,
-	LEND_DIRTY,  /* came back, to be zeroed */
-	LEND_GOING,  /* the pool thread's: being given back to the machine */
-	LEND_WITHDRAWN, /* its last borrower may still reach it: never lent again */
+	LEND_DIRTY,  /* released, to be zeroed */
+	LEND_GOING,  /* the pool thread's: being dropped */
+	LEND_WITHDRAWN, /* its last borrower may still reach it: not lent again */
 	LEND_STATES
 };
 
-/* Whether a loan was recalled; a new loan was not. */
+/* Recall of a loan. */
 enum lend_asked {
 	LEND_NOT_ASKED,
 	LEND_TO_ASK,   /* as soon as its borrower can be asked */
 	LEND_ASKED,    /* no answer yet */
-	LEND_PROMISED, /* it will come */
-	LEND_REFUSED,  /* its pages could not go elsewhere */
+	LEND_PROMISED, /* its borrower will release it */
+	LEND_REFUSED,  /* its borrower cannot move its pages */
 	LEND_ASKED_STATES
 };
 
@@ -50,8 +48,8 @@ struct lend_slab {
 	uint8_t state;       /* enum lend_state */
 	uint8_t asked;       /* enum lend_asked, while lent */
 	bool handed;         /* another process may have it mapped */
-	bool revoked;        /* the last loan did not end by its borrower's will */
-	bool overdue;        /* has been reported */
+	bool revoked;        /* the donor ended the last loan */
+	bool overdue;        /* has been logged */
 	bool unclaimed;      /* its reconnecting borrower has not named it yet */
 	bool granting;       /* lent, and its export has not granted it yet */
 	int fd;              /* its memfd; -1 = private */
@@ -64,16 +62,16 @@ struct lend_slab {
 	uint64_t asked_at, answered_at; /* ns: first recalled; last answer */
 };
 
-/* Slabs on their way from one thread to the other; none is there twice. */
+/* Slabs passed from one thread to the other, each at most once. */
 struct lend_queue {
 	uint32_t *slabs;     /* ring of pool.count, owned */
 	uint32_t put, taken; /* one producer, one consumer */
 };
 
-/* Work of the pool thread. */
+/* Work for the pool thread. */
 struct pool_task {
 	void (*run)(struct pool_task *t);  /* pool thread */
-	void (*done)(struct pool_task *t); /* then the loop: from here on it is its owner's again */
+	void (*done)(struct pool_task *t); /* loop, afterwards: may reuse or free it */
 	struct pool_task *next;            /* the pool's */
 };
 
@@ -83,18 +81,18 @@ struct pool {
 	size_t reserved_size;
 	struct lend_slab *slabs;
 	uint32_t count;             /* places */
-	uint32_t in[LEND_STATES];   /* how many are in each state */
-	uint32_t generation;        /* last one given */
+	uint32_t in[LEND_STATES];   /* slabs in each state */
+	uint32_t generation;        /* of the last loan */
 	uint64_t slab_size;
 	enum lend_memory kind;
-	struct patience patience;   /* of the thread that makes memory; none after pool_init() */
+	struct patience patience;   /* ends the making of memory; none after pool_init() */
 	struct export *exports;     /* pool_add_export() */
 	struct borrower *borrowers; /* pool_add() */
-	bool draining;              /* lends nothing; written by the loop, read by others, too */
+	bool draining;              /* lends nothing; written by the loop, read by all threads */
 	bool refused;               /* a MAP found no memory; cleared by the code that acts on it */
 	uint64_t turn;              /* number of the loop's turn; never 0 */
 	uint32_t maps;              /* loans in this turn */
-	bool zeroed;                /* in this turn, for a MAP */
+	bool zeroed;                /* a slab was zeroed for a MAP in this turn */
 	struct pool_task *tasks;    /* to the pool thread, the last one first */
 	struct pool_task *taken;    /* the pool thread's, in order */
 	struct pool_task *ran;      /* and back, the last one first */
@@ -104,43 +102,41 @@ struct pool {
 };
 
 /*
- * Room for @memory bytes in slabs of @slab_size, without any memory yet; what does
- * not fill a slab is not used.
+ * Reserves address space for @memory bytes in whole slabs of @slab_size, without memory.
  */
 int pool_init(struct pool *p, uint64_t memory, uint64_t slab_size, enum lend_memory kind,
 	      struct error *e);
 void pool_free(struct pool *p);
 
 /*
- * Makes the first @n slabs now, in the calling thread, before any pool thread.  -EINTR, without
- * an error, when the patience is over.
+ * Makes the first @n slabs in the calling thread, before the pool thread runs.  Returns -EINTR,
+ * without an error, when the patience is over.
  */
 int pool_fill(struct pool *p, uint32_t n, struct error *e);
 
 /*
- * Starts to make up to @n slabs, or to give up to @n free ones back to the
- * machine, those first that would have to be zeroed.  Return how many.
+ * Start to make up to @n slabs, or to drop up to @n free ones, dirty ones first.  Return how many.
  */
 uint32_t pool_grow(struct pool *p, uint32_t n);
 uint32_t pool_shrink(struct pool *p, uint32_t n);
 
 /*
- * The pool thread: does the next of what is queued; false = nothing to do.  Tasks come first, also
- * between two pieces of a slab that is being made.
+ * Pool thread: does the next piece of work; false = there is none.  Tasks come first, also between
+ * two pieces of a slab that is being made.
  */
 bool pool_work(struct pool *p);
-/* Takes over what the pool thread has done.  -errno of the first slab that could not be made. */
+/* Settles what the pool thread has done.  Returns -errno of the first slab that it cannot make. */
 int pool_settle(struct pool *p);
 
-/* Before the pool has memory; @x outlives it, or pool_remove_export() comes after pool_work()'s last. */
+/* Add exports before pool_fill(), and remove them after the last pool_work(). */
 void pool_add_export(struct pool *p, struct export *x);
 void pool_remove_export(struct pool *p, struct export *x);
 
-/* @b may borrow until pool_remove(), which ends its loans; returns how many. */
+/* @b may borrow until pool_remove(), which ends its loans and returns how many there were. */
 void pool_add(struct pool *p, struct borrower *b);
 uint32_t pool_remove(struct pool *p, struct borrower *b);
 
-/* A new turn of the loop: pool_may_lend() says whether a MAP of @b is to wait for the next. */
+/* Begins a turn of the loop. */
 static inline void pool_turn(struct pool *p)
 {
 	p->turn++;
@@ -148,53 +144,55 @@ static inline void pool_turn(struct pool *p)
 	p->zeroed = false;
 }
 
-/* A refused MAP takes nothing of the turn from other borrowers: one per borrower and turn. */
+/*
+ * Whether a MAP of @b may be served in this turn.  A refused MAP uses up its borrower's turn, and
+ * no loan of the turn.
+ */
 static inline bool pool_may_lend(const struct pool *p, const struct borrower *b)
 {
 	return p->maps < POOL_MAPS && (!p->zeroed || p->in[LEND_CLEAN]) && b->refused != p->turn;
 }
 
 /*
- * Lends a zeroed slab to @b; of a released one that is not zeroed yet up to 64 MiB are zeroed
- * now.  WIRE_OK: @request names the loan, and granted() comes, or has come.  Else
- * WIRE_NO_SPACE, WIRE_OVER_QUOTA or what the export says.
+ * Lends a slab to @b, zeroing up to 64 MiB now if it must.  WIRE_OK: @request names the loan, and
+ * granted() follows or was called.  Else WIRE_NO_SPACE, WIRE_OVER_QUOTA or the export's status.
  */
 enum wire_status pool_lend(struct pool *p, struct borrower *b, struct wire_frame *request);
-/* Grants the loan that @request names, of a session that was resumed, again. */
+/* Grants a loan of a resumed session again. */
 enum wire_status pool_lend_again(struct pool *p, struct borrower *b,
 				 const struct wire_frame *request);
-/* An export's answer to grant(), with the loan; @g NULL = it failed. */
+/* Exports: completes grant(); @g NULL = it failed. */
 void pool_granted(struct pool *p, const struct wire_frame *request, const struct lend_grant *g);
 
 enum wire_status pool_return(struct pool *p, struct borrower *b, struct wire_loan loan);
 /*
- * What @from has is @to's, its reconnecting borrower, which names what it wants by
- * pool_lend_again(); pool_return_rest() ends the other loans.  Return how many slabs.
+ * Passes @from's loans to @to, its reconnecting borrower, which names those that it wants by
+ * pool_lend_again(); pool_return_rest() ends the others.  Return how many slabs.
  */
 uint32_t pool_take_over(struct pool *p, struct borrower *from, struct borrower *to);
 uint32_t pool_return_rest(struct pool *p, struct borrower *b);
 /* Ends the loan of @slab, which is not handed over; its borrower gets WIRE_STALE. */
 void pool_revoke(struct pool *p, uint32_t slab);
-/* @slab, which is not lent any more, stays unused: it may still be reached. */
+/* Keeps @slab, which is not lent, unused: its last borrower may still reach it. */
 void pool_withdraw(struct pool *p, uint32_t slab);
 
-/* A slab that @b borrows, or gave back and still uses. */
+/* Whether a slab is lent, or released and still in use. */
 static inline bool pool_holds(const struct lend_slab *s)
 {
 	return s->state == LEND_LENT || s->pins;
 }
 
-/* How many of these @b has. */
+/* Returns how many such slabs @b has. */
 uint32_t pool_owned(const struct pool *p, const struct borrower *b);
-/* Whole slabs that its quota allows @b besides those of borrowers with its key; or UINT32_MAX. */
+/* Returns how many more slabs the quota of @b's key allows, UINT32_MAX without a quota. */
 uint32_t pool_quota_left(const struct pool *p, const struct borrower *b);
 
-/* Loans that were recalled: what became of it, at @now. */
+/* Records a step of the recall of @slab at @now. */
 void pool_asked(struct pool *p, uint32_t slab, enum lend_asked asked, uint64_t now);
 
-/* Whether @loan is one of @b's: WIRE_OK, or why not. */
+/* Returns WIRE_OK if @loan is one of @b's, else why not. */
 enum wire_status pool_check(const struct pool *p, const struct borrower *b, struct wire_loan loan);
-/* Checks an access of @b and returns in *@memory where it goes. */
+/* Checks an access of @b and sets *@memory to its place. */
 enum wire_status pool_access(struct pool *p, const struct borrower *b, const struct wire_frame *f,
 			     void **memory);
 
@@ -206,25 +204,25 @@ static inline uint8_t *pool_memory(const struct pool *p, uint32_t slab)
 /* Has the pool thread run @t; tasks run in the order of these calls. */
 void pool_task(struct pool *p, struct pool_task *t);
 
-/* The memfd of a shared @slab, to be handed to its borrower; still the pool's. */
+/* Returns the memfd of a shared @slab for its borrower; it stays the pool's. */
 int pool_hand_over(struct pool *p, uint32_t slab);
 
 /*
- * A request refers to @slab's memory: a reply on its way, or a payload that is
- * arriving.  It is neither zeroed nor lent nor given back meanwhile.
+ * A request refers to @slab's memory: a reply in flight, or a payload that is arriving.  The slab
+ * is neither zeroed nor lent nor dropped meanwhile.
  */
 void pool_pin(struct pool *p, uint32_t slab);
 void pool_unpin(struct pool *p, uint32_t slab);
 
-/* What becomes of a slab that comes back and was handed over. */
+/* What follows the release of a slab that was handed over. */
 enum lend_return {
-	LEND_RENEW,   /* another one is made in its place at once */
-	LEND_GIVE_UP, /* its memory goes to the machine */
+	LEND_RENEW,   /* the pool thread makes another in its place */
+	LEND_GIVE_UP, /* the machine gets its memory */
 };
 
 /*
- * Zeroes a piece of a released slab, or has the pool thread replace or drop one that was
- * handed over; to be called while nothing else is to be done.  True while there is more.
+ * While idle: zeroes a piece of a released slab, or has the pool thread replace or drop one that
+ * was handed over.  True while there is more.
  */
 bool pool_zero_some(struct pool *p, enum lend_return handed);
 
@@ -234,13 +232,13 @@ static inline uint32_t pool_present(const struct pool *p)
 	return p->in[LEND_CLEAN] + p->in[LEND_DIRTY] + p->in[LEND_LENT];
 }
 
-/* Slabs whose memory the machine lacks. */
+/* Slabs that take memory from the machine. */
 static inline uint32_t pool_allocated(const struct pool *p)
 {
 	return p->count - p->in[LEND_ABSENT];
 }
 
-/* Slabs to lend: now, or once zeroed. */
+/* Slabs that are free, zeroed or not. */
 static inline uint32_t pool_free_slabs(const struct pool *p)
 {
 	return p->in[LEND_CLEAN] + p->in[LEND_DIRTY];

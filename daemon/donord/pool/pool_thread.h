@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The thread that makes slabs and gives them back: it may have to wait for memory. */
+/* The thread that makes and drops slabs and runs tasks: it may wait for memory and devices. */
 #ifndef EBB_POOL_THREAD_H
 #define EBB_POOL_THREAD_H
 
@@ -16,11 +16,11 @@ struct pool_thread {
 	bool running, stop;
 };
 
-/* @wake_fd, an eventfd, is told when something is done: see pool_settle().  0 or -errno. */
+/* The thread writes to @wake_fd, an eventfd, when pool_settle() has work.  Returns 0 or -errno. */
 int pool_thread_start(struct pool_thread *w, struct pool *p, int wake_fd);
-/* There is something to do. */
+/* Call after work was queued. */
 void pool_thread_wake(struct pool_thread *w);
-/* Waits for what it is at. */
+/* Ends the thread after its current piece of work. */
 void pool_thread_stop(struct pool_thread *w);
 
 #endif

@@ -14,14 +14,14 @@
 
 /* Of a slab. */
 struct window {
-	struct ibv_mr *memory; /* registered, while there is some */
+	struct ibv_mr *memory; /* NULL = no memory */
 	/* While it is lent by RDMA: */
 	struct ibv_mw *mw;
-	struct ibv_qp *qp;     /* that it is bound to */
+	struct ibv_qp *qp;     /* to which it is bound */
 	uint32_t key;
 	/* While it is being bound: */
 	bool binding;
-	uint32_t serial;       /* of uses: tells completions of this one from those before */
+	uint32_t serial;       /* of the loan: tells its completion from earlier ones */
 	struct wire_frame reply;
 };
 
@@ -32,10 +32,10 @@ struct rdma_place {
 	struct rdma_event_channel *events;
 	struct rdma_cm_id *listener;
 	uint16_t port;
-	uint8_t reads;         /* that a queue pair may be asked for at once */
+	uint8_t reads;         /* most concurrent READs of a queue pair */
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
-	struct ibv_cq *cq;     /* of all queue pairs: windows that are bound */
+	struct ibv_cq *cq;     /* of all queue pairs: bound windows */
 	struct window *windows; /* by slab */
 };
 
@@ -56,7 +56,7 @@ static int make_queue(struct rdma_place *p, struct rdma_cm_id *id, uint8_t reads
 		.responder_resources = reads < p->reads ? reads : p->reads, .rnr_retry_count = 6,
 	};
 
-	/* Windows can be bound only to what is of their device. */
+	/* A window and its queue pair must be of one device. */
 	if (id->verbs != p->listener->verbs)
 		return -EXDEV;
 	return rdma_create_qp(id, p->pd, &attr) || rdma_accept(id, &param) ? -errno : 0;
@@ -89,7 +89,7 @@ static void requested(struct rdma_place *p, struct rdma_cm_id *id, uint8_t reads
 	rdma_destroy_id(id);
 }
 
-/* One event of the connection manager: a queue pair takes a millisecond, others wait meanwhile. */
+/* Takes one event: making a queue pair takes a millisecond, in which the loop waits. */
 static void take_event(struct rdma_place *p)
 {
 	uint8_t data[WIRE_RDMA_JOIN_SIZE] = { 0 };
@@ -103,13 +103,13 @@ static void take_event(struct rdma_place *p)
 		return;
 	kind = event->event;
 	id = event->id;
-	/* Of us: what the borrower says that it will have in flight. */
+	/* The borrower's READs, which this side answers. */
 	reads = event->param.conn.responder_resources;
 	length = event->param.conn.private_data_len;
 	length = length < sizeof(data) ? length : sizeof(data);
 	if (kind == RDMA_CM_EVENT_CONNECT_REQUEST && event->param.conn.private_data)
 		memcpy(data, event->param.conn.private_data, length);
-	/* Before anything of it is destroyed, which waits for this. */
+	/* Destroying its objects waits for this. */
 	rdma_ack_cm_event(event);
 	switch (kind) {
 	case RDMA_CM_EVENT_CONNECT_REQUEST:
@@ -119,13 +119,13 @@ static void take_event(struct rdma_place *p)
 	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
 		break;
 	default:
-		/* Its control connection says what becomes of its loans. */
+		/* Its control connection decides about its loans. */
 		if (id != p->listener && id->context)
 			rdma_queue_end(p, queue_of(id->context));
 	}
 }
 
-/* False when it may still be open: then only its queue pair's end closes it. */
+/* Returns false when the window may still be open: then its queue pair must end. */
 static bool close_window(struct window *w)
 {
 	bool closed = !w->mw || !ibv_dealloc_mw(w->mw);
@@ -136,7 +136,7 @@ static bool close_window(struct window *w)
 	return closed;
 }
 
-/* A window is bound, or has not been and never will. */
+/* Completes the binding of a window, or its failure. */
 static void bound(struct rdma_place *p, const struct ibv_wc *wc)
 {
 	struct window *w = &p->windows[(uint32_t)wc->wr_id];
@@ -144,7 +144,7 @@ static void bound(struct rdma_place *p, const struct ibv_wc *wc)
 	uint8_t payload[WIRE_RDMA_GRANT_SIZE];
 	struct wire_rdma_grant g;
 
-	/* It may be of an earlier loan, or of a queue pair that has ended. */
+	/* Ignores completions of earlier loans and ended queue pairs. */
 	if (!w->binding || w->serial != wc->wr_id >> 32)
 		return;
 	w->binding = false;
@@ -206,7 +206,7 @@ static enum wire_status grant(struct export *x, struct borrower *b, const struct
 	struct ibv_send_wr wr = { .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED }, *bad;
 	struct rdma_queue *q = queue_of(b);
 
-	/* It may be asked for again. */
+	/* A resumed session may request it again. */
 	revoke(x, b, request->slab);
 	if (!q->id)
 		return WIRE_NOT_HERE;
@@ -241,9 +241,9 @@ void rdma_queue_end(struct rdma_place *p, struct rdma_queue *q)
 
 	if (!id)
 		return;
-	/* From here on it takes no packet. */
+	/* From here on the queue pair takes no packet. */
 	rdma_disconnect(id);
-	/* Before the queue pair, which they hold. */
+	/* Windows hold their queue pair. */
 	for (uint32_t i = 0; i < p->x.pool->count; i++)
 		if (p->windows[i].qp == id->qp)
 			close_window(&p->windows[i]);
@@ -256,7 +256,7 @@ static int slab_added(struct export *x, uint32_t slab)
 {
 	struct rdma_place *p = (struct rdma_place *)x;
 
-	/* For no borrower: windows give access. */
+	/* Without access for borrowers: windows give it. */
 	p->windows[slab].memory = ibv_reg_mr(p->pd, pool_memory(x->pool, slab), x->pool->slab_size,
 					     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	return p->windows[slab].memory ? 0 : -errno;
@@ -324,7 +324,7 @@ int rdma_place_open(struct rdma_place **out, struct pool *pool, struct donor_log
 		r = fail_exit(e, EXIT_UNSUPPORTED, errno,
 			      "rdma: %m; load rdma_ucm and, without a network card for it, rdma_rxe");
 	else if (rdma_bind_addr(p->listener, (struct sockaddr *)&sa) ||
-		 /* Requests beyond it fail: after an outage all borrowers reconnect at once. */
+		 /* Requests beyond the backlog fail: all borrowers may reconnect at once. */
 		 rdma_listen(p->listener, QUEUES))
 		r = fail(e, errno, "rdma %s: %m; give the address of an RDMA device", a->text);
 	else

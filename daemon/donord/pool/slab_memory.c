@@ -31,10 +31,10 @@ void *slab_memory_reserve(uint64_t size, uint8_t **memory, size_t *reserved_size
 	return m;
 }
 
-/* Nothing, locked: what is touched there stays. */
+/* Maps nothing yet, locked: touched pages stay. */
 static int map_private(uint8_t *at, uint64_t size)
 {
-	/* Before it is accessible, or mlockall(2) would touch all of it in one go. */
+	/* First: with mlockall(2), mprotect(2) would touch all of it at once. */
 	return mlock2(at, size, MLOCK_ONFAULT) < 0 ||
 	       mprotect(at, size, PROT_READ | PROT_WRITE) < 0 ? -errno : 0;
 }
@@ -43,7 +43,7 @@ static int map_memfd(uint8_t *at, uint64_t size, unsigned int flags)
 {
 	int fd = memfd_create("ebb-slab", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags), r;
 
-	/* Mapping it reserves its huge pages, or fails. */
+	/* mmap(2) reserves the huge pages, or fails. */
 	if (fd < 0 || ftruncate(fd, (off_t)size) < 0 ||
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0 ||
 	    mmap(at, size, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED ||
@@ -60,7 +60,7 @@ static int map_memfd(uint8_t *at, uint64_t size, unsigned int flags)
 /* Allocates every page before the slab is lent. */
 static int touch(uint8_t *at, uint64_t size, const struct patience *p)
 {
-	/* Copies between sockets and slabs are half as dear with huge pages. */
+	/* Huge pages halve the cost of copies between sockets and slabs. */
 	madvise(at, size, MADV_HUGEPAGE);
 	madvise(at, size, MADV_DONTDUMP);
 	for (uint64_t done = 0; done < size; done += PIECE) {

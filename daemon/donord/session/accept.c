@@ -12,7 +12,7 @@
 #include "lib/wire/tcp.h"
 #include "requests.h"
 
-/* Buffers are made at the first use of a place, not in the request path. */
+/* Allocates the buffers of a place at its first use, not in the request path. */
 static int make_buffers(struct connection *c)
 {
 	int r = 0;
@@ -28,7 +28,7 @@ static int make_buffers(struct connection *c)
 	return r;
 }
 
-/* Whether both come from the same machine. */
+/* Whether both have the same host address. */
 static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
 {
 	if (a->ss_family != b->ss_family)
@@ -41,7 +41,7 @@ static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_st
 				  &((const struct sockaddr_in6 *)b)->sin6_addr);
 }
 
-/* The one that has been there longer without a handshake. */
+/* Returns the older connection without a handshake. */
 static struct connection *older(struct connection *a, struct connection *b)
 {
 	if (b->greeted)
@@ -50,7 +50,7 @@ static struct connection *older(struct connection *a, struct connection *b)
 }
 
 /*
- * A place for a connection from @peer, or NULL with the reason.  A connection without a
+ * Returns a place for a connection from @peer, or NULL and why.  A connection without a
  * handshake gives way to others.  Authenticated ones are limited by their key, since one
  * address may have many borrowers behind it.  A kept session counts, and gives way only to a
  * connection from its own address.
@@ -150,7 +150,7 @@ void places_resume(struct places *p)
 		listen_to(p, EPOLLIN);
 }
 
-/* False when none is waiting, or none can be accepted. */
+/* Returns false when no connection is waiting, or none can be accepted. */
 static bool accept_one(struct places *p, int i)
 {
 	struct donor_log *log = p->sessions->log;
@@ -161,7 +161,7 @@ static bool accept_one(struct places *p, int i)
 	if (fd < 0) {
 		if (errno == ECONNABORTED || errno == EINTR)
 			return true;
-		/* The waiting connections would wake the loop again and again. */
+		/* Waiting connections would wake the loop in each turn. */
 		if (errno != EAGAIN) {
 			donor_say(log, LOG_LVL_WARN, "connection refused: %s", strerror(errno));
 			listen_to(p, 0);

@@ -12,7 +12,7 @@ void access_begin(struct access *a, struct tls_context *tls)
 	*a = (struct access){ .state = tls ? ACCESS_PEEKING : ACCESS_BARE };
 }
 
-/* What begins as a frame of ours wants to JOIN; all else is for TLS to judge. */
+/* A connection that begins with a frame's magic is to JOIN; TLS judges all others. */
 static int peek(struct access *a, struct tls_context *tls, int fd)
 {
 	uint8_t first;
@@ -69,7 +69,7 @@ int access_greeted(struct access *a)
 		return 0;
 	if (tls_export(&a->tls, SESSION_LABEL, a->key, sizeof(a->key)))
 		return -EIO;
-	/* 0 stands for none. */
+	/* 0 means none. */
 	while (!a->session)
 		if (getrandom(&a->session, sizeof(a->session), 0) != sizeof(a->session))
 			return -EIO;
@@ -80,7 +80,7 @@ enum wire_status access_join(struct access *a, struct access *control, const str
 {
 	if (!control || !control->session || control->session != j->session)
 		return WIRE_NO_SESSION;
-	/* The MAC first: a stranger must not use a number up. */
+	/* The MAC first: strangers must not use up numbers. */
 	if (!session_genuine(control->key, j))
 		return WIRE_BAD_MAC;
 	if (!session_take_number(&control->numbers, j->number) || session_guard_init(&a->in) ||

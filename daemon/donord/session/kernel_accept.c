@@ -12,12 +12,12 @@
 
 #define MS 1000000ull
 /*
- * An unproven session may stay so long, beside so few others, the first of which ends when
- * there would be more.  Sixteen connections are to be made in that time.
+ * A session without proof of its key ends after this time, in which up to 16 connections are made,
+ * and the oldest of them when there are more than this number.
  */
 #define PROVING_MS 10000
 #define UNPROVEN_MAX 8
-/* Lines about strangers a second: they must not fill the disk. */
+/* Log lines about unknown peers per second: strangers must not fill the disk. */
 #define STRANGERS_TOLD 10
 /*
  * Connection requests that the loop has not read; those beyond it fail.  After an outage all
@@ -37,7 +37,7 @@ static bool may_tell(struct kernel_accept *l)
 	return l->told++ < STRANGERS_TOLD;
 }
 
-/* The slot of the session of that number, or of the first free place; NULL = none. */
+/* Returns the slot of session @number, else the first free slot, or NULL. */
 static struct kernel_session **session_find(struct kernel_accept *l, uint64_t number)
 {
 	struct kernel_session **free_slot = NULL;
@@ -95,7 +95,7 @@ static void session_end(struct kernel_accept *l, struct kernel_session **p, cons
 			  s->borrower.name[0] ? s->borrower.name : "(unknown, RDMA)", why, slabs);
 }
 
-/* The oldest of those that have proven nothing, and how many there are. */
+/* Returns the oldest session without proof, and in *@count their number. */
 static struct kernel_session **first_unproven(struct kernel_accept *l, uint32_t *count)
 {
 	struct kernel_session **first = NULL;
@@ -121,7 +121,7 @@ static void make_place(struct kernel_accept *l)
 		session_end(l, p, "no proof of its key, and others want its place");
 }
 
-/* ns until the next one has to go; those whose time is up do. */
+/* Ends sessions whose time for proof is over; returns ns until the next one's is. */
 static uint64_t end_unproven(struct kernel_accept *l, uint64_t now)
 {
 	struct kernel_session **p;
@@ -137,7 +137,7 @@ static uint64_t end_unproven(struct kernel_accept *l, uint64_t now)
 	return UINT64_MAX;
 }
 
-/* The address of @id's peer; @text of INET6_ADDRSTRLEN is returned. */
+/* Returns the address of @id's peer, in @text of INET6_ADDRSTRLEN. */
 static const char *peer_text(struct rdma_cm_id *id, char *text)
 {
 	const struct sockaddr *peer = rdma_get_peer_addr(id);
@@ -162,11 +162,12 @@ static void reject(struct kernel_accept *l, struct rdma_cm_id *id, enum wire_ref
 }
 
 /*
- * What a request says, of @length bytes; WIRE_REFUSED_UNKNOWN: nothing is wrong with it.
- * Else the donor's log gets @words, of @size.
+ * Parses a request of @length bytes.  Returns WIRE_REFUSED_UNKNOWN if it is valid, else the reason,
+ * with @words of @size for the log.
  */
 static enum wire_refusal read_request(const struct kernel_accept *l, const uint8_t *data,
-				      size_t length, struct kernel_request *q, char *words, size_t size)
+				      size_t length, struct kernel_request *q, char *words,
+				      size_t size)
 {
 	struct wire_proof_request proof;
 	bool open = !wire_parse_rdma_open(data, length, &q->open);
@@ -188,7 +189,7 @@ static enum wire_refusal read_request(const struct kernel_accept *l, const uint8
 	return q->key ? WIRE_REFUSED_UNKNOWN : WIRE_REFUSED_OTHER_KEY;
 }
 
-/* Connection 0 comes first; a session that ended is not begun again. */
+/* Connection 0 begins a session; an ended session does not begin again. */
 static int begin_session(struct kernel_accept *l, struct rdma_cm_id *id,
 			 const struct kernel_request *q, struct kernel_session ***p)
 {
@@ -196,7 +197,7 @@ static int begin_session(struct kernel_accept *l, struct rdma_cm_id *id,
 
 	if (q->open.queue)
 		return -ENOENT;
-	/* Strangers' sessions end one another faster than the pool thread destroys them. */
+	/* Strangers' sessions must not end faster than the pool thread destroys them. */
 	if (sweep(l) >= KERNEL_SESSIONS)
 		return -EBUSY;
 	make_place(l);
@@ -210,13 +211,13 @@ static int begin_session(struct kernel_accept *l, struct rdma_cm_id *id,
 	return r;
 }
 
-/* False when the connection is refused. */
+/* Returns false when the connection is refused. */
 static bool connection_request(struct kernel_accept *l, struct rdma_cm_id *id,
 			       const struct rdma_conn_param *param, const uint8_t *data,
 			       size_t length)
 {
 	struct kernel_request q = {
-		/* Of us: what the borrower says that it will have under way. */
+		/* The borrower's READs in flight, which this side answers. */
 		.reads = param->responder_resources, .borrower = param->qp_num,
 	};
 	struct kernel_session **p;
@@ -247,7 +248,7 @@ static bool connection_request(struct kernel_accept *l, struct rdma_cm_id *id,
 	return true;
 }
 
-/* Accepts a connection of @p, whose queue pair is made. */
+/* Accepts or rejects a connection of @p, whose queue pair the pool thread has made. */
 static void accept_one(struct kernel_accept *l, struct kernel_session **p)
 {
 	struct epoll_event ev = {
@@ -265,7 +266,7 @@ static void accept_one(struct kernel_accept *l, struct kernel_session **p)
 		session_end(l, p, "a connection failed");
 }
 
-/* One event, of which the connection manager's part may take the kernel a millisecond. */
+/* Takes one event: calls of the connection manager may take a millisecond each. */
 static void connection_event(struct kernel_accept *l)
 {
 	uint8_t data[WIRE_PROOF_REQUEST_SIZE] = { 0 };
@@ -286,7 +287,7 @@ static void connection_event(struct kernel_accept *l)
 		length = sizeof(data);
 	if (param.private_data)
 		memcpy(data, param.private_data, length);
-	/* Before anything of it is destroyed, which waits for this. */
+	/* Destroying its connection waits for this. */
 	rdma_ack_cm_event(event);
 	switch (kind) {
 	case RDMA_CM_EVENT_CONNECT_REQUEST:
@@ -308,7 +309,7 @@ static const char *end_text(int error)
 	return error == -EBADMSG ? "a frame with a wrong message authentication code" : strerror(-error);
 }
 
-/* Whether the key of @s, which it has just proven, has too many connections with it. */
+/* Whether @s, which has just proven its key, exceeds that key's connections. */
 static bool too_many(const struct kernel_accept *l, const struct kernel_session *s)
 {
 	uint64_t n = 0;
@@ -404,9 +405,9 @@ void kernel_accept_keys(struct kernel_accept *l)
 		snprintf(identity, sizeof(identity), "%s:%s", s->borrower.key, s->fingerprint);
 		if (keyring_find(l->keys, identity, strlen(identity)))
 			continue;
-		donor_say(l->env.log, LOG_LVL_WARN, "key %s (%s) is gone: disconnecting borrower %s",
+		donor_say(l->env.log, LOG_LVL_WARN, "key %s (%s): removed; disconnecting borrower %s",
 			  s->borrower.key, s->fingerprint, s->borrower.name);
-		session_end(l, &l->sessions[i], "its key was taken away");
+		session_end(l, &l->sessions[i], "its key was removed");
 	}
 }
 
@@ -419,12 +420,13 @@ int kernel_accept_open(struct kernel_accept *l, const struct address *a, struct 
 		return fail(e, ENOMEM, "rdma-kernel: out of memory");
 	l->env.export = &l->export;
 	l->events = rdma_create_event_channel();
-	/* An event goes with its connection, which may end before the event is taken. */
+	/* An event vanishes with its connection: reading must not block. */
 	if (!l->events || fcntl(l->events->fd, F_SETFL, O_NONBLOCK) < 0 ||
 	    rdma_create_id(l->events, &l->listener, l, RDMA_PS_TCP))
 		return fail_exit(e, EXIT_UNSUPPORTED, errno,
 				 "rdma-kernel: %m; load rdma_ucm and, without a network card for it, rdma_rxe");
-	if (rdma_bind_addr(l->listener, (struct sockaddr *)&sa) || rdma_listen(l->listener, BACKLOG))
+	if (rdma_bind_addr(l->listener, (struct sockaddr *)&sa) ||
+	    rdma_listen(l->listener, BACKLOG))
 		return fail(e, errno, "rdma-kernel %s: %m; give the address of an RDMA device", a->text);
 	if (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, l->events->fd, &ev) < 0)
 		return fail(e, errno, "event loop: %m");

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Sessions of kernel modules (kmod-swap), by RDMA: they read and write their slabs themselves,
- * the donor answers HELLO, MAP, UNMAP and PING, and asks for slabs by EVICT
- * (wire/wire_rdma.h).
+ * Accepts kernel modules (kmod-swap) by RDMA.  They read and write their slabs; the donor answers
+ * HELLO, MAP, UNMAP and PING, and recalls slabs by EVICT (lib/wire/wire_rdma.h).
  *
- * Borrower and donor prove to each other that they have a key (wire/wire_proof.h); the donor
- * lends nothing before.  A session's queue pairs and the keys of its slabs belong to one
- * protection domain.  The loop's thread.
+ * Borrower and donor prove to each other that they have a key (lib/wire/wire_proof.h); the donor
+ * lends nothing before.  A session's queue pairs and the keys of its slabs belong to one protection
+ * domain.  The loop's thread.
  */
 #ifndef EBB_KERNEL_ACCEPT_H
 #define EBB_KERNEL_ACCEPT_H
@@ -22,32 +21,32 @@ struct kernel_accept {
 	const struct keyring *keys;
 	uint64_t key_connections;    /* most with keys of one name; 0 = no limit */
 	int epoll_fd;
-	uint64_t first_key;          /* the listener's; session i has the key behind it and i */
+	uint64_t first_key;          /* the listener's key; session i has first_key + 1 + i */
 	struct rdma_event_channel *events;
 	struct rdma_cm_id *listener;
 	struct kernel_session *sessions[KERNEL_SESSIONS];
 	uint32_t mapped;             /* session that got the last slab */
-	uint64_t told_at;            /* ns: from then on so many lines about strangers: */
+	uint64_t told_at;            /* ns: start of the second of .told */
 	uint32_t told;
-	struct kernel_session *ended; /* the pool thread has work with them */
+	struct kernel_session *ended; /* sessions that the pool thread destroys */
 };
 
 /*
- * Listens at @a for borrowers of the pool of l->env, which has its places.  The caller has
- * filled in l->env (but for the export), keys, key_connections, epoll_fd and first_key.
+ * Listens at @a for borrowers of the pool of l->env, which is initialised.  The caller has set
+ * l->env (except the export), keys, key_connections, epoll_fd and first_key.
  */
 int kernel_accept_open(struct kernel_accept *l, const struct address *a, struct error *e);
-/* Something happened at @key of the epoll set. */
+/* Handles an event of @key in the epoll set. */
 void kernel_accept_event(struct kernel_accept *l, uint64_t key);
-/* In each turn of the loop: goes on with sessions that have work left. */
+/* In each turn of the loop: continues sessions that have work left. */
 void kernel_accept_turn(struct kernel_accept *l);
 /* Ends sessions whose time to prove their key is over; returns ns until the next turn is due. */
 uint64_t kernel_accept_wait(struct kernel_accept *l, uint64_t now);
-/* The keys have changed: ends the sessions whose key is gone. */
+/* The keys have changed: ends sessions whose key was removed. */
 void kernel_accept_keys(struct kernel_accept *l);
-/* Ends all sessions; their keys are invalidated by the pool thread, or pool_work(). */
+/* Ends all sessions; pool_work() destroys their queue pairs and keys. */
 void kernel_accept_end(struct kernel_accept *l);
-/* After that. */
+/* Stops listening, after kernel_accept_end() and the last pool_work(). */
 void kernel_accept_close(struct kernel_accept *l);
 
 #endif

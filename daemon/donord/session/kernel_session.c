@@ -9,7 +9,7 @@
 #include "kernel_session.h"
 #include "lib/base/clock.h"
 
-/* Completions of one session in a turn of the loop. */
+/* Most completions of one session in a turn of the loop. */
 #define TURN 32
 #define PROBE (1u << KERNEL_ASKED)
 
@@ -35,8 +35,8 @@ static int receive_post(struct kernel_session *s, uint64_t i)
 }
 
 /*
- * An answer is in the message that asked, which listens again when it is sent.  What is
- * marked leaves in that order.
+ * Sends message @i.  A reply reuses the message of its request, which receives again when it was
+ * sent.  Frames must leave in the order in which they get their MAC.
  */
 static int message_post(struct kernel_session *s, uint64_t i, uint32_t length)
 {
@@ -53,8 +53,8 @@ static int message_post(struct kernel_session *s, uint64_t i, uint32_t length)
 }
 
 /*
- * Whether what came, of *@length bytes, is the next frame of the session's borrower; its mark
- * is taken off.
+ * Whether a message of *@length bytes is the next frame of the session's borrower; subtracts its
+ * MAC.
  */
 static bool genuine(struct kernel_session *s, const uint8_t *m, uint32_t *length)
 {
@@ -71,7 +71,7 @@ static bool genuine(struct kernel_session *s, const uint8_t *m, uint32_t *length
 	return true;
 }
 
-/* What all queue pairs of @s need. */
+/* Pool thread: makes the objects that all queue pairs of @s share. */
 static int make_objects(struct kernel_session *s)
 {
 	s->domain.pd = ibv_alloc_pd(s->verbs);
@@ -88,7 +88,7 @@ static int make_objects(struct kernel_session *s)
 	return s->messages_key ? -ibv_req_notify_cq(s->cq, 0) : -errno;
 }
 
-/* The pool thread's. */
+/* Pool thread. */
 static void make_queue(struct pool_task *t)
 {
 	struct kernel_queue *q = (struct kernel_queue *)t;
@@ -113,7 +113,7 @@ static void make_queue(struct pool_task *t)
 			q->request.reads = (uint8_t)device.max_qp_rd_atom;
 		r = rdma_create_qp(q->id, s->domain.pd, &attr) ? -errno : 0;
 	}
-	/* Before the borrower may speak. */
+	/* The borrower sends as soon as it is accepted. */
 	for (uint64_t i = 0; !r && first && i < KERNEL_MESSAGES; i++)
 		r = receive_post(s, i);
 	q->result = r;
@@ -126,7 +126,8 @@ static void queue_made(struct pool_task *t)
 	q->session->made |= 1u << (q - q->session->queue);
 }
 
-static void granted(struct borrower *b, const struct wire_frame *request, const struct lend_grant *g);
+static void granted(struct borrower *b, const struct wire_frame *request,
+		    const struct lend_grant *g);
 static bool ask(struct borrower *b, const struct wire_frame *f, const void *payload);
 static void give_up(struct borrower *b, const char *why);
 
@@ -163,7 +164,7 @@ bool kernel_session_lacks(const struct kernel_session *s, const struct rdma_cm_i
 
 	if (s->queue[open->queue].id || s->queues != open->queues || s->verbs != id->verbs)
 		return false;
-	/* Connection 0 has nothing to prove by yet. */
+	/* Connection 0 makes the secret that proves the others. */
 	return !open->queue ||
 	       (s->accepted & 1 &&
 		!wire_prove_join(&s->secret, request->bytes, request->borrower, proof) &&
@@ -180,7 +181,7 @@ void kernel_session_join(struct kernel_session *s, struct rdma_cm_id *id,
 	pool_task(s->env->pool, &q->task);
 }
 
-/* The donor's proof to the borrower, for the private data of the acceptance. */
+/* Makes the donor's proof, the private data of the acceptance. */
 static int prove(struct kernel_session *s, const struct kernel_queue *q,
 		 uint8_t data[static WIRE_PROOF_REPLY_SIZE])
 {
@@ -232,7 +233,8 @@ uint32_t kernel_session_connections(const struct kernel_session *s)
 	return n;
 }
 
-static enum wire_status serve_hello(struct kernel_session *s, const uint8_t *payload, uint32_t length)
+static enum wire_status serve_hello(struct kernel_session *s, const uint8_t *payload,
+				    uint32_t length)
 {
 	struct wire_hello h;
 
@@ -257,7 +259,7 @@ static enum wire_status serve_hello(struct kernel_session *s, const uint8_t *pay
 	return WIRE_OK;
 }
 
-/* Which message a MAP whose reply is to come is in. */
+/* Returns the message that holds the MAP with @tag, whose reply is to come. */
 static uint64_t waiting(struct kernel_session *s, uint64_t tag)
 {
 	for (uint64_t i = 0; i < KERNEL_MESSAGES; i++) {
@@ -277,7 +279,7 @@ static int reply(struct kernel_session *s, uint64_t i, const struct wire_frame *
 
 	r.direction = WIRE_REPLY;
 	r.status = st;
-	/* As the module expects it: a grant goes on behind the frame. */
+	/* The module expects a grant behind a frame of length 0. */
 	r.length = f->op == WIRE_MAP ? 0 : length;
 	r.offset = 0;
 	wire_build(message(s, i), &r);
@@ -286,7 +288,7 @@ static int reply(struct kernel_session *s, uint64_t i, const struct wire_frame *
 	return message_post(s, i, WIRE_HEADER + length);
 }
 
-/* The first failure ends the session, in its next turn. */
+/* Ends the session in its next turn; the first reason is logged. */
 static void give_up(struct borrower *b, const char *why)
 {
 	struct kernel_session *s = session_of(b);
@@ -294,7 +296,8 @@ static void give_up(struct borrower *b, const char *why)
 	s->failed = s->failed ? s->failed : why;
 }
 
-static void granted(struct borrower *b, const struct wire_frame *request, const struct lend_grant *g)
+static void granted(struct borrower *b, const struct wire_frame *request,
+		    const struct lend_grant *g)
 {
 	struct kernel_session *s = session_of(b);
 	uint64_t i = waiting(s, request->tag);
@@ -322,7 +325,7 @@ static bool ask(struct borrower *b, const struct wire_frame *f, const void *payl
 
 int kernel_session_probe(struct kernel_session *s)
 {
-	/* Of no bytes, so it needs no address; the network device there acknowledges it. */
+	/* No bytes, so no address; the borrower's network device acknowledges it. */
 	struct ibv_send_wr wr = {
 		.wr_id = KERNEL_MESSAGES + KERNEL_ASKED, .opcode = IBV_WR_RDMA_WRITE,
 		.send_flags = IBV_SEND_SIGNALED,
@@ -361,7 +364,7 @@ static int serve_donor(struct kernel_session *s, uint64_t i, struct wire_frame *
 	return reply(s, i, f, WIRE_OK, payload, sizeof(payload));
 }
 
-/* The frame in message @i, of @bytes bytes. */
+/* Serves the frame of @bytes bytes in message @i. */
 static int serve(struct kernel_session *s, uint64_t i, uint32_t bytes)
 {
 	uint8_t *m = message(s, i);
@@ -425,7 +428,7 @@ int kernel_session_turn(struct kernel_session *s)
 	}
 	if (s->held.op && pool_may_lend(s->env->pool, &s->borrower))
 		r = serve_map(s, s->held_at, &s->held);
-	/* Frames behind a MAP that waits wait, too. */
+	/* Frames behind a held MAP wait, to keep their order. */
 	for (int i = 0; !r && s->more && !s->held.op && i < TURN; i++) {
 		n = ibv_poll_cq(s->cq, 1, &wc);
 		s->more = n != 0;
@@ -440,7 +443,7 @@ static struct kernel_session *of_task(struct pool_task *t)
 	return (struct kernel_session *)((char *)t - offsetof(struct kernel_session, task));
 }
 
-/* The pool thread's. */
+/* Pool thread. */
 static void destroy_queues(struct pool_task *t)
 {
 	struct kernel_session *s = of_task(t);
@@ -456,7 +459,7 @@ static void destroy_queues(struct pool_task *t)
 			rdma_destroy_id(s->queue[i].id);
 }
 
-/* The pool thread's. */
+/* Pool thread. */
 static void destroy_objects(struct pool_task *t)
 {
 	struct kernel_session *s = of_task(t);
@@ -476,7 +479,8 @@ static void next_state(struct pool_task *t)
 	of_task(t)->state++;
 }
 
-static void start(struct kernel_session *s, enum kernel_state state, void (*run)(struct pool_task *))
+static void start(struct kernel_session *s, enum kernel_state state,
+		  void (*run)(struct pool_task *))
 {
 	s->state = state;
 	s->task = (struct pool_task){ .run = run, .done = next_state };
@@ -487,7 +491,7 @@ uint32_t kernel_session_end(struct kernel_session *s)
 {
 	uint32_t n;
 
-	/* Behind the tasks that make queue pairs, and before those that invalidate keys. */
+	/* After the tasks that make queue pairs, before those that invalidate keys. */
 	start(s, KERNEL_ENDING, destroy_queues);
 	n = pool_remove(s->env->pool, &s->borrower);
 	eviction_forget(s->env->eviction, &s->borrower);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The session of a kernel module: its queue pairs and its frames, which go by RDMA.  It reads
- * and writes what it was lent by itself (kernel_export.h).
+ * The session of a kernel module: its queue pairs and its frames.  The module reads and writes its
+ * slabs by itself (kernel_export.h).
  */
 #ifndef EBB_KERNEL_SESSION_H
 #define EBB_KERNEL_SESSION_H
@@ -17,15 +17,15 @@
 #include "lib/wire/wire_rdma.h"
 
 #define KERNEL_MESSAGES 8
-#define KERNEL_ASKED 4                /* EVICTs unanswered at a time */
+#define KERNEL_ASKED 4                /* most unanswered EVICTs */
 
-/* A connection request, of the kind that the donor takes. */
+/* A valid connection request. */
 struct kernel_request {
 	struct wire_rdma_open open;
-	uint8_t reads;              /* most READs at once */
-	const struct key *key;      /* the one that it names */
+	uint8_t reads;              /* most concurrent READs */
+	const struct key *key;      /* the key that it names */
 	uint8_t bytes[WIRE_PROOF_REQUEST_SIZE], proof[WIRE_PROOF];
-	uint32_t borrower;          /* number of its queue pair */
+	uint32_t borrower;          /* number of the borrower's queue pair */
 };
 
 /* A connection of a session. */
@@ -45,14 +45,14 @@ enum kernel_state {
 	KERNEL_CLOSED,
 };
 
-/* What all sessions share. */
+/* State that all sessions share. */
 struct kernel_env {
 	struct pool *pool;
 	struct eviction *eviction;
 	struct headroom_follow *follow;
 	struct donor_log *log;
 	struct kernel_export *export;
-	uint64_t quota;             /* bytes that a borrower may have; 0 = no limit */
+	uint64_t quota;             /* bytes per borrower; 0 = no limit */
 };
 
 struct kernel_session {
@@ -62,9 +62,9 @@ struct kernel_session {
 	uint64_t number;
 	char fingerprint[KEY_FINGERPRINT]; /* of its key */
 	struct wire_hmac secret;          /* its key until connection 0 is accepted */
-	uint64_t sent, received;          /* frames */
-	bool proven;                      /* one that came was its borrower's */
-	uint64_t since;                   /* ns: it began */
+	uint64_t sent, received;          /* frames so far */
+	bool proven;                      /* a frame had a correct MAC */
+	uint64_t since;                   /* ns: start */
 	uint32_t queues;
 	struct kernel_queue queue[WIRE_RDMA_QUEUES];
 	uint32_t made;                    /* to be accepted or refused: a bit each connection */
@@ -76,17 +76,17 @@ struct kernel_session {
 	struct ibv_context *verbs;
 	struct ibv_comp_channel *channel; /* readable: kernel_session_turn() */
 	struct ibv_cq *cq;
-	/* Of WIRE_RDMA_MESSAGE bytes: KERNEL_MESSAGES to receive in and to answer from,
-	 * then KERNEL_ASKED to ask from. */
+	/* Of WIRE_RDMA_MESSAGE bytes: KERNEL_MESSAGES for requests and their replies, then
+	 * KERNEL_ASKED for EVICTs. */
 	uint8_t *messages;
 	struct ibv_mr *messages_key;
 	bool greeted;
-	const char *failed;               /* why it is to end; NULL = it is not */
-	uint32_t granting;                /* MAPs whose grant is to come: a bit each message */
-	struct wire_frame held;           /* a MAP that waits for the next turn, if .op is one */
+	const char *failed;               /* why it must end; NULL = it need not */
+	uint32_t granting;                /* MAPs without a grant yet: a bit each message */
+	struct wire_frame held;           /* MAP that waits for the next turn; .op 0 = none */
 	uint64_t held_at;                 /* its message */
 	bool more;                        /* completions may be left */
-	uint32_t leaving;                 /* EVICTs that have not left: a bit each; then the probe */
+	uint32_t leaving;                 /* EVICTs being sent: a bit each; then the probe */
 };
 
 /*
@@ -94,24 +94,24 @@ struct kernel_session {
  * need, which takes milliseconds with real devices.
  */
 
-/* For the borrower whose first connection request @id is; 0 or -errno. */
+/* Makes the session that the connection request @id begins.  Returns 0 or -ENOMEM. */
 int kernel_session_new(struct kernel_session **out, const struct kernel_env *env,
 		       const struct rdma_cm_id *id, const struct kernel_request *request);
-/* Whether the request, by @id, is for a connection that the session lacks, and its borrower's. */
+/* Whether @request asks for a connection that the session lacks, and proves its borrower. */
 bool kernel_session_lacks(const struct kernel_session *s, const struct rdma_cm_id *id,
 			  const struct kernel_request *request);
-/* Has the queue pair made of @id, which the session lacks and now owns; s->made tells when it is. */
+/* Takes @id, for which kernel_session_lacks(), and has its queue pair made: see s->made. */
 void kernel_session_join(struct kernel_session *s, struct rdma_cm_id *id,
 			 const struct kernel_request *request);
-/* Accepts one of s->made, *@id, or returns -errno why it cannot be. */
+/* Accepts a connection of s->made, *@id.  Returns 0, or -errno when it cannot. */
 int kernel_session_accept(struct kernel_session *s, struct rdma_cm_id **id);
-/* Connections of the session. */
+/* Returns the number of connections, requested ones included. */
 uint32_t kernel_session_connections(const struct kernel_session *s);
-/* Answers some of what came in; s->more: there may be more.  -errno: it is to be ended. */
+/* Answers some frames; s->more: there may be more.  Returns 0, or -errno: end the session. */
 int kernel_session_turn(struct kernel_session *s);
 /*
- * Asks whether its borrower's machine is there: a turn says so if it is not, in about a second.  A
- * borrower reads and writes without us, and one whose machine or link ended does not say so.
+ * Probes the borrower's machine: without a reply, a turn fails in about a second.  A borrower uses
+ * its slabs without the donor, which does not notice when machine or link fail.
  */
 int kernel_session_probe(struct kernel_session *s);
 /*
@@ -119,9 +119,9 @@ int kernel_session_probe(struct kernel_session *s);
  * invalid; returns how many.
  */
 uint32_t kernel_session_end(struct kernel_session *s);
-/* After that, now and then: true when the session can be freed. */
+/* In each turn after that: returns true when the session can be freed. */
 bool kernel_session_close(struct kernel_session *s);
-/* The pool thread has no task of @s; a session that is not closed yet is closed now. */
+/* Frees @s, of which the pool thread has no task; closes it before, if need be. */
 void kernel_session_free(struct kernel_session *s);
 
 #endif

@@ -6,7 +6,7 @@
 #include "lib/base/size.h"
 #include "requests.h"
 
-/* Whether request @f is to be put off: until replies have left, or until the next turn. */
+/* Whether request @f must wait until replies have left, or for the next turn. */
 static bool must_wait(const struct connection *c, const struct wire_frame *f)
 {
 	return !connection_has_room(c) || (f->op == WIRE_MAP && !pool_may_lend(c->sessions->pool, &c->borrower));
@@ -31,7 +31,7 @@ static void granted(struct borrower *b, const struct wire_frame *request, const 
 	struct connection *c = connection_of(b);
 	struct wire_frame r = *request;
 
-	/* In a request of its own it is flushed anyway. */
+	/* Needed if this is not within a request of the connection. */
 	connection_unsent(c);
 	if (!g || g->fd < 0) {
 		connection_reply(c, request, g ? WIRE_OK : WIRE_NO_SPACE, g ? g->bytes : NULL,
@@ -46,12 +46,12 @@ static void granted(struct borrower *b, const struct wire_frame *request, const 
 	stream_push_fd(&c->tx, &r, g->fd, r.slab);
 }
 
-/* WIRE_ASKED places of the queue are kept for what a donor asks. */
+/* The queue reserves WIRE_ASKED places for requests of the donor. */
 static bool ask(struct borrower *b, const struct wire_frame *f, const void *payload)
 {
 	struct connection *c = connection_of(b);
 
-	/* One that resumes its slabs is not asked before it can use them. */
+	/* A resuming borrower is asked after it can use its slabs. */
 	if (c->fd < 0 || !c->answers)
 		return false;
 	connection_push(c, f, payload, NO_SLAB);
@@ -77,7 +77,7 @@ static void put_slab(struct connection *c, const struct wire_frame *f)
 		connection_reply(c, f, st, NULL, 0, NO_SLAB);
 }
 
-/* A slab of a session that was resumed: as the reply to MAP was. */
+/* REMAP of a resumed session: replies as to MAP. */
 static void put_again(struct connection *c, const struct wire_frame *f)
 {
 	enum wire_status st = pool_lend_again(c->sessions->pool, &c->borrower, f);
@@ -86,7 +86,7 @@ static void put_again(struct connection *c, const struct wire_frame *f)
 		connection_reply(c, f, st, NULL, 0, NO_SLAB);
 }
 
-/* All that it knows has been named: the rest comes back. */
+/* Ends the loans that a resumed session did not name. */
 static void settle(struct connection *c)
 {
 	uint32_t slabs = pool_return_rest(c->sessions->pool, &c->borrower);
@@ -97,15 +97,15 @@ static void settle(struct connection *c)
 }
 
 /*
- * What @old, of the same borrower, has is @c's from here on; @old is to be dropped.  False when
- * it has nothing.
+ * Passes the loans of @old, the same borrower's, to @c; the caller drops @old.  Returns false when
+ * there are none.
  */
 static bool take_over(struct connection *c, struct connection *old)
 {
 	struct sessions *s = c->sessions;
 	uint32_t slabs;
 
-	/* What its dead process sent must not arrive behind what this one sends. */
+	/* Writes of the dead process must not arrive after those of this one. */
 	connection_hang_up(old);
 	slabs = pool_take_over(s->pool, &old->borrower, &c->borrower);
 	if (slabs)
@@ -114,7 +114,7 @@ static bool take_over(struct connection *c, struct connection *old)
 	return slabs;
 }
 
-/* Whether the peer that says @h can be served; the log says what is to be done. */
+/* Returns WIRE_OK if the peer with @h can be served; else logs the remedy. */
 static enum wire_status judge(struct connection *c, const struct wire_hello *h)
 {
 	struct sessions *s = c->sessions;
@@ -156,10 +156,9 @@ static int greet(struct connection *c, const struct wire_frame *f)
 	c->borrower.export = h.flags & WIRE_RDMA ? rdma_place_export(s->rdma) :
 			     c->local ? &s->shared : &s->stream;
 	/*
-	 * An older connection of the same borrower may still have writes on the
-	 * way.  They must not land after this one's, so it goes first.  The number
-	 * alone does not make it the same: the key's name and the kind of socket have to
-	 * be the same, too.
+	 * An older connection of the same borrower may have writes in flight, which must not
+	 * land after this one's: end it first.  The same borrower has the same number, name of
+	 * key and kind of socket.
 	 */
 	for (int i = 0; i < CONNECTIONS; i++) {
 		struct connection *old = &s->connections[i];
@@ -195,7 +194,7 @@ static int greet(struct connection *c, const struct wire_frame *f)
 	return 0;
 }
 
-/* A data connection names its session. */
+/* Joins a data connection to the session that it names. */
 static int join(struct connection *c, const struct wire_frame *f)
 {
 	struct connection *control = NULL;
@@ -244,7 +243,7 @@ static void put_read(struct connection *c, const struct wire_frame *f)
 	*d = (struct delayed){ now_ns() + s->options.delay, *f, memory };
 }
 
-/* Where a WRITE's payload goes, if anywhere. */
+/* Sets *@payload to the place of a WRITE's data; NULL = nowhere. */
 static void begin_write(struct connection *c, const struct wire_frame *f, void **payload)
 {
 	struct pool *p = c->sessions->pool;
@@ -350,7 +349,7 @@ struct borrower *requests_prove(void *sessions, const struct wire_join *j)
 
 		if (c->fd < 0 || !c->by_rdma || !j->session || c->access.session != j->session)
 			continue;
-		/* The MAC first: a stranger must not use a number up. */
+		/* The MAC first: strangers must not use up numbers. */
 		return !session_genuine(c->access.key, j) || c->queue.id ||
 		       !session_take_number(&c->access.numbers, j->number) ? NULL : &c->borrower;
 	}

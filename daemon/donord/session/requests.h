@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What a borrower's frames do: HELLO, MAP, READ, WRITE and all others. */
+/* Serves a connection's frames: HELLO, MAP, READ, WRITE and all others. */
 #ifndef EBB_REQUESTS_H
 #define EBB_REQUESTS_H
 

@@ -12,10 +12,10 @@
 #include "session.h"
 
 #define SECOND 1000000000ull
-/* A peer that says nothing, or takes no reply, for so long is disconnected. */
+/* Time-outs of a peer without a handshake, and of one that reads no replies. */
 #define GREETING_NS (5 * SECOND)
 #define STALL_NS (10 * SECOND)
-/* A donor that is to end does not wait longer for a borrower that has disconnected. */
+/* Most time that an ending donor keeps the loans of a disconnected borrower. */
 #define ENDING_NS (3 * SECOND)
 
 int sessions_init(struct sessions *s)
@@ -143,7 +143,7 @@ void connection_hang_up(struct connection *c)
 {
 	struct sessions *s = c->sessions;
 
-	/* Before its slabs are lent to others. */
+	/* Nothing of it may arrive after its slabs are lent to others. */
 	drop_data(c);
 	rdma_queue_end(s->rdma, &c->queue);
 	stream_tx_reset(&c->tx, reply_sent, c);
@@ -178,7 +178,7 @@ void connection_drop(struct connection *c, const char *why)
 	else
 		donor_say(s->log, LOG_LVL_INFO, "borrower (unknown, %s): %s",
 			  connection_peer_text(c, peer, sizeof(peer)), why);
-	/* Last: it may have @why. */
+	/* Last: @why may be part of it. */
 	access_end(&c->access);
 }
 
@@ -201,7 +201,7 @@ void connection_lost(struct connection *c, const char *why)
 void connection_push(struct connection *c, const struct wire_frame *f, const void *payload,
 		     uint32_t cookie)
 {
-	/* What waits for an empty queue waits since now. */
+	/* The first frame of an empty queue starts the time-out. */
 	if (!c->tx.count)
 		c->sent_at = c->sessions->now;
 	stream_push(&c->tx, f, payload, cookie);
@@ -266,7 +266,7 @@ static void receive(struct connection *c)
 		connection_flush(c);
 }
 
-/* Goes on with its authentication; true when frames can be received. */
+/* Continues the authentication; returns true when frames can be received. */
 static bool let_in(struct connection *c)
 {
 	int r = access_go_on(&c->access, c->sessions->tls, c->fd, &c->rx, &c->tx);
@@ -365,8 +365,7 @@ void connections_tick(struct sessions *s, uint64_t now)
 	}
 }
 
-
-/* A key that is taken away lets nothing stay that came with it, also when it was the last. */
+/* A removed key ends all its connections and kept loans, also when it was the last key. */
 void connections_keys(struct sessions *s)
 {
 	for (int i = 0; i < CONNECTIONS; i++) {
@@ -381,8 +380,8 @@ void connections_keys(struct sessions *s)
 		if (keyring_find(&s->keys, identity, strlen(identity)))
 			continue;
 		donor_say(s->log, LOG_LVL_WARN,
-			  "key %s (%s) is gone: disconnecting its borrower, %u slabs reclaimed",
+			  "key %s (%s): removed; disconnecting its borrower, %u slabs reclaimed",
 			  name, fingerprint, pool_owned(s->pool, &c->borrower));
-		connection_drop(c, "its key was taken away");
+		connection_drop(c, "its key was removed");
 	}
 }

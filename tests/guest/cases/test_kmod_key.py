@@ -149,7 +149,7 @@ def test_key_that_is_taken_away(kernel_device, donor, disk, tmp_path, key, other
     (keys / key.path.name).unlink()
     lender.signal(signal.SIGHUP)
     one.wait_closed()
-    assert f"key spark ({key.number.hex()}) is gone" in machine.read(lender.log)
+    assert f"key spark ({key.number.hex()}): removed" in machine.read(lender.log)
     assert refused(one)[0] == errno.EACCES
     assert one.bad(0, 64, 1) == []
     assert two.session()["state"] == "live" and two.bad(0, 64, 2) == []
