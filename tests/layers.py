@@ -33,7 +33,7 @@ INCLUDE_PATH = (".", "include", "daemon", "policies", "userlib/gc")
 # Directory: those whose headers its files may include, besides its own.  A pattern stands for all
 # paths that match it.  A program's directories come in the order in which they may be used.
 LIB = ("include/ebb", "daemon/lib/*")
-SWAPD = [f"daemon/swapd/{room}" for room in ("page", "donor", "io", "replicas")]
+SWAPD = [f"daemon/swapd/{room}" for room in ("page", "donor", "request", "replicas", "frontend")]
 DONORD = [f"daemon/donord/{room}" for room in ("pool", "session")]
 EBBD = [f"daemon/ebbd/{room}" for room in ("plane", "prefetch", "attach", "kmod")]
 EBBCTL = [f"daemon/ebbctl/{room}" for room in ("device", "run", "live", "verbs")]
@@ -56,9 +56,12 @@ ROOMS = {
     "daemon/sim": (*LIB, "policies"),
     "daemon/swapd/page": LIB,
     "daemon/swapd/donor": (*LIB, *SWAPD[:1]),
-    "daemon/swapd/io": (*LIB, *SWAPD[:2]),
+    "daemon/swapd/request": (*LIB, *SWAPD[:2]),
     "daemon/swapd/replicas": (*LIB, *SWAPD[:3]),
-    "daemon/swapd": (*LIB, *SWAPD),
+    "daemon/swapd/frontend": (*LIB, *SWAPD[:1], *SWAPD[2:3]),
+    "daemon/swapd/process": (*LIB, *SWAPD, "daemon/swapd"),
+    "daemon/swapd/control": (*LIB, *SWAPD, "daemon/swapd/swapd.h"),
+    "daemon/swapd": (*LIB, *SWAPD, "daemon/swapd/process", "daemon/swapd/control"),
     "daemon/donord/pool": LIB,
     "daemon/donord/session": (*LIB, *DONORD[:1]),
     "daemon/donord": (*LIB, *DONORD),
@@ -89,8 +92,8 @@ WORDS = (
     ("pure", r"#\s*include\s*<(pthread|unistd|sys/socket|time|stdlib)\.h>|\bmalloc\b|\bcalloc\b",
      ("daemon/lib/rules/*",), ()),
     ("struct-swapd", r"\bstruct swapd\b", ("daemon/swapd/*.h",),
-     ("daemon/swapd/swapd.h", "daemon/swapd/control.h", "daemon/swapd/failover.h",
-      "daemon/swapd/start.h", "daemon/swapd/serve.h")),
+     ("daemon/swapd/swapd.h", "daemon/swapd/start.h", "daemon/swapd/serve.h",
+      "daemon/swapd/process/*", "daemon/swapd/control/*")),
     ("bits", r"\bbits_(set|clear)\b", ("daemon/*",), ("daemon/swapd/page/*",)),
     ("transport-name", r"\btransport_(tcp|shm|rdma)\b", ("daemon/*",), ("daemon/lib/link/*",)),
     ("prefetched-map", r"maps\.prefetched|\"prefetched\"", ("daemon/ebbd/*",),

@@ -8,8 +8,8 @@
 #include "lib/base/log.h"
 #include "lib/rules/placement.h"
 #include "start.h"
-#include "supervisor.h"
-#include "swapd/io/frontend.h"
+#include "swapd/frontend/frontend.h"
+#include "swapd/process/supervisor.h"
 
 #define OPTION(option, kind, field, meta, text) \
 	{ .name = option, .type = kind, .offset = offsetof(struct swapd_options, field), \

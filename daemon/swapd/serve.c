@@ -9,8 +9,6 @@
 
 #include "serve.h"
 #include "swapd.h"
-#include "swapd/io/engine.h"
-#include "swapd/io/frontend.h"
 #include "swapd/replicas/donor_asks.h"
 #include "swapd/replicas/repair.h"
 

@@ -13,7 +13,6 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-#include "failover.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
 #include "lib/base/paths.h"
@@ -25,6 +24,7 @@
 #include "serve.h"
 #include "start.h"
 #include "swapd/page/shared.h"
+#include "swapd/process/failover.h"
 
 #ifndef PR_SET_IO_FLUSHER
 #define PR_SET_IO_FLUSHER 57

@@ -3,8 +3,8 @@
 #ifndef EBB_START_H
 #define EBB_START_H
 
-#include "control.h"
 #include "swapd.h"
+#include "swapd/control/control.h"
 
 /* Checks what can be checked by looking at the options alone. */
 int swapd_options_check(const struct swapd_options *o, struct error *e);

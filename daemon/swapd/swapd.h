@@ -21,14 +21,14 @@
 #include <time.h>
 
 #include <ebb/page.h>
-#include "commands.h"
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/log_ring.h"
 #include "lib/base/options.h"
 #include "lib/base/service.h"
 #include "lib/control/device.h"
-#include "swapd/io/frontend.h"
+#include "swapd/control/commands.h"
+#include "swapd/frontend/frontend.h"
 #include "swapd/replicas/replicas.h"
 
 #define PAGE EBB_PAGE

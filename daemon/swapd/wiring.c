@@ -2,9 +2,8 @@
 /* Knows all rooms: fills in every table of upcalls. */
 #include <string.h>
 
-#include "failover.h"
 #include "swapd.h"
-#include "swapd/io/engine.h"
+#include "swapd/process/failover.h"
 #include "swapd/replicas/donor_asks.h"
 #include "swapd/replicas/repair.h"
 #include "swapd/replicas/slab_mapping.h"

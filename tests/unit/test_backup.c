@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "lib/base/draw.h"
-#include "swapd/io/backup.h"
+#include "swapd/request/backup.h"
 
 /* Last: it makes a macro of fail(). */
 #include <cmocka.h>

@@ -14,7 +14,7 @@
 #include "lib/base/draw.h"
 #include "lib/wire/local.h"
 #include "swapd/page/page_map.h"
-#include "swapd/status.h"
+#include "swapd/control/status.h"
 #include "swapd/swapd.h"
 
 /* Last: it makes a macro of fail(). */

@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 #include "lib/base/draw.h"
-#include "swapd/io/engine.h"
-#include "swapd/io/frontend.h"
+#include "swapd/request/engine.h"
+#include "swapd/frontend/frontend.h"
 #include "swapd/page/page_map.h"
 #include "swapd/replicas/repair.h"
 #include "swapd/swapd.h"

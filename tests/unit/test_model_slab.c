@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "lib/base/draw.h"
-#include "swapd/io/request_seal.h"
+#include "swapd/request/request_seal.h"
 #include "model/world.h"
 
 /* Last: it makes a macro of fail(). */

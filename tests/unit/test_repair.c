@@ -11,9 +11,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "swapd/io/engine.h"
-#include "swapd/io/frontend.h"
-#include "swapd/io/request_seal.h"
+#include "swapd/request/engine.h"
+#include "swapd/frontend/frontend.h"
+#include "swapd/request/request_seal.h"
 #include "swapd/page/bits.h"
 #include "swapd/page/page_map.h"
 #include "swapd/replicas/drain_estimate.h"

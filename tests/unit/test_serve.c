@@ -15,7 +15,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "swapd/commands.h"
+#include "swapd/control/commands.h"
 #include "swapd/page/page_map.h"
 #include "swapd/serve.h"
 #include "swapd/swapd.h"

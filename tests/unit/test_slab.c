@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "swapd/io/request.h"
+#include "swapd/request/request.h"
 #include "swapd/page/bits.h"
 #include "swapd/page/slab.h"
-#include "swapd/watchdog.h"
+#include "swapd/process/watchdog.h"
 
 #include <cmocka.h>
 

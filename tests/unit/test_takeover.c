@@ -9,11 +9,11 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "swapd/failover.h"
+#include "swapd/process/failover.h"
 #include "swapd/page/bits.h"
 #include "swapd/page/page_map.h"
 #include "swapd/replicas/slab_mapping.h"
-#include "swapd/supervisor.h"
+#include "swapd/process/supervisor.h"
 #include "swapd/swapd.h"
 
 /* Last: it makes a macro of fail(). */

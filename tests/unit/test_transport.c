@@ -23,7 +23,7 @@
 #include "donord/loop.h"
 #include "lending.h"
 #include "lib/wire/local.h"
-#include "swapd/io/engine.h"
+#include "swapd/request/engine.h"
 #include "swapd/page/bits.h"
 #include "swapd/page/page_map.h"
 #include "swapd/swapd.h"

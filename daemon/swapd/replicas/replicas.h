@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "swapd/donor/session.h"
-#include "swapd/io/engine.h"
+#include "swapd/request/engine.h"
 
 #define REPAIR_WORK 8 /* slabs in progress at a time */
 

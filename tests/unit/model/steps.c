@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "swapd/io/engine.h"
+#include "swapd/request/engine.h"
 #include "swapd/replicas/repair.h"
 #include "world.h"
 

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "swapd/failover.h"
-#include "swapd/io/engine.h"
-#include "swapd/io/frontend.h"
+#include "swapd/process/failover.h"
+#include "swapd/request/engine.h"
+#include "swapd/frontend/frontend.h"
 #include "swapd/page/page_map.h"
 #include "world.h"
 

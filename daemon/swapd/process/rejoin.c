@@ -6,10 +6,9 @@
 #include <sys/epoll.h>
 
 #include "failover.h"
-#include "serve.h"
-#include "swapd.h"
-#include "swapd/io/engine.h"
 #include "swapd/replicas/slab_mapping.h"
+#include "swapd/serve.h"
+#include "swapd/swapd.h"
 
 /*
  * A donor that has something of ours is tried again for so long, at least: without a

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "failover.h"
-#include "swapd.h"
-#include "swapd/io/engine.h"
-#include "swapd/io/frontend.h"
-#include "swapd/io/request_seal.h"
+#include "swapd/swapd.h"
 
 /* --- tables ----------------------------------------------------------------------- */
 

@@ -5,11 +5,11 @@
 
 #include "lib/base/json.h"
 #include "status.h"
-#include "swapd.h"
 #include "swapd/page/bits.h"
 #include "swapd/replicas/drain_estimate.h"
 #include "swapd/replicas/repair.h"
 #include "swapd/replicas/slab_mapping.h"
+#include "swapd/swapd.h"
 
 /* Slabs in one answer, a line of at most CONTROL_MAX_LINE bytes: with long names one is 900. */
 #define SLABS_AT_ONCE 1000

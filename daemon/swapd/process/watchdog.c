@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "lib/base/log.h"
-#include "swapd.h"
+#include "swapd/swapd.h"
 #include "watchdog.h"
 
 #define CONNECTIONS "/sys/fs/fuse/connections"

@@ -18,8 +18,7 @@
 #include "lib/control/control.h"
 #include "lib/link/transport.h"
 #include "status.h"
-#include "swapd.h"
-#include "swapd/io/frontend.h"
+#include "swapd/swapd.h"
 
 #define STACK (512u << 10)
 #define LOG_INTERVAL_MS 200

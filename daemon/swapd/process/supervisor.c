@@ -12,7 +12,7 @@
 
 #include "lib/base/log.h"
 #include "supervisor.h"
-#include "swapd.h"
+#include "swapd/swapd.h"
 
 #define MS 1000000ull
 #define SECOND (1000 * MS)

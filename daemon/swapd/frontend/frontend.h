@@ -14,8 +14,8 @@
 #include <stdint.h>
 
 #include "lib/base/error.h"
-#include "request.h"
 #include "swapd/page/counters.h"
+#include "swapd/request/request.h"
 
 /* What of a frontend outlives its server. */
 struct frontend_shared {

@@ -28,7 +28,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/log_ring.h"
-#include "start.h"
+#include "swapd/start.h"
 #include "watchdog.h"
 
 struct device_control;
