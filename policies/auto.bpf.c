@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The default: streams where a fault belongs to one, replay where it does not,
- * the rest of a block where the program goes round in it, a collector's threads
- * kept apart, and quiet where a miss costs next to nothing.
+ * The default policy.  A fault goes to streams if it belongs to one, else to replay.
+ * Misses that neither predicts may request the rest of their block (near.h).
+ * Threads of collectors are separate.  While misses are cheap, it requests nothing.
  *
- * Each part proves itself before it asks: a stream by equal steps, replay by
- * what it foresaw, a block by how much of those before was visited.  What none
- * foresees is left to the kernel.
+ * Each part must prove itself before it requests: a stream by equal steps, replay
+ * by predicted faults, a block by the used share of earlier blocks.  Unpredicted
+ * faults are left to the kernel.
  */
 #include "collector.h"
 #include "near.h"
@@ -14,14 +14,14 @@
 
 enum { WINDOW, AHEAD, KEEP, PAYS, COLD, NEAR };
 
-EBB_POLICY(auto, "streams, replay, near or nothing, by what pays; collectors apart",
-	EBB_PARAM(WINDOW, "window", 256, 4, EBB_REQUEST_MAX, "most pages a stream has ahead of it"),
-	EBB_PARAM(AHEAD, "ahead", 512, 16, 4096, "most pages replay asks for ahead of a thread"),
+EBB_POLICY(auto, "streams, replay, nearby pages or nothing, whichever pays; separates collectors",
+	EBB_PARAM(WINDOW, "window", 256, 4, EBB_REQUEST_MAX, "limit of pages requested ahead of a stream"),
+	EBB_PARAM(AHEAD, "ahead", 512, 16, 4096, "limit of pages that replay requests ahead of a thread"),
 	EBB_PARAM(KEEP, "keep", 2, 0, REPLAY_KEEP_MAX,
-		  "times in a row that a page may go unseen before replay forgets it"),
-	EBB_PARAM(PAYS, "pays", 4000, 0, 1000000, "ns: where a miss takes less, nothing is asked for"),
-	EBB_PARAM(COLD, "cold", 1, 0, 1, "0: a collector's pages are left where they are"),
-	EBB_PARAM(NEAR, "near", 1, 0, 1, "0: what lies around a miss is left to the kernel"))
+		  "consecutive passes without a fault on a page before replay forgets it"),
+	EBB_PARAM(PAYS, "pays", 4000, 0, 1000000, "ns: request nothing while misses take less"),
+	EBB_PARAM(COLD, "cold", 1, 0, 1, "1: deactivate pages of garbage collectors"),
+	EBB_PARAM(NEAR, "near", 1, 0, 1, "1: request nearby pages of unpredicted misses"))
 
 #define MISSES_MIN 64           /* before their time is believed */
 #define MISS_SHIFT 4            /* weight of a new one in the mean: 1/16 */
@@ -34,7 +34,7 @@ struct automatic {
 	__u64 miss_ns;          /* their mean */
 };
 
-/* Whether a miss is so quick that bringing its page in ahead could gain nothing. */
+/* Returns whether misses are so fast that prefetching gains nothing. */
 static __always_inline int auto_quiet(const struct ebb_fault *f, struct automatic *s, __u64 pays)
 {
 	if (f->kind == EBB_MISS && f->duration_ns) {
@@ -45,7 +45,7 @@ static __always_inline int auto_quiet(const struct ebb_fault *f, struct automati
 	return s->misses >= MISSES_MIN && s->miss_ns < pays;
 }
 
-/* Whether the fault before was what replay had foreseen: then so is this one, more often than not. */
+/* Returns whether replay predicted the previous fault: it then mostly predicts this one, too. */
 static __always_inline int auto_replays(const struct ebb_fault *f)
 {
 	const struct replay_thread *t = replay_threads_at(f->tid);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a garbage collector drags in, made cold again behind it.
+ * Deactivates pages that garbage collectors swap in.
  *
- * Tracing touches every live object once: the pages it brings in are no more
- * likely to be used again than those they push out, and the program's own are
- * (MemLiner, OSDI 2022, section 2).  A stock kernel takes advice about pages, so
- * what a collector's thread faulted in is made the first to be reclaimed, some
- * faults later, when the thread is done with it.
+ * Tracing touches every live object once: its pages are less likely to be used again
+ * than the program's pages that they evict (MemLiner, OSDI 2022, section 2).  So
+ * pages that a collector's thread faults on are deactivated some faults later, when
+ * the thread has finished with them.
  */
 #ifndef EBB_COLLECTOR_H
 #define EBB_COLLECTOR_H
@@ -15,14 +14,14 @@
 
 #define COLLECTOR_LAG 16        /* pages behind a collector's stream that are left alone */
 
-/* Two lists: while one fills, the other is old enough by the time it is full. */
+/* Two lists: when one is full, the other is old enough. */
 struct collector {
 	__u64 page[2][EBB_LIST_MAX];
 	__u32 n;                /* in the list that fills, from 0 to 2 * EBB_LIST_MAX - 1 for both */
 	__u32 full;             /* whether the other one holds pages */
 };
 
-/* After streams_fault(), for a fault with EBB_ROLE_GC. */
+/* Called after streams_fault(), for a fault with EBB_ROLE_GC. */
 static __always_inline void collector_fault(const struct ebb_fault *f, const struct streams *s,
 					    enum stream_match match, struct collector *c)
 {
@@ -30,7 +29,7 @@ static __always_inline void collector_fault(const struct ebb_fault *f, const str
 
 	if (match == STREAM_CONTINUED) {
 		if (s->passed)
-			/* Unsigned: page numbers from anywhere may wrap. */
+			/* Unsigned, because differences of arbitrary page numbers may wrap. */
 			ebb_cold(f, f->vpn - (__u64)s->passed_stride * (s->passed + COLLECTOR_LAG),
 				 s->passed_stride, s->passed);
 		return;

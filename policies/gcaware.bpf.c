@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * For managed runtimes: streams per thread, so that the collector's threads do
- * not spoil the program's, and what the collector drags in is made cold behind it.
- * Which threads collect is told by their names; see policies/algorithms.md.
+ * For managed runtimes: streams per thread, so that the collector's threads do not
+ * disturb the program's; pages that the collector swaps in are deactivated behind it.
+ * Collector threads are recognized by name; see policies/algorithms.md.
  */
 #include "collector.h"
 
 enum { WINDOW, COLD };
 
-EBB_POLICY(gcaware, "streams; what a collector's threads drag in is made cold again",
-	EBB_PARAM(WINDOW, "window", 256, 4, EBB_REQUEST_MAX, "most pages a stream has ahead of it"),
-	EBB_PARAM(COLD, "cold", 1, 0, 1, "0: the collector's pages are left where they are"))
+EBB_POLICY(gcaware, "streams; deactivates pages that garbage collector threads swap in",
+	EBB_PARAM(WINDOW, "window", 256, 4, EBB_REQUEST_MAX, "limit of pages requested ahead of a stream"),
+	EBB_PARAM(COLD, "cold", 1, 0, 1, "1: deactivate pages of garbage collectors"))
 
 struct gcaware {
 	struct streams streams;

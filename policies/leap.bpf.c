@@ -2,7 +2,7 @@
 /*
  * Leap: majority-trend prefetching, after Al Maruf and Chowdhury, "Effectively
  * Prefetching Remote Memory with Leap", ATC 2020.  Reconstructed from the paper
- * and the published accounts of it; policies/algorithms.md says where they leave room.
+ * and published accounts; policies/algorithms.md lists their ambiguities.
  * Names are the paper's: Hsize, Nsplit, PWsize, Chit.
  */
 #include <ebb/policy.h>
@@ -12,14 +12,14 @@ enum { PW_MAX, AHEAD, SPECULATE, COLD };
 #define HSIZE 32                /* deltas in AccessHistory */
 #define NSPLIT 4                /* the first vote is over HSIZE / NSPLIT of them */
 
-EBB_POLICY(leap, "majority of the last deltas, window by hits (Leap, reconstructed)",
+EBB_POLICY(leap, "follows the majority of recent deltas; hits set the window (Leap, reconstructed)",
 	EBB_PARAM(PW_MAX, "pw_max", 256, 1, EBB_REQUEST_MAX,
-		  "most pages asked for at once (PWsize_max; paper: 8)"),
+		  "limit of pages per request (PWsize_max; paper: 8)"),
 	EBB_PARAM(AHEAD, "ahead", 1, 0, 1,
-		  "1: hits ask for more once half the window is used; paper: 0, only misses do"),
+		  "1: hits request pages, too, once half of the window is used; paper: 0, misses only"),
 	EBB_PARAM(SPECULATE, "speculate", 0, 0, 1,
-		  "1: without a majority still read along the last trend, as the paper does"),
-	EBB_PARAM(COLD, "cold", 0, 0, 1, "1: pages read and passed are the first to be reclaimed"))
+		  "1: without a majority, follow the last trend, as in the paper"),
+	EBB_PARAM(COLD, "cold", 0, 0, 1, "1: deactivate pages behind a stream"))
 
 struct leap {
 	__s64 delta[HSIZE];     /* ring, newest at head - 1 */
@@ -29,11 +29,11 @@ struct leap {
 	__u32 logged;           /* deltas in the ring; the others are 0, which no delta is */
 	__u32 window;           /* PWsize(t-1) */
 	__u32 hits;             /* Chit: since the last decision */
-	/* The rest is ours, for ahead = 1. */
-	__u64 frontier;         /* last page asked for along it; 0 = none */
-	__u64 mark;             /* the page from which on to ask for more */
+	/* Not in the paper, for ahead = 1. */
+	__u64 frontier;         /* last page requested along it; 0 = none */
+	__u64 mark;             /* page from which on to request more */
 	struct ebb_walk walk;   /* along this trend */
-	__u32 lost;             /* pages asked for that missed, since the last hit */
+	__u32 lost;             /* requested pages that missed since the last hit */
 	__u32 cluster;          /* pages around last that the kernel read with it */
 };
 
@@ -46,9 +46,9 @@ static __always_inline void leap_log(struct leap *s, __s64 delta)
 }
 
 /*
- * The delta that more than half of the w newest share (of fewer, at first); 0
- * if none does.  Boyer-Moore, then a pass that verifies; without branches, of
- * which the verifier would follow every combination.
+ * Returns the delta that more than half of the w newest share (of fewer, at first),
+ * or 0.  Boyer-Moore vote, then a counting pass; without branches, because the
+ * verifier would follow every combination of them.
  */
 static __always_inline __s64 leap_majority(const struct leap *s, const __u32 w)
 {
@@ -73,8 +73,8 @@ static __always_inline __s64 leap_majority(const struct leap *s, const __u32 w)
 
 /*
  * FindTrend: the shortest of the windows hsize / nsplit, twice that, ..., hsize
- * that has a majority.  One delta is no trend.  Both are constants, so that each
- * window has loops of a length the verifier knows.
+ * that has a majority.  One delta is no trend.  Both are constants, so that the
+ * verifier knows the length of each loop.
  */
 static __always_inline __s64 leap_trend(const struct leap *s, const __u32 hsize,
 					const __u32 nsplit)
@@ -96,7 +96,7 @@ static __always_inline __u64 leap_window(struct leap *s, __u64 hits, int follows
 	__u64 window = follows;
 
 	if (hits) {
-		/* The power of two above hits, that is hits + 1 rounded up. */
+		/* Returns hits + 1, rounded up to a power of two. */
 		window = hits | hits >> 1;
 		window |= window >> 2;
 		window |= window >> 4;
@@ -125,17 +125,17 @@ static __always_inline void leap_paper(const struct ebb_fault *f, struct leap *s
 	ebb_prefetch(f, f->vpn + s->trend, s->trend, window);
 }
 
-/* Whether no more than half a window is left before a page. */
+/* Returns whether at most half a window is left before a page. */
 static __always_inline int leap_due(const struct leap *s, __u64 vpn)
 {
 	return s->trend > 0 ? vpn >= s->mark : vpn <= s->mark;
 }
 
 /*
- * Ours, because here a request returns before its pages do: keep window pages
- * on their way ahead of the process, and ask for more, beyond the frontier,
- * once only half of them are left.  Pages still to come count as hits to come,
- * and a page that was asked for continues the trend whatever the majority says.
+ * Not in the paper, because here requests are asynchronous: keeps window pages in
+ * flight ahead of the process, and requests more, beyond the frontier, once half
+ * of them are used.  Pages in flight count as future hits, and a requested page
+ * continues the trend even without a majority.
  */
 static __always_inline void leap_ahead(const struct ebb_fault *f, struct leap *s, __s64 delta,
 				       __s64 trend, const struct ebb_params *p)
@@ -157,10 +157,10 @@ static __always_inline void leap_ahead(const struct ebb_fault *f, struct leap *s
 		return;         /* a page of something else: the stream will go on */
 	if (f->kind == EBB_MISS && (left >= 0 || s->lost > max)) {
 		/*
-		 * Predicted, and not here in time: as good as a hit, or the
-		 * window could never outgrow the latency.  When a whole window
-		 * got lost like that it is not the latency: ask for less and
-		 * less, and try again a while later.
+		 * Predicted, but late: counts as a hit, or the window could never
+		 * outgrow the latency.  If a whole window is lost like that,
+		 * latency is not the cause: request less and less, and retry
+		 * later.
 		 */
 		s->hits++;
 		if (++s->lost > 8 * max)

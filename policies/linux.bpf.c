@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The kernel's own readahead for anonymous memory, as a policy: what it would
- * ask for, by the same way as everybody else, to compare like with like.  It
- * goes with vm.page-cluster 0, or the kernel does the same beside it.
+ * The kernel's readahead for anonymous memory, as a policy, for comparison under
+ * equal conditions.  Set vm.page-cluster to 0 with it, or the kernel reads ahead, too.
  *
  * The rules are those of mm/swap_state.c in Linux 6.x:
  *  - __swapin_nr_pages(): the window, from hits and the window before;
@@ -11,11 +10,10 @@
  *  - lookup_swap_cache(), later swap_cache_get_folio(): hits are counted up to
  *    63, and any fault on a page in the swap cache moves the place.
  *
- * Where it differs: the kernel remembers place, window and hits for each VMA,
- * and ends a window with the VMA.  A policy sees no VMAs: here it is for each
- * 1 GiB of address space (REGIONS of them, by hash), and ebbd leaves out what is
- * not mapped.  In the kernel the window is read before the fault is served, here
- * after it.
+ * Differences: the kernel keeps position, window and hits per VMA, and ends a window
+ * with the VMA.  A policy sees no VMAs: it keeps them per 1 GiB of address space
+ * (REGIONS of them, by hash), and ebbd skips unmapped pages.  The kernel reads the
+ * window before it completes the fault, the policy requests it afterwards.
  */
 #include <ebb/policy.h>
 
@@ -23,9 +21,9 @@
 
 enum { PAGE_CLUSTER };
 
-EBB_POLICY(linux, "the kernel's readahead around a miss, to compare with (page-cluster 0)",
+EBB_POLICY(linux, "the kernel's readahead around a miss, for comparison (set vm.page-cluster to 0)",
 	EBB_PARAM(PAGE_CLUSTER, "page_cluster", 3, 0, 5,
-		  "log2 of the largest window, as vm.page-cluster"))
+		  "log2 of the largest window, like vm.page-cluster"))
 
 #define REGIONS 16
 #define REGION_SHIFT (30 - EBB_PAGE_SHIFT)

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Near: what lies around a miss, where a program goes round among its neighbours
- * in no order: objects that were made together, islands of a graph.  Of spatial
- * memory streaming (Somogyi et al., ISCA 2006) only the simplest case: no
- * pattern, but a whole block or nothing.
+ * Near: requests the block around a miss, for programs that access nearby pages at
+ * random: objects allocated together, clusters of a graph.  The simplest case of
+ * spatial memory streaming (Somogyi et al., ISCA 2006): a whole block or nothing.
  *
- * The measure is taken whether anything is asked for or not.  A miss in a block
- * that none was in lately begins a visit; a group of the block's pages counts as
- * come when a fault touches it before the visit is old.  A group is as much as the
- * kernel reads along with a miss: touched at all, it is read as a whole in any
- * case, so that asking for it ahead costs no input/output that the program would
- * not have caused.  Blocks are asked for while at least half of the groups come.
+ * Measurement does not depend on requests.  A miss in a block without a recent miss
+ * begins a visit; a group of the block's pages counts as used if a fault touches it
+ * before the visit is old.  A group has as many pages as the kernel reads with a
+ * miss: the kernel reads all of a touched group anyway, so prefetching it adds no
+ * I/O.  Blocks are requested while at least half of the groups are used.
  */
 #ifndef EBB_NEAR_H
 #define EBB_NEAR_H
@@ -36,7 +34,7 @@ struct near {
 	__u32 came;             /* of them */
 };
 
-/* Any fault that is foreseen by nothing better; only misses begin a visit. */
+/* For faults that neither streams nor replay predicts; only misses begin a visit. */
 static __always_inline void near_fault(const struct ebb_fault *f, struct near *s)
 {
 	__u64 block = f->vpn / NEAR_BLOCK + 1;

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Temporal replay: a log of the faults of each thread, an index from a page to
- * where it was logged last, and a cursor that follows an old part of the log
- * while the program repeats it.  The log-plus-index form is that of temporal
+ * Temporal replay: a log of the faults of each thread, an index from a page to its
+ * newest log position, and a cursor that follows an old part of the log while the
+ * program repeats it.  The log-plus-index form is that of temporal
  * memory streaming (Wenisch et al., "Practical Off-chip Meta-data for Temporal
  * Memory Streaming", HPCA 2009), on pages and faults.
  *
- * The log is cut into chunks, each written by one thread, linked in the order
- * that thread filled them, and reused oldest first.  A chunk's link leads to a
- * younger chunk, so whatever can still be reached by links is in order.  The
- * index names positions only; the log says whose they are and which page.
+ * The log consists of chunks, each written by one thread, linked in the sequence in
+ * which that thread filled them, and reused oldest first.  A chunk links to a younger
+ * chunk, so all chunks reachable by links are in sequence.  The index has positions
+ * only; the log has their process and page.
  *
- * A resident page faults not, so one turn of a loop logs other pages than the
- * next.  A thread that follows its cursor past entries carries them over into
- * what it logs now, up to `keep` turns in a row: the log is what the program
- * visits rather than what happened to be out.
+ * A resident page causes no fault, so one pass of a loop logs other pages than the
+ * next.  A thread whose cursor passes entries copies them into its new log, up to
+ * `keep` passes in a row: the log holds the pages that the program accesses, not
+ * only the swapped-out ones.
  *
- * Everything is in tables and nothing is waited for: threads of one process
- * fault at once without losing a fault to each other.  Two threads whose ids
- * are equal modulo REPLAY_THREADS take the entry from each other, which makes
- * replay quiet for both.
+ * All state is in tables, without locks: concurrent faults of a process are all
+ * logged.  Two threads whose ids are equal modulo REPLAY_THREADS overwrite each
+ * other's entry, which disables replay for both.
  */
 #ifndef EBB_REPLAY_H
 #define EBB_REPLAY_H
@@ -33,14 +32,14 @@
 
 #define REPLAY_REACH 32                 /* entries ahead among which a fault is looked for */
 #define REPLAY_NEAR 8                   /* a match within so many speaks for the cursor */
-#define REPLAY_TRUSTED 3                /* such matches before anything is asked for */
+#define REPLAY_TRUSTED 3                /* such matches before a request */
 #define REPLAY_TRUST_MAX 16             /* strays in a row before the cursor is given up */
 #define REPLAY_CAUTION_MAX 6
 #define REPLAY_SAMPLE 4                 /* one foreseen fault in so many is put into the index */
 #define REPLAY_IDLE 64                  /* faults without a cursor, after which */
 #define REPLAY_REST 16                  /* one in so many is looked up */
 #define REPLAY_START 32                 /* first and least distance, entries */
-#define REPLAY_LOST 8                   /* misses in a row that were asked for too late */
+#define REPLAY_LOST 8                   /* consecutive misses on pages requested too late */
 
 /* An entry: the page below, and above how many turns it was carried unseen. */
 #define REPLAY_PAGE (EBB_VPN_END - 1)
@@ -73,16 +72,16 @@ struct replay_thread {
 	__u32 tid;
 	__u32 head;                     /* position written last */
 	__u32 cursor;                   /* position of the fault before, when it is repeated */
-	__u32 frontier;                 /* position asked for last */
+	__u32 frontier;                 /* position requested last */
 	__u32 trial;                    /* another cursor, which may replace the first */
 	__u32 behind;                   /* where the cursor was 8 to 15 faults ago */
 	__u32 mark;                     /* where it was 0 to 7 faults ago */
 	__u32 run;                      /* faults the cursor foresaw */
-	__u32 lost;                     /* pages asked for that missed, since the last hit */
+	__u32 lost;                     /* requested pages that missed since the last hit */
 	__u16 since;                    /* of `run`, since the distance was doubled; saturates */
 	__u16 unfound;                  /* faults without any cursor */
 	__u16 ahead;                    /* entries from the cursor to the frontier */
-	__u16 distance;                 /* entries to be asked for ahead; 0 = nothing known */
+	__u16 distance;                 /* distance: entries requested ahead; 0 = unknown */
 	__u8 trust;                     /* of the cursor, 0..REPLAY_TRUST_MAX */
 	__u8 trial_trust;
 	__u8 caution;                   /* log2 of how much longer than its advance a run must be */
@@ -104,7 +103,7 @@ static __always_inline struct replay_bucket *replay_bucket(__u64 owner, __u64 vp
 	return replay_index_at(((vpn ^ owner << 36) * 0x9e3779b97f4a7c15ULL) >> 44);
 }
 
-/* The entry that follows *at, which moves there; 0 where the log ends. */
+/* Advances *at and returns the entry there; 0 at the end of the log. */
 static __always_inline __u64 replay_next(__u64 owner, __u32 *at)
 {
 	__u32 chunk = *at >> REPLAY_SHIFT, i = *at & REPLAY_ENTRY;
@@ -128,8 +127,8 @@ static __always_inline __u64 replay_next(__u64 owner, __u32 *at)
 }
 
 /*
- * How many entries after `at` the page is, in the low half, and the position
- * there in the high half; 0 = not within reach (<= REPLAY_REACH).
+ * Returns the number of entries from `at` to the page in the low half and its
+ * position in the high half; 0 = not within reach (<= REPLAY_REACH).
  */
 EBB_SUBPROGRAM __u64 replay_match(__u64 owner, __u64 vpn, __u32 at, __u32 reach)
 {
@@ -145,7 +144,7 @@ EBB_SUBPROGRAM __u64 replay_match(__u64 owner, __u64 vpn, __u32 at, __u32 reach)
 	return 0;
 }
 
-/* Whether the log has the page at a position. */
+/* Returns whether the log has the page at a position. */
 static __always_inline int replay_holds(__u64 owner, __u64 vpn, __u32 at)
 {
 	struct replay_chunk *c = replay_log_at(at >> REPLAY_SHIFT);
@@ -155,7 +154,7 @@ static __always_inline int replay_holds(__u64 owner, __u64 vpn, __u32 at)
 	       (c->entry[i] & REPLAY_PAGE) == vpn;
 }
 
-/* Where the page was logged last; 0 = nowhere that is still known. */
+/* Returns the newest position of the page that is still in the log; 0 = none. */
 EBB_SUBPROGRAM __u64 replay_find(__u64 owner, __u64 vpn)
 {
 	struct replay_bucket *b = replay_bucket(owner, vpn);
@@ -170,7 +169,7 @@ EBB_SUBPROGRAM __u64 replay_find(__u64 owner, __u64 vpn)
 	return older && replay_holds(owner, vpn, older) ? older : 0;
 }
 
-/* Another chunk for a thread whose last one is full, gone, or not there yet. */
+/* Takes a chunk for a thread whose last one is full, reused, or missing. */
 static __always_inline __u32 replay_take(__u64 owner, struct replay_chunk *full)
 {
 	__u64 *clock = replay_clock_at(0);
@@ -191,7 +190,7 @@ static __always_inline __u32 replay_take(__u64 owner, struct replay_chunk *full)
 	return chunk << REPLAY_SHIFT;
 }
 
-/* Logs one entry; the thread's head moves there. */
+/* Logs one entry and moves the thread's head to it. */
 EBB_SUBPROGRAM int replay_append(struct replay_thread *t, __u64 entry)
 {
 	struct replay_chunk *c;
@@ -206,7 +205,7 @@ EBB_SUBPROGRAM int replay_append(struct replay_thread *t, __u64 entry)
 	c = replay_log_at(at >> REPLAY_SHIFT);
 	if (!c)
 		return 0;
-	/* A thread that slept for long finds its chunk in other hands. */
+	/* Another thread may have reused the chunk of one that slept for long. */
 	if (!at || c->owner != owner || c->used != i)
 		c = NULL;
 	if (!c || i >= REPLAY_ENTRIES) {
@@ -250,7 +249,7 @@ static __always_inline void replay_record(struct replay_thread *t, __u64 vpn, __
 		from = replay_carry(t, from, keep);
 	}
 	replay_append(t, entry);
-	/* It is in the index, at an older place; one page in so many will do to come back. */
+	/* The index has an older position of it; indexing one page in so many suffices to resume. */
 	if (t->foreseen && t->run % REPLAY_SAMPLE)
 		return;
 	b = replay_bucket(t->owner, vpn);
@@ -260,7 +259,7 @@ static __always_inline void replay_record(struct replay_thread *t, __u64 vpn, __
 	}
 }
 
-/* The cursor was wrong: what it had asked for is wasted. */
+/* The cursor was wrong: its requests are wasted. */
 static __always_inline void replay_break(struct replay_thread *t)
 {
 	if (4 * (__u32)t->ahead > t->run) {
@@ -292,8 +291,8 @@ static __always_inline void replay_advance(const struct ebb_fault *f, struct rep
 	if (t->since <= t->distance)
 		t->since++;
 	/*
-	 * More lost than can be a matter of time: requests come to nothing, or
-	 * their pages go before they are used.  Stop, and try again later.
+	 * Too many misses for lateness alone: requests are dropped, or their
+	 * pages are evicted before use.  Pause, and retry later.
 	 */
 	if (t->lost > max && ++t->lost > 16 * max)
 		t->lost = 0;
@@ -308,10 +307,9 @@ static __always_inline void replay_advance(const struct ebb_fault *f, struct rep
 		return;
 	}
 	/*
-	 * A miss by itself was resident when it was asked for and went since:
-	 * too early.  Misses in a row are too late, as pages are whose I/O was
-	 * waited for.  What was asked for before the distance grew tells nothing
-	 * about it.
+	 * A single missed page was resident when requested and evicted since: the
+	 * request was too early.  Consecutive misses and late prefetches mean too
+	 * late.  Requests from before the distance grew do not count.
 	 */
 	if (f->kind == EBB_MISS && ++t->lost < REPLAY_LOST) {
 		if (t->distance > REPLAY_START)
@@ -323,8 +321,8 @@ static __always_inline void replay_advance(const struct ebb_fault *f, struct rep
 }
 
 /*
- * A fault that the cursor went past without it: two that changed places.  Says
- * nothing against the cursor.
+ * A fault on an entry that the cursor has passed: two faults swapped places, which
+ * does not count against the cursor.
  */
 static __always_inline int replay_passed(const struct replay_thread *t, __u64 vpn)
 {
@@ -332,8 +330,8 @@ static __always_inline int replay_passed(const struct replay_thread *t, __u64 vp
 }
 
 /*
- * Where to begin a trial; 0 = not here.  A thread that repeats nothing, or has
- * done nothing yet that it could repeat, is looked at every now and then.
+ * Returns the position at which a trial begins; 0 = none.  For a thread without
+ * repetition so far, it looks up only some faults.
  */
 static __always_inline __u32 replay_seek(struct replay_thread *t, __u64 owner, __u64 vpn)
 {
@@ -374,9 +372,9 @@ static __always_inline void replay_stray(struct replay_thread *t, __u64 owner, _
 }
 
 /*
- * Returns whether a miss continues where the kernel's readahead stopped: two steps of a
- * sequence, which the kernel's readahead covers.  Pages
- * prefetched here would only keep the kernel from reading the next window.
+ * Returns whether a miss continues where the kernel's readahead stopped: two steps of
+ * a sequence, which the readahead covers.  Pages prefetched here would only keep the
+ * kernel from reading the next window.
  */
 static __always_inline int replay_leave(const struct ebb_fault *f, struct replay_thread *t)
 {
@@ -396,10 +394,10 @@ static __always_inline int replay_leave(const struct ebb_fault *f, struct replay
 }
 
 /*
- * Learns from a fault, and follows it: at most `keep` turns (<= REPLAY_KEEP_MAX)
- * for a page that is not seen, at most `max` entries ahead (<= 16384).  Returns the thread,
- * or NULL for a fault that counts for nothing; its `foreseen` says whether the
- * fault was on the path of a trusted cursor, asked for or not.
+ * Learns from a fault and follows it: keeps an entry for at most `keep` passes
+ * (<= REPLAY_KEEP_MAX) without a fault, and requests at most `max` entries ahead
+ * (<= 16384).  Returns the thread, or NULL for an ignored fault; its `foreseen` says
+ * whether a trusted cursor predicted the fault.
  */
 static __always_inline struct replay_thread *replay_observe(const struct ebb_fault *f, __u64 keep,
 							    __u64 max)
@@ -438,9 +436,9 @@ static __always_inline struct replay_thread *replay_observe(const struct ebb_fau
 		replay_stray(t, owner, vpn);
 	replay_record(t, vpn, entry, from, n ? n - 1 : 0, keep);
 	/*
-	 * What the kernel read along with a miss is visited unseen, if at all.
-	 * Once that miss is a hit the kernel reads nothing along with it and
-	 * the page after it misses: try that one, once.
+	 * Accesses to pages that the kernel reads with a miss are not seen.
+	 * Once that miss is a hit, the kernel reads no further page, and the
+	 * next page misses: request that one, once.
 	 */
 	if (f->kind == EBB_MISS && f->cluster > 1 && vpn + 1 < EBB_VPN_END)
 		replay_append(t, vpn + 1 + keep * REPLAY_TURN);
@@ -451,7 +449,7 @@ struct replay_list {
 	__u64 page[EBB_LIST_MAX];
 };
 
-/* Lists the next entries from the frontier on, which moves; returns how many. */
+/* Lists the next entries from the frontier on and advances it; returns their number. */
 EBB_SUBPROGRAM __u32 replay_collect(struct replay_thread *t, struct replay_list *list, __u32 due)
 {
 	__u32 at, count = 0;
@@ -479,9 +477,9 @@ EBB_SUBPROGRAM __u32 replay_collect(struct replay_thread *t, struct replay_list 
 }
 
 /*
- * Asks for what the cursor leads to, once a request's worth of it is due.  A
- * run has to be longer than what is asked for ahead, by 2^caution: a program
- * whose orders repeat only in short pieces is left alone.
+ * Requests the entries ahead of the cursor once a full request is due.  A run must be
+ * 2^caution times as long as the distance: a program that repeats only short patterns
+ * gets no requests.
  */
 static __always_inline void replay_ask(const struct ebb_fault *f, struct replay_thread *t,
 				       __u64 max)
@@ -500,7 +498,7 @@ static __always_inline void replay_ask(const struct ebb_fault *f, struct replay_
 	due = limit / 2 < EBB_LIST_MAX ? limit / 2 : EBB_LIST_MAX;
 	if (!due || t->ahead + due > limit)
 		return;
-	/* A request that is dropped is not repeated: its pages will be misses. */
+	/* A dropped request is not repeated: its pages become misses. */
 	ebb_prefetch_list(f, list.page, replay_collect(t, &list, due));
 }
 

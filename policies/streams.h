@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Streams: several strided walks of one process at once, told apart by thread
- * and place.  The algorithm of the policy streams, and part of gcaware and auto.
+ * Streams: several concurrent strided scans of one process, distinguished by thread and
+ * position.  The algorithm of the policy streams, and part of gcaware and auto.
  *
- * A fault continues the stream of its thread that it lies ahead of, on the
- * stride and within reach; otherwise it trains a stream that has no stride yet
- * and whose last page is near; otherwise it takes the place of the stream that
- * was idle longest.  Deltas are within a stream, so that no vote has to find one
- * walk among many.
+ * A fault continues the stream of its thread behind it, if it is on the stride and within
+ * reach; otherwise it trains a stream that has no stride yet and whose last page is near;
+ * otherwise it replaces the stream that was idle longest.  Deltas are within a stream, so
+ * that no vote has to find one scan among many.
  */
 #ifndef EBB_STREAMS_H
 #define EBB_STREAMS_H
@@ -19,17 +18,17 @@
 #define STREAM_NEAR 1024        /* pages: a first stride is no longer than this */
 #define STREAM_FIRST 4          /* pages of the first request */
 #define STREAM_TRAINS 256       /* faults of the process between two that train one stream */
-#define STREAM_COARSER 3        /* equal steps over pages of a stream that make a stream of their own */
-#define STREAM_AGAIN 32         /* misses in a row of what was asked for, before it is asked for again */
+#define STREAM_COARSER 3        /* equal steps over pages of a stream that start another stream */
+#define STREAM_AGAIN 32         /* consecutive misses on requested pages before a new request */
 #define STREAM_REACH 8          /* strides past the window that still continue a stream */
-#define STREAM_LEAP 8192        /* and no more than so many of a long one: what is resident goes unseen */
-#define STREAM_AGE_SHIFT 6      /* one that has seen much ages 64 times as slowly as one that has not */
-#define STREAM_IDLE 2048        /* faults of the process after which a stream has no share in room */
-#define STREAM_SPAN 1024        /* faults of the process between two looks at how many continue a stream */
+#define STREAM_LEAP 8192        /* and at most so many of a long one: resident pages are not seen */
+#define STREAM_AGE_SHIFT 6      /* a stream with a stride ages 64 times as slowly */
+#define STREAM_IDLE 2048        /* faults after which an idle stream has no share in room */
+#define STREAM_SPAN 1024        /* faults between two checks of how many continue a stream */
 #define STREAM_RARE 64          /* fewer than so many of them are hardly worth a search each: */
 #define STREAM_REST 512         /* then, of so many that no guess finds a stream for, */
 #define STREAM_BURST 64         /* these in a row are searched for one */
-#define STREAM_JUDGE 256        /* pages asked for between two looks at how many were used */
+#define STREAM_JUDGE 256        /* pages requested between two checks of how many were used */
 
 struct stream {
 	__u64 last;             /* newest page */
@@ -38,14 +37,14 @@ struct stream {
 	__u64 inverse;          /* of odd, modulo 2^64 */
 	__u64 low;
 	__u64 reach;            /* pages ahead of last that still belong to it, over odd */
-	__u64 frontier;         /* last page asked for */
+	__u64 frontier;         /* last page requested */
 	struct ebb_walk walk;
 	__s64 delta[3];         /* those before the next one, while there is no stride */
 	__u32 tid;              /* 0 = unused */
 	__u32 used;             /* clock of its newest fault */
 	__u32 seen;             /* faults since it has its stride */
-	__u32 window;           /* pages it keeps on their way */
-	__u32 lost;             /* asked for and still missed, since the last hit */
+	__u32 window;           /* pages it keeps in flight */
+	__u32 lost;             /* requested and still missed, since the last hit */
 	__u32 cluster;          /* pages around last that the kernel read with it */
 	__u32 step, same;       /* strides to its newest fault, and how often that many before it */
 };
@@ -56,12 +55,12 @@ struct streams {
 	__u32 active;           /* streams with a stride that moved lately, and one */
 	__u32 kin;              /* newest stream with a stride of the thread that faults, or STREAMS */
 	__u32 asked, used;      /* pages since the last judgement */
-	__u32 doubt;            /* 1: little of what is asked for is used; ask for more proof */
-	__u32 continued;        /* faults that continued a stream, since the last multiple of STREAM_SPAN */
+	__u32 doubt;            /* 1: few requested pages are used; require more proof */
+	__u32 continued;        /* faults that continued a stream in this STREAM_SPAN */
 	__u32 rare;             /* 1: few do */
 	/* Guesses which stream a fault belongs to, before all of them are looked at. */
 	__u8 by_thread[GUESSES], by_place[GUESSES];
-	/* Pages passed by the stream that asked at this fault, and its stride; 0 = none did. */
+	/* Pages passed by the stream that requested at this fault, and its stride; 0 = none. */
 	__u32 passed;
 	__s64 passed_stride;
 	/* For strides longer than STREAM_NEAR: the last fault that belonged to no stream. */
@@ -82,16 +81,16 @@ static __always_inline void stream_grow(struct stream *st, __u64 max)
 {
 	__u64 window = st->window ? 2 * (__u64)st->window : STREAM_FIRST;
 
-	/* No more than what it has shown: a short walk must not cost a long one's window. */
+	/* Bounded by the stream's faults: a short scan must not take a long one's window. */
 	if (window > 2 * (__u64)st->seen)
 		window = 2 * (__u64)st->seen;
 	st->window = window < max ? window : max;
 }
 
 /*
- * Asks for what is missing in the window ahead of @f once half of it is used.
- * When a whole window of it was asked for and missed (requests are dropped, or
- * pages evicted before use) it asks only now and then.
+ * Fills the window ahead of @f once half of it is used.  After a whole window of
+ * misses on requested pages (requests dropped, or pages evicted before use), it
+ * requests only occasionally.
  */
 static __always_inline void stream_ask(const struct ebb_fault *f, struct streams *s,
 				       struct stream *st, __u64 max)
@@ -102,8 +101,8 @@ static __always_inline void stream_ask(const struct ebb_fault *f, struct streams
 	if (left < 0 || left > 4 * EBB_REQUEST_MAX)
 		left = 0;
 	/*
-	 * In spite of all that should be on its way it misses: ask again, but not
-	 * each time, for a program that outruns ebbd misses what is still in line.
+	 * It misses despite its pages in flight: request again, but not each
+	 * time, because a program that outruns ebbd misses queued pages.
 	 */
 	if (2 * left > st->window && st->lost % STREAM_AGAIN != STREAM_AGAIN - 1)
 		return;
@@ -153,16 +152,15 @@ static __always_inline void stream_begin(struct stream *st, __s64 stride, __u32 
 }
 
 /*
- * One more delta of a stream without a stride, which had its newest fault when the
- * clock was `before`; whether that gave it one.  A walk that goes on here since
- * then needs no more proof than one step like those before; it takes along how far
- * it came, and where it was before must not catch what comes by there.
+ * Adds a delta to a stream without a stride, whose newest fault was at `before`;
+ * returns whether it now has one.  A scan that has moved here since then needs only one
+ * matching step; it keeps its length, and its old position must not match other faults.
  */
 static __always_inline int stream_train(struct streams *s, struct stream *st, __s64 delta,
 					__u32 before)
 {
 	__u32 same = (delta == st->delta[0]) + (delta == st->delta[1]) + (delta == st->delta[2]);
-	/* Masked: the verifier of 6.1 forgets a comparison. */
+	/* Masked: the verifier of Linux 6.1 loses the bound of a comparison. */
 	struct stream *kin = &s->stream[s->kin % STREAMS];
 	__u32 moved = s->kin < STREAMS && kin->stride == delta && (__s32)(kin->used - before) < 0;
 
@@ -206,12 +204,12 @@ static __always_inline __u64 stream_on(const struct stream *st, __u64 ahead)
 	       ebb_less(quotient, st->reach + 1);
 }
 
-/* In a score: the stream has no part in the fault, but could be given up for a new one. */
+/* In a score: the fault is not of this stream, but may replace it. */
 #define SCORE_IDLE (1ULL << 62)
 
 /*
- * The lower the better: distance of a stream that the fault may continue or
- * train, then youth of the others, then index.  Without branches: the verifier
+ * Returns a score, lower is better: distance of a stream that the fault may continue
+ * or train, then youth of the others, then index.  Without branches: the verifier
  * would follow every combination of them.
  */
 static __always_inline __u64 stream_score(const struct stream *st, __u32 i, __u64 vpn, __u32 tid,
@@ -231,7 +229,7 @@ static __always_inline __u64 stream_score(const struct stream *st, __u32 i, __u6
 	       (-(1 - continued - near) & (SCORE_IDLE | youth << 8)) | i;
 }
 
-/* Age and index of a stream of the thread with a stride; more than any for others. */
+/* Returns age and index of a stream of the thread with a stride; for others a larger value. */
 static __always_inline __u64 stream_age(const struct stream *st, __u32 i, __u32 tid, __u32 clock)
 {
 	__u64 other = ebb_differ(st->tid, tid) | (1 - ebb_differ(st->stride, 0));
@@ -239,7 +237,7 @@ static __always_inline __u64 stream_age(const struct stream *st, __u32 i, __u32 
 	return (__u64)(__u32)(clock - st->used) << 8 | i | -other >> 2;
 }
 
-/* The best score; counts those that have a share in room. */
+/* Returns the best score; counts the streams with a share in room. */
 EBB_SUBPROGRAM __u64 streams_best(struct streams *s, __u64 vpn, __u32 tid)
 {
 	__u64 best = ~0ULL >> 1, kin = ~0ULL >> 1;
@@ -260,7 +258,7 @@ EBB_SUBPROGRAM __u64 streams_best(struct streams *s, __u64 vpn, __u32 tid)
 	return best;
 }
 
-/* Whether a thread's last faults without a stream are one long stride apart, twice. */
+/* Returns whether a thread's last unassigned faults are one long stride apart, twice. */
 static __always_inline int stream_far(struct streams *s, const struct ebb_fault *f)
 {
 	__s64 delta = s->far_tid == f->tid ? f->vpn - s->far_last : 0;
@@ -273,9 +271,9 @@ static __always_inline int stream_far(struct streams *s, const struct ebb_fault 
 }
 
 /*
- * A walk of longer steps on the grid of an old one: every page of it continues
- * that, and most of what is asked for is never touched.  Steps over what the
- * kernel read along with a miss are not the program's.
+ * Detects a scan with longer strides on the grid of an old stream: each of its pages
+ * continues that stream, and most requested pages are never touched.  Strides over
+ * pages that the kernel read with a miss are not the program's.
  */
 static __always_inline int stream_coarser(struct stream *st, __u64 steps)
 {
@@ -292,7 +290,7 @@ static __always_inline int stream_coarser(struct stream *st, __u64 steps)
 	return 1;
 }
 
-/* Whether the fault is one of the next few steps of stream i. */
+/* Returns whether the fault is one of the next few steps of stream i. */
 static __always_inline int stream_next(const struct streams *s, __u32 i, const struct ebb_fault *f)
 {
 	const struct stream *st = &s->stream[i % STREAMS];
@@ -302,7 +300,7 @@ static __always_inline int stream_next(const struct streams *s, __u32 i, const s
 	       stream_on(st, ahead);
 }
 
-/* Most faults go on where the thread, or somebody there, was: the index, or STREAMS. */
+/* Guesses the stream that the fault continues; returns its index, or STREAMS. */
 static __always_inline __u64 streams_guess(const struct streams *s, const struct ebb_fault *f)
 {
 	__u32 i = s->by_thread[f->tid % GUESSES];
@@ -313,7 +311,7 @@ static __always_inline __u64 streams_guess(const struct streams *s, const struct
 	return stream_next(s, i, f) ? i % STREAMS : STREAMS;
 }
 
-/* Whether to look at all streams for one: where accesses are random that costs more than it finds. */
+/* Returns whether to search all streams: for random accesses that costs more than it gains. */
 static __always_inline int streams_search(const struct streams *s)
 {
 	return !s->rare || s->clock % STREAM_REST < STREAM_BURST;
@@ -358,7 +356,7 @@ static __always_inline enum stream_match streams_fault(const struct ebb_fault *f
 		st->lost = f->kind == EBB_MISS ? st->lost + 1 : 0;
 		st->last = f->vpn;
 		st->used = s->clock;
-		/* A leap over what is resident, or by chance: it will show. */
+		/* A jump over resident pages, or chance: the next faults decide. */
 		if (!stream_coarser(st, steps))
 			st->seen = steps > st->window + STREAM_REACH ? st->seen / 2 : st->seen + 1;
 		st->cluster = f->cluster;
@@ -375,7 +373,7 @@ static __always_inline enum stream_match streams_fault(const struct ebb_fault *f
 		st->last = f->vpn;
 		st->used = s->clock;
 		st->cluster = f->cluster;
-		/* So long ago that it was something else. */
+		/* Too long ago to belong to it. */
 		if (s->clock - before > STREAM_TRAINS)
 			delta = st->delta[0] = st->delta[1] = st->delta[2] = 0;
 		if (!delta || !stream_train(s, st, delta, before))

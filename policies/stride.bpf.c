@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The plain stride prefetcher, for comparison: believes a stride after two
- * equal deltas and doubts it after as many others.
+ * The plain stride prefetcher, for comparison: accepts a stride after two equal deltas
+ * and drops it after as many others.
  */
 #include <ebb/policy.h>
 
 enum { WINDOW };
 
-EBB_POLICY(stride, "two equal deltas make a stride; window doubles while it holds",
-	EBB_PARAM(WINDOW, "window", 64, 1, 1024, "most pages asked for ahead of the process"))
+EBB_POLICY(stride, "two equal deltas make a stride; the window doubles while the stride holds",
+	EBB_PARAM(WINDOW, "window", 64, 1, 1024, "limit of pages requested ahead of the process"))
 
 #define TRUST 2                 /* equal deltas before the first request */
 #define TRUST_MAX 8             /* bounds how long a dead stride is believed */
@@ -16,13 +16,13 @@ EBB_POLICY(stride, "two equal deltas make a stride; window doubles while it hold
 struct stride {
 	__u64 last;             /* page of the last fault */
 	__s64 stride;
-	__u64 frontier;         /* last page asked for; 0 = none */
+	__u64 frontier;         /* last page requested; 0 = none */
 	__u32 trust;
 	__u32 window;
 	__u32 cluster;          /* pages around last that the kernel read with it */
 };
 
-/* Whether faults still come along the stride; a new one must earn its trust. */
+/* Returns whether faults still follow the stride; a new stride starts without confidence. */
 static __always_inline int stride_holds(struct stride *s, __s64 delta)
 {
 	if (delta == s->stride) {
@@ -62,7 +62,7 @@ static __always_inline void stride_fault(const struct ebb_fault *f, struct strid
 		left = -1;
 	if (left >= 0 && 2 * left > s->window)
 		return;
-	/* Never asked for here, or asked for and not there: start at this page. */
+	/* Not requested, or requested and missing: start at this page. */
 	if (left < 0 || f->kind == EBB_MISS) {
 		left = 0;
 		from = f->vpn;

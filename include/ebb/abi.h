@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the BPF programs and user space share.  Compiled by both sides; every
- * type is fixed-width and every size asserted, so that a pinned map outlives
- * the program that made it.  Raise EBB_ABI when any of it changes meaning.
+ * Types shared by BPF programs and user space.  Both sides compile this file; all
+ * types have fixed widths and asserted sizes, so that a pinned map outlives the
+ * program that created it.  Increment EBB_ABI when a meaning changes.
  */
 #ifndef EBB_ABI_H
 #define EBB_ABI_H
@@ -23,32 +23,32 @@
 #define EBB_MAX_ROLES 32
 #define EBB_PARAMS 8
 #define EBB_HIST 32                 /* log2 buckets: [i] counts 2^i <= ns < 2^(i+1) */
-#define EBB_QUIET_NS 2000000000ULL  /* policies go quiet when ebbd is silent for so long */
+#define EBB_QUIET_NS 2000000000ULL  /* without a heartbeat for so long, policies stop */
 
-/* How misses and pages that leave are seen. */
+/* Hooks for misses and evicted pages. */
 enum ebb_hooks {
 	EBB_HOOKS_TRACEPOINTS = 0,  /* perf events, tracepoints and the process's swap-entry count */
-	EBB_HOOKS_FENTRY = 1,       /* and the ends of do_swap_page and try_to_unmap_one: bpf/exact */
+	EBB_HOOKS_FENTRY = 1,       /* and the exits of do_swap_page and try_to_unmap_one: bpf/exact */
 };
 
 /* maps/meta, one entry. */
 struct ebb_meta {
 	__u32 abi;
 	__u32 epoch_percent;        /* N: churn that ends an epoch, % of a process's anonymous pages */
-	__u64 heartbeat_ns;         /* CLOCK_MONOTONIC of ebbd's last sign of life */
-	__u32 daemon_tgid;          /* whose own swap reads are prefetches */
+	__u64 heartbeat_ns;         /* CLOCK_MONOTONIC of ebbd's last heartbeat */
+	__u32 daemon_tgid;          /* ebbd, whose swap reads are prefetches */
 	__u32 hooks;                /* enum ebb_hooks */
 	char version[32];
 };
 
 enum ebb_cgroup_flags {
 	EBB_CGROUP_ATTACHED = 1 << 0,   /* has a policy of its own */
-	EBB_CGROUP_INHERITED = 1 << 1,  /* found by walking up; a cache, dropped on any change */
-	EBB_CGROUP_UNTRACKED = 1 << 2,  /* walked up and found none; a cache likewise */
+	EBB_CGROUP_INHERITED = 1 << 1,  /* cached: an ancestor has a policy; dropped on any change */
+	EBB_CGROUP_UNTRACKED = 1 << 2,  /* cached: no ancestor has a policy; dropped on any change */
 	EBB_CGROUP_RECORD = 1 << 3,     /* every fault also goes to maps/trace */
 	/* 1 << 4: policies that ran in ebbd, in 0.1.0 */
-	EBB_CGROUP_DECLARED = 1 << 5,   /* by configuration or xattr; a note of ebbd's to itself */
-	EBB_CGROUP_DETECT = 1 << 6,     /* hits are always detected; a note of ebbd's to itself */
+	EBB_CGROUP_DECLARED = 1 << 5,   /* by configuration or xattr; used by ebbd only */
+	EBB_CGROUP_DETECT = 1 << 6,     /* hits are always detected; used by ebbd only */
 };
 
 /* maps/cgroups: memory cgroup id -> what governs its tasks. */
@@ -57,8 +57,8 @@ struct ebb_cgroup {
 	__u32 policy;               /* slot in maps/policies */
 	__u32 flags;                /* enum ebb_cgroup_flags, of the owner */
 	__u32 room;                 /* pages it may have outstanding */
-	__u32 slowdown;             /* tenths of a percent offloading may cost; a note of ebbd's to itself */
-	__u64 timely_ns;            /* a prefetched page is used within so long, or by chance; 0 = not known */
+	__u32 slowdown;             /* target of offloading, tenths of a percent; used by ebbd only */
+	__u64 timely_ns;            /* a later use of a prefetched page is chance; 0 = not known */
 };
 
 /* maps/params: owner id -> parameters of its policy, in the policy's order. */
@@ -66,12 +66,12 @@ struct ebb_params {
 	__u64 v[EBB_PARAMS];
 };
 
-/* What one CPU counted for one cgroup (maps/counters, per CPU). */
+/* Counters of one cgroup on one CPU (maps/counters, per CPU). */
 struct ebb_counters {
 	__u64 misses;               /* swap-ins that waited for a read of their own */
 	__u64 hits;                 /* faults on a prefetched page, no wait */
 	__u64 late;                 /* faults on a prefetched page that waited for its I/O */
-	__u64 wasted;               /* prefetched, gone again before the program asked */
+	__u64 wasted;               /* prefetched and dropped unused */
 	__u64 file_majors;          /* major faults on file mappings */
 	__u64 zero_majors;          /* anonymous major faults that read nothing: zero-filled, zswap */
 	__u64 swapped_in;           /* pages read from an ebb device */
@@ -84,12 +84,12 @@ struct ebb_counters {
 	__u64 dropped;              /* requests lost because the ring was full */
 	__u64 miss_ns;              /* total time in misses */
 	__u64 late_ns;              /* total time in late prefetches */
-	__u64 gc_misses;            /* those of misses a collector's threads caused */
-	__u64 gc_hits;              /* those of hits and late, likewise */
+	__u64 gc_misses;            /* of misses, those of a collector's threads */
+	__u64 gc_hits;              /* of hits and late, those of a collector's threads */
 	__u64 by_chance;            /* those of hits that came after timely_ns */
-	__u64 miss_hist[EBB_HIST];  /* ns a miss took */
-	__u64 hit_hist[EBB_HIST];   /* ns a hit took, late ones included */
-	__u64 clean;                /* pages that left unwritten, still good on swap; EBB_HOOKS_FENTRY */
+	__u64 miss_hist[EBB_HIST];  /* latency of misses */
+	__u64 hit_hist[EBB_HIST];   /* latency of hits and late prefetches */
+	__u64 clean;                /* pages evicted unwritten, valid on swap; EBB_HOOKS_FENTRY */
 };
 
 /* maps/cgroup_stats: totals for people and bpftool, one entry per tracked cgroup. */
@@ -126,11 +126,11 @@ struct ebb_cgroup_stats {
 struct ebb_proc {
 	__u64 cgroup;               /* owner id */
 	__u64 swapped_in;           /* pages read for it */
-	__u64 swapped_out;          /* pages that left it, written or dropped clean */
+	__u64 swapped_out;          /* pages evicted from it, written or dropped clean */
 	__u64 epoch;                /* advances each time churn exceeds epoch_percent */
 	__u64 base;                 /* swapped_in + swapped_out when the epoch began */
-	__s64 swapents;             /* pages out when it was first seen */
-	__u32 exec;                 /* task_struct.self_exec_id: another program, another life */
+	__s64 swapents;             /* swapped-out pages when it was first seen */
+	__u32 exec;                 /* task_struct.self_exec_id, changed by exec */
 	__u32 pad;
 	char comm[16];
 };
@@ -171,16 +171,16 @@ enum ebb_fault_kind {
 	EBB_LATE = 2,
 };
 
-/* What a thread is for, by its name (maps/roles). */
+/* Role of a thread, by its name (maps/roles). */
 enum ebb_role {
 	EBB_ROLE_APP = 0,
-	EBB_ROLE_GC = 1,            /* traces or moves objects: its order is not the program's */
+	EBB_ROLE_GC = 1,            /* traces or moves objects: not the program's access pattern */
 	EBB_ROLES
 };
 
 /*
- * maps/roles: threads whose name, as two words, agrees with name where mask has
- * bits: those that begin alike.  The first entry with an empty mask ends the list.
+ * maps/roles: prefixes of thread names.  A thread matches if its name, as two
+ * words, equals name in the bits of mask.  An entry with an empty mask ends the list.
  */
 struct ebb_role_pattern {
 	__u64 name[2], mask[2];
@@ -188,13 +188,13 @@ struct ebb_role_pattern {
 	__u32 pad;
 };
 
-/* What a policy is told about a fault. */
+/* One fault, the input of a policy. */
 struct ebb_fault {
 	__u64 vpn;                  /* virtual page */
 	__u64 time_ns;              /* CLOCK_MONOTONIC at its end */
 	__u64 duration_ns;          /* 0 = not known */
 	__u64 owner;                /* cgroup whose policy runs */
-	__u64 ip;                   /* the instruction that faulted, maybe the kernel's; 0 = not known */
+	__u64 ip;                   /* instruction that faulted, user or kernel; 0 = not known */
 	__u32 tgid, tid;
 	__u32 exec;
 	__u32 kind;                 /* enum ebb_fault_kind */
@@ -204,38 +204,38 @@ struct ebb_fault {
 	__u32 room;                 /* pages the cgroup may have outstanding */
 };
 
-/* maps/requests (ring buffer): what a policy asks ebbd for. */
+/* maps/requests (ring buffer): a policy's request to ebbd. */
 struct ebb_request {
 	__u64 first;                /* virtual page */
 	__s64 stride;               /* pages; never 0 */
-	__u64 at;                   /* page of the fault that made it ask */
+	__u64 at;                   /* page of the fault that caused the request */
 	__u64 owner;
 	__u64 time_ns;
 	__u32 tgid, exec;
 	__u32 count;                /* pages */
 	__u32 op;                   /* enum ebb_op */
-	__u32 run;                  /* pages the stream has come so far; 0 = no stream */
-	__u32 passed;               /* those of them since the request before */
+	__u32 run;                  /* pages that the stream has covered; 0 = no stream */
+	__u32 passed;               /* of run, since the previous request */
 };
 
 enum ebb_op {
 	EBB_OP_PREFETCH = 0,
 	EBB_OP_COLD = 1,            /* make consumed pages the first to be reclaimed */
 	EBB_OP_OUT = 2,             /* reclaim consumed pages now */
-	EBB_OP_LIST = 3,            /* prefetch the pages listed; a struct ebb_list_request */
-	EBB_OP_COLD_LIST = 4,       /* EBB_OP_COLD for the pages listed, likewise */
+	EBB_OP_LIST = 3,            /* prefetch listed pages; a struct ebb_list_request */
+	EBB_OP_COLD_LIST = 4,       /* EBB_OP_COLD for listed pages; a struct ebb_list_request */
 };
 
 #define EBB_REQUEST_MAX 1024        /* pages in one request */
 #define EBB_LIST_MAX 16             /* of those in a list */
 
-/* A request for pages in no order; first and stride of head mean nothing. */
+/* A request for arbitrary pages; first and stride of head are unused. */
 struct ebb_list_request {
 	struct ebb_request head;    /* op = EBB_OP_LIST or EBB_OP_COLD_LIST, count <= EBB_LIST_MAX */
 	__u64 vpn[EBB_LIST_MAX];
 };
 
-/* Also a kind in maps/trace: reclaim sent the page to swap; tid is 0. */
+/* A further kind, in maps/trace only: reclaim sent the page to swap; tid is 0. */
 #define EBB_OUT 3
 
 /* maps/trace (ring buffer): one fault or swap-out, while a recording runs. */
@@ -251,7 +251,7 @@ struct ebb_trace {
 	__u32 cluster;
 };
 
-/* What a policy says of itself, in its section .rodata.policy. */
+/* Description of a policy, in its section .rodata.policy. */
 struct ebb_param_info {
 	char name[24];
 	__u64 initial, min, max;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What a prefetch policy is written against.
+ * The interface of prefetch policies.
  *
  * A policy is one file, policies/NAME.bpf.c: parameters, a state that starts
  * as zeroes, and one function that is called for every miss and every hit on a
@@ -10,7 +10,7 @@
  *
  *	enum { WINDOW };
  *	EBB_POLICY(next, "the pages after each miss",
- *		EBB_PARAM(WINDOW, "window", 8, 1, 1024, "pages asked for at once"))
+ *		EBB_PARAM(WINDOW, "window", 8, 1, 1024, "pages per request"))
  *
  *	struct next {
  *		__u64 misses;
@@ -29,12 +29,12 @@
  * The same file compiles in two ways:
  *  - for BPF, a perf_event program that the fault program tail-calls.  State is
  *    per process (task storage of the group leader) and dies with it; an exec
- *    zeroes it.  When two threads fault at once one of the faults is not seen.
+ *    zeroes it.  If two threads fault at once, the policy misses one of the faults.
  *  - natively, `const struct ebb_policy NAME_policy`, for tests and simulation.
- * policies/policy.mk compiles it either way, anywhere; docs/policy.md leads on.
+ * policies/policy.mk compiles it either way, anywhere; see docs/policy.md.
  *
- * What the code may use: no signed division or modulo (BPF has none below cpu
- * v4), loops with a constant bound, no more than 512 bytes of stack, no floats.
+ * Limits of the code: no signed division or modulo (BPF has none below cpu v4),
+ * loops with a constant bound, at most 512 bytes of stack, no floats.
  */
 #ifndef EBB_POLICY_H
 #define EBB_POLICY_H
@@ -55,8 +55,7 @@
 #define EBB_VPN_END (1ULL << (57 - EBB_PAGE_SHIFT)) /* past any user address, 5-level tables too */
 
 /*
- * Parameter INDEX of a policy: p->v[INDEX].  ebbd refuses values outside
- * MIN..MAX before the policy sees them.
+ * Parameter INDEX of a policy: p->v[INDEX].  ebbd rejects values outside MIN..MAX.
  */
 #define EBB_PARAM(index, name_, initial_, min_, max_, help_)				\
 	[index] = { .name = name_, .initial = initial_, .min = min_, .max = max_, .help = help_ }
@@ -74,10 +73,10 @@
 	};
 
 /*
- * Before a loop.  Rolled: a long program is slower to verify and to run.
- * Unrolled: needs a constant number of turns.  Linux 6.1 refuses a loop that
- * repeats by falling through ("back-edge"), which is how clang may lay out one
- * loop around others.
+ * Written before a loop.  Rolled: a long program is slower to verify and to run.
+ * Unrolled: requires a constant number of iterations.  Linux 6.1 rejects a loop
+ * that repeats by falling through ("back-edge"), which clang may generate for a
+ * loop around other loops.
  */
 #ifdef __clang__
 #define EBB_ROLLED _Pragma("clang loop unroll(disable)")
@@ -88,9 +87,9 @@
 #endif
 
 /*
- * A function that the verifier looks at once, not for every way that leads to
- * it: for loops with much in them.  Its arguments are numbers and pointers to
- * state, which it must check for NULL.
+ * A function that the verifier processes once, not for each path that calls it:
+ * for loops with a long body.  Its arguments are numbers and pointers to state,
+ * which it must check for NULL.
  */
 #ifdef __bpf__
 #define EBB_SUBPROGRAM __attribute__((noinline))
@@ -98,7 +97,7 @@
 #define EBB_SUBPROGRAM static inline
 #endif
 
-/* 1 if a and b differ, else 0, by arithmetic the compiler cannot turn into a branch. */
+/* Returns 1 if a and b differ, else 0, without a branch: the compiler cannot add one. */
 static __always_inline __u64 ebb_differ(__u64 a, __u64 b)
 {
 	__u64 x = a ^ b;
@@ -108,7 +107,7 @@ static __always_inline __u64 ebb_differ(__u64 a, __u64 b)
 	return x >> 63;
 }
 
-/* 1 if a < b, else 0, likewise; both below 2^63. */
+/* Returns 1 if a < b, else 0, without a branch; both below 2^63. */
 static __always_inline __u64 ebb_less(__u64 a, __u64 b)
 {
 	__u64 x = a - b;
@@ -117,24 +116,24 @@ static __always_inline __u64 ebb_less(__u64 a, __u64 b)
 	return x >> 63;
 }
 
-/* The smaller one, likewise. */
+/* Returns the smaller one, without a branch. */
 static __always_inline __u64 ebb_min(__u64 a, __u64 b)
 {
 	return b + ((a - b) & -ebb_less(a, b));
 }
 
-/* |stride|; unsigned because that is the only division there is. */
+/* Returns |stride|; unsigned, because BPF has unsigned division only. */
 static __always_inline __u64 ebb_magnitude(__s64 stride)
 {
 	return stride < 0 ? -(__u64)stride : (__u64)stride;
 }
 
 /*
- * Returns the delta as the program made it.  Pages that the kernel's readahead reads
- * along with a miss are touched unseen: a process that reads page after page is
- * seen at every 8th.  A delta within the cluster of the fault before is a step
- * of one page.  Pages of the cluster that were there already were not read, so
- * it may be up to twice as long as what was.
+ * Returns the program's own delta.  Accesses to pages that the kernel's readahead
+ * reads with a miss cause no fault: a sequential scan faults at every 8th page.
+ * A delta within the cluster of the previous fault is a step of one page.  The
+ * kernel does not read resident pages of the cluster, so the cluster may span up
+ * to twice as many pages as were read.
  */
 static __always_inline __s64 ebb_unhide(__s64 delta, __u32 cluster)
 {
@@ -144,8 +143,8 @@ static __always_inline __s64 ebb_unhide(__s64 delta, __u32 cluster)
 }
 
 /*
- * How many times stride leads from one page to another; -1 when it does not
- * lead there.
+ * Returns the number of strides from one page to another; -1 if no whole number
+ * of strides connects them.
  */
 static __always_inline __s64 ebb_steps(__u64 from, __u64 to, __s64 stride)
 {
@@ -159,7 +158,7 @@ static __always_inline __s64 ebb_steps(__u64 from, __u64 to, __s64 stride)
 	return steps * step == distance ? (__s64)steps : -1;
 }
 
-/* How many of count pages from first on lie in the address space (page 0 does not). */
+/* Returns how many of count pages from first on are in the address space; page 0 is not. */
 static __always_inline __u64 ebb_clip(__u64 first, __s64 stride, __u64 count)
 {
 	__u64 step = ebb_magnitude(stride);
@@ -183,24 +182,25 @@ struct ebb_range {
 /*
  * EBB_TABLE(NAME, TYPE, N): memory that all processes under a policy share, N
  * (a power of two) entries of TYPE that start as zeroes; NAME_at(hash) is the
- * entry at hash mod N.  Entries must say whose they are (tgid, exec), because
- * two that hash alike overwrite each other, and several CPUs may write at once.
+ * entry at hash mod N.  Entries must name their process (tgid, exec), because
+ * entries with the same hash overwrite each other, and several CPUs may write at
+ * once.
  */
 
 /*
- * How far a walk along one stride has come, for ebb_prefetch_stream().  A walk
- * that goes on in other pages is all one; one that comes back to where it was
- * is a loop, whose length is then known.
+ * The length of a strided scan, for ebb_prefetch_stream().  A scan that continues
+ * elsewhere is the same scan; one that returns to an earlier page is a loop of
+ * known length.
  */
 struct ebb_walk {
-	__u64 at;               /* page it asked at last; 0 = none yet */
-	__u32 run;              /* pages since it began or came back */
-	__u32 loop;             /* pages between coming to a page and coming back to it; 0 = not known */
+	__u64 at;               /* page of the last request; 0 = none yet */
+	__u32 run;              /* pages since it began or returned */
+	__u32 loop;             /* length of the loop, pages; 0 = not known */
 };
 
 #define EBB_WALK_JITTER 64      /* steps back that do not make a loop */
 
-/* Moves on to vpn; returns the pages passed, 0 when it jumped. */
+/* Advances to vpn; returns the pages passed, 0 after a jump. */
 static __always_inline __u64 ebb_walk_to(struct ebb_walk *w, __u64 vpn, __s64 stride)
 {
 	__s64 on = w->at ? ebb_steps(w->at, vpn, stride) : -1, back;
@@ -220,8 +220,9 @@ static __always_inline __u64 ebb_walk_to(struct ebb_walk *w, __u64 vpn, __s64 st
 }
 
 /*
- * What ebbd pages out behind when it exceeds an eighth of the limit.  A loop
- * shorter than all of it is better left to the kernel: soon all of it is resident.
+ * Returns the run that ebbd compares with an eighth of the limit before it pages
+ * out behind the stream.  A loop that fits in memory is left to the kernel: soon
+ * all of it is resident.
  */
 static __always_inline __u64 ebb_walk_run(const struct ebb_walk *w)
 {
@@ -323,8 +324,8 @@ static __always_inline __u64 ebb_ask_list(const struct ebb_fault *f, const __u64
 char LICENSE[] SEC("license") = "GPL";
 
 /*
- * busy is a lock that is only tried: perf_event programs cannot wait, and a
- * fault that goes unlogged now and then is no loss.
+ * busy is a try-lock: perf_event programs cannot wait, and policies tolerate a
+ * missed fault.
  */
 #define EBB_POLICY_ENTRY(policy, state_type, fault)					\
 	struct policy##_slot {								\
@@ -370,7 +371,7 @@ char LICENSE[] SEC("license") = "GPL";
 		return 0;								\
 	}
 
-/* For a policy that remembers nothing; fault(f, p). */
+/* For a policy without state; calls fault(f, p). */
 #define EBB_POLICY_STATELESS(policy, fault)						\
 	SEC("perf_event") int policy##_program(void *ctx)				\
 	{										\
@@ -392,10 +393,10 @@ char LICENSE[] SEC("license") = "GPL";
 #else /* native */
 
 /*
- * One process as a policy sees it.  The caller zeroes it, sets params (see
- * ebb_policy_defaults()), state (policy->state_size zeroed bytes of the
- * caller's, suitably aligned) and request, and calls policy->run() for each
- * fault.  fault and exec belong to the policy's side.
+ * One simulated process.  The caller zeroes it, sets params (see
+ * ebb_policy_defaults()), state (policy->state_size zeroed bytes, suitably
+ * aligned, owned by the caller) and request, and calls policy->run() for each
+ * fault.  fault and exec are private to this header.
  */
 struct ebb_policy_sim {
 	struct ebb_fault fault;
@@ -414,7 +415,7 @@ struct ebb_policy {
 	const struct ebb_policy_info *info;
 	size_t state_size;
 	void (*run)(struct ebb_policy_sim *sim, const struct ebb_fault *fault);
-	void (*reset)(void);    /* forgets what its tables hold of any process */
+	void (*reset)(void);    /* zeroes the tables of the policy */
 };
 
 static inline void ebb_policy_defaults(const struct ebb_policy *policy, struct ebb_params *p)
@@ -424,7 +425,7 @@ static inline void ebb_policy_defaults(const struct ebb_policy *policy, struct e
 		p->v[i] = policy->info->param[i].initial;
 }
 
-/* f is always &sim->fault: that is how the request finds its way back without a global. */
+/* f is always &sim->fault, so that a request needs no global to find its simulation. */
 static inline struct ebb_policy_sim *ebb_sim(const struct ebb_fault *f)
 {
 	return (struct ebb_policy_sim *)((char *)f - offsetof(struct ebb_policy_sim, fault));
@@ -460,9 +461,9 @@ static inline __u64 ebb_ask_list(const struct ebb_fault *f, const __u64 *vpn, __
 }
 
 /*
- * One instance a process that compiles it in; policy->reset() zeroes it.  The
- * tables of all policies in a program are listed in one section, each with an
- * address that tells whose it is.
+ * One instance per process that links the policy; policy->reset() zeroes it.  One
+ * section lists the tables of all policies in a program, each with an address
+ * that identifies its policy.
  */
 struct ebb_table {
 	void *at;
@@ -533,10 +534,10 @@ static inline void ebb_tables_reset(void)
 #endif
 
 /*
- * Asks for count pages: first, first + stride, ...  Pages outside the address
- * space are left out, and so are those past EBB_REQUEST_MAX.  Returns how many
- * were asked for; 0 also when the request had to be dropped.  ebbd skips pages
- * that are resident or on their way, so asking twice costs time, not I/O.
+ * Requests count pages: first, first + stride, ..., without those outside the
+ * address space and those beyond EBB_REQUEST_MAX.  Returns how many it requested,
+ * 0 if the ring buffer was full.  ebbd skips resident pages and pages in flight,
+ * so requesting a page twice costs time but no I/O.
  */
 static __always_inline __u64 ebb_prefetch(const struct ebb_fault *f, __u64 first, __s64 stride,
 					  __u64 count)
@@ -545,9 +546,9 @@ static __always_inline __u64 ebb_prefetch(const struct ebb_fault *f, __u64 first
 }
 
 /*
- * The same for a stream that has come run pages so far, passed of them since it
- * last asked: ebbd pages out behind a stream that is longer than the memory it
- * may use, see docs/policy.md.
+ * ebb_prefetch() for a stream that has covered run pages, passed of them since its
+ * previous request: ebbd pages out behind a stream that is longer than the memory
+ * it may use, see docs/policy.md.
  */
 static __always_inline __u64 ebb_prefetch_stream(const struct ebb_fault *f, struct ebb_range pages,
 						 __u64 run, __u64 passed)
@@ -555,23 +556,23 @@ static __always_inline __u64 ebb_prefetch_stream(const struct ebb_fault *f, stru
 	return ebb_ask(f, pages, EBB_OP_PREFETCH, run, passed);
 }
 
-/* The same for pages in no order; vpn has room for EBB_LIST_MAX, of which count are meant. */
+/* ebb_prefetch() for count arbitrary pages; vpn has EBB_LIST_MAX elements. */
 static __always_inline __u64 ebb_prefetch_list(const struct ebb_fault *f, const __u64 *vpn,
 					       __u64 count)
 {
 	return ebb_ask_list(f, vpn, count, EBB_OP_LIST);
 }
 
-/* ebb_cold() for such pages. */
+/* ebb_cold() for count arbitrary pages; vpn has EBB_LIST_MAX elements. */
 static __always_inline __u64 ebb_cold_list(const struct ebb_fault *f, const __u64 *vpn, __u64 count)
 {
 	return ebb_ask_list(f, vpn, count, EBB_OP_COLD_LIST);
 }
 
 /*
- * The same for pages the program is done with: first in line for reclaim.
- * Only mapped pages feel it: a stock kernel cannot be told to drop a prefetched
- * page that was never touched.
+ * Deactivates pages that the program no longer needs, so that reclaim takes them
+ * first.  Affects mapped pages only: a stock kernel has no call to drop a
+ * prefetched page that was never touched.
  */
 static __always_inline __u64 ebb_cold(const struct ebb_fault *f, __u64 first, __s64 stride,
 				      __u64 count)
@@ -579,7 +580,7 @@ static __always_inline __u64 ebb_cold(const struct ebb_fault *f, __u64 first, __
 	return ebb_ask(f, (struct ebb_range){ first, stride, count }, EBB_OP_COLD, 0, 0);
 }
 
-/* The same, but they are reclaimed at once. */
+/* Reclaims pages that the program no longer needs at once. */
 static __always_inline __u64 ebb_out(const struct ebb_fault *f, __u64 first, __s64 stride,
 				     __u64 count)
 {
