@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # shellcheck shell=bash
-# A machine as an administrator leaves it before it is started anew: the package is installed, a
+# A machine as an administrator leaves it before a reboot: the package is installed, a
 # donor, a device and two programs are on from the next boot on.  What ends says so in
 # /hostout/ends: its name, how it ended, at which uptime, and whether swap was still on.
 rm -f /usr/sbin/policy-rc.d /var/lib/man-db/auto-update

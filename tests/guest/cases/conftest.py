@@ -20,7 +20,7 @@ class Reasons:
         self.config = config
 
     def pytest_report_teststatus(self, report):
-        """With its time, for who watches."""
+        """With its time, for a person who watches."""
         if report.when == "call" and report.outcome in ("passed", "failed"):
             letter = {"passed": ".", "failed": "F"}[report.outcome]
             return report.outcome, letter, f"{report.outcome.upper()} {report.duration:.0f} s"

@@ -84,7 +84,7 @@ def test_program_is_right_when_the_control_plane_dies(road):
 
 
 def machine_usable(cgroup):
-    """Fork, exec, memory and files still work, and nobody sleeps uninterruptibly."""
+    """Fork, exec, memory and files still work, and no task sleeps uninterruptibly."""
     assert parts.scan_json(mib=8)["bad"] == 0
     stuck = [p for p in os.listdir("/proc") if p.isdigit()]
     for _ in range(30):
@@ -105,7 +105,7 @@ def signal_all(pids, number):
 
 
 def end_of_device(road, act, seconds):
-    """@act stops those who serve; the program must end by a signal within @seconds."""
+    """@act stops the servers; the program must end by a signal within @seconds."""
     c = road.attached("leap", LIMIT)
     s = writer(c, passes=1000)
     try:
@@ -138,7 +138,7 @@ def test_server_stopped(road):
 
 
 def test_abort_verb(road):
-    """`ebbctl device abort` does by hand what the watchdog does."""
+    """`ebbctl device abort` does at run time what the watchdog does."""
     processes = road.device.processes()
 
     def act(_):

@@ -80,7 +80,7 @@ def out_kib():
 
 
 def sleep_locks():
-    """Who holds off sleep, and why."""
+    """The reasons of the locks that inhibit sleep."""
     told = run("busctl", "--json=short", "call", "org.freedesktop.login1", "/org/freedesktop/login1",
                "org.freedesktop.login1.Manager", "ListInhibitors")
     return [row[2] for row in json.loads(told)["data"][0]
@@ -178,7 +178,7 @@ def test_device_of_a_unit_by_the_module(module, tmp_path):
     config.write_text(f'EBB_DEVICE_ARGS="--frontend kmod --size 64M --slab 4M --backup {disk.path} '
                       f'--donors rdma:{kmodule.ADDRESS}:{kmodule.PORT} --key {kmodule.shared_key().path}"\n')
     try:
-        # The administrator's disks are nobody's until they are allowed.
+        # The unit may open no disk that DeviceAllow= does not name.
         run("systemctl", "start", unit, check=False)
         assert run("systemctl", "is-active", unit, check=False) == "failed"
         said = run("journalctl", "-u", unit, "-n", "30", "-o", "cat")
@@ -378,7 +378,7 @@ def misses():
 
 
 def test_watchdog():
-    """An ebbd that hangs is killed and comes back with what was attached; nobody else notices."""
+    """An ebbd that hangs is killed, and the next one has the same attachments; programs go on."""
     before, missed = main_pid("ebbd"), misses()
     os.kill(before, signal.SIGSTOP)
     assert redis(CHECK, KEYS[:200]) == "0"

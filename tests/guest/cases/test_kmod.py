@@ -147,7 +147,7 @@ def test_pages_of_the_donor_alone_die_with_it_and_are_not_read_stale(kernel_devi
             d.read(page, 1)
         assert e.value.errno == errno.EIO
     assert d.bad(8, 8, 1) == []
-    d.write(0, 8, version=3)              # written anew: to the backup
+    d.write(0, 8, version=3)              # written again: to the backup
     assert d.bad(0, 8, 3) == []
 
 
@@ -162,7 +162,7 @@ def test_write_to_a_lost_donor_goes_to_the_backup(kernel_device, donor, disk):
 
 
 def test_link_down(kernel_device, donor, disk):
-    """Nobody says goodbye: the transport's own time-out ends the session."""
+    """No packet announces the end: the transport's own time-out ends the session."""
     lender = donor()
     d = kernel_device(backup=disk().path)
     d.map(d.connect(), BOTH)
@@ -255,7 +255,7 @@ def test_both_copies_failing_is_an_error_and_no_more(kernel_device, disk):
 
 
 def test_overlapping_writes_leave_both_copies_alike(kernel_device, donor, disk):
-    """Whoever of many writers of a page is last, it is the same at the donor and behind it."""
+    """Whichever of many writers of a page is last, donor and backup have the same content."""
     lender = donor()
     # A slow disk: the donor is through with the next writer before this has the first.
     d = kernel_device(backup=disk(delay_us=3000).path)
@@ -299,7 +299,7 @@ def test_discarded_pages_are_zeros_and_free(kernel_device, donor):
 
 
 def test_shallow_queue(kernel_device, donor):
-    """One request at a time, many who want one."""
+    """A queue depth of one, many threads."""
     donor()
     d = kernel_device(queues=1, depth=1)
     d.map(d.connect(), DONOR)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""ebb_swap.ko: reads that nobody waits for, and those of programs, which go past them."""
+"""ebb_swap.ko: prefetch reads, and demand reads, which overtake them."""
 import ctypes
 import errno
 import random
@@ -132,7 +132,7 @@ def test_reads_of_programs_go_past(kernel_device, donor, trace):
         told[pages] = [statistics.median(column) for column in zip(*passed(trace()))]
         assert flood.wrong == flood.errors == []
         if pages:
-            # Some of the threads may have none under way when it begins.
+            # Some of the threads may have no read in flight when it begins.
             assert n["overtakes"] - before["overtakes"] >= 12
             assert n["ahead_held"] > before["ahead_held"]
         else:

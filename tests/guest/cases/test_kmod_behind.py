@@ -85,7 +85,7 @@ def test_without_a_pool(kernel_device, donor, disk):
 
 
 def test_neither_donor_nor_backup(kernel_device, donor, disk):
-    """Acknowledged pages stay in the pool until the disk takes them; nobody hangs on them."""
+    """Acknowledged pages stay in the pool until the disk takes them; no request hangs."""
     ram = disk(delay_us=4 * SECOND)
     lender = donor()
     d = kernel_device(backup=ram.path)

@@ -15,7 +15,7 @@ BOTH = DONOR | BACKUP
 
 
 def within(cgroup, call, *args, **fields):
-    """Calls it in a process of @cgroup: whoever writes directly is the bio's cgroup."""
+    """Calls it in a process of @cgroup: a bio of direct I/O is of its writer's cgroup."""
     pid = os.fork()
     if not pid:
         status = 1
@@ -49,7 +49,7 @@ def written(d, of=None):
 
 
 def swapping(d, *cgroups):
-    """A scan in each, all under way: the device is their swap and has read from donors."""
+    """A running scan in each: the device is their swap and has read from donors."""
     d.swap_on()
     scans = [parts.Scan(mib=24, passes=3, pattern="random", write=True, cgroup=c)
              for c in cgroups]
@@ -106,7 +106,7 @@ def test_two_cgroups_and_everybody_else(kernel_device, donor, cgroup):
             lost(d, page)
         else:
             assert d.bad(page, 1, page % 3 + 1) == []
-    # Written anew it is of who wrote it, wherever it was.
+    # A page that is written again has the class of its writer, wherever it was.
     within(two, d.write, 0, 8, version=4)
     assert d.bad(0, 8, 4) == []
     assert [written(d, of) for of in (0, 1, 2)] == [17, 17, 26]
@@ -135,7 +135,7 @@ def test_two_programs_swap_with_their_own_donors_and_durability(kernel_device, d
     d.map(a, BOTH)
     d.map(b, DONOR)
     scans = swapping(d, safe, fast)
-    # Nobody else swaps here: what is not theirs is what mkswap wrote.
+    # No other program swaps here: other pages are those of mkswap.
     assert written(d, 1) > 1000 and written(d, 2) > 1000 and written(d) < 64
     slabs = d.slab_table(2)
     assert sum(s["donor_only"] for s in slabs) > 1000
@@ -176,7 +176,7 @@ def test_one_class_migrates_under_two_programs(kernel_device, donor, cgroup):
 
 
 def test_class_is_written_before_it_has_a_donor(kernel_device, donor, disk, cgroup):
-    """To the backup; the donor it gets then gets its pages, and nobody else's."""
+    """To the backup; the donor that it gets then gets the pages of the class alone."""
     donor()
     g = cgroup()
     d = kernel_device(backup=disk().path)
@@ -192,7 +192,7 @@ def test_class_is_written_before_it_has_a_donor(kernel_device, donor, disk, cgro
     assert [d.bad(page, 1, page % 2 + 1) for page in range(128)] == [[]] * 128
     after = d.counts()
     assert (after["read_donor"], after["read_backup"] - n["read_backup"]) == (64, 64)
-    # Asked back, its pages are on the backup alone again; they are all there.
+    # Recalled, its pages are on the backup alone again; they are all there.
     d.netlink.call("migrate", device=d.number, slab=0, **{"class": 3})
     d.wait_copied(of=3)
     d.netlink.call("disconnect", device=d.number, session=s)

@@ -108,12 +108,12 @@ def test_unload_and_destroy_are_refused_while_in_use(kernel_device, disk, cgroup
     assert scan.result()["bad"] == 0
     assert d.counts()["read_backup"] > 0
     parts.machine.swapoff(d.path)
-    # Nobody has it open, yet it may hold the only copy of something.
+    # It is not open, but may hold the only copy of a page.
     assert subprocess.run(["rmmod", "ebb_swap"], capture_output=True).returncode
 
 
 def unload():
-    """rmmod without a process: True when the module is gone, False when it is in use."""
+    """rmmod without a process: True if the module was unloaded, False if it is in use."""
     if not LIBC.syscall(DELETE_MODULE, b"ebb_swap", os.O_NONBLOCK):
         return True
     assert ctypes.get_errno() == errno.EWOULDBLOCK
@@ -166,7 +166,7 @@ def test_connect_refuses(kernel_device):
     assert call(address=ADDRESS) == (errno.EINVAL, "port: not given, or 0")
     assert call(address=ADDRESS, port=0)[1].startswith("port:")
     assert call(address="nonsense", port=PORT) == (errno.EINVAL, "address: neither IPv4 nor IPv6")
-    # Nobody listens; nothing leads there.
+    # No listener at the port; no route.
     assert call(address=ADDRESS, port=9)[0] == errno.ECONNREFUSED
     assert call(address="203.0.113.1", port=PORT)[1] == "address: no RDMA device has a route there"
     assert d.netlink.status(d.number)["sessions"] == []
@@ -285,7 +285,7 @@ def test_status_of_many_slabs(kernel_device):
 
 
 def test_status_that_fits_into_no_message(kernel_device, donor):
-    """Who has not received anything yet gets 4 KiB at a time: that is said, not "no device"."""
+    """A socket that has received nothing yet gets 4 KiB at a time: EMSGSIZE, not "no device"."""
     donor()
     d = kernel_device(queues=1)
     for _ in range(60):

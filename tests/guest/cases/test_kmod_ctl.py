@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-`ebbctl device create --frontend kmod`, and ebbd, which looks after the device: a swapping
+`ebbctl device create --frontend kmod`, and ebbd, which manages the device: a swapping
 program, donors that are killed, come back, are drained and end, and ebbd killed between.
 """
 import re
@@ -171,7 +171,7 @@ def test_a_program_swaps_there(module, donor, after, cgroup, seen, seal):
              "something is left on the network device")
 
 
-def test_half_made_device_is_taken_apart(module, donor, after):
+def test_incomplete_device_is_destroyed(module, donor, after):
     """ebbctl killed while it makes one: what it wrote down before is enough."""
     donor(), donor(port=7472)
     process = subprocess.Popen([machine.BIN / "ebbctl", "device", "create", "test0", "--frontend",
@@ -190,7 +190,7 @@ def row(kind, key, value):
     return next(r for r in parts.ebbctl_json(kind, "list")[f"{kind}s"] if r[key] == value)
 
 
-def test_ebbd_looks_after_it(module, donor, disk, after, cgroup, seen, logs):
+def test_ebbd_manages_it(module, donor, disk, after, cgroup, seen, logs):
     ebbds = []
 
     def ebbd_start():
@@ -221,7 +221,7 @@ def test_ebbd_looks_after_it(module, donor, disk, after, cgroup, seen, logs):
         listed, = parts.ebbctl_json("device", "list")["devices"]
         assert (listed["state"], listed["server"]["copies"]["missing"]) == ("on", 0)
 
-        # Nobody looks after it: one comes back, the other is gone.
+        # Without ebbd: one donor returns, the other is killed.
         ebbds[-1].kill()
         one = donor()
         two.kill()
@@ -232,7 +232,7 @@ def test_ebbd_looks_after_it(module, donor, disk, after, cgroup, seen, logs):
 
         # One that comes back is used again.
         two = donor(port=7472, drain="300s")
-        wait_for(lambda: B in d.live(), 120, "not connected anew")
+        wait_for(lambda: B in d.live(), 120, "not connected again")
         parts.ebbctl("donor", "drain", A)
         d.wait_held({B: SLABS})
         wait_for(lambda: row("donor", "address", A).get("leaving") == "drained", 20, "not drained")
@@ -335,7 +335,7 @@ def test_cgroup_with_a_donor_of_its_own(module, donor, disk, after, cgroup, seen
         told, = parts.ebbctl_json("device", "list")["devices"]
         assert told["server"]["classes"] == [{"class": number, "durability": "disk", "donors": [B],
                                               "sealed": False, "cgroups": [own.path.stat().st_ino]}]
-        # Lost, with ebbd; whoever comes then finds all it has to know in the module.
+        # Killed, with ebbd: the next ebbd reads all it needs from the module.
         ebbds[-1].kill()
         lender.kill()
         wait_for(lambda: B not in d.live(), 30, "the donor is still there")
@@ -349,7 +349,7 @@ def test_cgroup_with_a_donor_of_its_own(module, donor, disk, after, cgroup, seen
         classes(own.path, "--remove")
         assert parts.ebbctl_json("device", "class", "test0")["classes"] == []
         wait_for(lambda: B not in d.live(), 30, "the class's donor is still there")
-        # One that nobody has any more is used again; without donors nothing leaves.
+        # A class without cgroups is used again; without donors no page leaves.
         classes(own.path)
         refused(5, "cannot change", own.path, "--seal", "on")
         classes(other.path, "--seal", "on")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""ebb_swap.ko tells what happens to it, and gives back what a donor asks back."""
+"""ebb_swap.ko sends events, and releases slabs that a donor recalls."""
 import errno
 import subprocess
 import time
@@ -52,7 +52,7 @@ def test_end_of_a_migration_is_told(kernel_device, donor, events):
 
 
 def test_donor_that_ends_gets_back_what_goes_to_the_backup(kernel_device, donor, disk):
-    """Nobody listens: pages that the donor alone had are on the backup when it ends."""
+    """Without a listener: pages that the donor alone had are on the backup when it ends."""
     lender = donor(drain="120s")
     d = kernel_device(backup=disk().path)
     d.map(d.connect(), DONOR)
@@ -68,7 +68,7 @@ def test_donor_that_ends_gets_back_what_goes_to_the_backup(kernel_device, donor,
 
 
 def test_donor_that_ends_gets_back_what_migrates(kernel_device, donor, events):
-    """Who listens gives the slabs to another donor; there is no backup."""
+    """A listener moves the slabs to another donor; there is no backup."""
     lender = donor(drain="120s")
     donor(port=7472)
     d = kernel_device(mib=16)
@@ -123,7 +123,7 @@ def test_without_anywhere_to_go_a_slab_stays(kernel_device, donor):
 
 
 def test_events_need_privileges(module):
-    """Whoever may not ask may not listen."""
+    """Users without the right to send commands cannot subscribe."""
     probe = """
 import os, sys
 sys.path.insert(0, "tests/harness")
@@ -182,7 +182,7 @@ def test_donor_gives_memory_back_to_its_machine(kernel_device, donor, disk, tmp_
     fill(d, 1)
     users = Users(d)
     machine.leaves(26, lender, lambda total, lent: lent == 16 and total in (20, 24))
-    # Here what it gives back is seen late, which may cost another slab.
+    # The guest reports released memory late, which may cost another slab.
     machine.leaves(10, lender, lambda total, lent: total == lent <= 8)
     gone = [i for i, s in enumerate(d.slab_table()) if s["session"] == NO_SESSION]
     assert 2 <= len(gone) < 4
@@ -202,7 +202,7 @@ def test_drained_donor_stays_and_lends_again(kernel_device, donor, disk):
     fill(d, 1)
     users = Users(d)
     assert slabs_mib(lender.ask("drain"))[1] == 16
-    wait_for(lambda: slabs_mib(lender.ask()) == (0, 0), 60, "memory is not given back")
+    wait_for(lambda: slabs_mib(lender.ask()) == (0, 0), 60, "memory is not released")
     assert all(s["session"] == NO_SESSION for s in d.slab_table())
     assert refused(d, "map", slab=0, session=session, copies=DONOR)[0] == errno.ENOSPC
     lender.ask("undrain")

@@ -120,11 +120,11 @@ def test_pages_move_between_donors_with_the_key(kernel_device, donor, key):
     c = d.connect()
     d.netlink.call("migrate", device=d.number, slab=2, session=c)
     d.wait_copied()
-    # Asked back, answered to who listens, and given back.
+    # Recalled, accepted because of a listener, and released.
     events = Events()
     try:
         one.process.terminate()
-        wait_for(lambda: d.slab_table()[2]["recalled"], 30, "not asked back")
+        wait_for(lambda: d.slab_table()[2]["recalled"], 30, "not recalled")
         d.netlink.call("migrate", device=d.number, slab=2, session=b)
         assert one.process.wait(60) == 0
     finally:
@@ -189,7 +189,7 @@ def test_key_that_is_none(module, key):
 
 # --- strangers at the donor -----------------------------------------------------------------
 
-def test_who_has_the_key_can_borrow(donor, key, after):
+def test_holder_of_the_key_can_borrow(donor, key, after):
     """A borrower that was written after docs/protocol.md; three connections."""
     donor(keys=key.path)
     b = after(Borrower(key, ADDRESS, PORT, queues=3))
@@ -204,7 +204,7 @@ def test_who_has_the_key_can_borrow(donor, key, after):
 
 def test_nothing_is_lent_before_the_proof(donor, key, other_key, after):
     donor(keys=key.path)
-    # Of who is refused there is no session at all.
+    # A refused request leaves no session.
     for request, why in ((b"EBBR" + u32(1) + u32(0) + u32(1) + bytes(8), "no key"),
                          (stated(other_key, 1, 0, 1) + bytes(32), "other key"),
                          (stated(key, 1, 0, 1, version=2) + bytes(32), "version"),
@@ -212,7 +212,7 @@ def test_nothing_is_lent_before_the_proof(donor, key, other_key, after):
                          (bytes(56), "version")):
         word, _, data = after(Opening(ADDRESS, PORT)).request(request)
         assert (word, refusal(data)) == ("rejected", why)
-    # Of who has seen a key's number, but not the key, nothing is heard.
+    # A peer that knows a key's number alone gets no answer.
     for first in (HELLO, MAP, PING):
         c = after(Opening(ADDRESS, PORT))
         assert c.request(stated(key, 7 + first, 0, 1) + os.urandom(32))[0] == "accepted"
@@ -240,7 +240,7 @@ def test_what_was_said_before_is_no_proof(donor, key, after):
         assert (word, refusal(data)) == ("rejected", "bad proof")
     assert b.ask(PING)[0] == 0
     b.end()
-    # Anew, when the donor knows that it is over: its nonce is another one, so what followed is void.
+    # After the donor has detected its end, with another nonce: the messages that followed are void.
     anew = []
 
     def begun():
@@ -255,7 +255,7 @@ def test_what_was_said_before_is_no_proof(donor, key, after):
 
 
 def test_stranger_cannot_take_a_connection(donor, key, after):
-    """Who sees a request has other queue pairs; whoever comes first, its borrower's session goes on."""
+    """An observer of a request has other queue pairs; the borrower's session continues in any order."""
     donor(keys=key.path)
     b = after(Borrower(key, ADDRESS, PORT, queues=2))
     mine, his = b.open(), after(Opening(ADDRESS, PORT))
@@ -309,8 +309,8 @@ def test_strangers_cannot_take_all_places(kernel_device, donor, key, after):
     assert said.count("no proof of its key") <= 12
 
 
-def test_stranger_who_ends_as_he_is_hung_up_on(kernel_device, donor, key, after):
-    """What he sent and that he is gone are found out at once: others are served all the same."""
+def test_stranger_that_ends_while_it_is_disconnected(kernel_device, donor, key, after):
+    """Its message and its end are detected in one round: the donor still serves others."""
     lender = donor(keys=key.path, memory="32M")
     d = kernel_device(mib=16, key=key)
     d.map(d.connect(), DONOR, [0])
@@ -348,7 +348,7 @@ def nothing(request):
 
 
 @pytest.mark.parametrize("answer", [nonsense, right_form, sent_back, nothing])
-def test_who_lacks_the_key_gets_no_page(kernel_device, key, after, answer):
+def test_donor_without_the_key_gets_no_page(kernel_device, key, after, answer):
     d = kernel_device(mib=16, key=key)
     impostor = after(Impostor(ADDRESS, OTHER_PORT))
     connecting = Connecting(d, OTHER_PORT)
@@ -362,8 +362,8 @@ def test_who_lacks_the_key_gets_no_page(kernel_device, key, after, answer):
     assert d.netlink.status(d.number)["sessions"] == []
 
 
-def test_who_passes_on_what_both_say(kernel_device, donor, key, after):
-    """Between borrower and donor, he has queue pairs of his own."""
+def test_relay_between_both(kernel_device, donor, key, after):
+    """A man in the middle has queue pairs of its own."""
     donor(keys=key.path)
     d = kernel_device(mib=16, key=key)
     impostor, forward = after(Impostor(ADDRESS, OTHER_PORT)), after(Opening(ADDRESS, PORT))
@@ -377,7 +377,7 @@ def test_who_passes_on_what_both_say(kernel_device, donor, key, after):
     assert impostor.silent()
 
 
-def test_who_takes_the_second_connection(kernel_device, key, after):
+def test_impostor_on_the_second_connection(kernel_device, key, after):
     d = kernel_device(mib=16, key=key, queues=2)
     lender = after(Lender(key, ADDRESS, OTHER_PORT))
     connecting = Connecting(d, OTHER_PORT)
@@ -398,7 +398,7 @@ def test_evict_that_is_not_the_donors(kernel_device, key, after, spoil):
     assert connecting.result() == 0
     lender.evict(spoil)
     if not spoil:
-        # The true one is answered: a slab that is not lent is given back at once.
+        # A genuine one is answered: a slab that is not lent is released at once.
         assert lender.heard()[0] == "got"
         assert d.session()["state"] == "live"
         return
@@ -462,7 +462,7 @@ def test_new_ebbd_needs_no_key(module, donor, disk, cgroup, key, other_key, logs
         one = donor(keys=key.path)
         key.path.unlink()
         ebbds.append(parts.Ebbd(logs / "ebbd-1.log"))
-        wait_for(lambda: live(k) == {PORT, 7472}, 120, "not connected anew")
+        wait_for(lambda: live(k) == {PORT, 7472}, 120, "not connected again")
         wait_for(lambda: all(s["session"] != NO_SESSION for s in k.slabs(number)), 120,
                  "slabs without a donor")
         # In its place a donor without the key: told once, and tried more and more rarely.

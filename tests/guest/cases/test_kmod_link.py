@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-ebb_swap.ko and a donor on another machine: its cable is pulled and put back, it dies.  Nobody
-says goodbye then, and no packet is refused.  The other machine is lender.py's.
+ebb_swap.ko and a donor on another machine: its cable is pulled and put back, it dies.  No
+packet announces that, and none is refused.  The other machine is lender.py's.
 """
 import errno
 import threading
@@ -237,7 +237,7 @@ def test_cable_pulled_and_put_back_under_load(kernel_device, donor, disk):
     wait_reads(d, 500)
     donor.pull()
     began = time.monotonic()
-    assert d.bad(8, 8, 1) == []           # of those that nobody writes
+    assert d.bad(8, 8, 1) == []           # of those that no thread writes
     assert time.monotonic() - began < 20
     assert "retry" in wait_lost(d)
     start = d.counts()["read_backup"]
@@ -280,7 +280,7 @@ def test_pages_of_the_donor_alone_are_lost_and_not_read_old(kernel_device, donor
     assert d.bad(0, 8, 3) == []
 
 
-def test_memory_lent_to_who_was_cut_off_is_lent_again(kernel_device, donor, disk):
+def test_memory_of_a_disconnected_borrower_is_lent_again(kernel_device, donor, disk):
     """The donor is told nothing, and finds out when somebody else wants it."""
     donor.lend("32M")                     # all that the device takes
     d = kernel_device(backup=disk().path)
@@ -309,7 +309,7 @@ def test_memory_lent_to_who_was_cut_off_is_lent_again(kernel_device, donor, disk
 
 
 def test_ebbd_uses_the_donor_again(module, donor, disk, after, cgroup, seen, logs):
-    """A program swaps all the time; nobody but ebbd looks after its pages."""
+    """A program swaps all the time; ebbd alone manages its device."""
     ebbd = parts.Ebbd(logs / "ebbd.log")
     checker = None
     try:

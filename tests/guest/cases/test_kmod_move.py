@@ -255,7 +255,7 @@ def test_drain_to_another_donor_and_to_the_backup(kernel_device, donor, disk):
 
 
 def test_disconnected_under_readers_and_writers(kernel_device, donor, disk):
-    """Nothing was at its donor alone, so nothing is missed, nor is a write that was under way."""
+    """Nothing was at its donor alone, so nothing is missed, nor is a write in flight."""
     donor()
     d = kernel_device(mib=16, backup=disk().path)
     a = d.connect()

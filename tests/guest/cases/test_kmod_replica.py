@@ -175,7 +175,7 @@ def test_killed_while_the_second_copy_is_made(kernel_device, donor):
 
 
 def test_both_dead(kernel_device, donor):
-    """EIO for what was there, zeros for what was not; and it starts anew."""
+    """EIO for what was there, zeros for what was not; then new donors work."""
     one, two = donor(), donor(port=7472)
     d, a, b = replicated(kernel_device)
     d.write(0, 16, 1)
@@ -244,7 +244,7 @@ def test_both_killed_under_writers(kernel_device, donor):
 
 
 def test_overlapping_writes_leave_both_alike(kernel_device, donor):
-    """Whoever of many writers of a page is last, it is the same at both donors."""
+    """Whichever of many writers of a page is last, both donors have the same content."""
     one, _ = donor(), donor(port=7472)
     d, a, b = replicated(kernel_device)
     d.open()
@@ -318,7 +318,7 @@ def test_one_dies_while_a_copy_migrates(kernel_device, donor, victim):
 
 
 def test_drain(kernel_device, donor):
-    """To a third; not to the one that has the other copy; then nobody misses it."""
+    """To a third; not to the one that has the other copy; then it is not needed."""
     one, _, _ = donor(), donor(port=7472), donor(port=7473)
     d, a, b = replicated(kernel_device)
     fill(d, 1)
@@ -342,7 +342,7 @@ def test_drain(kernel_device, donor):
 
 
 def test_donor_that_ends_gets_its_copy_back(kernel_device, donor, events):
-    """EVICT of either: who listens is told which session's, and moves that one."""
+    """EVICT of either: the event names the session, and the listener moves that replica."""
     for port, other in ((7471, 7472), (7472, 7471)):
         lender, stays = donor(port=port, drain="120s"), donor(port=other)
         third = donor(port=7473)

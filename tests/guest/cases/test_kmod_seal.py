@@ -103,7 +103,7 @@ def test_who_has_a_page_sees_nothing_of_it(kernel_device, donor, disk, cgroup, r
 
 
 def test_what_was_changed_is_not_read(kernel_device, disk, cgroup, raw):
-    """A bit, another page's content, an older one: EIO, each; written anew it is right."""
+    """A bit, another page's content, an older one: EIO, each; written again it is right."""
     g = cgroup()
     d = kernel_device(mib=16, backup=disk(16).path)
     make_sealed(d, 2, BACKUP, g)

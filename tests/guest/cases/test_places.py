@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
 Where people run things, on a machine with systemd: a service whose drop-in carries its policy,
-a login, a Podman container.  The program knows nothing; whoever starts it makes the cgroup.
+a login, a Podman container.  The program knows nothing; its starter makes the cgroup.
 `make guest-install`; docs/running.md says the same to people.
 """
 import json
@@ -80,7 +80,7 @@ def judge(output, path):
 
 def test_a_service_whose_drop_in_carries_the_policy():
     (UNITS / "spark.service").write_text(
-        f"[Service]\nExecStart=/bin/sh -c '{PROGRAM}'\nStandardOutput=file:/tmp/spark\nUser=nobody\n")
+        f"[Service]\nExecStart=/bin/sh -c '{PROGRAM}'\nStandardOutput=file:/tmp/spark\nUser=65534\n")
     service_drop_in("spark", "ebb", f"""Slice=spark.slice
 MemoryMax={LIMIT_MIB}M
 ExecStartPost=+/usr/bin/setfattr -n user.ebb.policy -v "leap pw_max=48" /sys/fs/cgroup/spark.slice/%n

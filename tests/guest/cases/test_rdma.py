@@ -136,7 +136,7 @@ def test_stopped_donor_process_is_not_missed(lend, serve):
 
 
 def test_silent_donor_is_lost(lend, serve):
-    """Its memory could still be read, but nobody accounts for it: the deadline is as by TCP."""
+    """Its memory could still be read, but no process accounts for it: the deadline is as by TCP."""
     donor = lend()
     s = serve(donor, options=["--deadline", "2s"])
     settled(s)
@@ -198,7 +198,7 @@ def test_slabs_leave_a_donor_that_is_told_to_end(lend, serve):
 
 
 def test_revoking_slabs_does_not_end_the_session(lend, serve, tmp_path):
-    """Their windows are gone, at once; the queue pair is not, until it touches one of them."""
+    """Their windows end at once; the queue pair ends when it touches one of them."""
     m = Machine(tmp_path, 1024, 512)
     donor = lend(options=m.options(4, "--revoke-after", "1s"))
     s = serve(donor, durability="none", size="8M")

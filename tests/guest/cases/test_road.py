@@ -75,7 +75,7 @@ def test_run_verb(road):
 
 
 def test_small_cgroup_is_not_killed_by_prefetch(road):
-    """What is fetched ahead is charged to the program: it must fit beside what it uses."""
+    """Prefetched pages are charged to the program: they must fit beside those that it uses."""
     c = road.attached("leap", limit_mib=16)
     told = parts.scan_json(mib=48, passes=2, cgroup=c)
     assert told["bad"] == 0

@@ -62,7 +62,7 @@ def test_swapping_while_servers_die(swap_lock, donor_factory, cgroup, logs, tmp_
 
 
 def test_everything_else_may_be_paged_out(swap_lock, donor_factory, cgroup, logs):
-    """A takeover needs nobody whose pages are on the device: PID 1's are, too."""
+    """A takeover needs no process with pages on the device: PID 1's are, too."""
     donor = donor_factory(port=7070, memory="128M", slab="1M")
     device = parts.Device(donor, size="96M", slab="1M", options=["--durability", "none"])
     c = cgroup(limit_mib=LIMIT)

@@ -124,7 +124,7 @@ def is_gone(pages):
 
 
 def stop_is_refused(s):
-    """As long as somebody has the device for himself, as swap does."""
+    """As long as the device is open exclusively, as by swap."""
     holder = os.open(s.file, os.O_RDONLY | os.O_EXCL)
     try:
         s.signal(signal.SIGTERM)
