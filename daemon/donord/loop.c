@@ -151,10 +151,8 @@ static void take_timer(struct loop *l)
 
 static void wake_worker(struct loop *l)
 {
-	uint32_t put = l->pool->to_do.put + l->pool->tasks_put;
-
-	if (l->pool_thread.running && put != l->pool_thread_knows) {
-		l->pool_thread_knows = put;
+	if (l->pool_thread.running && l->pool->tasks_put != l->pool_thread_knows) {
+		l->pool_thread_knows = l->pool->tasks_put;
 		pool_thread_wake(&l->pool_thread);
 	}
 }

@@ -490,7 +490,7 @@ static void tasks_come_first(void **state)
 	pool_task(&p, &t[2]);
 	assert_int_equal(pool_settle(&p), 0);
 	assert_string_equal(order, "run done ");
-	assert_ptr_equal(p.taken, &t[1]);
+	assert_ptr_equal(p.tasks.taken, &t[1]);
 	assert_true(pool_work(&p) && pool_work(&p));
 	assert_int_equal(p.in[LEND_COMING], 1);
 	work(&p);

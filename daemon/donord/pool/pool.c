@@ -26,21 +26,6 @@ static void set_state(struct pool *p, struct lend_slab *s, enum lend_state state
 	s->state = (uint8_t)state;
 }
 
-static void queue_put(struct pool *p, struct lend_queue *q, uint32_t slab)
-{
-	q->slabs[q->put % p->count] = slab;
-	__atomic_store_n(&q->put, q->put + 1, __ATOMIC_RELEASE);
-}
-
-static bool queue_take(struct pool *p, struct lend_queue *q, uint32_t *slab)
-{
-	if (q->taken == __atomic_load_n(&q->put, __ATOMIC_ACQUIRE))
-		return false;
-	*slab = q->slabs[q->taken % p->count];
-	__atomic_store_n(&q->taken, q->taken + 1, __ATOMIC_RELEASE);
-	return true;
-}
-
 /* Each shared slab has a memfd. */
 static int allow_descriptors(struct pool *p, struct error *e)
 {
@@ -61,9 +46,7 @@ static int allow_descriptors(struct pool *p, struct error *e)
 static int make_tables(struct pool *p, struct error *e)
 {
 	p->slabs = calloc(p->count, sizeof(*p->slabs));
-	p->to_do.slabs = calloc(p->count, sizeof(*p->to_do.slabs));
-	p->done.slabs = calloc(p->count, sizeof(*p->done.slabs));
-	if (!p->slabs || !p->to_do.slabs || !p->done.slabs)
+	if (!p->slabs)
 		return fail(e, ENOMEM, "memory: no room for %u slabs", p->count);
 	p->in[LEND_ABSENT] = p->count;
 	for (uint32_t i = 0; i < p->count; i++)
@@ -117,8 +100,6 @@ void pool_free(struct pool *p)
 		if (p->slabs[i].fd >= 0)
 			close(p->slabs[i].fd);
 	free(p->slabs);
-	free(p->to_do.slabs);
-	free(p->done.slabs);
 	*p = (struct pool){ 0 };
 }
 
@@ -151,12 +132,6 @@ static void drop(struct pool *p, uint32_t slab)
 	p->slabs[slab].fd = -1;
 }
 
-static void tell_done(const struct pool *p)
-{
-	if (p->done_fd >= 0)
-		eventfd_write(p->done_fd, 1);
-}
-
 /* Without a lock: the loop must not wait for a thread of lower priority. */
 static void push(struct pool_task **list, struct pool_task *t)
 {
@@ -181,23 +156,29 @@ static struct pool_task *take_all(struct pool_task **list)
 	return first;
 }
 
-void pool_task(struct pool *p, struct pool_task *t)
+static void put(struct pool *p, struct pool_queue *q, struct pool_task *t)
 {
-	push(&p->tasks, t);
+	push(&q->put, t);
 	p->tasks_put++;
 }
 
-/* Runs the next task; false = there is none. */
-static bool work_task(struct pool *p)
+void pool_task(struct pool *p, struct pool_task *t)
 {
-	struct pool_task *t = p->taken ?: take_all(&p->tasks);
+	put(p, &p->tasks, t);
+}
+
+/* Runs the next task of @q; false = there is none. */
+static bool work(struct pool *p, struct pool_queue *q)
+{
+	struct pool_task *t = q->taken ?: take_all(&q->put);
 
 	if (!t)
 		return false;
-	p->taken = t->next;
+	q->taken = t->next;
 	t->run(t);
 	push(&p->ran, t);
-	tell_done(p);
+	if (p->done_fd >= 0)
+		eventfd_write(p->done_fd, 1);
 	return true;
 }
 
@@ -206,7 +187,7 @@ static bool between_pieces(void *data)
 {
 	struct pool *p = data;
 
-	while (work_task(p))
+	while (work(p, &p->tasks))
 		;
 	return p->patience.over && p->patience.over(p->patience.data);
 }
@@ -242,11 +223,35 @@ int pool_fill(struct pool *p, uint32_t n, struct error *e)
 	return 0;
 }
 
+/* Pool thread. */
+static void work_slab(struct pool_task *t)
+{
+	struct lend_slab *s = (struct lend_slab *)t;
+	uint32_t slab = (uint32_t)(s - s->pool->slabs);
+
+	if (s->state != LEND_COMING || s->handed)
+		drop(s->pool, slab);
+	s->result = s->state == LEND_COMING ? make(s->pool, slab) : 0;
+}
+
+static void slab_done(struct pool_task *t)
+{
+	struct lend_slab *s = (struct lend_slab *)t;
+
+	s->handed = false;
+	s->pool->failed = s->pool->failed ?: s->result;
+	set_state(s->pool, s, s->state == LEND_COMING && !s->result ? LEND_CLEAN : LEND_ABSENT);
+}
+
 /* Hands @slab to the pool thread. */
 static void start(struct pool *p, uint32_t slab, enum lend_state state)
 {
-	set_state(p, &p->slabs[slab], state);
-	queue_put(p, &p->to_do, slab);
+	struct lend_slab *s = &p->slabs[slab];
+
+	set_state(p, s, state);
+	s->pool = p;
+	s->work = (struct pool_task){ .run = work_slab, .done = slab_done };
+	put(p, &p->slabs_to_do, &s->work);
 }
 
 uint32_t pool_grow(struct pool *p, uint32_t n)
@@ -280,46 +285,19 @@ uint32_t pool_shrink(struct pool *p, uint32_t n)
 
 bool pool_work(struct pool *p)
 {
-	struct lend_slab *s;
-	uint32_t slab;
-
-	if (work_task(p))
-		return true;
-	if (!queue_take(p, &p->to_do, &slab))
-		return false;
-	s = &p->slabs[slab];
-	if (s->state != LEND_COMING || s->handed)
-		drop(p, slab);
-	s->result = s->state == LEND_COMING ? make(p, slab) : 0;
-	queue_put(p, &p->done, slab);
-	tell_done(p);
-	return true;
+	return work(p, &p->tasks) || work(p, &p->slabs_to_do);
 }
 
 int pool_settle(struct pool *p)
 {
-	struct pool_task *t = take_all(&p->ran);
-	uint32_t slab;
-	int r = 0;
+	struct pool_task *t = take_all(&p->ran), *next;
 
-	while (t) {
-		struct pool_task *next = t->next;
-
+	p->failed = 0;
+	for (; t; t = next) {
+		next = t->next;
 		t->done(t);
-		t = next;
 	}
-	while (queue_take(p, &p->done, &slab)) {
-		struct lend_slab *s = &p->slabs[slab];
-
-		s->handed = false;
-		if (s->state == LEND_COMING && !s->result) {
-			set_state(p, s, LEND_CLEAN);
-			continue;
-		}
-		r = r ? r : s->result;
-		set_state(p, s, LEND_ABSENT);
-	}
-	return r;
+	return p->failed;
 }
 
 static void zero_to(struct pool *p, uint32_t slab, uint64_t end)

@@ -44,7 +44,16 @@ enum lend_asked {
 	LEND_ASKED_STATES
 };
 
+/* Work for the pool thread. */
+struct pool_task {
+	void (*run)(struct pool_task *t);  /* pool thread */
+	void (*done)(struct pool_task *t); /* loop, afterwards: may reuse or free it */
+	struct pool_task *next;            /* the pool's */
+};
+
 struct lend_slab {
+	struct pool_task work;   /* makes or drops the memory */
+	struct pool *pool;
 	uint8_t state;       /* enum lend_state */
 	uint8_t asked;       /* enum lend_asked, while lent */
 	bool handed;         /* another process may have it mapped */
@@ -62,17 +71,10 @@ struct lend_slab {
 	uint64_t asked_at, answered_at; /* ns: first recalled; last answer */
 };
 
-/* Slabs passed from one thread to the other, each at most once. */
-struct lend_queue {
-	uint32_t *slabs;     /* ring of pool.count, owned */
-	uint32_t put, taken; /* one producer, one consumer */
-};
-
-/* Work for the pool thread. */
-struct pool_task {
-	void (*run)(struct pool_task *t);  /* pool thread */
-	void (*done)(struct pool_task *t); /* loop, afterwards: may reuse or free it */
-	struct pool_task *next;            /* the pool's */
+/* Tasks for the pool thread. */
+struct pool_queue {
+	struct pool_task *put;      /* the last one first */
+	struct pool_task *taken;    /* the pool thread's, in order */
 };
 
 struct pool {
@@ -93,11 +95,10 @@ struct pool {
 	uint64_t turn;              /* number of the loop's turn; never 0 */
 	uint32_t maps;              /* loans in this turn */
 	bool zeroed;                /* a slab was zeroed for a MAP in this turn */
-	struct pool_task *tasks;    /* to the pool thread, the last one first */
-	struct pool_task *taken;    /* the pool thread's, in order */
+	struct pool_queue tasks, slabs_to_do; /* the first before the second */
 	struct pool_task *ran;      /* and back, the last one first */
-	uint32_t tasks_put;         /* so far */
-	struct lend_queue to_do, done; /* slabs: to the pool thread, behind tasks; and back */
+	uint32_t tasks_put;         /* so far, in both */
+	int failed;                 /* -errno of the first slab that could not be made, or 0 */
 	int done_fd;                /* eventfd: pool_settle() has work; -1 = none */
 };
 
