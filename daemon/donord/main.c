@@ -206,36 +206,21 @@ static void say_what(const struct donord_options *o, const struct pool *pool)
 	}
 }
 
-static int parse_rdma(const char *text, const char *option, struct address *a, struct error *e)
+/* @text NULL: the option was not given. */
+static int listen_rdma(const char *text, const char *option, struct loop *l,
+		       int (*listen)(struct loop *, const struct address *, struct error *),
+		       struct error *e)
 {
-	int r = address_parse(text, option, a, e);
+	struct address a;
+	int r;
 
-	if (!r && (address_is_local(a) || address_is_rdma(a)))
+	if (!text)
+		return 0;
+	r = address_parse(text, option, &a, e);
+	if (!r && (address_is_local(&a) || address_is_rdma(&a)))
 		r = fail_exit(e, EXIT_USAGE, EINVAL, "%s: not an address of RDMA; write HOST:PORT",
 			      option);
-	return r;
-}
-
-static int listen_rdma(const struct donord_options *o, struct loop *l, struct error *e)
-{
-	struct address place;
-	int r;
-
-	if (!o->rdma)
-		return 0;
-	r = parse_rdma(o->rdma, "rdma", &place, e);
-	return r ? r : loop_listen_rdma(l, &place, e);
-}
-
-static int listen_kernels(const struct donord_options *o, struct loop *l, struct error *e)
-{
-	struct address place;
-	int r;
-
-	if (!o->rdma_kernel)
-		return 0;
-	r = parse_rdma(o->rdma_kernel, "rdma-kernel", &place, e);
-	return r ? r : loop_listen_kernels(l, &place, e);
+	return r ? r : listen(l, &a, e);
 }
 
 static void warn_of_removed(const struct donord_options *o)
@@ -291,9 +276,9 @@ static int serve(struct donord_options *o, char **argv, struct error *e)
 		r = pool_init(&pool, memory, o->slab, !shared ? LEND_PRIVATE :
 			      o->lending.headroom ? LEND_SHARED : LEND_SHARED_HUGE, e);
 	if (!r)
-		r = listen_rdma(o, l, e);
+		r = listen_rdma(o->rdma, "rdma", l, loop_listen_rdma, e);
 	if (!r)
-		r = listen_kernels(o, l, e);
+		r = listen_rdma(o->rdma_kernel, "rdma-kernel", l, loop_listen_kernels, e);
 	if (!r)
 		r = loop_start(l, e);
 	if (!r)

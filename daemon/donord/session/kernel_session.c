@@ -126,12 +126,7 @@ static void queue_made(struct pool_task *t)
 	q->session->made |= 1u << (q - q->session->queue);
 }
 
-static void granted(struct borrower *b, const struct wire_frame *request,
-		    const struct lend_grant *g);
-static bool ask(struct borrower *b, const struct wire_frame *f, const void *payload);
-static void give_up(struct borrower *b, const char *why);
-
-static const struct borrower_ops ops = { granted, ask, give_up };
+static const struct borrower_ops ops;
 
 int kernel_session_new(struct kernel_session **out, const struct kernel_env *env,
 		       const struct rdma_cm_id *id, const struct kernel_request *request)
@@ -322,6 +317,8 @@ static bool ask(struct borrower *b, const struct wire_frame *f, const void *payl
 		give_up(b, "the queue pair takes no frame");
 	return true;
 }
+
+static const struct borrower_ops ops = { granted, ask, give_up };
 
 int kernel_session_probe(struct kernel_session *s)
 {

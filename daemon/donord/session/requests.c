@@ -66,24 +66,14 @@ static void give_up(struct borrower *b, const char *why)
 
 const struct borrower_ops requests_borrower = { granted, ask, give_up };
 
-static void put_slab(struct connection *c, const struct wire_frame *f)
+static enum wire_status map(struct connection *c, const struct wire_frame *f, uint32_t class)
 {
 	struct wire_frame request = *f;
-	enum wire_status st;
 
+	if (class != WIRE_CLASS_SWAP)
+		return WIRE_BAD_CLASS;
 	c->sessions->mapped = c->number;
-	st = pool_lend(c->sessions->pool, &c->borrower, &request);
-	if (st != WIRE_OK)
-		connection_reply(c, f, st, NULL, 0, NO_SLAB);
-}
-
-/* REMAP of a resumed session: replies as to MAP. */
-static void put_again(struct connection *c, const struct wire_frame *f)
-{
-	enum wire_status st = pool_lend_again(c->sessions->pool, &c->borrower, f);
-
-	if (st != WIRE_OK)
-		connection_reply(c, f, st, NULL, 0, NO_SLAB);
+	return pool_lend(c->sessions->pool, &c->borrower, &request);
 }
 
 /* Ends the loans that a resumed session did not name. */
@@ -284,7 +274,8 @@ static int arrived(void *data, const struct wire_frame *f, void **payload)
 static int finished(void *data, const struct wire_frame *f)
 {
 	struct connection *c = data;
-	enum wire_status st;
+	struct sessions *s = c->sessions;
+	enum wire_status st = WIRE_OK;
 	uint32_t class;
 
 	if (c->verdict != WIRE_OK && f->op != WIRE_WRITE) {
@@ -305,37 +296,36 @@ static int finished(void *data, const struct wire_frame *f)
 		connection_reply(c, f, c->verdict, NULL, f->length, NO_SLAB);
 		return 0;
 	case WIRE_UNMAP:
-		st = eviction_return(c->sessions->eviction, &c->borrower,
+		st = eviction_return(s->eviction, &c->borrower,
 				     (struct wire_loan){ f->slab, f->generation });
-		connection_reply(c, f, st, NULL, 0, NO_SLAB);
-		return 0;
+		break;
 	case WIRE_REMAP:
-		put_again(c, f);
-		return 0;
+		st = pool_lend_again(s->pool, &c->borrower, f);
+		break;
 	case WIRE_RELEASE:
 		settle(c);
-		connection_reply(c, f, WIRE_OK, NULL, 0, NO_SLAB);
-		return 0;
+		break;
 	case WIRE_BYE:
 		c->keeps = false;
-		connection_reply(c, f, WIRE_OK, NULL, 0, NO_SLAB);
-		return 0;
+		break;
 	case WIRE_MAP:
 		if (wire_parse_map(c->small, f->length, &class))
 			return -EPROTO;
-		if (class == WIRE_CLASS_SWAP)
-			put_slab(c, f);
-		else
-			connection_reply(c, f, WIRE_BAD_CLASS, NULL, 0, NO_SLAB);
-		return 0;
+		st = map(c, f, class);
+		break;
 	case WIRE_JOIN:
 		return join(c, f);
 	case WIRE_ACTIVITY:
-		return eviction_rates(c->sessions->eviction, &c->borrower, f, c->small);
+		return eviction_rates(s->eviction, &c->borrower, f, c->small);
 	case WIRE_EVICT:
-		return eviction_answer(c->sessions->eviction, &c->borrower, f);
+		return eviction_answer(s->eviction, &c->borrower, f);
+	default:
+		return -EPROTO;
 	}
-	return -EPROTO;
+	/* granted() replies to a MAP or REMAP that succeeds. */
+	if (st != WIRE_OK || (f->op != WIRE_MAP && f->op != WIRE_REMAP))
+		connection_reply(c, f, st, NULL, 0, NO_SLAB);
+	return 0;
 }
 
 const struct stream_rx_ops requests = { arrived, finished };
