@@ -20,12 +20,15 @@ MISSING = f"commit {COMMIT[:7]} (release 0.1.0) is not in this repository"
 
 
 def git(*argv):
-    return subprocess.run(["git", "-C", str(machine.REPO), *argv], capture_output=True)
+    # The repository may be that of the user who called sudo.
+    return subprocess.run(["git", "-C", str(machine.REPO), "-c", "safe.directory=*", *argv],
+                          capture_output=True)
 
 
 def make(*targets):
-    """Builds @targets of the release's tree, without variables of a make that runs the tests."""
-    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    """Builds @targets of the release's tree: as this user, without variables of a make that runs the tests."""
+    drop = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "SUDO_UID", "SUDO_GID")
+    env = {k: v for k, v in os.environ.items() if k not in drop}
     done = subprocess.run(["make", "--no-print-directory", "NO_DEPS=1", f"-j{os.cpu_count()}", *targets],
                           cwd=TREE, env=env, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr[-2000:]
