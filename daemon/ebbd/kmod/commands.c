@@ -160,9 +160,7 @@ static int undrain(const struct asked *a, struct error *e)
 	if (r || !session->draining)
 		return r;
 	for (uint32_t i = 0; i < a->view->slab_count; i++)
-		if (a->view->slabs[i].session == session->number ||
-		    a->view->slabs[i].second == session->number ||
-		    a->view->slabs[i].source == session->number)
+		if (kmod_slab_is_at(&a->view->slabs[i], session->number))
 			return fail_exit(e, EXIT_REFUSED, EBUSY,
 					 "donor %s: still has slabs of device %s; wait until ebbctl donor list shows none",
 					 a->view->donor[donor].text, a->name);

@@ -35,17 +35,12 @@ static const char *state_text(const struct kmod_session *s)
 	return s->state == EBB_SWAP_LIVE ? "up" : s->state == EBB_SWAP_CONNECTING ? "connecting" : "down";
 }
 
-static bool is_at(const struct ebb_swap_slab *slab, uint32_t session)
-{
-	return slab->session == session || slab->second == session || slab->source == session;
-}
-
 static uint32_t held(const struct kmod_view *v, uint32_t session)
 {
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < v->slab_count; i++)
-		n += is_at(&v->slabs[i], session);
+		n += kmod_slab_is_at(&v->slabs[i], session);
 	return n;
 }
 
@@ -55,7 +50,7 @@ static bool somewhere(const struct kmod_view *v, const struct ebb_swap_slab *sla
 	for (uint32_t i = 0; i < v->now.sessions; i++) {
 		const struct kmod_session *s = &v->now.session[i];
 
-		if (!is_at(slab, s->number) && s->state == EBB_SWAP_LIVE && !s->draining &&
+		if (!kmod_slab_is_at(slab, s->number) && s->state == EBB_SWAP_LIVE && !s->draining &&
 		    s->free >= v->now.slab)
 			return true;
 	}
@@ -71,7 +66,7 @@ void kmod_report_drain_estimate(const struct kmod_view *v, int donor, struct jso
 	for (uint32_t i = 0; s && i < v->slab_count; i++) {
 		const struct ebb_swap_slab *slab = &v->slabs[i];
 
-		if (!is_at(slab, s->number))
+		if (!kmod_slab_is_at(slab, s->number))
 			continue;
 		slabs++;
 		move += slab->source == s->number || somewhere(v, slab);

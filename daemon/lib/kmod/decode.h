@@ -32,6 +32,12 @@ struct kmod_session {
 	uint64_t free;          /* bytes that its donor could lend at its last reply */
 };
 
+/* Returns whether @session has the slab, as a replica or as the source of a migration. */
+static inline bool kmod_slab_is_at(const struct ebb_swap_slab *slab, uint32_t session)
+{
+	return slab->session == session || slab->second == session || slab->source == session;
+}
+
 struct kmod_device {
 	uint32_t number;        /* N of /dev/ebbN */
 	uint64_t size, slab;    /* bytes */

@@ -92,3 +92,11 @@ bool kmod_donor_is(const struct kmod_donor *d, const struct kmod_session *s)
 {
 	return d->port == s->port && same_ip(d->ip, s->ip);
 }
+
+int kmod_donor_find(const struct kmod_donor *donors, int n, const struct kmod_session *s)
+{
+	for (int i = 0; i < n; i++)
+		if (kmod_donor_is(&donors[i], s))
+			return i;
+	return -1;
+}

@@ -44,4 +44,7 @@ void kmod_donor_of(const struct kmod_session *s, struct kmod_donor *d);
 /* Returns whether @s, which may have ended, is a session with @d. */
 bool kmod_donor_is(const struct kmod_donor *d, const struct kmod_session *s);
 
+/* Returns the index of the donor of @s among @n @donors; -1: none of them. */
+int kmod_donor_find(const struct kmod_donor *donors, int n, const struct kmod_session *s);
+
 #endif

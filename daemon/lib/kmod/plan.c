@@ -37,20 +37,12 @@ int kmod_plan_connect(const struct kmod_device *d, const struct kmod_donor *dono
 	return -1;
 }
 
-static int donor_of(const struct kmod_donor *donors, int n, const struct kmod_session *s)
-{
-	for (int i = 0; i < n; i++)
-		if (kmod_donor_is(&donors[i], s))
-			return i;
-	return -1;
-}
-
 uint32_t kmod_plan_forget(const struct kmod_device *d, const struct kmod_donor *donors, int n,
 			  uint32_t *next)
 {
 	while (*next < d->sessions) {
 		const struct kmod_session *s = &d->session[(*next)++];
-		int donor = donor_of(donors, n, s);
+		int donor = kmod_donor_find(donors, n, s);
 		bool last = donor >= 0;
 
 		if (s->state != EBB_SWAP_CLOSED)
@@ -97,11 +89,6 @@ static uint64_t room(const struct kmod_session *s, uint64_t slab)
 	return s->free < slab ? slab : s->free;
 }
 
-static bool is_at(const struct ebb_swap_slab *slab, uint32_t session)
-{
-	return slab->session == session || slab->second == session || slab->source == session;
-}
-
 /* Returns whether @s is on the machine of a donor that @slab stays at: both fail together. */
 static bool beside(const struct kmod_device *d, const struct ebb_swap_slab *slab, uint32_t from,
 		   const struct kmod_session *s)
@@ -127,11 +114,11 @@ static uint32_t choose(struct kmod_plan *p, const struct ebb_swap_slab *slab, ui
 
 	for (uint32_t i = 0; i < p->device->sessions; i++) {
 		const struct kmod_session *s = &p->device->session[i];
-		int donor = donor_of(p->donors, p->donor_count, s);
+		int donor = kmod_donor_find(p->donors, p->donor_count, s);
 
 		all[i] = (struct place_donor){
-			.usable = s->state == EBB_SWAP_LIVE && !s->draining && !is_at(slab, s->number) &&
-				  donor >= 0 && p->now >= p->patience[donor].map_at &&
+			.usable = s->state == EBB_SWAP_LIVE && !s->draining && donor >= 0 &&
+				  !kmod_slab_is_at(slab, s->number) && p->now >= p->patience[donor].map_at &&
 				  (machines == ALL_MACHINES || !beside(p->device, slab, from, s)),
 			/* Of this device alone: the donor does not report those of others. */
 			.total = room(s, p->device->slab) + p->held[i] * p->device->slab,
@@ -159,7 +146,7 @@ static bool must_leave(struct kmod_plan *p, uint32_t session, bool recalled)
 	if (at < 0)
 		return false;
 	if (recalled) {
-		donor = donor_of(p->donors, p->donor_count, &p->device->session[at]);
+		donor = kmod_donor_find(p->donors, p->donor_count, &p->device->session[at]);
 		if (donor >= 0)
 			p->patience[donor].map_at = p->now + KMOD_RECALLED;
 	}
@@ -280,7 +267,7 @@ void kmod_plan_done(struct kmod_plan *p, const struct kmod_step *s, int result)
 		return;
 	}
 	/* An error of the donor: the slab tries another. */
-	donor = donor_of(p->donors, p->donor_count, &p->device->session[to]);
+	donor = kmod_donor_find(p->donors, p->donor_count, &p->device->session[to]);
 	if (donor >= 0)
 		p->patience[donor].map_at = p->now + KMOD_FULL;
 }

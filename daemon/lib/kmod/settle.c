@@ -96,14 +96,6 @@ void kmod_place(struct kmod_link *l, struct kmod_view *v, uint64_t budget,
 	round->stuck = p.stuck;
 }
 
-static bool is_donor(const struct kmod_view *v, const struct kmod_session *s)
-{
-	for (int i = 0; i < v->donors; i++)
-		if (kmod_donor_is(&v->donor[i], s))
-			return true;
-	return false;
-}
-
 /* Moves the class's sessions to the front, in their order. */
 static void sort_sessions(struct kmod_view *v)
 {
@@ -145,7 +137,7 @@ static void find_donors(struct kmod_view *v)
 		v->donors--;
 	}
 	for (uint32_t i = 0; i < v->now.sessions && v->donors < DEVICE_DONORS; i++) {
-		if (is_donor(v, &v->now.session[i]))
+		if (kmod_donor_find(v->donor, v->donors, &v->now.session[i]) >= 0)
 			continue;
 		v->patience[v->donors] = (struct kmod_patience){ 0 };
 		kmod_donor_of(&v->now.session[i], &v->donor[v->donors++]);
@@ -173,13 +165,13 @@ static void report_lost(struct kmod_view *v, struct kmod_round *round)
 
 	for (uint32_t i = 0; i < v->now.sessions; i++) {
 		const struct kmod_session *s = &v->now.session[i];
+		int donor = kmod_donor_find(v->donor, v->donors, s);
 
-		for (uint32_t j = 0; s->state > EBB_SWAP_LIVE && j < v->lives; j++)
-			for (int k = 0; v->live[j] == s->number && k < v->donors; k++)
-				if (kmod_donor_is(&v->donor[k], s)) {
-					memcpy(round->lost[k], s->reason, KMOD_REASON);
-					v->patience[k].losses++;
-				}
+		for (uint32_t j = 0; s->state > EBB_SWAP_LIVE && donor >= 0 && j < v->lives; j++)
+			if (v->live[j] == s->number) {
+				memcpy(round->lost[donor], s->reason, KMOD_REASON);
+				v->patience[donor].losses++;
+			}
 	}
 	for (uint32_t i = 0; i < v->now.sessions; i++)
 		if (v->now.session[i].state == EBB_SWAP_LIVE)
