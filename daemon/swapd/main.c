@@ -94,7 +94,8 @@ int main(int argc, char **argv)
 {
 	struct swapd_options o = { .slab = 64 << 20, .deadline = 500000000,
 				   .watchdog = 30000000000, .frontend = "fuse", .durability = "disk", .seal = "auto",
-				   .choices = PLACE_CHOICES, .spread = PLACE_SPREAD, .repair_rate = 256 << 20,
+				   .choices = PLACE_CHOICES, .spread = PLACE_SPREAD,
+				   .repair_rate = 256 << 20,
 				   .connections = 1 };
 	struct error e = { 0 };
 	int status;

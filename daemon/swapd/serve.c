@@ -32,7 +32,7 @@
  */
 #define BACKUP_BATCH 32
 
-enum { KEY_FRONTEND = MAX_DONORS, KEY_TIMER, KEY_SIGNAL, KEY_BACKUP, KEY_ORDER };
+enum { KEY_FRONTEND = MAX_DONORS, KEY_TIMER, KEY_SIGNAL, KEY_BACKUP, KEY_COMMAND };
 
 static int add(struct swapd *s, int fd, uint64_t key)
 {
@@ -111,10 +111,12 @@ static void tick(struct swapd *s)
 	repair_tick(&s->replicas, now);
 }
 
-/* Unmounted, and open nowhere: copies of the mount elsewhere would keep it for nobody. */
+/* Unmounted, and open nowhere: a copy of the mount in another namespace does not count. */
 static bool left_alone(const struct swapd *s)
 {
-	return __atomic_load_n(&s->shared->frontend.unmounted, __ATOMIC_RELAXED) && !s->shared->frontend.opened;
+	const struct frontend_shared *f = &s->shared->frontend;
+
+	return __atomic_load_n(&f->unmounted, __ATOMIC_RELAXED) && !f->opened;
 }
 
 static void reap(struct swapd *s)
@@ -142,7 +144,7 @@ void serve_tend(struct swapd *s)
 /*
  * Reads requests while they come; donors get theirs after each batch.  A lone
  * request is not followed by a look for another, which would find none: when
- * there is one, epoll tells at once.  Where requests take time, those under way
+ * there is one, epoll tells at once.  Where requests take time, those in flight
  * tell that they come several at a time; else a look now and then does.
  */
 static int take_requests(struct swapd *s)
@@ -172,7 +174,7 @@ static void watch_frontend(struct swapd *s)
 	s->watched = want;
 }
 
-/* Whether somebody waits for what the backup thread has to do. */
+/* Whether a request waits for the backup thread. */
 static bool backup_urgent(const struct swapd *s)
 {
 	return s->engine.need_backup || s->engine.slots.free_count < LOW_SLOTS;
@@ -205,7 +207,7 @@ int serve_run(struct swapd *s)
 	if (!r && backup_there(&s->engine.backup))
 		r = add(s, s->engine.backup.done_fd, KEY_BACKUP);
 	if (!r)
-		r = add(s, s->orders.post_fd, KEY_ORDER);
+		r = add(s, s->commands.post_fd, KEY_COMMAND);
 	s->watched = true;
 	/* What a standby has slept through. */
 	drain(s->timer_fd);
@@ -224,7 +226,8 @@ int serve_run(struct swapd *s)
 		watch_frontend(s);
 		if (s->frontend->flush)
 			s->frontend->flush(&s->host);
-		if (backup_there(&s->engine.backup) && backup_urgent(s) && backup_notify(&s->engine.backup))
+		if (backup_there(&s->engine.backup) && backup_urgent(s) &&
+		    backup_notify(&s->engine.backup))
 			continue;
 		/* A donor that donors_flush() lost has made its requests ready. */
 		more |= engine_is_ready(&s->engine);
@@ -253,8 +256,8 @@ int serve_run(struct swapd *s)
 			case KEY_BACKUP:
 				drain(s->engine.backup.done_fd);
 				break;
-			case KEY_ORDER:
-				orders_take(&s->orders);
+			case KEY_COMMAND:
+				commands_take(&s->commands);
 				break;
 			}
 		}

@@ -18,7 +18,7 @@ int serve_init(struct swapd *s, struct error *e);
 void serve_free(struct swapd *s);
 
 /*
- * For who waits on the epoll set before that: takes what the timer and signals have left
+ * For a caller that waits on the epoll set before that: takes what the timer and signals have left
  * there, or the set is never quiet.  A signal is still obeyed, later.
  */
 void serve_tend(struct swapd *s);

@@ -171,7 +171,7 @@ static void protect(struct swapd *s, char **argv)
 	s->realtime = realtime_enter() == 0;
 }
 
-/* Not resolved: who owns a link matters, too. */
+/* Not resolved: the owner of a symbolic link matters, too. */
 static int settle_key(struct swapd *s, struct error *e)
 {
 	char here[PATH_MAX];
@@ -252,8 +252,8 @@ static int make_tables(struct swapd *s, struct error *e)
 	s->replicas.slots_reserved = SLOTS_RESERVED;
 	s->engine.backlog_most = s->frontend->backlog ?: SLOT_BACKLOG;
 	/* One more than wanted: a copy that moves is in two places for a while. */
-	s->engine.map = page_map_new((uint32_t)(s->options.size / PAGE), s->engine.table.pages, s->replicas.wanted + 1,
-			      s->options.backup != NULL);
+	s->engine.map = page_map_new((uint32_t)(s->options.size / PAGE), s->engine.table.pages,
+				     s->replicas.wanted + 1, s->options.backup != NULL);
 	if (!s->engine.map)
 		return fail(e, ENOMEM, "device %s: no memory for its tables", s->options.name);
 	r = seal_device(s, e);
@@ -307,7 +307,8 @@ static int check_capacity(const struct swapd *s, struct error *e)
 	if (s->donors.count < s->replicas.wanted)
 		return fail_exit(e, EXIT_REFUSED, ENOSPC,
 				 "device %s: %s needs %d donors, %d are named; add --donor, or choose another --durability",
-				 s->options.name, s->options.durability, s->replicas.wanted, s->donors.count);
+				 s->options.name, s->options.durability, s->replicas.wanted,
+				 s->donors.count);
 	for (int i = 0; i < s->donors.count; i++) {
 		const struct donor *d = &s->donors.donor[i];
 		uint64_t fit = d->leaving ? 0 : d->room / d->link.slab_size;
@@ -320,7 +321,8 @@ static int check_capacity(const struct swapd *s, struct error *e)
 	}
 	return fail_exit(e, EXIT_REFUSED, ENOSPC,
 			 "device %s: %s in %d cop%s are more than its donors can lend it (%s); make it smaller, add donors, or use --durability disk",
-			 s->options.name, size_format(s->options.size, want, sizeof(want)), s->replicas.wanted,
+			 s->options.name, size_format(s->options.size, want, sizeof(want)),
+			 s->replicas.wanted,
 			 s->replicas.wanted > 1 ? "ies" : "y",
 			 size_format(room * s->options.slab, have, sizeof(have)));
 }
@@ -342,10 +344,12 @@ static int load_key(struct swapd *s, struct error *e)
 
 static int name_donors(struct swapd *s, struct error *e)
 {
-	if (getrandom(&s->donors.borrower, sizeof(s->donors.borrower), 0) != sizeof(s->donors.borrower))
+	uint64_t number;
+
+	if (getrandom(&number, sizeof(number), 0) != sizeof(number))
 		return fail(e, errno, "getrandom: %m");
-	s->replicas.seed = s->donors.borrower | 1;
-	s->donors.jitter = s->donors.borrower | 1;
+	s->donors.borrower = number;
+	s->replicas.seed = s->donors.jitter = number | 1;
 	for (int i = 0; i < s->options.donors.n; i++) {
 		int r = donor_new(&s->donors, s->options.donors.v[i], e);
 
@@ -357,7 +361,7 @@ static int name_donors(struct swapd *s, struct error *e)
 	return 0;
 }
 
-/* Locks what there is, 132 KiB of stack as of every program among it, and what threads will still add. */
+/* Locks present memory, with the 132 KiB of stack of every program, and what threads will add. */
 static void lock_memory(struct swapd *s)
 {
 	s->locked = mlockall(MCL_CURRENT | MCL_FUTURE) == 0;
@@ -372,7 +376,7 @@ int swapd_prepare(struct swapd *s, struct device_control *c, char **argv, struct
 	s->host.fd = s->donors.env.epoll_fd = s->timer_fd = s->signal_fd = -1;
 	s->engine.backup.fd = s->engine.backup.shared_fd = -1;
 	s->frontend = frontend_find(s->options.frontend);
-	s->orders.post_fd = s->orders.done_fd = -1;
+	s->commands.post_fd = s->commands.done_fd = -1;
 	c->listen_fd = c->stop_fd = -1;
 	allow_descriptors();
 	protect(s, argv);
@@ -422,7 +426,7 @@ static int make_loop(struct swapd *s, struct error *e)
 	int r = serve_init(s, e);
 
 	if (!r)
-		r = orders_open(&s->orders, e);
+		r = commands_open(&s->commands, e);
 	for (int i = 0; i < s->donors.count && !r; i++)
 		if (s->donors.donor[i].link.transport->prepare)
 			r = s->donors.donor[i].link.transport->prepare(&s->donors.env, e);
@@ -465,7 +469,7 @@ static __attribute__((noreturn)) void serve_out(struct swapd *s, struct device_c
 			s->options.name, strerror(-r));
 	notes_log(&s->notes);
 	swapd_stop(s, c);
-	/* What went wrong is there for who started it, or for who destroys the device. */
+	/* After a failure the log stays, for the operator. */
 	if (!r)
 		swapd_forget_log(&s->options);
 	_exit(r ? EXIT_FAILED : EXIT_OK);
@@ -486,13 +490,13 @@ void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
 
 	prctl(PR_SET_NAME, "ebb-standby");
 	if (make_loop(s, &e) || make_own(s, c, &e)) {
-		/* Not by the log: it may wait for who is swapped out, and nobody may be serving. */
+		/* Not by the log: the write may wait for a swapped-out page, without a server. */
 		snprintf(s->shared->last_words, sizeof(s->shared->last_words), "%.159s", e.text);
 		_exit(EXIT_FAILED);
 	}
 	p[1].fd = s->signal_fd;
 	while (poll(p, 2, STANDBY_LOOK_MS) <= 0 || !p[0].revents) {
-		/* Who stops a unit tells all of its processes: not what is to be done later. */
+		/* systemctl stop signals all processes of a unit: only count it. */
 		serve_take_signals(s);
 		/* Donors that are new may need memory: now is the time. */
 		donors_prepare(&s->donors);
@@ -522,7 +526,7 @@ void swapd_stop(struct swapd *s, struct device_control *c)
 	donors_free(&s->donors);
 	tls_context_free(&s->donors.env.tls);
 	serve_free(s);
-	orders_close(&s->orders);
+	commands_close(&s->commands);
 	slots_free(&s->engine.slots);
 	shared_free(s->engine.table.slabs, s->engine.table.count * sizeof(*s->engine.table.slabs));
 	page_map_free(&s->engine.map);

@@ -24,8 +24,8 @@ void swapd_serve(struct swapd *s, struct device_control *c, enum swapd_output ou
 	__attribute__((noreturn));
 
 /*
- * A standby: makes its threads and waits until nobody has the other end of @alive_fd
- * open.  Then serves, unless that was the end.
+ * A standby: makes its threads and waits until no process has the other end of
+ * @alive_fd open.  Then serves, unless that was the end.
  */
 void swapd_stand_by(struct swapd *s, struct device_control *c, int alive_fd)
 	__attribute__((noreturn));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The one context of ebb-swapd, and who may touch what:
+ * The one context of ebb-swapd, and which thread may touch what:
  *
  *   loop thread    everything unless noted; allocates nothing, logs nothing
  *   backup thread  the backup file, and the slots handed to it (backup.h)
@@ -42,7 +42,7 @@ struct swapd_options {
 	uint64_t deadline, watchdog; /* ns */
 	uint64_t spin;           /* us */
 	uint64_t connections;    /* data connections to each donor, with a key */
-	uint64_t choices;        /* donors drawn for a slab: d */
+	uint64_t choices;        /* donors sampled for a slab: d */
 	uint64_t spread;         /* donors a device is to be on; placement.h */
 	uint64_t repair_rate;    /* bytes a second */
 	struct service service;
@@ -56,7 +56,7 @@ struct shared {
 	struct counters counters;
 	uint64_t beats;          /* rounds of the loop */
 	uint32_t aborted;        /* the watchdog cut the connection */
-	uint32_t ended;          /* the server ends by itself: nobody is to follow it */
+	uint32_t ended;          /* the server ends by itself: no other is to follow */
 	struct frontend_shared frontend;
 	/* the supervisor's: pids, 0 = there is none */
 	uint32_t supervisor, server, standby;
@@ -65,7 +65,7 @@ struct shared {
 	/* SIGTERMs, whichever of the processes got them; the first is the control thread's */
 	uint32_t stops_tried, stops;
 	uint64_t failover_ns;    /* that the last one took */
-	char last_words[160];    /* of a server that ends of its own will; the supervisor says them */
+	char last_words[160];    /* exit reason of a server, for the supervisor's log */
 	bool watchdog_works;
 	bool no_claim;           /* the backup's locks tell nothing (backup_claim()) */
 	struct donor_record donors[MAX_DONORS];
@@ -89,7 +89,7 @@ struct swapd {
 	struct donors donors;
 	struct replicas replicas;
 	uint32_t ticks;          /* ten a second */
-	struct orders orders;
+	struct commands commands;
 
 	/* loop */
 	int timer_fd, signal_fd; /* the epoll set is donors.env's, too */

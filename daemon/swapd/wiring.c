@@ -33,22 +33,22 @@ static void transfer_done(void *owner, struct transfer *t)
 
 static void up(void *rs)
 {
-	placing_retry(rs);
+	mapping_retry(rs);
 }
 
 static void lost(void *rs, struct donor *d)
 {
-	placing_lost(rs, d);
+	mapping_lost(rs, d);
 }
 
 static int answered(void *rs, struct donor *d, const struct wire_frame *f)
 {
-	return placing_answered(rs, d, f);
+	return mapping_answered(rs, d, f);
 }
 
 static int resumed(void *rs, struct donor *d, const struct wire_frame *f)
 {
-	return placing_confirmed(rs, d, f);
+	return mapping_confirmed(rs, d, f);
 }
 
 static int asked(void *rs, struct donor *d, const struct wire_frame *f, const uint8_t *payload)
@@ -59,19 +59,19 @@ static int asked(void *rs, struct donor *d, const struct wire_frame *f, const ui
 
 static uint64_t oldest(void *rs, const struct donor *d)
 {
-	return placing_oldest(rs, d);
+	return mapping_oldest(rs, d);
 }
 
 static void ask_later(void *rs, struct donor *d, uint64_t now)
 {
-	placing_ask_later(rs, d, now);
+	mapping_ask_later(rs, d, now);
 }
 
 /* --- engine to replicas ------------------------------------------------------------ */
 
 static bool copy_wanted(void *rs, uint32_t slab)
 {
-	return placing_open(rs, slab, now_ns());
+	return mapping_open(rs, slab, now_ns());
 }
 
 static void resynced(void *rs, struct slot *slot)
@@ -145,7 +145,7 @@ void wiring_events(struct swapd *s)
 	s->replicas.engine = &s->engine;
 	s->replicas.donors = &s->donors;
 	s->replicas.repair_rate = s->options.repair_rate;
-	s->orders.replicas = &s->replicas;
+	s->commands.replicas = &s->replicas;
 }
 
 /* --- frontend to engine ----------------------------------------------------------- */

@@ -107,7 +107,7 @@ static void mix_slot(uint64_t *h, int i)
 	slab = slab_of_page(&m.s.engine.table, slot->first);
 	mix(h, slot->wait | slot->pending << 8 | slot->blocked << 16 | slot->answered << 17 |
 	    slot->degraded << 18 | slot->backing << 19 | slot->fetched << 20 |
-	    (uint64_t)slot->copy << 24 | (uint64_t)slot->purpose << 32 | slot->same << 40);
+	    (uint64_t)slot->copy << 24 | (uint64_t)slot->purpose << 32 | slot->same_filled << 40);
 	mix(h, slot->first | slot->count << 8 | slot->cursor << 16 | (uint64_t)slot->run << 24 |
 	    (uint64_t)(slot->copy != RESYNC_BACKUP &&
 		       slot->serial == slab->copy[slot->copy].serial) << 32);

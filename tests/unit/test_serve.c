@@ -78,7 +78,7 @@ static void requests_without_end(void **state)
 	assert_non_null(s.engine.map);
 	wiring_frontend(&s);
 	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
-	assert_int_equal(orders_open(&s.orders, &e), 0);
+	assert_int_equal(commands_open(&s.commands, &e), 0);
 	assert_int_equal(serve_init(&s, &e), 0);
 	assert_int_equal(pthread_create(&thread, NULL, serve, NULL), 0);
 	sleep(1);
@@ -93,7 +93,7 @@ static void requests_without_end(void **state)
 	assert_int_equal(shared.counters.completed, shared.counters.received);
 	assert_true(more > beats + 10);
 	serve_free(&s);
-	orders_close(&s.orders);
+	commands_close(&s.commands);
 	close(s.host.fd);
 	slots_free(&s.engine.slots);
 	page_map_free(&s.engine.map);
@@ -180,7 +180,7 @@ static void no_sleep_beside_ready_requests(void **state)
 	assert_non_null(s.engine.map);
 	wiring_frontend(&s);
 	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
-	assert_int_equal(orders_open(&s.orders, &e), 0);
+	assert_int_equal(commands_open(&s.commands, &e), 0);
 	assert_int_equal(serve_init(&s, &e), 0);
 	assert_int_equal(timerfd_settime(s.timer_fd, 0, &never, NULL), 0);
 	make_donor();
@@ -198,7 +198,7 @@ static void no_sleep_beside_ready_requests(void **state)
 	assert_int_equal(shared.counters.donor_losses, 1);
 	donors_free(&s.donors);
 	serve_free(&s);
-	orders_close(&s.orders);
+	commands_close(&s.commands);
 	close(s.host.fd);
 	slots_free(&s.engine.slots);
 	page_map_free(&s.engine.map);

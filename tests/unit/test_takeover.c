@@ -132,7 +132,7 @@ static void kept_and_asked_for_again(void **state)
 	/* It was hard to find. */
 	s.donors.resume_for = 100 * SECOND;
 	s.donors.resume_until = now_ns();
-	placing_resume(&s.replicas, d);
+	mapping_resume(&s.replicas, d);
 	assert_int_equal(sent(d, &f), WIRE_REMAP);
 	assert_int_equal(sent(d, &ignored), WIRE_REMAP);
 	assert_int_equal(answered(d, ignored), 0);
@@ -152,7 +152,7 @@ static void kept_and_asked_for_again(void **state)
 
 	/* It alone, and not at once. */
 	assert_true(d->retry_at > now_ns());
-	placing_resume(&s.replicas, d);
+	mapping_resume(&s.replicas, d);
 	assert_int_equal(sent(d, &f), WIRE_REMAP);
 	assert_int_equal(f.slab, 0);
 	assert_int_equal(sent(d, &ignored), WIRE_RELEASE);
@@ -179,7 +179,7 @@ static void given_up_in_the_end(void **state)
 		copy_at(d, 0);
 		failover_slabs(&s);
 		greeted(d);
-		placing_resume(&s.replicas, d);
+		mapping_resume(&s.replicas, d);
 		assert_int_equal(sent(d, &f), WIRE_REMAP);
 		d->link.tx.count = 0;
 		map_result = -ENOMEM;
@@ -222,7 +222,7 @@ static void asked_back_before_it_is_there(void **state)
 		assert_int_equal(f.slab, i);
 		assert_int_equal(f.status, WIRE_OK);
 	}
-	placing_resume(&s.replicas, d);
+	mapping_resume(&s.replicas, d);
 	for (uint32_t i = 0; i < SLABS; i++) {
 		assert_int_equal(d->link.tx.count, SLABS + 2 - i);
 		assert_int_equal(sent(d, &f), WIRE_REMAP);
@@ -252,18 +252,18 @@ static void room_that_comes_back(void **state)
 	d->free = 2 * s.options.slab;
 	s.replicas.room_until = now_ns() + 100 * SECOND;
 	activity_write(&slabs[0].activity, 1);
-	assert_true(placing_open(&s.replicas, 0, now_ns()));
+	assert_true(mapping_open(&s.replicas, 0, now_ns()));
 	assert_int_equal(sent(d, &f), WIRE_MAP);
 	f.status = WIRE_NO_SPACE;
 	assert_int_equal(answered(d, f), 0);
 	assert_int_equal(slabs[0].copy[0].state, COPY_MAPPING);
-	assert_true(placing_oldest(&s.replicas, d) > now_ns());
+	assert_true(mapping_oldest(&s.replicas, d) > now_ns());
 	assert_int_equal(sent(d, &f), 0);
-	placing_ask_later(&s.replicas, d, now_ns());
-	assert_true(placing_oldest(&s.replicas, d) <= now_ns());
+	mapping_ask_later(&s.replicas, d, now_ns());
+	assert_true(mapping_oldest(&s.replicas, d) <= now_ns());
 	assert_int_equal(sent(d, &f), WIRE_MAP);
 	/* Once. */
-	placing_ask_later(&s.replicas, d, now_ns());
+	mapping_ask_later(&s.replicas, d, now_ns());
 	assert_int_equal(d->link.tx.count, 0);
 	f.status = WIRE_NO_SPACE;
 	s.replicas.room_until = now_ns();
@@ -374,7 +374,7 @@ static struct slot *answered_write(uint32_t first, uint64_t same, uint64_t seale
 	slot->kind = SLOT_WRITE;
 	slot->first = first;
 	slot->count = 2;
-	slot->same = same;
+	slot->same_filled = same;
 	slot->sealed = sealed;
 	slot->known = slot->answered = true;
 	slot->order = ++shared.frontend.arrivals;

@@ -13,54 +13,55 @@
 
 #define PATIENCE_MS 5000
 
-int orders_open(struct orders *o, struct error *e)
+int commands_open(struct commands *c, struct error *e)
 {
-	o->post_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	o->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	return o->post_fd < 0 || o->done_fd < 0 ? fail(e, errno, "eventfd: %m") : 0;
+	c->post_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	c->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return c->post_fd < 0 || c->done_fd < 0 ? fail(e, errno, "eventfd: %m") : 0;
 }
 
-void orders_close(struct orders *o)
+void commands_close(struct commands *c)
 {
-	if (o->post_fd >= 0)
-		close(o->post_fd);
-	if (o->done_fd >= 0)
-		close(o->done_fd);
-	o->post_fd = o->done_fd = -1;
+	if (c->post_fd >= 0)
+		close(c->post_fd);
+	if (c->done_fd >= 0)
+		close(c->done_fd);
+	c->post_fd = c->done_fd = -1;
 }
 
-int orders_give(struct orders *o, const struct order *order, const char *what, struct error *e)
+int commands_give(struct commands *c, const struct device_command *command, const char *what,
+		  struct error *e)
 {
-	struct pollfd p = { .fd = o->done_fd, .events = POLLIN };
+	struct pollfd p = { .fd = c->done_fd, .events = POLLIN };
 	uint64_t n = 1;
 
-	/* One that was given up may have been done meanwhile. */
-	if (o->under_way && read(o->done_fd, &n, sizeof(n)) < 0)
+	/* The loop may have done a command that was given up. */
+	if (c->in_flight && read(c->done_fd, &n, sizeof(n)) < 0)
 		return fail(e, EBUSY, "%s: the server does not answer; see its log", what);
-	o->under_way = 1;
-	o->order = *order;
+	c->in_flight = 1;
+	c->command = *command;
 	n = 1;
-	if (write(o->post_fd, &n, sizeof(n)) < 0 || poll(&p, 1, PATIENCE_MS) <= 0 ||
-	    read(o->done_fd, &n, sizeof(n)) < 0)
+	if (write(c->post_fd, &n, sizeof(n)) < 0 || poll(&p, 1, PATIENCE_MS) <= 0 ||
+	    read(c->done_fd, &n, sizeof(n)) < 0)
 		return fail(e, ETIMEDOUT, "%s: the server does not answer; see its log", what);
-	o->under_way = 0;
-	return o->order.result ? fail_exit(e, EXIT_REFUSED, o->order.result, "%s: %s", what,
-					   o->order.why) : 0;
+	c->in_flight = 0;
+	return c->command.result ? fail_exit(e, EXIT_REFUSED, c->command.result, "%s: %s", what,
+					     c->command.why) : 0;
 }
 
-static int refuse(struct order *o, int error, const char *why)
+static int refuse(struct device_command *o, int error, const char *why)
 {
 	o->why = why;
 	return error;
 }
 
-static int migrate(struct replicas *rs, struct order *o)
+static int migrate(struct replicas *rs, struct device_command *o)
 {
 	struct slab *slab = &rs->engine->table.slabs[o->slab];
 	int chosen = -1;
 
 	for (int c = SLAB_COPIES - 1; c >= 0; c--)
-		if (slab->copy[c].state == COPY_MAPPED && !placing_leaving(rs, o->slab, c))
+		if (slab->copy[c].state == COPY_MAPPED && !mapping_leaving(rs, o->slab, c))
 			chosen = c;
 	if (chosen < 0)
 		return refuse(o, -ENOENT, "no donor holds this slab, or it already migrates; see \"ebbctl slab list\"");
@@ -83,45 +84,45 @@ static int migrate(struct replicas *rs, struct order *o)
 	return 0;
 }
 
-static int carry_out(struct replicas *rs, struct order *o)
+static int carry_out(struct replicas *rs, struct device_command *o)
 {
 	struct donor *d = o->donor >= 0 ? &rs->donors->donor[o->donor] : NULL;
 
 	switch (o->kind) {
-	case ORDER_USE:
+	case COMMAND_USE:
 		d->leaving &= (uint8_t)~DONOR_REMOVED;
 		if (d->state == DONOR_ABSENT)
 			donor_enter(d, now_ns());
 		return 0;
-	case ORDER_REMOVE:
+	case COMMAND_REMOVE:
 		d->leaving |= DONOR_REMOVED;
 		return 0;
-	case ORDER_DRAIN:
+	case COMMAND_DRAIN:
 		d->leaving |= DONOR_DRAINED;
 		return 0;
-	case ORDER_UNDRAIN:
+	case COMMAND_UNDRAIN:
 		d->leaving &= (uint8_t)~DONOR_DRAINED;
 		return 0;
-	case ORDER_TRUST:
+	case COMMAND_TRUST:
 		if (d->state != DONOR_QUARANTINED && !(d->leaving & DONOR_SUSPECT))
 			return refuse(o, -EINVAL, "not quarantined; nothing to do");
 		donor_trust(d, now_ns());
 		return 0;
-	case ORDER_MIGRATE:
+	case COMMAND_MIGRATE:
 		return migrate(rs, o);
 	}
-	return refuse(o, -EINVAL, "unknown order");
+	return refuse(o, -EINVAL, "unknown command");
 }
 
-void orders_take(struct orders *o)
+void commands_take(struct commands *c)
 {
 	uint64_t n;
 
-	if (read(o->post_fd, &n, sizeof(n)) < 0)
+	if (read(c->post_fd, &n, sizeof(n)) < 0)
 		return;
-	o->order.result = carry_out(o->replicas, &o->order);
-	donors_record(o->replicas->donors);
+	c->command.result = carry_out(c->replicas, &c->command);
+	donors_record(c->replicas->donors);
 	n = 1;
-	if (write(o->done_fd, &n, sizeof(n)) < 0)
-		return; /* full: the control thread has not taken the last one */
+	if (write(c->done_fd, &n, sizeof(n)) < 0)
+		return; /* full: the control thread has not taken the last answer */
 }

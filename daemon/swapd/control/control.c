@@ -40,10 +40,10 @@ static int named_donor(struct swapd *s, struct json_object *request, const char 
 				  s->options.name);
 }
 
-static int donor_order(struct swapd *s, struct json_object *request, enum order_kind kind,
+static int donor_command(struct swapd *s, struct json_object *request, enum command_kind kind,
 		       struct json_object *answer, struct error *e)
 {
-	struct order o = { .kind = kind };
+	struct device_command o = { .kind = kind };
 	struct donor *d;
 	char what[160];
 	int r = named_donor(s, request, "donor", &d, e);
@@ -52,8 +52,8 @@ static int donor_order(struct swapd *s, struct json_object *request, enum order_
 		return r;
 	o.donor = d->index;
 	snprintf(what, sizeof(what), "donor %s", d->address.text);
-	r = orders_give(&s->orders, &o, what, e);
-	if (!r && kind == ORDER_DRAIN)
+	r = commands_give(&s->commands, &o, what, e);
+	if (!r && kind == COMMAND_DRAIN)
 		device_drain_estimate(s, d, answer);
 	return r;
 }
@@ -61,7 +61,7 @@ static int donor_order(struct swapd *s, struct json_object *request, enum order_
 static int migrate(struct swapd *s, struct json_object *request, struct error *e)
 {
 	int64_t slab = json_int(request, "slab", -1);
-	struct order o = { .kind = ORDER_MIGRATE, .donor = -1 };
+	struct device_command o = { .kind = COMMAND_MIGRATE, .donor = -1 };
 	struct donor *d;
 	char what[32];
 	int r;
@@ -77,7 +77,7 @@ static int migrate(struct swapd *s, struct json_object *request, struct error *e
 	}
 	o.slab = (uint32_t)slab;
 	snprintf(what, sizeof(what), "slab %u", o.slab);
-	return orders_give(&s->orders, &o, what, e);
+	return commands_give(&s->commands, &o, what, e);
 }
 
 /* The donors that are to be used. */
@@ -132,9 +132,10 @@ static int reserve_listed(struct swapd *s, const struct listed *l, struct error 
 static int use_donor(struct swapd *s, const struct address *a, struct error *e)
 {
 	struct donor *d = donor_at(&s->donors, a);
-	struct order o = { .kind = ORDER_USE, .donor = d ? d->index : donor_make(&s->donors, a) };
+	struct device_command o = { .kind = COMMAND_USE,
+				    .donor = d ? d->index : donor_make(&s->donors, a) };
 
-	return orders_give(&s->orders, &o, a->text, e);
+	return commands_give(&s->commands, &o, a->text, e);
 }
 
 /* Whether @l differs from the donors in use; ebbd repeats its list every few seconds. */
@@ -168,10 +169,11 @@ static int set_listed(struct swapd *s, struct json_object *list, struct listed *
 	for (int i = 0; i < l->n && !r; i++)
 		r = use_donor(s, &l->at[i], e);
 	for (int i = 0; i < s->donors.count && !r; i++) {
-		struct order o = { .kind = ORDER_REMOVE, .donor = i };
+		struct device_command o = { .kind = COMMAND_REMOVE, .donor = i };
+		const struct donor *d = &s->donors.donor[i];
 
-		if (s->donors.donor[i].state != DONOR_ABSENT && !is_listed(l, &s->donors.donor[i].address))
-			r = orders_give(&s->orders, &o, s->donors.donor[i].address.text, e);
+		if (d->state != DONOR_ABSENT && !is_listed(l, &d->address))
+			r = commands_give(&s->commands, &o, d->address.text, e);
 	}
 	return r ?: news ? 0 : CONTROL_UNCHANGED;
 }
@@ -195,17 +197,17 @@ static int set_donors(struct swapd *s, struct json_object *request, struct error
 static int handle(void *data, const char *verb, struct json_object *request,
 		  struct json_object *answer, struct error *e)
 {
-	static const struct { const char *verb; enum order_kind kind; } donor_verbs[] = {
-		{ "donor.drain", ORDER_DRAIN },
-		{ "donor.undrain", ORDER_UNDRAIN },
-		{ "donor.trust", ORDER_TRUST },
+	static const struct { const char *verb; enum command_kind kind; } donor_verbs[] = {
+		{ "donor.drain", COMMAND_DRAIN },
+		{ "donor.undrain", COMMAND_UNDRAIN },
+		{ "donor.trust", COMMAND_TRUST },
 	};
 	struct swapd *s = data;
 	int64_t from;
 
 	for (size_t i = 0; i < sizeof(donor_verbs) / sizeof(*donor_verbs); i++)
 		if (!strcmp(verb, donor_verbs[i].verb))
-			return donor_order(s, request, donor_verbs[i].kind, answer, e);
+			return donor_command(s, request, donor_verbs[i].kind, answer, e);
 	if (!strcmp(verb, "slab.migrate"))
 		return migrate(s, request, e);
 	if (!strcmp(verb, "donors.set"))
@@ -241,7 +243,7 @@ static void try_to_stop(struct device_control *c)
 		 s->options.name, where, r == -EBUSY ? "in use" : strerror(-r));
 }
 
-/* Tried is what has been wanted before: who dies meanwhile leaves it to the next one. */
+/* A server that dies in try_to_stop() leaves the stop to the next one. */
 static void look_for_stop(struct device_control *c)
 {
 	struct shared *shared = c->s->shared;
@@ -289,7 +291,7 @@ static void *control_main(void *data)
 	}
 }
 
-/* Whether somebody answers at @path. */
+/* Whether a server answers at @path. */
 static bool in_use(const char *path)
 {
 	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

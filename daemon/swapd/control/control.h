@@ -8,7 +8,7 @@
  *
  *	status		what there is and how it is:
  *		name, frontend, file, mount, size, slab (bytes), open, ...
- *		pid		of who ends last: the supervisor, or the server if that is gone
+ *		pid		of the process that ends last: the supervisor, if any
  *		server, standby, supervisor	pids; 0 = there is none
  *		failovers	servers that died and had a successor; failover_ms: how long
  *				the last one took

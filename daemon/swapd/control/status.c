@@ -117,7 +117,7 @@ static void add_copies(const struct swapd *s, struct json_object *a)
 			mapped++;
 			good += !copy->partial;
 			partial += copy->partial;
-			leaving += placing_leaving(&s->replicas, i, c);
+			leaving += mapping_leaving(&s->replicas, i, c);
 		}
 		present += (uint64_t)good;
 		if (good < wanted)
@@ -150,7 +150,7 @@ static void add_processes(const struct swapd *s, struct json_object *a)
 	json_add_int(a, "pid", supervisor ? s->shared->supervisor : (uint64_t)getpid());
 	json_add_int(a, "holder", supervisor ? s->shared->supervisor : 0);
 	json_add_int(a, "server", (uint64_t)getpid());
-	/* Who would know that it is gone is the supervisor. */
+	/* Without a supervisor the number of the standby may be stale. */
 	json_add_int(a, "standby", supervisor ? __atomic_load_n(&s->shared->standby, __ATOMIC_RELAXED) : 0);
 	json_add_int(a, "takeovers", __atomic_load_n(&s->shared->failovers, __ATOMIC_RELAXED));
 	json_add_int(a, "takeover_ms",
@@ -225,8 +225,8 @@ void device_stats(const struct swapd *s, struct json_object *a)
 		{ "slabs_kept", count_get(&c->eviction_refusals) },
 		{ "asks_ignored", count_get(&c->asks_ignored) },
 		{ "slabs_to_disk", count_get(&c->to_disk) },
-		{ "pages_same", count_get(&c->same) },
-		{ "pages_read_same", count_get(&c->read_same) },
+		{ "pages_same", count_get(&c->same_filled) },
+		{ "pages_read_same", count_get(&c->read_same_filled) },
 		{ "pages_discarded", count_get(&c->discarded) },
 		{ "pages_repaired", count_get(&c->repaired) },
 		{ "waiting", count_get(&c->received) - count_get(&c->completed) },
@@ -261,7 +261,7 @@ static struct json_object *slab_json(const struct swapd *s, uint32_t index)
 		k = json_object_new_object();
 		json_add_text(k, "donor", s->donors.donor[copy->donor].address.text);
 		json_add_text(k, "state", copy->state != COPY_MAPPED ? "mapping" :
-				     placing_leaving(&s->replicas, index, c) ? "leaving" :
+				     mapping_leaving(&s->replicas, index, c) ? "leaving" :
 				     copy->partial ? "filling" : "complete");
 		json_add_int(k, "pages", page_map_count_stored(s->engine.map, index, c));
 		json_object_array_add(copies, k);
@@ -275,7 +275,8 @@ void device_slabs(const struct swapd *s, uint32_t from, struct json_object *a)
 	struct json_object *list = json_object_new_array();
 	uint32_t i;
 
-	for (i = from; i < s->engine.table.count && json_object_array_length(list) < SLABS_AT_ONCE; i++) {
+	for (i = from; i < s->engine.table.count &&
+		       json_object_array_length(list) < SLABS_AT_ONCE; i++) {
 		const struct slab *slab = &s->engine.table.slabs[i];
 
 		if (page_map_live(s->engine.map, i) || slab_state(slab) != SLAB_UNMAPPED)

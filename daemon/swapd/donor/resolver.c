@@ -56,7 +56,7 @@ int resolver_start(struct resolver *r, int count, struct error *e)
 void resolver_stop(struct resolver *r)
 {
 	if (r->running) {
-		/* Nobody asks any more, and name servers that are away take long to give up. */
+		/* The process ends, and absent name servers take long to give up. */
 		pthread_cancel(r->thread);
 		pthread_join(r->thread, NULL);
 		r->running = false;

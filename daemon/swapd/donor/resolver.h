@@ -27,7 +27,7 @@ struct lookup {
 struct resolver {
 	/* address_resolve(), or a test's. */
 	int (*look_up)(const char *text, struct address *found, int most);
-	struct lookup *lookups; /* owned; NULL = there is no resolver, and names keep their meaning */
+	struct lookup *lookups; /* owned; NULL = no resolver: names keep their addresses */
 	int count;
 	sem_t wanted;
 	pthread_t thread;
@@ -39,7 +39,7 @@ int resolver_start(struct resolver *r, int count, struct error *e);
 /* At the end of the process: what is being asked for is given up. */
 void resolver_stop(struct resolver *r);
 
-/* The loop thread's.  Has name number @i, which is @text, looked up, if nothing is under way. */
+/* Loop thread: starts a lookup of name number @i, which is @text, unless one is in flight. */
 void resolver_ask(struct resolver *r, int i, const char *text);
 
 /*

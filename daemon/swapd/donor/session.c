@@ -118,7 +118,7 @@ static void greet(struct donor *d)
 	const struct donors *ds = d->table;
 	struct wire_frame f = { .op = WIRE_HELLO, .tag = (uint64_t)TAG_HELLO << TAG_KIND,
 				.length = WIRE_HELLO_SIZE };
-	/* A number of its own: a second address of a donor must not end the session of the first. */
+	/* A number of its own: a second address must not end the session of the first. */
 	struct wire_hello h = { .version = WIRE_VERSION, .borrower = ds->borrower + d->index,
 				.slab_size = ds->env.slab, .flags = WIRE_KEEP };
 	uint8_t payload[WIRE_HELLO_SIZE];

@@ -2,8 +2,8 @@
 #include "frontend.h"
 #include "swapd/page/shared.h"
 
-void frontend_start(struct frontend_host *h, struct slot *slot, enum slot_kind kind, uint64_t unique,
-		    uint64_t first, uint64_t count)
+void frontend_start(struct frontend_host *h, struct slot *slot, enum slot_kind kind,
+		    uint64_t unique, uint64_t first, uint64_t count)
 {
 	slot->unique = unique;
 	slot->first = (uint32_t)first;

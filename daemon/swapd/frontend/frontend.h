@@ -47,7 +47,7 @@ struct frontend_host {
 	void (*start)(void *engine, struct slot *slot);
 	/* Sends to donors and takes what they answer, until something comes or for @ms. */
 	void (*poll)(void *engine, int ms);
-	/* Why this process cannot take over: not by the log, which may wait for swapped-out pages. */
+	/* Sets the exit reason: a write to the log may wait for swapped-out pages. */
 	void (*last_words)(void *engine, const char *text);
 
 	/* the frontend's own */
@@ -64,7 +64,7 @@ struct frontend {
 	 */
 	bool asks_again;
 
-	/* Most answered writes that may wait for the backup, as it keeps slots; 0 = SLOT_BACKLOG. */
+	/* Most answered writes that may wait for the backup, in slots; 0 = SLOT_BACKLOG. */
 	uint32_t backlog;
 
 	/* The supervisor: what all its processes are to have. */
@@ -111,7 +111,7 @@ const struct frontend *frontend_find(const char *name);
  * For receive(): starts the request @unique of @count pages from @first on, whose slot
  * has what a WRITE brings.
  */
-void frontend_start(struct frontend_host *h, struct slot *slot, enum slot_kind kind, uint64_t unique,
-		    uint64_t first, uint64_t count);
+void frontend_start(struct frontend_host *h, struct slot *slot, enum slot_kind kind,
+		    uint64_t unique, uint64_t first, uint64_t count);
 
 #endif

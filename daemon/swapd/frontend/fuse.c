@@ -22,7 +22,7 @@
 #define FOR_EVER (1u << 30) /* seconds that attributes stay valid: they never change */
 /*
  * Direct asynchronous I/O counts as background I/O.  A loop device has 128
- * requests under way, each of which may come in two pieces.
+ * requests in flight, each of which may come in two pieces.
  */
 #define MAX_BACKGROUND 512
 #define CONGESTION 384
@@ -33,8 +33,8 @@ _Static_assert(BEFORE_PAGES == 80 && BEFORE_PAGES < EBB_PAGE, "pages land on a p
 static void send_iov(struct frontend_host *h, const struct iovec *iov, int n)
 {
 	/*
-	 * ENOENT: the request was aborted meanwhile, nobody waits for it; or a
-	 * predecessor, who died then, has answered it.
+	 * ENOENT: the request was aborted meanwhile and needs no answer; or a
+	 * predecessor answered it before its death.
 	 */
 	if (writev(h->fd, iov, n) < 0 && errno != ENOENT)
 		count_add(&h->count->fuse_errors, 1);
@@ -86,7 +86,7 @@ static void answer_write(struct frontend_host *h, struct slot *slot)
 	send_iov(h, &iov, 1);
 }
 
-/* The connection being gone is noticed by receive(). */
+/* receive() notices the end of the connection. */
 static enum slot_after fuse_answer(void *host, struct slot *slot, int error)
 {
 	struct frontend_host *h = host;

@@ -4,11 +4,11 @@
  *
  * The kernel has DEPTH tags for us, numbered through its queues.  Each tag has a slot while
  * the kernel owns it ("armed": it may copy a WRITE's pages there at any time) and while its
- * request is under way.  An answer gives the tag the slot of its next request: the same one,
+ * request is in flight.  An answer gives the tag the slot of its next request: the same one,
  * unless that still waits for the backup.
  *
- * Whoever fetches from a queue answers there, too (the kernel takes neither from another), and
- * may do so for all queues: one thread does all I/O, by one ring.
+ * The thread that fetches from a queue answers there, too (the kernel takes neither from another
+ * thread), and may do so for all queues: one thread does all I/O, by one ring.
  *
  * When the server dies the device stays.  What was not answered is asked again, once a
  * successor has told the kernel that it is one (UBLK_F_USER_RECOVERY_REISSUE).  Before, it
@@ -38,19 +38,19 @@
 /*
  * At most; Linux has no more than there are processors, whose programs do not wait for each
  * other's tags then.  In a guest with two processors four programs that have 8 or 32 reads
- * under way each take 15 to 23 % fewer context switches a page than by one queue.
+ * in flight each take 15 to 23 % fewer context switches a page than by one queue.
  */
 #define QUEUES 2u
 #define SECTOR_SHIFT 9
 /*
- * Slots are armed, under way for predecessors (failover.c: one for each tag at most), answered
- * and waiting for the backup, or repair's, who takes few: an answer always finds one.
+ * Slots are armed, in flight for predecessors (failover.c: one for each tag at most), answered
+ * and waiting for the backup, or repair's, which takes few: an answer always finds one.
  */
 #define BACKLOG (SLOT_COUNT - 2 * DEPTH - 32)
 _Static_assert(BACKLOG >= DEPTH, "writes do not wait for the backup one by one");
 
 #define COMMAND_MS 10000
-/* DEL_DEV waits for the last who has the device open. */
+/* DEL_DEV waits until no process has the device open. */
 #define DELETE_MS 3000
 /* For /dev/ublkcN to appear, to be free, or for the memory to open it. */
 #define NODE_MS 5000
@@ -70,7 +70,7 @@ struct ublk {
 	struct slot *slot[DEPTH];   /* each tag's; NULL: the kernel will ask nothing more there */
 	int ended;                  /* of the tags */
 	uint32_t stopping;
-	/* Where the kernel writes: there may be nobody who waits for it any more. */
+	/* The kernel writes there, although no request may wait for it any more. */
 	struct ublksrv_ctrl_dev_info info;
 };
 
@@ -229,7 +229,7 @@ static int ublk_prepare(struct frontend_host *h, struct error *e)
 	h->ublk = u;
 	u->fd = u->control.fd = -1;
 	r = ublk_control_open(&u->control);
-	/* Requests are made known to this thread when it enters the kernel: nothing interrupts it. */
+	/* This thread learns of requests when it enters the kernel: nothing interrupts it. */
 	if (!r)
 		r = io_uring_queue_init(DEPTH, &u->ring,
 					IORING_SETUP_COOP_TASKRUN | IORING_SETUP_SINGLE_ISSUER);
@@ -379,7 +379,7 @@ static int ublk_begin(struct frontend_host *h, struct error *e)
 	return 0;
 }
 
-/* Whether somebody has stopped the device meanwhile, or taken it away. */
+/* Whether the device has been stopped or deleted meanwhile. */
 static bool is_stopped(struct frontend_host *h)
 {
 	struct ublksrv_ctrl_dev_info *info = &h->ublk->info;
@@ -417,7 +417,7 @@ static int start_recovery(struct frontend_host *h)
  * What can fail for want of anything of ours does so before the kernel is told: it lets
  * Linux 6.12 begin this once for each dead server.  A successor that begins and dies, or
  * gives up, before its last FETCH leaves a device that tells the next one so (-EINVAL); that
- * one may go on if the first had not mapped the requests yet.  Later kernels begin anew.
+ * one may go on if the first had not mapped the requests yet.  Later kernels start again.
  */
 static int ublk_take_over(struct frontend_host *h, struct slot *reading)
 {
@@ -458,7 +458,7 @@ static void delete(struct frontend_host *h)
 		ublk_control_close(&c);
 	}
 	ublk_control_note(h->device, path);
-	/* -ETIME: it is deleted, and somebody has it open yet. */
+	/* -ETIME: deleted, and still open in some process. */
 	if (!r || r == -ENODEV || r == -ETIME)
 		unlink(path);
 	else
@@ -496,7 +496,7 @@ static void ublk_where(const struct frontend_host *h, char *text, size_t size)
 	snprintf(text, size, "/dev/ublkb%u", device(h));
 }
 
-/* Swap and file systems have it for themselves, and so has who asks here. */
+/* O_EXCL fails while swap or a file system uses the device. */
 static int ublk_stop(struct frontend_host *h)
 {
 	_cleanup_close_ int block = -1;

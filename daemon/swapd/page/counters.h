@@ -24,11 +24,11 @@ struct counters {
 	uint64_t bad_donor, bad_backup; /* came back other than they were written */
 	uint64_t backup_errors;  /* requests the backup file failed */
 	uint64_t fuse_errors;    /* answers the kernel did not take */
-	uint64_t same, read_same; /* written and read, of one word over and over: not sent */
+	uint64_t same_filled, read_same_filled; /* written and read: not sent */
 	uint64_t discarded;
 	uint64_t repaired;       /* copied to a copy that lacked them */
 	uint64_t maps, map_refusals, unmaps;
-	uint64_t evictions, eviction_refusals; /* slabs that donors asked back */
+	uint64_t evictions, eviction_refusals; /* recalls of slabs, and those refused */
 	uint64_t asks_ignored;   /* of donors that ask too often */
 	uint64_t to_disk;        /* of them, with no other donor to go to */
 	uint64_t map_failures;   /* slabs that we could not reach */

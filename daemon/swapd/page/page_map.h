@@ -103,7 +103,7 @@ struct page_write {
 /*
  * The only ways in which a bit changes.
  *
- * page_map_write: a write that nothing overlaps begins; older content of its pages is gone.
+ * page_map_write: a write that nothing overlaps begins; its pages lose their older content.
  * page_map_stored: @replica has the newest content.
  * page_map_bad: what @replica returned is not the newest content.
  * page_map_backed: the backup has taken the pages, or has failed to with @result < 0.

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Seals: what lets a page lie at a stranger's.  AES-256-GCM, before a
- * page leaves the borrower; counter and tag stay here, 24 bytes a page.  Whoever
- * holds a page can neither read it nor change a bit of it, nor hand out another
- * page's or an older content for it.
+ * Seals: AES-256-GCM encryption with replay protection, before a page leaves the borrower; counter
+ * and tag stay here, 24 bytes a page.  A donor or disk that has a page can neither read it nor
+ * change a bit of it, nor return another page or an older content for it.
  *
- * The key is random, made when the table is, and is nowhere else.
+ * The key is random, made with the table, and is stored nowhere else.
  *
  * Nonce: 96 bits, the page's number (32) and a counter (64).  The counter is
  * that of the table, not of the page: it goes up before its number is used and
@@ -88,12 +87,12 @@ int seal_page(struct sealer *s, uint32_t page, const void *from, void *to);
  * content of its page: *@bad (may be NULL) is then its number.  Those before it
  * are open; it is wiped; those behind it are as they came.  -ERANGE as above.
  *
- * @payload must be memory that nobody else writes: not a donor's.
+ * @payload must be memory that no other process writes: not a donor's.
  */
 int seal_open(struct sealer *s, uint32_t first, uint32_t count, void *payload, uint32_t *bad);
 
 /*
- * Whether seal_open() would open the pages, which stay sealed: for who passes
+ * Whether seal_open() would open the pages, which stay sealed: for passing
  * them on.  0, -EBADMSG with *@bad, or -ERANGE.
  */
 int seal_check(struct sealer *s, uint32_t first, uint32_t count, const void *payload,

@@ -141,7 +141,7 @@ void slab_orphan(struct slab *s)
 			release(s, i);
 			continue;
 		}
-		/* Repair looks anew what it lacks. */
+		/* Repair starts again to look for pages that it lacks. */
 		c->partial = true;
 		c->repaired = 0;
 		c->mapping.memory = NULL;

@@ -7,11 +7,11 @@
  *
  *	NONE --ask--> MAPPING --grant--> MAPPED <--back-- AWAY
  *	  ^              |                 |               |
- *	  +----refused---+                 | donor lost, or given back
+ *	  +----refused---+                 | donor lost, or released
  *	  +--------------------------------+---------------+
  *
  * AWAY is what was MAPPED by a server that has died: its donor has not yet confirmed it
- * to the successor, who serves nothing before that (failover.h).
+ * to the successor, which serves nothing before that (failover.h).
  *
  * The page map (page_map.h) says which copies have a page's newest content; only MAPPED and
  * AWAY copies have pages there.  Every write goes to all MAPPED copies, so
@@ -36,7 +36,7 @@ enum copy_state { COPY_NONE, COPY_MAPPING, COPY_MAPPED, COPY_AWAY };
 
 struct copy {
 	uint8_t state;        /* enum copy_state */
-	bool leaving;         /* asked back: goes when its pages are elsewhere */
+	bool leaving;         /* recalled: released when its pages are elsewhere */
 	bool partial;         /* may lack pages; repair goes through them */
 	uint16_t donor;       /* index; meaningful unless NONE */
 	uint32_t serial;      /* of uses of this entry: tells a later copy from this one */
@@ -53,7 +53,7 @@ struct slab {
 	struct copy copy[SLAB_COPIES];
 	bool opening;         /* first copies are being asked for: writes wait for all answers */
 	bool lost;            /* its last copy ended with its donor */
-	uint8_t jobs;         /* repair's, under way */
+	uint8_t jobs;         /* repair's, in flight */
 	uint16_t target;      /* donor + 1 that the next copy is to go to; 0 = any */
 	uint64_t not_before;  /* ns: no donor is to be asked before */
 	uint64_t rewrite_at;  /* ns: what the backup failed to take is not tried again before */

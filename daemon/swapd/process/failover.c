@@ -66,7 +66,7 @@ static uint32_t requests(struct swapd *s, uint16_t list[static SLOT_COUNT], uint
 		if (slot->kind != SLOT_READ && slot->kind != SLOT_WRITE &&
 		    slot->kind != SLOT_DISCARD)
 			continue;
-		/* What is asked again comes behind this; what was begun is not to stay half done. */
+		/* The kernel repeats its requests later; this completes those that had begun. */
 		if (s->frontend->asks_again)
 			slot->unique = 0;
 		slot_restart(slot);
@@ -78,16 +78,16 @@ static uint32_t requests(struct swapd *s, uint16_t list[static SLOT_COUNT], uint
 }
 
 /*
- * Whether @slot, which was answered, may have something for the backup yet.  Pages that are
- * one word over and over never had, and are there in clear until the slot is free; so is
- * what could not be sealed.
+ * Whether @slot, which was answered, may have pages for the backup yet.  Same-filled pages, and
+ * pages that could not be sealed, never go there: they are in clear until the slot is free.
  */
 static bool is_for_backup(const struct swapd *s, const struct slot *slot)
 {
 	uint64_t all = slot->count < 64 ? (1ull << slot->count) - 1 : ~0ull;
 
-	return slot->kind == SLOT_WRITE && backup_there(&s->engine.backup) && slot->same != all &&
-	       (!s->engine.sealing.on || (slot->same | slot->sealed) == all);
+	return slot->kind == SLOT_WRITE && backup_there(&s->engine.backup) &&
+	       slot->same_filled != all &&
+	       (!s->engine.sealing.on || (slot->same_filled | slot->sealed) == all);
 }
 
 int failover_slots(struct swapd *s, uint32_t slots)

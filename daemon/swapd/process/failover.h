@@ -1,24 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A server has died, anywhere in its work: another one goes on.  Nothing that the
- * first one had under way is trusted to be half done; it is done again, from what is
- * in shared memory (shared.h):
+ * Failover: a server has died, anywhere in its work, and another one continues.  Whatever the dead
+ * server had in flight is repeated, from shared memory (shared.h):
  *
- *	requests   those read from the kernel are in slots.  Whether they were answered
- *		   or not, they are done again in their order of arrival: the kernel
- *		   takes one answer and has asked nothing that depends on another.
- *		   A frontend that is asked again (ublk) answers only what comes then.
- *	backup     writes that were answered and are still in slots go to the file again,
- *		   in that order.  What the kernel had of them is written before
- *		   that, and what it was reading has come (backup_claim()).
- *	copies     stay at their donors, who keep them for a while.  Each is asked to
- *		   resume the session, which ends the old connections: a WRITE of the
- *		   dead server cannot come behind one of ours.  Copies that it does not
- *		   confirm are lost.  What it lends and our table does not have, it
- *		   takes back.
- *	repair     begins anew; what it was copying counts as lacking.
+ *	requests   those read from the kernel are in slots.  They are repeated in their order of
+ *		   arrival, answered or not: the kernel takes one answer, and no later request
+ *		   depends on one that is unanswered.  A frontend that is asked again (ublk)
+ *		   answers only later requests.
+ *	backup     answered writes that are still in slots go to the file again, in that order,
+ *		   after the kernel has finished the dead server's I/O (backup_claim()).
+ *	replicas   stay at their donors, which retain them for the grace period.  Resuming the
+ *		   session ends the old connections, so that no WRITE of the dead server can come
+ *		   behind ours.  Replicas that a donor does not confirm are lost; it reclaims slabs
+ *		   that the table does not have.
+ *	repair     starts again; pages that it was copying count as lacking.
  *
- * All of it can be interrupted by death, and be done by the next one.
+ * A death interrupts nothing of that: the next server does it.
  */
 #ifndef EBB_FAILOVER_H
 #define EBB_FAILOVER_H
@@ -28,11 +25,10 @@
 struct swapd;
 
 /*
- * The loop thread's, in a process that has not served yet; @s is as the supervisor made
- * it.  Waits for donors that have something of ours, for two seconds or two deadlines;
- * then serve_run() can go on.  -errno when there is something that this process cannot
- * reach, and that is nowhere else, or the kernel does not take its answers: the process
- * is to end, and another one may do better.  Why is in shared.last_words.
+ * Loop thread, in a process that has not served yet; @s is as the supervisor made it.  Waits for
+ * donors that have our slabs, for two seconds or two deadlines; then serve_run() can start.
+ * -errno when an only replica cannot be reached from this process, or the kernel does not take its
+ * answers: the process has to end, and another one may do better.  shared.last_words has the cause.
  */
 int failover(struct swapd *s);
 
@@ -43,14 +39,14 @@ int failover_donors(struct swapd *s);
 int failover_slots(struct swapd *s, uint32_t slots);
 
 /*
- * For a frontend that waits for the kernel meanwhile: sends what donors are to have, and takes
- * what they answer, for up to @ms or until something has come.
+ * For a frontend that waits for the kernel: sends to donors and takes their answers, for up to @ms
+ * or until an event has come.
  */
 void failover_tend(struct swapd *s, int ms);
 
 /*
- * Who writes to the log may wait for who is swapped out, and so for us: what a process
- * has to say that cannot take over, the supervisor logs after its end.
+ * Sets the exit reason of a process that cannot take over.  The supervisor logs it: a write to the
+ * log may wait for a swapped-out page, and so for this server.
  */
 void failover_last_words(struct swapd *s, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

@@ -12,10 +12,10 @@
 
 /*
  * A donor that has something of ours is tried again for so long, at least: without a
- * backup or another copy it is the only one who has it.
+ * backup or another replica it alone has the pages.
  */
 #define PATIENCE 2000000000ull
-/* A donor makes anew what came back within its second, or little more. */
+/* A donor re-creates slabs that were returned to it within little more than a second. */
 #define ROOM_PATIENCE 2000000000ull
 /* Between two looks at donors that are silent. */
 #define LOOK_MS 10
@@ -73,11 +73,12 @@ int failover_donors(struct swapd *s)
 			if (now >= s->donors.resume_until && d->state != DONOR_UP && d->resume)
 				donor_lose(d, "no answer to the new server");
 			else if (is_expected(d, now))
-				expected |= d->resume || donor_up(d) || now < s->donors.resume_until;
+				expected |= d->resume || donor_up(d) ||
+					    now < s->donors.resume_until;
 			if (donor_up(d) && d->unreachable)
 				return d->unreachable;
 			if (donor_up(d) && d->resume && now >= d->retry_at)
-				placing_resume(&s->replicas, d);
+				mapping_resume(&s->replicas, d);
 		}
 		if (!expected && claimed)
 			return 0;
@@ -86,8 +87,8 @@ int failover_donors(struct swapd *s)
 }
 
 /*
- * Who has something of ours comes first, and is waited for.  So is, without a backup, who
- * was there before: a first write may find no room elsewhere.
+ * Donors that have our slabs come first, and are waited for.  Without a backup, so do donors that
+ * were connected before: a first write may find no free capacity elsewhere.
  */
 static void let_go_first(struct swapd *s, uint64_t now)
 {
@@ -119,7 +120,8 @@ int failover(struct swapd *s)
 
 	/* They are counted again when they begin; until then nothing stands still. */
 	__atomic_store_n(&s->count->received, s->count->completed, __ATOMIC_RELAXED);
-	s->donors.resume_for = 2 * s->options.deadline > PATIENCE ? 2 * s->options.deadline : PATIENCE;
+	s->donors.resume_for = 2 * s->options.deadline > PATIENCE ? 2 * s->options.deadline :
+			       PATIENCE;
 	s->donors.resume_until = start + s->donors.resume_for;
 	donors_take_over(&s->donors, start);
 	failover_slabs(s);

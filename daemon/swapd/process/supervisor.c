@@ -23,7 +23,7 @@
 /* A standby that lived so long was none of those that cannot be made. */
 #define LIVED (10 * SECOND)
 
-/* What the first server says to who started it. */
+/* The first server's message to the process that started it. */
 struct report {
 	int result;
 	struct error error;
@@ -78,7 +78,7 @@ static int fork_child(struct supervisor *h, struct child *child)
 	return pid;
 }
 
-/* One that serves when @server is gone, which it may be already. */
+/* Forks a standby.  The server that it waits for may have exited already. */
 static int fork_standby(struct supervisor *h, struct child *child)
 {
 	int alive_fd = h->server.alive_fd;
@@ -100,14 +100,15 @@ static void run_first(struct supervisor *h, int fd)
 	report.result = swapd_begin(h->s, h->c, &report.error);
 	if (send(fd, &report, sizeof(report), MSG_NOSIGNAL) != sizeof(report) || report.result)
 		_exit(EXIT_FAILED);
-	/* It has nothing more to say to who started it; without it we serve all the same. */
+	/* Without a supervisor the server serves nevertheless. */
 	if (recv(fd, &output, sizeof(output), 0) != sizeof(output))
 		output = OUTPUT_AS_IS;
 	close(fd);
 	swapd_serve(h->s, h->c, output);
 }
 
-int supervisor_start(struct supervisor *h, struct swapd *s, struct device_control *c, struct error *e)
+int supervisor_start(struct supervisor *h, struct swapd *s, struct device_control *c,
+		     struct error *e)
 {
 	struct report report;
 	sigset_t set;
@@ -191,8 +192,8 @@ static enum server_death cause_of_death(struct supervisor *h, int status)
 }
 
 /*
- * Nobody is to serve any more: errors are better than waiting for ever.  What cannot be cut
- * ends, too, when nobody serves it and we clear away.
+ * Ends service: errors are better than waiting for ever.  A device that cannot be aborted ends
+ * when it has no server and the supervisor clears away.
  */
 static void cut(struct supervisor *h)
 {
@@ -355,9 +356,9 @@ static void watch(struct supervisor *h, uint64_t now)
 }
 
 /*
- * The log may be a file on tmpfs, with its page out on this very device: who writes there
- * waits for who serves.  So that is done when somebody does, and another one would follow
- * him without us; or when there are errors instead of waiting.
+ * The log may be a file on tmpfs, with a page swapped out to this very device: a write to it waits
+ * for the server.  So the supervisor writes while a server serves and a standby would follow it, or
+ * when I/O fails instead of waiting.
  */
 static void write_notes(struct supervisor *h)
 {
@@ -380,7 +381,7 @@ static void take_signals(struct supervisor *h)
 			want_stop(h->s->shared);
 }
 
-/* Nobody is left who could. */
+/* No server is left to do that. */
 static int clear_away(struct supervisor *h)
 {
 	swapd_stop(h->s, h->c);

@@ -77,7 +77,7 @@ struct supervisor {
 	uint64_t beats;        /* of the loop, at the last look */
 	struct watchdog watchdog;
 	uint64_t bark_at;      /* ns: the watchdog's next look */
-	bool replaced;         /* the server made no progress and was killed, as a standby was ready ... */
+	bool replaced;         /* a server without progress was killed: a standby was ready ... */
 	uint64_t completed;    /* ... with so many requests done */
 };
 
@@ -85,7 +85,8 @@ struct supervisor {
  * @s is as swapd_prepare() made it.  Forks the first server, which begins, and the first
  * standby.  On failure neither exists.
  */
-int supervisor_start(struct supervisor *h, struct swapd *s, struct device_control *c, struct error *e);
+int supervisor_start(struct supervisor *h, struct swapd *s, struct device_control *c,
+		     struct error *e);
 
 /* Lets the server serve, and watches until the device has ended; returns the exit status. */
 int supervisor_run(struct supervisor *h, enum swapd_output output);

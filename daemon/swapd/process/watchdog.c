@@ -58,7 +58,7 @@ static int arm_fuse(struct watchdog *w)
 	return w->waiting_fd < 0 || w->abort_fd < 0 ? -errno : 0;
 }
 
-/* Reads and writes under way, a number each. */
+/* Reads and writes in flight, a number each. */
 static bool inflight(const struct watchdog *w)
 {
 	unsigned int reads, writes;
@@ -99,7 +99,7 @@ static bool requests_wait(struct watchdog *w, uint8_t life)
 	char text[24] = "";
 	ssize_t n;
 
-	/* What waits for a successor is not under way in the eyes of ublk. */
+	/* ublk does not count requests that wait for a successor as in flight. */
 	if (!w->connection)
 		return life != LIFE_SERVES || inflight(w);
 	n = w->waiting_fd < 0 ? -1 : read(w->waiting_fd, text, sizeof(text) - 1);

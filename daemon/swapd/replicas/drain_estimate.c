@@ -46,7 +46,7 @@ static bool has_enough(const struct replicas *rs, uint32_t index)
 	int n = 0;
 
 	for (int c = 0; c < SLAB_COPIES; c++)
-		n += slab->copy[c].state != COPY_NONE && !placing_leaving(rs, index, c);
+		n += slab->copy[c].state != COPY_NONE && !mapping_leaving(rs, index, c);
 	return n >= rs->wanted;
 }
 

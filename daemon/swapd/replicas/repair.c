@@ -16,12 +16,12 @@
 /* So many of these, of which each says a word to a donor, before donors get what has gathered. */
 #define EMPTIED_BATCH 32
 /*
- * Bytes of slabs asked for in a tick, or given back to a donor on this machine: that maps
+ * Bytes of slabs requested in a tick, or released to a donor on this machine: that maps
  * or unmaps them, 3 ms for 64 MiB in which no request is served.  Others get a frame.
  */
 #define MOVED (256u << 20)
 /*
- * RESYNCs under way, and pages of each: enough to keep a link busy.  While there are
+ * RESYNCs in flight, and pages of each: enough to keep a link busy.  While there are
  * requests, so few that one of them waits behind 64 KiB at most, half a millisecond
  * at 1 Gbit/s.
  */
@@ -62,14 +62,14 @@ static int staying(const struct replicas *rs, uint32_t index)
 
 	for (int c = 0; c < SLAB_COPIES; c++)
 		n += slab_at(rs, index)->copy[c].state != COPY_NONE &&
-		     !placing_leaving(rs, index, c);
+		     !mapping_leaving(rs, index, c);
 	return n;
 }
 
 bool repair_can_leave(struct replicas *rs, uint32_t index, int copy)
 {
 	return backup_there(&rs->engine->backup) || !page_map_live(rs->engine->map, index) ||
-	       complete(slab_at(rs, index), copy) >= rs->wanted || placing_possible(rs, index);
+	       complete(slab_at(rs, index), copy) >= rs->wanted || mapping_possible(rs, index);
 }
 
 static struct slot *take_slot(struct replicas *rs, enum slot_kind kind, uint32_t index)
@@ -104,7 +104,7 @@ static int partial_copy(const struct replicas *rs, uint32_t index)
 	for (int c = 0; c < SLAB_COPIES; c++) {
 		if (slab->copy[c].state != COPY_MAPPED || !slab->copy[c].partial)
 			continue;
-		if (!placing_leaving(rs, index, c))
+		if (!mapping_leaving(rs, index, c))
 			return c;
 		any = c;
 	}
@@ -123,7 +123,7 @@ static bool fill(struct replicas *rs, uint32_t index, int c)
 
 	if (from == end) {
 		copy->repaired = end;
-		/* What is under way may yet have to be done again. */
+		/* RESYNCs in flight may have to be repeated. */
 		if (!slab->jobs)
 			copy->partial = false;
 		return true;
@@ -147,7 +147,8 @@ static bool fill(struct replicas *rs, uint32_t index, int c)
 static void rewrite(struct replicas *rs, uint32_t index, uint64_t now)
 {
 	const struct page_map *map = rs->engine->map;
-	uint32_t first = index * rs->engine->table.pages, end = page_map_slab_pages(map, index), from;
+	uint32_t first = index * rs->engine->table.pages;
+	uint32_t end = page_map_slab_pages(map, index), from;
 	struct slab *slab = slab_at(rs, index);
 	struct slot *slot;
 
@@ -184,8 +185,8 @@ bool repair_run(struct replicas *rs)
 			r->work[0] = r->work[--r->work_count];
 			continue;
 		}
-		if (slab_at(rs, index)->copy[c].repaired >= page_map_slab_pages(rs->engine->map, index) &&
-		    slab_at(rs, index)->jobs)
+		if (slab_at(rs, index)->jobs && slab_at(rs, index)->copy[c].repaired >=
+						page_map_slab_pages(rs->engine->map, index))
 			return false;
 		if (!fill(rs, index, c))
 			return false;
@@ -206,7 +207,7 @@ static void add_work(struct repair *r, uint32_t index)
 		r->work[r->work_count++] = index;
 }
 
-/* --- giving back ------------------------------------------------------------------- */
+/* --- releasing --------------------------------------------------------------------- */
 
 static bool alone(struct replicas *rs, uint32_t index, int c, enum repair_purpose purpose)
 {
@@ -237,7 +238,7 @@ static bool all_backed(const struct replicas *rs, uint32_t index)
 /* The slab is alone, and nothing of it is queued for the backup. */
 static void leave_for_disk(struct replicas *rs, uint32_t index, int copy)
 {
-	if (all_backed(rs, index) && placing_unmap(rs, index, copy))
+	if (all_backed(rs, index) && mapping_unmap(rs, index, copy))
 		count_add(&rs->engine->counters->to_disk, 1);
 	slab_at(rs, index)->not_before = now_ns() + SECOND;
 }
@@ -254,14 +255,14 @@ void repair_exclusive(struct replicas *rs, struct slot *slot)
 	case REPAIR_EMPTY:
 		for (int c = 0; c < SLAB_COPIES && !page_map_live(rs->engine->map, index); c++)
 			if (slab->copy[c].state == COPY_MAPPED)
-				placing_unmap(rs, index, c);
+				mapping_unmap(rs, index, c);
 		break;
 	case REPAIR_SURPLUS:
 		if (there && complete(slab, slot->copy) >= rs->wanted)
-			placing_unmap(rs, index, slot->copy);
+			mapping_unmap(rs, index, slot->copy);
 		break;
 	case REPAIR_TO_DISK:
-		if (!there || !placing_leaving(rs, index, slot->copy))
+		if (!there || !mapping_leaving(rs, index, slot->copy))
 			break;
 		if (!backup_holds(&rs->engine->backup, slot->first, slot->count)) {
 			leave_for_disk(rs, index, slot->copy);
@@ -297,7 +298,7 @@ static int surplus(const struct replicas *rs, uint32_t index)
 	for (int c = 0; c < SLAB_COPIES; c++) {
 		if (slab->copy[c].state != COPY_MAPPED || complete(slab, c) < rs->wanted)
 			continue;
-		if (placing_leaving(rs, index, c))
+		if (mapping_leaving(rs, index, c))
 			return c;
 		any = c;
 	}
@@ -308,7 +309,7 @@ static int leaver(const struct replicas *rs, uint32_t index)
 {
 	for (int c = 0; c < SLAB_COPIES; c++)
 		if (slab_at(rs, index)->copy[c].state == COPY_MAPPED &&
-		    placing_leaving(rs, index, c))
+		    mapping_leaving(rs, index, c))
 			return c;
 	return -1;
 }
@@ -369,14 +370,14 @@ static bool look_at(struct replicas *rs, uint32_t index, uint64_t now)
 		int target = slab->target - 1;
 
 		slab->target = 0;
-		if (placing_add(rs, index, target, now))
+		if (mapping_add(rs, index, target, now))
 			return true;
 		if (to_disk(rs, index, now))
 			return true;
 	}
 	rewrite(rs, index, now);
 	c = surplus(rs, index);
-	if (c >= 0 && (placing_leaving(rs, index, c) || partial_copy(rs, index) < 0))
+	if (c >= 0 && (mapping_leaving(rs, index, c) || partial_copy(rs, index) < 0))
 		return alone(rs, index, c, REPAIR_SURPLUS);
 	if (partial_copy(rs, index) >= 0)
 		add_work(&rs->repair, index);

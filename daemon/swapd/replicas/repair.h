@@ -7,14 +7,14 @@
  *	too few copies       ask another donor for one
  *	a copy lacks pages   copy them there, from another copy or from the backup
  *	the backup lacks them, having failed: copy them there
- *	a copy is too many   give it back, first the one that is to leave
- *	no page is live      give all copies back
+ *	a replica is too many  release it, first the one that migrates
+ *	no page is live      release all replicas
  *
  * A copy leaves when the slab's other complete copies are as many as are wanted.
  * When no donor has room and there is a backup, it leaves once its pages are there.
  *
  * Pages are copied by requests of kind RESYNC, under the rules all requests are under,
- * at a bounded rate.  A copy is given back by a request that has its slab to itself.
+ * at a bounded rate.  A request that has the slab to itself releases a replica.
  */
 #ifndef EBB_REPAIR_H
 #define EBB_REPAIR_H

@@ -32,7 +32,7 @@ struct replicas {
 	int choices;             /* donors sampled for a slab */
 	uint32_t spread;         /* donors that a device is to be on */
 	uint64_t seed;           /* of the placement */
-	uint64_t room_until;     /* ns: memory that returned to donors may not be lent again before */
+	uint64_t room_until;     /* ns: until then donors may not lend again what they reclaimed */
 	uint64_t repair_rate;    /* bytes a second */
 	uint32_t slots_reserved; /* free slots that repair leaves to requests */
 	struct repair repair;

@@ -13,7 +13,7 @@
 /* Where the tag has the copy; the slab's index is below. */
 #define TAG_COPY_SHIFT 32
 
-bool placing_leaving(const struct replicas *rs, uint32_t index, int copy)
+bool mapping_leaving(const struct replicas *rs, uint32_t index, int copy)
 {
 	const struct copy *c = &slab_at(rs, index)->copy[copy];
 
@@ -27,7 +27,7 @@ static bool has_neighbour(const struct replicas *rs, uint32_t index, const struc
 	uint32_t machine = wire_machine(d->identity);
 
 	for (int c = 0; c < SLAB_COPIES && machine; c++)
-		if (slab->copy[c].state != COPY_NONE && !placing_leaving(rs, index, c) &&
+		if (slab->copy[c].state != COPY_NONE && !mapping_leaving(rs, index, c) &&
 		    wire_machine(rs->donors->donor[slab->copy[c].donor].identity) == machine)
 			return true;
 	return false;
@@ -94,7 +94,7 @@ static bool ask(struct replicas *rs, uint32_t index, int donor, uint64_t now)
 	return true;
 }
 
-void placing_ask_later(struct replicas *rs, struct donor *d, uint64_t now)
+void mapping_ask_later(struct replicas *rs, struct donor *d, uint64_t now)
 {
 	for (uint32_t i = 0; i < rs->engine->table.count && donor_has_room(d); i++) {
 		struct slab *slab = slab_at(rs, i);
@@ -115,10 +115,10 @@ void placing_ask_later(struct replicas *rs, struct donor *d, uint64_t now)
 static bool room_comes_back(struct replicas *rs, uint32_t index, uint16_t status)
 {
 	return status == WIRE_NO_SPACE && !backup_there(&rs->engine->backup) &&
-	       now_ns() < rs->room_until && !placing_possible(rs, index);
+	       now_ns() < rs->room_until && !mapping_possible(rs, index);
 }
 
-bool placing_add(struct replicas *rs, uint32_t index, int donor, uint64_t now)
+bool mapping_add(struct replicas *rs, uint32_t index, int donor, uint64_t now)
 {
 	struct slab *slab = slab_at(rs, index);
 	const struct donor *d;
@@ -134,32 +134,32 @@ bool placing_add(struct replicas *rs, uint32_t index, int donor, uint64_t now)
 	return true;
 }
 
-bool placing_open(struct replicas *rs, uint32_t index, uint64_t now)
+bool mapping_open(struct replicas *rs, uint32_t index, uint64_t now)
 {
 	struct slab *slab = slab_at(rs, index);
 
-	/* Without a backup a write has nowhere else to go: who had no room may have some now. */
+	/* Without a backup a write has no other place: donors may have free capacity by now. */
 	if (backup_there(&rs->engine->backup) && now < slab->not_before)
 		return false;
 	for (int i = 0; i < rs->wanted; i++)
-		slab->opening |= placing_add(rs, index, -1, now);
+		slab->opening |= mapping_add(rs, index, -1, now);
 	return slab->opening;
 }
 
-void placing_retry(struct replicas *rs)
+void mapping_retry(struct replicas *rs)
 {
 	for (uint32_t i = 0; i < rs->engine->table.count; i++)
 		slab_at(rs, i)->not_before = 0;
 }
 
-bool placing_possible(struct replicas *rs, uint32_t index)
+bool mapping_possible(struct replicas *rs, uint32_t index)
 {
 	uint64_t seed = rs->seed;
 
 	return choose(rs, index, &seed) >= 0;
 }
 
-void placing_resume(struct replicas *rs, struct donor *d)
+void mapping_resume(struct replicas *rs, struct donor *d)
 {
 	uint64_t now = now_ns();
 
@@ -239,7 +239,7 @@ static bool ask_again(struct replicas *rs, struct donor *d, uint32_t index, int 
 	return true;
 }
 
-int placing_answered(struct replicas *rs, struct donor *d, const struct wire_frame *f)
+int mapping_answered(struct replicas *rs, struct donor *d, const struct wire_frame *f)
 {
 	uint32_t index = (uint32_t)f->tag, c = (uint32_t)(f->tag >> TAG_COPY_SHIFT) & 0xffffff;
 	struct slab *slab = index < rs->engine->table.count ? slab_at(rs, index) : NULL;
@@ -276,7 +276,7 @@ int placing_answered(struct replicas *rs, struct donor *d, const struct wire_fra
 	return 0;
 }
 
-int placing_confirmed(struct replicas *rs, struct donor *d, const struct wire_frame *f)
+int mapping_confirmed(struct replicas *rs, struct donor *d, const struct wire_frame *f)
 {
 	uint32_t index = (uint32_t)f->tag, c = (uint32_t)(f->tag >> TAG_COPY_SHIFT) & 0xffffff;
 	struct slab *slab = index < rs->engine->table.count ? slab_at(rs, index) : NULL;
@@ -306,7 +306,7 @@ int placing_confirmed(struct replicas *rs, struct donor *d, const struct wire_fr
 	return 0;
 }
 
-bool placing_unmap(struct replicas *rs, uint32_t index, int copy)
+bool mapping_unmap(struct replicas *rs, uint32_t index, int copy)
 {
 	struct slab *slab = slab_at(rs, index);
 	struct copy *c = &slab->copy[copy];
@@ -327,7 +327,7 @@ bool placing_unmap(struct replicas *rs, uint32_t index, int copy)
 	return true;
 }
 
-void placing_lost(struct replicas *rs, struct donor *d)
+void mapping_lost(struct replicas *rs, struct donor *d)
 {
 	for (uint32_t i = 0; d->copies && i < rs->engine->table.count; i++) {
 		struct slab *slab = slab_at(rs, i);
@@ -347,7 +347,7 @@ void placing_lost(struct replicas *rs, struct donor *d)
 		engine_slab_settled(rs->engine, i);
 }
 
-uint64_t placing_oldest(const struct replicas *rs, const struct donor *d)
+uint64_t mapping_oldest(const struct replicas *rs, const struct donor *d)
 {
 	uint64_t oldest = UINT64_MAX;
 

@@ -25,12 +25,12 @@
 #define MERGE 16 /* neighbouring writes that become one */
 #define STACK (128u << 10)
 /*
- * Transfers under way.  What a disk takes from one at a time is its latency's
+ * Transfers in flight.  What a disk takes from one at a time is its latency's
  * affair: with 1.5 ms, 600 writes a second; with 32 at a time 20,000.
  */
 #define DEPTH 32 /* of each lane */
 /*
- * Bytes of writes under way, which a read that comes meanwhile waits for: enough for
+ * Bytes of writes in flight, which a read that comes meanwhile waits for: enough for
  * 1 GB/s at 8 ms.
  */
 #define WRITING (8u << 20)
@@ -129,7 +129,7 @@ int backup_open(struct backup *b, const char *path, uint64_t size, struct error 
 	}
 	strcpy(b->path, path);
 	b->created = created;
-	/* Page cache would be a second copy, taken from those who are short of memory. */
+	/* Page cache would be a second copy, on a machine that is short of memory. */
 	b->direct = fcntl(fd, F_SETFL, O_DIRECT) == 0;
 	if (!b->direct)
 		log_warn("backup %s: no direct I/O (%m); using the page cache", path);
@@ -339,7 +339,7 @@ static struct disk_io *free_io(struct backup *b, const struct backup_lane *l)
 
 /*
  * Begins the next jobs of @l as one transfer, if they may be: those that overlap one
- * under way, and all behind them, wait.
+ * in flight, and all behind them, wait.
  */
 static bool begin_next(struct backup *b, struct backup_lane *l)
 {
@@ -397,7 +397,7 @@ static int sleep_a_while(struct backup *b)
 	uint64_t n;
 
 	__atomic_store_n(&b->sleeping, how, __ATOMIC_SEQ_CST);
-	/* Work handed over before the flag was seen has woken nobody. */
+	/* Work handed over before the flag was seen has not woken the thread. */
 	if (!(has_more(&b->reads) && free_io(b, &b->reads)) &&
 	    (b->in_flight || (!has_more(&b->queue) && !__atomic_load_n(&b->stop, __ATOMIC_SEQ_CST))) &&
 	    (b->wakers || !b->in_flight || poll(&wake, 1, LOOK_MS) > 0) &&

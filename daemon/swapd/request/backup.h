@@ -71,10 +71,10 @@ int backup_open(struct backup *b, const char *path, uint64_t size, struct error 
 int backup_start(struct backup *b, struct slots *slots, struct error *e);
 
 /*
- * For who is to serve: -EAGAIN while what a predecessor had the kernel read and write is under
- * way.  The kernel waits for that before a process is gone, but not if somebody else
- * holds its memory, as who reads /proc/PID/smaps or uses process_vm_readv(2) does for
- * a while; it would change the file, or a slot, behind our back.
+ * For the next server: -EAGAIN while the kernel still reads and writes for a predecessor.  The
+ * kernel waits for that before a process has exited, unless another process holds its memory, as
+ * a reader of /proc/PID/smaps or a user of process_vm_readv(2) does for a while; it would change
+ * the file, or a slot, later.
  * Transfers hold the file they go to, so a lock of that open file is there until the
  * last of them has ended.  0, too, for a process that has no file of its own.  Where it
  * fails before there is a predecessor, as on NFS, whose flock(2) is such a lock and the

@@ -134,14 +134,15 @@ static bool begin_write(struct engine *e, struct slot *slot)
 	uint64_t all = slot->count < 64 ? (1ull << slot->count) - 1 : ~0ull;
 
 	if (!slot->known) {
-		slot->same = page_map_same_filled(slot->payload, slot->count);
-		page_map_write(e->map, &(struct page_write){ slot->first, slot->count, slot->same,
-							     slot->payload });
-		count_add(&e->counters->same, (uint64_t)__builtin_popcountll(slot->same));
+		slot->same_filled = page_map_same_filled(slot->payload, slot->count);
+		page_map_write(e->map, &(struct page_write){ slot->first, slot->count,
+							     slot->same_filled, slot->payload });
+		count_add(&e->counters->same_filled,
+			  (uint64_t)__builtin_popcountll(slot->same_filled));
 		shared_order();
 		slot->known = true;
 	}
-	if (slot->same == all)
+	if (slot->same_filled == all)
 		return true;
 	if (!sealing_leaves(&e->sealing, slot)) {
 		page_map_lose(e->map, slot->first, slot->count);
@@ -155,8 +156,8 @@ static bool begin_write(struct engine *e, struct slot *slot)
 }
 
 /*
- * The backup file keeps what it has of the pages: nobody reads it, and clearing it
- * would make room to be allocated anew by the next writes.
+ * The backup file keeps its content of the pages: it is never read, and after clearing it the next
+ * writes would have to allocate blocks again.
  */
 static void discard(struct engine *e, struct slot *slot)
 {
@@ -399,7 +400,8 @@ static bool being_saved(const struct engine *e, uint32_t page)
 	for (uint32_t i = 0; i < e->slots.active_count; i++) {
 		const struct slot *fill = &e->slots.slot[e->slots.active[i]];
 
-		if (fill->kind == SLOT_RESYNC && fill->fetched && page >= fill->first + fill->cursor &&
+		if (fill->kind == SLOT_RESYNC && fill->fetched &&
+		    page >= fill->first + fill->cursor &&
 		    page < fill->first + fill->cursor + fill->run)
 			return true;
 	}
@@ -450,7 +452,7 @@ static void read_on(struct engine *e, struct slot *slot)
 			return;
 		case PAGE_SAME_FILLED:
 			page_map_fill(e->map, page, slot->run, to);
-			count_add(&e->counters->read_same, slot->run);
+			count_add(&e->counters->read_same_filled, slot->run);
 			run_done(slot);
 			break;
 		case PAGE_ZERO:
@@ -482,7 +484,7 @@ static void read_backed(struct engine *e, struct slot *slot)
 		run_done(slot);
 		resync_on(e, slot);
 	} else if (find(e, page, 1, &copy).home == PAGE_REPLICA) {
-		read_on(e, slot); /* a RESYNC that was under way has saved it */
+		read_on(e, slot); /* a RESYNC in flight has saved it */
 	} else {
 		read_nowhere(e, slot);
 	}
@@ -567,7 +569,7 @@ static void resync_on(struct engine *e, struct slot *slot)
 			continue;
 		}
 		if (run.home != PAGE_REPLICA)
-			slot->cursor += slot->run; /* nowhere: nobody can bring it back */
+			slot->cursor += slot->run; /* nowhere: it is lost */
 		else if (!move(e, slot, (uint8_t)(1u << copy), WIRE_READ))
 			return;
 	}
@@ -622,9 +624,9 @@ static void write_settle(struct engine *e, struct slot *slot)
 }
 
 /* How many of the pages from the cursor on are alike in being the same word, or not. */
-static uint32_t same_run(const struct slot *slot)
+static uint32_t same_filled_run(const struct slot *slot)
 {
-	uint64_t bits = slot->same >> slot->cursor;
+	uint64_t bits = slot->same_filled >> slot->cursor;
 	uint64_t change = bits & 1 ? ~bits : bits;
 	uint32_t left = slot->count - slot->cursor;
 	uint32_t n = change ? (uint32_t)__builtin_ctzll(change) : 64;
@@ -639,8 +641,8 @@ static void write_on(struct engine *e, struct slot *slot)
 		struct slab *slab = &e->table.slabs[index];
 		uint8_t legs = slab_mapped(slab);
 
-		slot->run = same_run(slot);
-		if (slot->same >> slot->cursor & 1) {
+		slot->run = same_filled_run(slot);
+		if (slot->same_filled >> slot->cursor & 1) {
 			run_done(slot);
 			continue;
 		}

@@ -28,7 +28,7 @@
 struct engine_events {
 	/* A page of the slab needs a replica: true when one is being requested. */
 	bool (*wanted)(void *owner, uint32_t slab);
-	/* Repair's requests: a RESYNC has ended; an EXCLUSIVE has its slab; its turn at the backup. */
+	/* Repair's requests: RESYNC has ended; EXCLUSIVE has its slab; the backup reached it. */
 	void (*resynced)(void *owner, struct slot *slot);
 	void (*exclusive)(void *owner, struct slot *slot);
 	void (*exclusive_backed)(void *owner, struct slot *slot);

@@ -22,7 +22,7 @@
 #define SLOT_BYTES (256u << 10)
 #define SLOT_PAGES (SLOT_BYTES / EBB_PAGE)
 /*
- * A loop device has at most 128 requests under way.  The other slots may hold
+ * A loop device has at most 128 requests in flight.  The other slots may hold
  * writes that are answered and wait for the backup disk: a slow disk holds up
  * writes, never a read.
  */
@@ -44,7 +44,7 @@ enum slot_kind { SLOT_FREE, SLOT_NEW, SLOT_READ, SLOT_WRITE, SLOT_DISCARD, SLOT_
 enum slot_wait {
 	WAIT_NONE,
 	WAIT_BEGIN,   /* its turn, on the ready list: it has yet to begin */
-	WAIT_READY,   /* its turn, likewise: it goes on */
+	WAIT_READY,   /* its turn, on the ready list: it continues */
 	WAIT_DONOR,   /* transfers in slot->pending */
 	WAIT_SLAB,    /* its slab being mapped; READ: a RESYNC that has its page */
 	WAIT_BACKUP,  /* the backup file */
@@ -73,14 +73,14 @@ struct slot {
 	bool degraded;        /* WRITE: some page reached no donor, so the backup decides */
 	bool backing;         /* handed to the backup thread */
 	bool fetched;         /* RESYNC: the present run is in the payload */
-	uint8_t copy;         /* RESYNC: to be filled, or RESYNC_BACKUP; EXCLUSIVE: to be given back */
+	uint8_t copy;         /* RESYNC: to be filled, or RESYNC_BACKUP; EXCLUSIVE: to release */
 	uint8_t purpose;      /* EXCLUSIVE: enum repair_purpose */
 	int backup_result;    /* 0 or -errno, when no longer backing */
 	uint32_t first, count; /* pages */
 	uint32_t cursor;      /* pages of it that are through */
 	uint32_t run;         /* pages of the present transfers */
 	uint32_t serial;      /* RESYNC, EXCLUSIVE: of the copy */
-	uint64_t same;        /* WRITE: a bit for each page that is one word over and over */
+	uint64_t same_filled; /* WRITE: a bit for each same-filled page */
 	uint64_t unique;      /* the frontend's name of the request; 0: asked again (failover.c) */
 	uint64_t order;       /* of arrival */
 	uint64_t sealed;      /* WRITE: a bit for each page of the payload that is sealed */
@@ -113,7 +113,7 @@ struct slots {
 	struct slot_list blocked;  /* in order of arrival */
 	struct slot_list ready;    /* can go on, or begin (engine_run()) */
 	struct slot_list unanswered; /* writes that are through but for the backlog limit */
-	/* Unanswered requests under way, with their ranges side by side for the scan. */
+	/* Unanswered requests in flight, with their ranges side by side for the scan. */
 	uint32_t active_count, active_excluding;
 	uint16_t active[SLOT_COUNT];
 	struct slot_range { uint32_t first, end; bool excludes; } range[SLOT_COUNT];
@@ -158,12 +158,12 @@ static inline int transfer_copy(uint32_t number)
 	return (int)(number % SLAB_COPIES);
 }
 
-/* Marks a request as under way, and no longer. */
+/* Marks a request as in flight, and no longer. */
 void slot_activate(struct slots *s, struct slot *slot);
 void slot_retire(struct slots *s, struct slot *slot);
 
 /*
- * Whether @slot must wait: its pages overlap those of a request under way, or
+ * Whether @slot must wait: its pages overlap those of a request in flight, or
  * of one blocked before it, and one of the two excludes others.
  */
 bool slot_conflicts(const struct slots *s, const struct slot *slot);

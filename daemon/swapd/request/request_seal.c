@@ -52,7 +52,7 @@ bool sealing_leaves(struct sealing *s, struct slot *slot)
 		/* A predecessor may have sealed some. */
 		if (slot->sealed >> i & 1)
 			continue;
-		if (slot->same >> i & 1) {
+		if (slot->same_filled >> i & 1) {
 			/* The page map has the word; the backup, which gets the slot, must not. */
 			memset(page, 0, PAGE);
 			continue;
