@@ -14,11 +14,8 @@ static int run_version(int argc, char **argv, void *options, struct error *e);
 static int run_help(int argc, char **argv, void *options, struct error *e);
 static int run_completion(int argc, char **argv, void *options, struct error *e);
 
-static const struct option_spec only_json[] = { OPTION_JSON, OPTIONS_END };
-
 const struct command command_version = {
-	.object = "version", .help = "Print the version", .options = only_json,
-	.options_size = sizeof(struct common_options), .run = run_version,
+	.object = "version", .help = "Print the version", JSON_OPTIONS, .run = run_version,
 };
 
 const struct command command_help = {

@@ -340,11 +340,8 @@ static int check_params(const struct declaration *d, const struct ebb_policy_inf
 	char where[128];
 
 	for (uint32_t i = 0; i < d->n; i++) {
-		const struct ebb_param_info *p = NULL;
+		const struct ebb_param_info *p = policy_param(info, d->name[i]);
 
-		for (uint32_t k = 0; k < info->params; k++)
-			if (!strcmp(info->param[k].name, d->name[i]))
-				p = &info->param[k];
 		declaration_where(d, d->name[i], where, sizeof(where));
 		if (!p && strcmp(d->name[i], "detect") && strcmp(d->name[i], "slowdown"))
 			return fail_exit(e, EXIT_USAGE, EINVAL,

@@ -14,6 +14,7 @@
 #include "lib/base/cleanup.h"
 #include "lib/base/clock.h"
 #include "lib/base/files.h"
+#include "lib/base/lock.h"
 #include "lib/base/log.h"
 #include "lib/host/cgroup_files.h"
 #include "lib/trace/trace.h"
@@ -148,12 +149,9 @@ static void end_recording(struct recordings *r, struct recording *s, uint64_t lo
 
 static bool is_attached(struct recordings *r, uint64_t owner)
 {
-	bool found;
+	HOLD(&r->attachments->lock);
 
-	pthread_mutex_lock(&r->attachments->lock);
-	found = attachments_find(r->attachments, owner) != NULL;
-	pthread_mutex_unlock(&r->attachments->lock);
-	return found;
+	return attachments_find(r->attachments, owner) != NULL;
 }
 
 /* Its cgroup was removed or detached, or its client exited. */
@@ -464,12 +462,9 @@ static int start_locked(struct recordings *r, const char *cgroup, const char *fi
 int recording_start(struct recordings *r, const char *cgroup, const char *file, uint64_t watch_ns,
 		    struct error *e)
 {
-	int ret;
+	HOLD(&r->lock);
 
-	pthread_mutex_lock(&r->lock);
-	ret = start_locked(r, cgroup, file, watch_ns, e);
-	pthread_mutex_unlock(&r->lock);
-	return ret;
+	return start_locked(r, cgroup, file, watch_ns, e);
 }
 
 /* Tells the kernel first, then takes what is in the ring. */
@@ -492,37 +487,30 @@ static void stop_locked(struct recordings *r, struct recording *s)
 int recording_stop(struct recordings *r, const char *cgroup, struct recording_end *end,
 		   struct error *e)
 {
-	struct recording **slot;
-	int ret = -ENOENT;
+	HOLD(&r->lock);
+	struct recording **slot = find_cgroup(r, cgroup, e);
+	int ret;
 
-	pthread_mutex_lock(&r->lock);
-	slot = find_cgroup(r, cgroup, e);
-	if (slot) {
-		if ((*slot)->writer)
-			stop_locked(r, *slot);
-		*end = (*slot)->end;
-		ret = (*slot)->error.code ?
-			      fail(e, (*slot)->error.code, "%s", (*slot)->error.text) : 0;
-		free(*slot);
-		*slot = NULL;
-	}
-	pthread_mutex_unlock(&r->lock);
+	if (!slot)
+		return -ENOENT;
+	if ((*slot)->writer)
+		stop_locked(r, *slot);
+	*end = (*slot)->end;
+	ret = (*slot)->error.code ? fail(e, (*slot)->error.code, "%s", (*slot)->error.text) : 0;
+	free(*slot);
+	*slot = NULL;
 	return ret;
 }
 
 int recording_check(struct recordings *r, const char *cgroup, struct error *e)
 {
-	struct recording **slot;
-	int ret = -ENOENT;
+	HOLD(&r->lock);
+	struct recording **slot = find_cgroup(r, cgroup, e);
 
-	pthread_mutex_lock(&r->lock);
-	slot = find_cgroup(r, cgroup, e);
-	if (slot) {
-		(*slot)->asked_ns = now_ns();
-		ret = (*slot)->error.code ? fail(e, (*slot)->error.code, "%s", (*slot)->error.text) :
-		      (*slot)->writer     ? 0 :
-					    fail(e, ESRCH, "%s: its recording has ended", cgroup);
-	}
-	pthread_mutex_unlock(&r->lock);
-	return ret;
+	if (!slot)
+		return -ENOENT;
+	(*slot)->asked_ns = now_ns();
+	if ((*slot)->error.code)
+		return fail(e, (*slot)->error.code, "%s", (*slot)->error.text);
+	return (*slot)->writer ? 0 : fail(e, ESRCH, "%s: its recording has ended", cgroup);
 }

@@ -77,19 +77,14 @@ static int status(struct ebbd *d, struct json_object *request, struct json_objec
 	device_record_each(add_device, add_array(answer, "devices"));
 	executor_read_stats(d->executor, &x);
 	o = json_object_new_object();
-	json_add_int(o, "requests", x.requests);
-	json_add_int(o, "stale", x.stale);
-	json_add_int(o, "full", x.full);
-	json_add_int(o, "throttled", x.throttled);
-	json_add_int(o, "calls", x.calls);
-	json_add_int(o, "pages", x.pages);
-	json_add_int(o, "not_swapped", x.not_swapped);
-	json_add_int(o, "repeated", x.repeated);
-	json_add_int(o, "failed", x.failed);
-	json_add_int(o, "cold_pages", x.cold_pages);
-	json_add_int(o, "paged_out", x.paged_out);
-	json_add_int(o, "call_ns", x.call_ns);
-	json_add_int(o, "waits", x.waits);
+	json_add_numbers(o, (struct json_number[]){
+		{ "requests", x.requests }, { "stale", x.stale }, { "full", x.full },
+		{ "throttled", x.throttled }, { "calls", x.calls }, { "pages", x.pages },
+		{ "not_swapped", x.not_swapped }, { "repeated", x.repeated },
+		{ "failed", x.failed }, { "cold_pages", x.cold_pages },
+		{ "paged_out", x.paged_out }, { "call_ns", x.call_ns }, { "waits", x.waits },
+		{ NULL }
+	});
 	json_object_object_add(answer, "executor", o);
 	return policy_list(d, request, answer, e);
 }

@@ -159,14 +159,13 @@ static void print_json(const struct cluster_options *o, const struct table *t)
 {
 	struct json_object *answer = json_object_new_object(), *alone = json_object_new_object(),
 			   *rows = json_object_new_object();
-	const struct { const char *name; uint64_t v; } numbers[] = {
+	const struct json_number numbers[] = {
 		{ "nodes", o->nodes }, { "hours", o->hours }, { "memory", o->memory },
 		{ "slab", o->slab }, { "headroom", o->headroom }, { "hot_slab", o->hot },
-		{ "seed", o->seed }, { "seeds", o->seeds },
+		{ "seed", o->seed }, { "seeds", o->seeds }, { NULL },
 	};
 
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-		json_add_int(answer, numbers[i].name, numbers[i].v);
+	json_add_numbers(answer, numbers);
 	for (int i = 0; i < ALONE; i++)
 		add_figure(alone, alone_names[i], &t->alone[i]);
 	json_add_bool(answer, "still", o->still);

@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include <ebb/abi.h>
 #include "lib/base/text.h"
@@ -11,62 +10,17 @@
 #include "trace_load.h"
 #include "commands.h"
 
-static const char *role_name(uint16_t role)
-{
-	return role == EBB_ROLE_GC ? "gc" : "app";
-}
-
-static struct json_object *describe_threads(const struct loaded_trace *t)
-{
-	struct json_object *rows = json_object_new_array();
-
-	for (size_t i = 0; i < t->threads; i++) {
-		const struct loaded_thread *thread = &t->thread[i];
-		struct json_object *o = json_object_new_object();
-
-		json_add_int(o, "tgid", thread->tgid);
-		json_add_int(o, "tid", thread->tid);
-		json_add_text(o, "comm", *thread->comm ? thread->comm : NULL);
-		json_add_text(o, "role", role_name(thread->role));
-		json_add_int(o, "misses", (int64_t)thread->count[TRACE_MISS]);
-		json_add_int(o, "hits", (int64_t)thread->count[TRACE_HIT]);
-		json_add_int(o, "late", (int64_t)thread->count[TRACE_LATE]);
-		json_object_array_add(rows, o);
-	}
-	return rows;
-}
+static const char *const roles[2] = { "app", "gc" };
 
 static struct json_object *describe(const struct loaded_trace *t, const char *file)
 {
 	struct json_object *o = json_object_new_object();
-	time_t start = (time_t)(t->info.start_unix_ns / 1000000000);
-	char when[32];
-	struct tm tm;
 
-	strftime(when, sizeof(when), "%FT%TZ", gmtime_r(&start, &tm));
 	json_add_text(o, "file", file);
-	json_add_text(o, "comm", *t->info.comm ? t->info.comm : NULL);
-	json_add_text(o, "cgroup", t->info.cgroup);
-	json_add_text(o, "policy", t->info.policy);
-	json_add_int(o, "memory", (int64_t)t->info.memory);
-	json_add_int(o, "page_size", 1LL << t->info.page_shift);
-	json_add_int(o, "page_cluster", t->info.page_cluster);
-	json_add_text(o, "kernel", t->info.kernel);
-	json_add_text(o, "start", when);
-	json_add_int(o, "span_ns", (int64_t)t->span_ns);
-	json_add_int(o, "records", (int64_t)t->records);
-	json_add_int(o, "misses", (int64_t)t->count[TRACE_MISS]);
-	json_add_int(o, "hits", (int64_t)t->count[TRACE_HIT]);
-	json_add_int(o, "late", (int64_t)t->count[TRACE_LATE]);
-	json_add_int(o, "outs", (int64_t)t->count[TRACE_OUT]);
-	json_add_int(o, "pages", (int64_t)t->pages);
-	json_add_int(o, "samples", (int64_t)t->samples);
-	json_add_int(o, "lost", (int64_t)t->info.lost);
-	json_add_int(o, "miss_ns", (int64_t)t->miss_ns);
-	json_add_int(o, "late_ns", (int64_t)t->late_ns);
-	json_add_bool(o, "finished", t->info.finished);
-	json_add_text(o, "stopped", t->info.stopped ? strerror(t->info.stopped) : NULL);
-	json_object_object_add(o, "threads", describe_threads(t));
+	trace_add_about(o, &t->info);
+	trace_add_counts(o, t);
+	json_add_int(o, "samples", t->samples);
+	json_object_object_add(o, "threads", trace_threads_json(t, t->threads, roles));
 	return o;
 }
 
@@ -117,7 +71,7 @@ static void print_csv(const struct loaded_trace *t)
 
 		printf("%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%u,%u,%s,%s,%u,0x%" PRIx64 "\n",
 		       r->time_ns, r->duration_ns, r->vpn, r->tgid, r->tid, trace_kind_names[r->kind],
-		       role_name(r->role), r->cluster, r->ip);
+		       roles[r->role == EBB_ROLE_GC], r->cluster, r->ip);
 	}
 }
 

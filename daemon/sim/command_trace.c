@@ -57,28 +57,22 @@ static struct json_object *describe(const struct sim_history *h, const struct si
 	/* Beyond the recorded size, the eviction order is an assumption. */
 	json_add_bool(o, "estimate", c->memory > h->info.memory);
 	json_add_int(o, "latency_ns", c->latency_ns);
-	json_add_int(o, "misses", x->misses);
-	json_add_int(o, "hits", x->hits);
-	json_add_int(o, "late", x->late);
-	json_add_int(o, "wasted", x->wasted);
-	json_add_int(o, "prefetched", x->prefetched);
-	json_add_int(o, "outstanding", x->outstanding);
+	json_add_numbers(o, (struct json_number[]){
+		{ "misses", x->misses }, { "hits", x->hits }, { "late", x->late },
+		{ "wasted", x->wasted }, { "prefetched", x->prefetched },
+		{ "outstanding", x->outstanding }, { NULL }
+	});
 	put_ratio(o, "coverage", used, used + x->misses);
 	put_ratio(o, "accuracy", used, x->prefetched);
-	json_add_int(o, "requests", x->requests);
-	json_add_int(o, "request_pages", x->request_pages);
-	json_add_int(o, "gc_misses", x->gc_misses);
-	json_add_int(o, "gc_hits", x->gc_hits);
-	json_add_int(o, "miss_ns", x->miss_ns);
-	json_add_int(o, "late_ns", x->late_ns);
-	json_add_int(o, "lost_ns", x->miss_ns + x->late_ns);
-	json_add_int(o, "readahead", x->readahead);
-	json_add_int(o, "spared", x->spared);
-	json_add_int(o, "throttled", x->throttled);
-	json_add_int(o, "dropped", x->dropped);
-	json_add_int(o, "not_swapped", x->not_swapped);
-	json_add_int(o, "cold_pages", x->cold_pages);
-	json_add_int(o, "paged_out", x->paged_out);
+	json_add_numbers(o, (struct json_number[]){
+		{ "requests", x->requests }, { "request_pages", x->request_pages },
+		{ "gc_misses", x->gc_misses }, { "gc_hits", x->gc_hits },
+		{ "miss_ns", x->miss_ns }, { "late_ns", x->late_ns },
+		{ "lost_ns", x->miss_ns + x->late_ns }, { "readahead", x->readahead },
+		{ "spared", x->spared }, { "throttled", x->throttled }, { "dropped", x->dropped },
+		{ "not_swapped", x->not_swapped }, { "cold_pages", x->cold_pages },
+		{ "paged_out", x->paged_out }, { NULL }
+	});
 	put_ratio(o, "seconds", x->span_ns, 1000000000);
 	for (int i = 0; i < TRACE_KINDS; i++)
 		json_add_int(recorded, trace_kind_names[i], h->recorded[i]);

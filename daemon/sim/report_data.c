@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include <ebb/abi.h>
 #include "lib/base/text.h"
 #include "lib/base/cleanup.h"
 #include "page_axis.h"
@@ -47,23 +45,10 @@ static uint32_t part_of(const struct loaded_trace *t, const struct trace_record 
 static struct json_object *about(const struct loaded_trace *t)
 {
 	struct json_object *o = json_object_new_object();
-	time_t start = (time_t)(t->info.start_unix_ns / 1000000000);
-	char when[32];
-	struct tm tm;
 
-	strftime(when, sizeof(when), "%FT%TZ", gmtime_r(&start, &tm));
-	json_add_text(o, "comm", *t->info.comm ? t->info.comm : NULL);
-	json_add_text(o, "cgroup", t->info.cgroup);
-	json_add_text(o, "policy", t->info.policy);
-	json_add_text(o, "kernel", t->info.kernel);
+	trace_add_about(o, &t->info);
 	json_add_text(o, "machine", *t->info.machine ? t->info.machine : NULL);
 	json_add_int(o, "cpus", t->info.cpus);
-	json_add_int(o, "memory", (int64_t)t->info.memory);
-	json_add_int(o, "page_size", 1LL << t->info.page_shift);
-	json_add_int(o, "page_cluster", t->info.page_cluster);
-	json_add_text(o, "start", when);
-	json_add_text(o, "stopped", t->info.stopped ? strerror(t->info.stopped) : NULL);
-	json_add_bool(o, "finished", t->info.finished);
 	json_add_text(o, "ebb", EBB_VERSION);
 	return o;
 }
@@ -120,16 +105,7 @@ static struct json_object *summary(const struct loaded_trace *t)
 	struct json_object *o = json_object_new_object();
 	uint64_t used = t->count[TRACE_HIT] + t->count[TRACE_LATE];
 
-	json_add_int(o, "records", (int64_t)t->records);
-	json_add_int(o, "misses", (int64_t)t->count[TRACE_MISS]);
-	json_add_int(o, "hits", (int64_t)t->count[TRACE_HIT]);
-	json_add_int(o, "late", (int64_t)t->count[TRACE_LATE]);
-	json_add_int(o, "outs", (int64_t)t->count[TRACE_OUT]);
-	json_add_int(o, "lost", (int64_t)t->info.lost);
-	json_add_int(o, "pages", (int64_t)t->pages);
-	json_add_int(o, "span_ns", (int64_t)t->span_ns);
-	json_add_int(o, "miss_ns", (int64_t)t->miss_ns);
-	json_add_int(o, "late_ns", (int64_t)t->late_ns);
+	trace_add_counts(o, t);
 	json_object_object_add(o, "coverage", NULL);
 	if (used + t->count[TRACE_MISS])
 		json_add_double(o, "coverage",
@@ -147,26 +123,6 @@ static struct json_object *summary(const struct loaded_trace *t)
 					(double)used / (double)prefetched : 1);
 	}
 	return o;
-}
-
-static struct json_object *threads(const struct loaded_trace *t)
-{
-	struct json_object *rows = json_object_new_array();
-
-	for (size_t i = 0; i < t->threads && i < REPORT_THREADS; i++) {
-		const struct loaded_thread *thread = &t->thread[i];
-		struct json_object *o = json_object_new_object();
-
-		json_add_int(o, "tgid", thread->tgid);
-		json_add_int(o, "tid", thread->tid);
-		json_add_text(o, "comm", *thread->comm ? thread->comm : NULL);
-		json_add_text(o, "role", thread->role == EBB_ROLE_GC ? "collector" : "program");
-		json_add_int(o, "misses", (int64_t)thread->count[TRACE_MISS]);
-		json_add_int(o, "hits", (int64_t)thread->count[TRACE_HIT]);
-		json_add_int(o, "late", (int64_t)thread->count[TRACE_LATE]);
-		json_object_array_add(rows, o);
-	}
-	return rows;
 }
 
 /* --- the map ------------------------------------------------------------- */
@@ -351,6 +307,7 @@ static struct json_object *samples(const struct loaded_trace *t)
 
 struct json_object *report_data(const struct loaded_trace *t)
 {
+	static const char *const roles[2] = { "program", "collector" };
 	struct json_object *o = json_object_new_object(), *histograms = json_object_new_object(),
 			   *quantiles = json_object_new_object(), *map = fault_map(t);
 	int r = map ? 0 : -1;
@@ -364,7 +321,7 @@ struct json_object *report_data(const struct loaded_trace *t)
 	json_object_object_add(o, "latency_ns_log2", histograms);
 	json_object_object_add(o, "latency_ns", quantiles);
 	json_object_object_add(o, "samples", samples(t));
-	json_object_object_add(o, "threads", threads(t));
+	json_object_object_add(o, "threads", trace_threads_json(t, REPORT_THREADS, roles));
 	json_add_int(o, "all_threads", (int64_t)t->threads);
 	if (r) {
 		json_object_put(o);

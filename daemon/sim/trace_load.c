@@ -2,6 +2,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#include <ebb/abi.h>
 
 #include "trace_load.h"
 
@@ -165,4 +168,56 @@ void trace_unload(struct loaded_trace *t)
 	free(t->record);
 	free(t->sample);
 	free(t->thread);
+}
+
+struct json_object *trace_threads_json(const struct loaded_trace *t, size_t most,
+				       const char *const roles[2])
+{
+	struct json_object *rows = json_object_new_array();
+
+	for (size_t i = 0; i < t->threads && i < most; i++) {
+		const struct loaded_thread *thread = &t->thread[i];
+		struct json_object *o = json_object_new_object();
+
+		json_add_int(o, "tgid", thread->tgid);
+		json_add_int(o, "tid", thread->tid);
+		json_add_text(o, "comm", *thread->comm ? thread->comm : NULL);
+		json_add_text(o, "role", roles[thread->role == EBB_ROLE_GC]);
+		json_add_numbers(o, (struct json_number[]){
+			{ "misses", thread->count[TRACE_MISS] }, { "hits", thread->count[TRACE_HIT] },
+			{ "late", thread->count[TRACE_LATE] }, { NULL }
+		});
+		json_object_array_add(rows, o);
+	}
+	return rows;
+}
+
+void trace_add_about(struct json_object *o, const struct trace_info *info)
+{
+	time_t start = (time_t)(info->start_unix_ns / 1000000000);
+	char when[32];
+	struct tm tm;
+
+	strftime(when, sizeof(when), "%FT%TZ", gmtime_r(&start, &tm));
+	json_add_text(o, "comm", *info->comm ? info->comm : NULL);
+	json_add_text(o, "cgroup", info->cgroup);
+	json_add_text(o, "policy", info->policy);
+	json_add_text(o, "kernel", info->kernel);
+	json_add_int(o, "memory", info->memory);
+	json_add_int(o, "page_size", 1ULL << info->page_shift);
+	json_add_int(o, "page_cluster", info->page_cluster);
+	json_add_text(o, "start", when);
+	json_add_text(o, "stopped", info->stopped ? strerror(info->stopped) : NULL);
+	json_add_bool(o, "finished", info->finished);
+}
+
+void trace_add_counts(struct json_object *o, const struct loaded_trace *t)
+{
+	json_add_numbers(o, (struct json_number[]){
+		{ "records", t->records }, { "misses", t->count[TRACE_MISS] },
+		{ "hits", t->count[TRACE_HIT] }, { "late", t->count[TRACE_LATE] },
+		{ "outs", t->count[TRACE_OUT] }, { "lost", t->info.lost }, { "pages", t->pages },
+		{ "span_ns", t->span_ns }, { "miss_ns", t->miss_ns }, { "late_ns", t->late_ns },
+		{ NULL }
+	});
 }

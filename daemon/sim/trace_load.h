@@ -3,6 +3,7 @@
 #ifndef EBB_TRACE_LOAD_H
 #define EBB_TRACE_LOAD_H
 
+#include "lib/base/json.h"
 #include "lib/trace/trace.h"
 
 struct loaded_thread {
@@ -40,6 +41,17 @@ int traced_page_compare(const void *a, const void *b);
 
 /* The distinct pages of @t in that order, @t->pages of them; the caller's, NULL without memory. */
 struct traced_page *trace_pages(const struct loaded_trace *t);
+
+/* Adds to @o what the header says, and what was counted. */
+void trace_add_about(struct json_object *o, const struct trace_info *info);
+void trace_add_counts(struct json_object *o, const struct loaded_trace *t);
+
+/*
+ * Returns at most @most threads as an array, the caller's.  @roles: what a thread of the program
+ * and one of a collector are called.
+ */
+struct json_object *trace_threads_json(const struct loaded_trace *t, size_t most,
+				       const char *const roles[2]);
 
 #define _cleanup_loaded_ __attribute__((cleanup(trace_unload)))
 

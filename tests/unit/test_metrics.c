@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "ebbctl/live/exposition.h"
-#include "ebbctl/live/exposition_table.h"
 #include "ebbctl/live/http.h"
 
 static char *expose(const char *json, enum exposition_format format)

@@ -4,13 +4,174 @@
 #include <string.h>
 
 #include "exposition.h"
-#include "exposition_table.h"
 #include "lib/base/utf8.h"
 #include "lib/control/control.h"
 
 /* Log2 buckets with a le: 1 us to 2 s.  The first includes shorter times. */
 #define BUCKET_FIRST 10
 #define BUCKET_LAST 30
+
+#define NS 1e-9
+#define US 1e-6
+
+#define METRIC(kind, rows, name, path, text, ...) { name, kind, rows, path, .help = text, __VA_ARGS__ }
+#define COUNTER(...) METRIC(METRIC_COUNTER, __VA_ARGS__)
+#define GAUGE(...) METRIC(METRIC_GAUGE, __VA_ARGS__)
+#define IS(...) METRIC(METRIC_IS, __VA_ARGS__)
+#define STATES(...) METRIC(METRIC_STATES, __VA_ARGS__)
+#define HISTOGRAM(...) METRIC(METRIC_HISTOGRAM, __VA_ARGS__)
+#define INFO(rows, name, text, ...) METRIC(METRIC_INFO, rows, name, NULL, text, .labels = { __VA_ARGS__ })
+
+#define EXECUTOR(name, path, text) COUNTER(ROWS_DAEMON, "ebb_prefetch_" name, "executor." path, text)
+#define CGROUP(name, text) COUNTER(ROWS_CGROUP, "ebb_cgroup_" name, name, text)
+#define PAGES(name, text) COUNTER(ROWS_CGROUP, "ebb_cgroup_" name "_pages", name, text)
+#define OFFLOAD(name, path, text) GAUGE(ROWS_CGROUP, "ebb_cgroup_offload_" name, "offload." path, text)
+#define SERVER(name, path, text) GAUGE(ROWS_DEVICE, "ebb_device_" name, "server." path, text)
+#define DEVICE(name, path, text) COUNTER(ROWS_DEVICE, "ebb_device_" name, "stats." path, text)
+#define DONOR(name, path, text) GAUGE(ROWS_DONOR, "ebb_donor_" name, path, text)
+#define LENDER(name, path, text) GAUGE(ROWS_LENDER, "ebb_lender_" name, path, text)
+#define LENT(name, path, text) COUNTER(ROWS_LENDER, "ebb_lender_" name, path, text)
+
+const struct metric metrics[] = {
+	INFO(ROWS_DAEMON, "ebb_build_info", "The running ebbd.", "version", "abi"),
+	GAUGE(ROWS_DAEMON, "ebb_uptime_seconds", "uptime_s", "Since ebbd started."),
+	EXECUTOR("requests", "requests", "Requests of policies that ebbd took."),
+	EXECUTOR("stale", "stale", "Requests dropped because of their age."),
+	EXECUTOR("full", "full", "Requests truncated by the limit of outstanding pages."),
+	EXECUTOR("throttled", "throttled",
+		 "Requests skipped because few prefetched pages were used."),
+	EXECUTOR("calls", "calls", "process_madvise calls."),
+	EXECUTOR("pages", "pages", "Pages requested in these calls."),
+	EXECUTOR("not_swapped", "not_swapped", "Requested pages that were not in swap."),
+	EXECUTOR("repeated", "repeated", "Requested pages that were already in flight."),
+	EXECUTOR("failed", "failed", "Calls that failed."),
+	EXECUTOR("cold_pages", "cold_pages", "Used pages deactivated."),
+	EXECUTOR("paged_out_pages", "paged_out", "Used pages paged out by drop-behind."),
+	COUNTER(ROWS_DAEMON, "ebb_prefetch_call_seconds", "executor.call_ns",
+		"Time spent in process_madvise.", .scale = NS),
+	EXECUTOR("waits", "waits", "Times the executor waited for the devices."),
+
+	INFO(ROWS_CGROUP, "ebb_cgroup_info", "The policy of a cgroup.", "policy"),
+	CGROUP("misses", "Faults that waited for a read."),
+	CGROUP("hits", "Faults on a prefetched page that did not wait."),
+	CGROUP("late", "Faults on a prefetched page that waited for its read."),
+	CGROUP("wasted", "Pages prefetched and dropped unread; an estimate."),
+	CGROUP("prefetched", "Prefetched pages."),
+	GAUGE(ROWS_CGROUP, "ebb_cgroup_outstanding_pages", "outstanding",
+	      "Prefetched pages not accessed yet."),
+	CGROUP("file_majors", "Major faults of file mappings."),
+	CGROUP("zero_majors", "Anonymous major faults that read nothing."),
+	PAGES("swapped_in", "Pages read from ebb's devices."),
+	PAGES("swapped_out", "Pages written to ebb's devices."),
+	PAGES("written", "Anonymous pages that reclaim sent to any swap."),
+	PAGES("shared", "Those of them that several processes may map."),
+	PAGES("clean", "Clean pages evicted; absent: not observed."),
+	CGROUP("epochs", "Epochs that have ended."),
+	CGROUP("requests", "Prefetch requests of the policy."),
+	CGROUP("request_pages", "Pages in them."),
+	CGROUP("dropped", "Requests lost because the ring was full."),
+	CGROUP("gc_misses", "Misses of a collector's threads."),
+	CGROUP("gc_hits", "Hits of a collector's threads, late ones included."),
+	CGROUP("by_chance", "Hits on pages prefetched so long ago that they may be chance."),
+	HISTOGRAM(ROWS_CGROUP, "ebb_cgroup_miss_seconds", "miss_ns_log2",
+		  "Latency of misses.", .sum = "miss_ns"),
+	HISTOGRAM(ROWS_CGROUP, "ebb_cgroup_hit_seconds", "hit_ns_log2",
+		  "Latency of hits and late prefetches."),
+	COUNTER(ROWS_CGROUP, "ebb_cgroup_late_seconds", "late_ns", "Time in late prefetches.", .scale = NS),
+	GAUGE(ROWS_CGROUP, "ebb_cgroup_memory_bytes", "memory", "Memory charged to the cgroup."),
+	GAUGE(ROWS_CGROUP, "ebb_cgroup_memory_limit_bytes", "limit",
+	      "Smallest limit of the cgroup and its ancestors; absent: none."),
+	COUNTER(ROWS_CGROUP, "ebb_cgroup_pressure_some_seconds", "pressure.some_us",
+		"Time in which some task waited for memory.", .scale = US),
+	COUNTER(ROWS_CGROUP, "ebb_cgroup_pressure_full_seconds", "pressure.full_us",
+		"Time in which all tasks waited for memory.", .scale = US),
+	OFFLOAD("target_ratio", "target", "Allowed slowdown by offloading."),
+	OFFLOAD("slowdown_ratio", "slowdown", "Measured slowdown by offloading."),
+	OFFLOAD("saved_bytes", "saved", "Memory that offloading has freed."),
+	COUNTER(ROWS_CGROUP, "ebb_cgroup_offload_reclaimed_pages", "offload.reclaimed_pages",
+		"Pages that offloading has paged out."),
+
+	IS(ROWS_DEVICE, "ebb_device_swap_on", "on", "Whether the device is on as swap."),
+	IS(ROWS_DEVICE, "ebb_device_up", "server", "Whether ebb-swapd answers."),
+	GAUGE(ROWS_DEVICE, "ebb_device_size_bytes", "size", "Size of the device."),
+	GAUGE(ROWS_DEVICE, "ebb_device_used_bytes", "used", "Used space of the device."),
+	SERVER("live_bytes", "live", "Pages stored at donors."),
+	SERVER("mapped_bytes", "mapped", "Slabs at donors, all replicas."),
+	STATES(ROWS_DEVICE, "ebb_device_slabs", "server.slabs", "Slabs by state."),
+	STATES(ROWS_DEVICE, "ebb_device_copies", "server.copies",
+	       "Replicas of slabs; wanted: per slab."),
+	IS(ROWS_DEVICE, "ebb_device_aborted", "server.aborted",
+	   "Whether the watchdog has aborted the device."),
+	IS(ROWS_DEVICE, "ebb_device_sealed", "server.sealed", "Whether pages are encrypted."),
+	IS(ROWS_DEVICE, "ebb_device_backup_failing", "server.backup.failing",
+	   "Whether the backup failed to write a page."),
+	SERVER("backup_queue", "backup.queue", "Transfers queued for the backup."),
+	SERVER("backup_backlog", "backup.backlog",
+	       "Writes answered before the backup stored them."),
+	SERVER("backup_backlog_limit", "backup.backlog_most", "Backlog above which writes wait for the backup."),
+	SERVER("repair_bytes_per_second", "repair.rate", "Current rate of resync."),
+	GAUGE(ROWS_DEVICE, "ebb_device_waiting_requests", "stats.waiting",
+	      "Requests in flight."),
+	DEVICE("requests", "requests", "Requests of the kernel."),
+	DEVICE("read_requests", "read_requests", "Reads among them."),
+	DEVICE("write_requests", "write_requests", "Writes among them."),
+	DEVICE("pages_read_donor", "pages_read_donor", "Pages read from donors."),
+	DEVICE("pages_read_backup", "pages_read_backup", "Pages read from the backup."),
+	DEVICE("pages_read_zero", "pages_read_zero", "Pages read that were never written."),
+	DEVICE("pages_read_same", "pages_read_same", "Same-filled pages read."),
+	DEVICE("pages_read_failed", "pages_read_failed",
+	       "Pages that could not be read: their programs got SIGBUS."),
+	DEVICE("pages_written_donor", "pages_written_donor", "Pages written to a donor."),
+	DEVICE("pages_written_backup_only", "pages_written_backup_only",
+	       "Pages written to the backup only."),
+	DEVICE("pages_write_failed", "pages_write_failed", "Pages that could not be written."),
+	DEVICE("pages_same", "pages_same", "Same-filled pages written, not sent."),
+	DEVICE("pages_discarded", "pages_discarded", "Pages discarded by the kernel."),
+	DEVICE("pages_repaired", "pages_repaired", "Pages copied to replicas that lacked them."),
+	DEVICE("pages_bad_donor", "pages_bad_donor", "Wrong pages returned by donors."),
+	DEVICE("pages_bad_backup", "pages_bad_backup", "Wrong pages returned by the backup."),
+	DEVICE("conflicts", "conflicts", "Requests that waited for an overlapping one."),
+	DEVICE("donor_losses", "donor_losses", "Times a donor was lost."),
+	DEVICE("donor_errors", "donor_errors", "Errors and refusals of donors."),
+	DEVICE("late_replies", "late_replies", "Replies after their deadline."),
+	DEVICE("backup_errors", "backup_errors", "Failed requests to the backup."),
+	DEVICE("fuse_errors", "fuse_errors", "Replies rejected by the kernel."),
+	DEVICE("slab_maps", "slab_maps", "Slabs mapped at a donor."),
+	DEVICE("slab_map_refusals", "slab_map_refusals", "Slabs that a donor refused."),
+	DEVICE("slab_map_failures", "slab_map_failures", "Slabs that could not be mapped."),
+	DEVICE("slab_unmaps", "slab_unmaps", "Slabs released."),
+	DEVICE("slabs_asked_back", "slabs_asked_back", "Slabs recalled by donors."),
+	DEVICE("slabs_kept", "slabs_kept", "Recalled slabs that were not released."),
+	DEVICE("slabs_to_disk", "slabs_to_disk", "Recalled slabs that moved to the backup only."),
+	HISTOGRAM(ROWS_DEVICE, "ebb_device_donor_read_seconds", "stats.donor_read_ns_log2",
+		  "Latency of reads from donors."),
+
+	IS(ROWS_DONOR, "ebb_donor_up", "state", "Whether the donor is connected.", .is = "up"),
+	IS(ROWS_DONOR, "ebb_donor_quarantined", "quarantined",
+	   "Whether the donor returned a wrong page and is not used."),
+	DONOR("total_bytes", "total", "Memory that the donor lends, to all borrowers."),
+	DONOR("free_bytes", "free", "Free part of it."),
+	DONOR("memory_bytes", "memory", "Memory of its machine."),
+	DONOR("memory_used_bytes", "used", "Used part of it."),
+	DONOR("slabs", "slabs", "Slabs of this device there."),
+	GAUGE(ROWS_DONOR, "ebb_donor_read_seconds", "read_ns", "Latency of a read, smoothed.", .scale = NS),
+	COUNTER(ROWS_DONOR, "ebb_donor_connects", "connects", "Connections established."),
+	COUNTER(ROWS_DONOR, "ebb_donor_losses", "losses", "Times the donor was lost."),
+	COUNTER(ROWS_DONOR, "ebb_donor_bad_pages", "bad_pages", "Wrong pages returned."),
+
+	LENDER("total_bytes", "total", "Memory that this machine lends."),
+	LENDER("free_bytes", "free", "Free part of it."),
+	LENDER("lent_bytes", "lent", "Lent part of it."),
+	LENDER("memory_bytes", "machine.memory", "Memory of this machine."),
+	LENDER("available_bytes", "machine.available", "Available part of it."),
+	IS(ROWS_LENDER, "ebb_lender_draining", "draining", "Whether the donor drains."),
+	STATES(ROWS_LENDER, "ebb_lender_slabs", "slabs", "Slabs by state."),
+	LENT("slabs_asked", "evictions.asked", "Slabs recalled."),
+	LENT("slabs_returned", "evictions.returned", "Slabs released by borrowers."),
+	LENT("slabs_refused", "evictions.refused", "Slabs that borrowers did not release."),
+	LENT("slabs_revoked", "evictions.revoked", "Slabs revoked; their pages are lost."),
+	{ NULL },
+};
 
 struct writer {
 	FILE *f;

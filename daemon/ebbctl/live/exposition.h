@@ -20,4 +20,38 @@ const char *exposition_type(enum exposition_format format);
  */
 void exposition_write(FILE *f, struct json_object *snapshot, enum exposition_format format);
 
+/* --- the table of metrics ---------------------------------------------------------------- */
+
+enum metric_type {
+	METRIC_COUNTER,   /* "_total" is added to its name */
+	METRIC_GAUGE,
+	METRIC_HISTOGRAM, /* of log2 buckets of ns; in seconds */
+	METRIC_IS,        /* gauge: 1 if the member is true, or is the text in .is */
+	METRIC_STATES,    /* gauge a member of an object, with the label state */
+	METRIC_INFO,      /* gauge, always 1, with the labels in .labels */
+};
+
+enum metric_rows {
+	ROWS_DAEMON,  /* snapshot.ebbd, if it is there */
+	ROWS_CGROUP,  /* label cgroup */
+	ROWS_DEVICE,  /* label device */
+	ROWS_DONOR,   /* labels device and donor */
+	ROWS_LENDER,  /* snapshot.lender, if it is there */
+};
+
+struct metric {
+	const char *name;
+	enum metric_type type;
+	enum metric_rows rows;
+	const char *path;      /* "server.backup.errors" */
+	const char *help;
+	double scale;          /* 0 = 1 */
+	const char *is;        /* METRIC_IS */
+	const char *sum;       /* METRIC_HISTOGRAM: path of the sum, ns; NULL = not counted */
+	const char *labels[4]; /* METRIC_INFO: members of the row */
+};
+
+/* Ends with a NULL name. */
+extern const struct metric metrics[];
+
 #endif

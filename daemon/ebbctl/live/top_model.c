@@ -114,7 +114,7 @@ static struct json_object *cgroup_row(struct json_object *before, struct json_ob
 	double late = growth(before, now, "late"), wasted = growth(before, now, "wasted");
 	double used = hits < 0 || late < 0 ? -1 : hits + late;
 	struct json_object *o = json_object_new_object();
-	struct json_object *was = before ? json_member(before, "pressure") : NULL;
+	struct json_object *was = json_member(before, "pressure");
 	struct json_object *is = json_member(now, "pressure");
 
 	put_copy(o, "name", now, "name");
@@ -124,7 +124,7 @@ static struct json_object *cgroup_row(struct json_object *before, struct json_ob
 	put_known(o, "coverage", misses < 0 ? -1 : per(used, used + misses));
 	put_known(o, "accuracy", wasted < 0 ? -1 : per(used, used + wasted));
 	put_known(o, "lateness", per(late, used));
-	put_quantiles(o, before ? json_member(before, "miss_ns_log2") : NULL,
+	put_quantiles(o, json_member(before, "miss_ns_log2"),
 		      json_member(now, "miss_ns_log2"), "miss_p50_ns", "miss_p99_ns");
 	put_known(o, "some", per(growth(was, is, "some_us"), seconds * 1e6));
 	put_known(o, "full", per(growth(was, is, "full_us"), seconds * 1e6));
@@ -136,10 +136,10 @@ static struct json_object *device_row(struct json_object *before, struct json_ob
 				      double seconds)
 {
 	struct json_object *o = json_object_new_object(), *server = json_member(now, "server");
-	struct json_object *was = before ? json_member(before, "stats") : NULL;
+	struct json_object *was = json_member(before, "stats");
 	struct json_object *is = json_member(now, "stats");
-	struct json_object *backup = server ? json_member(server, "backup") : NULL;
-	struct json_object *donors = server ? json_member(server, "donors") : NULL;
+	struct json_object *backup = json_member(server, "backup");
+	struct json_object *donors = json_member(server, "donors");
 	size_t up = 0;
 	char text[64];
 
@@ -153,10 +153,10 @@ static struct json_object *device_row(struct json_object *before, struct json_ob
 	put_known(o, "failed_s", per(growth(was, is, "pages_read_failed"), seconds));
 	put_copy(o, "live", server, "live");
 	put_copy(o, "mapped", server, "mapped");
-	put_copy(o, "missing", server ? json_member(server, "copies") : NULL, "missing");
+	put_copy(o, "missing", json_member(server, "copies"), "missing");
 	put_copy(o, "waiting", is, "waiting");
-	put_quantiles(o, was ? json_member(was, "donor_read_ns_log2") : NULL,
-		      is ? json_member(is, "donor_read_ns_log2") : NULL, NULL, "read_p99_ns");
+	put_quantiles(o, json_member(was, "donor_read_ns_log2"),
+		      json_member(is, "donor_read_ns_log2"), NULL, "read_p99_ns");
 	for (size_t i = 0; i < length_of(donors); i++)
 		up += !strcmp(json_text(row_of(donors, i), "state", ""), "up");
 	snprintf(text, sizeof(text), "%zu/%zu", up, length_of(donors));
@@ -188,7 +188,7 @@ static struct json_object *donor_row(struct json_object *now)
 static struct json_object *daemon_row(struct json_object *before, struct json_object *now,
 				      size_t cgroups, double seconds)
 {
-	struct json_object *was = before ? json_member(before, "executor") : NULL, *is, *o;
+	struct json_object *was = json_member(before, "executor"), *is, *o;
 
 	if (!now)
 		return NULL;
@@ -258,17 +258,17 @@ struct json_object *top_frame(struct json_object *before, struct json_object *no
 
 	put_known(o, "seconds", seconds);
 	put_copy(o, "wall_s", now, "wall_s");
-	json_object_object_add(o, "ebbd", daemon_row(before ? json_member(before, "ebbd") : NULL,
+	json_object_object_add(o, "ebbd", daemon_row(json_member(before, "ebbd"),
 						     json_member(now, "ebbd"), length_of(from),
 						     seconds));
-	was = before ? json_member(before, "cgroups") : NULL;
+	was = json_member(before, "cgroups");
 	for (size_t i = 0; i < length_of(from); i++)
 		if (strstr(json_text(row_of(from, i), "name", ""), wish->filter))
 			json_object_array_add(cgroups, cgroup_row(same_row(was, row_of(from, i), "path", NULL),
 								  row_of(from, i), seconds));
 	json_object_object_add(o, "cgroups", sorted(cgroups, wish));
 	from = json_member(now, "devices");
-	was = before ? json_member(before, "devices") : NULL;
+	was = json_member(before, "devices");
 	for (size_t i = 0; i < length_of(from); i++)
 		json_object_array_add(devices, device_row(same_row(was, row_of(from, i), "name", NULL),
 							  row_of(from, i), seconds));

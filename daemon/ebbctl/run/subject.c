@@ -53,15 +53,6 @@ static int choose_file(struct subject *s, const struct subject_plan *o, struct e
 	return 0;
 }
 
-static bool interrupted(void)
-{
-	sigset_t pending;
-
-	sigpending(&pending);
-	return sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM) ||
-	       sigismember(&pending, SIGHUP);
-}
-
 void subject_end(struct subject *s)
 {
 	if (s->temporary) {
@@ -80,7 +71,7 @@ static int run_once(struct subject *s, struct run *run, char **argv, struct erro
 {
 	int r;
 
-	if (interrupted())
+	if (process_interrupted())
 		return fail_exit(e, 128 + SIGINT, EINTR, "advise: interrupted; try again");
 	/* The program gets its signal mask and the start of its input. */
 	sigprocmask(SIG_SETMASK, &s->mask, NULL);

@@ -19,9 +19,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 	return 0;
 }
 
-static const struct option_spec specs[] = { OPTION_JSON, OPTIONS_END };
-
 const struct command command_device_list = {
 	.object = "device", .action = "list", .help = "List the devices, incomplete ones included",
-	.options = specs, .options_size = sizeof(struct common_options), .run = run,
+	JSON_OPTIONS, .run = run,
 };

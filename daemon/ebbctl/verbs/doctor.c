@@ -3,8 +3,7 @@
 #include <stdio.h>
 #include <sys/utsname.h>
 
-#include "doctor_bpf.h"
-#include "doctor_system.h"
+#include "doctor_check.h"
 #include "lib/base/text.h"
 #include "lib/base/privilege.h"
 #include "verbs.h"
@@ -50,9 +49,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 	return d.missing ? fail_exit(e, EXIT_UNSUPPORTED, EOPNOTSUPP, "%s", "") : 0;
 }
 
-static const struct option_spec specs[] = { OPTION_JSON, OPTIONS_END };
-
 const struct command command_doctor = {
 	.object = "doctor", .help = "Check the prerequisites on this machine and print remedies",
-	.options = specs, .options_size = sizeof(struct common_options), .run = run,
+	JSON_OPTIONS, .run = run,
 };

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include <ebb/page.h>
-#include "doctor_bpf.h"
+#include "doctor_check.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/paths.h"
 #include "lib/host/cgroup_files.h"

@@ -21,4 +21,15 @@ struct doctor {
 void doctor_add(struct doctor *d, enum verdict v, const char *name, const char *remedy,
 		const char *found, ...) __attribute__((format(printf, 5, 6)));
 
+/* BPF: loads and attaches programs. */
+void doctor_bpf(struct doctor *d);
+/* Perf events of page faults, and their scope on a cgroup. */
+void doctor_perf(struct doctor *d);
+/* Memory: controllers, swap, zram, zswap, THP, MGLRU, readahead. */
+void doctor_memory(struct doctor *d);
+/* The device: FUSE, loop, process_madvise, IO_FLUSHER, locked memory. */
+void doctor_device(struct doctor *d);
+/* ebbd, devices, and other programs that swap to ebb's devices. */
+void doctor_running(struct doctor *d);
+
 #endif

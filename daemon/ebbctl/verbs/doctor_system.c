@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include <ebb/page.h>
-#include "doctor_system.h"
+#include "doctor_check.h"
 #include "ebbctl/call.h"
 #include "ebbctl/device/list.h"
 #include "ebbctl/device/swaps.h"

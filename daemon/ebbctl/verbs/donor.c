@@ -284,32 +284,28 @@ static int run_trust(int argc, char **argv, void *options, struct error *e)
 	return tell("donor.trust", NULL, "donor trust", argv[0], options, print_used, e);
 }
 
-static const struct option_spec only_json[] = { OPTION_JSON, OPTIONS_END };
-
 const struct command command_donor_list = {
 	.object = "donor", .action = "list",
 	.help = "List the donors of this machine, and the memory that it lends",
-	.options = only_json, .options_size = sizeof(struct common_options), .run = run_list,
+	JSON_OPTIONS, .run = run_list,
 };
 
 const struct command command_donor_drain = {
 	.object = "donor", .action = "drain", .arguments = "DONOR|" LOCAL,
 	.help = "Migrate all slabs away from a donor, or all slabs that this machine lends",
 	.example = "  ebbctl donor drain 10.0.0.7:7070\n  ebbctl donor drain local\n",
-	.options = only_json, .options_size = sizeof(struct common_options), .run = run_drain,
+	JSON_OPTIONS, .run = run_drain,
 	.min_args = 1, .max_args = 1,
 };
 
 const struct command command_donor_undrain = {
 	.object = "donor", .action = "undrain", .arguments = "DONOR|" LOCAL,
-	.help = "Allow new slabs on a donor again", .options = only_json,
-	.options_size = sizeof(struct common_options), .run = run_undrain, .min_args = 1,
+	.help = "Allow new slabs on a donor again", JSON_OPTIONS, .run = run_undrain, .min_args = 1,
 	.max_args = 1,
 };
 
 const struct command command_donor_trust = {
 	.object = "donor", .action = "trust", .arguments = "DONOR",
-	.help = "Release a donor from quarantine", .options = only_json,
-	.options_size = sizeof(struct common_options), .run = run_trust, .min_args = 1,
+	.help = "Release a donor from quarantine", JSON_OPTIONS, .run = run_trust, .min_args = 1,
 	.max_args = 1,
 };

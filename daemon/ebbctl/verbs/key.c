@@ -54,7 +54,7 @@ static int run_create(int argc, char **argv, void *options, struct error *e)
 static int run_show(int argc, char **argv, void *options, struct error *e)
 {
 	_cleanup_json_ struct json_object *o = NULL;
-	const struct key_options *opt = options;
+	const struct common_options *opt = options;
 	struct key k;
 	int r = key_load(&k, argv[0], e);
 
@@ -73,8 +73,6 @@ static const struct option_spec create_specs[] = {
 	OPTIONS_END
 };
 
-static const struct option_spec show_specs[] = { OPTION_JSON, OPTIONS_END };
-
 const struct command command_key_create = {
 	.object = "key", .action = "create", .arguments = "FILE",
 	.help = "Create a key that a borrower and its donors share",
@@ -86,6 +84,6 @@ const struct command command_key_create = {
 const struct command command_key_show = {
 	.object = "key", .action = "show", .arguments = "FILE",
 	.help = "Show name and fingerprint of a key, never the key",
-	.options = show_specs, .options_size = sizeof(struct key_options), .run = run_show,
+	JSON_OPTIONS, .run = run_show,
 	.min_args = 1, .max_args = 1,
 };

@@ -225,10 +225,7 @@ static int run_unload(int argc, char **argv, void *options, struct error *e)
 	return 0;
 }
 
-static const struct option_spec specs[] = { OPTION_JSON, OPTIONS_END };
-
-#define POLICY_COMMAND .object = "policy", .options = specs, \
-	.options_size = sizeof(struct common_options)
+#define POLICY_COMMAND .object = "policy", JSON_OPTIONS
 
 const struct command command_policy_list = {
 	POLICY_COMMAND, .action = "list", .help = "List the policies and their parameters",

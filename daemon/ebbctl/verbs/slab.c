@@ -164,8 +164,6 @@ static int run_migrate(int argc, char **argv, void *options, struct error *e)
 	return r;
 }
 
-static const struct option_spec list_specs[] = { OPTION_JSON, OPTIONS_END };
-
 static const struct option_spec migrate_specs[] = {
 	OPTION(migrate_options, to, "to", OPTION_STRING, "ADDRESS",
 	       .help = "target donor [chosen by placement]"),
@@ -176,7 +174,7 @@ static const struct option_spec migrate_specs[] = {
 const struct command command_slab_list = {
 	.object = "slab", .action = "list", .arguments = "[NAME]",
 	.help = "List the slabs of one device or of all, and their donors",
-	.options = list_specs, .options_size = sizeof(struct common_options), .run = run_list,
+	JSON_OPTIONS, .run = run_list,
 	.max_args = 1,
 };
 

@@ -143,15 +143,12 @@ static int run_stats(int argc, char **argv, void *options, struct error *e)
 	return 0;
 }
 
-static const struct option_spec specs[] = { OPTION_JSON, OPTIONS_END };
-
 const struct command command_status = {
 	.object = "status", .help = "Show ebbd, attached policies and devices",
-	.options = specs, .options_size = sizeof(struct common_options), .run = run_status,
+	JSON_OPTIONS, .run = run_status,
 };
 
 const struct command command_stats = {
 	.object = "stats", .arguments = "[CGROUP]",
-	.help = "Show misses, hits, coverage and accuracy of attached cgroups", .options = specs,
-	.options_size = sizeof(struct common_options), .run = run_stats, .max_args = 1,
+	.help = "Show misses, hits, coverage and accuracy of attached cgroups", JSON_OPTIONS, .run = run_stats, .max_args = 1,
 };

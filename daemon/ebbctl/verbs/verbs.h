@@ -24,11 +24,6 @@ extern const struct command command_completion, command_version, command_help;
 /* All commands in the order of the help; ends with NULL. */
 extern const struct command *const commands[];
 
-/* First member of every option struct. */
-struct common_options {
-	bool json;
-};
-
 /* Returns the command of @object and @action (NULL: one-word command), or NULL. */
 const struct command *command_find(const char *object, const char *action);
 

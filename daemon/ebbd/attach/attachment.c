@@ -10,8 +10,10 @@
 #include "attachment.h"
 #include "detect.h"
 #include "ebbd/plane/events.h"
+#include "ebbd/plane/policy_object.h"
 #include "ebbd/plane/policy_store.h"
 #include "lib/base/clock.h"
+#include "lib/base/lock.h"
 #include "lib/base/log.h"
 
 void attachments_init(struct attachments *a, struct plane *plane, struct budget_table *budgets)
@@ -104,8 +106,7 @@ static int set_params(const struct policy *policy, struct ebb_params *params, en
 	const uint64_t *values = wish->values;
 
 	for (uint32_t i = 0; i < wish->n; i++) {
-		const struct ebb_param_info *info = NULL;
-		uint32_t k;
+		const struct ebb_param_info *info = policy_param(&policy->info, names[i]);
 
 		if (!strcmp(names[i], "detect")) {
 			if (values[i] > 1)
@@ -122,11 +123,6 @@ static int set_params(const struct policy *policy, struct ebb_params *params, en
 			*slowdown = (uint32_t)values[i];
 			continue;
 		}
-		for (k = 0; k < policy->info.params && k < EBB_PARAMS; k++)
-			if (!strcmp(policy->info.param[k].name, names[i])) {
-				info = &policy->info.param[k];
-				break;
-			}
 		if (!info)
 			return fail_exit(e, EXIT_USAGE, EINVAL,
 					 "%s: policy '%s' has no such parameter; see ebbctl policy list",
@@ -136,7 +132,7 @@ static int set_params(const struct policy *policy, struct ebb_params *params, en
 					 "%s: %llu is out of range; policy '%s' takes %llu to %llu", names[i],
 					 (unsigned long long)values[i], policy->name,
 					 (unsigned long long)info->min, (unsigned long long)info->max);
-		params->v[k] = values[i];
+		params->v[info - policy->info.param] = values[i];
 	}
 	return 0;
 }
@@ -153,8 +149,7 @@ static int grant(struct attachments *a, const struct attach_wish *wish, struct a
 	t->policy = policy;
 	t->by = wish->by;
 	snprintf(t->source, sizeof(t->source), "%s", wish->source ?: "");
-	for (uint32_t i = 0; i < policy->info.params && i < EBB_PARAMS; i++)
-		t->params.v[i] = policy->info.param[i].initial;
+	policy_defaults(&policy->info, &t->params);
 	return set_params(policy, &t->params, &t->detect, &t->slowdown, wish, e);
 }
 
@@ -248,10 +243,8 @@ int attach(struct attachments *a, const char *cgroup, const struct attach_wish *
 
 	if (r)
 		return r;
-	pthread_mutex_lock(&a->lock);
-	r = attach_locked(a, cgroup, wish, e);
-	pthread_mutex_unlock(&a->lock);
-	return r;
+	HOLD(&a->lock);
+	return attach_locked(a, cgroup, wish, e);
 }
 
 /* The attachment of @cgroup itself. */
@@ -271,63 +264,53 @@ static struct attachment *find_named(struct attachments *a, const char *cgroup, 
 int attach_set(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
 	       struct error *e)
 {
+	HOLD(&a->lock);
+	struct attachment *t = find_named(a, cgroup, e);
 	struct ebb_params params;
-	struct attachment *t;
 	enum detect detect;
 	uint32_t slowdown;
-	int r = -ENOENT;
+	int r;
 
-	pthread_mutex_lock(&a->lock);
-	t = find_named(a, cgroup, e);
-	if (t) {
-		params = t->params;
-		detect = t->detect;
-		slowdown = t->slowdown;
-		r = set_params(t->policy, &params, &detect, &slowdown, wish, e);
-		if (!r)
-			r = policies_need(a->plane, t->policy, e);
-		if (!r) {
-			t->params = params;
-			t->detect = detect;
-			t->slowdown = slowdown;
-			t->by = BY_COMMAND;
-			*t->source = '\0';
-			r = write_maps(a, t, e);
-		}
-		if (!r)
-			r = detect_rebalance(a, e);
-	}
-	pthread_mutex_unlock(&a->lock);
-	return r;
+	if (!t)
+		return -ENOENT;
+	params = t->params;
+	detect = t->detect;
+	slowdown = t->slowdown;
+	r = set_params(t->policy, &params, &detect, &slowdown, wish, e);
+	if (!r)
+		r = policies_need(a->plane, t->policy, e);
+	if (r)
+		return r;
+	t->params = params;
+	t->detect = detect;
+	t->slowdown = slowdown;
+	t->by = BY_COMMAND;
+	*t->source = '\0';
+	r = write_maps(a, t, e);
+	return r ? r : detect_rebalance(a, e);
 }
 
 int attach_detach(struct attachments *a, const char *cgroup, struct error *e)
 {
-	struct attachment *t;
+	HOLD(&a->lock);
+	struct attachment *t = find_named(a, cgroup, e);
 
-	pthread_mutex_lock(&a->lock);
-	t = find_named(a, cgroup, e);
 	if (t)
 		forget(a, t);
-	pthread_mutex_unlock(&a->lock);
 	return t ? 0 : -ENOENT;
 }
 
 int attach_record(struct attachments *a, const char *cgroup, enum record_switch on,
 		  uint64_t *owner, struct error *e)
 {
-	struct attachment *t;
-	int r = -ENOENT;
+	HOLD(&a->lock);
+	struct attachment *t = find_named(a, cgroup, e);
 
-	pthread_mutex_lock(&a->lock);
-	t = find_named(a, cgroup, e);
-	if (t) {
-		*owner = t->cgroup.id;
-		t->recording = on == RECORD_ON;
-		r = write_maps(a, t, e);
-	}
-	pthread_mutex_unlock(&a->lock);
-	return r;
+	if (!t)
+		return -ENOENT;
+	*owner = t->cgroup.id;
+	t->recording = on == RECORD_ON;
+	return write_maps(a, t, e);
 }
 
 /* Whether one is over a quarter more than the other. */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ebbd/plane/policy_object.h"
 #include "lib/base/log.h"
 #include "policy_replace.h"
 
@@ -25,16 +26,6 @@ static uint32_t name_users(void *data, const struct policy *policy, char *text, 
 	return found;
 }
 
-/* The value in @from of the parameter that @name is in @info, or NULL. */
-static const __u64 *value_of(const struct ebb_policy_info *info, const struct ebb_params *from,
-			     const char *name)
-{
-	for (uint32_t i = 0; i < info->params; i++)
-		if (!strcmp(info->param[i].name, name))
-			return &from->v[i];
-	return NULL;
-}
-
 /* Names of @info that @to has not, or whose value in @params it does not take. */
 static void name_dropped(const struct ebb_policy_info *info, const struct ebb_params *params,
 			 const struct ebb_policy_info *to, char *text, size_t size)
@@ -43,12 +34,9 @@ static void name_dropped(const struct ebb_policy_info *info, const struct ebb_pa
 
 	*text = '\0';
 	for (uint32_t i = 0; i < info->params && len < size; i++) {
-		bool kept = false;
+		const struct ebb_param_info *p = policy_param(to, info->param[i].name);
 
-		for (uint32_t k = 0; k < to->params; k++)
-			kept |= !strcmp(to->param[k].name, info->param[i].name) &&
-				params->v[i] >= to->param[k].min && params->v[i] <= to->param[k].max;
-		if (!kept)
+		if (!p || params->v[i] < p->min || params->v[i] > p->max)
 			len += snprintf(text + len, size - len, "%s%s", len ? ", " : "",
 					info->param[i].name);
 	}
@@ -70,9 +58,10 @@ static void translate(void *data, const struct policy *policy, const struct ebb_
 			name_dropped(&policy->info, &t->params, to, dropped, size);
 		for (uint32_t k = 0; k < to->params; k++) {
 			const struct ebb_param_info *p = &to->param[k];
-			const __u64 *v = value_of(&policy->info, &t->params, p->name);
+			const struct ebb_param_info *old = policy_param(&policy->info, p->name);
+			uint64_t v = old ? t->params.v[old - policy->info.param] : p->initial;
 
-			params.v[k] = v && *v >= p->min && *v <= p->max ? *v : p->initial;
+			params.v[k] = v >= p->min && v <= p->max ? v : p->initial;
 		}
 		t->params = params;
 		if (bpf_map_update_elem(a->plane->params, &t->cgroup.id, &params, BPF_EXIST))

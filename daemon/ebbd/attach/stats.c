@@ -69,17 +69,16 @@ struct json_object *offload_json(const struct attachment *t)
 	const struct offload_report *r = &t->offload;
 	struct json_object *o = json_object_new_object();
 	uint64_t saved = r->at_start > r->resident ? r->at_start - r->resident : 0;
-	const struct { const char *name; uint64_t value; } number[] = {
+	const struct json_number numbers[] = {
 		{ "resident", r->resident }, { "resident_at_start", r->at_start }, { "saved", saved },
 		{ "swapped", r->swapped }, { "reclaimed_pages", r->reclaimed },
-		{ "touched_on_trial", r->back },
+		{ "touched_on_trial", r->back }, { NULL },
 	};
 
 	json_add_double(o, "target", t->slowdown / 1000.0);
 	json_add_double(o, "slowdown", r->slowdown);
 	json_add_text(o, "state", offload_state_name(r->state));
-	for (size_t i = 0; i < sizeof(number) / sizeof(number[0]); i++)
-		json_add_int(o, number[i].name, number[i].value);
+	json_add_numbers(o, numbers);
 	return o;
 }
 

@@ -253,3 +253,18 @@ void policy_object_free(struct policy_object *o)
 	free(o->data);
 	o->data = NULL;
 }
+
+const struct ebb_param_info *policy_param(const struct ebb_policy_info *info, const char *name)
+{
+	for (uint32_t i = 0; i < info->params; i++)
+		if (!strcmp(info->param[i].name, name))
+			return &info->param[i];
+	return NULL;
+}
+
+void policy_defaults(const struct ebb_policy_info *info, struct ebb_params *params)
+{
+	*params = (struct ebb_params){ { 0 } };
+	for (uint32_t i = 0; i < info->params; i++)
+		params->v[i] = info->param[i].initial;
+}

@@ -33,4 +33,10 @@ void policy_object_free(struct policy_object *o);
 int policy_object_check(const char *file, const void *data, size_t size,
 			struct ebb_policy_info *info, struct error *e);
 
+/* Returns the parameter @name of a checked @info, or NULL. */
+const struct ebb_param_info *policy_param(const struct ebb_policy_info *info, const char *name);
+
+/* Sets @params to the initial values of a checked @info. */
+void policy_defaults(const struct ebb_policy_info *info, struct ebb_params *params);
+
 #endif

@@ -285,13 +285,6 @@ void policies_close(struct plane *p)
 
 /* --- load and unload, live ------------------------------------------------ */
 
-static void defaults(const struct ebb_policy_info *info, struct ebb_params *params)
-{
-	memset(params, 0, sizeof(*params));
-	for (uint32_t i = 0; i < info->params; i++)
-		params->v[i] = info->param[i].initial;
-}
-
 /* Runs it by itself, and refuses what would stall faults. */
 static int try_out(struct plane *p, const char *file, const struct policy_object *source,
 		   struct policy_cost *cost, struct error *e)
@@ -308,7 +301,7 @@ static int try_out(struct plane *p, const char *file, const struct policy_object
 				 "%s: too long: the verifier processed %u instructions, the limit is %u; "
 				 "use shorter loops", file, cost->verified,
 				 POLICY_MAX_VERIFIED);
-	defaults(&source->info, &params);
+	policy_defaults(&source->info, &params);
 	r = policy_trial(o, &params, cost);
 	if (r)
 		log_warn("%s: cannot measure its cost: %s", file, strerror(-r));
@@ -525,6 +518,6 @@ int policies_measure(struct plane *p, const struct policy *policy)
 		log_warn("%s", e.text);
 		return r;
 	}
-	defaults(&source.info, &params);
+	policy_defaults(&source.info, &params);
 	return policy_trial(o, &params, &own->cost);
 }

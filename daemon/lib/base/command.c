@@ -7,6 +7,8 @@
 #include "command.h"
 #include "text.h"
 
+const struct option_spec json_options[] = { OPTION_JSON, OPTIONS_END };
+
 static void print_error_json(const struct command *c, const void *options, const struct error *e)
 {
 	const struct option_spec *s = c->options;

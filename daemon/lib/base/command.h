@@ -13,6 +13,15 @@
 #define OPTION_JSON \
 	{ .name = "json", .letter = 'j', .type = OPTION_FLAG, .help = "print JSON" }
 
+/* First member of every option struct. */
+struct common_options {
+	bool json;
+};
+
+/* Options of a command that has --json alone. */
+extern const struct option_spec json_options[];
+#define JSON_OPTIONS .options = json_options, .options_size = sizeof(struct common_options)
+
 /*
  * Parses @argv (without program and command words) into the defaults of @c, checks the number of
  * arguments and calls @c->run; --help prints the usage instead.  An error is also printed as

@@ -20,6 +20,18 @@ static inline void json_add_int(struct json_object *o, const char *key, uint64_t
 	json_object_object_add(o, key, json_object_new_int64((int64_t)v));
 }
 
+struct json_number {
+	const char *key;
+	uint64_t value;
+};
+
+/* Adds @numbers, which end with a NULL key. */
+static inline void json_add_numbers(struct json_object *o, const struct json_number *numbers)
+{
+	for (; numbers->key; numbers++)
+		json_add_int(o, numbers->key, numbers->value);
+}
+
 /* @v NULL: null. */
 static inline void json_add_text(struct json_object *o, const char *key, const char *v)
 {
@@ -40,7 +52,7 @@ static inline void json_add_double(struct json_object *o, const char *key, doubl
 	json_object_object_add(o, key, d);
 }
 
-/* Borrowed; NULL when absent. */
+/* Borrowed; NULL when absent, or when @o is NULL. */
 static inline struct json_object *json_member(struct json_object *o, const char *key)
 {
 	struct json_object *v;

@@ -9,6 +9,7 @@
 #include "discovery.h"
 #include "lib/base/clock.h"
 #include "lib/base/json.h"
+#include "lib/base/lock.h"
 #include "lib/base/log.h"
 #include "lib/base/paths.h"
 #include "lib/control/control.h"
@@ -344,10 +345,10 @@ int discovery_start(struct discovery **out, struct donors_config *c, struct erro
 
 void discovery_refresh(struct discovery *d)
 {
-	pthread_mutex_lock(&d->lock);
+	HOLD(&d->lock);
+
 	d->refresh = true;
 	pthread_cond_signal(&d->wake);
-	pthread_mutex_unlock(&d->lock);
 }
 
 struct json_object *discovery_json(struct discovery *d)

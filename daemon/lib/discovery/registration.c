@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
+#include "lib/base/lock.h"
 #include "lib/base/log.h"
 #include "registration.h"
 #include "thread.h"
@@ -27,10 +28,10 @@ struct registration {
 
 static void set_state(struct registration *r, enum registration_state s, const struct error *e)
 {
-	pthread_mutex_lock(&r->lock);
+	HOLD(&r->lock);
+
 	r->state = s;
 	snprintf(r->cause, sizeof(r->cause), "%.255s", e ? e->text : "");
-	pthread_mutex_unlock(&r->lock);
 }
 
 /* Keeps the lease alive, or takes one and the key. */
@@ -140,10 +141,10 @@ int registration_start(struct registration **out, const struct etcd_config *conf
 
 static void want(struct registration *r, bool wanted)
 {
-	pthread_mutex_lock(&r->lock);
+	HOLD(&r->lock);
+
 	r->wanted = wanted;
 	pthread_cond_signal(&r->wake);
-	pthread_mutex_unlock(&r->lock);
 }
 
 void registration_withdraw(struct registration *r)
@@ -158,13 +159,10 @@ void registration_return(struct registration *r)
 
 enum registration_state registration_state(struct registration *r, char *cause, size_t size)
 {
-	enum registration_state s;
+	HOLD(&r->lock);
 
-	pthread_mutex_lock(&r->lock);
-	s = r->state;
 	snprintf(cause, size, "%s", r->cause);
-	pthread_mutex_unlock(&r->lock);
-	return s;
+	return r->state;
 }
 
 const char *registration_state_text(enum registration_state s)

@@ -318,18 +318,6 @@ void keyring_free(struct keyring *ring)
 	*ring = (struct keyring){ 0 };
 }
 
-int keyring_copy(struct keyring *out, const struct keyring *ring)
-{
-	struct key *keys = calloc(KEYRING_MAX, sizeof(*keys));
-
-	if (!keys)
-		return -ENOMEM;
-	if (ring->count)
-		memcpy(keys, ring->keys, ring->count * sizeof(*keys));
-	*out = (struct keyring){ keys, ring->count };
-	return 0;
-}
-
 const struct key *keyring_find_number(const struct keyring *ring,
 				      const uint8_t number[static KEY_NUMBER])
 {

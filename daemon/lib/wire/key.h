@@ -71,8 +71,6 @@ enum keyring_absence { KEYRING_NEEDED, KEYRING_MAY_BE_GONE };
 int keyring_add(struct keyring *ring, const char *path, enum keyring_absence absence,
 		struct error *e);
 void keyring_free(struct keyring *ring);
-/* 0, or -ENOMEM with *@out untouched. */
-int keyring_copy(struct keyring *out, const struct keyring *ring);
 
 /* The key named @identity (@len bytes, from the network), or NULL. */
 const struct key *keyring_find(const struct keyring *ring, const char *identity, size_t len);
