@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * ebb.conf: INI with drop-ins, EBB_CONF and then EBB_CONF_DIR/\*.conf in name
- * order, later ones win.  A missing file is no error; an unknown key or a bad
- * value is one, named by file and line.
+ * order; later values win.  A missing file is no error; an unknown key or a bad
+ * value is an error with file and line.
  */
 #ifndef EBB_CONFIG_H
 #define EBB_CONFIG_H
@@ -28,16 +28,15 @@ struct config {
 
 void config_defaults(struct config *c);
 
-/* Reads @file, or the standard ones when it is NULL. */
+/* Reads @file, or the standard files if it is NULL. */
 int config_load(struct config *c, const char *file, struct error *e);
 
 /* Frees the declarations and the donors. */
 void config_free(struct config *c);
 
 /*
- * What --check-config can say of declarations without loading anything: that
- * each policy is there, in the files that ebbd would load, and takes the
- * parameters.
+ * Checks the [cgroup] sections without loading anything, for --check-config: the files
+ * that ebbd would load must have each policy and its parameters.
  */
 int config_check_policies(const struct config *c, const char *policy_dir, struct error *e);
 

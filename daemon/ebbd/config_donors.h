@@ -6,8 +6,8 @@
 #include "lib/discovery/discovery.h"
 
 /*
- * Takes @name = @value.  `list` and `etcd` add to what was there, for lines are
- * short; an empty value clears the list.  -ENOENT when there is no such key.
+ * Sets @name to @value.  `list` and `etcd` append, because lines are short; an empty
+ * value clears the list.  Returns -ENOENT for an unknown key.
  */
 int config_donors_key(struct donors_config *c, const char *name, const char *value,
 		      struct error *e);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Which block devices are ours. */
+/* The block devices of ebb. */
 #ifndef EBB_DEVICES_H
 #define EBB_DEVICES_H
 

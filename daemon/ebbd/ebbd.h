@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The daemon in one struct; every subsystem sees the others through it. */
+/* The state of the daemon; subsystems reach each other through it. */
 #ifndef EBB_EBBD_H
 #define EBB_EBBD_H
 

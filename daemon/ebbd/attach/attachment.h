@@ -14,9 +14,9 @@
 
 /* @plane and @budgets outlive it. */
 void attachments_init(struct attachments *a, struct plane *plane, struct budget_table *budgets);
-/* Takes over what an earlier ebbd left in the pinned maps. */
+/* Restores the attachments that the previous ebbd left in the pinned maps. */
 void attachments_restore(struct attachments *a);
-/* Detaches nothing: the maps keep what is attached for a successor. */
+/* Detaches nothing: the maps keep the attachments for the next ebbd. */
 void attachments_close(struct attachments *a);
 
 /*
@@ -35,18 +35,18 @@ struct attach_wish {
 /* Attaches a policy to @cgroup or changes its policy. */
 int attach(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
 	   struct error *e);
-/* Changes parameters; wish->policy is not looked at. */
+/* Changes parameters; ignores wish->policy. */
 int attach_set(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
 	       struct error *e);
-/* Whether @wish is one that could be granted, apart from the cgroup and what the kernel says. */
+/* Returns whether @wish is valid, apart from its cgroup and the kernel's verifier. */
 int attach_check(struct attachments *a, const struct attach_wish *wish, struct error *e);
-/* Has the kernel take the policy of @wish, which can be granted. */
+/* Loads the policy of a valid @wish into the kernel. */
 int attach_load(struct attachments *a, const struct attach_wish *wish, struct error *e);
-/* Whether @t is what @wish, which can be granted, would make of it. */
+/* Returns whether @t already is as the valid @wish requires. */
 bool attachment_is(const struct attachments *a, const struct attachment *t,
 		   const struct attach_wish *wish);
 int attach_detach(struct attachments *a, const char *cgroup, struct error *e);
-/* EBB_CGROUP_RECORD on or off for an attached cgroup; its id is returned in @owner. */
+/* Switches EBB_CGROUP_RECORD of an attached cgroup; stores its id in @owner. */
 enum record_switch { RECORD_OFF, RECORD_ON };
 int attach_record(struct attachments *a, const char *cgroup, enum record_switch on,
 		  uint64_t *owner, struct error *e);

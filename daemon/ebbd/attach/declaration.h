@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What somebody declared about cgroups: a [cgroup "/path/glob"] section of
- * ebb.conf, or the xattr user.ebb.policy of one cgroup's directory.
+ * A configured policy: a [cgroup "/path/glob"] section of ebb.conf, or the xattr
+ * user.ebb.policy of one cgroup's directory.
  */
 #ifndef EBB_DECLARATION_H
 #define EBB_DECLARATION_H
@@ -24,7 +24,7 @@ struct declaration {
 	const char *names[DECLARATION_PARAMS]; /* set by declaration_wish() */
 	uint64_t value[DECLARATION_PARAMS];
 	int value_line[DECLARATION_PARAMS];
-	char inactive[512];             /* why the kernel does not take its policy; "" = it does */
+	char inactive[512];             /* why the kernel rejects its policy; "" = it does not */
 	char source[128];               /* "/etc/ebb/ebb.conf:12", set by declaration_wish() */
 };
 
@@ -35,8 +35,8 @@ struct declarations {
 };
 
 /*
- * Takes @value for @key (policy, run or a parameter) of line @line.  The error
- * does not name the place: "pw_max: 'x' is not a whole number".
+ * Sets @key (policy, run or a parameter) of line @line to @value.  The error names
+ * no file or line: "pw_max: 'x' is not a whole number".
  */
 int declaration_key(struct declaration *d, const char *key, const char *value, int line,
 		    struct error *e);
@@ -45,21 +45,21 @@ int declaration_key(struct declaration *d, const char *key, const char *value, i
 int declaration_parse(struct declaration *d, const char *text, struct error *e);
 
 /*
- * Whether the glob means the cgroup at @rel below its hierarchy's mount @mount;
- * it may be written with the mount too.  '*' does not match '/'.
+ * Returns whether the glob, with or without the mount, matches the cgroup at @rel
+ * below its hierarchy's mount @mount.  '*' does not match '/'.
  */
 bool declaration_matches(const struct declaration *d, const char *mount, const char *rel);
 
 /* @wish points into @d. */
 void declaration_wish(struct declaration *d, struct attach_wish *wish);
 
-/* "FILE:LINE" of what @parameter (NULL: the policy) says, for messages; @buf is returned. */
+/* Stores "FILE:LINE" of @parameter (NULL: of the policy) in @buf, for messages; returns @buf. */
 const char *declaration_where(const struct declaration *d, const char *parameter, char *buf,
 			      size_t size);
 
-/* Whether it can be granted by what is there; errors name file and line. */
+/* Checks policy and parameters against the loaded policies; errors name file and line. */
 int declaration_check(struct declaration *d, struct attachments *a, struct error *e);
-/* Has the kernel take its policy.  No error of the declaration's: another kernel may take it. */
+/* Loads its policy into the kernel.  A rejection does not make the section invalid. */
 int declaration_load(struct declaration *d, struct attachments *a, struct error *e);
 
 #endif

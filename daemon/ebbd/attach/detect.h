@@ -14,13 +14,13 @@
 
 #include "table.h"
 
-/* Opens events where they are needed now, closes them where an ancestor has them. */
+/* Opens missing events, and closes those that an ancestor has. */
 int detect_rebalance(struct attachments *a, struct error *e);
-/* Closes the events of @t, of which the executor makes no use when it returns. */
+/* Closes the events of @t; on return the executor uses them no more. */
 void detect_close(struct attachments *a, struct attachment *t);
-/* Ten times a second: switches detection off where nothing has needed it for 2 s. */
+/* Ten times a second: switches detection off after 2 s without need. */
 void detect_tick(struct attachments *a);
-/* Whether hit detection is on for @t. */
+/* Returns whether hit detection is on for @t. */
 bool attachment_detecting(const struct attachments *a, const struct attachment *t);
 
 #endif

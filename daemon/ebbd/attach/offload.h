@@ -1,25 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Offloading: a thread that pages out what attached cgroups with a slowdown
- * target hardly use, until swapping it in again costs them as much as they may be
- * slowed down.
+ * Offloading: a thread that pages out idle pages of attached cgroups with a slowdown
+ * target, until page faults cost them that share of their time.
  *
- * Twice a second and for each such cgroup it measures the time its threads
- * lost, asks the controller (offload_control.h) how much to take next, and
- * takes it by advice to its processes (offload_pages.h).  Nothing is taken while
- * the swap device pages would go to is not ebb's or is nearly full, and for a
- * while after it lost a donor.
+ * Twice a second it measures, for each such cgroup, the time that its threads lost,
+ * gets the next amount from the controller (offload_control.h), and pages that out
+ * by process_madvise() (offload_pages.h).  It pauses while the swap area with the
+ * highest priority is not ebb's or is nearly full, and for a while after the device
+ * lost a donor.
  *
- * Not by memory.reclaim, where there is one: the kernel's LRU takes all that was
- * written once for used, and at the first demand evicts what is oldest, which is
- * what a program wrote first and often its busiest part.  docs/offload.md has
+ * It does not use memory.reclaim: the kernel's LRU treats every written page as used
+ * and first evicts the oldest pages, often a program's busiest.  docs/offload.md has
  * figures.
  *
  * Time lost is what ebb counts itself: misses, late prefetches, and 3 us for every
- * hit and every page that was touched while on trial.  PSI counts only pages that
- * the kernel takes for part of the working set, which pages paged out by advice
- * are not, and is off on some machines; where it is on, its "some" time is a
- * lower bound.
+ * hit and every page touched during its trial.  PSI counts only pages of the kernel's
+ * working set, without those paged out by advice, and is off on some machines; if it
+ * is on, its "some" time is a lower bound.
  */
 #ifndef EBB_OFFLOAD_H
 #define EBB_OFFLOAD_H
@@ -30,7 +27,7 @@
 struct offload;
 
 int offload_start(struct offload **out, struct attachments *a, struct error *e);
-/* Waits for the round it is in. */
+/* Waits for the end of the current round. */
 void offload_stop(struct offload **o);
 
 #endif

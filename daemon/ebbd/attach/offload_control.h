@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * How much of a cgroup to page out next, so that the slowdown this causes comes
- * up to a target and no further.  Pure: no clock and no kernel, so that it can
- * be tested on simulated programs.
+ * Decides how much of a cgroup to page out next, so that its slowdown reaches a
+ * target and stays there.  Pure: no clock and no kernel, so that tests can simulate
+ * programs.
  *
  * In the manner of Senpai (Weiner et al., "TMO: Transparent Memory Offloading
  * in Datacenters", ASPLOS 2022, section 3.3), which reclaims a little each
- * period, less the nearer pressure is to its target.  Here the step adapts as
- * well: it grows while next to nothing is lost, halves when the target is
- * exceeded, and nothing is taken in a period that follows one which lost more.
+ * period, less as pressure approaches its target.  Here the step adapts, too: it
+ * grows while almost no time is lost and halves when the target is exceeded; after a
+ * period above the target, the next one pages out nothing.
  */
 #ifndef EBB_OFFLOAD_CONTROL_H
 #define EBB_OFFLOAD_CONTROL_H
@@ -26,14 +26,14 @@
 enum offload_state {
 	OFFLOAD_OFF,
 	OFFLOAD_RECLAIMS,       /* below the target */
-	OFFLOAD_AT_TARGET,      /* just below it, or just above: nothing is taken for a period */
-	OFFLOAD_BACKS_OFF,      /* far above it: nothing is taken for a while */
-	OFFLOAD_AT_FLOOR,       /* less has hurt before, or is never left */
-	OFFLOAD_NO_ROOM,        /* no device of ebb's with room; see offload.h */
-	OFFLOAD_DONOR_LOST,     /* likewise */
+	OFFLOAD_AT_TARGET,      /* near it: one period without page-out */
+	OFFLOAD_BACKS_OFF,      /* far above it: a pause */
+	OFFLOAD_AT_FLOOR,       /* smaller sizes exceeded the target before, or are never allowed */
+	OFFLOAD_NO_ROOM,        /* no ebb device with free capacity; see offload.h */
+	OFFLOAD_DONOR_LOST,     /* a donor was lost; see offload.h */
 };
 
-/* Of one cgroup; all zeroes at the start. */
+/* State of one cgroup; starts as zeroes. */
 struct offload_control {
 	uint64_t step;          /* bytes a period */
 	uint64_t floor;         /* bytes; decays, for programs change */
@@ -44,7 +44,7 @@ struct offload_control {
 	enum offload_state state;
 };
 
-/* What was measured over the last period. */
+/* Measurements of the last period. */
 struct offload_sample {
 	uint64_t wall_ns;       /* its length */
 	uint64_t lost_ns;       /* of threads, waiting for pages */
@@ -59,13 +59,13 @@ struct offload_sample {
  */
 double offload_slowdown(const struct offload_sample *s);
 
-/* Bytes to page out in the next period. */
+/* Returns the bytes to page out in the next period. */
 uint64_t offload_next(struct offload_control *c, const struct offload_sample *s);
 
-/* "reclaiming", "at target", ...: as the reports have it. */
+/* Returns "reclaiming", "at target", ..., as in reports. */
 const char *offload_state_name(enum offload_state state);
 
-/* Of one attachment, written by the thread with the attachments' lock held. */
+/* Status of one attachment; the thread writes it with the attachments' lock held. */
 struct offload_report {
 	enum offload_state state;
 	double slowdown;        /* smoothed over some 3 s; 0.02 = 2 % */

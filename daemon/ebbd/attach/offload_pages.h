@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Pages out what the processes of a cgroup have not touched for a while.
+ * Pages out idle pages of the processes of a cgroup.
  *
- * Finds idle pages by trial: a stock kernel does not report touched pages, as idle page
- * tracking is usually compiled out, and smaps has totals per mapping only.
- * MADV_PAGEOUT writes a page and unmaps it, but the page
- * stays in the swap cache, charged, until it is reclaimed once more.  A program
- * that touches it meanwhile gets it by a minor fault, without I/O.  Of a
- * chunk of 64 pages every eighth is unmapped; if fewer than half of them are
- * back after a second, the rest; what is not back another second later (16 s
- * if any of the first were) is mapped by a remote read, which finds it clean in
- * the cache, and paged out again, which then frees it.  A chunk of which
- * anything came back, before or after that, is left alone for twice as long as
- * the last time; for a quarter of that if it is used in part only and nothing
- * else is to be had.
+ * Finds idle pages by trial: a stock kernel does not report touched pages, because idle
+ * page tracking is usually compiled out, and smaps has totals per mapping only.
+ * MADV_PAGEOUT writes a page and unmaps it, but the page stays in the swap cache, charged,
+ * until it is reclaimed again.  A program that touches it meanwhile gets it by a minor
+ * fault, without I/O.  Of a chunk of 64 pages every eighth is unmapped; if fewer than half
+ * of them are mapped again after a second, the rest is unmapped.  A page that is not mapped
+ * again another second later (16 s if any of the first were) is mapped by a remote read,
+ * which finds it clean in the cache, and paged out again, which frees it.  A chunk with an
+ * access is left alone for twice as long as the last time; for a quarter of that if it is
+ * used in part only and no other chunk is left.
  *
  * Only private anonymous memory; pages that several processes map are skipped
  * by the kernel.  Huge pages are split.
@@ -35,7 +33,7 @@ struct offload_round {
 struct offload_pages *offload_pages_new(void);
 void offload_pages_free(struct offload_pages **p);
 
-/* One round over the processes of @c and of what is below it. */
+/* One round over the processes of @c and its descendants. */
 void offload_pages_run(struct offload_pages *p, const struct cgroup_ref *c, uint64_t now_ns,
 		       struct offload_round *round);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* How much the donors would take now: the swap that pages would go to, and its donors. */
+/* Free capacity for offloaded pages: of the first swap area to be used, and of its donors. */
 #ifndef EBB_OFFLOAD_ROOM_H
 #define EBB_OFFLOAD_ROOM_H
 
@@ -28,10 +28,10 @@ struct offload_room {
 void offload_room_look(struct offload_room *r, uint64_t now_ns);
 
 /*
- * From @swaps, the text of /proc/swaps: free bytes, less a margin of a
- * sixteenth, on those of the swap areas with the highest priority of all with
- * room that are among the @n paths @block.  0 if another one is: pages would go
- * there.
+ * Returns the free bytes, less a margin of a sixteenth, of the swap areas in @swaps (the
+ * text of /proc/swaps) that have the highest priority of all areas with free space and
+ * are among the @n paths @block.  Returns 0 if an area that is not among them has that
+ * priority: pages would go there.
  */
 uint64_t offload_room_parse(const char *swaps, const char (*block)[64], uint32_t n);
 

@@ -21,15 +21,15 @@ enum events_pins { EVENTS_UNPIN, EVENTS_KEEP_PINS };
 /* Closes the set; NULL is fine. */
 void events_close(struct event_set **set, enum events_pins pins);
 
-/* Switch hit detection, and say whether it is on; from any thread. */
+/* Switch hit detection; return whether it is on.  Any thread may call them. */
 void events_detect_on(struct event_set *set);
 void events_detect_off(struct event_set *set);
 bool events_detecting(const struct event_set *set);
 
-/* Threads that came to a cgroup without a v2 twin since; costs nothing with one. */
+/* Opens events for new threads of a cgroup without a v2 twin; does nothing with one. */
 void events_refresh(struct event_set *set);
 
-/* Removes the pins that an earlier ebbd left for its events. */
+/* Removes the pins of a previous ebbd's events. */
 void events_sweep_pins(void);
 
 #endif

@@ -2,11 +2,11 @@
 /*
  * The BPF plane: objects, shared maps, pins and policies.
  *
- * Maps are pinned below EBB_PINS and outlive ebbd; a new ebbd whose ABI number
- * is the same takes them over, another one starts afresh.  Programs belong to
- * the running ebbd.  Those that cost a fault nothing (major faults, swap I/O,
- * life cycle) stay attached without it, through pinned links; what costs
- * something is detached as soon as ebbd exits.
+ * Maps are pinned below EBB_PINS and outlive ebbd; the next ebbd uses them if its ABI
+ * number is equal, and starts with empty state otherwise.  Programs belong to the
+ * running ebbd.  Those without cost for a fault (major faults, swap I/O, life cycle)
+ * stay attached without ebbd, through pinned links; the others are detached when ebbd
+ * exits.
  */
 #ifndef EBB_PLANE_H
 #define EBB_PLANE_H
@@ -22,15 +22,15 @@
 
 #define MAPS_DIR EBB_PINS "/maps"
 
-/* What a call costs. */
+/* Cost of a call. */
 struct policy_cost {
-	uint32_t verified;      /* instructions the verifier walked, over all paths */
+	uint32_t verified;      /* instructions that the verifier processed, over all paths */
 	uint32_t instructions;  /* as loaded */
 	uint32_t machine_bytes; /* of compiled code */
 	uint32_t calls;         /* in the trial; 0 = not measured */
 	uint32_t median_ns;     /* of all calls */
 	uint32_t slowest_ns;    /* median of the costliest access pattern */
-	uint32_t max_ns;        /* includes interrupts and what else came between */
+	uint32_t max_ns;        /* includes interrupts and preemption */
 };
 
 enum policy_origin { POLICY_BUILTIN, POLICY_LOADED };
@@ -55,8 +55,8 @@ struct plane {
 	char policy_dir[PATH_MAX];
 	uint32_t flushes;        /* of the cache that are still to come */
 	int cpus;                /* possible CPUs: the length of per-CPU values */
-	bool mounted_bpffs;      /* it was not there and we put it there */
-	bool took_over;          /* found the pins of an earlier ebbd */
+	bool mounted_bpffs;      /* created by this ebbd */
+	bool took_over;          /* found the pins of a previous ebbd */
 	/* Descriptors of the shared maps, owned by the objects. */
 	int meta, params, counters, requests, cgroups, procs, trace, devices,
 	    cgroup_stats, roles, programs, epoch_slots, epochs;
@@ -74,45 +74,45 @@ struct plane_wish {
 	enum hooks_wish hooks;
 };
 
-/* Loads, shares, pins and attaches.  On failure nothing of ours is left. */
+/* Loads, shares, pins and attaches.  On failure it leaves nothing behind. */
 int plane_open(struct plane *p, const struct plane_wish *wish, struct error *e);
 
-/* "fentry" or "tracepoints": which of them see misses and pages that leave. */
+/* Returns "fentry" or "tracepoints": the hooks for misses and evicted pages. */
 const char *plane_hooks(const struct plane *p);
 
 /*
- * Leaves maps and cheap links pinned when @keep_pins is KEEP_PINS, so that a
- * successor finds them; removes everything otherwise.
+ * Leaves maps and cheap links pinned for the next ebbd if @keep_pins is KEEP_PINS;
+ * removes everything otherwise.
  */
 enum plane_pins { DROP_PINS, KEEP_PINS };
 void plane_close(struct plane *p, enum plane_pins pins);
 
-/* The descriptor of the shared map @name. */
+/* Returns the descriptor of the shared map @name. */
 int plane_map(const struct plane *p, const char *name);
 
 struct bpf_program *plane_program(struct plane *p, enum plane_program which);
 
-/* @to uses the maps of the fault program that have the same name.  Before it is loaded. */
+/* Makes @to, before it is loaded, use the fault program's maps of equal names. */
 int plane_share_maps(struct plane *p, struct bpf_object *to);
 
-/* Why @what was not loaded, from -errno @r. */
+/* Sets the error of @what, which the kernel rejected with -errno @r. */
 int plane_load_failed(struct error *e, const char *what, int r);
 
-/* Says that ebbd lives: policies go quiet EBB_QUIET_NS after the last call. */
+/* Heartbeat: policies stop requesting EBB_QUIET_NS after the last call. */
 void plane_heartbeat(struct plane *p);
 
-/* The policy of that name, or NULL; @slot may be NULL. */
+/* Returns the policy of that name, or NULL; @slot may be NULL. */
 const struct policy *plane_policy(const struct plane *p, const char *name, uint32_t *slot);
 
-/* Sum over CPUs of what is counted for @owner; zeros if nothing is. */
+/* Sums the counters of @owner over all CPUs; zeroes without any. */
 void plane_counters(const struct plane *p, uint64_t owner, struct ebb_counters *sum);
 
-/* What has begun to run has ended when it returns: nothing acts on what it had read before. */
+/* Waits until all BPF programs that were running have ended: none uses older map values. */
 void plane_wait_programs(void);
 
 /* Removes cached look-ups of policies, and entries of removed cgroups. */
 void plane_flush_cache(struct plane *p);
-/* Once a second: removes what look-ups cached that were in progress during the last flush. */
+/* Once a second: removes entries that look-ups cached during the last flush. */
 void plane_flush_late(struct plane *p);
 
 #endif

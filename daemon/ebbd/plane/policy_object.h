@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The file of a policy, NAME.bpf.o: read once, and judged by what it says of
- * itself before the kernel sees it.  What is checked is what is loaded and
- * kept: the same bytes.
+ * The file of a policy, NAME.bpf.o: read once, and checked by its description before
+ * the kernel loads it.  The bytes that are checked are loaded and stored.
  */
 #ifndef EBB_POLICY_OBJECT_H
 #define EBB_POLICY_OBJECT_H
@@ -12,7 +11,7 @@
 #include <ebb/abi.h>
 #include "lib/base/error.h"
 
-#define POLICY_OBJECT_MAX (8u << 20) /* bytes; ours have some 50 KiB */
+#define POLICY_OBJECT_MAX (8u << 20) /* bytes; ebb's policies have some 50 KiB */
 
 struct policy_object {
 	void *data;                  /* malloc'ed */
@@ -24,12 +23,12 @@ struct policy_object {
  * Reads and checks @file, a regular one.  EXIT_USAGE: no such file, not an
  * object for BPF, no policy in it, another ABI, no license that the kernel
  * takes for GPL-compatible, no BTF, or a description that contradicts itself.
- * EXIT_REFUSED: it goes round in ways that the verifier does not bound.
+ * EXIT_REFUSED: it has loops that the verifier does not bound.
  */
 int policy_object_read(const char *file, struct policy_object *o, struct error *e);
 void policy_object_free(struct policy_object *o);
 
-/* The same for @size bytes in memory; @file is for messages. */
+/* Checks @size bytes in memory; @file is for messages. */
 int policy_object_check(const char *file, const void *data, size_t size,
 			struct ebb_policy_info *info, struct error *e);
 

@@ -2,10 +2,9 @@
 /*
  * Policies: those that come with ebb, and those that `ebbctl policy load` adds.
  *
- * A loaded policy is kept in ebb_loaded_policy_dir(), whole or not at all, and
- * is there again after a restart and a reboot, until it is unloaded.  A policy
- * has a slot, its index in maps/policies, for as long as it is loaded; free
- * slots are used again.
+ * A loaded policy is stored atomically in ebb_loaded_policy_dir() and is loaded again
+ * after a restart and a reboot, until it is unloaded.  A policy has a slot, its index
+ * in maps/policies, as long as it is loaded; free slots are reused.
  */
 #ifndef EBB_POLICIES_H
 #define EBB_POLICIES_H
@@ -13,17 +12,17 @@
 #include "plane.h"
 
 /*
- * A policy that costs more is refused by `load`: a fault that waits for the
- * device takes some 50 us, and most hits come without any wait.  The verifier
- * knows no longer path than what it processed; functions that it checks by themselves
- * count once, however often they are called.
+ * Limits of `load`: a fault that waits for the device takes some 50 us, and most hits
+ * wait for nothing.  No path is longer than the instructions that the verifier
+ * processed; a function that it checks separately counts once, however often it is
+ * called.
  */
 #define POLICY_MAX_NS 10000
 #define POLICY_MAX_VERIFIED 750000
 
 /*
- * Finds every NAME.bpf.o of @dir, whose programs are loaded when they are first
- * needed, and loads what was loaded before; one that fails is logged.
+ * Finds every NAME.bpf.o of @dir, which are loaded at first use, and loads the stored
+ * policies; logs those that fail.
  */
 int policies_open(struct plane *p, const char *dir, struct error *e);
 void policies_close(struct plane *p);
@@ -31,18 +30,18 @@ void policies_close(struct plane *p);
 struct policy_change {
 	const struct policy *policy;
 	enum { POLICY_NEW, POLICY_REPLACED } what;
-	char dropped[128];      /* parameters in force that the new one has no use for */
+	char dropped[128];      /* current parameters that the new version does not accept */
 };
 
-/* The users of policies, as policies_load() and policies_unload() need to know. */
+/* The attachments of policies, for policies_load() and policies_unload(). */
 struct policy_users {
 	void *data;
-	/* Between the two no policy is attached or detached. */
+	/* Between these two calls no policy is attached or detached. */
 	void (*lock)(void *data);
 	void (*unlock)(void *data);
-	/* How many cgroups have @policy; their names go to @text, ", " between them. */
+	/* Returns the number of cgroups with @policy; stores their names in @text, separated by ", ". */
 	uint32_t (*name)(void *data, const struct policy *policy, char *text, size_t size);
-	/* @policy is about to be as @to says: parameters that do not fit are named in @dropped. */
+	/* @policy is about to become @to: names parameters that do not fit in @dropped. */
 	void (*translate)(void *data, const struct policy *policy,
 			  const struct ebb_policy_info *to, char *dropped, size_t size);
 };
@@ -64,7 +63,7 @@ int policies_unload(struct plane *p, const struct policy_users *users, const cha
  */
 int policies_need(struct plane *p, const struct policy *policy, struct error *e);
 
-/* Measures what a call costs, once; the result is in its cost. */
+/* Measures the cost of a call, once; stores it in the policy. */
 int policies_measure(struct plane *p, const struct policy *policy);
 
 #endif

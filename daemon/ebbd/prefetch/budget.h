@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * How much may be prefetched for each attached cgroup: by its limit (headroom), by what is
- * outstanding, by its accuracy (throttle) and by other cgroups' misses (pace).
+ * The amount that may be prefetched for each attached cgroup: by its limit (headroom), its
+ * outstanding pages, its accuracy (throttle) and other cgroups' misses (pace).
  *
  * The main thread publishes budgets as an immutable table; the executor finds its
  * budget there and holds it by count.  No lock is taken: each field has one writer and is
@@ -26,24 +26,24 @@ struct budget_table;
 /* @plane outlives it.  NULL without memory. */
 struct budget_table *budget_table_new(const struct plane *plane,
 				      const struct executor_config *config);
-/* The executor has ended, and every budget was put. */
+/* Requires that the executor has ended and that every budget was released. */
 void budget_table_free(struct budget_table **t);
 
-/* With its limit read, not published yet.  NULL without memory. */
+/* Returns a budget with its limit read, not published yet; NULL without memory. */
 struct budget *budget_new(struct budget_table *t, const struct cgroup_ref *cgroup);
-/* The executor finds it no more after the next publication.  NULL is fine. */
+/* Releases it; the executor finds it no more after the next publication.  NULL is fine. */
 void budget_put(struct budget **b);
-/* The @n budgets @b are what the executor finds from now on, by owner.  -ENOMEM: as before. */
+/* Publishes the @n budgets @b, by owner, to the executor.  -ENOMEM changes nothing. */
 int budget_publish(struct budget_table *t, struct budget *const *b, uint32_t n);
 
-/* The events that see its hits; NULL while there are none. */
+/* Sets the events that detect its hits; NULL while there are none. */
 void budget_set_events(struct budget *b, struct event_set *events);
-/* When it returns, the executor uses no events that were replaced before. */
+/* Waits until the executor uses no replaced events. */
 void budget_quiesce(struct budget_table *t);
 
-/* Reads the limit; true when it changed how much may be outstanding. */
+/* Reads the limit; returns whether that changed the limit of outstanding pages. */
 bool budget_read_limit(struct budget *b, const struct cgroup_ref *cgroup);
-/* Continues what an earlier ebbd counted; before the executor runs. */
+/* Continues the counters of a previous ebbd; called before the executor runs. */
 void budget_restore(struct budget *b, uint64_t prefetched, uint64_t expired);
 /* Ten times a second, by the cgroup's counters: judges accuracy and misses. */
 void budget_tick(struct budget *b, const struct ebb_counters *c, uint64_t now);
@@ -60,25 +60,24 @@ uint64_t budget_uses(const struct budget *b);       /* of hit detection so far *
 uint64_t budget_outstanding(const struct budget *b, const struct ebb_counters *c);
 
 /*
- * Refreshes the statistics that reclaim of its cgroup goes by.
+ * Refreshes the statistics that reclaim of its cgroup uses.
  *
- * Reclaim decides whether the active list must be shrunk by statistics that
- * the kernel flushes every 2 s.  A page that is swapped in soon after it was paged
- * out goes to the active list; once the inactive list has run dry before that
- * is noticed, nothing is reclaimed and the OOM killer strikes a cgroup whose
- * pages could all go to swap.  Seen on 6.18 without ebb too: a random walk over
- * twice its memory is killed one time in eight.  Reading memory.stat flushes,
- * and tells how much is under writeback.
+ * Reclaim decides whether to shrink the active list by statistics that the kernel
+ * flushes every 2 s.  A page that is swapped in soon after it was paged out goes to the
+ * active list; if the inactive list runs empty before the next flush, reclaim fails and
+ * the OOM killer ends a program of a cgroup whose pages could all go to swap.  Observed
+ * on 6.18 without ebb, too: random accesses to twice its memory are killed one time in
+ * eight.  Reading memory.stat flushes, and shows the pages under writeback.
  */
 void budget_refresh_stats(struct budget *b);
 
 /* --- executor's thread ------------------------------------------------------ */
 
-/* The budget of the attached cgroup @owner, or NULL. */
+/* Returns the budget of the attached cgroup @owner, or NULL. */
 struct budget *budget_hold(struct budget_table *t, uint64_t owner);
 void budget_release(struct budget *b);
 
-/* Whether its next request is carried out; a throttled cgroup gets a sample. */
+/* Returns whether to execute its next request; of a throttled cgroup's, only a sample. */
 bool budget_passes(struct budget *b);
 
 struct budget_grant {
@@ -86,11 +85,11 @@ struct budget_grant {
 	uint32_t batch, before; /* pages a call, and in flight when it is made */
 };
 
-/* Reads the counters only when what it knows of them does not allow @wanted. */
+/* Reads the counters only if the known values do not allow @wanted. */
 struct budget_grant budget_take(struct budget *b, uint32_t wanted);
-/* Before the first page is requested: switches hit detection on. */
+/* Switches hit detection on before the first page is requested. */
 void budget_detect(struct budget *b);
-/* Makes room for @pages where the limit would be felt; false: prefetch nothing. */
+/* Frees memory for @pages near the limit; returns false to prefetch nothing. */
 bool budget_make_room(struct budget *b, uint32_t pages);
 /* @asked pages were requested and entered the prefetched set. */
 void budget_settle(struct budget *b, uint32_t asked);
@@ -100,7 +99,7 @@ void budget_lost(struct budget *b, uint32_t lost);
 /* A sweep of the prefetched set; one at a time. */
 struct budget_sweep;
 struct budget_sweep *budget_sweep_begin(struct budget_table *t, uint64_t now);
-/* Whether a page of @owner requested at @issued_ns stays outstanding. */
+/* Returns whether a page of @owner requested at @issued_ns stays outstanding. */
 bool budget_sweep_keep(struct budget_sweep *s, uint64_t owner, uint64_t issued_ns);
 void budget_sweep_expired(struct budget_sweep *s, uint64_t owner);
 void budget_sweep_end(struct budget_sweep *s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The prefetch executor: a thread that reads the policies' requests from the
- * ring buffer and carries them out in their order (prefetch.h).
+ * ring buffer and executes them in sequence (prefetch.h).
  */
 #ifndef EBB_EXECUTOR_H
 #define EBB_EXECUTOR_H

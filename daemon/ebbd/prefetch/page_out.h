@@ -7,9 +7,9 @@
 
 #include "target.h"
 
-/* Deactivates (MADV_COLD) or pages out (MADV_PAGEOUT) what @r names; returns how many pages. */
+/* Deactivates (MADV_COLD) or pages out (MADV_PAGEOUT) the pages of @r; returns their number. */
 uint64_t page_out_range(const struct target *t, const struct ebb_request *r, int advice);
-/* Deactivates the pages of a list; returns how many. */
+/* Deactivates the pages of a list; returns their number. */
 uint64_t page_out_cold_list(const struct target *t, const struct ebb_list_request *list);
 
 /*

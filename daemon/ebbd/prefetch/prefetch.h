@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Carries out requests, in their order: process_madvise(MADV_WILLNEED) and its opposites.
+ * Executes requests in sequence: process_madvise(MADV_WILLNEED), or page-out.
  *
- * For each request it drops what is stale or outstanding already, keeps pages that the pagemap
- * says are in swap, prefetches no more than the cgroup's budget allows, enters the pages in the
- * prefetched set and requests them, at most 64 a call: the target's mmap_lock is held for as
- * long as a call takes.
+ * For each request it drops stale and outstanding pages and, by the pagemap, pages that are
+ * not in swap, cuts the rest to the cgroup's budget, enters the pages in the prefetched set
+ * and requests them, at most 64 per call: a call holds the target's mmap_lock.
  *
  * Belongs to one thread, and takes no lock.
  */
@@ -17,7 +16,7 @@
 
 struct prefetcher;
 
-/* What it is given outlives it.  NULL without memory. */
+/* The arguments must outlive it.  Returns NULL without memory. */
 struct prefetcher *prefetcher_new(struct plane *plane, struct budget_table *budgets,
 				  const struct executor_config *config);
 void prefetcher_free(struct prefetcher **p);
@@ -28,7 +27,7 @@ void prefetcher_begin(struct prefetcher *p);
 void prefetcher_request(struct prefetcher *p, const struct ebb_list_request *r);
 /* Twice a second: expires unread pages, closes processes that exited, finds new devices. */
 void prefetcher_sweep(struct prefetcher *p, uint64_t now);
-/* What it has done; read from any thread, as of about now. */
+/* Counters, approximate; any thread may read them. */
 const struct executor_stats *prefetcher_stats(const struct prefetcher *p);
 
 #endif

@@ -21,7 +21,7 @@
 
 struct prefetch_set;
 
-/* Whose pages: an address space, and the cgroup that is charged with the outcome. */
+/* An address space, and the cgroup that is charged with the outcome. */
 struct prefetch_key {
 	uint32_t tgid, exec;
 	uint64_t owner;
@@ -42,28 +42,28 @@ struct prefetch_set *prefetch_set_new(int map, uint64_t *filter);
 void prefetch_set_free(struct prefetch_set **s);
 
 /*
- * Enters @n <= PREFETCH_BATCH_MAX pages before they are requested, or an early hit would go
- * unseen.  Leaves the fresh pages at the beginning of @vpn, in their order, and the pages to
- * request again after them.
+ * Enters @n <= PREFETCH_BATCH_MAX pages before they are requested, so that an early hit is
+ * counted.  Leaves the new pages at the beginning of @vpn, in sequence, followed by the pages
+ * to request again.
  */
 struct prefetch_entered prefetch_set_enter(struct prefetch_set *s, const struct prefetch_key *key,
 					   uint64_t *vpn, uint32_t n, uint64_t now);
 /* Restarts the age of pages that were requested again; a page used meanwhile stays out. */
 void prefetch_set_renew(struct prefetch_set *s, const struct prefetch_key *key, const uint64_t *vpn,
 			uint32_t n, uint64_t now);
-/* Removes pages that the kernel did not take; returns how many were still in the set. */
+/* Removes pages that the kernel rejected; returns how many were still in the set. */
 uint32_t prefetch_set_withdraw(struct prefetch_set *s, const struct prefetch_key *key,
 			       const uint64_t *vpn, uint32_t n);
 
 struct prefetch_sweep {
-	/* Whether a page stays. */
+	/* Returns whether a page stays. */
 	bool (*keep)(void *data, const struct ebb_page *page, const struct ebb_prefetch *p);
 	/* A page of @owner was removed unread. */
 	void (*expired)(void *data, uint64_t owner);
 	void *data;
 };
 
-/* Removes pages that are not to be kept, and makes the filter from the others. */
+/* Removes pages that do not stay, and rebuilds the filter from the others. */
 void prefetch_set_sweep(struct prefetch_set *s, const struct prefetch_sweep *sweep);
 
 #endif

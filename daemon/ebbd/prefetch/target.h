@@ -15,19 +15,20 @@ struct target {
 /* Returns -ESRCH if the process has exited. */
 int target_open(struct target *t, uint32_t tgid, uint32_t exec);
 void target_close(struct target *t);
-/* Whether no process has that number. */
+/* Returns whether no process has that number. */
 bool process_gone(uint32_t tgid);
-/* Whether the process exited, even if its number is in use again. */
+/* Returns whether the process exited, even if its number is in use again. */
 bool target_gone(const struct target *t);
 
 /*
- * Of the @n pages @vpn, in ascending or descending order, keeps those that are in swap, in place; returns how many are left.
+ * Keeps, in place, those of the @n pages @vpn (ascending or descending) that are in swap;
+ * returns how many remain.
  */
 uint32_t target_keep_swapped(const struct target *t, uint64_t *vpn, uint32_t n);
 
 /*
  * process_madvise() over the @n pages @vpn; runs become one range each.
- * Returns the number of pages the kernel took, which may be short, or -errno.
+ * Returns the number of pages that the kernel accepted, possibly fewer, or -errno.
  */
 int target_advise(const struct target *t, const uint64_t *vpn, uint32_t n, int advice);
 
