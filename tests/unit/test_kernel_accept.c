@@ -297,6 +297,25 @@ static void many_strangers(void **state)
 	wait_until(!loop->kernels->ended);
 }
 
+/* An event of a session that another replaced in this turn is not that one's. */
+static void a_place_used_again(void **state)
+{
+	uint8_t bytes[WIRE_HEADER + WIRE_MARK] = { 0 };
+
+	for (uint64_t n = 1; n <= 8; n++) {
+		request(n);
+		wait_until(session_of(n) && session_of(n)->accepted);
+	}
+	assert_ptr_equal(loop->kernels->sessions[0], session_of(1));
+	request(9);
+	fake_arrives(session_of(1)->queue[0].id, bytes, sizeof(bytes));
+	turn();
+	assert_null(session_of(1));
+	assert_ptr_equal(loop->kernels->sessions[0], session_of(9));
+	wait_until(session_of(9)->accepted);
+	wait_until(!loop->kernels->ended);
+}
+
 /* The answer to a connection request waits for the pool thread, its frames for all connections. */
 static void two_connections(void **state)
 {
@@ -336,6 +355,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(queue_pairs_are_the_pool_threads, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(sessions_that_do_not_begin, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(many_strangers, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(a_place_used_again, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(two_connections, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(connections_and_modules_alternate, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(modules_take_turns, with_donor, without_donor),

@@ -349,9 +349,9 @@ void kernel_accept_event(struct kernel_accept *l, uint64_t key)
 		connection_event(l);
 		return;
 	}
-	/* An earlier event of this turn may have ended it. */
+	/* An earlier event of this turn may have ended it, and begun another in its place. */
 	p = &l->sessions[key - l->first_key - 1];
-	if (*p)
+	if (*p && (*p)->accepted)
 		session_turn(l, p);
 }
 
