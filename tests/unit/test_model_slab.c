@@ -147,7 +147,7 @@ static uint64_t fingerprint(void)
 				mix(&h, l->slab << 8 |
 				    rank(l->slab * m.model->slab_pages + p, l->stamp[p]));
 		}
-		for (const struct transfer *t = dn->link.waiting[0].head; t; t = t->next)
+		for (const struct transfer *t = dn->link.waiting.head; t; t = t->next)
 			mix(&h, (uint64_t)t->number + 7);
 	}
 	for (uint32_t i = 0; i < m.s.engine.table.count; i++) {

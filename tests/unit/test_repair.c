@@ -174,8 +174,8 @@ static void request(enum slot_kind kind, uint32_t first, uint32_t count)
 /* @d does the transfer that waits longest for it. */
 static void reply(struct donor *d)
 {
-	assert_non_null(d->link.waiting[0].head);
-	link_done(&d->link, d->link.waiting[0].head, 0, 0);
+	assert_non_null(d->link.waiting.head);
+	link_done(&d->link, d->link.waiting.head, 0);
 	run();
 }
 
@@ -382,7 +382,7 @@ static void a_crowd_for_one_page(void **state)
 		request(SLOT_WRITE, 0, 1);
 	assert_int_equal(answered, 1);
 	slow = false;
-	link_done(l, l->waiting[0].head, 0, 0);
+	link_done(l, l->waiting.head, 0);
 	do {
 		before = (uint32_t)answered;
 		rounds++;
@@ -445,7 +445,7 @@ static void saved_in_the_last_moment(void **state)
 	tick(now_ns());
 	repair_run(&s.replicas);
 	reply(from);
-	assert_true(to->link.waiting[0].head);
+	assert_true(to->link.waiting.head);
 	lose(from);
 	/* Something is queued for the disk: it might be the page. */
 	request(SLOT_WRITE, 9 * SLAB_PAGES, 1);
@@ -487,7 +487,7 @@ static void a_read_in_the_last_moment(void **state)
 		/* One that is there before, one that comes after. */
 		request(SLOT_READ, 1, 2);
 		reply(from);
-		assert_true(to->link.waiting[0].head);
+		assert_true(to->link.waiting.head);
 		lose(from);
 		request(SLOT_READ, 0, 4);
 		assert_int_equal(answered, 1);

@@ -14,12 +14,14 @@
 
 void link_wait(struct link *l, const struct mapping *m, struct transfer *t, uint32_t channel)
 {
-	struct transfer_list *list = &l->waiting[channel];
+	struct transfer_list *list = &l->waiting;
+	struct transfer **bucket;
 
 	t->remote = m->remote;
 	t->generation = m->generation;
 	t->tag = TAG_TRANSFER | ++l->sequence;
 	t->since = now_ns();
+	t->channel = (uint8_t)channel;
 	t->next = NULL;
 	t->previous = list->tail;
 	if (list->tail)
@@ -27,12 +29,28 @@ void link_wait(struct link *l, const struct mapping *m, struct transfer *t, uint
 	else
 		list->head = t;
 	list->tail = t;
+	bucket = &l->by_tag[t->tag % LINK_BUCKETS];
+	t->chain = *bucket;
+	*bucket = t;
 }
 
-void link_done(struct link *l, struct transfer *t, uint32_t channel, int result)
+struct transfer *link_find(const struct link *l, uint64_t tag)
 {
-	struct transfer_list *list = &l->waiting[channel];
+	struct transfer *t = l->by_tag[tag % LINK_BUCKETS];
 
+	while (t && t->tag != tag)
+		t = t->chain;
+	return t;
+}
+
+void link_done(struct link *l, struct transfer *t, int result)
+{
+	struct transfer_list *list = &l->waiting;
+	struct transfer **p = &l->by_tag[t->tag % LINK_BUCKETS];
+
+	while (*p != t)
+		p = &(*p)->chain;
+	*p = t->chain;
 	if (t->previous)
 		t->previous->next = t->next;
 	else
@@ -47,22 +65,8 @@ void link_done(struct link *l, struct transfer *t, uint32_t channel, int result)
 
 void link_cancel(struct link *l)
 {
-	for (uint32_t channel = 0; channel <= DATA_LINKS; channel++)
-		while (l->waiting[channel].head)
-			link_done(l, l->waiting[channel].head, channel, -ECONNRESET);
-}
-
-uint64_t link_oldest(const struct link *l)
-{
-	uint64_t oldest = 0;
-
-	for (uint32_t channel = 0; channel <= DATA_LINKS; channel++) {
-		const struct transfer *t = l->waiting[channel].head;
-
-		if (t && (!oldest || t->since < oldest))
-			oldest = t->since;
-	}
-	return oldest;
+	while (l->waiting.head)
+		link_done(l, l->waiting.head, -ECONNRESET);
 }
 
 /* --- the control connection ------------------------------------------------------- */

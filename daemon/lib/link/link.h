@@ -32,6 +32,8 @@ struct rdma_links;
 
 /* More data connections gain nothing: one thread at each end serves all of them. */
 #define DATA_LINKS 8
+/* Tags are consecutive: chains are short, however many replies a donor makes up. */
+#define LINK_BUCKETS 64
 
 /* A READ or WRITE of a part of a mapping. */
 struct transfer {
@@ -49,7 +51,8 @@ struct transfer {
 	uint32_t remote, generation;
 	uint64_t tag;
 	uint64_t entry;          /* tcp: stream_tx_next() of the frame */
-	struct transfer *previous, *next;
+	uint8_t channel;
+	struct transfer *previous, *next, *chain;
 };
 
 struct transfer_list {
@@ -117,9 +120,13 @@ struct link {
 	uint8_t small[WIRE_SMALL]; /* payload of the frame at hand, unless it is data */
 	uint32_t data_queued;    /* frames of transfers among those in tx */
 	const char *refusal;     /* why a transfer was refused, which ends the link */
-	/* By channel: 0 is the control connection; the transport says what the others are. */
-	struct transfer_list waiting[1 + DATA_LINKS]; /* in flight, oldest first */
-	struct transfer *arriving[1 + DATA_LINKS];    /* whose reply is being received */
+	struct transfer_list waiting; /* transfers in flight, oldest first */
+	struct transfer *by_tag[LINK_BUCKETS]; /* chained */
+	/*
+	 * Whose reply is being received, by channel: 0 is the control connection; the transport says
+	 * what the others are.
+	 */
+	struct transfer *arriving[1 + DATA_LINKS];
 	uint64_t sequence;       /* of the last tag */
 	struct data_link data[DATA_LINKS]; /* with TLS; data[i] is channel i + 1 */
 };
@@ -205,9 +212,6 @@ void link_close(struct link *l);
 /* Ends the transfers of a closed link with -ECONNRESET. */
 void link_cancel(struct link *l);
 
-/* ns: since when the oldest transfer is in flight; 0 = none is. */
-uint64_t link_oldest(const struct link *l);
-
 /* The key under which epoll knows the descriptor of @channel. */
 static inline uint64_t link_key(const struct link *l, uint32_t channel)
 {
@@ -218,7 +222,9 @@ static inline uint64_t link_key(const struct link *l, uint32_t channel)
 
 /* Puts @t in flight over @channel, with a tag that the link never used before. */
 void link_wait(struct link *l, const struct mapping *m, struct transfer *t, uint32_t channel);
-/* Ends a transfer that is in flight over @channel. */
-void link_done(struct link *l, struct transfer *t, uint32_t channel, int result);
+/* The transfer in flight with @tag, or NULL. */
+struct transfer *link_find(const struct link *l, uint64_t tag);
+/* Ends a transfer that is in flight. */
+void link_done(struct link *l, struct transfer *t, int result);
 
 #endif

@@ -19,7 +19,7 @@
 #define REAP 32
 /* Of the only connection of a session. */
 #define NUMBER 0
-/* link.waiting of transfers; epoll knows the descriptors as RDMA_CHANNEL. */
+/* Of transfers; epoll knows the descriptors as RDMA_CHANNEL. */
 #define CHANNEL 0
 
 static struct rdma_link *link_of(const struct link *l)
@@ -143,7 +143,7 @@ static void reap(struct link *l, struct rdma_link *q)
 				lose(l, ibv_wc_status_str(wc[i].status));
 				return;
 			}
-			link_done(l, (struct transfer *)(uintptr_t)wc[i].wr_id, CHANNEL, 0);
+			link_done(l, (struct transfer *)(uintptr_t)wc[i].wr_id, 0);
 		}
 	if (n < 0)
 		lose(l, "no completions");

@@ -42,12 +42,9 @@ static void tcp_submit(struct link *l, const struct mapping *m, struct transfer 
 static struct transfer *asked_for(const struct link *l, uint32_t channel,
 				  const struct wire_frame *f)
 {
-	struct transfer *t = l->waiting[channel].head;
+	struct transfer *t = link_find(l, f->tag);
 
-	/* Replies come in order, as a rule. */
-	while (t && t->tag != f->tag)
-		t = t->next;
-	return t && t->op == f->op && t->remote == f->slab && t->generation == f->generation &&
+	return t && t->channel == channel && t->op == f->op && t->remote == f->slab && t->generation == f->generation &&
 	       t->offset == f->offset && t->length == f->length ? t : NULL;
 }
 
@@ -88,7 +85,7 @@ static int tcp_finished(struct link *l, uint32_t channel, const struct wire_fram
 		l->refusal = wire_status_text(f->status);
 		return -ECONNREFUSED;
 	}
-	link_done(l, t, channel, 0);
+	link_done(l, t, 0);
 	return 0;
 }
 

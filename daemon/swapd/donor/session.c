@@ -423,9 +423,9 @@ static bool is_late(const struct donor *d, uint64_t since, uint64_t now)
 static bool overdue(struct donor *d, uint64_t now)
 {
 	const struct donors *ds = d->table;
-	uint64_t oldest = link_oldest(&d->link);
+	const struct transfer *oldest = d->link.waiting.head;
 
-	return (oldest && is_late(d, oldest, now)) || (d->pinged && is_late(d, d->pinged, now)) ||
+	return (oldest && is_late(d, oldest->since, now)) || (d->pinged && is_late(d, d->pinged, now)) ||
 	       (d->mapping && is_late(d, ds->events->oldest(ds->owner, d), now));
 }
 

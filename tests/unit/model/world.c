@@ -206,11 +206,7 @@ static const struct transport transport_model = { .name = "model", .submit = sub
 
 static struct transfer *transfer_of(const struct op *o)
 {
-	struct transfer *t = m.s.donors.donor[o->donor].link.waiting[0].head;
-
-	while (t && (t->number != o->number || t->tag != o->tag))
-		t = t->next;
-	return t;
+	return link_find(&m.s.donors.donor[o->donor].link, o->tag);
 }
 
 /* Returns whether the engine would accept a completion of @o for a transfer in flight. */
@@ -241,7 +237,7 @@ void deliver(uint32_t i)
 		if (loan->stamp[o.first + j] != o.stamp[j])
 			violated("a page changed on its way", loan->stamp[o.first + j], o.stamp[j]);
 	}
-	link_done(&m.s.donors.donor[o.donor].link, transfer_of(&o), 0, 0);
+	link_done(&m.s.donors.donor[o.donor].link, transfer_of(&o), 0);
 }
 
 /* --- donors ---------------------------------------------------------------------------- */
@@ -482,7 +478,8 @@ void kill_server(int how)
 
 		state[i] = d->state;
 		d->state = DONOR_DOWN;
-		d->link.waiting[0] = (struct transfer_list){ 0 };
+		d->link.waiting = (struct transfer_list){ 0 };
+		memset(d->link.by_tag, 0, sizeof(d->link.by_tag));
 		d->link.tx.head = d->link.tx.count = d->link.data_queued = 0;
 		d->copies = d->mapping = 0;
 		d->blamed = false;
