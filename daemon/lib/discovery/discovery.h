@@ -14,7 +14,7 @@
 #include "etcd.h"
 
 #define DISCOVERY_PERIOD_MS 2000
-/* How long etcd, while it answers, must miss a donor before devices are told. */
+/* Time that etcd, while it answers, must lack a donor before devices drop it. */
 #define DISCOVERY_GRACE_MS 6000
 
 /* One of the two, or neither: etcd.endpoints, list.n. */
@@ -33,16 +33,16 @@ struct discovery;
 /* Takes what @c owns.  *@out is untouched on failure. */
 int discovery_start(struct discovery **out, struct donors_config *c, struct error *e);
 
-/* From now on by @c, whose contents it takes; does not wait. */
+/* Switches to configuration @c, whose contents it takes; does not wait. */
 int discovery_configure(struct discovery *d, struct donors_config *c, struct error *e);
 
-/* A device has come: tell it soon. */
+/* Sends the list to a new device soon. */
 void discovery_refresh(struct discovery *d);
 
 /*
- * What is known, the caller's: "source" ("etcd", "list" or "none"), "error" (of
- * etcd, or null), "donors" with "address", "slab", "total" (bytes, 0 where not
- * known) and "missing" (etcd no longer has it).
+ * Returns the known donors, owned by the caller: "source" ("etcd", "list" or "none"),
+ * "error" (of etcd, or null), "donors" with "address", "slab", "total" (bytes, 0 =
+ * unknown) and "missing" (no longer in etcd).
  */
 struct json_object *discovery_json(struct discovery *d);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Which donors there are: a list of addresses without a duplicate, from a
- * configuration or from what donors say of themselves in etcd.
+ * The list of donors: addresses without duplicates, from a configuration or from
+ * donors' entries in etcd.
  */
 #ifndef EBB_DONOR_LIST_H
 #define EBB_DONOR_LIST_H
@@ -29,12 +29,12 @@ struct donor_list {
 
 void donor_list_free(struct donor_list *l);
 
-/* The entry of @address as it stands there, or NULL. */
+/* Returns the entry whose address equals @address, or NULL. */
 struct donor_entry *donor_list_find(const struct donor_list *l, const char *address);
 
 /*
- * Adds @address, checked and with its port; no name is resolved.  -EEXIST when it
- * is there already, -E2BIG, -EINVAL; @what names the origin in the error.
+ * Checks @address and adds it with its port, without resolving its name.  Returns 0,
+ * -EEXIST for a duplicate, -E2BIG or -EINVAL; @what names the origin in the error.
  */
 int donor_list_add(struct donor_list *l, const char *address, const char *what, struct error *e);
 
@@ -44,18 +44,18 @@ int donor_list_parse(struct donor_list *l, const char *text, const char *what, s
 /* *@to, which must own nothing, becomes a copy.  -ENOMEM. */
 int donor_list_copy(struct donor_list *to, const struct donor_list *from);
 
-/* Whether both have the same addresses, in any order. */
+/* Returns whether both have equal addresses, in any sequence. */
 bool donor_list_same(const struct donor_list *a, const struct donor_list *b);
 
 /*
- * What a donor writes about itself: the value for key PREFIX ADDRESS.  @buf of
- * @size bytes is returned, or NULL when it is too small.
+ * Formats a donor's entry, the value of key PREFIX ADDRESS, in @buf of @size bytes.
+ * Returns @buf, or NULL if it is too small.
  */
 char *donor_entry_value(const struct donor_entry *d, char *buf, size_t size);
 
 /*
- * The list from what etcd has below @prefix.  A pair whose value is none of ours,
- * or has another address than its key, is left out and counted in *@bad.
+ * Builds the list from etcd's pairs below @prefix.  Skips pairs whose value is no
+ * donor's entry, or has another address than its key, and counts them in *@bad.
  */
 int donor_list_from_pairs(struct donor_list *out, const struct etcd_pairs *pairs,
 			  const char *prefix, int *bad);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * A client of etcd (3.4 and later) through its JSON gateway: leases, keys of a
- * lease, ranges.  Calls block up to ETCD_CALL_MS for each endpoint and belong in
- * a thread that nothing waits for.  An endpoint that fails is left for the next.
+ * lease, ranges.  Calls block up to ETCD_CALL_MS for each endpoint, so call them in a
+ * thread that nothing waits for.  After a failure it tries the next endpoint.
  */
 #ifndef EBB_ETCD_H
 #define EBB_ETCD_H
@@ -33,14 +33,14 @@ void etcd_config_defaults(struct etcd_config *c);
 int etcd_config_add(struct etcd_config *c, const char *urls, const char *what, struct error *e);
 
 /*
- * What can be wrong with @c without a request: a prefix, files that cannot
- * be read, a key or a password that others may read.  EXIT_USAGE in @e.
+ * Checks @c without a request: prefix, readable files, a key or password that other
+ * users may read.  EXIT_USAGE in @e.
  */
 int etcd_config_check(const struct etcd_config *c, struct error *e);
 
 struct etcd;
 
-/* Once a process, before it has threads. */
+/* Call once per process, before it has threads. */
 void etcd_global_init(void);
 
 /* Copies @c.  *@out is untouched on failure. */
@@ -51,19 +51,19 @@ void etcd_close(struct etcd **p);
 void etcd_interrupt(struct etcd *t);
 
 /*
- * All return 0 or -errno with the endpoint, the cause and the remedy in @e.  A
- * server that cannot be reached in time, or whose answer is none, is -EIO.
+ * All return 0 or -errno with endpoint, cause and remedy in @e; -EIO for a server that
+ * is unreachable in time or sends an invalid answer.
  */
 int etcd_grant(struct etcd *t, uint32_t ttl_s, int64_t *lease, struct error *e);
-/* -ESTALE when the lease has ended. */
+/* Returns -ESTALE if the lease has ended. */
 int etcd_keep_alive(struct etcd *t, int64_t lease, struct error *e);
 /* Ends the lease, and with it its keys. */
 int etcd_revoke(struct etcd *t, int64_t lease, struct error *e);
 /* Puts @key for as long as @lease lives; -EEXIST when another lease has it. */
 int etcd_claim(struct etcd *t, const char *key, const char *value, int64_t lease, struct error *e);
 /*
- * The pairs below @prefix that changed after @revision (0: all), and how many
- * there are.  Fills @out, which must not own anything yet.
+ * Gets the pairs below @prefix that changed after @revision (0: all), and the number
+ * of all pairs.  Fills @out, which must own nothing.
  */
 int etcd_range(struct etcd *t, const char *prefix, int64_t revision, struct etcd_pairs *out,
 	       struct error *e);

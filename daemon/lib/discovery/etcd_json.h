@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What etcd's JSON gateway is sent and answers (etcd 3.4 and later, api/v3rpc).
- * Pure functions.  An answer is a stranger's text: its size, its depth and the
- * number of its parts are bounded before anything is made of it.
+ * Requests and answers of etcd's JSON gateway (etcd 3.4 and later, api/v3rpc).
+ * Pure functions.  Answers are untrusted: their size, depth and number of parts are
+ * limited before they are parsed.
  */
 #ifndef EBB_ETCD_JSON_H
 #define EBB_ETCD_JSON_H
@@ -31,7 +31,7 @@ struct etcd_pairs {
 
 void etcd_pairs_free(struct etcd_pairs *p);
 
-/* Requests, as text that is the caller's; NULL without memory. */
+/* Return requests as text owned by the caller; NULL without memory. */
 char *etcd_grant_text(uint32_t ttl_s);
 char *etcd_lease_text(int64_t lease); /* keep alive, revoke */
 /* Every key that begins with @prefix and changed after @revision. */
@@ -41,14 +41,14 @@ char *etcd_claim_text(const char *key, const char *value, int64_t lease);
 char *etcd_authenticate_text(const char *user, const char *password);
 
 /*
- * Parses @len bytes (a NUL behind them) as one JSON object, bounded as said
- * above; NULL when they are none.  The caller's.
+ * Parses @len bytes, followed by a NUL, as one JSON object within the limits above.
+ * Returns the object, owned by the caller, or NULL.
  */
 struct json_object *etcd_answer_parse(const char *text, size_t len);
 
 /*
- * What an answer says; -EBADMSG when it does not say it.  etcd leaves out members
- * that are zero.
+ * Extract values of an answer; return -EBADMSG without a valid one.  etcd omits
+ * members that are zero.
  */
 int etcd_granted(struct json_object *answer, int64_t *lease, uint32_t *ttl_s);
 /* -ESTALE when the lease has ended. */

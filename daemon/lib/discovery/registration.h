@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A donor's entry in etcd: a key that lives as long as the donor keeps its lease
- * alive, in a thread of its own.  Lending does not depend on it: while etcd cannot
- * be reached the thread tries again, and says so once.
+ * A donor's entry in etcd: a key under a lease that a separate thread renews.  Lending
+ * does not depend on it: while etcd is unreachable, the thread retries and logs that
+ * once.
  */
 #ifndef EBB_REGISTRATION_H
 #define EBB_REGISTRATION_H
@@ -23,10 +23,10 @@ enum registration_state {
 };
 
 /*
- * Gets ready to register @d, whose address is its key below @config's prefix, as
- * soon as registration_return() says so: withdrawn at first.  The thread has no
- * real-time priority and takes no signals.  -EINVAL for what can be known to be
- * wrong before asking etcd; *@out is untouched then.
+ * Prepares the registration of @d, whose address is its key below @config's prefix;
+ * registration_return() starts it.  The thread has no real-time priority and handles
+ * no signals.  Returns -EINVAL, with *@out unchanged, for errors that are known
+ * without a request.
  */
 int registration_start(struct registration **out, const struct etcd_config *config,
 		       const struct donor_entry *d, struct error *e);
@@ -35,7 +35,7 @@ int registration_start(struct registration **out, const struct etcd_config *conf
 void registration_withdraw(struct registration *r);
 void registration_return(struct registration *r);
 
-/* How it is; @cause gets what stands in the way, "" when nothing does. */
+/* Returns the state; stores the cause of a failure in @cause, else "". */
 enum registration_state registration_state(struct registration *r, char *cause, size_t size);
 const char *registration_state_text(enum registration_state s);
 

@@ -5,9 +5,9 @@
  *	A_current = alpha * A_measured + (1 - alpha) * A_old,	alpha = 0.2
  *
  * where A_measured is the page I/O of the last second, reads and writes weighted.
- * A donor that needs memory recalls the least active slabs.  The weights sum to 2 at most, so that A stays a
- * rate of pages: the released code, which never divides by its weights, lets an
- * idle slab's activity grow twentyfold a second.
+ * A donor that needs memory recalls the least active slabs.  The weights sum to 2 at
+ * most, so that A stays a rate of pages: the released code, which never divides by its
+ * weights, lets an idle slab's activity grow twentyfold per second.
  */
 #ifndef EBB_ACTIVITY_H
 #define EBB_ACTIVITY_H
@@ -34,8 +34,8 @@ void activity_read(struct activity *a, uint32_t pages);
 void activity_write(struct activity *a, uint32_t pages);
 
 /*
- * Closes a period of @seconds (1 if the timer is on time; one that was late
- * counts as that many periods of the same measurement).  0 does nothing.
+ * Closes a period of @seconds: 1 if the timer was on time; a late one counts as that
+ * many periods with equal measurements; 0 does nothing.
  */
 void activity_tick(struct activity *a, const struct activity_rule *rule, uint32_t seconds);
 #endif

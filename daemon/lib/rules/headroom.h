@@ -17,7 +17,7 @@
 
 /* U_current = beta * U_measured + (1 - beta) * U_old, once a second. */
 #define HEADROOM_BETA 0.2
-#define HEADROOM_FREE_SLABS 2 /* kept ready when there is room; at least */
+#define HEADROOM_FREE_SLABS 2 /* least number allocated in advance */
 #define HEADROOM_FREE_BYTES (2ull << 30) /* so many bytes */
 /*
  * E a second at most: figure 8 has E = 10, with slabs of 1 GB.  Smaller slabs go in
@@ -28,8 +28,8 @@
 #define HEADROOM_EVICT_MOST 64
 #define HEADROOM_PRESSURE 10.0 /* percent */
 /*
- * What of its own cgroups' limit a donor leaves to itself: buffers of connections and
- * TLS, and page tables.  HeadRoom is the machine's, not that of a cgroup without others.
+ * Part of its own cgroups' limit that a donor does not lend: buffers of connections and
+ * TLS, and page tables.  HeadRoom applies to the machine, not to these cgroups.
  */
 #define HEADROOM_SELF (64ull << 20)
 
@@ -42,16 +42,16 @@ struct headroom_rule {
 	uint32_t evict, extra; /* E at most a round, up to HEADROOM_EVICT_MOST; E', half of E */
 };
 
-/* A rule for a machine with @memory bytes. */
+/* Returns a rule for a machine with @memory bytes. */
 struct headroom_rule headroom_rule_default(uint64_t memory, uint64_t slab_size);
 
-/* The larger of 1 GiB and 10 % of @memory. */
+/* Returns the larger of 1 GiB and 10 % of @memory. */
 uint64_t headroom_default(uint64_t memory);
 
-/* What a second's look at the machine found. */
+/* One sample of the machine, per second. */
 struct headroom_sample {
 	uint64_t memory;    /* MemTotal, bytes */
-	uint64_t available; /* MemAvailable, bytes: what programs could still get */
+	uint64_t available; /* MemAvailable, bytes */
 	/* Percent of the last 10 s in which some task waited for memory (PSI); 0 if unknown. */
 	double pressure;
 	/* The donor's own cgroups, if .limited: bytes of the lowest limit, and still free of all. */
@@ -74,7 +74,7 @@ struct headroom {
 	uint32_t pinned;  /* lent slabs that cannot be recalled; set by the caller */
 };
 
-/* What to do now. */
+/* Actions of one round. */
 struct headroom_plan {
 	uint32_t allocate; /* free slabs to add */
 	uint32_t release;  /* first stage: free slabs to return to the machine */
@@ -82,14 +82,13 @@ struct headroom_plan {
 };
 
 /*
- * Takes a sample; @slabs of @rule's size are allocated, free and mapped.  When less
- * than half of HeadRoom is available a rise counts at once: a machine that is
- * about to run out does not wait for an average.
+ * Adds a sample; @slabs of @rule's size are allocated, free and mapped.  If less than
+ * half of HeadRoom is available, an increase counts at once, without smoothing.
  */
 void headroom_sample(struct headroom *h, const struct headroom_rule *rule,
 		     const struct headroom_sample *sample, uint32_t slabs);
 
-/* How many slabs the machine can have, HeadRoom kept; 0 before the first sample. */
+/* Returns the number of slabs that leave HeadRoom free; 0 before the first sample. */
 uint32_t headroom_slabs(const struct headroom *h, const struct headroom_rule *rule);
 
 /*
@@ -100,7 +99,7 @@ uint32_t headroom_slabs(const struct headroom *h, const struct headroom_rule *ru
 void headroom_plan(const struct headroom *h, const struct headroom_rule *rule,
 		   uint32_t free_slabs, uint32_t mapped, struct headroom_plan *plan);
 
-/* E + E' candidates for E = @evict of @mapped slabs: how many owners are to be asked. */
+/* Returns E + E', the number of candidates, for E = @evict of @mapped slabs. */
 uint32_t headroom_candidates(const struct headroom_rule *rule, uint32_t evict, uint32_t mapped);
 
 /*

@@ -14,11 +14,11 @@
 #include <stdint.h>
 
 #define NEIGHBOUR_MISSES 16     /* in a tick of a tenth of a second: fewer are not worth it */
-#define NEIGHBOUR_TICKS 10      /* one that missed is taken to go on for so long */
+#define NEIGHBOUR_TICKS 10      /* a cgroup that missed counts as missing for so long */
 
 struct neighbour {
 	uint64_t misses, hits;  /* totals at the last tick */
-	uint32_t left;          /* ticks for which it counts as one that waits */
+	uint32_t left;          /* ticks for which it counts as missing */
 };
 
 /* @misses and @hits are totals; late prefetches are hits. */
@@ -39,15 +39,15 @@ static inline bool neighbour_waits(const struct neighbour *n)
 	return n->left;
 }
 
-/* How much may be asked for at once, in pages. */
+/* Limits of a call, in pages. */
 struct pace {
 	uint32_t batch;         /* in a call */
-	uint32_t before;        /* on their way when the call is made */
+	uint32_t before;        /* in flight before the call */
 };
 
 /*
- * Alone, @inflight may be on their way when the next batch is asked for: the devices
- * always have something to do.  With @others that wait, batch and all are @beside.
+ * Alone, up to @inflight pages may be in flight before the next batch, so that the devices
+ * stay busy.  With @others that miss, @beside limits all pages, the batch included.
  */
 static inline struct pace pace_of(uint32_t batch, uint32_t inflight, uint32_t beside, uint32_t others)
 {

@@ -15,7 +15,7 @@
 
 #define PLACE_CHOICES 2 /* the paper's */
 #define PLACE_CHOICES_MAX 8
-#define PLACE_SPREAD 8 /* ours; the paper's is 0 */
+#define PLACE_SPREAD 8 /* the paper's is 0 */
 
 struct place_donor {
 	bool usable;     /* connected and not excluded by the caller */
@@ -23,18 +23,18 @@ struct place_donor {
 	uint64_t free;   /* bytes it has left */
 	uint32_t slabs;  /* of this device that it holds: 0 = M_new */
 	/*
-	 * The machine's memory, and what is in use of it: its own programs and
-	 * the slabs mapped there, in bytes.  0 where the donor does not tell:
-	 * then its use is what it has lent of what it lends.
+	 * The machine's memory, and the part in use by its own programs and by
+	 * mapped slabs, in bytes.  0 if the donor does not report them: its use
+	 * is then the lent share of its lendable memory.
 	 */
 	uint64_t memory, used;
 };
 
 /*
- * The paper's order spreads a device as far as it can, and pays with balance: a
- * device that holds slabs nearly everywhere draws from the few donors that are
- * left.  Ours is the paper's until the loss of one donor is an eighth of the device
- * at most, and from then on draws from all alike (docs/placement.md has figures).
+ * The paper's rule spreads a device as far as possible, at the cost of balance: a
+ * device with slabs on nearly all donors samples from the few that are left.  ebb
+ * follows it until the loss of one donor costs at most an eighth of the device, and
+ * then samples from all donors alike (docs/placement.md has figures).
  */
 struct place_rule {
 	int choices;     /* 1 to PLACE_CHOICES_MAX */
@@ -49,25 +49,25 @@ static inline enum place_order place_order(const struct place_rule *rule, uint32
 	return rule->spread && held >= rule->spread ? PLACE_ALIKE : PLACE_NEW_FIRST;
 }
 
-/* Whether a larger part of @a's memory than of @b's is in use. */
+/* Returns whether a larger share of @a's memory than of @b's is in use. */
 bool place_busier(const struct place_donor *a, const struct place_donor *b);
 
 /*
- * Draws up to @choices different donors with room for @slab_size bytes in @order and
- * returns how many; *@chosen holds their indices.  @seed is the state of the
- * generator: same seed, same draws; not 0.
+ * Samples up to @choices different donors with @slab_size bytes free, in @order, stores
+ * their indices in *@chosen and returns their number.  @seed is the state of the
+ * generator, not 0: equal seeds give equal samples.
  */
 int place_draw(const struct place_donor *donors, int count, uint64_t slab_size, int choices,
 	       enum place_order order, uint64_t *seed, int chosen[PLACE_CHOICES_MAX]);
 
-/* The one with the lowest use of those place_draw() drew; of equals the first; -1 of none. */
+/* Returns the sampled donor with the lowest use, the first of equals; -1 without any. */
 int place_lowest(const struct place_donor *donors, const int *chosen, int n);
 
-/* Both: the donor to ask for @slab_size bytes, -1 when none has room. */
+/* Samples and chooses: returns the donor for @slab_size bytes, -1 if none has them free. */
 int place_choose_by(const struct place_donor *donors, int count, uint64_t slab_size,
 		    const struct place_rule *rule, uint64_t *seed);
 
-/* By the rule that ebb has unless told otherwise. */
+/* By ebb's default rule. */
 static inline int place_choose(const struct place_donor *donors, int count, uint64_t slab_size,
 			       uint64_t *seed)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Throttling by accuracy, after feedback directed prefetching (Srinath et al.,
- * "Feedback Directed Prefetching", HPCA 2007): where few of the pages that came
- * in ahead were used, a cgroup's policy gets a sample of what it asks for until
- * that is used again.  Whatever the policy is, it then costs little to be wrong.
+ * "Feedback Directed Prefetching", HPCA 2007): while few prefetched pages of a cgroup
+ * are used, only a sample of its policy's requests is executed.  A wrong policy then
+ * costs little.
  */
 #ifndef EBB_THROTTLE_H
 #define EBB_THROTTLE_H
@@ -13,24 +13,24 @@
 
 #define THROTTLE_SETTLED 256    /* pages used or wasted between two judgements */
 #define THROTTLE_SHARE 2        /* throttled when less than 1 / this was used */
-#define THROTTLE_SAMPLE 16      /* then one request in so many is acted on, */
+#define THROTTLE_SAMPLE 16      /* then one request in so many is executed, */
 #define THROTTLE_SAMPLED 64     /* and judged after so many pages */
 
-/* A page that waited so long is unused, or used by chance: see throttle_tick(). */
+/* A page outstanding for so long is unused, or used by chance: see throttle_tick(). */
 #define THROTTLE_TIMELY_MIN 100000000ULL
 #define THROTTLE_TIMELY_MAX 10000000000ULL
 #define THROTTLE_SLACK 256      /* faults */
-#define THROTTLE_PAUSE_NS 300000000ULL /* without a fault: the program does something else */
+#define THROTTLE_PAUSE_NS 300000000ULL /* without a fault: the program pauses */
 
 struct throttle {
 	uint64_t used, unused;  /* totals at the last judgement */
-	uint32_t sample;        /* one request in so many is acted on; 0: each */
+	uint32_t sample;        /* one request in so many is executed; 0: all */
 	uint32_t turn;
 	uint64_t faults;        /* at the last tick */
 	uint64_t fault_ns;      /* mean time from one to the next, pauses apart; 0: not known */
 	uint64_t timely_ns;     /* 0: not known */
 	uint64_t told;          /* @by_chance at the last tick */
-	uint64_t by_chance;     /* of those, what does not follow from a pause */
+	uint64_t by_chance;     /* of those, the ones without a pause before */
 	uint64_t active_ns;     /* of the last tick that saw a fault */
 	uint64_t resumed_ns;    /* of the first such after a pause */
 };
@@ -68,7 +68,7 @@ static inline void throttle_tick(struct throttle *t, uint64_t faults, uint64_t b
 	t->faults = faults;
 }
 
-/* Returns whether the program has had time to use a page prefetched at @issued_ns; pauses do not count. */
+/* Returns whether the program had time, pauses apart, to use a page prefetched at @issued_ns. */
 static inline bool throttle_waited(const struct throttle *t, uint64_t issued_ns)
 {
 	uint64_t since = issued_ns > t->resumed_ns ? issued_ns : t->resumed_ns;
@@ -77,15 +77,15 @@ static inline bool throttle_waited(const struct throttle *t, uint64_t issued_ns)
 }
 
 /*
- * Totals, in pages.  @unused counts what was wasted, what was used by chance, and what
- * waits for long: that a page was of no use is only known once it is lost, which may be
- * thousands of pages later.  A page that is used after all leaves it, so that it may fall.
+ * Totals, in pages.  @unused counts pages wasted, used by chance, and outstanding for long:
+ * a useless page is counted as wasted only when it is dropped, possibly thousands of pages
+ * later.  @unused may decrease, when such a page is used after all.
  */
 static inline void throttle_judge(struct throttle *t, uint64_t used, uint64_t unused)
 {
 	int64_t u = (int64_t)(used - t->used), w = (int64_t)(unused - t->unused);
 
-	/* By less, and no smaller a sample: an order that begins to repeat is to be seen at once. */
+	/* Judge earlier, with an equal sample: a pattern that starts to repeat must show at once. */
 	if (u + w < (t->sample ? THROTTLE_SAMPLED : THROTTLE_SETTLED))
 		return;
 	t->sample = THROTTLE_SHARE * u >= u + w ? 0 : THROTTLE_SAMPLE;
@@ -93,7 +93,7 @@ static inline void throttle_judge(struct throttle *t, uint64_t used, uint64_t un
 	t->unused = unused;
 }
 
-/* Whether the next request is acted on. */
+/* Returns whether the next request is executed. */
 static inline bool throttle_passes(struct throttle *t)
 {
 	return !t->sample || t->turn++ % t->sample == 0;
