@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause
+#include "barrier.h"
 #include "check.h"
 #include "collect.h"
 #include "event.h"
@@ -10,13 +11,49 @@
 #include "os.h"
 #include "region.h"
 #include "roots.h"
+#include "stats.h"
 #include "supply.h"
 #include "sweep.h"
 #include "thread.h"
 #include "trigger.h"
 #include "weak.h"
 #include "work_pool.h"
-#include "world.h"
+
+/* Returns when no mutator runs.  Without the lock. */
+static void world_stop(struct ebbgc_heap *h)
+{
+	uint64_t since = os_now();
+
+	pthread_mutex_lock(&h->lock);
+	h->stop = true;
+	for (struct mutator *m = h->mutators; m; m = m->next)
+		__atomic_store_n(&m->public.poll, 1, __ATOMIC_RELAXED);
+	while (h->running)
+		pthread_cond_wait(&h->stopped, &h->lock);
+	since = os_now() - since;
+	if (since > h->stats.stop_max_ns)
+		h->stats.stop_max_ns = since;
+	pthread_mutex_unlock(&h->lock);
+	event_send(h, EBBGC_EVENT_PAUSE_BEGIN, since, NULL);
+}
+
+/* Ends the pause that was requested at @since (ns); barriers change here. */
+static void world_resume(struct ebbgc_heap *h, uint64_t since)
+{
+	uint64_t ns;
+
+	pthread_mutex_lock(&h->lock);
+	h->stop = false;
+	for (struct mutator *m = h->mutators; m; m = m->next) {
+		__atomic_store_n(&m->public.poll, 0, __ATOMIC_RELAXED);
+		barrier_set(h, m);
+	}
+	pthread_cond_broadcast(&h->resume);
+	ns = os_now() - since;
+	stats_count_pause(h, ns);
+	pthread_mutex_unlock(&h->lock);
+	event_send(h, EBBGC_EVENT_PAUSE_END, ns, NULL);
+}
 
 enum cycle_kind { CYCLE_CONCURRENT, CYCLE_FULL };
 

@@ -54,6 +54,9 @@ struct order {
 	bool (*drain)(struct tracer *t, uint64_t deadline);
 };
 
+/* Depth first, with a short queue that hides cache misses; and MemLiner's. */
+extern const struct order order_depth, order_memliner;
+
 #define WORK_ADDRESS (EBBGC_ADDRESS_MASK & ~UINT64_C(7))
 #define WORK_FORCED UINT64_C(7)	/* in place of the count of delays: no more of them */
 #define WORK_OBJECT UINT64_C(8)	/* set in the address of an object; not in a page's, a slice's */

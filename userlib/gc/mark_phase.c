@@ -7,7 +7,6 @@
 #include "mark.h"
 #include "mark_phase.h"
 #include "object.h"
-#include "order_depth.h"
 #include "order_memliner.h"
 #include "os.h"
 #include "thread.h"

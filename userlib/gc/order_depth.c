@@ -2,7 +2,6 @@
 #include "location.h"
 #include "mark.h"
 #include "object.h"
-#include "order_depth.h"
 #include "os.h"
 #include "work_pool.h"
 

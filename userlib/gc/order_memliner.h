@@ -11,10 +11,7 @@
 #define EBBGC_ORDER_MEMLINER_H
 
 struct ebbgc_heap;
-struct order;
 struct tracer;
-
-extern const struct order order_memliner;
 
 /* World stopped, EBBGC_MEMLINER: forgets what the program touched before this cycle. */
 void memliner_begin(struct ebbgc_heap *h);
