@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <arpa/inet.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -345,7 +346,69 @@ static void two_connections(void **state)
 	wire_build_hello(payload, &h);
 	send_frame(1, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) }, payload);
 	wait_until(s->greeted);
-	assert_int_equal(kernel_session_connections(s), 2);
+}
+
+/* A MAP that waits for a slab is answered as any other. */
+static void held_maps(void **state)
+{
+	struct wire_frame reply;
+	uint32_t n;
+
+	begin(1);
+	begin(2);
+	/* A turn lends one of them. */
+	make_slabs(LEND_DIRTY);
+	send_map(1);
+	send_map(2);
+	wait_until(pool.in[LEND_LENT] == 2);
+	for (uint64_t i = 1; i <= 2; i++) {
+		do {
+			const uint8_t *sent = fake_sent(session_of(i)->queue[0].id, &n);
+
+			turn();
+			assert_int_equal(wire_parse(sent, n, WIRE_AT_BORROWER, &reply), 1);
+		} while (reply.op == WIRE_HELLO);
+		assert_int_equal(reply.op, WIRE_MAP);
+		assert_int_equal(reply.status, WIRE_OK);
+	}
+}
+
+/* Borrowers of different machines do not evict each other's sessions before these prove a key. */
+static void a_rack_reconnects(void **state)
+{
+	enum { RACK = 40 };
+	int accepted = 0;
+
+	for (uint64_t i = 1; i <= RACK; i++) {
+		struct sockaddr_in *peer = &request(i)->route.addr.dst_sin;
+
+		peer->sin_family = AF_INET;
+		peer->sin_addr.s_addr = htonl(0x0a090000 + (uint32_t)i);
+	}
+	for (int i = 0; i < RACK; i++)
+		turn();
+	assert_int_equal(fake.taken, RACK);
+	for (uint64_t i = 1; i <= RACK; i++)
+		accepted += session_of(i) != NULL;
+	assert_int_equal(accepted, RACK);
+}
+
+/* A session that announces more connections than its key may have does not get the first one. */
+static void too_many_connections(void **state)
+{
+	struct wire_hello h = { .version = WIRE_VERSION, .slab_size = SLAB, .name = "kernel" };
+	struct wire_proof_request q = { .queues = 16, .session = 1 };
+	uint8_t bytes[WIRE_PROOF_REQUEST_SIZE], payload[WIRE_HELLO_SIZE];
+
+	loop->kernels->key_connections = 2;
+	key_number(&key, q.key);
+	wire_build_proof_request(bytes, &q);
+	fake_requests(bytes, sizeof(bytes));
+	wait_until(session_of(1) && session_of(1)->accepted == 1);
+	wire_build_hello(payload, &h);
+	send_frame(1, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) }, payload);
+	wait_until(!session_of(1) || session_of(1)->proven);
+	assert_null(session_of(1));
 }
 
 int main(void)
@@ -357,6 +420,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(many_strangers, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_place_used_again, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(two_connections, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(held_maps, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(a_rack_reconnects, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(too_many_connections, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(connections_and_modules_alternate, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(modules_take_turns, with_donor, without_donor),
 	};

@@ -274,7 +274,6 @@ static void a_quota(void **state)
 	a = begin(&keys[0], 2);
 	a2 = begin(&keys[1], 1);
 	b = begin(&keys[2], 1);
-	assert_int_equal(kernel_session_connections(a), 2);
 	assert_int_equal(room_of(a, &left), 2);
 	assert_int_equal(left, 2 * SLAB);
 	loan = map(a);

@@ -13,7 +13,7 @@
 #define MS 1000000ull
 /*
  * A session without proof of its key ends after this time, in which up to 16 connections are made,
- * and the oldest of them when there are more than this number.
+ * and the oldest of them when one address has more than this number or all slots are taken.
  */
 #define PROVING_MS 10000
 #define UNPROVEN_MAX 8
@@ -95,8 +95,9 @@ static void session_end(struct kernel_accept *l, struct kernel_session **p, cons
 			  s->borrower.name[0] ? s->borrower.name : "(unknown, RDMA)", why, slabs);
 }
 
-/* Returns the oldest session without proof, and in *@count their number. */
-static struct kernel_session **first_unproven(struct kernel_accept *l, uint32_t *count)
+/* Returns the oldest session without proof, of any peer if @peer is NULL, and in *@count their number. */
+static struct kernel_session **first_unproven(struct kernel_accept *l, const char *peer,
+					      uint32_t *count)
 {
 	struct kernel_session **first = NULL;
 
@@ -104,7 +105,7 @@ static struct kernel_session **first_unproven(struct kernel_accept *l, uint32_t 
 	for (int i = 0; i < KERNEL_SESSIONS; i++) {
 		struct kernel_session **p = &l->sessions[i];
 
-		if (!*p || (*p)->proven)
+		if (!*p || (*p)->proven || (peer && strcmp((*p)->peer, peer)))
 			continue;
 		first = !first || (*p)->since < (*first)->since ? p : first;
 		++*count;
@@ -112,12 +113,22 @@ static struct kernel_session **first_unproven(struct kernel_accept *l, uint32_t 
 	return first;
 }
 
-static void make_place(struct kernel_accept *l)
+/*
+ * Strangers cannot take all slots, nor can those of one address evict the borrowers of a rack that
+ * reconnect at once.
+ */
+static void make_place(struct kernel_accept *l, const char *peer)
 {
-	uint32_t count;
-	struct kernel_session **p = first_unproven(l, &count);
+	uint32_t count, used = 0;
+	struct kernel_session **p = first_unproven(l, peer, &count);
 
-	if (p && (count >= UNPROVEN_MAX || !session_find(l, 0)))
+	for (int i = 0; i < KERNEL_SESSIONS; i++)
+		used += l->sessions[i] != NULL;
+	if (used == KERNEL_SESSIONS)
+		p = first_unproven(l, NULL, &count);
+	else if (count < UNPROVEN_MAX)
+		return;
+	if (p)
 		session_end(l, p, "no proof of its key, and others want its place");
 }
 
@@ -127,7 +138,7 @@ static uint64_t end_unproven(struct kernel_accept *l, uint64_t now)
 	struct kernel_session **p;
 	uint32_t count;
 
-	while ((p = first_unproven(l, &count))) {
+	while ((p = first_unproven(l, NULL, &count))) {
 		uint64_t end = (*p)->since + PROVING_MS * MS;
 
 		if (now < end)
@@ -193,6 +204,8 @@ static enum wire_refusal read_request(const struct kernel_accept *l, const uint8
 static int begin_session(struct kernel_accept *l, struct rdma_cm_id *id,
 			 const struct kernel_request *q, struct kernel_session ***p)
 {
+	char text[INET6_ADDRSTRLEN];
+	const char *peer = peer_text(id, text);
 	int r;
 
 	if (q->open.queue)
@@ -200,14 +213,14 @@ static int begin_session(struct kernel_accept *l, struct rdma_cm_id *id,
 	/* Strangers' sessions must not end faster than the pool thread destroys them. */
 	if (sweep(l) >= KERNEL_SESSIONS)
 		return -EBUSY;
-	make_place(l);
+	make_place(l, peer);
 	*p = session_find(l, q->open.session);
 	l->env.pool->refused |= !*p;
 	if (!*p)
 		return -EBUSY;
 	r = kernel_session_new(*p, &l->env, id, q);
 	if (!r)
-		peer_text(id, (**p)->peer);
+		snprintf((**p)->peer, sizeof((**p)->peer), "%s", peer);
 	return r;
 }
 
@@ -317,7 +330,7 @@ static bool too_many(const struct kernel_accept *l, const struct kernel_session 
 	for (int i = 0; i < KERNEL_SESSIONS; i++)
 		if (l->sessions[i] && l->sessions[i]->proven &&
 		    !strcmp(l->sessions[i]->borrower.key, s->borrower.key))
-			n += kernel_session_connections(l->sessions[i]);
+			n += l->sessions[i]->queues;
 	if (!l->key_connections || n <= l->key_connections)
 		return false;
 	donor_say(l->env.log, LOG_LVL_WARN, "key %s: more than %llu connections; see --key-connections",

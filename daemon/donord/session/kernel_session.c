@@ -219,15 +219,6 @@ int kernel_session_accept(struct kernel_session *s, struct rdma_cm_id **id)
 	return r;
 }
 
-uint32_t kernel_session_connections(const struct kernel_session *s)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < s->queues; i++)
-		n += s->queue[i].id != NULL;
-	return n;
-}
-
 static enum wire_status serve_hello(struct kernel_session *s, const uint8_t *payload,
 				    uint32_t length)
 {
@@ -339,7 +330,6 @@ static int serve_map(struct kernel_session *s, uint64_t i, struct wire_frame *f)
 	enum wire_status st = WIRE_BAD_CLASS;
 	uint32_t class;
 
-	s->held.op = 0;
 	if (!wire_parse_map(message(s, i) + WIRE_HEADER, f->length, &class) &&
 	    class == WIRE_CLASS_SWAP) {
 		s->granting |= 1u << i;
@@ -349,6 +339,14 @@ static int serve_map(struct kernel_session *s, uint64_t i, struct wire_frame *f)
 		return 0;
 	s->granting &= ~(1u << i);
 	return reply(s, i, f, st, NULL, 0);
+}
+
+static int serve_held(struct kernel_session *s)
+{
+	struct wire_frame f = s->held;
+
+	s->held.op = 0;
+	return serve_map(s, s->held_at, &f);
 }
 
 static int serve_donor(struct kernel_session *s, uint64_t i, struct wire_frame *f)
@@ -424,7 +422,7 @@ int kernel_session_turn(struct kernel_session *s)
 		return -errno;
 	}
 	if (s->held.op && pool_may_lend(s->env->pool, &s->borrower))
-		r = serve_map(s, s->held_at, &s->held);
+		r = serve_held(s);
 	/* Frames behind a held MAP wait, to keep their order. */
 	for (int i = 0; !r && s->more && !s->held.op && i < TURN; i++) {
 		n = ibv_poll_cq(s->cq, 1, &wc);

@@ -105,8 +105,6 @@ void kernel_session_join(struct kernel_session *s, struct rdma_cm_id *id,
 			 const struct kernel_request *request);
 /* Accepts a connection of s->made, *@id.  Returns 0, or -errno when it cannot. */
 int kernel_session_accept(struct kernel_session *s, struct rdma_cm_id **id);
-/* Returns the number of connections, requested ones included. */
-uint32_t kernel_session_connections(const struct kernel_session *s);
 /* Answers some frames; s->more: there may be more.  Returns 0, or -errno: end the session. */
 int kernel_session_turn(struct kernel_session *s);
 /*
