@@ -176,8 +176,11 @@ static void notice(struct link *l, struct rdma_link *q)
 static void rdma_event(struct link *l, uint32_t channel)
 {
 	struct rdma_link *q = link_of(l);
+	eventfd_t ignored;
 
-	(void)channel;
+	/* poll(2) reports it until it is read, epoll its edges.  What follows is told again. */
+	if (!channel)
+		eventfd_read(q->wake_fd, &ignored);
 	if (__atomic_exchange_n(&q->notice, 0, __ATOMIC_ACQ_REL))
 		notice(l, q);
 	if (q->state == RDMA_UP)
@@ -196,14 +199,10 @@ static int prepare(struct transport_env *env, struct error *e)
 						env->memory, env->memory_size, env->epoll_fd, e);
 }
 
-/* epoll has the descriptor by its edges; poll(2) would report it again and again. */
 static int rdma_fds(const struct link *l, struct pollfd *p, int most)
 {
-	eventfd_t ignored;
-
 	if (!l->env->rdma || most < 1)
 		return 0;
-	eventfd_read(link_of(l)->wake_fd, &ignored);
 	*p = (struct pollfd){ .fd = link_of(l)->wake_fd, .events = POLLIN };
 	return 1;
 }
