@@ -2,12 +2,8 @@
 #include <linux/inet.h>
 #include <linux/module.h>
 
-#include "control.h"
-#include "control_device.h"
-#include "control_session.h"
-#include "control_slab.h"
+#include "commands.h"
 #include "netlink.h"
-#include "status.h"
 
 /* One policy a command: attributes that it does not have are refused. */
 #define A(name, kind) [EBB_SWAP_A_##name] = { .type = kind }
@@ -79,9 +75,4 @@ static struct genl_family family = {
 int ebb_control_init(void)
 {
 	return ebb_netlink_register(&family);
-}
-
-void ebb_control_exit(void)
-{
-	ebb_netlink_unregister();
 }

@@ -2,9 +2,8 @@
 #include <linux/slab.h>
 
 #include "class.h"
-#include "control_device.h"
+#include "commands.h"
 #include "create.h"
-#include "devices.h"
 #include "netlink.h"
 #include "session.h"
 
@@ -44,11 +43,6 @@ static int parse_sizes(struct genl_info *info, struct ebb_settings *s)
 	return 0;
 }
 
-static enum ebb_with_backup has_backup(const struct ebb_device *d)
-{
-	return d->backup.bdev ? WITH_BACKUP : WITHOUT_BACKUP;
-}
-
 static int parse_settings(struct genl_info *info, struct ebb_settings *s)
 {
 	struct nlattr *key = info->attrs[EBB_SWAP_A_KEY];
@@ -83,7 +77,7 @@ static int parse_settings(struct genl_info *info, struct ebb_settings *s)
 	s->seal = info->attrs[EBB_SWAP_A_SEAL];
 	s->copies = ebb_netlink_u32(info, EBB_SWAP_A_COPIES,
 			      EBB_SWAP_DONOR | (s->backup ? EBB_SWAP_BACKUP : 0));
-	return ebb_netlink_check_donor_copies(info, s->copies, s->backup ? WITH_BACKUP : WITHOUT_BACKUP);
+	return ebb_netlink_check_donor_copies(info, s->copies, s->backup);
 }
 
 static int pick_index(struct genl_info *info, u32 *index)
@@ -193,7 +187,7 @@ int ebb_do_class(struct sk_buff *skb, struct genl_info *info)
 	else if (!class || class >= EBB_SWAP_CLASSES)
 		r = ebb_refuse(info, EBB_SWAP_A_CLASS, -ERANGE, "class: must be 1 to 7");
 	if (!r)
-		r = ebb_netlink_check_copies(info, copies, has_backup(d));
+		r = ebb_netlink_check_copies(info, copies, d->backup.bdev);
 	if (r)
 		goto unlock;
 	if (!(copies & EBB_SWAP_DONOR) && has_donors(d, class))

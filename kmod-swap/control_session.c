@@ -2,7 +2,7 @@
 #include <linux/inet.h>
 #include <net/net_namespace.h>
 
-#include "control_session.h"
+#include "commands.h"
 #include "copy.h"
 #include "event.h"
 #include "evict.h"

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "control_slab.h"
+#include "commands.h"
 #include "copy.h"
 #include "netlink.h"
 #include "session.h"
 #include "slab.h"
-
-static enum ebb_with_backup has_backup(const struct ebb_device *d)
-{
-	return d->backup.bdev ? WITH_BACKUP : WITHOUT_BACKUP;
-}
 
 /* Whether slabs can be placed at @s. */
 static int check_session(struct genl_info *info, int attr, const struct ebb_session *s)
@@ -109,7 +104,7 @@ int ebb_do_map(struct sk_buff *skb, struct genl_info *info)
 		goto unlock;
 	hold = hold_now(d, slab, s->class);
 	copies = ebb_netlink_u32(info, EBB_SWAP_A_COPIES, hold.copies);
-	r = ebb_netlink_check_donor_copies(info, copies, has_backup(d));
+	r = ebb_netlink_check_donor_copies(info, copies, d->backup.bdev);
 	if (r)
 		goto unlock;
 	if (hold.at[AT_DONOR].session &&

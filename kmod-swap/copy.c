@@ -230,7 +230,7 @@ static void slab_end(struct ebb_copier *c, struct ebb_slab *slab)
 
 	spin_lock_irqsave(&slab->lock, flags);
 	source = hold->at[AT_SOURCE];
-	if (ebb_slab_count_wanted(d, slab - d->slabs, c->class) ||
+	if (ebb_slab_count_lacking(d, slab - d->slabs, c->class, AT_PLACES) ||
 	    (source.session && (named(slab, &source) || has_ended_donor(hold))))
 		c->all_done = false;
 	else if (source.session)

@@ -2,7 +2,7 @@
 /*
  * What a device consists of.  Data alone: create.c creates a device, other files own its parts.
  *
- * Locks, outermost first: ebb_control_lock (devices.h), session->calls, session->sending,
+ * Locks, outermost first: ebb_control_lock (netlink.h), session->calls, session->sending,
  * slab->lock (interrupts off), read_priority->lock.  batch->lock is beside slab->lock: neither is
  * taken under the other.  The copier does not take ebb_control_lock, under which others wait for it.
  */

@@ -2,9 +2,9 @@
 /* ebb_swap.ko: swap in the memory of other machines, by one-sided RDMA. */
 #include <linux/module.h>
 
-#include "control.h"
+#include "commands.h"
 #include "create.h"
-#include "session.h"
+#include "netlink.h"
 
 static int __init ebb_swap_init(void)
 {
@@ -29,7 +29,7 @@ exit_sessions:
 /* Every device holds the module, so there is none left. */
 static void __exit ebb_swap_exit(void)
 {
-	ebb_control_exit();
+	ebb_netlink_unregister();
 	ebb_device_unregister();
 	ebb_session_exit();
 }

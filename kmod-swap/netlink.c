@@ -1,8 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
-#include "devices.h"
 #include "netlink.h"
 
+DEFINE_MUTEX(ebb_control_lock);
+LIST_HEAD(ebb_devices);
+
 static struct genl_family *registered;
+
+struct ebb_device *ebb_device_find(u32 index)
+{
+	struct ebb_device *d;
+
+	list_for_each_entry(d, &ebb_devices, node)
+		if (d->index == index)
+			return d;
+	return NULL;
+}
 
 int ebb_refuse_why(struct genl_info *info, int error, const char *why)
 {
@@ -100,7 +112,7 @@ int ebb_netlink_class(struct genl_info *info, struct ebb_device *d, u32 *class)
 	return 0;
 }
 
-int ebb_netlink_check_copies(struct genl_info *info, u32 copies, enum ebb_with_backup with)
+int ebb_netlink_check_copies(struct genl_info *info, u32 copies, bool backup)
 {
 	if (!copies || copies & ~(EBB_SWAP_DONOR | EBB_SWAP_SECOND | EBB_SWAP_BACKUP))
 		return ebb_refuse(info, EBB_SWAP_A_COPIES, -EINVAL,
@@ -108,18 +120,18 @@ int ebb_netlink_check_copies(struct genl_info *info, u32 copies, enum ebb_with_b
 	if (copies & EBB_SWAP_SECOND && !(copies & EBB_SWAP_DONOR))
 		return ebb_refuse(info, EBB_SWAP_A_COPIES, -EINVAL,
 				  "copies: a second donor without a first");
-	if (copies & EBB_SWAP_BACKUP && with == WITHOUT_BACKUP)
+	if (copies & EBB_SWAP_BACKUP && !backup)
 		return ebb_refuse(info, EBB_SWAP_A_COPIES, -EINVAL,
 				  "copies: the device has no backup");
 	return 0;
 }
 
-int ebb_netlink_check_donor_copies(struct genl_info *info, u32 copies, enum ebb_with_backup with)
+int ebb_netlink_check_donor_copies(struct genl_info *info, u32 copies, bool backup)
 {
 	if (!(copies & EBB_SWAP_DONOR))
 		return ebb_refuse(info, EBB_SWAP_A_COPIES, -EINVAL,
 				  "copies: must include the donor");
-	return ebb_netlink_check_copies(info, copies, with);
+	return ebb_netlink_check_copies(info, copies, backup);
 }
 
 int ebb_netlink_reply(struct genl_info *info, int command, int attr, u32 number)

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What commands of the generic netlink family share: arguments, refusals, replies. */
+/* What commands of the generic netlink family share: devices, arguments, refusals, replies. */
 #ifndef EBB_NETLINK_H
 #define EBB_NETLINK_H
 
 #include <net/genetlink.h>
 
 #include "session.h"
+
+extern struct mutex ebb_control_lock; /* one command at a time */
+extern struct list_head ebb_devices;  /* ebb_control_lock */
+
+/* NULL = there is none with this number; ebb_control_lock. */
+struct ebb_device *ebb_device_find(u32 index);
 
 /* Refuses for @attr, or for its absence: the text begins with the field's name. */
 #define ebb_refuse(info, attr, error, text) ({ \
@@ -41,11 +47,9 @@ int ebb_netlink_slab(struct genl_info *info, struct ebb_device *d, struct ebb_sl
 int ebb_netlink_class(struct genl_info *info, struct ebb_device *d, u32 *class);
 
 /* Checks the copies, enum ebb_swap_copy, of a device with a backup or without one. */
-enum ebb_with_backup { WITHOUT_BACKUP, WITH_BACKUP };
-int ebb_netlink_check_copies(struct genl_info *info, u32 copies, enum ebb_with_backup with);
+int ebb_netlink_check_copies(struct genl_info *info, u32 copies, bool backup);
 /* Those of slabs that belong at a donor. */
-int ebb_netlink_check_donor_copies(struct genl_info *info, u32 copies,
-				   enum ebb_with_backup with);
+int ebb_netlink_check_donor_copies(struct genl_info *info, u32 copies, bool backup);
 
 /* Replies with one number. */
 int ebb_netlink_reply(struct genl_info *info, int command, int attr, u32 number);

@@ -166,8 +166,7 @@ static void answer_sent(struct ib_cq *cq, struct ib_wc *wc)
 {
 	struct ebb_queue *q = cq->cq_context;
 
-	if (wc->status != IB_WC_SUCCESS)
-		ebb_session_fail(q->session, ib_wc_status_msg(wc->status));
+	sent(cq, wc);
 	complete(&q->session->answered);
 }
 

@@ -87,11 +87,6 @@ static size_t first_word(const struct ebb_device *d, u32 slab)
 	return BIT_WORD((u64)slab << d->slab_shift);
 }
 
-u32 ebb_slab_count(const struct ebb_device *d, u32 slab, u32 class, enum ebb_at what)
-{
-	return ebb_slab_count_only(d, slab, class, what, 0);
-}
-
 u32 ebb_slab_count_only(const struct ebb_device *d, u32 slab, u32 class, enum ebb_at place, u32 others)
 {
 	size_t word = first_word(d, slab), end = word + BITS_TO_LONGS(d->slab_pages);
@@ -151,23 +146,14 @@ static unsigned long wanted_word(const struct ebb_device *d, u32 slab, u32 class
 	return wanted;
 }
 
-u32 ebb_slab_count_wanted(const struct ebb_device *d, u32 slab, u32 class)
-{
-	size_t word = first_word(d, slab), end = word + BITS_TO_LONGS(d->slab_pages);
-	u32 n = 0;
-
-	for (; word < end; word++)
-		n += hweight_long(wanted_word(d, slab, class, word));
-	return n;
-}
-
 u32 ebb_slab_count_lacking(const struct ebb_device *d, u32 slab, u32 class, enum ebb_at to)
 {
 	size_t word = first_word(d, slab), end = word + BITS_TO_LONGS(d->slab_pages);
 	u32 n = 0;
 
 	for (; word < end; word++)
-		n += hweight_long(lacking_word(d, slab, class, word, to));
+		n += hweight_long(to == AT_PLACES ? wanted_word(d, slab, class, word) :
+						    lacking_word(d, slab, class, word, to));
 	return n;
 }
 

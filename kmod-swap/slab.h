@@ -18,16 +18,13 @@ void ebb_slab_written(struct ebb_device *device, u64 page, u32 count, u32 class,
 void ebb_slab_discard(struct ebb_device *device, u64 page, u64 count);
 
 /* The following are about the slab's pages of @class alone. */
-u32 ebb_slab_count(const struct ebb_device *device, u32 slab, u32 class, enum ebb_at what);
 /* Pages that @place has and no place of @others, BIT(enum ebb_at). */
 u32 ebb_slab_count_only(const struct ebb_device *device, u32 slab, u32 class, enum ebb_at place,
 			u32 others);
 /* Pages that no other place than @at has; AT_DONORS = none. */
 u32 ebb_slab_count_unique(const struct ebb_device *device, struct ebb_slab *slab, u32 class,
 			  enum ebb_at at);
-/* Pages that the copier has yet to copy. */
-u32 ebb_slab_count_wanted(const struct ebb_device *device, u32 slab, u32 class);
-/* Of them, those that its place @to lacks. */
+/* Pages that the copier has yet to copy to @to; AT_PLACES = to any place. */
 u32 ebb_slab_count_lacking(const struct ebb_device *device, u32 slab, u32 class, enum ebb_at to);
 /*
  * The first pages from *@page on that the copier has to copy, at most *@count, all to *@to and

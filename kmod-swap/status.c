@@ -2,11 +2,10 @@
 #include <linux/inet.h>
 
 #include "class.h"
-#include "devices.h"
+#include "commands.h"
 #include "netlink.h"
 #include "session.h"
 #include "slab.h"
-#include "status.h"
 #include "writeback.h"
 
 #define SLABS_A_MESSAGE 64
@@ -14,22 +13,13 @@
 static int put_session(struct sk_buff *skb, const struct ebb_session *s)
 {
 	struct nlattr *nest = nla_nest_start(skb, EBB_SWAP_A_SESSION_INFO);
+	/* The port is at the same offset in IPv6. */
+	u16 port = ntohs(((const struct sockaddr_in *)&s->to)->sin_port);
 	char address[INET6_ADDRSTRLEN + 2];
-	u16 port;
 
 	if (!nest)
 		return -EMSGSIZE;
-	if (s->to.ss_family == AF_INET) {
-		const struct sockaddr_in *in = (const struct sockaddr_in *)&s->to;
-
-		snprintf(address, sizeof(address), "%pI4", &in->sin_addr);
-		port = ntohs(in->sin_port);
-	} else {
-		const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)&s->to;
-
-		snprintf(address, sizeof(address), "%pI6c", &in->sin6_addr);
-		port = ntohs(in->sin6_port);
-	}
+	snprintf(address, sizeof(address), "%pISc", &s->to);
 	if (nla_put_u32(skb, EBB_SWAP_A_SESSION, s->index) ||
 	    nla_put_u32(skb, EBB_SWAP_A_STATE, atomic_read(&s->state)) ||
 	    nla_put_string(skb, EBB_SWAP_A_REASON, READ_ONCE(s->reason)) ||
@@ -173,11 +163,11 @@ static void slab_report(struct ebb_device *d, u32 index, u32 class, struct ebb_s
 	to->copies = hold->copies;
 	to->remote = hold->at[AT_DONOR].remote;
 	to->generation = hold->at[AT_DONOR].generation;
-	to->written = ebb_slab_count(d, index, class, WRITTEN);
+	to->written = ebb_slab_count_only(d, index, class, WRITTEN, 0);
 	/* Pages at several donors count once. */
 	for (int at = 0; at < AT_DONORS; elsewhere |= BIT(at++))
 		to->donor_only += ebb_slab_count_only(d, index, class, at, elsewhere);
-	to->uncopied = ebb_slab_count_wanted(d, index, class);
+	to->uncopied = ebb_slab_count_lacking(d, index, class, AT_PLACES);
 	for (int i = 0; i < EBB_COPIES; i++) {
 		if (!hold->at[i].session)
 			continue;
