@@ -34,8 +34,20 @@ kmod-fault:
 		$(if $(shell command -v pahole),,CONFIG_DEBUG_INFO_BTF_MODULES=) $(KMOD_FLAGS) modules
 	$(if $(KMOD_ELSEWHERE),$(Q)mkdir -p $(KMOD_OUT)/fault && cp $(KMOD_DIR)/fault/ebb_fault.ko $(KMOD_OUT)/fault/)
 
+# Release 0.1.0, whose module and programs have to work with those of this version, in the tree of
+# tests/harness/release.py.  A shallow clone does not have it; its build accepts no path with spaces.
+RELEASE_0_1_0 := 154d53e
+.PHONY: kmod-old
+kmod-old:
+	$(call say,KMOD,$(B)/release/$(RELEASE_0_1_0))
+	$(Q)test -z '$(KMOD_ELSEWHERE)' && git cat-file -e $(RELEASE_0_1_0) 2>/dev/null || exit 0; \
+		mkdir -p $(B)/release/$(RELEASE_0_1_0) && git archive $(RELEASE_0_1_0) | tar -x -C $(B)/release/$(RELEASE_0_1_0) && \
+		$(MAKE) --no-print-directory -C $(B)/release/$(RELEASE_0_1_0) NO_DEPS=1 \
+			build/bin/ebbctl build/bin/ebbd build/policies/auto.bpf.o build/policies/none.bpf.o kmod KDIR=$(KDIR) >/dev/null
+
 .PHONY: kmod-guest
 kmod-guest:
 	$(Q)for series in 6.12 6.1; do \
 		kdir=$$($(PYTHON) -B tests/guest/headers.py $$series) && \
-		$(MAKE) --no-print-directory NO_DEPS=$(NO_DEPS) kmod kmod-fault KDIR=$$kdir || exit 1; done
+		$(MAKE) --no-print-directory NO_DEPS=$(NO_DEPS) kmod kmod-fault \
+			$$(test $$series = 6.1 || echo kmod-old) KDIR=$$kdir || exit 1; done

@@ -78,6 +78,8 @@ BOOTS = (
     Boot("kmod-ahead", ("test_kmod_ahead.py",), cpus=2, module=True, target="check-kmod"),
     Boot("kmod-link", ("test_kmod_link.py",), module=True, target="check-kmod", peer="lender.py"),
     # ebbctl and ebbd do the same on both.
+    Boot("kmod-upgrade", ("test_kmod_upgrade.py",), cpus=2, module=True, target="check-kmod",
+         kernels=("6.12",)),
     Boot("kmod-ctl", ("test_kmod_ctl.py",), cpus=2, module=True, timeout=2400, target="check-kmod",
          kernels=("6.12",)),
     Boot("rdma", ("test_rdma.py",), cpus=2, target="check-kmod", kernels=("6.12",)),
