@@ -16,21 +16,21 @@
 	  .metavar = meta, .help = text }
 
 static const struct option_spec specs[] = {
-	OPTION("name", OPTION_STRING, name, "NAME", "name of the device"),
-	OPTION("size", OPTION_SIZE, size, "SIZE", "size of the device"),
+	OPTION("name", OPTION_STRING, name, "NAME", "name of the device; required"),
+	OPTION("size", OPTION_SIZE, size, "SIZE", "size of the device; required"),
 	OPTION("slab", OPTION_SIZE, slab, "SIZE", "unit of placement, a power of two from 1M to 1G [64M]"),
 	OPTION("donor", OPTION_LIST, donors, "HOST:PORT|rdma:HOST:PORT|unix:/PATH",
-	       "donor address; may be repeated"),
+	       "donor address; required; may be repeated"),
 	OPTION("durability", OPTION_STRING, durability, "disk|replicas=2|replicas=3|none",
 	       "redundancy if a donor is lost: local disk, replicas or none [disk]"),
 	OPTION("key", OPTION_STRING, key, "FILE",
 	       "key shared with the donors; enables TLS"),
 	OPTION("backup", OPTION_STRING, backup, "FILE", "backup file on a local disk"),
 	OPTION("seal", OPTION_STRING, seal, "auto|on|off",
-	       "encrypt pages; auto: unless all donors are on this machine [auto]"),
+	       "encrypt pages; auto: unless all donors are unix: [auto]"),
 	OPTION("frontend", OPTION_STRING, frontend, "fuse|ublk",
 	       "block device: a file for a loop device, or /dev/ublkbN [fuse]"),
-	OPTION("mount", OPTION_STRING, mount, "DIR", "mount point of the file \"swap\""),
+	OPTION("mount", OPTION_STRING, mount, "DIR", "mount point of the file \"swap\"; required"),
 	OPTION("deadline", OPTION_DURATION, deadline, "TIME",
 	       "declare a donor lost after TIME without a reply [500ms]"),
 	OPTION("watchdog", OPTION_DURATION, watchdog, "TIME",
@@ -54,7 +54,7 @@ static const struct option_spec specs[] = {
 static const struct command command = {
 	.help = "Serve DIR/swap, a file whose pages are on donors, until SIGTERM",
 	.example = "ebb-swapd --name ebb0 --size 4G --donor 127.0.0.1:7070 \\\n"
-		   "    --backup /var/lib/ebb/ebb0.backup --mount /run/ebb/devices/ebb0",
+		   "    --backup /var/lib/ebb/ebb0.backup --mount /run/ebb/mnt/ebb0",
 	.options = specs,
 };
 

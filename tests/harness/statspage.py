@@ -7,17 +7,20 @@ PAGE = REPO / "docs" / "man" / "ebb-stats.7"
 
 def sections():
     """{title: {item: what is said of it}}."""
-    found, title, item = {}, None, None
-    for line in PAGE.read_text().replace("\\&", "").splitlines():
+    found, title, items = {}, None, []
+    text = PAGE.read_text().replace("\\&", "").replace("\\\n", "")
+    for line in text.splitlines():
         if line.startswith((".Sh ", ".Ss ")):
-            title, item = line[4:], None
+            title, items = line[4:], []
             found[title] = {}
         elif line.startswith(".It Li ") and title:
-            item = line.split()[2]
-            assert item not in found[title], f"{title}: {item} twice"
-            found[title][item] = ""
-        elif item:
-            found[title][item] += line + "\n"
+            words = line.split()[2:]
+            items = words[::2] if words[1:2] == [","] else words[:1]
+            for item in items:
+                assert item not in found[title], f"{title}: {item} twice"
+                found[title][item] = ""
+        for item in items:
+            found[title][item] += line + "\n" if not line.startswith(".It ") else ""
     return found
 
 

@@ -286,7 +286,7 @@ static int run_trust(int argc, char **argv, void *options, struct error *e)
 
 const struct command command_donor_list = {
 	.object = "donor", .action = "list",
-	.help = "List the donors of this machine, and the memory that it lends",
+	.help = "List the donors that this machine uses, and what it lends",
 	JSON_OPTIONS, .run = run_list,
 };
 

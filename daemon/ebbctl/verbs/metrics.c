@@ -129,7 +129,7 @@ static const struct option_spec specs[] = {
 static const struct metrics_options defaults = { .format = "openmetrics" };
 
 const struct command command_metrics = {
-	.object = "metrics", .help = "Print all counters for Prometheus",
+	.object = "metrics", .help = "Print the main counters for Prometheus",
 	.example = "  ebbctl metrics --textfile /var/lib/prometheus/node-exporter\n",
 	.options = specs, .options_size = sizeof(struct metrics_options), .defaults = &defaults,
 	.run = run,

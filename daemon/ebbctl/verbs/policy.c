@@ -247,7 +247,7 @@ const struct command command_policy_unload = {
 
 const struct command command_policy_attach = {
 	POLICY_COMMAND, .action = "attach", .arguments = "POLICY CGROUP [KEY=NUMBER...] [slowdown=PERCENT]",
-	.help = "Prefetch for a cgroup and its descendants by a policy",
+	.help = "Attach a policy to a cgroup and its descendants",
 	.example = "  ebbctl policy attach leap /sys/fs/cgroup/spark.slice pw_max=64\n",
 	.run = run_attach, .min_args = 2, .max_args = -1,
 };

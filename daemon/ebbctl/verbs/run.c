@@ -105,7 +105,7 @@ static const struct option_spec specs[] = {
 	OPTION(run_options, start, "start", OPTION_FLAG, NULL,
 	       .help = "start ebbd, a donor on loopback and a device as needed"),
 	OPTION(run_options, donor_memory, "donor-memory", OPTION_SIZE, "SIZE",
-	       .help = "memory of the donor of --start [16 times --mem, at most half of free memory]",
+	       .help = "memory of the donor of --start [16 times --mem, at least 1G, at most half of available memory]",
 	       .min = 64 << 20, .max = 1ULL << 44),
 	OPTION(run_options, record, "record", OPTION_STRING, "FILE",
 	       .help = "record every fault in FILE"),
