@@ -84,37 +84,37 @@ help:
 ## sudo make check       lint, unit tests, system tests and two guests: 15 minutes on two CPUs
 ## sudo make check-all   check, the long tests and every guest; resumes by group, FRESH=1 starts over
 ## make lint             layers, language, clang-tidy, shellcheck, mandoc and style
-## sudo make soak [HOURS=1] [SEED=n]  donors, links, disks, etcd and ebbd fail at random, natively and then, for as long again,
-##   below a program that swaps in a guest; no page is lost; GUEST=0 or GUEST=1: one of the two
+## sudo make soak [HOURS=1] [SEED=n]  random faults of donors, links, disks, etcd and ebbd, first natively, then
+##   for the same time in a guest that swaps; checks that no page is lost; GUEST=0 or 1: one of the two
 ## make unit             the unit tests alone (no root); SANITIZE=1 for ASan and UBSan
 ## make gc-sanitize       libebbgc's tests under ThreadSanitizer, AddressSanitizer and UBSan
-## make fuzz-policy [SECONDS=60]  faults made from anything, through every policy
-## make fuzz-protocol [SECONDS=60]  what a peer could send, to donor and borrower
-## make fuzz-gc [SECONDS=60]  libebbgc's threads in orders of a seed's choice, plainly and under two sanitizers
-## sudo make bench       all benchmarks below, with the time left, and docs/results; ONLY= SKIP= FRESH=1
-## make bench-results    docs/results from what benchmarks wrote to build/bench
-## make bench-policy     what a call of each policy takes, natively
-## make bench-seal       what it takes to seal and to open a page
-## sudo make bench-scan  page walks: kernel readahead against ebb
-## sudo make bench-hooks what the hooks cost a fault
+## make fuzz-policy [SECONDS=60]  fuzz every policy with random faults
+## make fuzz-protocol [SECONDS=60]  fuzz the protocol of donor and borrower
+## make fuzz-gc [SECONDS=60]  libebbgc's threads in random order, with and without sanitizers
+## sudo make bench       run all benchmarks below, show the time left, write docs/results; ONLY= SKIP= FRESH=1
+## make bench-results    write docs/results from build/bench
+## make bench-policy     time per call of each policy, natively
+## make bench-seal       time to seal and to open a page
+## sudo make bench-scan  sequential and strided scans: kernel readahead compared with ebb
+## sudo make bench-hooks cost of the BPF hooks per fault
 ## sudo make bench-apps  programs at 100, 75, 50 and 25 % of their memory
-## sudo make bench-advise    what ebbctl advise says against what then happens
-## sudo make bench-gc     collectors at 100, 50, 25 and 13 % of their memory
-## sudo make bench-drift  what a heap holds of its pages against what the kernel says
-## sudo make bench-prefetch  policies on programs of every order; a JVM's collectors, too
-## sudo make bench-latency   their gain against the latency of the device
-## sudo make bench-neighbour  what a greedy neighbour costs a miss
-## sudo make bench-device    a page through the device: transports against the bare FUSE file
-## sudo make bench-guest     counted in a guest: kernel module and ublk against NVMe over RDMA and TCP, and nbd
-## make kmod KDIR=...     the kernel module for the headers in KDIR, 6.1 to 6.12
+## sudo make bench-advise    predictions of ebbctl advise compared with measurements
+## sudo make bench-gc     garbage collectors at 100, 50, 25 and 13 % of their memory
+## sudo make bench-drift  page residency known to libebbgc compared with the kernel's
+## sudo make bench-prefetch  policies on all access patterns, and on collectors of a JVM
+## sudo make bench-latency   gain of policies by latency of the device
+## sudo make bench-neighbour  miss latency beside a prefetching cgroup
+## sudo make bench-device    page latency of each transport, compared with the bare FUSE file
+## sudo make bench-guest     kernel module and ublk compared with NVMe-oF and nbd, counted in a guest
+## make kmod KDIR=...     build the kernel module for the headers in KDIR, 6.1 to 6.12
 ## make check-kmod       all kernel-module tests, in guests with Soft-RoCE; resumes, FRESH=1
 ## make install          install below DESTDIR=, PREFIX=/usr
-## make deb              Debian packages in build/deb, and lintian
-## make guest-install    them in guests with systemd: installed, upgraded under load, purged; services, logins, containers; shut down
-## make rpm-lint         whether packaging/rpm/ebb.spec is one
+## make deb              build Debian packages in build/deb and run lintian
+## make guest-install    test the packages in guests with systemd: install, upgrade, purge, services, containers, shutdown
+## make rpm-lint         check packaging/rpm/ebb.spec
 ## make clean            remove build/
 ## Variables: V=1 shows commands; NO_DEPS=1 installs no packages; GUEST=1 (demo) runs in a guest;
-##   KERNEL=6.1 or 6.12 (guest-install) instead of both; AT_ONCE=1 (guest-install) one guest after the other
+##   KERNEL=6.1 or 6.12 (guest-install) instead of both; AT_ONCE=1 (guest-install) runs one guest at a time
 
 # --- packages to install ---------------------------------
 

@@ -14,7 +14,7 @@
 
 enum { WINDOW, AHEAD, KEEP, PAYS, COLD, NEAR };
 
-EBB_POLICY(auto, "streams, replay, nearby pages or nothing, whichever pays; separates collectors",
+EBB_POLICY(auto, "streams, learned patterns, nearby pages or nothing; treats collectors separately",
 	EBB_PARAM(WINDOW, "window", 256, 4, EBB_REQUEST_MAX, "limit of pages requested ahead of a stream"),
 	EBB_PARAM(AHEAD, "ahead", 512, 16, 4096, "limit of pages that replay requests ahead of a thread"),
 	EBB_PARAM(KEEP, "keep", 2, 0, REPLAY_KEEP_MAX,

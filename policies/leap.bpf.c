@@ -12,7 +12,7 @@ enum { PW_MAX, AHEAD, SPECULATE, COLD };
 #define HSIZE 32                /* deltas in AccessHistory */
 #define NSPLIT 4                /* the first vote is over HSIZE / NSPLIT of them */
 
-EBB_POLICY(leap, "follows the majority of recent deltas; hits set the window (Leap, reconstructed)",
+EBB_POLICY(leap, "follows the majority of recent address differences (Leap, reconstructed)",
 	EBB_PARAM(PW_MAX, "pw_max", 256, 1, EBB_REQUEST_MAX,
 		  "limit of pages per request (PWsize_max; paper: 8)"),
 	EBB_PARAM(AHEAD, "ahead", 1, 0, 1,

@@ -7,7 +7,7 @@
 
 enum { WINDOW };
 
-EBB_POLICY(stride, "two equal deltas make a stride; the window doubles while the stride holds",
+EBB_POLICY(stride, "one stride per process; the window doubles while the stride holds",
 	EBB_PARAM(WINDOW, "window", 64, 1, 1024, "limit of pages requested ahead of the process"))
 
 #define TRUST 2                 /* equal deltas before the first request */
