@@ -19,7 +19,7 @@ SECONDS = 120  # one command
 SHIMS = {
     "systemctl": f'exec {sys.executable} -B {HARNESS}/systemctl.py "$@"',
     "sudo": 'exec "$@"',
-    "scp": 'cp "$1" .',  # to HOST:, whose home is the same
+    "scp": 'cp "$1" "${2#*:}"',  # to HOST:PATH, on the same machine
     "chown": ":",  # the user ebb-donord exists only where ebb is installed
     # Debian's package attr has it, which nothing else here needs.
     "setfattr": f'exec {sys.executable} -B {HARNESS}/setfattr.py "$@"',
@@ -51,6 +51,7 @@ class Examples:
             (self.directory / "bin" / shim).chmod(0o755)
         (self.work / "vmlinux.h").symlink_to(machine.BUILD / "bpf" / "vmlinux.h")
         self.paths = [("/etc/", f"{self.directory}/etc/"),
+                      ("/root/", f"{self.work}/"),
                       ("/usr/share/ebb/policy.mk", str(REPO / "policies" / "policy.mk")),
                       ("/sys/fs/cgroup/", f"{machine.memory_root()[0]}/"),
                       ("10.0.0.", "127.0.0.")]
