@@ -36,8 +36,8 @@ struct donord_options {
 static const struct option_spec specs[] = {
 	OPTION("listen", OPTION_LIST, listen, "HOST:PORT|unix:/PATH",
 	       "listen address; beyond loopback requires --keys; may be repeated [127.0.0.1:7070]"),
-	OPTION("memory", OPTION_STRING, memory, "SIZE|auto",
-	       "memory to lend; auto: all but --headroom; required"),
+	OPTION("memory", OPTION_STRING, memory, "SIZE",
+	       "memory to lend, or auto: all but --headroom; required"),
 	OPTION("headroom", OPTION_SIZE, lending.headroom, "SIZE",
 	       "memory to keep free for this machine's programs [none; with auto 10 %, at least 1G]"),
 	OPTION("slab", OPTION_SIZE, slab, "SIZE", "unit of lending, 1M to 1G [64M]"),
