@@ -80,13 +80,13 @@ help:
 	@sed -n 's/^## *//p' Makefile
 
 ## make                  build everything under build/
-## sudo make demo        six real programs on remote memory, with and without ebb
+## sudo make demo        run six real programs in remote memory, with and without ebb
 ## sudo make check       lint, unit tests, system tests and two guests: 15 minutes on two CPUs
 ## sudo make check-all   check, the long tests and every guest; resumes by group, FRESH=1 starts over
 ## make lint             layers, language, clang-tidy, shellcheck, mandoc and style
 ## sudo make soak [HOURS=1] [SEED=n]  random faults of donors, links, disks, etcd and ebbd, first natively, then
 ##   for the same time in a guest that swaps; checks that no page is lost; GUEST=0 or 1: one of the two
-## make unit             the unit tests alone (no root); SANITIZE=1 for ASan and UBSan
+## make unit             only the unit tests (no root); SANITIZE=1 for ASan and UBSan
 ## make gc-sanitize       libebbgc's tests under ThreadSanitizer, AddressSanitizer and UBSan
 ## make fuzz-policy [SECONDS=60]  fuzz every policy with random faults
 ## make fuzz-protocol [SECONDS=60]  fuzz the protocol of donor and borrower

@@ -115,9 +115,9 @@ class Demo:
 
     def prepare(self):
         self.make_inputs()
-        say(f"\n{'program':<16} {'what':<28} {'order of its walk':<34} {'peak':>8} {'alone':>7}")
+        say(f"\n{'program':<16} {'what':<28} {'access pattern':<34} {'peak':>8} {'alone':>7}")
         for i, w in enumerate(self.chosen):
-            self.progress(i, len(self.chosen), f"{w.name}: a run with all the memory it wants")
+            self.progress(i, len(self.chosen), f"{w.name}: a run without a memory limit")
             peak, alone = road.measure_peak(w, self.inputs, BUILD)
             self.wipe()
             say(f"{w.name:<16} {w.program:<28} {w.order:<34} {peak >> 20:>4} MiB "
@@ -209,12 +209,12 @@ def hand_over(directory):
 def introduce(d):
     cluster = road.PAGE_CLUSTER.read_text().strip()
     say(f"ebb demo: Linux {platform.release()}, {os.cpu_count()} CPUs, "
-        f"vm.page-cluster {cluster} as it is, {DEVICE_SIZE >> 20} MiB lent over loopback")
+        f"vm.page-cluster {cluster} unchanged, {DEVICE_SIZE >> 20} MiB lent over loopback")
     say("This switches swap on for five to seven minutes and off again at the end or on ^C.")
-    say("Programs that have nothing to do with it may have idle pages paged out meanwhile.")
+    say("Idle pages of other programs may be swapped out meanwhile.")
     others = road.other_swap()
     if others:
-        say(f"Other swap is on ({', '.join(others)}); ebb's device goes before it.")
+        say(f"Other swap is on ({', '.join(others)}); ebb's device has a higher priority.")
 
 
 def demo(d):
@@ -242,9 +242,9 @@ def demo(d):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__)
-    p.add_argument("--only", default="", metavar="NAME,...", help="these workloads alone")
+    p.add_argument("--only", default="", metavar="NAME,...", help="run only these workloads")
     p.add_argument("--no-picture", action="store_true")
-    p.add_argument("--inputs-only", action="store_true", help="make the inputs and end")
+    p.add_argument("--inputs-only", action="store_true", help="generate the inputs and exit")
     a = p.parse_args()
     # Under emulation times mean nothing, so neither do repetitions or recordings.
     only = a.only or (GUEST_WORKLOADS if road.machine.IN_GUEST else "")
@@ -256,7 +256,7 @@ def main():
                 return d.make_inputs()
             return demo(d)
         except road.Stopped as e:
-            say(f"stopped by {e}; swap is off and nothing is left running")
+            say(f"stopped by {e}; swap is off and no process is left")
             return 130
         except (Failure, road.machine.MachineError) as e:
             say(f"\ndemo: {e}")

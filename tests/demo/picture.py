@@ -120,7 +120,7 @@ def draw(path, report, traces):
             for ax in axes:
                 ax.set_xlabel("seconds since the first fault", fontsize=9, color=FAINT)
     draw_bars(fig.add_subplot(grid[:, 2] if pairs else grid[:, :]), report)
-    fig.suptitle(f"ebb: pages come back before they are missed, "
+    fig.suptitle(f"ebb: pages are prefetched before they are accessed, "
                  f"{report['geomean_speedup']:.2f} times as fast "
                  f"over {len(report['workloads'])} runs",
                  x=0.05, y=0.985, ha="left", va="top", fontsize=16, fontweight="bold", color=INK)
