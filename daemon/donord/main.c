@@ -60,7 +60,7 @@ static const struct option_spec specs[] = {
 	OPTION("drain-timeout", OPTION_DURATION, lending.drain, "TIME",
 	       "after SIGTERM, wait up to TIME for borrowers to move their pages [60s]"),
 	OPTION("overdue", OPTION_DURATION, lending.eviction.overdue, "TIME",
-	       "report slabs that are not back TIME after they were recalled [5m]"),
+	       "report recalled slabs that are not released within TIME [5m]"),
 	OPTION("revoke-after", OPTION_DURATION, lending.eviction.revoke, "TIME",
 	       "revoke recalled slabs after TIME when memory is about to run out [never]"),
 	ADVERTISE_OPTIONS(donord_options, advertise),

@@ -192,7 +192,7 @@ def main(name, bench):
                 row["params"]["awake"] = AWAKE
                 rows.append(row)
         except road.Stopped as e:
-            road.say(f"stopped by {e}; swap is off and nothing is left running")
+            road.say(f"stopped by {e}; swap is off and no process is left")
             status = 130
         except (road.Failure, road.machine.MachineError, road.parts.Failed) as e:
             road.say(f"\nbench-{name}: {e}")
