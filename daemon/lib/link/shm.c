@@ -2,7 +2,7 @@
 /*
  * A donor on this machine: its slabs are memfds, mapped here.  Data is copied, or used in place,
  * without a system call and without the donor.  A mapping is locked here as well, so that an
- * access never faults on a swapped-out page after the donor, and its lock, are gone.
+ * access never faults on a swapped-out page when the donor has exited and its lock has ended.
  */
 #include <errno.h>
 #include <fcntl.h>

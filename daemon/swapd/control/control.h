@@ -23,13 +23,13 @@
  *				 answered before the file has them), backlog_most (then writes
  *				 wait for the file)}; only with durability disk
  *		donors		[{address, transport,
- *				  state: down, connecting, securing, greeting, up, quarantined,
+ *				  state: down, connecting, securing, "greeting", up, quarantined,
  *				  leaving: draining (it says so), drained (by donor.drain),
  *					removed (by donors.set), quarantined (it gave a bad page, and
 					its pages move away first); absent when it stays,
  *				  slabs, total, free, memory, used (bytes), read_ns,
  *				  connects, losses, last_loss,
- *				  outlook, as below; only while it leaves}]
+ *				  "outlook", as below; only while it leaves}]
  *	stats		counters
  *	slab.list	from (0): slabs that have a copy or a live page
  *		slab (bytes), total, wanted,
@@ -41,7 +41,7 @@
  *	slab.migrate	slab, to (an address; any donor without): the copy at one donor
  *			moves; slab.list shows how far
  *	donor.drain	donor (an address): nothing is placed there, what is there moves away
- *		outlook		{slabs, move (to other donors), to_disk, stuck (slabs that cannot go
+ *		"outlook"	{slabs, move (to other donors), to_disk, stuck (slabs that cannot go
  *				 now), why (those cannot: "CAUSE; REMEDY")}
  *	donor.undrain	donor
  *	donor.trust	donor: end of its quarantine
