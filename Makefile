@@ -83,7 +83,7 @@ help:
 ## sudo make demo        run six real programs in remote memory, with and without ebb
 ## sudo make check       lint, unit tests, system tests and two guests: 15 minutes on two CPUs
 ## sudo make check-all   check, the long tests and every guest; resumes by group, FRESH=1 starts over
-## make lint             layers, language, clang-tidy, shellcheck, mandoc and style
+## make lint             layers, language, clang-format, clang-tidy, shellcheck, mandoc and style
 ## sudo make soak [HOURS=1] [SEED=n]  random faults of donors, links, disks, etcd and ebbd, first natively, then
 ##   for the same time in a guest that swaps; checks that no page is lost; GUEST=0 or 1: one of the two
 ## make unit             only the unit tests (no root); SANITIZE=1 for ASan and UBSan
@@ -126,7 +126,7 @@ DEPS_BUILD := \
 DEPS_CHECK := $(DEPS_BUILD) libcmocka-dev python3-pytest python3-pytest-xdist etcd-server \
 	qemu-system-x86 busybox-static cpio kmod xz-utils dwarves ibverbs-providers \
 	librsvg2-bin fonts-dejavu-core nftables prometheus chromium mandoc zsh \
-	clang-tidy shellcheck pyflakes3
+	clang-format clang-tidy shellcheck pyflakes3
 DEPS_DEMO := $(DEPS_BUILD) python3-numpy python3-matplotlib \
 	sqlite3 redis-server redis-tools jq graphicsmagick
 # Packages, of Debian and of others.

@@ -54,7 +54,8 @@ static __always_inline __u32 thread_role(struct task_stamp *s)
 		r = bpf_map_lookup_elem(&roles, &k);
 		if (!r || !r->mask[0])
 			break;
-		if (!(((name[0] ^ r->name[0]) & r->mask[0]) | ((name[1] ^ r->name[1]) & r->mask[1]))) {
+		if (!(((name[0] ^ r->name[0]) & r->mask[0]) |
+		      ((name[1] ^ r->name[1]) & r->mask[1]))) {
 			s->role = r->role;
 			break;
 		}

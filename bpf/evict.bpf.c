@@ -133,7 +133,8 @@ static __always_inline struct vm_area_struct *vma_covering(struct rb_node *node,
 			node = BPF_CORE_READ(node, rb_left);
 			continue;
 		}
-		pages = (BPF_CORE_READ(vma, vm_end) - BPF_CORE_READ(vma, vm_start)) >> EBB_PAGE_SHIFT;
+		pages = (BPF_CORE_READ(vma, vm_end) - BPF_CORE_READ(vma, vm_start)) >>
+			EBB_PAGE_SHIFT;
 		if (index >= first && index < first + pages)
 			return vma;
 		right = chain_of(BPF_CORE_READ(node, rb_right));
@@ -168,7 +169,8 @@ int BPF_PROG(swap_write, struct folio *folio)
 	pages = folio_pages(folio);
 	count_atomic(c, written, pages);
 
-	node = BPF_CORE_READ((struct anon_vma *)(mapping & ~PAGE_MAPPING_FLAGS), rb_root.rb_root.rb_node);
+	node = BPF_CORE_READ((struct anon_vma *)(mapping & ~PAGE_MAPPING_FLAGS),
+			     rb_root.rb_root.rb_node);
 	if (!node)
 		return 0;
 	if (BPF_CORE_READ(node, rb_left) || BPF_CORE_READ(node, rb_right))

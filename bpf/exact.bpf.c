@@ -87,7 +87,8 @@ int BPF_PROG(exact_out, struct folio *folio, struct vm_area_struct *vma, __u64 a
 		return 0;
 	pages = folio_pages(folio);
 	/* The page tables' dirty bits are the folio's by now. */
-	if (!(flags & 1UL << bpf_core_enum_value(enum pageflags, PG_dirty)) && unmapped(folio, pages)) {
+	if (!(flags & 1UL << bpf_core_enum_value(enum pageflags, PG_dirty)) &&
+	    unmapped(folio, pages)) {
 		c = counters_of(owner);
 		count_atomic(c, clean, pages);
 	}

@@ -137,7 +137,7 @@ static struct ebb_rules *copy_without(const struct ebb_rules *rules, u64 cgroup)
 	u32 count = rules ? rules->count : 0;
 	struct ebb_rules *new = kzalloc(struct_size(new, rule, count + 1), GFP_KERNEL);
 
-	for (u32 i = 0; new && i < count; i++)
+	for (u32 i = 0; new &&i < count; i++)
 		if (rules->rule[i].cgroup != cgroup)
 			new->rule[new->count++] = rules->rule[i];
 	return new;

@@ -65,9 +65,9 @@ static struct genl_family family = {
 	.resv_start_op = EBB_SWAP_CMDS,
 	/*
 	 * A connect that takes seconds must not block other families: a command holds genetlink's
-	 * cb_lock alone, for reading.  Registering a family takes cb_lock for writing, so no command
-	 * may wait for a module that registers one when it is loaded.  Only CREATE could, by opening
-	 * its backup; therefore ebb/swap.h has the caller open it.
+	 * cb_lock alone, for reading.  Registering a family takes cb_lock for writing, so no
+	 * command may wait for a module that registers one when it is loaded.  Only CREATE could,
+	 * by opening its backup; therefore ebb/swap.h has the caller open it.
 	 */
 	.parallel_ops = true,
 };

@@ -100,7 +100,7 @@ static int pick_index(struct genl_info *info, u32 *index)
 
 static int create(struct genl_info *info)
 {
-	struct ebb_settings s = { };
+	struct ebb_settings s = {};
 	const char *why = NULL;
 	struct ebb_device *d;
 	int r = parse_settings(info, &s);

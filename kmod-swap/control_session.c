@@ -60,7 +60,7 @@ static int parse_address(struct genl_info *info, struct sockaddr_storage *to)
 
 int ebb_do_connect(struct sk_buff *skb, struct genl_info *info)
 {
-	struct sockaddr_storage to = { };
+	struct sockaddr_storage to = {};
 	const char *why = NULL;
 	struct ebb_session *s;
 	struct ebb_device *d;
@@ -80,7 +80,8 @@ int ebb_do_connect(struct sk_buff *skb, struct genl_info *info)
 		if (r)
 			ebb_refuse_why(info, r, why);
 		else
-			r = ebb_netlink_reply(info, EBB_SWAP_CMD_CONNECT, EBB_SWAP_A_SESSION, s->index);
+			r = ebb_netlink_reply(info, EBB_SWAP_CMD_CONNECT, EBB_SWAP_A_SESSION,
+					      s->index);
 	}
 	ebb_netlink_end();
 	return r;

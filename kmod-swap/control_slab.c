@@ -53,7 +53,8 @@ static enum ebb_at place_for(const struct ebb_hold *hold, u32 epoch)
 	/* The old place has ended meanwhile, or is the source already. */
 	if (!hold->at[AT_DONOR].session)
 		return AT_DONOR;
-	return hold->copies & EBB_SWAP_SECOND && !hold->at[AT_SECOND].session ? AT_SECOND : AT_DONORS;
+	return hold->copies & EBB_SWAP_SECOND && !hold->at[AT_SECOND].session ? AT_SECOND :
+										AT_DONORS;
 }
 
 /*
@@ -65,7 +66,7 @@ static int give(struct genl_info *info, struct ebb_device *d, struct ebb_slab *s
 {
 	const struct ebb_hold *hold = ebb_slab_hold(d, slab, class);
 	const char *why = NULL, *unheard;
-	struct ebb_place place = { };
+	struct ebb_place place = {};
 	unsigned long flags;
 	enum ebb_at at;
 	int r = s ? ebb_session_map(s, &place, &why) : 0;
@@ -99,7 +100,8 @@ int ebb_do_map(struct sk_buff *skb, struct genl_info *info)
 
 	if (r)
 		return r;
-	r = ebb_netlink_slab(info, d, &slab) ?: ebb_netlink_session(info, d, EBB_SWAP_A_SESSION, &s);
+	r = ebb_netlink_slab(info, d, &slab) ?:
+					       ebb_netlink_session(info, d, EBB_SWAP_A_SESSION, &s);
 	if (r)
 		goto unlock;
 	hold = hold_now(d, slab, s->class);

@@ -73,8 +73,8 @@ static int copy_donor(struct ebb_copier *c, const struct ebb_place *place,
 	reinit_completion(&c->done);
 	/* A reference of our own: the session is used after the transfer has released its one. */
 	percpu_ref_get(&s->ref);
-	r = ebb_transfer_start(&c->transfer, 0, c->span.count << PAGE_SHIFT, place->address + offset,
-		      place->rkey, 0, NULL);
+	r = ebb_transfer_start(&c->transfer, 0, c->span.count << PAGE_SHIFT,
+			       place->address + offset, place->rkey, 0, NULL);
 	if (!r) {
 		if (!wait_for_completion_timeout(&c->done,
 						 msecs_to_jiffies(c->device->deadline))) {
@@ -163,7 +163,7 @@ static enum outcome copy_chunk(struct ebb_copier *c, struct ebb_slab *slab)
 {
 	struct ebb_device *d = c->device;
 	const struct ebb_hold *hold = ebb_slab_hold(d, slab, c->class);
-	struct ebb_place source = { }, target = { };
+	struct ebb_place source = {}, target = {};
 	enum ebb_at from, to;
 	unsigned long flags;
 	int r;

@@ -4,7 +4,8 @@
  *
  * Locks, outermost first: ebb_control_lock (netlink.h), session->calls, session->sending,
  * slab->lock (interrupts off), read_priority->lock.  batch->lock is beside slab->lock: neither is
- * taken under the other.  The copier does not take ebb_control_lock, under which others wait for it.
+ * taken under the other.  The copier does not take ebb_control_lock, under which others wait for
+ * it.
  */
 #ifndef EBB_DEVICE_H
 #define EBB_DEVICE_H
@@ -100,7 +101,7 @@ struct ebb_read_priority {
 	spinlock_t lock;          /* interrupts off; within slab->lock */
 	struct list_head held;    /* ebb_io: prefetch reads until they are admitted */
 	u32 pages;                /* of admitted prefetch reads */
-	unsigned long moved;      /* jiffies: last progress of an admitted read, or the first held */
+	unsigned long moved; /* jiffies: last progress of an admitted read, or the first held */
 	atomic_t demands;         /* demand reads at donors */
 	unsigned long demand_at;  /* jiffies: end of the last demand read; without the lock */
 	struct delayed_work stalled;
@@ -122,7 +123,8 @@ struct ebb_device {
 	 * class of each page, as of its last write: EBB_CLASS_BITS maps, one after the other.
 	 */
 	unsigned long *class_bits;
-	struct ebb_hold *holds[EBB_SWAP_CLASSES]; /* of each slab; those of class 0 are in the slabs */
+	struct ebb_hold
+		*holds[EBB_SWAP_CLASSES];   /* of each slab; those of class 0 are in the slabs */
 	u32 class_copies[EBB_SWAP_CLASSES]; /* as configured last; ebb_control_lock */
 	u32 sealed;               /* BIT(class); set before the class can be used */
 	struct ebb_sealer *sealer; /* NULL until a class is sealed */

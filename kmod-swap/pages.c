@@ -90,7 +90,8 @@ bool ebb_donor_take(struct ebb_io *io, int i, const struct ebb_place *place,
 	io->transfer[i].session = place->session;
 	io->span.epoch[i] = place->epoch;
 	to->address = place->address +
-		      (((io->span.first + io->cursor) & (io->device->slab_pages - 1)) << PAGE_SHIFT);
+		      (((io->span.first + io->cursor) & (io->device->slab_pages - 1))
+		       << PAGE_SHIFT);
 	to->rkey = place->rkey;
 	return true;
 }

@@ -33,7 +33,10 @@ static void place_forget(struct ebb_io *io)
 	spin_unlock_irqrestore(&io->slab->lock, flags);
 }
 
-/* Copies the present run, or its beginning, from the pool; false = it is not there.  slab->lock is held. */
+/*
+ * Copies the present run, or its beginning, from the pool; false = it is not there.  slab->lock is
+ * held.
+ */
 static bool read_pool(struct ebb_io *io)
 {
 	u64 page = io->span.first + io->cursor;
@@ -102,7 +105,7 @@ void ebb_read_go(struct ebb_io *io, struct ebb_batch *batch)
 
 	while (io->cursor < io->span.count) {
 		u64 page = io->span.first + io->cursor;
-		struct ebb_there there = { };
+		struct ebb_there there = {};
 		unsigned long flags;
 		enum ebb_at at;
 		bool read;

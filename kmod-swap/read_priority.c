@@ -30,7 +30,8 @@ static bool is_prefetch(struct ebb_io *io)
 	u16 priority = req_get_ioprio(blk_mq_rq_from_pdu(io));
 	u16 class = IOPRIO_PRIO_CLASS(priority), level = priority & IOPRIO_LEVEL_MASK;
 
-	return class == IOPRIO_CLASS_IDLE || (class == IOPRIO_CLASS_BE && level == IOPRIO_BE_NR - 1);
+	return class == IOPRIO_CLASS_IDLE ||
+	       (class == IOPRIO_CLASS_BE && level == IOPRIO_BE_NR - 1);
 }
 
 static u32 window(const struct ebb_read_priority *a)

@@ -10,7 +10,12 @@ struct ebb_buffer;
 struct ebb_writeback;
 
 enum ebb_step {
-	EBB_STEP_START, EBB_STEP_READ, EBB_STEP_WRITE, EBB_STEP_BACKUP, EBB_STEP_SEAL, EBB_STEP_OPEN,
+	EBB_STEP_START,
+	EBB_STEP_READ,
+	EBB_STEP_WRITE,
+	EBB_STEP_BACKUP,
+	EBB_STEP_SEAL,
+	EBB_STEP_OPEN,
 };
 
 struct ebb_io {

@@ -87,7 +87,8 @@ static size_t first_word(const struct ebb_device *d, u32 slab)
 	return BIT_WORD((u64)slab << d->slab_shift);
 }
 
-u32 ebb_slab_count_only(const struct ebb_device *d, u32 slab, u32 class, enum ebb_at place, u32 others)
+u32 ebb_slab_count_only(const struct ebb_device *d, u32 slab, u32 class, enum ebb_at place,
+			u32 others)
 {
 	size_t word = first_word(d, slab), end = word + BITS_TO_LONGS(d->slab_pages);
 	u32 n = 0;
@@ -211,7 +212,7 @@ static void bits_become(struct ebb_device *d, const struct ebb_slab *slab, u32 c
 		unsigned long its = ebb_class_word(d, word, class);
 		unsigned long new = from == EBB_BITS ? 0 : d->bits[from][word];
 
-		d->bits[to][word] = (d->bits[to][word] & ~its) | (new & its);
+		d->bits[to][word] = (d->bits[to][word] & ~its) | (new &its);
 	}
 }
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Where the pages of a slab are.  All but init and free want slab->lock held, if not said otherwise. */
+/*
+ * Where the pages of a slab are.  All but init and free want slab->lock held, if not said
+ * otherwise.
+ */
 #ifndef EBB_SLAB_H
 #define EBB_SLAB_H
 

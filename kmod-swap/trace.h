@@ -26,10 +26,10 @@ TRACE_EVENT(ebb_swap_io,
 		__entry->device = device;
 		__entry->slab = slab;
 		__entry->page = page;
-		__entry->pages = pages;
+			   __entry->pages = pages;
 		__entry->write = write;
 		__entry->copies = copies;
-		__entry->latency = latency;
+			   __entry->latency = latency;
 		__entry->error = error;
 	),
 	TP_printk("ebb%u slab %u page %llu+%u %s copies %u latency %llu ns error %d",

@@ -176,7 +176,8 @@ void ebb_write_go(struct ebb_io *io, struct ebb_batch *batch)
 		ebb_io_later(io, EBB_STEP_BACKUP);
 	}
 	for (int i = 0; i < EBB_COPIES; i++)
-		if (taken[i] && ebb_donor_start(io, i, io->span.count, &there[i], batch, donor_done))
+		if (taken[i] &&
+		    ebb_donor_start(io, i, io->span.count, &there[i], batch, donor_done))
 			copy_put(io);
 	/* While the donors' transfers are in flight: their end alone settles the write. */
 	if (io->writeback)

@@ -35,7 +35,10 @@ void ebb_writeback_begin(struct ebb_slab *slab, struct ebb_writeback *writeback)
 void ebb_writeback_queue(struct ebb_writeback *writeback);
 /* Pages of @span are written again: stuck copies of them are void.  slab->lock is held. */
 void ebb_writeback_supersede(struct ebb_slab *slab, const struct ebb_span *span);
-/* The copy of @page; of *@run pages from there on, *@run becomes how many it has.  slab->lock is held. */
+/*
+ * The copy of @page; of *@run pages from there on, *@run becomes how many it has.  slab->lock is
+ * held.
+ */
 struct ebb_writeback *ebb_writeback_find(struct ebb_slab *slab, u64 page, u32 *run);
 
 #endif

@@ -249,7 +249,9 @@ static __always_inline void replay_record(struct replay_thread *t, __u64 vpn, __
 		from = replay_carry(t, from, keep);
 	}
 	replay_append(t, entry);
-	/* The index has an older position of it; indexing one page in so many suffices to resume. */
+	/*
+	 * The index has an older position of it; indexing one page in so many suffices to resume.
+	 */
 	if (t->foreseen && t->run % REPLAY_SAMPLE)
 		return;
 	b = replay_bucket(t->owner, vpn);

@@ -53,7 +53,7 @@ struct streams {
 	struct stream stream[STREAMS];
 	__u32 clock;            /* faults */
 	__u32 active;           /* streams with a stride that moved lately, and one */
-	__u32 kin;              /* newest stream with a stride of the thread that faults, or STREAMS */
+	__u32 kin; /* newest stream with a stride of the thread that faults, or STREAMS */
 	__u32 asked, used;      /* pages since the last judgement */
 	__u32 doubt;            /* 1: few requested pages are used; require more proof */
 	__u32 continued;        /* faults that continued a stream in this STREAM_SPAN */
@@ -136,7 +136,10 @@ static __always_inline void stream_begin(struct stream *st, __s64 stride, __u32 
 	__u64 step = stride ? ebb_magnitude(stride) : 1, odd, inverse;
 
 	st->low = (step & -step) - 1;
-	/* Newton's iteration doubles the bits that are right; an odd number is its own inverse mod 8. */
+	/*
+	 * Newton's iteration doubles the bits that are right; an odd number is its own inverse mod
+	 * 8.
+	 */
 	odd = step / (st->low + 1);
 	inverse = odd;
 	for (int bits = 3; bits < 64; bits *= 2)
@@ -167,7 +170,10 @@ static __always_inline int stream_train(struct streams *s, struct stream *st, __
 	st->delta[2] = st->delta[1];
 	st->delta[1] = st->delta[0];
 	st->delta[0] = delta;
-	/* Among random pages nearby, two equal deltas are common; two steps to the next page are not. */
+	/*
+	 * Among random pages nearby, two equal deltas are common; two steps to the next page are
+	 * not.
+	 */
 	if (!moved && same < 1 + (ebb_magnitude(delta) > 1) + s->doubt)
 		return 0;
 	stream_begin(st, delta, 1 + same);
@@ -296,8 +302,8 @@ static __always_inline int stream_next(const struct streams *s, __u32 i, const s
 	const struct stream *st = &s->stream[i % STREAMS];
 	__u64 ahead = stream_ahead(st, f->vpn);
 
-	return st->tid == f->tid && st->stride && ahead <= STREAM_REACH * ebb_magnitude(st->stride) &&
-	       stream_on(st, ahead);
+	return st->tid == f->tid && st->stride &&
+	       ahead <= STREAM_REACH * ebb_magnitude(st->stride) && stream_on(st, ahead);
 }
 
 /* Guesses the stream that the fault continues; returns its index, or STREAMS. */

@@ -3,7 +3,7 @@
 """
 lint.py [COMPILER-FLAG...]: every check that runs no program of ebb, in parallel.
 
-clang-tidy's results are cached in build/lint.
+Files that clang-tidy and clang-format have passed are remembered in build/lint.
 """
 import os
 import re
@@ -12,19 +12,25 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from xml.etree import ElementTree
 
 REPO = Path(__file__).resolve().parents[1]
 CACHE = REPO / "build/lint"
 PYTHON = [sys.executable, "-B"]
 TIDIED = ("daemon/", "policies/", "userlib/", "lib/")
-# As many files as clang-tidy takes at once.
+# Files in one check.
 BATCH = 12
+COLUMNS = 100
 
 
 def listed(*patterns):
     told = subprocess.run(["git", "ls-files", "-z", "--", *patterns], cwd=REPO, check=True,
                           capture_output=True, text=True).stdout.split("\0")
     return [f for f in told if f and (REPO / f).is_file()]
+
+
+def run_to_end(*argv):
+    return subprocess.run(argv, cwd=REPO, check=True, stdout=subprocess.PIPE).stdout
 
 
 def run(*argv):
@@ -49,6 +55,9 @@ def style(files):
                 wrong.append(f"{at}: blanks at the end of the line")
             if f.endswith((".c", ".h")) and re.match(r"\t* {8}", line):
                 wrong.append(f"{at}: blanks instead of a tab")
+            # Messages are not broken: they are searched for.
+            if f.endswith((".c", ".h")) and len(line.expandtabs(8)) > COLUMNS and '"' not in line:
+                wrong.append(f"{at}: longer than {COLUMNS} columns")
     return "\n".join(wrong)
 
 
@@ -67,31 +76,65 @@ def shell_files():
             (REPO / f).open("rb").read(40).startswith((b"#!/bin/sh", b"#!/bin/bash"))]
 
 
+def spacing(f):
+    """
+    What clang-format changes within lines, and in the indentation of statements.  Line breaks, the
+    alignment of continued lines, comments, tables and macros are the author's.
+    """
+    text, wrong = (REPO / f).read_bytes(), []
+    for r in ElementTree.fromstring(run_to_end("clang-format", "--output-replacements-xml", f)).iter("replacement"):
+        at = int(r.get("offset"))
+        end = at + int(r.get("length"))
+        old, new = text[at:end], (r.text or "").encode()
+        # It reads C as C++: `class` is a name here.  A ~ after a cast looks binary to it.
+        within = b"\n" not in old + new and new in (b"", b" ") and \
+            not text[end:].startswith((b"/*", b"//", b"~")) and not text[:at].endswith(b"class")
+        statement = b"\n" in old and b"\n" in new and b"\\" not in old and text[:at].endswith((b";", b"}"))
+        if within or statement:
+            number = text.count(b"\n", 0, at) + 1
+            wrong.append(f"{f}:{number}: clang-format: {old.decode()!r} is to be {new.decode()!r}")
+    return "\n".join(wrong)
+
+
+def formatted(files):
+    wrong = "\n".join(filter(None, map(spacing, files)))
+    return wrong or passed("format", files)
+
+
 def tidy(files, flags):
-    """Files whose stamp is newer than all headers are not looked at again."""
     wrong = run("clang-tidy", "--quiet", *files, "--", *flags)
     if wrong:
         return "\n".join(line for line in wrong.splitlines() if not line.endswith(" generated."))
+    return passed("tidy", files)
+
+
+def passed(check, files):
     for f in files:
-        stamp = CACHE / f
+        stamp = CACHE / check / f
         stamp.parent.mkdir(parents=True, exist_ok=True)
         stamp.touch()
     return ""
 
 
-def untidied(files):
-    headers = [*listed("*.h"), ".clang-tidy"]
-    newest = max((REPO / f).stat().st_mtime for f in headers)
-    old = lambda f: not (CACHE / f).exists() or \
-        (CACHE / f).stat().st_mtime < max(newest, (REPO / f).stat().st_mtime)
-    return [f for f in files if old(f)]
+def changed(check, files, *others):
+    """Those that have not passed since they, or one of @others, changed."""
+    newest = max((REPO / f).stat().st_mtime for f in others)
+    stamp = lambda f: CACHE / check / f
+    return [f for f in files if not stamp(f).exists() or
+            stamp(f).stat().st_mtime < max(newest, (REPO / f).stat().st_mtime)]
+
+
+def batches(files):
+    return [files[i:i + BATCH] for i in range(0, len(files), BATCH)]
 
 
 def main():
     flags = [f for f in sys.argv[1:] if f not in ("-Werror", "-MMD", "-MP")]
-    c = untidied([f for f in listed("*.c") if f.startswith(TIDIED)])
-    checks = [(f"clang-tidy, {len(c[i:i + BATCH])} files", lambda i=i: tidy(c[i:i + BATCH], flags))
-              for i in range(0, len(c), BATCH)]
+    checks = [(f"clang-tidy, {len(files)} files", lambda files=files: tidy(files, flags))
+              for files in batches(changed("tidy", [f for f in listed("*.c") if f.startswith(TIDIED)],
+                                           ".clang-tidy", *listed("*.h")))]
+    checks += [(f"clang-format, {len(files)} files", lambda files=files: formatted(files))
+               for files in batches(changed("format", listed("*.c", "*.h"), ".clang-format"))]
     checks += [
         ("layers", lambda: run(*PYTHON, "tests/layers.py")),
         ("language", lambda: run(*PYTHON, "tests/language.py")),

@@ -41,10 +41,13 @@ static int check(const struct advertise_options *o, struct etcd_config *c, struc
 
 	etcd_config_defaults(c);
 	if (!o->etcd.n)
-		return o->address || o->prefix || o->ca || o->cert || o->key || o->user || o->password_file ?
-		       fail_exit(e, EXIT_USAGE, EINVAL,
-				 "--%s: needs etcd to be registered in; add --etcd https://HOST:2379",
-				 o->address ? "advertise" : "etcd-...") : 0;
+		return o->address || o->prefix || o->ca || o->cert || o->key || o->user ||
+				       o->password_file ?
+			       fail_exit(
+				       e, EXIT_USAGE, EINVAL,
+				       "--%s: needs etcd to be registered in; add --etcd https://HOST:2379",
+				       o->address ? "advertise" : "etcd-...") :
+			       0;
 	for (int i = 0; !r && i < o->etcd.n; i++)
 		r = etcd_config_add(c, o->etcd.v[i], "--etcd", e);
 	if (!r)

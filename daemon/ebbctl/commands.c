@@ -153,7 +153,8 @@ static int dispatch(int argc, char **argv, struct error *e)
 		object = "version";
 	c = command_find(object, NULL);
 	if (c)
-		return command_execute(c, PROGRAM, argc > 2 ? argc - 2 : 0, argv + (argc > 2 ? 2 : argc), e);
+		return command_execute(c, PROGRAM, argc > 2 ? argc - 2 : 0,
+				       argv + (argc > 2 ? 2 : argc), e);
 	if (action && (!strcmp(action, "--help") || !strcmp(action, "-h")) && print_object(object))
 		return 0;
 	c = action ? command_find(object, action) : NULL;

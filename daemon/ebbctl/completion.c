@@ -40,7 +40,8 @@ const char *completion_value_function(const struct option_spec *s)
 
 const char *completion_value_choices(const struct option_spec *s)
 {
-	return s->type == OPTION_STRING && s->metavar && strchr(s->metavar, '|') ? s->metavar : NULL;
+	return s->type == OPTION_STRING && s->metavar && strchr(s->metavar, '|') ? s->metavar :
+										   NULL;
 }
 
 bool completion_argument_next(const char **at, struct completion_argument *a)

@@ -53,7 +53,8 @@ static void print_value(const struct option_spec *s, FILE *out)
 }
 
 /* Prints one specification of _arguments; @name has its hyphens and excludes @other. */
-static void print_option(const struct option_spec *s, const char *name, const char *other, FILE *out)
+static void print_option(const struct option_spec *s, const char *name, const char *other,
+			 FILE *out)
 {
 	fprintf(out, " \\\n\t\t\t'");
 	if (s->type == OPTION_LIST)
@@ -130,7 +131,8 @@ static void print_list(const struct command *const *commands, const char *object
 	for (; *commands; commands++) {
 		const struct command *c = *commands;
 
-		if (object ? !strcmp(c->object, object) && c->action : strcmp(c->object, last) != 0) {
+		if (object ? !strcmp(c->object, object) && c->action :
+			     strcmp(c->object, last) != 0) {
 			fprintf(out, "\n\t\t\t'%s:", object ? c->action : c->object);
 			if (object || !c->action)
 				print_text(c->help, "\\", out);

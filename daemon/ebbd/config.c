@@ -348,10 +348,11 @@ static int check_params(const struct declaration *d, const struct ebb_policy_inf
 					 "%s: %s: policy '%s' has no such parameter; see ebbctl policy list",
 					 where, d->name[i], d->policy);
 		if (p && (d->value[i] < p->min || d->value[i] > p->max))
-			return fail_exit(e, EXIT_USAGE, ERANGE,
-					 "%s: %s: %llu is out of range; policy '%s' takes %llu to %llu",
-					 where, d->name[i], (unsigned long long)d->value[i], d->policy,
-					 (unsigned long long)p->min, (unsigned long long)p->max);
+			return fail_exit(
+				e, EXIT_USAGE, ERANGE,
+				"%s: %s: %llu is out of range; policy '%s' takes %llu to %llu",
+				where, d->name[i], (unsigned long long)d->value[i], d->policy,
+				(unsigned long long)p->min, (unsigned long long)p->max);
 	}
 	return 0;
 }

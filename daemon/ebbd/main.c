@@ -253,7 +253,8 @@ static int loop(struct ebbd *d, struct error *e)
 	if (r >= 0)
 		r = sd_event_add_io(event, NULL, declared_fd(d->declared), EPOLLIN, on_cgroups, d);
 	if (r >= 0)
-		r = sd_event_add_time_relative(event, NULL, CLOCK_INTERVALS, TICK_USEC, 1000, on_tick, d);
+		r = sd_event_add_time_relative(event, NULL, CLOCK_INTERVALS, TICK_USEC, 1000,
+					       on_tick, d);
 	if (r >= 0)
 		r = sd_event_add_signal(event, NULL, SIGTERM, on_stop, d);
 	if (r >= 0)
@@ -292,7 +293,8 @@ int main(int argc, char **argv)
 	config_defaults(&d.config);
 	r = config_load(&d.config, o.config, &e);
 	if (!r && o.check_config)
-		r = config_check_policies(&d.config, o.policy_dir ? o.policy_dir : ebb_policy_dir(), &e);
+		r = config_check_policies(&d.config, o.policy_dir ? o.policy_dir : ebb_policy_dir(),
+					  &e);
 	if (r || o.check_config)
 		goto out;
 	r = need_root("ebbd", &e);

@@ -357,8 +357,8 @@ static void describe(struct recordings *r, uint64_t owner, struct trace_info *in
 static int open_file(const char *file, const struct trace_info *info, struct trace_writer **w,
 		     struct error *e)
 {
-	_cleanup_close_ int fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
-				      0600);
+	_cleanup_close_ int fd = open(
+		file, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
 	struct stat st;
 	int ret;
 

@@ -111,8 +111,9 @@ static int record_start(struct ebbd *d, struct json_object *request, struct json
 
 	int64_t watch_ns = json_int(request, "watch_ns", 0);
 
-	return cgroup && file ? recording_start(d->recordings, cgroup, file, (uint64_t)watch_ns, e) :
-				-EINVAL;
+	return cgroup && file ?
+		       recording_start(d->recordings, cgroup, file, (uint64_t)watch_ns, e) :
+		       -EINVAL;
 }
 
 static int record_stop(struct ebbd *d, struct json_object *request, struct json_object *answer,

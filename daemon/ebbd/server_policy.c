@@ -239,8 +239,8 @@ static void add_programs(struct ebbd *d, struct json_object *answer)
 		uint32_t size = sizeof(info);
 		struct json_object *o;
 
-		if (bpf_obj_get_info_by_fd(bpf_program__fd(plane_program(&d->plane, hook[i].which)), &info,
-					   &size))
+		if (bpf_obj_get_info_by_fd(bpf_program__fd(plane_program(&d->plane, hook[i].which)),
+					   &info, &size))
 			continue;
 		o = json_object_new_object();
 		json_add_text(o, "name", hook[i].name);
@@ -294,7 +294,8 @@ int policy_show(struct ebbd *d, struct json_object *request, struct json_object 
 	list = add_array(answer, "cgroups");
 	for (uint32_t i = 0; i < a->n; i++)
 		if (a->item[i]->policy == policy)
-			json_object_array_add(list, json_object_new_string(a->item[i]->cgroup.path));
+			json_object_array_add(list,
+					      json_object_new_string(a->item[i]->cgroup.path));
 	add_cost(d, policy, answer);
 	add_programs(d, answer);
 	return 0;

@@ -65,8 +65,12 @@ static int replay(const struct advising *a, const struct ebb_policy *policy, uin
 		  struct assumed assumed, struct sim_result *x, struct error *e)
 {
 	struct sim_config c = {
-		.policy = policy, .memory = memory, .latency_ns = a->latency_ns,
-		.wakeup_ns = assumed.wakeup_ns, .headroom = a->plan->headroom, .order = assumed.order,
+		.policy = policy,
+		.memory = memory,
+		.latency_ns = a->latency_ns,
+		.wakeup_ns = assumed.wakeup_ns,
+		.headroom = a->plan->headroom,
+		.order = assumed.order,
 	};
 
 	if (assumed.pages_a_miss)
@@ -123,7 +127,9 @@ static void widen(struct range *r, double x)
 	r->high = x > r->high ? x : r->high;
 }
 
-/* Range of misses of policy none at @memory under other assumptions, relative to the expected ones. */
+/*
+ * Range of misses of policy none at @memory under other assumptions, relative to the expected ones.
+ */
 static int range_of_misses(const struct advising *a, uint64_t memory, struct range *range,
 			   struct error *e)
 {

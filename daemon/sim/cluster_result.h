@@ -17,7 +17,7 @@ struct cluster_result {
 	double donors_max_mean; /* median over time, machines that hold a slab */
 	double donors_deviation; /* standard deviation / mean of theirs; median over time */
 	double served;         /* part of what does not fit in a borrower that is in a donor */
-	double pressed;        /* part of machine-seconds in which programs and slabs exceed memory */
+	double pressed; /* part of machine-seconds in which programs and slabs exceed memory */
 	double evicted_rank;   /* activity of evicted slabs / of all that are mapped there */
 	uint64_t maps, unmaps, evictions, migrations, to_disk;
 	uint64_t ready;        /* of maps and migrations: found a slab allocated ahead */

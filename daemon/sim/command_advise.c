@@ -180,7 +180,8 @@ static struct json_object *sort_out_sizes(struct sizes *s, uint64_t needed,
 		uint64_t memory = needed * s->percent[i] / 100 / page * page;
 
 		if (memory < h->info.memory) {
-			json_object_array_add(unknown, json_object_new_int64((int64_t)s->percent[i]));
+			json_object_array_add(unknown,
+					      json_object_new_int64((int64_t)s->percent[i]));
 			continue;
 		}
 		s->known_percent[s->known] = s->percent[i];

@@ -37,8 +37,25 @@ static const struct placer {
 struct figure { double sum, low, high; uint32_t n; };
 
 enum {
-	USE, GAIN, GAIN_PAGES, MAX_MIN, DROP, DONORS_MAX_MEAN, DONORS_DEVIATION, TO_OMNISCIENT, SERVED, PRESSED,
-	EVICTED_RANK, MAPS, UNMAPS, EVICTIONS, MIGRATIONS, TO_DISK, READY, MESSAGES, FIGURES
+	USE,
+	GAIN,
+	GAIN_PAGES,
+	MAX_MIN,
+	DROP,
+	DONORS_MAX_MEAN,
+	DONORS_DEVIATION,
+	TO_OMNISCIENT,
+	SERVED,
+	PRESSED,
+	EVICTED_RANK,
+	MAPS,
+	UNMAPS,
+	EVICTIONS,
+	MIGRATIONS,
+	TO_DISK,
+	READY,
+	MESSAGES,
+	FIGURES
 };
 static const char *const figure_names[FIGURES] = {
 	"use", "gain", "gain_pages", "max_min", "drop", "donors_max_mean", "donors_deviation", "to_omniscient",
@@ -210,10 +227,10 @@ static void print_plain(const struct cluster_options *o, const struct table *t)
 			continue;
 		printf("%-11s %5.1f  %.2f (%.2f to %.2f) %5.2f   %5.2f (%5.2f to %5.2f)  %.3f (%.3f to %.3f)  %.3f (%.3f to %.3f)  %.3f\n",
 		       placers[p].name, 100 * mean(&f[USE]), mean(&f[GAIN]), f[GAIN].low,
-		       f[GAIN].high, mean(&f[GAIN_PAGES]), mean(&f[MAX_MIN]), f[MAX_MIN].low, f[MAX_MIN].high,
-		       mean(&f[DONORS_MAX_MEAN]), f[DONORS_MAX_MEAN].low, f[DONORS_MAX_MEAN].high,
-		       mean(&f[TO_OMNISCIENT]), f[TO_OMNISCIENT].low, f[TO_OMNISCIENT].high,
-		       mean(&f[DONORS_DEVIATION]));
+		       f[GAIN].high, mean(&f[GAIN_PAGES]), mean(&f[MAX_MIN]), f[MAX_MIN].low,
+		       f[MAX_MIN].high, mean(&f[DONORS_MAX_MEAN]), f[DONORS_MAX_MEAN].low,
+		       f[DONORS_MAX_MEAN].high, mean(&f[TO_OMNISCIENT]), f[TO_OMNISCIENT].low,
+		       f[TO_OMNISCIENT].high, mean(&f[DONORS_DEVIATION]));
 	}
 	printf("\n%-11s %8s %9s | %8s %8s %8s %8s | %8s %8s %8s\n", "", "served %", "pressed %",
 	       "maps", "evicted", "migrated", "to disk", "ready %", "activity", "messages");

@@ -70,8 +70,8 @@ static void print_csv(const struct loaded_trace *t)
 		const struct trace_record *r = &t->record[i];
 
 		printf("%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%u,%u,%s,%s,%u,0x%" PRIx64 "\n",
-		       r->time_ns, r->duration_ns, r->vpn, r->tgid, r->tid, trace_kind_names[r->kind],
-		       roles[r->role == EBB_ROLE_GC], r->cluster, r->ip);
+		       r->time_ns, r->duration_ns, r->vpn, r->tgid, r->tid,
+		       trace_kind_names[r->kind], roles[r->role == EBB_ROLE_GC], r->cluster, r->ip);
 	}
 }
 

@@ -13,7 +13,7 @@ struct record {
 	struct trace_record r;
 	uint32_t number;        /* in the file: what is stable about sorting */
 	uint32_t next;          /* fault of the same thread; SIM_NONE = none */
-	int64_t step;           /* along which the kernel read ahead and the thread went: 1, -1, or 0 */
+	int64_t step; /* along which the kernel read ahead and the thread went: 1, -1, or 0 */
 	uint32_t followers;     /* pages of it, without the missed one */
 };
 
@@ -49,12 +49,12 @@ struct making {
 	const struct trace_sample *sample;
 	size_t samples, sampled; /* of them, those before the record at hand */
 	/* Pages that came in before they had been seen to leave, by their first touch. */
-	struct { uint32_t page, access, read; } *first;
+	struct { uint32_t page, access, read; } * first;
 	uint32_t firsts, first_room;
 	uint32_t known_max;     /* pages known to be out at once at most */
 	double known_sum;       /* and at all accesses, summed up */
 	/* Of clean pages that came back: touch and next touch. */
-	struct { uint32_t page, from, to, read; } *back; /* read: the access that brought it */
+	struct { uint32_t page, from, to, read; } * back; /* read: the access that brought it */
 	uint32_t backs, back_room;
 };
 

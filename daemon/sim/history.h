@@ -49,8 +49,8 @@ struct sim_history {
 	 * left before access i; after the last one for i = accesses.
 	 */
 	uint32_t *leave, *leave_from;
-	uint64_t beyond;        /* pages that found no room in memory when there were most of them */
-	uint32_t stay;          /* accesses a clean page is assumed to stay for after its last touch */
+	uint64_t beyond; /* pages that found no room in memory when there were most of them */
+	uint32_t stay;	 /* accesses a clean page is assumed to stay for after its last touch */
 	struct sim_map by_page, by_thread, by_process;
 };
 

@@ -37,7 +37,8 @@ int main(int argc, char **argv)
 	}
 	for (const struct command *const *c = commands; *c; c++)
 		if (!strcmp((*c)->object, word))
-			return command_end(PROGRAM, command_execute(*c, PROGRAM, argc - 2, argv + 2, &e), &e);
+			return command_end(
+				PROGRAM, command_execute(*c, PROGRAM, argc - 2, argv + 2, &e), &e);
 	if (argc < 2) {
 		usage(stderr);
 		return EXIT_USAGE;

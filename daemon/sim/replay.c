@@ -11,7 +11,9 @@
 #define HIT_NS 1000             /* about what a fault that finds its page in the swap cache takes */
 #define TICK_NS 100000000       /* as daemon/ebbd/main.c */
 #define OWNER 1                 /* of all faults: one cgroup */
-/* Pages in a row are one request: each keeps the device busy this many times less (docs/trace.md). */
+/*
+ * Pages in a row are one request: each keeps the device busy this many times less (docs/trace.md).
+ */
 #define IN_A_ROW 3
 /* Most pages that a miss waits behind: ebb.conf(5), [prefetch] inflight. */
 #define INFLIGHT 128
@@ -305,7 +307,8 @@ static void judge(struct replay *r, uint64_t now)
 	struct throttle *t = &r->throttle;
 
 	if (now - r->ticked_ns >= TICK_NS) {
-		throttle_tick(t, x->misses + x->hits + x->late, r->by_chance, (uint32_t)r->room, now);
+		throttle_tick(t, x->misses + x->hits + x->late, r->by_chance, (uint32_t)r->room,
+			      now);
 		r->ticked_ns = now;
 	}
 	throttle_judge(t, x->hits - t->by_chance + x->late, x->wasted + t->by_chance);

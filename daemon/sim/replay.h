@@ -32,7 +32,7 @@ struct sim_result {
 	uint64_t miss_ns, late_ns;
 	uint64_t readahead;     /* touches of pages the kernel had read with a miss */
 	uint64_t throttled;     /* requests not acted on: little of what came in was used */
-	uint64_t spared;        /* touches that faulted then and find their page now: larger memory */
+	uint64_t spared; /* touches that faulted then and find their page now: larger memory */
 	uint64_t dropped;       /* pages asked for while enough was on its way */
 	uint64_t not_swapped;   /* pages asked for that were resident or unknown */
 	uint64_t cold_pages, paged_out;

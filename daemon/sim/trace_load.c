@@ -156,7 +156,8 @@ int trace_load(struct loaded_trace *t, const char *path, enum trace_demand deman
 	if (sum_up(t) || count_pages(t) || copy_samples(t, r))
 		return fail(e, ENOMEM, "%s: too large for this machine's memory", path);
 	for (size_t i = 0; i < t->threads; i++)
-		strncpy(t->thread[i].comm, trace_thread_name(r, t->thread[i].tgid, t->thread[i].tid),
+		strncpy(t->thread[i].comm,
+			trace_thread_name(r, t->thread[i].tgid, t->thread[i].tid),
 			sizeof(t->thread[i].comm) - 1);
 	if (t->threads)
 		qsort(t->thread, t->threads, sizeof(*t->thread), by_faults);

@@ -27,14 +27,14 @@
 
 /* Hooks for misses and evicted pages. */
 enum ebb_hooks {
-	EBB_HOOKS_TRACEPOINTS = 0,  /* perf events, tracepoints and the process's swap-entry count */
-	EBB_HOOKS_FENTRY = 1,       /* and the exits of do_swap_page and try_to_unmap_one: bpf/exact */
+	EBB_HOOKS_TRACEPOINTS = 0, /* perf events, tracepoints and the process's swap-entry count */
+	EBB_HOOKS_FENTRY = 1, /* and the exits of do_swap_page and try_to_unmap_one: bpf/exact */
 };
 
 /* maps/meta, one entry. */
 struct ebb_meta {
 	__u32 abi;
-	__u32 epoch_percent;        /* N: churn that ends an epoch, % of a process's anonymous pages */
+	__u32 epoch_percent; /* N: churn that ends an epoch, % of a process's anonymous pages */
 	__u64 heartbeat_ns;         /* CLOCK_MONOTONIC of ebbd's last heartbeat */
 	__u32 daemon_tgid;          /* ebbd, whose swap reads are prefetches */
 	__u32 hooks;                /* enum ebb_hooks */
@@ -42,13 +42,13 @@ struct ebb_meta {
 };
 
 enum ebb_cgroup_flags {
-	EBB_CGROUP_ATTACHED = 1 << 0,   /* has a policy of its own */
-	EBB_CGROUP_INHERITED = 1 << 1,  /* cached: an ancestor has a policy; dropped on any change */
-	EBB_CGROUP_UNTRACKED = 1 << 2,  /* cached: no ancestor has a policy; dropped on any change */
-	EBB_CGROUP_RECORD = 1 << 3,     /* every fault also goes to maps/trace */
+	EBB_CGROUP_ATTACHED = 1 << 0,  /* has a policy of its own */
+	EBB_CGROUP_INHERITED = 1 << 1, /* cached: an ancestor has a policy; dropped on any change */
+	EBB_CGROUP_UNTRACKED = 1 << 2, /* cached: no ancestor has a policy; dropped on any change */
+	EBB_CGROUP_RECORD = 1 << 3,    /* every fault also goes to maps/trace */
 	/* 1 << 4: policies that ran in ebbd, in 0.1.0 */
-	EBB_CGROUP_DECLARED = 1 << 5,   /* by configuration or xattr; used by ebbd only */
-	EBB_CGROUP_DETECT = 1 << 6,     /* hits are always detected; used by ebbd only */
+	EBB_CGROUP_DECLARED = 1 << 5, /* by configuration or xattr; used by ebbd only */
+	EBB_CGROUP_DETECT = 1 << 6,   /* hits are always detected; used by ebbd only */
 };
 
 /* maps/cgroups: memory cgroup id -> what governs its tasks. */
@@ -57,7 +57,7 @@ struct ebb_cgroup {
 	__u32 policy;               /* slot in maps/policies */
 	__u32 flags;                /* enum ebb_cgroup_flags, of the owner */
 	__u32 room;                 /* pages it may have outstanding */
-	__u32 slowdown;             /* target of offloading, tenths of a percent; used by ebbd only */
+	__u32 slowdown; /* target of offloading, tenths of a percent; used by ebbd only */
 	__u64 timely_ns;            /* a later use of a prefetched page is chance; 0 = not known */
 };
 
@@ -73,7 +73,7 @@ struct ebb_counters {
 	__u64 late;                 /* faults on a prefetched page that waited for its I/O */
 	__u64 wasted;               /* prefetched and dropped unused */
 	__u64 file_majors;          /* major faults on file mappings */
-	__u64 zero_majors;          /* anonymous major faults that read nothing: zero-filled, zswap */
+	__u64 zero_majors; /* anonymous major faults that read nothing: zero-filled, zswap */
 	__u64 swapped_in;           /* pages read from an ebb device */
 	__u64 swapped_out;          /* pages written to an ebb device */
 	__u64 written;              /* anonymous pages reclaim sent to any swap device */
@@ -156,7 +156,8 @@ struct ebb_page {
 
 static inline __u32 ebb_filter_bit(__u32 tgid, __u64 vpn)
 {
-	return (__u32)(((vpn ^ ((__u64)tgid << 36)) * 0x9e3779b97f4a7c15ULL) >> (64 - EBB_FILTER_BITS));
+	return (__u32)(((vpn ^ ((__u64)tgid << 36)) * 0x9e3779b97f4a7c15ULL) >>
+		       (64 - EBB_FILTER_BITS));
 }
 
 /* maps/prefetched: pages in flight or waiting for their first access. */
@@ -199,7 +200,7 @@ struct ebb_fault {
 	__u32 exec;
 	__u32 kind;                 /* enum ebb_fault_kind */
 	__u32 policy;
-	__u32 cluster;              /* pages the kernel read on its own with a miss, itself included */
+	__u32 cluster; /* pages the kernel read on its own with a miss, itself included */
 	__u32 role;                 /* enum ebb_role of the thread */
 	__u32 room;                 /* pages the cgroup may have outstanding */
 };
@@ -231,7 +232,7 @@ enum ebb_op {
 
 /* A request for arbitrary pages; first and stride of head are unused. */
 struct ebb_list_request {
-	struct ebb_request head;    /* op = EBB_OP_LIST or EBB_OP_COLD_LIST, count <= EBB_LIST_MAX */
+	struct ebb_request head; /* op = EBB_OP_LIST or EBB_OP_COLD_LIST, count <= EBB_LIST_MAX */
 	__u64 vpn[EBB_LIST_MAX];
 };
 

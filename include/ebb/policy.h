@@ -316,7 +316,7 @@ static __always_inline __u64 ebb_ask_list(const struct ebb_fault *f, const __u64
 	} table SEC(".maps");								\
 	static __always_inline entry *table##_at(__u64 hash)				\
 	{										\
-		__u32 i = hash & ((n) - 1);						\
+		__u32 i = hash & ((n)-1);						\
 											\
 		return bpf_map_lookup_elem(&table, &i);					\
 	}
@@ -482,7 +482,7 @@ static const char ebb_this_policy = 0;
 	__attribute__((section("ebb_tables"), used)) = &table##_table;			\
 	static inline entry *table##_at(__u64 hash)					\
 	{										\
-		return &table##_entries[hash & ((n) - 1)];				\
+		return &table##_entries[hash & ((n)-1)];				\
 	}
 
 extern const struct ebb_table *const __start_ebb_tables[]

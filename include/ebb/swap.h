@@ -36,7 +36,9 @@ enum ebb_swap_command {
 	EBB_SWAP_CMD_CREATE,
 	/* DEVICE; refused while it is open. */
 	EBB_SWAP_CMD_DESTROY,
-	/* DEVICE ADDRESS PORT [CLASS]; the reply has SESSION, which takes slabs of CLASS [0] alone. */
+	/*
+	 * DEVICE ADDRESS PORT [CLASS]; the reply has SESSION, which takes slabs of CLASS [0] alone.
+	 */
 	EBB_SWAP_CMD_CONNECT,
 	/* DEVICE SESSION [FORCE]; its slabs fall back to their other donors and the backup. */
 	EBB_SWAP_CMD_DISCONNECT,
@@ -54,7 +56,10 @@ enum ebb_swap_command {
 	 * released.  Reads and writes continue.  A slab with two donors leaves FROM.
 	 */
 	EBB_SWAP_CMD_MIGRATE,
-	/* DEVICE SESSION [TARGET]; excludes SESSION from new placements.  Its slabs stay: MIGRATE them. */
+	/*
+	 * DEVICE SESSION [TARGET]; excludes SESSION from new placements.  Its slabs stay: MIGRATE
+	 * them.
+	 */
 	EBB_SWAP_CMD_DRAIN,
 	/* Dump: DEVICE, its settings, COUNTS; SESSION_INFO, CLASS_INFO and CGROUP_INFO for each. */
 	EBB_SWAP_CMD_STATUS,

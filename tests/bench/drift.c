@@ -182,7 +182,8 @@ int main(int argc, char **argv)
 	if (residency_open(&d.held, (enum ebbgc_residency)kind, d.memory, d.bytes) ||
 	    residency_open(&d.truth, EBBGC_RESIDENCY_PAGEMAP_SCAN, d.memory, d.bytes))
 		return broken("residency", ENOMEM);
-	if (d.held.kind != (enum ebbgc_residency)kind || d.truth.kind != EBBGC_RESIDENCY_PAGEMAP_SCAN)
+	if (d.held.kind != (enum ebbgc_residency)kind ||
+	    d.truth.kind != EBBGC_RESIDENCY_PAGEMAP_SCAN)
 		return broken(argv[1], ENOSYS);
 	/* All pages are swapped out once before anything is counted. */
 	for (size_t i = 0; i < 2 * d.pages; i++)
@@ -195,8 +196,8 @@ int main(int argc, char **argv)
 			return broken("scan", e);
 		printf("{\"age_ms\":%u,\"looks\":%lu,\"pages\":%lu,\"out\":%lu,\"cached\":%lu,\"scan_unseen\":%lu,"
 		       "\"scan_stale\":%lu,\"unseen\":%lu,\"stale\":%lu,\"asked\":%lu,\"asked_wrong\":%lu}\n",
-		       AGES[i], t.looks, t.pages, t.out, t.cached, t.scan_unseen, t.scan_stale, t.unseen, t.stale,
-		       t.asked, t.asked_wrong);
+		       AGES[i], t.looks, t.pages, t.out, t.cached, t.scan_unseen, t.scan_stale,
+		       t.unseen, t.stale, t.asked, t.asked_wrong);
 	}
 	return 0;
 }

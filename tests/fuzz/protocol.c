@@ -311,7 +311,7 @@ static void run_stream(const uint8_t *data, size_t size, uint8_t how, size_t pie
 	while (pool_zero_some(&pool, LEND_RENEW))
 		;
 	pool.generation = 0;
-	for (size_t sent = 0; sent < size && !end; ) {
+	for (size_t sent = 0; sent < size && !end;) {
 		size_t n = size - sent < piece ? size - sent : piece;
 		ssize_t done = send(fd[0], data + sent, n, MSG_NOSIGNAL);
 
@@ -380,8 +380,8 @@ static void check_private(const uint8_t *data, size_t n, struct fuzz_protocol_re
 
 	if (!wire_parse_proof_request(data, n, &request)) {
 		wire_build_proof_request(built, &request);
-		if (memcmp(built, data, WIRE_PROOF_REQUEST_SIZE) || request.queue >= request.queues ||
-		    request.queues > WIRE_RDMA_QUEUES)
+		if (memcmp(built, data, WIRE_PROOF_REQUEST_SIZE) ||
+		    request.queue >= request.queues || request.queues > WIRE_RDMA_QUEUES)
 			snprintf(r->wrong, sizeof(r->wrong), "request of %zu bytes", n);
 		taken++;
 	}
@@ -527,7 +527,8 @@ void fuzz_protocol_bytes(uint64_t seed, uint8_t *data, size_t size)
 		else if (f.op == WIRE_JOIN && payload)
 			wire_build_join(bytes + n, &(struct wire_join){ .session = seed });
 		if (draw_below(&seed, 64) == 0)
-			bytes[draw_below(&seed, WIRE_HEADER)] ^= (uint8_t)(1u << draw_below(&seed, 8));
+			bytes[draw_below(&seed, WIRE_HEADER)] ^= (uint8_t)(1u
+									   << draw_below(&seed, 8));
 		if (payload <= sizeof(bytes) - WIRE_HEADER)
 			n += payload;
 		for (uint32_t i = 0; i < n && at < size; i++)

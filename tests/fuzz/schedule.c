@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * One thread has the turn and passes it on by a futex, which no sanitizer sees.  All other state here
- * belongs to the thread with the turn.
+ * One thread has the turn and passes it on by a futex, which no sanitizer sees.  All other state
+ * here belongs to the thread with the turn.
  */
 #include <errno.h>
 #include <linux/futex.h>
@@ -36,7 +36,7 @@ struct thread {
 static struct thread threads[THREADS];
 static uint64_t random_state, steps, change_at, lowest, now, digest;
 static unsigned int change_every, slow_every;
-static bool sink;		/* an interrupted thread gets the lowest priority, else a random one */
+static bool sink; /* an interrupted thread gets the lowest priority, else a random one */
 static pthread_key_t end_key;
 static __thread struct thread *self;
 
@@ -241,7 +241,10 @@ int schedule_broadcast(pthread_cond_t *cond)
 	return 0;
 }
 
-/* What threads leave is cleared up by destructors, which are scheduled, too: all of the first round. */
+/*
+ * What threads leave is cleared up by destructors, which are scheduled, too: all of the first
+ * round.
+ */
 static void end(void *arg)
 {
 	if (!self->ending) {

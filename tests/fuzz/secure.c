@@ -142,7 +142,7 @@ static void feed(struct stream_rx *rx, int fd[2], const uint8_t *bytes, size_t l
 {
 	int end = 0;
 
-	for (size_t sent = 0; sent < len && !end; ) {
+	for (size_t sent = 0; sent < len && !end;) {
 		ssize_t n = send(fd[0], bytes + sent, len - sent < piece ? len - sent : piece,
 				 MSG_NOSIGNAL);
 
@@ -358,7 +358,8 @@ static void talk(struct side *borrower, struct side *donor, const struct edit *e
 		relay(borrower, donor, edits, 0);
 		relay(donor, borrower, edits, 1);
 		for (int k = 0; k < 2; k++)
-			if (stream_receive(&sides[k]->rx, sides[k]->fd, 1 << 20, &ops, &sides[k]->x) < 0)
+			if (stream_receive(&sides[k]->rx, sides[k]->fd, 1 << 20, &ops,
+					   &sides[k]->x) < 0)
 				return;
 	}
 }
@@ -376,7 +377,8 @@ static void run_middle(struct input in, struct fuzz_protocol_result *r)
 	}
 	if (!side_open(&borrower, contexts[1], WIRE_AT_BORROWER, r) &&
 	    !side_open(&donor, contexts[0], WIRE_AT_DONOR, r)) {
-		for (int round = 0; round < 8 && (borrower.state == 1 || donor.state == 1); round++) {
+		for (int round = 0; round < 8 && (borrower.state == 1 || donor.state == 1);
+		     round++) {
 			if (borrower.state == 1)
 				borrower.state = tls_handshake(&borrower.tls);
 			relay(&borrower, &donor, edits, 0);
@@ -468,7 +470,8 @@ static size_t link_bytes(uint64_t *seed, uint8_t first, uint8_t *data, size_t si
 		data[at++] = (uint8_t)(draw_below(seed, 12) ? draw_below(seed, 4) : draw32(seed));
 		wire_build(data + at, &f);
 		if (draw_below(seed, 40) == 0)
-			data[at + draw_below(seed, WIRE_HEADER)] ^= (uint8_t)(1u << draw_below(seed, 8));
+			data[at + draw_below(seed, WIRE_HEADER)] ^= (uint8_t)(1u << draw_below(seed,
+											       8));
 		at += WIRE_HEADER;
 	}
 	return at;

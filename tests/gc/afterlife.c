@@ -67,7 +67,8 @@ static ebbgc_ref_t property(ebbgc_mutator_t *m, ebbgc_ref_t object)
 static void verify(ebbgc_mutator_t *m, struct thread *t, ebbgc_ref_t kept, ebbgc_ref_t properties)
 {
 	for (uint64_t i = 0; i < objects; i++) {
-		ebbgc_ref_t object = ebbgc_load(m, kept, &((struct record *)ebbgc_ptr(kept))->slots[i]);
+		ebbgc_ref_t object = ebbgc_load(m, kept,
+						&((struct record *)ebbgc_ptr(kept))->slots[i]);
 		ebbgc_ref_t ephemeron = ebbgc_load(m, properties,
 			&((struct record *)ebbgc_ptr(properties))->slots[i]);
 		ebbgc_ref_t value = ebbgc_ephemeron_value(m, ephemeron);
@@ -76,7 +77,8 @@ static void verify(ebbgc_mutator_t *m, struct thread *t, ebbgc_ref_t kept, ebbgc
 		if (i % KEEP_EVERY == 0)
 			t->wrong += times != 0 || ebbgc_is_null(value) ||
 				    object_of(value)->number != i + 1000000 ||
-				    !ebbgc_same(ebbgc_load(m, value, &object_of(value)->next), object);
+				    !ebbgc_same(ebbgc_load(m, value, &object_of(value)->next),
+						object);
 		else
 			t->wrong += times != 1 || !ebbgc_is_null(value);
 	}
@@ -162,7 +164,8 @@ int main(int argc, char **argv)
 		}
 	}
 	if (count < 1 || count > 16 || objects < 1 || objects > 1000000 ||
-	    ebbgc_heap_create(&options, &heap) || ebbgc_type_register(heap, &object, &object_type) ||
+	    ebbgc_heap_create(&options, &heap) ||
+	    ebbgc_type_register(heap, &object, &object_type) ||
 	    ebbgc_type_register(heap, &record, &record_type))
 		return 2;
 	for (int i = 0; i < count; i++) {
@@ -180,7 +183,7 @@ int main(int argc, char **argv)
 	ebbgc_stats_get(heap, &stats, sizeof(stats));
 	printf("{\"threads\": %d, \"objects\": %lu, \"wrong\": %lu, \"cycles\": %lu, \"finalized\": %lu, "
 	       "\"ephemerons_cleared\": %lu, \"check_failures\": %lu, \"pause_max_us\": %.1f}\n",
-	       count, objects, wrong, stats.cycles, stats.finalizers_ready, stats.ephemerons_cleared,
-	       stats.check_failures, (double)stats.pause_max_ns / 1e3);
+	       count, objects, wrong, stats.cycles, stats.finalizers_ready,
+	       stats.ephemerons_cleared, stats.check_failures, (double)stats.pause_max_ns / 1e3);
 	return wrong || stats.check_failures || ebbgc_heap_destroy(heap);
 }

@@ -119,7 +119,8 @@ static double work(ctx c, unsigned int thread)
 	for (size_t i = 0; i < n; i++) {
 		if (i % BLOCK == 0) {
 			slots[1] = refs_new(c, n - i < BLOCK ? n - i : BLOCK);
-			STORE(c, slots[0], &((struct refs *)PTR(slots[0]))->at[i / BLOCK], slots[1]);
+			STORE(c, slots[0], &((struct refs *)PTR(slots[0]))->at[i / BLOCK],
+			      slots[1]);
 		}
 		slots[2] = point_new(c, i, &seed);
 		STORE(c, slots[1], &((struct refs *)PTR(slots[1]))->at[i % BLOCK], slots[2]);
@@ -144,7 +145,8 @@ static double work(ctx c, unsigned int thread)
 	}
 	for (size_t j = 0; j < n; j++) {
 		ref point = point_at(c, slots[0], j);
-		const struct pair *pair = PTR(LOAD(c, point, &((struct point *)PTR(point))->belongs));
+		const struct pair *pair = PTR(
+			LOAD(c, point, &((struct point *)PTR(point))->belongs));
 
 		POLL(c);
 		expect(pair->centre == j % CENTRES, "a point belongs to another's place");

@@ -236,7 +236,8 @@ static void check_book(ctx c, struct book *b)
 				struct order *o = PTR(order);
 
 				POLL(c);
-				expect(o->id >= last && o->price == price && o->left && (int)o->side == side,
+				expect(o->id >= last && o->price == price && o->left &&
+					       (int)o->side == side,
 				       "an order is not in its place");
 				check_memo(c, order);
 				last = o->id;

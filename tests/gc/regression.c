@@ -103,7 +103,8 @@ static double work(ctx c, unsigned int thread)
 	for (size_t i = 0; i < n; i++) {
 		if (i % BLOCK == 0) {
 			slots[1] = refs_new(c, n - i < BLOCK ? n - i : BLOCK);
-			STORE(c, slots[0], &((struct refs *)PTR(slots[0]))->at[i / BLOCK], slots[1]);
+			STORE(c, slots[0], &((struct refs *)PTR(slots[0]))->at[i / BLOCK],
+			      slots[1]);
 		}
 		slots[2] = row_new(c, &seed);
 		STORE(c, slots[1], &((struct refs *)PTR(slots[1]))->at[i % BLOCK], slots[2]);

@@ -78,7 +78,6 @@ struct type {
 #endif
 };
 
-
 #define THREADS_MAX 64
 
 struct program {
@@ -316,14 +315,23 @@ static void report(const char *path, double began, double ended)
 		ebbgc_stats_get(heap, &s, sizeof(s));
 #define FIELD(name) fprintf(f, ", \"" #name "\": %lu", (unsigned long)s.name)
 		FIELD(cycles); FIELD(full_cycles); FIELD(pauses); FIELD(pause_total_ns);
-		FIELD(pause_max_ns); FIELD(stop_max_ns); FIELD(mark_total_ns); FIELD(allocated_bytes);
+		FIELD(pause_max_ns);
+		FIELD(stop_max_ns);
+		FIELD(mark_total_ns);
+		FIELD(allocated_bytes);
 		FIELD(live_bytes); FIELD(heap_bytes); FIELD(marked_objects); FIELD(remarks);
 		FIELD(stalls); FIELD(stall_total_ns); FIELD(check_failures); FIELD(released_bytes);
 		FIELD(epoch); FIELD(noted); FIELD(noted_lost); FIELD(red_objects);
-		FIELD(explored_objects); FIELD(postponed); FIELD(parked_objects); FIELD(woken_objects);
+		FIELD(explored_objects);
+		FIELD(postponed);
+		FIELD(parked_objects);
+		FIELD(woken_objects);
 		FIELD(fetch_calls); FIELD(fetched_pages); FIELD(scans); FIELD(scan_total_ns);
 		FIELD(dropped_bytes); FIELD(cooled_pages); FIELD(arrivals_shared); FIELD(arrivals);
-		FIELD(arrivals_lost); FIELD(arrived_objects); FIELD(hint_calls); FIELD(hinted_pages);
+		FIELD(arrivals_lost);
+		FIELD(arrived_objects);
+		FIELD(hint_calls);
+		FIELD(hinted_pages);
 #undef FIELD
 		fprintf(f, ", \"epoch_source\": \"%s\", \"pause_p50_ns\": %lu, \"pause_p99_ns\": %lu}\n",
 			sources[s.epoch_source], (unsigned long)ebbgc_pause_quantile(heap, 0.5),

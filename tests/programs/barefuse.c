@@ -102,7 +102,8 @@ static void serve(const struct bare *b, char *request)
 	const struct fuse_read_in *rd = arg;
 	const struct fuse_write_in *wr = arg;
 
-	while (read(b->fd, request, BEFORE_PAGES + MOST) >= 0 || errno == EINTR || errno == ENOENT) {
+	while (read(b->fd, request, BEFORE_PAGES + MOST) >= 0 || errno == EINTR ||
+	       errno == ENOENT) {
 		if (in->opcode == FUSE_READ) {
 			answer(b, in->unique, 0, b->memory + rd->offset, rd->size);
 		} else if (in->opcode == FUSE_WRITE) {

@@ -75,14 +75,18 @@ static struct connection *begin(struct rdma_cm_id *id)
 	struct connection *c = &connections[count++];
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = 4, .max_recv_wr = MESSAGES, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = { .max_send_wr = 4,
+			 .max_recv_wr = MESSAGES,
+			 .max_send_sge = 1,
+			 .max_recv_sge = 1 },
 	};
 	struct ibv_pd *pd = ibv_alloc_pd(id->verbs);
 
 	c->id = id;
 	c->channel = pd ? ibv_create_comp_channel(id->verbs) : NULL;
 	c->cq = c->channel ? ibv_create_cq(id->verbs, 16, NULL, c->channel, 0) : NULL;
-	c->mr = c->cq ? ibv_reg_mr(pd, c->messages, sizeof(c->messages), IBV_ACCESS_LOCAL_WRITE) : NULL;
+	c->mr = c->cq ? ibv_reg_mr(pd, c->messages, sizeof(c->messages), IBV_ACCESS_LOCAL_WRITE) :
+			NULL;
 	attr.send_cq = attr.recv_cq = c->cq;
 	if (!c->mr || ibv_req_notify_cq(c->cq, 0) || rdma_create_qp(id, pd, &attr))
 		fail("queue pair");
@@ -107,7 +111,9 @@ static void send_line(struct connection *c, const char *line)
 static void told(const char *line)
 {
 	uint8_t data[196];
-	struct rdma_conn_param param = { .private_data = data, .retry_count = 6, .rnr_retry_count = 6 };
+	struct rdma_conn_param param = { .private_data = data,
+					 .retry_count = 6,
+					 .rnr_retry_count = 6 };
 	struct connection *c = waiting;
 
 	if (!c) {
@@ -237,7 +243,8 @@ int main(int argc, char **argv)
 		};
 
 		for (int i = 0; i < count; i++)
-			p[2 + i] = (struct pollfd){ .fd = connections[i].channel->fd, .events = POLLIN };
+			p[2 + i] = (struct pollfd){ .fd = connections[i].channel->fd,
+						    .events = POLLIN };
 		if (poll(p, 2 + (nfds_t)count, -1) < 0)
 			fail("poll");
 		for (int i = count - 1; i >= 0; i--)

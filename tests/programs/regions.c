@@ -49,7 +49,8 @@ int main(int argc, char **argv)
 	total = strtoull(argv[1], NULL, 10) << 8;
 	hot = strtoull(argv[2], NULL, 10) << 8;
 	pass_ms = atoi(argv[3]);
-	memory = mmap(NULL, total * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memory = mmap(NULL, total * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		      0);
 	if (memory == MAP_FAILED || !hot || hot > total ||
 	    madvise(memory, total * PAGE, MADV_NOHUGEPAGE)) {
 		fprintf(stderr, "regions: no such memory\n");

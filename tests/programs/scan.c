@@ -178,7 +178,7 @@ static void pass(struct scan *s, uint64_t number)
 			visit(s, p);
 		break;
 	case REVERSE:
-		for (p = n; p-- > 0; )
+		for (p = n; p-- > 0;)
 			visit(s, p);
 		break;
 	case STRIDE:

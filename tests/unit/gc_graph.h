@@ -29,7 +29,7 @@ struct world {
 		ebbgc_heap_t *heap;
 		ebbgc_type_t node, leaf;
 	} others[OTHERS];
-	ebbgc_ref_t shared;		/* a root range: an array that all threads store to, then own slots */
+	ebbgc_ref_t shared; /* a root range: an array that all threads store to, then own slots */
 	size_t spread;			/* its slots between two that are used */
 	unsigned int steps;
 };
@@ -195,7 +195,8 @@ static void own(struct worker *self, ebbgc_mutator_t *m, ebbgc_ref_t *roots)
 	assert_true(ebbgc_same(ebbgc_load(m, shared, slot), roots[MINE]));
 	roots[MINE] = roots[next(&self->seed) % ROOTS];
 	ebbgc_store(m, shared, slot, roots[MINE]);
-	check(ebbgc_load(m, shared, &slots[SHARED * self->world->spread + next(&self->seed) % THREADS]));
+	check(ebbgc_load(m, shared,
+			 &slots[SHARED * self->world->spread + next(&self->seed) % THREADS]));
 }
 
 static void other_attach(struct worker *self, size_t i)
@@ -311,7 +312,8 @@ static void step(struct worker *self, ebbgc_mutator_t *m, ebbgc_ref_t *roots)
 			ebbgc_fill(m, w->shared, &shared->slots[c / 2], roots[a], 3);
 		}
 		/* Objects of every size that die at once. */
-		fault(w, ebbgc_alloc_length(m, w->leaf, next(s) % 64 == 0 ? 100000 : next(s) % 4000));
+		fault(w,
+		      ebbgc_alloc_length(m, w->leaf, next(s) % 64 == 0 ? 100000 : next(s) % 4000));
 		break;
 	case 12: case 13:
 		watch(w, m, roots, s);
@@ -414,8 +416,10 @@ static struct ebbgc_stats graph_run(const char *options, uint64_t seed, unsigned
 	assert_int_equal(ebbgc_type_register(w.heap, &leaf, &w.leaf), 0);
 	for (size_t i = 0; i < OTHERS && seed % 3 == 0; i++) {
 		w.others[i].heap = checked_heap(i ? EBBGC_CONCURRENT : EBBGC_STOP_WORLD, 1 << 20);
-		assert_int_equal(ebbgc_type_register(w.others[i].heap, &node_layout, &w.others[i].node), 0);
-		assert_int_equal(ebbgc_type_register(w.others[i].heap, &leaf, &w.others[i].leaf), 0);
+		assert_int_equal(
+			ebbgc_type_register(w.others[i].heap, &node_layout, &w.others[i].node), 0);
+		assert_int_equal(ebbgc_type_register(w.others[i].heap, &leaf, &w.others[i].leaf),
+				 0);
 	}
 	assert_int_equal(ebbgc_attach(w.heap, &m), 0);
 	assert_int_equal(ebbgc_roots_add(m, &w.shared, 1), 0);

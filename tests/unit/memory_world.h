@@ -40,7 +40,7 @@ struct memory {
 		uint32_t older, younger; /* 1 + page, 0 = none; of those in memory */
 		uint32_t slot;
 		unsigned char state;    /* enum memory_state */
-	} *page;
+	} * page;
 	uint32_t *resident;             /* pages in memory in no order */
 	uint32_t oldest, youngest;
 	struct memory_counts {

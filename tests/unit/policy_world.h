@@ -23,7 +23,7 @@ enum world_here { OUT, READ_AROUND, VISITED };
 struct world {
 	const struct ebb_policy *policy;
 	struct ebb_policy_sim sim;
-	uint64_t base;                  /* virtual page of page 0; no page past WORLD_PAGES exists */
+	uint64_t base; /* virtual page of page 0; no page past WORLD_PAGES exists */
 	unsigned int latency, issue;
 	uint32_t tid;                   /* thread that visits */
 	uint32_t room;                  /* what faults say of it */
@@ -58,7 +58,8 @@ static int world_request(void *data, const struct ebb_request *r)
 	if (w->now >= w->drop_from && w->now < w->drop_to)
 		return 0;
 	for (uint32_t i = 0; i < r->count; i++) {
-		uint64_t page = r->op == EBB_OP_LIST ? list->vpn[i] : r->first + (uint64_t)r->stride * i;
+		uint64_t page = r->op == EBB_OP_LIST ? list->vpn[i] :
+						       r->first + (uint64_t)r->stride * i;
 
 		page -= w->base;
 
@@ -132,7 +133,12 @@ static inline unsigned int world_read_around(struct world *w, uint64_t page)
 static inline void world_visit(struct world *w, uint64_t page)
 {
 	struct ebb_fault f = {
-		.vpn = w->base + page, .time_ns = w->now * 1000, .owner = 1, .tgid = 1, .tid = w->tid, .room = w->room,
+		.vpn = w->base + page,
+		.time_ns = w->now * 1000,
+		.owner = 1,
+		.tgid = 1,
+		.tid = w->tid,
+		.room = w->room,
 		.exec = 1,
 	};
 	uint64_t since = w->asked[page] ? w->now + 1 - w->asked[page] : 0;

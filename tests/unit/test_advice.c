@@ -55,7 +55,10 @@ struct memory {
 
 #define NOBODY UINT32_MAX
 
-/* Touches @page at time @i; returns the page evicted for it.  Sets *@missed if @page was swapped out. */
+/*
+ * Touches @page at time @i; returns the page evicted for it.  Sets *@missed if @page was swapped
+ * out.
+ */
 static uint32_t touch(struct memory *m, uint32_t page, uint32_t i, bool *missed)
 {
 	uint32_t oldest = NOBODY;
@@ -115,8 +118,12 @@ static void record(struct sim_history *h, order_of order, enum program program)
 	assert_int_equal(trace_writer_new(&w, fd, path, &info, NULL), 0);
 	for (uint32_t i = 0; i < TOUCHES; i++, us += TOUCH_US) {
 		uint32_t page = order(i, &seed), leaves;
-		struct trace_record fault = { .vpn = BASE + page, .tgid = 10, .tid = 10, .cluster = 1,
-					      .kind = TRACE_MISS, .duration_ns = MISS_US * US };
+		struct trace_record fault = { .vpn = BASE + page,
+					      .tgid = 10,
+					      .tid = 10,
+					      .cluster = 1,
+					      .kind = TRACE_MISS,
+					      .duration_ns = MISS_US * US };
 		struct trace_record out = { .tgid = 10, .kind = TRACE_OUT, .cluster = 1 };
 		bool missed;
 
@@ -125,7 +132,8 @@ static void record(struct sim_history *h, order_of order, enum program program)
 		out.time_ns = us * US;
 		if (i % (TOUCHES / 100) == 0)
 			sample(w, m, us);
-		if (leaves != NOBODY && program != UNSEEN && (program == WRITES || !saved[leaves])) {
+		if (leaves != NOBODY && program != UNSEEN &&
+		    (program == WRITES || !saved[leaves])) {
 			assert_int_equal(trace_write(w, &out, NULL), 0);
 			saved[leaves] = true;
 		}
@@ -163,7 +171,8 @@ static bool near(uint64_t value, uint64_t expected, double share)
 {
 	double difference = (double)value - (double)expected;
 
-	return difference <= share * (double)expected + 1 && -difference <= share * (double)expected + 1;
+	return difference <= share * (double)expected + 1 &&
+	       -difference <= share * (double)expected + 1;
 }
 
 /* What is said of LRU memories of several sizes is within @share of what they do. */
@@ -178,7 +187,8 @@ static void check_lru(enum program program, double share)
 		record(&h, orders[k], program);
 		assert_int_equal(h.recorded[TRACE_MISS], misses_with(FLOOR, orders[k]));
 		for (uint32_t room = FLOOR; room <= 3 * FLOOR; room += FLOOR / 2) {
-			struct advice_plan plan = { .memory = (uint64_t[]){ FLOOR * PAGE }, .sizes = 1 };
+			struct advice_plan plan = { .memory = (uint64_t[]){ FLOOR * PAGE },
+						    .sizes = 1 };
 			struct sim_config c = { .memory = room * PAGE, .latency_ns = MISS_US * US,
 						.headroom = 8, .order = SURPLUS_LRU };
 			struct sim_result x;

@@ -225,9 +225,11 @@ static void newest_content(void **state)
 
 		start(how);
 		for (int i = 0; i < JOBS / (how == AIO_WORKS ? 1 : 4); i++) {
-			uint32_t count = 1 + draw_below(&seed, draw_below(&seed, 8) ? 4 : SLOT_PAGES);
+			uint32_t count = 1 +
+					 draw_below(&seed, draw_below(&seed, 8) ? 4 : SLOT_PAGES);
 			/* Few places, so that they meet. */
-			uint32_t first = draw_below(&seed, draw_below(&seed, 2) ? 24 : PAGES - SLOT_PAGES);
+			uint32_t first = draw_below(&seed,
+						    draw_below(&seed, 2) ? 24 : PAGES - SLOT_PAGES);
 
 			switch (draw_below(&seed, 16)) {
 			case 0:

@@ -115,8 +115,8 @@ static void counts_and_names_who_is_inside(void **state)
 
 		if (cgroup_enter(&c, NULL))
 			_exit(1);
-		p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE,
-			 -1, 0);
+		p = mmap(NULL, len, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 		if (p == MAP_FAILED || write(go[1], "x", 1) != 1)
 			_exit(2);
 		pause();

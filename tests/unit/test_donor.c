@@ -315,7 +315,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(never_reached, asked, end),
 		cmocka_unit_test_setup_teardown(never_reached_on_this_machine, asked, end),
 		cmocka_unit_test_setup_teardown(devices_do_not_return_at_once, asked, end),
-		cmocka_unit_test_setup_teardown(donors_of_one_device_are_not_tried_at_once, asked, end),
+		cmocka_unit_test_setup_teardown(donors_of_one_device_are_not_tried_at_once, asked,
+						end),
 	};
 
 	return cmocka_run_group_tests_name("donor", tests, NULL, NULL);

@@ -213,7 +213,10 @@ static void choosing_among_many(void **unused)
 		json_object_put(after);
 		json_object_put(again);
 	}
-	/* A new donor takes the place of one in 64 times 16, here of about a quarter of a borrower's one. */
+	/*
+	 * A new donor takes the place of one in 64 times 16, here of about a quarter of a
+	 * borrower's one.
+	 */
 	assert_in_range(all - kept, 200 * 16 / 64 / 2, 200 * 16 / 64 * 2);
 	/* 50 borrowers each, give or take: binomial, sigma 6.1. */
 	for (int i = 0; i < 64; i++)

@@ -91,7 +91,8 @@ static struct wire_frame some_frame(const struct peer *p)
 	case WIRE_ACTIVITY:
 		f.direction = WIRE_REPLY;
 		f.tag = loop->eviction.round;
-		f.length = WIRE_LOAN_SIZE * (p->c->borrower.asked && draw(4) ? p->c->borrower.asked : 1 + draw(5));
+		f.length = WIRE_LOAN_SIZE *
+			   (p->c->borrower.asked && draw(4) ? p->c->borrower.asked : 1 + draw(5));
 		break;
 	}
 	return f;

@@ -112,7 +112,9 @@ static const struct frontend frontend_fake = { .name = "fake", .answer = answer 
 static void request(enum slot_kind kind)
 {
 	uint32_t count = 1 + draw(draw(3) ? 4 : SLOT_PAGES), first = draw(PAGES - count);
-	struct slot *slot = s.engine.slots.free_count > 8 && asked < REQUESTS ? slot_get(&s.engine.slots) : NULL;
+	struct slot *slot = s.engine.slots.free_count > 8 && asked < REQUESTS ?
+				    slot_get(&s.engine.slots) :
+				    NULL;
 	struct expected *e = &requests[asked];
 
 	if (!slot)
@@ -149,7 +151,8 @@ static int open_fake(struct link *l)
 	struct fake *f = &fakes[l->index];
 	int pair[2], size = draw(2) ? 4096 : SLAB;
 
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair),
+			 0);
 	setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	hang_up(f);
 	f->fd = pair[1];
@@ -206,7 +209,9 @@ static void say(struct fake *f, struct wire_frame frame, const void *payload, ui
 
 static void tell_figures(struct fake *f, struct wire_frame frame)
 {
-	struct wire_donor told = { .version = WIRE_VERSION, .slab_size = SLAB, .total = REMOTE * SLAB,
+	struct wire_donor told = { .version = WIRE_VERSION,
+				   .slab_size = SLAB,
+				   .total = REMOTE * SLAB,
 				   .flags = draw(20) ? 0 : WIRE_DRAINING };
 	uint8_t payload[WIRE_DONOR_SIZE];
 
@@ -316,8 +321,10 @@ static struct wire_frame frame_of(const struct transfer *t)
 static void speak_up(struct fake *f)
 {
 	static const uint8_t junk[SLOT_BYTES];
-	struct wire_frame frame = { .op = draw(2) ? WIRE_EVICT : WIRE_ACTIVITY, .slab = draw(REMOTE),
-				    .generation = f->generation - draw(3), .tag = draw(5) };
+	struct wire_frame frame = { .op = draw(2) ? WIRE_EVICT : WIRE_ACTIVITY,
+				    .slab = draw(REMOTE),
+				    .generation = f->generation - draw(3),
+				    .tag = draw(5) };
 	const struct slot *slot;
 
 	if (frame.op == WIRE_ACTIVITY)
@@ -325,7 +332,8 @@ static void speak_up(struct fake *f)
 	if (draw(2) && f->olds)
 		frame = f->old[draw(f->olds < OLD ? f->olds : OLD)];
 	if (draw(2) && s.engine.slots.active_count) {
-		slot = &s.engine.slots.slot[s.engine.slots.active[draw(s.engine.slots.active_count)]];
+		slot = &s.engine.slots
+				.slot[s.engine.slots.active[draw(s.engine.slots.active_count)]];
 		for (int c = 0; c < SLAB_COPIES; c++)
 			if (slot->pending >> c & 1 && &fakes[donor_of(slot, c)] == f)
 				frame = frame_of(&slot->transfer[c]);
@@ -348,7 +356,9 @@ static void disk_step(struct backup_lane *l)
 	if (l->completed == l->submitted)
 		return;
 	from = slot->kind == SLOT_WRITE ? 0 : slot->cursor;
-	count = slot->kind == SLOT_WRITE ? slot->count : slot->kind == SLOT_EXCLUSIVE ? 0 : slot->run;
+	count = slot->kind == SLOT_WRITE     ? slot->count :
+		slot->kind == SLOT_EXCLUSIVE ? 0 :
+					       slot->run;
 	here = slot->payload + from * (size_t)PAGE;
 	slot->backup_result = draw(40) ? 0 : -EIO;
 	if (slot->backup_result)
@@ -442,7 +452,9 @@ static void step(uint64_t *now)
 static void settle(void)
 {
 	evil = 1 << 24;
-	for (int round = 1; answered < asked || s.replicas.repair.running || backup_pending(&s.engine.backup); round++) {
+	for (int round = 1;
+	     answered < asked || s.replicas.repair.running || backup_pending(&s.engine.backup);
+	     round++) {
 		for (int i = 0; i < DONORS; i++) {
 			struct donor *d = &s.donors.donor[i];
 
@@ -472,15 +484,25 @@ static void begin(bool backup)
 	memset(&shared, 0, sizeof(shared));
 	s = (struct swapd){
 		/* A busy machine loses no donor. */
-		.options = { .name = "unit", .slab = SLAB, .deadline = 600000000000,
+		.options = { .name = "unit",
+			     .slab = SLAB,
+			     .deadline = 600000000000,
 			     .repair_rate = 1 << 30 },
-		.shared = &shared, .count = &shared.counters, .frontend = &frontend_fake,
+		.shared = &shared,
+		.count = &shared.counters,
+		.frontend = &frontend_fake,
 		.donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
-		.replicas.wanted = backup ? 1 : 1 + (int)draw(2), .replicas.choices = 2,
-		.donors.borrower = 5, .replicas.seed = seed,
-		.engine.backlog_most = SLOT_BACKLOG, .replicas.slots_reserved = 64, .engine.sealing.on = true,
+		.replicas.wanted = backup ? 1 : 1 + (int)draw(2),
+		.replicas.choices = 2,
+		.donors.borrower = 5,
+		.replicas.seed = seed,
+		.engine.backlog_most = SLOT_BACKLOG,
+		.replicas.slots_reserved = 64,
+		.engine.sealing.on = true,
 		.engine.backup = { .fd = backup ? 1 << 20 : -1, .shared_fd = -1 },
-		.engine.sealing.seals = seals, .engine.sealing.sealer = sealer, .engine.slots = slots,
+		.engine.sealing.seals = seals,
+		.engine.sealing.sealer = sealer,
+		.engine.slots = slots,
 	};
 	wiring_events(&s);
 	s.engine.backup.slots = &s.engine.slots;
@@ -550,8 +572,11 @@ static void with_a_disk(void **state)
 static int set_up(void **state)
 {
 	for (int i = 0; i < DONORS; i++)
-		fakes[i] = (struct fake){ .fd = -1, .memory = calloc(REMOTE, SLAB), .in = malloc(BUFFER) };
-	return slots_init(&s.engine.slots, NULL) || seal_table_init(&s.engine.sealing.seals, PAGES, NULL) ||
+		fakes[i] = (struct fake){ .fd = -1,
+					  .memory = calloc(REMOTE, SLAB),
+					  .in = malloc(BUFFER) };
+	return slots_init(&s.engine.slots, NULL) ||
+	       seal_table_init(&s.engine.sealing.seals, PAGES, NULL) ||
 	       sealer_init(&s.engine.sealing.sealer, &s.engine.sealing.seals, NULL);
 }
 

@@ -40,7 +40,11 @@ static void wrong_layouts(void **state)
 		{ .size = 16, .flags = EBBGC_LEAF, .bitmap = 1 },
 		{ .size = 16, .bitmap = 4 },
 		{ .size = 16, .bitmap = 1, .length_width = 8, .element_size = 8 },
-		{ .size = 16, .bitmap = 1, .length_offset = 8, .length_width = 3, .element_size = 8 },
+		{ .size = 16,
+		  .bitmap = 1,
+		  .length_offset = 8,
+		  .length_width = 3,
+		  .element_size = 8 },
 		{ .size = 16, .bitmap = 1, .element_size = 8 },
 		{ .size = 16, .runs = &beyond, .run_count = 1 },
 		{ .size = 16, .runs = &odd, .run_count = 1 },
@@ -150,7 +154,8 @@ static void wrong_allocations(void **state)
 	assert_true(ebbgc_is_null(ebbgc_alloc(m, bytes)) && errno == EINVAL);
 	assert_true(ebbgc_is_null(ebbgc_alloc(m, 77)) && errno == EINVAL);
 	assert_true(ebbgc_is_null(ebbgc_alloc_length(m, node, 1)) && errno == EINVAL);
-	assert_true(ebbgc_is_null(ebbgc_alloc_length(m, bytes, SIZE_MAX - 4)) && errno == EOVERFLOW);
+	assert_true(ebbgc_is_null(ebbgc_alloc_length(m, bytes, SIZE_MAX - 4)) &&
+		    errno == EOVERFLOW);
 	assert_true(ebbgc_is_null(ebbgc_alloc_length(m, bytes, 1u << 30)) && errno == ENOMEM);
 	ebbgc_detach(m);
 	assert_int_equal(ebbgc_heap_destroy(heap), 0);
@@ -650,8 +655,10 @@ static void side_tables_are_locked(void **state)
 			const struct residency *r = &heap->residency;
 			size_t w = page / 64;
 
-			assert_true(is_locked(&heap->park.objects[page * (PAGE_BYTES / GRANULE / 64)]));
-			assert_true(is_locked(&heap->park.pages[w]) && is_locked(&heap->park.slices[w]));
+			assert_true(
+				is_locked(&heap->park.objects[page * (PAGE_BYTES / GRANULE / 64)]));
+			assert_true(is_locked(&heap->park.pages[w]) &&
+				    is_locked(&heap->park.slices[w]));
 			assert_true(is_locked(&r->out[w]) && is_locked(&r->cached[w]));
 			assert_true(is_locked(&r->last[w]) && is_locked(&r->next[w]));
 			assert_true(is_locked(&r->seen[page]));

@@ -80,7 +80,8 @@ static size_t page_at(const struct fixture *f, uint64_t address)
 
 static void page_out(struct fixture *f, size_t page)
 {
-	__atomic_fetch_or(&f->heap->residency.out[page / 64], UINT64_C(1) << page % 64, __ATOMIC_RELAXED);
+	__atomic_fetch_or(&f->heap->residency.out[page / 64], UINT64_C(1) << page % 64,
+			  __ATOMIC_RELAXED);
 }
 
 static bool is_marked(const struct fixture *f, ebbgc_ref_t r)
@@ -106,7 +107,8 @@ static void entries_are_encoded(void **state)
 	assert_false(ebb_arrival_is(entry, n - EBB_ARRIVALS));
 	assert_int_equal(ebb_arrival_address(entry), base + 16);
 	assert_int_equal(ebb_arrival_role(entry), EBB_ROLE_GC);
-	assert_int_equal(ebb_arrival_role(ebb_arrival(0, base, EBB_HIT, EBB_ROLE_APP)), EBB_ROLE_APP);
+	assert_int_equal(ebb_arrival_role(ebb_arrival(0, base, EBB_HIT, EBB_ROLE_APP)),
+			 EBB_ROLE_APP);
 }
 
 static bool next_arrival(ebbgc_heap_t *heap, struct arrival *a)
@@ -307,7 +309,8 @@ static void hints_are_what_is_out_and_referred_to(void **state)
 	assert_int_equal(hints.count, 10);
 	/* A leaf has no references, whatever its bytes are. */
 	hints.count = 0;
-	memcpy((char *)ebbgc_ptr(refs_of(f.roots[0])->slots[0]) + 8, refs_of(f.roots[0])->slots, 200);
+	memcpy((char *)ebbgc_ptr(refs_of(f.roots[0])->slots[0]) + 8, refs_of(f.roots[0])->slots,
+	       200);
 	hints_add(f.heap, &hints, refs_of(f.roots[0])->slots[0].bits & EBBGC_ADDRESS_MASK);
 	assert_int_equal(hints.count, 0);
 	/* Requested pages are in flight: they are not requested again, and need no further read. */
@@ -315,7 +318,8 @@ static void hints_are_what_is_out_and_referred_to(void **state)
 	hints_send(f.heap, &hints);
 	assert_int_equal(hints.count, 0);
 	for (size_t i = 10; i < 20; i++)
-		assert_int_equal(residency_state(&f.heap->residency, page_in_slot(&f, i)), PAGE_CACHED);
+		assert_int_equal(residency_state(&f.heap->residency, page_in_slot(&f, i)),
+				 PAGE_CACHED);
 	hints_add(f.heap, &hints, at);
 	assert_int_equal(hints.count, 0);
 	assert_int_equal(stats_of(f.heap).hinted_pages, 10);

@@ -198,8 +198,10 @@ FILE *fopen(const char *path, const char *mode)
 		return NULL;
 	if (allowed.heap && !strcmp(path, "/proc/meminfo")) {
 		/* The reader of the files holds the lock. */
-		taken = allowed.measured ? resident() :
-			((uint64_t)allowed.heap->used + allowed.heap->committed_free) << REGION_SHIFT;
+		taken = allowed.measured ?
+				resident() :
+				((uint64_t)allowed.heap->used + allowed.heap->committed_free)
+					<< REGION_SHIFT;
 		if (taken > allowed.bytes)
 			taken = allowed.bytes;
 		snprintf(allowed.text, sizeof(allowed.text), "MemAvailable: %llu kB\n",
@@ -242,7 +244,8 @@ static void what_is_free_is_had(void **unused)
 {
 	ebbgc_type_t node, leaf;
 	ebbgc_mutator_t *m = allow(8 * MIB, &node, &leaf);
-	ebbgc_handle_t *low = ebbgc_handle_new(m, EBBGC_NULL), *high = ebbgc_handle_new(m, EBBGC_NULL);
+	ebbgc_handle_t *low = ebbgc_handle_new(m, EBBGC_NULL),
+		       *high = ebbgc_handle_new(m, EBBGC_NULL);
 
 	ebbgc_handle_set(low, ebbgc_alloc_length(m, leaf, 6 * MIB));
 	memset((char *)ebbgc_ptr(ebbgc_handle_get(low)) + 8, 1, 6 * MIB);

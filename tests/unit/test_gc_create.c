@@ -93,7 +93,7 @@ static void heap_is_all_or_nothing(void **state)
 			assert_int_equal(r, 0);
 			assert_int_equal(ebbgc_heap_destroy(heap), 0);
 		} else {
-			assert_in_set(-r, ((const unsigned long []){ ENOMEM, EAGAIN }), 2);
+			assert_in_set(-r, ((const unsigned long[]){ ENOMEM, EAGAIN }), 2);
 			assert_null(heap);
 		}
 		assert_int_equal(mapped, bytes);

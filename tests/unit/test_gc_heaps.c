@@ -48,8 +48,8 @@ static ebbgc_ref_t grow(struct worker *w, int heap, ebbgc_ref_t list)
 
 static void check(struct worker *w, int heap, ebbgc_ref_t list)
 {
-	for (uint64_t expected = ebbgc_is_null(list) ? 0 : node_of(list)->value; !ebbgc_is_null(list);
-	     list = ebbgc_load(w->m[heap], list, &node_of(list)->left))
+	for (uint64_t expected = ebbgc_is_null(list) ? 0 : node_of(list)->value;
+	     !ebbgc_is_null(list); list = ebbgc_load(w->m[heap], list, &node_of(list)->left))
 		if (node_of(list)->value != expected--)
 			__atomic_fetch_add(&w->s->wrong, 1, __ATOMIC_RELAXED);
 }
@@ -101,7 +101,8 @@ static void begin(struct shared *s, enum ebbgc_stacks second)
 	o.check = true;
 	assert_int_equal(ebbgc_heap_create(&o, &s->heaps[1]), 0);
 	for (int heap = 0; heap < HEAPS; heap++)
-		assert_int_equal(ebbgc_type_register(s->heaps[heap], &node_layout, &s->node[heap]), 0);
+		assert_int_equal(ebbgc_type_register(s->heaps[heap], &node_layout, &s->node[heap]),
+				 0);
 }
 
 /* Cycles of the heap that has had fewest. */

@@ -128,7 +128,8 @@ static void far_is_many_epochs_away(void **state)
 		uint64_t away = epoch < 8 ? epoch : 16 - epoch;
 
 		epoch_set(&f, 48 + epoch);
-		assert_int_equal(location_is_far(f.heap, ebbgc_ref(ebbgc_ptr(f.roots[0])).bits), away > 2);
+		assert_int_equal(location_is_far(f.heap, ebbgc_ref(ebbgc_ptr(f.roots[0])).bits),
+				 away > 2);
 	}
 	end(&f);
 }
@@ -530,10 +531,12 @@ static void residency_is_the_kernels(void **state)
 			assert_int_equal(residency_state(&r, i), PAGE_RESIDENT);
 		if (r.kind == EBBGC_RESIDENCY_MINCORE) {
 			/* Without swap, the only way to lose a page: */
-			assert_int_equal(madvise(p + 3 * PAGE_BYTES, 2 * PAGE_BYTES, MADV_DONTNEED), 0);
+			assert_int_equal(madvise(p + 3 * PAGE_BYTES, 2 * PAGE_BYTES, MADV_DONTNEED),
+					 0);
 			assert_int_equal(residency_scan(&r, bytes), 2);
 			for (size_t i = 0; i < 256; i++)
-				assert_int_equal(residency_state(&r, i) == PAGE_SWAPPED_OUT, i == 3 || i == 4);
+				assert_int_equal(residency_state(&r, i) == PAGE_SWAPPED_OUT,
+						 i == 3 || i == 4);
 			residency_touched(&r, 3);
 			assert_int_equal(residency_state(&r, 3), PAGE_RESIDENT);
 		}

@@ -24,7 +24,7 @@ void *malloc(size_t size)
 
 #define FILLERS 4200u		/* more than a stack holds */
 #define ARRAYS 100u
-#define NODES 200u		/* of an array; those of one region's arrays are more than a stack holds */
+#define NODES 200u /* of an array; those of one region's arrays are more than a stack holds */
 
 struct world {
 	ebbgc_heap_t *heap;

@@ -196,7 +196,8 @@ static void what_is_in_is_woken_not_fetched(void **state)
 	park_slice(f.t, first + 3);
 	park_slice(f.t, first + 4);
 	/* Without swap, the only way to lose a page; its slots are null then. */
-	assert_int_equal(madvise(f.heap->base + (first + 3) * PAGE_BYTES, PAGE_BYTES, MADV_DONTNEED), 0);
+	assert_int_equal(
+		madvise(f.heap->base + (first + 3) * PAGE_BYTES, PAGE_BYTES, MADV_DONTNEED), 0);
 	assert_true(park_step(f.t));
 	assert_int_equal(f.t->counts.woken, 2);
 	assert_int_equal(f.t->counts.fetched, 1);

@@ -37,7 +37,8 @@ static void stage_wait(struct shared *s, int stage)
 
 static struct shared shared_new(struct ebbgc_options *o)
 {
-	struct shared s = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+	struct shared s = { .lock = PTHREAD_MUTEX_INITIALIZER,
+			    .changed = PTHREAD_COND_INITIALIZER };
 
 	o->check = true;
 	o->max_bytes = 32 << 20;
@@ -194,7 +195,8 @@ static void conservative_stacks(void **state)
 	list = EBBGC_NULL;
 	ebbgc_blocked_call(m, collects_elsewhere, s.heap);
 	assert_int_equal(ebbgc_collect(m), 0);
-	for (struct node *n = (struct node *)(void *)((char *)inside - offsetof(struct node, value));
+	for (struct node *n =
+		     (struct node *)(void *)((char *)inside - offsetof(struct node, value));
 	     ; n = node_of(n->left)) {
 		static uint64_t expected = 9999;
 
@@ -515,7 +517,8 @@ static int child_without_lock(struct shared *s, ebbgc_mutator_t *m)
 	if (ebbgc_blocked_call(m, collects_nothing, s) != s)
 		return 3;
 	if (ebbgc_roots_add(m, &root, 1) != -ECHILD || ebbgc_roots_remove(m, &root) != -ECHILD ||
-	    ebbgc_type_register(s->heap, &node_layout, &type) != -ECHILD || ebbgc_finalizers_run(m, 1))
+	    ebbgc_type_register(s->heap, &node_layout, &type) != -ECHILD ||
+	    ebbgc_finalizers_run(m, 1))
 		return 4;
 	/* A cycle would be due. */
 	s->heap->trigger = 0;
@@ -524,7 +527,8 @@ static int child_without_lock(struct shared *s, ebbgc_mutator_t *m)
 		return 5;
 	while (!ebbgc_is_null(ebbgc_alloc(m, s->node)))
 		;
-	if (errno != ECHILD || !stats_of(s->heap).allocated_bytes || ebbgc_pause_quantile(s->heap, 1))
+	if (errno != ECHILD || !stats_of(s->heap).allocated_bytes ||
+	    ebbgc_pause_quantile(s->heap, 1))
 		return 6;
 	ebbgc_detach(m);
 	return ebbgc_heap_destroy(s->heap) ? 7 : 1;

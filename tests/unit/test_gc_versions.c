@@ -119,7 +119,8 @@ static void layouts(void **state)
 	type = 99;
 	v.bytes[later - 1] = 1;
 	assert_int_equal(ebbgc_type_register_size(heap, &v.layout, later, &type), -E2BIG);
-	assert_int_equal(ebbgc_type_register_size(heap, &v.layout, LAYOUT_LEAST - 1, &type), -EINVAL);
+	assert_int_equal(ebbgc_type_register_size(heap, &v.layout, LAYOUT_LEAST - 1, &type),
+			 -EINVAL);
 	assert_int_equal(type, 99);
 	assert_int_equal(ebbgc_heap_destroy(heap), 0);
 }

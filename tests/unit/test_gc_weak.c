@@ -59,7 +59,8 @@ static void weak_references(void **state)
 		ebbgc_store(w.m, w.roots[2], &array->slots[2], ebbgc_alloc(w.m, w.node));
 		cycle(&w);
 		assert_true(ebbgc_same(ebbgc_weak_get(w.m, w.roots[1]), w.roots[0]));
-		assert_true(ebbgc_same(ebbgc_load_weak(w.m, w.roots[2], &array->slots[0]), w.roots[0]));
+		assert_true(
+			ebbgc_same(ebbgc_load_weak(w.m, w.roots[2], &array->slots[0]), w.roots[0]));
 		assert_true(ebbgc_is_null(ebbgc_load_weak(w.m, w.roots[2], &array->slots[2])));
 		w.roots[0] = EBBGC_NULL;
 		ebbgc_collect(w.m);
@@ -200,7 +201,8 @@ static void failed_exchange_loads(void **state)
 	only_weak(&w);
 	marking_held(&w, &held);
 	w.roots[1] = ebbgc_alloc(w.m, w.node);
-	assert_false(ebbgc_cas(w.m, w.roots[0], &refs_of(w.roots[0])->slots[0], &found, w.roots[1]));
+	assert_false(
+		ebbgc_cas(w.m, w.roots[0], &refs_of(w.roots[0])->slots[0], &found, w.roots[1]));
 	w.roots[1] = found;
 	marking_goes_on(&w, &held);
 	assert_int_equal(node_of(w.roots[1])->value, 42);
@@ -289,7 +291,8 @@ static void finalizers_that_have_run_are_gone(void **state)
 		}
 		w.roots[0] = EBBGC_NULL;
 		assert_int_equal(ebbgc_collect(w.m), 0);
-		assert_int_equal(ebbgc_finalizers_run(w.m, round ? DYING : DYING - 7), round ? DYING : DYING - 7);
+		assert_int_equal(ebbgc_finalizers_run(w.m, round ? DYING : DYING - 7),
+				 round ? DYING : DYING - 7);
 	}
 	assert_true(w.heap->finalizers_ready.capacity <= 8 * DYING);
 	assert_int_equal(ebbgc_finalizers_run(w.m, SIZE_MAX), 7);

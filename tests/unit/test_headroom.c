@@ -180,7 +180,8 @@ static void gives_back_once(void **state)
 	uint32_t mapped = 20, evicted = 0;
 
 	for (int second = 0; second < 60; second++) {
-		struct headroom_plan plan = at(&h, &rule, 64 * G - programs - mapped * G, 0, mapped);
+		struct headroom_plan plan = at(&h, &rule, 64 * G - programs - mapped * G, 0,
+					       mapped);
 
 		evicted += plan.evict;
 		mapped -= plan.evict;

@@ -70,7 +70,6 @@ static enum history_verdict read_page(struct history *h, struct stamp s)
 	return read_from(h, history_read_start(h, 0), s);
 }
 
-
 static void test_newest_acknowledged(void **state)
 {
 	struct history *h = *state;
@@ -189,7 +188,8 @@ static void test_every_real_order_is_accepted(void **state)
 		switch (p->phase) {
 		case IDLE:
 			p->writes = next_random(&random) % 2;
-			p->wrote = (struct stamp){ .kind = (enum stamp_kind)(next_random(&random) % 3) };
+			p->wrote = (struct stamp){ .kind = (enum stamp_kind)(next_random(&random) %
+									     3) };
 			if (!p->writes)
 				p->start = history_read_start(h, 0);
 			else if (!history_write_start(h, 0, &p->wrote))

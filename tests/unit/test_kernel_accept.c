@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* A donor with kernel modules and connections, turn by turn, on an RDMA device that the test plays. */
+/*
+ * A donor with kernel modules and connections, turn by turn, on an RDMA device that the test plays.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -115,7 +117,8 @@ static void send_frame(uint64_t number, struct wire_frame f, const void *payload
 	wire_build(bytes, &f);
 	if (f.length)
 		memcpy(bytes + WIRE_HEADER, payload, f.length);
-	assert_int_equal(wire_mark(&s->secret, WIRE_AT_DONOR, sent[number]++, bytes, n, bytes + n), 0);
+	assert_int_equal(wire_mark(&s->secret, WIRE_AT_DONOR, sent[number]++, bytes, n, bytes + n),
+			 0);
 	fake_arrives(s->queue[0].id, bytes, n + WIRE_MARK);
 }
 
@@ -124,7 +127,8 @@ static void send_map(uint64_t number)
 	uint8_t payload[WIRE_MAP_SIZE];
 
 	wire_build_map(payload, WIRE_CLASS_SWAP);
-	send_frame(number, (struct wire_frame){ .op = WIRE_MAP, .length = sizeof(payload) }, payload);
+	send_frame(number, (struct wire_frame){ .op = WIRE_MAP, .length = sizeof(payload) },
+		   payload);
 }
 
 /* Requests connection 0 of session @number. */
@@ -147,7 +151,8 @@ static struct kernel_session *begin(uint64_t number)
 	wait_until(session_of(number) && session_of(number)->queue[0].id == id &&
 		   session_of(number)->accepted);
 	wire_build_hello(payload, &h);
-	send_frame(number, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) }, payload);
+	send_frame(number, (struct wire_frame){ .op = WIRE_HELLO, .length = sizeof(payload) },
+		   payload);
 	wait_until(session_of(number)->greeted);
 	return session_of(number);
 }
@@ -173,7 +178,9 @@ static struct connection *connect_stream(int *fd)
 	return c;
 }
 
-/* A borrower that pipelines MAPs leaves every second turn's loans to borrowers of the other kind. */
+/*
+ * A borrower that pipelines MAPs leaves every second turn's loans to borrowers of the other kind.
+ */
 static void connections_and_modules_alternate(void **state)
 {
 	struct wire_frame f = { .op = WIRE_MAP, .length = WIRE_MAP_SIZE };
@@ -184,7 +191,8 @@ static void connections_and_modules_alternate(void **state)
 
 	for (uint32_t i = 0; i < MAPS; i++) {
 		wire_build(bytes + i * (WIRE_HEADER + WIRE_MAP_SIZE), &f);
-		wire_build_map(bytes + i * (WIRE_HEADER + WIRE_MAP_SIZE) + WIRE_HEADER, WIRE_CLASS_SWAP);
+		wire_build_map(bytes + i * (WIRE_HEADER + WIRE_MAP_SIZE) + WIRE_HEADER,
+			       WIRE_CLASS_SWAP);
 	}
 	/* A turn lends one of them. */
 	make_slabs(LEND_DIRTY);
@@ -211,7 +219,8 @@ static void modules_take_turns(void **state)
 		send_map(1);
 		send_map(2);
 	}
-	while (pool_owned(&pool, &a->borrower) + pool_owned(&pool, &b->borrower) < 2 * KERNEL_MESSAGES) {
+	while (pool_owned(&pool, &a->borrower) + pool_owned(&pool, &b->borrower) <
+	       2 * KERNEL_MESSAGES) {
 		uint32_t has_a, has_b;
 
 		turn();
@@ -280,7 +289,9 @@ static void sessions_that_do_not_begin(void **state)
 	assert_int_equal(fake.objects, 1);
 }
 
-/* Strangers that know a key's number: few have a session at a time, and each gives way to the next. */
+/*
+ * Strangers that know a key's number: few have a session at a time, and each gives way to the next.
+ */
 static void many_strangers(void **state)
 {
 	enum { STRANGERS = 60 };
@@ -415,15 +426,18 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(backlogs, with_donor),
-		cmocka_unit_test_setup_teardown(queue_pairs_are_the_pool_threads, with_donor, without_donor),
-		cmocka_unit_test_setup_teardown(sessions_that_do_not_begin, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(queue_pairs_are_the_pool_threads, with_donor,
+						without_donor),
+		cmocka_unit_test_setup_teardown(sessions_that_do_not_begin, with_donor,
+						without_donor),
 		cmocka_unit_test_setup_teardown(many_strangers, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_place_used_again, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(two_connections, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(held_maps, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_rack_reconnects, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(too_many_connections, with_donor, without_donor),
-		cmocka_unit_test_setup_teardown(connections_and_modules_alternate, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(connections_and_modules_alternate, with_donor,
+						without_donor),
 		cmocka_unit_test_setup_teardown(modules_take_turns, with_donor, without_donor),
 	};
 

@@ -44,7 +44,9 @@ static int with_pool(void **state)
 	if (pool_init(&pool, SLABS * SLAB, SLAB, LEND_PRIVATE, &e) || pool_fill(&pool, SLABS, &e))
 		fail_msg("%s", e.text);
 	eviction = (struct eviction){ .pool = &pool, .log = &donor_log };
-	follow = (struct headroom_follow){ .pool = &pool, .eviction = &eviction, .log = &donor_log };
+	follow = (struct headroom_follow){ .pool = &pool,
+					   .eviction = &eviction,
+					   .log = &donor_log };
 	env = (struct kernel_env){ .pool = &pool, .eviction = &eviction, .follow = &follow,
 				 .log = &donor_log, .export = &export };
 	return eviction_init(&eviction) || kernel_export_init(&export, &pool, &donor_log);
@@ -122,7 +124,8 @@ static struct wire_frame map(struct kernel_session *s)
 	uint8_t payload[WIRE_MAP_SIZE];
 
 	wire_build_map(payload, WIRE_CLASS_SWAP);
-	return say(s, (struct wire_frame){ .op = WIRE_MAP, .length = sizeof(payload) }, payload, NULL);
+	return say(s, (struct wire_frame){ .op = WIRE_MAP, .length = sizeof(payload) }, payload,
+		   NULL);
 }
 
 static enum wire_status unmap(struct kernel_session *s, const struct wire_frame *loan)
@@ -168,13 +171,16 @@ static void a_loan(void **state)
 
 	wire_build_map(payload, WIRE_CLASS_SWAP);
 	sends = fake_sends(s->queue[0].id);
-	assert_int_equal(send_frame(s, (struct wire_frame){ .op = WIRE_MAP, .length = sizeof(payload) },
-				    payload), 0);
+	assert_int_equal(
+		send_frame(s, (struct wire_frame){ .op = WIRE_MAP, .length = sizeof(payload) },
+			   payload),
+		0);
 	assert_int_equal(fake_sends(s->queue[0].id), sends);
 	assert_true(pool.slabs[0].granting);
 	work();
 	assert_int_equal(fake_sends(s->queue[0].id), sends + 1);
-	assert_int_equal(wire_parse(fake_sent(s->queue[0].id, &n), WIRE_HEADER, WIRE_AT_BORROWER, &r), 1);
+	assert_int_equal(
+		wire_parse(fake_sent(s->queue[0].id, &n), WIRE_HEADER, WIRE_AT_BORROWER, &r), 1);
 	assert_int_equal(r.status, WIRE_OK);
 	assert_int_equal(n, WIRE_HEADER + WIRE_RDMA_GRANT_SIZE + WIRE_MARK);
 	assert_int_equal(wire_parse_rdma_grant(fake_sent(s->queue[0].id, &n) + WIRE_HEADER,
@@ -183,10 +189,12 @@ static void a_loan(void **state)
 	assert_ptr_equal((void *)(uintptr_t)g.address, pool_memory(&pool, r.slab));
 	memset(pool_memory(&pool, r.slab), 0x5a, SLAB);
 	/* Until the key is invalid it is not zeroed for others, nor lent. */
-	assert_int_equal(unmap(s, &(struct wire_frame){ .slab = r.slab, .generation = r.generation + 1 }),
-			 WIRE_STALE);
-	assert_int_equal(pool_return(&pool, &s->borrower, (struct wire_loan){ r.slab, r.generation }),
-			 WIRE_OK);
+	assert_int_equal(
+		unmap(s, &(struct wire_frame){ .slab = r.slab, .generation = r.generation + 1 }),
+		WIRE_STALE);
+	assert_int_equal(
+		pool_return(&pool, &s->borrower, (struct wire_loan){ r.slab, r.generation }),
+		WIRE_OK);
 	assert_int_equal(pool.slabs[r.slab].pins, 1);
 	assert_false(pool_zero_some(&pool, LEND_RENEW));
 	work();
@@ -203,8 +211,10 @@ static void a_session_that_ends_first(void **state)
 	uint8_t payload[WIRE_MAP_SIZE];
 
 	wire_build_map(payload, WIRE_CLASS_SWAP);
-	assert_int_equal(send_frame(s, (struct wire_frame){ .op = WIRE_MAP, .length = sizeof(payload) },
-				    payload), 0);
+	assert_int_equal(
+		send_frame(s, (struct wire_frame){ .op = WIRE_MAP, .length = sizeof(payload) },
+			   payload),
+		0);
 	assert_int_equal(kernel_session_end(s), 1);
 	assert_int_equal(s->domain.keys, 1);
 	end(s);
@@ -221,8 +231,10 @@ static void a_turn_is_bounded(void **state)
 
 	wire_build_map(payload, WIRE_CLASS_SWAP);
 	pool.maps = POOL_MAPS;
-	assert_int_equal(send_frame(s, (struct wire_frame){ .op = WIRE_MAP, .length = sizeof(payload) },
-				    payload), 0);
+	assert_int_equal(
+		send_frame(s, (struct wire_frame){ .op = WIRE_MAP, .length = sizeof(payload) },
+			   payload),
+		0);
 	assert_int_equal(s->held.op, WIRE_MAP);
 	assert_int_equal(send_frame(s, (struct wire_frame){ .op = WIRE_PING }, NULL), 0);
 	work();
@@ -248,7 +260,8 @@ static void recalled(void **state)
 	assert_int_equal(eviction.want, 0);
 	eviction_turn(&eviction, 2);
 	assert_int_equal(eviction.counts.asked, 1);
-	assert_int_equal(wire_parse(fake_sent(s->queue[0].id, &n), WIRE_HEADER, WIRE_AT_BORROWER, &f), 1);
+	assert_int_equal(
+		wire_parse(fake_sent(s->queue[0].id, &n), WIRE_HEADER, WIRE_AT_BORROWER, &f), 1);
 	assert_int_equal(f.op, WIRE_EVICT);
 	assert_int_equal(f.generation, loans[f.slab].generation);
 	f.direction = WIRE_REPLY;
@@ -339,7 +352,10 @@ static void a_key_that_stays(void **state)
 		assert_int_not_equal(other.slab, loan.slab);
 	}
 	assert_int_equal(map(b).status, WIRE_NO_SPACE);
-	/* Nor is it returned to the machine and allocated again, which would hand its memory to others. */
+	/*
+	 * Nor is it returned to the machine and allocated again, which would hand its memory to
+	 * others.
+	 */
 	end(b);
 	pool_shrink(&pool, SLABS);
 	work();

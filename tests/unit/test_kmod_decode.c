@@ -96,7 +96,8 @@ static void device_is_told(void **state)
 
 static void the_key_is_told_by_its_number(void **state)
 {
-	static const uint8_t number[EBB_SWAP_KEY_NUMBER] = { 0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef };
+	static const uint8_t number[EBB_SWAP_KEY_NUMBER] = { 0x01, 0x23, 0x45, 0x67,
+							     0x89, 0xab, 0xcd, 0xef };
 	struct nlmsghdr *h = status(0);
 	struct kmod_device d;
 
@@ -210,10 +211,12 @@ static void others_are_refused(void **state)
 	assert_int_equal(kmod_decode_device(h, &d), -EBADMSG);
 	/* Another command; no attribute of the kind; a number that is too short for one. */
 	assert_int_equal(kmod_decode_event(status(0), &event), -EBADMSG);
-	assert_int_equal(kmod_decode_number(status(0), EBB_SWAP_CMD_CONNECT, EBB_SWAP_A_SESSION, &n),
-			 -EBADMSG);
+	assert_int_equal(
+		kmod_decode_number(status(0), EBB_SWAP_CMD_CONNECT, EBB_SWAP_A_SESSION, &n),
+		-EBADMSG);
 	h = message(EBB_SWAP_CMD_CONNECT);
-	assert_int_equal(kmod_decode_number(h, EBB_SWAP_CMD_CONNECT, EBB_SWAP_A_SESSION, &n), -EBADMSG);
+	assert_int_equal(kmod_decode_number(h, EBB_SWAP_CMD_CONNECT, EBB_SWAP_A_SESSION, &n),
+			 -EBADMSG);
 	mnl_attr_put_u16(h, EBB_SWAP_A_SESSION, 7);
 	n = 1;
 	assert_int_equal(kmod_decode_number(h, EBB_SWAP_CMD_CONNECT, EBB_SWAP_A_SESSION, &n), 0);
@@ -390,11 +393,15 @@ static void anything(void **state)
 			mnl_attr_put_strz(h, NLMSGERR_ATTR_MSG, "words");
 			size = h->nlmsg_len;
 			for (uint32_t i = draw_below(&seed, 6); i; i--)
-				buffer[sizeof(*h) + draw_below(&seed, (uint32_t)(size - sizeof(*h)))] =
-					(char)draw_below(&seed, 256);
+				buffer[sizeof(*h) +
+				       draw_below(&seed, (uint32_t)(size - sizeof(*h)))] = (char)
+					draw_below(&seed, 256);
 			if (round & 1)
-				size = sizeof(*h) + draw_below(&seed, (uint32_t)(size - sizeof(*h)));
-			h->nlmsg_type = round & 2 ? h->nlmsg_type : round & 4 ? NLMSG_DONE : NLMSG_ERROR;
+				size = sizeof(*h) +
+				       draw_below(&seed, (uint32_t)(size - sizeof(*h)));
+			h->nlmsg_type = round & 2 ? h->nlmsg_type :
+					round & 4 ? NLMSG_DONE :
+						    NLMSG_ERROR;
 			decode_all(h, size);
 		}
 }

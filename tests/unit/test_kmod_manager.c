@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* Devices that ebbd manages for the kernel module, and those that it must not touch; needs no module. */
+/*
+ * Devices that ebbd manages for the kernel module, and those that it must not touch; needs no
+ * module.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -76,7 +76,8 @@ static void put_status(void)
 	mnl_attr_put_u32(h, EBB_SWAP_A_DEVICE, 0);
 	mnl_attr_put_u64(h, EBB_SWAP_A_SIZE, 2 * SLAB);
 	mnl_attr_put_u64(h, EBB_SWAP_A_SLAB_SIZE, SLAB);
-	mnl_attr_put_u32(h, EBB_SWAP_A_COPIES, EBB_SWAP_DONOR | (module.backup ? EBB_SWAP_BACKUP : 0));
+	mnl_attr_put_u32(h, EBB_SWAP_A_COPIES,
+			 EBB_SWAP_DONOR | (module.backup ? EBB_SWAP_BACKUP : 0));
 	if (module.backup)
 		mnl_attr_put_strz(h, EBB_SWAP_A_BACKUP, "/dev/sdx");
 	for (uint32_t i = 0; i < 2; i++) {
@@ -106,7 +107,8 @@ static void put_slabs(void)
 
 static void put_result(bool dump, int result, const char *text)
 {
-	struct nlmsghdr *h = put(dump ? NLMSG_DONE : NLMSG_ERROR, text ? NLM_F_CAPPED | NLM_F_ACK_TLVS : 0);
+	struct nlmsghdr *h = put(dump ? NLMSG_DONE : NLMSG_ERROR,
+				 text ? NLM_F_CAPPED | NLM_F_ACK_TLVS : 0);
 	struct nlmsgerr *e = mnl_nlmsg_put_extra_header(h, dump ? sizeof(int) : sizeof(*e));
 
 	e->error = result;
@@ -256,7 +258,8 @@ static void ebbd_drains_modules_of_both_versions(void **state)
 	};
 
 	for (uint32_t version = 1; version <= 2; version++) {
-		struct json_object *request = json_object_new_object(), *answer = json_object_new_object();
+		struct json_object *request = json_object_new_object(),
+				   *answer = json_object_new_object();
 		struct kmod_view *view = calloc(1, sizeof(*view));
 		struct kmod_link *l = with_version(version);
 

@@ -52,9 +52,14 @@ static void world_init(struct world *w)
 			.session = KMOD_NO_SESSION, .second = KMOD_NO_SESSION,
 			.source = KMOD_NO_SESSION, .copies = EBB_SWAP_DONOR,
 		};
-	w->plan = (struct kmod_plan){ .device = &w->device, .slabs = w->slabs, .count = SLABS,
-				      .donors = w->donors, .patience = w->patience, .donor_count = 3,
-				      .now = NOW, .seed = 3 };
+	w->plan = (struct kmod_plan){ .device = &w->device,
+				      .slabs = w->slabs,
+				      .count = SLABS,
+				      .donors = w->donors,
+				      .patience = w->patience,
+				      .donor_count = 3,
+				      .now = NOW,
+				      .seed = 3 };
 }
 
 /* Takes every step, each with @result; how many. */
@@ -148,7 +153,10 @@ static void forgets_what_tells_nothing_any_more(void **state)
 	session_add(&w, 2, 1, EBB_SWAP_CLOSED, 0);
 	session_add(&w, 3, 1, EBB_SWAP_LIVE, 0);
 	session_add(&w, 4, 2, EBB_SWAP_FAILED, 0);
-	/* Of the first donor its last one stays; of the second none does; the third's is not over yet. */
+	/*
+	 * Of the first donor its last one stays; of the second none does; the third's is not over
+	 * yet.
+	 */
 	assert_int_equal(kmod_plan_forget(&w.device, w.donors, 3, &next), 0);
 	assert_int_equal(kmod_plan_forget(&w.device, w.donors, 3, &next), 2);
 	assert_int_equal(kmod_plan_forget(&w.device, w.donors, 3, &next), KMOD_NO_SESSION);

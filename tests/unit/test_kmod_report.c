@@ -18,8 +18,12 @@
 /* Three donors: live, live and drained, lost, with reconnections failing. */
 static struct kmod_view *view_new(void)
 {
-	static const struct { uint32_t number, state; int donor; bool draining; const char *reason; }
-	sessions[] = {
+	static const struct {
+		uint32_t number, state;
+		int donor;
+		bool draining;
+		const char *reason;
+	} sessions[] = {
 		{ 0, EBB_SWAP_CLOSED, 2, false, "the first time" },
 		{ 1, EBB_SWAP_LIVE, 0, false, "" },
 		{ 2, EBB_SWAP_LIVE, 1, true, "" },
@@ -36,8 +40,11 @@ static struct kmod_view *view_new(void)
 	for (int i = 0; i < 4; i++) {
 		struct kmod_session *s = &v->now.session[v->now.sessions++];
 
-		*s = (struct kmod_session){ .number = sessions[i].number, .state = sessions[i].state,
-					    .draining = sessions[i].draining, .port = 1, .free = 8 * M };
+		*s = (struct kmod_session){ .number = sessions[i].number,
+					    .state = sessions[i].state,
+					    .draining = sessions[i].draining,
+					    .port = 1,
+					    .free = 8 * M };
 		strcpy(s->ip, v->donor[sessions[i].donor].ip);
 		strcpy(s->reason, sessions[i].reason);
 	}
@@ -195,7 +202,10 @@ static void outlook(void **state)
 	struct json_object *a = json_object_new_object();
 	struct kmod_view *v = view_new();
 
-	/* The other donor is full: nowhere, or, with a backup, there; but the one that is on its way. */
+	/*
+	 * The other donor is full: nowhere, or, with a backup, there; but the one that is on its
+	 * way.
+	 */
 	v->now.session[1].free = 4 * M - 1;
 	kmod_report_drain_estimate(v, 1, a);
 	assert_int_equal(json_int(member(a, "outlook"), "move", -1), 1);

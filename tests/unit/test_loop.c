@@ -193,7 +193,8 @@ static enum wire_status greet_as(struct donor *d, struct peer *p, uint64_t numbe
 	p->c = connection_adopt(&d->l->sessions, fd[1], &nobody);
 	assert_non_null(p->c);
 	wire_build_hello(payload, &h);
-	send_frame(d, p, (struct wire_frame){ .op = WIRE_HELLO, .length = WIRE_HELLO_SIZE }, payload);
+	send_frame(d, p, (struct wire_frame){ .op = WIRE_HELLO, .length = WIRE_HELLO_SIZE },
+		   payload);
 	return take(p, WIRE_HELLO).status;
 }
 
@@ -493,7 +494,7 @@ static void a_greedy_one(void **state)
 		assert_int_equal(ioctl(a.fd, FIONREAD, &waiting), 0);
 		/* A turn's worth, twice: to read and to flush are two events. */
 		assert_true(waiting <= 3 * SLAB);
-		for (ssize_t n; (n = recv(a.fd, sink, sizeof(sink), MSG_DONTWAIT)) > 0; )
+		for (ssize_t n; (n = recv(a.fd, sink, sizeof(sink), MSG_DONTWAIT)) > 0;)
 			got += (size_t)n;
 		assert_true(turns++ < 100000);
 	}
@@ -569,7 +570,9 @@ static void what_there_is_for_it(void **state)
 		d->pool.slabs[i].state = LEND_ABSENT;
 	d->pool.in[LEND_CLEAN] = 0;
 	d->pool.in[LEND_ABSENT] = SLABS - 8;
-	d->l->follow.room = (struct headroom){ .memory = 64ull << 30, .available = 64ull << 30, .seen = true };
+	d->l->follow.room = (struct headroom){ .memory = 64ull << 30,
+					       .available = 64ull << 30,
+					       .seen = true };
 	d->l->follow.rule.most = SLABS * SLAB;
 	figures(d, &a, &free_slabs, &room);
 	assert_int_equal(free_slabs, 0);
@@ -612,15 +615,17 @@ static void refused_maps(void **state)
 
 	for (uint32_t i = 0; i < 2 * POOL_MAPS; i++) {
 		wire_build(bytes + i * (WIRE_HEADER + WIRE_MAP_SIZE), &f);
-		wire_build_map(bytes + i * (WIRE_HEADER + WIRE_MAP_SIZE) + WIRE_HEADER, WIRE_CLASS_SWAP);
+		wire_build_map(bytes + i * (WIRE_HEADER + WIRE_MAP_SIZE) + WIRE_HEADER,
+			       WIRE_CLASS_SWAP);
 	}
 	connect_peer(d, &a, 1, 2);
 	connect_peer(d, &b, 2, 0);
 	assert_int_equal(send(a.fd, bytes, sizeof(bytes), 0), sizeof(bytes));
-	assert_int_equal(send(b.fd, bytes, WIRE_HEADER + WIRE_MAP_SIZE, 0), WIRE_HEADER + WIRE_MAP_SIZE);
+	assert_int_equal(send(b.fd, bytes, WIRE_HEADER + WIRE_MAP_SIZE, 0),
+			 WIRE_HEADER + WIRE_MAP_SIZE);
 	assert_int_equal(loop_turn(d->l, 0), 0);
 	assert_int_equal(take(&b, WIRE_MAP).status, WIRE_OK);
-	for (int refused = 0; refused < 2 * POOL_MAPS; ) {
+	for (int refused = 0; refused < 2 * POOL_MAPS;) {
 		assert_int_equal(loop_turn(d->l, 0), 0);
 		for (; take_frame(&a, &f); refused++)
 			assert_int_equal(f.status, WIRE_OVER_QUOTA);
@@ -712,7 +717,8 @@ static void what_was_handed_over(void **state)
 		if (drains)
 			loop_drain(d->l, LOOP_STAY);
 		send_frame(d, &a, f, NULL);
-		for (int i = 0; i < 60000 && in[LEND_DIRTY] + in[LEND_COMING] + in[LEND_GOING]; i++) {
+		for (int i = 0; i < 60000 && in[LEND_DIRTY] + in[LEND_COMING] + in[LEND_GOING];
+		     i++) {
 			turn(d->l);
 			usleep(1000);
 		}
@@ -746,7 +752,9 @@ static void told_to_end_at_once(void **state)
 	pool_free(&pool);
 }
 
-/* Borrowers that reconnect all at once wait for no retransmitted SYN (1 s) while the loop is busy. */
+/*
+ * Borrowers that reconnect all at once wait for no retransmitted SYN (1 s) while the loop is busy.
+ */
 static void a_reconnect_herd(void **state)
 {
 	enum { HERD = 300, DEADLINE_MS = 5000 };
@@ -831,7 +839,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(by_activity, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_late_answer, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(evicts_are_bounded, with_donor, without_donor),
-		cmocka_unit_test_setup_teardown(what_is_not_there_is_back, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(what_is_not_there_is_back, with_donor,
+						without_donor),
 		cmocka_unit_test_setup_teardown(a_write_under_way, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(what_was_handed_over, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_greedy_one, with_donor, without_donor),
@@ -839,7 +848,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_there_is_for_it, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(quotas, with_quota, without_donor),
 		cmocka_unit_test_setup_teardown(drained, with_donor, without_donor),
-		cmocka_unit_test_setup_teardown(who_asks_while_the_clock_is_set, with_donor, without_donor),
+		cmocka_unit_test_setup_teardown(who_asks_while_the_clock_is_set, with_donor,
+						without_donor),
 		cmocka_unit_test(told_to_end_at_once),
 		cmocka_unit_test_setup_teardown(a_reconnect_herd, with_donor, without_donor),
 		cmocka_unit_test_setup_teardown(a_quota_of_what_is_used, with_quota, without_donor),

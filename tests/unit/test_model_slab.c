@@ -44,11 +44,17 @@ static void save(struct saved *to)
 	to->w = W;
 	to->p = (struct parts){
 		.donor = { m.s.donors.donor[0], m.s.donors.donor[1], m.s.donors.donor[2] },
-		.free = sl->free, .blocked = sl->blocked, .ready = sl->ready, .unanswered = sl->unanswered,
-		.free_count = sl->free_count, .active_count = sl->active_count,
+		.free = sl->free,
+		.blocked = sl->blocked,
+		.ready = sl->ready,
+		.unanswered = sl->unanswered,
+		.free_count = sl->free_count,
+		.active_count = sl->active_count,
 		.active_excluding = sl->active_excluding,
-		.backlog = m.s.engine.backlog, .need_backup = m.s.engine.need_backup,
-		.seed = m.s.replicas.seed, .repair = m.s.replicas.repair,
+		.backlog = m.s.engine.backlog,
+		.need_backup = m.s.engine.need_backup,
+		.seed = m.s.replicas.seed,
+		.repair = m.s.replicas.repair,
 	};
 	memcpy(to->p.active, sl->active, sizeof(to->p.active));
 	memcpy(to->p.range, sl->range, sizeof(to->p.range));
@@ -180,13 +186,17 @@ static uint64_t fingerprint(void)
 		mix_slot(&h, i);
 	for (int i = m.s.engine.slots.free.head; i >= 0; i = W.slot[i].next)
 		mix(&h, (uint64_t)i + 3);
-	for (uint32_t i = m.s.engine.backup.queue.completed; i != m.s.engine.backup.queue.submitted; i++)
+	for (uint32_t i = m.s.engine.backup.queue.completed; i != m.s.engine.backup.queue.submitted;
+	     i++)
 		mix(&h, m.s.engine.backup.queue.jobs[i % SLOT_COUNT]);
-	for (uint32_t i = m.s.engine.backup.reads.completed; i != m.s.engine.backup.reads.submitted; i++)
+	for (uint32_t i = m.s.engine.backup.reads.completed; i != m.s.engine.backup.reads.submitted;
+	     i++)
 		mix(&h, m.s.engine.backup.reads.jobs[i % SLOT_COUNT] | 1 << 16);
-	mix(&h, m.s.engine.backlog | m.s.engine.need_backup << 8 | (uint64_t)m.s.replicas.repair.running << 16 |
-	    (uint64_t)m.s.replicas.repair.work_count << 24 | (uint64_t)(m.s.engine.slots.blocked.head + 1) << 32 |
-	    (uint64_t)(m.s.engine.slots.unanswered.head + 1) << 40);
+	mix(&h, m.s.engine.backlog | m.s.engine.need_backup << 8 |
+			(uint64_t)m.s.replicas.repair.running << 16 |
+			(uint64_t)m.s.replicas.repair.work_count << 24 |
+			(uint64_t)(m.s.engine.slots.blocked.head + 1) << 32 |
+			(uint64_t)(m.s.engine.slots.unanswered.head + 1) << 40);
 	return h ? h : 1;
 }
 
@@ -229,7 +239,8 @@ static void settle_and_check(void)
 	}
 	while (possible(steps) > 0)
 		take(&steps[0]);
-	if (m.s.engine.slots.free_count != SLOTS || m.s.replicas.repair.running || W.answered != W.requests)
+	if (m.s.engine.slots.free_count != SLOTS || m.s.replicas.repair.running ||
+	    W.answered != W.requests)
 		violated("something is left over", m.s.engine.slots.free_count, W.answered);
 	if (m.s.engine.backlog || m.s.engine.need_backup)
 		violated("the backup is miscounted", m.s.engine.backlog, m.s.engine.need_backup);
@@ -294,65 +305,114 @@ static void search(const struct model *model)
 static void every_interleaving(void **state)
 {
 	static const struct model models[] = {
-		{ .name = "disk, a crash", .wanted = 1, .backup = true,
-		  .slab_pages = 2, .room = 1,
+		{ .name = "disk, a crash",
+		  .wanted = 1,
+		  .backup = true,
+		  .slab_pages = 2,
+		  .room = 1,
 		  .budget = { .writes = 2, .reads = 1, .crashes = 1, .returns = 1, .ticks = 2 },
 		  .states = 200000 },
-		{ .name = "disk, an eviction", .wanted = 1, .backup = true,
-		  .slab_pages = 2, .room = 1,
+		{ .name = "disk, an eviction",
+		  .wanted = 1,
+		  .backup = true,
+		  .slab_pages = 2,
+		  .room = 1,
 		  .budget = { .writes = 2, .reads = 1, .evictions = 1, .ticks = 2 },
 		  .states = 100000 },
-		{ .name = "disk, a discard", .wanted = 1, .backup = true,
-		  .slab_pages = 2, .room = 1,
+		{ .name = "disk, a discard",
+		  .wanted = 1,
+		  .backup = true,
+		  .slab_pages = 2,
+		  .room = 1,
 		  .budget = { .writes = 2, .discards = 1, .reads = 1, .ticks = 2 },
 		  .states = 150000 },
-		{ .name = "disk, one word", .wanted = 1, .backup = true,
-		  .slab_pages = 2, .room = 1,
+		{ .name = "disk, one word",
+		  .wanted = 1,
+		  .backup = true,
+		  .slab_pages = 2,
+		  .room = 1,
 		  .budget = { .writes = 1, .same = 1, .reads = 1, .evictions = 1, .ticks = 2 },
 		  .states = 25000 },
-		{ .name = "disk, errors", .wanted = 1, .backup = true,
-		  .slab_pages = 2, .room = 1,
-		  .budget = { .writes = 2, .reads = 1, .crashes = 1, .disk_errors = 1, .evictions = 1,
-		    .ticks = 1 },
+		{ .name = "disk, errors",
+		  .wanted = 1,
+		  .backup = true,
+		  .slab_pages = 2,
+		  .room = 1,
+		  .budget = { .writes = 2,
+			      .reads = 1,
+			      .crashes = 1,
+			      .disk_errors = 1,
+			      .evictions = 1,
+			      .ticks = 1 },
 		  .states = 300000 },
-		{ .name = "disk, two slabs", .wanted = 1, .backup = true,
-		  .slab_pages = 1, .room = 1,
+		{ .name = "disk, two slabs",
+		  .wanted = 1,
+		  .backup = true,
+		  .slab_pages = 1,
+		  .room = 1,
 		  .budget = { .writes = 2, .reads = 1, .crashes = 1, .ticks = 1 },
 		  .states = 50000 },
-		{ .name = "replicas, crashes", .wanted = 2, .backup = false,
-		  .slab_pages = 2, .room = 1,
+		{ .name = "replicas, crashes",
+		  .wanted = 2,
+		  .backup = false,
+		  .slab_pages = 2,
+		  .room = 1,
 		  .budget = { .writes = 2, .reads = 1, .crashes = 2, .returns = 1, .ticks = 2 },
 		  .states = 250000 },
-		{ .name = "replicas, a discard", .wanted = 2, .backup = false,
-		  .slab_pages = 2, .room = 1,
+		{ .name = "replicas, a discard",
+		  .wanted = 2,
+		  .backup = false,
+		  .slab_pages = 2,
+		  .room = 1,
 		  .budget = { .writes = 2, .discards = 1, .reads = 1, .crashes = 1, .ticks = 1 },
 		  .states = 100000 },
-		{ .name = "none, a migration", .wanted = 1, .backup = false,
-		  .slab_pages = 2, .room = 1,
+		{ .name = "none, a migration",
+		  .wanted = 1,
+		  .backup = false,
+		  .slab_pages = 2,
+		  .room = 1,
 		  .budget = { .writes = 2, .discards = 1, .reads = 1, .migrations = 1, .ticks = 2 },
 		  .states = 250000 },
-		{ .name = "none, a migration and a crash", .wanted = 1, .backup = false,
-		  .slab_pages = 2, .room = 1,
+		{ .name = "none, a migration and a crash",
+		  .wanted = 1,
+		  .backup = false,
+		  .slab_pages = 2,
+		  .room = 1,
 		  .budget = { .writes = 1, .reads = 2, .migrations = 1, .crashes = 1, .ticks = 3 },
 		  .states = 25000 },
-		{ .name = "disk, a kill", .wanted = 1, .backup = true,
-		  .slab_pages = 2, .room = 1,
+		{ .name = "disk, a kill",
+		  .wanted = 1,
+		  .backup = true,
+		  .slab_pages = 2,
+		  .room = 1,
 		  .budget = { .writes = 2, .reads = 1, .kills = 1, .ticks = 1 },
 		  .states = 20000 },
-		{ .name = "disk, a kill and a crash", .wanted = 1, .backup = true,
-		  .slab_pages = 2, .room = 1,
+		{ .name = "disk, a kill and a crash",
+		  .wanted = 1,
+		  .backup = true,
+		  .slab_pages = 2,
+		  .room = 1,
 		  .budget = { .writes = 1, .reads = 1, .crashes = 1, .kills = 1, .ticks = 1 },
 		  .states = 3000 },
-		{ .name = "disk, two kills and a discard", .wanted = 1, .backup = true,
-		  .slab_pages = 2, .room = 1,
+		{ .name = "disk, two kills and a discard",
+		  .wanted = 1,
+		  .backup = true,
+		  .slab_pages = 2,
+		  .room = 1,
 		  .budget = { .writes = 1, .discards = 1, .reads = 1, .kills = 2, .ticks = 1 },
 		  .states = 3000 },
-		{ .name = "replicas, a kill and a crash", .wanted = 2, .backup = false,
-		  .slab_pages = 2, .room = 1,
+		{ .name = "replicas, a kill and a crash",
+		  .wanted = 2,
+		  .backup = false,
+		  .slab_pages = 2,
+		  .room = 1,
 		  .budget = { .writes = 2, .reads = 1, .crashes = 1, .kills = 1, .ticks = 1 },
 		  .states = 20000 },
-		{ .name = "none, a kill and a migration", .wanted = 1, .backup = false,
-		  .slab_pages = 2, .room = 1,
+		{ .name = "none, a kill and a migration",
+		  .wanted = 1,
+		  .backup = false,
+		  .slab_pages = 2,
+		  .room = 1,
 		  .budget = { .writes = 2, .reads = 1, .migrations = 1, .kills = 1, .ticks = 2 },
 		  .states = 20000 },
 	};

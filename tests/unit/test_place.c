@@ -153,7 +153,9 @@ static void choices_are_different_donors(void **state)
 	assert_int_equal(place_lowest(d, chosen, 0), -1);
 }
 
-/* Once a device uses as many donors as the rule says, the emptiest wins, with or without its slabs. */
+/*
+ * Once a device uses as many donors as the rule says, the emptiest wins, with or without its slabs.
+ */
 static void spread_is_a_knob(void **state)
 {
 	struct place_donor d[3] = {

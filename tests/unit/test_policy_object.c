@@ -110,7 +110,8 @@ static void spoilt_ones_are_refused(void **unused)
 /* Its first call of bpf_map_lookup_elem() becomes @insn. */
 static void endless(struct bpf_insn insn, const char *word)
 {
-	static const struct bpf_insn call = { .code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_map_lookup_elem };
+	static const struct bpf_insn call = { .code = BPF_JMP | BPF_CALL,
+					      .imm = BPF_FUNC_map_lookup_elem };
 	struct ebb_policy_info info;
 	struct policy_object o;
 	struct error e = { 0 };
@@ -133,7 +134,8 @@ static void endless(struct bpf_insn insn, const char *word)
 /* The verifier walks none of their turns, so what it walked would be no bound. */
 static void what_may_go_round_for_ever_is_refused(void **unused)
 {
-	const struct bpf_insn call = { .code = BPF_JMP | BPF_CALL }, may_goto = { .code = BPF_JMP | 0xe0 };
+	const struct bpf_insn call = { .code = BPF_JMP | BPF_CALL },
+			      may_goto = { .code = BPF_JMP | 0xe0 };
 	struct bpf_insn insn = call;
 
 	insn.imm = BPF_FUNC_loop;

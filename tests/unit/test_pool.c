@@ -75,10 +75,14 @@ static void lend_and_return(void **state)
 	assert_int_equal(pool_owned(p, OTHER), 0);
 	assert_int_equal(lend(p, OWNER, &none, &none), WIRE_NO_SPACE);
 	assert_int_not_equal(generation[0], generation[1]);
-	assert_int_equal(pool_return(p, OTHER, (struct wire_loan){ slab[1], generation[1] }), WIRE_NO_SLAB);
-	assert_int_equal(pool_return(p, OWNER, (struct wire_loan){ slab[1], generation[1] + 1 }), WIRE_STALE);
-	assert_int_equal(pool_return(p, OWNER, (struct wire_loan){ slab[1], generation[1] }), WIRE_OK);
-	assert_int_equal(pool_return(p, OWNER, (struct wire_loan){ slab[1], generation[1] }), WIRE_NO_SLAB);
+	assert_int_equal(pool_return(p, OTHER, (struct wire_loan){ slab[1], generation[1] }),
+			 WIRE_NO_SLAB);
+	assert_int_equal(pool_return(p, OWNER, (struct wire_loan){ slab[1], generation[1] + 1 }),
+			 WIRE_STALE);
+	assert_int_equal(pool_return(p, OWNER, (struct wire_loan){ slab[1], generation[1] }),
+			 WIRE_OK);
+	assert_int_equal(pool_return(p, OWNER, (struct wire_loan){ slab[1], generation[1] }),
+			 WIRE_NO_SLAB);
 	assert_int_equal(pool_free_slabs(p), 1);
 	assert_int_equal(pool_remove(p, OWNER), 2);
 	assert_int_equal(pool_free_slabs(p), 3);
@@ -435,7 +439,9 @@ static void removed(struct export *x, uint32_t slab)
 
 static const struct export_ops watches = { .slab_added = added, .slab_removed = removed };
 
-/* An export is told of memory that is made, and before it goes; without its consent there is none. */
+/*
+ * An export is told of memory that is made, and before it goes; without its consent there is none.
+ */
 static void exports_know_of_memory(void **state)
 {
 	struct watcher w = { .x.ops = &watches, .refuse = 2 };

@@ -102,7 +102,7 @@ static void run_corpus(const char *directory, void (*run)(const uint8_t *data, s
 	int files = 0;
 
 	assert_non_null(d);
-	for (struct dirent *entry; (entry = readdir(d)); ) {
+	for (struct dirent *entry; (entry = readdir(d));) {
 		struct fuzz_protocol_result r;
 		char path[512];
 		size_t size;

@@ -71,9 +71,14 @@ static void begin(int wanted, bool backup)
 	s = (struct swapd){
 		.frontend = &frontend_fake,
 		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .repair_rate = 1 << 30 },
-		.shared = &shared, .count = &shared.counters,
-		.replicas.wanted = wanted, .replicas.choices = 2, .replicas.seed = 1, .donors.count = DONORS,
-		.replicas.slots_reserved = 64, .engine.backlog_most = SLOT_BACKLOG,
+		.shared = &shared,
+		.count = &shared.counters,
+		.replicas.wanted = wanted,
+		.replicas.choices = 2,
+		.replicas.seed = 1,
+		.donors.count = DONORS,
+		.replicas.slots_reserved = 64,
+		.engine.backlog_most = SLOT_BACKLOG,
 		.engine.backup = { .fd = backup ? 1 << 20 : -1 },
 	};
 	wiring_events(&s);
@@ -185,8 +190,9 @@ static void back_up(uint32_t n)
 	struct slot *slot;
 
 	while (n-- && backup_queued(&s.engine.backup)) {
-		struct backup_lane *l = backup_lane_queued(&s.engine.backup.reads) ? &s.engine.backup.reads :
-				       &s.engine.backup.queue;
+		struct backup_lane *l = backup_lane_queued(&s.engine.backup.reads) ?
+						&s.engine.backup.reads :
+						&s.engine.backup.queue;
 
 		s.engine.slots.slot[l->jobs[l->completed++ % SLOT_COUNT]].backup_result = disk;
 		while ((slot = backup_reap(&s.engine.backup)))
@@ -365,7 +371,10 @@ static void a_reply_by_another_connection(void **state)
 	end();
 }
 
-/* Requests for one page that a donor answers at once: a bounded number a round, none inside another. */
+/*
+ * Requests for one page that a donor answers at once: a bounded number a round, none inside
+ * another.
+ */
 static void a_crowd_for_one_page(void **state)
 {
 	enum { CROWD = 300 };
@@ -788,7 +797,8 @@ static void memory_of_many_slabs_comes_back_in_time(void **state)
 		assert_int_equal(slab_ask(&many[index], 0, 1), 0);
 		slab_grant(&many[index], 0, i, 1, false);
 		d->copies++;
-		page_map_write(s.engine.map, &(struct page_write){ index * PAGES_EACH, 1, 0, NULL });
+		page_map_write(s.engine.map,
+			       &(struct page_write){ index * PAGES_EACH, 1, 0, NULL });
 		page_map_stored(s.engine.map, 0, index * PAGES_EACH, 1);
 	}
 	tick(now);

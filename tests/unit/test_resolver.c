@@ -64,9 +64,16 @@ static void begin(void)
 	sem_init(&tell, 0, 0);
 	s = (struct swapd){
 		.options = { .name = "unit", .slab = 1 << 20, .deadline = 500 * MS },
-		.shared = &shared, .count = &shared.counters, .frontend = &fuse_frontend, .replicas.wanted = 1,
-		.replicas.choices = 2, .donors.borrower = 5, .replicas.seed = 5, .engine.backup = { .fd = -1 },
-		.donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC), .donors.resolver.look_up = look_up,
+		.shared = &shared,
+		.count = &shared.counters,
+		.frontend = &fuse_frontend,
+		.replicas.wanted = 1,
+		.replicas.choices = 2,
+		.donors.borrower = 5,
+		.replicas.seed = 5,
+		.engine.backup = { .fd = -1 },
+		.donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
+		.donors.resolver.look_up = look_up,
 	};
 	wiring_events(&s);
 	slab_init(&s.engine.table, &slab, 1, 256);

@@ -226,8 +226,10 @@ static void what_was_never_sealed_does_not_open(void **state)
 
 static void bounds(void **state)
 {
-	static const struct { uint32_t first, count; } beyond[] = {
-		{ PAGES, 1 }, { PAGES - 1, 2 }, { UINT32_MAX, 1 }, { 1, UINT32_MAX }, { 0, PAGES + 1 },
+	static const struct { uint32_t first, count;
+	} beyond[] = {
+		{ PAGES, 1 },	   { PAGES - 1, 2 }, { UINT32_MAX, 1 },
+		{ 1, UINT32_MAX }, { 0, PAGES + 1 },
 	};
 	struct world *w = *state;
 	uint64_t writes = w->table.memory->writes;
@@ -328,7 +330,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(an_old_version_is_seen, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_first_bad_page_is_named, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_check_opens_nothing, setup, teardown),
-		cmocka_unit_test_setup_teardown(what_was_never_sealed_does_not_open, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_was_never_sealed_does_not_open, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(bounds, setup, teardown),
 		cmocka_unit_test_setup_teardown(no_nonce_twice, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_counter_has_an_end, setup, teardown),

@@ -67,10 +67,16 @@ static void requests_without_end(void **state)
 	pthread_t thread;
 
 	s = (struct swapd){
-		.options = { .name = "unit", .slab = PAGES * PAGE, .mount = "/",
+		.options = { .name = "unit",
+			     .slab = PAGES * PAGE,
+			     .mount = "/",
 			     .repair_rate = 1 << 20 },
-		.shared = &shared, .count = &shared.counters, .replicas.wanted = 1,
-		.engine.backup = { .fd = -1 }, .frontend = &fuse_frontend, .host = { .fd = eventfd(1, EFD_CLOEXEC) },
+		.shared = &shared,
+		.count = &shared.counters,
+		.replicas.wanted = 1,
+		.engine.backup = { .fd = -1 },
+		.frontend = &fuse_frontend,
+		.host = { .fd = eventfd(1, EFD_CLOEXEC) },
 	};
 	wiring_events(&s);
 	slab_init(&s.engine.table, &slab, 1, PAGES);
@@ -83,7 +89,9 @@ static void requests_without_end(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, serve, NULL), 0);
 	sleep(1);
 	beats = more = count_get(&shared.beats);
-	for (int i = 0; i < 6000 && (more <= beats + 10 || count_get(&shared.counters.completed) <= 100); i++) {
+	for (int i = 0;
+	     i < 6000 && (more <= beats + 10 || count_get(&shared.counters.completed) <= 100);
+	     i++) {
 		usleep(10000);
 		more = count_get(&shared.beats);
 	}

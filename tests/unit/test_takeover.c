@@ -46,9 +46,14 @@ static void begin(int backup)
 	s = (struct swapd){
 		.options = { .name = "unit", .slab = SLAB_PAGES * PAGE, .deadline = SECOND / 2 },
 		.frontend = &fuse_frontend,
-		.shared = &shared, .count = &shared.counters,
-		.replicas.wanted = 1, .replicas.choices = 2, .replicas.seed = 1, .engine.backlog_most = SLOT_BACKLOG,
-		.engine.backup = { .fd = backup }, .donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
+		.shared = &shared,
+		.count = &shared.counters,
+		.replicas.wanted = 1,
+		.replicas.choices = 2,
+		.replicas.seed = 1,
+		.engine.backlog_most = SLOT_BACKLOG,
+		.engine.backup = { .fd = backup },
+		.donors.env.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
 	};
 	wiring_events(&s);
 	slab_init(&s.engine.table, slabs, SLABS, SLAB_PAGES);
@@ -103,7 +108,8 @@ static uint8_t sent(struct donor *d, struct wire_frame *f)
 {
 	if (!d->link.tx.count)
 		return 0;
-	assert_int_equal(wire_parse(d->link.tx.entries[d->link.tx.head].bytes, WIRE_HEADER, WIRE_AT_DONOR, f),
+	assert_int_equal(wire_parse(d->link.tx.entries[d->link.tx.head].bytes, WIRE_HEADER,
+				    WIRE_AT_DONOR, f),
 			 1);
 	d->link.tx.head = (d->link.tx.head + 1) % d->link.tx.size;
 	d->link.tx.count--;
@@ -429,7 +435,9 @@ static enum slot_after answer(void *host, struct slot *slot, int error)
 	return SLOT_DONE;
 }
 
-/* A frontend that is asked again: writes are not left half done, and take no more slots each time. */
+/*
+ * A frontend that is asked again: writes are not left half done, and take no more slots each time.
+ */
 static void what_is_asked_again(void **state)
 {
 	static const struct frontend again = {
@@ -475,7 +483,8 @@ static void one_too_many(void **state)
 		assert_false(crashes_count(&c, DEATH_NOT_COUNTED, now));
 	/* Within a minute. */
 	for (int i = 0; i < 9; i++)
-		assert_false(crashes_count(&c, i % 2 ? DEATH_SERVING : DEATH_TAKING_OVER, now += SECOND));
+		assert_false(crashes_count(&c, i % 2 ? DEATH_SERVING : DEATH_TAKING_OVER,
+					   now += SECOND));
 	assert_true(crashes_count(&c, DEATH_SERVING, now + 50 * SECOND));
 	/* Not within one. */
 	c = (struct crashes){ 0 };

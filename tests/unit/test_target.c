@@ -21,7 +21,9 @@
 static pid_t start(pid_t pid)
 {
 	struct clone_args args = {
-		.exit_signal = SIGCHLD, .set_tid = pid ? (uintptr_t)&pid : 0, .set_tid_size = pid ? 1 : 0,
+		.exit_signal = SIGCHLD,
+		.set_tid = pid ? (uintptr_t)&pid : 0,
+		.set_tid_size = pid ? 1 : 0,
 	};
 	long r = syscall(SYS_clone3, &args, sizeof(args));
 

@@ -416,7 +416,8 @@ static void frames_pass(void **state)
 			frames += !stream_push(&tx, &f, NULL, 0);
 		}
 		/* A budget must not leave bytes where no event tells of them. */
-		assert_true(stream_receive(&rx, w->fd[DONOR], 1 + frames * 997 % 20000, &ops, &sink) >= 0);
+		assert_true(stream_receive(&rx, w->fd[DONOR], 1 + frames * 997 % 20000, &ops,
+					   &sink) >= 0);
 		if (rx.io->pending(rx.channel))
 			fail_msg("bytes are left behind");
 	} while (r || tx.count);

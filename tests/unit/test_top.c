@@ -272,10 +272,14 @@ static void pressure(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(rates_and_ratios), cmocka_unit_test(quantiles_are_of_the_interval),
-		cmocka_unit_test(what_is_not_known_is_null), cmocka_unit_test(sorting_and_filtering),
-		cmocka_unit_test(every_sort_has_a_successor), cmocka_unit_test(devices_and_donors),
-		cmocka_unit_test(names_do_not_steer_the_terminal), cmocka_unit_test(pressure),
+		cmocka_unit_test(rates_and_ratios),
+		cmocka_unit_test(quantiles_are_of_the_interval),
+		cmocka_unit_test(what_is_not_known_is_null),
+		cmocka_unit_test(sorting_and_filtering),
+		cmocka_unit_test(every_sort_has_a_successor),
+		cmocka_unit_test(devices_and_donors),
+		cmocka_unit_test(names_do_not_steer_the_terminal),
+		cmocka_unit_test(pressure),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

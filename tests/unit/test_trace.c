@@ -89,7 +89,9 @@ static int write_trace(uint32_t records)
 	return trace_writer_end(&w, 5, "worker", NULL);
 }
 
-/* Records that came back until the end or the error, all as they were; *@result is trace_next()'s. */
+/*
+ * Records that came back until the end or the error, all as they were; *@result is trace_next()'s.
+ */
 static uint32_t read_trace(enum trace_demand demand, int *result, struct error *e)
 {
 	_cleanup_trace_ struct trace_reader *r = NULL;

@@ -253,8 +253,9 @@ static void pages_through_shared_memory(void **state)
 	assert_int_equal(answered(&b, 3, NULL, 0), 0);
 	assert_memory_equal(b.slabs[0].copy[0].mapping.memory + 3 * PAGE, data, sizeof(data));
 	/* It is the donor's memory. */
-	assert_memory_equal(l.pool.memory + b.slabs[0].copy[0].mapping.remote * (size_t)SLAB + 3 * PAGE, data,
-			    sizeof(data));
+	assert_memory_equal(l.pool.memory + b.slabs[0].copy[0].mapping.remote * (size_t)SLAB +
+				    3 * PAGE,
+			    data, sizeof(data));
 	request(&b, SLOT_WRITE, 40, 1, data);
 	assert_int_equal(answered(&b, 40, NULL, 0), 0);
 
@@ -542,7 +543,8 @@ static void *hasty_main(void *data)
 /* Buffers are small: a WRITE does not fit. */
 static void hasty_listen(struct hasty *h, char *text, size_t size)
 {
-	struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in sa = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t len = sizeof(sa);
 	int bytes = 4096;
 

@@ -106,7 +106,8 @@ static void grant_lengths(void **state)
 			assert_int_equal(wire_payload(&g), WIRE_RDMA_GRANT_SIZE);
 		f.status = WIRE_NO_SPACE;
 		wire_build(buf, &f);
-		assert_int_equal(wire_parse(buf, sizeof(buf), receiver(op, WIRE_REPLY), &g), -EPROTO);
+		assert_int_equal(wire_parse(buf, sizeof(buf), receiver(op, WIRE_REPLY), &g),
+				 -EPROTO);
 	}
 }
 
@@ -322,12 +323,15 @@ static void both_directions(void **state)
 	struct wire_frame sent[2][3] = {
 		[WIRE_AT_DONOR] = {
 			{ .op = WIRE_PING, .tag = 1 },
-			{ .op = WIRE_EVICT, .direction = WIRE_REPLY, .status = WIRE_NO_ROOM, .tag = 2 },
-			{ .op = WIRE_ACTIVITY, .direction = WIRE_REPLY, .tag = 3, .length = WIRE_SMALL },
+			{ .op = WIRE_EVICT, .direction = WIRE_REPLY, .tag = 2,
+			  .status = WIRE_NO_ROOM },
+			{ .op = WIRE_ACTIVITY, .direction = WIRE_REPLY, .tag = 3,
+			  .length = WIRE_SMALL },
 		},
 		[WIRE_AT_BORROWER] = {
 			{ .op = WIRE_ACTIVITY, .tag = 1, .length = WIRE_SMALL },
-			{ .op = WIRE_PING, .direction = WIRE_REPLY, .tag = 2, .length = WIRE_DONOR_SIZE },
+			{ .op = WIRE_PING, .direction = WIRE_REPLY, .tag = 2,
+			  .length = WIRE_DONOR_SIZE },
 			{ .op = WIRE_EVICT, .tag = 3, .slab = 5, .generation = 6 },
 		},
 	};
@@ -392,7 +396,8 @@ static void any_split(void **state)
 		stream_rx_reset(&rx);
 		assert_int_equal(write(fd[1], bytes, cut), cut);
 		stream_receive(&rx, fd[0], 1 << 20, &ops, &s);
-		assert_int_equal(write(fd[1], bytes + cut, sizeof(bytes) - cut), sizeof(bytes) - cut);
+		assert_int_equal(write(fd[1], bytes + cut, sizeof(bytes) - cut),
+				 sizeof(bytes) - cut);
 		for (int i = 0; i < 3; i++)
 			assert_true(stream_receive(&rx, fd[0], 1 << 20, &ops, &s) >= 0);
 		assert_int_equal(s.finished, 2);

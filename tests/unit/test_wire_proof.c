@@ -121,7 +121,8 @@ static void nothing_is_good_for_something_else(void **state)
 	assert_int_equal(wire_prove_join(&secret, other, 0x13, all[2]), 0);
 	assert_int_equal(wire_prove_join(&secret, joins, 0x14, all[3]), 0);
 	assert_int_equal(wire_prove_joined(&secret, joins, pair2, all[4]), 0);
-	assert_int_equal(wire_prove_joined(&secret, joins, (struct wire_pair){ 0x24, 0x13 }, all[5]), 0);
+	assert_int_equal(
+		wire_prove_joined(&secret, joins, (struct wire_pair){ 0x24, 0x13 }, all[5]), 0);
 	memcpy(all[6], secret.key, WIRE_PROOF);
 	for (int i = 0; i < 7; i++)
 		for (int j = 0; j < i; j++)
@@ -151,7 +152,8 @@ static void marks(void **state)
 		frame[bit / 8] ^= (uint8_t)(1 << bit % 8);
 	}
 	assert_int_equal(wire_mark(&secret, WIRE_AT_DONOR, 7, frame, sizeof(frame), other), 0);
-	assert_int_equal(wire_mark(&secret, WIRE_AT_DONOR, 7, frame, sizeof(frame) + 1, other), -EMSGSIZE);
+	assert_int_equal(wire_mark(&secret, WIRE_AT_DONOR, 7, frame, sizeof(frame) + 1, other),
+			 -EMSGSIZE);
 }
 
 static void requests(void **state)

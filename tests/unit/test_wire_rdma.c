@@ -67,7 +67,8 @@ static void test_join(void **state)
 
 static void test_grant(void **state)
 {
-	struct wire_rdma_grant g = { .address = 0x7f0000001000, .length = 1 << 20, .key = 0xabcd }, back;
+	struct wire_rdma_grant g = { .address = 0x7f0000001000, .length = 1 << 20, .key = 0xabcd },
+			       back;
 	uint8_t buf[WIRE_RDMA_GRANT_SIZE];
 
 	wire_build_rdma_grant(buf, &g);

@@ -57,8 +57,8 @@ ebbgc_ref_t ebbgc_load_slow(ebbgc_mutator_t *mutator, ebbgc_ref_t object, const 
 		return ref;
 	/* Stamp the slot too, without undoing a concurrent store. */
 	ref.bits = stamped(was, mutator);
-	__atomic_compare_exchange_n((uint64_t *)&slot->bits, &was, ref.bits, false, __ATOMIC_ACQ_REL,
-				    __ATOMIC_RELAXED);
+	__atomic_compare_exchange_n((uint64_t *)&slot->bits, &was, ref.bits, false,
+				    __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 	return ref;
 }
 
@@ -93,8 +93,8 @@ void ebbgc_copy(ebbgc_mutator_t *mutator, ebbgc_ref_t to_object, ebbgc_ref_t *to
 		ebbgc_ref_t from_object, const ebbgc_ref_t *from, size_t count)
 {
 	/*
-	 * Log the targets of weak references: the copy may be strong and already traced, or weak and
-	 * not visited when dead references are cleared.
+	 * Log the targets of weak references: the copy may be strong and already traced, or weak
+	 * and not visited when dead references are cleared.
 	 */
 	if (EBBGC_UNLIKELY(ebbgc_flags(mutator) & EBBGC_MARKING) && !ebbgc_is_null(from_object) &&
 	    (mutator_of(mutator)->heap->types[ebbgc_type_of(from_object)].flags & EBBGC_WEAK))

@@ -163,7 +163,8 @@ void check_snapshot(struct ebbgc_heap *h)
 	       (size_t)(h->region_count - h->top) * REGION_WORDS * sizeof(uint64_t));
 	for (struct mutator *m = h->mutators; m; m = m->next)
 		for (unsigned int k = 0; k < SMALL_KINDS; k++)
-			for (char *p = m->supply[k].next; p < m->supply[k].end; p += h->slot_size[k]) {
+			for (char *p = m->supply[k].next; p < m->supply[k].end;
+			     p += h->slot_size[k]) {
 				size_t i = granule_of(h, (uint64_t)(uintptr_t)p);
 
 				/* A free slot: no object yet. */
@@ -224,7 +225,8 @@ void check_marks(struct ebbgc_heap *h, bool exact)
 
 		for (; bits; bits &= bits - 1) {
 			size_t granule = 64 * word + (size_t)__builtin_ctzll(bits);
-			uint64_t object = (uint64_t)(uintptr_t)h->base + (granule << GRANULE_SHIFT) + HEADER;
+			uint64_t object = (uint64_t)(uintptr_t)h->base +
+					  (granule << GRANULE_SHIFT) + HEADER;
 
 			if (type_id(object) != TYPE_NONE)
 				check_object(h, object, exact);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later OR BSD-2-Clause */
 /*
- * The checking mode: what marking found is compared with a traversal of the graph that shares no code
- * with it but type_visit(), at the end of each cycle and before threads run again.
+ * The checking mode: what marking found is compared with a traversal of the graph that shares no
+ * code with it but type_visit(), at the end of each cycle and before threads run again.
  *
  * A full cycle must have marked exactly what is reachable.  A concurrent one must have marked all
  * that is reachable at its end, and of what existed at its beginning nothing that was not

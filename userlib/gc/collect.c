@@ -98,7 +98,8 @@ static bool close_over(struct ebbgc_heap *h, enum cycle_kind kind, uint64_t dead
 static void marking_end(struct ebbgc_heap *h, enum cycle_kind kind)
 {
 	uint64_t live = __atomic_load_n(&h->logged_bytes, __ATOMIC_RELAXED) +
-			__atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED) - h->allocated_at_snapshot;
+			__atomic_load_n(&h->allocated_bytes, __ATOMIC_RELAXED) -
+			h->allocated_at_snapshot;
 
 	check_marks(h, kind == CYCLE_FULL);
 	h->marking = false;

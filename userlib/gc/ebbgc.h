@@ -217,7 +217,7 @@ struct ebbgc_options {
 	enum ebbgc_mode mode;
 	enum ebbgc_stacks stacks;
 	enum ebbgc_sizing sizing;
-	size_t max_bytes;		/* hard limit of the heap; reserved, not committed; <= 16 TiB */
+	size_t max_bytes; /* hard limit of the heap; reserved, not committed; <= 16 TiB */
 	size_t min_bytes;		/* growable: least target size; max_bytes wins */
 	double growth;			/* growable: target size / live bytes, > 1 */
 	/*
@@ -225,15 +225,15 @@ struct ebbgc_options {
 	 * free regions to the kernel while more than this is resident.
 	 */
 	size_t resident_budget;
-	unsigned int markers;		/* marking threads, <= 64; 0: a quarter of the cores, at least 1 */
-	uint64_t pause_budget_ns;	/* time that a pause may spend on marking that is left over */
+	unsigned int markers; /* marking threads, <= 64; 0: a quarter of the cores, at least 1 */
+	uint64_t pause_budget_ns; /* time that a pause may spend on marking that is left over */
 	bool lock_side;			/* mlock() the side tables as they come into use */
 	bool check;			/* verify each cycle independently; slow */
 	/*
-	 * Called on the collector's thread, or on the allocating one for OUT_OF_MEMORY; may be NULL.
-	 * It must not call functions of the heap except ebbgc_stats_get().  From PAUSE_BEGIN to
-	 * PAUSE_END attached threads are stopped: a handler deadlocks that takes a lock which one of
-	 * them holds at a safepoint.
+	 * Called on the collector's thread, or on the allocating one for OUT_OF_MEMORY; may be
+	 * NULL. It must not call functions of the heap except ebbgc_stats_get().  From PAUSE_BEGIN
+	 * to PAUSE_END attached threads are stopped: a handler deadlocks that takes a lock which
+	 * one of them holds at a safepoint.
 	 */
 	void (*event)(void *arg, const struct ebbgc_event *event);
 	void *event_arg;
@@ -252,7 +252,7 @@ struct ebbgc_options {
 	unsigned int depth;		/* MAX_Depth: hops explored from a touched object; <= 64 */
 	/* MAX_DL with more than 50 %, with 15 to 50 %, and with less of the target unused; <= 6 */
 	unsigned int delays[3];
-	unsigned int delta;		/* a stamp at most this many epochs away means local; <= 7 */
+	unsigned int delta; /* a stamp at most this many epochs away means local; <= 7 */
 	unsigned int epoch_percent;	/* N: share of pages that changes in an epoch; EPOCH_OWN */
 
 	unsigned int scan_percent;	/* greatest share of a marker's time spent on scans */
@@ -682,7 +682,7 @@ struct ebbgc_stats {
 	uint64_t marked_objects, logged_references;
 	uint64_t weak_cleared, ephemerons_cleared, finalizers_ready;
 	uint64_t remarks;		/* pauses that went back to concurrent marking */
-	uint64_t stalls, stall_total_ns;	/* allocations that waited for a cycle or a release */
+	uint64_t stalls, stall_total_ns; /* allocations that waited for a cycle or a release */
 	/* Side tables in use, including residency and parked work; those that are mlock()ed. */
 	uint64_t side_bytes, side_locked;
 	uint64_t checks, check_failures;	/* of the checking mode */
@@ -694,7 +694,7 @@ struct ebbgc_stats {
 	uint64_t noted, noted_lost;	/* accesses noted; overwritten before they were read */
 	uint64_t red_objects;		/* objects marked because they were noted */
 	uint64_t explored_objects;	/* objects marked at most MAX_Depth hops from red ones */
-	uint64_t postponed;		/* times that an object was postponed, by stamp or residency */
+	uint64_t postponed; /* times that an object was postponed, by stamp or residency */
 	uint64_t parked_objects, woken_objects;	/* by page; woken: the page came in by itself */
 	uint64_t fetch_calls, fetched_pages;	/* for the other parked objects, in batches */
 	uint64_t scans, scan_total_ns;	/* of residency */
@@ -703,7 +703,7 @@ struct ebbgc_stats {
 
 	/* EBBGC_ARRIVALS, EBBGC_HINTS. */
 	uint64_t arrivals_shared;	/* 1 if ebbd shares the faults of the process, else 0 */
-	uint64_t arrivals, arrivals_lost;	/* faults in this heap; lost faults of the process */
+	uint64_t arrivals, arrivals_lost; /* faults in this heap; lost faults of the process */
 	uint64_t arrived_objects;	/* marked because the program faulted on them */
 	uint64_t hint_calls, hinted_pages;	/* prefetched for the program */
 };

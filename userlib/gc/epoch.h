@@ -25,7 +25,8 @@ void epoch_churn(struct epoch *e, uint64_t changed, uint64_t pages, unsigned int
 
 static inline uint64_t epoch_now(const struct epoch *e)
 {
-	return __atomic_load_n(e->source == EBBGC_EPOCH_EBBD ? e->shared : &e->own, __ATOMIC_RELAXED);
+	return __atomic_load_n(e->source == EBBGC_EPOCH_EBBD ? e->shared : &e->own,
+			       __ATOMIC_RELAXED);
 }
 
 #endif

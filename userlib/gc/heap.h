@@ -53,11 +53,11 @@ struct type;
 
 struct region {
 	uint32_t next;			/* in its list */
-	uint32_t span;			/* regions of a large object; in its tail, how far back it begins */
+	uint32_t span; /* regions of a large object; in its tail, how far back it begins */
 	uint32_t cursor;		/* first slot that its owner has not examined */
 	bool zero;			/* no object has lain here since the kernel zeroed it */
 	bool committed;			/* free, but still backed by memory */
-	uint16_t dropped;		/* pages that the kernel may drop, and that hold garbage still */
+	uint16_t dropped; /* pages that the kernel may drop, and that hold garbage still */
 };
 
 struct region_list {
@@ -80,7 +80,7 @@ struct mutator {
 	struct mutator *next;
 	enum mutator_state state;	/* heap->lock */
 	struct mutator *sibling;	/* the next of the same thread, in another heap */
-	bool lent;			/* stopped while its thread waits in another heap; the thread's */
+	bool lent; /* stopped while its thread waits in another heap; the thread's */
 	char *stack_base, *stack_top;	/* world stopped: what lies between is scanned */
 	size_t uncounted;		/* bytes taken, not yet in allocated_bytes */
 	size_t logged;
@@ -117,7 +117,7 @@ struct marker {
 	bool dry;			/* every tracer of the phase waits: it is over */
 	bool quit;
 	bool abandoned;			/* the heap is being destroyed: do no more work */
-	bool overflow;			/* out of memory: work was lost, marked objects are untraced */
+	bool overflow; /* out of memory: work was lost, marked objects are untraced */
 };
 
 /* See park.h. */
@@ -218,7 +218,7 @@ struct ebbgc_heap {
 	struct share share;
 	struct arrivals arrivals;
 	uint64_t hint_calls, hinted_pages;	/* atomic */
-	uint64_t hint_nap_ns;		/* between reads of arrivals, without a cycle; the collector's */
+	uint64_t hint_nap_ns; /* between reads of arrivals, without a cycle; the collector's */
 	struct advice advice;
 	struct epoch epoch;
 	uint64_t tag;			/* the epoch's stamp, in place; written under lock */

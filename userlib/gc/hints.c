@@ -50,7 +50,8 @@ static uint8_t kind_of(const struct ebbgc_heap *h, uint32_t region)
 	if (kind != KIND_TAIL)
 		return kind;
 	back = h->regions[region].span;
-	return back <= region ? __atomic_load_n(&h->kinds[region - back], __ATOMIC_RELAXED) : KIND_FREE;
+	return back <= region ? __atomic_load_n(&h->kinds[region - back], __ATOMIC_RELAXED) :
+				KIND_FREE;
 }
 
 /*
@@ -89,9 +90,10 @@ void hints_send(struct ebbgc_heap *h, struct hints *hints)
 {
 	if (!hints->count)
 		return;
-	__atomic_fetch_add(&h->hint_calls,
-			   advice_give(&h->advice, h->base, hints->pages, hints->count, MADV_WILLNEED),
-			   __ATOMIC_RELAXED);
+	__atomic_fetch_add(
+		&h->hint_calls,
+		advice_give(&h->advice, h->base, hints->pages, hints->count, MADV_WILLNEED),
+		__ATOMIC_RELAXED);
 	__atomic_fetch_add(&h->hinted_pages, hints->count, __ATOMIC_RELAXED);
 	for (unsigned int i = 0; i < hints->count; i++)
 		residency_requested(&h->residency, hints->pages[i]);

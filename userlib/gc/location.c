@@ -118,5 +118,7 @@ unsigned int location_max_delays(const struct ebbgc_heap *h)
 		return 0;
 	left = end > used ? end - used : 0;
 	/* A room of 0 is used up. */
-	return h->options.delays[left * 100 > room * 50 ? 0 : left && left * 100 >= room * 15 ? 1 : 2];
+	return h->options.delays[left * 100 > room * 50		 ? 0 :
+				 left && left * 100 >= room * 15 ? 1 :
+								   2];
 }

@@ -57,7 +57,9 @@ int options_take(struct ebbgc_options *to, const struct ebbgc_options *from)
 	if (text && ebbgc_options_parse(to, text))
 		return -EINVAL;
 	if (!to->markers)
-		to->markers = cores < 8 ? 1 : cores < 4 * MARKERS_MAX ? (unsigned int)cores / 4 : MARKERS_MAX;
+		to->markers = cores < 8		      ? 1 :
+			      cores < 4 * MARKERS_MAX ? (unsigned int)cores / 4 :
+							MARKERS_MAX;
 	/* Bitmaps of pages consist of whole words. */
 	to->max_bytes = (to->max_bytes + 4 * REGION_SIZE - 1) & -(4 * REGION_SIZE);
 	if (to->features & (EBBGC_PARK | EBBGC_HINTS))

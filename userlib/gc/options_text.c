@@ -171,7 +171,8 @@ static int set_plain(struct ebbgc_options *o, const char *key)
 
 int ebbgc_options_parse(struct ebbgc_options *options, const char *text)
 {
-	size_t size = options->struct_size, known = size < sizeof(*options) ? size : sizeof(*options);
+	size_t size = options->struct_size,
+	       known = size < sizeof(*options) ? size : sizeof(*options);
 	char copy[TEXT_MAX], *rest = copy, *word;
 	struct ebbgc_options o = { 0 };
 

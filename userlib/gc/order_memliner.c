@@ -107,7 +107,9 @@ static bool postpone(struct tracer *t, uint64_t work, uint64_t deadline)
 static void memliner_add(struct tracer *t, uint64_t work)
 {
 	if (t->explore_left && t->hops < t->heap->options.depth) {
-		/* With parking only the program causes reads here; in the paper exploring may, too. */
+		/*
+		 * With parking only the program causes reads here; in the paper exploring may, too.
+		 */
 		if ((t->heap->options.features & EBBGC_PARK) && postpone(t, work & ~WORK_FORCED, 0))
 			return;
 		t->explore_left--;

@@ -217,7 +217,8 @@ static void fetch_step(struct tracer *t)
 	unsigned int n = next_batch(t, pages);
 
 	if (n)
-		t->counts.fetch_calls += advice_give(&t->heap->advice, t->heap->base, pages, n, MADV_WILLNEED);
+		t->counts.fetch_calls += advice_give(&t->heap->advice, t->heap->base, pages, n,
+						     MADV_WILLNEED);
 	t->counts.fetched += n;
 	/* The program activates again the pages that it uses, before they are reclaimed. */
 	if ((t->heap->options.features & EBBGC_COLD) && p->traced_count) {

@@ -138,7 +138,8 @@ static void side_lock(struct ebbgc_heap *h)
 		to = h->region_count;
 	count = sides(h, side);
 	for (unsigned int i = 0; i < count; i++) {
-		if (mlock((char *)side[i].start + from * side[i].bytes, (to - from) * side[i].bytes)) {
+		if (mlock((char *)side[i].start + from * side[i].bytes,
+			  (to - from) * side[i].bytes)) {
 			/* RLIMIT_MEMLOCK; stats.side_locked shows it.  Not tried again. */
 			h->options.lock_side = false;
 			return;

@@ -18,7 +18,8 @@ int64_t residency_bytes(const void *start, size_t bytes)
 	int64_t resident = 0;
 
 	while (bytes) {
-		size_t part = bytes < (size_t)BATCH * PAGE_BYTES ? bytes : (size_t)BATCH * PAGE_BYTES;
+		size_t part = bytes < (size_t)BATCH * PAGE_BYTES ? bytes :
+								   (size_t)BATCH * PAGE_BYTES;
 
 		if (mincore((void *)p, part, pages))
 			return -errno;
@@ -129,7 +130,8 @@ static bool pagemap_in(const struct residency *r, size_t page)
 
 	if (mincore_in(r, page))
 		return true;
-	return pread(r->fd, &entry, 8, (off_t)((first + page) * 8)) == 8 && !(entry & PAGEMAP_SWAPPED);
+	return pread(r->fd, &entry, 8, (off_t)((first + page) * 8)) == 8 &&
+	       !(entry & PAGEMAP_SWAPPED);
 }
 
 /* --- mincore ---------------------------------------------------------------------------- */

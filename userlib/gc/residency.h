@@ -18,9 +18,9 @@
 #define PAGE_BYTES ((size_t)EBB_PAGE)
 
 enum page_state {
-	PAGE_RESIDENT,		/* mapped, or never touched */
-	PAGE_CACHED,		/* requested: in the swap cache, or in flight */
-	PAGE_SWAPPED_OUT,		/* swapped out: touching it waits for a read, unless prefetched */
+	PAGE_RESIDENT,	  /* mapped, or never touched */
+	PAGE_CACHED,	  /* requested: in the swap cache, or in flight */
+	PAGE_SWAPPED_OUT, /* swapped out: touching it waits for a read, unless prefetched */
 };
 
 struct residency;

@@ -136,7 +136,10 @@ void mutator_unblock(struct mutator *m)
 		pthread_mutex_lock(&h->lock);
 		if (!stopped)
 			return;
-		/* Running here while waiting there could deadlock with a thread that does the opposite. */
+		/*
+		 * Running here while waiting there could deadlock with a thread that does the
+		 * opposite.
+		 */
 		mutator_block(m);
 		pthread_mutex_unlock(&h->lock);
 		pthread_mutex_lock(&stopped->lock);
@@ -155,8 +158,8 @@ __attribute__((noinline)) void *with_stack(struct mutator *m, void *(*fn)(void *
 	/* Spills all callee-saved registers to this frame (a jmp_buf would mangle some). */
 	__builtin_unwind_init();
 	/*
-	 * The lower end of this frame.  The stack below it changes while fn runs, and another heap's
-	 * collector may scan meanwhile.
+	 * The lower end of this frame.  The stack below it changes while fn runs, and another
+	 * heap's collector may scan meanwhile.
 	 */
 	stack_end = __builtin_alloca(1 + (arg == NULL));
 	/* Otherwise a collector may be scanning the stack. */

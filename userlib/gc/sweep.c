@@ -81,7 +81,8 @@ static uint32_t pages_live(const struct ebbgc_heap *h, uint32_t region, uint8_t 
 		if (!allocated[w])
 			continue;
 		/* A word's objects begin on one page; only the last may end on a later page. */
-		last = ((64 * w + 63 - (size_t)__builtin_clzll(allocated[w])) * GRANULE + size - 1) /
+		last = ((64 * w + 63 - (size_t)__builtin_clzll(allocated[w])) * GRANULE + size -
+			1) /
 		       PAGE_BYTES;
 		live |= (UINT32_C(2) << last) - (UINT32_C(1) << first);
 	}

@@ -46,7 +46,8 @@ void weak_clear(struct ebbgc_heap *h)
 		struct vector *ephemerons = &h->marker.tracers[i].ephemerons;
 
 		for (size_t j = 0; j < weak->count; j++)
-			type_visit(&h->types[type_id(weak->items[j])], weak->items[j], clear_slot, h);
+			type_visit(&h->types[type_id(weak->items[j])], weak->items[j], clear_slot,
+				   h);
 		for (size_t j = 0; j < ephemerons->count; j++) {
 			ebbgc_ref_t *slots = (ebbgc_ref_t *)(uintptr_t)ephemerons->items[j];
 

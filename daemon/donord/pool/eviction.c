@@ -270,7 +270,7 @@ static void report(struct eviction *e, uint64_t now)
 {
 	uint32_t n = 0, first = 0;
 
-	for (uint32_t i = e->options.overdue ? e->pool->count : 0; i--; ) {
+	for (uint32_t i = e->options.overdue ? e->pool->count : 0; i--;) {
 		struct lend_slab *s = &e->pool->slabs[i];
 
 		if (s->state != LEND_LENT || s->asked == LEND_NOT_ASKED || s->overdue ||

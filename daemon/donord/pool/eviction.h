@@ -31,7 +31,10 @@ struct eviction {
 	struct pool *pool;
 	struct donor_log *log;
 	struct eviction_options options;
-	struct eviction_loan { uint32_t slab, generation; struct borrower *owner; } drawn[WIRE_LOANS];
+	struct eviction_loan {
+		uint32_t slab, generation;
+		struct borrower *owner;
+	} drawn[WIRE_LOANS];
 	struct headroom_candidate candidates[WIRE_LOANS]; /* .slab indexes the sample */
 	uint32_t count;    /* loans in the sample */
 	uint32_t want;     /* E of the round in progress; 0 = none is */

@@ -45,7 +45,8 @@ static void run(struct pool_task *t)
 
 static void done(struct pool_task *t);
 
-static enum wire_status grant(struct export *x, struct borrower *b, const struct wire_frame *request)
+static enum wire_status grant(struct export *x, struct borrower *b,
+			      const struct wire_frame *request)
 {
 	struct kernel_export *kx = (struct kernel_export *)x;
 	struct kernel_key *k = &kx->keys[request->slab];

@@ -165,7 +165,8 @@ static void sample_cgroups(const struct machine *m, struct headroom_sample *samp
 			used -= cache < used ? cache : used;
 			left = used < limit ? limit - used : 0;
 			sample->own = !sample->limited || left < sample->own ? left : sample->own;
-			sample->limit = !sample->limited || limit < sample->limit ? limit : sample->limit;
+			sample->limit = !sample->limited || limit < sample->limit ? limit :
+										    sample->limit;
 			sample->limited = true;
 		}
 		*strrchr(dir, '/') = '\0';

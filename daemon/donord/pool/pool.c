@@ -274,7 +274,7 @@ uint32_t pool_shrink(struct pool *p, uint32_t n)
 
 	for (int which = 0; which < 2; which++)
 		/* From the end: loans gather at the beginning. */
-		for (uint32_t i = p->count; i-- && started < n && p->in[order[which]]; ) {
+		for (uint32_t i = p->count; i-- && started < n && p->in[order[which]];) {
 			if (p->slabs[i].state != order[which] || p->slabs[i].pins)
 				continue;
 			start(p, i, LEND_GOING);
@@ -498,7 +498,8 @@ uint32_t pool_return_rest(struct pool *p, struct borrower *b)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < p->count; i++) {
-		if (p->slabs[i].owner != b || p->slabs[i].state != LEND_LENT || !p->slabs[i].unclaimed)
+		if (p->slabs[i].owner != b || p->slabs[i].state != LEND_LENT ||
+		    !p->slabs[i].unclaimed)
 			continue;
 		end_loan(p, i);
 		n++;

@@ -157,7 +157,9 @@ static void bound(struct rdma_place *p, const struct ibv_wc *wc)
 		return;
 	}
 	g = (struct wire_rdma_grant){
-		.address = (uintptr_t)w->memory->addr, .length = p->x.pool->slab_size, .key = w->key,
+		.address = (uintptr_t)w->memory->addr,
+		.length = p->x.pool->slab_size,
+		.key = w->key,
 	};
 	wire_build_rdma_grant(payload, &g);
 	pool_granted(p->x.pool, &w->reply,
@@ -199,7 +201,8 @@ static void revoke(struct export *x, struct borrower *b, uint32_t slab)
 		rdma_queue_end(p, queue_of(b));
 }
 
-static enum wire_status grant(struct export *x, struct borrower *b, const struct wire_frame *request)
+static enum wire_status grant(struct export *x, struct borrower *b,
+			      const struct wire_frame *request)
 {
 	struct rdma_place *p = (struct rdma_place *)x;
 	struct window *w = &p->windows[request->slab];
@@ -290,7 +293,8 @@ static int make_objects(struct rdma_place *p, const struct address *a, struct er
 				 "rdma %s: not the address of a single RDMA device; give the address of one", a->text);
 	if (ibv_query_device(verbs, &attr))
 		return fail(e, errno, "rdma %s: %m", a->text);
-	if (!(attr.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)))
+	if (!(attr.device_cap_flags &
+	      (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)))
 		return fail_exit(e, EXIT_UNSUPPORTED, EOPNOTSUPP,
 				 "rdma %s: its device has no memory windows of type 2; use another, or tcp",
 				 a->text);

@@ -17,7 +17,8 @@
 
 static void *map_nothing(void *at, uint64_t size, int flags)
 {
-	return mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+	return mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1,
+		    0);
 }
 
 void *slab_memory_reserve(uint64_t size, uint8_t **memory, size_t *reserved_size)

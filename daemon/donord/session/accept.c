@@ -137,7 +137,8 @@ struct connection *connection_adopt(struct sessions *s, int fd,
 static void listen_to(struct places *p, uint32_t events)
 {
 	for (int i = 0; i < p->count; i++) {
-		struct epoll_event ev = { .events = events, .data.u64 = p->first_key + (uint64_t)i };
+		struct epoll_event ev = { .events = events,
+					  .data.u64 = p->first_key + (uint64_t)i };
 
 		epoll_ctl(p->sessions->epoll_fd, EPOLL_CTL_MOD, p->fds[i], &ev);
 	}
@@ -190,7 +191,8 @@ void places_accept(struct places *p, int i)
 
 int places_listen(struct places *p, struct address *a, struct error *e)
 {
-	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = p->first_key + (uint64_t)p->count };
+	struct epoll_event ev = { .events = EPOLLIN,
+				  .data.u64 = p->first_key + (uint64_t)p->count };
 	struct sessions *s = p->sessions;
 	int fd;
 

@@ -95,7 +95,10 @@ static void session_end(struct kernel_accept *l, struct kernel_session **p, cons
 			  s->borrower.name[0] ? s->borrower.name : "(unknown, RDMA)", why, slabs);
 }
 
-/* Returns the oldest session without proof, of any peer if @peer is NULL, and in *@count their number. */
+/*
+ * Returns the oldest session without proof, of any peer if @peer is NULL, and in *@count their
+ * number.
+ */
 static struct kernel_session **first_unproven(struct kernel_accept *l, const char *peer,
 					      uint32_t *count)
 {

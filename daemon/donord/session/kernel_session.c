@@ -251,8 +251,8 @@ static uint64_t waiting(struct kernel_session *s, uint64_t tag)
 	for (uint64_t i = 0; i < KERNEL_MESSAGES; i++) {
 		struct wire_frame f;
 
-		if (s->granting & 1u << i && wire_parse(message(s, i), WIRE_HEADER, WIRE_AT_DONOR, &f) == 1 &&
-		    f.tag == tag)
+		if (s->granting & 1u << i &&
+		    wire_parse(message(s, i), WIRE_HEADER, WIRE_AT_DONOR, &f) == 1 && f.tag == tag)
 			return i;
 	}
 	return KERNEL_MESSAGES;
@@ -289,7 +289,8 @@ static void granted(struct borrower *b, const struct wire_frame *request,
 	uint64_t i = waiting(s, request->tag);
 
 	s->granting &= ~(1u << i);
-	if (reply(s, i, request, g ? WIRE_OK : WIRE_NO_SPACE, g ? g->bytes : NULL, g ? g->length : 0))
+	if (reply(s, i, request, g ? WIRE_OK : WIRE_NO_SPACE, g ? g->bytes : NULL,
+		  g ? g->length : 0))
 		give_up(b, "the queue pair takes no frame");
 }
 

@@ -9,7 +9,8 @@
 /* Whether request @f must wait until replies have left, or for the next turn. */
 static bool must_wait(const struct connection *c, const struct wire_frame *f)
 {
-	return !connection_has_room(c) || (f->op == WIRE_MAP && !pool_may_lend(c->sessions->pool, &c->borrower));
+	return !connection_has_room(c) ||
+	       (f->op == WIRE_MAP && !pool_may_lend(c->sessions->pool, &c->borrower));
 }
 
 static void put_donor(struct connection *c, const struct wire_frame *f)
@@ -26,7 +27,8 @@ static void put_donor(struct connection *c, const struct wire_frame *f)
 	connection_reply(c, &reply, WIRE_OK, buf, sizeof(buf), NO_SLAB);
 }
 
-static void granted(struct borrower *b, const struct wire_frame *request, const struct lend_grant *g)
+static void granted(struct borrower *b, const struct wire_frame *request,
+		    const struct lend_grant *g)
 {
 	struct connection *c = connection_of(b);
 	struct wire_frame r = *request;
@@ -279,7 +281,8 @@ static int finished(void *data, const struct wire_frame *f)
 	uint32_t class;
 
 	if (c->verdict != WIRE_OK && f->op != WIRE_WRITE) {
-		connection_reply(c, f, c->verdict, NULL, f->op == WIRE_READ ? f->length : 0, NO_SLAB);
+		connection_reply(c, f, c->verdict, NULL, f->op == WIRE_READ ? f->length : 0,
+				 NO_SLAB);
 		return 0;
 	}
 	switch (f->op) {

@@ -328,7 +328,8 @@ uint64_t connections_delayed(struct sessions *s)
 		while (c->delayed_count && c->delayed[c->delayed_head].due <= now) {
 			struct delayed *d = &c->delayed[c->delayed_head];
 
-			connection_reply(c, &d->reply, WIRE_OK, d->memory, d->reply.length, d->reply.slab);
+			connection_reply(c, &d->reply, WIRE_OK, d->memory, d->reply.length,
+					 d->reply.slab);
 			c->delayed_head = (c->delayed_head + 1) % CONNECTION_REPLIES;
 			c->delayed_count--;
 			any = true;
@@ -371,7 +372,8 @@ void connections_keys(struct sessions *s)
 	for (int i = 0; i < CONNECTIONS; i++) {
 		struct connection *c = &s->connections[i];
 		const char *name = c->kept_until ? c->borrower.key : c->access.tls.name;
-		const char *fingerprint = c->kept_until ? c->fingerprint : c->access.tls.fingerprint;
+		const char *fingerprint = c->kept_until ? c->fingerprint :
+							  c->access.tls.fingerprint;
 		char identity[KEY_IDENTITY];
 
 		if (connection_is_free(c) || !*name)

@@ -199,7 +199,9 @@ static int give(struct class_call *c, struct json_object *answer, struct error *
 		r = pick_class(c, &class, e);
 	if (!r)
 		r = kmod_class(c->link, c->view.device, class, copies,
-			       c->view.now.copies[class] ? seal_of(&c->view.now, class) : wanted_seal(c), e);
+			       c->view.now.copies[class] ? seal_of(&c->view.now, class) :
+							   wanted_seal(c),
+			       e);
 	if (r)
 		return r;
 	c->view.class = class;

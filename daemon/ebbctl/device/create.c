@@ -131,7 +131,9 @@ static int check_swap(const char *name, const struct device_plan *plan, int *pri
 				 name, n);
 	*priority = (int)plan->priority;
 	if (!*priority)
-		*priority = top < PRIORITY_MIN ? PRIORITY_MIN : top < DEVICE_PRIORITY_MAX ? top + 1 : top;
+		*priority = top < PRIORITY_MIN	      ? PRIORITY_MIN :
+			    top < DEVICE_PRIORITY_MAX ? top + 1 :
+							top;
 	return 0;
 }
 
@@ -167,7 +169,9 @@ static int check_request(const char *name, const struct device_plan *plan, struc
 static int check(const char *name, const struct device_plan *plan, struct device_record *d,
 		 struct donor_list *donors, struct error *e)
 {
-	int r = is_kmod(plan->frontend) ? 0 : is_ublk(plan->frontend) ? ublk_check(e) : check_fuse(e);
+	int r = is_kmod(plan->frontend) ? 0 :
+		is_ublk(plan->frontend) ? ublk_check(e) :
+					  check_fuse(e);
 
 	if (r)
 		return r;
@@ -355,7 +359,8 @@ int device_create(const char *name, const struct device_plan *plan, struct devic
 		device_announce();
 		return 0;
 	}
-	if (!device_find(name, d, NULL) && device_teardown(d, SWAPOFF_MS, PATIENCE_TO_THE_END, &also))
+	if (!device_find(name, d, NULL) &&
+	    device_teardown(d, SWAPOFF_MS, PATIENCE_TO_THE_END, &also))
 		fprintf(stderr, "ebbctl: cleanup: %s\n", also.text);
 	return r;
 }

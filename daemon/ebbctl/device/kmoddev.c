@@ -330,7 +330,10 @@ int kmoddev_settle(struct kmod_link *l, const struct device_record *d, struct km
 		r = kmod_settle(l, v, ROUND, &round, e);
 		if (!r) {
 			r = check_round(d, v, &round, &refused);
-			/* ebbd may have mapped slabs of the class concurrently; then the module refuses. */
+			/*
+			 * ebbd may have mapped slabs of the class concurrently; then the module
+			 * refuses.
+			 */
 			again = r == -ENOSPC && v->class && !before;
 			before |= again;
 			if (r && !again)

@@ -127,7 +127,8 @@ static int is_tight(const char *dir, void *data)
 	struct tight *t = data;
 	struct cgroup_ref c;
 
-	if (cgroup_memory_read(dir, &t->memory) || !t->memory.swapped || cgroup_resolve(dir, &c, NULL))
+	if (cgroup_memory_read(dir, &t->memory) || !t->memory.swapped ||
+	    cgroup_resolve(dir, &c, NULL))
 		return 0;
 	t->limit = cgroup_limit(&c);
 	snprintf(t->rel, sizeof(t->rel), "%.255s", c.rel);

@@ -14,13 +14,17 @@
 #define NS 1e-9
 #define US 1e-6
 
-#define METRIC(kind, rows, name, path, text, ...) { name, kind, rows, path, .help = text, __VA_ARGS__ }
+#define METRIC(kind, rows, name, path, text, ...) \
+	{ \
+		name, kind, rows, path, .help = text, __VA_ARGS__ \
+	}
 #define COUNTER(...) METRIC(METRIC_COUNTER, __VA_ARGS__)
 #define GAUGE(...) METRIC(METRIC_GAUGE, __VA_ARGS__)
 #define IS(...) METRIC(METRIC_IS, __VA_ARGS__)
 #define STATES(...) METRIC(METRIC_STATES, __VA_ARGS__)
 #define HISTOGRAM(...) METRIC(METRIC_HISTOGRAM, __VA_ARGS__)
-#define INFO(rows, name, text, ...) METRIC(METRIC_INFO, rows, name, NULL, text, .labels = { __VA_ARGS__ })
+#define INFO(rows, name, text, ...) \
+	METRIC(METRIC_INFO, rows, name, NULL, text, .labels = { __VA_ARGS__ })
 
 #define EXECUTOR(name, path, text) COUNTER(ROWS_DAEMON, "ebb_prefetch_" name, "executor." path, text)
 #define CGROUP(name, text) COUNTER(ROWS_CGROUP, "ebb_cgroup_" name, name, text)

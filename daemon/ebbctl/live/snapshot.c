@@ -41,7 +41,8 @@ static struct json_object *pressure_of(const struct cgroup_ref *c)
 	uint64_t some, full;
 
 	snprintf(path, sizeof(path), "%s/memory.pressure", c->twin);
-	if (!*c->twin || file_read(path, text, sizeof(text)) <= 0 || pressure_parse(text, &some, &full))
+	if (!*c->twin || file_read(path, text, sizeof(text)) <= 0 ||
+	    pressure_parse(text, &some, &full))
 		return NULL;
 	o = json_object_new_object();
 	json_add_int(o, "some_us", (int64_t)some);

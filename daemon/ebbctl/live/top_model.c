@@ -84,15 +84,16 @@ static void put_copy(struct json_object *o, const char *key, struct json_object 
 }
 
 /* Adds quantiles of the growth of a histogram; null without growth. */
-static void put_quantiles(struct json_object *o, struct json_object *before, struct json_object *now,
-			  const char *p50, const char *p99)
+static void put_quantiles(struct json_object *o, struct json_object *before,
+			  struct json_object *now, const char *p50, const char *p99)
 {
 	struct json_object *grown = json_object_new_array();
 	size_t n = length_of(now);
 	double total = 0;
 
 	for (size_t i = 0; i < n && length_of(before) == n; i++) {
-		double v = json_object_get_double(row_of(now, i)) - json_object_get_double(row_of(before, i));
+		double v = json_object_get_double(row_of(now, i)) -
+			   json_object_get_double(row_of(before, i));
 
 		total = v < 0 || total < 0 ? -1 : total + v;
 		json_object_array_add(grown, json_object_new_double(v));

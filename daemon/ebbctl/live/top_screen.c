@@ -105,8 +105,12 @@ int top_screen_key(struct top_screen *s, int timeout_ms)
 
 	timeout(timeout_ms);
 	key = getch();
-	return key == ERR ? TOP_KEY_NONE : key == KEY_UP ? TOP_KEY_UP : key == KEY_DOWN ? TOP_KEY_DOWN :
-	       key == KEY_RESIZE ? TOP_KEY_RESIZED :
+	return key == ERR				      ? TOP_KEY_NONE :
+	       key == KEY_UP				      ? TOP_KEY_UP :
+	       key == KEY_DOWN				      ? TOP_KEY_DOWN :
+	       key == KEY_RESIZE			      ? TOP_KEY_RESIZED :
 	       key == KEY_BACKSPACE || key == 127 || key == 8 ? TOP_KEY_BACK :
-	       key == KEY_ENTER ? '\n' : key > 255 ? TOP_KEY_NONE : key;
+	       key == KEY_ENTER				      ? '\n' :
+	       key > 255				      ? TOP_KEY_NONE :
+								key;
 }

@@ -8,7 +8,13 @@
 struct top_screen;
 
 /* Keys beyond characters. */
-enum { TOP_KEY_NONE = -1, TOP_KEY_UP = -2, TOP_KEY_DOWN = -3, TOP_KEY_RESIZED = -4, TOP_KEY_BACK = -5 };
+enum {
+	TOP_KEY_NONE = -1,
+	TOP_KEY_UP = -2,
+	TOP_KEY_DOWN = -3,
+	TOP_KEY_RESIZED = -4,
+	TOP_KEY_BACK = -5
+};
 
 /* Takes over the terminal; fails without a terminal that ncurses knows. */
 int top_screen_open(struct top_screen **out, struct error *e);

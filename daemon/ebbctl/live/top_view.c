@@ -62,7 +62,8 @@ static void write_head(FILE *f, struct json_object *frame)
 static void make_printable(char *text, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
-		if ((unsigned char)text[i] >= 0x7f || ((unsigned char)text[i] < ' ' && text[i] != '\n'))
+		if ((unsigned char)text[i] >= 0x7f ||
+		    ((unsigned char)text[i] < ' ' && text[i] != '\n'))
 			text[i] = '?';
 }
 

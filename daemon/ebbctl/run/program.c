@@ -21,7 +21,8 @@
 
 int program_block_signals(struct program *p, struct error *e)
 {
-	const struct sigaction ignore = { .sa_handler = SIG_IGN }, usual = { .sa_handler = SIG_DFL };
+	const struct sigaction ignore = { .sa_handler = SIG_IGN },
+			       usual = { .sa_handler = SIG_DFL };
 	sigset_t set;
 
 	*p = (struct program){ .pidfd = -1, .go = -1, .failed = -1, .signals = -1 };

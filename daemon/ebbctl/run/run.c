@@ -57,8 +57,9 @@ static int prepare(struct run *run, struct error *e)
 		uint64_t half = memory_available() / 2;
 
 		if (!memory) {
-			memory = o->mem * DEVICE_PER_LIMIT > DEVICE_MIN ? o->mem * DEVICE_PER_LIMIT :
-									   DEVICE_MIN;
+			memory = o->mem * DEVICE_PER_LIMIT > DEVICE_MIN ?
+					 o->mem * DEVICE_PER_LIMIT :
+					 DEVICE_MIN;
 			memory = memory < half ? memory : half;
 		}
 		return started_begin(&run->started, daemon, device, memory, e);

@@ -26,7 +26,7 @@ struct run {
 	struct cgroup_ref cgroup;
 	char scope[64];             /* systemd scope of the cgroup, or "" */
 	bool created, attached, recording;
-	uint64_t needed;            /* bytes: peak of anonymous, mapped and kernel memory, with o->watch */
+	uint64_t needed; /* bytes: peak of anonymous, mapped and kernel memory, with o->watch */
 	struct json_object *summary;
 };
 

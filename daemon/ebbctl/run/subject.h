@@ -24,7 +24,7 @@ struct subject {
 	bool temporary;         /* remove the recording with the subject */
 	bool holds_signals;     /* while a temporary file exists */
 	sigset_t mask;          /* previous mask */
-	uint64_t needed;        /* bytes with which it hardly swaps; 0: derive it from the recording */
+	uint64_t needed; /* bytes with which it hardly swaps; 0: derive it from the recording */
 	double full_seconds;    /* run time with all its memory; 0: unknown */
 	double recorded_seconds;
 };

@@ -11,7 +11,10 @@ const char *state_word(const char *state);
 /* Prints the result of device_describe_all(). */
 void device_print_table(struct json_object *rows);
 
-/* Returns the number of slabs that cannot leave the donor of @row, which has an "outlook" while it is drained. */
+/*
+ * Returns the number of slabs that cannot leave the donor of @row, which has an "outlook" while it
+ * is drained.
+ */
 int64_t donor_stuck(struct json_object *row);
 /* Prints their number and the cause, if any. */
 void donor_print_stuck(const char *donor, const char *device, struct json_object *row);

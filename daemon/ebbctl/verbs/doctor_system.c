@@ -131,7 +131,8 @@ static void remote_advice(struct doctor *d)
 	struct { void *base; size_t len; } page = { NULL, EBB_PAGE };
 	long n;
 
-	page.base = mmap(NULL, page.len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	page.base = mmap(NULL, page.len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			 0);
 	n = syscall(SYS_process_madvise, self, &page, 1, MADV_WILLNEED, 0);
 	doctor_add(d, n < 0 ? MISSING : HAVE, "process_madvise",
 		   "use Linux 5.10 or later, with CAP_SYS_NICE and CAP_SYS_PTRACE", "%s",

@@ -23,7 +23,8 @@ static int check_options(const struct run_options *o, struct error *e)
 	if (o->no_track && (o->record || o->params.n))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "run: --no-track excludes --record and --param; drop one");
-	if (o->name && (strchr(o->name, '/') || !*o->name || *o->name == '.' || strlen(o->name) > 40))
+	if (o->name &&
+	    (strchr(o->name, '/') || !*o->name || *o->name == '.' || strlen(o->name) > 40))
 		return fail_exit(e, EXIT_USAGE, EINVAL,
 				 "run: '%.64s': invalid name of a cgroup; use at most 40 characters without '/'",
 				 o->name);

@@ -179,9 +179,14 @@ const struct command command_slab_list = {
 };
 
 const struct command command_slab_migrate = {
-	.object = "slab", .action = "migrate", .arguments = "NAME INDEX",
+	.object = "slab",
+	.action = "migrate",
+	.arguments = "NAME INDEX",
 	.help = "Migrate a slab to another donor while it is in use",
 	.example = "  ebbctl slab migrate ebb0 17 --to 10.0.0.8:7070\n",
-	.options = migrate_specs, .options_size = sizeof(struct migrate_options), .run = run_migrate,
-	.min_args = 2, .max_args = 2,
+	.options = migrate_specs,
+	.options_size = sizeof(struct migrate_options),
+	.run = run_migrate,
+	.min_args = 2,
+	.max_args = 2,
 };

@@ -21,7 +21,7 @@
 #define INTERVAL_LEAST (100 * MS)
 #define INTERVAL_MOST (3600 * 1000 * MS)
 
-#define CTRL(letter) ((letter) & 31)
+#define CTRL(letter) ((letter)&31)
 #define ESCAPE CTRL('[')
 
 struct top_options {
@@ -136,7 +136,9 @@ static void type(struct live *l, int key)
 
 static void change_interval(struct live *l, uint64_t ns)
 {
-	l->interval = ns < INTERVAL_LEAST ? INTERVAL_LEAST : ns > INTERVAL_MOST ? INTERVAL_MOST : ns;
+	l->interval = ns < INTERVAL_LEAST ? INTERVAL_LEAST :
+		      ns > INTERVAL_MOST  ? INTERVAL_MOST :
+					    ns;
 	l->next = now_ns() + l->interval;
 }
 

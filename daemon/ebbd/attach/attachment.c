@@ -27,8 +27,11 @@ void attachments_init(struct attachments *a, struct plane *plane, struct budget_
 
 static int write_entry(struct attachments *a, struct attachment *t)
 {
-	struct ebb_cgroup c = { .owner = t->cgroup.id, .policy = t->slot, .room = budget_room(t->budget),
-				.flags = EBB_CGROUP_ATTACHED, .slowdown = t->slowdown,
+	struct ebb_cgroup c = { .owner = t->cgroup.id,
+				.policy = t->slot,
+				.room = budget_room(t->budget),
+				.flags = EBB_CGROUP_ATTACHED,
+				.slowdown = t->slowdown,
 				.timely_ns = budget_timely_ns(t->budget) };
 
 	if (t->by == BY_DECLARATION)
@@ -129,9 +132,10 @@ static int set_params(const struct policy *policy, struct ebb_params *params, en
 					 names[i], policy->name);
 		if (values[i] < info->min || values[i] > info->max)
 			return fail_exit(e, EXIT_USAGE, ERANGE,
-					 "%s: %llu is out of range; policy '%s' takes %llu to %llu", names[i],
-					 (unsigned long long)values[i], policy->name,
-					 (unsigned long long)info->min, (unsigned long long)info->max);
+					 "%s: %llu is out of range; policy '%s' takes %llu to %llu",
+					 names[i], (unsigned long long)values[i], policy->name,
+					 (unsigned long long)info->min,
+					 (unsigned long long)info->max);
 		params->v[info - policy->info.param] = values[i];
 	}
 	return 0;
@@ -173,10 +177,9 @@ bool attachment_is(const struct attachments *a, const struct attachment *t,
 {
 	struct attachment granted = { 0 };
 
-	return !grant((struct attachments *)a, wish, &granted, NULL) && granted.policy == t->policy &&
-	       granted.by == t->by && granted.detect == t->detect &&
-	       granted.slowdown == t->slowdown &&
-	       !strcmp(granted.source, t->source) &&
+	return !grant((struct attachments *)a, wish, &granted, NULL) &&
+	       granted.policy == t->policy && granted.by == t->by && granted.detect == t->detect &&
+	       granted.slowdown == t->slowdown && !strcmp(granted.source, t->source) &&
 	       !memcmp(&granted.params, &t->params, sizeof(t->params));
 }
 
@@ -456,7 +459,8 @@ void attachments_restore(struct attachments *a)
 		/* Pages outstanding at the restart count as expired. */
 		plane_counters(p, ids[i], &sum);
 		gone = sum.hits + sum.late + sum.wasted;
-		budget_restore(t->budget, s.prefetched, s.prefetched > gone ? s.prefetched - gone : 0);
+		budget_restore(t->budget, s.prefetched,
+			       s.prefetched > gone ? s.prefetched - gone : 0);
 		log_info("%s: taken over with policy %s", c.rel, s.policy);
 	}
 	plane_flush_cache(p);

@@ -6,7 +6,7 @@
 #define GROW_BELOW 0.75         /* of the target */
 #define PAUSE_FIRST 4           /* periods */
 #define PAUSE_MAX 64
-#define DECAY_FIRST 64          /* of the floor, each period; that one period was bad may be chance */
+#define DECAY_FIRST 64 /* of the floor, each period; that one period was bad may be chance */
 #define DECAY_LAST 1024         /* where it was so again and again */
 #define FLOOR_SAME 16           /* floors that differ by less than 1 / this are the same */
 #define START_SHARE 64          /* of what is resident */

@@ -231,7 +231,8 @@ static void judge_all(struct offload_pages *p, uint64_t now, struct offload_roun
 	if (round->cached < on_trial / 2)
 		round->cached = 0;
 	for (uint32_t i = 0; i < p->trials; i++)
-		if (now - p->trial[i].since_ns < p->trial[i].wait_ns || judge(p, &p->trial[i], now, round))
+		if (now - p->trial[i].since_ns < p->trial[i].wait_ns ||
+		    judge(p, &p->trial[i], now, round))
 			p->trial[kept++] = p->trial[i];
 		else
 			heat_of(p, p->trial[i].tgid, p->trial[i].chunk)->on_trial = 0;
@@ -333,7 +334,10 @@ static int by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The processes of the tree below @dir, ascending; of more than PROCESSES those that are listed first. */
+/*
+ * The processes of the tree below @dir, ascending; of more than PROCESSES those that are listed
+ * first.
+ */
 static uint32_t processes(const char *dir, uint32_t *tgid)
 {
 	char *roots[] = { (char *)dir, NULL }, path[PATH_MAX];

@@ -35,7 +35,8 @@ uint64_t offload_room_parse(const char *swaps, const char (*block)[64], uint32_t
 	bool foreign = false;
 	char path[256];
 
-	for (const char *line = strchr(swaps, '\n'); line && line[1]; line = strchr(line + 1, '\n')) {
+	for (const char *line = strchr(swaps, '\n'); line && line[1];
+	     line = strchr(line + 1, '\n')) {
 		bool ours = false;
 
 		if (sscanf(line + 1, "%255s %*s %lu %lu %d", path, &size, &used, &priority) != 4)

@@ -110,7 +110,8 @@ static int migrate(const struct asked *a, struct error *e)
 					 a->name);
 	}
 	/* As ebb-swapd: of two replicas the first leaves. */
-	return kmod_migrate(a->link, a->view->device, a->view->class, (uint32_t)slab, its->session, session, e);
+	return kmod_migrate(a->link, a->view->device, a->view->class, (uint32_t)slab, its->session,
+			    session, e);
 }
 
 /* Returns a session other than @but that takes slabs, or KMOD_NO_SESSION. */
@@ -141,8 +142,8 @@ static int drain(const struct asked *a, struct error *e)
 				 "donor %s: device %s has no other donor and no backup to migrate to; start another ebb-donord",
 				 a->view->donor[donor].text, a->name);
 	/*
-	 * Places before DRAIN: version 1 of the module moves all remaining slabs to one donor.  Later
-	 * rounds migrate slabs that cannot move yet.
+	 * Places before DRAIN: version 1 of the module moves all remaining slabs to one donor.
+	 * Later rounds migrate slabs that cannot move yet.
 	 */
 	session->draining = true;
 	kmod_place(a->link, a->view, BUDGET, &round);

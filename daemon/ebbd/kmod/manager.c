@@ -125,7 +125,8 @@ static int device_recorded(const struct device_record *r, void *data)
 		struct managed *d = m->device[i];
 
 		/* A device re-created under the name has another number, size or donors. */
-		if (!strcmp(d->name, r->name) && d->view.device == number && d->view.size == r->size) {
+		if (!strcmp(d->name, r->name) && d->view.device == number &&
+		    d->view.size == r->size) {
 			d->view.donors = kmod_donors_of(r->donor, d->view.donor);
 			d->recorded = true;
 			return 0;
@@ -257,7 +258,8 @@ static int settle_classes(struct managed *d, struct kmod_round *all, struct erro
 	int r = 0;
 
 	for (uint32_t i = 1; !r && i < EBB_SWAP_CLASSES; i++) {
-		struct kmod_view *v = d->view.now.copies[i] & EBB_SWAP_DONOR ? class_view(d, i) : NULL;
+		struct kmod_view *v = d->view.now.copies[i] & EBB_SWAP_DONOR ? class_view(d, i) :
+									       NULL;
 		struct kmod_round round;
 
 		if (!v)
@@ -287,7 +289,9 @@ static void inhibit_sleep(struct managed *d)
 	else if (d->awake_fd != -EOPNOTSUPP && !d->awake_due)
 		log_warn("device %s: systemd-logind does not inhibit sleep: %s; destroy the device before the machine sleeps",
 			 d->name, strerror(-d->awake_fd));
-	/* From the end of the request: one that takes longer than ASK_LOGIND would repeat for ever. */
+	/*
+	 * From the end of the request: one that takes longer than ASK_LOGIND would repeat for ever.
+	 */
 	d->awake_due = now_ns() + ASK_LOGIND;
 }
 
@@ -380,7 +384,8 @@ static void *run(void *data)
 
 		run_rounds(m);
 		p[n++] = (struct pollfd){ .fd = m->wake, .events = POLLIN };
-		p[n++] = (struct pollfd){ .fd = m->events ? kmod_fd(m->events) : -1, .events = POLLIN };
+		p[n++] = (struct pollfd){ .fd = m->events ? kmod_fd(m->events) : -1,
+					  .events = POLLIN };
 		for (int i = 0; i < m->devices; i++) {
 			served[i] = m->device[i];
 			p[n++] = (struct pollfd){ .fd = m->device[i]->listen_fd, .events = POLLIN };

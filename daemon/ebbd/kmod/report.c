@@ -50,8 +50,8 @@ static bool somewhere(const struct kmod_view *v, const struct ebb_swap_slab *sla
 	for (uint32_t i = 0; i < v->now.sessions; i++) {
 		const struct kmod_session *s = &v->now.session[i];
 
-		if (!kmod_slab_is_at(slab, s->number) && s->state == EBB_SWAP_LIVE && !s->draining &&
-		    s->free >= v->now.slab)
+		if (!kmod_slab_is_at(slab, s->number) && s->state == EBB_SWAP_LIVE &&
+		    !s->draining && s->free >= v->now.slab)
 			return true;
 	}
 	return false;
@@ -127,7 +127,8 @@ static void add_copies(const struct kmod_view *v, struct json_object *a)
 		mapped += first;
 		there += (uint64_t)first + second;
 		wanted += s->copies & EBB_SWAP_SECOND ? 2 : 1;
-		filling += (first && lacks(s, EBB_SWAP_DONOR)) + (second && lacks(s, EBB_SWAP_SECOND));
+		filling += (first && lacks(s, EBB_SWAP_DONOR)) +
+			   (second && lacks(s, EBB_SWAP_SECOND));
 		leaving += s->source != KMOD_NO_SESSION;
 	}
 	json_add_int(copies, "wanted", v->now.copies[0] & EBB_SWAP_SECOND ? 2 : 1);
@@ -151,7 +152,8 @@ static struct json_object *class_json(const struct kmod_view *v, uint32_t class)
 
 	for (uint32_t i = 0; i < v->now.cgroups; i++)
 		if (v->now.cgroup[i].class == class)
-			json_object_array_add(cgroups, json_object_new_int64((int64_t)v->now.cgroup[i].id));
+			json_object_array_add(cgroups,
+					      json_object_new_int64((int64_t)v->now.cgroup[i].id));
 	for (uint32_t i = 0; i < v->all; i++) {
 		struct kmod_donor donor;
 
@@ -270,7 +272,9 @@ static struct json_object *slab_json(const struct kmod_view *v, uint32_t index,
 {
 	const struct ebb_swap_slab *s = &v->slabs[index];
 	struct json_object *o = json_object_new_object(), *copies = json_object_new_array();
-	uint64_t pages = before ? s->reads + s->writes - before[index].reads - before[index].writes : 0;
+	uint64_t pages = before ?
+				 s->reads + s->writes - before[index].reads - before[index].writes :
+				 0;
 
 	json_add_int(o, "slab", index);
 	json_add_text(o, "state", s->session != KMOD_NO_SESSION ? "mapped" : "unmapped");
@@ -278,9 +282,9 @@ static struct json_object *slab_json(const struct kmod_view *v, uint32_t index,
 	json_add_int(o, "reads", s->reads);
 	json_add_int(o, "writes", s->writes);
 	json_add_int(o, "donor_only", s->donor_only);
-	json_object_object_add(o, "activity",
-			       before && seconds > 0 ? json_object_new_double((double)pages / seconds) :
-						       NULL);
+	json_object_object_add(
+		o, "activity",
+		before && seconds > 0 ? json_object_new_double((double)pages / seconds) : NULL);
 	if (s->session != KMOD_NO_SESSION)
 		add_copy(copies, name_of(v, s->session),
 			 lacks(s, EBB_SWAP_DONOR) ? "filling" : "complete");
@@ -300,7 +304,8 @@ void kmod_report_slabs(const struct kmod_view *v, const char *name,
 	struct json_object *list = json_object_new_array();
 	uint32_t i;
 
-	for (i = from; i < v->slab_count && json_object_array_length(list) < KMOD_SLABS_AT_ONCE; i++)
+	for (i = from; i < v->slab_count && json_object_array_length(list) < KMOD_SLABS_AT_ONCE;
+	     i++)
 		if (v->slabs[i].written || v->slabs[i].session != KMOD_NO_SESSION ||
 		    v->slabs[i].source != KMOD_NO_SESSION)
 			json_object_array_add(list, slab_json(v, i, before, seconds));

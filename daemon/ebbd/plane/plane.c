@@ -106,9 +106,11 @@ static bool pins_usable(void)
 
 int plane_load_failed(struct error *e, const char *what, int r)
 {
-	return fail_exit(e, r == -EPERM || r == -EINVAL || r == -EACCES ? EXIT_UNSUPPORTED : EXIT_FAILED,
-			 r, "bpf/%s: rejected by the kernel: %s; run \"ebbctl doctor\", or ebbd "
-			 "--verbose for the verifier log", what, strerror(-r));
+	return fail_exit(
+		e, r == -EPERM || r == -EINVAL || r == -EACCES ? EXIT_UNSUPPORTED : EXIT_FAILED, r,
+		"bpf/%s: rejected by the kernel: %s; run \"ebbctl doctor\", or ebbd "
+		"--verbose for the verifier log",
+		what, strerror(-r));
 }
 
 int plane_share_maps(struct plane *p, struct bpf_object *to)
@@ -394,7 +396,8 @@ static void flush(struct plane *p)
 	uint32_t n = 0;
 
 	while (n < EBB_MAX_CGROUPS && bpf_map_get_next_key(p->cgroups, prev, &key) == 0) {
-		if (bpf_map_lookup_elem(p->cgroups, &key, &c) == 0 && !(c.flags & EBB_CGROUP_ATTACHED))
+		if (bpf_map_lookup_elem(p->cgroups, &key, &c) == 0 &&
+		    !(c.flags & EBB_CGROUP_ATTACHED))
 			gone[n++] = key;
 		prev = &key;
 	}

@@ -150,9 +150,11 @@ static void find_sections(Elf *elf, struct sections *s)
 		if (!data)
 			continue;
 		if (data->d_buf && !s->endless)
-			s->endless = header.sh_flags & SHF_EXECINSTR ? endless_call(data) :
-				     header.sh_type == SHT_SYMTAB ? endless_symbol(elf, &header, data) :
-								    NULL;
+			s->endless = header.sh_flags & SHF_EXECINSTR ?
+					     endless_call(data) :
+				     header.sh_type == SHT_SYMTAB ?
+					     endless_symbol(elf, &header, data) :
+					     NULL;
 		if (!strcmp(name, ".rodata.policy"))
 			s->info = data;
 		else if (!strcmp(name, "license"))

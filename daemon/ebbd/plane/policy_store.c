@@ -343,8 +343,8 @@ static int same_params(const struct ebb_policy_info *a, const struct ebb_policy_
 	if (a->params != b->params)
 		return 0;
 	for (uint32_t i = 0; i < a->params; i++)
-		if (strcmp(a->param[i].name, b->param[i].name) || a->param[i].min != b->param[i].min ||
-		    a->param[i].max != b->param[i].max)
+		if (strcmp(a->param[i].name, b->param[i].name) ||
+		    a->param[i].min != b->param[i].min || a->param[i].max != b->param[i].max)
 			return 0;
 	return 1;
 }

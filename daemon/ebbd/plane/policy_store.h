@@ -39,7 +39,10 @@ struct policy_users {
 	/* Between these two calls no policy is attached or detached. */
 	void (*lock)(void *data);
 	void (*unlock)(void *data);
-	/* Returns the number of cgroups with @policy; stores their names in @text, separated by ", ". */
+	/*
+	 * Returns the number of cgroups with @policy; stores their names in @text, separated by ",
+	 * ".
+	 */
 	uint32_t (*name)(void *data, const struct policy *policy, char *text, size_t size);
 	/* @policy is about to become @to: names parameters that do not fit in @dropped. */
 	void (*translate)(void *data, const struct policy *policy,

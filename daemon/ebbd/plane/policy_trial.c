@@ -30,10 +30,14 @@ static const struct {
 	uint64_t (*page)(uint64_t i);
 	uint32_t kind, cluster, role;
 } walks[] = {
-	{ walk_sequential, EBB_MISS, 8, EBB_ROLE_APP }, { walk_sequential, EBB_HIT, 0, EBB_ROLE_APP },
-	{ walk_backwards, EBB_MISS, 0, EBB_ROLE_APP }, { walk_backwards, EBB_LATE, 0, EBB_ROLE_APP },
-	{ walk_two, EBB_MISS, 0, EBB_ROLE_APP }, { walk_again, EBB_MISS, 0, EBB_ROLE_APP },
-	{ walk_random, EBB_MISS, 0, EBB_ROLE_APP }, { walk_random, EBB_MISS, 0, EBB_ROLE_GC },
+	{ walk_sequential, EBB_MISS, 8, EBB_ROLE_APP },
+	{ walk_sequential, EBB_HIT, 0, EBB_ROLE_APP },
+	{ walk_backwards, EBB_MISS, 0, EBB_ROLE_APP },
+	{ walk_backwards, EBB_LATE, 0, EBB_ROLE_APP },
+	{ walk_two, EBB_MISS, 0, EBB_ROLE_APP },
+	{ walk_again, EBB_MISS, 0, EBB_ROLE_APP },
+	{ walk_random, EBB_MISS, 0, EBB_ROLE_APP },
+	{ walk_random, EBB_MISS, 0, EBB_ROLE_GC },
 };
 #define WALKS (sizeof(walks) / sizeof(walks[0]))
 

@@ -35,14 +35,14 @@ struct budget {
 	struct throttle throttle;
 	struct neighbour neighbour;
 	_Atomic uint64_t prefetched, expired;  /* the executor's, as all to the next mark */
-	_Atomic uint64_t unused;               /* outstanding for so long that they were hardly needed */
+	_Atomic uint64_t unused; /* outstanding for so long that they were hardly needed */
 	_Atomic uint64_t uses;
-	uint64_t idle;                         /* outstanding for so long that they are not in flight */
-	uint64_t used;                         /* hits, late and wasted, when the counters were read */
+	uint64_t idle; /* outstanding for so long that they are not in flight */
+	uint64_t used; /* hits, late and wasted, when the counters were read */
 	uint64_t unflushed;                    /* pages prefetched since memory.stat was read */
 	uint64_t sweep_idle, sweep_unused;
 	uint32_t turn;
-	_Atomic uint64_t writeback;            /* bytes: any thread's latest sample of memory.stat */
+	_Atomic uint64_t writeback; /* bytes: any thread's latest sample of memory.stat */
 };
 
 struct view {
@@ -61,7 +61,8 @@ struct budget_table {
 	const struct plane *plane;
 	struct executor_config config;
 	_Atomic(struct view *) view;
-	atomic_uint readers;    /* between loading a pointer and counting or leaving what it points to */
+	atomic_uint
+		readers; /* between loading a pointer and counting or leaving what it points to */
 	_Atomic uint32_t waiting; /* budgets of @view that wait; the main thread's */
 	struct budget_sweep sweep;
 };
@@ -365,7 +366,10 @@ void budget_detect(struct budget *b)
 {
 	struct event_set *events;
 
-	/* First: the main thread, which switches off what is not used, looks at it again after that. */
+	/*
+	 * First: the main thread, which switches off what is not used, looks at it again after
+	 * that.
+	 */
 	atomic_store(&b->uses, atomic_load(&b->uses) + 1);
 	atomic_fetch_add(&b->table->readers, 1);
 	events = atomic_load(&b->events);

@@ -63,5 +63,6 @@ uint64_t page_out_behind(const struct target *t, const struct ebb_request *r, ui
 	if (!r->passed || limit == UINT64_MAX ||
 	    r->run < (limit >> EBB_PAGE_SHIFT) / BEHIND_SHARE || r->run < back)
 		return 0;
-	return advise_range(t, r->at - (uint64_t)r->stride * back, r->stride, r->passed, MADV_PAGEOUT);
+	return advise_range(t, r->at - (uint64_t)r->stride * back, r->stride, r->passed,
+			    MADV_PAGEOUT);
 }

@@ -74,7 +74,8 @@ uint32_t target_keep_swapped(const struct target *t, uint64_t *vpn, uint32_t n)
 	if (high - low < MAX_PAGES && high - low < 16ULL * n) {
 		got = pread(t->pagemap, entry, (high - low + 1) * 8, (off_t)(low * 8));
 		for (uint32_t i = 0; i < n; i++)
-			if (got >= (ssize_t)((vpn[i] - low + 1) * 8) && swapped(entry[vpn[i] - low]))
+			if (got >= (ssize_t)((vpn[i] - low + 1) * 8) &&
+			    swapped(entry[vpn[i] - low]))
 				vpn[kept++] = vpn[i];
 		return kept;
 	}
@@ -93,7 +94,8 @@ int target_advise(const struct target *t, const uint64_t *vpn, uint32_t n, int a
 	for (uint32_t i = 0; i < n && ranges < MAX_RANGES; i++) {
 		uintptr_t at = (uintptr_t)vpn[i] << EBB_PAGE_SHIFT;
 
-		if (ranges && at == (uintptr_t)range[ranges - 1].iov_base + range[ranges - 1].iov_len)
+		if (ranges &&
+		    at == (uintptr_t)range[ranges - 1].iov_base + range[ranges - 1].iov_len)
 			range[ranges - 1].iov_len += EBB_PAGE;
 		else if (ranges && at + EBB_PAGE == (uintptr_t)range[ranges - 1].iov_base) {
 			range[ranges - 1].iov_base = (void *)at;
@@ -102,8 +104,8 @@ int target_advise(const struct target *t, const uint64_t *vpn, uint32_t n, int a
 			range[ranges++] = (struct iovec){ (void *)at, EBB_PAGE };
 	}
 	for (uint32_t first = 0; first < ranges;) {
-		done = syscall(SYS_process_madvise, t->pidfd, range + first, (size_t)(ranges - first),
-			       advice, 0);
+		done = syscall(SYS_process_madvise, t->pidfd, range + first,
+			       (size_t)(ranges - first), advice, 0);
 		if (done < 0 && (errno == EINTR || errno == EAGAIN))
 			continue;
 		if (done < 0 && errno != ENOMEM)

@@ -30,7 +30,9 @@ const char *ebb_policy_dir(void);
  */
 const char *ebb_state_dir(void);
 const char *ebb_loaded_policy_dir(void);           /* /var/lib/ebb/policies */
-/* Path of another program of ebb: in the directory of this one or ../bin, else its name for PATH. */
+/*
+ * Path of another program of ebb: in the directory of this one or ../bin, else its name for PATH.
+ */
 const char *ebb_program(const char *name);
 
 #endif

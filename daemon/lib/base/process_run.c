@@ -16,7 +16,8 @@ static ssize_t drain(int fd, char *output, size_t size)
 
 	for (;;) {
 		bool full = !output || len >= size - 1;
-		ssize_t n = read(fd, full ? spill : output + len, full ? sizeof(spill) : size - 1 - len);
+		ssize_t n = read(fd, full ? spill : output + len,
+				 full ? sizeof(spill) : size - 1 - len);
 
 		if (n < 0 && errno == EINTR)
 			continue;

@@ -45,7 +45,9 @@ int service_daemonise(struct service *s, struct error *e);
  */
 void service_detach(const char *log, int flags);
 
-/* Tells --ready-fd, the service manager (@text, may be NULL, is its status) and the parent, once. */
+/*
+ * Tells --ready-fd, the service manager (@text, may be NULL, is its status) and the parent, once.
+ */
 void service_ready(struct service *s, const char *text);
 
 /* In a child of the service: closes what service_ready() tells. */

@@ -105,7 +105,8 @@ int shares_parse(const char *text, const char *what, uint64_t *share, uint32_t *
 	do {
 		unsigned long v = strtoul(at, &end, 10);
 
-		if (end == at || (*end && *end != ',') || !v || v > SHARES_PERCENT_MAX || *n == most)
+		if (end == at || (*end && *end != ',') || !v || v > SHARES_PERCENT_MAX ||
+		    *n == most)
 			return fail_exit(e, EXIT_USAGE, EINVAL,
 					 "%s: '%.64s' is not a list of at most %u percentages; give one such as 100,75,50,25",
 					 what, text, most);

@@ -13,7 +13,8 @@
 
 void output_json(FILE *f, struct json_object *o, int flags)
 {
-	const char *text = json_object_to_json_string_ext(o, flags | JSON_C_TO_STRING_NOSLASHESCAPE);
+	const char *text = json_object_to_json_string_ext(o,
+							  flags | JSON_C_TO_STRING_NOSLASHESCAPE);
 	const char *c = text;
 
 	while (*c) {
@@ -70,7 +71,9 @@ const char *output_cell(struct json_object *row, const struct column *column, ch
 	}
 }
 
-/* Names of cgroups and programs may contain control characters, which must not reach the terminal. */
+/*
+ * Names of cgroups and programs may contain control characters, which must not reach the terminal.
+ */
 static void print_text(FILE *f, const char *text)
 {
 	_cleanup_free_ char *copy = strdup(text);
@@ -119,10 +122,12 @@ void output_table_to(FILE *f, struct json_object *rows, const struct column *col
 			width[c] = len > width[c] ? len : width[c];
 		}
 	for (int c = 0; c < n; c++)
-		print_cell(f, columns[c].title, width[c], columns[c].format != COLUMN_TEXT, c == n - 1);
+		print_cell(f, columns[c].title, width[c], columns[c].format != COLUMN_TEXT,
+			   c == n - 1);
 	for (size_t i = 0; i < count; i++)
 		for (int c = 0; c < n; c++)
-			print_cell(f, output_cell(json_object_array_get_idx(rows, i), &columns[c], buf,
-						  sizeof(buf)),
+			print_cell(f,
+				   output_cell(json_object_array_get_idx(rows, i), &columns[c], buf,
+					       sizeof(buf)),
 				   width[c], columns[c].format != COLUMN_TEXT, c == n - 1);
 }

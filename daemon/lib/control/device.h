@@ -34,7 +34,9 @@ struct device_record {
 	char backup[PATH_MAX];      /* backup file; with kmod block device */
 	char mount[PATH_MAX];       /* FUSE mount point; empty directory with ublk */
 	char scope[16];             /* "any" or "attached" */
-	/* Options as given, or their defaults; connections empty with kmod; all in older records. */
+	/*
+	 * Options as given, or their defaults; connections empty with kmod; all in older records.
+	 */
 	char key[PATH_MAX];         /* "none" without one */
 	char seal[8], connections[8];
 };

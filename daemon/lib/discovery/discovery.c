@@ -134,7 +134,8 @@ static void leave_out_nameless(struct discovery *d, struct donor_list *fresh)
 	for (int i = 0; i < n; i++) {
 		struct donor_entry *donor = &fresh->v[(first + i) % n];
 
-		if (!has_address(d, donor->address, until, d->nameless || nameless >= NAMELESS_LOGGED)) {
+		if (!has_address(d, donor->address, until,
+				 d->nameless || nameless >= NAMELESS_LOGGED)) {
 			donor->address[0] = '\0';
 			nameless++;
 		}

@@ -204,7 +204,9 @@ static int heavier(const void *a, const void *b)
 {
 	const struct weighed *x = a, *y = b;
 
-	return x->weight < y->weight ? 1 : x->weight > y->weight ? -1 : strcmp(x->address, y->address);
+	return x->weight < y->weight ? 1 :
+	       x->weight > y->weight ? -1 :
+				       strcmp(x->address, y->address);
 }
 
 struct json_object *donor_list_choose(const struct donor_list *l, const char *borrower,
@@ -216,7 +218,8 @@ struct json_object *donor_list_choose(const struct donor_list *l, const char *bo
 
 	for (int i = 0; w && i < l->n; i++)
 		if (!l->v[i].slab || l->v[i].slab >= slab)
-			w[n++] = (struct weighed){ weight(borrower, l->v[i].address), l->v[i].address };
+			w[n++] = (struct weighed){ weight(borrower, l->v[i].address),
+						   l->v[i].address };
 	if (n > most)
 		qsort(w, n, sizeof(*w), heavier);
 	for (int i = 0; list && i < n && i < most; i++)

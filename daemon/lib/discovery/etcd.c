@@ -180,7 +180,10 @@ static int call_one(struct etcd *t, const char *path, const char *body,
 		*answer = o;
 		return 0;
 	}
-	/* 16 = UNAUTHENTICATED; a call without a token is 3 (INVALID_ARGUMENT), "user name is empty" */
+	/*
+	 * 16 = UNAUTHENTICATED; a call without a token is 3 (INVALID_ARGUMENT), "user name is
+	 * empty"
+	 */
 	if (o && (status == 401 || json_int(o, "code", 0) == 16 ||
 		  strstr(json_text(o, "error", ""), "user name is empty")))
 		r = fail(e, EACCES, "etcd %s: authentication required (%s); give a user and a password file",

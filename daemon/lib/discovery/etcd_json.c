@@ -160,7 +160,8 @@ static struct json_object *member(struct json_object *o, const char *key, enum j
 {
 	struct json_object *v;
 
-	return o && json_object_object_get_ex(o, key, &v) && json_object_is_type(v, type) ? v : NULL;
+	return o && json_object_object_get_ex(o, key, &v) && json_object_is_type(v, type) ? v :
+											    NULL;
 }
 
 /* 0 where there is none; -EBADMSG when it is not a whole number. */
@@ -276,7 +277,8 @@ int etcd_claimed(struct json_object *answer, int64_t lease)
 		return -EBADMSG;
 	if (succeeded && json_object_get_boolean(succeeded))
 		return 0;
-	list = list && json_object_array_length(list) == 1 ? json_object_array_get_idx(list, 0) : NULL;
+	list = list && json_object_array_length(list) == 1 ? json_object_array_get_idx(list, 0) :
+							     NULL;
 	kvs = member(member(list, "response_range", json_type_object), "kvs", json_type_array);
 	if (!kvs || json_object_array_length(kvs) != 1 ||
 	    get_int64(json_object_array_get_idx(kvs, 0), "lease", &holder))

@@ -29,7 +29,8 @@ int transient_swap_max(const char *unit, uint64_t bytes);
 /*
  * Returns an fd that holds sleep off as long as it, or a copy of it, is open in any process; exec
  * does not close it.  While processes are frozen no process serves swap, and a process that needs
- * a page to fall asleep waits without limit.  -EOPNOTSUPP where systemd does not run, other -errno when logind did not give one.
+ * a page to fall asleep waits without limit.  -EOPNOTSUPP where systemd does not run, other -errno
+ * when logind did not give one.
  */
 int sleep_lock_take(const char *device);
 

@@ -174,7 +174,8 @@ int kmod_listen(struct kmod_link *l, struct error *e)
 {
 	uint32_t group = l->family.events;
 
-	if (!group || mnl_socket_setsockopt(l->socket, NETLINK_ADD_MEMBERSHIP, &group, sizeof(group)) < 0)
+	if (!group ||
+	    mnl_socket_setsockopt(l->socket, NETLINK_ADD_MEMBERSHIP, &group, sizeof(group)) < 0)
 		return fail(e, group ? errno : ENOENT,
 			    "ebb_swap: cannot subscribe to its events: %s; run as root",
 			    strerror(group ? errno : ENOENT));

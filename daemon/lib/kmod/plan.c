@@ -30,7 +30,8 @@ int kmod_plan_connect(const struct kmod_device *d, const struct kmod_donor *dono
 		bool there = now < patience[i].connect_at;
 
 		for (uint32_t j = 0; !there && j < d->sessions; j++)
-			there = !is_over(&d->session[j]) && kmod_donor_is(&donors[i], &d->session[j]);
+			there = !is_over(&d->session[j]) &&
+				kmod_donor_is(&donors[i], &d->session[j]);
 		if (!there)
 			return i;
 	}
@@ -118,7 +119,8 @@ static uint32_t choose(struct kmod_plan *p, const struct ebb_swap_slab *slab, ui
 
 		all[i] = (struct place_donor){
 			.usable = s->state == EBB_SWAP_LIVE && !s->draining && donor >= 0 &&
-				  !kmod_slab_is_at(slab, s->number) && p->now >= p->patience[donor].map_at &&
+				  !kmod_slab_is_at(slab, s->number) &&
+				  p->now >= p->patience[donor].map_at &&
 				  (machines == ALL_MACHINES || !beside(p->device, slab, from, s)),
 			/* Of this device alone: the donor does not report those of others. */
 			.total = room(s, p->device->slab) + p->held[i] * p->device->slab,
@@ -189,7 +191,8 @@ static bool first_turn(struct kmod_plan *p, const struct ebb_swap_slab *slab, st
 static bool second_turn(struct kmod_plan *p, const struct ebb_swap_slab *slab, struct kmod_step *s)
 {
 	return slab->copies & EBB_SWAP_SECOND && slab->session != KMOD_NO_SESSION &&
-	       slab->second == KMOD_NO_SESSION && (slab->written || !p->lazy) && map_step(p, slab, s);
+	       slab->second == KMOD_NO_SESSION && (slab->written || !p->lazy) &&
+	       map_step(p, slab, s);
 }
 
 #define TURNS 2

@@ -24,11 +24,13 @@ static bool connect_missing(struct kmod_link *l, struct kmod_view *v, uint64_t u
 	while (now_ns() < until || !next) {
 		struct error why = { 0 };
 		uint32_t session;
-		int r, i = kmod_plan_connect(&v->now, v->donor, v->donors, v->patience, now_ns(), &next);
+		int r, i = kmod_plan_connect(&v->now, v->donor, v->donors, v->patience, now_ns(),
+					     &next);
 
 		if (i < 0)
 			break;
-		r = kmod_connect(l, v->device, v->class, v->donor[i].ip, v->donor[i].port, &session, &why);
+		r = kmod_connect(l, v->device, v->class, v->donor[i].ip, v->donor[i].port, &session,
+				 &why);
 		snprintf(round->refused[i], sizeof(round->refused[i]), "%.191s", why.text);
 		kmod_patience_connected(&v->patience[i], r, now_ns());
 		round->connected[i] = r ? r : 1;
@@ -52,8 +54,8 @@ static int take_step(struct kmod_link *l, struct kmod_view *v, const struct kmod
 {
 	bool backup = s->session == KMOD_NO_SESSION;
 	int r = s->act == KMOD_MAP ? kmod_map(l, v->device, s->slab, s->session, &round->trouble) :
-				     kmod_migrate(l, v->device, v->class, s->slab, s->from, s->session,
-						  &round->trouble);
+				     kmod_migrate(l, v->device, v->class, s->slab, s->from,
+						  s->session, &round->trouble);
 
 	if (r)
 		return r;

@@ -123,8 +123,8 @@ struct link {
 	struct transfer_list waiting; /* transfers in flight, oldest first */
 	struct transfer *by_tag[LINK_BUCKETS]; /* chained */
 	/*
-	 * Whose reply is being received, by channel: 0 is the control connection; the transport says
-	 * what the others are.
+	 * Whose reply is being received, by channel: 0 is the control connection; the transport
+	 * says what the others are.
 	 */
 	struct transfer *arriving[1 + DATA_LINKS];
 	uint64_t sequence;       /* of the last tag */

@@ -45,7 +45,8 @@ static int rdma_hello(struct link *l, const struct wire_donor *told)
 	if (!tls_used(&l->tls) || !told->session || !told->rdma)
 		return -EPROTO;
 	((struct sockaddr_in *)&place)->sin_port = htons(told->rdma);
-	r = tls_export(&l->tls, SESSION_LABEL, key, sizeof(key)) || session_sign(key, &j) ? -EIO : 0;
+	r = tls_export(&l->tls, SESSION_LABEL, key, sizeof(key)) || session_sign(key, &j) ? -EIO :
+											    0;
 	OPENSSL_cleanse(key, sizeof(key));
 	if (!r)
 		r = rdma_link_want(l->env->rdma, l->index, &place, &j);

@@ -44,8 +44,11 @@ static struct transfer *asked_for(const struct link *l, uint32_t channel,
 {
 	struct transfer *t = link_find(l, f->tag);
 
-	return t && t->channel == channel && t->op == f->op && t->remote == f->slab && t->generation == f->generation &&
-	       t->offset == f->offset && t->length == f->length ? t : NULL;
+	return t && t->channel == channel && t->op == f->op && t->remote == f->slab &&
+			       t->generation == f->generation && t->offset == f->offset &&
+			       t->length == f->length ?
+		       t :
+		       NULL;
 }
 
 static int tcp_arrived(struct link *l, uint32_t channel, const struct wire_frame *f,

@@ -54,7 +54,9 @@ struct headroom_sample {
 	uint64_t available; /* MemAvailable, bytes */
 	/* Percent of the last 10 s in which some task waited for memory (PSI); 0 if unknown. */
 	double pressure;
-	/* The donor's own cgroups, if .limited: bytes of the lowest limit, and still free of all. */
+	/*
+	 * The donor's own cgroups, if .limited: bytes of the lowest limit, and still free of all.
+	 */
 	bool limited;
 	uint64_t limit, own;
 };

@@ -49,7 +49,8 @@ struct pace {
  * Alone, up to @inflight pages may be in flight before the next batch, so that the devices
  * stay busy.  With @others that miss, @beside limits all pages, the batch included.
  */
-static inline struct pace pace_of(uint32_t batch, uint32_t inflight, uint32_t beside, uint32_t others)
+static inline struct pace pace_of(uint32_t batch, uint32_t inflight, uint32_t beside,
+				  uint32_t others)
 {
 	struct pace p = { batch, inflight };
 

@@ -99,6 +99,7 @@ int place_choose_by(const struct place_donor *donors, int count, uint64_t slab_s
 
 	for (int i = 0; i < count; i++)
 		held += donors[i].slabs > 0;
-	n = place_draw(donors, count, slab_size, rule->choices, place_order(rule, held), seed, chosen);
+	n = place_draw(donors, count, slab_size, rule->choices, place_order(rule, held), seed,
+		       chosen);
 	return place_lowest(donors, chosen, n);
 }

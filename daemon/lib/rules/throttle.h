@@ -85,7 +85,9 @@ static inline void throttle_judge(struct throttle *t, uint64_t used, uint64_t un
 {
 	int64_t u = (int64_t)(used - t->used), w = (int64_t)(unused - t->unused);
 
-	/* Judge earlier, with an equal sample: a pattern that starts to repeat must show at once. */
+	/*
+	 * Judge earlier, with an equal sample: a pattern that starts to repeat must show at once.
+	 */
 	if (u + w < (t->sample ? THROTTLE_SAMPLED : THROTTLE_SETTLED))
 		return;
 	t->sample = THROTTLE_SHARE * u >= u + w ? 0 : THROTTLE_SAMPLE;

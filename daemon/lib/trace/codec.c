@@ -343,7 +343,8 @@ void trace_put_block(uint8_t head[TRACE_BLOCK_HEAD], struct trace_block *b, cons
 
 void trace_get_block(const uint8_t head[TRACE_BLOCK_HEAD], struct trace_block *b)
 {
-	*b = (struct trace_block){ get32(head), get32(head + 4), get32(head + 8), get32(head + 12) };
+	*b = (struct trace_block){ get32(head), get32(head + 4), get32(head + 8),
+				   get32(head + 12) };
 }
 
 bool trace_block_intact(const uint8_t head[TRACE_BLOCK_HEAD], const struct trace_block *b,

@@ -143,7 +143,8 @@ static int read_names(struct trace_reader *r, uint32_t items)
 		    r->span.end - r->span.at < (ptrdiff_t)sizeof(grown->comm))
 			return -EINVAL;
 		if (r->threads < THREADS_MAX && !(r->threads & (r->threads - 1))) {
-			grown = realloc(r->thread, (r->threads ? 2 * r->threads : 1) * sizeof(*grown));
+			grown = realloc(r->thread,
+					(r->threads ? 2 * r->threads : 1) * sizeof(*grown));
 			if (!grown)
 				return -ENOMEM;
 			r->thread = grown;
@@ -171,7 +172,8 @@ static int read_samples(struct trace_reader *r, uint32_t items)
 		if (r->samples == SAMPLES_MAX)
 			continue;
 		if (!(r->samples & (r->samples - 1))) {
-			grown = realloc(r->sample, (r->samples ? 2 * r->samples : 1) * sizeof(*grown));
+			grown = realloc(r->sample,
+					(r->samples ? 2 * r->samples : 1) * sizeof(*grown));
 			if (!grown)
 				return -ENOMEM;
 			r->sample = grown;
@@ -210,7 +212,8 @@ static int next_block(struct trace_reader *r, struct error *e)
 		return 1;
 	case TRACE_BLOCK_THREAD:
 	case TRACE_BLOCK_SAMPLE:
-		ret = b.type == TRACE_BLOCK_THREAD ? read_names(r, b.items) : read_samples(r, b.items);
+		ret = b.type == TRACE_BLOCK_THREAD ? read_names(r, b.items) :
+						     read_samples(r, b.items);
 		return !ret ? 1 : ret == -EINVAL ? damaged(r, at, e) :
 						   fail(e, ret, "%s: out of memory", r->path);
 	}

@@ -50,7 +50,8 @@ struct trace_record {
 struct trace_info {
 	/* Known when a recording begins. */
 	uint32_t page_shift;
-	uint32_t page_cluster;  /* vm.page-cluster; 0 = the kernel reads no page but the missed one */
+	uint32_t
+		page_cluster; /* vm.page-cluster; 0 = the kernel reads no page but the missed one */
 	uint64_t memory;        /* bytes the cgroup may use; 0 = no limit */
 	uint64_t start_ns;      /* CLOCK_MONOTONIC */
 	uint64_t start_unix_ns; /* CLOCK_REALTIME */

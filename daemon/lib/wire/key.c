@@ -304,7 +304,8 @@ int keyring_add(struct keyring *ring, const char *path, enum keyring_absence abs
 	struct stat st;
 	int r = stat(path, &st) < 0 ? -errno : 0;
 
-	if (absence == KEYRING_MAY_BE_GONE && (r == -ENOENT || (!r && S_ISREG(st.st_mode) && !st.st_size)))
+	if (absence == KEYRING_MAY_BE_GONE &&
+	    (r == -ENOENT || (!r && S_ISREG(st.st_mode) && !st.st_size)))
 		return 0;
 	return !r && S_ISDIR(st.st_mode) ? add_directory(ring, path, absence, e) :
 					   add_file(ring, path, e);

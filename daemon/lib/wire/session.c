@@ -77,7 +77,8 @@ static bool genuine(struct stream_guard *guard, const uint8_t *header, const uin
 	int n;
 
 	return begin(g, header) &&
-	       EVP_CIPHER_CTX_ctrl(g->gmac, EVP_CTRL_AEAD_SET_TAG, STREAM_MARK, (void *)mark) == 1 &&
+	       EVP_CIPHER_CTX_ctrl(g->gmac, EVP_CTRL_AEAD_SET_TAG, STREAM_MARK, (void *)mark) ==
+		       1 &&
 	       EVP_CipherFinal_ex(g->gmac, &none, &n) == 1;
 }
 

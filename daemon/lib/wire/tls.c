@@ -216,7 +216,8 @@ static ssize_t tls_receive(void *channel, int fd, struct msghdr *m)
 			int r;
 
 			forget_errors();
-			r = SSL_read_ex(t->ssl, (char *)v->iov_base + done, v->iov_len - done, &some);
+			r = SSL_read_ex(t->ssl, (char *)v->iov_base + done, v->iov_len - done,
+					&some);
 			if (t->meddled) {
 				errno = EPROTO;
 				return -1;

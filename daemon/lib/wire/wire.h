@@ -51,21 +51,21 @@ enum wire_op {
 
 enum wire_status {
 	WIRE_OK = 0,
-	WIRE_BAD_VERSION, /* HELLO: no version in common */
+	WIRE_BAD_VERSION,   /* HELLO: no version in common */
 	WIRE_BAD_SLAB_SIZE, /* HELLO: the borrower's slabs are larger than the donor's */
-	WIRE_NOT_GREETED, /* anything before HELLO, or a second HELLO */
-	WIRE_BAD_CLASS,   /* MAP: class not served */
-	WIRE_NO_SPACE,    /* MAP: no free slab */
-	WIRE_NO_SLAB,     /* the slab is not this connection's */
-	WIRE_STALE,       /* the slab's generation is another */
-	WIRE_BAD_RANGE,   /* beyond the end of the slab */
-	WIRE_NO_ROOM,     /* EVICT: its pages cannot go elsewhere now */
-	WIRE_NO_SESSION,  /* JOIN: no such session, or its number was used; HELLO: nothing to resume */
-	WIRE_BAD_MAC,     /* JOIN: not made with the session's key */
-	WIRE_NOT_HERE,    /* served on the session's other kind of connection */
-	WIRE_OVER_QUOTA,  /* MAP: the borrower has what it may have */
-	WIRE_NO_KEY,      /* HELLO: this donor talks TLS, by a key */
-	WIRE_NO_RDMA,     /* HELLO: this donor does not lend by RDMA on such a connection */
+	WIRE_NOT_GREETED,   /* anything before HELLO, or a second HELLO */
+	WIRE_BAD_CLASS,	    /* MAP: class not served */
+	WIRE_NO_SPACE,	    /* MAP: no free slab */
+	WIRE_NO_SLAB,	    /* the slab is not this connection's */
+	WIRE_STALE,	    /* the slab's generation is another */
+	WIRE_BAD_RANGE,	    /* beyond the end of the slab */
+	WIRE_NO_ROOM,	    /* EVICT: its pages cannot go elsewhere now */
+	WIRE_NO_SESSION, /* JOIN: unknown or used session; HELLO: nothing to resume */
+	WIRE_BAD_MAC,	 /* JOIN: not made with the session's key */
+	WIRE_NOT_HERE,	 /* served on the session's other kind of connection */
+	WIRE_OVER_QUOTA, /* MAP: the borrower has what it may have */
+	WIRE_NO_KEY,	 /* HELLO: this donor talks TLS, by a key */
+	WIRE_NO_RDMA,	 /* HELLO: this donor does not lend by RDMA on such a connection */
 	WIRE_STATUSES
 };
 

@@ -103,8 +103,8 @@ int wire_prove_joined(const struct wire_hmac *secret,
 
 #define WIRE_MARKED_MOST 128u
 /*
- * The mark of @frame, header and payload, at most WIRE_MARKED_MOST bytes; @to the side that receives it,
- * and @before how many had been sent to it.
+ * The mark of @frame, header and payload, at most WIRE_MARKED_MOST bytes; @to the side that
+ * receives it, and @before how many had been sent to it.
  */
 int wire_mark(const struct wire_hmac *secret, enum wire_side to, uint64_t before,
 	      const uint8_t *frame, size_t len, uint8_t mark[static WIRE_MARK]);

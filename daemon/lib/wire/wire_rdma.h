@@ -11,9 +11,9 @@
  * A kernel-module borrower (kmod-swap) uses RDMA alone.  Its session is 1 to WIRE_RDMA_QUEUES
  * connections (queue pairs).  The private data of each request names the session and the
  * connection and proves a key (wire_proof.h); a MAC follows each frame.  A request without a key,
- * as below, is recognised and refused.  Connection 0 carries frames, one in each SEND: HELLO, MAP, UNMAP, PING, and the donor's
- * EVICT.  The reply to MAP is followed in its message by a grant.  A session ends
- * with its first connection that ends: the donor invalidates the keys, and zeroes
+ * as below, is recognised and refused.  Connection 0 carries frames, one in each SEND: HELLO, MAP,
+ * UNMAP, PING, and the donor's EVICT.  The reply to MAP is followed in its message by a grant.  A
+ * session ends with its first connection that ends: the donor invalidates the keys, and zeroes
  * the memory before it lends it again.
  */
 #ifndef EBB_WIRE_RDMA_H

@@ -25,8 +25,8 @@
  *		donors		[{address, transport,
  *				  state: down, connecting, securing, "greeting", up, quarantined,
  *				  leaving: draining (it says so), drained (by donor.drain),
- *					removed (by donors.set), quarantined (it gave a bad page, and
-					its pages move away first); absent when it stays,
+ *					removed (by donors.set), quarantined (a bad page; first,
+ *					its pages move away first); absent when it stays,
  *				  slabs, total, free, memory, used (bytes), read_ns,
  *				  connects, losses, last_loss,
  *				  "outlook", as below; only while it leaves}]

@@ -425,7 +425,8 @@ static bool overdue(struct donor *d, uint64_t now)
 	const struct donors *ds = d->table;
 	const struct transfer *oldest = d->link.waiting.head;
 
-	return (oldest && is_late(d, oldest->since, now)) || (d->pinged && is_late(d, d->pinged, now)) ||
+	return (oldest && is_late(d, oldest->since, now)) ||
+	       (d->pinged && is_late(d, d->pinged, now)) ||
 	       (d->mapping && is_late(d, ds->events->oldest(ds->owner, d), now));
 }
 

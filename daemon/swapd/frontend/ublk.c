@@ -445,7 +445,7 @@ static int ublk_take_over(struct frontend_host *h, struct slot *reading)
 	return r;
 }
 
-static void delete(struct frontend_host *h)
+static void delete (struct frontend_host *h)
 {
 	struct ublk_control c;
 	char path[PATH_MAX];
@@ -483,7 +483,7 @@ static void ublk_end(struct frontend_host *h)
 	free(u);
 	h->ublk = NULL;
 	if (h->shared && h->shared->ublk)
-		delete(h);
+		delete (h);
 }
 
 static int ublk_fd(const struct frontend_host *h)

@@ -99,7 +99,7 @@ int failover_slots(struct swapd *s, uint32_t slots)
 	sealing_take_over(&s->engine.sealing);
 	slots_forget(&s->engine.slots);
 	n = requests(s, list, slots);
-	for (uint32_t i = slots; i--; ) {
+	for (uint32_t i = slots; i--;) {
 		struct slot *slot = &s->engine.slots.slot[i];
 
 		if (slot->kind == SLOT_READING) {

@@ -399,7 +399,8 @@ static int sleep_a_while(struct backup *b)
 	__atomic_store_n(&b->sleeping, how, __ATOMIC_SEQ_CST);
 	/* Work handed over before the flag was seen has not woken the thread. */
 	if (!(has_more(&b->reads) && free_io(b, &b->reads)) &&
-	    (b->in_flight || (!has_more(&b->queue) && !__atomic_load_n(&b->stop, __ATOMIC_SEQ_CST))) &&
+	    (b->in_flight ||
+	     (!has_more(&b->queue) && !__atomic_load_n(&b->stop, __ATOMIC_SEQ_CST))) &&
 	    (b->wakers || !b->in_flight || poll(&wake, 1, LOOK_MS) > 0) &&
 	    read(b->wake_fd, &n, sizeof(n)) < 0 && errno != EINTR)
 		r = -errno;
@@ -571,7 +572,7 @@ bool backup_holds(const struct backup *b, uint32_t first, uint32_t count)
 /* The last that is queued for @page, or NULL.  *@same: of so many pages from it on, at most. */
 static const struct slot *last_queued(const struct backup *b, uint32_t page, uint32_t *same)
 {
-	for (uint32_t job = b->queue.submitted; job != b->queue.reaped; ) {
+	for (uint32_t job = b->queue.submitted; job != b->queue.reaped;) {
 		const struct slot *slot = job_slot(b, &b->queue, --job);
 		uint32_t first, end;
 

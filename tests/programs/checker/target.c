@@ -32,10 +32,14 @@ int target_map(struct target *t, uint32_t pages)
 	void *m;
 
 	*t = (struct target){ .fd = -1, .pages = pages };
-	/* Pages of this program on the device under test would test it, too, and hide what they find. */
+	/*
+	 * Pages of this program on the device under test would test it, too, and hide what they
+	 * find.
+	 */
 	if (mlockall(MCL_CURRENT) < 0)
 		return -errno;
-	m = mmap(NULL, (size_t)pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	m = mmap(NULL, (size_t)pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		 -1, 0);
 	if (m == MAP_FAILED)
 		return -errno;
 	madvise(m, (size_t)pages * PAGE, MADV_NOHUGEPAGE);

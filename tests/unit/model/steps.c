@@ -84,7 +84,8 @@ int possible(struct step out[static STEPS])
 			ADD(STEP_MIGRATE, i, 0);
 	for (int how = 0; how < 4 && b->kills; how++)
 		if ((!(how & 1) || W.ops) &&
-		    (!(how & 2) || m.s.engine.backup.queue.completed != m.s.engine.backup.queue.submitted))
+		    (!(how & 2) ||
+		     m.s.engine.backup.queue.completed != m.s.engine.backup.queue.submitted))
 			ADD(STEP_KILL, how, 0);
 #undef ADD
 	assert_in_range(n, 0, STEPS - 1);
@@ -159,7 +160,9 @@ void take(const struct step *t)
 	case STEP_TICK:
 		b->ticks--;
 		W.now += 10000000000ull;
-		/* Counters are of all paths together; what they tell of business would be chance. */
+		/*
+		 * Counters are of all paths together; what they tell of business would be chance.
+		 */
 		m.s.replicas.repair.received = m.shared.counters.received;
 		repair_tick(&m.s.replicas, W.now);
 		break;
@@ -244,7 +247,8 @@ void check_state(void)
 				continue;
 			if (copy->state != COPY_MAPPED)
 				violated("valid, and no copy", page, (uint64_t)c);
-			held = W.loan[copy->donor][copy->mapping.remote].stamp[page % m.model->slab_pages];
+			held = W.loan[copy->donor][copy->mapping.remote]
+				       .stamp[page % m.model->slab_pages];
 			if (!changes(page) && held != W.newest[page] && held != FORGED)
 				violated("valid, and old", page, (uint64_t)c);
 		}

@@ -113,7 +113,8 @@ static bool exists(uint32_t page, uint64_t stamp)
 		return false;
 	if (W.disk[page] == stamp)
 		return true;
-	for (uint32_t i = m.s.engine.backup.queue.completed; i != m.s.engine.backup.queue.submitted; i++) {
+	for (uint32_t i = m.s.engine.backup.queue.completed; i != m.s.engine.backup.queue.submitted;
+	     i++) {
 		const struct slot *slot = &W.slot[m.s.engine.backup.queue.jobs[i % SLOT_COUNT]];
 
 		if (slot->kind == SLOT_WRITE && page >= slot->first &&
@@ -164,12 +165,16 @@ static const struct frontend frontend_fake = {
 
 /* --- the transport ------------------------------------------------------------------ */
 
-/* What the RESYNC @slot got from the backup's queue came past page_in(): it is known by its seal. */
+/*
+ * What the RESYNC @slot got from the backup's queue came past page_in(): it is known by its seal.
+ */
 static void learn_from_queue(const struct slot *slot)
 {
 	for (uint32_t i = slot->cursor; i < slot->cursor + slot->run; i++)
-		for (uint32_t j = m.s.engine.backup.queue.reaped; j != m.s.engine.backup.queue.submitted; j++) {
-			const struct slot *w = &W.slot[m.s.engine.backup.queue.jobs[j % SLOT_COUNT]];
+		for (uint32_t j = m.s.engine.backup.queue.reaped;
+		     j != m.s.engine.backup.queue.submitted; j++) {
+			const struct slot *w =
+				&W.slot[m.s.engine.backup.queue.jobs[j % SLOT_COUNT]];
 			uint32_t at = slot->first + i - w->first;
 
 			if (w->kind == SLOT_WRITE && slot->first + i >= w->first && at < w->count &&
@@ -429,7 +434,8 @@ static void leave_in_flight(int how)
 		const struct slot *slot = &W.slot[o->number / SLAB_COPIES];
 
 		for (uint32_t j = 0; j < o->count && o->op == WIRE_WRITE; j++)
-			page_out(slot, slot->cursor + j, &W.loan[o->donor][o->remote].stamp[o->first + j],
+			page_out(slot, slot->cursor + j,
+				 &W.loan[o->donor][o->remote].stamp[o->first + j],
 				 &m.lent[o->donor][o->remote][o->first + j]);
 	}
 	for (uint32_t i = b->queue.completed; i != b->queue.submitted && how & 2; i++)
@@ -533,16 +539,24 @@ void begin(const struct model *model)
 	m.depth = 0;
 	m.shared = (struct shared){ .beats = 0 };
 	m.s = (struct swapd){
-		.options = { .name = "model", .slab = model->slab_pages * (uint64_t)PAGE,
+		.options = { .name = "model",
+			     .slab = model->slab_pages * (uint64_t)PAGE,
 			     .repair_rate = 1 << 30 },
-		.frontend = &frontend_fake, .shared = &m.shared, .count = &m.shared.counters,
+		.frontend = &frontend_fake,
+		.shared = &m.shared,
+		.count = &m.shared.counters,
 		.engine.map = (struct page_map *)W.map,
-		.replicas.seed = 1, .replicas.wanted = model->wanted, .replicas.choices = 2,
+		.replicas.seed = 1,
+		.replicas.wanted = model->wanted,
+		.replicas.choices = 2,
 		.donors.count = model->donors ? model->donors : 2,
 		.engine.backlog_most = 1,
 		.engine.backup = { .fd = model->backup ? 1 << 20 : -1 },
-		.engine.slots = { .slot = W.slot, .free = SLOT_LIST_EMPTY, .blocked = SLOT_LIST_EMPTY,
-			   .ready = SLOT_LIST_EMPTY, .unanswered = SLOT_LIST_EMPTY },
+		.engine.slots = { .slot = W.slot,
+				  .free = SLOT_LIST_EMPTY,
+				  .blocked = SLOT_LIST_EMPTY,
+				  .ready = SLOT_LIST_EMPTY,
+				  .unanswered = SLOT_LIST_EMPTY },
 	};
 	wiring_events(&m.s);
 	m.s.engine.sealing.seals = seals;
