@@ -2,18 +2,26 @@
 #include <errno.h>
 #include <string.h>
 
+#include "lib/base/draw.h"
 #include "lib/rules/placement.h"
 #include "plan.h"
 
+#define KMOD_US 1000ull
+
 void kmod_patience_connected(struct kmod_patience *p, int result, uint64_t now)
 {
-	uint64_t wait = KMOD_SECOND;
+	uint64_t wait = KMOD_SECOND, seed = now | 1;
 
 	for (uint32_t i = 0; result && i < p->failures && wait < KMOD_RETRY_MOST; i++)
 		wait *= 2;
+	if (wait > KMOD_RETRY_MOST)
+		wait = KMOD_RETRY_MOST;
+	/* A rack that lost its donor at once does not return in step. */
+	if (result)
+		wait -= draw_below(&seed, (uint32_t)(wait / 4 / KMOD_US)) * KMOD_US;
 	p->failures = result ? p->failures + 1 : 0;
 	/* A donor whose sessions end at once is limited, too. */
-	p->connect_at = now + (wait < KMOD_RETRY_MOST ? wait : KMOD_RETRY_MOST);
+	p->connect_at = now + wait;
 	p->map_at = result ? p->map_at : 0;
 }
 

@@ -22,7 +22,10 @@ struct kmod_patience {
 	uint32_t losses;            /* sessions that ended unasked */
 };
 
-/* A connect was tried at @now: 0 or -errno. */
+/*
+ * A connect was tried at @now: 0 or -errno.  Failures double the time until the next one, of which
+ * up to a quarter is subtracted at random.
+ */
 void kmod_patience_connected(struct kmod_patience *p, int result, uint64_t now);
 
 /* Returns the donor from *@next on to connect to, and moves *@next behind it; -1: none. */
