@@ -202,11 +202,6 @@ static int start(struct ebbd *d, const struct options *o, struct error *e)
 		r = recordings_new(&d->recordings, &d->attachments, e);
 	if (!r)
 		r = declared_check(&d->attachments, &d->config.declared, e);
-	/* Its sections are inactive; after an upgrade ebbd starts nevertheless. */
-	if (r && d->plane.unusable && e->code == -ENOENT) {
-		*e = (struct error){ 0 };
-		r = 0;
-	}
 	if (!r)
 		r = declared_new(&d->declared, &d->attachments, &d->config.declared, e);
 	if (!r)

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import ExitStack, nullcontext
@@ -292,6 +293,13 @@ def test_policies_that_cannot_be_used(control_plane, state, cgroup, tmp_path):
     assert "native: no such policy" in log
     inactive = policies.call("status")["inactive"]
     assert [row["policy"] for row in inactive] == ["native", "ancient"]
+    # A reload accepts these sections as well, and checks the others.
+    write_config(config, *sections, SECTION.format(glob="/y", policy="leep", more=""))
+    d.signal(signal.SIGHUP)
+    wait_for(lambda: "leep: no such policy" in machine.read(d.log), 10, "the refusal")
+    write_config(config, *sections)
+    d.signal(signal.SIGHUP)
+    wait_for(lambda: "configuration read" in machine.read(d.log), 10, "the reload")
     status, _, said = run("ebbd", "--check-config", "--config", config)
     assert status == 2 and f"policy: {state}/native.so: not an object" in said
     # As told.

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "declared.h"
+#include "ebbd/plane/policy_store.h"
 #include "lib/base/cleanup.h"
 #include "lib/base/log.h"
 #include "lib/host/cgroup_files.h"
@@ -83,7 +84,8 @@ int declared_check(struct attachments *a, const struct declarations *sections, s
 	int r = 0;
 
 	for (uint32_t i = 0; !r && i < sections->n; i++)
-		r = declaration_check(&sections->item[i], a, e);
+		if (!policies_unusable(a->plane, sections->item[i].policy))
+			r = declaration_check(&sections->item[i], a, e);
 	return r;
 }
 

@@ -30,7 +30,8 @@ void declared_again(struct declared *d);
 
 /*
  * Checks every section against the loaded policies, without side effects and without
- * the kernel's verifier.  Errors name file and line.
+ * the kernel's verifier.  Errors name file and line.  Sections of unusable policies pass:
+ * after an upgrade they are inactive until the policy is rebuilt.
  */
 int declared_check(struct attachments *a, const struct declarations *sections, struct error *e);
 

@@ -51,7 +51,6 @@ struct plane {
 	struct exact_bpf *exact;   /* NULL where the kernel lets no function be hooked */
 	struct policy policy[EBB_MAX_POLICIES]; /* index = slot; [0] is "none" */
 	uint32_t policies;       /* slots used so far, free ones among them */
-	bool unusable;           /* a loaded policy cannot be used */
 	char policy_dir[PATH_MAX];
 	uint32_t flushes;        /* of the cache that are still to come */
 	int cpus;                /* possible CPUs: the length of per-CPU values */

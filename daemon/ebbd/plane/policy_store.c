@@ -216,6 +216,19 @@ static int open_native(struct plane *p, const char *file, enum policy_origin ori
 	return find(p, name) ? 0 : policy_object_read(file, &source, e);
 }
 
+bool policies_unusable(const struct plane *p, const char *name)
+{
+	static const char *const kinds[] = { "bpf.o", "so" };
+	char file[PATH_MAX];
+	bool stored = false;
+
+	for (int i = 0; i < 2 && !stored; i++) {
+		snprintf(file, sizeof(file), "%s/%s.%s", ebb_loaded_policy_dir(), name, kinds[i]);
+		stored = !access(file, F_OK);
+	}
+	return stored && !plane_policy(p, name, NULL);
+}
+
 static int by_name(const struct dirent **a, const struct dirent **b)
 {
 	return strcmp((*a)->d_name, (*b)->d_name);
@@ -248,10 +261,8 @@ static int open_each(struct plane *p, const char *dir, const char *suffix,
 
 		snprintf(file, sizeof(file), "%s/%s", dir, files[i]->d_name);
 		if (*files[i]->d_name != '.' && ends_with(file, suffix) &&
-		    open_one(p, file, origin, &e)) {
+		    open_one(p, file, origin, &e))
 			log_err("%s", e.text);
-			p->unusable |= origin == POLICY_LOADED;
-		}
 		free(files[i]);
 	}
 	free(files);

@@ -27,6 +27,9 @@
 int policies_open(struct plane *p, const char *dir, struct error *e);
 void policies_close(struct plane *p);
 
+/* Whether policy @name is stored but cannot be used: of another ABI, or native as in 0.1.0. */
+bool policies_unusable(const struct plane *p, const char *name);
+
 struct policy_change {
 	const struct policy *policy;
 	enum { POLICY_NEW, POLICY_REPLACED } what;
