@@ -134,9 +134,9 @@ static void patience_grows(void **state)
 		before = p.connect_at - NOW;
 		assert_int_equal(p.failures, i + 1);
 	}
-	assert_in_range(before, KMOD_RETRY_MOST * 3 / 4, KMOD_RETRY_MOST);
+	assert_in_range(before, KMOD_RETRY_MOST / 2, KMOD_RETRY_MOST);
 	kmod_patience_connected(&p, -ECONNREFUSED, NOW + KMOD_SECOND);
-	assert_in_range(p.connect_at - NOW - KMOD_SECOND, KMOD_RETRY_MOST * 3 / 4, KMOD_RETRY_MOST);
+	assert_in_range(p.connect_at - NOW - KMOD_SECOND, KMOD_RETRY_MOST / 2, KMOD_RETRY_MOST);
 	assert_int_not_equal(p.connect_at - NOW - KMOD_SECOND, before);
 	assert_int_equal(p.map_at, 5);
 	kmod_patience_connected(&p, 0, NOW);

@@ -23,4 +23,10 @@ static inline uint32_t draw_below(uint64_t *seed, uint32_t below)
 	return (uint32_t)((uint64_t)draw32(seed) * below >> 32);
 }
 
+/* Returns a time from half of @most on, below @most: peers that fail together return apart. */
+static inline uint64_t draw_back_off(uint64_t *seed, uint64_t most)
+{
+	return most - most / 2 + (uint64_t)((unsigned __int128)(most / 2) * draw32(seed) >> 32);
+}
+
 #endif

@@ -6,8 +6,6 @@
 #include "lib/rules/placement.h"
 #include "plan.h"
 
-#define KMOD_US 1000ull
-
 void kmod_patience_connected(struct kmod_patience *p, int result, uint64_t now)
 {
 	uint64_t wait = KMOD_SECOND, seed = now | 1;
@@ -16,9 +14,8 @@ void kmod_patience_connected(struct kmod_patience *p, int result, uint64_t now)
 		wait *= 2;
 	if (wait > KMOD_RETRY_MOST)
 		wait = KMOD_RETRY_MOST;
-	/* A rack that lost its donor at once does not return in step. */
 	if (result)
-		wait -= draw_below(&seed, (uint32_t)(wait / 4 / KMOD_US)) * KMOD_US;
+		wait = draw_back_off(&seed, wait);
 	p->failures = result ? p->failures + 1 : 0;
 	/* A donor whose sessions end at once is limited, too. */
 	p->connect_at = now + wait;

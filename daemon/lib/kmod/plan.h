@@ -23,8 +23,8 @@ struct kmod_patience {
 };
 
 /*
- * A connect was tried at @now: 0 or -errno.  Failures double the time until the next one, of which
- * up to a quarter is subtracted at random.
+ * A connect was tried at @now: 0 or -errno.  Failures double the time until the next one; up to
+ * half of it is subtracted at random.
  */
 void kmod_patience_connected(struct kmod_patience *p, int result, uint64_t now);
 

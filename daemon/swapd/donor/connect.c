@@ -43,12 +43,9 @@ bool connect_next_place(struct donor *d, uint64_t now)
 	return true;
 }
 
-/* Half of the back-off is random: the devices of a lost donor must not all return at once. */
 void connect_back_off(struct donor *d, uint64_t now)
 {
-	uint64_t half = d->backoff / 2;
-
-	d->retry_at = now + half + (half * draw32(&d->table->jitter) >> 32);
+	d->retry_at = now + draw_back_off(&d->table->jitter, d->backoff);
 	d->backoff = d->backoff * 2 < DONOR_BACKOFF_MOST ? d->backoff * 2 : DONOR_BACKOFF_MOST;
 }
 
