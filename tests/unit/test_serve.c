@@ -53,18 +53,10 @@ ssize_t writev(int fd, const struct iovec *iov, int n)
 	return fd == s.host.fd ? (ssize_t)iov[0].iov_len : syscall(SYS_writev, fd, iov, n);
 }
 
-static void *serve(void *data)
-{
-	serve_run(&s);
-	return NULL;
-}
-
-/* Donors have their deadlines and the watchdog its beats, however much is asked. */
-static void requests_without_end(void **state)
+/* A server of one slab; its frontend's descriptor is readable if @events is 1. */
+static void make_server(const struct frontend *frontend, unsigned int events)
 {
 	struct error e = { 0 };
-	uint64_t beats, more;
-	pthread_t thread;
 
 	s = (struct swapd){
 		.options = { .name = "unit",
@@ -75,8 +67,8 @@ static void requests_without_end(void **state)
 		.count = &shared.counters,
 		.replicas.wanted = 1,
 		.engine.backup = { .fd = -1 },
-		.frontend = &fuse_frontend,
-		.host = { .fd = eventfd(1, EFD_CLOEXEC) },
+		.frontend = frontend,
+		.host = { .fd = eventfd(events, EFD_CLOEXEC) },
 	};
 	wiring_events(&s);
 	slab_init(&s.engine.table, &slab, 1, PAGES);
@@ -86,6 +78,30 @@ static void requests_without_end(void **state)
 	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
 	assert_int_equal(commands_open(&s.commands, &e), 0);
 	assert_int_equal(serve_init(&s, &e), 0);
+}
+
+static void free_server(void)
+{
+	serve_free(&s);
+	commands_close(&s.commands);
+	close(s.host.fd);
+	slots_free(&s.engine.slots);
+	page_map_free(&s.engine.map);
+}
+
+static void *serve(void *data)
+{
+	serve_run(&s);
+	return NULL;
+}
+
+/* Donors have their deadlines and the watchdog its beats, however much is asked. */
+static void requests_without_end(void **state)
+{
+	uint64_t beats, more;
+	pthread_t thread;
+
+	make_server(&fuse_frontend, 1);
 	assert_int_equal(pthread_create(&thread, NULL, serve, NULL), 0);
 	sleep(1);
 	beats = more = count_get(&shared.beats);
@@ -100,11 +116,7 @@ static void requests_without_end(void **state)
 	assert_true(shared.counters.completed > 100);
 	assert_int_equal(shared.counters.completed, shared.counters.received);
 	assert_true(more > beats + 10);
-	serve_free(&s);
-	commands_close(&s.commands);
-	close(s.host.fd);
-	slots_free(&s.engine.slots);
-	page_map_free(&s.engine.map);
+	free_server();
 }
 
 /* --- a frontend with one request ---------------------------------------------------- */
@@ -170,26 +182,11 @@ static void make_donor(void)
 static void no_sleep_beside_ready_requests(void **state)
 {
 	const struct itimerspec never = { 0 };
-	struct error e = { 0 };
 	struct slot *slot;
 	pthread_t thread;
 
 	memset(&shared, 0, sizeof(shared));
-	s = (struct swapd){
-		.options = { .name = "unit", .slab = PAGES * PAGE, .mount = "/",
-			     .repair_rate = 1 << 20 },
-		.shared = &shared, .count = &shared.counters, .replicas.wanted = 1,
-		.engine.backup = { .fd = -1 }, .frontend = &frontend_fake,
-		.host = { .fd = eventfd(0, EFD_CLOEXEC) },
-	};
-	wiring_events(&s);
-	slab_init(&s.engine.table, &slab, 1, PAGES);
-	s.engine.map = page_map_new(PAGES, PAGES, 2, false);
-	assert_non_null(s.engine.map);
-	wiring_frontend(&s);
-	assert_int_equal(slots_init(&s.engine.slots, &e), 0);
-	assert_int_equal(commands_open(&s.commands, &e), 0);
-	assert_int_equal(serve_init(&s, &e), 0);
+	make_server(&frontend_fake, 0);
 	assert_int_equal(timerfd_settime(s.timer_fd, 0, &never, NULL), 0);
 	make_donor();
 	slot = slot_get(&s.engine.slots);
@@ -205,11 +202,7 @@ static void no_sleep_beside_ready_requests(void **state)
 	pthread_join(thread, NULL);
 	assert_int_equal(shared.counters.donor_losses, 1);
 	donors_free(&s.donors);
-	serve_free(&s);
-	commands_close(&s.commands);
-	close(s.host.fd);
-	slots_free(&s.engine.slots);
-	page_map_free(&s.engine.map);
+	free_server();
 }
 
 int main(void)

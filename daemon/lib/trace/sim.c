@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "sim.h"
 
+#define PARTIAL(of) \
+	OPTION(of, partial, "partial", OPTION_FLAG, NULL, .help = "accept a truncated recording")
+
 const struct option_spec sim_show_options[] = {
 	OPTION(sim_show, csv, "csv", OPTION_FLAG, NULL, .help = "print one line per record"),
-	OPTION(sim_show, partial, "partial", OPTION_FLAG, NULL,
-	       .help = "accept a truncated recording"),
+	PARTIAL(sim_show),
 	OPTION_JSON,
 	OPTIONS_END
 };
@@ -14,8 +16,7 @@ const struct option_spec sim_plot_options[] = {
 	       .help = "picture to write: OUT.svg or OUT.png"),
 	OPTION(sim_plot, by, "by", OPTION_STRING, "kind|thread",
 	       .help = "meaning of the colours [kind]"),
-	OPTION(sim_plot, partial, "partial", OPTION_FLAG, NULL,
-	       .help = "accept a truncated recording"),
+	PARTIAL(sim_plot),
 	OPTION_JSON,
 	OPTIONS_END
 };
@@ -23,8 +24,7 @@ const struct option_spec sim_plot_options[] = {
 const struct option_spec sim_report_options[] = {
 	OPTION(sim_report, output, "output", OPTION_STRING, "DIR", .letter = 'o',
 	       .help = "directory for index.html; created if missing"),
-	OPTION(sim_report, partial, "partial", OPTION_FLAG, NULL,
-	       .help = "accept a truncated recording"),
+	PARTIAL(sim_report),
 	OPTION_JSON,
 	OPTIONS_END
 };
