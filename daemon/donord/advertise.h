@@ -16,7 +16,7 @@ struct advertise_options {
 	{ .name = option, .type = kind, .offset = offsetof(struct of, member.field), \
 	  .metavar = meta, .help = text }
 
-/* Rows of the option table of struct @of, whose member @member has these options. */
+/* Rows of the option table of struct @of; its member @member holds these options. */
 #define ADVERTISE_OPTIONS(of, member) \
 	ADVERTISE_OPTION(of, member, "etcd", OPTION_LIST, etcd, "URL", \
 			 "register in etcd; may be repeated for the members of a cluster"), \
@@ -31,7 +31,7 @@ struct advertise_options {
 	ADVERTISE_OPTION(of, member, "etcd-key", OPTION_STRING, key, "FILE", "key of the client certificate"), \
 	ADVERTISE_OPTION(of, member, "etcd-user", OPTION_STRING, user, "NAME", "user in etcd"), \
 	ADVERTISE_OPTION(of, member, "etcd-password-file", OPTION_STRING, password_file, "FILE", \
-			 "file whose first line is the password of that user")
+			 "file with the password of that user in its first line")
 
 /*
  * Checks @o without a request (EXIT_USAGE in @e) and makes the registration of

@@ -12,7 +12,7 @@ struct donor_log {
 	struct notes notes;
 	uint64_t at;             /* ns: time of the last refill of the bucket */
 	uint32_t left, dropped;  /* lines in the bucket; lines not logged */
-	int wake_fd;             /* eventfd of the control thread; -1 = there is none */
+	int wake_fd;             /* eventfd of the control thread; -1 = none */
 };
 
 void donor_log_init(struct donor_log *l);

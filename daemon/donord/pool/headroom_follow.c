@@ -3,7 +3,7 @@
 
 #include "headroom_follow.h"
 
-/* Slabs whose memory the donor cannot get: lent without recall, or withdrawn. */
+/* Number of slabs that the donor cannot reclaim: lent without recall, or withdrawn. */
 static uint32_t pinned(const struct pool *p)
 {
 	uint32_t n = p->in[LEND_WITHDRAWN];

@@ -167,7 +167,7 @@ void pool_task(struct pool *p, struct pool_task *t)
 	put(p, &p->tasks, t);
 }
 
-/* Runs the next task of @q; false = there is none. */
+/* Runs the next task of @q.  Returns false if @q is empty. */
 static bool work(struct pool *p, struct pool_queue *q)
 {
 	struct pool_task *t = q->taken ?: take_all(&q->put);
