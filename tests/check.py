@@ -279,11 +279,11 @@ def main():
         return 0
     run, tests = (run_check_all, sys.argv[2:]) if sys.argv[1:2] == ["--all"] else \
         (run_check, sys.argv[1:])
+    abandoned = machine.abandoned()
+    if abandoned:
+        print("removing what a stopped ebbd or an interrupted run left:\n  " + "\n  ".join(sorted(abandoned)))
+        machine.clean(abandoned)
     left = machine.leftovers()
-    if left and all(what.startswith("BPF pins") for what in left):
-        # A stopped ebbd leaves its pins for the next instance; they are unused.
-        machine.clean()
-        left = machine.leftovers()
     if left:
         print("ebb is in use on this machine:\n  " + "\n  ".join(left) + "\n"
               "end it, or have all of it removed: sudo python3 tests/check.py --clean")

@@ -249,6 +249,33 @@ def leftovers():
     return list(things())
 
 
+def dead_mount(directory):
+    """Whether the program that served this FUSE mount has exited."""
+    try:
+        done = subprocess.run(["stat", "--file-system", directory], capture_output=True, text=True,
+                              timeout=5, env={"LC_ALL": "C"}, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return "not connected" in done.stderr
+
+
+def abandoned():
+    """
+    The lines of leftovers() that nothing uses: what a run that was killed could not remove.
+    Without a running program of ebb's and without swap, these are mounts that no program serves,
+    loop devices on them, empty cgroups, device records and pins.
+    """
+    if processes() or ebb_swaps() or any(Path("/dev").glob("ebb[0-9]*")):
+        return set()
+    mounts_dead = [d for d in ebb_mounts() if dead_mount(d)]
+    loops_dead = [dev for dev, backing in loops().items()
+                  if any(backing.startswith(d + "/") for d in mounts_dead)]
+    return {line for line in leftovers() if line.startswith(("device record: ", "BPF pins: "))} | \
+        {f"mount: {d}" for d in [*mounts_dead, *test_mounts()]} | \
+        {f"loop device: {dev}" for dev in loops_dead} | \
+        {f"cgroup: {c}" for c in ebb_cgroups() if not read(c / "cgroup.procs").strip()}
+
+
 def left_since(before, found=leftovers, seconds=30):
     """What there is now and was not @before; what was just killed takes a processor to go."""
     end = time.monotonic() + seconds

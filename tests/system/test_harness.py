@@ -5,6 +5,8 @@ import subprocess
 import sys
 
 import machine
+from dataplane import Server
+from parts import Donor
 
 
 def run_sample(tmp_path, *prefix):
@@ -36,3 +38,24 @@ def test_children_inherit_no_ignored_signals(tmp_path):
         env={**os.environ, "PYTHONPATH": str(machine.REPO / "tests")},
         capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_what_a_killed_run_leaves_is_told_from_what_is_used(tmp_path, logs):
+    donor = Donor(logs / "donor.log", path=tmp_path / "ebb-donor.sock")
+    server = Server(tmp_path, logs / "swapd.log", [donor])
+    line = f"mount: {server.mount}"
+    try:
+        assert line in machine.leftovers()
+        assert line not in machine.abandoned(), "it is served"
+        server.kill()
+        machine.wait_for(lambda: machine.dead_mount(server.mount), 10, "the mount to be dead")
+        assert line not in machine.abandoned(), "ebb-donord runs"
+        donor.stop()
+        assert line in machine.abandoned()
+        machine.clean({line})
+        assert line not in machine.leftovers()
+    finally:
+        if server.alive():
+            server.kill()
+        donor.stop()
+        machine.clean({line})
