@@ -7,15 +7,16 @@
 # from next.bpf.c in the current directory.  In ebb's own tree the file is
 # policies/policy.mk and finds the headers beside itself.
 
-HERE := $(dir $(lastword $(MAKEFILE_LIST)))
-EBB_INCLUDE ?= $(firstword $(wildcard $(HERE)../../include /usr/include))
-ifneq ($(wildcard $(HERE)ebb_policy.h),)
-EBB_INCLUDE := $(HERE)../include
+# This file's path may have spaces, at which make would split it.
+HERE := $(shell dirname '$(strip $(MAKEFILE_LIST))')
+ifndef EBB_INCLUDE
+EBB_INCLUDE := $(shell cd '$(HERE)' && for d in ../include ../../include /usr/include; do \
+	if [ -e "$$d/ebb/policy.h" ]; then cd "$$d" && pwd; break; fi; done)
 endif
 CC ?= cc
 CLANG ?= clang
 BPFTOOL ?= $(firstword $(wildcard /usr/sbin/bpftool) bpftool)
-EBB_HEADERS := -I$(EBB_INCLUDE) -I$(EBB_INCLUDE)/ebb -I$(HERE)
+EBB_HEADERS := -I'$(EBB_INCLUDE)' -I'$(EBB_INCLUDE)/ebb' -I'$(HERE)'
 
 .DELETE_ON_ERROR:
 

@@ -3,6 +3,7 @@
 import os
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,12 +18,12 @@ from machine import BIN, REPO, MachineError
 HARNESS = Path(__file__).resolve().parent
 SECONDS = 120  # one command
 SHIMS = {
-    "systemctl": f'exec {sys.executable} -B {HARNESS}/systemctl.py "$@"',
+    "systemctl": f'exec {sys.executable} -B {shlex.quote(str(HARNESS))}/systemctl.py "$@"',
     "sudo": 'exec "$@"',
     "scp": 'cp "$1" "${2#*:}"',  # to HOST:PATH, on the same machine
     "chown": ":",  # the user ebb-donord exists only where ebb is installed
     # Debian's package attr has it, which nothing else here needs.
-    "setfattr": f'exec {sys.executable} -B {HARNESS}/setfattr.py "$@"',
+    "setfattr": f'exec {sys.executable} -B {shlex.quote(str(HARNESS))}/setfattr.py "$@"',
 }
 CGROUP = "spark.slice"
 # What only asks may be asked again: on a busy machine the answer is behind what was done before.
@@ -52,7 +53,7 @@ class Examples:
         (self.work / "vmlinux.h").symlink_to(machine.BUILD / "bpf" / "vmlinux.h")
         self.paths = [("/etc/", f"{self.directory}/etc/"),
                       ("/root/", f"{self.work}/"),
-                      ("/usr/share/ebb/policy.mk", str(REPO / "policies" / "policy.mk")),
+                      ("/usr/share/ebb/policy.mk", shlex.quote(str(REPO / "policies" / "policy.mk"))),
                       ("/sys/fs/cgroup/", f"{machine.memory_root()[0]}/"),
                       ("10.0.0.", "127.0.0.")]
         env = {"PATH": f"{self.directory}/bin:{BIN}:/usr/sbin:/usr/bin:/sbin:/bin",

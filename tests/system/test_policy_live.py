@@ -5,6 +5,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import struct
 import subprocess
 import time
@@ -48,7 +49,7 @@ def test_the_document(ebbd, device, cgroup, tmp_path):
     code, steps, changes = policies.document()
     assert len(code.splitlines()) <= 31
     run = lambda text: subprocess.run(
-        ["sh", "-e", "-c", text.replace("/usr/share/ebb/policy.mk", str(policies.POLICY_MK))
+        ["sh", "-e", "-c", text.replace("/usr/share/ebb/policy.mk", shlex.quote(str(policies.POLICY_MK)))
          .replace("spark.slice", c.rel[1:])], cwd=tmp_path, text=True, capture_output=True,
         env={"PATH": f"{machine.BIN}:/usr/sbin:/usr/bin:/sbin:/bin", "EDITOR": "touch"}, check=False)
     (tmp_path / "vmlinux.h").symlink_to(machine.BUILD / "bpf" / "vmlinux.h")

@@ -123,6 +123,9 @@ def test_a_donor_is_nobody(tmp_path):
     argv = [*raised, *units.confined(unit, f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}",
                                      "--clear-groups"), BIN / "ebb-donord", "--listen", "127.0.0.1:7479",
             "--memory", "4M", "--slab", "1M", "--drain-timeout", "0"]
+    # Its user may have no access to the tree's parents, such as /root: it finds the tree at /mnt.
+    argv = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /mnt && exec "$@"', machine.REPO,
+            *(str(word).replace(str(machine.REPO), "/mnt") for word in argv)]
     try:
         donor = parts.Daemon(argv, tmp_path / "donor.log", env={"EBB_RUN_DIR": run_dir})
         try:
