@@ -505,6 +505,34 @@ static void tasks_come_first(void **state)
 	pool_free(&p);
 }
 
+static void run_later(struct pool_task *t)
+{
+	strcat(order, "later ");
+}
+
+/* A registration that a MAP waits for overtakes the keys to be invalidated, but not slabs these. */
+static void later_tasks_let_others_pass(void **state)
+{
+	struct pool_task later[2] = { { .run = run_later, .done = task_done },
+				      { .run = run_later, .done = task_done } };
+	struct pool_task task = { .run = run_task, .done = task_done };
+	struct pool p;
+
+	make_pool(&p, 3 * SLAB, SLAB, 2, LEND_PRIVATE);
+	order[0] = '\0';
+	pool_grow(&p, 1);
+	pool_task_later(&p, &later[0]);
+	pool_task_later(&p, &later[1]);
+	assert_true(pool_work(&p));
+	pool_task(&p, &task);
+	assert_true(pool_work(&p) && pool_work(&p));
+	assert_string_equal(order, "later run later ");
+	assert_int_equal(p.in[LEND_COMING], 1);
+	work(&p);
+	assert_int_equal(p.in[LEND_COMING], 0);
+	pool_free(&p);
+}
+
 struct meanwhile {
 	struct pool *pool;
 	struct pool_task task;
@@ -709,6 +737,7 @@ int main(void)
 		cmocka_unit_test(told_to_stop),
 		cmocka_unit_test(exports_know_of_memory),
 		cmocka_unit_test(tasks_come_first),
+		cmocka_unit_test(later_tasks_let_others_pass),
 		cmocka_unit_test(tasks_between_pieces),
 		cmocka_unit_test_setup_teardown(withdrawn, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(taken_over, with_pool, without_pool),

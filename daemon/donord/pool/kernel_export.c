@@ -20,12 +20,18 @@ struct kernel_key {
 	struct wire_frame request;
 };
 
-/* The slab stays as it is until the task is done. */
+/*
+ * The slab stays as it is until the task is done.  A MAP waits for its registration, but not for
+ * the keys of a session that ended: these may be thousands.
+ */
 static void start(struct kernel_key *k, enum key_state state)
 {
 	k->state = state;
 	pool_pin(k->x->x.pool, k->request.slab);
-	pool_task(k->x->x.pool, &k->task);
+	if (state == KEY_COMING)
+		pool_task(k->x->x.pool, &k->task);
+	else
+		pool_task_later(k->x->x.pool, &k->task);
 }
 
 static void run(struct pool_task *t)

@@ -167,6 +167,11 @@ void pool_task(struct pool *p, struct pool_task *t)
 	put(p, &p->tasks, t);
 }
 
+void pool_task_later(struct pool *p, struct pool_task *t)
+{
+	put(p, &p->later, t);
+}
+
 /* Runs the next task of @q.  Returns false if @q is empty. */
 static bool work(struct pool *p, struct pool_queue *q)
 {
@@ -182,12 +187,17 @@ static bool work(struct pool *p, struct pool_queue *q)
 	return true;
 }
 
+static bool run_task(struct pool *p)
+{
+	return work(p, &p->tasks) || work(p, &p->later);
+}
+
 /* Making a slab of 1 GiB takes a second: tasks must not wait for it. */
 static bool between_pieces(void *data)
 {
 	struct pool *p = data;
 
-	while (work(p, &p->tasks))
+	while (run_task(p))
 		;
 	return p->patience.over && p->patience.over(p->patience.data);
 }
@@ -285,7 +295,7 @@ uint32_t pool_shrink(struct pool *p, uint32_t n)
 
 bool pool_work(struct pool *p)
 {
-	return work(p, &p->tasks) || work(p, &p->slabs_to_do);
+	return run_task(p) || work(p, &p->slabs_to_do);
 }
 
 int pool_settle(struct pool *p)

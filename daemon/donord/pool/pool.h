@@ -95,9 +95,9 @@ struct pool {
 	uint64_t turn;              /* number of the loop's turn; never 0 */
 	uint32_t maps;              /* loans in this turn */
 	bool zeroed;                /* a slab was zeroed for a MAP in this turn */
-	struct pool_queue tasks, slabs_to_do; /* the first before the second */
+	struct pool_queue tasks, later, slabs_to_do; /* each before the next */
 	struct pool_task *ran;      /* and back, the last one first */
-	uint32_t tasks_put;         /* so far, in both */
+	uint32_t tasks_put;         /* so far, in all three */
 	int failed;                 /* -errno of the first slab that could not be made, or 0 */
 	int done_fd;                /* eventfd: pool_settle() has work; -1 = none */
 };
@@ -204,6 +204,8 @@ static inline uint8_t *pool_memory(const struct pool *p, uint32_t slab)
 
 /* Has the pool thread run @t; tasks run in the order of these calls. */
 void pool_task(struct pool *p, struct pool_task *t);
+/* Has the pool thread run @t, in order, whenever no task of pool_task() waits. */
+void pool_task_later(struct pool *p, struct pool_task *t);
 
 /* Returns the memfd of a shared @slab for its borrower; it stays the pool's. */
 int pool_hand_over(struct pool *p, uint32_t slab);

@@ -63,7 +63,8 @@ const char *connection_peer_text(const struct connection *c, char *buf, size_t s
 	return buf;
 }
 
-uint64_t connections_with_key(const struct sessions *s, const char *name)
+/* Connections with keys of @name, data connections included. */
+static uint64_t connections_with_key(const struct sessions *s, const char *name)
 {
 	uint64_t n = 0;
 

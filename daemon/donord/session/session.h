@@ -94,9 +94,6 @@ int sessions_init(struct sessions *s);
 /* Drops all connections. */
 void sessions_free(struct sessions *s);
 
-/* Connections with keys of @name, data connections included. */
-uint64_t connections_with_key(const struct sessions *s, const char *name);
-
 /* Whether it is a data connection of another connection's session. */
 static inline bool connection_is_data(const struct connection *c)
 {
