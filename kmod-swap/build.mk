@@ -24,15 +24,15 @@ kmod:
 		$(if $(shell command -v pahole),,CONFIG_DEBUG_INFO_BTF_MODULES=) $(KMOD_FLAGS) modules
 	$(if $(KMOD_ELSEWHERE),$(Q)mkdir -p $(KMOD_OUT) && cp $(KMOD_DIR)/ebb_swap.ko $(KMOD_OUT)/)
 
-# For the guests of `make check-kmod`, with the module by which cases inject errors.
+# For the guests of `make check-kmod`, with the modules by which cases inject errors and algorithms.
 .PHONY: kmod-fault
 kmod-fault:
-	$(call say,KMOD,$(KMOD_OUT)/fault/ebb_fault.ko)
+	$(call say,KMOD,$(KMOD_OUT)/fault)
 	$(Q)mkdir -p $(KMOD_DIR)/fault
 	$(Q)ln -sf '$(CURDIR)'/tests/guest/fault/* $(KMOD_DIR)/fault/
 	$(Q)$(MAKE) $(if $(Q),-s) -C $(KDIR) M=$(KMOD_DIR)/fault \
 		$(if $(shell command -v pahole),,CONFIG_DEBUG_INFO_BTF_MODULES=) $(KMOD_FLAGS) modules
-	$(if $(KMOD_ELSEWHERE),$(Q)mkdir -p $(KMOD_OUT)/fault && cp $(KMOD_DIR)/fault/ebb_fault.ko $(KMOD_OUT)/fault/)
+	$(if $(KMOD_ELSEWHERE),$(Q)mkdir -p $(KMOD_OUT)/fault && cp $(KMOD_DIR)/fault/*.ko $(KMOD_OUT)/fault/)
 
 # Release 0.1.0, whose module and programs have to work with those of this version, in the tree of
 # tests/harness/release.py.  A shallow clone does not have it; its build accepts no path with spaces.

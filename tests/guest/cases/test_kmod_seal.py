@@ -3,10 +3,11 @@
 import errno
 import os
 import re
+import socket
 
 import pytest
 from kmod_fixtures import disk, donor, kernel_device, module, roce  # noqa: F401
-from kmodule import BACKUP, DONOR, PAGE, SECOND, content, faults, run
+from kmodule import BACKUP, DONOR, PAGE, SECOND, content, faults, module_path, run
 from machine import read
 from test_kmod_class import assign, refused, scanned, swapping, within, written
 
@@ -236,6 +237,30 @@ def test_device_that_is_sealed(kernel_device, donor, disk, cgroup, raw):
     assert d.counts()["seal_broken"] == 1
     d.write(1, 1, version=3)
     assert d.bad(1, 1, 3) == d.bad(2, 62, 1) == []
+
+
+def users_of(driver):
+    """The reference count of an algorithm: 1 without users."""
+    block = next(b for b in read("/proc/crypto").split("\n\n") if re.search(rf"driver +: {driver}$", b, re.M))
+    return int(re.search(r"refcnt +: (\d+)", block).group(1))
+
+
+def test_an_algorithm_that_allocates_memory_is_passed_over(kernel_device, donor):
+    """However much the kernel prefers it: swap-out must not allocate."""
+    run("insmod", module_path().parent / "fault/ebb_gcm.ko")
+    try:
+        with socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET) as s:
+            s.bind(("aead", "gcm(aes)"))
+            assert users_of("gcm-aes-allocates") == 2, "the kernel does not prefer it"
+        donor()
+        d = kernel_device(seal=True)
+        assert users_of("gcm-aes-allocates") == 1
+        d.map(d.connect(), DONOR)
+        d.write(0, 64, version=1)
+        assert d.bad(0, 64, 1) == []
+        d.destroy()
+    finally:
+        run("rmmod", "ebb_gcm")
 
 
 def test_program_swaps_to_a_sealed_device(kernel_device, donor, cgroup):
