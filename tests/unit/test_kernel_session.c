@@ -276,6 +276,39 @@ static void recalled(void **state)
 	end(s);
 }
 
+/*
+ * A module may handle an EVICT before the reply to the MAP that is before it: "no such slab" does
+ * not end the loan, which the module is about to use.
+ */
+static void recalled_before_the_grant_is_taken_in(void **state)
+{
+	struct headroom_rule rule = headroom_rule_default(64ull << 30, SLAB);
+	struct kernel_session *s = begin(&keys[0], 1);
+	struct wire_frame loan = map(s), f;
+	uint32_t n;
+
+	for (int i = 0; i < 2; i++) {
+		eviction_start(&eviction, &rule, 1, 1);
+		eviction_turn(&eviction, 2);
+		assert_int_equal(eviction.counts.asked, 1);
+		assert_int_equal(wire_parse(fake_sent(s->queue[0].id, &n), WIRE_HEADER,
+					    WIRE_AT_BORROWER, &f), 1);
+		assert_int_equal(f.slab, loan.slab);
+		f.direction = WIRE_REPLY;
+		f.status = i ? WIRE_STALE : WIRE_NO_SLAB;
+		assert_int_equal(send_frame(s, f, NULL), 0);
+		work();
+		assert_int_equal(pool.in[LEND_LENT], 1);
+		assert_int_equal(eviction.counts.refused, 1);
+		assert_int_equal(eviction.counts.returned, 0);
+		eviction_forget(&eviction, &s->borrower);
+		eviction.counts = (typeof(eviction.counts)){ 0 };
+		pool.slabs[loan.slab].asked = LEND_NOT_ASKED;
+	}
+	assert_int_equal(unmap(s, &loan), WIRE_OK);
+	end(s);
+}
+
 /* The quota is of all sessions with keys of one name. */
 static void a_quota(void **state)
 {
@@ -374,6 +407,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_session_that_ends_first, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(a_turn_is_bounded, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(recalled, with_pool, without_pool),
+		cmocka_unit_test_setup_teardown(recalled_before_the_grant_is_taken_in, with_pool,
+						without_pool),
 		cmocka_unit_test_setup_teardown(a_quota, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(a_quota_of_ended_sessions, with_pool, without_pool),
 		cmocka_unit_test_setup_teardown(a_key_that_stays, with_pool, without_pool),

@@ -44,6 +44,7 @@ struct borrower {
 	uint64_t quota;         /* bytes; 0 = no limit */
 	bool reports_activity;  /* answers ACTIVITY; others are recalled last */
 	bool recallable;
+	bool in_order;          /* handles each EVICT after the replies that were sent before it */
 	bool revocable;         /* keeps its other loans when one is revoked */
 	struct export *export;
 	void *priv;             /* the export's */

@@ -222,13 +222,18 @@ int eviction_answer(struct eviction *e, struct borrower *b, const struct wire_fr
 	case WIRE_NO_SLAB:
 	case WIRE_STALE:
 		/* The borrower has nothing there: the loan ends without loss. */
-		eviction_return(e, b, loan);
-		return 0;
+		if (b->in_order) {
+			eviction_return(e, b, loan);
+			return 0;
+		}
+		/* Or it has not yet taken in the reply to its MAP, and will use the slab. */
+		break;
 	default:
-		pool_asked(e->pool, f->slab, LEND_REFUSED, e->now);
-		e->counts.refused++;
-		return 0;
+		break;
 	}
+	pool_asked(e->pool, f->slab, LEND_REFUSED, e->now);
+	e->counts.refused++;
+	return 0;
 }
 
 enum wire_status eviction_return(struct eviction *e, struct borrower *b, struct wire_loan loan)

@@ -118,7 +118,7 @@ struct connection *connection_adopt(struct sessions *s, int fd,
 	c->id = 0;
 	c->borrower = (struct borrower){
 		.quota = s->options.quota, .reports_activity = true, .recallable = true,
-		.revocable = true,
+		.in_order = true, .revocable = true,
 		.export = &s->stream, .priv = &c->queue, .ops = &requests_borrower,
 	};
 	c->reading = true;
