@@ -47,6 +47,8 @@ static struct {
 	int dereg_error;     /* of the next ibv_dereg_mr(); 0 = none */
 	struct ibv_mr *stays; /* that one's */
 	int queue_error;     /* of the next rdma_create_qp(); 0 = none */
+	int window_error;    /* of each ibv_dealloc_mw(); 0 = none */
+	int stop_error;      /* of each rdma_disconnect() and ibv_modify_qp(); 0 = none */
 	pthread_t makes, destroys; /* threads that did so with a queue pair last */
 	uint32_t number;     /* last one given to a key or a queue pair */
 	int backlog;         /* of the last rdma_listen() */
@@ -181,6 +183,22 @@ static int fake_req_notify_cq(struct ibv_cq *cq, int solicited)
 	return 0;
 }
 
+static struct ibv_mw *fake_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	struct ibv_mw *mw = fake_new(sizeof(*mw));
+
+	*mw = (struct ibv_mw){ .context = pd->context, .pd = pd, .rkey = fake_number() << 8,
+			       .type = type };
+	return mw;
+}
+
+static int fake_dealloc_mw(struct ibv_mw *mw)
+{
+	if (!fake.window_error)
+		fake_free(mw);
+	return fake.window_error;
+}
+
 static inline void fake_reset(void)
 {
 	memset(&fake, 0, sizeof(fake));
@@ -188,6 +206,8 @@ static inline void fake_reset(void)
 	fake.context.ops.post_send = fake_post_send;
 	fake.context.ops.poll_cq = fake_poll_cq;
 	fake.context.ops.req_notify_cq = fake_req_notify_cq;
+	fake.context.ops.alloc_mw = fake_alloc_mw;
+	fake.context.ops.dealloc_mw = fake_dealloc_mw;
 }
 
 struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
@@ -301,6 +321,16 @@ int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
 }
 
 int rdma_disconnect(struct rdma_cm_id *id)
+{
+	return fake.stop_error ? -1 : 0;
+}
+
+int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	return fake.stop_error;
+}
+
+__be16 rdma_get_src_port(struct rdma_cm_id *id)
 {
 	return 0;
 }

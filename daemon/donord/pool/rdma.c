@@ -19,6 +19,7 @@ struct window {
 	struct ibv_mw *mw;
 	struct ibv_qp *qp;     /* to which it is bound */
 	uint32_t key;
+	bool stays;            /* neither it nor its queue pair could be ended: still open */
 	/* While it is being bound: */
 	bool binding;
 	uint32_t serial;       /* of the loan: tells its completion from earlier ones */
@@ -136,6 +137,38 @@ static bool close_window(struct window *w)
 	return closed;
 }
 
+/* Returns whether the queue pair of @id takes no packet from here on. */
+static bool stop(struct rdma_cm_id *id)
+{
+	struct ibv_qp_attr failed = { .qp_state = IBV_QPS_ERR };
+
+	return !rdma_disconnect(id) || !ibv_modify_qp(id->qp, &failed, IBV_QP_STATE);
+}
+
+/* Returns what stop() does. */
+static bool end_queue(struct rdma_place *p, struct rdma_queue *q)
+{
+	struct rdma_cm_id *id = q->id;
+	bool stopped;
+
+	if (!id)
+		return true;
+	stopped = stop(id);
+	/* Windows hold their queue pair. */
+	for (uint32_t i = 0; i < p->x.pool->count; i++)
+		if (p->windows[i].qp == id->qp && !close_window(&p->windows[i]))
+			p->windows[i].stays = !stopped;
+	rdma_destroy_qp(id);
+	rdma_destroy_id(id);
+	*q = (struct rdma_queue){ 0 };
+	return stopped;
+}
+
+void rdma_queue_end(struct rdma_place *p, struct rdma_queue *q)
+{
+	end_queue(p, q);
+}
+
 /* Completes the binding of a window, or its failure. */
 static void bound(struct rdma_place *p, const struct ibv_wc *wc)
 {
@@ -188,9 +221,9 @@ void rdma_place_event(struct rdma_place *p)
 	take_completions(p);
 }
 
-static void revoke(struct export *x, struct borrower *b, uint32_t slab)
+/* Ends what @b reaches @slab by. */
+static void end_window(struct rdma_place *p, struct borrower *b, uint32_t slab)
 {
-	struct rdma_place *p = (struct rdma_place *)x;
 	struct window *w = &p->windows[slab];
 
 	if (!w->mw)
@@ -198,7 +231,20 @@ static void revoke(struct export *x, struct borrower *b, uint32_t slab)
 	if (w->binding)
 		queue_of(b)->binding--;
 	if (!close_window(w))
-		rdma_queue_end(p, queue_of(b));
+		w->stays = !end_queue(p, queue_of(b));
+}
+
+static void revoke(struct export *x, struct borrower *b, uint32_t slab)
+{
+	struct rdma_place *p = (struct rdma_place *)x;
+
+	end_window(p, b, slab);
+	if (!p->windows[slab].stays)
+		return;
+	pool_withdraw(x->pool, slab);
+	donor_say(p->log, LOG_LVL_ERR,
+		  "slab %u is withdrawn: its RDMA window cannot be closed; restart ebb-donord to lend it again",
+		  slab);
 }
 
 static enum wire_status grant(struct export *x, struct borrower *b,
@@ -210,8 +256,8 @@ static enum wire_status grant(struct export *x, struct borrower *b,
 	struct rdma_queue *q = queue_of(b);
 
 	/* A resumed session may request it again. */
-	revoke(x, b, request->slab);
-	if (!q->id)
+	end_window(p, b, request->slab);
+	if (!q->id || w->stays)
 		return WIRE_NOT_HERE;
 	w->mw = ibv_alloc_mw(p->pd, IBV_MW_TYPE_2);
 	if (!w->mw) {
@@ -236,23 +282,6 @@ static enum wire_status grant(struct export *x, struct borrower *b,
 	w->binding = true;
 	q->binding++;
 	return WIRE_OK;
-}
-
-void rdma_queue_end(struct rdma_place *p, struct rdma_queue *q)
-{
-	struct rdma_cm_id *id = q->id;
-
-	if (!id)
-		return;
-	/* From here on the queue pair takes no packet. */
-	rdma_disconnect(id);
-	/* Windows hold their queue pair. */
-	for (uint32_t i = 0; i < p->x.pool->count; i++)
-		if (p->windows[i].qp == id->qp)
-			close_window(&p->windows[i]);
-	rdma_destroy_qp(id);
-	rdma_destroy_id(id);
-	*q = (struct rdma_queue){ 0 };
 }
 
 static int slab_added(struct export *x, uint32_t slab)

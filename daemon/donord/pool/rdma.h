@@ -58,7 +58,10 @@ static inline bool rdma_queue_has_room(const struct rdma_queue *q)
 	return q->binding < RDMA_BINDS;
 }
 
-/* When this returns, @q's borrower reaches no memory.  @p may be NULL: no queue. */
+/*
+ * When this returns, @q's borrower reaches no memory but slabs that the device could not take from
+ * it: these are withdrawn when their loan ends.  @p may be NULL: no queue.
+ */
 void rdma_queue_end(struct rdma_place *p, struct rdma_queue *q);
 
 #endif
