@@ -40,6 +40,7 @@ int daemon_add_params(struct json_object *request, const char *const *words, int
 		      struct error *e)
 {
 	struct json_object *params = json_object_new_object();
+	static bool warned; /* words are checked before a program starts, and again later */
 
 	json_object_object_add(request, "params", params);
 	for (int i = 0; i < n; i++) {
@@ -51,9 +52,10 @@ int daemon_add_params(struct json_object *request, const char *const *words, int
 			if (strcmp(words[i] + 4, "daemon") && strcmp(words[i] + 4, "kernel"))
 				return fail_exit(e, EXIT_USAGE, EINVAL,
 						 "parameter '%s': policies run in the kernel; omit it", words[i]);
-			if (!strcmp(words[i] + 4, "daemon"))
+			if (!strcmp(words[i] + 4, "daemon") && !warned)
 				log_warn("run=daemon: no longer supported and ignored: the policy runs in the "
 					 "kernel; omit it");
+			warned = true;
 			continue;
 		}
 		if (!strncmp(words[i], "slowdown=", 9)) {

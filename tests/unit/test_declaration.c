@@ -156,6 +156,7 @@ static void xattrs(void **unused)
 	struct error e = { 0 };
 
 	assert_int_equal(declaration_parse(&d, "leap pw_max=64  run=daemon\n", &e), 0);
+	assert_true(d.in_daemon);
 	declaration_wish(&d, &wish);
 	assert_string_equal(wish.policy, "leap");
 	assert_int_equal(wish.by, BY_DECLARATION);

@@ -21,12 +21,13 @@ static int take_number(const char *key, const char *value, uint64_t *number, str
 	return 0;
 }
 
-static int check_place(const struct declaration *d, const char *value, int line, struct error *e)
+static int check_place(struct declaration *d, const char *value, int line, struct error *e)
 {
-	if (!strcmp(value, "daemon"))
+	d->in_daemon = !strcmp(value, "daemon");
+	if (d->in_daemon && line)
 		log_warn("%s:%d: run = daemon: no longer supported and ignored: the policy runs in the "
 			 "kernel; remove it", d->file, line);
-	else if (strcmp(value, "kernel"))
+	else if (!d->in_daemon && strcmp(value, "kernel"))
 		return fail_exit(e, EXIT_USAGE, EINVAL, "run: '%.64s' is not kernel", value);
 	return 0;
 }

@@ -19,6 +19,7 @@ struct declaration {
 	int line;                       /* of the section; 0 for an xattr */
 	char policy[24];
 	int policy_line;
+	bool in_daemon;                 /* "run=daemon" was given, which is ignored */
 	uint32_t n;
 	char name[DECLARATION_PARAMS][24];
 	const char *names[DECLARATION_PARAMS]; /* set by declaration_wish() */
@@ -41,7 +42,7 @@ struct declarations {
 int declaration_key(struct declaration *d, const char *key, const char *value, int line,
 		    struct error *e);
 
-/* Parses an xattr's "leap pw_max=64" into zeroed @d. */
+/* Parses an xattr's "leap pw_max=64" into zeroed @d; does not warn of @d->in_daemon. */
 int declaration_parse(struct declaration *d, const char *text, struct error *e);
 
 /*

@@ -112,6 +112,9 @@ static int read_xattr(struct declared *d, const char *path, struct declaration *
 			  path, DECLARATION_XATTR, e.text);
 		return 1;
 	}
+	if (own->in_daemon)
+		log_warn("%s: %s: run=daemon: no longer supported and ignored: the policy runs in the "
+			 "kernel; correct it with setfattr", path, DECLARATION_XATTR);
 	return 0;
 }
 
