@@ -1,18 +1,19 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0-or-later
 """
-layers.py [--shrink] [--groups] [--lenient]: checks which file may use which.
+layers.py [--shrink] [--groups] [--lenient] [--built]: checks which file may use which.
 
 Reads every #include of the product and, where objects have been built, their symbols (nm).
 A fault is one of
 
-  include A -> B   A includes B, but A's directory may not include B's (ROOMS)
+  include A -> B   A includes B, but A's directory may not include B's (ROOMS), or B is not found
   cycle FILE       FILE.c and FILE.h are part of a dependency cycle of files
   word NAME FILE   FILE contains what only another file may contain (WORDS)
 
 tests/layers-faults lists the faults that exist today.  The list may only shrink: a fault that it
 lacks fails the check, and so does a line whose fault is fixed.  --shrink removes such lines,
---lenient tolerates them, --groups prints each cycle.
+--lenient tolerates them, --groups prints each cycle.  --built fails if a program's object is older
+than its source.  The module's objects may be missing: its includes alone show its cycles.
 """
 import fnmatch
 import os
@@ -28,7 +29,8 @@ LIST = HERE / "layers-faults"
 OBJECTS = REPO / "build/obj"
 MODULES = REPO / "build/kmod"
 PRODUCT = ("include", "bpf", "daemon", "kmod-swap", "policies", "userlib")
-INCLUDE_PATH = (".", "include", "daemon", "policies", "userlib/gc")
+INCLUDE_PATH = (".", "include", "daemon", "policies", "userlib/gc", "daemon/lib/wire")
+GENERATED = re.compile(r"(^|/)vmlinux\.h$|\.skel\.h$")
 
 # Directory: those whose headers its files may include, besides its own.  A pattern stands for all
 # paths that match it.  A program's directories come in the order in which they may be used.
@@ -87,10 +89,11 @@ WORDS = (
     ("dlopen", r"\bdlopen\s*\(", ("*",), ("daemon/sim/choose.c",)),
     ("clock", r"\bclock_gettime\s*\(\s*CLOCK_MONOTONIC\b", ("daemon/*", "userlib/*"),
      ("daemon/lib/base/clock.h", "userlib/gc/os.c")),
-    ("page-size", r"_SC_PAGE_?SIZE|\bgetpagesize\b|#\s*define\s+\w*PAGE_SIZE\b",
-     ("daemon/*", "userlib/*"), ("include/ebb/page.h",)),
-    ("pure", r"#\s*include\s*<(pthread|unistd|sys/socket|time|stdlib)\.h>|\bmalloc\b|\bcalloc\b",
-     ("daemon/lib/rules/*",), ()),
+    # A page of the protocol has a size of its own.
+    ("page-size", r"_SC_PAGE_?SIZE|\bgetpagesize\b|#\s*define\s+\w*PAGE(_SIZE\b|\w*\s+\(?(4096|1\w*\s*<<\s*12))",
+     ("daemon/*", "userlib/*"), ("include/ebb/page.h", "daemon/lib/wire/wire.h")),
+    ("pure", r"#\s*include\s*<(pthread|unistd|sys/socket|sys/mman|sys/time|netinet/in|poll|time|stdlib)\.h>|"
+     r"\b(malloc|calloc|realloc|strdup|mmap)\b", ("daemon/lib/rules/*",), ()),
     ("struct-swapd", r"\bstruct swapd\b", ("daemon/swapd/*.h",),
      ("daemon/swapd/swapd.h", "daemon/swapd/start.h", "daemon/swapd/serve.h",
       "daemon/swapd/process/*", "daemon/swapd/control/*")),
@@ -98,7 +101,10 @@ WORDS = (
     ("transport-name", r"\btransport_(tcp|shm|rdma)\b", ("daemon/*",), ("daemon/lib/link/*",)),
     ("prefetched-map", r"maps\.prefetched|\"prefetched\"", ("daemon/ebbd/*",),
      ("daemon/ebbd/prefetch/prefetch_set.c", "daemon/ebbd/plane/plane.c")),
-    ("mutex", r"\bpthread_mutex_", ("daemon/ebbd/prefetch/*",), ()),
+    ("mutex", r"\bpthread_(mutex|rwlock|spin)_|\bsem_\w+\s*\(|\bHOLD\b|lib/base/lock\.h",
+     ("daemon/ebbd/prefetch/*",), ()),
+    ("slab-state", r"(->|\.)state\s*=\s*(\(\w+\)\s*)?LEND_", ("daemon/donord/*",),
+     ("daemon/donord/pool/pool.c",)),
     ("session-in-pool", r"\bsession/", ("daemon/donord/pool/*",), ()),
     ("generated", r"", ("*vmlinux.h", "*.skel.h"), ()),
 )
@@ -121,12 +127,15 @@ def includes(files):
     known, found = set(files), defaultdict(set)
     for path in files:
         text = (REPO / path).read_text(errors="replace")
-        for name in re.findall(r'^\s*#\s*include\s+["<]([^">]+)[">]', text, re.M):
+        for quote, name in re.findall(r'^\s*#\s*include\s+(["<])([^">]+)[">]', text, re.M):
             for base in (os.path.dirname(path), *INCLUDE_PATH):
                 target = os.path.normpath(os.path.join(base, name))
                 if target in known:
                     found[path].add(target)
                     break
+            else:
+                if quote == '"' and not GENERATED.search(name):
+                    found[path].add(name)
     return found
 
 
@@ -257,7 +266,9 @@ def main():
     found, groups = faults()
     listed = set(LIST.read_text().split("\n")) - {""} if LIST.exists() else set()
     # What has not been built calls nothing that nm could see.
-    unbuilt = {f"cycle {stem(f)}" for f in sources() if f.endswith(".c") and not object_of(f)}
+    without = [f for f in sources() if f.endswith(".c") and not object_of(f)]
+    unbuilt = {f"cycle {stem(f)}" for f in without}
+    stale = [f for f in without if f.startswith(("daemon/", "userlib/"))] if "--built" in sys.argv else []
     new, gone = sorted(found - listed), sorted(listed - found - unbuilt)
     if "--shrink" in sys.argv:
         LIST.write_text("".join(f"{line}\n" for line in sorted(listed - set(gone))))
@@ -269,8 +280,10 @@ def main():
         print(f"layers: {line}: new; depend on a lower directory, or call through a table of functions")
     for line in gone:
         print(f"layers: {line}: fixed; run tests/layers.py --shrink")
+    for path in stale:
+        print(f"layers: {path}: no current object; run make")
     print(f"layers: {len(found)} known faults" if found else "layers: no fault")
-    return 1 if new or gone and "--lenient" not in sys.argv else 0
+    return 1 if new or stale or gone and "--lenient" not in sys.argv else 0
 
 
 if __name__ == "__main__":

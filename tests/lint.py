@@ -136,7 +136,7 @@ def main():
     checks += [(f"clang-format, {len(files)} files", lambda files=files: formatted(files))
                for files in batches(changed("format", listed("*.c", "*.h"), ".clang-format"))]
     checks += [
-        ("layers", lambda: run(*PYTHON, "tests/layers.py")),
+        ("layers", lambda: run(*PYTHON, "tests/layers.py", "--built")),
         ("language", lambda: run(*PYTHON, "tests/language.py")),
         ("style", lambda: style(listed("*.c", "*.h", "*.py", "*.sh", "*.mk", "Makefile"))),
         ("pyflakes", lambda: pyflakes(listed("*.py"))),

@@ -59,3 +59,43 @@ def test_what_a_killed_run_leaves_is_told_from_what_is_used(tmp_path, logs):
             server.kill()
         donor.stop()
         machine.clean({line})
+
+
+# One file for each clause that tests/layers.py enforces, with what it is to say.
+WRONG = {
+    "daemon/lib/base/up.c": ('#include "lib/wire/wire.h"', "include daemon/lib/base/up.c -> daemon/lib/wire/wire.h"),
+    "daemon/swapd/other.c": ('#include "donord/loop.h"', "include daemon/swapd/other.c -> daemon/donord/loop.h"),
+    "kmod-swap/lost.c": ('#include "nowhere.h"', "include kmod-swap/lost.c -> nowhere.h"),
+    "userlib/gc/out.c": ('#include "lib/base/bytes.h"', "include userlib/gc/out.c -> daemon/lib/base/bytes.h"),
+    "daemon/donord/a.c": ('#include "b.h"', "cycle daemon/donord/a"),
+    "daemon/donord/b.c": ('#include "a.h"', "cycle daemon/donord/b"),
+    "daemon/lib/rules/allocates.c": ("void *p = realloc(q, 1);", "word pure daemon/lib/rules/allocates.c"),
+    "daemon/lib/rules/waits.c": ("#include <poll.h>", "word pure daemon/lib/rules/waits.c"),
+    "daemon/swapd/page/all.h": ("struct swapd *s;", "word struct-swapd daemon/swapd/page/all.h"),
+    "daemon/swapd/donor/bits.c": ("bits_set(b, 1);", "word bits daemon/swapd/donor/bits.c"),
+    "daemon/swapd/donor/names.c": ("if (t == &transport_tcp)", "word transport-name daemon/swapd/donor/names.c"),
+    "daemon/ebbd/attach/map.c": ('"prefetched"', "word prefetched-map daemon/ebbd/attach/map.c"),
+    "daemon/ebbd/prefetch/locks.c": ("HOLD(&x->lock);", "word mutex daemon/ebbd/prefetch/locks.c"),
+    "daemon/donord/pool/up.c": ("/* */ f(\"session/\");", "word session-in-pool daemon/donord/pool/up.c"),
+    "daemon/donord/session/slab.c": ("s->state = LEND_LENT;", "word slab-state daemon/donord/session/slab.c"),
+    "daemon/ebbctl/loads.c": ("dlopen(name);", "word dlopen daemon/ebbctl/loads.c"),
+    "daemon/ebbctl/late.c": ("clock_gettime(CLOCK_MONOTONIC, &t);", "word clock daemon/ebbctl/late.c"),
+    "daemon/ebbctl/page.c": ("#define PAGE 4096", "word page-size daemon/ebbctl/page.c"),
+    "bpf/vmlinux.h": ("", "word generated bpf/vmlinux.h"),
+}
+RIGHT = {"daemon/lib/wire/wire.h": "", "daemon/lib/base/bytes.h": "", "daemon/donord/loop.h": "",
+         "daemon/donord/a.h": '#include "lib/base/bytes.h"', "daemon/donord/b.h": ""}
+
+
+def test_layers_are_enforced(tmp_path):
+    files = {**{path: text for path, (text, _) in WRONG.items()}, **RIGHT}
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text + "\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/layers.py").write_text((machine.REPO / "tests/layers.py").read_text())
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    done = subprocess.run([sys.executable, "-B", tmp_path / "tests/layers.py"], capture_output=True,
+                          text=True, check=False)
+    said = {line.split(": new;")[0] for line in done.stdout.splitlines() if ": new;" in line}
+    assert done.returncode == 1 and said == {f"layers: {fault}" for _, fault in WRONG.values()}, done.stderr
