@@ -29,8 +29,11 @@ install: install-config install-man
 # What systemd, udev, the shells and the administrator read.
 install-config: all
 	$(Q)install -d $(DESTDIR)$(SYSCONFDIR)/ebb/ebb.conf.d $(DESTDIR)$(SYSCONFDIR)/ebb/devices
-	$(Q)install -m 644 packaging/ebb.conf $(DESTDIR)$(SYSCONFDIR)/ebb/ebb.conf
-	$(Q)install -D -m 644 packaging/ebb-donord.default $(DESTDIR)$(SYSCONFDIR)/default/ebb-donord
+	$(Q)for f in ebb.conf:ebb/ebb.conf ebb-donord.default:default/ebb-donord; do \
+		new=packaging/$${f%:*} to=$(DESTDIR)$(SYSCONFDIR)/$${f#*:}; \
+		if [ -e $$to ] && ! cmp -s $$new $$to; then \
+			echo "  kept $$to; this version's is $$to.new"; to=$$to.new; fi; \
+		install -D -m 644 $$new $$to || exit 1; done
 	$(Q)install -d $(DESTDIR)$(UNITDIR)
 	$(Q)for u in $(UNITS); do sed 's|@PREFIX@|$(PREFIX)|' $$u \
 		> $(DESTDIR)$(UNITDIR)/$${u##*/} || exit 1; done

@@ -219,6 +219,25 @@ def test_units_are_right(tree, tmp_path):
     assert [line for line in told if "ebb" in line] == []
 
 
+def test_configuration_is_kept(tree):
+    """What the administrator changed, also after a second `make install`."""
+    conf = tree / "etc/ebb/ebb.conf"
+    shipped = conf.read_text()
+    conf.write_text("[prefetch]\ninflight = 64\n")
+    install = ["make", "-C", REPO, "NO_DEPS=1", f"DESTDIR={tree}", "install-config"]
+    try:
+        done = subprocess.run(install, text=True, capture_output=True, timeout=300,
+                              env=without_make(), check=False)
+        assert done.returncode == 0, done.stderr
+        assert conf.read_text() == "[prefetch]\ninflight = 64\n"
+        assert (tree / "etc/ebb/ebb.conf.new").read_text() == shipped
+        assert f"kept {conf}; this version's is {conf}.new" in done.stdout
+        assert not (tree / "etc/default/ebb-donord.new").exists()
+    finally:
+        conf.write_text(shipped)
+        (tree / "etc/ebb/ebb.conf.new").unlink(missing_ok=True)
+
+
 def test_users_and_directories(tree):
     users = tree / "usr/lib/sysusers.d/ebb.conf"
     told = said("systemd-sysusers", "--dry-run", users)
