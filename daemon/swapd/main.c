@@ -52,7 +52,7 @@ static const struct option_spec specs[] = {
 };
 
 static const struct command command = {
-	.help = "Serve DIR/swap, a file whose pages are on donors, until SIGTERM",
+	.help = "Serve one swap device whose pages are stored at donors",
 	.example = "ebb-swapd --name ebb0 --size 4G --donor 127.0.0.1:7070 \\\n"
 		   "    --backup /var/lib/ebb/ebb0.backup --mount /run/ebb/mnt/ebb0",
 	.options = specs,

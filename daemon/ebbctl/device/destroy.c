@@ -21,7 +21,7 @@ static int check(const char *name, const struct device_record *d, const struct s
 		return swaps_can_leave(name, area, e);
 	if (!d->server_pid && area->used && !ublk_find(name, ublk, sizeof(ublk)))
 		return fail_exit(e, EXIT_REFUSED, EIO,
-				 "device %s: ebb-swapd is dead and programs that access the %s swapped out there hang; run \"ebbctl device abort %s\", then destroy it",
+				 "device %s: ebb-swapd is dead and programs that access the %s swapped out there hang; run \"ebbctl device abort %s\", then reboot",
 				 name, size_format(area->used, lost, sizeof(lost)), name);
 	/* The kernel closes the FUSE connection of a dead server: reads fail instead of waiting. */
 	if (!d->server_pid && area->used)

@@ -119,7 +119,7 @@ static const struct option_spec specs[] = {
 	OPTION(advise_options, plan.as_root, "root", OPTION_FLAG, NULL, .help = "with sudo, run the program as root"),
 	OPTION(advise_options, plan.cgroup, "cgroup", OPTION_STRING, "CGROUP",
 	       .help = "record this attached cgroup"),
-	OPTION(advise_options, plan.seconds, "seconds", OPTION_DURATION, "N", .min = 1,
+	OPTION(advise_options, plan.seconds, "seconds", OPTION_DURATION, "TIME", .min = 1,
 	       .help = "duration of the recording"),
 	OPTION(advise_options, plan.full, "full", OPTION_SIZE, "SIZE", .min = 1 << 20, .max = 1ULL << 44,
 	       .help = "limit the cgroup to SIZE while recording"),
@@ -135,7 +135,7 @@ static const struct advise_options defaults = { .sizes = "100,75,50,25" };
 
 const struct command command_advise = {
 	.object = "advise", .arguments = "[-- PROGRAM [ARG...]]",
-	.help = "Predict the run time of a program with less memory, per policy",
+	.help = "Run a program twice and predict its run time with less memory, per policy",
 	.example = "  sudo ebbctl advise --start -- sort -S 1G big.txt -o sorted.txt\n",
 	.options = specs, .options_size = sizeof(struct advise_options), .defaults = &defaults,
 	.run = run, .max_args = -1,

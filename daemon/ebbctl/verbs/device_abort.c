@@ -11,8 +11,13 @@ struct abort_options {
 
 static void print_aborted(struct json_object *o)
 {
-	printf("device %s: aborted; now run \"ebbctl device destroy %s --force\"\n",
-	       json_text(o, "name", ""), json_text(o, "name", ""));
+	const char *name = json_text(o, "name", "");
+
+	if (json_int(o, "connection", 0))
+		printf("device %s: aborted; now run \"ebbctl device destroy %s --force\"\n", name, name);
+	else
+		printf("device %s: aborted; end the programs that use it and reboot: the kernel cannot take its swap off\n",
+		       name);
 }
 
 static int run(int argc, char **argv, void *options, struct error *e)

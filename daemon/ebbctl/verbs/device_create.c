@@ -63,7 +63,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 }
 
 static const struct option_spec specs[] = {
-	OPTION(create_options, plan.size, "size", OPTION_SIZE, "SIZE", .help = "size of the device",
+	OPTION(create_options, plan.size, "size", OPTION_SIZE, "SIZE", .help = "size of the device; required",
 	       .min = 4 << 20, .max = 1ULL << 44),
 	OPTION(create_options, plan.donors, "donors", OPTION_LIST, "ADDRESS,...",
 	       .help = "donor addresses: HOST:PORT, rdma:HOST:PORT or unix:/PATH [donors known to ebbd]"),

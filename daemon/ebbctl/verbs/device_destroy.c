@@ -37,7 +37,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 
 static const struct option_spec specs[] = {
 	OPTION(destroy_options, force, "force", OPTION_FLAG, NULL,
-	       .help = "skip the check that the swapped-out pages fit in memory"),
+	       .help = "skip all checks; the OOM killer may end programs"),
 	OPTION(destroy_options, timeout, "timeout", OPTION_DURATION, "TIME",
 	       .help = "time limit of swapoff [60s]"),
 	OPTION_JSON,

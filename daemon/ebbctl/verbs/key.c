@@ -68,7 +68,7 @@ static int run_show(int argc, char **argv, void *options, struct error *e)
 
 static const struct option_spec create_specs[] = {
 	OPTION(key_options, name, "name", OPTION_STRING, "NAME",
-	       .help = "name of the borrower, for logs and quotas"),
+	       .help = "name of the borrower, for logs and quotas; required"),
 	OPTION_JSON,
 	OPTIONS_END
 };

@@ -98,7 +98,7 @@ static int run_run(int argc, char **argv, void *options, struct error *e)
 
 static const struct option_spec specs[] = {
 	OPTION(run_options, mem, "mem", OPTION_SIZE, "SIZE", .letter = 'm',
-	       .help = "local memory limit", .min = 1 << 20, .max = 1ULL << 44),
+	       .help = "local memory limit; required", .min = 1 << 20, .max = 1ULL << 44),
 	OPTION(run_options, policy, "policy", OPTION_STRING, "POLICY", .letter = 'p',
 	       .help = "prefetch policy; none: count faults only [auto]"),
 	OPTION(run_options, params, "param", OPTION_LIST, "KEY=NUMBER",
