@@ -369,7 +369,7 @@ static int open_file(const char *file, const struct trace_info *info, struct tra
 		return fail(e, EINVAL, "%s: not a regular file; pass another", file);
 	/* Until the writer closes it. */
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
-		return fail_exit(e, EXIT_REFUSED, EBUSY, "%s: in use by another recording; pass another file",
+		return fail_exit(e, EXIT_REFUSED, EBUSY, "%s: another recording writes it; pass another file",
 				 file);
 	if (st.st_mode & 077 && fchmod(fd, 0600) < 0)
 		return fail(e, errno, "%s: cannot restrict to mode 0600: %m; remove it first", file);

@@ -156,7 +156,7 @@ static void print_advice(struct json_object *o)
 	print_head(o);
 	for (size_t i = 0; i < json_object_array_length(sizes); i++)
 		add_rows(rows, json_object_array_get_idx(sizes, i));
-	output_table(rows, columns, "the recording supports none of the sizes");
+	output_table(rows, columns, "the trace supports none of the sizes");
 	json_object_put(rows);
 	printf("\n* recommended.  TIME: multiple of the run time with all memory.\n");
 	for (size_t i = 0; i < json_object_array_length(unknown); i++)

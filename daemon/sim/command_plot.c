@@ -124,7 +124,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 static const struct sim_plot defaults = { .by = "kind" };
 
 const struct command sim_command_plot = {
-	.object = "plot", .arguments = "FILE", .help = "Draw a recording: pages over time",
+	.object = "plot", .arguments = "FILE", .help = "Draw a trace: pages over time",
 	.example = "  ebb-sim plot faults.trace -o faults.svg\n", .options = sim_plot_options,
 	.defaults = &defaults, .options_size = sizeof(struct sim_plot), .run = run, .min_args = 1,
 	.max_args = 1,

@@ -79,7 +79,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 
 const struct command sim_command_report = {
 	.object = "report", .arguments = "FILE",
-	.help = "Write an HTML report about a recording",
+	.help = "Write an HTML report about a trace",
 	.example = "  ebb-sim report faults.trace -o spark\n", .options = sim_report_options,
 	.options_size = sizeof(struct sim_report), .run = run, .min_args = 1, .max_args = 1,
 };

@@ -97,7 +97,7 @@ static int run(int argc, char **argv, void *options, struct error *e)
 }
 
 const struct command sim_command_show = {
-	.object = "show", .arguments = "FILE", .help = "Summarize a recording, or print its records",
+	.object = "show", .arguments = "FILE", .help = "Summarize a trace, or print its records",
 	.example = "  ebb-sim show faults.trace\n", .options = sim_show_options,
 	.options_size = sizeof(struct sim_show), .run = run, .min_args = 1, .max_args = 1,
 };

@@ -174,7 +174,7 @@ static const struct option_spec specs[] = {
 	       .letter = 'l'),
 	TRACE_OPTION(bandwidth, "bandwidth", OPTION_SIZE, "SIZE", "bytes per second of the device [unlimited]"),
 	TRACE_OPTION(wakeup, "wakeup", OPTION_DURATION, "TIME", "time from a request to its first read [20us]"),
-	TRACE_OPTION(partial, "partial", OPTION_FLAG, NULL, "accept a truncated recording"),
+	TRACE_OPTION(partial, "partial", OPTION_FLAG, NULL, "accept a truncated trace"),
 	OPTION_JSON,
 	OPTIONS_END
 };
@@ -185,7 +185,7 @@ static const struct trace_options defaults = {
 
 const struct command sim_command_trace = {
 	.object = "trace", .arguments = "FILE",
-	.help = "Replay a recording under a policy, a memory size and a device",
+	.help = "Replay a trace under a policy, a memory size and a device",
 	.example = "  ebb-sim trace sort.trace --policy leap,pw_max=64 --latency 20us\n",
 	.options = specs, .options_size = sizeof(struct trace_options), .defaults = &defaults,
 	.run = run_trace, .min_args = 1, .max_args = 1,

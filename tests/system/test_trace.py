@@ -130,7 +130,7 @@ def test_files_that_are_no_whole_trace(run, tmp_path):
         more = ["-o", picture] if run == "plot" else []
         return refused(parts.ebbctl("trace", run, file, *more, check=False))
 
-    assert "not a recording" in told(b"time_ns,duration_ns,vpn\n1,2,3\n")
+    assert "not a trace" in told(b"time_ns,duration_ns,vpn\n1,2,3\n")
     assert "empty file" in told(b"")
     assert "truncated" in told(whole[:-1])
     assert "truncated" in told(whole[:100])

@@ -256,7 +256,7 @@ static void truncated_anywhere(void **unused)
 		assert_int_equal(result, -EINVAL);
 		assert_int_equal(e.exit_status, EXIT_USAGE);
 		assert_non_null(strstr(e.text, path));
-		assert_non_null(strstr(e.text, cut ? "truncated" : "not a recording"));
+		assert_non_null(strstr(e.text, cut ? "truncated" : "not a trace"));
 		e = (struct error){ 0 };
 		n = read_trace(TRACE_PARTIAL, &result, &e);
 		assert_int_equal(result, cut < TRACE_HEADER ? -EINVAL : 0);
@@ -342,7 +342,7 @@ static void foreign_files(void **unused)
 	store((const uint8_t *)"time_ns,duration_ns,vpn,tgid,tid,kind\n", 38);
 	read_trace(TRACE_PARTIAL, &result, &e);
 	assert_int_equal(result, -EINVAL);
-	assert_non_null(strstr(e.text, "not a recording"));
+	assert_non_null(strstr(e.text, "not a trace"));
 	unlink(path);
 	e = (struct error){ 0 };
 	read_trace(TRACE_WHOLE, &result, &e);

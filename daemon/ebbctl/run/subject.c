@@ -43,10 +43,10 @@ static int choose_file(struct subject *s, const struct subject_plan *o, struct e
 	snprintf(s->trace, sizeof(s->trace), "%.2000s/" TEMPORARY, ebb_state_dir());
 	r = file_make_dirs(ebb_state_dir(), 0755);
 	if (r)
-		return fail(e, r, "%s: cannot create: %s; keep the recording with -o FILE",
+		return fail(e, r, "%s: cannot create: %s; keep the trace with -o FILE",
 			    ebb_state_dir(), strerror(-r));
 	if (!mkdtemp(s->trace))
-		return fail(e, errno, "%s: cannot create: %s; keep the recording with -o FILE",
+		return fail(e, errno, "%s: cannot create: %s; keep the trace with -o FILE",
 			    s->trace, strerror(errno));
 	s->temporary = true;
 	strcat(s->trace, TEMPORARY_FILE);

@@ -124,9 +124,9 @@ static const struct option_spec specs[] = {
 	OPTION(advise_options, plan.full, "full", OPTION_SIZE, "SIZE", .min = 1 << 20, .max = 1ULL << 44,
 	       .help = "limit the cgroup to SIZE while recording"),
 	OPTION(advise_options, trace, "trace", OPTION_STRING, "FILE",
-	       .help = "use this recording"),
+	       .help = "use this trace"),
 	OPTION(advise_options, plan.output, "output", OPTION_STRING, "FILE", .letter = 'o',
-	       .help = "keep the recording"),
+	       .help = "keep the trace"),
 	OPTION_JSON,
 	OPTIONS_END
 };

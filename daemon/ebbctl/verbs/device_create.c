@@ -100,7 +100,7 @@ static const struct create_options defaults = { .plan = DEVICE_PLAN_DEFAULTS };
 
 const struct command command_device_create = {
 	.object = "device", .action = "create", .arguments = "NAME",
-	.help = "Create a swap device backed by donors and switch it on",
+	.help = "Create a swap device backed by donors and enable swap on it",
 	.example = "  ebbctl device create ebb0 --size 8G --durability replicas=2 \\\n"
 		   "      --donors 10.0.0.7:7070,10.0.0.8:7070,10.0.0.9:7070 --key /etc/ebb/spark.key\n",
 	.options = specs, .options_size = sizeof(struct create_options), .defaults = &defaults,

@@ -50,7 +50,7 @@ static const struct destroy_options defaults = {
 
 const struct command command_device_destroy = {
 	.object = "device", .action = "destroy", .arguments = "NAME",
-	.help = "Switch swap off and remove the device, also an incomplete one",
+	.help = "Disable swap (swapoff) and remove the device, also an incomplete one",
 	.options = specs, .options_size = sizeof(struct destroy_options),
 	.defaults = &defaults, .run = run, .min_args = 1, .max_args = 1,
 };

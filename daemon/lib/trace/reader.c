@@ -44,7 +44,7 @@ static int check_header(struct trace_reader *r, const uint8_t *h, size_t bytes, 
 	size_t magic = strlen(TRACE_MAGIC);
 
 	if (!bytes || memcmp(h, TRACE_MAGIC, bytes < magic ? bytes : magic))
-		return refuse(e, "%s: not a recording%s; create one with \"ebbctl record\"", r->path,
+		return refuse(e, "%s: not a trace%s; create one with \"ebbctl record\"", r->path,
 			      bytes ? "" : ": empty file");
 	if (bytes < TRACE_HEADER)
 		return refuse(e, "%s: truncated in its header (%zu bytes); copy or record it again",

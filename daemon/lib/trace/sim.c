@@ -2,7 +2,7 @@
 #include "sim.h"
 
 #define PARTIAL(of) \
-	OPTION(of, partial, "partial", OPTION_FLAG, NULL, .help = "accept a truncated recording")
+	OPTION(of, partial, "partial", OPTION_FLAG, NULL, .help = "accept a truncated trace")
 
 const struct option_spec sim_show_options[] = {
 	OPTION(sim_show, csv, "csv", OPTION_FLAG, NULL, .help = "print one line per record"),
@@ -33,7 +33,7 @@ const struct option_spec sim_advise_options[] = {
 	OPTION(sim_advise, sizes, "sizes", OPTION_STRING, "PERCENT,...",
 	       .help = "shares of the memory that the program needs [100,75,50,25]"),
 	OPTION(sim_advise, needed, "needed", OPTION_SIZE, "SIZE",
-	       .help = "memory that the program needs [derived from the recording]"),
+	       .help = "memory that the program needs [derived from the trace]"),
 	OPTION(sim_advise, subject, "subject", OPTION_STRING, "NAME",
 	       .help = "name of the program in the output [FILE]"),
 	OPTION(sim_advise, full_time, "full-time", OPTION_DURATION, "TIME",
