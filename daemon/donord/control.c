@@ -37,7 +37,7 @@ struct donor_control {
 	int listen_fd; /* -1 = the thread only logs */
 	int wake_fd;   /* eventfd: log lines, drain, stop */
 	bool stop;
-	/* A request that the loop answers: by the control thread, under the lock. */
+	/* The control thread's request to the loop; under the lock. */
 	pthread_mutex_t lock;
 	pthread_cond_t answered;
 	bool pending;
@@ -259,7 +259,7 @@ static void *control_main(void *data)
 	return NULL;
 }
 
-/* Whether a donor answers at @path. */
+/* Returns whether a donor answers at @path. */
 static bool is_served(const char *path)
 {
 	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

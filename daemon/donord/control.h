@@ -4,16 +4,15 @@
  * also writes the log and notifies systemd.  lib/control/control.h has the form.  Verbs:
  *
  *	{"verb":"status"}
- *	{"verb":"drain"}              lend nothing more, ask everything back, stay
- *	{"verb":"drain","end":true}   the same, and end, as SIGTERM does
- *	{"verb":"undrain"}            lend again, unless it is to end; what has been asked
- *	                              back still comes
+ *	{"verb":"drain"}              lend nothing more, recall all slabs, stay
+ *	{"verb":"drain","end":true}   lend nothing more, recall all slabs, end: as SIGTERM
+ *	{"verb":"undrain"}            lend again, unless ending; recalled slabs still return
  *
  * All answer with the status:
  *
  *	"pid", "slab_size"
- *	"machine":   {"memory","available"} bytes, "pressure" percent; where the donor's own
- *		     cgroups have limits the lowest, "limit", and what is "left" of all, bytes;
+ *	"machine":   {"memory","available"} bytes, "pressure" percent; if the donor's own
+ *		     cgroups have limits, the lowest "limit" and the bytes "left" below all;
  *	             all 0 when /proc could not be read
  *	"headroom":  bytes kept free; 0 = a fixed amount is lent
  *	"total","free","lent"  bytes: lent or to lend, to lend now, lent
@@ -23,7 +22,7 @@
  *	             lent until a restart, since an RDMA key cannot be invalidated
  *	"draining":  bool; "ending": bool, "ends_in": seconds, when ending
  *	"etcd":      "registered", "trying" or "withdrawn"; absent without --etcd
- *	"etcd_error": what stands in the way, if anything does
+ *	"etcd_error": cause of a failure, if any
  *	"evictions": {"rounds","silent","asked","promised","refused","returned","revoked"}
  *	"listen":    ["127.0.0.1:7070", ...]
  *	"borrowers": [{"name","key","peer","transport","slabs","bytes","quota",
@@ -41,9 +40,9 @@ struct loop;
 struct registration;
 
 /*
- * Listens, unless a donor that runs has the socket already (then there is a warning,
- * and no socket), and starts the thread, which is @l's control thread until donor_control_stop().
- * @registration, or NULL, is withdrawn while the donor drains.
+ * Listens, unless a running donor has the socket already (then it warns and opens none), and starts
+ * the thread, which is @l's control thread until donor_control_stop().  Withdraws @registration,
+ * which may be NULL, while the donor drains.
  */
 int donor_control_start(struct donor_control **out, struct loop *l,
 			struct registration *registration, struct error *e);

@@ -175,7 +175,7 @@ static bool resume(struct loop *l)
 	return busy;
 }
 
-/* Does what no event asks for; returns ns until there is more of it. */
+/* Does the work that no event announces; returns ns until there is more. */
 static uint64_t before_sleep(struct loop *l)
 {
 	bool busy = resume(l);
@@ -211,7 +211,7 @@ int loop_turn(struct loop *l, uint64_t wait_ns)
 
 	if (l->ending && (!l->pool->in[LEND_LENT] || l->now >= l->drain_end))
 		return 1;
-	/* A time-out costs the setting of a timer: none without need. */
+	/* A timeout costs a system call to set the timer: set none without need. */
 	n = epoll_pwait2(l->epoll_fd, ev, 16, wait != UINT64_MAX ? &ts : NULL, NULL);
 	if (n < 0 && errno != EINTR)
 		return -errno;
@@ -232,7 +232,7 @@ int loop_turn(struct loop *l, uint64_t wait_ns)
 		else if (key >= KEY_LISTEN)
 			places_accept(&l->places, (int)(key - KEY_LISTEN));
 		else
-			/* An earlier event of this turn may have dropped it. */
+			/* An earlier event of this turn may have dropped the connection. */
 			connection_event(&l->sessions.connections[key], ev[i].events);
 	}
 	return told_twice;
@@ -301,7 +301,7 @@ static int make_identity(struct loop *l, struct error *e)
 {
 	uint32_t machine = machine_number(&l->follow.machine), half[2] = { 0 };
 
-	/* 0 means none. */
+	/* A half of 0 means none. */
 	while (!half[0] || !half[1])
 		if (getrandom(half, sizeof(half), 0) != sizeof(half))
 			return fail(e, errno, "getrandom: %m");
@@ -402,8 +402,8 @@ int loop_listen_kernels(struct loop *l, const struct address *a, struct error *e
 }
 
 /*
- * Touching a terabyte takes minutes.  Neither SIGTERM, which is blocked for signal_fd, nor the end
- * of the pool thread waits for that.
+ * Ends the touching of memory, which takes minutes for a terabyte, on SIGTERM (which is blocked for
+ * signal_fd) and at the end of the pool thread.
  */
 static bool told_to_end(void *data)
 {
@@ -444,7 +444,7 @@ void loop_free(struct loop **lp)
 	if (l->kernels)
 		kernel_accept_end(l->kernels);
 	pool_thread_stop(&l->pool_thread);
-	/* Runs the tasks that are left; told_to_end() prevents that slabs are made. */
+	/* Runs the remaining tasks; told_to_end() prevents it from making slabs. */
 	l->pool_thread.stop = true;
 	do
 		pool_settle(l->pool);

@@ -33,16 +33,15 @@ int loop_listen_rdma(struct loop *l, const struct address *a, struct error *e);
 int loop_listen_kernels(struct loop *l, const struct address *a, struct error *e);
 
 /*
- * Makes the memory there is to be at start, then the pool thread; the calling thread is the
- * loop's from here on.  -EINTR, without an error, when SIGTERM or SIGINT
- * came meanwhile.
+ * Makes the initial memory, then the pool thread; the calling thread is the loop's from here on.
+ * Returns -EINTR, without an error, when SIGTERM or SIGINT arrives meanwhile.
  */
 int loop_start(struct loop *l, struct error *e);
 void loop_free(struct loop **l);
 
 /*
- * Serves until SIGTERM or SIGINT, then until what was lent is back (or
- * options.drain, or a second signal).  0 or -errno.
+ * Serves until SIGTERM or SIGINT, then until all slabs are released, options.drain ends or a second
+ * signal arrives.  Returns 0 or -errno.
  */
 int loop_run(struct loop *l);
 

@@ -108,7 +108,7 @@ static int parse_places(const struct option_list *list, struct address *a, bool 
 	return 0;
 }
 
-/* Borrowers' slabs are powers of two: the rest of another size would lie idle. */
+/* Borrowers' slabs are powers of two: with another size, memory would lie idle. */
 static int check_slab(const struct donord_options *o, struct error *e)
 {
 	char a[16], b[16];

@@ -122,7 +122,7 @@ static void print_command(const struct command *c, FILE *out)
 	fprintf(out, " ;;\n");
 }
 
-/* list=('OBJECT:HELP' ...) or, of one object, 'ACTION:HELP'. */
+/* Prints list=('OBJECT:HELP' ...) or, for one object, 'ACTION:HELP'. */
 static void print_list(const struct command *const *commands, const char *object, FILE *out)
 {
 	const char *last = "";

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* ebbctl: the command line. */
 #include "ebbctl/verbs/verbs.h"
 
 int main(int argc, char **argv)

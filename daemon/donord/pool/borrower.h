@@ -24,8 +24,8 @@ struct lend_grant {
 
 struct borrower_ops {
 	/*
-	 * The loan that @request, a MAP or REMAP, asked for can be used.  @g NULL: it failed and
-	 * has ended.
+	 * Completes the loan that @request, a MAP or REMAP, asked for.  @g NULL: it failed and has
+	 * ended.
 	 */
 	void (*granted)(struct borrower *b, const struct wire_frame *request,
 			const struct lend_grant *g);
@@ -40,7 +40,7 @@ struct borrower_ops {
 
 struct borrower {
 	char name[WIRE_NAME];
-	char key[KEY_NAME];     /* of its key; borrowers with keys of one name share a quota; "" */
+	char key[KEY_NAME];     /* name of its key, "" without; equal names share a quota */
 	uint64_t quota;         /* bytes; 0 = no limit */
 	bool reports_activity;  /* answers ACTIVITY; others are recalled last */
 	bool recallable;
@@ -51,8 +51,8 @@ struct borrower {
 	const struct borrower_ops *ops;
 
 	struct borrower *next;  /* the pool's list */
-	uint64_t refused;       /* turn of the loop in which a MAP of it was refused last */
-	/* eviction.c's: unanswered EVICTs; loans in the unanswered ACTIVITY, 0 = none */
+	uint64_t refused;       /* turn of the loop in which its last MAP was refused */
+	/* unanswered EVICTs; loans in the unanswered ACTIVITY, 0 = none (eviction.c) */
 	uint32_t evicts, asked;
 	uint64_t asked_tag;
 	uint8_t asking[WIRE_SMALL];

@@ -22,7 +22,6 @@ void donor_tell(struct donor_log *l, enum log_event event, enum log_level level,
 		...) __attribute__((format(printf, 4, 5)));
 #define donor_say(l, level, ...) donor_tell(l, EVENT_NONE, level, __VA_ARGS__)
 
-/* Wakes the control thread. */
 void donor_log_wake(const struct donor_log *l);
 
 #endif

@@ -93,7 +93,7 @@ static uint32_t find_eligible(struct eviction *e, bool reports, uint64_t now)
 	return n;
 }
 
-/* The activity of these is unknown: recalls a random sample. */
+/* Recalls a random sample of the loans of borrowers that do not report activity. */
 static void recall_silent(struct eviction *e, uint32_t want, uint64_t now)
 {
 	uint32_t indices[HEADROOM_EVICT_MOST], eligible = find_eligible(e, false, now);
@@ -153,7 +153,7 @@ int eviction_rates(struct eviction *e, struct borrower *b, const struct wire_fra
 	return 0;
 }
 
-/* Recalls the E least active that are still lent. */
+/* Recalls the E least active of the candidates that are still lent. */
 static void decide(struct eviction *e, uint64_t now)
 {
 	uint32_t n = 0, want = e->want;

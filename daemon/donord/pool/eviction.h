@@ -37,18 +37,18 @@ struct eviction {
 	} drawn[WIRE_LOANS];
 	struct headroom_candidate candidates[WIRE_LOANS]; /* .slab indexes the sample */
 	uint32_t count;    /* loans in the sample */
-	uint32_t want;     /* E of the round in progress; 0 = none is */
+	uint32_t want;     /* E of the round in progress; 0 = no round */
 	uint32_t waiting;  /* owners that have not answered */
 	uint64_t round;    /* its number and the tag of its ACTIVITYs */
 	uint64_t deadline; /* ns */
 	uint64_t seed;
-	uint64_t now;      /* ns: of the last eviction_turn() or eviction_second() */
+	uint64_t now;      /* ns: time of the last eviction_turn() or eviction_second() */
 	bool to_ask;       /* some slab may be LEND_TO_ASK */
 	uint32_t *eligible; /* scratch, one entry a slab; owned */
 	struct eviction_counts counts;
 };
 
-/* The caller has set pool, which is initialised, log and options. */
+/* Requires pool (initialised), log and options to be set. */
 int eviction_init(struct eviction *e);
 void eviction_free(struct eviction *e);
 
@@ -66,8 +66,8 @@ void eviction_start(struct eviction *e, const struct headroom_rule *rule, uint32
 uint64_t eviction_turn(struct eviction *e, uint64_t now);
 
 /*
- * Once a second: overdue loans, the drain, and, while the machine is short of memory
- * @short_since (0 = it is not), revoking up to @most loans.
+ * Once a second: reports overdue loans, continues the drain, and revokes up to @most loans while
+ * the machine is short of memory @short_since (0 = it is not).
  */
 void eviction_second(struct eviction *e, uint64_t now, uint64_t short_since, uint32_t most);
 
@@ -78,7 +78,7 @@ int eviction_answer(struct eviction *e, struct borrower *b, const struct wire_fr
 
 /* pool_return() for an UNMAP: counts recalled loans. */
 enum wire_status eviction_return(struct eviction *e, struct borrower *b, struct wire_loan loan);
-/* @b has disconnected and will not answer. */
+/* Forgets questions to @b, which has disconnected. */
 void eviction_forget(struct eviction *e, struct borrower *b);
 
 /* Returns how many recalled loans may still be released: neither refused nor too old. */

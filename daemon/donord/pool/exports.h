@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Two exports without state: READ and WRITE over a stream, which the donor serves, and a shared
- * mapping: the reply passes the memfd.
+ * Two stateless exports: READ and WRITE over a stream, which the donor serves, and a shared
+ * mapping, whose memfd goes with the reply.
  */
 #ifndef EBB_EXPORTS_H
 #define EBB_EXPORTS_H

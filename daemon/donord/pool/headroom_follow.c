@@ -58,7 +58,7 @@ static void follow(struct headroom_follow *f, uint64_t now)
 	struct headroom_plan plan;
 
 	f->room.pinned = pins;
-	/* Slabs being made count as present, recalled slabs as released. */
+	/* Count slabs being made as present, and recalled slabs as released. */
 	headroom_plan(&f->room, &f->rule, pool_free_slabs(p) + p->in[LEND_COMING],
 		      p->in[LEND_LENT] + p->in[LEND_WITHDRAWN] - expected - pins, &plan);
 	pool_grow(p, plan.allocate);
@@ -89,7 +89,10 @@ uint64_t headroom_follow_total(const struct headroom_follow *f)
 
 	if (!p->draining && f->headroom)
 		slabs = room > slabs ? room : slabs;
-	/* A slab that was handed over is re-created; with HeadRoom slabs are made on demand. */
+	/*
+	 * Without HeadRoom, count slabs that are being re-created; with it, those are made on
+	 * demand.
+	 */
 	else if (!p->draining)
 		slabs = pool_allocated(p) - p->in[LEND_WITHDRAWN];
 	return slabs * p->slab_size;

@@ -20,7 +20,7 @@ struct headroom_follow {
 	struct headroom room;
 	struct headroom_sample sample; /* the last one; memory 0 = none */
 	bool sample_failed;            /* has been logged */
-	bool gives_back;               /* memory returns to the machine: no slab is made */
+	bool gives_back;               /* memory returns to the machine: make no slab */
 	uint64_t short_since;          /* ns: start of a shortage (half of HeadRoom); 0 = none */
 };
 

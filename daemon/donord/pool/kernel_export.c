@@ -21,8 +21,8 @@ struct kernel_key {
 };
 
 /*
- * The slab stays as it is until the task is done.  A MAP waits for its registration, but not for
- * the keys of a session that ended: these may be thousands.
+ * Pins the slab until the task is done.  A MAP waits for its own registration, but not for the
+ * thousands of keys of an ended session.
  */
 static void start(struct kernel_key *k, enum key_state state)
 {
@@ -117,7 +117,7 @@ static void done(struct pool_task *t)
 		k->domain->keys--;
 		return;
 	}
-	/* Its domain keeps the key, which may still be used there. */
+	/* The domain keeps the key: its borrower may still use it. */
 	pool_withdraw(k->x->x.pool, k->request.slab);
 	donor_say(k->x->log, LOG_LVL_ERR,
 		  "slab %u is withdrawn: its RDMA key cannot be invalidated: %s; restart ebb-donord to lend it again",

@@ -16,7 +16,7 @@ struct session_options {
 	uint64_t quota;       /* bytes a borrower may have; 0 = no limit */
 	/* Most connections without a key from one address; 0 = no limit. */
 	uint64_t peer_connections;
-	uint64_t key_connections; /* most with keys of one name; 0 = no limit */
+	uint64_t key_connections; /* limit of connections per key name; 0 = no limit */
 	uint64_t keep;        /* ns: session grace period */
 	uint64_t delay;       /* ns by which each READ reply is delayed */
 };

@@ -98,7 +98,7 @@ void machine_find(struct machine *m, const char *directory)
 		*m->cgroup = '\0';
 }
 
-/* By boot_id: /etc/machine-id differs in each container and is the same on copied disks. */
+/* Uses boot_id: /etc/machine-id differs in each container, and disk images share it. */
 uint32_t machine_number(const struct machine *m)
 {
 	uint8_t digest[EVP_MAX_MD_SIZE];

@@ -343,7 +343,6 @@ void pool_add(struct pool *p, struct borrower *b)
 	p->borrowers = b;
 }
 
-/* Ends a loan. */
 static void end_loan(struct pool *p, uint32_t slab)
 {
 	struct lend_slab *s = &p->slabs[slab];

@@ -20,16 +20,16 @@
 #include "lib/base/error.h"
 #include "slab_memory.h"
 
-/* Loans of all borrowers in a turn; of these one whose slab has to be zeroed first. */
+/* Limit of loans to all borrowers in a turn, of which at most one needs zeroing first. */
 #define POOL_MAPS 16
 
 enum lend_state {
 	LEND_ABSENT, /* a place without memory */
-	LEND_COMING, /* the pool thread's: being made, or re-created */
+	LEND_COMING, /* the pool thread makes or re-creates it */
 	LEND_CLEAN,  /* zeroed and free */
 	LEND_LENT,
 	LEND_DIRTY,  /* released, to be zeroed */
-	LEND_GOING,  /* the pool thread's: being dropped */
+	LEND_GOING,  /* the pool thread drops it */
 	LEND_WITHDRAWN, /* its last borrower may still reach it: not lent again */
 	LEND_STATES
 };
@@ -48,7 +48,7 @@ enum lend_asked {
 struct pool_task {
 	void (*run)(struct pool_task *t);  /* pool thread */
 	void (*done)(struct pool_task *t); /* loop, afterwards: may reuse or free it */
-	struct pool_task *next;            /* the pool's */
+	struct pool_task *next;            /* in the pool's lists */
 };
 
 struct lend_slab {
@@ -73,8 +73,8 @@ struct lend_slab {
 
 /* Tasks for the pool thread. */
 struct pool_queue {
-	struct pool_task *put;      /* the last one first */
-	struct pool_task *taken;    /* the pool thread's, in order */
+	struct pool_task *put;      /* newest first */
+	struct pool_task *taken;    /* owned by the pool thread, in order */
 };
 
 struct pool {
@@ -87,7 +87,7 @@ struct pool {
 	uint32_t generation;        /* of the last loan */
 	uint64_t slab_size;
 	enum lend_memory kind;
-	struct patience patience;   /* ends the making of memory; none after pool_init() */
+	struct patience patience;   /* stops the making of memory; unused after pool_init() */
 	struct export *exports;     /* pool_add_export() */
 	struct borrower *borrowers; /* pool_add() */
 	bool draining;              /* lends nothing; written by the loop, read by all threads */
@@ -95,8 +95,8 @@ struct pool {
 	uint64_t turn;              /* number of the loop's turn; never 0 */
 	uint32_t maps;              /* loans in this turn */
 	bool zeroed;                /* a slab was zeroed for a MAP in this turn */
-	struct pool_queue tasks, later, slabs_to_do; /* each before the next */
-	struct pool_task *ran;      /* and back, the last one first */
+	struct pool_queue tasks, later, slabs_to_do; /* in order of priority */
+	struct pool_task *ran;      /* done, newest first */
 	uint32_t tasks_put;         /* so far, in all three */
 	int failed;                 /* -errno of the first slab that could not be made, or 0 */
 	int done_fd;                /* eventfd: pool_settle() has work; -1 = none */
@@ -122,8 +122,8 @@ uint32_t pool_grow(struct pool *p, uint32_t n);
 uint32_t pool_shrink(struct pool *p, uint32_t n);
 
 /*
- * Pool thread: does the next piece of work; false = there is none.  Tasks come first, also between
- * two pieces of a slab that is being made.
+ * Does the next piece of work in the pool thread; returns false when there is none.  Tasks come
+ * first, also between two pieces of a slab that is being made.
  */
 bool pool_work(struct pool *p);
 /* Settles what the pool thread has done.  Returns -errno of the first slab that it cannot make. */
@@ -133,11 +133,10 @@ int pool_settle(struct pool *p);
 void pool_add_export(struct pool *p, struct export *x);
 void pool_remove_export(struct pool *p, struct export *x);
 
-/* @b may borrow until pool_remove(), which ends its loans and returns how many there were. */
+/* Lets @b borrow until pool_remove(), which ends its loans and returns their number. */
 void pool_add(struct pool *p, struct borrower *b);
 uint32_t pool_remove(struct pool *p, struct borrower *b);
 
-/* Begins a turn of the loop. */
 static inline void pool_turn(struct pool *p)
 {
 	p->turn++;
@@ -146,8 +145,8 @@ static inline void pool_turn(struct pool *p)
 }
 
 /*
- * Whether a MAP of @b may be served in this turn.  A refused MAP uses up its borrower's turn, and
- * no loan of the turn.
+ * Returns whether a MAP of @b may be served in this turn.  A refused MAP uses up its borrower's
+ * turn, but no loan of the turn.
  */
 static inline bool pool_may_lend(const struct pool *p, const struct borrower *b)
 {
@@ -177,7 +176,7 @@ void pool_revoke(struct pool *p, uint32_t slab);
 /* Keeps @slab, which is not lent, unused: its last borrower may still reach it. */
 void pool_withdraw(struct pool *p, uint32_t slab);
 
-/* Whether a slab is lent, or released and still in use. */
+/* Returns whether a slab is lent, or released and still in use. */
 static inline bool pool_holds(const struct lend_slab *s)
 {
 	return s->state == LEND_LENT || s->pins;
@@ -191,7 +190,7 @@ uint32_t pool_quota_left(const struct pool *p, const struct borrower *b);
 /* Records a step of the recall of @slab at @now. */
 void pool_asked(struct pool *p, uint32_t slab, enum lend_asked asked, uint64_t now);
 
-/* Returns WIRE_OK if @loan is one of @b's, else why not. */
+/* Returns WIRE_OK if @loan belongs to @b, else the reason. */
 enum wire_status pool_check(const struct pool *p, const struct borrower *b, struct wire_loan loan);
 /* Checks an access of @b and sets *@memory to its place. */
 enum wire_status pool_access(struct pool *p, const struct borrower *b, const struct wire_frame *f,
@@ -217,31 +216,31 @@ int pool_hand_over(struct pool *p, uint32_t slab);
 void pool_pin(struct pool *p, uint32_t slab);
 void pool_unpin(struct pool *p, uint32_t slab);
 
-/* What follows the release of a slab that was handed over. */
+/* Fate of a released slab that was handed over. */
 enum lend_return {
-	LEND_RENEW,   /* the pool thread makes another in its place */
-	LEND_GIVE_UP, /* the machine gets its memory */
+	LEND_RENEW,   /* the pool thread replaces its memory */
+	LEND_GIVE_UP, /* its memory returns to the machine */
 };
 
 /*
  * While idle: zeroes a piece of a released slab, or has the pool thread replace or drop one that
- * was handed over.  True while there is more.
+ * was handed over.  Returns true while there is more.
  */
 bool pool_zero_some(struct pool *p, enum lend_return handed);
 
-/* Slabs with memory. */
+/* Counts slabs with memory. */
 static inline uint32_t pool_present(const struct pool *p)
 {
 	return p->in[LEND_CLEAN] + p->in[LEND_DIRTY] + p->in[LEND_LENT];
 }
 
-/* Slabs that take memory from the machine. */
+/* Counts slabs that take memory from the machine. */
 static inline uint32_t pool_allocated(const struct pool *p)
 {
 	return p->count - p->in[LEND_ABSENT];
 }
 
-/* Slabs that are free, zeroed or not. */
+/* Counts free slabs, zeroed or not. */
 static inline uint32_t pool_free_slabs(const struct pool *p)
 {
 	return p->in[LEND_CLEAN] + p->in[LEND_DIRTY];

@@ -12,7 +12,7 @@
 #define QUEUES 256
 #define QUEUE_ENTRIES (QUEUES * RDMA_BINDS)
 
-/* Of a slab. */
+/* Registration and window of a slab. */
 struct window {
 	struct ibv_mr *memory; /* NULL = no memory */
 	/* While it is lent by RDMA: */
@@ -90,7 +90,7 @@ static void requested(struct rdma_place *p, struct rdma_cm_id *id, uint8_t reads
 	rdma_destroy_id(id);
 }
 
-/* Takes one event: making a queue pair takes a millisecond, in which the loop waits. */
+/* Handles one event only: making a queue pair blocks the loop for a millisecond. */
 static void take_event(struct rdma_place *p)
 {
 	uint8_t data[WIRE_RDMA_JOIN_SIZE] = { 0 };
@@ -110,7 +110,7 @@ static void take_event(struct rdma_place *p)
 	length = length < sizeof(data) ? length : sizeof(data);
 	if (kind == RDMA_CM_EVENT_CONNECT_REQUEST && event->param.conn.private_data)
 		memcpy(data, event->param.conn.private_data, length);
-	/* Destroying its objects waits for this. */
+	/* Acknowledge first: rdma_destroy_id() waits for this. */
 	rdma_ack_cm_event(event);
 	switch (kind) {
 	case RDMA_CM_EVENT_CONNECT_REQUEST:
@@ -120,7 +120,7 @@ static void take_event(struct rdma_place *p)
 	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
 		break;
 	default:
-		/* Its control connection decides about its loans. */
+		/* The loans of a queue end with its control connection only. */
 		if (id != p->listener && id->context)
 			rdma_queue_end(p, queue_of(id->context));
 	}
@@ -145,7 +145,6 @@ static bool stop(struct rdma_cm_id *id)
 	return !rdma_disconnect(id) || !ibv_modify_qp(id->qp, &failed, IBV_QP_STATE);
 }
 
-/* Returns what stop() does. */
 static bool end_queue(struct rdma_place *p, struct rdma_queue *q)
 {
 	struct rdma_cm_id *id = q->id;
@@ -221,7 +220,7 @@ void rdma_place_event(struct rdma_place *p)
 	take_completions(p);
 }
 
-/* Ends what @b reaches @slab by. */
+/* Ends the access of @b to @slab. */
 static void end_window(struct rdma_place *p, struct borrower *b, uint32_t slab)
 {
 	struct window *w = &p->windows[slab];

@@ -23,7 +23,7 @@ struct rdma_place;
 /* Windows of a queue being bound at a time. */
 #define RDMA_BINDS 32
 
-/* Of a borrower; its priv. */
+/* RDMA state of a borrower. */
 struct rdma_queue {
 	struct rdma_cm_id *id; /* may be NULL */
 	uint32_t binding;      /* windows being bound, whose replies wait */
@@ -52,15 +52,15 @@ uint16_t rdma_place_port(const struct rdma_place *p);
 struct export *rdma_place_export(struct rdma_place *p);
 void rdma_place_event(struct rdma_place *p);
 
-/* Whether one more window may be bound. */
+/* Returns whether one more window may be bound. */
 static inline bool rdma_queue_has_room(const struct rdma_queue *q)
 {
 	return q->binding < RDMA_BINDS;
 }
 
 /*
- * When this returns, @q's borrower reaches no memory but slabs that the device could not take from
- * it: these are withdrawn when their loan ends.  @p may be NULL: no queue.
+ * Ends the queue.  On return @q's borrower reaches no memory except slabs that the device could not
+ * revoke; these are withdrawn when their loan ends.  @p may be NULL: no queue.
  */
 void rdma_queue_end(struct rdma_place *p, struct rdma_queue *q);
 

@@ -8,7 +8,7 @@
 #include "slab_memory.h"
 
 #define HUGE (2ull << 20)
-/* Other threads' mmap(2) and munmap(2) wait no longer than one of these takes. */
+/* Bounds how long mmap(2) and munmap(2) of other threads wait for this one. */
 #define PIECE (16ull << 20)
 
 #ifndef MADV_POPULATE_WRITE /* glibc 2.35; Linux 5.14 */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The memory of one slab: locked, touched and zeroed.  Making and dropping it may wait for memory,
- * so the thread that answers borrowers does neither: else two machines that lend to each other
- * could wait for each other.
+ * so the thread that answers borrowers does neither: two machines that lend to each other could
+ * deadlock.
  */
 #ifndef EBB_SLAB_MEMORY_H
 #define EBB_SLAB_MEMORY_H
@@ -37,7 +37,7 @@ void *slab_memory_reserve(uint64_t size, uint8_t **memory, size_t *reserved_size
 int slab_memory_make(uint8_t *at, uint64_t size, enum lend_memory kind, const struct patience *p,
 		     int *fd);
 
-/* Drops them and closes @fd.  Other processes' mappings stay. */
+/* Drops the memory and closes @fd.  Other processes' mappings stay. */
 void slab_memory_drop(uint8_t *at, uint64_t size, int fd);
 
 #endif

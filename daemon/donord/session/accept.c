@@ -41,7 +41,7 @@ static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_st
 				  &((const struct sockaddr_in6 *)b)->sin6_addr);
 }
 
-/* Returns the older connection without a handshake. */
+/* Returns the older of two connections without a handshake. */
 static struct connection *older(struct connection *a, struct connection *b)
 {
 	if (b->greeted)
@@ -50,10 +50,10 @@ static struct connection *older(struct connection *a, struct connection *b)
 }
 
 /*
- * Returns a place for a connection from @peer, or NULL and why.  A connection without a
- * handshake gives way to others.  Authenticated ones are limited by their key, since one
- * address may have many borrowers behind it.  A kept session counts, and gives way only to a
- * connection from its own address.
+ * Returns a place for a connection from @peer, or NULL and the reason.  A connection without a
+ * handshake gives way to others.  Keys limit authenticated connections, since one address may have
+ * many borrowers behind it.  A kept session counts, and gives way only to a connection from its own
+ * address.
  */
 static struct connection *find_place(struct sessions *s, const struct sockaddr_storage *peer,
 				     const char **why)

@@ -12,7 +12,7 @@ void access_begin(struct access *a, struct tls_context *tls)
 	*a = (struct access){ .state = tls ? ACCESS_PEEKING : ACCESS_BARE };
 }
 
-/* A connection that begins with a frame's magic is to JOIN; TLS judges all others. */
+/* Tells a data connection, which begins with a frame's magic, from one that begins with TLS. */
 static int peek(struct access *a, struct tls_context *tls, int fd)
 {
 	uint8_t first;

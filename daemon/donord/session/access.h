@@ -29,7 +29,7 @@ enum access_state {
 	ACCESS_DATA,    /* only READ and WRITE */
 };
 
-/* Of one connection. */
+/* State of one connection. */
 struct access {
 	uint8_t state; /* enum access_state */
 	struct tls tls;
@@ -58,7 +58,7 @@ static inline bool access_waits(const struct access *a)
 	return a->state == ACCESS_PEEKING || a->state == ACCESS_SHAKING;
 }
 
-/* Whether a key has authenticated it. */
+/* Returns whether a key has authenticated the connection. */
 static inline bool access_known(const struct access *a)
 {
 	return a->state == ACCESS_CONTROL || a->state == ACCESS_DATA;
@@ -67,7 +67,7 @@ static inline bool access_known(const struct access *a)
 /* Returns WIRE_OK if requests of @op are served, else the status of the reply. */
 enum wire_status access_serves(const struct access *a, enum wire_op op);
 
-/* After HELLO: gives a CONTROL connection its session.  Returns 0 or -EIO. */
+/* Gives a CONTROL connection its session after HELLO.  Returns 0 or -EIO. */
 int access_greeted(struct access *a);
 
 /*

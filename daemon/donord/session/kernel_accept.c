@@ -12,8 +12,8 @@
 
 #define MS 1000000ull
 /*
- * A session without proof of its key ends after this time, in which up to 16 connections are made,
- * and the oldest of them when one address has more than this number or all slots are taken.
+ * A session without proof of its key ends after this time (16 connections fit in); the oldest ends
+ * earlier when one address has more than this number or all slots are taken.
  */
 #define PROVING_MS 10000
 #define UNPROVEN_MAX 8
@@ -25,7 +25,7 @@
  */
 #define BACKLOG (KERNEL_SESSIONS * WIRE_RDMA_QUEUES)
 
-/* Whether one more line about an unknown peer may be logged. */
+/* Returns whether one more line about an unknown peer may be logged. */
 static bool may_tell(struct kernel_accept *l)
 {
 	uint64_t now = now_ns();
@@ -60,7 +60,7 @@ static struct kernel_session **session_of(struct kernel_accept *l, const struct 
 	return NULL;
 }
 
-/* Frees ended sessions that are closed; returns how many have their queue pairs still. */
+/* Frees ended sessions that are closed; returns how many still have queue pairs. */
 static uint32_t sweep(struct kernel_accept *l)
 {
 	struct kernel_session **at = &l->ended, *s;
@@ -96,7 +96,7 @@ static void session_end(struct kernel_accept *l, struct kernel_session **p, cons
 }
 
 /*
- * Returns the oldest session without proof, of any peer if @peer is NULL, and in *@count their
+ * Returns the oldest unproven session of @peer, or of any peer if NULL, and in *@count their
  * number.
  */
 static struct kernel_session **first_unproven(struct kernel_accept *l, const char *peer,
@@ -135,7 +135,7 @@ static void make_place(struct kernel_accept *l, const char *peer)
 		session_end(l, p, "no proof of its key, and others want its place");
 }
 
-/* Ends sessions whose time for proof is over; returns ns until the next one's is. */
+/* Ends sessions whose time for proof is over; returns ns until the next one ends. */
 static uint64_t end_unproven(struct kernel_accept *l, uint64_t now)
 {
 	struct kernel_session **p;
@@ -282,7 +282,7 @@ static void accept_one(struct kernel_accept *l, struct kernel_session **p)
 		session_end(l, p, "a connection failed");
 }
 
-/* Takes one event: calls of the connection manager may take a millisecond each. */
+/* Handles one event only: a call of the connection manager may take a millisecond. */
 static void connection_event(struct kernel_accept *l)
 {
 	uint8_t data[WIRE_PROOF_REQUEST_SIZE] = { 0 };
@@ -303,7 +303,7 @@ static void connection_event(struct kernel_accept *l)
 		length = sizeof(data);
 	if (param.private_data)
 		memcpy(data, param.private_data, length);
-	/* Destroying its connection waits for this. */
+	/* Acknowledge first: rdma_destroy_id() waits for this. */
 	rdma_ack_cm_event(event);
 	switch (kind) {
 	case RDMA_CM_EVENT_CONNECT_REQUEST:
@@ -325,7 +325,7 @@ static const char *end_text(int error)
 	return error == -EBADMSG ? "a frame with a wrong message authentication code" : strerror(-error);
 }
 
-/* Whether @s, which has just proven its key, exceeds that key's connections. */
+/* Returns whether @s, which has just proven its key, exceeds that key's connections. */
 static bool too_many(const struct kernel_accept *l, const struct kernel_session *s)
 {
 	uint64_t n = 0;
@@ -365,7 +365,7 @@ void kernel_accept_event(struct kernel_accept *l, uint64_t key)
 		connection_event(l);
 		return;
 	}
-	/* An earlier event of this turn may have ended it, and begun another in its place. */
+	/* An earlier event of this turn may have replaced the session. */
 	p = &l->sessions[key - l->first_key - 1];
 	if (*p && (*p)->accepted)
 		session_turn(l, p);
@@ -378,7 +378,7 @@ static bool has_work(const struct kernel_session *s)
 
 void kernel_accept_turn(struct kernel_accept *l)
 {
-	/* The session that got the last slab is the last to get the next. */
+	/* Round robin: start after the session that got the last slab. */
 	uint32_t first = l->mapped + 1;
 	bool accepted = false;
 
@@ -388,7 +388,7 @@ void kernel_accept_turn(struct kernel_accept *l)
 
 		if (r)
 			session_end(l, p, end_text(r));
-		/* As events: one in a turn. */
+		/* Accept one per turn, as for events. */
 		if (*p && (*p)->made && !accepted) {
 			accept_one(l, p);
 			accepted = true;
@@ -436,7 +436,7 @@ int kernel_accept_open(struct kernel_accept *l, const struct address *a, struct 
 		return fail(e, ENOMEM, "rdma-kernel: out of memory");
 	l->env.export = &l->export;
 	l->events = rdma_create_event_channel();
-	/* An event vanishes with its connection: reading must not block. */
+	/* Do not block on an event that has vanished with its connection. */
 	if (!l->events || fcntl(l->events->fd, F_SETFL, O_NONBLOCK) < 0 ||
 	    rdma_create_id(l->events, &l->listener, l, RDMA_PS_TCP))
 		return fail_exit(e, EXIT_UNSUPPORTED, errno,

@@ -40,9 +40,9 @@ int kernel_accept_open(struct kernel_accept *l, const struct address *a, struct 
 void kernel_accept_event(struct kernel_accept *l, uint64_t key);
 /* In each turn of the loop: continues sessions that have work left. */
 void kernel_accept_turn(struct kernel_accept *l);
-/* Ends sessions whose time to prove their key is over; returns ns until the next turn is due. */
+/* Ends sessions whose time for proof is over; returns ns until the next turn is due. */
 uint64_t kernel_accept_wait(struct kernel_accept *l, uint64_t now);
-/* The keys have changed: ends sessions whose key was removed. */
+/* Ends sessions whose key was removed; call after a change of the keys. */
 void kernel_accept_keys(struct kernel_accept *l);
 /* Ends all sessions; pool_work() destroys their queue pairs and keys. */
 void kernel_accept_end(struct kernel_accept *l);

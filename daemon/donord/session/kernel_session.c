@@ -53,8 +53,8 @@ static int message_post(struct kernel_session *s, uint64_t i, uint32_t length)
 }
 
 /*
- * Whether a message of *@length bytes is the next frame of the session's borrower; subtracts its
- * MAC.
+ * Returns whether a message of *@length bytes is the next frame of the session's borrower;
+ * subtracts its MAC.
  */
 static bool genuine(struct kernel_session *s, const uint8_t *m, uint32_t *length)
 {
@@ -231,8 +231,8 @@ static enum wire_status serve_hello(struct kernel_session *s, const uint8_t *pay
 	if (h.slab_size > s->env->pool->slab_size)
 		return WIRE_BAD_SLAB_SIZE;
 	/*
-	 * A stranger that replays a connection's request before its borrower keeps that borrower
-	 * from completing the session: nothing is lent to the two together.
+	 * A stranger that replays a connection's request before the borrower sends it prevents the
+	 * borrower from completing the session; neither gets a loan.
 	 */
 	if (s->accepted != (1u << s->queues) - 1)
 		return WIRE_NOT_GREETED;
@@ -245,7 +245,7 @@ static enum wire_status serve_hello(struct kernel_session *s, const uint8_t *pay
 	return WIRE_OK;
 }
 
-/* Returns the message that holds the MAP with @tag, whose reply is to come. */
+/* Returns the index of the message that holds the unanswered MAP with @tag. */
 static uint64_t waiting(struct kernel_session *s, uint64_t tag)
 {
 	for (uint64_t i = 0; i < KERNEL_MESSAGES; i++) {

@@ -81,7 +81,7 @@ struct kernel_session {
 	uint8_t *messages;
 	struct ibv_mr *messages_key;
 	bool greeted;
-	const char *failed;               /* why it must end; NULL = it need not */
+	const char *failed;               /* reason to end the session; NULL = none */
 	uint32_t granting;                /* MAPs without a grant yet: a bit each message */
 	struct wire_frame held;           /* MAP that waits for the next turn; .op 0 = none */
 	uint64_t held_at;                 /* its message */
@@ -97,13 +97,13 @@ struct kernel_session {
 /* Makes the session that the connection request @id begins.  Returns 0 or -ENOMEM. */
 int kernel_session_new(struct kernel_session **out, const struct kernel_env *env,
 		       const struct rdma_cm_id *id, const struct kernel_request *request);
-/* Whether @request asks for a connection that the session lacks, and proves its borrower. */
+/* Returns whether @request is for a connection that the session lacks, and proves its borrower. */
 bool kernel_session_lacks(const struct kernel_session *s, const struct rdma_cm_id *id,
 			  const struct kernel_request *request);
-/* Takes @id, for which kernel_session_lacks(), and has its queue pair made: see s->made. */
+/* Takes @id, which passed kernel_session_lacks(), and has its queue pair made: see s->made. */
 void kernel_session_join(struct kernel_session *s, struct rdma_cm_id *id,
 			 const struct kernel_request *request);
-/* Accepts a connection of s->made, *@id.  Returns 0, or -errno when it cannot. */
+/* Accepts a connection of s->made, *@id.  Returns 0 or -errno. */
 int kernel_session_accept(struct kernel_session *s, struct rdma_cm_id **id);
 /* Answers some frames; s->more: there may be more.  Returns 0, or -errno: end the session. */
 int kernel_session_turn(struct kernel_session *s);
@@ -113,13 +113,13 @@ int kernel_session_turn(struct kernel_session *s);
  */
 int kernel_session_probe(struct kernel_session *s);
 /*
- * Has its queue pairs destroyed and ends its loans, whose slabs are lent again when their keys are
- * invalid; returns how many.
+ * Has its queue pairs destroyed and ends its loans; returns their number.  The slabs are lent again
+ * when their keys are invalid.
  */
 uint32_t kernel_session_end(struct kernel_session *s);
-/* In each turn after that: returns true when the session can be freed. */
+/* Continues the end in each turn; returns true when the session can be freed. */
 bool kernel_session_close(struct kernel_session *s);
-/* Frees @s, of which the pool thread has no task; closes it before, if need be. */
+/* Frees @s, which has no task in the pool thread; closes it first if needed. */
 void kernel_session_free(struct kernel_session *s);
 
 #endif

@@ -6,7 +6,7 @@
 #include "lib/base/size.h"
 #include "requests.h"
 
-/* Whether request @f must wait until replies have left, or for the next turn. */
+/* Returns whether request @f must wait until replies have left, or for the next turn. */
 static bool must_wait(const struct connection *c, const struct wire_frame *f)
 {
 	return !connection_has_room(c) ||
@@ -33,7 +33,7 @@ static void granted(struct borrower *b, const struct wire_frame *request,
 	struct connection *c = connection_of(b);
 	struct wire_frame r = *request;
 
-	/* Needed if this is not within a request of the connection. */
+	/* The grant may come outside of a request of the connection. */
 	connection_unsent(c);
 	if (!g || g->fd < 0) {
 		connection_reply(c, request, g ? WIRE_OK : WIRE_NO_SPACE, g ? g->bytes : NULL,
@@ -89,15 +89,15 @@ static void settle(struct connection *c)
 }
 
 /*
- * Passes the loans of @old, the same borrower's, to @c; the caller drops @old.  Returns false when
- * there are none.
+ * Passes the loans of @old, an earlier connection of the borrower, to @c; the caller drops @old.
+ * Returns false when there are none.
  */
 static bool take_over(struct connection *c, struct connection *old)
 {
 	struct sessions *s = c->sessions;
 	uint32_t slabs;
 
-	/* Writes of the dead process must not arrive after those of this one. */
+	/* Writes of the dead process must not arrive after those of its successor. */
 	connection_hang_up(old);
 	slabs = pool_take_over(s->pool, &old->borrower, &c->borrower);
 	if (slabs)
@@ -148,9 +148,9 @@ static int greet(struct connection *c, const struct wire_frame *f)
 	c->borrower.export = h.flags & WIRE_RDMA ? rdma_place_export(s->rdma) :
 			     c->local ? &s->shared : &s->stream;
 	/*
-	 * An older connection of the same borrower may have writes in flight, which must not
-	 * land after this one's: end it first.  The same borrower has the same number, name of
-	 * key and kind of socket.
+	 * An older connection of the borrower may have writes in flight, which must not land after
+	 * this one's: end it first.  A borrower is identified by its number, key name and kind of
+	 * socket.
 	 */
 	for (int i = 0; i < CONNECTIONS; i++) {
 		struct connection *old = &s->connections[i];
@@ -235,7 +235,7 @@ static void put_read(struct connection *c, const struct wire_frame *f)
 	*d = (struct delayed){ now_ns() + s->options.delay, *f, memory };
 }
 
-/* Sets *@payload to the place of a WRITE's data; NULL = nowhere. */
+/* Sets *@payload to the place of a WRITE's data, or to NULL to discard it. */
 static void begin_write(struct connection *c, const struct wire_frame *f, void **payload)
 {
 	struct pool *p = c->sessions->pool;

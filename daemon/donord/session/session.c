@@ -12,10 +12,10 @@
 #include "session.h"
 
 #define SECOND 1000000000ull
-/* Time-outs of a peer without a handshake, and of one that reads no replies. */
+/* Timeouts of peers that send no HELLO, and of peers that read no replies. */
 #define GREETING_NS (5 * SECOND)
 #define STALL_NS (10 * SECOND)
-/* Most time that an ending donor keeps the loans of a disconnected borrower. */
+/* Longest grace period of an ending donor. */
 #define ENDING_NS (3 * SECOND)
 
 int sessions_init(struct sessions *s)
@@ -144,7 +144,7 @@ void connection_hang_up(struct connection *c)
 {
 	struct sessions *s = c->sessions;
 
-	/* Nothing of it may arrive after its slabs are lent to others. */
+	/* No write of the connection may arrive after its slabs are lent to others. */
 	drop_data(c);
 	rdma_queue_end(s->rdma, &c->queue);
 	stream_tx_reset(&c->tx, reply_sent, c);
@@ -179,7 +179,7 @@ void connection_drop(struct connection *c, const char *why)
 	else
 		donor_say(s->log, LOG_LVL_INFO, "borrower (unknown, %s): %s",
 			  connection_peer_text(c, peer, sizeof(peer)), why);
-	/* Last: @why may be part of it. */
+	/* Keep this last: @why may point into it. */
 	access_end(&c->access);
 }
 
@@ -294,7 +294,7 @@ void connection_event(struct connection *c, uint32_t events)
 
 bool connections_resume(struct sessions *s)
 {
-	/* The connection that got the last slab is the last to get the next. */
+	/* Round robin: start after the connection that got the last slab. */
 	uint32_t first = s->mapped + 1;
 	bool more = false;
 

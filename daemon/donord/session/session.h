@@ -45,7 +45,7 @@ struct connection {
 	bool greeted, reading, writing; /* the last two: epoll interest */
 	bool answers;        /* has sent HELLO; with a key, its data connection or queue joined */
 	bool keeps;          /* WIRE_KEEP */
-	uint64_t kept_until; /* ns: end of the session grace period; 0 = it is connected, or free */
+	uint64_t kept_until; /* ns: end of the session grace period; 0 = connected, or free */
 	bool held;           /* a request waits for room for its reply, or for the next turn */
 	bool unsent;         /* frames were queued since the last connection_flush() */
 	bool local;          /* unix socket: may map slabs */
@@ -62,7 +62,7 @@ struct connection {
 	struct stream_tx tx;
 	uint8_t small[WIRE_SMALL];    /* payload other than pages */
 	enum wire_status verdict;     /* status for the request whose payload is arriving */
-	uint32_t arriving;            /* the slab it goes to, or NO_SLAB */
+	uint32_t arriving;            /* destination slab, or NO_SLAB */
 	struct delayed *delayed;      /* ring; only with a delay */
 	uint32_t delayed_head, delayed_count;
 	uint64_t reads, writes;       /* pages */
@@ -89,18 +89,16 @@ struct sessions {
 	uint32_t mapped;                /* connection of the last MAP */
 };
 
-/* -ENOMEM */
+/* Returns 0 or -ENOMEM. */
 int sessions_init(struct sessions *s);
-/* Drops all connections. */
 void sessions_free(struct sessions *s);
 
-/* Whether it is a data connection of another connection's session. */
+/* Returns whether @c is a data connection of another connection's session. */
 static inline bool connection_is_data(const struct connection *c)
 {
 	return c->home != c->number;
 }
 
-/* Whether its place is free. */
 static inline bool connection_is_free(const struct connection *c)
 {
 	return c->fd < 0 && !c->kept_until;
@@ -115,19 +113,19 @@ static inline struct connection *connection_of(struct borrower *b)
 void connection_event(struct connection *c, uint32_t events);
 /* Sends queued frames; may drop the connection. */
 void connection_flush(struct connection *c);
-/* Ends it and releases its slabs, kept ones included. */
+/* Ends the connection and releases its slabs, including kept ones. */
 void connection_drop(struct connection *c, const char *why);
 
 /*
- * Closes it and its data connections, and keeps its loans.  When this returns, no write of theirs
- * can arrive in a slab.
+ * Closes it and its data connections, and keeps its loans.  On return none of their writes can
+ * still arrive in a slab.
  */
 void connection_hang_up(struct connection *c);
 
 /* Ends it because of @why; with WIRE_KEEP its loans stay for the grace period. */
 void connection_lost(struct connection *c, const char *why);
 
-/* Queues a frame, for which there is room: connection_has_room(), WIRE_ASKED. */
+/* Queues a frame; requires room by connection_has_room() or WIRE_ASKED. */
 void connection_push(struct connection *c, const struct wire_frame *f, const void *payload,
 		     uint32_t cookie);
 /* Queues the reply to request @f. */
@@ -135,16 +133,16 @@ void connection_reply(struct connection *c, const struct wire_frame *f, enum wir
 		      const void *payload, uint32_t length, uint32_t cookie);
 /* Has it flushed at the end of this turn. */
 void connection_unsent(struct connection *c);
-/* Whether there is room for the reply to one more request. */
+/* Returns whether there is room for the reply to one more request. */
 bool connection_has_room(const struct connection *c);
-/* Sets whether a request that has arrived waits. */
+/* Sets whether a received request waits. */
 void connection_hold(struct connection *c, bool held);
 /* The arriving payload is complete, or cancelled. */
 void connection_end_arrival(struct connection *c);
-/* Whether @more connections would exceed the limit of @c's key. */
+/* Returns whether @more connections would exceed the limit of @c's key. */
 bool connection_too_many(const struct connection *c, uint64_t more);
 
-/* In a new turn: continues with held requests; returns true when there are more. */
+/* In a new turn: continues held requests; returns true when there are more. */
 bool connections_resume(struct sessions *s);
 /* At the end of a turn: flushes the connections of connection_unsent(). */
 void connections_flush(struct sessions *s);
@@ -152,10 +150,10 @@ void connections_flush(struct sessions *s);
 uint64_t connections_delayed(struct sessions *s);
 /* Once a second: disconnects peers that send no HELLO, or do not read. */
 void connections_tick(struct sessions *s, uint64_t now);
-/* The keys have changed: disconnects borrowers whose key was removed. */
+/* Disconnects borrowers whose key was removed; call after a change of the keys. */
 void connections_keys(struct sessions *s);
 
-/* "127.0.0.1:4711", "unix"; @buf of 64 bytes is returned. */
+/* Returns @buf (64 bytes) with "127.0.0.1:4711" or "unix". */
 const char *connection_peer_text(const struct connection *c, char *buf, size_t size);
 
 #endif

@@ -5,7 +5,7 @@
 #include "lib/base/error.h"
 
 enum abort_consent {
-	ABORT_ASKED,     /* refused, with the consequences in the error */
+	ABORT_ASKED,     /* refused; the error names the consequences */
 	ABORT_CONFIRMED,
 };
 

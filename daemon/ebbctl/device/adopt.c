@@ -66,7 +66,7 @@ static int check_numbers(const struct device_plan *plan, const struct device_rec
 	const struct { const char *option; uint64_t has, asked; } numbers[] = {
 		{ "size", has->size, plan->size },
 		{ "slab", has->slab, plan->slab },
-		/* Without the option ebbctl chose it. */
+		/* Without the option, ebbctl chose the priority. */
 		{ "priority", (uint64_t)has->priority,
 		  plan->priority ?: (uint64_t)has->priority },
 	};

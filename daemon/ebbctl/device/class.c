@@ -85,7 +85,7 @@ static enum kmod_seal seal_of(const struct kmod_device *d, uint32_t class)
 	return d->sealed & 1u << class ? KMOD_SEALED : KMOD_PLAIN;
 }
 
-/* Fixed for a class, because swapped-out pages stay as they are; by default as the device. */
+/* Fixed at creation, because swapped-out pages stay as they are; default: the device's. */
 static enum kmod_seal wanted_seal(const struct class_call *c)
 {
 	if (!c->plan->seal)
@@ -127,7 +127,7 @@ static int pick_class(struct class_call *c, uint32_t *class, struct error *e)
 	return r;
 }
 
-/* Sets the bits of enum ebb_swap_copy; without donors only the backup. */
+/* Sets bits of enum ebb_swap_copy; without donors, the backup only. */
 static int pick_copies(const struct class_call *c, uint32_t *copies, struct error *e)
 {
 	const struct class_plan *o = c->plan;

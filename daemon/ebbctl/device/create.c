@@ -229,7 +229,7 @@ static int start_server(const struct device_plan *plan, const struct donor_list 
 		{ "--connections", plan->extras.connections },
 		{ "--seal", plan->extras.seal },
 	};
-	/* The supervisor and all servers inherit it. */
+	/* The supervisor and all servers inherit the sleep lock. */
 	_cleanup_close_ int awake = sleep_lock_take(d->name);
 	char size[32], slab[32], unit[80];
 	const char *argv[20 + 2 * DEVICE_DONORS + 2 * sizeof(more) / sizeof(more[0])];

@@ -22,7 +22,6 @@ int loop_detach(const char *block);
 /* Finds the loop device whose file is below the directory @dir, or returns -ENOENT. */
 int loop_find(const char *dir, char *block, size_t size);
 
-/* Sets the device number of @block. */
 int block_number(const char *block, uint32_t *major, uint32_t *minor);
 
 /* Disables writeback throttling, which delays swap-out after slow completions. */

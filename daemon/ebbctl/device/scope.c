@@ -19,7 +19,7 @@
 #include "lib/host/systemd.h"
 #include "scope.h"
 
-#define KEEP_MAX (EBB_MAX_CGROUPS + 1) /* and one that is being attached */
+#define KEEP_MAX (EBB_MAX_CGROUPS + 1) /* one more that is being attached */
 #define RECORD_MAX (1 << 20)
 /* Before the first limit, wait longer for ebbd; see call.c. */
 #define FIRST_MS 30000

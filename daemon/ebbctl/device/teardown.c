@@ -103,7 +103,7 @@ static int read_intent(const char *name, struct device_record *d)
 	snprintf(d->backup, sizeof(d->backup), "%s", json_text(o, "backup", ""));
 	snprintf(d->scope, sizeof(d->scope), "%s", json_text(o, "scope", ""));
 	snprintf(d->frontend, sizeof(d->frontend), "%s", json_text(o, "frontend", ""));
-	/* The intent knows the block device of the kernel module only. */
+	/* The intent names only kernel-module block devices. */
 	if (kmoddev_is(d))
 		snprintf(d->block, sizeof(d->block), "%s", json_text(o, "block", ""));
 	d->size = json_int(o, "size", 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * /dev/ublkbN of a device, found by the number that its first server stores in NAME.ublk:
- * the kernel's device stays when all servers are dead.
+ * /dev/ublkbN of a device, found by the number that its first server stores in NAME.ublk: the
+ * kernel's device outlives its servers.
  */
 #ifndef EBB_UBLKDEV_H
 #define EBB_UBLKDEV_H
@@ -10,7 +10,6 @@
 
 #include "lib/base/error.h"
 
-/* Checks that ublk is available. */
 int ublk_check(struct error *e);
 
 /* Finds the block device of @name, or returns -ENOENT. */

@@ -27,16 +27,16 @@ enum metric_type {
 	METRIC_GAUGE,
 	METRIC_HISTOGRAM, /* of log2 buckets of ns; in seconds */
 	METRIC_IS,        /* gauge: 1 if the member is true, or is the text in .is */
-	METRIC_STATES,    /* gauge a member of an object, with the label state */
+	METRIC_STATES,    /* gauge per member of an object, with the label state */
 	METRIC_INFO,      /* gauge, always 1, with the labels in .labels */
 };
 
 enum metric_rows {
-	ROWS_DAEMON,  /* snapshot.ebbd, if it is there */
+	ROWS_DAEMON,  /* snapshot.ebbd, if present */
 	ROWS_CGROUP,  /* label cgroup */
 	ROWS_DEVICE,  /* label device */
 	ROWS_DONOR,   /* labels device and donor */
-	ROWS_LENDER,  /* snapshot.lender, if it is there */
+	ROWS_LENDER,  /* snapshot.lender, if present */
 };
 
 struct metric {

@@ -23,15 +23,15 @@ static const char *text_of(enum http_status status)
 	}
 }
 
-/* Whether the word of @len bytes at @text is @word. */
+/* Returns whether the @len bytes at @text equal @word. */
 static bool is_word(const char *text, size_t len, const char *word)
 {
 	return strlen(word) == len && !memcmp(text, word, len);
 }
 
 /*
- * The first of the two formats that Accept names wins: Prometheus lists what it
- * likes best first.  A weight of 0 is not looked for.
+ * Returns whether Accept names OpenMetrics before the Prometheus format, which clients list by
+ * preference.  Ignores a weight of 0.
  */
 static bool likes_openmetrics(const char *value, size_t len)
 {

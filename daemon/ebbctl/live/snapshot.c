@@ -33,7 +33,7 @@ int pressure_parse(const char *text, uint64_t *some, uint64_t *full)
 	return total_of(text, "some ", some) && total_of(text, "full ", full) ? 0 : -EBADMSG;
 }
 
-/* The v2 hierarchy has it, whichever one has the memory controller. */
+/* Pressure is in the v2 hierarchy, whichever hierarchy has the memory controller. */
 static struct json_object *pressure_of(const struct cgroup_ref *c)
 {
 	char path[PATH_MAX + 32], text[512];

@@ -27,7 +27,6 @@ void top_screen_close(struct top_screen **p);
  */
 void top_screen_draw(struct top_screen *s, const char *text, int *first, const char *bottom);
 
-/* Redraws everything next time. */
 void top_screen_redraw(struct top_screen *s);
 
 /* Returns the next key, or TOP_KEY_NONE after @timeout_ms. */

@@ -69,7 +69,7 @@ static int become_invoking_user(void)
 	return 0;
 }
 
-/* The child reads it when it may exec. */
+/* Read by the child when it may exec. */
 struct order {
 	bool go, enter;
 	struct cgroup_ref cgroup;

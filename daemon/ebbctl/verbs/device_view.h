@@ -16,7 +16,7 @@ void device_print_table(struct json_object *rows);
  * is drained.
  */
 int64_t donor_stuck(struct json_object *row);
-/* Prints their number and the cause, if any. */
+/* Prints the number of stuck slabs and the cause, if any. */
 void donor_print_stuck(const char *donor, const char *device, struct json_object *row);
 
 #endif

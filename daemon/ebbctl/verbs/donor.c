@@ -45,7 +45,7 @@ static int add_rows(const char *device, struct json_object *status, void *rows)
 	return 0;
 }
 
-/* Returns the number of @rows of @address; marks them when etcd lacks it. */
+/* Returns the number of @rows with @address; marks them when etcd lacks the donor. */
 static int mark(struct json_object *rows, const char *address, bool missing)
 {
 	int n = 0;
@@ -99,7 +99,7 @@ static void print_local(struct json_object *o)
 	output_table(json_member(o, "borrowers"), columns, "no borrowers");
 }
 
-/* "up, draining, stuck, missing in etcd" */
+/* Sets the state, such as "up, draining, stuck, missing in etcd". */
 static void put_whole_state(struct json_object *row)
 {
 	const char *leaving = json_text(row, "leaving", NULL);

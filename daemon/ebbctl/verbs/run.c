@@ -90,7 +90,7 @@ static int run_run(int argc, char **argv, void *options, struct error *e)
 	if (!r && run.o->json_file)
 		r = write_json(&run, e);
 	run_end(&run);
-	/* Not an error of ours: nothing is printed, the status is the program's. */
+	/* The failure is the program's: print nothing, and return its status. */
 	if (!r && run.end.status)
 		r = fail_exit(e, run.end.status, ECHILD, "%s", "");
 	return r;

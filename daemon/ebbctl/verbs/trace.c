@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* ebbctl trace: what a recording shows. */
+/* ebbctl trace: shows and plots recordings. */
 #include "ebbctl/sim_exec.h"
 #include "verbs.h"
 

@@ -27,7 +27,6 @@ extern const struct command *const commands[];
 /* Returns the command of @object and @action (NULL: one-word command), or NULL. */
 const struct command *command_find(const char *object, const char *action);
 
-/* Runs ebbctl; returns the exit status. */
 int ebbctl(int argc, char **argv);
 
 #endif
