@@ -50,7 +50,7 @@ struct reader {
 	const char *file;
 	FILE *stream;
 	int line;
-	struct declaration *declaration; /* of the section it is in, or NULL */
+	struct declaration *declaration; /* of the present section, or NULL */
 	struct error *e;
 };
 
@@ -60,12 +60,12 @@ void config_defaults(struct config *c)
 		.epoch_percent = 10,
 		.executor = {
 			.batch = 64,
-			/* Early pages must not push out what the program works on. */
+			/* Prefetched pages must not evict the working set. */
 			.headroom = 8,
 			.inflight = 128,
 			/*
-			 * A page takes the device some 5 us in a row, a miss alone 90: with
-			 * 16 before it, it takes twice as long.
+			 * The device takes some 5 us per page of a sequence, 90 for a single miss:
+			 * 16 pages ahead of it double that.
 			 */
 			.beside = 16,
 			.stale_ns = 50000000,
@@ -174,7 +174,7 @@ static int bad_section(struct reader *r, const char *cause)
 			 r->line, cause);
 }
 
-/* @text is what follows "[cgroup". */
+/* @text follows "[cgroup". */
 static int begin_declaration(struct reader *r, const char *text)
 {
 	struct config *c = r->config;
@@ -207,8 +207,8 @@ static int begin_declaration(struct reader *r, const char *text)
 }
 
 /*
- * The INI library cuts names of sections at 50 characters and long lines in two:
- * sections that hold a path are read here, and long lines refused.
+ * The INI library truncates section names at 50 characters and splits long lines: parses sections
+ * with a path here, and rejects long lines.
  */
 static char *next_line(char *text, int size, void *data)
 {
@@ -219,7 +219,7 @@ static char *next_line(char *text, int size, void *data)
 	r->line++;
 	if (r->e->code || !fgets(text, size, r->stream))
 		return NULL;
-	/* The library takes an indented line for more of the value before. */
+	/* The library would take an indented line for a continuation of the previous value. */
 	n = strspn(text, " \t");
 	memmove(text, text + n, strlen(text + n) + 1);
 	n = strlen(text);
@@ -302,7 +302,7 @@ int config_load(struct config *c, const char *file, struct error *e)
 {
 	int r = load(c, file, e);
 
-	/* What only the whole of all files can get wrong. */
+	/* Some errors show only when all files are read. */
 	return r ? r : donors_config_check(&c->donors, e);
 }
 
@@ -314,7 +314,7 @@ void config_free(struct config *c)
 	c->declared.n = 0;
 }
 
-/* The description of policy @name in @dir.  -ENOENT: no file; NAME.so is of 0.1.0 and refused. */
+/* Reads the description of policy @name in @dir.  -ENOENT: no file.  Rejects NAME.so of 0.1.0. */
 static int find_policy(const char *dir, const char *name, struct ebb_policy_info *info,
 		       struct error *e)
 {

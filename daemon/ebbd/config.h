@@ -20,8 +20,8 @@ struct config {
 	struct executor_config executor;  /* [prefetch] */
 	struct donors_config donors;      /* [donors] list, etcd, ... */
 	/*
-	 * [cgroup "/path/glob"] policy, run and parameters; the last that means
-	 * a cgroup wins, as a whole.
+	 * [cgroup "/path/glob"] policy, run and parameters; the last section that matches a cgroup
+	 * applies as a whole.
 	 */
 	struct declarations declared;
 };

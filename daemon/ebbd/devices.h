@@ -5,7 +5,7 @@
 
 #include "ebbd.h"
 
-/* Tells the BPF programs, the donors' list and the kernel module's view of new device records. */
+/* Announces new device records to the BPF programs, the donor list and the kmod manager. */
 void devices_refresh(struct ebbd *d);
 
 #endif

@@ -122,8 +122,8 @@ static int on_reload(sd_event_source *s, const struct signalfd_siginfo *info, vo
 }
 
 /*
- * One ebbd a machine, whatever its run directory: the pins are the machine's, and
- * two would count everything twice.
+ * For one ebbd per machine, whatever its run directory: pins are machine-wide, and two would count
+ * everything twice.
  */
 #define LOCK_DIR "/run/ebb"
 #define LOCK_FILE LOCK_DIR "/ebbd.lock"
@@ -149,7 +149,7 @@ static int lock_machine(int *lock, struct error *e)
 	return 0;
 }
 
-/* Before any thread exists, or one of them would take the signal and die of it. */
+/* Call before any thread exists: one without the mask would die of the signal. */
 static void block_signals(void)
 {
 	sigset_t mask;
@@ -161,7 +161,7 @@ static void block_signals(void)
 	sigprocmask(SIG_BLOCK, &mask, NULL);
 }
 
-/* An attached cgroup takes up to six for each processor, for its events. */
+/* Each attached cgroup takes up to six descriptors per processor for its events. */
 static void allow_descriptors(void)
 {
 	struct rlimit limit;

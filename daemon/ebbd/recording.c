@@ -21,11 +21,11 @@
 #include "recording.h"
 
 #define RECORDINGS 8
-#define POLL_NS 5000000         /* the ring holds 16000 events: 3 million a second */
+#define POLL_NS 5000000         /* ns: the ring's 16000 events last for 3 million a second */
 #define SAMPLE_POLLS 10         /* between samples */
-#define LOOK_POLLS 200          /* between looks at what else may end one */
+#define LOOK_POLLS 200          /* polls between checks for other reasons to end */
 #define THREADS 4096            /* named in a trace; a power of two */
-#define STACK_BYTES (256 << 10) /* ebbd locks all of its memory; and counters of each processor */
+#define STACK_BYTES (256 << 10) /* small: ebbd locks all of its memory; has counters per CPU */
 
 _Static_assert(TRACE_MISS == (int)EBB_MISS && TRACE_HIT == (int)EBB_HIT &&
 	       TRACE_LATE == (int)EBB_LATE && TRACE_OUT == EBB_OUT, "kinds keep their numbers");
@@ -37,14 +37,14 @@ struct named_thread {
 
 struct recording {
 	uint64_t owner;             /* 0 = unused */
-	uint64_t start_ns, faults;  /* counted by the BPF side before it began */
+	uint64_t start_ns, faults;  /* counted by BPF before the start */
 	char cgroup[PATH_MAX];
-	struct trace_writer *writer; /* NULL when it has ended and waits to be asked about */
+	struct trace_writer *writer; /* NULL when it has ended, until its result is fetched */
 	struct recording_end end;
 	struct error error;         /* what ended it early */
-	uint64_t watch_ns;          /* ends when its client is silent for this long; 0 = never */
+	uint64_t watch_ns;          /* ends after this time without recording_check(); 0 = never */
 	uint64_t asked_ns;
-	bool off;                   /* a failed one; and the kernel has been told */
+	bool off;                   /* failed, and switched off in the kernel */
 	struct named_thread thread[THREADS];
 };
 
@@ -52,10 +52,10 @@ struct recordings {
 	struct attachments *attachments;
 	struct ring_buffer *ring;
 	pthread_t thread;
-	pthread_mutex_t lock;       /* before that of the attachments */
+	pthread_mutex_t lock;       /* taken before that of the attachments */
 	pthread_cond_t change;
 	struct recording *slot[RECORDINGS];
-	uint32_t active;            /* those with a writer */
+	uint32_t active;            /* recordings with a writer */
 	uint32_t polls;
 	bool stop;
 };
@@ -68,7 +68,7 @@ static uint64_t count_faults(struct recordings *r, uint64_t owner)
 	return c.misses + c.hits + c.late;
 }
 
-/* Programs are named by exec, threads a little after they begin: look again later. */
+/* Programs are named by exec, threads shortly after they start: look again later. */
 static bool name_is_due(uint64_t faults)
 {
 	return faults == 1 || faults == 64 || faults == 4096;
@@ -136,7 +136,7 @@ static int on_event(void *data, void *record, size_t size)
 	return 0;
 }
 
-/* With the lock held; what came is written. */
+/* Ends a recording after its last events; requires the lock. */
 static void end_recording(struct recordings *r, struct recording *s, uint64_t lost)
 {
 	struct error late = { 0 };
@@ -154,7 +154,7 @@ static bool is_attached(struct recordings *r, uint64_t owner)
 	return attachments_find(r->attachments, owner) != NULL;
 }
 
-/* Its cgroup was removed or detached, or its client exited. */
+/* Ends a recording that lost its cgroup, attachment or client. */
 static void look_at(struct recordings *r, struct recording *s)
 {
 	bool forgotten = s->watch_ns && now_ns() - s->asked_ns > s->watch_ns;
@@ -168,7 +168,7 @@ static void look_at(struct recordings *r, struct recording *s)
 	end_recording(r, s, 0);
 }
 
-/* With the lock held; @r's before that of the attachments. */
+/* Requires the lock of @r, taken before that of the attachments. */
 static void take_sample(struct recordings *r, struct recording *s)
 {
 	struct trace_sample sample = { .time_ns = now_ns() - s->start_ns };
@@ -197,7 +197,7 @@ static void take_sample(struct recordings *r, struct recording *s)
 	trace_write_sample(s->writer, &sample, &s->error);
 }
 
-/* With the lock held. */
+/* Requires the lock. */
 static void drain(struct recordings *r)
 {
 	bool look = ++r->polls % LOOK_POLLS == 0, sample = r->polls % SAMPLE_POLLS == 0;
@@ -320,7 +320,7 @@ static uint64_t realtime_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
 }
 
-/* What the header says of the attached cgroup @owner. */
+/* Fills in the header for the attached cgroup @owner. */
 static void describe(struct recordings *r, uint64_t owner, struct trace_info *info)
 {
 	struct attachment *t;
@@ -351,8 +351,8 @@ static void describe(struct recordings *r, uint64_t owner, struct trace_info *in
 }
 
 /*
- * A writer on @file, which is replaced: not through a link left in a shared directory.
- * Addresses of other users' programs are for its owner alone, also if the file exists.
+ * Opens a writer that replaces @file, but not through a link left in a shared directory.  Only the
+ * owner may read it, even if the file exists: it has addresses of other users' programs.
  */
 static int open_file(const char *file, const struct trace_info *info, struct trace_writer **w,
 		     struct error *e)
@@ -367,7 +367,7 @@ static int open_file(const char *file, const struct trace_info *info, struct tra
 			    file);
 	if (!S_ISREG(st.st_mode))
 		return fail(e, EINVAL, "%s: not a regular file; pass another", file);
-	/* Until the writer closes it. */
+	/* Held until the writer closes the file. */
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
 		return fail_exit(e, EXIT_REFUSED, EBUSY, "%s: another recording writes it; pass another file",
 				 file);
@@ -389,7 +389,7 @@ static struct recording *find_owner(struct recordings *r, uint64_t owner)
 	return NULL;
 }
 
-/* An empty slot, or that of a recording that ended by itself. */
+/* Returns an empty slot, or one of a recording that ended by itself. */
 static struct recording **free_slot(struct recordings *r)
 {
 	for (int i = 0; i < RECORDINGS; i++)
@@ -428,7 +428,7 @@ static int start_locked(struct recordings *r, const char *cgroup, const char *fi
 		return fail_exit(e, EXIT_REFUSED, EBUSY,
 				 "%s: already recorded; end that recording, or run ebbctl policy detach",
 				 cgroup);
-	/* What is left of one before. */
+	/* Drops the result of an earlier recording. */
 	slot = find_cgroup(r, cgroup, NULL);
 	if (slot) {
 		free(*slot);
@@ -467,12 +467,12 @@ int recording_start(struct recordings *r, const char *cgroup, const char *file, 
 	return start_locked(r, cgroup, file, watch_ns, e);
 }
 
-/* Tells the kernel first, then takes what is in the ring. */
+/* Stops the kernel's events first, then reads the rest of the ring. */
 static void stop_locked(struct recordings *r, struct recording *s)
 {
 	uint64_t faults = count_faults(r, s->owner), written, owner;
 
-	/* The counters go with the attachment. */
+	/* Detaching resets the counters. */
 	faults = faults > s->faults ? faults - s->faults : 0;
 	attach_record(r->attachments, s->cgroup, RECORD_OFF, &owner, NULL);
 	drain(r);

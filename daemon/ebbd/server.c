@@ -164,7 +164,7 @@ static const char *const read_verbs[] = {
 	"status", "stats", "policy.list", "policy.show", "donors", NULL,
 };
 
-/* Not policy.load and policy.unload: what is loaded is code, and runs as root. */
+/* Excludes policy.load and policy.unload: policies are code that runs as root. */
 static const char *const admin_verbs[] = {
 	"policy.attach", "policy.set", "policy.detach", NULL,
 };

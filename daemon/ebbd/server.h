@@ -8,7 +8,7 @@
 #include "lib/base/error.h"
 #include "lib/control/control.h"
 
-/* Which peers may use which commands. */
+/* Sets the commands that each kind of peer may use. */
 void server_rules(struct control_rules *rules);
 
 /* A control_handler; @data is the struct ebbd. */

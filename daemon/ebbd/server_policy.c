@@ -27,7 +27,7 @@ const char *need_str(struct json_object *request, const char *key, struct error 
 	return s;
 }
 
-/* The wish in a request; what it points to lives as long as that and @values do. */
+/* The wish in a request; its pointers live as long as the request and @values. */
 struct wanted {
 	struct attach_wish wish;
 	const char *names[DECLARATION_PARAMS];
@@ -283,7 +283,7 @@ int policy_show(struct ebbd *d, struct json_object *request, struct json_object 
 					 "%.128s: neither a policy nor a cgroup; see ebbctl policy list", what);
 		if (cgroup_resolve(what, &c, e))
 			return -ENOENT;
-		/* This thread alone adds and removes them. */
+		/* No lock: only this thread adds and removes attachments. */
 		t = attachments_find(a, c.id);
 		if (!t)
 			return fail(e, ENOENT, "%s: has no policy of its own; see ebbctl status", c.path);

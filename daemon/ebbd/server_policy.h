@@ -22,11 +22,11 @@ int policy_detach(struct ebbd *d, struct json_object *request, struct json_objec
 int policy_show(struct ebbd *d, struct json_object *request, struct json_object *answer,
 		struct error *e);
 
-/* {"pw_max": 64, ...} as in force; the caller's. */
+/* Returns {"pw_max": 64, ...} as in force, owned by the caller. */
 struct json_object *attachment_params(const struct attachment *t);
 
 struct json_object *add_array(struct json_object *o, const char *key);
-/* The string member @key, or NULL with EXIT_USAGE in @e. */
+/* Returns the string member @key, or NULL with EXIT_USAGE in @e. */
 const char *need_str(struct json_object *request, const char *key, struct error *e);
 
 #endif

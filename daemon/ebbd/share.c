@@ -12,7 +12,7 @@
 #include "server_policy.h"
 #include "share.h"
 
-/* The process's directory in the memory hierarchy. */
+/* Finds the process's directory in the memory hierarchy. */
 static int cgroup_of(int pid, struct cgroup_ref *c, struct error *e)
 {
 	char path[64], line[PATH_MAX + 128], found[PATH_MAX] = "";
@@ -37,7 +37,7 @@ static int cgroup_of(int pid, struct cgroup_ref *c, struct error *e)
 	return cgroup_resolve(*found ? found : "/", c, e);
 }
 
-/* Does the cgroup or one above it have a policy? */
+/* Returns whether the cgroup or an ancestor has a policy. */
 static bool tracked(struct ebbd *d, const struct cgroup_ref *c)
 {
 	char dir[PATH_MAX];
@@ -61,7 +61,7 @@ static bool tracked(struct ebbd *d, const struct cgroup_ref *c)
 	return false;
 }
 
-/* The lowest slot that no living process has; entries of the dead go. */
+/* Finds the lowest free slot, after removing entries of dead processes. */
 static int free_slot(int slots, uint32_t *slot)
 {
 	bool taken[EBB_MAX_EPOCH_SLOTS] = { false };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* A process's epoch and page faults, which libebbgc reads by plain loads. */
+/* A process's epochs and page faults, which libebbgc reads by plain loads. */
 #ifndef EBB_EPOCH_H
 #define EBB_EPOCH_H
 

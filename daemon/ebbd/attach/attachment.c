@@ -43,7 +43,7 @@ static int write_entry(struct attachments *a, struct attachment *t)
 	t->timely_told = c.timely_ns;
 	if (!bpf_map_update_elem(a->plane->cgroups, &t->cgroup.id, &c, BPF_ANY))
 		return 0;
-	/* Where many cgroups page, what the programs have cached of them fills it. */
+	/* Cached entries of the BPF programs may fill the map: drop them and retry. */
 	plane_flush_cache(a->plane);
 	return bpf_map_update_elem(a->plane->cgroups, &t->cgroup.id, &c, BPF_ANY);
 }
@@ -73,7 +73,7 @@ static void clear_maps(struct plane *p, uint64_t owner)
 	plane_flush_cache(p);
 }
 
-/* The executor finds the budgets of what is attached now. */
+/* Publishes the budgets of all present attachments to the executor. */
 static int publish(struct attachments *a)
 {
 	struct budget *b[EBB_MAX_CGROUPS];
@@ -90,18 +90,18 @@ static void forget(struct attachments *a, struct attachment *t)
 			a->item[i] = a->item[--a->n];
 			break;
 		}
-	/* The executor may hold its budget for longer than its outermost cgroup has events. */
+	/* The executor may hold the budget longer than the outermost cgroup has events. */
 	budget_set_events(t->budget, NULL);
 	detect_close(a, t);
 	clear_maps(a->plane, t->cgroup.id);
-	/* Without memory the executor finds the old budget, of which no request comes. */
+	/* If this fails, the executor keeps the old budget, for which no request arrives. */
 	publish(a);
 	budget_put(&t->budget);
 	free(t);
 	detect_rebalance(a, NULL);
 }
 
-/* Sets parameters of @policy in @params; names what is unknown or out of range. */
+/* Sets parameters of @policy in @params; the error names an unknown or out-of-range one. */
 static int set_params(const struct policy *policy, struct ebb_params *params, enum detect *detect,
 		      uint32_t *slowdown, const struct attach_wish *wish, struct error *e)
 {
@@ -141,7 +141,7 @@ static int set_params(const struct policy *policy, struct ebb_params *params, en
 	return 0;
 }
 
-/* What of @wish does not depend on the cgroup, in @t. */
+/* Sets the members of @t that follow from @wish alone. */
 static int grant(struct attachments *a, const struct attach_wish *wish, struct attachment *t,
 		 struct error *e)
 {
@@ -241,7 +241,7 @@ static int attach_locked(struct attachments *a, const char *cgroup, const struct
 int attach(struct attachments *a, const char *cgroup, const struct attach_wish *wish,
 	   struct error *e)
 {
-	/* The verifier takes its time: not under the lock that offloading waits for. */
+	/* Load first: the verifier is slow, and offloading waits for the lock. */
 	int r = attach_load(a, wish, e);
 
 	if (r)
@@ -250,7 +250,7 @@ int attach(struct attachments *a, const char *cgroup, const struct attach_wish *
 	return attach_locked(a, cgroup, wish, e);
 }
 
-/* The attachment of @cgroup itself. */
+/* Returns the attachment of @cgroup itself. */
 static struct attachment *find_named(struct attachments *a, const char *cgroup, struct error *e)
 {
 	struct attachment *t = NULL;
@@ -316,7 +316,7 @@ int attach_record(struct attachments *a, const char *cgroup, enum record_switch 
 	return write_maps(a, t, e);
 }
 
-/* Whether one is over a quarter more than the other. */
+/* Returns whether one exceeds the other by more than a quarter. */
 static bool apart(uint64_t a, uint64_t b)
 {
 	return 4 * a > 5 * b || 4 * b > 5 * a;
@@ -343,7 +343,7 @@ void attachments_tick(struct attachments *a)
 	pthread_mutex_unlock(&a->lock);
 }
 
-/* Whether a v1 cgroup, attached as soon as it was made, has its v2 twin by now. */
+/* Returns whether a v1 cgroup that lacked a v2 twin when it was attached has one now. */
 static bool twin_came(struct attachment *t)
 {
 	struct cgroup_ref c;
@@ -354,7 +354,7 @@ static bool twin_came(struct attachment *t)
 	return true;
 }
 
-/* Or has a namesake in its place, as a service's has after each restart. */
+/* Returns whether the cgroup was removed, or re-created like a restarted service's. */
 static bool is_gone(const struct attachment *t)
 {
 	struct stat st;
@@ -396,7 +396,7 @@ void attachments_sweep(struct attachments *a)
 	pthread_mutex_unlock(&a->lock);
 }
 
-/* Those of @old that its policy, perhaps another version by now, takes. */
+/* Takes over those of the @old values that the policy, perhaps a newer version, accepts. */
 static void take_params(struct attachment *t, const struct ebb_params *old)
 {
 	for (uint32_t i = 0; i < t->policy->info.params; i++)
@@ -405,7 +405,7 @@ static void take_params(struct attachment *t, const struct ebb_params *old)
 			t->params.v[i] = old->v[i];
 }
 
-/* What @s was counted for: by its path, of which long ones lack the end, or else by its id. */
+/* Finds the cgroup of @s by its path or, if the path is truncated, by its id. */
 static int find_again(const struct ebb_cgroup_stats *s, uint64_t id, struct cgroup_ref *c,
 		      struct error *e)
 {

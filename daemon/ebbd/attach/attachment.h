@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Attachments: which cgroup has which policy, and the perf events that make
- * its faults visible.
- *
- * Events are scoped to the cgroup's directory in the v2 hierarchy, so that
- * other tasks pay nothing.  Nested cgroup events would fire once each, so only
- * the outermost attached cgroup has events; the BPF side finds the nearest.
+ * Attachments: which cgroup has which policy; detect.h has the perf events that make its faults
+ * visible.
  */
 #ifndef EBB_ATTACH_H
 #define EBB_ATTACH_H
@@ -20,8 +16,8 @@ void attachments_restore(struct attachments *a);
 void attachments_close(struct attachments *a);
 
 /*
- * @names and @values (@n of them) set parameters, the others keep their initial
- * values.  Beside the policy's: detect, and slowdown in tenths of a percent.
+ * @names and @values (@n of them) set parameters; the others keep their initial values.  Accepts
+ * detect, and slowdown in tenths of a percent, besides the policy's own.
  */
 struct attach_wish {
 	const char *policy;
@@ -52,8 +48,8 @@ int attach_record(struct attachments *a, const char *cgroup, enum record_switch 
 		  uint64_t *owner, struct error *e);
 
 /*
- * Ten times a second: statistics of those that swap in; detection off where
- * nothing is outstanding any more.
+ * Ten times a second: updates statistics of attachments that swap in, and ends hit detection where
+ * no page is outstanding.
  */
 void attachments_tick(struct attachments *a);
 /* Once a second: limits, removed cgroups, CPU hotplug. */

@@ -101,7 +101,7 @@ bool declaration_matches(const struct declaration *d, const char *mount, const c
 {
 	char path[PATH_MAX];
 
-	/* The root is all of the machine: it is meant by name only, not by a star. */
+	/* The root stands for the whole machine, so only its name matches it, no wildcard. */
 	if (!strcmp(rel, "/"))
 		return !strcmp(d->glob, "/") || !strcmp(d->glob, mount);
 	if (!fnmatch(d->glob, rel, FNM_PATHNAME))
@@ -147,7 +147,7 @@ int declaration_check(struct declaration *d, struct attachments *a, struct error
 	declaration_wish(d, &wish);
 	if (!attach_check(a, &wish, &inner))
 		return 0;
-	/* Its text begins with what it is about. */
+	/* The error text begins with the name of the parameter. */
 	for (uint32_t i = 0; i < d->n; i++) {
 		size_t n = strlen(d->name[i]);
 

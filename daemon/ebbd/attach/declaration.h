@@ -15,7 +15,7 @@
 
 struct declaration {
 	char glob[PATH_MAX];            /* "" for an xattr */
-	char file[PATH_MAX];            /* the configuration's, or the xattr's name */
+	char file[PATH_MAX];            /* configuration file, or name of the xattr */
 	int line;                       /* of the section; 0 for an xattr */
 	char policy[24];
 	int policy_line;
@@ -54,13 +54,13 @@ bool declaration_matches(const struct declaration *d, const char *mount, const c
 /* @wish points into @d. */
 void declaration_wish(struct declaration *d, struct attach_wish *wish);
 
-/* Stores "FILE:LINE" of @parameter (NULL: of the policy) in @buf, for messages; returns @buf. */
+/* Stores "FILE:LINE" of @parameter (NULL: of the policy) in @buf and returns @buf. */
 const char *declaration_where(const struct declaration *d, const char *parameter, char *buf,
 			      size_t size);
 
 /* Checks policy and parameters against the loaded policies; errors name file and line. */
 int declaration_check(struct declaration *d, struct attachments *a, struct error *e);
-/* Loads its policy into the kernel.  A rejection does not make the section invalid. */
+/* Loads its policy into the kernel.  A rejection leaves the section valid. */
 int declaration_load(struct declaration *d, struct attachments *a, struct error *e);
 
 #endif

@@ -28,15 +28,15 @@ struct watch {
 struct declared {
 	struct attachments *attachments;
 	const struct declarations *sections;
-	char mount[PATH_MAX];        /* of the memory hierarchy; "" where there is none */
+	char mount[PATH_MAX];        /* of the memory hierarchy; "" if there is none */
 	int inotify;
 	struct watch *watch;         /* by wd, ascending but for reuse */
 	uint32_t watches;
-	bool full;                   /* not every cgroup could be watched; said once */
+	bool full;                   /* some cgroups could not be watched; logged once */
 	uint64_t *left;              /* ids detached by a command */
 	uint32_t lefts;
-	bool again;                  /* one was re-created while it was being attached */
-	uint32_t agains;             /* times in a row that this was */
+	bool again;                  /* a cgroup was re-created while it was being attached */
+	uint32_t agains;             /* successive rounds with .again */
 };
 
 int declared_new(struct declared **out, struct attachments *a,
@@ -96,7 +96,7 @@ static const char *rel_of(const struct declared *d, const char *path)
 	return *rel ? rel : "/";
 }
 
-/* What @path's own xattr says.  1 when there is none; a bad one is logged and is as none. */
+/* Parses the xattr of @path itself.  Returns 1 if it has none or, after logging, an invalid one. */
 static int read_xattr(struct declared *d, const char *path, struct declaration *own)
 {
 	static char text[XATTR_SIZE_MAX + 1]; /* the main thread's */
@@ -118,7 +118,7 @@ static int read_xattr(struct declared *d, const char *path, struct declaration *
 	return 0;
 }
 
-/* What is declared for @path, in *@found (of which @own may be the memory); NULL if nothing is. */
+/* Returns the declaration for @path, which may be stored in @own, or NULL. */
 static struct declaration *look_up(struct declared *d, const char *path, struct declaration *own)
 {
 	const char *rel = rel_of(d, path);
@@ -127,7 +127,7 @@ static struct declaration *look_up(struct declared *d, const char *path, struct 
 		return own;
 	for (uint32_t i = d->sections->n; i-- > 0;)
 		if (declaration_matches(&d->sections->item[i], d->mount, rel)) {
-			/* An inactive one still is what is meant, not another one before it. */
+			/* The last match decides even if it is inactive. */
 			own = &d->sections->item[i];
 			return *own->inactive ? NULL : own;
 		}
@@ -142,7 +142,7 @@ static bool left_alone(const struct declared *d, uint64_t id)
 	return false;
 }
 
-/* Makes the cgroup at @path what is declared of it; returns whether anything changed. */
+/* Attaches or detaches the cgroup at @path as configured; returns whether it changed. */
 static bool settle(struct declared *d, const char *path)
 {
 	_cleanup_free_ struct declaration *own = calloc(1, sizeof(*own));
@@ -204,7 +204,7 @@ static void watch_add(struct declared *d, const char *path)
 	}
 	for (uint32_t i = 0; i < d->watches; i++)
 		if (d->watch[i].wd == wd) {
-			/* Version 1 lets them be renamed. */
+			/* cgroup v1 allows renaming directories. */
 			char *now = strdup(path);
 
 			if (now) {
@@ -240,7 +240,7 @@ static bool settle_tree(struct declared *d, const char *path)
 	return changed;
 }
 
-/* A policy that this kernel does not take leaves everything else working. */
+/* Loads all policies; one that the kernel rejects does not affect the others. */
 static void load_each(struct declared *d)
 {
 	for (uint32_t i = 0; i < d->sections->n; i++) {
@@ -290,7 +290,10 @@ static bool on_event(struct declared *d, const struct inotify_event *ev)
 	}
 	if (!(ev->mask & IN_ISDIR))
 		return false;
-	/* Without a name it is the watched directory itself; its parent's watch says so too. */
+	/*
+	 * Without a name, the event is about the watched directory; its parent's watch reports that
+	 * too.
+	 */
 	if (!ev->len)
 		return !strcmp(w->path, d->mount) && settle(d, d->mount);
 	if (snprintf(path, sizeof(path), "%s/%s", w->path, ev->name) >= (int)sizeof(path))

@@ -42,11 +42,11 @@ int declared_check(struct attachments *a, const struct declarations *sections, s
 void declared_apply(struct declared *d);
 
 /*
- * @id was detached by a command: it stays detached until declared_apply().  Returns
- * whether the configuration has a policy for it, and describes that in @text.
+ * Keeps @id, which a command detached, detached until declared_apply().  Returns whether the
+ * configuration has a policy for it, and describes that in @text.
  */
 bool declared_detached(struct declared *d, uint64_t id, const char *path, char *text, size_t size);
-/* @id was attached by a command again. */
+/* Forgets that a command detached @id. */
 void declared_attached(struct declared *d, uint64_t id);
 
 #endif

@@ -4,10 +4,10 @@
 #include "detect.h"
 #include "ebbd/plane/events.h"
 
-/* Switching costs more than detecting for a while: 2 s until it goes off. */
+/* Delay before detection goes off: switching costs more than 2 s of it. */
 #define DETECT_TICKS 20
 
-/* The outermost attached cgroup that contains @t: the one with the events. */
+/* Returns the outermost attached cgroup that contains @t: the one with the events. */
 static struct attachment *outermost(const struct attachments *a, const struct attachment *t)
 {
 	struct attachment *best = (struct attachment *)t;
@@ -34,7 +34,7 @@ void detect_close(struct attachments *a, struct attachment *t)
 {
 	if (!t->events)
 		return;
-	/* Of @t too if it is no longer in the list. */
+	/* Separately, because @t may no longer be in the list. */
 	budget_set_events(t->budget, NULL);
 	for (uint32_t i = 0; i < a->n; i++)
 		budget_set_events(a->item[i]->budget, NULL);
@@ -83,7 +83,7 @@ void detect_tick(struct attachments *a)
 
 	for (uint32_t i = 0; i < a->n; i++)
 		a->item[i]->needed = false;
-	/* Each looks for its outermost once: a search for each root would be cubic. */
+	/* One pass over all attachments: a search for each root would be cubic. */
 	for (uint32_t i = 0; i < a->n; i++) {
 		struct attachment *t = a->item[i], *root = outermost(a, t);
 
@@ -101,7 +101,9 @@ void detect_tick(struct attachments *a)
 			off = true;
 		}
 	}
-	/* The executor may have found it on just before, and does not look again for this batch. */
+	/*
+	 * The executor may just have found detection on, and does not check again for this batch.
+	 */
 	for (uint32_t i = 0; off && i < a->n; i++)
 		if (budget_uses(a->item[i]->budget) != a->item[i]->uses)
 			events_detect_on(outermost(a, a->item[i])->events);

@@ -19,16 +19,16 @@
 #define SOFT_SPREAD 8           /* periods */
 #define SOFT_FAULT_NS 3000      /* a fault that finds its page in the swap cache */
 
-/* One cgroup at work. */
+/* Offloading state of one cgroup. */
 struct job {
 	uint64_t owner;
 	struct cgroup_ref cgroup;
 	uint32_t target;
-	bool seen;              /* by the round at hand */
-	bool primed;            /* what follows holds the round before */
+	bool seen;              /* in the present round */
+	bool primed;            /* the members below hold the previous round */
 	uint64_t counted_ns, psi_us, running_us, measured_ns;
 	uint64_t cached;        /* bytes in the swap cache */
-	uint64_t soft_ns;       /* minor faults of trials that are not charged yet */
+	uint64_t soft_ns;       /* minor faults of trials, not charged yet */
 	struct offload_control control;
 	struct offload_report report;
 	struct offload_pages *pages;
@@ -43,7 +43,7 @@ struct offload {
 	int wake;               /* eventfd: stop */
 };
 
-/* Thread time @c has lost so far, of all cgroups with a policy at or below @rel. */
+/* Returns the thread time lost so far by all cgroups with a policy at or below @rel. */
 static uint64_t lost_ns(const struct attachments *a, const char *rel)
 {
 	size_t n = strcmp(rel, "/") ? strlen(rel) : 0;
@@ -80,7 +80,7 @@ static void measure_memory(struct job *j)
 	j->report.swapped = m.swapped;
 }
 
-/* CPU time of the cgroup; without a v2 directory it is taken for one busy thread. */
+/* Returns the CPU time of the cgroup; without a v2 directory assumes one busy thread. */
 static uint64_t running_us(const struct cgroup_ref *c, uint64_t now)
 {
 	char text[1024];
@@ -109,12 +109,12 @@ static bool measure(struct job *j, uint64_t lost, struct offload_sample *s)
 	measure_memory(j);
 	*s = (struct offload_sample){
 		.wall_ns = now - j->measured_ns,
-		/* Less than before: a cgroup below it has gone, and with it what it had lost. */
+		/* The sum shrinks when a cgroup below is removed. */
 		.lost_ns = lost > j->counted_ns ? lost - j->counted_ns : 0,
 		.running_ns = (running - j->running_us) * 1000, .resident = j->report.resident,
 		.target = j->target,
 	};
-	/* Trials end together, the faults came one by one before that. */
+	/* Trials end together; spread their faults, which were spread in time. */
 	s->lost_ns += j->soft_ns / SOFT_SPREAD;
 	j->soft_ns -= j->soft_ns / SOFT_SPREAD;
 	if (s->lost_ns < (psi - j->psi_us) * 1000)
@@ -157,7 +157,7 @@ static void work(struct offload *o, struct job *j, uint64_t lost)
 		j->report.state = o->room.why;
 		bytes = 0;
 	}
-	/* What is on trial is judged in any case. */
+	/* Trials in progress are always judged. */
 	if (bytes || j->pages)
 		advise(j, bytes);
 }
@@ -184,7 +184,7 @@ static void job_end(struct offload *o, uint32_t i)
 	o->job[i] = o->job[--o->jobs];
 }
 
-/* Which cgroups are to be worked on now. */
+/* Updates the jobs from the attachments. */
 static void collect(struct offload *o)
 {
 	struct attachments *a = o->attachments;

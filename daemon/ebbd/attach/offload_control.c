@@ -6,10 +6,10 @@
 #define GROW_BELOW 0.75         /* of the target */
 #define PAUSE_FIRST 4           /* periods */
 #define PAUSE_MAX 64
-#define DECAY_FIRST 64 /* of the floor, each period; that one period was bad may be chance */
-#define DECAY_LAST 1024         /* where it was so again and again */
-#define FLOOR_SAME 16           /* floors that differ by less than 1 / this are the same */
-#define START_SHARE 64          /* of what is resident */
+#define DECAY_FIRST 64 /* of the floor per period; one bad period may be chance */
+#define DECAY_LAST 1024         /* after repeated bad periods */
+#define FLOOR_SAME 16           /* floors closer than 1 / this count as equal */
+#define START_SHARE 64          /* of resident memory */
 
 double offload_slowdown(const struct offload_sample *s)
 {
@@ -26,9 +26,10 @@ static uint64_t clamp(uint64_t v, uint64_t low, uint64_t high)
 }
 
 /*
- * What it lost last says that it needs what is resident.  Once, that may be chance: a
- * few misses are a disaster for a program that mostly sleeps, and a kernel that has just begun to
- * reclaim does not know yet what is in use.  So a floor sinks fast until it is found again.
+ * The last page-out cost too much: makes the resident size the floor.  Once may be chance: a few
+ * misses are a disaster for a program that mostly sleeps, and a kernel that has just begun to
+ * reclaim does not know yet which pages are in use.  So a floor decays fast until it is found
+ * again.
  */
 static void back_off(struct offload_control *c, uint64_t resident)
 {
@@ -59,7 +60,7 @@ uint64_t offload_next(struct offload_control *c, const struct offload_sample *s)
 		c->step = s->resident / START_SHARE;
 	if (c->floor)
 		c->floor -= c->floor / c->decay;
-	/* A pause is not prolonged by what goes on coming back, or a slow program never ends it. */
+	/* Late faults do not prolong a pause, or a slow program would never leave it. */
 	if (c->pause) {
 		c->pause--;
 		if (now > target && c->floor < s->resident)

@@ -19,15 +19,15 @@
 
 #define OFFLOAD_TARGET_MAX SLOWDOWN_MAX
 #define OFFLOAD_RESIDENT_MIN (8u << 20) /* bytes no cgroup is driven below */
-#define OFFLOAD_STEP_SHARE 16           /* of what is resident, at most, in one period */
+#define OFFLOAD_STEP_SHARE 16           /* 1 / this of resident memory, at most, per period */
 #define OFFLOAD_STEP_MIN (64u << 10)
-#define OFFLOAD_STEP_MAX (64u << 20)    /* a round is over soon, whatever the size */
+#define OFFLOAD_STEP_MAX (64u << 20)    /* bytes: bounds the time of a round */
 
 enum offload_state {
 	OFFLOAD_OFF,
 	OFFLOAD_RECLAIMS,       /* below the target */
-	OFFLOAD_AT_TARGET,      /* near it: one period without page-out */
-	OFFLOAD_BACKS_OFF,      /* far above it: a pause */
+	OFFLOAD_AT_TARGET,      /* near the target: one period without page-out */
+	OFFLOAD_BACKS_OFF,      /* far above the target: a pause */
 	OFFLOAD_AT_FLOOR,       /* smaller sizes exceeded the target before, or are never allowed */
 	OFFLOAD_NO_ROOM,        /* no ebb device with free capacity; see offload.h */
 	OFFLOAD_DONOR_LOST,     /* a donor was lost; see offload.h */
@@ -35,10 +35,10 @@ enum offload_state {
 
 /* State of one cgroup; starts as zeroes. */
 struct offload_control {
-	uint64_t step;          /* bytes a period */
+	uint64_t step;          /* bytes per period */
 	uint64_t floor;         /* bytes; decays, for programs change */
-	uint32_t decay;         /* 1 / this of the floor a period; set with it */
-	uint32_t pause;         /* periods still to be left alone */
+	uint32_t decay;         /* the floor decays by 1 / this per period */
+	uint32_t pause;         /* periods without page-out to come */
 	uint32_t penalty;       /* periods of the last pause */
 	double slowdown;        /* smoothed, 0.02 = 2 % */
 	enum offload_state state;
@@ -47,8 +47,8 @@ struct offload_control {
 /* Measurements of the last period. */
 struct offload_sample {
 	uint64_t wall_ns;       /* its length */
-	uint64_t lost_ns;       /* of threads, waiting for pages */
-	uint64_t running_ns;    /* of threads, on a CPU */
+	uint64_t lost_ns;       /* thread time waiting for pages */
+	uint64_t running_ns;    /* thread time on a CPU */
 	uint64_t resident;      /* bytes, at its end */
 	uint32_t target;        /* tenths of a percent */
 };
@@ -70,10 +70,10 @@ struct offload_report {
 	enum offload_state state;
 	double slowdown;        /* smoothed over some 3 s; 0.02 = 2 % */
 	uint64_t resident;      /* bytes of anonymous memory */
-	uint64_t at_start;      /* the same when ebbd began, what was out already included */
-	uint64_t swapped;       /* bytes out now */
+	uint64_t at_start;      /* bytes at ebbd's start, including swapped-out ones */
+	uint64_t swapped;       /* bytes swapped out now */
 	uint64_t reclaimed;     /* pages, in all */
-	uint64_t back;          /* pages touched while on trial: taken for used, and left */
+	uint64_t back;          /* pages touched while on trial: in use, so kept */
 };
 
 #endif

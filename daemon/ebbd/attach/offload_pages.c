@@ -16,12 +16,12 @@
 #define SAMPLE 8                /* one page in so many */
 #define TRIALS 2048             /* chunks on trial at a time: 512 MiB */
 #define TRIAL_NS 1000000000ULL
-/* Pages beside some that are in use are hardly cold: they must prove it for longer. */
+/* Longer for the idle pages of a chunk that is partly in use, which are hardly cold. */
 #define TRIAL_PART_NS 16000000000ULL
 #define HEAT 16384              /* chunks remembered, 4 GiB; a power of two */
 #define LEVEL_MAX 6             /* left alone for up to 2^5 s */
-#define EAGER_MAX 2             /* or a 2^2th of that, if only partly in use */
-#define LOOK_MAX 2048           /* chunks looked at in a round: some ms */
+#define EAGER_MAX 2             /* or 1 / 2^this of that, if only partly in use */
+#define LOOK_MAX 2048           /* chunks examined in a round: some ms */
 #define PROCESSES 256
 #define PM_PRESENT (1ULL << 63)
 #define PM_SWAPPED (1ULL << 62)
@@ -36,18 +36,18 @@ struct trial {
 	uint64_t since_ns, wait_ns;
 };
 
-/* How much of a chunk was touched again. */
+/* Share of a chunk's pages that were touched again. */
 enum use { USE_NONE, USE_PART, USE_MOST };
 
-/* Direct-mapped and forgetful: what is forgotten is tried once more. */
+/* Direct-mapped; a chunk whose entry is overwritten is tried once more. */
 struct heat {
 	uint64_t chunk;
-	uint64_t since_ns;      /* left alone for 2^(level - 1) s from then on */
+	uint64_t since_ns;      /* start of its 2^(level - 1) s without trial */
 	uint32_t tgid;
 	uint8_t level;
 	uint8_t use;            /* enum use */
 	uint8_t on_trial;
-	uint8_t out;            /* was freed: resident pages were touched again */
+	uint8_t out;            /* all its pages were freed: resident ones were touched again */
 };
 
 struct offload_pages {
@@ -57,7 +57,7 @@ struct offload_pages {
 	struct target target;   /* the process at hand */
 	uint32_t at_tgid;       /* where the next round begins */
 	uint64_t at_chunk;
-	uint32_t eager;         /* powers of two; see offload_pages_run() */
+	uint32_t eager;         /* shift of the time without trial; see offload_pages_run() */
 };
 
 struct offload_pages *offload_pages_new(void)
@@ -115,7 +115,7 @@ static bool left_alone(const struct offload_pages *p, const struct heat *heat, u
 	return now - heat->since_ns < (heat->use == USE_PART ? time >> p->eager : time);
 }
 
-/* @part of @whole pages were touched again. */
+/* Classifies a chunk: @part of @whole were touched again. */
 static enum use use_of(uint64_t part, uint64_t whole)
 {
 	int came = __builtin_popcountll(part), of = __builtin_popcountll(whole);
@@ -165,7 +165,7 @@ static void map(const struct target *t, uint64_t chunk, uint64_t mask)
 	for (uint32_t i = 0; i < n; i++)
 		remote[i] = (struct iovec){ (void *)(uintptr_t)(vpn[i] << EBB_PAGE_SHIFT), 1 };
 	local = (struct iovec){ byte, n };
-	/* What is no longer there is no longer to be freed. */
+	/* Pages that have been unmapped meanwhile need no mapping. */
 	if (process_vm_readv((pid_t)t->tgid, &local, 1, remote, n, 0) < 0)
 		return;
 }
@@ -181,7 +181,7 @@ static uint64_t every_eighth(uint64_t mask)
 	return some;
 }
 
-/* Whether @trial goes on, in its next stage. */
+/* Returns whether @trial continues, in its next stage. */
 static bool judge(struct offload_pages *p, struct trial *trial, uint64_t now,
 		  struct offload_round *round)
 {
@@ -209,7 +209,10 @@ static bool judge(struct offload_pages *p, struct trial *trial, uint64_t now,
 			trial->wait_ns = TRIAL_PART_NS >> p->eager;
 		return true;
 	}
-	/* With the cgroup at its limit the kernel frees them by itself, and mapping would read. */
+	/*
+	 * Otherwise the cgroup is at its limit: the kernel frees the pages, and mapping would read
+	 * them.
+	 */
 	if (round->cached) {
 		map(&p->target, trial->chunk, trial->mask);
 		trial->mask = page_out(&p->target, trial->chunk, trial->mask);
@@ -240,8 +243,8 @@ static void judge_all(struct offload_pages *p, uint64_t now, struct offload_roun
 }
 
 /*
- * Puts the pages @within of @chunk on trial unless they are known to be in use;
- * returns how many of them are there.
+ * Puts the pages @within of @chunk on trial unless they are known to be in use; returns how many
+ * are resident.
  */
 static uint64_t begin(struct offload_pages *p, uint32_t tgid, uint64_t chunk, uint64_t within,
 		      uint64_t now)
@@ -260,7 +263,7 @@ static uint64_t begin(struct offload_pages *p, uint32_t tgid, uint64_t chunk, ui
 	}
 	mask = page_out(&p->target, chunk, every_eighth(present));
 	if (!mask) {
-		/* Locked, shared, or there is no swap. */
+		/* The pages are locked or shared, or there is no swap. */
 		leave_alone(p, tgid, chunk, USE_MOST, now);
 		return 0;
 	}
@@ -272,7 +275,7 @@ static uint64_t begin(struct offload_pages *p, uint32_t tgid, uint64_t chunk, ui
 	return (uint64_t)__builtin_popcountll(present);
 }
 
-/* The pages of @chunk from @from up to @to. */
+/* Returns the mask of @chunk's pages from @from up to @to. */
 static uint64_t part(uint64_t chunk, uint64_t from, uint64_t to)
 {
 	uint64_t mask = ~0ULL;
@@ -284,7 +287,7 @@ static uint64_t part(uint64_t chunk, uint64_t from, uint64_t to)
 	return mask;
 }
 
-/* Private and anonymous: what goes to swap and belongs to this process. */
+/* Accepts private anonymous mappings: pages that go to swap and have one owner. */
 static bool wanted(const char *line, uint64_t *from, uint64_t *to)
 {
 	unsigned long long start, end, inode;
@@ -334,10 +337,7 @@ static int by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/*
- * The processes of the tree below @dir, ascending; of more than PROCESSES those that are listed
- * first.
- */
+/* Lists the processes of the tree below @dir, ascending; at most PROCESSES. */
 static uint32_t processes(const char *dir, uint32_t *tgid)
 {
 	char *roots[] = { (char *)dir, NULL }, path[PATH_MAX];
@@ -375,7 +375,7 @@ void offload_pages_run(struct offload_pages *p, const struct cgroup_ref *c, uint
 		first++;
 	if (first == n || tgid[first] != p->at_tgid)
 		at = 0;
-	/* Once round, and the process it began in again from its start. */
+	/* One lap that ends with the first process again, from its start. */
 	for (uint32_t i = 0; i <= n && n; i++, at = 0) {
 		uint32_t id = tgid[(first + i) % n];
 
@@ -384,7 +384,7 @@ void offload_pages_run(struct offload_pages *p, const struct cgroup_ref *c, uint
 	}
 	p->at_tgid = 0;
 	p->at_chunk = 0;
-	/* All was looked at, and more might go: what is in use in part is tried sooner. */
+	/* Nothing was left to try: retry partly used chunks sooner. */
 	if (pages && p->eager < EAGER_MAX)
 		p->eager++;
 }

@@ -10,9 +10,9 @@
 #include "offload_room.h"
 
 #define LOOK_NS 1000000000ULL
-/* Slabs of a lost donor are found new places meanwhile. */
+/* Pause after a donor was lost, in which its slabs get new donors. */
 #define QUIET_NS 30000000000ULL
-#define MARGIN 16               /* of a device's size stays free for the kernel's own reclaim */
+#define MARGIN 16               /* 1 / this of a device stays free for the kernel's own reclaim */
 #define ANSWER_MS 500
 
 struct found {
@@ -21,7 +21,7 @@ struct found {
 	uint32_t n;
 };
 
-/* Switched on by a unit's ebbctl, /dev/ebb0 may be listed as "/ebb0": swaps.c of ebbctl. */
+/* /dev/ebb0 may be listed as "/ebb0" if a unit's ebbctl switched it on (swaps.c of ebbctl). */
 static bool is_listed(const char *block, const char *path)
 {
 	return !strcmp(path, block) ||
@@ -69,7 +69,7 @@ static int add(const struct device_record *d, void *data)
 	return 0;
 }
 
-/* Donors lost so far and pages that no donor took; -1 when the server does not say. */
+/* Returns donors lost plus pages that no donor took, so far; -1 without an answer. */
 static int64_t troubles(const char *name)
 {
 	_cleanup_json_ struct json_object *answer =

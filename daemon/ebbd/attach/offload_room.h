@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Free capacity for offloaded pages: of the first swap area to be used, and of its donors. */
+/* Free capacity for offloaded pages: of the swap area used first, and of its donors. */
 #ifndef EBB_OFFLOAD_ROOM_H
 #define EBB_OFFLOAD_ROOM_H
 
@@ -18,13 +18,13 @@ struct offload_device {
 /* All zeroes at the start. */
 struct offload_room {
 	uint64_t bytes;         /* may be paged out */
-	enum offload_state why; /* when that is 0 */
+	enum offload_state why; /* reason when bytes is 0 */
 	uint64_t looked_ns;
-	uint64_t quiet_ns;      /* nothing goes out before that */
+	uint64_t quiet_ns;      /* earliest time of the next page-out */
 	struct offload_device device[OFFLOAD_DEVICES];
 };
 
-/* Once a second at most; in between the result stays. */
+/* Refreshes @r at most once a second. */
 void offload_room_look(struct offload_room *r, uint64_t now_ns);
 
 /*

@@ -26,7 +26,7 @@ static uint32_t name_users(void *data, const struct policy *policy, char *text, 
 	return found;
 }
 
-/* Names of @info that @to has not, or whose value in @params it does not take. */
+/* Lists parameters of @info that @to lacks or whose value in @params it rejects. */
 static void name_dropped(const struct ebb_policy_info *info, const struct ebb_params *params,
 			 const struct ebb_policy_info *to, char *text, size_t size)
 {

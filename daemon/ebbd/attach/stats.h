@@ -13,7 +13,7 @@ void stats_publish(struct attachments *a);
 /* Appends one object per attached cgroup to @rows; all if @owner is 0. */
 void stats_json(struct attachments *a, uint64_t owner, struct json_object *rows);
 
-/* Returns the offloading of @t for a JSON answer, owned by the caller.  With the lock held. */
+/* Returns the offloading state of @t as JSON, owned by the caller.  Requires the lock. */
 struct json_object *offload_json(const struct attachment *t);
 
 #endif

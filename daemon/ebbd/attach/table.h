@@ -31,22 +31,22 @@ struct attachment {
 	uint64_t timely_told;     /* its timely_ns as the BPF programs know it */
 	uint64_t swapped_in;      /* at the last tick */
 	bool recording;           /* its events also go to maps/trace */
-	bool needed;              /* hit detection, by it or one below, at this tick */
+	bool needed;              /* at this tick: the cgroup or one below needs hit detection */
 	uint64_t uses;            /* of hit detection, at this tick */
 	uint32_t quiet_ticks;     /* since hit detection was last needed */
-	struct event_set *events; /* NULL while an ancestor's cover it */
+	struct event_set *events; /* NULL while an ancestor's events cover the cgroup */
 };
 
 struct attachments {
 	struct plane *plane;
 	struct budget_table *budgets;
-	pthread_mutex_t lock;     /* main thread, offloading, recording */
+	pthread_mutex_t lock;     /* taken by the main, offloading and recording threads */
 	struct attachment *item[EBB_MAX_CGROUPS];
 	uint32_t n;
 	int cpus;                 /* online when the events were opened */
 };
 
-/* With the lock held. */
+/* Requires the lock. */
 struct attachment *attachments_find(const struct attachments *a, uint64_t owner);
 
 #endif

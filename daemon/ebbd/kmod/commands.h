@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Those commands of a device's control socket that the kernel module supports. */
+/* Control-socket commands that devices of the kernel module support. */
 #ifndef EBB_KMOD_COMMANDS_H
 #define EBB_KMOD_COMMANDS_H
 

@@ -22,14 +22,14 @@
 #include "manager.h"
 
 #define MS 1000000ull
-/* Between two looks at a device; events come at once. */
+/* Interval of looks at a device; events trigger one at once. */
 #define LOOK (2 * KMOD_SECOND)
-/* The reciprocal of the time that looks at many slabs take at most. */
+/* Looks at many slabs take at most 1 / this of the time. */
 #define LOOK_SHARE 20
-/* ns of connects and moves at a time, between answers to requests. */
+/* ns of connects and moves between two answers to requests. */
 #define BUDGET (200 * MS)
 #define NO_MODULE (5 * KMOD_SECOND)
-/* Between two requests for a lock to systemd-logind. */
+/* Interval of requests to systemd-logind for a sleep lock. */
 #define ASK_LOGIND (60 * KMOD_SECOND)
 
 struct managed {
@@ -40,10 +40,10 @@ struct managed {
 	int listen_fd;
 	ino_t socket;               /* inode of the socket */
 	int awake_fd;               /* inhibits sleep; -1: not yet */
-	uint64_t awake_due;         /* ns: time of the next request for it */
+	uint64_t awake_due;         /* ns: time of the next request for that lock */
 	uint64_t due;               /* ns: time of the next round */
 	bool recorded;              /* at the last reading of the records */
-	uint32_t failures;          /* rounds that failed one after the other */
+	uint32_t failures;          /* consecutive failed rounds */
 	uint32_t unplaced, single;
 	uint32_t mapped, migrated, fell_back; /* by rounds that exceeded their budget */
 };
@@ -75,7 +75,7 @@ static void device_drop(struct kmod_manager *m, int i)
 	struct managed *d = m->device[i];
 
 	if (d->listen_fd >= 0) {
-		/* A device of another frontend, created under the name meanwhile, has its own. */
+		/* A device of another frontend may have taken the name, with its own socket. */
 		if (socket_of(d->name) == d->socket)
 			unlink(ebb_device_socket(d->name));
 		close(d->listen_fd);
@@ -194,7 +194,7 @@ static void read_events(struct kmod_manager *m)
 		disconnect(m);
 }
 
-/* Log a failure once, and again for another reason: a donor may return with another key. */
+/* Returns whether to log a failure: once per reason, as a donor may return with another key. */
 static bool is_news(struct kmod_patience *p, int error)
 {
 	bool news = p->failures == 1 || error != p->logged;
@@ -239,7 +239,7 @@ static void log_moves(struct managed *d, const struct kmod_round *round)
 	d->single = round->single;
 }
 
-/* NULL: out of memory; the next round tries again. */
+/* Returns NULL without memory; the next round tries again. */
 static struct kmod_view *class_view(struct managed *d, uint32_t class)
 {
 	if (!d->class[class]) {
@@ -252,7 +252,7 @@ static struct kmod_view *class_view(struct managed *d, uint32_t class)
 	return d->class[class];
 }
 
-/* The classes that class 0's look has found; adds their results to @all. */
+/* Settles the classes that the look at class 0 found; adds their results to @all. */
 static int settle_classes(struct managed *d, struct kmod_round *all, struct error *e)
 {
 	int r = 0;
@@ -289,9 +289,7 @@ static void inhibit_sleep(struct managed *d)
 	else if (d->awake_fd != -EOPNOTSUPP && !d->awake_due)
 		log_warn("device %s: systemd-logind does not inhibit sleep: %s; destroy the device before the machine sleeps",
 			 d->name, strerror(-d->awake_fd));
-	/*
-	 * From the end of the request: one that takes longer than ASK_LOGIND would repeat for ever.
-	 */
+	/* From the end of the request: one longer than ASK_LOGIND would repeat forever. */
 	d->awake_due = now_ns() + ASK_LOGIND;
 }
 
@@ -310,7 +308,7 @@ static void run_round(struct managed *d)
 	d->due = begun + (took * LOOK_SHARE > LOOK ? took * LOOK_SHARE : LOOK);
 	d->failures = r ? d->failures + 1 : 0;
 	if (r) {
-		/* The module destroys a device a moment before its record is removed. */
+		/* The module destroys a device just before its record is removed. */
 		if (d->failures == 2)
 			log_warn("device %s: not managed: %s", d->name, e.text);
 	} else {

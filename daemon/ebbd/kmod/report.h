@@ -10,12 +10,12 @@
 
 #include "lib/kmod/settle.h"
 
-/* Slabs of one answer; "next" has the index of the rest. */
+/* Limit of slabs in an answer; "next" is the index of the first one left. */
 #define KMOD_SLABS_AT_ONCE 1024
 
 void kmod_report_status(const struct kmod_view *v, const char *name, struct json_object *a);
 void kmod_report_stats(const struct kmod_view *v, struct json_object *a);
-/* @before: a table of as many slabs, @seconds old; NULL: none. */
+/* @before: the slab table @seconds ago, of equal length, or NULL. */
 void kmod_report_slabs(const struct kmod_view *v, const char *name,
 		       const struct ebb_swap_slab *before, double seconds, uint32_t from,
 		       struct json_object *a);

@@ -21,27 +21,26 @@
 /* One software event with its program. */
 struct event {
 	struct bpf_link *link;
-	pid_t tid;            /* per-thread events: whose, */
-	uint32_t round;       /* and when it was last seen in the cgroup */
+	pid_t tid;            /* per-thread events: thread */
+	uint32_t round;       /* when the thread was last seen in the cgroup */
 };
 
 /*
- * A v2 directory scopes events to a cgroup.  Where a v1 cgroup has no twin
- * there, major-fault events are machine-wide (a filter in BPF costs a major
- * fault nothing that counts) and detection has one inherited event a thread,
- * so that tasks outside pay nothing either.
+ * A v2 directory scopes events to a cgroup.  Where a v1 cgroup has no twin there, major-fault
+ * events are machine-wide (filtering in BPF is negligible for a major fault), and detection has one
+ * inherited event per thread, so that other tasks pay nothing.
  */
 struct event_set {
 	struct plane *plane;
 	struct cgroup_ref cgroup;
 	int cgroup_fd;        /* v2 directory, or -1 */
-	struct event *major;  /* one a CPU */
+	struct event *major;  /* one per CPU */
 	uint32_t majors;
-	struct event *detect; /* enter and minor, one pair a CPU or a thread */
+	struct event *detect; /* enter and minor: one pair per CPU or thread */
 	uint32_t detects;
-	uint32_t round;       /* of looking for threads */
+	uint32_t round;       /* number of the last scan for threads */
 	atomic_bool detecting;
-	pthread_mutex_t lock; /* of what belongs to detection */
+	pthread_mutex_t lock; /* protects the detection members */
 };
 
 static int event_open(struct event *ev, struct bpf_program *program, uint64_t config, pid_t pid,
@@ -172,9 +171,9 @@ static void open_threads_below(struct event_set *s, const char *path)
 }
 
 /*
- * One pair for every thread of the v1 cgroup and below, none for those that
- * ended or left.  A thread made since the last time has its maker's pair and
- * gets its own here, which stays when the maker's goes.
+ * Opens one pair for every thread of the v1 cgroup and below, and closes pairs of threads that
+ * ended or left.  A new thread has inherited its creator's pair and gets its own here, which stays
+ * when the creator's goes.
  */
 static void open_threads(struct event_set *s)
 {
@@ -245,9 +244,8 @@ void events_close(struct event_set **set, enum events_pins pins)
 }
 
 /*
- * Opened when needed and closed again, not just disabled: while an event of a
- * kind exists, every fault of the machine takes the slow path to find out that
- * it is not meant.
+ * Opens the events, which are closed rather than disabled when not needed: while an event of a kind
+ * exists, every fault on the machine takes the slow path to check for it.
  */
 static void open_detect(struct event_set *s)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* The perf events of one attached cgroup, one of each kind a CPU. */
+/* The perf events of one attached cgroup, one of each kind per CPU. */
 #ifndef EBB_EVENTS_H
 #define EBB_EVENTS_H
 

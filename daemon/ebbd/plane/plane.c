@@ -27,13 +27,13 @@
 #define LINKS_DIR EBB_PINS "/links"
 #define BPF_FS_MAGIC_NUMBER 0xcafe4a11
 
-/* What is pinned by name, and so the contract with bpftool and libebbgc. */
+/* Pinned by name: the contract with bpftool and libebbgc. */
 static const char *const pinned_maps[] = {
 	"meta", "params", "counters", "cgroups", "prefetched", "procs", "devices", "policies",
 	"cgroup_stats", "epoch_slots", "epochs", "arrivals",
 };
 
-/* libbpf's own messages come one level down: it warns about what is only tried. */
+/* Logs libbpf's messages one level lower: it also warns about mere attempts. */
 static int libbpf_log(enum libbpf_print_level level, const char *fmt, va_list ap)
 {
 	char text[2048];
@@ -86,7 +86,7 @@ static int make_dirs(struct error *e)
 	return 0;
 }
 
-/* True if pins of our own ABI are there; those of another are swept away. */
+/* Returns whether pins of our own ABI exist; removes those of another. */
 static bool pins_usable(void)
 {
 	_cleanup_close_ int fd = bpf_obj_get(MAPS_DIR "/meta");
@@ -139,10 +139,7 @@ static int load_objects(struct plane *p, struct error *e)
 	p->evict = evict_bpf__open();
 	if (!p->fault || !p->evict)
 		return plane_load_failed(e, "fault", -errno);
-	/*
-	 * A map with a pin path is taken from there if it is compatible, made and
-	 * pinned otherwise.
-	 */
+	/* libbpf reuses a compatible map at the pin path, or creates and pins one. */
 	for (size_t i = 0; i < sizeof(pinned_maps) / sizeof(pinned_maps[0]); i++) {
 		map = bpf_object__find_map_by_name(p->fault->obj, pinned_maps[i]);
 		snprintf(path, sizeof(path), MAPS_DIR "/%s", pinned_maps[i]);
@@ -164,7 +161,7 @@ struct hook {
 	const char *name;
 };
 
-/* Both would count. */
+/* Removes a predecessor's pins: both would count. */
 static void unpin_predecessor(const char *name)
 {
 	char path[PATH_MAX];
@@ -175,7 +172,7 @@ static void unpin_predecessor(const char *name)
 	unlink(path);
 }
 
-/* Attaches and pins what may go on without us; @failed is told which was refused. */
+/* Attaches and pins programs that may outlive ebbd; *@failed names a rejected one. */
 static int attach_hooks(const struct hook *hooks, size_t n, const char **failed)
 {
 	char path[PATH_MAX];
@@ -241,7 +238,7 @@ static int try_exact(struct plane *p)
 	return r;
 }
 
-/* All of bpf/exact or nothing of it: what only half counts is worse than what counts less. */
+/* Attaches bpf/exact as a whole or not at all: partial counts would be worse than none. */
 static int attach_exact(struct plane *p, enum hooks_wish wish, struct error *e)
 {
 	int r = wish == HOOKS_TRACEPOINTS ? -ENOSYS : try_exact(p);
@@ -405,7 +402,7 @@ static void flush(struct plane *p)
 		bpf_map_delete_elem(p->cgroups, &gone[--n]);
 }
 
-/* Programs on faults run within RCU's read side; this is a grace period, but with nohz_full. */
+/* Waits for a grace period of RCU, which covers programs on faults; not with nohz_full. */
 void plane_wait_programs(void)
 {
 	syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);

@@ -52,7 +52,7 @@ struct plane {
 	struct policy policy[EBB_MAX_POLICIES]; /* index = slot; [0] is "none" */
 	uint32_t policies;       /* slots used so far, free ones among them */
 	char policy_dir[PATH_MAX];
-	uint32_t flushes;        /* of the cache that are still to come */
+	uint32_t flushes;        /* flushes of the cache still to come */
 	int cpus;                /* possible CPUs: the length of per-CPU values */
 	bool mounted_bpffs;      /* created by this ebbd */
 	bool took_over;          /* found the pins of a previous ebbd */
@@ -65,7 +65,7 @@ struct plane {
 
 enum plane_program { PLANE_ENTER, PLANE_MINOR, PLANE_MAJOR };
 
-/* HOOKS_AUTO is fentry where it loads, found by trying. */
+/* HOOKS_AUTO tries fentry first. */
 enum hooks_wish { HOOKS_AUTO, HOOKS_FENTRY, HOOKS_TRACEPOINTS };
 
 struct plane_wish {

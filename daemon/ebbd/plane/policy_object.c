@@ -36,7 +36,7 @@ static bool gpl_compatible(const char *license)
 	return false;
 }
 
-/* [a-z0-9][a-z0-9_-]*, ended by NUL within @size bytes. */
+/* Accepts [a-z0-9][a-z0-9_-]*, NUL-terminated within @size bytes. */
 static bool name_fits(const char *name, size_t size)
 {
 	size_t n = strnlen(name, size);
@@ -77,7 +77,7 @@ static int check_info(const char *file, const struct ebb_policy_info *info, stru
 	return 0;
 }
 
-/* What a text of a fixed field of @size bytes would do to a reader without its NUL. */
+/* Terminates texts of fixed size, which readers expect to have a NUL. */
 static void end_texts(struct ebb_policy_info *info)
 {
 	info->help[sizeof(info->help) - 1] = '\0';
@@ -92,8 +92,8 @@ struct sections {
 };
 
 /*
- * What goes round without the verifier walking each turn, or NULL: the number it walked
- * would say nothing about how long a fault may take.
+ * Returns the name of a loop whose iterations the verifier does not walk, or NULL: its instruction
+ * count would not bound the time of a fault.
  */
 static const char *endless_call(const Elf_Data *code)
 {
@@ -108,7 +108,7 @@ static const char *endless_call(const Elf_Data *code)
 		memcpy(&insn, (char *)code->d_buf + at, sizeof(insn));
 		if (insn.code == (BPF_LD | BPF_IMM | BPF_DW))
 			at += sizeof(insn);     /* the upper half of the number */
-		/* BPF_JCOND of Linux 6.9. */
+		/* BPF_JCOND, Linux 6.9 */
 		if (insn.code == (BPF_JMP | 0xe0))
 			return "may_goto";
 		if (insn.code != (BPF_JMP | BPF_CALL) || insn.src_reg)
@@ -120,7 +120,7 @@ static const char *endless_call(const Elf_Data *code)
 	return NULL;
 }
 
-/* The same for what the kernel is to provide, by name. */
+/* Returns the name of such a loop among the kernel functions it needs. */
 static const char *endless_symbol(Elf *elf, const GElf_Shdr *table, Elf_Data *data)
 {
 	GElf_Sym symbol;
@@ -189,7 +189,7 @@ int policy_object_check(const char *file, const void *data, size_t size,
 		return fail_exit(e, EXIT_USAGE, ENOEXEC,
 				 "%s: no policy in it (no section .rodata.policy); use EBB_POLICY() of ebb_policy.h",
 				 file);
-	/* First of all: with another ABI the rest may be laid out otherwise. */
+	/* Check the ABI first: another one may have another layout. */
 	memcpy(&abi, s.info->d_buf, sizeof(abi));
 	if (abi != EBB_ABI || s.info->d_size < sizeof(found))
 		return fail_exit(e, EXIT_USAGE, EPROTO,
@@ -222,7 +222,7 @@ int policy_object_check(const char *file, const void *data, size_t size,
 
 int policy_object_read(const char *file, struct policy_object *o, struct error *e)
 {
-	/* O_NONBLOCK: a FIFO must not hold us until somebody writes. */
+	/* O_NONBLOCK: do not wait for a writer of a FIFO. */
 	_cleanup_close_ int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	_cleanup_free_ char *data = NULL;
 	struct stat st;

@@ -39,8 +39,8 @@ static struct policy *free_slot(struct plane *p)
 }
 
 /*
- * The last lines of a verifier's log, without its statistics, " | " between
- * them: the last is the reason, those before it the place.
+ * Joins the last lines of a verifier log, without statistics, by " | ": the last is the reason, the
+ * others the place.
  */
 static void last_words(char *log, char *text, size_t size)
 {
@@ -61,7 +61,7 @@ static void last_words(char *log, char *text, size_t size)
 			len += snprintf(text + len, size - len, "%s%.100s", len ? " | " : "", line[i]);
 }
 
-/* The whole log, for the policy's author. */
+/* Stores the whole log for the policy's author. */
 static void keep_log(const char *log)
 {
 	char path[PATH_MAX];
@@ -119,7 +119,7 @@ static int put_program(struct plane *p, uint32_t slot, struct bpf_object *o)
 	return bpf_map_update_elem(p->programs, &slot, &fd, BPF_ANY) ? -errno : 0;
 }
 
-/* Fills the free slot @policy; takes @object over on success. */
+/* Fills the free slot @policy; takes @object on success. */
 static int occupy(struct plane *p, struct policy *policy, const struct ebb_policy_info *info,
 		  struct bpf_object *object, enum policy_origin origin, const char *file)
 {
@@ -128,7 +128,7 @@ static int occupy(struct plane *p, struct policy *policy, const struct ebb_polic
 
 	if (r)
 		return r;
-	/* The pinned map may hold what an earlier ebbd had in this slot, tables and all. */
+	/* The pinned map may hold a program of an earlier ebbd in this slot. */
 	if (!object)
 		bpf_map_delete_elem(p->programs, &slot);
 	*policy = (struct policy){ .info = *info, .object = object, .origin = origin };
@@ -148,7 +148,7 @@ static int no_slot(const char *file, struct error *e)
 			 file, EBB_MAX_POLICIES - 1);
 }
 
-/* One at start, of either origin. */
+/* Opens one policy of either origin at start. */
 static int open_object(struct plane *p, const char *file, enum policy_origin origin,
 		       struct error *e)
 {
@@ -184,8 +184,8 @@ static int open_object(struct plane *p, const char *file, enum policy_origin ori
 }
 
 /*
- * One that was loaded and does not load now, on another kernel perhaps, is known all
- * the same: configuration may name it, and attaching it reports the reason.
+ * Keeps a stored policy that does not load, perhaps on another kernel, under its name:
+ * configuration may refer to it, and attaching reports the reason.
  */
 static int open_unloadable(struct plane *p, const char *file, enum policy_origin origin,
 			   struct error *e)
@@ -194,7 +194,7 @@ static int open_unloadable(struct plane *p, const char *file, enum policy_origin
 	struct policy *policy;
 	int r;
 
-	/* Why a file is no policy's was said when it was tried. */
+	/* The failed attempt to load has logged why a file is no policy. */
 	if (policy_object_read(file, &source, NULL) || find(p, source.info.name))
 		return 0;
 	policy = free_slot(p);
@@ -204,7 +204,7 @@ static int open_unloadable(struct plane *p, const char *file, enum policy_origin
 	return r;
 }
 
-/* 0.1.0 also kept NAME.so, which ran in ebbd. */
+/* Rejects a NAME.so of 0.1.0, which ran in ebbd. */
 static int open_native(struct plane *p, const char *file, enum policy_origin origin,
 		       struct error *e)
 {
@@ -242,8 +242,8 @@ static bool ends_with(const char *text, const char *end)
 }
 
 /*
- * Opens the files of @dir whose names end with @suffix.  One bad policy does not take the others
- * with it.  -errno when @dir cannot be read.
+ * Opens the files of @dir whose names end with @suffix.  A bad policy does not affect the others.
+ * -errno when @dir cannot be read.
  */
 static int open_each(struct plane *p, const char *dir, const char *suffix,
 		     enum policy_origin origin,
@@ -296,7 +296,7 @@ void policies_close(struct plane *p)
 
 /* --- load and unload, live ------------------------------------------------ */
 
-/* Runs it by itself, and refuses what would stall faults. */
+/* Measures the policy in a trial, and rejects one that would stall faults. */
 static int try_out(struct plane *p, const char *file, const struct policy_object *source,
 		   struct policy_cost *cost, struct error *e)
 {
@@ -323,7 +323,7 @@ static int try_out(struct plane *p, const char *file, const struct policy_object
 	return 0;
 }
 
-/* Writes @size bytes beside where they are to be, as @temporary; fsync'ed. */
+/* Writes @size bytes to the file @temporary beside @final; fsync'ed. */
 static int stage(const char *name, const void *data, size_t size, char *temporary, char *final,
 		 struct error *e)
 {
@@ -360,7 +360,7 @@ static int same_params(const struct ebb_policy_info *a, const struct ebb_policy_
 	return 1;
 }
 
-/* The policy of that name if it may be replaced by what @file holds. */
+/* Checks that @file may replace the policy @name; sets *@old to that policy or NULL. */
 static int may_replace(struct plane *p, const char *file, const char *name, struct policy **old,
 		       struct error *e)
 {
@@ -372,8 +372,8 @@ static int may_replace(struct plane *p, const char *file, const char *name, stru
 }
 
 /*
- * With the lock held: no policy runs in that slot while its parameters change
- * their meaning.  @object is taken over if it is policy->object afterwards.
+ * Requires the lock: no policy may run in that slot while its parameters change their meaning.
+ * Takes @object if policy->object is @object afterwards.
  */
 static int swap_object(struct plane *p, const struct policy_users *users, struct policy *policy,
 		       const struct ebb_policy_info *info, struct bpf_object *object,
@@ -391,7 +391,7 @@ static int swap_object(struct plane *p, const struct policy_users *users, struct
 			put_program(p, slot, old);
 		return r;
 	}
-	/* Until its parameters are in place it must not run either. */
+	/* It must not run before its parameters are in place either. */
 	bpf_map_delete_elem(p->programs, &slot);
 	plane_wait_programs();
 	users->translate(users->data, policy, info, change->dropped, sizeof(change->dropped));

@@ -27,7 +27,7 @@
 int policies_open(struct plane *p, const char *dir, struct error *e);
 void policies_close(struct plane *p);
 
-/* Whether policy @name is stored but cannot be used: of another ABI, or native as in 0.1.0. */
+/* Returns whether policy @name is stored but unusable: of another ABI, or native as in 0.1.0. */
 bool policies_unusable(const struct plane *p, const char *name);
 
 struct policy_change {
@@ -43,8 +43,7 @@ struct policy_users {
 	void (*lock)(void *data);
 	void (*unlock)(void *data);
 	/*
-	 * Returns the number of cgroups with @policy; stores their names in @text, separated by ",
-	 * ".
+	 * Returns the number of cgroups with @policy; stores their names in @text, comma-separated.
 	 */
 	uint32_t (*name)(void *data, const struct policy *policy, char *text, size_t size);
 	/* @policy is about to become @to: names parameters that do not fit in @dropped. */
@@ -53,8 +52,8 @@ struct policy_users {
 };
 
 /*
- * Loads @file, NAME.bpf.o, or swaps it for the loaded policy of that name, wherever that is
- * attached.  On failure nothing has changed.
+ * Loads @file, NAME.bpf.o, or replaces the loaded policy of that name wherever it is attached.  A
+ * failure changes nothing.
  */
 int policies_load(struct plane *p, const struct policy_users *users, const char *file,
 		  struct policy_change *change, struct error *e);
@@ -64,8 +63,8 @@ int policies_unload(struct plane *p, const struct policy_users *users, const cha
 		    struct error *e);
 
 /*
- * Loads the program of a policy that comes with ebb, if that has not been needed
- * before: the verifier takes up to a fifth of a second for each.
+ * Loads the program of a policy of ebb at its first use: the verifier takes up to a fifth of a
+ * second for each.
  */
 int policies_need(struct plane *p, const struct policy *policy, struct error *e);
 

@@ -14,16 +14,16 @@
 #include "plane.h"
 #include "policy_trial.h"
 
-#define CALLS 128           /* per walk */
-#define ROOM 4096           /* pages: of a cgroup of 128 MiB */
-#define TRIAL_NS 100000000  /* then it is known to be slow */
+#define CALLS 128           /* per access pattern */
+#define ROOM 4096           /* pages: room of a cgroup of 128 MiB */
+#define TRIAL_NS 100000000  /* longer means: slow */
 
 /* Page of the @i-th fault. */
 static uint64_t walk_sequential(uint64_t i) { return i; }
 static uint64_t walk_backwards(uint64_t i) { return 100000 - 7 * i; }
 static uint64_t walk_two(uint64_t i) { return i & 1 ? 500000 + i : 3 * i; }
 static uint64_t walk_random(uint64_t i) { return (i + 1) * 0x9e3779b97f4a7c15ULL >> 44; }
-/* The same pages over and over in an irregular order. */
+/* Repeats a few pages in an irregular order. */
 static uint64_t walk_again(uint64_t i) { return walk_random(i % 32); }
 
 static const struct {
@@ -82,7 +82,7 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* One page fault of ours is one call of the policy; how long it took, in ns. */
+/* Calls the policy by a page fault of this thread; sets *@ns to its duration. */
 static int call(struct trial *t, uint32_t walk, uint32_t i, uint32_t *ns)
 {
 	struct ebb_fault f = {
@@ -145,7 +145,7 @@ static int with_pages(struct trial *t, struct policy_cost *cost)
 	t->pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (t->pages == MAP_FAILED)
 		return -errno;
-	/* Under mlockall() they are there already and would never fault. */
+	/* mlockall() has populated the pages, which then never fault. */
 	munlock(t->pages, size);
 	madvise(t->pages, size, MADV_NOHUGEPAGE);
 	r = measure(t, cost);

@@ -13,7 +13,7 @@
 
 #include "plane.h"
 
-/* The static part, of a loaded program. */
+/* Fills in the static part, from a loaded program. */
 void policy_cost_read(int program, struct policy_cost *cost);
 
 /*

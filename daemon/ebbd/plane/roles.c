@@ -5,7 +5,7 @@
 
 #include "roles.h"
 
-/* A thread's name has at most 15 characters; where a runtime's is longer, its beginning. */
+/* Names of threads have at most 15 characters; longer runtime names are truncated. */
 static const char *const collectors[] = {
 	EBB_GC_THREAD,
 	/* HotSpot: Parallel and G1, ZGC, Shenandoah; the VM thread runs the serial collector. */

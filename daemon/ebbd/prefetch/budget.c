@@ -17,27 +17,27 @@
 
 #define IDLE_NS 500000000ULL
 #define FLUSH_SHARE 256     /* statistics are refreshed after limit / this was prefetched */
-#define WRITEBACK_SHARE 4   /* with more than limit / this under writeback, nothing is prefetched */
+#define WRITEBACK_SHARE 4   /* more than limit / this under writeback stops prefetching */
 
 struct budget {
 	struct budget_table *table;
 	uint64_t owner;
-	char *path;                            /* of the cgroup, whose memory controller is */
-	bool v2;                               /* on version 2 */
+	char *path;                            /* the cgroup's directory */
+	bool v2;                               /* its controller is on version 2 */
 	int stat_fd;                           /* memory.stat, or -1 */
 	atomic_uint refs;                      /* its attachment, tables, the executor */
-	_Atomic(struct event_set *) events;    /* the main thread's, as all to the next mark */
+	_Atomic(struct event_set *) events;    /* from here on written by the main thread */
 	_Atomic uint64_t limit;
 	_Atomic uint32_t room;
-	_Atomic uint32_t sample;               /* of throttle, as the four below */
+	_Atomic uint32_t sample;               /* copies of throttle's, like the next three */
 	_Atomic uint64_t timely_ns, resumed_ns, active_ns;
-	atomic_bool waits;                     /* it misses behind what others prefetch */
+	atomic_bool waits;                     /* its misses wait for others' prefetches */
 	struct throttle throttle;
 	struct neighbour neighbour;
-	_Atomic uint64_t prefetched, expired;  /* the executor's, as all to the next mark */
-	_Atomic uint64_t unused; /* outstanding for so long that they were hardly needed */
+	_Atomic uint64_t prefetched, expired;  /* from here on written by the executor */
+	_Atomic uint64_t unused; /* pages outstanding so long that they are hardly needed */
 	_Atomic uint64_t uses;
-	uint64_t idle; /* outstanding for so long that they are not in flight */
+	uint64_t idle; /* pages outstanding too long to be in flight */
 	uint64_t used; /* hits, late and wasted, when the counters were read */
 	uint64_t unflushed;                    /* pages prefetched since memory.stat was read */
 	uint64_t sweep_idle, sweep_unused;
@@ -62,8 +62,8 @@ struct budget_table {
 	struct executor_config config;
 	_Atomic(struct view *) view;
 	atomic_uint
-		readers; /* between loading a pointer and counting or leaving what it points to */
-	_Atomic uint32_t waiting; /* budgets of @view that wait; the main thread's */
+		readers; /* threads between loading a pointer and taking or dropping a reference */
+	_Atomic uint32_t waiting; /* budgets in @view that wait; written by the main thread */
 	struct budget_sweep sweep;
 };
 
@@ -72,7 +72,7 @@ static uint64_t get(const _Atomic uint64_t *v)
 	return atomic_load_explicit(v, memory_order_relaxed);
 }
 
-/* By its one writer. */
+/* For the only writer of @v. */
 static void add(_Atomic uint64_t *v, uint64_t n)
 {
 	atomic_store_explicit(v, get(v) + n, memory_order_relaxed);
@@ -152,7 +152,7 @@ struct budget *budget_new(struct budget_table *t, const struct cgroup_ref *cgrou
 		return NULL;
 	}
 	atomic_init(&b->refs, 1);
-	/* Without it reading fails, which costs nothing else. */
+	/* On failure reads of it fail, without further effect. */
 	snprintf(path, sizeof(path), "%s/memory.stat", cgroup->path);
 	b->stat_fd = open(path, O_RDONLY | O_CLOEXEC);
 	budget_read_limit(b, cgroup);
@@ -332,7 +332,7 @@ bool budget_passes(struct budget *b)
 	return !sample || b->turn++ % sample == 0;
 }
 
-/* Pages that may be requested, by the counters read last. */
+/* Returns the pages that may be requested, by the last counters. */
 static uint64_t left(const struct budget *b)
 {
 	uint64_t out = outstanding(b, b->used), room = budget_room(b);
@@ -367,8 +367,8 @@ void budget_detect(struct budget *b)
 	struct event_set *events;
 
 	/*
-	 * First: the main thread, which switches off what is not used, looks at it again after
-	 * that.
+	 * Count the use first: the main thread, which switches unused detection off, checks the
+	 * count again afterwards.
 	 */
 	atomic_store(&b->uses, atomic_load(&b->uses) + 1);
 	atomic_fetch_add(&b->table->readers, 1);
@@ -387,9 +387,9 @@ static uint64_t usage(const struct budget *b)
 }
 
 /*
- * Over memory.high a charge would throttle this thread, and at memory.max it can invoke
- * the OOM killer although pages under writeback will be free soon: reclaims before the
- * charge, and gives up where that fails.  Version 1 has no file for it; there the charge reclaims.
+ * Over memory.high a charge would throttle this thread, and at memory.max it can invoke the OOM
+ * killer although pages under writeback will be free soon: reclaims before the charge, and returns
+ * false if that fails.  Version 1 has no such file; there the charge reclaims.
  */
 bool budget_make_room(struct budget *b, uint32_t pages)
 {

@@ -31,7 +31,7 @@ void budget_table_free(struct budget_table **t);
 
 /* Returns a budget with its limit read, not published yet; NULL without memory. */
 struct budget *budget_new(struct budget_table *t, const struct cgroup_ref *cgroup);
-/* Releases it; the executor finds it no more after the next publication.  NULL is fine. */
+/* Releases @b; after the next publication the executor no longer finds it.  NULL is fine. */
 void budget_put(struct budget **b);
 /* Publishes the @n budgets @b, by owner, to the executor.  -ENOMEM changes nothing. */
 int budget_publish(struct budget_table *t, struct budget *const *b, uint32_t n);
@@ -53,10 +53,10 @@ void budget_tick(struct budget *b, const struct ebb_counters *c, uint64_t now);
 uint64_t budget_limit(const struct budget *b);      /* bytes; UINT64_MAX: none */
 uint32_t budget_room(const struct budget *b);       /* pages that may be outstanding */
 uint64_t budget_timely_ns(const struct budget *b);  /* 0: not known */
-uint64_t budget_prefetched(const struct budget *b); /* pages requested of the kernel */
-uint64_t budget_expired(const struct budget *b);    /* of them expired unread: wasted */
-uint64_t budget_uses(const struct budget *b);       /* of hit detection so far */
-/* Pages prefetched and not used yet, by the counters @c. */
+uint64_t budget_prefetched(const struct budget *b); /* pages requested from the kernel */
+uint64_t budget_expired(const struct budget *b);    /* those of them that expired unread: wasted */
+uint64_t budget_uses(const struct budget *b);       /* uses of hit detection so far */
+/* Returns the pages prefetched and not used yet, by the counters @c. */
 uint64_t budget_outstanding(const struct budget *b, const struct ebb_counters *c);
 
 /*
@@ -77,12 +77,12 @@ void budget_refresh_stats(struct budget *b);
 struct budget *budget_hold(struct budget_table *t, uint64_t owner);
 void budget_release(struct budget *b);
 
-/* Returns whether to execute its next request; of a throttled cgroup's, only a sample. */
+/* Returns whether to execute its next request; a throttled cgroup gets only a sample. */
 bool budget_passes(struct budget *b);
 
 struct budget_grant {
 	uint32_t pages;         /* of those wanted */
-	uint32_t batch, before; /* pages a call, and in flight when it is made */
+	uint32_t batch, before; /* pages per call, and pages in flight before it */
 };
 
 /* Reads the counters only if the known values do not allow @wanted. */

@@ -70,7 +70,7 @@ static void *run(void *data)
 				return NULL;
 		ring_buffer__consume(x->ring);
 		now = now_ns();
-		/* The main thread is away for seconds while the verifier looks at a long policy. */
+		/* The verifier may keep the main thread busy for seconds. */
 		if (now - x->beat_ns > EBB_QUIET_NS / 8) {
 			plane_heartbeat(x->plane);
 			x->beat_ns = now;

@@ -5,9 +5,9 @@
 #include "page_out.h"
 #include "settings.h"
 
-/* Pages between the fault and what is paged out behind it: they may be in use still. */
+/* Distance in pages between the fault and the drop-behind: pages there may be in use. */
 #define BEHIND_LAG 64
-/* A stream shorter than limit / this is left to the kernel's LRU. */
+/* Streams shorter than limit / this are left to the kernel's LRU. */
 #define BEHIND_SHARE 8
 
 int page_compare(const void *a, const void *b)

@@ -13,14 +13,14 @@ uint64_t page_out_range(const struct target *t, const struct ebb_request *r, int
 uint64_t page_out_cold_list(const struct target *t, const struct ebb_list_request *list);
 
 /*
- * Drop-behind: pages out behind a long stream as much as it prefetches.  @limit: of the cgroup,
- * in bytes.  Returns how many pages.
+ * Drop-behind: pages out as many pages behind a long stream as it prefetches.  @limit: bytes of the
+ * cgroup.  Returns the number of pages.
  *
- * A stream longer than the memory it may use needs a page again only after LRU would have
- * evicted it, and meanwhile LRU evicts what the stream has not reached yet; so the newest pages
- * go first.  One call unmaps many pages with one TLB flush, while a charge over the limit would
- * flush for every 32, and it keeps reclaim out of the faults.  (Leap evicts consumed pages
- * eagerly; a stock kernel pages out only mapped ones.)
+ * A stream longer than the memory it may use needs a page again only after LRU would have evicted
+ * it, and meanwhile LRU evicts pages ahead of the stream; so the newest pages go first.  One call
+ * unmaps many pages with one TLB flush, while a charge over the limit would flush for every 32, and
+ * it keeps reclaim out of the faults.  (Leap evicts consumed pages eagerly; a stock kernel pages
+ * out only mapped ones.)
  */
 uint64_t page_out_behind(const struct target *t, const struct ebb_request *r, uint64_t limit);
 

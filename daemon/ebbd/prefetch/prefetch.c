@@ -18,13 +18,13 @@
 #include "target.h"
 
 #define TARGETS 64
-#define WAIT_NS 2000000        /* at most, for the device: a request gets stale */
+#define WAIT_NS 2000000        /* longest wait for the device: requests get stale */
 #define PAUSE_NS 20000
 #define RECENT 4096            /* a power of two */
 
 /*
- * Pages requested lately, so that overlapping windows cost no system call.  Direct-mapped
- * and forgetful: a page that is not in it is looked up in the pagemap.
+ * Pages requested lately, so that overlapping windows cost no system call.  Direct-mapped: an
+ * overwritten page is looked up in the pagemap.
  */
 struct recent {
 	struct ebb_page page;
@@ -40,10 +40,10 @@ struct prefetcher {
 	struct target target[TARGETS];
 	struct recent recent[RECENT];
 	struct inflight inflight;
-	uint64_t reads, pages;         /* of ebbd's, after the batch before */
+	uint64_t reads, pages;         /* ebbd's reads after the previous batch */
 };
 
-/* A request at work. */
+/* The request in progress. */
 struct job {
 	struct target *target;
 	struct budget *budget;
@@ -88,9 +88,8 @@ static struct target *target_get(struct prefetcher *p, uint32_t tgid, uint32_t e
 }
 
 /*
- * Waits until the devices have no more than @most pages to read: a miss waits behind all of
- * them.  The pages of a block read are known from the batch before: 64 in a row, one with
- * strides.
+ * Waits until the devices have at most @most pages to read: a miss waits behind all of them.  The
+ * previous batch tells the pages per block read: 64 in sequence, one with strides.
  */
 static void wait_for_device(struct prefetcher *p, uint32_t most)
 {
@@ -120,8 +119,8 @@ static uint32_t advise(struct prefetcher *p, const struct job *j, const uint64_t
 }
 
 /*
- * Requests outstanding pages once more.  Those still in the swap cache cost no read; those that
- * are read were evicted unread: wasted, and prefetched again.
+ * Requests outstanding pages again.  Those in the swap cache cost no read; those that are read had
+ * been evicted unread: wasted, and prefetched again.
  */
 static void prefetch_again(struct prefetcher *p, const struct job *j, const uint64_t *vpn,
 			   uint32_t n)
@@ -162,7 +161,7 @@ static void prefetch_batch(struct prefetcher *p, const struct job *j, uint64_t *
 	if (!in.fresh)
 		return;
 	taken = advise(p, j, vpn, in.fresh);
-	/* A page that the kernel did not take, but that the program has used, counts as a hit. */
+	/* A page that the kernel rejected but the program has used counts as a hit. */
 	unsettled = prefetch_set_withdraw(p->set, &j->key, vpn + taken, in.fresh - taken);
 	p->stats.failed += in.fresh - taken;
 	p->stats.pages += taken;
@@ -265,9 +264,9 @@ void prefetcher_request(struct prefetcher *p, const struct ebb_list_request *ask
 
 struct sweep {
 	struct budget_sweep *budgets;
-	uint64_t oldest_ns;     /* pages requested before expire */
-	uint32_t tgid;          /* looked at last, */
-	bool gone;              /* and whether it exited */
+	uint64_t oldest_ns;     /* pages requested earlier expire */
+	uint32_t tgid;          /* process looked at last */
+	bool gone;              /* it has exited */
 };
 
 static bool keep(void *data, const struct ebb_page *page, const struct ebb_prefetch *p)
@@ -322,10 +321,10 @@ static void cpu_priority(void)
 }
 
 /*
- * No thread waits for a prefetch, and a device may serve misses first, as kmod-swap does.  A
- * thread without an I/O priority has that of its scheduling policy, here real time.  The last of
- * best effort, not idle: mq-deadline does nothing for 10 s for idle requests while there are
- * others, and the program may fault on the page.
+ * A device may serve misses before prefetches, for which no thread waits, as kmod-swap does.
+ * Without an I/O priority the thread has that of its scheduling policy, here real time.  The lowest
+ * of best effort, not idle: mq-deadline delays idle requests for up to 10 s while there are others,
+ * and the program may fault on the page.
  */
 static void io_priority(void)
 {

@@ -21,7 +21,7 @@ struct prefetcher *prefetcher_new(struct plane *plane, struct budget_table *budg
 				  const struct executor_config *config);
 void prefetcher_free(struct prefetcher **p);
 
-/* First thing in its thread: sets its CPU and I/O priority and marks its reads as prefetches. */
+/* Call first in the thread: sets its CPU and I/O priority and marks its reads as prefetches. */
 void prefetcher_begin(struct prefetcher *p);
 /* @r is well-formed: see executor.c. */
 void prefetcher_request(struct prefetcher *p, const struct ebb_list_request *r);

@@ -13,7 +13,7 @@ struct prefetch_set {
 	int map;
 	uint64_t *filter;
 	uint64_t next[EBB_FILTER_WORDS];   /* the filter that a sweep makes */
-	struct ebb_page page[SWEEP_PAGES]; /* a sweep's */
+	struct ebb_page page[SWEEP_PAGES]; /* scratch of a sweep */
 	struct ebb_prefetch value[SWEEP_PAGES];
 };
 
@@ -79,7 +79,10 @@ void prefetch_set_renew(struct prefetch_set *s, const struct prefetch_key *key, 
 	for (uint32_t i = 0; i < n; i++) {
 		struct ebb_page page = { key->tgid, key->exec, vpn[i] };
 
-		/* The owner that counted the page keeps it, whichever cgroup requests it now. */
+		/*
+		 * A page stays charged to the owner that counted it, whichever cgroup requests it
+		 * now.
+		 */
 		if (bpf_map_lookup_elem(s->map, &page, &value))
 			continue;
 		value.issued_ns = now;
@@ -111,7 +114,7 @@ void prefetch_set_sweep(struct prefetch_set *s, const struct prefetch_sweep *swe
 		n = SWEEP_PAGES;
 		r = bpf_map_lookup_batch(s->map, from, &out, s->page, s->value, &n, NULL);
 		if (r && errno != ENOENT)
-			return; /* a look-up that failed half-way must not hide pages */
+			return; /* an incomplete look-up must not hide pages */
 		in = out;
 		from = &in;
 		for (uint32_t i = 0; i < n; i++) {

@@ -29,7 +29,7 @@ struct prefetch_key {
 
 struct prefetch_entered {
 	uint32_t fresh;       /* new in the set */
-	uint32_t again;       /* in it for PREFETCH_AGAIN_NS: request them once more */
+	uint32_t again;       /* in the set for PREFETCH_AGAIN_NS or longer: request again */
 	uint32_t repeated;    /* in it for less: skip */
 	uint32_t full;        /* not entered: the set is full */
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Settings of the prefetch executor, and what it counts. */
+/* Settings and counters of the prefetch executor. */
 #ifndef EBB_PREFETCH_SETTINGS_H
 #define EBB_PREFETCH_SETTINGS_H
 
@@ -22,12 +22,12 @@ struct executor_stats {
 	uint64_t full;         /* dropped or cut: no free capacity in the cgroup or in the set */
 	uint64_t throttled;    /* dropped requests of cgroups with low accuracy (throttle.h) */
 	uint64_t calls;        /* process_madvise */
-	uint64_t pages;        /* requested of the kernel */
+	uint64_t pages;        /* requested from the kernel */
 	uint64_t not_swapped;  /* skipped: resident or never touched */
 	uint64_t repeated;     /* skipped or not read again: outstanding already */
-	uint64_t failed;       /* the kernel refused */
+	uint64_t failed;       /* rejected by the kernel */
 	uint64_t cold_pages;   /* deactivated */
-	uint64_t paged_out;    /* dropped behind streams */
+	uint64_t paged_out;    /* by drop-behind */
 	uint64_t call_ns;      /* time in process_madvise */
 	uint64_t waits;        /* pauses because the devices had enough to read */
 };

@@ -70,7 +70,7 @@ uint32_t target_keep_swapped(const struct target *t, uint64_t *vpn, uint32_t n)
 		return 0;
 	low = vpn[0] < vpn[n - 1] ? vpn[0] : vpn[n - 1];
 	high = vpn[0] < vpn[n - 1] ? vpn[n - 1] : vpn[0];
-	/* One read over the gaps is cheaper than a read a page up to about 16 entries a page. */
+	/* One read over the gaps is cheaper than one per page, up to about 16 entries per page. */
 	if (high - low < MAX_PAGES && high - low < 16ULL * n) {
 		got = pread(t->pagemap, entry, (high - low + 1) * 8, (off_t)(low * 8));
 		for (uint32_t i = 0; i < n; i++)
@@ -115,7 +115,7 @@ int target_advise(const struct target *t, const uint64_t *vpn, uint32_t n, int a
 		taken += (uint32_t)(done >> EBB_PAGE_SHIFT);
 		while (first < ranges && done >= (ssize_t)range[first].iov_len)
 			done -= (ssize_t)range[first++].iov_len;
-		/* A short return: a hole in the range it stopped at. Go on behind it. */
+		/* A short return means a hole in the range: continue behind it. */
 		if (first < ranges)
 			first++;
 	}
